@@ -3,17 +3,34 @@
 #include <numbers>
 
 #include "ops/composite/precision.h"
+#include "ops/core/view.h"
 
 namespace weft {
 
 using internal::floating_of;
 using internal::LineScope;
+using internal::tensor_of;
 using internal::widened;
 
 namespace {
 
-// log(1 + e^x); x itself above `linear`. minimum() keeps e^x finite, and so the derivative of the unused branch.
-Tensor log1p_exp(const Tensor& x, double linear) { return where(x > linear, x, log1p(exp(minimum(x, linear)))); }
+// x up to `limit`, for a branch that is not used above it but must be finite there, with its derivative.
+// minimum() would halve the derivative at the limit.
+Tensor up_to(const Tensor& x, double limit) { return where(gt(x, limit), limit, x); }
+
+// log(1 + e^x); x itself above `linear`.
+Tensor log1p_exp(const Tensor& x, double linear) { return where(x > linear, x, log1p(exp(up_to(x, linear)))); }
+
+// f(x) in f32 or f64, in x's dtype.
+template <class F>
+Tensor activated(const Arg& x, const char* op, const F& f) {
+  LineScope line(x.line());
+  const Tensor& t = floating_of(x, op);
+  return f(widened(t)).to(t.dtype());
+}
+
+// x limited to [lo, hi], with gradient 0 at the ends.
+Tensor limited(const Tensor& x, double lo, double hi) { return where(le(x, lo), lo, where(ge(x, hi), hi, x)); }
 
 }  // namespace
 
@@ -62,7 +79,99 @@ Tensor elu(const Arg& x, double alpha) {
   LineScope line(x.line());
   const Tensor& t = floating_of(x, "elu");
   const Tensor v = widened(t);
-  return where(v > 0.0, v, expm1(minimum(v, 0.0)) * alpha).to(t.dtype());
+  return where(v > 0.0, v, expm1(up_to(v, 0)) * alpha).to(t.dtype());
+}
+
+Tensor selu(const Arg& arg) {
+  constexpr double kAlpha = 1.6732632423543772848, kScale = 1.0507009873554804934;
+  return activated(arg, "selu", [](const Tensor& x) {
+    return where(gt(x, 0.0), x * kScale, expm1(up_to(x, 0)) * (kAlpha * kScale));
+  });
+}
+
+Tensor celu(const Arg& arg, double alpha) {
+  return activated(arg, "celu", [=](const Tensor& x) {
+    WEFT_CHECK(alpha != 0, "celu: alpha is 0; need another number");
+    return where(gt(x, 0.0), x, expm1(up_to(x, 0) / alpha) * alpha);
+  });
+}
+
+Tensor glu(const Arg& arg, int64_t dim) {
+  return activated(arg, "glu", [=](const Tensor& x) {
+    WEFT_CHECK(x.dim() > 0, "glu: got a scalar; need a dim to halve");
+    const int d = normalize_dim(dim, x.dim(), "glu");
+    const int64_t n = x.shape()[d];
+    WEFT_CHECK(n % 2 == 0, "glu: dim ", d, " of ", x.shape(), " has extent ", n, "; need an even one");
+    return slice(x, d, 0, n / 2) * sigmoid(slice(x, d, n / 2, n));
+  });
+}
+
+Tensor mish(const Arg& arg) {
+  return activated(arg, "mish", [](const Tensor& x) {
+    // tanh(log(1 + e^x)) = n / (n + 2) with n = e^x (e^x + 2); for x > 0 numerator and denominator times e^-2x.
+    const Tensor above = gt(x, 0.0), a = exp(where(above, -x, x));
+    const Tensor n = where(above, a * 2.0 + 1.0, a * (a + 2.0));
+    return x * (n / (n + where(above, square(a), 1.0) * 2.0));
+  });
+}
+
+Tensor swish(const Arg& x) { return silu(x); }
+
+Tensor hardtanh(const Arg& x, double min_val, double max_val) {
+  LineScope line(x.line());
+  WEFT_CHECK(min_val <= max_val, "hardtanh: the limits are ", min_val, " and ", max_val, "; need min_val <= max_val");
+  return limited(floating_of(x, "hardtanh"), min_val, max_val);
+}
+
+Tensor relu6(const Arg& x) {
+  LineScope line(x.line());
+  return limited(floating_of(x, "relu6"), 0, 6);
+}
+
+Tensor hardsigmoid(const Arg& arg) {
+  return activated(arg, "hardsigmoid", [](const Tensor& x) { return limited(x + 3.0, 0, 6) / 6.0; });
+}
+
+Tensor hardswish(const Arg& arg) {
+  return activated(arg, "hardswish", [](const Tensor& x) { return x * limited(x + 3.0, 0, 6) / 6.0; });
+}
+
+Tensor softsign(const Arg& arg) {
+  return activated(arg, "softsign", [](const Tensor& x) { return x / (abs(x) + 1.0); });
+}
+
+Tensor tanhshrink(const Arg& arg) {
+  return activated(arg, "tanhshrink", [](const Tensor& x) { return x - tanh(x); });
+}
+
+Tensor hardshrink(const Arg& x, double lambd) {
+  LineScope line(x.line());
+  const Tensor& t = floating_of(x, "hardshrink");
+  return where(le(abs(t), lambd), 0.0, t);
+}
+
+Tensor softshrink(const Arg& arg, double lambd) {
+  return activated(arg, "softshrink", [=](const Tensor& x) {
+    WEFT_CHECK(lambd >= 0, "softshrink: lambd is ", lambd, "; need 0 or more");
+    return where(le(abs(x), lambd), 0.0, x - sign(x) * lambd);
+  });
+}
+
+Tensor threshold(const Arg& x, double threshold, double value) {
+  LineScope line(x.line());
+  const Tensor& t = tensor_of(x, "threshold");
+  return where(le(t, threshold), full({}, value, {.dtype = t.dtype(), .device = t.device()}), t);
+}
+
+Tensor prelu(const Arg& arg, const Arg& weight) {
+  return activated(arg, "prelu", [&](const Tensor& x) {
+    const Tensor& w = floating_of(weight, "prelu");
+    WEFT_CHECK(w.numel() == 1 || (w.dim() == 1 && x.dim() >= 2 && w.size(0) == x.size(1)), "prelu: weight ", w.shape(),
+               " does not fit x ", x.shape(), "; need one element, or one for each slice along dim 1");
+    Shape shape = Shape::filled(x.dim(), 1);
+    if (w.numel() != 1) shape[1] = w.size(0);
+    return where(gt(x, 0.0), x, x * reshape(w, shape).to(x.dtype()));
+  });
 }
 
 Tensor clamp_min(const Arg& x, const Arg& lo) {

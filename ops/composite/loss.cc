@@ -1,52 +1,95 @@
 #include "ops/composite/loss.h"
 
+#include <atomic>
+
+#include "framework/autodiff/grad.h"
 #include "ops/composite/activation.h"
-#include "ops/composite/precision.h"
+#include "ops/composite/loss_parts.h"
 #include "ops/composite/softmax.h"
 #include "ops/core/index.h"
-#include "ops/core/reduce.h"
 #include "ops/core/view.h"
 
 namespace weft {
 
+using internal::check_reduction;
+using internal::check_same;
 using internal::floating_of;
 using internal::LineScope;
+using internal::reduced;
 using internal::tensor_of;
 using internal::widened;
 
 namespace {
 
-void check_reduction(std::string_view reduction, const char* op) {
-  WEFT_CHECK(reduction == "mean" || reduction == "sum" || reduction == "none", op, ": reduction is '", reduction,
-             "'; need \"mean\", \"sum\" or \"none\"");
-}
-
-Tensor reduced(const Tensor& loss, std::string_view reduction) {
-  return reduction == "mean" ? mean(loss) : reduction == "sum" ? sum(loss) : loss;
-}
+// Scores with the classes in the last dim, and their targets.
+struct Classes {
+  Tensor scores;
+  int64_t dim = 0;  // where the classes were
+  Classes(const Tensor& x, const Tensor& targets, std::optional<int64_t> given, const char* op) : scores(x) {
+    const int n = x.dim();
+    WEFT_CHECK(n >= 1, op, ": got ", x.type(), "; need a dim with the classes");
+    dim = given.value_or(-1);
+    WEFT_CHECK(dim >= -n && dim < n, op, ": dim is ", dim, " for scores ", x.type(), "; need ", -n, " to ", n - 1);
+    if (dim < 0) dim += n;
+    if (!given && n > 2 && fits(x.shape(), targets, n - 1) && fits(x.shape(), targets, 1)) warn_once(targets, op);
+    if (dim != n - 1) scores = movedim(x, dim, -1);
+  }
+  int64_t count() const { return scores.shape().back(); }
+  // Once in a process: a training loop would repeat it in every step.
+  void warn_once(const Tensor& targets, const char* op) const {
+    static std::atomic<bool> said = false;
+    if (said.exchange(true)) return;
+    internal::warn(weft::str_cat(
+        op, ": the classes of scores ", scores.type(), " with targets ", targets.type(),
+        " can be the last dim or dim 1; took the last one: give {.dim = -1} or {.dim = 1}",
+        internal::origin_text(internal::origin.line ? *internal::origin.line : SourceLine(), internal::origin_path())));
+  }
+  /// Whether these targets fit scores with the classes in `dim`.
+  static bool fits(const Shape& scores, const Tensor& targets, int dim) {
+    if (is_floating(targets.dtype())) return targets.shape() == scores;
+    Shape want = scores;
+    want.erase(dim);
+    return targets.shape() == want;
+  }
+  /// The weights of the classes in the dtype of the scores.
+  Tensor weights(const Tensor& weight, const char* op) const {
+    WEFT_CHECK(is_floating(weight.dtype()) && weight.shape() == Shape({count()}), op, ": weight is ", weight.type(),
+               "; need one floating-point number for each of ", count(), " classes");
+    return weight.to(scores.dtype());
+  }
+};
 
 // Class targets: which ones count, and class indices for gather (0 where a target is ignored).
 struct Targets {
   Tensor counts;   // bool
   Tensor classes;  // i64 or i32
+  Tensor weights;  // of the target of each row; undefined without class weights
   const char* op;
-  Targets(const Tensor& scores, const Tensor& targets, int64_t ignore_index, const char* name) : op(name) {
-    WEFT_CHECK(scores.dim() >= 1, op, ": got ", scores.type(), "; need classes in the last dim");
+  Targets(const Classes& c, const Tensor& targets, int64_t ignore_index, const char* name) : op(name) {
+    const Tensor& scores = c.scores;
     Shape want = scores.shape();
     want.pop_back();
     WEFT_CHECK(is_integral(targets.dtype()), op, ": targets are ", targets.type(), "; need integer classes");
-    WEFT_CHECK(targets.shape() == want, op, ": scores ", scores.type(), " with targets of shape ", targets.shape(),
-               "; need ", want, ": classes are the last dim of the scores", hint(scores, targets));
+    WEFT_CHECK(targets.shape() == want, op, ": scores ", type_of(c), " with targets of shape ", targets.shape(),
+               "; need ", want, ": classes are ", place_of(c), hint(c, targets));
     const Tensor t = targets.dtype() == kUInt8 ? targets.to(kInt64) : targets;
     counts = ne(t, ignore_index);
     classes = where(counts, t, 0);
   }
+  static TensorType type_of(const Classes& c) {
+    TensorType type = c.scores.type();
+    const int64_t n = type.shape.back();
+    type.shape.pop_back();
+    type.shape.insert(static_cast<int>(c.dim), n);
+    return type;
+  }
+  static std::string place_of(const Classes& c) {
+    return c.dim == c.scores.dim() - 1 ? "the last dim of the scores" : weft::str_cat("dim ", c.dim, " of the scores");
+  }
   // PyTorch has the classes of K-dimensional scores in dim 1.
-  static std::string hint(const Tensor& scores, const Tensor& targets) {
-    if (scores.dim() < 3) return "";
-    Shape torch = scores.shape();
-    torch.erase(1);
-    return torch == targets.shape() ? "; these have them in dim 1, as in PyTorch: use movedim(scores, 1, -1)" : "";
+  static std::string hint(const Classes& c, const Tensor& targets) {
+    if (c.scores.dim() < 3 || !Classes::fits(type_of(c).shape, targets, 1)) return "";
+    return "; these have them in dim 1, as in PyTorch: give {.dim = 1}";
   }
   /// scores[..., class].
   Tensor pick(const Tensor& scores) const {
@@ -60,50 +103,65 @@ struct Targets {
   Tensor reduce(const Tensor& loss, std::string_view reduction) const {
     const Tensor kept = where(counts, loss, 0.0);
     if (reduction == "none") return kept;
-    return reduction == "sum" ? sum(kept) : sum(kept) / sum(counts).to(kept.dtype());
+    if (reduction == "sum") return sum(kept);
+    return sum(kept) / (weights.defined() ? sum(where(counts, weights, 0.0)) : sum(counts).to(kept.dtype()));
   }
 };
-
-void check_same(const Tensor& x, const Tensor& target, const char* op) {
-  WEFT_CHECK(x.shape() == target.shape(), op, ": x has shape ", x.shape(), " and target ", target.shape(),
-             "; need equal shapes");
-}
 
 }  // namespace
 
 Tensor cross_entropy(const Arg& logits, const Arg& targets, const CrossEntropyOptions& options) {
   LineScope line(logits.line());
-  const Tensor& scores = floating_of(logits, "cross_entropy");
-  const Tensor& target = tensor_of(targets, "cross_entropy");
-  check_reduction(options.reduction, "cross_entropy");
+  const char* op = "cross_entropy";
+  const Tensor& scores = floating_of(logits, op);
+  const Tensor& target = tensor_of(targets, op);
+  check_reduction(options.reduction, op);
   const double s = options.label_smoothing;
-  WEFT_CHECK(s >= 0 && s <= 1, "cross_entropy: label_smoothing is ", s, "; need a number from 0 to 1");
-  const Tensor x = widened(scores);
+  WEFT_CHECK(s >= 0 && s <= 1, op, ": label_smoothing is ", s, "; need a number from 0 to 1");
+  const Classes classes(widened(scores), target, options.dim, op);
+  const Tensor& x = classes.scores;
+  const double share = s / static_cast<double>(classes.count());
+  const Tensor weight = options.weight.defined() ? classes.weights(options.weight, op) : Tensor();
   if (is_floating(target.dtype())) {
-    check_same(x, target, "cross_entropy");
+    check_same(scores, target, op);
     Tensor p = target.to(x.dtype());
-    if (s > 0) p = p * (1 - s) + s / static_cast<double>(x.shape().back());
+    if (classes.dim != x.dim() - 1) p = movedim(p, classes.dim, -1);
+    if (s > 0) p = p * (1 - s) + share;
     const Tensor lse = logsumexp(x, -1, true);
-    Tensor loss = sum(p * (lse - x), -1);
+    Tensor loss = sum((weight.defined() ? p * weight : p) * (lse - x), -1);
     if (options.z_loss != 0) loss = loss + square(squeeze(lse, -1)) * options.z_loss;
     return reduced(loss, options.reduction);
   }
-  const Targets t(x, target, options.ignore_index, "cross_entropy");
+  Targets t(classes, target, options.ignore_index, op);
   const Tensor lse = logsumexp(x, -1);
   Tensor loss = lse - t.pick(x);
-  if (s > 0) loss = loss * (1 - s) + (lse - mean(x, -1)) * s;
+  if (!weight.defined()) {
+    if (s > 0) loss = loss * (1 - s) + (lse - mean(x, -1)) * s;
+    if (options.z_loss != 0) loss = loss + square(lse) * options.z_loss;
+    return t.reduce(loss, options.reduction);
+  }
+  t.weights = weight[t.classes];
+  loss = loss * (1 - s);
   if (options.z_loss != 0) loss = loss + square(lse) * options.z_loss;
+  loss = loss * t.weights;
+  if (s > 0) loss = loss + sum(weight * (unsqueeze(lse, -1) - x), -1) * share;
   return t.reduce(loss, options.reduction);
 }
 
 Tensor nll_loss(const Arg& log_probs, const Arg& targets, const LossOptions& options) {
   LineScope line(log_probs.line());
-  const Tensor& scores = floating_of(log_probs, "nll_loss");
-  const Tensor& target = tensor_of(targets, "nll_loss");
-  check_reduction(options.reduction, "nll_loss");
-  const Tensor x = widened(scores);
-  const Targets t(x, target, options.ignore_index, "nll_loss");
-  return t.reduce(-t.pick(x), options.reduction);
+  const char* op = "nll_loss";
+  const Tensor& scores = floating_of(log_probs, op);
+  const Tensor& target = tensor_of(targets, op);
+  check_reduction(options.reduction, op);
+  const Classes classes(widened(scores), target, options.dim, op);
+  Targets t(classes, target, options.ignore_index, op);
+  Tensor loss = -t.pick(classes.scores);
+  if (options.weight.defined()) {
+    t.weights = classes.weights(options.weight, op)[t.classes];
+    loss = loss * t.weights;
+  }
+  return t.reduce(loss, options.reduction);
 }
 
 namespace {
@@ -128,14 +186,85 @@ Tensor l1_loss(const Arg& x, const Arg& target, std::string_view reduction) {
   return difference_loss(x, target, reduction, "l1_loss", [](const Tensor& d) { return abs(d); });
 }
 
+Tensor huber_loss(const Arg& x, const Arg& target, std::string_view reduction, double delta) {
+  LineScope line(x.line());
+  WEFT_CHECK(delta > 0, "huber_loss: delta is ", delta, "; need a number above 0");
+  return difference_loss(x, target, reduction, "huber_loss", [&](const Tensor& d) {
+    const Tensor size = abs(d);
+    return where(lt(size, delta), square(d) * 0.5, (size - delta / 2) * delta);
+  });
+}
+
+Tensor smooth_l1_loss(const Arg& x, const Arg& target, std::string_view reduction, double beta) {
+  LineScope line(x.line());
+  WEFT_CHECK(beta >= 0, "smooth_l1_loss: beta is ", beta, "; need a number >= 0");
+  return difference_loss(x, target, reduction, "smooth_l1_loss", [&](const Tensor& d) {
+    const Tensor size = abs(d);
+    return beta == 0 ? size : where(lt(size, beta), square(d) * (0.5 / beta), size - beta / 2);
+  });
+}
+
+namespace {
+
+// `weight` in the dtype of `loss`, which it must broadcast to.
+Tensor weight_for(const Tensor& loss, const Tensor& weight, const char* name, const char* op) {
+  WEFT_CHECK(is_floating(weight.dtype()), op, ": ", name, " is ", weight.type(), "; need a floating-point dtype");
+  bool fits = weight.dim() <= loss.dim();
+  for (int d = 1; fits && d <= weight.dim(); ++d) fits = weight.size(-d) == 1 || weight.size(-d) == loss.size(-d);
+  WEFT_CHECK(fits, op, ": ", name, " has shape ", weight.shape(), "; need one that broadcasts to ", loss.shape());
+  return weight.to(loss.dtype());
+}
+
+Tensor weighted(const Tensor& loss, const BinaryCrossEntropyOptions& o, const char* op) {
+  return reduced(o.weight.defined() ? loss * weight_for(loss, o.weight, "weight", op) : loss, o.reduction);
+}
+
+}  // namespace
+
 Tensor binary_cross_entropy_with_logits(const Arg& x, const Arg& target, std::string_view reduction) {
+  LineScope line(x.line());
+  return binary_cross_entropy_with_logits(x, target, {.reduction = reduction});
+}
+
+Tensor binary_cross_entropy_with_logits(const Arg& x, const Arg& target, const BinaryCrossEntropyOptions& o) {
   LineScope line(x.line());
   const char* op = "binary_cross_entropy_with_logits";
   const Tensor &a = floating_of(x, op), &b = floating_of(target, op);
-  check_reduction(reduction, op);
+  check_reduction(o.reduction, op);
   check_same(a, b, op);
+  const Tensor v = widened(a), t = widened(b);
+  if (!o.pos_weight.defined()) return weighted((1.0 - t) * v - logsigmoid(v), o, op);
+  // -(w t log sigmoid(x) + (1 - t) (log sigmoid(x) - x)).
+  const Tensor w = weight_for(v, o.pos_weight, "pos_weight", op);
+  return weighted((1.0 - t) * v - (1.0 + (w - 1.0) * t) * logsigmoid(v), o, op);
+}
+
+Tensor binary_cross_entropy(const Arg& x, const Arg& target, std::string_view reduction) {
+  LineScope line(x.line());
+  return binary_cross_entropy(x, target, {.reduction = reduction});
+}
+
+Tensor binary_cross_entropy(const Arg& x, const Arg& target, const BinaryCrossEntropyOptions& o) {
+  LineScope line(x.line());
+  const char* op = "binary_cross_entropy";
+  const Tensor &a = floating_of(x, op), &b = floating_of(target, op);
+  check_reduction(o.reduction, op);
+  check_same(a, b, op);
+  WEFT_CHECK(!o.pos_weight.defined(), op, ": got pos_weight; need binary_cross_entropy_with_logits for it");
   const Tensor v = widened(a);
-  return reduced((1.0 - widened(b)) * v - logsigmoid(v), reduction);
+  // The derivative of the clamped logarithms is 0 or infinite where x is 0 or 1; PyTorch's is large and finite.
+  const auto logs = [](const Tensor& p) { return std::pair(clamp_min(log(p), -100.0), clamp_min(log1p(-p), -100.0)); };
+  const CustomGrad loss(
+      [&](std::span<const Tensor> in) {
+        const auto [yes, no] = logs(in[0]);
+        return std::vector<Tensor>{(in[1] - 1.0) * no - in[1] * yes};
+      },
+      [&](std::span<const Tensor> in, std::span<const Tensor>, std::span<const Tensor> g) {
+        const Tensor &p = in[0], &t = in[1];
+        const auto [yes, no] = logs(p);
+        return std::vector<Tensor>{g[0] * (p - t) / clamp_min((1.0 - p) * p, 1e-12), g[0] * (no - yes)};
+      });
+  return weighted(loss(v, widened(b).to(v.dtype())), o, op);
 }
 
 }  // namespace weft

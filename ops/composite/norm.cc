@@ -4,6 +4,7 @@
 
 #include "ops/composite/precision.h"
 #include "ops/core/reduce.h"
+#include "ops/core/view.h"
 
 namespace weft {
 
@@ -75,6 +76,88 @@ Tensor rms_norm(const Arg& x, const Shape& normalized_shape, const Arg& weight, 
 
 Tensor rms_norm(const Arg& x, const Arg& weight, double eps) {
   return rms_norm(x, internal::tensor_of(weight, "rms_norm").shape(), weight, eps);
+}
+
+namespace {
+
+// A value per channel [C] as [1, C, 1...], in the dtype of the statistics; an undefined one stays undefined.
+Tensor per_channel(const Arg& a, const Tensor& x, DType dtype, const char* op, const char* name) {
+  const Tensor t = affine_of(a, {x.size(1)}, dtype, op, name);
+  if (!t.defined()) return t;
+  Shape wide = Shape::filled(x.dim(), 1);
+  wide[1] = x.size(1);
+  return reshape(t, wide);
+}
+
+const Tensor& with_channels(const Arg& x, const char* op) {
+  const Tensor& t = floating_of(x, op);
+  WEFT_CHECK(t.dim() >= 2, op, ": x is ", t.type(), "; need [N, C, ...]");
+  return t;
+}
+
+Tensor scaled(const Tensor& y, const Tensor& x, const Arg& weight, const Arg& bias, const char* op) {
+  const Tensor w = per_channel(weight, x, y.dtype(), op, "weight"), b = per_channel(bias, x, y.dtype(), op, "bias");
+  Tensor z = y;
+  if (w.defined()) z = z * w;
+  if (b.defined()) z = z + b;
+  return z.to(x.dtype());
+}
+
+// The mean over all dims but dim 1: first over the inner ones, whose elements are neighbours.
+Tensor channel_mean(const Tensor& v) {
+  Shape inner;
+  for (int d = 2; d < v.dim(); ++d) inner.push_back(d);
+  return mean(inner.empty() ? v : mean(v, inner, true), 0, true);
+}
+
+}  // namespace
+
+ChannelMoments channel_moments(const Arg& x) {
+  LineScope line(x.line());
+  const Tensor v = widened(with_channels(x, "channel_moments"));
+  const Tensor m = channel_mean(v);
+  return {m, channel_mean(square(v - m))};
+}
+
+Tensor batch_norm(const Arg& x, const Arg& running_mean, const Arg& running_var, const Arg& weight, const Arg& bias,
+                  double eps) {
+  LineScope line(x.line());
+  const char* op = "batch_norm";
+  const Tensor& t = with_channels(x, op);
+  const Tensor v = widened(t);
+  ChannelMoments m{per_channel(running_mean, t, v.dtype(), op, "mean"),
+                   per_channel(running_var, t, v.dtype(), op, "var")};
+  WEFT_CHECK(m.mean.defined() == m.var.defined(), "batch_norm: got ",
+             m.mean.defined() ? "a mean without var" : "var without a mean",
+             "; need both, or neither for the statistics of x");
+  if (!m.mean.defined()) m = channel_moments(v);
+  return scaled((v - m.mean) * rsqrt(m.var + eps), t, weight, bias, op);
+}
+
+namespace {
+
+Tensor norm_of_groups(const Tensor& t, int64_t groups, const Arg& weight, const Arg& bias, double eps, const char* op) {
+  const Tensor v = widened(t);
+  Shape split{t.size(0), groups, groups == 0 ? 0 : t.numel() / std::max<int64_t>(1, t.size(0) * groups)};
+  const Tensor rows = reshape(v, split), centred = rows - mean(rows, 2, true);
+  return scaled(reshape(centred * rsqrt(mean(square(centred), 2, true) + eps), t.shape()), t, weight, bias, op);
+}
+
+}  // namespace
+
+Tensor group_norm(const Arg& x, int64_t groups, const Arg& weight, const Arg& bias, double eps) {
+  LineScope line(x.line());
+  const Tensor& t = with_channels(x, "group_norm");
+  WEFT_CHECK(groups >= 1 && t.size(1) % groups == 0, "group_norm: ", groups, " groups of ", t.size(1), " channels of ",
+             t.shape(), "; need a number of groups that divides the channels");
+  return norm_of_groups(t, groups, weight, bias, eps, "group_norm");
+}
+
+Tensor instance_norm(const Arg& x, const Arg& weight, const Arg& bias, double eps) {
+  LineScope line(x.line());
+  const Tensor& t = with_channels(x, "instance_norm");
+  WEFT_CHECK(t.dim() >= 3, "instance_norm: x is ", t.type(), "; need [N, C, spatial dims]");
+  return norm_of_groups(t, t.size(1), weight, bias, eps, "instance_norm");
 }
 
 }  // namespace weft

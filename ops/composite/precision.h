@@ -1,7 +1,11 @@
 // Shared by composites: checks of an operand, and the dtype for computation.
 #pragma once
+#include <initializer_list>
+
 #include "ops/core/creation.h"
 #include "ops/core/pointwise.h"
+#include "ops/core/promotion.h"
+#include "ops/core/view.h"
 
 namespace weft::internal {
 
@@ -14,5 +18,48 @@ inline const Tensor& floating_of(const Arg& x, const char* op) {
 
 /// 16-bit floats as f32, others unchanged: the dtype in which norms, softmax, losses and routers compute.
 inline Tensor widened(const Tensor& t) { return t.dtype() == kBFloat16 || t.dtype() == kFloat16 ? t.to(kFloat32) : t; }
+
+/// f(x) for a function of real numbers, computed in f32 for 16-bit floats, integers and bool; the result has x's dtype,
+/// or f32 for integers and bool.
+template <class F>
+Tensor of_real(const Arg& x, const char* op, const F& f) {
+  LineScope line(x.line());
+  const Tensor& t = tensor_of(x, op);
+  if (!is_floating(t.dtype())) return f(t.to(kFloat32));
+  return f(widened(t)).to(t.dtype());
+}
+
+/// Two operands in their common dtype and shape.
+struct Pair {
+  Tensor a, b;
+};
+inline Pair common(const Arg& a, const Arg& b, const char* op) {
+  const Arg* args[] = {&a, &b};
+  Device device = Device::cpu();
+  for (const Arg* x : args)
+    if (x->is_tensor()) device = tensor_of(*x, op).device();
+  const DType dtype = result_type(args);
+  Tensor t[2];
+  for (int i = 0; i < 2; ++i)
+    t[i] = args[i]->is_tensor() ? args[i]->tensor().to(dtype) : full({}, *args[i], {.dtype = dtype, .device = device});
+  const Shape shape = broadcast_shapes(t[0].shape(), t[1].shape(), op);
+  return {broadcast_to(t[0], shape), broadcast_to(t[1], shape)};
+}
+
+/// f(a, b) in the same dtypes as of_real, for operands of equal shape.
+template <class F>
+Tensor of_reals(const Arg& a, const Arg& b, const char* op, const F& f) {
+  LineScope line(a.line());
+  const Pair p = common(a, b, op);
+  if (!is_floating(p.a.dtype())) return f(p.a.to(kFloat32), p.b.to(kFloat32));
+  return f(widened(p.a), widened(p.b)).to(p.a.dtype());
+}
+
+/// c[0] x^n + c[1] x^(n - 1) + ... + c[n].
+inline Tensor polynomial(const Tensor& x, std::initializer_list<double> c) {
+  Tensor y = x * *c.begin();
+  for (const double* p = c.begin() + 1; p + 1 < c.end(); ++p) y = (y + *p) * x;
+  return y + *(c.end() - 1);
+}
 
 }  // namespace weft::internal

@@ -5,6 +5,7 @@
 #include "ops/composite/precision.h"
 #include "ops/core/reduce.h"
 #include "ops/core/softmax.h"
+#include "ops/core/view.h"
 
 namespace weft {
 
@@ -41,6 +42,29 @@ Tensor log_softmax(const Arg& x, int64_t dim) {
   return (shifted - log(sum(exp(shifted), dim, true))).to(t.dtype());
 }
 
-Tensor Tensor::softmax(int64_t dim, Loc loc) const { return weft::softmax({*this, loc}, dim); }
+Tensor softmin(const Arg& x, int64_t dim) {
+  LineScope line(x.line());
+  return softmax(-floating_of(x, "softmin"), dim);
+}
+
+Tensor gumbel_softmax(const Arg& logits, double tau, bool hard, int64_t dim) {
+  LineScope line(logits.line());
+  const Tensor& t = floating_of(logits, "gumbel_softmax");
+  WEFT_CHECK(tau > 0, "gumbel_softmax: tau is ", tau, "; need a positive number");
+  const int64_t along = normalize_dim(dim, t.dim(), "gumbel_softmax");
+  if (t.numel() == 0) return t;
+  const Tensor v = widened(t);
+  // u is in [0, 1), so -log(u) is not 0, and u = 0 gives a class that is not drawn.
+  const Tensor u = rand(t.shape(), {.dtype = v.dtype(), .device = t.device()});
+  const Tensor y = softmax((v - log(-log(u))) / tau, along);
+  if (!hard || t.dim() == 0) return y.to(t.dtype());
+  const Shape shape = Shape::filled(t.dim(), 1);
+  Shape classes = shape;
+  classes[static_cast<int>(along)] = t.size(along);
+  const Tensor drawn =
+      eq(argmax(y, along, true), reshape(arange(t.size(along), {.dtype = kInt64, .device = t.device()}), classes));
+  const Tensor soft = y.detach();
+  return (where(drawn, 1.0 - soft, -soft) + y).to(t.dtype());
+}
 
 }  // namespace weft

@@ -9,6 +9,7 @@
 #include "ops/core/creation.h"
 #include "ops/core/pointwise.h"
 #include "ops/core/reduce.h"
+#include "ops/core/view.h"
 
 namespace weft::testing {
 namespace {
@@ -113,6 +114,36 @@ TEST(Softmax, OfLargeAndInfiniteValues) {
   Tensor x = Tensor::from_vector<float>({1e30f, 1e30f, -kInf, -1e30f}, {4});
   EXPECT_EQ(softmax(x, 0).to_vector<float>(), (std::vector<float>{0.5, 0.5, 0, 0}));
   EXPECT_EQ(x.softmax(0).to_vector<float>(), (std::vector<float>{0.5, 0.5, 0, 0}));
+}
+
+TEST(Softmax, SoftminIsThatOfTheNegative) {
+  Tensor x = Tensor::from_vector<float>({1, 2, -3}, {3});
+  EXPECT_TRUE(same_bits(softmin(x, 0), softmax(-x, 0)));
+}
+
+TEST(GumbelSoftmax, DrawsClassesWithTheirProbabilities) {
+  manual_seed(3);
+  const Tensor logits = log(Tensor::from_vector<float>({0.5, 0.3, 0.2}, {3})).expand({20000, 3});
+  const Tensor soft = gumbel_softmax(logits, 0.5), drawn = gumbel_softmax(logits, 0.5, true);
+  for (float s : sum(soft, 1).to_vector<float>()) EXPECT_NEAR(s, 1, 1e-6);
+  const std::vector<float> share = mean(drawn, 0).to_vector<float>();
+  EXPECT_NEAR(share[0], 0.5, 0.02);  // more than 5 standard deviations
+  EXPECT_NEAR(share[1], 0.3, 0.02);
+  EXPECT_NEAR(share[2], 0.2, 0.02);
+  EXPECT_EQ(gumbel_softmax(zeros({0, 3})).shape(), (Shape{0, 3}));
+  EXPECT_EQ(gumbel_softmax(zeros({2, 3}, {.dtype = kBFloat16}), 1, true, 0).dtype(), kBFloat16);
+}
+
+TEST(GumbelSoftmax, HardHasTheGradientOfSoft) {
+  const Tensor w = Tensor::from_vector<float>({1, -2, 4}, {3});
+  Tensor g[2];
+  for (bool hard : {false, true}) {
+    manual_seed(3);
+    Tensor x = zeros({5, 3}).requires_grad();
+    g[hard] = grad(sum(gumbel_softmax(x, 1, hard) * w), {x})[0];
+  }
+  EXPECT_TRUE(same_bits(g[0], g[1]));
+  EXPECT_EQ(error_of([] { gumbel_softmax(zeros({3}), 0); }), "gumbel_softmax: tau is 0; need a positive number");
 }
 
 TEST(Softmax, OfNothing) { EXPECT_EQ(softmax(zeros({3, 0}), -1).shape(), (Shape{3, 0})); }

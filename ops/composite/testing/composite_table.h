@@ -40,6 +40,31 @@ inline Reals row_of(const Reals& v, int64_t i, int64_t columns) {
   return {v.begin() + i * columns, v.begin() + (i + 1) * columns};
 }
 
+/// References of elementwise functions of one operand, and of two of equal shape.
+inline std::function<Reals(const std::vector<Reals>&)> each(Real (*f)(Real)) {
+  return [f](const std::vector<Reals>& in) {
+    Reals y;
+    for (Real x : in[0]) y.push_back(f(x));
+    return y;
+  };
+}
+inline std::function<Reals(const std::vector<Reals>&)> each(Real (*f)(Real, Real)) {
+  return [f](const std::vector<Reals>& in) {
+    Reals y;
+    for (size_t i = 0; i < in[0].size(); ++i) y.push_back(f(in[0][i], in[1][i]));
+    return y;
+  };
+}
+
+/// Checks the elements of a tensor exactly; NaN equals NaN.
+inline void expect_values(const Tensor& t, const std::vector<double>& want) {
+  const std::vector<double> got = t.to_vector<double>();
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t i = 0; i < want.size(); ++i)
+    EXPECT_TRUE(got[i] == want[i] || (got[i] != got[i] && want[i] != want[i]))
+        << "element " << i << ": got " << got[i] << ", need " << want[i];
+}
+
 #define WEFT_TEST_COMPOSITES(Family, ...)                                       \
   INSTANTIATE_TEST_SUITE_P(Family, Composite, ::testing::ValuesIn(__VA_ARGS__), \
                            [](const auto& info) { return info.param.name; })

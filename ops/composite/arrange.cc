@@ -1,0 +1,276 @@
+#include "ops/composite/arrange.h"
+
+#include <algorithm>
+
+#include "ops/core/creation.h"
+#include "ops/core/index.h"
+
+namespace weft {
+
+using internal::LineScope;
+using internal::tensor_of;
+
+namespace {
+
+Tensor at_least(const Arg& arg, int dims, const char* op) {
+  LineScope here(arg.line());
+  const Tensor& x = tensor_of(arg, op);
+  Shape to = x.shape();
+  if (dims >= 1 && to.size() == 0) to = {1};
+  if (dims >= 2 && to.size() == 1) to = {1, to[0]};
+  if (dims >= 3 && to.size() == 2) to = {to[0], to[1], 1};
+  return reshape(x, to);
+}
+
+template <class F>
+std::vector<Tensor> each(const std::vector<Tensor>& xs, const char* op, const F& f) {
+  WEFT_CHECK(!xs.empty(), op, ": no tensors; need one or more");
+  std::vector<Tensor> r;
+  for (const Tensor& x : xs) r.push_back(f(tensor_of(x, op)));
+  return r;
+}
+
+Tensor repeated(Tensor x, const Shape& times, const char* op) {
+  for (int64_t n : times) WEFT_CHECK(n >= 0, op, ": times ", times, "; need 0 or more");
+  Shape shape = x.shape();
+  while (shape.size() < times.size()) shape.insert(0, 1);
+  x = reshape(x, shape);
+  for (int d = 0; d < times.size(); ++d) {
+    if (times[d] == 1) continue;
+    Shape to = x.shape();
+    if (to[d] == 1) {
+      to[d] = times[d];
+      x = broadcast_to(x, to);
+      continue;
+    }
+    // Other dims are merged, because a shape of kMaxDims dims has no room for a new one.
+    int64_t before = 1, after = 1;
+    for (int k = 0; k < d; ++k) before *= to[k];
+    for (int k = d + 1; k < to.size(); ++k) after *= to[k];
+    const Tensor pieces = reshape(x, {before, 1, to[d], after});
+    to[d] = saturating_mul(to[d], times[d]);
+    x = reshape(broadcast_to(pieces, {before, times[d], x.shape()[d], after}), to);
+  }
+  return x;
+}
+
+}  // namespace
+
+Tensor atleast_1d(const Arg& x) { return at_least(x, 1, "atleast_1d"); }
+Tensor atleast_2d(const Arg& x) { return at_least(x, 2, "atleast_2d"); }
+Tensor atleast_3d(const Arg& x) { return at_least(x, 3, "atleast_3d"); }
+
+Tensor vstack(const std::vector<Tensor>& xs, std::source_location loc) {
+  LineScope here(loc);
+  return concat(each(xs, "vstack", [](const Tensor& x) { return atleast_2d(x); }), 0, loc);
+}
+Tensor hstack(const std::vector<Tensor>& xs, std::source_location loc) {
+  LineScope here(loc);
+  const std::vector<Tensor> parts = each(xs, "hstack", [](const Tensor& x) { return atleast_1d(x); });
+  return concat(parts, parts[0].dim() == 1 ? 0 : 1, loc);
+}
+Tensor dstack(const std::vector<Tensor>& xs, std::source_location loc) {
+  LineScope here(loc);
+  return concat(each(xs, "dstack", [](const Tensor& x) { return atleast_3d(x); }), 2, loc);
+}
+Tensor column_stack(const std::vector<Tensor>& xs, std::source_location loc) {
+  LineScope here(loc);
+  auto columns = [](const Tensor& x) { return x.dim() <= 1 ? reshape(x, {x.numel(), 1}) : x; };
+  return concat(each(xs, "column_stack", columns), 1, loc);
+}
+
+Tensor block_diag(const std::vector<Tensor>& xs, std::source_location loc) {
+  LineScope here(loc);
+  int64_t width = 0, before = 0;
+  const std::vector<Tensor> blocks = each(xs, "block_diag", [&](const Tensor& x) {
+    WEFT_CHECK(x.dim() <= 2, "block_diag: got ", x.type(), "; need at most two dims");
+    const Tensor block = atleast_2d(x);
+    width = saturating_add(width, block.size(1));
+    return block;
+  });
+  std::vector<Tensor> rows;
+  for (const Tensor& block : blocks) {
+    rows.push_back(pad(block, {before, width - before - block.size(1)}));
+    before += block.size(1);
+  }
+  return concat(rows, 0, loc);
+}
+
+Tensor repeat(const Arg& arg, const Shape& times) {
+  LineScope here(arg.line());
+  const Tensor& x = tensor_of(arg, "repeat");
+  WEFT_CHECK(times.size() >= x.dim(), "repeat: times ", times, " for ", x.shape(),
+             "; need a number for each dim, or tile()");
+  return repeated(x, times, "repeat");
+}
+Tensor tile(const Arg& arg, const Shape& times) {
+  LineScope here(arg.line());
+  const Tensor& x = tensor_of(arg, "tile");
+  Shape all = times;
+  while (all.size() < x.dim()) all.insert(0, 1);
+  return repeated(x, all, "tile");
+}
+
+Tensor swapaxes(const Arg& x, int64_t a, int64_t b) { return transpose(x, a, b); }
+Tensor swapdims(const Arg& x, int64_t a, int64_t b) { return transpose(x, a, b); }
+
+Tensor moveaxis(const Arg& arg, const Shape& from, const Shape& to) {
+  LineScope here(arg.line());
+  const Tensor& x = tensor_of(arg, "moveaxis");
+  WEFT_CHECK(from.size() == to.size(), "moveaxis: dims ", from, " and positions ", to, "; need as many of both");
+  Shape dims = Shape::filled(x.dim(), -1);
+  std::vector<bool> moved(static_cast<size_t>(x.dim()));
+  for (int k = 0; k < from.size(); ++k) {
+    const int i = normalize_dim(from[k], x.dim(), "moveaxis"), j = normalize_dim(to[k], x.dim(), "moveaxis");
+    if (x.dim() == 0) return x;
+    WEFT_CHECK(!moved[static_cast<size_t>(i)] && dims[j] < 0, "moveaxis: dims ", from, " and positions ", to,
+               "; need each once");
+    moved[static_cast<size_t>(i)] = true;
+    dims[j] = i;
+  }
+  for (int i = 0, j = 0; i < x.dim(); ++i) {
+    if (moved[static_cast<size_t>(i)]) continue;
+    while (dims[j] >= 0) ++j;
+    dims[j] = i;
+  }
+  return permute(x, dims);
+}
+
+Tensor ravel(const Arg& x) { return flatten(x); }
+
+Tensor unflatten(const Arg& arg, int64_t dim, const Shape& sizes) {
+  LineScope here(arg.line());
+  const Tensor& x = tensor_of(arg, "unflatten");
+  WEFT_CHECK(x.dim() > 0, "unflatten: got a scalar; need a dim to split");
+  const int d = normalize_dim(dim, x.dim(), "unflatten");
+  const int64_t n = x.shape()[d];
+  int64_t known = 1;
+  int unknown = -1;
+  bool ok = !sizes.empty();
+  for (int k = 0; k < sizes.size(); ++k) {
+    if (sizes[k] != -1) {
+      ok = ok && sizes[k] >= 0;
+      known = saturating_mul(known, sizes[k]);
+    } else {
+      ok = ok && unknown < 0;
+      unknown = k;
+    }
+  }
+  Shape split = sizes;
+  if (unknown >= 0 && known > 0) split[unknown] = n / known;
+  WEFT_CHECK(ok && (unknown < 0 || known > 0) && split.numel() == n, "unflatten: sizes ", sizes, " of dim ", d, " of ",
+             x.shape(), "; need a product of ", n, ", with one -1 at most");
+  Shape to;
+  for (int k = 0; k < x.dim(); ++k) {
+    if (k != d) to.push_back(x.shape()[k]);
+    for (int j = 0; k == d && j < split.size(); ++j) to.push_back(split[j]);
+  }
+  return reshape(x, to);
+}
+
+Tensor fliplr(const Arg& arg) {
+  LineScope here(arg.line());
+  const Tensor& x = tensor_of(arg, "fliplr");
+  WEFT_CHECK(x.dim() >= 2, "fliplr: got ", x.type(), "; need two dims or more");
+  return flip(x, 1);
+}
+Tensor flipud(const Arg& arg) {
+  LineScope here(arg.line());
+  const Tensor& x = tensor_of(arg, "flipud");
+  WEFT_CHECK(x.dim() >= 1, "flipud: got ", x.type(), "; need one dim or more");
+  return flip(x, 0);
+}
+
+Tensor rot90(const Arg& arg, int64_t k, const Shape& dims) {
+  LineScope here(arg.line());
+  const Tensor& x = tensor_of(arg, "rot90");
+  WEFT_CHECK(x.dim() >= 2 && dims.size() == 2, "rot90: dims ", dims, " of ", x.shape(), "; need two dims");
+  const int a = normalize_dim(dims[0], x.dim(), "rot90"), b = normalize_dim(dims[1], x.dim(), "rot90");
+  WEFT_CHECK(a != b, "rot90: dims ", dims, " of ", x.shape(), "; need two different dims");
+  switch ((k % 4 + 4) % 4) {
+    case 1:
+      return transpose(flip(x, b), a, b);
+    case 2:
+      return flip(x, {a, b});
+    case 3:
+      return transpose(flip(x, a), a, b);
+    default:
+      return x;
+  }
+}
+
+Tensor narrow(const Arg& arg, int64_t dim, int64_t start, int64_t length) {
+  LineScope here(arg.line());
+  const Tensor& x = tensor_of(arg, "narrow");
+  WEFT_CHECK(x.dim() > 0, "narrow: got a scalar; need a dim to cut");
+  const int d = normalize_dim(dim, x.dim(), "narrow");
+  const int64_t n = x.shape()[d], begin = start < 0 ? start + n : start;
+  WEFT_CHECK_AS(kOutOfRange, begin >= 0 && begin <= n && length >= 0 && length <= n - begin, "narrow: start ", start,
+                " and length ", length, " of dim ", d, " of ", x.shape(), "; need a part of 0 to ", n);
+  return slice(x, d, begin, begin + length);
+}
+
+std::vector<Tensor> tensor_split(const Arg& arg, const std::vector<int64_t>& positions, int64_t dim) {
+  LineScope here(arg.line());
+  const Tensor& x = tensor_of(arg, "tensor_split");
+  WEFT_CHECK(x.dim() > 0, "tensor_split: got a scalar; need a dim to cut");
+  const int d = normalize_dim(dim, x.dim(), "tensor_split");
+  const int64_t n = x.shape()[d];
+  std::vector<Tensor> pieces;
+  int64_t begin = 0;
+  for (size_t k = 0; k <= positions.size(); ++k) {
+    int64_t end = k < positions.size() ? positions[k] : n;
+    end = std::clamp<int64_t>(end < 0 ? end + n : end, 0, n);
+    pieces.push_back(slice(x, d, begin, std::max(begin, end)));
+    begin = end;
+  }
+  return pieces;
+}
+
+std::vector<Tensor> internal::equal_pieces(const Arg& arg, int64_t n, int64_t dim) {
+  LineScope here(arg.line());
+  WEFT_CHECK(n > 0, "tensor_split: ", n, " pieces; need 1 or more");
+  const Tensor& x = tensor_of(arg, "tensor_split");
+  WEFT_CHECK(x.dim() > 0, "tensor_split: got a scalar; need a dim to cut");
+  const int64_t extent = x.size(dim);
+  std::vector<int64_t> positions;
+  for (int64_t k = 1; k < n; ++k) positions.push_back(k * (extent / n) + std::min(k, extent % n));
+  return tensor_split(x, positions, dim);
+}
+
+std::vector<Tensor> broadcast_tensors(const std::vector<Tensor>& xs, std::source_location loc) {
+  LineScope here(loc);
+  Shape shape;
+  for (const Tensor& x : xs)
+    shape = broadcast_shapes(shape, tensor_of(x, "broadcast_tensors").shape(), "broadcast_tensors");
+  std::vector<Tensor> r;
+  for (const Tensor& x : xs) r.push_back(broadcast_to(x, shape));
+  return r;
+}
+
+Tensor repeat_interleave(const Arg& arg, const Tensor& repeats, int64_t dim) {
+  LineScope here(arg.line());
+  const Tensor &x = tensor_of(arg, "repeat_interleave"), &times = tensor_of(repeats, "repeat_interleave");
+  WEFT_CHECK(is_integral(times.dtype()) && times.dim() <= 1, "repeat_interleave: repeats are ", times.type(),
+             "; need integers in one dim");
+  WEFT_CHECK(x.dim() > 0, "repeat_interleave: got a scalar; need a dim");
+  const int d = normalize_dim(dim, x.dim(), "repeat_interleave");
+  const int64_t n = x.shape()[d];
+  WEFT_CHECK(times.numel() == n || times.numel() == 1, "repeat_interleave: ", times.numel(), " repeats for dim ", d,
+             " of ", x.shape(), "; need ", n, " or 1");
+  internal::require_values(times, "repeat_interleave", "a number instead of a tensor");
+  const std::vector<int64_t> counts = times.to_vector<int64_t>();
+  std::vector<int64_t> positions;
+  for (int64_t i = 0; i < n; ++i) {
+    const int64_t count = counts[times.numel() == 1 ? 0 : static_cast<size_t>(i)];
+    WEFT_CHECK(count >= 0, "repeat_interleave: ", count, " repeats; need 0 or more");
+    positions.insert(positions.end(), static_cast<size_t>(count), i);
+  }
+  return index_select(x, d, internal::positions_of(positions, x.device()));
+}
+Tensor repeat_interleave(const Arg& arg, const Tensor& repeats) {
+  LineScope here(arg.line());
+  return repeat_interleave(flatten(arg), repeats, 0);
+}
+
+}  // namespace weft

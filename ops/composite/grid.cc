@@ -1,0 +1,131 @@
+#include "ops/composite/grid.h"
+
+#include <cmath>
+
+#include "ops/core/index.h"
+#include "ops/core/pointwise.h"
+#include "ops/core/view.h"
+
+namespace weft {
+
+using internal::LineScope;
+using internal::positions_of;
+using internal::tensor_of;
+
+namespace {
+
+Tensor finished(const Tensor& x, const TensorOptions& options) {
+  const Tensor y = cast(x, options.dtype);
+  return options.requires_grad ? y.requires_grad() : y;
+}
+
+// In f64. The second half is counted from the end, so that the last number is `end`.
+Tensor spaced(double start, double end, int64_t steps, Device device, const char* op) {
+  WEFT_CHECK(steps >= 0, op, ": ", steps, " steps; need 0 or more");
+  WEFT_CHECK(std::isfinite(start) && std::isfinite(end), op, ": from ", start, " to ", end, "; need finite numbers");
+  const auto gaps = static_cast<double>(std::max<int64_t>(steps - 1, 1));
+  const double span = end - start, step = std::isfinite(span) ? span / gaps : end / gaps - start / gaps;
+  const Tensor i = arange(steps, {.dtype = kFloat64, .device = device});
+  if (steps < 2) return i + start;
+  return where(i < static_cast<double>(steps / 2), i * step + start, end - (gaps - i) * step);
+}
+
+Tensor triangle_indices(int64_t rows, int64_t columns, int64_t diagonal, bool lower, const TensorOptions& options,
+                        const char* op) {
+  WEFT_CHECK(rows >= 0 && columns >= 0, op, ": ", rows, " rows and ", columns, " columns; need 0 or more");
+  checked_numel({2, rows, columns}, op);
+  const int64_t shift = std::clamp(diagonal, -rows, columns);  // beyond these all or nothing is kept
+  std::vector<int64_t> at[2];
+  for (int64_t i = 0; i < rows; ++i) {
+    const int64_t edge = std::clamp<int64_t>(i + shift + (lower ? 1 : 0), 0, columns);
+    for (int64_t j = lower ? 0 : edge; j < (lower ? edge : columns); ++j) {
+      at[0].push_back(i);
+      at[1].push_back(j);
+    }
+  }
+  const auto n = static_cast<int64_t>(at[0].size());
+  at[0].insert(at[0].end(), at[1].begin(), at[1].end());
+  return finished(reshape(positions_of(at[0], options.device), {2, n}), options);
+}
+
+std::vector<Tensor> grid(const std::vector<Tensor>& xs, const char* op) {
+  WEFT_CHECK(!xs.empty(), op, ": no tensors; need one or more");
+  Shape shape;
+  for (const Tensor& x : xs) {
+    WEFT_CHECK(x.dim() <= 1, op, ": got ", x.type(), "; need tensors of one dim");
+    shape.push_back(x.numel());
+  }
+  std::vector<Tensor> r;
+  for (size_t k = 0; k < xs.size(); ++k) {
+    Shape along = Shape::filled(shape.size(), 1);
+    along[static_cast<int>(k)] = shape[static_cast<int>(k)];
+    r.push_back(broadcast_to(reshape(xs[k], along), shape));
+  }
+  return r;
+}
+
+}  // namespace
+
+Tensor linspace(double start, double end, int64_t steps, const TensorOptions& options, std::source_location loc) {
+  LineScope here(loc);
+  return finished(spaced(start, end, steps, options.device, "linspace"), options);
+}
+
+Tensor logspace(double start, double end, int64_t steps, double base, const TensorOptions& options,
+                std::source_location loc) {
+  LineScope here(loc);
+  return finished(pow(base, spaced(start, end, steps, options.device, "logspace")), options);
+}
+
+Tensor tril_indices(int64_t rows, int64_t columns, int64_t diagonal, const TensorOptions& options,
+                    std::source_location loc) {
+  LineScope here(loc);
+  return triangle_indices(rows, columns, diagonal, true, options, "tril_indices");
+}
+
+Tensor triu_indices(int64_t rows, int64_t columns, int64_t diagonal, const TensorOptions& options,
+                    std::source_location loc) {
+  LineScope here(loc);
+  return triangle_indices(rows, columns, diagonal, false, options, "triu_indices");
+}
+
+std::vector<Tensor> meshgrid(const std::vector<Tensor>& xs, std::string_view indexing, std::source_location loc) {
+  LineScope here(loc);
+  WEFT_CHECK(indexing == "ij" || indexing == "xy", "meshgrid: indexing is '", indexing, "'; need \"ij\" or \"xy\"");
+  std::vector<Tensor> r = grid(xs, "meshgrid");
+  if (indexing == "xy" && xs.size() > 1)
+    for (Tensor& x : r) x = transpose(x, 0, 1);
+  return r;
+}
+
+Tensor cartesian_prod(const std::vector<Tensor>& xs, std::source_location loc) {
+  LineScope here(loc);
+  std::vector<Tensor> columns = grid(xs, "cartesian_prod");
+  if (columns.size() == 1) return columns[0];
+  for (Tensor& x : columns) x = flatten(x);
+  return stack(columns, 1);
+}
+
+Tensor combinations(const Arg& arg, int64_t r, bool with_replacement) {
+  LineScope here(arg.line());
+  const Tensor& x = tensor_of(arg, "combinations");
+  WEFT_CHECK(x.dim() == 1, "combinations: got ", x.type(), "; need one dim");
+  WEFT_CHECK(r >= 0, "combinations: r is ", r, "; need 0 or more");
+  const int64_t n = x.size(0);
+  if (r == 0) return empty({0}, {.dtype = x.dtype(), .device = x.device()});
+  std::vector<int64_t> positions;
+  std::vector<int64_t> at(static_cast<size_t>(std::min(r, with_replacement ? r : n + 1)));
+  for (size_t k = 0; k < at.size(); ++k) at[k] = with_replacement ? 0 : static_cast<int64_t>(k);
+  while (n > 0 && static_cast<int64_t>(at.size()) == r && at.back() < n) {
+    positions.insert(positions.end(), at.begin(), at.end());
+    // The next choice: the last position that can move up does, and those after it follow.
+    int64_t k = r - 1;
+    while (k > 0 && at[static_cast<size_t>(k)] == n - 1 - (with_replacement ? 0 : r - 1 - k)) --k;
+    int64_t next = at[static_cast<size_t>(k)] + 1;
+    for (int64_t j = k; j < r; ++j) at[static_cast<size_t>(j)] = with_replacement ? next : next++;
+  }
+  const auto count = static_cast<int64_t>(positions.size()) / r;
+  return reshape(index_select(x, 0, positions_of(positions, x.device())), {count, r});
+}
+
+}  // namespace weft

@@ -1,0 +1,110 @@
+#include "ops/composite/literal.h"
+
+#include <cmath>
+
+#include "ops/core/pointwise.h"
+
+namespace weft {
+
+using internal::LineScope;
+
+void Literal::add_integer(int64_t value, DType dtype) {
+  if (integers_.size() == numbers_.size()) integers_.push_back(value);
+  numbers_.push_back(static_cast<double>(value));
+  dtype_ = dtype_ ? promote(*dtype_, dtype) : dtype;
+}
+
+void Literal::add_number(double value, DType dtype) {
+  numbers_.push_back(value);
+  dtype_ = dtype_ ? promote(*dtype_, dtype) : dtype;
+}
+
+void Literal::add_row(const Literal& row) {
+  if (shape_[0] == 0) {
+    for (int64_t n : row.shape_) shape_.push_back(n);
+  } else {
+    const Shape first(std::span<const int64_t>(shape_.begin() + 1, shape_.end()));
+    if (first != row.shape_)
+      problem_ = str_cat("rows 0 and ", shape_[0], " have shapes ", first, " and ", row.shape_, "; need equal shapes");
+  }
+  ++shape_[0];
+  if (problem_.empty()) problem_ = row.problem_;
+  if (integers_.size() == numbers_.size())
+    integers_.insert(integers_.end(), row.integers_.begin(), row.integers_.end());
+  numbers_.insert(numbers_.end(), row.numbers_.begin(), row.numbers_.end());
+  if (row.dtype_) dtype_ = dtype_ ? promote(*dtype_, *row.dtype_) : *row.dtype_;
+}
+
+namespace {
+
+template <class T, class From>
+Tensor converted(const std::vector<From>& from, const Shape& shape) {
+  std::vector<T> to;
+  for (From v : from) {
+    if constexpr (sizeof(T) == 2) {
+      to.push_back(T(static_cast<float>(v)));
+    } else {
+      to.push_back(static_cast<T>(v));
+    }
+  }
+  return Tensor::from_vector(to, shape);
+}
+
+// Converted here and not by an op: in a captured function too, the tensor has values.
+template <class From>
+Tensor stored(const std::vector<From>& from, const Shape& shape, DType dtype) {
+  switch (dtype) {
+    case kFloat32:
+      return converted<float>(from, shape);
+    case kFloat64:
+      return converted<double>(from, shape);
+    case kFloat16:
+      return converted<float16>(from, shape);
+    case kBFloat16:
+      return converted<bfloat16>(from, shape);
+    case kInt64:
+      return converted<int64_t>(from, shape);
+    case kInt32:
+      return converted<int32_t>(from, shape);
+    case kUInt8:
+      return converted<uint8_t>(from, shape);
+    case kBool:
+      return converted<bool>(from, shape);
+    default:
+      return cast(converted<float>(from, shape), dtype);
+  }
+}
+
+Tensor made(const Literal& values, const LiteralOptions& options, const char* op) {
+  WEFT_CHECK(values.problem().empty(), op, ": ", values.problem());
+  const DType dtype = options.dtype.value_or(values.dtype());
+  const bool exact = values.integers().size() == values.numbers().size();
+  if (is_integral(dtype)) {
+    const double low = dtype == kInt64 ? -0x1p63 : dtype == kInt32 ? -0x1p31 : 0;
+    const double high = dtype == kInt64 ? 0x1p63 : dtype == kInt32 ? 0x1p31 : 256;
+    for (size_t i = 0; i < values.numbers().size(); ++i) {
+      const double v = values.numbers()[i];
+      // An integer below 2^63 may be rounded to 2^63.
+      WEFT_CHECK((exact && dtype == kInt64) || (v >= low && v < high), op, ": ", v, " does not fit ", dtype, "; need ",
+                 low, " to ", high - 1);
+    }
+  }
+  Tensor t = exact ? stored(values.integers(), values.shape(), dtype) : stored(values.numbers(), values.shape(), dtype);
+  if (options.device != Device::cpu()) t = t.to(options.device);
+  return options.requires_grad ? t.requires_grad() : t;
+}
+
+}  // namespace
+
+Tensor tensor(const Literal& values, const LiteralOptions& options, std::source_location loc) {
+  LineScope here(loc);
+  return made(values, options, "tensor");
+}
+
+Tensor scalar(const Literal& value, const LiteralOptions& options, std::source_location loc) {
+  LineScope here(loc);
+  WEFT_CHECK(value.shape().empty(), "scalar: got numbers of shape ", value.shape(), "; need one number, or tensor()");
+  return made(value, options, "scalar");
+}
+
+}  // namespace weft

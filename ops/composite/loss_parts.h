@@ -1,0 +1,27 @@
+// Shared by losses: the checks of their operands, and how the loss of each element becomes the result.
+#pragma once
+#include <string_view>
+
+#include "ops/composite/precision.h"
+#include "ops/core/reduce.h"
+
+namespace weft::internal {
+
+/// Throws unless reduction is "mean", "sum" or "none".
+inline void check_reduction(std::string_view reduction, const char* op) {
+  WEFT_CHECK(reduction == "mean" || reduction == "sum" || reduction == "none", op, ": reduction is '", reduction,
+             "'; need \"mean\", \"sum\" or \"none\"");
+}
+
+inline Tensor reduced(const Tensor& loss, std::string_view reduction) {
+  return reduction == "mean" ? mean(loss) : reduction == "sum" ? sum(loss) : loss;
+}
+
+/// Throws unless both have the same shape; the names are those of the operands.
+inline void check_same(const Tensor& x, const Tensor& target, const char* op, const char* x_name = "x",
+                       const char* target_name = "target") {
+  WEFT_CHECK(x.shape() == target.shape(), op, ": ", x_name, " has shape ", x.shape(), " and ", target_name, " ",
+             target.shape(), "; need equal shapes");
+}
+
+}  // namespace weft::internal

@@ -1,0 +1,269 @@
+#include "ops/composite/pool.h"
+
+#include <limits>
+#include <vector>
+
+#include "framework/autodiff/grad.h"
+#include "framework/base/saturate.h"
+#include "framework/dispatch/dispatch.h"
+#include "ops/composite/precision.h"
+#include "ops/core/reduce.h"
+#include "ops/core/view.h"
+#include "ops/core/window.h"
+
+namespace weft {
+
+using internal::floating_of;
+using internal::LineScope;
+
+namespace {
+
+// The geometry of a pool: windows of the padded input.
+struct Pool {
+  int spatial, first;  // the first spatial dim
+  Shape kernel, stride, padding, dilation;
+  Shape beyond;  // places after the padding that ceil_mode adds
+
+  Pool(const char* op, int dims, const Tensor& x, const Sizes& k, const Sizes& s, const Sizes& p, const Sizes& d,
+       bool ceil_mode)
+      : spatial(dims), first(x.dim() - dims) {
+    WEFT_CHECK(x.dim() == dims + 1 || x.dim() == dims + 2, op, ": input is ", x.type(), "; need [N, C, ", dims,
+               " spatial dims] or [C, ", dims, " spatial dims]");
+    kernel = k.of(dims, op, "kernel_size");
+    stride = s.of(dims, op, "stride");
+    padding = p.of(dims, op, "padding");
+    dilation = d.of(dims, op, "dilation");
+    for (int i = 0; i < dims; ++i) {
+      if (stride[i] == 0) stride[i] = kernel[i];
+      WEFT_CHECK(kernel[i] >= 1 && stride[i] >= 1 && dilation[i] >= 1, op, ": kernel_size ", kernel, ", stride ",
+                 stride, ", dilation ", dilation, "; need 1 or more");
+      WEFT_CHECK(padding[i] >= 0 && padding[i] <= kernel[i] / 2, op, ": padding is ", padding,
+                 "; need 0 to half of kernel_size ", kernel);
+      const int64_t n = saturating_add(x.size(first + i), 2 * padding[i]);
+      const int64_t reach = saturating_add(saturating_mul(kernel[i] - 1, dilation[i]), 1);
+      WEFT_CHECK(n >= reach, op, ": a window of ", reach, " elements does not fit into spatial dim ", i, " of input ",
+                 x.shape(), " with padding ", padding, "; need ", n, " or fewer");
+      int64_t windows = (n - reach) / stride[i] + 1;
+      // One more window if it begins before the padding behind.
+      const bool more =
+          ceil_mode && (n - reach) % stride[i] != 0 && windows * stride[i] < x.size(first + i) + padding[i];
+      beyond.push_back(more ? windows * stride[i] + reach - n : 0);
+    }
+  }
+
+  std::vector<Window> cuts() const {
+    std::vector<Window> w;
+    for (int i = 0; i < spatial; ++i) w.push_back({first + i, kernel[i], stride[i], dilation[i]});
+    return w;
+  }
+  bool is_padded() const {
+    for (int i = 0; i < spatial; ++i)
+      if (padding[i] > 0 || beyond[i] > 0) return true;
+    return false;
+  }
+  // x with `value` around it: in the padding, or also beyond.
+  Tensor padded(const Tensor& x, double value, bool further) const {
+    if (!is_padded()) return x;
+    std::vector<int64_t> pads;
+    for (int i = spatial - 1; i >= 0; --i) {
+      pads.push_back(padding[i]);
+      pads.push_back(padding[i] + (further ? beyond[i] : 0));
+    }
+    return pad(x, pads, value);
+  }
+  Tensor padded_beyond(const Tensor& x) const {
+    std::vector<int64_t> pads;
+    for (int i = spatial - 1; i >= 0; --i) {
+      pads.push_back(0);
+      pads.push_back(beyond[i]);
+    }
+    return pad(x, pads, 0);
+  }
+};
+
+// The dims of the elements of a window: the last ones.
+Shape last_dims(const Tensor& windows, int n) {
+  Shape dims;
+  for (int i = 0; i < n; ++i) dims.push_back(windows.dim() - n + i);
+  return dims;
+}
+
+// The position of each element of a window, as a tensor that broadcasts over windows.
+Tensor positions(const Shape& kernel, Device device) {
+  return reshape(arange(kernel.numel(), {.dtype = kInt32, .device = device}), kernel);
+}
+
+// The largest element of each window of x. Its gradient goes to the first of equal elements.
+Tensor window_max(const Tensor& x, const std::vector<Window>& cuts) {
+  const int n = static_cast<int>(cuts.size());
+  const CustomGrad fn = custom_grad(
+      [cuts, n](std::span<const Tensor> in) {
+        const Tensor w = windows(in[0], cuts);
+        return std::vector<Tensor>{amax(w, last_dims(w, n))};
+      },
+      [cuts, n](std::span<const Tensor> in, std::span<const Tensor> out, std::span<const Tensor> grad_out) {
+        const Tensor w = windows(in[0], cuts);
+        const Shape dims = last_dims(w, n);
+        Shape kernel, wide = out[0].shape();
+        for (const Window& cut : cuts) kernel.push_back(cut.size);
+        for (int i = 0; i < n; ++i) wide.push_back(1);
+        const Tensor at = positions(kernel, w.device()), y = reshape(out[0], wide);
+        const Tensor first =
+            amin(where(logical_or(eq(w, y), isnan(w)), at, static_cast<int>(kernel.numel())), dims, true);
+        const Tensor g = where(eq(first, at), reshape(grad_out[0], wide), 0.0);
+        return std::vector<Tensor>{window_sum(g, in[0].shape(), cuts)};
+      });
+  return fn(x);
+}
+
+}  // namespace
+
+namespace internal {
+
+Tensor max_pool_nd(const char* op, int spatial, const Arg& arg, const Sizes& kernel_size, const Sizes& stride,
+                   const Sizes& padding, const Sizes& dilation, bool ceil_mode) {
+  LineScope line(arg.line());
+  const Tensor& x = floating_of(arg, op);
+  const Pool p(op, spatial, x, kernel_size, stride, padding, dilation, ceil_mode);
+  return window_max(p.padded(x, -std::numeric_limits<double>::infinity(), true), p.cuts());
+}
+
+Tensor avg_pool_nd(const char* op, int spatial, const Arg& arg, const Sizes& kernel_size, const Sizes& stride,
+                   const Sizes& padding, bool ceil_mode, bool count_include_pad) {
+  LineScope line(arg.line());
+  const Tensor& x = floating_of(arg, op);
+  const Pool p(op, spatial, x, kernel_size, stride, padding, 1, ceil_mode);
+  const Tensor w = windows(p.padded(widened(x), 0, true), p.cuts());
+  const Tensor total = sum(w, last_dims(w, spatial));
+  bool beyond = false;
+  for (int64_t n : p.beyond) beyond |= n > 0;
+  if (!p.is_padded() || (count_include_pad && !beyond))
+    return (total * (1 / static_cast<double>(p.kernel.numel()))).to(x.dtype());
+  // The number of elements of each window that count.
+  Shape one = Shape::filled(x.dim(), 1);
+  for (int i = 0; i < spatial; ++i) one[p.first + i] = x.size(p.first + i);
+  const Tensor ones = full(one, 1.0, {.dtype = total.dtype(), .device = x.device()});
+  const Tensor inside = count_include_pad ? p.padded_beyond(p.padded(ones, 1, false)) : p.padded(ones, 0, true);
+  const Tensor v = windows(inside, p.cuts());
+  return (total / sum(v, last_dims(v, spatial))).to(x.dtype());
+}
+
+Tensor adaptive_pool_nd(const char* op, int spatial, const Arg& arg, const Sizes& output_size, bool max) {
+  LineScope line(arg.line());
+  const Tensor& x = floating_of(arg, op);
+  WEFT_CHECK(x.dim() == spatial + 1 || x.dim() == spatial + 2, op, ": input is ", x.type(), "; need [N, C, ", spatial,
+             " spatial dims] or [C, ", spatial, " spatial dims]");
+  const Shape out = output_size.of(spatial, op, "output_size");
+  const int first = x.dim() - spatial;
+  bool even = true;
+  for (int i = 0; i < spatial; ++i) {
+    const int64_t n = x.size(first + i);
+    WEFT_CHECK(out[i] >= 1, op, ": output_size is ", out, "; need 1 or more");
+    WEFT_CHECK(n >= 1, op, ": input ", x.shape(), " is empty in spatial dim ", i, "; need 1 or more");
+    even &= n % out[i] == 0;
+  }
+  if (even) {
+    std::vector<Window> cuts;
+    for (int i = 0; i < spatial; ++i) {
+      const int64_t size = x.size(first + i) / out[i];
+      cuts.push_back({first + i, size, size, 1});
+    }
+    if (max) return window_max(x, cuts);
+    const Tensor w = windows(widened(x), cuts);
+    return mean(w, last_dims(w, spatial)).to(x.dtype());
+  }
+  // One dim at a time; the parts of a dim have two sizes at most, so each is taken by itself.
+  Tensor y = max ? x : widened(x);
+  for (int i = 0; i < spatial; ++i) {
+    const int64_t n = y.size(first + i);
+    std::vector<Tensor> parts;
+    for (int64_t k = 0; k < out[i]; ++k) {
+      const int64_t begin = k * n / out[i], end = ((k + 1) * n + out[i] - 1) / out[i];
+      const Tensor part = slice(y, first + i, begin, end);
+      parts.push_back(max ? window_max(part, {{first + i, end - begin}}) : mean(part, first + i, true));
+    }
+    y = cat(parts, first + i);
+  }
+  return y.to(x.dtype());
+}
+
+}  // namespace internal
+
+#define WEFT_POOL(n)                                                                                                   \
+  Tensor max_pool##n##d(const Arg& x, const Sizes& kernel_size, const Sizes& stride, const Sizes& padding,             \
+                        const Sizes& dilation, bool ceil_mode) {                                                       \
+    return internal::max_pool_nd("max_pool" #n "d", n, x, kernel_size, stride, padding, dilation, ceil_mode);          \
+  }                                                                                                                    \
+  Tensor avg_pool##n##d(const Arg& x, const Sizes& kernel_size, const Sizes& stride, const Sizes& padding,             \
+                        bool ceil_mode, bool count_include_pad) {                                                      \
+    return internal::avg_pool_nd("avg_pool" #n "d", n, x, kernel_size, stride, padding, ceil_mode, count_include_pad); \
+  }                                                                                                                    \
+  Tensor adaptive_avg_pool##n##d(const Arg& x, const Sizes& output_size) {                                             \
+    return internal::adaptive_pool_nd("adaptive_avg_pool" #n "d", n, x, output_size, false);                           \
+  }                                                                                                                    \
+  Tensor adaptive_max_pool##n##d(const Arg& x, const Sizes& output_size) {                                             \
+    return internal::adaptive_pool_nd("adaptive_max_pool" #n "d", n, x, output_size, true);                            \
+  }
+WEFT_POOL(1)
+WEFT_POOL(2)
+WEFT_POOL(3)
+#undef WEFT_POOL
+
+namespace {
+
+// The windows of unfold and fold, whose input [N, C, H, W] is padded.
+struct Columns {
+  Shape kernel, dilation, padding, stride;
+  Columns(const char* op, const Sizes& k, const Sizes& d, const Sizes& p, const Sizes& s)
+      : kernel(k.of(2, op, "kernel_size")),
+        dilation(d.of(2, op, "dilation")),
+        padding(p.of(2, op, "padding")),
+        stride(s.of(2, op, "stride")) {
+    for (int i = 0; i < 2; ++i)
+      WEFT_CHECK(kernel[i] >= 1 && dilation[i] >= 1 && stride[i] >= 1 && padding[i] >= 0, op, ": kernel_size ", kernel,
+                 ", dilation ", dilation, ", padding ", padding, ", stride ", stride,
+                 "; need padding of 0 or more, the others 1 or more");
+  }
+  std::vector<Window> cuts() const {
+    return {{2, kernel[0], stride[0], dilation[0]}, {3, kernel[1], stride[1], dilation[1]}};
+  }
+};
+
+}  // namespace
+
+Tensor unfold(const Arg& arg, const Sizes& kernel_size, const Sizes& dilation, const Sizes& padding,
+              const Sizes& stride) {
+  LineScope line(arg.line());
+  const Tensor& x = internal::tensor_of(arg, "unfold");
+  WEFT_CHECK(x.dim() == 4, "unfold: input is ", x.type(), "; need [N, C, H, W]");
+  const Columns c("unfold", kernel_size, dilation, padding, stride);
+  const Tensor padded = pad(x, {c.padding[1], c.padding[1], c.padding[0], c.padding[0]});
+  const Tensor w = windows(padded, c.cuts());  // [N, C, h, w, kh, kw]
+  return reshape(permute(w, {0, 1, 4, 5, 2, 3}), {x.size(0), x.size(1) * c.kernel.numel(), w.size(2) * w.size(3)});
+}
+
+Tensor fold(const Arg& arg, const Sizes& output_size, const Sizes& kernel_size, const Sizes& dilation,
+            const Sizes& padding, const Sizes& stride) {
+  LineScope line(arg.line());
+  const Tensor& x = internal::tensor_of(arg, "fold");
+  const Columns c("fold", kernel_size, dilation, padding, stride);
+  const Shape out = output_size.of(2, "fold", "output_size");
+  Shape count;
+  for (int i = 0; i < 2; ++i) {
+    const int64_t reach = saturating_add(saturating_mul(c.kernel[i] - 1, c.dilation[i]), 1);
+    const int64_t n = saturating_add(out[i], saturating_mul(2, c.padding[i]));
+    WEFT_CHECK(out[i] >= 1 && n >= reach, "fold: a kernel of ", reach, " elements does not fit into output_size ", out,
+               " with padding ", c.padding, "; need as many or fewer");
+    count.push_back((n - reach) / c.stride[i] + 1);
+  }
+  WEFT_CHECK(x.dim() == 3 && x.size(1) % c.kernel.numel() == 0 && x.size(2) == count.numel(), "fold: input is ",
+             x.type(), "; need [N, C * ", c.kernel.numel(), ", ", count.numel(), "]");
+  const int64_t channels = x.size(1) / c.kernel.numel();
+  const Tensor w =
+      permute(reshape(x, {x.size(0), channels, c.kernel[0], c.kernel[1], count[0], count[1]}), {0, 1, 4, 5, 2, 3});
+  const Tensor whole =
+      window_sum(w, {x.size(0), channels, out[0] + 2 * c.padding[0], out[1] + 2 * c.padding[1]}, c.cuts());
+  return slice(slice(whole, 2, c.padding[0], c.padding[0] + out[0]), 3, c.padding[1], c.padding[1] + out[1]);
+}
+
+}  // namespace weft

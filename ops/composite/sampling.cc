@@ -1,0 +1,72 @@
+#include "ops/composite/sampling.h"
+
+#include "ops/composite/precision.h"
+#include "ops/composite/search.h"
+#include "ops/core/index.h"
+#include "ops/core/reduce.h"
+#include "ops/core/view.h"
+
+namespace weft {
+
+using internal::floating_of;
+using internal::LineScope;
+
+namespace {
+
+// In f64, at least 2^-54: a divisor must not be 0.
+Tensor exponentials(const Shape& shape, Device device) {
+  return maximum(-log1p(-rand(shape, {.dtype = kFloat64, .device = device})), 0x1p-54);
+}
+
+}  // namespace
+
+// Keys of 53 random bits: equal ones, which would keep their order, are too rare to matter.
+Tensor randperm(int64_t n, const TensorOptions& options, std::source_location loc) {
+  LineScope here(loc);
+  WEFT_CHECK(n >= 0, "randperm: n is ", n, "; need 0 or more");
+  const Tensor order = argsort(rand({n}, {.dtype = kFloat64, .device = options.device}));
+  const Tensor y = cast(order, options.dtype);
+  return options.requires_grad ? y.requires_grad() : y;
+}
+
+Tensor exponential(const Shape& shape, double rate, const TensorOptions& options, std::source_location loc) {
+  LineScope here(loc);
+  WEFT_CHECK(rate > 0, "exponential: rate is ", rate, "; need a positive number");
+  WEFT_CHECK(is_floating(options.dtype), "exponential: dtype is ", options.dtype, "; need a floating-point dtype");
+  checked_numel(shape, "exponential");
+  const Tensor y = cast(exponentials(shape, options.device) / rate, options.dtype);
+  return options.requires_grad ? y.requires_grad() : y;
+}
+
+Tensor multinomial(const Arg& weights, int64_t samples, bool replacement) {
+  LineScope here(weights.line());
+  const Tensor& w = floating_of(weights, "multinomial");
+  WEFT_CHECK(w.dim() == 1 || w.dim() == 2, "multinomial: weights are ", w.type(), "; need one or two dims");
+  const int64_t n = w.size(-1);
+  WEFT_CHECK(n > 0, "multinomial: weights are ", w.type(), "; need one category or more");
+  WEFT_CHECK(samples >= 0 && (replacement || samples <= n), "multinomial: ", samples, " samples of ", n,
+             " categories; need ", replacement ? "0 or more" : str_cat("0 to ", n, " without replacement"));
+  const Tensor p = cast(w.detach(), kFloat64);
+  const Tensor usable = sum(cast(p > 0.0, kInt64), -1, true) >= (replacement ? 1 : std::max<int64_t>(samples, 1));
+  const Tensor valid = all((p >= 0.0) & isfinite(p), -1, true) & usable;
+  if (!valid.is_traced() && valid.device().type != DeviceType::kMeta)
+    WEFT_CHECK(all(valid).item<bool>(), "multinomial: a weight is negative or not finite, or fewer than ",
+               replacement ? 1 : samples, " of a row are positive; need that many");
+  Tensor picked;
+  if (replacement) {
+    // The category whose part of the running sum has the point. The factor keeps points below the total.
+    const Tensor ends = cumsum(p, -1);
+    Shape shape = w.shape();
+    shape.back() = samples;
+    const Tensor points = rand(shape, {.dtype = kFloat64, .device = w.device()}) * (1 - 0x1p-50);
+    picked = searchsorted(ends, points * slice(ends, -1, n - 1, n), {.right = true});
+  } else {
+    // The order of weight / exponential is that of successive draws (Efraimidis and Spirakis 2006).
+    picked = topk(p / exponentials(w.shape(), w.device()), samples).indices;
+  }
+  // In a compiled function wrong weights are found when it runs: n is no category.
+  const Tensor categories = arange(n, {.dtype = kInt64, .device = w.device()});
+  return reshape(index_select(categories, 0, flatten(where(valid, picked, n))), picked.shape());
+}
+
+}  // namespace weft

@@ -1,0 +1,168 @@
+#include "ops/composite/scatter.h"
+
+#include "framework/autodiff/grad.h"
+#include "ops/composite/indexing.h"
+#include "ops/composite/precision.h"
+#include "ops/core/index.h"
+#include "ops/core/reduce.h"
+#include "ops/core/view.h"
+
+namespace weft {
+
+using internal::from_front;
+using internal::in_range;
+using internal::LineScope;
+using internal::source_for;
+using internal::tensor_of;
+using internal::widened;
+
+namespace {
+
+// x, index and src with one dim at least, and src cut to index's shape.
+struct Scatter {
+  Tensor x, index, src;
+  int dim;
+  Shape shape;  // of x as given
+
+  Scatter(const Arg& x_arg, int64_t d, const Arg& index_arg, const Arg& src_arg, const char* op)
+      : x(tensor_of(x_arg, op)), index(tensor_of(index_arg, op)), src(source_for(x, src_arg, op)), shape(x.shape()) {
+    WEFT_CHECK(is_integral(index.dtype()), op, ": index is ", index.type(), "; need integers");
+    index = cast(index, kInt64);
+    if (x.dim() == 0) x = reshape(x, {1});
+    if (index.dim() == 0) index = reshape(index, {1});
+    if (!src_arg.is_tensor()) src = broadcast_to(src, index.shape());
+    if (src.dim() == 0) src = reshape(src, {1});
+    dim = normalize_dim(d, x.dim(), op);
+    bool fits = index.dim() == x.dim() && src.dim() == x.dim();
+    for (int k = 0; fits && k < x.dim(); ++k)
+      fits = index.shape()[k] <= src.shape()[k] && (k == dim || index.shape()[k] <= x.shape()[k]);
+    WEFT_CHECK(fits, op, ": index ", index.shape(), " and src ", src.shape(), " do not fit x ", x.shape(),
+               " along dim ", dim,
+               "; need as many dims, src as large as index, and index not larger than x outside dim ", dim);
+    for (int k = 0; k < x.dim(); ++k) src = slice(src, k, 0, index.shape()[k]);
+    if (x.dim() > 1) index = in_range(index, x.shape()[dim], op);  // a vector's are checked where they are used
+  }
+
+  /// The positions of index's elements in the flattened x, 1-d.
+  Tensor places() const {
+    const Shape strides = contiguous_strides(x.shape());
+    Tensor at = index * strides[dim];
+    for (int k = 0; k < x.dim(); ++k) {
+      if (k == dim || index.shape()[k] == 1) continue;
+      Shape along = Shape::filled(x.dim(), 1);
+      along[k] = index.shape()[k];
+      at = at + reshape(arange(index.shape()[k], {.dtype = kInt64, .device = x.device()}) * strides[k], along);
+    }
+    return flatten(at);
+  }
+};
+
+Tensor count_of(const Scatter& s) {
+  return scatter_add(zeros(s.x.shape(), {.dtype = kInt64, .device = s.x.device()}), s.dim, s.index, ones_like(s.index));
+}
+
+// The greatest (smallest) value for each element: sorted, they are written in order, and the last stays.
+Tensor best(const Tensor& x, const Tensor& src, const Tensor& places, bool smallest) {
+  const Tensor flat = flatten(src);
+  // Negated floats, so that NaN is last for the smallest too.
+  const bool negated = smallest && is_floating(x.dtype());
+  const Tensor order = argsort(negated ? -flat : flat, 0, smallest && !negated);
+  return reshape(index_copy(flatten(x), 0, index_select(places, 0, order), index_select(flat, 0, order)), x.shape());
+}
+
+Tensor reduce_best(const Scatter& s, bool smallest, bool include_self) {
+  const Tensor touched = count_of(s) > 0;
+  const Tensor places = s.places();
+  auto value = [=](std::span<const Tensor> in) {
+    const Tensor m = best(in[0], in[1], places, smallest);
+    if (!include_self) return std::vector<Tensor>{m};
+    return std::vector<Tensor>{where(touched, smallest ? minimum(in[0], m) : maximum(in[0], m), in[0])};
+  };
+  if (!is_floating(s.x.dtype())) return value(std::vector<Tensor>{s.x, s.src})[0];
+  auto backward = [=, index = s.index, dim = s.dim](std::span<const Tensor> in, std::span<const Tensor> out,
+                                                    std::span<const Tensor> g) {
+    const Tensor of_src = in[1] == gather(out[0], dim, index);
+    const Tensor of_x = include_self ? in[0] == out[0] : !touched;
+    const Tensor shares = scatter_add(cast(of_x, kFloat32), dim, index, cast(of_src, kFloat32));
+    const Tensor part = cast(widened(g[0]) / maximum(shares, 1.0), g[0].dtype());
+    return std::vector<Tensor>{where(of_x, part, 0.0), where(of_src, gather(part, dim, index), 0.0)};
+  };
+  return custom_grad(value, backward)({s.x, s.src})[0];
+}
+
+// The products of the values for each element, in log2(n) steps: step by step each value of a sorted list takes in
+// those before it for the same element.
+Tensor reduce_product(const Scatter& s, bool include_self) {
+  const Sorted places = sort(s.places());
+  Tensor v = widened(index_select(flatten(s.src), 0, places.indices));
+  const int64_t n = v.numel();
+  for (int64_t by = 1; by < n; by *= 2) {
+    const Tensor same = slice(places.values, 0, by, n) == slice(places.values, 0, 0, n - by);
+    const Tensor after = slice(v, 0, by, n);
+    v = cat({slice(v, 0, 0, by), where(same, after * slice(v, 0, 0, n - by), after)});
+  }
+  const Tensor next = slice(places.values, 0, 1, n) != slice(places.values, 0, 0, std::max<int64_t>(n - 1, 0));
+  const Tensor last = cat({next, ones({std::min<int64_t>(n, 1)}, {.dtype = kBool, .device = v.device()})});
+  const Tensor none = zeros({s.x.numel()}, {.dtype = v.dtype(), .device = v.device()});
+  const Tensor products = reshape(scatter_add(none, 0, places.values, where(last, v, 0)), s.x.shape());
+  const Tensor x = widened(s.x);
+  return cast(where(count_of(s) > 0, include_self ? x * products : products, x), s.x.dtype());
+}
+
+}  // namespace
+
+Tensor scatter(const Arg& x, int64_t dim, const Arg& index, const Arg& src) {
+  LineScope here(x.line());
+  const Scatter s(x, dim, index, src, "scatter");
+  const Tensor to = s.x.dim() == 1 ? s.index : s.places();
+  return reshape(index_copy(flatten(s.x), 0, to, flatten(s.src)), s.shape);
+}
+
+Tensor scatter_reduce(const Arg& x, int64_t dim, const Arg& index, const Arg& src, std::string_view reduce,
+                      bool include_self) {
+  LineScope here(x.line());
+  WEFT_CHECK(reduce == "sum" || reduce == "prod" || reduce == "mean" || reduce == "amax" || reduce == "amin",
+             "scatter_reduce: reduce is '", reduce, R"('; need "sum", "prod", "mean", "amax" or "amin")");
+  const Scatter s(x, dim, index, src, "scatter_reduce");
+  WEFT_CHECK(s.x.dtype() != kBool, "scatter_reduce: x is ", s.x.type(), "; need numbers");
+  if (reduce == "prod") return reshape(reduce_product(s, include_self), s.shape);
+  if (reduce == "amax" || reduce == "amin") return reshape(reduce_best(s, reduce == "amin", include_self), s.shape);
+  const Tensor count = count_of(s);
+  const Tensor start = include_self ? s.x : where(count > 0, zeros_like(s.x), s.x);
+  Tensor y = scatter_add(widened(start), s.dim, s.index, widened(s.src));
+  if (reduce == "mean") {
+    const Tensor n = cast(maximum(include_self ? count + 1 : count, 1), y.dtype());
+    y = is_floating(y.dtype()) ? y / n : floor_divide(y, n);
+  }
+  return reshape(cast(y, s.x.dtype()), s.shape);
+}
+
+Tensor index_fill(const Arg& arg, int64_t dim, const Arg& index, const Arg& value) {
+  LineScope here(arg.line());
+  const Tensor &given = tensor_of(arg, "index_fill"), &i = tensor_of(index, "index_fill");
+  const Tensor v = source_for(given, value, "index_fill");
+  WEFT_CHECK(v.dim() == 0, "index_fill: the value is ", v.type(), "; need a number or a 0-d tensor");
+  WEFT_CHECK(i.dim() <= 1 && is_integral(i.dtype()), "index_fill: index is ", i.type(), "; need integers in one dim");
+  const Tensor x = given.dim() == 0 ? reshape(given, {1}) : given;
+  Shape shape = x.shape();
+  shape[normalize_dim(dim, x.dim(), "index_fill")] = i.numel();
+  return reshape(index_copy(x, dim, reshape(i, {-1}), broadcast_to(v, shape)), given.shape());
+}
+
+Tensor take(const Arg& arg, const Arg& index) {
+  LineScope here(arg.line());
+  const Tensor &x = tensor_of(arg, "take"), &i = tensor_of(index, "take");
+  return reshape(index_select(flatten(x), 0, flatten(from_front(i, x.numel(), "take"))), i.shape());
+}
+
+Tensor put(const Arg& arg, const Arg& index, const Arg& source, bool accumulate) {
+  LineScope here(arg.line());
+  const Tensor &x = tensor_of(arg, "put"), &i = tensor_of(index, "put");
+  const Tensor src = source_for(x, source, "put");
+  WEFT_CHECK(src.numel() == i.numel(), "put: index has shape ", i.shape(), " and source ", src.shape(),
+             "; need as many elements");
+  const Tensor to = flatten(from_front(i, x.numel(), "put")), from = flatten(src), flat = flatten(x);
+  return reshape(accumulate ? index_add(flat, 0, to, from) : index_copy(flat, 0, to, from), x.shape());
+}
+
+}  // namespace weft

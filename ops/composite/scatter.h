@@ -1,0 +1,25 @@
+// Elements written at run-time positions. A copy of x is changed; x itself never is.
+#pragma once
+#include <string_view>
+
+#include "framework/dispatch/arg.h"
+
+namespace weft {
+
+/// A copy of x, with x[index[i][j]][j] = src[i][j] for dim 0 (other dims alike); src is a number, or at least as large
+/// as index. If an element is written twice, the last value stays (and each gets the element's gradient).
+Tensor scatter(const Arg& x, int64_t dim, const Arg& index, const Arg& src);
+/// The same with "sum", "prod", "mean", "amax" or "amin" of the values for an element, and of x's own value if
+/// include_self; elements without values stay x's. Equal amax and amin share the gradient equally.
+Tensor scatter_reduce(const Arg& x, int64_t dim, const Arg& index, const Arg& src, std::string_view reduce,
+                      bool include_self = true);
+/// A copy of x, with the slices index[i] along dim = value, a number or a 0-d tensor.
+Tensor index_fill(const Arg& x, int64_t dim, const Arg& index, const Arg& value);
+
+/// The elements of the flattened x at these positions, in index's shape; negative ones count from the end.
+Tensor take(const Arg& x, const Arg& index);
+/// A copy of x, with its elements at these positions of the flattened x replaced by source's elements, or with these
+/// added. If an element is written twice, the last value stays (accumulate: all are added).
+Tensor put(const Arg& x, const Arg& index, const Arg& source, bool accumulate = false);
+
+}  // namespace weft

@@ -1,0 +1,133 @@
+#include "ops/composite/search.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "ops/core/creation.h"
+#include "ops/core/pointwise.h"
+#include "ops/core/reduce.h"
+#include "ops/core/view.h"
+
+namespace weft {
+
+using internal::LineScope;
+using internal::require_values;
+using internal::tensor_of;
+
+namespace {
+
+// Whether an element is to the left of a value's place.
+Tensor before(const Tensor& element, const Tensor& value, bool right) {
+  if (!right) return (element < value) | (isnan(value) & !isnan(element));
+  return (element <= value) | isnan(value);
+}
+
+// For each value, the number of elements of its row that are before it: one bit after the other from the highest, so
+// log2(n) look-ups.
+Tensor places(const Tensor& sorted, const Tensor& values, bool right) {
+  const int64_t n = sorted.size(-1);
+  const bool rows = sorted.dim() > 1;
+  const TensorOptions index{.dtype = kInt64, .device = sorted.device()};
+  Tensor count = zeros(values.shape(), index);
+  for (auto step = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(n))); step > 0; step /= 2) {
+    const Tensor next = count + step, at = minimum(next, n) - 1;
+    const Tensor element =
+        rows ? gather(sorted, -1, at) : reshape(index_select(sorted, 0, flatten(at)), values.shape());
+    count = where((next <= n) & before(element, values, right), next, count);
+  }
+  return count;
+}
+
+Tensor search(const Tensor& sorted, const Tensor& values, const SearchOptions& options, const char* op) {
+  Shape rows = sorted.shape(), to = values.shape();
+  if (!rows.empty()) rows.pop_back();
+  if (!to.empty()) to.pop_back();
+  WEFT_CHECK(sorted.dim() == 1 || (sorted.dim() > 1 && sorted.dim() == values.dim() && rows == to), op,
+             ": sorted numbers ", sorted.type(), " and values ", values.type(),
+             "; need one dim, or equal dims before the last");
+  return cast(places(sorted.detach(), values.detach(), options.right), options.out_int32 ? kInt32 : kInt64);
+}
+
+// The operand, or a number as a 0-d tensor that compares with `like`.
+Tensor value_of(const Arg& value, const Tensor& like, const char* op) {
+  if (value.is_tensor()) return tensor_of(value, op);
+  const DType dtype = is_floating(like.dtype()) ? like.dtype() : value.kind() == Arg::kFloat ? kFloat64 : kInt64;
+  return full({}, value, {.dtype = dtype, .device = like.device()});
+}
+
+// The runs of equal neighbours in a 1-d tensor: which run each element belongs to, and the first element of each run.
+struct Runs {
+  Tensor of, first;
+};
+Runs runs_of(const Tensor& x) {
+  const int64_t n = x.size(0);
+  const Tensor changes = slice(x, 0, 1, n) != slice(x, 0, 0, std::max<int64_t>(n - 1, 0));
+  const Tensor starts = cat({ones({std::min<int64_t>(n, 1)}, {.dtype = kBool, .device = x.device()}), changes});
+  return {cumsum(cast(starts, kInt64), 0) - 1, flatten(nonzero(starts))};
+}
+
+}  // namespace
+
+Tensor searchsorted(const Arg& sorted, const Arg& values, const SearchOptions& options) {
+  LineScope here(sorted.line());
+  const Tensor& s = tensor_of(sorted, "searchsorted");
+  return search(s, value_of(values, s, "searchsorted"), options, "searchsorted");
+}
+
+Tensor bucketize(const Arg& x, const Arg& boundaries, const SearchOptions& options) {
+  LineScope here(boundaries.line());
+  const Tensor& s = tensor_of(boundaries, "bucketize");
+  WEFT_CHECK(s.dim() == 1, "bucketize: boundaries are ", s.type(), "; need one dim");
+  return search(s, value_of(x, s, "bucketize"), options, "bucketize");
+}
+
+Tensor isin(const Arg& x, const Arg& test, bool invert) {
+  LineScope here(x.line());
+  WEFT_CHECK(x.is_tensor() || test.is_tensor(), "isin: both operands are numbers; need a tensor");
+  const Tensor elements = value_of(x, x.is_tensor() ? x.tensor() : test.tensor(), "isin").detach();
+  const Tensor t = flatten(value_of(test, elements, "isin")).detach();
+  if (t.numel() == 0) return full(elements.shape(), invert, {.dtype = kBool, .device = elements.device()});
+  const Tensor s = sort(t).values;
+  const Tensor at = minimum(places(s, elements, false), t.numel() - 1);
+  const Tensor nearest = reshape(index_select(s, 0, flatten(at)), elements.shape());
+  return invert ? nearest != elements : nearest == elements;
+}
+
+Unique unique(const Arg& arg) {
+  LineScope here(arg.line());
+  const Tensor& x = tensor_of(arg, "unique");
+  require_values(x, "unique", "sort(x), which keeps the number of elements");
+  const Sorted s = sort(flatten(x));
+  const Runs runs = runs_of(s.values);
+  const Tensor inverse = index_copy(zeros_like(runs.of), 0, s.indices, runs.of);
+  return {index_select(s.values, 0, runs.first), reshape(inverse, x.shape()), histogram(runs.of, runs.first.numel())};
+}
+
+Unique unique_consecutive(const Arg& arg) {
+  LineScope here(arg.line());
+  const Tensor& x = tensor_of(arg, "unique_consecutive");
+  require_values(x, "unique_consecutive", "a mask of the elements that differ from their neighbours");
+  const Tensor flat = flatten(x);
+  const Runs runs = runs_of(flat);
+  return {index_select(flat, 0, runs.first), reshape(runs.of, x.shape()), histogram(runs.of, runs.first.numel())};
+}
+
+Tensor bincount(const Arg& arg, const Tensor& weights, int64_t minlength) {
+  LineScope here(arg.line());
+  const Tensor& x = tensor_of(arg, "bincount");
+  WEFT_CHECK(x.dim() == 1 && is_integral(x.dtype()), "bincount: got ", x.type(), "; need integers in one dim");
+  WEFT_CHECK(minlength >= 0, "bincount: minlength is ", minlength, "; need 0 or more");
+  require_values(x, "bincount", "histogram(x, bins)");
+  int64_t bins = minlength;
+  for (int64_t v : x.to_vector<int64_t>()) {
+    WEFT_CHECK(v >= 0, "bincount: x has ", v, "; need 0 or more");
+    bins = std::max(bins, saturating_add(v, 1));
+  }
+  if (!weights.defined()) return histogram(x, bins);
+  WEFT_CHECK(weights.shape() == x.shape(), "bincount: weights are ", weights.type(), " for x ", x.shape(),
+             "; need x's shape");
+  const Tensor w = cast(weights, weights.dtype() == kFloat32 ? kFloat32 : kFloat64);
+  return scatter_add(zeros({bins}, {.dtype = w.dtype(), .device = x.device()}), 0, x, w);
+}
+
+}  // namespace weft
