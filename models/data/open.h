@@ -1,0 +1,18 @@
+// Shared by the readers of files: bytes in another order and size become tensors.
+#pragma once
+#include <string>
+#include <string_view>
+
+#include "framework/tensor/tensor.h"
+
+namespace weft::data::internal {
+
+/// Text of a file in a message: without control characters and of limited length.
+std::string shown(std::string_view text);
+
+/// A tensor of these elements: `kind` is i, u, f or b (bool) and `size` its bytes. 8- and 16-bit integers but u8 become
+/// i32, and u32 becomes i64. Throws Unimplemented for what has no dtype; `path` names the file.
+Tensor tensor_of(std::string_view bytes, char kind, int64_t size, bool big_endian, const Shape& shape,
+                 const std::string& path);
+
+}  // namespace weft::data::internal

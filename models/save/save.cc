@@ -1,0 +1,113 @@
+#include "models/save/save.h"
+
+#include <cstring>
+
+#include "framework/dispatch/generator_state.h"
+#include "framework/dispatch/state.h"
+#include "framework/io/safetensors.h"
+#include "ops/core/creation.h"
+#include "ops/core/pointwise.h"
+#include "ops/core/view.h"
+
+namespace weft {
+
+using internal::LineScope;
+
+namespace {
+
+void check_outside(const char* op) {
+  WEFT_CHECK_AS(kFailedPrecondition, !is_capturing(), op,
+                ": called inside a compiled function, where values do not exist yet; need a call outside");
+}
+
+// Calls fn; its errors begin with the path.
+template <class F>
+void with_path(const std::string& path, const F& fn) {
+  try {
+    internal::NoOrigin within;  // the place is appended once
+    fn();
+  } catch (const Error& e) {
+    internal::fail(e.code(), str_cat(path, ": ", e.what()));
+  }
+}
+
+}  // namespace
+
+void save(const nn::StateDict& values, const std::string& path, SaveLoc loc) {
+  LineScope line(loc);
+  check_outside("save");
+  NoGrad guard;
+  std::vector<Tensor> alive;
+  std::vector<io::NamedView> views;
+  for (const auto& [name, value] : values) {
+    WEFT_CHECK(value.defined(), "save: the tensor '", name, "' has no value; need a defined tensor");
+    require_concrete(value, "save", loc);
+    alive.push_back(value.to(Device::cpu()).contiguous());
+    StridedView view = alive.back().view_for_kernel();
+    view.strides = contiguous_strides(view.shape);
+    views.push_back({name, view});
+  }
+  io::write_safetensors(path, views, {{"format", "pt"}});
+}
+void save(const nn::Module& model, const std::string& path, SaveLoc loc) {
+  LineScope line(loc);
+  check_outside("save");
+  save(model.state_dict(), path, loc);
+}
+void save(const optim::Optimizer& optimizer, const std::string& path, SaveLoc loc) {
+  LineScope line(loc);
+  check_outside("save");
+  save(optimizer.state_dict(), path, loc);
+}
+void save(const Generator& generator, const std::string& path, SaveLoc loc) {
+  LineScope line(loc);
+  check_outside("save");
+  const Tensor outside = full({}, internal::random_ops_outside(), {.dtype = kInt64});
+  save(nn::StateDict{{"seed", generator.seed.value()}, {"step", generator.step.value()}, {"outside", outside}}, path,
+       loc);
+}
+
+nn::StateDict load(const std::string& path, SaveLoc loc) {
+  LineScope line(loc);
+  check_outside("load");
+  const io::SafetensorsModel file(path);
+  nn::StateDict values;
+  for (const std::string& name : file.names()) {
+    const io::TensorInfo& info = file.at(name);
+    Tensor t = Tensor::empty({info.dtype, Device::cpu(), info.shape});
+    const std::span<const std::byte> bytes = file.bytes(name);
+    uint8_t* to = t.view_for_kernel().as<uint8_t>();
+    if (!bytes.empty()) std::memcpy(to, bytes.data(), bytes.size());
+    if (info.dtype == kBool)
+      for (size_t i = 0; i < bytes.size(); ++i)
+        WEFT_CHECK_AS(kDataLoss, to[i] <= 1, path, ": tensor '", name, "' is bool and has the byte ",
+                      static_cast<int>(to[i]), "; need 0 or 1");
+    values.emplace(name, std::move(t));
+  }
+  return values;
+}
+void load(const nn::Module& model, const std::string& path, bool strict, SaveLoc loc) {
+  LineScope line(loc);
+  const nn::StateDict values = load(path, loc);
+  with_path(path, [&] { model.load_state_dict(values, strict, {}); });
+}
+void load(const optim::Optimizer& optimizer, const std::string& path, SaveLoc loc) {
+  LineScope line(loc);
+  const nn::StateDict values = load(path, loc);
+  with_path(path, [&] { optimizer.load_state_dict(values); });
+}
+void load(const Generator& generator, const std::string& path, SaveLoc loc) {
+  LineScope line(loc);
+  const nn::StateDict values = load(path, loc);
+  const auto seed = values.find("seed"), step = values.find("step"), outside = values.find("outside");
+  bool fits = values.size() == 3;
+  for (const auto& it : {seed, step, outside})
+    fits = fits && it != values.end() && it->second.type() == TensorType{kInt64, Device::cpu(), {}};
+  WEFT_CHECK(fits, path,
+             ": is not the state of a generator; need the tensors 'seed', 'step' and 'outside', each i64[]");
+  generator.seed.set(seed->second.to(generator.seed.type().device));
+  generator.step.set(step->second.to(generator.step.type().device));
+  internal::set_random_ops_outside(outside->second.item<int64_t>());
+}
+
+}  // namespace weft

@@ -1,0 +1,38 @@
+// Saving and loading modules, optimisers, random generators and named tensors as safetensors files, which other
+// programs read as well. Values keep their bits, dtypes and shapes. Files are written atomically and have a checksum
+// for each tensor. A whole training run is a checkpoint (models/train/checkpoint.h).
+#pragma once
+#include <source_location>
+#include <string>
+
+#include "framework/dispatch/generator.h"
+#include "models/nn/module.h"
+#include "models/optim/optimizer.h"
+
+namespace weft {
+
+using SaveLoc = std::source_location;
+
+/// Writes the tensors to `path`, of any device and layout. Replaces a file of that name when the new one is complete.
+void save(const nn::StateDict& values, const std::string& path, SaveLoc loc = SaveLoc::current());
+/// One tensor, by the name "tensor".
+inline void save(const Tensor& value, const std::string& path, SaveLoc loc = SaveLoc::current()) {
+  save(nn::StateDict{{"tensor", value}}, path, loc);
+}
+/// model.state_dict().
+void save(const nn::Module& model, const std::string& path, SaveLoc loc = SaveLoc::current());
+/// Learning rate, step count and the state of each parameter.
+void save(const optim::Optimizer& optimizer, const std::string& path, SaveLoc loc = SaveLoc::current());
+/// Seed, step, and the count of random ops outside compiled functions: random numbers continue where they were.
+void save(const Generator& generator, const std::string& path, SaveLoc loc = SaveLoc::current());
+
+/// The tensors of a .safetensors file, of an index file, or of a folder of them, on the CPU.
+nn::StateDict load(const std::string& path, SaveLoc loc = SaveLoc::current());
+/// model.load_state_dict(load(path)): throws before anything changes, with the path, and names the entries that are
+/// missing, unexpected (unless `strict` is false) or of another shape. Values are converted to the dtype and device of
+/// the model.
+void load(const nn::Module& model, const std::string& path, bool strict = true, SaveLoc loc = SaveLoc::current());
+void load(const optim::Optimizer& optimizer, const std::string& path, SaveLoc loc = SaveLoc::current());
+void load(const Generator& generator, const std::string& path, SaveLoc loc = SaveLoc::current());
+
+}  // namespace weft
