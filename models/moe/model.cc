@@ -75,7 +75,7 @@ Tensor Model::hidden(const Tensor& tokens, const nn::KvCache* cache) const {
 nn::LossOut Model::loss(const Tensor& tokens, const Tensor& targets) const {
   check_tokens(tokens);
   std::vector<nn::MoEOut> routed;
-  const Tensor ce = cross_entropy(head(blocks(tokens, nullptr, routed)), targets);
+  const Tensor ce = cross_entropy(head(blocks(tokens, nullptr, routed)), targets, {.dim = -1});
   const TensorOptions here{.device = ce.device()};
   Tensor aux = zeros({}, here), dropped = zeros({}, here);
   std::vector<Tensor> counts;

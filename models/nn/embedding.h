@@ -1,12 +1,15 @@
 // Embedding: a table of vectors looked up by integers.
 #pragma once
+#include <optional>
+
 #include "framework/dispatch/arg.h"
 #include "models/nn/module.h"
 
 namespace weft::nn {
 
 struct EmbeddingOptions {
-  double std = 1;  // of the normal initialisation
+  double std = 1;                           // of the normal initialisation
+  std::optional<int64_t> padding_idx = {};  // this row starts at zero and gets no gradient; negative: from the end
 };
 
 class Embedding : public Module {
@@ -14,8 +17,14 @@ class Embedding : public Module {
   Parameter weight;  // [count, dim]
   Embedding(int64_t count, int64_t dim, const EmbeddingOptions& options = {},
             std::source_location loc = std::source_location::current());
+  /// A table with these values [count, dim], frozen if `freeze`; padding_idx only stops the gradient of its row.
+  static Embedding from_pretrained(const Tensor& values, bool freeze = true, const EmbeddingOptions& options = {},
+                                   std::source_location loc = std::source_location::current());
   /// indices[...] -> [..., dim] in the weight's dtype; throws OutOfRange for an index outside [0, count).
   Tensor operator()(const Arg& indices) const;
+
+ private:
+  std::optional<int64_t> padding_idx_;  // from 0
 };
 
 }  // namespace weft::nn

@@ -56,6 +56,8 @@ Tensor KvCache::next_positions(int64_t count) const {
 }
 
 KvCache::All KvCache::append(int64_t layer, const Tensor& keys, const Tensor& values) const {
+  WEFT_CHECK_AS(kOutOfRange, layer >= 0 && layer < static_cast<int64_t>(layers.size()), "KvCache: layer ", layer,
+                " of ", layers.size(), "; need 0 to ", static_cast<int64_t>(layers.size()) - 1);
   const Layer& l = layers[layer];
   const Tensor at = position.value();
   All all{dynamic_update_slice(l.keys, keys.to(l.keys.dtype()), {0, 0, at, 0}),
@@ -65,6 +67,9 @@ KvCache::All KvCache::append(int64_t layer, const Tensor& keys, const Tensor& va
   return all;
 }
 
-void KvCache::advance(int64_t count) const { position.set(position.value() + count); }
+void KvCache::advance(int64_t count) const {
+  WEFT_CHECK(count >= 0, "KvCache: advance by ", count, "; need 0 or more");
+  position.set(position.value() + count);
+}
 
 }  // namespace weft::nn

@@ -28,7 +28,7 @@ Tensor LanguageModel::next_logits(const Tensor& tokens, const KvCache& cache) co
 }
 
 LossOut LanguageModel::loss(const Tensor& tokens, const Tensor& targets) const {
-  const Tensor ce = cross_entropy(logits(tokens), targets);
+  const Tensor ce = cross_entropy(logits(tokens), targets, {.dim = -1});
   const Device device = ce.device();
   return {.loss = ce,
           .ce = ce,

@@ -38,12 +38,13 @@ Ref<ModuleState> clone_of(const Ref<ModuleState>& state) {
   scope.remember(state.get(), made);
   made->training.set(state->training.peek());
   made->path = state->path;
+  made->type = state->type;
   for (auto cells : {&ModuleState::parameters, &ModuleState::buffers})
     for (const auto& m : (*state).*cells)
       ((*made).*cells)
           .push_back({m.name, clone_slot(scope, m.slot, scope.of(m.slot->value), made->place), m.full_precision});
   for (const auto& m : state->children)
-    made->children.push_back({m.name, clone_slot(scope, m.slot, clone_of(m.slot->value), made->place)});
+    made->children.push_back({m.name, clone_slot(scope, m.slot, clone_of(m.slot->value), made->place), false, m.type});
   return made;
 }
 
@@ -103,6 +104,12 @@ const Ref<Slot<T>>& entered(const Ref<Slot<T>>& slot, const ModuleState& s) {
   return slot;
 }
 
+// The state of a child, which knows its type: what was assigned to a member has the member's.
+const Ref<ModuleState>& typed(const ModuleState::Member<ModuleState>& child) {
+  if (!child.slot->value->type) child.slot->value->type = child.type;
+  return child.slot->value;
+}
+
 void check_name(const ModuleState& s, const std::string& name) {
   auto taken = [&](const auto& list) {
     return std::any_of(list.begin(), list.end(), [&](const auto& entry) { return entry.name == name; });
@@ -159,6 +166,45 @@ std::vector<std::pair<std::string, CellHandle>> Module::named_cells() const {
   return out;
 }
 
+std::vector<std::pair<std::string, Module>> Module::named_children() const {
+  std::vector<std::pair<std::string, Module>> out;
+  for (const auto& child : state_->children)
+    if (child.slot->value) out.emplace_back(child.name, Module(typed(child)));
+  return out;
+}
+
+std::vector<std::pair<std::string, Module>> Module::named_modules() const {
+  std::vector<std::pair<std::string, Module>> out;
+  std::unordered_set<const ModuleState*> seen;
+  const auto add = [&](const auto& self, const std::string& path, const Ref<ModuleState>& state) -> void {
+    if (!seen.insert(state.get()).second) return;
+    out.emplace_back(path, Module(state));
+    for (const auto& child : state->children)
+      if (child.slot->value) self(self, path.empty() ? child.name : path + "." + child.name, typed(child));
+  };
+  add(add, "", state_.ref());
+  return out;
+}
+
+namespace {
+
+std::vector<Module> without_names(std::vector<std::pair<std::string, Module>> named) {
+  std::vector<Module> out;
+  for (auto& [name, m] : named) out.push_back(std::move(m));
+  return out;
+}
+
+}  // namespace
+
+std::vector<Module> Module::children() const { return without_names(named_children()); }
+std::vector<Module> Module::modules() const { return without_names(named_modules()); }
+
+const Module& Module::apply(const std::function<void(const Module&)>& fn) const {
+  for (const Module& child : children()) child.apply(fn);
+  fn(*this);
+  return *this;
+}
+
 int64_t Module::num_parameters(bool trainable) const {
   int64_t n = 0;
   for (const auto& [name, p] : named_parameters())
@@ -187,6 +233,18 @@ void append_names(std::string& text, const char* what, const std::vector<std::st
 }
 
 }  // namespace
+
+Parameter Module::get_parameter(const std::string& path, std::source_location loc) const {
+  internal::LineScope line(loc);
+  std::vector<std::string> names;
+  for (const auto& [name, p] : named_parameters()) {
+    if (name == path) return p;
+    names.push_back(name);
+  }
+  WEFT_CHECK(false, "get_parameter: there is no '", path, "'", nearest(path, names),
+             "; need a path of named_parameters()");
+  return {};
+}
 
 void Module::load_state_dict(const StateDict& values, bool strict, std::source_location loc) const {
   internal::LineScope line(loc);
@@ -254,8 +312,12 @@ void Module::register_module(const std::string& name, const Module& child, std::
   check_name(*state_, name);
   WEFT_CHECK(child.state_ && child.state_.ref() != state_.ref(), "register_module: '", name,
              "' is the module itself or was moved from; need another module");
+  visit(*child.state_, "", [&](const std::string& path, const ModuleState& s) {
+    WEFT_CHECK(&s != state_.ref().get(), "register_module: '", name, "' contains this module, as '",
+               path.substr(0, path.empty() ? 0 : path.size() - 1), "'; need a tree of modules");
+  });
   state_->place->object = this;
-  state_->children.push_back({name, entered(child.state_.slot(), *state_)});
+  state_->children.push_back({name, entered(child.state_.slot(), *state_), false, &typeid(child)});
   set_path(*child.state_.slot(), state_->path.empty() ? name : state_->path + "." + name);
 }
 void Module::register_parameter(const std::string& name, const Parameter& parameter, bool full_precision,

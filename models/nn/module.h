@@ -4,10 +4,12 @@
 // parameters(), state_dict(), to() and the others, and so does a swap of two members. Assigning to a member of a copy
 // does not.
 #pragma once
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <typeinfo>
 #include <utility>
 #include <vector>
 
@@ -28,10 +30,12 @@ struct ModuleState final : RefCounted {
     std::string name;
     Ref<Slot<T>> slot;  // empty after an undefined handle was assigned
     bool full_precision = false;
+    const std::type_info* type = nullptr;  // of a child, when it was registered
   };
   std::vector<Member<Cell>> parameters, buffers;
   std::vector<Member<ModuleState>> children;
   HostFlag training{true};
+  const std::type_info* type = nullptr;                  // of the module; null until it is listed as a child
   std::string path;                                      // see Module::path
   Ref<RegistryPlace> place = make_ref<RegistryPlace>();  // of the Module whose members these are
 };
@@ -61,6 +65,29 @@ class Module {
   std::vector<std::pair<std::string, Buffer>> named_buffers() const;
   /// Parameters, then buffers: the contents of a checkpoint.
   std::vector<std::pair<std::string, CellHandle>> named_cells() const;
+  /// The parameter with this path; an error names the nearest one if there is none.
+  Parameter get_parameter(const std::string& path, std::source_location loc = std::source_location::current()) const;
+  /// The modules registered in this one, as handles: they have parameters, modes and paths, but no call operator. A
+  /// path is relative to this module.
+  std::vector<std::pair<std::string, Module>> named_children() const;
+  std::vector<Module> children() const;
+  /// This module (with path "") and all below it, parents first; a shared one appears once.
+  std::vector<std::pair<std::string, Module>> named_modules() const;
+  std::vector<Module> modules() const;
+  /// Calls fn with each module below this one, children first, then with this one. fn finds out with is() what it got:
+  /// model.apply([](const nn::Module& m) { if (m.is<nn::Linear>()) nn::init::zeros(m.get_parameter("bias")); }).
+  const Module& apply(const std::function<void(const Module&)>& fn) const;
+  /// Whether this is an M, or a handle of a module that was registered as an M.
+  template <class M>
+  bool is() const {
+    return dynamic_cast<const M*>(this) || (state_->type && *state_->type == typeid(M));
+  }
+  /// Does not exist: gradients are values.
+  template <class... T>
+  void zero_grad(const T&...) const {
+    static_assert(sizeof...(T) > 99,
+                  "zero_grad: remove this call: gradients are values that grad() returns; nothing accumulates");
+  }
   /// Number of elements of all parameters, or with `trainable` of those that are not frozen.
   int64_t num_parameters(bool trainable = false) const;
 
@@ -92,6 +119,8 @@ class Module {
   void freeze(bool on = true) const;
 
  protected:
+  /// The value, or an undefined tensor if the handle has no cell: of an optional bias.
+  static Tensor value_or_none(const Parameter& p) { return p.defined() ? p.value() : Tensor(); }
   /// Names must be unique within a module; a dot continues the path.
   void register_module(const std::string& name, const Module& child,
                        std::source_location loc = std::source_location::current());
@@ -107,6 +136,8 @@ class Module {
                        std::source_location loc = std::source_location::current());
 
  private:
+  explicit Module(Ref<internal::ModuleState> state) : state_(std::move(state)) {}
+
   internal::Registered<internal::ModuleState> state_;
 };
 

@@ -17,7 +17,7 @@ Norm::Norm(Kind kind, int64_t dim, bool with_bias, double eps, std::source_locat
 Tensor Norm::operator()(const Arg& x) const {
   CallScope call(*this, x.line());
   if (kind_ == kRms) return rms_norm(x, weight.shape(), weight, eps_);
-  return layer_norm(x, weight.shape(), weight, bias.defined() ? bias.value() : Tensor(), eps_);
+  return layer_norm(x, weight.shape(), weight, value_or_none(bias), eps_);
 }
 
 }  // namespace weft::nn

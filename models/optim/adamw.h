@@ -1,4 +1,5 @@
-// AdamW (Loshchilov and Hutter 2017, arXiv:1711.05101) and Lion (Chen et al. 2023, arXiv:2302.06675).
+// AdamW (Loshchilov and Hutter 2017, arXiv:1711.05101), Adam and Adamax (Kingma and Ba 2014, arXiv:1412.6980), NAdam
+// (Dozat 2016) and Lion (Chen et al. 2023, arXiv:2302.06675), as PyTorch computes them.
 #pragma once
 #include <array>
 
@@ -11,14 +12,62 @@ struct AdamWOptions {
   std::array<double, 2> betas = {0.9, 0.999};
   double eps = 1e-8;
   double weight_decay = 0.01;
+  bool amsgrad = false;  // v is the largest one so far (Reddi et al. 2018, arXiv:1904.09237)
 };
 
-/// p <- p (1 - lr wd) - lr / (1 - b1^t) m / (sqrt(v) / sqrt(1 - b2^t) + eps), as PyTorch computes it.
+/// p <- p (1 - lr wd) - lr / (1 - b1^t) m / (sqrt(v) / sqrt(1 - b2^t) + eps).
 using AdamW = OptimizerWith<AdamWOptions>;
 template <>
 AdamW::OptimizerWith(std::vector<ParamGroup> groups, const AdamWOptions& options, std::source_location loc);
 template <>
 Tensor AdamW::updated(Update& u) const;
+
+struct AdamOptions {
+  double lr = 1e-3;
+  std::array<double, 2> betas = {0.9, 0.999};
+  double eps = 1e-8;
+  double weight_decay = 0;
+  bool amsgrad = false;
+};
+
+/// AdamW with g <- g + wd p instead of the decay of p.
+using Adam = OptimizerWith<AdamOptions>;
+template <>
+Adam::OptimizerWith(std::vector<ParamGroup> groups, const AdamOptions& options, std::source_location loc);
+template <>
+Tensor Adam::updated(Update& u) const;
+
+struct AdamaxOptions {
+  double lr = 2e-3;
+  std::array<double, 2> betas = {0.9, 0.999};
+  double eps = 1e-8;
+  double weight_decay = 0;
+};
+
+/// g <- g + wd p;  u <- max(b2 u, |g| + eps);  p <- p - lr / (1 - b1^t) m / u.
+using Adamax = OptimizerWith<AdamaxOptions>;
+template <>
+Adamax::OptimizerWith(std::vector<ParamGroup> groups, const AdamaxOptions& options, std::source_location loc);
+template <>
+Tensor Adamax::updated(Update& u) const;
+
+struct NAdamOptions {
+  double lr = 2e-3;
+  std::array<double, 2> betas = {0.9, 0.999};
+  double eps = 1e-8;
+  double weight_decay = 0;
+  double momentum_decay = 4e-3;
+  bool decoupled_weight_decay = false;  // p <- p (1 - lr wd), instead of g <- g + wd p
+};
+
+/// Adam with Nesterov's momentum mu_t = b1 (1 - 0.96^(t momentum_decay) / 2):
+/// p <- p - lr ((1 - mu_t) / (1 - M_t) g + mu_(t+1) / (1 - M_(t+1)) m) / (sqrt(v / (1 - b2^t)) + eps), where M_t is the
+/// product of mu_1 to mu_t.
+using NAdam = OptimizerWith<NAdamOptions>;
+template <>
+NAdam::OptimizerWith(std::vector<ParamGroup> groups, const NAdamOptions& options, std::source_location loc);
+template <>
+Tensor NAdam::updated(Update& u) const;
 
 struct LionOptions {
   double lr = 1e-4;

@@ -29,4 +29,13 @@ ClippedGrads clip_grad_norm(const Gradients& grads, double max_norm, std::source
   return out;
 }
 
+Gradients clip_grad_value(const Gradients& grads, double clip_value, std::source_location loc) {
+  internal::LineScope here(loc);
+  WEFT_CHECK(clip_value >= 0, "clip_grad_value: clip_value is ", clip_value, "; need a number >= 0");
+  Gradients out = grads;
+  for (Tensor& g : out)
+    if (g.defined()) g = clamp(g, -clip_value, clip_value);
+  return out;
+}
+
 }  // namespace weft::optim

@@ -1,4 +1,4 @@
-// The global norm of all gradients, and clipping by it.
+// The global norm of all gradients, and clipping by it or by value.
 #pragma once
 #include <source_location>
 #include <vector>
@@ -18,5 +18,9 @@ struct ClippedGrads {
 /// Scales all gradients by min(1, max_norm / (norm + 1e-6)), as PyTorch does.
 ClippedGrads clip_grad_norm(const Gradients& grads, double max_norm,
                             std::source_location loc = std::source_location::current());
+
+/// Each element limited to [-clip_value, clip_value].
+Gradients clip_grad_value(const Gradients& grads, double clip_value,
+                          std::source_location loc = std::source_location::current());
 
 }  // namespace weft::optim

@@ -1,9 +1,12 @@
 #include "models/optim/optimizer.h"
 
+#include <cmath>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "framework/dispatch/state.h"
 #include "framework/dispatch/torn.h"
+#include "models/optim/cells.h"
 #include "ops/core/creation.h"
 #include "ops/core/pointwise.h"
 
@@ -11,6 +14,10 @@ namespace weft::optim {
 namespace {
 
 DType arithmetic(DType t) { return t == kFloat64 ? kFloat64 : kFloat32; }
+
+void check_lr(double lr, const char* op) {
+  WEFT_CHECK(std::isfinite(lr) && lr >= 0, op, ": lr is ", lr, "; need a finite number >= 0");
+}
 
 Device device_of(const std::vector<ParamGroup>& groups) {
   for (const ParamGroup& g : groups)
@@ -31,21 +38,43 @@ std::vector<ParamGroup> decay_groups(const std::vector<Parameter>& params, doubl
 
 Optimizer::Optimizer(std::vector<ParamGroup> groups, double lr_value, double weight_decay,
                      const std::vector<std::string>& state_names, std::source_location loc)
+    : Optimizer(
+          std::move(groups), lr_value, weight_decay,
+          [&](const Parameter& p) {
+            std::vector<StateTensor> state;
+            for (const std::string& name : state_names) state.push_back({name, p.shape()});
+            return state;
+          },
+          loc) {}
+
+Optimizer::Optimizer(std::vector<ParamGroup> groups, double lr_value, double weight_decay, const StateOf& state_of,
+                     std::source_location loc)
     : lr(full({}, lr_value).to(device_of(groups)), "opt.lr"),
       steps(zeros({}, {.dtype = kInt64}).to(device_of(groups)), "opt.steps") {
   internal::LineScope line(loc);
-  WEFT_CHECK(lr_value >= 0, "optimiser: lr is ", lr_value, "; need a number >= 0");
+  check_lr(lr_value, "optimiser");
+  std::unordered_set<std::string> names;
   for (const ParamGroup& group : groups) {
+    const double decay = group.weight_decay.value_or(weight_decay);
+    WEFT_CHECK(std::isfinite(decay) && decay >= 0, "optimiser: weight_decay is ", decay, "; need a finite number >= 0");
+    WEFT_CHECK(std::isfinite(group.lr_scale) && group.lr_scale >= 0, "optimiser: lr_scale is ", group.lr_scale,
+               "; need a finite number >= 0");
     for (const Parameter& p : group.params) {
+      WEFT_CHECK(is_floating(p.dtype()) && itemsize(p.dtype()) > 1, "optimiser: parameter '", p.name(), "' is ",
+                 p.type(), "; need a floating-point dtype of 16 bits or more");
       for (const Slot& other : slots_)
         WEFT_CHECK(!(other.param == p), "optimiser: parameter '", p.name(), "' is given twice; need each once");
-      const std::string name = p.name().empty() ? str_cat("param", slots_.size()) : p.name();
-      Slot slot{.param = p, .weight_decay = group.weight_decay.value_or(weight_decay), .lr_scale = group.lr_scale};
-      const TensorType type{.dtype = arithmetic(p.dtype()), .device = p.type().device, .shape = p.shape()};
-      for (const std::string& state : state_names)
+      // Parameters of two modules may have the same name.
+      std::string name = p.name().empty() ? str_cat("param", slots_.size()) : p.name();
+      if (!names.insert(name).second) name = str_cat("param", slots_.size(), ".", name);
+      names.insert(name);
+      Slot slot{.param = p, .weight_decay = decay, .lr_scale = group.lr_scale};
+      for (const StateTensor& state : state_of(p)) {
+        const TensorType type{.dtype = arithmetic(p.dtype()), .device = p.type().device, .shape = state.shape};
         slot.state.emplace_back(
-            type, [&] { return zeros(type.shape, {.dtype = type.dtype, .device = type.device}); },
-            str_cat(name, ".", state));
+            type, [&] { return full(type.shape, state.start, {.dtype = type.dtype, .device = type.device}); },
+            str_cat(name, ".", state.name));
+      }
       slots_.push_back(std::move(slot));
     }
   }
@@ -60,7 +89,11 @@ std::vector<Parameter> Optimizer::parameters(bool trainable) const {
 }
 
 // Passes the number as data. As a constant, each value would need a kernel of its own.
-void Optimizer::set_lr(double value) const { lr.set(full({}, value).to(lr.type().device)); }
+void Optimizer::set_lr(double value, std::source_location loc) const {
+  internal::LineScope line(loc);
+  check_lr(value, "set_lr");
+  lr.set(full({}, value).to(lr.type().device));
+}
 
 void Optimizer::minimize(const Tensor& loss, std::source_location loc) {
   step(grad(loss, parameters(true), {}, loc), loc);
@@ -138,29 +171,7 @@ std::map<std::string, Tensor> Optimizer::state_dict(std::vector<std::string>* to
 }
 
 void Optimizer::load_state_dict(const std::map<std::string, Tensor>& values) const {
-  const auto cells = named_cells();
-  std::string problems;
-  size_t found = 0;
-  for (const auto& [name, cell] : cells) {
-    auto it = values.find(name);
-    if (it == values.end()) {
-      problems += str_cat(problems.empty() ? "" : ", ", "'", name, "' is missing");
-      continue;
-    }
-    ++found;
-    if (it->second.shape() != cell.shape())
-      problems +=
-          str_cat(problems.empty() ? "" : ", ", "'", name, "' has shape ", it->second.shape(), ", need ", cell.shape());
-  }
-  if (found < values.size()) {
-    for (const auto& [name, value] : values) {
-      bool known = false;
-      for (const auto& [own, cell] : cells) known |= own == name;
-      if (!known) problems += str_cat(problems.empty() ? "" : ", ", "'", name, "' is unexpected");
-    }
-  }
-  WEFT_CHECK(problems.empty(), "load_state_dict: optimiser state: ", problems);
-  for (const auto& [name, cell] : cells) cell.set(values.at(name).to(cell.dtype()).to(cell.type().device));
+  internal::set_cells(named_cells(), values, "optimiser");
 }
 
 }  // namespace weft::optim

@@ -1,6 +1,7 @@
 // Optimizer: computes new parameter values from gradients. Learning rate, step count and moments are cells, so compiled
 // steps update them and checkpoints contain them. Arithmetic is f32 (f64 for f64 parameters).
 #pragma once
+#include <functional>
 #include <map>
 #include <optional>
 #include <source_location>
@@ -39,7 +40,14 @@ class Optimizer {
 
   Buffer lr;     // f32 scalar: the learning rate of the next step
   Buffer steps;  // i64 scalar: steps taken
-  void set_lr(double value) const;
+  void set_lr(double value, std::source_location loc = std::source_location::current()) const;
+  /// Does not exist: gradients are values.
+  template <class... T>
+  void zero_grad(const T&...) const {
+    static_assert(sizeof...(T) > 99,
+                  "zero_grad: remove this call: gradients are values that grad() returns and "
+                  "minimize() uses; nothing accumulates between steps");
+  }
 
   /// lr, steps, then the state of each parameter ("blocks.0.attn.qkv.weight.exp_avg"), for checkpoints.
   std::vector<std::pair<std::string, CellHandle>> named_cells() const;
@@ -53,7 +61,7 @@ class Optimizer {
     Parameter param;
     double weight_decay = 0;
     double lr_scale = 1;
-    std::vector<Buffer> state;  // shaped like the parameter, in the order of state_names
+    std::vector<Buffer> state;
   };
   /// The inputs of one parameter's update, in the dtype of its arithmetic.
   struct Update {
@@ -63,6 +71,16 @@ class Optimizer {
     Tensor step;                // f64 scalar: number of this step, from 1
     double weight_decay = 0;
   };
+  /// State of one parameter, in the dtype of its arithmetic.
+  struct StateTensor {
+    std::string name;
+    Shape shape;
+    double start = 0;  // the value of all elements before the first step
+  };
+  using StateOf = std::function<std::vector<StateTensor>(const Parameter&)>;
+  Optimizer(std::vector<ParamGroup> groups, double lr, double weight_decay, const StateOf& state_of,
+            std::source_location loc);
+  /// State shaped like the parameter that starts at 0.
   Optimizer(std::vector<ParamGroup> groups, double lr, double weight_decay, const std::vector<std::string>& state_names,
             std::source_location loc);
   /// Returns the parameter's new value and replaces u.state.

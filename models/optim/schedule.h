@@ -1,9 +1,15 @@
-// Learning-rate schedules: plain functions of the step number, counted from 0. Pass at(step) to Optimizer::set_lr.
+// Learning-rate schedules: plain functions of the step number, counted from 0. Pass at(step) to Optimizer::set_lr, or
+// let Scheduler count (scheduler.h). Those with PyTorch's names have its numbers after `step` calls of step().
 #pragma once
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <numbers>
+#include <string>
+#include <vector>
+
+#include "framework/base/error.h"
 
 namespace weft::optim {
 
@@ -44,6 +50,119 @@ struct LinearWarmup {
     if (step < warmup) return ConstantWarmup{base, warmup}.at(step);
     return base * (1 - (1 - min_ratio) * share_after(step, warmup, total));
   }
+};
+
+/// A linear rise over `warmup` steps, base, then a fall to min_ratio * base in the last `decay` of `total` steps (Hu et
+/// al. 2024, arXiv:2404.06395).
+struct WarmupStableDecay {
+  double base = 1e-3;
+  int64_t warmup = 0;
+  int64_t total = 1;
+  int64_t decay = 0;
+  double min_ratio = 0;
+  std::string shape = "linear";  // of the fall: "linear", "cosine", or "sqrt" for 1 - sqrt(share)
+  double at(int64_t step) const;
+};
+
+/// base * gamma^(step / step_size), the quotient rounded down.
+struct StepLR {
+  double base = 1e-3;
+  int64_t step_size = 1;
+  double gamma = 0.1;
+  double at(int64_t step) const {
+    WEFT_CHECK(step_size > 0, "StepLR: step_size is ", step_size, "; need 1 or more");
+    return base * std::pow(gamma, static_cast<double>(step / step_size));
+  }
+};
+
+/// base * gamma^n, where n of the milestones are at most step.
+struct MultiStepLR {
+  double base = 1e-3;
+  std::vector<int64_t> milestones;
+  double gamma = 0.1;
+  double at(int64_t step) const {
+    const auto passed = std::count_if(milestones.begin(), milestones.end(), [&](int64_t m) { return m <= step; });
+    return base * std::pow(gamma, static_cast<double>(passed));
+  }
+};
+
+/// base * gamma^step.
+struct ExponentialLR {
+  double base = 1e-3;
+  double gamma = 0.9;
+  double at(int64_t step) const { return base * std::pow(gamma, static_cast<double>(step)); }
+};
+
+/// base * factor for `total_iters` steps, then base.
+struct ConstantLR {
+  double base = 1e-3;
+  double factor = 1.0 / 3;
+  int64_t total_iters = 5;
+  double at(int64_t step) const { return step < total_iters ? base * factor : base; }
+};
+
+/// From base * start_factor to base * end_factor along a line of `total_iters` steps.
+struct LinearLR {
+  double base = 1e-3;
+  double start_factor = 1.0 / 3;
+  double end_factor = 1;
+  int64_t total_iters = 5;
+  double at(int64_t step) const {
+    return base * (start_factor + (end_factor - start_factor) * share_after(step, 0, total_iters));
+  }
+};
+
+/// base * (1 - step / total_iters)^power, then 0.
+struct PolynomialLR {
+  double base = 1e-3;
+  int64_t total_iters = 5;
+  double power = 1;
+  double at(int64_t step) const { return base * std::pow(1 - share_after(step, 0, total_iters), power); }
+};
+
+/// base * factor(step).
+struct LambdaLR {
+  double base = 1e-3;
+  std::function<double(int64_t)> factor;
+  double at(int64_t step) const {
+    WEFT_CHECK(factor, "LambdaLR: got no function; need one from step to factor");
+    return base * factor(step);
+  }
+};
+
+/// Half a cosine from base to eta_min in t_max steps, then back, and so on.
+struct CosineAnnealingLR {
+  double base = 1e-3;
+  int64_t t_max = 1;
+  double eta_min = 0;
+  double at(int64_t step) const {
+    WEFT_CHECK(t_max > 0, "CosineAnnealingLR: t_max is ", t_max, "; need 1 or more");
+    const double part = static_cast<double>(step % (2 * t_max)) / static_cast<double>(t_max);
+    return eta_min + (base - eta_min) * 0.5 * (1 + std::cos(std::numbers::pi * part));
+  }
+};
+
+/// Half a cosine from base to eta_min in t_0 steps, then again from base in t_mult times as many, and so on.
+struct CosineAnnealingWarmRestarts {
+  double base = 1e-3;
+  int64_t t_0 = 1;
+  int64_t t_mult = 1;
+  double eta_min = 0;
+  double at(int64_t step) const;
+};
+
+/// From max_lr / div_factor up to max_lr in the first pct_start of total_steps, then down to max_lr / div_factor /
+/// final_div_factor (Smith and Topin 2017, arXiv:1708.07120). three_phase: first down as slowly as up. The momentum is
+/// not changed. Throws for a step from total_steps on.
+struct OneCycleLR {
+  double max_lr = 1e-3;
+  int64_t total_steps = 1;
+  double pct_start = 0.3;
+  std::string anneal_strategy = "cos";  // or "linear"
+  double div_factor = 25;
+  double final_div_factor = 1e4;
+  bool three_phase = false;
+  double at(int64_t step) const;
 };
 
 }  // namespace weft::optim

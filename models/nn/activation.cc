@@ -1,0 +1,39 @@
+#include "models/nn/activation.h"
+
+#include "ops/core/creation.h"
+
+namespace weft::nn {
+
+Lambda::Lambda(std::function<Tensor(const Tensor&)> fn, std::source_location loc) : fn_(std::move(fn)) {
+  internal::LineScope line(loc);
+  WEFT_CHECK(fn_, "Lambda: got no function; need one of a tensor");
+}
+
+Tensor Lambda::operator()(const Arg& x) const {
+  CallScope call(*this, x.line());
+  return fn_(internal::tensor_of(x, "Lambda"));
+}
+
+Unflatten::Unflatten(int64_t dim, const Shape& sizes)
+    : Lambda([=](const Tensor& x) {
+        const int64_t at = dim < 0 ? dim + x.dim() : dim;
+        WEFT_CHECK(at >= 0 && at < x.dim(), "Unflatten: dim ", dim, " is out of range for ", x.type(), "; need ",
+                   -x.dim(), " to ", x.dim() - 1);
+        // At most one extent is -1 in reshape, and that one belongs to this dim: the others are numbers.
+        int64_t known = 1, open = 0;
+        for (int64_t n : sizes) n == -1 ? static_cast<void>(++open) : static_cast<void>(known *= n);
+        const int64_t extent = x.size(at);
+        WEFT_CHECK(open <= 1 && (open == 0 ? known == extent : known > 0 && extent % known == 0), "Unflatten: sizes ",
+                   sizes, " do not make the extent ", extent, " of dim ", dim, " of ", x.type(),
+                   "; need sizes with that product, one of them may be -1");
+        Shape shape;
+        for (int d = 0; d < x.dim(); ++d) {
+          if (d != at)
+            shape.push_back(x.shape()[d]);
+          else
+            for (int64_t n : sizes) shape.push_back(n == -1 ? extent / known : n);
+        }
+        return reshape(x, shape);
+      }) {}
+
+}  // namespace weft::nn

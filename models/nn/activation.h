@@ -1,0 +1,59 @@
+// Functions as layers, for nn::Sequential and as members: they have no parameters. Arguments and defaults are those of
+// the function with the same name in lower case.
+#pragma once
+#include <functional>
+#include <string>
+
+#include "models/nn/module.h"
+#include "ops/composite/activation.h"
+#include "ops/composite/softmax.h"
+#include "ops/core/pointwise.h"
+#include "ops/core/view.h"
+
+namespace weft::nn {
+
+/// A layer that calls a function of one tensor. Parameters that the function uses are not listed: give them to a module
+/// of your own.
+class Lambda : public Module {
+ public:
+  explicit Lambda(std::function<Tensor(const Tensor&)> fn, std::source_location loc = std::source_location::current());
+  Tensor operator()(const Arg& x) const;
+
+ private:
+  std::function<Tensor(const Tensor&)> fn_;
+};
+
+#define WEFT_FUNCTION_LAYER(Name, call)                      \
+  class Name : public Lambda {                               \
+   public:                                                   \
+    Name() : Lambda([](const Tensor& x) { return call; }) {} \
+  };
+WEFT_FUNCTION_LAYER(Identity, x)
+WEFT_FUNCTION_LAYER(ReLU, relu(x))
+WEFT_FUNCTION_LAYER(SiLU, silu(x))
+WEFT_FUNCTION_LAYER(Tanh, tanh(x))
+WEFT_FUNCTION_LAYER(Sigmoid, sigmoid(x))
+WEFT_FUNCTION_LAYER(LogSigmoid, logsigmoid(x))
+#undef WEFT_FUNCTION_LAYER
+
+#define WEFT_FUNCTION_LAYER_OF(Name, parameters, call)                          \
+  class Name : public Lambda {                                                  \
+   public:                                                                      \
+    explicit Name parameters : Lambda([=](const Tensor& x) { return call; }) {} \
+  };
+WEFT_FUNCTION_LAYER_OF(GELU, (const std::string& approximate = "none"), gelu(x, approximate))
+WEFT_FUNCTION_LAYER_OF(LeakyReLU, (double negative_slope = 0.01), leaky_relu(x, negative_slope))
+WEFT_FUNCTION_LAYER_OF(ELU, (double alpha = 1), elu(x, alpha))
+WEFT_FUNCTION_LAYER_OF(Softplus, (double beta = 1, double threshold = 20), softplus(x, beta, threshold))
+WEFT_FUNCTION_LAYER_OF(Softmax, (int64_t dim), softmax(x, dim))
+WEFT_FUNCTION_LAYER_OF(LogSoftmax, (int64_t dim), log_softmax(x, dim))
+WEFT_FUNCTION_LAYER_OF(Flatten, (int64_t start_dim = 1, int64_t end_dim = -1), flatten(x, start_dim, end_dim))
+#undef WEFT_FUNCTION_LAYER_OF
+
+/// Gives dim the shape `sizes`, in which one extent may be -1.
+class Unflatten : public Lambda {
+ public:
+  Unflatten(int64_t dim, const Shape& sizes);
+};
+
+}  // namespace weft::nn

@@ -1,0 +1,22 @@
+// Bilinear: y[o] = x1ᵀ W[o] x2 + b[o].
+#pragma once
+#include "framework/dispatch/arg.h"
+#include "models/nn/module.h"
+
+namespace weft::nn {
+
+struct BilinearOptions {
+  bool bias = true;
+};
+
+class Bilinear : public Module {
+ public:
+  Parameter weight;  // [out, in1, in2]; uniform within 1/sqrt(in1), as the bias
+  Parameter bias;    // [out]; undefined without bias
+  Bilinear(int64_t in1, int64_t in2, int64_t out, const BilinearOptions& options = {},
+           std::source_location loc = std::source_location::current());
+  /// x1[..., in1], x2[..., in2] -> [..., out], with equal dims before the last; computed in the dtype of x1.
+  Tensor operator()(const Arg& x1, const Arg& x2) const;
+};
+
+}  // namespace weft::nn

@@ -1,0 +1,82 @@
+// Norms per channel (dim 1), computed in f32 and returned in x's dtype.
+#pragma once
+#include "framework/dispatch/arg.h"
+#include "models/nn/module.h"
+
+namespace weft::nn {
+
+/// What the norms have in common: a weight and a bias for each channel.
+class ChannelNorm : public Module {
+ public:
+  Parameter weight, bias;  // [channels]; undefined without affine
+
+ protected:
+  /// Weights of 1 and biases of 0.
+  void add_affine(int64_t channels);
+};
+
+struct BatchNormOptions {
+  double eps = 1e-5;
+  double momentum = 0.1;  // weight of a new batch in the running statistics; negative: their plain average
+  bool affine = true;
+  bool track_running_stats = true;  // false: eval() uses the statistics of the batch too
+};
+
+/// Normalises each channel over batch and spatial dims (Ioffe & Szegedy 2015): in train() by the statistics of the
+/// batch, in eval() by the running ones. On a mesh the batch is that of all ranks.
+template <int N>
+class BatchNorm : public ChannelNorm {
+ public:
+  Buffer running_mean, running_var;  // [channels], f32
+  Buffer num_batches_tracked;        // i64
+  explicit BatchNorm(int64_t channels, const BatchNormOptions& options = {},
+                     std::source_location loc = std::source_location::current());
+  /// x [N, channels, N spatial dims]; BatchNorm1d takes [N, channels] as well.
+  Tensor operator()(const Arg& x) const;
+
+ private:
+  BatchNormOptions options_;
+};
+using BatchNorm1d = BatchNorm<1>;
+using BatchNorm2d = BatchNorm<2>;
+using BatchNorm3d = BatchNorm<3>;
+
+struct GroupNormOptions {
+  double eps = 1e-5;
+  bool affine = true;
+};
+
+/// Normalises each sample over groups of channels (Wu & He 2018).
+class GroupNorm : public ChannelNorm {
+ public:
+  GroupNorm(int64_t groups, int64_t channels, const GroupNormOptions& options = {},
+            std::source_location loc = std::source_location::current());
+  Tensor operator()(const Arg& x) const;
+
+ private:
+  int64_t groups_;
+  double eps_;
+};
+
+struct InstanceNormOptions {
+  double eps = 1e-5;
+  bool affine = false;
+};
+
+/// Normalises each sample and channel over the spatial dims (Ulyanov et al. 2016).
+template <int N>
+class InstanceNorm : public ChannelNorm {
+ public:
+  explicit InstanceNorm(int64_t channels, const InstanceNormOptions& options = {},
+                        std::source_location loc = std::source_location::current());
+  Tensor operator()(const Arg& x) const;
+
+ private:
+  int64_t channels_;
+  double eps_;
+};
+using InstanceNorm1d = InstanceNorm<1>;
+using InstanceNorm2d = InstanceNorm<2>;
+using InstanceNorm3d = InstanceNorm<3>;
+
+}  // namespace weft::nn

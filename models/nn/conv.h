@@ -1,0 +1,68 @@
+// Convolution layers with PyTorch's arguments and initialisation.
+#pragma once
+#include "models/nn/module.h"
+#include "ops/composite/conv.h"
+
+namespace weft::nn {
+
+/// The parameters of a convolution, or of a transposed one, in PyTorch's initialisation.
+class ConvParameters : public Module {
+ public:
+  Parameter weight;
+  Parameter bias;  // [out]; undefined without bias
+
+ protected:
+  /// weight [from, to / groups, kernel...]; `out` is the number of biases, or 0.
+  ConvParameters(const std::string& name, int spatial, int64_t from, int64_t to, const Sizes& kernel_size,
+                 int64_t groups, int64_t out, std::source_location loc);
+};
+
+struct ConvOptions {
+  Sizes stride = 1;
+  Padding padding = 0;
+  Sizes dilation = 1;
+  int64_t groups = 1;
+  bool bias = true;
+};
+
+/// y = conv(x, weight) + bias over N spatial dims, for x [N, in, spatial...] and weight [out, in / groups, kernel...].
+template <int N>
+class Conv : public ConvParameters {
+ public:
+  Conv(int64_t in, int64_t out, const Sizes& kernel_size, const ConvOptions& options = {},
+       std::source_location loc = std::source_location::current());
+  Tensor operator()(const Arg& x) const;
+
+ private:
+  ConvOptions options_;
+};
+using Conv1d = Conv<1>;
+using Conv2d = Conv<2>;
+using Conv3d = Conv<3>;
+
+struct ConvTransposeOptions {
+  Sizes stride = 1;
+  Sizes padding = 0;
+  Sizes output_padding = 0;
+  int64_t groups = 1;
+  bool bias = true;
+  Sizes dilation = 1;
+};
+
+/// The transpose of a convolution from `out` to `in` channels, for x [N, in, spatial...] and weight [in, out / groups,
+/// kernel...].
+template <int N>
+class ConvTranspose : public ConvParameters {
+ public:
+  ConvTranspose(int64_t in, int64_t out, const Sizes& kernel_size, const ConvTransposeOptions& options = {},
+                std::source_location loc = std::source_location::current());
+  Tensor operator()(const Arg& x) const;
+
+ private:
+  ConvTransposeOptions options_;
+};
+using ConvTranspose1d = ConvTranspose<1>;
+using ConvTranspose2d = ConvTranspose<2>;
+using ConvTranspose3d = ConvTranspose<3>;
+
+}  // namespace weft::nn

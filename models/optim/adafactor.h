@@ -1,0 +1,27 @@
+// Adafactor (Shazeer and Stern 2018, arXiv:1804.04235), as torch.optim.Adafactor computes it.
+#pragma once
+#include <optional>
+
+#include "models/optim/optimizer.h"
+
+namespace weft::optim {
+
+struct AdafactorOptions {
+  double lr = 1e-2;
+  double beta2_decay = -0.8;
+  std::optional<double> eps1 = {};  // the distance from 1 to the next number of the dtype of the arithmetic
+  double eps2 = 1e-3;
+  double d = 1;  // limit of the root mean square of an update
+  double weight_decay = 0;
+};
+
+/// The mean square of a matrix's gradients is the product of a column and of a row (the last two dims; the ones before
+/// are a batch), so the state is as large as one row and one column. With r_t = min(lr, 1 / sqrt(t)), b_t = 1 -
+/// t^beta2_decay and U = g / sqrt(estimate): p <- p (1 - lr wd) - max(eps2, RMS(p)) r_t U / max(1, RMS(U) / d).
+using Adafactor = OptimizerWith<AdafactorOptions>;
+template <>
+Adafactor::OptimizerWith(std::vector<ParamGroup> groups, const AdafactorOptions& options, std::source_location loc);
+template <>
+Tensor Adafactor::updated(Update& u) const;
+
+}  // namespace weft::optim

@@ -1,0 +1,74 @@
+#include "models/optim/rmsprop.h"
+
+#include "models/optim/moments.h"
+#include "ops/composite/activation.h"
+
+namespace weft::optim {
+
+using internal::check_not_negative;
+using internal::lerp;
+using internal::with_decay;
+
+namespace {
+
+std::vector<std::string> rmsprop_state(const RMSpropOptions& o) {
+  std::vector<std::string> names{"square_avg"};
+  if (o.centered) names.emplace_back("grad_avg");
+  if (o.momentum > 0) names.emplace_back("momentum");
+  return names;
+}
+
+}  // namespace
+
+template <>
+RMSprop::OptimizerWith(std::vector<ParamGroup> groups, const RMSpropOptions& o, std::source_location loc)
+    : Optimizer(std::move(groups), o.lr, o.weight_decay, rmsprop_state(o), loc), options_(o) {
+  internal::LineScope line(loc);
+  check_not_negative(o.alpha, "alpha", "RMSprop");
+  check_not_negative(o.eps, "eps", "RMSprop");
+  check_not_negative(o.momentum, "momentum", "RMSprop");
+}
+
+template <>
+Tensor RMSprop::updated(Update& u) const {
+  const RMSpropOptions& o = options_;
+  const Tensor g = with_decay(u.grad, u.value, u.weight_decay);
+  Tensor& v = u.state[0];
+  v = v * o.alpha + square(g) * (1 - o.alpha);
+  Tensor size = v;
+  if (o.centered) {
+    Tensor& mean = u.state[1];
+    mean = lerp(mean, g, 1 - o.alpha);
+    size = clamp_min(v - square(mean), 0.0);  // rounding can make it negative
+  }
+  Tensor move = g / (sqrt(size) + o.eps);
+  if (o.momentum > 0) u.state.back() = move = u.state.back() * o.momentum + move;
+  return u.value - move * u.lr;
+}
+
+template <>
+Adagrad::OptimizerWith(std::vector<ParamGroup> groups, const AdagradOptions& o, std::source_location loc)
+    : Optimizer(
+          std::move(groups), o.lr, o.weight_decay,
+          [&](const Parameter& p) {
+            return std::vector<StateTensor>{{"sum", p.shape(), o.initial_accumulator_value}};
+          },
+          loc),
+      options_(o) {
+  internal::LineScope line(loc);
+  check_not_negative(o.lr_decay, "lr_decay", "Adagrad");
+  check_not_negative(o.initial_accumulator_value, "initial_accumulator_value", "Adagrad");
+  check_not_negative(o.eps, "eps", "Adagrad");
+}
+
+template <>
+Tensor Adagrad::updated(Update& u) const {
+  const Tensor g = with_decay(u.grad, u.value, u.weight_decay);
+  Tensor& total = u.state[0];
+  total = total + square(g);
+  const Tensor lr =
+      options_.lr_decay == 0 ? u.lr : (u.lr.to(kFloat64) / ((u.step - 1.0) * options_.lr_decay + 1.0)).to(g.dtype());
+  return u.value - g / (sqrt(total) + options_.eps) * lr;
+}
+
+}  // namespace weft::optim

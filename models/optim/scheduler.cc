@@ -1,0 +1,126 @@
+#include "models/optim/scheduler.h"
+
+#include <algorithm>
+
+#include "framework/dispatch/state.h"
+#include "ops/core/creation.h"
+
+namespace weft::optim {
+namespace {
+
+// As data: as a constant, each value would need a kernel of its own.
+void set_rate(const Buffer& lr, double value, const char* what) {
+  WEFT_CHECK(!is_capturing(), what,
+             ": called inside a compiled function, which would keep this one number; need a "
+             "call between steps");
+  lr.set(full({}, value).to(lr.type().device));
+}
+
+template <class T>
+T number(const std::map<std::string, Tensor>& values, const char* name, const char* what) {
+  const auto it = values.find(name);
+  WEFT_CHECK(it != values.end() && it->second.numel() == 1, "load_state_dict: ", what, ": '", name,
+             "' is missing or not one number");
+  return it->second.item<T>();
+}
+
+void check_size(const std::map<std::string, Tensor>& values, size_t size, const char* what) {
+  WEFT_CHECK(values.size() == size, "load_state_dict: ", what, ": got ", values.size(), " entries; need ", size);
+}
+
+Tensor tensor(double value) { return Tensor::from_vector<double>({value}, {}); }
+Tensor tensor(int64_t value) { return Tensor::from_vector<int64_t>({value}, {}); }
+
+}  // namespace
+
+Scheduler::Scheduler(const Optimizer& opt, Function schedule, std::source_location loc)
+    : lr_(opt.lr), schedule_(std::move(schedule)) {
+  internal::LineScope line(loc);
+  WEFT_CHECK(schedule_, "Scheduler: got no function; need one from step to lr");
+  set(loc);
+}
+
+void Scheduler::set(std::source_location loc) const {
+  internal::LineScope line(loc);
+  set_rate(lr_, schedule_(count_), "Scheduler");
+}
+
+void Scheduler::step(std::source_location loc) {
+  internal::LineScope line(loc);
+  set_rate(lr_, schedule_(count_ + 1), "Scheduler");
+  ++count_;
+}
+
+std::map<std::string, Tensor> Scheduler::state_dict() const { return {{"last_epoch", tensor(count_)}}; }
+
+void Scheduler::load_state_dict(const std::map<std::string, Tensor>& values, std::source_location loc) {
+  internal::LineScope line(loc);
+  const auto count = number<int64_t>(values, "last_epoch", "Scheduler");
+  check_size(values, 1, "Scheduler");
+  WEFT_CHECK(count >= 0, "load_state_dict: Scheduler: last_epoch is ", count, "; need a number >= 0");
+  set_rate(lr_, schedule_(count), "Scheduler");
+  count_ = count;
+}
+
+ReduceLROnPlateau::ReduceLROnPlateau(const Optimizer& opt, const PlateauOptions& o, std::source_location loc)
+    : lr_(opt.lr), options_(o) {
+  internal::LineScope line(loc);
+  const char* op = "ReduceLROnPlateau";
+  WEFT_CHECK(o.mode == "min" || o.mode == "max", op, ": mode is '", o.mode, "'; need \"min\" or \"max\"");
+  WEFT_CHECK(o.threshold_mode == "rel" || o.threshold_mode == "abs", op, ": threshold_mode is '", o.threshold_mode,
+             "'; need \"rel\" or \"abs\"");
+  WEFT_CHECK(o.factor < 1, op, ": factor is ", o.factor, "; need a number below 1");
+  if (o.mode == "max") best_ = -best_;
+  rate_ = opt.lr.value().item<double>();
+}
+
+bool ReduceLROnPlateau::better(double metric) const {
+  const bool relative = options_.threshold_mode == "rel";
+  if (options_.mode == "min")
+    return metric < (relative ? best_ * (1 - options_.threshold) : best_ - options_.threshold);
+  return metric > (relative ? best_ * (1 + options_.threshold) : best_ + options_.threshold);
+}
+
+void ReduceLROnPlateau::step(double metric, std::source_location loc) {
+  internal::LineScope line(loc);
+  WEFT_CHECK(!is_capturing(), "ReduceLROnPlateau: called inside a compiled function; need a call between steps");
+  if (better(metric)) {
+    best_ = metric;
+    bad_ = 0;
+  } else {
+    ++bad_;
+  }
+  if (cooldown_ > 0) {
+    --cooldown_;
+    bad_ = 0;
+  }
+  if (bad_ <= options_.patience) return;
+  const auto now = lr_.value().item<float>();
+  if (now != static_cast<float>(rate_)) rate_ = now;  // something else has set it
+  const double lower = std::max(rate_ * options_.factor, options_.min_lr);
+  cooldown_ = options_.cooldown;
+  bad_ = 0;
+  if (rate_ - lower <= options_.eps) return;
+  set_rate(lr_, lower, "ReduceLROnPlateau");
+  rate_ = lower;
+}
+
+std::map<std::string, Tensor> ReduceLROnPlateau::state_dict() const {
+  return {{"best", tensor(best_)},
+          {"lr", tensor(rate_)},
+          {"num_bad_epochs", tensor(bad_)},
+          {"cooldown_counter", tensor(cooldown_)}};
+}
+
+void ReduceLROnPlateau::load_state_dict(const std::map<std::string, Tensor>& values, std::source_location loc) {
+  internal::LineScope line(loc);
+  const char* op = "ReduceLROnPlateau";
+  const auto best = number<double>(values, "best", op), rate = number<double>(values, "lr", op);
+  const auto bad = number<int64_t>(values, "num_bad_epochs", op),
+             left = number<int64_t>(values, "cooldown_counter", op);
+  check_size(values, 4, op);
+  set_rate(lr_, rate, op);
+  best_ = best, rate_ = rate, bad_ = bad, cooldown_ = left;
+}
+
+}  // namespace weft::optim

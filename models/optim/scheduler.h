@@ -1,0 +1,89 @@
+// Schedules that count by themselves, as PyTorch's: they set the learning rate of an optimiser. They run on the host,
+// between compiled steps; the optimiser's lr is a cell, so a step needs no new capture.
+#pragma once
+#include <concepts>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <map>
+#include <string>
+
+#include "models/optim/optimizer.h"
+#include "models/optim/schedule.h"
+
+namespace weft::optim {
+
+/// Sets lr to schedule.at(0), and with each step() to that of the next number. `schedule` is one of schedule.h, or any
+/// function from int64_t to double.
+class Scheduler {
+ public:
+  template <class Schedule>
+  Scheduler(const Optimizer& opt, const Schedule& schedule, std::source_location loc = std::source_location::current())
+      : Scheduler(opt, function_of(schedule), loc) {}
+  /// Call it after the optimiser's step, outside compiled functions.
+  void step(std::source_location loc = std::source_location::current());
+  double lr() const { return schedule_(count_); }
+  int64_t last_epoch() const { return count_; }
+  /// "last_epoch", i64 0-d.
+  std::map<std::string, Tensor> state_dict() const;
+  /// Sets lr, too.
+  void load_state_dict(const std::map<std::string, Tensor>& values,
+                       std::source_location loc = std::source_location::current());
+
+ private:
+  using Function = std::function<double(int64_t)>;
+  template <class Schedule>
+  static Function function_of(const Schedule& s) {
+    if constexpr (requires(int64_t n) {
+                    { s.at(n) } -> std::convertible_to<double>;
+                  }) {
+      return [s](int64_t n) { return s.at(n); };
+    } else {
+      return s;
+    }
+  }
+  Scheduler(const Optimizer& opt, Function schedule, std::source_location loc);
+  void set(std::source_location loc) const;
+
+  Buffer lr_;
+  Function schedule_;
+  int64_t count_ = 0;
+};
+
+struct PlateauOptions {
+  std::string mode = "min";  // or "max": whether a smaller or a larger metric is better
+  double factor = 0.1;
+  int64_t patience = 10;  // calls without a better metric that change nothing
+  double threshold = 1e-4;
+  std::string threshold_mode = "rel";  // or "abs": how much better counts
+  int64_t cooldown = 0;                // calls after a reduction that are not counted
+  double min_lr = 0;
+  double eps = 1e-8;  // a smaller change of lr is not made
+};
+
+/// lr <- max(lr * factor, min_lr) after more than `patience` metrics in a row that were not better, as in PyTorch.
+class ReduceLROnPlateau {
+ public:
+  explicit ReduceLROnPlateau(const Optimizer& opt, const PlateauOptions& options = {},
+                             std::source_location loc = std::source_location::current());
+  /// Call it once per epoch with a loss or another metric, outside compiled functions. NaN is never better.
+  void step(double metric, std::source_location loc = std::source_location::current());
+  double lr() const { return rate_; }
+  double best() const { return best_; }
+  /// "best" and "lr" (f64), "num_bad_epochs" and "cooldown_counter" (i64).
+  std::map<std::string, Tensor> state_dict() const;
+  /// Sets lr, too.
+  void load_state_dict(const std::map<std::string, Tensor>& values,
+                       std::source_location loc = std::source_location::current());
+
+ private:
+  bool better(double metric) const;
+  void set(std::source_location loc) const;
+
+  Buffer lr_;
+  PlateauOptions options_;
+  double best_ = std::numeric_limits<double>::infinity(), rate_ = 0;
+  int64_t bad_ = 0, cooldown_ = 0;
+};
+
+}  // namespace weft::optim
