@@ -84,8 +84,7 @@ const std::vector<Mistake> kShapes = {
     CASE("layer_norm", "[2, 5]", "need", layer_norm(ones({2, 5}), {4}, ones({4}), ones({4}), 1e-5)),
     CASE("softmax: dim 2", "2 dimensions", "need -2 to 1", softmax(ones({2, 3}), 2)),
     CASE("cross_entropy: scores f32[2, 3]", "shape [3]", "need [2]", cross_entropy(ones({2, 3}), zeros({3}, kLong))),
-    CASE("cross_entropy: scores", "[3, 7]", "movedim(scores, 1, -1)",
-         cross_entropy(ones({3, 5, 7}), zeros({3, 7}, kLong))),
+    CASE("cross_entropy: scores", "[3, 7]", "give {.dim = 1}", cross_entropy(ones({3, 5, 7}), zeros({3, 7}, kLong))),
     CASE("mse_loss: x has shape", "[2, 3] and target [3]", "need equal shapes", mse_loss(ones({2, 3}), ones({3}))),
     CASE("flex_attention", "head dims", "differ",
          flex_attention(ones({1, 1, 4, 8}), ones({1, 1, 4, 16}), ones({1, 1, 4, 16}))),
@@ -175,7 +174,7 @@ const std::vector<Mistake> kModules = {
 
 const std::vector<Mistake> kOptimisers = {
     CASE("optimiser: got no parameters", "no parameters", "need one or more", optim::SGD(std::vector<Parameter>{})),
-    CASE("optimiser: lr is -1", "-1", "need a number >= 0", optim::AdamW(TwoLayers().parameters(), {.lr = -1})),
+    CASE("optimiser: lr is -1", "-1", "need a finite number >= 0", optim::AdamW(TwoLayers().parameters(), {.lr = -1})),
     CASE("SGD: momentum is 0", "0", "above 0 with nesterov", optim::SGD(TwoLayers().parameters(), {.nesterov = true})),
     CASE("GradScaler: growth_interval is 0", "0", "need at least 1", optim::GradScaler({.growth_interval = 0})),
     CASE("step: got 1 gradients", "1 gradients", "need one for each",
