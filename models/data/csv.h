@@ -24,7 +24,7 @@ struct Csv {
   int64_t rows = 0;
   /// The column of this name; throws NotFound, listing the names.
   const Tensor& operator[](std::string_view name) const;
-  /// The columns of these names (none: all) side by side, [rows, columns], in options.dtype.
+  /// The columns with these names, or all if there are none, as a matrix [rows, columns] in options.dtype.
   Tensor matrix(const std::vector<std::string>& names = {}) const;
   DType dtype = kFloat32;
 };

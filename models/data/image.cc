@@ -1,5 +1,5 @@
-// Both libraries report errors by a function that must not return: it throws through their C frames, which have no
-// clean-up of their own; the structures are freed here.
+// Both libraries report an error by calling a function that must not return. Ours throws an exception through their C
+// frames, which free nothing. So this file frees the libraries' structures.
 #include "models/data/image.h"
 
 #include <jpeglib.h>

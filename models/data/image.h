@@ -1,5 +1,5 @@
-// Pictures as tensors, by libpng and libjpeg: a target of its own (//models/data:image), so that other programs need
-// not link them.
+// Reads PNG and JPEG pictures as tensors, with libpng and libjpeg. Only programs that depend on //models/data:image
+// link these libraries.
 #pragma once
 #include <cstddef>
 #include <span>

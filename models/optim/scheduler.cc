@@ -8,7 +8,7 @@
 namespace weft::optim {
 namespace {
 
-// As data: as a constant, each value would need a kernel of its own.
+// Passes the rate as data. As a constant, each value would compile another kernel.
 void set_rate(const Buffer& lr, double value, const char* what) {
   WEFT_CHECK(!is_capturing(), what,
              ": called inside a compiled function, which would keep this one number; need a "

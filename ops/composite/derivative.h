@@ -1,4 +1,4 @@
-// Composites whose derivative is a formula of its own, because that of their parts is inexact or infinite somewhere.
+// For composites with an explicit derivative: the derivative of their parts would be inexact or infinite somewhere.
 #pragma once
 #include <functional>
 

@@ -1,5 +1,5 @@
 // Derivatives of functions, with the meaning of torch.autograd.functional, eagerly and inside compiled functions. A
-// function takes and returns one tensor; other tensors that it uses are constants, or have gradients of their own.
+// function takes and returns one tensor. Other tensors that it uses are not differentiated.
 #pragma once
 #include <functional>
 

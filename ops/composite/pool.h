@@ -1,5 +1,5 @@
 // Pooling with PyTorch's arguments. Inputs are [N, C, spatial...] or, without a batch, [C, spatial...]. A stride of 0
-// stands for the kernel's size.
+// means a stride equal to kernel_size.
 #pragma once
 #include "framework/dispatch/arg.h"
 #include "ops/composite/conv.h"
