@@ -314,7 +314,8 @@ class Emitter final : public Locals {
                    const std::string& why) {
     const std::string axes = mesh_.name(step.axes);
     const auto n = static_cast<int64_t>(mesh_.parts(step.axes));
-    SpecPart& part = parts[static_cast<size_t>(step.part)];
+    SpecPart no_part;  // of a move that concerns no dim: a sum of pending values
+    SpecPart& part = static_cast<size_t>(step.part) < parts.size() ? parts[static_cast<size_t>(step.part)] : no_part;
     auto grow = [&](SpecPart& p, SegLayout layout) {
       for (int8_t a : step.axes) p.axes.push_back(a);
       p.layout = layout;

@@ -1,6 +1,7 @@
 #include "distributed/strategies/strategies.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "ops/core/core.h"
 
@@ -96,7 +97,9 @@ std::vector<int> powers_of_2(const MeshSearch& search, int64_t most) {
 
 std::string nearest_multiples(const char* what, int64_t have, int64_t n) {
   if (have < n) return str_cat("the least that does is ", n);
-  return str_cat("the nearest ", what, " that do are ", have / n * n, " and ", (have / n + 1) * n);
+  const int64_t below = have / n * n;
+  if (below > std::numeric_limits<int64_t>::max() - n) return str_cat("the nearest that does is ", below);
+  return str_cat("the nearest ", what, " that do are ", below, " and ", below + n);
 }
 
 std::vector<const Strategy*> strategies_of(const Plan& plan) {
