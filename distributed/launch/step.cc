@@ -1,5 +1,7 @@
 #include "distributed/launch/step.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <limits>
 #include <map>
@@ -13,7 +15,8 @@
 namespace weft::dist {
 namespace {
 
-// The ranks of all steps on equal meshes. One step at a time runs on them: `turn` is held during the whole call.
+// The ranks of all steps on equal meshes in this process. One step at a time runs on them: `turn` is held during the
+// whole call.
 struct SharedWorld {
   explicit SharedWorld(const Mesh& mesh) : world(mesh) {}
   World world;
@@ -21,10 +24,10 @@ struct SharedWorld {
 };
 
 std::shared_ptr<SharedWorld> world_of(const Mesh& mesh) {
-  static auto* all = new std::map<std::string, std::weak_ptr<SharedWorld>>;
+  static auto* all = new std::map<std::pair<pid_t, std::string>, std::weak_ptr<SharedWorld>>;
   static auto* mutex = new std::mutex;
   std::lock_guard lock(*mutex);
-  std::weak_ptr<SharedWorld>& slot = (*all)[mesh.to_string()];
+  std::weak_ptr<SharedWorld>& slot = (*all)[{getpid(), mesh.to_string()}];
   std::shared_ptr<SharedWorld> w = slot.lock();
   if (!w) slot = w = std::make_shared<SharedWorld>(mesh);
   return w;

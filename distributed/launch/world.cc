@@ -1,5 +1,7 @@
 #include "distributed/launch/world.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <condition_variable>
 #include <cstdio>
@@ -170,6 +172,7 @@ struct World::Impl {
     ranks[r]->abandon();
   }
 
+  const pid_t process = getpid();
   const Mesh mesh;
   Communicators communicators;
   std::vector<std::unique_ptr<Rank>> ranks;
@@ -185,7 +188,9 @@ struct World::Impl {
 };
 
 World::World(Mesh mesh, WorldOptions options) : impl_(std::make_unique<Impl>(std::move(mesh), options)) {}
-World::~World() = default;
+World::~World() {
+  if (impl_->process != getpid()) static_cast<void>(impl_.release());  // there is nothing to join
+}
 const Mesh& World::mesh() const { return impl_->mesh; }
 RankContext& World::rank(int rank) {
   WEFT_CHECK(rank >= 0 && rank < size(), "world: rank ", rank, "; need 0 to ", size() - 1);
@@ -194,6 +199,9 @@ RankContext& World::rank(int rank) {
 
 void World::run(const std::function<void(int)>& fn) {
   Impl& w = *impl_;
+  WEFT_CHECK_AS(kFailedPrecondition, w.process == getpid(),
+                "world: fork() made this process, and the threads of the ranks stayed in its parent; need a world made "
+                "in this process: compile the step after fork()");
   std::optional<Error> error;
   {
     std::unique_lock lock(w.mutex);

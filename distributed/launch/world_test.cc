@@ -1,9 +1,13 @@
 #include "distributed/launch/world.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <latch>
+#include <memory>
 #include <mutex>
 #include <numeric>
 #include <set>
@@ -176,6 +180,25 @@ TEST(World, StartAndFinishBySite) {
     EXPECT_EQ(y[0], 21);
     EXPECT_NE(error_of([&] { me.finish(1); }).find("no collective is in progress at site 1"), std::string::npos);
   });
+}
+
+TEST(World, AChildOfForkReportsThatTheRanksAreInItsParent) {
+  auto world = std::make_unique<World>(Mesh{{"dp", 2}});
+  world->run([](int) {});
+  const pid_t child = fork();
+  if (child == 0) {
+    const std::string e = error_of([&] { world->run([](int) {}); });
+    world.reset();
+    _exit(e.find("world: fork() made this process, and the threads of the ranks stayed in its parent") != 0);
+  }
+  int status = -1;
+  bool ended = false;
+  for (int i = 0; i < 2000 && !(ended = waitpid(child, &status, WNOHANG) == child); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  if (!ended) kill(child, SIGKILL);
+  EXPECT_TRUE(ended) << "the child hangs";
+  EXPECT_EQ(status, 0);
+  world->run([](int) {});
 }
 
 TEST(World, Statistics) {

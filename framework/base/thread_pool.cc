@@ -1,5 +1,7 @@
 #include "framework/base/thread_pool.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <atomic>
 #include <exception>
@@ -17,6 +19,15 @@ namespace {
 // Whether this thread runs a task of a pool, and the pool that its calls use: both are properties of a thread.
 thread_local bool in_task = false;
 thread_local ThreadPool* scoped_pool = nullptr;
+
+// How often this process is a child of fork(). A child has none of the threads of its parent: there the pools of the
+// parent have one thread, the caller, until set_num_threads() starts others.
+std::atomic<int> forks{0};
+int forks_now() {
+  [[maybe_unused]] static const int registered =
+      pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1, std::memory_order_relaxed); });
+  return forks.load(std::memory_order_relaxed);
+}
 
 inline void pause() { __builtin_ia32_pause(); }
 // About 3 microseconds: long enough to catch the next op of a chain, too short to starve other threads.
@@ -54,6 +65,8 @@ struct ThreadPool::Impl {
   };
 
   explicit Impl(int threads) { start(threads); }
+  /// Whether the workers stayed in the parent of this process.
+  bool forked() const { return made_at != forks_now(); }
   ~Impl() { stop(); }
 
   void start(int threads) {
@@ -98,6 +111,7 @@ struct ThreadPool::Impl {
     }
   }
 
+  const int made_at = forks_now();
   Mutex busy;  // held by the thread whose job runs
   int size = 1;
   std::vector<Worker> workers;
@@ -118,13 +132,15 @@ ThreadPool::ThreadPool(int threads) {
   WEFT_CHECK(threads >= 1, "thread pool: got ", threads, " threads; need at least 1");
   impl_ = std::make_unique<Impl>(threads);
 }
-ThreadPool::~ThreadPool() = default;
-int ThreadPool::size() const { return impl_->size; }
+ThreadPool::~ThreadPool() {
+  if (impl_->forked()) static_cast<void>(impl_.release());  // there is nothing to join
+}
+int ThreadPool::size() const { return impl_->forked() ? 1 : impl_->size; }
 
 void ThreadPool::run(int64_t tasks, FunctionRef<void(int64_t)> fn) {
   Impl& p = *impl_;
   if (tasks <= 0) return;
-  if (in_task || tasks == 1 || p.size == 1 || !p.busy.try_lock()) {
+  if (in_task || tasks == 1 || size() == 1 || !p.busy.try_lock()) {
     for (int64_t i = 0; i < tasks; ++i) fn(i);
     return;
   }
@@ -172,7 +188,13 @@ int num_threads() { return ThreadPool::current().size(); }
 void set_num_threads(int n) {
   WEFT_CHECK(n >= 1 && n <= 4096, "set_num_threads: got ", n, "; need 1 to 4096");
   WEFT_CHECK_AS(kFailedPrecondition, !in_task, "set_num_threads: called inside a parallel task");
-  ThreadPool::Impl& p = *process_pool().impl_;
+  std::unique_ptr<ThreadPool::Impl>& impl = process_pool().impl_;
+  if (impl->forked()) {
+    static_cast<void>(impl.release());  // its lock may be held by a thread that this process does not have
+    impl = std::make_unique<ThreadPool::Impl>(n);
+    return;
+  }
+  ThreadPool::Impl& p = *impl;
   MutexLock lock(p.busy);
   if (n == p.size) return;
   p.stop();

@@ -1,8 +1,12 @@
 #include "framework/base/thread_pool.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <memory>
 #include <numeric>
 #include <stdexcept>
 #include <string>
@@ -116,6 +120,56 @@ TEST(ThreadPool, SetNumThreadsResizesTheProcessPool) {
   EXPECT_THROW(set_num_threads(0), Error);
   EXPECT_THROW(parallel_for(2, [&](int64_t) { set_num_threads(2); }), Error);
   EXPECT_GE(max_threads(), 1);
+}
+
+// The exit status of a child of fork() that calls `fn`; -1 if it has not ended after 20 seconds.
+template <class Fn>
+int status_of_child(Fn fn) {
+  const pid_t child = fork();
+  if (child == 0) _exit(fn());
+  int status = 0;
+  for (int i = 0; i < 2000; ++i) {
+    if (waitpid(child, &status, WNOHANG) == child) return WIFEXITED(status) ? WEXITSTATUS(status) : -2;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  kill(child, SIGKILL);
+  waitpid(child, &status, 0);
+  return -1;
+}
+
+TEST(ThreadPool, AChildOfForkHasOneThread) {
+  set_num_threads(3);
+  auto own = std::make_unique<ThreadPool>(4);
+  const auto count = [] {
+    std::atomic<int> n{0};
+    parallel_for(9, [&](int64_t) { ++n; });
+    return n.load();
+  };
+  EXPECT_EQ(count(), 9);
+  EXPECT_EQ(status_of_child([&] {
+              if (num_threads() != 1 || count() != 9) return 1;
+              {
+                ScopedPool scope(*own);
+                if (num_threads() != 1 || count() != 9) return 2;
+              }
+              own.reset();
+#ifndef __SANITIZE_THREAD__  // it does not know threads that start in a child
+              set_num_threads(2);
+              if (num_threads() != 2 || count() != 9) return 3;
+#endif
+              return 0;
+            }),
+            0);
+  // A fork while another thread uses the pool.
+  std::atomic<bool> stop{false};
+  std::thread busy([&] {
+    while (!stop) count();
+  });
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(status_of_child([&] { return count() == 9 ? 0 : 1; }), 0);
+  stop = true;
+  busy.join();
+  EXPECT_EQ(num_threads(), 3);
+  EXPECT_EQ(count(), 9);
 }
 
 TEST(ThreadPool, ChunksCoverTheRange) {
