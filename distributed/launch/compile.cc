@@ -3,6 +3,7 @@
 #include "compiler/exec/entry.h"
 #include "distributed/launch/step.h"
 #include "distributed/plan/forbid.h"
+#include "distributed/strategies/strategies.h"
 #include "framework/base/switches.h"
 
 namespace weft::dist {
@@ -49,6 +50,10 @@ CompileOptions for_mesh(CompileOptions o) {
   if (o.communication) check_machine(o.communication->machine);
   WEFT_CHECK(o.plan.world >= 0 && o.plan.world <= 1 << 20, "plan: automatic over ", o.plan.world, " ranks; need 1 to ",
              1 << 20);
+  WEFT_CHECK(o.plan.world == 0 || o.mesh.size() <= 1, "compile: plan is automatic(", o.plan.world,
+             "), which chooses the mesh, and mesh is ", o.mesh.to_string(),
+             "; need one of them: automatic() chooses the options for a given mesh");
+  dist::check_options(o.plan);
   WEFT_CHECK(o.timeout > 0 && o.timeout <= dist::kMostSeconds, "compile: timeout is ", o.timeout,
              " seconds; need more than 0 and at most ", dist::kMostSeconds);
   const bool any_mesh = o.plan.choose && o.mesh.size() <= 1 && o.plan.world > 1;

@@ -185,10 +185,33 @@ TEST(MeshErrors, OptionsOfOneDevice) {
             0u);
   EXPECT_EQ(error_of([&] { weft::compile(fn, {.mesh = mesh}); }),
             "compile: the options have more than one rank; need dist::compile of distributed/distributed.h");
+  EXPECT_EQ(error_of([&] { compile(fn, {.mesh = mesh, .plan = Plan::automatic(2)}); }),
+            "compile: plan is automatic(2), which chooses the mesh, and mesh is dp2; need one of them: automatic() "
+            "chooses the options for a given mesh");
   expect_has(placed_error_of([&] { compile(fn, {.mesh = mesh, .tf32 = true}); }),
              str_cat("; at distributed/launch/errors_test.cc:", __LINE__ - 1));
   EXPECT_EQ(compile(fn, {.mesh = mesh, .cuda_graph = false})(ones({4})).item<float>(), 4);
   EXPECT_EQ(compile(fn, {.verify = true, .tf32 = true})(ones({4})).item<float>(), 4);
+}
+
+TEST(MeshErrors, PlansAreChecked) {
+  const auto error = [](Plan plan, const char* mesh = "dp2") {
+    return error_of([&] { compile([](Tensor x) { return sum(x); }, {.mesh = Mesh::parse(mesh), .plan = plan}); });
+  };
+  Plan p;
+  p.more = {{"zeros", "3"}};
+  for (const char* mesh : {"dp2", ""})
+    EXPECT_EQ(
+        error(p, mesh),
+        "plan: more has 'zeros', which is no option of a strategy of this plan; need none: the strategies have no "
+        "such options");
+  p.more = {{"zero", "3"}};
+  EXPECT_EQ(error(p), "plan: more has 'zero'; need it as the member Plan::zero");
+  p = {};
+  p.strategies = {nullptr};
+  EXPECT_EQ(error(p), "plan: strategies[0] is null; need the address of a Strategy");
+  p.choose = true;
+  EXPECT_EQ(error(p), "plan: strategies[0] is null; need the address of a Strategy");
 }
 
 TEST(MeshErrors, Machines) {

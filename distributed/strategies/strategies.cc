@@ -29,15 +29,6 @@ void check_mesh(const Mesh& mesh, const std::vector<const Strategy*>& all) {
   }
 }
 
-void check_options(const Plan& plan) {
-  for (const OptionRow* row : options_of(plan)) {
-    const std::string text = text_of(*row, plan);
-    const char* quote = row->allowed.empty() ? "" : "'";
-    WEFT_CHECK(text == text_of(*row, {}) || is_allowed(*row, text), "plan: ", row->name, " is ", quote, text, quote,
-               "; need ", need_of(*row));
-  }
-}
-
 CellPin cell_pin(const Mesh& mesh, const ParameterPin& p) {
   Spec use = Spec::replicated(p.shape);
   for (int d = 0; d < p.shape.size(); ++d)
@@ -104,6 +95,11 @@ std::string nearest_multiples(const char* what, int64_t have, int64_t n) {
 
 std::vector<const Strategy*> strategies_of(const Plan& plan) {
   std::vector<const Strategy*> all(std::begin(kStrategies), std::end(kStrategies));
+  for (size_t i = 0; i < plan.strategies.size(); ++i) {
+    const Strategy* s = plan.strategies[i];
+    WEFT_CHECK(s, "plan: strategies[", i, "] is null; need the address of a Strategy");
+    WEFT_CHECK(s->annotate, "plan: strategies[", i, "], '", s->name, "', has no function annotate; need one");
+  }
   all.insert(all.end(), plan.strategies.begin(), plan.strategies.end());
   return all;
 }
@@ -139,6 +135,28 @@ std::string options_text(const Mesh& mesh, const Plan& plan) {
     for (const OptionRow& row : all[i]->options)
       if (row.tried && serves(all[i])) text += str_cat(text.empty() ? "" : ", ", row.name, " ", text_of(row, plan));
   return text;
+}
+
+void check_options(const Plan& plan) {
+  const std::vector<const OptionRow*> rows = options_of(plan);
+  for (const OptionRow* row : rows) {
+    const std::string text = text_of(*row, plan);
+    const char* quote = row->allowed.empty() ? "" : "'";
+    WEFT_CHECK(text == text_of(*row, {}) || is_allowed(*row, text), "plan: ", row->name, " is ", quote, text, quote,
+               "; need ", need_of(*row));
+  }
+  const auto is_text = [](const OptionRow* row) { return std::holds_alternative<std::monostate>(row->field); };
+  std::vector<std::string_view> names;
+  for (const OptionRow* row : rows)
+    if (is_text(row)) names.push_back(row->name);
+  for (const auto& [name, value] : plan.more) {
+    const auto row = std::ranges::find(rows, name, &OptionRow::name);
+    WEFT_CHECK(row == rows.end() || is_text(*row), "plan: more has '", name, "'; need it as the member Plan::", name);
+    WEFT_CHECK(row != rows.end(), "plan: more has '", name, "', which is no option of a strategy of this plan; need ",
+               names.empty() ? "none: the strategies have no such options" : one_of(names));
+    WEFT_CHECK(std::ranges::count(plan.more, name, [](const auto& own) { return own.first; }) == 1, "plan: more has '",
+               name, "' twice");
+  }
 }
 
 void check_arguments(const Mesh& mesh, const Plan& plan, std::span<const TensorType> arguments) {

@@ -4,7 +4,8 @@
 
 namespace weft::dist {
 
-/// The strategies of the registry, then those of plan.strategies, in the order in which they annotate.
+/// The strategies of the registry, then those of plan.strategies, in the order in which they annotate. Throws
+/// InvalidArgument if one is null.
 std::vector<const Strategy*> strategies_of(const Plan& plan);
 /// The options of all strategies. Those of later strategies come first: Plan::automatic() varies them slowest.
 std::vector<const OptionRow*> options_of(const Plan& plan);
@@ -15,8 +16,10 @@ Plan settled(const Mesh& mesh, Plan plan);
 /// "zero 3, sequence on": the options that Plan::automatic() varies, of strategies that serve this mesh.
 std::string options_text(const Mesh& mesh, const Plan& plan);
 
-/// Throws InvalidArgument for values of options that are not allowed, for mesh dimensions without a strategy, and for
-/// arguments that do not divide. make_pins() checks the same.
+/// Throws InvalidArgument for values of options that are not allowed, and for names in plan.more that are no options.
+void check_options(const Plan& plan);
+/// The same, and for mesh dimensions without a strategy, and for arguments that do not divide. make_pins() checks the
+/// same.
 void check_arguments(const Mesh& mesh, const Plan& plan, std::span<const TensorType> arguments);
 
 /// The pins of a step. `plan` must be settled. Throws InvalidArgument for values of options that are not allowed, rules

@@ -182,6 +182,12 @@ TEST(ToyStrategy, ForbidNamesItsSetting) {
 TEST(ToyStrategy, OptionsAreCheckedAndSaved) {
   EXPECT_EQ(error_of([] { plan_of({}); }), "mesh time4: no strategy for dimension 'time'; need dp, fsdp, ep, tp or cp");
   EXPECT_EQ(error_of([] { plan_of(with("none")); }), "plan: time_sums is 'none'; need split or gather");
+  Plan more = with("split");
+  more.more.emplace_back("time_sum", "gather");
+  EXPECT_EQ(error_of([&] { plan_of(more); }),
+            "plan: more has 'time_sum', which is no option of a strategy of this plan; need time_sums");
+  more.more.back().first = "time_sums";
+  EXPECT_EQ(error_of([&] { plan_of(more); }), "plan: more has 'time_sums' twice");
   const std::string text = plan_text(plan_of(with("gather")));
   EXPECT_NE(text.find("\ntime_sums gather\n"), text.npos) << text;
   EXPECT_EQ(text_of(kOptions[0], parse_plan(text, {&kTimeParallel}).plan), "gather");
