@@ -105,6 +105,10 @@ void make_entry_plan(Entry& e, const CompileOptions& options) {
     }
   } catch (const OverBudget& error) {
     e.over_budget = error;  // kept, so that later calls do not plan again
+  } catch (const Error& error) {
+    // No plan that Plan::automatic() tries fits the budget. The search would have the same result in each call.
+    if (!options.plan.choose || error.code() != Code::kResourceExhausted) throw;
+    e.over_budget.emplace(error.code(), error.what());
   }
   e.plan_ms = ms_since(start);
   if (options.partitioner || e.over_budget) return;
@@ -204,9 +208,11 @@ Traced trace(const CallKey& key, CompiledCall::Trace fn) {
   std::vector<Tensor> in, out;
   for (size_t i = 0; i < key.types.size(); ++i) in.push_back(capture.add_input(key.types[i], key.recorded[i]));
   t.like = fn(in, out);
-  for (size_t i = 0; i < out.size(); ++i)
+  for (size_t i = 0; i < out.size(); ++i) {
+    LineScope here(key.line);
     WEFT_CHECK_AS(kFailedPrecondition, out[i].defined(), "compile: result ", i,
-                  " of the function is an undefined tensor");
+                  " of the function is an undefined tensor; need one with a value");
+  }
   if (thread_state.step->used()) advance_random_step();
   t.graph = capture.finish(out);
   t.flags = std::move(capture.flags);

@@ -183,6 +183,18 @@ TEST(Automatic, TakesTheFastestThatFits) {
   EXPECT_THROW(plan_gpt("dp2,tp2", {.plan = Plan::automatic(), .memory_budget = 1000}), Error);
 }
 
+TEST(Automatic, IsNotSearchedAgainIfNothingFits) {
+  for (const bool any_mesh : {false, true}) {
+    auto step = compile([](Tensor x) { return sum(x * x); }, {.mesh = Mesh::parse(any_mesh ? "" : "dp2"),
+                                                              .plan = any_mesh ? Plan::automatic(2) : Plan::automatic(),
+                                                              .memory_budget = 1});
+    const std::string first = error_of([&] { step(ones({4, 4})); });
+    EXPECT_NE(first.find(" ranks fits 1 bytes; the smallest needs about "), std::string::npos) << first;
+    EXPECT_EQ(error_of([&] { step(ones({4, 4})); }), first);
+    EXPECT_EQ(step.stats().captures, 1);
+  }
+}
+
 TEST(Automatic, ChoosesTheMesh) {
   const PlanReport p = plan_gpt("", {.plan = Plan::automatic(4)});
   EXPECT_EQ(p.mesh().size(), 4);
@@ -234,11 +246,23 @@ TEST(PlanText, HostileTextIsAnError) {
   EXPECT_EQ(error(good), "");
   EXPECT_EQ(error(""), "plan: the text is empty; need 'weft plan 1' and the lines of a plan");
   EXPECT_EQ(error("weft plan 1\nmesh dp2\nzero 4"), "plan, line 3: zero is '4'; need a stage from 0 to 3");
-  EXPECT_EQ(error("weft plan 1\nmesh dp2\nsplit w tp 0"),
+  EXPECT_EQ(error("weft plan 1\nmesh dp2\nsplit w tp 0\nend"),
             "plan: 'w' is placed along 'tp', but mesh dp2 has no dimension 'tp'");
-  EXPECT_NE(error("weft plan 1\nmesh dp2\nexpert_room -1"), "");
+  EXPECT_NE(error("weft plan 1\nmesh dp2\nexpert_room -1\nend"), "");
   EXPECT_NE(error("weft plan 1\nmesh dp99999999999"), "");
   EXPECT_NE(error("weft plan 1\nsplit a dp 99999999999999999999"), "");
+  EXPECT_EQ(error(good + "zero 1\n"), str_cat("plan, line ", std::count(good.begin(), good.end(), '\n') + 1,
+                                              ": got 'zero 1' behind the line 'end'"));
+}
+
+TEST(PlanText, CutTextIsAnError) {
+  const std::string good = plan_text(plan_gpt("dp2,tp2"));
+  for (size_t n = 0; n + 2 < good.size(); ++n)
+    EXPECT_NE(error_of([&] { parse_plan(good.substr(0, n)); }), "") << good.substr(0, n);
+  EXPECT_EQ(
+      error_of([&] { parse_plan(good.substr(0, good.rfind("end"))); }),
+      "plan: no line 'end': the file is incomplete, or a version of Weft before 'end' was the last line wrote it; "
+      "save the plan again");
 }
 
 }  // namespace

@@ -49,7 +49,7 @@ std::string plan_text(const PlanReport& r) {
     for (const auto& [dimension, dim] : c.split)
       s += dim >= 0 ? str_cat("split ", c.name, " ", dimension, " ", dim, "\n")
                     : str_cat("whole ", c.name, " ", dimension, "\n");
-  return s;
+  return s + "end\n";
 }
 
 SavedPlan parse_plan(std::string_view text, const std::vector<const Strategy*>& strategies) {
@@ -59,6 +59,7 @@ SavedPlan parse_plan(std::string_view text, const std::vector<const Strategy*>& 
   std::string names;
   for (const OptionRow* row : options) names += str_cat(row->name, ", ");
   int line_number = 0;
+  bool ended = false;
   std::set<std::string, std::less<>> seen;
   std::set<std::pair<std::string, std::string>> placed;
   for (size_t at = 0; at < text.size();) {
@@ -73,6 +74,11 @@ SavedPlan parse_plan(std::string_view text, const std::vector<const Strategy*>& 
     }
     const std::vector<std::string_view> w = words_of(line);
     if (w.empty() || w[0][0] == '#') continue;
+    WEFT_CHECK(!ended, "plan, line ", line_number, ": got '", shown(line), "' behind the line 'end'");
+    if (w.size() == 1 && w[0] == "end") {
+      ended = true;
+      continue;
+    }
     const bool split = w[0] == "split", whole = w[0] == "whole";
     if (split || whole) {
       WEFT_CHECK(w.size() == (split ? 4u : 3u), "plan, line ", line_number, ": got '", shown(line), "'; need ",
@@ -110,6 +116,9 @@ SavedPlan parse_plan(std::string_view text, const std::vector<const Strategy*>& 
     }
   }
   WEFT_CHECK(line_number > 0, "plan: the text is empty; need 'weft plan 1' and the lines of a plan");
+  WEFT_CHECK(ended,
+             "plan: no line 'end': the file is incomplete, or a version of Weft before 'end' was the last line wrote "
+             "it; save the plan again");
   WEFT_CHECK(seen.contains("mesh"), "plan: no line 'mesh ...'");
   for (const PlanRule& r : out.plan.rules)
     for (const auto& [dimension, placement] : r.placements)

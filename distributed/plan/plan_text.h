@@ -13,7 +13,8 @@ struct SavedPlan {
 };
 
 /// Lines: "weft plan 1", "mesh fsdp2,tp2", one for each option ("zero 3", "sequence on", "cp ring"), "hash
-/// 0123456789abcdef", and for each parameter "split NAME DIMENSION DIM" or "whole NAME DIMENSION".
+/// 0123456789abcdef", and for each parameter "split NAME DIMENSION DIM" or "whole NAME DIMENSION". The last line is
+/// "end": a file without it is incomplete.
 std::string plan_text(const PlanReport& report);
 /// Throws InvalidArgument with the line, the value and the values that are allowed. Safe for any bytes. `strategies`:
 /// Plan::strategies, for their options.

@@ -20,6 +20,7 @@ split blocks.0.attn.qkv.weight tp 0
 split blocks.0.attn.proj.weight tp 1
 whole tok.weight tp
 # a comment
+end
 )";
 
 TEST(PlanTextFuzz, DamagedFiles) {
@@ -27,7 +28,7 @@ TEST(PlanTextFuzz, DamagedFiles) {
   const std::vector<std::string_view> words = {
       "weft plan 1", "weft",    "mesh",      "one",        "dp2", "ep4(dp,tp)", "zero", "cp",
       "ring",        "ulysses", "cp_layout", "headtail",   "off", "on",         "hash", "ffffffffffffffffff",
-      "split",       "whole",   "*",         "tok.weight", " ",   "-1"};
+      "split",       "whole",   "*",         "tok.weight", " ",   "-1",         "end"};
   auto read = [&](const std::string& text) {
     file.set(text);
     const SavedPlan saved = load_plan(file.path());
@@ -36,7 +37,8 @@ TEST(PlanTextFuzz, DamagedFiles) {
       for (const auto& [dimension, placement] : rule.placements) EXPECT_TRUE(saved.mesh.find(dimension)) << dimension;
   };
   weft::testing::fuzz(
-      {.seeds = {kPlan, "weft plan 1\nmesh one\n", "weft plan 1\r\nmesh fsdp4,cp2,ep2(fsdp)\r\ncp ring\r\nzero 3\r\n"},
+      {.seeds = {kPlan, "weft plan 1\nmesh one\nend\n",
+                 "weft plan 1\r\nmesh fsdp4,cp2,ep2(fsdp)\r\ncp ring\r\nzero 3\r\nend\r\n"},
        .damage = [&](std::string& s, weft::testing::FuzzRandom& r) { weft::testing::damage_text(s, r, words); },
        .read = read,
        .names = file.path()});
