@@ -1,7 +1,5 @@
 #include "framework/dispatch/host_read.h"
 
-#include <source_location>
-
 #include "framework/dispatch/state.h"
 #include "framework/dispatch/target.h"
 
@@ -11,7 +9,8 @@ HostRead::HostRead() = default;
 HostRead::HostRead(HostRead&&) noexcept = default;
 HostRead& HostRead::operator=(HostRead&&) noexcept = default;
 
-HostRead::HostRead(const std::vector<Tensor>& values) {
+HostRead::HostRead(const std::vector<Tensor>& values, std::source_location loc) {
+  internal::LineScope here(loc);
   NoGrad guard;
   values_.reserve(values.size());
   struct OfDevice {
@@ -23,7 +22,7 @@ HostRead::HostRead(const std::vector<Tensor>& values) {
   for (const Tensor& t : values) {
     WEFT_CHECK_AS(kFailedPrecondition, t.defined(), "HostRead: value ", values_.size(),
                   " is an undefined tensor; need one with a value");
-    require_concrete(t, "HostRead", std::source_location::current());
+    require_concrete(t, "HostRead", loc);
     const Device device = t.device();
     if (device.type == DeviceType::kCpu) {
       values_.push_back(t.detach());

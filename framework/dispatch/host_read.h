@@ -2,6 +2,7 @@
 // program continues, queues more work, and waits when it needs the values.
 #pragma once
 #include <memory>
+#include <source_location>
 #include <span>
 #include <vector>
 
@@ -18,7 +19,7 @@ struct QueuedRead;  // framework/dispatch/target.h
 class HostRead {
  public:
   HostRead();
-  explicit HostRead(const std::vector<Tensor>& values);
+  explicit HostRead(const std::vector<Tensor>& values, std::source_location loc = std::source_location::current());
   HostRead(HostRead&&) noexcept;
   HostRead& operator=(HostRead&&) noexcept;
   ~HostRead();

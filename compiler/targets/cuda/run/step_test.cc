@@ -181,7 +181,10 @@ TEST_F(GpuStep, ReadsWaitForTheirOwnStepAlone) {
   EXPECT_TRUE(last.ready());
   EXPECT_EQ(got, want);
   EXPECT_EQ(HostRead({zeros({2})}).wait()[0].to_vector<float>(), (std::vector<float>{0, 0}));
-  EXPECT_EQ(error_of([] { HostRead({Tensor()}); }), "HostRead: value 0 is an undefined tensor; need one with a value");
+  EXPECT_EQ(testing::placed_error_of([] { HostRead({Tensor()}); }),
+            str_cat("HostRead: value 0 is an undefined tensor; need one with a value; at "
+                    "compiler/targets/cuda/run/step_test.cc:",
+                    __LINE__ - 3));
 }
 
 TEST_F(GpuStep, SmallCellsAreSetWhereTheyLie) {
