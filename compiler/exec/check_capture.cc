@@ -24,6 +24,11 @@ std::string text_of(const AttrValue& v) {
   return "a graph";
 }
 
+std::string name_of(const Cell& c) {
+  return str_cat(c.name.empty() ? str_cat("a ", c.is_parameter ? "parameter" : "buffer") : str_cat("'", c.name, "'"),
+                 " ", c.type);
+}
+
 bool same_number(const AttrValue& a, const AttrValue& b) {
   const double *x = std::get_if<double>(&a), *y = std::get_if<double>(&b);
   return x && y ? std::bit_cast<uint64_t>(*x) == std::bit_cast<uint64_t>(*y) : a == b;
@@ -90,7 +95,8 @@ class Comparison {
         frozen(str_cat("the type of ", a.op->name), b, a.outputs[i].to_string(), b.outputs[i].to_string());
     const auto index = [](const Node& n) { return static_cast<size_t>(n.attrs.i("index")); };
     if (a.op == &cell_op && was_.cells[index(a)].get() != now_.cells[index(b)].get())
-      fail("the function reads or writes other parameters or buffers than when it was captured");
+      fail(str_cat("the function reads or writes other parameters or buffers than when it was captured: ",
+                   name_of(*now_.cells[index(b)]), " instead of ", name_of(*was_.cells[index(a)]), "; ", reader_of(b)));
     if (a.op == &captured_op && !same_values(was_.captured[index(a)], now_.captured[index(b)]))
       fail(str_cat("a tensor ", a.outputs[0],
                    " that the function closes over or makes from host values has other "

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <map>
 #include <set>
 
 #include "compiler/cost/machine.h"
@@ -10,6 +11,8 @@
 #include "compiler/passes/pass_options.h"
 #include "compiler/verify/launch_check.h"
 #include "compiler/verify/reference.h"
+#include "framework/base/mutex.h"
+#include "framework/base/one_line.h"
 #include "framework/base/switches.h"
 #include "framework/dispatch/generator.h"
 #include "framework/dispatch/interpreter.h"
@@ -23,6 +26,23 @@ enum class Exec { kCompiled, kInterp, kEager };
 Exec exec_mode(const CompileOptions& options) {
   const std::string v = switch_value("WEFT_EXEC");
   return !options.enabled || v == "eager" ? Exec::kEager : v == "interp" ? Exec::kInterp : Exec::kCompiled;
+}
+
+// Warns once for each line at which one compiled function after another was captured for a single call: a compile() in
+// a loop. `used_once`: so was the one that ends now.
+void count_captures_at(SourceLine line, bool used_once) {
+  constexpr int kMost = 8;
+  static auto* mutex = new Mutex;
+  static auto* in_a_row = new std::map<std::string, int>;
+  if (!line.line) return;
+  MutexLock lock(*mutex);
+  int& n = (*in_a_row)[line.to_string()];
+  if (n == kMost) return;  // it has warned
+  n = used_once ? n + 1 : 0;
+  if (n == kMost)
+    warn(str_cat("compile at ", line, ": ", n,
+                 " compiled functions in a row were made here, captured for one call and dropped, so nothing is "
+                 "reused: call compile() once, outside the loop, and keep what it returns"));
 }
 }  // namespace
 
@@ -43,6 +63,10 @@ class CompiledCore {
     WEFT_CHECK(options.check_capture >= 0, "compile: check_capture is ", options.check_capture, "; need calls >= 0");
     WEFT_CHECK(options.max_plans >= 1, "compile: max_plans is ", options.max_plans, "; need at least 1");
     if (switch_value("WEFT_VERIFY") != "auto" && switch_on("WEFT_VERIFY")) options.verify = true;
+    key.line = line;
+  }
+  ~CompiledCore() {
+    if (stats.captures > 0) count_captures_at(line, runs == 1);
   }
 
   /// The entry for a call, captured or planned anew if there is none.
@@ -73,6 +97,25 @@ class CompiledCore {
   }
 
   CompiledCall::Result run(Entry& e, std::span<const Tensor> args, CompiledCall::Trace fn) {
+    ++runs;
+    try {
+      return run_entry(e, args, fn);
+    } catch (const Error& error) {
+      if (error.code() != Code::kResourceExhausted) throw;
+      CompileStats s;
+      if (e.partitioned) {
+        e.partitioned->fill(s);
+      } else {
+        s.planned_peak_bytes = e.plan.peak_bytes(), s.arena_bytes = e.plan.arena_bytes;
+      }
+      throw Error(error.code(),
+                  one_line(str_cat(error.what(), "; the step compiled at ", line, " needs ", s.planned_peak_bytes,
+                                   " bytes at its peak", e.partitioned ? " on each rank" : "", ", ", s.arena_bytes,
+                                   " of them for its own values; report() lists them")));
+    }
+  }
+
+  CompiledCall::Result run_entry(Entry& e, std::span<const Tensor> args, CompiledCall::Trace fn) {
     if (options.check_capture > 0 && e.runs++ > 0 && (e.runs - 1) % options.check_capture == 0) check_capture(e, fn);
     if (e.partitioned) return {e.partitioned->run(args), e.like};
     if (e.plan.device.type == DeviceType::kMeta) return {on_meta(e, args), e.like};
@@ -96,13 +139,16 @@ class CompiledCore {
   Entry* current = nullptr;
   CallKey key;  // kept, so that a call allocates nothing
   uint64_t clock = 0;
+  int64_t runs = 0;
 
  private:
   void fill_key(std::span<const Tensor> args, std::span<const int32_t> structure) {
+    LineScope here(line);
     key.types.clear();
     key.layouts.clear();
     for (size_t i = 0; i < args.size(); ++i) {
-      WEFT_CHECK_AS(kFailedPrecondition, args[i].defined(), "compile: argument ", i, " is an undefined tensor");
+      WEFT_CHECK_AS(kFailedPrecondition, args[i].defined(), "compile: argument ", i,
+                    " is an undefined tensor; need one with a value");
       const TensorImpl& t = args[i].get();
       WEFT_CHECK_AS(kFailedPrecondition, !t.trace, "compile: argument ", i,
                     " was traced by a capture that has ended; only the captured function's own return values leave it");
@@ -243,7 +289,7 @@ namespace {
 Tensor on_device(const Tensor& t, Device d) { return d.type == DeviceType::kCpu ? t : t.to(d); }
 }  // namespace
 
-Tensor as_value(double number, Device d) { return on_device(full({}, number), d); }
+Number as_value(double number, Device d) { return {on_device(full({}, number, {.dtype = kFloat64}), d)}; }
 Tensor as_value(int64_t number, Device d) { return on_device(full({}, number, {.dtype = kInt64}), d); }
 Tensor as_value(bool number, Device d) { return on_device(full({}, number, {.dtype = kBool}), d); }
 

@@ -10,6 +10,7 @@
 #include "framework/base/function_ref.h"
 #include "framework/dispatch/tree.h"
 #include "framework/ir/graph.h"
+#include "ops/core/number.h"
 
 namespace weft {
 
@@ -68,6 +69,7 @@ class CompiledCall {
 
  private:
   std::shared_ptr<CompiledCore> core_;
+  const NumberScope numbers_;
   struct Step;
   std::unique_ptr<Step> step_;
   bool direct_ = false;
@@ -93,8 +95,13 @@ void structure_of(const T& v, std::vector<int32_t>& out) {
   }
 }
 
-/// A host number as an argument: a 0-d value of f32, i64 or bool.
-Tensor as_value(double number, Device device);
+/// A host number as an argument of a call: a 0-d value of f64, for which the function gets number_of() it.
+struct Number {
+  Tensor wide;
+  operator Tensor() const { return wide; }
+};
+/// A host number as an argument: a 0-d value of f64, i64 or bool.
+Number as_value(double number, Device device);
 Tensor as_value(int64_t number, Device device);
 Tensor as_value(bool number, Device device);
 
@@ -132,6 +139,16 @@ using Carried =
 template <class T>
 Carried<T> carry(const T& v) {
   return v;
+}
+
+/// What the function gets for an argument of type T.
+template <class T>
+Carried<T> received(const Carried<T>& v) {
+  if constexpr (std::is_same_v<T, Number>) {
+    return number_of(v);
+  } else {
+    return v;
+  }
 }
 
 template <class T>
@@ -207,11 +224,11 @@ class Compiled {
       if (call.direct()) {
         call.begin_direct();
         if constexpr (std::is_void_v<R>) {
-          (*fn_)(internal::carry(args)...);
+          (*fn_)(internal::received<A>(internal::carry(args))...);
           call.end_direct();
           return;
         } else {
-          internal::Carried<R> r = (*fn_)(internal::carry(args)...);
+          internal::Carried<R> r = (*fn_)(internal::received<A>(internal::carry(args))...);
           call.end_direct();
           return r;
         }
@@ -286,12 +303,17 @@ class Compiled {
       using R = decltype((*fn_)(std::declval<internal::Carried<A>>()...));
       std::vector<Tensor> in;
       std::vector<int32_t> structure;
-      (flatten(args, in), ...);
+      [[maybe_unused]] const auto add = [&]<class T>(const T& v) {
+        if constexpr (std::is_same_v<T, internal::Number>) structure.push_back(-1 - static_cast<int32_t>(in.size()));
+        flatten(v, in);
+      };
+      (add(args), ...);
       (internal::structure_of(args, structure), ...);
       auto trace = [&]([[maybe_unused]] std::span<const Tensor> traced,
                        std::vector<Tensor>& out) -> std::shared_ptr<const void> {
         [[maybe_unused]] size_t at = 0;
-        std::tuple<internal::Carried<A>...> values{unflatten(internal::carry(args), traced, at)...};
+        std::tuple<internal::Carried<A>...> values{
+            internal::received<A>(unflatten(internal::carry(args), traced, at))...};
         if constexpr (std::is_void_v<R>) {
           std::apply(*fn_, std::move(values));
           return {};
@@ -311,9 +333,12 @@ class Compiled {
 };
 
 /// Compiles `fn`: the first call with new argument types captures it, later calls replay. fn returns nothing, a Tensor,
-/// or a tuple, array, vector or aggregate of them; it may read and write cells. Host values that it uses become
-/// constants (report() lists them; CompileOptions::check_capture finds those that change), except HostFlags and
-/// arguments. Inside a capture the call is inlined.
+/// or a tuple, array, vector or aggregate of them; it may read and write cells. Everything else that it uses is a
+/// constant of the capture, except HostFlags and arguments: host values, and tensors that it closes over or makes from
+/// host values. A variable that gets another tensor after the capture changes nothing: pass the tensor as an argument,
+/// or keep it in a Buffer. report() lists host values; CompileOptions::check_capture finds values and tensors that
+/// change. Inside a capture the call is inlined. Call compile() once, not in a loop: each compiled function captures
+/// anew.
 template <class Fn>
 Compiled<std::decay_t<Fn>> compile(Fn&& fn, CompileOptions options = {},
                                    std::source_location loc = std::source_location::current()) {

@@ -121,9 +121,12 @@ TEST(CompileErrors, OneCallAtATime) {
 
 TEST(CompileErrors, UndefinedAndLeakedTensorsAreErrors) {
   auto step = compile([](Tensor x) { return x; });
-  EXPECT_NE(error_of([&] { step(Tensor()); }).find("argument 0 is an undefined tensor"), std::string::npos);
+  const auto where = [](int line) { return str_cat("; at compiler/exec/compile_errors_test.cc:", line); };
+  EXPECT_EQ(placed_error_of([&] { step(Tensor()); }),
+            "compile: argument 0 is an undefined tensor; need one with a value" + where(__LINE__ - 3));
   auto none = compile([](Tensor) { return Tensor(); });
-  EXPECT_NE(error_of([&] { none(ones({1})); }).find("result 0"), std::string::npos);
+  EXPECT_EQ(placed_error_of([&] { none(ones({1})); }),
+            "compile: result 0 of the function is an undefined tensor; need one with a value" + where(__LINE__ - 2));
   Tensor leaked;
   auto leak = compile([&](Tensor x) {
     leaked = x;
@@ -131,6 +134,32 @@ TEST(CompileErrors, UndefinedAndLeakedTensorsAreErrors) {
   });
   leak(ones({1}));
   EXPECT_NE(error_of([&] { step(leaked); }).find("traced by a capture that has ended"), std::string::npos);
+}
+
+TEST(CompileErrors, OutOfMemoryNamesTheStepAndItsNeed) {
+  auto step = compile([](Tensor x) { return x.expand({1 << 25, 1 << 24}) + 1.0; });
+  const std::string e = placed_error_of([&] { step(ones({1})); }, Code::kResourceExhausted);
+  for (const std::string& part : {std::string("out of memory on cpu: asked for 2251799813685248 bytes"),
+                                  str_cat("; the step compiled at compiler/exec/compile_errors_test.cc:", __LINE__ - 3,
+                                          " needs 2251799813685248 bytes at its peak, 0 of them for its own values")})
+    EXPECT_NE(e.find(part), std::string::npos) << e;
+}
+
+TEST(CompileErrors, AFunctionThatIsCompiledInALoopIsReportedOnce) {
+  const auto reported = [](bool kept) {
+    ::testing::internal::CaptureStderr();
+    for (int i = 0; i < 20; ++i) {
+      auto step = compile([](Tensor x) { return x * 2.0; });
+      step(ones({2}));
+      if (kept) step(ones({2}));
+    }
+    return ::testing::internal::GetCapturedStderr();
+  };
+  EXPECT_EQ(reported(true), "");
+  EXPECT_EQ(reported(false), str_cat("weft: compile at compiler/exec/compile_errors_test.cc:", __LINE__ - 7,
+                                     ": 8 compiled functions in a row were made here, captured for one call and "
+                                     "dropped, so nothing is reused: call compile() once, outside the loop, and keep "
+                                     "what it returns\n"));
 }
 
 TEST(CompileErrors, FirstNonfiniteNamesOpAndLine) {

@@ -125,6 +125,53 @@ TEST(CompileKey, NumbersArePassedAsValues) {
   }
 }
 
+// A number has the precision of the tensors that it meets, and changes no dtype that a number of the host would keep.
+TEST(CompileKey, NumbersBesideF64AreNotRounded) {
+  const double beta = 0.1;
+  const TensorOptions f64{.dtype = kFloat64};
+  for (bool enabled : {false, true}) {
+    SCOPED_TRACE(enabled);
+    const CompileOptions how{.enabled = enabled};
+    const auto value = [&](const auto& fn, const Tensor& x) {
+      auto inner = compile(fn, how);
+      const double got = inner(x, beta).template item<double>();
+      auto outer = compile([&](Tensor y) { return inner(y, beta); }, how);  // inlined
+      if (!enabled) {
+        EXPECT_EQ(outer(x).template item<double>(), got);
+      }
+      return got;
+    };
+    const auto times = [](Tensor x, Tensor b) { return x * b; };
+    for (const Shape& shape : {Shape{}, Shape{1}}) {
+      EXPECT_EQ(value(times, full(shape, 3.0, f64)), 3.0 * beta);
+      EXPECT_EQ(value(times, full(shape, 3.0)), 3.0f * 0.1f);
+      EXPECT_EQ(compile(times, how)(full(shape, 3.0), beta).dtype(), kFloat32);
+      EXPECT_EQ(compile(times, how)(full(shape, 3, {.dtype = kInt64}), beta).dtype(), kFloat32);
+    }
+    const Tensor three = full({}, 3.0, f64);
+    EXPECT_EQ(value([](Tensor x, Tensor b) { return x * (1.0 - b * 0.5); }, three), 3.0 * (1.0 - beta * 0.5));
+    EXPECT_EQ(value([](Tensor x, Tensor b) { return x * -(b * b); }, three), 3.0 * -(beta * beta));
+    EXPECT_EQ(value([](Tensor x, Tensor b) { return where(x > 0.0, b, x); }, three), beta);
+    EXPECT_EQ(value([](Tensor, Tensor b) { return b.to(kFloat64); }, three), beta);
+    EXPECT_EQ(value([](Tensor x, Tensor b) { return x * b.to(kFloat64).to(kFloat32); }, three), 3.0 * 0.1f);
+    EXPECT_EQ(value([](Tensor, Tensor b) { return b; }, three), 0.1f);
+    EXPECT_EQ(value([](Tensor x, Tensor b) { return checkpoint([&](Tensor y) { return y * b; }, x); }, three),
+              3.0 * beta);
+  }
+  // Inside another compiled function, whose call has no numbers.
+  auto inner = compile([](Tensor x, Tensor b) { return x * b; });
+  auto outer = compile([&](Tensor y) { return inner(y, beta); });
+  EXPECT_EQ(outer(full({}, 3.0, f64)).item<double>(), 3.0 * beta);
+  EXPECT_EQ(outer(full({}, 3.0)).dtype(), kFloat32);
+  // The kind of an argument is part of the key; its value is not.
+  auto step = compile([](Tensor x, Tensor b) { return x * b; });
+  EXPECT_EQ(step(full({2}, 3.0), beta).dtype(), kFloat32);
+  EXPECT_EQ(step(full({}, 3.0), full({}, beta, f64)).dtype(), kFloat64);
+  EXPECT_EQ(step(full({}, 3.0), beta).dtype(), kFloat32);
+  EXPECT_EQ(step(full({}, 3.0), 0.5).item<float>(), 1.5);
+  EXPECT_EQ(step.stats().captures, 3);
+}
+
 TEST(CompileKey, CallsThatCannotBeCapturedAreKnownToTheCompiler) {
   auto host = [](Tensor x, double beta) { return x * beta; };
   auto value = [](Tensor x, Tensor beta) { return x * beta; };

@@ -29,6 +29,7 @@ struct CallKey {
   std::vector<int32_t> structure;
   std::vector<bool> recorded;  // arguments that record for grad()
   bool grad = true;
+  SourceLine line = {};  // of the call of compile(), for errors; not compared
 };
 
 /// What is computed again so that the plan fits the memory budget.

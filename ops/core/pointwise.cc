@@ -76,7 +76,45 @@ Tensor finish(Pw op, std::span<const Tensor* const> in, DType result, const Shap
   return out;
 }
 
+// The numbers of the compiled calls that this thread is in (number.h): state of a thread like its open capture.
+struct HostNumber {
+  Tensor narrow, wide;
+};
+thread_local std::vector<HostNumber> host_numbers;
+
+// The number in f64; null if `t` is no such number.
+const Tensor* wide_number(const Tensor& t) {
+  if (host_numbers.empty() || !t.defined()) return nullptr;
+  const TensorImpl& i = t.get();
+  for (const HostNumber& n : host_numbers) {
+    const TensorImpl& own = n.narrow.get();
+    if (&own == &i || (i.trace && own.trace == i.trace && own.node == i.node && own.index == i.index)) return &n.wide;
+  }
+  return nullptr;
+}
+
+// `narrow`, the result of `op` on `args`. If these are all numbers, so is the result: it is computed in f64, too.
+template <class Op>
+Tensor with_wide(Tensor narrow, Op op, std::initializer_list<const Arg*> args) {
+  if (host_numbers.empty() || narrow.dtype() != kFloat32 || narrow.dim() > 0) return narrow;
+  std::vector<Tensor> wide;
+  bool any = false;
+  for (const Arg* a : args) {
+    const Tensor* n = a->is_tensor() ? wide_number(a->tensor()) : nullptr;
+    if (a->is_tensor() && !n) return narrow;
+    any |= n != nullptr;
+    wide.push_back(n ? *n : number(*a, kFloat64, narrow.device()));
+  }
+  if (!any) return narrow;
+  LineScope here((*args.begin())->line());
+  Tensor result = op(std::span<const Tensor>(wide));
+  host_numbers.push_back({narrow, std::move(result)});
+  return narrow;
+}
+
 Tensor as(const Tensor& t, DType dtype, SourceLine line) {
+  if (dtype == kFloat64)
+    if (const Tensor* wide = wide_number(t)) return *wide;
   return t.dtype() == dtype ? t : dispatch(cast_op, {&t}, {{"dtype", dtype}}, line);
 }
 
@@ -183,12 +221,17 @@ Tensor ternary(Pw op, const Arg& c, const Arg& a, const Arg& b) {
 
 }  // namespace
 
-#define WEFT_UNARY(name, ...) \
-  Tensor name(const Arg& x) { return unary(Pw::name, x); }
+#define WEFT_UNARY(name, ...)                                                                                    \
+  Tensor name(const Arg& x) {                                                                                    \
+    return with_wide(unary(Pw::name, x), [](std::span<const Tensor> w) { return unary(Pw::name, w[0]); }, {&x}); \
+  }
 #define WEFT_TEST(name, ...) \
   Tensor name(const Arg& x) { return unary(Pw::name, x); }
-#define WEFT_BINARY(name, ...) \
-  Tensor name(const Arg& a, const Arg& b) { return binary(Pw::name, a, b); }
+#define WEFT_BINARY(name, ...)                                                                                       \
+  Tensor name(const Arg& a, const Arg& b) {                                                                          \
+    return with_wide(binary(Pw::name, a, b), [](std::span<const Tensor> w) { return binary(Pw::name, w[0], w[1]); }, \
+                     {&a, &b});                                                                                      \
+  }
 #define WEFT_COMPARE(name, ...) \
   Tensor name(const Arg& a, const Arg& b) { return binary(Pw::name, a, b); }
 #define WEFT_TERNARY(name, ...) \
@@ -225,7 +268,16 @@ Tensor Tensor::to(Device device, Loc loc) const {
   return out;
 }
 
+// Declared in number.h.
 namespace internal {
+size_t number_count() { return host_numbers.size(); }
+void forget_numbers(size_t count) { host_numbers.resize(count); }
+Tensor number_of(const Tensor& wide) {
+  const Tensor narrow = dispatch(cast_op, {&wide}, {{"dtype", kFloat32}}, {});
+  host_numbers.push_back({narrow, wide});
+  return narrow;
+}
+
 Tensor accumulate(const Tensor& a, const Tensor& b) { return add(a, b); }
 Tensor select(const Tensor& condition, const Tensor& a, const Tensor& b) { return where(condition, a, b); }
 }  // namespace internal
