@@ -162,6 +162,17 @@ TEST(CompileErrors, AFunctionThatIsCompiledInALoopIsReportedOnce) {
                                      "what it returns\n"));
 }
 
+TEST(CompileErrors, CommitIfNamesItsLine) {
+  const auto where = [](int line) { return str_cat("; at compiler/exec/compile_errors_test.cc:", line); };
+  EXPECT_EQ(placed_error_of([] { commit_if(ones({})); }),
+            "commit_if: called outside a step; need to be inside a function passed to compile()" + where(__LINE__ - 1));
+  auto step = compile([](Tensor x) {
+    commit_if(x);
+    return x;
+  });
+  EXPECT_EQ(placed_error_of([&] { step(ones({2})); }), "commit_if: got f32[2]; need a 0-d bool" + where(__LINE__ - 3));
+}
+
 TEST(CompileErrors, FirstNonfiniteNamesOpAndLine) {
   Parameter w(Tensor::from_vector({1, -1}, {2}));
   auto step = compile([&](Tensor x) {

@@ -47,7 +47,7 @@ Tensor select(const Tensor& condition, const Tensor& a, const Tensor& b);
 
 /// From here to the end of the current step (one call of a compiled function), cells are written only if `ok` is true.
 /// `ok` is a 0-d bool that the step computes: a step with a non-finite loss changes nothing. Throws outside a step.
-void commit_if(const Tensor& ok);
+void commit_if(const Tensor& ok, std::source_location loc = std::source_location::current());
 
 /// During its lifetime, ops on this thread are not recorded for grad().
 class NoGrad {
