@@ -6,8 +6,9 @@
 namespace weft::nn {
 namespace {
 
-void check_channels(const std::string& name, int64_t channels) {
+void check_options(const std::string& name, int64_t channels, double eps) {
   WEFT_CHECK(channels > 0, name, ": channels is ", channels, "; need 1 or more");
+  internal::check_eps(eps, name);
 }
 
 // x has one of the numbers of dims and the channels.
@@ -30,7 +31,9 @@ template <int N>
 BatchNorm<N>::BatchNorm(int64_t channels, const BatchNormOptions& options, std::source_location loc)
     : options_(options) {
   internal::LineScope line(loc);
-  check_channels(str_cat("BatchNorm", N, "d"), channels);
+  const std::string name = str_cat("BatchNorm", N, "d");
+  check_options(name, channels, options.eps);
+  WEFT_CHECK(options.momentum <= 1, name, ": momentum is ", options.momentum, "; need a number up to 1");
   if (options.affine) add_affine(channels);
   if (!options.track_running_stats) return;
   running_mean = zeros_buffer({channels});
@@ -82,7 +85,7 @@ template class BatchNorm<3>;
 GroupNorm::GroupNorm(int64_t groups, int64_t channels, const GroupNormOptions& options, std::source_location loc)
     : groups_(groups), eps_(options.eps) {
   internal::LineScope line(loc);
-  check_channels("GroupNorm", channels);
+  check_options("GroupNorm", channels, options.eps);
   WEFT_CHECK(groups >= 1 && channels % groups == 0, "GroupNorm: ", groups, " groups of ", channels,
              " channels; need a number of groups that divides the channels");
   if (options.affine) add_affine(channels);
@@ -97,7 +100,7 @@ template <int N>
 InstanceNorm<N>::InstanceNorm(int64_t channels, const InstanceNormOptions& options, std::source_location loc)
     : channels_(channels), eps_(options.eps) {
   internal::LineScope line(loc);
-  check_channels(str_cat("InstanceNorm", N, "d"), channels);
+  check_options(str_cat("InstanceNorm", N, "d"), channels, options.eps);
   if (options.affine) add_affine(channels);
 }
 

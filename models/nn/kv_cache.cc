@@ -14,6 +14,8 @@ KvCache::KvCache(const KvCacheShape& s, std::source_location loc)
   WEFT_CHECK(s.batch > 0 && s.layers > 0 && s.kv_heads > 0 && s.capacity > 0 && s.head_dim > 0,
              "KvCache: need positive sizes; got batch ", s.batch, ", layers ", s.layers, ", kv_heads ", s.kv_heads,
              ", capacity ", s.capacity, ", head_dim ", s.head_dim);
+  constexpr int64_t kMostLayers = 1 << 16;
+  WEFT_CHECK(s.layers <= kMostLayers, "KvCache: layers is ", s.layers, "; need at most ", kMostLayers);
   position.set_name("cache.position");
   const Shape shape{s.batch, s.kv_heads, s.capacity, s.head_dim};
   for (int64_t i = 0; i < s.layers; ++i) {

@@ -6,7 +6,9 @@ namespace weft::nn {
 
 Norm::Norm(Kind kind, int64_t dim, bool with_bias, double eps, std::source_location loc) : kind_(kind), eps_(eps) {
   internal::LineScope line(loc);
-  WEFT_CHECK(dim > 0, kind == kRms ? "RMSNorm" : "LayerNorm", ": dim is ", dim, "; need 1 or more");
+  const char* const name = kind == kRms ? "RMSNorm" : "LayerNorm";
+  WEFT_CHECK(dim > 0, name, ": dim is ", dim, "; need 1 or more");
+  internal::check_eps(eps, name);
   weight = constant_parameter({dim}, 1);
   register_parameter("weight", weight, /*full_precision=*/true);
   if (!with_bias) return;

@@ -8,9 +8,14 @@
 
 namespace weft {
 
+using internal::check_eps;
 using internal::floating_of;
 using internal::LineScope;
 using internal::widened;
+
+void internal::check_eps(double eps, std::string_view op) {
+  WEFT_CHECK(std::isfinite(eps) && eps >= 0, op, ": eps is ", eps, "; need a finite number >= 0");
+}
 
 namespace {
 
@@ -52,6 +57,7 @@ double epsilon(DType t) {
 Tensor layer_norm(const Arg& x, const Shape& normalized_shape, const Arg& weight, const Arg& bias, double eps) {
   LineScope line(x.line());
   const Tensor& t = floating_of(x, "layer_norm");
+  check_eps(eps, "layer_norm");
   const Shape dims = last_dims(t, normalized_shape, "layer_norm");
   const Tensor v = widened(t);
   const Tensor w = affine_of(weight, normalized_shape, v.dtype(), "layer_norm", "weight");
@@ -66,6 +72,7 @@ Tensor layer_norm(const Arg& x, const Shape& normalized_shape, const Arg& weight
 Tensor rms_norm(const Arg& x, const Shape& normalized_shape, const Arg& weight, double eps) {
   LineScope line(x.line());
   const Tensor& t = floating_of(x, "rms_norm");
+  check_eps(eps < 0 ? epsilon(t.dtype()) : eps, "rms_norm");
   const Shape dims = last_dims(t, normalized_shape, "rms_norm");
   const Tensor v = widened(t);
   const Tensor w = affine_of(weight, normalized_shape, v.dtype(), "rms_norm", "weight");
@@ -123,6 +130,7 @@ Tensor batch_norm(const Arg& x, const Arg& running_mean, const Arg& running_var,
                   double eps) {
   LineScope line(x.line());
   const char* op = "batch_norm";
+  check_eps(eps, op);
   const Tensor& t = with_channels(x, op);
   const Tensor v = widened(t);
   ChannelMoments m{per_channel(running_mean, t, v.dtype(), op, "mean"),
@@ -137,6 +145,7 @@ Tensor batch_norm(const Arg& x, const Arg& running_mean, const Arg& running_var,
 namespace {
 
 Tensor norm_of_groups(const Tensor& t, int64_t groups, const Arg& weight, const Arg& bias, double eps, const char* op) {
+  check_eps(eps, op);
   const Tensor v = widened(t);
   Shape split{t.size(0), groups, groups == 0 ? 0 : t.numel() / std::max<int64_t>(1, t.size(0) * groups)};
   const Tensor rows = reshape(v, split), centred = rows - mean(rows, 2, true);

@@ -32,4 +32,9 @@ struct ChannelMoments {
 };
 ChannelMoments channel_moments(const Arg& x);
 
+namespace internal {
+/// Throws unless eps is a finite number >= 0; `op` is the function or the layer.
+void check_eps(double eps, std::string_view op);
+}  // namespace internal
+
 }  // namespace weft
