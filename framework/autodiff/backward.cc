@@ -4,6 +4,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "framework/autodiff/depends.h"
 #include "framework/autodiff/grad.h"
 #include "framework/dispatch/dispatch.h"
 #include "framework/dispatch/tape.h"
@@ -214,6 +215,7 @@ Gradients grad(const Tensor& loss, const std::vector<Parameter>& wrt, const Grad
   for (const Parameter& p : wrt) {
     WEFT_CHECK(p.requires_grad(), "grad: parameter '", p.name(),
                "' is frozen; call requires_grad(true) or leave it out");
+    internal::mark_trained(p);
     first.push_back(values.size());
     const Tensor now = p.value();
     std::vector<Tensor> reads;

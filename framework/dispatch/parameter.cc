@@ -58,6 +58,8 @@ void materialise(Cell& c) {
     return;
   }
   WEFT_CHECK_AS(kFailedPrecondition, c.init, "cell ", label(c), " has neither value nor initialiser");
+  // A read by Weft itself has no line of the user: then errors report where the parameter was made.
+  LineScope made_at(c.init->outputs.empty() ? SourceLine() : c.init->node(c.init->outputs[0]).line);
   NoGrad guard;
   Tensor t;
   if (c.type.device.type == DeviceType::kMeta) {
@@ -117,9 +119,24 @@ std::map<std::string, Tensor> whole_values(const std::vector<std::pair<std::stri
   return values;
 }
 
+std::string misfit(const CellHandle& cell, const Tensor& value) {
+  if (!value.defined()) return "is undefined";
+  if (value.shape() != cell.shape()) return str_cat("has shape ", value.shape(), ", need ", cell.shape());
+  const DType have = value.dtype(), need = cell.dtype();
+  if (!is_floating(need) && promote(have, need) != need) return str_cat("is ", have, ", need ", need);
+  if (have == kBool && !value.is_traced() && value.device().type == DeviceType::kCpu) {
+    const Tensor bytes = value.contiguous();
+    const uint8_t* const at = bytes.view_for_kernel().as<uint8_t>();
+    for (int64_t i = 0; i < value.numel(); ++i)
+      if (at[i] > 1) return str_cat("is bool and has the byte ", static_cast<int>(at[i]), ", need 0 or 1");
+  }
+  return "";
+}
+
 Cell& CellHandle::cell() const {
   WEFT_CHECK_AS(kFailedPrecondition, cell_,
-                "Parameter: used before it was given a cell; need one made from a value or an initialiser");
+                "Parameter: used before it was given a cell, or after it was moved from; need one made from a value or "
+                "an initialiser");
   return *cell_;
 }
 
@@ -178,6 +195,7 @@ void CellHandle::set(const Tensor& value, Loc loc) const {
   if (c.leaf) {  // the new value is another tensor, but of the same parameter
     Ref<TapeNode> leaf = make_leaf();
     leaf->variable = static_cast<TapeNode*>(c.leaf.get())->variable;
+    leaf->trained = static_cast<TapeNode*>(c.leaf.get())->trained;
     c.leaf = std::move(leaf);
   }
   if (stays_in_place(c)) {
@@ -200,7 +218,11 @@ void convert_value(Cell& c, const F& converted) {
   NoGrad guard;
   if (c.remote && !c.value.defined()) materialise(c);
   c.remote = {};
-  c.leaf = {};
+  if (c.leaf) {  // another variable, of the same parameter
+    Ref<TapeNode> leaf = make_leaf();
+    leaf->trained = static_cast<TapeNode*>(c.leaf.get())->trained;
+    c.leaf = std::move(leaf);
+  }
   if (c.value.defined()) c.value = converted(c.value);
 }
 

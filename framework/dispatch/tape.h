@@ -14,6 +14,7 @@ struct TapeNode final : RefCounted {
   SourceLine line;
   uint64_t sequence = 0;  // later nodes have larger numbers: a topological order
   uint64_t variable = 0;  // of a leaf: equal for all values of one parameter
+  bool trained = false;   // of a leaf: an optimiser updates its parameter, or grad() was called for it
   ~TapeNode() override;
 };
 

@@ -1,4 +1,5 @@
-// Torn cells: a step failed while it wrote them, so they hold parts of an old and of a new value.
+// Torn cells: a step failed while it wrote them, so they hold parts of an old and of a new value. Values of cells for
+// checkpoints.
 #pragma once
 #include <map>
 #include <span>
@@ -23,6 +24,9 @@ std::string torn_text(std::span<const Ref<Cell>> cells);
 /// names all torn cells.
 std::map<std::string, Tensor> whole_values(const std::vector<std::pair<std::string, CellHandle>>& cells,
                                            std::vector<std::string>* torn);
+/// Why the cell cannot take this value of a checkpoint: "has shape [2], need [3]". Empty if it can: the shapes are
+/// equal, and a cell of integers or bools has a dtype that holds all values of the other one.
+std::string misfit(const CellHandle& cell, const Tensor& value);
 
 namespace internal {
 /// Whether the cell is the seed or the step of a random generator (generator.cc).
