@@ -116,7 +116,7 @@ TEST(ModuleList, RegistersItsModules) {
   EXPECT_EQ(error_of([&] { m.heads["c"]; }), "ModuleDict: there is no module 'c'; need one of its 2 names");
   EXPECT_EQ(error_of([&] { m.layers[9]; }), "ModuleList: got index 9 of 6 modules; need less");
   EXPECT_EQ(error_of([&] { m.heads.insert("a", Linear(1, 1)); }),
-            "Module: the name 'a' is empty or registered twice; need another name");
+            "Module: the name 'a' is registered twice; need another name");
   EXPECT_EQ(m.heads.size(), 2u);
 }
 

@@ -111,14 +111,31 @@ const Ref<ModuleState>& typed(const ModuleState::Member<ModuleState>& child) {
 }
 
 void check_name(const ModuleState& s, const std::string& name) {
-  auto taken = [&](const auto& list) {
-    return std::any_of(list.begin(), list.end(), [&](const auto& entry) { return entry.name == name; });
+  WEFT_CHECK(str_cat(".", name, ".").find("..") == std::string::npos, "Module: the name '", name,
+             "' is empty or has an empty part; need another name");
+  const auto continues = [](const std::string& path, const std::string& start) {
+    return path.size() > start.size() && path[start.size()] == '.' && path.starts_with(start);
   };
-  WEFT_CHECK(!name.empty() && !taken(s.parameters) && !taken(s.buffers) && !taken(s.children), "Module: the name '",
-             name, "' is empty or registered twice; need another name");
+  const auto check = [&](const auto& list) {
+    for (const auto& entry : list) {
+      WEFT_CHECK(entry.name != name, "Module: the name '", name, "' is registered twice; need another name");
+      WEFT_CHECK(!continues(name, entry.name) && !continues(entry.name, name), "Module: one of the names '", entry.name,
+                 "' and '", name, "' continues the other, so that two paths may be equal; need another name");
+    }
+  };
+  check(s.parameters);
+  check(s.buffers);
+  check(s.children);
 }
 
 }  // namespace
+
+ModuleState& Module::checked_state() const {
+  WEFT_CHECK_AS(kFailedPrecondition, state_,
+                "Module: used after it was moved from; need the module that it was moved to, or a copy in place of the "
+                "move: a copy shares the parameters");
+  return *state_;
+}
 
 Module::Module() : state_(make_ref<ModuleState>()) {}
 Module::Module(const Module& o)
@@ -147,13 +164,14 @@ Module& Module::operator=(Module&& o) noexcept {
 }
 
 std::vector<std::pair<std::string, Parameter>> Module::named_parameters() const {
-  return named<Parameter>(*state_, &ModuleState::parameters);
+  return named<Parameter>(checked_state(), &ModuleState::parameters);
 }
 std::vector<std::pair<std::string, Buffer>> Module::named_buffers() const {
-  return named<Buffer>(*state_, &ModuleState::buffers);
+  return named<Buffer>(checked_state(), &ModuleState::buffers);
 }
 
-std::vector<Parameter> Module::parameters() const {
+std::vector<Parameter> Module::parameters(std::source_location loc) const {
+  internal::LineScope line(loc);
   std::vector<Parameter> out;
   for (auto& [name, p] : named_parameters()) out.push_back(std::move(p));
   return out;
@@ -168,12 +186,13 @@ std::vector<std::pair<std::string, CellHandle>> Module::named_cells() const {
 
 std::vector<std::pair<std::string, Module>> Module::named_children() const {
   std::vector<std::pair<std::string, Module>> out;
-  for (const auto& child : state_->children)
+  for (const auto& child : checked_state().children)
     if (child.slot->value) out.emplace_back(child.name, Module(typed(child)));
   return out;
 }
 
 std::vector<std::pair<std::string, Module>> Module::named_modules() const {
+  checked_state();
   std::vector<std::pair<std::string, Module>> out;
   std::unordered_set<const ModuleState*> seen;
   const auto add = [&](const auto& self, const std::string& path, const Ref<ModuleState>& state) -> void {
@@ -212,7 +231,10 @@ int64_t Module::num_parameters(bool trainable) const {
   return n;
 }
 
-StateDict Module::state_dict(std::vector<std::string>* torn) const { return whole_values(named_cells(), torn); }
+StateDict Module::state_dict(std::vector<std::string>* torn, std::source_location loc) const {
+  internal::LineScope line(loc);
+  return whole_values(named_cells(), torn);
+}
 
 namespace {
 
@@ -249,16 +271,15 @@ Parameter Module::get_parameter(const std::string& path, std::source_location lo
 void Module::load_state_dict(const StateDict& values, bool strict, std::source_location loc) const {
   internal::LineScope line(loc);
   std::vector<std::string> missing, unexpected, known;
-  std::string shapes;
+  std::string misfits;
   std::vector<std::pair<CellHandle, const Tensor*>> writes;
   for (const auto& [name, cell] : named_cells()) {
     known.push_back(name);
     auto it = values.find(name);
     if (it == values.end()) {
       missing.push_back(name);
-    } else if (it->second.shape() != cell.shape()) {
-      shapes +=
-          str_cat(shapes.empty() ? "" : ", ", "'", name, "' has shape ", it->second.shape(), ", need ", cell.shape());
+    } else if (const std::string problem = misfit(cell, it->second); !problem.empty()) {
+      misfits += str_cat(misfits.empty() ? "" : ", ", "'", name, "' ", problem);
     } else {
       writes.emplace_back(cell, &it->second);
     }
@@ -271,7 +292,7 @@ void Module::load_state_dict(const StateDict& values, bool strict, std::source_l
     append_names(problems, "missing", missing, unexpected);
     append_names(problems, "unexpected", unexpected, known);
   }
-  if (!shapes.empty()) problems += (problems.empty() ? "" : "; ") + shapes;
+  if (!misfits.empty()) problems += (problems.empty() ? "" : "; ") + misfits;
   WEFT_CHECK(problems.empty(), "load_state_dict: ", problems);
   NoGrad guard;
   for (const auto& [cell, value] : writes) cell.set(value->to(cell.dtype()).to(cell.type().device));
@@ -289,18 +310,19 @@ void Module::cast_weights(DType dtype, std::source_location loc) const {
   internal::LineScope line(loc);
   WEFT_CHECK(is_floating(dtype), "Module::cast_weights: cannot convert parameters to ", to_string_view(dtype),
              "; need a floating-point type");
-  visit(*state_, "", [&](const std::string&, const ModuleState& s) {
+  visit(checked_state(), "", [&](const std::string&, const ModuleState& s) {
     for (const auto& member : s.parameters)
       if (member.slot->value && !member.full_precision) Parameter(member.slot->value).convert(dtype);
   });
 }
 
-void Module::to(Device device) const {
+void Module::to(Device device, std::source_location loc) const {
+  internal::LineScope line(loc);
   for (const auto& [name, cell] : named_cells()) cell.convert(device);
 }
 
 void Module::train(bool on) const {
-  visit(*state_, "", [&](const std::string&, const ModuleState& s) { s.training.set(on); });
+  visit(checked_state(), "", [&](const std::string&, const ModuleState& s) { s.training.set(on); });
 }
 
 void Module::freeze(bool on) const {
@@ -309,7 +331,7 @@ void Module::freeze(bool on) const {
 
 void Module::register_module(const std::string& name, const Module& child, std::source_location loc) {
   internal::LineScope line(loc);
-  check_name(*state_, name);
+  check_name(checked_state(), name);
   WEFT_CHECK(child.state_ && child.state_.ref() != state_.ref(), "register_module: '", name,
              "' is the module itself or was moved from; need another module");
   visit(*child.state_, "", [&](const std::string& path, const ModuleState& s) {
@@ -323,14 +345,14 @@ void Module::register_module(const std::string& name, const Module& child, std::
 void Module::register_parameter(const std::string& name, const Parameter& parameter, bool full_precision,
                                 std::source_location loc) {
   internal::LineScope line(loc);
-  check_name(*state_, name);
+  check_name(checked_state(), name);
   WEFT_CHECK(parameter.defined(), "register_parameter: '", name, "' has no cell; need one with a value");
   state_->place->object = this;
   state_->parameters.push_back({name, entered(parameter.slot(), *state_), full_precision});
 }
 void Module::register_buffer(const std::string& name, const Buffer& buffer, std::source_location loc) {
   internal::LineScope line(loc);
-  check_name(*state_, name);
+  check_name(checked_state(), name);
   WEFT_CHECK(buffer.defined(), "register_buffer: '", name, "' has no cell; need one with a value");
   state_->place->object = this;
   state_->buffers.push_back({name, entered(buffer.slot(), *state_)});

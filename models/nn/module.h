@@ -1,5 +1,6 @@
 // Module: a named tree of parameters, buffers and child modules. Modules are handles: a copy shares cells and
-// train/eval mode with the original; weft::clone(module) makes an independent one. A module registers its members by
+// train/eval mode with the original; weft::clone(module) makes an independent one. A module that was moved from has no
+// members: it can be assigned to, and all else is an error. A module registers its members by
 // name. Assigning to a registered member (`net.head = nn::Linear(8, 5)`, `layer.weight = Parameter(w)`) replaces it for
 // parameters(), state_dict(), to() and the others, and so does a swap of two members. Assigning to a member of a copy
 // does not.
@@ -61,7 +62,7 @@ class Module {
   /// appears once, under its first path. Each cell gets its path as its name, unless it has a longer one that ends in
   /// it.
   std::vector<std::pair<std::string, Parameter>> named_parameters() const;
-  std::vector<Parameter> parameters() const;
+  std::vector<Parameter> parameters(std::source_location loc = std::source_location::current()) const;
   std::vector<std::pair<std::string, Buffer>> named_buffers() const;
   /// Parameters, then buffers: the contents of a checkpoint.
   std::vector<std::pair<std::string, CellHandle>> named_cells() const;
@@ -80,7 +81,7 @@ class Module {
   /// Whether this is an M, or a handle of a module that was registered as an M.
   template <class M>
   bool is() const {
-    return dynamic_cast<const M*>(this) || (state_->type && *state_->type == typeid(M));
+    return dynamic_cast<const M*>(this) || (state_ && state_->type && *state_->type == typeid(M));
   }
   /// Does not exist: gradients are values.
   template <class... T>
@@ -94,10 +95,11 @@ class Module {
   /// The values of all cells by path; materialises lazy ones. A step that failed half-way leaves torn cells: then it
   /// throws DataLoss, which names them. With `torn` it returns the values of the other cells, and the paths of the torn
   /// ones there; load_state_dict(values, /*strict=*/false) takes the values back.
-  StateDict state_dict(std::vector<std::string>* torn = nullptr) const;
-  /// Sets cells from values of the same shape, converted to the cell's dtype. Throws before it changes anything, and
-  /// names every entry that is missing, unexpected or of another shape; strict = false allows missing and unexpected
-  /// ones.
+  StateDict state_dict(std::vector<std::string>* torn = nullptr,
+                       std::source_location loc = std::source_location::current()) const;
+  /// Sets cells from values of the same shape, converted to the cell's dtype; a cell of integers or bools takes no
+  /// values that this would change. Throws before it changes anything, and names every entry that is missing,
+  /// unexpected or does not fit; strict = false allows missing and unexpected ones.
   void load_state_dict(const StateDict& values, bool strict = true,
                        std::source_location loc = std::source_location::current()) const;
 
@@ -108,11 +110,11 @@ class Module {
   void cast_weights(DType dtype, std::source_location loc = std::source_location::current()) const;
   /// Moves every cell; lazy ones stay lazy. Make optimisers after this call: they put their state on the device of the
   /// parameters.
-  void to(Device device) const;
+  void to(Device device, std::source_location loc = std::source_location::current()) const;
   /// Turns dropout on (train) or off (eval), here and in all children. A compiled function is captured once per mode.
   void train(bool on = true) const;
   void eval() const { train(false); }
-  bool is_training() const { return state_->training.get(); }
+  bool is_training() const { return checked_state().training.get(); }
   /// The names under which this module is registered in the modules around it: "blocks.3.attn". Errors report it.
   std::string_view path() const { return state_ ? std::string_view(state_->path) : std::string_view(); }
   /// Sets requires_grad of all parameters: frozen parameters get no gradient, and optimisers skip them.
@@ -121,7 +123,8 @@ class Module {
  protected:
   /// The value, or an undefined tensor if the handle has no cell: of an optional bias.
   static Tensor value_or_none(const Parameter& p) { return p.defined() ? p.value() : Tensor(); }
-  /// Names must be unique within a module; a dot continues the path.
+  /// A dot continues the path. Two names must differ, and none may begin with another one and a dot: a path names one
+  /// thing.
   void register_module(const std::string& name, const Module& child,
                        std::source_location loc = std::source_location::current());
   template <class M>
@@ -137,6 +140,8 @@ class Module {
 
  private:
   explicit Module(Ref<internal::ModuleState> state) : state_(std::move(state)) {}
+  /// Throws if the module was moved from.
+  internal::ModuleState& checked_state() const;
 
   internal::Registered<internal::ModuleState> state_;
 };

@@ -141,6 +141,32 @@ TEST(Module, LoadNamesEveryProblemAndChangesNothing) {
   EXPECT_EQ(m.down.weight.value().to_vector<float>()[0], 1);
 }
 
+TEST(Module, LoadRefusesValuesThatACellCannotHold) {
+  struct Mixed : Module {
+    Parameter w{ones({2})};
+    Buffer count{zeros({}, {.dtype = kInt64})}, mask{zeros({2}, {.dtype = kBool})};
+    Mixed() {
+      register_parameter("w", w);
+      register_buffer("count", count);
+      register_buffer("mask", mask);
+    }
+  };
+  const Mixed m;
+  Tensor bytes = Tensor::empty({kBool, Device::cpu(), {2}});
+  bytes.view_for_kernel().as<uint8_t>()[0] = 1;
+  bytes.view_for_kernel().as<uint8_t>()[1] = 7;
+  EXPECT_EQ(error_of([&] {
+              m.load_state_dict({{"w", Tensor()}, {"count", full({}, 1.7)}, {"mask", ones({2}, {.dtype = kInt64})}});
+            }),
+            "load_state_dict: 'w' is undefined, 'count' is f32, need i64, 'mask' is i64, need bool");
+  EXPECT_EQ(error_of([&] {
+              m.load_state_dict({{"mask", bytes}}, false);
+            }),
+            "load_state_dict: 'mask' is bool and has the byte 7, need 0 or 1");
+  m.load_state_dict({{"w", ones({2}, {.dtype = kFloat64})}, {"count", full({}, 3, {.dtype = kInt32})}}, false);
+  EXPECT_EQ(m.count.value().item<int64_t>(), 3);
+}
+
 TEST(Module, StateDictSavesNoTornCell) {
   const Stack m;
   StateDict before = m.state_dict();
@@ -177,9 +203,61 @@ TEST(Module, RefusesBadNamesAndTypes) {
       register_module("a", a);
     }
   };
-  EXPECT_EQ(error_of([] { Twice(); }), "Module: the name 'a' is empty or registered twice; need another name");
+  EXPECT_EQ(error_of([] { Twice(); }), "Module: the name 'a' is registered twice; need another name");
   EXPECT_EQ(error_of([] { Linear(1, 1).to(kInt64); }),
             "Module::to: cannot convert parameters to i64; need a floating-point type");
+}
+
+// A path names one thing.
+TEST(Module, RefusesNamesWhosePathsCollide) {
+  struct Open : Module {
+    using Module::register_buffer;
+    using Module::register_module;
+    using Module::register_parameter;
+  };
+  const Parameter w(ones({1}));
+  const Linear layer(1, 1);
+  Open m;
+  m.register_module("a", layer);
+  m.register_module("blocks.0", layer);
+  m.register_module("blocks.1", layer);
+  m.register_module("blocks.10", layer);
+  const std::string end = "' continues the other, so that two paths may be equal; need another name";
+  EXPECT_EQ(error_of([&] { m.register_parameter("a.weight", w); }), "Module: one of the names 'a' and 'a.weight" + end);
+  EXPECT_EQ(error_of([&] { m.register_module("blocks", layer); }),
+            "Module: one of the names 'blocks.0' and 'blocks" + end);
+  EXPECT_EQ(error_of([&] { m.register_buffer("blocks.1.x", Buffer(ones({1}))); }),
+            "Module: one of the names 'blocks.1' and 'blocks.1.x" + end);
+  for (const std::string name : {"", ".b", "b.", "b..c"})
+    EXPECT_EQ(error_of([&] { m.register_parameter(name, w); }),
+              "Module: the name '" + name + "' is empty or has an empty part; need another name");
+  EXPECT_EQ(m.named_cells().size(), 2u);  // one layer under four names
+}
+
+TEST(Module, AMovedFromModuleHasNoMembers) {
+  TwoLayers n(2, 3);
+  const TwoLayers m = std::move(n);
+  EXPECT_EQ(m.parameters().size(), 4u);
+  const std::string text =
+      "Module: used after it was moved from; need the module that it was moved to, or a copy in place of the move: a "
+      "copy shares the parameters";
+  const std::vector<std::function<void()>> uses{
+      [&] { n.parameters(); }, [&] { n.named_buffers(); },
+      [&] { n.state_dict(); }, [&] { n.load_state_dict({}); },
+      [&] { n.modules(); },    [&] { n.children(); },
+      [&] { n.train(); },      [&] { n.is_training(); },
+      [&] { n.to(kFloat64); }, [&] { n.up.cast_weights(kBFloat16); },
+  };
+  for (const auto& use : uses) EXPECT_EQ(error_of(use), text);
+  EXPECT_EQ(error_of([&] {
+              n.up(ones({1, 2}));
+            }).substr(0, 78),
+            "Parameter: used before it was given a cell, or after it was moved from; need o");
+  EXPECT_FALSE(n.is<Linear>());
+  const TwoLayers copy = n;
+  EXPECT_EQ(error_of([&] { copy.parameters(); }), text);
+  n = TwoLayers(2, 3);
+  EXPECT_EQ(n.parameters().size(), 4u);
 }
 
 TEST(Module, ConversionKeepsValuesWithinRounding) {
