@@ -1,7 +1,8 @@
-// The values of an optimiser's cells, by name: for checkpoints.
+// What optimisers have in common: names and values of their cells, and the learning rate.
 #pragma once
 #include <map>
 #include <string>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -10,8 +11,23 @@
 namespace weft::internal {
 
 /// Sets the cells from values of the same names and shapes. Throws before it changes anything, and names every entry
-/// that is missing, unexpected or of another shape; `what` names the owner of the cells: "optimiser".
+/// that is missing, unexpected or does not fit; `what` names the owner of the cells: "optimiser". The first `scalars`
+/// cells take finite numbers >= 0: learning rates and counts.
 void set_cells(const std::vector<std::pair<std::string, CellHandle>>& cells,
-               const std::map<std::string, Tensor>& values, const char* what);
+               const std::map<std::string, Tensor>& values, const char* what, size_t scalars);
+
+/// Names for the state of parameters: of those of two modules, which may be equal, the later one begins with a number.
+class StateNames {
+ public:
+  const std::string& add(const Parameter& p);
+
+ private:
+  std::unordered_set<std::string> names_;
+};
+
+/// Throws unless this is a learning rate; `what` is the caller: "set_lr".
+void check_lr(double value, const char* what);
+/// Sets a learning rate. Throws inside a compiled function, which would write the same number in every call.
+void set_lr(const Buffer& lr, double value, const char* what);
 
 }  // namespace weft::internal

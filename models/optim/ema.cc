@@ -8,12 +8,15 @@
 
 namespace weft::optim {
 
+constexpr const char* kUpdatesName = "ema.updates";
+
 EMA::EMA(const std::vector<Parameter>& params, double decay, std::source_location loc)
     : decay_(decay), params_(params) {
   internal::LineScope line(loc);
   WEFT_CHECK(!params.empty(), "EMA: got no parameters; need one or more");
   WEFT_CHECK(decay >= 0 && decay <= 1, "EMA: decay is ", decay, "; need a number from 0 to 1");
-  updates = Buffer(zeros({}, {.dtype = kInt64}).to(params[0].type().device), "ema.updates");
+  updates = Buffer(zeros({}, {.dtype = kInt64}).to(params[0].type().device), kUpdatesName);
+  internal::StateNames names;
   for (size_t i = 0; i < params.size(); ++i) {
     const Parameter& p = params[i];
     for (size_t k = 0; k < i; ++k)
@@ -22,7 +25,7 @@ EMA::EMA(const std::vector<Parameter>& params, double decay, std::source_locatio
     if (type.dtype != kFloat64) type.dtype = kFloat32;
     means_.emplace_back(
         type, [&] { return zeros(type.shape, {.dtype = type.dtype, .device = type.device}); },
-        str_cat(p.name().empty() ? str_cat("param", i) : p.name(), ".ema"));
+        str_cat(names.add(p), ".ema"));
   }
 }
 
@@ -69,17 +72,19 @@ std::vector<Tensor> EMA::values() const {
 }
 
 std::vector<std::pair<std::string, CellHandle>> EMA::named_cells() const {
-  std::vector<std::pair<std::string, CellHandle>> out{{updates.name(), updates}};
+  std::vector<std::pair<std::string, CellHandle>> out{{kUpdatesName, updates}};
   for (const Buffer& b : means_) out.emplace_back(b.name(), b);
   return out;
 }
 
-std::map<std::string, Tensor> EMA::state_dict(std::vector<std::string>* torn) const {
+std::map<std::string, Tensor> EMA::state_dict(std::vector<std::string>* torn, std::source_location loc) const {
+  internal::LineScope line(loc);
   return whole_values(named_cells(), torn);
 }
 
-void EMA::load_state_dict(const std::map<std::string, Tensor>& values) const {
-  internal::set_cells(named_cells(), values, "EMA");
+void EMA::load_state_dict(const std::map<std::string, Tensor>& values, std::source_location loc) const {
+  internal::LineScope line(loc);
+  internal::set_cells(named_cells(), values, "EMA", /*scalars=*/1);
 }
 
 }  // namespace weft::optim

@@ -31,8 +31,10 @@ class EMA {
 
   /// updates, then the mean of each parameter: "blocks.0.weight.ema".
   std::vector<std::pair<std::string, CellHandle>> named_cells() const;
-  std::map<std::string, Tensor> state_dict(std::vector<std::string>* torn = nullptr) const;
-  void load_state_dict(const std::map<std::string, Tensor>& values) const;
+  std::map<std::string, Tensor> state_dict(std::vector<std::string>* torn = nullptr,
+                                           std::source_location loc = std::source_location::current()) const;
+  void load_state_dict(const std::map<std::string, Tensor>& values,
+                       std::source_location loc = std::source_location::current()) const;
 
  private:
   void check_updated(const char* what) const;

@@ -54,6 +54,10 @@ TEST(Ema, IsSavedAndLazy) {
               second.load_state_dict({{"b", ones({1})}});
             }),
             "load_state_dict: EMA state: 'ema.updates' is missing, 'a.ema' is missing, 'b' is unexpected");
+  auto state = first.state_dict();
+  state["ema.updates"] = Tensor::from_vector<int64_t>({-1}, {});
+  EXPECT_EQ(error_of([&] { second.load_state_dict(state); }),
+            "load_state_dict: EMA state: 'ema.updates' is -1, need a finite number >= 0");
 }
 
 TEST(Ema, RefusesWhatDoesNotFit) {

@@ -9,9 +9,11 @@
 
 namespace weft::optim {
 
+constexpr const char *kScaleName = "loss_scale", *kGoodName = "good_steps";
+
 GradScaler::GradScaler(const GradScalerOptions& options, std::source_location loc)
-    : scale_factor(full({}, options.init_scale).to(options.device), "loss_scale"),
-      good_steps(zeros({}, {.dtype = kInt64}).to(options.device), "good_steps"),
+    : scale_factor(full({}, options.init_scale).to(options.device), kScaleName, loc),
+      good_steps(zeros({}, {.dtype = kInt64}).to(options.device), kGoodName, loc),
       options_(options) {
   internal::LineScope line(loc);
   WEFT_CHECK(std::isfinite(static_cast<float>(options.init_scale)) && options.init_scale >= 1,
@@ -24,11 +26,13 @@ GradScaler::GradScaler(const GradScalerOptions& options, std::source_location lo
              "; need at least 1");
 }
 
-Tensor GradScaler::scale(const Tensor& loss) const {
+Tensor GradScaler::scale(const Tensor& loss, std::source_location loc) const {
+  internal::LineScope line(loc);
   return (loss.dtype() == kFloat64 ? loss : loss.to(kFloat32)) * scale_factor.value();
 }
 
-Gradients GradScaler::unscale(const Gradients& grads, double factor) const {
+Gradients GradScaler::unscale(const Gradients& grads, double factor, std::source_location loc) const {
+  internal::LineScope line(loc);
   NoGrad guard;
   const Tensor inverse = factor / scale_factor.value();
   Gradients out = grads;
@@ -38,7 +42,8 @@ Gradients GradScaler::unscale(const Gradients& grads, double factor) const {
   return out;
 }
 
-void GradScaler::update(const Tensor& ok) const {
+void GradScaler::update(const Tensor& ok, std::source_location loc) const {
+  internal::LineScope line(loc);
   WEFT_CHECK(ok.dtype() == kBool && ok.dim() == 0, "GradScaler: update got ", ok.type(), "; need a 0-d bool");
   NoGrad guard;
   CommitAlways always;
@@ -53,7 +58,7 @@ void GradScaler::update(const Tensor& ok) const {
 double GradScaler::get_scale() const { return scale_factor.value().item<double>(); }
 
 std::vector<std::pair<std::string, CellHandle>> GradScaler::named_cells() const {
-  return {{scale_factor.name(), scale_factor}, {good_steps.name(), good_steps}};
+  return {{kScaleName, scale_factor}, {kGoodName, good_steps}};
 }
 
 }  // namespace weft::optim

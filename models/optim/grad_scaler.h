@@ -28,13 +28,14 @@ class GradScaler {
                       std::source_location loc = std::source_location::current());
 
   /// loss * scale, in f32 or wider.
-  Tensor scale(const Tensor& loss) const;
+  Tensor scale(const Tensor& loss, std::source_location loc = std::source_location::current()) const;
   /// Gradients of a scaled loss, times factor / scale. 16-bit gradients become f32; undefined ones stay undefined.
-  Gradients unscale(const Gradients& grads, double factor = 1) const;
+  Gradients unscale(const Gradients& grads, double factor = 1,
+                    std::source_location loc = std::source_location::current()) const;
   /// Call it once per step, after unscale(). `ok` is a bool scalar: no gradient overflowed. If false, the scale
   /// shrinks, but not below 1. After growth_interval good steps in a row it grows, unless it would overflow. commit_if
   /// has no effect on it.
-  void update(const Tensor& ok) const;
+  void update(const Tensor& ok, std::source_location loc = std::source_location::current()) const;
 
   Buffer scale_factor;  // f32 scalar: "loss_scale"
   Buffer good_steps;    // i64 scalar: good steps since the scale last changed

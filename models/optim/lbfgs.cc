@@ -225,16 +225,21 @@ void LBFGS::load_state_dict(const std::map<std::string, Tensor>& values, std::so
   size_t read = 0;
   const auto get = [&](const std::string& name, const Shape& shape) {
     const auto it = values.find(name);
-    WEFT_CHECK(it != values.end() && it->second.shape() == shape, "load_state_dict: LBFGS: '", name,
-               "' is missing or does not have the shape ", shape);
+    WEFT_CHECK(it != values.end() && it->second.defined() && it->second.shape() == shape, "load_state_dict: LBFGS: '",
+               name, "' is missing or does not have the shape ", shape);
     ++read;
     return it->second;
   };
-  const auto counts = get("counts", {3}).to_vector<int64_t>();
+  const Tensor integers = get("counts", {3});
+  WEFT_CHECK(is_integral(integers.dtype()), "load_state_dict: LBFGS: 'counts' is ", integers.dtype(),
+             "; need integers");
+  const auto counts = integers.to_vector<int64_t>();
   const auto numbers = get("length", {2}).to_vector<double>();
   WEFT_CHECK(counts[0] >= 0 && counts[1] >= 0 && counts[2] >= 0 && counts[2] <= options_.history_size,
              "load_state_dict: LBFGS: 'counts' has iterations ", counts[0], ", evaluations ", counts[1],
              " and a history of ", counts[2], "; need numbers >= 0 and a history of at most ", options_.history_size);
+  WEFT_CHECK(::std::isfinite(numbers[0]) && ::std::isfinite(numbers[1]), "load_state_dict: LBFGS: 'length' has ",
+             numbers[0], " and ", numbers[1], "; need finite numbers");
   const auto vector = [&](const std::string& name) {
     return get(name, {size_}).to(dtype_).to(params_[0].type().device);
   };

@@ -198,6 +198,88 @@ TEST(Optim, ResumingFromStateIsExact) {
             "load_state_dict: optimiser state: 'a.exp_avg' is missing, 'x' is unexpected");
 }
 
+TEST(Optim, LoadChecksNumbersAsTheConstructorDoes) {
+  const Parameter a(ones({2}), "a");
+  SGD opt({a}, {.lr = 0.5, .momentum = 0.5});
+  const auto error_with = [&](const std::string& name, const Tensor& value) {
+    auto state = opt.state_dict();
+    state[name] = value;
+    return error_of([&] { opt.load_state_dict(state); });
+  };
+  const std::string head = "load_state_dict: optimiser state: '";
+  for (const double lr : {std::nan(""), -1.0, HUGE_VAL, 1e300})
+    EXPECT_EQ(error_with("opt.lr", Tensor::from_vector<double>({lr}, {})),
+              str_cat(head, "opt.lr' is ", lr == 1e300 ? HUGE_VAL : lr, ", need a finite number >= 0"));
+  EXPECT_EQ(error_with("opt.steps", Tensor::from_vector<int64_t>({-3}, {})),
+            head + "opt.steps' is -3, need a finite number >= 0");
+  EXPECT_EQ(error_with("opt.steps", full({}, 1.5)), head + "opt.steps' is f32, need i64");
+  EXPECT_EQ(error_with("opt.lr", ones({2})), head + "opt.lr' has shape [2], need []");
+  EXPECT_EQ(error_with("a.momentum_buffer", Tensor()), head + "a.momentum_buffer' is undefined");
+  EXPECT_EQ(opt.lr.value().item<float>(), 0.5f);
+  EXPECT_EQ(error_with("opt.lr", full({}, 0.25)), "");
+  EXPECT_EQ(opt.lr.value().item<float>(), 0.25f);
+}
+
+TEST(Optim, NamesOfStateDoNotDependOnCells) {
+  SGD opt({Parameter(ones({2}), "a")}, {.lr = 0.5});
+  const auto before = opt.state_dict();
+  opt.lr = Buffer(full({}, 0.25));
+  opt.steps = Buffer(zeros({}, {.dtype = kInt64}), "mine");
+  EXPECT_EQ(opt.state_dict().at("opt.lr").item<float>(), 0.25f);
+  opt.load_state_dict(before);
+  EXPECT_EQ(opt.lr.value().item<float>(), 0.5f);
+  // Parameters of several modules may have one name, and a name may look like one of ours.
+  const std::vector<Parameter> same{Parameter(ones({1}), "a"), Parameter(ones({1}), "param2.a"),
+                                    Parameter(ones({1}), "a"), Parameter(ones({1}), "a")};
+  EXPECT_EQ(AdamW(same).state_dict().size(), 2u + 8u);
+  EXPECT_EQ(EMA(same).state_dict().size(), 1u + 4u);
+}
+
+TEST(Optim, ACapturedFunctionCannotKeepARateOrMakeAnOptimiser) {
+  const Parameter a(ones({2}), "a");
+  const SGD opt({a});
+  const auto in_capture = [&](const std::function<void()>& fn) {
+    return error_of([&] { capture([&](Tensor t) { return fn(), t; }, ones({})); });
+  };
+  EXPECT_EQ(in_capture([&] { opt.set_lr(0.5); }),
+            "set_lr: called inside a compiled function, which would keep this one number; need a call between steps");
+  EXPECT_EQ(in_capture([&] { SGD({a}); }),
+            "optimiser: made inside a compiled function; need one made before the step, which keeps its state");
+  EXPECT_EQ(in_capture([&] { opt.lr.set(opt.lr.value() * 0.5); }), "");
+}
+
+TEST(Optim, MinimizeNeedsALossOfItsParameters) {
+  const Parameter a(ones({2}), "a"), b(ones({2}), "b"), c(ones({2}), "c");
+  SGD opt({a, b}, {.lr = 0.5});
+  const std::string none =
+      "minimize: the loss depends on none of the 2 parameters of the optimiser, as of 'a'; need a "
+      "loss of its model: make the optimiser after replacing a layer, and use no detach() or "
+      "NoGrad";
+  const auto frozen = [&] {
+    const NoGrad guard;
+    return a.value() * 2.0;
+  };
+  const std::vector<std::pair<std::function<Tensor()>, std::string>> cases{
+      {[&] { return sum(c.value()); }, none},
+      {[&] { return sum(c.value() * a.value().detach()); }, none},
+      {[&] { return sum(c.value() * frozen()); }, none},
+      {[&] { return sum(c.value() * b.value()); }, ""},  // `a` alone has no gradient
+      {[&] { return checkpoint([](const Tensor& x) { return sum(x * x); }, a.value()); }, ""},
+  };
+  for (const auto& [loss, want] : cases) {
+    EXPECT_EQ(error_of([&] { opt.minimize(loss()); }), want);
+    EXPECT_EQ(error_of([&] { capture([&](Tensor t) { return opt.minimize(loss()), t; }, ones({})); }), want);
+  }
+  EXPECT_EQ(opt.steps.value().item<int64_t>(), 2);
+  a.set(ones({2}));  // a value that was read before set() is one of the same parameter
+  const Tensor loss = sum(a.value());
+  a.set(a.value() * 2.0);
+  EXPECT_EQ(error_of([&] { opt.minimize(loss); }), "");
+  a.requires_grad(false), b.requires_grad(false);
+  EXPECT_EQ(error_of([&] { opt.minimize(sum(c.value())); }),
+            "minimize: all 2 parameters of the optimiser are frozen; need one or more with requires_grad(true)");
+}
+
 TEST(Optim, StateSavesNoTornCell) {
   const AdamW opt({Parameter(ones({2}), "a"), Parameter(ones({3}), "b")});
   for (const auto& [name, cell] : opt.named_cells()) cell.cell().torn = name == "b.exp_avg";

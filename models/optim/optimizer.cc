@@ -2,8 +2,8 @@
 
 #include <cmath>
 #include <unordered_map>
-#include <unordered_set>
 
+#include "framework/autodiff/depends.h"
 #include "framework/dispatch/state.h"
 #include "framework/dispatch/torn.h"
 #include "models/optim/cells.h"
@@ -13,13 +13,16 @@
 namespace weft::optim {
 namespace {
 
+// The names in checkpoints, also of buffers that the user gave in their place.
+constexpr const char *kLrName = "opt.lr", *kStepsName = "opt.steps";
+
 DType arithmetic(DType t) { return t == kFloat64 ? kFloat64 : kFloat32; }
 
-void check_lr(double lr, const char* op) {
-  WEFT_CHECK(std::isfinite(lr) && lr >= 0, op, ": lr is ", lr, "; need a finite number >= 0");
-}
-
-Device device_of(const std::vector<ParamGroup>& groups) {
+// Where the optimiser's cells are. Throws inside a compiled function.
+Device checked_device(const std::vector<ParamGroup>& groups, std::source_location loc) {
+  internal::LineScope line(loc);
+  WEFT_CHECK_AS(kFailedPrecondition, !is_capturing(),
+                "optimiser: made inside a compiled function; need one made before the step, which keeps its state");
   for (const ParamGroup& g : groups)
     if (!g.params.empty()) return g.params[0].type().device;
   return {};
@@ -49,11 +52,11 @@ Optimizer::Optimizer(std::vector<ParamGroup> groups, double lr_value, double wei
 
 Optimizer::Optimizer(std::vector<ParamGroup> groups, double lr_value, double weight_decay, const StateOf& state_of,
                      std::source_location loc)
-    : lr(full({}, lr_value).to(device_of(groups)), "opt.lr"),
-      steps(zeros({}, {.dtype = kInt64}).to(device_of(groups)), "opt.steps") {
+    : lr(full({}, lr_value).to(checked_device(groups, loc)), kLrName, loc),
+      steps(zeros({}, {.dtype = kInt64}).to(checked_device(groups, loc)), kStepsName, loc) {
   internal::LineScope line(loc);
-  check_lr(lr_value, "optimiser");
-  std::unordered_set<std::string> names;
+  internal::check_lr(lr_value, "optimiser");
+  internal::StateNames names;
   for (const ParamGroup& group : groups) {
     const double decay = group.weight_decay.value_or(weight_decay);
     WEFT_CHECK(std::isfinite(decay) && decay >= 0, "optimiser: weight_decay is ", decay, "; need a finite number >= 0");
@@ -64,10 +67,8 @@ Optimizer::Optimizer(std::vector<ParamGroup> groups, double lr_value, double wei
                  p.type(), "; need a floating-point dtype of 16 bits or more");
       for (const Slot& other : slots_)
         WEFT_CHECK(!(other.param == p), "optimiser: parameter '", p.name(), "' is given twice; need each once");
-      // Parameters of two modules may have the same name.
-      std::string name = p.name().empty() ? str_cat("param", slots_.size()) : p.name();
-      if (!names.insert(name).second) name = str_cat("param", slots_.size(), ".", name);
-      names.insert(name);
+      const std::string name = names.add(p);
+      internal::mark_trained(p);
       Slot slot{.param = p, .weight_decay = decay, .lr_scale = group.lr_scale};
       for (const StateTensor& state : state_of(p)) {
         const TensorType type{.dtype = arithmetic(p.dtype()), .device = p.type().device, .shape = state.shape};
@@ -88,15 +89,22 @@ std::vector<Parameter> Optimizer::parameters(bool trainable) const {
   return out;
 }
 
-// Passes the number as data. As a constant, each value would need a kernel of its own.
 void Optimizer::set_lr(double value, std::source_location loc) const {
   internal::LineScope line(loc);
-  check_lr(value, "set_lr");
-  lr.set(full({}, value).to(lr.type().device));
+  internal::set_lr(lr, value, "set_lr");
 }
 
 void Optimizer::minimize(const Tensor& loss, std::source_location loc) {
-  step(grad(loss, parameters(true), {}, loc), loc);
+  internal::LineScope line(loc);
+  const std::vector<Parameter> trained = parameters(true);
+  WEFT_CHECK_AS(kFailedPrecondition, !trained.empty(), "minimize: all ", slots_.size(),
+                " parameters of the optimiser are frozen; need one or more with requires_grad(true)");
+  const Gradients grads = grad(loss, trained, {}, loc);
+  WEFT_CHECK_AS(
+      kFailedPrecondition, internal::depends_on(loss, trained), "minimize: the loss depends on none of the ",
+      trained.size(), " parameters of the optimiser, as of '", trained[0].name(),
+      "'; need a loss of its model: make the optimiser after replacing a layer, and use no detach() or NoGrad");
+  step(grads, loc);
 }
 
 std::vector<Optimizer::Slot*> Optimizer::slots_of(const Gradients& grads) {
@@ -160,18 +168,20 @@ void Optimizer::step(const Gradients& grads, std::source_location loc) {
 }
 
 std::vector<std::pair<std::string, CellHandle>> Optimizer::named_cells() const {
-  std::vector<std::pair<std::string, CellHandle>> out{{lr.name(), lr}, {steps.name(), steps}};
+  std::vector<std::pair<std::string, CellHandle>> out{{kLrName, lr}, {kStepsName, steps}};
   for (const Slot& s : slots_)
     for (const Buffer& b : s.state) out.emplace_back(b.name(), b);
   return out;
 }
 
-std::map<std::string, Tensor> Optimizer::state_dict(std::vector<std::string>* torn) const {
+std::map<std::string, Tensor> Optimizer::state_dict(std::vector<std::string>* torn, std::source_location loc) const {
+  internal::LineScope line(loc);
   return whole_values(named_cells(), torn);
 }
 
-void Optimizer::load_state_dict(const std::map<std::string, Tensor>& values) const {
-  internal::set_cells(named_cells(), values, "optimiser");
+void Optimizer::load_state_dict(const std::map<std::string, Tensor>& values, std::source_location loc) const {
+  internal::LineScope line(loc);
+  internal::set_cells(named_cells(), values, "optimiser", /*scalars=*/2);
 }
 
 }  // namespace weft::optim

@@ -29,7 +29,8 @@ class Optimizer {
   Optimizer(const Optimizer&) = default;
   Optimizer& operator=(const Optimizer&) = default;
 
-  /// One update with the gradients of `loss`: step(grad(loss, parameters(true))).
+  /// One update with the gradients of `loss`: step(grad(loss, parameters(true))). Throws if the loss depends on none of
+  /// them.
   void minimize(const Tensor& loss, std::source_location loc = std::source_location::current());
   /// One update. Gradients of grad(loss, parameters) may have any order, because Gradients::parameters names the
   /// parameter of each; plain tensors have the order of parameters() or of parameters(true). Parameters without a
@@ -40,6 +41,7 @@ class Optimizer {
 
   Buffer lr;     // f32 scalar: the learning rate of the next step
   Buffer steps;  // i64 scalar: steps taken
+  /// Call it between compiled steps; inside one, set `lr` to a tensor that the step computes.
   void set_lr(double value, std::source_location loc = std::source_location::current()) const;
   /// Does not exist: gradients are values.
   template <class... T>
@@ -52,9 +54,11 @@ class Optimizer {
   /// lr, steps, then the state of each parameter ("blocks.0.attn.qkv.weight.exp_avg"), for checkpoints.
   std::vector<std::pair<std::string, CellHandle>> named_cells() const;
   /// Their values; `torn` as in nn::Module::state_dict.
-  std::map<std::string, Tensor> state_dict(std::vector<std::string>* torn = nullptr) const;
-  /// Throws before it changes anything, and names every entry that is missing, unexpected or of another shape.
-  void load_state_dict(const std::map<std::string, Tensor>& values) const;
+  std::map<std::string, Tensor> state_dict(std::vector<std::string>* torn = nullptr,
+                                           std::source_location loc = std::source_location::current()) const;
+  /// Throws before it changes anything, and names every entry that is missing, unexpected or does not fit.
+  void load_state_dict(const std::map<std::string, Tensor>& values,
+                       std::source_location loc = std::source_location::current()) const;
 
  protected:
   struct Slot {

@@ -104,6 +104,16 @@ TEST(Scheduler, SetsTheLearningRate) {
   EXPECT_EQ(error_of([&] { capture([&](Tensor t) { return s.step(), t; }, ones({})); }),
             "Scheduler: called inside a compiled function, which would keep this one number; need a call between "
             "steps");
+  EXPECT_EQ(error_of([&] { Scheduler(opt, [](int64_t) { return -1.0; }); }),
+            "Scheduler: lr is -1; need a finite number >= 0");
+  EXPECT_EQ(error_of([&] {
+              other.load_state_dict({{"last_epoch", Tensor()}});
+            }),
+            "load_state_dict: Scheduler: 'last_epoch' is missing or not one number");
+  EXPECT_EQ(error_of([&] {
+              other.load_state_dict({{"last_epoch", full({}, 1.5)}});
+            }),
+            "load_state_dict: Scheduler: 'last_epoch' is f32; need an integer");
   EXPECT_EQ(s.last_epoch(), 2);
 }
 

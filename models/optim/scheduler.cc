@@ -3,24 +3,18 @@
 #include <algorithm>
 
 #include "framework/dispatch/state.h"
-#include "ops/core/creation.h"
+#include "models/optim/cells.h"
 
 namespace weft::optim {
 namespace {
 
-// Passes the rate as data. As a constant, each value would compile another kernel.
-void set_rate(const Buffer& lr, double value, const char* what) {
-  WEFT_CHECK(!is_capturing(), what,
-             ": called inside a compiled function, which would keep this one number; need a "
-             "call between steps");
-  lr.set(full({}, value).to(lr.type().device));
-}
-
 template <class T>
 T number(const std::map<std::string, Tensor>& values, const char* name, const char* what) {
   const auto it = values.find(name);
-  WEFT_CHECK(it != values.end() && it->second.numel() == 1, "load_state_dict: ", what, ": '", name,
-             "' is missing or not one number");
+  WEFT_CHECK(it != values.end() && it->second.defined() && it->second.numel() == 1, "load_state_dict: ", what, ": '",
+             name, "' is missing or not one number");
+  WEFT_CHECK(std::is_floating_point_v<T> || is_integral(it->second.dtype()), "load_state_dict: ", what, ": '", name,
+             "' is ", it->second.dtype(), "; need an integer");
   return it->second.item<T>();
 }
 
@@ -42,12 +36,12 @@ Scheduler::Scheduler(const Optimizer& opt, Function schedule, std::source_locati
 
 void Scheduler::set(std::source_location loc) const {
   internal::LineScope line(loc);
-  set_rate(lr_, schedule_(count_), "Scheduler");
+  internal::set_lr(lr_, schedule_(count_), "Scheduler");
 }
 
 void Scheduler::step(std::source_location loc) {
   internal::LineScope line(loc);
-  set_rate(lr_, schedule_(count_ + 1), "Scheduler");
+  internal::set_lr(lr_, schedule_(count_ + 1), "Scheduler");
   ++count_;
 }
 
@@ -58,7 +52,7 @@ void Scheduler::load_state_dict(const std::map<std::string, Tensor>& values, std
   const auto count = number<int64_t>(values, "last_epoch", "Scheduler");
   check_size(values, 1, "Scheduler");
   WEFT_CHECK(count >= 0, "load_state_dict: Scheduler: last_epoch is ", count, "; need a number >= 0");
-  set_rate(lr_, schedule_(count), "Scheduler");
+  internal::set_lr(lr_, schedule_(count), "Scheduler");
   count_ = count;
 }
 
@@ -101,7 +95,7 @@ void ReduceLROnPlateau::step(double metric, std::source_location loc) {
   cooldown_ = options_.cooldown;
   bad_ = 0;
   if (rate_ - lower <= options_.eps) return;
-  set_rate(lr_, lower, "ReduceLROnPlateau");
+  internal::set_lr(lr_, lower, "ReduceLROnPlateau");
   rate_ = lower;
 }
 
@@ -119,7 +113,9 @@ void ReduceLROnPlateau::load_state_dict(const std::map<std::string, Tensor>& val
   const auto bad = number<int64_t>(values, "num_bad_epochs", op),
              left = number<int64_t>(values, "cooldown_counter", op);
   check_size(values, 4, op);
-  set_rate(lr_, rate, op);
+  WEFT_CHECK(bad >= 0 && left >= 0, "load_state_dict: ", op, ": num_bad_epochs is ", bad, " and cooldown_counter ",
+             left, "; need numbers >= 0");
+  internal::set_lr(lr_, rate, op);
   best_ = best, rate_ = rate, bad_ = bad, cooldown_ = left;
 }
 

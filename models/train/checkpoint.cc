@@ -7,6 +7,7 @@
 #include <set>
 
 #include "framework/dispatch/state.h"
+#include "framework/dispatch/torn.h"
 #include "framework/io/checksum.h"
 #include "framework/io/file.h"
 #include "framework/io/json.h"
@@ -236,6 +237,8 @@ void load_cells(const std::string& folder, const std::string& stem, const NamedC
     const std::span<const std::byte> bytes = file.bytes(name);
     Tensor t = Tensor::empty({file.at(name).dtype, Device::cpu(), cell.shape()});
     if (!bytes.empty()) std::memcpy(t.view_for_kernel().data, bytes.data(), bytes.size());
+    const std::string problem = misfit(cell, t);
+    WEFT_CHECK_AS(kDataLoss, problem.empty(), path, ": tensor '", name, "' ", problem);
     values.push_back(t.to(cell.dtype()).to(cell.type().device));
   }
   for (size_t i = 0; i < cells.size(); ++i) cells[i].second.set(values[i]);
