@@ -1,6 +1,7 @@
 // About 100 mistakes of users. Each message says what is wrong, where, what was given and what is needed.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <functional>
 #include <string>
 #include <vector>
@@ -158,9 +159,32 @@ const std::vector<Mistake> kModules = {
     CASE("Attention: need positive sizes", "heads 0", "need positive", nn::Attention(10, 0)),
     CASE("Attention: heads 4", "kv_heads 3", "need", nn::TransformerBlock(8, {.heads = 4, .kv_heads = 3})),
     CASE("LayerNorm: dim is -1", "-1", "need 1 or more", nn::LayerNorm(-1)),
+    CASE("LayerNorm: eps is -1", "-1", "need a finite number >= 0", nn::LayerNorm(4, {.eps = -1})),
+    CASE("RMSNorm: eps is nan", "nan", "need a finite number >= 0", nn::RMSNorm(4, {.eps = std::nan("")})),
+    CASE("BatchNorm2d: eps is -1", "-1", "need a finite number >= 0", nn::BatchNorm2d(4, {.eps = -1})),
+    CASE("BatchNorm1d: momentum is nan", "nan", "need a number up to 1",
+         nn::BatchNorm1d(4, {.momentum = std::nan("")})),
+    CASE("GroupNorm: eps is -1", "-1", "need a finite number >= 0", nn::GroupNorm(2, 4, {.eps = -1})),
+    CASE("InstanceNorm1d: eps is inf", "inf", "need a finite number >= 0", nn::InstanceNorm1d(4, {.eps = HUGE_VAL})),
+    CASE("layer_norm: eps is -1", "-1", "need a finite number >= 0",
+         layer_norm(ones({2, 4}), {4}, Tensor(), Tensor(), -1)),
+    CASE("rms_norm: eps is nan", "nan", "need a finite number >= 0",
+         rms_norm(ones({2, 4}), {4}, Tensor(), std::nan(""))),
+    CASE("batch_norm: eps is nan", "nan", "need a finite number >= 0",
+         batch_norm(ones({2, 4}), Tensor(), Tensor(), Tensor(), Tensor(), std::nan(""))),
+    CASE("group_norm: eps is -1", "-1", "need a finite number >= 0",
+         group_norm(ones({2, 4}), 2, Tensor(), Tensor(), -1)),
     CASE("Embedding: need positive sizes", "0 x 4", "need positive", nn::Embedding(0, 4)),
     CASE("MoE: got hidden 0", "top_k 2 of 8", "need hidden > 0", nn::MoE(8, {})),
     CASE("KvCache: need positive sizes", "layers 0", "need positive", nn::KvCache(nn::KvCacheShape{})),
+    CASE("KvCache: layers is 1000000000000", "1000000000000", "need at most 65536",
+         nn::KvCache({.layers = 1'000'000'000'000, .kv_heads = 1, .capacity = 1, .head_dim = 1})),
+    CASE("Module: used after it was moved from", "moved from", "need the module that it was moved to", TwoLayers a;
+         const TwoLayers b = std::move(a); a.parameters()),
+    CASE("to: a tensor on meta", "@meta", "need one on cpu", TwoLayers a; a.to(Device::meta()); a.state_dict();
+         a.to(Device::cpu())),
+    CASE("load_state_dict: 'up.weight' is undefined", "undefined", "is undefined",
+         TwoLayers().load_state_dict({{"up.weight", Tensor()}}, false)),
     CASE("Dropout: p is 2", "2", "need 0 <= p < 1", nn::Dropout(2)),
     CASE("config: field 'dim'", "'768'", "need a multiple of heads, 5", gpt::Model({.heads = 5})),
     CASE("config: field 'layers'", "'0'", "need a whole number from 1 to 10000", llama::Model({.layers = 0})),
@@ -176,6 +200,14 @@ const std::vector<Mistake> kOptimisers = {
     CASE("optimiser: got no parameters", "no parameters", "need one or more", optim::SGD(std::vector<Parameter>{})),
     CASE("optimiser: lr is -1", "-1", "need a finite number >= 0", optim::AdamW(TwoLayers().parameters(), {.lr = -1})),
     CASE("SGD: momentum is 0", "0", "above 0 with nesterov", optim::SGD(TwoLayers().parameters(), {.nesterov = true})),
+    CASE("GradScaler: update got f32[2]", "f32[2]", "need a 0-d bool", optim::GradScaler().update(ones({2}))),
+    CASE("load_state_dict: optimiser state", "missing", "'opt.lr' is missing",
+         optim::SGD(TwoLayers().parameters()).load_state_dict({})),
+    CASE("load_state_dict: EMA state", "missing", "missing", optim::EMA(TwoLayers().parameters()).load_state_dict({})),
+    CASE("optimiser: made inside a compiled function", "inside", "need one made before",
+         compile([](Tensor x) { return optim::SGD(TwoLayers().parameters()), x; })(ones({2}))),
+    CASE("minimize: the loss depends on none", "none of the 4", "need a loss of its model", TwoLayers a;
+         optim::SGD(a.parameters()).minimize(sum(TwoLayers()(ones({2, 4}))))),
     CASE("GradScaler: growth_interval is 0", "0", "need at least 1", optim::GradScaler({.growth_interval = 0})),
     CASE("step: got 1 gradients", "1 gradients", "need one for each",
          optim::SGD(TwoLayers().parameters()).step({ones({8, 4})})),

@@ -107,13 +107,26 @@ struct Zero : nn::Module {
 };
 
 TEST(Places, OfConstructorsAreTheCallersLine) {
-  expect_text(placed_error_of([] { SameName(); }),
-              "Module: the name 'a' is empty or registered twice; need another name", SameName::kLine);
+  expect_text(placed_error_of([] { SameName(); }), "Module: the name 'a' is registered twice; need another name",
+              SameName::kLine);
   const std::string zero = "Linear: need positive sizes; got 8 -> 0";
   expect_text(placed_error_of([] { Zero(); }), zero, Zero::kLine);
   // The standard library is the caller, so the line is unknown.
   EXPECT_EQ(placed_error_of([] { std::vector<nn::Linear>().emplace_back(8, 0); }), zero);
   EXPECT_EQ(placed_error_of([] { std::make_unique<nn::Linear>(8, 0); }), zero);
+}
+
+// Where Weft itself reads a lazy value, no line of the user is known but the one that made it.
+TEST(Places, OfLazyValuesAreWhereTheyAreReadOrMade) {
+  constexpr int64_t kHuge = int64_t{1} << 24;
+  const nn::Linear huge(kHuge, kHuge, {.bias = false});
+  const int line = __LINE__ - 1;
+  const auto message = [](const std::string& text) { return text.substr(0, text.find("; at ")); };
+  const std::string made = placed_error_of([&] { const Tensor t = huge.weight; });
+  EXPECT_EQ(made.substr(0, 13), "out of memory");
+  expect_text(made, message(made), line);
+  const std::string read = placed_error_of([&] { huge.state_dict(); });
+  expect_text(read, message(read), __LINE__ - 1);
 }
 
 // Text of a command line or of a file has no line in the program.
