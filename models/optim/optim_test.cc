@@ -214,7 +214,7 @@ TEST(Optim, LoadChecksNumbersAsTheConstructorDoes) {
             head + "opt.steps' is -3, need a finite number >= 0");
   EXPECT_EQ(error_with("opt.steps", full({}, 1.5)), head + "opt.steps' is f32, need i64");
   EXPECT_EQ(error_with("opt.lr", ones({2})), head + "opt.lr' has shape [2], need []");
-  EXPECT_EQ(error_with("a.momentum_buffer", Tensor()), head + "a.momentum_buffer' is undefined");
+  EXPECT_EQ(error_with("a.momentum", Tensor()), head + "a.momentum' is undefined");
   EXPECT_EQ(opt.lr.value().item<float>(), 0.5f);
   EXPECT_EQ(error_with("opt.lr", full({}, 0.25)), "");
   EXPECT_EQ(opt.lr.value().item<float>(), 0.25f);
