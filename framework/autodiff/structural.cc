@@ -251,7 +251,8 @@ CustomGrad custom_grad(std::function<Tensor(Tensor)> fn, std::function<Tensor(Te
           }};
 }
 
-Tensor Tensor::requires_grad(bool on) const {
+Tensor Tensor::requires_grad(bool on, std::source_location loc) const {
+  internal::LineScope line(loc);
   if (!on) return detach();
   WEFT_CHECK(is_floating(dtype()), "requires_grad: a tensor of ", dtype(),
              " has no gradient; need a floating-point dtype");

@@ -137,7 +137,7 @@ class Tensor : public TensorMethods<Tensor> {
 
   // Gradients (framework/autodiff).
   /// The same value as a tensor whose uses are recorded, so that grad() can compute its gradient.
-  Tensor requires_grad(bool on = true) const;
+  Tensor requires_grad(bool on = true, Loc loc = Loc::current()) const;
   bool requires_grad_enabled() const { return static_cast<bool>(get().grad); }
   /// The same value, detached from the tape.
   Tensor detach() const;

@@ -221,6 +221,7 @@ const std::vector<Mistake> kCapture = {
          compile([](Tensor x) { return x * x.sum().item<float>(); })(ones({2}))),
     CASE("matmul: inner dimensions differ", "[2, 3] x [2, 3]", "need equal",
          compile([](Tensor x) { return matmul(x, x); })(ones({2, 3}))),
+    CASE("requires_grad: a tensor of i64", "i64", "need a floating-point dtype", ints({1, 2}).requires_grad()),
     CASE("grad: the loss is", "f32[2]", "need one element", Tensor x = ones({2}).requires_grad(); grad(x * 2.0, {x})),
     CASE("grad: operand 0", "does not record", "need a Parameter", grad(sum(ones({2})), {ones({2})})),
     CASE("gather: index 7", "position 0", "need 0 to 2",
