@@ -52,10 +52,24 @@ Overrides& overrides() {
   return *o;
 }
 
-const Switch& find(std::string_view name) {
+// "; did you mean NAME?", or nothing if no switch is near.
+std::string did_you_mean(std::string_view name) {
+  std::vector<std::string> names;
+  for (const Switch& s : kSwitches) names.emplace_back(s.name);
+  const std::string near = nearest_name(name, names, 4);
+  return near.empty() ? "" : str_cat("; did you mean ", near, "?");
+}
+
+const Switch* find_switch(std::string_view name) {
   for (const Switch& s : kSwitches)
-    if (name == s.name) return s;
-  internal::fail(Code::kNotFound, str_cat("unknown switch ", name));
+    if (name == s.name) return &s;
+  return nullptr;
+}
+
+const Switch& find(std::string_view name) {
+  const Switch* s = find_switch(name);
+  WEFT_CHECK_AS(kNotFound, s, "unknown switch ", name, did_you_mean(name));
+  return *s;
 }
 
 std::vector<std::string> choices_of(const Switch& s) {
@@ -138,16 +152,14 @@ void check_switches() {
 namespace internal {
 
 std::vector<std::string> unknown_switches() {
-  std::vector<std::string> names, out;
-  for (const Switch& s : kSwitches) names.emplace_back(s.name);
+  std::vector<std::string> out;
   for (char** e = environ; e && *e; ++e) {
     const std::string_view entry = *e, name = entry.substr(0, entry.find('='));
     if (!name.starts_with("WEFT_") || std::find(std::begin(kOthers), std::end(kOthers), name) != std::end(kOthers) ||
-        std::find(names.begin(), names.end(), name) != names.end())
+        find_switch(name))
       continue;
-    const std::string near = nearest_name(name, names, 4);
-    out.push_back(str_cat("the environment variable ", name, " is not a switch of Weft and changes nothing",
-                          near.empty() ? "" : str_cat("; did you mean ", near, "?")));
+    out.push_back(
+        str_cat("the environment variable ", name, " is not a switch of Weft and changes nothing", did_you_mean(name)));
   }
   return out;
 }

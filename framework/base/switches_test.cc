@@ -30,7 +30,8 @@ TEST(Switches, OverrideEnvironmentDefault) {
   EXPECT_EQ(switch_value("WEFT_TRACE"), "");
   set_switch("WEFT_SYNC", "on");
   EXPECT_TRUE(switch_on("WEFT_SYNC"));
-  EXPECT_EQ(error_of([] { switch_value("WEFT_NOPE"); }), "unknown switch WEFT_NOPE");
+  EXPECT_EQ(error_of([] { switch_value("WEFT_SOMETHING"); }), "unknown switch WEFT_SOMETHING");
+  EXPECT_EQ(error_of([] { set_switch("WEFT_THREAD", "2"); }), "unknown switch WEFT_THREAD; did you mean WEFT_THREADS?");
   set_switch("WEFT_SYNC", "0");
   set_switch("WEFT_DEBUG", "0");
 }
