@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <exception>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -72,7 +73,15 @@ struct ThreadPool::Impl {
   void start(int threads) {
     size = threads;
     workers = std::vector<Worker>(threads - 1);
-    for (int i = 1; i < threads; ++i) workers[i - 1].thread = std::thread([this, i] { work(i); });
+    for (int i = 1; i < threads; ++i) try {
+        workers[i - 1].thread = std::thread([this, i] { work(i); });
+      } catch (const std::system_error& e) {
+        stop();
+        size = 1;
+        internal::fail(Code::kResourceExhausted,
+                       str_cat("threads: the system started ", i, " of ", threads, ": ", e.code().message(),
+                               "; ask for fewer threads, or raise a limit (ulimit -u, ulimit -v)"));
+      }
   }
   void stop() {
     quit.store(true, std::memory_order_relaxed);
@@ -80,7 +89,8 @@ struct ThreadPool::Impl {
       w.generation.fetch_add(1, std::memory_order_release);
       w.generation.notify_one();
     }
-    for (Worker& w : workers) w.thread.join();
+    for (Worker& w : workers)
+      if (w.thread.joinable()) w.thread.join();
     workers.clear();
     quit.store(false, std::memory_order_relaxed);
   }

@@ -172,6 +172,33 @@ TEST(ThreadPool, AChildOfForkHasOneThread) {
   EXPECT_EQ(count(), 9);
 }
 
+// The system refuses a thread whose stack is larger than the address space.
+TEST(ThreadPool, AThreadThatDoesNotStartIsAnError) {
+  set_num_threads(1);
+  pthread_attr_t before, huge;
+  ASSERT_EQ(pthread_getattr_default_np(&before), 0);
+  ASSERT_EQ(pthread_attr_init(&huge), 0);
+  ASSERT_EQ(pthread_attr_setstacksize(&huge, size_t{1} << 47), 0);
+  ASSERT_EQ(pthread_setattr_default_np(&huge), 0);
+  try {
+    set_num_threads(3);
+    ADD_FAILURE() << "no error";
+  } catch (const Error& e) {
+    EXPECT_STREQ(
+        e.what(),
+        "threads: the system started 1 of 3: Resource temporarily unavailable; ask for fewer threads, or raise "
+        "a limit (ulimit -u, ulimit -v)");
+  }
+  ASSERT_EQ(pthread_setattr_default_np(&before), 0);
+  for (int n : {1, 3}) {
+    if (n > 1) set_num_threads(n);
+    EXPECT_EQ(num_threads(), n);
+    std::atomic<int> count{0};
+    parallel_for(9, [&](int64_t) { ++count; });
+    EXPECT_EQ(count, 9);
+  }
+}
+
 TEST(ThreadPool, ChunksCoverTheRange) {
   for (int64_t n : {0, 1, 9, 10, 11, 35}) {
     std::vector<int> hits(n);
