@@ -4,11 +4,13 @@
 #include <pthread.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <iostream>
@@ -36,7 +38,7 @@ std::string to_std(absl::string_view s) { return std::string(s.data(), s.size())
 // A flag of either kind.
 struct KnownFlag {
   std::string help, fallback;
-  const char* need;  // what a value must be
+  std::string need;  // what a value must be
   bool is_bool;
   std::function<bool(const std::string&)> parse;
   bool* given = nullptr;
@@ -44,22 +46,26 @@ struct KnownFlag {
 using KnownFlags = std::map<std::string, KnownFlag>;
 
 template <class T>
-constexpr const char* needed() {
-  return std::is_same_v<T, bool>                                ? "true or false"
-         : std::is_same_v<T, uint64_t>                          ? "a whole number, 0 or more"
-         : std::is_same_v<T, int64_t> || std::is_same_v<T, int> ? "a whole number"
-         : std::is_same_v<T, double>                            ? "a number"
-                                                                : "another value";
+std::string needed(const Range& r = {}) {
+  if (std::is_same_v<T, bool>) return "true or false";
+  if (!std::is_arithmetic_v<T>) return "another value";
+  const std::string kind = std::is_same_v<T, double> ? "a number" : "a whole number";
+  const bool from = std::isfinite(r.least), to = std::isfinite(r.most);
+  const auto text = [](double v) { return v == std::floor(v) ? str_cat(static_cast<int64_t>(v)) : str_cat(v); };
+  if (from && to)
+    return str_cat(kind, r.open ? " above " : " from ", text(r.least), r.open ? " and at most " : " to ", text(r.most));
+  if (from) return r.open ? str_cat(kind, " above ", text(r.least)) : str_cat(kind, ", ", text(r.least), " or more");
+  return str_cat(kind, std::is_same_v<T, uint64_t> ? ", 0 or more" : "");
 }
 
 KnownFlags known_flags(const Flags& table) {
   KnownFlags flags;
   for (auto& [name, flag] : absl::GetAllFlags()) {
     if (to_std(flag->Filename()).find("absl/") != std::string::npos) continue;  // absl's own
-    const char* need = flag->IsOfType<bool>()      ? needed<bool>()
-                       : flag->IsOfType<int64_t>() ? needed<int64_t>()
-                       : flag->IsOfType<double>()  ? needed<double>()
-                                                   : needed<std::string>();
+    const std::string need = flag->IsOfType<bool>()      ? needed<bool>()
+                             : flag->IsOfType<int64_t>() ? needed<int64_t>()
+                             : flag->IsOfType<double>()  ? needed<double>()
+                                                         : needed<std::string>();
     flags[to_std(name)] = {to_std(flag->Help()), flag->DefaultValue(), need, flag->IsOfType<bool>(),
                            [flag = flag](const std::string& text) {
                              std::string error;
@@ -71,7 +77,7 @@ KnownFlags known_flags(const Flags& table) {
         [&]<class T>(T* variable) {
           flags[row.name] = {row.help,
                              absl::UnparseFlag(*variable),
-                             needed<T>(),
+                             needed<T>(row.range),
                              std::is_same_v<T, bool>,
                              [&row](const std::string& text) { return set_flag(row, text); },
                              row.given};
@@ -88,6 +94,11 @@ std::string switch_name(std::string name) {
   return {};
 }
 
+std::string lower(std::string name) {
+  for (char& c : name) c = static_cast<char>(tolower(c));
+  return name;
+}
+
 void print_help(const char* program, const char* summary, const KnownFlags& flags) {
   std::cout << summary << "\n\nusage: " << program << " [flags]\n\n";
   for (auto& [name, flag] : flags)
@@ -95,9 +106,8 @@ void print_help(const char* program, const char* summary, const KnownFlags& flag
               << flag.help << "\n";
   std::cout << "\nswitches, also environment variables of the same name in capitals:\n";
   for (const Switch& s : all_switches()) {
-    std::string name = s.name;
-    for (char& c : name) c = static_cast<char>(tolower(c));
-    std::cout << "  --" << name << "  (default " << (*s.fallback ? s.fallback : "\"\"") << ")  " << s.help << "\n";
+    std::cout << "  --" << lower(s.name) << "  (default " << (*s.fallback ? s.fallback : "\"\"") << ")  " << s.help
+              << "\n";
   }
 }
 
@@ -137,6 +147,7 @@ std::vector<std::string> parse(int argc, char** argv, const KnownFlags& flags) {
     } else if (it == flags.end()) {
       std::vector<std::string> names;
       for (auto& [known, flag] : flags) names.push_back(known);
+      for (const Switch& s : all_switches()) names.push_back(lower(s.name));
       const std::string nearest = nearest_name(name, names, 4);
       usage_error(str_cat("unknown flag --", name, nearest.empty() ? "" : str_cat("; did you mean --", nearest, "?"),
                           "; --help lists all"));
@@ -162,8 +173,23 @@ std::vector<std::string> parse(int argc, char** argv, const KnownFlags& flags) {
 }
 
 std::atomic<int> interrupt_signal{0};
+std::atomic<int64_t> interrupt_time{0};  // of the first signal, in ns
+static_assert(std::atomic<int64_t>::is_always_lock_free);
+
+// `timeout` and shells send one signal twice, to the process and to its group: a repeat within a second is the same
+// request.
 void on_interrupt(int signal) {
-  if (interrupt_signal.exchange(signal) != 0) _exit(128 + signal);
+  const int before = errno;
+  timespec t = {};
+  ::clock_gettime(CLOCK_MONOTONIC, &t);
+  const int64_t now = int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
+  int64_t first = 0;
+  if (interrupt_time.compare_exchange_strong(first, now)) {
+    interrupt_signal = signal;
+  } else if (now - first > 1'000'000'000) {
+    _exit(128 + signal);
+  }
+  errno = before;
 }
 
 // Writes what is buffered for standard output. False, with errno, if any of it was lost.
@@ -248,7 +274,19 @@ std::string flag_text(const Flag& flag) {
 
 bool set_flag(const Flag& flag, const std::string& text) {
   std::string error;
-  return std::visit([&](auto* variable) { return absl::ParseFlag(text, variable, &error); }, flag.variable);
+  return std::visit(
+      [&]<class T>(T* variable) {
+        T value{};
+        if (!absl::ParseFlag(text, &value, &error)) return false;
+        if constexpr (std::is_arithmetic_v<T> && !std::is_same_v<T, bool>) {
+          const auto v = static_cast<double>(value);
+          if (!std::isfinite(v) || v < flag.range.least || v > flag.range.most) return false;
+          if (flag.range.open && v == flag.range.least) return false;
+        }
+        *variable = std::move(value);
+        return true;
+      },
+      flag.variable);
 }
 
 void usage_error(const std::string& message) { throw UsageError(one_line(message)); }

@@ -5,10 +5,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <csignal>
 #include <iostream>
+#include <thread>
+#include <tuple>
 
 #include "absl/flags/flag.h"
+#include "framework/base/str_cat.h"
 #include "framework/base/switches.h"
 
 ABSL_FLAG(int64_t, steps, 10, "training steps");
@@ -54,14 +58,19 @@ struct Options {
   int rank = -1;
   int64_t count = 3;
   uint64_t seed = 0;
-  double rate = 0.25;
+  double rate = 0.25, share = 1;
   std::string name;
   std::vector<std::string> list{"a", "b"};
 };
 Outcome run(const std::vector<std::string>& args, Options& o) {
-  const Flags flags{{"on", &o.on, "a switch"},      {"rank", &o.rank, "a rank"}, {"count", &o.count, "a count"},
-                    {"seed", &o.seed, "a seed"},    {"rate", &o.rate, "a rate"}, {"name", &o.name, "a name"},
-                    {"list", &o.list, "some names"}};
+  const Flags flags{{"on", &o.on, "a switch"},
+                    {"rank", &o.rank, "a rank", {-1, 7}},
+                    {"count", &o.count, "a count", {-4}},
+                    {"seed", &o.seed, "a seed"},
+                    {"rate", &o.rate, "a rate"},
+                    {"name", &o.name, "a name"},
+                    {"list", &o.list, "some names"},
+                    {"share", &o.share, "a share", {0, 1, true}}};
   return call(args, [&](int argc, char** argv, Outcome&) {
     return run_program(argc, argv, "A test.", flags, [] { return 0; });
   });
@@ -134,7 +143,18 @@ TEST(Program, TableHasTheSameErrorsAndHelp) {
     return got.err;
   };
   EXPECT_EQ(refused({"--seed=-1"}), "prog: --seed: got '-1'; need a whole number, 0 or more (a seed)\n");
-  EXPECT_EQ(refused({"--count=many"}), "prog: --count: got 'many'; need a whole number (a count)\n");
+  EXPECT_EQ(refused({"--count=many"}), "prog: --count: got 'many'; need a whole number, -4 or more (a count)\n");
+  EXPECT_EQ(refused({"--count=-5"}), "prog: --count: got '-5'; need a whole number, -4 or more (a count)\n");
+  for (const char* rank : {"-2", "8", "99999999999", "9223372036854775807"})
+    EXPECT_EQ(refused({"--rank", rank}),
+              str_cat("prog: --rank: got '", rank, "'; need a whole number from -1 to 7 (a rank)\n"));
+  for (const char* share : {"0", "-1", "1.5", "nan", "inf"})
+    EXPECT_EQ(refused({"--share", share}),
+              str_cat("prog: --share: got '", share, "'; need a number above 0 and at most 1 (a share)\n"));
+  EXPECT_EQ(refused({"--rate=inf"}), "prog: --rate: got 'inf'; need a number (a rate)\n");
+  EXPECT_EQ(std::tie(o.rank, o.count, o.share, o.rate), std::tuple(-1, 3, 1.0, 0.25));
+  EXPECT_EQ(refused({"--weft_dbug=1"}),
+            "prog: unknown flag --weft_dbug; did you mean --weft_debug?; --help lists all\n");
   EXPECT_EQ(refused({"--rate=high"}), "prog: --rate: got 'high'; need a number (a rate)\n");
   EXPECT_EQ(refused({"--on=maybe"}), "prog: --on: got 'maybe'; need true or false (a switch)\n");
   EXPECT_EQ(refused({"--conut=1"}), "prog: unknown flag --conut; did you mean --count?; --help lists all\n");
@@ -158,7 +178,7 @@ TEST(Program, ABooleanFlagTakesAValueInEitherForm) {
 TEST(Program, KnowsWhichFlagsAreGiven) {
   int count = 0;
   bool on = true, count_given = false, on_given = false;
-  const Flags flags{{"count", &count, "a count", &count_given}, {"on", &on, "a switch", &on_given}};
+  const Flags flags{{"count", &count, "a count", {}, &count_given}, {"on", &on, "a switch", {}, &on_given}};
   call({"--count=0"},
        [&](int argc, char** argv, Outcome&) { return run_program(argc, argv, "A test.", flags, [] { return 0; }); });
   EXPECT_TRUE(count_given);
@@ -238,11 +258,13 @@ TEST(Program, SignalsEndItWithTheirCodes) {
             0);
   EXPECT_EQ(in_child([&] {
               watch_interrupts();
-              raise(SIGTERM);
-              raise(SIGTERM);
+              for (int i = 0; i < 5; ++i) raise(SIGTERM);  // as `timeout` does: one request
+              if (interrupted_code() != 128 + SIGTERM) return 1;
+              std::this_thread::sleep_for(std::chrono::milliseconds(1100));
+              raise(SIGINT);
               return 0;
             }),
-            128 + SIGTERM);
+            128 + SIGINT);
 }
 
 TEST(Program, ASmallStackLimitIsNoLimit) {

@@ -22,19 +22,18 @@ int generate_main(int argc, char** argv, const nn::ModelFamily& family) {
       model,
       {
           {"prompt", &prompt, "text to continue"},
-          {"max_new_tokens", &o.max_new_tokens, "tokens to write"},
-          {"temperature", &o.temperature, "above 1 is bolder, below 1 safer; 0 always takes the likeliest token"},
-          {"top_k", &o.top_k, "choose among the k likeliest tokens; 0: among all"},
-          {"top_p", &o.top_p, "choose among the likeliest tokens that have this much probability together"},
+          {"max_new_tokens", &o.max_new_tokens, "tokens to write", {0}},
+          {"temperature", &o.temperature, "above 1 is bolder, below 1 safer; 0 always takes the likeliest token", {0}},
+          {"top_k", &o.top_k, "choose among the k likeliest tokens; 0: among all", {0}},
+          {"top_p",
+           &o.top_p,
+           "choose among the likeliest tokens that have this much probability together",
+           {0, 1, true}},
           {"seed", &o.seed, "seed of the choices"},
           {"json", &json, "print one JSON object {prompt_ids, ids, text} instead of the text"},
       });
   return run_program(argc, argv, summary.c_str(), flags, [&] {
     if (prompt.empty()) usage_error("--prompt: got an empty text; need at least one character");
-    if (o.max_new_tokens < 0) usage_error(str_cat("--max_new_tokens: got ", o.max_new_tokens, "; need 0 or more"));
-    if (!(o.temperature >= 0)) usage_error(str_cat("--temperature: got ", o.temperature, "; need 0 or more"));
-    if (o.top_k < 0) usage_error(str_cat("--top_k: got ", o.top_k, "; need 0 or more"));
-    if (!(o.top_p > 0 && o.top_p <= 1)) usage_error(str_cat("--top_p: got ", o.top_p, "; need above 0 and at most 1"));
     const LoadedModel m = load_model(family, model);
     const std::vector<int32_t> ids = m.tokenizer->encode(prompt);
     watch_interrupts();

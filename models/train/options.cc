@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
 
 #include "distributed/plan/forbid.h"
 #include "distributed/plan/plan_text.h"
@@ -19,26 +18,31 @@ Flags train_flags(TrainOptions& o) {
   Flags flags{
       {"config", &o.config, "configuration by name (--config list prints them); empty: the program's default"},
       {"data", &o.data, "text file, folder of .txt files, token shards, or synthetic; empty: the works of Shakespeare"},
-      {"steps", &o.steps, "optimiser steps; 0: the configuration's default"},
-      {"batch_size", &o.batch_size, "sequences per step; 0: the configuration's default"},
-      {"seq_len", &o.seq_len, "tokens per sequence; 0: the configuration's context"},
-      {"lr", &o.lr, "peak learning rate; 0: the configuration's default"},
-      {"warmup", &o.warmup, "steps of linear warm-up before the cosine; -1: a twentieth of the steps"},
-      {"grad_accum", &o.grad_accum, "parts a batch is split into, one after the other, to save memory"},
-      {"eval_every", &o.eval_every, "steps between evaluations on held-out text; 0: never; -1: a quarter of the steps"},
+      {"steps", &o.steps, "optimiser steps; 0: the configuration's default", {0}},
+      {"batch_size", &o.batch_size, "sequences per step; 0: the configuration's default", {0, 1e9}},
+      {"seq_len", &o.seq_len, "tokens per sequence; 0: the configuration's context", {0, 1e9}},
+      {"lr", &o.lr, "peak learning rate; 0: the configuration's default", {0}},
+      {"warmup", &o.warmup, "steps of linear warm-up before the cosine; -1: a twentieth of the steps", {-1}},
+      {"grad_accum", &o.grad_accum, "parts a batch is split into, one after the other, to save memory", {1}},
+      {"eval_every",
+       &o.eval_every,
+       "steps between evaluations on held-out text; 0: never; -1: a quarter of the steps",
+       {-1}},
       {"checkpoint_every", &o.checkpoint_every,
        "steps between checkpoints, 0 for none, or auto: about 1 % of the time"},
-      {"keep", &o.keep, "checkpoints to keep, the newest; 0: all"},
+      {"keep", &o.keep, "checkpoints to keep, the newest; 0: all", {0}},
       {"device", &o.device, "cpu, cuda or cuda:N: where the model is trained"},
       {"dtype", &o.dtype, "f32, bf16 or f16: what activations are computed in; master weights are always f32"},
       {"compile", &step.enabled, "capture the step as one graph and replay it; false: run it op by op"},
-      {"memory_budget", &step.memory_budget, "most bytes a step may plan for; 0: no limit"},
+      {"memory_budget", &step.memory_budget, "most bytes a step may plan for; 0: no limit", {0}},
       {"numerics", &step.numerics, "fast, or eager: round exactly as op-by-op execution does"},
       {"tf32", &step.tf32, "with --device cuda and f32: products on tensor cores, which round operands to 11 bits"},
       {"verify_numerics", &step.verify_numerics,
        "sums that give the same bits on one device and on any mesh: slow; numerics are eager"},
-      {"check_capture", &step.check_capture,
-       "every so many steps trace the step again, and fail if a host value that it fixed has changed; 0: never"},
+      {"check_capture",
+       &step.check_capture,
+       "every so many steps trace the step again, and fail if a host value that it fixed has changed; 0: never",
+       {0}},
       {"verify", &step.verify,
        "compare the compiled step with the interpreter on the first batch; with --mesh or --device cuda each of its "
        "launches with its ops on the CPU"},
@@ -48,9 +52,11 @@ Flags train_flags(TrainOptions& o) {
        "ranks along dimensions dp, fsdp, tp, cp, ep, outermost first, as in dp2,tp2 or dp2,tp2,ep4(dp,tp); empty: "
        "one device"},
       {"ranks", &o.ranks, "what the ranks of --mesh are: threads of this process"},
-      {"timeout", &step.timeout,
+      {"timeout",
+       &step.timeout,
        "with --mesh, seconds that a rank waits for the others in a collective before the run fails and names the "
-       "missing ranks"},
+       "missing ranks",
+       {0, 1e9, true}},
       {"zero", &plan.zero,
        "with --mesh, ZeRO stage: 1 shards optimiser state over the data ranks, 2 gradients too, 3 parameters too; "
        "-1: 3 over fsdp, else 0"},
@@ -75,8 +81,8 @@ Flags train_flags(TrainOptions& o) {
        "wins"},
       {"metrics", &o.metrics, "file for one JSON object a step"},
       {"seed", &o.seed, "seed of weights, dropout and the order of data"},
-      {"threads", &o.threads, "threads; 0: all cores"},
-      {"sample", &o.sample_tokens, "tokens of text to write at the end; 0: none; -1: 400 after training on text"},
+      {"threads", &o.threads, "threads; 0: all cores", {0, 4096}},
+      {"sample", &o.sample_tokens, "tokens of text to write at the end; 0: none; -1: 400 after training on text", {-1}},
   };
   for (Flag& flag : flags) flag.given = &o.given[flag.name];
   return flags;
@@ -125,8 +131,6 @@ void load_saved_plan(Setup& p, TrainOptions& o) {
 void settle_mesh(Setup& p, TrainOptions& o) {
   const dist::Plan& plan = o.step.plan;
   check_flag("ranks", o.ranks == "threads", quoted(o.ranks), "threads");
-  check_flag("timeout", o.step.timeout > 0 && o.step.timeout <= 1e9, str_cat(o.step.timeout),
-             "seconds: more than 0 and at most 1e9");
   for (const char* name : {"zero", "cp", "cp_layout"}) {
     const dist::OptionRow& row = *dist::find_option(name);
     const std::string text = dist::text_of(row, plan);
@@ -172,8 +176,10 @@ std::string pick_folder(const std::string& base, bool resume) {
 }
 
 // Takes the flags of a resumed run that are not given and have their default.
-void take_from_run(const std::string& folder, TrainOptions& o) {
+void take_from_run(const std::string& folder, const nn::ModelFamily& family, TrainOptions& o) {
   const TrainState state = read_state(folder);
+  WEFT_CHECK(state.family == family.name, state_path(folder), ": \"family\" is '", state.family, "'; need '",
+             family.name, "': use the program of that family, or another --checkpoint_dir");
   TrainOptions defaults;
   const Flags flags = train_flags(o), plain = train_flags(defaults);
   for (size_t i = 0; i < flags.size(); ++i) {
@@ -199,7 +205,7 @@ Setup settle(const nn::ModelFamily& family, TrainOptions& o) {
               ? pick_folder(io::resolve_path(str_cat("runs/", family.name, "-", name_of())), o.resume)
               : io::resolve_path(o.checkpoint_dir);
   if (o.resume) p.resumed = latest_checkpoint(p.dir);
-  if (!p.resumed.empty()) take_from_run(p.resumed, o);
+  if (!p.resumed.empty()) take_from_run(p.resumed, family, o);
   p.on_text = o.data != "synthetic";
   p.config_name = name_of();
   if (o.config != "" && std::find(family.presets.begin(), family.presets.end(), o.config) == family.presets.end())
@@ -209,19 +215,10 @@ Setup settle(const nn::ModelFamily& family, TrainOptions& o) {
   if (o.steps == 0) o.steps = own ? 600 : 200;
   if (o.batch_size == 0) o.batch_size = own ? 24 : 12;
   if (o.lr == 0) o.lr = own ? 2e-3 : 1e-3;
-  check_flag("steps", o.steps > 0, std::to_string(o.steps), "more than 0");
-  check_flag("batch_size", o.batch_size > 0, std::to_string(o.batch_size), "more than 0");
-  check_flag("seq_len", o.seq_len >= 0, std::to_string(o.seq_len), "more than 0");
-  check_flag("lr", o.lr > 0 && std::isfinite(o.lr), str_cat(o.lr), "a number above 0");
   if (o.warmup < 0) o.warmup = std::max<int64_t>(1, o.steps / 20);
   if (o.eval_every < 0) o.eval_every = p.on_text ? std::max<int64_t>(1, o.steps / 4) : 0;
   if (o.sample_tokens < 0) o.sample_tokens = p.on_text ? 400 : 0;
-  check_flag("grad_accum", o.grad_accum > 0, std::to_string(o.grad_accum), "more than 0");
   check_flag("grad_accum", o.batch_size % o.grad_accum == 0, std::to_string(o.grad_accum), "a divisor of --batch_size");
-  check_flag("keep", o.keep >= 0, std::to_string(o.keep), "0 or more");
-  check_flag("threads", o.threads >= 0, std::to_string(o.threads), "0 or more");
-  check_flag("memory_budget", o.step.memory_budget >= 0, std::to_string(o.step.memory_budget), "0 or more bytes");
-  check_flag("check_capture", o.step.check_capture >= 0, std::to_string(o.step.check_capture), "0 or more steps");
   check_flag("numerics", o.step.numerics == "fast" || o.step.numerics == "eager", quoted(o.step.numerics),
              "fast or eager");
   check_flag("dtype", o.dtype == "f32" || o.dtype == "bf16" || o.dtype == "f16", quoted(o.dtype), "f32, bf16 or f16");
@@ -240,7 +237,7 @@ Setup settle(const nn::ModelFamily& family, TrainOptions& o) {
     check_flag("checkpoint_every", r.ec == std::errc() && r.ptr == end && p.checkpoint_every >= 0,
                quoted(o.checkpoint_every), "a number of steps, 0 or auto");
   }
-  if (p.checkpoint_every == 0) return p;
+  if (p.checkpoint_every == 0 && !o.resume) return p;
   if (!o.resume && !latest_checkpoint(p.dir).empty())
     usage_error(str_cat("--checkpoint_dir: ", p.dir,
                         " holds the checkpoints of an earlier run; add --resume to go on, or name another folder"));
