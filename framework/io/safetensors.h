@@ -74,6 +74,8 @@ class SafetensorsFile {
 class SafetensorsModel {
  public:
   explicit SafetensorsModel(const std::string& path);
+  /// The file or index.
+  const std::string& path() const { return path_; }
   /// Sorted by name.
   std::vector<std::string> names() const;
   bool contains(std::string_view name) const { return where_.find(name) != where_.end(); }

@@ -187,13 +187,22 @@ TEST(Checkpoint, APipeIsRefused) {
   }
 }
 
+TEST(Checkpoint, AMissingFileIsNamed) {
+  for (const char* name : {"model", "optimizer"}) {
+    const std::string folder = saved(fresh("missing"), "gpt"), path = str_cat(folder, "/", name, ".safetensors");
+    io::remove_all(path);
+    EXPECT_EQ(error_of([&] { train::open_tensors(folder, name, train::read_state(folder)); }),
+              str_cat("cannot read '", path, "': No such file or directory"));
+  }
+}
+
 TEST(Checkpoint, UnexpectedAndMissingTensorsAreNamed) {
   const std::string dir = fresh("tensors");
   const Parameter w(ones({2})), b(ones({3})), c(ones({4}));
   const std::string folder = train::save_checkpoint(dir, {.family = "gpt"}, {{"w", w}, {"b", b}}, {}, 0);
   const std::string path = folder + "/model.safetensors";
   const auto load = [&](const NamedCells& cells) {
-    return error_of([&] { train::load_cells(folder, "model", cells); });
+    return error_of([&] { train::load_cells(train::open_tensors(folder, "model", {}), cells); });
   };
   EXPECT_EQ(load({{"w", w}}),
             path + ": tensor 'b' is unexpected; the checkpoint belongs to another model or configuration");
@@ -209,12 +218,13 @@ TEST(Checkpoint, OnlyCheckpointsAreReplacedAndRemoved) {
   write(dir + "/step_5/state.json", "a user's own notes");
   io::make_folders(dir + "/step_1");
   const Parameter w(ones({2}));
-  const std::string want =
-      dir + "/step_5 is not a checkpoint and would be replaced by one; use another --checkpoint_dir";
+  const auto lacks = [&](const std::string& step, const std::string& file) {
+    return str_cat(dir, "/", step, " is not a checkpoint: it has no ", file, "; move it away, or name another folder");
+  };
+  const std::string want = lacks("step_5", "model.safetensors");
   EXPECT_EQ(error_of([&] { train::save_checkpoint(dir, {.step = 5}, {{"w", w}}, {}, 1); }), want);
-  const std::string first =
-      dir + "/step_1 is not a checkpoint and would be replaced by one; use another --checkpoint_dir";
-  EXPECT_EQ(error_of([&] { train::check_only_checkpoints(dir); }), first);
+  EXPECT_EQ(error_of([&] { train::check_only_checkpoints(dir); }), lacks("step_1", "state.json"));
+  EXPECT_EQ(error_of([&] { train::find_checkpoint(dir); }), lacks("step_1", "state.json"));
   for (const int64_t step : {6, 7, 7}) train::save_checkpoint(dir, {.step = step}, {{"w", w}}, {}, 1);
   EXPECT_EQ(io::list_folder(dir), (std::vector<std::string>{"step_1", "step_5", "step_7"}));
   EXPECT_EQ(train::latest_checkpoint(dir), dir + "/step_7");

@@ -11,7 +11,6 @@
 #include "framework/io/checksum.h"
 #include "framework/io/file.h"
 #include "framework/io/json.h"
-#include "framework/io/safetensors.h"
 
 namespace weft::train {
 namespace {
@@ -32,12 +31,15 @@ int64_t step_of(const std::string& name) {
 
 // The file of a checkpoint that has the tensors of STEM.
 std::string tensors_path(const std::string& folder, const std::string& stem) {
-  const std::string path = str_cat(folder, "/", stem, ".safetensors");
-  return io::exists(path) ? path : path + ".index.json";
+  const std::string path = str_cat(folder, "/", stem, ".safetensors"), index = path + ".index.json";
+  return !io::exists(path) && io::exists(index) ? index : path;
 }
 
-bool is_checkpoint(const std::string& folder) {
-  return io::exists(state_path(folder)) && io::exists(tensors_path(folder, "model"));
+// The file that a folder lacks to be a checkpoint, or "".
+std::string missing_file(const std::string& folder) {
+  for (const std::string& path : {state_path(folder), tensors_path(folder, "model")})
+    if (!io::exists(path)) return io::base_name(path);
+  return "";
 }
 
 std::vector<int64_t> steps_in(const std::string& dir) {
@@ -45,7 +47,7 @@ std::vector<int64_t> steps_in(const std::string& dir) {
   if (!io::is_folder(dir)) return steps;
   io::restore_folders(dir);
   for (const std::string& name : io::list_folder(dir))
-    if (int64_t n = step_of(name); n >= 0 && is_checkpoint(dir + "/" + name)) steps.push_back(n);
+    if (int64_t n = step_of(name); n >= 0 && missing_file(dir + "/" + name).empty()) steps.push_back(n);
   std::sort(steps.begin(), steps.end());
   return steps;
 }
@@ -83,16 +85,17 @@ std::string checksum_of(io::Json j) {
 }
 
 // Identifies the tensors of a checkpoint: files of two checkpoints do not belong together.
-std::string tensors_checksum(const std::string& folder, const std::string& stem) {
+std::string tensors_checksum(const io::SafetensorsModel& model) {
   std::string all;
-  const io::SafetensorsModel model(tensors_path(folder, stem));
   for (const io::SafetensorsFile& f : model.files()) all += io::hex64(f.header_checksum());
   return io::hex64(io::checksum(all));
 }
 
 void need_checkpoint_or_nothing(const std::string& path) {
-  WEFT_CHECK_AS(kFailedPrecondition, !io::exists(path) || is_checkpoint(path), path,
-                " is not a checkpoint and would be replaced by one; use another --checkpoint_dir");
+  if (!io::exists(path)) return;
+  const std::string missing = missing_file(path);
+  WEFT_CHECK_AS(kFailedPrecondition, missing.empty(), path, " is not a checkpoint: it has no ", missing,
+                "; move it away, or name another folder");
 }
 
 }  // namespace
@@ -135,7 +138,8 @@ std::string save_checkpoint(const std::string& dir, const TrainState& state, con
     j["family"] = state.family;
     j["model"] = to_json(state.model);
     j["run"] = to_json(state.run);
-    for (const char* stem : {"model", "optimizer"}) j["tensors"][stem] = tensors_checksum(folder.folder(), stem);
+    for (const char* stem : {"model", "optimizer"})
+      j["tensors"][stem] = tensors_checksum(io::SafetensorsModel(tensors_path(folder.folder(), stem)));
     j[kChecksum] = checksum_of(io::parse_json(io::write_json(j), path));
     io::write_file_atomic(state_path(folder.folder()), io::write_json(j, 2) + "\n");
     folder.commit();
@@ -157,9 +161,11 @@ std::string find_checkpoint(const std::string& path) {
   if (!io::exists(path) && io::is_folder(io::folder_of(path))) io::restore_folders(io::folder_of(path));
   if (io::exists(state_path(path))) return path;
   std::string found = latest_checkpoint(path);
-  WEFT_CHECK_AS(kNotFound, !found.empty(), path,
-                ": no checkpoint here; need a folder step_N with state.json, or a folder of those");
-  return found;
+  if (!found.empty()) return found;
+  check_only_checkpoints(path);
+  internal::fail(Code::kNotFound, str_cat(path,
+                                          ": no checkpoint here; need a folder step_N with state.json and "
+                                          "model.safetensors, or a folder of those"));
 }
 
 TrainState read_state(const std::string& folder) {
@@ -199,27 +205,26 @@ TrainState read_state(const std::string& folder) {
   return s;
 }
 
-void check_tensors(const std::string& folder, const TrainState& state) {
-  for (const auto& [stem, checksum] : state.tensors)
-    WEFT_CHECK_AS(kDataLoss, (stem != "model" && stem != "optimizer") || tensors_checksum(folder, stem) == checksum,
-                  tensors_path(folder, stem), ": the tensors are not those that ", state_path(folder),
-                  " was written with: the file comes from another checkpoint");
+io::SafetensorsModel open_tensors(const std::string& folder, const std::string& stem, const TrainState& state) {
+  io::SafetensorsModel file(tensors_path(folder, stem));
+  if (const auto layers = state.model.find("layers"); stem == "model" && layers != state.model.end()) {
+    std::set<std::string> blocks;
+    for (const std::string& name : file.names())
+      if (const size_t at = name.find('.', 7); name.starts_with("blocks.") && at != name.npos)
+        blocks.insert(name.substr(7, at - 7));
+    WEFT_CHECK_AS(kDataLoss, layers->second == str_cat(blocks.size()), state_path(folder),
+                  ": \"model\": field 'layers' is '", layers->second, "', but ", file.path(), " has ", blocks.size(),
+                  " blocks");
+  }
+  const auto checksum = state.tensors.find(stem);
+  WEFT_CHECK_AS(kDataLoss, checksum == state.tensors.end() || tensors_checksum(file) == checksum->second, file.path(),
+                ": the tensors are not those that ", state_path(folder),
+                " was written with: the file comes from another checkpoint");
+  return file;
 }
 
-void check_layers(const std::string& folder, const TrainState& state) {
-  const std::string path = tensors_path(folder, "model");
-  std::set<std::string> blocks;
-  for (const std::string& name : io::SafetensorsModel(path).names())
-    if (const size_t at = name.find('.', 7); name.starts_with("blocks.") && at != name.npos)
-      blocks.insert(name.substr(7, at - 7));
-  const auto it = state.model.find("layers");
-  WEFT_CHECK_AS(kDataLoss, it == state.model.end() || it->second == str_cat(blocks.size()), state_path(folder),
-                ": \"model\": field 'layers' is '", it->second, "', but ", path, " has ", blocks.size(), " blocks");
-}
-
-void load_cells(const std::string& folder, const std::string& stem, const NamedCells& cells, bool convert) {
-  const std::string path = tensors_path(folder, stem);
-  const io::SafetensorsModel file(path);
+void load_cells(const io::SafetensorsModel& file, const NamedCells& cells, bool convert) {
+  const std::string& path = file.path();
   std::set<std::string_view> known;
   for (const auto& [name, cell] : cells) {
     WEFT_CHECK_AS(kNotFound, file.contains(name), path, ": no tensor '", name,

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "framework/dispatch/parameter.h"
+#include "framework/io/safetensors.h"
 
 namespace weft::train {
 
@@ -32,8 +33,8 @@ struct TrainState {
 std::string save_checkpoint(const std::string& dir, const TrainState& state, const NamedCells& model,
                             const NamedCells& optimizer, int64_t keep);
 
-/// Throws, naming it, if `dir` has a file or folder step_N that save_checkpoint() would have to replace and that is not
-/// a checkpoint.
+/// Throws if `dir` has a file or folder step_N that save_checkpoint() would have to replace and that is not a
+/// checkpoint, naming it and the file that it lacks.
 void check_only_checkpoints(const std::string& dir);
 
 /// The file that the run which writes checkpoints to `dir` holds a lock on.
@@ -51,16 +52,14 @@ std::string state_path(const std::string& folder);
 /// compared with it; older ones have none.
 TrainState read_state(const std::string& folder);
 
-/// Throws, naming the files, unless the file of weights has as many blocks as the configuration of `state` has layers.
-/// Models are made only then: the memory for a block's modules is needed before its weights are read.
-void check_layers(const std::string& folder, const TrainState& state);
+/// Opens FOLDER/STEM.safetensors, STEM being "model" or "optimizer". Throws, naming the file, if it comes from another
+/// checkpoint than `state`, or has not as many blocks as the configuration of `state` has layers. Models are made only
+/// then: the memory for a block's modules is needed before its weights are read.
+io::SafetensorsModel open_tensors(const std::string& folder, const std::string& stem, const TrainState& state);
 
-/// Throws, naming the file, if the tensors of model or optimizer come from another checkpoint than `state`.
-void check_tensors(const std::string& folder, const TrainState& state);
-
-/// Sets the cells from FOLDER/STEM.safetensors, STEM being "model" or "optimizer". Throws, naming tensor and file, on a
-/// tensor that is missing or unexpected or has another shape or, without `convert`, another dtype, before it allocates
-/// anything; then no cell has changed. With `convert`, values are converted to the dtype of their cell.
-void load_cells(const std::string& folder, const std::string& stem, const NamedCells& cells, bool convert = false);
+/// Sets the cells from a file. Throws, naming tensor and file, on a tensor that is missing or unexpected or has another
+/// shape or, without `convert`, another dtype, before it allocates anything; then no cell has changed. With `convert`,
+/// values are converted to the dtype of their cell.
+void load_cells(const io::SafetensorsModel& file, const NamedCells& cells, bool convert = false);
 
 }  // namespace weft::train

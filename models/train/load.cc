@@ -13,7 +13,7 @@ Flags model_flags(ModelOptions& o, Flags more) {
       {"checkpoint", &o.checkpoint, "checkpoint folder step_N, or a folder of them (the newest); needed"},
       {"dtype", &o.dtype, "f32, bf16 or f16: what activations are computed in"},
       {"device", &o.device, "cpu, cuda or cuda:N: where the model runs"},
-      {"threads", &o.threads, "threads; 0: all cores"},
+      {"threads", &o.threads, "threads; 0: all cores", {0, 4096}},
   };
   flags.insert(flags.end(), more.begin(), more.end());
   return flags;
@@ -21,7 +21,6 @@ Flags model_flags(ModelOptions& o, Flags more) {
 
 LoadedModel load_model(const nn::ModelFamily& family, const ModelOptions& o) {
   if (o.checkpoint.empty()) usage_error("--checkpoint is needed: a folder that a train program wrote");
-  if (o.threads < 0) usage_error(str_cat("--threads: got ", o.threads, "; need 0 or more"));
   if (o.dtype != "f32" && o.dtype != "bf16" && o.dtype != "f16")
     usage_error(str_cat("--dtype: got '", o.dtype, "'; need f32, bf16 or f16"));
   const Device device = parse_device(o.device);
@@ -30,8 +29,7 @@ LoadedModel load_model(const nn::ModelFamily& family, const ModelOptions& o) {
   TrainState state = read_state(folder);
   WEFT_CHECK(state.family == family.name, state_path(folder), ": \"family\" is '", state.family, "'; need '",
              family.name, "': use the program of that family");
-  check_layers(folder, state);
-  check_tensors(folder, state);
+  const io::SafetensorsModel tensors = open_tensors(folder, "model", state);
   LoadedModel m;
   try {
     m.model = family.make(state.model);
@@ -42,7 +40,7 @@ LoadedModel load_model(const nn::ModelFamily& family, const ModelOptions& o) {
     m.model->set_compute_dtype(parse_dtype(o.dtype));
     m.model->cast_weights(parse_dtype(o.dtype));  // before loading: memory never holds all weights in f32
   }
-  load_cells(folder, "model", m.model->named_cells(), /*convert=*/true);
+  load_cells(tensors, m.model->named_cells(), /*convert=*/true);
   Allocator::of(Device::cpu()).empty_cache();  // of values before their conversion
   m.model->to(device);
   m.model->eval();

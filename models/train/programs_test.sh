@@ -94,7 +94,7 @@ expect 2 "--mesh: mesh: dimension 'replica' is reserved for elastic training; us
 expect 2 "--mesh: got dp2; need --compile" "${on[@]}" --mesh dp2 --compile=false
 expect 2 "--mesh: got dp2; need none with --device cuda: the ranks of a mesh run on the CPU" "${on[@]}" --mesh dp2 --device cuda
 for timeout in 0 -1 nan 1e+10; do
-  expect 2 "--timeout: got $timeout; need seconds: more than 0 and at most 1e9" "${on[@]}" --mesh dp2 --timeout "$timeout"
+  expect 2 "--timeout: got '$timeout'; need a number above 0 and at most 1000000000 (with --mesh, seconds" "${on[@]}" --mesh dp2 --timeout "$timeout"
 done
 expect 2 "--timeout: got 'soon'; need a number" "${on[@]}" --mesh dp2 --timeout soon
 "${on[@]}" --steps 1 --mesh dp2 --timeout 90.5 >t.txt 2>&1 || fail "--timeout 90.5: $(tail -1 t.txt)"
@@ -146,7 +146,8 @@ for end in HUP:129 INT:130 TERM:143; do
     expect 1 "stopped-HUP is in use by process $pid" "$train" "${flags[@]}" --checkpoint_dir stopped-HUP
     expect 1 "d.jsonl: another run writes this file" "$train" "${flags[@]}" --checkpoint_every 0 --metrics d.jsonl
   fi
-  kill -$signal $pid; wait $pid; [[ $? == "${end#*:}" ]] || fail "exit code of a run that SIG$signal ended"
+  kill -$signal $pid; kill -$signal $pid 2>/dev/null  # `timeout` sends it twice
+  wait $pid; [[ $? == "${end#*:}" ]] || fail "exit code of a run that SIG$signal ended"
   grep -q "go on with --resume" d.txt || fail "SIG$signal: $(tail -2 d.txt)"
   ls "stopped-$signal"/step_*/state.json >/dev/null 2>&1 || fail "SIG$signal left no checkpoint"
   rm -f d.jsonl
@@ -161,9 +162,27 @@ for f in model optimizer; do cmp -s whole/step_24/$f.safetensors again/step_24/$
 "$train" --checkpoint_every 0 --checkpoint_dir again --resume --steps 25 --lr 0.02 >again.txt 2>&1 || fail "resume with --lr: $(tail -3 again.txt)"
 grep -qF "note: --lr was '0.01' and is now '0.02'" again.txt && grep -qF "note: --steps was '24' and is now '25'" again.txt || fail "resume with --lr: $(cat again.txt)"
 
+# A finished run has nothing left to do.
+for more in "" "--steps 1"; do
+  "$train" --checkpoint_dir whole --resume $more >again.txt 2>&1 || fail "resume of a finished run: $(tail -3 again.txt)"
+  grep -q "^nothing left to do: step 24 is done; raise --steps" again.txt || fail "resume of a finished run: $(cat again.txt)"
+done
+
+# With closed descriptors, files have their own content only, and what cannot be printed is a failure.
+"$train" "${flags[@]}" --checkpoint_every 5 --checkpoint_dir closed --metrics closed.jsonl >&- 2>&- <&-
+[[ $? == 1 ]] || fail "exit code with a closed standard output"
+same whole.jsonl closed.jsonl "metrics with closed descriptors"
+for f in model optimizer; do cmp -s whole/step_24/$f.safetensors closed/step_24/$f.safetensors || fail "$f.safetensors with closed descriptors"; done
+"$generate" --checkpoint closed --max_new_tokens 1 >g.txt 2>&1 || fail "state.json with closed descriptors: $(cat g.txt)"
+
 # What is not a checkpoint or metrics file of ours is not replaced; a damaged file of metrics is not continued.
 mkdir -p own/step_5
-expect 1 "own/step_5 is not a checkpoint" "$train" "${flags[@]}" --checkpoint_dir own
+expect 1 "own/step_5 is not a checkpoint: it has no state.json" "$train" "${flags[@]}" --checkpoint_dir own
+mkdir lost && cp -r whole/step_20 lost/ && rm lost/step_20/model.safetensors
+for every in 0 5; do
+  expect 1 "lost/step_20 is not a checkpoint: it has no model.safetensors" "$train" "${flags[@]}" --checkpoint_dir lost --checkpoint_every $every --resume
+done
+expect 1 "lost/step_20 is not a checkpoint: it has no model.safetensors" "$generate" --checkpoint lost
 echo "my notes" >notes.txt
 expect 1 "notes.txt: exists and is not a metrics file" "$train" "${flags[@]}" --checkpoint_every 0 --metrics notes.txt
 [[ $(cat notes.txt) == "my notes" ]] || fail "notes.txt was changed"
@@ -188,6 +207,10 @@ cmp -s g1.json g2.json || fail "greedy text differs from run to run"
 seq 1 60 | tr '\n' ' ' >ids.txt
 "$score" --checkpoint whole --tokens ids.txt --out s.jsonl >s.txt 2>&1 || fail "score: $(cat s.txt)"
 [[ $(lines s.jsonl) == 60 ]] || fail "score wrote $(lines s.jsonl) lines instead of 59 + 1"
+expect 2 "--out: got ./ids.txt, the file that is scored; need another one" "$score" --checkpoint whole --tokens ids.txt --out ./ids.txt
+echo "1 2 99999" >far.txt
+expect 1 "far.txt: has token 99999; the model has tokens 0 to" "$score" --checkpoint whole --tokens far.txt
+expect 1 "no/s.jsonl" "$score" --checkpoint whole --tokens ids.txt --out no/s.jsonl
 grep -q '"perplexity"' s.txt || fail "score printed: $(cat s.txt)"
 
 "$train" --config list | grep -q "^$config" || fail "--config list does not list $config"
@@ -200,6 +223,19 @@ for program in "$generate" "$score --text ids.txt"; do
   expect 2 "--device: got 'gpu'; need cpu, cuda or cuda:N" $program --checkpoint whole --device gpu
   CUDA_VISIBLE_DEVICES= expect 2 "--device cuda: " $program --checkpoint whole --device cuda
 done
+for flag in batch_size steps seq_len keep lr memory_budget check_capture threads; do
+  expect 2 "--$flag: got '-1'; need a" "$train" "--$flag=-1"
+done
+for flag in warmup eval_every sample; do
+  expect 2 "--$flag: got '-2'; need a whole number, -1 or more (" "$train" "--$flag=-2"
+done
+expect 2 "--grad_accum: got '0'; need a whole number, 1 or more (" "$train" --grad_accum 0
+expect 2 "--batch_size: got '9223372036854775807'; need a whole number from 0 to 1000000000 (" "$train" --batch_size=9223372036854775807
+for program in "$train" "$generate" "$score"; do
+  expect 2 "--threads: got '100000'; need a whole number from 0 to 4096 (" "$program" --threads=100000
+done
+expect 2 "--top_p: got '0'; need a number above 0 and at most 1 (" "$generate" --top_p 0
+expect 2 "--temperature: got 'nan'; need a number, 0 or more (" "$generate" --temperature nan
 expect 2 "a divisor of --batch_size" "$train" "${flags[@]}" --grad_accum 3
 expect 2 "add --resume to go on" "$train" "${flags[@]}" --checkpoint_dir whole
 expect 1 "no/such/file" "$train" --data no/such/file

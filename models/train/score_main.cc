@@ -1,7 +1,9 @@
 // main() of the score programs.
 #include <charconv>
 #include <cmath>
+#include <filesystem>
 #include <iostream>
+#include <optional>
 
 #include "framework/cli/cli.h"
 #include "framework/io/file.h"
@@ -46,11 +48,19 @@ int score_main(int argc, char** argv, const nn::ModelFamily& family) {
       });
   return run_program(argc, argv, summary.c_str(), flags, [&] {
     if (text.empty() == tokens.empty()) usage_error("need one of --text FILE and --tokens FILE");
+    const std::string path = io::resolve_path(text.empty() ? tokens : text), out_path = io::resolve_path(out);
+    std::error_code error;
+    if (!out.empty() && std::filesystem::equivalent(out_path, path, error))
+      usage_error(str_cat("--out: got ", out, ", the file that is scored; need another one"));
     const LoadedModel m = load_model(family, model);
-    const std::string path = io::resolve_path(text.empty() ? tokens : text);
     const std::vector<int32_t> ids =
         text.empty() ? read_ids(path) : m.tokenizer->encode(io::read_file(path, int64_t{1} << 32));
     WEFT_CHECK(ids.size() >= 2, path, ": has ", ids.size(), " tokens; need at least 2");
+    for (const int32_t id : ids)
+      WEFT_CHECK(id >= 0 && id < m.model->vocab(), path, ": has token ", id, "; the model has tokens 0 to ",
+                 m.model->vocab() - 1);
+    std::optional<io::AtomicFile> file;
+    if (!out.empty()) file.emplace(out_path);  // if it cannot be written, that is known before the work
     const std::vector<double> lp = score(*m.model, ids);
     double total = 0;
     for (double v : lp) total -= v;
@@ -59,15 +69,15 @@ int score_main(int argc, char** argv, const nn::ModelFamily& family) {
     last["loss"] = loss;
     last["perplexity"] = std::exp(loss);
     last["tokens"] = lp.size();
-    if (!out.empty()) {
-      std::string lines;
+    if (file) {
       for (size_t i = 0; i < lp.size(); ++i) {
         io::OrderedJson j;
         j["token"] = ids[i + 1];
         j["logprob"] = lp[i];
-        lines += io::write_json(j) + "\n";
+        file->write(io::write_json(j) + "\n");
       }
-      io::write_file_atomic(io::resolve_path(out), lines + io::write_json(last) + "\n");
+      file->write(io::write_json(last) + "\n");
+      file->commit();
     }
     std::cout << io::write_json(last) << "\n";
     return 0;

@@ -327,17 +327,16 @@ class Trainer {
       return;
     }
     TrainState s = read_state(folder);
-    WEFT_CHECK(s.family == family_.name && s.model == setup_.config, state_path(folder),
-               ": the checkpoint is of another model, a ", s.family, "; use its --config (",
+    WEFT_CHECK(s.model == setup_.config, state_path(folder), ": the checkpoint is of another model; use its --config (",
                s.run.count("config") ? s.run["config"] : "unknown", ")");
-    check_layers(folder, s);
-    check_tensors(folder, s);
+    const io::SafetensorsModel model = open_tensors(folder, "model", s),
+                               optimizer = open_tensors(folder, "optimizer", s);
     for (auto& [flag, value] : run_flags())
       if (s.run.count(flag) && s.run[flag] != value)
         std::printf("note: --%s was '%s' and is now '%s'; the run continues with the new value\n", flag.c_str(),
                     s.run[flag].c_str(), value.c_str());
-    load_cells(folder, "model", model_cells());
-    load_cells(folder, "optimizer", optimizer_cells());
+    load_cells(model, model_cells());
+    load_cells(optimizer, optimizer_cells());
     state_ = s;
     loader_->seek(s.samples);
     // Only an f16 run stores a loss scale.
@@ -358,6 +357,8 @@ class Trainer {
     std::printf("%ld steps of %ld x %ld tokens on %d threads (%s)%s\n", options_.steps, options_.batch_size,
                 options_.seq_len, num_threads(), str_cat(selected_isa()).c_str(),
                 ranks > 1 ? str_cat(", ", ranks, " ranks as ", options_.step.mesh.to_string()).c_str() : "");
+    if (state_.step >= options_.steps)
+      std::printf("nothing left to do: step %ld is done; raise --steps above it to go on\n", state_.step);
     std::fflush(stdout);
   }
 
