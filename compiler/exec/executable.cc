@@ -211,8 +211,15 @@ void Executable::run_setup(std::span<const StepCall> calls) {
   if (plan_.setup_workspace > 0) scratch = Storage::allocate(plan_.setup_workspace, device_);
   for (void*& workspace : setup_workspaces_) workspace = scratch ? scratch->data() : nullptr;
   const std::unique_ptr<Replay> replay = target_.replay(device_, calls, {.captured = false});
-  if (check_) return run_checked(*replay, plan_.setup, calls);
-  replay->run(true);
+  try {
+    if (check_) return run_checked(*replay, plan_.setup, calls);
+    replay->run(true);
+  } catch (const FailedNode& e) {
+    throw Error(e.code(), one_line(e.what() + origin_text(e.node.line, e.node.scope)));
+  } catch (const Error& e) {
+    const Node& n = plan_.graph->node(plan_.setup[std::min(replay->at(), plan_.setup.size() - 1)].node);
+    throw Error(e.code(), one_line(e.what() + origin_text(n.line, n.scope)));
+  }
 }
 
 void Executable::bind(int32_t base, void* address) {

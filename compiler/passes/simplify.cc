@@ -134,7 +134,7 @@ class Simplifier {
     if (n.op->is(kPointwise)) {
       for (Value v : n.inputs)
         if (const Tensor& u = known_[v.node].uniform; u.defined()) in.push_back(u);
-      if (in.size() == n.inputs.size()) return put(n, evaluate(*n.op, n.attrs, in, {type.dtype, type.device, {}}));
+      if (in.size() == n.inputs.size()) return evaluated(n, in, {type.dtype, type.device, {}});
       in.clear();
     }
     if (type.shape.numel() > kFoldElements) return {};
@@ -147,7 +147,18 @@ class Simplifier {
     }
     if (all_uniform && n.op->is(kView)) return {};  // broadcast(constant) is already minimal
     if (!n.op->kernel) return {};
-    return put(n, evaluate(*n.op, n.attrs, in, type));
+    return evaluated(n, in, type);
+  }
+
+  // An op that fails is not folded: the step fails when it runs, with the op's place.
+  Value evaluated(const Node& n, std::span<const Tensor> in, const TensorType& type) {
+    Tensor t;
+    try {
+      t = evaluate(*n.op, n.attrs, in, type);
+    } catch (const Error&) {
+      return {};
+    }
+    return put(n, t);
   }
 
   Tensor spread(const Tensor& scalar, const TensorType& type) {

@@ -52,7 +52,8 @@ struct Indices {
   int64_t ignore = 0;         // an index that the node does not use; 0: none
 };
 std::optional<Indices> indices_of(const Graph& g, const Node& n) {
-  Indices at{.before = str_cat(n.op->name, ": index "), .after = " is out of range"};
+  const std::string what = n.attrs.has("what") ? str_cat(n.attrs.get<std::string>("what"), ": ") : "";
+  Indices at{.before = str_cat(what, n.op->name, ": index "), .after = " is out of range"};
   if (n.op == &exact_index_add_op || n.op == &exact_scatter_add_op) {
     at.operand = 0;
     at.limit = n.attrs.i("rows");

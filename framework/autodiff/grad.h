@@ -3,6 +3,7 @@
 #pragma once
 #include <functional>
 
+#include "framework/dispatch/arg.h"
 #include "framework/dispatch/capture.h"
 #include "framework/dispatch/parameter.h"
 #include "framework/ir/op_def.h"
@@ -32,38 +33,47 @@ Gradients grad(const Tensor& loss, const std::vector<Parameter>& wrt, const Grad
 
 /// Runs fn without keeping its intermediate values: backward recomputes them (Chen et al. 2016) with the same random
 /// bits.
-std::vector<Tensor> checkpoint_n(const TensorFn& fn, const std::vector<Tensor>& inputs);
+std::vector<Tensor> checkpoint_n(const TensorFn& fn, const std::vector<Tensor>& inputs,
+                                 SourceLine line = std::source_location::current());
 template <class Fn, class... T>
-Tensor checkpoint(Fn&& fn, const T&... inputs) {
+Tensor checkpoint(Fn&& fn, const Arg& first, const T&... rest) {
+  WEFT_CHECK(first.is_tensor(), "checkpoint: operand 0 is a number; need a tensor");
   return checkpoint_n(
       [&](std::span<const Tensor> in) {
         return [&]<size_t... I>(std::index_sequence<I...>) { return std::vector<Tensor>{fn(in[I]...)}; }
-        (std::index_sequence_for<T...>{});
+        (std::make_index_sequence<1 + sizeof...(T)>{});
       },
-      {Tensor(inputs)...})[0];
+      {first.tensor(), Tensor(rest)...}, first.line())[0];
 }
 
 /// A function with the user's own derivative: `backward(inputs, outputs, grad_outputs)` returns one gradient per input
-/// (undefined = zero). Both functions are traced, so neither may read values.
+/// (undefined = zero). Both functions are traced, so neither may read values. Errors name the line that made it.
 using BackwardFn = std::function<std::vector<Tensor>(std::span<const Tensor> in, std::span<const Tensor> out,
                                                      std::span<const Tensor> grad_out)>;
 class CustomGrad {
  public:
-  CustomGrad(TensorFn fn, BackwardFn backward) : fn_(std::move(fn)), backward_(std::move(backward)) {}
+  CustomGrad(TensorFn fn, BackwardFn backward, SourceLine line = std::source_location::current())
+      : fn_(std::move(fn)), backward_(std::move(backward)), line_(line) {}
   std::vector<Tensor> operator()(const std::vector<Tensor>& inputs) const;
   /// For functions with one result.
   template <class... T>
   Tensor operator()(const Tensor& first, const T&... rest) const {
-    return (*this)(std::vector<Tensor>{first, rest...})[0];
+    return only((*this)(std::vector<Tensor>{first, rest...}));
   }
 
  private:
+  Tensor only(std::vector<Tensor> results) const;
+
   TensorFn fn_;
   BackwardFn backward_;
+  SourceLine line_;
 };
-inline CustomGrad custom_grad(TensorFn fn, BackwardFn backward) { return {std::move(fn), std::move(backward)}; }
+inline CustomGrad custom_grad(TensorFn fn, BackwardFn backward, SourceLine line = std::source_location::current()) {
+  return {std::move(fn), std::move(backward), line};
+}
 /// The one-operand, one-result form: backward(x, y, dy) -> dx.
-CustomGrad custom_grad(std::function<Tensor(Tensor)> fn, std::function<Tensor(Tensor x, Tensor y, Tensor dy)> backward);
+CustomGrad custom_grad(std::function<Tensor(Tensor)> fn, std::function<Tensor(Tensor x, Tensor y, Tensor dy)> backward,
+                       SourceLine line = std::source_location::current());
 
 /// Replaces every `grad` node (inner ones first), and the bodies of checkpoint and custom_grad, by ordinary nodes.
 Ref<Graph> expand_grad(const Graph& g);

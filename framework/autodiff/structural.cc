@@ -194,20 +194,54 @@ std::span<const OpDef* const> autodiff_ops() {
   return all;
 }
 
-std::vector<Tensor> checkpoint_n(const TensorFn& fn, const std::vector<Tensor>& inputs) {
+namespace {
+
+// The types of the operands of a call of `op`.
+std::vector<TensorType> types_of(const std::vector<Tensor>& inputs, const char* op) {
   std::vector<TensorType> types;
-  for (const Tensor& t : inputs) types.push_back(t.type());
-  Body body = capture_body(fn, types);
+  for (const Tensor& t : inputs) {
+    WEFT_CHECK_AS(kFailedPrecondition, t.defined(), op, ": operand ", types.size(),
+                  " is an undefined tensor; need one with a value");
+    types.push_back(t.type());
+  }
+  return types;
+}
+
+// fn, whose results are checked. `line` is that of the check alone: the ops of fn have their own.
+TensorFn checked_results(const TensorFn& fn, const char* op, SourceLine line) {
+  return [&fn, op, line](std::span<const Tensor> in) {
+    std::vector<Tensor> out = fn(in);
+    internal::LineScope here(line);
+    for (size_t i = 0; i < out.size(); ++i)
+      WEFT_CHECK_AS(kFailedPrecondition, out[i].defined(), op, ": result ", i,
+                    " of the function is an undefined tensor; need one with a value");
+    return out;
+  };
+}
+
+}  // namespace
+
+std::vector<Tensor> checkpoint_n(const TensorFn& fn, const std::vector<Tensor>& inputs, SourceLine line) {
+  std::vector<TensorType> types;
+  {
+    internal::LineScope here(line);
+    types = types_of(inputs, "checkpoint");
+  }
+  Body body = capture_body(checked_results(fn, "checkpoint", line), types);
   SmallVec<const Tensor*, 8> in;
   for (const Tensor& t : inputs) in.push_back(&t);
   for (const Tensor& t : body.lifted) in.push_back(&t);
-  return dispatch_multi(checkpoint_op, in, {{"body", body.graph}});
+  return dispatch_multi(checkpoint_op, in, {{"body", body.graph}}, line);
 }
 
 std::vector<Tensor> CustomGrad::operator()(const std::vector<Tensor>& inputs) const {
   std::vector<TensorType> types, backward_types;
-  for (const Tensor& t : inputs) types.push_back(t.type());
-  Body body = capture_body(fn_, types);
+  {
+    internal::LineScope here(line_);
+    WEFT_CHECK(inputs.size() <= 63, "custom_grad: got ", inputs.size(), " operands; need at most 63");
+    types = types_of(inputs, "custom_grad");
+  }
+  Body body = capture_body(checked_results(fn_, "custom_grad", line_), types);
   backward_types = types;
   for (int twice = 0; twice < 2; ++twice)
     for (Value v : body.graph->outputs) backward_types.push_back(body.graph->type(v));
@@ -216,12 +250,15 @@ std::vector<Tensor> CustomGrad::operator()(const std::vector<Tensor>& inputs) co
   Body backward = capture_body(
       [&](std::span<const Tensor> a) {
         std::vector<Tensor> g = backward_(a.subspan(0, n), a.subspan(n, m), a.subspan(n + m, m)), kept;
+        internal::LineScope here(line_);
         WEFT_CHECK(g.size() == n, "custom_grad: backward returned ", g.size(), " gradients; need ", n,
                    ", one per input");
         for (size_t i = 0; i < n; ++i) {
           if (!g[i].defined()) continue;
           WEFT_CHECK(g[i].shape() == types[i].shape, "custom_grad: the gradient of input ", i, " has shape ",
                      g[i].shape(), "; need ", types[i].shape);
+          WEFT_CHECK(is_floating(g[i].dtype()) || !is_floating(types[i].dtype), "custom_grad: the gradient of input ",
+                     i, " is ", g[i].type(), "; need a floating-point dtype, as that of the input, ", types[i]);
           defined |= int64_t{1} << i;
           kept.push_back(g[i].to(types[i].dtype));
         }
@@ -241,14 +278,24 @@ std::vector<Tensor> CustomGrad::operator()(const std::vector<Tensor>& inputs) co
                          {"backward", backward.graph},
                          {"inputs", static_cast<int64_t>(n)},
                          {"backward_lifted", static_cast<int64_t>(backward.lifted.size())},
-                         {"defined", Shape{defined}}});
+                         {"defined", Shape{defined}}},
+                        line_);
 }
 
-CustomGrad custom_grad(std::function<Tensor(Tensor)> fn, std::function<Tensor(Tensor, Tensor, Tensor)> backward) {
+Tensor CustomGrad::only(std::vector<Tensor> results) const {
+  internal::LineScope here(line_);
+  WEFT_CHECK(results.size() == 1, "custom_grad: the function has ", results.size(),
+             " results; need one, or the call with a vector of operands");
+  return std::move(results[0]);
+}
+
+CustomGrad custom_grad(std::function<Tensor(Tensor)> fn, std::function<Tensor(Tensor, Tensor, Tensor)> backward,
+                       SourceLine line) {
   return {[fn](std::span<const Tensor> in) { return std::vector<Tensor>{fn(in[0])}; },
           [backward](std::span<const Tensor> in, std::span<const Tensor> out, std::span<const Tensor> g) {
             return std::vector<Tensor>{backward(in[0], out[0], g[0])};
-          }};
+          },
+          line};
 }
 
 Tensor Tensor::requires_grad(bool on, std::source_location loc) const {

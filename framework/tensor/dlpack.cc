@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <memory>
 
+#include "framework/tensor/bools.h"
+
 namespace weft {
 namespace {
 
@@ -46,8 +48,9 @@ struct Held {
 
 }  // namespace
 
-DLManagedTensor* to_dlpack(const Tensor& t) {
-  require_concrete(t, "to_dlpack", std::source_location::current());
+DLManagedTensor* to_dlpack(const Tensor& t, std::source_location loc) {
+  internal::LineScope here(loc);
+  require_concrete(t, "to_dlpack", loc);
   WEFT_CHECK(t.device().type == DeviceType::kCpu, "to_dlpack: got a tensor on ", t.device(), "; need cpu");
   DLDataType dtype = dl_dtype(t.dtype());
   StridedView v = t.view_for_kernel();
@@ -67,7 +70,8 @@ DLManagedTensor* to_dlpack(const Tensor& t) {
   return &held.release()->capsule;
 }
 
-Tensor from_dlpack(DLManagedTensor* capsule) {
+Tensor from_dlpack(DLManagedTensor* capsule, std::source_location loc) {
+  internal::LineScope here(loc);
   WEFT_CHECK(capsule, "from_dlpack: got null; need a capsule");
   const DLTensor& d = capsule->dl_tensor;
   WEFT_CHECK(d.device.device_type == kDLCPU || d.device.device_type == kDLCUDAHost, "from_dlpack: got device type ",
@@ -87,6 +91,7 @@ Tensor from_dlpack(DLManagedTensor* capsule) {
   char* data = static_cast<char*>(d.data) + d.byte_offset;
   WEFT_CHECK(reinterpret_cast<uintptr_t>(data) % itemsize(dtype) == 0,
              "from_dlpack: got data that is not aligned to its ", itemsize(dtype), "-byte elements");
+  internal::check_bools("from_dlpack", {data, dtype, shape, strides});
 
   auto* impl = new TensorImpl;
   Tensor t(impl);

@@ -62,10 +62,11 @@ namespace weft {
 
 /// The tensor as a DLPack capsule that shares its memory. The consumer calls deleter(self) once, when done. Throws on
 /// traced and meta tensors and on 8-bit floats, for which DLPack 0.8 has no code.
-DLManagedTensor* to_dlpack(const Tensor& t);
+DLManagedTensor* to_dlpack(const Tensor& t, std::source_location loc = std::source_location::current());
 
 /// A tensor over a capsule's memory. Owns the capsule and calls its deleter when the last alias is released. Throws on
-/// dtypes, lanes, devices and ranks that Weft does not support; the caller then still owns the capsule.
-Tensor from_dlpack(DLManagedTensor* capsule);
+/// dtypes, lanes, devices and ranks that Weft does not support, and on a bool whose byte is not 0 or 1; the caller then
+/// still owns the capsule.
+Tensor from_dlpack(DLManagedTensor* capsule, std::source_location loc = std::source_location::current());
 
 }  // namespace weft

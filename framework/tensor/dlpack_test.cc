@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "framework/base/testing/error_of.h"
+
 namespace weft {
 namespace {
 
@@ -49,6 +51,24 @@ TEST(DLPack, EveryDtype) {
   }
 }
 
+// Kernels compute with the bytes.
+TEST(DLPack, BoolsAreBytesOf0And1) {
+  uint8_t bytes[] = {0, 1, 9, 1, 2, 0};
+  int64_t shape[] = {2}, strides[] = {3};
+  int deleted = 0;
+  DLManagedTensor c = {{bytes, {kDLCPU, 0}, 1, {kDLBool, 8, 1}, shape, strides, 0},
+                       &deleted,
+                       [](DLManagedTensor* self) { ++*static_cast<int*>(self->manager_ctx); }};
+  EXPECT_EQ(from_dlpack(&c).to_vector<bool>(), (std::vector<bool>{false, true}));  // not the 9 between them
+  EXPECT_EQ(deleted, 1);
+  c.dl_tensor.byte_offset = 1;
+  testing::expect_error([&] { from_dlpack(&c); }, "from_dlpack: the bool at position 1 is the byte 2; need 0 or 1");
+  EXPECT_EQ(deleted, 1);
+  testing::expect_error([&] { Tensor::from_blob(bytes, {6}, kBool); },
+                        "from_blob: the bool at position 2 is the byte 9; need 0 or 1");
+  EXPECT_EQ(Tensor::from_blob(bytes, {2}, kBool).to_vector<bool>(), (std::vector<bool>{false, true}));
+}
+
 struct Foreign {
   int deleted = 0;
   float data[8] = {0, 1, 2, 3, 4, 5, 6, 7};
@@ -75,13 +95,9 @@ TEST(DLPack, RefusesWhatItDoesNotHaveAndLeavesTheCapsule) {
   auto refused = [](void (*change)(Foreign&)) {
     Foreign f;
     change(f);
-    try {
-      from_dlpack(&f.capsule);
-    } catch (const Error& e) {
-      EXPECT_EQ(f.deleted, 0);
-      return std::string(e.what());
-    }
-    return std::string("no error");
+    const std::string text = testing::error_of([&] { from_dlpack(&f.capsule); });
+    EXPECT_EQ(f.deleted, 0);
+    return text;
   };
   EXPECT_EQ(refused([](Foreign& f) { f.capsule.dl_tensor.dtype.lanes = 4; }), "from_dlpack: got 4 lanes; need 1");
   EXPECT_EQ(refused([](Foreign& f) { f.capsule.dl_tensor.dtype.code = kDLComplex; }),

@@ -3,6 +3,8 @@
 #include <cstring>
 #include <ostream>
 
+#include "framework/tensor/bools.h"
+
 namespace weft {
 
 std::string TensorType::to_string() const {
@@ -69,6 +71,7 @@ Tensor Tensor::from_blob(void* data, const Shape& shape, DType dtype, std::funct
   internal::LineScope here(loc);
   int64_t n = checked_numel(shape, "from_blob");
   WEFT_CHECK(data || n == 0, "from_blob: got null data for shape ", shape, "; need memory");
+  internal::check_bools("from_blob", {data, dtype, shape, contiguous_strides(shape)});
   Tensor t(new TensorImpl);
   t.impl_->type = {dtype, Device::cpu(), shape};
   t.impl_->strides = contiguous_strides(shape);
@@ -121,6 +124,23 @@ StridedView Tensor::view_for_kernel(Loc loc) const {
 }
 
 namespace internal {
+
+void check_bools(const char* op, const StridedView& v) {
+  if (v.dtype != kBool) return;
+  const int64_t n = v.numel();
+  const auto* const data = v.as<const uint8_t>();
+  const bool dense = v.contiguous();
+  uint8_t bits = 0;  // of all bytes; a loop without a branch is fast
+  for (int64_t i = 0; dense && i < n; ++i) bits |= data[i];
+  if (dense && bits <= 1) return;
+  for (int64_t i = 0; i < n; ++i) {
+    int64_t at = dense ? i : 0;
+    for (int64_t d = v.shape.size() - 1, rest = i; !dense && d >= 0; rest /= v.shape[static_cast<int>(d--)])
+      at += rest % v.shape[static_cast<int>(d)] * v.strides[static_cast<int>(d)];
+    WEFT_CHECK(data[at] <= 1, op, ": the bool at position ", i, " is the byte ", int{data[at]},
+               "; need 0 or 1: take the bytes as u8 and compare them with 0");
+  }
+}
 
 Tensor on_host(const Tensor& t) {
   const Device device = t.device();

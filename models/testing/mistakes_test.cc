@@ -106,12 +106,20 @@ const std::vector<Mistake> kDTypes = {
     CASE("operator[]: the index is", "1.5", "need an integer", ones({3})[1.5]),
     CASE("cross_entropy: targets are", "bool[2]", "need integer classes",
          cross_entropy(ones({2, 3}), ones({2}, kFlag))),
+    CASE("cross_entropy: targets are", "f32[2] for scores f32[2, 3]", "need integer classes",
+         cross_entropy(ones({2, 3}), ones({2}))),
+    CASE("full: 300", "u8", "need 0 to 255", full({2}, 300, {.dtype = kUInt8})),
+    CASE("pad: 1e+30", "i64", "need -9223372036854775808 to", pad(ones({2}, kLong), {1, 1}, 1e30)),
+    CASE("where: 256", "u8", "need 0 to 255", masked_fill(ones({2}, {.dtype = kUInt8}), ones({2}, kFlag), 256)),
+    CASE("eq: -1", "u8", "need 0 to 255", ones({2}, {.dtype = kUInt8}) == -1),
+    CASE("index_fill: 300", "u8", "need 0 to 255", index_fill(ones({2}, {.dtype = kUInt8}), 0, ints({0}), 300)),
+    CASE("randint: bf16", "from 0 to 999", "need a range within", randint(0, 1000, {2}, {.dtype = kBFloat16})),
     CASE("scatter_add: x and src", "f32 and i64", "need one dtype",
          scatter_add(ones({3}), 0, ints({0, 1}), ints({1, 1}))),
     CASE("data: asked for", "f64 of a tensor of f32", "convert with to(f64)", ones({2}).data<double>()),
     CASE("rand: dtype is", "i64", "need f32", rand({2}, kLong)),
     CASE("sort: does not support", "f8e4m3", "convert", sort(ones({3}).to(kFloat8E4M3))),
-    CASE("arange: 259", "u8", "need a dtype", arange(250, 260, {.dtype = kUInt8})),
+    CASE("arange: 259", "u8", "need 0 to 255", arange(250, 260, {.dtype = kUInt8})),
     CASE("grad: cannot differentiate", "i64[2]", "need a floating-point", grad(sum(ones({2})), {ints({1, 2})})),
 };
 
@@ -129,11 +137,16 @@ const std::vector<Mistake> kDevices = {
 const std::vector<Mistake> kIndexing = {
     CASE("select: index 4", "dim 0 of [4]", "need -4 to 3", ones({4})[4]),
     CASE("select: got a scalar", "scalar", "need a dim", ones({})[0]),
+    CASE("gather: got a scalar", "scalar", "need a dim", gather(ones({}), 0, zeros({}, kLong))),
+    CASE("expert_capacity: 0 experts", "factor 1", "need positive numbers", expert_capacity(4, 2, 0, 1)),
+    CASE("assign_capacity: an index is not a position", "index 3", "need 0 to 2",
+         assign_capacity(ints({0, 3}).unsqueeze(1), 3, 2)),
     CASE("slice: step is 0", "0", "need 1 or more", slice(ones({4}), 0, 0, 4, 0)),
     CASE("slice: dim 1", "1 dimensions", "need -1 to 0", slice(ones({4}), 1, 0, 2)),
     CASE("gather: index 7", "position 1", "need 0 to 2", gather(ones({3}), 0, ints({0, 7}))),
     CASE("index_select: index -1", "position 0", "need 0 to 2", index_select(ones({3}), 0, ints({-1}))),
-    CASE("index_select: index 9", "position 0", "need 0 to 2", embedding(ints({9}), ones({3, 2}))),
+    CASE("embedding: an index is not a row: index_select: index 9", "position 0", "need 0 to 2",
+         embedding(ints({9}), ones({3, 2}))),
     CASE("index_add: index 3", "position 0", "need 0 to 2", index_add(ones({3}), 0, ints({3}), ones({1}))),
     CASE("index_copy: src", "[2] does not fit", "need [1]", index_copy(ones({3}), 0, ints({0}), ones({2}))),
     CASE("gather: index", "[2] does not fit [3, 3]", "need the same number of dims",
@@ -226,6 +239,27 @@ const std::vector<Mistake> kCapture = {
     CASE("grad: operand 0", "does not record", "need a Parameter", grad(sum(ones({2})), {ones({2})})),
     CASE("gather: index 7", "position 0", "need 0 to 2",
          compile([](Tensor i) { return gather(ones({3}), 0, i); })(ints({7}))),
+    CASE("cross_entropy: a target is not a class: ", "index 7", "need 0 to 2",
+         compile([](Tensor x, Tensor t) { return cross_entropy(x, t); })(ones({2, 3}), ints({0, 7}))),
+    CASE("assign_capacity: an index is not a position: ", "index 3", "need 0 to 2",
+         compile([](Tensor i) { return assign_capacity(i, 3, 2).place; })(ints({0, 3}).unsqueeze(1))),
+    CASE("embedding: an index is not a row: ", "index 9", "need 0 to 2",
+         compile([](Tensor i, Tensor w) { return tanh(embedding(i, w)); })(ints({9}), ones({3, 2}))),
+    CASE("floor_divide: integer division by zero", "zero", "need divisors other than 0",
+         compile([](Tensor x) { return x + floor_divide(full({}, 5, kLong), full({}, 0, kLong)); })(ints({1}))),
+    CASE("checkpoint: result 0", "undefined", "need one with a value",
+         checkpoint([](Tensor) { return Tensor(); }, ones({2}))),
+    CASE("checkpoint: operand 1", "undefined", "need one with a value",
+         checkpoint([](Tensor x, Tensor) { return x; }, ones({2}), Tensor())),
+    CASE("custom_grad: backward returned", "2 gradients", "need 1",
+         CustomGrad([](std::span<const Tensor> in) { return std::vector<Tensor>{in[0]}; },
+                    [](std::span<const Tensor> in, auto, auto) { return std::vector<Tensor>(2, in[0]); })(ones({2}))),
+    CASE("custom_grad: the gradient of input 0", "shape [3]", "need [2]",
+         custom_grad([](Tensor x) { return x; }, [](Tensor, Tensor, Tensor) { return ones({3}); })(ones({2}))),
+    CASE("custom_grad: the gradient of input 0", "i64[2]", "need a floating-point dtype",
+         custom_grad([](Tensor x) { return x; }, [](Tensor, Tensor, Tensor) { return ones({2}, kLong); })(ones({2}))),
+    CASE("custom_grad: result 0", "undefined", "need one with a value",
+         custom_grad([](Tensor) { return Tensor(); }, [](Tensor, Tensor, Tensor g) { return g; })(ones({2}))),
 };
 
 const std::vector<Mistake> kMeshes = {
@@ -241,6 +275,33 @@ const std::vector<Mistake> kMeshes = {
              {.mesh = dist::Mesh({{"dp", 2}})})(ones({4, 8}))),
     UNPLACED("mesh", "a batch of 3", "does not divide",
              dist::compile([](Tensor x) { return x + 1.0; }, {.mesh = dist::Mesh({{"dp", 2}})})(ones({3}))),
+};
+
+const std::vector<Mistake> kAttention = {
+    CASE("create_block_mask: Q_LEN is", "-1", "need lengths", create_block_mask(attention::causal(), 1, 1, -1, 4)),
+    CASE("BlockMask: asked for", "[5, 6)", "need 0 <= begin",
+         create_block_mask(attention::causal(), 1, 1, 64, 64).at(5)),
+    CASE("BlockMask::shape", "is empty", "make one first", BlockMask().shape()),
+    CASE("BlockMask::resize: Q_LEN is", "-1", "need lengths",
+         create_block_mask(attention::causal(), 1, 1, 64, 64).resize(-1, 64)),
+    CASE("BlockMask::from_kv_blocks: kv_indices is", "undefined", "need kv_num_blocks",
+         BlockMask::from_kv_blocks({}, {}, {}, {}, {})),
+    CASE("attention::softcap: cap is", "0", "need a positive number", attention::softcap(0)),
+    CASE("attention::alibi: heads is", "0", "need 1 or more", attention::alibi(0)),
+    CASE("attention::sliding_window: window is", "-1", "need 0 or more", attention::sliding_window(-1)),
+    CASE("attention::document_offsets: cu_seqlens", "from 1 to 3", "need 0 and then",
+         attention::document_offsets(ints({1, 3}))),
+    CASE("attention::document_offsets: cu_seqlens", "9223372036854775807", "need less than 2^31",
+         attention::document_offsets(ints({0, INT64_MAX}))),
+    CASE("attention::neighborhood_1d: kernel", "4", "need", attention::neighborhood_1d(8, 4)),
+};
+
+const std::vector<Mistake> kForeign = {
+    CASE("from_dlpack: got null", "null", "need a capsule", from_dlpack(nullptr)),
+    CASE("to_dlpack: a tensor on meta", "f32[2]@meta", "need one on cpu", to_dlpack(ones({2}, kMeta))),
+    CASE("to_dlpack: got dtype", "f8e4m3", "need one that DLPack", to_dlpack(ones({2}).to(kFloat8E4M3))),
+    CASE("from_blob: the bool at position 1", "byte 7", "need 0 or 1", uint8_t b[] = {0, 7};
+         Tensor::from_blob(b, {2}, kBool)),
 };
 
 void check(const std::vector<Mistake>& table) {
@@ -267,6 +328,8 @@ TEST(Mistakes, OfModules) { check(kModules); }
 TEST(Mistakes, OfOptimisers) { check(kOptimisers); }
 TEST(Mistakes, OfCapture) { check(kCapture); }
 TEST(Mistakes, OfMeshes) { check(kMeshes); }
+TEST(Mistakes, OfAttention) { check(kAttention); }
+TEST(Mistakes, OfForeignMemory) { check(kForeign); }
 
 }  // namespace
 }  // namespace weft

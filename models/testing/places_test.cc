@@ -149,7 +149,8 @@ void expect_at_run_time(const std::function<Tensor(const Tensor&)>& fn, const Te
                     interpreted = placed_error_of([&] { nodes(tokens); });
   EXPECT_EQ(ranks.substr(0, 8), "rank 1: ");
   for (const std::string& text : {eager, compiled, ranks, interpreted}) {
-    const size_t place = text.find("; at ");
+    const size_t place = text.find("; at "), rank = text.starts_with("rank 1: ") ? 8 : 0;
+    EXPECT_EQ(text.substr(rank, place - rank), eager.substr(0, eager.find("; at ")));
     EXPECT_NE(text.find(" at position 2"), text.npos) << text;
     expect_text(text, text.substr(0, place), line, names);
   }

@@ -138,7 +138,8 @@ BlockMask BlockMask::make(const MaskMod& mask, int64_t batch, int64_t heads, int
 }
 
 BlockMask create_block_mask(const MaskMod& mask_mod, std::optional<int64_t> B, std::optional<int64_t> H, int64_t Q_LEN,
-                            int64_t KV_LEN, const BlockMaskOptions& options) {
+                            int64_t KV_LEN, const BlockMaskOptions& options, std::source_location loc) {
+  internal::LineScope here(loc);
   check_mask("create_block_mask", mask_mod);
   check_sizes("create_block_mask", B, H, Q_LEN, KV_LEN);
   check_block_size("create_block_mask", options.block_size);
@@ -146,7 +147,8 @@ BlockMask create_block_mask(const MaskMod& mask_mod, std::optional<int64_t> B, s
 }
 
 Tensor create_mask(const MaskMod& mask_mod, std::optional<int64_t> B, std::optional<int64_t> H, int64_t Q_LEN,
-                   int64_t KV_LEN) {
+                   int64_t KV_LEN, std::source_location loc) {
+  internal::LineScope here(loc);
   check_mask("create_mask", mask_mod);
   check_sizes("create_mask", B, H, Q_LEN, KV_LEN);
   const int64_t batch = B.value_or(1), heads = H.value_or(1);
@@ -172,21 +174,30 @@ Tensor create_mask(const MaskMod& mask_mod, std::optional<int64_t> B, std::optio
 
 Tensor noop_mask(Index, Index, Index, Index) { return constant(int64_t{1}, kBool); }
 
-Shape BlockMask::shape() const {
+Shape BlockMask::shape(Loc loc) const {
+  internal::LineScope here(loc);
   const Data& d = data("shape");
   return {d.batch, d.heads, d.lists.q_len, d.lists.kv_len};
 }
-std::array<int64_t, 2> BlockMask::block_size() const {
+std::array<int64_t, 2> BlockMask::block_size(Loc loc) const {
+  internal::LineScope here(loc);
   const Data& d = data("block_size");
   return {d.lists.block_q, d.lists.block_kv};
 }
-int64_t BlockMask::q_blocks() const { return data("q_blocks").lists.q_blocks(); }
-int64_t BlockMask::kv_blocks() const { return data("kv_blocks").lists.kv_blocks(); }
+int64_t BlockMask::q_blocks(Loc loc) const {
+  internal::LineScope here(loc);
+  return data("q_blocks").lists.q_blocks();
+}
+int64_t BlockMask::kv_blocks(Loc loc) const {
+  internal::LineScope here(loc);
+  return data("kv_blocks").lists.kv_blocks();
+}
 const MaskMod& BlockMask::mask() const { return data("mask").mask; }
 kernels::BlockMaskView BlockMask::view() const { return lists_for("view").lists.view(); }
 kernels::MaskFill BlockMask::fill() const { return lists_for("fill").program->fill_hook(); }
 
-int64_t BlockMask::bytes() const {
+int64_t BlockMask::bytes(Loc loc) const {
+  internal::LineScope here(loc);
   const Data& d = lists_for("bytes");
   return d.lists.bytes() + d.column_bytes.load();
 }
@@ -201,7 +212,8 @@ const internal::BlockColumns& BlockMask::columns() const {
   return d.columns;
 }
 
-double BlockMask::sparsity() const {
+double BlockMask::sparsity(Loc loc) const {
+  internal::LineScope here(loc);
   const BlockLists& l = lists_for("sparsity").lists;
   if (numel() == 0) return 0;
   double seen = 0;
@@ -216,7 +228,8 @@ double BlockMask::sparsity() const {
                             static_cast<double>(l.kv_len)));
 }
 
-Tensor BlockMask::to_dense() const {
+Tensor BlockMask::to_dense(Loc loc) const {
+  internal::LineScope here(loc);
   const Data& d = lists_for("to_dense");
   const BlockLists& l = d.lists;
   const int64_t rows = l.q_blocks(), cols = l.kv_blocks();
@@ -232,20 +245,23 @@ Tensor BlockMask::to_dense() const {
   return Tensor::from_vector<int32_t>(out, shape);
 }
 
-BlockMask::Lists BlockMask::kv_lists() const {
+BlockMask::Lists BlockMask::kv_lists(Loc loc) const {
+  internal::LineScope here(loc);
   const Data& d = lists_for("kv_lists");
   const BlockLists& l = d.lists;
   return lists_of(l.offsets, l.ranges, d.batch, d.heads, l.batch, l.heads, l.q_blocks(), l.kv_blocks());
 }
 
-BlockMask::Lists BlockMask::q_lists() const {
+BlockMask::Lists BlockMask::q_lists(Loc loc) const {
+  internal::LineScope here(loc);
   const Data& d = lists_for("q_lists");
   const BlockLists& l = d.lists;
   const internal::BlockColumns& c = columns();
   return lists_of(c.offsets, c.ranges, d.batch, d.heads, l.batch, l.heads, l.kv_blocks(), l.q_blocks());
 }
 
-BlockMask BlockMask::slice(int dim, int64_t begin, int64_t end) const {
+BlockMask BlockMask::slice(int dim, int64_t begin, int64_t end, Loc loc) const {
+  internal::LineScope here(loc);
   const Data& d = lists_for("slice");
   const BlockLists& l = d.lists;
   WEFT_CHECK_AS(kOutOfRange, dim >= 0 && dim < 3, "BlockMask::slice: dim is ", dim,
@@ -288,7 +304,8 @@ BlockMask BlockMask::slice(int dim, int64_t begin, int64_t end) const {
   return m;
 }
 
-BlockMask BlockMask::resize(int64_t q_len, int64_t kv_len) const {
+BlockMask BlockMask::resize(int64_t q_len, int64_t kv_len, Loc loc) const {
+  internal::LineScope here(loc);
   const Data& d = data("resize");
   const BlockLists& l = d.lists;
   check_sizes("BlockMask::resize", d.batch, d.heads, q_len, kv_len);
@@ -332,7 +349,8 @@ void check_list(const char* which, const Tensor& num, const Tensor& index, const
 
 BlockMask BlockMask::from_kv_blocks(const Tensor& kv_num_blocks, const Tensor& kv_indices,
                                     const Tensor& full_kv_num_blocks, const Tensor& full_kv_indices,
-                                    const FromBlocks& options) {
+                                    const FromBlocks& options, Loc loc) {
+  internal::LineScope here(loc);
   constexpr const char* kOp = "BlockMask::from_kv_blocks";
   check_block_size(kOp, options.block_size);
   WEFT_CHECK(kv_num_blocks.defined() && kv_indices.defined() && kv_indices.dim() == 4, kOp, ": kv_indices is ",
@@ -375,7 +393,8 @@ BlockMask BlockMask::from_kv_blocks(const Tensor& kv_num_blocks, const Tensor& k
   return make(mask, batch, heads, lengths[0], lengths[1], {.block_size = options.block_size}, true);
 }
 
-std::string BlockMask::to_string(int64_t limit, std::array<int64_t, 2> grid) const {
+std::string BlockMask::to_string(int64_t limit, std::array<int64_t, 2> grid, Loc loc) const {
+  internal::LineScope here(loc);
   const Data& d = lists_for("to_string");
   const BlockLists& l = d.lists;
   const int64_t rows = l.q_blocks(), cols = l.kv_blocks(), images = d.batch * d.heads;

@@ -5,7 +5,13 @@
 #include "ops/core/core.h"
 
 namespace weft::attention {
+
+using internal::LineScope;
+
 namespace {
+
+// Positions of a table that is made here.
+constexpr int64_t kMostPositions = int64_t{1} << 31;
 
 // A captured table must have integers and one of the ranks named in `shapes`.
 void check_table(const char* op, const char* name, const Tensor& t, int least, int most, const char* shapes) {
@@ -26,6 +32,8 @@ std::vector<int64_t> offsets_of(const char* name, const Tensor& t) {
   WEFT_CHECK(at.size() >= 2 && at[0] == 0 && std::is_sorted(at.begin(), at.end()) && at.back() > 0,
              "attention::document_offsets: ", name, " of ", at.size(), " numbers from ", at.empty() ? 0 : at[0], " to ",
              at.empty() ? 0 : at.back(), "; need 0 and then the end of each document, ascending, as in {0, 3, 7}");
+  WEFT_CHECK_AS(kOutOfRange, at.back() < kMostPositions, "attention::document_offsets: ", name, " end at ", at.back(),
+                "; need less than 2^31");
   return at;
 }
 
@@ -35,13 +43,15 @@ MaskMod causal() {
   return [](Index, Index, Index q, Index kv) { return q >= kv; };
 }
 
-MaskMod sliding_window(int64_t window) {
+MaskMod sliding_window(int64_t window, Loc loc) {
+  LineScope here(loc);
   WEFT_CHECK(window >= 0, "attention::sliding_window: window is ", window,
              "; need 0 or more positions before the query, as in sliding_window(128) (Hugging Face's 129)");
   return [window](Index, Index, Index q, Index kv) { return (q >= kv) & (q - kv <= window); };
 }
 
-MaskMod sliding_window(int64_t left, int64_t right) {
+MaskMod sliding_window(int64_t left, int64_t right, Loc loc) {
+  LineScope here(loc);
   WEFT_CHECK(left >= -1 && right >= -1, "attention::sliding_window: left is ", left, " and right is ", right,
              "; need 0 or more positions on each side, or -1 for an open one, as in sliding_window(128, 0)");
   if (left < 0 && right < 0) return noop_mask;
@@ -56,17 +66,20 @@ MaskMod prefix_lm(int64_t n) {
   return [n](Index, Index, Index q, Index kv) { return (kv < n) | (q >= kv); };
 }
 
-MaskMod prefix_lm(const Tensor& n) {
+MaskMod prefix_lm(const Tensor& n, Loc loc) {
+  LineScope here(loc);
   check_table("attention::prefix_lm", "n", n, 1, 1, "[B]");
   return [n](Index b, Index, Index q, Index kv) { return (kv < n[b]) | (q >= kv); };
 }
 
-MaskMod document(const Tensor& ids) {
+MaskMod document(const Tensor& ids, Loc loc) {
+  LineScope here(loc);
   check_table("attention::document", "ids", ids, 1, 2, "[S] or [B, S]");
   return [ids](Index b, Index, Index q, Index kv) { return row_of(ids, 1, b)[q] == row_of(ids, 1, b)[kv]; };
 }
 
-MaskMod document_offsets(const Tensor& cu_seqlens, MaskMod inner) {
+MaskMod document_offsets(const Tensor& cu_seqlens, MaskMod inner, Loc loc) {
+  LineScope here(loc);
   const std::vector<int64_t> at = offsets_of("cu_seqlens", cu_seqlens);
   // Each position's document, identified by its first token; one more entry for all positions after the last document.
   std::vector<int64_t> start(at.back() + 1, at.back());
@@ -78,7 +91,8 @@ MaskMod document_offsets(const Tensor& cu_seqlens, MaskMod inner) {
   };
 }
 
-MaskMod document_offsets(const Tensor& cu_seqlens_q, const Tensor& cu_seqlens_k, MaskMod inner) {
+MaskMod document_offsets(const Tensor& cu_seqlens_q, const Tensor& cu_seqlens_k, MaskMod inner, Loc loc) {
+  LineScope here(loc);
   const std::vector<int64_t> q = offsets_of("cu_seqlens_q", cu_seqlens_q), k = offsets_of("cu_seqlens_k", cu_seqlens_k);
   WEFT_CHECK(q.size() == k.size(), "attention::document_offsets: cu_seqlens_q is ", cu_seqlens_q.type(),
              " and cu_seqlens_k is ", cu_seqlens_k.type(),
@@ -101,12 +115,14 @@ MaskMod document_offsets(const Tensor& cu_seqlens_q, const Tensor& cu_seqlens_k,
       };
 }
 
-MaskMod padding(const Tensor& lengths) {
+MaskMod padding(const Tensor& lengths, Loc loc) {
+  LineScope here(loc);
   check_table("attention::padding", "lengths", lengths, 1, 1, "[B]");
   return [lengths](Index b, Index, Index, Index kv) { return kv < lengths[b]; };
 }
 
-MaskMod dilated(int64_t window, int64_t dilation) {
+MaskMod dilated(int64_t window, int64_t dilation, Loc loc) {
+  LineScope here(loc);
   WEFT_CHECK(window >= 0 && dilation >= 1, "attention::dilated: window is ", window, " and dilation is ", dilation,
              "; need window >= 0 and dilation >= 1");
   return [window, dilation](Index, Index, Index q, Index kv) {
@@ -114,26 +130,30 @@ MaskMod dilated(int64_t window, int64_t dilation) {
   };
 }
 
-MaskMod batchify(MaskMod inner, int64_t n) {
+MaskMod batchify(MaskMod inner, int64_t n, Loc loc) {
+  LineScope here(loc);
   WEFT_CHECK(n >= 1, "attention::batchify: n is ", n, "; need sequences of 1 or more tokens");
   return [inner, n](Index b, Index h, Index q, Index kv) {
     return (floor_divide(q, n) == floor_divide(kv, n)) & inner(b, h, Index(remainder(q, n)), Index(remainder(kv, n)));
   };
 }
 
-MaskMod stream_with_sinks(int64_t window, int64_t sinks) {
+MaskMod stream_with_sinks(int64_t window, int64_t sinks, Loc loc) {
+  LineScope here(loc);
   WEFT_CHECK(window >= 0 && sinks >= 0, "attention::stream_with_sinks: window is ", window, " and sinks is ", sinks,
              "; need 0 or more of each");
   return [window, sinks](Index, Index, Index q, Index kv) { return (q >= kv) & ((q - kv <= window) | (kv < sinks)); };
 }
 
-MaskMod a_shape(int64_t initial, int64_t local) {
+MaskMod a_shape(int64_t initial, int64_t local, Loc loc) {
+  LineScope here(loc);
   WEFT_CHECK(initial >= 0 && local >= 0, "attention::a_shape: initial is ", initial, " and local is ", local,
              "; need 0 or more of each");
   return [initial, local](Index, Index, Index q, Index kv) { return (q >= kv) & ((kv < initial) | (q - kv < local)); };
 }
 
-MaskMod tree(const Tensor& parents) {
+MaskMod tree(const Tensor& parents, Loc loc) {
+  LineScope here(loc);
   check_table("attention::tree", "parents", parents, 1, 1, "[N]");
   const std::vector<int64_t> p = parents.to_vector<int64_t>();
   const int64_t n = static_cast<int64_t>(p.size());
@@ -164,7 +184,8 @@ MaskMod tree(const Tensor& parents) {
   };
 }
 
-MaskMod graph(const Tensor& adjacency) {
+MaskMod graph(const Tensor& adjacency, Loc loc) {
+  LineScope here(loc);
   WEFT_CHECK(adjacency.defined() && (adjacency.dtype() == kBool || is_integral(adjacency.dtype())) &&
                  adjacency.dim() >= 2 && adjacency.dim() <= 4,
              "attention::graph: adjacency is ", adjacency.defined() ? str_cat(adjacency.type()) : "undefined",
@@ -177,7 +198,8 @@ MaskMod graph(const Tensor& adjacency) {
   };
 }
 
-MaskMod transfusion(const Tensor& spans) {
+MaskMod transfusion(const Tensor& spans, Loc loc) {
+  LineScope here(loc);
   check_table("attention::transfusion", "spans", spans, 2, 3, "[N, 2] or [B, N, 2]");
   WEFT_CHECK(spans.shape().back() == 2, "attention::transfusion: spans is ", spans.type(),
              "; need [N, 2] or [B, N, 2]: begin and end");
@@ -189,6 +211,9 @@ MaskMod transfusion(const Tensor& spans) {
                "); need 0 <= begin <= end");
     last = std::max(last, s[i + 1]);
   }
+  WEFT_CHECK_AS(kOutOfRange, saturating_mul(batch, saturating_add(last, 1)) < kMostPositions,
+                "attention::transfusion: spans end at ", last, " in ", batch,
+                " entries; need less than 2^31 positions in all");
   // The span of each position, from 1 on; positions after all spans share the last entry.
   std::vector<int64_t> id(batch * (last + 1));
   for (int64_t b = 0; b < batch; ++b)
@@ -207,7 +232,8 @@ MaskMod transfusion(const Tensor& spans) {
   };
 }
 
-MaskMod block_diffusion(int64_t block, int64_t n) {
+MaskMod block_diffusion(int64_t block, int64_t n, Loc loc) {
+  LineScope here(loc);
   WEFT_CHECK(block >= 1 && n >= 1, "attention::block_diffusion: block is ", block, " and n is ", n,
              "; need 1 or more of each");
   return [block, n](Index, Index, Index q, Index kv) {
@@ -218,7 +244,8 @@ MaskMod block_diffusion(int64_t block, int64_t n) {
   };
 }
 
-MaskMod dflash(const Tensor& anchors, int64_t block, int64_t context) {
+MaskMod dflash(const Tensor& anchors, int64_t block, int64_t context, Loc loc) {
+  LineScope here(loc);
   check_table("attention::dflash", "anchors", anchors, 1, 2, "[N] or [B, N]");
   WEFT_CHECK(block >= 1 && context >= 0, "attention::dflash: block is ", block, " and context is ", context,
              "; need blocks of 1 or more tokens and a context of 0 or more");
@@ -229,7 +256,8 @@ MaskMod dflash(const Tensor& anchors, int64_t block, int64_t context) {
   };
 }
 
-MaskMod multi_token(int64_t n, const Tensor& lengths) {
+MaskMod multi_token(int64_t n, const Tensor& lengths, Loc loc) {
+  LineScope here(loc);
   WEFT_CHECK(n >= 1, "attention::multi_token: n is ", n, "; need 1 or more tokens");
   if (lengths.defined()) check_table("attention::multi_token", "lengths", lengths, 1, 1, "[B]");
   return [n, lengths](Index b, Index, Index q, Index kv) {
@@ -239,7 +267,8 @@ MaskMod multi_token(int64_t n, const Tensor& lengths) {
   };
 }
 
-MaskMod flamingo(const Tensor& intervals, int64_t tokens_per_image) {
+MaskMod flamingo(const Tensor& intervals, int64_t tokens_per_image, Loc loc) {
+  LineScope here(loc);
   check_table("attention::flamingo", "intervals", intervals, 2, 3, "[N, 2] or [B, N, 2]");
   WEFT_CHECK(intervals.shape().back() == 2 && tokens_per_image >= 1, "attention::flamingo: intervals is ",
              intervals.type(), " for ", tokens_per_image,
@@ -259,7 +288,8 @@ MaskMod flamingo(const Tensor& intervals, int64_t tokens_per_image) {
   };
 }
 
-MaskMod paged(const Tensor& page_table, int64_t page_size, MaskMod inner, const Tensor& lengths) {
+MaskMod paged(const Tensor& page_table, int64_t page_size, MaskMod inner, const Tensor& lengths, Loc loc) {
+  LineScope here(loc);
   check_table("attention::paged", "page_table", page_table, 2, 2, "[B, pages]");
   WEFT_CHECK(page_size >= 1, "attention::paged: page_size is ", page_size, "; need 1 or more tokens");
   if (lengths.defined()) check_table("attention::paged", "lengths", lengths, 1, 1, "[B]");
@@ -272,7 +302,8 @@ MaskMod paged(const Tensor& page_table, int64_t page_size, MaskMod inner, const 
   };
 }
 
-MaskMod per_head(std::vector<MaskMod> masks) {
+MaskMod per_head(std::vector<MaskMod> masks, Loc loc) {
+  LineScope here(loc);
   WEFT_CHECK(!masks.empty(),
              "attention::per_head: no masks; need one for each head, as in per_head({causal(), sliding_window(64)})");
   return [masks](Index b, Index h, Index q, Index kv) {

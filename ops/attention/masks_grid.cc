@@ -5,6 +5,7 @@
 namespace weft::attention {
 namespace {
 
+using internal::LineScope;
 using Extents = std::vector<int64_t>;
 using Coordinates = std::vector<Tensor>;
 
@@ -110,25 +111,31 @@ MaskMod sta(const Extents& canvas, const Extents& kernel, const Extents& tile, i
 
 }  // namespace
 
-MaskMod neighborhood_1d(int64_t canvas, int64_t kernel) {
+MaskMod neighborhood_1d(int64_t canvas, int64_t kernel, Loc loc) {
+  LineScope here(loc);
   return neighborhood({canvas}, {kernel}, "attention::neighborhood_1d");
 }
-MaskMod neighborhood_2d(std::array<int64_t, 2> canvas, std::array<int64_t, 2> kernel) {
+MaskMod neighborhood_2d(std::array<int64_t, 2> canvas, std::array<int64_t, 2> kernel, Loc loc) {
+  LineScope here(loc);
   return neighborhood(list(canvas), list(kernel), "attention::neighborhood_2d");
 }
-MaskMod neighborhood_3d(std::array<int64_t, 3> canvas, std::array<int64_t, 3> kernel) {
+MaskMod neighborhood_3d(std::array<int64_t, 3> canvas, std::array<int64_t, 3> kernel, Loc loc) {
+  LineScope here(loc);
   return neighborhood(list(canvas), list(kernel), "attention::neighborhood_3d");
 }
-MaskMod neighborhood_2d_tiled(std::array<int64_t, 2> canvas, std::array<int64_t, 2> kernel,
-                              std::array<int64_t, 2> tile) {
+MaskMod neighborhood_2d_tiled(std::array<int64_t, 2> canvas, std::array<int64_t, 2> kernel, std::array<int64_t, 2> tile,
+                              Loc loc) {
+  LineScope here(loc);
   return neighborhood_tiled(list(canvas), list(kernel), list(tile), "attention::neighborhood_2d_tiled");
 }
-MaskMod neighborhood_3d_tiled(std::array<int64_t, 3> canvas, std::array<int64_t, 3> kernel,
-                              std::array<int64_t, 3> tile) {
+MaskMod neighborhood_3d_tiled(std::array<int64_t, 3> canvas, std::array<int64_t, 3> kernel, std::array<int64_t, 3> tile,
+                              Loc loc) {
+  LineScope here(loc);
   return neighborhood_tiled(list(canvas), list(kernel), list(tile), "attention::neighborhood_3d_tiled");
 }
 
-MaskMod neighborhood_2d_morton(int64_t canvas, std::array<int64_t, 2> kernel) {
+MaskMod neighborhood_2d_morton(int64_t canvas, std::array<int64_t, 2> kernel, Loc loc) {
+  LineScope here(loc);
   const Extents square{canvas, canvas};
   check_kernel("attention::neighborhood_2d_morton", square, list(kernel));
   WEFT_CHECK((canvas & (canvas - 1)) == 0, "attention::neighborhood_2d_morton: canvas is ", canvas,
@@ -139,22 +146,26 @@ MaskMod neighborhood_2d_morton(int64_t canvas, std::array<int64_t, 2> kernel) {
   };
 }
 
-MaskMod sta_2d(std::array<int64_t, 2> canvas, std::array<int64_t, 2> kernel, std::array<int64_t, 2> tile,
-               int64_t text) {
+MaskMod sta_2d(std::array<int64_t, 2> canvas, std::array<int64_t, 2> kernel, std::array<int64_t, 2> tile, int64_t text,
+               Loc loc) {
+  LineScope here(loc);
   return sta(list(canvas), list(kernel), list(tile), text, "attention::sta_2d");
 }
-MaskMod sta_3d(std::array<int64_t, 3> canvas, std::array<int64_t, 3> kernel, std::array<int64_t, 3> tile,
-               int64_t text) {
+MaskMod sta_3d(std::array<int64_t, 3> canvas, std::array<int64_t, 3> kernel, std::array<int64_t, 3> tile, int64_t text,
+               Loc loc) {
+  LineScope here(loc);
   return sta(list(canvas), list(kernel), list(tile), text, "attention::sta_3d");
 }
 
-MaskMod svg_spatial(int64_t prompt, int64_t frame, int64_t window) {
+MaskMod svg_spatial(int64_t prompt, int64_t frame, int64_t window, Loc loc) {
+  LineScope here(loc);
   WEFT_CHECK(prompt >= 0 && frame >= 1 && window >= 0, "attention::svg_spatial: prompt ", prompt, ", frame ", frame,
              ", window ", window, "; need prompt >= 0, frame >= 1, window >= 0");
   return [=](Index, Index, Index q, Index kv) { return (q < prompt) | (kv < prompt + frame) | (abs(q - kv) < window); };
 }
 
-MaskMod svg_temporal(int64_t prompt, int64_t frame, int64_t window) {
+MaskMod svg_temporal(int64_t prompt, int64_t frame, int64_t window, Loc loc) {
+  LineScope here(loc);
   WEFT_CHECK(prompt >= 0 && frame >= 1 && window >= 0, "attention::svg_temporal: prompt ", prompt, ", frame ", frame,
              ", window ", window, "; need prompt >= 0, frame >= 1, window >= 0");
   return [=](Index, Index, Index q, Index kv) {

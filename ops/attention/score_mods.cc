@@ -5,6 +5,9 @@
 #include "ops/core/core.h"
 
 namespace weft::attention {
+
+using internal::LineScope;
+
 namespace {
 
 void check_table(const char* op, const char* name, const Tensor& t, int least, int most, const char* shapes) {
@@ -14,7 +17,8 @@ void check_table(const char* op, const char* name, const Tensor& t, int least, i
 
 }  // namespace
 
-Tensor alibi_slopes(int64_t heads) {
+Tensor alibi_slopes(int64_t heads, Loc loc) {
+  LineScope here(loc);
   WEFT_CHECK(heads >= 1, "attention::alibi: heads is ", heads, "; need 1 or more");
   int64_t even = 1;
   while (even * 2 <= heads) even *= 2;
@@ -27,9 +31,13 @@ Tensor alibi_slopes(int64_t heads) {
   return Tensor::from_vector<float>(slopes, {heads});
 }
 
-ScoreMod alibi(int64_t heads) { return alibi(alibi_slopes(heads)); }
+ScoreMod alibi(int64_t heads, Loc loc) {
+  LineScope here(loc);
+  return alibi(alibi_slopes(heads));
+}
 
-ScoreMod alibi(const Tensor& slopes) {
+ScoreMod alibi(const Tensor& slopes, Loc loc) {
+  LineScope here(loc);
   check_table("attention::alibi", "slopes", slopes, 1, 2, "[H] or [B, H]");
   return [slopes](const Score& s) {
     const Tensor slope = slopes.dim() == 2 ? slopes[s.b][s.h] : slopes[s.h];
@@ -37,7 +45,8 @@ ScoreMod alibi(const Tensor& slopes) {
   };
 }
 
-ScoreMod alibi_symmetric(const Tensor& slopes) {
+ScoreMod alibi_symmetric(const Tensor& slopes, Loc loc) {
+  LineScope here(loc);
   check_table("attention::alibi_symmetric", "slopes", slopes, 1, 2, "[H] or [B, H]");
   return [slopes](const Score& s) {
     const Tensor slope = slopes.dim() == 2 ? slopes[s.b][s.h] : slopes[s.h];
@@ -45,14 +54,16 @@ ScoreMod alibi_symmetric(const Tensor& slopes) {
   };
 }
 
-ScoreMod softcap(double cap) {
+ScoreMod softcap(double cap, Loc loc) {
+  LineScope here(loc);
   WEFT_CHECK(cap > 0, "attention::softcap: cap is ", cap, "; need a positive number, as in softcap(50.0)");
   // Multiply by 1 / cap: a division for each score takes as long as the tangent. tanh_fast's 6 ulp are less than the
   // rounding error of a score with a few products.
   return [cap](const Score& s) { return tanh_fast(s.value * (1 / cap)) * cap; };
 }
 
-ScoreMod relative_bias(const Tensor& table) {
+ScoreMod relative_bias(const Tensor& table, Loc loc) {
+  LineScope here(loc);
   check_table("attention::relative_bias", "table", table, 2, 2, "[H, 2 max - 1]");
   WEFT_CHECK(table.size(1) % 2 == 1, "attention::relative_bias: table is ", table.type(),
              "; need an odd number of distances, [H, 2 max - 1]: -(max - 1) to max - 1");
@@ -78,7 +89,8 @@ int64_t t5_bucket(int64_t relative, bool bidirectional, int64_t num_buckets, int
   return first + std::min(bucket, num_buckets - 1);
 }
 
-ScoreMod t5_bias(const Tensor& table, bool bidirectional, int64_t num_buckets, int64_t max_distance) {
+ScoreMod t5_bias(const Tensor& table, bool bidirectional, int64_t num_buckets, int64_t max_distance, Loc loc) {
+  LineScope here(loc);
   check_table("attention::t5_bias", "table", table, 2, 2, "[H, num_buckets]");
   WEFT_CHECK(table.size(1) == num_buckets, "attention::t5_bias: table is ", table.type(), " for ", num_buckets,
              " buckets; need [H, ", num_buckets, "]");
@@ -96,7 +108,8 @@ ScoreMod t5_bias(const Tensor& table, bool bidirectional, int64_t num_buckets, i
   };
 }
 
-ScoreMod head_bias(const Tensor& bias) {
+ScoreMod head_bias(const Tensor& bias, Loc loc) {
+  LineScope here(loc);
   check_table("attention::head_bias", "bias", bias, 1, 1, "[H]");
   return [bias](const Score& s) { return s.value + bias[s.h]; };
 }

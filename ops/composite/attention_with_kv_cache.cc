@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "framework/base/saturate.h"
+#include "ops/composite/indexing.h"
 #include "ops/composite/precision.h"
 #include "ops/composite/rope.h"
 #include "ops/core/core.h"
@@ -38,7 +40,7 @@ struct Call {
     capacity = rows;
     if (o.block_table.defined()) {
       check_integers("block_table", o.block_table, {2}, "[B, pages of an entry]");
-      capacity *= o.block_table.size(1);
+      capacity = saturating_mul(capacity, o.block_table.size(1));
     } else if (o.cache_batch_idx.defined()) {
       check_integers("cache_batch_idx", o.cache_batch_idx, {1}, "[B]");
     } else {
@@ -90,13 +92,13 @@ struct Call {
                t.type(), " for q of ", batch, " entries; need integers ", shape, ", B = ", batch);
   }
 
-  // Checks the values that are known now; in a captured call, the kernels check them.
+  // Checks the values that are known now; traced ones are checked when the step runs.
   void check_values(const Tensor& k, const Options& o) const {
     auto known = [](const Tensor& t) { return t.defined() && !t.is_traced(); };
     if (known(o.cache_seqlens)) {
       const std::vector<int64_t> n = cast(o.cache_seqlens, kInt64).to_vector<int64_t>();
       for (size_t b = 0; b < n.size(); ++b)
-        WEFT_CHECK_AS(kOutOfRange, n[b] >= 0 && n[b] + added <= capacity, kOp, ": cache_seqlens[", b, "] is ", n[b],
+        WEFT_CHECK_AS(kOutOfRange, n[b] >= 0 && n[b] <= capacity - added, kOp, ": cache_seqlens[", b, "] is ", n[b],
                       " and ", added, " tokens are appended to a cache of ", capacity, " rows; need 0 to ",
                       capacity - added);
       if (known(o.block_table) && added > 0) {
@@ -116,12 +118,24 @@ struct Call {
                         o.rotary_cos.shape(), " ends before position ", at + std::max(added, queries) - 1,
                         "; need a row for each position");
     }
+    if (known(o.cache_leftpad)) {
+      const std::vector<int64_t> n = cast(o.cache_leftpad, kInt64).to_vector<int64_t>();
+      for (size_t b = 0; b < n.size(); ++b)
+        WEFT_CHECK_AS(kOutOfRange, n[b] >= 0 && n[b] <= capacity, kOp, ": cache_leftpad[", b, "] is ", n[b],
+                      " for a cache of ", capacity, " rows; need 0 to ", capacity);
+    }
     if (known(o.cache_batch_idx))
       for (int64_t e : cast(o.cache_batch_idx, kInt64).to_vector<int64_t>())
         WEFT_CHECK_AS(kOutOfRange, e >= 0 && e < k.size(0), kOp, ": cache_batch_idx has ", e,
                       "; need entries of k_cache ", k.shape(), ", 0 to ", k.size(0) - 1);
   }
 };
+
+// Counts of rows of the cache, as i64. Traced counts are checked when the step runs.
+Tensor rows_of_cache(const Tensor& t, int64_t most) {
+  const Tensor n = cast(t, kInt64);
+  return t.is_traced() ? internal::in_range(n, saturating_add(most, 1), kOp) : n;
+}
 
 Tensor positions_from(const Tensor& first, int64_t count) {
   return unsqueeze(first, -1) + arange(count, {.dtype = kInt64, .device = first.device()});
@@ -160,7 +174,7 @@ KvCacheAttention attention_with_kv_cache(const Arg& query, const Arg& key, const
   // [B], or 0-d if all entries are alike.
   Tensor before, length;
   if (o.cache_seqlens.defined()) {
-    before = cast(o.cache_seqlens, kInt64);
+    before = rows_of_cache(o.cache_seqlens, c.capacity - c.added);
     length = c.added > 0 ? before + c.added : before;
   }
   auto by_entry = [&](const Tensor& t) { return t.dim() == 0 ? broadcast_to(reshape(t, {1}), {c.batch}) : t; };
@@ -188,6 +202,7 @@ KvCacheAttention attention_with_kv_cache(const Arg& query, const Arg& key, const
     values = appended(values, lines, o.v);
   }
 
+  const Tensor pad = o.cache_leftpad.defined() ? rows_of_cache(o.cache_leftpad, c.capacity) : Tensor();
   FlexAttentionOptions f{.scale = o.scale, .enable_gqa = true, .page_table = table};
   // A query's position minus its index.
   auto shift = [length, c](const Index& b) -> Tensor { return (length.dim() ? length[b] : length) - c.queries; };
@@ -198,7 +213,7 @@ KvCacheAttention attention_with_kv_cache(const Arg& query, const Arg& key, const
   const auto [left, right] = o.window_size;
   const bool all = !length.defined() && !local && !o.cache_leftpad.defined();
   if (!all) {
-    f.mask_mod = [=, causal = o.causal, leftpad = o.cache_leftpad](Index b, Index, Index i, Index j) {
+    f.mask_mod = [=, causal = o.causal, leftpad = pad](Index b, Index, Index i, Index j) {
       Tensor seen;
       auto also = [&](const Tensor& rule) { seen = seen.defined() ? seen & rule : rule; };
       if (length.defined() && !causal) also(j < (length.dim() ? length[b] : length));

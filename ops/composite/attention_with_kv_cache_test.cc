@@ -412,6 +412,31 @@ TEST(AttentionWithKvCache, CompiledWritesTheCacheInPlace) {
   }
 }
 
+TEST(AttentionWithKvCache, CompiledChecksItsLengths) {
+  const Example e({.added = 2}, kFloat32, 8);
+  auto error = [&](const Tensor& lengths, const Tensor& padding, bool append) {
+    auto step = compile([&](Tensor n, Tensor p) {
+      Options o = e.o;
+      if (!append) o.k = o.v = Tensor();
+      o.cache_seqlens = n, o.cache_leftpad = p;
+      return attention_with_kv_cache(e.q, e.k_cache, e.v_cache, o).out;
+    });
+    return error_of([&] { step(lengths, padding); });
+  };
+  auto wrong = [](int64_t n, int64_t most) {
+    return str_cat("attention_with_kv_cache: an index is not a position: index_select: index ", n,
+                   " at position 1 is out of range; need 0 to ", most);
+  };
+  const Tensor good = ints({3, 20}, {2}), none = ints({0, 0}, {2});
+  for (bool append : {false, true}) {
+    EXPECT_EQ(error(good, none, append), "");
+    for (int64_t n : {int64_t{-1}, int64_t{301}, INT64_MAX}) {
+      EXPECT_EQ(error(ints({3, n}, {2}), none, append), wrong(n, append ? 298 : 300));
+      EXPECT_EQ(error(good, ints({3, n}, {2}), append), wrong(n, 300));
+    }
+  }
+}
+
 TEST(AttentionWithKvCache, BadArguments) {
   const Example good({.added = 2}, kFloat32, 8);
   auto error = [&](auto change) {
@@ -466,6 +491,14 @@ TEST(AttentionWithKvCache, BadArguments) {
        }),
        "is visible, but page_table[1][0] is 7; need a page of [0, 2)");
   says(error([](Example& e) { e.o.cache_leftpad = full({2}, 0.5f); }), "cache_leftpad is f32[2]");
+  says(error([](Example& e) {
+         e.o.cache_leftpad = ints({0, -1}, {2});
+       }),
+       "cache_leftpad[1] is -1 for a cache of 300 rows; need 0 to 300");
+  says(error([](Example& e) {
+         e.o.cache_seqlens = ints({3, INT64_MAX}, {2});
+       }),
+       "cache_seqlens[1] is 9223372036854775807 and 2 tokens are appended to a cache of 300 rows; need 0 to 298");
   says(error([](Example& e) {
          e.k_cache = e.v_cache = zeros({3, 2, 300, 16});
        }),

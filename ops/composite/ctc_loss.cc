@@ -19,24 +19,13 @@ namespace {
 
 constexpr double kNever = -std::numeric_limits<double>::infinity();
 
-// x[index] for a look-up whose error must name what was wrong.
-template <class F>
-Tensor looked_up(const char* what, const F& look) {
-  try {
-    return look();
-  } catch (const Error& e) {
-    if (e.code() != Code::kOutOfRange) throw;
-    throw Error(e.code(), weft::str_cat("ctc_loss: ", what, ": ", e.what()));
-  }
-}
-
 // Lengths as i64 [N], each looked up in 0 ... most: so a length out of range throws in compiled functions, too.
 Tensor lengths_of(const Tensor& t, int64_t count, int64_t most, const char* what) {
   WEFT_CHECK(is_integral(t.dtype()) && t.numel() == count && t.dim() <= 1, "ctc_loss: ", what,
              " of each sequence: got ", t.type(), "; need ", count, " integers");
   const Tensor range = arange(most + 1, {.dtype = kInt64, .device = t.device()});
-  return looked_up(weft::str_cat(what, " is out of range").c_str(),
-                   [&] { return index_select(range, 0, reshape(t, {count}).to(kInt64)); });
+  return internal::look_up(index_select_op, range, 0, reshape(t, {count}).to(kInt64),
+                           weft::str_cat("ctc_loss: ", what, " is out of range"));
 }
 
 // The slices along dim 0. Their gradient is one stack, not a sum of as many padded tensors.
@@ -77,9 +66,8 @@ Tensor losses(const Tensor& log_probs, const Tensor& targets, const Tensor& inpu
   const Tensor blanks = full({batch, most, 1}, blank, integers);
   const Tensor labels =
       cat({reshape(cat({blanks, unsqueeze(own, 2)}, 2), {batch, 2 * most}), full({batch, 1}, blank, integers)}, 1);
-  const Tensor scores = looked_up("a target is not a class", [&] {
-    return take_along_dim(log_probs, unsqueeze(labels, 0), 2);  // [T, N, states]
-  });
+  const Tensor at_each_time = expand(unsqueeze(labels, 0), {log_probs.size(0), batch, states});
+  const Tensor scores = internal::look_up(gather_op, log_probs, 2, at_each_time, "ctc_loss: a target is not a class");
   // A path may skip the blank between two different targets.
   const auto before = [&](const Tensor& x, int64_t n, double outside) {
     return slice(pad(x, {n, 0}, outside), 1, 0, states);

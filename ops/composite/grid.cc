@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "ops/core/fits.h"
 #include "ops/core/index.h"
 #include "ops/core/pointwise.h"
 #include "ops/core/view.h"
@@ -34,6 +35,7 @@ Tensor triangle_indices(int64_t rows, int64_t columns, int64_t diagonal, bool lo
                         const char* op) {
   WEFT_CHECK(rows >= 0 && columns >= 0, op, ": ", rows, " rows and ", columns, " columns; need 0 or more");
   checked_numel({2, rows, columns}, op);
+  internal::check_fits(op, std::max<int64_t>({rows - 1, columns - 1, 0}), options.dtype);
   const int64_t shift = std::clamp(diagonal, -rows, columns);  // beyond these all or nothing is kept
   std::vector<int64_t> at[2];
   for (int64_t i = 0; i < rows; ++i) {
@@ -68,12 +70,16 @@ std::vector<Tensor> grid(const std::vector<Tensor>& xs, const char* op) {
 
 Tensor linspace(double start, double end, int64_t steps, const TensorOptions& options, std::source_location loc) {
   LineScope here(loc);
+  if (std::isfinite(start) && std::isfinite(end))
+    for (double v : {start, end}) internal::check_fits("linspace", v, options.dtype);
   return finished(spaced(start, end, steps, options.device, "linspace"), options);
 }
 
 Tensor logspace(double start, double end, int64_t steps, double base, const TensorOptions& options,
                 std::source_location loc) {
   LineScope here(loc);
+  if (std::isfinite(start) && std::isfinite(end))
+    for (double v : {start, end}) internal::check_fits("logspace", std::pow(base, v), options.dtype);
   return finished(pow(base, spaced(start, end, steps, options.device, "logspace")), options);
 }
 

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "ops/core/creation.h"
+#include "ops/core/fits.h"
 #include "ops/core/index.h"
 #include "ops/core/pointwise.h"
 #include "ops/core/view.h"
@@ -21,13 +22,9 @@ Tensor from_front(const Tensor& positions, int64_t n, const char* op) {
 }
 
 Tensor in_range(const Tensor& positions, int64_t n, const char* op) {
-  try {
-    const Tensor all = arange(n, {.dtype = kInt64, .device = positions.device()});
-    return reshape(index_select(all, 0, flatten(positions)), positions.shape());
-  } catch (const Error& e) {
-    if (e.code() != Code::kOutOfRange) throw;
-    throw Error(e.code(), str_cat(op, ": an index is not a position: ", e.what()));
-  }
+  const Tensor all = arange(n, {.dtype = kInt64, .device = positions.device()});
+  const Tensor at = look_up(index_select_op, all, 0, flatten(positions), str_cat(op, ": an index is not a position"));
+  return reshape(at, positions.shape());
 }
 
 Tensor source_for(const Tensor& x, const Arg& source, const char* op) {
@@ -39,6 +36,7 @@ Tensor source_for(const Tensor& x, const Arg& source, const char* op) {
   }
   WEFT_CHECK(source.kind() != Arg::kFloat || is_floating(x.dtype()), op, ": the value is ", source.number(),
              " and x is ", x.type(), "; need an integer, or x.to(f32)");
+  check_fits(op, source, x.dtype());
   return full({}, source, {.dtype = x.dtype(), .device = x.device()});
 }
 

@@ -1,7 +1,6 @@
 #include "ops/composite/literal.h"
 
-#include <cmath>
-
+#include "ops/core/fits.h"
 #include "ops/core/pointwise.h"
 
 namespace weft {
@@ -79,15 +78,10 @@ Tensor made(const Literal& values, const LiteralOptions& options, const char* op
   WEFT_CHECK(values.problem().empty(), op, ": ", values.problem());
   const DType dtype = options.dtype.value_or(values.dtype());
   const bool exact = values.integers().size() == values.numbers().size();
-  if (is_integral(dtype)) {
-    const double low = dtype == kInt64 ? -0x1p63 : dtype == kInt32 ? -0x1p31 : 0;
-    const double high = dtype == kInt64 ? 0x1p63 : dtype == kInt32 ? 0x1p31 : 256;
-    for (size_t i = 0; i < values.numbers().size(); ++i) {
-      const double v = values.numbers()[i];
-      // An integer below 2^63 may be rounded to 2^63.
-      WEFT_CHECK((exact && dtype == kInt64) || (v >= low && v < high), op, ": ", v, " does not fit ", dtype, "; need ",
-                 low, " to ", high - 1);
-    }
+  if (exact) {
+    for (int64_t v : values.integers()) internal::check_fits(op, v, dtype);
+  } else {
+    for (double v : values.numbers()) internal::check_fits(op, v, dtype);
   }
   Tensor t = exact ? stored(values.integers(), values.shape(), dtype) : stored(values.numbers(), values.shape(), dtype);
   if (options.device != Device::cpu()) t = t.to(options.device);

@@ -66,6 +66,8 @@ TEST(Literal, ErrorsNameWhatDoesNotFit) {
             "tensor: rows 0 and 1 have shapes [1] and []; need equal shapes");
   EXPECT_EQ(error_of([] { tensor({300}, {.dtype = kUInt8}); }), "tensor: 300 does not fit u8; need 0 to 255");
   expect_error([] { tensor({std::nan("")}, {.dtype = kInt64}); }, "does not fit i64");
+  EXPECT_EQ(error_of([] { tensor({70000}, {.dtype = kFloat16}); }),
+            "tensor: 70000 does not fit f16; need -65504 to 65504");
   expect_error([] { tensor(~uint64_t{0}); }, "18446744073709551615 does not fit i64");
   EXPECT_EQ(error_of([] { scalar({1, 2}); }), "scalar: got numbers of shape [2]; need one number, or tensor()");
 }

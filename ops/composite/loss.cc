@@ -93,12 +93,8 @@ struct Targets {
   }
   /// scores[..., class].
   Tensor pick(const Tensor& scores) const {
-    try {
-      return squeeze(gather(scores, -1, unsqueeze(classes, -1)), -1);
-    } catch (const Error& e) {
-      if (e.code() != Code::kOutOfRange) throw;
-      throw Error(e.code(), weft::str_cat(op, ": a target is not a class: ", e.what()));
-    }
+    const std::string what = weft::str_cat(op, ": a target is not a class");
+    return squeeze(internal::look_up(gather_op, scores, -1, unsqueeze(classes, -1), what), -1);
   }
   Tensor reduce(const Tensor& loss, std::string_view reduction) const {
     const Tensor kept = where(counts, loss, 0.0);
@@ -123,7 +119,8 @@ Tensor cross_entropy(const Arg& logits, const Arg& targets, const CrossEntropyOp
   const double share = s / static_cast<double>(classes.count());
   const Tensor weight = options.weight.defined() ? classes.weights(options.weight, op) : Tensor();
   if (is_floating(target.dtype())) {
-    check_same(scores, target, op);
+    WEFT_CHECK(target.shape() == scores.shape(), op, ": targets are ", target.type(), " for scores ", scores.type(),
+               "; need integer classes, as in targets.to(kInt64), or a probability for each score");
     Tensor p = target.to(x.dtype());
     if (classes.dim != x.dim() - 1) p = movedim(p, classes.dim, -1);
     if (s > 0) p = p * (1 - s) + share;

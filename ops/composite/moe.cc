@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "framework/base/saturate.h"
 #include "framework/dispatch/state.h"
+#include "ops/composite/indexing.h"
 #include "ops/composite/precision.h"
 #include "ops/composite/softmax.h"
 #include "ops/core/index.h"
@@ -13,6 +15,7 @@
 namespace weft {
 
 using internal::floating_of;
+using internal::in_range;
 using internal::LineScope;
 using internal::tensor_of;
 using internal::widened;
@@ -29,6 +32,14 @@ const Tensor& matrix_of(const Arg& x, int rank, const char* op, const char* need
   const Tensor& t = floating_of(x, op);
   WEFT_CHECK(t.dim() == rank, op, ": operand is ", t.type(), "; need ", need);
   return t;
+}
+
+constexpr double kMostPlaces = 0x1p58;  // a tensor has fewer elements
+
+// Choices as i64; one that is no expert throws, in compiled functions when they run.
+Tensor experts_of(const Tensor& choices, int64_t num_experts, const char* op) {
+  WEFT_CHECK(num_experts > 0, op, ": num_experts is ", num_experts, "; need 1 or more");
+  return in_range(choices.to(kInt64), num_experts, op);
 }
 
 // sum over j of weights[t, j] chosen[t k + j].
@@ -89,23 +100,31 @@ Tensor combine_tokens(const Arg& y, const ExpertOrder& order, const Arg& weights
   return combine_rows(y, order, weights);
 }
 
-int64_t expert_capacity(int64_t tokens, int64_t top_k, int64_t num_experts, double factor) {
+int64_t expert_capacity(int64_t tokens, int64_t top_k, int64_t num_experts, double factor, std::source_location loc) {
+  LineScope line(loc);
+  WEFT_CHECK(tokens >= 0 && top_k >= 0, "expert_capacity: ", tokens, " tokens with ", top_k,
+             " choices each; need 0 or more");
   WEFT_CHECK(num_experts > 0 && factor > 0, "expert_capacity: ", num_experts, " experts with factor ", factor,
              "; need positive numbers");
-  return std::max<int64_t>(1, static_cast<int64_t>(std::ceil(factor * static_cast<double>(tokens * top_k) /
-                                                             static_cast<double>(num_experts))));
+  const double places =
+      std::ceil(factor * static_cast<double>(saturating_mul(tokens, top_k)) / static_cast<double>(num_experts));
+  WEFT_CHECK(places < kMostPlaces, "expert_capacity: factor ", factor, " gives ", places,
+             " places for each expert; need fewer than 2^58: ", tokens, " tokens have ", top_k, " choices each");
+  return std::max<int64_t>(1, static_cast<int64_t>(places));
 }
 
 Tensor count_experts(const Arg& experts, int64_t num_experts) {
   LineScope line(experts.line());
-  const Tensor& t = choices_of(experts, "count_experts");
+  const Tensor t = experts_of(choices_of(experts, "count_experts"), num_experts, "count_experts");
   return sum(one_hot(t, num_experts), {0, 1});
 }
 
 CapacityPlan assign_capacity(const Arg& experts, int64_t num_experts, int64_t capacity) {
   LineScope line(experts.line());
-  const Tensor& t = choices_of(experts, "assign_capacity");
+  const Tensor t = experts_of(choices_of(experts, "assign_capacity"), num_experts, "assign_capacity");
   WEFT_CHECK(capacity >= 1, "assign_capacity: capacity is ", capacity, "; need at least 1");
+  WEFT_CHECK(static_cast<double>(saturating_mul(num_experts, capacity)) < kMostPlaces, "assign_capacity: ", num_experts,
+             " experts with capacity ", capacity, " have too many places; need fewer than 2^58");
   // Tokens and choices stay separate dims, tokens first: then a rank that has some of the tokens lacks only the sums
   // over the tokens before them.
   const Tensor chosen_TKE = one_hot(t, num_experts), totals_KE = sum(chosen_TKE, 0);
@@ -117,7 +136,7 @@ CapacityPlan assign_capacity(const Arg& experts, int64_t num_experts, int64_t ca
   plan.capacity = capacity;
   plan.counts = sum(totals_KE, 0);
   plan.kept = lt(position_TK, capacity);
-  plan.place = where(plan.kept, t.to(kInt64) * capacity + position_TK, num_experts * capacity);
+  plan.place = where(plan.kept, t * capacity + position_TK, num_experts * capacity);
   return plan;
 }
 
@@ -155,9 +174,10 @@ Tensor load_balance_loss(const Arg& probs, const Arg& experts) {
     WEFT_CHECK(is_integral(t.dtype()) && t.size(0) == num_experts, "load_balance_loss: counts are ", t.type(), " for ",
                num_experts, " experts in probs; need integers [E]");
   } else {
-    counts = count_experts(choices_of(experts, "load_balance_loss"), num_experts);
+    choices_of(experts, "load_balance_loss");
     WEFT_CHECK(t.size(0) == p.size(0), "load_balance_loss: ", p.size(0), " tokens in probs, ", t.size(0),
                " in experts; need equal numbers");
+    counts = sum(one_hot(experts_of(t, num_experts, "load_balance_loss"), num_experts), {0, 1});
   }
   const Tensor x = widened(p);
   const Tensor share = counts.to(x.dtype()) / static_cast<double>(p.size(0));

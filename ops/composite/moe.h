@@ -38,7 +38,8 @@ Tensor combine_tokens(const Arg& y, const ExpertOrder& order, const Arg& weights
 // ---- routing with capacity ----
 
 /// Places per expert: ceil(factor T k / E) (Lepikhin et al. 2020, arXiv:2006.16668), at least 1.
-int64_t expert_capacity(int64_t tokens, int64_t top_k, int64_t num_experts, double factor);
+int64_t expert_capacity(int64_t tokens, int64_t top_k, int64_t num_experts, double factor,
+                        std::source_location loc = std::source_location::current());
 
 struct CapacityPlan {
   Tensor place;   // i64 [T, k]: expert C + position in it, or E C if there was no room

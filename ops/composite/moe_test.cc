@@ -163,6 +163,24 @@ TEST(Capacity, RoundsUp) {
   EXPECT_EQ(expert_capacity(1, 1, 8, 1.0), 1);
 }
 
+TEST(Capacity, WrongNumbersAreErrors) {
+  constexpr int64_t kMost = INT64_MAX;
+  EXPECT_EQ(error_of([] { expert_capacity(kMost, kMost, 1, 1); }),
+            "expert_capacity: factor 1 gives 9223372036854775808 places for each expert; need fewer than 2^58: "
+            "9223372036854775807 tokens have 9223372036854775807 choices each");
+  expect_error([] { expert_capacity(8, 2, 4, INFINITY); }, "expert_capacity: factor inf gives inf places");
+  expect_error([] { expert_capacity(8, 2, 4, NAN); }, "expert_capacity: 4 experts with factor nan; need positive");
+  expect_error([] { expert_capacity(-8, 2, 4, 1); }, "expert_capacity: -8 tokens with 2 choices each; need 0 or more");
+  const Tensor bad = choices({0, 1, 2, 3}, 2);
+  const std::string what =
+      "an index is not a position: index_select: index 3 at position 3 is out of range; need 0 to ";
+  EXPECT_EQ(error_of([&] { assign_capacity(bad, 3, 2); }), "assign_capacity: " + what + "2");
+  EXPECT_EQ(error_of([&] { count_experts(bad, 3); }), "count_experts: " + what + "2");
+  EXPECT_EQ(error_of([&] { load_balance_loss(ones({2, 3}), bad); }), "load_balance_loss: " + what + "2");
+  expect_error([&] { assign_capacity(bad, 4, kMost / 2); }, "have too many places; need fewer than 2^58");
+  expect_error([&] { count_experts(bad, 0); }, "count_experts: num_experts is 0; need 1 or more");
+}
+
 TEST(Balance, EvenLoadGivesTopK) {
   EXPECT_NEAR(load_balance_loss(full({4, 4}, 0.25), choices({0, 1, 2, 3, 0, 1, 2, 3}, 2)).item<float>(), 2, 1e-6);
 }

@@ -2,6 +2,7 @@
 
 #include "ops/composite/precision.h"
 #include "ops/composite/search.h"
+#include "ops/core/fits.h"
 #include "ops/core/index.h"
 #include "ops/core/reduce.h"
 #include "ops/core/view.h"
@@ -24,6 +25,9 @@ Tensor exponentials(const Shape& shape, Device device) {
 Tensor randperm(int64_t n, const TensorOptions& options, std::source_location loc) {
   LineScope here(loc);
   WEFT_CHECK(n >= 0, "randperm: n is ", n, "; need 0 or more");
+  const int64_t most = internal::whole_numbers(options.dtype).second;
+  WEFT_CHECK(n - 1 <= most, "randperm: ", options.dtype, " does not have all integers from 0 to ", n - 1,
+             "; need at most ", most, ", or another dtype");
   const Tensor order = argsort(rand({n}, {.dtype = kFloat64, .device = options.device}));
   const Tensor y = cast(order, options.dtype);
   return options.requires_grad ? y.requires_grad() : y;

@@ -28,6 +28,7 @@ Tensor softmax(const Arg& x, int64_t dim) {
   const Tensor& t = floating_of(x, "softmax");
   const int64_t along = normalize_dim(dim, t.dim(), "softmax");
   if (t.numel() == 0) return t;
+  if (t.dim() == 0) return reshape(softmax(reshape(t, {1}), 0), {});
   const Tensor v = widened(t);
   return dispatch(softmax_op, {&v}, {{"dim", along}}).to(t.dtype());
 }

@@ -146,6 +146,17 @@ TEST(GumbelSoftmax, HardHasTheGradientOfSoft) {
   EXPECT_EQ(error_of([] { gumbel_softmax(zeros({3}), 0); }), "gumbel_softmax: tau is 0; need a positive number");
 }
 
+// A scalar has the dims 0 and -1 of one element, as in PyTorch.
+TEST(Softmax, OfAScalar) {
+  for (int64_t dim : {0, -1}) {
+    EXPECT_EQ(softmax(full({}, 3.0), dim).item<float>(), 1);
+    EXPECT_EQ(log_softmax(full({}, 3.0), dim).item<float>(), 0);
+    EXPECT_EQ(softmax(full({}, 3.0), dim).dim(), 0);
+  }
+  EXPECT_EQ(error_of([] { softmax(zeros({}), 1); }),
+            "softmax: dim 1 is out of range for a tensor of 0 dimensions; need -1 to 0");
+}
+
 TEST(Softmax, OfNothing) { EXPECT_EQ(softmax(zeros({3, 0}), -1).shape(), (Shape{3, 0})); }
 
 TEST(Logsumexp, OfMinusInfinityOnlyIsMinusInfinityWithZeroGradient) {

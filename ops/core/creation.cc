@@ -6,6 +6,7 @@
 
 #include "framework/autodiff/grad.h"
 #include "framework/dispatch/dispatch.h"
+#include "ops/core/fits.h"
 #include "ops/core/pointwise.h"
 #include "ops/core/view.h"
 #include "ops/kernels/kernels.h"
@@ -231,11 +232,6 @@ int64_t range_length(int64_t start, int64_t end, int64_t step) {
   return static_cast<int64_t>(std::min<uint64_t>(before, std::numeric_limits<int64_t>::max() - 1)) + 1;
 }
 
-// Whether an integer dtype has this value.
-bool holds(DType t, int64_t v) {
-  return t == kInt64 || (t == kInt32 ? v == static_cast<int32_t>(v) : v == static_cast<uint8_t>(v));
-}
-
 Tensor range(const Arg& start, const Arg& end, const Arg& step, const TensorOptions& options) {
   LineScope here(start.line());
   for (const Arg* a : {&start, &end, &step})
@@ -248,11 +244,14 @@ Tensor range(const Arg& start, const Arg& end, const Arg& step, const TensorOpti
   const int64_t n = exact         ? range_length(start.integer(), end.integer(), step.integer())
                     : extent <= 0 ? 0
                                   : static_cast<int64_t>(std::min(std::ceil(extent), 0x1p62));
-  if (exact && n > 0 && is_integral(options.dtype)) {
-    const int64_t last = saturating_add(start.integer(), saturating_mul(n - 1, step.integer()));
-    for (int64_t v : {start.integer(), last})
-      WEFT_CHECK(holds(options.dtype, v), "arange: ", v, " does not fit ", options.dtype,
-                 "; need a dtype that holds all values from ", start.integer(), " to ", last);
+  if (n > 0) {
+    internal::check_fits("arange", start, options.dtype);
+    if (exact) {
+      const int64_t last = saturating_add(start.integer(), saturating_mul(n - 1, step.integer()));
+      internal::check_fits("arange", last, options.dtype);
+    } else {
+      internal::check_fits("arange", start.number() + static_cast<double>(n - 1) * step.number(), options.dtype);
+    }
   }
   AttrValue from = start.number(), by = step.number();
   if (exact) from = start.integer(), by = step.integer();
@@ -340,10 +339,12 @@ Tensor constant(int64_t value, DType dtype, Device device, SourceLine line) {
 
 Tensor full(const Shape& shape, const Arg& value, const TensorOptions& options) {
   LineScope here(value.line());
-  if (!value.is_tensor())
+  if (!value.is_tensor()) {
+    internal::check_fits("full", value, options.dtype);
     return finish(filled({options.dtype, options.device, shape}, value.number(), value.integer(),
                          value.kind() != Arg::kFloat, value.line()),
                   options);
+  }
   const Tensor& v = internal::tensor_of(value, "full");
   WEFT_CHECK(v.dim() == 0, "full: the value is ", v.type(), "; need a number or a 0-d tensor");
   return finish(broadcast_to(cast(v, options.dtype), shape), options);
@@ -417,12 +418,14 @@ Tensor randn(const Shape& shape, const TensorOptions& options, std::source_locat
 Tensor uniform(const Shape& shape, double lo, double hi, const TensorOptions& options, std::source_location loc) {
   LineScope here(loc);
   WEFT_CHECK(lo <= hi && std::isfinite(hi - lo), "uniform: range [", lo, ", ", hi, "); need finite numbers, in order");
+  for (double end : {lo, hi}) internal::check_fits("uniform", end, options.dtype);
   return finish(cast(add(mul(uniform_bits(shape, wide(options.dtype), options.device), hi - lo), lo), options.dtype),
                 options);
 }
 Tensor normal(const Shape& shape, double mean, double std, const TensorOptions& options, std::source_location loc) {
   LineScope here(loc);
   WEFT_CHECK(std >= 0, "normal: std is ", std, "; need a number >= 0");
+  for (double v : {mean, std}) internal::check_fits("normal", v, options.dtype);
   return finish(cast(add(mul(normal_bits(shape, wide(options.dtype), options.device), std), mean), options.dtype),
                 options);
 }
@@ -430,6 +433,9 @@ Tensor randint(int64_t low, int64_t high, const Shape& shape, const TensorOption
   LineScope here(loc);
   WEFT_CHECK(low < high && static_cast<uint64_t>(high) - static_cast<uint64_t>(low) <= uint64_t{1} << 31,
              "randint: range [", low, ", ", high, "); need 1 to 2^31 integers");
+  const auto [least, most] = internal::whole_numbers(options.dtype);
+  WEFT_CHECK(low >= least && high - 1 <= most, "randint: ", options.dtype, " does not have all integers from ", low,
+             " to ", high - 1, "; need a range within ", least, " to ", most, ", or another dtype");
   // The high word of (a random 32-bit word times the number of integers).
   const Tensor word = bit_and(cast(random_bits(shape, options.device), kInt64), int64_t{0xffffffff});
   return finish(cast(add(shift_right(mul(word, high - low), 32), low), options.dtype), options);

@@ -26,6 +26,56 @@ TEST(Creation, Fills) {
   EXPECT_EQ(error_of([] { zeros({2, -1}); }), "full: negative extent in shape [2, -1]; need 0 or more");
 }
 
+TEST(Creation, NumbersFitTheDtype) {
+  const double nan = std::nan(""), inf = INFINITY;
+  auto error = [](auto value, DType t) { return error_of([&] { full({2}, value, {.dtype = t}); }); };
+  EXPECT_EQ(error(300, kUInt8), "full: 300 does not fit u8; need 0 to 255");
+  EXPECT_EQ(error(-1, kUInt8), "full: -1 does not fit u8; need 0 to 255");
+  EXPECT_EQ(error(int64_t{1} << 31, kInt32), "full: 2147483648 does not fit i32; need -2147483648 to 2147483647");
+  EXPECT_EQ(error(1e30, kInt64), "full: 1e+30 does not fit i64; need -9223372036854775808 to 9223372036854775807");
+  EXPECT_EQ(error(0x1p63, kInt64).substr(0, 46), "full: 9223372036854775808 does not fit i64; ne");
+  EXPECT_EQ(error(nan, kInt32), "full: nan does not fit i32; need -2147483648 to 2147483647");
+  EXPECT_EQ(error(-inf, kUInt8), "full: -inf does not fit u8; need 0 to 255");
+  EXPECT_EQ(error(-1e5, kFloat16), "full: -1e+05 does not fit f16; need -65504 to 65504");
+  EXPECT_EQ(error(1e300, kFloat32).substr(0, 34), "full: 1e+300 does not fit f32; nee");
+  for (DType t : {kFloat64, kFloat32, kBFloat16, kFloat16, kFloat8E5M2, kBool})
+    for (double v : {nan, inf, -inf, -7.0}) EXPECT_EQ(error(v, t), "") << t << " " << v;
+  EXPECT_EQ(full({}, 3.4028235e38).item<float>(), std::numeric_limits<float>::max());  // rounded down
+  EXPECT_EQ(full({}, 255.9, {.dtype = kUInt8}).item<int64_t>(), 255);
+  EXPECT_EQ(full({}, INT64_MIN, {.dtype = kInt64}).item<int64_t>(), INT64_MIN);
+  EXPECT_EQ(full({}, -0x1p63, {.dtype = kInt64}).item<int64_t>(), INT64_MIN);
+  const Tensor u = full({2}, 7, {.dtype = kUInt8});
+  const Tensor h = full({2}, 7, {.dtype = kFloat16}), on = ones({2}, {.dtype = kBool});
+  EXPECT_EQ(error_of([&] { full_like(u, 300); }), "full: 300 does not fit u8; need 0 to 255");
+  EXPECT_EQ(error_of([&] { pad(u, {1, 1}, nan); }), "pad: nan does not fit u8; need 0 to 255");
+  EXPECT_EQ(error_of([&] { u < 300; }), "lt: 300 does not fit u8; need 0 to 255");
+  EXPECT_EQ(error_of([&] { where(on, u, -1); }), "where: -1 does not fit u8; need 0 to 255");
+  EXPECT_EQ(error_of([&] { masked_fill(h, on, -1e9); }), "where: -1e+09 does not fit f16; need -65504 to 65504");
+  EXPECT_EQ((h * 1e9).to_vector<double>(), (std::vector<double>(2, inf)));  // arithmetic rounds
+  EXPECT_EQ((u & -1).to_vector<int64_t>(), (std::vector<int64_t>(2, 7)));   // bits
+  EXPECT_EQ(error_of([] { uniform({2}, 0, 1e6, {.dtype = kFloat16}); }),
+            "uniform: 1e+06 does not fit f16; need -65504 to 65504");
+  // A captured function refuses them as well.
+  auto captured = [](std::span<const Tensor> in) { return std::vector<Tensor>{where(in[0] > 5, in[0], 256)}; };
+  EXPECT_EQ(error_of([&] { capture_graph(captured, std::vector<TensorType>{u.type()}); }),
+            "where: 256 does not fit u8; need 0 to 255");
+}
+
+TEST(Creation, RandomIntegersAreThoseOfTheDtype) {
+  auto error = [](int64_t low, int64_t high, DType t) {
+    return error_of([&] { randint(low, high, {2}, {.dtype = t}); });
+  };
+  EXPECT_EQ(error(0, 257, kUInt8),
+            "randint: u8 does not have all integers from 0 to 256; need a range within 0 to 255, or another dtype");
+  EXPECT_EQ(error(-1, 2, kUInt8).substr(0, 11), "randint: u8");
+  EXPECT_EQ(error(0, 3, kBool).substr(0, 13), "randint: bool");
+  EXPECT_EQ(error(0, 2050, kFloat16).substr(0, 12), "randint: f16");
+  EXPECT_EQ(error(-257, 0, kBFloat16).substr(0, 13), "randint: bf16");
+  for (auto [low, high, t] : {std::tuple(0, 256, kUInt8), std::tuple(0, 2, kBool), std::tuple(-2048, 2049, kFloat16),
+                              std::tuple(-256, 257, kBFloat16)})
+    EXPECT_EQ(error(low, high, t), "") << t;
+}
+
 TEST(Creation, Meta) {
   const Tensor t = randn({1 << 20, 1 << 20}, {.device = Device::meta()});
   EXPECT_EQ(t.shape(), Shape({1 << 20, 1 << 20}));
@@ -57,8 +107,8 @@ TEST(Creation, ArangeAtTheEndsOfInt64) {
   EXPECT_EQ(step(kMost, kLeast, 1), (std::vector<int64_t>{}));
   EXPECT_NE(error_of([] { arange(kLeast, kMost, 1); }).find("too many elements"), std::string::npos);
   EXPECT_NE(error_of([] { arange(0.0, 1e300, 1.0); }).find("too many elements"), std::string::npos);
-  EXPECT_EQ(error_of([] { arange(250, 260, {.dtype = kUInt8}); }),
-            "arange: 259 does not fit u8; need a dtype that holds all values from 250 to 259");
+  EXPECT_EQ(error_of([] { arange(250, 260, {.dtype = kUInt8}); }), "arange: 259 does not fit u8; need 0 to 255");
+  EXPECT_EQ(error_of([] { arange(0.0, 300.0, {.dtype = kUInt8}); }), "arange: 299 does not fit u8; need 0 to 255");
   // The same values compiled: the range is interpreted from the graph.
   auto g = capture_graph([](std::span<const Tensor>) { return std::vector<Tensor>{arange(kMost - 2, kMost)}; }, {});
   EXPECT_EQ(interpret(*g, {})[0].to_vector<int64_t>(), (std::vector<int64_t>{kMost - 2, kMost - 1}));

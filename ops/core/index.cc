@@ -106,6 +106,17 @@ Grads vjp_scatter_add(const VjpCall& c) {
   return {c.grad[0], Tensor(), c.needs(2) ? gather(c.grad[0], dim_of(c.attrs), c.in[1]) : Tensor()};
 }
 
+// Runs a look-up; its error begins with what the caller looks up, if the node has that.
+template <class F>
+void look_up(const KernelCall& c, const F& run) {
+  try {
+    run();
+  } catch (const Error& e) {
+    if (!c.attrs.has("what")) throw;
+    throw Error(e.code(), str_cat(c.attrs.get<std::string>("what"), ": ", e.what()));
+  }
+}
+
 SampleInput index_in(const Shape& shape, double below, DType dtype = kInt64) { return {shape, dtype, 0, below - 1}; }
 
 std::vector<Sample> samples_gather() {
@@ -122,6 +133,9 @@ std::vector<Sample> samples_gather() {
       {{{Shape{3, 5}}, index_in({3}, 5)}, along(1), "need the same number of dims"},
       {{{Shape{3, 5}}, index_in({3, 2}, 5)}, along(2), "gather: dim 2 is out of range"},
       {{{Shape{3, 5}}, {Shape{3, 2}, kInt64, 5, 5}}, along(1), "5"},
+      {{{Shape{3}}, {Shape{2}, kInt64, 3, 3}},
+       along(0).with("what", std::string("f: not a class")),
+       "f: not a class: gather: index 3 at position 0 is out of range"},
   };
 }
 
@@ -403,7 +417,8 @@ const OpDef gather_op = {
     .vjp = vjp_gather,
     .dims = dims_gather,
     .cost = cost_gather,
-    .kernel = [](const KernelCall& c) { kernels::gather(c.in[0], c.in[1], dim_of(c.attrs), c.out[0]); },
+    .kernel =
+        [](const KernelCall& c) { look_up(c, [&] { kernels::gather(c.in[0], c.in[1], dim_of(c.attrs), c.out[0]); }); },
     .samples = samples_gather,
     .vjp_reads_in = 2,
     .vjp_reads_out = 0,
@@ -435,7 +450,10 @@ const OpDef index_select_op = {
     .vjp = vjp_index_select,
     .dims = dims_index_select,
     .cost = cost_gather,
-    .kernel = [](const KernelCall& c) { kernels::index_select(c.in[0], c.in[1], dim_of(c.attrs), c.out[0]); },
+    .kernel =
+        [](const KernelCall& c) {
+          look_up(c, [&] { kernels::index_select(c.in[0], c.in[1], dim_of(c.attrs), c.out[0]); });
+        },
     .samples = samples_index_select,
     .vjp_reads_in = 2,
     .vjp_reads_out = 0,

@@ -45,6 +45,9 @@ Tensor dynamic_slice(const Arg& x, std::initializer_list<Arg> starts, const Shap
 Tensor dynamic_slice(const Arg& x, std::span<const Tensor> starts, const Shape& sizes, SourceLine line = {});
 
 namespace internal {
+/// gather or index_select for a function that looks up `what`. The error of an index out of range begins with it, in
+/// compiled functions too: "cross_entropy: a target is not a class: gather: index 7 at position 2 ...".
+Tensor look_up(const OpDef& op, const Arg& x, int64_t dim, const Arg& index, std::string what);
 /// Throws, naming `op`, if x has no values yet because a compiled function computes it; `need` ends the sentence.
 void require_values(const Tensor& x, const char* op, const char* need);
 /// A 1-d i64 tensor of these positions.
@@ -63,8 +66,8 @@ Tensor argsort(const Arg& x, int64_t dim = -1, bool descending = false);
 /// The k largest (or smallest) along dim, best first; among equal values the lower index comes first.
 TopK topk(const Arg& x, int64_t k, int64_t dim = -1, bool largest = true);
 
-extern const OpDef gather_op;                // (x, index) {dim}
-extern const OpDef index_select_op;          // (x, index) {dim}
+extern const OpDef gather_op;                // (x, index) {dim, what?: see look_up}
+extern const OpDef index_select_op;          // (x, index) {dim, what?}
 extern const OpDef scatter_add_op;           // (x, index, src) {dim}
 extern const OpDef index_add_op;             // (x, index, src): along dim 0
 extern const OpDef index_copy_op;            // (x, index, src): along dim 0

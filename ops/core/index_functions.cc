@@ -22,13 +22,16 @@ void check_index_type(const Tensor& index, const char* op, const char* hint = ""
 Tensor as_index(const Tensor& index) { return index.dtype() == kUInt8 ? cast(index, kInt64) : index; }
 
 // gather and index_select: x and one index along `dim`.
-Tensor picked(const OpDef& op, const Arg& arg, int64_t dim, const Arg& index) {
+Tensor picked(const OpDef& op, const Arg& arg, int64_t dim, const Arg& index, std::string what = {}) {
   LineScope here(arg.line());
   const Tensor &x = tensor_of(arg, op.name), &i = tensor_of(index, op.name);
   check_index_type(i, op.name);
+  WEFT_CHECK_AS(kOutOfRange, x.dim() > 0, op.name, ": got a scalar; need a dim to choose from");
   const int64_t d = normalize_dim(dim, x.dim(), op.name);
   const Tensor at = as_index(i);
-  return dispatch(op, {&x, &at}, {{"dim", d}});
+  Attrs attrs{{"dim", d}};
+  if (!what.empty()) attrs = attrs.with("what", std::move(what));
+  return dispatch(op, {&x, &at}, attrs);
 }
 
 // index_add and index_copy: the ops change rows, so another dim is moved to the front and back.
@@ -67,6 +70,10 @@ std::vector<int64_t> true_positions(const Tensor& x, const char* op) {
 
 namespace internal {
 
+Tensor look_up(const OpDef& op, const Arg& x, int64_t dim, const Arg& index, std::string what) {
+  return picked(op, x, dim, index, std::move(what));
+}
+
 void require_values(const Tensor& x, const char* op, const char* need) {
   WEFT_CHECK_AS(kFailedPrecondition, !x.is_traced(), op, ": the shape of the result depends on the values of ",
                 x.type(), ", which do not exist yet inside a compiled function; need ", need,
@@ -88,6 +95,7 @@ Tensor take_along_dim(const Arg& arg, const Arg& index, int64_t dim) {
   const Tensor &x = tensor_of(arg, "take_along_dim"), &i = tensor_of(index, "take_along_dim");
   WEFT_CHECK(x.dim() == i.dim(), "take_along_dim: x ", x.shape(), " and index ", i.shape(),
              "; need the same number of dims");
+  WEFT_CHECK_AS(kOutOfRange, x.dim() > 0, "take_along_dim: got a scalar; need a dim to choose from");
   const int d = normalize_dim(dim, x.dim(), "take_along_dim");
   Shape from = x.shape(), at = i.shape();
   from[d] = at[d] = 1;
@@ -124,6 +132,7 @@ Tensor scatter_add(const Arg& arg, int64_t dim, const Arg& index, const Arg& sou
   LineScope here(arg.line());
   const Tensor &x = tensor_of(arg, "scatter_add"), &i = tensor_of(index, "scatter_add");
   check_index_type(i, "scatter_add");
+  WEFT_CHECK_AS(kOutOfRange, x.dim() > 0, "scatter_add: got a scalar; need a dim to add along");
   Tensor src = tensor_of(source, "scatter_add");
   const int64_t d = normalize_dim(dim, x.dim(), "scatter_add");
   // src may be larger than index: the rest of it is not used.
@@ -150,7 +159,8 @@ Tensor embedding(const Arg& indices, const Arg& weight) {
   WEFT_CHECK(w.dim() == 2, "embedding: weight is ", w.type(), "; need [rows, width]");
   Shape shape = i.shape();
   shape.push_back(w.size(1));
-  return reshape(index_select(w, 0, reshape(i, {-1})), shape);
+  const Tensor rows = internal::look_up(index_select_op, w, 0, reshape(i, {-1}), "embedding: an index is not a row");
+  return reshape(rows, shape);
 }
 
 Tensor one_hot(const Arg& arg, int64_t classes) {

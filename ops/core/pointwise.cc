@@ -5,6 +5,7 @@
 #include "framework/dispatch/dispatch.h"
 #include "framework/dispatch/tape.h"
 #include "ops/core/creation.h"
+#include "ops/core/fits.h"
 #include "ops/core/promotion.h"
 #include "ops/core/view.h"
 #include "ops/kernels/kernels.h"
@@ -40,6 +41,14 @@ Tensor number(const Arg& a, DType dtype, Device device) {
     kernels::fill(v, a.number());
   }
   return t;
+}
+
+// A number as an operand of `op`. Bit operations take an integer's low bits. A floating-point number is rounded as
+// results are, to infinity if it is large, unless `op` returns it as it is.
+Tensor operand(Pw op, const Arg& a, DType dtype, Device device) {
+  const kernels::PwInfo& info = kernels::pointwise_info(op);
+  if (is_floating(dtype) ? op == Pw::where : info.types != PwTypes::BITS) internal::check_fits(info.name, a, dtype);
+  return number(a, dtype, device);
 }
 
 /// Runs an op on operands that already have one dtype, and equal shapes or shape [].
@@ -180,7 +189,7 @@ Tensor binary(Pw op, const Arg& a, const Arg& b) {
   check_type(op, dtype);
   Tensor in[2];
   for (int i = 0; i < 2; ++i)
-    in[i] = args[i]->is_tensor() ? as(args[i]->tensor(), dtype, line) : number(*args[i], dtype, device);
+    in[i] = args[i]->is_tensor() ? as(args[i]->tensor(), dtype, line) : operand(op, *args[i], dtype, device);
   Shape shape = in[0].shape().empty() ? in[1].shape() : in[0].shape();
   if (!in[0].shape().empty() && !in[1].shape().empty() && !(in[0].shape() == in[1].shape())) {
     shape = broadcast_shapes(in[0].shape(), in[1].shape(), info.name);
@@ -205,7 +214,7 @@ Tensor ternary(Pw op, const Arg& c, const Arg& a, const Arg& b) {
   Shape shape = in[0].shape();
   for (int i = 0; i < 2; ++i) {
     in[i + 1] =
-        args[i]->is_tensor() ? as(args[i]->tensor(), dtype, line) : number(*args[i], dtype, c.tensor().device());
+        args[i]->is_tensor() ? as(args[i]->tensor(), dtype, line) : operand(op, *args[i], dtype, c.tensor().device());
     const Shape& s = in[i + 1].shape();
     if (shape.empty()) {
       shape = s;

@@ -3,6 +3,7 @@
 
 #include "framework/dispatch/dispatch.h"
 #include "ops/core/creation.h"
+#include "ops/core/fits.h"
 #include "ops/core/index.h"
 #include "ops/core/pointwise.h"
 #include "ops/core/view.h"
@@ -199,6 +200,7 @@ Tensor contiguous(const Arg& arg) {
 Tensor pad(const Arg& arg, const std::vector<int64_t>& pads, double value) {
   LineScope here(arg.line());
   const Tensor& input = tensor_of(arg, "pad");
+  internal::check_fits("pad", value, input.dtype());
   WEFT_CHECK(pads.size() % 2 == 0 && static_cast<int>(pads.size()) <= 2 * input.dim(), "pad: ", pads.size(),
              " widths for ", input.shape(), "; need a pair per dim, from the last");
   Tensor x = input;

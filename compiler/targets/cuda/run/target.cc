@@ -39,6 +39,11 @@ const Node& indexing_node(const Node& n) {
   return n;
 }
 
+// The beginning of an error of a node's indices.
+const char* name_in_errors(const OpDef& op, const Attrs& attrs) {
+  return attrs.has("what") ? intern(str_cat(attrs.get<std::string>("what"), ": ", op.name)) : op.name;
+}
+
 // "a compiled step of 34 operations, from gather at a.cc:3 to mul at b.cc:12".
 std::string description_of(std::span<const StepCall> calls) {
   const auto end = [](const StepCall& c) {
@@ -53,8 +58,9 @@ std::vector<int32_t*> flags_of(Gpu& gpu, std::span<const StepCall> calls) {
   std::vector<int32_t*> flags;
   for (const StepCall& c : calls) {
     const Node& node = indexing_node(*c.node);
-    flags.push_back(operation_of(c).checks_indices() ? index_flags().flag(gpu, node.op->name, node.line, node.scope)
-                                                     : nullptr);
+    flags.push_back(operation_of(c).checks_indices()
+                        ? index_flags().flag(gpu, name_in_errors(*node.op, node.attrs), node.line, node.scope)
+                        : nullptr);
   }
   return flags;
 }
@@ -181,7 +187,8 @@ void CudaTarget::run_now(const KernelCall& call, Device device, SourceLine line)
   const auto& operation = static_cast<const Operation&>(*prepared);
   const std::span<void* const> all(addresses.data(), addresses.size());
   Addresses at{all.first(call.in.size()), all.subspan(call.in.size())};
-  if (operation.checks_indices()) at.bad = index_flags().flag(gpu, call.op.name, line, weft::internal::origin_path());
+  if (operation.checks_indices())
+    at.bad = index_flags().flag(gpu, name_in_errors(call.op, call.attrs), line, weft::internal::origin_path());
   const int64_t bytes = operation.workspace_bytes();
   if (bytes == 0) return operation.enqueue(at, gpu.stream(), line);
   // Released at once: the next owner's work is queued after this work.
