@@ -183,9 +183,8 @@ inline Reference::Reference(const Call& call, const Array* dout_array, const std
   };
   const std::vector<double> q = values(call.q), k = values(call.k), v = values(call.v);
   const std::vector<double> dout = dout_array ? values(*dout_array) : std::vector<double>();
-  auto q_at = [&](int64_t b, int64_t h, int64_t i, int64_t x) { return ((b * c.hq + h) * c.sq + i) * c.d + x; };
-  auto kv_at = [&](int64_t b, int64_t h, int64_t j, int64_t x, int64_t d) {
-    return (((call.kv_b() == 1 ? 0 : b) * c.hkv + h / (c.hq / c.hkv)) * c.skv + j) * d + x;
+  auto kv_row = [&](int64_t b, int64_t h, int64_t j) {
+    return ((call.kv_b() == 1 ? 0 : b) * c.hkv + h / (c.hq / c.hkv)) * c.skv + j;
   };
   const int64_t rows = c.b * c.hq * c.sq, keys = call.kv_b() * c.hkv * c.skv;
   out.assign(rows * c.dv, 0), out_size = out, lse.assign(rows, kNegInf), max.assign(rows, kNegInf);
@@ -196,15 +195,19 @@ inline Reference::Reference(const Call& call, const Array* dout_array, const std
     for (int64_t h = 0; h < c.hq; ++h)
       for (int64_t i = 0; i < c.sq; ++i) {
         const int64_t row = (b * c.hq + h) * c.sq + i;
+        // Inner loops use pointers to rows: the sanitizers' checks of vectors would take most of the test's time.
+        const double* q_row = q.data() + row * c.d;
         double top = kNegInf, total = 0;
         for (int64_t j = 0; j < c.skv; ++j) {
           s[j] = kNegInf;
           if (!call.visible(b, h, i, j)) continue;
-          raw[j] = 0, size[j] = 0;
+          const double* k_row = k.data() + kv_row(b, h, j) * c.d;
+          double sum = 0, sum_size = 0;
           for (int64_t x = 0; x < c.d; ++x) {
-            const double term = q[q_at(b, h, i, x)] * k[kv_at(b, h, j, x, c.d)] * call.a.scale;
-            raw[j] += term, size[j] += std::abs(term);
+            const double term = q_row[x] * k_row[x] * call.a.scale;
+            sum += term, sum_size += std::abs(term);
           }
+          raw[j] = sum, size[j] = sum_size;
           if (std::isfinite(size[j])) largest_score = std::max(largest_score, size[j]);
           s[j] = c.hook == Case::softcap ? Call::softcap_of(raw[j])
                  : c.hook == Case::bias  ? raw[j] + Call::bias_of(h, i, j)
@@ -215,35 +218,41 @@ inline Reference::Reference(const Call& call, const Array* dout_array, const std
         if (top == kNegInf) continue;
         for (int64_t j = 0; j < c.skv; ++j) total += p[j] = std::exp(s[j] - top);
         lse[row] = top + std::log(total), max[row] = top;
-        double delta = 0;
+        double *out_row = out.data() + row * c.dv, *out_size_row = out_size.data() + row * c.dv;
         for (int64_t j = 0; j < c.skv; ++j) {
           p[j] /= total;
           if (p[j] == 0 || !call.kept(b, h, i, j)) continue;
+          const double *v_row = v.data() + kv_row(b, h, j) * c.dv, weight = p[j] / (1 - c.dropout);
           for (int64_t x = 0; x < c.dv; ++x) {
-            const double term = p[j] / (1 - c.dropout) * v[kv_at(b, h, j, x, c.dv)];
-            out[row * c.dv + x] += term, out_size[row * c.dv + x] += std::abs(term);
+            const double term = weight * v_row[x];
+            out_row[x] += term, out_size_row[x] += std::abs(term);
           }
         }
         if (!dout_array) continue;
-        for (int64_t x = 0; x < c.dv; ++x) delta += out[row * c.dv + x] * dout[row * c.dv + x];
+        const double* dout_row = dout.data() + row * c.dv;
+        double *dq_row = dq.data() + row * c.d, *dq_size_row = dq_size.data() + row * c.d, delta = 0;
+        for (int64_t x = 0; x < c.dv; ++x) delta += out_row[x] * dout_row[x];
         if (dlse) delta -= (*dlse)[row];
         for (int64_t j = 0; j < c.skv; ++j) {
           if (!call.visible(b, h, i, j)) continue;
           double dot = 0, dot_size = 0;
-          const double kept = call.kept(b, h, i, j) ? 1 / (1 - c.dropout) : 0;
+          const int64_t kv = kv_row(b, h, j);
+          const double *k_row = k.data() + kv * c.d, *v_row = v.data() + kv * c.dv;
+          double *dk_row = dk.data() + kv * c.d, *dk_size_row = dk_size.data() + kv * c.d;
+          double *dv_row = dv.data() + kv * c.dv, *dv_size_row = dv_size.data() + kv * c.dv;
+          const double kept = call.kept(b, h, i, j) ? 1 / (1 - c.dropout) : 0, weight = p[j] * kept;
           for (int64_t x = 0; x < c.dv; ++x) {
-            const double g = dout[row * c.dv + x], w = v[kv_at(b, h, j, x, c.dv)];
-            dot += g * w * kept, dot_size += std::abs(g * w * kept);
-            dv[kv_at(b, h, j, x, c.dv)] += p[j] * kept * g,
-                dv_size[kv_at(b, h, j, x, c.dv)] += p[j] * kept * std::abs(g);
+            const double g = dout_row[x], term = g * v_row[x] * kept;
+            dot += term, dot_size += std::abs(term);
+            dv_row[x] += weight * g, dv_size_row[x] += weight * std::abs(g);
           }
           double slope = 1;
           if (c.hook == Case::softcap) slope = 1 - std::tanh(raw[j] / 2) * std::tanh(raw[j] / 2);
           const double ds = p[j] * (dot - delta) * slope, ds_size = p[j] * (dot_size + std::abs(delta) + 1);
           for (int64_t x = 0; x < c.d; ++x) {
-            const double kk = k[kv_at(b, h, j, x, c.d)] * call.a.scale, qq = q[q_at(b, h, i, x)] * call.a.scale;
-            dq[q_at(b, h, i, x)] += ds * kk, dq_size[q_at(b, h, i, x)] += ds_size * std::abs(kk);
-            dk[kv_at(b, h, j, x, c.d)] += ds * qq, dk_size[kv_at(b, h, j, x, c.d)] += ds_size * std::abs(qq);
+            const double kk = k_row[x] * call.a.scale, qq = q_row[x] * call.a.scale;
+            dq_row[x] += ds * kk, dq_size_row[x] += ds_size * std::abs(kk);
+            dk_row[x] += ds * qq, dk_size_row[x] += ds_size * std::abs(qq);
           }
         }
       }
