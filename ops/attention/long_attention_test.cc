@@ -17,8 +17,14 @@ int64_t peak_resident_bytes() {
   return usage.ru_maxrss * 1024;
 }
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr int64_t kTokens = 16384;  // 65,536 take 20 minutes, and more memory for bookkeeping
+#else
+constexpr int64_t kTokens = 65536;
+#endif
+
 TEST(LongAttention, OneHeadOf65536WithinThreeHundredMegabytes) {
-  const int64_t n = 65536, d = 64;
+  const int64_t n = kTokens, d = 64;
   // Equal keys: every query's weights are equal, and its result is the mean of the visible values.
   const Tensor q = full({1, 1, n, d}, 0.5).requires_grad(), k = full({1, 1, n, d}, 0.25).requires_grad(),
                v = reshape(arange(n, {.dtype = kFloat32}) / static_cast<double>(n), {1, 1, n, 1}) + zeros({d});
@@ -43,9 +49,9 @@ TEST(LongAttention, OneHeadOf65536WithinThreeHundredMegabytes) {
     for (; j > at; --j) tail += 1 / static_cast<double>(j);
     EXPECT_NEAR(dv[at * d], tail, tail * static_cast<double>(n - at + 8) * 0x1p-24) << at;
   }
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // these use more memory for bookkeeping
-  EXPECT_LT(peak_resident_bytes(), int64_t{300} << 20);
-#endif
+  if (n == 65536) {
+    EXPECT_LT(peak_resident_bytes(), int64_t{300} << 20);
+  }
 }
 
 }  // namespace
