@@ -7,6 +7,7 @@
 #include "ops/core/core.h"
 #include "ops/core/exact.h"
 #include "ops/core/linear_cross_entropy.h"
+#include "ops/core/loop.h"
 #include "ops/core/moe.h"
 #include "ops/core/softmax.h"
 #include "ops/core/window.h"
@@ -19,7 +20,7 @@ std::span<const OpDef* const> all_ops() {
     auto* v = new std::vector<const OpDef*>;
     for (auto family : {pointwise_ops(), creation_ops(), view_ops(), window_ops(), reduce_ops(), dot_ops(), conv_ops(),
                         index_ops(), misc_ops(), collective_ops(), softmax_ops(), linear_cross_entropy_ops(), moe_ops(),
-                        exact_ops(), attention_ops(), linalg_ops(), autodiff_ops()})
+                        exact_ops(), attention_ops(), linalg_ops(), loop_ops(), autodiff_ops()})
       v->insert(v->end(), family.begin(), family.end());
     return v;
   }();

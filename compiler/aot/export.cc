@@ -7,6 +7,7 @@
 #include "compiler/aot/plan_text.h"
 #include "compiler/aot/step.h"
 #include "compiler/exec/entry.h"
+#include "compiler/passes/loops.h"
 #include "compiler/targets/cpu/print/print.h"
 #include "compiler/targets/cpu/target.h"
 #include "framework/io/file.h"
@@ -185,7 +186,19 @@ class Exporter {
 
 AotFiles aot_export(const CompiledCore& core, const std::string& name, const AotOptions& options) {
   WEFT_CHECK(is_identifier(name), "aot_export: got the name '", name, "'; need a C++ identifier");
-  const Entry& e = current_entry(core, "aot_export");
+  const Entry& own = current_entry(core, "aot_export");
+  // An exported step has no loops: its plan is data.
+  Entry unrolled;
+  PassContext context;
+  if ((unrolled.joint = own.joint ? unroll(*own.joint, context) : nullptr)) {
+    unrolled.key = own.key;
+    const PrepareOptions& how = own.operations->options();
+    CompileOptions like{.tf32 = how.tf32};
+    if (how.round_like_eager) like.numerics = "eager";
+    static_cast<Planned&>(unrolled) = plan_joint(unrolled.joint, own.key.layouts, like, own.low_memory);
+    lay_out(unrolled.plan);
+  }
+  const Entry& e = unrolled.joint ? unrolled : own;
   WEFT_CHECK_AS(kUnavailable, e.plan.device.type == DeviceType::kCpu, "aot_export: the step is planned for ",
                 e.plan.device, "; need cpu");
   if (const Node* n = aot_unknown_op(*e.plan.graph))

@@ -67,6 +67,7 @@ void make_joint(Entry& e, const CompileOptions& options, bool low_memory) {
   e.passes.clear();
   PassOptions how = pass_options(options, &e.passes);
   how.facts.low_memory = low_memory;
+  how.facts.loops = !options.partitioner && target_of(device_of(*e.captured).type, "compile").limits().loops;
   e.joint = run_passes(e.captured, passes_of(PassStage::kJoint), how);
 }
 
@@ -160,6 +161,7 @@ Planned plan_joint(const Ref<Graph>& joint, std::span<const ArgumentLayout> layo
   PassOptions how = pass_options(options, &p.passes_to_plan);
   how.facts.low_memory = low_memory;
   how.facts.prologues = target.limits().prologues;
+  how.facts.loops = target.limits().loops;
   how.fusion = p.report.get();
   p.fused = run_passes(joint, passes_of(PassStage::kFused), how);
   p.operations = std::make_shared<Operations>(target, device, prepare_options(options));

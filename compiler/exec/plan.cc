@@ -4,11 +4,13 @@
 #include <map>
 
 #include "compiler/exec/arena.h"
+#include "compiler/exec/loop_plan.h"
 #include "compiler/loop_ir/fused.h"
 #include "compiler/loop_ir/lower_group.h"
 #include "compiler/targets/operations.h"
 #include "framework/base/one_line.h"
 #include "ops/attention/record.h"
+#include "ops/core/loop.h"
 #include "ops/core/view.h"
 
 namespace weft::internal {
@@ -237,9 +239,11 @@ class Planner {
     };
     for (const BufferPlace& p : l.in) add(p, in);
     for (const BufferPlace& p : l.out) add(p, out);
-    WEFT_BUG_IF(!l.op->kernel && l.op != &loop_ir::fused_op, "plan: ", l.op->name, " has neither kernel nor view");
+    WEFT_BUG_IF(!l.op->kernel && l.op != &loop_ir::fused_op && l.op != &loop_op, "plan: ", l.op->name,
+                " has neither kernel nor view");
     try {
-      l.operation = operations_.get(*l.op, l.copy ? Attrs() : n.attrs, in, out, offsets);
+      l.operation = l.op == &loop_op ? prepare_loop(n.attrs, in, out, operations_)
+                                     : operations_.get(*l.op, l.copy ? Attrs() : n.attrs, in, out, offsets);
     } catch (const Error& e) {
       throw Error(e.code(), one_line(e.what() + origin_text(n.line, n.scope)));
     }

@@ -34,6 +34,9 @@ std::vector<std::shared_ptr<Operation>> operations_of(const MemoryPlan& plan) {
   for (const auto* list : {&plan.setup, &plan.launches})
     for (const Launch& l : *list)
       if (seen.insert(l.operation.get()).second) all.push_back(l.operation);
+  for (size_t i = 0; i < all.size(); ++i)  // grows: a loop may have a loop inside
+    for (const auto& operation : all[i]->operations())
+      if (seen.insert(operation.get()).second) all.push_back(operation);
   return all;
 }
 

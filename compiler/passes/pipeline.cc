@@ -6,6 +6,7 @@
 #include "compiler/passes/exact_sums.h"
 #include "compiler/passes/fuse.h"
 #include "compiler/passes/linear_cross_entropy.h"
+#include "compiler/passes/loops.h"
 #include "compiler/passes/lower.h"
 #include "compiler/passes/rearrange.h"
 #include "compiler/passes/simplify.h"
@@ -38,6 +39,8 @@ constexpr Pass kJoint[] = {
      "after cse, which makes the operands of loss and gradient one value each"},
     {"rearrange", rearrange, "after dce, so that use counts of sums are exact; before copies are planned"},
     {"dce", dce, "drops the pads and zeros that rearrange made needless"},
+    {"unroll", unroll, "after expand_grad, which makes loops of loops; before a mesh, which places each iteration",
+     kRequired},
 };
 
 constexpr Pass kRecompute[] = {
@@ -73,6 +76,8 @@ constexpr Pass kFused[] = {
     {"fuse_prologue", nullptr, "part of fuse_duplicate: cheap operands of products, computed while they are packed"},
     {"fuse_siblings", nullptr, "part of fuse: groups that read the same values"},
     {"fuse_duplicate", nullptr, "part of fuse: readers recompute cheap values"},
+    {"loop_bodies", loop_bodies, "after fuse, which sees a loop as one node; before plan, which plans the bodies too",
+     kRequired},
 };
 
 constexpr Pass kPlan[] = {

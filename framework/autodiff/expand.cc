@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "framework/autodiff/grad.h"
+#include "framework/autodiff/joint_body.h"
 #include "framework/dispatch/dispatch.h"
 #include "framework/dispatch/interpreter.h"
 
@@ -31,21 +32,60 @@ class Expander {
     return g;
   }
 
+  /// internal::differentiate_body.
+  internal::JointBody run_body(const std::vector<bool>& inputs, const std::vector<bool>& outputs) {
+    const EnableGrad on;
+    Capture capture(Capture::kStep);
+    capture_ = &capture;
+    capture_->differentiate = &differentiate_;
+    internal::JointBody joint;
+    std::vector<Tensor> in, wrt, roots, seeds;
+    for (size_t i = 0; i < from_.inputs.size(); ++i) {
+      in.push_back(capture.add_input(from_.type(from_.inputs[i]), inputs[i]));
+      if (inputs[i]) wrt.push_back(in.back());
+    }
+    std::vector<Tensor> results = interpret(from_, in);
+    joint.first_backward = capture.graph().size();
+    for (size_t o = 0; o < results.size(); ++o) {
+      if (!outputs[o]) continue;
+      roots.push_back(results[o]);
+      seeds.push_back(capture.add_input(results[o].type()));
+    }
+    for (Tensor& g : reverse(roots, wrt, seeds, true)) {
+      joint.reached.push_back(g.defined());
+      if (g.defined()) results.push_back(std::move(g));
+    }
+    joint.graph = capture.finish(results);
+    return joint;
+  }
+
  private:
   std::vector<Tensor> differentiate(const Tensor& loss, std::span<const Tensor> wrt, const Tensor& seed,
                                     bool create_graph) {
     const internal::BackwardScope backward(true);
+    std::vector<Tensor> grads =
+        reverse({&loss, 1}, wrt, {{seed.defined() ? seed : internal::full_of(loss.type(), 1)}}, create_graph);
+    for (size_t i = 0; i < wrt.size(); ++i)
+      if (!grads[i].defined()) grads[i] = internal::full_of(wrt[i].type(), 0);
+    return grads;
+  }
+
+  /// Reverse mode from several roots, each with its gradient; undefined where no root depends on an operand.
+  std::vector<Tensor> reverse(std::span<const Tensor> roots, std::span<const Tensor> wrt, std::span<const Tensor> seeds,
+                              bool create_graph) {
+    const internal::BackwardScope backward(true);
     Graph& g = capture_->graph();
     const int32_t first = g.size();
-    const Value root = capture_->value_of(loss);
-    // The nodes that depend on wrt, up to the loss.
-    std::vector<bool> needed(root.node + 1, false);
-    std::vector<std::vector<Tensor>> grads(root.node + 1);
+    int32_t last = -1;
+    for (const Tensor& t : roots) last = std::max(last, capture_->value_of(t).node);
+    // The nodes that depend on wrt, up to the last root.
+    std::vector<bool> needed(last + 1, false);
+    std::vector<std::vector<Tensor>> grads(last + 1);
     for (const Tensor& t : wrt) {
       Value v = capture_->value_of(t);
-      if (v.node <= root.node) needed[v.node] = true;
+      if (v.node <= last) needed[v.node] = true;
     }
-    for (int32_t id = 0; id <= root.node; ++id) {
+    for (int32_t id = 0; id <= last; ++id) {
       const Node& n = g.node(id);
       if (stops(id) || (!n.op->vjp && !needed[id])) continue;
       for (Value v : n.inputs)
@@ -56,8 +96,8 @@ class Expander {
       Tensor& slot = grads[v.node][v.index];
       slot = slot.defined() ? internal::accumulate(slot, t) : t;
     };
-    add_to(root, seed.defined() ? seed : internal::full_of(loss.type(), 1));
-    for (int32_t id = root.node; id >= 0; --id) {
+    for (size_t i = 0; i < roots.size(); ++i) add_to(capture_->value_of(roots[i]), seeds[i]);
+    for (int32_t id = last; id >= 0; --id) {
       if (!needed[id] || grads[id].empty()) continue;
       const Node n = g.node(id);  // a copy: the graph grows below
       if (!n.op->vjp || stops(id) || n.inputs.empty()) continue;
@@ -85,8 +125,8 @@ class Expander {
     std::vector<Tensor> result;
     for (const Tensor& t : wrt) {
       Value v = capture_->value_of(t);
-      bool have = v.node <= root.node && !grads[v.node].empty() && grads[v.node][v.index].defined();
-      result.push_back(have ? grads[v.node][v.index] : internal::full_of(t.type(), 0));
+      bool have = v.node <= last && !grads[v.node].empty();
+      result.push_back(have ? grads[v.node][v.index] : Tensor());
     }
     if (!create_graph) {
       constant_.resize(static_cast<size_t>(g.size()));
@@ -123,6 +163,11 @@ Ref<Graph> inline_bodies(const Graph& from);
 Ref<Graph> expand_grad(const Graph& g) {
   Ref<Graph> r = Expander(g).run();
   return inline_bodies(*r);
+}
+
+internal::JointBody internal::differentiate_body(const Graph& body, const std::vector<bool>& inputs,
+                                                 const std::vector<bool>& outputs) {
+  return Expander(body).run_body(inputs, outputs);
 }
 
 namespace {

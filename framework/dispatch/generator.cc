@@ -90,10 +90,20 @@ RandomKey next_random_key(Device device) {
     k.step = own.outside;
     k.op_id = implicit_ordinal.fetch_add(1);
   }
+  k.seed = internal::SeedScope::changed(k.seed);
   return k;
 }
 
 namespace internal {
+namespace {
+thread_local const SeedScope* seed_scope = nullptr;
+}  // namespace
+
+SeedScope::SeedScope(Change change) : change_(std::move(change)), outer_(std::exchange(seed_scope, this)) {}
+SeedScope::~SeedScope() { seed_scope = outer_; }
+Tensor SeedScope::apply(const Tensor& seed) const { return change_(outer_ ? outer_->apply(seed) : seed); }
+Tensor SeedScope::changed(const Tensor& seed) { return seed_scope ? seed_scope->apply(seed) : seed; }
+
 // Declared in generator_state.h.
 int64_t random_ops_outside() { return implicit_ordinal.load(); }
 void set_random_ops_outside(int64_t count) { implicit_ordinal = count; }

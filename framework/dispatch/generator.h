@@ -1,5 +1,7 @@
 // The random generator's state: seed and step are cells, so that a compiled step reads and advances them.
 #pragma once
+#include <functional>
+
 #include "framework/dispatch/parameter.h"
 #include "framework/dispatch/state.h"
 
@@ -27,6 +29,23 @@ RandomKey next_random_key(Device device = Device::cpu());
 namespace internal {
 /// Drops the generators of this kind of device; called before its memory goes away.
 void forget_generators(DeviceType type);
+
+/// During its lifetime, random ops of this thread use change(seed), inside the change of the scopes around it: the body
+/// of a loop is traced once and draws other numbers in each iteration.
+class SeedScope {
+ public:
+  using Change = std::function<Tensor(const Tensor& seed)>;
+  explicit SeedScope(Change change);
+  ~SeedScope();
+  SeedScope(const SeedScope&) = delete;
+  /// The seed that random ops use here.
+  static Tensor changed(const Tensor& seed);
+
+ private:
+  const Change change_;
+  const SeedScope* const outer_;
+  Tensor apply(const Tensor& seed) const;
+};
 
 /// Opens the step scope of one call of a function that is not compiled.
 class EagerStep {

@@ -44,6 +44,42 @@ class Operation {
   virtual std::span<const std::string> rounds_less() const { return {}; }
   /// One phrase about its kernel for reports ("interpreted"); empty: nothing to say.
   virtual std::string remark() const { return {}; }
+  /// The operations that it runs, which Target::compile must be given too.
+  virtual std::span<const std::shared_ptr<Operation>> operations() const { return {}; }
+};
+
+/// The calls of a loop's body with places instead of addresses, planned once and run for each iteration.
+struct LoopCalls {
+  /// An address in iteration t: a base plus `offset` plus t * `step` bytes.
+  struct Place {
+    enum Base : uint8_t {
+      kOperand,    // operand `index` of the loop
+      kResult,     // result `index`
+      kCarried,    // the value of carry `index` before the iteration
+      kCarry,      // its value after the iteration
+      kWorkspace,  // the loop's scratch memory
+    } base = kWorkspace;
+    int32_t index = 0;
+    int64_t offset = 0, step = 0;
+  };
+  struct Call {
+    std::shared_ptr<Operation> operation;
+    SmallVec<Place, 4> in, out;  // of the call's views
+    int64_t workspace = -1;      // offset into the scratch memory; -1: none
+    const Node* node = nullptr;  // of `body`
+  };
+  struct Carry {
+    StridedView value;         // contiguous
+    int64_t spare = 0;         // offset into the scratch memory: with the result, the two places it alternates between
+    bool starts_here = false;  // the operand is contiguous and need not be copied first
+  };
+  Ref<Graph> body;
+  std::vector<Call> setup, calls;  // `setup` runs once ahead of the iterations
+  std::vector<StridedView> views;  // of the operands and results of `setup`, then of `calls`, in order
+  std::vector<Carry> carries;      // the first operands and results
+  int64_t length = 0;
+  bool reverse = false;
+  int64_t workspace = 0;  // bytes of scratch memory
 };
 
 /// An error of one op among those of an operation, with the node that it belongs to.
@@ -127,6 +163,7 @@ struct TargetLimits {
   int64_t buffer_alignment = 64;  // bytes of which each buffer of a plan starts at a multiple
   int64_t address_alignment = 1;  // the same for arguments, cells and captured tensors
   bool prologues = true;          // products can compute an operand while they pack it
+  bool loops = false;             // Target::repeat runs loops; else a step has each iteration by itself
 };
 
 /// Thrown by Target::prepare where a fused body cannot be one operation for these layouts.
@@ -155,6 +192,11 @@ class Target : public DeviceMemory {
   virtual std::shared_ptr<Operation> prepare(Device device, const OpDef& op, const Attrs& attrs,
                                              std::span<const StridedView> in, std::span<const StridedView> out,
                                              int alignment, const PrepareOptions& options) = 0;
+  /// A loop over prepared operations, where limits().loops.
+  virtual std::shared_ptr<Operation> repeat(LoopCalls calls) {
+    static_cast<void>(calls);
+    return {};
+  }
   /// Compiles what is missing of these operations' kernels, all at once.
   virtual LoadReport compile(Device device, std::span<const std::shared_ptr<Operation>> operations,
                              const LoadOptions& options) = 0;

@@ -5,6 +5,7 @@
 #include "ops/composite/dropout.h"
 #include "ops/composite/precision.h"
 #include "ops/core/core.h"
+#include "ops/core/loop.h"
 
 namespace weft::nn {
 
@@ -65,8 +66,8 @@ Recurrent::Result Recurrent::run(const Arg& arg, const Tensor& h0, const Tensor&
   } else if (options_.batch_first) {
     x = transpose(x, 0, 1);
   }
-  const int64_t time = x.size(0), batch = x.size(1);
-  WEFT_CHECK(time > 0, name(), ": x is ", x.type(), " without positions; need 1 or more");
+  const int64_t batch = x.size(1);
+  WEFT_CHECK(x.size(0) > 0, name(), ": x is ", x.type(), " without positions; need 1 or more");
   const int directions = options_.bidirectional ? 2 : 1, each = options_.bias ? 4 : 2;
   const Shape states{options_.num_layers * directions, batch, hidden_};
   const auto start = [&](const Tensor& given, const char* what) {
@@ -86,16 +87,18 @@ Recurrent::Result Recurrent::run(const Arg& arg, const Tensor& h0, const Tensor&
       const auto weight = [&](int i) { return p[i].value().to(x.dtype()); };
       const Tensor w_hh = weight(1), b_hh = options_.bias ? weight(3) : Tensor();
       const Tensor from_input = linear(x, weight(0), options_.bias ? weight(2) : Tensor());  // of all positions at once
-      State s{select(h_start, 0, k), kind_ == kLstm ? select(c_start, 0, k) : Tensor()};
-      std::vector<Tensor> h(static_cast<size_t>(time));
-      for (int64_t i = 0; i < time; ++i) {
-        const int64_t t = d ? time - 1 - i : i;
-        s = step(select(from_input, 0, t), w_hh, b_hh, s);
-        h[static_cast<size_t>(t)] = s.h;
-      }
-      outputs.push_back(stack(h));
-      h_end.push_back(s.h);
-      if (kind_ == kLstm) c_end.push_back(s.c);
+      std::vector<Tensor> start{select(h_start, 0, k)};
+      if (kind_ == kLstm) start.push_back(select(c_start, 0, k));
+      // (h, c?, the input's part of the gates) -> (h, c?, h of this position).
+      const auto position = [&](std::span<const Tensor> in) {
+        const State s = step(in.back(), w_hh, b_hh, {in[0], kind_ == kLstm ? in[1] : Tensor()});
+        return kind_ == kLstm ? std::vector<Tensor>{s.h, s.c, s.h} : std::vector<Tensor>{s.h, s.h};
+      };
+      const std::vector<Tensor> end =
+          internal::run_loop(position, start, {from_input}, {.reverse = d == 1}, arg.line());
+      h_end.push_back(end[0]);
+      if (kind_ == kLstm) c_end.push_back(end[1]);
+      outputs.push_back(end.back());
     }
     x = directions == 1 ? outputs[0] : cat(outputs, 2);
     if (options_.dropout > 0 && is_training() && layer + 1 < options_.num_layers) x = dropout(x, options_.dropout);

@@ -1,5 +1,5 @@
-// Recurrent layers with PyTorch's arguments, parameter names and initialisation. A call is a loop over time: in a
-// compiled step each position is part of the graph, and all positions share their kernels.
+// Recurrent layers with PyTorch's arguments, parameter names and initialisation. A call is a loop over time
+// (ops/core/loop.h), so the graph of a step does not grow with the number of positions.
 #pragma once
 #include <vector>
 

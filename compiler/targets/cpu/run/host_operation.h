@@ -15,6 +15,7 @@ class HostOperation : public Operation {
 /// Runs operations that were prepared before, and the kernels of op records.
 class HostTarget : public Target {
  public:
+  TargetLimits limits() const override { return {.loops = true}; }
   Allocator& allocator(Device device) override;
   void copy(const StridedView& from, Device from_device, const StridedView& to, Device to_device) override;
   bool may_spread(const Node&) const override { return true; }
@@ -23,6 +24,7 @@ class HostTarget : public Target {
   std::shared_ptr<Operation> prepare(Device device, const OpDef& op, const Attrs& attrs,
                                      std::span<const StridedView> in, std::span<const StridedView> out, int alignment,
                                      const PrepareOptions& options) override;
+  std::shared_ptr<Operation> repeat(LoopCalls calls) override;
   LoadReport compile(Device, std::span<const std::shared_ptr<Operation>>, const LoadOptions&) override { return {}; }
   void run_now(const KernelCall& call, Device device, SourceLine line) override;
   std::unique_ptr<Replay> replay(Device device, std::span<const StepCall> calls, ReplayOptions options) override;

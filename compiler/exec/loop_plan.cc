@@ -1,0 +1,171 @@
+#include "compiler/exec/loop_plan.h"
+
+#include <set>
+
+#include "compiler/exec/plan.h"
+#include "compiler/loop_ir/fused.h"
+#include "compiler/passes/lower.h"
+#include "compiler/targets/operations.h"
+#include "framework/ir/rewrite.h"
+
+namespace weft::internal {
+namespace {
+
+using Place = LoopCalls::Place;
+
+// Which outputs do not fill a block of their own: they share one, are an input, or are a view.
+std::set<size_t> shared_outputs(const MemoryPlan& plan) {
+  std::set<size_t> found;
+  std::set<int32_t> blocks;
+  for (size_t o = 0; o < plan.outputs.size(); ++o) {
+    const PlanOutput& out = plan.outputs[o];
+    if (out.kind != PlanOutput::kBlock) {
+      found.insert(o);
+      continue;
+    }
+    const PlanBuffer& b = plan.buffers[out.place.buffer];
+    const bool whole = b.home == Home::kOutput && out.place.offset == 0 && out.place.type.nbytes() == b.bytes &&
+                       is_contiguous(out.place.type.shape, out.place.strides);
+    if (!whole || !blocks.insert(b.index).second) found.insert(o);
+  }
+  return found;
+}
+
+// The body with copies of these outputs.
+Ref<Graph> with_copies(const Graph& body, const std::set<size_t>& outputs) {
+  Rewriter r(body);
+  for (int32_t id = 0; id < body.size(); ++id) r.copy(id);
+  const Ref<Graph> copied = r.finish();
+  for (size_t o : outputs) {
+    Value& v = copied->outputs[o];
+    Node n;
+    n.op = &loop_ir::copy_op;
+    n.inputs.push_back(v);
+    n.outputs.push_back(copied->type(v));
+    n.line = copied->node(v).line;
+    n.scope = copied->node(v).scope;
+    v = {copied->add(std::move(n)), 0};
+  }
+  return copied;
+}
+
+class LoopPlanner {
+ public:
+  LoopPlanner(const Attrs& attrs, std::span<const StridedView> in, std::span<const StridedView> out)
+      : in_(in),
+        out_(out),
+        carries_(static_cast<size_t>(attrs.i("carries"))),
+        fixed_(carries_ + static_cast<size_t>(attrs.i("stacked"))) {
+    loop_.length = attrs.i("length");
+    loop_.reverse = attrs.b("reverse");
+  }
+
+  LoopCalls run(const Ref<Graph>& body, Operations& operations) {
+    std::vector<ArgumentLayout> layouts;
+    for (size_t i = 0; i < in_.size(); ++i) {
+      const TensorType& type = body->type(body->inputs[i]);
+      Shape strides = i < carries_ ? contiguous_strides(type.shape) : in_[i].strides;
+      if (i >= carries_ && i < fixed_) {
+        strides = {};
+        for (int d = 1; d < in_[i].strides.size(); ++d) strides.push_back(in_[i].strides[d]);
+      }
+      layouts.push_back({strides});
+    }
+    MemoryPlan plan = draft(body, layouts, operations);
+    if (const std::set<size_t> shared = shared_outputs(plan); !shared.empty())
+      plan = draft(with_copies(*plan.graph, shared), layouts, operations);
+    lay_out(plan);
+    loop_.body = plan.graph;
+    find_results(plan);
+    folded_ = reserve(plan.folded_bytes);
+    arena_ = reserve(std::max(plan.arena_bytes, plan.setup_workspace));
+    for (size_t c = 0; c < carries_; ++c) {
+      const TensorType& type = body->type(body->inputs[c]);
+      const StridedView value{nullptr, type.dtype, type.shape, contiguous_strides(type.shape)};
+      loop_.carries.push_back({value, reserve(type.nbytes()), is_contiguous(in_[c].shape, in_[c].strides)});
+    }
+    for (const Launch& l : plan.setup) add(plan, l, loop_.setup, arena_);
+    for (const Launch& l : plan.launches)
+      add(plan, l, loop_.calls, l.workspace < 0 ? -1 : arena_ + plan.buffers[l.workspace].offset);
+    return std::move(loop_);
+  }
+
+ private:
+  // Takes groups apart that cannot be one kernel for these layouts.
+  static MemoryPlan draft(Ref<Graph> body, std::span<const ArgumentLayout> layouts, Operations& operations) {
+    for (;;) {
+      try {
+        return draft_plan(body, layouts, operations);
+      } catch (const CannotLower& c) {
+        body = expand(
+            *body, [&](const Node& n) { return n.op == &loop_ir::fused_op && &loop_ir::body_of(n) == c.body.get(); });
+      }
+    }
+  }
+
+  int64_t reserve(int64_t bytes) {
+    const int64_t at = loop_.workspace;
+    loop_.workspace += accounted(bytes);
+    return at;
+  }
+
+  // By output block, the result of the loop that it is a part of.
+  void find_results(const MemoryPlan& plan) {
+    results_.resize(plan.output_blocks.size());
+    for (size_t o = 0; o < plan.outputs.size(); ++o)
+      results_[plan.buffers[plan.outputs[o].place.buffer].index] = static_cast<int32_t>(o);
+  }
+
+  Place place(const MemoryPlan& plan, const BufferPlace& p) const {
+    const PlanBuffer& b = plan.buffers[p.buffer];
+    const auto index = static_cast<size_t>(b.index);
+    switch (b.home) {
+      case Home::kArena:
+        return {Place::kWorkspace, 0, arena_ + b.offset + p.offset, 0};
+      case Home::kFolded:
+        return {Place::kWorkspace, 0, folded_ + b.offset + p.offset, 0};
+      case Home::kArgument:
+        if (index < carries_) return {Place::kCarried, b.index, p.offset, 0};
+        return {Place::kOperand, b.index, p.offset,
+                index < fixed_ ? in_[index].strides[0] * itemsize(in_[index].dtype) : 0};
+      case Home::kOutput: {
+        const int32_t o = results_[index];
+        if (static_cast<size_t>(o) < carries_) return {Place::kCarry, o, p.offset, 0};
+        return {Place::kResult, o, p.offset, out_[o].strides[0] * itemsize(out_[o].dtype)};
+      }
+      default:
+        WEFT_BUG_IF(true, "loop: the body has cells or captured tensors");
+    }
+  }
+
+  void add(const MemoryPlan& plan, const Launch& l, std::vector<LoopCalls::Call>& calls, int64_t workspace) {
+    LoopCalls::Call c;
+    c.operation = l.operation;
+    c.workspace = workspace;
+    c.node = &plan.graph->node(l.node);
+    const auto bind = [&](const auto& from, auto& to) {
+      for (const BufferPlace& p : from) {
+        to.push_back(place(plan, p));
+        loop_.views.push_back({nullptr, p.type.dtype, p.type.shape, p.strides});
+      }
+    };
+    bind(l.in, c.in);
+    bind(l.out, c.out);
+    calls.push_back(std::move(c));
+  }
+
+  const std::span<const StridedView> in_, out_;
+  const size_t carries_, fixed_;
+  int64_t folded_ = 0, arena_ = 0;  // offsets into the scratch memory
+  std::vector<int32_t> results_;
+  LoopCalls loop_;
+};
+
+}  // namespace
+
+std::shared_ptr<Operation> prepare_loop(const Attrs& attrs, std::span<const StridedView> in,
+                                        std::span<const StridedView> out, Operations& operations) {
+  return operations.target().repeat(LoopPlanner(attrs, in, out).run(attrs.get<Ref<Graph>>("body"), operations));
+}
+
+}  // namespace weft::internal

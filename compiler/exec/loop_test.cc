@@ -1,0 +1,253 @@
+// scan(): the loop of a step against the same computation written out, eager and compiled.
+#include "ops/core/loop.h"
+
+#include <gtest/gtest.h>
+
+#include "compiler/exec/test_programs.h"
+#include "framework/testing/compare.h"
+#include "weft.h"
+
+namespace weft {
+namespace {
+
+struct Cell2 {
+  Tensor h, c;
+};
+
+// A small recurrent cell with a product, slices of its result and two carried values.
+std::pair<Cell2, Tensor> cell(const Cell2& s, const Tensor& x, const Tensor& w, const Tensor& b) {
+  const std::vector<Tensor> g = chunk(x + matmul(s.h, w) + b, 2, -1);
+  const Tensor c = sigmoid(g[0]) * s.c + tanh(g[1]);
+  const Tensor h = tanh(c) * s.h.size(-1);
+  return {{h, c}, h * x.size(-1)};
+}
+
+struct Data {
+  Tensor x, w, b, h, c;
+};
+Data data(int64_t time, DType dtype = kFloat64) {
+  manual_seed(3);
+  const auto make = [&](const Shape& s) { return (randn(s) * 0.5).to(dtype); };
+  return {make({time, 4, 10}), make({5, 10}), make({10}), make({4, 5}), make({4, 5})};
+}
+
+// loss, gradients of x, w, b, h, c, last h.
+std::vector<Tensor> by_scan(const Data& d, bool reverse) {
+  const Tensor x = d.x.requires_grad(), w = d.w.requires_grad(), b = d.b.requires_grad(), h = d.h.requires_grad(),
+               c = d.c.requires_grad();
+  auto [y, last] =
+      scan([&](const Cell2& s, const Tensor& xt) { return cell(s, xt, w, b); }, Cell2{h, c}, x, {.reverse = reverse});
+  const Tensor loss = sum(square(y)) + sum(last.c * last.h);
+  std::vector<Tensor> out = grad(loss, {x, w, b, h, c});
+  out.insert(out.begin(), {loss, y, last.h});
+  return out;
+}
+
+std::vector<Tensor> written_out(const Data& d, bool reverse) {
+  const Tensor x = d.x.requires_grad(), w = d.w.requires_grad(), b = d.b.requires_grad(), h = d.h.requires_grad(),
+               c = d.c.requires_grad();
+  Cell2 s{h, c};
+  std::vector<Tensor> ys(static_cast<size_t>(x.size(0)));
+  for (int64_t i = 0; i < x.size(0); ++i) {
+    const int64_t t = reverse ? x.size(0) - 1 - i : i;
+    auto [next, y] = cell(s, select(x, 0, t), w, b);
+    s = next;
+    ys[static_cast<size_t>(t)] = y;
+  }
+  const Tensor loss = sum(square(stack(ys))) + sum(s.c * s.h);
+  std::vector<Tensor> out = grad(loss, {x, w, b, h, c});
+  out.insert(out.begin(), {loss, stack(ys), s.h});
+  return out;
+}
+
+TEST(Scan, IsTheLoopWrittenOut) {
+  for (int64_t time : {1, 2, 7})
+    for (bool reverse : {false, true}) {
+      SCOPED_TRACE(str_cat(time, reverse ? " reverse" : ""));
+      const Data d = data(time);
+      const std::vector<Tensor> got = by_scan(d, reverse), want = written_out(d, reverse);
+      for (size_t i = 0; i < got.size(); ++i) {
+        SCOPED_TRACE(i);
+        EXPECT_TRUE(allclose(got[i], want[i], 1e-10, 1e-12)) << got[i] << want[i];
+      }
+    }
+}
+
+TEST(Scan, CompiledHasTheBitsOfEager) {
+  for (DType dtype : {kFloat64, kFloat32, kBFloat16})
+    for (bool reverse : {false, true}) {
+      const Data d = data(6, dtype);
+      auto step = compile(
+          [&](Tensor x, Tensor w, Tensor b, Tensor h, Tensor c) {
+            return by_scan({x, w, b, h, c}, reverse);
+          },
+          {.numerics = "eager"});
+      const std::vector<Tensor> want = by_scan(d, reverse), got = step(d.x, d.w, d.b, d.h, d.c);
+      for (size_t i = 0; i < got.size(); ++i) {
+        SCOPED_TRACE(str_cat(dtype, " ", i));
+        EXPECT_TRUE(equal(got[i], want[i])) << got[i] << want[i];
+      }
+    }
+}
+
+TEST(Scan, GraphsDoNotGrowWithTheNumberOfIterations) {
+  const auto nodes = [](int64_t time) {
+    const Data d = data(time);
+    auto step = compile([](Tensor x, Tensor w, Tensor b, Tensor h, Tensor c) {
+      return by_scan({x, w, b, h, c}, false);
+    });
+    step(d.x, d.w, d.b, d.h, d.c);
+    return step.graph("fused").size();
+  };
+  EXPECT_EQ(nodes(3), nodes(300));
+}
+
+TEST(Scan, IsDifferentiableTwice) {
+  const Data d = data(4);
+  const auto twice = [&](bool written) {
+    const Tensor w = d.w.requires_grad(), x = d.x.requires_grad();
+    Cell2 s{d.h, d.c};
+    Tensor y;
+    if (written) {
+      std::vector<Tensor> ys;
+      for (int64_t t = 0; t < 4; ++t) {
+        auto [next, out] = cell(s, select(x, 0, t), w, d.b);
+        s = next;
+        ys.push_back(out);
+      }
+      y = stack(ys);
+    } else {
+      y = scan([&](const Cell2& c, const Tensor& xt) { return cell(c, xt, w, d.b); }, s, x).first;
+    }
+    const std::vector<Tensor> g = grad(sum(square(y)), {w, x}, {.create_graph = true});
+    return grad(sum(square(g[0])) + sum(g[1] * g[1] * g[1]), {w, x});
+  };
+  const std::vector<Tensor> got = twice(false), want = twice(true);
+  for (size_t i = 0; i < 2; ++i) EXPECT_TRUE(allclose(got[i], want[i], 1e-9, 1e-10)) << got[i] << want[i];
+}
+
+TEST(Scan, RandomNumbersDifferInEachIteration) {
+  const auto draw = [] {
+    return scan(
+               [](const Tensor& s, const Tensor&) {
+                 return std::pair{s + 1, uniform({3}, 0, 1)};
+               },
+               zeros({}), zeros({5}))
+        .first;
+  };
+  manual_seed(1);
+  const Tensor a = draw();
+  EXPECT_FALSE(equal(select(a, 0, 0), select(a, 0, 1)));
+  EXPECT_FALSE(equal(select(a, 0, 1), select(a, 0, 4)));
+  const auto nested = [&] {
+    return scan([&](const Tensor& s, const Tensor&) { return std::pair{s, draw()}; }, zeros({}), zeros({2})).first;
+  };
+  const Tensor both = nested();
+  for (int64_t i = 0; i < 5; ++i)
+    for (int64_t k = 0; k < 5; ++k) EXPECT_FALSE(equal(both[0][i], both[1][k])) << i << k;
+  auto step = compile(draw);
+  auto plain = compile(draw, {.enabled = false});
+  manual_seed(2);
+  const Tensor first = step(), second = step();
+  EXPECT_FALSE(equal(first, second));
+  manual_seed(2);
+  EXPECT_TRUE(equal(first, plain()));
+  EXPECT_TRUE(equal(second, plain()));
+}
+
+TEST(Scan, ResultsMayBeOperands) {
+  const Data d = data(3);
+  const auto run = [&](const Tensor& x, const Tensor& h) {
+    // The carry is swapped, a slice is returned as it is, and a shared value is returned in each iteration.
+    auto [y, last] = scan(
+        [&](const std::pair<Tensor, Tensor>& s, const Tensor& xt) {
+          return std::pair{std::pair{s.second, s.first}, std::array<Tensor, 3>{xt, h, transpose(xt, 0, 1)}};
+        },
+        std::pair{h, h + 1}, x);
+    return std::vector<Tensor>{y[0], y[1], y[2], last.first, last.second};
+  };
+  const std::vector<Tensor> eager = run(d.x, d.h), compiled = compile(run)(d.x, d.h);
+  EXPECT_TRUE(equal(eager[0], d.x));
+  EXPECT_TRUE(equal(eager[2], transpose(d.x, 1, 2)));
+  EXPECT_TRUE(equal(eager[3], d.h + 1));
+  for (size_t i = 0; i < eager.size(); ++i) EXPECT_TRUE(equal(eager[i], compiled[i])) << i;
+}
+
+TEST(Scan, LoopsInLoops) {
+  const Data d = data(3);
+  const auto run = [](const Tensor& x) {
+    const Tensor xs = x.requires_grad();
+    auto [y, last] = scan(
+        [](const Tensor& s, const Tensor& xt) {
+          auto [inner, end] = scan([](const Tensor& a, const Tensor& r) { return std::pair{a * r, a + r}; }, s, xt);
+          return std::pair{tanh(end), inner};
+        },
+        ones({10}, {.dtype = kFloat64}), xs);
+    const Tensor loss = sum(y) + sum(last);
+    return std::vector<Tensor>{loss, grad(loss, {xs})[0]};
+  };
+  const std::vector<Tensor> eager = run(d.x), compiled = compile(run)(d.x);
+  EXPECT_TRUE(equal(eager[0], compiled[0]));
+  EXPECT_TRUE(equal(eager[1], compiled[1]));
+}
+
+TEST(Scan, OperandsWithAnyStrides) {
+  const Data d = data(5);
+  const auto run = [](const Tensor& x, const Tensor& h, const Tensor& w) {
+    return scan([&](const Tensor& s, const Tensor& xt) { return std::pair{s + matmul(xt, w), s * 2}; }, h, x);
+  };
+  const Tensor x = transpose(d.x, 0, 2), h = transpose(zeros({3, 4}, {.dtype = kFloat64}), 0, 1);
+  const Tensor weight = transpose(ones({3, 5}, {.dtype = kFloat64}), 0, 1);
+  auto [y, last] = run(x, h, weight);
+  auto [yc, lc] = compile(run)(x, h, weight);
+  EXPECT_TRUE(equal(y, yc));
+  EXPECT_TRUE(equal(last, lc));
+}
+
+TEST(Scan, LengthIsAnOption) {
+  auto [none, last] = scan(
+      [](const Tensor& s, const std::vector<Tensor>&) {
+        return std::pair{s * 2, std::vector<Tensor>{}};
+      },
+      full({2}, 1.0), std::vector<Tensor>{}, {.length = 10});
+  EXPECT_TRUE(none.empty());
+  EXPECT_EQ(last.to_vector<float>(), (std::vector<float>{1024, 1024}));
+}
+
+TEST(Scan, Errors) {
+  const auto message = [](auto fn) {
+    try {
+      fn();
+    } catch (const Error& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  const Tensor x = zeros({3, 2});
+  EXPECT_NE(
+      message([&] {
+        scan([](const Tensor& s, const Tensor& t) { return std::pair{cat({s, t}, 0), t}; }, zeros({2}), x);
+      }).find("scan: carry 0 is f32[2] before an iteration and f32[4] after it; need one type; at compiler/exec/"),
+      std::string::npos);
+  EXPECT_NE(
+      message([&] {
+        scan([](const Tensor& s, const std::vector<Tensor>&) { return std::pair{s, s}; }, x, std::vector<Tensor>{});
+      }).find("need options.length"),
+      std::string::npos);
+  EXPECT_NE(message([&] {
+              scan(
+                  [](const Tensor& s, const std::vector<Tensor>& t) {
+                    return std::pair{s, t[0]};
+                  },
+                  zeros({2}), std::vector<Tensor>{x, zeros({4})});
+            }).find("is f32[4]; need 3 slices"),
+            std::string::npos);
+  EXPECT_NE(
+      message([&] {
+        scan([](const Tensor& s, const Tensor& t) { return std::pair{s * t.item<float>(), t}; }, zeros({}), zeros({3}));
+      }).find("at compiler/exec/loop_test.cc"),
+      std::string::npos);
+}
+
+}  // namespace
+}  // namespace weft

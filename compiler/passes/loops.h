@@ -1,0 +1,12 @@
+// Loops (ops/core/loop.h): what happens to their bodies.
+#pragma once
+#include "compiler/passes/pass.h"
+
+namespace weft {
+
+/// Gives each iteration nodes of its own, where the device runs no loops and on a mesh.
+Ref<Graph> unroll(const Graph& g, PassContext& context);
+/// Simplifies, lowers and fuses the body of each loop, as a step of its own.
+Ref<Graph> loop_bodies(const Graph& g, PassContext& context);
+
+}  // namespace weft

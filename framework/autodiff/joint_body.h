@@ -1,0 +1,18 @@
+// The derivative of a body as nodes of the same graph, for structural ops that split the two (ops/core/loop.h).
+#pragma once
+#include <vector>
+
+#include "framework/ir/graph.h"
+
+namespace weft::internal {
+
+/// A body with its derivative. Inputs: those of the body, then a gradient for each selected result. Outputs: those of
+/// the body, then the gradients of the selected inputs that a selected result depends on.
+struct JointBody {
+  Ref<Graph> graph;
+  int32_t first_backward = 0;  // nodes from here on belong to the derivative
+  std::vector<bool> reached;   // by selected input: whether it has a gradient
+};
+JointBody differentiate_body(const Graph& body, const std::vector<bool>& inputs, const std::vector<bool>& outputs);
+
+}  // namespace weft::internal

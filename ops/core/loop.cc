@@ -1,0 +1,339 @@
+// The record of the structural op `loop`, and scan().
+#include "ops/core/loop.h"
+
+#include "framework/autodiff/grad.h"
+#include "framework/dispatch/dispatch.h"
+#include "framework/dispatch/generator.h"
+#include "framework/dispatch/interpreter.h"
+#include "framework/dispatch/tape.h"
+#include "framework/ir/rewrite.h"
+#include "ops/core/creation.h"
+#include "ops/core/loop_derivative.h"
+#include "ops/core/pointwise.h"
+#include "ops/core/view.h"
+
+namespace weft {
+
+using internal::OriginScope;
+
+namespace {
+
+// The parts of a loop node: numbers of operands and results.
+struct Parts {
+  explicit Parts(const Attrs& attrs)
+      : body(*attrs.get<Ref<Graph>>("body")),
+        length(attrs.i("length")),
+        carries(static_cast<size_t>(attrs.i("carries"))),
+        stacked(static_cast<size_t>(attrs.i("stacked"))),
+        reverse(attrs.b("reverse")) {}
+  size_t fixed() const { return carries + stacked; }
+  size_t results() const { return body.outputs.size() - carries; }
+
+  const Graph& body;
+  const int64_t length;
+  const size_t carries, stacked;
+  const bool reverse;
+};
+
+TensorType slice_type(TensorType t) {
+  Shape shape;
+  for (int d = 1; d < t.shape.size(); ++d) shape.push_back(t.shape[d]);
+  t.shape = shape;
+  return t;
+}
+
+TensorType stack_type(TensorType t, int64_t length) {
+  Shape shape{length};
+  for (int64_t n : t.shape) shape.push_back(n);
+  t.shape = shape;
+  return t;
+}
+
+Types infer_loop(const InferCall& c) {
+  const Parts p(c.attrs);
+  WEFT_CHECK(p.length >= 0 && c.attrs.i("carries") >= 0 && c.attrs.i("stacked") >= 0 &&
+                 p.body.inputs.size() == c.in.size() && p.fixed() <= c.in.size() && p.carries <= p.body.outputs.size(),
+             "loop: ", c.in.size(), " operands, ", c.attrs.i("carries"), " carried and ", c.attrs.i("stacked"),
+             " stacked, length ", p.length, ", for a body with ", p.body.inputs.size(), " inputs and ",
+             p.body.outputs.size(), " outputs; need an operand for each input");
+  for (size_t i = 0; i < c.in.size(); ++i) {
+    const bool is_stacked = i >= p.carries && i < p.fixed();
+    const TensorType& t = c.in[i];
+    WEFT_CHECK(!is_stacked || (!t.shape.empty() && t.shape[0] == p.length), "loop: stacked operand ", i, " is ", t,
+               "; need ", p.length, " slices");
+    const TensorType have = is_stacked ? slice_type(t) : t, &want = p.body.type(p.body.inputs[i]);
+    WEFT_CHECK(want.shape == have.shape && want.dtype == have.dtype, "loop: operand ", i, " of the body is ", have,
+               "; need ", want);
+  }
+  Types types;
+  for (size_t o = 0; o < p.body.outputs.size(); ++o) {
+    const TensorType& t = p.body.type(p.body.outputs[o]);
+    if (o < p.carries) {
+      WEFT_CHECK(t.shape == c.in[o].shape && t.dtype == c.in[o].dtype, "scan: carry ", o, " is ", c.in[o],
+                 " before an iteration and ", t, " after it; need one type");
+    }
+    types.push_back(o < p.carries ? t : stack_type(t, p.length));
+  }
+  return types;
+}
+
+// Every iteration as nodes of its own.
+std::vector<Tensor> unroll(const Attrs& attrs, std::span<const Tensor> in) {
+  const Parts p(attrs);
+  std::vector<Tensor> carry(in.begin(), in.begin() + p.carries);
+  std::vector<std::vector<Tensor>> results(p.results(), std::vector<Tensor>(p.length));
+  for (int64_t i = 0; i < p.length; ++i) {
+    const int64_t t = p.reverse ? p.length - 1 - i : i;
+    std::vector<Tensor> args = std::move(carry);
+    for (size_t k = p.carries; k < p.fixed(); ++k) args.push_back(select(in[k], 0, t));
+    args.insert(args.end(), in.begin() + p.fixed(), in.end());
+    std::vector<Tensor> out = interpret(p.body, args);
+    for (size_t k = 0; k < results.size(); ++k) results[k][t] = std::move(out[p.carries + k]);
+    out.resize(p.carries);
+    carry = std::move(out);
+  }
+  for (size_t k = 0; k < results.size(); ++k) {
+    const TensorType t = stack_type(p.body.type(p.body.outputs[p.carries + k]), p.length);
+    carry.push_back(p.length ? stack(results[k]) : zeros(t.shape, {.dtype = t.dtype, .device = t.device}));
+  }
+  return carry;
+}
+
+Cost cost_loop(const Attrs& attrs, std::span<const TensorType>, std::span<const TensorType>) {
+  const Parts p(attrs);
+  Cost total;
+  for (int32_t id = 0; id < p.body.size(); ++id)
+    if (const Node& n = p.body.node(id); n.op != &input_op && !n.op->view) total += op_cost(p.body, n);
+  const double times = static_cast<double>(p.length);
+  total.flops *= times;
+  total.bytes *= times;
+  total.products *= times;
+  return total;
+}
+
+Attrs loop_attrs(Ref<Graph> body, int64_t length, size_t carries, size_t stacked, bool reverse) {
+  return {{"body", std::move(body)},
+          {"length", length},
+          {"carries", static_cast<int64_t>(carries)},
+          {"stacked", static_cast<int64_t>(stacked)},
+          {"reverse", reverse}};
+}
+
+std::vector<Tensor> dispatch_loop(std::span<const Tensor> in, const Attrs& attrs) {
+  SmallVec<const Tensor*, 8> operands;
+  for (const Tensor& t : in) operands.push_back(&t);
+  return dispatch_multi(loop_op, operands, attrs);
+}
+
+Grads vjp_loop(const VjpCall& c) {
+  using Stack = internal::LoopDerivative::Stack;
+  const Parts p(c.attrs);
+  std::vector<bool> inputs, results;
+  for (size_t i = 0; i < c.in.size(); ++i) inputs.push_back(c.needs(static_cast<int>(i)));
+  for (size_t o = p.carries; o < c.out.size(); ++o) results.push_back(c.grad[o].defined());
+  const internal::LoopDerivative d = internal::loop_derivative(p.body, static_cast<int>(p.carries),
+                                                               static_cast<int>(p.stacked), std::move(inputs), results);
+  // What the derivative reads: where the loop was recorded, its own results have all of it.
+  std::vector<Tensor> again;
+  if (d.forward) again = dispatch_loop(c.in, c.attrs.with("body", d.forward));
+  const std::span<const Tensor> out = d.forward ? std::span<const Tensor>(again) : c.out;
+  std::vector<Tensor> parts;
+  const auto stack_of = [&](const Stack& s) -> const Tensor& {
+    switch (s.from) {
+      case Stack::kResult:
+        return out[p.carries + s.index];
+      case Stack::kOperand:
+        return c.in[p.carries + s.index];
+      case Stack::kGradient:
+        return c.grad[p.carries + s.index];
+      default:
+        return parts[s.index];
+    }
+  };
+  std::vector<Tensor> in;
+  for (int k : d.carry) in.push_back(c.grad[k].defined() ? c.grad[k] : internal::full_of(c.out[k].type(), 0));
+  for (int k : d.sums) in.push_back(internal::full_of(c.in[p.fixed() + k].type(), 0));
+  const size_t carries = in.size();
+  for (const Stack& s : d.stacks) in.push_back(stack_of(s));
+  const size_t stacked = in.size() - carries;
+  for (int k : d.shared) in.push_back(c.in[p.fixed() + k]);
+  const std::vector<Tensor> back = dispatch_loop(in, loop_attrs(d.backward, p.length, carries, stacked, !p.reverse));
+  Grads g(c.in.size());
+  size_t at = 0;
+  for (int k : d.carry) g[k] = back[at++];
+  for (int k : d.sums) g[p.fixed() + k] = back[at++];
+  for (int k : d.slices) g[p.carries + k] = back[at++];
+  parts.assign(back.begin() + static_cast<int64_t>(at), back.end());
+  for (const auto& after : d.after) {
+    SmallVec<const Tensor*, 2> operands;
+    for (const Stack& s : after.operands) operands.push_back(&stack_of(s));
+    Tensor t = dispatch(*after.nodes[0].op, operands, after.nodes[0].attrs);
+    for (size_t i = 1; i < after.nodes.size(); ++i) t = dispatch(*after.nodes[i].op, {&t}, after.nodes[i].attrs);
+    g[p.fixed() + after.shared] = t;
+  }
+  return g;
+}
+
+// ---- the body of a loop from a function ----
+
+// Copies nodes of a body into the open capture, or runs them, for the values that are known.
+class Replay {
+ public:
+  explicit Replay(const Graph& g) : g_(g), values_(g.size()) {}
+  void set(Value v, const Tensor& t) {
+    values_[v.node].resize(g_.node(v).outputs.size());
+    values_[v.node][v.index] = t;
+  }
+  bool has(Value v) const { return !values_[v.node].empty() && values_[v.node][v.index].defined(); }
+  const Tensor& operator()(Value v) const { return values_[v.node][v.index]; }
+  bool knows_operands(const Node& n) const {
+    for (Value v : n.inputs)
+      if (!has(v)) return false;
+    return true;
+  }
+  void run(int32_t id) {
+    const Node& n = g_.node(id);
+    const OriginScope at(n, n.backward);
+    const EnableGrad record(grad_enabled() && !n.no_grad);
+    SmallVec<const Tensor*, 4> in;
+    for (Value v : n.inputs) in.push_back(&(*this)(v));
+    values_[id] = dispatch_multi(*n.op, in, n.attrs);
+  }
+
+ private:
+  const Graph& g_;
+  std::vector<std::vector<Tensor>> values_;
+};
+
+// The seed of iteration t, counted from 0: an affine map of odd factors, so that loops in loops have seeds of their own.
+Tensor seed_of_iteration(const Tensor& seed, const Tensor& t) {
+  return add(mul(seed, int64_t{0x5851F42D4C957F2D}), mul(add(t, int64_t{1}), int64_t{0x2545F4914F6CDD1D}));
+}
+
+struct LoopBody {
+  Ref<Graph> graph;
+  std::vector<Tensor> shared;
+  bool counts = false;  // its last stacked operand is the number of the iteration
+};
+
+// The body without what is the same in each iteration: that is computed before the loop, and is shared. Input `fixed`
+// counts iterations, and stays only where it is read.
+LoopBody hoist(const Body& traced, size_t fixed) {
+  const Graph& g = *traced.graph;
+  LoopBody body;
+  Replay outside(g);
+  for (size_t k = 0; k < traced.lifted.size(); ++k) outside.set(g.inputs[fixed + 1 + k], traced.lifted[k]);
+  body.counts = last_uses(g)[g.inputs[fixed].node] >= 0;
+  std::vector<bool> constant(g.size());
+  for (int32_t id = 0; id < g.size(); ++id) {
+    const Node& n = g.node(id);
+    if (n.op == &input_op) continue;
+    constant[id] = n.inputs.empty();
+    const bool fixed_effect = !n.op->is(kRandom) && !n.op->is(kSideEffect) && !n.op->is(kCollective);
+    if (fixed_effect && outside.knows_operands(n)) outside.run(id);
+  }
+  Capture capture(Capture::kStep);
+  const EnableGrad inside(true);
+  Replay in(g);
+  for (size_t i = 0; i < fixed + (body.counts ? 1 : 0); ++i)
+    in.set(g.inputs[i], capture.add_input(g.type(g.inputs[i])));
+  const auto need = [&](Value v) {
+    if (in.has(v)) return;
+    const Tensor& t = outside(v);
+    in.set(v, capture.add_input(t.type()));
+    body.shared.push_back(t);
+  };
+  for (int32_t id = 0; id < g.size(); ++id) {
+    const Node& n = g.node(id);
+    if (n.op == &input_op || (!constant[id] && outside.has({id, 0}))) continue;
+    for (Value v : n.inputs) need(v);
+    in.run(id);
+  }
+  std::vector<Tensor> out;
+  for (Value v : g.outputs) {
+    need(v);
+    out.push_back(in(v));
+  }
+  body.graph = capture.finish(out);
+  return body;
+}
+
+}  // namespace
+
+std::vector<Tensor> internal::run_loop(const TensorFn& fn, const std::vector<Tensor>& carry,
+                                       const std::vector<Tensor>& stacked, const ScanOptions& options,
+                                       SourceLine line) {
+  const LineScope here(line);
+  int64_t length = options.length;
+  WEFT_CHECK(length >= 0 || !stacked.empty(), "scan: no tensor to scan over; need options.length");
+  std::vector<TensorType> types;
+  std::vector<Tensor> in;
+  for (size_t i = 0; i < carry.size() + stacked.size(); ++i) {
+    const bool is_stacked = i >= carry.size();
+    const Tensor& t = is_stacked ? stacked[i - carry.size()] : carry[i];
+    WEFT_CHECK(t.defined(), "scan: ", is_stacked ? "an operand to scan over" : "the carry",
+               " is an undefined tensor; need one with a value");
+    if (is_stacked) {
+      WEFT_CHECK(t.dim() > 0, "scan: an operand to scan over is ", t.type(), "; need one dim or more");
+      if (length < 0) length = t.size(0);
+      WEFT_CHECK(t.size(0) == length, "scan: an operand to scan over is ", t.type(), "; need ", length,
+                 " slices, as the others have");
+    }
+    types.push_back(is_stacked ? slice_type(t.type()) : t.type());
+    in.push_back(t);
+  }
+  const size_t fixed = types.size();
+  types.push_back({kInt64, in.empty() ? Device() : in[0].device(), Shape{}});  // counts iterations
+  Body traced = capture_body(
+      [&](std::span<const Tensor> args) {
+        const SeedScope seeds([&](const Tensor& seed) { return seed_of_iteration(seed, args[fixed]); });
+        return fn(args.first(fixed));
+      },
+      types);
+  bool grads = false;
+  for (int32_t id = 0; id < traced.graph->size(); ++id) grads |= traced.graph->node(id).op->is(kReadsTape);
+  if (grads) traced.graph = expand_grad(*traced.graph);
+  LoopBody body = hoist(traced, fixed);
+  size_t slices = stacked.size();
+  if (body.counts) {
+    in.push_back(arange(length, {.dtype = kInt64, .device = types.back().device}));
+    ++slices;
+  }
+  in.insert(in.end(), body.shared.begin(), body.shared.end());
+  Attrs attrs = loop_attrs(body.graph, length, carry.size(), slices, options.reverse);
+  SmallVec<const Tensor*, 8> operands;
+  for (const Tensor& t : in) operands.push_back(&t);
+  const size_t results = body.graph->outputs.size();
+  if (should_record(loop_op, operands)) {
+    // One run of the loop computes its results and what the derivative reads.
+    std::vector<bool> inputs, all;
+    for (const Tensor& t : in) inputs.push_back(t.requires_grad_enabled());
+    for (size_t o = carry.size(); o < results; ++o)
+      all.push_back(is_floating(body.graph->type(body.graph->outputs[o]).dtype));
+    const LoopDerivative d =
+        loop_derivative(*body.graph, static_cast<int>(carry.size()), static_cast<int>(slices), inputs, all);
+    if (d.forward) attrs = attrs.with("body", d.forward);
+  }
+  std::vector<Tensor> out = dispatch_multi(loop_op, operands, attrs);
+  out.resize(results);
+  return out;
+}
+
+const OpDef loop_op = {
+    .name = "loop",
+    .doc = "Runs {body} {length} times: carried values, slices of stacked operands, shared operands.",
+    .traits = kStructural,
+    .num_inputs = -1,
+    .num_outputs = -1,
+    .infer = infer_loop,
+    .vjp = vjp_loop,
+    .cost = cost_loop,
+    .decompose = unroll,
+};
+
+std::span<const OpDef* const> loop_ops() {
+  static const OpDef* const all[] = {&loop_op};
+  return all;
+}
+
+}  // namespace weft
