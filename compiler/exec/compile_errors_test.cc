@@ -262,5 +262,13 @@ TEST(CompileErrors, VerifyFindsAWrongKernel) {
       << e;
 }
 
+// A table of one value needs no read, but its indices are still checked.
+TEST(CompileErrors, IndicesIntoConstantTables) {
+  const Tensor bad = Tensor::from_vector<int64_t>({0, 7}, {2});
+  auto step = compile([](Tensor i) { return tanh(index_select(ones({3, 2}), 0, i)); });
+  EXPECT_THROW(step(bad).to_vector<float>(), Error);
+  EXPECT_EQ(step(Tensor::from_vector<int64_t>({0, 2}, {2})).shape(), (Shape{2, 2}));
+}
+
 }  // namespace
 }  // namespace weft

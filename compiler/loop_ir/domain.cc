@@ -239,8 +239,18 @@ class Finder {
     e.args.push_back(pull(n.inputs[1].node, at));
     IndexMap x = map;
     x[dim] = {};
-    x[dim].dynamic = add(std::move(e));
-    return pull(n.inputs[0].node, x);
+    const int32_t position = x[dim].dynamic = add(std::move(e));
+    const int32_t value = pull(n.inputs[0].node, x);
+    if (!depends(value, position))
+      throw Unfusable{str_cat("the table of ", name(id), " has one value for all indices, so nothing checks these")};
+    return value;
+  }
+
+  bool depends(int32_t expr, int32_t on) const {
+    if (expr == on) return true;
+    for (int32_t a : domain_.exprs[expr].args)
+      if (depends(a, on)) return true;
+    return false;
   }
 
   /// Whether the map reaches every element of a value of this shape.

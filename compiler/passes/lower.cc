@@ -10,8 +10,8 @@ namespace {
 
 bool must_lower(const Node& n) {
   if (n.op->is(kUnfolds)) return true;
-  return n.op != &loop_ir::fused_op && n.op != &loop_op && n.op != &input_op && n.op != &cell_op && n.op != &captured_op && !n.op->kernel &&
-         !n.op->view;
+  return n.op != &loop_ir::fused_op && n.op != &loop_op && n.op != &input_op && n.op != &cell_op &&
+         n.op != &captured_op && !n.op->kernel && !n.op->view;
 }
 
 }  // namespace

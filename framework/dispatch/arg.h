@@ -7,6 +7,11 @@
 
 namespace weft {
 
+namespace internal {
+/// A number as a signed one; throws if it is larger than 2^63 - 1.
+int64_t signed_of(uint64_t number, SourceLine line);
+}  // namespace internal
+
 class Arg {
  public:
   using Loc = std::source_location;
@@ -19,7 +24,7 @@ class Arg {
   Arg(long v, Loc loc = Loc::current()) : integer_(v), kind_(kInt), loc_(loc) {}
   Arg(long long v, Loc loc = Loc::current()) : integer_(v), kind_(kInt), loc_(loc) {}
   Arg(unsigned v, Loc loc = Loc::current()) : integer_(v), kind_(kInt), loc_(loc) {}
-  Arg(unsigned long v, Loc loc = Loc::current()) : integer_(static_cast<int64_t>(v)), kind_(kInt), loc_(loc) {}
+  Arg(unsigned long v, Loc loc = Loc::current()) : integer_(internal::signed_of(v, loc)), kind_(kInt), loc_(loc) {}
   Arg(bool v, Loc loc = Loc::current()) : integer_(v), kind_(kBoolean), loc_(loc) {}
   Arg(const Arg&) = delete;
 

@@ -1,5 +1,8 @@
 #include "framework/dispatch/parameter.h"
 
+#include <limits>
+
+#include "framework/dispatch/arg.h"
 #include "framework/dispatch/capture.h"
 #include "framework/dispatch/dispatch.h"
 #include "framework/dispatch/interpreter.h"
@@ -295,5 +298,12 @@ Ref<Cell> internal::CloneScope::of(const Ref<Cell>& cell) {
 
 Parameter Parameter::clone() const { return Parameter(clone_cell(cell())); }
 Buffer Buffer::clone() const { return Buffer(clone_cell(cell())); }
+
+int64_t internal::signed_of(uint64_t number, SourceLine line) {
+  const LineScope here(line);
+  WEFT_CHECK(number <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max()), "a number is ", number,
+             "; need one below 2^63");
+  return static_cast<int64_t>(number);
+}
 
 }  // namespace weft

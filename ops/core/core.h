@@ -4,6 +4,7 @@
 #include "ops/core/creation.h"
 #include "ops/core/dot.h"
 #include "ops/core/index.h"
+#include "ops/core/loop.h"
 #include "ops/core/misc.h"
 #include "ops/core/pointwise.h"
 #include "ops/core/reduce.h"

@@ -205,7 +205,7 @@ class Replay {
   std::vector<std::vector<Tensor>> values_;
 };
 
-// The seed of iteration t, counted from 0: an affine map of odd factors, so that loops in loops have seeds of their own.
+// The seed of iteration t, counted from 0: an affine map with odd factors, so that loops in loops have their own seeds.
 Tensor seed_of_iteration(const Tensor& seed, const Tensor& t) {
   return add(mul(seed, int64_t{0x5851F42D4C957F2D}), mul(add(t, int64_t{1}), int64_t{0x2545F4914F6CDD1D}));
 }

@@ -27,10 +27,13 @@ std::vector<Tensor> run_loop(const TensorFn& fn, const std::vector<Tensor>& carr
 }  // namespace internal
 
 /// Runs (carry, y) = fn(carry, x) for each slice x of `xs` along dim 0, and returns the stacked y and the last carry:
-///   auto [out, last] = scan([&](Tensor h, Tensor x) { Tensor next = tanh(x + matmul(h, w)); return std::pair{next,
-///   next}; }, h0, xs);
-/// Carry, xs and y are a Tensor, or a tuple, array, vector or struct of Tensors. `fn` is traced once, so time to compile
-/// and the size of graphs do not depend on the number of slices. The carry keeps its types.
+///   auto [out, last] = scan([&](Tensor h, Tensor x) {
+///     h = tanh(x + matmul(h, w));
+///     return std::pair{h, h};
+///   }, h0, xs);
+/// Carry, xs and y are a Tensor, or a tuple, array, vector or struct of Tensors. `fn` is traced once, so the time to
+/// compile and the size of graphs do not depend on the number of slices. The carry keeps its types. Random ops draw new
+/// numbers in each iteration. `fn` may read cells, but not set them.
 template <class Fn, class Carry, class Xs>
 auto scan(Fn&& fn, const Carry& init, const Xs& xs, const ScanOptions& options = {},
           std::source_location loc = std::source_location::current()) {

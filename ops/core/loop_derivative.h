@@ -1,5 +1,5 @@
-// The derivative of a loop: the loop once more with what the derivative reads, a loop in the other direction, and products
-// over all iterations.
+// The derivative of a loop: the loop once more with what the derivative reads, a loop in the other direction, and
+// products over all iterations.
 #pragma once
 #include <vector>
 
