@@ -161,7 +161,6 @@ Planned plan_joint(const Ref<Graph>& joint, std::span<const ArgumentLayout> layo
   PassOptions how = pass_options(options, &p.passes_to_plan);
   how.facts.low_memory = low_memory;
   how.facts.prologues = target.limits().prologues;
-  how.facts.loops = target.limits().loops;
   how.fusion = p.report.get();
   p.fused = run_passes(joint, passes_of(PassStage::kFused), how);
   p.operations = std::make_shared<Operations>(target, device, prepare_options(options));

@@ -126,6 +126,37 @@ TEST(Scan, IsDifferentiableTwice) {
   for (size_t i = 0; i < 2; ++i) EXPECT_TRUE(allclose(got[i], want[i], 1e-9, 1e-10)) << got[i] << want[i];
 }
 
+TEST(Scan, GradientsInsideAreConstants) {
+  // Gradient descent in the loop: without create_graph, the derivative by the start sees no second derivative.
+  const auto run = [](const Tensor& start, bool written) {
+    const Tensor h0 = start.requires_grad();
+    const auto next = [](const Tensor& h) {
+      const Tensor x = h.requires_grad();
+      return h - 0.1 * grad(sum(x * x * x), std::vector<Tensor>{x})[0];
+    };
+    Tensor h = h0;
+    if (written) {
+      for (int i = 0; i < 3; ++i) h = next(h);
+    } else {
+      h = scan([&](const Tensor& s, const Tensor& t) { return std::pair{next(s), t}; }, h0, zeros({3})).second;
+    }
+    return grad(sum(square(h)), std::vector<Tensor>{h0})[0];
+  };
+  const Tensor start = tensor({0.5, -1.0, 2.0}).to(kFloat64);
+  EXPECT_TRUE(allclose(run(start, false), run(start, true), 1e-12, 1e-12)) << run(start, false) << run(start, true);
+}
+
+TEST(Scan, ExactSumsUnroll) {
+  const Data d = data(5, kFloat32);
+  auto step = compile(
+      [](Tensor x, Tensor w, Tensor b, Tensor h, Tensor c) {
+        return by_scan({x, w, b, h, c}, false);
+      },
+      {.verify_numerics = true});
+  EXPECT_TRUE(allclose(step(d.x, d.w, d.b, d.h, d.c)[0], by_scan(d, false)[0], 1e-4, 1e-4));
+  EXPECT_EQ(step.graph("joint").to_string().find("loop("), std::string::npos);
+}
+
 TEST(Scan, RandomNumbersDifferInEachIteration) {
   const auto draw = [] {
     return scan(
@@ -226,7 +257,11 @@ TEST(Scan, Errors) {
   const Tensor x = zeros({3, 2});
   EXPECT_NE(
       message([&] {
-        scan([](const Tensor& s, const Tensor& t) { return std::pair{cat({s, t}, 0), t}; }, zeros({2}), x);
+        scan(
+            [](const Tensor& s, const Tensor& t) {
+              return std::pair{cat({s, t}, 0), t};
+            },
+            zeros({2}).requires_grad(), x);
       }).find("scan: carry 0 is f32[2] before an iteration and f32[4] after it; need one type; at compiler/exec/"),
       std::string::npos);
   EXPECT_NE(

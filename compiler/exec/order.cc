@@ -72,7 +72,7 @@ class Scheduler {
           block[id].push_back(block[n.inputs[0].node][n.inputs[0].index]);
           continue;
         }
-        blocks_.push_back({n.outputs[k].nbytes(), 0, n.op->is(kStructural), {}});
+        blocks_.push_back({n.outputs[k].nbytes(), 0, n.inputs.empty() && n.op->is(kStructural), {}});
         block[id].push_back(static_cast<int32_t>(blocks_.size()) - 1);
         i.makes.push_back(block[id].back());
       }

@@ -247,10 +247,11 @@ class Finder {
   }
 
   bool depends(int32_t expr, int32_t on) const {
-    if (expr == on) return true;
-    for (int32_t a : domain_.exprs[expr].args)
-      if (depends(a, on)) return true;
-    return false;
+    std::vector<bool> does(domain_.exprs.size());
+    does[on] = true;
+    for (int32_t e = on + 1; e <= expr; ++e)  // arguments come before their users
+      for (int32_t a : domain_.exprs[e].args) does[e] = does[e] || does[a];
+    return expr >= on && does[expr];
   }
 
   /// Whether the map reaches every element of a value of this shape.

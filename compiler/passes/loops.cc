@@ -17,10 +17,11 @@ bool has_loop(const Graph& g) {
 }  // namespace
 
 Ref<Graph> unroll(const Graph& g, PassContext& context) {
-  if (context.facts.loops || !has_loop(g)) return {};
-  Ref<Graph> current = internal::expand(g, [](const Node& n) { return n.op == &loop_op; });
-  while (has_loop(*current)) current = internal::expand(*current, [](const Node& n) { return n.op == &loop_op; });
-  return current;
+  if (context.facts.loops && !context.facts.exact_sums) return {};
+  Ref<Graph> now;
+  for (const Graph* at = &g; has_loop(*at); at = now.get())
+    now = internal::expand(*at, [](const Node& n) { return n.op == &loop_op; });
+  return now;
 }
 
 Ref<Graph> loop_bodies(const Graph& g, PassContext& context) {

@@ -27,6 +27,8 @@ constexpr Pass kJoint[] = {
     {"linear_cross_entropy", linear_cross_entropy,
      "before expand_grad: its gradient is one op; after dce, which shows who reads the logits"},
     {"expand_grad", expand_grad, "from here on gradients and optimiser are ordinary nodes", kRequired},
+    {"unroll", unroll, "after expand_grad, which makes the loops of derivatives; before passes that see single nodes",
+     kRequired},
     {"dce", dce, "removes unneeded derivatives before other passes read them"},
     {"exact_sums", exact_sums,
      "after expand_grad, so that gradients are there; before cse, which merges what decompositions compute twice",
@@ -39,8 +41,6 @@ constexpr Pass kJoint[] = {
      "after cse, which makes the operands of loss and gradient one value each"},
     {"rearrange", rearrange, "after dce, so that use counts of sums are exact; before copies are planned"},
     {"dce", dce, "drops the pads and zeros that rearrange made needless"},
-    {"unroll", unroll, "after expand_grad, which makes loops of loops; before a mesh, which places each iteration",
-     kRequired},
 };
 
 constexpr Pass kRecompute[] = {

@@ -212,6 +212,8 @@ Setup settle(const nn::ModelFamily& family, TrainOptions& o) {
     usage_error(str_cat("--config: got '", o.config, "'; need one of ", join(family.presets)));
   p.config = family.preset(p.config_name);
   const bool own = p.config_name == family.default_preset;
+  for (const Flag& flag : train_flags(o))  // a program may fill the options itself
+    check_flag(flag.name.c_str(), set_flag(flag, flag_text(flag)), flag_text(flag), "a value in its range (--help)");
   if (o.steps == 0) o.steps = own ? 600 : 200;
   if (o.batch_size == 0) o.batch_size = own ? 24 : 12;
   if (o.lr == 0) o.lr = own ? 2e-3 : 1e-3;

@@ -68,10 +68,8 @@ Types infer_loop(const InferCall& c) {
   Types types;
   for (size_t o = 0; o < p.body.outputs.size(); ++o) {
     const TensorType& t = p.body.type(p.body.outputs[o]);
-    if (o < p.carries) {
-      WEFT_CHECK(t.shape == c.in[o].shape && t.dtype == c.in[o].dtype, "scan: carry ", o, " is ", c.in[o],
-                 " before an iteration and ", t, " after it; need one type");
-    }
+    WEFT_CHECK(o >= p.carries || (t.shape == c.in[o].shape && t.dtype == c.in[o].dtype), "loop: carry ", o, " is ",
+               c.in[o], " before an iteration and ", t, " after it; need one type");
     types.push_back(o < p.carries ? t : stack_type(t, p.length));
   }
   return types;
@@ -258,6 +256,20 @@ LoopBody hoist(const Body& traced, size_t fixed) {
   return body;
 }
 
+// Replaces gradients by ordinary nodes. Those without create_graph stay constants for the derivative of the loop.
+Ref<Graph> expand_gradients(const Graph& g) {
+  return expand_grad(*recapture(g, [](const Node& n, std::span<const Tensor> in) -> std::optional<std::vector<Tensor>> {
+    if (n.op != &grad_op || !n.no_grad) return {};
+    const OriginScope at(n, n.backward);
+    const NoGrad constants;
+    SmallVec<const Tensor*, 8> operands;
+    for (const Tensor& t : in) operands.push_back(&t);
+    std::vector<Tensor> grads = dispatch_multi(grad_op, operands, n.attrs);
+    for (Tensor& t : grads) t = t.detach();
+    return grads;
+  }));
+}
+
 }  // namespace
 
 std::vector<Tensor> internal::run_loop(const TensorFn& fn, const std::vector<Tensor>& carry,
@@ -265,6 +277,7 @@ std::vector<Tensor> internal::run_loop(const TensorFn& fn, const std::vector<Ten
                                        SourceLine line) {
   const LineScope here(line);
   int64_t length = options.length;
+  WEFT_CHECK(length >= -1, "scan: options.length is ", length, "; need 0 or more, or -1: the number of slices");
   WEFT_CHECK(length >= 0 || !stacked.empty(), "scan: no tensor to scan over; need options.length");
   std::vector<TensorType> types;
   std::vector<Tensor> in;
@@ -292,7 +305,14 @@ std::vector<Tensor> internal::run_loop(const TensorFn& fn, const std::vector<Ten
       types);
   bool grads = false;
   for (int32_t id = 0; id < traced.graph->size(); ++id) grads |= traced.graph->node(id).op->is(kReadsTape);
-  if (grads) traced.graph = expand_grad(*traced.graph);
+  if (grads) traced.graph = expand_gradients(*traced.graph);
+  for (size_t k = 0; k < carry.size(); ++k) {
+    WEFT_CHECK(k < traced.graph->outputs.size(), "scan: the function got a carry of ", carry.size(),
+               " tensors and returned ", traced.graph->outputs.size(), "; need equal numbers");
+    const TensorType& t = traced.graph->type(traced.graph->outputs[k]);
+    WEFT_CHECK(t.shape == types[k].shape && t.dtype == types[k].dtype, "scan: carry ", k, " is ", types[k],
+               " before an iteration and ", t, " after it; need one type");
+  }
   LoopBody body = hoist(traced, fixed);
   size_t slices = stacked.size();
   if (body.counts) {

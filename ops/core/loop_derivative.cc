@@ -47,8 +47,13 @@ class Splitter {
     const int operands = static_cast<int>(gradient_.size());
     for (int k = 0; k < carries_; ++k)
       if (is_floating(g_->type(g_->inputs[k]).dtype)) d_.carry.push_back(k);
+    // Products first: a sum is gathered only where its operand is stacked for a product.
+    std::vector<bool> gathered(gradient_.size());
+    for (bool product : {true, false})
+      for (int k = fixed_; k < operands; ++k)
+        if (gradient_[k].valid() && !gathered[k]) gathered[k] = gather(k, product);
     for (int k = fixed_; k < operands; ++k)
-      if (gradient_[k].valid() && !gather(k)) d_.sums.push_back(k - fixed_);
+      if (gradient_[k].valid() && !gathered[k]) d_.sums.push_back(k - fixed_);
     for (int k = carries_; k < fixed_; ++k)
       if (gradient_[k].valid()) d_.slices.push_back(k - carries_);
     make_backward();
@@ -92,7 +97,7 @@ class Splitter {
 
   /// Whether the gradient of shared input k is one product, or one sum, over all iterations. A sum in the carry would
   /// read and write the gradient in each iteration; stacks of larger operands would need more memory.
-  bool gather(int k) {
+  bool gather(int k, bool product) {
     Late l{k, gradient_[k], {}};
     for (;;) {
       const Node& n = g_->node(l.last);
@@ -101,7 +106,7 @@ class Splitter {
       l.last = n.inputs[0];
     }
     const Node& n = g_->node(l.last);
-    if (!is_backward(l.last) || (n.op != &dot_op && n.op != &reduce_sum_op)) return false;
+    if (!is_backward(l.last) || n.op != (product ? &dot_op : &reduce_sum_op)) return false;
     if (n.op == &dot_op && n.attrs.ints("a_contract").size() == kMaxDims) return false;
     int64_t bytes = 0;
     for (Value v : n.inputs) {

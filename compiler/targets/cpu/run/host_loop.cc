@@ -13,6 +13,8 @@ class HostLoop final : public HostOperation {
     for (const LoopCalls::Call& c : loop_.setup) first_view_ += c.in.size() + c.out.size();
     for (const auto* list : {&loop_.setup, &loop_.calls})
       for (const LoopCalls::Call& c : *list) operations_.push_back(c.operation);
+    for (const auto& operation : operations_)
+      rounds_less_.insert(rounds_less_.end(), operation->rounds_less().begin(), operation->rounds_less().end());
   }
   const char* name() const override { return "loop"; }
   int64_t workspace_bytes() const override { return loop_.workspace; }
@@ -21,6 +23,7 @@ class HostLoop final : public HostOperation {
       if (!operation->compiled()) return false;
     return true;
   }
+  std::span<const std::string> rounds_less() const override { return rounds_less_; }
   std::string remark() const override {
     return str_cat(loop_.length, " iterations of ", loop_.calls.size(), loop_.calls.size() == 1 ? " call" : " calls");
   }
@@ -91,6 +94,7 @@ class HostLoop final : public HostOperation {
   };
 
   const LoopCalls loop_;
+  std::vector<std::string> rounds_less_;
   size_t first_view_ = 0;  // of the calls of an iteration
   std::vector<std::shared_ptr<Operation>> operations_;
 };

@@ -103,7 +103,7 @@ void IndexFlags::judge(GpuFlags& g, const BadIndex* found, int64_t n, const Writ
   for (int64_t i = 0; i < n; ++i) {
     if (!found[i].raised) continue;
     g.clear();
-    // All of them: the launches behind the one that found the index have run, too, with what it computed.
+    // All of them: later launches ran too, with its wrong result.
     for (const auto& cells : writes)
       for (const Ref<Cell>& c : *cells) c->torn = true;
     const auto& [op, where] = g.names[i];
