@@ -3,7 +3,7 @@
 set -u
 failures=0
 fail() { echo "FAILED: $*"; failures=$((failures + 1)); }
-# result PROGRAM STEPS PATTERN CONDITION: awk's CONDITION holds for the number $1 that sed's PATTERN finds in the last line.
+# result PROGRAM STEPS PATTERN CONDITION: the number that PATTERN (sed) finds in the last line fulfils CONDITION (awk).
 result() {
   local out number
   out=$("$1" --steps "$2" --seed 1) || fail "$1: exit code $?"
