@@ -93,19 +93,55 @@ Tensor positions(const Shape& kernel, Device device) {
   return reshape(arange(kernel.numel(), {.dtype = kInt32, .device = device}), kernel);
 }
 
+// Element k of each window, for each k: strided slices of x. Kernels fuse slices, but not reductions over windows, whose
+// layout has too many dims. So for small windows these are faster.
+std::vector<Tensor> elements(const Tensor& x, const std::vector<Window>& cuts) {
+  std::vector<Tensor> all{x};
+  for (const Window& cut : cuts) {
+    std::vector<Tensor> next;
+    const int64_t span = x.size(cut.dim) - (cut.size - 1) * cut.dilation;  // where windows can begin
+    for (const Tensor& t : all)
+      for (int64_t j = 0; j < cut.size; ++j)
+        next.push_back(slice(t, cut.dim, j * cut.dilation, j * cut.dilation + span, cut.stride));
+    all = std::move(next);
+  }
+  return all;
+}
+
+constexpr int64_t kFewElements = 16;
+
 // The largest element of each window of x. Its gradient goes to the first of equal elements.
 Tensor window_max(const Tensor& x, const std::vector<Window>& cuts) {
   const int n = static_cast<int>(cuts.size());
+  Shape kernel;
+  for (const Window& cut : cuts) kernel.push_back(cut.size);
+  const bool few = kernel.numel() <= kFewElements;
   const CustomGrad fn = custom_grad(
-      [cuts, n](std::span<const Tensor> in) {
+      [=](std::span<const Tensor> in) {
+        if (few) {
+          const std::vector<Tensor> w = elements(in[0], cuts);
+          Tensor y = w[0];
+          for (size_t k = 1; k < w.size(); ++k) y = maximum(y, w[k]);
+          return std::vector<Tensor>{y};
+        }
         const Tensor w = windows(in[0], cuts);
         return std::vector<Tensor>{amax(w, last_dims(w, n))};
       },
-      [cuts, n](std::span<const Tensor> in, std::span<const Tensor> out, std::span<const Tensor> grad_out) {
+      [=](std::span<const Tensor> in, std::span<const Tensor> out, std::span<const Tensor> grad_out) {
+        Shape wide = out[0].shape();
+        if (few) {
+          std::vector<Tensor> g;
+          Tensor found;
+          for (const Tensor& w : elements(in[0], cuts)) {
+            const Tensor here = logical_or(eq(w, out[0]), isnan(w));
+            g.push_back(where(found.defined() ? logical_and(here, logical_not(found)) : here, grad_out[0], 0.0));
+            found = found.defined() ? logical_or(found, here) : here;
+          }
+          for (int64_t size : kernel) wide.push_back(size);
+          return std::vector<Tensor>{window_sum(reshape(stack(g, -1), wide), in[0].shape(), cuts)};
+        }
         const Tensor w = windows(in[0], cuts);
         const Shape dims = last_dims(w, n);
-        Shape kernel, wide = out[0].shape();
-        for (const Window& cut : cuts) kernel.push_back(cut.size);
         for (int i = 0; i < n; ++i) wide.push_back(1);
         const Tensor at = positions(kernel, w.device()), y = reshape(out[0], wide);
         const Tensor first =

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "compiler/exec/compile.h"
 #include "framework/autodiff/grad.h"
 #include "framework/testing/compare.h"
 #include "ops/composite/testing/composite_table.h"
@@ -127,6 +128,20 @@ TEST(PoolFunctions, NanIsTheLargest) {
   EXPECT_TRUE(std::isnan(y.to_vector<float>()[0]));
   EXPECT_EQ(y.to_vector<float>()[1], 3);
   EXPECT_EQ(grad(y.sum(), {x})[0].to_vector<float>(), (std::vector<float>{0, 1, 0, 1}));
+}
+
+TEST(PoolFunctions, LargeWindowsGiveTheGradientToTheFirstToo) {
+  const Tensor x = zeros({1, 1, 5, 5}).requires_grad();
+  std::vector<float> first(25, 0);
+  first[0] = 1;
+  EXPECT_EQ(grad(max_pool2d(x, 5).sum(), {x})[0].to_vector<float>(), first);
+}
+
+TEST(PoolFunctions, SmallWindowsAreFusedWithWhatIsBeforeThem) {
+  auto step = compile([](Tensor x) { return max_pool2d(relu(x), 2); });
+  step(ones({2, 3, 8, 8}));
+  const std::string stats = step.stats().to_string();
+  EXPECT_NE(stats.find(" 1 launches per step"), std::string::npos) << stats;
 }
 
 TEST(PoolFunctions, FoldIsTheTransposeOfUnfold) {
