@@ -245,10 +245,11 @@ MaskRange MaskRange::any(DType dtype) {
 MaskRange range_of_node(const Graph& g, const Node& n, FunctionRef<const MaskRange&(Value)> of) {
   const DType type = n.outputs[0].dtype;
   const size_t count = n.inputs.size();
-  const MaskRange* args[3] = {};
-  if (count > 3) return MaskRange::any(type);
+  const MaskRange any = MaskRange::any(type);
+  const MaskRange* args[3] = {&any, &any, &any};  // range_of() names two operands of every op
+  if (count > 3) return any;
   for (size_t i = 0; i < count; ++i) {
-    if (is_floating(g.type(n.inputs[i]).dtype)) return MaskRange::any(type);
+    if (is_floating(g.type(n.inputs[i]).dtype)) return any;
     args[i] = &of(n.inputs[i]);
   }
   return range_of(static_cast<kernels::Pw>(n.op->scalar), g.type(n.inputs[count - 1]).dtype, type, args,

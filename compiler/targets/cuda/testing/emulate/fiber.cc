@@ -1,5 +1,6 @@
 #include "compiler/targets/cuda/testing/emulate/fiber.h"
 
+#include <sanitizer/asan_interface.h>
 #include <sys/mman.h>
 
 #include <cstdint>
@@ -91,6 +92,8 @@ void FiberStacks::reserve(int count) {
 char* FiberStacks::room() { return static_cast<char*>(memory_); }
 
 void* FiberStacks::start(int i, void (*function)()) {
+  // The frames of the thread that ran here before did not return: AddressSanitizer still guards their locals.
+  ASAN_UNPOISON_MEMORY_REGION(room() + kRoom + i * kStack + kPage, kStack - kPage);
   // Stack tops at different distances from the stack's end. Otherwise all active frames would share few cache sets.
   char* top = room() + kRoom + (i + 1) * kStack - 64 - i * 832 % 12288;
   top = reinterpret_cast<char*>(reinterpret_cast<uintptr_t>(top) & ~uintptr_t{15});
