@@ -74,7 +74,8 @@ SavedPlan parse_plan(std::string_view text, const std::vector<const Strategy*>& 
     }
     const std::vector<std::string_view> w = words_of(line);
     if (w.empty() || w[0][0] == '#') continue;
-    WEFT_CHECK(!ended, "plan, line ", line_number, ": got '", shown(line), "' after the line 'end'; need no more lines");
+    WEFT_CHECK(!ended, "plan, line ", line_number, ": got '", shown(line),
+               "' after the line 'end'; need no more lines");
     if (w.size() == 1 && w[0] == "end") {
       ended = true;
       continue;
