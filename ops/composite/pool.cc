@@ -93,8 +93,8 @@ Tensor positions(const Shape& kernel, Device device) {
   return reshape(arange(kernel.numel(), {.dtype = kInt32, .device = device}), kernel);
 }
 
-// Element k of each window, for each k: strided slices of x. Kernels fuse slices, but not reductions over windows, whose
-// layout has too many dims. So for small windows these are faster.
+// Element k of each window, for each k: strided slices of x. Kernels fuse slices, but not reductions over windows,
+// whose layout has too many dims. So for small windows these are faster.
 std::vector<Tensor> elements(const Tensor& x, const std::vector<Window>& cuts) {
   std::vector<Tensor> all{x};
   for (const Window& cut : cuts) {
