@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "framework/base/error.h"
 #include "framework/base/ref.h"
 #include "framework/dispatch/communicator.h"
 #include "framework/mesh/mesh.h"
@@ -21,6 +22,20 @@ struct CommunicationOptions;
 }
 
 namespace internal {
+/// No plan fits the memory budget. Unlike other errors of planning, it would be the same in every call.
+class OverBudget : public Error {
+ public:
+  using Error::Error;
+  /// Throws it for `message`, with the place in the user's program.
+  [[noreturn]] static void fail(const std::string& message) {
+    try {
+      internal::fail(Code::kResourceExhausted, message);
+    } catch (const Error& error) {
+      throw OverBudget(error.code(), error.what());
+    }
+  }
+};
+
 class PartitionedStep;
 /// Plans the joint graph of one capture for the mesh of `options`. Allocates nothing. Throws if the plan does not fit.
 using Partitioner = std::unique_ptr<PartitionedStep> (*)(const Ref<Graph>& joint, const CompileOptions& options);

@@ -29,17 +29,11 @@ void check_budget(const Entry& e, const CompileOptions& options) {
   for (size_t c = 0; c < plan.cells.size(); ++c)
     if (plan.cells[c].used) cells += accounted(plan.graph->cells[c]->type.nbytes());
   for (int64_t b : plan.output_blocks) outputs += accounted(b);
-  try {
-    internal::fail(
-        Code::kResourceExhausted,
-        str_cat("compile: ", who, " needs ", plan.peak_bytes(), " bytes at its peak (arena ", plan.arena_bytes,
-                ", cells ", cells, ", outputs ", outputs, ", constants ", plan.folded_bytes, ")",
-                e.remat.tried ? str_cat(", ", e.remat.least_peak, " at the least, computing again what it can")
-                              : std::string(),
-                "; memory_budget is ", options.memory_budget));
-  } catch (const Error& error) {  // with the place in the user's program
-    throw OverBudget(error.code(), error.what());
-  }
+  OverBudget::fail(str_cat(
+      "compile: ", who, " needs ", plan.peak_bytes(), " bytes at its peak (arena ", plan.arena_bytes, ", cells ", cells,
+      ", outputs ", outputs, ", constants ", plan.folded_bytes, ")",
+      e.remat.tried ? str_cat(", ", e.remat.least_peak, " at the least, computing again what it can") : std::string(),
+      "; memory_budget is ", options.memory_budget));
 }
 
 /// The better of two orders of execution.
@@ -106,10 +100,6 @@ void make_entry_plan(Entry& e, const CompileOptions& options) {
     }
   } catch (const OverBudget& error) {
     e.over_budget = error;  // kept, so that later calls do not plan again
-  } catch (const Error& error) {
-    // No plan that Plan::automatic() tries fits the budget. The search would have the same result in each call.
-    if (!options.plan.choose || error.code() != Code::kResourceExhausted) throw;
-    e.over_budget.emplace(error.code(), error.what());
   }
   e.plan_ms = ms_since(start);
   if (options.partitioner || e.over_budget) return;

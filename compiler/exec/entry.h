@@ -16,12 +16,6 @@ struct FusionReport;
 
 namespace weft::internal {
 
-/// A plan needs more than the memory budget. Unlike other errors of planning, it would be the same in every call.
-class OverBudget : public Error {
- public:
-  using Error::Error;
-};
-
 /// The key by which a call finds its entry.
 struct CallKey {
   std::vector<TensorType> types;

@@ -271,6 +271,18 @@ TEST(Scan, Errors) {
       std::string::npos);
   EXPECT_NE(message([&] {
               scan(
+                  [](const std::vector<Tensor>& s, const Tensor& t) {
+                    return std::pair{std::vector<Tensor>{s[0], t}, t};
+                  },
+                  std::vector<Tensor>{zeros({2})}, x);
+            }).find("scan: the function got a carry of 1 tensors and returned 2; need equal numbers"),
+            std::string::npos);
+  EXPECT_NE(message([&] {
+              scan([](const Tensor& s, const Tensor&) { return std::pair{s, Tensor()}; }, zeros({2}), x);
+            }).find("scan: the function returned an undefined tensor; need one with a value"),
+            std::string::npos);
+  EXPECT_NE(message([&] {
+              scan(
                   [](const Tensor& s, const std::vector<Tensor>& t) {
                     return std::pair{s, t[0]};
                   },

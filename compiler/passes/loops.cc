@@ -1,5 +1,7 @@
 #include "compiler/passes/loops.h"
 
+#include <set>
+
 #include "compiler/passes/lower.h"
 #include "compiler/passes/pipeline.h"
 #include "framework/ir/rewrite.h"
@@ -12,6 +14,24 @@ bool has_loop(const Graph& g) {
   for (int32_t id = 0; id < g.size(); ++id)
     if (g.node(id).op == &loop_op) return true;
   return false;
+}
+
+// Removes the stacked results that nothing reads. A joint graph often keeps some of them for gradients that turned out
+// not to be needed.
+Node without_unused(const Node& loop, int32_t id, const std::set<Value>& used, std::vector<int32_t>& kept) {
+  const auto body = make_ref<Graph>(*loop.attrs.get<Ref<Graph>>("body"));
+  Node n = loop;
+  n.outputs.clear();
+  body->outputs.clear();
+  const Graph& was = *loop.attrs.get<Ref<Graph>>("body");
+  for (int32_t o = 0; o < static_cast<int32_t>(loop.outputs.size()); ++o) {
+    if (o >= loop.attrs.i("carries") && !used.contains({id, o})) continue;
+    kept.push_back(o);
+    n.outputs.push_back(loop.outputs[o]);
+    body->outputs.push_back(was.outputs[o]);
+  }
+  n.attrs = loop.attrs.with("body", body);
+  return n;
 }
 
 }  // namespace
@@ -27,6 +47,9 @@ Ref<Graph> unroll(const Graph& g, PassContext& context) {
 Ref<Graph> loop_bodies(const Graph& g, PassContext& context) {
   if (!has_loop(g)) return {};
   PassOptions options{.disable = context.disabled, .known = all_passes(), .facts = context.facts};
+  std::set<Value> used(g.outputs.begin(), g.outputs.end());
+  for (const CellWrite& w : g.writes) used.insert(w.value);
+  for (int32_t id = 0; id < g.size(); ++id) used.insert(g.node(id).inputs.begin(), g.node(id).inputs.end());
   Rewriter r(g);
   for (int32_t id = 0; id < g.size(); ++id) {
     const Node& n = g.node(id);
@@ -34,13 +57,14 @@ Ref<Graph> loop_bodies(const Graph& g, PassContext& context) {
       r.copy(id);
       continue;
     }
-    const Ref<Graph> joint = run_passes(n.attrs.get<Ref<Graph>>("body"), passes_of(PassStage::kLocal), options);
-    Node fused = n;
+    std::vector<int32_t> kept;
+    Node fused = without_unused(n, id, used, kept);
+    const Ref<Graph> joint = run_passes(fused.attrs.get<Ref<Graph>>("body"), passes_of(PassStage::kLocal), options);
     fused.inputs.clear();
     for (Value v : n.inputs) fused.inputs.push_back(r(v));
     fused.attrs = n.attrs.with("body", run_passes(joint, passes_of(PassStage::kFused), options));
     const int32_t now = r.graph().add(std::move(fused));
-    for (size_t i = 0; i < n.outputs.size(); ++i) r.map({id, static_cast<int32_t>(i)}, {now, static_cast<int32_t>(i)});
+    for (size_t i = 0; i < kept.size(); ++i) r.map({id, kept[i]}, {now, static_cast<int32_t>(i)});
   }
   return r.finish();
 }

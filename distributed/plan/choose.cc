@@ -117,9 +117,10 @@ class Trials {
   MeshPlan finish() {
     const std::vector<size_t> order = ranked();
     if (order.empty() && first_) throw *first_;
-    WEFT_CHECK_AS(kResourceExhausted, !order.empty() && tried_[order[0]].reason.empty(), "plan: none of ",
-                  tried_.size(), " plans for ", how_.mesh.size() > 1 ? how_.mesh.size() : how_.plan.world,
-                  " ranks fits ", how_.memory_budget, " bytes; the smallest needs about ", least_);
+    if (order.empty() || !tried_[order[0]].reason.empty())
+      internal::OverBudget::fail(str_cat("plan: none of ", tried_.size(), " plans for ",
+                                         how_.mesh.size() > 1 ? how_.mesh.size() : how_.plan.world, " ranks fits ",
+                                         how_.memory_budget, " bytes; the smallest needs about ", least_));
     const RejectedPlan best = tried_[order[0]];
     MeshPlan p = plan_mesh(joint_, options_[order[0]], scope_);
     for (size_t i = 0; i < tried_.size(); ++i) {

@@ -95,14 +95,10 @@ RandomKey next_random_key(Device device) {
 }
 
 namespace internal {
-namespace {
-thread_local const SeedScope* seed_scope = nullptr;
-}  // namespace
-
-SeedScope::SeedScope(Change change) : change_(std::move(change)), outer_(std::exchange(seed_scope, this)) {}
-SeedScope::~SeedScope() { seed_scope = outer_; }
+SeedScope::SeedScope(Change change) : change_(std::move(change)), outer_(std::exchange(thread_state.seeds, this)) {}
+SeedScope::~SeedScope() { thread_state.seeds = outer_; }
 Tensor SeedScope::apply(const Tensor& seed) const { return change_(outer_ ? outer_->apply(seed) : seed); }
-Tensor SeedScope::changed(const Tensor& seed) { return seed_scope ? seed_scope->apply(seed) : seed; }
+Tensor SeedScope::changed(const Tensor& seed) { return thread_state.seeds ? thread_state.seeds->apply(seed) : seed; }
 
 // Declared in generator_state.h.
 int64_t random_ops_outside() { return implicit_ordinal.load(); }

@@ -8,6 +8,7 @@
 #include "framework/dispatch/interpreter.h"
 #include "framework/dispatch/tape.h"
 #include "framework/dispatch/torn.h"
+#include "framework/tensor/bools.h"
 
 namespace weft {
 
@@ -128,10 +129,8 @@ std::string misfit(const CellHandle& cell, const Tensor& value) {
   const DType have = value.dtype(), need = cell.dtype();
   if (!is_floating(need) && promote(have, need) != need) return str_cat("is ", have, ", need ", need);
   if (have == kBool && !value.is_traced() && value.device().type == DeviceType::kCpu) {
-    const Tensor bytes = value.contiguous();
-    const uint8_t* const at = bytes.view_for_kernel().as<uint8_t>();
-    for (int64_t i = 0; i < value.numel(); ++i)
-      if (at[i] > 1) return str_cat("is bool and has the byte ", static_cast<int>(at[i]), ", need 0 or 1");
+    const auto [at, byte] = internal::first_bad_bool(value.view_for_kernel());
+    if (at >= 0) return str_cat("is bool and has the byte ", byte, " at position ", at, ", need 0 or 1");
   }
   return "";
 }

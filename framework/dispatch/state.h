@@ -22,11 +22,16 @@ struct StepScope {
   Tensor ok;  // see commit_if
 };
 
+class NumberScope;
+class SeedScope;
+
 struct ThreadState {
   Capture* capture = nullptr;
   StepScope* step = nullptr;
   bool grad_enabled = true;
-  bool backward = false;  // nodes captured now are marked as made by reverse mode
+  bool backward = false;             // nodes captured now are marked as made by reverse mode
+  const SeedScope* seeds = nullptr;  // generator.h
+  NumberScope* numbers = nullptr;    // ops/core/number.h
 };
 extern thread_local constinit ThreadState thread_state;
 

@@ -163,7 +163,7 @@ struct TargetLimits {
   int64_t buffer_alignment = 64;  // bytes of which each buffer of a plan starts at a multiple
   int64_t address_alignment = 1;  // the same for arguments, cells and captured tensors
   bool prologues = true;          // products can compute an operand while they pack it
-  bool loops = false;             // Target::repeat runs loops; else a step has each iteration by itself
+  bool loops = false;             // Target::repeat runs loops; else each iteration has operations of its own
 };
 
 /// Thrown by Target::prepare where a fused body cannot be one operation for these layouts.
@@ -193,9 +193,8 @@ class Target : public DeviceMemory {
                                              std::span<const StridedView> in, std::span<const StridedView> out,
                                              int alignment, const PrepareOptions& options) = 0;
   /// A loop over prepared operations, where limits().loops.
-  virtual std::shared_ptr<Operation> repeat(LoopCalls calls) {
-    static_cast<void>(calls);
-    return {};
+  virtual std::shared_ptr<Operation> repeat(LoopCalls) {
+    WEFT_BUG_IF(true, "this device runs no loops (TargetLimits::loops)");
   }
   /// Compiles what is missing of these operations' kernels, all at once.
   virtual LoadReport compile(Device device, std::span<const std::shared_ptr<Operation>> operations,

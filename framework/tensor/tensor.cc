@@ -125,21 +125,27 @@ StridedView Tensor::view_for_kernel(Loc loc) const {
 
 namespace internal {
 
-void check_bools(const char* op, const StridedView& v) {
-  if (v.dtype != kBool) return;
+std::pair<int64_t, int> first_bad_bool(const StridedView& v) {
   const int64_t n = v.numel();
   const auto* const data = v.as<const uint8_t>();
   const bool dense = v.contiguous();
   uint8_t bits = 0;  // of all bytes; a loop without a branch is fast
   for (int64_t i = 0; dense && i < n; ++i) bits |= data[i];
-  if (dense && bits <= 1) return;
+  if (dense && bits <= 1) return {-1, 0};
   for (int64_t i = 0; i < n; ++i) {
     int64_t at = dense ? i : 0;
     for (int64_t d = v.shape.size() - 1, rest = i; !dense && d >= 0; rest /= v.shape[static_cast<int>(d--)])
       at += rest % v.shape[static_cast<int>(d)] * v.strides[static_cast<int>(d)];
-    WEFT_CHECK(data[at] <= 1, op, ": the bool at position ", i, " is the byte ", int{data[at]},
-               "; need 0 or 1: take the bytes as u8 and compare them with 0");
+    if (data[at] > 1) return {i, data[at]};
   }
+  return {-1, 0};
+}
+
+void check_bools(const char* op, const StridedView& v) {
+  if (v.dtype != kBool) return;
+  const auto [at, byte] = first_bad_bool(v);
+  WEFT_CHECK(at < 0, op, ": the bool at position ", at, " is the byte ", byte,
+             "; need 0 or 1: take the bytes as u8 and compare them with 0");
 }
 
 Tensor on_host(const Tensor& t) {

@@ -92,7 +92,7 @@ Recurrent::Result Recurrent::run(const Arg& arg, const Tensor& h0, const Tensor&
       // (h, c?, the input's part of the gates) -> (h, c?, h of this position).
       const auto position = [&](std::span<const Tensor> in) {
         const State s = step(in.back(), w_hh, b_hh, {in[0], kind_ == kLstm ? in[1] : Tensor()});
-        return kind_ == kLstm ? std::vector<Tensor>{s.h, s.c, s.h} : std::vector<Tensor>{s.h, s.h};
+        return internal::Iteration{kind_ == kLstm ? std::vector{s.h, s.c} : std::vector{s.h}, {s.h}};
       };
       const std::vector<Tensor> end =
           internal::run_loop(position, start, {from_input}, {.reverse = d == 1}, arg.line());

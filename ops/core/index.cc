@@ -108,7 +108,7 @@ Grads vjp_scatter_add(const VjpCall& c) {
 
 // Runs a look-up; its error begins with what the caller looks up, if the node has that.
 template <class F>
-void look_up(const KernelCall& c, const F& run) {
+void with_what(const KernelCall& c, const F& run) {
   try {
     run();
   } catch (const Error& e) {
@@ -418,7 +418,9 @@ const OpDef gather_op = {
     .dims = dims_gather,
     .cost = cost_gather,
     .kernel =
-        [](const KernelCall& c) { look_up(c, [&] { kernels::gather(c.in[0], c.in[1], dim_of(c.attrs), c.out[0]); }); },
+        [](const KernelCall& c) {
+          with_what(c, [&] { kernels::gather(c.in[0], c.in[1], dim_of(c.attrs), c.out[0]); });
+        },
     .samples = samples_gather,
     .vjp_reads_in = 2,
     .vjp_reads_out = 0,
@@ -452,7 +454,7 @@ const OpDef index_select_op = {
     .cost = cost_gather,
     .kernel =
         [](const KernelCall& c) {
-          look_up(c, [&] { kernels::index_select(c.in[0], c.in[1], dim_of(c.attrs), c.out[0]); });
+          with_what(c, [&] { kernels::index_select(c.in[0], c.in[1], dim_of(c.attrs), c.out[0]); });
         },
     .samples = samples_index_select,
     .vjp_reads_in = 2,

@@ -7,6 +7,7 @@
 #include "framework/dispatch/interpreter.h"
 #include "framework/dispatch/tape.h"
 #include "framework/ir/rewrite.h"
+#include "ops/core/body_values.h"
 #include "ops/core/creation.h"
 #include "ops/core/loop_derivative.h"
 #include "ops/core/pointwise.h"
@@ -56,6 +57,8 @@ Types infer_loop(const InferCall& c) {
              "loop: ", c.in.size(), " operands, ", c.attrs.i("carries"), " carried and ", c.attrs.i("stacked"),
              " stacked, length ", p.length, ", for a body with ", p.body.inputs.size(), " inputs and ",
              p.body.outputs.size(), " outputs; need an operand for each input");
+  WEFT_CHECK(p.body.cells.empty() && p.body.captured.empty(), "loop: the body has ", p.body.cells.size(), " cells and ",
+             p.body.captured.size(), " captured tensors; need operands");
   for (size_t i = 0; i < c.in.size(); ++i) {
     const bool is_stacked = i >= p.carries && i < p.fixed();
     const TensorType& t = c.in[i];
@@ -117,10 +120,10 @@ Attrs loop_attrs(Ref<Graph> body, int64_t length, size_t carries, size_t stacked
           {"reverse", reverse}};
 }
 
-std::vector<Tensor> dispatch_loop(std::span<const Tensor> in, const Attrs& attrs) {
-  SmallVec<const Tensor*, 8> operands;
-  for (const Tensor& t : in) operands.push_back(&t);
-  return dispatch_multi(loop_op, operands, attrs);
+SmallVec<const Tensor*, 8> pointers(std::span<const Tensor> in) {
+  SmallVec<const Tensor*, 8> all;
+  for (const Tensor& t : in) all.push_back(&t);
+  return all;
 }
 
 Grads vjp_loop(const VjpCall& c) {
@@ -133,7 +136,7 @@ Grads vjp_loop(const VjpCall& c) {
                                                                static_cast<int>(p.stacked), std::move(inputs), results);
   // What the derivative reads: where the loop was recorded, its own results have all of it.
   std::vector<Tensor> again;
-  if (d.forward) again = dispatch_loop(c.in, c.attrs.with("body", d.forward));
+  if (d.forward) again = dispatch_multi(loop_op, pointers(c.in), c.attrs.with("body", d.forward));
   const std::span<const Tensor> out = d.forward ? std::span<const Tensor>(again) : c.out;
   std::vector<Tensor> parts;
   const auto stack_of = [&](const Stack& s) -> const Tensor& {
@@ -155,7 +158,8 @@ Grads vjp_loop(const VjpCall& c) {
   for (const Stack& s : d.stacks) in.push_back(stack_of(s));
   const size_t stacked = in.size() - carries;
   for (int k : d.shared) in.push_back(c.in[p.fixed() + k]);
-  const std::vector<Tensor> back = dispatch_loop(in, loop_attrs(d.backward, p.length, carries, stacked, !p.reverse));
+  const std::vector<Tensor> back =
+      dispatch_multi(loop_op, pointers(in), loop_attrs(d.backward, p.length, carries, stacked, !p.reverse));
   Grads g(c.in.size());
   size_t at = 0;
   for (int k : d.carry) g[k] = back[at++];
@@ -174,35 +178,6 @@ Grads vjp_loop(const VjpCall& c) {
 
 // ---- the body of a loop from a function ----
 
-// Copies nodes of a body into the open capture, or runs them, for the values that are known.
-class Replay {
- public:
-  explicit Replay(const Graph& g) : g_(g), values_(g.size()) {}
-  void set(Value v, const Tensor& t) {
-    values_[v.node].resize(g_.node(v).outputs.size());
-    values_[v.node][v.index] = t;
-  }
-  bool has(Value v) const { return !values_[v.node].empty() && values_[v.node][v.index].defined(); }
-  const Tensor& operator()(Value v) const { return values_[v.node][v.index]; }
-  bool knows_operands(const Node& n) const {
-    for (Value v : n.inputs)
-      if (!has(v)) return false;
-    return true;
-  }
-  void run(int32_t id) {
-    const Node& n = g_.node(id);
-    const OriginScope at(n, n.backward);
-    const EnableGrad record(grad_enabled() && !n.no_grad);
-    SmallVec<const Tensor*, 4> in;
-    for (Value v : n.inputs) in.push_back(&(*this)(v));
-    values_[id] = dispatch_multi(*n.op, in, n.attrs);
-  }
-
- private:
-  const Graph& g_;
-  std::vector<std::vector<Tensor>> values_;
-};
-
 // The seed of iteration t, counted from 0: an affine map with odd factors, so that loops in loops have their own seeds.
 Tensor seed_of_iteration(const Tensor& seed, const Tensor& t) {
   return add(mul(seed, int64_t{0x5851F42D4C957F2D}), mul(add(t, int64_t{1}), int64_t{0x2545F4914F6CDD1D}));
@@ -219,7 +194,7 @@ struct LoopBody {
 LoopBody hoist(const Body& traced, size_t fixed) {
   const Graph& g = *traced.graph;
   LoopBody body;
-  Replay outside(g);
+  internal::BodyValues outside(g);
   for (size_t k = 0; k < traced.lifted.size(); ++k) outside.set(g.inputs[fixed + 1 + k], traced.lifted[k]);
   body.counts = last_uses(g)[g.inputs[fixed].node] >= 0;
   std::vector<bool> constant(g.size());
@@ -232,7 +207,7 @@ LoopBody hoist(const Body& traced, size_t fixed) {
   }
   Capture capture(Capture::kStep);
   const EnableGrad inside(true);
-  Replay in(g);
+  internal::BodyValues in(g);
   for (size_t i = 0; i < fixed + (body.counts ? 1 : 0); ++i)
     in.set(g.inputs[i], capture.add_input(g.type(g.inputs[i])));
   const auto need = [&](Value v) {
@@ -262,9 +237,7 @@ Ref<Graph> expand_gradients(const Graph& g) {
     if (n.op != &grad_op || !n.no_grad) return {};
     const OriginScope at(n, n.backward);
     const NoGrad constants;
-    SmallVec<const Tensor*, 8> operands;
-    for (const Tensor& t : in) operands.push_back(&t);
-    std::vector<Tensor> grads = dispatch_multi(grad_op, operands, n.attrs);
+    std::vector<Tensor> grads = dispatch_multi(grad_op, pointers(in), n.attrs);
     for (Tensor& t : grads) t = t.detach();
     return grads;
   }));
@@ -272,9 +245,9 @@ Ref<Graph> expand_gradients(const Graph& g) {
 
 }  // namespace
 
-std::vector<Tensor> internal::run_loop(const TensorFn& fn, const std::vector<Tensor>& carry,
-                                       const std::vector<Tensor>& stacked, const ScanOptions& options,
-                                       SourceLine line) {
+std::vector<Tensor> internal::run_loop(const std::function<Iteration(std::span<const Tensor>)>& fn,
+                                       const std::vector<Tensor>& carry, const std::vector<Tensor>& stacked,
+                                       const ScanOptions& options, SourceLine line) {
   const LineScope here(line);
   int64_t length = options.length;
   WEFT_CHECK(length >= -1, "scan: options.length is ", length, "; need 0 or more, or -1: the number of slices");
@@ -300,15 +273,19 @@ std::vector<Tensor> internal::run_loop(const TensorFn& fn, const std::vector<Ten
   Body traced = capture_body(
       [&](std::span<const Tensor> args) {
         const SeedScope seeds([&](const Tensor& seed) { return seed_of_iteration(seed, args[fixed]); });
-        return fn(args.first(fixed));
+        Iteration out = fn(args.first(fixed));
+        WEFT_CHECK(out.carry.size() == carry.size(), "scan: the function got a carry of ", carry.size(),
+                   " tensors and returned ", out.carry.size(), "; need equal numbers");
+        out.carry.insert(out.carry.end(), out.results.begin(), out.results.end());
+        for (const Tensor& t : out.carry)
+          WEFT_CHECK(t.defined(), "scan: the function returned an undefined tensor; need one with a value");
+        return out.carry;
       },
       types);
   bool grads = false;
   for (int32_t id = 0; id < traced.graph->size(); ++id) grads |= traced.graph->node(id).op->is(kReadsTape);
   if (grads) traced.graph = expand_gradients(*traced.graph);
   for (size_t k = 0; k < carry.size(); ++k) {
-    WEFT_CHECK(k < traced.graph->outputs.size(), "scan: the function got a carry of ", carry.size(),
-               " tensors and returned ", traced.graph->outputs.size(), "; need equal numbers");
     const TensorType& t = traced.graph->type(traced.graph->outputs[k]);
     WEFT_CHECK(t.shape == types[k].shape && t.dtype == types[k].dtype, "scan: carry ", k, " is ", types[k],
                " before an iteration and ", t, " after it; need one type");
@@ -321,8 +298,7 @@ std::vector<Tensor> internal::run_loop(const TensorFn& fn, const std::vector<Ten
   }
   in.insert(in.end(), body.shared.begin(), body.shared.end());
   Attrs attrs = loop_attrs(body.graph, length, carry.size(), slices, options.reverse);
-  SmallVec<const Tensor*, 8> operands;
-  for (const Tensor& t : in) operands.push_back(&t);
+  const SmallVec<const Tensor*, 8> operands = pointers(in);
   const size_t results = body.graph->outputs.size();
   if (should_record(loop_op, operands)) {
     // One run of the loop computes its results and what the derivative reads.

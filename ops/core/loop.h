@@ -19,21 +19,28 @@ std::span<const OpDef* const> loop_ops();
 
 namespace internal {
 
-/// The results of loop_op for `fn`, which maps (carry..., slices...) to (carry..., results...) and is traced once. It
-/// may read no values and set no cells. Random ops draw new numbers in each iteration.
-std::vector<Tensor> run_loop(const TensorFn& fn, const std::vector<Tensor>& carry, const std::vector<Tensor>& stacked,
+/// What one iteration returns.
+struct Iteration {
+  std::vector<Tensor> carry, results;
+};
+/// (last carry..., stacked results...) of scan() with the function `fn` of (carry..., slices...).
+std::vector<Tensor> run_loop(const std::function<Iteration(std::span<const Tensor>)>& fn,
+                             const std::vector<Tensor>& carry, const std::vector<Tensor>& stacked,
                              const ScanOptions& options, SourceLine line);
 
 }  // namespace internal
 
-/// Runs (carry, y) = fn(carry, x) for each slice x of `xs` along dim 0, and returns the stacked y and the last carry:
+/// Runs (carry, y) = fn(carry, x) for each slice x of `xs` along dim 0. Returns y, stacked along a new dim 0, and the
+/// last carry:
 ///   auto [out, last] = scan([&](Tensor h, Tensor x) {
 ///     h = tanh(x + matmul(h, w));
 ///     return std::pair{h, h};
-///   }, h0, xs);
+///   }, h0, xs);  // h0 [B, H], xs [T, B, H] -> out [T, B, H], last [B, H]
 /// Carry, xs and y are a Tensor, or a tuple, array, vector or struct of Tensors. `fn` is traced once, so the time to
-/// compile and the size of graphs do not depend on the number of slices. The carry keeps its types. Random ops draw new
-/// numbers in each iteration. `fn` may read cells, but not set them.
+/// compile and the size of graphs do not depend on the number of slices. Random ops draw new numbers in each iteration.
+/// `fn` may read cells and tensors of the program. Throws InvalidArgument if the tensors of xs have different numbers of
+/// slices or if the carry changes its shapes, dtypes or count, FailedPrecondition if `fn` reads values on the host or
+/// sets a cell.
 template <class Fn, class Carry, class Xs>
 auto scan(Fn&& fn, const Carry& init, const Xs& xs, const ScanOptions& options = {},
           std::source_location loc = std::source_location::current()) {
@@ -54,10 +61,10 @@ auto scan(Fn&& fn, const Carry& init, const Xs& xs, const ScanOptions& options =
         const Carry c = unflatten(init, in, at);
         const Xs x = unflatten(xs, in, at);
         const Result r = fn(c, x);
-        std::vector<Tensor> out;
-        flatten(static_cast<Carry>(std::get<0>(r)), out);
+        internal::Iteration out;
+        flatten(static_cast<Carry>(std::get<0>(r)), out.carry);
         like = std::get<1>(r);
-        flatten(*like, out);
+        flatten(*like, out.results);
         return out;
       },
       carry, stacked, options, loc);

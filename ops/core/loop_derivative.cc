@@ -5,8 +5,7 @@
 
 #include "framework/autodiff/grad.h"
 #include "framework/autodiff/joint_body.h"
-#include "framework/dispatch/capture.h"
-#include "framework/dispatch/dispatch.h"
+#include "ops/core/body_values.h"
 #include "ops/core/dot.h"
 #include "ops/core/reduce.h"
 #include "ops/core/view.h"
@@ -143,23 +142,23 @@ class Splitter {
     Capture capture(Capture::kStep);
     const EnableGrad record;
     const BackwardScope backward(true);
-    values_.assign(g_->size(), {});
+    BodyValues value(*g_);
     std::map<int, Tensor> carried;  // the gradient of a carried result, from the next iteration
     for (int k : d_.carry) carried[k] = capture.add_input(type(g_->inputs[k]));
     for (const auto& [v, o] : root_of_)
-      if (o < carries_) set(v, carried.at(o));
+      if (o < carries_) value.set(v, carried.at(o));
     std::vector<Tensor> sums;
     for (int k : d_.sums) sums.push_back(capture.add_input(type(g_->inputs[fixed_ + k])));
     for (Value v : stacked_) {
       d_.stacks.push_back(stack_of(v));
-      set(v, capture.add_input(type(v)));
+      value.set(v, capture.add_input(type(v)));
     }
     for (int k : shared_) {
       d_.shared.push_back(k - fixed_);
-      set(g_->inputs[k], capture.add_input(type(g_->inputs[k])));
+      value.set(g_->inputs[k], capture.add_input(type(g_->inputs[k])));
     }
     for (int32_t id = 0; id < g_->size(); ++id)
-      if (live_[id] && values_[id].empty()) run(id, true);
+      if (live_[id] && !value.has({id, 0})) value.run(id);
     std::vector<Tensor> out;
     size_t at = 0;
     for (int k : d_.carry) {
@@ -191,35 +190,16 @@ class Splitter {
     for (Value operand : n.inputs) need(operand);
   }
 
-  void set(Value v, const Tensor& t) {
-    values_[v.node].resize(g_->node(v).outputs.size());
-    values_[v.node][v.index] = t;
-  }
-  const Tensor& value(Value v) const {
-    WEFT_BUG_IF(values_[v.node].empty() || !values_[v.node][v.index].defined(), "loop: value ", v.node, " of the ",
-                "derivative is neither computed nor read");
-    return values_[v.node][v.index];
-  }
-
-  void run(int32_t id, bool backward) {
-    const Node& n = g_->node(id);
-    const OriginScope at(n, backward || n.backward);
-    SmallVec<const Tensor*, 4> in;
-    for (Value v : n.inputs) in.push_back(&value(v));
-    const EnableGrad own(!n.no_grad);
-    values_[id] = dispatch_multi(*n.op, in, n.attrs);
-  }
-
   // ---- the loop with what the derivative reads ----
 
   void make_forward() {
     if (missing_.empty()) return;
     Capture capture(Capture::kStep);
     const EnableGrad record;
-    values_.assign(g_->size(), {});
-    for (size_t k = 0; k < gradient_.size(); ++k) set(g_->inputs[k], capture.add_input(type(g_->inputs[k])));
+    BodyValues value(*g_);
+    for (size_t k = 0; k < gradient_.size(); ++k) value.set(g_->inputs[k], capture.add_input(type(g_->inputs[k])));
     for (int32_t id = 0; id < joint_.first_backward; ++id)
-      if (values_[id].empty()) run(id, false);
+      if (!value.has({id, 0})) value.run(id);
     std::vector<Tensor> out;
     for (int o = 0; o < outputs_; ++o) out.push_back(value(g_->outputs[o]));
     for (Value v : missing_) out.push_back(value(v));
@@ -260,7 +240,6 @@ class Splitter {
   std::vector<Value> parts_, missing_, stacked_;
   std::vector<int> shared_;
   std::vector<bool> live_;
-  std::vector<std::vector<Tensor>> values_;
   LoopDerivative d_;
 };
 

@@ -1,27 +1,35 @@
 // Host numbers as arguments of compiled functions. Inside, such a number is a 0-d f32 value, so that no op gets another
 // dtype from it than from a number of the host. Beside f64 it is the number itself, not rounded to f32: each number is
-// known in f64, too, and so is what ops compute of such numbers only.
-// Defined in pointwise.cc; a target of its own, because a header of ops/core is an input of most compilations.
+// known in f64 too, and so is what ops compute from such numbers alone.
+// A target of its own, because a header of ops/core is an input of most compilations.
 #pragma once
+#include <utility>
+#include <vector>
+
+#include "framework/dispatch/state.h"
 #include "framework/tensor/tensor.h"
 
 namespace weft::internal {
 
-/// The 0-d f32 value that stands for `wide`, a 0-d f64 value, until the end of the innermost NumberScope.
-Tensor number_of(const Tensor& wide);
-size_t number_count();
-/// Keeps the first `count` numbers only.
-void forget_numbers(size_t count);
-
-/// During its lifetime, the numbers of one call are known. Scopes nest: an inner one sees the outer numbers.
+/// The numbers of one compiled call on this thread, known during its lifetime. Scopes nest: an inner scope sees the
+/// numbers of the outer ones.
 class NumberScope {
  public:
-  NumberScope() : before_(number_count()) {}
-  ~NumberScope() { forget_numbers(before_); }
+  NumberScope() : outer_(std::exchange(thread_state.numbers, this)) {}
+  ~NumberScope() { thread_state.numbers = outer_; }
   NumberScope(const NumberScope&) = delete;
 
+  /// Makes `narrow`, a 0-d f32 value, stand for `wide`, the same number in f64.
+  void add(const Tensor& narrow, const Tensor& wide) { numbers_.emplace_back(narrow, wide); }
+  /// The f64 number that `t` stands for, here or in an outer scope; null: none.
+  const Tensor* wide(const Tensor& t) const;
+
  private:
-  const size_t before_;
+  std::vector<std::pair<Tensor, Tensor>> numbers_;
+  NumberScope* const outer_;
 };
+
+/// The 0-d f32 value that stands for `wide`, a 0-d f64 value, in the innermost NumberScope, which must exist.
+Tensor number_of(const Tensor& wide);
 
 }  // namespace weft::internal

@@ -6,6 +6,7 @@
 #include "framework/dispatch/tape.h"
 #include "ops/core/creation.h"
 #include "ops/core/fits.h"
+#include "ops/core/number.h"
 #include "ops/core/promotion.h"
 #include "ops/core/view.h"
 #include "ops/kernels/kernels.h"
@@ -85,27 +86,17 @@ Tensor finish(Pw op, std::span<const Tensor* const> in, DType result, const Shap
   return out;
 }
 
-// The numbers of the compiled calls that this thread is in (number.h): state of a thread like its open capture.
-struct HostNumber {
-  Tensor narrow, wide;
-};
-thread_local std::vector<HostNumber> host_numbers;
-
-// The number in f64; null if `t` is no such number.
+// The number in f64 (number.h); null if `t` is no number of a compiled call.
 const Tensor* wide_number(const Tensor& t) {
-  if (host_numbers.empty() || !t.defined()) return nullptr;
-  const TensorImpl& i = t.get();
-  for (const HostNumber& n : host_numbers) {
-    const TensorImpl& own = n.narrow.get();
-    if (&own == &i || (i.trace && own.trace == i.trace && own.node == i.node && own.index == i.index)) return &n.wide;
-  }
-  return nullptr;
+  const internal::NumberScope* numbers = internal::thread_state.numbers;
+  return numbers && t.defined() ? numbers->wide(t) : nullptr;
 }
 
 // `narrow`, the result of `op` on `args`. If these are all numbers, so is the result: it is computed in f64, too.
 template <class Op>
 Tensor with_wide(Tensor narrow, Op op, std::initializer_list<const Arg*> args) {
-  if (host_numbers.empty() || narrow.dtype() != kFloat32 || narrow.dim() > 0) return narrow;
+  internal::NumberScope* numbers = internal::thread_state.numbers;
+  if (!numbers || narrow.dtype() != kFloat32 || narrow.dim() > 0) return narrow;
   std::vector<Tensor> wide;
   bool any = false;
   for (const Arg* a : args) {
@@ -116,8 +107,7 @@ Tensor with_wide(Tensor narrow, Op op, std::initializer_list<const Arg*> args) {
   }
   if (!any) return narrow;
   LineScope here((*args.begin())->line());
-  Tensor result = op(std::span<const Tensor>(wide));
-  host_numbers.push_back({narrow, std::move(result)});
+  numbers->add(narrow, op(std::span<const Tensor>(wide)));
   return narrow;
 }
 
@@ -277,13 +267,20 @@ Tensor Tensor::to(Device device, Loc loc) const {
   return out;
 }
 
-// Declared in number.h.
 namespace internal {
-size_t number_count() { return host_numbers.size(); }
-void forget_numbers(size_t count) { host_numbers.resize(count); }
+// Declared in number.h.
+const Tensor* NumberScope::wide(const Tensor& t) const {
+  const TensorImpl& i = t.get();
+  for (const auto& [narrow, wide] : numbers_) {
+    const TensorImpl& own = narrow.get();
+    if (&own == &i || (i.trace && own.trace == i.trace && own.node == i.node && own.index == i.index)) return &wide;
+  }
+  return outer_ ? outer_->wide(t) : nullptr;
+}
+
 Tensor number_of(const Tensor& wide) {
   const Tensor narrow = dispatch(cast_op, {&wide}, {{"dtype", kFloat32}}, {});
-  host_numbers.push_back({narrow, wide});
+  thread_state.numbers->add(narrow, wide);
   return narrow;
 }
 

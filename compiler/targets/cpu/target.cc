@@ -145,8 +145,11 @@ LoadReport CpuTarget::compile(Device, std::span<const std::shared_ptr<Operation>
 }
 
 Agreement CpuTarget::agreement(const Operation& operation, const Node&, const PrepareOptions&) const {
+  const bool exact = operation.rounds_less().empty();
+  // No bounds are known for a carry that is rounded less often in each iteration.
+  if (!operation.operations().empty()) return {exact ? Agreement::kBits : Agreement::kNone};
   if (!fused_kernel(&operation)) return {};
-  return {operation.rounds_less().empty() ? Agreement::kBits : Agreement::kBounds};
+  return {exact ? Agreement::kBits : Agreement::kBounds};
 }
 
 CpuTarget& cpu_target() {

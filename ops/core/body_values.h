@@ -1,0 +1,44 @@
+// The values of a graph's nodes while they are copied into the open capture, or run.
+#pragma once
+#include <vector>
+
+#include "framework/dispatch/capture.h"
+#include "framework/dispatch/dispatch.h"
+#include "framework/dispatch/tape.h"
+
+namespace weft::internal {
+
+class BodyValues {
+ public:
+  explicit BodyValues(const Graph& g) : g_(&g), values_(g.size()) {}
+
+  void set(Value v, const Tensor& t) {
+    values_[v.node].resize(g_->node(v).outputs.size());
+    values_[v.node][v.index] = t;
+  }
+  bool has(Value v) const { return !values_[v.node].empty() && values_[v.node][v.index].defined(); }
+  const Tensor& operator()(Value v) const {
+    WEFT_BUG_IF(!has(v), "loop: value ", v.node, " of a body is neither computed nor read");
+    return values_[v.node][v.index];
+  }
+  bool knows_operands(const Node& n) const {
+    for (Value v : n.inputs)
+      if (!has(v)) return false;
+    return true;
+  }
+  /// Computes the results of a node. Its place, names and recording are those of the node.
+  void run(int32_t id) {
+    const Node& n = g_->node(id);
+    const OriginScope at(n, thread_state.backward || n.backward);
+    const EnableGrad record(grad_enabled() && !n.no_grad);
+    SmallVec<const Tensor*, 4> in;
+    for (Value v : n.inputs) in.push_back(&(*this)(v));
+    values_[id] = dispatch_multi(*n.op, in, n.attrs);
+  }
+
+ private:
+  const Graph* g_;
+  std::vector<std::vector<Tensor>> values_;
+};
+
+}  // namespace weft::internal
