@@ -60,7 +60,7 @@ void flush_trace() {
   Recorder& r = recorder();
   MutexLock lock(r.mutex);
   std::FILE* f = std::fopen(path.c_str(), "w");
-  WEFT_CHECK_AS(kUnavailable, f, "WEFT_TRACE: cannot write '", path, "'");
+  WEFT_CHECK_AS(kUnavailable, f, "WEFT_TRACE: cannot write '", path, "': ", std::strerror(errno));
   std::fputs("{\"traceEvents\":[", f);
   const char* comma = "";
   std::set<int> ranks;
@@ -82,7 +82,8 @@ void flush_trace() {
   }
   std::fputs("\n]}\n", f);
   const bool ok = !std::ferror(f);
-  WEFT_CHECK_AS(kUnavailable, (std::fclose(f) == 0) && ok, "WEFT_TRACE: writing '", path, "' failed");
+  WEFT_CHECK_AS(kUnavailable, (std::fclose(f) == 0) && ok, "WEFT_TRACE: writing '", path,
+                "' failed: ", std::strerror(errno));
 }
 
 namespace internal {

@@ -15,6 +15,24 @@ namespace {
 
 constexpr std::string_view kFirst = "{\"step\":";  // what every line begins with
 
+// Opens and locks a metrics file.
+std::FILE* open_locked(const std::string& path) {
+  const int fd = io::open_for_update(path);
+  std::FILE* const file = ::fdopen(fd, "r+");
+  WEFT_CHECK_AS(kResourceExhausted, file, path, ": cannot be written: ", io::errno_text(errno));
+  // A file system without locks: nothing can be known of other processes.
+  if (::flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return file;
+  std::fclose(file);
+  internal::fail(Code::kFailedPrecondition,
+                 str_cat(path, ": another run writes this file; use another --metrics file"));
+}
+
+// The first of PATH.1, PATH.2, ... that does not exist.
+std::string free_name(const std::string& path) {
+  for (int n = 1;; ++n)
+    if (std::string name = str_cat(path, ".", n); !io::exists(name)) return name;
+}
+
 }  // namespace
 
 double now_seconds() {
@@ -37,13 +55,9 @@ std::string duration_text(double seconds) {
 MetricsFile::MetricsFile(const std::string& path, int64_t resume_at) : path_(path) {
   io::make_folders(io::folder_of(path));
   const bool resume = resume_at >= 0 && io::exists(path);
-  const int fd = io::open_for_update(path);
-  file_ = ::fdopen(fd, "r+");
-  WEFT_CHECK_AS(kResourceExhausted, file_, path, ": cannot be written: ", io::errno_text(errno));
+  file_ = open_locked(path);
   try {
-    // A file system without locks: nothing can be known of other processes.
-    WEFT_CHECK_AS(kFailedPrecondition, ::flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK, path,
-                  ": another run writes this file; use another --metrics file");
+    int fd = ::fileno(file_);
     const int64_t size = io::file_size(path);
     char first[kFirst.size()], end = '\n';
     const ssize_t n = ::pread(fd, first, sizeof first, 0);
@@ -57,10 +71,18 @@ MetricsFile::MetricsFile(const std::string& path, int64_t resume_at) : path_(pat
                     ", where the checkpoint's step ends, is in the middle of a line; use another "
                     "--metrics file");
     }
+    if (resume && resume_at == 0 && size > 0) {
+      kept_ = free_name(path);
+      WEFT_CHECK_AS(kResourceExhausted, ::rename(path.c_str(), kept_.c_str()) == 0, path, ": cannot be renamed to ",
+                    kept_, ": ", io::errno_text(errno));
+      std::fclose(std::exchange(file_, nullptr));
+      file_ = open_locked(path);
+      fd = ::fileno(file_);
+    }
     WEFT_CHECK(::ftruncate(fd, resume ? resume_at : 0) == 0, path, ": cannot be truncated to the checkpoint's step");
     std::fseek(file_, 0, SEEK_END);
   } catch (...) {
-    std::fclose(file_);
+    if (file_) std::fclose(file_);
     throw;
   }
 }

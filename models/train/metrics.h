@@ -20,7 +20,8 @@ struct StepMetrics {
 class MetricsFile {
  public:
   MetricsFile() = default;
-  /// Starts a new file, or, with `resume_at` >= 0, truncates an existing one to that many bytes and continues.
+  /// Starts a new file, or, with `resume_at` >= 0, truncates an existing one to that many bytes and continues. With
+  /// `resume_at` 0 nothing was resumed, so an existing file with lines is renamed: the folder of checkpoints may be wrong.
   MetricsFile(const std::string& path, int64_t resume_at);
   ~MetricsFile();
   MetricsFile(const MetricsFile&) = delete;
@@ -28,11 +29,13 @@ class MetricsFile {
   void write_eval(int64_t step, double loss);
   /// Bytes written so far, flushed.
   int64_t size();
+  /// What an existing file was renamed to; empty: nothing was.
+  const std::string& kept() const { return kept_; }
 
  private:
   void line(const std::string& text);
   std::FILE* file_ = nullptr;
-  std::string path_;
+  std::string path_, kept_;
 };
 
 /// Progress: one line that is rewritten on a terminal, otherwise a plain line from time to time.

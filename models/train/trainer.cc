@@ -89,6 +89,9 @@ class Trainer {
     if (!options_.metrics.empty())
       file.emplace(io::resolve_path(options_.metrics), options_.resume ? state_.metrics_bytes : -1);
     MetricsFile& metrics = file ? *file : no_metrics;
+    if (!metrics.kept().empty())
+      std::printf("no checkpoint to resume from: the metrics of an earlier run are kept in %s\n",
+                  metrics.kept().c_str());
     // MFU is the share of the device's rate of products that the model's own FLOPs take.
     const double rate = rates_of(setup_.device).products_of(setup_.dtype),
                  flops_per_token = model_->flops_per_token(options_.seq_len);

@@ -61,5 +61,21 @@ TEST(Trainer, RefusesCheckpointsThatAppearWhileItStarts) {
   EXPECT_EQ(read_state(latest_checkpoint(dir)).step, 2);
 }
 
+TEST(Trainer, KeepsMetricsIfThereIsNothingToResume) {
+  const std::string dir = folder("metrics"), metrics = dir + "/metrics.jsonl";
+  TrainOptions o = options_in(dir + "/runs", 2);
+  o.metrics = metrics;
+  EXPECT_EQ(train(gpt::family(), o), 0);
+  const std::string first = io::read_file(metrics);
+  o.checkpoint_dir = dir + "/rums";
+  o.resume = true;
+  EXPECT_EQ(train(gpt::family(), o), 0);
+  EXPECT_EQ(io::read_file(metrics + ".1"), first);
+  o.checkpoint_dir = dir + "/ruins";
+  EXPECT_EQ(train(gpt::family(), o), 0);
+  EXPECT_EQ(io::read_file(metrics + ".1"), first);
+  EXPECT_EQ(io::read_file(metrics).rfind("{\"step\":1,", 0), 0u);
+}
+
 }  // namespace
 }  // namespace weft::train
