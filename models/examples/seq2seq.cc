@@ -126,7 +126,7 @@ int main(int argc, char** argv) {
   auto accuracy = [&] {  // of whole held-out strings
     model.eval();
     double right = 0;
-    for (const auto& [x, y] : test_loader) right += all(answer_to(x) == y | y == kPad, {1}).sum().item();
+    for (const auto& [x, y] : test_loader) right += all((answer_to(x) == y) | (y == kPad), {1}).sum().item();
     model.train();
     return 100 * right / static_cast<double>(kHeldOut);
   };
