@@ -252,7 +252,7 @@ TEST(PlanText, HostileTextIsAnError) {
   EXPECT_NE(error("weft plan 1\nmesh dp99999999999"), "");
   EXPECT_NE(error("weft plan 1\nsplit a dp 99999999999999999999"), "");
   EXPECT_EQ(error(good + "zero 1\n"), str_cat("plan, line ", std::count(good.begin(), good.end(), '\n') + 1,
-                                              ": got 'zero 1' behind the line 'end'"));
+                                              ": got 'zero 1' after the line 'end'; need no more lines"));
 }
 
 TEST(PlanText, CutTextIsAnError) {

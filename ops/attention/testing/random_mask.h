@@ -49,6 +49,9 @@ class RandomMask {
   using Rng = std::mt19937_64;
   static int64_t pick(Rng& rng, int64_t n) { return static_cast<int64_t>(rng() % static_cast<uint64_t>(n)); }
 
+  // A negative number does not fit u8.
+  static Tensor with_sign(const Tensor& x) { return x.dtype() == kUInt8 ? cast(x, kInt32) : x; }
+
   Tensor number(Rng& rng, int depth, const Index& b, const Index& h, const Index& q, const Index& kv) const {
     if (depth <= 0) {
       switch (pick(rng, 10)) {
@@ -80,7 +83,7 @@ class RandomMask {
       case 1:
         return x - c;
       case 2:
-        return x * (c % 9 - 3);
+        return with_sign(x) * (c % 9 - 3);
       case 3:
         return floor_divide(x, c);
       case 4:
@@ -106,7 +109,7 @@ class RandomMask {
       case 14:
         return cast(x, pick(rng, 2) ? kInt32 : kUInt8);
       case 15:
-        return remainder(x, -c);
+        return remainder(with_sign(x), -c);
       case 16:
         return shift_left(x, c % 5);
       default:
