@@ -173,6 +173,12 @@ class TensorMethods {
   }
   auto mT(Loc loc = Loc::current()) const { return transpose(-2, -1, loc); }
 
+  /// x(i, j) is x[i][j]: the element, or the part, at these indices.
+  auto operator()(const Arg& i) const { return here(Loc::current()).tensor()[i]; }
+  auto operator()(const Arg& i, const Arg& j) const { return (*this)(i)[j]; }
+  auto operator()(const Arg& i, const Arg& j, const Arg& k) const { return (*this)(i, j)[k]; }
+  auto operator()(const Arg& i, const Arg& j, const Arg& k, const Arg& l) const { return (*this)(i, j, k)[l]; }
+
  private:
   const Self& self() const { return static_cast<const Self&>(*this); }
   typename internal::ArgOf<Self>::type here(Loc loc) const { return {self(), loc}; }
