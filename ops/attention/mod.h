@@ -7,15 +7,9 @@
 #include "framework/dispatch/arg.h"
 #include "framework/dispatch/capture.h"
 #include "ops/core/pointwise.h"
+#include "ops/core/vmap.h"
 
 namespace weft {
-
-/// The batch entry, head, query or key of one score: a traced 0-d i64 tensor. Arithmetic and comparison work as on any
-/// tensor; `table[index]` reads a captured tensor. An `if` on it does not compile: use where(condition, a, b).
-class Index : public Tensor {
- public:
-  explicit Index(const Tensor& t) : Tensor(t) {}
-};
 
 /// One score and its position.
 struct Score {

@@ -2,6 +2,7 @@
 #pragma once
 #include "ops/core/conv.h"
 #include "ops/core/creation.h"
+#include "ops/core/custom_op.h"
 #include "ops/core/dot.h"
 #include "ops/core/index.h"
 #include "ops/core/loop.h"
@@ -9,4 +10,5 @@
 #include "ops/core/pointwise.h"
 #include "ops/core/reduce.h"
 #include "ops/core/view.h"
+#include "ops/core/vmap.h"
 #include "ops/core/window.h"

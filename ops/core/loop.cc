@@ -7,7 +7,7 @@
 #include "framework/dispatch/interpreter.h"
 #include "framework/dispatch/tape.h"
 #include "framework/ir/rewrite.h"
-#include "ops/core/body_values.h"
+#include "ops/core/body.h"
 #include "ops/core/creation.h"
 #include "ops/core/loop_derivative.h"
 #include "ops/core/pointwise.h"
@@ -15,7 +15,7 @@
 
 namespace weft {
 
-using internal::OriginScope;
+using internal::pointers;
 
 namespace {
 
@@ -118,12 +118,6 @@ Attrs loop_attrs(Ref<Graph> body, int64_t length, size_t carries, size_t stacked
           {"carries", static_cast<int64_t>(carries)},
           {"stacked", static_cast<int64_t>(stacked)},
           {"reverse", reverse}};
-}
-
-SmallVec<const Tensor*, 8> pointers(std::span<const Tensor> in) {
-  SmallVec<const Tensor*, 8> all;
-  for (const Tensor& t : in) all.push_back(&t);
-  return all;
 }
 
 Grads vjp_loop(const VjpCall& c) {
@@ -231,18 +225,6 @@ LoopBody hoist(const Body& traced, size_t fixed) {
   return body;
 }
 
-// Replaces gradients by ordinary nodes. Those without create_graph stay constants for the derivative of the loop.
-Ref<Graph> expand_gradients(const Graph& g) {
-  return expand_grad(*recapture(g, [](const Node& n, std::span<const Tensor> in) -> std::optional<std::vector<Tensor>> {
-    if (n.op != &grad_op || !n.no_grad) return {};
-    const OriginScope at(n, n.backward);
-    const NoGrad constants;
-    std::vector<Tensor> grads = dispatch_multi(grad_op, pointers(in), n.attrs);
-    for (Tensor& t : grads) t = t.detach();
-    return grads;
-  }));
-}
-
 }  // namespace
 
 std::vector<Tensor> internal::run_loop(const std::function<Iteration(std::span<const Tensor>)>& fn,
@@ -270,7 +252,7 @@ std::vector<Tensor> internal::run_loop(const std::function<Iteration(std::span<c
   }
   const size_t fixed = types.size();
   types.push_back({kInt64, in.empty() ? Device() : in[0].device(), Shape{}});  // counts iterations
-  Body traced = capture_body(
+  const Body traced = capture_expanded(
       [&](std::span<const Tensor> args) {
         const SeedScope seeds([&](const Tensor& seed) { return seed_of_iteration(seed, args[fixed]); });
         Iteration out = fn(args.first(fixed));
@@ -282,9 +264,6 @@ std::vector<Tensor> internal::run_loop(const std::function<Iteration(std::span<c
         return out.carry;
       },
       types);
-  bool grads = false;
-  for (int32_t id = 0; id < traced.graph->size(); ++id) grads |= traced.graph->node(id).op->is(kReadsTape);
-  if (grads) traced.graph = expand_gradients(*traced.graph);
   for (size_t k = 0; k < carry.size(); ++k) {
     const TensorType& t = traced.graph->type(traced.graph->outputs[k]);
     WEFT_CHECK(t.shape == types[k].shape && t.dtype == types[k].dtype, "scan: carry ", k, " is ", types[k],

@@ -5,7 +5,7 @@
 
 #include "framework/autodiff/grad.h"
 #include "framework/autodiff/joint_body.h"
-#include "ops/core/body_values.h"
+#include "ops/core/body.h"
 #include "ops/core/dot.h"
 #include "ops/core/reduce.h"
 #include "ops/core/view.h"

@@ -1,4 +1,4 @@
-// The values of a graph's nodes while they are copied into the open capture, or run.
+// Bodies: functions that are traced into a graph of their own, and copied or run from there.
 #pragma once
 #include <vector>
 
@@ -8,6 +8,7 @@
 
 namespace weft::internal {
 
+/// The values of a graph's nodes while they are copied into the open capture, or run.
 class BodyValues {
  public:
   explicit BodyValues(const Graph& g) : g_(&g), values_(g.size()) {}
@@ -18,7 +19,7 @@ class BodyValues {
   }
   bool has(Value v) const { return !values_[v.node].empty() && values_[v.node][v.index].defined(); }
   const Tensor& operator()(Value v) const {
-    WEFT_BUG_IF(!has(v), "loop: value ", v.node, " of a body is neither computed nor read");
+    WEFT_BUG_IF(!has(v), "body: value ", v.node, " is neither computed nor read");
     return values_[v.node][v.index];
   }
   bool knows_operands(const Node& n) const {
@@ -40,5 +41,10 @@ class BodyValues {
   const Graph* g_;
   std::vector<std::vector<Tensor>> values_;
 };
+
+/// The graph of `fn`, in which gradients are ordinary nodes. Those without create_graph are constants for grad().
+Body capture_expanded(const TensorFn& fn, std::span<const TensorType> inputs);
+
+SmallVec<const Tensor*, 8> pointers(std::span<const Tensor> in);
 
 }  // namespace weft::internal

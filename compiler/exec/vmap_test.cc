@@ -1,0 +1,140 @@
+// vmap() and kernel() as a user calls them, eager and compiled.
+#include "ops/core/vmap.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "framework/testing/compare.h"
+#include "weft.h"
+
+namespace weft {
+namespace {
+
+using testing::close;
+
+TEST(VmapFunction, ArgumentsAndResultsAreAnyTensors) {
+  const Tensor x = randn({4, 3, 5}), w = randn({5, 2});
+  struct Both {
+    Tensor sum, product;
+  };
+  const auto f = vmap(
+      [](const std::pair<Tensor, Tensor>& in) {
+        return Both{in.first.sum(), matmul(in.first, in.second)};
+      },
+      {.in_dims = {1}, .out_dim = -1});
+  const Tensor many = stack({w, w * 2, w * 3}, 1);
+  const Both got = f(std::pair{x, many});
+  EXPECT_EQ(got.sum.shape(), (Shape{3}));
+  EXPECT_EQ(got.product.shape(), (Shape{4, 2, 3}));
+  for (int64_t k = 0; k < 3; ++k)
+    EXPECT_TRUE(close(contiguous(select(got.product, -1, k)),
+                      contiguous(matmul(contiguous(select(x, 1, k)), w * (k + 1))), kFloat32, 50));
+}
+
+TEST(VmapFunction, GivesAGradientForEachExample) {
+  manual_seed(1);
+  const Tensor x = randn({6, 4}, {.dtype = kFloat64}), y = randn({6}, {.dtype = kFloat64});
+  const Tensor w = randn({4}, {.dtype = kFloat64}).requires_grad();
+  const auto loss = [](const Tensor& a, const Tensor& b, const Tensor& v) { return square(tanh(dot(a, v)) - b); };
+  const auto step = [&](Tensor xs, Tensor ys, Tensor v) {
+    const Tensor own = v.requires_grad();
+    return vmap([&](const Tensor& a, const Tensor& b) { return grad(loss(a, b, own), {own})[0]; })(xs, ys);
+  };
+  const Tensor eager = step(x, y, w), compiled = compile(step)(x, y, w);
+  ASSERT_EQ(eager.shape(), (Shape{6, 4}));
+  for (int64_t k = 0; k < 6; ++k)
+    EXPECT_TRUE(close(contiguous(eager[k]), grad(loss(x[k], y[k], w), {w})[0], kFloat64, 50)) << k;
+  EXPECT_TRUE(close(compiled, eager, kFloat64, 50));
+}
+
+TEST(VmapFunction, NestsAndHasGradients) {
+  const Tensor x = randn({3, 4}, {.dtype = kFloat64}).requires_grad();
+  const auto pairs = vmap([&](const Tensor& a) { return vmap([&](const Tensor& b) { return sum(exp(a * b)); })(x); });
+  const Tensor got = pairs(x), want = exp(unsqueeze(x, 1) * unsqueeze(x, 0)).sum({2});
+  EXPECT_TRUE(close(got.detach(), want.detach(), kFloat64, 50));
+  EXPECT_TRUE(close(grad(sum(got * got), {x})[0], grad(sum(want * want), {x})[0], kFloat64, 200));
+}
+
+TEST(VmapFunction, Errors) {
+  const Tensor x = ones({3, 2});
+  using testing::error_of;
+  EXPECT_EQ(
+      error_of([&] {
+        vmap([](const Tensor& a, const Tensor& b) { return a + b; })(x, ones({4}));
+      }).find("vmap: an argument is f32[4] with 4 examples in dim 0; need 3, as the arguments before it have; at "),
+      0u);
+  EXPECT_NE(error_of([&] { vmap([](const Tensor& a) { return a + rand({2}); })(x); }).find("draws random numbers"),
+            std::string::npos);
+  EXPECT_NE(error_of([&] { vmap([](const Tensor& a) { return a; })(zeros({})); }).find("has no dim of examples"),
+            std::string::npos);
+  EXPECT_NE(error_of([&] {
+              vmap([](const Tensor& a) { return a; }, {.in_dims = {std::nullopt}})(x);
+            }).find("no argument has a dim of examples"),
+            std::string::npos);
+  EXPECT_NE(error_of([&] {
+              vmap([](const Tensor& a) { return a; }, {.in_dims = {0, 1}})(x);
+            }).find("got 2 in_dims for 1 arguments"),
+            std::string::npos);
+}
+
+TEST(Kernel, IsTheFormulaOfEachElement) {
+  manual_seed(2);
+  const Tensor a = randn({4, 4}, {.dtype = kFloat64}), b = randn({4}, {.dtype = kFloat64});
+  const auto run = [](Tensor x, Tensor y) {
+    const Tensor p = x.requires_grad(), q = y.requires_grad();
+    const Tensor all = kernel(
+        [&](Index i, Index j) {
+          return where(i > j, p(i, j) * q(j), sin(p(j, i)) + i.to(kFloat64) * 0.5 + p(3 - i, remainder(i + j, 4)));
+        },
+        {4, 4});
+    const std::vector<Tensor> g = grad(sum(all * all), {p, q});
+    return std::vector<Tensor>{all, g[0], g[1]};
+  };
+  const std::vector<Tensor> eager = run(a, b), compiled = compile(run)(a, b);
+  const std::vector<double> x = a.to_vector<double>(), y = b.to_vector<double>(), got = eager[0].to_vector<double>();
+  for (int i = 0; i < 4; ++i)
+    for (int j = 0; j < 4; ++j) {
+      const double want = i > j ? x[i * 4 + j] * y[j] : std::sin(x[j * 4 + i]) + i * 0.5 + x[(3 - i) * 4 + (i + j) % 4];
+      EXPECT_NEAR(got[i * 4 + j], want, 1e-14) << i << " " << j;
+    }
+  for (size_t k = 0; k < eager.size(); ++k) EXPECT_TRUE(close(compiled[k], eager[k], kFloat64, 100)) << k;
+}
+
+TEST(Kernel, AffineReadsAreSlices) {
+  const Tensor x = randn({6, 3});
+  const Graph g = capture(
+      [](Tensor t) {
+        return kernel([&](Index i, Index j) { return t(i * 2 + 1, j) - t(i, 2 - j) * t(i + 3, j); }, {3, 3});
+      },
+      x);
+  int reads = 0;
+  for (int32_t id = 0; id < g.size(); ++id) reads += g.node(id).op->is(kIndexing);
+  EXPECT_EQ(reads, 1) << g.to_string();  // 2 - j runs backwards
+}
+
+TEST(Kernel, ReadsThroughTablesAndNoElements) {
+  const Tensor table = tensor({10.0, 20.0, 30.0}), at = tensor({2, 0, 1, 1});
+  const Tensor y = kernel([&](Index i) { return table(at(i)) + i; }, {4});
+  EXPECT_EQ(y.to_vector<float>(), (std::vector<float>{30, 11, 22, 23}));
+  EXPECT_EQ(kernel([&](Index i, Index) { return table(i); }, {0, 2}).shape(), (Shape{0, 2}));
+}
+
+TEST(Kernel, Errors) {
+  const Tensor x = ones({3, 3});
+  using testing::error_of;
+  const std::string outside = error_of([&] { kernel([&](Index i) { return x(i, 0); }, {4}); });
+  EXPECT_NE(outside.find("3"), std::string::npos);
+  EXPECT_NE(outside.find("vmap_test.cc:"), std::string::npos) << outside;
+  EXPECT_NE(error_of([&] {
+              kernel([&](Index i) { return x[i]; }, {3});
+            }).find("kernel: the function returned f32[3]; need one number"),
+            std::string::npos);
+  EXPECT_NE(error_of([&] { kernel([&](Index i, Index j) { return x(i, j); }, {3}); }).find("does not take 1 indices"),
+            std::string::npos);
+  EXPECT_NE(error_of([&] { kernel([&](Index i) { return x(i, 0); }, {-1}); }).find("kernel: the extents are [-1]"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,40 @@
+// Ops of the program's own, with a kernel in C++.
+#pragma once
+#include <initializer_list>
+
+#include "framework/dispatch/arg.h"
+#include "framework/ir/op_def.h"
+
+namespace weft {
+
+/// A primitive op from the program's own record (framework/ir/op_def.h):
+///   const CustomOp row_max{{
+///       .name = "my.row_max",
+///       .infer = [](const InferCall& c) { return Types{{c.in[0].dtype, c.in[0].device, Shape{c.in[0].shape[0]}}}; },
+///       .vjp = [](const VjpCall& c) { return Grads{unsqueeze(c.grad[0], 1) * (c.in[0] == unsqueeze(c.out[0], 1))}; },
+///       .dims = [](const Attrs&, auto in, auto out) { return DimMap::parse("b m^ -> b", in, out); },
+///       .kernel = [](const KernelCall& c) { ... c.in[0].as<float>() ... },
+///   }};
+///   Tensor y = row_max({x});
+/// The kernel gets operands and results in row-major memory. `infer` throws on operands that the kernel does not take.
+/// Without `vjp` the op has no gradient; without `dims` a mesh does not split it; without `decompose` (the same function
+/// in other ops) it runs on the CPU only. Compiled steps call the kernel as eager ones do.
+class CustomOp {
+ public:
+  /// Throws InvalidArgument if the record has no name, no `infer`, or neither a kernel nor `decompose`. The record lives
+  /// until the program ends, because graphs refer to it.
+  explicit CustomOp(const OpDef& record, std::source_location loc = std::source_location::current());
+
+  /// The result for these tensors; numbers belong in the attributes.
+  Tensor operator()(std::initializer_list<Arg> operands, const Attrs& attrs = {},
+                    std::source_location loc = std::source_location::current()) const;
+  /// All results.
+  std::vector<Tensor> all(std::initializer_list<Arg> operands, const Attrs& attrs = {},
+                          std::source_location loc = std::source_location::current()) const;
+  const OpDef& record() const { return *record_; }
+
+ private:
+  const OpDef* record_;
+};
+
+}  // namespace weft

@@ -1,0 +1,353 @@
+#include "ops/core/vmap.h"
+
+#include <algorithm>
+
+#include "framework/dispatch/dispatch.h"
+#include "ops/core/body.h"
+#include "ops/core/creation.h"
+#include "ops/core/dot.h"
+#include "ops/core/index.h"
+#include "ops/core/pointwise.h"
+#include "ops/core/view.h"
+#include "ops/kernels/kernels.h"
+
+namespace weft {
+namespace {
+
+// Example k has the number start + k * step.
+struct Positions {
+  int64_t start = 0, step = 1;
+};
+
+// A value of the body: one that all examples share, or the values of all examples along dim 0.
+struct Mapped {
+  Tensor t;
+  bool batched = false;
+  std::optional<Positions> positions = {};  // a 0-d integer whose values are known
+};
+using Many = std::vector<Mapped>;
+
+Shape with_front(int64_t first, const Shape& rest) {
+  Shape s{first};
+  for (int64_t n : rest) s.push_back(n);
+  return s;
+}
+
+Shape plus_one(const Shape& dims) {
+  Shape s;
+  for (int64_t d : dims) s.push_back(d + 1);
+  return s;
+}
+
+// The attributes of a call whose operands and results have `count` examples in front.
+Attrs shifted(const Attrs& attrs, int64_t count) {
+  Attrs now = attrs;
+  if (attrs.has("dim")) now = now.with("dim", attrs.i("dim") + 1);
+  for (const char* dims : {"dims"})
+    if (attrs.has(dims)) now = now.with(dims, plus_one(attrs.ints(dims)));
+  for (const char* extents : {"shape", "end"})
+    if (attrs.has(extents)) now = now.with(extents, with_front(count, attrs.ints(extents)));
+  for (const char* offsets : {"begin", "lo", "hi", "interior"})
+    if (attrs.has(offsets)) now = now.with(offsets, with_front(0, attrs.ints(offsets)));
+  if (attrs.has("begin")) now = now.with("step", with_front(1, attrs.ints("step")));
+  return now;
+}
+
+// Whether the record says that a call with these attributes keeps the examples, dim 0, apart. The number of examples is
+// arbitrary here, so that no other extent is mistaken for it.
+bool keeps_examples_apart(const Node& n, std::span<const TensorType> in) {
+  constexpr int64_t kCount = 7919;
+  if (!n.op->dims) return false;
+  const auto in_front = [](TensorType t) {
+    t.shape = with_front(kCount, t.shape);
+    return t;
+  };
+  std::vector<TensorType> ins, outs;
+  for (const TensorType& t : in) {
+    if (t.shape.size() == kMaxDims) return false;
+    ins.push_back(in_front(t));
+  }
+  for (const TensorType& t : n.outputs) outs.push_back(in_front(t));
+  DimMap map;
+  try {
+    const Attrs attrs = shifted(n.attrs, kCount);
+    const Types types = infer_types(*n.op, attrs, ins);
+    for (size_t i = 0; i < outs.size(); ++i)
+      if (types[i].shape != outs[i].shape || types[i].dtype != outs[i].dtype) return false;
+    map = n.op->dims(attrs, ins, outs);
+  } catch (const Error&) {
+    return false;
+  }
+  int examples = -1;
+  for (const auto* side : {&map.in, &map.out})
+    for (const DimFactors& dims : *side) {
+      if (dims.empty() || dims[0].size() != 1) return false;
+      if (examples < 0) examples = dims[0][0];
+      for (size_t d = 0; d < dims.size(); ++d)
+        if ((d == 0) != (std::find(dims[d].begin(), dims[d].end(), examples) != dims[d].end())) return false;
+    }
+  return examples >= 0 && map.factors[examples].kind == FactorKind::kPass;
+}
+
+// Runs a body on all examples at once.
+class Mapper {
+ public:
+  Mapper(const Graph& g, int64_t count) : g_(g), count_(count), values_(g.size()) {}
+
+  Many run(const Many& in) {
+    for (size_t i = 0; i < in.size(); ++i) values_[g_.inputs[i].node] = {in[i]};
+    for (int32_t id = 0; id < g_.size(); ++id) {
+      const Node& n = g_.node(id);
+      if (n.op == &input_op) continue;
+      const internal::OriginScope at(n, internal::thread_state.backward || n.backward);
+      const EnableGrad record(grad_enabled() && !n.no_grad);
+      Many operands;
+      for (Value v : n.inputs) operands.push_back(values_[v.node][v.index]);
+      values_[id] = results(n, operands);
+    }
+    Many out;
+    for (Value v : g_.outputs) out.push_back(values_[v.node][v.index]);
+    return out;
+  }
+
+  /// The value with the examples in front.
+  Tensor in_front(const Mapped& m) const {
+    return m.batched ? m.t : broadcast_to(m.t, with_front(count_, m.t.shape()));
+  }
+
+ private:
+  Many results(const Node& n, const Many& in) {
+    const bool any = std::any_of(in.begin(), in.end(), [](const Mapped& m) { return m.batched; });
+    WEFT_CHECK(!n.op->is(kRandom), "vmap: the function draws random numbers (", n.op->name,
+               "), which would be the same for all examples; draw them outside and pass them as an argument");
+    WEFT_CHECK(!any || !n.op->is(kSideEffect), "vmap: the function calls ", n.op->name,
+               ", which acts once for each example; need ops that only compute");
+    if (!any) return call(n, tensors(in), n.attrs, false);
+    if (n.op->is(kPointwise)) return pointwise(n, in);
+    if (n.op == &reshape_op && n.outputs[0].shape.numel() == 1 && in[0].positions) {
+      Many out = generic(n, in);
+      out[0].positions = in[0].positions;
+      return out;
+    }
+    if (n.op == &permute_op) return call(n, tensors(in), {{"dims", with_front(0, plus_one(n.attrs.ints("dims")))}});
+    if (n.op == &broadcast_op) return broadcast(n, in[0].t);
+    if (n.op == &dot_op) return dot(n, in);
+    if (n.op == &index_select_op && in[1].batched) return index_select(n, in);
+    std::vector<TensorType> types;
+    for (Value v : n.inputs) types.push_back(g_.type(v));
+    if (keeps_examples_apart(n, types)) return generic(n, in);
+    WEFT_CHECK(n.op->decompose && !n.op->is(kReadsTape), "vmap: ", n.op->name,
+               " cannot be applied to a batch of examples; need ops that compute along given dims: elementwise ops, "
+               "reductions, products, views, look-ups");
+    const Ref<Graph> parts =
+        capture_graph([&](std::span<const Tensor> args) { return n.op->decompose(n.attrs, args); }, types);
+    return Mapper(*parts, count_).run(in);
+  }
+
+  static std::vector<Tensor> tensors(const Many& in) {
+    std::vector<Tensor> all;
+    for (const Mapped& m : in) all.push_back(m.t);
+    return all;
+  }
+
+  static Many call(const Node& n, const std::vector<Tensor>& in, const Attrs& attrs, bool batched = true) {
+    Many out;
+    for (Tensor& t : dispatch_multi(*n.op, internal::pointers(in), attrs)) out.push_back({std::move(t), batched});
+    return out;
+  }
+
+  Many generic(const Node& n, const Many& in) const {
+    std::vector<Tensor> all;
+    for (const Mapped& m : in) all.push_back(in_front(m));
+    return call(n, all, shifted(n.attrs, count_));
+  }
+
+  Many pointwise(const Node& n, const Many& in) const {
+    const Shape shape = with_front(count_, n.outputs[0].shape);
+    std::vector<Tensor> all;
+    for (const Mapped& m : in) {
+      if (!m.batched && m.t.dim() == 0) {
+        all.push_back(m.t);
+        continue;
+      }
+      Tensor t = m.t;
+      if (m.batched && t.dim() == 1 && shape.size() > 1) {
+        Shape s = Shape::filled(shape.size(), 1);
+        s[0] = count_;
+        t = reshape(t, s);
+      }
+      all.push_back(broadcast_to(t, shape));
+    }
+    Many out = call(n, all, n.attrs);
+    out[0].positions = moved(n, in);
+    return out;
+  }
+
+  /// Positions plus, minus or times a number.
+  std::optional<Positions> moved(const Node& n, const Many& in) const {
+    if (n.op == &cast_op) return is_integral(n.outputs[0].dtype) ? in[0].positions : std::nullopt;
+    if (n.inputs.size() != 2 || n.op->scalar < 0) return {};
+    const auto number = [&](int i) -> std::optional<int64_t> {
+      const Node& from = g_.node(n.inputs[i]);
+      const int64_t* v = from.op == &constant_op ? std::get_if<int64_t>(from.attrs.find("value")) : nullptr;
+      // Far below where the arithmetic could overflow.
+      return v && std::abs(*v) < int64_t{1} << 31 ? std::optional(*v) : std::nullopt;
+    };
+    const bool first = in[0].positions.has_value();
+    const std::optional<Positions> p = in[first ? 0 : 1].positions;
+    const std::optional<int64_t> c = number(first ? 1 : 0);
+    if (!p || !c || std::max(std::abs(p->start), std::abs(p->step)) >= int64_t{1} << 31) return {};
+    switch (static_cast<kernels::Pw>(n.op->scalar)) {
+      case kernels::Pw::add:
+        return Positions{p->start + *c, p->step};
+      case kernels::Pw::sub:
+        return first ? Positions{p->start - *c, p->step} : Positions{*c - p->start, -p->step};
+      case kernels::Pw::mul:
+        return Positions{p->start * *c, p->step * *c};
+      default:
+        return {};
+    }
+  }
+
+  Many broadcast(const Node& n, const Tensor& x) const {
+    const Shape& shape = n.outputs[0].shape;
+    Shape aligned = Shape::filled(shape.size() + 1, 1);
+    aligned[0] = count_;
+    for (int d = 1; d < x.dim(); ++d) aligned[shape.size() + 1 - x.dim() + d] = x.size(d);
+    return {{broadcast_to(reshape(x, aligned), with_front(count_, shape)), true}};
+  }
+
+  // The examples are a batch dim where both operands have them, else a free dim of the one that has.
+  Many dot(const Node& n, const Many& in) const {
+    const bool both = in[0].batched && in[1].batched;
+    Attrs attrs = n.attrs;
+    for (int k : {0, 1}) {
+      if (!in[k].batched) continue;
+      const std::string side = k == 0 ? "a" : "b";
+      const Shape batch = plus_one(attrs.ints(side + "_batch"));
+      attrs = attrs.with(side + "_batch", both ? with_front(0, batch) : batch)
+                  .with(side + "_contract", plus_one(attrs.ints(side + "_contract")));
+    }
+    Many out = call(n, tensors(in), attrs);
+    const int64_t batch = n.attrs.ints("a_batch").size();
+    const int64_t free_of_a = g_.type(n.inputs[0]).shape.size() - batch - n.attrs.ints("a_contract").size();
+    if (!both) out[0].t = movedim(out[0].t, in[0].batched ? batch : batch + free_of_a, 0);
+    return out;
+  }
+
+  // Each example has its own index.
+  Many index_select(const Node& n, const Many& in) const {
+    const int64_t dim = n.attrs.i("dim");
+    const Mapped &x = in[0], &index = in[1];  // [count, k]
+    const int64_t k = index.t.size(1);
+    if (!x.batched) {
+      Tensor rows = known_rows(x.t, dim, index);
+      if (!rows.defined()) {
+        const Tensor flat = reshape(index.t, {count_ * k});
+        rows = dispatch(index_select_op, {&x.t, &flat}, n.attrs);
+      }
+      // [..., count * k, ...] -> [count, ..., k, ...]
+      Shape split;
+      for (int d = 0; d < rows.dim(); ++d) {
+        if (d == dim) split.push_back(count_);
+        split.push_back(d == dim ? k : rows.size(d));
+      }
+      return {{movedim(reshape(rows, split), dim, 0), true}};
+    }
+    Shape at = Shape::filled(x.t.dim(), 1), all = x.t.shape();
+    at[0] = count_;
+    at[dim + 1] = all[dim + 1] = k;
+    const Tensor where = broadcast_to(reshape(index.t, at), all);
+    Attrs attrs{{"dim", dim + 1}};
+    if (n.attrs.has("what")) attrs = attrs.with("what", *n.attrs.find("what"));
+    return {{dispatch(gather_op, {&x.t, &where}, attrs), true}};
+  }
+
+  // The slices of x at known positions, as one slice; undefined where that cannot be.
+  Tensor known_rows(const Tensor& x, int64_t dim, const Mapped& index) const {
+    if (!index.positions || count_ == 0) return {};
+    const Positions p = *index.positions;
+    const int64_t last = p.start + (count_ - 1) * p.step;
+    if (p.step <= 0 || p.start < 0 || last >= x.size(dim)) return {};
+    return slice(x, dim, p.start, last + 1, p.step);
+  }
+
+  const Graph& g_;
+  const int64_t count_;
+  std::vector<Many> values_;
+};
+
+}  // namespace
+
+namespace internal {
+
+std::vector<Tensor> run_vmap(const TensorFn& fn, std::span<const Tensor> in,
+                             std::span<const std::optional<int64_t>> in_dims, int64_t out_dim, SourceLine line,
+                             bool positions) {
+  const LineScope here(line);
+  std::optional<int64_t> count;
+  Many values;
+  std::vector<TensorType> types;
+  for (size_t i = 0; i < in.size(); ++i) {
+    WEFT_CHECK(in[i].defined(), "vmap: argument ", i, " has an undefined tensor; need one with a value");
+    TensorType type = in[i].type();
+    if (!in_dims[i]) {
+      values.push_back({in[i]});
+    } else {
+      WEFT_CHECK(type.shape.size() > 0, "vmap: an argument is ", type,
+                 ", which has no dim of examples; need one, or std::nullopt in in_dims");
+      const int64_t d = normalize_dim(*in_dims[i], type.shape.size(), "vmap");
+      WEFT_CHECK(count.value_or(type.shape[d]) == type.shape[d], "vmap: an argument is ", type, " with ", type.shape[d],
+                 " examples in dim ", d, "; need ", *count, ", as the arguments before it have");
+      count = type.shape[d];
+      values.push_back({movedim(in[i], d, 0), true});
+      Shape rest;
+      for (int k = 0; k < type.shape.size(); ++k)
+        if (k != d) rest.push_back(type.shape[k]);
+      type.shape = rest;
+    }
+    types.push_back(type);
+  }
+  WEFT_CHECK(count, "vmap: no argument has a dim of examples; need one whose in_dims is a number");
+  if (positions) values[0].positions = Positions{};
+  const Body body = capture_expanded(fn, types);
+  for (const Tensor& t : body.lifted) values.push_back({t});
+  Mapper mapper(*body.graph, *count);
+  std::vector<Tensor> out;
+  for (const Mapped& m : mapper.run(values)) {
+    const Tensor t = mapper.in_front(m);
+    out.push_back(movedim(t, 0, normalize_dim(out_dim, t.dim(), "vmap")));
+  }
+  return out;
+}
+
+Tensor run_kernel(const std::function<Tensor(std::span<const Index>)>& fn, const Shape& extents,
+                  const KernelOptions& options, SourceLine line) {
+  const LineScope here(line);
+  for (int64_t n : extents)
+    WEFT_CHECK(n >= 0, "kernel: the extents are ", extents, "; need numbers that are not negative");
+  std::vector<Index> indices;
+  const std::function<Tensor()> from = [&]() -> Tensor {
+    const auto level = static_cast<int>(indices.size());
+    if (level == extents.size()) {
+      Tensor y = fn(indices);
+      WEFT_CHECK(y.defined() && y.dim() == 0, "kernel: the function returned ",
+                 y.defined() ? y.type().to_string() : "an undefined tensor",
+                 "; need one number, computed from the indices and from elements of tensors");
+      return y;
+    }
+    const Tensor all = arange(extents[level], {.dtype = kInt64, .device = options.device});
+    const auto body = [&](std::span<const Tensor> i) {
+      indices.push_back(Index(i[0]));
+      std::vector<Tensor> y{from()};
+      indices.pop_back();
+      return y;
+    };
+    const std::optional<int64_t> dim = 0;
+    return run_vmap(body, {&all, 1}, {&dim, 1}, 0, line, true)[0];
+  };
+  return from();
+}
+
+}  // namespace internal
+}  // namespace weft
