@@ -40,7 +40,8 @@ class MaskMod {
   using Fn = std::function<Tensor(Index, Index, Index, Index)>;
   MaskMod() = default;
   template <class F>
-  requires(std::is_invocable_r_v<Tensor, F&, Index, Index, Index, Index> && !std::is_same_v<std::decay_t<F>, MaskMod>)
+  requires(std::is_invocable_r_v<Tensor, F&, Index, Index, Index, Index> && !std::is_same_v<std::decay_t<F>, MaskMod> &&
+           !std::is_base_of_v<Tensor, std::decay_t<F>>)  // a table can be called with indices, too
       MaskMod(F fn)
       : fn_(std::move(fn)) {}
   Tensor operator()(const Index& b, const Index& h, const Index& q, const Index& kv) const { return fn_(b, h, q, kv); }
