@@ -21,7 +21,8 @@ class MetricsFile {
  public:
   MetricsFile() = default;
   /// Starts a new file, or, with `resume_at` >= 0, truncates an existing one to that many bytes and continues. With
-  /// `resume_at` 0 nothing was resumed, so an existing file with lines is renamed: the folder of checkpoints may be wrong.
+  /// `resume_at` 0 nothing was resumed, so an existing file with lines is renamed: the folder of checkpoints may be
+  /// wrong.
   MetricsFile(const std::string& path, int64_t resume_at);
   ~MetricsFile();
   MetricsFile(const MetricsFile&) = delete;

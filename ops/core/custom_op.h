@@ -11,18 +11,18 @@ namespace weft {
 ///   const CustomOp row_max{{
 ///       .name = "my.row_max",
 ///       .infer = [](const InferCall& c) { return Types{{c.in[0].dtype, c.in[0].device, Shape{c.in[0].shape[0]}}}; },
-///       .vjp = [](const VjpCall& c) { return Grads{unsqueeze(c.grad[0], 1) * (c.in[0] == unsqueeze(c.out[0], 1))}; },
+///       .vjp = [](const VjpCall& c) { return Grads{c.grad[0].unsqueeze(1) * (c.in[0] == c.out[0].unsqueeze(1))}; },
 ///       .dims = [](const Attrs&, auto in, auto out) { return DimMap::parse("b m^ -> b", in, out); },
 ///       .kernel = [](const KernelCall& c) { ... c.in[0].as<float>() ... },
 ///   }};
 ///   Tensor y = row_max({x});
 /// The kernel gets operands and results in row-major memory. `infer` throws on operands that the kernel does not take.
-/// Without `vjp` the op has no gradient; without `dims` a mesh does not split it; without `decompose` (the same function
-/// in other ops) it runs on the CPU only. Compiled steps call the kernel as eager ones do.
+/// Without `vjp` the op has no gradient. Without `dims` a mesh does not split it. Without `decompose`, the same
+/// function in other ops, it runs on the CPU only. Compiled steps call the kernel as eager calls do.
 class CustomOp {
  public:
-  /// Throws InvalidArgument if the record has no name, no `infer`, or neither a kernel nor `decompose`. The record lives
-  /// until the program ends, because graphs refer to it.
+  /// Throws InvalidArgument if the record has no name, no `infer`, or neither a kernel nor `decompose`. The record
+  /// lives until the program ends, because graphs refer to it.
   explicit CustomOp(const OpDef& record, std::source_location loc = std::source_location::current());
 
   /// The result for these tensors; numbers belong in the attributes.

@@ -38,9 +38,9 @@ std::vector<Tensor> run_loop(const std::function<Iteration(std::span<const Tenso
 ///   }, h0, xs);  // h0 [B, H], xs [T, B, H] -> out [T, B, H], last [B, H]
 /// Carry, xs and y are a Tensor, or a tuple, array, vector or struct of Tensors. `fn` is traced once, so the time to
 /// compile and the size of graphs do not depend on the number of slices. Random ops draw new numbers in each iteration.
-/// `fn` may read cells and tensors of the program. Throws InvalidArgument if the tensors of xs have different numbers of
-/// slices or if the carry changes its shapes, dtypes or count, FailedPrecondition if `fn` reads values on the host or
-/// sets a cell.
+/// `fn` may read cells and tensors of the program. Throws InvalidArgument if the tensors of xs have different numbers
+/// of slices or if the carry changes its shapes, dtypes or count, FailedPrecondition if `fn` reads values on the host
+/// or sets a cell.
 template <class Fn, class Carry, class Xs>
 auto scan(Fn&& fn, const Carry& init, const Xs& xs, const ScanOptions& options = {},
           std::source_location loc = std::source_location::current()) {

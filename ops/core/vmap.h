@@ -56,11 +56,11 @@ std::optional<Tensor> call_with_indices(Fn& fn, std::span<const Index> i) {
 
 }  // namespace internal
 
-/// `fn` for all examples: vmap(fn)(x, y) computes fn(x[i], y[i]) for every i and stacks the results, as torch.vmap. `fn`
-/// takes and returns Tensors, or tuples, vectors or structs of Tensors; it is traced once, and its ops run once on all
-/// examples. It may take gradients: vmap of a function that returns grad(loss, {w}) gives a gradient for each example.
-/// Throws InvalidArgument if the numbers of examples differ, if `fn` draws random numbers, and for an op that cannot be
-/// applied to a batch.
+/// `fn` for all examples: vmap(fn)(x, y) computes fn(x[i], y[i]) for every i and stacks the results, as torch.vmap.
+/// `fn` takes and returns Tensors, or tuples, vectors or structs of Tensors; it is traced once, and its ops run once on
+/// all examples. It may take gradients: vmap of a function that returns grad(loss, {w}) gives a gradient for each
+/// example. Throws InvalidArgument if the numbers of examples differ, if `fn` draws random numbers, and for an op that
+/// cannot be applied to a batch.
 template <class Fn>
 auto vmap(Fn fn, VmapOptions options = {}, std::source_location loc = std::source_location::current()) {
   return [fn = std::move(fn), options = std::move(options), loc](const auto&... args) {

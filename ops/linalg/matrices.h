@@ -1,5 +1,5 @@
-// Matrices of batched operands, for kernels by Eigen. Included by the kernels only: Eigen takes long to compile, so each
-// kind of decomposition has a file of its own.
+// Matrices of batched operands, for kernels by Eigen. Included by the kernels only: Eigen takes long to compile, so
+// each kind of decomposition has a file of its own.
 #pragma once
 #include <eigen3/Eigen/Core>
 #include <limits>
