@@ -131,6 +131,42 @@ int main() {
   Tensor da = grad((round_through(a) * a).sum(), {a})[0];  // round(a) + a
   WEFT_CHECK(allclose(da, tensor({0.4, 3.6})), "tutorial: ", da);
 
+  Tensor v = tensor({1.0, -1.0}).requires_grad();
+  auto gradients = vmap([&](Tensor example) { return grad(square((example * v).sum()), {v})[0]; });
+  Tensor each = gradients(tensor({{1.0, 2.0}, {3.0, 4.0}}));  // [2, 2]
+  WEFT_CHECK(allclose(each, tensor({{-2.0, -4.0}, {-6.0, -8.0}})), "tutorial: ", each);
+
+  Tensor m = tensor({{1.0, 2.0}, {3.0, 4.0}});
+  Tensor lower = kernel([&](Index i, Index j) { return where(i >= j, m(i, j) - m(j, i), 0.0); }, {2, 2});
+  WEFT_CHECK(allclose(lower, tensor({{0.0, 0.0}, {1.0, 0.0}})), "tutorial: ", lower);
+
+  const CustomOp row_range({
+      .name = "my.row_range",
+      .infer =
+          [](const InferCall& c) {
+            const TensorType& t = c.in[0];
+            WEFT_CHECK(t.shape.size() == 2 && t.dtype == kFloat32, "row_range: got ", t, "; need f32 of two dims");
+            return Types{{t.dtype, t.device, Shape{t.shape[0]}}};
+          },
+      .vjp =
+          [](const VjpCall& c) {
+            const Tensor &t = c.in[0], dy = c.grad[0].unsqueeze(1);
+            return Grads{dy * ((t == t.amax({1}, true)).to(kFloat32) - (t == t.amin({1}, true)).to(kFloat32))};
+          },
+      .dims = [](const Attrs&, auto in, auto out) { return DimMap::parse("row column? -> row", in, out); },
+      .kernel =
+          [](const KernelCall& c) {
+            const int64_t columns = c.in[0].shape[1];
+            parallel_for(c.in[0].shape[0], [&](int64_t row) {
+              const float* t = c.in[0].as<float>() + row * columns;
+              const auto [least, most] = std::minmax_element(t, t + columns);
+              c.out[0].as<float>()[row] = *most - *least;
+            });
+          },
+  });
+  Tensor range = row_range({tensor({{1.0, 5.0}, {2.0, 2.5}})});  // 4, 0.5
+  WEFT_CHECK(allclose(range, tensor({4.0, 0.5})), "tutorial: ", range);
+
   auto mesh_step = dist::compile(train_step, {.mesh = dist::Mesh({{"dp", 2}})});
   Tensor loss = mesh_step(x.slice(0, 0, 64), label.slice(0, 0, 64));  // whole batch in, whole loss out
   std::cout << mesh_step.plan().to_string();
