@@ -92,7 +92,7 @@ TEST(CustomOp, Errors) {
   const Tensor x = ones({2, 3}), s = ones({3});
   std::string e = error_of([&] { scaled()({x, s}, {{"shift", 0.0}}); });
   EXPECT_TRUE(begins(e, "test.scaled: has 2 results; call all()")) << e;
-  e = error_of([&] { scaled().all({x}, {{"shift", 0.0}}); });
+  e = testing::placed_error_of([&] { scaled().all({x}, {{"shift", 0.0}}); });
   EXPECT_TRUE(begins(e, "test.scaled: got 1 operands; need 2; at compiler/exec/custom_op_test.cc:")) << e;
   e = error_of([&] { scaled().all({x, 2.0}, {{"shift", 0.0}}); });
   EXPECT_TRUE(begins(e, "test.scaled: operand 1 is a number; need a tensor")) << e;
@@ -102,7 +102,8 @@ TEST(CustomOp, Errors) {
   EXPECT_TRUE(begins(e, "CustomOp: the name is 'no spaces'; need letters")) << e;
   e = error_of([&] { CustomOp({.name = "a"}); });
   EXPECT_TRUE(begins(e, "CustomOp: 'a' has no `infer`")) << e;
-  e = error_of([&] { CustomOp({.name = "a", .infer = [](const InferCall& c) { return Types{c.in[0]}; }}); });
+  e = testing::placed_error_of(
+      [&] { CustomOp({.name = "a", .infer = [](const InferCall& c) { return Types{c.in[0]}; }}); });
   EXPECT_TRUE(begins(e, "CustomOp: 'a' has neither `kernel` nor `decompose`; need one; at compiler/exec/")) << e;
 }
 

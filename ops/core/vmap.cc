@@ -4,6 +4,7 @@
 
 #include "framework/dispatch/dispatch.h"
 #include "ops/core/body.h"
+#include "ops/core/conv.h"
 #include "ops/core/creation.h"
 #include "ops/core/dot.h"
 #include "ops/core/index.h"
@@ -120,19 +121,20 @@ class Mapper {
     const bool any = std::any_of(in.begin(), in.end(), [](const Mapped& m) { return m.batched; });
     WEFT_CHECK(!n.op->is(kRandom), "vmap: the function draws random numbers (", n.op->name,
                "), which would be the same for all examples; draw them outside and pass them as an argument");
-    WEFT_CHECK(!any || !n.op->is(kSideEffect), "vmap: the function calls ", n.op->name,
+    WEFT_CHECK(!any || !(n.op->is(kSideEffect) || n.op->is(kCollective)), "vmap: the function calls ", n.op->name,
                ", which acts once for each example; need ops that only compute");
     if (!any) return call(n, tensors(in), n.attrs, false);
     if (n.op->is(kPointwise)) return pointwise(n, in);
-    if (n.op == &reshape_op && n.outputs[0].shape.numel() == 1 && in[0].positions) {
+    if (n.op == &reshape_op) {
       Many out = generic(n, in);
-      out[0].positions = in[0].positions;
+      if (n.outputs[0].shape.numel() == 1) out[0].positions = in[0].positions;
       return out;
     }
     if (n.op == &permute_op) return call(n, tensors(in), {{"dims", with_front(0, plus_one(n.attrs.ints("dims")))}});
     if (n.op == &broadcast_op) return broadcast(n, in[0].t);
     if (n.op == &dot_op) return dot(n, in);
-    if (n.op == &index_select_op && in[1].batched) return index_select(n, in);
+    if (n.op == &index_select_op) return index_select(n, in);
+    if (n.op == &conv_op) return conv(n, in);
     std::vector<TensorType> types;
     for (Value v : n.inputs) types.push_back(g_.type(v));
     if (keeps_examples_apart(n, types)) return generic(n, in);
@@ -235,10 +237,24 @@ class Mapper {
     return out;
   }
 
-  // Each example has its own index.
+  // Examples that share the weights are a larger batch; else each is a group of channels.
+  Many conv(const Node& n, const Many& in) const {
+    Shape out = n.outputs[0].shape;
+    if (!in[1].batched) {
+      const Tensor x = flatten(in[0].t, 0, 1);
+      return {{reshape(dispatch(conv_op, {&x, &in[1].t}, n.attrs), with_front(count_, out)), true}};
+    }
+    const Tensor x = flatten(movedim(in_front(in[0]), 0, 1), 1, 2), w = flatten(in[1].t, 0, 1);
+    const Attrs attrs = n.attrs.with("groups", n.attrs.i("groups") * count_);
+    const int64_t batch = out[0];
+    out[0] = count_;
+    return {{movedim(reshape(dispatch(conv_op, {&x, &w}, attrs), with_front(batch, out)), 1, 0), true}};
+  }
+
   Many index_select(const Node& n, const Many& in) const {
     const int64_t dim = n.attrs.i("dim");
-    const Mapped &x = in[0], &index = in[1];  // [count, k]
+    const Mapped &x = in[0], &index = in[1];  // [count, k] if batched
+    if (!index.batched) return call(n, tensors(in), n.attrs.with("dim", dim + 1));
     const int64_t k = index.t.size(1);
     if (!x.batched) {
       Tensor rows = known_rows(x.t, dim, index);
