@@ -176,7 +176,8 @@ Libs: -L${{prefix}}/lib -l{c["library"]} -Wl,-rpath,${{prefix}}/lib -Wl,-rpath-l
 """)
 
     names = [c["name"] for c in components]
-    (lib / "cmake" / name / f"{name}Config.cmake").write_text(f"""# find_package({name}) gives the targets {", ".join(f"{name}::{n}" for n in names)}.
+    listed = ", ".join(f"{name}::{n}" for n in names)
+    (lib / "cmake" / name / f"{name}Config.cmake").write_text(f"""# find_package({name}) gives the targets {listed}.
 if(NOT TARGET {name}::{name})
   include(CMakeFindDependencyMacro)
   find_dependency(Threads)

@@ -29,6 +29,8 @@ def in_runfiles(value):
 class PackageTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
+        if {"ASAN_OPTIONS", "TSAN_OPTIONS", "UBSAN_OPTIONS"} & os.environ.keys():
+            raise unittest.SkipTest("packages have no sanitizers")
         cls.work = pathlib.Path(tempfile.mkdtemp(dir=os.environ["TEST_TMPDIR"]))
         cls.out = cls.work / "package"
         cls.out.mkdir()
@@ -43,7 +45,7 @@ class PackageTest(unittest.TestCase):
         self.assertNotIn("libweft.so", package.run("objdump", "-p", lib / "libweft_aot.so"))
         readme = (ROOT / "README.md").read_text()
         self.assertIn(package.needs(self.out, package.GLIBC_LIMIT), " ".join(readme.split()))
-        with self.assertRaisesRegex(package.Failure, r"^lib/lib\S+ needs \S+ of GLIBC_2.\d+; systems with glibc 2.3 lack"):
+        with self.assertRaisesRegex(package.Failure, r"^lib/lib\S+ needs \S+ of GLIBC_2.\d+; systems with glibc 2.3 "):
             package.needs(self.out, (2, 3))
 
     def test_needs_headers(self):
