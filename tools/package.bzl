@@ -1,8 +1,11 @@
-"""The aspect behind //tools:package: writes NAME.package.json, which lists what a target consists of.
+"""What //tools:package packages: an aspect writes NAME.package.json, which lists what a target consists of.
 
 A program consists of its executable and its data files. A library consists of all archives and objects that it depends
-on, the link flags of system libraries, and its headers.
+on, the link flags of system libraries, and its headers. The rule package_components does the same for a library of
+several components.
 """
+
+_Description = provider(fields = ["description", "files"])
 
 def _package_impl(target, ctx):
     if ctx.rule.kind == "cc_binary":
@@ -38,6 +41,32 @@ def _package_impl(target, ctx):
         fail("//tools:package takes a cc_binary or a cc_library; %s is a %s" % (ctx.label, ctx.rule.kind))
     out = ctx.actions.declare_file(ctx.label.name + ".package.json")
     ctx.actions.write(out, description.to_json())
-    return [OutputGroupInfo(package = depset([out], transitive = [files]))]
+    return [
+        OutputGroupInfo(package = depset([out], transitive = [files])),
+        _Description(description = description, files = files),
+    ]
 
 package = aspect(implementation = _package_impl)
+
+def _components_impl(ctx):
+    components = {}
+    for target, name in ctx.attr.components.items():
+        components.setdefault(name, []).append(target[_Description].description)
+    out = ctx.actions.declare_file(ctx.label.name + ".package.json")
+    ctx.actions.write(out, struct(
+        kind = "library",
+        components = [struct(name = name, targets = targets) for name, targets in components.items()],
+        template = [f.path for f in ctx.files.template],
+    ).to_json())
+    files = depset([out] + ctx.files.template, transitive = [t[_Description].files for t in ctx.attr.components])
+    return [DefaultInfo(files = files, runfiles = ctx.runfiles(transitive_files = files))]
+
+package_components = rule(
+    doc = "NAME.package.json of the libraries `components` (target: its component) and of the files of `template`. A " +
+          "component may use those that are named before it.",
+    implementation = _components_impl,
+    attrs = {
+        "components": attr.label_keyed_string_dict(aspects = [package]),
+        "template": attr.label_list(allow_files = True),
+    },
+)

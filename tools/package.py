@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Packages a target as a folder that works without this repository:  ./bazelw run //tools:package -- TARGET --out DIR
+"""Packages Weft, or one target, as a folder that works without this repository:
 
-TARGET is a program (//models/moe:train) or a library (//:weft). A program's folder has bin/ and lib/ and needs only the
-machine's C library. A library's folder has lib/, include/ and the files for CMake's find_package(weft) and pkg-config.
-Both folders can be moved.
+    ./bazelw run //tools:package -- --out DIR             the library with all its components (//tools:components)
+    ./bazelw run //tools:package -- TARGET --out DIR      a program (//models/moe:train) or one library (//:weft)
+
+A library's folder has lib/, include/ and the files for CMake's find_package(weft) and pkg-config. It uses the system's
+C and C++ libraries. A program's folder has bin/ and lib/ and needs only the machine's C library. Both can be moved.
 """
 import argparse
 import json
@@ -15,8 +17,12 @@ import subprocess
 import sys
 
 VERSION = "0.1.0"
+# The newest glibc that a library may need: Ubuntu 22.04, RHEL 9 and Debian 12 have it.
+GLIBC_LIMIT = (2, 34)
 # The C library is not packaged: it must match the other machine's kernel and dynamic linker.
 GLIBC = re.compile(r"^(ld-linux.*|lib(c|m|mvec|pthread|dl|rt|resolv|util|anl|nsl|BrokenLocale)|linux-vdso)\.so(\.\d+)?$")
+# A program brings them. With a library they would replace those of the user's program, and they need a newer glibc.
+RUNTIME = re.compile(r"^lib(stdc\+\+|gcc_s)\.so(\.\d+)?$")
 
 
 class Failure(Exception):
@@ -29,7 +35,7 @@ class Failure(Exception):
 
 class Parser(argparse.ArgumentParser):
     def error(self, message):
-        raise Failure(f"{message}; usage: ./bazelw run //tools:package -- TARGET --out DIR", 2)
+        raise Failure(f"{message}; usage: ./bazelw run //tools:package -- [TARGET] --out DIR", 2)
 
 
 def run(*command, cwd=None):
@@ -54,11 +60,10 @@ def build(bazel, workspace, target):
         why = re.findall(r"^ERROR: (.*)$", found.stderr, re.M)
         raise Failure(f"{target} names no single target" + (f": {why[-1]}" if why else ""), 2)
     kind, _, label = rows[0].split(" ")
-    if kind not in ("cc_binary", "cc_library"):
+    if kind not in ("cc_binary", "cc_library", "package_components"):
         raise Failure(f"{target} is a {kind}; a program (cc_binary) or a library (cc_library) can be packaged", 2)
-    status = subprocess.run([*bazel, "build", target, "--aspects=//tools:package.bzl%package",
-                             "--output_groups=package", "--show_result=0"], cwd=workspace).returncode
-    if status:
+    flags = [] if kind == "package_components" else ["--aspects=//tools:package.bzl%package", "--output_groups=package"]
+    if subprocess.run([*bazel, "build", target, *flags, "--show_result=0"], cwd=workspace).returncode:
         raise Failure(f"{target} does not build")
     root = pathlib.Path(run(*bazel, "info", "execution_root", cwd=workspace).strip())
     bin_dir = pathlib.Path(run(*bazel, "info", "bazel-bin", cwd=workspace).strip())
@@ -66,16 +71,17 @@ def build(bazel, workspace, target):
     return json.loads((bin_dir / package / f"{name}.package.json").read_text()), name, root
 
 
-def copy_libraries(binary, lib):
-    """Copies the shared libraries that `binary` needs, except the C library, to `lib`, and lets each find the others."""
+def copy_libraries(binary, lib, system):
+    """Copies the shared libraries that `binary` needs, except those that match one of `system`, to `lib`, and lets each
+    find the others."""
     for line in run("ldd", binary).splitlines():
         match = re.match(r"\s*(\S+) => (\S+)", line)
-        if not match or GLIBC.match(match[1]):
+        if not match or any(s.match(match[1]) for s in system):
             continue
         if match[2] == "not":
             raise Failure(f"{binary.name} needs {match[1]}, which is not on this machine")
         target = lib / match[1]
-        if target.exists() and os.path.samefile(target, match[2]):
+        if target.exists():
             continue
         shutil.copyfile(match[2], target)
         target.chmod(0o755)
@@ -83,12 +89,29 @@ def copy_libraries(binary, lib):
         run("patchelf", "--set-rpath", "$ORIGIN", target)
 
 
+def needs(out, limit=None):
+    """The newest versions that the files of a package need, as in "GLIBC_2.34 and GLIBCXX_3.4.30". A symbol of a newer
+    glibc than `limit` is an error."""
+    newest = {}
+    for file in sorted([*(out / "lib").glob("*.so*"), *(out / "bin").glob("*")]):
+        if not file.is_file():
+            continue
+        for name, digits, symbol in re.findall(r"\((GLIBC|GLIBCXX)_([\d.]+)\) +(\S+)", run("objdump", "-T", file)):
+            version = tuple(map(int, digits.split(".")))
+            if limit and name == "GLIBC" and version > limit:
+                raise Failure(f"lib/{file.name} needs {symbol} of GLIBC_{digits}; systems with glibc "
+                              f"{limit[0]}.{limit[1]} lack it: call something else there")
+            newest[name] = max(version, newest.get(name, ()))
+    return " and ".join(f"{name}_{'.'.join(map(str, newest[name]))}" for name in sorted(newest))
+
+
 def package_program(what, name, root, out):
     binary = out / "bin" / name
     binary.parent.mkdir()
+    (out / "lib").mkdir()
     shutil.copyfile(root / what["executable"], binary)
     binary.chmod(0o755)
-    copy_libraries(binary, out / "lib")
+    copy_libraries(binary, out / "lib", [GLIBC])
     run("strip", binary)
     run("patchelf", "--set-rpath", "$ORIGIN/../lib", binary)
     for file in what["data"]:
@@ -97,36 +120,79 @@ def package_program(what, name, root, out):
         shutil.copyfile(root / file["path"], target)
 
 
-def package_library(what, name, root, out):
-    copy_headers(what, root, out / "include" / name)
-    library = out / "lib" / f"lib{name}.so"
-    flags = list(dict.fromkeys(what["flags"]))
-    run("g++", "-shared", "-o", library, f"-Wl,-soname,{library.name}", "-Wl,-z,defs", "-Wl,-z,relro,-z,now", "-Wl,-O1",
-        "-Wl,--gc-sections", "-Wl,--as-needed", "-Wl,--whole-archive", *what["archives"], "-Wl,--no-whole-archive", *flags,
-        cwd=root)
-    copy_libraries(library, out / "lib")
-    run("strip", "--strip-unneeded", library)
-    run("patchelf", "--set-rpath", "$ORIGIN", library)
+def components_of(what, name):
+    """The components of a library's description, each with `uses`, the components above it that it needs. An archive is
+    linked into the first component that needs it, so that no function and no variable is in a program twice."""
+    components, holder = [], {}
+    for c in what.get("components") or [{"name": name, "targets": [what]}]:
+        merged = {key: list(dict.fromkeys(x for t in c["targets"] for x in t[key]))
+                  for key in ("archives", "flags", "headers", "defines", "quote_includes")}
+        for target in c["targets"]:
+            if not target["headers"]:
+                raise Failure(f"a library of component {c['name']} has no headers, so no program could use it; name a "
+                              "cc_library that has hdrs", 2)
+        uses = {holder[a] for a in merged["archives"] if a in holder}
+        merged["archives"] = [a for a in merged["archives"] if a not in holder]
+        holder.update((a, c["name"]) for a in merged["archives"])
+        merged.update(name=c["name"], uses=[x["name"] for x in components if x["name"] in uses],
+                      library=name if c["name"] == name else f"{name}_{c['name']}")
+        components.append(merged)
+    return components
 
-    cmake = out / "lib" / "cmake" / name
-    cmake.mkdir(parents=True)
-    defines = ";".join(what["defines"])
-    (cmake / f"{name}Config.cmake").write_text(f"""# find_package({name}) gives the target {name}::{name}.
-if(NOT TARGET {name}::{name})
-  find_package(Threads REQUIRED)
-  get_filename_component(_{name}_prefix "${{CMAKE_CURRENT_LIST_DIR}}/../../.." ABSOLUTE)
-  add_library({name}::{name} SHARED IMPORTED)
-  set_target_properties({name}::{name} PROPERTIES
-    IMPORTED_LOCATION "${{_{name}_prefix}}/lib/lib{name}.so"
-    IMPORTED_SONAME "lib{name}.so"
+
+def package_library(what, name, root, out):
+    lib, include = out / "lib", out / "include" / name
+    components = components_of(what, name)
+    file_of = {c["name"]: f"lib{c['library']}.so" for c in components}
+    for path in ("cmake/" + name, "pkgconfig"):
+        (lib / path).mkdir(parents=True)
+    targets = ""
+    for c in components:
+        copy_headers(c, root, include)
+        library = lib / file_of[c["name"]]
+        run("g++", "-shared", "-o", library, f"-Wl,-soname,{library.name}", "-Wl,-z,defs", "-Wl,-z,relro,-z,now",
+            "-Wl,-O1", "-Wl,--gc-sections", "-Wl,--as-needed", "-Wl,-rpath,$ORIGIN", "-Wl,--whole-archive",
+            *c["archives"], "-Wl,--no-whole-archive", *(lib / file_of[u] for u in c["uses"]), *c["flags"], cwd=root)
+        copy_libraries(library, lib, [GLIBC, RUNTIME])
+        run("strip", "--strip-unneeded", library)
+        targets += f"""  add_library({name}::{c["name"]} SHARED IMPORTED)
+  set_target_properties({name}::{c["name"]} PROPERTIES
+    IMPORTED_LOCATION "${{_{name}_prefix}}/lib/{library.name}"
+    IMPORTED_SONAME "{library.name}"
     INTERFACE_INCLUDE_DIRECTORIES "${{_{name}_prefix}}/include/{name}"
-    INTERFACE_COMPILE_DEFINITIONS "{defines}"
+    INTERFACE_COMPILE_DEFINITIONS "{";".join(c["defines"])}"
     INTERFACE_COMPILE_FEATURES cxx_std_20
     INTERFACE_LINK_OPTIONS "-Wl,-rpath-link,${{_{name}_prefix}}/lib"
-    INTERFACE_LINK_LIBRARIES Threads::Threads)
-endif()
+    INTERFACE_LINK_LIBRARIES "{";".join([f"{name}::{u}" for u in c["uses"]] + ["Threads::Threads"])}")
+"""
+        requires = ", ".join(x["library"] for x in components if x["name"] in c["uses"])
+        (lib / "pkgconfig" / f"{c['library']}.pc").write_text(f"""prefix=${{pcfiledir}}/../..
+Name: {c["library"]}
+Description: Weft, a deep-learning framework
+Version: {VERSION}
+Requires: {requires}
+Cflags: -I${{prefix}}/include/{name} {" ".join("-D" + d for d in c["defines"])}
+Libs: -L${{prefix}}/lib -l{c["library"]} -Wl,-rpath,${{prefix}}/lib -Wl,-rpath-link,${{prefix}}/lib
 """)
-    (cmake / f"{name}ConfigVersion.cmake").write_text(f"""set(PACKAGE_VERSION {VERSION})
+
+    names = [c["name"] for c in components]
+    listed = ", ".join(f"{name}::{n}" for n in names)
+    (lib / "cmake" / name / f"{name}Config.cmake").write_text(f"""# find_package({name}) gives the targets {listed}.
+if(NOT TARGET {name}::{name})
+  include(CMakeFindDependencyMacro)
+  find_dependency(Threads)
+  get_filename_component(_{name}_prefix "${{CMAKE_CURRENT_LIST_DIR}}/../../.." ABSOLUTE)
+{targets}endif()
+foreach(component IN LISTS {name}_FIND_COMPONENTS)
+  if(TARGET {name}::${{component}})
+    set({name}_${{component}}_FOUND TRUE)
+  elseif({name}_FIND_REQUIRED_${{component}})
+    set({name}_FOUND FALSE)
+    set({name}_NOT_FOUND_MESSAGE "this package of {name} has no component ${{component}}; it has: {" ".join(names)}")
+  endif()
+endforeach()
+""")
+    (lib / "cmake" / name / f"{name}ConfigVersion.cmake").write_text(f"""set(PACKAGE_VERSION {VERSION})
 if(PACKAGE_FIND_VERSION VERSION_GREATER PACKAGE_VERSION)
   set(PACKAGE_VERSION_COMPATIBLE FALSE)
 else()
@@ -136,15 +202,10 @@ else()
   endif()
 endif()
 """)
-    pkgconfig = out / "lib" / "pkgconfig"
-    pkgconfig.mkdir()
-    (pkgconfig / f"{name}.pc").write_text(f"""prefix=${{pcfiledir}}/../..
-Name: {name}
-Description: Weft, a deep-learning framework
-Version: {VERSION}
-Cflags: -I${{prefix}}/include/{name} {" ".join("-D" + d for d in what["defines"])}
-Libs: -L${{prefix}}/lib -l{name} -Wl,-rpath,${{prefix}}/lib -Wl,-rpath-link,${{prefix}}/lib
-""")
+    for path in what.get("template", []):
+        target = out / "share" / name / "template" / pathlib.Path(path).name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(root / path, target)
 
 
 def copy_headers(what, root, include):
@@ -173,7 +234,9 @@ def copy_headers(what, root, include):
 
 def main():
     parser = Parser(prog="package", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("target", metavar="TARGET", help="a cc_binary or cc_library: //models/moe:train, //:weft")
+    parser.add_argument("target", metavar="TARGET", nargs="?", default="//tools:components",
+                        help="a cc_binary or cc_library: //models/moe:train, //:weft; without it the library with all "
+                             "its components")
     parser.add_argument("--out", required=True, metavar="DIR", help="the folder to write; must not exist, or be empty")
     parser.add_argument("--force", action="store_true", help="replace DIR if it contains an earlier package")
     args = parser.parse_args()
@@ -186,7 +249,8 @@ def main():
     marker = ".weft_package"
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         if not (args.force and (out / marker).exists()):
-            raise Failure(f"{out} exists and is not empty" + (" and holds no earlier package" if args.force else "; --force replaces an earlier package"), 2)
+            raise Failure(f"{out} exists and is not empty" + (" and holds no earlier package" if args.force else
+                                                              "; --force replaces an earlier package"), 2)
     if not out.parent.is_dir():
         raise Failure(f"the folder {out.parent} does not exist", 2)
 
@@ -195,17 +259,21 @@ def main():
     staging = out.with_name(out.name + ".partial")
     shutil.rmtree(staging, ignore_errors=True)
     try:
-        (staging / "lib").mkdir(parents=True)
+        staging.mkdir()
         (staging / marker).write_text(args.target + "\n")
-        make = package_program if what["kind"] == "program" else package_library
-        make(what, name, root, staging)
+        if what["kind"] == "program":
+            package_program(what, name, root, staging)
+            versions = needs(staging)
+        else:
+            package_library(what, "weft" if "components" in what else name, root, staging)
+            versions = needs(staging, GLIBC_LIMIT)
         if out.exists():
             shutil.rmtree(out)
         staging.rename(out)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     size = sum(f.stat().st_size for f in out.rglob("*") if f.is_file() and not f.is_symlink())
-    print(f"{out}: {size / 1e6:.1f} MB")
+    print(f"{out}: {size / 1e6:.1f} MB; needs {versions}")
     if what["kind"] == "program":
         print(f"run it with {out}/bin/{name}")
     else:

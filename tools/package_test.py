@@ -1,0 +1,85 @@
+#!/usr/bin/env python3
+"""The package of //tools:components: what its libraries need, its headers, and CMake projects that use it."""
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, "tools")
+import package
+
+ROOT = pathlib.Path.cwd()
+CLANG = shutil.which("clang++-16")
+
+
+def in_runfiles(value):
+    """The description with the paths that its files have in this test."""
+    if isinstance(value, dict):
+        return {k: in_runfiles(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [in_runfiles(v) for v in value]
+    return re.sub(r"^bazel-out/[^/]+/bin(/|$)", "", value) or "."
+
+
+class PackageTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        if {"ASAN_OPTIONS", "TSAN_OPTIONS", "UBSAN_OPTIONS"} & os.environ.keys():
+            raise unittest.SkipTest("packages have no sanitizers")
+        cls.work = pathlib.Path(tempfile.mkdtemp(dir=os.environ["TEST_TMPDIR"]))
+        cls.out = cls.work / "package"
+        cls.out.mkdir()
+        cls.what = in_runfiles(json.loads((ROOT / "tools/components.package.json").read_text()))
+        package.package_library(cls.what, "weft", ROOT, cls.out)
+
+    def test_libraries(self):
+        lib = self.out / "lib"
+        for name in ("weft", "weft_dist", "weft_train", "weft_data", "weft_aot"):
+            self.assertTrue((lib / f"lib{name}.so").exists() and (lib / f"pkgconfig/{name}.pc").exists(), name)
+        self.assertEqual([f.name for pattern in ("libstdc++*", "libgcc*") for f in lib.glob(pattern)], [])
+        self.assertNotIn("libweft.so", package.run("objdump", "-p", lib / "libweft_aot.so"))
+        readme = (ROOT / "README.md").read_text()
+        self.assertIn(package.needs(self.out, package.GLIBC_LIMIT), " ".join(readme.split()))
+        with self.assertRaisesRegex(package.Failure, r"^lib/lib\S+ needs \S+ of GLIBC_2.\d+; systems with glibc 2.3 "):
+            package.needs(self.out, (2, 3))
+
+    def test_needs_headers(self):
+        target = dict(self.what["components"][0]["targets"][0], headers=[])
+        with self.assertRaisesRegex(package.Failure, "component wiring has no headers"):
+            package.components_of(target, "wiring")
+
+    def test_projects(self):
+        sources = {"template": self.out / "share/weft/template", "components": ROOT / "tools/testing/package"}
+        printed = {}
+        for name, program in (("template", "first_model"), ("components", "run_step")):
+            build = self.work / name
+            package.run("cmake", "-S", sources[name], "-B", build, f"-DCMAKE_PREFIX_PATH={self.out}")
+            package.run("cmake", "--build", build)
+            printed[name] = package.run(build / program)
+        self.assertRegex(printed["template"], r"step 500  loss 0\.002")
+        self.assertEqual(printed["components"], (self.work / "components/exported_step.txt").read_text())
+
+        other = self.work / "other"
+        other.mkdir()
+        (other / "CMakeLists.txt").write_text("cmake_minimum_required(VERSION 3.20)\nproject(other CXX)\n"
+                                              "find_package(weft REQUIRED COMPONENTS tpu)\n")
+        with self.assertRaisesRegex(package.Failure, "no component tpu; it has: aot weft dist data train"):
+            package.run("cmake", "-S", other, "-B", other / "build", f"-DCMAKE_PREFIX_PATH={self.out}")
+
+    @unittest.skipUnless(CLANG, "clang++-16 is not installed")
+    def test_clang(self):
+        include = self.out / "include/weft"
+        headers = sorted(str(h.relative_to(include)) for h in include.rglob("*.h"))
+        text = "".join(f'#include "{h}"\n' for h in headers)
+        done = subprocess.run([CLANG, "-std=c++20", "-fsyntax-only", "-Werror", "-I", include, "-x", "c++", "-"],
+                              input=text, text=True, stderr=subprocess.PIPE, cwd=self.work)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
