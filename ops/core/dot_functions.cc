@@ -1,5 +1,6 @@
 // matmul and related functions as calls of dot: rank rules, batch broadcasting, einsum.
 #include <algorithm>
+#include <map>
 
 #include "framework/dispatch/dispatch.h"
 #include "ops/core/creation.h"
@@ -152,43 +153,106 @@ Term product(const Term& a, const Term& b, std::string_view needed) {
 }
 
 struct Equation {
-  std::vector<std::string> in;
+  std::vector<std::string> in;  // '.' stands for an ellipsis
   std::string out;
+  bool has_arrow = false;
 };
 
 Equation parse_equation(std::string_view text) {
   Equation e;
-  std::string clean;
-  for (char c : text)
-    if (c != ' ') clean += c;
-  const size_t arrow = clean.find("->");
-  std::string_view left(clean);
-  left = left.substr(0, arrow);
+  std::vector<std::string> sides{""};
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == ' ') continue;
+    if (text.substr(i, 2) == "->" && sides.size() == 1) {
+      sides.emplace_back();
+      ++i;
+    } else if (text.substr(i, 3) == "..." && !has(sides.back().substr(sides.back().rfind(',') + 1), '.')) {
+      sides.back() += '.';
+      i += 2;
+    } else {
+      const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+      WEFT_CHECK(letter || (c == ',' && sides.size() == 1), "einsum: '", text, "' has '", std::string(1, c),
+                 "'; need letters, '...' once for each operand, commas and one ->");
+      sides.back() += c;
+    }
+  }
   e.in.emplace_back();
-  for (char c : left) {
+  for (char c : sides[0]) {
     if (c == ',') {
       e.in.emplace_back();
-      continue;
+    } else {
+      e.in.back() += c;
     }
-    WEFT_CHECK((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'), "einsum: '", text, "' has '", std::string(1, c),
-               "'; need letters, commas and one ->");
-    WEFT_CHECK(!has(e.in.back(), c), "einsum: '", text, "' names ", std::string(1, c),
-               " twice in one operand; need distinct letters (diagonals are not supported)");
-    e.in.back() += c;
   }
-  std::string all;
-  for (const std::string& s : e.in) all += s;
-  if (arrow == std::string::npos) {  // as in NumPy: the letters that occur once, in order
-    for (char c : all)
-      if (std::count(all.begin(), all.end(), c) == 1) e.out += c;
-    std::sort(e.out.begin(), e.out.end());
-  } else {
-    e.out = clean.substr(arrow + 2);
-  }
-  for (size_t i = 0; i < e.out.size(); ++i)
-    WEFT_CHECK(has(all, e.out[i]) && e.out.find(e.out[i]) == i, "einsum: '", text, "' has '", std::string(1, e.out[i]),
-               "' in its result; need each letter there once, from the operands");
+  e.has_arrow = sides.size() > 1;
+  if (e.has_arrow) e.out = sides[1];
   return e;
+}
+
+// The diagonal of dims i < j, as the last dim.
+Tensor diagonal_of(const Tensor& x, int i, int j) {
+  Shape order, shape;
+  for (int d = 0; d < x.dim(); ++d) {
+    if (d == i || d == j) continue;
+    order.push_back(d);
+    shape.push_back(x.size(d));
+  }
+  order.push_back(i);
+  order.push_back(j);
+  const int64_t n = x.size(i);
+  shape.push_back(n * n);
+  return slice(reshape(permute(x, order), shape), -1, 0, n * n, n + 1);
+}
+
+// The operand with one name for each dim: the dims of an ellipsis are numbered from the right, and a name that occurs
+// twice is its diagonal.
+Term named_term(std::string_view equation, const Tensor& x, size_t operand, const std::string& letters) {
+  const size_t dots = letters.find('.');
+  const int more = x.dim() - static_cast<int>(letters.size()) + (dots != letters.npos ? 1 : 0);
+  WEFT_CHECK(dots != letters.npos ? more >= 0 : more == 0, "einsum: operand ", operand, " is ", x.shape(), "; '",
+             dots == letters.npos ? letters : std::string(equation), "' needs ",
+             letters.size() - (dots != letters.npos ? 1 : 0), dots != letters.npos ? " dims or more" : " dims");
+  Term t{x, letters};
+  if (dots != letters.npos) {
+    std::string numbers;
+    for (int k = more; k-- > 0;) numbers += static_cast<char>('0' + k);
+    t.letters.replace(dots, 1, numbers);
+  }
+  for (size_t i = 0; i < t.letters.size(); ++i) {
+    const char c = t.letters[i];
+    const size_t j = t.letters.find(c, i + 1);
+    if (j == t.letters.npos) continue;
+    WEFT_CHECK(t.value.size(i) == t.value.size(j), "einsum: '", std::string(1, c), "' of '", equation, "' is ",
+               t.value.size(i), " and ", t.value.size(j), "; need equal extents");
+    t.value = diagonal_of(t.value, static_cast<int>(i), static_cast<int>(j));
+    t.letters.erase(j, 1);
+    t.letters.erase(i--, 1);
+    t.letters += c;
+  }
+  return t;
+}
+
+// The names of the result.
+std::string result_of(std::string_view equation, const Equation& e, const std::vector<Term>& terms) {
+  std::string all, numbers, once;
+  for (const Term& t : terms) all += t.letters;
+  for (char c = '7'; c >= '0'; --c)
+    if (has(all, c)) numbers += c;
+  if (e.has_arrow) {
+    std::string out = e.out;
+    if (const size_t dots = out.find('.'); dots != out.npos) out.replace(dots, 1, numbers);
+    for (size_t i = 0; i < out.size(); ++i)
+      WEFT_CHECK(has(all, out[i]) && out.find(out[i]) == i, "einsum: '", equation, "' has '", std::string(1, out[i]),
+                 "' in its result; need each letter there once, from the operands");
+    return out;
+  }
+  std::string named;  // as in NumPy: the letters that occur once, in order
+  for (const std::string& letters : e.in) named += letters;
+  for (char c : named)
+    if (c != '.' && std::count(named.begin(), named.end(), c) == 1) once += c;
+  std::sort(once.begin(), once.end());
+  return numbers + once;
 }
 
 }  // namespace
@@ -198,35 +262,38 @@ Tensor einsum(std::string_view equation, const std::vector<Tensor>& operands, st
   const Equation e = parse_equation(equation);
   WEFT_CHECK(e.in.size() == operands.size(), "einsum: got ", operands.size(), " tensors for '", equation, "'; need ",
              e.in.size());
-  std::vector<std::pair<char, int64_t>> extents;
-  for (size_t i = 0; i < operands.size(); ++i) {
-    const Shape& shape = operands[i].shape();
-    WEFT_CHECK(shape.size() == static_cast<int>(e.in[i].size()), "einsum: operand ", i, " is ", shape, "; '", e.in[i],
-               "' needs ", e.in[i].size(), " dims");
-    for (int d = 0; d < shape.size(); ++d) {
-      const char c = e.in[i][d];
-      auto it = std::find_if(extents.begin(), extents.end(), [c](auto& x) { return x.first == c; });
-      if (it == extents.end()) {
-        extents.emplace_back(c, shape[d]);
-        continue;
-      }
-      WEFT_CHECK(it->second == shape[d], "einsum: '", std::string(1, c), "' of '", equation, "' is ", it->second,
-                 " and ", shape[d], "; need equal extents");
+  std::vector<Term> terms;
+  for (size_t i = 0; i < operands.size(); ++i) terms.push_back(named_term(equation, operands[i], i, e.in[i]));
+  const std::string out = result_of(equation, e, terms);
+  std::map<char, int64_t> extents;
+  for (const Term& t : terms)
+    for (int d = 0; d < t.value.dim(); ++d) {
+      int64_t& extent = extents.try_emplace(t.letters[d], 1).first->second;
+      WEFT_CHECK(extent == 1 || t.value.size(d) == 1 || extent == t.value.size(d), "einsum: '",
+                 std::string(1, t.letters[d]), "' of '", equation, "' is ", extent, " and ", t.value.size(d),
+                 "; need equal extents");
+      if (extent == 1) extent = t.value.size(d);
     }
-  }
+  // An extent of 1 is broadcast: such a dim is left out.
+  for (Term& t : terms)
+    for (int d = t.value.dim(); d-- > 0;)
+      if (t.value.size(d) == 1 && extents[t.letters[d]] != 1) {
+        t.value = squeeze(t.value, d);
+        t.letters.erase(d, 1);
+      }
   auto needed_after = [&](size_t i) {
-    std::string s = e.out;
-    for (size_t k = i; k < e.in.size(); ++k) s += e.in[k];
+    std::string s = out;
+    for (size_t k = i; k < terms.size(); ++k) s += terms[k].letters;
     return s;
   };
-  Term r = reduce_to({operands[0], e.in[0]}, needed_after(1));
-  for (size_t i = 1; i < operands.size(); ++i) {
-    const Term next = reduce_to({operands[i], e.in[i]}, r.letters + needed_after(i + 1));
+  Term r = reduce_to(terms[0], needed_after(1));
+  for (size_t i = 1; i < terms.size(); ++i) {
+    const Term next = reduce_to(terms[i], r.letters + needed_after(i + 1));
     r = reduce_to(r, next.letters + needed_after(i + 1));
     r = product(r, next, needed_after(i + 1));
   }
   Shape order;
-  for (char c : e.out) order.push_back(static_cast<int64_t>(r.letters.find(c)));
+  for (char c : out) order.push_back(static_cast<int64_t>(r.letters.find(c)));
   return permute(r.value, order);
 }
 

@@ -151,11 +151,33 @@ TEST(Einsum, AgainstLoops) {
   expect_equal(einsum("ab->", {m}), sum(m));
   expect_equal(einsum("ab, bc, cd -> ad", {m, n, o}), matmul(matmul(m, n), o));
   expect_equal(einsum("ab,bc", m, n), matmul(m, n));
-  EXPECT_NE(error_of([&] { einsum("aa->a", {m}); }).find("twice in one operand"), std::string::npos);
+  EXPECT_NE(error_of([&] { einsum("aa->a", {m}); }).find("'a' of 'aa->a' is 3 and 4"), std::string::npos);
+  EXPECT_NE(error_of([&] { einsum("a.b->a", {m}); }).find("has '.'; need letters, '...' once"), std::string::npos);
+  EXPECT_NE(error_of([&] { einsum("......->", {m}); }).find("has '.'"), std::string::npos);
+  EXPECT_NE(error_of([&] { einsum("ab->a->b", {m}); }).find("has '-'"), std::string::npos);
+  EXPECT_NE(error_of([&] { einsum("abc...->a", {m}); }).find("needs 3 dims or more"), std::string::npos);
   EXPECT_NE(
       error_of([&] { einsum("ab,bc->ac", m, m); }).find("einsum: 'b' of 'ab,bc->ac' is 4 and 3; need equal extents"),
       std::string::npos);
   EXPECT_NE(error_of([&] { einsum("ab->az", {m}); }).find("has 'z' in its result"), std::string::npos);
+}
+
+TEST(Einsum, EllipsisDiagonalsAndBroadcasting) {
+  const Tensor x = whole({2, 3, 4, 5}, 1), y = whole({5, 6}, 2), v = whole({5}, 3), square = whole({2, 4, 4}, 4);
+  expect_equal(einsum("...i,i->...", x, v), matmul(x, v));
+  expect_equal(einsum("...i,ij", x, y), matmul(x, y));
+  expect_equal(einsum("...ij->...ji", {x}), transpose(x, -1, -2));
+  expect_equal(einsum("a...->...a", {x}), permute(x, {1, 2, 3, 0}));
+  expect_equal(einsum("...,...->...", x, whole({4, 5}, 5)), x * whole({4, 5}, 5));
+  expect_equal(einsum("a...,a...->a...", x, whole({2, 1, 1, 5}, 6)), x * whole({2, 1, 1, 5}, 6));
+  expect_equal(einsum("ab,ab->a", whole({3, 1}, 7), whole({3, 4}, 8)), sum(whole({3, 1}, 7) * whole({3, 4}, 8), {1}));
+  expect_equal(einsum("...->", {x}), sum(x));
+  std::vector<double> want;
+  for (int64_t b = 0; b < 2; ++b)
+    for (int64_t i = 0; i < 4; ++i) want.push_back(square[b][i][i].item<double>());
+  expect_equal(einsum("bii->bi", {square}), Tensor::from_vector(want, {2, 4}));
+  expect_equal(einsum("bii->b", {square}), sum(Tensor::from_vector(want, {2, 4}), {1}));
+  expect_equal(einsum("ii", {square[0]}), einsum("ii->", {square[0]}));
 }
 
 TEST(GroupedMatmul, RaggedRows) {
