@@ -1,6 +1,7 @@
 #include "ops/composite/arrange.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "ops/core/creation.h"
 #include "ops/core/index.h"
@@ -197,6 +198,37 @@ Tensor rot90(const Arg& arg, int64_t k, const Shape& dims) {
     default:
       return x;
   }
+}
+
+Tensor pad(const Arg& arg, const std::vector<int64_t>& pads, std::string_view mode) {
+  LineScope here(arg.line());
+  if (mode == "constant") return pad(arg, pads, 0.0);
+  const bool reflect = mode == "reflect", circular = mode == "circular";
+  WEFT_CHECK(reflect || circular || mode == "replicate", "pad: mode is '", mode,
+             "'; need constant, reflect, replicate or circular");
+  Tensor x = tensor_of(arg, "pad");
+  WEFT_CHECK(pads.size() % 2 == 0 && static_cast<int>(pads.size()) <= 2 * x.dim(), "pad: ", pads.size(), " widths for ",
+             x.shape(), "; need a pair per dim, from the last");
+  for (size_t k = 0; k < pads.size() / 2; ++k) {
+    const int d = x.dim() - 1 - static_cast<int>(k);
+    const int64_t before = pads[2 * k], after = pads[2 * k + 1], n = x.size(d);
+    const int64_t most = reflect ? n - 1 : circular ? n : n > 0 ? std::numeric_limits<int64_t>::max() : 0;
+    WEFT_CHECK(std::min(before, after) >= 0 && std::max(before, after) <= std::max<int64_t>(most, 0), "pad: widths ",
+               before, " and ", after, " for dim ", d, " of ", x.shape(), " with mode ", mode, "; need 0 to ", most);
+    const auto part = [&](int64_t begin, int64_t width) {
+      if (reflect) return flip(slice(x, d, begin, begin + width), d);
+      if (circular) return slice(x, d, begin, begin + width);
+      Shape shape = x.shape();
+      shape[d] = width;
+      return expand(slice(x, d, begin, begin + 1), shape);
+    };
+    std::vector<Tensor> parts;
+    if (before > 0) parts.push_back(part(reflect ? 1 : circular ? n - before : 0, before));
+    parts.push_back(x);
+    if (after > 0) parts.push_back(part(reflect ? n - 1 - after : circular ? 0 : n - 1, after));
+    if (parts.size() > 1) x = cat(parts, d);
+  }
+  return x;
 }
 
 Tensor narrow(const Arg& arg, int64_t dim, int64_t start, int64_t length) {

@@ -43,6 +43,11 @@ Tensor flipud(const Arg& x);
 /// Turns x k times by 90 degrees in the plane of two dims, from the first to the second.
 Tensor rot90(const Arg& x, int64_t k = 1, const Shape& dims = {0, 1});
 
+/// Pads by pairs (before, after) from the last dim backwards. `mode` is "constant" (zeros), "reflect" (mirrored without
+/// the edge itself; widths below the extent), "replicate" (the edge) or "circular" (from the other end; widths up to
+/// the extent).
+Tensor pad(const Arg& x, const std::vector<int64_t>& pads, std::string_view mode);
+
 /// x[start : start + length] along dim; start counts from the end if negative. Throws OutOfRange.
 Tensor narrow(const Arg& x, int64_t dim, int64_t start, int64_t length);
 /// The pieces between these positions along dim, each counted from the end if negative.

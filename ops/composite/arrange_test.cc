@@ -49,6 +49,24 @@ const std::vector<CompositeRow> kTable = {
      },
      order({9, 10, 11, 8, 1, 2, 3, 0, 5, 6, 7, 4})},
     {"roll_flat", {kX}, [](Args a) { return roll(a[0], 1); }, order({11, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10})},
+    {"pad_reflect",
+     {kX},
+     [](Args a) {
+       return pad(a[0], {1, 2}, "reflect");
+     },
+     order({1, 0, 1, 2, 3, 2, 1, 5, 4, 5, 6, 7, 6, 5, 9, 8, 9, 10, 11, 10, 9})},
+    {"pad_replicate",
+     {kX},
+     [](Args a) {
+       return pad(a[0], {2, 1}, "replicate");
+     },
+     order({0, 0, 0, 1, 2, 3, 3, 4, 4, 4, 5, 6, 7, 7, 8, 8, 8, 9, 10, 11, 11})},
+    {"pad_circular",
+     {kX},
+     [](Args a) {
+       return pad(a[0], {1, 2}, "circular");
+     },
+     order({3, 0, 1, 2, 3, 0, 1, 7, 4, 5, 6, 7, 4, 5, 11, 8, 9, 10, 11, 8, 9})},
     {"rot90", {kX}, [](Args a) { return rot90(a[0]); }, order({3, 7, 11, 2, 6, 10, 1, 5, 9, 0, 4, 8})},
     {"unflatten",
      {kX},
@@ -142,6 +160,15 @@ TEST(Arrange, TurnsAndFlips) {
   EXPECT_EQ(values(rot90(m, -1)), (I{3, 0, 4, 1, 5, 2}));
   EXPECT_EQ(values(rot90(m, 4)), values(m));
   EXPECT_EQ(values(flip(m, {})), values(m));
+  EXPECT_EQ(values(pad(m, {0, 0, 1, 1}, "reflect")), (I{3, 4, 5, 0, 1, 2, 3, 4, 5, 0, 1, 2}));
+  EXPECT_EQ(error_of([&] {
+              pad(m, {3, 0}, "reflect");
+            }),
+            "pad: widths 3 and 0 for dim 1 of [2, 3] with mode reflect; need 0 to 2");
+  EXPECT_EQ(error_of([&] {
+              pad(m, {1, 1}, "mirror");
+            }),
+            "pad: mode is 'mirror'; need constant, reflect, replicate or circular");
   EXPECT_EQ(flip(zeros({0, 3}), {0, 1}).shape(), Shape({0, 3}));
   EXPECT_EQ(error_of([&] { flip(m, {0, -2}); }), "flip: dims [0, -2] name dim 0 twice; need each once");
   EXPECT_EQ(error_of([&] { roll(m, {1, 2}); }), "roll: 2 shifts and no dims; need one shift, or a dim for each");
