@@ -17,4 +17,5 @@
 #include "models/nn/norm.h"
 #include "models/nn/pool.h"
 #include "models/nn/recurrent.h"
+#include "models/nn/recurrent_cell.h"
 #include "models/nn/transformer_block.h"

@@ -9,17 +9,35 @@
 
 namespace weft::nn {
 
-const char* Recurrent::name() const { return kind_ == kLstm ? "LSTM" : kind_ == kGru ? "GRU" : "RNN"; }
+using namespace internal;  // NOLINT(google-build-using-namespace)
+
+const char* internal::name_of(RecurrentKind kind) { return kind == kLstm ? "LSTM" : kind == kGru ? "GRU" : "RNN"; }
+int64_t internal::gates_of(RecurrentKind kind) { return kind == kLstm ? 4 : kind == kGru ? 3 : 1; }
+
+RecurrentState internal::next_state(RecurrentKind kind, const Tensor& from_input, const Tensor& w_hh,
+                                    const Tensor& b_hh, const RecurrentState& before) {
+  const Tensor from_state = linear(before.h, w_hh, b_hh);
+  if (kind == kTanh) return {tanh(from_input + from_state), {}};
+  if (kind == kRelu) return {relu(from_input + from_state), {}};
+  if (kind == kGru) {
+    const std::vector<Tensor> x = chunk(from_input, 3, -1), h = chunk(from_state, 3, -1);
+    const Tensor reset = sigmoid(x[0] + h[0]), update = sigmoid(x[1] + h[1]), fresh = tanh(x[2] + reset * h[2]);
+    return {fresh + update * (before.h - fresh), {}};
+  }
+  const std::vector<Tensor> g = chunk(from_input + from_state, 4, -1);
+  const Tensor c = sigmoid(g[1]) * before.c + sigmoid(g[0]) * tanh(g[2]);
+  return {sigmoid(g[3]) * tanh(c), c};
+}
 
 Recurrent::Recurrent(Kind kind, int64_t input_size, int64_t hidden_size, const RecurrentOptions& options,
                      std::source_location loc)
     : kind_(kind), input_(input_size), hidden_(hidden_size), options_(options) {
-  internal::LineScope line(loc);
+  weft::internal::LineScope line(loc);
   WEFT_CHECK(input_size > 0 && hidden_size > 0 && options.num_layers > 0, name(), ": need positive sizes; got input ",
              input_size, ", hidden ", hidden_size, ", ", options.num_layers, " layers");
   WEFT_CHECK(options.dropout >= 0 && options.dropout < 1, name(), ": dropout is ", options.dropout,
              "; need a probability below 1");
-  const int64_t gates = (kind == kLstm ? 4 : kind == kGru ? 3 : 1) * hidden_size;
+  const int64_t gates = gates_of(kind) * hidden_size;
   const int directions = options.bidirectional ? 2 : 1;
   const double bound = 1 / ::std::sqrt(static_cast<double>(hidden_size));
   std::vector<std::string> names;
@@ -40,23 +58,8 @@ Recurrent::Recurrent(Kind kind, int64_t input_size, int64_t hidden_size, const R
   for (size_t i = 0; i < names.size(); ++i) register_parameter(names[i], parameters_[i]);
 }
 
-Recurrent::State Recurrent::step(const Tensor& from_input, const Tensor& w_hh, const Tensor& b_hh,
-                                 const State& before) const {
-  const Tensor from_state = linear(before.h, w_hh, b_hh);
-  if (kind_ == kTanh) return {tanh(from_input + from_state), {}};
-  if (kind_ == kRelu) return {relu(from_input + from_state), {}};
-  if (kind_ == kGru) {
-    const std::vector<Tensor> x = chunk(from_input, 3, -1), h = chunk(from_state, 3, -1);
-    const Tensor reset = sigmoid(x[0] + h[0]), update = sigmoid(x[1] + h[1]), fresh = tanh(x[2] + reset * h[2]);
-    return {fresh + update * (before.h - fresh), {}};
-  }
-  const std::vector<Tensor> g = chunk(from_input + from_state, 4, -1);
-  const Tensor c = sigmoid(g[1]) * before.c + sigmoid(g[0]) * tanh(g[2]);
-  return {sigmoid(g[3]) * tanh(c), c};
-}
-
 Recurrent::Result Recurrent::run(const Arg& arg, const Tensor& h0, const Tensor& c0) const {
-  Tensor x = internal::floating_of(arg, name());
+  Tensor x = weft::internal::floating_of(arg, name());
   const bool batched = x.dim() == 3;
   WEFT_CHECK(batched || x.dim() == 2, name(), ": x is ", x.type(), "; need ",
              options_.batch_first ? "[batch, time, " : "[time, batch, ", input_, "] or [time, ", input_, "]");
@@ -91,11 +94,11 @@ Recurrent::Result Recurrent::run(const Arg& arg, const Tensor& h0, const Tensor&
       if (kind_ == kLstm) start.push_back(select(c_start, 0, k));
       // (h, c?, the input's part of the gates) -> (h, c?, h of this position).
       const auto position = [&](std::span<const Tensor> in) {
-        const State s = step(in.back(), w_hh, b_hh, {in[0], kind_ == kLstm ? in[1] : Tensor()});
-        return internal::Iteration{kind_ == kLstm ? std::vector{s.h, s.c} : std::vector{s.h}, {s.h}};
+        const RecurrentState s = next_state(kind_, in.back(), w_hh, b_hh, {in[0], kind_ == kLstm ? in[1] : Tensor()});
+        return weft::internal::Iteration{kind_ == kLstm ? std::vector{s.h, s.c} : std::vector{s.h}, {s.h}};
       };
       const std::vector<Tensor> end =
-          internal::run_loop(position, start, {from_input}, {.reverse = d == 1}, arg.line());
+          weft::internal::run_loop(position, start, {from_input}, {.reverse = d == 1}, arg.line());
       h_end.push_back(end[0]);
       if (kind_ == kLstm) c_end.push_back(end[1]);
       outputs.push_back(end.back());

@@ -8,6 +8,7 @@
 #include "framework/testing/compare.h"
 #include "framework/testing/gradcheck.h"
 #include "framework/testing/values.h"
+#include "models/nn/recurrent_cell.h"
 #include "ops/core/core.h"
 
 namespace weft::nn {
@@ -141,6 +142,41 @@ TEST(Recurrent, NamesAndErrors) {
             }),
             "LSTM: h0 is f32[1, 2, 4]; need [2, 2, 4]");
   EXPECT_EQ(error_of([] { GRU(0, 4); }), "GRU: need positive sizes; got input 0, hidden 4, 1 layers");
+}
+
+// A cell with the parameters of a layer, called for each position.
+template <class Cell, class Layer>
+void copy_parameters(const Cell& cell, const Layer& layer) {
+  for (const char* name : {"weight_ih", "weight_hh", "bias_ih", "bias_hh"})
+    cell.get_parameter(name).set(layer.get_parameter(std::string(name) + "_l0").value());
+}
+
+TEST(RecurrentCell, IsOnePositionOfTheLayer) {
+  manual_seed(3);
+  const Tensor x = randn({5, 2, 3});
+  const LSTM lstm(3, 4);
+  const LSTMCell lstm_cell(3, 4);
+  copy_parameters(lstm_cell, lstm);
+  const GRU gru(3, 4);
+  const GRUCell gru_cell(3, 4);
+  copy_parameters(gru_cell, gru);
+  const RNN rnn(3, 4, {}, true);
+  const RNNCell rnn_cell(3, 4, true, true);
+  copy_parameters(rnn_cell, rnn);
+  LSTMCell::State s;
+  Tensor g, r;
+  for (int64_t t = 0; t < 5; ++t) {
+    s = lstm_cell(x[t], s);
+    g = gru_cell(x[t], g);
+    r = rnn_cell(x[t], r);
+  }
+  EXPECT_TRUE(testing::close(s.h.detach(), lstm(x).state.h[0].detach(), kFloat32, 40));
+  EXPECT_TRUE(testing::close(s.c.detach(), lstm(x).state.c[0].detach(), kFloat32, 40));
+  EXPECT_TRUE(testing::close(g.detach(), gru(x).h[0].detach(), kFloat32, 40));
+  EXPECT_TRUE(testing::close(r.detach(), rnn(x).h[0].detach(), kFloat32, 40));
+  EXPECT_EQ(GRUCell(3, 4, false)(x[0][0]).shape(), Shape({4}));
+  EXPECT_EQ(error_of([&] { gru_cell(ones({2, 5})); }), "GRUCell: x is f32[2, 5]; need [batch, 3] or [3]");
+  EXPECT_EQ(error_of([&] { gru_cell(x[0], ones({2, 3})); }), "GRUCell: h is f32[2, 3]; need [2, 4]");
 }
 
 }  // namespace
