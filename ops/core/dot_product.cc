@@ -68,23 +68,47 @@ DotProduct::Operands DotProduct::operands(const StridedView& a, const StridedVie
 
 namespace {
 
-int64_t offset_of(const Shape& extents, const Shape& strides, int64_t index) {
-  int64_t offset = 0;
-  for (int d = extents.size() - 1; d >= 0; --d) {
-    offset += index % extents[d] * strides[d];
-    index /= extents[d];
+// An index of several dims that counts up, and its offset in memory.
+class Counter {
+ public:
+  Counter(const Shape& extents, const Shape& strides, int64_t at) : extents_(extents), strides_(strides) {
+    for (int d = extents.size() - 1; d >= 0; --d) {
+      index_[d] = at % extents[d];
+      at /= extents[d];
+      offset_ += index_[d] * strides[d];
+    }
   }
-  return offset;
-}
+  int64_t offset() const { return offset_; }
+  /// The index of the last dim.
+  int64_t last() const { return extents_.empty() ? 0 : index_[extents_.size() - 1]; }
+  /// Adds n, which ends at the end of the last dim at most.
+  void skip(int64_t n) {
+    for (int d = extents_.size() - 1; d >= 0; --d, n = 1) {
+      index_[d] += n;
+      offset_ += n * strides_[d];
+      if (index_[d] < extents_[d]) return;
+      index_[d] = 0;
+      offset_ -= extents_[d] * strides_[d];
+    }
+  }
+
+ private:
+  const Shape &extents_, &strides_;
+  int64_t index_[kMaxDims] = {}, offset_ = 0;
+};
 
 template <class T>
-void copy_run(const char* from, int64_t stride, int64_t n, char* to) {
-  const T* x = reinterpret_cast<const T*>(from);
-  T* y = reinterpret_cast<T*>(to);
-  if (stride == 1) {
-    std::copy_n(x, n, y);
-  } else {
-    for (int64_t i = 0; i < n; ++i) y[i] = x[i * stride];
+void copy_runs(const char* from, const int64_t* offsets, const int64_t* counts, int runs, int64_t stride, char* out) {
+  T* to = reinterpret_cast<T*>(out);
+  for (int r = 0; r < runs; ++r) {
+    const T* const x = reinterpret_cast<const T*>(from + offsets[r]);
+    const int64_t n = counts[r];
+    if (stride == 1) {
+      for (int64_t i = 0; i < n; ++i) to[i] = x[i];
+    } else {
+      for (int64_t i = 0; i < n; ++i) to[i] = x[i * stride];
+    }
+    to += n;
   }
 }
 
@@ -97,23 +121,33 @@ void DotProduct::GemmOperands::Gather::run(const void* context, int64_t batch, i
   const int along = g.columns ? 1 : 2, across = 3 - along;
   const int64_t first = g.columns ? col : row, lines = g.columns ? cols : rows;
   const int64_t begin = g.columns ? row : col, length = g.columns ? rows : cols;
-  const Shape &extents = g.extents[along], &strides = g.strides[along];
-  const int64_t inner = extents.empty() ? 1 : extents.back(), step = extents.empty() ? 0 : strides.back();
-  const int64_t base = offset_of(g.extents[0], g.strides[0], batch);
-  for (int64_t i = 0; i < lines; ++i) {
-    const int64_t line = base + offset_of(g.extents[across], g.strides[across], first + i);
-    char* to = static_cast<char*>(out) + i * ld * g.size;
-    for (int64_t done = 0; done < length;) {
-      const int64_t at = begin + done, n = std::min(length - done, inner - at % inner);
-      const char* from = g.data + (line + offset_of(extents, strides, at)) * g.size;
-      if (g.size == 4) {
-        copy_run<uint32_t>(from, step, n, to);
-      } else {
-        copy_run<uint16_t>(from, step, n, to);
-      }
-      to += n * g.size;
-      done += n;
+  const Shape& extents = g.extents[along];
+  const int64_t inner = extents.empty() ? 1 : extents.back(), step = extents.empty() ? 0 : g.strides[along].back();
+  const char* const base = g.data + Counter(g.extents[0], g.strides[0], batch).offset() * g.size;
+  // Divisions take longer than short runs, so each index is divided once: all lines have the same runs.
+  constexpr int kRuns = 64;
+  int64_t offsets[kRuns], counts[kRuns];
+  Counter run(extents, g.strides[along], begin);
+  for (int64_t done = 0; done < length;) {
+    int runs = 0;
+    int64_t now = done;
+    for (; runs < kRuns && now < length; ++runs) {
+      counts[runs] = std::min(length - now, inner - run.last());
+      offsets[runs] = run.offset() * g.size;
+      now += counts[runs];
+      run.skip(counts[runs]);
     }
+    Counter line(g.extents[across], g.strides[across], first);
+    for (int64_t i = 0; i < lines; ++i, line.skip(1)) {
+      const char* const from = base + line.offset() * g.size;
+      char* const to = static_cast<char*>(out) + (i * ld + done) * g.size;
+      if (g.size == 4) {
+        copy_runs<uint32_t>(from, offsets, counts, runs, step, to);
+      } else {
+        copy_runs<uint16_t>(from, offsets, counts, runs, step, to);
+      }
+    }
+    done = now;
   }
 }
 
