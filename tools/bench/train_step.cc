@@ -1,4 +1,4 @@
-// train_step: a training step (forward, backward, AdamW) on random tokens; pytorch/train_step.py does the same work.
+// train_step: a training step (forward, backward, AdamW) on random data; pytorch/train_step.py does the same work.
 // With --serve, each line of standard input is a number of steps to run now, and the answer is one line of JSON, until
 // the end of input. versus_pytorch.py uses it to time two programs in turn.
 #include <unistd.h>
@@ -21,10 +21,10 @@
 #include "framework/io/file.h"
 #include "framework/io/json.h"
 #include "tools/bench/benchmark.h"
-#include "tools/bench/model.h"
+#include "tools/bench/step_model.h"
 #include "weft.h"
 
-ABSL_FLAG(std::string, config, "gpt_tiny", "gpt_tiny, gpt_base or moe_small");
+ABSL_FLAG(std::string, config, "gpt_tiny", "gpt_tiny, gpt_base, moe_small, resnet or lstm");
 ABSL_FLAG(std::string, dtype, "f32", "f32 or bf16: the dtype of activations; master weights are f32");
 ABSL_FLAG(bool, compile, true, "capture the step and replay its plan; false: eagerly");
 ABSL_FLAG(int64_t, memory_budget, 0,
@@ -42,35 +42,33 @@ namespace {
 
 class Trainer {
  public:
-  Trainer(const ModelShape& shape, DType dtype, const CompileOptions& options)
-      : shape_(shape),
-        model_(shape),
-        opt_(model_.parameters(), {.lr = 1e-3}),
-        step_(weft::compile(Fn([this, dtype](const Tensor& tokens, const Tensor& targets) {
-                              Tensor loss = model_.loss(tokens, targets, dtype);
-                              opt_.step(grad(loss, model_.parameters()));
+  Trainer(StepModel model, DType dtype, const CompileOptions& options)
+      : model_(std::move(model)),
+        opt_(model_.module->parameters(), {.lr = 1e-3}),
+        step_(weft::compile(Fn([this, dtype](const Tensor& x, const Tensor& y) {
+                              Tensor loss = model_.loss(x, y, dtype);
+                              opt_.minimize(loss);
                               return loss;
                             }),
                             options)) {}
   Trainer(const Trainer&) = delete;
 
-  /// Seconds of one step on new random tokens, without the time to make them.
+  /// Seconds of one step on a new random batch, without the time to make it.
   double step() {
-    const Tensor tokens = randint(0, shape_.vocab, {shape_.batch, shape_.context});
-    const Tensor targets = randint(0, shape_.vocab, {shape_.batch, shape_.context});
+    const auto [x, y] = model_.batch();
     const auto begin = Clock::now();
-    loss_ = step_(tokens, targets).template item<float>();
+    loss_ = step_(x, y).template item<float>();
     return seconds_since(begin);
   }
   float loss() const { return loss_; }
-  const Decoder& model() const { return model_; }
+  const StepModel& model() const { return model_; }
+  int64_t parameters() const { return model_.module->num_parameters(); }
   CompileStats stats() const { return step_.stats(); }
   std::string report() const { return step_.report(); }
 
  private:
   using Fn = std::function<Tensor(const Tensor&, const Tensor&)>;
-  ModelShape shape_;
-  Decoder model_;
+  StepModel model_;
   optim::AdamW opt_;
   Compiled<Fn> step_;
   float loss_ = 0;
@@ -123,7 +121,7 @@ bool is_product(const std::string& op) {
 
 void serve(Trainer& trainer, double first_done) {
   auto say = [](const io::OrderedJson& json) { std::cout << io::write_json(json) << std::endl; };
-  say({{"first_step_s", first_done}, {"parameters", trainer.model().num_parameters()}, {"threads", num_threads()}});
+  say({{"first_step_s", first_done}, {"parameters", trainer.parameters()}, {"threads", num_threads()}});
   for (int steps = 0; std::cin >> steps;) {
     io::OrderedJson ms = io::OrderedJson::array();
     for (int i = 0; i < steps; ++i) ms.push_back(trainer.step() * 1e3);
@@ -143,9 +141,10 @@ void run(Report& report) {
   if (dtype_name != "f32" && dtype_name != "bf16") usage_error("--dtype is f32 or bf16; got " + dtype_name);
   const bool compiled = absl::GetFlag(FLAGS_compile), profile = absl::GetFlag(FLAGS_profile);
   if (profile && !compiled) usage_error("--profile needs --compile=true");
-  const ModelShape* shape = nullptr;
+  StepModel model;
   try {
-    shape = &model_shape(config);
+    manual_seed(0);
+    model = make_step_model(config);
   } catch (const Error& e) {
     usage_error(e.what());
   }
@@ -154,8 +153,7 @@ void run(Report& report) {
     trace_file = "/tmp/weft_train_step_" + std::to_string(getpid()) + ".json";
     set_switch("WEFT_TRACE", trace_file);
   }
-  manual_seed(0);
-  Trainer trainer(*shape, parse_dtype(dtype_name),
+  Trainer trainer(std::move(model), parse_dtype(dtype_name),
                   {.enabled = compiled,
                    .memory_budget = absl::GetFlag(FLAGS_memory_budget),
                    .kernel_cache = absl::GetFlag(FLAGS_kernel_cache)});
@@ -175,13 +173,13 @@ void run(Report& report) {
   if (steps <= 0) steps = std::clamp(static_cast<int>(20 / times[0]), 10, 400);
   while (static_cast<int>(times.size()) < steps && !interrupted()) times.push_back(trainer.step());
   times.erase(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(std::min<size_t>(3, times.size() / 4)));
-  const double step = median(times), tokens = static_cast<double>(shape->batch * shape->context);
+  const double step = median(times), items = static_cast<double>(trainer.model().items);
   const double rss = peak_resident_bytes();
 
   report.fact("config", config);
   report.fact("dtype", dtype_name);
   report.fact("compile", compiled ? "true" : "false");
-  report.fact("parameters", std::to_string(trainer.model().num_parameters()));
+  report.fact("parameters", std::to_string(trainer.parameters()));
   report.fact("steps", std::to_string(times.size()));
   const double flops = trainer.model().step_flops();
   double rate = kNone;
@@ -190,7 +188,7 @@ void run(Report& report) {
   }
   report.add({"step_median", step * 1e3, "ms", flops / rate * 1e-6});
   report.add({"step_fastest", *std::min_element(times.begin(), times.end()) * 1e3, "ms", flops / rate * 1e-6});
-  report.add({"throughput", tokens / step, "tokens/s"});
+  report.add({"throughput", items / step, config == "resnet" ? "images/s" : "tokens/s"});
   report.add({"arithmetic", flops / step * 1e-9, "GFLOP/s", rate});
   report.add({"first_step", first, "s"});
   report.add({"start_to_first_step", first_done, "s"});
@@ -225,5 +223,6 @@ void run(Report& report) {
 
 int main(int argc, char** argv) {
   return weft::bench::run_benchmark(argc, argv, "train_step",
-                                    "Times the training step of gpt_tiny, gpt_base or moe_small.", weft::bench::run);
+                                    "Times the training step of gpt_tiny, gpt_base, moe_small, resnet or lstm.",
+                                    weft::bench::run);
 }

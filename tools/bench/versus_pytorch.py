@@ -23,6 +23,7 @@ TRAIN_GOALS = {
     ("gpt_tiny", "f32"): 0.70, ("gpt_tiny", "bf16"): 0.40,
     ("gpt_base", "f32"): 0.90, ("gpt_base", "bf16"): 0.45,
     ("moe_small", "f32"): 0.70, ("moe_small", "bf16"): 0.25,
+    ("resnet", "f32"): 0.80, ("lstm", "f32"): 0.70,
 }
 OPS = ["mul_x1", "mul_x4", "mul_x16", "gelu_mul", "softmax", "layer_norm", "rms_norm_residual", "logsumexp", "sum_over_rows",
        "transpose_add"] + [f"matmul_{t}_{n}" for t in ("f32", "bf16") for n in (256, 512, 1024, 2048)]

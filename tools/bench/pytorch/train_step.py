@@ -112,6 +112,53 @@ class Decoder(nn.Module):
         return loss + 0.01 * sum(b.f.aux for b in self.blocks) if c["E"] else loss
 
 
+class ResBlock(nn.Module):
+    def __init__(self, i, o, stride):
+        super().__init__()
+        self.conv1 = nn.Conv2d(i, o, 3, stride, 1, bias=False)
+        self.conv2 = nn.Conv2d(o, o, 3, 1, 1, bias=False)
+        self.norm1, self.norm2 = nn.BatchNorm2d(o), nn.BatchNorm2d(o)
+        self.short = nn.Sequential()
+        if stride != 1 or i != o:
+            self.short = nn.Sequential(nn.Conv2d(i, o, 1, stride, bias=False), nn.BatchNorm2d(o))
+
+    def forward(self, x):
+        return F.relu(self.norm2(self.conv2(F.relu(self.norm1(self.conv1(x))))) + self.short(x))
+
+
+class ResNet(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stem, self.norm = nn.Conv2d(3, 64, 3, 1, 1, bias=False), nn.BatchNorm2d(64)
+        shapes = [(64, 64, 1), (64, 64, 1), (64, 128, 2), (128, 128, 1), (128, 256, 2), (256, 256, 1), (256, 512, 2), (512, 512, 1)]
+        self.blocks = nn.Sequential(*(ResBlock(*s) for s in shapes))
+        self.head = nn.Linear(512, 10)
+
+    def forward(self, x, y):
+        x = self.blocks(F.relu(self.norm(self.stem(x))))
+        return F.cross_entropy(self.head(x.mean((2, 3))).float(), y)
+
+
+class Lstm(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.tok, self.lstm, self.head = nn.Embedding(96, 512), nn.LSTM(512, 512), nn.Linear(512, 96)
+
+    def forward(self, x, y):
+        return F.cross_entropy(self.head(self.lstm(self.tok(x))[0]).view(-1, 96), y.view(-1))
+
+
+def make(config):
+    """The model, and a function that makes a batch."""
+    if config == "resnet":
+        return ResNet(), lambda: (torch.randn(64, 3, 32, 32), torch.randint(0, 10, (64,)))
+    if config == "lstm":
+        return Lstm(), lambda: (torch.randint(0, 96, (64, 32)), torch.randint(0, 96, (64, 32)))
+    c = CONFIGS[config]
+    shape = (c["B"], c["T"])
+    return Decoder(c), lambda: (torch.randint(0, c["V"], shape), torch.randint(0, c["V"], shape))
+
+
 def process_age():
     started = float(open("/proc/self/stat").read().rsplit(")", 1)[1].split()[19]) / os.sysconf("SC_CLK_TCK")
     return time.clock_gettime(time.CLOCK_BOOTTIME) - started
@@ -119,9 +166,8 @@ def process_age():
 
 def main():
     config, mode, dtype = sys.argv[1:4]
-    c = CONFIGS[config]
     torch.manual_seed(0)
-    model = Decoder(c)
+    model, batch = make(config)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
 
     def forward(tokens, targets):
@@ -133,8 +179,7 @@ def main():
     run = torch.compile(forward) if mode == "compile" else forward
 
     def step():
-        tokens = torch.randint(0, c["V"], (c["B"], c["T"]))
-        targets = torch.randint(0, c["V"], (c["B"], c["T"]))
+        tokens, targets = batch()
         begin = time.perf_counter()
         loss = run(tokens, targets)
         loss.backward()
