@@ -111,6 +111,10 @@ def literal(text):
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
+def number(value):
+    return {"inf": "INFINITY", "-inf": "-INFINITY", "nan": "NAN"}.get(repr(value), repr(value))
+
+
 def program(operands, rows):
     methods, table = [], []
     for at, row in enumerate(rows):
@@ -158,7 +162,7 @@ def main():
         file.write(OPERANDS % "".join(
             "    {%s, %s, {%s}, {%s}, %s},\n"
             % (literal(o.name), literal(o.dtype), ", ".join(map(str, o.shape)),
-               ", ".join(map(repr, o.literal if o.literal is not None else o.range)),
+               ", ".join(number(v) for v in (o.range if o.literal is None else o.literal)),
                "true" if o.literal is not None else "false") for o in operands))
     n = len(args.files) - 1
     for k in range(n):
