@@ -119,7 +119,9 @@ def program(operands, rows):
     methods, table = [], []
     for at, row in enumerate(rows):
         statements, expressions = parts(row.weft)
-        ends = f"return Outs{{{expressions}}}.tensors;" if row.torch else f"{f'(void)({expressions}); ' if expressions else ''}return {{}};"
+        ends = f"(void)({expressions}); return {{}};" if expressions else "return {};"
+        if row.torch:
+            ends = f"return Outs{{{expressions}}}.tensors;"
         methods.append(f'#line {row.place.split(":")[1]} "{row.place.split(":")[0]}"\n'
                        f"  std::vector<Tensor> row_{at}() {{ {statements} {ends} }}\n")
         used = [o.name for o in operands if re.search(rf"\b{o.name}\b", row.weft)]

@@ -112,6 +112,7 @@ DTYPES = {torch.float64: "f64", torch.float32: "f32", torch.float16: "f16", torc
 
 
 def numbers(t):
+    # Ten digits, because the test allows differences of 1e-9.
     return " ".join(("%.10g" % v if v % 1 else str(int(v))) if math.isfinite(v) else str(v)
                     for v in t.detach().double().flatten().tolist())
 

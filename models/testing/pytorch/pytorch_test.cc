@@ -306,18 +306,20 @@ void expect_compiled_is_eager(std::span<const EagerRow> rows) {
   for (const EagerRow& e : rows)
     for (const nn::Module& m : e.layers) context().fill(m);
   context().capturing = true;
-  const std::vector<Tensor> got = compile([&](const std::vector<Tensor>& all) {
-    std::vector<Tensor> out;
-    for (const EagerRow& e : rows) {
-      std::vector<Tensor> named = all;
-      for (size_t o = 0; o < named.size(); ++o)
-        if (!names(*e.row, operands()[o])) named[o] = Tensor();
-      const Result r = evaluate(*e.row, named, &e.result, e.layers);
-      out.insert(out.end(), r.outs.begin(), r.outs.end());
-      for (const auto& [name, g] : r.grads) out.push_back(g);
-    }
-    return out;
-  })(in);
+  const std::vector<Tensor> got = compile(
+      [&](const std::vector<Tensor>& all) {
+        std::vector<Tensor> out;
+        for (const EagerRow& e : rows) {
+          std::vector<Tensor> named = all;
+          for (size_t o = 0; o < named.size(); ++o)
+            if (!names(*e.row, operands()[o])) named[o] = Tensor();
+          const Result r = evaluate(*e.row, named, &e.result, e.layers);
+          out.insert(out.end(), r.outs.begin(), r.outs.end());
+          for (const auto& [name, g] : r.grads) out.push_back(g);
+        }
+        return out;
+      },
+      {.numerics = "eager"})(in);
   size_t at = 0;
   for (const EagerRow& e : rows) {
     for (size_t o = 0; o < e.result.outs.size(); ++o)

@@ -105,7 +105,7 @@ void add_outs(const T& v, std::vector<Tensor>& out) {
   if constexpr (std::is_same_v<T, bool>) {
     out.push_back(Tensor::from_vector<bool>({v}, {}));
   } else if constexpr (std::is_integral_v<T>) {
-    out.push_back(Tensor::from_vector<int64_t>({v}, {}));
+    out.push_back(Tensor::from_vector<int64_t>({static_cast<int64_t>(v)}, {}));
   } else if constexpr (std::is_floating_point_v<T>) {
     out.push_back(Tensor::from_vector<double>({v}, {}));
   } else if constexpr (std::is_same_v<T, Shape>) {
