@@ -174,14 +174,15 @@ Tensor prelu(const Arg& arg, const Arg& weight) {
   });
 }
 
+// At a bound that is a number, the gradient is 0, as in PyTorch.
 Tensor clamp_min(const Arg& x, const Arg& lo) {
   LineScope line(x.line());
-  return where(lt(x, lo), lo, x);
+  return where(lo.is_tensor() ? lt(x, lo) : le(x, lo), lo, x);
 }
 
 Tensor clamp_max(const Arg& x, const Arg& hi) {
   LineScope line(x.line());
-  return where(gt(x, hi), hi, x);
+  return where(hi.is_tensor() ? gt(x, hi) : ge(x, hi), hi, x);
 }
 
 Tensor clamp(const Arg& x, const Arg& lo, const Arg& hi) {

@@ -83,7 +83,8 @@ Tensor Normal::sample(const Shape& shape, std::source_location at) const {
 }
 Tensor Normal::log_prob(const Arg& value) const {
   LineScope line(value.line());
-  return sub(mul(square(div(sub(value, loc), scale)), -0.5), add(log(scale), 0.5 * std::log(2 * M_PI)));
+  // Last, because scale may be f32 where value is f64.
+  return sub(sub(mul(square(div(sub(value, loc), scale)), -0.5), log(scale)), 0.5 * std::log(2 * M_PI));
 }
 Tensor Normal::entropy(std::source_location at) const {
   LineScope line(at);

@@ -149,6 +149,8 @@ TEST(Linalg, DeterminantsAreThoseOfTheDefinition) {
   // The gradient is the matrix of cofactors, also of a singular matrix.
   const Tensor x = singular.requires_grad();
   expect_near(grad(det(x), {x})[0], matrix({4, -2, -2, 1}, 2), 1e-14);
+  const Tensor row = matrix({1, 1, 0, 2, 2, 2, 0, 0, 0}, 3).requires_grad();
+  expect_near(grad(det(row), {row})[0], matrix({0, 0, 0, 0, 0, 0, 2, -2, 0}, 3), 1e-14);
 }
 
 TEST(Linalg, ExponentialsAreTheirSeries) {

@@ -15,7 +15,8 @@ void cofactors(const StridedView& a, const StridedView& out) {
     const int64_t n = m.rows();
     if (n == 0) return;
     if (!m.allFinite()) return write(out, i, Matrix::Constant(n, n, kNan));
-    if (const Eigen::PartialPivLU<Matrix> lu(m); lu.rcond() > 1e-6)
+    // rcond() is meaningless if a pivot is 0.
+    if (const Eigen::PartialPivLU<Matrix> lu(m); lu.determinant() != 0 && lu.rcond() > 1e-6)
       return write(out, i, lu.determinant() * lu.inverse().transpose());
     // Nearly singular: the factors of U diag(s) V^T have no inverse to lose digits in.
     const Eigen::BDCSVD<Matrix> svd(m, Eigen::ComputeFullU | Eigen::ComputeFullV);
