@@ -13,7 +13,8 @@ const ModelShape& model_shape(const std::string& name) {
   };
   for (const ModelShape& s : shapes)
     if (s.name == name) return s;
-  WEFT_CHECK_AS(kNotFound, false, "no configuration '", name, "'; there are gpt_tiny, gpt_base, moe_small, resnet, lstm");
+  WEFT_CHECK_AS(kNotFound, false, "no configuration '", name,
+                "'; there are gpt_tiny, gpt_base, moe_small, resnet, lstm");
   return shapes[0];
 }
 

@@ -20,8 +20,8 @@ struct StepModel {
 };
 
 /// gpt_tiny, gpt_base or moe_small (model.h); resnet: ResNet-18 for 32 x 32 images, batch 64 (He et al. 2016,
-/// arXiv:1512.03385); lstm: an embedding, an LSTM and a linear layer of 512, 64 positions, batch 32. Throws, listing the
-/// names, for another.
+/// arXiv:1512.03385); lstm: an embedding, an LSTM and a linear layer of 512, 64 positions, batch 32. Throws, listing
+/// the names, for another.
 StepModel make_step_model(const std::string& name);
 
 }  // namespace weft::bench
