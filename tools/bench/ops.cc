@@ -81,6 +81,35 @@ std::vector<Case> all_cases() {
   cases.push_back(square("logsumexp", 1, 1.3, [](In in) { return logsumexp(in[0], -1); }));
   cases.push_back(square("sum_over_rows", 1, 1.1, [](In in) { return in[0].sum({0}); }));
   cases.push_back(square("transpose_add", 3, 1.5, [](In in) { return in[0].t() + in[1]; }));
+  // A move or a reduction of windows, whose goal is PyTorch's time.
+  const auto layout = [](const char* name, double elements, std::function<Tensor(In)> op) {
+    return Case{name,
+                4.0 * elements,
+                0,
+                kFloat32,
+                kNone,
+                [] {
+                  return std::vector{randn({4096, 4096}), randperm(4096), randn({64, 64, 64, 64})}; },
+                std::move(op)};
+  };
+  const double square_elements = 4096.0 * 4096, images = 64.0 * 64 * 64 * 64;
+  cases.push_back(layout("pool_by_amax", images * 1.25, [](In in) {
+    return in[2].reshape({64, 64, 32, 2, 32, 2}).amax({3, 5});
+  }));
+  cases.push_back(layout("max_pool2d", images * 1.25, [](In in) { return max_pool2d(in[2], 2); }));
+  cases.push_back(layout("avg_pool2d", images * 1.25, [](In in) { return avg_pool2d(in[2], 2); }));
+  cases.push_back(
+      layout("index_select_last", square_elements * 2, [](In in) { return index_select(in[0], 1, in[1]); }));
+  cases.push_back(
+      layout("index_select_first", square_elements * 2, [](In in) { return index_select(in[0], 0, in[1]); }));
+  cases.push_back(layout("flip", square_elements * 2, [](In in) { return flip(in[0], 1); }));
+  cases.push_back(layout("roll", square_elements * 2, [](In in) { return roll(in[0], 5, 1); }));
+  cases.push_back(layout("transpose", square_elements * 2, [](In in) { return contiguous(in[0].t()); }));
+  cases.push_back(layout("columns_by_2", square_elements, [](In in) { return slice(in[0], 1, 0, 4096, 2) * 2; }));
+  cases.push_back(layout("heads_to_front", images * 2, [](In in) { return contiguous(in[2].permute({0, 2, 1, 3})); }));
+  cases.push_back(layout("sum_over_columns", square_elements, [](In in) { return in[0].sum({1}); }));
+  cases.push_back(layout("cumsum", square_elements * 2, [](In in) { return cumsum(in[0], 1); }));
+  cases.push_back(layout("randn", square_elements, [](In) { return randn({4096, 4096}); }));
   for (DType t : {kFloat32, kBFloat16})
     for (int64_t n : {256, 512, 1024, 2048}) cases.push_back(product(t, n));
   return cases;

@@ -26,7 +26,8 @@ TRAIN_GOALS = {
     ("resnet", "f32"): 0.80, ("lstm", "f32"): 0.70,
 }
 OPS = ["mul_x1", "mul_x4", "mul_x16", "gelu_mul", "softmax", "layer_norm", "rms_norm_residual", "logsumexp", "sum_over_rows",
-       "transpose_add"] + [f"matmul_{t}_{n}" for t in ("f32", "bf16") for n in (256, 512, 1024, 2048)]
+       "transpose_add", "pool_by_amax", "max_pool2d", "avg_pool2d", "index_select_last", "index_select_first", "flip", "roll",
+       "transpose", "columns_by_2", "heads_to_front", "sum_over_columns", "cumsum", "randn"] + [f"matmul_{t}_{n}" for t in ("f32", "bf16") for n in (256, 512, 1024, 2048)]
 FLEX = [f"{t} {c}{way}" for t in ("f32", "bf16") for way, cs in (
     ("", ("none", "alibi", "softcap", "causal", "window_256", "documents_300", "prefix_512")), (" backward", ("none", "causal")))
     for c in cs] + [f"{t} decode {b} {s} {g}{layout}" for t in ("f32", "bf16") for b in ("b1", "b8") for s in ("s4096", "s16384")

@@ -26,6 +26,7 @@ def case(name):
         _, dtype, n = name.split("_")
         dtype, n = {"f32": torch.float32, "bf16": torch.bfloat16}[dtype], int(n)
         return (lambda a, b: a @ b), (torch.randn(n, n).to(dtype), torch.randn(n, n).to(dtype))
+    order, image = torch.randperm(4096), torch.randn(64, 64, 64, 64)
     a, b, w, bias = torch.randn(4096, 4096), torch.randn(4096, 4096), torch.randn(4096), torch.randn(4096)
     run = {
         "gelu_mul": lambda a, b: F.gelu(a, approximate="tanh") * b,
@@ -35,6 +36,19 @@ def case(name):
         "logsumexp": lambda a, b: torch.logsumexp(a, -1),
         "sum_over_rows": lambda a, b: a.sum(0),
         "transpose_add": lambda a, b: a.t() + b,
+        "pool_by_amax": lambda a, b: image.view(64, 64, 32, 2, 32, 2).amax((3, 5)),
+        "max_pool2d": lambda a, b: F.max_pool2d(image, 2),
+        "avg_pool2d": lambda a, b: F.avg_pool2d(image, 2),
+        "index_select_last": lambda a, b: torch.index_select(a, 1, order),
+        "index_select_first": lambda a, b: torch.index_select(a, 0, order),
+        "flip": lambda a, b: torch.flip(a, (1,)),
+        "roll": lambda a, b: torch.roll(a, 5, 1),
+        "transpose": lambda a, b: a.t().contiguous(),
+        "columns_by_2": lambda a, b: a[:, ::2] * 2,
+        "heads_to_front": lambda a, b: image.permute(0, 2, 1, 3).contiguous(),
+        "sum_over_columns": lambda a, b: a.sum(1),
+        "cumsum": lambda a, b: torch.cumsum(a, 1),
+        "randn": lambda a, b: torch.randn(4096, 4096),
     }[name]
     return run, (a, b)
 
