@@ -147,13 +147,33 @@ Tensor unary(Pw op, const Arg& x) {
   return finish(op, operands, info.bool_result ? kBool : dtype, in.get().type.shape, x.line());
 }
 
+Tensor binary(Pw op, const Arg& a, const Arg& b);
+
+// Integers to the power of integers, as integers.
+Tensor integer_pow(const Arg& a, const Arg& b, DType dtype, Device device) {
+  const SourceLine line = a.line();
+  const auto to = [&](const Arg& x, DType t) { return x.is_tensor() ? as(x.tensor(), t, line) : number(x, t, device); };
+  if (b.is_tensor()) {  // exact below 2^53
+    const Tensor wide = binary(Pw::pow, to(a, kFloat64), to(b, kFloat64));
+    return as(unary(Pw::round, wide), dtype, line);
+  }
+  WEFT_CHECK(b.integer() >= 0, "pow: an integer to the power of ", b.integer(),
+             "; need an exponent of 0 or more, or convert with to(f32) first");
+  Tensor square = to(a, dtype), power;
+  for (int64_t left = b.integer(); left > 0; left >>= 1) {
+    if (left & 1) power = power.defined() ? binary(Pw::mul, power, square) : square;
+    if (left > 1) square = binary(Pw::mul, square, square);
+  }
+  return power.defined() ? power : internal::full_of(square.type(), 1);
+}
+
 Tensor binary(Pw op, const Arg& a, const Arg& b) {
   const kernels::PwInfo& info = kernels::pointwise_info(op);
   const SourceLine line = a.line();
   if (op == Pw::pow && a.is_tensor() && !b.is_tensor()) {  // the exact forms, as in PyTorch
     if (b.number() == 2) return unary(Pw::square, a);
     if (b.number() == 0.5) return unary(Pw::sqrt, a);
-    if (b.number() == -1) return unary(Pw::reciprocal, a);
+    if (b.number() == -1 && a.tensor().defined() && is_floating(a.tensor().dtype())) return unary(Pw::reciprocal, a);
   }
   if (a.is_tensor() && b.is_tensor() && a.tensor().defined() && b.tensor().defined()) {
     const TensorImpl &ta = a.tensor().get(), &tb = b.tensor().get();
@@ -172,7 +192,8 @@ Tensor binary(Pw op, const Arg& a, const Arg& b) {
                   ": an operand is an undefined tensor; need one with a value");
     device = x->tensor().device();
   }
-  const DType dtype = computed_in(op, result_type(args));
+  const DType common = result_type(args), dtype = computed_in(op, common);
+  if (op == Pw::pow && is_integral(common)) return integer_pow(a, b, common, device);
   // PyTorch's arithmetic of bools.
   if (dtype == kBool && op == Pw::add) return binary(Pw::bit_or, a, b);
   if (dtype == kBool && op == Pw::mul) return binary(Pw::bit_and, a, b);

@@ -117,7 +117,9 @@ Tensor std(const Arg& arg, const Dims& dims, double correction, bool keepdim) {
   LineScope here(arg.line());
   const Tensor& x = tensor_of(arg, "std");
   need_float(x, "std");
-  return cast(sqrt(wide_var(x, resolve(dims, x.dim(), "std"), correction, keepdim)), x.dtype());
+  // The gradient of equal elements is 0, as in PyTorch, where that of sqrt is infinite.
+  const Tensor v = wide_var(x, resolve(dims, x.dim(), "std"), correction, keepdim), none = eq(v, 0);
+  return cast(where(none, 0, sqrt(where(none, 1, v))), x.dtype());
 }
 
 Tensor logsumexp(const Arg& arg, const Dims& dims, bool keepdim) {
