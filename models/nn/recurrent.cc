@@ -9,13 +9,13 @@
 
 namespace weft::nn {
 
-using namespace internal;  // NOLINT(google-build-using-namespace)
+using namespace recurrent;  // NOLINT(google-build-using-namespace)
 
-const char* internal::name_of(RecurrentKind kind) { return kind == kLstm ? "LSTM" : kind == kGru ? "GRU" : "RNN"; }
-int64_t internal::gates_of(RecurrentKind kind) { return kind == kLstm ? 4 : kind == kGru ? 3 : 1; }
+const char* recurrent::name_of(RecurrentKind kind) { return kind == kLstm ? "LSTM" : kind == kGru ? "GRU" : "RNN"; }
+int64_t recurrent::gates_of(RecurrentKind kind) { return kind == kLstm ? 4 : kind == kGru ? 3 : 1; }
 
-RecurrentState internal::next_state(RecurrentKind kind, const Tensor& from_input, const Tensor& w_hh,
-                                    const Tensor& b_hh, const RecurrentState& before) {
+RecurrentState recurrent::next_state(RecurrentKind kind, const Tensor& from_input, const Tensor& w_hh,
+                                     const Tensor& b_hh, const RecurrentState& before) {
   const Tensor from_state = linear(before.h, w_hh, b_hh);
   if (kind == kTanh) return {tanh(from_input + from_state), {}};
   if (kind == kRelu) return {relu(from_input + from_state), {}};
@@ -32,7 +32,7 @@ RecurrentState internal::next_state(RecurrentKind kind, const Tensor& from_input
 Recurrent::Recurrent(Kind kind, int64_t input_size, int64_t hidden_size, const RecurrentOptions& options,
                      std::source_location loc)
     : kind_(kind), input_(input_size), hidden_(hidden_size), options_(options) {
-  weft::internal::LineScope line(loc);
+  internal::LineScope line(loc);
   WEFT_CHECK(input_size > 0 && hidden_size > 0 && options.num_layers > 0, name(), ": need positive sizes; got input ",
              input_size, ", hidden ", hidden_size, ", ", options.num_layers, " layers");
   WEFT_CHECK(options.dropout >= 0 && options.dropout < 1, name(), ": dropout is ", options.dropout,
@@ -59,7 +59,7 @@ Recurrent::Recurrent(Kind kind, int64_t input_size, int64_t hidden_size, const R
 }
 
 Recurrent::Result Recurrent::run(const Arg& arg, const Tensor& h0, const Tensor& c0) const {
-  Tensor x = weft::internal::floating_of(arg, name());
+  Tensor x = internal::floating_of(arg, name());
   const bool batched = x.dim() == 3;
   WEFT_CHECK(batched || x.dim() == 2, name(), ": x is ", x.type(), "; need ",
              options_.batch_first ? "[batch, time, " : "[time, batch, ", input_, "] or [time, ", input_, "]");
@@ -95,10 +95,10 @@ Recurrent::Result Recurrent::run(const Arg& arg, const Tensor& h0, const Tensor&
       // (h, c?, the input's part of the gates) -> (h, c?, h of this position).
       const auto position = [&](std::span<const Tensor> in) {
         const RecurrentState s = next_state(kind_, in.back(), w_hh, b_hh, {in[0], kind_ == kLstm ? in[1] : Tensor()});
-        return weft::internal::Iteration{kind_ == kLstm ? std::vector{s.h, s.c} : std::vector{s.h}, {s.h}};
+        return internal::Iteration{kind_ == kLstm ? std::vector{s.h, s.c} : std::vector{s.h}, {s.h}};
       };
       const std::vector<Tensor> end =
-          weft::internal::run_loop(position, start, {from_input}, {.reverse = d == 1}, arg.line());
+          internal::run_loop(position, start, {from_input}, {.reverse = d == 1}, arg.line());
       h_end.push_back(end[0]);
       if (kind_ == kLstm) c_end.push_back(end[1]);
       outputs.push_back(end.back());

@@ -16,7 +16,7 @@ struct RecurrentOptions {
   bool bidirectional = false;
 };
 
-namespace internal {
+namespace recurrent {
 enum RecurrentKind { kTanh, kRelu, kGru, kLstm };
 const char* name_of(RecurrentKind kind);
 /// How many times the hidden size there are gates.
@@ -27,7 +27,7 @@ struct RecurrentState {
 /// The state after one position. `from_input` is the input's part of the gates, [..., gates * hidden].
 RecurrentState next_state(RecurrentKind kind, const Tensor& from_input, const Tensor& w_hh, const Tensor& b_hh,
                           const RecurrentState& before);
-}  // namespace internal
+}  // namespace recurrent
 
 /// What the three have in common: the parameters weight_ih_l0 [gates * hidden, input], weight_hh_l0 [gates * hidden,
 /// hidden], bias_ih_l0 and bias_hh_l0 [gates * hidden] of layer 0, and so on; "_reverse" for the second direction.
@@ -37,7 +37,7 @@ class Recurrent : public Module {
   int64_t hidden_size() const { return hidden_; }
 
  protected:
-  using Kind = internal::RecurrentKind;
+  using Kind = recurrent::RecurrentKind;
   Recurrent(Kind kind, int64_t input_size, int64_t hidden_size, const RecurrentOptions& options,
             std::source_location loc);
   struct Result {
@@ -46,7 +46,7 @@ class Recurrent : public Module {
   Result run(const Arg& x, const Tensor& h0, const Tensor& c0) const;
 
  private:
-  const char* name() const { return internal::name_of(kind_); }
+  const char* name() const { return recurrent::name_of(kind_); }
 
   Kind kind_;
   int64_t input_, hidden_;
@@ -77,7 +77,7 @@ class RNN : public SimpleRecurrent {
  public:
   RNN(int64_t input_size, int64_t hidden_size, const RecurrentOptions& options = {}, bool relu = false,
       std::source_location loc = std::source_location::current())
-      : SimpleRecurrent(relu ? internal::kRelu : internal::kTanh, input_size, hidden_size, options, loc) {}
+      : SimpleRecurrent(relu ? recurrent::kRelu : recurrent::kTanh, input_size, hidden_size, options, loc) {}
 };
 
 /// Gated recurrent unit: reset and update gates, new value, in PyTorch's form (Cho et al. 2014, arXiv:1406.1078).
@@ -85,7 +85,7 @@ class GRU : public SimpleRecurrent {
  public:
   GRU(int64_t input_size, int64_t hidden_size, const RecurrentOptions& options = {},
       std::source_location loc = std::source_location::current())
-      : SimpleRecurrent(internal::kGru, input_size, hidden_size, options, loc) {}
+      : SimpleRecurrent(recurrent::kGru, input_size, hidden_size, options, loc) {}
 };
 
 /// Long short-term memory: input, forget, cell and output gates (Hochreiter and Schmidhuber 1997).
@@ -93,7 +93,7 @@ class LSTM : public Recurrent {
  public:
   LSTM(int64_t input_size, int64_t hidden_size, const RecurrentOptions& options = {},
        std::source_location loc = std::source_location::current())
-      : Recurrent(internal::kLstm, input_size, hidden_size, options, loc) {}
+      : Recurrent(recurrent::kLstm, input_size, hidden_size, options, loc) {}
   struct State {
     Tensor h, c;  // [layers * directions, batch, hidden]; undefined for zeros
   };

@@ -9,10 +9,10 @@ namespace weft::nn {
 
 RecurrentCell::RecurrentCell(Kind kind, int64_t input_size, int64_t hidden_size, bool bias, std::source_location loc)
     : kind_(kind), input_(input_size), hidden_(hidden_size) {
-  weft::internal::LineScope line(loc);
-  WEFT_CHECK(input_size > 0 && hidden_size > 0, internal::name_of(kind), "Cell: need positive sizes; got input ",
+  internal::LineScope line(loc);
+  WEFT_CHECK(input_size > 0 && hidden_size > 0, recurrent::name_of(kind), "Cell: need positive sizes; got input ",
              input_size, ", hidden ", hidden_size);
-  const int64_t gates = internal::gates_of(kind) * hidden_size;
+  const int64_t gates = recurrent::gates_of(kind) * hidden_size;
   const double bound = 1 / ::std::sqrt(static_cast<double>(hidden_size));
   weight_ih_ = uniform_parameter({gates, input_size}, bound);
   weight_hh_ = uniform_parameter({gates, hidden_size}, bound);
@@ -27,8 +27,8 @@ RecurrentCell::RecurrentCell(Kind kind, int64_t input_size, int64_t hidden_size,
 
 RecurrentCell::State RecurrentCell::run(const Arg& arg, const State& before) const {
   CallScope call(*this, arg.line());
-  const char* name = internal::name_of(kind_);
-  const Tensor x = weft::internal::floating_of(arg, name);
+  const char* name = recurrent::name_of(kind_);
+  const Tensor x = internal::floating_of(arg, name);
   WEFT_CHECK((x.dim() == 1 || x.dim() == 2) && x.size(-1) == input_, name, "Cell: x is ", x.type(), "; need [batch, ",
              input_, "] or [", input_, "]");
   Shape states = x.shape();
@@ -39,8 +39,8 @@ RecurrentCell::State RecurrentCell::run(const Arg& arg, const State& before) con
     return given.to(x.dtype());
   };
   const auto own = [&](const Parameter& p) { return p.defined() ? p.value().to(x.dtype()) : Tensor(); };
-  return internal::next_state(kind_, linear(x, own(weight_ih_), own(bias_ih_)), own(weight_hh_), own(bias_hh_),
-                              {state(before.h, "h"), kind_ == internal::kLstm ? state(before.c, "c") : Tensor()});
+  return recurrent::next_state(kind_, linear(x, own(weight_ih_), own(bias_ih_)), own(weight_hh_), own(bias_hh_),
+                               {state(before.h, "h"), kind_ == recurrent::kLstm ? state(before.c, "c") : Tensor()});
 }
 
 }  // namespace weft::nn

@@ -9,8 +9,8 @@ namespace weft::nn {
 /// bias_hh [gates * hidden].
 class RecurrentCell : public Module {
  protected:
-  using Kind = internal::RecurrentKind;
-  using State = internal::RecurrentState;
+  using Kind = recurrent::RecurrentKind;
+  using State = recurrent::RecurrentState;
   RecurrentCell(Kind kind, int64_t input_size, int64_t hidden_size, bool bias, std::source_location loc);
   /// x [batch, input] or [input]; states [batch, hidden] or [hidden], or undefined for zeros.
   State run(const Arg& x, const State& before) const;
@@ -26,7 +26,7 @@ class RNNCell : public RecurrentCell {
  public:
   RNNCell(int64_t input_size, int64_t hidden_size, bool bias = true, bool relu = false,
           std::source_location loc = std::source_location::current())
-      : RecurrentCell(relu ? internal::kRelu : internal::kTanh, input_size, hidden_size, bias, loc) {}
+      : RecurrentCell(relu ? recurrent::kRelu : recurrent::kTanh, input_size, hidden_size, bias, loc) {}
   Tensor operator()(const Arg& x, const Tensor& h = {}) const { return run(x, {h, {}}).h; }
 };
 
@@ -34,16 +34,16 @@ class GRUCell : public RecurrentCell {
  public:
   GRUCell(int64_t input_size, int64_t hidden_size, bool bias = true,
           std::source_location loc = std::source_location::current())
-      : RecurrentCell(internal::kGru, input_size, hidden_size, bias, loc) {}
+      : RecurrentCell(recurrent::kGru, input_size, hidden_size, bias, loc) {}
   Tensor operator()(const Arg& x, const Tensor& h = {}) const { return run(x, {h, {}}).h; }
 };
 
 class LSTMCell : public RecurrentCell {
  public:
-  using State = internal::RecurrentState;
+  using State = recurrent::RecurrentState;
   LSTMCell(int64_t input_size, int64_t hidden_size, bool bias = true,
            std::source_location loc = std::source_location::current())
-      : RecurrentCell(internal::kLstm, input_size, hidden_size, bias, loc) {}
+      : RecurrentCell(recurrent::kLstm, input_size, hidden_size, bias, loc) {}
   State operator()(const Arg& x, const State& state = {}) const { return run(x, state); }
 };
 
