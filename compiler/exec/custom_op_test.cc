@@ -100,11 +100,11 @@ TEST(CustomOp, Errors) {
   EXPECT_TRUE(begins(e, "test.scaled: got f32[2, 3] and f32[2, 3]; need [b, m] and [m]")) << e;
   e = error_of([&] { CustomOp({.name = "no spaces"}); });
   EXPECT_TRUE(begins(e, "CustomOp: the name is 'no spaces'; need letters")) << e;
-  e = error_of([&] { CustomOp({.name = "a"}); });
-  EXPECT_TRUE(begins(e, "CustomOp: 'a' has no `infer`")) << e;
+  e = error_of([&] { CustomOp({.name = "a.b"}); });
+  EXPECT_TRUE(begins(e, "CustomOp: 'a.b' has no `infer`")) << e;
   e = testing::placed_error_of(
-      [&] { CustomOp({.name = "a", .infer = [](const InferCall& c) { return Types{c.in[0]}; }}); });
-  EXPECT_TRUE(begins(e, "CustomOp: 'a' has neither `kernel` nor `decompose`; need one; at compiler/exec/")) << e;
+      [&] { CustomOp({.name = "a.b", .infer = [](const InferCall& c) { return Types{c.in[0]}; }}); });
+  EXPECT_TRUE(begins(e, "CustomOp: 'a.b' has neither `kernel` nor `decompose`; need one; at compiler/exec/")) << e;
 }
 
 }  // namespace

@@ -245,6 +245,16 @@ TEST(Scan, LengthIsAnOption) {
   EXPECT_EQ(last.to_vector<float>(), (std::vector<float>{1024, 1024}));
 }
 
+TEST(Scan, GradientsOfParametersInsideAnEagerLoop) {
+  const Parameter p(tensor({2.0, 3.0}), "p");
+  const auto [g, last] = scan(
+      [&](const Tensor& s, const Tensor& x) {
+        return std::pair{s, grad(square(p * x).sum(), std::vector<Parameter>{p})[0]};
+      },
+      zeros({}), tensor({{1.0, 1.0}, {2.0, 0.0}}));
+  EXPECT_TRUE(equal(g, tensor({{4.0, 6.0}, {16.0, 0.0}})));
+}
+
 TEST(Scan, Errors) {
   const auto message = [](auto fn) {
     try {

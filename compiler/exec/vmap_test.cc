@@ -56,14 +56,84 @@ TEST(VmapFunction, NestsAndHasGradients) {
   EXPECT_TRUE(close(grad(sum(got * got), {x})[0], grad(sum(want * want), {x})[0], kFloat64, 200));
 }
 
+TEST(VmapFunction, GivesGradientsOfParametersForEachExample) {
+  manual_seed(5);
+  const nn::Linear m(3, 2);
+  const Tensor x = randn({4, 3});
+  const auto step = [&](Tensor xs) {
+    return vmap([&](const Tensor& one) { return grad(square(m(one)).sum(), m.parameters()); })(xs);
+  };
+  const std::vector<Tensor> eager = step(x), compiled = compile(step)(x);
+  ASSERT_EQ(eager.size(), 2u);
+  for (int64_t k = 0; k < 4; ++k) {
+    const std::vector<Tensor> want = grad(square(m(x[k])).sum(), m.parameters());
+    for (size_t i = 0; i < 2; ++i) {
+      EXPECT_TRUE(close(contiguous(eager[i][k]), want[i], kFloat32, 50)) << k;
+      EXPECT_TRUE(close(contiguous(compiled[i][k]), want[i], kFloat32, 50)) << k;
+    }
+  }
+}
+
+TEST(VmapFunction, KeepsTheDerivativesOfFunctions) {
+  const auto round_through =
+      custom_grad([](Tensor t) { return round(t); }, [](Tensor, Tensor, Tensor dy) { return dy; });
+  const Tensor a = tensor({0.4, 1.6}).requires_grad();
+  const Tensor y = vmap([&](const Tensor& t) { return round_through(t) * t; })(a);
+  EXPECT_TRUE(close(grad(sum(y), {a})[0], tensor({0.4, 3.6}), kFloat32, 4));
+  const Tensor w = tensor({1.0, 2.0}).requires_grad();
+  const Tensor z =
+      vmap([&](const Tensor& t) { return checkpoint([](Tensor p, Tensor q) { return exp(p * q).sum(); }, t, w); })(a);
+  EXPECT_TRUE(close(grad(sum(z), {w})[0], grad(exp(unsqueeze(a, 1) * w).sum(), {w})[0], kFloat32, 20));
+  // The first of equal values gets the gradient, as for one example.
+  const Tensor ties = ones({2, 1, 4, 4}).requires_grad();
+  const auto pooled = [](const Tensor& t) { return max_pool2d(t, 2); };
+  EXPECT_TRUE(equal(grad(sum(vmap(pooled)(ties)), {ties})[0], grad(sum(pooled(ties)), {ties})[0]));
+  // An embedding's weight, by example.
+  const Tensor table = randn({5, 3}).requires_grad(), at = tensor({{0, 4}, {2, 2}});
+  const Tensor rows = vmap([&](const Tensor& i) { return grad(square(embedding(i, table)).sum(), {table})[0]; })(at);
+  for (int64_t k = 0; k < 2; ++k)
+    EXPECT_TRUE(close(contiguous(rows[k]), grad(square(embedding(at[k], table)).sum(), {table})[0], kFloat32, 8));
+}
+
+TEST(VmapFunction, NoExamples) {
+  const auto f = vmap([](const Tensor& x, const Tensor& w) { return std::pair{conv2d(x, w), sum(x)}; });
+  const auto [y, s] = f(zeros({0, 1, 2, 5, 5}), zeros({0, 3, 2, 3, 3}));
+  EXPECT_EQ(y.shape(), (Shape{0, 1, 3, 3, 3}));
+  EXPECT_EQ(s.shape(), (Shape{0}));
+}
+
+TEST(VmapFunction, AttributesOfOwnOpsMeanNothing) {
+  const auto like = [](const InferCall& c) { return Types{c.in[0]}; };
+  const CustomOp scale({.name = "test.scale",
+                        .infer = like,
+                        .dims = [](const Attrs&, auto in, auto out) { return DimMap::pointwise(in, out); },
+                        .kernel =
+                            [](const KernelCall& c) {
+                              for (int64_t i = 0; i < c.in[0].numel(); ++i)
+                                c.out[0].as<float>()[i] = c.in[0].as<float>()[i] * static_cast<float>(c.attrs.i("dim"));
+                            }});
+  EXPECT_TRUE(equal(vmap([&](const Tensor& t) {
+                      return scale({t}, {{"dim", 64}});
+                    })(ones({2, 3})),
+                    full({2, 3}, 64.0)));
+}
+
 TEST(VmapFunction, Errors) {
   const Tensor x = ones({3, 2});
   using testing::error_of;
-  EXPECT_EQ(error_of([&] {
-              vmap([](const Tensor& a, const Tensor& b) { return a + b; })(x, ones({4}));
-            }).find("vmap: an argument is f32[4] with 4 examples in dim 0; need 3, as the arguments before it have"),
+  EXPECT_EQ(error_of([&] { vmap([](const Tensor& a, const Tensor& b) { return a + b; })(x, ones({4})); })
+                .find("vmap: tensor 1 of the arguments is f32[4] with 4 examples in dim 0; need 3, as the arguments "
+                      "before it have"),
             0u);
   EXPECT_NE(error_of([&] { vmap([](const Tensor& a) { return a + rand({2}); })(x); }).find("draws random numbers"),
+            std::string::npos);
+  const auto masked = [&](const Tensor& a) {
+    return a + checkpoint([](Tensor t) { return dropout(t, 0.5); }, ones({2}));
+  };
+  EXPECT_NE(error_of([&] { vmap(masked)(x); }).find("draws random numbers"), std::string::npos);
+  EXPECT_NE(error_of([&] {
+              vmap([](const Tensor& a) { return reshape(a, {1, 1, 1, 1, 1, 1, 1, 2}); })(x);
+            }).find("vmap: reshape has f32[1, 1, 1, 1, 1, 1, 1, 2] for one example; need at most 7 dims"),
             std::string::npos);
   EXPECT_NE(error_of([&] { vmap([](const Tensor& a) { return a; })(zeros({})); }).find("has no dim of examples"),
             std::string::npos);
@@ -113,6 +183,8 @@ TEST(Kernel, AffineReadsAreSlices) {
 }
 
 TEST(Kernel, ReadsThroughTablesAndNoElements) {
+  const Tensor line = arange(300);
+  EXPECT_TRUE(equal(kernel([&](Index i) { return line(i.to(kUInt8).to(kInt64)); }, {300}), remainder(line, 256)));
   const Tensor table = tensor({10.0, 20.0, 30.0}), at = tensor({2, 0, 1, 1});
   const Tensor y = kernel([&](Index i) { return table(at(i)) + i; }, {4});
   EXPECT_EQ(y.to_vector<float>(), (std::vector<float>{30, 11, 22, 23}));

@@ -86,6 +86,11 @@ Value Capture::value_of(const Tensor& t) {
     }
   } else if (auto it = seen_.find(key); it != seen_.end()) {
     return it->second;
+  } else if (i.grad && kind_ == kBody) {  // another handle of a recorded value: of a parameter, or a copy
+    for (const Tensor& other : keep_) {
+      const TensorImpl& o = other.get();
+      if (o.grad == i.grad && o.index == i.index && o.storage == i.storage && o.offset == i.offset) return seen_.at(&o);
+    }
   }
   Value v;
   if (kind_ == kBody) {

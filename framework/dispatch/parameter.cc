@@ -187,10 +187,10 @@ void CellHandle::set(const Tensor& value, Loc loc) const {
     t = internal::select(thread_state.step->ok, value, this->value());
   }
   if (Capture* capture = thread_state.capture) {
-    WEFT_CHECK_AS(
-        kFailedPrecondition, capture->kind() == Capture::kStep, "set: cell ", label(c),
-        " is written inside checkpoint, custom_grad, scan or an initialiser, which may run any number of times; "
-        "return the value and write it outside");
+    WEFT_CHECK_AS(kFailedPrecondition, capture->kind() == Capture::kStep, "set: cell ", label(c),
+                  " is written inside checkpoint, custom_grad, scan, vmap, kernel or an initialiser, which may run any "
+                  "number of times; "
+                  "return the value and write it outside");
     capture->write_cell(ref(), t);
     return;
   }

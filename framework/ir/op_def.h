@@ -27,6 +27,7 @@ enum Trait : uint32_t {
   kCollective = 1 << 13,  // depends on other ranks: never folded to a constant, never recomputed
   kOrdered = 1 << 14,     // keeps its order among such nodes and is not moved forward
   kSameMemory = 1 << 15,  // given operand 0's memory for its result, the kernel keeps operand 0's value there
+  kCustom = 1 << 17,      // an op of the program's own: names of its attributes have no meaning
   kUnfolds = 1 << 16,  // compiled steps call decompose just before fusion, so that the parts fuse with their neighbours
 };
 

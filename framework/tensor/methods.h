@@ -1,6 +1,7 @@
 // Ops as methods of Tensor, Parameter and Buffer: x.f(...) is f(x, ...), the function of that name, with PyTorch's
 // arguments. A method needs the header of its function where it is called; weft.h has all.
 #pragma once
+#include <initializer_list>
 #include <source_location>
 #include <utility>
 #include <vector>
@@ -43,13 +44,19 @@ namespace methods {
   M(softmax) M(log_softmax) M(cumsum) M(cumprod) M(cummax) M(cummin) M(logcumsumexp) M(sort) M(argsort) M(topk) \
   M(kthvalue) M(norm) M(clamp) M(lerp) M(masked_fill) M(gather) M(scatter) M(scatter_add) M(index_select) M(index_add) \
   M(index_copy) M(index_fill) M(take_along_dim) M(chunk) M(split) M(unbind) M(narrow) M(select) M(movedim) M(swapaxes) \
-  M(unflatten) M(roll) M(flip) M(tile) M(repeat) M(repeat_interleave) M(tril) M(triu) M(diagonal) M(diag)
+  M(std_of) M(unflatten) M(roll) M(flip) M(tile) M(repeat) M(repeat_interleave) M(tril) M(triu) M(diagonal) M(diag)
 // clang-format on
 WEFT_PLAIN_METHODS(WEFT_CALL)
 WEFT_BINARY_METHODS(WEFT_CALL)
 WEFT_REDUCING_METHODS(WEFT_CALL)
 WEFT_OTHER_METHODS(WEFT_CALL)
 #undef WEFT_CALL
+struct call_part_at {
+  template <class X>
+  static auto with(X&& x, std::initializer_list<const X*> indices) {
+    return part_at(x, indices);
+  }
+};
 }  // namespace methods
 
 }  // namespace internal
@@ -84,8 +91,7 @@ class TensorMethods {
   WEFT_METHOD(var, P(const Dims& dims = {}, double correction = 1, bool keepdim = false), dims, correction, keepdim)
   /// Works where std(x) is ambiguous with namespace std: after `using namespace weft`.
   auto std(const Dims& dims = {}, double correction = 1, bool keepdim = false, Loc loc = Loc::current()) const {
-    return internal::methods::call_sqrt::with(
-        typename internal::ArgOf<Self>::type(var(dims, correction, keepdim, loc), loc));
+    return internal::methods::call_std_of::with(here(loc), dims, correction, keepdim);
   }
   WEFT_METHOD(argmax, P(int64_t dim, bool keepdim = false), dim, keepdim)
   WEFT_METHOD(argmin, P(int64_t dim, bool keepdim = false), dim, keepdim)
@@ -173,15 +179,20 @@ class TensorMethods {
   }
   auto mT(Loc loc = Loc::current()) const { return transpose(-2, -1, loc); }
 
-  /// x(i, j) is x[i][j]: the element, or the part, at these indices.
-  auto operator()(const Arg& i) const { return here(Loc::current()).tensor()[i]; }
-  auto operator()(const Arg& i, const Arg& j) const { return (*this)(i)[j]; }
-  auto operator()(const Arg& i, const Arg& j, const Arg& k) const { return (*this)(i, j)[k]; }
-  auto operator()(const Arg& i, const Arg& j, const Arg& k, const Arg& l) const { return (*this)(i, j, k)[l]; }
+  /// x(i, j) is x[i][j], the element, or the part, at these indices: numbers or 0-d tensors. index(x, {i, j}) takes
+  /// more.
+  auto operator()(const Arg& i) const { return part(i); }
+  auto operator()(const Arg& i, const Arg& j) const { return part(i, j); }
+  auto operator()(const Arg& i, const Arg& j, const Arg& k) const { return part(i, j, k); }
+  auto operator()(const Arg& i, const Arg& j, const Arg& k, const Arg& l) const { return part(i, j, k, l); }
 
  private:
   const Self& self() const { return static_cast<const Self&>(*this); }
   typename internal::ArgOf<Self>::type here(Loc loc) const { return {self(), loc}; }
+  template <class... I>
+  auto part(const I&... indices) const {
+    return internal::methods::call_part_at::with(here(Loc::current()), {&indices...});
+  }
 };
 
 #undef WEFT_PLAIN_METHODS

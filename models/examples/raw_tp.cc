@@ -78,8 +78,8 @@ std::vector<Tensor> gradients(const Fn& fn, bool pair, Tensor x, Tensor a, Tenso
 std::string compiled(const Layer& layer, int ranks, const Tensor& x, const Tensor& a, const Tensor& b, const Tensor& w,
                      const std::vector<Tensor>& want) {
   const bool pair = layer.b_dim >= 0;
-  const Parameter px(x, "x"), pa(a, "a"), pb(b, "b");
-  const Buffer pw(w, "w");
+  const Parameter px(x, "x"), pa(a, "a"), pb(b, "b"), pw(w, "w");
+  pw.requires_grad(false);
   auto placement = [](int64_t dim) { return dim < 0 ? dist::Replicate() : dist::Shard(static_cast<int>(dim)); };
   dist::Plan plan = {{"x", {{"tp", placement(layer.x_dim)}}},
                      {"a", {{"tp", placement(layer.a_dim)}}},

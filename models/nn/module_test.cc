@@ -162,7 +162,7 @@ TEST(Module, LoadRefusesValuesThatACellCannotHold) {
   EXPECT_EQ(error_of([&] {
               m.load_state_dict({{"mask", bytes}}, false);
             }),
-            "load_state_dict: 'mask' is bool and has the byte 7, need 0 or 1");
+            "load_state_dict: 'mask' is bool and has the byte 7 at position 1, need 0 or 1");
   m.load_state_dict({{"w", ones({2}, {.dtype = kFloat64})}, {"count", full({}, 3, {.dtype = kInt32})}}, false);
   EXPECT_EQ(m.count.value().item<int64_t>(), 3);
 }

@@ -19,7 +19,7 @@ struct RecurrentOptions {
 namespace recurrent {
 enum RecurrentKind { kTanh, kRelu, kGru, kLstm };
 const char* name_of(RecurrentKind kind);
-/// How many times the hidden size there are gates.
+/// The number of gates: weights have gates * hidden rows.
 int64_t gates_of(RecurrentKind kind);
 struct RecurrentState {
   Tensor h, c;  // c: kLstm

@@ -27,15 +27,15 @@ RecurrentCell::RecurrentCell(Kind kind, int64_t input_size, int64_t hidden_size,
 
 RecurrentCell::State RecurrentCell::run(const Arg& arg, const State& before) const {
   CallScope call(*this, arg.line());
-  const char* name = recurrent::name_of(kind_);
-  const Tensor x = internal::floating_of(arg, name);
-  WEFT_CHECK((x.dim() == 1 || x.dim() == 2) && x.size(-1) == input_, name, "Cell: x is ", x.type(), "; need [batch, ",
+  const std::string name = str_cat(recurrent::name_of(kind_), "Cell");
+  const Tensor x = internal::floating_of(arg, name.c_str());
+  WEFT_CHECK((x.dim() == 1 || x.dim() == 2) && x.size(-1) == input_, name, ": x is ", x.type(), "; need [batch, ",
              input_, "] or [", input_, "]");
   Shape states = x.shape();
   states[states.size() - 1] = hidden_;
   const auto state = [&](const Tensor& given, const char* what) {
     if (!given.defined()) return zeros(states, {.dtype = x.dtype(), .device = x.device()});
-    WEFT_CHECK(given.shape() == states, name, "Cell: ", what, " is ", given.type(), "; need ", states);
+    WEFT_CHECK(given.shape() == states, name, ": ", what, " is ", given.type(), "; need ", states);
     return given.to(x.dtype());
   };
   const auto own = [&](const Parameter& p) { return p.defined() ? p.value().to(x.dtype()) : Tensor(); };

@@ -30,6 +30,8 @@ class RNNCell : public RecurrentCell {
   Tensor operator()(const Arg& x, const Tensor& h = {}) const { return run(x, {h, {}}).h; }
 };
 
+/// One step of GRU: x [batch, input] or [input] and h [batch, hidden] or [hidden] give the next h. Throws on other
+/// shapes.
 class GRUCell : public RecurrentCell {
  public:
   GRUCell(int64_t input_size, int64_t hidden_size, bool bias = true,
@@ -38,6 +40,7 @@ class GRUCell : public RecurrentCell {
   Tensor operator()(const Arg& x, const Tensor& h = {}) const { return run(x, {h, {}}).h; }
 };
 
+/// One step of LSTM: x and the state (h, c), of the shapes above, give the next state. Throws on other shapes.
 class LSTMCell : public RecurrentCell {
  public:
   using State = recurrent::RecurrentState;

@@ -212,9 +212,15 @@ Tensor pad(const Arg& arg, const std::vector<int64_t>& pads, std::string_view mo
   for (size_t k = 0; k < pads.size() / 2; ++k) {
     const int d = x.dim() - 1 - static_cast<int>(k);
     const int64_t before = pads[2 * k], after = pads[2 * k + 1], n = x.size(d);
-    const int64_t most = reflect ? n - 1 : circular ? n : n > 0 ? std::numeric_limits<int64_t>::max() : 0;
-    WEFT_CHECK(std::min(before, after) >= 0 && std::max(before, after) <= std::max<int64_t>(most, 0), "pad: widths ",
-               before, " and ", after, " for dim ", d, " of ", x.shape(), " with mode ", mode, "; need 0 to ", most);
+    const bool any = mode == "replicate" && n > 0;
+    const int64_t most = any ? std::numeric_limits<int64_t>::max()
+                             : std::max<int64_t>(circular  ? n
+                                                 : reflect ? n - 1
+                                                           : 0,
+                                                 0);
+    WEFT_CHECK(std::min(before, after) >= 0 && std::max(before, after) <= most, "pad: widths ", before, " and ", after,
+               " for dim ", d, " of ", x.shape(), " with mode ", mode,
+               any ? std::string("; need 0 or more") : str_cat("; need 0 to ", most));
     const auto part = [&](int64_t begin, int64_t width) {
       if (reflect) return flip(slice(x, d, begin, begin + width), d);
       if (circular) return slice(x, d, begin, begin + width);

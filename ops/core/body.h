@@ -42,7 +42,7 @@ class BodyValues {
   std::vector<std::vector<Tensor>> values_;
 };
 
-/// The graph of `fn`, in which gradients are ordinary nodes. Those without create_graph are constants for grad().
+/// The graph of `fn`, in which gradients are ordinary nodes. Gradients without create_graph are constants for grad().
 Body capture_expanded(const TensorFn& fn, std::span<const TensorType> inputs);
 
 SmallVec<const Tensor*, 8> pointers(std::span<const Tensor> in);

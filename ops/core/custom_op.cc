@@ -1,6 +1,8 @@
 #include "ops/core/custom_op.h"
 
+#include <map>
 #include <memory>
+#include <mutex>
 #include <new>
 
 #include "framework/dispatch/dispatch.h"
@@ -53,48 +55,81 @@ void run_packed(const KernelCall& c) {
   for (const Packed& p : out) p.write();
 }
 
+bool same_functions(const Record& a, const OpDef& b) {
+  return a.infer == b.infer && a.vjp == b.vjp && a.dims == b.dims && a.cost == b.cost && a.own == b.kernel &&
+         a.workspace == b.workspace && a.view == b.view && a.decompose == b.decompose && a.num_inputs == b.num_inputs &&
+         a.num_outputs == b.num_outputs && a.traits == (b.traits | kCustom) && a.linear == b.linear;
+}
+
+// The op of this name, which graphs compare ops by.
+const OpDef* registered(const OpDef& record, const std::string& name) {
+  static auto* const all = new std::map<std::string, const Record*>;
+  static auto* const mutex = new std::mutex;
+  const std::lock_guard lock(*mutex);
+  if (const auto it = all->find(name); it != all->end()) {
+    WEFT_CHECK(same_functions(*it->second, record), "CustomOp: another op has the name '", name,
+               "' and other functions; need a name for each");
+    return it->second;
+  }
+  auto* const own = new Record;
+  static_cast<OpDef&>(*own) = record;
+  own->own_name = name;
+  own->name = own->own_name.c_str();
+  own->traits |= kCustom;
+  own->own = record.kernel;
+  if (record.kernel) own->kernel = run_packed;
+  return all->emplace(name, own).first->second;
+}
+
 }  // namespace
 
 CustomOp::CustomOp(const OpDef& record, std::source_location loc) {
   const internal::LineScope here(loc);
   const std::string name = record.name ? record.name : "";
-  bool plain = !name.empty();
+  bool plain = name.find('.') != name.npos;  // so that no name is that of one of Weft's ops
   for (char ch : name) plain &= std::isalnum(static_cast<unsigned char>(ch)) || ch == '_' || ch == '.';
-  WEFT_CHECK(plain, "CustomOp: the name is '", name, "'; need letters, digits, '_' and '.', such as \"my.op\"");
+  WEFT_CHECK(plain, "CustomOp: the name is '", name, "'; need letters, digits, '_' and a '.', such as \"my.op\"");
   WEFT_CHECK(record.infer, "CustomOp: '", name, "' has no `infer`; need a function that returns the results' types");
   WEFT_CHECK(record.kernel || record.decompose, "CustomOp: '", name,
              "' has neither `kernel` nor `decompose`; need one");
   WEFT_CHECK(record.num_outputs != 0 && record.num_outputs >= -1 && record.num_inputs >= -1, "CustomOp: '", name,
              "' has ", record.num_inputs, " operands and ", record.num_outputs,
              " results; need one result or more, and -1 for any number");
-  auto* const own = new Record;
-  static_cast<OpDef&>(*own) = record;
-  own->own_name = name;
-  own->name = own->own_name.c_str();
-  own->own = record.kernel;
-  if (record.kernel) own->kernel = run_packed;
-  record_ = own;
+  record_ = registered(record, name);
 }
 
 std::vector<Tensor> CustomOp::all(std::initializer_list<Arg> operands, const Attrs& attrs,
                                   std::source_location loc) const {
   const internal::LineScope here(loc);
+  std::vector<Tensor> in;
+  for (const Arg& a : operands) {
+    WEFT_CHECK(a.is_tensor(), record_->name, ": operand ", in.size(),
+               " is a number; need a tensor: numbers belong in the attributes");
+    in.push_back(a.tensor());
+  }
+  return all(in, attrs, loc);
+}
+
+std::vector<Tensor> CustomOp::all(std::span<const Tensor> operands, const Attrs& attrs,
+                                  std::source_location loc) const {
+  const internal::LineScope here(loc);
   WEFT_CHECK(record_->num_inputs < 0 || operands.size() == static_cast<size_t>(record_->num_inputs), record_->name,
              ": got ", operands.size(), " operands; need ", record_->num_inputs);
   SmallVec<const Tensor*, 4> in;
-  for (const Arg& a : operands) {
-    WEFT_CHECK(a.is_tensor() && a.tensor().defined(), record_->name, ": operand ", in.size(), " is ",
-               a.is_tensor() ? "an undefined tensor" : "a number", "; need a tensor: numbers belong in the attributes");
-    in.push_back(&a.tensor());
+  for (const Tensor& t : operands) {
+    WEFT_CHECK_AS(kFailedPrecondition, t.defined(), record_->name, ": operand ", in.size(),
+                  " is an undefined tensor; need one with a value");
+    in.push_back(&t);
   }
   return dispatch_multi(*record_, in, attrs, loc);
 }
 
 Tensor CustomOp::operator()(std::initializer_list<Arg> operands, const Attrs& attrs, std::source_location loc) const {
   const internal::LineScope here(loc);
-  std::vector<Tensor> results = all(operands, attrs, loc);
-  WEFT_CHECK(results.size() == 1, record_->name, ": has ", results.size(), " results; call all()");
-  return results[0];
+  WEFT_CHECK(record_->num_outputs == 1, record_->name, ": has ",
+             record_->num_outputs < 0 ? std::string("any number of") : str_cat(record_->num_outputs),
+             " results; call all()");
+  return all(operands, attrs, loc)[0];
 }
 
 }  // namespace weft

@@ -18,11 +18,13 @@ namespace weft {
 ///   Tensor y = row_max({x});
 /// The kernel gets operands and results in row-major memory. `infer` throws on operands that the kernel does not take.
 /// Without `vjp` the op has no gradient. Without `dims` a mesh does not split it. Without `decompose`, the same
-/// function in other ops, it runs on the CPU only. Compiled steps call the kernel as eager calls do.
+/// function in other ops, it runs on the CPU only. Compiled steps call the kernel as eager calls do. vmap() uses
+/// `dims`, if `infer` and the kernel take further dims in front, else `decompose`, whose derivative then counts.
 class CustomOp {
  public:
-  /// Throws InvalidArgument if the record has no name, no `infer`, or neither a kernel nor `decompose`. The record
-  /// lives until the program ends, because graphs refer to it.
+  /// Throws InvalidArgument if the record has no name, no `infer`, or neither a kernel nor `decompose`, or if there is
+  /// another op of this name. A record lives until the program ends, because graphs refer to it; the same record again
+  /// is the same op.
   explicit CustomOp(const OpDef& record, std::source_location loc = std::source_location::current());
 
   /// The result for these tensors; numbers belong in the attributes.
@@ -30,6 +32,8 @@ class CustomOp {
                     std::source_location loc = std::source_location::current()) const;
   /// All results.
   std::vector<Tensor> all(std::initializer_list<Arg> operands, const Attrs& attrs = {},
+                          std::source_location loc = std::source_location::current()) const;
+  std::vector<Tensor> all(std::span<const Tensor> operands, const Attrs& attrs = {},
                           std::source_location loc = std::source_location::current()) const;
   const OpDef& record() const { return *record_; }
 

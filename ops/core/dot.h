@@ -19,7 +19,8 @@ Tensor bmm(const Arg& a, const Arg& b);
 /// x[..., in] times the transpose of weight[out, in], plus bias[out] if defined; both are converted to x's dtype.
 Tensor linear(const Arg& x, const Arg& weight, const Arg& bias = Tensor());
 /// Einstein summation over any number of operands, as PyTorch's: einsum("bqd,bkd->bqk", {q, k}). "..." stands for
-/// further dims, which are broadcast; a letter that occurs twice in one operand is its diagonal ("ii->i").
+/// further dims, which are broadcast; a letter that occurs twice in one operand is its diagonal ("ii->i"). Extents of 1
+/// are broadcast. Throws InvalidArgument if a letter has two other extents.
 Tensor einsum(std::string_view equation, const std::vector<Tensor>& operands,
               std::source_location loc = std::source_location::current());
 inline Tensor einsum(std::string_view equation, const Tensor& a, const Tensor& b,

@@ -81,7 +81,7 @@ class Counter {
   int64_t offset() const { return offset_; }
   /// The index of the last dim.
   int64_t last() const { return extents_.empty() ? 0 : index_[extents_.size() - 1]; }
-  /// Adds n, which ends at the end of the last dim at most.
+  /// Adds n to the last index, which becomes its extent at most.
   void skip(int64_t n) {
     for (int d = extents_.size() - 1; d >= 0; --d, n = 1) {
       index_[d] += n;

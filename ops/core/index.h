@@ -44,6 +44,9 @@ Tensor dynamic_update_slice(const Arg& x, const Arg& update, std::span<const Ten
 Tensor dynamic_slice(const Arg& x, std::initializer_list<Arg> starts, const Shape& sizes);
 Tensor dynamic_slice(const Arg& x, std::span<const Tensor> starts, const Shape& sizes, SourceLine line = {});
 
+/// x[i][j]... for indices that are numbers or 0-d tensors: x(i, j).
+Tensor part_at(const Arg& x, std::initializer_list<const Arg*> indices);
+
 namespace internal {
 /// gather or index_select for a function that looks up `what`. The error of an index out of range begins with it, in
 /// compiled functions too: "cross_entropy: a target is not a class: gather: index 7 at position 2 ...".

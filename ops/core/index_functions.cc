@@ -128,6 +128,18 @@ Tensor Tensor::operator[](const Arg& at) const {
   return weft::reshape(weft::index_select(*this, 0, weft::reshape(index, {-1})), s);
 }
 
+Tensor part_at(const Arg& x, std::initializer_list<const Arg*> indices) {
+  LineScope here((*indices.begin())->line());
+  Tensor part = tensor_of(x, "x(i, j)");
+  for (const Arg* i : indices) {
+    WEFT_CHECK(indices.size() == 1 || !i->is_tensor() || !i->tensor().defined() || i->tensor().dim() == 0,
+               "x(i, j): an index is ", i->tensor().type(),
+               "; need numbers or 0-d tensors; index(x, {i, j}) takes more");
+    part = part[*i];
+  }
+  return part;
+}
+
 Tensor scatter_add(const Arg& arg, int64_t dim, const Arg& index, const Arg& source) {
   LineScope here(arg.line());
   const Tensor &x = tensor_of(arg, "scatter_add"), &i = tensor_of(index, "scatter_add");

@@ -153,9 +153,16 @@ Tensor binary(Pw op, const Arg& a, const Arg& b);
 Tensor integer_pow(const Arg& a, const Arg& b, DType dtype, Device device) {
   const SourceLine line = a.line();
   const auto to = [&](const Arg& x, DType t) { return x.is_tensor() ? as(x.tensor(), t, line) : number(x, t, device); };
-  if (b.is_tensor()) {  // exact below 2^53
-    const Tensor wide = binary(Pw::pow, to(a, kFloat64), to(b, kFloat64));
-    return as(unary(Pw::round, wide), dtype, line);
+  if (b.is_tensor()) {
+    // From 64 on, all powers overflow but those of 0, 1 and -1, for which the parity decides.
+    const Tensor e = to(b, dtype), parity = bit_and(e, 1), base = to(a, dtype);
+    const Tensor left = where(gt(e, 63), add(parity, 62), where(lt(e, 0), parity, e));
+    Tensor square = base, power = internal::full_of(e.type(), 1);
+    for (int64_t bit = 1; bit < 64; bit *= 2) {
+      power = where(ne(bit_and(left, bit), 0), mul(power, square), power);
+      if (bit < 32) square = mul(square, square);
+    }
+    return where(logical_and(lt(e, 0), ne(mul(base, base), 1)), 0, power);
   }
   WEFT_CHECK(b.integer() >= 0, "pow: an integer to the power of ", b.integer(),
              "; need an exponent of 0 or more, or convert with to(f32) first");

@@ -17,6 +17,8 @@ Tensor prod(const Arg& x, const Dims& dims = {}, bool keepdim = false);
 /// After `using namespace weft`, write x.std() or weft::std(x): std alone is then also namespace std.
 Tensor var(const Arg& x, const Dims& dims = {}, double correction = 1, bool keepdim = false);
 Tensor std(const Arg& x, const Dims& dims = {}, double correction = 1, bool keepdim = false);
+/// Same as std, under a name that is no namespace.
+Tensor std_of(const Arg& x, const Dims& dims = {}, double correction = 1, bool keepdim = false);
 /// Logarithm of the sum of e^x, without overflow.
 Tensor logsumexp(const Arg& x, const Dims& dims, bool keepdim = false);
 /// Index of the largest or smallest value along dim (the first of equal ones), i64; without dim: in the flattened

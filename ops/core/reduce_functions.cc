@@ -113,7 +113,11 @@ Tensor var(const Arg& arg, const Dims& dims, double correction, bool keepdim) {
   return cast(wide_var(x, resolve(dims, x.dim(), "var"), correction, keepdim), x.dtype());
 }
 
-Tensor std(const Arg& arg, const Dims& dims, double correction, bool keepdim) {
+Tensor std(const Arg& x, const Dims& dims, double correction, bool keepdim) {
+  return std_of(x, dims, correction, keepdim);
+}
+
+Tensor std_of(const Arg& arg, const Dims& dims, double correction, bool keepdim) {
   LineScope here(arg.line());
   const Tensor& x = tensor_of(arg, "std");
   need_float(x, "std");

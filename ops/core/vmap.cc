@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "framework/autodiff/grad.h"
 #include "framework/dispatch/dispatch.h"
+#include "framework/ir/rewrite.h"
 #include "ops/core/body.h"
 #include "ops/core/conv.h"
 #include "ops/core/creation.h"
@@ -28,10 +30,9 @@ struct Mapped {
 };
 using Many = std::vector<Mapped>;
 
-Shape with_front(int64_t first, const Shape& rest) {
-  Shape s{first};
-  for (int64_t n : rest) s.push_back(n);
-  return s;
+Shape with_front(int64_t first, Shape rest) {
+  rest.insert(0, first);
+  return rest;
 }
 
 Shape plus_one(const Shape& dims) {
@@ -40,12 +41,14 @@ Shape plus_one(const Shape& dims) {
   return s;
 }
 
-// The attributes of a call whose operands and results have `count` examples in front.
-Attrs shifted(const Attrs& attrs, int64_t count) {
+// The attributes of a call whose operands and results have `count` examples in front. In the program's own ops, no
+// name of an attribute has a meaning.
+Attrs shifted(const Node& n, int64_t count) {
+  const Attrs& attrs = n.attrs;
+  if (n.op->is(kCustom)) return attrs;
   Attrs now = attrs;
   if (attrs.has("dim")) now = now.with("dim", attrs.i("dim") + 1);
-  for (const char* dims : {"dims"})
-    if (attrs.has(dims)) now = now.with(dims, plus_one(attrs.ints(dims)));
+  if (attrs.has("dims")) now = now.with("dims", plus_one(attrs.ints("dims")));
   for (const char* extents : {"shape", "end"})
     if (attrs.has(extents)) now = now.with(extents, with_front(count, attrs.ints(extents)));
   for (const char* offsets : {"begin", "lo", "hi", "interior"})
@@ -64,14 +67,11 @@ bool keeps_examples_apart(const Node& n, std::span<const TensorType> in) {
     return t;
   };
   std::vector<TensorType> ins, outs;
-  for (const TensorType& t : in) {
-    if (t.shape.size() == kMaxDims) return false;
-    ins.push_back(in_front(t));
-  }
+  for (const TensorType& t : in) ins.push_back(in_front(t));
   for (const TensorType& t : n.outputs) outs.push_back(in_front(t));
   DimMap map;
   try {
-    const Attrs attrs = shifted(n.attrs, kCount);
+    const Attrs attrs = shifted(n, kCount);
     const Types types = infer_types(*n.op, attrs, ins);
     for (size_t i = 0; i < outs.size(); ++i)
       if (types[i].shape != outs[i].shape || types[i].dtype != outs[i].dtype) return false;
@@ -90,6 +90,16 @@ bool keeps_examples_apart(const Node& n, std::span<const TensorType> in) {
   return examples >= 0 && map.factors[examples].kind == FactorKind::kPass;
 }
 
+// Whether the node, or a body of it, draws random numbers.
+bool draws(const Node& n) {
+  if (n.op->is(kRandom)) return true;
+  for (const auto& [key, value] : n.attrs.entries())
+    if (const auto* body = std::get_if<Ref<Graph>>(&value))
+      for (int32_t id = 0; id < (*body)->size(); ++id)
+        if (draws((*body)->node(id))) return true;
+  return false;
+}
+
 // Runs a body on all examples at once.
 class Mapper {
  public:
@@ -97,14 +107,17 @@ class Mapper {
 
   Many run(const Many& in) {
     for (size_t i = 0; i < in.size(); ++i) values_[g_.inputs[i].node] = {in[i]};
+    const std::vector<int32_t> last = last_uses(g_);
     for (int32_t id = 0; id < g_.size(); ++id) {
       const Node& n = g_.node(id);
-      if (n.op == &input_op) continue;
+      if (n.op == &input_op || (last[id] < 0 && !n.op->is(kSideEffect))) continue;
       const internal::OriginScope at(n, internal::thread_state.backward || n.backward);
       const EnableGrad record(grad_enabled() && !n.no_grad);
       Many operands;
       for (Value v : n.inputs) operands.push_back(values_[v.node][v.index]);
       values_[id] = results(n, operands);
+      for (Value v : n.inputs)
+        if (last[v.node] == id) values_[v.node].clear();
     }
     Many out;
     for (Value v : g_.outputs) out.push_back(values_[v.node][v.index]);
@@ -119,11 +132,20 @@ class Mapper {
  private:
   Many results(const Node& n, const Many& in) {
     const bool any = std::any_of(in.begin(), in.end(), [](const Mapped& m) { return m.batched; });
-    WEFT_CHECK(!n.op->is(kRandom), "vmap: the function draws random numbers (", n.op->name,
+    WEFT_CHECK(!draws(n), "vmap: the function draws random numbers (", n.op->name,
                "), which would be the same for all examples; draw them outside and pass them as an argument");
     WEFT_CHECK(!any || !(n.op->is(kSideEffect) || n.op->is(kCollective)), "vmap: the function calls ", n.op->name,
                ", which acts once for each example; need ops that only compute");
     if (!any) return call(n, tensors(in), n.attrs, false);
+    std::vector<TensorType> types;
+    for (Value v : n.inputs) types.push_back(g_.type(v));
+    const auto check = [&](const TensorType& t) {
+      WEFT_CHECK(t.shape.size() < kMaxDims, "vmap: ", n.op->name, " has ", t, " for one example; need at most ",
+                 kMaxDims - 1, " dims");
+    };
+    for (const TensorType& t : types) check(t);
+    for (const TensorType& t : n.outputs) check(t);
+    if (count_ == 0) return nothing(n);
     if (n.op->is(kPointwise)) return pointwise(n, in);
     if (n.op == &reshape_op) {
       Many out = generic(n, in);
@@ -135,8 +157,9 @@ class Mapper {
     if (n.op == &dot_op) return dot(n, in);
     if (n.op == &index_select_op) return index_select(n, in);
     if (n.op == &conv_op) return conv(n, in);
-    std::vector<TensorType> types;
-    for (Value v : n.inputs) types.push_back(g_.type(v));
+    if (n.op == &index_add_op) return index_add(n, in);
+    if (n.op == &custom_grad_op) return custom_grad(n, in);
+    if (n.op == &checkpoint_op) return checkpoint(n, in);
     if (keeps_examples_apart(n, types)) return generic(n, in);
     WEFT_CHECK(n.op->decompose && !n.op->is(kReadsTape), "vmap: ", n.op->name,
                " cannot be applied to a batch of examples; need ops that compute along given dims: elementwise ops, "
@@ -161,7 +184,7 @@ class Mapper {
   Many generic(const Node& n, const Many& in) const {
     std::vector<Tensor> all;
     for (const Mapped& m : in) all.push_back(in_front(m));
-    return call(n, all, shifted(n.attrs, count_));
+    return call(n, all, shifted(n, count_));
   }
 
   Many pointwise(const Node& n, const Many& in) const {
@@ -187,28 +210,38 @@ class Mapper {
 
   /// Positions plus, minus or times a number.
   std::optional<Positions> moved(const Node& n, const Many& in) const {
-    if (n.op == &cast_op) return is_integral(n.outputs[0].dtype) ? in[0].positions : std::nullopt;
+    constexpr int64_t kMost = int64_t{1} << 31;  // far below where the arithmetic could overflow
+    if (n.op == &cast_op) {
+      const DType to = n.outputs[0].dtype;
+      return to == kInt64 || to == kInt32 ? in[0].positions : std::nullopt;
+    }
     if (n.inputs.size() != 2 || n.op->scalar < 0) return {};
     const auto number = [&](int i) -> std::optional<int64_t> {
       const Node& from = g_.node(n.inputs[i]);
       const int64_t* v = from.op == &constant_op ? std::get_if<int64_t>(from.attrs.find("value")) : nullptr;
-      // Far below where the arithmetic could overflow.
-      return v && std::abs(*v) < int64_t{1} << 31 ? std::optional(*v) : std::nullopt;
+      return v && *v > -kMost && *v < kMost ? std::optional(*v) : std::nullopt;
     };
     const bool first = in[0].positions.has_value();
     const std::optional<Positions> p = in[first ? 0 : 1].positions;
     const std::optional<int64_t> c = number(first ? 1 : 0);
-    if (!p || !c || std::max(std::abs(p->start), std::abs(p->step)) >= int64_t{1} << 31) return {};
+    if (!p || !c || n.outputs[0].dtype != g_.type(n.inputs[first ? 0 : 1]).dtype) return {};
+    Positions now = *p;
     switch (static_cast<kernels::Pw>(n.op->scalar)) {
       case kernels::Pw::add:
-        return Positions{p->start + *c, p->step};
+        now.start += *c;
+        break;
       case kernels::Pw::sub:
-        return first ? Positions{p->start - *c, p->step} : Positions{*c - p->start, -p->step};
+        now = first ? Positions{p->start - *c, p->step} : Positions{*c - p->start, -p->step};
+        break;
       case kernels::Pw::mul:
-        return Positions{p->start * *c, p->step * *c};
+        now = {p->start * *c, p->step * *c};
+        break;
       default:
         return {};
     }
+    const int64_t last = now.start + (count_ - 1) * now.step;
+    const auto fits = [](int64_t v) { return v > -kMost && v < kMost; };
+    return fits(now.start) && fits(now.step) && fits(last) ? std::optional(now) : std::nullopt;
   }
 
   Many broadcast(const Node& n, const Tensor& x) const {
@@ -263,11 +296,9 @@ class Mapper {
         rows = dispatch(index_select_op, {&x.t, &flat}, n.attrs);
       }
       // [..., count * k, ...] -> [count, ..., k, ...]
-      Shape split;
-      for (int d = 0; d < rows.dim(); ++d) {
-        if (d == dim) split.push_back(count_);
-        split.push_back(d == dim ? k : rows.size(d));
-      }
+      Shape split = rows.shape();
+      split[dim] = k;
+      split.insert(static_cast<int>(dim), count_);
       return {{movedim(reshape(rows, split), dim, 0), true}};
     }
     Shape at = Shape::filled(x.t.dim(), 1), all = x.t.shape();
@@ -277,6 +308,77 @@ class Mapper {
     Attrs attrs{{"dim", dim + 1}};
     if (n.attrs.has("what")) attrs = attrs.with("what", *n.attrs.find("what"));
     return {{dispatch(gather_op, {&x.t, &where}, attrs), true}};
+  }
+
+  Many index_add(const Node& n, const Many& in) const {
+    const Tensor x = in_front(in[0]), index = in_front(in[1]), source = in_front(in[2]);
+    Shape at = Shape::filled(source.dim(), 1);
+    at[0] = count_;
+    at[1] = source.size(1);
+    const Tensor where = broadcast_to(reshape(index, at), source.shape());
+    return {{dispatch(scatter_add_op, {&x, &where, &source}, {{"dim", int64_t{1}}}, n.line), true}};
+  }
+
+  // The values that a body has for the examples, each with the examples in front.
+  std::vector<Tensor> body_results(const Graph& body, const Many& in) const {
+    std::vector<Tensor> out;
+    for (const Mapped& m : Mapper(body, count_).run(in)) out.push_back(in_front(m));
+    return out;
+  }
+  static Many as_batched(std::vector<Tensor> all) {
+    Many out;
+    for (Tensor& t : all) out.push_back({std::move(t), true});
+    return out;
+  }
+  // `own` for the first operands, and the node's others.
+  static Many with_rest(std::span<const Tensor> own, std::span<const Mapped> rest) {
+    Many all = as_batched({own.begin(), own.end()});
+    all.insert(all.end(), rest.begin(), rest.end());
+    return all;
+  }
+
+  // The derivative is the user's for all examples.
+  Many custom_grad(const Node& n, const Many& in) const {
+    const auto inputs = static_cast<size_t>(n.attrs.i("inputs"));
+    const auto lifted = static_cast<size_t>(n.attrs.i("backward_lifted"));
+    const std::span<const Mapped> rest = std::span(in).subspan(inputs);
+    const CustomGrad mapped(
+        [&](std::span<const Tensor> x) { return body_results(*n.attrs.get<Ref<Graph>>("body"), with_rest(x, rest)); },
+        [&](std::span<const Tensor> x, std::span<const Tensor> y, std::span<const Tensor> dy) {
+          std::vector<Tensor> given(x.begin(), x.end());
+          given.insert(given.end(), y.begin(), y.end());
+          given.insert(given.end(), dy.begin(), dy.end());
+          const std::vector<Tensor> some =
+              body_results(*n.attrs.get<Ref<Graph>>("backward"), with_rest(given, rest.subspan(rest.size() - lifted)));
+          std::vector<Tensor> all(inputs);
+          for (size_t i = 0, k = 0; i < inputs; ++i)
+            if (n.attrs.ints("defined")[0] >> i & 1) all[i] = some[k++];
+          return all;
+        },
+        n.line);
+    std::vector<Tensor> own;
+    for (size_t i = 0; i < inputs; ++i) own.push_back(in_front(in[i]));
+    return as_batched(mapped(own));
+  }
+
+  Many checkpoint(const Node& n, const Many& in) const {
+    return as_batched(checkpoint_n(
+        [&](std::span<const Tensor> args) {
+          Many own;
+          for (size_t i = 0; i < args.size(); ++i) own.push_back({args[i], in[i].batched});
+          return body_results(*n.attrs.get<Ref<Graph>>("body"), own);
+        },
+        tensors(in), n.line));
+  }
+
+  // Of no examples.
+  static Many nothing(const Node& n) {
+    Many out;
+    for (TensorType t : n.outputs) {
+      t.shape.insert(0, 0);
+      out.push_back({internal::full_of(t, 0), true});
+    }
+    return out;
   }
 
   // The slices of x at known positions, as one slice; undefined where that cannot be.
@@ -305,27 +407,25 @@ std::vector<Tensor> run_vmap(const TensorFn& fn, std::span<const Tensor> in,
   Many values;
   std::vector<TensorType> types;
   for (size_t i = 0; i < in.size(); ++i) {
-    WEFT_CHECK(in[i].defined(), "vmap: argument ", i, " has an undefined tensor; need one with a value");
+    WEFT_CHECK(in[i].defined(), "vmap: tensor ", i, " of the arguments is undefined; need one with a value");
     TensorType type = in[i].type();
     if (!in_dims[i]) {
       values.push_back({in[i]});
     } else {
-      WEFT_CHECK(type.shape.size() > 0, "vmap: an argument is ", type,
+      WEFT_CHECK(type.shape.size() > 0, "vmap: tensor ", i, " of the arguments is ", type,
                  ", which has no dim of examples; need one, or std::nullopt in in_dims");
       const int64_t d = normalize_dim(*in_dims[i], type.shape.size(), "vmap");
-      WEFT_CHECK(count.value_or(type.shape[d]) == type.shape[d], "vmap: an argument is ", type, " with ", type.shape[d],
-                 " examples in dim ", d, "; need ", *count, ", as the arguments before it have");
+      WEFT_CHECK(count.value_or(type.shape[d]) == type.shape[d], "vmap: tensor ", i, " of the arguments is ", type,
+                 " with ", type.shape[d], " examples in dim ", d, "; need ", *count,
+                 ", as the arguments before it have");
       count = type.shape[d];
       values.push_back({movedim(in[i], d, 0), true});
-      Shape rest;
-      for (int k = 0; k < type.shape.size(); ++k)
-        if (k != d) rest.push_back(type.shape[k]);
-      type.shape = rest;
+      type.shape.erase(static_cast<int>(d));
     }
     types.push_back(type);
   }
   WEFT_CHECK(count, "vmap: no argument has a dim of examples; need one whose in_dims is a number");
-  if (positions) values[0].positions = Positions{};
+  if (positions && *count < int64_t{1} << 31) values[0].positions = Positions{};
   const Body body = capture_expanded(fn, types);
   for (const Tensor& t : body.lifted) values.push_back({t});
   Mapper mapper(*body.graph, *count);

@@ -58,12 +58,14 @@ std::optional<Tensor> call_with_indices(Fn& fn, std::span<const Index> i) {
 
 /// `fn` for all examples: vmap(fn)(x, y) computes fn(x[i], y[i]) for every i and stacks the results, as torch.vmap.
 /// `fn` takes and returns Tensors, or tuples, vectors or structs of Tensors; it is traced once, and its ops run once on
-/// all examples. It may take gradients: vmap of a function that returns grad(loss, {w}) gives a gradient for each
-/// example. Throws InvalidArgument if the numbers of examples differ, if `fn` draws random numbers, and for an op that
-/// cannot be applied to a batch.
+/// all examples. The examples are along options.out_dim of the results. `fn` may take gradients: vmap of a function
+/// that returns grad(loss, {w}) gives a gradient for each example. A scan() inside becomes as many ops as it has
+/// slices. Throws InvalidArgument if the numbers of examples differ, if `fn` draws random numbers, and for an op that
+/// cannot be applied to a batch; FailedPrecondition if `fn` reads values on the host or sets a cell.
 template <class Fn>
 auto vmap(Fn fn, VmapOptions options = {}, std::source_location loc = std::source_location::current()) {
   return [fn = std::move(fn), options = std::move(options), loc](const auto&... args) {
+    const internal::LineScope here(loc);
     std::vector<Tensor> in;
     std::vector<std::optional<int64_t>> dims;
     WEFT_CHECK(options.in_dims.empty() || options.in_dims.size() == sizeof...(args), "vmap: got ",
@@ -96,7 +98,8 @@ auto vmap(Fn fn, VmapOptions options = {}, std::source_location loc = std::sourc
 /// elements of other tensors:
 ///   Tensor y = kernel([&](Index i, Index j) { return a(i, j) * b(j) + sin(a(j, i)); }, {n, m});
 /// `fn` is traced once into ordinary ops on whole tensors: it has gradients, runs on every device and mesh, and is
-/// fused with its neighbours in a compiled step. Throws OutOfRange if it reads outside a tensor.
+/// fused with its neighbours in a compiled step. Throws OutOfRange if it reads outside a tensor. Both values of a
+/// where() are computed: where(i > 0, x(i - 1), 0.0) reads x(-1); write x(maximum(i - 1, 0)).
 template <class Fn>
 Tensor kernel(Fn&& fn, const Shape& extents, const KernelOptions& options = {},
               std::source_location loc = std::source_location::current()) {
