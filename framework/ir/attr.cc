@@ -56,6 +56,8 @@ uint64_t hash_value(const AttrValue& v) {
 
 }  // namespace
 
+Attrs::Data::~Data() = default;
+
 Attrs::Attrs(std::initializer_list<Entry> entries) : Attrs(std::vector<Entry>(entries)) {}
 
 Attrs::Attrs(std::vector<Entry> entries) {

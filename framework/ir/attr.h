@@ -51,6 +51,7 @@ class Attrs {
 
  private:
   struct Data final : RefCounted {
+    ~Data() override;  // where Graph is complete
     std::vector<Entry> entries;
   };
   Ref<Data> data_;
