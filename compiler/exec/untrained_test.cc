@@ -47,7 +47,7 @@ TEST(Untrained, AreNamedOnceAtCapture) {
 
 TEST(Untrained, NothingIsSaidWithoutCause) {
   Net net;
-  std::vector<std::shared_ptr<void>> kept;  // dropping one function after another is a warning of its own
+  std::vector<std::shared_ptr<void>> kept;  // compiled functions that are dropped cause another warning
   const auto run = [&](const std::function<Tensor(Tensor)>& fn) {
     net = Net();  // whose parameters no gradient was taken of
     auto step = std::make_shared<decltype(compile(fn))>(compile(fn));

@@ -19,11 +19,11 @@ bool has_loop(const Graph& g) {
 // Removes the stacked results that nothing reads. A joint graph often keeps some of them for gradients that turned out
 // not to be needed.
 Node without_unused(const Node& loop, int32_t id, const std::set<Value>& used, std::vector<int32_t>& kept) {
-  const auto body = make_ref<Graph>(*loop.attrs.get<Ref<Graph>>("body"));
+  const Graph& was = *loop.attrs.get<Ref<Graph>>("body");
+  const auto body = make_ref<Graph>(was);
   Node n = loop;
   n.outputs.clear();
   body->outputs.clear();
-  const Graph& was = *loop.attrs.get<Ref<Graph>>("body");
   for (int32_t o = 0; o < static_cast<int32_t>(loop.outputs.size()); ++o) {
     if (o >= loop.attrs.i("carries") && !used.contains({id, o})) continue;
     kept.push_back(o);

@@ -4,10 +4,10 @@
 
 namespace weft {
 
-/// Gives each iteration nodes of its own: where the device runs no loops, on a mesh, and for exact sums.
+/// Replaces each loop by the nodes of all its iterations: on devices without loops, on meshes, and for exact sums.
 Ref<Graph> unroll(const Graph& g, PassContext& context);
-/// Removes stacked results that nothing reads, then simplifies, lowers and fuses the body of each loop, as if it were
-/// a step of its own.
+/// Removes stacked results that nothing reads, then simplifies, lowers and fuses the body of each loop, like a
+/// whole step.
 Ref<Graph> loop_bodies(const Graph& g, PassContext& context);
 
 }  // namespace weft

@@ -1,4 +1,4 @@
-// A variational autoencoder (Kingma and Welling 2013) of pictures of digits: it learns to write digits of its own.
+// A variational autoencoder (Kingma and Welling 2013) of pictures of digits. It learns to generate new digits.
 //   ./bazelw run //models/examples:vae
 #include <cstdio>
 

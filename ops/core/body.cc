@@ -10,6 +10,11 @@ SmallVec<const Tensor*, 8> pointers(std::span<const Tensor> in) {
   return all;
 }
 
+Shape plus_one(Shape dims) {
+  for (int64_t& d : dims) ++d;
+  return dims;
+}
+
 Body capture_expanded(const TensorFn& fn, std::span<const TensorType> inputs) {
   Body body = capture_body(fn, inputs);
   bool any = false;

@@ -1,4 +1,4 @@
-// Bodies: functions that are traced into a graph of their own, and copied or run from there.
+// Bodies: functions that are traced into separate graphs, which are then copied or run.
 #pragma once
 #include <vector>
 
@@ -45,6 +45,9 @@ class BodyValues {
 /// The graph of `fn`, in which gradients are ordinary nodes. Gradients without create_graph are constants for grad().
 Body capture_expanded(const TensorFn& fn, std::span<const TensorType> inputs);
 
+/// The address of each tensor, as dispatch takes operands.
 SmallVec<const Tensor*, 8> pointers(std::span<const Tensor> in);
+/// The numbers of these dims in a value with one more dim in front.
+Shape plus_one(Shape dims);
 
 }  // namespace weft::internal

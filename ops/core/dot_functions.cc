@@ -153,7 +153,7 @@ Term product(const Term& a, const Term& b, std::string_view needed) {
 }
 
 struct Equation {
-  std::vector<std::string> in;  // '.' stands for an ellipsis
+  std::vector<std::string> in;  // an ellipsis is the character '.'
   std::string out;
   bool has_arrow = false;
 };

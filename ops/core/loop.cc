@@ -37,16 +37,12 @@ struct Parts {
 };
 
 TensorType slice_type(TensorType t) {
-  Shape shape;
-  for (int d = 1; d < t.shape.size(); ++d) shape.push_back(t.shape[d]);
-  t.shape = shape;
+  t.shape.erase(0);
   return t;
 }
 
 TensorType stack_type(TensorType t, int64_t length) {
-  Shape shape{length};
-  for (int64_t n : t.shape) shape.push_back(n);
-  t.shape = shape;
+  t.shape.insert(0, length);
   return t;
 }
 

@@ -213,17 +213,17 @@ class Splitter {
     after.shared = l.input - fixed_;
     Node n = g_->node(l.last);
     for (Value v : n.inputs) after.operands.push_back(stack_of(v));
-    const auto behind = [](const Shape& dims, bool first) {  // dim 0 of a stack is the iteration
-      Shape all = first ? Shape{0} : Shape{};
-      for (int64_t d : dims) all.push_back(d + 1);
+    const auto with_iterations = [](const Shape& dims) {  // dim 0 of a stack is the iteration
+      Shape all = plus_one(dims);
+      all.insert(0, 0);
       return all;
     };
     if (n.op == &dot_op) {
-      for (const char* dims : {"a_batch", "b_batch"}) n.attrs = n.attrs.with(dims, behind(n.attrs.ints(dims), false));
+      for (const char* dims : {"a_batch", "b_batch"}) n.attrs = n.attrs.with(dims, plus_one(n.attrs.ints(dims)));
       for (const char* dims : {"a_contract", "b_contract"})
-        n.attrs = n.attrs.with(dims, behind(n.attrs.ints(dims), true));
+        n.attrs = n.attrs.with(dims, with_iterations(n.attrs.ints(dims)));
     } else {
-      n.attrs = n.attrs.with("dims", behind(n.attrs.ints("dims"), true));
+      n.attrs = n.attrs.with("dims", with_iterations(n.attrs.ints("dims")));
     }
     after.nodes.push_back(std::move(n));
     for (int32_t id : l.views) after.nodes.push_back(g_->node(id));

@@ -15,6 +15,9 @@
 #include "ops/kernels/kernels.h"
 
 namespace weft {
+
+using internal::plus_one;
+
 namespace {
 
 // Example k has the number start + k * step.
@@ -33,12 +36,6 @@ using Many = std::vector<Mapped>;
 Shape with_front(int64_t first, Shape rest) {
   rest.insert(0, first);
   return rest;
-}
-
-Shape plus_one(const Shape& dims) {
-  Shape s;
-  for (int64_t d : dims) s.push_back(d + 1);
-  return s;
 }
 
 // The attributes of a call whose operands and results have `count` examples in front. In the program's own ops, no
