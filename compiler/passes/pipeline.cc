@@ -1,5 +1,6 @@
 #include "compiler/passes/pipeline.h"
 
+#include "compiler/passes/channels_last.h"
 #include "compiler/passes/cse.h"
 #include "compiler/passes/dce.h"
 #include "compiler/passes/discover_attention.h"
@@ -70,7 +71,9 @@ constexpr Pass kArrange[] = {
 
 constexpr Pass kFused[] = {
     {"lower", internal::lower, "before fuse, which needs ops that have a kernel or are views", kRequired},
-    {"fuse", fuse, "after lower; before order, which schedules its launches"},
+    {"channels_last", channels_last,
+     "after lower, which makes products of convolutions; before fuse, which sees views"},
+    {"fuse", fuse, "after channels_last; before order, which schedules its launches"},
     {"fuse_rows", nullptr, "part of fuse: reductions with the ops around them"},
     {"fuse_epilogue", nullptr, "part of fuse: ops after a product, on its tile"},
     {"fuse_prologue", nullptr, "part of fuse_duplicate: cheap operands of products, computed while they are packed"},

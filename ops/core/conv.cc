@@ -1,4 +1,5 @@
-// Windows of the padded operand make a convolution one product, whose operand is packed from the windows' view.
+// Windows of the padded operand make a convolution one product, whose operand is packed from the windows' view. The
+// product has the channels last: then a row of the operand is a few long runs of memory, and all images are one matrix.
 #include "ops/core/conv.h"
 
 #include <vector>
@@ -85,34 +86,48 @@ Shape grouped(const Shape& s, int dim, int64_t groups) {
   return r;
 }
 
-// x, spread and padded.
-Tensor padded(const Tensor& x, const ConvDims& d) {
-  Shape lo{0, 0}, hi{0, 0}, interior{0, 0};
+// x, spread and padded. Its spatial dims start at `at`.
+Tensor padded(const Tensor& x, int at, const ConvDims& d) {
+  Shape lo = Shape::filled(x.dim(), 0), hi = lo, interior = lo;
   bool any = false, crop = false;
   for (int i = 0; i < d.lo.size(); ++i) {
-    lo.push_back(std::max<int64_t>(d.lo[i], 0));
-    hi.push_back(std::max<int64_t>(d.hi[i], 0));
-    interior.push_back(d.interior[i]);
-    any |= lo.back() > 0 || hi.back() > 0 || d.interior[i] > 0;
+    lo[at + i] = std::max<int64_t>(d.lo[i], 0);
+    hi[at + i] = std::max<int64_t>(d.hi[i], 0);
+    interior[at + i] = d.interior[i];
+    any |= d.lo[i] > 0 || d.hi[i] > 0 || d.interior[i] > 0;
     crop |= d.lo[i] < 0 || d.hi[i] < 0;
   }
   Tensor y = any ? dispatch(pad_op, {&x}, {{"lo", lo}, {"hi", hi}, {"interior", interior}, {"value", 0.0}}) : x;
   for (int i = 0; crop && i < d.lo.size(); ++i)
-    y = slice(y, i + 2, std::max<int64_t>(-d.lo[i], 0), y.size(i + 2) - std::max<int64_t>(-d.hi[i], 0));
+    y = slice(y, at + i, std::max<int64_t>(-d.lo[i], 0), y.size(at + i) - std::max<int64_t>(-d.hi[i], 0));
   return y;
 }
 
-// The windows [N, C, out..., K...] of the padded operand that a kernel of this shape reads.
-Tensor windows_of(const Tensor& x, const Shape& kernel, const ConvDims& d) {
+// The windows of the padded operand that a kernel of this shape reads: [N, C, out..., K...], or [N, out..., C, K...] if
+// the spatial dims start at 1.
+Tensor windows_of(const Tensor& x, int at, const Shape& kernel, const ConvDims& d) {
   std::vector<Window> cuts;
-  for (int i = 0; i < d.stride.size(); ++i) cuts.push_back({i + 2, kernel[i + 2], d.stride[i], d.dilation[i]});
-  return windows(padded(x, d), cuts);
+  for (int i = 0; i < d.stride.size(); ++i) cuts.push_back({at + i, kernel[i + 2], d.stride[i], d.dilation[i]});
+  return windows(padded(x, at, d), cuts);
 }
 
 Shape range(int begin, int count) {
   Shape r;
   for (int i = 0; i < count; ++i) r.push_back(begin + i);
   return r;
+}
+
+// [N, C, S...] as [N, S..., C], and back.
+Tensor channels_last(const Tensor& x) {
+  Shape dims = range(1, x.dim() - 1);
+  for (int64_t& d : dims) d = d == x.dim() - 1 ? 1 : d + 1;
+  dims.insert(0, 0);
+  return permute(x, dims);
+}
+Tensor channels_first(const Tensor& x) {
+  Shape dims = range(0, x.dim() - 1);
+  dims.insert(1, x.dim() - 1);
+  return permute(x, dims);
 }
 
 Tensor in_f32(const Tensor& x) { return itemsize(x.dtype()) == 2 ? cast(x, kFloat32) : x; }
@@ -137,13 +152,19 @@ std::vector<Tensor> decompose_conv(const Attrs& attrs, std::span<const Tensor> i
   const Tensor &x = in[0], &w = in[1];
   ConvDims d = dims_in(attrs);
   const int spatial = x.dim() - 2;
-  const int64_t batch = x.size(0);
+  const Shape kernel = range(2 + spatial, spatial);  // its dims in the windows
+  if (d.groups == 1) {
+    Shape contract = kernel, weight = range(2, spatial);
+    contract.push_back(1 + spatial);
+    weight.push_back(1);
+    return {channels_first(dot_general(windows_of(channels_last(x), 1, w.shape(), d), w, {{}, {}, contract, weight}))};
+  }
   if (is_depthwise(w.shape(), d.groups)) {
-    const Tensor v = in_f32(windows_of(x, w.shape(), d));
-    Shape kernel{1, w.size(0)};
-    for (int i = 0; i < spatial; ++i) kernel.push_back(1);
-    for (int i = 0; i < spatial; ++i) kernel.push_back(w.size(i + 2));
-    return {cast(sum(v * reshape(in_f32(w), kernel), range(2 + spatial, spatial)), x.dtype())};
+    const Tensor v = in_f32(windows_of(x, 2, w.shape(), d));
+    Shape shape{1, w.size(0)};
+    for (int i = 0; i < spatial; ++i) shape.push_back(1);
+    for (int i = 0; i < spatial; ++i) shape.push_back(w.size(i + 2));
+    return {cast(sum(v * reshape(in_f32(w), shape), kernel), x.dtype())};
   }
   if (by_group(spatial, d.groups)) {
     ConvDims one = d;
@@ -152,40 +173,36 @@ std::vector<Tensor> decompose_conv(const Attrs& attrs, std::span<const Tensor> i
       return decompose_conv(attrs_of(one), std::array{part, weight})[0];
     })};
   }
-  Tensor v = windows_of(x, w.shape(), d);
-  const Shape out = v.shape();
-  Tensor weight = w;
-  int channel = 1;  // the dim of the channels of a group
-  if (d.groups > 1) {
-    v = reshape(v, grouped(v.shape(), 1, d.groups));
-    weight = reshape(w, grouped(w.shape(), 0, d.groups));
-    channel = 2;
-  }
-  Shape all{batch};
-  for (int64_t n : weight.shape()) all.push_back(n);
-  weight = broadcast_to(weight, all);
-  Shape weight_contract{channel + 1}, contract{channel};
-  for (int i = 0; i < spatial; ++i) {
-    weight_contract.push_back(channel + 2 + i);
-    contract.push_back(channel + 1 + spatial + i);
-  }
-  const Shape batches = range(0, channel);
-  const Tensor y = dot_general(weight, v, {batches, batches, weight_contract, contract});
-  if (d.groups == 1) return {y};
-  Shape shape{batch, w.size(0)};
-  for (int i = 0; i < spatial; ++i) shape.push_back(out[i + 2]);
-  return {reshape(y, shape)};
+  // One product for each image and group.
+  Tensor v = windows_of(x, 2, w.shape(), d);
+  Shape shape{x.size(0), w.size(0)};
+  for (int i = 0; i < spatial; ++i) shape.push_back(v.size(i + 2));
+  v = reshape(v, grouped(v.shape(), 1, d.groups));
+  Tensor weight = reshape(w, grouped(w.shape(), 0, d.groups));
+  Shape all = weight.shape(), contract = range(3 + spatial, spatial), weight_contract = range(4, spatial);
+  all.insert(0, x.size(0));
+  contract.insert(0, 2);
+  weight_contract.insert(0, 3);
+  const DotDims dims{{0, 1}, {0, 1}, weight_contract, contract};
+  return {reshape(dot_general(broadcast_to(weight, all), v, dims), shape)};
 }
 
 // The gradient of the weight: for each element of the kernel, g times the elements that it reads.
 Tensor weight_gradient(const Tensor& x, const Tensor& g, const Shape& w, const ConvDims& d) {
   const int spatial = x.dim() - 2;
-  Shape places{0};  // the batch and the spatial dims of g
-  for (int i = 0; i < spatial; ++i) places.push_back(2 + i);
+  if (d.groups == 1) {
+    const Shape places = range(0, 1 + spatial);  // the batch and the spatial dims of g
+    Shape order = places;
+    for (int i = 0; i < spatial; ++i) order.push_back(2 + spatial + i);
+    order.push_back(1 + spatial);
+    const Tensor v = permute(windows_of(channels_last(x), 1, w, d), order);
+    return channels_first(dot_general(channels_last(g), v, {{}, {}, places, places}));
+  }
   if (is_depthwise(w, d.groups)) {
-    Shape shape = g.shape();
+    Shape shape = g.shape(), places = range(1, 1 + spatial);
+    places[0] = 0;
     for (int i = 0; i < spatial; ++i) shape.push_back(1);
-    const Tensor each = in_f32(windows_of(x, w, d)) * reshape(in_f32(g), shape);
+    const Tensor each = in_f32(windows_of(x, 2, w, d)) * reshape(in_f32(g), shape);
     return cast(reshape(sum(each, places), w), x.dtype());
   }
   if (by_group(spatial, d.groups)) {
@@ -196,12 +213,11 @@ Tensor weight_gradient(const Tensor& x, const Tensor& g, const Shape& w, const C
     return each_group(x, 1, g, 1, d.groups, 0,
                       [&](const Tensor& a, const Tensor& b) { return weight_gradient(a, b, part, one); });
   }
-  Tensor v = windows_of(x, w, d), y = g;
-  if (d.groups == 1) return dot_general(y, v, {{}, {}, places, places});
+  Tensor v = windows_of(x, 2, w, d);
   v = reshape(v, grouped(v.shape(), 1, d.groups));
-  y = reshape(y, grouped(y.shape(), 1, d.groups));
-  Shape contract{0};
-  for (int i = 0; i < spatial; ++i) contract.push_back(3 + i);
+  const Tensor y = reshape(g, grouped(g.shape(), 1, d.groups));
+  Shape contract = range(3, spatial);
+  contract.insert(0, 0);
   return reshape(dot_general(y, v, {{1}, {1}, contract, contract}), w);
 }
 
@@ -289,6 +305,67 @@ std::vector<Sample> samples_conv() {
           call({2, 3, 7}, {4, 3, 3}, dims(2), "conv: 2 entries of an attribute for 1 spatial dims")};
 }
 
+int64_t floor_divided(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a < 0) != (b < 0)); }
+
+// Whether the transposed convolution is computed by phases. Many phases would be many small products.
+bool has_phases(const ConvDims& d) {
+  constexpr int64_t kMostPhases = 8;
+  int64_t phases = 1;
+  for (int i = 0; i < d.stride.size(); ++i) {
+    if (d.interior[i] != 0 || d.dilation[i] != 1) return false;
+    phases = saturating_mul(phases, d.stride[i]);
+  }
+  return phases > 1 && phases <= kMostPhases;
+}
+
+// A transposed convolution with strides, without the zeros of a spread operand. Positions of one remainder p by the
+// stride s read only the elements p, p + s, ... of the kernel: they are a transposed convolution without strides.
+class Phases {
+ public:
+  Phases(const Tensor& g, const ConvDims& d, const Shape& extent) : g_(g), d_(d), extent_(extent), one_(d) {
+    for (int i = 0; i < extent.size(); ++i) {
+      const int64_t first = floor_divided(d.lo[i], d.stride[i]);
+      one_.stride[i] = 1;
+      one_.lo[i] = first;
+      count_.push_back(floor_divided(d.lo[i] + extent[i] - 1, d.stride[i]) - first + 1);
+    }
+  }
+
+  Tensor run(const Tensor& weight) const {
+    Tensor y = dim(0, weight);
+    for (int i = 0; i < extent_.size(); ++i) {
+      const int64_t begin = d_.lo[i] - d_.stride[i] * one_.lo[i];
+      y = slice(y, 1 + i, begin, begin + extent_[i]);
+    }
+    return channels_first(y);
+  }
+
+ private:
+  // All positions of the spatial dims from i on, [N, S..., C].
+  Tensor dim(int i, const Tensor& weight) const {
+    if (i == extent_.size()) {
+      Shape shape{g_.size(0), weight.size(1) * d_.groups};
+      for (int64_t n : count_) shape.push_back(n);
+      return channels_last(weight.numel() > 0 ? conv_transpose_general(g_, weight, one_, count_)
+                                              : zeros(shape, {.dtype = g_.dtype(), .device = g_.device()}));
+    }
+    const int64_t s = d_.stride[i], size = weight.size(2 + i);
+    std::vector<Tensor> parts;
+    for (int64_t p = 0; p < s; ++p) parts.push_back(dim(i + 1, slice(weight, 2 + i, std::min(p, size), size, s)));
+    if (s == 1) return parts[0];
+    const Tensor y = stack(parts, 2 + i);  // the positions of one phase are s apart
+    Shape shape = parts[0].shape();
+    shape[1 + i] *= s;
+    return reshape(y, shape);
+  }
+
+  const Tensor& g_;
+  const ConvDims& d_;
+  const Shape& extent_;
+  ConvDims one_;  // of one phase
+  Shape count_;   // its positions
+};
+
 }  // namespace
 
 Tensor conv_general(const Arg& x, const Arg& w, const ConvDims& dims) {
@@ -307,9 +384,11 @@ Tensor conv_transpose_general(const Arg& y, const Arg& w, const ConvDims& d, con
   check_dims(d, spatial);
   WEFT_CHECK(weight.size(0) % d.groups == 0, "conv_transpose: weight ", weight.shape(), " has ", weight.size(0),
              " channels; need a multiple of the ", d.groups, " groups");
+  if (has_phases(d) && g.numel() > 0 && extent.numel() > 0) return Phases(g, d, extent).run(weight);
   ConvDims back;
   back.groups = d.groups;
-  Tensor t = weight;
+  // The kernel backwards in each dim: its elements backwards.
+  Tensor t = reshape(flip(flatten(weight, 2), 2), weight.shape());
   for (int i = 0; i < spatial; ++i) {
     const int64_t reach = reach_of(weight.size(i + 2), d.dilation[i]), lo = reach - 1 - d.lo[i];
     back.stride.push_back(d.interior[i] + 1);
@@ -317,7 +396,6 @@ Tensor conv_transpose_general(const Arg& y, const Arg& w, const ConvDims& d, con
     back.interior.push_back(d.stride[i] - 1);
     back.lo.push_back(lo);
     back.hi.push_back((extent[i] - 1) * (d.interior[i] + 1) + reach - lo - spread_of(g.size(i + 2), d.stride[i] - 1));
-    if (weight.size(i + 2) > 1) t = flip(t, i + 2);
   }
   // [O, C / groups, K...] as [C, O / groups, K...].
   if (d.groups == 1) return conv_general(g, transpose(t, 0, 1), back);

@@ -1,6 +1,7 @@
 #include "ops/core/dot_product.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "ops/kernels/kernels.h"
 
@@ -97,14 +98,25 @@ class Counter {
   int64_t index_[kMaxDims] = {}, offset_ = 0;
 };
 
+// Copies short runs without a call; they may be a few elements.
+void copy_bytes(char* to, const char* from, int64_t n) {
+  constexpr int64_t kPiece = 16, kMostPieces = 16;
+  if (n < kPiece || n > kPiece * kMostPieces) {
+    std::memcpy(to, from, static_cast<size_t>(n));
+    return;
+  }
+  for (int64_t i = 0; i + kPiece < n; i += kPiece) std::memcpy(to + i, from + i, kPiece);
+  std::memcpy(to + n - kPiece, from + n - kPiece, kPiece);
+}
+
 template <class T>
 void copy_runs(const char* from, const int64_t* offsets, const int64_t* counts, int runs, int64_t stride, char* out) {
   T* to = reinterpret_cast<T*>(out);
   for (int r = 0; r < runs; ++r) {
     const T* const x = reinterpret_cast<const T*>(from + offsets[r]);
     const int64_t n = counts[r];
-    if (stride == 1) {
-      for (int64_t i = 0; i < n; ++i) to[i] = x[i];
+    if (stride == 1 && n > 3) {
+      copy_bytes(reinterpret_cast<char*>(to), from + offsets[r], n * static_cast<int64_t>(sizeof(T)));
     } else {
       for (int64_t i = 0; i < n; ++i) to[i] = x[i * stride];
     }
@@ -188,6 +200,16 @@ DotProduct::GemmOperands::GemmOperands(const DotProduct& p, const StridedView& x
 void DotProduct::GemmOperands::add_to(kernels::GemmHooks& hooks) const {
   if (gather_[0].data) hooks.a = &gather_[0].fill;
   if (gather_[1].data) hooks.b = &gather_[1].fill;
+  if (gather_[1].data && in_panels()) hooks.panels = gather_[1].data;
+}
+
+// Whether b is [panels of columns, k, columns] in memory, as gemm packs it.
+bool DotProduct::GemmOperands::in_panels() const {
+  const Gather& g = gather_[1];
+  const int64_t columns = kernels::gemm_panel(b.dtype), k = b.shape[1];
+  return columns > 0 && a.shape[0] == 1 && a.shape[1] > 4 && g.extents[1] == Shape{k} &&
+         g.strides[1] == Shape{columns} && g.extents[2] == Shape{b.shape[2] / columns, columns} &&
+         g.strides[2] == Shape{k * columns, 1} && reinterpret_cast<uintptr_t>(g.data) % 64 == 0;
 }
 
 }  // namespace weft::internal

@@ -73,6 +73,7 @@ class DotProduct::GemmOperands {
                     int64_t ld);
   };
   static StridedView place(const StridedView& in, const Merged& m, void* scratch, Gather& gather);
+  bool in_panels() const;
   Gather gather_[2];
 
  public:

@@ -239,8 +239,10 @@ void packed(const StridedView& a, const StridedView& b, const StridedView& c, co
       else if (packed_a != rows_at)
         pack_panels(g, false, from_a, row, rows, 0, p.k, slot.a, plan.a_panel(), slot.fill);
       packed_a = rows_at;
-      const char* panels = nullptr;
-      if (plan.b == PackedPlan::B::by_task) {
+      const char* panels = static_cast<const char*>(hooks.panels);
+      if (panels) {
+        // In memory already.
+      } else if (plan.b == PackedPlan::B::by_task) {
         if (packed_b != i) pack_panels(g, true, from_b, 0, p.n, 0, p.k, slot.b, plan.b_panel(), slot.fill);
         packed_b = i;
         panels = slot.b;
@@ -274,7 +276,7 @@ void packed(const StridedView& a, const StridedView& b, const StridedView& c, co
     }
   };
   auto task_slot = [&](int64_t task) { return Slot(workspace + task * plan.slot_bytes, plan, plan.slot_b); };
-  if (plan.b != PackedPlan::B::shared) {
+  if (plan.b != PackedPlan::B::shared || hooks.panels) {
     return parallel_for(plan.slots, [&](int64_t task) {
       tiles(task_slot(task), plan.tiles * task / plan.slots, plan.tiles * (task + 1) / plan.slots);
     });
@@ -326,6 +328,8 @@ void check_gemm(const StridedView& a, const StridedView& b, const StridedView& c
   const bool hooked = hooks.epilogue || hooks.a || hooks.b || hooks.add;
   WEFT_CHECK(!hooked || a.dtype == kFloat32 || a.dtype == kBFloat16 || a.dtype == kFloat16,
              "matmul: hooks take f32, bf16 and f16; got ", a.dtype);
+  WEFT_BUG_IF(hooks.panels && (gemm_panel(a.dtype) == 0 || c.shape[r - 1] % gemm_panel(a.dtype) != 0),
+              "matmul: panels of ", a.dtype, " for ", c.shape[r - 1], " columns");
   WEFT_CHECK(!hooks.add || (c.dtype == kFloat32 && !hooks.epilogue),
              "matmul: continued sums must be f32 in memory; got ", c.dtype, hooks.epilogue ? " and an epilogue" : "");
 }
@@ -349,6 +353,12 @@ void gemm(const StridedView& a, const StridedView& b, const StridedView& c, void
   // The order of its sums depends on the layout of b; small products keep one order for every layout.
   if (p.m * p.n * p.k > 1024 && !hooks.add && few_rows(a, b, c, p, workspace, hooks)) return;
   packed(a, b, c, p, plan, static_cast<char*>(workspace), hooks);
+}
+
+int64_t gemm_panel(DType in) {
+  if (in != kFloat32) return 0;
+  const GemmKernel& g = gemm_kernel(PanelType::f32);
+  return g.kr == 1 ? g.nr : 0;
 }
 
 int64_t gemm_workspace(DType in, DType, int64_t batch, int64_t m, int64_t n, int64_t k, GemmFilled filled) {

@@ -44,6 +44,9 @@ struct GemmHooks {
   const GemmEpilogue* epilogue = nullptr;
   const GemmFill* a = nullptr;
   const GemmFill* b = nullptr;
+  /// b in panels of gemm_panel columns: [n / gemm_panel, k, gemm_panel], contiguous and 64-byte aligned. It is not
+  /// packed again, and the fill of b does not run. For one matrix, more than 4 rows and more than one column.
+  const void* panels = nullptr;
   /// c, in f32 and without an epilogue, has sums over earlier k, and the product continues them term after term.
   /// Products over pieces of k (multiples of 64), one after another, give the bits of the whole product (for more than
   /// 4 rows and one column).
@@ -64,6 +67,9 @@ struct GemmFilled {
   int a = 0, b = 0;
 };
 int64_t gemm_workspace(DType in, DType out, int64_t batch, int64_t m, int64_t n, int64_t k, GemmFilled filled = {});
+
+/// The columns of a panel of b (GemmHooks::panels); 0: this dtype has no panels that are plain memory.
+int64_t gemm_panel(DType in);
 
 /// Products over groups of rows. Group e is rows offsets[e] to offsets[e + 1] (offsets: i64 or i32 [E + 1], ascending,
 /// from 0 or more, at most T).
