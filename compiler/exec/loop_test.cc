@@ -90,6 +90,31 @@ TEST(Scan, CompiledHasTheBitsOfEager) {
     }
 }
 
+// 64 columns are two panels of the widest kernel. The weight is used as it is and transposed, with and without a sum
+// after the product, and its gradient is taken.
+TEST(Scan, WeightsThatArePackedOnceKeepTheBits) {
+  for (int64_t rows : {3, 8}) {
+    manual_seed(4);
+    const Tensor x = randn({5, rows, 64}), w = randn({64, 64}) * 0.1, v = randn({64, 64}) * 0.1, h = randn({rows, 64});
+    const auto run = [](const Tensor& x, const Tensor& weight, const Tensor& v, const Tensor& h) {
+      const Tensor w = weight.requires_grad();
+      auto [y, last] = scan(
+          [&](const Tensor& s, const Tensor& xt) {
+            const Tensor next = tanh(matmul(s, transpose(w, 0, 1)) + matmul(xt, v));
+            return std::pair(next, matmul(next, w) * 0.5);
+          },
+          h, x);
+      return std::vector{y, last, grad(sum(square(y)) + sum(last), {w})[0]};
+    };
+    auto step = compile([&](Tensor x, Tensor w, Tensor v, Tensor h) { return run(x, w, v, h); });
+    const std::vector<Tensor> want = run(x, w, v, h), got = step(x, w, v, h);
+    for (size_t i = 0; i < got.size(); ++i) EXPECT_TRUE(equal(got[i], want[i])) << rows << " " << i;
+    // Few rows are multiplied without packing.
+    const bool packs = step.graph("fused").to_string().find("= copy") != std::string::npos;
+    EXPECT_EQ(packs, rows > 4) << step.graph("fused").to_string();
+  }
+}
+
 TEST(Scan, GraphsDoNotGrowWithTheNumberOfIterations) {
   const auto nodes = [](int64_t time) {
     const Data d = data(time);

@@ -2,10 +2,15 @@
 
 #include <set>
 
+#include "compiler/loop_ir/fused.h"
 #include "compiler/passes/lower.h"
+#include "compiler/passes/new_node.h"
 #include "compiler/passes/pipeline.h"
 #include "framework/ir/rewrite.h"
+#include "ops/core/dot.h"
 #include "ops/core/loop.h"
+#include "ops/core/view.h"
+#include "ops/kernels/gemm.h"
 
 namespace weft {
 namespace {
@@ -14,6 +19,14 @@ bool has_loop(const Graph& g) {
   for (int32_t id = 0; id < g.size(); ++id)
     if (g.node(id).op == &loop_op) return true;
   return false;
+}
+
+// The joint passes that follow unroll.
+std::span<const Pass> passes_of_bodies() {
+  const std::span<const Pass> joint = passes_of(PassStage::kJoint);
+  for (size_t i = 0; i < joint.size(); ++i)
+    if (std::string_view(joint[i].name) == "unroll") return joint.subspan(i + 1);
+  return joint;
 }
 
 // Removes the stacked results that nothing reads. A joint graph often keeps some of them for gradients that turned out
@@ -33,6 +46,84 @@ Node without_unused(const Node& loop, int32_t id, const std::set<Value>& used, s
   n.attrs = loop.attrs.with("body", body);
   return n;
 }
+
+// Products of a loop's body with a matrix that is the same in each iteration get it as gemm packs it, so that it is
+// packed once: [n / columns, k, columns]. These matrices become operands of the loop.
+class Panels {
+ public:
+  Panels(Rewriter& outer, const Node& loop)
+      : outer_(outer), loop_(loop), fixed_(loop.attrs.i("carries") + loop.attrs.i("stacked")) {}
+
+  Ref<Graph> arrange(const Graph& body) {
+    Rewriter r(body);
+    std::vector<Value> inputs;
+    for (int32_t id = 0; id < body.size(); ++id) {
+      const Node& n = body.node(id);
+      Matrix m;
+      if (loop_.attrs.i("length") < 2 || !find(body, n, &m)) {
+        r.copy(id);
+        continue;
+      }
+      const Value packed = packed_outside(m, n);
+      Node input;
+      input.op = &input_op;
+      input.attrs = {{"index", static_cast<int64_t>(body.inputs.size() + inputs.size())}};
+      input.outputs.push_back(outer_.graph().type(packed));
+      inputs.push_back({r.graph().add(std::move(input)), 0});
+      operands.push_back(packed);
+      const Value y = emit(r, dot_op, {r(n.inputs[0]), inputs.back()}, n.attrs.with("b_contract", Shape{1}), n);
+      r.map({id, 0}, emit(r, reshape_op, {y}, {{"shape", n.outputs[0].shape}}, n));
+    }
+    if (inputs.empty()) return make_ref<Graph>(body);
+    const Ref<Graph> now = r.finish();
+    now->inputs.insert(now->inputs.end(), inputs.begin(), inputs.end());
+    return now;
+  }
+
+  std::vector<Value> operands;  // of the loop, added behind its own
+
+ private:
+  struct Matrix {
+    int64_t operand = 0, k = 0, columns = 0, panels = 0;
+    bool transposed = false;  // the operand is [n, k], otherwise [k, n]
+  };
+
+  bool find(const Graph& body, const Node& n, Matrix* m) const {
+    if (n.op != &dot_op || !n.attrs.ints("a_batch").empty() || n.attrs.ints("b_contract").size() != 1) return false;
+    const Node* source = &body.node(n.inputs[1]);
+    m->transposed = n.attrs.ints("b_contract")[0] == 1;
+    if (source->op == &permute_op && source->attrs.ints("dims") == Shape{1, 0}) {
+      source = &body.node(source->inputs[0]);
+      m->transposed = !m->transposed;
+    }
+    if (source->op != &input_op || source->attrs.i("index") < fixed_) return false;
+    m->operand = source->attrs.i("index");
+    const TensorType& type = source->outputs[0];
+    if (type.shape.size() != 2 || !(n.outputs[0].dtype == type.dtype)) return false;
+    m->columns = kernels::gemm_panel(type.dtype);
+    m->k = type.shape[m->transposed ? 1 : 0];
+    const int64_t columns = type.shape[m->transposed ? 0 : 1];
+    if (m->columns == 0 || columns % m->columns != 0 || columns == m->columns || m->k < 2) return false;
+    m->panels = columns / m->columns;
+    return n.outputs[0].shape.numel() / columns > 4;  // the product packs no operand for fewer rows
+  }
+
+  Value packed_outside(const Matrix& m, const Node& from) {
+    const Value w = outer_(loop_.inputs[static_cast<size_t>(m.operand)]);
+    const Shape split = m.transposed ? Shape{m.panels, m.columns, m.k} : Shape{m.k, m.panels, m.columns};
+    const Value parts = emit(outer_, reshape_op, {w}, {{"shape", split}}, from);
+    const Shape order = m.transposed ? Shape{0, 2, 1} : Shape{1, 0, 2};
+    return emit(outer_, loop_ir::copy_op, {emit(outer_, permute_op, {parts}, {{"dims", order}}, from)}, {}, from);
+  }
+
+  static Value emit(Rewriter& r, const OpDef& op, std::initializer_list<Value> in, Attrs attrs, const Node& from) {
+    return {r.graph().add(new_node(r.graph(), op, {in.begin(), in.size()}, std::move(attrs), from)), 0};
+  }
+
+  Rewriter& outer_;
+  const Node& loop_;
+  const int64_t fixed_;
+};
 
 }  // namespace
 
@@ -59,9 +150,12 @@ Ref<Graph> loop_bodies(const Graph& g, PassContext& context) {
     }
     std::vector<int32_t> kept;
     Node fused = without_unused(n, id, used, kept);
-    const Ref<Graph> joint = run_passes(fused.attrs.get<Ref<Graph>>("body"), passes_of(PassStage::kLocal), options);
+    Panels panels(r, n);
+    const Ref<Graph> joint =
+        panels.arrange(*run_passes(fused.attrs.get<Ref<Graph>>("body"), passes_of_bodies(), options));
     fused.inputs.clear();
     for (Value v : n.inputs) fused.inputs.push_back(r(v));
+    for (Value v : panels.operands) fused.inputs.push_back(v);
     fused.attrs = n.attrs.with("body", run_passes(joint, passes_of(PassStage::kFused), options));
     const int32_t now = r.graph().add(std::move(fused));
     for (size_t i = 0; i < kept.size(); ++i) r.map({id, kept[i]}, {now, static_cast<int32_t>(i)});

@@ -6,8 +6,8 @@ namespace weft {
 
 /// Replaces each loop by the nodes of all its iterations: on devices without loops, on meshes, and for exact sums.
 Ref<Graph> unroll(const Graph& g, PassContext& context);
-/// Removes stacked results that nothing reads, then simplifies, lowers and fuses the body of each loop, like a
-/// whole step.
+/// Removes stacked results that nothing reads, has weights of products packed before the first iteration, then
+/// simplifies, lowers and fuses the body of each loop, like a whole step.
 Ref<Graph> loop_bodies(const Graph& g, PassContext& context);
 
 }  // namespace weft

@@ -5,9 +5,11 @@
 #include <cmath>
 
 #include "framework/autodiff/grad.h"
+#include "framework/dispatch/capture.h"
 #include "framework/testing/compare.h"
 #include "framework/testing/gradcheck.h"
 #include "framework/testing/values.h"
+#include "models/nn/model_flops.h"
 #include "models/nn/recurrent_cell.h"
 #include "ops/core/core.h"
 
@@ -177,6 +179,14 @@ TEST(RecurrentCell, IsOnePositionOfTheLayer) {
   EXPECT_EQ(GRUCell(3, 4, false)(x[0][0]).shape(), Shape({4}));
   EXPECT_EQ(error_of([&] { gru_cell(ones({2, 5})); }), "GRUCell: x is f32[2, 5]; need [batch, 3] or [3]");
   EXPECT_EQ(error_of([&] { gru_cell(x[0], ones({2, 3})); }), "GRUCell: h is f32[2, 3]; need [2, 4]");
+}
+
+// 2 T B (inputs + hidden) 4 hidden operations forward, and twice as many backward.
+TEST(Recurrent, ProductsOfAllStepsAreCounted) {
+  const LSTM lstm(6, 5);
+  const Ref<Graph> g = capture_graph([&](std::span<const Tensor> in) { return std::vector{lstm(in[0]).output}; },
+                                     std::vector{TensorType{kFloat32, Device::cpu(), Shape{7, 3, 6}}});
+  EXPECT_EQ(training_flops(*g), 3.0 * 2 * 7 * 3 * (6 + 5) * 4 * 5);
 }
 
 }  // namespace
