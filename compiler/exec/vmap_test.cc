@@ -48,6 +48,51 @@ TEST(VmapFunction, GivesAGradientForEachExample) {
   EXPECT_TRUE(close(compiled, eager, kFloat64, 50));
 }
 
+// A body has no tape of what was computed before it, as a captured function has none.
+TEST(VmapFunction, AGradientThroughWhatWasComputedOutsideIsAnError) {
+  const Tensor x = tensor({{1.0, 2.0}, {3.0, 4.0}});
+  const Parameter p(tensor({1.0, 2.0}));
+  const auto tries = [&](const Tensor& r) {
+    const Tensor h = r * 2, both = p.value() * r, loss = (r * r).sum();
+    const std::function<void()> calls[] = {
+        [&] { vmap([&](Tensor a) { return grad((a * h).sum(), {r})[0]; })(x); },
+        [&] { vmap([&](Tensor a) { return vmap([&](Tensor b) { return grad((a * b * h).sum(), {r})[0]; })(x); })(x); },
+        [&] { vmap([&](Tensor a) { return grad(loss, {r}, {.grad_output = a.sum()})[0]; })(x); },
+        [&] { vmap([&](Tensor a) { return grad((a * both).sum(), std::vector{p})[0]; })(x); },
+        [&] {
+          scan([&](Tensor c, Tensor a) { return std::pair{c, grad((a * h).sum(), {r})[0]}; }, zeros({}), x);
+        },
+        [&] { kernel([&](Index i) { return grad((x[0] * h).sum(), {r})[0](i); }, {2}); }};
+    for (const auto& call : calls) {
+      const std::string e = testing::error_of(call);
+      EXPECT_NE(e.find("was computed from an operand of grad outside the function of "), e.npos) << e;
+    }
+    // Detached, from something else, or inside: no gradient is lost.
+    const Tensor other = ones({2}).requires_grad() * 3;
+    const Tensor got = vmap([&](Tensor a) { return grad((a * h.detach() * r + other * (r * a)).sum(), {r})[0]; })(x);
+    if (!got.is_traced()) EXPECT_TRUE(testing::close(got.detach(), (x * h + other * x).detach(), kFloat32, 8));
+  };
+  tries(tensor({0.5, -1.0}).requires_grad());
+  compile([&](Tensor t) {
+    tries(t.requires_grad());
+    return t;
+  })(tensor({0.5, -1.0}));
+}
+
+TEST(VmapFunction, AnEscapedLossIsAnError) {
+  const Parameter p(tensor({1.0, 2.0}));
+  Tensor loss, w;
+  compile([&](Tensor x) {
+    w = p.value();
+    loss = (w * x).sum();
+    return loss;
+  })(ones({2}));
+  for (const auto& call : {std::function<void()>([&] { grad(loss, std::vector{p}); }), {[&] { grad(loss, {w}); }}}) {
+    const std::string e = testing::error_of(call);
+    EXPECT_NE(e.find("grad: the loss (f32[]) was traced by a captured function that has ended"), e.npos) << e;
+  }
+}
+
 TEST(VmapFunction, NestsAndHasGradients) {
   const Tensor x = randn({3, 4}, {.dtype = kFloat64}).requires_grad();
   const auto pairs = vmap([&](const Tensor& a) { return vmap([&](const Tensor& b) { return sum(exp(a * b)); })(x); });

@@ -183,11 +183,22 @@ std::vector<Tensor> internal::captured_grad(Capture& capture, const Tensor& loss
 
 namespace {
 
+void check_not_escaped(const Tensor& t, const std::string& what) {
+  WEFT_CHECK_AS(
+      kFailedPrecondition, !t.is_traced(), "grad: ", what, " (", t.type(),
+      ") was traced by a captured function that has ended; only returned values leave it, so call grad inside");
+}
+
 std::vector<Tensor> gradients(const Tensor& loss, const std::vector<Tensor>& wrt, const GradOptions& options,
                               bool of_parameters) {
   Capture* const capture = internal::thread_state.capture;
   // The operands of derivatives that are expanded now were checked when they were captured.
   if (capture && capture->differentiate) return internal::captured_grad(*capture, loss, wrt, options);
+  if (!capture) {
+    check_not_escaped(loss, "the loss");
+    for (size_t i = 0; i < wrt.size(); ++i) check_not_escaped(wrt[i], str_cat("operand ", i));
+    if (options.grad_output.defined()) check_not_escaped(options.grad_output, "grad_output");
+  }
   check(loss, wrt, options);
   GradOptions seeded = options;
   if (seeded.grad_output.defined()) seeded.grad_output = seeded.grad_output.to(loss.dtype());

@@ -53,6 +53,8 @@ Tensor Capture::wrap(Value v) {
   return Tensor(impl);
 }
 
+bool Capture::owns(const Tensor& t) const { return t.get().trace.get() == link_.get(); }
+
 Tensor Capture::recorded(const Tensor& t) const {
   auto* impl = new TensorImpl(t.get());
   impl->grad = recorded_;

@@ -58,6 +58,8 @@ class Capture final {
   void add_node(const OpDef& op, std::span<const Tensor* const> in, const Attrs& attrs, SourceLine line,
                 std::span<const TensorType> types, std::span<Tensor> out);
   Tensor wrap(Value v);
+  /// Whether `t` is a value of this capture.
+  bool owns(const Tensor& t) const;
   /// The same value as a handle whose uses are recorded for grad(), as tape.h does for a concrete tensor.
   Tensor recorded(const Tensor& t) const;
   Tensor read_cell(const Ref<Cell>& cell);

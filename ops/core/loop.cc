@@ -249,6 +249,7 @@ std::vector<Tensor> internal::run_loop(const std::function<Iteration(std::span<c
   const size_t fixed = types.size();
   types.push_back({kInt64, in.empty() ? Device() : in[0].device(), Shape{}});  // counts iterations
   const Body traced = capture_expanded(
+      "scan",
       [&](std::span<const Tensor> args) {
         const SeedScope seeds([&](const Tensor& seed) { return seed_of_iteration(seed, args[fixed]); });
         Iteration out = fn(args.first(fixed));

@@ -158,6 +158,9 @@ class Mapper {
     if (n.op == &custom_grad_op) return custom_grad(n, in);
     if (n.op == &checkpoint_op) return checkpoint(n, in);
     if (keeps_examples_apart(n, types)) return generic(n, in);
+    WEFT_CHECK(n.op->decompose || !n.op->is(kCustom), "vmap: ", n.op->name,
+               " cannot be applied to a batch of examples; need `dims`, `infer` and a kernel that take one more dim in "
+               "front, or `decompose`");
     WEFT_CHECK(n.op->decompose && !n.op->is(kReadsTape), "vmap: ", n.op->name,
                " cannot be applied to a batch of examples; need ops that compute along given dims: elementwise ops, "
                "reductions, products, views, look-ups");
@@ -423,7 +426,7 @@ std::vector<Tensor> run_vmap(const TensorFn& fn, std::span<const Tensor> in,
   }
   WEFT_CHECK(count, "vmap: no argument has a dim of examples; need one whose in_dims is a number");
   if (positions && *count < int64_t{1} << 31) values[0].positions = Positions{};
-  const Body body = capture_expanded(fn, types);
+  const Body body = capture_expanded(positions ? "kernel" : "vmap", fn, types);
   for (const Tensor& t : body.lifted) values.push_back({t});
   Mapper mapper(*body.graph, *count);
   std::vector<Tensor> out;
