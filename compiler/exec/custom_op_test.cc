@@ -98,6 +98,8 @@ TEST(CustomOp, Errors) {
   EXPECT_TRUE(begins(e, "test.scaled: operand 1 is a number; need a tensor")) << e;
   e = error_of([&] { scaled().all({x, x}, {{"shift", 0.0}}); });
   EXPECT_TRUE(begins(e, "test.scaled: got f32[2, 3] and f32[2, 3]; need [b, m] and [m]")) << e;
+  e = error_of([&] { CustomOp({.name = "a.b", .traits = kStructural}); });
+  EXPECT_TRUE(begins(e, "CustomOp: 'a.b' has no `infer`")) << e;
   e = error_of([&] { CustomOp({.name = "no spaces"}); });
   EXPECT_TRUE(begins(e, "CustomOp: the name is 'no spaces'; need letters")) << e;
   e = error_of([&] { CustomOp({.name = "a.b"}); });
@@ -105,6 +107,82 @@ TEST(CustomOp, Errors) {
   e = testing::placed_error_of(
       [&] { CustomOp({.name = "a.b", .infer = [](const InferCall& c) { return Types{c.in[0]}; }}); });
   EXPECT_TRUE(begins(e, "CustomOp: 'a.b' has neither `kernel` nor `decompose`; need one; at compiler/exec/")) << e;
+}
+
+// Each function of a record returns something wrong, eagerly and in a compiled step.
+TEST(CustomOp, WrongResultsOfItsFunctionsAreErrors) {
+  const auto same = [](const InferCall& c) { return Types{c.in[0]}; };
+  const auto copy = [](const KernelCall& c) {
+    std::copy_n(c.in[0].as<float>(), c.in[0].numel(), c.out[0].as<float>());
+  };
+  const auto one = [](const Attrs&, std::span<const Tensor> in) { return std::vector{in[0].sum()}; };
+  static const CustomOp* again = nullptr;
+  const CustomOp own_call(
+      {.name = "bad.recursion", .infer = same, .decompose = [](const Attrs&, auto in) { return again->all(in); }});
+  again = &own_call;
+  struct Case {
+    CustomOp op;
+    std::string error;
+  };
+  const Case cases[] = {
+      {CustomOp({.name = "bad.count", .num_outputs = 2, .infer = same, .kernel = copy}),
+       "bad.count: `infer` returned 1 types; need 2"},
+      {CustomOp({.name = "bad.dims",
+                 .infer = same,
+                 .dims = [](const Attrs&, auto in, auto out) { return DimMap::parse("b -> b", in, out); },
+                 .kernel = copy}),
+       "bad.dims: `dims`: dim map \"b -> b\": got 1 dims for f32[2, 3]; need 2"},
+      {CustomOp(
+           {.name = "bad.none", .infer = same, .decompose = [](const Attrs&, auto) { return std::vector<Tensor>(); }}),
+       "bad.none: `decompose` returned 0 tensors; need 1"},
+      {CustomOp({.name = "bad.shape", .infer = same, .decompose = one}),
+       "bad.shape: result 0 of `decompose` is f32[]; need f32[2, 3], as `infer` says"},
+      {CustomOp({.name = "bad.undefined",
+                 .infer = same,
+                 .decompose = [](const Attrs&, auto) { return std::vector<Tensor>(1); }}),
+       "bad.undefined: result 0 of `decompose` is an undefined tensor"},
+      {own_call, "bad.recursion: `decompose` calls the op itself"},
+      {CustomOp({.name = "bad.gradients",
+                 .infer = same,
+                 .vjp =
+                     [](const VjpCall& c) {
+                       return Grads{c.grad[0], c.grad[0]};
+                     },
+                 .kernel = copy}),
+       "bad.gradients: `vjp` returned 2 gradients; need 1"},
+      {CustomOp({.name = "bad.gradient",
+                 .infer = same,
+                 .vjp = [](const VjpCall& c) { return Grads{c.grad[0].sum()}; },
+                 .kernel = copy}),
+       "bad.gradient: gradient 0 of `vjp` is f32[]; need the shape of the operand, f32[2, 3]"},
+      {CustomOp({.name = "bad.constant", .infer = same, .kernel = copy}),
+       "bad.constant has no derivative; need `vjp` in its record, the trait kNotDifferentiable"},
+  };
+  for (const Case& c : cases) {
+    const auto step = [&](Tensor x) {
+      const Tensor own = x.requires_grad(), y = c.op.all(std::span<const Tensor>(&own, 1))[0];
+      return c.op.record().decompose ? y : grad(y.sum(), {own})[0];
+    };
+    const std::string eager = error_of([&] { step(ones({2, 3})); });
+    EXPECT_EQ(eager.rfind(c.error, 0), 0u) << eager;
+    auto compiled = compile(step);
+    EXPECT_NE(error_of([&] { compiled(ones({2, 3})); }).find(c.error), std::string::npos) << c.error;
+  }
+}
+
+TEST(CustomOp, GradientsHaveTheDtypeOfTheirOperand) {
+  const CustomOp op({.name = "test.wide_gradient",
+                     .infer = [](const InferCall& c) { return Types{c.in[0]}; },
+                     .vjp = [](const VjpCall& c) { return Grads{c.grad[0].to(kFloat64)}; },
+                     .decompose = [](const Attrs&, std::span<const Tensor> in) { return std::vector{in[0] * 1}; }});
+  const Tensor x = ones({2}).requires_grad();
+  EXPECT_EQ(grad(op({x}).sum(), {x})[0].dtype(), kFloat32);
+  const CustomOp constant(
+      {.name = "test.constant",
+       .traits = kNotDifferentiable,
+       .infer = [](const InferCall& c) { return Types{c.in[0]}; },
+       .decompose = [](const Attrs&, std::span<const Tensor> in) { return std::vector{in[0] * 1}; }});
+  EXPECT_EQ(grad((constant({x}) * x).sum(), {x})[0].to_vector<float>(), (std::vector<float>{1, 1}));
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include "compiler/loop_ir/fused.h"
 #include "compiler/passes/retrace.h"
+#include "framework/dispatch/dispatch.h"
 #include "framework/ir/op_def.h"
 #include "ops/core/loop.h"
 
@@ -20,16 +21,19 @@ Ref<Graph> expand(const Graph& g, FunctionRef<bool(const Node&)> which) {
   return retrace(g, [&](const Node& n, std::span<const Tensor> in) {
     if (!which(n)) return std::vector<Tensor>();
     WEFT_BUG_IF(!n.op->decompose, "lower: ", n.op->name, " has no kernel, no view and no decomposition");
-    return n.op->decompose(n.attrs, in);
+    return decomposed(*n.op, n.attrs, in, n.outputs);
   });
 }
 
 Ref<Graph> lower(const Graph& g) {
   auto current = make_ref<Graph>(g);
-  for (;;) {
-    bool any = false;
-    for (int32_t id = 0; id < current->size(); ++id) any |= must_lower(current->node(id));
-    if (!any) return current;
+  for (int round = 0;; ++round) {
+    constexpr int kMostRounds = 64;
+    const Node* left = nullptr;
+    for (int32_t id = 0; id < current->size() && !left; ++id)
+      if (must_lower(current->node(id))) left = &current->node(id);
+    if (!left) return current;
+    WEFT_CHECK(round < kMostRounds, left->op->name, ": `decompose` calls the op itself; need other ops");
     current = expand(*current, [](const Node& n) { return must_lower(n); });
   }
 }

@@ -81,6 +81,27 @@ Tensor dispatch_pointwise(const OpDef& op, TensorPtrs in, const TensorType& type
 
 namespace internal {
 
+std::vector<Tensor> decomposed(const OpDef& op, const Attrs& attrs, std::span<const Tensor> in,
+                               std::span<const TensorType> types) {
+  if (!op.is(kCustom)) return op.decompose(attrs, in);
+  static thread_local int depth = 0;
+  struct Level {
+    Level() { ++depth; }
+    ~Level() { --depth; }
+  } level;
+  constexpr int kMostLevels = 64;
+  WEFT_CHECK(depth <= kMostLevels, op.name, ": `decompose` calls the op itself; need other ops");
+  std::vector<Tensor> results = op.decompose(attrs, in);
+  WEFT_CHECK(results.size() == types.size(), op.name, ": `decompose` returned ", results.size(), " tensors; need ",
+             types.size());
+  for (size_t i = 0; i < types.size(); ++i)
+    WEFT_CHECK(results[i].defined() && results[i].shape() == types[i].shape && results[i].dtype() == types[i].dtype,
+               op.name, ": result ", i, " of `decompose` is ",
+               results[i].defined() ? results[i].type().to_string() : "an undefined tensor", "; need ", types[i],
+               ", as `infer` says");
+  return results;
+}
+
 void run_eager(const OpDef& op, TensorPtrs in, const Attrs& attrs, std::span<const TensorType> types,
                std::span<Tensor> out) {
   Device device = types.empty() ? Device::cpu() : types[0].device;
@@ -92,7 +113,7 @@ void run_eager(const OpDef& op, TensorPtrs in, const Attrs& attrs, std::span<con
     NoGrad guard;
     SmallVec<Tensor, 4> args;
     for (const Tensor* t : in) args.push_back(*t);
-    std::vector<Tensor> results = op.decompose(attrs, args);
+    std::vector<Tensor> results = decomposed(op, attrs, args, types);
     for (size_t i = 0; i < out.size(); ++i) out[i] = std::move(results[i]);
     return;
   }

@@ -12,9 +12,10 @@ namespace weft {
 namespace {
 
 struct Record : OpDef {
-  void (*own)(const KernelCall&) = nullptr;  // the program's kernel
+  OpDef own;  // the program's record; this one checks what its functions return
   std::string own_name;
 };
+const OpDef& own(const OpDef& op) { return static_cast<const Record&>(op).own; }
 
 struct FreeAligned {
   void operator()(void* p) const { ::operator delete(p, std::align_val_t(64)); }
@@ -51,14 +52,44 @@ void run_packed(const KernelCall& c) {
     operands.push_back(p.view());
   }
   for (const Packed& p : out) results.push_back(p.view());
-  static_cast<const Record&>(c.op).own({c.op, c.attrs, operands, results, c.workspace});
+  own(c.op).kernel({c.op, c.attrs, operands, results, c.workspace});
   for (const Packed& p : out) p.write();
 }
 
-bool same_functions(const Record& a, const OpDef& b) {
-  return a.infer == b.infer && a.vjp == b.vjp && a.dims == b.dims && a.cost == b.cost && a.own == b.kernel &&
+// So that a compiled step or a mesh does not find an error that an eager call did not have.
+Types checked_types(const InferCall& c) {
+  const Types types = own(c.op).infer(c);
+  WEFT_CHECK(c.op.num_outputs < 0 || types.size() == static_cast<size_t>(c.op.num_outputs), c.op.name,
+             ": `infer` returned ", types.size(), " types; need ", c.op.num_outputs, ", as `num_outputs` says");
+  if (!c.op.dims) return types;
+  try {
+    c.op.dims(c.attrs, c.in, types);
+  } catch (const Error& e) {
+    internal::fail(e.code(), str_cat(c.op.name, ": `dims`: ", e.what()));
+  }
+  return types;
+}
+
+Grads checked_gradients(const VjpCall& c) {
+  WEFT_CHECK(own(c.op).vjp, c.op.name,
+             " has no derivative; need `vjp` in its record, the trait kNotDifferentiable, or "
+             "operands that are detached");
+  Grads grads = own(c.op).vjp(c);
+  WEFT_CHECK(grads.size() == c.in.size(), c.op.name, ": `vjp` returned ", grads.size(), " gradients; need ",
+             c.in.size(), ", one for each operand (an undefined tensor is zero)");
+  for (size_t i = 0; i < grads.size(); ++i) {
+    if (!grads[i].defined()) continue;
+    WEFT_CHECK(grads[i].shape() == c.in[i].shape(), c.op.name, ": gradient ", i, " of `vjp` is ", grads[i].type(),
+               "; need the shape of the operand, ", c.in[i].type());
+    grads[i] = grads[i].to(c.in[i].dtype());
+  }
+  return grads;
+}
+
+bool same_functions(const OpDef& a, const OpDef& b) {
+  return a.infer == b.infer && a.vjp == b.vjp && a.dims == b.dims && a.cost == b.cost && a.kernel == b.kernel &&
          a.workspace == b.workspace && a.view == b.view && a.decompose == b.decompose && a.num_inputs == b.num_inputs &&
-         a.num_outputs == b.num_outputs && a.traits == (b.traits | kCustom) && a.linear == b.linear;
+         a.num_outputs == b.num_outputs && a.traits == b.traits && a.linear == b.linear;
 }
 
 // The op of this name, which graphs compare ops by.
@@ -67,7 +98,7 @@ const OpDef* registered(const OpDef& record, const std::string& name) {
   static auto* const mutex = new std::mutex;
   const std::lock_guard lock(*mutex);
   if (const auto it = all->find(name); it != all->end()) {
-    WEFT_CHECK(same_functions(*it->second, record), "CustomOp: another op has the name '", name,
+    WEFT_CHECK(same_functions(it->second->own, record), "CustomOp: another op has the name '", name,
                "' and other functions; need a name for each");
     return it->second;
   }
@@ -76,7 +107,9 @@ const OpDef* registered(const OpDef& record, const std::string& name) {
   own->own_name = name;
   own->name = own->own_name.c_str();
   own->traits |= kCustom;
-  own->own = record.kernel;
+  own->own = record;
+  own->infer = checked_types;
+  if (!own->is(kNotDifferentiable)) own->vjp = checked_gradients;
   if (record.kernel) own->kernel = run_packed;
   return all->emplace(name, own).first->second;
 }
@@ -95,6 +128,11 @@ CustomOp::CustomOp(const OpDef& record, std::source_location loc) {
   WEFT_CHECK(record.num_outputs != 0 && record.num_outputs >= -1 && record.num_inputs >= -1, "CustomOp: '", name,
              "' has ", record.num_inputs, " operands and ", record.num_outputs,
              " results; need one result or more, and -1 for any number");
+  constexpr uint32_t kAllowed =
+      kPointwise | kReduction | kContraction | kSideEffect | kCommutative | kNotDifferentiable;
+  WEFT_CHECK((record.traits & ~kAllowed) == 0, "CustomOp: '", name,
+             "' has traits of Weft's own ops; need kPointwise, kReduction, kContraction, kSideEffect, kCommutative or "
+             "kNotDifferentiable");
   record_ = registered(record, name);
 }
 

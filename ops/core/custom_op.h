@@ -10,16 +10,22 @@ namespace weft {
 /// A primitive op from the program's own record (framework/ir/op_def.h):
 ///   const CustomOp row_max{{
 ///       .name = "my.row_max",
-///       .infer = [](const InferCall& c) { return Types{{c.in[0].dtype, c.in[0].device, Shape{c.in[0].shape[0]}}}; },
+///       .infer =
+///           [](const InferCall& c) {
+///             const TensorType& x = c.in[0];
+///             WEFT_CHECK(x.dtype == kFloat32 && x.shape.size() == 2, c.op.name, ": got ", x, "; need f32 [b, m]");
+///             return Types{{x.dtype, x.device, Shape{x.shape[0]}}};
+///           },
 ///       .vjp = [](const VjpCall& c) { return Grads{c.grad[0].unsqueeze(1) * (c.in[0] == c.out[0].unsqueeze(1))}; },
 ///       .dims = [](const Attrs&, auto in, auto out) { return DimMap::parse("b m^ -> b", in, out); },
 ///       .kernel = [](const KernelCall& c) { ... c.in[0].as<float>() ... },
 ///   }};
 ///   Tensor y = row_max({x});
-/// The kernel gets operands and results in row-major memory. `infer` throws on operands that the kernel does not take.
-/// Without `vjp` the op has no gradient. Without `dims` a mesh does not split it. Without `decompose`, the same
-/// function in other ops, it runs on the CPU only. Compiled steps call the kernel as eager calls do. vmap() uses
-/// `dims`, if `infer` and the kernel take further dims in front, else `decompose`, whose derivative then counts.
+/// The kernel gets operands and results in row-major memory. as<T>() does not convert, so `infer` throws on operands
+/// that the kernel does not take. Without `vjp` a gradient through the op is an error; with the trait kNotDifferentiable
+/// it is zero. Without `dims` a mesh does not split it. Without `decompose`, the same function in other ops, it runs on
+/// the CPU only. Compiled steps call the kernel as eager calls do. vmap() uses `dims`, if it, `infer` and the kernel
+/// take one more dim in front, else `decompose`, whose derivative then counts.
 class CustomOp {
  public:
   /// Throws InvalidArgument if the record has no name, no `infer`, or neither a kernel nor `decompose`, or if there is
