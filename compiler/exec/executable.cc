@@ -1,6 +1,7 @@
 #include "compiler/exec/executable.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "compiler/exec/trace.h"
@@ -427,11 +428,33 @@ void Executable::name_memory() {
   }
 }
 
+namespace {
+
+// A copy with the strides of the view, on which the order of sums of a product of few rows depends.
+Tensor copy_of_memory(const StridedView& v) {
+  int64_t elements = v.numel() > 0 ? 1 : 0;
+  for (int d = 0; d < v.shape.size() && elements > 0; ++d) elements += (v.shape[d] - 1) * v.strides[d];
+  const int64_t bytes = elements * itemsize(v.dtype);
+  auto* impl = new TensorImpl;
+  const Tensor copy(impl);
+  impl->type = {v.dtype, Device::cpu(), v.shape};
+  impl->strides = v.strides;
+  impl->storage = Storage::allocate(bytes, Device::cpu());
+  if (bytes > 0) std::memcpy(impl->storage->data(), v.data, static_cast<size_t>(bytes));
+  return copy;
+}
+
+}  // namespace
+
 void Executable::run_checked(Replay& replay, const std::vector<Launch>& launches, std::span<const StepCall> calls) {
   const Graph& g = *plan_.graph;
   const auto on_host = [&](std::span<const StridedView> views) {
     std::vector<Tensor> all;
     for (const StridedView& v : views) {
+      if (!device_.is_accelerator()) {
+        all.push_back(copy_of_memory(v));
+        continue;
+      }
       all.push_back(Tensor::empty({v.dtype, Device::cpu(), v.shape}));
       if (v.numel() > 0) target_.copy(v, device_, all.back().view_for_kernel(), Device::cpu());
     }

@@ -102,9 +102,10 @@ class Check final : public LaunchCheck {
   std::string reproduction(const Operation& o, const Ref<Graph>& ops, std::span<const Tensor> in,
                            std::span<const BoundedValue> want) const {
     if (!ops) return {};
-    std::vector<Tensor> right;
+    std::vector<Tensor> operands, right;
+    for (const Tensor& t : in) operands.push_back(copy_of(t));
     for (const BoundedValue& w : want) right.push_back(copy_of(w.eager));
-    const std::string where = target_.write_reproduction(o, *ops, in, right);
+    const std::string where = target_.write_reproduction(o, *ops, operands, right);
     return where.empty() ? where : str_cat("; ", where);
   }
 
