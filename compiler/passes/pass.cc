@@ -166,6 +166,7 @@ Ref<Graph> run_passes(Ref<Graph> graph, std::span<const Pass> passes, const Pass
         }
       } catch (const Error& e) {
         if (next) dump.write(*next, str_cat(pass.name, "_broken"));
+        if (e.code() != Code::kInternal) throw;  // an error of the program, as eager calls report it
         internal::fail(e.code(), str_cat("pass ", pass.name, ": ", e.what()));
       }
       if (r.changed) {

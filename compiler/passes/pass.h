@@ -88,8 +88,8 @@ struct PassOptions {
 };
 
 /// Runs the passes in order. Obeys WEFT_DISABLE, WEFT_DUMP (writes NN_stage_pass.wir for each changed graph),
-/// WEFT_VERIFY_IR and WEFT_DEBUG. Throws on unknown pass names and lists the known ones. Rethrows an error inside a
-/// pass with the name of the pass.
+/// WEFT_VERIFY_IR and WEFT_DEBUG. Throws on unknown pass names and lists the known ones. An internal error
+/// gets the name of the pass.
 Ref<Graph> run_passes(Ref<Graph> graph, std::span<const Pass> passes, const PassOptions& options = {});
 
 /// Runs those rows of the pipeline that are not functions of one graph: they place values on a mesh, arrange the
