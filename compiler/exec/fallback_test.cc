@@ -110,7 +110,10 @@ TEST(Fallback, UnderVerifyAKernelThatDoesNotCompileIsAnError) {
 }
 
 TEST(Fallback, ACacheThatCannotBeMadeOrIsOff) {
+  ::testing::internal::CaptureStderr();
   const Served s = serve([](Tensor x) { return exp(x) + exp(x * x); }, "", "/proc/weft-kernels");
+  const std::string warning = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(count(warning, "kernel cache: the folder /proc/weft-kernels cannot be made"), 1u) << warning;
   EXPECT_EQ(s.stats.compilations, 1) << s.report;
   EXPECT_EQ(count(s.report, "kernels are kept in memory only"), 1u) << s.report;
   const Served off = serve([](Tensor x) { return exp(x) - exp(x * x); }, "", "off");

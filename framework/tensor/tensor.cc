@@ -213,6 +213,19 @@ T load(const void* p, DType t) {
   return T{};
 }
 
+// The element as V; throws where a narrower integer type does not have it.
+template <class V>
+V load_whole(const void* p, DType t, const char* name) {
+  if constexpr (std::is_integral_v<V> && !std::is_same_v<V, bool> && sizeof(V) < 8) {
+    if (is_integral(t) && static_cast<int64_t>(sizeof(V)) <= itemsize(t)) {
+      const auto value = load<int64_t>(p, t);
+      WEFT_CHECK(static_cast<int64_t>(static_cast<V>(value)) == value, name, ": ", value,
+                 " does not fit an integer of ", 8 * sizeof(V), " bits; need ", name, "<int64_t>()");
+    }
+  }
+  return load<V>(p, t);
+}
+
 }  // namespace
 
 template <class V>
@@ -222,7 +235,7 @@ V Tensor::item(Loc loc) const {
   WEFT_CHECK(numel() == 1, "item: tensor ", type(), " has ", numel(), " elements; need exactly one");
   Tensor host = internal::on_host(*this);
   StridedView v = host.view_for_kernel(loc);
-  return load<V>(v.data, v.dtype);
+  return load_whole<V>(v.data, v.dtype, "item");
 }
 
 template <class V>
@@ -235,7 +248,7 @@ std::vector<V> Tensor::to_vector(Loc loc) const {
   Shape index = Shape::filled(v.shape.size(), 0);
   const char* p = static_cast<const char*>(v.data);
   for (int64_t i = 0; i < n; ++i) {
-    out[i] = load<V>(p, v.dtype);
+    out[i] = load_whole<V>(p, v.dtype, "to_vector");
     for (int d = v.shape.size() - 1; d >= 0; --d) {
       p += v.strides[d] * size;
       if (++index[d] < v.shape[d]) break;

@@ -16,7 +16,14 @@ int train_main(int argc, char** argv, const nn::ModelFamily& family) {
       return 0;
     }
     set_tf32(options.step.tf32);  // for ops outside of compiled steps
-    return train(family, options);
+    try {
+      return train(family, options);
+    } catch (const Error& e) {
+      if (e.code() != Code::kResourceExhausted || options.step.memory_budget != 0) throw;
+      throw Error(e.code(), str_cat(e.what(),
+                                    "; a smaller --batch_size or --seq_len, a larger --grad_accum, or a "
+                                    "--memory_budget needs less memory"));
+    }
   });
 }
 

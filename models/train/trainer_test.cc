@@ -7,6 +7,7 @@
 
 #include "framework/base/testing/error_of.h"
 #include "framework/io/file.h"
+#include "framework/tensor/storage.h"
 #include "models/gpt/model.h"
 #include "models/train/checkpoint.h"
 
@@ -75,6 +76,23 @@ TEST(Trainer, KeepsMetricsIfThereIsNothingToResume) {
   EXPECT_EQ(train(gpt::family(), o), 0);
   EXPECT_EQ(io::read_file(metrics + ".1"), first);
   EXPECT_EQ(io::read_file(metrics).rfind("{\"step\":1,", 0), 0u);
+}
+
+TEST(TrainMain, OutOfMemoryNamesTheFlagsThatNeedLess) {
+  Allocator& memory = Allocator::of(Device::cpu());
+  memory.set_limit(memory.stats().live + (4 << 20));
+  std::string args[] = {"train", "--config=gpt_tiny", "--data=synthetic", "--steps=1", "--batch_size=64"};
+  std::vector<char*> argv;
+  for (std::string& a : args) argv.push_back(a.data());
+  ::testing::internal::CaptureStdout();
+  ::testing::internal::CaptureStderr();
+  const int code = train_main(static_cast<int>(argv.size()), argv.data(), gpt::family());
+  memory.set_limit(0);
+  ::testing::internal::GetCapturedStdout();
+  const std::string error = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(code, 1);
+  EXPECT_NE(error.find("out of memory on cpu"), error.npos) << error;
+  EXPECT_NE(error.find("a smaller --batch_size or --seq_len"), error.npos) << error;
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <set>
 
 #include "compiler/jit/jit.h"
 #include "compiler/loop_ir/domain.h"
@@ -28,8 +29,13 @@ Loaded& loaded() {
 }
 
 void warn_once(const std::string& note) {
-  static const bool warned = (warn(note), true);
-  static_cast<void>(warned);
+  struct Warned {
+    Mutex mutex;
+    std::set<std::string> notes WEFT_GUARDED_BY(mutex);
+  };
+  static auto* warned = new Warned;
+  MutexLock lock(warned->mutex);
+  if (warned->notes.insert(note).second) warn(note);
 }
 
 std::shared_ptr<FusedKernel> made(const Ref<Graph>& body, loop_ir::Lowered lowered, std::span<const StridedView> views,
@@ -189,6 +195,9 @@ LoadReport load_kernels(std::span<const FusedKernel* const> kernels, const LoadO
   }
   const jit::Loaded got = jit::load(request, {.cache = options.cache, .faults_are_errors = options.faults_are_errors});
   report.notes = got.notes;
+  // Who names a folder expects it to be used.
+  for (const std::string& note : got.notes)
+    if (!options.cache.empty() && note.starts_with("kernel cache: ")) warn_once(note);
   if (!got.unavailable.empty()) {
     report.notes.push_back(str_cat("kernels are interpreted: ", got.unavailable));
     warn_once(report.notes.back());
