@@ -178,7 +178,8 @@ Tensor binary(Pw op, const Arg& a, const Arg& b) {
   const kernels::PwInfo& info = kernels::pointwise_info(op);
   const SourceLine line = a.line();
   if (op == Pw::pow && a.is_tensor() && !b.is_tensor()) {  // the exact forms, as in PyTorch
-    if (b.number() == 2) return unary(Pw::square, a);
+    const bool converts = b.kind() == Arg::kFloat && a.tensor().defined() && !is_floating(a.tensor().dtype());
+    if (b.number() == 2) return converts ? unary(Pw::square, as(a.tensor(), kFloat32, line)) : unary(Pw::square, a);
     if (b.number() == 0.5) return unary(Pw::sqrt, a);
     if (b.number() == -1 && a.tensor().defined() && is_floating(a.tensor().dtype())) return unary(Pw::reciprocal, a);
   }
