@@ -150,7 +150,7 @@ TEST(Checkpoint, EveryDamagedFileIsNamed) {
       for (int i = 0; i < 100; ++i) {
         std::string bad = good;
         for (int n = static_cast<int>(random() % 3); n >= 0; --n) {
-          const size_t at = random() % end;
+          const size_t at = random() % std::min(end, bad.size());
           switch (random() % 4) {
             case 0:
               bad[at] = static_cast<char>(random());
