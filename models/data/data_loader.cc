@@ -17,16 +17,21 @@ namespace weft::data::internal {
 
 using weft::internal::LineScope;
 
-int64_t common_size(std::span<const Tensor> tensors, std::source_location loc) {
-  LineScope line(loc);
-  WEFT_CHECK(!tensors.empty(), "TensorDataset: got no tensors; need one or more");
-  for (const Tensor& t : tensors) {
-    WEFT_CHECK(t.defined() && t.dim() > 0 && t.size(0) == tensors[0].size(0), "TensorDataset: got ",
-               t.defined() ? t.type().to_string() : "an undefined tensor", " beside ", tensors[0].type(),
-               "; need tensors with one common first extent");
-    require_concrete(t, "TensorDataset", loc);
+int64_t common_size(std::initializer_list<const Arg*> args) {
+  const Arg& first = **args.begin();
+  LineScope line(first.line());
+  for (const Arg* a : args) {
+    WEFT_CHECK(a->is_tensor(), "TensorDataset: got the number ", a->number(), "; need tensors");
+    const Tensor& t = a->tensor();
+    WEFT_CHECK(t.defined(), "TensorDataset: got an undefined tensor; need tensors with one common first extent");
+    WEFT_CHECK_AS(kFailedPrecondition, !t.get().trace, "TensorDataset: the value of this ", t.type(),
+                  " does not exist yet: it belongs to a function that is being captured; need the dataset outside, and "
+                  "its batches as arguments");
+    require_concrete(t, "TensorDataset", std::source_location::current());
+    WEFT_CHECK(t.dim() > 0 && t.size(0) == first.tensor().size(0), "TensorDataset: got ", t.type(), " beside ",
+               first.tensor().type(), "; need tensors with one common first extent");
   }
-  return tensors[0].size(0);
+  return first.tensor().size(0);
 }
 
 Tensor rows_of(const Tensor& x, std::span<const int64_t> indices) {
@@ -42,27 +47,41 @@ uint64_t seed_of(uint64_t seed, int64_t epoch, int64_t index) {
   return mix64(mix64(mix64(seed) ^ static_cast<uint64_t>(epoch)) ^ static_cast<uint64_t>(index));
 }
 
-std::vector<Tensor> stacked(const std::vector<std::vector<Tensor>>& items) {
+// The messages follow "DataLoader: item 7 of epoch 0: ".
+void Stack::add(std::vector<Tensor> tensors, std::vector<size_t> lengths) {
+  if (items_.empty()) lengths_ = lengths;
+  WEFT_CHECK(lengths == lengths_, "the lengths of its vectors of tensors are ", lengths, " and of the first item ",
+             lengths_, "; need the same in all items of a batch, or .batch_size = 1");
+  for (size_t t = 0; t < tensors.size(); ++t) {
+    WEFT_CHECK(tensors[t].defined(), "tensor ", t, " is undefined; need a value");
+    WEFT_CHECK(items_.empty() || tensors[t].type() == items_[0][t].type(), "tensor ", t, " of an item is ",
+               tensors[t].type(), " and of another ", items_[0][t].type(), "; need one type in all items of a batch");
+  }
+  items_.push_back(std::move(tensors));
+}
+
+std::vector<Tensor> Stack::stacked() const {
   std::vector<Tensor> out;
-  for (size_t t = 0; t < items[0].size(); ++t) {
+  for (size_t t = 0; t < items_[0].size(); ++t) {
     std::vector<Tensor> parts;
-    for (const std::vector<Tensor>& item : items) {
-      WEFT_CHECK(item.size() == items[0].size(), "DataLoader: items have ", items[0].size(), " and ", item.size(),
-                 " tensors; need the same number in all");
-      WEFT_CHECK(item[t].defined() && item[t].type() == items[0][t].type(), "DataLoader: tensor ", t, " of an item is ",
-                 item[t].defined() ? item[t].type().to_string() : "undefined", " and of another ", items[0][t].type(),
-                 "; need one type in all items of a batch");
-      parts.push_back(item[t]);
-    }
+    for (const std::vector<Tensor>& item : items_) parts.push_back(item[t]);
     out.push_back(stack(parts));
   }
   return out;
 }
 
+void check_batch(std::span<const Tensor> tensors, size_t n) {
+  for (size_t t = 0; t < tensors.size(); ++t)
+    WEFT_CHECK(tensors[t].defined() && tensors[t].dim() > 0 && tensors[t].size(0) == static_cast<int64_t>(n),
+               "get_batch of ", n, n == 1 ? " index" : " indices", " gave ",
+               tensors[t].defined() ? tensors[t].type().to_string() : "no value", " as tensor ", t,
+               "; need as many rows as indices");
+}
+
 // Batches between their makers and the consumer. All members below the mutex are guarded by it.
 struct BatchSource::Workers {
   struct Result {
-    std::vector<Tensor> tensors;
+    AnyBatch batch;
     std::exception_ptr error;
   };
 
@@ -113,7 +132,7 @@ struct BatchSource::Workers {
       }
       Result r;
       try {
-        r.tensors = source_.made({epoch_, batch}, [this] { return stop_.load(); });
+        r.batch = source_.made({epoch_, batch}, [this] { return stop_.load(); });
       } catch (...) {
         r.error = std::current_exception();
       }
@@ -145,6 +164,9 @@ BatchSource::BatchSource(std::function<int64_t()> size, MakeBatch make, const Da
              "; need 1 to 2^20");
   items_ = size_();
   WEFT_CHECK(items_ >= 0, "DataLoader: the dataset's size() is ", items_, "; need 0 or more");
+  constexpr int64_t kMost = int64_t{1} << 28;
+  WEFT_CHECK(std::min(items_, options.batch_size) <= kMost, "DataLoader: batch_size is ", options.batch_size, " of ",
+             items_, " items; need at most 2^28 items in a batch");
 }
 BatchSource::~BatchSource() = default;
 
@@ -174,36 +196,37 @@ void BatchSource::begin() {
   if (options_.workers > 0 && position_.batch < batches()) workers_ = std::make_unique<Workers>(*this, batches());
 }
 
-std::optional<std::vector<Tensor>> BatchSource::next() {
+AnyBatch BatchSource::next() {
   if (position_.batch >= batches()) {
     workers_.reset();
     running_ = false;
     position_ = {position_.epoch + 1, 0};
-    return {};
+    return nullptr;
   }
-  std::vector<Tensor> tensors;
+  AnyBatch batch;
   if (workers_) {
     Workers::Result r = workers_->take(position_.batch);
     if (r.error) {
       workers_.reset();
       std::rethrow_exception(r.error);
     }
-    tensors = std::move(r.tensors);
+    batch = std::move(r.batch);
   } else {
-    tensors = made(position_, [] { return false; });
+    batch = made(position_, [] { return false; });
   }
   ++position_.batch;
-  return tensors;
+  return batch;
 }
 
 std::vector<int64_t> BatchSource::indices(const DataPosition& at) const {
-  const int64_t begin = at.batch * options_.batch_size, end = std::min(items_, begin + options_.batch_size);
+  const int64_t begin = at.batch * options_.batch_size;
+  const int64_t end = begin + std::min(items_ - begin, options_.batch_size);
   std::vector<int64_t> v;
   for (int64_t k = begin; k < end; ++k) v.push_back(index_at(k, items_, options_.shuffle, options_.seed, at.epoch));
   return v;
 }
 
-std::vector<Tensor> BatchSource::made(const DataPosition& position, const std::function<bool()>& stop) const {
+AnyBatch BatchSource::made(const DataPosition& position, const std::function<bool()>& stop) const {
   NoGrad guard;
   const std::vector<int64_t> wanted = indices(position);
   int64_t at = wanted[0];
@@ -220,7 +243,7 @@ std::vector<Tensor> BatchSource::made(const DataPosition& position, const std::f
   } catch (...) {
     failed(Code::kAborted, "an exception that is no std::exception");
   }
-  return {};
+  return nullptr;
 }
 
 }  // namespace weft::data::internal

@@ -4,6 +4,7 @@
 // A dataset has size() and get(index), both const and safe to call from several threads; get returns a Tensor, or a
 // tuple, array, vector or struct of tensors. It may have get(index, seed) instead, for random changes of items: the
 // seed is a function of the loader's seed, the epoch and the index. It may have get_batch(indices), which is faster.
+// Vectors in items may have other lengths from batch to batch, but not within a batch.
 #pragma once
 #include <array>
 #include <concepts>
@@ -14,6 +15,7 @@
 #include <span>
 #include <vector>
 
+#include "framework/dispatch/arg.h"
 #include "framework/dispatch/tree.h"
 #include "ops/core/view.h"
 
@@ -28,36 +30,40 @@ concept Dataset = requires(const D& d, int64_t i) {
 };
 
 namespace internal {
-/// Checks that the tensors have equal first extents, and returns that.
-int64_t common_size(std::span<const Tensor> tensors, std::source_location loc);
+/// An argument of a pack of N: it knows the line of the call, as each single Arg does.
+template <size_t>
+using ArgOfPack = Arg;
+/// Checks that the arguments are tensors with equal first extents, and returns that.
+int64_t common_size(std::initializer_list<const Arg*> args);
 /// The slices of `x` along dim 0.
 Tensor rows_of(const Tensor& x, std::span<const int64_t> indices);
 }  // namespace internal
 
 /// Items are the slices of the tensors along dim 0: `TensorDataset(x, y)` gives {x[i], y[i]}.
-template <size_t N>
-class TensorDataset {
+template <size_t N, class = std::make_index_sequence<N>>
+class TensorDataset;
+template <size_t N, size_t... I>
+class TensorDataset<N, std::index_sequence<I...>> {
  public:
+  static_assert(N > 0, "TensorDataset: need one tensor or more");
   using Item = std::array<Tensor, N>;
-  template <class... T>
-  explicit TensorDataset(const T&... tensors) : tensors_{Tensor(tensors)...} {
-    size_ = internal::common_size(tensors_, std::source_location());
-  }
+  explicit TensorDataset(const internal::ArgOfPack<I>&... tensors)
+      : size_(internal::common_size({&tensors...})), tensors_{tensors.tensor()...} {}
   int64_t size() const { return size_; }
-  Item get(int64_t index) const {
+  Item get(int64_t index, std::source_location loc = std::source_location::current()) const {
+    weft::internal::LineScope line(loc);
     Item item = get_batch({&index, 1});
     for (Tensor& t : item) t = t.squeeze(0);
     return item;
   }
-  Item get_batch(std::span<const int64_t> indices) const {
-    Item items;
-    for (size_t i = 0; i < N; ++i) items[i] = internal::rows_of(tensors_[i], indices);
-    return items;
+  Item get_batch(std::span<const int64_t> indices, std::source_location loc = std::source_location::current()) const {
+    weft::internal::LineScope line(loc);
+    return {internal::rows_of(tensors_[I], indices)...};
   }
 
  private:
+  int64_t size_;
   Item tensors_;
-  int64_t size_ = 0;
 };
 template <class... T>
 TensorDataset(const T&...) -> TensorDataset<sizeof...(T)>;
@@ -83,13 +89,41 @@ namespace internal {
 int64_t index_at(int64_t k, int64_t n, bool shuffle, uint64_t seed, int64_t epoch);
 /// The seed for get(index, seed).
 uint64_t seed_of(uint64_t seed, int64_t epoch, int64_t index);
-/// The batch of tensors that each list of tensors of an item gives: stacked.
-std::vector<Tensor> stacked(const std::vector<std::vector<Tensor>>& items);
+/// Appends the lengths of the vectors inside `v`, in order: with its type they are its structure.
+template <class T>
+void lengths_of(const T& v, std::vector<size_t>& out) {
+  if constexpr (std::is_convertible_v<const T&, Tensor>) {
+    return;
+  } else if constexpr (weft::internal::is_vector<T> || weft::internal::is_array<T>) {
+    if constexpr (weft::internal::is_vector<T>) out.push_back(v.size());
+    for (const auto& x : v) lengths_of(x, out);
+  } else if constexpr (weft::internal::is_tuple<T>) {
+    std::apply([&](const auto&... x) { (lengths_of(x, out), ...); }, v);
+  } else {
+    weft::internal::with_fields(v, [&](const auto&... x) { (lengths_of(x, out), ...); });
+  }
+}
 
-/// Makes the tensors of the items with these indices. `at` is set to the index that is being made, or -1 for all of
-/// them together; `stop` says that nobody wants the batch any more.
-using MakeBatch = std::function<std::vector<Tensor>(std::span<const int64_t> indices, int64_t epoch, int64_t& at,
-                                                    const std::function<bool()>& stop)>;
+/// The items of a batch that is being made.
+class Stack {
+ public:
+  /// Adds an item; throws if it has another structure or other types than the first one.
+  void add(std::vector<Tensor> tensors, std::vector<size_t> lengths);
+  /// Each tensor of the items, stacked.
+  std::vector<Tensor> stacked() const;
+
+ private:
+  std::vector<size_t> lengths_;  // of the first item
+  std::vector<std::vector<Tensor>> items_;
+};
+/// Checks that `n` is the first extent of these tensors, which get_batch gave.
+void check_batch(std::span<const Tensor> tensors, size_t n);
+
+/// Makes the batch of the items with these indices: a DataLoader<D>::Item. `at` is set to the index that is being made,
+/// or -1 for all of them together; `stop` says that nobody wants the batch any more.
+using AnyBatch = std::shared_ptr<const void>;
+using MakeBatch = std::function<AnyBatch(std::span<const int64_t> indices, int64_t epoch, int64_t& at,
+                                         const std::function<bool()>& stop)>;
 
 /// The loader without the types of items. One thread uses it at a time.
 class BatchSource {
@@ -103,15 +137,15 @@ class BatchSource {
   void seek(const DataPosition& position);
   /// Starts an epoch: from the position that was set, or else the first, or the next one.
   void begin();
-  /// The next batch, or nothing at the end of the epoch.
-  std::optional<std::vector<Tensor>> next();
+  /// The next batch, or null at the end of the epoch.
+  AnyBatch next();
   /// Number of calls of begin().
   int64_t turn() const { return turn_; }
 
  private:
   struct Workers;
   std::vector<int64_t> indices(const DataPosition& at) const;
-  std::vector<Tensor> made(const DataPosition& at, const std::function<bool()>& stop) const;
+  AnyBatch made(const DataPosition& at, const std::function<bool()>& stop) const;
 
   std::function<int64_t()> size_;
   MakeBatch make_;
@@ -175,15 +209,11 @@ class DataLoader {
     explicit Iterator(DataLoader* loader) : loader_(loader), turn_(loader->source_.turn()) { load(); }
     void load() {
       item_.reset();
-      std::optional<std::vector<Tensor>> tensors = loader_->source_.next();
-      if (!tensors) return;
-      size_t at = 0;
-      const std::shared_ptr<const Item> like = loader_->like();
-      item_ = unflatten(*like, *tensors, at);
+      item_ = std::static_pointer_cast<const Item>(loader_->source_.next());
     }
     DataLoader* loader_;
     int64_t turn_;
-    std::optional<Item> item_;
+    std::shared_ptr<const Item> item_;
   };
   Iterator begin() {
     source_.begin();
@@ -198,35 +228,35 @@ class DataLoader {
     else
       return dataset_->get(index);
   }
-  std::vector<Tensor> make(std::span<const int64_t> indices, int64_t epoch, int64_t& at,
-                           const std::function<bool()>& stop) {
+  internal::AnyBatch make(std::span<const int64_t> indices, int64_t epoch, int64_t& at,
+                          const std::function<bool()>& stop) const {
     if constexpr (requires { dataset_->get_batch(indices); }) {
       at = -1;
-      const auto batch = dataset_->get_batch(indices);
-      keep_structure(batch);
+      auto batch = std::make_shared<const Item>(dataset_->get_batch(indices));
       std::vector<Tensor> flat;
-      flatten(batch, flat);
-      return flat;
+      flatten(*batch, flat);
+      internal::check_batch(flat, indices.size());
+      return batch;
     } else {
-      std::vector<std::vector<Tensor>> items;
+      internal::Stack stack;
+      std::optional<Item> like;  // the structure of the batch's items
       for (int64_t index : indices) {
-        if (stop()) return {};
+        if (stop()) return nullptr;
         at = index;
-        const Item one = item(index, epoch);
-        keep_structure(one);
-        flatten(one, items.emplace_back());
+        Item one = item(index, epoch);
+        std::vector<Tensor> tensors;
+        std::vector<size_t> lengths;
+        flatten(one, tensors);
+        internal::lengths_of(one, lengths);
+        stack.add(std::move(tensors), std::move(lengths));
+        if (!like) like.emplace(std::move(one));
       }
-      return internal::stacked(items);
+      size_t next = 0;
+      return std::make_shared<const Item>(unflatten(*like, stack.stacked(), next));
     }
   }
-  // The structure of items: unflatten() needs the lengths of vectors.
-  void keep_structure(const Item& item) {
-    if (!std::atomic_load(&like_)) std::atomic_store(&like_, std::make_shared<const Item>(item));
-  }
-  std::shared_ptr<const Item> like() const { return std::atomic_load(&like_); }
 
   std::shared_ptr<const D> dataset_;
-  std::shared_ptr<const Item> like_;
   uint64_t seed_ = 0;
   internal::BatchSource source_;  // last: its threads end before the rest goes
 };

@@ -13,8 +13,8 @@
 namespace weft::data {
 namespace {
 
-using testing::error_of;
 using testing::expect_error;
+using testing::expect_has;
 
 TensorDataset<2> numbers(int64_t n) {
   const Tensor x = arange(n).to(kFloat32);
@@ -186,10 +186,78 @@ TEST(DataLoader, ItemsMayBeVectorsAndTensorsMayBeRead) {
   }
 }
 
+// Items with vectors of the lengths that `of` gives for an index, and get_batch with 7 rows.
+struct Lengths {
+  std::function<std::array<size_t, 2>(int64_t)> of;
+  int64_t size() const { return 4; }
+  std::array<std::vector<Tensor>, 2> get(int64_t i) const {
+    const Tensor t = full({}, static_cast<double>(i));
+    return {std::vector<Tensor>(of(i)[0], t), std::vector<Tensor>(of(i)[1], t)};
+  }
+};
+struct SevenRows {
+  int64_t size() const { return 4; }
+  Tensor get(int64_t) const { return ones({}); }
+  Tensor get_batch(std::span<const int64_t>) const { return zeros({7}); }
+};
+TEST(DataLoader, EachBatchHasTheStructureOfItsItems) {
+  for (int workers : {0, 2}) {
+    auto lengths = [](int64_t i) { return std::array{static_cast<size_t>(3 - i), static_cast<size_t>(i)}; };
+    DataLoader loader(Lengths{lengths}, {.batch_size = 1, .workers = workers});
+    size_t at = 0;
+    for (const auto& [down, up] : loader) {
+      EXPECT_EQ(down.size(), 3 - at);
+      EXPECT_EQ(up.size(), at);
+      for (const auto& list : {down, up})
+        for (const Tensor& t : list) EXPECT_EQ(t.to_vector<float>(), (std::vector<float>{static_cast<float>(at)}));
+      ++at;
+    }
+    EXPECT_EQ(at, 4u);
+    // Items 0 and 1 have three tensors each.
+    DataLoader pairs(Lengths{lengths}, {.batch_size = 2, .workers = workers});
+    expect_error(
+        [&] { pairs.begin(); },
+        "DataLoader: item 1 of epoch 0: the lengths of its vectors of tensors are [2, 1] and of the first item "
+        "[3, 0]; need the same in all items of a batch, or .batch_size = 1");
+    DataLoader rows(SevenRows{}, {.batch_size = 2, .workers = workers});
+    expect_error(
+        [&] { rows.begin(); },
+        "DataLoader: the items [0, 1] of epoch 0: get_batch of 2 indices gave f32[7] as tensor 0; need as many "
+        "rows as indices");
+  }
+}
+
+struct Huge {
+  int64_t size() const { return INT64_MAX; }
+  Tensor get(int64_t i) const { return full({}, i, {.dtype = kInt64}); }
+};
+TEST(DataLoader, SizesNearTheLargestNumber) {
+  expect_error([] { DataLoader loader(Huge{}, {.batch_size = INT64_MAX}); },
+               "DataLoader: batch_size is 9223372036854775807 of 9223372036854775807 items; need at most 2^28 items");
+  DataLoader last(Huge{}, {.batch_size = 1000});
+  last.seek({0, last.size() - 1});
+  for (const Tensor& batch : last) {
+    EXPECT_EQ(batch.numel(), INT64_MAX % 1000);
+    EXPECT_EQ(batch[-1].item<int64_t>(), INT64_MAX - 1);
+  }
+  DataLoader all(numbers(3), {.batch_size = INT64_MAX});
+  EXPECT_EQ(epoch_of(all).size(), 1u);
+}
+
 TEST(DataLoader, ErrorsSayWhatIsWrong) {
-  expect_error([] { TensorDataset(ones({3}), ones({4})); },
-               "TensorDataset: got f32[4] beside f32[3]; need tensors with one");
+  const auto placed = [](const std::function<void()>& fn, const std::string& text, int line) {
+    expect_has(testing::placed_error_of(fn), str_cat(text, "; at models/data/data_loader_test.cc:", line));
+  };
+  placed([] { TensorDataset(ones({3}), ones({4})); },
+         "TensorDataset: got f32[4] beside f32[3]; need tensors with one common first extent", __LINE__ - 1);
+  placed([] { numbers(3).get(-1); }, "", __LINE__);
+  placed([] { capture([](Tensor x) { return TensorDataset(x).get(0)[0]; }, ones({2})); },
+         "TensorDataset: the value of this f32[2] does not exist yet: it belongs to a function that is being captured; "
+         "need the dataset outside, and its batches as arguments",
+         __LINE__ - 3);
   expect_error([] { TensorDataset(ones({})); }, "TensorDataset: got f32[]");
+  expect_error([] { TensorDataset(ones({3}), 2); }, "TensorDataset: got the number 2; need tensors");
+  expect_error([] { TensorDataset<2>(ones({3}), Tensor()); }, "TensorDataset: got an undefined tensor; need tensors");
   expect_error([] { DataLoader loader(numbers(3), {.batch_size = 0}); }, "DataLoader: batch_size is 0; need 1 or more");
   expect_error([] { DataLoader loader(numbers(3), {.workers = -1}); }, "DataLoader: workers is -1; need 0 to 1024");
   expect_error([] { DataLoader loader(numbers(3), {.prefetch = 0}); }, "DataLoader: prefetch is 0; need 1 to 2^20");
@@ -216,7 +284,7 @@ TEST(DataLoader, ErrorsSayWhatIsWrong) {
   };
   DataLoader uneven(Uneven{}, {.batch_size = 2});
   expect_error([&] { uneven.begin(); },
-               "tensor 0 of an item is f32[2] and of another f32[1]; need one type in all items");
+               "item 1 of epoch 0: tensor 0 of an item is f32[2] and of another f32[1]; need one type in all items");
 }
 
 }  // namespace
