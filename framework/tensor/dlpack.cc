@@ -1,8 +1,10 @@
 #include "framework/tensor/dlpack.h"
 
 #include <algorithm>
+#include <limits>
 #include <memory>
 
+#include "framework/base/saturate.h"
 #include "framework/tensor/bools.h"
 
 namespace weft {
@@ -82,13 +84,25 @@ Tensor from_dlpack(DLManagedTensor* capsule, std::source_location loc) {
   Shape shape(std::span<const int64_t>(d.shape, d.ndim));
   int64_t n = checked_numel(shape, "from_dlpack");
   WEFT_CHECK(d.data || n == 0, "from_dlpack: got null data for shape ", shape);
-  Shape strides = d.strides ? Shape(std::span<const int64_t>(d.strides, d.ndim)) : contiguous_strides(shape);
+  // The stride of a single element is never used, and may be any number.
+  Shape strides = contiguous_strides(shape);
+  for (int i = 0; d.strides && n > 0 && i < d.ndim; ++i)
+    if (shape[i] > 1) strides[i] = d.strides[i];
 
-  // The extent of the memory, in elements relative to the first one; negative strides reach below it.
-  int64_t low = 0, high = n > 0 ? 1 : 0;
-  for (int i = 0; n > 0 && i < d.ndim; ++i) (strides[i] < 0 ? low : high) += strides[i] * (shape[i] - 1);
-  WEFT_CHECK(low == 0, "from_dlpack: got negative strides ", strides, "; need strides of 0 and above");
-  char* data = static_cast<char*>(d.data) + d.byte_offset;
+  int64_t elements = n > 0 ? 1 : 0;  // from the first to the last one
+  for (int i = 0; n > 0 && i < d.ndim; ++i) {
+    WEFT_CHECK(strides[i] >= 0, "from_dlpack: got negative strides ", strides, "; need strides of 0 and above");
+    elements = saturating_add(elements, saturating_mul(strides[i], shape[i] - 1));
+  }
+  // No object is larger than INT64_MAX bytes, and none ends above this address.
+  constexpr int64_t kLast = std::numeric_limits<int64_t>::max();
+  const int64_t bytes = saturating_mul(elements, itemsize(dtype));
+  const auto base = reinterpret_cast<uintptr_t>(d.data);
+  WEFT_CHECK(
+      base <= kLast && d.byte_offset <= kLast - base && bytes < kLast - static_cast<int64_t>(base + d.byte_offset),
+      "from_dlpack: shape ", shape, " with strides ", strides, " and byte_offset ", d.byte_offset,
+      " reaches beyond the last address; need the strides (in elements) and the offset of existing memory");
+  char* data = n > 0 ? static_cast<char*>(d.data) + d.byte_offset : static_cast<char*>(d.data);
   WEFT_CHECK(reinterpret_cast<uintptr_t>(data) % itemsize(dtype) == 0,
              "from_dlpack: got data that is not aligned to its ", itemsize(dtype), "-byte elements");
   internal::check_bools("from_dlpack", {data, dtype, shape, strides});
@@ -97,7 +111,7 @@ Tensor from_dlpack(DLManagedTensor* capsule, std::source_location loc) {
   Tensor t(impl);
   impl->type = {dtype, Device::cpu(), shape};
   impl->strides = strides;
-  impl->storage = Storage::wrap(data, high * itemsize(dtype), Device::cpu(), [capsule](void*) {
+  impl->storage = Storage::wrap(data, bytes, Device::cpu(), [capsule](void*) {
     if (capsule->deleter) capsule->deleter(capsule);
   });
   return t;

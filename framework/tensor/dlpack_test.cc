@@ -91,6 +91,16 @@ TEST(DLPack, ForeignCapsuleIsDeletedOnce) {
   EXPECT_EQ(from_dlpack(&f.capsule).to_vector<float>(), (std::vector<float>{2, 3, 4, 5}));
 }
 
+TEST(DLPack, StridesOfSingleElementsMayBeAnyNumber) {
+  Foreign f;
+  f.shape[0] = 1;
+  f.strides[0] = INT64_MIN;
+  EXPECT_EQ(from_dlpack(&f.capsule).to_vector<float>(), (std::vector<float>{2, 4}));
+  f.shape[1] = 0;
+  f.strides[1] = INT64_MAX;
+  EXPECT_EQ(from_dlpack(&f.capsule).numel(), 0);
+}
+
 TEST(DLPack, RefusesWhatItDoesNotHaveAndLeavesTheCapsule) {
   auto refused = [](void (*change)(Foreign&)) {
     Foreign f;
@@ -113,6 +123,20 @@ TEST(DLPack, RefusesWhatItDoesNotHaveAndLeavesTheCapsule) {
             "from_dlpack: got null data for shape [2, 2]");
   EXPECT_EQ(refused([](Foreign& f) { f.capsule.dl_tensor.byte_offset = 2; }),
             "from_dlpack: got data that is not aligned to its 4-byte elements");
+  // What overflows 64 bits, and what ends beyond the last address.
+  EXPECT_EQ(refused([](Foreign& f) { f.strides[0] = INT64_MAX; }),
+            "from_dlpack: shape [2, 2] with strides [9223372036854775807, 2] and byte_offset 8 reaches beyond the last "
+            "address; need the strides (in elements) and the offset of existing memory");
+  const std::string beyond = "reaches beyond the last address";
+  for (const int64_t stride : {int64_t{1} << 61, int64_t{1} << 62}) {
+    static int64_t s;
+    s = stride;
+    EXPECT_NE(refused([](Foreign& f) { f.strides[0] = f.strides[1] = s; }).find(beyond), std::string::npos);
+  }
+  EXPECT_NE(refused([](Foreign& f) { f.capsule.dl_tensor.byte_offset = UINT64_MAX - 3; }).find(beyond),
+            std::string::npos);
+  EXPECT_NE(refused([](Foreign& f) { f.capsule.dl_tensor.byte_offset = uint64_t{1} << 63; }).find(beyond),
+            std::string::npos);
   EXPECT_THROW(from_dlpack(nullptr), Error);
   EXPECT_THROW(to_dlpack(Tensor::empty({kFloat32, Device::meta(), {2}})), Error);
   EXPECT_THROW(to_dlpack(Tensor::empty({kFloat8E4M3, Device::cpu(), {2}})), Error);
