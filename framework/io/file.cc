@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <new>
 
 #include "framework/base/error.h"
 #include "framework/base/switches.h"
@@ -159,12 +160,24 @@ void remove_all(const std::string& path) {
 std::string read_file(const std::string& path, int64_t max_bytes) {
   int64_t size = 0;
   Closer file{open_regular(path, O_RDONLY, "read", &size)};
+  const auto check_size = [&](int64_t bytes) {
+    WEFT_CHECK_AS(kResourceExhausted, bytes <= max_bytes, "cannot read '", path, "': it is larger than ", max_bytes,
+                  " bytes");
+  };
+  check_size(size);
+  // The system may promise more memory than it has, and end the process that uses it.
+  const int64_t memory = int64_t{::sysconf(_SC_PHYS_PAGES)} * ::sysconf(_SC_PAGESIZE);
+  WEFT_CHECK_AS(kResourceExhausted, size <= memory, "cannot read '", path, "': it has ", size,
+                " bytes, and the machine has ", memory, " bytes of memory");
   std::string out;
-  out.reserve(std::min<int64_t>(size, max_bytes) + 4097);
+  try {
+    out.reserve(size + 4097);
+  } catch (const std::bad_alloc&) {
+    WEFT_CHECK_AS(kResourceExhausted, false, "cannot read '", path, "': there is no memory for its ", size, " bytes");
+  }
   // Files in /proc and similar report size 0: read to the end whatever stat reported.
   for (;;) {
-    WEFT_CHECK_AS(kResourceExhausted, std::max<int64_t>(size, out.size()) <= max_bytes, "cannot read '", path,
-                  "': it is larger than ", max_bytes, " bytes");
+    check_size(static_cast<int64_t>(out.size()));
     size_t at = out.size();
     out.resize(std::max<size_t>(at + 4096, std::min<int64_t>(size + 1, int64_t{1} << 40)));
     ssize_t n = ::read(file.fd, out.data() + at, out.size() - at);

@@ -13,6 +13,7 @@
 #include <atomic>
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <thread>
 
 #include "framework/base/error.h"
@@ -90,6 +91,13 @@ TEST(Read, Errors) {
   write_file_atomic(dir + "/big", std::string(5000, 'x'));
   expect_error(Code::kResourceExhausted, "larger than 4096 bytes", [&] { read_file(dir + "/big", 4096); });
   expect_error(Code::kFailedPrecondition, "Not a directory", [&] { make_folders(dir + "/big/x"); });
+  // Above the memory of the machine, with blocks on no disk.
+  write_file_atomic(dir + "/sparse", "");
+  std::filesystem::resize_file(dir + "/sparse", int64_t{1} << 40);
+  const int64_t memory = int64_t{::sysconf(_SC_PHYS_PAGES)} * ::sysconf(_SC_PAGESIZE);
+  if (memory < int64_t{1} << 40)
+    expect_error(Code::kResourceExhausted, "/sparse': it has 1099511627776 bytes, and the machine has ",
+                 [&] { read_file(dir + "/sparse"); });
 }
 
 TEST(Read, PipesAndDevicesAreRefusedAtOnce) {

@@ -41,8 +41,7 @@ class Lines {
 
  private:
   bool at_end_of_field() const {
-    return at_ >= text_.size() || text_[at_] == delimiter_ || text_[at_] == '\n' || text_.substr(at_, 2) == "\r\n" ||
-           (text_[at_] == '\r' && at_ + 1 == text_.size());
+    return at_ >= text_.size() || text_[at_] == delimiter_ || text_[at_] == '\n' || text_[at_] == '\r';
   }
   void read(std::vector<Field>& fields) {
     for (;;) {
@@ -54,7 +53,7 @@ class Lines {
           WEFT_CHECK_AS(kDataLoss, at_ < text_.size(), path_, ":", line_, ": a quoted field does not end");
           if (text_[at_] == '"' && text_.substr(at_, 2) != "\"\"") break;
           if (text_[at_] == '"') ++at_;
-          if (text_[at_] == '\n') ++count_;
+          if (text_[at_] == '\n' || (text_[at_] == '\r' && text_.substr(at_, 2) != "\r\n")) ++count_;
           f.text += text_[at_];
         }
         ++at_;
@@ -76,7 +75,7 @@ class Lines {
         fields.emplace_back();  // the last field of the file is empty
         return;
       }
-      at_ += text_[at_] == '\r' ? 2 : 1;
+      at_ += text_.substr(at_, 2) == "\r\n" ? 2 : 1;
       return;
     }
   }
@@ -151,7 +150,7 @@ Csv read_csv(const std::string& path, const CsvOptions& o, std::source_location 
   WEFT_CHECK(o.dtype == kFloat32 || o.dtype == kFloat64, "read_csv: dtype is ", o.dtype, "; need f32 or f64");
   WEFT_CHECK(o.delimiter != '"' && o.delimiter != '\n' && o.delimiter != '\r', "read_csv: need another delimiter");
   NoGrad guard;
-  const std::string file = io::read_file(path);
+  const std::string file = io::read_file(path, internal::kMostFileBytes);
   std::string_view text = file;
   if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);  // a byte order mark
   Lines lines(text, o.delimiter, path);
@@ -176,6 +175,8 @@ Csv read_csv(const std::string& path, const CsvOptions& o, std::source_location 
     for (size_t i = 0; i < fields.size(); ++i) columns[i].push_back(std::move(fields[i]));
     ++out.rows;
   }
+  WEFT_CHECK_AS(kDataLoss, !o.header || !columns.empty(), path,
+                ": is empty; need a line with the names of the columns, or .header = false");
   for (size_t i = 0; i < columns.size(); ++i) {
     std::vector<std::string> categories;
     out.columns.push_back(column_of(columns[i], o.dtype, &categories));

@@ -30,8 +30,8 @@ struct Csv {
 };
 
 /// Whole numbers give i64 columns, other numbers options.dtype, with NaN for empty fields, and texts i64 categories.
-/// Fields may be quoted ("a,b", "say ""hi"""). Throws an error with path and line if a line has more or fewer fields
-/// than the first.
+/// Fields may be quoted ("a,b", "say ""hi"""). Lines end with \n, \r\n or \r. Throws an error with path and line if a
+/// line has more or fewer fields than the first.
 Csv read_csv(const std::string& path, const CsvOptions& options = {},
              std::source_location loc = std::source_location::current());
 

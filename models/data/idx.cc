@@ -10,10 +10,9 @@ namespace weft::data {
 
 Tensor read_idx(const std::string& path, std::source_location loc) {
   weft::internal::LineScope line(loc);
-  constexpr int64_t kMost = int64_t{4} << 30;
-  std::string s = io::read_file(path, kMost);
+  std::string s = io::read_file(path, internal::kMostFileBytes);
   if (s.starts_with("\x1f\x8b"))
-    s = io::gzip_decompress(s, std::min(kMost, static_cast<int64_t>(s.size()) * 1032 + 64), path);
+    s = io::gzip_decompress(s, std::min(internal::kMostFileBytes, static_cast<int64_t>(s.size()) * 1032 + 64), path);
   const auto byte = [&](size_t i) { return static_cast<uint8_t>(s[i]); };
   WEFT_CHECK_AS(kDataLoss, s.size() >= 4 && byte(0) == 0 && byte(1) == 0, path,
                 ": is not an IDX file: need two zero bytes, the type and the number of dims");

@@ -152,14 +152,14 @@ Tensor array_of(std::string_view s, const std::string& path) {
 Tensor load_npy(const std::string& path, std::source_location loc) {
   LineScope line(loc);
   NoGrad guard;
-  return array_of(io::read_file(path), path);
+  return array_of(io::read_file(path, int64_t{64} << 30), path);
 }
 
 // A zip archive: the directory at its end has the position, the sizes and the checksum of each entry.
 std::map<std::string, Tensor> load_npz(const std::string& path, std::source_location loc) {
   LineScope line(loc);
   NoGrad guard;
-  const std::string file = io::read_file(path);
+  const std::string file = io::read_file(path, internal::kMostFileBytes);
   const std::string_view s = file;
   constexpr size_t kEnd = 22, kEntry = 46, kLocal = 30;
   size_t end = s.size() < kEnd ? s.npos : s.rfind(std::string_view("PK\5\6", 4), s.size() - kEnd);

@@ -29,7 +29,7 @@ std::string shown(std::string_view text) {
 
 Tensor tensor_of(std::string_view bytes, char kind, int64_t size, bool big_endian, const Shape& shape,
                  const std::string& path) {
-  const int64_t n = shape.numel();
+  const int64_t n = checked_numel(shape, path.c_str());
   WEFT_CHECK_AS(kDataLoss, saturating_mul(n, size) == static_cast<int64_t>(bytes.size()), path, ": shape ", shape,
                 " of ", size, "-byte elements needs ", saturating_mul(n, size), " bytes; got ", bytes.size());
   auto made = [&]<class From, class To>(From, To, DType type) {

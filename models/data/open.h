@@ -7,6 +7,9 @@
 
 namespace weft::data::internal {
 
+/// The largest file that is read whole, where the format has no larger ones.
+inline constexpr int64_t kMostFileBytes = int64_t{4} << 30;
+
 /// Text of a file in a message: without control characters and of limited length.
 std::string shown(std::string_view text);
 

@@ -1,6 +1,7 @@
 // The readers of npy, npz, IDX and CSV on files as the programs that define them write them.
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 
 #include "framework/base/testing/error_of.h"
 #include "framework/io/file.h"
@@ -42,6 +43,9 @@ TEST(Npy, IsWhatNumpyWrites) {
   EXPECT_TRUE(same_bits(load("<u4", "False", "(1,)", "\xff\xff\xff\xff"), full({1}, 4294967295L, {.dtype = kInt64})));
   EXPECT_TRUE(same_bits(load("<f4", "False", "()", raw<float>({2.5f})), full({}, 2.5)));
   EXPECT_TRUE(same_bits(load("<f8", "False", "(0, 3)", ""), zeros({0, 3}, {.dtype = kFloat64})));
+  expect_error(
+      [&] { load("<f4", "False", "(0, 9223372036854775807, 9223372036854775807)", ""); },
+      "a.npy: shape [0, 9223372036854775807, 9223372036854775807] has too many elements; need fewer than 2^58");
   EXPECT_EQ(load("|b1", "False", "(3,)", std::string_view("\0\1\7", 3)).to_vector<int>(), (std::vector<int>{0, 1, 1}));
 }
 
@@ -106,8 +110,16 @@ TEST(Csv, GivesTensorsOfItsColumns) {
   EXPECT_EQ(bare.matrix().to_vector<double>(), (std::vector<double>{1, 2.5, 3, 4.5}));
   EXPECT_EQ(bare["1"].dtype(), kFloat64);
   EXPECT_EQ(read_csv(written("v.csv", "a,b\n")).rows, 0);
-  EXPECT_TRUE(read_csv(written("v.csv", "")).names.empty());
+  EXPECT_TRUE(read_csv(written("v.csv", ""), {.header = false}).names.empty());
   EXPECT_EQ(read_csv(written("v.csv", "a,b\n1,\n2,")).rows, 2);
+  for (const char* end : {"\n", "\r\n", "\r"}) {
+    const auto lines = [&](const char* last) { return str_cat("a,b", end, "1,\"2\"", end, "3,4", last); };
+    for (const char* last : {end, ""}) {
+      const Csv table = read_csv(written("v.csv", lines(last)));
+      EXPECT_EQ(table.names, (std::vector<std::string>{"a", "b"}));
+      EXPECT_EQ(table.matrix().to_vector<float>(), (std::vector<float>{1, 2, 3, 4}));
+    }
+  }
 }
 
 TEST(Csv, ErrorsNameTheLine) {
@@ -118,8 +130,22 @@ TEST(Csv, ErrorsNameTheLine) {
   error("a,a\n", "w.csv:1: two columns are named 'a'; need different names, or .header = false");
   error("a\n\"x\ny\"z\n", "w.csv:2: there is text after the quoted field 'x?y'");
   error("a\n\n\"x", "w.csv:3: a quoted field does not end");
+  error("a,b\r\"1\r\n\r\",2\r3\r", "w.csv:5: got 1 fields; need 2 as in the first line");
+  for (const char* text : {"", "\xef\xbb\xbf", "\n\r\n"})
+    error(text, "w.csv: is empty; need a line with the names of the columns, or .header = false");
   expect_error([] { read_csv(written("w.csv", "a\n"))["b"]; }, "Csv: there is no column 'b'; need one of a");
   expect_error([] { read_csv("/nowhere.csv"); }, "/nowhere.csv");
+}
+
+// A sparse file of 1 TiB has no blocks on the disk.
+TEST(Readers, RefuseFilesThatAreTooLarge) {
+  const std::string path = written("sparse", "");
+  std::filesystem::resize_file(path, int64_t{1} << 40);
+  expect_error([&] { load_npy(path); }, "cannot read '" + path + "': it is larger than 68719476736 bytes");
+  const std::string want = "cannot read '" + path + "': it is larger than 4294967296 bytes";
+  expect_error([&] { load_npz(path); }, want);
+  expect_error([&] { read_csv(path); }, want);
+  expect_error([&] { read_idx(path); }, want);
 }
 
 }  // namespace
