@@ -158,6 +158,46 @@ TEST(Aot, ExportNeedsAPlanAndAName) {
   const AotFiles files = aot_export(step, "twice", {.folder = scratch("")});
   EXPECT_TRUE(files.values.empty());
   EXPECT_NE(io::read_file(files.source).find("twice_0_"), std::string::npos);
+
+  for (const char* name : {"class", "co_await", "xor_eq", "std", "weft", "AotStep", "run", "main"})
+    EXPECT_EQ(error_of([&] { aot_export(step, name, {.folder = scratch("")}); }),
+              str_cat("aot_export: got the name '", name, "', which C++ or the exported file uses; need another one"));
+  for (const char* name : {"__x", "_x", "x__y"})
+    EXPECT_EQ(error_of([&] { aot_export(step, name, {.folder = scratch("")}); }),
+              str_cat("aot_export: got the name '", name,
+                      "'; C++ reserves names that begin with _ or contain __; need another one"));
+  for (const char c : {'"', '\n', '\\'})
+    EXPECT_EQ(
+        error_of([&] { aot_export(step, "thrice", {.folder = scratch(""), .include_folder = std::string("a") + c}); }),
+        str_cat("aot_export: include_folder contains the character with the code ", static_cast<int>(c),
+                "; need a path for #include \"...\""));
+  EXPECT_FALSE(io::exists(scratch("thrice.h")));
+}
+
+TEST(Aot, ReplacesItsOwnFilesOnly) {
+  Buffer state(ones({3}));
+  auto step = compile([&](Tensor x) {
+    state.set(state.value() * x);
+    return state.value();
+  });
+  step(Tensor::from_vector({1, 2, 3}, {3}));
+  auto exported = [&] { return aot_export(step, "own", {.folder = scratch(""), .inline_bytes = 0}); };
+  const AotFiles files = exported();
+  exported();
+  const io::NamedView weights{"weights", Tensor::from_vector({7}, {1}).view_for_kernel()};
+  for (const std::string& path : {files.header, files.source, files.values}) {
+    const std::string before = io::read_file(path);
+    for (const bool tensors : {false, true}) {
+      if (tensors) io::write_safetensors(path, {&weights, 1});
+      if (!tensors) io::write_file_atomic(path, "// Three days of work.\nint main() {}\n");
+      const std::string foreign = io::read_file(path);
+      EXPECT_EQ(error_of([&] { exported(); }),
+                str_cat("aot_export: ", path,
+                        " exists, and aot_export did not write it; need another name or folder, or remove the file"));
+      EXPECT_EQ(io::read_file(path), foreign);
+    }
+    io::write_file_atomic(path, before);
+  }
 }
 
 TEST(Aot, RefusesAnOpOfTheUser) {

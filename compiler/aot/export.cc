@@ -24,6 +24,52 @@ constexpr struct {
                         {"x86-64-v3", {"__AVX2__", "__FMA__", "__F16C__"}},
                         {"x86-64-v4", {"__AVX2__", "__FMA__", "__F16C__", "__AVX512F__"}}};
 
+// What the first line of each exported file contains, and the metadata of its values.
+constexpr std::string_view kWriter = "written by Weft's aot_export.";
+constexpr const char* kWriterKey = "writer";
+
+// Names that a class in the exported file cannot have: the keywords, and names that the file and AotStep use.
+constexpr std::string_view kTaken =
+    " alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t char32_t char8_t class "
+    "co_await co_return co_yield compl concept const const_cast consteval constexpr constinit continue decltype "
+    "default delete do double dynamic_cast else enum explicit export extern false float for friend goto if inline "
+    "int long mutable namespace new noexcept not not_eq nullptr operator or or_eq private protected public "
+    "register reinterpret_cast requires return short signed sizeof static static_assert static_cast struct switch "
+    "template this thread_local throw true try typedef typeid typename union unsigned using virtual void volatile "
+    "wchar_t while xor xor_eq AotStep cell cells kData kGraph kKernels kPlan kValues kernels load main program "
+    "run save set std weft ";
+
+void check_names(const std::string& name, const AotOptions& options) {
+  WEFT_CHECK(is_identifier(name), "aot_export: got the name '", name, "'; need a C++ identifier");
+  WEFT_CHECK(kTaken.find(str_cat(' ', name, ' ')) == kTaken.npos, "aot_export: got the name '", name,
+             "', which C++ or the exported file uses; need another one");
+  WEFT_CHECK(name[0] != '_' && name.find("__") == name.npos, "aot_export: got the name '", name,
+             "'; C++ reserves names that begin with _ or contain __; need another one");
+  for (const char c : options.include_folder)
+    WEFT_CHECK(static_cast<unsigned char>(c) >= ' ' && c != '"' && c != '\\' && c != 127,
+               "aot_export: include_folder contains the character with the code ",
+               static_cast<int>(static_cast<unsigned char>(c)), "; need a path for #include \"...\"");
+}
+
+// Throws if the file exists and this function did not write it.
+void check_own(const std::string& path, bool values) {
+  if (!io::exists(path)) return;
+  bool own = false;
+  if (values) {
+    try {
+      const io::SafetensorsFile file(path);
+      const auto at = file.metadata().find(kWriterKey);
+      own = at != file.metadata().end() && at->second == kWriter;
+    } catch (const Error&) {  // is not of this format
+    }
+  } else {
+    const std::string text = io::read_file(path);
+    own = std::string_view(text).substr(0, text.find('\n')).find(kWriter) != std::string_view::npos;
+  }
+  WEFT_CHECK_AS(kFailedPrecondition, own, "aot_export: ", path,
+                " exists, and aot_export did not write it; need another name or folder, or remove the file");
+}
+
 class Exporter {
  public:
   Exporter(const Entry& e, const std::string& name, const AotOptions& options)
@@ -32,9 +78,12 @@ class Exporter {
   AotFiles run() {
     AotFiles files{path(".h"), path(".cc"), {}};
     collect_values();
+    check_own(files.header, false);
+    check_own(files.source, false);
     if (!views_.empty()) {
       files.values = path(".safetensors");
-      io::write_safetensors(files.values, views_);
+      check_own(files.values, true);
+      io::write_safetensors(files.values, views_, {{kWriterKey, std::string(kWriter)}});
     }
     io::write_file_atomic(files.header, header());
     io::write_file_atomic(files.source, source(!views_.empty()));
@@ -96,20 +145,20 @@ class Exporter {
   }
 
   std::string header() const {
-    return str_cat(
-        "// ", name_, ": a step compiled ahead of time, written by Weft's aot_export. Link //compiler/aot:step.\n",
-        "#pragma once\n#include \"compiler/aot/step.h\"\n\n/// (", types(false), ") -> ", types(true), "; ",
-        g_.cells.size(), " cells", views_.empty() ? "" : str_cat(": load(\"", name_, ".safetensors\") first"),
-        ".\nclass ", name_, " final : public weft::AotStep {\n public:\n  ", name_, "();\n  ", result_type(),
-        " operator()(", parameters("const weft::Tensor& "), ");\n};\n");
+    return str_cat("// ", name_, ": a step compiled ahead of time, ", kWriter,
+                   " Link //compiler/aot:step.\n#pragma once\n#include \"compiler/aot/step.h\"\n\n/// (", types(false),
+                   ") -> ", types(true), "; ", g_.cells.size(), " cells",
+                   views_.empty() ? "" : str_cat(": load(\"", name_, ".safetensors\") first"), ".\nclass ", name_,
+                   " final : public weft::AotStep {\n public:\n  ", name_, "();\n  ", result_type(), " operator()(",
+                   parameters("const weft::Tensor& "), ");\n};\n");
   }
 
   std::string source(bool values_in_file) const {
     const Isa isa = selected_isa();
     std::string s =
-        str_cat("// ", name_, ": a step compiled ahead of time, written by Weft's aot_export.\n//   arguments  ",
-                types(false), "\n//   results    ", types(true), "\n//   memory     ", e_.plan.peak_bytes(),
-                " bytes at its peak, ", e_.plan.arena_bytes, " of them in the arena\n//   values     ",
+        str_cat("// ", name_, ": a step compiled ahead of time, ", kWriter, "\n//   arguments  ", types(false),
+                "\n//   results    ", types(true), "\n//   memory     ", e_.plan.peak_bytes(), " bytes at its peak, ",
+                e_.plan.arena_bytes, " of them in the arena\n//   values     ",
                 values_in_file ? str_cat(name_, ".safetensors") : std::string("below"),
                 "\n// The graph and the plan are data of AotStep, which runs them; then come the kernels, for ", isa,
                 ".\n", "#include \"", options_.include_folder.empty() ? "" : options_.include_folder + "/", name_,
@@ -185,7 +234,7 @@ class Exporter {
 }  // namespace
 
 AotFiles aot_export(const CompiledCore& core, const std::string& name, const AotOptions& options) {
-  WEFT_CHECK(is_identifier(name), "aot_export: got the name '", name, "'; need a C++ identifier");
+  check_names(name, options);
   const Entry& own = current_entry(core, "aot_export");
   // An exported step has no loops: its plan is data.
   Entry unrolled;
