@@ -192,6 +192,9 @@ void on_interrupt(int signal) {
   errno = before;
 }
 
+std::atomic<bool> pipe_closed{false};
+void on_closed_pipe(int) { pipe_closed.store(true, std::memory_order_relaxed); }
+
 // Writes what is buffered for standard output. False, with errno, if any of it was lost.
 bool flush_output() {
   errno = 0;
@@ -228,6 +231,9 @@ int run(int argc, char** argv, const char* summary, const Flags& table,
         const std::function<int(const std::vector<std::string>&)>& body) {
   fill_closed_descriptors();
   ::signal(SIGXFSZ, SIG_IGN);  // `ulimit -f`: the write fails and says so
+  // So does a write to a pipe without a reader. A handler, because commands that this program starts would inherit
+  // SIG_IGN.
+  ::signal(SIGPIPE, on_closed_pipe);
   std::string name = argc > 0 ? argv[0] : "weft";
   name = name.substr(name.rfind('/') + 1);
   int code = 1;
@@ -261,8 +267,10 @@ int run(int argc, char** argv, const char* summary, const Flags& table,
   } catch (const std::exception& e) {
     fail(e.what(), 1);
   }
-  if (!flush_output() && code == 0)
-    fail(str_cat("cannot write to standard output", errno ? ": " : "", errno ? std::strerror(errno) : "").c_str(), 1);
+  if (!flush_output() && code == 0) {
+    const int error = output_closed() ? EPIPE : errno;
+    fail(str_cat("cannot write to standard output", error ? ": " : "", error ? std::strerror(error) : "").c_str(), 1);
+  }
   return code;
 }
 
@@ -303,7 +311,9 @@ int run_program(int argc, char** argv, const char* summary, const Flags& flags, 
   });
 }
 
-bool interrupted() { return interrupt_signal.load(std::memory_order_relaxed) != 0; }
+bool interrupted() { return interrupt_signal.load(std::memory_order_relaxed) != 0 || output_closed(); }
+
+bool output_closed() { return pipe_closed.load(std::memory_order_relaxed) && std::ferror(stdout); }
 
 int interrupted_code() {
   const int signal = interrupt_signal.load(std::memory_order_relaxed);

@@ -1,7 +1,7 @@
 // Command lines of all programs: strict flags, --help, exit codes (0 done, 1 failed, 2 bad usage, 129, 130 and 143
-// ended by SIGHUP, SIGINT and SIGTERM), Ctrl-C. A program whose standard output cannot be written fails. A flag is a
-// row of the program's table or an ABSL_FLAG; absl parses and prints the values of both. The switches of
-// framework/base/switches.h are flags too.
+// ended by SIGHUP, SIGINT and SIGTERM), Ctrl-C. A program whose standard output cannot be written fails; SIGPIPE does
+// not end it. A flag is a row of the program's table or an ABSL_FLAG; absl parses and prints the values of both. The
+// switches of framework/base/switches.h are flags too.
 #pragma once
 #include <cmath>
 #include <functional>
@@ -47,8 +47,10 @@ int run_program(int argc, char** argv, const char* summary, const Flags& flags, 
 /// From now on SIGINT (Ctrl-C), SIGTERM and SIGHUP do not end the process; another one, more than a second after the
 /// first, does. SIGHUP stays ignored if it is, as under nohup.
 void watch_interrupts();
-/// True after such a signal.
+/// True after such a signal, and if output_closed(): nobody waits for the rest.
 bool interrupted();
+/// True if a write to standard output failed because its reader ended, as after `train | head -1`.
+bool output_closed();
 /// The exit code of a program that such a signal ended: 128 and the number of the signal; 0 without one.
 int interrupted_code();
 

@@ -237,6 +237,34 @@ TEST(Program, AFullStandardOutputIsAFailure) {
   }
 }
 
+TEST(Program, AClosedStandardOutputInterrupts) {
+  for (const bool stream : {false, true}) {
+    int out[2], err[2];
+    ASSERT_EQ(pipe(out), 0);
+    ASSERT_EQ(pipe(err), 0);
+    close(out[0]);
+    EXPECT_EQ(in_child([&] {
+                dup2(out[1], 1), dup2(err[1], 2);
+                return plain_run([&] {
+                  watch_interrupts();
+                  for (int i = 0; i < 2; ++i) {
+                    if (interrupted() != (i > 0) || output_closed() != (i > 0)) return 9;
+                    if (stream) std::cout << "some text\n" << std::flush;
+                    if (!stream) std::printf("some text\n"), std::fflush(stdout);
+                  }
+                  // Commands get the default.
+                  if (WTERMSIG(std::system("kill -PIPE $$")) != SIGPIPE) return 8;
+                  return interrupted_code();
+                });
+              }),
+              1);
+    char text[200] = {};
+    EXPECT_GT(read(err[0], text, sizeof text - 1), 0);
+    EXPECT_STREQ(text, "prog: cannot write to standard output: Broken pipe\n");
+    close(out[1]), close(err[0]), close(err[1]);
+  }
+}
+
 TEST(Program, SignalsEndItWithTheirCodes) {
   for (const int signal : {SIGHUP, SIGINT, SIGTERM})
     EXPECT_EQ(in_child([&] {

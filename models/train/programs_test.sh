@@ -153,6 +153,14 @@ for end in HUP:129 INT:130 TERM:143; do
   rm -f d.jsonl
 done
 
+# So does a reader of the output that ends.
+for every in 0 auto; do
+  "$train" "${flags[@]}" --steps 100000 --checkpoint_every $every --checkpoint_dir "piped-$every" 2>err.txt | head -1 >head.txt
+  [[ ${PIPESTATUS[0]} == 1 ]] || fail "exit code of a run without a reader"
+  [[ $(wc -l <err.txt) == 1 ]] && grep -q "standard output was closed; stopped after step [0-9]*; " err.txt || fail "no reader: $(cat err.txt)"
+done
+ls piped-auto/step_*/state.json >/dev/null 2>&1 && grep -q "go on with --resume" err.txt || fail "a run without a reader left no checkpoint"
+
 # A resumed run takes the flags of its run; one that is given wins, and the difference is printed.
 mkdir again && cp -r whole/step_20 again/ || fail "no whole/step_20"
 "$train" --config "$config" --data synthetic --checkpoint_every 5 --checkpoint_dir again --resume >again.txt 2>&1 || fail "resume without flags: $(tail -3 again.txt)"

@@ -174,8 +174,10 @@ class Trainer {
     progress.finish();
     if (setup_.checkpoint_every != 0 && last_saved_ != state_.step) save(metrics, progress, true);
     if (interrupted()) {
-      std::printf("interrupted after step %ld%s\n", state_.step,
-                  setup_.checkpoint_every != 0 ? "; go on with --resume" : "; checkpoints are off");
+      const std::string where = str_cat(
+          "after step ", state_.step, setup_.checkpoint_every != 0 ? "; go on with --resume" : "; checkpoints are off");
+      WEFT_CHECK_AS(kAborted, !output_closed(), "standard output was closed; stopped ", where);
+      std::printf("interrupted %s\n", where.c_str());
       return interrupted_code();
     }
     if (options_.sample_tokens > 0) sample();
