@@ -15,6 +15,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 
 VERSION = "0.1.0"
 # The newest glibc that a library may need: Ubuntu 22.04, RHEL 9 and Debian 12 have it.
@@ -23,6 +24,10 @@ GLIBC_LIMIT = (2, 34)
 GLIBC = re.compile(r"^(ld-linux.*|lib(c|m|mvec|pthread|dl|rt|resolv|util|anl|nsl|BrokenLocale)|linux-vdso)\.so(\.\d+)?$")
 # A program brings them. With a library they would replace those of the user's program, and they need a newer glibc.
 RUNTIME = re.compile(r"^lib(stdc\+\+|gcc_s)\.so(\.\d+)?$")
+
+
+# The file of a package that names its other files, below its target.
+MARKER = ".weft_package"
 
 
 class Failure(Exception):
@@ -232,13 +237,47 @@ def copy_headers(what, root, include):
         print(f"package: warning: users of the headers also need the headers of {', '.join(sorted(foreign))}")
 
 
+def files_of(folder):
+    return sorted(str(f.relative_to(folder)) for f in folder.rglob("*") if f.is_symlink() or not f.is_dir())
+
+
+def check_replaceable(out, force):
+    """Throws unless `out` is missing, is empty, or has the files of an earlier package only and --force is given."""
+    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+        return
+    marker = out / MARKER
+    if not force or not marker.is_file():
+        raise Failure(f"{out} exists and is not empty" + (" and holds no earlier package" if force else
+                                                          "; --force replaces an earlier package"), 2)
+    written = {MARKER, *marker.read_text().splitlines()[1:]}
+    others = [f for f in files_of(out) if f not in written]
+    if others:
+        raise Failure(f"{out} has {len(others)} files that package did not write, such as {others[0]}; move them, or "
+                      "use another DIR", 2)
+
+
+def replace(out, target, force, fill):
+    """Lets fill(folder) write a package of `target`, and makes it the folder `out` when it is complete."""
+    with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as work:
+        staging = pathlib.Path(work) / "package"
+        staging.mkdir()
+        result = fill(staging)
+        (staging / MARKER).write_text("\n".join([target, *files_of(staging)]) + "\n")
+        check_replaceable(out, force)
+        if out.exists():
+            shutil.rmtree(out)
+        staging.rename(out)
+    return result
+
+
 def main():
     parser = Parser(prog="package", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("target", metavar="TARGET", nargs="?", default="//tools:components",
                         help="a cc_binary or cc_library: //models/moe:train, //:weft; without it the library with all "
                              "its components")
     parser.add_argument("--out", required=True, metavar="DIR", help="the folder to write; must not exist, or be empty")
-    parser.add_argument("--force", action="store_true", help="replace DIR if it contains an earlier package")
+    parser.add_argument("--force", action="store_true", help="replace DIR if it contains an earlier package and no "
+                                                             "other files")
     args = parser.parse_args()
     workspace = os.environ.get("BUILD_WORKSPACE_DIRECTORY")
     if not workspace:
@@ -246,32 +285,20 @@ def main():
     if args.target.startswith("-") or not re.match(r"^(@|//|:)", args.target):
         raise Failure(f"TARGET is a label such as //models/moe:train; got {args.target}", 2)
     out = pathlib.Path(os.environ.get("BUILD_WORKING_DIRECTORY", "."), args.out).resolve()
-    marker = ".weft_package"
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        if not (args.force and (out / marker).exists()):
-            raise Failure(f"{out} exists and is not empty" + (" and holds no earlier package" if args.force else
-                                                              "; --force replaces an earlier package"), 2)
+    check_replaceable(out, args.force)
     if not out.parent.is_dir():
         raise Failure(f"the folder {out.parent} does not exist", 2)
 
     what, name, root = build(bazel_command(pathlib.Path(workspace)), workspace, args.target)
-    # Write to a temporary folder, and rename it when complete.
-    staging = out.with_name(out.name + ".partial")
-    shutil.rmtree(staging, ignore_errors=True)
-    try:
-        staging.mkdir()
-        (staging / marker).write_text(args.target + "\n")
+
+    def fill(folder):
         if what["kind"] == "program":
-            package_program(what, name, root, staging)
-            versions = needs(staging)
-        else:
-            package_library(what, "weft" if "components" in what else name, root, staging)
-            versions = needs(staging, GLIBC_LIMIT)
-        if out.exists():
-            shutil.rmtree(out)
-        staging.rename(out)
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
+            package_program(what, name, root, folder)
+            return needs(folder)
+        package_library(what, "weft" if "components" in what else name, root, folder)
+        return needs(folder, GLIBC_LIMIT)
+
+    versions = replace(out, args.target, args.force, fill)
     size = sum(f.stat().st_size for f in out.rglob("*") if f.is_file() and not f.is_symlink())
     print(f"{out}: {size / 1e6:.1f} MB; needs {versions}")
     if what["kind"] == "program":

@@ -81,5 +81,37 @@ class PackageTest(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
 
 
+class ReplaceTest(unittest.TestCase):
+    def test_only_an_earlier_package(self):
+        with tempfile.TemporaryDirectory() as work:
+            out = pathlib.Path(work) / "out"
+
+            def write(text, force=True):
+                package.replace(out, "//:weft", force, lambda folder: (folder / "lib").mkdir() or
+                                (folder / "lib/a.so").write_text(text))
+                self.assertEqual((out / "lib/a.so").read_text(), text)
+                self.assertEqual([f.name for f in out.parent.iterdir()], ["out"])
+
+            write("1", force=False)
+            write("2")
+            with self.assertRaisesRegex(package.Failure, "out exists and is not empty; --force replaces an earlier"):
+                write("3", force=False)
+            notes = out / "share/notes.txt"
+            notes.parent.mkdir()
+            notes.write_text("mine")
+            with self.assertRaisesRegex(package.Failure, "out has 1 files that package did not write, such as share/n"):
+                write("3")
+            self.assertEqual((notes.read_text(), (out / "lib/a.so").read_text()), ("mine", "2"))
+            notes.unlink()
+            write("3")
+            (out / package.MARKER).unlink()
+            with self.assertRaisesRegex(package.Failure, "out exists and is not empty and holds no earlier package"):
+                write("4")
+            shutil.rmtree(out)
+            out.write_text("a file")
+            with self.assertRaisesRegex(package.Failure, "out exists and is not empty"):
+                write("4")
+
+
 if __name__ == "__main__":
     unittest.main()
