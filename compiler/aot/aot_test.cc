@@ -155,6 +155,8 @@ TEST(Aot, ExportNeedsAPlanAndAName) {
   step(Tensor::from_vector({1, 2}, {2}));
   EXPECT_EQ(error_of([&] { aot_export(step, "two times", {.folder = scratch("")}); }),
             "aot_export: got the name 'two times'; need a C++ identifier");
+  EXPECT_EQ(testing::placed_error_of([&] { aot_export(step, "1", {.folder = scratch("")}); }),
+            str_cat("aot_export: got the name '1'; need a C++ identifier; at compiler/aot/aot_test.cc:", __LINE__ - 1));
   const AotFiles files = aot_export(step, "twice", {.folder = scratch("")});
   EXPECT_TRUE(files.values.empty());
   EXPECT_NE(io::read_file(files.source).find("twice_0_"), std::string::npos);

@@ -233,7 +233,9 @@ class Exporter {
 
 }  // namespace
 
-AotFiles aot_export(const CompiledCore& core, const std::string& name, const AotOptions& options) {
+AotFiles aot_export(const CompiledCore& core, const std::string& name, const AotOptions& options,
+                    std::source_location loc) {
+  LineScope line(loc);
   check_names(name, options);
   const Entry& own = current_entry(core, "aot_export");
   // An exported step has no loops: its plan is data.

@@ -2,6 +2,7 @@
 // it writes, an AotStep (step.h), trains and infers with the same bits as the original step. It links
 // //compiler/aot:step and the op library, but no pass, no code generator, and no host compiler at run time.
 #pragma once
+#include <source_location>
 #include <string>
 #include <vector>
 
@@ -25,7 +26,8 @@ struct AotFiles {
 };
 
 namespace internal {
-AotFiles aot_export(const CompiledCore& core, const std::string& name, const AotOptions& options);
+AotFiles aot_export(const CompiledCore& core, const std::string& name, const AotOptions& options,
+                    std::source_location loc);
 }
 
 /// Writes NAME.h and NAME.cc for the plan that `step` used last (call it or prepare() it first), with the current
@@ -34,8 +36,9 @@ AotFiles aot_export(const CompiledCore& core, const std::string& name, const Aot
 /// arguments in order and returns what the function returned: nothing, a Tensor, or a vector of them. The kernels are
 /// for the instruction set of this process (WEFT_ISA).
 template <class Fn>
-AotFiles aot_export(const Compiled<Fn>& step, const std::string& name, const AotOptions& options = {}) {
-  return internal::aot_export(*step.core(), name, options);
+AotFiles aot_export(const Compiled<Fn>& step, const std::string& name, const AotOptions& options = {},
+                    std::source_location loc = std::source_location::current()) {
+  return internal::aot_export(*step.core(), name, options, loc);
 }
 
 }  // namespace weft
