@@ -186,7 +186,8 @@ TEST(Aot, ReplacesItsOwnFilesOnly) {
   auto exported = [&] { return aot_export(step, "own", {.folder = scratch(""), .inline_bytes = 0}); };
   const AotFiles files = exported();
   exported();
-  const io::NamedView weights{"weights", Tensor::from_vector({7}, {1}).view_for_kernel()};
+  const Tensor seven = ones({1}) * 7;
+  const io::NamedView weights{"weights", seven.view_for_kernel()};
   for (const std::string& path : {files.header, files.source, files.values}) {
     const std::string before = io::read_file(path);
     for (const bool tensors : {false, true}) {
