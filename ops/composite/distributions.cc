@@ -93,6 +93,7 @@ Tensor Normal::entropy(std::source_location at) const {
 
 Tensor kl_divergence(const Normal& p, const Normal& q, std::source_location at) {
   LineScope line(at);
+  broadcast_shapes(p.loc.shape(), q.loc.shape(), "kl_divergence");
   const Tensor ratio = div(p.scale, q.scale);
   return sub(mul(add(square(ratio), sub(square(div(sub(p.loc, q.loc), q.scale)), 1.0)), 0.5), log(ratio));
 }
@@ -104,6 +105,7 @@ Uniform::Uniform(const Arg& from, const Arg& to) {
   low = parameter(from, "Uniform"), high = parameter(to, "Uniform");
   broadcast(low, high, "Uniform");
   check(lt(low, high), "Uniform: a low is not below its high; need low < high");
+  check(isfinite(sub(high, low)), "Uniform: high - low is not finite; need a range that the dtype can hold");
 }
 Tensor Uniform::rsample(const Shape& shape, std::source_location at) const {
   LineScope line(at);
@@ -125,6 +127,7 @@ Tensor Uniform::entropy(std::source_location at) const {
 
 Tensor kl_divergence(const Uniform& p, const Uniform& q, std::source_location at) {
   LineScope line(at);
+  broadcast_shapes(p.low.shape(), q.low.shape(), "kl_divergence");
   const Tensor inside = bit_and(le(q.low, p.low), le(p.high, q.high));
   return where(inside, log(div(sub(q.high, q.low), sub(p.high, p.low))), kInf);
 }
@@ -155,6 +158,7 @@ Tensor Exponential::entropy(std::source_location at) const {
 
 Tensor kl_divergence(const Exponential& p, const Exponential& q, std::source_location at) {
   LineScope line(at);
+  broadcast_shapes(p.rate.shape(), q.rate.shape(), "kl_divergence");
   const Tensor ratio = div(q.rate, p.rate);
   return sub(sub(ratio, 1.0), log(ratio));
 }
@@ -186,6 +190,8 @@ Tensor Bernoulli::sample(const Shape& shape, std::source_location at) const {
 }
 Tensor Bernoulli::log_prob(const Arg& value) const {
   LineScope line(value.line());
+  const Tensor v = value.is_tensor() ? internal::tensor_of(value, "Bernoulli") : parameter(value, "Bernoulli");
+  check(bit_or(eq(v, 0.0), eq(v, 1.0)), "Bernoulli: a value is not 0 or 1; need what sample() gives");
   return sub(mul(value, logits), softplus_of(logits));
 }
 Tensor Bernoulli::entropy(std::source_location at) const {
@@ -195,6 +201,7 @@ Tensor Bernoulli::entropy(std::source_location at) const {
 
 Tensor kl_divergence(const Bernoulli& p, const Bernoulli& q, std::source_location at) {
   LineScope line(at);
+  broadcast_shapes(p.probs.shape(), q.probs.shape(), "kl_divergence");
   // p log(p / q) + (1 - p) log((1 - p) / (1 - q)), with the logarithms of probabilities from the logits.
   const Tensor yes = sub(softplus_of(neg(q.logits)), softplus_of(neg(p.logits)));
   const Tensor no = sub(softplus_of(q.logits), softplus_of(p.logits));
@@ -260,6 +267,9 @@ Tensor Categorical::entropy(std::source_location at) const {
 
 Tensor kl_divergence(const Categorical& p, const Categorical& q, std::source_location at) {
   LineScope line(at);
+  WEFT_CHECK(p.probs.size(-1) == q.probs.size(-1), "kl_divergence: Categoricals of ", p.probs.size(-1), " and ",
+             q.probs.size(-1), " classes; need as many");
+  broadcast_shapes(p.probs.shape(), q.probs.shape(), "kl_divergence");
   const Tensor none = eq(p.probs, 0.0), never = eq(q.probs, 0.0), unused = bit_or(none, never);
   const Tensor term = mul(p.probs, sub(where(unused, 0.0, p.logits), where(unused, 0.0, q.logits)));
   return sum(where(none, 0.0, where(never, kInf, term)), -1);

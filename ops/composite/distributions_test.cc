@@ -131,6 +131,15 @@ TEST(Distributions, ErrorsSayWhatIsWrong) {
   expect_error([] { Normal(ones({2}), ones({3})); }, "Normal: shapes [2] and [3] do not broadcast");
   expect_error([] { Normal(arange(2), 1.0); }, "Normal: operand is i64[2]; need a floating-point dtype");
   expect_error([] { Uniform(1.0, 1.0); }, "Uniform: a low is not below its high; need low < high");
+  for (double end : {double{INFINITY}, 3e38})
+    expect_error([&] { Uniform(-end, end); },
+                 "Uniform: high - low is not finite; need a range that the dtype can hold");
+  expect_error([] { Bernoulli(0.9).log_prob(7); }, "Bernoulli: a value is not 0 or 1; need what sample() gives");
+  expect_error([] { Bernoulli(0.9).log_prob(full({2}, 0.5)); }, "Bernoulli: a value is not 0 or 1");
+  expect_error([] { kl_divergence(Categorical(ones({3})), Categorical(ones({4}))); },
+               "kl_divergence: Categoricals of 3 and 4 classes; need as many");
+  expect_error([] { kl_divergence(Normal(ones({3}), 1.0), Normal(ones({4}), 1.0)); },
+               "kl_divergence: shapes [3] and [4] do not broadcast");
   expect_error([] { Exponential(-1.0); }, "Exponential: a rate is not above 0; need positive numbers");
   expect_error([] { Bernoulli(1.5); }, "Bernoulli: a probability is not in [0, 1]; need probs, or logits");
   expect_error([] { Bernoulli(ProbsOrLogits{}); }, "Bernoulli: got neither of probs and logits; need one of them");

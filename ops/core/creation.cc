@@ -8,6 +8,7 @@
 #include "framework/dispatch/dispatch.h"
 #include "ops/core/fits.h"
 #include "ops/core/pointwise.h"
+#include "ops/core/reduce.h"
 #include "ops/core/view.h"
 #include "ops/kernels/kernels.h"
 
@@ -194,6 +195,30 @@ Tensor uniform_bits(const Shape& shape, DType dtype, Device device) {
   }
   const int bits = dtype == kFloat32 ? 24 : dtype == kFloat16 ? 11 : 8;
   return cast(mul(part(bits, kFloat32), std::ldexp(1.0, -bits)), dtype);
+}
+
+// The largest value of the dtype that is less than x, a finite number within the dtype's range.
+double largest_below(double x, DType dtype) {
+  const double below = std::nextafter(x, -std::numeric_limits<double>::infinity());
+  if (dtype == kFloat64) return below;
+  const int smallest = dtype == kFloat16 ? -13 : -125;  // of frexp, for normal numbers
+  int exponent = 0;
+  std::frexp(below, &exponent);
+  const double step =
+      std::ldexp(1.0, std::max(exponent, smallest)) / static_cast<double>(internal::whole_numbers(dtype).second);
+  return std::ceil(x / step) * step - step;
+}
+
+// Whether uniform's largest number may be rounded to hi, with or without a rounding between product and sum.
+bool rounds_to_end(double lo, double hi, double span, double part, DType dtype) {
+  if (lo == hi) return false;
+  if (dtype == kFloat64) {
+    const double u = 1 - 0x1p-53;
+    return std::max(u * span + lo * part, std::fma(u, span, lo * part)) / part >= hi;
+  }
+  if (dtype != kFloat32) return true;
+  const float u = 1 - 0x1p-24f, s = static_cast<float>(span), l = static_cast<float>(lo * part);
+  return std::max(u * s + l, std::fma(u, s, l)) / part >= hi;
 }
 
 Tensor normal_bits(const Shape& shape, DType dtype, Device device) {
@@ -417,10 +442,18 @@ Tensor randn(const Shape& shape, const TensorOptions& options, std::source_locat
 }
 Tensor uniform(const Shape& shape, double lo, double hi, const TensorOptions& options, std::source_location loc) {
   LineScope here(loc);
-  WEFT_CHECK(lo <= hi && std::isfinite(hi - lo), "uniform: range [", lo, ", ", hi, "); need finite numbers, in order");
+  WEFT_CHECK(lo <= hi && std::isfinite(lo) && std::isfinite(hi), "uniform: range [", lo, ", ", hi,
+             "); need finite numbers, in order");
   for (double end : {lo, hi}) internal::check_fits("uniform", end, options.dtype);
-  return finish(cast(add(mul(uniform_bits(shape, wide(options.dtype), options.device), hi - lo), lo), options.dtype),
-                options);
+  const DType type = wide(options.dtype);
+  // Half of each number, if hi - lo is too large for the dtype.
+  const double largest = type == kFloat64 ? std::numeric_limits<double>::max() : std::numeric_limits<float>::max();
+  const double part = hi - lo > largest ? 0.5 : 1;
+  const double span = hi * part - lo * part;
+  Tensor y = add(mul(uniform_bits(shape, type, options.device), span), lo * part);
+  if (part < 1) y = mul(y, 2.0);
+  if (rounds_to_end(lo, hi, span, part, options.dtype)) y = minimum(y, largest_below(hi, options.dtype));
+  return finish(cast(y, options.dtype), options);
 }
 Tensor normal(const Shape& shape, double mean, double std, const TensorOptions& options, std::source_location loc) {
   LineScope here(loc);
@@ -463,6 +496,13 @@ Tensor bernoulli(const Arg& p) {
   LineScope here(p.line());
   const Tensor& probability = internal::tensor_of(p, "bernoulli");
   const DType type = probability.dtype();
+  if (!probability.is_traced() && type != kBool && probability.numel() > 0 &&
+      probability.device().type == DeviceType::kCpu) {
+    NoGrad guard;
+    const double least = amin(probability).item<double>(), most = amax(probability).item<double>();
+    WEFT_CHECK(least >= 0 && most <= 1, "bernoulli: probabilities are from ", least, " to ", most,
+               "; need numbers from 0 to 1");
+  }
   return cast(lt(uniform_bits(probability.shape(), wide(type), probability.device()), cast(probability, wide(type))),
               type);
 }

@@ -61,6 +61,47 @@ TEST(Creation, NumbersFitTheDtype) {
             "where: 256 does not fit u8; need 0 to 255");
 }
 
+// Also where lo + u (hi - lo) is rounded to hi, and where hi - lo has no value of the dtype.
+TEST(Creation, UniformIsBelowItsEnd) {
+  struct Case {
+    double lo, hi;
+    DType dtype;
+    double largest;  // the largest value below hi
+  };
+  for (const Case& c :
+       {Case{0, 1, kFloat16, 1 - 0x1p-11}, Case{0, 1, kBFloat16, 1 - 0x1p-8}, Case{-2, -1, kFloat16, -1 - 0x1p-10},
+        Case{-1, 0, kBFloat16, -0x1p-24}, Case{3, 3.01, kFloat16, 3.009765625},
+        Case{16777216, 16777218, kFloat32, 16777216}, Case{1, 1.0000001, kFloat32, 1},
+        Case{0, 1, kFloat32, 1 - 0x1p-24}, Case{1, 1 + 0x1p-51, kFloat64, 1 + 0x1p-52}}) {
+    const std::vector<double> v = uniform({40000}, c.lo, c.hi, {.dtype = c.dtype}).to_vector<double>();
+    const auto [least, most] = std::minmax_element(v.begin(), v.end());
+    EXPECT_GE(*least, c.lo) << c.lo << " " << c.dtype;
+    EXPECT_LE(*most, c.largest) << c.lo << " " << c.dtype;
+    EXPECT_GE(*most, c.largest - 0.001 * (c.hi - c.lo)) << c.lo << " " << c.dtype;
+  }
+  for (auto [end, t] : {std::pair(3e38, kFloat32), std::pair(1.5e308, kFloat64)}) {
+    double most = 0, sum = 0;
+    for (double v : uniform({10000}, -end, end, {.dtype = t}).to_vector<double>()) {
+      most = std::max(most, std::abs(v));
+      sum += v / end;
+    }
+    EXPECT_LE(most, end);
+    EXPECT_GE(most, 0.99 * end);
+    EXPECT_NEAR(sum / 10000, 0, 0.03);
+  }
+  EXPECT_EQ(uniform({2}, 3, 3).to_vector<double>(), (std::vector<double>{3, 3}));
+}
+
+TEST(Creation, BernoulliRefusesWhatIsNoProbability) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_EQ(error_of([&] { bernoulli(full({2}, nan)); }),
+            "bernoulli: probabilities are from nan to nan; need numbers from 0 to 1");
+  EXPECT_EQ(error_of([&] { bernoulli(full({2}, 1.5)); }),
+            "bernoulli: probabilities are from 1.5 to 1.5; need numbers from 0 to 1");
+  EXPECT_EQ(bernoulli(full({0}, nan)).numel(), 0);
+  EXPECT_EQ(bernoulli(ones({2})).to_vector<float>(), (std::vector<float>{1, 1}));
+}
+
 TEST(Creation, RandomIntegersAreThoseOfTheDtype) {
   auto error = [](int64_t low, int64_t high, DType t) {
     return error_of([&] { randint(low, high, {2}, {.dtype = t}); });
