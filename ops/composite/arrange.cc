@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "framework/base/saturate.h"
+#include "ops/composite/host_list.h"
 #include "ops/core/creation.h"
 #include "ops/core/index.h"
 
@@ -298,13 +300,19 @@ Tensor repeat_interleave(const Arg& arg, const Tensor& repeats, int64_t dim) {
              " of ", x.shape(), "; need ", n, " or 1");
   internal::require_values(times, "repeat_interleave", "a number instead of a tensor");
   const std::vector<int64_t> counts = times.to_vector<int64_t>();
-  std::vector<int64_t> positions;
+  const auto count = [&](int64_t i) { return counts[times.numel() == 1 ? 0 : static_cast<size_t>(i)]; };
+  Shape to = x.shape();
+  to[d] = 0;
   for (int64_t i = 0; i < n; ++i) {
-    const int64_t count = counts[times.numel() == 1 ? 0 : static_cast<size_t>(i)];
-    WEFT_CHECK(count >= 0, "repeat_interleave: ", count, " repeats; need 0 or more");
-    positions.insert(positions.end(), static_cast<size_t>(count), i);
+    WEFT_CHECK(count(i) >= 0, "repeat_interleave: ", count(i), " repeats; need 0 or more");
+    to[d] = saturating_add(to[d], count(i));
   }
-  return index_select(x, d, internal::positions_of(positions, x.device()));
+  checked_numel(to, "repeat_interleave");
+  const Tensor positions = internal::host_list<int64_t>(to[d], x.device(), [&](std::span<int64_t> out) {
+    auto end = out.begin();
+    for (int64_t i = 0; i < n; ++i) end = std::fill_n(end, count(i), i);
+  });
+  return index_select(x, d, positions);
 }
 Tensor repeat_interleave(const Arg& arg, const Tensor& repeats) {
   LineScope here(arg.line());

@@ -121,6 +121,9 @@ TEST(Arrange, Repeats) {
               repeat_interleave(x, ints({1, 2, 3}), 0);
             }),
             "repeat_interleave: 3 repeats for dim 0 of [2]; need 2 or 1");
+  for (const Tensor& many : {ints({1, INT64_MAX}), ints({INT64_MAX})})
+    EXPECT_EQ(error_of([&] { repeat_interleave(x, many, 0); }),
+              "repeat_interleave: shape [9223372036854775807] has too many elements; need fewer than 2^58");
   EXPECT_EQ(error_of([&] { repeat_interleave(x, ints({-1}), 0); }), "repeat_interleave: -1 repeats; need 0 or more");
   EXPECT_NE(error_of([&] {
               capture([&](Tensor n) { return repeat_interleave(x, n, 0); }, ints({1, 2}));

@@ -1,7 +1,12 @@
 #include "ops/composite/grid.h"
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
+#include <numeric>
 
+#include "framework/base/saturate.h"
+#include "ops/composite/host_list.h"
 #include "ops/core/fits.h"
 #include "ops/core/index.h"
 #include "ops/core/pointwise.h"
@@ -9,8 +14,8 @@
 
 namespace weft {
 
+using internal::host_list;
 using internal::LineScope;
-using internal::positions_of;
 using internal::tensor_of;
 
 namespace {
@@ -37,17 +42,33 @@ Tensor triangle_indices(int64_t rows, int64_t columns, int64_t diagonal, bool lo
   checked_numel({2, rows, columns}, op);
   internal::check_fits(op, std::max<int64_t>({rows - 1, columns - 1, 0}), options.dtype);
   const int64_t shift = std::clamp(diagonal, -rows, columns);  // beyond these all or nothing is kept
-  std::vector<int64_t> at[2];
-  for (int64_t i = 0; i < rows; ++i) {
+  const auto columns_of = [&](int64_t i) {                     // begin and end
     const int64_t edge = std::clamp<int64_t>(i + shift + (lower ? 1 : 0), 0, columns);
-    for (int64_t j = lower ? 0 : edge; j < (lower ? edge : columns); ++j) {
-      at[0].push_back(i);
-      at[1].push_back(j);
-    }
+    return lower ? std::pair<int64_t, int64_t>(0, edge) : std::pair(edge, columns);
+  };
+  int64_t n = 0;
+  for (int64_t i = 0; columns > 0 && i < rows; ++i) n += columns_of(i).second - columns_of(i).first;
+  const Tensor at = host_list<int64_t>(2 * n, options.device, [&](std::span<int64_t> out) {
+    for (int64_t i = 0, k = 0; k < n; ++i)
+      for (auto [j, end] = columns_of(i); j < end; ++j, ++k) {
+        out[static_cast<size_t>(k)] = i;
+        out[static_cast<size_t>(n + k)] = j;
+      }
+  });
+  return finished(reshape(at, {2, n}), options);
+}
+
+// The number of ways to choose r of n, or the largest int64.
+int64_t choices(int64_t n, int64_t r) {
+  if (r > n) return 0;
+  int64_t count = 1;
+  for (int64_t i = 1; i <= std::min(r, n - r); ++i) {
+    // count * (n - i + 1) / i, which is whole, without an intermediate product that is larger than it.
+    const int64_t common = std::gcd(count, i);
+    count = saturating_mul(count / common, (n - i + 1) / (i / common));
+    if (count == std::numeric_limits<int64_t>::max()) break;
   }
-  const auto n = static_cast<int64_t>(at[0].size());
-  at[0].insert(at[0].end(), at[1].begin(), at[1].end());
-  return finished(reshape(positions_of(at[0], options.device), {2, n}), options);
+  return count;
 }
 
 std::vector<Tensor> grid(const std::vector<Tensor>& xs, const char* op) {
@@ -119,19 +140,22 @@ Tensor combinations(const Arg& arg, int64_t r, bool with_replacement) {
   WEFT_CHECK(r >= 0, "combinations: r is ", r, "; need 0 or more");
   const int64_t n = x.size(0);
   if (r == 0) return empty({0}, {.dtype = x.dtype(), .device = x.device()});
-  std::vector<int64_t> positions;
-  std::vector<int64_t> at(static_cast<size_t>(std::min(r, with_replacement ? r : n + 1)));
-  for (size_t k = 0; k < at.size(); ++k) at[k] = with_replacement ? 0 : static_cast<int64_t>(k);
-  while (n > 0 && static_cast<int64_t>(at.size()) == r && at.back() < n) {
-    positions.insert(positions.end(), at.begin(), at.end());
-    // The next choice: the last position that can move up does, and those after it follow.
-    int64_t k = r - 1;
-    while (k > 0 && at[static_cast<size_t>(k)] == n - 1 - (with_replacement ? 0 : r - 1 - k)) --k;
-    int64_t next = at[static_cast<size_t>(k)] + 1;
-    for (int64_t j = k; j < r; ++j) at[static_cast<size_t>(j)] = with_replacement ? next : next++;
-  }
-  const auto count = static_cast<int64_t>(positions.size()) / r;
-  return reshape(index_select(x, 0, positions_of(positions, x.device())), {count, r});
+  const int64_t count = n == 0 ? 0 : choices(with_replacement ? saturating_add(n, r - 1) : n, r);
+  checked_numel({count, r}, "combinations");
+  const Tensor all = host_list<int64_t>(count * r, x.device(), [&](std::span<int64_t> out) {
+    if (count == 0) return;
+    std::vector<int64_t> at(static_cast<size_t>(r));
+    for (size_t k = 0; k < at.size(); ++k) at[k] = with_replacement ? 0 : static_cast<int64_t>(k);
+    for (auto to = out.begin(); to != out.end();) {
+      to = std::copy(at.begin(), at.end(), to);
+      // The next choice: the last position that can move up does, and those after it follow.
+      int64_t k = r - 1;
+      while (k > 0 && at[static_cast<size_t>(k)] == n - 1 - (with_replacement ? 0 : r - 1 - k)) --k;
+      int64_t next = at[static_cast<size_t>(k)] + 1;
+      for (int64_t j = k; j < r; ++j) at[static_cast<size_t>(j)] = with_replacement ? next : next++;
+    }
+  });
+  return reshape(index_select(x, 0, all), {count, r});
 }
 
 }  // namespace weft

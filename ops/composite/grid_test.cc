@@ -58,6 +58,11 @@ TEST(Grid, PointsAndChoices) {
   EXPECT_EQ(combinations(ints({1, 2}), 3).shape(), Shape({0, 3}));
   EXPECT_EQ(combinations(ints({}), 2, true).shape(), Shape({0, 2}));
   EXPECT_EQ(combinations(ints({5, 6}), 1).to_vector<int64_t>(), (I{5, 6}));
+  EXPECT_EQ(combinations(arange(20), 10).shape(), Shape({184756, 10}));
+  EXPECT_EQ(error_of([] { combinations(arange(60), 30); }),
+            "combinations: shape [118264581564861424, 30] has too many elements; need fewer than 2^58");
+  expect_error([] { combinations(arange(100), 50); }, "combinations: shape [9223372036854775807, 50] has too many");
+  expect_error([] { combinations(arange(2), INT64_MAX, true); }, "has too many elements");
   EXPECT_EQ(error_of([] { meshgrid({zeros(2)}, "ji"); }), "meshgrid: indexing is 'ji'; need \"ij\" or \"xy\"");
   EXPECT_EQ(error_of([] { meshgrid({}); }), "meshgrid: no tensors; need one or more");
 }

@@ -6,7 +6,9 @@
 #include "framework/autodiff/grad.h"
 #include "framework/base/saturate.h"
 #include "framework/dispatch/dispatch.h"
+#include "ops/composite/host_list.h"
 #include "ops/composite/precision.h"
+#include "ops/core/index.h"
 #include "ops/core/reduce.h"
 #include "ops/core/view.h"
 #include "ops/core/window.h"
@@ -18,6 +20,12 @@ using internal::LineScope;
 
 namespace {
 
+void check_dims(const char* op, const Tensor& x, int spatial) {
+  const std::string dims = str_cat(spatial, spatial == 1 ? " spatial dim]" : " spatial dims]");
+  WEFT_CHECK(x.dim() == spatial + 1 || x.dim() == spatial + 2, op, ": input is ", x.type(), "; need [N, C, ", dims,
+             " or [C, ", dims);
+}
+
 // The geometry of a pool: windows of the padded input.
 struct Pool {
   int spatial, first;  // the first spatial dim
@@ -27,8 +35,7 @@ struct Pool {
   Pool(const char* op, int dims, const Tensor& x, const Sizes& k, const Sizes& s, const Sizes& p, const Sizes& d,
        bool ceil_mode)
       : spatial(dims), first(x.dim() - dims) {
-    WEFT_CHECK(x.dim() == dims + 1 || x.dim() == dims + 2, op, ": input is ", x.type(), "; need [N, C, ", dims,
-               " spatial dims] or [C, ", dims, " spatial dims]");
+    check_dims(op, x, dims);
     kernel = k.of(dims, op, "kernel_size");
     stride = s.of(dims, op, "stride");
     padding = p.of(dims, op, "padding");
@@ -187,17 +194,19 @@ Tensor avg_pool_nd(const char* op, int spatial, const Arg& arg, const Sizes& ker
 Tensor adaptive_pool_nd(const char* op, int spatial, const Arg& arg, const Sizes& output_size, bool max) {
   LineScope line(arg.line());
   const Tensor& x = floating_of(arg, op);
-  WEFT_CHECK(x.dim() == spatial + 1 || x.dim() == spatial + 2, op, ": input is ", x.type(), "; need [N, C, ", spatial,
-             " spatial dims] or [C, ", spatial, " spatial dims]");
+  check_dims(op, x, spatial);
   const Shape out = output_size.of(spatial, op, "output_size");
   const int first = x.dim() - spatial;
+  Shape result = x.shape();
   bool even = true;
   for (int i = 0; i < spatial; ++i) {
     const int64_t n = x.size(first + i);
     WEFT_CHECK(out[i] >= 1, op, ": output_size is ", out, "; need 1 or more");
     WEFT_CHECK(n >= 1, op, ": input ", x.shape(), " is empty in spatial dim ", i, "; need 1 or more");
     even &= n % out[i] == 0;
+    result[first + i] = out[i];
   }
+  checked_numel(result, op);
   if (even) {
     std::vector<Window> cuts;
     for (int i = 0; i < spatial; ++i) {
@@ -208,17 +217,27 @@ Tensor adaptive_pool_nd(const char* op, int spatial, const Arg& arg, const Sizes
     const Tensor w = windows(widened(x), cuts);
     return mean(w, last_dims(w, spatial)).to(x.dtype());
   }
-  // One dim at a time; the parts of a dim have two sizes at most, so each is taken by itself.
+  // One dim at a time; the parts of a dim have two sizes at most, so each is taken by itself. Equal neighbours are
+  // taken once.
   Tensor y = max ? x : widened(x);
   for (int i = 0; i < spatial; ++i) {
     const int64_t n = y.size(first + i);
+    const auto begin = [&](int64_t k) { return k * n / out[i]; };
+    const auto end = [&](int64_t k) { return ((k + 1) * n + out[i] - 1) / out[i]; };
+    const auto repeats = [&](int64_t k) { return k > 0 && begin(k) == begin(k - 1) && end(k) == end(k - 1); };
     std::vector<Tensor> parts;
     for (int64_t k = 0; k < out[i]; ++k) {
-      const int64_t begin = k * n / out[i], end = ((k + 1) * n + out[i] - 1) / out[i];
-      const Tensor part = slice(y, first + i, begin, end);
-      parts.push_back(max ? window_max(part, {{first + i, end - begin}}) : mean(part, first + i, true));
+      if (repeats(k)) continue;
+      const Tensor part = slice(y, first + i, begin(k), end(k));
+      parts.push_back(max ? window_max(part, {{first + i, end(k) - begin(k)}}) : mean(part, first + i, true));
     }
+    const bool all = static_cast<int64_t>(parts.size()) == out[i];
     y = cat(parts, first + i);
+    if (all) continue;
+    y = index_select(y, first + i, host_list<int64_t>(out[i], y.device(), [&](std::span<int64_t> to) {
+                       for (int64_t k = 0, at = 0; k < out[i]; ++k)
+                         to[static_cast<size_t>(k)] = k == 0 || repeats(k) ? at : ++at;
+                     }));
   }
   return y.to(x.dtype());
 }

@@ -157,6 +157,21 @@ TEST(PoolFunctions, FoldIsTheTransposeOfUnfold) {
   EXPECT_NEAR(a, b, 1e-10);
 }
 
+// Each part is computed once: a million outputs of four elements take no million nodes.
+TEST(PoolFunctions, AdaptivePoolsOfMoreOutputsThanElements) {
+  const Tensor x = Tensor::from_vector<float>({1, 3, 7, 4}, {1, 1, 4});
+  using V = std::vector<float>;
+  const auto both = [](Tensor x) { return std::vector<Tensor>{adaptive_avg_pool1d(x, 9), adaptive_max_pool1d(x, 9)}; };
+  for (const std::vector<Tensor>& r : {both(x), compile(both)(x)}) {
+    EXPECT_EQ(r[0].to_vector<float>(), (V{1, 1, 2, 3, 5, 7, 5.5, 4, 4}));
+    EXPECT_EQ(r[1].to_vector<float>(), (V{1, 1, 3, 3, 7, 7, 7, 4, 4}));
+  }
+  const Tensor y = adaptive_avg_pool1d(x, 1000001);
+  EXPECT_EQ(y[0][0][0].item<float>(), 1);
+  EXPECT_EQ(y[0][0][500000].item<float>(), 5);
+  EXPECT_EQ(y[0][0][1000000].item<float>(), 4);
+}
+
 TEST(PoolFunctions, ErrorsSayWhatIsNeeded) {
   const Tensor x = ones({2, 3, 4, 4});
   EXPECT_EQ(error_of([&] { max_pool2d(x, 5); }),
@@ -165,7 +180,10 @@ TEST(PoolFunctions, ErrorsSayWhatIsNeeded) {
   EXPECT_EQ(error_of([&] { max_pool2d(x, 2, 2, 2); }),
             "max_pool2d: padding is [2, 2]; need 0 to half of kernel_size [2, 2]");
   EXPECT_EQ(error_of([&] { avg_pool1d(x, 2); }),
-            "avg_pool1d: input is f32[2, 3, 4, 4]; need [N, C, 1 spatial dims] or [C, 1 spatial dims]");
+            "avg_pool1d: input is f32[2, 3, 4, 4]; need [N, C, 1 spatial dim] or [C, 1 spatial dim]");
+  for (int64_t n : {int64_t{1} << 31, INT64_MAX})
+    EXPECT_EQ(error_of([&] { adaptive_avg_pool2d(x, n); }), str_cat("adaptive_avg_pool2d: shape [2, 3, ", n, ", ", n,
+                                                                    "] has too many elements; need fewer than 2^58"));
   EXPECT_EQ(error_of([&] { adaptive_avg_pool2d(x, 0); }), "adaptive_avg_pool2d: output_size is [0, 0]; need 1 or more");
   EXPECT_EQ(error_of([&] { fold(ones({1, 7, 4}), {4, 4}, 2); }), "fold: input is f32[1, 7, 4]; need [N, C * 4, 9]");
 }

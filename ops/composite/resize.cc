@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ops/composite/host_list.h"
 #include "ops/composite/pool.h"
 #include "ops/composite/precision.h"
 #include "ops/core/index.h"
@@ -11,6 +12,7 @@
 namespace weft {
 
 using internal::floating_of;
+using internal::host_list;
 using internal::LineScope;
 using internal::widened;
 
@@ -25,38 +27,36 @@ Tensor nearest(const Tensor& x, int dim, int64_t out, std::optional<double> fact
   const int64_t in = x.size(dim);
   if (out == in && !factor) return x;
   const double step = ratio(in, out, factor);
-  std::vector<int64_t> at;
-  for (int64_t i = 0; i < out; ++i) {
-    const double place = exact ? (static_cast<double>(i) + 0.5) * step : static_cast<double>(i) * step;
-    at.push_back(std::clamp<int64_t>(static_cast<int64_t>(std::floor(place)), 0, in - 1));
-  }
-  return index_select(x, dim, Tensor::from_vector(at, {out}).to(x.device()));
+  const Tensor at = host_list<int64_t>(out, x.device(), [&](std::span<int64_t> to) {
+    for (int64_t i = 0; i < out; ++i) {
+      const double place = exact ? (static_cast<double>(i) + 0.5) * step : static_cast<double>(i) * step;
+      to[static_cast<size_t>(i)] = std::clamp<int64_t>(static_cast<int64_t>(std::floor(place)), 0, in - 1);
+    }
+  });
+  return index_select(x, dim, at);
 }
 
 Tensor linear(const Tensor& x, int dim, int64_t out, std::optional<double> factor, bool align_corners) {
   const int64_t in = x.size(dim);
-  std::vector<int64_t> low, high;
-  std::vector<double> share;  // of the higher neighbour
-  for (int64_t i = 0; i < out; ++i) {
-    double place = 0;
-    if (align_corners) {
-      place = out > 1 ? static_cast<double>(i) * static_cast<double>(in - 1) / static_cast<double>(out - 1) : 0;
-    } else {
-      place = std::max(0.0, (static_cast<double>(i) + 0.5) * ratio(in, out, factor) - 0.5);
-    }
-    const int64_t at = std::min<int64_t>(static_cast<int64_t>(place), in - 1);
-    low.push_back(at);
-    high.push_back(std::min(at + 1, in - 1));
-    share.push_back(std::min(place - static_cast<double>(at), 1.0));
-  }
+  const auto place = [&](int64_t i) {
+    if (!align_corners) return std::max(0.0, (static_cast<double>(i) + 0.5) * ratio(in, out, factor) - 0.5);
+    return out > 1 ? static_cast<double>(i) * static_cast<double>(in - 1) / static_cast<double>(out - 1) : 0;
+  };
+  const auto lower = [&](int64_t i) { return std::min<int64_t>(static_cast<int64_t>(place(i)), in - 1); };
+  const auto neighbour = [&](int64_t after) {
+    return index_select(x, dim, host_list<int64_t>(out, x.device(), [&](std::span<int64_t> to) {
+                          for (int64_t i = 0; i < out; ++i)
+                            to[static_cast<size_t>(i)] = std::min(lower(i) + after, in - 1);
+                        }));
+  };
+  const Tensor share = host_list<double>(out, Device::cpu(), [&](std::span<double> to) {  // of the higher neighbour
+    for (int64_t i = 0; i < out; ++i)
+      to[static_cast<size_t>(i)] = std::min(place(i) - static_cast<double>(lower(i)), 1.0);
+  });
   Shape wide = Shape::filled(x.dim(), 1);
   wide[dim] = out;
-  const Tensor w = reshape(Tensor::from_vector(share, {out}).to(x.dtype()).to(x.device()), wide);
-  const auto take = [&](const std::vector<int64_t>& at) {
-    return index_select(x, dim, Tensor::from_vector(at, {out}).to(x.device()));
-  };
-  const Tensor a = take(low);
-  return a + (take(high) - a) * w;
+  const Tensor w = reshape(share.to(x.dtype()).to(x.device()), wide), a = neighbour(0);
+  return a + (neighbour(1) - a) * w;
 }
 
 }  // namespace
@@ -69,7 +69,8 @@ Tensor interpolate(const Arg& arg, const InterpolateOptions& o) {
   const bool exact = o.mode == "nearest-exact", is_nearest = exact || o.mode == "nearest", area = o.mode == "area";
   const char* const names[] = {"linear", "bilinear", "trilinear"};
   WEFT_CHECK(is_nearest || area || o.mode == names[spatial - 1], "interpolate: mode is '", o.mode, "' for ", spatial,
-             " spatial dims; need \"nearest\", \"nearest-exact\", \"area\" or \"", names[spatial - 1], "\"");
+             spatial == 1 ? " spatial dim" : " spatial dims", "; need \"nearest\", \"nearest-exact\", \"area\" or \"",
+             names[spatial - 1], "\"");
   WEFT_CHECK(!o.align_corners || (!is_nearest && !area), "interpolate: align_corners with mode '", o.mode,
              "'; need a linear mode");
   WEFT_CHECK(o.size.empty() != o.scale_factor.empty(), "interpolate: got ",
@@ -77,7 +78,7 @@ Tensor interpolate(const Arg& arg, const InterpolateOptions& o) {
   const auto factors = static_cast<int>(o.scale_factor.size());
   WEFT_CHECK(o.size.empty() ? factors == 1 || factors == spatial : o.size.size() == 1 || o.size.size() == spatial,
              "interpolate: got ", o.size.empty() ? factors : o.size.size(), " numbers for ", spatial,
-             " spatial dims; need one, or one for each");
+             spatial == 1 ? " spatial dim" : " spatial dims", "; need one, or one for each");
   Shape size;
   std::vector<std::optional<double>> factor(static_cast<size_t>(spatial));
   for (int i = 0; i < spatial; ++i) {
@@ -95,6 +96,9 @@ Tensor interpolate(const Arg& arg, const InterpolateOptions& o) {
     WEFT_CHECK(size[i] >= 1, "interpolate: the result has ", size[i], " positions in spatial dim ", i,
                "; need 1 or more");
   }
+  Shape result = x.shape();
+  for (int i = 0; i < spatial; ++i) result[i + 2] = size[i];
+  checked_numel(result, "interpolate");
   if (area) return internal::adaptive_pool_nd("interpolate", spatial, x, size, /*max=*/false);
   Tensor y = is_nearest ? x : widened(x);
   for (int i = 0; i < spatial; ++i) {
@@ -105,6 +109,9 @@ Tensor interpolate(const Arg& arg, const InterpolateOptions& o) {
 }
 
 Tensor interpolate(const Arg& x, double scale_factor) {
+  LineScope line(x.line());
+  WEFT_CHECK(scale_factor != 0,  // what interpolate(x, {}) gives
+             "interpolate: scale_factor is 0, or neither it nor size is given; need one of them, above 0");
   return interpolate(x, InterpolateOptions{.scale_factor = {scale_factor}});
 }
 

@@ -76,6 +76,15 @@ TEST(ResizeFunctions, ErrorsSayWhatIsNeeded) {
   const Tensor x = Tensor::from_vector({1, 2, 3, 4}, {1, 1, 2, 2});
   EXPECT_EQ(error_of([&] { interpolate(x, InterpolateOptions{}); }),
             "interpolate: got neither size nor scale_factor; need one of them");
+  EXPECT_EQ(error_of([&] { interpolate(x, {}); }),
+            "interpolate: scale_factor is 0, or neither it nor size is given; need one of them, above 0");
+  for (const char* mode : {"nearest", "bilinear", "area"}) {
+    EXPECT_EQ(error_of([&] { interpolate(x, {.size = {INT64_MAX}, .mode = mode}); }),
+              "interpolate: shape [1, 1, 9223372036854775807, 9223372036854775807] has too many elements; need fewer "
+              "than 2^58");
+    EXPECT_EQ(error_of([&] { interpolate(x, {.scale_factor = {1e10}, .mode = mode}); }),
+              "interpolate: shape [1, 1, 20000000000, 20000000000] has too many elements; need fewer than 2^58");
+  }
   EXPECT_EQ(error_of([&] { interpolate(x, {.size = {3}, .mode = "linear"}); }),
             "interpolate: mode is 'linear' for 2 spatial dims; need \"nearest\", \"nearest-exact\", \"area\" or "
             "\"bilinear\"");
