@@ -18,7 +18,7 @@ namespace internal {
 Tensor from_front(const Tensor& positions, int64_t n, const char* op) {
   WEFT_CHECK(is_integral(positions.dtype()), op, ": index is ", positions.type(), "; need integers");
   const Tensor i = cast(positions, kInt64);
-  return where(i < 0, i + n, i);
+  return where((i < 0) & (i >= -n), i + n, i);  // others are out of range as they are
 }
 
 Tensor in_range(const Tensor& positions, int64_t n, const char* op) {
@@ -159,7 +159,9 @@ Tensor looked_up(const Parts& p, const char* op) {
     flat = flat.defined() ? flat * n + at : at;
   }
   const Tensor rows = reshape(permute(p.x, dims), merged);
-  return reshape(index_select(rows, place, flatten(broadcast_to(flat, common))), result);
+  return reshape(internal::look_up(index_select_op, rows, place, flatten(broadcast_to(flat, common)),
+                                   str_cat(op, ": an index is not a position")),
+                 result);
 }
 
 bool is_mask(const std::vector<TensorIndex>& at) {

@@ -160,6 +160,29 @@ TEST(Indexing, Puts) {
   EXPECT_EQ(values(x), (I{0, 1, 2, 3, 4, 5}));
 }
 
+TEST(Indexing, TensorsOfPositionsCountFromTheEnd) {
+  const Tensor x = counting({3, 2});
+  const auto f = [](Tensor x, Tensor i) { return std::vector<Tensor>{x[i], x[i[1]], x(i[1]), x(i[1], i[0])}; };
+  for (DType t : {kInt64, kInt32}) {
+    const std::vector<Tensor> eager = f(x, ints({1, -1}).to(t)), compiled = compile(f)(x, ints({1, -1}).to(t));
+    for (const std::vector<Tensor>& r : {eager, compiled}) {
+      EXPECT_EQ(values(r[0]), (I{2, 3, 4, 5}));
+      EXPECT_EQ(values(r[1]), (I{4, 5}));
+      EXPECT_EQ(values(r[2]), (I{4, 5}));
+      EXPECT_EQ(r[3].item<int64_t>(), 5);
+    }
+  }
+  EXPECT_EQ(values(x[ints({0, 1, -1, 2}).slice(0, 0, 4, 2)]), (I{0, 1, 4, 5}));  // not contiguous
+  EXPECT_EQ(values(vmap([](Tensor a) { return a[ints({-1})]; })(x)), (I{1, 3, 5}));
+  for (int64_t bad : {int64_t{3}, int64_t{-4}, INT64_MIN}) {
+    const auto read = [](Tensor x, Tensor i) { return x[i]; };
+    const std::string text = str_cat("index_select: index ", bad, " at position 0 is out of range; need 0 to 2");
+    EXPECT_EQ(error_of([&] { read(x, ints({bad})); }), text);
+    EXPECT_EQ(error_of([&] { compile(read)(x, ints({bad})); }), text);
+  }
+  EXPECT_EQ(error_of([&] { x(0, 1, 2); }), "x(i, j): x has 2 dims, got 3 indices; need as many or fewer");
+}
+
 TEST(Indexing, Errors) {
   const Tensor x = counting({2, 3});
   EXPECT_EQ(error_of([&] {
@@ -175,8 +198,15 @@ TEST(Indexing, Errors) {
               index(x, {ints({0, 2}), ints({0, 0})});
             }),
             "index: an index is not a position: index_select: index 2 at position 1 is out of range; need 0 to 1");
-  EXPECT_THROW(index(x, {ints({2})}), Error);
-  EXPECT_THROW(index(x, {ints({-3})}), Error);
+  for (int64_t bad : {int64_t{2}, int64_t{-3}, INT64_MIN})
+    for (const bool put : {false, true}) {
+      const auto f = [=](Tensor a, Tensor i) { return put ? index_put(a, {i}, 5) : index(a, {i}); };
+      const std::string text =
+          str_cat(put ? "index_put" : "index", ": an index is not a position: index_select: index ", bad,
+                  " at position 0 is out of range; need 0 to 1");
+      EXPECT_EQ(error_of([&] { f(x, ints({bad})); }), text);
+      EXPECT_EQ(error_of([&] { compile(f)(x, ints({bad})); }), text);
+    }
   EXPECT_THROW(index(x, {Slice(0, 2, 0)}), Error);
   EXPECT_EQ(error_of([&] { index(x, {ones(2)}); }), "index: index is f32[2]; need integers");
   EXPECT_EQ(error_of([&] { index(x, {Tensor()}); }),

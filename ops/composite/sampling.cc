@@ -53,9 +53,9 @@ Tensor multinomial(const Arg& weights, int64_t samples, bool replacement) {
   const Tensor p = cast(w.detach(), kFloat64);
   const Tensor usable = sum(cast(p > 0.0, kInt64), -1, true) >= (replacement ? 1 : std::max<int64_t>(samples, 1));
   const Tensor valid = all((p >= 0.0) & isfinite(p), -1, true) & usable;
-  if (!valid.is_traced() && valid.device().type != DeviceType::kMeta)
-    WEFT_CHECK(all(valid).item<bool>(), "multinomial: a weight is negative or not finite, or fewer than ",
-               replacement ? 1 : samples, " of a row are positive; need that many");
+  const std::string wrong = str_cat("multinomial: a weight is negative or not finite, or fewer than ",
+                                    replacement ? 1 : samples, " of a row are positive; need that many");
+  if (!valid.is_traced() && valid.device().type != DeviceType::kMeta) WEFT_CHECK(all(valid).item<bool>(), wrong);
   Tensor picked;
   if (replacement) {
     // The category whose part of the running sum has the point. The factor keeps points below the total.
@@ -70,7 +70,8 @@ Tensor multinomial(const Arg& weights, int64_t samples, bool replacement) {
   }
   // In a compiled function wrong weights are found when it runs: n is no category.
   const Tensor categories = arange(n, {.dtype = kInt64, .device = w.device()});
-  return reshape(index_select(categories, 0, flatten(where(valid, picked, n))), picked.shape());
+  return reshape(internal::look_up(index_select_op, categories, 0, flatten(where(valid, picked, n)), wrong),
+                 picked.shape());
 }
 
 }  // namespace weft

@@ -92,7 +92,8 @@ TEST(Sampling, WrongWeights) {
     for (bool replacement : {true, false}) expect_error([&] { multinomial(of(w), 1, replacement); }, text);
   auto step = compile([](Tensor w) { return multinomial(w, 1, true); });
   EXPECT_EQ(values(step(of({0, 1}))), (I{1}));
-  expect_error([&] { step(of({0, 0})); }, "out of range");
+  for (const D& w : {D{0, 0}, D{1, -1}, D{1, NAN}})
+    EXPECT_EQ(error_of([&] { step(of(w)); }), text + "; need that many");
   expect_error([&] { multinomial(of({1, 0}), 2); }, "fewer than 2 of a row are positive");
   EXPECT_EQ(error_of([&] {
               multinomial(of({1, 0}), 3);

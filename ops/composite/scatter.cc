@@ -1,6 +1,7 @@
 #include "ops/composite/scatter.h"
 
 #include "framework/autodiff/grad.h"
+#include "framework/dispatch/dispatch.h"
 #include "ops/composite/indexing.h"
 #include "ops/composite/precision.h"
 #include "ops/core/index.h"
@@ -61,6 +62,11 @@ Tensor count_of(const Scatter& s) {
   return scatter_add(zeros(s.x.shape(), {.dtype = kInt64, .device = s.x.device()}), s.dim, s.index, ones_like(s.index));
 }
 
+// x, 1-d, with its elements at these positions replaced (added to) for `op`.
+Tensor changed(const OpDef& change, const Tensor& x, const Tensor& to, const Tensor& from, const char* op) {
+  return dispatch(change, {&x, &to, &from}, {{"what", str_cat(op, ": an index is not a position")}});
+}
+
 // The greatest (smallest) value for each element: sorted, they are written in order, and the last stays.
 Tensor best(const Tensor& x, const Tensor& src, const Tensor& places, bool smallest) {
   const Tensor flat = flatten(src);
@@ -115,7 +121,7 @@ Tensor scatter(const Arg& x, int64_t dim, const Arg& index, const Arg& src) {
   LineScope here(x.line());
   const Scatter s(x, dim, index, src, "scatter");
   const Tensor to = s.x.dim() == 1 ? s.index : s.places();
-  return reshape(index_copy(flatten(s.x), 0, to, flatten(s.src)), s.shape);
+  return reshape(changed(index_copy_op, flatten(s.x), to, flatten(s.src), "scatter"), s.shape);
 }
 
 Tensor scatter_reduce(const Arg& x, int64_t dim, const Arg& index, const Arg& src, std::string_view reduce,
@@ -145,14 +151,18 @@ Tensor index_fill(const Arg& arg, int64_t dim, const Arg& index, const Arg& valu
   WEFT_CHECK(i.dim() <= 1 && is_integral(i.dtype()), "index_fill: index is ", i.type(), "; need integers in one dim");
   const Tensor x = given.dim() == 0 ? reshape(given, {1}) : given;
   Shape shape = x.shape();
-  shape[normalize_dim(dim, x.dim(), "index_fill")] = i.numel();
-  return reshape(index_copy(x, dim, reshape(i, {-1}), broadcast_to(v, shape)), given.shape());
+  const int d = normalize_dim(dim, x.dim(), "index_fill");
+  shape[d] = i.numel();
+  const int64_t n = x.shape()[d];
+  const Tensor at = in_range(from_front(reshape(i, {-1}), n, "index_fill"), n, "index_fill");
+  return reshape(index_copy(x, d, at, broadcast_to(v, shape)), given.shape());
 }
 
 Tensor take(const Arg& arg, const Arg& index) {
   LineScope here(arg.line());
   const Tensor &x = tensor_of(arg, "take"), &i = tensor_of(index, "take");
-  return reshape(index_select(flatten(x), 0, flatten(from_front(i, x.numel(), "take"))), i.shape());
+  const Tensor at = flatten(from_front(i, x.numel(), "take"));
+  return reshape(internal::look_up(index_select_op, flatten(x), 0, at, "take: an index is not a position"), i.shape());
 }
 
 Tensor put(const Arg& arg, const Arg& index, const Arg& source, bool accumulate) {
@@ -162,7 +172,7 @@ Tensor put(const Arg& arg, const Arg& index, const Arg& source, bool accumulate)
   WEFT_CHECK(src.numel() == i.numel(), "put: index has shape ", i.shape(), " and source ", src.shape(),
              "; need as many elements");
   const Tensor to = flatten(from_front(i, x.numel(), "put")), from = flatten(src), flat = flatten(x);
-  return reshape(accumulate ? index_add(flat, 0, to, from) : index_copy(flat, 0, to, from), x.shape());
+  return reshape(changed(accumulate ? index_add_op : index_copy_op, flat, to, from, "put"), x.shape());
 }
 
 }  // namespace weft

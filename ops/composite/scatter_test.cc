@@ -162,7 +162,8 @@ TEST(Scatter, Errors) {
   EXPECT_EQ(error_of([&] { scatter(x, 1, i, 1.0); }),
             "scatter: an index is not a position: index_select: index 3 at position 1 is out of range; need 0 to 2");
   expect_error([&] { compile([&](Tensor a) { return scatter(a, 1, i, 1.0); })(x); }, "index 3 at position 1");
-  expect_error([&] { scatter(zeros(3), 0, ints({3}, 1), 1.0); }, "index 3 at position 0 is out of range; need 0 to 2");
+  EXPECT_EQ(error_of([&] { scatter(zeros(3), 0, ints({3}, 1), 1.0); }),
+            "scatter: an index is not a position: index_copy: index 3 at position 0 is out of range; need 0 to 2");
   EXPECT_EQ(error_of([&] { scatter(x, 1, x, 1.0); }), "scatter: index is f32[2, 3]; need integers");
   expect_error([&] { scatter(x, 0, ints({0}, 1), 1.0); }, "scatter: index [1] and src [1] do not fit x [2, 3]");
   expect_error([&] { scatter(x, 0, ints({0, 0}, {1, 2}), ones({1, 1})); }, "src as large as index");
@@ -174,9 +175,26 @@ TEST(Scatter, Errors) {
             "scatter_reduce: reduce is 'max'; need \"sum\", \"prod\", \"mean\", \"amax\" or \"amin\"");
   EXPECT_EQ(error_of([&] { put(x, ints({0}, 1), ones(2)); }),
             "put: index has shape [1] and source [2]; need as many elements");
-  EXPECT_THROW(take(x, ints({6}, 1)), Error);
-  EXPECT_THROW(take(x, ints({-7}, 1)), Error);
-  EXPECT_THROW(index_fill(x, 0, ints({2}, 1), 1.0), Error);
+  const auto outside = [](const char* what, int64_t index, int64_t last) {
+    return str_cat(what, ": index ", index, " at position 0 is out of range; need 0 to ", last);
+  };
+  for (int64_t bad : {int64_t{6}, int64_t{-7}, INT64_MIN, INT64_MAX}) {
+    const Tensor at = ints({bad}, 1);
+    const auto taken = [](Tensor a, Tensor i) { return take(a, i); };
+    EXPECT_EQ(error_of([&] { taken(x, at); }), outside("take: an index is not a position: index_select", bad, 5));
+    EXPECT_EQ(error_of([&] { compile(taken)(x, at); }),
+              outside("take: an index is not a position: index_select", bad, 5));
+    EXPECT_EQ(error_of([&] { put(x, at, 1.0); }), outside("put: an index is not a position: index_copy", bad, 5));
+    EXPECT_EQ(error_of([&] { put(x, at, ones(1), true); }),
+              outside("put: an index is not a position: index_add", bad, 5));
+    EXPECT_EQ(error_of([&] { index_fill(x, 0, at, 1.0); }),
+              outside("index_fill: an index is not a position: index_select", bad, 1));
+  }
+  EXPECT_EQ(
+      error_of([] { take(zeros({0}), ints({0}, 1)); }),
+      "take: an index is not a position: index_select: index 0 at position 0 is out of range: there is nothing to "
+      "choose from");
+  EXPECT_EQ(index_fill(x, 1, ints({0, -1}, 2), 3.0).to_vector<float>(), (std::vector<float>{3, 0, 3, 3, 0, 3}));
 }
 
 }  // namespace

@@ -3,9 +3,11 @@
 #include <cmath>
 #include <limits>
 
+#include "framework/base/saturate.h"
 #include "ops/composite/activation.h"
 #include "ops/composite/precision.h"
 #include "ops/core/dot.h"
+#include "ops/core/index.h"
 #include "ops/core/reduce.h"
 #include "ops/core/view.h"
 
@@ -115,7 +117,12 @@ Tensor quantile(const Arg& arg, const Arg& q, std::optional<int64_t> dim, bool k
   const Line line = sorted_line(dim ? x : flatten(x), dim.value_or(0), "quantile");
   const Tensor v = widened(movedim(line.sorted.values, line.dim, -1));  // [..., n]
   const Tensor place = reshape(cast(part, kFloat64), {-1}) * static_cast<double>(line.n - 1);
-  auto element = [&](const Tensor& p) { return index_select(v, -1, cast(p, kInt64)); };  // [..., quantiles]
+  // No position for a q outside [0, 1].
+  const Tensor q_line = reshape(part, {-1}), inside = (q_line >= 0.0) & (q_line <= 1.0);
+  auto element = [&](const Tensor& p) {  // [..., quantiles]
+    return internal::look_up(index_select_op, v, -1, where(inside, cast(p, kInt64), -1),
+                             "quantile: a q is not in [0, 1]; need numbers from 0 to 1");
+  };
   Tensor y;
   if (how == "lower") {
     y = element(floor(place));
@@ -144,7 +151,8 @@ Tensor histc(const Arg& arg, int64_t bins, double min, double max) {
   LineScope here(arg.line());
   const Tensor& x = floating_of(arg, "histc");
   WEFT_CHECK(bins > 0, "histc: ", bins, " bins; need 1 or more");
-  WEFT_CHECK(std::isfinite(min) && std::isfinite(max) && min <= max, "histc: range ", min, " to ", max,
+  checked_numel({saturating_add(bins, 1)}, "histc");
+  WEFT_CHECK(std::isfinite(max - min) && min <= max, "histc: range ", min, " to ", max,
              "; need finite numbers, the smaller first");
   const TensorOptions wide{.dtype = kFloat64, .device = x.device()};
   const Tensor v = cast(flatten(x).detach(), kFloat64);
@@ -152,17 +160,22 @@ Tensor histc(const Arg& arg, int64_t bins, double min, double max) {
   if (min == max && x.numel() > 0) {
     low = amin(v), high = amax(v);
     if (!low.is_traced() && x.device().type != DeviceType::kMeta)
-      WEFT_CHECK(std::isfinite(low.item<double>()) && std::isfinite(high.item<double>()), "histc: x has values from ",
+      WEFT_CHECK(std::isfinite(high.item<double>() - low.item<double>()), "histc: x has values from ",
                  low.item<double>(), " to ", high.item<double>(), "; need finite ones, or a range");
+    // In a compiled function they are found when it runs: 1 is no position, otherwise 0 is added.
+    if (low.is_traced()) {
+      const Tensor bad = reshape(where(isfinite(high - low), 0, 1), {1});
+      const Tensor zero = internal::look_up(index_select_op, arange(1, {.dtype = kInt64, .device = x.device()}), 0, bad,
+                                            "histc: x has values that are not finite; need finite ones, or a range");
+      low = low + cast(reshape(zero, {}), kFloat64);
+    }
   }
   const Tensor point = low == high;  // a range around the one value
   const Tensor from = where(point, low - 1.0, low), to = where(point, high + 1.0, high);
   const Tensor inside = (v >= from) & (v <= to);
   const Tensor place = (where(inside, v, from) - from) / (to - from) * static_cast<double>(bins);
   const Tensor bin = where(inside, minimum(cast(where(isfinite(place), place, 0.0), kInt64), bins - 1), bins);
-  const Tensor counts = cast(slice(histogram(bin, bins + 1), 0, 0, bins), x.dtype());
-  // Where a compiled function finds that x's own range is not finite.
-  return where(isfinite(to - from), counts, std::numeric_limits<double>::quiet_NaN());
+  return cast(slice(histogram(bin, bins + 1), 0, 0, bins), x.dtype());
 }
 
 Tensor cov(const Arg& arg, const CovOptions& options) {
@@ -177,6 +190,12 @@ Tensor cov(const Arg& arg, const CovOptions& options) {
     WEFT_CHECK(part->shape() == Shape{n} && (part == &options.aweights || is_integral(part->dtype())),
                "cov: ", part == &options.aweights ? "aweights" : "fweights", " are ", part->type(), "; need ",
                part == &options.aweights ? "numbers" : "integers", " of shape [", n, "]");
+    if (n > 0 && !part->is_traced() && part->device().type == DeviceType::kCpu) {
+      NoGrad guard;
+      const double least = amin(*part).item<double>();
+      WEFT_CHECK(least >= 0, "cov: one of ", part == &options.aweights ? "aweights" : "fweights", " is ", least,
+                 "; need 0 or more");
+    }
     w = w.defined() ? w * cast(*part, x.dtype()) : cast(*part, x.dtype());
   }
   Tensor centred, products, norm;

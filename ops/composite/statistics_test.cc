@@ -134,9 +134,13 @@ TEST(Statistics, Quantiles) {
   EXPECT_EQ(quantile(of({-INFINITY, -INFINITY, 1}), 0.25).item<double>(), -INFINITY);
   EXPECT_EQ(reals(compile([](Tensor a, Tensor q) { return quantile(a, q); })(x, of({0.5, 1}))), (D{2.5, 4}));
   EXPECT_EQ(error_of([&] { quantile(x, 1.5); }), "quantile: q is 1.5; need a number from 0 to 1");
-  EXPECT_THROW(quantile(x, of({1.01})), Error);
-  EXPECT_THROW(quantile(x, of({-0.01})), Error);
-  EXPECT_THROW(quantile(x, of({NAN})), Error);
+  for (double bad : {1.01, -0.01, -1e-300, double{NAN}})
+    for (const char* in : {"linear", "higher"}) {
+      const auto f = [&](Tensor q) { return quantile(x, q, {}, false, in); };
+      const std::string text = "quantile: a q is not in [0, 1]; need numbers from 0 to 1";
+      EXPECT_EQ(error_of([&] { f(of({0.5, bad})); }), text) << bad;
+      EXPECT_EQ(error_of([&] { compile(f)(of({0.5, bad})); }), text) << bad;
+    }
   EXPECT_THROW(quantile(zeros({0}), 0.5), Error);
   expect_error([&] { quantile(x, 0.5, 0, false, "cubic"); }, "quantile: interpolation is 'cubic'");
 }
@@ -153,9 +157,15 @@ TEST(Statistics, Histograms) {
             "histc: x has values from 1 to inf; need finite ones, or a range");
   auto counted = compile([](Tensor a) { return histc(a, 2); });
   EXPECT_EQ(reals(counted(of({1, 5, 2}))), (D{2, 1}));
-  EXPECT_TRUE(std::isnan(reals(counted(of({1, INFINITY, 2})))[0]));
+  for (double bad : {double{INFINITY}, double{NAN}})
+    EXPECT_EQ(error_of([&] {
+                counted(of({1, bad, 2}));
+              }),
+              "histc: x has values that are not finite; need finite ones, or a range");
+  EXPECT_EQ(reals(counted(of({3, 3, 3}))), (D{0, 3}));
   EXPECT_EQ(reals(histc(of({1, INFINITY}), 2, 0, 4)), (D{1, 0}));
   EXPECT_EQ(error_of([] { histc(of({1}), 0); }), "histc: 0 bins; need 1 or more");
+  expect_error([] { histc(of({1}), INT64_MAX); }, "histc: shape [9223372036854775807] has too many elements");
   EXPECT_EQ(error_of([] { histc(of({1}), 2, 3, 1); }), "histc: range 3 to 1; need finite numbers, the smaller first");
 }
 
@@ -172,6 +182,8 @@ TEST(Statistics, CovarianceWithWeights) {
   EXPECT_NEAR(cov(select(x, 0, 0), {.correction = 0}).item<double>(), 14.0 / 9, 1e-14);
   EXPECT_EQ(corrcoef(select(x, 0, 0)).item<double>(), 1);
   EXPECT_EQ(error_of([&] { cov(x, {.fweights = ones(3)}); }), "cov: fweights are f32[3]; need integers of shape [3]");
+  EXPECT_EQ(error_of([&] { cov(x, {.fweights = ints({1, -2, 1})}); }), "cov: one of fweights is -2; need 0 or more");
+  EXPECT_EQ(error_of([&] { cov(x, {.aweights = of({1, -0.5, 1})}); }), "cov: one of aweights is -0.5; need 0 or more");
   EXPECT_EQ(error_of([] { cov(ints({1})); }), "cov: operand is i64[1]; need a floating-point dtype");
 }
 

@@ -66,7 +66,8 @@ void run_check_index(const KernelCall& c) {
       if ((v >= 0 && v < limit) || (v == ignored && ignored != 0)) continue;
       internal::fail(Code::kOutOfRange,
                      str_cat(c.attrs.get<std::string>("before"), v, " at position ", whole_position(c, i),
-                             c.attrs.get<std::string>("after"), "; need 0 to ", limit - 1));
+                             c.attrs.get<std::string>("after"),
+                             limit > 0 ? str_cat("; need 0 to ", limit - 1) : ": there is nothing to choose from"));
     }
   });
   if (c.out[0].data != index.data || !(c.out[0].strides == index.strides)) kernels::cast_copy(index, c.out[0]);

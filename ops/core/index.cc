@@ -106,14 +106,16 @@ Grads vjp_scatter_add(const VjpCall& c) {
   return {c.grad[0], Tensor(), c.needs(2) ? gather(c.grad[0], dim_of(c.attrs), c.in[1]) : Tensor()};
 }
 
-// Runs a look-up; its error begins with what the caller looks up, if the node has that.
+// Runs an op with indices. Its error begins with what the caller looks up, if the node has that. If that says what is
+// needed, it is the whole error: the index means nothing to the user.
 template <class F>
 void with_what(const KernelCall& c, const F& run) {
   try {
     run();
   } catch (const Error& e) {
     if (!c.attrs.has("what")) throw;
-    throw Error(e.code(), str_cat(c.attrs.get<std::string>("what"), ": ", e.what()));
+    const auto what = c.attrs.get<std::string>("what");
+    throw Error(e.code(), what.find("; need ") == what.npos ? str_cat(what, ": ", e.what()) : what);
   }
 }
 
@@ -136,6 +138,9 @@ std::vector<Sample> samples_gather() {
       {{{Shape{3}}, {Shape{2}, kInt64, 3, 3}},
        along(0).with("what", std::string("f: not a class")),
        "f: not a class: gather: index 3 at position 0 is out of range"},
+      {{{Shape{3}}, {Shape{1}, kInt64, 3, 3}},
+       along(0).with("what", std::string("f: bad; need good")),
+       "f: bad; need good"},
   };
 }
 
@@ -435,7 +440,10 @@ const OpDef scatter_add_op = {
     .vjp = vjp_scatter_add,
     .dims = dims_scatter,
     .cost = cost_scatter,
-    .kernel = [](const KernelCall& c) { kernels::scatter_add(c.in[0], c.in[1], c.in[2], dim_of(c.attrs), c.out[0]); },
+    .kernel =
+        [](const KernelCall& c) {
+          with_what(c, [&] { kernels::scatter_add(c.in[0], c.in[1], c.in[2], dim_of(c.attrs), c.out[0]); });
+        },
     .samples = samples_scatter_add,
     .vjp_reads_in = 2,
     .vjp_reads_out = 0,
@@ -470,7 +478,8 @@ const OpDef index_add_op = {
     .vjp = vjp_index_add,
     .dims = dims_index_add,
     .cost = cost_scatter,
-    .kernel = [](const KernelCall& c) { kernels::index_add(c.in[0], c.in[1], c.in[2], c.out[0]); },
+    .kernel =
+        [](const KernelCall& c) { with_what(c, [&] { kernels::index_add(c.in[0], c.in[1], c.in[2], c.out[0]); }); },
     .samples = samples_index_add,
     .vjp_reads_in = 2,
     .vjp_reads_out = 0,
@@ -487,7 +496,8 @@ const OpDef index_copy_op = {
     .vjp = vjp_index_copy,
     .dims = dims_index_add,
     .cost = cost_index_copy,
-    .kernel = [](const KernelCall& c) { kernels::index_copy(c.in[0], c.in[1], c.in[2], c.out[0]); },
+    .kernel =
+        [](const KernelCall& c) { with_what(c, [&] { kernels::index_copy(c.in[0], c.in[1], c.in[2], c.out[0]); }); },
     .samples = samples_index_copy,
     .vjp_reads_in = 2,
     .vjp_reads_out = 0,

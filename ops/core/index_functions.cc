@@ -1,4 +1,6 @@
 // The public functions over the records of index.cc, with PyTorch's names and argument order.
+#include "framework/autodiff/grad.h"
+#include "framework/dispatch/capture.h"
 #include "framework/dispatch/dispatch.h"
 #include "ops/core/creation.h"
 #include "ops/core/index.h"
@@ -55,6 +57,23 @@ std::vector<Tensor> tensors(std::initializer_list<Arg> starts, Device device) {
   }
   return r;
 }
+
+// Whether an index may count from the end. In the body of a mod, a kernel() or a loop a single one does not: their
+// analysis knows reads at positions, and the reads of a mod have their own check.
+bool may_be_negative(const Tensor& index) {
+  if (index.dtype() == kUInt8 || index.numel() == 0) return false;
+  const Capture* capture = internal::thread_state.capture;
+  if (capture) return capture->kind() != Capture::kBody || index.dim() > 0;
+  if (index.is_traced() || index.device().type != DeviceType::kCpu || !index.is_contiguous()) return true;
+  const StridedView v = index.view_for_kernel();
+  bool any = false;
+  for (int64_t i = 0; i < index.numel(); ++i)
+    any |= v.dtype == kInt64 ? v.as<int64_t>()[i] < 0 : v.as<int32_t>()[i] < 0;
+  return any;
+}
+
+// Positions of a dim of extent n, where negative ones counted from the end. Others are out of range as they are.
+Tensor from_front(const Tensor& i, int64_t n) { return where(bit_and(lt(i, 0), ge(i, -n)), add(i, n), i); }
 
 // The flat positions of the true (nonzero) elements.
 std::vector<int64_t> true_positions(const Tensor& x, const char* op) {
@@ -125,12 +144,17 @@ Tensor Tensor::operator[](const Arg& at) const {
   WEFT_CHECK(dim() > 0, "operator[]: the tensor has no dims; need one to index");
   Shape s = index.shape();
   for (int d = 1; d < dim(); ++d) s.push_back(size(d));
-  return weft::reshape(weft::index_select(*this, 0, weft::reshape(index, {-1})), s);
+  Tensor i = weft::reshape(index, {-1});
+  if (may_be_negative(index)) i = from_front(cast(i, kInt64), size(0));
+  return weft::reshape(weft::index_select(*this, 0, i), s);
 }
 
 Tensor part_at(const Arg& x, std::initializer_list<const Arg*> indices) {
   LineScope here((*indices.begin())->line());
   Tensor part = tensor_of(x, "x(i, j)");
+  WEFT_CHECK_AS(kOutOfRange, static_cast<int>(indices.size()) <= part.dim(), "x(i, j): x has ", part.dim(),
+                part.dim() == 1 ? " dim" : " dims", ", got ", indices.size(),
+                indices.size() == 1 ? " index" : " indices", "; need as many or fewer");
   for (const Arg* i : indices) {
     WEFT_CHECK(indices.size() == 1 || !i->is_tensor() || !i->tensor().defined() || i->tensor().dim() == 0,
                "x(i, j): an index is ", i->tensor().type(),

@@ -182,8 +182,10 @@ Tensor select(const Arg& arg, int64_t dim, int64_t index) {
   WEFT_CHECK_AS(kOutOfRange, x.dim() > 0, "select: got a scalar; need a dim to choose from");
   const int d = normalize_dim(dim, x.dim(), "select");
   const int64_t n = x.shape()[d];
-  WEFT_CHECK_AS(kOutOfRange, index >= -n && index < n, "select: index ", index, " is out of range for dim ", d, " of ",
-                x.shape(), "; need ", -n, " to ", n - 1);
+  WEFT_CHECK_AS(kOutOfRange,
+                index >= -n && index<n, "select: index ", index, " is out of range for dim ", d, " of ", x.shape(), n> 0
+                    ? str_cat("; need ", -n, " to ", n - 1)
+                    : ": there is nothing to choose from");
   const int64_t i = index < 0 ? index + n : index;
   Shape to = x.shape();
   to.erase(d);

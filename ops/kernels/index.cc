@@ -17,8 +17,9 @@ int64_t read_index(const void* data, DType dtype, int64_t i) {
 }
 
 [[noreturn]] void out_of_range(const char* name, int64_t value, int64_t position, int64_t limit) {
-  internal::fail(Code::kOutOfRange, str_cat(name, ": index ", value, " at position ", position,
-                                            " is out of range; need 0 to ", limit - 1));
+  internal::fail(Code::kOutOfRange,
+                 str_cat(name, ": index ", value, " at position ", position, " is out of range",
+                         limit > 0 ? str_cat("; need 0 to ", limit - 1) : ": there is nothing to choose from"));
 }
 
 void check_dtype(const char* name, const StridedView& index) {

@@ -41,6 +41,7 @@ namespace {
 std::string sentence_of(const std::string& op, const BadIndex& b) {
   if (op == "remainder" || op == "floor_divide")
     return str_cat(op, ": integer division by zero; need divisors other than 0");
+  if (op.find("; need ") != op.npos) return op;  // the caller's own sentence
   if (b.reported == 0) return str_cat(op, ": an index is out of range; run the same call on the CPU to see which");
   const int64_t last = b.limit - 1, detail = b.reported - 1;
   if (op == "expert_order")
@@ -52,7 +53,8 @@ std::string sentence_of(const std::string& op, const BadIndex& b) {
     return str_cat("cross_entropy: a target is not a class: got ", b.value, " at position ", b.position, "; need 0 to ",
                    last);
   const std::string position = b.position < 0 ? "" : str_cat(" at position ", b.position);
-  return str_cat(op, ": index ", b.value, position, " is out of range; need 0 to ", last);
+  return str_cat(op, ": index ", b.value, position, " is out of range",
+                 b.limit > 0 ? str_cat("; need 0 to ", last) : ": there is nothing to choose from");
 }
 
 }  // namespace

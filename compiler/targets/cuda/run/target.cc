@@ -41,7 +41,9 @@ const Node& indexing_node(const Node& n) {
 
 // The beginning of an error of a node's indices.
 const char* name_in_errors(const OpDef& op, const Attrs& attrs) {
-  return attrs.has("what") ? intern(str_cat(attrs.get<std::string>("what"), ": ", op.name)) : op.name;
+  if (!attrs.has("what")) return op.name;
+  const auto what = attrs.get<std::string>("what");
+  return intern(what.find("; need ") == what.npos ? str_cat(what, ": ", op.name) : what);
 }
 
 // "a compiled step of 34 operations, from gather at a.cc:3 to mul at b.cc:12".
