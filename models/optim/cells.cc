@@ -40,6 +40,11 @@ const std::string& StateNames::add(const Parameter& p) {
   return *names_.insert(std::move(name)).first;
 }
 
+std::string shown(const Parameter& p, size_t position) {
+  return p.name().empty() ? str_cat("parameter ", position, " (without a name)")
+                          : str_cat("parameter '", p.name(), "'");
+}
+
 void check_lr(double value, const char* what) {
   WEFT_CHECK(std::isfinite(static_cast<float>(value)) && value >= 0, what, ": lr is ", value,
              "; need a finite number >= 0");

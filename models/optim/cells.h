@@ -25,6 +25,9 @@ class StateNames {
   std::unordered_set<std::string> names_;
 };
 
+/// "parameter 'w'", or of one without a name "parameter 3" of the caller's list: for errors.
+std::string shown(const Parameter& p, size_t position);
+
 /// Throws unless this is a learning rate; `what` is the caller: "set_lr".
 void check_lr(double value, const char* what);
 /// Sets a learning rate. Throws inside a compiled function, which would write the same number in every call.

@@ -20,7 +20,7 @@ EMA::EMA(const std::vector<Parameter>& params, double decay, std::source_locatio
   for (size_t i = 0; i < params.size(); ++i) {
     const Parameter& p = params[i];
     for (size_t k = 0; k < i; ++k)
-      WEFT_CHECK(!(params[k] == p), "EMA: parameter '", p.name(), "' is given twice; need each once");
+      WEFT_CHECK(!(params[k] == p), "EMA: ", internal::shown(p, i), " is given twice; need each once");
     TensorType type = p.type();
     if (type.dtype != kFloat64) type.dtype = kFloat32;
     means_.emplace_back(

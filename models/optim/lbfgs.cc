@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "framework/dispatch/state.h"
+#include "models/optim/cells.h"
 #include "ops/core/pointwise.h"
 #include "ops/core/reduce.h"
 #include "ops/core/view.h"
@@ -37,8 +38,9 @@ LBFGS::LBFGS(const std::vector<Parameter>& params, const LBFGSOptions& o, std::s
   dtype_ = kFloat64;
   for (const Parameter& p : params) {
     if (!p.requires_grad()) continue;
-    WEFT_CHECK(::std::find(params_.begin(), params_.end(), p) == params_.end(), "LBFGS: parameter '", p.name(),
-               "' is given twice; need each once");
+    WEFT_CHECK(::std::find(params_.begin(), params_.end(), p) == params_.end(),
+               "LBFGS: ", internal::shown(p, static_cast<size_t>(&p - params.data())),
+               " is given twice; need each once");
     params_.push_back(p);
     size_ += p.numel();
     if (p.dtype() != kFloat64) dtype_ = kFloat32;

@@ -116,6 +116,12 @@ TEST(Optim, RefusesWhatDoesNotFit) {
             }),
             "step: gradient 0 has shape [3], parameter 'a' [2]; need gradients in the order of parameters()");
   EXPECT_EQ(error_of([&] { SGD({a, a}); }), "optimiser: parameter 'a' is given twice; need each once");
+  const Parameter unnamed(ones({2}));
+  EXPECT_EQ(error_of([&] {
+              SGD({a, unnamed, unnamed});
+            }),
+            "optimiser: parameter 2 (without a name) is given twice; need each once");
+  EXPECT_EQ(error_of([&] { SGD({a}, {.lr = 1e300}); }), "optimiser: lr is 1e+300; need a finite number >= 0");
   EXPECT_EQ(error_of([&] { AdamW({a}, {.betas = {0.9, 1.5}}); }), "AdamW: betas are 0.9 and 1.5; need 0 <= beta < 1");
 }
 

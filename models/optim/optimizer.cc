@@ -18,6 +18,12 @@ constexpr const char *kLrName = "opt.lr", *kStepsName = "opt.steps";
 
 DType arithmetic(DType t) { return t == kFloat64 ? kFloat64 : kFloat32; }
 
+double checked_lr(double value, std::source_location loc) {
+  internal::LineScope line(loc);
+  internal::check_lr(value, "optimiser");
+  return value;
+}
+
 // Where the optimiser's cells are. Throws inside a compiled function.
 Device checked_device(const std::vector<ParamGroup>& groups, std::source_location loc) {
   internal::LineScope line(loc);
@@ -52,10 +58,9 @@ Optimizer::Optimizer(std::vector<ParamGroup> groups, double lr_value, double wei
 
 Optimizer::Optimizer(std::vector<ParamGroup> groups, double lr_value, double weight_decay, const StateOf& state_of,
                      std::source_location loc)
-    : lr(full({}, lr_value).to(checked_device(groups, loc)), kLrName, loc),
+    : lr(full({}, checked_lr(lr_value, loc)).to(checked_device(groups, loc)), kLrName, loc),
       steps(zeros({}, {.dtype = kInt64}).to(checked_device(groups, loc)), kStepsName, loc) {
   internal::LineScope line(loc);
-  internal::check_lr(lr_value, "optimiser");
   internal::StateNames names;
   for (const ParamGroup& group : groups) {
     const double decay = group.weight_decay.value_or(weight_decay);
@@ -66,7 +71,8 @@ Optimizer::Optimizer(std::vector<ParamGroup> groups, double lr_value, double wei
       WEFT_CHECK(is_floating(p.dtype()) && itemsize(p.dtype()) > 1, "optimiser: parameter '", p.name(), "' is ",
                  p.type(), "; need a floating-point dtype of 16 bits or more");
       for (const Slot& other : slots_)
-        WEFT_CHECK(!(other.param == p), "optimiser: parameter '", p.name(), "' is given twice; need each once");
+        WEFT_CHECK(!(other.param == p), "optimiser: ", internal::shown(p, slots_.size()),
+                   " is given twice; need each once");
       const std::string name = names.add(p);
       internal::mark_trained(p);
       Slot slot{.param = p, .weight_decay = decay, .lr_scale = group.lr_scale};
@@ -126,15 +132,16 @@ std::vector<Optimizer::Slot*> Optimizer::slots_of(const Gradients& grads) {
   std::vector<Slot*> found;
   for (const Parameter& p : grads.parameters) {
     const auto at = slots.find(&p.cell());
-    WEFT_CHECK(at != slots.end(), "step: got a gradient of parameter '", p.name(),
-               "', which this optimiser does not update or got twice; need one gradient for each of its parameters: "
+    WEFT_CHECK(at != slots.end(), "step: got a gradient of ", internal::shown(p, found.size()),
+               ", which this optimiser does not update or got twice; need one gradient for each of its parameters: "
                "grad(loss, opt.parameters(true))");
     found.push_back(at->second);
     slots.erase(at);
   }
   for (const Slot* s : trained)
-    WEFT_CHECK(!slots.contains(&s->param.cell()), "step: got no gradient of parameter '", s->param.name(),
-               "'; need one gradient for each parameter that is not frozen: grad(loss, opt.parameters(true))");
+    WEFT_CHECK(!slots.contains(&s->param.cell()), "step: got no gradient of ",
+               internal::shown(s->param, static_cast<size_t>(s - slots_.data())),
+               "; need one gradient for each parameter that is not frozen: grad(loss, opt.parameters(true))");
   return found;
 }
 

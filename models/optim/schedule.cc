@@ -1,5 +1,7 @@
 #include "models/optim/schedule.h"
 
+#include <algorithm>
+
 namespace weft::optim {
 namespace {
 
@@ -40,10 +42,10 @@ double OneCycleLR::at(int64_t step) const {
              anneal_strategy, "'; need \"cos\" or \"linear\"");
   WEFT_CHECK(total_steps > 0 && pct_start >= 0 && pct_start <= 1, "OneCycleLR: total_steps is ", total_steps,
              " and pct_start ", pct_start, "; need total_steps >= 1 and a share from 0 to 1");
-  WEFT_CHECK(step >= 0 && step < total_steps, "OneCycleLR: got step ", step, "; need 0 to ", total_steps - 1,
+  WEFT_CHECK(step >= 0 && step <= total_steps, "OneCycleLR: got step ", step, "; need 0 to ", total_steps,
              ": total_steps counts all steps");
   const double first = max_lr / div_factor, last = first / final_div_factor;
-  const auto total = static_cast<double>(total_steps), now = static_cast<double>(step);
+  const auto total = static_cast<double>(total_steps), now = static_cast<double>(std::min(step, total_steps - 1));
   struct Phase {
     double end, from, to;
   };

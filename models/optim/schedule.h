@@ -18,6 +18,7 @@ struct ConstantWarmup {
   double base = 1e-3;
   int64_t warmup = 0;
   double at(int64_t step) const {
+    WEFT_CHECK(step >= 0, "warm-up: got step ", step, "; need 0 or more");
     return step < warmup ? base * static_cast<double>(step + 1) / static_cast<double>(warmup) : base;
   }
 };
@@ -153,7 +154,8 @@ struct CosineAnnealingWarmRestarts {
 
 /// From max_lr / div_factor up to max_lr in the first pct_start of total_steps, then down to max_lr / div_factor /
 /// final_div_factor (Smith and Topin 2017, arXiv:1708.07120). three_phase: first down as slowly as up. The momentum is
-/// not changed. Throws for a step from total_steps on.
+/// not changed. at(total_steps), which the last call of Scheduler::step() asks for, is the last one's; later steps
+/// throw.
 struct OneCycleLR {
   double max_lr = 1e-3;
   int64_t total_steps = 1;

@@ -11,6 +11,7 @@ namespace weft::optim {
 namespace {
 
 using weft::testing::error_of;
+using weft::testing::placed_error_of;
 
 template <class S>
 std::vector<double> first(const S& schedule, int64_t count) {
@@ -74,12 +75,19 @@ TEST(Schedule, OneCycle) {
   // Ends of phases: 2, 2 * 0.3 * 10 - 2 = 4, 9.
   expect_near(first(three, 10), {0.25, cosine(0.25, 1, 0.5), 1, cosine(1, 0.25, 0.5), 0.25, cosine(0.25, 0.025, 0.2),
                                  cosine(0.25, 0.025, 0.4), cosine(0.25, 0.025, 0.6), cosine(0.25, 0.025, 0.8), 0.025});
-  EXPECT_EQ(error_of([&] { s.at(10); }), "OneCycleLR: got step 10; need 0 to 9: total_steps counts all steps");
+  EXPECT_EQ(s.at(10), s.at(9));  // after the last step
+  EXPECT_EQ(error_of([&] { s.at(11); }), "OneCycleLR: got step 11; need 0 to 10: total_steps counts all steps");
+  SGD opt({Parameter(ones({1}), "p")});
+  Scheduler scheduler(opt, s);
+  for (int i = 0; i < 10; ++i) scheduler.step();
+  EXPECT_EQ(opt.lr.value().item<float>(), 0.025f);
+  EXPECT_NE(placed_error_of([&] { scheduler.step(); }).find("schedule_test.cc"), std::string::npos);
 }
 
 TEST(Schedule, RefusesBadNumbers) {
   EXPECT_EQ(error_of([] { StepLR{1, 0}.at(1); }), "StepLR: step_size is 0; need 1 or more");
   EXPECT_EQ(error_of([] { CosineAnnealingLR{1, 0}.at(1); }), "CosineAnnealingLR: t_max is 0; need 1 or more");
+  EXPECT_EQ(error_of([] { CosineWarmup{.warmup = 0, .total = 0}.at(-5); }), "warm-up: got step -5; need 0 or more");
   EXPECT_EQ(error_of([] { LambdaLR{}.at(1); }), "LambdaLR: got no function; need one from step to factor");
   EXPECT_EQ(error_of([] { WarmupStableDecay{.warmup = 3, .total = 4, .decay = 2}.at(1); }),
             "WarmupStableDecay: warmup 3 and decay 2 are more than total 4 or negative; need warmup + decay <= total");

@@ -119,5 +119,15 @@ TEST(OptionsFuzz, DamagedCommandLines) {
   std::cout.rdbuf(out);
 }
 
+TEST(Options, ALearningRateThatNoParameterHolds) {
+  Captured err;
+  std::vector<std::string> args{"train", "--lr=1e300"};
+  std::vector<char*> argv;
+  for (std::string& a : args) argv.push_back(a.data());
+  TrainOptions o;
+  EXPECT_EQ(run_program(2, argv.data(), "Trains.", train_flags(o), [] { return 0; }), 2);
+  EXPECT_NE(err.take().find("--lr"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace weft::train
