@@ -51,7 +51,7 @@ Shape broadcast_shapes(const Shape& a, const Shape& b, const char* op) {
 int normalize_dim(int64_t dim, int rank, const char* op) {
   int64_t n = rank > 0 ? rank : 1;
   WEFT_CHECK_AS(kOutOfRange, dim >= -n && dim < n, op, ": dim ", dim, " is out of range for a tensor of ", rank,
-                " dimensions; need ", -n, " to ", n - 1);
+                rank == 1 ? " dimension" : " dimensions", "; need ", -n, " to ", n - 1);
   return static_cast<int>(dim < 0 ? dim + n : dim);
 }
 

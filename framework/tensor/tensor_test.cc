@@ -50,7 +50,7 @@ TEST(Tensor, MessagesSayWhatIsNeeded) {
   Tensor t = Tensor::from_vector({1, 2}, {2});
   EXPECT_EQ(sentence([&] { t.item<float>(); }), "item: tensor f32[2] has 2 elements; need exactly one");
   EXPECT_EQ(sentence([&] { t.data<double>(); }), "data: asked for f64 of a tensor of f32; convert with to(f64)");
-  EXPECT_EQ(sentence([&] { t.size(2); }), "size: dim 2 is out of range for a tensor of 1 dimensions; need -1 to 0");
+  EXPECT_EQ(sentence([&] { t.size(2); }), "size: dim 2 is out of range for a tensor of 1 dimension; need -1 to 0");
   EXPECT_EQ(sentence([] { Tensor::from_blob(nullptr, {1}, kFloat32); }),
             "from_blob: got null data for shape [1]; need memory");
   EXPECT_NE(error_of([] {

@@ -57,8 +57,8 @@ Tensor BatchNorm<N>::operator()(const Arg& arg) const {
   const Tensor w = value_or_none(weight), b = value_or_none(bias);
   if (!is_training() && running_mean.defined()) return batch_norm(x, running_mean, running_var, w, b, options_.eps);
   const int64_t count = channels == 0 ? 0 : x.numel() / channels;
-  WEFT_CHECK(!is_training() || count > 1, name, ": x is ", x.type(), " with ", count,
-             " values per channel; need 2 or more in training");
+  WEFT_CHECK(!is_training() || count > 1, name, ": x is ", x.type(), " with ", count, count == 1 ? " value" : " values",
+             " per channel; need 2 or more in training");
   if (!is_training() || !running_mean.defined()) return batch_norm(x, Tensor(), Tensor(), w, b, options_.eps);
   const ChannelMoments m = channel_moments(x);
   const Shape one{channels};

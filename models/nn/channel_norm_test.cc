@@ -98,7 +98,7 @@ TEST(ChannelNorm, ErrorsSayWhatIsNeeded) {
   EXPECT_EQ(error_of([&] {
               norm(ones({1, 3, 1, 1}));
             }),
-            "BatchNorm2d: x is f32[1, 3, 1, 1] with 1 values per channel; need 2 or more in training");
+            "BatchNorm2d: x is f32[1, 3, 1, 1] with 1 value per channel; need 2 or more in training");
   EXPECT_EQ(error_of([] { GroupNorm(3, 4); }),
             "GroupNorm: 3 groups of 4 channels; need a number of groups that divides the channels");
 }

@@ -142,7 +142,7 @@ const std::vector<Mistake> kIndexing = {
     CASE("assign_capacity: an index is not a position", "index 3", "need 0 to 2",
          assign_capacity(ints({0, 3}).unsqueeze(1), 3, 2)),
     CASE("slice: step is 0", "0", "need 1 or more", slice(ones({4}), 0, 0, 4, 0)),
-    CASE("slice: dim 1", "1 dimensions", "need -1 to 0", slice(ones({4}), 1, 0, 2)),
+    CASE("slice: dim 1", "1 dimension;", "need -1 to 0", slice(ones({4}), 1, 0, 2)),
     CASE("gather: index 7", "position 1", "need 0 to 2", gather(ones({3}), 0, ints({0, 7}))),
     CASE("index_select: index -1", "position 0", "need 0 to 2", index_select(ones({3}), 0, ints({-1}))),
     CASE("embedding: an index is not a row: index_select: index 9", "position 0", "need 0 to 2",

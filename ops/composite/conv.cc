@@ -27,8 +27,9 @@ struct Operands {
     x = floating_of(input, op);
     weight = floating_of(w, op).to(x.dtype());
     batched = x.dim() == spatial + 2;
-    WEFT_CHECK(batched || x.dim() == spatial + 1, op, ": input is ", x.type(), "; need [N, C, ", spatial,
-               " spatial dims] or [C, ", spatial, " spatial dims]");
+    const char* dims = spatial == 1 ? " spatial dim]" : " spatial dims]";
+    WEFT_CHECK(batched || x.dim() == spatial + 1, op, ": input is ", x.type(), "; need [N, C, ", spatial, dims,
+               " or [C, ", spatial, dims);
     WEFT_CHECK(weight.dim() == spatial + 2, op, ": weight is ", weight.type(), "; need [",
                transposed ? "C, out channels / groups, " : "out channels, C / groups, ", spatial, " kernel dims]");
     WEFT_CHECK(groups >= 1, op, ": groups is ", groups, "; need 1 or more");

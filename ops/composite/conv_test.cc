@@ -191,7 +191,7 @@ TEST(ConvFunctions, ErrorsSayWhatIsNeeded) {
             }),
             "conv2d: weight is f32[4, 3, 3]; need [out channels, C / groups, 2 kernel dims]");
   EXPECT_EQ(error([&] { conv1d(x, w); }),
-            "conv1d: input is f32[2, 3, 8, 8]; need [N, C, 1 spatial dims] or [C, 1 spatial dims]");
+            "conv1d: input is f32[2, 3, 8, 8]; need [N, C, 1 spatial dim] or [C, 1 spatial dim]");
   EXPECT_EQ(error([&] { conv2d(x, w, ones({3})); }), "conv2d: bias is f32[3]; need [4], one per out channel");
   EXPECT_EQ(error([&] { conv2d(x, w, Tensor(), {1, 1, 1}); }), "conv2d: stride is [1, 1, 1]; need one number or 2");
   EXPECT_EQ(error([&] { conv2d(x, w, Tensor(), 0); }), "conv2d: stride is [0, 0]; need 1 or more");
