@@ -140,6 +140,10 @@ TEST(Statistics, Quantiles) {
       const std::string text = "quantile: a q is not in [0, 1]; need numbers from 0 to 1";
       EXPECT_EQ(error_of([&] { f(of({0.5, bad})); }), text) << bad;
       EXPECT_EQ(error_of([&] { compile(f)(of({0.5, bad})); }), text) << bad;
+      for (const std::function<void()>& call :
+           {std::function<void()>([&] { f(of({bad})); }), std::function<void()>([&] { compile(f)(of({bad})); })})
+        EXPECT_NE(placed_error_of(call, Code::kInvalidArgument).find("; at ops/composite/statistics_test.cc:"),
+                  std::string::npos);
     }
   EXPECT_THROW(quantile(zeros({0}), 0.5), Error);
   expect_error([&] { quantile(x, 0.5, 0, false, "cubic"); }, "quantile: interpolation is 'cubic'");

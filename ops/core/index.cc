@@ -115,7 +115,8 @@ void with_what(const KernelCall& c, const F& run) {
   } catch (const Error& e) {
     if (!c.attrs.has("what")) throw;
     const auto what = c.attrs.get<std::string>("what");
-    throw Error(e.code(), what.find("; need ") == what.npos ? str_cat(what, ": ", e.what()) : what);
+    if (what.find("; need ") != what.npos) internal::fail(Code::kInvalidArgument, what);
+    throw Error(e.code(), str_cat(what, ": ", e.what()));
   }
 }
 

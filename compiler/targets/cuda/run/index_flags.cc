@@ -110,7 +110,7 @@ void IndexFlags::judge(GpuFlags& g, const BadIndex* found, int64_t n, const Writ
       for (const Ref<Cell>& c : *cells) c->torn = true;
     const auto& [op, where] = g.names[i];
     const std::string what = sentence_of(op, found[i]) + where;
-    WEFT_CHECK(what.find("division by zero") == what.npos, what);
+    WEFT_CHECK(what.find("division by zero") == what.npos && op.find("; need ") == op.npos, what);
     WEFT_CHECK_AS(kOutOfRange, false, what);
   }
 }
