@@ -252,8 +252,8 @@ def check_replaceable(out, force):
     written = {MARKER, *marker.read_text().splitlines()[1:]}
     others = [f for f in files_of(out) if f not in written]
     if others:
-        raise Failure(f"{out} has {len(others)} files that package did not write, such as {others[0]}; move them, or "
-                      "use another DIR", 2)
+        raise Failure(f"{out} has {len(others)} files that this version of package did not write, such as {others[0]}; "
+                      "move them, or use another DIR", 2)
 
 
 def replace(out, target, force, fill):

@@ -37,7 +37,8 @@ constexpr std::string_view kTaken =
     "register reinterpret_cast requires return short signed sizeof static static_assert static_cast struct switch "
     "template this thread_local throw true try typedef typeid typename union unsigned using virtual void volatile "
     "wchar_t while xor xor_eq AotStep cell cells kData kGraph kKernels kPlan kValues kernels load main program "
-    "run save set std weft ";
+    "run save set std weft assert errno EOF INFINITY int16_t int32_t int64_t int8_t linux NAN NULL ptrdiff_t size_t "
+    "stderr stdin stdout uint16_t uint32_t uint64_t uint8_t unix ";
 
 void check_names(const std::string& name, const AotOptions& options) {
   WEFT_CHECK(is_identifier(name), "aot_export: got the name '", name, "'; need a C++ identifier");

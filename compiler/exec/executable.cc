@@ -430,11 +430,16 @@ void Executable::name_memory() {
 
 namespace {
 
-// A copy with the strides of the view, on which the order of sums of a product of few rows depends.
-Tensor copy_of_memory(const StridedView& v) {
+// The elements of memory that a view spans.
+int64_t span_of(const StridedView& v) {
   int64_t elements = v.numel() > 0 ? 1 : 0;
   for (int d = 0; d < v.shape.size() && elements > 0; ++d) elements += (v.shape[d] - 1) * v.strides[d];
-  const int64_t bytes = elements * itemsize(v.dtype);
+  return elements;
+}
+
+// A copy with the strides of the view, on which the order of sums of a product of few rows depends.
+Tensor copy_of_memory(const StridedView& v) {
+  const int64_t bytes = span_of(v) * itemsize(v.dtype);
   auto* impl = new TensorImpl;
   const Tensor copy(impl);
   impl->type = {v.dtype, Device::cpu(), v.shape};
@@ -451,7 +456,7 @@ void Executable::run_checked(Replay& replay, const std::vector<Launch>& launches
   const auto on_host = [&](std::span<const StridedView> views) {
     std::vector<Tensor> all;
     for (const StridedView& v : views) {
-      if (!device_.is_accelerator()) {
+      if (!device_.is_accelerator() && span_of(v) <= 4 * v.numel()) {  // else a slice of something large
         all.push_back(copy_of_memory(v));
         continue;
       }

@@ -137,7 +137,7 @@ std::vector<std::string> kernel_flags(const HostCompiler& compiler, Isa isa) {
                                     "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-fwrapv",
                                     "-fno-strict-aliasing", "-fPIC", "-fno-exceptions", "-fno-rtti",
                                     "-fno-asynchronous-unwind-tables", "-fno-stack-protector", "-w", "-pipe",
-                                    // Without it, log and exp of f64 would be the slow ones of glibc before 2.29.
+                                    // libm: log and exp of f64 get their faster versions of glibc 2.29.
                                     "-Wl,--no-as-needed,-lm"};
   // Only intrinsics and assembly use these: they do not change other code.
   if (isa == Isa::avx512 && cpu_features().avx512_bf16) flags.push_back("-mavx512bf16");

@@ -155,7 +155,7 @@ class ChannelsLast {
       return true;
     }
     if (n.op == &window_op) return window(id, n, m);
-    if (n.op->is(kReduction) && n.attrs.has("dims")) return reduction(id, n, m);
+    if (n.op->is(kReduction) && !n.op->is(kCustom) && n.attrs.has("dims")) return reduction(id, n, m);
     return false;
   }
 
@@ -210,7 +210,7 @@ class ChannelsLast {
     if (dot.op != &dot_op) return false;
     for (Value operand : dot.inputs) {
       const Node* n = &g_.node(operand);
-      while ((n->op == &permute_op || n->op == &reshape_op) && n->op != &window_op) n = &g_.node(n->inputs[0]);
+      while (n->op == &permute_op || n->op == &reshape_op) n = &g_.node(n->inputs[0]);
       if (n->op == &window_op) return true;
     }
     return false;

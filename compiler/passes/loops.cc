@@ -1,5 +1,6 @@
 #include "compiler/passes/loops.h"
 
+#include <map>
 #include <set>
 
 #include "compiler/loop_ir/fused.h"
@@ -26,7 +27,7 @@ std::span<const Pass> passes_of_bodies() {
   const std::span<const Pass> joint = passes_of(PassStage::kJoint);
   for (size_t i = 0; i < joint.size(); ++i)
     if (std::string_view(joint[i].name) == "unroll") return joint.subspan(i + 1);
-  return joint;
+  WEFT_BUG_IF(true, "loops: no joint pass is named unroll");
 }
 
 // Removes the stacked results that nothing reads. A joint graph often keeps some of them for gradients that turned out
@@ -64,14 +65,18 @@ class Panels {
         r.copy(id);
         continue;
       }
-      const Value packed = packed_outside(m, n);
-      Node input;
-      input.op = &input_op;
-      input.attrs = {{"index", static_cast<int64_t>(body.inputs.size() + inputs.size())}};
-      input.outputs.push_back(outer_.graph().type(packed));
-      inputs.push_back({r.graph().add(std::move(input)), 0});
-      operands.push_back(packed);
-      const Value y = emit(r, dot_op, {r(n.inputs[0]), inputs.back()}, n.attrs.with("b_contract", Shape{1}), n);
+      const auto [at, fresh] = packed_.try_emplace({m.operand, m.transposed});
+      if (fresh) {
+        const Value packed = packed_outside(m, n);
+        Node input;
+        input.op = &input_op;
+        input.attrs = {{"index", static_cast<int64_t>(body.inputs.size() + inputs.size())}};
+        input.outputs.push_back(outer_.graph().type(packed));
+        inputs.push_back({r.graph().add(std::move(input)), 0});
+        operands.push_back(packed);
+        at->second = inputs.back();
+      }
+      const Value y = emit(r, dot_op, {r(n.inputs[0]), at->second}, n.attrs.with("b_contract", Shape{1}), n);
       r.map({id, 0}, emit(r, reshape_op, {y}, {{"shape", n.outputs[0].shape}}, n));
     }
     if (inputs.empty()) return make_ref<Graph>(body);
@@ -123,6 +128,7 @@ class Panels {
   Rewriter& outer_;
   const Node& loop_;
   const int64_t fixed_;
+  std::map<std::pair<int64_t, bool>, Value> packed_;  // operand and whether it is transposed -> input of the body
 };
 
 }  // namespace
@@ -151,12 +157,13 @@ Ref<Graph> loop_bodies(const Graph& g, PassContext& context) {
     std::vector<int32_t> kept;
     Node fused = without_unused(n, id, used, kept);
     Panels panels(r, n);
-    const Ref<Graph> joint =
-        panels.arrange(*run_passes(fused.attrs.get<Ref<Graph>>("body"), passes_of_bodies(), options));
+    const Ref<Graph> joint = run_passes(fused.attrs.get<Ref<Graph>>("body"), passes_of_bodies(), options);
+    // A second copy of the weights costs memory.
+    const Ref<Graph> arranged = context.facts.low_memory ? joint : panels.arrange(*joint);
     fused.inputs.clear();
     for (Value v : n.inputs) fused.inputs.push_back(r(v));
     for (Value v : panels.operands) fused.inputs.push_back(v);
-    fused.attrs = n.attrs.with("body", run_passes(joint, passes_of(PassStage::kFused), options));
+    fused.attrs = n.attrs.with("body", run_passes(arranged, passes_of(PassStage::kFused), options));
     const int32_t now = r.graph().add(std::move(fused));
     for (size_t i = 0; i < kept.size(); ++i) r.map({id, kept[i]}, {now, static_cast<int32_t>(i)});
   }

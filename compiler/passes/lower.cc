@@ -28,7 +28,7 @@ Ref<Graph> expand(const Graph& g, FunctionRef<bool(const Node&)> which) {
 Ref<Graph> lower(const Graph& g) {
   auto current = make_ref<Graph>(g);
   for (int round = 0;; ++round) {
-    constexpr int kMostRounds = 64;
+    constexpr int kMostRounds = 16;  // a `decompose` that calls itself twice doubles the graph in each
     const Node* left = nullptr;
     for (int32_t id = 0; id < current->size() && !left; ++id)
       if (must_lower(current->node(id))) left = &current->node(id);

@@ -16,8 +16,8 @@ class LaunchCheck {
   /// Whether compare() has something to do. `copy`: the launch copies a value of the node.
   virtual bool wants(const Operation& operation, const Node& n, bool copy) = 0;
   /// Throws kInternal naming the kernel, its ops and lines, the first element that differs, and the file with a program
-  /// that reproduces it, where the target can write one. All tensors are on the CPU; `in` holds the operands from before
-  /// the launch, on the CPU with their strides.
+  /// that reproduces it, where the target can write one. All tensors are on the CPU. `in` holds the operands from
+  /// before the launch; those of a launch on the CPU have its strides, except slices of much larger memory.
   virtual void compare(const Operation& operation, const Node& n, bool copy, std::span<const Tensor> in,
                        std::span<const Tensor> out) = 0;
   /// One line for reports: how many launches were compared, and how; empty: nothing to say.

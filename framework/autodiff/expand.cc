@@ -176,15 +176,18 @@ namespace {
 bool is_whole_for_grad(const OpDef& op) { return op.vjp && op.decompose && !op.kernel && !op.is(kStructural); }
 
 Ref<Graph> inline_bodies(const Graph& from) {
-  auto has_body = [](const Graph& g) {
+  auto op_with_body = [](const Graph& g) -> const OpDef* {
     for (int32_t id = 0; id < g.size(); ++id) {
       const OpDef* op = g.node(id).op;
-      if (op == &checkpoint_op || op == &custom_grad_op || op == &grad_op || is_whole_for_grad(*op)) return true;
+      if (op == &checkpoint_op || op == &custom_grad_op || op == &grad_op || is_whole_for_grad(*op)) return op;
     }
-    return false;
+    return nullptr;
   };
   auto current = make_ref<Graph>(from);
-  while (has_body(*current)) {
+  constexpr int kMostRounds = 16;  // a `decompose` that calls itself twice doubles the graph in each
+  const OpDef* op = nullptr;
+  for (int round = 0; (op = op_with_body(*current)); round += op->is(kCustom)) {
+    WEFT_CHECK(round < kMostRounds, op->name, ": `decompose` calls the op itself; need other ops");
     const Ref<Graph> next =
         recapture(*current, [](const Node& n, std::span<const Tensor> in) -> std::optional<std::vector<Tensor>> {
           const bool body = n.op == &checkpoint_op || n.op == &custom_grad_op;
@@ -195,7 +198,7 @@ Ref<Graph> inline_bodies(const Graph& from) {
             return interpret(*n.attrs.get<Ref<Graph>>("body"), in);
           }
           const OriginScope at(n, n.backward);
-          return n.op->decompose(n.attrs, in);
+          return internal::decomposed(*n.op, n.attrs, in, n.outputs);
         });
     // Bodies may themselves have grad nodes (checkpoint inside a differentiated body): expand those too.
     bool grads = false;

@@ -72,11 +72,6 @@ KvCache::All KvCache::append(int64_t layer, const Tensor& keys, const Tensor& va
 
 void KvCache::advance(int64_t count) const {
   WEFT_CHECK(count >= 0, "KvCache: advance by ", count, "; need 0 or more");
-  WEFT_CHECK_AS(kFailedPrecondition, count == 0 || *appended >= static_cast<int64_t>(layers.size()),
-                "KvCache: ", *appended, " of ", layers.size(),
-                " layers stored the keys and values of the new tokens; need append() by each layer, or later tokens do "
-                "not see them");
-  *appended = 0;
   position.set(position.value() + count);
 }
 

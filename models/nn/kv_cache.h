@@ -21,7 +21,7 @@ struct KvCache {
   std::vector<Layer> layers;
   Buffer position;  // i64 0-d: number of tokens stored
   int64_t capacity = 0;
-  std::shared_ptr<int64_t> appended = std::make_shared<int64_t>(0);  // calls of append since advance
+  std::shared_ptr<int64_t> appended = std::make_shared<int64_t>(0);  // calls of append so far, traced ones too
 
   explicit KvCache(const KvCacheShape& shape, std::source_location loc = std::source_location::current());
   /// Removes all tokens.
@@ -36,7 +36,7 @@ struct KvCache {
     Tensor keys, values;
   };
   All append(int64_t layer, const Tensor& keys, const Tensor& values) const;
-  /// Advances the position by `count` tokens. Throws FailedPrecondition if not every layer has appended theirs.
+  /// Advances the position by `count` tokens. Call it after all layers have appended.
   void advance(int64_t count) const;
 };
 

@@ -13,16 +13,32 @@ Tensor LanguageModel::logits(const Tensor& tokens) const {
   return head(hidden(tokens, nullptr));
 }
 
+namespace {
+
+// Every layer must have stored the keys and values of the new tokens since `before`.
+void check_stored(const KvCache& cache, int64_t before) {
+  const int64_t stored = *cache.appended - before, layers = static_cast<int64_t>(cache.layers.size());
+  WEFT_CHECK_AS(kFailedPrecondition, stored >= layers, "hidden: ", stored, " of ", layers,
+                " layers stored the keys and values of the new tokens; need KvCache::append in each layer, or later "
+                "tokens do not see them");
+}
+
+}  // namespace
+
 Tensor LanguageModel::logits(const Tensor& tokens, const KvCache& cache) const {
   check_tokens(tokens);
+  const int64_t before = *cache.appended;
   const Tensor x = hidden(tokens, &cache);
+  check_stored(cache, before);
   cache.advance(tokens.size(1));
   return head(x);
 }
 
 Tensor LanguageModel::next_logits(const Tensor& tokens, const KvCache& cache) const {
   check_tokens(tokens);
+  const int64_t before = *cache.appended;
   const Tensor x = hidden(tokens, &cache);
+  check_stored(cache, before);
   cache.advance(tokens.size(1));
   return head(select(x, 1, tokens.size(1) - 1));
 }

@@ -132,8 +132,6 @@ TEST(Attention, ACacheKeepsPositionsOfMods) {
     cache.advance(count);
     at += count;
   }
-  EXPECT_NE(testing::error_of([&] { cache.advance(1); }).find("0 of 1 layers stored the keys and values"),
-            std::string::npos);
   EXPECT_THROW(attn(x, {.cache = &cache, .block_mask = create_block_mask(attention::causal(), 1, 1, 6, 6)}), Error);
 }
 

@@ -154,8 +154,8 @@ struct CosineAnnealingWarmRestarts {
 
 /// From max_lr / div_factor up to max_lr in the first pct_start of total_steps, then down to max_lr / div_factor /
 /// final_div_factor (Smith and Topin 2017, arXiv:1708.07120). three_phase: first down as slowly as up. The momentum is
-/// not changed. at(total_steps), which the last call of Scheduler::step() asks for, is the last one's; later steps
-/// throw.
+/// not changed. at(total_steps) equals at(total_steps - 1), because the last call of Scheduler::step() asks for
+/// it; later steps throw.
 struct OneCycleLR {
   double max_lr = 1e-3;
   int64_t total_steps = 1;

@@ -21,7 +21,7 @@ Flags train_flags(TrainOptions& o) {
       {"steps", &o.steps, "optimiser steps; 0: the configuration's default", {0}},
       {"batch_size", &o.batch_size, "sequences per step; 0: the configuration's default", {0, 1e9}},
       {"seq_len", &o.seq_len, "tokens per sequence; 0: the configuration's context", {0, 1e9}},
-      {"lr", &o.lr, "peak learning rate; 0: the configuration's default", {0, 1e9}},
+      {"lr", &o.lr, "peak learning rate; 0: the configuration's default", {0, 1e30}},
       {"warmup", &o.warmup, "steps of linear warm-up before the cosine; -1: a twentieth of the steps", {-1}},
       {"grad_accum", &o.grad_accum, "parts a batch is split into, one after the other, to save memory", {1}},
       {"eval_every",

@@ -147,6 +147,25 @@ const std::vector<CompositeRow> kTable = {
      false,
      0,
      kStored},
+    // A phase without elements of the kernel; a kernel that is smaller than the stride, with padding.
+    {"conv_transpose2d_strides",
+     {{Shape{2, 3, 4, 3}}, {Shape{3, 2, 1, 3}}},
+     [](Args a) { return conv_transpose2d(a[0], a[1], Tensor(), 2); },
+     [](const std::vector<Reals>& in) {
+       Geometry g{2, 3, 4, 3, 2, 1, 3};
+       g.stride[0] = g.stride[1] = 2, g.out[0] = g.out[1] = 7;
+       return scattered(g, in[0], in[1]);
+     },
+     32},
+    {"conv_transpose1d_depthwise",
+     {{Shape{2, 4, 5}}, {Shape{4, 1, 2}}},
+     [](Args a) { return conv_transpose1d(a[0], a[1], Tensor(), 3, 1, 0, 4); },
+     [](const std::vector<Reals>& in) {
+       Geometry g{2, 4, 1, 5, 4, 1, 2};
+       g.stride[1] = 3, g.lo[1] = 1, g.groups = 4, g.out[0] = 1, g.out[1] = 12;
+       return scattered(g, in[0], in[1]);
+     },
+     32},
     {"conv_transpose1d_groups",
      {{Shape{2, 4, 5}}, {Shape{4, 3, 3}}},
      [](Args a) { return conv_transpose1d(a[0], a[1], Tensor(), 3, 0, 2, 2); },

@@ -41,6 +41,8 @@ Tensor triangle_indices(int64_t rows, int64_t columns, int64_t diagonal, bool lo
   WEFT_CHECK(rows >= 0 && columns >= 0, op, ": ", rows, " rows and ", columns, " columns; need 0 or more");
   checked_numel({2, rows, columns}, op);
   internal::check_fits(op, std::max<int64_t>({rows - 1, columns - 1, 0}), options.dtype);
+  constexpr int64_t kMostRows = int64_t{1} << 31;  // each is visited
+  WEFT_CHECK_AS(kResourceExhausted, rows <= kMostRows, op, ": ", rows, " rows; need at most ", kMostRows);
   const int64_t shift = std::clamp(diagonal, -rows, columns);  // beyond these all or nothing is kept
   const auto columns_of = [&](int64_t i) {                     // begin and end
     const int64_t edge = std::clamp<int64_t>(i + shift + (lower ? 1 : 0), 0, columns);

@@ -221,6 +221,9 @@ Tensor adaptive_pool_nd(const char* op, int spatial, const Arg& arg, const Sizes
   // taken once.
   Tensor y = max ? x : widened(x);
   for (int i = 0; i < spatial; ++i) {
+    constexpr int64_t kMostParts = int64_t{1} << 31;  // each is visited
+    WEFT_CHECK_AS(kResourceExhausted, out[i] <= kMostParts, op, ": output_size is ", out, "; need at most ",
+                  kMostParts);
     const int64_t n = y.size(first + i);
     const auto begin = [&](int64_t k) { return k * n / out[i]; };
     const auto end = [&](int64_t k) { return ((k + 1) * n + out[i] - 1) / out[i]; };

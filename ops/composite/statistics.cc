@@ -190,7 +190,7 @@ Tensor cov(const Arg& arg, const CovOptions& options) {
     WEFT_CHECK(part->shape() == Shape{n} && (part == &options.aweights || is_integral(part->dtype())),
                "cov: ", part == &options.aweights ? "aweights" : "fweights", " are ", part->type(), "; need ",
                part == &options.aweights ? "numbers" : "integers", " of shape [", n, "]");
-    if (n > 0 && !part->is_traced() && part->device().type == DeviceType::kCpu) {
+    if (n > 0 && !internal::thread_state.capture && part->device().type == DeviceType::kCpu) {
       NoGrad guard;
       const double least = amin(*part).item<double>();
       WEFT_CHECK(least >= 0, "cov: one of ", part == &options.aweights ? "aweights" : "fweights", " is ", least,

@@ -148,11 +148,89 @@ Tensor each_group(const Tensor& a, int a_dim, const Tensor& b, int b_dim, int64_
   return cat(parts, out_dim);
 }
 
+std::vector<Tensor> decompose_conv(const Attrs& attrs, std::span<const Tensor> in);
+
+// Whether a convolution of a spread operand is computed by phases. Many phases would be many small products.
+bool has_phases(const ConvDims& d) {
+  constexpr int64_t kMostPhases = 8;
+  int64_t phases = 1;
+  for (int i = 0; i < d.stride.size(); ++i) {
+    if (d.interior[i] > 0 && (d.stride[i] != 1 || d.dilation[i] != 1)) return false;
+    phases = saturating_mul(phases, d.interior[i] + 1);
+  }
+  return phases > 1 && phases <= kMostPhases;
+}
+
+// A convolution of a spread operand, without its zeros. With s - 1 zeros between neighbours, the results whose number
+// has one remainder by s read every s-th element of the kernel: they are a convolution of the operand as it is.
+class Phases {
+ public:
+  Phases(const Tensor& x, const Shape& w, const ConvDims& d) : x_(x), d_(d) {
+    for (int i = 0; i < d.stride.size(); ++i) {
+      const int64_t s = d.interior[i] + 1;
+      const int64_t out = (padded_of(d, i, x.size(i + 2)) - reach_of(w[i + 2], d.dilation[i])) / d.stride[i] + 1;
+      // Result t reads the elements from (t - lo) / s on, rounded up.
+      const int64_t first = s == 1 ? 0 : divided_up(-d.lo[i], s), last = divided_up(out - 1 - d.lo[i], s);
+      out_.push_back(out);
+      first_.push_back(first);
+      count_.push_back(s == 1 ? out : last - first + 1);
+    }
+  }
+
+  /// [N, S..., O].
+  Tensor run(const Tensor& w) const {
+    Tensor y = dim(0, w);
+    for (int i = 0; i < out_.size(); ++i) {
+      const int64_t s = d_.interior[i] + 1, begin = s == 1 ? 0 : s - 1 - d_.lo[i] - s * first_[i];
+      y = slice(y, 1 + i, begin, begin + out_[i]);
+    }
+    return y;
+  }
+
+ private:
+  static int64_t divided_up(int64_t a, int64_t s) { return a / s + (a % s > 0); }
+
+  // All results along the spatial dims from i on.
+  Tensor dim(int i, const Tensor& w) const {
+    if (i == out_.size()) return phase(w);
+    const int64_t s = d_.interior[i] + 1, size = w.size(2 + i);
+    if (s == 1) return dim(i + 1, w);
+    std::vector<Tensor> parts;  // results s apart
+    for (int64_t e = s - 1; e >= 0; --e) parts.push_back(dim(i + 1, slice(w, 2 + i, std::min(e, size), size, s)));
+    const Tensor y = stack(parts, 2 + i);
+    Shape shape = parts[0].shape();
+    shape[1 + i] *= s;
+    return reshape(y, shape);
+  }
+
+  Tensor phase(const Tensor& w) const {
+    if (w.numel() == 0) {
+      Shape shape{x_.size(0)};
+      for (int64_t n : count_) shape.push_back(n);
+      shape.push_back(w.size(0));
+      return zeros(shape, {.dtype = x_.dtype(), .device = x_.device()});
+    }
+    ConvDims one = d_;
+    for (int i = 0; i < out_.size(); ++i) {
+      if (d_.interior[i] == 0) continue;
+      one.interior[i] = 0;
+      one.lo[i] = -first_[i];
+      one.hi[i] = count_[i] - x_.size(i + 2) - one.lo[i] + w.size(i + 2) - 1;
+    }
+    return channels_last(decompose_conv(attrs_of(one), std::array{x_, w})[0]);
+  }
+
+  const Tensor& x_;
+  const ConvDims& d_;
+  Shape out_, first_, count_;  // by spatial dim: results, the element that phases read first, results of a phase
+};
+
 std::vector<Tensor> decompose_conv(const Attrs& attrs, std::span<const Tensor> in) {
   const Tensor &x = in[0], &w = in[1];
   ConvDims d = dims_in(attrs);
   const int spatial = x.dim() - 2;
   const Shape kernel = range(2 + spatial, spatial);  // its dims in the windows
+  if (has_phases(d) && x.numel() > 0) return {channels_first(Phases(x, w.shape(), d).run(w))};
   if (d.groups == 1) {
     Shape contract = kernel, weight = range(2, spatial);
     contract.push_back(1 + spatial);
@@ -246,10 +324,12 @@ DimMap dims_conv(const Attrs& attrs, std::span<const TensorType> in, std::span<c
   return DimMap::parse(str_cat(x, ", ", w, " -> ", y), in, out);
 }
 
-Cost cost_conv(const Attrs&, std::span<const TensorType> in, std::span<const TensorType> out) {
+Cost cost_conv(const Attrs& attrs, std::span<const TensorType> in, std::span<const TensorType> out) {
   const Shape& w = in[1].shape;
   Cost c;
   c.flops = w[0] == 0 ? 0 : 2.0 * static_cast<double>(out[0].shape.numel()) * static_cast<double>(w.numel() / w[0]);
+  if (const ConvDims d = dims_in(attrs); has_phases(d))
+    for (int64_t zeros : d.interior) c.flops /= static_cast<double>(zeros + 1);
   c.bytes =
       static_cast<double>(in[0].nbytes()) + static_cast<double>(in[1].nbytes()) + static_cast<double>(out[0].nbytes());
   c.products = c.flops;
@@ -305,67 +385,6 @@ std::vector<Sample> samples_conv() {
           call({2, 3, 7}, {4, 3, 3}, dims(2), "conv: 2 entries of an attribute for 1 spatial dims")};
 }
 
-int64_t floor_divided(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a < 0) != (b < 0)); }
-
-// Whether the transposed convolution is computed by phases. Many phases would be many small products.
-bool has_phases(const ConvDims& d) {
-  constexpr int64_t kMostPhases = 8;
-  int64_t phases = 1;
-  for (int i = 0; i < d.stride.size(); ++i) {
-    if (d.interior[i] != 0 || d.dilation[i] != 1) return false;
-    phases = saturating_mul(phases, d.stride[i]);
-  }
-  return phases > 1 && phases <= kMostPhases;
-}
-
-// A transposed convolution with strides, without the zeros of a spread operand. Positions of one remainder p by the
-// stride s read only the elements p, p + s, ... of the kernel: they are a transposed convolution without strides.
-class Phases {
- public:
-  Phases(const Tensor& g, const ConvDims& d, const Shape& extent) : g_(g), d_(d), extent_(extent), one_(d) {
-    for (int i = 0; i < extent.size(); ++i) {
-      const int64_t first = floor_divided(d.lo[i], d.stride[i]);
-      one_.stride[i] = 1;
-      one_.lo[i] = first;
-      count_.push_back(floor_divided(d.lo[i] + extent[i] - 1, d.stride[i]) - first + 1);
-    }
-  }
-
-  Tensor run(const Tensor& weight) const {
-    Tensor y = dim(0, weight);
-    for (int i = 0; i < extent_.size(); ++i) {
-      const int64_t begin = d_.lo[i] - d_.stride[i] * one_.lo[i];
-      y = slice(y, 1 + i, begin, begin + extent_[i]);
-    }
-    return channels_first(y);
-  }
-
- private:
-  // All positions of the spatial dims from i on, [N, S..., C].
-  Tensor dim(int i, const Tensor& weight) const {
-    if (i == extent_.size()) {
-      Shape shape{g_.size(0), weight.size(1) * d_.groups};
-      for (int64_t n : count_) shape.push_back(n);
-      return channels_last(weight.numel() > 0 ? conv_transpose_general(g_, weight, one_, count_)
-                                              : zeros(shape, {.dtype = g_.dtype(), .device = g_.device()}));
-    }
-    const int64_t s = d_.stride[i], size = weight.size(2 + i);
-    std::vector<Tensor> parts;
-    for (int64_t p = 0; p < s; ++p) parts.push_back(dim(i + 1, slice(weight, 2 + i, std::min(p, size), size, s)));
-    if (s == 1) return parts[0];
-    const Tensor y = stack(parts, 2 + i);  // the positions of one phase are s apart
-    Shape shape = parts[0].shape();
-    shape[1 + i] *= s;
-    return reshape(y, shape);
-  }
-
-  const Tensor& g_;
-  const ConvDims& d_;
-  const Shape& extent_;
-  ConvDims one_;  // of one phase
-  Shape count_;   // its positions
-};
-
 }  // namespace
 
 Tensor conv_general(const Arg& x, const Arg& w, const ConvDims& dims) {
@@ -384,7 +403,6 @@ Tensor conv_transpose_general(const Arg& y, const Arg& w, const ConvDims& d, con
   check_dims(d, spatial);
   WEFT_CHECK(weight.size(0) % d.groups == 0, "conv_transpose: weight ", weight.shape(), " has ", weight.size(0),
              " channels; need a multiple of the ", d.groups, " groups");
-  if (has_phases(d) && g.numel() > 0 && extent.numel() > 0) return Phases(g, d, extent).run(weight);
   ConvDims back;
   back.groups = d.groups;
   // The kernel backwards in each dim: its elements backwards.

@@ -496,7 +496,8 @@ Tensor bernoulli(const Arg& p) {
   LineScope here(p.line());
   const Tensor& probability = internal::tensor_of(p, "bernoulli");
   const DType type = probability.dtype();
-  if (!probability.is_traced() && type != kBool && probability.numel() > 0 &&
+  // In a capture, ops on values from outside are nodes too.
+  if (!internal::thread_state.capture && type != kBool && probability.numel() > 0 &&
       probability.device().type == DeviceType::kCpu) {
     NoGrad guard;
     const double least = amin(probability).item<double>(), most = amax(probability).item<double>();

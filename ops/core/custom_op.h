@@ -22,10 +22,11 @@ namespace weft {
 ///   }};
 ///   Tensor y = row_max({x});
 /// The kernel gets operands and results in row-major memory. as<T>() does not convert, so `infer` throws on operands
-/// that the kernel does not take. Without `vjp` a gradient through the op is an error; with the trait kNotDifferentiable
-/// it is zero. Without `dims` a mesh does not split it. Without `decompose`, the same function in other ops, it runs on
-/// the CPU only. Compiled steps call the kernel as eager calls do. vmap() uses `dims`, if it, `infer` and the kernel
-/// take one more dim in front, else `decompose`, whose derivative then counts.
+/// that the kernel does not take. Without `vjp` a gradient through the op is an error; with the trait
+/// kNotDifferentiable it is zero. Without `dims` a mesh does not split it. Without `decompose`, the same function in
+/// other ops, it runs on the CPU only. Compiled steps call the kernel as eager calls do. vmap() calls the op for all
+/// examples at once, if `dims`, `infer` and the kernel take one more dim in front; else it uses `decompose` and its
+/// derivative.
 class CustomOp {
  public:
   /// Throws InvalidArgument if the record has no name, no `infer`, or neither a kernel nor `decompose`, or if there is

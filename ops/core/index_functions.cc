@@ -58,8 +58,9 @@ std::vector<Tensor> tensors(std::initializer_list<Arg> starts, Device device) {
   return r;
 }
 
-// Whether an index may count from the end. In the body of a mod, a kernel() or a loop a single one does not: their
-// analysis knows reads at positions, and the reads of a mod have their own check.
+// Whether an index may count from the end. A single one in a body does not (of a mod, kernel(), vmap, scan, checkpoint,
+// custom_grad): the analysis of mods and of kernel() knows reads at positions, and the reads of a mod have their own
+// check.
 bool may_be_negative(const Tensor& index) {
   if (index.dtype() == kUInt8 || index.numel() == 0) return false;
   const Capture* capture = internal::thread_state.capture;

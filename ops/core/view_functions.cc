@@ -182,10 +182,9 @@ Tensor select(const Arg& arg, int64_t dim, int64_t index) {
   WEFT_CHECK_AS(kOutOfRange, x.dim() > 0, "select: got a scalar; need a dim to choose from");
   const int d = normalize_dim(dim, x.dim(), "select");
   const int64_t n = x.shape()[d];
-  WEFT_CHECK_AS(kOutOfRange,
-                index >= -n && index<n, "select: index ", index, " is out of range for dim ", d, " of ", x.shape(), n> 0
-                    ? str_cat("; need ", -n, " to ", n - 1)
-                    : ": there is nothing to choose from");
+  const bool fits = index >= -n && index < n;
+  WEFT_CHECK_AS(kOutOfRange, fits, "select: index ", index, " is out of range for dim ", d, " of ", x.shape(),
+                n == 0 ? std::string(": there is nothing to choose from") : str_cat("; need ", -n, " to ", n - 1));
   const int64_t i = index < 0 ? index + n : index;
   Shape to = x.shape();
   to.erase(d);

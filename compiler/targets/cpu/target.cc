@@ -195,7 +195,7 @@ LoadReport load_kernels(std::span<const FusedKernel* const> kernels, const LoadO
   }
   const jit::Loaded got = jit::load(request, {.cache = options.cache, .faults_are_errors = options.faults_are_errors});
   report.notes = got.notes;
-  // Who names a folder expects it to be used.
+  // A user who names a folder must learn that it is not used.
   for (const std::string& note : got.notes)
     if (!options.cache.empty() && note.starts_with("kernel cache: ")) warn_once(note);
   if (!got.unavailable.empty()) {
