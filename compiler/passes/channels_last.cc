@@ -225,6 +225,10 @@ class ChannelsLast {
 
 }  // namespace
 
-Ref<Graph> channels_last(const Graph& g) { return ChannelsLast(g).run(); }
+Ref<Graph> channels_last(const Graph& g) {
+  bool any = false;
+  for (int32_t id = 0; id < g.size(); ++id) any |= g.node(id).op == &window_op;
+  return any ? ChannelsLast(g).run() : nullptr;
+}
 
 }  // namespace weft

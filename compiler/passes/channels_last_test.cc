@@ -51,7 +51,7 @@ TEST(ChannelsLast, NothingMovesBetweenTwoConvolutions) {
     %8 = conv %7, %2 )" + kConv + R"(
     return %8
   })");
-  // Of the argument, of the result, and of the weights' views there are none: a product reads them in any order.
+  // One permute of the argument and one of the result. A product reads weights in any order.
   EXPECT_EQ(count(*c.graph, "permute"), 2) << c.text;
 }
 

@@ -55,13 +55,14 @@ class Panels {
   Panels(Rewriter& outer, const Node& loop)
       : outer_(outer), loop_(loop), fixed_(loop.attrs.i("carries") + loop.attrs.i("stacked")) {}
 
-  Ref<Graph> arrange(const Graph& body) {
+  Ref<Graph> arrange(const Ref<Graph>& joint) {
+    const Graph& body = *joint;
     Rewriter r(body);
     std::vector<Value> inputs;
     for (int32_t id = 0; id < body.size(); ++id) {
       const Node& n = body.node(id);
       Matrix m;
-      if (loop_.attrs.i("length") < 2 || !find(body, n, &m)) {
+      if (!find(body, n, &m)) {
         r.copy(id);
         continue;
       }
@@ -79,7 +80,7 @@ class Panels {
       const Value y = emit(r, dot_op, {r(n.inputs[0]), at->second}, n.attrs.with("b_contract", Shape{1}), n);
       r.map({id, 0}, emit(r, reshape_op, {y}, {{"shape", n.outputs[0].shape}}, n));
     }
-    if (inputs.empty()) return make_ref<Graph>(body);
+    if (inputs.empty()) return joint;
     const Ref<Graph> now = r.finish();
     now->inputs.insert(now->inputs.end(), inputs.begin(), inputs.end());
     return now;
@@ -158,8 +159,9 @@ Ref<Graph> loop_bodies(const Graph& g, PassContext& context) {
     Node fused = without_unused(n, id, used, kept);
     Panels panels(r, n);
     const Ref<Graph> joint = run_passes(fused.attrs.get<Ref<Graph>>("body"), passes_of_bodies(), options);
-    // A second copy of the weights costs memory.
-    const Ref<Graph> arranged = context.facts.low_memory ? joint : panels.arrange(*joint);
+    // A second copy of the weights costs memory, and one iteration packs them once anyway.
+    const bool packs = n.attrs.i("length") > 1 && !context.facts.low_memory;
+    const Ref<Graph> arranged = packs ? panels.arrange(joint) : joint;
     fused.inputs.clear();
     for (Value v : n.inputs) fused.inputs.push_back(r(v));
     for (Value v : panels.operands) fused.inputs.push_back(v);

@@ -183,10 +183,17 @@ std::vector<Tensor> internal::captured_grad(Capture& capture, const Tensor& loss
 
 namespace {
 
-void check_not_escaped(const Tensor& t, const std::string& what) {
-  WEFT_CHECK_AS(
-      kFailedPrecondition, !t.is_traced(), "grad: ", what, " (", t.type(),
-      ") was traced by a captured function that has ended; only returned values leave it, so call grad inside");
+// Outside of captures, no operand of grad() is traced.
+void check_not_escaped(const Tensor& loss, const std::vector<Tensor>& wrt, const GradOptions& options) {
+  const auto fail = [](const std::string& what, const Tensor& t) {
+    WEFT_CHECK_AS(
+        kFailedPrecondition, false, "grad: ", what, " (", t.type(),
+        ") was traced by a captured function that has ended; only returned values leave it, so call grad inside");
+  };
+  if (loss.is_traced()) fail("the loss", loss);
+  for (size_t i = 0; i < wrt.size(); ++i)
+    if (wrt[i].is_traced()) fail(str_cat("operand ", i), wrt[i]);
+  if (options.grad_output.defined() && options.grad_output.is_traced()) fail("grad_output", options.grad_output);
 }
 
 std::vector<Tensor> gradients(const Tensor& loss, const std::vector<Tensor>& wrt, const GradOptions& options,
@@ -194,11 +201,7 @@ std::vector<Tensor> gradients(const Tensor& loss, const std::vector<Tensor>& wrt
   Capture* const capture = internal::thread_state.capture;
   // The operands of derivatives that are expanded now were checked when they were captured.
   if (capture && capture->differentiate) return internal::captured_grad(*capture, loss, wrt, options);
-  if (!capture) {
-    check_not_escaped(loss, "the loss");
-    for (size_t i = 0; i < wrt.size(); ++i) check_not_escaped(wrt[i], str_cat("operand ", i));
-    if (options.grad_output.defined()) check_not_escaped(options.grad_output, "grad_output");
-  }
+  if (!capture) check_not_escaped(loss, wrt, options);
   check(loss, wrt, options);
   GradOptions seeded = options;
   if (seeded.grad_output.defined()) seeded.grad_output = seeded.grad_output.to(loss.dtype());

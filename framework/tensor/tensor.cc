@@ -217,7 +217,9 @@ T load(const void* p, DType t) {
 template <class V>
 V load_whole(const void* p, DType t, const char* name) {
   if constexpr (std::is_integral_v<V> && !std::is_same_v<V, bool> && sizeof(V) < 8) {
-    if (is_integral(t) && static_cast<int64_t>(sizeof(V)) <= itemsize(t)) {
+    const bool narrower = static_cast<int64_t>(sizeof(V)) < itemsize(t);
+    if (is_integral(t) && (narrower || (static_cast<int64_t>(sizeof(V)) == itemsize(t) &&
+                                        std::is_signed_v<V> != (t != kUInt8)))) {  // else V has all numbers of t
       const auto value = load<int64_t>(p, t);
       WEFT_CHECK(static_cast<int64_t>(static_cast<V>(value)) == value, name, ": ", value,
                  " does not fit an integer of ", 8 * sizeof(V), " bits; need ", name, "<int64_t>()");

@@ -15,31 +15,29 @@ Tensor LanguageModel::logits(const Tensor& tokens) const {
 
 namespace {
 
-// Every layer must have stored the keys and values of the new tokens since `before`.
-void check_stored(const KvCache& cache, int64_t before) {
-  const int64_t stored = *cache.appended - before, layers = static_cast<int64_t>(cache.layers.size());
+// The result of hidden(), in which every layer must store the keys and values of the `count` new tokens.
+template <class F>
+Tensor and_stored(const KvCache& cache, int64_t count, const F& hidden) {
+  const int64_t before = *cache.appended, layers = static_cast<int64_t>(cache.layers.size());
+  const Tensor x = hidden();
+  const int64_t stored = *cache.appended - before;
   WEFT_CHECK_AS(kFailedPrecondition, stored >= layers, "hidden: ", stored, " of ", layers,
                 " layers stored the keys and values of the new tokens; need KvCache::append in each layer, or later "
                 "tokens do not see them");
+  cache.advance(count);
+  return x;
 }
 
 }  // namespace
 
 Tensor LanguageModel::logits(const Tensor& tokens, const KvCache& cache) const {
   check_tokens(tokens);
-  const int64_t before = *cache.appended;
-  const Tensor x = hidden(tokens, &cache);
-  check_stored(cache, before);
-  cache.advance(tokens.size(1));
-  return head(x);
+  return head(and_stored(cache, tokens.size(1), [&] { return hidden(tokens, &cache); }));
 }
 
 Tensor LanguageModel::next_logits(const Tensor& tokens, const KvCache& cache) const {
   check_tokens(tokens);
-  const int64_t before = *cache.appended;
-  const Tensor x = hidden(tokens, &cache);
-  check_stored(cache, before);
-  cache.advance(tokens.size(1));
+  const Tensor x = and_stored(cache, tokens.size(1), [&] { return hidden(tokens, &cache); });
   return head(select(x, 1, tokens.size(1) - 1));
 }
 
