@@ -144,7 +144,7 @@ StridedView permuted(StridedView v, std::initializer_list<int> order) {
 int64_t* limbs_of(const char* name, const StridedView& out) {
   WEFT_BUG_IF(!out.contiguous() || out.dtype != kInt64 || out.shape.empty() || out.shape.back() != kExactWidth, name,
               ": result is ", out.dtype, out.shape);
-  std::memset(out.data, 0, static_cast<size_t>(out.numel() * 8));
+  std::fill_n(out.as<int64_t>(), out.numel(), 0);
   return out.as<int64_t>();
 }
 
