@@ -82,9 +82,10 @@ bool view_window(const Attrs& attrs, const StridedView& in, const TensorType&, S
   *offset = 0;
   *strides = in.strides;
   for (const Window& w : cuts_in(attrs)) {
+    // A stride that does not fit belongs to one window, or to one element of each: it is not used.
     const int64_t s = in.strides[static_cast<int>(w.dim)];
-    (*strides)[static_cast<int>(w.dim)] = s * w.stride;
-    strides->push_back(s * w.dilation);
+    (*strides)[static_cast<int>(w.dim)] = saturating_mul(s, w.stride);
+    strides->push_back(saturating_mul(s, w.dilation));
   }
   return true;
 }
