@@ -145,7 +145,8 @@ struct Planes {
   template <class Acc, class T>
   void add(size_t level, const T* in, Acc* sum) const {
     const Window& w = cuts[level];
-    const int64_t step = window_stride[level], to = sum_stride[level] * w.stride;
+    // A distance that does not fit belongs to one window: it is not used.
+    const int64_t step = window_stride[level], to = saturating_mul(sum_stride[level], w.stride);
     for (int64_t j = 0; j < w.size; ++j) {
       const T* from = in + j * element_stride[level];
       Acc* at = sum + j * w.dilation * sum_stride[level];
