@@ -300,7 +300,7 @@ class Parser : internal::TextReader {
   }
 
   Tensor zeros(const TensorType& t) {
-    if (t.device.type != DeviceType::kCpu) return Tensor::empty(t);
+    if (t.device.type != DeviceType::kCpu) return on_device(t);
     if (t.nbytes() > kMaxCapturedBytes - captured_bytes_)
       fail(str_cat("a captured tensor of ", t.nbytes(), " bytes"),
            str_cat("at most ", kMaxCapturedBytes, " bytes of them in all"));
@@ -309,6 +309,14 @@ class Parser : internal::TextReader {
     if (!p) fail(str_cat("a captured tensor of ", t.nbytes(), " bytes"), "a tensor that fits in memory");
     Tensor z = Tensor::from_blob(p, t.shape, t.dtype, [](void* q) { std::free(q); });
     return z;
+  }
+
+  Tensor on_device(const TensorType& t) {
+    try {
+      return Tensor::empty(t);
+    } catch (const Error& e) {
+      weft::internal::fail(e.code(), str_cat("parse_graph: line ", line_, ": captured tensor ", t, ": ", e.what()));
+    }
   }
 
   Tensor elements(const TensorType& t) {

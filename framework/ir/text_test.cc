@@ -133,6 +133,7 @@ TEST(GraphText, ErrorsNameLineGotAndNeed) {
       {body("%1 = cell c4 : f32[2]"), "line 2: got \"4\"; need the index of one of the 0 cells"},
       {body("cell c1 \"w\" parameter f32[2]"), "line 2: got another name; need c0"},
       {body("captured t0 f32[2] = [1.0]"), "line 2: got \"]\"; need ','"},
+      {body("captured t0 f32[2]@cuda:77"), "line 2: captured tensor f32[2]@cuda:77: allocate: device cuda:77"},
       {body("captured t0 i32[1] = [3000000000]"), "line 2: got another number; need an integer that fits i32"},
       {body("captured t0 f32[9999999999]"), "got a captured tensor of 39999999996 bytes; need at most"},
       {body("%1 = neg %0 : f32[-2]"), "negative extent"},
