@@ -11,7 +11,10 @@ Types same(const InferCall& c) {
   return {c.in[0]};
 }
 Types twice(const InferCall& c) { return {c.in[0], c.in[0]}; }
-Types scalar(const InferCall& c) { return {TensorType{c.in[0].dtype, c.in[0].device, {}}}; }
+Types scalar(const InferCall& c) {
+  WEFT_CHECK(!c.in.empty(), c.op.name, ": no operands; need one");
+  return {TensorType{c.in[0].dtype, c.in[0].device, {}}};
+}
 Types filled(const InferCall& c) {
   c.attrs.f("value");
   return {TensorType{kFloat32, Device::cpu(), c.attrs.ints("shape")}};
