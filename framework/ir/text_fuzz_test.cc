@@ -63,7 +63,9 @@ TEST(GraphTextFuzz, DamagedText) {
                        for (const Tensor& t : g->captured)
                          if (t.defined() && t.type().nbytes() > 1 << 16) return;
                        const std::string again = g->to_string();
-                       EXPECT_TRUE(structurally_equal(*g, *parse_graph(again, testing::test_ops()))) << again;
+                       const Ref<Graph> back = parse_graph(again, testing::test_ops());
+                       // Of nested graphs, captured tensors that the text does not have are equal only to themselves.
+                       EXPECT_TRUE(structurally_equal(*g, *back) || back->to_string() == again) << again;
                        g->to_proto();
                        try {
                          verify(*g);
