@@ -14,6 +14,8 @@ Type type_of(DType t) {
     case kInt64:
       return Type::i64;
     case kInt32:
+    case kInt16:
+    case kInt8:
     case kUInt8:
       return Type::i32;
     case kBool:

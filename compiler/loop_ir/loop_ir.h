@@ -36,8 +36,8 @@
 
 namespace weft::loop_ir {
 
-/// The type in which numbers are computed: f32 for f32, bf16 and f16; i32 also for u8 (wrapped at stores and casts);
-/// pred for bool.
+/// The type in which numbers are computed: f32 for f32, bf16 and f16; i32 also for i16, i8 and u8 (wrapped at stores
+/// and casts); pred for bool.
 enum class Type : uint8_t { f32, f64, i32, i64, pred };
 
 enum class Op : uint8_t {

@@ -474,8 +474,8 @@ int product_columns(const Graph& g, const Node& n) {
 
 bool can_fuse(const Node& n) {
   const DType t = n.outputs[0].dtype;
-  // 8-bit integers wrap, and 8-bit floats are a storage format only.
-  if (itemsize(t) == 1 && t != kBool) return false;
+  // Small integers wrap, and 8-bit floats are a storage format only.
+  if (is_small_integer(t) || t >= kFloat8E4M3) return false;
   if (is_index_map(n)) return true;
   if (n.op == &constant_op) return whole_number(number(n.attrs, "value")) || is_floating(t);
   if (n.op == &iota_op) {

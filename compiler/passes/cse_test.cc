@@ -81,7 +81,7 @@ TEST(Cse, CommutativeOpsAreSoToTheBit) {
   int tried = 0;
   for (const OpDef* op : all_ops()) {
     if (!op->is(kCommutative) || op->num_inputs != 2) continue;
-    for (DType t : {kFloat32, kFloat64, kBFloat16, kFloat16, kInt64, kInt32, kUInt8, kBool}) {
+    for (DType t : {kFloat32, kFloat64, kBFloat16, kFloat16, kInt64, kInt32, kInt16, kInt8, kUInt8, kBool}) {
       TensorType type{t, Device::cpu(), {64, 64}};
       Tensor a = testing::random_tensor(random, type), b = testing::random_tensor(random, type);
       try {

@@ -13,6 +13,10 @@ bool lossless(DType a, DType b) {
   switch (a) {
     case kUInt8:
       return b != kBool && itemsize(b) > 1;
+    case kInt16:
+      return b == kInt32 || b == kInt64 || b == kFloat32 || b == kFloat64;
+    case kInt8:
+      return b != kBool && itemsize(b) > 1;
     case kInt32:
       return b == kInt64 || b == kFloat64;
     case kFloat16:

@@ -91,7 +91,7 @@ TEST(Simplify, EveryArithmeticRowKeepsTheBits) {
     SCOPED_TRACE(rule.pattern);
     Pattern p = parse_pattern(rule.pattern, op_table());
     int applied = 0;
-    for (DType t : {kFloat32, kFloat64, kBFloat16, kFloat16, kInt64, kInt32, kUInt8, kBool})
+    for (DType t : {kFloat32, kFloat64, kBFloat16, kFloat16, kInt64, kInt32, kInt16, kInt8, kUInt8, kBool})
       for (double c : {4.0, 0.25, 7.0, -0.5, 0x1p-100, 0x1p100, 0x1p-14, 0x1p15})
         for (bool full : {false, true}) {
           if (!is_floating(t) && (c < 1 || c > 1e6)) continue;
@@ -137,7 +137,7 @@ TEST(Simplify, EveryViewAndCastRowKeepsTheBits) {
   std::mt19937 random(2);
   std::map<std::string, int> applied;
   for (const auto& [row, lines] : cases)
-    for (DType t : {kFloat32, kFloat64, kBFloat16, kFloat16, kInt64, kInt32, kUInt8, kBool}) {
+    for (DType t : {kFloat32, kFloat64, kBFloat16, kFloat16, kInt64, kInt32, kInt16, kInt8, kUInt8, kBool}) {
       std::string text = str_cat("graph joint (%0: ", t, "[2, 1, 3]) {\n");
       for (size_t i = 0; i < lines.size(); ++i) text += str_cat("%", i + 1, " = ", lines[i], "\n");
       text += str_cat("return %", lines.size(), "\n}");

@@ -143,6 +143,10 @@ void one_run(const Transfer& t, char* const* from, char* const* to, const Run& r
       return reduce_run<int64_t, int64_t>(t, from, to, r.length, r.dense, r.dim);
     case kInt32:
       return reduce_run<int32_t, int64_t>(t, from, to, r.length, r.dense, r.dim);
+    case kInt16:
+      return reduce_run<int16_t, int64_t>(t, from, to, r.length, r.dense, r.dim);
+    case kInt8:
+      return reduce_run<int8_t, int64_t>(t, from, to, r.length, r.dense, r.dim);
     case kUInt8:
     case kBool:
       return reduce_run<uint8_t, int64_t>(t, from, to, r.length, r.dense, r.dim);

@@ -16,7 +16,8 @@ static_assert(std::endian::native == std::endian::little, "safetensors data is l
 
 namespace {
 
-constexpr std::string_view kNames[] = {"F32", "F64", "BF16", "F16", "I64", "I32", "U8", "BOOL", "F8_E4M3", "F8_E5M2"};
+constexpr std::string_view kNames[] = {"F32", "F64", "BF16", "F16",  "I64",     "I32",
+                                       "I16", "I8",  "U8",   "BOOL", "F8_E4M3", "F8_E5M2"};
 static_assert(std::size(kNames) == kNumDTypes);
 constexpr int64_t kMaxHeader = 100'000'000;  // as the reference reader
 constexpr std::string_view kChecksumKey = "xxh3.";

@@ -45,7 +45,7 @@ class Parser : internal::TextReader {
   DType dtype(std::string_view w) {
     for (int i = 0; i < kNumDTypes; ++i)
       if (w == to_string_view(static_cast<DType>(i))) return static_cast<DType>(i);
-    fail(internal::quoted(w), "a dtype: f32 f64 bf16 f16 i64 i32 u8 bool f8e4m3 f8e5m2");
+    fail(internal::quoted(w), "a dtype: f32 f64 bf16 f16 i64 i32 i16 i8 u8 bool f8e4m3 f8e5m2");
   }
 
   TensorType type() {

@@ -21,6 +21,8 @@ DLDataType dl_dtype(DType t) {
       return {kDLBfloat, bits, 1};
     case kInt64:
     case kInt32:
+    case kInt16:
+    case kInt8:
       return {kDLInt, bits, 1};
     case kUInt8:
       return {kDLUInt, bits, 1};
@@ -33,12 +35,12 @@ DLDataType dl_dtype(DType t) {
 
 DType weft_dtype(DLDataType d) {
   WEFT_CHECK(d.lanes == 1, "from_dlpack: got ", d.lanes, " lanes; need 1");
-  for (DType t : {kFloat32, kFloat64, kBFloat16, kFloat16, kInt64, kInt32, kUInt8, kBool}) {
+  for (DType t : {kFloat32, kFloat64, kBFloat16, kFloat16, kInt64, kInt32, kInt16, kInt8, kUInt8, kBool}) {
     DLDataType x = dl_dtype(t);
     if (x.code == d.code && x.bits == d.bits) return t;
   }
   internal::fail(Code::kInvalidArgument, str_cat("from_dlpack: got dtype code ", int{d.code}, " of ", int{d.bits},
-                                                 " bits; need f32, f64, bf16, f16, i64, i32, u8 or bool"));
+                                                 " bits; need f32, f64, bf16, f16, i64, i32, i16, i8, u8 or bool"));
 }
 
 /// The objects that a capsule made here keeps alive.

@@ -45,7 +45,7 @@ TEST(DLPack, StridesAndOffsetOfViews) {
 }
 
 TEST(DLPack, EveryDtype) {
-  for (DType t : {kFloat32, kFloat64, kBFloat16, kFloat16, kInt64, kInt32, kUInt8, kBool}) {
+  for (DType t : {kFloat32, kFloat64, kBFloat16, kFloat16, kInt64, kInt32, kInt16, kInt8, kUInt8, kBool}) {
     Tensor x = Tensor::empty({t, Device::cpu(), {2}});
     EXPECT_EQ(from_dlpack(to_dlpack(x)).dtype(), t);
   }

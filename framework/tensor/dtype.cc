@@ -9,8 +9,8 @@
 namespace weft {
 
 namespace {
-constexpr std::string_view kNames[kNumDTypes] = {"f32", "f64", "bf16", "f16",    "i64",
-                                                 "i32", "u8",  "bool", "f8e4m3", "f8e5m2"};
+constexpr std::string_view kNames[kNumDTypes] = {"f32", "f64", "bf16", "f16",  "i64",    "i32",
+                                                 "i16", "i8",  "u8",   "bool", "f8e4m3", "f8e5m2"};
 }  // namespace
 
 std::string_view to_string_view(DType t) { return kNames[static_cast<int>(t)]; }
@@ -19,8 +19,9 @@ std::ostream& operator<<(std::ostream& out, DType t) { return out << to_string_v
 DType parse_dtype(std::string_view name) {
   for (int i = 0; i < kNumDTypes; ++i)
     if (name == kNames[i]) return static_cast<DType>(i);
-  internal::fail(Code::kInvalidArgument,
-                 str_cat("unknown dtype '", name, "'; need one of f32 f64 bf16 f16 i64 i32 u8 bool f8e4m3 f8e5m2"));
+  internal::fail(
+      Code::kInvalidArgument,
+      str_cat("unknown dtype '", name, "'; need one of f32 f64 bf16 f16 i64 i32 i16 i8 u8 bool f8e4m3 f8e5m2"));
 }
 
 DType promote(DType a, DType b) {
@@ -31,8 +32,9 @@ DType promote(DType a, DType b) {
     if (a == kFloat64 || b == kFloat64) return kFloat64;
     return kFloat32;  // two different types of at most 32 bits
   }
-  auto rank = [](DType t) { return t == kBool ? 0 : t == kUInt8 ? 1 : t == kInt32 ? 2 : 3; };
-  return rank(a) > rank(b) ? a : b;
+  if (itemsize(a) == 1 && itemsize(b) == 1 && a != kBool && b != kBool) return kInt16;  // holds both signs
+  if (a == kBool || b == kBool) return a == kBool ? b : a;
+  return itemsize(a) > itemsize(b) ? a : b;
 }
 
 uint16_t float16::from_float(float f) {

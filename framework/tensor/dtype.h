@@ -14,32 +14,37 @@ enum class DType : uint8_t {
   kFloat16,
   kInt64,
   kInt32,
+  kInt16,
+  kInt8,
   kUInt8,
   kBool,
   kFloat8E4M3,  // storage only
   kFloat8E5M2,  // storage only
 };
-inline constexpr int kNumDTypes = 10;
+inline constexpr int kNumDTypes = 12;
 inline constexpr DType kFloat32 = DType::kFloat32, kFloat64 = DType::kFloat64, kBFloat16 = DType::kBFloat16,
                        kFloat16 = DType::kFloat16, kInt64 = DType::kInt64, kInt32 = DType::kInt32,
-                       kUInt8 = DType::kUInt8, kBool = DType::kBool, kFloat8E4M3 = DType::kFloat8E4M3,
-                       kFloat8E5M2 = DType::kFloat8E5M2;
+                       kInt16 = DType::kInt16, kInt8 = DType::kInt8, kUInt8 = DType::kUInt8, kBool = DType::kBool,
+                       kFloat8E4M3 = DType::kFloat8E4M3, kFloat8E5M2 = DType::kFloat8E5M2;
 
 /// Bytes of one element.
 constexpr int64_t itemsize(DType t) {
-  constexpr int64_t k[] = {4, 8, 2, 2, 8, 4, 1, 1, 1, 1};
+  constexpr int64_t k[] = {4, 8, 2, 2, 8, 4, 2, 1, 1, 1, 1, 1};
   return k[static_cast<int>(t)];
 }
 constexpr bool is_floating(DType t) { return t <= DType::kFloat16 || t >= DType::kFloat8E4M3; }
-constexpr bool is_integral(DType t) { return t == kInt64 || t == kInt32 || t == kUInt8; }
+constexpr bool is_integral(DType t) { return t >= kInt64 && t <= kUInt8; }
+/// Integers of 8 or 16 bits. Generated kernels read them; what computes a result in one is a kernel of its own.
+constexpr bool is_small_integer(DType t) { return t >= kInt16 && t <= kUInt8; }
 
-/// Short names: f32 f64 bf16 f16 i64 i32 u8 bool f8e4m3 f8e5m2.
+/// Short names: f32 f64 bf16 f16 i64 i32 i16 i8 u8 bool f8e4m3 f8e5m2.
 std::string_view to_string_view(DType t);
 std::ostream& operator<<(std::ostream& out, DType t);
 /// The inverse of to_string_view; throws, listing the names, on anything else.
 DType parse_dtype(std::string_view name);
 
-/// PyTorch's promotion of two tensor dtypes: f16 with bf16 gives f32, integers give way to floats.
+/// PyTorch's promotion of two tensor dtypes: f16 with bf16 gives f32, i8 with u8 gives i16, integers give way to
+/// floats.
 DType promote(DType a, DType b);
 
 struct bfloat16 {
@@ -103,6 +108,14 @@ struct DTypeOf<long long> {
 template <>
 struct DTypeOf<int32_t> {
   static constexpr DType value = kInt32;
+};
+template <>
+struct DTypeOf<int16_t> {
+  static constexpr DType value = kInt16;
+};
+template <>
+struct DTypeOf<int8_t> {
+  static constexpr DType value = kInt8;
 };
 template <>
 struct DTypeOf<uint8_t> {

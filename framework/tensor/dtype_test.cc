@@ -108,7 +108,7 @@ TEST(DType, Names) {
     parse_dtype("float");
     FAIL();
   } catch (const Error& e) {
-    EXPECT_STREQ(e.what(), "unknown dtype 'float'; need one of f32 f64 bf16 f16 i64 i32 u8 bool f8e4m3 f8e5m2");
+    EXPECT_STREQ(e.what(), "unknown dtype 'float'; need one of f32 f64 bf16 f16 i64 i32 i16 i8 u8 bool f8e4m3 f8e5m2");
   }
 }
 
@@ -117,6 +117,11 @@ TEST(DType, Promotion) {
   EXPECT_EQ(promote(kInt64, kFloat16), kFloat16);
   EXPECT_EQ(promote(kFloat32, kFloat64), kFloat64);
   EXPECT_EQ(promote(kUInt8, kBool), kUInt8);
+  EXPECT_EQ(promote(kUInt8, kInt8), kInt16);
+  EXPECT_EQ(promote(kInt8, kBool), kInt8);
+  EXPECT_EQ(promote(kUInt8, kInt16), kInt16);
+  EXPECT_EQ(promote(kInt16, kInt32), kInt32);
+  EXPECT_EQ(promote(kInt8, kFloat16), kFloat16);
   EXPECT_EQ(promote(kInt32, kInt64), kInt64);
   for (int a = 0; a < kNumDTypes; ++a)
     for (int b = 0; b < kNumDTypes; ++b) {

@@ -202,6 +202,10 @@ T load(const void* p, DType t) {
       return cast(as(int64_t{}));
     case kInt32:
       return cast(as(int32_t{}));
+    case kInt16:
+      return cast(as(int16_t{}));
+    case kInt8:
+      return cast(as(int8_t{}));
     case kUInt8:
       return cast(as(uint8_t{}));
     case kBool:
@@ -288,6 +292,8 @@ template Tensor Tensor::copy_of(const std::vector<float16>&, const Shape&, Loc);
 template Tensor Tensor::copy_of(const std::vector<int64_t>&, const Shape&, Loc);
 template Tensor Tensor::copy_of(const std::vector<long long>&, const Shape&, Loc);
 template Tensor Tensor::copy_of(const std::vector<int32_t>&, const Shape&, Loc);
+template Tensor Tensor::copy_of(const std::vector<int16_t>&, const Shape&, Loc);
+template Tensor Tensor::copy_of(const std::vector<int8_t>&, const Shape&, Loc);
 template Tensor Tensor::copy_of(const std::vector<uint8_t>&, const Shape&, Loc);
 template Tensor Tensor::copy_of(const std::vector<bool>&, const Shape&, Loc);
 

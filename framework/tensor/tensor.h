@@ -79,7 +79,7 @@ class Tensor : public TensorMethods<Tensor> {
   static Tensor from_vector(const std::vector<T>& values, const Shape& shape, Loc loc = Loc::current()) {
     static_assert(HasDType<T>,
                   "from_vector: no dtype stores this type; need float, double, bfloat16, float16, int64_t, int32_t, "
-                  "uint8_t or bool: convert the values first");
+                  "int16_t, int8_t, uint8_t or bool: convert the values first");
     if constexpr (HasDType<T>) return copy_of(values, shape, loc);
   }
   static Tensor from_vector(const std::vector<float>& values, const Shape& shape, Loc loc = Loc::current()) {

@@ -30,6 +30,8 @@ Format format_of(DType t) {
 int64_t wrapped(Real v, DType t) {
   auto i = static_cast<int64_t>(v);
   if (t == kInt32) return static_cast<int32_t>(i);
+  if (t == kInt16) return static_cast<int16_t>(i);
+  if (t == kInt8) return static_cast<int8_t>(i);
   if (t == kUInt8) return static_cast<uint8_t>(i);
   return i;
 }
@@ -99,6 +101,12 @@ Tensor from_reals(const std::vector<Real>& values, const TensorType& type) {
         break;
       case kInt32:
         put(static_cast<int32_t>(wrapped(v, kInt32)));
+        break;
+      case kInt16:
+        put(static_cast<int16_t>(wrapped(v, kInt16)));
+        break;
+      case kInt8:
+        put(static_cast<int8_t>(wrapped(v, kInt8)));
         break;
       case kUInt8:
         put(static_cast<uint8_t>(wrapped(v, kUInt8)));

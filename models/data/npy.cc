@@ -222,6 +222,12 @@ void save_npy(const Tensor& x, const std::string& path, std::source_location loc
     case kInt32:
       descr = "<i4";
       break;
+    case kInt16:
+      descr = "<i2";
+      break;
+    case kInt8:
+      descr = "|i1";
+      break;
     case kUInt8:
       descr = "|u1";
       break;

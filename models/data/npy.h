@@ -13,7 +13,7 @@ Tensor load_npy(const std::string& path, std::source_location loc = std::source_
 /// The arrays of a .npz archive (np.savez, np.savez_compressed) by name, without ".npy".
 std::map<std::string, Tensor> load_npz(const std::string& path,
                                        std::source_location loc = std::source_location::current());
-/// Writes a .npy file atomically, with the dtypes that NumPy has: f64 f32 f16 i64 i32 u8 bool.
+/// Writes a .npy file atomically, with the dtypes that NumPy has: f64 f32 f16 i64 i32 i16 i8 u8 bool.
 void save_npy(const Tensor& x, const std::string& path, std::source_location loc = std::source_location::current());
 
 }  // namespace weft::data

@@ -43,8 +43,8 @@ Tensor tensor_of(std::string_view bytes, char kind, int64_t size, bool big_endia
   if (kind == 'f' && size == 2) return made(uint16_t(), uint16_t(), kFloat16);
   if (kind == 'i' && size == 8) return made(int64_t(), int64_t(), kInt64);
   if (kind == 'i' && size == 4) return made(int32_t(), int32_t(), kInt32);
-  if (kind == 'i' && size == 2) return made(int16_t(), int32_t(), kInt32);
-  if (kind == 'i' && size == 1) return made(int8_t(), int32_t(), kInt32);
+  if (kind == 'i' && size == 2) return made(int16_t(), int16_t(), kInt16);
+  if (kind == 'i' && size == 1) return made(int8_t(), int8_t(), kInt8);
   if (kind == 'u' && size == 4) return made(uint32_t(), int64_t(), kInt64);
   if (kind == 'u' && size == 2) return made(uint16_t(), int32_t(), kInt32);
   if (kind == 'u' && size == 1) return made(uint8_t(), uint8_t(), kUInt8);

@@ -51,7 +51,7 @@ TEST(Npy, IsWhatNumpyWrites) {
 
 TEST(Npy, WritesWhatItReads) {
   const std::string path = ::testing::TempDir() + "/b.npy";
-  for (DType t : {kFloat64, kFloat32, kFloat16, kInt64, kInt32, kUInt8, kBool})
+  for (DType t : {kFloat64, kFloat32, kFloat16, kInt64, kInt32, kInt16, kInt8, kUInt8, kBool})
     for (const Shape& shape : {Shape{}, Shape{5}, Shape{0, 2}, Shape{2, 3, 4}}) {
       const Tensor x = ne(arange(shape.numel()).view(shape) - 2, 0).to(t) *
                        (t == kBool ? Tensor(ones({}, {.dtype = kBool})) : full({}, 3, {.dtype = t}));

@@ -233,6 +233,10 @@ MaskRange MaskRange::any(DType dtype) {
   switch (dtype) {
     case kBool:
       return between(0, 1);
+    case kInt16:
+      return between(std::numeric_limits<int16_t>::min(), std::numeric_limits<int16_t>::max());
+    case kInt8:
+      return between(-128, 127);
     case kUInt8:
       return between(0, 255);
     case kInt32:

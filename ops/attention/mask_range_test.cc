@@ -21,7 +21,12 @@ struct Sampled {
 };
 
 int64_t fit(int64_t v, DType t) {
-  return t == kInt64 ? v : t == kInt32 ? static_cast<int32_t>(v) : t == kUInt8 ? static_cast<uint8_t>(v) : v & 1;
+  return t == kInt64   ? v
+         : t == kInt32 ? static_cast<int32_t>(v)
+         : t == kInt16 ? static_cast<int16_t>(v)
+         : t == kInt8  ? static_cast<int8_t>(v)
+         : t == kUInt8 ? static_cast<uint8_t>(v)
+                       : v & 1;
 }
 
 Sampled sample(std::mt19937_64& rng, DType t) {
@@ -94,8 +99,8 @@ TEST(MaskRange, EveryOpIsSound) {
   int64_t constants = 0, checked = 0;
   for (int trial = 0; trial < 60000; ++trial) {
     const Pw op = static_cast<Pw>(rng() % kernels::kNumPw);
-    const DType types[] = {kInt64, kInt64, kInt32, kUInt8, kBool};
-    const DType t = types[rng() % 5];
+    const DType types[] = {kInt64, kInt64, kInt32, kInt16, kInt8, kUInt8, kBool};
+    const DType t = types[rng() % std::size(types)];
     const kernels::PwInfo& info = kernels::pointwise_info(op);
     const kernels::PwFn fn = kernels::pointwise_contiguous_fn(op, t);
     if (!fn || info.types == kernels::PwTypes::FLOAT) continue;
@@ -132,9 +137,9 @@ TEST(MaskRange, EveryOpIsSound) {
 
 TEST(MaskRange, CastsAndJoinsAreSound) {
   std::mt19937_64 rng(2);
-  const DType types[] = {kInt64, kInt32, kUInt8, kBool};
+  const DType types[] = {kInt64, kInt32, kInt16, kInt8, kUInt8, kBool};
   for (int trial = 0; trial < 20000; ++trial) {
-    const DType from = types[rng() % 4], to = types[rng() % 4];
+    const DType from = types[rng() % std::size(types)], to = types[rng() % std::size(types)];
     const Sampled a = sample(rng, from), b = sample(rng, from);
     const MaskRange r = range_of_cast(from, to, a.range), j = range_join(a.range, b.range);
     for (int64_t v : a.values) {

@@ -180,7 +180,7 @@ TEST(Arrange, TurnsAndFlips) {
 
 // Every element size, backwards over rows longer than a block, with offsets and steps.
 TEST(Arrange, FlipsOfEveryElementSize) {
-  for (DType t : {kFloat64, kFloat32, kBFloat16, kUInt8}) {
+  for (DType t : {kFloat64, kFloat32, kBFloat16, kInt16, kUInt8}) {
     const Tensor x = cast(remainder(reshape(arange(3 * 301), {3, 301}), 251), t);
     for (const Tensor& from : {x, x.slice(1, 1, 300), x.slice(1, 0, 301, 3), transpose(x, 0, 1)}) {
       const I got = values(flip(from, 1)), want = values(from);

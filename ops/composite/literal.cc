@@ -65,6 +65,10 @@ Tensor stored(const std::vector<From>& from, const Shape& shape, DType dtype) {
       return converted<int64_t>(from, shape);
     case kInt32:
       return converted<int32_t>(from, shape);
+    case kInt16:
+      return converted<int16_t>(from, shape);
+    case kInt8:
+      return converted<int8_t>(from, shape);
     case kUInt8:
       return converted<uint8_t>(from, shape);
     case kBool:

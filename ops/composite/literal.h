@@ -31,8 +31,8 @@ class Literal {
   }
 
   const Shape& shape() const { return shape_; }
-  /// bool, u8, i64 (other integers), f32 (float and double), f16 or bf16, promoted over all numbers; f32 if there are
-  /// none.
+  /// bool, u8, i8, i16, i64 (other integers), f32 (float and double), f16 or bf16, promoted over all numbers; f32 if
+  /// there are none.
   DType dtype() const { return dtype_.value_or(kFloat32); }
   /// All numbers in row-major order, as doubles and, where each is an integer, exactly.
   const std::vector<double>& numbers() const { return numbers_; }
@@ -44,10 +44,8 @@ class Literal {
   // The dtype of a tensor of T.
   template <class T>
   static constexpr DType natural() {
-    if constexpr (std::is_same_v<T, bool>) return kBool;
-    if constexpr (std::integral<T>) return std::is_same_v<T, uint8_t> ? kUInt8 : kInt64;
-    if constexpr (sizeof(T) == 2) return DTypeOf<T>::value;
-    return kFloat32;
+    if constexpr (HasDType<T> && sizeof(T) < 4) return DTypeOf<T>::value;
+    return std::integral<T> ? kInt64 : kFloat32;
   }
   template <class T>
   requires(std::is_arithmetic_v<T> || std::is_same_v<T, bfloat16> || std::is_same_v<T, float16>) void add(T value) {

@@ -44,7 +44,7 @@ TEST(Literal, KeepsIntegersAndTakesOptions) {
   EXPECT_EQ(tensor({1.75, -1.75}, {.dtype = kInt32}).to_vector<int32_t>(), (std::vector<int32_t>{1, -1}));
   EXPECT_TRUE(tensor({1.0}, {.requires_grad = true}).requires_grad_enabled());
   EXPECT_EQ(scalar(2, {.dtype = kFloat16}).dtype(), kFloat16);
-  for (DType t : {kFloat64, kFloat32, kFloat16, kBFloat16, kInt64, kInt32, kUInt8, kFloat8E4M3}) {
+  for (DType t : {kFloat64, kFloat32, kFloat16, kBFloat16, kInt64, kInt32, kInt16, kInt8, kUInt8, kFloat8E4M3}) {
     EXPECT_EQ(tensor({0.0, 2.0}, {.dtype = t}).dtype(), t);
     EXPECT_EQ(tensor({0, 2}, {.dtype = t}).to(kFloat32).to_vector<float>(), (std::vector<float>{0, 2}));
   }

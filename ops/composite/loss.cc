@@ -72,7 +72,7 @@ struct Targets {
     WEFT_CHECK(is_integral(targets.dtype()), op, ": targets are ", targets.type(), "; need integer classes");
     WEFT_CHECK(targets.shape() == want, op, ": scores ", type_of(c), " with targets of shape ", targets.shape(),
                "; need ", want, ": classes are ", place_of(c), hint(c, targets));
-    const Tensor t = targets.dtype() == kUInt8 ? targets.to(kInt64) : targets;
+    const Tensor t = is_small_integer(targets.dtype()) ? targets.to(kInt64) : targets;
     counts = ne(t, ignore_index);
     classes = where(counts, t, 0);
   }

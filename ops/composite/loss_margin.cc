@@ -133,7 +133,7 @@ Tensor multi_margin_loss(const Arg& x, const Arg& target, const MultiMarginOptio
   want.pop_back();
   WEFT_CHECK(is_integral(t.dtype()) && t.shape() == want, op, ": target is ", t.type(), " and x ", v.type(),
              "; need integer classes of shape ", want);
-  const Tensor own = unsqueeze(t.dtype() == kUInt8 ? t.to(kInt64) : t, -1);
+  const Tensor own = unsqueeze(is_small_integer(t.dtype()) ? t.to(kInt64) : t, -1);
   Tensor z = clamp_min(o.margin - pick(v, own, op) + v, 0.0);
   if (o.p == 2) z = square(z);
   if (o.weight.defined()) z = z * class_weights(o.weight, v, op)[own];

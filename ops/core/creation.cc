@@ -139,7 +139,7 @@ DimMap dims_of_result(const Attrs&, std::span<const TensorType> in, std::span<co
 
 std::vector<Sample> samples_constant() {
   std::vector<Sample> s;
-  for (DType t : {kFloat32, kFloat64, kBFloat16, kFloat16, kInt64, kInt32, kUInt8, kBool}) {
+  for (DType t : {kFloat32, kFloat64, kBFloat16, kFloat16, kInt64, kInt32, kInt16, kInt8, kUInt8, kBool}) {
     s.push_back({{}, {{"value", 1.5}, {"dtype", t}}});
     s.push_back({{}, {{"value", int64_t{3}}, {"dtype", t}}});
   }

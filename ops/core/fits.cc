@@ -37,6 +37,10 @@ std::pair<int64_t, int64_t> whole_numbers(DType t) {
       return {std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max()};
     case kInt32:
       return {std::numeric_limits<int32_t>::min(), std::numeric_limits<int32_t>::max()};
+    case kInt16:
+      return {-32768, 32767};
+    case kInt8:
+      return {-128, 127};
     case kUInt8:
       return {0, 255};
     case kBool:

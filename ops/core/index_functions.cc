@@ -20,8 +20,8 @@ void check_index_type(const Tensor& index, const char* op, const char* hint = ""
   WEFT_CHECK(is_integral(index.dtype()), op, ": index is ", index.type(), "; need integers", hint);
 }
 
-// u8 indices are widened; i32 and i64 are unchanged.
-Tensor as_index(const Tensor& index) { return index.dtype() == kUInt8 ? cast(index, kInt64) : index; }
+// Indices of 8 or 16 bits are widened; i32 and i64 are unchanged.
+Tensor as_index(const Tensor& index) { return is_small_integer(index.dtype()) ? cast(index, kInt64) : index; }
 
 // gather and index_select: x and one index along `dim`.
 Tensor picked(const OpDef& op, const Arg& arg, int64_t dim, const Arg& index, std::string what = {}) {

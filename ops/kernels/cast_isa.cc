@@ -30,13 +30,20 @@ struct Narrow<Truth> {
     return Truth{(u8)(x != 0)};
   }
 };
-template <>
-struct Narrow<u8> {
+// Small integers wrap, as a conversion through a wider integer does.
+template <class To>
+struct Wrap {
   template <class T>
-  static W_INLINE u8 of(T x) {
-    return (u8)(i64)x;  // wraps, as a conversion through a wider integer does
+  static W_INLINE To of(T x) {
+    return (To)(i64)x;
   }
 };
+template <>
+struct Narrow<i16> : Wrap<i16> {};
+template <>
+struct Narrow<i8> : Wrap<i8> {};
+template <>
+struct Narrow<u8> : Wrap<u8> {};
 
 template <class From, class To>
 int scalar_cast(const void* const* in, void* out, int64_t n, uint32_t scalars) {
@@ -91,7 +98,7 @@ int two_casts(const void* const* in, void* out, int64_t n, uint32_t scalars) {
   return 0;
 }
 
-// Rows are source dtypes, columns are target dtypes: f32 f64 bf16 f16 i64 i32 u8 bool.
+// Rows are source dtypes, columns are target dtypes: f32 f64 bf16 f16 i64 i32 i16 i8 u8 bool.
 #define TO_F32(T) &scalar_cast<T, float>
 #define VIA(first, size, second, to) &two_casts<first, size, second, to>
 #define ROW(T)                                                                                                    \
@@ -99,7 +106,7 @@ int two_casts(const void* const* in, void* out, int64_t n, uint32_t scalars) {
     {                                                                                                             \
       &scalar_cast<T, float>, &scalar_cast<T, double>, VIA(TO_F32(T), sizeof(T), (&vector_cast<MF32, MBF16>), 2), \
           VIA(TO_F32(T), sizeof(T), (&vector_cast<MF32, MF16>), 2), &scalar_cast<T, i64>, &scalar_cast<T, int>,   \
-          &scalar_cast<T, u8>, &scalar_cast<T, Truth>                                                             \
+          &scalar_cast<T, i16>, &scalar_cast<T, i8>, &scalar_cast<T, u8>, &scalar_cast<T, Truth>                  \
     }                                                                                                             \
   }
 #define ROW16(M)                                                                                \
@@ -109,22 +116,26 @@ int two_casts(const void* const* in, void* out, int64_t n, uint32_t scalars) {
           &vector_cast<M, MBF16>, &vector_cast<M, MF16>,                                        \
           VIA((&vector_cast<M, MF32>), 2, (&scalar_cast<float, i64>), 8),                       \
           VIA((&vector_cast<M, MF32>), 2, (&scalar_cast<float, int>), 4),                       \
+          VIA((&vector_cast<M, MF32>), 2, (&scalar_cast<float, i16>), 2),                       \
+          VIA((&vector_cast<M, MF32>), 2, (&scalar_cast<float, i8>), 1),                        \
           VIA((&vector_cast<M, MF32>), 2, (&scalar_cast<float, u8>), 1),                        \
           VIA((&vector_cast<M, MF32>), 2, (&scalar_cast<float, Truth>), 1)                      \
     }                                                                                           \
   }
 
 constexpr PwFn kF32ToBf16 = &vector_cast<MF32, MBF16>, kF32ToF16 = &vector_cast<MF32, MF16>;
-constexpr PwRow kCasts[] = {
-    {{&scalar_cast<float, float>, &scalar_cast<float, double>, kF32ToBf16, kF32ToF16, &scalar_cast<float, i64>,
-      &scalar_cast<float, int>, &scalar_cast<float, u8>, &scalar_cast<float, Truth>}},
-    ROW(double),
-    ROW16(MBF16),
-    ROW16(MF16),
-    ROW(i64),
-    ROW(int),
-    ROW(u8),
-    ROW(Truth)};
+constexpr PwRow kCasts[] = {{{&scalar_cast<float, float>, &scalar_cast<float, double>, kF32ToBf16, kF32ToF16,
+                              &scalar_cast<float, i64>, &scalar_cast<float, int>, &scalar_cast<float, i16>,
+                              &scalar_cast<float, i8>, &scalar_cast<float, u8>, &scalar_cast<float, Truth>}},
+                            ROW(double),
+                            ROW16(MBF16),
+                            ROW16(MF16),
+                            ROW(i64),
+                            ROW(int),
+                            ROW(i16),
+                            ROW(i8),
+                            ROW(u8),
+                            ROW(Truth)};
 
 }  // namespace
 

@@ -12,8 +12,8 @@
 namespace weft::kernels {
 namespace {
 
-constexpr DType kEvery[] = {kFloat32, kFloat64, kBFloat16, kFloat16,    kInt64,
-                            kInt32,   kUInt8,   kBool,     kFloat8E4M3, kFloat8E5M2};
+constexpr DType kEvery[] = {kFloat32, kFloat64, kBFloat16, kFloat16, kInt64,      kInt32,
+                            kInt16,   kInt8,    kUInt8,    kBool,    kFloat8E4M3, kFloat8E5M2};
 
 // The value that PyTorch stores for a value read from `from`: 16-bit and 8-bit floats are written from f32.
 double converted(double v, DType to) {

@@ -67,6 +67,10 @@ void whole_numbers(const StridedView& a, const StridedView& b, const StridedView
       return plain<uint64_t, uint64_t, uint64_t>(a, b, c, p);
     case kInt32:
       return same ? plain<int32_t, uint64_t, int32_t>(a, b, c, p) : plain<int32_t, uint64_t, uint64_t>(a, b, c, p);
+    case kInt16:
+      return same ? plain<int16_t, uint64_t, int16_t>(a, b, c, p) : plain<int16_t, uint64_t, uint64_t>(a, b, c, p);
+    case kInt8:
+      return same ? plain<int8_t, uint64_t, int8_t>(a, b, c, p) : plain<int8_t, uint64_t, uint64_t>(a, b, c, p);
     case kUInt8:
       return same ? plain<uint8_t, uint64_t, uint8_t>(a, b, c, p) : plain<uint8_t, uint64_t, uint64_t>(a, b, c, p);
     default:

@@ -107,7 +107,7 @@ TEST(Gemm, SameBitsForAnyThreadCount) {
 }
 
 TEST(Gemm, WholeNumbersAndNothing) {
-  for (DType t : {kInt64, kInt32, kUInt8})
+  for (DType t : {kInt64, kInt32, kInt16, kInt8, kUInt8})
     for (DType out : {t, kInt64}) {
       Array a(t, {2, 9, 40}), b(t, {2, 40, 6});
       a.fill_with([](int64_t i) { return i % 3; }), b.fill_with([](int64_t i) { return i % 2; });

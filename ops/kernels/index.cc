@@ -83,6 +83,9 @@ void by_number(const char* name, DType dtype, F f) {
       return f(uint64_t{});
     case kInt32:
       return f(uint32_t{});
+    case kInt16:
+      return f(uint16_t{});
+    case kInt8:
     case kUInt8:
       return f(uint8_t{});
     default:

@@ -16,7 +16,7 @@ namespace {
 
 using testing::error_of;
 
-constexpr DType kNumbers[] = {kFloat32, kFloat64, kBFloat16, kFloat16, kInt64, kInt32, kUInt8};
+constexpr DType kNumbers[] = {kFloat32, kFloat64, kBFloat16, kFloat16, kInt64, kInt32, kInt16, kInt8, kUInt8};
 
 Array numbers(DType t, const Shape& shape) {
   Array a(t, shape);
@@ -72,7 +72,7 @@ TEST(IndexSelect, EveryDimAndLayout) {
 
 // Indices that count down or up in equal steps, and others that almost do.
 TEST(IndexSelect, AlongTheLastDim) {
-  for (DType t : {kFloat64, kFloat32, kBFloat16, kUInt8})
+  for (DType t : {kFloat64, kFloat32, kBFloat16, kInt16, kUInt8})
     for (DType it : {kInt64, kInt32})
       for (const Shape& strides : {Shape{200, 1}, Shape{1, 3}, Shape{400, 2}})
         for (int step : {-1, 1, -2, 0}) {
@@ -169,7 +169,7 @@ TEST(Index, OutOfRangeNamesValuePositionAndLimit) {
 bool before_in_order(double a, double b) { return std::isnan(b) ? !std::isnan(a) : a < b; }
 
 TEST(Sort, StableInEveryDtypeAndDim) {
-  for (DType t : {kFloat32, kFloat64, kBFloat16, kFloat16, kInt64, kInt32, kUInt8, kBool})
+  for (DType t : {kFloat32, kFloat64, kBFloat16, kFloat16, kInt64, kInt32, kInt16, kInt8, kUInt8, kBool})
     for (int dim : {0, 1})
       for (bool descending : {false, true})
         for (int spread : {7, 1000003}) {

@@ -175,19 +175,20 @@ constexpr bool same(const char* a, const char* b) {
 #define WEFT_COMPARE WEFT_BINARY
 #include "ops/kernels/pointwise.inc"
 
-#define WEFT_ROW_OF(kernel)                                                                                        \
-  template <class Op, class M>                                                                                     \
-  constexpr PwFn kernel##_fn() {                                                                                   \
-    if constexpr (takes(Op::types, M::kind)) {                                                                     \
-      return &kernel<Op, M>;                                                                                       \
-    } else {                                                                                                       \
-      return nullptr;                                                                                              \
-    }                                                                                                              \
-  }                                                                                                                \
-  template <class Op>                                                                                              \
-  constexpr PwRow kernel##_row() {                                                                                 \
-    return {{kernel##_fn<Op, MF32>(), kernel##_fn<Op, MF64>(), kernel##_fn<Op, MBF16>(), kernel##_fn<Op, MF16>(),  \
-             kernel##_fn<Op, MI64>(), kernel##_fn<Op, MI32>(), kernel##_fn<Op, MU8>(), kernel##_fn<Op, MBool>()}}; \
+#define WEFT_ROW_OF(kernel)                                                                                       \
+  template <class Op, class M>                                                                                    \
+  constexpr PwFn kernel##_fn() {                                                                                  \
+    if constexpr (takes(Op::types, M::kind)) {                                                                    \
+      return &kernel<Op, M>;                                                                                      \
+    } else {                                                                                                      \
+      return nullptr;                                                                                             \
+    }                                                                                                             \
+  }                                                                                                               \
+  template <class Op>                                                                                             \
+  constexpr PwRow kernel##_row() {                                                                                \
+    return {{kernel##_fn<Op, MF32>(), kernel##_fn<Op, MF64>(), kernel##_fn<Op, MBF16>(), kernel##_fn<Op, MF16>(), \
+             kernel##_fn<Op, MI64>(), kernel##_fn<Op, MI32>(), kernel##_fn<Op, MI16>(), kernel##_fn<Op, MI8>(),   \
+             kernel##_fn<Op, MU8>(), kernel##_fn<Op, MBool>()}};                                                  \
   }
 WEFT_ROW_OF(unary)
 WEFT_ROW_OF(test)
@@ -202,7 +203,7 @@ constexpr PwRow kRows[] = {
 #define WEFT_TEST(name, ...) test_row<Op_##name>(),
 #define WEFT_BINARY(name, ...) binary_row<Op_##name>(),
 #define WEFT_COMPARE(name, ...) compare_row<Op_##name>(),
-#define WEFT_TERNARY(...) {{kWhere4, kWhere8, kWhere2, kWhere2, kWhere8, kWhere4, kWhere1, kWhere1}},
+#define WEFT_TERNARY(...) {{kWhere4, kWhere8, kWhere2, kWhere2, kWhere8, kWhere4, kWhere2, kWhere1, kWhere1, kWhere1}},
 #include "ops/kernels/pointwise.inc"
 };
 

@@ -159,6 +159,10 @@ void dispatch(const char* name, const StridedView& in, int64_t k, int dim, bool 
       return order<int64_t>(in, k, dim, descending, values, indices);
     case kInt32:
       return order<int32_t>(in, k, dim, descending, values, indices);
+    case kInt16:
+      return order<int16_t>(in, k, dim, descending, values, indices);
+    case kInt8:
+      return order<int8_t>(in, k, dim, descending, values, indices);
     case kUInt8:
       return order<uint8_t>(in, k, dim, descending, values, indices);
     case kBool:

@@ -7,8 +7,8 @@ namespace weft::kernels {
 
 using PwFn = int (*)(const void* const* in, void* out, int64_t n, uint32_t scalars);
 
-/// The dtypes that the kernels compute on: the first eight of DType (no f8).
-inline constexpr int kNumComputeDTypes = 8;
+/// The dtypes that the kernels compute on: the first ten of DType (no f8).
+inline constexpr int kNumComputeDTypes = 10;
 /// Functions of one row of pointwise.inc by dtype; null if the row does not support it.
 struct PwRow {
   PwFn by_dtype[kNumComputeDTypes];

@@ -10,7 +10,7 @@ namespace weft::testing {
 namespace {
 
 constexpr DType kFloats[] = {kFloat32, kFloat64, kBFloat16, kFloat16};
-constexpr DType kWhole[] = {kInt64, kInt32, kUInt8, kBool};
+constexpr DType kWhole[] = {kInt64, kInt32, kInt16, kInt8, kUInt8, kBool};
 
 // f32 means every data dtype; in elementwise ops, so does i32.
 bool stands_for_all(const OpDef& op, const SampleInput& in) {

@@ -36,6 +36,8 @@ Real shifted_right(Real a, Real b, DType t, bool logical) {
   }
   if (n < 0 || n >= bits_of(t)) return 0;
   if (t == kInt32) return static_cast<Real>(static_cast<int32_t>(static_cast<uint32_t>(v) >> n));
+  if (t == kInt16) return static_cast<Real>(static_cast<int16_t>(static_cast<uint16_t>(v) >> n));
+  if (t == kInt8) return static_cast<Real>(static_cast<int8_t>(static_cast<uint8_t>(v) >> n));
   return static_cast<Real>(static_cast<int64_t>(static_cast<uint64_t>(v) >> n));
 }
 

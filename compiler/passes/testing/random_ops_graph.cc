@@ -27,8 +27,8 @@ class Generator {
   Generator(std::mt19937& random, int nodes) : random_(random), nodes_(nodes) {}
 
   Ref<Graph> run() {
-    constexpr DType kDtypes[] = {kFloat32, kFloat32, kFloat32, kBFloat16, kFloat16,
-                                 kFloat64, kInt32,   kInt64,   kUInt8,    kBool};
+    constexpr DType kDtypes[] = {kFloat32, kFloat32, kFloat32, kBFloat16, kFloat16, kFloat64,
+                                 kInt32,   kInt64,   kInt16,   kInt8,     kUInt8,   kBool};
     base_ = kDtypes[below(std::size(kDtypes))];
     for (int i = 0; i < 3; ++i) g_->add_input({base_, Device::cpu(), i == 2 ? Shape{} : Shape{2, 3}});
     g_->add_input({kBool, Device::cpu(), {2, 3}});
@@ -235,6 +235,12 @@ Tensor random_tensor(std::mt19937& random, const TensorType& type) {
         break;
       case kInt32:
         put(static_cast<int32_t>(n));
+        break;
+      case kInt16:
+        put(static_cast<int16_t>(n));
+        break;
+      case kInt8:
+        put(static_cast<int8_t>(n));
         break;
       case kUInt8:
         put(static_cast<uint8_t>(n));

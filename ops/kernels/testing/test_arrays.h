@@ -25,6 +25,10 @@ inline double get_element(const void* p, DType t) {
       return static_cast<double>(*static_cast<const int64_t*>(p));
     case kInt32:
       return *static_cast<const int32_t*>(p);
+    case kInt16:
+      return *static_cast<const int16_t*>(p);
+    case kInt8:
+      return *static_cast<const int8_t*>(p);
     case kUInt8:
       return *static_cast<const uint8_t*>(p);
     case kBool:
@@ -52,6 +56,12 @@ inline void set_element(void* p, DType t, double v) {
       break;
     case kInt32:
       *static_cast<int32_t*>(p) = static_cast<int32_t>(v);
+      break;
+    case kInt16:
+      *static_cast<int16_t*>(p) = static_cast<int16_t>(static_cast<int64_t>(v));
+      break;
+    case kInt8:
+      *static_cast<int8_t*>(p) = static_cast<int8_t>(static_cast<int64_t>(v));
       break;
     case kUInt8:
       *static_cast<uint8_t*>(p) = static_cast<uint8_t>(static_cast<int64_t>(v));

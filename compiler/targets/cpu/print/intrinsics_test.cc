@@ -73,6 +73,14 @@ TEST(Words, EveryCastAndRounding) {
         b.store(y, b.cast(b.load(x), static_cast<Type>(to), u8 ? kUInt8 : kFloat32));
         cases.push_back({str_cat("cast ", from, " to ", to, u8 ? " u8" : ""), b.kernel});
       }
+  for (DType t : {kInt16, kInt8, kUInt8}) {
+    KernelBuilder b(Mode::kRows, 1);
+    const int small = b.in(t, "1"), whole = b.in(kInt32, "1"), to = b.out(kInt32, "1"), back = b.out(t, "1");
+    b.loop();
+    b.store(to, b.load(small));
+    b.store(back, b.load(whole));
+    cases.push_back({str_cat("to and from ", to_string_view(t)), b.kernel});
+  }
   for (DType t : {kBFloat16, kFloat16}) {
     KernelBuilder b(Mode::kRows, 1);
     const int x = b.in(kFloat32, "1"), y = b.out(kFloat32, "1");

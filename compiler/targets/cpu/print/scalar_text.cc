@@ -90,7 +90,8 @@ const char* reduction_type(kernels::Rd rd) {
 }
 
 Type read_type(DType t) {
-  constexpr Type k[] = {Type::f32, Type::f64, Type::f32, Type::f32, Type::i64, Type::i32, Type::i32, Type::pred};
+  constexpr Type k[] = {Type::f32, Type::f64, Type::f32, Type::f32, Type::i64,
+                        Type::i32, Type::i32, Type::i32, Type::i32, Type::pred};
   return k[static_cast<int>(t)];
 }
 

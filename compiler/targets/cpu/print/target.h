@@ -17,7 +17,7 @@ struct PrintTarget {
 
   const char* type[5];     // by loop_ir::Type
   const char* wide[5];     // the same, in kernels that are one long chain
-  const char* memory[8];   // element types in memory by DType: f32 f64 bf16 f16 i64 i32 u8 bool
+  const char* memory[10];  // element types in memory by DType: f32 f64 bf16 f16 i64 i32 i16 i8 u8 bool
   const char* head;        // {f}: opens the function
   const char* all;         // {x}, a number, in all lanes
   const char* iota;        // position {l} and the following ones

@@ -43,6 +43,8 @@ const char* type_text(DType t, bool narrow) {
     case kInt64:
       return narrow ? "int" : "int64";
     case kInt32:
+    case kInt16:
+    case kInt8:
     case kUInt8:
       return "int";
     case kBool:
@@ -52,8 +54,13 @@ const char* type_text(DType t, bool narrow) {
   }
 }
 const char* element_text(DType t) {
-  constexpr const char* k[] = {"float", "double", "u16", "u16", "int64", "int", "u8", "u8"};
+  constexpr const char* k[] = {"float", "double", "u16", "u16", "int64", "int", "i16", "i8", "u8", "u8"};
   return k[static_cast<int>(t)];
+}
+/// The int `x` as a value of this dtype: small integers wrap.
+std::string wrapped(const std::string& x, DType t) {
+  if (t == kUInt8) return str_cat("((", x, ") & 255)");
+  return is_small_integer(t) ? str_cat("((int)(", element_text(t), ")(", x, "))") : x;
 }
 
 }  // namespace
@@ -112,7 +119,7 @@ void ScalarPrinter::analyse(int32_t id) {
   }
   WEFT_CHECK(t.shape.numel() == 1, what_, ": ", n.op->name, " gives ", t,
              n.line.line ? str_cat(" at ", n.line.to_string()) : "", "; a CUDA kernel computes one score at a time");
-  bool ints = t.dtype == kInt64 || t.dtype == kBool || t.dtype == kInt32 || t.dtype == kUInt8, any_wide = false;
+  bool ints = is_integral(t.dtype) || t.dtype == kBool, any_wide = false;
   for (Value v : n.inputs) {
     if (of(v).table >= 0) continue;
     to.deps |= of(v).deps;
@@ -245,8 +252,7 @@ std::string ScalarPrinter::pointwise(const Node& n, At* to) {
     s += operand(n, i, as_wide, bare);
   }
   to->atom = function && s.back() == ')' && std::string_view(e).find(')') == std::string_view(e).size() - 1;
-  if (n.outputs[0].dtype == kUInt8) s = str_cat("(", s, ") & 255");
-  return s;
+  return wrapped(s, n.outputs[0].dtype);
 }
 
 void ScalarPrinter::print(int32_t id) {
@@ -305,11 +311,12 @@ void ScalarPrinter::print(int32_t id) {
                              : str_cat(type == kBFloat16 ? "round_bf16(" : "round_f16(",
                                        is_floating(from) ? "" : "(float)", x, ")");
       to.atom = true;
-    } else if (type_text(type, to.narrow) == std::string(type_text(from, of(n.inputs[0]).narrow))) {
+    } else if (type == from || (!is_small_integer(type) &&
+                                type_text(type, to.narrow) == std::string(type_text(from, of(n.inputs[0]).narrow)))) {
       to.text = x, to.atom = true;
     } else {
       to.text = str_cat("(", type_text(type, to.narrow), ")", x);
-      if (type == kUInt8) to.text = str_cat("(", to.text, " & 255)");
+      if (is_small_integer(type)) to.text = wrapped(to.text, type);
     }
   } else if (n.op == &index_select_op || n.op == &gather_op) {
     to.text = read(n);

@@ -3,7 +3,7 @@
 // shared memory. compiler/targets/cuda/testing/emulate implements the same intrinsics on the CPU.
 //
 // All levels:
-//   f32 f64 i32 i64 u8 u16 bf16 f16 bool8, int8_t ... uint64_t, int64     types
+//   f32 f64 i8 i16 i32 i64 u8 u16 bf16 f16 bool8, int8_t ... uint64_t, int64     types
 //   w_exp(x), w_tanh(x), ... Sum::f(a, b), get(x), put(p, v)    compiler/targets/cpu/print/scalar_intrinsics.inc:
 //                                        the maths of the CPU (f32: the same bits), casts, rounding, reductions;
 //                                        w_philox (ops/numerics)

@@ -1,5 +1,5 @@
-// Copies, conversions, fills, iota, and elementwise ops on types that the loop IR does not support (u8; integer
-// division): one thread per element, or per 16 bytes of a copy.
+// Copies, conversions, fills, iota, and elementwise ops on types that the loop IR does not support (small
+// integers; integer division): one thread per element, or per 16 bytes of a copy.
 #include <cmath>
 
 #include "compiler/targets/cuda/ops/families.h"

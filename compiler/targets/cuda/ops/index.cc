@@ -1,4 +1,4 @@
-// Gathers of types that the loop IR does not support (u8, 8-bit floats): one thread per element.
+// Gathers of types that the loop IR does not support (small integers, 8-bit floats): one thread per element.
 #include "ops/core/index.h"
 
 #include "compiler/targets/cuda/ops/families.h"

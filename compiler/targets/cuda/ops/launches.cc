@@ -71,7 +71,8 @@ void Launches::enqueue(const Addresses& at, Stream& stream, SourceLine line) con
 }
 
 std::string_view element_type(DType t) {
-  constexpr std::string_view kNames[] = {"f32", "f64", "bf16", "f16", "i64", "i32", "u8", "bool8", "f8e4m3", "f8e5m2"};
+  constexpr std::string_view kNames[] = {"f32", "f64", "bf16", "f16",   "i64",    "i32",
+                                         "i16", "i8",  "u8",   "bool8", "f8e4m3", "f8e5m2"};
   return kNames[static_cast<int>(t)];
 }
 

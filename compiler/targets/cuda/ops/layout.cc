@@ -123,6 +123,8 @@ template <class V> static inline void write(f16& y, V v) { put(y, to_f32(v)); }
 template <class V> static inline void write(f64& y, V v) { put(y, to_f64(v)); }
 template <class V> static inline void write(i64& y, V v) { put(y, to_i64(v)); }
 template <class V> static inline void write(i32& y, V v) { put(y, to_i32(v)); }
+template <class V> static inline void write(i16& y, V v) { y = (i16)to_i64(v); }
+template <class V> static inline void write(i8& y, V v) { y = (i8)to_i64(v); }
 template <class V> static inline void write(u8& y, V v) { y = (u8)to_i64(v); }
 template <class V> static inline void write(bool8& y, V v) { y.bits = v != 0; }
 )";

@@ -1,6 +1,6 @@
 // The ops that the loop IR does not lower, as CUDA kernels: sorting, random bits, indices, blocks, routing to experts,
-// order-independent sums, and special cases of other ops (u8, empty results, reduced axes that are not adjacent). Each
-// has the bits of its CPU kernel: sums run in the same order, without atomics.
+// order-independent sums, and special cases of other ops (small integers, empty results, reduced axes that are not
+// adjacent). Each has the bits of its CPU kernel: sums run in the same order, without atomics.
 #pragma once
 #include <memory>
 #include <string>

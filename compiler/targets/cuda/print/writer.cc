@@ -32,7 +32,7 @@ std::string constant(Type t, double x) {
 }  // namespace
 
 const char* memory_type(DType t) {
-  constexpr const char* k[] = {"f32", "f64", "bf16", "f16", "i64", "i32", "u8", "bool8"};
+  constexpr const char* k[] = {"f32", "f64", "bf16", "f16", "i64", "i32", "i16", "i8", "u8", "bool8"};
   return k[static_cast<int>(t)];
 }
 const char* type_name(Type t) {

@@ -137,6 +137,8 @@ void fill(std::vector<char>& bytes, DType dtype, std::mt19937& rng, bool extreme
         reinterpret_cast<int32_t*>(bytes.data())[i] =
             extremes && rng() % 8 == 0 ? static_cast<int32_t>(rng()) : static_cast<int32_t>(rng() % 21) - 5;
       return;
+    case kInt16:
+    case kInt8:
     case kUInt8:
       for (char& c : bytes) c = static_cast<char>(rng());
       return;

@@ -62,6 +62,12 @@ void fill(char* p, int64_t n, DType t, std::mt19937& rng, bool extremes, int64_t
       case kInt32:
         put(p, i, static_cast<int32_t>(whole));
         break;
+      case kInt16:
+        put(p, i, static_cast<int16_t>(rng()));
+        break;
+      case kInt8:
+        put(p, i, static_cast<int8_t>(rng()));
+        break;
       case kUInt8:
         put(p, i, static_cast<uint8_t>(rng()));
         break;
