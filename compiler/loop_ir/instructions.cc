@@ -5,8 +5,6 @@
 
 namespace weft::loop_ir {
 
-bool is_16bit(DType t) { return t == kBFloat16 || t == kFloat16; }
-
 Type type_of(DType t) {
   switch (t) {
     case kFloat64:

@@ -8,7 +8,6 @@
 
 namespace weft::loop_ir {
 
-bool is_16bit(DType t);
 /// The type in which a value of this dtype is computed.
 Type type_of(DType t);
 /// A number in the attributes, integer or float.

@@ -93,7 +93,7 @@ class Duplicator {
     // A product of 16-bit rows reads them in place and runs soon, so keeping the value does not slow it down. The value
     // is written for that product, and only readers for which it would have to be kept recompute it.
     const size_t readers = groups.size();
-    if (itemsize(g_.graph().type(v).dtype) == 2)
+    if (is_16bit(g_.graph().type(v).dtype))
       std::erase_if(groups, [&](int32_t i) {
         return feeds_product(id, i) && g_.library_calls_before(runs_at(i)) - g_.library_calls_before(id) <= kSoon;
       });

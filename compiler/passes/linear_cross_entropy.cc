@@ -202,7 +202,7 @@ class Discovery {
       const Node& n = g_.node(v);
       linear.chain.push_back(v.node);
       if (n.op == &dot_op) break;
-      const bool cast = n.op == &cast_op && itemsize(g_.type(n.inputs[0]).dtype) == 2 && n.outputs[0].dtype == kFloat32;
+      const bool cast = n.op == &cast_op && is_16bit(g_.type(n.inputs[0]).dtype) && n.outputs[0].dtype == kFloat32;
       const bool reshape =
           n.op == &reshape_op && g_.type(n.inputs[0]).shape.size() > 0 && g_.type(n.inputs[0]).shape.back() == classes;
       const bool bias = n.op == &add_ && !linear.bias.valid() && bias_of(n).valid();

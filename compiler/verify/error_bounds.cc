@@ -18,7 +18,6 @@ constexpr double kInf = std::numeric_limits<double>::infinity();
 // One f32 op: math.inc states at most 2.5 ulp; the f64 ends are themselves off by far less than the rest.
 constexpr double kOpError = 4 * 0x1p-23;
 
-bool is_16bit(DType t) { return t == kBFloat16 || t == kFloat16; }
 double unit_roundoff(DType t) { return t == kBFloat16 ? 0x1p-8 : t == kFloat16 ? 0x1p-11 : 0; }
 double smallest(DType t) { return t == kFloat16 ? 0x1p-24 : 0x1p-133; }  // denormal, of f32 and bf16 the greater
 double greatest(DType t) { return t == kFloat16 ? 65504 : t == kBFloat16 ? 0x1.fep127 : 0x1.fffffep127; }

@@ -139,19 +139,9 @@ void one_run(const Transfer& t, char* const* from, char* const* to, const Run& r
       return reduce_run<bfloat16, float>(t, from, to, r.length, r.dense, r.dim);
     case kFloat16:
       return reduce_run<float16, float>(t, from, to, r.length, r.dense, r.dim);
-    case kInt64:
-      return reduce_run<int64_t, int64_t>(t, from, to, r.length, r.dense, r.dim);
-    case kInt32:
-      return reduce_run<int32_t, int64_t>(t, from, to, r.length, r.dense, r.dim);
-    case kInt16:
-      return reduce_run<int16_t, int64_t>(t, from, to, r.length, r.dense, r.dim);
-    case kInt8:
-      return reduce_run<int8_t, int64_t>(t, from, to, r.length, r.dense, r.dim);
-    case kUInt8:
-    case kBool:
-      return reduce_run<uint8_t, int64_t>(t, from, to, r.length, r.dense, r.dim);
     default:
-      WEFT_BUG_IF(true, "collective: cannot combine ", type);
+      WEFT_BUG_IF(!is_integral(type) && type != kBool, "collective: cannot combine ", type);
+      with_integer(type, [&]<class T>(T) { reduce_run<T, int64_t>(t, from, to, r.length, r.dense, r.dim); });
   }
 }
 

@@ -344,11 +344,10 @@ class Parser : internal::TextReader {
     Number number = this->number();
     if (is_integral(t)) {
       const int64_t* i = std::get_if<int64_t>(&number);
-      bool fits = i && (t == kInt64 || (t == kInt32 ? *i == static_cast<int32_t>(*i) : *i == static_cast<uint8_t>(*i)));
-      if (!fits) fail("another number", str_cat("an integer that fits ", t));
-      if (t == kInt64) return put(*i);
-      if (t == kInt32) return put(static_cast<int32_t>(*i));
-      return put(static_cast<uint8_t>(*i));
+      return with_integer(t, [&]<class T>(T) {
+        if (!i || *i != static_cast<T>(*i)) fail("another number", str_cat("an integer that fits ", t));
+        put(static_cast<T>(*i));
+      });
     }
     double d = std::visit([](auto v) { return static_cast<double>(v); }, number);
     switch (t) {

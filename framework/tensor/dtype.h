@@ -34,8 +34,27 @@ constexpr int64_t itemsize(DType t) {
 }
 constexpr bool is_floating(DType t) { return t <= DType::kFloat16 || t >= DType::kFloat8E4M3; }
 constexpr bool is_integral(DType t) { return t >= kInt64 && t <= kUInt8; }
+/// The 16-bit floats, which are computed in f32.
+constexpr bool is_16bit(DType t) { return t == kBFloat16 || t == kFloat16; }
 /// Integers of 8 or 16 bits. Generated kernels read them; what computes a result in one is a kernel of its own.
 constexpr bool is_small_integer(DType t) { return t >= kInt16 && t <= kUInt8; }
+
+/// f(T{}) for the C++ type T that stores an integer dtype; uint8_t for bool.
+template <class F>
+constexpr decltype(auto) with_integer(DType t, const F& f) {
+  switch (t) {
+    case kInt64:
+      return f(int64_t{});
+    case kInt32:
+      return f(int32_t{});
+    case kInt16:
+      return f(int16_t{});
+    case kInt8:
+      return f(int8_t{});
+    default:
+      return f(uint8_t{});
+  }
+}
 
 /// Short names: f32 f64 bf16 f16 i64 i32 i16 i8 u8 bool f8e4m3 f8e5m2.
 std::string_view to_string_view(DType t);

@@ -37,14 +37,7 @@ double read_float(const char* p, DType t) {
 }
 
 int64_t read_int(const char* p, DType t) {
-  switch (t) {
-    case kInt64:
-      return read<int64_t>(p);
-    case kInt32:
-      return read<int32_t>(p);
-    default:
-      return read<uint8_t>(p);
-  }
+  return with_integer(t, [&]<class T>(T) { return static_cast<int64_t>(read<T>(p)); });
 }
 
 std::string format(const char* pattern, double v) {

@@ -29,11 +29,7 @@ Format format_of(DType t) {
 
 int64_t wrapped(Real v, DType t) {
   auto i = static_cast<int64_t>(v);
-  if (t == kInt32) return static_cast<int32_t>(i);
-  if (t == kInt16) return static_cast<int16_t>(i);
-  if (t == kInt8) return static_cast<int8_t>(i);
-  if (t == kUInt8) return static_cast<uint8_t>(i);
-  return i;
+  return t == kBool ? i : with_integer(t, [&]<class T>(T) { return static_cast<int64_t>(static_cast<T>(i)); });
 }
 
 std::string place(const Shape& shape, int64_t flat) {
@@ -96,26 +92,12 @@ Tensor from_reals(const std::vector<Real>& values, const TensorType& type) {
       case kFloat16:
         put(float16(static_cast<float>(rounded(v, kFloat16))));
         break;
-      case kInt64:
-        put(static_cast<int64_t>(v));
-        break;
-      case kInt32:
-        put(static_cast<int32_t>(wrapped(v, kInt32)));
-        break;
-      case kInt16:
-        put(static_cast<int16_t>(wrapped(v, kInt16)));
-        break;
-      case kInt8:
-        put(static_cast<int8_t>(wrapped(v, kInt8)));
-        break;
-      case kUInt8:
-        put(static_cast<uint8_t>(wrapped(v, kUInt8)));
-        break;
       case kBool:
         put(static_cast<uint8_t>(v != 0));
         break;
       default:
-        WEFT_CHECK(false, "from_reals: no values of ", type.dtype);
+        WEFT_CHECK(is_integral(type.dtype), "from_reals: no values of ", type.dtype);
+        with_integer(type.dtype, [&]<class T>(T) { put(static_cast<T>(wrapped(v, type.dtype))); });
     }
   }
   return t;

@@ -88,7 +88,7 @@ MultiheadAttention::WithWeights MultiheadAttention::run(const Arg& q_arg, const 
     const Tensor y = linear(in[i], w, b);
     heads[i] = transpose(reshape(y, {batch, y.size(1), heads_, width}), 1, 2);  // [batch, heads, length, width]
   }
-  const DType scores = itemsize(heads[0].dtype()) == 2 ? kFloat32 : heads[0].dtype();
+  const DType scores = is_16bit(heads[0].dtype()) ? kFloat32 : heads[0].dtype();
   Tensor mask;
   if (masks.attn_mask.defined()) {
     const Tensor& m = masks.attn_mask;

@@ -38,7 +38,7 @@ Gradients GradScaler::unscale(const Gradients& grads, double factor, std::source
   Gradients out = grads;
   // f32, because unscaled values may underflow in f16.
   for (Tensor& g : out)
-    if (g.defined()) g = (itemsize(g.dtype()) == 2 ? g.to(kFloat32) : g) * inverse;
+    if (g.defined()) g = (is_16bit(g.dtype()) ? g.to(kFloat32) : g) * inverse;
   return out;
 }
 

@@ -9,14 +9,7 @@ namespace {
 constexpr int64_t kLeaf = 64;
 
 int64_t read(const void* p, DType dtype, int64_t i) {
-  switch (dtype) {
-    case kInt64:
-      return static_cast<const int64_t*>(p)[i];
-    case kInt32:
-      return static_cast<const int32_t*>(p)[i];
-    default:
-      return static_cast<const uint8_t*>(p)[i];
-  }
+  return with_integer(dtype, [&]<class T>(T) { return static_cast<int64_t>(static_cast<const T*>(p)[i]); });
 }
 
 template <class E>
@@ -47,16 +40,7 @@ LineBounds::LineBounds(const void* first, DType dtype, int64_t n, int64_t stride
 
 LineBounds::Pair LineBounds::scan(int64_t begin, int64_t end) const {
   Pair r;
-  switch (dtype_) {
-    case kInt64:
-      scan_line<int64_t>(first_, begin, end, stride_, &r.lo, &r.hi);
-      break;
-    case kInt32:
-      scan_line<int32_t>(first_, begin, end, stride_, &r.lo, &r.hi);
-      break;
-    default:
-      scan_line<uint8_t>(first_, begin, end, stride_, &r.lo, &r.hi);
-  }
+  with_integer(dtype_, [&]<class T>(T) { scan_line<T>(first_, begin, end, stride_, &r.lo, &r.hi); });
   return r;
 }
 

@@ -15,19 +15,10 @@ namespace weft::internal {
 using kernels::Pw;
 
 int64_t MaskInstr::integer() const {
-  int64_t v = 0;
-  switch (dtype) {
-    case kInt64:
-      std::memcpy(&v, value, 8);
-      return v;
-    case kInt32: {
-      int32_t w;
-      std::memcpy(&w, value, 4);
-      return w;
-    }
-    default:
-      return value[0];
-  }
+  return with_integer(dtype, [&]<class T>(T v) {
+    std::memcpy(&v, value, sizeof v);
+    return static_cast<int64_t>(v);
+  });
 }
 
 /// Turns the nodes of a traced mask into instructions. A node is a single value, or a view into a captured tensor some

@@ -166,7 +166,7 @@ MaskRange bit_op(Pw op, const MaskRange& a, const MaskRange& b, DType dtype) {
   }
 }
 
-int width(DType t) { return t == kInt64 ? 64 : t == kInt32 ? 32 : 8; }
+int width(DType t) { return static_cast<int>(itemsize(t)) * 8; }
 
 MaskRange shift(Pw op, const MaskRange& a, const MaskRange& b, DType dtype) {
   const MaskRange all = MaskRange::any(dtype);

@@ -307,7 +307,7 @@ Tensor plus_scaled(const Arg& x, const Arg& a, const Arg& b, const Arg& value, c
   const Tensor &tx = tensor_of(x, op), &ta = tensor_of(a, op), &tb = tensor_of(b, op);
   const Arg* args[] = {&x, &a, &b};
   const DType dtype = result_type(args);
-  const DType wide = itemsize(dtype) == 2 ? kFloat32 : dtype;
+  const DType wide = is_16bit(dtype) ? kFloat32 : dtype;
   const Tensor y = f(ta.to(wide), tb.to(wide));
   const bool once = !value.is_tensor() && value.number() == 1;
   const Tensor scaled = once ? y : value.is_tensor() ? mul(y, value.tensor()) : mul(y, value);

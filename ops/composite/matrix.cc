@@ -216,7 +216,7 @@ Tensor scaled_sum(const Arg& input, const Tensor& a, const Tensor& b, const Arg&
                dtype, "; need integers");
   }
   const auto scaled = [](const Tensor& x, const Arg& s) { return s.number() == 1 ? x : mul(x, s); };
-  const DType wide = itemsize(dtype) == 2 && is_floating(dtype) ? kFloat32 : dtype;
+  const DType wide = is_16bit(dtype) ? kFloat32 : dtype;
   const Tensor product = scaled(dot_general(a.to(dtype), b.to(dtype), dims, wide), alpha);
   const Tensor base = broadcast_to(t, product.shape());
   if (beta.number() == 0) return product.to(dtype);

@@ -130,7 +130,7 @@ Tensor channels_first(const Tensor& x) {
   return permute(x, dims);
 }
 
-Tensor in_f32(const Tensor& x) { return itemsize(x.dtype()) == 2 ? cast(x, kFloat32) : x; }
+Tensor in_f32(const Tensor& x) { return is_16bit(x.dtype()) ? cast(x, kFloat32) : x; }
 
 // One channel of x for each of y: products of one element, so a sum of elementwise products.
 bool is_depthwise(const Shape& w, int64_t groups) { return groups > 1 && w[1] == 1 && w[0] == groups; }

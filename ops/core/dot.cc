@@ -31,8 +31,8 @@ DType product_dtype(const InferCall& c) {
   check_number_type(c, in);
   WEFT_CHECK(c.in[1].dtype == in, c.op.name, ": operands are ", in, " and ", c.in[1].dtype, "; need one dtype");
   const DType out = c.attrs.has("out_dtype") ? c.attrs.get<DType>("out_dtype") : in;
-  WEFT_CHECK(out == in || (out == kFloat32 && is_floating(in) && itemsize(in) == 2), c.op.name, ": out_dtype is ", out,
-             " for ", in, "; need ", in, " or, for 16-bit floats, f32");
+  WEFT_CHECK(out == in || (out == kFloat32 && is_16bit(in)), c.op.name, ": out_dtype is ", out, " for ", in, "; need ",
+             in, " or, for 16-bit floats, f32");
   return out;
 }
 

@@ -50,8 +50,8 @@ Types infer_sum(const InferCall& c) {
   check_storage(c);
   const DType own = sum_dtype(c.in[0].dtype);
   const DType out = c.attrs.has("out_dtype") ? c.attrs.get<DType>("out_dtype") : own;
-  WEFT_CHECK(out == own || (out == kFloat32 && is_floating(own) && itemsize(own) == 2), c.op.name, ": out_dtype is ",
-             out, " for ", c.in[0].dtype, "; need ", own, " or, for 16-bit floats, f32");
+  WEFT_CHECK(out == own || (out == kFloat32 && is_16bit(own)), c.op.name, ": out_dtype is ", out, " for ",
+             c.in[0].dtype, "; need ", own, " or, for 16-bit floats, f32");
   return {TensorType{out, c.in[0].device, kept_shape(c, c.attrs.ints("dims"))}};
 }
 

@@ -76,7 +76,7 @@ Tensor place(const OpDef& op, const Arg& arg, int64_t dim, bool keepdim) {
 // The mean before rounding to x's dtype: f32 for 16-bit floats.
 Tensor wide_mean(const Tensor& x, const Shape& dims, bool keepdim) {
   Attrs attrs{{"dims", dims}};
-  if (itemsize(x.dtype()) == 2) attrs = attrs.with("out_dtype", kFloat32);
+  if (is_16bit(x.dtype())) attrs = attrs.with("out_dtype", kFloat32);
   const Tensor y = div(dispatch(reduce_sum_op, {&x}, attrs), static_cast<double>(count(x.shape(), dims)));
   return keep(y, dims, x.shape(), keepdim);
 }
@@ -86,7 +86,7 @@ void need_float(const Tensor& x, const char* op) {
 }
 
 Tensor wide_var(const Tensor& x, const Shape& dims, double correction, bool keepdim) {
-  const Tensor w = itemsize(x.dtype()) == 2 ? cast(x, kFloat32) : x;
+  const Tensor w = is_16bit(x.dtype()) ? cast(x, kFloat32) : x;
   const Tensor squares = reduce_over(reduce_sum_op, square(sub(w, wide_mean(w, dims, true))), dims, false);
   const double n = std::max(static_cast<double>(count(x.shape(), dims)) - correction, 0.0);
   return keep(div(squares, n), dims, x.shape(), keepdim);
@@ -131,7 +131,7 @@ Tensor logsumexp(const Arg& arg, const Dims& dims, bool keepdim) {
   const Tensor& input = tensor_of(arg, "logsumexp");
   need_float(input, "logsumexp");
   const Shape over = resolve(dims, input.dim(), "logsumexp");
-  const Tensor x = itemsize(input.dtype()) == 2 ? cast(input, kFloat32) : input;
+  const Tensor x = is_16bit(input.dtype()) ? cast(input, kFloat32) : input;
   // Any finite shift gives the same value and derivative, so no gradient flows through it.
   WEFT_CHECK(count(x.shape(), over) > 0, "logsumexp: dims ", over, " of ", x.shape(),
              " have no elements; need one or more");

@@ -212,12 +212,8 @@ void run_window_sum(const KernelCall& c) {
       return sum_planes<bfloat16, float>(c);
     case kFloat16:
       return sum_planes<float16, float>(c);
-    case kInt64:
-      return sum_planes<int64_t, int64_t>(c);
-    case kInt32:
-      return sum_planes<int32_t, int32_t>(c);
     default:
-      return sum_planes<uint8_t, uint8_t>(c);
+      return with_integer(c.in[0].dtype, [&]<class T>(T) { sum_planes<T, T>(c); });
   }
 }
 
@@ -226,7 +222,7 @@ std::vector<Tensor> decompose_window_sum(const Attrs& attrs, std::span<const Ten
   const std::vector<Window> cuts = cuts_in(attrs);
   const Shape& shape = attrs.ints("shape");
   const DType dtype = in[0].dtype();
-  Tensor x = is_floating(dtype) && itemsize(dtype) == 2 ? cast(in[0], kFloat32) : in[0];
+  Tensor x = is_16bit(dtype) ? cast(in[0], kFloat32) : in[0];
   for (size_t k = cuts.size(); k-- > 0;) {
     const Window& w = cuts[k];
     const int64_t last = x.dim() - 1, extent = shape[static_cast<int>(w.dim)], windows = x.size(w.dim);

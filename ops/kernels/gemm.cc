@@ -62,20 +62,10 @@ void plain(const StridedView& a, const StridedView& b, const StridedView& c, con
 // Unsigned, so that overflow wraps.
 void whole_numbers(const StridedView& a, const StridedView& b, const StridedView& c, const Product& p) {
   const bool same = a.dtype == c.dtype;
-  switch (a.dtype) {
-    case kInt64:
-      return plain<uint64_t, uint64_t, uint64_t>(a, b, c, p);
-    case kInt32:
-      return same ? plain<int32_t, uint64_t, int32_t>(a, b, c, p) : plain<int32_t, uint64_t, uint64_t>(a, b, c, p);
-    case kInt16:
-      return same ? plain<int16_t, uint64_t, int16_t>(a, b, c, p) : plain<int16_t, uint64_t, uint64_t>(a, b, c, p);
-    case kInt8:
-      return same ? plain<int8_t, uint64_t, int8_t>(a, b, c, p) : plain<int8_t, uint64_t, uint64_t>(a, b, c, p);
-    case kUInt8:
-      return same ? plain<uint8_t, uint64_t, uint8_t>(a, b, c, p) : plain<uint8_t, uint64_t, uint64_t>(a, b, c, p);
-    default:
-      internal::fail(Code::kInvalidArgument, str_cat("matmul: does not support dtype ", a.dtype));
-  }
+  WEFT_CHECK(is_integral(a.dtype), "matmul: does not support dtype ", a.dtype);
+  with_integer(a.dtype, [&]<class T>(T) {
+    same ? plain<T, uint64_t, T>(a, b, c, p) : plain<T, uint64_t, uint64_t>(a, b, c, p);
+  });
 }
 
 void gemm_f64(const StridedView& a, const StridedView& b, const StridedView& c, const Product& p) {

@@ -230,26 +230,11 @@ Tensor random_tensor(std::mt19937& random, const TensorType& type) {
       case kFloat16:
         put(float16(static_cast<float>(d)));
         break;
-      case kInt64:
-        put(n);
-        break;
-      case kInt32:
-        put(static_cast<int32_t>(n));
-        break;
-      case kInt16:
-        put(static_cast<int16_t>(n));
-        break;
-      case kInt8:
-        put(static_cast<int8_t>(n));
-        break;
-      case kUInt8:
-        put(static_cast<uint8_t>(n));
-        break;
       case kBool:
         put(static_cast<uint8_t>(n & 1));
         break;
       default:
-        put(static_cast<uint8_t>(n));
+        with_integer(t.dtype(), [&]<class T>(T) { put(static_cast<T>(n)); });
     }
   }
   return t;

@@ -26,7 +26,7 @@ struct FusedKernel::Dot {
 int FusedKernel::fill_cost(int operand) const {
   const loop_ir::Prologue& p = parts_.prologue[operand];
   const double per_element = loop_ir::body_cost(*p.body).flops / static_cast<double>(p.type.shape.numel());
-  const double packing = itemsize(p.type.dtype) == 2 ? 2 : 8;
+  const double packing = is_16bit(p.type.dtype) ? 2 : 8;
   return static_cast<int>(std::clamp(per_element / packing, 1.0, 4.0));
 }
 

@@ -188,7 +188,7 @@ std::optional<Value> summed_rows(const Graph& g, Value v, const Points& p) {
 std::optional<LtEpilogue> match_epilogue(const Graph& body, int32_t dot, bool round_like_eager) {
   if (body.node(dot).op != &dot_op || body.outputs.empty() || body.outputs.size() > 2) return {};
   const DType in = body.type(body.node(dot).inputs[0]).dtype, product_type = body.node(dot).outputs[0].dtype;
-  const bool narrow = itemsize(in) == 2, exact = !narrow || round_like_eager;
+  const bool narrow = is_16bit(in), exact = !narrow || round_like_eager;
   NoGrad no_grad;
   Points points(body, dot);
   LtEpilogue e;

@@ -114,7 +114,7 @@ std::optional<CudaLaunch> fused_product(const loop_ir::Lowered& low, std::span<c
                                         const GroupedGemm& product, int sm, const DeviceLimits& device,
                                         const PlanOptions& options) {
   const Form form = form_of(low.kernel);
-  const bool mma = itemsize(product.in) == 2;
+  const bool mma = is_16bit(product.in);
   if (!elementwise(low, form) || (!mma && product.in != kFloat32)) return {};
   WEFT_BUG_IF(low.lanes() != product.n, "cuda: ", low.kernel.name, " walks ", low.lanes(), " columns of ", product.n);
   CudaLaunch launch;

@@ -48,7 +48,7 @@ std::string replaced(std::string text, const std::string& word, const std::strin
 
 Tiling tiling_of(const GroupedGemm& g, bool vectors, int sm, bool hooked) {
   Tiling t;
-  t.mma = itemsize(g.in) == 2;
+  t.mma = is_16bit(g.in);
   // Groups of few rows leave most of a tall tile empty.
   const int64_t rows = g.mode == Mode::rows ? g.m / std::max<int64_t>(g.groups, 1) : g.m;
   t.wgmma = t.mma && sm == 90 && vectors && rows > 64;
@@ -109,7 +109,7 @@ std::string plain_finish(const GroupedGemm& g, bool mma) {
               "  ", text_type(g.out), "* y = (", text_type(g.out), "*)p.y + row * kY_row + col;\n");
   const int64_t per16 = 16 / itemsize(g.out);
   const bool vector = mma && g.aligned_y && g.n % 8 == 0 && g.y_row % per16 == 0;
-  if (vector && itemsize(g.out) == 2) {
+  if (vector && is_16bit(g.out)) {
     const char* pack = g.out == kBFloat16 ? "pack_bf16" : "pack_f16";
     s += str_cat("  store_global(y, make_uint4(", pack, "(v[0], v[1]), ", pack, "(v[2], v[3]), ", pack,
                  "(v[4], v[5]), ", pack, "(v[6], v[7])));\n}\n");

@@ -379,8 +379,8 @@ void ProductOperation::run_gemm(const Addresses& at, void* out, Stream& stream, 
 std::unique_ptr<Operation> product_operation(const OpDef& op, const Attrs& attrs, std::span<const StridedView> in,
                                              std::span<const StridedView> out, const GpuProperties& gpu, int alignment,
                                              const OperationOptions& options) {
-  // 8-bit integers wrap: compute the product in 32 bits and truncate it.
-  if (itemsize(in[0].dtype) == 1) {
+  // Small integers wrap: compute the product in 32 bits and truncate it.
+  if (is_small_integer(in[0].dtype)) {
     std::vector<TensorType> types;
     for (const StridedView& v : in) types.push_back({v.dtype, Device::cpu(), v.shape});
     const Ref<Graph> wide = capture_graph(

@@ -119,8 +119,6 @@ class CudaReplay final : public Replay {
 // A library sums these; loop_ir::is_product is true only for the products whose epilogue can be a kernel of ours.
 bool is_product(const Node& n) { return n.op == &dot_op || n.op == &grouped_dot_op; }
 
-bool is_16bit(DType t) { return is_floating(t) && itemsize(t) == 2; }
-
 }  // namespace
 
 bool CudaTarget::may_spread(const Node& n) const {
