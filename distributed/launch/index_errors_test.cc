@@ -107,6 +107,18 @@ TEST(MeshIndices, WithEmptyPartsOfTheTable) {
             std::string::npos);
 }
 
+// quantile's error says nothing of the index by which it looks up.
+TEST(MeshIndices, AWholeErrorIsThatOfOneDevice) {
+  auto fn = [](Tensor q, Tensor x) { return sum(quantile(flatten(x), q)); };
+  auto one = weft::compile(fn);
+  auto many = compile(fn, {.mesh = Mesh::parse("dp2")});
+  const Tensor x = full({kBatch, kColumns}, 0.5), q = Tensor::from_vector({0.5, 2}, {2});
+  const std::string want = without_advice(placed_error_of([&] { one(q, x); }));
+  const std::string got = without_advice(placed_error_of([&] { many(q, x); }));
+  EXPECT_EQ(want.substr(0, 56), "quantile: a q is not in [0, 1]; need numbers from 0 to 1");
+  EXPECT_EQ(got.substr(std::min(got.size(), got.find(": ") + 2)), want);
+}
+
 // A target that is ignored is no error, and counts nowhere.
 TEST(MeshIndices, IgnoredTargetsAreNotErrors) {
   for (const char* mesh : {"dp2", "tp2"}) {

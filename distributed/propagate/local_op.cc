@@ -8,6 +8,7 @@
 #include "ops/core/collective.h"
 #include "ops/core/core.h"
 #include "ops/core/exact.h"
+#include "ops/core/index.h"
 #include "ops/core/linear_cross_entropy.h"
 
 namespace weft::dist {
@@ -50,10 +51,12 @@ struct Indices {
   int64_t limit = 0;          // entries of the whole table
   std::string before, after;  // the node's own error
   int64_t ignore = 0;         // an index that the node does not use; 0: none
+  std::string instead;        // the whole error, if not empty
 };
 std::optional<Indices> indices_of(const Graph& g, const Node& n) {
-  const std::string what = n.attrs.has("what") ? str_cat(n.attrs.get<std::string>("what"), ": ") : "";
-  Indices at{.before = str_cat(what, n.op->name, ": index "), .after = " is out of range"};
+  const std::string what = n.attrs.has("what") ? n.attrs.get<std::string>("what") : "";
+  Indices at{.before = str_cat(what, what.empty() ? "" : ": ", n.op->name, ": index "), .after = " is out of range"};
+  if (internal::is_whole_error(what)) at.instead = what;
   if (n.op == &exact_index_add_op || n.op == &exact_scatter_add_op) {
     at.operand = 0;
     at.limit = n.attrs.i("rows");
@@ -90,6 +93,7 @@ Tensor checked(const LocalCall& c, const Indices& at) {
   if (dims.empty() && (at.dim < 0 || whole(factor_split(c, c.rule.map.in[0], at.dim)))) return index;
   Attrs attrs{{"before", at.before}, {"after", at.after}, {"limit", at.limit}, {"shape", shape}, {"dims", dims}};
   if (at.ignore != 0) attrs = attrs.with("ignore", at.ignore);
+  if (!at.instead.empty()) attrs = attrs.with("instead", at.instead);
   SmallVec<const Tensor*, 4> ptrs;
   return dispatch(check_index_op, pointers(in, ptrs), attrs, c.node.line);
 }

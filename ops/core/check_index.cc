@@ -64,6 +64,7 @@ void run_check_index(const KernelCall& c) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t v = value_at(index, dense ? i : offset_of(index, i));
       if ((v >= 0 && v < limit) || (v == ignored && ignored != 0)) continue;
+      if (c.attrs.has("instead")) internal::fail(Code::kInvalidArgument, c.attrs.get<std::string>("instead"));
       internal::fail(Code::kOutOfRange,
                      str_cat(c.attrs.get<std::string>("before"), v, " at position ", whole_position(c, i),
                              c.attrs.get<std::string>("after"),
@@ -88,6 +89,9 @@ std::vector<Sample> samples_check_index() {
       {{{Shape{0}, kInt64, 0, 0}}, attrs(0, {0}, {})},
       {{{Shape{2}, kInt64, -1, -1}}, attrs(3, {2}, {}).with("ignore", int64_t{-1})},
       {{{Shape{2}, kInt64, 3, 3}}, attrs(3, {2}, {}), "gather: index 3 at position 0 is out of range; need 0 to 2"},
+      {{{Shape{2}, kInt64, 3, 3}},
+       attrs(3, {2}, {}).with("instead", std::string("f: bad; need good")),
+       "f: bad; need good"},
       {{{Shape{1, 1}, kInt64, 7, 7}, offset, offset},
        attrs(3, {4, 5}, {1, 0}),
        "gather: index 7 at position 12 is out of range; need 0 to 2"},

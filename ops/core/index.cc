@@ -106,8 +106,7 @@ Grads vjp_scatter_add(const VjpCall& c) {
   return {c.grad[0], Tensor(), c.needs(2) ? gather(c.grad[0], dim_of(c.attrs), c.in[1]) : Tensor()};
 }
 
-// Runs an op with indices. Its error begins with what the caller looks up, if the node has that. If that says what is
-// needed, it is the whole error: the index means nothing to the user.
+// Runs an op with indices. Its error begins with what the caller looks up, if the node has that (see look_up).
 template <class F>
 void with_what(const KernelCall& c, const F& run) {
   try {
@@ -115,7 +114,7 @@ void with_what(const KernelCall& c, const F& run) {
   } catch (const Error& e) {
     if (!c.attrs.has("what")) throw;
     const auto what = c.attrs.get<std::string>("what");
-    if (what.find("; need ") != what.npos) internal::fail(Code::kInvalidArgument, what);
+    if (internal::is_whole_error(what)) internal::fail(Code::kInvalidArgument, what);
     throw Error(e.code(), str_cat(what, ": ", e.what()));
   }
 }

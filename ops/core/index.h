@@ -2,6 +2,7 @@
 #pragma once
 #include <initializer_list>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "framework/dispatch/arg.h"
@@ -49,8 +50,11 @@ Tensor part_at(const Arg& x, std::initializer_list<const Arg*> indices);
 
 namespace internal {
 /// gather or index_select for a function that looks up `what`. The error of an index out of range begins with it, in
-/// compiled functions too: "cross_entropy: a target is not a class: gather: index 7 at position 2 ...".
+/// compiled functions too: "cross_entropy: a target is not a class: gather: index 7 at position 2 ...". If `what` says
+/// what is needed, it is the whole error, an InvalidArgument: the index means nothing to the user.
 Tensor look_up(const OpDef& op, const Arg& x, int64_t dim, const Arg& index, std::string what);
+/// Whether `what` is the whole error of a look-up.
+bool is_whole_error(std::string_view what);
 /// Throws, naming `op`, if x has no values yet because a compiled function computes it; `need` ends the sentence.
 void require_values(const Tensor& x, const char* op, const char* need);
 /// A 1-d i64 tensor of these positions.

@@ -94,6 +94,8 @@ Tensor look_up(const OpDef& op, const Arg& x, int64_t dim, const Arg& index, std
   return picked(op, x, dim, index, std::move(what));
 }
 
+bool is_whole_error(std::string_view what) { return what.find("; need ") != what.npos; }
+
 void require_values(const Tensor& x, const char* op, const char* need) {
   WEFT_CHECK_AS(kFailedPrecondition, !x.is_traced(), op, ": the shape of the result depends on the values of ",
                 x.type(), ", which do not exist yet inside a compiled function; need ", need,

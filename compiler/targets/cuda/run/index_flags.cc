@@ -11,6 +11,7 @@
 #include "framework/cuda/device_allocator.h"
 #include "framework/cuda/driver_error.h"
 #include "framework/cuda/pinned_pool.h"
+#include "ops/core/index.h"
 
 namespace weft::cuda {
 
@@ -41,7 +42,7 @@ namespace {
 std::string sentence_of(const std::string& op, const BadIndex& b) {
   if (op == "remainder" || op == "floor_divide")
     return str_cat(op, ": integer division by zero; need divisors other than 0");
-  if (op.find("; need ") != op.npos) return op;  // the caller's own sentence
+  if (weft::internal::is_whole_error(op)) return op;
   if (b.reported == 0) return str_cat(op, ": an index is out of range; run the same call on the CPU to see which");
   const int64_t last = b.limit - 1, detail = b.reported - 1;
   if (op == "expert_order")
@@ -110,7 +111,7 @@ void IndexFlags::judge(GpuFlags& g, const BadIndex* found, int64_t n, const Writ
       for (const Ref<Cell>& c : *cells) c->torn = true;
     const auto& [op, where] = g.names[i];
     const std::string what = sentence_of(op, found[i]) + where;
-    WEFT_CHECK(what.find("division by zero") == what.npos && op.find("; need ") == op.npos, what);
+    WEFT_CHECK(what.find("division by zero") == what.npos && !weft::internal::is_whole_error(op), what);
     WEFT_CHECK_AS(kOutOfRange, false, what);
   }
 }

@@ -43,7 +43,7 @@ const Node& indexing_node(const Node& n) {
 const char* name_in_errors(const OpDef& op, const Attrs& attrs) {
   if (!attrs.has("what")) return op.name;
   const auto what = attrs.get<std::string>("what");
-  return intern(what.find("; need ") == what.npos ? str_cat(what, ": ", op.name) : what);
+  return intern(weft::internal::is_whole_error(what) ? what : str_cat(what, ": ", op.name));
 }
 
 // "a compiled step of 34 operations, from gather at a.cc:3 to mul at b.cc:12".
