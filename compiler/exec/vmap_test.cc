@@ -163,6 +163,24 @@ TEST(VmapFunction, AttributesOfOwnOpsMeanNothing) {
                     full({2, 3}, 64.0)));
 }
 
+TEST(VmapFunction, ASingleIndexCountsFromTheEndInBodies) {
+  const Tensor x = tensor({10.0, 20.0, 30.0}), at = tensor({-1, 0, -3});
+  const std::vector<float> want{30, 10, 10};
+  const auto mapped = [&](Tensor i) { return vmap([&](const Tensor& k) { return x[k]; })(i); };
+  const auto scanned = [&](Tensor i) {
+    return scan([&](const Tensor& c, const Tensor& k) { return std::pair{c, x[k]}; }, zeros({}), i).first;
+  };
+  const auto again = [&](Tensor i) {
+    return stack({checkpoint([&](const Tensor& k) { return x[k]; }, i[0]), x[i[1]], x[i[2]]});
+  };
+  EXPECT_EQ(mapped(at).to_vector<float>(), want);
+  EXPECT_EQ(compile(mapped)(at).to_vector<float>(), want);
+  EXPECT_EQ(scanned(at).to_vector<float>(), want);
+  EXPECT_EQ(compile(scanned)(at).to_vector<float>(), want);
+  EXPECT_EQ(again(at).to_vector<float>(), want);
+  EXPECT_EQ(compile(again)(at).to_vector<float>(), want);
+}
+
 TEST(VmapFunction, Errors) {
   const Tensor x = ones({3, 2});
   using testing::error_of;

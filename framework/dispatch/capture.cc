@@ -251,8 +251,9 @@ Ref<Graph> capture_graph(const TensorFn& fn, std::span<const TensorType> inputs,
   return c.finish(fn(in));
 }
 
-Body capture_body(const TensorFn& fn, std::span<const TensorType> inputs) {
+Body capture_body(const TensorFn& fn, std::span<const TensorType> inputs, bool positions_only) {
   Capture c(Capture::kBody);
+  c.positions_only = positions_only;
   std::vector<Tensor> in;
   for (const TensorType& t : inputs) in.push_back(c.add_input(t));
   Ref<Graph> g = c.finish(fn(in));

@@ -74,6 +74,8 @@ class Capture final {
   const std::vector<Tensor>& lifted() const { return lifted_; }
   /// The concrete tensors from outside that were used so far.
   const std::vector<Tensor>& from_outside() const { return keep_; }
+  /// kBody: a single index is a position, which does not count from the end.
+  bool positions_only = false;
   /// The host flags read so far and their values: part of the capture key.
   std::vector<std::pair<HostFlag, bool>> flags;
   /// Gradients of `loss` in this capture. Set by expand_grad: grad() then differentiates at once and records no node.
@@ -136,7 +138,8 @@ struct Body {
   Ref<Graph> graph;
   std::vector<Tensor> lifted;
 };
-Body capture_body(const TensorFn& fn, std::span<const TensorType> inputs);
+/// `positions_only`: see Capture.
+Body capture_body(const TensorFn& fn, std::span<const TensorType> inputs, bool positions_only = false);
 
 /// The graph of fn(example_inputs...); computes nothing. fn returns a Tensor, or a tuple, array, vector or aggregate of
 /// Tensors.

@@ -164,7 +164,8 @@ Ref<Graph> on_cpu(const Graph& from) {
 Body traced(const char* what, Device device, std::vector<TensorType> types,
             const std::function<Tensor(std::span<const Tensor>)>& mod) {
   auto body_with = [&] {
-    return hoisted(capture_body([&](std::span<const Tensor> in) { return std::vector<Tensor>{mod(in)}; }, types),
+    return hoisted(capture_body([&](std::span<const Tensor> in) { return std::vector<Tensor>{mod(in)}; }, types,
+                                /*positions_only=*/true),
                    types.size());
   };
   Body body;

@@ -15,12 +15,6 @@ using internal::tensor_of;
 
 namespace internal {
 
-Tensor from_front(const Tensor& positions, int64_t n, const char* op) {
-  WEFT_CHECK(is_integral(positions.dtype()), op, ": index is ", positions.type(), "; need integers");
-  const Tensor i = cast(positions, kInt64);
-  return where((i < 0) & (i >= -n), i + n, i);  // others are out of range as they are
-}
-
 Tensor in_range(const Tensor& positions, int64_t n, const char* op) {
   const Tensor all = arange(n, {.dtype = kInt64, .device = positions.device()});
   const Tensor at = look_up(index_select_op, all, 0, flatten(positions), str_cat(op, ": an index is not a position"));

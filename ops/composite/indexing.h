@@ -71,9 +71,6 @@ Tensor index(const Arg& x, const std::vector<TensorIndex>& at);
 Tensor index_put(const Arg& x, const std::vector<TensorIndex>& at, const Arg& values, bool accumulate = false);
 
 namespace internal {
-/// i64 positions of a dim of extent n, where negative ones counted from the end; throws, naming `op`, if the dtype is
-/// not integral.
-Tensor from_front(const Tensor& positions, int64_t n, const char* op);
 /// The same positions; one outside [0, n) throws OutOfRange, in compiled functions when they run.
 Tensor in_range(const Tensor& positions, int64_t n, const char* op);
 /// The operand, or a number as a 0-d tensor; throws, naming `op`, unless its dtype is x's or it is a number that x's

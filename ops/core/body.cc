@@ -124,8 +124,8 @@ Shape plus_one(Shape dims) {
   return dims;
 }
 
-Body capture_expanded(const char* what, const TensorFn& fn, std::span<const TensorType> inputs) {
-  Body body = capture_body(fn, inputs);
+Body capture_expanded(const char* what, const TensorFn& fn, std::span<const TensorType> inputs, bool positions_only) {
+  Body body = capture_body(fn, inputs, positions_only);
   bool any = false;
   for (int32_t id = 0; id < body.graph->size(); ++id) any |= body.graph->node(id).op->is(kReadsTape);
   if (!any) return body;

@@ -45,7 +45,8 @@ class BodyValues {
 /// The graph of `fn`, in which gradients are ordinary nodes. Gradients without create_graph are constants for grad().
 /// Throws FailedPrecondition if a loss reads a tensor that was computed outside of `fn` from an operand of grad(): the
 /// gradient through it would be lost. `what` names the caller for the error.
-Body capture_expanded(const char* what, const TensorFn& fn, std::span<const TensorType> inputs);
+Body capture_expanded(const char* what, const TensorFn& fn, std::span<const TensorType> inputs,
+                      bool positions_only = false);
 
 /// The address of each tensor, as dispatch takes operands.
 SmallVec<const Tensor*, 8> pointers(std::span<const Tensor> in);

@@ -53,6 +53,9 @@ namespace internal {
 /// compiled functions too: "cross_entropy: a target is not a class: gather: index 7 at position 2 ...". If `what` says
 /// what is needed, it is the whole error, an InvalidArgument: the index means nothing to the user.
 Tensor look_up(const OpDef& op, const Arg& x, int64_t dim, const Arg& index, std::string what);
+/// i64 positions of a dim of extent n, where negative ones counted from the end; throws, naming `op`, if the dtype is
+/// not integral.
+Tensor from_front(const Tensor& positions, int64_t n, const char* op);
 /// Whether `what` is the whole error of a look-up.
 bool is_whole_error(std::string_view what);
 /// Throws, naming `op`, if x has no values yet because a compiled function computes it; `need` ends the sentence.

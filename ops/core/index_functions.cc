@@ -58,13 +58,12 @@ std::vector<Tensor> tensors(std::initializer_list<Arg> starts, Device device) {
   return r;
 }
 
-// Whether an index may count from the end. A single one in a body does not (of a mod, kernel(), vmap, scan, checkpoint,
-// custom_grad): the analysis of mods and of kernel() knows reads at positions, and the reads of a mod have their own
-// check.
+// Whether an i64 or i32 index may count from the end. A single one in a mod or in kernel() does not: their analysis
+// knows reads at positions, and the reads of a mod have their own check.
 bool may_be_negative(const Tensor& index) {
-  if (index.dtype() == kUInt8 || index.numel() == 0) return false;
+  if (index.numel() == 0) return false;
   const Capture* capture = internal::thread_state.capture;
-  if (capture) return capture->kind() != Capture::kBody || index.dim() > 0;
+  if (capture) return !capture->positions_only || index.dim() > 0;
   if (index.is_traced() || index.device().type != DeviceType::kCpu || !index.is_contiguous()) return true;
   const StridedView v = index.view_for_kernel();
   bool any = false;
@@ -72,9 +71,6 @@ bool may_be_negative(const Tensor& index) {
     any |= v.dtype == kInt64 ? v.as<int64_t>()[i] < 0 : v.as<int32_t>()[i] < 0;
   return any;
 }
-
-// Positions of a dim of extent n, where negative ones counted from the end. Others are out of range as they are.
-Tensor from_front(const Tensor& i, int64_t n) { return where(bit_and(lt(i, 0), ge(i, -n)), add(i, n), i); }
 
 // The flat positions of the true (nonzero) elements.
 std::vector<int64_t> true_positions(const Tensor& x, const char* op) {
@@ -92,6 +88,12 @@ namespace internal {
 
 Tensor look_up(const OpDef& op, const Arg& x, int64_t dim, const Arg& index, std::string what) {
   return picked(op, x, dim, index, std::move(what));
+}
+
+Tensor from_front(const Tensor& positions, int64_t n, const char* op) {
+  check_index_type(positions, op);
+  const Tensor i = cast(positions, kInt64);
+  return where(bit_and(lt(i, 0), ge(i, -n)), add(i, n), i);  // others are out of range as they are
 }
 
 bool is_whole_error(std::string_view what) { return what.find("; need ") != what.npos; }
@@ -147,8 +149,8 @@ Tensor Tensor::operator[](const Arg& at) const {
   WEFT_CHECK(dim() > 0, "operator[]: the tensor has no dims; need one to index");
   Shape s = index.shape();
   for (int d = 1; d < dim(); ++d) s.push_back(size(d));
-  Tensor i = weft::reshape(index, {-1});
-  if (may_be_negative(index)) i = from_front(cast(i, kInt64), size(0));
+  Tensor i = as_index(weft::reshape(index, {-1}));
+  if (index.dtype() != kUInt8 && may_be_negative(i)) i = internal::from_front(i, size(0), "operator[]");
   return weft::reshape(weft::index_select(*this, 0, i), s);
 }
 

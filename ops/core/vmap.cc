@@ -426,7 +426,7 @@ std::vector<Tensor> run_vmap(const TensorFn& fn, std::span<const Tensor> in,
   }
   WEFT_CHECK(count, "vmap: no argument has a dim of examples; need one whose in_dims is a number");
   if (positions && *count < int64_t{1} << 31) values[0].positions = Positions{};
-  const Body body = capture_expanded(positions ? "kernel" : "vmap", fn, types);
+  const Body body = capture_expanded(positions ? "kernel" : "vmap", fn, types, /*positions_only=*/positions);
   for (const Tensor& t : body.lifted) values.push_back({t});
   Mapper mapper(*body.graph, *count);
   std::vector<Tensor> out;
