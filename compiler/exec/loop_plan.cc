@@ -58,6 +58,7 @@ class LoopPlanner {
         fixed_(carries_ + static_cast<size_t>(attrs.i("stacked"))) {
     loop_.length = attrs.i("length");
     loop_.reverse = attrs.b("reverse");
+    loop_.go_on = static_cast<int32_t>(attrs.i("go_on", -1));
   }
 
   LoopCalls run(const Ref<Graph>& body, Operations& operations) {

@@ -331,5 +331,104 @@ TEST(Scan, Errors) {
       std::string::npos);
 }
 
+// ---- while_loop() ----
+
+struct Count {
+  Tensor n, steps;
+};
+// The steps of 3n + 1 until 1.
+Tensor collatz(const Tensor& start, int64_t most = 120) {
+  return while_loop([](const Count& c) { return c.n > 1; },
+                    [](const Count& c) {
+                      return Count{where(eq(bit_and(c.n, 1), 1), c.n * 3 + 1, floor_divide(c.n, 2)), c.steps + 1};
+                    },
+                    Count{start, zeros({}, {.dtype = kInt64})}, {.max_iterations = most})
+      .steps;
+}
+
+TEST(WhileLoop, EndsWithItsCondition) {
+  auto step = compile([](Tensor n) { return collatz(n); });
+  auto unrolled = compile([](Tensor n) { return collatz(n); }, {.verify_numerics = true});
+  for (const auto& [n, steps] : {std::pair{1, 0}, {2, 1}, {3, 7}, {6, 8}, {27, 111}, {97, 118}, {255, 47}}) {
+    const Tensor start = full({}, n, {.dtype = kInt64});
+    EXPECT_EQ(collatz(start).item<int64_t>(), steps);
+    EXPECT_EQ(step(start).item<int64_t>(), steps);
+    EXPECT_EQ(unrolled(start).item<int64_t>(), steps);
+  }
+  const Tensor many = tensor({1, 2, 3, 6, 27});
+  const auto each = vmap([](const Tensor& n) { return collatz(n, 111); });
+  EXPECT_EQ(each(many).to_vector<int>(), (std::vector<int>{0, 1, 7, 8, 111}));
+  EXPECT_EQ(compile([&](Tensor n) { return each(n); })(many).to_vector<int>(), (std::vector<int>{0, 1, 7, 8, 111}));
+}
+
+TEST(WhileLoop, ThrowsWhereItDoesNotEnd) {
+  const std::string want =
+      "while_loop: the condition still holds after 110 iterations; need WhileOptions::max_iterations of more";
+  const Tensor start = full({}, 27, {.dtype = kInt64});
+  auto step = compile([](Tensor n) { return collatz(n, 110); });
+  auto unrolled = compile([](Tensor n) { return collatz(n, 110); }, {.verify_numerics = true});
+  EXPECT_EQ(testing::error_of([&] { collatz(start, 110); }), want);
+  EXPECT_EQ(testing::error_of([&] { step(start).item<int64_t>(); }), want);
+  EXPECT_EQ(testing::error_of([&] { unrolled(start).item<int64_t>(); }), want);
+  EXPECT_EQ(step(full({}, 26, {.dtype = kInt64})).item<int64_t>(), 10);
+  EXPECT_EQ(collatz(full({}, 1, {.dtype = kInt64}), 0).item<int64_t>(), 0);
+  EXPECT_NE(testing::error_of([&] { collatz(start, 0); }).find("still holds after 0 iterations"), std::string::npos);
+}
+
+// x -> a x + sin(x) until the sum passes 100: the number of iterations depends on x.
+Tensor grown(const Tensor& x, const Tensor& a) {
+  return while_loop([](const Tensor& v) { return sum(v) < 100.0; }, [&](const Tensor& v) { return v * a + sin(v); }, x,
+                    {.max_iterations = 12});
+}
+
+TEST(WhileLoop, HasGradients) {
+  const auto by_loop = [](Tensor x, Tensor a) {
+    const Tensor u = x.requires_grad(), v = a.requires_grad();
+    const Tensor loss = sum(square(grown(u, v)));
+    std::vector<Tensor> out = grad(loss, {u, v});
+    out.push_back(loss);
+    return out;
+  };
+  auto step = compile(by_loop);
+  for (const double begin : {0.5, 3.0, 200.0}) {
+    const Tensor x = (arange(4) + begin).to(kFloat64), a = full({}, 1.7, {.dtype = kFloat64});
+    const Tensor u = x.requires_grad(), v = a.requires_grad();
+    Tensor y = u;
+    while (sum(y).item<double>() < 100.0) y = y * v + sin(y);
+    const Tensor loss = sum(square(y));
+    std::vector<Tensor> want = grad(loss, {u, v});
+    want.push_back(loss);
+    const std::vector<Tensor> eager = by_loop(x, a), compiled = step(x, a);
+    for (size_t i = 0; i < want.size(); ++i) {
+      EXPECT_TRUE(testing::close(eager[i], want[i], kFloat64, 50)) << i << " from " << begin;
+      EXPECT_TRUE(testing::close(compiled[i], want[i], kFloat64, 50)) << i << " from " << begin;
+    }
+    EXPECT_TRUE(equal(grown(x, a), y));
+    EXPECT_TRUE(equal(compile([](Tensor p, Tensor q) { return grown(p, q); })(x, a), y));
+  }
+}
+
+TEST(WhileLoop, Errors) {
+  using testing::error_of;
+  const Tensor x = ones({3});
+  const auto once = [](const Tensor& t) { return t; };
+  EXPECT_EQ(error_of([&] { while_loop([](const Tensor& t) { return t > 0.0; }, once, x); }),
+            "while_loop: the condition is bool[3]; need bool[]");
+  EXPECT_EQ(error_of([&] {
+              while_loop([](const Tensor& t) { return sum(t) > 0.0; }, [](const Tensor& t) { return t.to(kFloat64); },
+                         x);
+            }),
+            "while_loop: carry 0 is f32[3] before an iteration and f64[3] after it; need one type");
+  EXPECT_EQ(error_of([&] {
+              while_loop([](const Tensor& t) { return sum(t) > 0.0; }, [](const Tensor& t) { return sum(t); }, x);
+            }),
+            "while_loop: carry 0 is f32[3] before an iteration and f32[] after it; need one type");
+  EXPECT_EQ(
+      error_of([&] { while_loop([](const Tensor& t) { return sum(t) > 0.0; }, once, x, {.max_iterations = -1}); }),
+      "while_loop: max_iterations is -1; need 0 or more");
+  EXPECT_EQ(error_of([&] { while_loop([](const Tensor& t) { return sum(t) > 0.0; }, once, Tensor()); }),
+            "while_loop: the carry is an undefined tensor; need one with a value");
+}
+
 }  // namespace
 }  // namespace weft

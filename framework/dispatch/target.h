@@ -79,6 +79,7 @@ struct LoopCalls {
   std::vector<Carry> carries;      // the first operands and results
   int64_t length = 0;
   bool reverse = false;
+  int32_t go_on = -1;     // the carry that, where it is false, keeps all carries as they are from then on; -1: none
   int64_t workspace = 0;  // bytes of scratch memory
 };
 

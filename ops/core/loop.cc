@@ -9,6 +9,7 @@
 #include "framework/ir/rewrite.h"
 #include "ops/core/body.h"
 #include "ops/core/creation.h"
+#include "ops/core/index.h"
 #include "ops/core/loop_derivative.h"
 #include "ops/core/pointwise.h"
 #include "ops/core/view.h"
@@ -26,6 +27,7 @@ struct Parts {
         length(attrs.i("length")),
         carries(static_cast<size_t>(attrs.i("carries"))),
         stacked(static_cast<size_t>(attrs.i("stacked"))),
+        go_on(attrs.i("go_on", -1)),
         reverse(attrs.b("reverse")) {}
   size_t fixed() const { return carries + stacked; }
   size_t results() const { return body.outputs.size() - carries; }
@@ -33,8 +35,14 @@ struct Parts {
   const Graph& body;
   const int64_t length;
   const size_t carries, stacked;
+  const int64_t go_on;
   const bool reverse;
 };
+
+std::string text_of_endless(int64_t length) {
+  return weft::str_cat("while_loop: the condition still holds after ", length,
+                       length == 1 ? " iteration" : " iterations", "; need WhileOptions::max_iterations of more");
+}
 
 TensorType slice_type(TensorType t) {
   t.shape.erase(0);
@@ -64,6 +72,9 @@ Types infer_loop(const InferCall& c) {
     WEFT_CHECK(want.shape == have.shape && want.dtype == have.dtype, "loop: operand ", i, " of the body is ", have,
                "; need ", want);
   }
+  WEFT_CHECK(p.go_on == -1 || (p.go_on >= 0 && p.go_on < static_cast<int64_t>(p.carries) &&
+                               c.in[p.go_on].dtype == kBool && c.in[p.go_on].shape.empty()),
+             "loop: go_on is ", p.go_on, "; need -1 or a carry that is a bool[]");
   Types types;
   for (size_t o = 0; o < p.body.outputs.size(); ++o) {
     const TensorType& t = p.body.type(p.body.outputs[o]);
@@ -74,12 +85,31 @@ Types infer_loop(const InferCall& c) {
   return types;
 }
 
+// The carries of a loop that must have ended: an error, when the values are known, if it has not.
+void check_ended(const Parts& p, std::vector<Tensor>& carry) {
+  const Tensor still = carry[p.go_on];
+  if (still.device().type == DeviceType::kMeta) return;
+  if (!still.is_traced()) {
+    if (still.item<bool>()) internal::loop_goes_on(p.length);
+    return;
+  }
+  // 1 is no position, so that the look-up fails; otherwise it is 0.
+  const Tensor zero = internal::look_up(index_select_op, arange(1, {.dtype = kInt64, .device = still.device()}), 0,
+                                        reshape(where(still, 1, 0), {1}), text_of_endless(p.length));
+  for (Tensor& t : carry) t = where(eq(reshape(zero, {}), 0), t, zeros({}, {.dtype = t.dtype(), .device = t.device()}));
+}
+
 // Every iteration as nodes of its own.
 std::vector<Tensor> unroll(const Attrs& attrs, std::span<const Tensor> in) {
   const Parts p(attrs);
   std::vector<Tensor> carry(in.begin(), in.begin() + p.carries);
+  const auto has_ended = [&] {
+    if (p.go_on < 0 || p.results() > 0) return false;
+    const Tensor& t = carry[p.go_on];
+    return !t.is_traced() && t.device().type != DeviceType::kMeta && !t.item<bool>();
+  };
   std::vector<std::vector<Tensor>> results(p.results(), std::vector<Tensor>(p.length));
-  for (int64_t i = 0; i < p.length; ++i) {
+  for (int64_t i = 0; i < p.length && !has_ended(); ++i) {
     const int64_t t = p.reverse ? p.length - 1 - i : i;
     std::vector<Tensor> args = std::move(carry);
     for (size_t k = p.carries; k < p.fixed(); ++k) args.push_back(select(in[k], 0, t));
@@ -89,6 +119,7 @@ std::vector<Tensor> unroll(const Attrs& attrs, std::span<const Tensor> in) {
     out.resize(p.carries);
     carry = std::move(out);
   }
+  if (p.go_on >= 0) check_ended(p, carry);
   for (size_t k = 0; k < results.size(); ++k) {
     const TensorType t = stack_type(p.body.type(p.body.outputs[p.carries + k]), p.length);
     carry.push_back(p.length ? stack(results[k]) : zeros(t.shape, {.dtype = t.dtype, .device = t.device}));
@@ -223,24 +254,26 @@ LoopBody hoist(const Body& traced, size_t fixed) {
 
 }  // namespace
 
+void internal::loop_goes_on(int64_t length) { fail(Code::kInvalidArgument, text_of_endless(length)); }
+
 std::vector<Tensor> internal::run_loop(const std::function<Iteration(std::span<const Tensor>)>& fn,
                                        const std::vector<Tensor>& carry, const std::vector<Tensor>& stacked,
-                                       const ScanOptions& options, SourceLine line) {
+                                       const ScanOptions& options, SourceLine line, const char* name, int64_t go_on) {
   const LineScope here(line);
   int64_t length = options.length;
-  WEFT_CHECK(length >= -1, "scan: options.length is ", length, "; need 0 or more, or -1: the number of slices");
-  WEFT_CHECK(length >= 0 || !stacked.empty(), "scan: no tensor to scan over; need options.length");
+  WEFT_CHECK(length >= -1, name, ": options.length is ", length, "; need 0 or more, or -1: the number of slices");
+  WEFT_CHECK(length >= 0 || !stacked.empty(), name, ": no tensor to scan over; need options.length");
   std::vector<TensorType> types;
   std::vector<Tensor> in;
   for (size_t i = 0; i < carry.size() + stacked.size(); ++i) {
     const bool is_stacked = i >= carry.size();
     const Tensor& t = is_stacked ? stacked[i - carry.size()] : carry[i];
-    WEFT_CHECK(t.defined(), "scan: ", is_stacked ? "an operand to scan over" : "the carry",
+    WEFT_CHECK(t.defined(), name, ": ", is_stacked ? "an operand to scan over" : "the carry",
                " is an undefined tensor; need one with a value");
     if (is_stacked) {
-      WEFT_CHECK(t.dim() > 0, "scan: an operand to scan over is ", t.type(), "; need one dim or more");
+      WEFT_CHECK(t.dim() > 0, name, ": an operand to scan over is ", t.type(), "; need one dim or more");
       if (length < 0) length = t.size(0);
-      WEFT_CHECK(t.size(0) == length, "scan: an operand to scan over is ", t.type(), "; need ", length,
+      WEFT_CHECK(t.size(0) == length, name, ": an operand to scan over is ", t.type(), "; need ", length,
                  " slices, as the others have");
     }
     types.push_back(is_stacked ? slice_type(t.type()) : t.type());
@@ -249,21 +282,21 @@ std::vector<Tensor> internal::run_loop(const std::function<Iteration(std::span<c
   const size_t fixed = types.size();
   types.push_back({kInt64, in.empty() ? Device() : in[0].device(), Shape{}});  // counts iterations
   const Body traced = capture_expanded(
-      "scan",
+      name,
       [&](std::span<const Tensor> args) {
         const SeedScope seeds([&](const Tensor& seed) { return seed_of_iteration(seed, args[fixed]); });
         Iteration out = fn(args.first(fixed));
-        WEFT_CHECK(out.carry.size() == carry.size(), "scan: the function got a carry of ", carry.size(),
+        WEFT_CHECK(out.carry.size() == carry.size(), name, ": the function got a carry of ", carry.size(),
                    " tensors and returned ", out.carry.size(), "; need equal numbers");
         out.carry.insert(out.carry.end(), out.results.begin(), out.results.end());
         for (const Tensor& t : out.carry)
-          WEFT_CHECK(t.defined(), "scan: the function returned an undefined tensor; need one with a value");
+          WEFT_CHECK(t.defined(), name, ": the function returned an undefined tensor; need one with a value");
         return out.carry;
       },
       types);
   for (size_t k = 0; k < carry.size(); ++k) {
     const TensorType& t = traced.graph->type(traced.graph->outputs[k]);
-    WEFT_CHECK(t.shape == types[k].shape && t.dtype == types[k].dtype, "scan: carry ", k, " is ", types[k],
+    WEFT_CHECK(t.shape == types[k].shape && t.dtype == types[k].dtype, name, ": carry ", k, " is ", types[k],
                " before an iteration and ", t, " after it; need one type");
   }
   LoopBody body = hoist(traced, fixed);
@@ -274,6 +307,7 @@ std::vector<Tensor> internal::run_loop(const std::function<Iteration(std::span<c
   }
   in.insert(in.end(), body.shared.begin(), body.shared.end());
   Attrs attrs = loop_attrs(body.graph, length, carry.size(), slices, options.reverse);
+  if (go_on >= 0) attrs = attrs.with("go_on", go_on);
   const SmallVec<const Tensor*, 8> operands = pointers(in);
   const size_t results = body.graph->outputs.size();
   if (should_record(loop_op, operands)) {
@@ -289,6 +323,44 @@ std::vector<Tensor> internal::run_loop(const std::function<Iteration(std::span<c
   std::vector<Tensor> out = dispatch_multi(loop_op, operands, attrs);
   out.resize(results);
   return out;
+}
+
+std::vector<Tensor> internal::run_while(const std::function<Tensor(std::span<const Tensor>)>& condition,
+                                        const TensorFn& fn, const std::vector<Tensor>& carry,
+                                        const WhileOptions& options, SourceLine line) {
+  const LineScope here(line);
+  WEFT_CHECK(options.max_iterations >= 0, "while_loop: max_iterations is ", options.max_iterations, "; need 0 or more");
+  for (const Tensor& t : carry)
+    WEFT_CHECK(t.defined(), "while_loop: the carry is an undefined tensor; need one with a value");
+  const auto goes_on = [&](std::span<const Tensor> now) {
+    const Tensor go = condition(now);
+    WEFT_CHECK(go.defined() && go.dtype() == kBool && go.dim() == 0, "while_loop: the condition is ",
+               go.defined() ? str_cat(go.type()) : "an undefined tensor", "; need bool[]");
+    return go;
+  };
+  std::vector<Tensor> all = carry;
+  all.push_back(goes_on(carry));
+  const size_t n = carry.size();
+  all = run_loop(
+      [&](std::span<const Tensor> args) {
+        const std::span<const Tensor> now = args.first(n);
+        const Tensor& go = args[n];
+        Iteration out{fn(now), {}};
+        WEFT_CHECK(out.carry.size() == n, "while_loop: the function got a carry of ", n, " tensors and returned ",
+                   out.carry.size(), "; need equal numbers");
+        for (size_t k = 0; k < n; ++k) {
+          Tensor& t = out.carry[k];
+          WEFT_CHECK(t.defined() && t.shape() == now[k].shape() && t.dtype() == now[k].dtype(), "while_loop: carry ", k,
+                     " is ", now[k].type(), " before an iteration and ",
+                     t.defined() ? str_cat(t.type()) : "an undefined tensor", " after it; need one type");
+          t = where(go, t, now[k]);
+        }
+        out.carry.push_back(logical_and(go, goes_on(out.carry)));
+        return out;
+      },
+      all, {}, {.length = options.max_iterations}, line, "while_loop", static_cast<int64_t>(n));
+  all.resize(n);
+  return all;
 }
 
 const OpDef loop_op = {

@@ -7,6 +7,10 @@
 
 namespace weft {
 
+struct WhileOptions {
+  int64_t max_iterations = 1000;  // the loop throws if its condition still holds after so many
+};
+
 struct ScanOptions {
   int64_t length = -1;   // number of iterations; needed if no tensor is scanned over
   bool reverse = false;  // from the last slice to the first; results keep the positions of their slices
@@ -14,6 +18,8 @@ struct ScanOptions {
 
 // (carry..., stacked..., shared...) -> (last carry..., stacked results...) {body, length, carries, stacked, reverse}:
 // for each t: (carry..., results[t]...) = body(carry..., stacked[t]..., shared...).
+// {go_on}: the number of a carry, bool[], that the body sets to false once and for all, and keeps all carries from then
+// on; the loop may end there. An InvalidArgument if it is true after the last iteration. -1: there is none.
 extern const OpDef loop_op;
 std::span<const OpDef* const> loop_ops();
 
@@ -23,10 +29,18 @@ namespace internal {
 struct Iteration {
   std::vector<Tensor> carry, results;
 };
-/// (last carry..., stacked results...) of scan() with the function `fn` of (carry..., slices...).
+/// (last carry..., stacked results...) of scan() with the function `fn` of (carry..., slices...). `name` is the caller
+/// in errors, `go_on` that of the op.
 std::vector<Tensor> run_loop(const std::function<Iteration(std::span<const Tensor>)>& fn,
                              const std::vector<Tensor>& carry, const std::vector<Tensor>& stacked,
-                             const ScanOptions& options, SourceLine line);
+                             const ScanOptions& options, SourceLine line, const char* name = "scan",
+                             int64_t go_on = -1);
+
+/// The last carry of while_loop().
+std::vector<Tensor> run_while(const std::function<Tensor(std::span<const Tensor>)>& condition, const TensorFn& fn,
+                              const std::vector<Tensor>& carry, const WhileOptions& options, SourceLine line);
+/// Throws the error of a loop whose condition still holds after `length` iterations.
+[[noreturn]] void loop_goes_on(int64_t length);
 
 }  // namespace internal
 
@@ -72,6 +86,37 @@ auto scan(Fn&& fn, const Carry& init, const Xs& xs, const ScanOptions& options =
   Carry last = unflatten(init, all, at);
   Y y = unflatten(*like, all, at);
   return std::pair<Y, Carry>{std::move(y), std::move(last)};
+}
+
+/// Runs carry = fn(carry) while condition(carry), a bool[], is true, and returns the last carry:
+///   auto root = while_loop([&](Tensor x) { return abs(x * x - 2.0) > 1e-6; },
+///                          [&](Tensor x) { return (x + 2.0 / x) / 2.0; }, scalar(1));
+/// The carry is as in scan(). Both functions are traced once; in a compiled function on the CPU the loop ends when the
+/// condition does. Elsewhere (CUDA, meshes, inside vmap) and where gradients are recorded, all of
+/// options.max_iterations run: the later ones keep the carry. Throws InvalidArgument if the condition still holds after
+/// max_iterations, if it is not a bool[], or if the carry changes its shapes, dtypes or count.
+template <class Condition, class Fn, class Carry>
+Carry while_loop(Condition&& condition, Fn&& fn, const Carry& init, const WhileOptions& options = {},
+                 std::source_location loc = std::source_location::current()) {
+  static_assert(std::is_convertible_v<std::invoke_result_t<Fn&, Carry>, Carry>,
+                "while_loop: the second function must return the type of the carry");
+  static_assert(std::is_convertible_v<std::invoke_result_t<Condition&, Carry>, Tensor>,
+                "while_loop: the first function must return a Tensor, bool[]");
+  std::vector<Tensor> carry;
+  flatten(init, carry);
+  const auto carry_of = [&](std::span<const Tensor> in) {
+    size_t at = 0;
+    return Carry(unflatten(init, in, at));
+  };
+  const std::vector<Tensor> last =
+      internal::run_while([&](std::span<const Tensor> in) { return Tensor(condition(carry_of(in))); },
+                          [&](std::span<const Tensor> in) {
+                            std::vector<Tensor> out;
+                            flatten(static_cast<Carry>(fn(carry_of(in))), out);
+                            return out;
+                          },
+                          carry, options, loc);
+  return carry_of(last);
 }
 
 }  // namespace weft

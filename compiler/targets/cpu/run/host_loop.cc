@@ -1,5 +1,6 @@
 // A loop on the CPU: one call of its body after another.
 #include "compiler/targets/cpu/run/host_operation.h"
+#include "ops/core/loop.h"
 #include "ops/kernels/kernels.h"
 
 namespace weft::internal {
@@ -32,7 +33,12 @@ class HostLoop final : public HostOperation {
   void run(std::span<const StridedView> in, std::span<const StridedView> out, void* workspace) const override {
     Run run{loop_, in, out, static_cast<char*>(workspace), loop_.views};
     run.start();
-    for (int64_t i = 0; i < loop_.length; ++i) run.run(loop_.calls, first_view_, i);
+    for (int64_t i = 0; i < loop_.length; ++i) {
+      run.run(loop_.calls, first_view_, i);
+      if (loop_.go_on < 0 || run.goes_on(i)) continue;
+      if (out.size() == loop_.carries.size()) return run.end_after(i);
+    }
+    if (loop_.go_on >= 0 && run.goes_on(loop_.length - 1)) loop_goes_on(loop_.length);
   }
 
  private:
@@ -60,6 +66,17 @@ class HostLoop final : public HostOperation {
         kernels::cast_copy(in[c], to);
       }
       run(loop.setup, 0, 0);
+    }
+
+    bool goes_on(int64_t i) const { return *static_cast<const bool*>(carry_after(loop.go_on, i)); }
+    // The results, if iteration i was the last.
+    void end_after(int64_t i) {
+      for (size_t c = 0; c < loop.carries.size() && !in_result(i); ++c) {
+        StridedView from = loop.carries[c].value, to = from;
+        from.data = carry_after(static_cast<int32_t>(c), i);
+        to.data = out[c].data;
+        kernels::cast_copy(from, to);
+      }
     }
 
     void run(const std::vector<LoopCalls::Call>& calls, size_t at, int64_t i) {
