@@ -9,6 +9,7 @@
 #include "ops/core/reduce.h"
 #include "ops/core/view.h"
 #include "ops/core/window.h"
+#include "ops/core/winograd.h"
 
 namespace weft {
 namespace {
@@ -204,9 +205,10 @@ class ChannelsLast {
     return true;
   }
 
-  /// Whether the value is a product over windows.
+  /// Whether the value is a product over windows, or computed as one.
   bool is_convolution(Value v) const {
     const Node& dot = g_.node(v);
+    if (dot.op == &winograd_op || dot.op == &winograd_weight_gradient_op) return true;
     if (dot.op != &dot_op) return false;
     for (Value operand : dot.inputs) {
       const Node* n = &g_.node(operand);
@@ -227,7 +229,7 @@ class ChannelsLast {
 
 Ref<Graph> channels_last(const Graph& g) {
   bool any = false;
-  for (int32_t id = 0; id < g.size(); ++id) any |= g.node(id).op == &window_op;
+  for (int32_t id = 0; id < g.size(); ++id) any |= g.node(id).op == &window_op || g.node(id).op == &winograd_op;
   return any ? ChannelsLast(g).run() : nullptr;
 }
 

@@ -12,6 +12,7 @@
 #include "ops/core/reduce.h"
 #include "ops/core/view.h"
 #include "ops/core/window.h"
+#include "ops/core/winograd.h"
 
 namespace weft {
 namespace {
@@ -231,6 +232,8 @@ std::vector<Tensor> decompose_conv(const Attrs& attrs, std::span<const Tensor> i
   const int spatial = x.dim() - 2;
   const Shape kernel = range(2 + spatial, spatial);  // its dims in the windows
   if (has_phases(d) && x.numel() > 0) return {channels_first(Phases(x, w.shape(), d).run(w))};
+  if (internal::suits_winograd(x.type(), w.shape(), d))
+    return {channels_first(internal::winograd(channels_last(x), w, d))};
   if (d.groups == 1) {
     Shape contract = kernel, weight = range(2, spatial);
     contract.push_back(1 + spatial);
@@ -268,6 +271,8 @@ std::vector<Tensor> decompose_conv(const Attrs& attrs, std::span<const Tensor> i
 // The gradient of the weight: for each element of the kernel, g times the elements that it reads.
 Tensor weight_gradient(const Tensor& x, const Tensor& g, const Shape& w, const ConvDims& d) {
   const int spatial = x.dim() - 2;
+  if (internal::suits_winograd(x.type(), w, d))
+    return channels_first(internal::winograd_weight_gradient(channels_last(x), channels_last(g), d));
   if (d.groups == 1) {
     const Shape places = range(0, 1 + spatial);  // the batch and the spatial dims of g
     Shape order = places;
