@@ -16,8 +16,6 @@ namespace {
 constexpr int kPlaces = 16;      // elements of a transformed tile
 constexpr int64_t kBlock = 512;  // tiles whose products are in memory at once
 constexpr int64_t kGrain = 16;   // tiles of one pool task
-constexpr GemmFilled kFilled{.a = 4, .b = 4};
-
 const WinogradFns& fns() {
   static const WinogradFns& f = WEFT_SELECT(winograd_fns)();
   return f;
@@ -40,58 +38,35 @@ class Scratch {
   char* at_;
 };
 
-// An element of a transformed line of four: x[first] + sign * x[second]; kNone is a zero.
-constexpr int kNone = -1;
-struct Pair {
-  int first, second;
-  float sign;
-};
-constexpr Pair kOperand[] = {{0, 2, -1}, {1, 2, 1}, {2, 1, -1}, {1, 3, -1}};          // of 4 elements
-constexpr Pair kGradient[] = {{0, kNone, 1}, {0, 1, 1}, {0, 1, -1}, {kNone, 1, -1}};  // of 2 elements
-
-// One side of the 16 products: the tiles of an image, transformed while they are packed. Batch b of the product is
-// place b of the tiles; its lines are the channels of one tile.
+// The tiles of an image [N, H, W, C] with contiguous channels; outside there are zeros.
 struct Tiles {
-  const float* data;
-  int64_t n_stride, y_stride, x_stride;  // channels are contiguous
-  int64_t rows, columns;                 // of the image; outside there are zeros
-  int64_t first_row, first_column;       // of tile 0
-  int64_t down, across;                  // tiles of an image
-  const Pair* pairs;
+  const StridedView& image;
+  int64_t first_row, first_column;  // of the first tile
+  int64_t down, across;             // tiles of an image
   const float* zeros;
-  int64_t begin = 0;        // the first tile of the product
-  bool transposed = false;  // the tiles are the columns of the operand
 
-  // The channels from `channel` on at row y and column x of image n.
-  const float* line(int64_t n, int64_t y, int64_t x, int64_t channel) const {
-    if (y < 0 || y >= rows || x < 0 || x >= columns) return zeros;
-    return data + n * n_stride + y * y_stride + x * x_stride + channel;
+  /// The channels at the size x size elements of a tile.
+  void lines(int64_t tile, int size, const float** out) const {
+    const int64_t n = tile / (down * across), top = first_row + tile / across % down * 2,
+                  left = first_column + tile % across * 2;
+    const float* const base = image.as<float>() + n * image.strides[0];
+    for (int64_t y = top; y < top + size; ++y)
+      for (int64_t x = left; x < left + size; ++x) {
+        const bool inside = y >= 0 && y < image.shape[1] && x >= 0 && x < image.shape[2];
+        *out++ = inside ? base + y * image.strides[1] + x * image.strides[2] : zeros;
+      }
   }
-
-  static void run(const void* context, int64_t place, int64_t row, int64_t col, int64_t rows, int64_t cols, void* out,
-                  int64_t ld) {
-    const Tiles& t = *static_cast<const Tiles*>(context);
-    const Pair v = t.pairs[place / 4], h = t.pairs[place % 4];
-    const int64_t tile = t.begin + (t.transposed ? col : row), tiles = t.transposed ? cols : rows;
-    const int64_t channel = t.transposed ? row : col, channels = t.transposed ? rows : cols;
-    int64_t n = tile / (t.down * t.across), y = tile / t.across % t.down, x = tile % t.across;
-    const auto combine = fns().combine;
-    for (int64_t i = 0; i < tiles; ++i) {
-      const int64_t top = t.first_row + 2 * y, left = t.first_column + 2 * x;
-      const auto at = [&](int a, int b) {
-        return a == kNone || b == kNone ? t.zeros : t.line(n, top + a, left + b, channel);
-      };
-      const float* const four[] = {at(v.first, h.first), at(v.first, h.second), at(v.second, h.first),
-                                   at(v.second, h.second)};
-      combine(four, h.sign, v.sign, channels, static_cast<float*>(out) + i * ld);
-      if (++x < t.across) continue;
-      x = 0;
-      if (++y < t.down) continue;
-      y = 0;
-      ++n;
-    }
+  /// Transforms `count` tiles from `begin` on: [16, count, channels].
+  void transform(int64_t begin, int64_t count, bool gradient, float* out) const {
+    const int64_t channels = image.shape[3];
+    parallel_chunks(count, kGrain, [&](int64_t from, int64_t to) {
+      const float* all[kPlaces];
+      for (int64_t i = from; i < to; ++i) {
+        lines(begin + i, gradient ? 2 : 4, all);
+        (gradient ? fns().gradient : fns().operand)(all, channels, out + i * channels, count * channels);
+      }
+    });
   }
-  GemmFill fill() const { return {&Tiles::run, this, transposed, 4}; }
 };
 
 bool has_lines(const StridedView& v) { return v.strides[3] == 1 || v.shape[3] == 1; }
@@ -105,15 +80,15 @@ StridedView with_lines(const StridedView& v, float* scratch) {
   return copy;
 }
 
-Tiles tiles_of(const StridedView& v, int64_t down, int64_t across, const Pair* pairs, const float* zeros) {
-  Tiles t{};
-  t.data = v.as<float>();
-  t.n_stride = v.strides[0], t.y_stride = v.strides[1], t.x_stride = v.strides[2];
-  t.rows = v.shape[1], t.columns = v.shape[2];
-  t.down = down, t.across = across;
-  t.pairs = pairs;
-  t.zeros = zeros;
-  return t;
+const float* zero_line(Scratch& scratch, int64_t n) {
+  float* const line = scratch.floats(n);
+  std::memset(line, 0, static_cast<size_t>(n) * 4);
+  return line;
+}
+
+StridedView matrices(float* data, int64_t rows, int64_t columns) {
+  const Shape shape{kPlaces, rows, columns};
+  return {data, kFloat32, shape, contiguous_strides(shape)};
 }
 
 // The transformed kernels: [16, C, O].
@@ -149,11 +124,11 @@ struct Sizes {
 
 }  // namespace
 
-int64_t winograd_workspace(const StridedView& x, const StridedView& w, const StridedView& y) {
+int64_t winograd_workspace(const StridedView& x, const StridedView&, const StridedView& y) {
   const Sizes s(x, y);
-  return aligned(copy_size(x) * 4) + aligned(s.channels * 4) + aligned(kPlaces * w.shape[0] * s.channels * 4) +
-         aligned(kPlaces * s.block * s.outs * 4) +
-         gemm_workspace(kFloat32, kFloat32, kPlaces, s.block, s.outs, s.channels, {.a = kFilled.a});
+  return aligned(copy_size(x) * 4) + aligned(s.channels * 4) + aligned(kPlaces * s.outs * s.channels * 4) +
+         aligned(kPlaces * s.block * s.channels * 4) + aligned(kPlaces * s.block * s.outs * 4) +
+         gemm_workspace(kFloat32, kFloat32, kPlaces, s.block, s.outs, s.channels);
 }
 
 void winograd(const StridedView& x, const StridedView& w, const StridedView& y, WinogradPadding padding,
@@ -162,31 +137,24 @@ void winograd(const StridedView& x, const StridedView& w, const StridedView& y, 
   if (y.numel() == 0) return;
   Scratch scratch(workspace);
   const StridedView lines = with_lines(x, scratch.floats(copy_size(x)));
-  float* const zeros = scratch.floats(s.channels);
-  std::memset(zeros, 0, static_cast<size_t>(s.channels) * 4);
+  const Tiles tiles{lines, -padding.rows, -padding.columns, s.down, s.across, zero_line(scratch, s.channels)};
   float* const u = scratch.floats(kPlaces * s.channels * s.outs);
+  float* const v = scratch.floats(kPlaces * s.block * s.channels);
   float* const m = scratch.floats(kPlaces * s.block * s.outs);
   transform(w, u);
-  Tiles tiles = tiles_of(lines, s.down, s.across, kOperand, zeros);
-  tiles.first_row = -padding.rows, tiles.first_column = -padding.columns;
-  const GemmFill fill = tiles.fill();
-  const GemmHooks hooks{.a = &fill};
-  const Shape u_shape{kPlaces, s.channels, s.outs};
-  const StridedView b{u, kFloat32, u_shape, contiguous_strides(u_shape)};
-  for (; tiles.begin < s.tiles; tiles.begin += s.block) {
-    const int64_t count = std::min(s.block, s.tiles - tiles.begin);
-    const Shape a_shape{kPlaces, count, s.channels}, c_shape{kPlaces, count, s.outs};
-    gemm({nullptr, kFloat32, a_shape, contiguous_strides(a_shape)}, b,
-         {m, kFloat32, c_shape, contiguous_strides(c_shape)}, scratch.rest(), &hooks);
+  for (int64_t first = 0; first < s.tiles; first += s.block) {
+    const int64_t count = std::min(s.block, s.tiles - first);
+    tiles.transform(first, count, /*gradient=*/false, v);
+    gemm(matrices(v, count, s.channels), matrices(u, s.channels, s.outs), matrices(m, count, s.outs), scratch.rest());
     parallel_chunks(count, kGrain, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
-        const int64_t tile = tiles.begin + i, n = tile / (s.down * s.across);
+        const int64_t tile = first + i, n = tile / (s.down * s.across);
         const int64_t row = tile / s.across % s.down * 2, column = tile % s.across * 2;
         float* const out = y.as<float>() + ((n * y.shape[1] + row) * y.shape[2] + column) * s.outs;
         // A result outside the image is written to the place of one inside, which is written after it.
-        const int64_t next = column + 1 < y.shape[2] ? s.outs : 0,
-                      under = row + 1 < y.shape[1] ? y.shape[2] * s.outs : 0;
-        float* const results[] = {out, out + next, out + under, out + under + next};
+        const int64_t right = column + 1 < y.shape[2] ? s.outs : 0,
+                      below = row + 1 < y.shape[1] ? y.shape[2] * s.outs : 0;
+        float* const results[] = {out, out + right, out + below, out + below + right};
         fns().output(m + i * s.outs, count * s.outs, s.outs, results);
       }
     });
@@ -196,8 +164,9 @@ void winograd(const StridedView& x, const StridedView& w, const StridedView& y, 
 int64_t winograd_weight_gradient_workspace(const StridedView& x, const StridedView& g, const StridedView&) {
   const Sizes s(x, g);
   return aligned(copy_size(x) * 4) + aligned(copy_size(g) * 4) + aligned(std::max(s.channels, s.outs) * 4) +
+         aligned(kPlaces * s.block * s.channels * 4) + aligned(kPlaces * s.block * s.outs * 4) +
          aligned(kPlaces * s.outs * s.channels * 4) +
-         gemm_workspace(kFloat32, kFloat32, kPlaces, s.outs, s.channels, s.tiles, kFilled);
+         gemm_workspace(kFloat32, kFloat32, kPlaces, s.outs, s.channels, s.block);
 }
 
 void winograd_weight_gradient(const StridedView& x, const StridedView& g, const StridedView& dw,
@@ -207,21 +176,23 @@ void winograd_weight_gradient(const StridedView& x, const StridedView& g, const 
   Scratch scratch(workspace);
   const StridedView x_lines = with_lines(x, scratch.floats(copy_size(x)));
   const StridedView g_lines = with_lines(g, scratch.floats(copy_size(g)));
-  const int64_t longest = std::max(s.channels, s.outs);
-  float* const zeros = scratch.floats(longest);
-  std::memset(zeros, 0, static_cast<size_t>(longest) * 4);
+  const float* const zeros = zero_line(scratch, std::max(s.channels, s.outs));
+  const Tiles of_x{x_lines, -padding.rows, -padding.columns, s.down, s.across, zeros};
+  const Tiles of_g{g_lines, 0, 0, s.down, s.across, zeros};
+  float* const v = scratch.floats(kPlaces * s.block * s.channels);
+  float* const d = scratch.floats(kPlaces * s.block * s.outs);
   float* const m = scratch.floats(kPlaces * s.outs * s.channels);
-  Tiles of_g = tiles_of(g_lines, s.down, s.across, kGradient, zeros);
-  of_g.transposed = true;
-  Tiles of_x = tiles_of(x_lines, s.down, s.across, kOperand, zeros);
-  of_x.first_row = -padding.rows, of_x.first_column = -padding.columns;
-  const GemmFill a = of_g.fill(), b = of_x.fill();
-  const GemmHooks hooks{.a = &a, .b = &b};
-  const Shape a_shape{kPlaces, s.outs, s.tiles}, b_shape{kPlaces, s.tiles, s.channels},
-      c_shape{kPlaces, s.outs, s.channels};
-  gemm({nullptr, kFloat32, a_shape, contiguous_strides(a_shape)},
-       {nullptr, kFloat32, b_shape, contiguous_strides(b_shape)}, {m, kFloat32, c_shape, contiguous_strides(c_shape)},
-       scratch.rest(), &hooks);
+  if (s.tiles == 0) std::memset(m, 0, static_cast<size_t>(kPlaces * s.outs * s.channels) * 4);
+  for (int64_t first = 0; first < s.tiles; first += s.block) {
+    const int64_t count = std::min(s.block, s.tiles - first);
+    of_x.transform(first, count, /*gradient=*/false, v);
+    of_g.transform(first, count, /*gradient=*/true, d);
+    StridedView a = matrices(d, count, s.outs);  // transposed
+    std::swap(a.shape[1], a.shape[2]);
+    std::swap(a.strides[1], a.strides[2]);
+    const GemmHooks hooks{.add = first > 0};
+    gemm(a, matrices(v, count, s.channels), matrices(m, s.outs, s.channels), scratch.rest(), &hooks);
+  }
   parallel_chunks(s.outs, kGrain, [&](int64_t begin, int64_t end) {
     for (int64_t o = begin; o < end; ++o)
       fns().weight_gradient(m + o * s.channels, s.outs * s.channels, s.channels, dw.as<float>() + o * 9 * s.channels);

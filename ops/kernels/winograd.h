@@ -1,6 +1,6 @@
 // Convolutions with a 3 x 3 kernel by the algorithm F(2 x 2, 3 x 3) (Lavin, Gray: Fast Algorithms for Convolutional
 // Neural Networks, 2015). Each tile of 2 x 2 results comes from 4 x 4 elements of the operand: 16 products of channels
-// instead of 36. The operands of the products are computed while they are packed. All is f32.
+// instead of 36. All is f32.
 #pragma once
 #include <cstdint>
 

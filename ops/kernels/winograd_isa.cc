@@ -13,12 +13,57 @@ W_FN void along(int64_t n, const F& step) {
   for (; i < n; ++i) step(i, 0.0f);
 }
 
-void combine(const float* const* x, float across, float down, int64_t n, float* out) {
-  const float *a = x[0], *b = x[1], *c = x[2], *d = x[3];
+// Four elements of the operand to four: (a - c, b + c, c - b, b - d).
+template <class T>
+W_FN void spread_operand(T a, T b, T c, T d, T (&out)[4]) {
+  out[0] = a - c;
+  out[1] = b + c;
+  out[2] = c - b;
+  out[3] = b - d;
+}
+
+void operand(const float* const* x, int64_t n, float* out, int64_t stride) {
+  const float* lines[16];
+  for (int k = 0; k < 16; ++k) lines[k] = x[k];
   along(
       n, [=](int64_t i, auto lanes) __attribute__((always_inline)) {
         typedef decltype(lanes) T;
-        store(out + i, (load<T>(a + i) + across * load<T>(b + i)) + down * (load<T>(c + i) + across * load<T>(d + i)));
+        T rows[4][4], column[4];
+        for (int x = 0; x < 4; ++x) {
+          spread_operand(load<T>(lines[x] + i), load<T>(lines[4 + x] + i), load<T>(lines[8 + x] + i),
+                         load<T>(lines[12 + x] + i), column);
+          for (int y = 0; y < 4; ++y) rows[y][x] = column[y];
+        }
+        for (int y = 0; y < 4; ++y) {
+          T across[4];
+          spread_operand(rows[y][0], rows[y][1], rows[y][2], rows[y][3], across);
+          for (int x = 0; x < 4; ++x) store(out + (4 * y + x) * stride + i, across[x]);
+        }
+      });
+}
+
+// Two elements of the gradient to four: (a, a + b, a - b, -b).
+template <class T>
+W_FN void spread_gradient(T a, T b, T (&out)[4]) {
+  out[0] = a;
+  out[1] = a + b;
+  out[2] = a - b;
+  out[3] = -b;
+}
+
+void gradient(const float* const* g, int64_t n, float* out, int64_t stride) {
+  const float *const g00 = g[0], *const g01 = g[1], *const g10 = g[2], *const g11 = g[3];
+  along(
+      n, [=](int64_t i, auto lanes) __attribute__((always_inline)) {
+        typedef decltype(lanes) T;
+        T left[4], right[4];
+        spread_gradient(load<T>(g00 + i), load<T>(g10 + i), left);
+        spread_gradient(load<T>(g01 + i), load<T>(g11 + i), right);
+        for (int y = 0; y < 4; ++y) {
+          T across[4];
+          spread_gradient(left[y], right[y], across);
+          for (int x = 0; x < 4; ++x) store(out + (4 * y + x) * stride + i, across[x]);
+        }
       });
 }
 
@@ -99,7 +144,7 @@ void weight_gradient(const float* m, int64_t stride, int64_t n, float* out) {
       });
 }
 
-constexpr WinogradFns kFns = {combine, output, weight, weight_gradient};
+constexpr WinogradFns kFns = {operand, gradient, output, weight, weight_gradient};
 
 }  // namespace
 

@@ -6,8 +6,10 @@ namespace weft::kernels {
 
 /// Lines of n elements that the transforms read and write. No sum has another order on another instruction set.
 struct WinogradFns {
-  /// out = (x[0] + across * x[1]) + down * (x[2] + across * x[3]), where across and down are 1 or -1.
-  void (*combine)(const float* const* x, float across, float down, int64_t n, float* out);
+  /// The 4 x 4 lines x of a tile of the operand to the 16 lines out + i * stride.
+  void (*operand)(const float* const* x, int64_t n, float* out, int64_t stride);
+  /// The 2 x 2 lines g of a tile of the result's gradient to 16 lines.
+  void (*gradient)(const float* const* g, int64_t n, float* out, int64_t stride);
   /// The 16 lines m + i * stride of a tile to its 2 x 2 outputs, the last one first: where addresses are equal, the
   /// earlier result stays.
   void (*output)(const float* m, int64_t stride, int64_t n, float* const* out);
