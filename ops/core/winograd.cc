@@ -1,5 +1,6 @@
 #include "ops/core/winograd.h"
 
+#include "framework/base/saturate.h"
 #include "framework/dispatch/dispatch.h"
 #include "ops/core/dot.h"
 #include "ops/core/view.h"
@@ -18,13 +19,16 @@ void check(const InferCall& c) {
   for (const TensorType& t : {c.in[0], c.in[1]})
     WEFT_CHECK(t.dtype == kFloat32 && t.shape.size() == 4, c.op.name, ": got ", c.in[0], " and ", c.in[1],
                "; need f32 with four dims");
-  for (const char* key : {"lo", "hi"})
-    WEFT_CHECK(c.attrs.ints(key).size() == 2, c.op.name, ": ", key, " is ", c.attrs.ints(key),
+  for (const char* key : {"lo", "hi"}) {
+    const Shape& n = c.attrs.ints(key);
+    WEFT_CHECK(n.size() == 2 && n[0] >= 0 && n[1] >= 0, c.op.name, ": ", key, " is ", n,
                "; need a number of rows and one of columns");
+  }
 }
 // The results along spatial dim i.
 int64_t results(const InferCall& c, int i) {
-  const int64_t n = c.in[0].shape[1 + i] + c.attrs.ints("lo")[i] + c.attrs.ints("hi")[i] - 2;
+  const int64_t n =
+      saturating_add(saturating_add(c.in[0].shape[1 + i], c.attrs.ints("lo")[i]), c.attrs.ints("hi")[i]) - 2;
   WEFT_CHECK(n >= 1, c.op.name, ": the kernel does not fit into dim ", 1 + i, " of ", c.in[0].shape,
              " with padding; need 3 elements");
   return n;

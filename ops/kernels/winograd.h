@@ -8,7 +8,7 @@
 
 namespace weft::kernels {
 
-/// Rows and columns of zeros ahead of the operand; negative: so many of its rows and columns are left out.
+/// Rows and columns of zeros ahead of the operand.
 struct WinogradPadding {
   int64_t rows = 0, columns = 0;
 };
