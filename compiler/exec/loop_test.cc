@@ -361,6 +361,27 @@ TEST(WhileLoop, EndsWithItsCondition) {
   EXPECT_EQ(compile([&](Tensor n) { return each(n); })(many).to_vector<int>(), (std::vector<int>{0, 1, 7, 8, 111}));
 }
 
+// The body does not run once the condition is false: it would divide by zero.
+TEST(WhileLoop, RunsNothingAfterItsEnd) {
+  struct Pair {
+    Tensor a, b;
+  };
+  const auto gcd = [](Tensor a, Tensor b) {
+    return while_loop([](const Pair& p) { return p.b != 0; },
+                      [](const Pair& p) {
+                        return Pair{p.b, remainder(p.a, p.b)};
+                      },
+                      Pair{a, b})
+        .a;
+  };
+  auto step = compile(gcd);
+  for (const auto& [a, b, want] : {std::array{12, 18, 6}, {7, 0, 7}, {35, 64, 1}, {0, 0, 0}}) {
+    const Tensor x = full({}, a, {.dtype = kInt64}), y = full({}, b, {.dtype = kInt64});
+    EXPECT_EQ(gcd(x, y).item<int>(), want);
+    EXPECT_EQ(step(x, y).item<int>(), want);
+  }
+}
+
 TEST(WhileLoop, ThrowsWhereItDoesNotEnd) {
   const std::string want =
       "while_loop: the condition still holds after 110 iterations; need WhileOptions::max_iterations of more";

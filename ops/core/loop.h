@@ -93,7 +93,7 @@ auto scan(Fn&& fn, const Carry& init, const Xs& xs, const ScanOptions& options =
 ///                          [&](Tensor x) { return (x + 2.0 / x) / 2.0; }, scalar(1));
 /// The carry is as in scan(). Both functions are traced once; in a compiled function on the CPU the loop ends when the
 /// condition does. Elsewhere (CUDA, meshes, inside vmap) and where gradients are recorded, all of
-/// options.max_iterations run: the later ones keep the carry. Throws InvalidArgument if the condition still holds after
+/// options.max_iterations run: the later ones get the last carry, and keep it. Throws InvalidArgument if the condition still holds after
 /// max_iterations, if it is not a bool[], or if the carry changes its shapes, dtypes or count.
 template <class Condition, class Fn, class Carry>
 Carry while_loop(Condition&& condition, Fn&& fn, const Carry& init, const WhileOptions& options = {},

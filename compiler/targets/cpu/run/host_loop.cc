@@ -31,12 +31,17 @@ class HostLoop final : public HostOperation {
   std::span<const std::shared_ptr<Operation>> operations() const override { return operations_; }
 
   void run(std::span<const StridedView> in, std::span<const StridedView> out, void* workspace) const override {
+    // Stacked results have an element of each iteration.
+    const bool may_end = loop_.go_on >= 0 && out.size() == loop_.carries.size();
+    if (may_end && !*static_cast<const bool*>(in[loop_.go_on].data)) {
+      for (size_t c = 0; c < out.size(); ++c) kernels::cast_copy(in[c], out[c]);
+      return;
+    }
     Run run{loop_, in, out, static_cast<char*>(workspace), loop_.views};
     run.start();
     for (int64_t i = 0; i < loop_.length; ++i) {
       run.run(loop_.calls, first_view_, i);
-      if (loop_.go_on < 0 || run.goes_on(i)) continue;
-      if (out.size() == loop_.carries.size()) return run.end_after(i);
+      if (may_end && !run.goes_on(i)) return run.end_after(i);
     }
     if (loop_.go_on >= 0 && run.goes_on(loop_.length - 1)) loop_goes_on(loop_.length);
   }
