@@ -16,6 +16,7 @@ namespace {
 constexpr int kPlaces = 16;      // elements of a transformed tile
 constexpr int64_t kBlock = 512;  // tiles whose products are in memory at once
 constexpr int64_t kGrain = 16;   // tiles of one pool task
+
 const WinogradFns& fns() {
   static const WinogradFns& f = WEFT_SELECT(winograd_fns)();
   return f;
@@ -38,6 +39,9 @@ class Scratch {
   char* at_;
 };
 
+// From one of 16 matrices to the next. A power of two would put the lines of a tile into the same set of a cache.
+int64_t stride_of(int64_t rows, int64_t columns) { return (rows * columns + 15) / 16 * 16 + 16; }
+
 // The tiles of an image [N, H, W, C] with contiguous channels; outside there are zeros.
 struct Tiles {
   const StridedView& image;
@@ -56,14 +60,14 @@ struct Tiles {
         *out++ = inside ? base + y * image.strides[1] + x * image.strides[2] : zeros;
       }
   }
-  /// Transforms `count` tiles from `begin` on: [16, count, channels].
+  /// Transforms `count` tiles from `begin` on, to matrices(out, count, channels).
   void transform(int64_t begin, int64_t count, bool gradient, float* out) const {
     const int64_t channels = image.shape[3];
     parallel_chunks(count, kGrain, [&](int64_t from, int64_t to) {
       const float* all[kPlaces];
       for (int64_t i = from; i < to; ++i) {
         lines(begin + i, gradient ? 2 : 4, all);
-        (gradient ? fns().gradient : fns().operand)(all, channels, out + i * channels, count * channels);
+        (gradient ? fns().gradient : fns().operand)(all, channels, out + i * channels, stride_of(count, channels));
       }
     });
   }
@@ -87,26 +91,26 @@ const float* zero_line(Scratch& scratch, int64_t n) {
 }
 
 StridedView matrices(float* data, int64_t rows, int64_t columns) {
-  const Shape shape{kPlaces, rows, columns};
-  return {data, kFloat32, shape, contiguous_strides(shape)};
+  return {data, kFloat32, {kPlaces, rows, columns}, {stride_of(rows, columns), columns, 1}};
 }
 
-// The transformed kernels: [16, C, O].
+// The transformed kernels: matrices(u, C, O).
 void transform(const StridedView& w, float* u) {
+  constexpr int64_t kChannels = 16, kOuts = 64;
   const int64_t outs = w.shape[0], channels = w.shape[1];
-  parallel_chunks(channels, 4, [&](int64_t begin, int64_t end) {
-    constexpr int64_t kPart = 128;
-    float lines[9][kPart];
+  parallel_chunks(channels, kChannels, [&](int64_t begin, int64_t end) {
+    float lines[9][kOuts];
     const float* at[9];
     for (int k = 0; k < 9; ++k) at[k] = lines[k];
-    for (int64_t c = begin; c < end; ++c)
-      for (int64_t o = 0; o < outs; o += kPart) {
-        const int64_t n = std::min(kPart, outs - o);
+    // Channel by channel inside: neighbouring ones share cache lines.
+    for (int64_t o = 0; o < outs; o += kOuts)
+      for (int64_t c = begin; c < end; ++c) {
+        const int64_t n = std::min(kOuts, outs - o);
         const float* const from = w.as<float>() + c * w.strides[1] + o * w.strides[0];
         for (int64_t i = 0; i < n; ++i)
           for (int k = 0; k < 9; ++k)
             lines[k][i] = from[i * w.strides[0] + k / 3 * w.strides[2] + k % 3 * w.strides[3]];
-        fns().weight(at, n, u + c * outs + o, channels * outs);
+        fns().weight(at, n, u + c * outs + o, stride_of(channels, outs));
       }
   });
 }
@@ -126,8 +130,8 @@ struct Sizes {
 
 int64_t winograd_workspace(const StridedView& x, const StridedView&, const StridedView& y) {
   const Sizes s(x, y);
-  return aligned(copy_size(x) * 4) + aligned(s.channels * 4) + aligned(kPlaces * s.outs * s.channels * 4) +
-         aligned(kPlaces * s.block * s.channels * 4) + aligned(kPlaces * s.block * s.outs * 4) +
+  return aligned(copy_size(x) * 4) + aligned(s.channels * 4) + aligned(kPlaces * stride_of(s.outs, s.channels) * 4) +
+         aligned(kPlaces * stride_of(s.block, s.channels) * 4) + aligned(kPlaces * stride_of(s.block, s.outs) * 4) +
          gemm_workspace(kFloat32, kFloat32, kPlaces, s.block, s.outs, s.channels);
 }
 
@@ -138,9 +142,9 @@ void winograd(const StridedView& x, const StridedView& w, const StridedView& y, 
   Scratch scratch(workspace);
   const StridedView lines = with_lines(x, scratch.floats(copy_size(x)));
   const Tiles tiles{lines, -padding.rows, -padding.columns, s.down, s.across, zero_line(scratch, s.channels)};
-  float* const u = scratch.floats(kPlaces * s.channels * s.outs);
-  float* const v = scratch.floats(kPlaces * s.block * s.channels);
-  float* const m = scratch.floats(kPlaces * s.block * s.outs);
+  float* const u = scratch.floats(kPlaces * stride_of(s.channels, s.outs));
+  float* const v = scratch.floats(kPlaces * stride_of(s.block, s.channels));
+  float* const m = scratch.floats(kPlaces * stride_of(s.block, s.outs));
   transform(w, u);
   for (int64_t first = 0; first < s.tiles; first += s.block) {
     const int64_t count = std::min(s.block, s.tiles - first);
@@ -155,7 +159,7 @@ void winograd(const StridedView& x, const StridedView& w, const StridedView& y, 
         const int64_t right = column + 1 < y.shape[2] ? s.outs : 0,
                       below = row + 1 < y.shape[1] ? y.shape[2] * s.outs : 0;
         float* const results[] = {out, out + right, out + below, out + below + right};
-        fns().output(m + i * s.outs, count * s.outs, s.outs, results);
+        fns().output(m + i * s.outs, stride_of(count, s.outs), s.outs, results);
       }
     });
   }
@@ -164,8 +168,8 @@ void winograd(const StridedView& x, const StridedView& w, const StridedView& y, 
 int64_t winograd_weight_gradient_workspace(const StridedView& x, const StridedView& g, const StridedView&) {
   const Sizes s(x, g);
   return aligned(copy_size(x) * 4) + aligned(copy_size(g) * 4) + aligned(std::max(s.channels, s.outs) * 4) +
-         aligned(kPlaces * s.block * s.channels * 4) + aligned(kPlaces * s.block * s.outs * 4) +
-         aligned(kPlaces * s.outs * s.channels * 4) +
+         aligned(kPlaces * stride_of(s.block, s.channels) * 4) + aligned(kPlaces * stride_of(s.block, s.outs) * 4) +
+         aligned(kPlaces * stride_of(s.outs, s.channels) * 4) +
          gemm_workspace(kFloat32, kFloat32, kPlaces, s.outs, s.channels, s.block);
 }
 
@@ -179,10 +183,10 @@ void winograd_weight_gradient(const StridedView& x, const StridedView& g, const 
   const float* const zeros = zero_line(scratch, std::max(s.channels, s.outs));
   const Tiles of_x{x_lines, -padding.rows, -padding.columns, s.down, s.across, zeros};
   const Tiles of_g{g_lines, 0, 0, s.down, s.across, zeros};
-  float* const v = scratch.floats(kPlaces * s.block * s.channels);
-  float* const d = scratch.floats(kPlaces * s.block * s.outs);
-  float* const m = scratch.floats(kPlaces * s.outs * s.channels);
-  if (s.tiles == 0) std::memset(m, 0, static_cast<size_t>(kPlaces * s.outs * s.channels) * 4);
+  float* const v = scratch.floats(kPlaces * stride_of(s.block, s.channels));
+  float* const d = scratch.floats(kPlaces * stride_of(s.block, s.outs));
+  float* const m = scratch.floats(kPlaces * stride_of(s.outs, s.channels));
+  if (s.tiles == 0) std::memset(m, 0, static_cast<size_t>(kPlaces * stride_of(s.outs, s.channels)) * 4);
   for (int64_t first = 0; first < s.tiles; first += s.block) {
     const int64_t count = std::min(s.block, s.tiles - first);
     of_x.transform(first, count, /*gradient=*/false, v);
@@ -195,7 +199,8 @@ void winograd_weight_gradient(const StridedView& x, const StridedView& g, const 
   }
   parallel_chunks(s.outs, kGrain, [&](int64_t begin, int64_t end) {
     for (int64_t o = begin; o < end; ++o)
-      fns().weight_gradient(m + o * s.channels, s.outs * s.channels, s.channels, dw.as<float>() + o * 9 * s.channels);
+      fns().weight_gradient(m + o * s.channels, stride_of(s.outs, s.channels), s.channels,
+                            dw.as<float>() + o * 9 * s.channels);
   });
 }
 
