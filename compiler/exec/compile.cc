@@ -329,6 +329,12 @@ std::string core_report(const CompiledCore& core) {
   return e.partitioned ? e.partitioned->report() : report_of(e, core.options, core_stats(core));
 }
 
+StepRecord core_record(const CompiledCore& core) {
+  const Entry& e = current_entry(core, "record");
+  WEFT_CHECK_AS(kUnimplemented, !e.partitioned, "record: the step runs on a mesh; need one device");
+  return record_of(e);
+}
+
 const Graph& core_graph(const CompiledCore& core, const std::string& stage) {
   const Entry& e = current_entry(core, "graph");
   if (e.partitioned && stage != "captured" && stage != "joint") {

@@ -119,6 +119,8 @@ std::unique_ptr<Entry> replan(const Entry& e, CallKey key, const CompileOptions&
 /// The entry used last. Throws "WHO: ..." if there is none.
 const Entry& current_entry(const CompiledCore& core, const char* who);
 
+/// What the entry's plan does.
+StepRecord record_of(const Entry& e);
 /// The text behind Compiled::report().
 std::string report_of(const Entry& e, const CompileOptions& options, const CompileStats& stats);
 

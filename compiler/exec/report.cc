@@ -3,8 +3,6 @@
 #include <cstdio>
 #include <map>
 
-#include "compiler/cost/rates.h"
-#include "compiler/cost/roofline.h"
 #include "compiler/exec/entry.h"
 #include "compiler/loop_ir/fused.h"
 #include "compiler/passes/fuse_report.h"
@@ -57,7 +55,7 @@ namespace {
 class Report {
  public:
   Report(const Entry& e, const CompileOptions& options, const CompileStats& stats)
-      : e_(e), g_(*e.plan.graph), plan_(e.plan), options_(options), stats_(stats) {}
+      : e_(e), r_(record_of(e)), g_(*e.plan.graph), plan_(e.plan), options_(options), stats_(stats) {}
 
   std::string run() {
     head();
@@ -153,38 +151,20 @@ class Report {
 
   // The largest buffers of the arena at the launch where the most bytes are live.
   void arena_at_peak() {
-    std::vector<int64_t> live(plan_.launches.size() + 1);
-    for (const PlanBuffer& b : plan_.buffers) {
-      if (b.home != Home::kArena || b.bytes == 0 || b.first < 0) continue;
-      live[b.first] += accounted(b.bytes);
-      live[b.last + 1] -= accounted(b.bytes);
+    if (r_.at_peak.empty()) return;
+    line("  most of the arena is live at launch ", r_.peak_launch, ", ", describe(r_.launches[r_.peak_launch]), ": ",
+         r_.at_peak.size(), " buffers, the largest:");
+    for (size_t i = 0; i < std::min<size_t>(r_.at_peak.size(), 10); ++i) {
+      const PlanBuffer& b = plan_.buffers[r_.at_peak[i]];
+      line("  arena ", bytes_text(b.bytes), " at ", b.offset, ", launches ", b.first, " to ", b.last, ": ",
+           r_.buffers[r_.at_peak[i]].owner);
     }
-    int64_t now = 0, most = 0;
-    int32_t peak = 0;
-    for (size_t t = 0; t < plan_.launches.size(); ++t)
-      if (now += live[t]; now > most) {
-        most = now;
-        peak = static_cast<int32_t>(t);
-      }
-    std::vector<const PlanBuffer*> big;
-    for (const PlanBuffer& b : plan_.buffers)
-      if (b.home == Home::kArena && b.bytes > 0 && b.first >= 0 && b.first <= peak && peak <= b.last) big.push_back(&b);
-    if (big.empty()) return;
-    line("  most of the arena is live at launch ", peak, ", ", describe(plan_.launches[peak]), ": ", big.size(),
-         " buffers, the largest:");
-    std::stable_sort(big.begin(), big.end(), [](auto* a, auto* b) { return a->bytes > b->bytes; });
-    for (size_t i = 0; i < std::min<size_t>(big.size(), 10); ++i)
-      line("  arena ", bytes_text(big[i]->bytes), " at ", big[i]->offset, ", launches ", big[i]->first, " to ",
-           big[i]->last, ": ", describe(plan_.launches[big[i]->first]));
   }
 
-  static bool is_fused(const Launch& l) { return l.op == &loop_ir::fused_op; }
-
-  std::string describe(const Launch& l) const {
-    const Node& n = g_.node(l.node);
-    std::string s = name_of(l);
-    if (n.line.line) s += str_cat(" at ", n.line);
-    if (*n.scope) s += str_cat(" in ", n.scope);
+  static std::string describe(const LaunchRecord& l) {
+    std::string s = l.name;
+    if (l.line.line) s += str_cat(" at ", l.line);
+    if (!l.scope.empty()) s += str_cat(" in ", l.scope);
     return s;
   }
 
@@ -193,33 +173,15 @@ class Report {
 
   void launches() {
     line("launches (bytes, FLOPs)");
-    Cost all;
-    for (size_t t = 0; t < plan_.launches.size(); ++t) {
-      const Launch& l = plan_.launches[t];
-      const Cost c = cost_of(l, g_);
-      all += c;
+    for (size_t t = 0; t < r_.launches.size(); ++t) {
+      const LaunchRecord& l = r_.launches[t];
       std::string types;
-      for (const BufferPlace& o : l.out) types += str_cat(types.empty() ? "" : ", ", o.type);
-      bool in_place = false;
-      for (const BufferPlace& a : l.in)
-        for (const BufferPlace& b : l.out) in_place |= a.buffer == b.buffer;
-      const double us = e_.executable ? e_.executable->launch_us(t) : 0;
-      line("  ", t, ": ", describe(l), " -> ", types, in_place ? ", in place" : "", ", ", fixed(c.bytes, 0), ", ",
-           flops_text(c), us > 0 ? str_cat(", ", fixed(us, 1), " us") : std::string());
+      for (const TensorType& type : l.results) types += str_cat(types.empty() ? "" : ", ", type);
+      line("  ", t, ": ", describe(l), " -> ", types, l.in_place ? ", in place" : "", ", ", fixed(l.work.bytes, 0),
+           ", ", flops_text(l.work), l.measured_us > 0 ? str_cat(", ", fixed(l.measured_us, 1), " us") : std::string());
     }
+    const Cost all = r_.sum().work;
     line("  total ", fixed(all.bytes, 0), " bytes, ", flops_text(all), " FLOPs");
-  }
-
-  // The work of some launches, the time it would take at the machine's rates, and the time it takes.
-  struct Launched {
-    Cost work;
-    double predicted_us = 0, measured_us = 0;
-  };
-  Launched launched(size_t t, const Machine& machine) const {
-    Launched r{.work = cost_of(plan_.launches[t], g_)};
-    r.predicted_us = 1e6 * roofline_seconds(machine, r.work);
-    if (e_.executable) r.measured_us = e_.executable->launch_us(t);
-    return r;
   }
 
   static std::string time_text(double predicted_us, double measured_us) {
@@ -232,33 +194,23 @@ class Report {
 
   // Each kernel once, with the user's ops; times are of one launch, predicted by bytes and FLOPs at measured rates.
   void kernels() {
-    const Machine machine = rates_of(plan_.device);
     struct KernelRow {
       const Operation* operation;
       const Graph* body;
-      int launches = 0;
-      Launched sum;
+      StepRecord::Sum sum;
     };
-    std::vector<KernelRow> rows;
-    Launched fused, others;
-    for (size_t t = 0; t < plan_.launches.size(); ++t) {
-      const Launch& l = plan_.launches[t];
-      const Launched one = launched(t, machine);
-      auto add = [&](Launched& to) {
-        to.work += one.work;
-        to.predicted_us += one.predicted_us;
-        to.measured_us += one.measured_us;
-      };
-      add(is_fused(l) ? fused : others);
-      if (!is_fused(l)) continue;
-      auto at =
-          std::find_if(rows.begin(), rows.end(), [&](const KernelRow& r) { return r.operation == l.operation.get(); });
-      if (at == rows.end()) at = rows.insert(at, {l.operation.get(), &loop_ir::body_of(g_.node(l.node)), 0, {}});
-      ++at->launches;
-      add(at->sum);
+    std::vector<KernelRow> rows;  // by number of the kernel
+    StepRecord::Sum fused, others;
+    for (size_t t = 0; t < r_.launches.size(); ++t) {
+      const LaunchRecord& l = r_.launches[t];
+      (l.fused ? fused : others) += l;
+      if (!l.fused) continue;
+      if (static_cast<size_t>(l.kernel) == rows.size())
+        rows.push_back({plan_.launches[t].operation.get(), &loop_ir::body_of(g_.node(plan_.launches[t].node)), {}});
+      rows[l.kernel].sum += l;
     }
-    line("time (rates measured here: ", fixed(machine.bytes / 1e9, 1), " GB/s of copying, products ",
-         fixed(machine.products / 1e9, 0), " GFLOP/s in f32, ", fixed(machine.products16 / 1e9, 0), " in bf16)");
+    line("time (rates measured here: ", fixed(r_.machine.bytes / 1e9, 1), " GB/s of copying, products ",
+         fixed(r_.machine.products / 1e9, 0), " GFLOP/s in f32, ", fixed(r_.machine.products16 / 1e9, 0), " in bf16)");
     if (!rows.empty()) line("  fused kernels: ", time_text(fused.predicted_us, fused.measured_us));
     line("  other launches: ", time_text(others.predicted_us, others.measured_us));
     if (rows.empty()) return;
@@ -271,11 +223,12 @@ class Report {
     const std::string dump = switch_value("WEFT_DUMP");
     for (const KernelRow& r : rows) {
       const std::string remark = r.operation->remark();
-      line("  ", r.operation->name() ? r.operation->name() : "fused", " x ", r.launches, ": ",
-           bytes_text(static_cast<int64_t>(r.sum.work.bytes / r.launches)), ", ",
-           fixed(r.sum.work.flops / r.launches / 1e6, 3), " MFLOP, ",
-           time_text(r.sum.predicted_us / r.launches, r.sum.measured_us / r.launches), remark.empty() ? "" : ", ",
-           remark, ": ", loop_ir::ops_text(*r.body, 6));
+      const int launches = r.sum.launches;
+      line("  ", r.operation->name() ? r.operation->name() : "fused", " x ", launches, ": ",
+           bytes_text(static_cast<int64_t>(r.sum.work.bytes / launches)), ", ",
+           fixed(r.sum.work.flops / launches / 1e6, 3), " MFLOP, ",
+           time_text(r.sum.predicted_us / launches, r.sum.measured_us / launches), remark.empty() ? "" : ", ", remark,
+           ": ", loop_ir::ops_text(*r.body, 6));
       if (!dump.empty())
         if (const std::string file = e_.operations->target().dump(*r.operation, dump); !file.empty())
           line("    source: ", dump, "/", file);
@@ -350,6 +303,7 @@ class Report {
   }
 
   const Entry& e_;
+  const StepRecord r_;
   const Graph& g_;
   const MemoryPlan& plan_;
   const CompileOptions& options_;

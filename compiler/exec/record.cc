@@ -1,0 +1,244 @@
+#include "compiler/exec/record.h"
+
+#include <algorithm>
+#include <map>
+
+#include "compiler/cost/rates.h"
+#include "compiler/cost/roofline.h"
+#include "compiler/exec/entry.h"
+#include "compiler/loop_ir/fused.h"
+#include "framework/io/json.h"
+#include "ops/core/core.h"
+
+namespace weft {
+
+const char* to_string(Phase phase) {
+  constexpr const char* kNames[] = {"forward", "backward", "update"};
+  return kNames[static_cast<int>(phase)];
+}
+const char* to_string(WorkClass kind) {
+  constexpr const char* kNames[] = {"contraction", "normalisation", "elementwise", "movement", "collective"};
+  return kNames[static_cast<int>(kind)];
+}
+const char* to_string(Bound bound) {
+  constexpr const char* kNames[] = {"memory", "arithmetic", "products"};
+  return kNames[static_cast<int>(bound)];
+}
+
+StepRecord::Sum& StepRecord::Sum::operator+=(const LaunchRecord& l) {
+  work += l.work;
+  predicted_us += l.predicted_us;
+  measured_us += l.measured_us;
+  ++launches;
+  return *this;
+}
+
+StepRecord::Sum StepRecord::sum() const {
+  Sum s;
+  for (const LaunchRecord& l : launches) s += l;
+  return s;
+}
+StepRecord::Sum StepRecord::sum(WorkClass kind) const {
+  Sum s;
+  for (const LaunchRecord& l : launches)
+    if (l.kind == kind) s += l;
+  return s;
+}
+StepRecord::Sum StepRecord::sum(Phase phase) const {
+  Sum s;
+  for (const LaunchRecord& l : launches)
+    if (l.phase == phase) s += l;
+  return s;
+}
+
+std::string StepRecord::to_json() const {
+  using Json = io::OrderedJson;
+  Json all_launches = Json::array(), all_buffers = Json::array();
+  for (const LaunchRecord& l : launches) {
+    Json results = Json::array();
+    for (const TensorType& t : l.results) results.push_back(t.to_string());
+    Json j{{"name", l.name}};
+    if (!l.scope.empty()) j["scope"] = l.scope;
+    if (l.line.line) j["line"] = l.line.to_string();
+    j["phase"] = to_string(l.phase);
+    j["class"] = to_string(l.kind);
+    j["bytes"] = l.work.bytes;
+    j["flops"] = l.work.flops;
+    j["products"] = l.work.products;
+    if (l.work.at_most) j["at_most"] = true;
+    j["bound"] = to_string(l.bound);
+    j["predicted_us"] = l.predicted_us;
+    if (l.measured_us > 0) j["measured_us"] = l.measured_us;
+    if (l.fused) j["kernel"] = l.kernel;
+    if (!l.ops.empty()) j["ops"] = l.ops;
+    j["results"] = results;
+    if (l.copy) j["copy"] = true;
+    if (l.in_place) j["in_place"] = true;
+    all_launches.push_back(j);
+  }
+  for (const BufferRecord& b : buffers) {
+    Json j{{"home", b.home}, {"owner", b.owner}, {"bytes", b.bytes}, {"offset", b.offset}};
+    if (b.first >= 0) j["first"] = b.first, j["last"] = b.last;
+    all_buffers.push_back(j);
+  }
+  const Json rates{{"name", machine.name},         {"bytes", machine.bytes},           {"flops", machine.flops},
+                   {"products", machine.products}, {"products16", machine.products16}, {"launch", machine.launch}};
+  return io::write_json(Json{{"device", device},
+                             {"machine", rates},
+                             {"launches", all_launches},
+                             {"buffers", all_buffers},
+                             {"peak_bytes", peak_bytes},
+                             {"peak_launch", peak_launch},
+                             {"at_peak", at_peak}});
+}
+
+namespace internal {
+namespace {
+
+// The ops of a node: those of a fused node's body, else its own.
+template <class F>
+void each_op(const Node& n, const F& fn) {
+  if (n.op != &loop_ir::fused_op) return fn(n);
+  const Graph& body = loop_ir::body_of(n);
+  for (int32_t id = 0; id < body.size(); ++id)
+    if (body.node(id).op != &input_op) fn(body.node(id));
+}
+
+bool moves_only(const Node& n) { return n.op == &cast_op || n.op->is(kView) || n.op->is(kIndexing); }
+
+WorkClass class_of(const Node& n) {
+  bool contracts = false, reduces = false, computes = false, communicates = false;
+  each_op(n, [&](const Node& o) {
+    communicates |= o.op->is(kCollective);
+    contracts |= o.op->is(kContraction);
+    reduces |= o.op->is(kReduction);
+    computes |= o.op->is(kPointwise) && !moves_only(o);
+  });
+  return communicates ? WorkClass::kCollective
+         : contracts  ? WorkClass::kContraction
+         : reduces    ? WorkClass::kNormalisation
+         : computes   ? WorkClass::kElementwise
+                      : WorkClass::kMovement;
+}
+
+// By node: whether it is part of a gradient, or reads one.
+std::vector<Phase> phases_of(const Graph& g) {
+  std::vector<Phase> phases(static_cast<size_t>(g.size()), Phase::kForward);
+  for (int32_t id = 0; id < g.size(); ++id) {
+    const Node& n = g.node(id);
+    bool gradient = false, update = false, reads = false;
+    for (Value v : n.inputs) reads |= phases[static_cast<size_t>(v.node)] != Phase::kForward;
+    each_op(n, [&](const Node& o) {
+      gradient |= o.backward;
+      update |= !o.backward && (reads || gradient);
+    });
+    if (update) {
+      phases[static_cast<size_t>(id)] = Phase::kUpdate;
+    } else if (gradient) {
+      phases[static_cast<size_t>(id)] = Phase::kBackward;
+    }
+  }
+  return phases;
+}
+
+const char* home_name(Home home) {
+  constexpr const char* kNames[kHomes] = {"arena", "constants", "argument", "cell", "cell", "output", "captured"};
+  return kNames[static_cast<int>(home)];
+}
+
+std::string place_of(const LaunchRecord& l) {
+  return str_cat(l.name, l.line.line ? str_cat(" at ", l.line.to_string()) : std::string(),
+                 l.scope.empty() ? std::string() : str_cat(" in ", l.scope));
+}
+
+Bound bound_of(const Machine& m, const Cost& w) {
+  const double memory = w.bytes / m.bytes, arithmetic = (w.flops - w.products) / m.flops,
+               products = w.products > 0 ? w.products / m.products_of(w.product_dtype) : 0;
+  if (products >= memory && products >= arithmetic && products > 0) return Bound::kProducts;
+  return arithmetic > memory ? Bound::kArithmetic : Bound::kMemory;
+}
+
+void add_launches(const Entry& e, StepRecord& r) {
+  const MemoryPlan& plan = e.plan;
+  const Graph& g = *plan.graph;
+  const std::vector<Phase> phases = phases_of(g);
+  std::map<const Operation*, int32_t> kernels;
+  for (size_t t = 0; t < plan.launches.size(); ++t) {
+    const Launch& l = plan.launches[t];
+    const Node& n = g.node(l.node);
+    LaunchRecord one;
+    one.name = name_of(l);
+    one.scope = n.scope;
+    one.line = n.line;
+    one.phase = phases[static_cast<size_t>(l.node)];
+    one.kind = l.copy ? WorkClass::kMovement : class_of(n);
+    one.work = cost_of(l, g);
+    one.bound = bound_of(r.machine, one.work);
+    one.predicted_us = 1e6 * roofline_seconds(r.machine, one.work);
+    if (e.executable) one.measured_us = e.executable->launch_us(t);
+    one.fused = l.op == &loop_ir::fused_op;
+    one.copy = l.copy;
+    if (one.fused) {
+      one.ops = loop_ir::ops_text(loop_ir::body_of(n), 6);
+      one.kernel = kernels.try_emplace(l.operation.get(), static_cast<int32_t>(kernels.size())).first->second;
+    }
+    for (const BufferPlace& o : l.out) one.results.push_back(o.type);
+    for (const BufferPlace& a : l.in)
+      for (const BufferPlace& b : l.out) one.in_place |= a.buffer == b.buffer;
+    r.launches.push_back(std::move(one));
+  }
+}
+
+void add_buffers(const MemoryPlan& plan, StepRecord& r) {
+  std::vector<int64_t> change(plan.launches.size() + 1);
+  for (const PlanBuffer& b : plan.buffers) {
+    BufferRecord one{.home = home_name(b.home),
+                     .owner = {},
+                     .bytes = accounted(b.bytes),
+                     .offset = b.offset,
+                     .first = b.first,
+                     .last = b.last};
+    if (b.home == Home::kCell || b.home == Home::kCellNew) {
+      const std::string& name = plan.graph->cells[static_cast<size_t>(b.index)]->name;
+      one.owner = name.empty() ? str_cat("cell ", b.index) : name;
+    } else if (b.home == Home::kArgument || b.home == Home::kCaptured) {
+      one.owner = str_cat(home_name(b.home), " ", b.index);
+    } else if (b.first >= 0) {
+      one.owner = place_of(r.launches[static_cast<size_t>(b.first)]);
+    }
+    if (b.home == Home::kArena && b.bytes > 0 && b.first >= 0) {
+      change[static_cast<size_t>(b.first)] += one.bytes;
+      change[static_cast<size_t>(b.last) + 1] -= one.bytes;
+    }
+    r.buffers.push_back(std::move(one));
+  }
+  int64_t live = 0, most = 0;
+  for (size_t t = 0; t < plan.launches.size(); ++t)
+    if (live += change[t]; live > most) {
+      most = live;
+      r.peak_launch = static_cast<int32_t>(t);
+    }
+  for (size_t i = 0; i < plan.buffers.size(); ++i) {
+    const PlanBuffer& b = plan.buffers[i];
+    if (b.home == Home::kArena && b.bytes > 0 && b.first >= 0 && b.first <= r.peak_launch && r.peak_launch <= b.last)
+      r.at_peak.push_back(static_cast<int32_t>(i));
+  }
+  std::stable_sort(r.at_peak.begin(), r.at_peak.end(), [&](int32_t a, int32_t b) {
+    return plan.buffers[static_cast<size_t>(a)].bytes > plan.buffers[static_cast<size_t>(b)].bytes;
+  });
+}
+
+}  // namespace
+
+StepRecord record_of(const Entry& e) {
+  StepRecord r;
+  r.device = str_cat(e.plan.device);
+  r.machine = rates_of(e.plan.device);
+  add_launches(e, r);
+  add_buffers(e.plan, r);
+  r.peak_bytes = e.plan.peak_bytes();
+  return r;
+}
+
+}  // namespace internal
+}  // namespace weft

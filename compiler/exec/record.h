@@ -1,0 +1,82 @@
+// StepRecord: what one compiled step does, as data: its launches with their work, time and place in the program, its
+// memory, and the machine's rates. It is made from the plan, so it exists before the step has run; measured times are 0
+// until then. Reports, tools and benchmarks print it and compute none of it themselves.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "compiler/cost/machine.h"
+#include "framework/base/origin.h"
+#include "framework/ir/op_def.h"
+
+namespace weft {
+
+/// The part of a training step that a launch belongs to. An update reads a gradient and is not part of one.
+enum class Phase : uint8_t { kForward, kBackward, kUpdate };
+/// The kind of work of a launch, after its most expensive op (Ivanov et al.: Data Movement Is All You Need, 2021; they
+/// call reductions with what follows them statistical normalisation).
+enum class WorkClass : uint8_t { kContraction, kNormalisation, kElementwise, kMovement, kCollective };
+/// What bounds the time of a launch on this machine.
+enum class Bound : uint8_t { kMemory, kArithmetic, kProducts };
+
+const char* to_string(Phase phase);
+const char* to_string(WorkClass kind);
+const char* to_string(Bound bound);
+
+/// One call of a kernel.
+struct LaunchRecord {
+  std::string name;   // of the kernel, or of the op that runs alone
+  std::string scope;  // "blocks.3.attn"; empty outside modules
+  SourceLine line;    // of the op, or of the kernel's main op
+  Phase phase = Phase::kForward;
+  WorkClass kind = WorkClass::kElementwise;
+  Bound bound = Bound::kMemory;
+  Cost work;                // planned; `at_most` if it depends on values
+  double predicted_us = 0;  // at the machine's rates
+  double measured_us = 0;   // 0: not measured yet
+  std::string ops;          // of a fused kernel: "add, mul at model.cc:12"; else empty
+  std::vector<TensorType> results;
+  bool fused = false;
+  bool copy = false;      // moves a value to its cell or output block
+  bool in_place = false;  // a result has an operand's memory
+  int32_t kernel = -1;    // launches with one number call one kernel; -1: not fused
+
+  /// Share of the roofline that the launch reaches: 1 at the machine's rates; 0 if it is not measured.
+  double reached() const { return measured_us > 0 ? predicted_us / measured_us : 0; }
+};
+
+/// One block of memory of the step.
+struct BufferRecord {
+  std::string home;               // arena, constants, argument, cell, output or captured
+  std::string owner;              // of the cell, or the launch that writes it first, with its place
+  int64_t bytes = 0;              // as the allocator counts them
+  int64_t offset = 0;             // in the arena or among the constants
+  int32_t first = -1, last = -1;  // launches that use it first and last; -1: none
+};
+
+struct StepRecord {
+  std::string device;
+  Machine machine;
+  std::vector<LaunchRecord> launches;
+  std::vector<BufferRecord> buffers;
+  int64_t peak_bytes = 0;        // planned; equal to the measured peak
+  int32_t peak_launch = -1;      // where most of the arena is live
+  std::vector<int32_t> at_peak;  // buffers of the arena that are live there, the largest first
+
+  /// The sums over the launches of a kind of work.
+  struct Sum {
+    Cost work;
+    double predicted_us = 0, measured_us = 0;
+    int32_t launches = 0;
+    Sum& operator+=(const LaunchRecord& l);
+  };
+  Sum sum() const;
+  Sum sum(WorkClass kind) const;
+  Sum sum(Phase phase) const;
+
+  /// JSON: {"device", "machine", "launches": [...], "buffers": [...], "peak_bytes", "peak_launch", "at_peak"}.
+  std::string to_json() const;
+};
+
+}  // namespace weft
