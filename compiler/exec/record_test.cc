@@ -1,0 +1,131 @@
+// The record of a training step: phases, classes, work and memory of its launches.
+#include "compiler/exec/record.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "framework/base/testing/error_of.h"
+#include "framework/io/json.h"
+#include "weft.h"
+
+namespace weft {
+namespace {
+
+struct Net : nn::Module {
+  nn::Linear up{16, 64}, down{64, 8};
+  nn::LayerNorm norm{64};
+  Net() {
+    register_module("up", up);
+    register_module("norm", norm);
+    register_module("down", down);
+  }
+  Tensor operator()(const Tensor& x) const { return down(norm(gelu(up(x)))); }
+};
+
+struct Step {
+  Net net;
+  optim::AdamW opt{net.parameters(), {.lr = 1e-3}};
+  Tensor operator()(const Tensor& x, const Tensor& y) {
+    const Tensor loss = cross_entropy(net(x), y);
+    opt.minimize(loss);
+    return loss;
+  }
+};
+
+TEST(Record, HasThePartsOfATrainingStep) {
+  Step model;
+  auto step = compile([&](Tensor x, Tensor y) { return model(x, y); });
+  const Tensor x = randn({32, 16}), y = randint(0, 8, {32});
+  EXPECT_NE(testing::error_of([&] { step.record(); }).find("record: "), std::string::npos);
+  step.prepare(x, y);
+  const StepRecord before = step.record();
+  EXPECT_EQ(before.sum().measured_us, 0);
+  for (int i = 0; i < 5; ++i) step(x, y);
+  const StepRecord r = step.record();
+  const CompileStats stats = step.stats();
+  EXPECT_EQ(static_cast<int64_t>(r.launches.size()), stats.kernels);
+  EXPECT_EQ(r.peak_bytes, stats.planned_peak_bytes);
+  EXPECT_EQ(r.peak_bytes, stats.measured_peak_bytes);
+
+  // Each launch is in one phase and one class.
+  double flops = 0, products = 0;
+  int launches = 0;
+  for (Phase p : {Phase::kForward, Phase::kBackward, Phase::kUpdate}) {
+    const StepRecord::Sum s = r.sum(p);
+    EXPECT_GT(s.launches, 0) << to_string(p);
+    flops += s.work.flops;
+    launches += s.launches;
+  }
+  EXPECT_EQ(launches, static_cast<int>(r.launches.size()));
+  EXPECT_NEAR(flops, r.sum().work.flops, 1e-6 * flops);
+  launches = 0;
+  for (WorkClass c : {WorkClass::kContraction, WorkClass::kNormalisation, WorkClass::kElementwise, WorkClass::kMovement,
+                      WorkClass::kCollective}) {
+    products += r.sum(c).work.products;
+    launches += r.sum(c).launches;
+    if (c != WorkClass::kContraction) EXPECT_EQ(r.sum(c).work.products, 0) << to_string(c);
+  }
+  EXPECT_EQ(launches, static_cast<int>(r.launches.size()));
+  // Two products forward, and their gradients without the one of x.
+  const double rows = 2 * 32.0 * (16 * 64 + 64 * 8);
+  EXPECT_EQ(products, rows + rows + 2 * 32.0 * 64 * 8);
+  EXPECT_EQ(r.sum(Phase::kForward).work.products, rows);
+  EXPECT_EQ(r.sum(WorkClass::kCollective).launches, 0);
+
+  std::set<std::string> scopes;
+  for (const LaunchRecord& l : r.launches) {
+    EXPECT_GT(l.predicted_us, 0) << l.name;
+    EXPECT_GT(l.measured_us, 0) << l.name;
+    EXPECT_FALSE(l.results.empty()) << l.name;
+    EXPECT_EQ(l.fused, l.kernel >= 0);
+    EXPECT_EQ(l.fused, !l.ops.empty());
+    scopes.insert(l.scope);
+  }
+  EXPECT_TRUE(scopes.contains("up") && scopes.contains("down")) << scopes.size();
+}
+
+TEST(Record, KnowsWhoHasTheMemoryAtThePeak) {
+  Step model;
+  auto step = compile([&](Tensor x, Tensor y) { return model(x, y); });
+  step.prepare(randn({32, 16}), randint(0, 8, {32}));
+  const StepRecord r = step.record();
+  ASSERT_GE(r.peak_launch, 0);
+  ASSERT_FALSE(r.at_peak.empty());
+  int64_t live = 0, last = INT64_MAX;
+  for (int32_t i : r.at_peak) {
+    const BufferRecord& b = r.buffers[static_cast<size_t>(i)];
+    EXPECT_EQ(b.home, "arena");
+    EXPECT_LE(b.first, r.peak_launch);
+    EXPECT_GE(b.last, r.peak_launch);
+    EXPECT_LE(b.bytes, last);
+    EXPECT_FALSE(b.owner.empty());
+    live += b.bytes;
+    last = b.bytes;
+  }
+  EXPECT_LE(live, r.peak_bytes);
+  std::set<std::string> cells;
+  for (const BufferRecord& b : r.buffers)
+    if (b.home == "cell") cells.insert(b.owner);
+  EXPECT_TRUE(cells.contains("up.weight")) << cells.size();
+}
+
+TEST(Record, IsJson) {
+  auto step = compile([](Tensor x) { return softmax(matmul(x, x) * 2.0, -1); });
+  step.prepare(randn({40, 40}));
+  const StepRecord r = step.record();
+  const io::Json j = io::parse_json(r.to_json(), "record");
+  EXPECT_EQ(j["launches"].size(), r.launches.size());
+  EXPECT_EQ(j["buffers"].size(), r.buffers.size());
+  EXPECT_EQ(j["device"], "cpu");
+  EXPECT_EQ(j["peak_bytes"], r.peak_bytes);
+  EXPECT_GT(j["machine"]["products"], 0.0);
+  for (const io::Json& l : j["launches"]) {
+    EXPECT_EQ(l["phase"], "forward");
+    EXPECT_FALSE(l.contains("measured_us"));
+    EXPECT_TRUE(l["line"].get<std::string>().find("record_test.cc:") != std::string::npos) << l.dump();
+  }
+}
+
+}  // namespace
+}  // namespace weft
