@@ -1,24 +1,18 @@
 // train_step: a training step (forward, backward, AdamW) on random data; pytorch/train_step.py does the same work.
 // With --serve, each line of standard input is a number of steps to run now, and the answer is one line of JSON, until
 // the end of input. versus_pytorch.py uses it to time two programs in turn.
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
 #include <iostream>
-#include <map>
 #include <string>
 #include <vector>
 
 #include "absl/flags/flag.h"
 #include "compiler/cost/rates.h"
-#include "compiler/exec/trace.h"
-#include "framework/base/switches.h"
 #include "framework/base/thread_pool.h"
 #include "framework/cli/cli.h"
-#include "framework/io/file.h"
 #include "framework/io/json.h"
 #include "tools/bench/benchmark.h"
 #include "tools/bench/step_model.h"
@@ -32,7 +26,7 @@ ABSL_FLAG(int64_t, memory_budget, 0,
 ABSL_FLAG(std::string, kernel_cache, "",
           "folder of compiled kernels, or off; empty: ~/.cache/weft/kernels, or the value of WEFT_CACHE");
 ABSL_FLAG(int32_t, steps, 0, "steps to run; 0: as many as take about 20 seconds");
-ABSL_FLAG(bool, profile, false, "also time each op and print a table, slowest first (compiled steps only)");
+ABSL_FLAG(bool, profile, false, "also print the time of each kernel and of each class of work (compiled steps only)");
 ABSL_FLAG(bool, report, false, "print what the compiler did after the first step, and stop");
 ABSL_FLAG(bool, bound, true, "measure the machine's GEMM rate for the bound (takes a few seconds)");
 ABSL_FLAG(bool, serve, false, "run the numbers of steps read from standard input");
@@ -65,6 +59,7 @@ class Trainer {
   int64_t parameters() const { return model_.module->num_parameters(); }
   CompileStats stats() const { return step_.stats(); }
   std::string report() const { return step_.report(); }
+  StepRecord record() const { return step_.record(); }
 
  private:
   using Fn = std::function<Tensor(const Tensor&, const Tensor&)>;
@@ -74,49 +69,35 @@ class Trainer {
   float loss_ = 0;
 };
 
-struct Line {
-  std::string op;
-  double ms = 0;
-  int count = 0;
-};
-
-// Launches by op, slowest first, from the executable's trace. The time of a launch is the median over the steps.
-std::vector<Line> read_profile(const std::string& trace_file, size_t launches) {
-  flush_trace();
-  const io::Json trace = io::parse_json(io::read_file(trace_file), trace_file);
-  const io::Json& events = trace["traceEvents"];
-  const size_t steps = launches ? events.size() / launches : 0;
-  WEFT_CHECK(steps > 0, "profile: ", events.size(), " launches traced; need a multiple of ", launches);
-  std::map<std::string, Line> by_op;
-  // Use the last launches: the trace starts with other work of the first step.
-  const size_t begin = events.size() - steps * launches;
-  for (size_t i = 0; i < launches; ++i) {
-    std::vector<double> times;
-    for (size_t s = 0; s < steps; ++s) times.push_back(events[begin + s * launches + i]["dur"].get<double>());
-    Line& l = by_op[events[begin + i]["name"].get<std::string>()];
-    l.ms += median(std::move(times)) / 1e3;
-    ++l.count;
-  }
+// Launches by kernel, slowest first, and the share of each class of work in operations and in time.
+void print_profile(const StepRecord& record) {
+  struct Line {
+    std::string name;
+    StepRecord::Sum sum;
+  };
   std::vector<Line> lines;
-  for (auto& [name, l] : by_op) lines.push_back({name, l.ms, l.count});
-  std::sort(lines.begin(), lines.end(), [](const Line& a, const Line& b) { return a.ms > b.ms; });
-  return lines;
-}
-
-void print_profile(const std::vector<Line>& lines) {
-  double total = 0;
-  int launches = 0;
-  for (const Line& l : lines) total += l.ms, launches += l.count;
-  std::printf("\n%-28s %8s %10s %9s %7s\n", "op", "launches", "ms", "us each", "share");
-  for (const Line& l : lines)
-    std::printf("%-28s %8d %10.3f %9.1f %6.1f%%\n", l.op.c_str(), l.count, l.ms, 1e3 * l.ms / l.count,
-                100 * l.ms / total);
-  std::printf("%-28s %8d %10.3f\n", "all", launches, total);
-}
-
-// A product with fused neighbours counts as a product, and so does attention.
-bool is_product(const std::string& op) {
-  return ("_" + op + "_").find("_dot_") != std::string::npos || op.starts_with("attention");
+  for (const LaunchRecord& l : record.launches) {
+    auto at = std::find_if(lines.begin(), lines.end(), [&](const Line& line) { return line.name == l.name; });
+    if (at == lines.end()) at = lines.insert(at, {l.name, {}});
+    at->sum += l;
+  }
+  std::sort(lines.begin(), lines.end(),
+            [](const Line& a, const Line& b) { return a.sum.measured_us > b.sum.measured_us; });
+  const StepRecord::Sum all = record.sum();
+  std::printf("\n%-28s %8s %10s %9s %7s %9s\n", "kernel", "launches", "ms", "us each", "share", "roofline");
+  for (const auto& [name, sum] : lines)
+    std::printf("%-28s %8d %10.3f %9.1f %6.1f%% %8.0f%%\n", name.c_str(), sum.launches, sum.measured_us / 1e3,
+                sum.measured_us / sum.launches, 100 * sum.measured_us / all.measured_us,
+                100 * sum.predicted_us / sum.measured_us);
+  std::printf("%-28s %8d %10.3f\n\n%-28s %8s %10s %9s\n", "all", all.launches, all.measured_us / 1e3, "class",
+              "launches", "operations", "time");
+  for (WorkClass kind : {WorkClass::kContraction, WorkClass::kNormalisation, WorkClass::kElementwise,
+                         WorkClass::kMovement, WorkClass::kCollective}) {
+    const StepRecord::Sum sum = record.sum(kind);
+    if (sum.launches > 0)
+      std::printf("%-28s %8d %9.2f%% %8.1f%%\n", to_string(kind), sum.launches, 100 * sum.work.flops / all.work.flops,
+                  100 * sum.measured_us / all.measured_us);
+  }
 }
 
 void serve(Trainer& trainer, double first_done) {
@@ -148,18 +129,13 @@ void run(Report& report) {
   } catch (const Error& e) {
     usage_error(e.what());
   }
-  std::string trace_file;
-  if (profile) {
-    trace_file = "/tmp/weft_train_step_" + std::to_string(getpid()) + ".json";
-    set_switch("WEFT_TRACE", trace_file);
-  }
   Trainer trainer(std::move(model), parse_dtype(dtype_name),
                   {.enabled = compiled,
                    .memory_budget = absl::GetFlag(FLAGS_memory_budget),
                    .kernel_cache = absl::GetFlag(FLAGS_kernel_cache)});
   const double first = trainer.step(), first_done = process_age(), first_loss = trainer.loss();
   if (absl::GetFlag(FLAGS_report)) {
-    for (int i = 0; i < 4; ++i) trainer.step();  // these steps are traced
+    for (int i = 0; i < 4; ++i) trainer.step();  // these steps are timed
     std::printf("%s", trainer.report().c_str());
     return;
   }
@@ -207,14 +183,11 @@ void run(Report& report) {
   report.add({"first_loss", first_loss, ""});
   report.add({"last_loss", trainer.loss(), ""});
   if (profile) {
-    const std::vector<Line> lines = read_profile(trace_file, static_cast<size_t>(trainer.stats().kernels));
-    unlink(trace_file.c_str());
-    set_switch("WEFT_TRACE", "");
-    double products = 0, rest = 0;
-    for (const Line& l : lines) (is_product(l.op) ? products : rest) += l.ms;
+    const StepRecord record = trainer.record();
+    const double products = record.sum(WorkClass::kContraction).measured_us / 1e3;
     report.add({"in_products", products, "ms", flops / rate * 1e-6});
-    report.add({"in_the_rest", rest, "ms"});
-    print_profile(lines);
+    report.add({"in_the_rest", record.sum().measured_us / 1e3 - products, "ms"});
+    print_profile(record);
   }
 }
 
