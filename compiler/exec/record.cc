@@ -25,6 +25,55 @@ const char* to_string(Bound bound) {
   return kNames[static_cast<int>(bound)];
 }
 
+namespace {
+
+// The ops of a node: those of a fused node's body, else its own.
+template <class F>
+void each_op(const Node& n, const F& fn) {
+  if (n.op != &loop_ir::fused_op) return fn(n);
+  const Graph& body = loop_ir::body_of(n);
+  for (int32_t id = 0; id < body.size(); ++id)
+    if (body.node(id).op != &input_op) fn(body.node(id));
+}
+
+bool moves_only(const Node& n) { return n.op == &cast_op || n.op->is(kView) || n.op->is(kIndexing); }
+
+}  // namespace
+
+WorkClass class_of(const Node& n) {
+  bool contracts = false, reduces = false, computes = false, communicates = false;
+  each_op(n, [&](const Node& o) {
+    communicates |= o.op->is(kCollective);
+    contracts |= o.op->is(kContraction);
+    reduces |= o.op->is(kReduction);
+    computes |= o.op->is(kPointwise) && !moves_only(o);
+  });
+  return communicates ? WorkClass::kCollective
+         : contracts  ? WorkClass::kContraction
+         : reduces    ? WorkClass::kNormalisation
+         : computes   ? WorkClass::kElementwise
+                      : WorkClass::kMovement;
+}
+
+std::vector<Phase> phases_of(const Graph& g) {
+  std::vector<Phase> phases(static_cast<size_t>(g.size()), Phase::kForward);
+  for (int32_t id = 0; id < g.size(); ++id) {
+    const Node& n = g.node(id);
+    bool gradient = false, update = false, reads = false;
+    for (Value v : n.inputs) reads |= phases[static_cast<size_t>(v.node)] != Phase::kForward;
+    each_op(n, [&](const Node& o) {
+      gradient |= o.backward;
+      update |= !o.backward && (reads || gradient);
+    });
+    if (update) {
+      phases[static_cast<size_t>(id)] = Phase::kUpdate;
+    } else if (gradient) {
+      phases[static_cast<size_t>(id)] = Phase::kBackward;
+    }
+  }
+  return phases;
+}
+
 StepRecord::Sum& StepRecord::Sum::operator+=(const LaunchRecord& l) {
   work += l.work;
   predicted_us += l.predicted_us;
@@ -95,52 +144,6 @@ std::string StepRecord::to_json() const {
 namespace internal {
 namespace {
 
-// The ops of a node: those of a fused node's body, else its own.
-template <class F>
-void each_op(const Node& n, const F& fn) {
-  if (n.op != &loop_ir::fused_op) return fn(n);
-  const Graph& body = loop_ir::body_of(n);
-  for (int32_t id = 0; id < body.size(); ++id)
-    if (body.node(id).op != &input_op) fn(body.node(id));
-}
-
-bool moves_only(const Node& n) { return n.op == &cast_op || n.op->is(kView) || n.op->is(kIndexing); }
-
-WorkClass class_of(const Node& n) {
-  bool contracts = false, reduces = false, computes = false, communicates = false;
-  each_op(n, [&](const Node& o) {
-    communicates |= o.op->is(kCollective);
-    contracts |= o.op->is(kContraction);
-    reduces |= o.op->is(kReduction);
-    computes |= o.op->is(kPointwise) && !moves_only(o);
-  });
-  return communicates ? WorkClass::kCollective
-         : contracts  ? WorkClass::kContraction
-         : reduces    ? WorkClass::kNormalisation
-         : computes   ? WorkClass::kElementwise
-                      : WorkClass::kMovement;
-}
-
-// By node: whether it is part of a gradient, or reads one.
-std::vector<Phase> phases_of(const Graph& g) {
-  std::vector<Phase> phases(static_cast<size_t>(g.size()), Phase::kForward);
-  for (int32_t id = 0; id < g.size(); ++id) {
-    const Node& n = g.node(id);
-    bool gradient = false, update = false, reads = false;
-    for (Value v : n.inputs) reads |= phases[static_cast<size_t>(v.node)] != Phase::kForward;
-    each_op(n, [&](const Node& o) {
-      gradient |= o.backward;
-      update |= !o.backward && (reads || gradient);
-    });
-    if (update) {
-      phases[static_cast<size_t>(id)] = Phase::kUpdate;
-    } else if (gradient) {
-      phases[static_cast<size_t>(id)] = Phase::kBackward;
-    }
-  }
-  return phases;
-}
-
 const char* home_name(Home home) {
   constexpr const char* kNames[kHomes] = {"arena", "constants", "argument", "cell", "cell", "output", "captured"};
   return kNames[static_cast<int>(home)];
@@ -178,6 +181,7 @@ void add_launches(const Entry& e, StepRecord& r) {
     if (e.executable) one.measured_us = e.executable->launch_us(t);
     one.fused = l.op == &loop_ir::fused_op;
     one.copy = l.copy;
+    one.node = l.node;
     if (one.fused) {
       one.ops = loop_ir::ops_text(loop_ir::body_of(n), 6);
       one.kernel = kernels.try_emplace(l.operation.get(), static_cast<int32_t>(kernels.size())).first->second;

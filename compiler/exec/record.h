@@ -8,6 +8,7 @@
 
 #include "compiler/cost/machine.h"
 #include "framework/base/origin.h"
+#include "framework/ir/graph.h"
 #include "framework/ir/op_def.h"
 
 namespace weft {
@@ -19,6 +20,11 @@ enum class Phase : uint8_t { kForward, kBackward, kUpdate };
 enum class WorkClass : uint8_t { kContraction, kNormalisation, kElementwise, kMovement, kCollective };
 /// What bounds the time of a launch on this machine.
 enum class Bound : uint8_t { kMemory, kArithmetic, kProducts };
+
+/// By node of a step's graph: its phase. A node outside the gradient that reads one is an update.
+std::vector<Phase> phases_of(const Graph& g);
+/// The class of a node's work; of a fused node, of its body's.
+WorkClass class_of(const Node& n);
 
 const char* to_string(Phase phase);
 const char* to_string(WorkClass kind);
@@ -40,6 +46,7 @@ struct LaunchRecord {
   bool fused = false;
   bool copy = false;      // moves a value to its cell or output block
   bool in_place = false;  // a result has an operand's memory
+  int32_t node = -1;      // of graph("scheduled")
   int32_t kernel = -1;    // launches with one number call one kernel; -1: not fused
 
   /// Share of the roofline that the launch reaches: 1 at the machine's rates; 0 if it is not measured.

@@ -25,11 +25,12 @@ def embed_texts(name, srcs):
 
     Args:
       name: the library.
-      srcs: labels of files X.inc; `file` is X.
+      srcs: labels of files. `file` is X for X.inc and x_css for x.css.
     """
     symbols = {}
     for src in srcs:
-        file = src.split(":")[-1].split("/")[-1][:-len(".inc")]
+        file = src.split(":")[-1].split("/")[-1]
+        file = file[:-len(".inc")] if file.endswith(".inc") else file.replace(".", "_")
         symbols[file] = "weft_text_%s_%s" % (name, file)
         embed_file(
             name = "%s_%s" % (name, file),

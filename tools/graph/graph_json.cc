@@ -1,0 +1,144 @@
+#include "tools/graph/graph_json.h"
+
+#include <map>
+#include <unordered_map>
+
+#include "compiler/loop_ir/fused.h"
+#include "framework/io/json.h"
+#include "framework/ir/op_def.h"
+#include "framework/ir/text.h"
+
+namespace weft::tools {
+namespace {
+
+using Json = io::OrderedJson;
+
+// Texts by number, each once. Number 0 is the empty text.
+class Texts {
+ public:
+  Texts() { number(""); }
+  size_t number(const std::string& text) {
+    const auto [at, fresh] = numbers_.try_emplace(text, numbers_.size());
+    if (fresh) all_.push_back(text);
+    return at->second;
+  }
+  Json json() const { return all_; }
+
+ private:
+  std::unordered_map<std::string, size_t> numbers_;
+  std::vector<std::string> all_;
+};
+
+// "dim=1, keepdim=true"
+std::string attributes_text(const Attrs& attrs) {
+  std::string s;
+  for (const auto& [key, value] : attrs.entries()) {
+    s += str_cat(s.empty() ? "" : ", ", key, "=");
+    if (std::holds_alternative<Ref<Graph>>(value)) {
+      s += "graph";
+    } else {
+      internal::append_value(s, value, "");
+    }
+  }
+  return s;
+}
+
+Json value_json(Value v) { return Json::array({v.node, v.index}); }
+
+class GraphWriter {
+ public:
+  explicit GraphWriter(const ShownGraph& shown) : shown_(shown), g_(*shown.graph) {}
+
+  Json run() {
+    const std::vector<Phase> phases = phases_of(g_);
+    Json nodes = Json::array(), classes = Json::array();
+    for (int32_t id = 0; id < g_.size(); ++id) {
+      const Node& n = g_.node(id);
+      Json types = Json::array(), operands = Json::array();
+      for (const TensorType& t : n.outputs) types.push_back(types_.number(t.to_string()));
+      for (Value v : n.inputs) operands.push_back(value_json(v));
+      nodes.push_back(Json::array({ops_.number(n.op->name), scopes_.number(n.scope), lines_.number(n.line.to_string()),
+                                   static_cast<int>(phases[static_cast<size_t>(id)]), types, operands}));
+      const bool structural = n.op == &input_op || n.op == &cell_op || n.op == &captured_op;
+      classes.push_back(structural ? -1 : static_cast<int>(class_of(n)));
+      label(id, n);
+      details(id, n);
+    }
+    if (shown_.record) times();
+    Json out{{"name", shown_.name}};
+    if (!shown_.note.empty()) out["note"] = shown_.note;
+    out["scopes"] = scopes_.json();
+    out["lines"] = lines_.json();
+    out["ops"] = ops_.json();
+    out["types"] = types_.json();
+    out["nodes"] = std::move(nodes);
+    out["class"] = std::move(classes);
+    out["labels"] = std::move(labels_);
+    out["details"] = std::move(details_);
+    Json outputs = Json::array(), writes = Json::array();
+    for (Value v : g_.outputs) outputs.push_back(value_json(v));
+    for (const CellWrite& w : g_.writes) writes.push_back(Json::array({cell_name(w.cell), value_json(w.value)}));
+    out["outputs"] = std::move(outputs);
+    out["writes"] = std::move(writes);
+    return out;
+  }
+
+ private:
+  std::string cell_name(int64_t index) const {
+    const std::string& name = g_.cells[static_cast<size_t>(index)]->name;
+    return name.empty() ? str_cat("cell ", index) : name;
+  }
+
+  void label(int32_t id, const Node& n) {
+    if (n.op == &cell_op) labels_[std::to_string(id)] = cell_name(n.attrs.i("index"));
+    if (n.op == &input_op) labels_[std::to_string(id)] = str_cat("argument ", n.attrs.i("index"));
+    if (n.op == &captured_op) labels_[std::to_string(id)] = str_cat("captured ", n.attrs.i("index"));
+  }
+
+  void details(int32_t id, const Node& n) {
+    Json d = Json::object();
+    if (n.op == &loop_ir::fused_op) {
+      d["ops"] = loop_ir::ops_text(loop_ir::body_of(n), 12);
+    } else if (n.op != &input_op && n.op != &cell_op && n.op != &captured_op) {
+      if (!n.attrs.empty()) d["attrs"] = attributes_text(n.attrs);
+    }
+    if (!n.op->is(kStructural) && (n.op->kernel || n.op == &loop_ir::fused_op)) {
+      const Cost c = n.op == &loop_ir::fused_op ? loop_ir::body_cost(loop_ir::body_of(n)) : op_cost(g_, n);
+      d["bytes"] = c.bytes;
+      d["flops"] = c.flops;
+      if (c.at_most) d["at_most"] = true;
+    }
+    if (static_cast<size_t>(id) < shown_.placements.size() && !shown_.placements[static_cast<size_t>(id)].empty())
+      d["placement"] = shown_.placements[static_cast<size_t>(id)];
+    if (n.recomputed) d["recomputed"] = true;
+    if (!d.empty()) details_[std::to_string(id)] = std::move(d);
+  }
+
+  // What the launches of the nodes read, write and take.
+  void times() {
+    for (const LaunchRecord& l : shown_.record->launches) {
+      if (l.copy) continue;
+      Json& d = details_[std::to_string(l.node)];
+      d["bytes"] = l.work.bytes;
+      d["flops"] = l.work.flops;
+      d["predicted_us"] = l.predicted_us;
+      if (l.measured_us > 0) d["measured_us"] = l.measured_us;
+      if (l.work.at_most) d["at_most"] = true;
+    }
+  }
+
+  const ShownGraph& shown_;
+  const Graph& g_;
+  Texts scopes_, lines_, ops_, types_;
+  Json labels_ = Json::object(), details_ = Json::object();
+};
+
+}  // namespace
+
+std::string graphs_json(const std::string& title, const std::vector<ShownGraph>& graphs) {
+  Json all = Json::array();
+  for (const ShownGraph& g : graphs) all.push_back(GraphWriter(g).run());
+  return io::write_json(Json{{"title", title}, {"graphs", std::move(all)}});
+}
+
+}  // namespace weft::tools

@@ -1,0 +1,25 @@
+// Graphs as the JSON that the page of tools/graph reads.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "compiler/exec/record.h"
+#include "framework/ir/graph.h"
+
+namespace weft::tools {
+
+/// A graph to show, with what is known of its step.
+struct ShownGraph {
+  std::string name;  // "joint", "12_fused_cse"
+  std::string note;  // a sentence under the name; may be empty
+  Ref<Graph> graph;
+  const StepRecord* record = nullptr;        // if `graph` is the record's scheduled graph
+  std::vector<std::string> placements = {};  // by node; or none
+};
+
+/// {"title": ..., "graphs": [...]}: texts are stored once and named by index. Each graph has "scopes", "lines", "ops",
+/// "types"; "nodes": [op, scope, line, phase, [types], [[node, result]]]; "class" by node; "labels" of cells and
+/// arguments by node; "details" of nodes: attributes, cost, times; "kernels"; "outputs" and "writes".
+std::string graphs_json(const std::string& title, const std::vector<ShownGraph>& graphs);
+
+}  // namespace weft::tools

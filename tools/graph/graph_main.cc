@@ -1,0 +1,141 @@
+// graph: shows the graph of a training step, or the graphs that a program wrote with WEFT_DUMP.
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "framework/cli/cli.h"
+#include "framework/io/file.h"
+#include "framework/ir/rewrite.h"
+#include "ops/all_ops.h"
+#include "tools/graph/graph_json.h"
+#include "tools/graph/graph_texts.h"
+#include "tools/graph/model_step.h"
+#include "tools/graph/page.h"
+
+namespace weft::tools {
+namespace {
+
+// In the order in which the page needs them.
+constexpr const char* kScripts[] = {"layout_js", "page_js"};
+
+struct Options {
+  StepChoice step;
+  std::string dump;
+  std::string stage;
+  std::string format = "text";
+  std::string out;
+};
+
+// The graphs of a folder that WEFT_DUMP names, in the order in which they were written.
+std::vector<ShownGraph> dumped(const std::string& folder, const std::string& stage) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  std::vector<std::string> files;
+  for (const fs::directory_entry& e : fs::directory_iterator(folder, error))
+    if (e.path().extension() == ".wir") files.push_back(e.path().string());
+  WEFT_CHECK_AS(kNotFound, !error, "--dump: cannot read folder '", folder, "': ", error.message());
+  WEFT_CHECK_AS(kNotFound, !files.empty(), "--dump: no .wir files in '", folder,
+                "'; run the program with WEFT_DUMP=", folder);
+  std::sort(files.begin(), files.end());
+  std::vector<ShownGraph> graphs;
+  for (const std::string& file : files) {
+    const std::string name = fs::path(file).stem().string();
+    if (!stage.empty() && name.find(stage) == name.npos) continue;
+    try {
+      graphs.push_back({name, "", parse_graph(io::read_file(file), op_table())});
+    } catch (const Error& e) {
+      throw Error(e.code(), str_cat(file, ": ", e.what()));
+    }
+  }
+  WEFT_CHECK_AS(kNotFound, !graphs.empty(), "--stage: no file of '", folder, "' has '", stage, "' in its name");
+  return graphs;
+}
+
+ShownGraph stage_of(const ModelStep& step, const std::string& stage, const StepRecord* record) {
+  return {stage, "", make_ref<Graph>(step.compiled().graph(stage)), stage == "scheduled" ? record : nullptr};
+}
+
+std::string text_of(const std::vector<ShownGraph>& graphs, std::string (Graph::*print)() const) {
+  std::string text;
+  for (const ShownGraph& g : graphs) text += (*g.graph.*print)();
+  return text;
+}
+
+std::string page_of(const std::string& title, const std::vector<ShownGraph>& graphs) {
+  std::string script;
+  for (const char* part : kScripts) script += graph_texts(part);
+  return make_page(graph_texts("page_html"), graph_texts("page_css"), script, graphs_json(title, graphs));
+}
+
+int run(const Options& o) {
+  const std::vector<std::string> formats{"text", "dot", "proto", "json", "html"};
+  if (std::find(formats.begin(), formats.end(), o.format) == formats.end())
+    usage_error(str_cat("--format is '", o.format, "'; need one of ", formats));
+  if (o.format == "html" && o.out.empty()) usage_error("--format html needs --out FILE");
+  std::vector<ShownGraph> graphs;
+  std::string title;
+  std::unique_ptr<ModelStep> step;
+  StepRecord record;
+  if (!o.dump.empty()) {
+    graphs = dumped(o.dump, o.stage);
+    title = o.dump;
+  } else {
+    step = std::make_unique<ModelStep>(o.step);
+    title = step->title();
+    const bool mesh = !o.step.mesh.empty();
+    if (!mesh) record = step->compiled().record();
+    std::vector<std::string> stages{"captured", "joint", "fused", "scheduled"};
+    if (mesh) stages.insert(stages.begin() + 2, "partitioned");
+    if (!o.stage.empty()) {
+      if (std::find(stages.begin(), stages.end(), o.stage) == stages.end())
+        usage_error(str_cat("--stage is '", o.stage, "'; need one of ", stages));
+      stages = {o.stage};
+    } else if (o.format != "html" && o.format != "json") {
+      stages = {"joint"};
+    }
+    for (const std::string& stage : stages) graphs.push_back(stage_of(*step, stage, mesh ? nullptr : &record));
+  }
+  if (o.format == "proto" && graphs.size() != 1) usage_error("--format proto writes one graph; choose it with --stage");
+  const std::string text = o.format == "html"   ? page_of(title, graphs)
+                           : o.format == "json" ? graphs_json(title, graphs) + "\n"
+                           : o.format == "dot"  ? text_of(graphs, &Graph::to_dot)
+                           : o.format == "text" ? text_of(graphs, &Graph::to_string)
+                                                : graphs[0].graph->to_proto();
+  if (o.out.empty()) {
+    std::fwrite(text.data(), 1, text.size(), stdout);
+    return 0;
+  }
+  const std::string path = io::resolve_path(o.out);
+  io::write_file_atomic(path, text);
+  int64_t nodes = 0;
+  for (const ShownGraph& g : graphs) nodes += g.graph->size();
+  std::printf("%s: %zu graphs, %lld nodes, %zu bytes\n", path.c_str(), graphs.size(), static_cast<long long>(nodes),
+              text.size());
+  return 0;
+}
+
+}  // namespace
+}  // namespace weft::tools
+
+int main(int argc, char** argv) {
+  weft::tools::Options o;
+  const weft::Flags flags{
+      {"model", &o.step.model, "gpt, llama or moe"},
+      {"config", &o.step.config, "a configuration of the model; empty: its default"},
+      {"batch_size", &o.step.batch_size, "sequences of a step"},
+      {"seq_len", &o.step.seq_len, "tokens of a sequence; 0: the model's context, at most 128"},
+      {"dtype", &o.step.dtype, "f32 or bf16: the dtype of activations"},
+      {"mesh", &o.step.mesh, "mesh of ranks such as dp2,tp2; empty: one device"},
+      {"forward", &o.step.forward, "the loss alone, without gradients and optimiser"},
+      {"dump", &o.dump, "show the graphs that a program wrote to this folder (WEFT_DUMP) instead of a model's"},
+      {"stage", &o.stage,
+       "captured, joint, partitioned, fused or scheduled; with --dump: part of a file's name; empty: all in html and "
+       "json, joint otherwise"},
+      {"format", &o.format, "text, dot, proto, json or html"},
+      {"out", &o.out, "write to this file; empty: to standard output"},
+  };
+  return weft::run_program(argc, argv, "Shows the graph of a training step.", flags,
+                           [&] { return weft::tools::run(o); });
+}

@@ -1,0 +1,43 @@
+// The training step of a reference model, captured and planned without memory for its weights.
+#pragma once
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "compiler/options.h"
+#include "models/nn/language_model.h"
+#include "models/optim/adamw.h"
+#include "weft.h"
+
+namespace weft::tools {
+
+/// Which step to show.
+struct StepChoice {
+  std::string model = "gpt";  // gpt, llama or moe
+  std::string config;         // a preset of the model; empty: its default
+  int64_t batch_size = 8;
+  int64_t seq_len = 0;  // 0: the model's context, 128 at most
+  std::string dtype = "f32";
+  std::string mesh;      // "dp2,tp2"; empty: one device
+  bool forward = false;  // the loss alone: no gradients, no optimiser
+};
+
+/// A model with its optimiser and its compiled step (tokens, targets) -> loss.
+class ModelStep {
+ public:
+  /// Throws InvalidArgument, naming the choices, for an unknown model, preset, dtype or mesh.
+  explicit ModelStep(const StepChoice& choice);
+  using Fn = std::function<Tensor(const Tensor&, const Tensor&)>;
+  /// Captured and planned; nothing runs.
+  const Compiled<Fn>& compiled() const { return *step_; }
+  /// "gpt gpt_tiny, batch 8 of 64 tokens, f32".
+  const std::string& title() const { return title_; }
+
+ private:
+  std::unique_ptr<nn::LanguageModel> model_;
+  std::unique_ptr<optim::AdamW> opt_;
+  std::unique_ptr<Compiled<Fn>> step_;
+  std::string title_;
+};
+
+}  // namespace weft::tools

@@ -1,0 +1,29 @@
+#include "tools/graph/page.h"
+
+#include "absl/strings/escaping.h"
+#include "framework/base/error.h"
+#include "framework/io/zlib.h"
+
+namespace weft::tools {
+namespace {
+
+void replace(std::string& page, std::string_view mark, std::string_view text) {
+  const size_t at = page.find(mark);
+  WEFT_BUG_IF(at == page.npos, "page: no ", std::string(mark));
+  page.replace(at, mark.size(), text);
+}
+
+}  // namespace
+
+std::string make_page(std::string_view shell, std::string_view style, std::string_view script, std::string_view json) {
+  std::string page(shell);
+  // The data is last: it may contain anything.
+  replace(page, "/*STYLE*/", style);
+  replace(page, "/*SCRIPT*/", script);
+  const size_t data = page.rfind("DATA");
+  WEFT_BUG_IF(data == page.npos, "page: no DATA");
+  page.replace(data, 4, absl::Base64Escape(io::gzip_compress(json, 9)));
+  return page;
+}
+
+}  // namespace weft::tools
