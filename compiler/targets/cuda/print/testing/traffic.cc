@@ -45,10 +45,10 @@ double vectors(std::string_view text) {
     const size_t comma = rest.find(", "), end = rest.find("> ");
     if (comma == rest.npos || end == rest.npos || rest[end + 2] != 'v' || rest.find("load_tile") != rest.npos) continue;
     const std::string_view type = rest.substr(5, comma - 5);
-    const double size = type == "f64" || type == "i64"    ? 8
-                        : type == "f32" || type == "i32"  ? 4
-                        : type == "bool8" || type == "u8" ? 1
-                                                          : 2;
+    const double size = type == "f64" || type == "i64"                    ? 8
+                        : type == "f32" || type == "i32"                  ? 4
+                        : type == "bool8" || type == "u8" || type == "i8" ? 1
+                                                                          : 2;
     double times = 1;
     if (const size_t open = rest.find('['); open != rest.npos && rest.find('=') == rest.npos)
       times = std::atoi(rest.data() + open + 1);
