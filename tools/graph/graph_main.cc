@@ -18,7 +18,9 @@ namespace weft::tools {
 namespace {
 
 // In the order in which the page needs them.
-constexpr const char* kScripts[] = {"layout_js", "page_js"};
+constexpr const char* kScripts[] = {"layout_js",     "layout_data_js", "layout_tree_js", "layout_view_js",
+                                    "page_js",       "page_colors_js", "page_draw_js",   "page_input_js",
+                                    "page_panel_js", "page_search_js", "page_totals_js"};
 
 struct Options {
   StepChoice step;
@@ -65,7 +67,7 @@ std::string text_of(const std::vector<ShownGraph>& graphs, std::string (Graph::*
 
 std::string page_of(const std::string& title, const std::vector<ShownGraph>& graphs) {
   std::string script;
-  for (const char* part : kScripts) script += graph_texts(part);
+  for (const char* part : kScripts) script += str_cat(graph_texts(part), "\n");
   return make_page(graph_texts("page_html"), graph_texts("page_css"), script, graphs_json(title, graphs));
 }
 

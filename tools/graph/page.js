@@ -1,0 +1,249 @@
+// State of the page and what changes it. The other page_*.js files draw it and read the user's input.
+
+const app = {
+  file: null, graph: 0, trees: [], tree: null, view: null, byId: new Map(),
+  selected: null,     // id of a box, or null
+  node: -1,           // selected node, or -1
+  totals: false,      // the panel shows the totals of the graph
+  color: 'class', mirror: true,
+  matches: null,      // Set of nodes that the search found, or null
+  x: 0, y: 0, scale: 1,
+};
+
+const byName = (id) => document.getElementById(id);
+
+/// An element with properties and children; strings become text.
+function el(tag, properties, ...children) {
+  const made = document.createElement(tag);
+  for (const [key, value] of Object.entries(properties || {})) {
+    if (key.startsWith('on')) made.addEventListener(key.slice(2), value);
+    else if (value !== null && value !== undefined && value !== false) made.setAttribute(key, value);
+  }
+  made.append(...children.filter((child) => child !== null && child !== undefined));
+  return made;
+}
+
+function showMessage(text) {
+  byName('message').textContent = text;
+  byName('message').hidden = !text;
+}
+
+/// The JSON in the page. Every failure becomes one sentence.
+async function readData() {
+  need(typeof DecompressionStream === 'function',
+       'This browser cannot unpack the data: it has no DecompressionStream. '
+       + 'Use Firefox 113, Chrome 80 or Safari 16.4, or later.');
+  const text = byName('data').textContent.trim();
+  let json;
+  try {
+    const bytes = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream('gzip'));
+    json = JSON.parse(await new Response(stream).text());
+  } catch (error) {
+    throw new DataError('The data in this page is damaged; write the page again.');
+  }
+  return readFile(json);
+}
+
+async function start() {
+  readHash();
+  try {
+    app.file = await readData();
+    document.title = app.file.title;
+    byName('title').textContent = app.file.title;
+    byName('title').title = app.file.title;
+    const choice = byName('graph');
+    app.file.names.forEach((name, i) => choice.append(el('option', {value: i}, name)));
+    byName('graph-choice').hidden = app.file.names.length < 2;
+    app.graph = Math.min(app.graph, app.file.names.length - 1);
+    connectInput();
+    connectSearch();
+    const node = app.node;
+    openGraph(app.graph);
+    if (app.tree && node >= 0) goToNode(node);
+    if (app.tree && app.query) searchFor(app.query);
+    document.documentElement.dataset.ready = Math.round(performance.now());
+  } catch (error) {
+    showMessage(error instanceof DataError ? error.message : `The page failed: ${error.message}`);
+  }
+}
+
+/// Shows another graph of the file.
+function openGraph(index) {
+  app.graph = index;
+  byName('graph').value = index;
+  showMessage('');
+  try {
+    if (!app.trees[index]) {
+      const tree = buildTree(readGraph(app.file.graphs[index], app.file.names[index]));
+      openAtStart(tree);
+      app.trees[index] = tree;
+    }
+  } catch (error) {
+    app.tree = app.view = null;
+    clearStage();
+    showMessage(error instanceof DataError ? error.message : `The page failed: ${error.message}`);
+    return;
+  }
+  app.tree = app.trees[index];
+  app.selected = null;
+  app.node = -1;
+  byName('note').textContent = byName('note').title = app.tree.m.note;
+  relayout();
+  showStart();
+  showPanel();
+  repeatSearch();
+  if (!app.tree.m.n) showMessage('This graph has no nodes.');
+}
+
+/// Computes the drawing again. The box `keep` stays where it is on the screen.
+function relayout(keep) {
+  const before = keep && app.byId.get(keep);
+  app.view = layoutView(app.tree, {mirror: app.mirror});
+  app.byId = new Map(app.view.all.map((box) => [box.id, box]));
+  const after = keep && app.byId.get(keep);
+  if (before && after) {
+    app.x += (before.x - after.x) * app.scale;
+    app.y += (before.y - after.y) * app.scale;
+  }
+  if (app.node >= 0) {
+    const box = app.view.boxOf[app.node];
+    app.selected = box ? box.id : null;
+  }
+  draw();
+}
+
+function toggleBox(box) {
+  if (box.kind === 'node') {
+    selectNode(box.node);
+    return;
+  }
+  box.item.open = !box.item.open;
+  relayout(box.id);
+  focusBox(box.id);
+}
+
+/// Unfolds the fold of a box, or folds the equal scopes that the box is one of.
+function toggleFold(box) {
+  for (let at = box; at; at = at.parent) {
+    const item = at.item;
+    const fold = item && item.kind === 'fold' ? item : item && item.fold;
+    if (!fold) continue;
+    const unfolded = !fold.unfolded;
+    for (const one of sameScopes(app.tree, fold)) {
+      one.unfolded = unfolded;
+      if (unfolded) one.members.forEach((member) => { member.open = false; });
+    }
+    const shown = fold.unfolded ? `g${fold.members[fold.shown].id}` : `f${fold.id}`;
+    app.node = -1;
+    app.selected = shown;
+    relayout(null);
+    centreOn(shown);
+    focusBox(shown);
+    showPanel();
+    return;
+  }
+}
+
+/// Shows another member of an open fold.
+function chooseMember(fold, index) {
+  showMember(app.tree, fold, index);
+  relayout(`f${fold.id}`);
+  showPanel();
+}
+
+/// Closes the scope around a box.
+function closeAround(box) {
+  const at = box.open && box.kind !== 'lane' ? box : box.parent;
+  if (!at || at.kind === 'lane') return;
+  at.item.open = false;
+  app.node = -1;
+  app.selected = at.id;
+  relayout(at.id);
+  focusBox(at.id);
+  showPanel();
+}
+
+function selectNode(id) {
+  app.node = id;
+  app.totals = false;
+  const box = app.view.boxOf[id];
+  app.selected = box ? box.id : null;
+  writeHash();
+  draw();
+  showPanel();
+}
+
+function selectBox(box) {
+  app.node = -1;
+  app.totals = false;
+  app.selected = box.id;
+  writeHash();
+  draw();
+  showPanel();
+}
+
+function clearSelection() {
+  app.node = -1;
+  app.selected = null;
+  app.totals = false;
+  writeHash();
+  draw();
+  showPanel();
+}
+
+function toggleTotals() {
+  const show = !app.totals;
+  clearSelection();
+  app.totals = show;
+  showPanel();
+}
+
+/// Opens the scopes around a node, selects it and moves it to the centre.
+function goToNode(id) {
+  if (!(id >= 0 && id < app.tree.m.n)) return;
+  reveal(app.tree, id);
+  app.node = id;
+  app.totals = false;
+  relayout();
+  showPanel();
+  if (app.selected) centreOn(app.selected, true);
+  writeHash();
+}
+
+function readHash() {
+  const given = new URLSearchParams(location.hash.slice(1));
+  const number = (key) => (/^\d+$/.test(given.get(key) || '') ? Number(given.get(key)) : -1);
+  app.node = number('node');
+  app.graph = Math.max(0, number('graph'));
+  if (['class', 'time', 'bytes', 'phase'].includes(given.get('color'))) app.color = given.get('color');
+  if (['light', 'dark'].includes(given.get('theme'))) setTheme(given.get('theme'));
+  else setTheme(matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light');
+  app.query = given.get('search') || '';
+}
+
+function writeHash() {
+  const given = new URLSearchParams(location.hash.slice(1));
+  given.delete('search');
+  if (app.node >= 0) given.set('node', app.node);
+  else given.delete('node');
+  if (app.graph) given.set('graph', app.graph);
+  else given.delete('graph');
+  // replaceState: otherwise each click would be an entry of the history.
+  history.replaceState(null, '', `#${given}`);
+}
+
+function setTheme(theme) {
+  document.documentElement.dataset.theme = theme;
+}
+
+document.addEventListener('DOMContentLoaded', start);
+window.addEventListener('hashchange', () => {
+  const graph = app.graph;
+  readHash();
+  if (!app.file) return;
+  app.graph = Math.min(app.graph, app.file.names.length - 1);
+  const node = app.node;
+  if (app.graph !== graph) openGraph(app.graph);
+  if (node >= 0 && app.tree) goToNode(node);
+});
