@@ -39,7 +39,7 @@ constexpr bool is_16bit(DType t) { return t == kBFloat16 || t == kFloat16; }
 /// Integers of 8 or 16 bits. Generated kernels read them; what computes a result in one is a kernel of its own.
 constexpr bool is_small_integer(DType t) { return t >= kInt16 && t <= kUInt8; }
 
-/// f(T{}) for the C++ type T that stores an integer dtype; uint8_t for bool.
+/// f(T{}) for the C++ type T that stores an integer dtype; uint8_t for bool. Not for floats.
 template <class F>
 constexpr decltype(auto) with_integer(DType t, const F& f) {
   switch (t) {

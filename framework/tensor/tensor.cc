@@ -221,9 +221,10 @@ T load(const void* p, DType t) {
 template <class V>
 V load_whole(const void* p, DType t, const char* name) {
   if constexpr (std::is_integral_v<V> && !std::is_same_v<V, bool> && sizeof(V) < 8) {
-    const bool narrower = static_cast<int64_t>(sizeof(V)) < itemsize(t);
-    if (is_integral(t) && (narrower || (static_cast<int64_t>(sizeof(V)) == itemsize(t) &&
-                                        std::is_signed_v<V> != (t != kUInt8)))) {  // else V has all numbers of t
+    // Whether V has all numbers of t.
+    const auto size = static_cast<int64_t>(sizeof(V));
+    const bool fits = t == kUInt8 ? size > 1 || !std::is_signed_v<V> : size >= itemsize(t) && std::is_signed_v<V>;
+    if (is_integral(t) && !fits) {
       const auto value = load<int64_t>(p, t);
       WEFT_CHECK(static_cast<int64_t>(static_cast<V>(value)) == value, name, ": ", value,
                  " does not fit an integer of ", 8 * sizeof(V), " bits; need ", name, "<int64_t>()");

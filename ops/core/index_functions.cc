@@ -58,17 +58,16 @@ std::vector<Tensor> tensors(std::initializer_list<Arg> starts, Device device) {
   return r;
 }
 
-// Whether an i64 or i32 index may count from the end. A single one in a mod or in kernel() does not: their analysis
-// knows reads at positions, and the reads of a mod have their own check.
-bool may_be_negative(const Tensor& index) {
-  if (index.numel() == 0) return false;
+// Whether an index, of which `i` has the elements in i64 or i32, may count from the end. A single one in a mod or in
+// kernel() does not: their analysis knows reads at positions, and the reads of a mod have their own check.
+bool may_be_negative(const Tensor& index, const Tensor& i) {
+  if (index.numel() == 0 || index.dtype() == kUInt8) return false;
   const Capture* capture = internal::thread_state.capture;
   if (capture) return !capture->positions_only || index.dim() > 0;
-  if (index.is_traced() || index.device().type != DeviceType::kCpu || !index.is_contiguous()) return true;
-  const StridedView v = index.view_for_kernel();
+  if (i.is_traced() || i.device().type != DeviceType::kCpu || !i.is_contiguous()) return true;
+  const StridedView v = i.view_for_kernel();
   bool any = false;
-  for (int64_t i = 0; i < index.numel(); ++i)
-    any |= v.dtype == kInt64 ? v.as<int64_t>()[i] < 0 : v.as<int32_t>()[i] < 0;
+  for (int64_t k = 0; k < i.numel(); ++k) any |= v.dtype == kInt64 ? v.as<int64_t>()[k] < 0 : v.as<int32_t>()[k] < 0;
   return any;
 }
 
@@ -150,7 +149,7 @@ Tensor Tensor::operator[](const Arg& at) const {
   Shape s = index.shape();
   for (int d = 1; d < dim(); ++d) s.push_back(size(d));
   Tensor i = as_index(weft::reshape(index, {-1}));
-  if (index.dtype() != kUInt8 && may_be_negative(i)) i = internal::from_front(i, size(0), "operator[]");
+  if (may_be_negative(index, i)) i = internal::from_front(i, size(0), "operator[]");
   return weft::reshape(weft::index_select(*this, 0, i), s);
 }
 

@@ -206,13 +206,15 @@ DimMap dims_cast(const Attrs& attrs, std::span<const TensorType> in, std::span<c
   DimMap m = dims_pointwise(attrs, in, out);
   const DType from = in[0].dtype, to = out[0].dtype;
   const bool wider = itemsize(to) > itemsize(from) || (to == from && to != kBool);
-  m.linear = wider && from != kBool && to != kBool && (is_floating(to) || !is_floating(from));
+  // Sums of small integers wrap: wider ones would not.
+  m.linear = wider && (to == from || !is_small_integer(from)) && from != kBool && to != kBool &&
+             (is_floating(to) || !is_floating(from));
   return m;
 }
 
 std::vector<Sample> samples_cast() {
   std::vector<Sample> s;
-  for (DType to : {kFloat32, kFloat64, kBFloat16, kFloat16, kInt64, kInt32, kBool})
+  for (DType to : {kFloat32, kFloat64, kBFloat16, kFloat16, kInt64, kInt32, kInt16, kInt8, kBool})
     for (DType from : {kFloat32, kInt64, kBool})
       s.push_back({{{Shape{3, 17}, from, from == kBool ? 0. : -3., from == kBool ? 1. : 3.}},
                    {{"dtype", to}},

@@ -111,7 +111,8 @@ int64_t weight_gradient_bytes(const Attrs&, std::span<const StridedView> in, std
 // 16 products of channels for each tile of 2 x 2 results.
 Cost cost_of(const Shape& results, int64_t channels, std::span<const TensorType> in, std::span<const TensorType> out) {
   Cost c;
-  const auto tiles = static_cast<double>(results[0] * ((results[1] + 1) / 2) * ((results[2] + 1) / 2));
+  const double tiles = static_cast<double>(results[0]) * static_cast<double>((results[1] + 1) / 2) *
+                       static_cast<double>((results[2] + 1) / 2);
   c.products = c.flops = 2.0 * 16 * tiles * static_cast<double>(channels) * static_cast<double>(results[3]);
   for (const TensorType& t : in) c.bytes += static_cast<double>(t.nbytes());
   c.bytes += static_cast<double>(out[0].nbytes());

@@ -94,7 +94,7 @@ void by_number(const char* name, DType dtype, F f) {
 }
 template <class T>
 T plus(T a, T b) {
-  if constexpr (sizeof(T) == 2) {
+  if constexpr (sizeof(T) == 2 && !std::is_integral_v<T>) {
     return T(static_cast<float>(a) + static_cast<float>(b));
   } else {
     return static_cast<T>(a + b);
@@ -265,7 +265,7 @@ void scatter_add(const StridedView& in, const StridedView& index, const StridedV
         const T* x = reinterpret_cast<const T*>(from.at(src, l, 0));
         T* y = reinterpret_cast<T*>(to.at(out, l, 0));
         auto place = [&](int64_t i) { return read_index(idx, index.dtype, i * lines.stride); };
-        if constexpr (sizeof(T) == 2) {
+        if constexpr (sizeof(T) == 2 && !std::is_integral_v<T>) {
           if (lines.length > 1) {  // accumulated in f32, rounded once
             std::vector<float> sums(out.shape[dim]);
             for (size_t k = 0; k < sums.size(); ++k) sums[k] = y[static_cast<int64_t>(k) * to.stride];

@@ -104,7 +104,7 @@ std::vector<Pw> all_rows() {
   for (int i = 0; i < kNumPw; ++i) v.push_back(static_cast<Pw>(i));
   return v;
 }
-constexpr DType kAll[] = {kFloat32, kFloat64, kBFloat16, kFloat16, kInt64, kInt32, kUInt8, kBool};
+constexpr DType kAll[] = {kFloat32, kFloat64, kBFloat16, kFloat16, kInt64, kInt32, kInt16, kInt8, kUInt8, kBool};
 
 std::vector<Array> operands(Pw op, DType t, const Shape& shape) {
   std::vector<Array> in;
@@ -153,8 +153,8 @@ TEST_P(Rows, AgreesWithPlainCode) {
       const double a = in[0][i], b = info.operands > 1 ? in[1][i] : 0;
       double want = ref.f(a, b), allowed = 0;
       if (info.bool_result || t == kBool) {
-      } else if (t == kUInt8) {
-        want = static_cast<uint8_t>(whole(want));
+      } else if (is_small_integer(t)) {
+        want = with_integer(t, [&]<class T>(T) { return static_cast<double>(static_cast<T>(whole(want))); });
       } else if (t == kFloat64) {
         allowed = 4 * ulp(want, t);  // another order of the same few roundings
       } else if (is_floating(t)) {

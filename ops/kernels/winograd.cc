@@ -123,6 +123,12 @@ struct Sizes {
         across((y.shape[2] + 1) / 2),
         tiles(y.shape[0] * down * across),
         block(std::min(tiles, kBlock)) {}
+  /// The most bytes that a block needs: the last one may be smaller, and a smaller product may need more.
+  template <class F>
+  int64_t most(const F& bytes) const {
+    const int64_t last = block > 0 ? tiles % block : 0;
+    return std::max(bytes(block), last > 0 ? bytes(last) : 0);
+  }
   int64_t channels, outs, down, across, tiles, block;
 };
 
@@ -132,7 +138,7 @@ int64_t winograd_workspace(const StridedView& x, const StridedView&, const Strid
   const Sizes s(x, y);
   return aligned(copy_size(x) * 4) + aligned(s.channels * 4) + aligned(kPlaces * stride_of(s.outs, s.channels) * 4) +
          aligned(kPlaces * stride_of(s.block, s.channels) * 4) + aligned(kPlaces * stride_of(s.block, s.outs) * 4) +
-         gemm_workspace(kFloat32, kFloat32, kPlaces, s.block, s.outs, s.channels);
+         s.most([&](int64_t count) { return gemm_workspace(kFloat32, kFloat32, kPlaces, count, s.outs, s.channels); });
 }
 
 void winograd(const StridedView& x, const StridedView& w, const StridedView& y, WinogradPadding padding,
@@ -170,7 +176,7 @@ int64_t winograd_weight_gradient_workspace(const StridedView& x, const StridedVi
   return aligned(copy_size(x) * 4) + aligned(copy_size(g) * 4) + aligned(std::max(s.channels, s.outs) * 4) +
          aligned(kPlaces * stride_of(s.block, s.channels) * 4) + aligned(kPlaces * stride_of(s.block, s.outs) * 4) +
          aligned(kPlaces * stride_of(s.outs, s.channels) * 4) +
-         gemm_workspace(kFloat32, kFloat32, kPlaces, s.outs, s.channels, s.block);
+         s.most([&](int64_t count) { return gemm_workspace(kFloat32, kFloat32, kPlaces, s.outs, s.channels, count); });
 }
 
 void winograd_weight_gradient(const StridedView& x, const StridedView& g, const StridedView& dw,

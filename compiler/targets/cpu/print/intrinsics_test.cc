@@ -93,7 +93,7 @@ TEST(Words, EveryCastAndRounding) {
 
 TEST(Words, MemoryOfEveryDTypeAndStride) {
   std::vector<KernelCase> cases;
-  for (int t = 0; t < 8; ++t)
+  for (int t = 0; t <= static_cast<int>(kBool); ++t)
     for (const char* in : {"s1", "s0", "ss", "1s", "00"})
       for (const char* out : {"s1", "ss"}) {
         KernelBuilder b(Mode::kRows, 2);

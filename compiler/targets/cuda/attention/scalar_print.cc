@@ -229,8 +229,9 @@ std::string ScalarPrinter::pointwise(const Node& n, At* to) {
     if (a.lo >= 0 && b.lo > 0)
       return str_cat(operand(n, 0, wide), op == Pw::remainder ? " % " : " / ", operand(n, 1, wide));
     to->atom = true;
-    return str_cat(op == Pw::remainder ? "modulo(" : "floor_div(", operand(n, 0, wide, true), ", ",
-                   operand(n, 1, wide, true), ")");
+    return wrapped(str_cat(op == Pw::remainder ? "modulo(" : "floor_div(", operand(n, 0, wide, true), ", ",
+                           operand(n, 1, wide, true), ")"),
+                   n.outputs[0].dtype);
   }
   // Operators convert a literal to the type of the other operand; overloaded functions do not.
   const bool function = std::string_view(e).starts_with("w_");
@@ -249,7 +250,9 @@ std::string ScalarPrinter::pointwise(const Node& n, At* to) {
     one_wide |= as_wide;
     const bool bare =
         function && c > e && (c[-1] == '(' || (c[-1] == ' ' && c[-2] == ',')) && (c[1] == ')' || c[1] == ',');
-    s += operand(n, i, as_wide, bare);
+    const bool logical = op == Pw::shift_right_logical && i == 0 && (of_type == kInt16 || of_type == kInt8);
+    s += logical ? str_cat("(int)(", of_type == kInt16 ? "u16" : "u8", ")(", operand(n, i, as_wide, bare), ")")
+                 : operand(n, i, as_wide, bare);
   }
   to->atom = function && s.back() == ')' && std::string_view(e).find(')') == std::string_view(e).size() - 1;
   return wrapped(s, n.outputs[0].dtype);

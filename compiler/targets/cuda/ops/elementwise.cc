@@ -282,7 +282,7 @@ static inline V w_floor_divide(V a, V b) {
 )";
 
 // Values are computed in type V: the type of get(), or int64 for integers that need a 64-bit division.
-std::string pointwise_body(Pw op, int operands, bool divides) {
+std::string pointwise_body(Pw op, int operands, bool divides, DType dtype) {
   constexpr std::string_view kNames[] = {"x", "a", "b", "c"};
   const int first = operands == 1 ? 0 : operands == 2 ? 1 : 3;
   std::string s = R"(
@@ -293,8 +293,12 @@ W_KERNEL {
     const std::string_view name = kNames[operands == 3 && k > 0 ? k : first + k];
     s += str_cat("  const auto ", name, " = get(p.in", k, "[offset_of<kRank>(i, p.shape, p.of", k, ")]);\n");
   }
+  // Zeros move in at the top of the element, not of the int that has its value.
+  std::string_view expression = expression_of(op);
+  if (op == Pw::shift_right_logical && (dtype == kInt16 || dtype == kInt8))
+    expression = dtype == kInt16 ? "w_shift_right_logical((i32)(u16)a, b)" : "w_shift_right_logical((i32)(u8)a, b)";
   if (divides) s += "  if (b == 0) {\n    raise_flag(p.bad);\n    return;\n  }\n";
-  return s + str_cat("  write(p.y[offset_of<kRank>(i, p.shape, p.to)], ", expression_of(op), ");\n}\n");
+  return s + str_cat("  write(p.y[offset_of<kRank>(i, p.shape, p.to)], ", expression, ");\n}\n");
 }
 
 bool make_cast(const Request& r, Launches& to) {
@@ -358,7 +362,7 @@ bool make_pointwise(const Request& r, Launches& to) {
     to.set_checks_indices();
   }
   w.declare(t, {"to", "of0", "of1", "of2"});
-  to.add(t.step(pointwise_body(op, operands, divides), blocks_for(w.n)));
+  to.add(t.step(pointwise_body(op, operands, divides, r.in[0].dtype), blocks_for(w.n)));
   return true;
 }
 

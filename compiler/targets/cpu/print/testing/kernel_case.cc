@@ -12,6 +12,7 @@
 #include <random>
 
 #include "compiler/loop_ir/interpret.h"
+#include "compiler/targets/cpu/print/scalar_text.h"
 #include "framework/base/cpu.h"
 #include "framework/base/error.h"
 #include "framework/base/str_cat.h"
@@ -49,8 +50,7 @@ Level KernelBuilder::join(Level a, Level b) const {
 int KernelBuilder::constant(double x, Type t) { return add({.op = Op::kConst, .type = t, .value = x}); }
 int KernelBuilder::param(Type t) { return add({.op = Op::kParam, .type = t, .slot = kernel.params++}); }
 int KernelBuilder::load(int operand, Level level) {
-  constexpr Type k[] = {Type::f32, Type::f64, Type::f32, Type::f32, Type::i64, Type::i32, Type::i32, Type::pred};
-  const Type t = k[static_cast<int>(kernel.operands[operand].dtype)];
+  const Type t = codegen::read_type(kernel.operands[operand].dtype);
   return add({.op = Op::kLoad, .type = t, .level = level, .slot = operand});
 }
 int KernelBuilder::pw(kernels::Pw op, int a, int b, int c) {

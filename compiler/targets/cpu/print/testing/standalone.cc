@@ -94,7 +94,7 @@ int main(int argc, char** argv) {
 }
 )";
 
-char kind_of(DType t) { return "fdbhiiit"[static_cast<int>(t)]; }
+char kind_of(DType t) { return "fdbhiiiiit"[static_cast<int>(t)]; }
 
 template <class T>
 std::string list(const std::vector<T>& values) {
