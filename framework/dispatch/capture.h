@@ -74,7 +74,8 @@ class Capture final {
   const std::vector<Tensor>& lifted() const { return lifted_; }
   /// The concrete tensors from outside that were used so far.
   const std::vector<Tensor>& from_outside() const { return keep_; }
-  /// kBody: a single index is a position, which does not count from the end.
+  /// kBody of a mod or of kernel(): a single index is a position, which does not count from the end. Their analysis
+  /// follows positions, not the choice between two.
   bool positions_only = false;
   /// The host flags read so far and their values: part of the capture key.
   std::vector<std::pair<HostFlag, bool>> flags;

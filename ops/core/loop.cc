@@ -13,6 +13,7 @@
 #include "ops/core/loop_derivative.h"
 #include "ops/core/pointwise.h"
 #include "ops/core/view.h"
+#include "ops/kernels/kernels.h"
 
 namespace weft {
 
@@ -210,9 +211,15 @@ struct LoopBody {
   bool counts = false;  // its last stacked operand is the number of the iteration
 };
 
+bool divides_integers(const Node& n) {
+  const auto pw = static_cast<kernels::Pw>(n.op->scalar);
+  return n.op->scalar >= 0 && (pw == kernels::Pw::floor_divide || pw == kernels::Pw::remainder) &&
+         !is_floating(n.outputs[0].dtype);
+}
+
 // The body without what is the same in each iteration: that is computed before the loop, and is shared. Input `fixed`
 // counts iterations, and stays only where it is read.
-LoopBody hoist(const Body& traced, size_t fixed) {
+LoopBody hoist(const Body& traced, size_t fixed, bool may_not_run) {
   const Graph& g = *traced.graph;
   LoopBody body;
   internal::BodyValues outside(g);
@@ -224,6 +231,8 @@ LoopBody hoist(const Body& traced, size_t fixed) {
     if (n.op == &input_op) continue;
     constant[id] = n.inputs.empty();
     const bool fixed_effect = !n.op->is(kRandom) && !n.op->is(kSideEffect) && !n.op->is(kCollective);
+    // An integer division or a look-up throws: not before an iteration that does not run.
+    if (may_not_run && (n.op->is(kIndexing) || n.op->is(kCustom) || divides_integers(n))) continue;
     if (fixed_effect && outside.knows_operands(n)) outside.run(id);
   }
   Capture capture(Capture::kStep);
@@ -299,7 +308,7 @@ std::vector<Tensor> internal::run_loop(const std::function<Iteration(std::span<c
     WEFT_CHECK(t.shape == types[k].shape && t.dtype == types[k].dtype, name, ": carry ", k, " is ", types[k],
                " before an iteration and ", t, " after it; need one type");
   }
-  LoopBody body = hoist(traced, fixed);
+  LoopBody body = hoist(traced, fixed, go_on >= 0);
   size_t slices = stacked.size();
   if (body.counts) {
     in.push_back(arange(length, {.dtype = kInt64, .device = types.back().device}));

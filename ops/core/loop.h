@@ -91,10 +91,13 @@ auto scan(Fn&& fn, const Carry& init, const Xs& xs, const ScanOptions& options =
 /// Runs carry = fn(carry) while condition(carry), a bool[], is true, and returns the last carry:
 ///   auto root = while_loop([&](Tensor x) { return abs(x * x - 2.0) > 1e-6; },
 ///                          [&](Tensor x) { return (x + 2.0 / x) / 2.0; }, scalar(1));
-/// The carry is as in scan(). Both functions are traced once; in a compiled function on the CPU the loop ends when the
-/// condition does. Elsewhere (CUDA, meshes, inside vmap) and where gradients are recorded, all of
-/// options.max_iterations run: the later ones get the last carry, and keep it. Throws InvalidArgument if the condition still holds after
-/// max_iterations, if it is not a bool[], or if the carry changes its shapes, dtypes or count.
+/// The carry is as in scan(). The condition is called on `init` and traced once with `fn`. On the CPU, eager and in a
+/// compiled function, the loop ends with its condition. Elsewhere (CUDA, meshes, exported steps, inside vmap, under
+/// verify_numerics, and where gradients are recorded) all of options.max_iterations run, each as nodes of its own but
+/// for gradients: after the end, `fn` gets the last carry again, and what it returns is dropped. An error that it
+/// throws there is thrown, and a derivative there that is not finite makes the gradient NaN. Throws InvalidArgument if
+/// the condition still holds after max_iterations, if it is not a bool[], or if the carry changes its shapes, dtypes or
+/// count.
 template <class Condition, class Fn, class Carry>
 Carry while_loop(Condition&& condition, Fn&& fn, const Carry& init, const WhileOptions& options = {},
                  std::source_location loc = std::source_location::current()) {

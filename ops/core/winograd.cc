@@ -99,13 +99,13 @@ void run_winograd(const KernelCall& c) {
   kernels::winograd(c.in[0], c.in[1], c.out[0], padding_of(c.attrs), c.workspace);
 }
 int64_t winograd_bytes(const Attrs&, std::span<const StridedView> in, std::span<const StridedView> out) {
-  return kernels::winograd_workspace(in[0], in[1], out[0]);
+  return kernels::winograd_workspace(in[0], out[0]);
 }
 void run_weight_gradient(const KernelCall& c) {
   kernels::winograd_weight_gradient(c.in[0], c.in[1], c.out[0], padding_of(c.attrs), c.workspace);
 }
 int64_t weight_gradient_bytes(const Attrs&, std::span<const StridedView> in, std::span<const StridedView> out) {
-  return kernels::winograd_weight_gradient_workspace(in[0], in[1], out[0]);
+  return kernels::winograd_weight_gradient_workspace(in[0], in[1]);
 }
 
 // 16 products of channels for each tile of 2 x 2 results.

@@ -8,7 +8,7 @@
 
 namespace weft {
 
-// (x [N, H, W, C], w [O, C, 3, 3]) -> [N, I, J, O] {lo, hi}: rows and columns of zeros before and after x.
+// (x [N, H, W, C], w [O, C, 3, 3]) -> [N, I, J, O] {lo, hi}: [rows, columns] of zeros before and after x. All f32.
 extern const OpDef winograd_op;
 // (x [N, H, W, C], g [N, I, J, O]) -> [O, 3, 3, C] {lo, hi}: the gradient of w for the gradient g of the result.
 extern const OpDef winograd_weight_gradient_op;

@@ -134,7 +134,7 @@ struct Sizes {
 
 }  // namespace
 
-int64_t winograd_workspace(const StridedView& x, const StridedView&, const StridedView& y) {
+int64_t winograd_workspace(const StridedView& x, const StridedView& y) {
   const Sizes s(x, y);
   return aligned(copy_size(x) * 4) + aligned(s.channels * 4) + aligned(kPlaces * stride_of(s.outs, s.channels) * 4) +
          aligned(kPlaces * stride_of(s.block, s.channels) * 4) + aligned(kPlaces * stride_of(s.block, s.outs) * 4) +
@@ -171,7 +171,7 @@ void winograd(const StridedView& x, const StridedView& w, const StridedView& y, 
   }
 }
 
-int64_t winograd_weight_gradient_workspace(const StridedView& x, const StridedView& g, const StridedView&) {
+int64_t winograd_weight_gradient_workspace(const StridedView& x, const StridedView& g) {
   const Sizes s(x, g);
   return aligned(copy_size(x) * 4) + aligned(copy_size(g) * 4) + aligned(std::max(s.channels, s.outs) * 4) +
          aligned(kPlaces * stride_of(s.block, s.channels) * 4) + aligned(kPlaces * stride_of(s.block, s.outs) * 4) +

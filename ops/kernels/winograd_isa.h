@@ -1,4 +1,5 @@
-// The transforms of Winograd's convolution (winograd.h), per instruction set. Keep this small, as tables.h.
+// The transforms of Winograd's convolution (winograd.h), per instruction set. Keep this small: it must not bring inline
+// code of others into the files of an instruction set.
 #pragma once
 #include <cstdint>
 
@@ -8,12 +9,12 @@ namespace weft::kernels {
 struct WinogradFns {
   /// The 4 x 4 lines x of a tile of the operand to the 16 lines out + i * stride.
   void (*operand)(const float* const* x, int64_t n, float* out, int64_t stride);
-  /// The 2 x 2 lines g of a tile of the result's gradient to 16 lines.
+  /// The 2 x 2 lines g of a tile of the result's gradient to the 16 lines out + i * stride.
   void (*gradient)(const float* const* g, int64_t n, float* out, int64_t stride);
   /// The 16 lines m + i * stride of a tile to its 2 x 2 outputs, the last one first: where addresses are equal, the
   /// earlier result stays.
   void (*output)(const float* m, int64_t stride, int64_t n, float* const* out);
-  /// The 9 lines w[0] of a kernel to the 16 lines out + i * stride.
+  /// The 9 lines w[0] to w[8] of a kernel to the 16 lines out + i * stride.
   void (*weight)(const float* const* w, int64_t n, float* out, int64_t stride);
   /// The 16 lines m + i * stride of a weight's gradient to its 9 lines out + i * n.
   void (*weight_gradient)(const float* m, int64_t stride, int64_t n, float* out);
