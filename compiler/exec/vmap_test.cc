@@ -257,6 +257,7 @@ TEST(Kernel, ReadsThroughTablesAndNoElements) {
 TEST(Kernel, Errors) {
   const Tensor x = ones({3, 3});
   using testing::error_of;
+  EXPECT_NE(error_of([&] { kernel([&](Index i) { return x(i - 1, 0); }, {3}); }).find("index -1"), std::string::npos);
   const std::string outside = testing::placed_error_of([&] { kernel([&](Index i) { return x(i, 0); }, {4}); });
   EXPECT_NE(outside.find("3"), std::string::npos);
   EXPECT_NE(outside.find("vmap_test.cc:"), std::string::npos) << outside;

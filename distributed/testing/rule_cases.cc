@@ -115,6 +115,11 @@ std::vector<Sample> contractions(std::string_view op) {
     };
     return {conv({2, 4, 3}, 1), conv({4, 2, 3}, 2)};
   }
+  if (op.starts_with("winograd")) {
+    const bool gradient = op == "winograd_weight_gradient";
+    return {{{{Shape{2, 4, 6, 4}}, {gradient ? Shape{2, 4, 5, 6} : Shape{6, 4, 3, 3}}},
+             {{"lo", Shape{1, 0}}, {"hi", Shape{1, 1}}}}};
+  }
   if (op == "grouped_dot") {
     const In offsets = index({4}, 9);
     return {{{{Shape{8, 4}}, {Shape{3, 4, 6}}, offsets}, {{"mode", std::string("rows")}}},
@@ -218,7 +223,7 @@ std::vector<Sample> others(const OpDef& op) {
 
 void append(std::vector<Sample>& to, std::vector<Sample> from) { to.insert(to.end(), from.begin(), from.end()); }
 
-// Draws of truth values that are not all one.
+// Small whole numbers: draws of truth values that are not all one, and sums without rounding.
 void round_off(Tensor& t) {
   std::vector<Real> v = to_reals(t);
   for (Real& x : v) x = static_cast<Real>(static_cast<int>(x));
@@ -272,15 +277,17 @@ std::vector<Sample> rule_samples(const OpDef& op) {
 
 RuleCase rule_case(const OpDef& op, const Sample& sample, uint64_t seed) {
   // Elementwise ops of integers have samples of i32; f64 takes the place of all other data.
+  // Winograd's convolutions take f32 only: of small whole numbers, their sums are exact.
   const bool whole = op.scalar >= 0 && sample.in[0].dtype == kInt32;
-  Case c = make_case(op, sample, whole ? kInt32 : kFloat64, seed);
+  const bool single = std::string_view(op.name).starts_with("winograd");
+  Case c = make_case(op, sample, whole ? kInt32 : single ? kFloat32 : kFloat64, seed);
   RuleCase r;
   const Types types = infer(c, c.in);
   Node n;
   n.op = &op;
   n.attrs = c.attrs;
   for (Tensor& t : c.in) {
-    if (types[0].dtype == kBool && is_floating(t.dtype())) round_off(t);
+    if (single || (types[0].dtype == kBool && is_floating(t.dtype()))) round_off(t);
     n.inputs.push_back(r.graph.add_input(t.type()));
   }
   for (const TensorType& t : types) n.outputs.push_back(t);

@@ -128,6 +128,17 @@ TEST(Winograd, BitsDoNotDependOnTheNumberOfThreads) {
   for (size_t i = 0; i < one.size(); ++i) EXPECT_TRUE(same_bits(contiguous(one[i]), contiguous(three[i]))) << i;
 }
 
+// The last block of tiles is smaller, and its product needs more scratch memory than that of a whole block.
+TEST(Winograd, TheLastBlockFitsItsMemory) {
+  Random random(4);
+  const Case c{{5, 64, 28, 28}, {64, 64, 3, 3}, {1, 1}, {1, 1}};  // 980 tiles: blocks of 512 and 468
+  const Tensor x = random_tensor(kFloat32, c.x, random, -1, 1), w = random_tensor(kFloat32, c.w, random, -1, 1);
+  const Tensor all = conv_general(x, w, dims_of(c));
+  for (int64_t n = 0; n < c.x[0]; ++n)
+    EXPECT_TRUE(
+        same_bits(contiguous(conv_general(slice(x, 0, n, n + 1), w, dims_of(c))), contiguous(slice(all, 0, n, n + 1))));
+}
+
 TEST(Winograd, OtherConvolutionsAreProducts) {
   ConvDims d = dims_of(kCases[0]);
   const TensorType x{kFloat32, Device::cpu(), {2, 32, 8, 8}};
