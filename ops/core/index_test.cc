@@ -152,5 +152,16 @@ TEST(AllOps, NamesAreDistinctAndRecordsComplete) {
   }
 }
 
+TEST(Index, SumsOfSmallIntegersAreWhole) {
+  const Tensor at = zeros({1000}, {.dtype = kInt64});
+  for (DType t : {kInt16, kInt32}) {
+    const Tensor minus = full({1000}, -1, {.dtype = t});
+    EXPECT_EQ(scatter_add(zeros({1}, {.dtype = t}), 0, at, minus).to_vector<int64_t>(), std::vector<int64_t>{-1000});
+    EXPECT_EQ(index_add(zeros({1}, {.dtype = t}), 0, at, minus).to_vector<int64_t>(), std::vector<int64_t>{-1000});
+  }
+  const Tensor wrapped = scatter_add(zeros({1}, {.dtype = kInt8}), 0, at, full({1000}, 1, {.dtype = kInt8}));
+  EXPECT_EQ(wrapped.to_vector<int64_t>(), std::vector<int64_t>{1000 - 1024});
+}
+
 }  // namespace
 }  // namespace weft
