@@ -382,6 +382,49 @@ TEST(WhileLoop, RunsNothingAfterItsEnd) {
   }
 }
 
+// Where all iterations run, those after the end get the first carry: the last one would divide by zero, or have no
+// finite derivative.
+TEST(WhileLoop, IsDefinedAfterItsEnd) {
+  const auto gcd = [](Tensor a, Tensor b) {
+    return while_loop([](const auto& p) { return p[1] != 0; },
+                      [](const auto& p) {
+                        return std::array<Tensor, 2>{p[1], remainder(p[0], p[1])};
+                      },
+                      std::array<Tensor, 2>{a, b}, {.max_iterations = 20})[0];
+  };
+  const Tensor a = tensor({12, 35, 9}), b = tensor({18, 64, 3});
+  EXPECT_EQ(vmap(gcd)(a, b).to_vector<int>(), (std::vector<int>{6, 1, 3}));
+  auto unrolled = compile(gcd, {.verify_numerics = true});
+  EXPECT_EQ(unrolled(select(a, 0, 0), select(b, 0, 0)).item<int>(), 6);
+
+  // 4 -> 1 -> 0: d/dx (sqrt(sqrt(x) - 1) - 1) = 1 / (2 sqrt(1)) 1 / (2 sqrt(4)).
+  const auto slope = [](Tensor x) {
+    const Tensor v = x.requires_grad();
+    const Tensor y = while_loop([](const Tensor& t) { return t > 0.0; }, [](const Tensor& t) { return sqrt(t) - 1.0; },
+                                v, {.max_iterations = 5});
+    return grad(y, {v})[0];
+  };
+  const Tensor four = full({}, 4.0, {.dtype = kFloat64});
+  EXPECT_EQ(slope(four).item<double>(), 0.125);
+  EXPECT_EQ(compile(slope)(four).item<double>(), 0.125);
+}
+
+// Random ops draw new numbers in each iteration, and the loop ends by them; a carry may be a view.
+TEST(WhileLoop, BodiesDrawNumbersAndCarriesAreViews) {
+  const auto walk = [](Tensor start) {
+    return while_loop([](const Tensor& t) { return sum(t) < 10.0; },
+                      [](const Tensor& t) { return t + uniform(t.shape(), 0.25, 1.0); }, start);
+  };
+  const Tensor start = permute(zeros({3, 2}), {1, 0});
+  manual_seed(7);
+  const Tensor eager = walk(start);
+  manual_seed(7);
+  const Tensor compiled = compile(walk)(start);
+  EXPECT_TRUE(testing::same_bits(contiguous(eager), contiguous(compiled)));
+  EXPECT_GE(sum(eager).item<double>(), 10.0);
+  EXPECT_NE(eager(0, 0).item<double>(), eager(1, 2).item<double>());
+}
+
 TEST(WhileLoop, ThrowsWhereItDoesNotEnd) {
   const std::string want =
       "while_loop: the condition still holds after 110 iterations; need WhileOptions::max_iterations of more";

@@ -122,7 +122,7 @@ class Epilogues {
   /// Matrix units for 16-bit numbers lower the clock of the code between their tiles: heavy arithmetic there costs more
   /// than the memory traffic it saves.
   bool too_much(int32_t d, const std::vector<int32_t>& nodes) const {
-    if (itemsize(g_.graph().type(g_.graph().node(d).inputs[0]).dtype) != 2) return false;
+    if (!is_16bit(g_.graph().type(g_.graph().node(d).inputs[0]).dtype)) return false;
     double flops = 0;
     for (int32_t id : nodes)
       if (p_.level(id) == Level::kFull) flops += g_.graph().node(id).op->flops_per_point;

@@ -95,7 +95,7 @@ void check_shape(const MatmulShape& s) {
   WEFT_BUG_IF(!readable_in_place(s.m, s.k, s.a) || !readable_in_place(s.k, s.n, s.b),
               "cublaslt: strides of an operand need a copy");
   WEFT_BUG_IF(s.m > 1 && s.out_row < s.n, "cublaslt: rows of the result overlap");
-  WEFT_BUG_IF(s.out != s.in && !(s.out == kFloat32 && itemsize(s.in) == 2), "cublaslt: ", s.in, " to ", s.out);
+  WEFT_BUG_IF(s.out != s.in && !(s.out == kFloat32 && is_16bit(s.in)), "cublaslt: ", s.in, " to ", s.out);
   WEFT_BUG_IF(s.tf32 && s.in != kFloat32, "cublaslt: TF32 of ", s.in);
 }
 

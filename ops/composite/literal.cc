@@ -40,7 +40,7 @@ template <class T, class From>
 Tensor converted(const std::vector<From>& from, const Shape& shape) {
   std::vector<T> to;
   for (From v : from) {
-    if constexpr (sizeof(T) == 2) {
+    if constexpr (sizeof(T) == 2 && !std::is_integral_v<T>) {
       to.push_back(T(static_cast<float>(v)));
     } else {
       to.push_back(static_cast<T>(v));

@@ -354,7 +354,11 @@ std::vector<Tensor> internal::run_while(const std::function<Tensor(std::span<con
       [&](std::span<const Tensor> args) {
         const std::span<const Tensor> now = args.first(n);
         const Tensor& go = args[n];
-        Iteration out{fn(now), {}};
+        // After the end: values at which the function is defined, so that it throws nothing and its derivative there,
+        // which is multiplied by 0, is finite.
+        std::vector<Tensor> defined;
+        for (size_t k = 0; k < n; ++k) defined.push_back(where(go, now[k], carry[k].detach()));
+        Iteration out{fn(defined), {}};
         WEFT_CHECK(out.carry.size() == n, "while_loop: the function got a carry of ", n, " tensors and returned ",
                    out.carry.size(), "; need equal numbers");
         for (size_t k = 0; k < n; ++k) {

@@ -94,9 +94,9 @@ auto scan(Fn&& fn, const Carry& init, const Xs& xs, const ScanOptions& options =
 /// The carry is as in scan(). The condition is called on `init` and traced once with `fn`. On the CPU, eager and in a
 /// compiled function, the loop ends with its condition. Elsewhere (CUDA, meshes, exported steps, inside vmap, under
 /// verify_numerics, and where gradients are recorded) all of options.max_iterations run, each as nodes of its own but
-/// for gradients: after the end, `fn` gets the last carry again, and what it returns is dropped. An error that it
-/// throws there is thrown, and a derivative there that is not finite makes the gradient NaN. Throws InvalidArgument if
-/// the condition still holds after max_iterations, if it is not a bool[], or if the carry changes its shapes, dtypes or
+/// for gradients: after the end, `fn` gets `init` and what it returns is dropped. So `fn` must be defined at `init`,
+/// with finite derivatives where these are needed, even if the condition is false there. Throws InvalidArgument if the
+/// condition still holds after max_iterations, if it is not a bool[], or if the carry changes its shapes, dtypes or
 /// count.
 template <class Condition, class Fn, class Carry>
 Carry while_loop(Condition&& condition, Fn&& fn, const Carry& init, const WhileOptions& options = {},

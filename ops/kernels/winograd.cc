@@ -14,7 +14,7 @@ namespace weft::kernels {
 namespace {
 
 constexpr int kPlaces = 16;      // elements of a transformed tile
-constexpr int64_t kBlock = 512;  // tiles whose products are in memory at once
+constexpr int64_t kBlock = 512;  // most tiles whose products are in memory at once
 constexpr int64_t kGrain = 16;   // tiles of one pool task
 
 const WinogradFns& fns() {
@@ -122,14 +122,17 @@ struct Sizes {
         down((y.shape[1] + 1) / 2),
         across((y.shape[2] + 1) / 2),
         tiles(y.shape[0] * down * across),
-        block(std::min(tiles, kBlock)) {}
-  /// The most bytes that a block needs: the last one may be smaller, and a smaller product may need more.
+        blocks((tiles + kBlock - 1) / kBlock),
+        block((tiles + std::max<int64_t>(blocks, 1) - 1) / std::max<int64_t>(blocks, 1)) {}
+  /// The first tile of block i. Blocks are about equal: products of few rows add in another order.
+  int64_t begin(int64_t i) const { return tiles * i / blocks; }
+  /// The most bytes that a block needs: a smaller product may need more.
   template <class F>
   int64_t most(const F& bytes) const {
-    const int64_t last = block > 0 ? tiles % block : 0;
-    return std::max(bytes(block), last > 0 ? bytes(last) : 0);
+    return block > 1 ? std::max(bytes(block), bytes(block - 1)) : bytes(block);
   }
-  int64_t channels, outs, down, across, tiles, block;
+  int64_t channels, outs, down, across, tiles, blocks;
+  int64_t block;  // tiles of the largest block
 };
 
 }  // namespace
@@ -152,8 +155,8 @@ void winograd(const StridedView& x, const StridedView& w, const StridedView& y, 
   float* const v = scratch.floats(kPlaces * stride_of(s.block, s.channels));
   float* const m = scratch.floats(kPlaces * stride_of(s.block, s.outs));
   transform(w, u);
-  for (int64_t first = 0; first < s.tiles; first += s.block) {
-    const int64_t count = std::min(s.block, s.tiles - first);
+  for (int64_t k = 0; k < s.blocks; ++k) {
+    const int64_t first = s.begin(k), count = s.begin(k + 1) - first;
     tiles.transform(first, count, /*gradient=*/false, v);
     gemm(matrices(v, count, s.channels), matrices(u, s.channels, s.outs), matrices(m, count, s.outs), scratch.rest());
     parallel_chunks(count, kGrain, [&](int64_t begin, int64_t end) {
@@ -193,14 +196,14 @@ void winograd_weight_gradient(const StridedView& x, const StridedView& g, const 
   float* const d = scratch.floats(kPlaces * stride_of(s.block, s.outs));
   float* const m = scratch.floats(kPlaces * stride_of(s.outs, s.channels));
   if (s.tiles == 0) std::memset(m, 0, static_cast<size_t>(kPlaces * stride_of(s.outs, s.channels)) * 4);
-  for (int64_t first = 0; first < s.tiles; first += s.block) {
-    const int64_t count = std::min(s.block, s.tiles - first);
+  for (int64_t k = 0; k < s.blocks; ++k) {
+    const int64_t first = s.begin(k), count = s.begin(k + 1) - first;
     of_x.transform(first, count, /*gradient=*/false, v);
     of_g.transform(first, count, /*gradient=*/true, d);
     StridedView a = matrices(d, count, s.outs);  // transposed
     std::swap(a.shape[1], a.shape[2]);
     std::swap(a.strides[1], a.strides[2]);
-    const GemmHooks hooks{.add = first > 0};
+    const GemmHooks hooks{.add = k > 0};
     gemm(a, matrices(v, count, s.channels), matrices(m, s.outs, s.channels), scratch.rest(), &hooks);
   }
   parallel_chunks(s.outs, kGrain, [&](int64_t begin, int64_t end) {

@@ -118,7 +118,7 @@ std::string plain_finish(const GroupedGemm& g, bool mma) {
     s += "  store_global(y + 4, make_float4(v[4], v[5], v[6], v[7]));\n}\n";
   } else {
     const std::string element = g.out == kBFloat16 ? "to_bf16(v[i])" : g.out == kFloat16 ? "to_f16(v[i])" : "v[i]";
-    const std::string target = itemsize(g.out) == 2 ? "((u16*)y)[i]" : "y[i]";
+    const std::string target = is_16bit(g.out) ? "((u16*)y)[i]" : "y[i]";
     s +=
         str_cat("#pragma unroll\n  for (int i = 0; i < 8; ++i)\n    if (i < count) ", target, " = ", element, ";\n}\n");
   }
