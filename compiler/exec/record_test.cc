@@ -64,7 +64,9 @@ TEST(Record, HasThePartsOfATrainingStep) {
                       WorkClass::kCollective}) {
     products += r.sum(c).work.products;
     launches += r.sum(c).launches;
-    if (c != WorkClass::kContraction) EXPECT_EQ(r.sum(c).work.products, 0) << to_string(c);
+    if (c != WorkClass::kContraction) {
+      EXPECT_EQ(r.sum(c).work.products, 0) << to_string(c);
+    }
   }
   EXPECT_EQ(launches, static_cast<int>(r.launches.size()));
   // Two products forward, and their gradients without the one of x.

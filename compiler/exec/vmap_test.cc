@@ -70,7 +70,9 @@ TEST(VmapFunction, AGradientThroughWhatWasComputedOutsideIsAnError) {
     // Detached, from something else, or inside: no gradient is lost.
     const Tensor other = ones({2}).requires_grad() * 3;
     const Tensor got = vmap([&](Tensor a) { return grad((a * h.detach() * r + other * (r * a)).sum(), {r})[0]; })(x);
-    if (!got.is_traced()) EXPECT_TRUE(testing::close(got.detach(), (x * h + other * x).detach(), kFloat32, 8));
+    if (!got.is_traced()) {
+      EXPECT_TRUE(testing::close(got.detach(), (x * h + other * x).detach(), kFloat32, 8));
+    }
   };
   tries(tensor({0.5, -1.0}).requires_grad());
   compile([&](Tensor t) {
