@@ -25,8 +25,6 @@ Shape inverse(const Shape& order) {
   return r;
 }
 
-bool is_winograd(const Node& n) { return n.op == &winograd_op || n.op == &winograd_weight_gradient_op; }
-
 class ChannelsLast {
  public:
   explicit ChannelsLast(const Graph& g) : g_(g), r_(g) {}
@@ -210,7 +208,7 @@ class ChannelsLast {
   /// Whether the value is a product over windows, or computed as one.
   bool is_convolution(Value v) const {
     const Node& dot = g_.node(v);
-    if (is_winograd(dot)) return true;
+    if (dot.op == &winograd_op) return true;
     if (dot.op != &dot_op) return false;
     for (Value operand : dot.inputs) {
       const Node* n = &g_.node(operand);
@@ -231,7 +229,7 @@ class ChannelsLast {
 
 Ref<Graph> channels_last(const Graph& g) {
   bool any = false;
-  for (int32_t id = 0; id < g.size(); ++id) any |= g.node(id).op == &window_op || is_winograd(g.node(id));
+  for (int32_t id = 0; id < g.size(); ++id) any |= g.node(id).op == &window_op || g.node(id).op == &winograd_op;
   return any ? ChannelsLast(g).run() : nullptr;
 }
 

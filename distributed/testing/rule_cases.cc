@@ -117,8 +117,9 @@ std::vector<Sample> contractions(std::string_view op) {
   }
   if (op.starts_with("winograd")) {
     const bool gradient = op == "winograd_weight_gradient";
-    return {{{{Shape{2, 4, 6, 4}}, {gradient ? Shape{2, 4, 5, 6} : Shape{6, 4, 3, 3}}},
-             {{"lo", Shape{1, 0}}, {"hi", Shape{1, 1}}}}};
+    Attrs attrs{{"lo", Shape{1, 0}}, {"hi", Shape{1, 1}}};
+    if (!gradient) attrs = attrs.with("flip", true);
+    return {{{{Shape{2, 4, 6, 4}}, {gradient ? Shape{2, 4, 5, 6} : Shape{6, 4, 3, 3}}}, attrs}};
   }
   if (op == "grouped_dot") {
     const In offsets = index({4}, 9);

@@ -272,7 +272,7 @@ std::vector<Tensor> decompose_conv(const Attrs& attrs, std::span<const Tensor> i
 Tensor weight_gradient(const Tensor& x, const Tensor& g, const Shape& w, const ConvDims& d) {
   const int spatial = x.dim() - 2;
   if (internal::suits_winograd(x.type(), w, d))
-    return channels_first(internal::winograd_weight_gradient(channels_last(x), channels_last(g), d));
+    return internal::winograd_weight_gradient(channels_last(x), channels_last(g), d);
   if (d.groups == 1) {
     const Shape places = range(0, 1 + spatial);  // the batch and the spatial dims of g
     Shape order = places;
@@ -392,6 +392,9 @@ std::vector<Sample> samples_conv() {
 
 }  // namespace
 
+// Backwards in each of its dims is its elements backwards.
+Tensor flip_kernels(const Tensor& w) { return reshape(flip(flatten(w, 2), 2), w.shape()); }
+
 Tensor conv_general(const Arg& x, const Arg& w, const ConvDims& dims) {
   internal::LineScope line(x.line());
   const Tensor &a = internal::tensor_of(x, "conv"), &b = internal::tensor_of(w, "conv");
@@ -410,8 +413,6 @@ Tensor conv_transpose_general(const Arg& y, const Arg& w, const ConvDims& d, con
              " channels; need a multiple of the ", d.groups, " groups");
   ConvDims back;
   back.groups = d.groups;
-  // The kernel backwards in each dim: its elements backwards.
-  Tensor t = reshape(flip(flatten(weight, 2), 2), weight.shape());
   for (int i = 0; i < spatial; ++i) {
     const int64_t reach = reach_of(weight.size(i + 2), d.dilation[i]), lo = reach - 1 - d.lo[i];
     back.stride.push_back(d.interior[i] + 1);
@@ -420,6 +421,9 @@ Tensor conv_transpose_general(const Arg& y, const Arg& w, const ConvDims& d, con
     back.lo.push_back(lo);
     back.hi.push_back((extent[i] - 1) * (d.interior[i] + 1) + reach - lo - spread_of(g.size(i + 2), d.stride[i] - 1));
   }
+  if (const Tensor turned = transpose(weight, 0, 1); internal::suits_winograd(g.type(), turned.shape(), back))
+    return channels_first(internal::winograd(channels_last(g), turned, back, /*flip=*/true));
+  Tensor t = flip_kernels(weight);
   // [O, C / groups, K...] as [C, O / groups, K...].
   if (d.groups == 1) return conv_general(g, transpose(t, 0, 1), back);
   t = transpose(reshape(t, grouped(t.shape(), 0, d.groups)), 1, 2);

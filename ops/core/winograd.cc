@@ -47,7 +47,7 @@ Types infer_weight_gradient(const InferCall& c) {
   const Shape &x = c.in[0].shape, &g = c.in[1].shape;
   WEFT_CHECK((g == Shape{x[0], results(c, 0), results(c, 1), g[3]}), c.op.name, ": got ", c.in[0], " and ", c.in[1],
              "; need [N, H, W, C] and the shape of the convolution's result");
-  return {TensorType{kFloat32, c.in[0].device, Shape{g[3], 3, 3, x[3]}}};
+  return {TensorType{kFloat32, c.in[0].device, Shape{g[3], x[3], 3, 3}}};
 }
 
 // [N, C, H, W] <-> [N, H, W, C].
@@ -64,12 +64,14 @@ Tensor windows_of(const Tensor& x, const Attrs& attrs) {
   return windows(pad(x, std::vector<int64_t>{0, 0, lo[1], hi[1], lo[0], hi[0]}), std::vector<Window>{{1, 3}, {2, 3}});
 }
 
+// The kernels as the op uses them.
+Tensor kernels_of(const Tensor& w, const Attrs& attrs) { return attrs.b("flip") ? flip_kernels(w) : w; }
+
 std::vector<Tensor> decompose_winograd(const Attrs& attrs, std::span<const Tensor> in) {
-  return {dot_general(windows_of(in[0], attrs), in[1], {{}, {}, {4, 5, 3}, {2, 3, 1}})};
+  return {dot_general(windows_of(in[0], attrs), kernels_of(in[1], attrs), {{}, {}, {4, 5, 3}, {2, 3, 1}})};
 }
 std::vector<Tensor> decompose_weight_gradient(const Attrs& attrs, std::span<const Tensor> in) {
-  const Tensor v = permute(windows_of(in[0], attrs), {0, 1, 2, 4, 5, 3});
-  return {dot_general(in[1], v, {{}, {}, {0, 1, 2}, {0, 1, 2}})};
+  return {dot_general(in[1], windows_of(in[0], attrs), {{}, {}, {0, 1, 2}, {0, 1, 2}})};
 }
 
 // Convolutions again, which choose how they are computed.
@@ -78,14 +80,15 @@ Grads vjp_winograd(const VjpCall& c) {
   Grads r(2);
   if (c.needs(0)) {
     const Shape& x = c.in[0].shape();
-    r[0] = channels_last(conv_transpose_general(channels_first(c.grad[0]), c.in[1], d, {x[1], x[2]}));
+    const Tensor w = kernels_of(c.in[1], c.attrs);
+    r[0] = channels_last(conv_transpose_general(channels_first(c.grad[0]), w, d, {x[1], x[2]}));
   }
-  if (c.needs(1)) r[1] = channels_first(internal::winograd_weight_gradient(c.in[0], c.grad[0], d));
+  if (c.needs(1)) r[1] = kernels_of(internal::winograd_weight_gradient(c.in[0], c.grad[0], d), c.attrs);
   return r;
 }
 Grads vjp_weight_gradient(const VjpCall& c) {
   const ConvDims d = dims_in(c.attrs);
-  const Tensor w = channels_first(c.grad[0]);
+  const Tensor& w = c.grad[0];
   Grads r(2);
   if (c.needs(0)) {
     const Shape& x = c.in[0].shape();
@@ -96,7 +99,7 @@ Grads vjp_weight_gradient(const VjpCall& c) {
 }
 
 void run_winograd(const KernelCall& c) {
-  kernels::winograd(c.in[0], c.in[1], c.out[0], padding_of(c.attrs), c.workspace);
+  kernels::winograd(c.in[0], c.in[1], c.out[0], padding_of(c.attrs), c.attrs.b("flip"), c.workspace);
 }
 int64_t winograd_bytes(const Attrs&, std::span<const StridedView> in, std::span<const StridedView> out) {
   return kernels::winograd_workspace(in[0], out[0]);
@@ -134,8 +137,8 @@ bool suits_winograd(const TensorType& x, const Shape& w, const ConvDims& d) {
          w[1] >= kFewChannels && x.shape[0] > 0;
 }
 
-Tensor winograd(const Tensor& x, const Tensor& w, const ConvDims& d) {
-  return dispatch(winograd_op, {&x, &w}, {{"lo", d.lo}, {"hi", d.hi}});
+Tensor winograd(const Tensor& x, const Tensor& w, const ConvDims& d, bool flip) {
+  return dispatch(winograd_op, {&x, &w}, {{"lo", d.lo}, {"hi", d.hi}, {"flip", flip}});
 }
 Tensor winograd_weight_gradient(const Tensor& x, const Tensor& g, const ConvDims& d) {
   return dispatch(winograd_weight_gradient_op, {&x, &g}, {{"lo", d.lo}, {"hi", d.hi}});
@@ -161,12 +164,12 @@ const OpDef winograd_op = {
 
 const OpDef winograd_weight_gradient_op = {
     .name = "winograd_weight_gradient",
-    .doc = "The gradient [O, 3, 3, C] of the kernels of a convolution, by Winograd's transforms.",
+    .doc = "The gradient [O, C, 3, 3] of the kernels of a convolution, by Winograd's transforms.",
     .traits = kContraction,
     .num_inputs = 2,
     .infer = infer_weight_gradient,
     .vjp = vjp_weight_gradient,
-    .dims = [](const Attrs&, auto in, auto out) { return DimMap::parse("n y? x? c, n i? j? o -> o k? l? c", in, out); },
+    .dims = [](const Attrs&, auto in, auto out) { return DimMap::parse("n y? x? c, n i? j? o -> o c k? l?", in, out); },
     .cost = [](const Attrs&, auto in, auto out) { return cost_of(in[1].shape, in[0].shape[3], in, out); },
     .kernel = run_weight_gradient,
     .workspace = weight_gradient_bytes,

@@ -8,9 +8,10 @@
 
 namespace weft {
 
-// (x [N, H, W, C], w [O, C, 3, 3]) -> [N, I, J, O] {lo, hi}: [rows, columns] of zeros before and after x. All f32.
+// (x [N, H, W, C], w [O, C, 3, 3]) -> [N, I, J, O] {lo, hi, flip}: [rows, columns] of zeros before and after x; whether
+// the kernels are used backwards. All f32.
 extern const OpDef winograd_op;
-// (x [N, H, W, C], g [N, I, J, O]) -> [O, 3, 3, C] {lo, hi}: the gradient of w for the gradient g of the result.
+// (x [N, H, W, C], g [N, I, J, O]) -> [O, C, 3, 3] {lo, hi}: the gradient of w for the gradient g of the result.
 extern const OpDef winograd_weight_gradient_op;
 std::span<const OpDef* const> winograd_ops();
 
@@ -18,9 +19,9 @@ namespace internal {
 
 /// Whether this convolution of x [N, C, S...] with w [O, C, K...] is computed by these ops.
 bool suits_winograd(const TensorType& x, const Shape& w, const ConvDims& dims);
-/// The convolution of x [N, H, W, C], as [N, I, J, O].
-Tensor winograd(const Tensor& x, const Tensor& w, const ConvDims& dims);
-/// The gradient of w for the gradient g [N, I, J, O] of the result, as [O, 3, 3, C].
+/// The convolution of x [N, H, W, C], as [N, I, J, O]; with `flip`, with the kernels backwards.
+Tensor winograd(const Tensor& x, const Tensor& w, const ConvDims& dims, bool flip = false);
+/// The gradient of w for the gradient g [N, I, J, O] of the result.
 Tensor winograd_weight_gradient(const Tensor& x, const Tensor& g, const ConvDims& dims);
 
 }  // namespace internal

@@ -95,13 +95,13 @@ StridedView matrices(float* data, int64_t rows, int64_t columns) {
 }
 
 // The transformed kernels: matrices(u, C, O).
-void transform(const StridedView& w, float* u) {
+void transform(const StridedView& w, bool flip, float* u) {
   constexpr int64_t kChannels = 16, kOuts = 64;
   const int64_t outs = w.shape[0], channels = w.shape[1];
   parallel_chunks(channels, kChannels, [&](int64_t begin, int64_t end) {
     float lines[9][kOuts];
     const float* at[9];
-    for (int k = 0; k < 9; ++k) at[k] = lines[k];
+    for (int k = 0; k < 9; ++k) at[k] = lines[flip ? 8 - k : k];
     // Channel by channel inside: neighbouring ones share cache lines.
     for (int64_t o = 0; o < outs; o += kOuts)
       for (int64_t c = begin; c < end; ++c) {
@@ -144,7 +144,7 @@ int64_t winograd_workspace(const StridedView& x, const StridedView& y) {
          s.most([&](int64_t count) { return gemm_workspace(kFloat32, kFloat32, kPlaces, count, s.outs, s.channels); });
 }
 
-void winograd(const StridedView& x, const StridedView& w, const StridedView& y, WinogradPadding padding,
+void winograd(const StridedView& x, const StridedView& w, const StridedView& y, WinogradPadding padding, bool flip,
               void* workspace) {
   const Sizes s(x, y);
   if (y.numel() == 0) return;
@@ -154,7 +154,7 @@ void winograd(const StridedView& x, const StridedView& w, const StridedView& y, 
   float* const u = scratch.floats(kPlaces * stride_of(s.channels, s.outs));
   float* const v = scratch.floats(kPlaces * stride_of(s.block, s.channels));
   float* const m = scratch.floats(kPlaces * stride_of(s.block, s.outs));
-  transform(w, u);
+  transform(w, flip, u);
   for (int64_t k = 0; k < s.blocks; ++k) {
     const int64_t first = s.begin(k), count = s.begin(k + 1) - first;
     tiles.transform(first, count, /*gradient=*/false, v);
@@ -207,9 +207,16 @@ void winograd_weight_gradient(const StridedView& x, const StridedView& g, const 
     gemm(a, matrices(v, count, s.channels), matrices(m, s.outs, s.channels), scratch.rest(), &hooks);
   }
   parallel_chunks(s.outs, kGrain, [&](int64_t begin, int64_t end) {
+    constexpr int64_t kChannels = 64;
+    float lines[9 * kChannels];
     for (int64_t o = begin; o < end; ++o)
-      fns().weight_gradient(m + o * s.channels, stride_of(s.outs, s.channels), s.channels,
-                            dw.as<float>() + o * 9 * s.channels);
+      for (int64_t c = 0; c < s.channels; c += kChannels) {
+        const int64_t n = std::min(kChannels, s.channels - c);
+        fns().weight_gradient(m + o * s.channels + c, stride_of(s.outs, s.channels), n, lines);
+        float* const out = dw.as<float>() + (o * s.channels + c) * 9;
+        for (int64_t i = 0; i < n; ++i)
+          for (int64_t k = 0; k < 9; ++k) out[i * 9 + k] = lines[k * n + i];
+      }
   });
 }
 

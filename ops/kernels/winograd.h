@@ -14,14 +14,15 @@ struct WinogradPadding {
 };
 
 /// y[n, i, j, o] = sum over k, l, c of x[n, i + k - rows, j + l - columns, c] w[o, c, k, l], where x is 0 outside. x is
-/// [N, H, W, C] and w [O, C, 3, 3], with any strides; y is [N, I, J, O], contiguous. An infinity among the elements of
-/// a tile may give NaN in results that read it. `workspace` has winograd_workspace bytes, 64-byte aligned.
-void winograd(const StridedView& x, const StridedView& w, const StridedView& y, WinogradPadding padding,
+/// [N, H, W, C] and w [O, C, 3, 3], with any strides; y is [N, I, J, O], contiguous. With `flip`, w[o, c, 2 - k, 2 - l]
+/// instead. An infinity among the elements of a tile may give NaN in results that read it. `workspace` has
+/// winograd_workspace bytes, 64-byte aligned.
+void winograd(const StridedView& x, const StridedView& w, const StridedView& y, WinogradPadding padding, bool flip,
               void* workspace);
 int64_t winograd_workspace(const StridedView& x, const StridedView& y);
 
-/// The gradient of w for the gradient g of y: dw[o, k, l, c] = sum over n, i, j of x[n, i + k - rows, j + l - columns,
-/// c] g[n, i, j, o]. x and g have any strides; dw is [O, 3, 3, C], contiguous.
+/// The gradient of w for the gradient g of y: dw[o, c, k, l] = sum over n, i, j of x[n, i + k - rows, j + l - columns,
+/// c] g[n, i, j, o]. x and g have any strides; dw is [O, C, 3, 3], contiguous.
 void winograd_weight_gradient(const StridedView& x, const StridedView& g, const StridedView& dw,
                               WinogradPadding padding, void* workspace);
 int64_t winograd_weight_gradient_workspace(const StridedView& x, const StridedView& g);
