@@ -27,13 +27,13 @@ const char* to_string(Bound bound) {
 
 namespace {
 
-// The ops of a node: those of a fused node's body, else its own.
+// The ops of a node: those of the body of a fused node or of a loop, else its own.
 template <class F>
 void each_op(const Node& n, const F& fn) {
-  if (n.op != &loop_ir::fused_op) return fn(n);
+  if (n.op != &loop_ir::fused_op && n.op != &loop_op) return fn(n);
   const Graph& body = loop_ir::body_of(n);
   for (int32_t id = 0; id < body.size(); ++id)
-    if (body.node(id).op != &input_op) fn(body.node(id));
+    if (body.node(id).op != &input_op) each_op(body.node(id), fn);
 }
 
 bool moves_only(const Node& n) { return n.op == &cast_op || n.op->is(kView) || n.op->is(kIndexing); }
@@ -61,10 +61,15 @@ std::vector<Phase> phases_of(const Graph& g) {
     const Node& n = g.node(id);
     bool gradient = false, update = false, reads = false;
     for (Value v : n.inputs) reads |= phases[static_cast<size_t>(v.node)] != Phase::kForward;
-    each_op(n, [&](const Node& o) {
+    const auto look = [&](const Node& o) {
       gradient |= o.backward;
       update |= !o.backward && (reads || gradient);
-    });
+    };
+    if (n.op == &loop_op) {
+      look(n);
+    } else {
+      each_op(n, look);
+    }
     if (update) {
       phases[static_cast<size_t>(id)] = Phase::kUpdate;
     } else if (gradient) {

@@ -87,6 +87,27 @@ TEST(Record, HasThePartsOfATrainingStep) {
   EXPECT_TRUE(scopes.contains("up") && scopes.contains("down")) << scopes.size();
 }
 
+// A loop has the class of the most expensive op of its body.
+TEST(Record, LoopsWithProductsAreContractions) {
+  auto step = compile([](Tensor w, Tensor xs) {
+    const Tensor v = w.requires_grad();
+    const auto fn = [&](const Tensor& h, const Tensor& x) {
+      const Tensor next = tanh(matmul(h, v) + x);
+      return std::pair{next, next};
+    };
+    const auto [all, last] = scan(fn, xs[0], xs);
+    return grad(sum(all * all) + sum(last), {v})[0];
+  });
+  step.prepare(randn({16, 16}), randn({9, 4, 16}));
+  std::vector<Phase> loops;
+  for (const LaunchRecord& l : step.record().launches)
+    if (l.name == "loop") {
+      EXPECT_EQ(l.kind, WorkClass::kContraction);
+      loops.push_back(l.phase);
+    }
+  EXPECT_EQ(loops, (std::vector<Phase>{Phase::kForward, Phase::kBackward}));
+}
+
 TEST(Record, KnowsWhoHasTheMemoryAtThePeak) {
   Step model;
   auto step = compile([&](Tensor x, Tensor y) { return model(x, y); });
