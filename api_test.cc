@@ -54,7 +54,7 @@ TEST(Api, TypesPrint) {
 
 TEST(Api, ValuesOfTheUsualIntegerTypes) {
   EXPECT_EQ(Tensor::from_vector<long long>({1, 2}, {2}).dtype(), kInt64);
-  static_assert(!HasDType<uint16_t> && !HasDType<size_t> && !HasDType<char>, "from_vector refuses them in one sentence");
+  static_assert(!HasDType<uint16_t> && !HasDType<size_t> && !HasDType<char>, "from_vector refuses them");
   const Tensor n = sum(Tensor::from_vector<int64_t>({3, 4}, {2}));
   EXPECT_EQ(n.item<size_t>(), 7u);
   EXPECT_EQ(n.item<long long>(), 7);
