@@ -78,14 +78,7 @@ Sampled sample(std::mt19937_64& rng, DType t) {
 
 void put(int64_t v, DType t, unsigned char* to) {
   std::memset(to, 0, 8);
-  if (t == kInt64) {
-    std::memcpy(to, &v, 8);
-  } else if (t == kInt32) {
-    const int32_t w = static_cast<int32_t>(v);
-    std::memcpy(to, &w, 4);
-  } else {
-    to[0] = static_cast<unsigned char>(v);
-  }
+  std::memcpy(to, &v, static_cast<size_t>(itemsize(t)));  // the machine is little-endian
 }
 int64_t get(const unsigned char* from, DType t) {
   MaskInstr in;
