@@ -28,6 +28,7 @@ ModelStep::ModelStep(const StepChoice& c) {
   WEFT_CHECK(c.batch_size >= 1, "--batch_size is ", c.batch_size, "; need 1 or more");
   WEFT_CHECK(c.dtype == "f32" || c.dtype == "bf16", "--dtype is '", c.dtype, "'; need f32 or bf16");
   model_ = family.make(family.preset(config));
+  model_->to(Device::meta());  // a step of any size is planned without its memory
   if (c.dtype == "bf16") model_->set_compute_dtype(kBFloat16);
   const int64_t length = c.seq_len > 0 ? c.seq_len : std::min<int64_t>(model_->context(), 128);
   WEFT_CHECK(length <= model_->context(), "--seq_len is ", length, "; need at most the model's context, ",
