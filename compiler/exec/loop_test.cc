@@ -417,7 +417,7 @@ TEST(WhileLoop, BodiesDrawNumbersAndCarriesAreViews) {
   };
   const Tensor start = permute(zeros({3, 2}), {1, 0});
   manual_seed(7);
-  const Tensor eager = walk(start);
+  const Tensor eager = compile(walk, {.enabled = false})(start);
   manual_seed(7);
   const Tensor compiled = compile(walk)(start);
   EXPECT_TRUE(testing::same_bits(contiguous(eager), contiguous(compiled)));
