@@ -38,8 +38,8 @@ TEST(Npy, IsWhatNumpyWrites) {
   EXPECT_TRUE(same_bits(load("<i8", "False", "(2, 3)", raw<int64_t>({1, 2, 3, 4, 5, 6})), want));
   EXPECT_TRUE(same_bits(load("<i8", "True", "(2, 3)", raw<int64_t>({1, 4, 2, 5, 3, 6})), want));
   EXPECT_TRUE(
-      same_bits(load(">i2", "False", "(2, 3)", std::string_view("\0\1\0\2\0\3\0\4\0\5\0\6", 12)), want.to(kInt32)));
-  EXPECT_TRUE(same_bits(load("|i1", "False", "(1,)", "\xff"), full({1}, -1, {.dtype = kInt32})));
+      same_bits(load(">i2", "False", "(2, 3)", std::string_view("\0\1\0\2\0\3\0\4\0\5\0\6", 12)), want.to(kInt16)));
+  EXPECT_TRUE(same_bits(load("|i1", "False", "(1,)", "\xff"), full({1}, -1, {.dtype = kInt8})));
   EXPECT_TRUE(same_bits(load("<u4", "False", "(1,)", "\xff\xff\xff\xff"), full({1}, 4294967295L, {.dtype = kInt64})));
   EXPECT_TRUE(same_bits(load("<f4", "False", "()", raw<float>({2.5f})), full({}, 2.5)));
   EXPECT_TRUE(same_bits(load("<f8", "False", "(0, 3)", ""), zeros({0, 3}, {.dtype = kFloat64})));
