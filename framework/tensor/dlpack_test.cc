@@ -111,7 +111,7 @@ TEST(DLPack, RefusesWhatItDoesNotHaveAndLeavesTheCapsule) {
   };
   EXPECT_EQ(refused([](Foreign& f) { f.capsule.dl_tensor.dtype.lanes = 4; }), "from_dlpack: got 4 lanes; need 1");
   EXPECT_EQ(refused([](Foreign& f) { f.capsule.dl_tensor.dtype.code = kDLComplex; }),
-            "from_dlpack: got dtype code 5 of 32 bits; need f32, f64, bf16, f16, i64, i32, u8 or bool");
+            "from_dlpack: got dtype code 5 of 32 bits; need f32, f64, bf16, f16, i64, i32, i16, i8, u8 or bool");
   EXPECT_EQ(refused([](Foreign& f) { f.capsule.dl_tensor.device.device_type = kDLCUDA; }),
             "from_dlpack: got device type 2; need cpu (1)");
   EXPECT_EQ(refused([](Foreign& f) { f.capsule.dl_tensor.ndim = 9; }), "from_dlpack: got 9 dimensions; need at most 8");
