@@ -1,23 +1,17 @@
 // parse_graph: recursive descent over the text that print.cc writes. Throws weft::Error on any other text.
 #include <charconv>
-#include <cstdlib>
 #include <cstring>
-#include <limits>
 #include <map>
-#include <set>
 #include <unordered_map>
 
-#include "framework/ir/equal.h"
+#include "framework/ir/graph_reader.h"
 #include "framework/ir/rewrite.h"
 #include "framework/ir/text_reader.h"
 
 namespace weft {
 namespace {
 
-constexpr int kMaxDepth = 32;                            // of nested graphs
-constexpr int64_t kMaxCapturedBytes = int64_t{1} << 30;  // of all tensors whose elements the text does not have
-
-class Parser : internal::TextReader {
+class Parser final : internal::TextReader, internal::GraphReader {
  public:
   Parser(std::string_view text, const OpTable& ops) : TextReader(text), ops_(ops) {}
 
@@ -30,6 +24,8 @@ class Parser : internal::TextReader {
   }
 
  private:
+  std::string place() const final { return TextReader::place(); }
+
   // ---- types ----
   Shape ints() {
     expect('[');
@@ -42,23 +38,13 @@ class Parser : internal::TextReader {
     return s;
   }
 
-  DType dtype(std::string_view w) {
-    for (int i = 0; i < kNumDTypes; ++i)
-      if (w == to_string_view(static_cast<DType>(i))) return static_cast<DType>(i);
-    fail(internal::quoted(w), "a dtype: f32 f64 bf16 f16 i64 i32 i16 i8 u8 bool f8e4m3 f8e5m2");
-  }
-
   TensorType type() {
     std::string_view w = word();
     if (w.empty()) fail("a type such as f32[2, 3]");
     TensorType t;
-    t.dtype = dtype(w);
+    t.dtype = dtype_named(w);
     t.shape = ints();
-    try {
-      checked_numel(t.shape, "type");
-    } catch (const Error& e) {
-      fail(str_cat(t), e.what());
-    }
+    check_shape(t);
     if (peek() == '@') {
       ++pos_;
       t.device = device();
@@ -67,21 +53,13 @@ class Parser : internal::TextReader {
   }
 
   Device device() {
-    std::string_view w = word();
-    Device d;
-    if (w == "meta") return Device::meta();
-    if (w == "cuda") {
-      d.type = DeviceType::kCuda;
-    } else if (w == "other") {
-      d.type = DeviceType::kOther;
-    } else if (w != "cpu") {
-      fail(internal::quoted(w), "a device: cpu, cuda, meta or other");
-    }
-    if (peek() == ':') {
+    const std::string_view kind = word();
+    const size_t begin = pos_ - kind.size();
+    if (peek() == ':' && kind != "meta") {
       ++pos_;
-      d.index = static_cast<int16_t>(index(std::numeric_limits<int16_t>::max(), "devices"));
+      word();
     }
-    return d;
+    return device_named(text_.substr(begin, pos_ - begin));
   }
 
   // ---- attributes ----
@@ -97,22 +75,20 @@ class Parser : internal::TextReader {
     if (c == '-' || std::isdigit(static_cast<unsigned char>(c)) || w == "inf" || w == "nan")
       return std::visit([](auto v) -> AttrValue { return v; }, number());
     if (w.empty()) fail("an attribute's value");
-    return dtype(word());
+    return dtype_named(word());
   }
 
   Attrs attrs() {
     std::vector<Attrs::Entry> entries;
-    std::set<std::string> names;
     while (!take('}')) {
       if (!entries.empty()) expect(',');
       skip();
       std::string key = peek() == '"' ? string() : std::string(word());
       if (key.empty()) fail("an attribute's name");
-      if (!names.insert(key).second) fail(str_cat("attribute ", key, " twice"), "distinct names");
       expect('=');
       entries.emplace_back(std::move(key), value());
     }
-    return Attrs(std::move(entries));
+    return distinct(std::move(entries));
   }
 
   // ---- graphs ----
@@ -172,7 +148,7 @@ class Parser : internal::TextReader {
   }
 
   Ref<Graph> graph() {
-    if (++depth_ > kMaxDepth) fail("graphs nested more deeply", str_cat("at most ", kMaxDepth, " levels"));
+    const Level level(*this);
     auto result = make_ref<Graph>();
     Scope s{*result, {}, {}, {}};
     skip();
@@ -184,7 +160,6 @@ class Parser : internal::TextReader {
     }
     due_arguments(s, true);
     expect('}');
-    --depth_;
     return result;
   }
 
@@ -299,29 +274,8 @@ class Parser : internal::TextReader {
     s.g.captured.push_back(zeros(t));
   }
 
-  Tensor zeros(const TensorType& t) {
-    if (t.device.type != DeviceType::kCpu) return on_device(t);
-    if (t.nbytes() > kMaxCapturedBytes - captured_bytes_)
-      fail(str_cat("a captured tensor of ", t.nbytes(), " bytes"),
-           str_cat("at most ", kMaxCapturedBytes, " bytes of them in all"));
-    captured_bytes_ += t.nbytes();
-    void* p = std::calloc(t.nbytes() + 1, 1);
-    if (!p) fail(str_cat("a captured tensor of ", t.nbytes(), " bytes"), "a tensor that fits in memory");
-    Tensor z = Tensor::from_blob(p, t.shape, t.dtype, [](void* q) { std::free(q); });
-    return z;
-  }
-
-  Tensor on_device(const TensorType& t) {
-    try {
-      return Tensor::empty(t);
-    } catch (const Error& e) {
-      weft::internal::fail(e.code(), str_cat("parse_graph: line ", line_, ": captured tensor ", t, ": ", e.what()));
-    }
-  }
-
   Tensor elements(const TensorType& t) {
-    if (t.shape.numel() > internal::kInlineElements || t.device.type != DeviceType::kCpu)
-      fail(str_cat("elements of ", t), str_cat("at most ", internal::kInlineElements, " elements on cpu"));
+    check_inline(t);
     Tensor x = Tensor::empty(t);
     char* p = static_cast<char*>(x.view_for_kernel().data);
     expect('[');
@@ -370,10 +324,7 @@ class Parser : internal::TextReader {
     std::string_view op_name = word();
     if (op_name.empty()) fail("an op");
     Node n;
-    n.op = ops_.find(op_name);
-    if (!n.op)
-      fail(str_cat("unknown op ", internal::quoted(op_name)),
-           str_cat("one of the ", ops_.ops().size(), " ops of the table"));
+    n.op = &op_named(op_name, ops_);
     skip_blanks();
     bool cell = n.op == &cell_op && peek() == 'c', captured = n.op == &captured_op && peek() == 't';
     if (cell || captured) {
@@ -398,11 +349,7 @@ class Parser : internal::TextReader {
     n.no_grad = marked("no_grad");
     n.backward = marked("backward");
     n.recomputed = marked("recomputed");
-    auto counts = [&](const char* what, size_t have, int need) {
-      if (need >= 0 && have != static_cast<size_t>(need))
-        fail(str_cat(n.op->name, " with ", have, " ", what), str_cat(need));
-    };
-    counts("operands", n.inputs.size(), n.op->num_inputs);
+    check_count(*n.op, "operands", n.inputs.size(), n.op->num_inputs);
     if (take_here(':')) {
       n.outputs.clear();
       do n.outputs.push_back(type());
@@ -410,7 +357,7 @@ class Parser : internal::TextReader {
     } else if (n.op->infer && !names.empty()) {
       infer(s, n, at);
     }
-    counts("results", n.outputs.size(), n.op->num_outputs);
+    check_count(*n.op, "results", n.outputs.size(), n.op->num_outputs);
     if (names.size() != n.outputs.size())
       fail(str_cat(names.size(), " names for ", n.outputs.size(), " results"), "one name for each");
     line_comment(n);
@@ -474,8 +421,6 @@ class Parser : internal::TextReader {
   }
 
   const OpTable& ops_;
-  int depth_ = 0;
-  int64_t captured_bytes_ = 0;
 };
 
 }  // namespace

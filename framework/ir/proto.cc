@@ -1,106 +1,77 @@
-// Graph::to_proto: writes protobuf's wire format directly, so that the core does not link protobuf. proto_test.cc
-// checks it against graph.proto.
-#include <bit>
+// Graphs as protobuf (graph.proto): Graph::to_proto and parse_graph_proto. In a library of its own, because steps that
+// are compiled ahead of time do not link protobuf.
 #include <cstring>
 
 #include "framework/ir/equal.h"
-#include "framework/ir/op_def.h"
+#include "framework/ir/message_reader.h"
+#include "framework/ir/rewrite.h"
+#include "framework/ir/text.h"
 
 namespace weft {
+namespace internal {
+
+void write_type(const TensorType& t, TypeProto& p) {
+  p.set_dtype(std::string(to_string_view(t.dtype)));
+  p.set_device(t.device.to_string());
+  p.mutable_shape()->Assign(t.shape.begin(), t.shape.end());
+}
+
+TensorType MessageReader::type(const TypeProto& p) const {
+  TensorType t{dtype_named(p.dtype()), device_named(p.device()), ints(p.shape())};
+  check_shape(t);
+  return t;
+}
+
+}  // namespace internal
+
 namespace {
 
-/// Fields of one message. Scalars equal to their default are omitted, as in proto3.
-class Message {
- public:
-  Message& integer(int field, int64_t v) {
-    if (v == 0) return *this;
-    return key(field, 0).varint(static_cast<uint64_t>(v));
-  }
-  Message& bytes(int field, std::string_view v) {
-    if (v.empty()) return *this;
-    return always(field, v);
-  }
-  Message& always(int field, std::string_view v) {
-    key(field, 2).varint(v.size());
-    text_ += v;
-    return *this;
-  }
-  Message& message(int field, const Message& m) { return always(field, m.text_); }
-  Message& real(int field, double v) {  // field of a oneof: written even if zero
-    key(field, 1);
-    uint64_t u = std::bit_cast<uint64_t>(v);
-    for (int i = 0; i < 8; ++i) text_ += static_cast<char>(u >> 8 * i);
-    return *this;
-  }
-  Message& present(int field, int64_t v) { return key(field, 0).varint(static_cast<uint64_t>(v)); }
-  Message& packed(int field, const Shape& values) {
-    if (values.empty()) return *this;
-    Message m;
-    for (int64_t v : values) m.varint(static_cast<uint64_t>(v));
-    return message(field, m);
-  }
-  std::string text() && { return std::move(text_); }
+// ---- writing ----
 
- private:
-  Message& key(int field, int wire) { return varint(static_cast<uint64_t>(field) << 3 | static_cast<uint64_t>(wire)); }
-  Message& varint(uint64_t v) {
-    for (; v >= 128; v >>= 7) text_ += static_cast<char>(v | 128);
-    text_ += static_cast<char>(v);
-    return *this;
-  }
-  std::string text_;
-};
-
-Message value(Value v) {
-  Message m;
-  m.integer(1, v.node).integer(2, v.index);
-  return m;
+void write(Value v, ValueProto& p) {
+  p.set_node(v.node);
+  p.set_index(v.index);
 }
 
-Message type(const TensorType& t) {
-  Message m;
-  m.bytes(1, to_string_view(t.dtype)).bytes(2, t.device.to_string()).packed(3, t.shape);
-  return m;
-}
+void write(const Graph& g, GraphProto& p);
 
-Message graph(const Graph& g);
-
-Message attribute(const Attrs::Entry& e) {
-  Message m;
-  m.bytes(1, e.first);
+void write(const Attrs::Entry& e, AttrProto& p) {
+  p.set_name(e.first);
   std::visit(
       [&]<class T>(const T& v) {
-        if constexpr (std::is_same_v<T, int64_t>) m.present(2, v);
-        if constexpr (std::is_same_v<T, double>) m.real(3, v);
-        if constexpr (std::is_same_v<T, bool>) m.present(4, v);
-        if constexpr (std::is_same_v<T, DType>) m.always(5, to_string_view(v));
-        if constexpr (std::is_same_v<T, std::string>) m.always(6, v);
-        if constexpr (std::is_same_v<T, Shape>) m.message(7, Message().packed(1, v));
+        if constexpr (std::is_same_v<T, int64_t>) p.set_i(v);
+        if constexpr (std::is_same_v<T, double>) p.set_f(v);
+        if constexpr (std::is_same_v<T, bool>) p.set_b(v);
+        if constexpr (std::is_same_v<T, DType>) p.set_dtype(std::string(to_string_view(v)));
+        if constexpr (std::is_same_v<T, std::string>) p.set_s(v);
+        if constexpr (std::is_same_v<T, Shape>) p.mutable_ints()->mutable_values()->Assign(v.begin(), v.end());
         if constexpr (std::is_same_v<T, Ref<Graph>>)
-          if (v) m.message(8, graph(*v));
+          if (v) write(*v, *p.mutable_graph());
       },
       e.second);
-  return m;
 }
 
-Message node(const Node& n) {
-  Message m;
-  m.bytes(1, n.op->name);
-  for (Value v : n.inputs) m.message(2, value(v));
-  for (const Attrs::Entry& e : n.attrs.entries()) m.message(3, attribute(e));
-  for (const TensorType& t : n.outputs) m.message(4, type(t));
-  if (n.line.line) m.bytes(5, n.line.file).integer(6, n.line.line);
-  m.bytes(7, n.scope ? n.scope : "").integer(8, n.no_grad);
-  m.integer(9, n.backward).integer(10, n.recomputed);
-  return m;
+void write(const Node& n, NodeProto& p) {
+  p.set_op(n.op->name);
+  for (Value v : n.inputs) write(v, *p.add_inputs());
+  for (const Attrs::Entry& e : n.attrs.entries()) write(e, *p.add_attrs());
+  for (const TensorType& t : n.outputs) internal::write_type(t, *p.add_outputs());
+  if (n.line.line) {
+    p.set_file(n.line.file);
+    p.set_line(n.line.line);
+  }
+  if (n.scope && *n.scope) p.set_scope(n.scope);
+  if (n.no_grad) p.set_no_grad(true);
+  if (n.backward) p.set_backward(true);
+  if (n.recomputed) p.set_recomputed(true);
 }
 
-Message captured(const Tensor& t) {
-  Message m;
-  m.message(1, type(t.type()));
-  if (!internal::is_inline(t)) return m;
+void write(const Tensor& t, CapturedProto& p) {
+  if (!t.defined()) return;
+  internal::write_type(t.type(), *p.mutable_type());
+  if (!internal::is_inline(t)) return;
   const Tensor host = internal::on_host(t);
-  StridedView v = host.view_for_kernel();
+  const StridedView v = host.view_for_kernel();
   std::string data;
   Shape index = Shape::filled(v.shape.size(), 0);
   for (int64_t i = 0, n = v.numel(), size = itemsize(v.dtype); i < n; ++i) {
@@ -109,28 +80,145 @@ Message captured(const Tensor& t) {
     data.append(static_cast<const char*>(v.data) + at * size, size);
     for (int d = index.size() - 1; d >= 0 && ++index[d] == v.shape[d]; --d) index[d] = 0;
   }
-  m.bytes(2, data);
-  return m;
+  p.set_data(data);
 }
 
-Message graph(const Graph& g) {
-  Message m;
-  m.bytes(1, g.stage);
-  for (int32_t i = 0; i < g.size(); ++i) m.message(2, node(g.node(i)));
-  for (Value v : g.inputs) m.message(3, value(v));
+void write(const Graph& g, GraphProto& p) {
+  p.set_stage(g.stage);
+  for (int32_t i = 0; i < g.size(); ++i) write(g.node(i), *p.add_nodes());
+  for (Value v : g.inputs) write(v, *p.add_inputs());
   for (const Ref<Cell>& c : g.cells) {
-    Message cell;
-    cell.bytes(1, c->name).message(2, type(c->type)).integer(3, c->is_parameter).integer(4, c->requires_grad);
-    m.message(4, cell);
+    CellProto& cell = *p.add_cells();
+    cell.set_name(c->name);
+    internal::write_type(c->type, *cell.mutable_type());
+    cell.set_is_parameter(c->is_parameter);
+    cell.set_requires_grad(c->requires_grad);
   }
-  for (const Tensor& t : g.captured) m.message(5, captured(t));
-  for (const CellWrite& w : g.writes) m.message(6, Message().integer(1, w.cell).message(2, value(w.value)));
-  for (Value v : g.outputs) m.message(7, value(v));
-  return m;
+  for (const Tensor& t : g.captured) write(t, *p.add_captured());
+  for (const CellWrite& w : g.writes) {
+    WriteProto& one = *p.add_writes();
+    one.set_cell(w.cell);
+    write(w.value, *one.mutable_value());
+  }
+  for (Value v : g.outputs) write(v, *p.add_outputs());
 }
+
+// ---- reading ----
+
+Value value(const ValueProto& p) { return {p.node(), p.index()}; }
+
+class Reader final : internal::MessageReader {
+ public:
+  explicit Reader(const OpTable& ops) : MessageReader("parse_graph_proto"), ops_(ops) {}
+
+  Ref<Graph> run(std::string_view bytes) {
+    const Ref<Graph> g = graph(message<GraphProto>(bytes, "GraphProto"));
+    internal::verify_read(*g, "parse_graph_proto");
+    return g;
+  }
+
+ private:
+  // Checks what verify_read() does not see or needs: names, counts, operands that exist, elements, nesting.
+  Ref<Graph> graph(const GraphProto& p) {
+    const Level level(*this);
+    auto g = make_ref<Graph>();
+    g->stage = p.stage();
+    for (const CellProto& c : p.cells()) {
+      const Part part(*this, "cell c", g->cells.size());
+      auto cell = make_ref<Cell>();
+      cell->name = c.name();
+      cell->type = type(c.type());
+      cell->is_parameter = c.is_parameter();
+      cell->requires_grad = c.requires_grad();
+      g->cells.push_back(std::move(cell));
+    }
+    for (const CapturedProto& c : p.captured()) {
+      const Part part(*this, "captured t", g->captured.size());
+      g->captured.push_back(captured(c));
+    }
+    for (const NodeProto& n : p.nodes()) add(*g, n);
+    for (const ValueProto& v : p.inputs()) g->inputs.push_back(value(v));
+    for (const WriteProto& w : p.writes()) g->writes.push_back({w.cell(), value(w.value())});
+    for (const ValueProto& v : p.outputs()) g->outputs.push_back(value(v));
+    return g;
+  }
+
+  Tensor captured(const CapturedProto& p) {
+    if (!p.has_type()) return {};
+    const TensorType t = type(p.type());
+    if (p.data().empty()) return zeros(t);
+    check_inline(t);
+    if (static_cast<int64_t>(p.data().size()) != t.nbytes())
+      refuse(str_cat(p.data().size(), " bytes of data"), str_cat(t.nbytes(), " for ", t));
+    for (char c : p.data())
+      if (t.dtype == kBool && (c & ~1)) refuse(str_cat("a bool of ", static_cast<int>(c)), "0 or 1");
+    Tensor x = Tensor::empty(t);
+    std::memcpy(x.view_for_kernel().data, p.data().data(), p.data().size());
+    return x;
+  }
+
+  void add(Graph& g, const NodeProto& p) {
+    const Part part(*this, "node %", g.size());
+    Node n;
+    n.op = &op_named(p.op(), ops_);
+    const Part op(*this, n.op->name);
+    for (const ValueProto& v : p.inputs()) n.inputs.push_back(operand(g, value(v)));
+    check_count(*n.op, "operands", n.inputs.size(), n.op->num_inputs);
+    std::vector<Attrs::Entry> attrs;
+    for (const AttrProto& a : p.attrs()) {
+      const Part attribute(*this, internal::quoted(a.name()));
+      attrs.emplace_back(a.name(), attr(a));
+    }
+    n.attrs = distinct(std::move(attrs));
+    for (const TypeProto& t : p.outputs()) n.outputs.push_back(type(t));
+    check_count(*n.op, "results", n.outputs.size(), n.op->num_outputs);
+    if (p.line()) n.line = {intern(p.file()), p.line()};
+    n.scope = intern(p.scope());
+    n.no_grad = p.no_grad();
+    n.backward = p.backward();
+    n.recomputed = p.recomputed();
+    g.add(std::move(n));
+  }
+
+  Value operand(const Graph& g, Value v) const {
+    if (v.node < 0 || v.node >= g.size() || v.index < 0 || v.index >= static_cast<int32_t>(g.node(v).outputs.size()))
+      refuse(str_cat("operand %", v.node, '.', v.index), "a result of an earlier node");
+    return v;
+  }
+
+  AttrValue attr(const AttrProto& p) {
+    switch (p.value_case()) {
+      case AttrProto::kI:
+        return p.i();
+      case AttrProto::kF:
+        return p.f();
+      case AttrProto::kB:
+        return p.b();
+      case AttrProto::kDtype:
+        return dtype_named(p.dtype());
+      case AttrProto::kS:
+        return p.s();
+      case AttrProto::kInts:
+        return ints(p.ints().values());
+      case AttrProto::kGraph:
+        return graph(p.graph());
+      case AttrProto::VALUE_NOT_SET:
+        break;
+    }
+    return Ref<Graph>();
+  }
+
+  const OpTable& ops_;
+};
 
 }  // namespace
 
-std::string Graph::to_proto() const { return graph(*this).text(); }
+std::string Graph::to_proto() const {
+  GraphProto p;
+  write(*this, p);
+  return internal::bytes_of(p, "to_proto: the graph");
+}
+
+Ref<Graph> parse_graph_proto(std::string_view bytes, const OpTable& ops) { return Reader(ops).run(bytes); }
 
 }  // namespace weft

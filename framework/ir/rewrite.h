@@ -61,4 +61,9 @@ void verify(const Graph& g);
 /// Reads the text of Graph::to_string(). Throws InvalidArgument with line number, the text found and the text needed.
 Ref<Graph> parse_graph(std::string_view text, const OpTable& ops);
 
+/// Reads the bytes of Graph::to_proto() and verifies the graph. As in text, a captured tensor of more than 16 elements
+/// becomes zeros. Throws InvalidArgument with the place in the message, what was found and what is needed. Both are in
+/// //framework/ir:proto.
+Ref<Graph> parse_graph_proto(std::string_view bytes, const OpTable& ops);
+
 }  // namespace weft

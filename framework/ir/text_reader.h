@@ -51,8 +51,9 @@ class TextReader {
   }
   [[noreturn]] void fail(const std::string& need) const { fail(got(), need); }
   [[noreturn]] void fail(const std::string& got, const std::string& need) const {
-    weft::internal::fail(Code::kInvalidArgument, str_cat("parse_graph: line ", line_, ": got ", got, "; need ", need));
+    weft::internal::fail(Code::kInvalidArgument, str_cat(place(), "got ", got, "; need ", need));
   }
+  std::string place() const { return str_cat("parse_graph: line ", line_, ": "); }
   static bool word_char(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.'; }
 
   bool take(char c) {

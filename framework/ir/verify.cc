@@ -1,8 +1,8 @@
 // verify: the rule table of graphs. A broken rule is a bug of Weft or an error in hand-written text.
 #include <cstring>
 
+#include "framework/ir/graph_reader.h"
 #include "framework/ir/rewrite.h"
-#include "framework/ir/text.h"
 
 namespace weft {
 namespace {
@@ -11,7 +11,9 @@ constexpr const char* kStages[] = {"captured", "joint", "partitioned", "fused", 
 
 class Verifier {
  public:
-  Verifier(const Graph& g, std::string path) : g_(g), path_(std::move(path)), read_(g.inputs.size()) {}
+  /// Messages begin with `path`.
+  Verifier(const Graph& g, std::string path, Code code)
+      : g_(g), path_(std::move(path)), code_(code), read_(g.inputs.size()) {}
 
   void run() {
     bool known = false;
@@ -44,7 +46,7 @@ class Verifier {
     } else {
       where += "graph";
     }
-    internal::fail(Code::kInternal, str_cat("verify: ", where, ": ", rule, ": got ", got, "; need ", want));
+    internal::fail(code_, str_cat(where, ": ", rule, ": got ", got, "; need ", want));
   }
 
   void tables() const {
@@ -66,17 +68,18 @@ class Verifier {
     arity("results", n.outputs.size(), n.op->num_outputs);
     if (!(!n.op->is(kReadsTape) || g_.stage == "captured"))
       broken(id, "stage", str_cat(n.op->name, " in stage ", g_.stage), "stage captured");
+    // First the nested graphs: inference reads them.
+    for (const auto& [key, value] : n.attrs.entries())
+      if (const Ref<Graph>* nested = std::get_if<Ref<Graph>>(&value); nested && *nested) {
+        if (!((*nested)->writes.empty()))
+          broken(id, "nested", str_cat("writes to cells in ", key), "writes in the outermost graph only");
+        Verifier(**nested, str_cat(path_, "node %", id, " (", n.op->name, ") ", key, ": "), code_).run();
+      }
     if (n.op == &input_op || n.op == &cell_op || n.op == &captured_op) {
       structural(id, n);
     } else if (n.op->infer) {
       types(id, n);
     }
-    for (const auto& [key, value] : n.attrs.entries())
-      if (const Ref<Graph>* nested = std::get_if<Ref<Graph>>(&value); nested && *nested) {
-        if (!((*nested)->writes.empty()))
-          broken(id, "nested", str_cat("writes to cells in ", key), "writes in the outermost graph only");
-        Verifier(**nested, str_cat(path_, "node %", id, " (", n.op->name, ") ", key, ": ")).run();
-      }
   }
 
   void structural(int32_t id, const Node& n) {
@@ -128,11 +131,18 @@ class Verifier {
 
   const Graph& g_;
   std::string path_;
+  Code code_;
   std::vector<bool> read_;
 };
 
 }  // namespace
 
-void verify(const Graph& g) { Verifier(g, "").run(); }
+void verify(const Graph& g) { Verifier(g, "verify: ", Code::kInternal).run(); }
+
+namespace internal {
+void verify_read(const Graph& g, const char* reader) {
+  Verifier(g, str_cat(reader, ": "), Code::kInvalidArgument).run();
+}
+}  // namespace internal
 
 }  // namespace weft

@@ -2,6 +2,7 @@
 
     weft_proto_library(name = "graph_proto", srcs = ["graph.proto"], deps = [":types_proto"])
 
+Every .proto has `option optimize_for = LITE_RUNTIME`: programs link libprotobuf-lite only.
 A .proto imports others by their path from the workspace root, and google/protobuf/*.proto from /usr/include.
 """
 
