@@ -98,6 +98,12 @@ const std::vector<Machine>& presets() {
   return *all;
 }
 
+// Throws unless `rate` is finite and above 0, or, with `or_zero`, 0.
+void check_rate(const Machine& m, const char* what, double rate, bool or_zero) {
+  WEFT_CHECK(std::isfinite(rate) && (or_zero ? rate >= 0 : rate > 0), "machine '", m.name, "': ", what, " is ", rate,
+             or_zero ? "; need a finite number, 0 or more" : "; need a finite number above 0");
+}
+
 }  // namespace
 
 double Machine::products_of(DType operands) const {
@@ -116,23 +122,22 @@ const Machine& machine_preset(std::string_view name) {
   internal::fail(Code::kInvalidArgument, str_cat("machine: got '", name.substr(0, 40), "'; need one of ", words));
 }
 
-void check_machine(const Machine& m) {
-  const auto above = [&](const char* what, double rate) {
-    WEFT_CHECK(std::isfinite(rate) && rate > 0, "machine '", m.name, "': ", what, " is ", rate,
-               "; need a finite number above 0");
-  };
-  const auto at_least = [&](const char* what, double rate) {
-    WEFT_CHECK(std::isfinite(rate) && rate >= 0, "machine '", m.name, "': ", what, " is ", rate,
-               "; need a finite number, 0 or more");
-  };
-  above("bytes", m.bytes);
-  above("flops", m.flops);
-  above("products", m.products);
-  above("products16", m.products16);
-  above("reached", m.reached);
+void check_rates(const Machine& m) {
+  for (auto [what, rate] : {std::pair("bytes", m.bytes),
+                            {"flops", m.flops},
+                            {"products", m.products},
+                            {"products16", m.products16},
+                            {"reached", m.reached}})
+    check_rate(m, what, rate, false);
   for (auto [what, rate] :
        {std::pair("products64", m.products64), {"products8", m.products8}, {"launch", m.launch}, {"memory", m.memory}})
-    at_least(what, rate);
+    check_rate(m, what, rate, true);
+}
+
+void check_machine(const Machine& m) {
+  check_rates(m);
+  const auto above = [&](const char* what, double rate) { check_rate(m, what, rate, false); };
+  const auto at_least = [&](const char* what, double rate) { check_rate(m, what, rate, true); };
   const Links& l = m.links;
   WEFT_CHECK(l.node >= 1, "machine '", m.name, "': links.node is ", l.node, "; need 1 device of a node or more");
   above("links.inner_bus", l.inner_bus);

@@ -54,8 +54,9 @@ struct Machine {
 /// "cpu" (threads of one process), "h100" and "h200" (SXM), "a100" (SXM, 80 GB). Throws InvalidArgument naming them.
 const Machine& machine_preset(std::string_view name);
 std::vector<std::string> machine_names();
-/// Throws InvalidArgument, with the name of the rate, if a rate is not finite or not above 0, or if measured points are
-/// not in order.
+/// Throws InvalidArgument, with the name of the rate, if a rate of the device is not finite or not above 0.
+void check_rates(const Machine& machine);
+/// Checks the links too, and that their measured points are in order.
 void check_machine(const Machine& machine);
 
 /// The preset that plans for this kind of device are made for: "cpu" or "h100". An A100 has the same ratios within 1.9,

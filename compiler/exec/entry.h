@@ -121,6 +121,8 @@ const Entry& current_entry(const CompiledCore& core, const char* who);
 
 /// What the entry's plan does.
 StepRecord record_of(const Entry& e);
+/// The name of BufferRecord::home.
+const char* home_name(Home home);
 /// The text behind Compiled::report().
 std::string report_of(const Entry& e, const CompileOptions& options, const CompileStats& stats);
 

@@ -7,7 +7,6 @@
 #include "compiler/cost/roofline.h"
 #include "compiler/exec/entry.h"
 #include "compiler/loop_ir/fused.h"
-#include "framework/io/json.h"
 #include "ops/core/core.h"
 
 namespace weft {
@@ -105,54 +104,14 @@ StepRecord::Sum StepRecord::sum(Phase phase) const {
   return s;
 }
 
-std::string StepRecord::to_json() const {
-  using Json = io::OrderedJson;
-  Json all_launches = Json::array(), all_buffers = Json::array();
-  for (const LaunchRecord& l : launches) {
-    Json results = Json::array();
-    for (const TensorType& t : l.results) results.push_back(t.to_string());
-    Json j{{"name", l.name}};
-    if (!l.scope.empty()) j["scope"] = l.scope;
-    if (l.line.line) j["line"] = l.line.to_string();
-    j["phase"] = to_string(l.phase);
-    j["class"] = to_string(l.kind);
-    j["bytes"] = l.work.bytes;
-    j["flops"] = l.work.flops;
-    j["products"] = l.work.products;
-    if (l.work.at_most) j["at_most"] = true;
-    j["bound"] = to_string(l.bound);
-    j["predicted_us"] = l.predicted_us;
-    if (l.measured_us > 0) j["measured_us"] = l.measured_us;
-    if (l.fused) j["kernel"] = l.kernel;
-    if (!l.ops.empty()) j["ops"] = l.ops;
-    j["results"] = results;
-    if (l.copy) j["copy"] = true;
-    if (l.in_place) j["in_place"] = true;
-    all_launches.push_back(j);
-  }
-  for (const BufferRecord& b : buffers) {
-    Json j{{"home", b.home}, {"owner", b.owner}, {"bytes", b.bytes}, {"offset", b.offset}};
-    if (b.first >= 0) j["first"] = b.first, j["last"] = b.last;
-    all_buffers.push_back(j);
-  }
-  const Json rates{{"name", machine.name},         {"bytes", machine.bytes},           {"flops", machine.flops},
-                   {"products", machine.products}, {"products16", machine.products16}, {"launch", machine.launch}};
-  return io::write_json(Json{{"device", device},
-                             {"machine", rates},
-                             {"launches", all_launches},
-                             {"buffers", all_buffers},
-                             {"peak_bytes", peak_bytes},
-                             {"peak_launch", peak_launch},
-                             {"at_peak", at_peak}});
-}
-
 namespace internal {
-namespace {
 
 const char* home_name(Home home) {
   constexpr const char* kNames[kHomes] = {"arena", "constants", "argument", "cell", "cell", "output", "captured"};
   return kNames[static_cast<int>(home)];
 }
+
+namespace {
 
 std::string place_of(const LaunchRecord& l) {
   return str_cat(l.name, l.line.line ? str_cat(" at ", l.line.to_string()) : std::string(),

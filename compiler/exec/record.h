@@ -84,6 +84,11 @@ struct StepRecord {
 
   /// JSON: {"device", "machine", "launches": [...], "buffers": [...], "peak_bytes", "peak_launch", "at_peak"}.
   std::string to_json() const;
+  /// Serialised weft.RecordProto (compiler/exec/record.proto). Of the machine it has the rates, not the links.
+  std::string to_proto() const;
+  /// Reads the bytes of to_proto(). Throws InvalidArgument with the place in the message, what was found and what is
+  /// needed: numbers are finite and not negative, indices within their lists, names known.
+  static StepRecord from_proto(std::string_view bytes);
 };
 
 }  // namespace weft

@@ -5,6 +5,7 @@
 
 #include <set>
 
+#include "compiler/exec/record.pb.h"
 #include "framework/base/testing/error_of.h"
 #include "framework/io/json.h"
 #include "weft.h"
@@ -148,6 +149,73 @@ TEST(Record, IsJson) {
     EXPECT_FALSE(l.contains("measured_us"));
     EXPECT_TRUE(l["line"].get<std::string>().find("record_test.cc:") != std::string::npos) << l.dump();
   }
+}
+
+TEST(Record, IsWrittenAndReadAsAMessage) {
+  Step model;
+  auto step = compile([&](Tensor x, Tensor y) { return model(x, y); });
+  const Tensor x = randn({32, 16}), y = randint(0, 8, {32});
+  for (int i = 0; i < 5; ++i) step(x, y);
+  const StepRecord r = step.record();
+  const StepRecord back = StepRecord::from_proto(r.to_proto());
+  EXPECT_EQ(back.to_json(), r.to_json());
+  EXPECT_EQ(back.to_proto(), r.to_proto());
+  EXPECT_EQ(back.sum().work.products, r.sum().work.products);
+  EXPECT_EQ(back.sum(Phase::kUpdate).launches, r.sum(Phase::kUpdate).launches);
+  ASSERT_EQ(back.launches.size(), r.launches.size());
+  for (size_t i = 0; i < r.launches.size(); ++i) {
+    EXPECT_EQ(back.launches[i].results, r.launches[i].results);
+    EXPECT_EQ(back.launches[i].node, r.launches[i].node);
+    EXPECT_EQ(back.launches[i].line.to_string(), r.launches[i].line.to_string());
+  }
+}
+
+TEST(Record, ErrorsNamePlaceGotAndNeed) {
+  StepRecord r;
+  r.machine = machine_preset("cpu");
+  r.launches.resize(2);
+  r.buffers = {{.home = "arena", .owner = "up", .bytes = 64, .first = 0, .last = 1}};
+  RecordProto valid;
+  ASSERT_TRUE(valid.ParseFromString(r.to_proto()));
+  EXPECT_EQ(StepRecord::from_proto(r.to_proto()).buffers[0].last, 1);
+  using Change = void (*)(RecordProto&);
+  const std::pair<Change, const char*> cases[] = {
+      {[](RecordProto& p) { p.mutable_launches(1)->set_phase("later"); },
+       "record: launches 1: phase: got \"later\"; need one of forward, backward, update"},
+      {[](RecordProto& p) { p.mutable_launches(1)->set_kind("x\ny"); },
+       "record: launches 1: class: got \"x\\ny\"; need one of contraction, normalisation"},
+      {[](RecordProto& p) { p.mutable_launches(1)->set_product_dtype("f33"); }, "got \"f33\"; need a dtype: f32"},
+      {[](RecordProto& p) { p.mutable_launches(0)->set_bytes(std::nan("")); },
+       "record: launches 0: bytes: got nan; need a finite number, 0 or more"},
+      {[](RecordProto& p) { p.mutable_launches(0)->set_predicted_us(-1); }, "predicted_us: got -1.0; need a finite"},
+      {[](RecordProto& p) { p.mutable_launches(0)->set_line("model.cc"); },
+       "line: got \"model.cc\"; need a file and a line such as model.cc:41"},
+      {[](RecordProto& p) { p.mutable_launches(0)->set_kernel(2); },
+       "record: launches 0: got kernel 2; need the index of one of 2"},
+      {[](RecordProto& p) { p.mutable_launches(0)->set_node(-2); }, "launches 0: node: got -2; need -1 or more"},
+      {[](RecordProto& p) { p.mutable_launches(0)->add_results()->set_dtype("f32"); },
+       "record: launches 0: results 0: got \"\"; need a device"},
+      {[](RecordProto& p) { p.mutable_buffers(0)->set_bytes(-64); },
+       "record: buffers 0: bytes: got -64; need 0 or more"},
+      {[](RecordProto& p) { p.mutable_buffers(0)->set_last(2); }, "buffers 0: got last 2; need the index of one of 2"},
+      {[](RecordProto& p) { p.mutable_buffers(0)->clear_first(); },
+       "buffers 0: got first -1 and last 1; need launches in order, or -1 and -1"},
+      {[](RecordProto& p) { p.mutable_buffers(0)->set_home("attic"); },
+       "buffers 0: got home \"attic\"; need arena, constants, argument"},
+      {[](RecordProto& p) { p.add_at_peak(1); }, "record: got at_peak 1; need the index of one of 1"},
+      {[](RecordProto& p) { p.add_at_peak(-1); }, "record: got at_peak -1; need 0 or more"},
+      {[](RecordProto& p) { p.set_peak_launch(7); }, "record: got peak_launch 7; need the index of one of 2"},
+      {[](RecordProto& p) { p.clear_machine(); }, "record: machine '': bytes is 0; need a finite number above 0"},
+  };
+  for (const auto& [change, message] : cases) {
+    RecordProto p = valid;
+    change(p);
+    const std::string error = testing::error_of([&] { StepRecord::from_proto(p.SerializeAsString()); });
+    EXPECT_NE(error.find(message), std::string::npos) << message << "\n" << error;
+    EXPECT_EQ(error.find("record: "), 0u) << error;
+  }
+  EXPECT_EQ(testing::error_of([] { StepRecord::from_proto("{}"); }),
+            "record: got 2 bytes that are not a message RecordProto; need a complete protobuf message");
 }
 
 }  // namespace
