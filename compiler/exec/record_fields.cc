@@ -19,18 +19,17 @@ using Json = io::OrderedJson;
 
 // What a row gives to a visitor: the field's name in JSON, the member, its value in a new record, whether JSON has it
 // if it still has that value, and how to set and get it in a message.
-#define ROW(json, field, member, always)                               \
-  visit.value(                                                         \
-      json, r.member, none.member, always,                             \
-      [](auto& message, const auto& v) { message.set_##field(v); },    \
-      [](const auto& message, const auto& read) {                      \
-        if (message.has_##field()) read(message.field());              \
+#define ROW(json, field, member, always)                                                                 \
+  visit.value(                                                                                           \
+      json, r.member, none.member, always, [](auto& message, const auto& v) { message.set_##field(v); }, \
+      [](const auto& message, const auto& read) {                                                        \
+        if (message.has_##field()) read(message.field());                                                \
       })
 #define FIELD(field) ROW(#field, field, field, true)
 #define FIELD_IF_SET(field) ROW(#field, field, field, false)
 // A list, or a record within a record.
-#define PART(field)                                                           \
-  visit.part(                                                                 \
+#define PART(field)                                                             \
+  visit.part(                                                                   \
       #field, r.field, [](auto& message) { return message.mutable_##field(); }, \
       [](const auto& message) -> const auto& { return message.field(); })
 
@@ -233,7 +232,7 @@ class RecordReader final : internal::MessageReader {
   void read(const TypeProto& p, TensorType& v) { v = type(p); }
   void read(const std::string& p, DType& v) { v = dtype_named(p); }
   template <class E>
-    requires std::is_enum_v<E>
+  requires std::is_enum_v<E>
   void read(const std::string& p, E& v) {
     std::string words;
     for (int i = 0; i < count_of(E()); ++i) {
@@ -278,9 +277,9 @@ class RecordReader final : internal::MessageReader {
       if (b.first > b.last || (b.first < 0) != (b.last < 0))
         refuse(str_cat("first ", b.first, " and last ", b.last), "launches in order, or -1 and -1");
       bool known = false;
-      for (int h = 0; h < internal::kHomes; ++h)
-        known |= b.home == internal::home_name(static_cast<internal::Home>(h));
-      if (!known) refuse(str_cat("home ", internal::quoted(b.home)), "arena, constants, argument, cell, output, captured");
+      for (int h = 0; h < internal::kHomes; ++h) known |= b.home == internal::home_name(static_cast<internal::Home>(h));
+      if (!known)
+        refuse(str_cat("home ", internal::quoted(b.home)), "arena, constants, argument, cell, output or captured");
     }
   }
 };

@@ -93,7 +93,7 @@ TEST(GraphProto, ErrorsNamePlaceGotAndNeed) {
        "node %2: add: got 9 integers; need at most 8"},
       {[](GraphProto& p) { p.mutable_nodes(1)->clear_attrs(); },
        "node %1 (cell): index: got no integer attribute index; need one"},
-      {[](GraphProto& p) { p.mutable_nodes(1)->mutable_attrs(0)->set_i(7); }, "node %1 (cell): index: got 7; need 0 to"},
+      {[](GraphProto& p) { p.mutable_nodes(1)->mutable_attrs(0)->set_i(7); }, "(cell): index: got 7; need 0 to 0"},
       {[](GraphProto& p) { *p.mutable_nodes(1)->add_attrs() = p.nodes(1).attrs(0); },
        "node %1: cell: got attribute index twice; need distinct names"},
       {[](GraphProto& p) { p.mutable_nodes(3)->clear_attrs(); }, "attrs: no attribute 'body'; got []"},

@@ -7,6 +7,7 @@
 
 #include "framework/cli/cli.h"
 #include "framework/io/file.h"
+#include "framework/ir/graph_reader.h"
 #include "framework/ir/rewrite.h"
 #include "ops/all_ops.h"
 #include "tools/graph/graph_json.h"
@@ -30,28 +31,40 @@ struct Options {
   std::string out;
 };
 
-// The graphs of a folder that WEFT_DUMP names, in the order in which they were written.
-std::vector<ShownGraph> dumped(const std::string& folder, const std::string& stage) {
+// The graph of a file: text (.wir), or a message that --format proto wrote (.pb).
+ShownGraph read_graph(const std::string& file) {
+  const std::filesystem::path path(file);
+  const bool message = path.extension() == ".pb";
+  WEFT_CHECK_AS(kInvalidArgument, message || path.extension() == ".wir", "--dump: ", file,
+                " is no graph; need a .wir file, a .pb file of --format proto, or a folder of .wir files");
+  const std::string bytes = io::read_file(file);
+  try {
+    return {path.stem().string(), "", message ? parse_graph_proto(bytes, op_table()) : parse_graph(bytes, op_table())};
+  } catch (const Error& e) {
+    throw Error(e.code(), str_cat(file, ": ", e.what()));
+  }
+}
+
+// The graph of a file, or the graphs of a folder that WEFT_DUMP names, in the order in which they were written.
+std::vector<ShownGraph> dumped(const std::string& from, const std::string& stage) {
   namespace fs = std::filesystem;
   std::error_code error;
+  WEFT_CHECK_AS(kNotFound, fs::exists(from, error), "--dump: there is no file or folder '", from, "'");
+  if (!fs::is_directory(from, error)) {
+    if (!stage.empty()) usage_error("--stage chooses files of a folder, and --dump names one file; omit --stage");
+    return {read_graph(from)};
+  }
   std::vector<std::string> files;
-  for (const fs::directory_entry& e : fs::directory_iterator(folder, error))
+  for (const fs::directory_entry& e : fs::directory_iterator(from, error))
     if (e.path().extension() == ".wir") files.push_back(e.path().string());
-  WEFT_CHECK_AS(kNotFound, !error, "--dump: cannot read folder '", folder, "': ", error.message());
-  WEFT_CHECK_AS(kNotFound, !files.empty(), "--dump: no .wir files in '", folder,
-                "'; run the program with WEFT_DUMP=", folder);
+  WEFT_CHECK_AS(kNotFound, !error, "--dump: cannot read folder '", from, "': ", error.message());
+  WEFT_CHECK_AS(kNotFound, !files.empty(), "--dump: no .wir files in '", from,
+                "'; run the program with WEFT_DUMP=", from);
   std::sort(files.begin(), files.end());
   std::vector<ShownGraph> graphs;
-  for (const std::string& file : files) {
-    const std::string name = fs::path(file).stem().string();
-    if (!stage.empty() && name.find(stage) == name.npos) continue;
-    try {
-      graphs.push_back({name, "", parse_graph(io::read_file(file), op_table())});
-    } catch (const Error& e) {
-      throw Error(e.code(), str_cat(file, ": ", e.what()));
-    }
-  }
-  WEFT_CHECK_AS(kNotFound, !graphs.empty(), "--stage: no file of '", folder, "' has '", stage, "' in its name");
+  for (const std::string& file : files)
+    if (fs::path(file).stem().string().find(stage) != std::string::npos) graphs.push_back(read_graph(file));
+  WEFT_CHECK_AS(kNotFound, !graphs.empty(), "--stage: no file of '", from, "' has '", stage, "' in its name");
   return graphs;
 }
 
@@ -83,6 +96,9 @@ int run(const Options& o) {
   if (!o.dump.empty()) {
     graphs = dumped(o.dump, o.stage);
     title = o.dump;
+    // The costs of html and json are computed for graphs that follow the rules.
+    if (o.format == "html" || o.format == "json")
+      for (const ShownGraph& g : graphs) internal::verify_read(*g.graph, g.name.c_str());
   } else {
     step = std::make_unique<ModelStep>(o.step);
     title = step->title();
@@ -131,7 +147,9 @@ int main(int argc, char** argv) {
       {"dtype", &o.step.dtype, "f32 or bf16: the dtype of activations"},
       {"mesh", &o.step.mesh, "mesh of ranks such as dp2,tp2; empty: one device"},
       {"forward", &o.step.forward, "the loss alone, without gradients and optimiser"},
-      {"dump", &o.dump, "show the graphs that a program wrote to this folder (WEFT_DUMP) instead of a model's"},
+      {"dump", &o.dump,
+       "show the graphs that a program wrote to this folder (WEFT_DUMP), or the graph of one file (.wir, or .pb of "
+       "--format proto), instead of a model's"},
       {"stage", &o.stage,
        "captured, joint, partitioned, fused or scheduled; with --dump: part of a file's name; empty: all in html and "
        "json, joint otherwise"},
