@@ -215,7 +215,7 @@ TEST(Record, ErrorsNamePlaceGotAndNeed) {
     EXPECT_EQ(error.find("record: "), 0u) << error;
   }
   EXPECT_EQ(testing::error_of([] { StepRecord::from_proto("{}"); }),
-            "record: got 2 bytes that are not a message RecordProto; need a complete protobuf message");
+            "record: got 2 bytes that are no complete message RecordProto; need all bytes that to_proto() returned");
 }
 
 }  // namespace

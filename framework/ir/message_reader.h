@@ -1,5 +1,7 @@
 // The parts of graph messages (graph.proto) that other messages have too: types, and where a reader of messages is.
 #pragma once
+#include <climits>
+
 #include "framework/ir/graph.pb.h"
 #include "framework/ir/graph_reader.h"
 
@@ -31,12 +33,12 @@ class MessageReader : protected GraphReader {
     size_t before_;
   };
 
-  /// Throws InvalidArgument if the bytes are no message of this type, `name`.
+  /// Throws InvalidArgument if the bytes are no complete message of this type, `name`.
   template <class Message>
   Message message(std::string_view bytes, const char* name) const {
     Message m;
-    if (bytes.size() > INT_MAX || !m.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())))
-      refuse(str_cat(bytes.size(), " bytes that are not a message ", name), "a complete protobuf message");
+    if (bytes.size() > INT_MAX || !m.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())) || !m.end())
+      refuse(str_cat(bytes.size(), " bytes that are no complete message ", name), "all bytes that to_proto() returned");
     return m;
   }
   TensorType type(const TypeProto& p) const;
@@ -52,9 +54,10 @@ class MessageReader : protected GraphReader {
   std::string place_;
 };
 
-/// The bytes of a message; throws if they are more than protobuf's 2 GiB.
+/// The bytes of a whole message; throws if they are more than protobuf's 2 GiB.
 template <class Message>
-std::string bytes_of(const Message& m, const char* what) {
+std::string bytes_of(Message& m, const char* what) {
+  m.set_end(true);
   std::string bytes;
   WEFT_CHECK(m.ByteSizeLong() <= INT_MAX && m.SerializeToString(&bytes), what, " has ", m.ByteSizeLong(),
              " bytes as protobuf; need at most ", INT_MAX);
