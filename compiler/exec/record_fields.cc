@@ -219,7 +219,7 @@ class RecordReader final : internal::MessageReader {
   void read(bool p, bool& v) { v = p; }
   void read(double p, double& v) {
     if (!(std::isfinite(p) && p >= 0)) refuse(internal::exact(p), "a finite number, 0 or more");
-    v = p;
+    v = std::abs(p);  // of -0
   }
   void read(int64_t p, int64_t& v) {
     if (p < 0) refuse(std::to_string(p), "0 or more");

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "compiler/loop_ir/fused.h"
 #include "framework/cli/cli.h"
 #include "framework/io/file.h"
 #include "framework/ir/graph_reader.h"
@@ -31,6 +32,16 @@ struct Options {
   std::string out;
 };
 
+// The ops of all stages.
+const OpTable& ops_of_steps() {
+  static const OpTable table = [] {
+    std::vector<const OpDef*> all(all_ops().begin(), all_ops().end());
+    all.push_back(&loop_ir::fused_op);
+    return OpTable(all);
+  }();
+  return table;
+}
+
 // The graph of a file: text (.wir), or a message that --format proto wrote (.pb).
 ShownGraph read_graph(const std::string& file) {
   const std::filesystem::path path(file);
@@ -39,7 +50,7 @@ ShownGraph read_graph(const std::string& file) {
                 " is no graph; need a .wir file, a .pb file of --format proto, or a folder of .wir files");
   const std::string bytes = io::read_file(file);
   try {
-    return {path.stem().string(), "", message ? parse_graph_proto(bytes, op_table()) : parse_graph(bytes, op_table())};
+    return {path.stem().string(), "", (message ? parse_graph_proto : parse_graph)(bytes, ops_of_steps())};
   } catch (const Error& e) {
     throw Error(e.code(), str_cat(file, ": ", e.what()));
   }
