@@ -329,10 +329,11 @@ std::string core_report(const CompiledCore& core) {
   return e.partitioned ? e.partitioned->report() : report_of(e, core.options, core_stats(core));
 }
 
-StepRecord core_record(const CompiledCore& core) {
+StepRecord core_record(const CompiledCore& core, int rank) {
   const Entry& e = current_entry(core, "record");
-  WEFT_CHECK_AS(kUnimplemented, !e.partitioned, "record: the step runs on a mesh; need one device");
-  return record_of(e);
+  if (e.partitioned) return e.partitioned->record(rank);
+  WEFT_CHECK_AS(kOutOfRange, rank == 0, "record: got rank ", rank, "; need 0 for a step on one device");
+  return record_of(e.plan, e.executable.get());
 }
 
 const Graph& core_graph(const CompiledCore& core, const std::string& stage) {

@@ -79,7 +79,7 @@ class CompiledCall {
 std::shared_ptr<CompiledCore> make_core(CompileOptions options, SourceLine line = {});
 CompileStats core_stats(const CompiledCore& core);
 std::string core_report(const CompiledCore& core);
-StepRecord core_record(const CompiledCore& core);
+StepRecord core_record(const CompiledCore& core, int rank);
 const Graph& core_graph(const CompiledCore& core, const std::string& stage);
 std::string core_why(const CompiledCore& core, const std::string& a, const std::string& b);
 
@@ -284,9 +284,9 @@ class Compiled {
   CompileStats stats() const { return internal::core_stats(*core_); }
   /// Text: host constants, passes, launches, memory, and optimisations that were not possible, with the reason.
   std::string report() const { return internal::core_report(*core_); }
-  /// What the step does, as data: its launches, memory and rates (compiler/exec/record.h). Throws FailedPrecondition
-  /// before the first call or prepare().
-  StepRecord record() const { return internal::core_record(*core_); }
+  /// What the step does, as data: its launches, memory and rates (compiler/exec/record.h); over a mesh, what this rank
+  /// does. Throws FailedPrecondition before the first call or prepare(), OutOfRange if there is no such rank.
+  StepRecord record(int rank = 0) const { return internal::core_record(*core_, rank); }
   /// The plan used last at stage "captured", "joint", "partitioned" (over a mesh: rank 0's), "fused" or "scheduled";
   /// valid until the next call.
   const Graph& graph(const std::string& stage) const { return internal::core_graph(*core_, stage); }

@@ -119,8 +119,8 @@ std::unique_ptr<Entry> replan(const Entry& e, CallKey key, const CompileOptions&
 /// The entry used last. Throws "WHO: ..." if there is none.
 const Entry& current_entry(const CompiledCore& core, const char* who);
 
-/// What the entry's plan does.
-StepRecord record_of(const Entry& e);
+/// What a plan does. `executable`: has the measured times; null: none.
+StepRecord record_of(const MemoryPlan& plan, const Executable* executable);
 /// The name of BufferRecord::home.
 const char* home_name(Home home);
 /// The text behind Compiled::report().

@@ -9,6 +9,7 @@
 
 namespace weft {
 struct CompileStats;
+struct StepRecord;
 namespace dist {
 class PlanReport;
 class World;
@@ -24,6 +25,7 @@ class PartitionedStep {
   /// Runs the step, commits the cells and returns the results.
   virtual std::vector<Tensor> run(std::span<const Tensor> args) = 0;
   virtual std::string report() const = 0;
+  virtual StepRecord record(int rank) const = 0;
   virtual dist::PlanReport plan(const std::string& machine) const = 0;
   virtual dist::World& world() = 0;
   /// Stages "partitioned" (of rank 0), "fused" and "scheduled"; null for others.

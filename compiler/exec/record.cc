@@ -125,8 +125,7 @@ Bound bound_of(const Machine& m, const Cost& w) {
   return arithmetic > memory ? Bound::kArithmetic : Bound::kMemory;
 }
 
-void add_launches(const Entry& e, StepRecord& r) {
-  const MemoryPlan& plan = e.plan;
+void add_launches(const MemoryPlan& plan, const Executable* executable, StepRecord& r) {
   const Graph& g = *plan.graph;
   const std::vector<Phase> phases = phases_of(g);
   std::map<const Operation*, int32_t> kernels;
@@ -142,7 +141,7 @@ void add_launches(const Entry& e, StepRecord& r) {
     one.work = cost_of(l, g);
     one.bound = bound_of(r.machine, one.work);
     one.predicted_us = 1e6 * roofline_seconds(r.machine, one.work);
-    if (e.executable) one.measured_us = e.executable->launch_us(t);
+    if (executable) one.measured_us = executable->launch_us(t);
     one.fused = l.op == &loop_ir::fused_op;
     one.copy = l.copy;
     one.node = l.node;
@@ -198,13 +197,13 @@ void add_buffers(const MemoryPlan& plan, StepRecord& r) {
 
 }  // namespace
 
-StepRecord record_of(const Entry& e) {
+StepRecord record_of(const MemoryPlan& plan, const Executable* executable) {
   StepRecord r;
-  r.device = str_cat(e.plan.device);
-  r.machine = rates_of(e.plan.device);
-  add_launches(e, r);
-  add_buffers(e.plan, r);
-  r.peak_bytes = e.plan.peak_bytes();
+  r.device = str_cat(plan.device);
+  r.machine = rates_of(plan.device);
+  add_launches(plan, executable, r);
+  add_buffers(plan, r);
+  r.peak_bytes = plan.peak_bytes();
   return r;
 }
 

@@ -10,11 +10,10 @@
 #include "framework/base/origin.h"
 #include "framework/ir/graph.h"
 #include "framework/ir/op_def.h"
+#include "framework/ir/phase.h"
 
 namespace weft {
 
-/// The part of a training step that a launch belongs to. An update reads a gradient and is not part of one.
-enum class Phase : uint8_t { kForward, kBackward, kUpdate };
 /// The kind of work of a launch, after its most expensive op (Ivanov et al.: Data Movement Is All You Need, 2021; they
 /// call reductions with what follows them statistical normalisation).
 enum class WorkClass : uint8_t { kContraction, kNormalisation, kElementwise, kMovement, kCollective };
@@ -39,6 +38,8 @@ struct LaunchRecord {
   WorkClass kind = WorkClass::kElementwise;
   Bound bound = Bound::kMemory;
   Cost work;                // planned; `at_most` if it depends on values
+  std::string axes;         // of a collective: the mesh dimensions that it joins, "dp,tp"
+  double sent = 0;          // bytes of a collective over the rank's link
   double predicted_us = 0;  // at the machine's rates
   double measured_us = 0;   // 0: not measured yet
   std::string ops;          // of a fused kernel: "add, mul at model.cc:12"; else empty
@@ -62,8 +63,11 @@ struct BufferRecord {
   int32_t first = -1, last = -1;  // launches that use it first and last; -1: none
 };
 
+/// A step on one device, or one rank's part of a step on a mesh.
 struct StepRecord {
   std::string device;
+  std::string mesh;   // "dp2,tp2"; empty: one device
+  int32_t rank = -1;  // of the mesh
   Machine machine;
   std::vector<LaunchRecord> launches;
   std::vector<BufferRecord> buffers;

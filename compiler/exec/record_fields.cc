@@ -40,6 +40,8 @@ void fields(Record& r, Visit& visit) {
   static const R none;
   if constexpr (std::is_same_v<R, StepRecord>) {
     FIELD(device);
+    FIELD_IF_SET(mesh);
+    FIELD_IF_SET(rank);
     PART(machine);
     PART(launches);
     PART(buffers);
@@ -68,6 +70,8 @@ void fields(Record& r, Visit& visit) {
     ROW("product_dtype", product_dtype, work.product_dtype, false);
     ROW("at_most", at_most, work.at_most, false);
     FIELD(bound);
+    FIELD_IF_SET(axes);
+    FIELD_IF_SET(sent);
     FIELD(predicted_us);
     FIELD_IF_SET(measured_us);
     FIELD_IF_SET(kernel);

@@ -55,7 +55,12 @@ namespace {
 class Report {
  public:
   Report(const Entry& e, const CompileOptions& options, const CompileStats& stats)
-      : e_(e), r_(record_of(e)), g_(*e.plan.graph), plan_(e.plan), options_(options), stats_(stats) {}
+      : e_(e),
+        r_(record_of(e.plan, e.executable.get())),
+        g_(*e.plan.graph),
+        plan_(e.plan),
+        options_(options),
+        stats_(stats) {}
 
   std::string run() {
     head();

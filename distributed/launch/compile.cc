@@ -21,6 +21,7 @@ class PlannedStep final : public internal::PartitionedStep {
   std::vector<Tensor> run(std::span<const Tensor>) override { planned_only(); }
   World& world() override { planned_only(); }
   std::string report() const override { return plan("h100").to_string(); }
+  StepRecord record(int) const override { planned_only(); }
   PlanReport plan(const std::string& machine) const override { return {plan_, machine}; }
   const Graph* graph(const std::string& stage) const override {
     return stage == "partitioned" ? plan_.locals[0].graph.get() : nullptr;

@@ -250,6 +250,28 @@ std::vector<Tensor> MeshStep::joined(const std::vector<std::vector<Tensor>>& res
   return out;
 }
 
+StepRecord MeshStep::record(int rank) const {
+  const Mesh& mesh = plan_.mesh;
+  WEFT_CHECK_AS(kOutOfRange, rank >= 0 && rank < mesh.size(), "record: got rank ", rank, "; need 0 to ",
+                mesh.size() - 1, " of mesh ", mesh.to_string());
+  const auto i = static_cast<size_t>(rank);
+  const internal::MemoryPlan& plan = planned_[static_cast<size_t>(plan_.class_of[i])].plan;
+  StepRecord r = internal::record_of(plan, ranks_ ? ranks_->executables[i].get() : nullptr);
+  r.mesh = mesh.to_string();
+  r.rank = rank;
+  const Machine& machine = machine_preset("cpu");
+  for (LaunchRecord& l : r.launches) {
+    const Node& n = plan.graph->node(l.node);
+    const auto kind = l.copy ? std::nullopt : collective_of(n);
+    if (!kind) continue;
+    l.axes = n.attrs.get<std::string>("axes");
+    l.sent = static_cast<double>(collective_bytes(*plan.graph, n)) *
+             bus_factor(*kind, static_cast<double>(collective_parts(mesh, n)));
+    l.predicted_us = 1e6 * communication_seconds(machine, mesh, *plan.graph, n);
+  }
+  return r;
+}
+
 PlanReport MeshStep::plan(const std::string& machine) const {
   int64_t peak = 0;  // largest of all ranks
   for (const internal::Planned& p : planned_) peak = std::max(peak, p.plan.peak_bytes());

@@ -44,6 +44,7 @@ class MeshStep final : public internal::PartitionedStep {
   ~MeshStep() override;
   std::vector<Tensor> run(std::span<const Tensor> args) override;
   std::string report() const override { return plan("cpu").to_string(); }
+  StepRecord record(int rank) const override;
   PlanReport plan(const std::string& machine) const override;
   World& world() override;
   const Graph* graph(const std::string& stage) const override;

@@ -5,10 +5,10 @@
 #include <vector>
 
 #include "distributed/propagate/decide.h"
+#include "framework/ir/phase.h"
 
 namespace weft::dist {
 
-enum class Phase : uint8_t { kForward, kBackward, kUpdate };
 enum class Subject : uint8_t { kParameter, kActivation, kGradient };
 
 /// One collective of the local graph.

@@ -114,7 +114,7 @@ int run(const Options& o) {
     step = std::make_unique<ModelStep>(o.step);
     title = step->title();
     const bool mesh = !o.step.mesh.empty();
-    if (!mesh) record = step->compiled().record();
+    record = step->compiled().record();
     std::vector<std::string> stages{"captured", "joint", "fused", "scheduled"};
     if (mesh) stages.insert(stages.begin() + 2, "partitioned");
     if (!o.stage.empty()) {
@@ -124,7 +124,7 @@ int run(const Options& o) {
     } else if (o.format != "html" && o.format != "json") {
       stages = {"joint"};
     }
-    for (const std::string& stage : stages) graphs.push_back(stage_of(*step, stage, mesh ? nullptr : &record));
+    for (const std::string& stage : stages) graphs.push_back(stage_of(*step, stage, &record));
   }
   if (o.format == "proto" && graphs.size() != 1) usage_error("--format proto writes one graph; choose it with --stage");
   const std::string text = o.format == "html"   ? page_of(title, graphs)
