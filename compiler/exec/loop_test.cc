@@ -427,7 +427,8 @@ TEST(WhileLoop, BodiesDrawNumbersAndCarriesAreViews) {
 
 TEST(WhileLoop, ThrowsWhereItDoesNotEnd) {
   const std::string want =
-      "while_loop: the condition still holds after 110 iterations; need WhileOptions::max_iterations of more";
+      "while_loop: the condition still holds after 110 iterations; need a condition that ends, or a larger "
+      "WhileOptions::max_iterations";
   const Tensor start = full({}, 27, {.dtype = kInt64});
   auto step = compile([](Tensor n) { return collatz(n, 110); });
   auto unrolled = compile([](Tensor n) { return collatz(n, 110); }, {.verify_numerics = true});

@@ -54,29 +54,51 @@ WorkClass class_of(const Node& n) {
                       : WorkClass::kMovement;
 }
 
-std::vector<Phase> phases_of(const Graph& g) {
-  std::vector<Phase> phases(static_cast<size_t>(g.size()), Phase::kForward);
+namespace {
+
+struct Phases {
+  std::vector<Phase> nodes;
+  std::vector<std::vector<Phase>> results;  // of each node
+};
+
+// `inputs`: the phases of the graph's inputs; empty: forward.
+Phases phases_in(const Graph& g, std::span<const Phase> inputs) {
+  const auto size = static_cast<size_t>(g.size());
+  Phases p{std::vector<Phase>(size, Phase::kForward), std::vector<std::vector<Phase>>(size)};
+  for (size_t i = 0; i < inputs.size(); ++i) p.nodes[static_cast<size_t>(g.inputs[i].node)] = inputs[i];
   for (int32_t id = 0; id < g.size(); ++id) {
     const Node& n = g.node(id);
-    bool gradient = false, update = false, reads = false;
-    for (Value v : n.inputs) reads |= phases[static_cast<size_t>(v.node)] != Phase::kForward;
-    const auto look = [&](const Node& o) {
-      gradient |= o.backward;
-      update |= !o.backward && (reads || gradient);
-    };
-    if (n.op == &loop_op) {
-      look(n);
-    } else {
-      each_op(n, look);
+    Phase& phase = p.nodes[static_cast<size_t>(id)];
+    std::vector<Phase>& results = p.results[static_cast<size_t>(id)];
+    std::vector<Phase> operands;
+    for (Value v : n.inputs) operands.push_back(p.results[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)]);
+    if (n.op == &loop_ir::fused_op) {
+      // That of most of its operations.
+      const Graph& body = loop_ir::body_of(n);
+      const Phases inside = phases_in(body, operands);
+      double work[3] = {};
+      for (int32_t k = 0; k < body.size(); ++k)
+        if (body.node(k).op != &input_op)
+          work[static_cast<int>(inside.nodes[static_cast<size_t>(k)])] += 1 + op_cost(body, body.node(k)).flops;
+      phase = static_cast<Phase>(std::max_element(work, work + 3) - work);
+      for (Value v : body.outputs)
+        results.push_back(inside.results[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)]);
+      continue;
     }
-    if (update) {
-      phases[static_cast<size_t>(id)] = Phase::kUpdate;
-    } else if (gradient) {
-      phases[static_cast<size_t>(id)] = Phase::kBackward;
+    const bool reads = std::any_of(operands.begin(), operands.end(), [](Phase o) { return o != Phase::kForward; });
+    if (n.backward || n.recomputed) {
+      phase = Phase::kBackward;
+    } else if (reads) {
+      phase = Phase::kUpdate;
     }
+    results.assign(std::max<size_t>(n.outputs.size(), 1), phase);
   }
-  return phases;
+  return p;
 }
+
+}  // namespace
+
+std::vector<Phase> phases_of(const Graph& g) { return phases_in(g, {}).nodes; }
 
 StepRecord::Sum& StepRecord::Sum::operator+=(const LaunchRecord& l) {
   work += l.work;

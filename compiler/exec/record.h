@@ -1,6 +1,6 @@
 // StepRecord: what one compiled step does, as data: its launches with their work, time and place in the program, its
-// memory, and the machine's rates. It is made from the plan, so it exists before the step has run; measured times are 0
-// until then. Reports, tools and benchmarks print it and compute none of it themselves.
+// memory, and the machine's rates. It is made from the plan, so it exists before the step has run. Times are measured
+// from the second run on; they are 0 before. Reports, tools and benchmarks print it and compute none of it themselves.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -20,7 +20,8 @@ enum class WorkClass : uint8_t { kContraction, kNormalisation, kElementwise, kMo
 /// What bounds the time of a launch on this machine.
 enum class Bound : uint8_t { kMemory, kArithmetic, kProducts };
 
-/// By node of a step's graph: its phase. A node outside the gradient that reads one is an update.
+/// By node of a step's graph: its phase. A node outside the gradient that reads one is an update; what is computed again
+/// for the gradient is a part of it; a fused node has the phase of most of its operations.
 std::vector<Phase> phases_of(const Graph& g);
 /// The class of a node's work; of a fused node, of its body's.
 WorkClass class_of(const Node& n);

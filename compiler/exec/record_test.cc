@@ -88,6 +88,20 @@ TEST(Record, HasThePartsOfATrainingStep) {
   EXPECT_TRUE(scopes.contains("up") && scopes.contains("down")) << scopes.size();
 }
 
+// A group with operations of several phases has that of most of them; without an optimiser nothing is an update.
+TEST(Record, ThereIsNoUpdateWithoutAnOptimiser) {
+  auto step = compile([](Tensor x) {
+    const Tensor v = x.requires_grad();
+    const Tensor loss = sum(square(max_pool2d(relu(v), 2)));
+    return std::pair{loss, grad(loss, {v})[0]};
+  });
+  step.prepare(randn({2, 3, 8, 8}));
+  const StepRecord r = step.record();
+  EXPECT_GT(r.sum(Phase::kForward).launches, 0);
+  EXPECT_GT(r.sum(Phase::kBackward).launches, 0);
+  for (const LaunchRecord& l : r.launches) EXPECT_NE(l.phase, Phase::kUpdate) << l.name;
+}
+
 // A loop has the class of the most expensive op of its body.
 TEST(Record, LoopsWithProductsAreContractions) {
   auto step = compile([](Tensor w, Tensor xs) {

@@ -30,6 +30,10 @@ std::vector<Tensor> grad(const Tensor& loss, const std::vector<Tensor>& wrt, con
                          std::source_location loc = std::source_location::current());
 Gradients grad(const Tensor& loss, const std::vector<Parameter>& wrt, const GradOptions& options = {},
                std::source_location loc = std::source_location::current());
+inline Gradients grad(const Tensor& loss, std::initializer_list<Parameter> wrt, const GradOptions& options = {},
+                      std::source_location loc = std::source_location::current()) {
+  return grad(loss, std::vector<Parameter>(wrt), options, loc);
+}
 
 /// Runs fn without keeping its intermediate values: backward recomputes them (Chen et al. 2016) with the same random
 /// bits.

@@ -71,6 +71,17 @@ class Tensor : public TensorMethods<Tensor> {
   /// An undefined tensor: no type, no value.
   Tensor() = default;
   explicit Tensor(TensorImpl* impl) : impl_(impl) {}
+  Tensor(const Tensor&) = default;
+  Tensor(Tensor&&) noexcept = default;
+  Tensor& operator=(const Tensor&) & = default;
+  Tensor& operator=(Tensor&&) & noexcept = default;
+  /// An error: x[0] and p.value() are new tensors, which an assignment would change in vain.
+  template <class T>
+  void operator=(T&&) && {
+    static_assert(sizeof(T) == 0,
+                  "Tensor: an assignment to a part or a result of a call changes nothing: write x = index_put(x, {0}, "
+                  "y) for x[0] = y, and p.set(y) for a Parameter or Buffer");
+  }
 
   /// Uninitialised memory of this type on its device.
   static Tensor empty(const TensorType& type);

@@ -42,7 +42,8 @@ struct Parts {
 
 std::string text_of_endless(int64_t length) {
   return weft::str_cat("while_loop: the condition still holds after ", length,
-                       length == 1 ? " iteration" : " iterations", "; need WhileOptions::max_iterations of more");
+                       length == 1 ? " iteration" : " iterations",
+                       "; need a condition that ends, or a larger WhileOptions::max_iterations");
 }
 
 TensorType slice_type(TensorType t) {
@@ -137,6 +138,7 @@ Cost cost_loop(const Attrs& attrs, std::span<const TensorType>, std::span<const 
   total.flops *= times;
   total.bytes *= times;
   total.products *= times;
+  total.at_most |= p.go_on >= 0;
   return total;
 }
 
@@ -283,7 +285,7 @@ std::vector<Tensor> internal::run_loop(const std::function<Iteration(std::span<c
       WEFT_CHECK(t.dim() > 0, name, ": an operand to scan over is ", t.type(), "; need one dim or more");
       if (length < 0) length = t.size(0);
       WEFT_CHECK(t.size(0) == length, name, ": an operand to scan over is ", t.type(), "; need ", length,
-                 " slices, as the others have");
+                 " slices, as ", options.length < 0 ? "the others have" : "options.length says");
     }
     types.push_back(is_stacked ? slice_type(t.type()) : t.type());
     in.push_back(t);

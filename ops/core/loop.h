@@ -90,14 +90,16 @@ auto scan(Fn&& fn, const Carry& init, const Xs& xs, const ScanOptions& options =
 
 /// Runs carry = fn(carry) while condition(carry), a bool[], is true, and returns the last carry:
 ///   auto root = while_loop([&](Tensor x) { return abs(x * x - 2.0) > 1e-6; },
-///                          [&](Tensor x) { return (x + 2.0 / x) / 2.0; }, scalar(1));
-/// The carry is as in scan(). The condition is called on `init` and traced once with `fn`. On the CPU, eager and in a
-/// compiled function, the loop ends with its condition. Elsewhere (CUDA, meshes, exported steps, inside vmap, under
-/// verify_numerics, and where gradients are recorded) all of options.max_iterations run, each as nodes of its own but
-/// for gradients: after the end, `fn` gets `init` and what it returns is dropped. So `fn` must be defined at `init`,
-/// with finite derivatives where these are needed, even if the condition is false there. Throws InvalidArgument if the
-/// condition still holds after max_iterations, if it is not a bool[], or if the carry changes its shapes, dtypes or
-/// count.
+///                          [&](Tensor x) { return (x + 2.0 / x) / 2.0; }, scalar(1.0));
+/// The carry is as in scan(): both functions take all of it as one value, and the condition is a Tensor, because inside
+/// a compiled function it has no value yet. The condition is called on `init` and traced once with `fn`.
+/// On the CPU without gradients, the loop ends with its condition. Everywhere else (a training step, CUDA, meshes,
+/// exported steps, inside vmap, under verify_numerics) all options.max_iterations run, so set it as low as you can;
+/// without gradients each of them has nodes of its own there. After the end, `fn` gets `init`, and what it returns is
+/// dropped. So `fn` must be defined at `init`, with finite derivatives where these are needed, even if the condition is
+/// false there.
+/// Throws InvalidArgument if the condition still holds after max_iterations, if it is not a bool[], or if the carry
+/// changes its shapes, dtypes or count.
 template <class Condition, class Fn, class Carry>
 Carry while_loop(Condition&& condition, Fn&& fn, const Carry& init, const WhileOptions& options = {},
                  std::source_location loc = std::source_location::current()) {
