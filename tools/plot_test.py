@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""plot.py draws a file of metrics, and answers each bad input with one line."""
+"""plot draws a file of metrics, and answers each bad input with one line."""
 import os
 import subprocess
 import sys
 import tempfile
 
-PLOT = os.path.join("tools", "plot.py")
+PLOT = os.path.join("tools", "plot")
 GOOD = '{"step": 1, "loss": 2.5, "expert_load": [0.5, 0.5]}\n{"step": 2, "loss": 2.0, "expert_load": [0.4, 0.6]}\n'
 
 # Name, and what the file of metrics has.
@@ -37,7 +37,7 @@ BAD = {
 
 
 def run(metrics, out):
-    done = subprocess.run([sys.executable, PLOT, "--metrics", metrics, "--out", out], capture_output=True, text=True)
+    done = subprocess.run([PLOT, "--metrics", metrics, "--out", out], capture_output=True, text=True)
     return done.returncode, done.stderr
 
 

@@ -18,9 +18,6 @@ import tempfile
 
 import harness
 
-sys.path.insert(0, str(harness.ROOT / "tools"))
-from chart import COLOURS, HEIGHT, Chart, write_svg  # noqa: E402
-
 MODELS = [(m, d) for m in ("gpt_tiny", "gpt_base", "moe_small") for d in ("f32", "bf16")]
 
 
@@ -43,18 +40,33 @@ def span(*series):
     return min(values), max(values)
 
 
+def axis(label, low, high, base=0):
+    return {"label": label, "from": low, "to": high, "base": base}
+
+
+def series(label, points):
+    return {"label": label, "points": points}
+
+
+def draw(bazel, file, panels):
+    """Draws the panels, which tools/draw/chart_files.h describes, as SVG."""
+    plot, = harness.build(bazel, "//tools:plot")
+    with tempfile.TemporaryDirectory() as folder:
+        chart = pathlib.Path(folder) / "chart.json"
+        chart.write_text(json.dumps({"panels": panels}))
+        harness.run([plot, "--chart", chart, "--out", file.resolve()], "plot")
+
+
 def intensity(bazel, out):
     rows = measure(*harness.build(bazel, "//tools/bench:intensity"))
     fused, unfused, bound = numbered(rows, "fused"), numbered(rows, "unfused"), numbered(rows, "fused", "bound")
     low, high = span(fused, unfused, bound)
     doubles = rows["K that doubles the time"]
-    chart = Chart(f"One multiply K times over 32M f32: twice the time at K = {doubles['value']:.0f}, "
-                  f"by the roofline {doubles['bound']:.0f}",
-                  (1, fused[-1][0], 2), (low * 0.8, high * 1.2, 10), "K", "ms")
-    chart.line(unfused, "op by op", COLOURS[1])
-    chart.line(fused, "fused", COLOURS[0])
-    chart.line(bound, "roofline", COLOURS[7], dashed=True)
-    write_svg(out / "intensity.svg", [chart])
+    draw(bazel, out / "intensity.svg", [{
+        "title": f"One multiply K times over 32M f32: twice the time at K = {doubles['value']:.0f}, "
+                 f"by the roofline {doubles['bound']:.0f}",
+        "x": axis("K", 1, fused[-1][0], 2), "y": axis("ms", low * 0.8, high * 1.2, 10),
+        "lines": [series("op by op", unfused), series("fused", fused)], "limits": [series("roofline", bound)]}])
 
 
 def shares(bazel, out):
@@ -69,17 +81,18 @@ def shares(bazel, out):
     print(f"{'':16} {'products ms':>12} {'rest ms':>9} {'rest share':>11}")
     for model, dtype, name, products, rest in found:
         print(f"{model + ' ' + dtype:16} {products:12.1f} {rest:9.1f} {rest / (products + rest):11.0%}  {name}")
-    chart = Chart("Time of a training step of GPT (tiny, base) and MoE: products and the rest (unfused = 100 %)",
-                  (-0.6, len(MODELS) - 0.4), (0, 100), "left: op by op, right: fused", "%",
-                  names=[f"{m.removeprefix('gpt_').removesuffix('_small')} {d}" for m, d in MODELS])
+    bars = []
     for i in range(len(MODELS)):
         whole = sum(found[2 * i][3:])
         for side in (0, 1):
-            parts = [(100 * v / whole, COLOURS[c]) for v, c in zip(found[2 * i + side][3:], (0, 1))]
-            chart.bars(i + (side - 0.5) * 0.38, parts, 0.32)
-    chart.swatch("products, attention", COLOURS[0])
-    chart.swatch("the rest", COLOURS[1])
-    write_svg(out / "shares.svg", [chart])
+            parts = [[k, 100 * v / whole] for k, v in enumerate(found[2 * i + side][3:])]
+            bars.append({"at": i + (side - 0.5) * 0.38, "parts": parts})
+    draw(bazel, out / "shares.svg", [{
+        "title": "Time of a training step of GPT (tiny, base) and MoE: products and the rest (unfused = 100 %)",
+        "x": {"names": [f"{m.removeprefix('gpt_').removesuffix('_small')} {d}" for m, d in MODELS],
+              "label": "left: op by op, right: fused"},
+        "y": axis("%", 0, 100),
+        "bars": {"labels": ["products, attention", "the rest"], "width": 0.32, "bars": bars}}])
 
 
 def gemm(bazel, out):
@@ -90,39 +103,36 @@ def gemm(bazel, out):
         if match := square.fullmatch(name):
             rates.setdefault(match[1], []).append((int(match[2]), row["value"]))
     low, high = span(*rates.values())
-    chart = Chart("Rate of square products by size", (8, 2048, 2), (low * 0.8, high * 1.3, 10), "rows and columns",
-                  "GFLOP/s")
-    for colour, (dtype, points) in zip(COLOURS, sorted(rates.items())):
-        chart.line(points, dtype, colour)
+    rates = dict(sorted(rates.items()))
     kinds = ["zeros", "uniform", "normal"]
-    data = {dtype: [next(r["value"] for n, r in rows.items() if n.startswith(f"{dtype} data {kind}")) for kind in kinds]
-            for dtype in rates}
-    bars = Chart("Rate of a product of 1024 x 1024 by what its operands hold (normal = 100 %)", (-0.6, len(kinds) - 0.4),
-                 (0, 125), "", "%", top=HEIGHT, names=kinds)
-    for at, (colour, (dtype, values)) in enumerate(zip(COLOURS, sorted(data.items()))):
-        for i, value in enumerate(values):
-            bars.bars(i + (at - 0.5) * 0.34, [(100 * value / values[-1], colour)], 0.3)
-        bars.swatch(dtype, colour)
-    write_svg(out / "gemm.svg", [chart, bars])
+    bars = []
+    for k, dtype in enumerate(rates):
+        values = [next(r["value"] for n, r in rows.items() if n.startswith(f"{dtype} data {kind}")) for kind in kinds]
+        bars += [{"at": i + (k - 0.5) * 0.34, "parts": [[k, 100 * v / values[-1]]]} for i, v in enumerate(values)]
+    draw(bazel, out / "gemm.svg", [
+        {"title": "Rate of square products by size", "x": axis("rows and columns", 8, 2048, 2),
+         "y": axis("GFLOP/s", low * 0.8, high * 1.3, 10), "lines": [series(*rate) for rate in rates.items()]},
+        {"title": "Rate of a product of 1024 x 1024 by what its operands hold (normal = 100 %)",
+         "x": {"names": kinds}, "y": axis("%", 0, 125), "bars": {"labels": list(rates), "width": 0.3, "bars": bars}}])
 
 
 def contractions(bazel, out):
     rows = measure(*harness.build(bazel, "//tools/bench:contractions"))
-    charts = []
+    panels = []
     for suffix, title in (("", "forward"), (" forward and backward", "forward and backward")):
-        series = {}
+        kinds = {}
         for name, row in rows.items():
             if (match := re.fullmatch(r"(.+?) (\d+)" + suffix, name)) and match[1] != "product":
-                series.setdefault(match[1], []).append((int(match[2]), row["value"] / row["bound"]))
-        low, high = span(*series.values())
-        sizes = [n for n, _ in next(iter(series.values()))]
-        chart = Chart(f"Time over that of a matrix product of the same size, {title}", (sizes[0], sizes[-1], 2),
-                      (min(low * 0.8, 1), max(high * 1.2, 20), 2), "rows and columns", "times", top=HEIGHT * len(charts))
-        for colour, (kind, points) in zip(COLOURS, series.items()):
-            chart.line(points, kind, colour)
-        chart.line([(sizes[0], 15), (sizes[-1], 15)], "15 x", COLOURS[7], dashed=True)
-        charts.append(chart)
-    write_svg(out / "contractions.svg", charts)
+                kinds.setdefault(match[1], []).append((int(match[2]), row["value"] / row["bound"]))
+        low, high = span(*kinds.values())
+        sizes = [n for n, _ in next(iter(kinds.values()))]
+        panels.append({
+            "title": f"Time over that of a matrix product of the same size, {title}",
+            "x": axis("rows and columns", sizes[0], sizes[-1], 2),
+            "y": axis("times", min(low * 0.8, 1), max(high * 1.2, 20), 2),
+            "lines": [series(*kind) for kind in kinds.items()],
+            "limits": [series("15 x", [(sizes[0], 15), (sizes[-1], 15)])]})
+    draw(bazel, out / "contractions.svg", panels)
 
 
 def main():
