@@ -22,16 +22,17 @@ double free_operations(const Machine& m, double bytes) { return operations_for(m
 double operations_for(const Machine& m, double bytes, double times) { return times * bytes / m.bytes * m.flops; }
 
 std::vector<double> time_shares(const Machine& m, const std::vector<Cost>& kinds) {
-  std::vector<double> shares;
-  double all = 0;
-  for (const Cost& w : kinds) all += shares.emplace_back(roofline_seconds(m, w));
-  for (double& s : shares) s = all > 0 ? s / all : 0;
-  return shares;
+  std::vector<double> times;
+  for (const Cost& w : kinds) times.push_back(roofline_seconds(m, w));
+  return shares_after_speedup(times, std::vector<double>(kinds.size(), 1));
 }
 
-double rest_after_speedup(double share, double speedup) {
-  const double rest = 1 - share;
-  return rest / (share / speedup + rest);
+std::vector<double> shares_after_speedup(const std::vector<double>& shares, const std::vector<double>& speedups) {
+  std::vector<double> after;
+  double all = 0;
+  for (size_t k = 0; k < shares.size(); ++k) all += after.emplace_back(shares[k] / speedups[k]);
+  for (double& s : after) s = all > 0 ? s / all : 0;
+  return after;
 }
 
 }  // namespace weft

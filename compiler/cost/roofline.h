@@ -26,7 +26,8 @@ double operations_for(const Machine& machine, double bytes, double times);
 /// Share of the whole time that each kind of work takes, one kernel of each kind.
 std::vector<double> time_shares(const Machine& machine, const std::vector<Cost>& kinds);
 
-/// Share of time that the rest takes once a kind of work with share `share` runs `speedup` times as fast (Amdahl 1967).
-double rest_after_speedup(double share, double speedup);
+/// Shares of the whole time once each kind of work k, which takes shares[k] of it, runs speedups[k] times as fast
+/// (Amdahl 1967). `shares` may be times too; zeros if nothing takes time.
+std::vector<double> shares_after_speedup(const std::vector<double>& shares, const std::vector<double>& speedups);
 
 }  // namespace weft

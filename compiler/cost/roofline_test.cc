@@ -9,7 +9,7 @@ namespace {
 // An A100 as the source rounds it: 10 TFLOP/s of f32, 2 TB/s.
 const Machine kA100{.bytes = 2e12, .flops = 10e12, .products = 312e12};
 
-TEST(Roofline, MultipliesAreFreeUntilTheyTakeAsLongAsMemory) {
+TEST(Roofline, V18MultipliesAreFreeUntilTheyTakeAsLongAsMemory) {
   const double element = 4 + 4;  // read and written
   EXPECT_DOUBLE_EQ(kA100.bytes / element, 250e9);
   EXPECT_DOUBLE_EQ(free_operations(kA100, element), 40);
@@ -21,11 +21,27 @@ TEST(Roofline, MultipliesAreFreeUntilTheyTakeAsLongAsMemory) {
   EXPECT_DOUBLE_EQ(time(160), 4 * time(1));
 }
 
+// The dense rate of an H100 (the sparse one, which tables print, is twice it) by its memory's data sheet, and by the
+// bandwidth that is measured, which plans use.
+TEST(Roofline, V19ProductsNeedHundredsOfOperationsForEachByte) {
+  const Machine& h100 = machine_preset("h100");
+  const double dense = h100.products_of(kBFloat16);
+  EXPECT_DOUBLE_EQ(dense, 989.5e12);
+  EXPECT_NEAR(dense / 3.35e12, 295, .5);
+  EXPECT_NEAR(dense / h100.bytes, 330, .5);
+  auto time = [&](double operations) {
+    return roofline_seconds(h100,
+                            {.flops = operations, .bytes = 1, .products = operations, .product_dtype = kBFloat16});
+  };
+  EXPECT_DOUBLE_EQ(time(329), time(1));
+  EXPECT_GT(time(331), time(1));
+}
+
 // Data Movement Is All You Need (Ivanov et al. 2021), table 1: a transformer's products, normalisations and pointwise
 // ops are 99.80, 0.17 and 0.03 % of its operations but 61.0, 25.5 and 13.5 % of its time. On a machine with 139
 // operations to the byte these are the intensities of 16-bit work: a softmax or norm does about 0.57 operations for
 // each byte, a pointwise op one for the 5.3 bytes that it reads and writes.
-TEST(Roofline, FewOperationsTakeManySecondsWhereTheyWaitForMemory) {
+TEST(Roofline, V20FewOperationsTakeManySecondsWhereTheyWaitForMemory) {
   const Machine v100{.bytes = 0.9e12, .flops = 14e12, .products = 125e12};
   const double all = 1e15;
   const Cost products{.flops = .998 * all, .bytes = .998 * all / 1000, .products = .998 * all};
@@ -41,9 +57,9 @@ TEST(Roofline, FewOperationsTakeManySecondsWhereTheyWaitForMemory) {
 }
 
 // Matrix units made products ten times as fast: what was 15 % of the time became nearly two thirds.
-TEST(Roofline, TheRestGrowsWhenProductsBecomeFast) {
-  EXPECT_NEAR(rest_after_speedup(.85, 10), .638, .0005);
-  EXPECT_DOUBLE_EQ(rest_after_speedup(.85, 1), .15);
+TEST(Roofline, V34TheRestGrowsWhenProductsBecomeFast) {
+  EXPECT_NEAR(shares_after_speedup({.85, .15}, {10, 1})[1], .638, .0005);
+  EXPECT_DOUBLE_EQ(shares_after_speedup({.85, .15}, {1, 1})[1], .15);
   // Arithmetic that is not a product runs at the elementwise rate of an A100: 15 times and more slower in 16 bits.
   const double n = 4096, operations = 2 * n * n * n;
   const double product = roofline_seconds(kA100, {operations, 3 * n * n * 2, operations});

@@ -182,6 +182,7 @@ void add_buffers(const MemoryPlan& plan, StepRecord& r) {
   std::vector<int64_t> change(plan.launches.size() + 1);
   for (const PlanBuffer& b : plan.buffers) {
     BufferRecord one{.home = home_name(b.home),
+                     .index = b.index,
                      .owner = {},
                      .bytes = accounted(b.bytes),
                      .offset = b.offset,
@@ -226,6 +227,7 @@ StepRecord record_of(const MemoryPlan& plan, const Executable* executable) {
   add_launches(plan, executable, r);
   add_buffers(plan, r);
   r.peak_bytes = plan.peak_bytes();
+  if (executable) r.measured_peak_bytes = executable->last().measured_peak_bytes;
   return r;
 }
 

@@ -58,6 +58,7 @@ struct LaunchRecord {
 /// One block of memory of the step.
 struct BufferRecord {
   std::string home;               // arena, constants, argument, cell, output or captured
+  int32_t index = 0;              // of the argument, cell, output block or captured tensor; a cell may have two buffers
   std::string owner;              // of the cell, or the launch that writes it first, with its place
   int64_t bytes = 0;              // as the allocator counts them
   int64_t offset = 0;             // in the arena or among the constants
@@ -66,15 +67,18 @@ struct BufferRecord {
 
 /// A step on one device, or one rank's part of a step on a mesh.
 struct StepRecord {
+  std::string title;  // what the step is; empty: not known
   std::string device;
   std::string mesh;   // "dp2,tp2"; empty: one device
   int32_t rank = -1;  // of the mesh
   Machine machine;
   std::vector<LaunchRecord> launches;
   std::vector<BufferRecord> buffers;
-  int64_t peak_bytes = 0;        // planned; equal to the measured peak
-  int32_t peak_launch = -1;      // where most of the arena is live
-  std::vector<int32_t> at_peak;  // buffers of the arena that are live there, the largest first
+  double step_us = 0;               // median of steps whose launches were not timed, set by who times them; 0: none
+  int64_t peak_bytes = 0;           // planned; equal to the measured peak
+  int64_t measured_peak_bytes = 0;  // of the last step; 0: none has run
+  int32_t peak_launch = -1;         // where most of the arena is live
+  std::vector<int32_t> at_peak;     // buffers of the arena that are live there, the largest first
 
   /// The sums over the launches of a kind of work.
   struct Sum {
@@ -87,7 +91,8 @@ struct StepRecord {
   Sum sum(WorkClass kind) const;
   Sum sum(Phase phase) const;
 
-  /// JSON: {"device", "machine", "launches": [...], "buffers": [...], "peak_bytes", "peak_launch", "at_peak"}.
+  /// JSON: {"title"?, "device", "machine", "launches": [...], "buffers": [...], "step_us"?, "peak_bytes",
+  /// "measured_peak_bytes"?, "peak_launch", "at_peak"}.
   std::string to_json() const;
   /// Serialised weft.RecordProto (compiler/exec/record.proto). Of the machine it has the rates, not the links.
   std::string to_proto() const;

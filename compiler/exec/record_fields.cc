@@ -39,13 +39,16 @@ void fields(Record& r, Visit& visit) {
   using R = std::remove_const_t<Record>;
   static const R none;
   if constexpr (std::is_same_v<R, StepRecord>) {
+    FIELD_IF_SET(title);
     FIELD(device);
     FIELD_IF_SET(mesh);
     FIELD_IF_SET(rank);
     PART(machine);
     PART(launches);
     PART(buffers);
+    FIELD_IF_SET(step_us);
     FIELD(peak_bytes);
+    FIELD_IF_SET(measured_peak_bytes);
     FIELD(peak_launch);
     PART(at_peak);
   } else if constexpr (std::is_same_v<R, Machine>) {
@@ -84,6 +87,7 @@ void fields(Record& r, Visit& visit) {
   } else {
     static_assert(std::is_same_v<R, BufferRecord>);
     FIELD(home);
+    FIELD(index);
     FIELD(owner);
     FIELD(bytes);
     FIELD(offset);

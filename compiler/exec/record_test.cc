@@ -48,6 +48,8 @@ TEST(Record, HasThePartsOfATrainingStep) {
   EXPECT_EQ(static_cast<int64_t>(r.launches.size()), stats.kernels);
   EXPECT_EQ(r.peak_bytes, stats.planned_peak_bytes);
   EXPECT_EQ(r.peak_bytes, stats.measured_peak_bytes);
+  EXPECT_EQ(r.measured_peak_bytes, stats.measured_peak_bytes);
+  EXPECT_EQ(before.measured_peak_bytes, 0);
 
   // Each launch is in one phase and one class.
   double flops = 0, products = 0;
