@@ -13,8 +13,8 @@
 #include "ops/all_ops.h"
 #include "tools/graph/graph_json.h"
 #include "tools/graph/graph_texts.h"
-#include "tools/graph/model_step.h"
 #include "tools/graph/page.h"
+#include "tools/step/model_step.h"
 
 namespace weft::tools {
 namespace {
@@ -112,6 +112,7 @@ int run(const Options& o) {
       for (const ShownGraph& g : graphs) internal::verify_read(*g.graph, g.name.c_str());
   } else {
     step = std::make_unique<ModelStep>(o.step);
+    step->prepare();
     title = step->title();
     const bool mesh = !o.step.mesh.empty();
     record = step->compiled().record();
@@ -150,14 +151,8 @@ int run(const Options& o) {
 
 int main(int argc, char** argv) {
   weft::tools::Options o;
-  const weft::Flags flags{
-      {"model", &o.step.model, "gpt, llama or moe"},
-      {"config", &o.step.config, "a configuration of the model; empty: its default"},
-      {"batch_size", &o.step.batch_size, "sequences of a step"},
-      {"seq_len", &o.step.seq_len, "tokens of a sequence; 0: the model's context, at most 128"},
-      {"dtype", &o.step.dtype, "f32 or bf16: the dtype of activations"},
-      {"mesh", &o.step.mesh, "mesh of ranks such as dp2,tp2; empty: one device"},
-      {"forward", &o.step.forward, "the loss alone, without gradients and optimiser"},
+  weft::Flags flags = weft::tools::step_flags(o.step);
+  const weft::Flags others{
       {"dump", &o.dump,
        "show the graphs that a program wrote to this folder (WEFT_DUMP), or the graph of one file (.wir, or .pb of "
        "--format proto), instead of a model's"},
@@ -167,6 +162,7 @@ int main(int argc, char** argv) {
       {"format", &o.format, "text, dot, proto, json or html"},
       {"out", &o.out, "write to this file; empty: to standard output"},
   };
+  flags.insert(flags.end(), others.begin(), others.end());
   return weft::run_program(argc, argv, "Shows the graph of a training step.", flags,
                            [&] { return weft::tools::run(o); });
 }

@@ -1,10 +1,11 @@
-// The training step of a reference model, captured and planned without memory for its weights.
+// The training step of a reference model, for tools that show what it does.
 #pragma once
 #include <functional>
 #include <memory>
 #include <string>
 
 #include "compiler/options.h"
+#include "framework/cli/cli.h"
 #include "models/nn/language_model.h"
 #include "models/optim/adamw.h"
 #include "weft.h"
@@ -22,13 +23,20 @@ struct StepChoice {
   bool forward = false;  // the loss alone: no gradients, no optimiser
 };
 
+/// The flags that set a choice.
+Flags step_flags(StepChoice& choice);
+
 /// A model with its optimiser and its compiled step (tokens, targets) -> loss.
 class ModelStep {
  public:
   /// Throws InvalidArgument, naming the choices, for an unknown model, preset, dtype or mesh.
   explicit ModelStep(const StepChoice& choice);
+  ModelStep(const ModelStep&) = delete;
   using Fn = std::function<Tensor(const Tensor&, const Tensor&)>;
-  /// Captured and planned; nothing runs.
+  /// Captures and plans the step without memory for its weights; nothing runs.
+  void prepare();
+  /// Runs one step on random tokens and returns its seconds, without the time to make the tokens.
+  double run();
   const Compiled<Fn>& compiled() const { return *step_; }
   /// "gpt gpt_tiny, batch 8 of 64 tokens, f32".
   const std::string& title() const { return title_; }
@@ -37,6 +45,7 @@ class ModelStep {
   std::unique_ptr<nn::LanguageModel> model_;
   std::unique_ptr<optim::AdamW> opt_;
   std::unique_ptr<Compiled<Fn>> step_;
+  Shape shape_;  // of the tokens
   std::string title_;
 };
 

@@ -1,6 +1,7 @@
-#include "tools/graph/model_step.h"
+#include "tools/step/model_step.h"
 
 #include <algorithm>
+#include <chrono>
 #include <vector>
 
 #include "distributed/launch/compile.h"
@@ -21,6 +22,16 @@ const nn::ModelFamily& family_of(const std::string& name) {
 }
 
 }  // namespace
+
+Flags step_flags(StepChoice& c) {
+  return {{"model", &c.model, "gpt, llama or moe"},
+          {"config", &c.config, "a configuration of the model; empty: its default"},
+          {"batch_size", &c.batch_size, "sequences of a step"},
+          {"seq_len", &c.seq_len, "tokens of a sequence; 0: the model's context, at most 128"},
+          {"dtype", &c.dtype, "f32 or bf16: the dtype of activations"},
+          {"mesh", &c.mesh, "mesh of ranks such as dp2,tp2; empty: one device"},
+          {"forward", &c.forward, "the loss alone, without gradients and optimiser"}};
+}
 
 ModelStep::ModelStep(const StepChoice& c) {
   const nn::ModelFamily& family = family_of(c.model);
@@ -43,10 +54,22 @@ ModelStep::ModelStep(const StepChoice& c) {
                       return loss;
                     }),
                     options));
-  const Tensor ids = Tensor::empty({kInt32, Device::meta(), {c.batch_size, length}});
-  step_->prepare(ids, ids);
+  shape_ = {c.batch_size, length};
   title_ = str_cat(c.model, " ", config, ", batch ", c.batch_size, " of ", length, " tokens, ", c.dtype,
                    c.mesh.empty() ? std::string() : str_cat(", mesh ", c.mesh), c.forward ? ", forward" : "");
+}
+
+void ModelStep::prepare() {
+  const Tensor ids = Tensor::empty({kInt32, Device::meta(), shape_});
+  step_->prepare(ids, ids);
+}
+
+double ModelStep::run() {
+  const Tensor tokens = randint(0, model_->vocab(), shape_, {.dtype = kInt32});
+  const Tensor targets = randint(0, model_->vocab(), shape_, {.dtype = kInt32});
+  const auto begin = std::chrono::steady_clock::now();
+  (*step_)(tokens, targets).item<float>();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
 }  // namespace weft::tools
