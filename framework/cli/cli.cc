@@ -304,6 +304,11 @@ int run_program(int argc, char** argv, const char* summary,
   return run(argc, argv, summary, {}, body);
 }
 
+int run_program(int argc, char** argv, const char* summary, const Flags& flags,
+                const std::function<int(const std::vector<std::string>&)>& body) {
+  return run(argc, argv, summary, flags, body);
+}
+
 int run_program(int argc, char** argv, const char* summary, const Flags& flags, const std::function<int()>& body) {
   return run(argc, argv, summary, flags, [&](const std::vector<std::string>& rest) {
     if (!rest.empty()) usage_error(str_cat("unexpected argument '", rest[0], "'; --help lists the flags"));

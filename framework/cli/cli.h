@@ -41,6 +41,9 @@ bool set_flag(const Flag& flag, const std::string& text);
 int run_program(int argc, char** argv, const char* summary,
                 const std::function<int(const std::vector<std::string>&)>& body);
 
+/// The same for a program with a table of flags.
+int run_program(int argc, char** argv, const char* summary, const Flags& flags,
+                const std::function<int(const std::vector<std::string>&)>& body);
 /// The same for a program with a table of flags and no other arguments.
 int run_program(int argc, char** argv, const char* summary, const Flags& flags, const std::function<int()>& body);
 

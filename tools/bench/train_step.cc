@@ -16,6 +16,7 @@
 #include "framework/io/json.h"
 #include "tools/bench/benchmark.h"
 #include "tools/bench/step_model.h"
+#include "tools/profile/profile_text.h"
 #include "weft.h"
 
 ABSL_FLAG(std::string, config, "gpt_tiny", "gpt_tiny, gpt_base, moe_small, resnet or lstm");
@@ -68,37 +69,6 @@ class Trainer {
   Compiled<Fn> step_;
   float loss_ = 0;
 };
-
-// Launches by kernel, slowest first, and the share of each class of work in operations and in time.
-void print_profile(const StepRecord& record) {
-  struct Line {
-    std::string name;
-    StepRecord::Sum sum;
-  };
-  std::vector<Line> lines;
-  for (const LaunchRecord& l : record.launches) {
-    auto at = std::find_if(lines.begin(), lines.end(), [&](const Line& line) { return line.name == l.name; });
-    if (at == lines.end()) at = lines.insert(at, {l.name, {}});
-    at->sum += l;
-  }
-  std::sort(lines.begin(), lines.end(),
-            [](const Line& a, const Line& b) { return a.sum.measured_us > b.sum.measured_us; });
-  const StepRecord::Sum all = record.sum();
-  std::printf("\n%-28s %8s %10s %9s %7s %9s\n", "kernel", "launches", "ms", "us each", "share", "roofline");
-  for (const auto& [name, sum] : lines)
-    std::printf("%-28s %8d %10.3f %9.1f %6.1f%% %8.0f%%\n", name.c_str(), sum.launches, sum.measured_us / 1e3,
-                sum.measured_us / sum.launches, 100 * sum.measured_us / all.measured_us,
-                100 * sum.predicted_us / sum.measured_us);
-  std::printf("%-28s %8d %10.3f\n\n%-28s %8s %10s %9s\n", "all", all.launches, all.measured_us / 1e3, "class",
-              "launches", "operations", "time");
-  for (WorkClass kind : {WorkClass::kContraction, WorkClass::kNormalisation, WorkClass::kElementwise,
-                         WorkClass::kMovement, WorkClass::kCollective}) {
-    const StepRecord::Sum sum = record.sum(kind);
-    if (sum.launches > 0)
-      std::printf("%-28s %8d %9.2f%% %8.1f%%\n", to_string(kind), sum.launches, 100 * sum.work.flops / all.work.flops,
-                  100 * sum.measured_us / all.measured_us);
-  }
-}
 
 void serve(Trainer& trainer, double first_done) {
   auto say = [](const io::OrderedJson& json) { std::cout << io::write_json(json) << std::endl; };
@@ -183,11 +153,13 @@ void run(Report& report) {
   report.add({"first_loss", first_loss, ""});
   report.add({"last_loss", trainer.loss(), ""});
   if (profile) {
-    const StepRecord record = trainer.record();
+    StepRecord record = trainer.record();
+    record.step_us = step * 1e6;
     const double products = record.sum(WorkClass::kContraction).measured_us / 1e3;
     report.add({"in_products", products, "ms", flops / rate * 1e-6});
     report.add({"in_the_rest", record.sum().measured_us / 1e3 - products, "ms"});
-    print_profile(record);
+    std::printf("\n%s\n%s", profile::rows_text(record, profile::By::kKernel).c_str(),
+                profile::parts_text(record).c_str());
   }
 }
 

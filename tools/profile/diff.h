@@ -1,0 +1,26 @@
+// Two records compared: what became faster or slower, what is new, and what is gone.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "tools/profile/rows.h"
+
+namespace weft::profile {
+
+/// The launches of one name in both records. Without launches in one of them, the row is new or gone.
+struct DiffRow {
+  std::string name;
+  StepRecord::Sum before, after;
+  double change_us() const { return after.measured_us - before.measured_us; }
+};
+/// The largest change of time first.
+std::vector<DiffRow> diff_rows(const StepRecord& before, const StepRecord& after, By by);
+
+/// The steps and their rows in groups: faster, slower, new, gone. Rows that change by less than a thousandth of the
+/// step, and keep their calls and bytes, are counted only.
+std::string diff_text(const StepRecord& before, const StepRecord& after, By by);
+/// {"by", "step_us": [before, after], "launches_us": [...], "bytes": [...], "peak_bytes": [...], "rows": [{"name",
+/// "calls": [...], "us": [...], "bytes": [...], "flops": [...]}]}.
+std::string diff_json(const StepRecord& before, const StepRecord& after, By by);
+
+}  // namespace weft::profile

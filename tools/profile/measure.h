@@ -1,0 +1,13 @@
+// The record of a model's step that runs here.
+#pragma once
+#include <cstdint>
+
+#include "compiler/exec/record.h"
+#include "tools/step/model_step.h"
+
+namespace weft::profile {
+
+/// Runs the step until its launches are timed, and then `steps` times; step_us is the median of these.
+StepRecord measure(const tools::StepChoice& choice, int64_t steps);
+
+}  // namespace weft::profile

@@ -1,0 +1,66 @@
+// A tiny model's step that runs here: its rows, its overhead and its memory.
+#include "tools/profile/measure.h"
+
+#include <gtest/gtest.h>
+
+#include "framework/io/json.h"
+#include "tools/profile/memory.h"
+#include "tools/profile/pictures.h"
+#include "tools/profile/profile_text.h"
+
+namespace weft::profile {
+namespace {
+
+const StepRecord& record() {
+  static const StepRecord r =
+      measure({.model = "gpt", .config = "gpt_tiny", .batch_size = 2, .seq_len = 16}, /*steps=*/5);
+  return r;
+}
+
+TEST(Measure, LaunchesAndOverheadAreTheStep) {
+  const StepRecord& r = record();
+  EXPECT_GT(r.step_us, 0);
+  for (const LaunchRecord& l : r.launches) EXPECT_GT(l.measured_us, 0) << l.name;
+  for (By by : {By::kKernel, By::kModule, By::kClass, By::kLine}) {
+    double us = overhead_us(r);
+    for (const ProfileRow& row : rows_of(r, by)) us += row.sum.measured_us;
+    EXPECT_NEAR(us, r.step_us, 1e-6 * r.step_us) << to_string(by);
+  }
+  EXPECT_NEAR(parts_of(r).sum(), r.step_us, 1e-6 * r.step_us);
+  EXPECT_EQ(r.title, "gpt gpt_tiny, batch 2 of 16 tokens, f32");
+}
+
+TEST(Measure, ThePeakIsTheMeasuredOneAndHasOwners) {
+  const StepRecord& r = record();
+  ASSERT_GT(r.measured_peak_bytes, 0);
+  const MemoryUse use = memory_of(r);
+  EXPECT_EQ(use.peak(), r.measured_peak_bytes);
+  // What has no owner is what the arena loses between buffers.
+  EXPECT_GE(use.gaps, 0);
+  EXPECT_LE(use.gaps, r.measured_peak_bytes / 10);
+  for (size_t i = 0; i < 10; ++i) {
+    const Holder& h = use.holders[i];
+    EXPECT_FALSE(h.name.empty());
+    EXPECT_FALSE(h.line.empty()) << h.name;
+  }
+  // The timeline is highest where the plan says so, and there it is the peak without the gaps.
+  std::vector<double> live(r.launches.size());
+  for (const MemorySeries& s : memory_timeline(r, 4))
+    for (size_t t = 0; t < live.size(); ++t) live[t] += s.bytes[t];
+  EXPECT_EQ(static_cast<int64_t>(live[static_cast<size_t>(r.peak_launch)]), use.peak() - use.gaps);
+  EXPECT_EQ(*std::max_element(live.begin(), live.end()), live[static_cast<size_t>(r.peak_launch)]);
+}
+
+TEST(Measure, LayersAreFolded) {
+  std::string modules;
+  for (const ProfileRow& row : rows_of(record(), By::kModule)) modules += row.name + "\n";
+  EXPECT_NE(modules.find("blocks.*."), std::string::npos) << modules;
+  EXPECT_EQ(modules.find("blocks.0"), std::string::npos) << modules;
+  EXPECT_NE(memory_html(record()).find("blocks.*."), std::string::npos);
+  EXPECT_NE(roofline_svg(record(), By::kModule).find("blocks.*."), std::string::npos);
+  const io::Json j = io::parse_json(profile_json(record(), By::kLine, {}), "profile");
+  EXPECT_EQ(j["memory"]["measured_peak_bytes"], record().measured_peak_bytes);
+}
+
+}  // namespace
+}  // namespace weft::profile

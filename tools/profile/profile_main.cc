@@ -1,0 +1,86 @@
+// profile: where the time and the memory of a step go, from its record: a model's that runs here, or a record file's.
+#include <algorithm>
+#include <cstdio>
+
+#include "framework/cli/cli.h"
+#include "framework/io/file.h"
+#include "tools/profile/diff.h"
+#include "tools/profile/measure.h"
+#include "tools/profile/pictures.h"
+#include "tools/profile/profile_text.h"
+#include "tools/profile/record_file.h"
+
+namespace weft::profile {
+namespace {
+
+struct Options {
+  tools::StepChoice step;
+  int64_t steps = 10;
+  std::string record, save_record, diff, by = "kernel", what_if, roofline, memory, out;
+  bool json = false;
+};
+
+bool ends_with(const std::string& s, std::string_view end) {
+  return s.size() >= end.size() && s.compare(s.size() - end.size(), end.size(), end) == 0;
+}
+
+void write(const std::string& path, const std::string& text) { io::write_file_atomic(io::resolve_path(path), text); }
+
+int print(const Options& o, const std::string& text) {
+  if (o.out.empty()) {
+    std::fwrite(text.data(), 1, text.size(), stdout);
+  } else {
+    write(o.out, text);
+  }
+  return 0;
+}
+
+int compare(const Options& o, By by, const std::vector<std::string>& files) {
+  if (files.size() != 1) usage_error("--diff needs two record files: --diff BEFORE AFTER");
+  const StepRecord before = read_record(o.diff), after = read_record(files[0]);
+  return print(o, o.json ? diff_json(before, after, by) + "\n" : diff_text(before, after, by));
+}
+
+int run(const Options& o, const std::vector<std::string>& rest) {
+  const By by = parse_by(o.by);
+  const Speedups speedups = o.what_if.empty() ? Speedups{} : parse_what_if(o.what_if);
+  if (!o.diff.empty()) return compare(o, by, rest);
+  if (!rest.empty()) usage_error(str_cat("unexpected argument '", rest[0], "'; --help lists the flags"));
+  const bool page = ends_with(o.memory, ".html");
+  if (!o.memory.empty() && !page && !ends_with(o.memory, ".svg"))
+    usage_error(str_cat("--memory is '", o.memory, "'; need a file that ends in .svg or .html"));
+  // A record of a mesh has no launches of its ranks yet.
+  if (!o.step.mesh.empty()) usage_error("--mesh: a step on a mesh has no record; need one device");
+
+  const StepRecord record = o.record.empty() ? measure(o.step, o.steps) : read_record(o.record);
+  if (!o.save_record.empty()) write_record(o.save_record, record);
+  if (!o.roofline.empty()) write(o.roofline, roofline_svg(record, by));
+  if (!o.memory.empty()) write(o.memory, page ? memory_html(record) : memory_svg(record));
+  if (o.json) return print(o, profile_json(record, by, speedups) + "\n");
+  std::string text = str_cat(head_text(record), "\n", rows_text(record, by), "\n", parts_text(record));
+  if (!speedups.empty()) text += "\n" + what_if_text(record, speedups);
+  return print(o, text);
+}
+
+}  // namespace
+}  // namespace weft::profile
+
+int main(int argc, char** argv) {
+  weft::profile::Options o;
+  weft::Flags flags = weft::tools::step_flags(o.step);
+  const weft::Flags others{
+      {"steps", &o.steps, "steps that are timed", {.least = 1}},
+      {"record", &o.record, "a file of --save_record or StepRecord::to_proto() instead of a model that runs"},
+      {"save_record", &o.save_record, "write the record to this file, for --record and --diff"},
+      {"diff", &o.diff, "compare two record files: --diff BEFORE AFTER"},
+      {"by", &o.by, "rows of the table: kernel, module, class or line"},
+      {"what_if", &o.what_if, "the classes' shares if some were faster: products=10x,elementwise=2x"},
+      {"roofline", &o.roofline, "write the roofline with the rows of the table to this SVG"},
+      {"memory", &o.memory, "write who has the memory, and when, to this .svg or .html"},
+      {"json", &o.json, "JSON instead of text"},
+      {"out", &o.out, "write to this file; empty: to standard output"},
+  };
+  flags.insert(flags.end(), others.begin(), others.end());
+  return weft::run_program(argc, argv, "Shows where the time and the memory of a training step go.", flags,
+                           [&](const std::vector<std::string>& rest) { return weft::profile::run(o, rest); });
+}

@@ -1,0 +1,160 @@
+#include "tools/profile/profile_text.h"
+
+#include "framework/io/json.h"
+#include "tools/profile/memory.h"
+#include "tools/profile/table.h"
+
+namespace weft::profile {
+namespace {
+
+using Json = io::OrderedJson;
+
+std::string ms_text(double us) { return us != 0 ? fixed(us / 1e3, 3) : "-"; }
+
+std::string share_of(double us, double whole) { return us != 0 && whole > 0 ? percent(us / whole) : "-"; }
+
+// Of the step, or of all launches if the step was not timed.
+double whole_us(const StepRecord& r) { return r.step_us > 0 ? r.step_us : r.sum().measured_us; }
+
+std::vector<std::string> cells_of(const std::string& name, const StepRecord::Sum& s, double whole) {
+  const double us = s.measured_us;
+  return {name,
+          str_cat(s.launches),
+          ms_text(us),
+          share_of(us, whole),
+          fixed(s.work.bytes / 1e6, 2),
+          str_cat(s.work.at_most ? "<=" : "", fixed(s.work.flops / 1e6, 2)),
+          rate_text(s.work.bytes / 1e3, us),
+          rate_text(s.work.flops / 1e3, us),
+          us > 0 ? percent(s.predicted_us / us) : "-"};
+}
+
+std::vector<std::vector<std::string>> class_lines(const std::vector<ClassShare>& shares) {
+  std::vector<std::vector<std::string>> lines{{"class", "calls", "FLOPs", "time"}};
+  for (const ClassShare& s : shares)
+    lines.push_back({weft::to_string(s.kind), str_cat(s.launches), percent(s.flops), percent(s.time)});
+  return lines;
+}
+
+Json classes_json(const std::vector<ClassShare>& shares) {
+  Json all = Json::array();
+  for (const ClassShare& s : shares)
+    all.push_back({{"class", weft::to_string(s.kind)}, {"calls", s.launches}, {"flops", s.flops}, {"time", s.time}});
+  return all;
+}
+
+Json sum_json(const StepRecord::Sum& s) {
+  Json j{{"calls", s.launches},
+         {"us", s.measured_us},
+         {"predicted_us", s.predicted_us},
+         {"bytes", s.work.bytes},
+         {"flops", s.work.flops}};
+  if (s.work.at_most) j["at_most"] = true;
+  return j;
+}
+
+}  // namespace
+
+std::string head_text(const StepRecord& r) {
+  const StepRecord::Sum all = r.sum();
+  std::string s = str_cat(r.title.empty() ? "step" : r.title, ", on ", r.device, ": ");
+  s += r.step_us > 0 ? str_cat(fixed(r.step_us / 1e3, 3), " ms a step (untraced), ") : "the step was not timed, ";
+  s += str_cat(all.launches, all.measured_us > 0 ? " launches\n" : " launches, not timed: run the step four times\n");
+  s += str_cat("rates: ", fixed(r.machine.bytes / 1e9, 1), " GB/s, elementwise ", fixed(r.machine.flops / 1e9, 0),
+               " GFLOP/s, products ", fixed(r.machine.products / 1e9, 0), " in f32 and ",
+               fixed(r.machine.products16 / 1e9, 0), " in 16 bits\n");
+  return s;
+}
+
+std::string rows_text(const StepRecord& r, By by) {
+  std::vector<std::vector<std::string>> lines{
+      {to_string(by), "calls", "ms", "share", "MB", "MFLOP", "GB/s", "GFLOP/s", "roofline", "bound"}};
+  const double whole = whole_us(r);
+  for (const ProfileRow& row : rows_of(r, by)) {
+    lines.push_back(cells_of(row.name, row.sum, whole));
+    lines.back().push_back(weft::to_string(row.bound));
+  }
+  lines.push_back(cells_of("all launches", r.sum(), whole));
+  if (const double us = overhead_us(r); us != 0) {
+    lines.push_back({"overhead", "", ms_text(us), share_of(us, whole)});
+    lines.push_back({"step", "", ms_text(r.step_us), percent(1)});
+  }
+  return table_text(lines);
+}
+
+std::string parts_text(const StepRecord& r) {
+  std::string s;
+  if (const StepParts parts = parts_of(r); parts.sum() > 0) {
+    auto add = [&](const char* name, double us) {
+      if (us != 0) s += str_cat(s.empty() ? "" : ", ", name, " ", ms_text(us), " ms (", percent(us / parts.sum()), ")");
+    };
+    add("compute", parts.compute);
+    add("memory", parts.memory);
+    add("communication", parts.communication);
+    add("overhead", parts.overhead);
+    s += "\n\n";
+  }
+  return s + table_text(class_lines(class_shares(r)));
+}
+
+std::string what_if_text(const StepRecord& r, const Speedups& speedups) {
+  std::string s = "if";
+  for (const auto& [kind, factor] : speedups)
+    s += str_cat(s == "if" ? " " : ", ", weft::to_string(kind), " were ", factor, " times as fast");
+  const WhatIf then = what_if(r, speedups);
+  s += str_cat(": launches take ", fixed(then.launches_us / 1e3, 3), " ms instead of ",
+               fixed(then.launches_before_us / 1e3, 3));
+  if (const double us = overhead_us(r); us != 0) s += str_cat(", the step ", ms_text(then.launches_us + us));
+  return str_cat(s, "\n", table_text(class_lines(then.shares)));
+}
+
+std::string profile_json(const StepRecord& r, By by, const Speedups& speedups) {
+  Json rows = Json::array();
+  for (const ProfileRow& row : rows_of(r, by)) {
+    Json j{{"name", row.name}};
+    j.update(sum_json(row.sum));
+    j["roofline"] = row.reached();
+    j["bound"] = weft::to_string(row.bound);
+    rows.push_back(j);
+  }
+  const StepParts parts = parts_of(r);
+  Json out{{"title", r.title},
+           {"device", r.device},
+           {"machine",
+            {{"bytes", r.machine.bytes},
+             {"flops", r.machine.flops},
+             {"products", r.machine.products},
+             {"products16", r.machine.products16}}},
+           {"step_us", r.step_us},
+           {"all", sum_json(r.sum())},
+           {"overhead_us", overhead_us(r)},
+           {"by", to_string(by)},
+           {"rows", rows},
+           {"parts_us",
+            {{"compute", parts.compute},
+             {"memory", parts.memory},
+             {"communication", parts.communication},
+             {"overhead", parts.overhead}}},
+           {"classes", classes_json(class_shares(r))}};
+  if (!speedups.empty()) {
+    const WhatIf then = what_if(r, speedups);
+    out["what_if"] = {{"launches_us", then.launches_us}, {"classes", classes_json(then.shares)}};
+  }
+  const MemoryUse memory = memory_of(r);
+  Json holders = Json::array();
+  for (const Holder& h : memory.holders) {
+    Json j{{"name", h.name}, {"home", h.home}, {"bytes", h.bytes}};
+    if (!h.module.empty()) j["module"] = h.module;
+    if (!h.line.empty()) j["line"] = h.line;
+    if (!h.phase.empty()) j["phase"] = h.phase;
+    if (h.first >= 0) j["first"] = h.first, j["last"] = h.last;
+    holders.push_back(j);
+  }
+  out["memory"] = {{"peak_bytes", r.peak_bytes},
+                   {"measured_peak_bytes", r.measured_peak_bytes},
+                   {"peak_launch", r.peak_launch},
+                   {"holders", holders}};
+  return io::write_json(out);
+}
+
+}  // namespace weft::profile

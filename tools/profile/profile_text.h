@@ -1,0 +1,23 @@
+// The profile of a step as text and as JSON.
+#pragma once
+#include <string>
+
+#include "tools/profile/rows.h"
+
+namespace weft::profile {
+
+/// The step: title, time, the machine's rates.
+std::string head_text(const StepRecord& record);
+/// The rows with calls, time, bytes, FLOPs, rates, share of the roofline and what bounds them, their sum, the overhead,
+/// and the step.
+std::string rows_text(const StepRecord& record, By by);
+/// Compute, memory, communication and overhead of the step, and the classes' shares of FLOPs and of time.
+std::string parts_text(const StepRecord& record);
+/// The classes' shares if some were faster, and the time of the step then.
+std::string what_if_text(const StepRecord& record, const Speedups& speedups);
+
+/// {"title", "device", "machine": {...}, "step_us", "launches_us", "overhead_us", "by", "rows": [...], "parts": {...},
+/// "classes": [...], "what_if"?: {...}, "memory": {...}}; memory_json.h has the last.
+std::string profile_json(const StepRecord& record, By by, const Speedups& speedups);
+
+}  // namespace weft::profile

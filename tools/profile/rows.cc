@@ -1,0 +1,135 @@
+#include "tools/profile/rows.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+
+#include "compiler/cost/roofline.h"
+#include "distributed/plan/collective_names.h"
+#include "framework/base/error.h"
+#include "framework/cli/cli.h"
+
+namespace weft::profile {
+namespace {
+
+constexpr const char* kByNames[] = {"kernel", "module", "class", "line"};
+constexpr size_t kBounds = 3;
+
+// The time that counts for a launch or a sum: the measured one, or the predicted one in a record without measured ones.
+template <class T>
+double time_of(const T& one, bool measured) {
+  return measured ? one.measured_us : one.predicted_us;
+}
+
+}  // namespace
+
+const char* to_string(By by) { return kByNames[static_cast<int>(by)]; }
+
+By parse_by(const std::string& name) {
+  for (size_t i = 0; i < std::size(kByNames); ++i)
+    if (name == kByNames[i]) return static_cast<By>(i);
+  usage_error(str_cat("--by is '", name, "'; need kernel, module, class or line"));
+}
+
+std::string name_of(const LaunchRecord& l, By by) {
+  switch (by) {
+    case By::kKernel:
+      return l.name;
+    case By::kModule:
+      return l.scope.empty() ? "(no module)" : dist::layers_as_one(l.scope);
+    case By::kClass:
+      return weft::to_string(l.kind);
+    case By::kLine:
+      return l.line.line ? l.line.to_string() : "(no line)";
+  }
+  WEFT_BUG_IF(true, "profile: no such grouping");
+}
+
+std::vector<ProfileRow> rows_of(const StepRecord& record, By by) {
+  const bool measured = record.sum().measured_us > 0;
+  std::vector<ProfileRow> rows;
+  std::vector<std::array<double, kBounds>> bounds;  // time by bound
+  std::map<std::string, size_t> numbers;
+  for (const LaunchRecord& l : record.launches) {
+    const std::string name = name_of(l, by);
+    const auto [at, fresh] = numbers.try_emplace(name, rows.size());
+    if (fresh) {
+      rows.push_back({.name = name, .sum = {}});
+      bounds.push_back({});
+    }
+    rows[at->second].sum += l;
+    bounds[at->second][static_cast<size_t>(l.bound)] += time_of(l, measured);
+  }
+  for (size_t i = 0; i < rows.size(); ++i)
+    rows[i].bound = static_cast<Bound>(std::max_element(bounds[i].begin(), bounds[i].end()) - bounds[i].begin());
+  std::stable_sort(rows.begin(), rows.end(), [&](const ProfileRow& a, const ProfileRow& b) {
+    return time_of(a.sum, measured) > time_of(b.sum, measured);
+  });
+  return rows;
+}
+
+double overhead_us(const StepRecord& record) {
+  const double launches = record.sum().measured_us;
+  return launches > 0 && record.step_us > 0 ? record.step_us - launches : 0;
+}
+
+StepParts parts_of(const StepRecord& record) {
+  StepParts parts{.overhead = overhead_us(record)};
+  for (const LaunchRecord& l : record.launches) {
+    double& part = l.kind == WorkClass::kCollective ? parts.communication
+                   : l.bound == Bound::kMemory      ? parts.memory
+                                                    : parts.compute;
+    part += l.measured_us;
+  }
+  return parts;
+}
+
+std::vector<ClassShare> class_shares(const StepRecord& record) { return what_if(record, {}).shares; }
+
+Speedups parse_what_if(const std::string& text) {
+  Speedups speedups;
+  for (size_t at = 0; at <= text.size();) {
+    const size_t end = std::min(text.find(',', at), text.size());
+    const std::string part = text.substr(at, end - at);
+    at = end + 1;
+    const size_t equals = part.find('=');
+    const std::string name = part.substr(0, equals);
+    std::string number = equals == part.npos ? "" : part.substr(equals + 1);
+    if (!number.empty() && number.back() == 'x') number.pop_back();
+    const auto kind = std::find_if(std::begin(kClasses), std::end(kClasses), [&](WorkClass k) {
+      return name == weft::to_string(k) || (name == "products" && k == WorkClass::kContraction);
+    });
+    double factor = 0;
+    const Flag flag{.name = "what_if", .variable = &factor, .help = "", .range = {.least = 0, .open = true}};
+    if (kind == std::end(kClasses) || !set_flag(flag, number))
+      usage_error(str_cat("--what_if has '", part,
+                          "'; need CLASS=FACTOR such as products=10x, with a factor above 0 and "
+                          "a class of products, normalisation, elementwise, movement and collective"));
+    for (const auto& [other, f] : speedups)
+      if (other == *kind) usage_error(str_cat("--what_if has '", name, "' twice"));
+    speedups.emplace_back(*kind, factor);
+  }
+  return speedups;
+}
+
+WhatIf what_if(const StepRecord& record, const Speedups& speedups) {
+  const StepRecord::Sum all = record.sum();
+  WhatIf out{.launches_before_us = time_of(all, all.measured_us > 0)};
+  std::vector<double> times, factors;
+  for (WorkClass kind : kClasses) {
+    const StepRecord::Sum sum = record.sum(kind);
+    if (sum.launches == 0) continue;
+    out.shares.push_back(
+        {.kind = kind, .launches = sum.launches, .flops = all.work.flops > 0 ? sum.work.flops / all.work.flops : 0});
+    times.push_back(time_of(sum, all.measured_us > 0));
+    factors.push_back(1);
+    for (const auto& [faster, factor] : speedups)
+      if (faster == kind) factors.back() = factor;
+    out.launches_us += times.back() / factors.back();
+  }
+  const std::vector<double> shares = shares_after_speedup(times, factors);
+  for (size_t k = 0; k < shares.size(); ++k) out.shares[k].time = shares[k];
+  return out;
+}
+
+}  // namespace weft::profile

@@ -1,0 +1,68 @@
+// What the tables of a profile count: the launches of a record by kernel, module, class or line, the parts of the step,
+// and what becomes of them when a class of work is faster. All of it is sums over the record.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "compiler/exec/record.h"
+
+namespace weft::profile {
+
+enum class By : uint8_t { kKernel, kModule, kClass, kLine };
+const char* to_string(By by);
+/// kernel, module, class or line; throws UsageError for another.
+By parse_by(const std::string& name);
+
+/// The classes of work, in the order of tables.
+inline constexpr WorkClass kClasses[] = {WorkClass::kContraction, WorkClass::kNormalisation, WorkClass::kElementwise,
+                                         WorkClass::kMovement, WorkClass::kCollective};
+
+/// The launches of one name.
+struct ProfileRow {
+  std::string name;
+  StepRecord::Sum sum;
+  Bound bound = Bound::kMemory;  // what bounds the launches that take most of its time
+
+  /// Share of the roofline: 1 at the machine's rates; 0 if it is not measured.
+  double reached() const { return sum.measured_us > 0 ? sum.predicted_us / sum.measured_us : 0; }
+};
+/// The name of a launch in a table. Modules are folded: "blocks.*.attn"; launches without one have "(no module)".
+std::string name_of(const LaunchRecord& launch, By by);
+/// Slowest first.
+std::vector<ProfileRow> rows_of(const StepRecord& record, By by);
+
+/// The step without its launches: what the host does, and waiting. 0 if the record has no time of the step or of its
+/// launches. It is below 0 if the launches were slower when they were timed.
+double overhead_us(const StepRecord& record);
+
+/// Microseconds of a step. Launches count as compute or memory by what bounds them, collectives as communication.
+struct StepParts {
+  double compute = 0, memory = 0, communication = 0, overhead = 0;
+  double sum() const { return compute + memory + communication + overhead; }
+};
+StepParts parts_of(const StepRecord& record);
+
+/// A class's part of the FLOPs and of the time of all launches.
+struct ClassShare {
+  WorkClass kind;
+  int32_t launches = 0;
+  double flops = 0, time = 0;
+};
+/// Of the classes that have launches. Times are predicted ones if no launch was measured.
+std::vector<ClassShare> class_shares(const StepRecord& record);
+
+/// By class: how many times as fast its launches shall be.
+using Speedups = std::vector<std::pair<WorkClass, double>>;
+/// "products=10x,elementwise=2": classes, of which contraction may be called products, and numbers above 0. Throws
+/// UsageError for others.
+Speedups parse_what_if(const std::string& text);
+
+/// The step if some classes were faster (Amdahl 1967).
+struct WhatIf {
+  std::vector<ClassShare> shares;  // class_shares() with other times
+  double launches_us = 0;          // of all launches; overhead stays
+  double launches_before_us = 0;
+};
+WhatIf what_if(const StepRecord& record, const Speedups& speedups);
+
+}  // namespace weft::profile

@@ -1,0 +1,43 @@
+#include "tools/profile/table.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+#include "framework/base/str_cat.h"
+
+namespace weft::profile {
+
+std::string table_text(const std::vector<std::vector<std::string>>& lines) {
+  std::vector<size_t> widths;
+  for (const auto& line : lines)
+    for (size_t i = 0; i < line.size(); ++i) {
+      if (i == widths.size()) widths.push_back(0);
+      widths[i] = std::max(widths[i], line[i].size());
+    }
+  std::string text;
+  for (const auto& line : lines) {
+    for (size_t i = 0; i < line.size(); ++i) {
+      const std::string space(widths[i] - line[i].size(), ' ');
+      text += i == 0 ? line[i] + (line.size() > 1 ? space : "") : str_cat("  ", space, line[i]);
+    }
+    text += '\n';
+  }
+  return text;
+}
+
+std::string fixed(double value, int digits) {
+  char s[64];
+  std::snprintf(s, sizeof s, "%.*f", digits, value);
+  return s;
+}
+
+std::string percent(double share) { return str_cat(fixed(100 * share, std::abs(share) < .001 ? 2 : 1), "%"); }
+
+std::string rate_text(double amount, double time) {
+  if (!(time > 0)) return "-";
+  const double rate = amount / time;
+  return fixed(rate, rate < 10 ? 2 : rate < 100 ? 1 : 0);
+}
+
+}  // namespace weft::profile

@@ -1,0 +1,19 @@
+// Tables of text, and numbers for them.
+#pragma once
+#include <string>
+#include <vector>
+
+namespace weft::profile {
+
+/// Lines of cells; the first cell of a line is aligned to the left, the others to the right. Lines may be of different
+/// lengths.
+std::string table_text(const std::vector<std::vector<std::string>>& lines);
+
+/// A number with `digits` after the point.
+std::string fixed(double value, int digits);
+/// "12.3%" of a share.
+std::string percent(double share);
+/// amount / time with about three digits; "-" without a time.
+std::string rate_text(double amount, double time);
+
+}  // namespace weft::profile
