@@ -74,7 +74,7 @@ struct StepRecord {
   Machine machine;
   std::vector<LaunchRecord> launches;
   std::vector<BufferRecord> buffers;
-  double step_us = 0;               // median of steps whose launches were not timed, set by who times them; 0: none
+  double step_us = 0;               // the least of steps whose launches were not timed, set by who times them; 0: none
   int64_t peak_bytes = 0;           // planned; equal to the measured peak
   int64_t measured_peak_bytes = 0;  // of the last step; 0: none has run
   int32_t peak_launch = -1;         // where most of the arena is live

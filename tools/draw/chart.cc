@@ -12,7 +12,7 @@ namespace {
 
 constexpr double kTop = 40, kBottom = 44, kRight = 20, kLegendRow = 16;
 constexpr double kLetter = 6.4;      // the width of a letter, about
-constexpr size_t kMostMarks = 40;    // a line with more points has no marks
+constexpr size_t kMostMarks = 40;    // a line of more points, or of two, has no marks
 constexpr double kLeastSpan = 1e-9;  // of an axis, relative to its ends
 constexpr const char *kAxis = "#444444", *kGrid = "#dddddd", *kLimit = "#333333";
 
@@ -63,7 +63,8 @@ std::vector<double> linear_ticks(double lo, double hi) {
   for (double m : {5.0, 2.0, 1.0})
     if (m * power >= raw * 0.999) step = m * power;
   std::vector<double> ticks;
-  for (double i = std::ceil(lo / step - 1e-9); i <= std::floor(hi / step + 1e-9); ++i) ticks.push_back(i * step);
+  for (double i = std::ceil(lo / step - 1e-9); i <= std::floor(hi / step + 1e-9); ++i)
+    ticks.push_back(i * step + 0.0);  // not -0
   return ticks;
 }
 
@@ -175,11 +176,11 @@ void Chart::remark(std::string_view remark) {
 
 void Chart::line(std::span<const Point> points, const std::string& label) {
   const LineStyle style = line_style(series_++);
+  const bool marks = points.size() != 2 && points.size() <= kMostMarks;
   body_ += str_cat("<polyline points=\"", path(points), "\" fill=\"none\" ", style.stroke, "/>");
-  if (points.size() <= kMostMarks)
-    for (const Point& p : points) body_ += style.mark_at(px(p.x), py(p.y));
+  for (size_t i = 0; marks && i < points.size(); ++i) body_ += style.mark_at(px(points[i].x), py(points[i].y));
   legend(str_cat("<line x1=\"0\" x2=\"22\" y1=\"0\" y2=\"0\" ", style.stroke, "/>",
-                 points.size() <= kMostMarks ? style.mark_at(11, 0) : std::string()),
+                 marks ? style.mark_at(11, 0) : std::string()),
          label);
 }
 

@@ -7,7 +7,8 @@
 
 namespace weft::profile {
 
-/// Runs the step until its launches are timed, and then `steps` times; step_us is the median of these.
+/// Runs the step until its launches are timed, and then `steps` times; step_us is the least of these, as a launch's
+/// time is the least of its timed calls.
 StepRecord measure(const tools::StepChoice& choice, int64_t steps);
 
 }  // namespace weft::profile

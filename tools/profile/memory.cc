@@ -27,6 +27,16 @@ std::string folded_module(const LaunchRecord* l) {
   return !l || l->scope.empty() ? "(no module)" : dist::layers_as_one(l->scope);
 }
 
+// The module of a cell: "blocks.0.up" of "blocks.0.up.weight", and of the optimiser's "blocks.0.up.weight.m".
+std::string module_of_cell(const StepRecord& r, const std::string& cell) {
+  const size_t dot = cell.rfind('.');
+  if (dot == cell.npos) return "";
+  const std::string rest = cell.substr(0, dot);
+  const bool of_cell = std::any_of(r.buffers.begin(), r.buffers.end(),
+                                   [&](const BufferRecord& b) { return b.home == "cell" && b.owner == rest; });
+  return of_cell ? module_of_cell(r, rest) : rest;
+}
+
 Holder holder_of(const StepRecord& r, const BufferRecord& b) {
   const LaunchRecord* l = first_launch(r, b);
   Holder h{.name = b.owner,
@@ -36,8 +46,7 @@ Holder holder_of(const StepRecord& r, const BufferRecord& b) {
            .home = b.home,
            .bytes = b.bytes};
   if (b.home == "cell") {
-    const size_t dot = b.owner.rfind('.');
-    if (dot != b.owner.npos) h.module = b.owner.substr(0, dot);
+    h.module = module_of_cell(r, b.owner);
     return h;
   }
   if (!l) return h;

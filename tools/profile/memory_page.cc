@@ -14,8 +14,6 @@ constexpr size_t kLargest = 10;
 
 std::string mb_text(double bytes) { return fixed(bytes / 1e6, bytes < 1e6 ? 3 : 2); }
 
-std::string module_of(const Holder& h) { return h.module.empty() ? "" : str_cat(" in ", h.module); }
-
 draw::Axis launch_axis(const StepRecord& r) {
   return {.label = "launch", .from = 0, .to = static_cast<double>(r.launches.size())};
 }
@@ -47,9 +45,9 @@ draw::Chart lives(const StepRecord& r, const MemoryUse& use) {
   std::vector<draw::Span> spans;
   for (size_t i = 0; i < count; ++i) {
     const Holder& h = use.holders[i];
-    names.push_back(str_cat(mb_text(static_cast<double>(h.bytes)), " MB ", h.name,
-                            h.home == "cell" ? std::string() : module_of(h),
-                            h.line.empty() ? "" : str_cat(", ", h.line)));
+    names.push_back(str_cat(mb_text(static_cast<double>(h.bytes)), " MB ",
+                            h.home == "cell" || h.module.empty() ? h.name : h.module, h.line.empty() ? "" : ", ",
+                            h.line));
     size_t home = 0;
     while (home < homes.size() && homes[home] != h.home) ++home;
     if (home == homes.size()) homes.push_back(h.home);
@@ -58,7 +56,7 @@ draw::Chart lives(const StepRecord& r, const MemoryUse& use) {
   }
   draw::Chart chart(str_cat("The ", count, " largest at the peak, while they are needed"), launch_axis(r),
                     draw::y_names(names),
-                    {.width = 960, .height = 84 + 26 * static_cast<double>(count), .left = 480, .legend = 120});
+                    {.width = 960, .height = 84 + 26 * static_cast<double>(count), .left = 400, .legend = 120});
   chart.spans(homes, spans);
   return chart;
 }

@@ -121,7 +121,7 @@ TEST(WhatIf, V34TheRestGrowsWhenProductsBecomeFast) {
   EXPECT_NEAR(then.shares[0].time, 1 - .638, .0005);
   const std::string text = what_if_text(r, parse_what_if("products=10x"));
   expect_has(text, "if contraction were 10 times as fast: launches take 0.235 ms instead of 1.000, the step 0.335");
-  expect_has(text, "normalisation      1  0.1%  63.8%");
+  expect_has(text, "normalisation      1  0.10%  63.8%");
   // Both ten times as fast: the shares stay.
   EXPECT_DOUBLE_EQ(what_if(r, parse_what_if("products=10,normalisation=10x")).shares[1].time, .15);
 }

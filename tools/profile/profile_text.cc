@@ -58,7 +58,8 @@ Json sum_json(const StepRecord::Sum& s) {
 std::string head_text(const StepRecord& r) {
   const StepRecord::Sum all = r.sum();
   std::string s = str_cat(r.title.empty() ? "step" : r.title, ", on ", r.device, ": ");
-  s += r.step_us > 0 ? str_cat(fixed(r.step_us / 1e3, 3), " ms a step (untraced), ") : "the step was not timed, ";
+  s += r.step_us > 0 ? str_cat(fixed(r.step_us / 1e3, 3), " ms a step (the fastest, untraced), ")
+                     : "the step was not timed, ";
   s += str_cat(all.launches, all.measured_us > 0 ? " launches\n" : " launches, not timed: run the step four times\n");
   s += str_cat("rates: ", fixed(r.machine.bytes / 1e9, 1), " GB/s, elementwise ", fixed(r.machine.flops / 1e9, 0),
                " GFLOP/s, products ", fixed(r.machine.products / 1e9, 0), " in f32 and ",
