@@ -16,8 +16,9 @@ std::string parts_text(const StepRecord& record);
 /// The classes' shares if some were faster, and the time of the step then.
 std::string what_if_text(const StepRecord& record, const Speedups& speedups);
 
-/// {"title", "device", "machine": {...}, "step_us", "launches_us", "overhead_us", "by", "rows": [...], "parts": {...},
-/// "classes": [...], "what_if"?: {...}, "memory": {...}}; memory_json.h has the last.
+/// {"title", "device", "machine": {...}, "step_us", "all": {...}, "overhead_us", "by", "rows": [...],
+/// "parts_us": {...}, "classes": [...], "what_if"?: {...},
+/// "memory": {"peak_bytes", "measured_peak_bytes", "peak_launch", "holders": [...]}}.
 std::string profile_json(const StepRecord& record, By by, const Speedups& speedups);
 
 }  // namespace weft::profile
