@@ -51,6 +51,14 @@ TEST(Measure, ThePeakIsTheMeasuredOneAndHasOwners) {
   EXPECT_EQ(*std::max_element(live.begin(), live.end()), live[static_cast<size_t>(r.peak_launch)]);
 }
 
+TEST(Measure, StepsOnMeshesHaveCollectives) {
+  const tools::StepChoice choice{.model = "gpt", .config = "gpt_tiny", .batch_size = 2, .seq_len = 16, .mesh = "dp2"};
+  const StepRecord r = measure(choice, /*steps=*/2, /*rank=*/1);
+  EXPECT_EQ(r.rank, 1);
+  EXPECT_GT(r.sum(WorkClass::kCollective).measured_us, 0);
+  EXPECT_NE(rows_text(r, By::kClass).find("collective"), std::string::npos);
+}
+
 TEST(Measure, LayersAreFolded) {
   std::string modules;
   for (const ProfileRow& row : rows_of(record(), By::kModule)) modules += row.name + "\n";

@@ -15,7 +15,7 @@ namespace {
 
 struct Options {
   tools::StepChoice step;
-  int64_t steps = 10;
+  int64_t steps = 10, rank = 0;
   std::string record, save_record, diff, by = "kernel", what_if, roofline, memory, out;
   bool json = false;
 };
@@ -49,10 +49,8 @@ int run(const Options& o, const std::vector<std::string>& rest) {
   const bool page = ends_with(o.memory, ".html");
   if (!o.memory.empty() && !page && !ends_with(o.memory, ".svg"))
     usage_error(str_cat("--memory is '", o.memory, "'; need a file that ends in .svg or .html"));
-  // A record of a mesh has no launches of its ranks yet.
-  if (!o.step.mesh.empty()) usage_error("--mesh: a step on a mesh has no record; need one device");
-
-  const StepRecord record = o.record.empty() ? measure(o.step, o.steps) : read_record(o.record);
+  const StepRecord record =
+      o.record.empty() ? measure(o.step, o.steps, static_cast<int>(o.rank)) : read_record(o.record);
   if (!o.save_record.empty()) write_record(o.save_record, record);
   if (!o.roofline.empty()) write(o.roofline, roofline_svg(record, by));
   if (!o.memory.empty()) write(o.memory, page ? memory_html(record) : memory_svg(record));
@@ -70,6 +68,7 @@ int main(int argc, char** argv) {
   weft::Flags flags = weft::tools::step_flags(o.step);
   const weft::Flags others{
       {"steps", &o.steps, "steps that are timed", {.least = 1}},
+      {"rank", &o.rank, "the rank of --mesh whose part of the step is shown", {.least = 0, .most = 1 << 20}},
       {"record", &o.record, "a file of --save_record or StepRecord::to_proto() instead of a model that runs"},
       {"save_record", &o.save_record, "write the record to this file, for --record and --diff"},
       {"diff", &o.diff, "compare two record files: --diff BEFORE AFTER"},
