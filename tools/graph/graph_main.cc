@@ -111,7 +111,7 @@ int run(const Options& o) {
     if (o.format == "html" || o.format == "json")
       for (const ShownGraph& g : graphs) internal::verify_read(*g.graph, g.name.c_str());
   } else {
-    step = std::make_unique<ModelStep>(o.step);
+    step = std::make_unique<ModelStep>(o.step, Device::meta());
     step->prepare();
     title = step->title();
     const bool mesh = !o.step.mesh.empty();

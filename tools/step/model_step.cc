@@ -33,13 +33,13 @@ Flags step_flags(StepChoice& c) {
           {"forward", &c.forward, "the loss alone, without gradients and optimiser"}};
 }
 
-ModelStep::ModelStep(const StepChoice& c) {
+ModelStep::ModelStep(const StepChoice& c, Device device) {
   const nn::ModelFamily& family = family_of(c.model);
   const std::string config = c.config.empty() ? family.default_preset : c.config;
   WEFT_CHECK(c.batch_size >= 1, "--batch_size is ", c.batch_size, "; need 1 or more");
   WEFT_CHECK(c.dtype == "f32" || c.dtype == "bf16", "--dtype is '", c.dtype, "'; need f32 or bf16");
   model_ = family.make(family.preset(config));
-  model_->to(Device::meta());  // a step of any size is planned without its memory
+  model_->to(device);
   if (c.dtype == "bf16") model_->set_compute_dtype(kBFloat16);
   const int64_t length = c.seq_len > 0 ? c.seq_len : std::min<int64_t>(model_->context(), 128);
   WEFT_CHECK(length <= model_->context(), "--seq_len is ", length, "; need at most the model's context, ",
@@ -60,7 +60,7 @@ ModelStep::ModelStep(const StepChoice& c) {
 }
 
 void ModelStep::prepare() {
-  const Tensor ids = Tensor::empty({kInt32, Device::meta(), shape_});
+  const Tensor ids = Tensor::empty({kInt32, model_->device(), shape_});
   step_->prepare(ids, ids);
 }
 

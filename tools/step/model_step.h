@@ -29,11 +29,12 @@ Flags step_flags(StepChoice& choice);
 /// A model with its optimiser and its compiled step (tokens, targets) -> loss.
 class ModelStep {
  public:
-  /// Throws InvalidArgument, naming the choices, for an unknown model, preset, dtype or mesh.
-  explicit ModelStep(const StepChoice& choice);
+  /// On meta, a step of any size is planned without its memory, and cannot run. Throws InvalidArgument, naming the
+  /// choices, for an unknown model, preset, dtype or mesh.
+  explicit ModelStep(const StepChoice& choice, Device device = Device::cpu());
   ModelStep(const ModelStep&) = delete;
   using Fn = std::function<Tensor(const Tensor&, const Tensor&)>;
-  /// Captures and plans the step without memory for its weights; nothing runs.
+  /// Captures and plans the step; nothing runs.
   void prepare();
   /// Runs one step on random tokens and returns its seconds, without the time to make the tokens.
   double run();
