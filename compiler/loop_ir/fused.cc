@@ -28,6 +28,29 @@ Cost cost_fused(const Attrs& attrs, std::span<const TensorType> in, std::span<co
   return cost;
 }
 
+// The operands of an op that counts its work (grouped_dot) are operands of the group.
+Cost done_fused(const WorkCall& c) {
+  const Graph& body = *c.attrs.get<Ref<Graph>>("body");
+  Cost cost = cost_fused(c.attrs, c.in, c.out);
+  cost.at_most = false;
+  for (int32_t id = 0; id < body.size(); ++id) {
+    const Node& n = body.node(id);
+    if (!n.op->done) continue;
+    SmallVec<TensorType, 4> in;
+    for (Value v : n.inputs) in.push_back(body.type(v));
+    const auto value = [&](size_t i) {
+      const Node& operand = body.node(n.inputs[static_cast<int>(i)].node);
+      WEFT_BUG_IF(operand.op != &input_op, "fused: operand ", i, " of ", n.op->name, " is computed in the group");
+      return c.value(static_cast<size_t>(operand.attrs.i("index")));
+    };
+    const Cost planned = op_cost(body, n), done = op_done(*n.op, {n.attrs, in, n.outputs, value});
+    cost.flops += done.flops - planned.flops;
+    cost.bytes += done.bytes - planned.bytes;
+    cost.products += done.products - planned.products;
+  }
+  return cost;
+}
+
 DimMap copy_dims(const Attrs&, std::span<const TensorType> in, std::span<const TensorType> out) {
   return DimMap::pointwise(in, out);
 }
@@ -83,6 +106,7 @@ const OpDef fused_op = {
     .infer = infer_fused,
     .cost = cost_fused,
     .decompose = decompose_fused,
+    .done = done_fused,
 };
 
 }  // namespace weft::loop_ir

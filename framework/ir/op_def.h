@@ -3,6 +3,7 @@
 #pragma once
 #include <functional>
 
+#include "framework/base/function_ref.h"
 #include "framework/ir/dim_map.h"
 #include "framework/ir/graph.h"
 #include "framework/tensor/tensor.h"
@@ -75,6 +76,13 @@ struct Cost {
   Cost& operator+=(const Cost& other);
 };
 
+/// One call whose work is counted by the values of its operands.
+struct WorkCall {
+  const Attrs& attrs;
+  std::span<const TensorType> in, out;
+  FunctionRef<Tensor(size_t)> value;  // of operand i: contiguous, in host memory
+};
+
 /// One call of an op in the generated tests: operand specs and attributes.
 struct SampleInput {
   Shape shape;
@@ -119,6 +127,10 @@ struct OpDef {
   bool jointly = false;          // linear in all of these together (add), not only in each with the others fixed (mul)
   int scalar = -1;               // kPointwise: index into the table of scalar functions (ops/kernels: enum class Pw)
 
+  /// The work that the values of the operands need: scores that a mask leaves, rows in groups, and the bytes of
+  /// operands that these read. Null: the op cannot count. Kernels may compute more (whole tiles).
+  Cost (*done)(const WorkCall&) = nullptr;
+
   bool is(Trait t) const { return traits & t; }
 };
 
@@ -137,6 +149,8 @@ Device pointwise_device(const OpDef& op, std::span<const TensorType> in);
 Cost op_cost(const OpDef& op, const Attrs& attrs, std::span<const TensorType> in, std::span<const TensorType> out);
 /// The cost of a node whose operands are in `g`.
 Cost op_cost(const Graph& g, const Node& n);
+/// The work of one call by the values of its operands: OpDef::done, or op_cost where that is null.
+Cost op_done(const OpDef& op, const WorkCall& call);
 
 // Structural ops: ops whose meaning belongs to the graph itself.
 extern const OpDef input_op;     // argument {index}

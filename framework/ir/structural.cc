@@ -70,6 +70,19 @@ Cost& Cost::operator+=(const Cost& other) {
   return *this;
 }
 
+namespace {
+
+// Of a contraction whose rule sets no products, all operations are products.
+Cost with_products(const OpDef& op, Cost c, std::span<const TensorType> in) {
+  if (op.is(kContraction) && !in.empty()) {
+    if (c.products == 0) c.products = c.flops;
+    c.product_dtype = in[0].dtype;
+  }
+  return c;
+}
+
+}  // namespace
+
 Cost op_cost(const OpDef& op, const Attrs& attrs, std::span<const TensorType> in, std::span<const TensorType> out) {
   Cost c;
   if (op.cost) {
@@ -82,11 +95,11 @@ Cost op_cost(const OpDef& op, const Attrs& attrs, std::span<const TensorType> in
     for (const TensorType& t : in) c.bytes += static_cast<double>(t.nbytes());
     for (const TensorType& t : out) c.bytes += static_cast<double>(t.nbytes());
   }
-  if (op.is(kContraction) && !in.empty()) {
-    if (c.products == 0) c.products = c.flops;
-    c.product_dtype = in[0].dtype;
-  }
-  return c;
+  return with_products(op, c, in);
+}
+
+Cost op_done(const OpDef& op, const WorkCall& call) {
+  return op.done ? with_products(op, op.done(call), call.in) : op_cost(op, call.attrs, call.in, call.out);
 }
 
 Cost op_cost(const Graph& g, const Node& n) {

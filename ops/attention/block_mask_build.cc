@@ -332,4 +332,50 @@ VisibleScores visible_scores(const kernels::BlockMaskView& view) {
   return all;
 }
 
+MaskCount count_mask(const kernels::BlockMaskView& view, const kernels::MaskFill* fill, int64_t batch, int64_t heads,
+                     int64_t kv_batch, int64_t kv_heads) {
+  const int64_t words = view.block_kv / 64, row_bytes = view.block_kv / 8, columns = view.kv_blocks(),
+                tile_bytes = view.block_q * row_bytes;
+  // Bits of the keys that are seen: a set for each image of keys for which the mask differs.
+  const int64_t sets_b = kv_batch == 1 ? 1 : view.batch, sets_h = view.heads == 1 ? 1 : kv_heads;
+  std::vector<uint64_t> seen(static_cast<size_t>(sets_b * sets_h * columns * words));
+  std::vector<uint8_t> filled(static_cast<size_t>(fill ? tile_bytes : 0));
+  double scores = 0;
+  for (int64_t row = 0; row < view.batch * view.heads * view.q_blocks(); ++row) {
+    const int64_t q0 = row % view.q_blocks() * view.block_q, height = std::min(view.block_q, view.q_len - q0);
+    const int64_t b = row / view.q_blocks() / view.heads, h = row / view.q_blocks() % view.heads;
+    const int64_t set = (sets_b == 1 ? 0 : b) * sets_h + (sets_h == 1 ? 0 : h / (heads / kv_heads));
+    for (int64_t i = view.offsets[row]; i < view.offsets[row + 1]; ++i) {
+      const BlockRange& r = view.ranges[i];
+      for (int64_t block = r.first; block < r.last; ++block) {
+        uint64_t* const keys = &seen[static_cast<size_t>((set * columns + block) * words)];
+        const int64_t kv0 = block * view.block_kv, width = std::min(view.block_kv, view.kv_len - kv0);
+        if (r.tile == BlockRange::kFull) {
+          for (int64_t bit = 0; bit < width; bit += 64)
+            keys[bit / 64] |= ~uint64_t{0} >> (64 - std::min<int64_t>(64, width - bit));
+          scores += static_cast<double>(height * width);
+          continue;
+        }
+        const uint8_t* tile = view.tiles + r.tile * tile_bytes;
+        if (r.tile == kUnknown) {
+          WEFT_BUG_IF(!fill, "count_mask: the bits of a block are not known");
+          fill->run(fill->context, b, h, q0, kv0, height, width, filled.data(), row_bytes);
+          tile = filled.data();
+        }
+        scores += count_bits(tile, height * row_bytes);
+        for (int64_t q = 0; q < height; ++q)
+          for (int64_t w = 0; w < words; ++w) {
+            uint64_t bits;
+            std::memcpy(&bits, tile + q * row_bytes + w * 8, 8);
+            keys[w] |= bits;
+          }
+      }
+    }
+  }
+  const double images = static_cast<double>(batch / view.batch * (heads / view.heads)),
+               key_images = static_cast<double>(kv_batch * kv_heads / (sets_b * sets_h));
+  return {scores * images, key_images * count_bits(reinterpret_cast<const uint8_t*>(seen.data()),
+                                                   static_cast<int64_t>(seen.size() * sizeof(uint64_t)))};
+}
+
 }  // namespace weft::internal

@@ -67,4 +67,14 @@ struct VisibleScores {
 };
 VisibleScores visible_scores(const kernels::BlockMaskView& view);
 
+/// What a mask leaves of the scores of `batch` x `heads`, which share the keys of `kv_batch` (`batch` or 1) x
+/// `kv_heads`.
+struct MaskCount {
+  double scores = 0;
+  double keys = 0;  // rows of keys that a query sees
+};
+/// `fill` computes the blocks whose bits the list does not store; null if there are none.
+MaskCount count_mask(const kernels::BlockMaskView& view, const kernels::MaskFill* fill, int64_t batch, int64_t heads,
+                     int64_t kv_batch, int64_t kv_heads);
+
 }  // namespace weft::internal

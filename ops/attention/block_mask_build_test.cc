@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstring>
 #include <set>
 
@@ -226,6 +227,32 @@ TEST(BlockMaskBuild, TilesBeyondThePoolAreUnknown) {
   EXPECT_GT(visible_scores(some.view()).count, visible);
   EXPECT_LE(visible_scores(some.view()).count, 1000.0 * 1000);
   EXPECT_TRUE(visible_scores(some.view()).at_most);
+}
+
+// Also with blocks whose bits are not stored. Neighbouring heads share keys; one case has keys for all entries.
+TEST(BlockMaskBuild, CountsScoresAndKeysPointByPoint) {
+  constexpr int64_t kBatch = 2, kHeads = 4, kQ = 150, kKv = 333;
+  for (uint64_t seed = 1; seed <= 40; ++seed) {
+    const MaskProgram p(RandomMask(seed, kBatch, kHeads, kQ, kKv).mask());
+    const int64_t kv_batch = seed % 3 ? kBatch : 1, kv_heads = seed % 2 ? 2 : kHeads;
+    double scores = 0;
+    std::set<std::array<int64_t, 3>> keys;
+    for (int64_t b = 0; b < kBatch; ++b)
+      for (int64_t h = 0; h < kHeads; ++h) {
+        const std::vector<uint8_t> m = filled(p, b, h, kQ, kKv);
+        for (int64_t i = 0; i < kQ * kKv; ++i) {
+          scores += m[i];
+          if (m[i]) keys.insert({kv_batch == 1 ? 0 : b, h / (kHeads / kv_heads), i % kKv});
+        }
+      }
+    for (const int64_t stored : {int64_t{32} << 20, int64_t{0}}) {
+      const BlockLists lists = lists_of(p, {kBatch, kHeads, kQ, kKv, 64, 128, stored});
+      const kernels::MaskFill fill = p.fill_hook();
+      const MaskCount got = count_mask(lists.view(), &fill, kBatch, kHeads, kv_batch, kv_heads);
+      EXPECT_EQ(got.scores, scores) << seed;
+      EXPECT_EQ(got.keys, static_cast<double>(keys.size())) << seed;
+    }
+  }
 }
 
 TEST(BlockMaskBuild, SameListsForAnyThreadCount) {

@@ -5,6 +5,7 @@
 #include "framework/autodiff/grad.h"
 #include "framework/dispatch/dispatch.h"
 #include "ops/attention/call_mask.h"
+#include "ops/attention/cost.h"
 #include "ops/attention/map_mod.h"
 #include "ops/attention/score_reads.h"
 #include "ops/attention/score_tiles.h"
@@ -16,6 +17,7 @@
 namespace weft {
 
 using internal::AttentionOperands;
+using internal::keys_of;
 
 namespace {
 
@@ -29,10 +31,6 @@ DType wide_of(DType t) { return t == kFloat64 ? kFloat64 : kFloat32; }
 
 const Graph* graph_of(const Attrs& attrs, const char* key) {
   return attrs.has(key) ? attrs.get<Ref<Graph>>(key).get() : nullptr;
-}
-
-int64_t keys_of(const AttentionOperands& at, auto in) {
-  return in[1].shape[2] * (at.pages >= 0 ? in[static_cast<size_t>(at.pages)].shape[1] : 1);
 }
 
 // ---- types ----
@@ -126,29 +124,6 @@ DimMap dims(const Attrs& attrs, std::span<const TensorType> in, std::span<const 
   return DimMap::parse(joined(from) + " -> " + joined(to), in, out, sizes);
 }
 
-// A mask without tables counts the scores that it leaves visible, by its list of blocks. If it reads tables (documents,
-// positions of a rank), the number depends on their values: then every score counts, as a bound. So do the scores of
-// blocks whose bits the list does not store.
-Cost cost(const Attrs& attrs, std::span<const TensorType> in, std::span<const TensorType> out) {
-  const AttentionOperands at(attrs);
-  const internal::CallSizes sizes{in[0].shape[0], in[0].shape[1], in[0].shape[2], keys_of(at, in)};
-  double scores = static_cast<double>(sizes.batch * sizes.heads * sizes.q_len) * static_cast<double>(sizes.kv_len);
-  Cost c;
-  c.at_most = at.mask_tables > 0 || (at.blocks >= 0 && !attrs.has("mask"));
-  if (attrs.has("mask") && !c.at_most && scores > 0) {
-    const auto counted = internal::mask_of_call(attrs.get<Ref<Graph>>("mask"), {}, sizes, true)->scores(sizes);
-    scores = counted.count;
-    c.at_most = counted.at_most;
-  }
-  const double d = static_cast<double>(in[0].shape[3]), dv = static_cast<double>(in[2].shape[3]);
-  const bool backward = static_cast<int>(in.size()) > at.count;
-  c.products = scores * (backward ? 6 * d + 4 * dv : 2 * (d + dv));
-  c.flops = c.products + scores * (backward ? 30 : 20);
-  for (const TensorType& t : in) c.bytes += static_cast<double>(t.nbytes());
-  for (const TensorType& t : out) c.bytes += static_cast<double>(t.nbytes());
-  return c;
-}
-
 // ---- kernels ----
 
 /// One call of the kernels: views of the operands, the mods, and the parts of the workspace.
@@ -178,16 +153,7 @@ class Call {
     static constexpr kernels::MaskFill kNoFill{};
     if (masked) a.mask = run ? &mask_->fill : &kNoFill;
     if (at_.blocks >= 0) {
-      const StridedView* b = &in[static_cast<size_t>(at_.blocks)];
-      blocks_ = {.batch = attrs.i("block_batch"),
-                 .heads = attrs.i("block_heads"),
-                 .q_len = in[0].shape[2],
-                 .kv_len = keys,
-                 .block_q = attrs.i("block_q"),
-                 .block_kv = attrs.i("block_kv"),
-                 .offsets = b[0].as<int64_t>(),
-                 .ranges = b[1].as<kernels::BlockRange>(),
-                 .tiles = b[2].as<uint8_t>()};
+      blocks_ = internal::block_mask_of(attrs, in[0].shape[2], keys, &in[static_cast<size_t>(at_.blocks)]);
       if (run) a.blocks = &blocks_;
     }
     scored_ = attrs.has("score");
@@ -436,11 +402,12 @@ const OpDef attention_op = {
     .infer = infer,
     .vjp = vjp,
     .dims = dims,
-    .cost = cost,
+    .cost = internal::attention_cost,
     .kernel = run,
     .workspace = workspace,
     .decompose = internal::plain_attention,
     .vjp_reads_out = 3,
+    .done = internal::attention_done,
 };
 const OpDef attention_backward_op = {
     .name = "attention_backward",
@@ -451,11 +418,12 @@ const OpDef attention_backward_op = {
     .infer = infer,
     .vjp = vjp_backward,
     .dims = dims,
-    .cost = cost,
+    .cost = internal::attention_cost,
     .kernel = run,
     .workspace = workspace,
     .decompose = internal::plain_attention_backward,
     .vjp_reads_out = 0,
+    .done = internal::attention_done,
 };
 
 std::span<const OpDef* const> attention_ops() {

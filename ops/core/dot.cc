@@ -1,6 +1,8 @@
 // Records of dot and grouped_dot. Every dot is one batched matrix product (dot_product.h).
 #include "ops/core/dot.h"
 
+#include <algorithm>
+
 #include "framework/dispatch/dispatch.h"
 #include "ops/core/creation.h"
 #include "ops/core/dot_product.h"
@@ -134,11 +136,36 @@ DimMap dims_grouped(const Attrs& attrs, std::span<const TensorType> in, std::spa
                                       : DimMap::parse("r~ k, r~ n, o? -> e? k n", in, out);
 }
 
-Cost cost_grouped(const Attrs& attrs, std::span<const TensorType> in, std::span<const TensorType> out) {
-  Cost c;
+// As if each row were in a group.
+Cost cost_grouped(const Attrs&, std::span<const TensorType> in, std::span<const TensorType> out) {
+  Cost c{.at_most = true};
   c.flops = 2.0 * static_cast<double>(in[0].shape.numel()) * static_cast<double>(in[1].shape.back());
   for (const TensorType& t : in) c.bytes += static_cast<double>(t.nbytes());
-  return {c.flops, c.bytes + static_cast<double>(out[0].nbytes())};
+  c.bytes += static_cast<double>(out[0].nbytes());
+  return c;
+}
+
+// Rows outside all groups and matrices of empty groups are not read. The kernel checks the offsets after this.
+Cost done_grouped(const WorkCall& c) {
+  Cost cost = cost_grouped(c.attrs, c.in, c.out);
+  const TensorType &a = c.in[0], &b = c.in[1];
+  const std::vector<int64_t> at = cast(c.value(2), kInt64).to_vector<int64_t>();
+  const int64_t all = a.shape[0];
+  int64_t rows = 0, empty = 0;
+  for (size_t e = 0; e + 1 < at.size(); ++e) {
+    const int64_t n = std::clamp<int64_t>(at[e + 1], 0, all) - std::clamp<int64_t>(at[e], 0, all);
+    rows += std::max<int64_t>(n, 0);
+    empty += n <= 0;
+  }
+  const auto bytes_of = [](const TensorType& t, int64_t part, int64_t whole) {
+    return whole ? static_cast<double>(t.nbytes()) * static_cast<double>(part) / static_cast<double>(whole) : 0;
+  };
+  const bool by_rows = groups_mode(c.attrs) == "rows";
+  cost.flops = 2.0 * static_cast<double>(rows * a.shape[1]) * static_cast<double>(b.shape.back());
+  cost.bytes -= bytes_of(a, all - rows, all);
+  cost.bytes -= by_rows ? bytes_of(b, empty, b.shape[0]) : bytes_of(b, all - rows, all);
+  cost.at_most = false;
+  return cost;
 }
 
 // ---- kernels ----
@@ -341,6 +368,7 @@ const OpDef grouped_dot_op = {
     .samples = samples_grouped,
     .vjp_reads_out = 0,
     .linear = 3,
+    .done = done_grouped,
 };
 
 std::span<const OpDef* const> dot_ops() {
