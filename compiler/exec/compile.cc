@@ -117,6 +117,8 @@ class CompiledCore {
 
   CompiledCall::Result run_entry(Entry& e, std::span<const Tensor> args, CompiledCall::Trace fn) {
     if (options.check_capture > 0 && e.runs++ > 0 && (e.runs - 1) % options.check_capture == 0) check_capture(e, fn);
+    const bool counting = std::exchange(count_work, false);
+    WEFT_CHECK_AS(kUnimplemented, !counting || !e.partitioned, "count_work: the step runs on a mesh; need one device");
     if (e.partitioned) return {e.partitioned->run(args), e.like};
     if (e.plan.device.type == DeviceType::kMeta) return {on_meta(e, args), e.like};
     if (mode == Exec::kInterp) {
@@ -124,6 +126,7 @@ class CompiledCore {
       return {interpret(*e.joint, args), e.like};
     }
     if (!e.executable) e.executable = make_executable(e);
+    if (counting) e.executable->count_next();
     if (!options.verify || e.verified || !e.operations->target().limits().synchronous)
       return {e.executable->run(args), e.like};
     return {verified_run(e, args), e.like};
@@ -137,7 +140,8 @@ class CompiledCore {
   SharedArena arena;
   std::vector<std::unique_ptr<Entry>> entries;
   Entry* current = nullptr;
-  CallKey key;  // kept, so that a call allocates nothing
+  bool count_work = false;  // in the next call
+  CallKey key;              // kept, so that a call allocates nothing
   uint64_t clock = 0;
   int64_t runs = 0;
 
@@ -335,6 +339,8 @@ StepRecord core_record(const CompiledCore& core, int rank) {
   WEFT_CHECK_AS(kOutOfRange, rank == 0, "record: got rank ", rank, "; need 0 for a step on one device");
   return record_of(e.plan, e.executable.get());
 }
+
+void core_count_work(CompiledCore& core) { core.count_work = true; }
 
 const Graph& core_graph(const CompiledCore& core, const std::string& stage) {
   const Entry& e = current_entry(core, "graph");

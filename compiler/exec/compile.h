@@ -80,6 +80,7 @@ std::shared_ptr<CompiledCore> make_core(CompileOptions options, SourceLine line 
 CompileStats core_stats(const CompiledCore& core);
 std::string core_report(const CompiledCore& core);
 StepRecord core_record(const CompiledCore& core, int rank);
+void core_count_work(CompiledCore& core);
 const Graph& core_graph(const CompiledCore& core, const std::string& stage);
 std::string core_why(const CompiledCore& core, const std::string& a, const std::string& b);
 
@@ -287,6 +288,10 @@ class Compiled {
   /// What the step does, as data: its launches, memory and rates (compiler/exec/record.h); over a mesh, what this rank
   /// does. Throws FailedPrecondition before the first call or prepare(), OutOfRange if there is no such rank.
   StepRecord record(int rank = 0) const { return internal::core_record(*core_, rank); }
+  /// The next call counts the work that depends on values (masks, lengths of a cache, rows of experts); record() then
+  /// has it (LaunchRecord::done). That call is slower and its times are not measured. On a mesh it throws
+  /// Unimplemented.
+  void count_work() const { internal::core_count_work(*core_); }
   /// The plan used last at stage "captured", "joint", "partitioned" (over a mesh: rank 0's), "fused" or "scheduled";
   /// valid until the next call.
   const Graph& graph(const std::string& stage) const { return internal::core_graph(*core_, stage); }

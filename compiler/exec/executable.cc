@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "compiler/exec/count.h"
 #include "compiler/exec/trace.h"
 #include "framework/base/clock.h"
 #include "framework/base/one_line.h"
@@ -372,8 +373,8 @@ std::vector<Tensor> Executable::run(std::span<const Tensor> args) {
     bind_output(k);
   }
   last_.predicted_peak_bytes += staging_bytes_;
-  // Launches allocate nothing; checking their results does.
-  const bool checking = check_ && !checked_;
+  // Launches allocate nothing; checking their results and counting their work does.
+  const bool checking = counting_ || (check_ && !checked_);
   int64_t peak = checking ? allocator.stats().step_peak : 0;
   launch();
   if (!checking) peak = allocator.stats().step_peak;
@@ -394,6 +395,10 @@ void Executable::launch() {
   // The first replay is slow for other reasons.
   const bool sampled = limits_.synchronous && replays_ > 0 && replays_ <= kTimedReplays;
   if (replays_ <= kTimedReplays) ++replays_;
+  if (counting_) {
+    run_counted();
+    return copy_outputs();
+  }
   if (check_ && !checked_) {
     run_checked(*replay_, plan_.launches, calls_);
     checked_ = true;  // not before: a replay that failed is compared again
@@ -413,6 +418,19 @@ void Executable::launch() {
     }
     moved_ = false;
     copy_outputs();
+  } catch (...) {
+    failed(replay_->at());
+  }
+}
+
+// Addresses that moved stay so (moved_): a replay that was captured as one unit still has the old ones.
+void Executable::run_counted() {
+  counting_ = false;
+  done_.resize(plan_.launches.size());
+  try {
+    replay_->run_by_one([&](size_t i) {
+      if (i < calls_.size()) done_[i] = count_work(plan_.launches[i], *plan_.graph, calls_[i].in, target_, device_);
+    });
   } catch (...) {
     failed(replay_->at());
   }

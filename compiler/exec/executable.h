@@ -57,6 +57,10 @@ class Executable {
   /// Microseconds of launch `t`: the least of the timed replays (the three after the first, and all under WEFT_TRACE
   /// and WEFT_DEBUG); 0 before.
   double launch_us(size_t t) const { return t < launch_us_.size() ? launch_us_[t] : 0; }
+  /// The next replay runs its launches one by one, and counts the work of those whose plan is a bound (count.h).
+  void count_next() { counting_ = true; }
+  /// The work of launch `t` in the last replay that counted; null: not counted.
+  const Cost* done(size_t t) const { return t < done_.size() && done_[t] ? &*done_[t] : nullptr; }
   const Replay& replay() const { return *replay_; }
   /// Null if nothing is compared.
   const LaunchCheck* check() const { return check_.get(); }
@@ -102,6 +106,8 @@ class Executable {
   void copy_outputs();
   bool needs_staging(const StagingBuffer& s, void* address, int64_t bytes) const;
   void launch();
+  /// Runs all launches, and counts each before it runs.
+  void run_counted();
   /// Compares each launch that the check selects.
   void run_checked(Replay& replay, const std::vector<Launch>& launches, std::span<const StepCall> calls);
   /// Reports a launch to WEFT_TRACE and WEFT_DEBUG.
@@ -146,7 +152,9 @@ class Executable {
   bool ended_ = false;              // a rank's run has ended, and is neither committed nor discarded
   bool moved_ = true;               // an address changed since the last replay
   std::vector<double> launch_us_;
-  int replays_ = 0;  // at most kTimedReplays + 1
+  bool counting_ = false;                  // the next replay counts
+  std::vector<std::optional<Cost>> done_;  // by launch; empty before the first replay that counts
+  int replays_ = 0;                        // at most kTimedReplays + 1
   ReplayStats last_;
 };
 

@@ -101,7 +101,7 @@ Phases phases_in(const Graph& g, std::span<const Phase> inputs) {
 std::vector<Phase> phases_of(const Graph& g) { return phases_in(g, {}).nodes; }
 
 StepRecord::Sum& StepRecord::Sum::operator+=(const LaunchRecord& l) {
-  work += l.work;
+  work += l.known();
   predicted_us += l.predicted_us;
   measured_us += l.measured_us;
   ++launches;
@@ -161,8 +161,9 @@ void add_launches(const MemoryPlan& plan, const Executable* executable, StepReco
     one.phase = phases[static_cast<size_t>(l.node)];
     one.kind = l.copy ? WorkClass::kMovement : class_of(n);
     one.work = cost_of(l, g);
-    one.bound = bound_of(r.machine, one.work);
-    one.predicted_us = 1e6 * roofline_seconds(r.machine, one.work);
+    if (const Cost* done = executable ? executable->done(t) : nullptr) one.done = *done, one.counted = true;
+    one.bound = bound_of(r.machine, one.known());
+    one.predicted_us = 1e6 * roofline_seconds(r.machine, one.known());
     if (executable) one.measured_us = executable->launch_us(t);
     one.fused = l.op == &loop_ir::fused_op;
     one.copy = l.copy;

@@ -41,6 +41,8 @@ struct LaunchRecord {
   Cost work;                // planned; `at_most` if it depends on values
   std::string axes;         // of a collective: the mesh dimensions that it joins, "dp,tp"
   double sent = 0;          // bytes of a collective over the rank's link
+  Cost done;                // what the values needed in the last call that counted it (Compiled::count_work)
+  bool counted = false;     // `done` is known
   double predicted_us = 0;  // at the machine's rates
   double measured_us = 0;   // 0: not measured yet
   std::string ops;          // of a fused kernel: "add, mul at model.cc:12"; else empty
@@ -51,6 +53,8 @@ struct LaunchRecord {
   int32_t node = -1;      // of graph("scheduled")
   int32_t kernel = -1;    // launches with one number call one kernel; -1: not fused
 
+  /// The work by which times are predicted and sums made: `done` where it was counted, else the plan's.
+  const Cost& known() const { return counted ? done : work; }
   /// Share of the roofline that the launch reaches: 1 at the machine's rates; 0 if it is not measured.
   double reached() const { return measured_us > 0 ? predicted_us / measured_us : 0; }
 };
@@ -82,7 +86,7 @@ struct StepRecord {
 
   /// The sums over the launches of a kind of work.
   struct Sum {
-    Cost work;
+    Cost work;  // LaunchRecord::known()
     double predicted_us = 0, measured_us = 0;
     int32_t launches = 0;
     Sum& operator+=(const LaunchRecord& l);

@@ -72,6 +72,10 @@ void fields(Record& r, Visit& visit) {
     ROW("products", products, work.products, true);
     ROW("product_dtype", product_dtype, work.product_dtype, false);
     ROW("at_most", at_most, work.at_most, false);
+    FIELD_IF_SET(counted);
+    ROW("done_bytes", done_bytes, done.bytes, false);
+    ROW("done_flops", done_flops, done.flops, false);
+    ROW("done_products", done_products, done.products, false);
     FIELD(bound);
     FIELD_IF_SET(axes);
     FIELD_IF_SET(sent);

@@ -173,7 +173,7 @@ class Report {
     return s;
   }
 
-  // "at most": a mask depends on data, so all its scores count.
+  // "at most": it depends on values and was not counted.
   static std::string flops_text(const Cost& c) { return str_cat(c.at_most ? "at most " : "", fixed(c.flops, 0)); }
 
   void launches() {
@@ -182,8 +182,9 @@ class Report {
       const LaunchRecord& l = r_.launches[t];
       std::string types;
       for (const TensorType& type : l.results) types += str_cat(types.empty() ? "" : ", ", type);
-      line("  ", t, ": ", describe(l), " -> ", types, l.in_place ? ", in place" : "", ", ", fixed(l.work.bytes, 0),
-           ", ", flops_text(l.work), l.measured_us > 0 ? str_cat(", ", fixed(l.measured_us, 1), " us") : std::string());
+      line("  ", t, ": ", describe(l), " -> ", types, l.in_place ? ", in place" : "", ", ", fixed(l.known().bytes, 0),
+           ", ", flops_text(l.known()),
+           l.measured_us > 0 ? str_cat(", ", fixed(l.measured_us, 1), " us") : std::string());
     }
     const Cost all = r_.sum().work;
     line("  total ", fixed(all.bytes, 0), " bytes, ", flops_text(all), " FLOPs");
