@@ -1,5 +1,5 @@
 // The model FLOPs that MFU counts, by one rule for every model: the products that the mathematics of a step needs, not
-// the operations that kernels execute.
+// the operations that kernels execute. Those, with the work that depends on values, are in StepRecord::sum().
 #pragma once
 #include "framework/ir/graph.h"
 

@@ -6,7 +6,8 @@
 
 namespace weft::train {
 
-/// One line of the metrics file. A NaN field is left out.
+/// One line of the metrics file. A NaN field is left out. mfu: the model FLOPs of a second (models/nn/model_flops.h)
+/// over the device's rate of products.
 struct StepMetrics {
   int64_t step = 0;
   double loss = 0, grad_norm = 0, lr = 0, step_ms = 0, tokens_per_s = 0, mfu = 0;

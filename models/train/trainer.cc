@@ -92,9 +92,9 @@ class Trainer {
     if (!metrics.kept().empty())
       std::printf("no checkpoint to resume from: the metrics of an earlier run are kept in %s\n",
                   metrics.kept().c_str());
-    // MFU is the share of the device's rate of products that the model's own FLOPs take.
     const double rate = rates_of(setup_.device).products_of(setup_.dtype),
                  flops_per_token = model_->flops_per_token(options_.seq_len);
+    if (file) announce_mfu(flops_per_token, rate);
     const optim::CosineWarmup schedule(options_.lr, options_.warmup, options_.steps, 0.1);
     auto step =
         dist::compile([this](Tensor tokens, Tensor targets) { return train_step(tokens, targets); }, options_.step);
@@ -365,6 +365,14 @@ class Trainer {
     if (state_.step >= options_.steps)
       std::printf("nothing left to do: step %ld is done; raise --steps above it to go on\n", state_.step);
     std::fflush(stdout);
+  }
+
+  // MFU is the share of the device's rate of products that the model's own FLOPs take.
+  static void announce_mfu(double flops_per_token, double rate) {
+    std::printf(
+        "mfu counts model FLOPs (3 x the products of the forward pass), not the work that kernels do: %.3f MFLOP "
+        "for each token, of %.1f GFLOP/s\n",
+        flops_per_token * 1e-6, rate * 1e-9);
   }
 
   void sample() {

@@ -60,7 +60,12 @@ class Trainer {
   int64_t parameters() const { return model_.module->num_parameters(); }
   CompileStats stats() const { return step_.stats(); }
   std::string report() const { return step_.report(); }
-  StepRecord record() const { return step_.record(); }
+  /// With the work of this step as its values need it.
+  StepRecord record() {
+    step_.count_work();
+    step();
+    return step_.record();
+  }
 
  private:
   using Fn = std::function<Tensor(const Tensor&, const Tensor&)>;
@@ -135,6 +140,7 @@ void run(Report& report) {
   report.add({"step_median", step * 1e3, "ms", flops / rate * 1e-6});
   report.add({"step_fastest", *std::min_element(times.begin(), times.end()) * 1e3, "ms", flops / rate * 1e-6});
   report.add({"throughput", items / step, config == "resnet" ? "images/s" : "tokens/s"});
+  report.fact("flops", "model FLOPs: 3 x the products of the forward pass");
   report.add({"arithmetic", flops / step * 1e-9, "GFLOP/s", rate});
   report.add({"first_step", first, "s"});
   report.add({"start_to_first_step", first_done, "s"});
@@ -157,6 +163,8 @@ void run(Report& report) {
     record.step_us = *std::min_element(times.begin(), times.end()) * 1e6;
     const double products = record.sum(WorkClass::kContraction).measured_us / 1e3;
     report.add({"in_products", products, "ms", flops / rate * 1e-6});
+    report.add({"products_done", record.sum().work.products * 1e-9, "GFLOP"});
+    report.add({"products_of_the_model", flops * 1e-9, "GFLOP"});
     report.add({"in_the_rest", record.sum().measured_us / 1e3 - products, "ms"});
     std::printf("\n%s\n%s", profile::rows_text(record, profile::By::kKernel).c_str(),
                 profile::parts_text(record).c_str());
