@@ -191,6 +191,7 @@ class RecordReader final : internal::MessageReader {
   StepRecord run(std::string_view bytes) {
     StepRecord r;
     read(message<RecordProto>(bytes, "RecordProto"), r);
+    for (LaunchRecord& l : r.launches) l.done.product_dtype = l.work.product_dtype;
     check(r);
     return r;
   }
