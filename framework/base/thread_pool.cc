@@ -13,6 +13,7 @@
 #include "framework/base/mutex.h"
 #include "framework/base/origin.h"
 #include "framework/base/switches.h"
+#include "framework/base/tracer.h"
 
 namespace weft {
 namespace {
@@ -97,6 +98,7 @@ struct ThreadPool::Impl {
 
   void work(int index) {
     in_task = true;
+    internal::traced_thread.worker = index;
     std::atomic<uint32_t>& generation = workers[index - 1].generation;
     uint32_t seen = 0;
     while (true) {
@@ -105,9 +107,17 @@ struct ThreadPool::Impl {
       ++seen;
       if (quit.load(std::memory_order_relaxed)) return;
       internal::origin = origin;
-      run_part(index);
+      run_as_worker(index);
       if (pending.fetch_sub(1, std::memory_order_acq_rel) == 1) pending.notify_one();
     }
+  }
+
+  void run_as_worker(int index) {
+    if (!traced) return run_part(index);
+    internal::traced_thread.rank = caller.rank;
+    internal::traced_thread.doing = caller.doing;
+    const internal::TraceScope part(TraceEvent::kTasks, caller.doing);
+    run_part(index);
   }
 
   void run_part(int part) {
@@ -132,6 +142,8 @@ struct ThreadPool::Impl {
   int64_t tasks = 0;
   int parts = 0;
   internal::Origin origin;  // of the caller, for errors
+  internal::TracedThread caller;
+  bool traced = false;
   std::atomic<int> pending{0};
   Mutex error_mutex;
   std::exception_ptr error;
@@ -161,6 +173,7 @@ void ThreadPool::run(int64_t tasks, FunctionRef<void(int64_t)> fn) {
     p.tasks = tasks;
     p.parts = static_cast<int>(std::min<int64_t>(tasks, p.size));
     p.origin = internal::origin;
+    if ((p.traced = internal::traced(TraceEvent::kTasks))) p.caller = internal::traced_thread;
     p.pending.store(p.parts - 1, std::memory_order_relaxed);
     for (int i = 1; i < p.parts; ++i) {
       p.workers[i - 1].generation.fetch_add(1, std::memory_order_release);
