@@ -1,6 +1,7 @@
 #include "distributed/comm/threads.h"
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <map>
@@ -54,7 +55,8 @@ struct Op : RefCounted {
   std::vector<Request> requests;
   std::vector<bool> here;
   int arrived = 0, first = -1;
-  uint64_t number = 0;
+  uint64_t number = 0;  // among those of its ranks, for messages
+  uint64_t id = 0;      // Work::number()
   bool ready = false, failed = false;
   std::optional<Error> error;
   std::vector<Transfer> transfers;
@@ -195,6 +197,7 @@ class Group final : public RefCounted {
     op->colors.resize(members.size());
     op->members = std::move(members);
     op->number = number;
+    op->id = group_number_ << 32 | ++ops_made_;
     live_.push_back(op);
     return op;
   }
@@ -427,10 +430,17 @@ class Group final : public RefCounted {
     live_.clear();
   }
 
+  static uint64_t next_group() {
+    static std::atomic<uint64_t> groups{0};
+    return ++groups;
+  }
+
   const int size_;
   const std::string name_;
   std::vector<int> ranks_;
+  const uint64_t group_number_ = next_group();
   Mutex mutex_;
+  uint64_t ops_made_ = 0;
   std::vector<uint64_t> started_;  // by rank
   std::vector<std::pair<Collective, uint64_t>> last_;
   std::vector<bool> retired_;
@@ -447,6 +457,7 @@ class ThreadWork final : public Work {
   ~ThreadWork() override { group_->leave(*op_, rank_); }
   std::optional<Error> wait(Deadline deadline) override { return group_->wait(*op_, deadline); }
   bool done() override { return group_->done(*op_); }
+  uint64_t number() const override { return op_->id; }
   Op& op() { return *op_; }
 
  private:

@@ -65,6 +65,8 @@ class Work : public RefCounted {
   virtual std::optional<Error> wait(Deadline deadline) = 0;
   /// True once wait() would not block.
   virtual bool done() = 0;
+  /// For traces: a number that all ranks of this collective share, and no other collective has; 0: none.
+  virtual uint64_t number() const { return 0; }
 };
 
 class Communicator : public RefCounted {

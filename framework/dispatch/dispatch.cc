@@ -1,5 +1,6 @@
 #include "framework/dispatch/dispatch.h"
 
+#include "framework/base/tracer.h"
 #include "framework/dispatch/capture.h"
 #include "framework/dispatch/tape.h"
 #include "framework/dispatch/target.h"
@@ -19,6 +20,14 @@ void check_operands(const OpDef& op, TensorPtrs in) {
                   " is an undefined tensor; need one with a value");
     if (!op.is(kPointwise)) check_device(op, i, in[i]->get().type.device, 0, in[0]->get().type.device);
   }
+}
+
+// The path of names of the current op. Consecutive ops mostly have the same one.
+const char* current_scope() {
+  if (!internal::origin.names) return "";
+  static thread_local const char* last = "";
+  const std::string path = internal::origin_path();
+  return path == last ? last : last = intern(path);
 }
 
 SourceLine current_line() { return internal::origin.line ? *internal::origin.line : SourceLine(); }
@@ -109,6 +118,8 @@ void run_eager(const OpDef& op, TensorPtrs in, const Attrs& attrs, std::span<con
     for (size_t i = 0; i < out.size(); ++i) out[i] = Tensor::empty(types[i]);
     return;
   }
+  TraceScope trace(TraceEvent::kOp, op.name);
+  if (TraceEvent* event = trace.event()) event->line = current_line(), event->scope = current_scope();
   if (!op.kernel && op.decompose) {
     NoGrad guard;
     SmallVec<Tensor, 4> args;

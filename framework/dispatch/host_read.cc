@@ -1,5 +1,6 @@
 #include "framework/dispatch/host_read.h"
 
+#include "framework/base/tracer.h"
 #include "framework/dispatch/state.h"
 #include "framework/dispatch/target.h"
 
@@ -58,6 +59,7 @@ const std::vector<Tensor>& HostRead::wait() {
   while (!queued_.empty()) {
     const std::unique_ptr<QueuedRead> q = std::move(queued_.back());
     queued_.pop_back();
+    const internal::TraceScope trace(TraceEvent::kHost, "wait for the device");
     q->wait();
   }
   return values_;

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "framework/base/tracer.h"
+#include "framework/ir/graph.h"
+
 namespace weft {
 namespace {
 
@@ -26,6 +29,24 @@ int64_t bytes_moved(const CommRequest& r) {
   }
 }
 
+// The event of a rank that starts a collective, waits for it, or both.
+class CollectiveTrace {
+ public:
+  CollectiveTrace(Collective kind, bool starts, bool waits)
+      : scope_(TraceEvent::kCollective, to_string_view(kind).data()) {
+    if (TraceEvent* e = scope_.event()) e->starts = starts, e->waits = waits;
+  }
+  void of(const Work& work, const std::string& axes) {
+    if (TraceEvent* e = scope_.event()) e->flow = work.number(), e->scope = intern(axes);
+  }
+  void moves(int64_t bytes) {
+    if (TraceEvent* e = scope_.event()) e->bytes = bytes;
+  }
+
+ private:
+  internal::TraceScope scope_;
+};
+
 }  // namespace
 
 std::string CollectiveRecord::to_string() const { return str_cat(kind, " ", axes, " ", dtype, " ", bytes, " bytes"); }
@@ -49,31 +70,43 @@ RankContext::UnderWay RankContext::begin(const std::string& axes, const CommRequ
   const int64_t bytes = bytes_moved(r);
   if (recording)
     records_.push_back({r.kind, axes, r.kind == Collective::kRecv ? r.out.dtype : r.in.dtype, bytes, r.site});
-  CollectiveTotal& total = totals_[{r.kind, axes}];
-  ++total.count;
-  total.bytes += bytes;
+  Totals::value_type& total = *totals_.try_emplace({r.kind, axes}).first;
+  ++total.second.count;
+  total.second.bytes += bytes;
   return {communicator(axes).start(r), &total};
 }
 
 void RankContext::wait(const UnderWay& w, std::chrono::nanoseconds timeout) {
   const auto start = std::chrono::steady_clock::now();
   const std::optional<Error> error = w.work->wait(start + timeout);
-  w.total->wait_seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  w.total->second.wait_seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (error) throw *error;
 }
 
-void RankContext::run(const std::string& axes, const CommRequest& request) { wait(begin(axes, request), timeout); }
+void RankContext::run(const std::string& axes, const CommRequest& request) {
+  CollectiveTrace trace(request.kind, true, true);
+  const UnderWay w = begin(axes, request);
+  trace.of(*w.work, axes);
+  trace.moves(bytes_moved(request));
+  wait(w, timeout);
+}
 
 void RankContext::agree() {
-  CollectiveTotal& total = totals_[{Collective::kBarrier, "world"}];
-  ++total.count;
-  wait({communicator("world").start({}), &total}, timeout);
+  CollectiveTrace trace(Collective::kBarrier, true, true);
+  Totals::value_type& total = *totals_.try_emplace({Collective::kBarrier, "world"}).first;
+  ++total.second.count;
+  const UnderWay w{communicator("world").start({}), &total};
+  trace.of(*w.work, "world");
+  wait(w, timeout);
 }
 
 void RankContext::start(const std::string& axes, const CommRequest& r) {
   WEFT_CHECK_AS(kFailedPrecondition, !works_.contains(r.site), r.kind, ": a collective is already in progress at site ",
                 r.site, "; need a collective_wait first");
-  works_.emplace(r.site, begin(axes, r));
+  CollectiveTrace trace(r.kind, true, false);
+  const UnderWay& w = works_.emplace(r.site, begin(axes, r)).first->second;
+  trace.of(*w.work, axes);
+  trace.moves(bytes_moved(r));
 }
 
 void RankContext::finish(uint64_t site) {
@@ -82,10 +115,18 @@ void RankContext::finish(uint64_t site) {
                 site);
   const UnderWay w = std::move(it->second);
   works_.erase(it);
+  CollectiveTrace trace(w.total->first.first, false, true);
+  trace.of(*w.work, w.total->first.second);
   wait(w, timeout);
 }
 
-ScopedRank::ScopedRank(RankContext& context) : previous_(current_rank) { current_rank = &context; }
-ScopedRank::~ScopedRank() { current_rank = previous_; }
+ScopedRank::ScopedRank(RankContext& context) : previous_(current_rank) {
+  current_rank = &context;
+  internal::traced_thread.rank = context.rank();
+}
+ScopedRank::~ScopedRank() {
+  current_rank = previous_;
+  internal::traced_thread.rank = previous_ ? previous_->rank() : -1;
+}
 
 }  // namespace weft

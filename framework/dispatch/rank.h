@@ -77,7 +77,7 @@ class RankContext {
  private:
   struct UnderWay {
     Ref<Work> work;
-    CollectiveTotal* total;
+    Totals::value_type* total;
   };
   UnderWay begin(const std::string& axes, const CommRequest& request);
   static void wait(const UnderWay& w, std::chrono::nanoseconds timeout);

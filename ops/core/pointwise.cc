@@ -2,6 +2,7 @@
 #include "ops/core/pointwise.h"
 
 #include "framework/autodiff/grad.h"
+#include "framework/base/tracer.h"
 #include "framework/dispatch/dispatch.h"
 #include "framework/dispatch/tape.h"
 #include "ops/core/creation.h"
@@ -57,7 +58,8 @@ Tensor finish(Pw op, std::span<const Tensor* const> in, DType result, const Shap
   const OpDef& record = internal::pointwise_records()[static_cast<int>(op)];
   const TensorImpl& lead = in.back()->get();
   const TensorType type{result, lead.type.device, shape};
-  if (thread_state.capture || lead.type.device.type != DeviceType::kCpu)
+  // A traced op takes the long path, which records its event.
+  if (thread_state.capture || lead.type.device.type != DeviceType::kCpu || internal::traced(TraceEvent::kOp))
     return dispatch_pointwise(record, in, type, line);
   const int64_t n = shape.numel();
   const void* data[3];
