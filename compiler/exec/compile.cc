@@ -14,6 +14,7 @@
 #include "framework/base/mutex.h"
 #include "framework/base/one_line.h"
 #include "framework/base/switches.h"
+#include "framework/base/tracer.h"
 #include "framework/dispatch/generator.h"
 #include "framework/dispatch/interpreter.h"
 #include "ops/core/creation.h"
@@ -98,6 +99,7 @@ class CompiledCore {
 
   CompiledCall::Result run(Entry& e, std::span<const Tensor> args, CompiledCall::Trace fn) {
     ++runs;
+    const TraceScope step(TraceEvent::kStep, "step", line);
     try {
       return run_entry(e, args, fn);
     } catch (const Error& error) {
@@ -176,6 +178,7 @@ class CompiledCore {
   }
 
   Entry* add(const Entry* same_types, CompiledCall::Trace fn) {
+    const TraceScope capture(TraceEvent::kHost, "capture and plan", line);
     std::unique_ptr<Entry> e;
     if (same_types) {
       e = replan(*same_types, key, options);

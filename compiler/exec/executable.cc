@@ -64,7 +64,7 @@ Executable::Executable(const MemoryPlan& plan, SharedArena& arena, ExecutableOpt
 
 void Executable::build() {
   const Graph& g = *plan_.graph;
-  trace_ = !switch_value("WEFT_TRACE").empty();
+  const bool to_file = follow_trace_switch();
   debug_ = switch_int("WEFT_DEBUG") >= 1;
   if (plan_.folded_bytes > 0) folded_ = Storage::allocate(plan_.folded_bytes, device_);
 
@@ -100,11 +100,12 @@ void Executable::build() {
   }
   collected_ = {};
   run_setup(setup);
-  ReplayOptions how{captured_ && !trace_ && !debug_, written_cells()};
+  ReplayOptions how{captured_ && !to_file && !debug_, written_cells()};
   how.commit_point = plan_.commit_point;
   how.agree = [this] {
     RankContext::require("step").agree();
     past_commit_point_ = true;
+    begin_ns_ = now_ns();  // of the launch that it comes before
   };
   replay_ = target_.replay(device_, calls_, std::move(how));
 }
@@ -338,6 +339,7 @@ void Executable::choose_outputs() {
 }
 
 std::vector<Tensor> Executable::run(std::span<const Tensor> args) {
+  std::optional<TraceScope> phase(std::in_place, TraceEvent::kHost, "bind");
   past_commit_point_ = plan_.commit_point < 0;
   ended_ = false;
   for (BoundCell& b : bound_) {
@@ -376,7 +378,9 @@ std::vector<Tensor> Executable::run(std::span<const Tensor> args) {
   // Launches allocate nothing; checking their results and counting their work does.
   const bool checking = counting_ || (check_ && !checked_);
   int64_t peak = checking ? allocator.stats().step_peak : 0;
+  phase.reset();
   launch();
+  phase.emplace(TraceEvent::kHost, "commit");
   if (!checking) peak = allocator.stats().step_peak;
   last_.measured_peak_bytes = own + peak - before;
   try {
@@ -399,22 +403,19 @@ void Executable::launch() {
     run_counted();
     return copy_outputs();
   }
+  traced_ = traced(TraceEvent::kLaunch);
+  if (traced_ && descriptions_.empty()) describe_launches();
+  const TraceName of_launches;
   if (check_ && !checked_) {
     run_checked(*replay_, plan_.launches, calls_);
     checked_ = true;  // not before: a replay that failed is compared again
     return copy_outputs();
   }
   try {
-    if (!trace_ && !debug_ && !sampled) {
-      replay_->run(moved_);
+    if (traced_ || debug_ || sampled) {
+      run_timed();
     } else {
-      double start = now_us();
-      replay_->run_timed([&](size_t i, double us) {
-        launch_us_[i] = launch_us_[i] > 0 ? std::min(launch_us_[i], us) : us;
-        if (limits_.synchronous) start = now_us() - us;
-        report(plan_.launches[i], calls_[i], start, us);
-        start += us;
-      });
+      replay_->run(moved_);
     }
     moved_ = false;
     copy_outputs();
@@ -485,7 +486,7 @@ void Executable::run_checked(Replay& replay, const std::vector<Launch>& launches
   };
   std::vector<Tensor> in;
   std::optional<size_t> wrong;
-  double start = 0;
+  const bool steps = &launches == &plan_.launches;
   try {
     replay.run_by_one([&](size_t i) {
       const auto wanted = [&](size_t at) {
@@ -494,39 +495,17 @@ void Executable::run_checked(Replay& replay, const std::vector<Launch>& launches
       };
       if (i > 0) {
         const Launch& l = launches[i - 1];
-        if (limits_.synchronous && &launches == &plan_.launches) report(l, calls[i - 1], start, now_us() - start);
+        if (limits_.synchronous && steps) report(i - 1, begin_ns_, now_ns());
         wrong = i - 1;
         if (wanted(i - 1)) check_->compare(*l.operation, g.node(l.node), l.copy, in, on_host(calls[i - 1].out));
         wrong.reset();
       }
       if (i < calls.size() && wanted(i)) in = on_host(calls[i].in);
-      start = now_us();
+      if (steps) begin_launch(i);
     });
   } catch (...) {
-    if (&launches == &plan_.setup) throw;
+    if (!steps) throw;
     failed(wrong.value_or(replay.at()));
-  }
-}
-
-void Executable::report(const Launch& l, const StepCall& c, double start, double us) const {
-  if (!trace_ && !debug_) return;
-  if (trace_) record_launch(name_of(l), c.node->scope, start, us);
-  if (!debug_) return;
-  double bytes = 0;
-  for (const auto& list : {c.in, c.out})
-    for (const StridedView& v : list) bytes += static_cast<double>(v.numel() * itemsize(v.dtype));
-  print_launch(name_of(l), c.node->scope, us, bytes, cost_of(l, *plan_.graph).flops);
-}
-
-void Executable::report_failure(const Launch& l) const {
-  const Node& n = plan_.graph->node(l.node);
-  if (debug_) print_failed_launch(name_of(l), n.line, n.scope);
-  if (!trace_) return;
-  record_failed_launch(name_of(l), n.scope, now_us());
-  try {
-    flush_trace();  // the process may not reach its end
-  } catch (const Error& e) {
-    warn(e.what());
   }
 }
 
@@ -534,7 +513,7 @@ void Executable::failed(size_t at) {
   const Graph& g = *plan_.graph;
   // Peers may still read and write this step's memory.
   if (RankContext* me = RankContext::current()) me->abandon();
-  if (at < calls_.size()) report_failure(plan_.launches[at]);  // else a copy of results failed
+  if (at < calls_.size()) report_failure(at);  // else a copy of results failed
   bool lost = false;
   if (!limits_.synchronous) {
     try {

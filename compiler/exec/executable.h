@@ -7,6 +7,7 @@
 
 #include "compiler/exec/plan.h"
 #include "compiler/verify/launch_check.h"
+#include "framework/base/tracer.h"
 
 namespace weft::internal {
 
@@ -54,8 +55,8 @@ class Executable {
 
   const MemoryPlan& plan() const { return plan_; }
   const ReplayStats& last() const { return last_; }
-  /// Microseconds of launch `t`: the least of the timed replays (the three after the first, and all under WEFT_TRACE
-  /// and WEFT_DEBUG); 0 before.
+  /// Microseconds of launch `t`: the least of the timed replays (the three after the first, and all that are traced or
+  /// under WEFT_DEBUG); 0 before.
   double launch_us(size_t t) const { return t < launch_us_.size() ? launch_us_[t] : 0; }
   /// The next replay runs its launches one by one, and counts the work of those whose plan is a bound (count.h).
   void count_next() { counting_ = true; }
@@ -108,12 +109,18 @@ class Executable {
   void launch();
   /// Runs all launches, and counts each before it runs.
   void run_counted();
+  /// Runs all launches with a time for each.
+  void run_timed();
   /// Compares each launch that the check selects.
   void run_checked(Replay& replay, const std::vector<Launch>& launches, std::span<const StepCall> calls);
-  /// Reports a launch to WEFT_TRACE and WEFT_DEBUG.
-  void report(const Launch& l, const StepCall& c, double start, double us) const;
+  /// The events of all launches, without times.
+  void describe_launches();
+  /// Launch `t` begins now, if there is one.
+  void begin_launch(size_t t);
+  /// Launch `t` has ended, here or on the device: reports it to the trace and to WEFT_DEBUG.
+  void report(size_t t, int64_t begin_ns, int64_t end_ns) const;
   /// Reports the launch that failed: the last line of the step, and the last event of the trace, which is written now.
-  void report_failure(const Launch& l) const;
+  void report_failure(size_t t) const;
   [[noreturn]] void failed(size_t at);
   /// The cells that launches up to `at` overwrite become torn; with `all`, each cell that the step writes.
   void tear(size_t at, bool all);
@@ -141,8 +148,12 @@ class Executable {
   std::vector<StagingBuffer> argument_staging_, output_staging_;
   int64_t staging_bytes_ = 0;  // of all staging buffers, as accounted
   int64_t reused_bytes_ = 0;   // output blocks that existed before this replay
-  bool trace_ = false, debug_ = false;
-  std::vector<Tensor> copies_;  // of captured tensors that the target needs aligned
+  bool debug_ = false;
+  bool traced_ = false;                   // this replay's launches are
+  std::vector<TraceEvent> descriptions_;  // by launch; empty before the first traced replay
+  int64_t begin_ns_ = 0;                  // of the launch that runs
+  int64_t device_ns_ = 0;                 // the end of the last traced launch of a device
+  std::vector<Tensor> copies_;            // of captured tensors that the target needs aligned
   const bool captured_;
   std::unique_ptr<Replay> replay_;
   std::unique_ptr<LaunchCheck> check_;

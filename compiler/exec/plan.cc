@@ -5,6 +5,7 @@
 
 #include "compiler/exec/arena.h"
 #include "compiler/exec/loop_plan.h"
+#include "compiler/exec/record.h"
 #include "compiler/loop_ir/fused.h"
 #include "compiler/loop_ir/lower_group.h"
 #include "compiler/targets/operations.h"
@@ -522,7 +523,10 @@ Device device_of(const Graph& g) {
 }
 
 MemoryPlan draft_plan(Ref<Graph> graph, std::span<const ArgumentLayout> arguments, Operations& operations) {
-  return Planner(std::move(graph), arguments, operations).run();
+  MemoryPlan plan = Planner(std::move(graph), arguments, operations).run();
+  const std::vector<Phase> phases = phases_of(*plan.graph);
+  for (Launch& l : plan.launches) l.phase = to_string(phases[static_cast<size_t>(l.node)]);
+  return plan;
 }
 
 }  // namespace weft::internal

@@ -51,6 +51,7 @@ struct Launch {
   SmallVec<BufferPlace, 1> out;
   int32_t workspace = -1;                // buffer
   std::shared_ptr<Operation> operation;  // runs it
+  const char* phase = "";                // of its node: "forward", "backward" or "update"
 };
 
 /// One result of the function.
@@ -108,6 +109,8 @@ MemoryPlan draft_plan(Ref<Graph> graph, std::span<const ArgumentLayout> argument
 void lay_out(MemoryPlan& plan);
 /// MemoryPlan::live_bytes.
 int64_t bytes_live(const MemoryPlan& plan);
+/// By launch: the bytes of the arena that are live during it.
+std::vector<int64_t> live_by_launch(const MemoryPlan& plan);
 /// The name of a launch in reports: its operation's, else its op's.
 const char* name_of(const Launch& launch);
 /// The work of a launch: what reports, traces and predicted times count.

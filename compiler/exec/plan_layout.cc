@@ -1,4 +1,5 @@
 // The functions of plans that replays need: offsets in the arena, and the list of operations.
+#include <numeric>
 #include <unordered_set>
 
 #include "compiler/exec/arena.h"
@@ -52,6 +53,18 @@ Cost cost_of(const Launch& l, const Graph& g) {
 int64_t bytes_live(const MemoryPlan& plan) {
   std::vector<int32_t> which;
   return most_live(arena_intervals(plan, which));
+}
+
+std::vector<int64_t> live_by_launch(const MemoryPlan& plan) {
+  std::vector<int32_t> which;
+  std::vector<int64_t> change(plan.launches.size() + 1);
+  for (const Interval& i : arena_intervals(plan, which)) {
+    change[static_cast<size_t>(i.first)] += i.bytes;
+    change[static_cast<size_t>(i.last) + 1] -= i.bytes;
+  }
+  std::partial_sum(change.begin(), change.end(), change.begin());
+  change.pop_back();
+  return change;
 }
 
 }  // namespace weft::internal

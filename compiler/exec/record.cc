@@ -180,7 +180,6 @@ void add_launches(const MemoryPlan& plan, const Executable* executable, StepReco
 }
 
 void add_buffers(const MemoryPlan& plan, StepRecord& r) {
-  std::vector<int64_t> change(plan.launches.size() + 1);
   for (const PlanBuffer& b : plan.buffers) {
     BufferRecord one{.home = home_name(b.home),
                      .index = b.index,
@@ -197,18 +196,11 @@ void add_buffers(const MemoryPlan& plan, StepRecord& r) {
     } else if (b.first >= 0) {
       one.owner = place_of(r.launches[static_cast<size_t>(b.first)]);
     }
-    if (b.home == Home::kArena && b.bytes > 0 && b.first >= 0) {
-      change[static_cast<size_t>(b.first)] += one.bytes;
-      change[static_cast<size_t>(b.last) + 1] -= one.bytes;
-    }
     r.buffers.push_back(std::move(one));
   }
-  int64_t live = 0, most = 0;
-  for (size_t t = 0; t < plan.launches.size(); ++t)
-    if (live += change[t]; live > most) {
-      most = live;
-      r.peak_launch = static_cast<int32_t>(t);
-    }
+  const std::vector<int64_t> live = live_by_launch(plan);
+  const auto most = std::max_element(live.begin(), live.end());
+  if (most != live.end() && *most > 0) r.peak_launch = static_cast<int32_t>(most - live.begin());
   for (size_t i = 0; i < plan.buffers.size(); ++i) {
     const PlanBuffer& b = plan.buffers[i];
     if (b.home == Home::kArena && b.bytes > 0 && b.first >= 0 && b.first <= r.peak_launch && r.peak_launch <= b.last)

@@ -9,6 +9,7 @@
 
 #include "compiler/passes/pass_options.h"
 #include "framework/base/one_line.h"
+#include "framework/base/tracer.h"
 #include "framework/dispatch/parameter.h"
 #include "framework/dispatch/torn.h"
 
@@ -178,6 +179,7 @@ void MeshStep::start() {
 // Shards a cell whose value was set or has another layout. A value gathered for a reader stays valid until the step
 // writes the cell.
 void MeshStep::shard_cells() {
+  const internal::TraceScope trace(TraceEvent::kHost, "shard cells");
   for (size_t c = 0; c < ranks_->cells.size(); ++c) {
     Cell& cell = *plan_.joint->cells[c];
     ShardedCell& own = *ranks_->cells[c];
@@ -211,6 +213,7 @@ std::vector<Tensor> MeshStep::run(std::span<const Tensor> args) {
     world.run([&](int r) {
       const auto i = static_cast<size_t>(r);
       world.rank(r).timeout = timeout_;
+      const internal::TraceScope trace(TraceEvent::kStep, "step");
       results[i] = ranks_->executables[i]->run(whole);
     });
     std::vector<Tensor> out = joined(results);
@@ -236,6 +239,7 @@ void MeshStep::failed() {
 
 // The whole results, from those of each rank.
 std::vector<Tensor> MeshStep::joined(const std::vector<std::vector<Tensor>>& results) const {
+  const internal::TraceScope trace(TraceEvent::kHost, "join results");
   std::vector<Tensor> out;
   for (size_t i = 0; i < plan_.decision.outputs.size(); ++i) {
     const Spec& spec = plan_.decision.outputs[i];
