@@ -2,6 +2,7 @@
 #pragma once
 
 #include "compiler/exec/compile.h"
+#include "compiler/exec/profile.h"
 #include "framework/autodiff/grad.h"
 #include "framework/base/error.h"
 #include "framework/base/switches.h"
