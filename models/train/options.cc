@@ -80,6 +80,8 @@ Flags train_flags(TrainOptions& o) {
        "go on from the newest checkpoint in --checkpoint_dir, if there is one, with the flags of its run; a given flag "
        "wins"},
       {"metrics", &o.metrics, "file for one JSON object a step"},
+      {"profile_steps", &o.profile_steps, "first and last step to trace, as in 10-12; empty: none"},
+      {"profile_out", &o.profile_out, "with --profile_steps, file for their trace, for ui.perfetto.dev"},
       {"seed", &o.seed, "seed of weights, dropout and the order of data"},
       {"threads", &o.threads, "threads; 0: all cores", {0, 4096}},
       {"sample", &o.sample_tokens, "tokens of text to write at the end; 0: none; -1: 400 after training on text", {-1}},
@@ -161,6 +163,27 @@ void settle_mesh(Setup& p, TrainOptions& o) {
   }
 }
 
+// --profile_steps and --profile_out.
+void settle_profile(Setup& p, const TrainOptions& o) {
+  const bool on = !o.profile_steps.empty();
+  check_flag("profile_out", on || o.profile_out == TrainOptions().profile_out, o.profile_out,
+             "--profile_steps as well");
+  if (!on) return;
+  const char *at = o.profile_steps.data(), *end = at + o.profile_steps.size();
+  const auto first = std::from_chars(at, end, p.profile_first);
+  const bool dash = first.ec == std::errc() && first.ptr < end && *first.ptr == '-';
+  const auto last = std::from_chars(dash ? first.ptr + 1 : end, end, p.profile_last);
+  const bool read = dash && last.ec == std::errc() && last.ptr == end;
+  check_flag("profile_steps",
+             read && p.profile_first >= 1 && p.profile_first <= p.profile_last && p.profile_last <= o.steps,
+             quoted(o.profile_steps),
+             str_cat("A-B with 1 <= A <= B <= ", o.steps, ", the run's --steps; for example 1-",
+                     std::min<int64_t>(3, o.steps)));
+  const std::string path = io::resolve_path(o.profile_out);
+  check_flag("profile_out", !path.empty() && !io::is_folder(path) && io::is_folder(io::folder_of(path)),
+             quoted(o.profile_out), "a file in a folder that exists");
+}
+
 // The newest folder BASE, BASE-2, ... with checkpoints to resume from, or the first one that no run has used.
 std::string pick_folder(const std::string& base, bool resume) {
   const auto used = [&](const std::string& dir) {
@@ -228,6 +251,7 @@ Setup settle(const nn::ModelFamily& family, TrainOptions& o) {
              "--compile=true: it works on the captured step");
   p.dtype = parse_dtype(o.dtype);
   settle_mesh(p, o);
+  settle_profile(p, o);
   p.device = parse_device(o.device);
   check_flag("tf32", p.device.type == DeviceType::kCuda || !o.step.tf32, "true",
              "--device cuda: it is how a GPU multiplies f32");

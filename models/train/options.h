@@ -33,6 +33,8 @@ struct TrainOptions {
   std::string checkpoint_dir;
   bool resume = false;
   std::string metrics;
+  std::string profile_steps;  // "10-12": the first and the last step that are traced; empty: none
+  std::string profile_out = "trace.json";
   uint64_t seed = 0;
   int64_t threads = 0;
   int64_t sample_tokens = -1;  // length of the sample printed at the end; 0: none; -1: 400 after training on text
@@ -52,7 +54,8 @@ struct Setup {
   std::string dir;               // of checkpoints
   std::string resumed;           // the checkpoint to go on from; empty: none
   bool on_text = true;
-  uint64_t saved_hash = 0;  // of the plan in options.plan; 0: none
+  uint64_t saved_hash = 0;                      // of the plan in options.plan; 0: none
+  int64_t profile_first = 0, profile_last = 0;  // from 1; 0: none
 };
 
 /// Checks the options and fills in their open values. With `resume`, flags that change the result and are neither given

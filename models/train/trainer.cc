@@ -10,6 +10,7 @@
 #include "distributed/plan/plan_text.h"
 #include "framework/base/cpu.h"
 #include "framework/base/thread_pool.h"
+#include "framework/base/tracer.h"
 #include "framework/dispatch/host_read.h"
 #include "framework/io/file.h"
 #include "models/data/dataset.h"
@@ -82,6 +83,8 @@ class Trainer {
 
   int run() {
     restore();
+    check_flag("profile_steps", setup_.profile_first == 0 || setup_.profile_first > state_.step, options_.profile_steps,
+               str_cat("steps from ", state_.step + 1, " on: the run goes on there"));
     watch_interrupts();
     announce();
     MetricsFile no_metrics;
@@ -140,6 +143,11 @@ class Trainer {
     model_->train();
     int64_t queued = state_.step;
     while (queued < options_.steps && !interrupted()) {
+      if (queued + 1 == setup_.profile_first) {
+        finish(0);
+        profile_.emplace(setup_.profile_last - queued);
+      }
+      std::optional<internal::TraceScope> trace(std::in_place, TraceEvent::kStep, "training step");
       Flight f{.step = queued + 1, .begin = now_seconds(), .lr = schedule.at(queued)};
       f.batch = loader_->next();
       f.samples = loader_->position();
@@ -162,7 +170,10 @@ class Trainer {
       ++queued;
       const bool evaluates = options_.eval_every > 0 && (queued % options_.eval_every == 0 || queued == options_.steps);
       const bool saves = checkpoint_due(queued);
-      finish(evaluates || saves || queued == options_.steps ? 0 : lookahead());
+      const bool drains = evaluates || saves || queued == options_.steps || queued == setup_.profile_last;
+      finish(drains ? 0 : lookahead());
+      trace.reset();
+      if (queued == setup_.profile_last) save_profile(progress);
       if (evaluates) {
         const double loss = evaluate();
         metrics.write_eval(state_.step, loss);
@@ -171,6 +182,7 @@ class Trainer {
       if (saves) save(metrics, progress, false);
     }
     finish(0);
+    if (profile_) save_profile(progress);  // interrupted before its last step
     progress.finish();
     if (setup_.checkpoint_every != 0 && last_saved_ != state_.step) save(metrics, progress, true);
     if (interrupted()) {
@@ -186,6 +198,21 @@ class Trainer {
 
  private:
   size_t lookahead() const { return setup_.device.type == DeviceType::kCuda ? kLookahead : 0; }
+
+  // Ends the profile. A trace that cannot be written does not end the run.
+  void save_profile(Progress& progress) {
+    const Profile profile = profile_->stop(state_.step - setup_.profile_first + 1);
+    profile_.reset();
+    try {
+      const std::string path = io::resolve_path(options_.profile_out);
+      profile.save(path);
+      std::string summary = profile.summary();
+      summary.pop_back();  // the end of its last line
+      progress.note(str_cat("profile of steps ", setup_.profile_first, "-", state_.step, ": ", path, "\n", summary));
+    } catch (const Error& e) {
+      internal::warn(str_cat("--profile_out: ", e.what()));
+    }
+  }
 
   // Saves and prints the plan before the first step.
   void report_plan(const dist::PlanReport& report) {
@@ -408,6 +435,7 @@ class Trainer {
   TrainState state_;
   int64_t last_saved_ = -1;
   bool planned_ = false;
+  std::optional<internal::ProfileWindow> profile_;
   double last_save_time_ = 0, save_seconds_ = 0;
 };
 

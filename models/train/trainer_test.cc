@@ -5,6 +5,7 @@
 
 #include <utility>
 
+#include "compiler/exec/testing/trace_file.h"
 #include "framework/base/testing/error_of.h"
 #include "framework/io/file.h"
 #include "framework/tensor/storage.h"
@@ -76,6 +77,49 @@ TEST(Trainer, KeepsMetricsIfThereIsNothingToResume) {
   EXPECT_EQ(train(gpt::family(), o), 0);
   EXPECT_EQ(io::read_file(metrics + ".1"), first);
   EXPECT_EQ(io::read_file(metrics).rfind("{\"step\":1,", 0), 0u);
+}
+
+TEST(Trainer, ProfilesTheStepsThatItIsAskedFor) {
+  for (const char* mesh : {"", "dp2"}) {
+    const std::string dir = folder(str_cat("profile", mesh));
+    io::make_folders(dir);
+    TrainOptions o = options_in(dir + "/runs", 5);
+    o.batch_size = 2;
+    o.step.enabled = true;
+    o.mesh = mesh;
+    o.profile_steps = "2-4";
+    o.profile_out = dir + "/steps.json";
+    EXPECT_EQ(train(gpt::family(), o), 0);
+    const testing::TraceFile trace(o.profile_out);
+    trace.expect_sound();
+    int64_t steps = 0;
+    for (const io::Json& e : trace.of("X", "step")) steps += e.at("name") == "training step";
+    EXPECT_EQ(steps, 3);
+    EXPECT_FALSE(trace.of("X", "launch").empty());
+    EXPECT_EQ(trace.of("f").empty(), *mesh == 0);
+    o.resume = true;
+    o.steps = 9;
+    testing::expect_error([&] { train(gpt::family(), o); },
+                          "--profile_steps: got 2-4; need steps from 6 on: the run goes on there");
+  }
+}
+
+TEST(Trainer, RefusesToProfileStepsThatItDoesNotMake) {
+  const auto refused = [](const std::string& steps, const std::string& out = "trace.json") {
+    TrainOptions o = options_in(folder("range"), 5);
+    o.profile_steps = steps;
+    o.profile_out = out;
+    return testing::error_of([&] { settle(gpt::family(), o); });
+  };
+  EXPECT_EQ(refused(""), "");
+  EXPECT_EQ(refused("1-5"), "");
+  for (const char* range :
+       {"3-2", "0-2", "2-6", "2", "2-", "-2", "-", "a-b", "2-3-4", "2-3 ", "1-99999999999999999999"})
+    EXPECT_EQ(refused(range), str_cat("--profile_steps: got '", range,
+                                      "'; need A-B with 1 <= A <= B <= 5, the run's --steps; for example 1-3"));
+  EXPECT_EQ(refused("1-2", "/no/such/folder/x.json"),
+            "--profile_out: got '/no/such/folder/x.json'; need a file in a folder that exists");
+  EXPECT_EQ(refused("", "x.json"), "--profile_out: got x.json; need --profile_steps as well");
 }
 
 TEST(TrainMain, OutOfMemoryNamesTheFlagsThatNeedLess) {
