@@ -7,7 +7,7 @@
 
 namespace weft::data {
 
-/// The array of a .npy file, in either byte order and in C or Fortran order. int8, int16 and uint16 become i32, uint32
+/// The array of a .npy file, in either byte order and in C or Fortran order. uint16 becomes i32, uint32
 /// becomes i64; complex numbers, uint64, text and objects are refused. Errors begin with the path.
 Tensor load_npy(const std::string& path, std::source_location loc = std::source_location::current());
 /// The arrays of a .npz archive (np.savez, np.savez_compressed) by name, without ".npy".
