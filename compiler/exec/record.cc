@@ -7,6 +7,7 @@
 #include "compiler/cost/roofline.h"
 #include "compiler/exec/entry.h"
 #include "compiler/loop_ir/fused.h"
+#include "framework/autodiff/grad.h"
 #include "ops/core/core.h"
 
 namespace weft {
@@ -35,8 +36,6 @@ void each_op(const Node& n, const F& fn) {
     if (body.node(id).op != &input_op) each_op(body.node(id), fn);
 }
 
-bool moves_only(const Node& n) { return n.op == &cast_op || n.op->is(kView) || n.op->is(kIndexing); }
-
 }  // namespace
 
 WorkClass class_of(const Node& n) {
@@ -45,7 +44,7 @@ WorkClass class_of(const Node& n) {
     communicates |= o.op->is(kCollective);
     contracts |= o.op->is(kContraction);
     reduces |= o.op->is(kReduction);
-    computes |= o.op->is(kPointwise) && !moves_only(o);
+    computes |= o.op != &cast_op && !o.op->is(kView) && !o.op->is(kIndexing) && o.op != &loop_ir::copy_op;
   });
   return communicates ? WorkClass::kCollective
          : contracts  ? WorkClass::kContraction
@@ -86,7 +85,7 @@ Phases phases_in(const Graph& g, std::span<const Phase> inputs) {
       continue;
     }
     const bool reads = std::any_of(operands.begin(), operands.end(), [](Phase o) { return o != Phase::kForward; });
-    if (n.backward || n.recomputed) {
+    if (n.backward || n.recomputed || n.op == &grad_op) {
       phase = Phase::kBackward;
     } else if (reads) {
       phase = Phase::kUpdate;

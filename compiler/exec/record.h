@@ -20,10 +20,11 @@ enum class WorkClass : uint8_t { kContraction, kNormalisation, kElementwise, kMo
 /// What bounds the time of a launch on this machine.
 enum class Bound : uint8_t { kMemory, kArithmetic, kProducts };
 
-/// By node of a step's graph: its phase. A node outside the gradient that reads one is an update; what is computed again
-/// for the gradient is a part of it; a fused node has the phase of most of its operations.
+/// By node of a step's graph: its phase. A node outside the gradient that reads one is an update; what is computed
+/// again for the gradient is a part of it; a fused node has the phase of most of its operations.
 std::vector<Phase> phases_of(const Graph& g);
-/// The class of a node's work; of a fused node, of its body's.
+/// The first class of collective, contraction, normalisation and elementwise that the node's op has, or an op of the
+/// body of a fused node or loop; else movement.
 WorkClass class_of(const Node& n);
 
 const char* to_string(Phase phase);

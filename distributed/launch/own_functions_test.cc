@@ -1,5 +1,5 @@
-// What a program defines itself (CustomOp, kernel(), scan, while_loop, vmap, custom_grad), and a convolution by
-// Winograd's algorithm, have the bits of one device on every mesh.
+// What a program defines itself (CustomOp, kernel(), scan, while_loop, vmap, custom_grad) has the bits of one device on
+// every mesh.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -65,13 +65,6 @@ const Case kCases[] = {
      [](const Tensor& x, const Tensor& w) {
        return while_loop([](const Tensor& v) { return sum(square(v)) < 500.0; },
                          [&](const Tensor& v) { return v * 1.5 + tanh(matmul(v, w)); }, x, {.max_iterations = 9});
-     }},
-    {"Winograd",
-     [](const Tensor& x, const Tensor& w) {
-       const Tensor images = reshape(x, {kRows, 1, 2, 3}) * reshape(arange(32) + 1, {1, 32, 1, 1}).to(kFloat32);
-       const Tensor kernel = reshape(slice(slice(w, 0, 0, 3), 1, 0, 3), {1, 1, 3, 3}) *
-                             reshape(cos(arange(32 * 32).to(kFloat32)), {32, 32, 1, 1});
-       return flatten(conv2d(images, kernel, Tensor(), 1, 1), 1);
      }},
     {"vmap",
      [](const Tensor& x, const Tensor& w) {

@@ -188,9 +188,8 @@ void CellHandle::set(const Tensor& value, Loc loc) const {
   }
   if (Capture* capture = thread_state.capture) {
     WEFT_CHECK_AS(kFailedPrecondition, capture->kind() == Capture::kStep, "set: cell ", label(c),
-                  " is written inside checkpoint, custom_grad, scan, while_loop, vmap, kernel or an initialiser, which may run any "
-                  "number of times; "
-                  "return the value and write it outside");
+                  " is written inside checkpoint, custom_grad, scan, while_loop, vmap, kernel or an initialiser, which "
+                  "may run any number of times; return the value and write it outside");
     capture->write_cell(ref(), t);
     return;
   }

@@ -159,6 +159,33 @@ Tensor window_max(const Tensor& x, const std::vector<Window>& cuts) {
   return fn(x);
 }
 
+// The sum of the elements of each window of x.
+Tensor window_total(const Tensor& x, const std::vector<Window>& cuts) {
+  const int n = static_cast<int>(cuts.size());
+  int64_t count = 1;
+  for (const Window& cut : cuts) count *= cut.size;
+  if (count > kFewElements) {
+    const Tensor w = windows(x, cuts);
+    return sum(w, last_dims(w, n));
+  }
+  const CustomGrad fn = custom_grad(
+      [=](std::span<const Tensor> in) {
+        const std::vector<Tensor> w = elements(in[0], cuts);
+        Tensor y = w[0];
+        for (size_t k = 1; k < w.size(); ++k) y = y + w[k];
+        return std::vector<Tensor>{y};
+      },
+      [=](std::span<const Tensor> in, std::span<const Tensor> out, std::span<const Tensor> grad_out) {
+        Shape one = out[0].shape(), wide = one;
+        for (const Window& cut : cuts) {
+          one.push_back(1);
+          wide.push_back(cut.size);
+        }
+        return std::vector<Tensor>{window_sum(broadcast_to(reshape(grad_out[0], one), wide), in[0].shape(), cuts)};
+      });
+  return fn(x);
+}
+
 }  // namespace
 
 namespace internal {
@@ -176,8 +203,7 @@ Tensor avg_pool_nd(const char* op, int spatial, const Arg& arg, const Sizes& ker
   LineScope line(arg.line());
   const Tensor& x = floating_of(arg, op);
   const Pool p(op, spatial, x, kernel_size, stride, padding, 1, ceil_mode);
-  const Tensor w = windows(p.padded(widened(x), 0, true), p.cuts());
-  const Tensor total = sum(w, last_dims(w, spatial));
+  const Tensor total = window_total(p.padded(widened(x), 0, true), p.cuts());
   bool beyond = false;
   for (int64_t n : p.beyond) beyond |= n > 0;
   if (!p.is_padded() || (count_include_pad && !beyond))
@@ -187,8 +213,7 @@ Tensor avg_pool_nd(const char* op, int spatial, const Arg& arg, const Sizes& ker
   for (int i = 0; i < spatial; ++i) one[p.first + i] = x.size(p.first + i);
   const Tensor ones = full(one, 1.0, {.dtype = total.dtype(), .device = x.device()});
   const Tensor inside = count_include_pad ? p.padded_beyond(p.padded(ones, 1, false)) : p.padded(ones, 0, true);
-  const Tensor v = windows(inside, p.cuts());
-  return (total / sum(v, last_dims(v, spatial))).to(x.dtype());
+  return (total / window_total(inside, p.cuts())).to(x.dtype());
 }
 
 Tensor adaptive_pool_nd(const char* op, int spatial, const Arg& arg, const Sizes& output_size, bool max) {

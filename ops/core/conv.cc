@@ -393,7 +393,7 @@ std::vector<Sample> samples_conv() {
 }  // namespace
 
 // Backwards in each of its dims is its elements backwards.
-Tensor flip_kernels(const Tensor& w) { return reshape(flip(flatten(w, 2), 2), w.shape()); }
+Tensor internal::flip_kernels(const Tensor& w) { return reshape(flip(flatten(w, 2), 2), w.shape()); }
 
 Tensor conv_general(const Arg& x, const Arg& w, const ConvDims& dims) {
   internal::LineScope line(x.line());
@@ -421,9 +421,10 @@ Tensor conv_transpose_general(const Arg& y, const Arg& w, const ConvDims& d, con
     back.lo.push_back(lo);
     back.hi.push_back((extent[i] - 1) * (d.interior[i] + 1) + reach - lo - spread_of(g.size(i + 2), d.stride[i] - 1));
   }
-  if (const Tensor turned = transpose(weight, 0, 1); internal::suits_winograd(g.type(), turned.shape(), back))
+  const bool fits = g.dtype() == weight.dtype() && g.size(1) == weight.size(0);  // else conv_general reports
+  if (const Tensor turned = transpose(weight, 0, 1); fits && internal::suits_winograd(g.type(), turned.shape(), back))
     return channels_first(internal::winograd(channels_last(g), turned, back, /*flip=*/true));
-  Tensor t = flip_kernels(weight);
+  Tensor t = internal::flip_kernels(weight);
   // [O, C / groups, K...] as [C, O / groups, K...].
   if (d.groups == 1) return conv_general(g, transpose(t, 0, 1), back);
   t = transpose(reshape(t, grouped(t.shape(), 0, d.groups)), 1, 2);

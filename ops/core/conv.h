@@ -21,8 +21,10 @@ Tensor conv_general(const Arg& x, const Arg& w, const ConvDims& dims);
 /// gives [N, C, extent...].
 Tensor conv_transpose_general(const Arg& y, const Arg& w, const ConvDims& dims, const Shape& extent);
 
+namespace internal {
 /// w [O, C, K...] with its kernels backwards in each dim.
 Tensor flip_kernels(const Tensor& w);
+}  // namespace internal
 
 extern const OpDef conv_op;  // (x, w) {stride, lo, hi, dilation, interior, groups}
 std::span<const OpDef* const> conv_ops();

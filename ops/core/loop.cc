@@ -1,4 +1,4 @@
-// The record of the structural op `loop`, and scan().
+// The record of the structural op `loop`, scan() and while_loop().
 #include "ops/core/loop.h"
 
 #include "framework/autodiff/grad.h"
@@ -9,6 +9,7 @@
 #include "framework/ir/rewrite.h"
 #include "ops/core/body.h"
 #include "ops/core/creation.h"
+#include "ops/core/dot.h"
 #include "ops/core/index.h"
 #include "ops/core/loop_derivative.h"
 #include "ops/core/pointwise.h"
@@ -219,6 +220,12 @@ bool divides_integers(const Node& n) {
          !is_floating(n.outputs[0].dtype);
 }
 
+bool throws_nothing(const Node& n) {
+  const bool known =
+      n.inputs.empty() || n.op->is(kView) || n.op->is(kPointwise) || n.op->is(kReduction) || n.op == &dot_op;
+  return known && !n.op->is(kCustom) && !n.op->is(kStructural) && !divides_integers(n);
+}
+
 // The body without what is the same in each iteration: that is computed before the loop, and is shared. Input `fixed`
 // counts iterations, and stays only where it is read.
 LoopBody hoist(const Body& traced, size_t fixed, bool may_not_run) {
@@ -233,8 +240,8 @@ LoopBody hoist(const Body& traced, size_t fixed, bool may_not_run) {
     if (n.op == &input_op) continue;
     constant[id] = n.inputs.empty();
     const bool fixed_effect = !n.op->is(kRandom) && !n.op->is(kSideEffect) && !n.op->is(kCollective);
-    // An integer division or a look-up throws: not before an iteration that does not run.
-    if (may_not_run && (n.op->is(kIndexing) || n.op->is(kCustom) || divides_integers(n))) continue;
+    // Other ops may throw, and not before an iteration that does not run.
+    if (may_not_run && !throws_nothing(n)) continue;
     if (fixed_effect && outside.knows_operands(n)) outside.run(id);
   }
   Capture capture(Capture::kStep);

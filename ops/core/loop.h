@@ -1,4 +1,5 @@
-// Loops whose body is part of a graph once, however often it runs: the function scan() and the structural op `loop`.
+// Loops whose body is part of a graph once, however often it runs: the functions scan() and while_loop(), and the
+// structural op `loop`.
 #pragma once
 #include <optional>
 
@@ -93,11 +94,11 @@ auto scan(Fn&& fn, const Carry& init, const Xs& xs, const ScanOptions& options =
 ///                          [&](Tensor x) { return (x + 2.0 / x) / 2.0; }, scalar(1.0));
 /// The carry is as in scan(): both functions take all of it as one value, and the condition is a Tensor, because inside
 /// a compiled function it has no value yet. The condition is called on `init` and traced once with `fn`.
-/// On the CPU without gradients, the loop ends with its condition. Everywhere else (a training step, CUDA, meshes,
-/// exported steps, inside vmap, under verify_numerics) all options.max_iterations run, so set it as low as you can;
-/// without gradients each of them has nodes of its own there. After the end, `fn` gets `init`, and what it returns is
-/// dropped. So `fn` must be defined at `init`, with finite derivatives where these are needed, even if the condition is
-/// false there.
+/// Eager, and in compiled functions on the CPU, a loop without gradients ends with its condition. Everywhere else (with
+/// gradients, compiled on CUDA, on meshes, in exported steps, inside vmap, under verify_numerics) all
+/// options.max_iterations run, so set it as low as you can; without gradients the graph has the body that often. After
+/// the end, `fn` gets `init`, and what it returns is dropped. So `fn` must be defined at `init`, with finite
+/// derivatives where these are needed, even if the condition is false there.
 /// Throws InvalidArgument if the condition still holds after max_iterations, if it is not a bool[], or if the carry
 /// changes its shapes, dtypes or count.
 template <class Condition, class Fn, class Carry>

@@ -65,7 +65,7 @@ Tensor windows_of(const Tensor& x, const Attrs& attrs) {
 }
 
 // The kernels as the op uses them.
-Tensor kernels_of(const Tensor& w, const Attrs& attrs) { return attrs.b("flip") ? flip_kernels(w) : w; }
+Tensor kernels_of(const Tensor& w, const Attrs& attrs) { return attrs.b("flip") ? internal::flip_kernels(w) : w; }
 
 std::vector<Tensor> decompose_winograd(const Attrs& attrs, std::span<const Tensor> in) {
   return {dot_general(windows_of(in[0], attrs), kernels_of(in[1], attrs), {{}, {}, {4, 5, 3}, {2, 3, 1}})};
@@ -74,7 +74,7 @@ std::vector<Tensor> decompose_weight_gradient(const Attrs& attrs, std::span<cons
   return {dot_general(in[1], windows_of(in[0], attrs), {{}, {}, {0, 1, 2}, {0, 1, 2}})};
 }
 
-// Convolutions again, which choose how they are computed.
+// The gradient of x is a convolution, which chooses how it is computed.
 Grads vjp_winograd(const VjpCall& c) {
   const ConvDims d = dims_in(c.attrs);
   Grads r(2);

@@ -97,10 +97,10 @@ TEST(Winograd, GradientsAreThoseOfTheConvolution) {
     const auto gradients = [&](DType t) {
       const Tensor a = x.to(t).requires_grad(), b = w.to(t).requires_grad();
       const Tensor y = conv_general(a, b, dims_of(c));
-      const Tensor g = reshape(remainder(arange(y.numel()), 3) - 1, y.shape()).to(t);
+      const Tensor g = reshape(remainder(arange(y.numel()), 3) - 1, y.shape()).to(t).requires_grad();
       std::vector<Tensor> all = grad(sum(y * g), {a, b}, {.create_graph = true});
       const Tensor again = sum(all[0] * a) + sum(all[1] * b);
-      for (const Tensor& second : grad(again, {a, b})) all.push_back(second);
+      for (const Tensor& second : grad(again, {a, b, g})) all.push_back(second);
       all.push_back(y);
       for (Tensor& each : all) each = contiguous(each.detach().to(kFloat64));
       return all;

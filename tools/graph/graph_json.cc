@@ -102,7 +102,7 @@ class GraphWriter {
     } else if (n.op != &input_op && n.op != &cell_op && n.op != &captured_op) {
       if (!n.attrs.empty()) d["attrs"] = attributes_text(n.attrs);
     }
-    if (!n.op->is(kStructural) && (n.op->kernel || n.op == &loop_ir::fused_op)) {
+    if (!n.op->is(kStructural) && (n.op->kernel || n.op->cost || n.op == &loop_ir::fused_op)) {
       const Cost c = n.op == &loop_ir::fused_op ? loop_ir::body_cost(loop_ir::body_of(n)) : op_cost(g_, n);
       d["bytes"] = c.bytes;
       d["flops"] = c.flops;

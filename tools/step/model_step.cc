@@ -37,6 +37,7 @@ ModelStep::ModelStep(const StepChoice& c, Device device) {
   const nn::ModelFamily& family = family_of(c.model);
   const std::string config = c.config.empty() ? family.default_preset : c.config;
   WEFT_CHECK(c.batch_size >= 1, "--batch_size is ", c.batch_size, "; need 1 or more");
+  WEFT_CHECK(c.seq_len >= 0, "--seq_len is ", c.seq_len, "; need 0 or more");
   WEFT_CHECK(c.dtype == "f32" || c.dtype == "bf16", "--dtype is '", c.dtype, "'; need f32 or bf16");
   model_ = family.make(family.preset(config));
   model_->to(device);
