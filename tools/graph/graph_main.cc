@@ -7,13 +7,17 @@
 
 #include "compiler/loop_ir/fused.h"
 #include "framework/cli/cli.h"
+#include "framework/dispatch/interpreter.h"
 #include "framework/io/file.h"
 #include "framework/ir/graph_reader.h"
 #include "framework/ir/rewrite.h"
+#include "models/data/npy.h"
 #include "ops/all_ops.h"
 #include "tools/graph/graph_json.h"
 #include "tools/graph/graph_texts.h"
+#include "tools/graph/onnx.h"
 #include "tools/graph/page.h"
+#include "tools/graph/svg.h"
 #include "tools/step/model_step.h"
 
 namespace weft::tools {
@@ -30,6 +34,8 @@ struct Options {
   std::string stage;
   std::string format = "text";
   std::string out;
+  std::string weights = "inline";
+  std::string example;
 };
 
 // The ops of all stages.
@@ -95,10 +101,50 @@ std::string page_of(const std::string& title, const std::vector<ShownGraph>& gra
   return make_page(graph_texts("page_html"), graph_texts("page_css"), script, graphs_json(title, graphs));
 }
 
+// One run of the forward pass: tokens.npy and logits.npy.
+void write_example(const ForwardPass& pass, const std::string& folder) {
+  io::make_folders(folder);
+  const NoGrad guard;
+  const Tensor tokens = randint(0, pass.model->vocab(), pass.graph->type(pass.graph->inputs[0]).shape);
+  data::save_npy(tokens, folder + "/tokens.npy");
+  data::save_npy(interpret(*pass.graph, {&tokens, 1})[0], folder + "/logits.npy");
+}
+
+// The forward pass of a model, or one graph of a program, as an ONNX model.
+int write_onnx(const Options& o) {
+  const std::map<std::string, OnnxWeights> kinds{
+      {"inline", OnnxWeights::kInline}, {"external", OnnxWeights::kExternal}, {"none", OnnxWeights::kNone}};
+  const auto kind = kinds.find(o.weights);
+  if (kind == kinds.end()) usage_error(str_cat("--weights is '", o.weights, "'; need inline, external or none"));
+  if (o.out.empty()) usage_error("--format onnx needs --out FILE");
+  if (!o.step.mesh.empty()) usage_error("--format onnx writes the graph of one device; leave out --mesh");
+  const std::string path = io::resolve_path(o.out);
+  OnnxOptions options{.weights = kind->second, .data_file = path + ".data"};
+  std::string model;
+  if (!o.dump.empty()) {
+    if (!o.example.empty()) usage_error("--example needs a model; leave out --dump");
+    const std::vector<ShownGraph> graphs = dumped(o.dump, o.stage);
+    if (graphs.size() != 1) usage_error("--format onnx writes one graph; choose it with --stage");
+    internal::verify_read(*graphs[0].graph, graphs[0].name.c_str());
+    model = to_onnx(*graphs[0].graph, options);
+  } else {
+    if (!o.stage.empty()) usage_error("--format onnx writes the captured forward pass; leave out --stage");
+    const ForwardPass pass = forward_pass(o.step);
+    options.inputs = {"tokens"};
+    options.outputs = {"logits"};
+    model = to_onnx(*pass.graph, options);
+    if (!o.example.empty()) write_example(pass, io::resolve_path(o.example));
+  }
+  io::write_file_atomic(path, model);
+  std::printf("%s: %zu bytes\n", path.c_str(), model.size());
+  return 0;
+}
+
 int run(const Options& o) {
-  const std::vector<std::string> formats{"text", "dot", "proto", "json", "html"};
+  const std::vector<std::string> formats{"text", "dot", "svg", "proto", "json", "html", "onnx"};
   if (std::find(formats.begin(), formats.end(), o.format) == formats.end())
     usage_error(str_cat("--format is '", o.format, "'; need one of ", formats));
+  if (o.format == "onnx") return write_onnx(o);
   if (o.format == "html" && o.out.empty()) usage_error("--format html needs --out FILE");
   std::vector<ShownGraph> graphs;
   std::string title;
@@ -107,8 +153,8 @@ int run(const Options& o) {
   if (!o.dump.empty()) {
     graphs = dumped(o.dump, o.stage);
     title = o.dump;
-    // The costs of html and json are computed for graphs that follow the rules.
-    if (o.format == "html" || o.format == "json")
+    // The costs of html, json and svg are computed for graphs that follow the rules.
+    if (o.format == "html" || o.format == "json" || o.format == "svg")
       for (const ShownGraph& g : graphs) internal::verify_read(*g.graph, g.name.c_str());
   } else {
     step = std::make_unique<ModelStep>(o.step, Device::meta());
@@ -127,9 +173,12 @@ int run(const Options& o) {
     }
     for (const std::string& stage : stages) graphs.push_back(stage_of(*step, stage, &record));
   }
-  if (o.format == "proto" && graphs.size() != 1) usage_error("--format proto writes one graph; choose it with --stage");
+  if ((o.format == "proto" || o.format == "svg") && graphs.size() != 1)
+    usage_error(str_cat("--format ", o.format, " writes one graph; choose it with --stage"));
   const std::string text = o.format == "html"   ? page_of(title, graphs)
                            : o.format == "json" ? graphs_json(title, graphs) + "\n"
+                           : o.format == "svg"
+                               ? graph_svg(str_cat(title, ": ", graphs[0].name), *graphs[0].graph, graphs[0].record)
                            : o.format == "dot"  ? text_of(graphs, &Graph::to_dot)
                            : o.format == "text" ? text_of(graphs, &Graph::to_string)
                                                 : graphs[0].graph->to_proto();
@@ -159,8 +208,10 @@ int main(int argc, char** argv) {
       {"stage", &o.stage,
        "captured, joint, partitioned, fused or scheduled; with --dump: part of a file's name; empty: all in html and "
        "json, joint otherwise"},
-      {"format", &o.format, "text, dot, proto, json or html"},
+      {"format", &o.format, "text, dot, svg, proto, json, html or onnx (the forward pass: tokens -> logits)"},
       {"out", &o.out, "write to this file; empty: to standard output"},
+      {"weights", &o.weights, "with onnx: inline, external (in OUT.data) or none (further inputs of the model)"},
+      {"example", &o.example, "with onnx: a folder for tokens.npy and logits.npy of one run of the model"},
   };
   flags.insert(flags.end(), others.begin(), others.end());
   return weft::run_program(argc, argv, "Shows the graph of a training step.", flags,

@@ -16,6 +16,7 @@ namespace weft::tools {
 struct StepChoice {
   std::string model = "gpt";  // gpt, llama or moe
   std::string config;         // a preset of the model; empty: its default
+  std::string checkpoint;     // a folder that a train program wrote: gives model and configuration; empty: none
   int64_t batch_size = 8;
   int64_t seq_len = 0;  // 0: the model's context, 128 at most
   std::string dtype = "f32";
@@ -49,5 +50,14 @@ class ModelStep {
   Shape shape_;  // of the tokens
   std::string title_;
 };
+
+/// A model's forward pass in evaluation mode.
+struct ForwardPass {
+  std::unique_ptr<nn::LanguageModel> model;  // on the CPU; has the weights of the checkpoint, if there is one
+  Ref<Graph> graph;                          // tokens i64[batch, time] -> logits [batch, time, vocab]
+  std::string title;
+};
+/// Captured; nothing runs. Throws as ModelStep does.
+ForwardPass forward_pass(const StepChoice& choice);
 
 }  // namespace weft::tools

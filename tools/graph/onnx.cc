@@ -1,0 +1,192 @@
+#include "tools/graph/onnx.h"
+
+#include <optional>
+
+#include "compiler/passes/dce.h"
+#include "compiler/passes/retrace.h"
+#include "framework/dispatch/capture.h"
+#include "framework/dispatch/dispatch.h"
+#include "framework/dispatch/parameter.h"
+#include "framework/io/file.h"
+#include "ops/core/pointwise.h"
+#include "tools/graph/onnx_rows.h"
+
+namespace weft::tools {
+namespace {
+
+constexpr int64_t kIrVersion = 8, kOpset = 17;
+constexpr int64_t kMostBytes = (int64_t{1} << 31) - 1;  // of a protobuf message
+constexpr int64_t kLeastExternal = 1024;                // smaller weights stay in the model
+constexpr int64_t kAlignment = 4096;                    // of weights in their file, so that readers can map them
+
+bool is_leaf(const Node& n) { return n.op == &input_op || n.op == &cell_op || n.op == &captured_op; }
+
+bool can_expand(const Graph& g, const Node& n) {
+  if (is_leaf(n)) return false;
+  if (find_onnx_row(*n.op) && n.inputs.empty()) return false;
+  if (find_onnx_row(*n.op)) return computed_in(*n.op, g.type(n.inputs[0]).dtype) != g.type(n.inputs[0]).dtype;
+  return n.op->decompose && !n.op->is(kReadsTape);
+}
+
+// What replaces a node for which can_expand() holds.
+std::vector<Tensor> parts(const Node& n, std::span<const Tensor> in) {
+  if (!find_onnx_row(*n.op)) return internal::decomposed(*n.op, n.attrs, in, n.outputs);
+  const DType from = in[0].dtype(), to = computed_in(*n.op, from);
+  std::vector<Tensor> operands;
+  std::vector<const Tensor*> pointers;
+  for (const Tensor& t : in) operands.push_back(t.dtype() == from ? cast(t, to) : t);
+  for (const Tensor& t : operands) pointers.push_back(&t);
+  std::vector<Tensor> results = dispatch_multi(*n.op, pointers, n.attrs);
+  for (size_t i = 0; i < results.size(); ++i) results[i] = cast(results[i], n.outputs[static_cast<int>(i)].dtype);
+  return results;
+}
+
+Ref<Graph> live(Ref<Graph> g) {
+  const Ref<Graph> less = dce(*g);
+  return less ? less : g;
+}
+
+// The graph in ops with rows, and ops that have neither row nor decomposition.
+Ref<Graph> expanded(const Graph& g) {
+  Ref<Graph> current = live(make_ref<Graph>(g));
+  for (int round = 0;; ++round) {
+    constexpr int kMostRounds = 16;  // a `decompose` that calls itself would not end
+    bool any = false;
+    for (int32_t id = 0; id < current->size() && !any; ++id) any = can_expand(*current, current->node(id));
+    if (!any) return current;
+    WEFT_CHECK(round < kMostRounds, "onnx: a `decompose` calls its own op; need other ops");
+    current = live(retrace(*current, [&](const Node& n, std::span<const Tensor> in) {
+      return can_expand(*current, n) ? parts(n, in) : std::vector<Tensor>();
+    }));
+  }
+}
+
+class ModelWriter {
+ public:
+  ModelWriter(const Graph& g, const OnnxOptions& options)
+      : g_(g), options_(options), graph_(*model_.mutable_graph()), values_(static_cast<size_t>(g.size())) {
+    if (options.weights == OnnxWeights::kExternal) data_.emplace(options.data_file);
+  }
+
+  std::string run() {
+    check_size();
+    model_.set_ir_version(kIrVersion);
+    model_.set_producer_name("weft");
+    model_.add_opset_import()->set_version(kOpset);
+    graph_.proto().set_name("forward");
+    for (size_t i = 0; i < g_.inputs.size(); ++i) {
+      std::string& name = values_[static_cast<size_t>(g_.inputs[i].node)].emplace_back();
+      name = graph_.unique(name_of(options_.inputs, i, "input_"));
+      set_type(*graph_.proto().add_input(), name, g_.type(g_.inputs[i]));
+    }
+    // Before all nodes, so that no node has the name of an output or of a cell.
+    Names outputs;
+    for (size_t i = 0; i < g_.outputs.size(); ++i)
+      outputs.push_back(graph_.unique(name_of(options_.outputs, i, "output_")));
+    for (int32_t id = 0; id < g_.size(); ++id)
+      if (g_.node(id).op == &cell_op) cell(id);
+    for (int32_t id = 0; id < g_.size(); ++id)
+      if (values_[static_cast<size_t>(id)].empty()) node(id);
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      onnx::NodeProto& n = *graph_.proto().add_node();
+      n.set_op_type("Identity");
+      n.set_name(outputs[i]);
+      n.add_input(values_[static_cast<size_t>(g_.outputs[i].node)][static_cast<size_t>(g_.outputs[i].index)]);
+      n.add_output(outputs[i]);
+      set_type(*graph_.proto().add_output(), outputs[i], g_.type(g_.outputs[i]));
+    }
+    refuse_above(static_cast<int64_t>(model_.ByteSizeLong()));
+    std::string bytes = model_.SerializeAsString();
+    if (data_) data_->commit();
+    return bytes;
+  }
+
+ private:
+  static std::string name_of(const std::vector<std::string>& names, size_t i, const char* otherwise) {
+    return i < names.size() ? names[i] : str_cat(otherwise, i);
+  }
+
+  static void refuse_above(int64_t bytes) {
+    WEFT_CHECK(bytes <= kMostBytes, "onnx: the model has ", bytes, " bytes; one file has at most ", kMostBytes,
+               ": write the weights beside it with --weights external");
+  }
+
+  // Before the weights need memory.
+  void check_size() {
+    int64_t bytes = 0;
+    if (options_.weights == OnnxWeights::kInline)
+      for (const Ref<Cell>& c : g_.cells) bytes = saturating_add(bytes, c->type.nbytes());
+    for (const Tensor& t : g_.captured) bytes = saturating_add(bytes, t.type().nbytes());
+    refuse_above(bytes);
+  }
+
+  void cell(int32_t id) {
+    const Ref<Cell>& c = g_.cells[static_cast<size_t>(g_.node(id).attrs.i("index"))];
+    const std::string name = graph_.unique(c->name.empty() ? "cell" : c->name);
+    values_[static_cast<size_t>(id)] = {name};
+    if (options_.weights == OnnxWeights::kNone) return set_type(*graph_.proto().add_input(), name, c->type);
+    WEFT_CHECK_AS(kFailedPrecondition, c->value.defined() || c->init || c->remote, "onnx: cell ", name,
+                  " has no value here; need a model, or --weights none");
+    const Tensor value = CellHandle(c).value();
+    onnx::TensorProto& t = *graph_.proto().add_initializer();
+    set_type(t, name, c->type);
+    if (!data_ || c->type.nbytes() < kLeastExternal) return t.set_raw_data(raw_bytes(value));
+    if (const int64_t over = data_->size() % kAlignment) data_->write(std::string(kAlignment - over, '\0'));
+    t.set_data_location(onnx::TensorProto::EXTERNAL);
+    const auto entry = [&](const char* key, const std::string& v) {
+      onnx::StringStringEntryProto& e = *t.add_external_data();
+      e.set_key(key);
+      e.set_value(v);
+    };
+    entry("location", io::base_name(options_.data_file));
+    entry("offset", std::to_string(data_->size()));
+    entry("length", std::to_string(c->type.nbytes()));
+    data_->write(raw_bytes(value));
+  }
+
+  void node(int32_t id) {
+    const Node& n = g_.node(id);
+    const internal::OriginScope at(n, false);  // errors report line and scope
+    Names& results = values_[static_cast<size_t>(id)];
+    if (n.op == &captured_op) {
+      results = {graph_.constant(g_.captured[static_cast<size_t>(n.attrs.i("index"))])};
+      return;
+    }
+    Names in;
+    for (Value v : n.inputs) in.push_back(values_[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)]);
+    const int before = graph_.proto().node_size();
+    OnnxCall call(graph_, g_, n, std::move(in));
+    if (const OnnxRow* row = find_onnx_row(*n.op)) {
+      call.onnx = row->onnx;
+      results = row->make ? row->make(call) : call.add_n(row->onnx, call.in(), {}, 1);
+    }
+    WEFT_CHECK_AS(kUnimplemented, !results.empty(), "onnx: op '", n.op->name, "' of ", n.outputs[0],
+                  " has no ONNX form; need a forward graph in evaluation mode, of ops with a row in onnx_rows.cc");
+    // The types of results, for viewers. Other names are operands and constants, which have a type.
+    for (int k = before; k < graph_.proto().node_size(); ++k)
+      for (const std::string& made : graph_.proto().node(k).output())
+        for (size_t i = 0; i < results.size(); ++i)
+          if (made == results[i]) set_type(*graph_.proto().add_value_info(), made, n.outputs[static_cast<int>(i)]);
+  }
+
+  const Graph& g_;
+  const OnnxOptions& options_;
+  onnx::ModelProto model_;
+  OnnxGraph graph_;
+  std::vector<Names> values_;  // by node
+  std::optional<io::AtomicFile> data_;
+};
+
+}  // namespace
+
+std::string to_onnx(const Graph& g, const OnnxOptions& options) {
+  if (!g.writes.empty())
+    internal::fail(Code::kFailedPrecondition,
+                   str_cat("onnx: the graph writes ", g.writes.size(), " cells, '",
+                           g.cells[static_cast<size_t>(g.writes[0].cell)]->name,
+                           "' first; an ONNX model has no state: need a forward graph in evaluation mode"));
+  const NoGrad guard;
+  return ModelWriter(*expanded(g), options).run();
+}
+
+}  // namespace weft::tools

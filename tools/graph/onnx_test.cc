@@ -1,0 +1,177 @@
+// The models that to_onnx writes, by ONNX's checker and its shape inference.
+#include "tools/graph/onnx.h"
+
+#include <gtest/gtest.h>
+#include <onnx/checker.h>
+#include <onnx/shape_inference/implementation.h>
+
+#include <set>
+
+#include "framework/io/file.h"
+#include "framework/ir/rewrite.h"
+#include "framework/testing/compare.h"
+#include "ops/all_ops.h"
+#include "ops/testing/cases.h"
+#include "tools/graph/onnx_rows.h"
+#include "tools/step/model_step.h"
+
+namespace weft::tools {
+namespace {
+
+onnx::ModelProto parsed(const std::string& bytes) {
+  onnx::ModelProto m;
+  EXPECT_TRUE(m.ParseFromString(bytes));
+  return m;
+}
+
+/// The error of the checker, or of shape inference where it finds another type than Weft; empty if there is none.
+std::string problem(const std::string& bytes) {
+  onnx::ModelProto m = parsed(bytes);
+  try {
+    onnx::checker::check_model(m);
+    onnx::shape_inference::InferShapes(m, onnx::OpSchemaRegistry::Instance(),
+                                       {/*check_type=*/true, /*error_mode=*/1, /*data_propagation=*/true});
+  } catch (const std::exception& e) {
+    return e.what();
+  }
+  return "";
+}
+
+std::set<std::string> operators(const std::string& bytes) {
+  std::set<std::string> ops;
+  const onnx::ModelProto m = parsed(bytes);
+  for (const onnx::NodeProto& n : m.graph().node()) ops.insert(n.op_type());
+  return ops;
+}
+
+int64_t weights_in(const onnx::ModelProto& m) {
+  int64_t count = 0;
+  for (const onnx::TensorProto& t : m.graph().initializer()) count += t.name().find('.') != std::string::npos;
+  return count;
+}
+
+StepChoice tiny(const char* model, const char* config) {
+  return {.model = model, .config = config, .batch_size = 2, .seq_len = 16};
+}
+
+TEST(Onnx, LanguageModelsPassTheChecker) {
+  for (const StepChoice& choice :
+       {tiny("gpt", "gpt_tiny"), tiny("llama", "llama_tiny"), tiny("moe", "moe_tiny"), tiny("moe", "moe_small")}) {
+    const ForwardPass pass = forward_pass(choice);
+    const std::string bytes = to_onnx(*pass.graph, {.inputs = {"tokens"}, .outputs = {"logits"}});
+    EXPECT_EQ(problem(bytes), "") << choice.config;
+    const onnx::ModelProto m = parsed(bytes);
+    ASSERT_EQ(m.graph().input_size(), 1);
+    EXPECT_EQ(m.graph().input(0).name(), "tokens");
+    ASSERT_EQ(m.graph().output_size(), 1);
+    EXPECT_EQ(m.graph().output(0).name(), "logits");
+    EXPECT_EQ(m.graph().output(0).type().tensor_type().shape().dim(2).dim_value(), pass.model->vocab());
+    EXPECT_EQ(weights_in(m), static_cast<int64_t>(pass.graph->cells.size()));
+  }
+}
+
+TEST(Onnx, ConvolutionalNetsPassTheChecker) {
+  struct Net : nn::Module {
+    nn::Conv2d conv{1, 4, 3, {.stride = 2, .padding = 1}}, grouped{4, 4, 3, {.padding = 1, .groups = 2}};
+    nn::BatchNorm2d norm{4};
+    nn::MaxPool2d max{2};
+    nn::AvgPool2d mean{2};
+    nn::Linear head{4, 10};
+    Net() {
+      register_module("conv", conv);
+      register_module("grouped", grouped);
+      register_module("norm", norm);
+      register_module("head", head);
+    }
+    Tensor operator()(const Tensor& x) const {
+      return softmax(head(mean(max(relu(grouped(relu(norm(conv(x))))))).flatten(1)), -1);
+    }
+  } net;
+  net.named_cells();  // gives cells their names
+  const TensorType image{kFloat32, Device::cpu(), {2, 1, 8, 8}};
+  const auto captured = [&] {
+    const NoGrad guard;
+    return capture_graph([&](std::span<const Tensor> in) { return std::vector{net(in[0])}; }, {&image, 1});
+  };
+  EXPECT_EQ(testing::error_of([&] { to_onnx(*captured()); }),
+            "onnx: the graph writes 3 cells, 'norm.running_mean' first; an ONNX model has no state: need a forward "
+            "graph in evaluation mode");
+  net.eval();
+  const std::string bytes = to_onnx(*captured());
+  EXPECT_EQ(problem(bytes), "");
+  EXPECT_TRUE(operators(bytes).count("Conv"));
+}
+
+TEST(Onnx, EachSampleOfEachRowPassesTheChecker) {
+  for (const OnnxRow& row : onnx_rows()) {
+    const OpDef* op = op_table().find(row.op);
+    ASSERT_NE(op, nullptr) << row.op;
+    for (const testing::Case& c : testing::cases_of(*op)) {
+      std::vector<TensorType> types;
+      for (const Tensor& t : c.in) types.push_back(t.type());
+      Node n;
+      n.op = op;
+      n.attrs = c.attrs;
+      n.outputs = infer_types(*op, c.attrs, types);
+      std::string bytes;
+      const std::string error = testing::error_of([&] { bytes = to_onnx(*graph_of_one(std::move(n), types)); });
+      if (error.empty()) {
+        EXPECT_EQ(problem(bytes), "") << row.op << ", " << c.label;
+      } else {
+        // Bits of integers came with opset 18.
+        EXPECT_TRUE(row.op == "grouped_dot" || row.op.substr(0, 4) == "bit_") << row.op << ", " << c.label;
+        EXPECT_NE(error.find("has no ONNX form"), error.npos) << error;
+      }
+    }
+  }
+}
+
+TEST(Onnx, WeightsAreInsideOrBesideTheModelOrItsInputs) {
+  const ForwardPass pass = forward_pass(tiny("gpt", "gpt_tiny"));
+  const auto cells = static_cast<int>(pass.graph->cells.size());
+  const std::string data = ::testing::TempDir() + "/model.onnx.data";
+  const std::string whole = to_onnx(*pass.graph), none = to_onnx(*pass.graph, {.weights = OnnxWeights::kNone});
+  const std::string beside = to_onnx(*pass.graph, {.weights = OnnxWeights::kExternal, .data_file = data});
+
+  EXPECT_EQ(problem(none), "");
+  EXPECT_EQ(parsed(none).graph().input_size(), 1 + cells);
+  EXPECT_EQ(weights_in(parsed(none)), 0);
+
+  // The checker opens the weights' file where it finds the model.
+  const std::string model = ::testing::TempDir() + "/model.onnx";
+  io::write_file_atomic(model, beside);
+  EXPECT_NO_THROW(onnx::checker::check_model(model));
+  const std::string bytes = io::read_file(data);
+  const onnx::ModelProto a = parsed(whole), b = parsed(beside);
+  for (int i = 0; i < b.graph().initializer_size(); ++i) {
+    const onnx::TensorProto& t = b.graph().initializer(i);
+    if (t.data_location() != onnx::TensorProto::EXTERNAL) continue;
+    const auto number = [&](int k) { return std::stoul(t.external_data(k).value()); };
+    EXPECT_EQ(number(1) % 4096, 0u);
+    EXPECT_EQ(bytes.substr(number(1), number(2)), a.graph().initializer(i).raw_data()) << t.name();
+  }
+}
+
+TEST(Onnx, MoreThanAFileHoldsIsRefusedBeforeItIsMade) {
+  const ForwardPass pass = forward_pass(tiny("llama", "llama-8b"));
+  const std::string error = testing::error_of([&] { to_onnx(*pass.graph); });
+  EXPECT_NE(error.find("bytes; one file has at most 2147483647"), error.npos) << error;
+  EXPECT_NE(error.find("--weights external"), error.npos) << error;
+  EXPECT_EQ(problem(to_onnx(*pass.graph, {.weights = OnnxWeights::kNone})), "");
+}
+
+TEST(Onnx, AnOpWithoutRowIsNamedWithLineAndScope) {
+  const Graph g = capture(
+      [](const Tensor& x) {
+        const NameScope scope("bits");
+        return shift_left(x, 1);
+      },
+      Tensor::from_vector<int32_t>({1, 2}, {2}));
+  const std::string error = testing::placed_error_of([&] { to_onnx(g); }, Code::kUnimplemented);
+  testing::expect_has(error, "onnx: op 'shift_left' of i32[2] has no ONNX form; need a forward graph");
+  testing::expect_has(error, "; at tools/graph/onnx_test.cc:");
+  testing::expect_has(error, ", in bits");
+}
+
+}  // namespace
+}  // namespace weft::tools
