@@ -8,7 +8,7 @@
 #include "framework/io/json.h"
 #include "tools/profile/table.h"
 
-namespace weft::profile {
+namespace weft::profiler {
 namespace {
 
 constexpr double kNoChange = 1e-3;  // share of the step
@@ -113,4 +113,4 @@ std::string diff_json(const StepRecord& before, const StepRecord& after, By by) 
                              {"rows", rows}});
 }
 
-}  // namespace weft::profile
+}  // namespace weft::profiler

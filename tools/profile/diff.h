@@ -5,7 +5,7 @@
 
 #include "tools/profile/rows.h"
 
-namespace weft::profile {
+namespace weft::profiler {
 
 /// The launches of one name in both records. Without launches in one of them, the row is new or gone.
 struct DiffRow {
@@ -23,4 +23,4 @@ std::string diff_text(const StepRecord& before, const StepRecord& after, By by);
 /// "calls": [...], "us": [...], "bytes": [...], "flops": [...]}]}.
 std::string diff_json(const StepRecord& before, const StepRecord& after, By by);
 
-}  // namespace weft::profile
+}  // namespace weft::profiler

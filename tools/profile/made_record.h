@@ -4,7 +4,7 @@
 
 #include "compiler/exec/record.h"
 
-namespace weft::profile {
+namespace weft::profiler {
 
 /// A launch in `us`, of which the roofline would need `predicted_us`.
 inline LaunchRecord made_launch(const std::string& name, const std::string& scope, uint32_t line, WorkClass kind,
@@ -40,4 +40,4 @@ inline StepRecord made_record() {
   return r;
 }
 
-}  // namespace weft::profile
+}  // namespace weft::profiler

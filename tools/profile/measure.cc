@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace weft::profile {
+namespace weft::profiler {
 
 StepRecord measure(const tools::StepChoice& choice, int64_t steps, int rank) {
   constexpr int kFirstSteps = 4;  // the first captures and compiles; the launches of the next three are timed
@@ -21,4 +21,4 @@ StepRecord measure(const tools::StepChoice& choice, int64_t steps, int rank) {
   return record;
 }
 
-}  // namespace weft::profile
+}  // namespace weft::profiler

@@ -8,7 +8,7 @@
 #include "tools/profile/pictures.h"
 #include "tools/profile/profile_text.h"
 
-namespace weft::profile {
+namespace weft::profiler {
 namespace {
 
 const StepRecord& record() {
@@ -71,4 +71,4 @@ TEST(Measure, LayersAreFolded) {
 }
 
 }  // namespace
-}  // namespace weft::profile
+}  // namespace weft::profiler

@@ -7,7 +7,7 @@
 
 #include "distributed/plan/collective_names.h"
 
-namespace weft::profile {
+namespace weft::profiler {
 namespace {
 
 // The launch that writes a buffer, or uses it, first; null if none does.
@@ -121,4 +121,4 @@ std::vector<MemorySeries> memory_timeline(const StepRecord& r, size_t most) {
   return series;
 }
 
-}  // namespace weft::profile
+}  // namespace weft::profiler

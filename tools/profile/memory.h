@@ -5,7 +5,7 @@
 
 #include "compiler/exec/record.h"
 
-namespace weft::profile {
+namespace weft::profiler {
 
 /// A block of memory that is live at the peak.
 struct Holder {
@@ -38,4 +38,4 @@ struct MemorySeries {
 /// `most` modules with most bytes at the peak, and the others together.
 std::vector<MemorySeries> memory_timeline(const StepRecord& record, size_t most);
 
-}  // namespace weft::profile
+}  // namespace weft::profiler

@@ -6,7 +6,7 @@
 #include "tools/profile/pictures.h"
 #include "tools/profile/table.h"
 
-namespace weft::profile {
+namespace weft::profiler {
 namespace {
 
 constexpr size_t kModules = 6;  // of the timeline, each with an area
@@ -116,4 +116,4 @@ std::string memory_html(const StepRecord& r) {
       html_table("At the peak by line", sums(use, "line", &Holder::line, r.peak_bytes)), "</body></html>\n");
 }
 
-}  // namespace weft::profile
+}  // namespace weft::profiler

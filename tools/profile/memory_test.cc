@@ -6,7 +6,7 @@
 #include "tools/profile/made_record.h"
 #include "tools/profile/pictures.h"
 
-namespace weft::profile {
+namespace weft::profiler {
 namespace {
 
 // An arena of 700 bytes, of which 640 are live at launch 2, a cell with two buffers, its moment, and an output.
@@ -73,4 +73,4 @@ TEST(Memory, PagesNameTheHolders) {
 }
 
 }  // namespace
-}  // namespace weft::profile
+}  // namespace weft::profiler

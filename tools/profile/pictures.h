@@ -4,7 +4,7 @@
 
 #include "tools/profile/rows.h"
 
-namespace weft::profile {
+namespace weft::profiler {
 
 /// The machine's roofline with a mark for each row of the table, as SVG. Throws FailedPrecondition if the record has no
 /// measured times.
@@ -15,4 +15,4 @@ std::string memory_svg(const StepRecord& record);
 /// The same as one page, with tables by holder, module and line.
 std::string memory_html(const StepRecord& record);
 
-}  // namespace weft::profile
+}  // namespace weft::profiler

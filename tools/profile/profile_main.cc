@@ -10,7 +10,7 @@
 #include "tools/profile/profile_text.h"
 #include "tools/profile/record_file.h"
 
-namespace weft::profile {
+namespace weft::profiler {
 namespace {
 
 struct Options {
@@ -61,10 +61,10 @@ int run(const Options& o, const std::vector<std::string>& rest) {
 }
 
 }  // namespace
-}  // namespace weft::profile
+}  // namespace weft::profiler
 
 int main(int argc, char** argv) {
-  weft::profile::Options o;
+  weft::profiler::Options o;
   weft::Flags flags = weft::tools::step_flags(o.step);
   const weft::Flags others{
       {"steps", &o.steps, "steps that are timed", {.least = 1}},
@@ -81,5 +81,5 @@ int main(int argc, char** argv) {
   };
   flags.insert(flags.end(), others.begin(), others.end());
   return weft::run_program(argc, argv, "Shows where the time and the memory of a training step go.", flags,
-                           [&](const std::vector<std::string>& rest) { return weft::profile::run(o, rest); });
+                           [&](const std::vector<std::string>& rest) { return weft::profiler::run(o, rest); });
 }

@@ -11,7 +11,7 @@
 #include "tools/profile/pictures.h"
 #include "tools/profile/profile_text.h"
 
-namespace weft::profile {
+namespace weft::profiler {
 namespace {
 
 using testing::error_of;
@@ -186,4 +186,4 @@ TEST(Roofline, DrawsTheRowsAndTheMachine) {
 }
 
 }  // namespace
-}  // namespace weft::profile
+}  // namespace weft::profiler

@@ -4,7 +4,7 @@
 #include "tools/profile/memory.h"
 #include "tools/profile/table.h"
 
-namespace weft::profile {
+namespace weft::profiler {
 namespace {
 
 using Json = io::OrderedJson;
@@ -158,4 +158,4 @@ std::string profile_json(const StepRecord& r, By by, const Speedups& speedups) {
   return io::write_json(out);
 }
 
-}  // namespace weft::profile
+}  // namespace weft::profiler

@@ -4,7 +4,7 @@
 
 #include "tools/profile/rows.h"
 
-namespace weft::profile {
+namespace weft::profiler {
 
 /// The step: title, time, the machine's rates.
 std::string head_text(const StepRecord& record);
@@ -21,4 +21,4 @@ std::string what_if_text(const StepRecord& record, const Speedups& speedups);
 /// "memory": {"peak_bytes", "measured_peak_bytes", "peak_launch", "holders": [...]}}.
 std::string profile_json(const StepRecord& record, By by, const Speedups& speedups);
 
-}  // namespace weft::profile
+}  // namespace weft::profiler

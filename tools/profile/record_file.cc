@@ -3,7 +3,7 @@
 #include "framework/base/error.h"
 #include "framework/io/file.h"
 
-namespace weft::profile {
+namespace weft::profiler {
 
 StepRecord read_record(const std::string& path) {
   const std::string file = io::resolve_path(path), bytes = io::read_file(file);
@@ -23,4 +23,4 @@ void write_record(const std::string& path, const StepRecord& record) {
   io::write_file_atomic(io::resolve_path(path), record.to_proto());
 }
 
-}  // namespace weft::profile
+}  // namespace weft::profiler

@@ -7,7 +7,7 @@
 #include "framework/io/file.h"
 #include "tools/profile/made_record.h"
 
-namespace weft::profile {
+namespace weft::profiler {
 namespace {
 
 using testing::error_of;
@@ -36,4 +36,4 @@ TEST(RecordFile, RefusesOtherFiles) {
 }
 
 }  // namespace
-}  // namespace weft::profile
+}  // namespace weft::profiler

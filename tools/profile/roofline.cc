@@ -7,7 +7,7 @@
 #include "tools/profile/pictures.h"
 #include "tools/profile/table.h"
 
-namespace weft::profile {
+namespace weft::profiler {
 namespace {
 
 constexpr size_t kNamed = 12;  // rows with a number and a name: those that take most of the time
@@ -99,4 +99,4 @@ std::string roofline_svg(const StepRecord& r, By by) {
   return draw::svg({&chart, 1});
 }
 
-}  // namespace weft::profile
+}  // namespace weft::profiler

@@ -9,7 +9,7 @@
 #include "framework/base/error.h"
 #include "framework/cli/cli.h"
 
-namespace weft::profile {
+namespace weft::profiler {
 namespace {
 
 constexpr const char* kByNames[] = {"kernel", "module", "class", "line"};
@@ -132,4 +132,4 @@ WhatIf what_if(const StepRecord& record, const Speedups& speedups) {
   return out;
 }
 
-}  // namespace weft::profile
+}  // namespace weft::profiler

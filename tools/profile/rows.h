@@ -6,7 +6,7 @@
 
 #include "compiler/exec/record.h"
 
-namespace weft::profile {
+namespace weft::profiler {
 
 enum class By : uint8_t { kKernel, kModule, kClass, kLine };
 const char* to_string(By by);
@@ -65,4 +65,4 @@ struct WhatIf {
 };
 WhatIf what_if(const StepRecord& record, const Speedups& speedups);
 
-}  // namespace weft::profile
+}  // namespace weft::profiler

@@ -6,7 +6,7 @@
 
 #include "framework/base/str_cat.h"
 
-namespace weft::profile {
+namespace weft::profiler {
 
 std::string table_text(const std::vector<std::vector<std::string>>& lines) {
   std::vector<size_t> widths;
@@ -40,4 +40,4 @@ std::string rate_text(double amount, double time) {
   return fixed(rate, rate < 10 ? 2 : rate < 100 ? 1 : 0);
 }
 
-}  // namespace weft::profile
+}  // namespace weft::profiler

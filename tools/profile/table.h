@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-namespace weft::profile {
+namespace weft::profiler {
 
 /// Lines of cells; the first cell of a line is aligned to the left, the others to the right. Lines may be of different
 /// lengths.
@@ -16,4 +16,4 @@ std::string percent(double share);
 /// amount / time with about three digits; "-" without a time.
 std::string rate_text(double amount, double time);
 
-}  // namespace weft::profile
+}  // namespace weft::profiler
