@@ -166,8 +166,8 @@ void run(Report& report) {
     report.add({"products_done", record.sum().work.products * 1e-9, "GFLOP"});
     report.add({"products_of_the_model", flops * 1e-9, "GFLOP"});
     report.add({"in_the_rest", record.sum().measured_us / 1e3 - products, "ms"});
-    std::printf("\n%s\n%s", profile::rows_text(record, profile::By::kKernel).c_str(),
-                profile::parts_text(record).c_str());
+    std::printf("\n%s\n%s", profiler::rows_text(record, profiler::By::kKernel).c_str(),
+                profiler::parts_text(record).c_str());
   }
 }
 
