@@ -60,7 +60,7 @@ struct CompileOptions {
   std::string kernel_cache = {};          // folder of compiled kernels, or "off"; empty: compiler/jit/jit.h's default
   std::shared_ptr<const dist::CommunicationOptions> communication = {};  // null: the defaults of overlap/arrange.h
   std::vector<std::string> forbid = {};         // "allgather@dp:activations": plans with such a collective are errors
-  std::string machine = "cpu";                  // Plan::automatic() chooses for it: compiler/cost/machine.h
+  std::string machine = "cpu";                  // Plan::automatic() chooses for it: compiler/cost/machine_file.h
   double timeout = kDefaultTimeout;             // seconds that a rank waits for the others before the step fails
   internal::Partitioner partitioner = nullptr;  // set by dist::compile
 };

@@ -4,35 +4,22 @@
 #include <vector>
 
 #include "absl/flags/flag.h"
-#include "compiler/cost/rates.h"
+#include "compiler/cost/machine_file.h"
 #include "framework/base/error.h"
-#include "framework/base/thread_pool.h"
 #include "framework/cli/cli.h"
 #include "framework/io/file.h"
 #include "tools/gpus.h"
 #include "tools/machine.h"
+#include "tools/measure.h"
 
-ABSL_FLAG(bool, measure, false, "also measure the copy rate and the GEMM rate by dtype (takes about a second)");
+ABSL_FLAG(bool, measure, false,
+          "also measure memory by working set, GEMM by size and dtype, and what GPUs copy (takes about ten seconds)");
 ABSL_FLAG(bool, json, false, "print JSON instead of text");
-ABSL_FLAG(std::string, out, "", "also write the JSON to this file");
+ABSL_FLAG(std::string, out, "",
+          "also write the JSON to this file; with --measure it is a machine file, for WEFT_MACHINE and "
+          "CompileOptions::machine");
 
 namespace {
-
-// Copies count the bytes read and the bytes written.
-void add_measured(weft::tools::Facts& facts) {
-  auto add = [&](const std::string& threads) {
-    const weft::Machine m = weft::measured_cpu();
-    facts.add("measured", "copy_" + threads, m.bytes * 1e-9, "GB/s");
-    facts.add("measured", "gemm_f32_" + threads, m.products * 1e-9, "GFLOP/s");
-    facts.add("measured", "gemm_bf16_" + threads, m.products16 * 1e-9, "GFLOP/s");
-  };
-  {
-    weft::ThreadPool one(1);
-    const weft::ScopedPool pool(one);
-    add("1_thread");
-  }
-  if (weft::num_threads() > 1) add("all_cores");
-}
 
 int doctor(const std::vector<std::string>& arguments) {
   using namespace weft::tools;
@@ -45,10 +32,15 @@ int doctor(const std::vector<std::string>& arguments) {
   }
   add_machine(facts);
   add_gpus(facts);
-  if (absl::GetFlag(FLAGS_measure)) add_measured(facts);
+  std::string machine;
+  if (absl::GetFlag(FLAGS_measure)) {
+    machine = weft::machine_to_json(add_cpu_rates(facts));
+    add_gpu_rates(facts);
+  }
+  const std::string json = facts.to_json(machine);
   if (std::string out = absl::GetFlag(FLAGS_out); !out.empty())
-    weft::io::write_file_atomic(weft::io::resolve_path(out), facts.to_json());
-  std::fputs((absl::GetFlag(FLAGS_json) ? facts.to_json() : facts.to_text()).c_str(), stdout);
+    weft::io::write_file_atomic(weft::io::resolve_path(out), json);
+  std::fputs((absl::GetFlag(FLAGS_json) ? json : facts.to_text()).c_str(), stdout);
   return 0;
 }
 

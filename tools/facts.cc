@@ -41,10 +41,11 @@ std::string Facts::to_text() const {
   return out;
 }
 
-std::string Facts::to_json() const {
+std::string Facts::to_json(const std::string& machine) const {
   io::OrderedJson out = io::OrderedJson::object();
   for (const Fact& fact : facts_)
     std::visit([&](const auto& value) { out[fact.section][fact.name] = value; }, fact.value);
+  if (!machine.empty()) out["machine"] = io::OrderedJson::parse(machine);
   return io::write_json(out, 1) + "\n";
 }
 

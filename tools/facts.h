@@ -19,7 +19,8 @@ class Facts {
   void add_absent(std::string section, std::string name, std::string reason);
 
   std::string to_text() const;
-  std::string to_json() const;
+  /// With a last member "machine", if the text of an object is given.
+  std::string to_json(const std::string& machine = "") const;
 
  private:
   struct Fact {

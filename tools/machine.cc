@@ -78,6 +78,8 @@ int usable_cores() {
   return cores;
 }
 
+double clock_hz() { return 1e6 * std::atof(proc_value("/proc/cpuinfo", "cpu MHz").c_str()); }
+
 double usable_memory() {
   double bytes = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
   double limit = 0;

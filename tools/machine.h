@@ -7,6 +7,9 @@ namespace weft::tools {
 /// The processors that this process may use, within its container's limit.
 int usable_cores();
 
+/// Cycles in a second of the processor now, as Linux reports them; 0 if it reports none.
+double clock_hz();
+
 /// Bytes of memory, within the container's limit.
 double usable_memory();
 

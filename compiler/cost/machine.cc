@@ -119,7 +119,8 @@ const Machine& machine_preset(std::string_view name) {
     if (m.name == name) return m;
   std::string words;
   for (const Machine& m : presets()) words += str_cat(words.empty() ? "" : ", ", m.name);
-  internal::fail(Code::kInvalidArgument, str_cat("machine: got '", name.substr(0, 40), "'; need one of ", words));
+  internal::fail(Code::kInvalidArgument, str_cat("machine: got '", name.substr(0, 40), "'; need one of ", words,
+                                                 ", or a file that ends in .json"));
 }
 
 void check_rates(const Machine& m) {
@@ -132,6 +133,15 @@ void check_rates(const Machine& m) {
   for (auto [what, rate] :
        {std::pair("products64", m.products64), {"products8", m.products8}, {"launch", m.launch}, {"memory", m.memory}})
     check_rate(m, what, rate, true);
+  double before = 0;
+  for (const MemoryRate& r : m.memory_rates) {
+    const std::string at = str_cat("memory_rates of ", r.bytes, " bytes");
+    check_rate(m, "the working set of memory_rates", r.bytes, false);
+    WEFT_CHECK(r.bytes > before, "machine '", m.name, "': memory_rates has a working set of ", r.bytes,
+               " bytes after one of ", before, "; need rising ones");
+    before = r.bytes;
+    for (double rate : {r.read, r.write, r.copy}) check_rate(m, at.c_str(), rate, false);
+  }
 }
 
 void check_machine(const Machine& m) {

@@ -32,6 +32,13 @@ struct Links {
   double ramp = 1;                               // share of the outer bandwidth that large messages reach
 };
 
+/// Bytes per second that threads read, write, or copy, while they pass over `bytes` of memory again and again. A copy
+/// counts what it reads and writes, in separate or in the same memory, whichever is faster.
+struct MemoryRate {
+  double bytes = 0;  // the working set
+  double read = 0, write = 0, copy = 0;
+};
+
 /// Rates per second. "Products" are the operations of contractions (2 m n k of a matrix product), which have units of
 /// their own.
 struct Machine {
@@ -47,6 +54,7 @@ struct Machine {
   bool shares_cores = false;  // ranks are threads: the cores that compute also communicate
   std::string name = {};
   Links links = {};
+  std::vector<MemoryRate> memory_rates = {};  // by rising working sets; empty: `bytes` for all
 
   double products_of(DType operands) const;
 };

@@ -5,7 +5,11 @@
 #include <cstring>
 #include <memory>
 
+#include "compiler/cost/machine_file.h"
+#include "compiler/cost/memory_rates.h"
 #include "framework/base/clock.h"
+#include "framework/base/error.h"
+#include "framework/base/switches.h"
 #include "framework/base/thread_pool.h"
 #include "framework/cuda/gpu.h"
 #include "framework/tensor/view.h"
@@ -14,17 +18,16 @@
 namespace weft {
 namespace {
 
-constexpr int kRepetitions = 4;
-
-// Work per second of the fastest of a few runs: other processes only slow a run down.
-double best_rate(double work, auto&& run) {
+// Seconds of the fastest run: other processes only slow a run down. The run before the first that counts touches the
+// memory.
+double best_seconds(int repetitions, auto&& run) {
   double best = 1e30;
-  for (int i = 0; i <= kRepetitions; ++i) {
+  for (int i = 0; i <= repetitions; ++i) {
     const double start = internal::now_us();
     run();
-    if (i > 0) best = std::min(best, internal::now_us() - start);  // the first run touches the memory
+    if (i > 0) best = std::min(best, internal::now_us() - start);
   }
-  return 1e6 * work / std::max(best, 1e-3);
+  return 1e-6 * std::max(best, 1e-3);
 }
 
 // Aligned memory that the allocator's statistics do not include.
@@ -50,26 +53,19 @@ Memory varied(DType t, int64_t elements) {
   return m;
 }
 
-double copy_rate() {
-  constexpr int64_t kPiece = 1 << 20, kPieces = 64;  // more than the caches that a core can use
-  const Memory from = varied(kFloat32, kPieces * kPiece / 4), to(kPieces * kPiece);
-  return best_rate(2.0 * kPieces * kPiece, [&] {
-    parallel_for(kPieces, [&](int64_t i) { std::memcpy(to.data + i * kPiece, from.data + i * kPiece, kPiece); });
-  });
+// Seconds until all threads have begun and ended a task.
+double fork_join_seconds() {
+  constexpr int kTasks = 64;
+  return best_seconds(8,
+                      [] {
+                        for (int i = 0; i < kTasks; ++i) parallel_for(ThreadPool::current().size(), [](int64_t) {});
+                      }) /
+         kTasks;
 }
 
-double gemm_rate(DType t, int64_t n) {
-  const Shape shape{1, n, n};
-  const Memory a = varied(t, n * n), b = varied(t, n * n), c(n * n * itemsize(t)),
-               workspace(kernels::gemm_workspace(t, t, 1, n, n, n));
-  auto view = [&](const Memory& x) { return StridedView{x.data, t, shape, contiguous_strides(shape)}; };
-  return best_rate(2.0 * static_cast<double>(n * n * n),
-                   [&] { kernels::gemm(view(a), view(b), view(c), workspace.data); });
-}
-
-double gemm_rate(DType t) {
-  const double small = gemm_rate(t, 512);
-  return small < 2e10 ? small : std::max(small, gemm_rate(t, 1024));  // a slow kernel needs no larger product
+double best_gemm_rate(DType t, int repetitions) {
+  const double small = gemm_rate(t, 512, repetitions);
+  return small < 2e10 ? small : std::max(small, gemm_rate(t, 1024, repetitions));  // a slow kernel needs no larger one
 }
 
 // Operations of one multiprocessor per cycle (the architectures' white papers): f32 multiply-adds, and dense products
@@ -90,14 +86,41 @@ Machine gpu_rates(const cuda::GpuProperties& p) {
 
 }  // namespace
 
-Machine measured_cpu() {
-  Machine m{.bytes = copy_rate(), .products = gemm_rate(kFloat32), .products16 = gemm_rate(kBFloat16)};
+double gemm_rate(DType t, int64_t n, int repetitions) {
+  const Shape shape{1, n, n};
+  const Memory a = varied(t, n * n), b = varied(t, n * n), c(n * n * itemsize(t)),
+               workspace(kernels::gemm_workspace(t, t, 1, n, n, n));
+  auto view = [&](const Memory& x) { return StridedView{x.data, t, shape, contiguous_strides(shape)}; };
+  return 2.0 * static_cast<double>(n * n * n) /
+         best_seconds(repetitions, [&] { kernels::gemm(view(a), view(b), view(c), workspace.data); });
+}
+
+Machine measured_cpu(int repetitions) {
+  Machine m{.products = best_gemm_rate(kFloat32, repetitions),
+            .products16 = best_gemm_rate(kBFloat16, repetitions),
+            .launch = fork_join_seconds()};
   m.flops = m.products / 2;
+  m.memory_rates = measured_memory_rates(repetitions);
+  m.bytes = m.memory_rates.back().copy;
   return m;
+}
+
+Machine faster_of(Machine a, const Machine& b) {
+  for (double Machine::*rate : {&Machine::bytes, &Machine::flops, &Machine::products, &Machine::products16})
+    a.*rate = std::max(a.*rate, b.*rate);
+  a.launch = std::min(a.launch, b.launch);
+  WEFT_CHECK(a.memory_rates.size() == b.memory_rates.size(), "faster_of: got rates of ", a.memory_rates.size(), " and ",
+             b.memory_rates.size(), " working sets; need the same");
+  for (size_t i = 0; i < a.memory_rates.size(); ++i)
+    for (double MemoryRate::*rate : {&MemoryRate::read, &MemoryRate::write, &MemoryRate::copy})
+      a.memory_rates[i].*rate = std::max(a.memory_rates[i].*rate, b.memory_rates[i].*rate);
+  return a;
 }
 
 Machine rates_of(Device device) {
   if (device.type == DeviceType::kCuda) return gpu_rates(cuda::gpu_properties(device.index));
+  const std::string file = switch_value("WEFT_MACHINE");
+  if (!file.empty()) return read_machine(file);
   static const Machine cpu = measured_cpu();
   return cpu;
 }

@@ -1,18 +1,42 @@
 #include "compiler/cost/roofline.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace weft {
 namespace {
 
 double seconds(double amount, double rate) { return rate > 0 ? amount / rate : 0; }
 
+// The rates of a working set, linear in the logarithm of its bytes between two that were measured.
+MemoryRate rate_at(const std::vector<MemoryRate>& rates, double bytes) {
+  const auto above =
+      std::lower_bound(rates.begin(), rates.end(), bytes, [](const MemoryRate& r, double b) { return r.bytes < b; });
+  if (above == rates.end()) return rates.back();
+  if (above == rates.begin()) return rates.front();
+  const MemoryRate &a = above[-1], &b = *above;
+  const double part = std::log(bytes / a.bytes) / std::log(b.bytes / a.bytes);
+  return {bytes, std::lerp(a.read, b.read, part), std::lerp(a.write, b.write, part), std::lerp(a.copy, b.copy, part)};
+}
+
+double memory_seconds(const Machine& m, const Cost& w) {
+  if (m.memory_rates.empty()) return seconds(w.bytes, m.bytes);
+  const MemoryRate rate = rate_at(m.memory_rates, w.working_set);
+  const double read = w.bytes - w.written, copied = std::min(read, w.written);
+  return seconds(2 * copied, rate.copy) + seconds(read - copied, rate.read) + seconds(w.written - copied, rate.write);
+}
+
 }  // namespace
 
+ResourceSeconds resource_seconds(const Machine& m, const Cost& w) {
+  return {.memory = memory_seconds(m, w) / m.reached,
+          .arithmetic = seconds(w.flops - w.products, m.flops) / m.reached,
+          .products = seconds(w.products, m.products_of(w.product_dtype)) / m.reached};
+}
+
 double roofline_seconds(const Machine& m, const Cost& w) {
-  return std::max({seconds(w.bytes, m.bytes), seconds(w.flops - w.products, m.flops),
-                   seconds(w.products, m.products_of(w.product_dtype))}) /
-         m.reached;
+  const ResourceSeconds s = resource_seconds(m, w);
+  return std::max({s.memory, s.arithmetic, s.products});
 }
 
 double launch_seconds(const Machine& m, const Cost& w) { return m.launch + roofline_seconds(m, w); }

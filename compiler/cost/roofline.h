@@ -9,8 +9,16 @@
 
 namespace weft {
 
+/// Seconds that each resource of a machine is busy with a piece of work. A rate of zero takes no time.
+struct ResourceSeconds {
+  double memory = 0, arithmetic = 0, products = 0;
+};
+/// Memory takes the rates of the work's working set, between those that were measured: as many bytes as are both read
+/// and written are copied, the others only read or only written.
+ResourceSeconds resource_seconds(const Machine& machine, const Cost& work);
+
 /// Seconds of `work` where memory, elementwise arithmetic and products overlap perfectly: the longest of the three
-/// (Williams, Waterman, Patterson: Roofline, 2009). A rate of zero takes no time.
+/// (Williams, Waterman, Patterson: Roofline, 2009).
 double roofline_seconds(const Machine& machine, const Cost& work);
 
 /// Seconds of a kernel of its own: its roofline and the launch.

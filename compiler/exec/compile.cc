@@ -5,7 +5,7 @@
 #include <map>
 #include <set>
 
-#include "compiler/cost/machine.h"
+#include "compiler/cost/machine_file.h"
 #include "compiler/exec/entry.h"
 #include "compiler/passes/fuse_report.h"
 #include "compiler/passes/pass_options.h"
@@ -57,7 +57,7 @@ class CompiledCore {
                "compile: verify_numerics changes the captured graph; need a step that is compiled or interpreted");
     WEFT_CHECK(options.partitioner || (options.mesh.size() <= 1 && options.plan.world <= 1),
                "compile: the options have more than one rank; need dist::compile of distributed/distributed.h");
-    machine_preset(options.machine);                          // an error for unknown names
+    machine_named(options.machine);                          // an error for unknown names
     if (options.verify_numerics) options.numerics = "eager";  // a chain of 16-bit values may be cut by a mesh
     WEFT_CHECK(options.memory_budget >= 0, "compile: memory_budget is ", options.memory_budget, "; need bytes >= 0");
     PassSteps names(pass_options(options, nullptr));  // refuses disabled passes that do not exist

@@ -107,6 +107,18 @@ StepRecord::Sum& StepRecord::Sum::operator+=(const LaunchRecord& l) {
   return *this;
 }
 
+void StepRecord::predict(const Machine& rates) {
+  machine = rates;
+  for (LaunchRecord& l : launches) {
+    if (!l.axes.empty()) continue;  // a collective's links are the mesh's
+    const ResourceSeconds s = resource_seconds(machine, l.known());
+    l.predicted_us = 1e6 * std::max({s.memory, s.arithmetic, s.products});
+    l.bound = s.products > 0 && s.products >= std::max(s.memory, s.arithmetic) ? Bound::kProducts
+              : s.arithmetic > s.memory                                        ? Bound::kArithmetic
+                                                                               : Bound::kMemory;
+  }
+}
+
 StepRecord::Sum StepRecord::sum() const {
   Sum s;
   for (const LaunchRecord& l : launches) s += l;
@@ -139,11 +151,18 @@ std::string place_of(const LaunchRecord& l) {
                  l.scope.empty() ? std::string() : str_cat(" in ", l.scope));
 }
 
-Bound bound_of(const Machine& m, const Cost& w) {
-  const double memory = w.bytes / m.bytes, arithmetic = (w.flops - w.products) / m.flops,
-               products = w.products > 0 ? w.products / m.products_of(w.product_dtype) : 0;
-  if (products >= memory && products >= arithmetic && products > 0) return Bound::kProducts;
-  return arithmetic > memory ? Bound::kArithmetic : Bound::kMemory;
+// Bytes of results that have the memory of an operand, or, of cells, have it unless another handle holds the value.
+double bytes_in_place(const MemoryPlan& plan, const Launch& l) {
+  const auto same = [&](const BufferPlace& a, const BufferPlace& b) {
+    const PlanBuffer &from = plan.buffers[static_cast<size_t>(a.buffer)],
+                     &to = plan.buffers[static_cast<size_t>(b.buffer)];
+    return a.buffer == b.buffer || (from.home == Home::kCell && to.home == Home::kCellNew && from.index == to.index);
+  };
+  double bytes = 0;
+  for (const BufferPlace& o : l.out)
+    if (std::any_of(l.in.begin(), l.in.end(), [&](const BufferPlace& i) { return same(i, o); }))
+      bytes += static_cast<double>(o.type.nbytes());
+  return bytes;
 }
 
 void add_launches(const MemoryPlan& plan, const Executable* executable, StepRecord& r) {
@@ -161,8 +180,8 @@ void add_launches(const MemoryPlan& plan, const Executable* executable, StepReco
     one.kind = l.copy ? WorkClass::kMovement : class_of(n);
     one.work = cost_of(l, g);
     if (const Cost* done = executable ? executable->done(t) : nullptr) one.done = *done, one.counted = true;
-    one.bound = bound_of(r.machine, one.known());
-    one.predicted_us = 1e6 * roofline_seconds(r.machine, one.known());
+    const double twice = bytes_in_place(plan, l);
+    for (Cost* c : {&one.work, &one.done}) c->working_set = std::max(0.0, c->working_set - twice);
     if (executable) one.measured_us = executable->launch_us(t);
     one.fused = l.op == &loop_ir::fused_op;
     one.copy = l.copy;
@@ -215,8 +234,8 @@ void add_buffers(const MemoryPlan& plan, StepRecord& r) {
 StepRecord record_of(const MemoryPlan& plan, const Executable* executable) {
   StepRecord r;
   r.device = str_cat(plan.device);
-  r.machine = rates_of(plan.device);
   add_launches(plan, executable, r);
+  r.predict(rates_of(plan.device));
   add_buffers(plan, r);
   r.peak_bytes = plan.peak_bytes();
   if (executable) r.measured_peak_bytes = executable->last().measured_peak_bytes;

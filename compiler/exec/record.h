@@ -92,6 +92,8 @@ struct StepRecord {
     int32_t launches = 0;
     Sum& operator+=(const LaunchRecord& l);
   };
+  /// Predicts the time of all launches but a mesh's collectives, and what bounds them, at these rates.
+  void predict(const Machine& rates);
   Sum sum() const;
   Sum sum(WorkClass kind) const;
   Sum sum(Phase phase) const;

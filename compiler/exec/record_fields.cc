@@ -3,6 +3,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "compiler/cost/machine_file.h"
 #include "compiler/exec/entry.h"
 #include "compiler/exec/record.h"
 #include "compiler/exec/record.pb.h"
@@ -61,6 +62,12 @@ void fields(Record& r, Visit& visit) {
     FIELD_IF_SET(products8);
     FIELD(launch);
     FIELD_IF_SET(reached);
+    PART(memory_rates);
+  } else if constexpr (std::is_same_v<R, MemoryRate>) {
+    FIELD(bytes);
+    FIELD(read);
+    FIELD(write);
+    FIELD(copy);
   } else if constexpr (std::is_same_v<R, LaunchRecord>) {
     FIELD(name);
     FIELD_IF_SET(scope);
@@ -72,10 +79,14 @@ void fields(Record& r, Visit& visit) {
     ROW("products", products, work.products, true);
     ROW("product_dtype", product_dtype, work.product_dtype, false);
     ROW("at_most", at_most, work.at_most, false);
+    ROW("written", written, work.written, false);
+    ROW("working_set", working_set, work.working_set, false);
     FIELD_IF_SET(counted);
     ROW("done_bytes", done_bytes, done.bytes, false);
     ROW("done_flops", done_flops, done.flops, false);
     ROW("done_products", done_products, done.products, false);
+    ROW("done_written", done_written, done.written, false);
+    ROW("done_working_set", done_working_set, done.working_set, false);
     FIELD(bound);
     FIELD_IF_SET(axes);
     FIELD_IF_SET(sent);
@@ -129,6 +140,7 @@ template <class Record>
 Json json_of(const Record& r);
 Json json_of(int32_t v) { return v; }
 Json json_of(const TensorType& t) { return t.to_string(); }
+Json json_of(const Machine& m) { return Json::parse(machine_to_json(m)); }
 
 struct JsonWriter {
   Json json = Json::object();

@@ -22,7 +22,7 @@ Types infer_fused(const InferCall& c) {
 
 Cost cost_fused(const Attrs& attrs, std::span<const TensorType> in, std::span<const TensorType> out) {
   Cost cost = body_cost(*attrs.get<Ref<Graph>>("body"));
-  cost.bytes = 0;
+  cost.bytes = cost.written = cost.working_set = 0;  // op_cost() completes them
   for (const TensorType& t : in) cost.bytes += static_cast<double>(t.nbytes());
   for (const TensorType& t : out) cost.bytes += static_cast<double>(t.nbytes());
   return cost;

@@ -1,5 +1,6 @@
 #include "distributed/launch/compile.h"
 
+#include "compiler/cost/machine_file.h"
 #include "compiler/exec/entry.h"
 #include "distributed/launch/step.h"
 #include "distributed/plan/forbid.h"
@@ -72,7 +73,7 @@ CompileOptions for_mesh(CompileOptions o) {
 }
 
 CompileOptions for_planning(CompileOptions o) {
-  machine_preset(o.machine);
+  machine_named(o.machine);
   o = for_mesh(std::move(o));
   o.partitioner = dist::make<dist::PlannedStep>;
   return o;

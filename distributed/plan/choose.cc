@@ -4,6 +4,7 @@
 #include <optional>
 #include <tuple>
 
+#include "compiler/cost/machine_file.h"
 #include "distributed/plan/collective_names.h"
 #include "distributed/plan/estimate.h"
 
@@ -75,7 +76,7 @@ std::string text_of(const CompileOptions& how) {
 class Trials {
  public:
   Trials(const Ref<Graph>& joint, const CompileOptions& how, const PlanScope& scope)
-      : joint_(joint), how_(how), scope_(scope), machine_(machine_preset(how.machine)) {}
+      : joint_(joint), how_(how), scope_(scope), machine_(machine_named(how.machine)) {}
 
   void add(const CompileOptions& one) {
     RejectedPlan r;
@@ -161,7 +162,7 @@ MeshPlan choose_plan(const Ref<Graph>& joint, const CompileOptions& how, const P
   std::vector<Mesh> meshes{how.mesh};
   if (how.mesh.size() <= 1 && how.plan.world > 1) {
     // Each mesh with the default options; then all options on the best few.
-    for (const Mesh& mesh : meshes_of(how.plan, {*joint, how.plan.world, machine_preset(how.machine).links.node}))
+    for (const Mesh& mesh : meshes_of(how.plan, {*joint, how.plan.world, machine_named(how.machine).links.node}))
       trials.add(on(how, mesh));
     meshes.clear();
     for (size_t i : trials.ranked())

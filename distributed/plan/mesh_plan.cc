@@ -2,6 +2,7 @@
 
 #include <map>
 
+#include "compiler/cost/machine_file.h"
 #include "compiler/passes/pass_options.h"
 #include "compiler/passes/pipeline.h"
 #include "distributed/plan/choose.h"
@@ -89,7 +90,7 @@ MeshPlan plan_mesh(const Ref<Graph>& joint, const CompileOptions& how, const Pla
   }
   CommunicationOptions communication = how.communication ? *how.communication : CommunicationOptions();
   if (scope.for_machine) {
-    const Machine& machine = communication.machine = machine_preset(how.machine);
+    const Machine& machine = communication.machine = machine_named(how.machine);
     // Values that are gathered ahead may use the rest of the device memory.
     if (communication.overlapping.memory_bytes == 0)
       communication.overlapping.memory_bytes = static_cast<int64_t>(0.9 * machine.memory);

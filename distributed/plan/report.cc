@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "compiler/cost/machine_file.h"
 #include "distributed/plan/collective_names.h"
 #include "distributed/plan/forbid.h"
 #include "framework/base/hash.h"
@@ -151,7 +152,7 @@ PlanReport::PlanReport(const MeshPlan& p, const std::string& machine, int64_t ex
   collectives_ = p.locals[first].collectives;
   for (size_t i = 0; i < p.locals.size() && i < 8; ++i) {
     const Estimate e =
-        dist::estimate(mesh_, *p.arranged[i], p.locals[i].collectives, machine_preset(machine), exact_peak == 0);
+        dist::estimate(mesh_, *p.arranged[i], p.locals[i].collectives, machine_named(machine), exact_peak == 0);
     const int64_t most = std::max(estimate_.peak_bytes, e.peak_bytes);
     if (i == first) estimate_ = e;
     estimate_.peak_bytes = most;
@@ -183,7 +184,7 @@ std::vector<CollectiveSum> PlanReport::totals() const {
     ++s.count;
     s.bytes += c.bytes;
     s.sent += static_cast<double>(c.bytes) * bus_factor(c.kind, static_cast<double>(mesh_.parts(mesh_.axes(c.axes))));
-    s.seconds += seconds_of(mesh_, c, machine_preset(machine_));
+    s.seconds += seconds_of(mesh_, c, machine_named(machine_));
   }
   return sums.all();
 }
@@ -283,7 +284,7 @@ std::string PlanReport::to_string() const {
     ++g.count;
     g.bytes += c.bytes;
     g.members += static_cast<size_t>(c.members);
-    const double seconds = seconds_of(mesh_, c, machine_preset(machine_));
+    const double seconds = seconds_of(mesh_, c, machine_named(machine_));
     g.seconds += seconds;
     g.exposed += c.exposed * seconds;
     if (g.by.empty()) g.by = c.hidden_by;

@@ -34,6 +34,8 @@ constexpr Switch kSwitches[] = {
      "path of libcublasLt, matrix products on a GPU; empty: the usual locations"},
     {"WEFT_CUDA_GRAPH", Switch::kChoice, "0, 1", "1", "replay compiled steps on a GPU as one CUDA graph: 0 or 1"},
     {"WEFT_SYNC", Switch::kChoice, "0, 1", "0", "run devices synchronously: 0 or 1"},
+    {"WEFT_MACHINE", Switch::kPath, "file", "",
+     "rates of this machine, a file of //tools:doctor -- --measure --out; empty: measured where they are needed"},
     {"WEFT_ISA", Switch::kChoice, "auto, baseline, avx2, avx512", "auto",
      "instruction set of CPU kernels: auto, baseline, avx2 or avx512"},
     {"WEFT_THREADS", Switch::kNumber, "number", "0", "threads of the pool, 0 for all cores", 0, 4096},

@@ -71,8 +71,10 @@ struct Cost {
   double products = 0;             // the part of `flops` that is matrix products: 2 m n k each
   DType product_dtype = kFloat32;  // of the operands of these products
   bool at_most = false;            // `flops` is an upper bound: the number depends on data
+  double written = 0;              // the part of `bytes` that is written
+  double working_set = 0;          // bytes that one pass touches: of a loop, those of one iteration
 
-  /// The work of both calls.
+  /// The work of both calls, one after the other: of the working sets, the larger counts.
   Cost& operator+=(const Cost& other);
 };
 

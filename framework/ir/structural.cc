@@ -65,6 +65,8 @@ Cost& Cost::operator+=(const Cost& other) {
   if (other.products > 0) product_dtype = other.product_dtype;
   flops += other.flops;
   bytes += other.bytes;
+  written += other.written;
+  working_set = std::max(working_set, other.working_set);
   products += other.products;
   at_most |= other.at_most;
   return *this;
@@ -72,8 +74,14 @@ Cost& Cost::operator+=(const Cost& other) {
 
 namespace {
 
-// Of a contraction whose rule sets no products, all operations are products.
-Cost with_products(const OpDef& op, Cost c, std::span<const TensorType> in) {
+// What an op's rule may leave out: of a contraction, all operations are products; each result is written once; all
+// bytes are one working set.
+Cost completed(const OpDef& op, Cost c, std::span<const TensorType> in, std::span<const TensorType> out) {
+  if (c.working_set == 0) {
+    for (const TensorType& t : out) c.written += static_cast<double>(t.nbytes());
+    c.written = std::min(c.written, c.bytes);
+    c.working_set = c.bytes;
+  }
   if (op.is(kContraction) && !in.empty()) {
     if (c.products == 0) c.products = c.flops;
     c.product_dtype = in[0].dtype;
@@ -95,11 +103,11 @@ Cost op_cost(const OpDef& op, const Attrs& attrs, std::span<const TensorType> in
     for (const TensorType& t : in) c.bytes += static_cast<double>(t.nbytes());
     for (const TensorType& t : out) c.bytes += static_cast<double>(t.nbytes());
   }
-  return with_products(op, c, in);
+  return completed(op, c, in, out);
 }
 
 Cost op_done(const OpDef& op, const WorkCall& call) {
-  return op.done ? with_products(op, op.done(call), call.in) : op_cost(op, call.attrs, call.in, call.out);
+  return op.done ? completed(op, op.done(call), call.in, call.out) : op_cost(op, call.attrs, call.in, call.out);
 }
 
 Cost op_cost(const Graph& g, const Node& n) {

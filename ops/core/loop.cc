@@ -138,6 +138,7 @@ Cost cost_loop(const Attrs& attrs, std::span<const TensorType>, std::span<const 
   const double times = static_cast<double>(p.length);
   total.flops *= times;
   total.bytes *= times;
+  total.written *= times;
   total.products *= times;
   total.at_most |= p.go_on >= 0;
   return total;

@@ -1,0 +1,92 @@
+// Machines as files: what is written is read again, damaged files get one sentence, and plans take them.
+#include "compiler/cost/machine_file.h"
+
+#include <gmock/gmock.h>
+
+#include <cstdlib>
+#include <fstream>
+
+#include "compiler/cost/roofline.h"
+#include "framework/base/testing/error_of.h"
+
+namespace weft {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::error_of;
+
+Machine made() {
+  Machine m{.bytes = 20e9, .flops = 50e9, .products = 100e9, .products16 = 200e9, .launch = 1e-6, .memory = 8e9};
+  m.name = "mine";
+  m.memory_rates = {{1 << 15, 400e9, 200e9, 300e9}, {1 << 25, 20e9, 10e9, 15e9}};
+  return m;
+}
+
+TEST(MachineFile, IsReadAsItWasWritten) {
+  const Machine m = made(), read = machine_from_json(machine_to_json(m), "text");
+  EXPECT_EQ(machine_to_json(read), machine_to_json(m));
+  EXPECT_EQ(read.name, "mine");
+  EXPECT_EQ(read.links.inner_bus, machine_preset("cpu").links.inner_bus);
+  // As the doctor writes it: among other facts.
+  const std::string inside = str_cat(R"({"cpu": {"cores": 2}, "machine": )", machine_to_json(m), "}");
+  EXPECT_EQ(machine_to_json(machine_from_json(inside, "text")), machine_to_json(m));
+}
+
+TEST(MachineFile, TakesWhatItLeavesOutFromAPreset) {
+  const Machine m = machine_from_json(R"({"like": "h100", "bytes": 4e12})", "text");
+  EXPECT_EQ(m.bytes, 4e12);
+  EXPECT_EQ(m.products16, machine_preset("h100").products16);
+  EXPECT_EQ(m.links.outer_bus, machine_preset("h100").links.outer_bus);
+  EXPECT_EQ(m.name, "text");
+}
+
+TEST(MachineFile, DamagedOnesGetOneSentence) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"[]", "m: got array; need an object with the rates of a machine"},
+      {R"({"machine": 3})", "m: got number; need an object with the rates of a machine"},
+      {R"({"byte": 3})", R"(m: got "byte"; need members of name, like, memory_rates, bytes, flops)"},
+      {R"({"bytes": "3"})", R"("bytes")"},
+      {R"({"bytes": -1})", "m: machine 'm': bytes is -1; need a finite number above 0"},
+      {R"({"like": "abacus"})", "machine: got 'abacus'; need one of h100"},
+      {R"({"memory_rates": 1})", R"(m: "memory_rates" is number; need an array)"},
+      {R"({"memory_rates": [{"bytes": 1, "read": 1, "write": 1}]})", R"(m: memory_rates 0: "copy" is missing)"},
+      {R"({"memory_rates": [{"bytes": 1, "read": 1, "write": 1, "copy": 0}]})",
+       "m: machine 'm': memory_rates of 1 bytes is 0; need a finite number above 0"},
+      {R"({"memory_rates": [{"bytes": 2, "read": 1, "write": 1, "copy": 1}, {"bytes": 1, "read": 1, "write": 1, "copy": 1}]})",
+       "memory_rates has a working set of 1 bytes after one of 2 bytes; need rising ones"},
+      {"{", "m: "},
+  };
+  for (const auto& [text, error] : cases)
+    EXPECT_THAT(error_of([&, &text = text] { machine_from_json(text, "m"); }), HasSubstr(error)) << text;
+}
+
+TEST(MachineFile, NamesArePresetsOrFiles) {
+  EXPECT_EQ(&machine_named("h200"), &machine_preset("h200"));
+  const std::string path = str_cat(std::getenv("TEST_TMPDIR"), "/mine.json");
+  std::ofstream(path) << machine_to_json(made());
+  const Machine& m = machine_named(path);
+  EXPECT_EQ(m.name, "mine");
+  EXPECT_EQ(&machine_named(path), &m);
+  EXPECT_THAT(error_of([] { machine_named("/nowhere/mine.json"); }), HasSubstr("/nowhere/mine.json"));
+  EXPECT_THAT(error_of([] { machine_named("mine"); }), HasSubstr("or a file that ends in .json"));
+}
+
+// What is both read and written is copied; the rest is only read or only written; rates are those of the working set.
+TEST(MachineFile, MemoryTakesTheRatesOfTheWorkingSet) {
+  const Machine m = made();
+  const auto time = [&](double bytes, double written, double set) {
+    return roofline_seconds(m, {.bytes = bytes, .written = written, .working_set = set});
+  };
+  EXPECT_DOUBLE_EQ(time(4e9, 0, 1e9), 4e9 / 20e9);
+  EXPECT_DOUBLE_EQ(time(4e9, 4e9, 1e9), 4e9 / 10e9);
+  EXPECT_DOUBLE_EQ(time(4e9, 2e9, 1e9), 4e9 / 15e9);
+  EXPECT_DOUBLE_EQ(time(4e9, 1e9, 1e9), 2e9 / 15e9 + 2e9 / 20e9);
+  EXPECT_DOUBLE_EQ(time(4e9, 0, 100), 4e9 / 400e9);
+  EXPECT_DOUBLE_EQ(time(4e9, 0, 1 << 20), 4e9 / 210e9);  // half way between, in the logarithm
+  Machine flat = m;
+  flat.memory_rates.clear();
+  EXPECT_DOUBLE_EQ(roofline_seconds(flat, {.bytes = 4e9, .written = 1e9, .working_set = 100}), 4e9 / 20e9);
+}
+
+}  // namespace
+}  // namespace weft

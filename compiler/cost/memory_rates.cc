@@ -1,0 +1,72 @@
+#include "compiler/cost/memory_rates.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+
+#include "compiler/cost/memory_isa.h"
+#include "framework/base/clock.h"
+#include "framework/base/cpu.h"
+#include "framework/base/thread_pool.h"
+
+namespace weft {
+namespace {
+
+constexpr int64_t kLeast = 32 << 10, kMost = 128 << 20, kStep = 4, kRun = 32 << 20;
+constexpr int64_t kUnit = 2048;  // of a thread's part: half of it is a multiple of what a loop's turn takes
+
+const MemoryFns& fns() {
+  static constexpr const MemoryFns& (*kFns[kNumIsas])() = {baseline::memory_fns, avx2::memory_fns, avx512::memory_fns};
+  return kFns[static_cast<int>(selected_isa())]();
+}
+
+// Aligned memory that the allocator's statistics do not include.
+class Memory {
+ public:
+  explicit Memory(int64_t bytes) : memory_(new char[static_cast<size_t>(bytes + 64)]) {
+    data_ = reinterpret_cast<char*>((reinterpret_cast<uintptr_t>(memory_.get()) + 63) & ~uintptr_t{63});
+    std::memset(data_, 1, static_cast<size_t>(bytes));
+  }
+  char* data() const { return data_; }
+
+ private:
+  std::unique_ptr<char[]> memory_;
+  char* data_;
+};
+
+}  // namespace
+
+std::vector<MemoryRate> measured_memory_rates(int repetitions) {
+  const int64_t threads = ThreadPool::current().size();
+  const Memory memory(kMost);
+  const MemoryFns& f = fns();
+  std::vector<uint64_t> seen(static_cast<size_t>(threads));  // results that are kept, so that reads are not left out
+  std::vector<MemoryRate> rates;
+  for (int64_t size = kLeast; size <= kMost; size *= kStep) {
+    const int64_t part = std::max(kUnit, size / threads / kUnit * kUnit), passes = std::max<int64_t>(1, kRun / size);
+    // Bytes per second of the best of some runs, of which each passes over all parts.
+    const auto best = [&](double bytes_of_byte, auto&& pass) {
+      double least = 1e30;
+      for (int i = 0; i < repetitions; ++i) {
+        const double start = internal::now_us();
+        parallel_for(threads, [&](int64_t t) {
+          char* const at = memory.data() + t * part % (kMost - part + 1);
+          for (int64_t k = 0; k < passes; ++k) pass(at, static_cast<size_t>(t));
+        });
+        least = std::min(least, internal::now_us() - start);
+      }
+      return 1e6 * bytes_of_byte * static_cast<double>(part * threads * passes) / std::max(least, 1e-3);
+    };
+    MemoryRate rate{.bytes = static_cast<double>(part * threads)};
+    rate.read = best(1, [&](const char* at, size_t t) { seen[t] ^= f.read(at, part); });
+    rate.write = std::max(best(1, [&](char* at, size_t t) { f.write(at, part, t); }),
+                          best(1, [&](char* at, size_t t) { std::memset(at, static_cast<int>(t), part); }));
+    rate.copy = std::max({best(1, [&](char* at, size_t) { f.copy(at, at + part / 2, part / 2); }),
+                          best(1, [&](char* at, size_t) { std::memcpy(at, at + part / 2, part / 2); }),
+                          best(2, [&](char* at, size_t) { f.update(at, part); })});
+    rates.push_back(rate);
+  }
+  return rates;
+}
+
+}  // namespace weft

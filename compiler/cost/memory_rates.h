@@ -1,0 +1,15 @@
+// The rates of this machine's memory and caches.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "compiler/cost/machine.h"
+
+namespace weft {
+
+/// Rates of the threads of the current pool, for working sets from 32 KiB to 128 MiB, each four times the one before.
+/// A thread passes over its own part of the working set again and again. The best of `repetitions` runs of about 32 MiB
+/// counts: other processes only slow a run down. Takes about 0.05 s for each repetition.
+std::vector<MemoryRate> measured_memory_rates(int repetitions);
+
+}  // namespace weft

@@ -1,0 +1,47 @@
+// What is measured of this machine has the order that every machine has; no number of seconds is asserted.
+#include "compiler/cost/rates.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+
+#include "compiler/cost/machine_file.h"
+#include "framework/base/testing/error_of.h"
+#include "framework/base/switches.h"
+
+namespace weft {
+namespace {
+
+using testing::error_of;
+
+TEST(Rates, AreThoseOfAMachine) {
+  const Machine m = measured_cpu(1);
+  check_rates(m);
+  EXPECT_EQ(m.memory_rates.front().bytes, 32 << 10);
+  EXPECT_GE(m.memory_rates.back().bytes, 127 << 20);
+  EXPECT_EQ(m.bytes, m.memory_rates.back().copy);
+  EXPECT_GT(m.launch, 0);
+}
+
+TEST(Rates, TheFasterOfTwoIsFasterInEachRate) {
+  const Machine a{.bytes = 2, .flops = 1, .products = 5, .products16 = 4, .launch = 3, .memory_rates = {{8, 1, 2, 3}}},
+      b{.bytes = 1, .flops = 3, .products = 4, .products16 = 6, .launch = 2, .memory_rates = {{8, 3, 2, 1}}};
+  const Machine m = faster_of(a, b);
+  EXPECT_EQ(machine_to_json(m),
+            machine_to_json(
+                {.bytes = 2, .flops = 3, .products = 5, .products16 = 6, .launch = 2, .memory_rates = {{8, 3, 2, 3}}}));
+  EXPECT_EQ(error_of([&] { faster_of(a, {}); }), "faster_of: got rates of 1 and 0 working sets; need the same");
+}
+
+TEST(Rates, AFileReplacesTheMeasurement) {
+  const std::string path = str_cat(std::getenv("TEST_TMPDIR"), "/machine.json");
+  std::ofstream(path) << R"({"name": "written", "bytes": 123e9})";
+  set_switch("WEFT_MACHINE", path);
+  EXPECT_EQ(rates_of(Device::cpu()).bytes, 123e9);
+  EXPECT_EQ(rates_of(Device::cpu()).name, "written");
+  set_switch("WEFT_MACHINE", "");
+}
+
+}  // namespace
+}  // namespace weft
