@@ -1,5 +1,5 @@
-// A machine as a JSON file: what `//tools:doctor -- --measure --out FILE` writes, and what people write for machines that
-// they do not have.
+// A machine as a JSON file: what `//tools:doctor -- --measure --out FILE` writes, and what people write for machines
+// that they do not have.
 #pragma once
 #include <string>
 #include <string_view>
@@ -8,8 +8,8 @@
 
 namespace weft {
 
-/// {"name", "bytes", "flops", "products", ..., "memory_rates": [{"bytes", "read", "write", "copy"}, ...]}: the members of
-/// Machine but its links. Rates that are 0, for which others stand, are left out.
+/// {"name", "bytes", "flops", "products", ..., "memory_rates": [{"bytes", "read", "write", "copy"}, ...]}: the members
+/// of Machine but its links. Rates that are 0, for which others stand, are left out.
 std::string machine_to_json(const Machine& machine);
 
 /// Reads such an object, or an object that has it as its member "machine". "like" names the preset whose links, and

@@ -12,8 +12,8 @@
 namespace weft {
 namespace {
 
-using ::testing::HasSubstr;
 using testing::error_of;
+using ::testing::HasSubstr;
 
 Machine made() {
   Machine m{.bytes = 20e9, .flops = 50e9, .products = 100e9, .products16 = 200e9, .launch = 1e-6, .memory = 8e9};
@@ -52,7 +52,8 @@ TEST(MachineFile, DamagedOnesGetOneSentence) {
       {R"({"memory_rates": [{"bytes": 1, "read": 1, "write": 1}]})", R"(m: memory_rates 0: "copy" is missing)"},
       {R"({"memory_rates": [{"bytes": 1, "read": 1, "write": 1, "copy": 0}]})",
        "m: machine 'm': memory_rates of 1 bytes is 0; need a finite number above 0"},
-      {R"({"memory_rates": [{"bytes": 2, "read": 1, "write": 1, "copy": 1}, {"bytes": 1, "read": 1, "write": 1, "copy": 1}]})",
+      {R"({"memory_rates": [{"bytes": 2, "read": 1, "write": 1, "copy": 1},
+                            {"bytes": 1, "read": 1, "write": 1, "copy": 1}]})",
        "memory_rates has a working set of 1 bytes after one of 2 bytes; need rising ones"},
       {"{", "m: "},
   };

@@ -7,8 +7,8 @@
 #include <fstream>
 
 #include "compiler/cost/machine_file.h"
-#include "framework/base/testing/error_of.h"
 #include "framework/base/switches.h"
+#include "framework/base/testing/error_of.h"
 
 namespace weft {
 namespace {

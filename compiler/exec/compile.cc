@@ -57,7 +57,7 @@ class CompiledCore {
                "compile: verify_numerics changes the captured graph; need a step that is compiled or interpreted");
     WEFT_CHECK(options.partitioner || (options.mesh.size() <= 1 && options.plan.world <= 1),
                "compile: the options have more than one rank; need dist::compile of distributed/distributed.h");
-    machine_named(options.machine);                          // an error for unknown names
+    machine_named(options.machine);                           // an error for unknown names
     if (options.verify_numerics) options.numerics = "eager";  // a chain of 16-bit values may be cut by a mesh
     WEFT_CHECK(options.memory_budget >= 0, "compile: memory_budget is ", options.memory_budget, "; need bytes >= 0");
     PassSteps names(pass_options(options, nullptr));  // refuses disabled passes that do not exist
@@ -338,9 +338,12 @@ std::string core_report(const CompiledCore& core) {
 
 StepRecord core_record(const CompiledCore& core, int rank) {
   const Entry& e = current_entry(core, "record");
-  if (e.partitioned) return e.partitioned->record(rank);
-  WEFT_CHECK_AS(kOutOfRange, rank == 0, "record: got rank ", rank, "; need 0 for a step on one device");
-  return record_of(e.plan, e.executable.get());
+  WEFT_CHECK_AS(kOutOfRange, e.partitioned || rank == 0, "record: got rank ", rank,
+                "; need 0 for a step on one device");
+  StepRecord r = e.partitioned ? e.partitioned->record(rank) : record_of(e, e.executable.get());
+  const std::vector<PassRecord> before = passes_of(e.passes);
+  r.passes.insert(r.passes.begin(), before.begin(), before.end());
+  return r;
 }
 
 void core_count_work(CompiledCore& core) { core.count_work = true; }

@@ -196,7 +196,7 @@ TEST(CountWork, IsOffUnlessAsked) {
   EXPECT_FALSE(record().counted);  // not before the call
   const std::vector<float> want = step(in)[0].to_vector<float>();
   EXPECT_EQ(record().done.flops, 2.0 * 5 * 4 * 4);
-  EXPECT_NE(step.record().to_json().find("\"done\""), std::string::npos);
+  EXPECT_NE(step.record().to_json().find("\"counted\""), std::string::npos);
   const int64_t peak = step.stats().measured_peak_bytes;
   EXPECT_EQ(step(std::vector<Tensor>{in[0], in[1], ints({0, 8, 8})})[0].shape(), (Shape{8, 4}));
   EXPECT_EQ(record().done.flops, 2.0 * 5 * 4 * 4);  // later calls count nothing

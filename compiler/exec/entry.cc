@@ -11,6 +11,7 @@
 #include "compiler/passes/pipeline.h"
 #include "compiler/verify/launch_check.h"
 #include "framework/base/switches.h"
+#include "framework/io/file.h"
 #include "framework/ir/rewrite.h"
 #include "ops/core/creation.h"
 
@@ -123,7 +124,8 @@ PrepareOptions prepare_options(const CompileOptions& options) {
 }
 
 void check_scheduled(const Planned& p) {
-  dump_graph(*p.plan.graph, "order");
+  if (const std::string path = dump_graph(*p.plan.graph, "order"); !path.empty())
+    io::write_file_atomic(path + ".record", record_of(p, nullptr).to_proto());
   if (switch_int("WEFT_VERIFY_IR") >= 2) verify(*p.plan.graph);
 }
 

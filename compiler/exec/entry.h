@@ -89,7 +89,8 @@ Planned plan_joint(const Ref<Graph>& joint, std::span<const ArgumentLayout> layo
 PrepareOptions prepare_options(const CompileOptions& options);
 /// Compiles the kernels of a plan, and writes their sources to WEFT_DUMP.
 void load_kernels(Planned& p, const CompileOptions& options);
-/// Dumps the scheduled graph of a plan (WEFT_DUMP) and verifies it (WEFT_VERIFY_IR=2).
+/// Dumps the scheduled graph of a plan and its record, NN_scheduled_order.wir and .record (WEFT_DUMP), and verifies it
+/// (WEFT_VERIFY_IR=2).
 void check_scheduled(const Planned& p);
 /// The check of a plan's launches, if the user asks for one or the target checks all (in tests); else null.
 std::unique_ptr<LaunchCheck> launch_check(const Planned& p, bool asked);
@@ -120,7 +121,8 @@ std::unique_ptr<Entry> replan(const Entry& e, CallKey key, const CompileOptions&
 const Entry& current_entry(const CompiledCore& core, const char* who);
 
 /// What a plan does. `executable`: has the measured times; null: none.
-StepRecord record_of(const MemoryPlan& plan, const Executable* executable);
+StepRecord record_of(const Planned& p, const Executable* executable);
+std::vector<PassRecord> passes_of(std::span<const PassReport> reports);
 /// The name of BufferRecord::home.
 const char* home_name(Home home);
 /// The text behind Compiled::report().

@@ -7,15 +7,12 @@
 #include "compiler/cost/roofline.h"
 #include "compiler/exec/entry.h"
 #include "compiler/loop_ir/fused.h"
+#include "compiler/passes/fuse_report.h"
 #include "framework/autodiff/grad.h"
 #include "ops/core/core.h"
 
 namespace weft {
 
-const char* to_string(Phase phase) {
-  constexpr const char* kNames[] = {"forward", "backward", "update"};
-  return kNames[static_cast<int>(phase)];
-}
 const char* to_string(WorkClass kind) {
   constexpr const char* kNames[] = {"contraction", "normalisation", "elementwise", "movement", "collective"};
   return kNames[static_cast<int>(kind)];
@@ -23,6 +20,11 @@ const char* to_string(WorkClass kind) {
 const char* to_string(Bound bound) {
   constexpr const char* kNames[] = {"memory", "arithmetic", "products"};
   return kNames[static_cast<int>(bound)];
+}
+
+const char* to_string(MissedRecord::Kind kind) {
+  constexpr const char* kNames[] = {"copy", "separate kernels"};
+  return kNames[static_cast<int>(kind)];
 }
 
 namespace {
@@ -188,7 +190,9 @@ void add_launches(const MemoryPlan& plan, const Executable* executable, StepReco
     one.node = l.node;
     if (one.fused) {
       one.ops = loop_ir::ops_text(loop_ir::body_of(n), 6);
-      one.kernel = kernels.try_emplace(l.operation.get(), static_cast<int32_t>(kernels.size())).first->second;
+      const auto [at, fresh] = kernels.try_emplace(l.operation.get(), static_cast<int32_t>(kernels.size()));
+      if (fresh) r.kernels.push_back(l.operation->text());
+      one.kernel = at->second;
     }
     for (const BufferPlace& o : l.out) one.results.push_back(o.type);
     for (const BufferPlace& a : l.in)
@@ -229,15 +233,74 @@ void add_buffers(const MemoryPlan& plan, StepRecord& r) {
   });
 }
 
+std::string cell_name(const Graph& g, int32_t c) {
+  const std::string& name = g.cells[static_cast<size_t>(c)]->name;
+  return name.empty() ? str_cat("cell ", c) : str_cat("cell '", name, "'");
+}
+
+// Copies of values to the places where the step must leave them.
+void add_copies(const MemoryPlan& plan, StepRecord& r) {
+  const Graph& g = *plan.graph;
+  for (const Launch& l : plan.launches) {
+    if (!l.copy) continue;
+    const PlanBuffer &from = plan.buffers[static_cast<size_t>(l.in[0].buffer)],
+                     &to = plan.buffers[static_cast<size_t>(l.out[0].buffer)];
+    const bool of_cell = from.home == Home::kCell || from.home == Home::kCellNew;
+    MissedRecord m{.bytes = 2 * static_cast<double>(l.out[0].type.nbytes())};
+    if (to.home == Home::kCellNew) {
+      m.from = str_cat("the new value of ", cell_name(g, to.index));
+      m.reason = from.home == Home::kArena
+                     ? "its old value is read after the new one exists, or another cell holds the value too"
+                 : from.home == Home::kOutput ? "its value is also a result"
+                                              : "its value is not computed by this step";
+    } else if (to.home == Home::kOutput) {
+      m.from =
+          str_cat("a result",
+                  g.node(l.node).line.line ? str_cat(", ", g.node(l.node).op->name, " at ", g.node(l.node).line) : "");
+      m.reason = str_cat("it shows ", of_cell                        ? cell_name(g, from.index)
+                                      : from.home == Home::kArgument ? str_cat("part of argument ", from.index)
+                                                                     : std::string("part of a larger value"));
+    } else {
+      m.from = str_cat("the old value of ", cell_name(g, from.index));
+      m.reason = "another cell takes it";
+    }
+    r.missed.push_back(std::move(m));
+  }
+}
+
+// Pairs of kernels that would have moved fewer bytes as one.
+void add_separate(const FusionReport& report, StepRecord& r) {
+  constexpr size_t kMost = 100;
+  const auto text = [&](int32_t id) {
+    const Node& n = report.before->node(id);
+    return n.line.line ? str_cat(n.op->name, " at ", n.line.to_string()) : std::string(n.op->name);
+  };
+  for (size_t i = 0; i < std::min(report.refused.size(), kMost); ++i) {
+    const FusionReport::Refused& x = report.refused[i];
+    r.missed.push_back({MissedRecord::kSeparateKernels, text(x.from), text(x.to), x.reason, x.bytes});
+  }
+}
+
 }  // namespace
 
-StepRecord record_of(const MemoryPlan& plan, const Executable* executable) {
+std::vector<PassRecord> passes_of(std::span<const PassReport> reports) {
+  std::vector<PassRecord> all;
+  for (const PassReport& p : reports) all.push_back({p.name, p.ms, p.nodes_before, p.nodes_after, p.disabled});
+  return all;
+}
+
+StepRecord record_of(const Planned& p, const Executable* executable) {
   StepRecord r;
-  r.device = str_cat(plan.device);
-  add_launches(plan, executable, r);
-  r.predict(rates_of(plan.device));
-  add_buffers(plan, r);
-  r.peak_bytes = plan.peak_bytes();
+  r.device = str_cat(p.plan.device);
+  r.passes = passes_of(p.passes_to_plan);
+  add_launches(p.plan, executable, r);
+  r.predict(rates_of(p.plan.device));
+  add_copies(p.plan, r);
+  if (p.report && p.report->before) add_separate(*p.report, r);
+  std::stable_sort(r.missed.begin(), r.missed.end(),
+                   [](const MissedRecord& a, const MissedRecord& b) { return a.bytes > b.bytes; });
+  add_buffers(p.plan, r);
+  r.peak_bytes = p.plan.peak_bytes();
   if (executable) r.measured_peak_bytes = executable->last().measured_peak_bytes;
   return r;
 }

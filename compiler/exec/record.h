@@ -27,7 +27,6 @@ std::vector<Phase> phases_of(const Graph& g);
 /// body of a fused node or loop; else movement.
 WorkClass class_of(const Node& n);
 
-const char* to_string(Phase phase);
 const char* to_string(WorkClass kind);
 const char* to_string(Bound bound);
 
@@ -70,6 +69,24 @@ struct BufferRecord {
   int32_t first = -1, last = -1;  // launches that use it first and last; -1: none
 };
 
+/// A pass, or a part of planning, between the captured graph and the plan.
+struct PassRecord {
+  std::string name;
+  double ms = 0;
+  int32_t nodes_before = 0, nodes_after = 0;  // 0: it is not a function of one graph
+  bool disabled = false;
+};
+
+/// Memory traffic that one more kernel less, or a value in its place, would save, and why it is there.
+struct MissedRecord {
+  enum Kind : uint8_t { kCopy, kSeparateKernels } kind = kCopy;
+  std::string from;  // of a copy, what is copied; else an op with its line, "mul at model.cc:43"
+  std::string to;    // the op that is not in the kernel of `from`; empty for a copy
+  std::string reason;
+  double bytes = 0;
+};
+const char* to_string(MissedRecord::Kind kind);
+
 /// A step on one device, or one rank's part of a step on a mesh.
 struct StepRecord {
   std::string title;  // what the step is; empty: not known
@@ -77,7 +94,10 @@ struct StepRecord {
   std::string mesh;   // "dp2,tp2"; empty: one device
   int32_t rank = -1;  // of the mesh
   Machine machine;
+  std::vector<PassRecord> passes;
   std::vector<LaunchRecord> launches;
+  std::vector<std::string> kernels;  // their code, by LaunchRecord::kernel
+  std::vector<MissedRecord> missed;  // copies, and the 100 pairs of kernels that cost most; most bytes first
   std::vector<BufferRecord> buffers;
   double step_us = 0;               // the least of steps whose launches were not timed, set by who times them; 0: none
   int64_t peak_bytes = 0;           // planned; equal to the measured peak
@@ -98,7 +118,8 @@ struct StepRecord {
   Sum sum(WorkClass kind) const;
   Sum sum(Phase phase) const;
 
-  /// JSON: {"title"?, "device", "machine", "launches": [...], "buffers": [...], "step_us"?, "peak_bytes",
+  /// JSON: {"title"?, "device", "machine", "passes": [...], "launches": [...], "kernels": [...], "missed": [...],
+  /// "buffers": [...], "step_us"?, "peak_bytes",
   /// "measured_peak_bytes"?, "peak_launch", "at_peak"}.
   std::string to_json() const;
   /// Serialised weft.RecordProto (compiler/exec/record.proto). Of the machine it has the rates, not the links.

@@ -45,7 +45,10 @@ void fields(Record& r, Visit& visit) {
     FIELD_IF_SET(mesh);
     FIELD_IF_SET(rank);
     PART(machine);
+    PART(passes);
     PART(launches);
+    PART(kernels);
+    PART(missed);
     PART(buffers);
     FIELD_IF_SET(step_us);
     FIELD(peak_bytes);
@@ -63,6 +66,18 @@ void fields(Record& r, Visit& visit) {
     FIELD(launch);
     FIELD_IF_SET(reached);
     PART(memory_rates);
+  } else if constexpr (std::is_same_v<R, PassRecord>) {
+    FIELD(name);
+    FIELD(ms);
+    FIELD_IF_SET(nodes_before);
+    FIELD_IF_SET(nodes_after);
+    FIELD_IF_SET(disabled);
+  } else if constexpr (std::is_same_v<R, MissedRecord>) {
+    FIELD(kind);
+    FIELD(from);
+    FIELD_IF_SET(to);
+    FIELD(reason);
+    FIELD(bytes);
   } else if constexpr (std::is_same_v<R, MemoryRate>) {
     FIELD(bytes);
     FIELD(read);
@@ -120,6 +135,7 @@ void fields(Record& r, Visit& visit) {
 
 constexpr int count_of(Phase) { return static_cast<int>(Phase::kUpdate) + 1; }
 constexpr int count_of(WorkClass) { return static_cast<int>(WorkClass::kCollective) + 1; }
+constexpr int count_of(MissedRecord::Kind) { return MissedRecord::kSeparateKernels + 1; }
 constexpr int count_of(Bound) { return static_cast<int>(Bound::kProducts) + 1; }
 
 template <class T>
@@ -139,6 +155,7 @@ auto plain(const T& v) {
 template <class Record>
 Json json_of(const Record& r);
 Json json_of(int32_t v) { return v; }
+Json json_of(const std::string& v) { return v; }
 Json json_of(const TensorType& t) { return t.to_string(); }
 Json json_of(const Machine& m) { return Json::parse(machine_to_json(m)); }
 
@@ -185,6 +202,8 @@ struct MessageWriter {
     for (const T& v : all)
       if constexpr (std::is_same_v<T, int32_t>)
         of(message)->Add(v);
+      else if constexpr (std::is_same_v<T, std::string>)
+        *of(message)->Add() = v;
       else
         write(v, *of(message)->Add());
   }
@@ -293,7 +312,7 @@ class RecordReader final : internal::MessageReader {
     }
     for (size_t i = 0; i < r.launches.size(); ++i) {
       const Part part(*this, "launches ", i);
-      index("kernel", r.launches[i].kernel, r.launches.size());
+      index("kernel", r.launches[i].kernel, r.kernels.size());
     }
     for (size_t i = 0; i < r.buffers.size(); ++i) {
       const Part part(*this, "buffers ", i);

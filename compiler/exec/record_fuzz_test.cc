@@ -12,7 +12,13 @@ StepRecord random_record(std::mt19937& random) {
   StepRecord r;
   r.device = "cpu";
   r.machine = machine_preset("cpu");
+  if (below(2)) r.machine.memory_rates = {{1024, 3, 2, 1}, {2048, 3, 2, 1}};
+  if (below(2)) r.passes = {{"cse", 0.5, 120, 97}, {"schedule", 0.25}};
   const int launches = 1 + below(5), buffers = 1 + below(5);
+  for (int i = 0; i < launches; ++i) r.kernels.push_back("kernel { }");
+  if (below(2)) r.missed.push_back({MissedRecord::kCopy, "a result", "", "it shows part of argument 0", 64});
+  if (below(2))
+    r.missed.push_back({MissedRecord::kSeparateKernels, "mul at model.cc:3", "dot", "both are products", 32});
   for (int i = 0; i < launches; ++i) {
     LaunchRecord l;
     l.name = below(2) ? "matmul" : "k0_add";

@@ -7,6 +7,7 @@
 #include "compiler/loop_ir/fused.h"
 #include "compiler/passes/fuse_report.h"
 #include "framework/base/switches.h"
+#include "framework/base/units.h"
 #include "ops/attention/record.h"
 #include "ops/attention/score_tiles.h"
 #include "ops/core/creation.h"
@@ -15,28 +16,10 @@ namespace weft {
 
 namespace {
 
-std::string bytes_text(int64_t n) {
-  char s[32];
-  if (n < 10 * 1024) return str_cat(n, " B");
-  const double kib = static_cast<double>(n) / 1024;
-  if (kib < 10 * 1024) {
-    std::snprintf(s, sizeof s, "%.1f KiB", kib);
-  } else if (kib < 10.0 * 1024 * 1024) {
-    std::snprintf(s, sizeof s, "%.1f MiB", kib / 1024);
-  } else {
-    std::snprintf(s, sizeof s, "%.1f GiB", kib / 1024 / 1024);
-  }
-  return s;
-}
-
 std::string fixed(double v, int digits) {
   char s[48];
   std::snprintf(s, sizeof s, "%.*f", digits, v);
   return s;
-}
-
-std::string cell_name(const Graph& g, int32_t c) {
-  return g.cells[c]->name.empty() ? str_cat("cell ", c) : str_cat("cell '", g.cells[c]->name, "'");
 }
 
 }  // namespace
@@ -56,7 +39,7 @@ class Report {
  public:
   Report(const Entry& e, const CompileOptions& options, const CompileStats& stats)
       : e_(e),
-        r_(record_of(e.plan, e.executable.get())),
+        r_(record_of(e, e.executable.get())),
         g_(*e.plan.graph),
         plan_(e.plan),
         options_(options),
@@ -231,8 +214,7 @@ class Report {
       const std::string remark = r.operation->remark();
       const int launches = r.sum.launches;
       line("  ", r.operation->name() ? r.operation->name() : "fused", " x ", launches, ": ",
-           bytes_text(static_cast<int64_t>(r.sum.work.bytes / launches)), ", ",
-           fixed(r.sum.work.flops / launches / 1e6, 3), " MFLOP, ",
+           bytes_text(r.sum.work.bytes / launches), ", ", fixed(r.sum.work.flops / launches / 1e6, 3), " MFLOP, ",
            time_text(r.sum.predicted_us / launches, r.sum.measured_us / launches), remark.empty() ? "" : ", ", remark,
            ": ", loop_ir::ops_text(*r.body, 6));
       if (!dump.empty())
@@ -277,29 +259,14 @@ class Report {
   void not_done() {
     line("not done");
     const size_t before = out_.size();
-    if (e_.report && e_.report->after)
-      if (const std::string costs = fusion_costs(*e_.report); !costs.empty()) out_ += costs;
-    if (!out_.empty() && out_.back() != '\n') out_ += '\n';
-    for (const std::string& n : plan_.notes) line("  ", n);
-    for (const Launch& l : plan_.launches) {
-      if (!l.copy) continue;
-      const PlanBuffer &from = plan_.buffers[l.in[0].buffer], &to = plan_.buffers[l.out[0].buffer];
-      const std::string moved = bytes_text(2 * l.out[0].type.nbytes());
-      if (to.home == Home::kCellNew) {
-        line("  ", cell_name(g_, to.index), " is copied at the end (", moved, " moved): ",
-             from.home == Home::kArena
-                 ? "its old value is read after the new one exists, or another cell holds the value too"
-             : from.home == Home::kOutput ? "its value is also a result"
-                                          : "its value is not computed by this step");
-      } else if (to.home == Home::kOutput) {
-        line("  a result is copied (", moved, " moved): it shows ",
-             from.home == Home::kCell || from.home == Home::kCellNew ? cell_name(g_, from.index)
-             : from.home == Home::kArgument                          ? str_cat("part of argument ", from.index)
-                                                                     : std::string("part of a larger value"));
-      } else {
-        line("  ", cell_name(g_, from.index), " is set aside (", moved, " moved): another cell takes its old value");
-      }
+    size_t pairs = 0;
+    for (const MissedRecord& m : r_.missed) {
+      const std::string moved = bytes_text(m.bytes);
+      if (m.kind == MissedRecord::kCopy) line("  ", m.from, " is copied (", moved, " moved): ", m.reason);
+      if (m.kind == MissedRecord::kSeparateKernels && pairs++ < 10)
+        line("  ", moved, "  ", m.from, " | ", m.to, ": ", m.reason);
     }
+    for (const std::string& n : plan_.notes) line("  ", n);
     if (stats_.fresh_writes > 0)
       line("  ", stats_.fresh_writes,
            " cells went to fresh storage in the last call: their old one has another holder");

@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "compiler/loop_ir/lower_group.h"
+#include "framework/base/units.h"
 #include "framework/ir/op_def.h"
 #include "framework/ir/text.h"
 #include "ops/core/dot.h"
@@ -21,16 +22,6 @@ std::string name_of(const Graph& g, int32_t id) {
   const Node& n = g.node(id);
   const std::string line = line_of(n);
   return str_cat(n.op->name, " (%", id, line.empty() ? "" : ", ", line, ")");
-}
-
-std::string megabytes(double bytes) {
-  char text[32];
-  if (bytes >= 1e5) {
-    std::snprintf(text, sizeof text, "%.1f MB", bytes / 1e6);
-  } else {
-    std::snprintf(text, sizeof text, "%.0f bytes", bytes);
-  }
-  return text;
 }
 
 int32_t group_of(const FusionReport& r, int32_t id, bool clones) {
@@ -137,7 +128,7 @@ std::string sentence(const FusionReport& r, int32_t a, int32_t b) {
   for (const FusionGroup& x : r.groups)
     if (together(x, a, b))
       return str_cat(name_of(g, a), " and ", name_of(g, b), " are in one kernel: %", x.node, " of ",
-                     x.nodes.size() + x.clones.size(), " ops, ", megabytes(x.bytes), " through memory.");
+                     x.nodes.size() + x.clones.size(), " ops, ", bytes_text(x.bytes), " through memory.");
   const int32_t i = group_of(r, a, true), j = group_of(r, b, true);
   for (const auto& [id, at] : {std::pair{a, i}, std::pair{b, j}})
     if (at < 0) return str_cat(name_of(g, id), " is not a launch: it is a view, a constant, or nothing needs it.");
@@ -150,7 +141,7 @@ std::string sentence(const FusionReport& r, int32_t a, int32_t b) {
     reason = general_reason(r, r.groups[i], r.groups[j], &bytes);
   }
   std::string s = str_cat(name_of(g, a), " and ", name_of(g, b), " are not in one kernel: ", reason);
-  if (bytes > 0) s += str_cat("; ", megabytes(bytes), " are moved for it");
+  if (bytes > 0) s += str_cat("; ", bytes_text(bytes), " are moved for it");
   return s + ".";
 }
 
@@ -215,19 +206,9 @@ std::string why(const FusionReport& r, std::string_view a, std::string_view b) {
   return sentence(r, best.first, best.second);
 }
 
-std::string fusion_costs(const FusionReport& r, int most) {
-  std::string s;
-  for (const auto& x : r.refused) {
-    if (most-- <= 0) break;
-    s += str_cat(megabytes(x.bytes), "  ", name_of(*r.before, x.from), " | ", name_of(*r.before, x.to), ": ", x.reason,
-                 "\n");
-  }
-  return s;
-}
-
 std::string fusion_summary(const FusionReport& r) {
-  return str_cat(r.launches_before, " -> ", r.launches_after, " launches, ", megabytes(r.bytes_before), " -> ",
-                 megabytes(r.bytes_after), " through memory");
+  return str_cat(r.launches_before, " -> ", r.launches_after, " launches, ", bytes_text(r.bytes_before), " -> ",
+                 bytes_text(r.bytes_after), " through memory");
 }
 
 }  // namespace weft

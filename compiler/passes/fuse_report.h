@@ -39,8 +39,6 @@ std::string why(const FusionReport& r, int32_t a, int32_t b);
 /// The same for nodes written "%12", "mul", "model.cc:43" or "mul at model.cc:43". If several match, it takes two that
 /// are in one kernel, otherwise the two whose separation costs most. Throws InvalidArgument if none matches.
 std::string why(const FusionReport& r, std::string_view a, std::string_view b);
-/// The `most` largest costs of separate launches, one per line.
-std::string fusion_costs(const FusionReport& r, int most = 10);
 /// "866 -> 124 launches, 757.2 -> 206.2 MB through memory".
 std::string fusion_summary(const FusionReport& r);
 

@@ -47,15 +47,17 @@ class Dump {
     std::filesystem::create_directories(folder_, error);
     WEFT_CHECK(!error, "WEFT_DUMP: cannot make folder '", folder_, "': ", error.message());
   }
-  void write(const Graph& g, std::string_view what) const {
-    if (folder_.empty()) return;
+  // Returns the file's path without its ending; empty: nothing is dumped.
+  std::string write(const Graph& g, std::string_view what) const {
+    if (folder_.empty()) return {};
     static std::atomic<int> next{0};
     int n = next++;
-    std::string path = str_cat(folder_, "/", n < 10 ? "0" : "", n, "_", g.stage, "_", what, ".wir");
+    std::string name = str_cat(folder_, "/", n < 10 ? "0" : "", n, "_", g.stage, "_", what), path = name + ".wir";
     std::ofstream out(path);
     out << g.to_string();
     out.close();
     WEFT_CHECK(out.good(), "WEFT_DUMP: cannot write '", path, "'");
+    return name;
   }
 
  private:
@@ -104,7 +106,7 @@ bool PassSteps::run(const char* name, FunctionRef<void()> step) {
   return ran;
 }
 
-void dump_graph(const Graph& g, std::string_view pass) { Dump().write(g, pass); }
+std::string dump_graph(const Graph& g, std::string_view pass) { return Dump().write(g, pass); }
 
 std::string PassReport::to_string() const {
   if (disabled) return str_cat(name, "  disabled");

@@ -106,8 +106,9 @@ class PassSteps {
   const long debug_;
 };
 
-/// Writes NN_stage_pass.wir into the folder of WEFT_DUMP, if it is set.
-void dump_graph(const Graph& g, std::string_view pass);
+/// Writes NN_stage_pass.wir into the folder of WEFT_DUMP, if it is set. Returns the path without ".wir"; empty: it is
+/// not set.
+std::string dump_graph(const Graph& g, std::string_view pass);
 
 /// Throws weft::Error(kInternal) unless `after` has the arguments, outputs and cell writes of `before` (types, order)
 /// and at least as many side effects.

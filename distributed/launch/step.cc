@@ -259,8 +259,9 @@ StepRecord MeshStep::record(int rank) const {
   WEFT_CHECK_AS(kOutOfRange, rank >= 0 && rank < mesh.size(), "record: got rank ", rank, "; need 0 to ",
                 mesh.size() - 1, " of mesh ", mesh.to_string());
   const auto i = static_cast<size_t>(rank);
-  const internal::MemoryPlan& plan = planned_[static_cast<size_t>(plan_.class_of[i])].plan;
-  StepRecord r = internal::record_of(plan, ranks_ ? ranks_->executables[i].get() : nullptr);
+  const internal::Planned& planned = planned_[static_cast<size_t>(plan_.class_of[i])];
+  const internal::MemoryPlan& plan = planned.plan;
+  StepRecord r = internal::record_of(planned, ranks_ ? ranks_->executables[i].get() : nullptr);
   r.mesh = mesh.to_string();
   r.rank = rank;
   const Machine& machine = machine_preset("cpu");

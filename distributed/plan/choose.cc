@@ -7,6 +7,7 @@
 #include "compiler/cost/machine_file.h"
 #include "distributed/plan/collective_names.h"
 #include "distributed/plan/estimate.h"
+#include "framework/base/units.h"
 
 namespace weft::dist {
 namespace {

@@ -2,24 +2,8 @@
 
 #include <algorithm>
 #include <cctype>
-#include <cmath>
-#include <cstdio>
 
 namespace weft::dist {
-namespace {
-
-std::string three_digits(double x) {
-  char s[32];
-  std::snprintf(s, sizeof s, x >= 100 ? "%.0f" : x >= 10 ? "%.1f" : "%.2f", x);
-  std::string text = s;
-  if (text.find('.') != text.npos) {
-    while (text.back() == '0') text.pop_back();
-    if (text.back() == '.') text.pop_back();
-  }
-  return text;
-}
-
-}  // namespace
 
 std::string title(Collective kind) {
   std::string s(to_string_view(kind));
@@ -27,27 +11,9 @@ std::string title(Collective kind) {
   return s;
 }
 
-const char* to_string(Phase phase) {
-  static constexpr const char* kNames[] = {"forward", "backward", "update"};
-  return kNames[static_cast<int>(phase)];
-}
-
 const char* to_string(Subject subject) {
   static constexpr const char* kNames[] = {"parameters", "activations", "gradients"};
   return kNames[static_cast<int>(subject)];
-}
-
-std::string bytes_text(double bytes) {
-  static constexpr const char* kUnits[] = {"B", "KB", "MB", "GB", "TB", "PB"};
-  size_t unit = 0;
-  while (bytes >= 999.5 && unit + 1 < std::size(kUnits)) bytes /= 1000, ++unit;
-  return three_digits(bytes) + " " + kUnits[unit];
-}
-
-std::string seconds_text(double s) {
-  if (s >= 0.9995) return three_digits(s) + " s";
-  if (s >= 0.9995e-3) return three_digits(s * 1e3) + " ms";
-  return three_digits(s * 1e6) + " us";
 }
 
 std::vector<std::string> dimensions_of(const std::string& axes) {

@@ -5,6 +5,7 @@
 #include "distributed/plan/collective_names.h"
 #include "distributed/strategies/strategies.h"
 #include "framework/base/error.h"
+#include "framework/base/units.h"
 
 namespace weft::dist {
 namespace {

@@ -7,6 +7,7 @@
 #include "distributed/plan/collective_names.h"
 #include "distributed/plan/forbid.h"
 #include "framework/base/hash.h"
+#include "framework/base/units.h"
 #include "ops/core/core.h"
 
 namespace weft::dist {
@@ -136,10 +137,15 @@ PlanReport::PlanReport(const MeshPlan& p, const std::string& machine, int64_t ex
     if (cell.is_parameter) k.split = split_at_use(mesh_, p.plan, cell.name, pin.use);
     cells_.push_back(std::move(k));
   }
+  bool backward = false;  // has begun: activations are those before it
   for (int32_t id = 0; id < p.joint->size(); ++id) {
     const Node& n = p.joint->node(id);
     const NodeChoice& c = p.decision.nodes[static_cast<size_t>(id)];
-    if (n.backward) break;
+    placements_.push_back(c.settled.empty() ? "" : dist::to_string(mesh_, c.settled[0]));
+    if (n.backward || backward) {
+      backward = true;
+      continue;
+    }
     if (c.free || !matters(n) || c.settled.empty()) continue;
     activations_.push_back({str_cat(n.scope, *n.scope ? ": " : "", n.op->name), dist::to_string(mesh_, c.settled[0]),
                             n.line.to_string(),
@@ -299,7 +305,7 @@ std::string PlanReport::to_string() const {
     const int64_t percent = g.seconds > 0 ? static_cast<int64_t>(100 * (1 - g.exposed / g.seconds) + 0.5) : 0;
     const std::string hidden =
         g.by.empty() || percent <= 0 ? "exposed" : fitted(str_cat(percent, "% behind ", without_folders(g.by)), 34);
-    rows.push_back({dist::to_string(c.phase), title(c.kind), c.axes, str_cat(g.count, " x"), bytes, str_cat(c.dtype),
+    rows.push_back({weft::to_string(c.phase), title(c.kind), c.axes, str_cat(g.count, " x"), bytes, str_cat(c.dtype),
                     str_cat(dist::to_string(c.subject), " ", g.names.text(30),
                             g.members > g.count ? str_cat(", ", g.members, " values") : ""),
                     hidden, without_folders(c.why)});

@@ -49,6 +49,8 @@ class PlanReport {
   /// The parameters among cells().
   std::vector<PlannedCell> parameters() const;
   const std::vector<PlannedActivation>& activations() const { return activations_; }
+  /// By node of the joint graph: the placement of its first result, "[4096@(tp,fsdp), 1024]"; empty: it has none.
+  const std::vector<std::string>& placements() const { return placements_; }
   std::vector<CollectiveSum> totals() const;
   const Estimate& estimate() const { return estimate_; }
   const std::string& machine() const { return machine_; }
@@ -68,6 +70,7 @@ class PlanReport {
   std::string machine_;
   std::vector<PlannedCell> cells_;
   std::vector<PlannedActivation> activations_;
+  std::vector<std::string> placements_;
   std::vector<PlannedCollective> collectives_;
   std::vector<int> class_of_;
   std::shared_ptr<const std::vector<std::vector<PlannedCollective>>> by_class_;

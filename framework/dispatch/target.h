@@ -44,6 +44,8 @@ class Operation {
   virtual std::span<const std::string> rounds_less() const { return {}; }
   /// One phrase about its kernel for reports ("interpreted"); empty: nothing to say.
   virtual std::string remark() const { return {}; }
+  /// The code of its kernels for people: loop IR on the CPU, CUDA C++ on a GPU; empty for a kernel of an op's record.
+  virtual std::string text() const { return {}; }
   /// The operations that it runs, which Target::compile must be given too.
   virtual std::span<const std::shared_ptr<Operation>> operations() const { return {}; }
 };

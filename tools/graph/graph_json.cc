@@ -1,9 +1,12 @@
 #include "tools/graph/graph_json.h"
 
+#include <cstdio>
 #include <map>
+#include <set>
 #include <unordered_map>
 
 #include "compiler/loop_ir/fused.h"
+#include "framework/base/units.h"
 #include "framework/io/json.h"
 #include "framework/ir/op_def.h"
 #include "framework/ir/text.h"
@@ -47,7 +50,14 @@ Json value_json(Value v) { return Json::array({v.node, v.index}); }
 
 class GraphWriter {
  public:
-  explicit GraphWriter(const ShownGraph& shown) : shown_(shown), g_(*shown.graph) {}
+  explicit GraphWriter(const ShownGraph& shown) : shown_(shown), g_(*shown.graph) {
+    if (!shown_.record) return;
+    for (const MissedRecord& m : shown_.record->missed) {
+      if (m.kind != MissedRecord::kSeparateKernels) continue;
+      for (const auto& [op, other] : {std::pair(m.from, m.to), {m.to, m.from}})
+        reasons_[op].insert(str_cat("not in the kernel of ", other, ": ", m.reason, " (", bytes_text(m.bytes), ")"));
+    }
+  }
 
   Json run() {
     const std::vector<Phase> phases = phases_of(g_);
@@ -64,7 +74,7 @@ class GraphWriter {
       label(id, n);
       details(id, n);
     }
-    if (shown_.record) times();
+    if (shown_.record && shown_.scheduled) times();
     Json out{{"name", shown_.name}};
     if (!shown_.note.empty()) out["note"] = shown_.note;
     out["scopes"] = scopes_.json();
@@ -75,6 +85,7 @@ class GraphWriter {
     out["class"] = std::move(classes);
     out["labels"] = std::move(labels_);
     out["details"] = std::move(details_);
+    if (shown_.record && shown_.scheduled) out["kernels"] = shown_.record->kernels;
     Json outputs = Json::array(), writes = Json::array();
     for (Value v : g_.outputs) outputs.push_back(value_json(v));
     for (const CellWrite& w : g_.writes) writes.push_back(Json::array({cell_name(w.cell), value_json(w.value)}));
@@ -111,7 +122,24 @@ class GraphWriter {
     if (static_cast<size_t>(id) < shown_.placements.size() && !shown_.placements[static_cast<size_t>(id)].empty())
       d["placement"] = shown_.placements[static_cast<size_t>(id)];
     if (n.recomputed) d["recomputed"] = true;
+    if (Json why = reasons(n); !why.empty()) d["why"] = std::move(why);
     if (!d.empty()) details_[std::to_string(id)] = std::move(d);
+  }
+
+  // Why the node, or an op in it, is not in other kernels.
+  Json reasons(const Node& n) const {
+    std::set<std::string> all;
+    const auto add = [&](const Node& o) {
+      const auto found = reasons_.find(str_cat(o.op->name, " at ", o.line.to_string()));
+      if (found != reasons_.end()) all.insert(found->second.begin(), found->second.end());
+    };
+    if (n.op != &loop_ir::fused_op) {
+      add(n);
+    } else {
+      const Graph& body = loop_ir::body_of(n);
+      for (int32_t id = 0; id < body.size(); ++id) add(body.node(id));
+    }
+    return Json(std::vector<std::string>(all.begin(), all.end()));
   }
 
   // What the launches of the nodes read, write and take.
@@ -124,11 +152,13 @@ class GraphWriter {
       d["predicted_us"] = l.predicted_us;
       if (l.measured_us > 0) d["measured_us"] = l.measured_us;
       if (l.work.at_most) d["at_most"] = true;
+      if (l.kernel >= 0) d["kernel"] = l.kernel;
     }
   }
 
   const ShownGraph& shown_;
   const Graph& g_;
+  std::map<std::string, std::set<std::string>> reasons_;  // by op and line
   Texts scopes_, lines_, ops_, types_;
   Json labels_ = Json::object(), details_ = Json::object();
 };

@@ -1,5 +1,6 @@
 // Graphs as the JSON that the page of tools/graph reads.
 #pragma once
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -11,15 +12,17 @@ namespace weft::tools {
 /// A graph to show, with what is known of its step.
 struct ShownGraph {
   std::string name;  // "joint", "12_fused_cse"
-  std::string note;  // a sentence under the name; may be empty
+  std::string note;  // a sentence about the graph; may be empty
   Ref<Graph> graph;
-  const StepRecord* record = nullptr;        // if `graph` is the record's scheduled graph
-  std::vector<std::string> placements = {};  // by node; or none
+  std::shared_ptr<const StepRecord> record = {};  // of the step; null: not known
+  bool scheduled = false;                         // `graph` is the one whose launches the record has
+  std::vector<std::string> placements = {};       // by node; or none
 };
 
 /// {"title": ..., "graphs": [...]}: texts are stored once and named by index. Each graph has "scopes", "lines", "ops",
 /// "types"; "nodes": [op, scope, line, phase, [types], [[node, result]]]; "class" by node; "labels" of cells and
-/// arguments by node; "details" of nodes: attributes, cost, times; "kernels"; "outputs" and "writes".
+/// arguments by node; "details" of nodes: attributes, cost, times, "kernel", and "why" a node is not in the kernel of
+/// another; "kernels": their code; "outputs" and "writes".
 std::string graphs_json(const std::string& title, const std::vector<ShownGraph>& graphs);
 
 }  // namespace weft::tools

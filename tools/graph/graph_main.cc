@@ -18,6 +18,7 @@
 #include "tools/graph/onnx.h"
 #include "tools/graph/page.h"
 #include "tools/graph/svg.h"
+#include "tools/profile/record_file.h"
 #include "tools/step/model_step.h"
 
 namespace weft::tools {
@@ -56,7 +57,14 @@ ShownGraph read_graph(const std::string& file) {
                 " is no graph; need a .wir file, a .pb file of --format proto, or a folder of .wir files");
   const std::string bytes = io::read_file(file);
   try {
-    return {path.stem().string(), "", (message ? parse_graph_proto : parse_graph)(bytes, ops_of_steps())};
+    ShownGraph g{path.stem().string(), "", (message ? parse_graph_proto : parse_graph)(bytes, ops_of_steps())};
+    // Beside a scheduled graph, WEFT_DUMP writes the record of its step.
+    const std::string record = std::filesystem::path(file).replace_extension(".record").string();
+    if (!message && io::exists(record)) {
+      g.record = std::make_shared<const StepRecord>(profiler::read_record(record));
+      g.scheduled = true;
+    }
+    return g;
   } catch (const Error& e) {
     throw Error(e.code(), str_cat(file, ": ", e.what()));
   }
@@ -85,8 +93,21 @@ std::vector<ShownGraph> dumped(const std::string& from, const std::string& stage
   return graphs;
 }
 
-ShownGraph stage_of(const ModelStep& step, const std::string& stage, const StepRecord* record) {
-  return {stage, "", make_ref<Graph>(step.compiled().graph(stage)), stage == "scheduled" ? record : nullptr};
+constexpr std::pair<const char*, const char*> kStages[] = {
+    {"captured", "What the function computes, as it was recorded."},
+    {"joint", "With gradients, simplified: what the whole step computes."},
+    {"partitioned", "What rank 0 of the mesh computes, with its collectives."},
+    {"fused", "Its kernels."},
+    {"scheduled", "Its launches, in the order in which they run."},
+};
+
+ShownGraph stage_of(const ModelStep& step, const std::string& stage, std::shared_ptr<const StepRecord> record,
+                    const dist::PlanReport& plan) {
+  ShownGraph g{stage, "", make_ref<Graph>(step.compiled().graph(stage)), std::move(record), stage == "scheduled"};
+  for (const auto& [name, note] : kStages)
+    if (stage == name) g.note = note;
+  if (stage == "joint") g.placements = plan.placements();
+  return g;
 }
 
 std::string text_of(const std::vector<ShownGraph>& graphs, std::string (Graph::*print)() const) {
@@ -149,7 +170,6 @@ int run(const Options& o) {
   std::vector<ShownGraph> graphs;
   std::string title;
   std::unique_ptr<ModelStep> step;
-  StepRecord record;
   if (!o.dump.empty()) {
     graphs = dumped(o.dump, o.stage);
     title = o.dump;
@@ -161,9 +181,11 @@ int run(const Options& o) {
     step->prepare();
     title = step->title();
     const bool mesh = !o.step.mesh.empty();
-    record = step->compiled().record();
-    std::vector<std::string> stages{"captured", "joint", "fused", "scheduled"};
-    if (mesh) stages.insert(stages.begin() + 2, "partitioned");
+    const auto record = std::make_shared<const StepRecord>(step->compiled().record());
+    const dist::PlanReport plan = mesh ? step->compiled().plan() : dist::PlanReport();
+    std::vector<std::string> stages;
+    for (const auto& [name, note] : kStages)
+      if (mesh || std::string_view(name) != "partitioned") stages.push_back(name);
     if (!o.stage.empty()) {
       if (std::find(stages.begin(), stages.end(), o.stage) == stages.end())
         usage_error(str_cat("--stage is '", o.stage, "'; need one of ", stages));
@@ -171,14 +193,14 @@ int run(const Options& o) {
     } else if (o.format != "html" && o.format != "json") {
       stages = {"joint"};
     }
-    for (const std::string& stage : stages) graphs.push_back(stage_of(*step, stage, &record));
+    for (const std::string& stage : stages) graphs.push_back(stage_of(*step, stage, record, plan));
   }
   if ((o.format == "proto" || o.format == "svg") && graphs.size() != 1)
     usage_error(str_cat("--format ", o.format, " writes one graph; choose it with --stage"));
   const std::string text = o.format == "html"   ? page_of(title, graphs)
                            : o.format == "json" ? graphs_json(title, graphs) + "\n"
-                           : o.format == "svg"
-                               ? graph_svg(str_cat(title, ": ", graphs[0].name), *graphs[0].graph, graphs[0].record)
+                           : o.format == "svg"  ? graph_svg(str_cat(title, ": ", graphs[0].name), *graphs[0].graph,
+                                                           graphs[0].scheduled ? graphs[0].record.get() : nullptr)
                            : o.format == "dot"  ? text_of(graphs, &Graph::to_dot)
                            : o.format == "text" ? text_of(graphs, &Graph::to_string)
                                                 : graphs[0].graph->to_proto();

@@ -85,9 +85,9 @@ function timeText(us) {
 }
 
 function bytesText(bytes) {
-  const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
+  const units = ['B', 'KB', 'MB', 'GB', 'TB'];
   let k = 0;
-  for (; bytes >= 1024 && k < units.length - 1; ++k) bytes /= 1024;
+  for (; bytes >= 999.5 && k < units.length - 1; ++k) bytes /= 1000;
   return `${Number(bytes.toPrecision(3))} ${units[k]}`;
 }
 

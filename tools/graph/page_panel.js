@@ -76,6 +76,13 @@ function costRows(d) {
   return rows;
 }
 
+/// Why the node is not in other kernels.
+function whyRows(d) {
+  const why = Array.isArray(d.why) ? d.why.filter((text) => typeof text === 'string') : [];
+  if (!why.length) return [];
+  return [el('h3', {}, 'Why not one kernel'), el('ul', {}, ...why.map((text) => el('li', {}, text)))];
+}
+
 /// The scope of a node, a link to its box.
 function scopeLink(m, id) {
   const path = m.scopes[m.scope[id]];
@@ -126,6 +133,7 @@ function nodePanel(id) {
       ['used as', uses.join(', ')],
     ]),
     ...(cost.length ? [el('h3', {}, 'Cost'), facts(cost)] : []),
+    ...whyRows(d),
     ...linkList('Operands', operands, texts),
     ...linkList('Readers', readers),
     ...(Number.isInteger(d.kernel) ? linkList('Other nodes of this kernel', nodesOfKernel(m, d.kernel, id)) : []),

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "compiler/loop_ir/fused.h"
+#include "framework/base/units.h"
 #include "framework/ir/op_def.h"
 #include "framework/ir/rewrite.h"
 #include "tools/graph/module_rows.h"
@@ -58,7 +59,6 @@ std::string number_text(double v, double step, std::initializer_list<const char*
   std::snprintf(text, sizeof text, "%.*f ", v >= 99.95 || unit == units.begin() ? 0 : v >= 9.995 ? 1 : 2, v);
   return text + std::string(*unit);
 }
-std::string bytes_text(double v) { return number_text(v, 1024, {"B", "KiB", "MiB", "GiB", "TiB"}); }
 std::string flops_text(double v) { return number_text(v, 1000, {"FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP"}); }
 
 // The update also has what only it reads, such as the step count.

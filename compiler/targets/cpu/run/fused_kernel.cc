@@ -166,6 +166,13 @@ std::string FusedKernel::remark() const {
   return interpreted ? "interpreted" : "";
 }
 
+std::string FusedKernel::text() const {
+  std::string all;
+  for (const auto& part : parts_.kernel)
+    if (part) all += part->text();
+  return all + lowered_.kernel.to_string();
+}
+
 void FusedKernel::run(FusedOperands x) const {
   int32_t bad = 0;
   x.bad = &bad;

@@ -57,6 +57,7 @@ class FusedKernel final : public HostOperation {
   bool may_overwrite(int in, int out) const override { return lowered_.may_overwrite(in, out); }
   std::span<const std::string> rounds_less() const override { return lowered_.rounds_less; }
   std::string remark() const override;
+  std::string text() const override;
   /// Throws FailedNode, OutOfRange as the op itself, where an index is.
   void run(FusedOperands x) const;
   void run(std::span<const StridedView> in, std::span<const StridedView> out, void* workspace) const override;

@@ -29,6 +29,11 @@ class Operation : public weft::Operation {
   virtual void bind(std::span<const Function> functions) { static_cast<void>(functions); }
   /// The symbol of the first kernel.
   const char* name() const override { return kernels().empty() ? nullptr : kernels().front().symbol.c_str(); }
+  std::string text() const override {
+    std::string all;
+    for (const Kernel& k : kernels()) all += k.text;
+    return all;
+  }
   /// True once load() bound its kernels.
   bool compiled() const override { return bound_.load(std::memory_order_acquire) || kernels().empty(); }
   void set_bound() { bound_.store(true, std::memory_order_release); }
