@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 
 #include "compiler/cost/rates.h"
 #include "compiler/cost/roofline.h"
@@ -9,6 +10,7 @@
 #include "compiler/loop_ir/fused.h"
 #include "compiler/passes/fuse_report.h"
 #include "framework/autodiff/grad.h"
+#include "framework/base/units.h"
 #include "ops/core/core.h"
 
 namespace weft {
@@ -25,6 +27,11 @@ const char* to_string(Bound bound) {
 const char* to_string(MissedRecord::Kind kind) {
   constexpr const char* kNames[] = {"copy", "separate kernels"};
   return kNames[static_cast<int>(kind)];
+}
+
+std::string MissedRecord::to_string() const {
+  return str_cat(bytes_text(bytes), "  ", from, kind == kCopy ? " is copied" : str_cat(" | ", to), ": ", reason,
+                 times > 1 ? str_cat(", ", times, " times") : std::string());
 }
 
 namespace {
@@ -270,15 +277,32 @@ void add_copies(const MemoryPlan& plan, StepRecord& r) {
 
 // Pairs of kernels that would have moved fewer bytes as one.
 void add_separate(const FusionReport& report, StepRecord& r) {
-  constexpr size_t kMost = 100;
   const auto text = [&](int32_t id) {
     const Node& n = report.before->node(id);
     return n.line.line ? str_cat(n.op->name, " at ", n.line.to_string()) : std::string(n.op->name);
   };
-  for (size_t i = 0; i < std::min(report.refused.size(), kMost); ++i) {
-    const FusionReport::Refused& x = report.refused[i];
+  for (const FusionReport::Refused& x : report.refused)
     r.missed.push_back({MissedRecord::kSeparateKernels, text(x.from), text(x.to), x.reason, x.bytes});
+}
+
+// Equal ones as one, and of these the ones that cost most.
+std::vector<MissedRecord> most_of(const std::vector<MissedRecord>& all) {
+  constexpr size_t kMost = 100;
+  std::vector<MissedRecord> sums;
+  std::map<std::tuple<MissedRecord::Kind, std::string, std::string, std::string>, size_t> numbers;
+  for (const MissedRecord& m : all) {
+    const auto [at, fresh] = numbers.try_emplace({m.kind, m.from, m.to, m.reason}, sums.size());
+    if (fresh) {
+      sums.push_back(m);
+    } else {
+      sums[at->second].bytes += m.bytes;
+      ++sums[at->second].times;
+    }
   }
+  std::stable_sort(sums.begin(), sums.end(),
+                   [](const MissedRecord& a, const MissedRecord& b) { return a.bytes > b.bytes; });
+  sums.resize(std::min(sums.size(), kMost));
+  return sums;
 }
 
 }  // namespace
@@ -297,8 +321,7 @@ StepRecord record_of(const Planned& p, const Executable* executable) {
   r.predict(rates_of(p.plan.device));
   add_copies(p.plan, r);
   if (p.report && p.report->before) add_separate(*p.report, r);
-  std::stable_sort(r.missed.begin(), r.missed.end(),
-                   [](const MissedRecord& a, const MissedRecord& b) { return a.bytes > b.bytes; });
+  r.missed = most_of(r.missed);
   add_buffers(p.plan, r);
   r.peak_bytes = p.plan.peak_bytes();
   if (executable) r.measured_peak_bytes = executable->last().measured_peak_bytes;

@@ -83,7 +83,10 @@ struct MissedRecord {
   std::string from;  // of a copy, what is copied; else an op with its line, "mul at model.cc:43"
   std::string to;    // the op that is not in the kernel of `from`; empty for a copy
   std::string reason;
-  double bytes = 0;
+  double bytes = 0;   // of all times
+  int32_t times = 1;  // equal ones, of equal layers
+  /// "1.05 MB  mul at model.cc:43 | sum at model.cc:50: they iterate over different points (4096 and 64), 12 times".
+  std::string to_string() const;
 };
 const char* to_string(MissedRecord::Kind kind);
 
@@ -97,7 +100,7 @@ struct StepRecord {
   std::vector<PassRecord> passes;
   std::vector<LaunchRecord> launches;
   std::vector<std::string> kernels;  // their code, by LaunchRecord::kernel
-  std::vector<MissedRecord> missed;  // copies, and the 100 pairs of kernels that cost most; most bytes first
+  std::vector<MissedRecord> missed;  // copies and pairs of kernels, the 100 that cost most; most bytes first
   std::vector<BufferRecord> buffers;
   double step_us = 0;               // the least of steps whose launches were not timed, set by who times them; 0: none
   int64_t peak_bytes = 0;           // planned; equal to the measured peak

@@ -78,6 +78,7 @@ void fields(Record& r, Visit& visit) {
     FIELD_IF_SET(to);
     FIELD(reason);
     FIELD(bytes);
+    FIELD_IF_SET(times);
   } else if constexpr (std::is_same_v<R, MemoryRate>) {
     FIELD(bytes);
     FIELD(read);

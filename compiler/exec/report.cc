@@ -259,13 +259,8 @@ class Report {
   void not_done() {
     line("not done");
     const size_t before = out_.size();
-    size_t pairs = 0;
-    for (const MissedRecord& m : r_.missed) {
-      const std::string moved = bytes_text(m.bytes);
-      if (m.kind == MissedRecord::kCopy) line("  ", m.from, " is copied (", moved, " moved): ", m.reason);
-      if (m.kind == MissedRecord::kSeparateKernels && pairs++ < 10)
-        line("  ", moved, "  ", m.from, " | ", m.to, ": ", m.reason);
-    }
+    constexpr size_t kMost = 12;
+    for (size_t i = 0; i < std::min(r_.missed.size(), kMost); ++i) line("  ", r_.missed[i].to_string());
     for (const std::string& n : plan_.notes) line("  ", n);
     if (stats_.fresh_writes > 0)
       line("  ", stats_.fresh_writes,

@@ -85,7 +85,10 @@ class GraphWriter {
     out["class"] = std::move(classes);
     out["labels"] = std::move(labels_);
     out["details"] = std::move(details_);
-    if (shown_.record && shown_.scheduled) out["kernels"] = shown_.record->kernels;
+    if (shown_.record && shown_.scheduled) {
+      out["kernels"] = shown_.record->kernels;
+      for (const MissedRecord& m : shown_.record->missed) out["missed"].push_back(m.to_string());
+    }
     Json outputs = Json::array(), writes = Json::array();
     for (Value v : g_.outputs) outputs.push_back(value_json(v));
     for (const CellWrite& w : g_.writes) writes.push_back(Json::array({cell_name(w.cell), value_json(w.value)}));

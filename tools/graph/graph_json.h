@@ -22,7 +22,7 @@ struct ShownGraph {
 /// {"title": ..., "graphs": [...]}: texts are stored once and named by index. Each graph has "scopes", "lines", "ops",
 /// "types"; "nodes": [op, scope, line, phase, [types], [[node, result]]]; "class" by node; "labels" of cells and
 /// arguments by node; "details" of nodes: attributes, cost, times, "kernel", and "why" a node is not in the kernel of
-/// another; "kernels": their code; "outputs" and "writes".
+/// another; "kernels": their code; "missed": MissedRecord::to_string(); "outputs" and "writes".
 std::string graphs_json(const std::string& title, const std::vector<ShownGraph>& graphs);
 
 }  // namespace weft::tools

@@ -94,6 +94,7 @@ function readGraph(graph, name) {
   addReaders(m);
   addCosts(m, graph);
   m.labels = graph.labels && typeof graph.labels === 'object' ? graph.labels : {};
+  m.missed = Array.isArray(graph.missed) ? graph.missed.filter((text) => typeof text === 'string') : [];
   m.kernels = Array.isArray(graph.kernels) ? graph.kernels : [];
   m.outputs = pairsOf(graph.outputs, m, `${where}: an output`);
   m.writes = Array.isArray(graph.writes) ? graph.writes.filter(Array.isArray) : [];

@@ -129,6 +129,14 @@ function scopeFamily(path) {
   return family(path.split('.').slice(0, 3).join('.'));
 }
 
+/// Copies, and pairs of kernels that are not one, with the traffic that this costs.
+function missedList(m) {
+  if (!m.missed.length) return [];
+  const rows = m.missed.slice(0, MOST_LINKS).map((text) => el('li', {}, text));
+  if (m.missed.length > MOST_LINKS) rows.push(el('li', {class: 'count'}, `and ${m.missed.length - MOST_LINKS} more`));
+  return [el('h3', {}, 'Copies, and what is not one kernel'), el('ul', {class: 'list'}, ...rows)];
+}
+
 function graphPanel() {
   const m = app.tree.m;
   const ids = Array.from({length: m.n}, (_, id) => id);
@@ -142,6 +150,7 @@ function graphPanel() {
     ...totalsList('Ops', totalsBy(m, ids, (id) => m.ops[m.op[id]])),
     ...totalsList('Lines', totalsBy(m, ids, (id) => m.lines[m.line[id]])),
     ...largestNodes(m, ids),
+    ...missedList(m),
     ...usesList('Outputs', m.outputs.map((output, k) => [`output ${k}`, output[0]])),
     ...usesList('Written cells', m.writes.map((write) => [String(write[0]), write[1][0]])),
   ];

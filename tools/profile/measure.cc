@@ -10,6 +10,8 @@
 namespace weft::profiler {
 namespace {
 
+constexpr int kFirstSteps = 4;  // the first captures and compiles; the launches of the next three are timed
+
 // A step whose launches are timed, as all launches of traced steps are.
 void run_timed(tools::ModelStep& step) {
   internal::open_trace(internal::TraceWindow::kProfile, internal::bit_of(TraceEvent::kLaunch));
@@ -20,7 +22,6 @@ void run_timed(tools::ModelStep& step) {
 }  // namespace
 
 StepRecord measure(const tools::StepChoice& choice, int64_t steps, int rank) {
-  constexpr int kFirstSteps = 4;  // the first captures and compiles; the launches of the next three are timed
   const Machine before = rates_of(Device::cpu());
   tools::ModelStep step(choice);
   for (int i = 0; i < kFirstSteps; ++i) step.run();
@@ -38,6 +39,12 @@ StepRecord measure(const tools::StepChoice& choice, int64_t steps, int rank) {
   record.title = step.title();
   record.step_us = 1e6 * least;
   return record;
+}
+
+Profile trace(const tools::StepChoice& choice) {
+  tools::ModelStep step(choice);
+  for (int i = 0; i < kFirstSteps; ++i) step.run();
+  return profile([&] { step.run(); }, 1);
 }
 
 }  // namespace weft::profiler

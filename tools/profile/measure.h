@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 
+#include "compiler/exec/profile.h"
 #include "compiler/exec/record.h"
 #include "tools/step/model_step.h"
 
@@ -12,5 +13,8 @@ namespace weft::profiler {
 /// the better of two measurements, before and after. `rank`: whose part of a step on a mesh; throws OutOfRange for
 /// others.
 StepRecord measure(const tools::StepChoice& choice, int64_t steps, int rank = 0);
+
+/// What happens during one step, after the first ones.
+Profile trace(const tools::StepChoice& choice);
 
 }  // namespace weft::profiler

@@ -3,10 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include "framework/base/testing/error_of.h"
 #include "framework/io/json.h"
 #include "tools/profile/memory.h"
 #include "tools/profile/pictures.h"
 #include "tools/profile/profile_text.h"
+#include "tools/profile/timeline.h"
 
 namespace weft::profiler {
 namespace {
@@ -57,6 +59,16 @@ TEST(Measure, StepsOnMeshesHaveCollectives) {
   EXPECT_EQ(r.rank, 1);
   EXPECT_GT(r.sum(WorkClass::kCollective).measured_us, 0);
   EXPECT_NE(rows_text(r, By::kClass).find("collective"), std::string::npos);
+}
+
+TEST(Measure, TimelinesHaveARowForEachRank) {
+  const Profile one = trace({.model = "gpt", .config = "gpt_tiny", .batch_size = 2, .seq_len = 16, .mesh = "dp2"});
+  const std::string svg = timeline_svg(one, "One step");
+  for (const char* text : {"One step", ">rank 0<", ">rank 1<", "forward", "backward", "update", "collective", ">ms<"})
+    EXPECT_NE(svg.find(text), svg.npos) << text;
+  EXPECT_LT(svg.size(), 400u << 10);
+  EXPECT_EQ(testing::error_of([] { timeline_svg(Profile(Trace(), 1), ""); }),
+            "timeline: the profile has no events; need one of a step that ran");
 }
 
 TEST(Measure, LayersAreFolded) {

@@ -9,6 +9,7 @@
 #include "tools/profile/pictures.h"
 #include "tools/profile/profile_text.h"
 #include "tools/profile/record_file.h"
+#include "tools/profile/timeline.h"
 
 namespace weft::profiler {
 namespace {
@@ -16,7 +17,7 @@ namespace {
 struct Options {
   tools::StepChoice step;
   int64_t steps = 10, rank = 0;
-  std::string record, save_record, diff, by = "kernel", what_if, roofline, memory, out;
+  std::string record, save_record, diff, by = "kernel", what_if, roofline, memory, trace, out;
   bool json = false;
 };
 
@@ -49,13 +50,26 @@ int run(const Options& o, const std::vector<std::string>& rest) {
   const bool page = ends_with(o.memory, ".html");
   if (!o.memory.empty() && !page && !ends_with(o.memory, ".svg"))
     usage_error(str_cat("--memory is '", o.memory, "'; need a file that ends in .svg or .html"));
+  const bool picture = ends_with(o.trace, ".svg");
+  if (!o.trace.empty() && !picture && !ends_with(o.trace, ".json"))
+    usage_error(str_cat("--trace is '", o.trace, "'; need a file that ends in .json, for ui.perfetto.dev, or in .svg"));
+  if (!o.trace.empty() && !o.record.empty()) usage_error("--trace needs a model that runs; leave out --record");
   const StepRecord record =
       o.record.empty() ? measure(o.step, o.steps, static_cast<int>(o.rank)) : read_record(o.record);
   if (!o.save_record.empty()) write_record(o.save_record, record);
   if (!o.roofline.empty()) write(o.roofline, roofline_svg(record, by));
   if (!o.memory.empty()) write(o.memory, page ? memory_html(record) : memory_svg(record));
+  if (!o.trace.empty()) {
+    const Profile one = trace(o.step);
+    if (picture) {
+      write(o.trace, timeline_svg(one, str_cat("One step of ", record.title)));
+    } else {
+      one.save(o.trace);
+    }
+  }
   if (o.json) return print(o, profile_json(record, by, speedups) + "\n");
   std::string text = str_cat(head_text(record), "\n", rows_text(record, by), "\n", parts_text(record));
+  if (const std::string missed = missed_text(record); !missed.empty()) text += "\n" + missed;
   if (!speedups.empty()) text += "\n" + what_if_text(record, speedups);
   return print(o, text);
 }
@@ -76,6 +90,7 @@ int main(int argc, char** argv) {
       {"what_if", &o.what_if, "the classes' shares if some were faster: products=10x,elementwise=2x"},
       {"roofline", &o.roofline, "write the roofline with the rows of the table to this SVG"},
       {"memory", &o.memory, "write who has the memory, and when, to this .svg or .html"},
+      {"trace", &o.trace, "write what each thread did during one step to this .json, for ui.perfetto.dev, or .svg"},
       {"json", &o.json, "JSON instead of text"},
       {"out", &o.out, "write to this file; empty: to standard output"},
   };

@@ -98,6 +98,15 @@ std::string parts_text(const StepRecord& r) {
   return s + table_text(class_lines(class_shares(r)));
 }
 
+std::string missed_text(const StepRecord& r) {
+  constexpr size_t kMost = 10;
+  if (r.missed.empty()) return {};
+  std::string s = "copies, and what is not one kernel, with the traffic that this costs\n";
+  for (size_t i = 0; i < std::min(r.missed.size(), kMost); ++i) s += str_cat("  ", r.missed[i].to_string(), "\n");
+  if (r.missed.size() > kMost) s += str_cat("  and ", r.missed.size() - kMost, " more: --json\n");
+  return s;
+}
+
 std::string what_if_text(const StepRecord& r, const Speedups& speedups) {
   std::string s = "if";
   for (const auto& [kind, factor] : speedups)
@@ -141,6 +150,15 @@ std::string profile_json(const StepRecord& r, By by, const Speedups& speedups) {
     const WhatIf then = what_if(r, speedups);
     out["what_if"] = {{"launches_us", then.launches_us}, {"classes", classes_json(then.shares)}};
   }
+  Json missed = Json::array();
+  for (const MissedRecord& m : r.missed)
+    missed.push_back({{"kind", weft::to_string(m.kind)},
+                      {"from", m.from},
+                      {"to", m.to},
+                      {"reason", m.reason},
+                      {"bytes", m.bytes},
+                      {"times", m.times}});
+  out["missed"] = std::move(missed);
   const MemoryUse memory = memory_of(r);
   Json holders = Json::array();
   for (const Holder& h : memory.holders) {

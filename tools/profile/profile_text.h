@@ -13,11 +13,14 @@ std::string head_text(const StepRecord& record);
 std::string rows_text(const StepRecord& record, By by);
 /// Compute, memory, communication and overhead of the step, and the classes' shares of FLOPs and of time.
 std::string parts_text(const StepRecord& record);
+/// The copies and pairs of kernels that cost the most traffic, with the reason; empty: there are none.
+std::string missed_text(const StepRecord& record);
 /// The classes' shares if some were faster, and the time of the step then.
 std::string what_if_text(const StepRecord& record, const Speedups& speedups);
 
 /// {"title", "device", "machine": {...}, "step_us", "all": {...}, "overhead_us", "by", "rows": [...],
-/// "parts_us": {...}, "classes": [...], "what_if"?: {...},
+/// "parts_us": {...}, "classes": [...], "what_if"?: {...}, "missed": [{"kind", "from", "to", "reason", "bytes",
+/// "times"}, ...],
 /// "memory": {"peak_bytes", "measured_peak_bytes", "peak_launch", "holders": [...]}}.
 std::string profile_json(const StepRecord& record, By by, const Speedups& speedups);
 
