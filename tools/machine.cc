@@ -78,7 +78,13 @@ int usable_cores() {
   return cores;
 }
 
-double clock_hz() { return 1e6 * std::atof(proc_value("/proc/cpuinfo", "cpu MHz").c_str()); }
+double clock_hz() {
+  std::ifstream file("/proc/cpuinfo");
+  double mhz = 0;
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with("cpu MHz")) mhz = std::max(mhz, std::atof(line.c_str() + line.find(':') + 1));
+  return 1e6 * mhz;
+}
 
 double usable_memory() {
   double bytes = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));

@@ -7,7 +7,7 @@ namespace weft::tools {
 /// The processors that this process may use, within its container's limit.
 int usable_cores();
 
-/// Cycles in a second of the processor now, as Linux reports them; 0 if it reports none.
+/// Cycles in a second of the fastest processor at this moment, as Linux reports them; 0 if it reports none.
 double clock_hz();
 
 /// Bytes of memory, within the container's limit.

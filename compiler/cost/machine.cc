@@ -119,8 +119,7 @@ const Machine& machine_preset(std::string_view name) {
     if (m.name == name) return m;
   std::string words;
   for (const Machine& m : presets()) words += str_cat(words.empty() ? "" : ", ", m.name);
-  internal::fail(Code::kInvalidArgument, str_cat("machine: got '", name.substr(0, 40), "'; need one of ", words,
-                                                 ", or a file that ends in .json"));
+  internal::fail(Code::kInvalidArgument, str_cat("machine: got '", name.substr(0, 40), "'; need one of ", words));
 }
 
 void check_rates(const Machine& m) {
@@ -138,7 +137,7 @@ void check_rates(const Machine& m) {
     const std::string at = str_cat("memory_rates of ", r.bytes, " bytes");
     check_rate(m, "the working set of memory_rates", r.bytes, false);
     WEFT_CHECK(r.bytes > before, "machine '", m.name, "': memory_rates has a working set of ", r.bytes,
-               " bytes after one of ", before, "; need rising ones");
+               " bytes after one of ", before, "; need increasing ones");
     before = r.bytes;
     for (double rate : {r.read, r.write, r.copy}) check_rate(m, at.c_str(), rate, false);
   }

@@ -54,7 +54,7 @@ struct Machine {
   bool shares_cores = false;  // ranks are threads: the cores that compute also communicate
   std::string name = {};
   Links links = {};
-  std::vector<MemoryRate> memory_rates = {};  // by rising working sets; empty: `bytes` for all
+  std::vector<MemoryRate> memory_rates = {};  // by increasing working sets; empty: `bytes` for all
 
   double products_of(DType operands) const;
 };

@@ -64,7 +64,12 @@ Machine machine_from_json(std::string_view text, std::string_view what) {
     for (const Member& m : kMembers) names += str_cat(", ", m.name);
     WEFT_CHECK(known, what, ": got \"", name.substr(0, 40), "\"; need members of ", names);
   }
-  Machine m = machine_preset(json.contains("like") ? io::json_get<std::string>(json, "like", what) : "cpu");
+  Machine m;
+  try {
+    m = machine_preset(json.contains("like") ? io::json_get<std::string>(json, "like", what) : "cpu");
+  } catch (const Error& e) {
+    internal::fail(Code::kInvalidArgument, str_cat(what, ": \"like\": ", e.what()));
+  }
   m.name = json.contains("name") ? io::json_get<std::string>(json, "name", what) : std::string(what);
   for (const Member& member : kMembers)
     if (json.contains(member.name)) m.*member.value = io::json_get<double>(json, member.name, what);
@@ -82,21 +87,23 @@ Machine machine_from_json(std::string_view text, std::string_view what) {
   return m;
 }
 
-Machine read_machine(const std::string& path) {
+const Machine& read_machine(const std::string& path) {
   constexpr int64_t kMost = 1 << 20;
-  return machine_from_json(io::read_file(path, kMost), path);
+  static Mutex mutex;
+  static auto* const read = new std::map<std::string, Machine>;  // by path; addresses stay
+  MutexLock lock(mutex);
+  const auto at = read->find(path);
+  return at != read->end() ? at->second
+                           : read->emplace(path, machine_from_json(io::read_file(path, kMost), path)).first->second;
 }
 
 const Machine& machine_named(const std::string& name) {
-  constexpr std::string_view kEnd = ".json";
-  if (name.size() <= kEnd.size() || name.compare(name.size() - kEnd.size(), kEnd.size(), kEnd) != 0)
+  if (name.ends_with(".json")) return read_machine(internal::in_working_folder(name));
+  try {
     return machine_preset(name);
-  static Mutex mutex;
-  static auto* const read = new std::map<std::string, Machine>;  // of the files, whose addresses stay
-  MutexLock lock(mutex);
-  const auto at = read->find(name);
-  return at != read->end() ? at->second
-                           : read->emplace(name, read_machine(internal::in_working_folder(name))).first->second;
+  } catch (const Error& e) {
+    internal::fail(e.code(), str_cat(e.what(), ", or a file that ends in .json"));
+  }
 }
 
 }  // namespace weft

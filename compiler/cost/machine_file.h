@@ -8,8 +8,8 @@
 
 namespace weft {
 
-/// {"name", "bytes", "flops", "products", ..., "memory_rates": [{"bytes", "read", "write", "copy"}, ...]}: the members
-/// of Machine but its links. Rates that are 0, for which others stand, are left out.
+/// {"name", "bytes", "flops", "products", ..., "memory_rates": [{"bytes", "read", "write", "copy"}, ...]}: the rates
+/// of Machine and its memory. Rates that are 0, for which others stand, are left out.
 std::string machine_to_json(const Machine& machine);
 
 /// Reads such an object, or an object that has it as its member "machine". "like" names the preset whose links, and
@@ -17,10 +17,10 @@ std::string machine_to_json(const Machine& machine);
 /// `what`, the member, what was found and what is needed.
 Machine machine_from_json(std::string_view text, std::string_view what);
 
-/// The machine of a preset's name, or of a file that ends in .json, which is read once in the process.
-const Machine& machine_named(const std::string& name);
+/// Reads a file of at most 1 MiB, once in the process. Throws as machine_from_json() does, with the path.
+const Machine& read_machine(const std::string& path);
 
-/// Reads a file of at most 1 MiB. Throws as machine_from_json() does, with the path.
-Machine read_machine(const std::string& path);
+/// The machine of a preset's name, or of a file that ends in .json. Throws InvalidArgument naming the presets.
+const Machine& machine_named(const std::string& name);
 
 }  // namespace weft

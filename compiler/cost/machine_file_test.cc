@@ -47,14 +47,14 @@ TEST(MachineFile, DamagedOnesGetOneSentence) {
       {R"({"byte": 3})", R"(m: got "byte"; need members of name, like, memory_rates, bytes, flops)"},
       {R"({"bytes": "3"})", R"("bytes")"},
       {R"({"bytes": -1})", "m: machine 'm': bytes is -1; need a finite number above 0"},
-      {R"({"like": "abacus"})", "machine: got 'abacus'; need one of h100"},
+      {R"({"like": "abacus"})", "m: \"like\": machine: got 'abacus'; need one of h100"},
       {R"({"memory_rates": 1})", R"(m: "memory_rates" is number; need an array)"},
       {R"({"memory_rates": [{"bytes": 1, "read": 1, "write": 1}]})", R"(m: memory_rates 0: "copy" is missing)"},
       {R"({"memory_rates": [{"bytes": 1, "read": 1, "write": 1, "copy": 0}]})",
        "m: machine 'm': memory_rates of 1 bytes is 0; need a finite number above 0"},
       {R"({"memory_rates": [{"bytes": 2, "read": 1, "write": 1, "copy": 1},
                             {"bytes": 1, "read": 1, "write": 1, "copy": 1}]})",
-       "memory_rates has a working set of 1 bytes after one of 2 bytes; need rising ones"},
+       "memory_rates has a working set of 1 bytes after one of 2 bytes; need increasing ones"},
       {"{", "m: "},
   };
   for (const auto& [text, error] : cases)

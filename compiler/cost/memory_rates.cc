@@ -44,26 +44,29 @@ std::vector<MemoryRate> measured_memory_rates(int repetitions) {
   std::vector<MemoryRate> rates;
   for (int64_t size = kLeast; size <= kMost; size *= kStep) {
     const int64_t part = std::max(kUnit, size / threads / kUnit * kUnit), passes = std::max<int64_t>(1, kRun / size);
+    if (!rates.empty() && static_cast<double>(part * threads) <= rates.back().bytes) continue;  // many threads
     // Bytes per second of the best of some runs, of which each passes over all parts.
     const auto best = [&](double bytes_of_byte, auto&& pass) {
       double least = 1e30;
       for (int i = 0; i < repetitions; ++i) {
         const double start = internal::now_us();
         parallel_for(threads, [&](int64_t t) {
-          char* const at = memory.data() + t * part % (kMost - part + 1);
-          for (int64_t k = 0; k < passes; ++k) pass(at, static_cast<size_t>(t));
+          uint64_t sum = 0;
+          for (int64_t k = 0; k < passes; ++k) sum ^= pass(memory.data() + t * part);
+          seen[static_cast<size_t>(t)] ^= sum;
         });
         least = std::min(least, internal::now_us() - start);
       }
       return 1e6 * bytes_of_byte * static_cast<double>(part * threads * passes) / std::max(least, 1e-3);
     };
     MemoryRate rate{.bytes = static_cast<double>(part * threads)};
-    rate.read = best(1, [&](const char* at, size_t t) { seen[t] ^= f.read(at, part); });
-    rate.write = std::max(best(1, [&](char* at, size_t t) { f.write(at, part, t); }),
-                          best(1, [&](char* at, size_t t) { std::memset(at, static_cast<int>(t), part); }));
-    rate.copy = std::max({best(1, [&](char* at, size_t) { f.copy(at, at + part / 2, part / 2); }),
-                          best(1, [&](char* at, size_t) { std::memcpy(at, at + part / 2, part / 2); }),
-                          best(2, [&](char* at, size_t) { f.update(at, part); })});
+    const auto bytes = static_cast<size_t>(part);
+    rate.read = best(1, [&](const char* at) { return f.read(at, part); });
+    rate.write = std::max(best(1, [&](char* at) { return f.write(at, part, bytes), 0; }),
+                          best(1, [&](char* at) { return std::memset(at, 1, bytes), 0; }));
+    rate.copy = std::max({best(1, [&](char* at) { return f.copy(at, at + part / 2, part / 2), 0; }),
+                          best(1, [&](char* at) { return std::memcpy(at, at + part / 2, bytes / 2), 0; }),
+                          best(2, [&](char* at) { return f.update(at, part), 0; })});
     rates.push_back(rate);
   }
   return rates;

@@ -109,8 +109,10 @@ Machine faster_of(Machine a, const Machine& b) {
   for (double Machine::*rate : {&Machine::bytes, &Machine::flops, &Machine::products, &Machine::products16})
     a.*rate = std::max(a.*rate, b.*rate);
   a.launch = std::min(a.launch, b.launch);
-  WEFT_CHECK(a.memory_rates.size() == b.memory_rates.size(), "faster_of: got rates of ", a.memory_rates.size(), " and ",
-             b.memory_rates.size(), " working sets; need the same");
+  const bool same = std::equal(a.memory_rates.begin(), a.memory_rates.end(), b.memory_rates.begin(),
+                               b.memory_rates.end(), [](auto& x, auto& y) { return x.bytes == y.bytes; });
+  WEFT_CHECK(same, "faster_of: got rates of ", a.memory_rates.size(), " and ", b.memory_rates.size(),
+             " working sets; need the same ones");
   for (size_t i = 0; i < a.memory_rates.size(); ++i)
     for (double MemoryRate::*rate : {&MemoryRate::read, &MemoryRate::write, &MemoryRate::copy})
       a.memory_rates[i].*rate = std::max(a.memory_rates[i].*rate, b.memory_rates[i].*rate);

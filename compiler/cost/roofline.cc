@@ -21,9 +21,9 @@ MemoryRate rate_at(const std::vector<MemoryRate>& rates, double bytes) {
 
 double memory_seconds(const Machine& m, const Cost& w) {
   if (m.memory_rates.empty()) return seconds(w.bytes, m.bytes);
-  const MemoryRate rate = rate_at(m.memory_rates, w.working_set);
-  const double read = w.bytes - w.written, copied = std::min(read, w.written);
-  return seconds(2 * copied, rate.copy) + seconds(read - copied, rate.read) + seconds(w.written - copied, rate.write);
+  const MemoryRate rate = rate_at(m.memory_rates, w.working_set > 0 ? w.working_set : w.bytes);
+  const double written = std::min(w.written, w.bytes), read = w.bytes - written, copied = std::min(read, written);
+  return seconds(2 * copied, rate.copy) + seconds(read - copied, rate.read) + seconds(written - copied, rate.write);
 }
 
 }  // namespace

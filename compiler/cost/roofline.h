@@ -13,8 +13,8 @@ namespace weft {
 struct ResourceSeconds {
   double memory = 0, arithmetic = 0, products = 0;
 };
-/// Memory takes the rates of the work's working set, between those that were measured: as many bytes as are both read
-/// and written are copied, the others only read or only written.
+/// Memory takes the rates of the work's working set (of all its bytes if that is 0), between those that were measured:
+/// as many bytes as are both read and written are copied, the others only read or only written.
 ResourceSeconds resource_seconds(const Machine& machine, const Cost& work);
 
 /// Seconds of `work` where memory, elementwise arithmetic and products overlap perfectly: the longest of the three

@@ -15,6 +15,10 @@
 
 namespace weft {
 
+std::string op_at_line(const Node& n) {
+  return n.line.line ? str_cat(n.op->name, " at ", n.line.to_string()) : std::string(n.op->name);
+}
+
 const char* to_string(WorkClass kind) {
   constexpr const char* kNames[] = {"contraction", "normalisation", "elementwise", "movement", "collective"};
   return kNames[static_cast<int>(kind)];
@@ -190,7 +194,8 @@ void add_launches(const MemoryPlan& plan, const Executable* executable, StepReco
     one.work = cost_of(l, g);
     if (const Cost* done = executable ? executable->done(t) : nullptr) one.done = *done, one.counted = true;
     const double twice = bytes_in_place(plan, l);
-    for (Cost* c : {&one.work, &one.done}) c->working_set = std::max(0.0, c->working_set - twice);
+    for (Cost* c : {&one.work, &one.done})
+      if (c->working_set > twice) c->working_set -= twice;  // else it is not that of all operands and results
     if (executable) one.measured_us = executable->launch_us(t);
     one.fused = l.op == &loop_ir::fused_op;
     one.copy = l.copy;
@@ -264,9 +269,9 @@ void add_copies(const MemoryPlan& plan, StepRecord& r) {
       m.from =
           str_cat("a result",
                   g.node(l.node).line.line ? str_cat(", ", g.node(l.node).op->name, " at ", g.node(l.node).line) : "");
-      m.reason = str_cat("it shows ", of_cell                        ? cell_name(g, from.index)
-                                      : from.home == Home::kArgument ? str_cat("part of argument ", from.index)
-                                                                     : std::string("part of a larger value"));
+      m.reason = str_cat("it is a view of ", of_cell                        ? cell_name(g, from.index)
+                                             : from.home == Home::kArgument ? str_cat("part of argument ", from.index)
+                                                                            : std::string("part of a larger value"));
     } else {
       m.from = str_cat("the old value of ", cell_name(g, from.index));
       m.reason = "another cell takes it";
@@ -277,12 +282,9 @@ void add_copies(const MemoryPlan& plan, StepRecord& r) {
 
 // Pairs of kernels that would have moved fewer bytes as one.
 void add_separate(const FusionReport& report, StepRecord& r) {
-  const auto text = [&](int32_t id) {
-    const Node& n = report.before->node(id);
-    return n.line.line ? str_cat(n.op->name, " at ", n.line.to_string()) : std::string(n.op->name);
-  };
   for (const FusionReport::Refused& x : report.refused)
-    r.missed.push_back({MissedRecord::kSeparateKernels, text(x.from), text(x.to), x.reason, x.bytes});
+    r.missed.push_back({MissedRecord::kSeparateKernels, op_at_line(report.before->node(x.from)),
+                        op_at_line(report.before->node(x.to)), x.reason, x.bytes});
 }
 
 // Equal ones as one, and of these the ones that cost most.

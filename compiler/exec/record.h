@@ -27,6 +27,9 @@ std::vector<Phase> phases_of(const Graph& g);
 /// body of a fused node or loop; else movement.
 WorkClass class_of(const Node& n);
 
+/// "mul at model.cc:43", as MissedRecord names ops; without a line "mul".
+std::string op_at_line(const Node& n);
+
 const char* to_string(WorkClass kind);
 const char* to_string(Bound bound);
 
@@ -77,7 +80,7 @@ struct PassRecord {
   bool disabled = false;
 };
 
-/// Memory traffic that one more kernel less, or a value in its place, would save, and why it is there.
+/// Memory traffic of a copy, or of two kernels instead of one, and the reason.
 struct MissedRecord {
   enum Kind : uint8_t { kCopy, kSeparateKernels } kind = kCopy;
   std::string from;  // of a copy, what is copied; else an op with its line, "mul at model.cc:43"

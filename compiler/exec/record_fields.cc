@@ -2,6 +2,7 @@
 // record.h, a field in record.proto and a row here.
 #include <charconv>
 #include <cmath>
+#include <set>
 
 #include "compiler/cost/machine_file.h"
 #include "compiler/exec/entry.h"
@@ -65,6 +66,7 @@ void fields(Record& r, Visit& visit) {
     FIELD_IF_SET(products8);
     FIELD(launch);
     FIELD_IF_SET(reached);
+    FIELD_IF_SET(memory);
     PART(memory_rates);
   } else if constexpr (std::is_same_v<R, PassRecord>) {
     FIELD(name);
@@ -307,9 +309,17 @@ class RecordReader final : internal::MessageReader {
       if (i >= static_cast<int64_t>(count)) refuse(str_cat(what, ' ', i), str_cat("the index of one of ", count));
     };
     index("peak_launch", r.peak_launch, r.launches.size());
+    std::set<int32_t> at_peak;
     for (int32_t b : r.at_peak) {
       index("at_peak", b, r.buffers.size());
       if (b < 0) refuse("at_peak -1", "0 or more");
+      if (!at_peak.insert(b).second) refuse(str_cat("at_peak ", b, " twice"), "each buffer once");
+    }
+    int64_t all = 0;
+    for (const BufferRecord& b : r.buffers) {
+      constexpr int64_t kMost = int64_t{1} << 62;
+      if (b.bytes > kMost - all) refuse("buffers of more than 2^62 bytes in all", "fewer");
+      all += b.bytes;
     }
     for (size_t i = 0; i < r.launches.size(); ++i) {
       const Part part(*this, "launches ", i);

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
-#include <cstdio>
 
 #include "compiler/loop_ir/lower_group.h"
 #include "framework/base/units.h"

@@ -48,7 +48,8 @@ bool wins(const Graph& g, const Mesh& mesh, const Machine& machine, const Ring& 
     whole += seconds;
     pieces += machine.launch + (seconds - machine.launch) / p;
     // Pieces are copied or added.
-    joined += roofline_seconds(machine, {.bytes = 2 * static_cast<double>(g.node(id).outputs[0].nbytes())});
+    const auto bytes = static_cast<double>(g.node(id).outputs[0].nbytes());
+    joined += roofline_seconds(machine, {.bytes = 2 * bytes, .written = bytes});
   }
   return (p - 1) * std::max(pieces, send) + pieces + joined < whole + communication_seconds(machine, mesh, g, c);
 }

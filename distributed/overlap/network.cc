@@ -84,6 +84,7 @@ double compute_seconds(const Machine& machine, const Graph& g, const Node& n) {
   Cost w = op_cost(g, n);
   if (!n.op->is(kPointwise)) return launch_seconds(machine, w);
   w.bytes /= 3;
+  w.written /= 3;
   return roofline_seconds(machine, w);
 }
 

@@ -30,7 +30,8 @@ Estimate estimate(const Mesh& mesh, const Graph& g, const std::vector<PlannedCol
   }
   // Values in memory between kernels are written once and read once; the update reads and writes every cell.
   for (const Ref<Cell>& c : g.cells) e.cell_bytes += c->type.nbytes();
-  e.compute_seconds += roofline_seconds(machine, {.bytes = 2 * (stored + static_cast<double>(e.cell_bytes))});
+  const double moved = stored + static_cast<double>(e.cell_bytes);
+  e.compute_seconds += roofline_seconds(machine, {.bytes = 2 * moved, .written = moved});
   for (const PlannedCollective& c : collectives) {
     const double s = seconds_of(mesh, c, machine);
     e.comm_seconds += s;

@@ -1,7 +1,7 @@
 #include "framework/base/units.h"
 
 #include <cstdio>
-#include <iterator>
+#include <initializer_list>
 
 namespace weft {
 namespace {
@@ -17,13 +17,17 @@ std::string three_digits(double x) {
   return text;
 }
 
+std::string amount_text(double amount, std::initializer_list<const char*> units) {
+  size_t unit = 0;
+  while (amount >= 999.5 && unit + 1 < units.size()) amount /= 1000, ++unit;
+  return three_digits(amount) + " " + units.begin()[unit];
+}
+
 }  // namespace
 
-std::string bytes_text(double bytes) {
-  static constexpr const char* kUnits[] = {"B", "KB", "MB", "GB", "TB", "PB"};
-  size_t unit = 0;
-  while (bytes >= 999.5 && unit + 1 < std::size(kUnits)) bytes /= 1000, ++unit;
-  return three_digits(bytes) + " " + kUnits[unit];
+std::string bytes_text(double bytes) { return amount_text(bytes, {"B", "KB", "MB", "GB", "TB", "PB"}); }
+std::string flops_text(double flops) {
+  return amount_text(flops, {"FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP"});
 }
 
 std::string seconds_text(double s) {

@@ -1,6 +1,5 @@
 #include "tools/graph/graph_json.h"
 
-#include <cstdio>
 #include <map>
 #include <set>
 #include <unordered_map>
@@ -133,7 +132,7 @@ class GraphWriter {
   Json reasons(const Node& n) const {
     std::set<std::string> all;
     const auto add = [&](const Node& o) {
-      const auto found = reasons_.find(str_cat(o.op->name, " at ", o.line.to_string()));
+      const auto found = reasons_.find(op_at_line(o));
       if (found != reasons_.end()) all.insert(found->second.begin(), found->second.end());
     };
     if (n.op != &loop_ir::fused_op) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "compiler/loop_ir/fused.h"
+#include "distributed/distributed.h"
 #include "framework/cli/cli.h"
 #include "framework/dispatch/interpreter.h"
 #include "framework/io/file.h"
@@ -61,7 +62,11 @@ ShownGraph read_graph(const std::string& file) {
     // Beside a scheduled graph, WEFT_DUMP writes the record of its step.
     const std::string record = std::filesystem::path(file).replace_extension(".record").string();
     if (!message && io::exists(record)) {
-      g.record = std::make_shared<const StepRecord>(profiler::read_record(record));
+      const auto read = std::make_shared<const StepRecord>(profiler::read_record(record));
+      for (const LaunchRecord& l : read->launches)
+        WEFT_CHECK(l.node >= 0 && l.node < g.graph->size(), record, ": got a launch of node ", l.node,
+                   "; the graph has ", g.graph->size(), " nodes: it is of another step");
+      g.record = read;
       g.scheduled = true;
     }
     return g;
@@ -166,6 +171,7 @@ int run(const Options& o) {
   if (std::find(formats.begin(), formats.end(), o.format) == formats.end())
     usage_error(str_cat("--format is '", o.format, "'; need one of ", formats));
   if (o.format == "onnx") return write_onnx(o);
+  if (o.weights != Options().weights || !o.example.empty()) usage_error("--weights and --example need --format onnx");
   if (o.format == "html" && o.out.empty()) usage_error("--format html needs --out FILE");
   std::vector<ShownGraph> graphs;
   std::string title;

@@ -53,8 +53,9 @@ class Builder {
     Scope* at = &scopes_;
     at->all.push_back(id);
     std::string_view left = g_.node(id).scope ? g_.node(id).scope : "";
-    while (!left.empty()) {
-      const size_t end = std::min(left.find_first_of("./"), left.size());
+    for (int depth = 0; !left.empty(); ++depth) {
+      // What is deeper than a page shows is one name.
+      const size_t end = depth + 1 < kDeepest ? std::min(left.find_first_of("./"), left.size()) : left.size();
       const std::string name(left.substr(0, end));
       auto it = std::find_if(at->inner.begin(), at->inner.end(), [&](const auto& s) { return s->name == name; });
       if (it == at->inner.end()) {
@@ -119,6 +120,7 @@ class Builder {
       if (items.empty() || (items.back().scope && runs < kMostRuns)) {
         items.push_back({.label = label_of(id)});
         ++runs;
+        last.clear();
       }
       std::find_if(items.rbegin(), items.rend(), [](const Item& i) { return !i.scope; })->nodes.push_back(id);
     }

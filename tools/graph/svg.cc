@@ -11,6 +11,7 @@
 #include "framework/base/units.h"
 #include "framework/ir/op_def.h"
 #include "framework/ir/rewrite.h"
+#include "tools/draw/marks.h"
 #include "tools/graph/module_rows.h"
 
 namespace weft::tools {
@@ -43,23 +44,6 @@ struct Net {
   std::set<int> to;
   int track = 0;
 };
-
-std::string escaped(std::string_view s) {
-  std::string r;
-  for (char c : s)
-    r += c == '&' ? "&amp;" : c == '<' ? "&lt;" : c == '>' ? "&gt;" : c == '"' ? "&quot;" : std::string(1, c);
-  return r;
-}
-
-// Three digits and a prefix: "1.23 GFLOP".
-std::string number_text(double v, double step, std::initializer_list<const char*> units) {
-  auto unit = units.begin();
-  while (v >= 0.9995 * step && unit + 1 != units.end()) v /= step, ++unit;
-  char text[32];
-  std::snprintf(text, sizeof text, "%.*f ", v >= 99.95 || unit == units.begin() ? 0 : v >= 9.995 ? 1 : 2, v);
-  return text + std::string(*unit);
-}
-std::string flops_text(double v) { return number_text(v, 1000, {"FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP"}); }
 
 // The update also has what only it reads, such as the step count.
 std::vector<Phase> drawn_phases(const Graph& g) {
@@ -211,8 +195,8 @@ text { font: 11px system-ui, 'DejaVu Sans', sans-serif; fill: #1b2129 }
   }
 
   static std::string text_element(int x, int y, const char* anchor, std::string_view kind, std::string_view s) {
-    return str_cat("<text x=\"", x, "\" y=\"", y, "\" text-anchor=\"", anchor, "\" class=\"", kind, "\">", escaped(s),
-                   "</text>\n");
+    return str_cat("<text x=\"", x, "\" y=\"", y, "\" text-anchor=\"", anchor, "\" class=\"", kind, "\">",
+                   draw::escape(s), "</text>\n");
   }
   void text(int x, int y, const char* anchor, std::string_view kind, std::string_view s) {
     out_ += text_element(x, y, anchor, kind, s);
@@ -304,9 +288,7 @@ text { font: 11px system-ui, 'DejaVu Sans', sans-serif; fill: #1b2129 }
     out_ += str_cat("<rect rx=\"3\" x=\"", x, "\" y=\"", y, "\" width=\"", kBoxWidth, "\" height=\"", kBoxHeight,
                     "\" fill=\"", kColours[kind].fill, "\" stroke=\"#5b6674\"/>\n");
     const std::string on = kColours[kind].dark ? "white" : "";
-    const std::string cost = c.us > 0      ? number_text(c.us, 1000, {"us", "ms", "s"})
-                             : c.flops > 0 ? flops_text(c.flops)
-                                           : "";
+    const std::string cost = c.us > 0 ? seconds_text(1e-6 * c.us) : c.flops > 0 ? flops_text(c.flops) : "";
     text(x + 8, y + 16, "start", "name " + on, shortened(rows_.labels[static_cast<size_t>(r)], cost.size()));
     text(x + kBoxWidth - 8, y + 16, "end", on, cost);
     text(x + 8, y + 32, "start", on, ops_text(c));

@@ -74,7 +74,8 @@ std::string html_table(const std::string& title, const Lines& lines) {
   return s + "</table>\n";
 }
 
-Lines sums(const MemoryUse& use, const char* what, std::string Holder::*part, int64_t peak) {
+Lines sums(const MemoryUse& use, const char* what, std::string Holder::*part, int64_t all) {
+  const int64_t peak = std::max<int64_t>(all, 1);
   Lines lines{{"MB", "share", what}};
   for (const auto& [name, bytes] : bytes_by(use, part))
     lines.push_back({mb_text(static_cast<double>(bytes)),

@@ -21,10 +21,6 @@ struct Options {
   bool json = false;
 };
 
-bool ends_with(const std::string& s, std::string_view end) {
-  return s.size() >= end.size() && s.compare(s.size() - end.size(), end.size(), end) == 0;
-}
-
 void write(const std::string& path, const std::string& text) { io::write_file_atomic(io::resolve_path(path), text); }
 
 int print(const Options& o, const std::string& text) {
@@ -47,11 +43,11 @@ int run(const Options& o, const std::vector<std::string>& rest) {
   const Speedups speedups = o.what_if.empty() ? Speedups{} : parse_what_if(o.what_if);
   if (!o.diff.empty()) return compare(o, by, rest);
   if (!rest.empty()) usage_error(str_cat("unexpected argument '", rest[0], "'; --help lists the flags"));
-  const bool page = ends_with(o.memory, ".html");
-  if (!o.memory.empty() && !page && !ends_with(o.memory, ".svg"))
+  const bool page = o.memory.ends_with(".html");
+  if (!o.memory.empty() && !page && !o.memory.ends_with(".svg"))
     usage_error(str_cat("--memory is '", o.memory, "'; need a file that ends in .svg or .html"));
-  const bool picture = ends_with(o.trace, ".svg");
-  if (!o.trace.empty() && !picture && !ends_with(o.trace, ".json"))
+  const bool picture = o.trace.ends_with(".svg");
+  if (!o.trace.empty() && !picture && !o.trace.ends_with(".json"))
     usage_error(str_cat("--trace is '", o.trace, "'; need a file that ends in .json, for ui.perfetto.dev, or in .svg"));
   if (!o.trace.empty() && !o.record.empty()) usage_error("--trace needs a model that runs; leave out --record");
   const StepRecord record =

@@ -89,7 +89,12 @@ std::string timeline_svg(const Profile& profile, const std::string& title) {
   }
   draw::Chart chart(title, {.label = "ms", .from = 0, .to = whole}, draw::y_names(names),
                     {.width = kWidth, .height = 90 + kRow * static_cast<double>(names.size()), .left = 130});
-  chart.spans(labels(), spans);
+  std::vector<std::string> kinds;  // those that occur
+  size_t numbers[kKinds] = {};
+  for (size_t kind = 0; kind < kKinds; ++kind)
+    if (!by_kind[kind].empty()) numbers[kind] = kinds.size(), kinds.push_back(labels()[kind]);
+  for (draw::Span& s : spans) s.label = numbers[s.label];
+  chart.spans(kinds, spans);
   if (tracks.size() > rows.size()) chart.remark(str_cat(rows.size(), " of ", tracks.size(), " threads"));
   return draw::svg({&chart, 1});
 }

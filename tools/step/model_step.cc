@@ -110,7 +110,7 @@ ForwardPass forward_pass(const StepChoice& c) {
   model.named_cells();  // gives cells their paths as names
   Ref<Graph> graph =
       capture_graph([&](std::span<const Tensor> in) { return std::vector{model.logits(in[0])}; }, {&tokens, 1});
-  return {std::move(chosen.model), std::move(graph), chosen.title + ", forward"};
+  return {std::move(chosen.model), std::move(graph)};
 }
 
 }  // namespace weft::tools

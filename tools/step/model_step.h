@@ -55,7 +55,6 @@ class ModelStep {
 struct ForwardPass {
   std::unique_ptr<nn::LanguageModel> model;  // on the CPU; has the weights of the checkpoint, if there is one
   Ref<Graph> graph;                          // tokens i64[batch, time] -> logits [batch, time, vocab]
-  std::string title;
 };
 /// Captured; nothing runs. Throws as ModelStep does.
 ForwardPass forward_pass(const StepChoice& choice);

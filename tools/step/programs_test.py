@@ -1,0 +1,121 @@
+#!/usr/bin/env python3
+"""graph and profile: each form of output, what a program dumped, and one line for each damaged file and wrong flag."""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+GRAPH = os.path.join("tools", "graph", "graph")
+PROFILE = os.path.join("tools", "profile", "profile")
+STEP = ["--model", "gpt", "--config", "gpt_tiny", "--batch_size", "2", "--seq_len", "16"]
+
+failures = []
+
+
+def run(*command, dump=None):
+    env = dict(os.environ, WEFT_DUMP=dump) if dump else None
+    done = subprocess.run(command, capture_output=True, env=env)
+    return done.returncode, done.stdout, done.stderr.decode()
+
+
+def expect(what, condition):
+    if not condition:
+        failures.append(what)
+
+
+def expect_error(part, *command, code=1):
+    got, _, errors = run(*command)
+    lines = errors.strip().splitlines()
+    expect(f"{command[1:]}: exit code {got}, need {code}: {errors}", got == code)
+    expect(f"{command[1:]}: {len(lines)} lines, need '{part}' in one: {errors}", len(lines) == 1 and part in lines[0])
+
+
+def forms(folder):
+    for form in ["text", "dot", "svg", "proto", "json", "html", "onnx"]:
+        out = os.path.join(folder, f"step.{form}")
+        code, _, errors = run(GRAPH, *STEP, "--format", form, "--out", out)
+        expect(f"--format {form}: exit code {code}: {errors}", code == 0 and os.path.getsize(out) > 1000)
+    with open(os.path.join(folder, "step.json")) as f:
+        graphs = json.load(f)["graphs"]
+    expect("stages", [g["name"] for g in graphs] == ["captured", "joint", "fused", "scheduled"])
+    last = graphs[-1]
+    with_kernel = [d for d in last["details"].values() if "kernel" in d]
+    expect("kernels", with_kernel and all(last["kernels"][d["kernel"]] for d in with_kernel))
+    expect("times", all(d["predicted_us"] >= 0 for d in with_kernel))
+    with open(os.path.join(folder, "step.html")) as f:
+        page = f.read()
+    expect("the page requests nothing", "default-src 'none'" in page and "src=\"http" not in page)
+    code, mesh, errors = run(GRAPH, *STEP, "--mesh", "dp2,tp2", "--format", "json")
+    expect(f"--mesh: exit code {code}: {errors}", code == 0)
+    graphs = json.loads(mesh)["graphs"]
+    expect("a mesh has a partitioned graph", graphs[2]["name"] == "partitioned")
+    expect("placements", any("@" in d.get("placement", "") for d in graphs[1]["details"].values()))
+
+
+def dumps(folder):
+    dump = os.path.join(folder, "dump")
+    run(GRAPH, *STEP, dump=dump)
+    records = [f for f in os.listdir(dump) if f.endswith(".record")]
+    expect(f"one record: {records}", len(records) == 1)
+    record = os.path.join(dump, records[0])
+    code, out, errors = run(GRAPH, "--dump", dump, "--format", "json")
+    expect(f"--dump: exit code {code}: {errors}", code == 0)
+    graphs = json.loads(out)["graphs"]
+    expect("graphs of a dump", len(graphs) > 5 and "kernels" in graphs[-1] and "kernels" not in graphs[0])
+    code, out, errors = run(PROFILE, "--record", record)
+    expect(f"--record: exit code {code}: {errors}", code == 0 and b"not timed" in out)
+
+    with open(record, "rb") as f:
+        good = f.read()
+    bad = os.path.join(folder, "bad.record")
+    for name, content in {"empty": b"", "cut": good[: len(good) // 2], "text": b"hello\n", "zeros": bytes(100)}.items():
+        with open(bad, "wb") as f:
+            f.write(content)
+        expect_error("bad.record: ", PROFILE, "--record", bad)
+        with open(record, "wb") as f:
+            f.write(content)
+        expect_error(os.path.basename(record), GRAPH, "--dump", dump, "--format", "json")
+    expect_error("no file or folder", GRAPH, "--dump", os.path.join(folder, "none"))
+    expect_error("none", PROFILE, "--record", os.path.join(folder, "none"))
+    expect_error("need a .wir file", GRAPH, "--dump", bad)
+
+
+def profiles(folder):
+    a, b = os.path.join(folder, "a.record"), os.path.join(folder, "b.record")
+    code, out, errors = run(PROFILE, *STEP, "--steps", "2", "--save_record", a, "--json")
+    expect(f"profile: exit code {code}: {errors}", code == 0)
+    profile = json.loads(out)
+    expect("time of the step", profile["step_us"] > 0 and profile["all"]["us"] > 0)
+    for flag, name in [("--roofline", "r.svg"), ("--memory", "m.svg"), ("--memory", "m.html"), ("--trace", "t.svg"),
+                       ("--trace", "t.json")]:
+        path = os.path.join(folder, name)
+        code, _, errors = run(PROFILE, *STEP, "--steps", "1", flag, path, "--save_record", b)
+        expect(f"{flag} {name}: exit code {code}: {errors}", code == 0 and os.path.getsize(path) > 1000)
+    with open(os.path.join(folder, "t.json")) as f:
+        expect("a trace has events", len(json.load(f)["traceEvents"]) > 10)
+    code, out, errors = run(PROFILE, "--diff", a, b)
+    expect(f"--diff: exit code {code}: {errors}", code == 0 and b"launches" in out)
+
+
+def wrong_flags(folder):
+    expect_error("--format is 'xml'", GRAPH, *STEP, "--format", "xml", code=2)
+    expect_error("--stage is 'last'", GRAPH, *STEP, "--stage", "last", code=2)
+    expect_error("--format html needs --out", GRAPH, *STEP, "--format", "html", code=2)
+    expect_error("--by is 'op'", PROFILE, *STEP, "--by", "op", code=2)
+    expect_error("--trace is 'x.txt'", PROFILE, *STEP, "--trace", "x.txt", code=2)
+    expect_error("--diff needs two", PROFILE, "--diff", "a", code=2)
+    expect_error("got 'gpt9'", GRAPH, "--model", "gpt9")
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        for part in [forms, dumps, profiles, wrong_flags]:
+            part(folder)
+    for failure in failures:
+        print("FAILED:", failure)
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
