@@ -54,7 +54,7 @@ TEST(MachineFile, DamagedOnesGetOneSentence) {
        "m: machine 'm': memory_rates of 1 bytes is 0; need a finite number above 0"},
       {R"({"memory_rates": [{"bytes": 2, "read": 1, "write": 1, "copy": 1},
                             {"bytes": 1, "read": 1, "write": 1, "copy": 1}]})",
-       "memory_rates has a working set of 1 bytes after one of 2 bytes; need increasing ones"},
+       "memory_rates has a working set of 1 bytes after one of 2; need increasing ones"},
       {"{", "m: "},
   };
   for (const auto& [text, error] : cases)
