@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <memory>
 #include <string>
 
 #include "compiler/cost/rates.h"
@@ -10,10 +11,11 @@
 #include "framework/base/error.h"
 #include "framework/base/thread_pool.h"
 #include "framework/cuda/copy.h"
+#include "framework/cuda/device_allocator.h"
 #include "framework/cuda/driver_error.h"
 #include "framework/cuda/gpu.h"
 #include "framework/cuda/pinned_pool.h"
-#include "framework/tensor/tensor.h"
+#include "framework/tensor/view.h"
 #include "tools/machine.h"
 
 namespace weft::tools {
@@ -77,11 +79,22 @@ double copy_rate(int64_t bytes, const std::function<void()>& run) {
   return 1e6 * static_cast<double>(bytes) / std::max(least, 1e-3);
 }
 
+// Memory of a GPU.
+struct OnGpu {
+  OnGpu(cuda::Gpu& on, int64_t n) : gpu(on), bytes(n), data(gpu.allocator().allocate(n)) {}
+  ~OnGpu() { gpu.allocator().deallocate(data, bytes); }
+  OnGpu(const OnGpu&) = delete;
+  cuda::Gpu& gpu;
+  int64_t bytes;
+  void* data;
+};
+
 void add_rates(Facts& facts, cuda::Gpu& gpu, int devices) {
   const int64_t n = std::min<int64_t>(int64_t{64} << 20, gpu.properties().memory / 16);
   const Shape shape{n};
-  const TensorType host{kUInt8, Device::cpu(), shape}, device{kUInt8, gpu.device(), shape};
-  const Tensor pageable = Tensor::empty(host), there = Tensor::empty(device), other = Tensor::empty(device);
+  const auto view = [&](void* p) { return StridedView{p, kUInt8, shape, contiguous_strides(shape)}; };
+  const std::unique_ptr<char[]> pageable(new char[static_cast<size_t>(n)]());
+  const OnGpu there(gpu, n), other(gpu, n);
   void* const block = gpu.pinned().take(n);
   const auto name = [&](const char* what) { return str_cat("gpu_", gpu.index(), "_", what); };
   const auto rate = [&](const char* what, auto&& copy) {
@@ -93,7 +106,7 @@ void add_rates(Facts& facts, cuda::Gpu& gpu, int devices) {
                        }),
              "GB/s");
   };
-  const StridedView paged = pageable.view_for_kernel(), here = there.view_for_kernel();
+  const StridedView paged = view(pageable.get()), here = view(there.data);
   const cuda::CUstream stream = gpu.stream().handle();
   const auto at = reinterpret_cast<cuda::CUdeviceptr>(here.data);
   const size_t bytes = static_cast<size_t>(n);
@@ -105,16 +118,16 @@ void add_rates(Facts& facts, cuda::Gpu& gpu, int devices) {
   rate("to_host_pageable", [&] { cuda::copy_to_host(here, paged, gpu.stream()); });
   gpu.pinned().give_back(block);
   const double copied = copy_rate(2 * n, [&] {
-    cuda::copy_on_device(here, other.view_for_kernel(), gpu.stream());
+    cuda::copy_on_device(here, view(other.data), gpu.stream());
     gpu.synchronize();
   });
   add_rate(facts, name("copy"), copied, gpu.properties().memory_rate(), "GB/s");
   for (int i = 0; i < devices; ++i) {
     if (i == gpu.index()) continue;
     cuda::Gpu& peer = cuda::Gpu::get(i);
-    const Tensor remote = Tensor::empty(TensorType{kUInt8, peer.device(), shape});
+    const OnGpu remote(peer, n);
     rate(str_cat("to_gpu_", i).c_str(), [&] {
-      cuda::copy_between_devices(here, gpu, remote.view_for_kernel(), peer);
+      cuda::copy_between_devices(here, gpu, view(remote.data), peer);
       peer.synchronize();
     });
   }

@@ -119,7 +119,8 @@ const Machine& machine_preset(std::string_view name) {
     if (m.name == name) return m;
   std::string words;
   for (const Machine& m : presets()) words += str_cat(words.empty() ? "" : ", ", m.name);
-  internal::fail(Code::kInvalidArgument, str_cat("machine: got '", name.substr(0, 40), "'; need one of ", words));
+  internal::fail(Code::kInvalidArgument, str_cat("machine: got '", name.substr(0, 40), "'; need one of ", words,
+                                                 ", or a file that ends in .json"));
 }
 
 void check_rates(const Machine& m) {

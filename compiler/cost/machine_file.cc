@@ -64,12 +64,11 @@ Machine machine_from_json(std::string_view text, std::string_view what) {
     for (const Member& m : kMembers) names += str_cat(", ", m.name);
     WEFT_CHECK(known, what, ": got \"", name.substr(0, 40), "\"; need members of ", names);
   }
-  Machine m;
-  try {
-    m = machine_preset(json.contains("like") ? io::json_get<std::string>(json, "like", what) : "cpu");
-  } catch (const Error& e) {
-    internal::fail(Code::kInvalidArgument, str_cat(what, ": \"like\": ", e.what()));
-  }
+  const std::string like = json.contains("like") ? io::json_get<std::string>(json, "like", what) : "cpu";
+  const std::vector<std::string> presets = machine_names();
+  WEFT_CHECK(std::find(presets.begin(), presets.end(), like) != presets.end(), what, ": \"like\" is '",
+             like.substr(0, 40), "'; need one of ", presets);
+  Machine m = machine_preset(like);
   m.name = json.contains("name") ? io::json_get<std::string>(json, "name", what) : std::string(what);
   for (const Member& member : kMembers)
     if (json.contains(member.name)) m.*member.value = io::json_get<double>(json, member.name, what);
@@ -98,12 +97,7 @@ const Machine& read_machine(const std::string& path) {
 }
 
 const Machine& machine_named(const std::string& name) {
-  if (name.ends_with(".json")) return read_machine(internal::in_working_folder(name));
-  try {
-    return machine_preset(name);
-  } catch (const Error& e) {
-    internal::fail(e.code(), str_cat(e.what(), ", or a file that ends in .json"));
-  }
+  return name.ends_with(".json") ? read_machine(internal::in_working_folder(name)) : machine_preset(name);
 }
 
 }  // namespace weft

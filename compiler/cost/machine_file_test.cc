@@ -47,7 +47,7 @@ TEST(MachineFile, DamagedOnesGetOneSentence) {
       {R"({"byte": 3})", R"(m: got "byte"; need members of name, like, memory_rates, bytes, flops)"},
       {R"({"bytes": "3"})", R"("bytes")"},
       {R"({"bytes": -1})", "m: machine 'm': bytes is -1; need a finite number above 0"},
-      {R"({"like": "abacus"})", "m: \"like\": machine: got 'abacus'; need one of h100"},
+      {R"({"like": "abacus"})", "m: \"like\" is 'abacus'; need one of [h100"},
       {R"({"memory_rates": 1})", R"(m: "memory_rates" is number; need an array)"},
       {R"({"memory_rates": [{"bytes": 1, "read": 1, "write": 1}]})", R"(m: memory_rates 0: "copy" is missing)"},
       {R"({"memory_rates": [{"bytes": 1, "read": 1, "write": 1, "copy": 0}]})",

@@ -101,10 +101,16 @@ TEST(Switches, DumpHoldsTheScheduledGraph) {
   auto step = compile([](Tensor x) { return exp(x).sum(); });
   step(ones({4}));
   bool found = false;
-  for (const auto& e : std::filesystem::directory_iterator(folder))
-    if (e.path().filename().string().find("scheduled") != std::string::npos)
-      found = read_all(e.path().string()) == step.graph("scheduled").to_string();
+  std::vector<StepRecord> records;
+  for (const auto& e : std::filesystem::directory_iterator(folder)) {
+    const std::string path = e.path().string();
+    if (path.ends_with("scheduled_order.wir")) found = read_all(path) == step.graph("scheduled").to_string();
+    if (path.ends_with(".record")) records.push_back(StepRecord::from_proto(read_all(path)));
+  }
   EXPECT_TRUE(found);
+  ASSERT_EQ(records.size(), 1u);
+  EXPECT_EQ(records[0].launches.size(), step.record().launches.size());
+  EXPECT_EQ(records[0].kernels, step.record().kernels);
 }
 
 TEST(Switches, WaysOfRunning) {

@@ -105,7 +105,7 @@ def wrong_flags(folder):
     expect_error("--by is 'op'", PROFILE, *STEP, "--by", "op", code=2)
     expect_error("--trace is 'x.txt'", PROFILE, *STEP, "--trace", "x.txt", code=2)
     expect_error("--diff needs two", PROFILE, "--diff", "a", code=2)
-    expect_error("got 'gpt9'", GRAPH, "--model", "gpt9")
+    expect_error("--model is 'gpt9'", GRAPH, "--model", "gpt9")
 
 
 def main():
