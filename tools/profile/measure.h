@@ -8,10 +8,10 @@
 
 namespace weft::profiler {
 
-/// Runs the step `steps` times as it is and as often with its launches timed, in turn; step_us is the least time of the
-/// first kind, as a launch's time is the least of its timed calls. The machine's rates are those of WEFT_MACHINE, or
-/// the better of two measurements, before and after. `rank`: whose part of a step on a mesh; throws OutOfRange for
-/// others.
+/// Runs the step `steps` times as it is and as often with its launches timed, in turn. step_us is the least time of the
+/// first kind; the launches have the times of the fastest step of the other kind, so that they add up to a step: the
+/// least times of single launches would add up to less. The machine's rates are those of WEFT_MACHINE, or the better of
+/// two measurements, before and after. `rank`: whose part of a step on a mesh; throws OutOfRange for others.
 StepRecord measure(const tools::StepChoice& choice, int64_t steps, int rank = 0);
 
 /// What happens during one step, after the first ones.
