@@ -11,7 +11,7 @@
 namespace weft::tools {
 namespace {
 
-constexpr int kSoftmaxLine = __LINE__ + 6, kSliceLine = kSoftmaxLine + 1;
+constexpr int kSoftmaxLine = __LINE__ + 5, kSliceLine = kSoftmaxLine + 1;
 
 // Two softmaxes over different dims, and a part of the argument as a result; mended: over one dim, and no copy.
 std::vector<Tensor> program(const Tensor& x, bool mended) {
