@@ -11,7 +11,8 @@ struct Options {
 };
 
 int run(const Options& o) {
-  if (o.metrics.empty() == o.chart.empty()) usage_error("need --metrics FILE or --chart FILE");
+  if (o.metrics.empty() == o.chart.empty()) usage_error("need either --metrics FILE or --chart FILE");
+  if (!o.out.empty() && (o.out == o.metrics || o.out == o.chart)) usage_error("--out names the file that is read");
   if (o.out.empty()) usage_error("need --out FILE.svg");
   const std::string file = io::resolve_path(o.metrics.empty() ? o.chart : o.metrics), text = io::read_file(file);
   io::write_file_atomic(io::resolve_path(o.out), draw::svg(o.chart.empty() ? draw::metrics_charts(text, file, o.title)

@@ -102,6 +102,9 @@ const std::vector<Machine>& presets() {
 void check_rate(const Machine& m, const char* what, double rate, bool or_zero) {
   WEFT_CHECK(std::isfinite(rate) && (or_zero ? rate >= 0 : rate > 0), "machine '", m.name, "': ", what, " is ", rate,
              or_zero ? "; need a finite number, 0 or more" : "; need a finite number above 0");
+  constexpr double kLeast = 1e-12, kMost = 1e30;
+  WEFT_CHECK(rate <= kMost && (rate == 0 || rate >= kLeast), "machine '", m.name, "': ", what, " is ", rate,
+             "; need a number from ", kLeast, " to ", kMost);
 }
 
 }  // namespace

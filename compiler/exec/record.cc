@@ -11,12 +11,14 @@
 #include "compiler/passes/fuse_report.h"
 #include "framework/autodiff/grad.h"
 #include "framework/base/units.h"
+#include "framework/ir/text.h"
 #include "ops/core/core.h"
 
 namespace weft {
 
 std::string op_at_line(const Node& n) {
-  return n.line.line ? str_cat(n.op->name, " at ", n.line.to_string()) : std::string(n.op->name);
+  return n.line.line ? str_cat(n.op->name, " at ", internal::base_name(n.line.file), ":", n.line.line)
+                     : std::string(n.op->name);
 }
 
 const char* to_string(WorkClass kind) {

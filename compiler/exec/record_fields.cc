@@ -265,7 +265,8 @@ class RecordReader final : internal::MessageReader {
   void read(const std::string& p, std::string& v) { v = p; }
   void read(bool p, bool& v) { v = p; }
   void read(double p, double& v) {
-    if (!(std::isfinite(p) && p >= 0)) refuse(internal::exact(p), "a finite number, 0 or more");
+    constexpr double kMost = 1e30;  // sums and ratios of such numbers are finite
+    if (!(std::isfinite(p) && p >= 0 && p <= kMost)) refuse(internal::exact(p), "a finite number, 0 or more");
     v = std::abs(p);  // of -0
   }
   void read(int64_t p, int64_t& v) {

@@ -46,6 +46,7 @@ class Dump {
     std::error_code error;
     std::filesystem::create_directories(folder_, error);
     WEFT_CHECK(!error, "WEFT_DUMP: cannot make folder '", folder_, "': ", error.message());
+    remove_earlier();
   }
   // Returns the file's path without its ending; empty: nothing is dumped.
   std::string write(const Graph& g, std::string_view what) const {
@@ -61,6 +62,24 @@ class Dump {
   }
 
  private:
+  // Numbered files of another process would mix with those of this one.
+  void remove_earlier() const {
+    static Mutex mutex;
+    static auto* const seen = new std::set<std::string>;  // folders of this process
+    const MutexLock lock(mutex);
+    if (!seen->insert(folder_).second) return;
+    std::error_code error;
+    std::vector<std::filesystem::path> files;
+    for (const auto& e : std::filesystem::directory_iterator(folder_, error)) {
+      const std::string name = e.path().filename().string();
+      const size_t digits = name.find_first_not_of("0123456789");
+      if (digits >= 2 && digits != name.npos && name[digits] == '_' &&
+          (name.ends_with(".wir") || name.ends_with(".record")))
+        files.push_back(e.path());
+    }
+    for (const std::filesystem::path& file : files) std::filesystem::remove(file, error);
+  }
+
   std::string folder_;
 };
 

@@ -1,5 +1,6 @@
 #include "tools/draw/marks.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 
@@ -31,26 +32,46 @@ constexpr Fill kFills[] = {
     {"#b497bd", "<path d=\"M0 4 H8 M4 0 V8\" stroke=\"#ffffff\"/>"},
 };
 
+// The bytes of the first character; 0: they are not UTF-8, or a character that XML does not have.
+size_t character(std::string_view s) {
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(s[i]); };
+  const unsigned first = byte(0);
+  if (first < 0x80) return 1;
+  const size_t bytes = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
+  if (first < 0xc2 || first > 0xf4 || s.size() < bytes) return 0;
+  uint32_t code = first & (0x7fu >> bytes);
+  for (size_t i = 1; i < bytes; ++i) {
+    if ((byte(i) & 0xc0) != 0x80) return 0;
+    code = code << 6 | (byte(i) & 0x3f);
+  }
+  constexpr uint32_t kLeast[] = {0, 0, 0x80, 0x800, 0x10000};
+  const bool none =
+      code < kLeast[bytes] || (code >= 0xd800 && code < 0xe000) || code > 0x10ffff || code == 0xfffe || code == 0xffff;
+  return none ? 0 : bytes;
+}
+
 }  // namespace
 
 std::string escape(std::string_view text) {
   std::string s;
-  for (char c : text) {
-    switch (c) {
-      case '<':
-        s += "&lt;";
-        break;
-      case '>':
-        s += "&gt;";
-        break;
-      case '&':
-        s += "&amp;";
-        break;
-      case '"':
-        s += "&quot;";
-        break;
-      default:
-        s += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
+  for (size_t i = 0; i < text.size();) {
+    const size_t bytes = character(text.substr(i));
+    const std::string_view c = text.substr(i, std::max<size_t>(bytes, 1));
+    i += c.size();
+    if (bytes == 0) {
+      s += "\uFFFD";
+    } else if (c == "<") {
+      s += "&lt;";
+    } else if (c == ">") {
+      s += "&gt;";
+    } else if (c == "&") {
+      s += "&amp;";
+    } else if (c == "\"") {
+      s += "&quot;";
+    } else if (static_cast<unsigned char>(c[0]) < 0x20) {
+      s += ' ';
+    } else {
+      s += c;
     }
   }
   return s;

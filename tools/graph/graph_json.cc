@@ -116,7 +116,7 @@ class GraphWriter {
       if (!n.attrs.empty()) d["attrs"] = attributes_text(n.attrs);
     }
     if (!n.op->is(kStructural) && (n.op->kernel || n.op->cost || n.op == &loop_ir::fused_op)) {
-      const Cost c = n.op == &loop_ir::fused_op ? loop_ir::body_cost(loop_ir::body_of(n)) : op_cost(g_, n);
+      const Cost c = op_cost(g_, n);
       d["bytes"] = c.bytes;
       d["flops"] = c.flops;
       if (c.at_most) d["at_most"] = true;
@@ -154,7 +154,9 @@ class GraphWriter {
       d["predicted_us"] = l.predicted_us;
       if (l.measured_us > 0) d["measured_us"] = l.measured_us;
       if (l.work.at_most) d["at_most"] = true;
-      if (l.kernel >= 0) d["kernel"] = l.kernel;
+      if (l.kernel < 0) continue;
+      d["kernel"] = l.kernel;
+      labels_[std::to_string(l.node)] = l.name;
     }
   }
 

@@ -63,9 +63,17 @@ ShownGraph read_graph(const std::string& file) {
     const std::string record = std::filesystem::path(file).replace_extension(".record").string();
     if (!message && io::exists(record)) {
       const auto read = std::make_shared<const StepRecord>(profiler::read_record(record));
-      for (const LaunchRecord& l : read->launches)
-        WEFT_CHECK(l.node >= 0 && l.node < g.graph->size(), record, ": got a launch of node ", l.node,
-                   "; the graph has ", g.graph->size(), " nodes: it is of another step");
+      const Graph& graph = *g.graph;
+      for (const LaunchRecord& l : read->launches) {
+        const bool known = l.node >= 0 && l.node < graph.size();
+        const Node* const n = known ? &graph.node(l.node) : nullptr;
+        const bool same =
+            n && (l.copy || (l.fused == (n->op == &loop_ir::fused_op) &&
+                             std::equal(l.results.begin(), l.results.end(), n->outputs.begin(), n->outputs.end())));
+        WEFT_CHECK(same, record, ": launch '", l.name, "' of node ", l.node,
+                   " does not fit the graph beside it, which has ", graph.size(),
+                   " nodes; need the record of the same step");
+      }
       g.record = read;
       g.scheduled = true;
     }
@@ -145,6 +153,7 @@ int write_onnx(const Options& o) {
   if (o.out.empty()) usage_error("--format onnx needs --out FILE");
   if (!o.step.mesh.empty()) usage_error("--format onnx writes the graph of one device; leave out --mesh");
   const std::string path = io::resolve_path(o.out);
+  WEFT_CHECK(!std::filesystem::is_directory(path), "--out: '", path, "' is a folder; need a file");
   OnnxOptions options{.weights = kind->second, .data_file = path + ".data"};
   std::string model;
   if (!o.dump.empty()) {
@@ -177,6 +186,7 @@ int run(const Options& o) {
   std::string title;
   std::unique_ptr<ModelStep> step;
   if (!o.dump.empty()) {
+    if (!(o.step == StepChoice())) usage_error("--dump shows the graphs of a program; leave out the flags of a model");
     graphs = dumped(o.dump, o.stage);
     title = o.dump;
     // The costs of html, json and svg are computed for graphs that follow the rules.
@@ -202,7 +212,8 @@ int run(const Options& o) {
     for (const std::string& stage : stages) graphs.push_back(stage_of(*step, stage, record, plan));
   }
   if ((o.format == "proto" || o.format == "svg") && graphs.size() != 1)
-    usage_error(str_cat("--format ", o.format, " writes one graph; choose it with --stage"));
+    usage_error(str_cat("--format ", o.format, " writes one graph, and there are ", graphs.size(),
+                        "; choose one with --stage, such as ", graphs.back().name));
   const std::string text = o.format == "html"   ? page_of(title, graphs)
                            : o.format == "json" ? graphs_json(title, graphs) + "\n"
                            : o.format == "svg"  ? graph_svg(str_cat(title, ": ", graphs[0].name), *graphs[0].graph,

@@ -144,7 +144,7 @@ text { font: 11px system-ui, 'DejaVu Sans', sans-serif; fill: #1b2129 }
       ++c.ops[n.op->name];
     }
     if (n.op->is(kStructural) || (!fused && !n.op->kernel)) return;
-    const Cost cost = fused ? loop_ir::body_cost(loop_ir::body_of(n)) : op_cost(g_, n);
+    const Cost cost = op_cost(g_, n);
     c.flops += cost.flops;
     c.bytes += cost.bytes;
     c.weight[static_cast<size_t>(class_of(n))] += cost.flops + cost.bytes;

@@ -1,6 +1,8 @@
 // profile: where the time and the memory of a step go, from its record: a model's that runs here, or a record file's.
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
+#include <map>
 
 #include "framework/cli/cli.h"
 #include "framework/io/file.h"
@@ -38,10 +40,33 @@ int compare(const Options& o, By by, const std::vector<std::string>& files) {
   return print(o, o.json ? diff_json(before, after, by) + "\n" : diff_text(before, after, by));
 }
 
+// Two flags must not name one file, or one of them would be lost.
+void check_files(const Options& o) {
+  const std::pair<const char*, const std::string*> files[] = {{"record", &o.record}, {"save_record", &o.save_record},
+                                                              {"diff", &o.diff},     {"roofline", &o.roofline},
+                                                              {"memory", &o.memory}, {"trace", &o.trace},
+                                                              {"out", &o.out}};
+  std::map<std::string, const char*> seen;
+  for (const auto& [flag, file] : files) {
+    if (file->empty()) continue;
+    const auto [at, fresh] =
+        seen.try_emplace(std::filesystem::weakly_canonical(io::resolve_path(*file)).string(), flag);
+    if (!fresh) usage_error(str_cat("--", at->second, " and --", flag, " name one file: '", *file, "'"));
+  }
+}
+
 int run(const Options& o, const std::vector<std::string>& rest) {
+  check_files(o);
   const By by = parse_by(o.by);
   const Speedups speedups = o.what_if.empty() ? Speedups{} : parse_what_if(o.what_if);
-  if (!o.diff.empty()) return compare(o, by, rest);
+  const bool ran = o.record.empty() && o.diff.empty();
+  if (!ran && !(o.step == tools::StepChoice() && o.steps == Options().steps && o.rank == 0))
+    usage_error("--record and --diff read files; leave out the flags of a model, --steps and --rank");
+  if (!o.diff.empty()) {
+    for (const std::string* other : {&o.record, &o.save_record, &o.roofline, &o.memory, &o.trace, &o.what_if})
+      if (!other->empty()) usage_error("--diff goes with --by, --json and --out only");
+    return compare(o, by, rest);
+  }
   if (!rest.empty()) usage_error(str_cat("unexpected argument '", rest[0], "'; --help lists the flags"));
   const bool page = o.memory.ends_with(".html");
   if (!o.memory.empty() && !page && !o.memory.ends_with(".svg"))
@@ -49,6 +74,8 @@ int run(const Options& o, const std::vector<std::string>& rest) {
   const bool picture = o.trace.ends_with(".svg");
   if (!o.trace.empty() && !picture && !o.trace.ends_with(".json"))
     usage_error(str_cat("--trace is '", o.trace, "'; need a file that ends in .json, for ui.perfetto.dev, or in .svg"));
+  if (!o.roofline.empty() && !o.roofline.ends_with(".svg"))
+    usage_error(str_cat("--roofline is '", o.roofline, "'; need a file that ends in .svg"));
   if (!o.trace.empty() && !o.record.empty()) usage_error("--trace needs a model that runs; leave out --record");
   const StepRecord record =
       o.record.empty() ? measure(o.step, o.steps, static_cast<int>(o.rank)) : read_record(o.record);

@@ -1,5 +1,6 @@
 #include "tools/profile/profile_text.h"
 
+#include "framework/base/one_line.h"
 #include "framework/io/json.h"
 #include "tools/profile/memory.h"
 #include "tools/profile/table.h"
@@ -57,9 +58,9 @@ Json sum_json(const StepRecord::Sum& s) {
 
 std::string head_text(const StepRecord& r) {
   const StepRecord::Sum all = r.sum();
-  std::string s = str_cat(r.title.empty() ? "step" : r.title, ", on ", r.device, ": ");
+  std::string s = str_cat(r.title.empty() ? "step" : one_line(r.title), ", on ", r.device, ": ");
   s += r.step_us > 0 ? str_cat(fixed(r.step_us / 1e3, 3), " ms a step (the fastest, untraced), ")
-                     : "the step was not timed, ";
+                     : "step_us is not set, ";
   s += str_cat(all.launches, all.measured_us > 0 ? " launches\n" : " launches, not timed: run the step four times\n");
   s += str_cat("rates: ", fixed(r.machine.bytes / 1e9, 1), " GB/s, elementwise ", fixed(r.machine.flops / 1e9, 0),
                " GFLOP/s, products ", fixed(r.machine.products / 1e9, 0), " in f32 and ",
@@ -99,11 +100,15 @@ std::string parts_text(const StepRecord& r) {
 }
 
 std::string missed_text(const StepRecord& r) {
-  constexpr size_t kMost = 10;
+  constexpr size_t kMost = 10;  // of each kind
   if (r.missed.empty()) return {};
   std::string s = "copies, and what is not one kernel, with the traffic that this costs\n";
-  for (size_t i = 0; i < std::min(r.missed.size(), kMost); ++i) s += str_cat("  ", r.missed[i].to_string(), "\n");
-  if (r.missed.size() > kMost) s += str_cat("  and ", r.missed.size() - kMost, " more: --json\n");
+  for (const auto kind : {MissedRecord::kCopy, MissedRecord::kSeparateKernels}) {
+    size_t count = 0;
+    for (const MissedRecord& m : r.missed)
+      if (m.kind == kind && count++ < kMost) s += str_cat("  ", one_line(m.to_string()), "\n");
+    if (count > kMost) s += str_cat("  and ", count - kMost, " more: --json\n");
+  }
   return s;
 }
 

@@ -1,5 +1,7 @@
 #include "tools/profile/record_file.h"
 
+#include <filesystem>
+
 #include "framework/base/error.h"
 #include "framework/io/file.h"
 
@@ -13,6 +15,7 @@ StepRecord read_record(const std::string& path) {
   } catch (const Error& e) {
     throw Error(e.code(), str_cat(file, ": ", e.what()));
   }
+  if (record.title.empty()) record.title = std::filesystem::path(path).filename().string();
   WEFT_CHECK(!record.launches.empty(), file,
              ": no launches in it; need a file that StepRecord::to_proto() or "
              "profile --save_record wrote");

@@ -7,6 +7,7 @@
 #include "compiler/cost/roofline.h"
 #include "distributed/plan/collective_names.h"
 #include "framework/base/error.h"
+#include "framework/base/one_line.h"
 #include "framework/cli/cli.h"
 
 namespace weft::profiler {
@@ -51,7 +52,7 @@ std::vector<ProfileRow> rows_of(const StepRecord& record, By by) {
   std::vector<std::array<double, kBounds>> bounds;  // time by bound
   std::map<std::string, size_t> numbers;
   for (const LaunchRecord& l : record.launches) {
-    const std::string name = name_of(l, by);
+    const std::string name = one_line(name_of(l, by));
     const auto [at, fresh] = numbers.try_emplace(name, rows.size());
     if (fresh) {
       rows.push_back({.name = name, .sum = {}});

@@ -14,6 +14,7 @@ namespace weft::tools {
 
 /// Which step to show.
 struct StepChoice {
+  bool operator==(const StepChoice&) const = default;
   std::string model = "gpt";  // gpt, llama or moe
   std::string config;         // a preset of the model; empty: its default
   std::string checkpoint;     // a folder that a train program wrote: gives model and configuration; empty: none

@@ -76,6 +76,18 @@ def dumps(folder):
         with open(record, "wb") as f:
             f.write(content)
         expect_error(os.path.basename(record), GRAPH, "--dump", dump, "--format", "json")
+    with open(record, "wb") as f:
+        f.write(good)
+    other = os.path.join(folder, "other")
+    os.mkdir(other)
+    first = sorted(f for f in os.listdir(dump) if f.endswith(".wir"))[0]
+    for source, name in [(os.path.join(dump, first), "x.wir"), (record, "x.record")]:
+        with open(source, "rb") as f, open(os.path.join(other, name), "wb") as to:
+            to.write(f.read())
+    expect_error("does not fit the graph beside it", GRAPH, "--dump", other, "--format", "json")
+    run(GRAPH, *STEP, "--forward", dump=dump)
+    records = [f for f in os.listdir(dump) if f.endswith(".record")]
+    expect(f"a second run replaces the dump: {records}", len(records) == 1)
     expect_error("no file or folder", GRAPH, "--dump", os.path.join(folder, "none"))
     expect_error("none", PROFILE, "--record", os.path.join(folder, "none"))
     expect_error("need a .wir file", GRAPH, "--dump", bad)
@@ -99,6 +111,11 @@ def profiles(folder):
 
 
 def wrong_flags(folder):
+    a = os.path.join(folder, "a.record")
+    expect_error("name one file", PROFILE, "--record", a, "--out", a, code=2)
+    expect_error("leave out the flags of a model", PROFILE, "--record", a, "--model", "llama", code=2)
+    expect_error("--diff goes with", PROFILE, "--diff", a, "--roofline", "r.svg", a, code=2)
+    expect_error("leave out the flags of a model", GRAPH, "--dump", folder, "--model", "llama", code=2)
     expect_error("--format is 'xml'", GRAPH, *STEP, "--format", "xml", code=2)
     expect_error("--stage is 'last'", GRAPH, *STEP, "--stage", "last", code=2)
     expect_error("--format html needs --out", GRAPH, *STEP, "--format", "html", code=2)
