@@ -70,7 +70,7 @@ TEST(Rows, LaunchesAndOverheadAreTheStep) {
   r.step_us = 0;
   EXPECT_EQ(overhead_us(r), 0);
   EXPECT_EQ(rows_text(r, By::kKernel).find("overhead"), std::string::npos);
-  expect_has(head_text(r), "the step was not timed");
+  expect_has(head_text(r), "step_us is not set");
 }
 
 TEST(Rows, RecordsWithoutTimesHaveWorkOnly) {
