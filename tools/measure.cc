@@ -5,8 +5,8 @@
 #include <memory>
 #include <string>
 
+#include "compiler/cost/best_of_runs.h"
 #include "compiler/cost/rates.h"
-#include "framework/base/clock.h"
 #include "framework/base/cpu.h"
 #include "framework/base/error.h"
 #include "framework/base/thread_pool.h"
@@ -70,13 +70,7 @@ Machine add_rates(Facts& facts, const std::string& threads) {
 
 // Bytes per second of the fastest of a few runs of a copy.
 double copy_rate(int64_t bytes, const std::function<void()>& run) {
-  double least = 1e30;
-  for (int i = 0; i < kRepetitions; ++i) {
-    const double start = internal::now_us();
-    run();
-    least = std::min(least, internal::now_us() - start);
-  }
-  return 1e6 * static_cast<double>(bytes) / std::max(least, 1e-3);
+  return static_cast<double>(bytes) / internal::best_seconds(kRepetitions, run);
 }
 
 // Memory of a GPU.

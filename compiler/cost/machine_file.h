@@ -13,8 +13,8 @@ namespace weft {
 std::string machine_to_json(const Machine& machine);
 
 /// Reads such an object, or an object that has it as its member "machine". "like" names the preset whose links, and
-/// whose other numbers where the object has none, the machine takes; "cpu" without it. Throws InvalidArgument with
-/// `what`, the member, what was found and what is needed.
+/// whose other numbers where the object has none, the machine takes; "cpu" without it. Throws InvalidArgument,
+/// which names `what`, the member, the value and the valid values.
 Machine machine_from_json(std::string_view text, std::string_view what);
 
 /// Reads a file of at most 1 MiB, once in the process. Throws as machine_from_json() does, with the path.

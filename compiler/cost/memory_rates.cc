@@ -2,10 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
-#include <memory>
 
+#include "compiler/cost/best_of_runs.h"
 #include "compiler/cost/memory_isa.h"
-#include "framework/base/clock.h"
 #include "framework/base/cpu.h"
 #include "framework/base/thread_pool.h"
 
@@ -20,25 +19,12 @@ const MemoryFns& fns() {
   return kFns[static_cast<int>(selected_isa())]();
 }
 
-// Aligned memory that the allocator's statistics do not include.
-class Memory {
- public:
-  explicit Memory(int64_t bytes) : memory_(new char[static_cast<size_t>(bytes + 64)]) {
-    data_ = reinterpret_cast<char*>((reinterpret_cast<uintptr_t>(memory_.get()) + 63) & ~uintptr_t{63});
-    std::memset(data_, 1, static_cast<size_t>(bytes));
-  }
-  char* data() const { return data_; }
-
- private:
-  std::unique_ptr<char[]> memory_;
-  char* data_;
-};
-
 }  // namespace
 
 std::vector<MemoryRate> measured_memory_rates(int repetitions) {
   const int64_t threads = ThreadPool::current().size();
-  const Memory memory(kMost);
+  const internal::Memory memory(kMost);
+  std::memset(memory.data, 1, kMost);  // touches it
   const MemoryFns& f = fns();
   std::vector<uint64_t> seen(static_cast<size_t>(threads));  // results that are kept, so that reads are not left out
   std::vector<MemoryRate> rates;
@@ -47,17 +33,14 @@ std::vector<MemoryRate> measured_memory_rates(int repetitions) {
     if (!rates.empty() && static_cast<double>(part * threads) <= rates.back().bytes) continue;  // many threads
     // Bytes per second of the best of some runs, of which each passes over all parts.
     const auto best = [&](double bytes_of_byte, auto&& pass) {
-      double least = 1e30;
-      for (int i = 0; i < repetitions; ++i) {
-        const double start = internal::now_us();
+      const double seconds = internal::best_seconds(repetitions, [&] {
         parallel_for(threads, [&](int64_t t) {
           uint64_t sum = 0;
-          for (int64_t k = 0; k < passes; ++k) sum ^= pass(memory.data() + t * part);
+          for (int64_t k = 0; k < passes; ++k) sum ^= pass(memory.data + t * part);
           seen[static_cast<size_t>(t)] ^= sum;
         });
-        least = std::min(least, internal::now_us() - start);
-      }
-      return 1e6 * bytes_of_byte * static_cast<double>(part * threads * passes) / std::max(least, 1e-3);
+      });
+      return bytes_of_byte * static_cast<double>(part * threads * passes) / seconds;
     };
     MemoryRate rate{.bytes = static_cast<double>(part * threads)};
     const auto bytes = static_cast<size_t>(part);

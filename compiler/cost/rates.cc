@@ -5,9 +5,9 @@
 #include <cstring>
 #include <memory>
 
+#include "compiler/cost/best_of_runs.h"
 #include "compiler/cost/machine_file.h"
 #include "compiler/cost/memory_rates.h"
-#include "framework/base/clock.h"
 #include "framework/base/error.h"
 #include "framework/base/switches.h"
 #include "framework/base/thread_pool.h"
@@ -18,26 +18,8 @@
 namespace weft {
 namespace {
 
-// Seconds of the fastest run: other processes only slow a run down. The run before the first that counts touches the
-// memory.
-double best_seconds(int repetitions, auto&& run) {
-  double best = 1e30;
-  for (int i = 0; i <= repetitions; ++i) {
-    const double start = internal::now_us();
-    run();
-    if (i > 0) best = std::min(best, internal::now_us() - start);
-  }
-  return 1e-6 * std::max(best, 1e-3);
-}
-
-// Aligned memory that the allocator's statistics do not include.
-struct Memory {
-  explicit Memory(int64_t bytes) : memory(new char[static_cast<size_t>(bytes + 64)]) {
-    data = reinterpret_cast<char*>((reinterpret_cast<uintptr_t>(memory.get()) + 63) & ~uintptr_t{63});
-  }
-  std::unique_ptr<char[]> memory;
-  char* data;
-};
+using internal::best_seconds;
+using internal::Memory;
 
 // Values in [-1, 1) whose bits vary: with zeros a processor takes less power and may run faster.
 Memory varied(DType t, int64_t elements) {
@@ -56,11 +38,11 @@ Memory varied(DType t, int64_t elements) {
 // Seconds until all threads have begun and ended a task.
 double fork_join_seconds() {
   constexpr int kTasks = 64;
-  return best_seconds(8,
-                      [] {
-                        for (int i = 0; i < kTasks; ++i) parallel_for(ThreadPool::current().size(), [](int64_t) {});
-                      }) /
-         kTasks;
+  const auto run = [] {
+    for (int i = 0; i < kTasks; ++i) parallel_for(ThreadPool::current().size(), [](int64_t) {});
+  };
+  run();  // wakes the threads
+  return best_seconds(8, run) / kTasks;
 }
 
 double best_gemm_rate(DType t, int repetitions) {
@@ -91,8 +73,9 @@ double gemm_rate(DType t, int64_t n, int repetitions) {
   const Memory a = varied(t, n * n), b = varied(t, n * n), c(n * n * itemsize(t)),
                workspace(kernels::gemm_workspace(t, t, 1, n, n, n));
   auto view = [&](const Memory& x) { return StridedView{x.data, t, shape, contiguous_strides(shape)}; };
-  return 2.0 * static_cast<double>(n * n * n) /
-         best_seconds(repetitions, [&] { kernels::gemm(view(a), view(b), view(c), workspace.data); });
+  const auto run = [&] { kernels::gemm(view(a), view(b), view(c), workspace.data); };
+  run();  // touches the memory
+  return 2.0 * static_cast<double>(n * n * n) / best_seconds(repetitions, run);
 }
 
 Machine measured_cpu(int repetitions) {

@@ -1,5 +1,5 @@
-// Graphs as protobuf (graph.proto): Graph::to_proto and parse_graph_proto. In a library of its own, because steps that
-// are compiled ahead of time do not link protobuf.
+// Graphs as protobuf (graph.proto): Graph::to_proto and parse_graph_proto. This is a separate library: steps that are
+// compiled ahead of time do not link protobuf.
 #include <cstring>
 
 #include "framework/ir/equal.h"

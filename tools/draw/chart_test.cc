@@ -1,4 +1,4 @@
-// Charts: positions, ticks, what tells series apart without colour, and refused values.
+// Charts: positions, ticks, series that differ without colour, and rejected values.
 #include "tools/draw/chart.h"
 
 #include <gtest/gtest.h>

@@ -22,7 +22,7 @@ struct Item {
   const Scope* scope = nullptr;  // null: a run
   std::vector<int32_t> nodes;
   std::vector<Item> items;
-  std::vector<const Scope*> equal;  // layers after this one that it stands for
+  std::vector<const Scope*> equal;  // later equal layers, which this row represents
 };
 
 bool is_number(const std::string& s) { return !s.empty() && s.find_first_not_of("0123456789") == s.npos; }
@@ -79,7 +79,7 @@ class Builder {
     return line.empty() ? "ops" : line.substr(line.find_last_of('/') + 1);
   }
 
-  // What the nodes of the scope do, without names of its own: equal for equal layers.
+  // The ops of the scope without its own names: equal layers have equal signatures.
   std::string signature(const Scope& s) {
     for (size_t k = 0; k < s.all.size(); ++k) place_[static_cast<size_t>(s.all[k])] = static_cast<int32_t>(k);
     std::string text;

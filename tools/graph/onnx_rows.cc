@@ -104,8 +104,8 @@ Names slice_row(OnnxCall& c) {
                           c.ints(range(c.out().shape.size())), c.ints(list(a.ints("step")))})};
 }
 
-// x with `interior` values between neighbours, then `lo` before and `hi` after; negative ones crop. Values between
-// neighbours are padded behind each element, in a dim of its own; those behind the last one are cropped.
+// x with `interior` values between neighbours, then `lo` before and `hi` after; negative ones crop. Each
+// element gets a new dim, which is padded with the values; those after the last element are cropped.
 std::string padded(OnnxCall& c, std::string x, Ints shape, Ints lo, Ints hi, const Ints& interior, double value) {
   const std::string fill = c.number(value, c.type(0).dtype);
   for (size_t d = 0; d < shape.size(); ++d) {
