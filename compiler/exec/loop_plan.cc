@@ -70,7 +70,7 @@ class LoopPlanner {
         strides = {};
         for (int d = 1; d < in_[i].strides.size(); ++d) strides.push_back(in_[i].strides[d]);
       }
-      layouts.push_back({strides});
+      layouts.push_back({strides, i < carries_ ? static_cast<int32_t>(i) : -1});
     }
     MemoryPlan plan = draft(body, layouts, operations);
     if (const std::set<size_t> shared = shared_outputs(plan); !shared.empty())
@@ -83,7 +83,9 @@ class LoopPlanner {
     for (size_t c = 0; c < carries_; ++c) {
       const TensorType& type = body->type(body->inputs[c]);
       const StridedView value{nullptr, type.dtype, type.shape, contiguous_strides(type.shape)};
-      loop_.carries.push_back({value, reserve(type.nbytes()), is_contiguous(in_[c].shape, in_[c].strides)});
+      const bool in_place = fits_in_place(plan, static_cast<int32_t>(c), plan.outputs[c]);
+      loop_.carries.push_back(
+          {value, in_place ? -1 : reserve(type.nbytes()), !in_place && is_contiguous(in_[c].shape, in_[c].strides)});
     }
     for (const Launch& l : plan.setup) add(plan, l, loop_.setup, arena_);
     for (const Launch& l : plan.launches)

@@ -22,6 +22,31 @@ constexpr int64_t kMostBytes = int64_t{1} << 62;  // of all buffers of a plan
 
 StridedView view_of(const BufferPlace& p) { return {nullptr, p.type.dtype, p.type.shape, p.strides}; }
 
+/// Whether the value fills its whole buffer in row-major order.
+bool is_whole(const MemoryPlan& plan, const BufferPlace& p) {
+  return p.offset == 0 && p.type.nbytes() == plan.buffers[p.buffer].bytes && is_contiguous(p.type.shape, p.strides);
+}
+
+/// Whether a launch may write result `o` over operand buffer `b` without overwriting an operand that it still reads.
+bool may_overwrite(const MemoryPlan& plan, const Launch& l, int32_t b, size_t o) {
+  if (l.copy) return false;
+  const BufferPlace& out = l.out[o];
+  for (size_t i = 0; i < l.in.size(); ++i) {
+    const BufferPlace& p = l.in[i];
+    if (p.buffer != b) continue;
+    if (!is_whole(plan, p) || p.type.dtype != out.type.dtype) return false;
+    if (!l.operation->may_overwrite(static_cast<int>(i), static_cast<int>(o))) return false;
+  }
+  return true;
+}
+
+/// The result of the launch that is in buffer `b`.
+size_t result_in(const Launch& l, int32_t b) {
+  for (size_t o = 0; o < l.out.size(); ++o)
+    if (l.out[o].buffer == b) return o;
+  WEFT_BUG_IF(true, "plan: buffer ", b, " is no result of its launch");
+}
+
 class Planner {
  public:
   Planner(Ref<Graph> graph, std::span<const ArgumentLayout> arguments, Operations& operations)
@@ -140,11 +165,6 @@ class Planner {
   PlanBuffer& buffer(const BufferPlace& p) { return plan_.buffers[p.buffer]; }
   const BufferPlace& place(Value v) const { return places_[v.node][v.index]; }
 
-  /// Whether the value fills its whole buffer in row-major order.
-  bool whole(const BufferPlace& p) {
-    return p.offset == 0 && p.type.nbytes() == buffer(p).bytes && is_contiguous(p.type.shape, p.strides);
-  }
-
   int32_t cell_buffer(int32_t c) {
     if (cell_buffer_[c] < 0) cell_buffer_[c] = add_buffer(Home::kCell, c, g_.cells[c]->type.nbytes());
     return cell_buffer_[c];
@@ -257,10 +277,10 @@ class Planner {
     const BufferPlace p = place(w.value);
     const TensorType& type = g_.cells[w.cell]->type;
     const PlanBuffer b = buffer(p);
-    if (b.home == Home::kCell && b.index == w.cell && whole(p)) return;  // its own old value
+    if (b.home == Home::kCell && b.index == w.cell && is_whole(plan_, p)) return;  // its own old value
     plan_.cells[w.cell].written = true;
     const BufferPlace to{new_buffer(w.cell), 0, type, contiguous_strides(type.shape)};  // may move all buffers
-    if (b.home == Home::kArena && whole(p)) {
+    if (b.home == Home::kArena && is_whole(plan_, p)) {
       bool claimed = false;
       for (const Direct& d : direct_) claimed |= d.buffer == p.buffer;
       if (!claimed) {
@@ -377,26 +397,6 @@ class Planner {
 
   // ---- buffers that several values use in turn ----
 
-  /// Whether a launch may write result `o` over operand buffer `b` without overwriting an operand that it still reads.
-  bool may_overwrite(const Launch& l, int32_t b, size_t o) {
-    if (l.copy) return false;
-    const BufferPlace& out = l.out[o];
-    for (size_t i = 0; i < l.in.size(); ++i) {
-      const BufferPlace& p = l.in[i];
-      if (p.buffer != b) continue;
-      if (!whole(p) || p.type.dtype != out.type.dtype) return false;
-      if (!l.operation->may_overwrite(static_cast<int>(i), static_cast<int>(o))) return false;
-    }
-    return true;
-  }
-
-  /// The result of the launch that is in buffer `b`.
-  static size_t result_in(const Launch& l, int32_t b) {
-    for (size_t o = 0; o < l.out.size(); ++o)
-      if (l.out[o].buffer == b) return o;
-    WEFT_BUG_IF(true, "plan: buffer ", b, " is no result of its launch");
-  }
-
   /// Values are computed in their cell's memory where no later launch reads the old value; else they are copied at the
   /// end.
   void settle_direct_writes() {
@@ -406,8 +406,8 @@ class Planner {
       bool fits = true;
       if (int32_t old = cell_buffer_[d.cell]; old >= 0) {
         const int32_t last = plan_.buffers[old].last, def = value.first;
-        fits = last < def ||
-               (last == def && may_overwrite(plan_.launches[def], old, result_in(plan_.launches[def], d.buffer)));
+        fits = last < def || (last == def &&
+                              may_overwrite(plan_, plan_.launches[def], old, result_in(plan_.launches[def], d.buffer)));
       }
       if (fits) {
         PlanBuffer& b = plan_.buffers[d.buffer];
@@ -425,6 +425,11 @@ class Planner {
   }
 
   void reuse_in_place() {
+    std::vector<bool> kept(plan_.buffers.size());  // for an argument
+    for (size_t a = 0; a < arguments_.size(); ++a)
+      if (const int32_t r = arguments_[a].result;
+          r >= 0 && fits_in_place(plan_, static_cast<int32_t>(a), plan_.outputs[r]))
+        kept[plan_.outputs[r].place.buffer] = true;
     std::vector<int32_t> moved(plan_.buffers.size());
     for (size_t i = 0; i < moved.size(); ++i) moved[i] = static_cast<int32_t>(i);
     auto follow = [&](int32_t b) {
@@ -438,11 +443,12 @@ class Planner {
       for (size_t k = 0; k < l.out.size(); ++k) {
         const int32_t o = l.out[k].buffer;
         PlanBuffer& out = plan_.buffers[o];
-        if (out.first != t || (out.home != Home::kArena && out.home != Home::kOutput) || out.bytes == 0) continue;
+        if (out.first != t || (out.home != Home::kArena && out.home != Home::kOutput) || out.bytes == 0 || kept[o])
+          continue;
         for (const BufferPlace& p : l.in) {
           PlanBuffer& x = plan_.buffers[p.buffer];
           if (x.home != Home::kArena || x.last != t || x.first == t || x.bytes != out.bytes) continue;
-          if (!may_overwrite(l, p.buffer, k)) continue;
+          if (!may_overwrite(plan_, l, p.buffer, k)) continue;
           // Move the operand to the result's buffer, which may be an output block.
           const int32_t from = p.buffer;
           out.first = x.first;

@@ -93,6 +93,7 @@ struct MemoryPlan {
 /// Memory layout of one argument. Arguments that are not contiguous are planned with their own strides.
 struct ArgumentLayout {
   Shape strides;
+  int32_t result = -1;  // the result of the same type that may take its memory (a carry of a loop); -1: none
 };
 
 /// Bytes as the allocator counts them.
@@ -105,6 +106,8 @@ Device device_of(const Graph& g);
 /// kernels are not compiled. The arena is not laid out yet: its size is live_bytes. Throws CannotLower for a
 /// fused node that cannot be one operation for the planned layouts.
 MemoryPlan draft_plan(Ref<Graph> graph, std::span<const ArgumentLayout> arguments, Operations& operations);
+/// Whether a result can be computed in the memory of an argument of its type: nothing reads the argument later.
+bool fits_in_place(const MemoryPlan& plan, int32_t argument, const PlanOutput& result);
 /// Gives arena buffers their offsets.
 void lay_out(MemoryPlan& plan);
 /// MemoryPlan::live_bytes.

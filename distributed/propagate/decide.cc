@@ -101,11 +101,12 @@ class Decider {
 
   bool is_free(const Node& n) {
     if (n.op == &input_op || n.op == &captured_op || n.op == &constant_op || n.op == &iota_op) return true;
-    const bool plain = n.op->is(kPointwise) || n.op == &random_bits_op || n.op == &broadcast_op ||
-                       n.op == &reshape_op || n.op == &permute_op || n.op == &slice_op || n.op == &pad_op ||
-                       n.op == &concat_op || n.op == &stop_gradient_op;
+    const bool random = n.op == &random_bits_op || (n.op == &random_bits_at_op && g_.type(n.inputs[2]).shape.empty());
+    const bool plain = n.op->is(kPointwise) || random || n.op == &broadcast_op || n.op == &reshape_op ||
+                       n.op == &permute_op || n.op == &slice_op || n.op == &pad_op || n.op == &concat_op ||
+                       n.op == &stop_gradient_op;
     if (!plain) return false;
-    bool any = n.op == &random_bits_op;
+    bool any = random;
     for (Value v : n.inputs) {
       if (free(v)) {
         any = true;

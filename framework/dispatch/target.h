@@ -71,9 +71,11 @@ struct LoopCalls {
     const Node* node = nullptr;  // of `body`
   };
   struct Carry {
-    StridedView value;         // contiguous
-    int64_t spare = 0;         // offset into the scratch memory: with the result, the two places it alternates between
-    bool starts_here = false;  // the operand is contiguous and need not be copied first
+    StridedView value;  // contiguous
+    // Offset into the scratch memory: with the result, the two places that it alternates between. -1: an iteration
+    // computes it in its own place, that of the result.
+    int64_t spare = 0;
+    bool starts_here = false;  // the operand is contiguous and need not be copied first; not if `spare` is -1
   };
   Ref<Graph> body;
   std::vector<Call> setup, calls;  // `setup` runs once ahead of the iterations

@@ -232,27 +232,14 @@ class Trainer {
 
   // Forward, backward and optimiser, captured as one graph. grad_accum splits the batch into parts.
   StepOut train_step(const Tensor& tokens, const Tensor& targets) {
-    const int64_t parts = options_.grad_accum, rows = options_.batch_size / parts;
-    nn::LossOut sum;
-    Gradients grads;
-    auto add_to = [](Tensor& a, const Tensor& b) { a = a.defined() ? a + b : b; };
-    for (int64_t i = 0; i < parts; ++i) {
-      NameScope scope(parts > 1 ? str_cat("part", i).c_str() : "model");
-      Tensor x = parts > 1 ? tokens.slice(0, i * rows, (i + 1) * rows) : tokens;
-      Tensor y = parts > 1 ? targets.slice(0, i * rows, (i + 1) * rows) : targets;
+    const int64_t parts = options_.grad_accum;
+    auto [sum, grads] = accumulate(parts, std::pair{tokens, targets}, [&](const Tensor& x, const Tensor& y) {
+      NameScope scope("model");
       nn::LossOut out = model_->loss(x, y);
-      const Gradients g = grad(scaler_ ? scaler_->scale(out.loss) : out.loss, parameters_);
-      if (grads.empty()) {
-        grads = g;
-      } else {
-        for (size_t k = 0; k < g.size(); ++k) grads[k] = grads[k] + g[k];
-      }
-      add_to(sum.ce, out.ce);
-      add_to(sum.aux, out.aux);
-      add_to(sum.expert_load, out.expert_load);
-      add_to(sum.dropped, out.dropped);
-      add_to(sum.expert_counts, out.expert_counts);
-    }
+      Gradients g = grad(scaler_ ? scaler_->scale(out.loss) : out.loss, parameters_);
+      for (Tensor* t : {&out.loss, &out.ce, &out.aux, &out.expert_load, &out.dropped}) *t = t->detach();
+      return std::pair{std::move(out), std::move(g)};
+    });
     NoGrad guard;
     NameScope scope("update");
     const double share = 1.0 / static_cast<double>(parts);

@@ -34,21 +34,12 @@ class Relocation {
 
   LocalAttention run() {
     LocalAttention r{attrs_, {in_.begin(), in_.begin() + 3}};
-    const bool drops = at_.dropout >= 0 && !all_identity();
     mod("score", 5, at_.score_first, at_.score_tables, &r);
     mod("mask", 4, at_.mask_first, at_.mask_tables, &r);
     blocks(&r);
     if (at_.dropout >= 0) {
-      WEFT_CHECK(!drops || at_.places < 0, kOp, ": the node is already a shard; need the whole node");
-      for (int i = at_.dropout; i < at_.dropout + (at_.places >= 0 ? 6 : 2); ++i) r.operands.push_back(operand(i));
-    }
-    if (drops) {
-      Shape whole;
-      for (size_t d = 0; d < 4; ++d) {
-        whole.push_back(extent(d));
-        r.operands.push_back(positions_of(*maps_[d], lengths_[d], in_[0].device()));
-      }
-      r.attrs = r.attrs.with("dropout_extents", whole);
+      for (int i = at_.dropout; i < at_.dropout + 2; ++i) r.operands.push_back(operand(i));
+      if (at_.places >= 0 || !all_identity()) dropout_places(&r);
     }
     if (at_.pages >= 0) r.operands.push_back(operand(at_.pages));
     return r;
@@ -76,6 +67,21 @@ class Relocation {
                "; need a part that is no larger than the whole");
     WEFT_CHECK(m.multiple >= 1, kOp, ": the offset of ", kDims[d], " is declared to be a multiple of ", m.multiple,
                "; need 1 or more");
+  }
+
+  /// Where the dropout of the shard is in the whole. A node that is itself a part has the whole's positions.
+  void dropout_places(LocalAttention* r) const {
+    Shape whole;
+    for (size_t d = 0; d < 4; ++d) {
+      Tensor places = positions_of(*maps_[d], lengths_[d], in_[0].device());
+      if (at_.places >= 0) {
+        const Tensor& given = operand(at_.places + static_cast<int>(d));
+        places = maps_[d]->identity() && extent(d) == lengths_[d] ? given : index_select(given, 0, places);
+      }
+      whole.push_back(extent(d));
+      r->operands.push_back(places);
+    }
+    if (at_.places < 0) r->attrs = r->attrs.with("dropout_extents", whole);
   }
 
   /// Rewrites the mod over positions of the whole as a mod over local positions. The operands that it needs for that

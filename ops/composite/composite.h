@@ -1,5 +1,6 @@
 // All composites.
 #pragma once
+#include "ops/composite/accumulate.h"
 #include "ops/composite/activation.h"
 #include "ops/composite/arrange.h"
 #include "ops/composite/attention.h"

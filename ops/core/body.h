@@ -29,12 +29,17 @@ class BodyValues {
   }
   /// Computes the results of a node. Its place, names and recording are those of the node.
   void run(int32_t id) {
+    run(id, [](const Node& n, TensorPtrs in) { return dispatch_multi(*n.op, in, n.attrs); });
+  }
+  /// The same by another function of the node and its operands.
+  template <class Fn>
+  void run(int32_t id, Fn&& fn) {
     const Node& n = g_->node(id);
     const OriginScope at(n, thread_state.backward || n.backward);
     const EnableGrad record(grad_enabled() && !n.no_grad);
     SmallVec<const Tensor*, 4> in;
     for (Value v : n.inputs) in.push_back(&(*this)(v));
-    values_[id] = dispatch_multi(*n.op, in, n.attrs);
+    values_[id] = fn(n, TensorPtrs(in));
   }
 
  private:

@@ -204,16 +204,17 @@ Grads vjp_loop(const VjpCall& c) {
 
 // ---- the body of a loop from a function ----
 
-// The seed of iteration t, counted from 0: an affine map with odd factors, so that loops in loops have their own seeds.
-Tensor seed_of_iteration(const Tensor& seed, const Tensor& t) {
-  return add(mul(seed, int64_t{0x5851F42D4C957F2D}), mul(add(t, int64_t{1}), int64_t{0x2545F4914F6CDD1D}));
-}
-
 struct LoopBody {
   Ref<Graph> graph;
   std::vector<Tensor> shared;
   bool counts = false;  // its last stacked operand is the number of the iteration
 };
+
+// The type in which results of type t are summed.
+TensorType type_of_sum(TensorType t) {
+  if (t.dtype == kFloat16 || t.dtype == kBFloat16) t.dtype = kFloat32;
+  return t;
+}
 
 bool divides_integers(const Node& n) {
   const auto pw = static_cast<kernels::Pw>(n.op->scalar);
@@ -228,13 +229,15 @@ bool throws_nothing(const Node& n) {
 }
 
 // The body without what is the same in each iteration: that is computed before the loop, and is shared. Input `fixed`
-// counts iterations, and stays only where it is read.
-LoopBody hoist(const Body& traced, size_t fixed, bool may_not_run) {
+// counts iterations, and stays only where it is read. With rules.sums, the first inputs are the sums so far.
+LoopBody hoist(const Body& traced, size_t fixed, const internal::LoopRules& rules) {
   const Graph& g = *traced.graph;
   LoopBody body;
   internal::BodyValues outside(g);
   for (size_t k = 0; k < traced.lifted.size(); ++k) outside.set(g.inputs[fixed + 1 + k], traced.lifted[k]);
-  body.counts = last_uses(g)[g.inputs[fixed].node] >= 0;
+  const internal::Replacement replacement = rules.replacement ? rules.replacement(g) : nullptr;
+  body.counts = replacement || last_uses(g)[g.inputs[fixed].node] >= 0;
+  const bool may_not_run = rules.go_on >= 0;
   std::vector<bool> constant(g.size());
   for (int32_t id = 0; id < g.size(); ++id) {
     const Node& n = g.node(id);
@@ -247,6 +250,9 @@ LoopBody hoist(const Body& traced, size_t fixed, bool may_not_run) {
   }
   Capture capture(Capture::kStep);
   const EnableGrad inside(true);
+  std::vector<Tensor> sums;
+  if (rules.sums)
+    for (Value v : g.outputs) sums.push_back(capture.add_input(type_of_sum(g.type(v))));
   internal::BodyValues in(g);
   for (size_t i = 0; i < fixed + (body.counts ? 1 : 0); ++i)
     in.set(g.inputs[i], capture.add_input(g.type(g.inputs[i])));
@@ -260,12 +266,22 @@ LoopBody hoist(const Body& traced, size_t fixed, bool may_not_run) {
     const Node& n = g.node(id);
     if (n.op == &input_op || (!constant[id] && outside.has({id, 0}))) continue;
     for (Value v : n.inputs) need(v);
-    in.run(id);
+    in.run(id, [&](const Node& node, TensorPtrs operands) {
+      std::optional<std::vector<Tensor>> other;
+      if (replacement) {
+        std::vector<Tensor> all;
+        for (const Tensor* t : operands) all.push_back(*t);
+        other = replacement(id, all, in(g.inputs[fixed]));
+      }
+      return other ? std::move(*other) : dispatch_multi(*node.op, operands, node.attrs);
+    });
   }
   std::vector<Tensor> out;
-  for (Value v : g.outputs) {
+  for (size_t o = 0; o < g.outputs.size(); ++o) {
+    const Value v = g.outputs[o];
     need(v);
-    out.push_back(in(v));
+    const internal::OriginScope at(g.node(v), g.node(v).backward);
+    out.push_back(rules.sums ? add(sums[o], cast(in(v), sums[o].dtype())) : in(v));
   }
   body.graph = capture.finish(out);
   return body;
@@ -273,12 +289,18 @@ LoopBody hoist(const Body& traced, size_t fixed, bool may_not_run) {
 
 }  // namespace
 
+// An affine map with odd factors, so that loops in loops have their own seeds.
+Tensor internal::seed_of_iteration(const Tensor& seed, const Tensor& t) {
+  return add(mul(seed, int64_t{0x5851F42D4C957F2D}), mul(add(t, int64_t{1}), int64_t{0x2545F4914F6CDD1D}));
+}
+
 void internal::loop_goes_on(int64_t length) { fail(Code::kInvalidArgument, text_of_endless(length)); }
 
 std::vector<Tensor> internal::run_loop(const std::function<Iteration(std::span<const Tensor>)>& fn,
                                        const std::vector<Tensor>& carry, const std::vector<Tensor>& stacked,
-                                       const ScanOptions& options, SourceLine line, const char* name, int64_t go_on) {
+                                       const ScanOptions& options, SourceLine line, const LoopRules& rules) {
   const LineScope here(line);
+  const char* const name = rules.name;
   int64_t length = options.length;
   WEFT_CHECK(length >= -1, name, ": options.length is ", length, "; need 0 or more, or -1: the number of slices");
   WEFT_CHECK(length >= 0 || !stacked.empty(), name, ": no tensor to scan over; need options.length");
@@ -300,16 +322,22 @@ std::vector<Tensor> internal::run_loop(const std::function<Iteration(std::span<c
   }
   const size_t fixed = types.size();
   types.push_back({kInt64, in.empty() ? Device() : in[0].device(), Shape{}});  // counts iterations
+  bool recorded = false;                                                       // whether a result has a gradient
   const Body traced = capture_expanded(
       name,
       [&](std::span<const Tensor> args) {
-        const SeedScope seeds([&](const Tensor& seed) { return seed_of_iteration(seed, args[fixed]); });
+        std::optional<SeedScope> seeds;
+        if (rules.own_seeds) seeds.emplace([&](const Tensor& seed) { return seed_of_iteration(seed, args[fixed]); });
         Iteration out = fn(args.first(fixed));
         WEFT_CHECK(out.carry.size() == carry.size(), name, ": the function got a carry of ", carry.size(),
                    " tensors and returned ", out.carry.size(), "; need equal numbers");
         out.carry.insert(out.carry.end(), out.results.begin(), out.results.end());
-        for (const Tensor& t : out.carry)
+        for (const Tensor& t : out.carry) {
           WEFT_CHECK(t.defined(), name, ": the function returned an undefined tensor; need one with a value");
+          WEFT_CHECK(!rules.sums || t.dtype() != kBool, name, ": the function returned ", t.type(),
+                     "; need numbers, which can be added");
+          recorded |= t.requires_grad_enabled();
+        }
         return out.carry;
       },
       types);
@@ -318,29 +346,43 @@ std::vector<Tensor> internal::run_loop(const std::function<Iteration(std::span<c
     WEFT_CHECK(t.shape == types[k].shape && t.dtype == types[k].dtype, name, ": carry ", k, " is ", types[k],
                " before an iteration and ", t, " after it; need one type");
   }
-  LoopBody body = hoist(traced, fixed, go_on >= 0);
-  size_t slices = stacked.size();
+  LoopBody body = hoist(traced, fixed, rules);
+  size_t carries = carry.size(), slices = stacked.size();
+  if (rules.sums) {
+    // -0.0 plus x is x for every x.
+    std::vector<Tensor> zeros;
+    for (Value v : body.graph->outputs) {
+      const TensorType& t = body.graph->type(v);
+      zeros.push_back(full_of(t, is_floating(t.dtype) ? -0.0 : 0.0));
+    }
+    carries += zeros.size();
+    in.insert(in.begin(), zeros.begin(), zeros.end());
+  }
   if (body.counts) {
     in.push_back(arange(length, {.dtype = kInt64, .device = types.back().device}));
     ++slices;
   }
   in.insert(in.end(), body.shared.begin(), body.shared.end());
-  Attrs attrs = loop_attrs(body.graph, length, carry.size(), slices, options.reverse);
-  if (go_on >= 0) attrs = attrs.with("go_on", go_on);
+  Attrs attrs = loop_attrs(body.graph, length, carries, slices, options.reverse);
+  if (rules.go_on >= 0) attrs = attrs.with("go_on", rules.go_on);
   const SmallVec<const Tensor*, 8> operands = pointers(in);
   const size_t results = body.graph->outputs.size();
+  // Gradients that the function computed are constants.
+  const EnableGrad record(grad_enabled() && recorded);
   if (should_record(loop_op, operands)) {
     // One run of the loop computes its results and what the derivative reads.
     std::vector<bool> inputs, all;
     for (const Tensor& t : in) inputs.push_back(t.requires_grad_enabled());
-    for (size_t o = carry.size(); o < results; ++o)
+    for (size_t o = carries; o < results; ++o)
       all.push_back(is_floating(body.graph->type(body.graph->outputs[o]).dtype));
     const LoopDerivative d =
-        loop_derivative(*body.graph, static_cast<int>(carry.size()), static_cast<int>(slices), inputs, all);
+        loop_derivative(*body.graph, static_cast<int>(carries), static_cast<int>(slices), inputs, all);
     if (d.forward) attrs = attrs.with("body", d.forward);
   }
   std::vector<Tensor> out = dispatch_multi(loop_op, operands, attrs);
   out.resize(results);
+  if (rules.sums)
+    for (size_t o = 0; o < out.size(); ++o) out[o] = cast(out[o], traced.graph->type(traced.graph->outputs[o]).dtype);
   return out;
 }
 
@@ -381,7 +423,7 @@ std::vector<Tensor> internal::run_while(const std::function<Tensor(std::span<con
         out.carry.push_back(logical_and(go, goes_on(out.carry)));
         return out;
       },
-      all, {}, {.length = options.max_iterations}, line, "while_loop", static_cast<int64_t>(n));
+      all, {}, {.length = options.max_iterations}, line, {.name = "while_loop", .go_on = static_cast<int64_t>(n)});
   all.resize(n);
   return all;
 }

@@ -30,12 +30,37 @@ namespace internal {
 struct Iteration {
   std::vector<Tensor> carry, results;
 };
-/// (last carry..., stacked results...) of scan() with the function `fn` of (carry..., slices...). `name` is the caller
-/// in errors, `go_on` that of the op.
+/// The results of a node of a body in the body's copy, or nothing for the node itself: of the node's number, its
+/// operands in the copy, and the number of the iteration, a 0-d i64 tensor.
+using Replacement =
+    std::function<std::optional<std::vector<Tensor>>(int32_t, std::span<const Tensor>, const Tensor& iteration)>;
+
+/// How the loops of scan(), while_loop() and accumulate() differ.
+struct LoopRules {
+  const char* name = "scan";  // the caller, in errors
+  int64_t go_on = -1;         // that of the op
+  bool own_seeds = true;      // random ops draw new numbers in each iteration
+  bool sums = false;          // the results are summed over the iterations, not stacked; f16 and bf16 in f32
+  std::function<Replacement(const Graph& body)> replacement = {};
+};
+
+/// (last carry..., stacked results...) of scan() with the function `fn` of (carry..., slices...).
 std::vector<Tensor> run_loop(const std::function<Iteration(std::span<const Tensor>)>& fn,
                              const std::vector<Tensor>& carry, const std::vector<Tensor>& stacked,
-                             const ScanOptions& options, SourceLine line, const char* name = "scan",
-                             int64_t go_on = -1);
+                             const ScanOptions& options, SourceLine line, const LoopRules& rules = {});
+
+/// The seed of iteration t, counted from 0.
+Tensor seed_of_iteration(const Tensor& seed, const Tensor& t);
+
+/// Calls a function of the user inside a LineScope: its ops have the lines of their own calls.
+template <class Fn, class... Args>
+auto call_user(Fn& fn, const Args&... args) {
+  struct Restore {
+    const SourceLine* saved = std::exchange(origin.line, nullptr);
+    ~Restore() { origin.line = saved; }
+  } const lines;
+  return fn(args...);
+}
 
 /// The last carry of while_loop().
 std::vector<Tensor> run_while(const std::function<Tensor(std::span<const Tensor>)>& condition, const TensorFn& fn,
@@ -75,7 +100,7 @@ auto scan(Fn&& fn, const Carry& init, const Xs& xs, const ScanOptions& options =
         size_t at = 0;
         const Carry c = unflatten(init, in, at);
         const Xs x = unflatten(xs, in, at);
-        const Result r = fn(c, x);
+        const Result r = internal::call_user(fn, c, x);
         internal::Iteration out;
         flatten(static_cast<Carry>(std::get<0>(r)), out.carry);
         like = std::get<1>(r);
@@ -114,14 +139,14 @@ Carry while_loop(Condition&& condition, Fn&& fn, const Carry& init, const WhileO
     size_t at = 0;
     return Carry(unflatten(init, in, at));
   };
-  const std::vector<Tensor> last =
-      internal::run_while([&](std::span<const Tensor> in) { return Tensor(condition(carry_of(in))); },
-                          [&](std::span<const Tensor> in) {
-                            std::vector<Tensor> out;
-                            flatten(static_cast<Carry>(fn(carry_of(in))), out);
-                            return out;
-                          },
-                          carry, options, loc);
+  const std::vector<Tensor> last = internal::run_while(
+      [&](std::span<const Tensor> in) { return Tensor(internal::call_user(condition, carry_of(in))); },
+      [&](std::span<const Tensor> in) {
+        std::vector<Tensor> out;
+        flatten(static_cast<Carry>(internal::call_user(fn, carry_of(in))), out);
+        return out;
+      },
+      carry, options, loc);
   return carry_of(last);
 }
 

@@ -55,9 +55,9 @@ class HostLoop final : public HostOperation {
     std::vector<StridedView> views;
 
     // Whether the value of a carry after iteration i is in the loop's result: the last one is.
-    bool in_result(int64_t i) const { return (loop.length - 1 - i) % 2 == 0; }
+    bool in_result(int32_t c, int64_t i) const { return loop.carries[c].spare < 0 || (loop.length - 1 - i) % 2 == 0; }
     void* carry_after(int32_t c, int64_t i) const {
-      return in_result(i) ? out[c].data : scratch + loop.carries[c].spare;
+      return in_result(c, i) ? out[c].data : scratch + loop.carries[c].spare;
     }
     void* carry_before(int32_t c, int64_t i) const {
       return i == 0 && loop.carries[c].starts_here ? in[c].data : carry_after(c, i - 1);
@@ -76,9 +76,10 @@ class HostLoop final : public HostOperation {
     bool goes_on(int64_t i) const { return *static_cast<const bool*>(carry_after(loop.go_on, i)); }
     // The results, if iteration i was the last.
     void end_after(int64_t i) {
-      for (size_t c = 0; c < loop.carries.size() && !in_result(i); ++c) {
+      for (int32_t c = 0; c < static_cast<int32_t>(loop.carries.size()); ++c) {
+        if (in_result(c, i)) continue;
         StridedView from = loop.carries[c].value, to = from;
-        from.data = carry_after(static_cast<int32_t>(c), i);
+        from.data = carry_after(c, i);
         to.data = out[c].data;
         kernels::cast_copy(from, to);
       }

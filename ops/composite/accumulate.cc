@@ -1,0 +1,172 @@
+#include "ops/composite/accumulate.h"
+
+#include "framework/autodiff/grad.h"
+#include "ops/attention/record.h"
+#include "ops/composite/batch_dims.h"
+#include "ops/core/body.h"
+#include "ops/core/creation.h"
+#include "ops/core/pointwise.h"
+#include "ops/core/view.h"
+
+namespace weft {
+namespace {
+
+using internal::BatchDims;
+using Replaced = std::optional<std::vector<Tensor>>;
+
+// Whether a graph, or a body in it, has random ops.
+bool draws(const Graph& g) {
+  for (int32_t id = 0; id < g.size(); ++id) {
+    const Node& n = g.node(id);
+    if (n.op->is(kRandom) || n.attrs.has("dropout")) return true;
+    if (n.op->is(kStructural) && n.attrs.has("body") && draws(*n.attrs.get<Ref<Graph>>("body"))) return true;
+  }
+  return false;
+}
+
+// Gives the random ops in the body of accumulate() the words that its rows have in the whole batch.
+class PartOfBatch {
+ public:
+  PartOfBatch(const Graph& body, size_t inputs, int64_t rows, int64_t parts)
+      : parts_(parts), dims_(body, inputs, rows) {}
+
+  /// The results of a node for part number `part`; nothing: those of the node as it is.
+  Replaced operator()(const Graph& g, int32_t id, std::span<const Tensor> in, const Tensor& part) {
+    const Node& n = g.node(id);
+    if (n.op == &random_bits_op) return words(g, id, in, part);
+    if (n.op == &random_bits_at_op) return with_own_seed(n, in, 0, part);
+    if (n.op == &attention_op || n.op == &attention_backward_op) return attention(g, id, in, part);
+    if (n.op != &checkpoint_op && n.op != &custom_grad_op && n.op != &loop_op) return {};
+    const Graph& body = *n.attrs.get<Ref<Graph>>("body");
+    if (!draws(body)) return {};
+    if (n.op == &custom_grad_op) return with_own_seeds(n, body, in, part);
+    // The number of the part is one more operand.
+    std::vector<TensorType> types;
+    for (Value v : body.inputs) types.push_back(body.type(v));
+    types.push_back(part.type());
+    const Ref<Graph> inside = capture_graph(
+        [&](std::span<const Tensor> args) { return run(body, args.first(args.size() - 1), args.back()); }, types);
+    SmallVec<const Tensor*, 8> operands = internal::pointers(in);
+    operands.push_back(&part);
+    return dispatch_multi(*n.op, operands, n.attrs.with("body", inside));
+  }
+
+ private:
+  std::vector<Tensor> run(const Graph& body, std::span<const Tensor> args, const Tensor& part) {
+    internal::BodyValues values(body);
+    for (size_t i = 0; i < args.size(); ++i) values.set(body.inputs[i], args[i]);
+    for (int32_t id = 0; id < body.size(); ++id) {
+      if (body.node(id).op == &input_op) continue;
+      values.run(id, [&](const Node& n, TensorPtrs in) {
+        std::vector<Tensor> all;
+        for (const Tensor* t : in) all.push_back(*t);
+        Replaced other = (*this)(body, id, all, part);
+        return other ? std::move(*other) : dispatch_multi(*n.op, in, n.attrs);
+      });
+    }
+    std::vector<Tensor> out;
+    for (Value v : body.outputs) out.push_back(values(v));
+    return out;
+  }
+
+  static Replaced with_own_seed(const Node& n, std::span<const Tensor> in, int seed, const Tensor& part) {
+    std::vector<Tensor> own(in.begin(), in.end());
+    own[static_cast<size_t>(seed)] = internal::seed_of_iteration(own[static_cast<size_t>(seed)], part);
+    return dispatch_multi(*n.op, internal::pointers(own), n.attrs);
+  }
+
+  // The body keeps the user's derivative, so only its operands can change.
+  static Replaced with_own_seeds(const Node& n, const Graph& body, std::span<const Tensor> in, const Tensor& part) {
+    std::vector<Tensor> own(in.begin(), in.end());
+    for (size_t i = 0; i < body.inputs.size(); ++i) {
+      bool seed = false;
+      for (int32_t id = 0; id < body.size(); ++id)
+        seed |= body.node(id).op == &random_bits_op && body.node(id).inputs[0] == body.inputs[i];
+      if (seed) own[i] = internal::seed_of_iteration(own[i], part);
+    }
+    return dispatch_multi(*n.op, internal::pointers(own), n.attrs);
+  }
+
+  Replaced words(const Graph& g, int32_t id, std::span<const Tensor> in, const Tensor& part) {
+    const Node& n = g.node(id);
+    const std::vector<int> dims = dims_.of(g, {id, 0});
+    if (dims.empty()) return dims_.meets_batch(g, id) ? with_own_seed(n, in, 0, part) : Replaced();
+    const Shape& shape = n.outputs[0].shape;
+    Shape whole = shape;
+    for (int d : dims) whole[d] *= parts_;
+    const Shape strides = contiguous_strides(whole);
+    int64_t step = 0;
+    for (int d : dims) step += shape[d] * strides[d];
+    const Tensor base = part * step;
+    return {{dispatch(random_bits_at_op, {&in[0], &in[1], &base}, n.attrs.with("strides", strides))}};
+  }
+
+  Replaced attention(const Graph& g, int32_t id, std::span<const Tensor> in, const Tensor& part) {
+    const Node& n = g.node(id);
+    const internal::AttentionOperands at(n.attrs);
+    if (at.dropout < 0) return {};
+    std::vector<int> dims = dims_.of(g, n.inputs[0]);
+    for (int d : dims_.of(g, n.inputs[1]))
+      if (d == 2) dims.push_back(3);  // keys
+    std::erase_if(dims, [&](int d) { return d == 3 && at.pages >= 0; });
+    if (at.places >= 0 || at.pages >= 0 || dims.empty())
+      return dims_.meets_batch(g, id) ? with_own_seed(n, in, at.dropout, part) : Replaced();
+    Shape whole{in[0].size(0), in[0].size(1), in[0].size(2), in[1].size(2)};
+    std::vector<Tensor> own(in.begin(), in.begin() + at.dropout + 2);
+    for (int d = 0; d < 4; ++d) {
+      const int64_t extent = whole[d];
+      Tensor places = arange(extent, {.dtype = kInt64, .device = part.device()});
+      if (std::find(dims.begin(), dims.end(), d) != dims.end()) {
+        places = places + part * extent;
+        whole[d] *= parts_;
+      }
+      own.push_back(places);
+    }
+    own.insert(own.end(), in.begin() + at.dropout + 2, in.end());
+    return dispatch_multi(*n.op, internal::pointers(own), n.attrs.with("dropout_extents", whole));
+  }
+
+  const int64_t parts_;
+  BatchDims dims_;
+};
+
+}  // namespace
+
+std::vector<Tensor> internal::run_accumulate(int64_t n, const TensorFn& fn, const std::vector<Tensor>& batch,
+                                             SourceLine line) {
+  std::vector<Tensor> stacked;
+  int64_t rows = 0;
+  {
+    const LineScope here(line);
+    WEFT_CHECK(n >= 1, "accumulate: n is ", n, "; need 1 part or more");
+    WEFT_CHECK(!batch.empty(), "accumulate: the batch has no tensors; need one or more");
+    for (const Tensor& t : batch) {
+      WEFT_CHECK(t.defined(), "accumulate: a tensor of the batch is undefined; need one with a value");
+      WEFT_CHECK(t.dim() > 0 && t.size(0) == batch[0].size(0), "accumulate: a tensor of the batch is ", t.type(),
+                 "; need ", t.dim() > 0 ? str_cat(batch[0].size(0), " rows, as the first has") : "rows in dim 0");
+      WEFT_CHECK(t.size(0) % n == 0, "accumulate: a tensor of the batch is ", t.type(), "; need rows that ", n,
+                 " parts divide equally");
+      rows = t.size(0) / n;
+      Shape parts = t.shape();
+      parts[0] = rows;
+      parts.insert(0, n);
+      if (n > 1) stacked.push_back(reshape(t, parts));
+    }
+  }
+  if (n == 1) return fn(batch);
+  LoopRules rules{.name = "accumulate", .own_seeds = false, .sums = true};
+  rules.replacement = [&](const Graph& body) -> Replacement {
+    if (!draws(body)) return nullptr;
+    const auto parts = std::make_shared<PartOfBatch>(body, stacked.size(), rows, n);
+    return [&body, parts](int32_t id, std::span<const Tensor> in, const Tensor& part) {
+      return (*parts)(body, id, in, part);
+    };
+  };
+  return run_loop(
+      [&](std::span<const Tensor> part) {
+        return Iteration{{}, fn(part)};
+      },
+      {}, stacked, {.length = n}, line, rules);
+}
+
+}  // namespace weft
