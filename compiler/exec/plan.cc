@@ -528,6 +528,20 @@ Device device_of(const Graph& g) {
   return accelerated->outputs[0].device;
 }
 
+bool fits_in_place(const MemoryPlan& plan, int32_t argument, const PlanOutput& result) {
+  if (result.kind != PlanOutput::kBlock || !is_whole(plan, result.place)) return false;
+  const PlanBuffer& out = plan.buffers[result.place.buffer];
+  if (out.home != Home::kOutput || out.first < 0) return false;
+  const Launch& l = plan.launches[out.first];
+  for (size_t b = 0; b < plan.buffers.size(); ++b) {
+    const PlanBuffer& x = plan.buffers[b];
+    if (x.home != Home::kArgument || x.index != argument || x.last < out.first) continue;
+    if (x.last > out.first) return false;
+    if (!may_overwrite(plan, l, static_cast<int32_t>(b), result_in(l, result.place.buffer))) return false;
+  }
+  return true;
+}
+
 MemoryPlan draft_plan(Ref<Graph> graph, std::span<const ArgumentLayout> arguments, Operations& operations) {
   MemoryPlan plan = Planner(std::move(graph), arguments, operations).run();
   const std::vector<Phase> phases = phases_of(*plan.graph);
