@@ -7,7 +7,9 @@
 #include "compiler/passes/lower.h"
 #include "compiler/passes/new_node.h"
 #include "compiler/passes/pipeline.h"
+#include "framework/dispatch/capture.h"
 #include "framework/ir/rewrite.h"
+#include "ops/composite/accumulate.h"
 #include "ops/core/dot.h"
 #include "ops/core/loop.h"
 #include "ops/core/view.h"
@@ -22,12 +24,16 @@ bool has_loop(const Graph& g) {
   return false;
 }
 
-// The joint passes that follow unroll.
-std::span<const Pass> passes_of_bodies() {
+// The joint passes before the one with this name, and those after it.
+std::pair<std::span<const Pass>, std::span<const Pass>> joint_around(std::string_view name) {
   const std::span<const Pass> joint = passes_of(PassStage::kJoint);
   for (size_t i = 0; i < joint.size(); ++i)
-    if (std::string_view(joint[i].name) == "unroll") return joint.subspan(i + 1);
-  WEFT_BUG_IF(true, "loops: no joint pass is named unroll");
+    if (name == joint[i].name) return {joint.first(i), joint.subspan(i + 1)};
+  WEFT_BUG_IF(true, "loops: no joint pass is named ", name);
+}
+
+PassOptions options_of(const PassContext& context) {
+  return {.disable = context.disabled, .known = all_passes(), .facts = context.facts};
 }
 
 // Removes the stacked results that nothing reads. A joint graph often keeps some of them for gradients that turned out
@@ -134,6 +140,19 @@ class Panels {
 
 }  // namespace
 
+Ref<Graph> parts(const Graph& g, PassContext& context) {
+  bool any = false;
+  for (int32_t id = 0; id < g.size(); ++id) any |= g.node(id).op == &accumulate_op;
+  if (!any) return {};
+  return recapture(g, [&](const Node& n, std::span<const Tensor> in) -> std::optional<std::vector<Tensor>> {
+    if (n.op != &accumulate_op) return {};
+    const internal::OriginScope at(n, n.backward);
+    const Ref<Graph> body =
+        run_passes(n.attrs.get<Ref<Graph>>("body"), joint_around("expand_grad").first, options_of(context));
+    return accumulate_op.decompose(n.attrs.with("body", body), in);
+  });
+}
+
 Ref<Graph> unroll(const Graph& g, PassContext& context) {
   if (context.facts.loops && !context.facts.exact_sums) return {};
   Ref<Graph> now;
@@ -144,7 +163,7 @@ Ref<Graph> unroll(const Graph& g, PassContext& context) {
 
 Ref<Graph> loop_bodies(const Graph& g, PassContext& context) {
   if (!has_loop(g)) return {};
-  PassOptions options{.disable = context.disabled, .known = all_passes(), .facts = context.facts};
+  const PassOptions options = options_of(context);
   std::set<Value> used(g.outputs.begin(), g.outputs.end());
   for (const CellWrite& w : g.writes) used.insert(w.value);
   for (int32_t id = 0; id < g.size(); ++id) used.insert(g.node(id).inputs.begin(), g.node(id).inputs.end());
@@ -158,7 +177,7 @@ Ref<Graph> loop_bodies(const Graph& g, PassContext& context) {
     std::vector<int32_t> kept;
     Node fused = without_unused(n, id, used, kept);
     Panels panels(r, n);
-    const Ref<Graph> joint = run_passes(fused.attrs.get<Ref<Graph>>("body"), passes_of_bodies(), options);
+    const Ref<Graph> joint = run_passes(fused.attrs.get<Ref<Graph>>("body"), joint_around("unroll").second, options);
     // A second copy of the weights costs memory, and one iteration packs them once anyway.
     const bool packs = n.attrs.i("length") > 1 && !context.facts.low_memory;
     const Ref<Graph> arranged = packs ? panels.arrange(joint) : joint;

@@ -4,6 +4,8 @@
 
 namespace weft {
 
+/// Replaces each accumulate by a loop over its parts. Its body gets the joint passes that precede expand_grad first.
+Ref<Graph> parts(const Graph& g, PassContext& context);
 /// Replaces each loop by the nodes of all its iterations: on devices without loops, on meshes, and for exact sums.
 Ref<Graph> unroll(const Graph& g, PassContext& context);
 /// Removes stacked results that nothing reads, has weights of products packed before the first iteration, then

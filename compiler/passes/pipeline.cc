@@ -28,6 +28,7 @@ constexpr Pass kJoint[] = {
     {"linear_cross_entropy", linear_cross_entropy,
      "before expand_grad: its gradient is one op; after dce, which shows who reads the logits"},
     {"expand_grad", expand_grad, "from here on gradients and optimiser are ordinary nodes", kRequired},
+    {"parts", parts, "before unroll: parts of a batch become a loop", kRequired},
     {"unroll", unroll, "after expand_grad, which makes the loops of derivatives; before passes that see single nodes",
      kRequired},
     {"dce", dce, "removes unneeded derivatives before other passes read them"},

@@ -130,12 +130,81 @@ class PartOfBatch {
   BatchDims dims_;
 };
 
+// The loop over the parts. `body` is that of accumulate_op, with gradients as nodes.
+std::vector<Tensor> loop_over_parts(const Body& body, const std::vector<Tensor>& stacked, bool recorded) {
+  const int64_t n = stacked[0].size(0), rows = stacked[0].size(1);
+  internal::LoopRules rules{.name = "accumulate", .own_seeds = false, .sums = true};
+  rules.replacement = [&](const Graph& g) -> internal::Replacement {
+    if (!draws(g)) return nullptr;
+    const auto parts = std::make_shared<PartOfBatch>(g, stacked.size(), rows, n);
+    return
+        [&g, parts](int32_t id, std::span<const Tensor> in, const Tensor& part) { return (*parts)(g, id, in, part); };
+  };
+  return internal::run_traced_loop(body, {}, stacked, n, false, recorded, rules);
+}
+
+Types infer_accumulate(const InferCall& c) {
+  const Graph& body = *c.attrs.get<Ref<Graph>>("body");
+  const int64_t stacked = c.attrs.i("stacked");
+  WEFT_CHECK(stacked >= 1 && stacked <= static_cast<int64_t>(c.in.size()) && body.inputs.size() == c.in.size() + 1,
+             "accumulate: ", c.in.size(), " operands, ", stacked, " of them stacked, for a body with ",
+             body.inputs.size(), " inputs; need an operand for each input, and the number of the part");
+  for (size_t i = 0; i < c.in.size(); ++i) {
+    const bool part = static_cast<int64_t>(i) < stacked;
+    TensorType have = c.in[i];
+    WEFT_CHECK(!part || (have.shape.size() > 1 && c.in[0].shape.size() > 1 && have.shape[0] == c.in[0].shape[0] &&
+                         have.shape[1] == c.in[0].shape[1]),
+               "accumulate: stacked operand ", i, " is ", have, "; need [parts, rows, ...] as operand 0, ", c.in[0]);
+    if (part) have.shape.erase(0);
+    const TensorType& want = body.type(body.inputs[i + (part ? 0 : 1)]);
+    WEFT_CHECK(want.shape == have.shape && want.dtype == have.dtype, "accumulate: operand ", i, " of the body is ",
+               have, "; need ", want);
+  }
+  WEFT_CHECK(body.cells.empty() && body.captured.empty(), "accumulate: the body has ", body.cells.size(), " cells and ",
+             body.captured.size(), " captured tensors; need operands");
+  Types types;
+  for (Value v : body.outputs) types.push_back(body.type(v));
+  return types;
+}
+
+std::vector<Tensor> decompose_accumulate(const Attrs& attrs, std::span<const Tensor> in) {
+  const auto stacked = static_cast<size_t>(attrs.i("stacked"));
+  Body body{internal::expanded(attrs.get<Ref<Graph>>("body")), {in.begin() + stacked, in.end()}};
+  return loop_over_parts(body, {in.begin(), in.begin() + stacked}, false);
+}
+
+Cost cost_accumulate(const Attrs& attrs, std::span<const TensorType> in, std::span<const TensorType>) {
+  const Graph& body = *attrs.get<Ref<Graph>>("body");
+  Cost total;
+  for (int32_t id = 0; id < body.size(); ++id)
+    if (const Node& n = body.node(id); n.op != &input_op && !n.op->view) total += op_cost(body, n);
+  const auto parts = static_cast<double>(in[0].shape[0]);
+  total.flops *= parts, total.bytes *= parts, total.written *= parts, total.products *= parts;
+  return total;
+}
+
 }  // namespace
+
+const OpDef accumulate_op = {
+    .name = "accumulate",
+    .doc = "Sums the results of {body} over the parts of a batch; the first {stacked} operands are [parts, rows, ...].",
+    .traits = kStructural | kNotDifferentiable,
+    .num_inputs = -1,
+    .num_outputs = -1,
+    .infer = infer_accumulate,
+    .cost = cost_accumulate,
+    .decompose = decompose_accumulate,
+};
+
+std::span<const OpDef* const> accumulate_ops() {
+  static const OpDef* const all[] = {&accumulate_op};
+  return all;
+}
 
 std::vector<Tensor> internal::run_accumulate(int64_t n, const TensorFn& fn, const std::vector<Tensor>& batch,
                                              SourceLine line) {
   std::vector<Tensor> stacked;
-  int64_t rows = 0;
+  std::vector<TensorType> types;
   {
     const LineScope here(line);
     WEFT_CHECK(n >= 1, "accumulate: n is ", n, "; need 1 part or more");
@@ -146,27 +215,40 @@ std::vector<Tensor> internal::run_accumulate(int64_t n, const TensorFn& fn, cons
                  "; need ", t.dim() > 0 ? str_cat(batch[0].size(0), " rows, as the first has") : "rows in dim 0");
       WEFT_CHECK(t.size(0) % n == 0, "accumulate: a tensor of the batch is ", t.type(), "; need rows that ", n,
                  " parts divide equally");
-      rows = t.size(0) / n;
       Shape parts = t.shape();
-      parts[0] = rows;
+      parts[0] /= n;
+      types.push_back({t.dtype(), t.device(), parts});
       parts.insert(0, n);
       if (n > 1) stacked.push_back(reshape(t, parts));
     }
   }
   if (n == 1) return fn(batch);
-  LoopRules rules{.name = "accumulate", .own_seeds = false, .sums = true};
-  rules.replacement = [&](const Graph& body) -> Replacement {
-    if (!draws(body)) return nullptr;
-    const auto parts = std::make_shared<PartOfBatch>(body, stacked.size(), rows, n);
-    return [&body, parts](int32_t id, std::span<const Tensor> in, const Tensor& part) {
-      return (*parts)(body, id, in, part);
-    };
-  };
-  return run_loop(
-      [&](std::span<const Tensor> part) {
-        return Iteration{{}, fn(part)};
+  const LineScope here(line);
+  types.push_back({kInt64, batch[0].device(), Shape{}});  // the number of the part
+  bool recorded = false;                                  // whether a result has a gradient
+  Body body = capture_checked(
+      "accumulate",
+      [&](std::span<const Tensor> in) {
+        std::vector<Tensor> out = fn(in.first(batch.size()));
+        for (const Tensor& t : out) {
+          WEFT_CHECK(t.defined(), "accumulate: the function returned an undefined tensor; need one with a value");
+          WEFT_CHECK(t.dtype() != kBool, "accumulate: the function returned ", t.type(),
+                     "; need numbers, which can be added");
+          recorded |= t.requires_grad_enabled();
+        }
+        return out;
       },
-      {}, stacked, {.length = n}, line, rules);
+      types);
+  // In a compiled step one node, whose body gets the passes that precede differentiation.
+  const Capture* const capture = thread_state.capture;
+  if (!recorded && capture && capture->kind() == Capture::kStep && !capture->parent()) {
+    SmallVec<const Tensor*, 8> in = pointers(stacked);
+    for (const Tensor& t : body.lifted) in.push_back(&t);
+    const NoGrad constants;
+    return dispatch_multi(accumulate_op, in, {{"body", body.graph}, {"stacked", static_cast<int64_t>(stacked.size())}});
+  }
+  body.graph = expanded(body.graph);
+  return loop_over_parts(body, stacked, recorded);
 }
 
 }  // namespace weft

@@ -7,6 +7,11 @@
 
 namespace weft {
 
+// ([parts, rows, ...] stacked..., shared...) -> sums over the parts {body, stacked}. The body is (rows..., number of
+// the part, shared...) -> results. Its random ops draw as accumulate() says.
+extern const OpDef accumulate_op;
+std::span<const OpDef* const> accumulate_ops();
+
 namespace internal {
 
 /// The sums of the results of `fn`, which gets the tensors of one part.
@@ -14,8 +19,8 @@ std::vector<Tensor> run_accumulate(int64_t n, const TensorFn& fn, const std::vec
 
 }  // namespace internal
 
-/// Splits a batch into n parts of equal numbers of rows along dim 0, and returns the sum of fn(part) over the parts, in
-/// their order. A step needs memory for the activations of one part only:
+/// Splits a batch into n parts of equal numbers of rows along dim 0, and returns the sum of fn(part) over the parts,
+/// in their order. A step needs memory for the activations of one part only:
 ///   auto [loss, grads] = accumulate(4, std::pair{x, y}, [&](Tensor x, Tensor y) {
 ///     Tensor loss = mse_loss(model(x), y) / 4;             // the mean over the batch
 ///     return std::pair{loss.detach(), grad(loss, params)};

@@ -124,12 +124,16 @@ Shape plus_one(Shape dims) {
   return dims;
 }
 
-Body capture_expanded(const char* what, const TensorFn& fn, std::span<const TensorType> inputs, bool positions_only) {
+Body capture_checked(const char* what, const TensorFn& fn, std::span<const TensorType> inputs, bool positions_only) {
   Body body = capture_body(fn, inputs, positions_only);
-  bool any = false;
-  for (int32_t id = 0; id < body.graph->size(); ++id) any |= body.graph->node(id).op->is(kReadsTape);
-  if (!any) return body;
   check_gradients(what, body, inputs.size());
+  return body;
+}
+
+Ref<Graph> expanded(const Ref<Graph>& body) {
+  bool any = false;
+  for (int32_t id = 0; id < body->size(); ++id) any |= body->node(id).op->is(kReadsTape);
+  if (!any) return body;
   const auto constant = [](const Node& n, std::span<const Tensor> in) -> std::optional<std::vector<Tensor>> {
     if (n.op != &grad_op || !n.no_grad) return {};
     const OriginScope at(n, n.backward);
@@ -138,7 +142,12 @@ Body capture_expanded(const char* what, const TensorFn& fn, std::span<const Tens
     for (Tensor& t : grads) t = t.detach();
     return grads;
   };
-  body.graph = expand_grad(*recapture(*body.graph, constant));
+  return expand_grad(*recapture(*body, constant));
+}
+
+Body capture_expanded(const char* what, const TensorFn& fn, std::span<const TensorType> inputs, bool positions_only) {
+  Body body = capture_checked(what, fn, inputs, positions_only);
+  body.graph = expanded(body.graph);
   return body;
 }
 

@@ -47,9 +47,13 @@ class BodyValues {
   std::vector<std::vector<Tensor>> values_;
 };
 
-/// The graph of `fn`, in which gradients are ordinary nodes. Gradients without create_graph are constants for grad().
-/// Throws FailedPrecondition if a loss reads a tensor that was computed outside of `fn` from an operand of grad(): the
-/// gradient through it would be lost. `what` names the caller for the error.
+/// Traces `fn`. Throws FailedPrecondition if a loss reads a tensor that was computed outside of `fn` from an operand of
+/// grad(): the gradient through it would be lost. `what` names the caller for the error.
+Body capture_checked(const char* what, const TensorFn& fn, std::span<const TensorType> inputs,
+                     bool positions_only = false);
+/// A body in which gradients are ordinary nodes. Gradients without create_graph are constants for grad().
+Ref<Graph> expanded(const Ref<Graph>& body);
+/// Both.
 Body capture_expanded(const char* what, const TensorFn& fn, std::span<const TensorType> inputs,
                       bool positions_only = false);
 

@@ -305,7 +305,6 @@ std::vector<Tensor> internal::run_loop(const std::function<Iteration(std::span<c
   WEFT_CHECK(length >= -1, name, ": options.length is ", length, "; need 0 or more, or -1: the number of slices");
   WEFT_CHECK(length >= 0 || !stacked.empty(), name, ": no tensor to scan over; need options.length");
   std::vector<TensorType> types;
-  std::vector<Tensor> in;
   for (size_t i = 0; i < carry.size() + stacked.size(); ++i) {
     const bool is_stacked = i >= carry.size();
     const Tensor& t = is_stacked ? stacked[i - carry.size()] : carry[i];
@@ -318,11 +317,10 @@ std::vector<Tensor> internal::run_loop(const std::function<Iteration(std::span<c
                  " slices, as ", options.length < 0 ? "the others have" : "options.length says");
     }
     types.push_back(is_stacked ? slice_type(t.type()) : t.type());
-    in.push_back(t);
   }
   const size_t fixed = types.size();
-  types.push_back({kInt64, in.empty() ? Device() : in[0].device(), Shape{}});  // counts iterations
-  bool recorded = false;                                                       // whether a result has a gradient
+  types.push_back({kInt64, types.empty() ? Device() : types[0].device, Shape{}});  // counts iterations
+  bool recorded = false;                                                           // whether a result has a gradient
   const Body traced = capture_expanded(
       name,
       [&](std::span<const Tensor> args) {
@@ -346,6 +344,15 @@ std::vector<Tensor> internal::run_loop(const std::function<Iteration(std::span<c
     WEFT_CHECK(t.shape == types[k].shape && t.dtype == types[k].dtype, name, ": carry ", k, " is ", types[k],
                " before an iteration and ", t, " after it; need one type");
   }
+  return run_traced_loop(traced, carry, stacked, length, options.reverse, recorded, rules);
+}
+
+std::vector<Tensor> internal::run_traced_loop(const Body& traced, const std::vector<Tensor>& carry,
+                                              const std::vector<Tensor>& stacked, int64_t length, bool reverse,
+                                              bool recorded, const LoopRules& rules) {
+  std::vector<Tensor> in = carry;
+  in.insert(in.end(), stacked.begin(), stacked.end());
+  const size_t fixed = in.size();
   LoopBody body = hoist(traced, fixed, rules);
   size_t carries = carry.size(), slices = stacked.size();
   if (rules.sums) {
@@ -359,11 +366,12 @@ std::vector<Tensor> internal::run_loop(const std::function<Iteration(std::span<c
     in.insert(in.begin(), zeros.begin(), zeros.end());
   }
   if (body.counts) {
-    in.push_back(arange(length, {.dtype = kInt64, .device = types.back().device}));
+    const Device device = traced.graph->type(traced.graph->inputs[fixed]).device;
+    in.push_back(arange(length, {.dtype = kInt64, .device = device}));
     ++slices;
   }
   in.insert(in.end(), body.shared.begin(), body.shared.end());
-  Attrs attrs = loop_attrs(body.graph, length, carries, slices, options.reverse);
+  Attrs attrs = loop_attrs(body.graph, length, carries, slices, reverse);
   if (rules.go_on >= 0) attrs = attrs.with("go_on", rules.go_on);
   const SmallVec<const Tensor*, 8> operands = pointers(in);
   const size_t results = body.graph->outputs.size();

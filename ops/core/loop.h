@@ -48,6 +48,11 @@ struct LoopRules {
 std::vector<Tensor> run_loop(const std::function<Iteration(std::span<const Tensor>)>& fn,
                              const std::vector<Tensor>& carry, const std::vector<Tensor>& stacked,
                              const ScanOptions& options, SourceLine line, const LoopRules& rules = {});
+/// The same of a body of (carry..., slices..., number of the iteration, lifted...) -> (carry..., results...) that is
+/// traced already. `recorded`: whether a result has a gradient.
+std::vector<Tensor> run_traced_loop(const Body& body, const std::vector<Tensor>& carry,
+                                    const std::vector<Tensor>& stacked, int64_t length, bool reverse, bool recorded,
+                                    const LoopRules& rules);
 
 /// The seed of iteration t, counted from 0.
 Tensor seed_of_iteration(const Tensor& seed, const Tensor& t);
