@@ -25,9 +25,9 @@ std::vector<Tensor> run_accumulate(int64_t n, const TensorFn& fn, const std::vec
 ///     Tensor loss = mse_loss(model(x), y) / 4;             // the mean over the batch
 ///     return std::pair{loss.detach(), grad(loss, params)};
 ///   });
-/// `batch` and the result of `fn` are a Tensor, or a tuple, array, vector or struct of Tensors; `fn` takes the batch, or
-/// the elements of its tuple. `fn` is traced once, so the time to compile and the size of graphs do not depend on n. It
-/// may read cells and tensors of the program. f16 and bf16 results are summed in f32 and rounded once.
+/// `batch` and the result of `fn` are a Tensor, or a tuple, array, vector or struct of Tensors; `fn` takes the batch,
+/// or the elements of its tuple. `fn` is traced once, so the time to compile and the size of graphs do not depend on
+/// n. It may read cells and tensors of the program. f16 and bf16 results are summed in f32 and rounded once.
 /// Random ops that give numbers for rows of the batch (dropout) draw those of the whole batch, so that a part has the
 /// numbers that its rows have for n = 1; other random ops (noise on weights) draw the same numbers for each part. The
 /// exceptions, with new numbers for each part: tensors that have the rows in a dim behind what belongs to one row, as
