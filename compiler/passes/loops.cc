@@ -24,6 +24,11 @@ bool has_loop(const Graph& g) {
   return false;
 }
 
+// Whether a loop is that of accumulate(), without gradients through it.
+bool is_sum_over_parts(const Node& n) {
+  return n.attrs.b("sums", false) && n.attrs.i("carries") == static_cast<int64_t>(n.outputs.size());
+}
+
 // The joint passes before the one with this name, and those after it.
 std::pair<std::span<const Pass>, std::span<const Pass>> joint_around(std::string_view name) {
   const std::span<const Pass> joint = passes_of(PassStage::kJoint);
@@ -155,10 +160,29 @@ Ref<Graph> parts(const Graph& g, PassContext& context) {
 
 Ref<Graph> unroll(const Graph& g, PassContext& context) {
   if (context.facts.loops && !context.facts.exact_sums) return {};
+  const auto unrolled = [&](const Node& n) {
+    return n.op == &loop_op && !(context.facts.stages && is_sum_over_parts(n));
+  };
+  const auto any = [&](const Graph& at) {
+    for (int32_t id = 0; id < at.size(); ++id)
+      if (unrolled(at.node(id))) return true;
+    return false;
+  };
   Ref<Graph> now;
-  for (const Graph* at = &g; has_loop(*at); at = now.get())
-    now = internal::expand(*at, [](const Node& n) { return n.op == &loop_op; });
-  return now;
+  for (const Graph* at = &g; any(*at); at = now.get()) now = internal::expand(*at, unrolled);
+  const Graph& last = now ? *now : g;
+  if (!has_loop(last)) return now;
+  Rewriter r(last);
+  for (int32_t id = 0; id < last.size(); ++id) {
+    const int32_t copy = r.copy(id);
+    if (last.node(id).op != &loop_op) continue;
+    const Ref<Graph>& body = last.node(id).attrs.get<Ref<Graph>>("body");
+    Node n = r.graph().node(copy);
+    n.attrs = n.attrs.with("body", run_passes(body, joint_around("parts").second, options_of(context)));
+    const int32_t changed = r.graph().add(std::move(n));
+    for (int32_t o = 0; o < static_cast<int32_t>(last.node(id).outputs.size()); ++o) r.map({id, o}, {changed, o});
+  }
+  return r.finish();
 }
 
 Ref<Graph> loop_bodies(const Graph& g, PassContext& context) {

@@ -6,7 +6,8 @@ namespace weft {
 
 /// Replaces each accumulate by a loop over its parts. Its body gets the joint passes that precede expand_grad first.
 Ref<Graph> parts(const Graph& g, PassContext& context);
-/// Replaces each loop by the nodes of all its iterations: on devices without loops, on meshes, and for exact sums.
+/// Replaces each loop by the nodes of all its iterations: on devices without loops, on meshes, and for exact sums. With
+/// facts.stages, loops over parts stay, and their bodies get this pass and the joint passes after it.
 Ref<Graph> unroll(const Graph& g, PassContext& context);
 /// Removes stacked results that nothing reads, has weights of products packed before the first iteration, then
 /// simplifies, lowers and fuses the body of each loop, like a whole step.

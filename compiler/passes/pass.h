@@ -22,6 +22,7 @@ struct PassFacts {
   bool exact_sums = false;  // sums whose bits do not depend on order, so that one device and any mesh agree
   bool prologues = true;    // kernels of the device can compute operands of a product while they pack them
   bool loops = false;       // the device runs loops; else each iteration has its own nodes
+  bool stages = false;      // the loop over the parts of a batch is cut into pipeline stages
 };
 
 /// What a pass gets besides the graph.

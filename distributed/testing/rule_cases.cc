@@ -26,6 +26,7 @@ constexpr Reason kNotTried[] = {
     {"grad", "gone before a graph is split"},
     {"checkpoint", "gone before a graph is split"},
     {"custom_grad", "gone before a graph is split"},
+    {"accumulate", "gone before a graph is split"},
     {"loop", "gone before a graph is split"},
 };
 

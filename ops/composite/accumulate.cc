@@ -1,6 +1,7 @@
 #include "ops/composite/accumulate.h"
 
 #include "framework/autodiff/grad.h"
+#include "framework/dispatch/tape.h"
 #include "ops/attention/record.h"
 #include "ops/composite/batch_dims.h"
 #include "ops/core/body.h"
@@ -240,10 +241,11 @@ std::vector<Tensor> internal::run_accumulate(int64_t n, const TensorFn& fn, cons
       },
       types);
   // In a compiled step one node, whose body gets the passes that precede differentiation.
+  SmallVec<const Tensor*, 8> in = pointers(stacked);
+  for (const Tensor& t : body.lifted) in.push_back(&t);
   const Capture* const capture = thread_state.capture;
+  recorded = recorded && should_record(loop_op, in);
   if (!recorded && capture && capture->kind() == Capture::kStep && !capture->parent()) {
-    SmallVec<const Tensor*, 8> in = pointers(stacked);
-    for (const Tensor& t : body.lifted) in.push_back(&t);
     const NoGrad constants;
     return dispatch_multi(accumulate_op, in, {{"body", body.graph}, {"stacked", static_cast<int64_t>(stacked.size())}});
   }

@@ -373,6 +373,7 @@ std::vector<Tensor> internal::run_traced_loop(const Body& traced, const std::vec
   in.insert(in.end(), body.shared.begin(), body.shared.end());
   Attrs attrs = loop_attrs(body.graph, length, carries, slices, reverse);
   if (rules.go_on >= 0) attrs = attrs.with("go_on", rules.go_on);
+  if (rules.sums) attrs = attrs.with("sums", true);
   const SmallVec<const Tensor*, 8> operands = pointers(in);
   const size_t results = body.graph->outputs.size();
   // Gradients that the function computed are constants.

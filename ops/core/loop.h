@@ -21,6 +21,7 @@ struct ScanOptions {
 // for each t: (carry..., results[t]...) = body(carry..., stacked[t]..., shared...).
 // {go_on}: the number of a carry, bool[], that the body sets to false once and for all, and keeps all carries from then
 // on; the loop may end there. An InvalidArgument if it is true after the last iteration. -1: there is none.
+// {sums}: the carries are the sums of accumulate(), and there are no stacked results.
 extern const OpDef loop_op;
 std::span<const OpDef* const> loop_ops();
 
