@@ -1,0 +1,185 @@
+#include "distributed/pipeline/check.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+#include "framework/base/error.h"
+
+namespace weft::dist::pipeline {
+namespace {
+
+constexpr const char* kWho = "pipeline table: rank ";
+
+void check_order_of_rank(const ActionIndex& index, int rank) {
+  const std::vector<Action>& list = index.table().ranks[static_cast<size_t>(rank)];
+  const int first = index.first(rank), end = index.first(rank + 1);
+  int begin = first;  // of the pair that the action is in
+  for (int n = first; n < end; ++n) {
+    const Action& a = list[static_cast<size_t>(n - first)];
+    if (n == first || !list[static_cast<size_t>(n - first - 1)].with_next) begin = n;
+    index.for_each_awaited(a, [&](int awaited, int) {
+      if (awaited < begin || awaited >= end) return;
+      WEFT_CHECK(awaited >= n, kWho, rank, " joins ", a, " with ", index.action(awaited),
+                 ", which it awaits; need two actions of which neither awaits the other");
+      WEFT_CHECK(awaited < begin, kWho, rank, " has ", a, " before ", index.action(awaited),
+                 ", which it awaits; need them in the other order");
+    });
+  }
+}
+
+/// Weights are there from GATHER to RELEASE, in stages that have a GATHER; REDUCE takes what was accumulated before.
+void check_stage_actions(const Table& table) {
+  struct Stage {
+    bool gathers = false, gathered = false, reduces = false;
+    const Action* gradient = nullptr;  // the last one that no REDUCE has taken
+  };
+  std::vector<Stage> stages(static_cast<size_t>(table.stages()));
+  for (const std::vector<Action>& rank : table.ranks)
+    for (const Action& a : rank) {
+      Stage& s = stages[static_cast<size_t>(a.stage)];
+      s.gathers |= a.kind == Kind::kGather || a.kind == Kind::kRelease;
+      s.reduces |= a.kind == Kind::kReduce;
+    }
+  for (size_t r = 0; r < table.ranks.size(); ++r)
+    for (const Action& a : table.ranks[r]) {
+      Stage& s = stages[static_cast<size_t>(a.stage)];
+      if (a.kind == Kind::kGather) {
+        WEFT_CHECK(!s.gathered, kWho, r, " has ", a, ", whose weights are gathered already; need a RELEASE between");
+        s.gathered = true;
+      } else if (a.kind == Kind::kRelease) {
+        WEFT_CHECK(s.gathered, kWho, r, " has ", a, ", whose weights are not gathered; need a GATHER before");
+        s.gathered = false;
+      } else if (a.kind == Kind::kReduce) {
+        WEFT_CHECK(s.gradient, kWho, r, " has ", a, " without new gradients; need a W or B of the stage before it");
+        s.gradient = nullptr;
+      } else if (computes(a.kind)) {
+        WEFT_CHECK(a.kind == Kind::kWeight || s.gathered || !s.gathers, kWho, r, " has ", a,
+                   " while the weights are not gathered; need a GATHER of the stage before");
+        if (a.kind == Kind::kWeight || a.kind == Kind::kBackward) s.gradient = &a;
+      }
+    }
+  for (size_t s = 0; s < stages.size(); ++s)
+    WEFT_CHECK(!stages[s].reduces || !stages[s].gradient, kWho, table.rank_of_stage[s], " has ", *stages[s].gradient,
+               " after the last REDUCE of the stage; need a REDUCE after it");
+}
+
+int most_alive(const std::vector<Action>& list) {
+  int alive = 0, most = 0;
+  for (const Action& a : list) {
+    if (a.kind == Kind::kForward) most = std::max(most, ++alive);
+    if (a.kind == Kind::kWeight || a.kind == Kind::kBackward) --alive;
+  }
+  return most;
+}
+
+/// Runs the table without times: a rank goes on until an action awaits another rank, which wakes it.
+class Run {
+ public:
+  explicit Run(const ActionIndex& index) : index_(index) {
+    const size_t ranks = index.table().ranks.size();
+    for (size_t r = 0; r < ranks; ++r) next_.push_back(index.first(static_cast<int>(r)));
+    awaited_.assign(ranks, -1);
+    next_sleeper_.assign(ranks, -1);
+    sleeper_.assign(static_cast<size_t>(index.size()), -1);
+    order_.reserve(static_cast<size_t>(index.size()));
+  }
+
+  std::vector<int> order() && {
+    for (int r = 0; r < ranks(); ++r) awake_.push_back(r);
+    while (!awake_.empty()) {
+      const int rank = awake_.back();
+      awake_.pop_back();
+      advance(rank);
+    }
+    if (order_.size() < static_cast<size_t>(index_.size())) report();
+    return std::move(order_);
+  }
+
+ private:
+  int ranks() const { return static_cast<int>(next_.size()); }
+  int& next(int rank) { return next_[static_cast<size_t>(rank)]; }
+  bool done(int number) const {
+    const int rank = index_.rank_of(number);
+    return number < next_[static_cast<size_t>(rank)];
+  }
+  const Action& head(int rank) const {
+    return index_.table()
+        .ranks[static_cast<size_t>(rank)][static_cast<size_t>(next_[static_cast<size_t>(rank)] - index_.first(rank))];
+  }
+
+  void advance(int rank) {
+    while (next(rank) < index_.first(rank + 1)) {
+      const Action* a = &head(rank);
+      const int count = a->with_next ? 2 : 1;
+      int awaited = -1;
+      for (int i = 0; i < count; ++i)
+        index_.for_each_awaited(a[i], [&](int n, int) {
+          if (awaited < 0 && !done(n)) awaited = n;
+        });
+      if (awaited >= 0) {
+        awaited_[static_cast<size_t>(rank)] = awaited;
+        next_sleeper_[static_cast<size_t>(rank)] = sleeper_[static_cast<size_t>(awaited)];
+        sleeper_[static_cast<size_t>(awaited)] = rank;
+        return;
+      }
+      for (int i = 0; i < count; ++i) {
+        const int n = next(rank)++;
+        order_.push_back(n);
+        for (int r = sleeper_[static_cast<size_t>(n)]; r >= 0; r = next_sleeper_[static_cast<size_t>(r)])
+          awake_.push_back(r);
+      }
+    }
+  }
+
+  /// Every rank that waits awaits one that waits too: from any, the way leads into a circle. Names the wait of its
+  /// lowest rank.
+  [[noreturn]] void report() {
+    int rank = 0;
+    while (next(rank) == index_.first(rank + 1)) ++rank;
+    std::vector<char> seen(next_.size(), 0);
+    auto follow = [&] { rank = index_.rank_of(awaited_[static_cast<size_t>(rank)]); };
+    for (; !seen[static_cast<size_t>(rank)]; follow()) seen[static_cast<size_t>(rank)] = 1;
+    int lowest = rank, length = 0;
+    const int start = rank;
+    do {
+      lowest = std::min(lowest, rank);
+      ++length;
+      follow();
+    } while (rank != start);
+    rank = lowest;
+    const int awaited = awaited_[static_cast<size_t>(rank)];
+    // Of a pair, the action that awaits.
+    const Action* a = &head(rank);
+    bool first = false;
+    index_.for_each_awaited(*a, [&](int n, int) { first |= n == awaited; });
+    const int other = index_.rank_of(awaited);
+    internal::fail(Code::kInvalidArgument,
+                   str_cat("pipeline table: deadlock of ", length, " ranks: rank ", rank, " waits at ",
+                           first ? *a : a[1], " for ", index_.action(awaited), " on rank ", other, ", which waits at ",
+                           head(other), "; need an order in which ", index_.action(awaited), " can come first"));
+  }
+
+  const ActionIndex& index_;
+  std::vector<int> next_;          // by rank: its first action that has not run
+  std::vector<int> awaited_;       // by rank that sleeps
+  std::vector<int> next_sleeper_;  // by rank: another one that awaits the same action
+  std::vector<int> sleeper_;       // by action: a rank that awaits it
+  std::vector<int> awake_;
+  std::vector<int> order_;
+};
+
+}  // namespace
+
+Checked check(const Table& table, const Links& links) {
+  Checked checked{ActionIndex(table, links), {}, {}};
+  for (int r = 0; r < static_cast<int>(table.ranks.size()); ++r) {
+    check_order_of_rank(checked.index, r);
+    checked.alive.push_back(most_alive(table.ranks[static_cast<size_t>(r)]));
+  }
+  check_stage_actions(table);
+  checked.order = Run(checked.index).order();
+  return checked;
+}
+
+}  // namespace weft::dist::pipeline

@@ -1,0 +1,58 @@
+#include "distributed/pipeline/communication.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "distributed/pipeline/check.h"
+#include "framework/base/error.h"
+
+namespace weft::dist::pipeline {
+
+Table add_communication(const Table& table, const Links& links, const Costs& costs) {
+  const Checked checked = check(table, links);
+  const ActionIndex& index = checked.index;
+  WEFT_CHECK(!index.has_transfers(), "pipeline table: got a table with SEND and RECV; need one without");
+  const Simulation simulation = simulate(table, links, costs);
+  std::vector<double> end;  // by number
+  for (const std::vector<Simulation::Span>& rank : simulation.spans)
+    for (const Simulation::Span& span : rank) end.push_back(span.end);
+  // By the time of the end; among equal ones, what is awaited comes first.
+  std::vector<int> order = checked.order;
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int a, int b) { return end[static_cast<size_t>(a)] < end[static_cast<size_t>(b)]; });
+
+  Table result = table;
+  for (std::vector<Action>& rank : result.ranks) rank.clear();
+  auto transfer = [&](const Action& a, int from, int to) {
+    auto add = [&](Kind kind, int stage, int peer) {
+      result.ranks[static_cast<size_t>(index.rank_of_stage(stage))].push_back(
+          {.kind = kind, .stage = stage, .microbatch = a.microbatch, .peer = peer});
+    };
+    add(Kind::kSend, from, to);
+    add(Kind::kRecv, to, from);
+  };
+  auto send_results = [&](const Action& a) {
+    if (a.kind == Kind::kForward) {
+      for (int link = links.first_output(a.stage); link < links.first_output(a.stage + 1); ++link)
+        if (index.crosses(link)) transfer(a, a.stage, links[link].to);
+    } else if (a.kind == Kind::kInput || a.kind == Kind::kBackward) {
+      for (int link : links.inputs(a.stage))
+        if (index.crosses(link)) transfer(a, a.stage, links[link].from);
+    }
+  };
+  const Action* first_of_pair = nullptr;  // its results go out behind the second one
+  for (int number : order) {
+    const Action& a = index.action(number);
+    result.ranks[static_cast<size_t>(index.rank_of(number))].push_back(a);
+    if (a.with_next) {
+      first_of_pair = &a;
+      continue;
+    }
+    if (first_of_pair) send_results(*first_of_pair);
+    first_of_pair = nullptr;
+    send_results(a);
+  }
+  return result;
+}
+
+}  // namespace weft::dist::pipeline

@@ -1,0 +1,91 @@
+// The action table of a pipeline schedule: for each rank its actions in order. Generators (schedules.h) and files
+// (table_text.h) make tables, check.h says whether one can run, simulate.h says how long it takes.
+// A stage is one piece of the model's depth, and lies on one rank; a microbatch is one part of the batch.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace weft::dist::pipeline {
+
+enum class Kind : uint8_t {
+  kForward,   // F
+  kInput,     // I: the gradient of the stage's inputs
+  kWeight,    // W: the gradient of its weights
+  kBackward,  // B: both in one
+  kSend,      // starts to send the stage's result (to a later stage) or the gradient of its input (to an earlier one)
+  kRecv,      // is ready to receive it; who reads it waits for it
+  kGather,    // brings the stage's sharded weights together
+  kRelease,   // frees them again
+  kReduce,    // sums the gradients that the stage has accumulated over its data-parallel ranks
+};
+constexpr int kKinds = 9;
+/// A table has no more actions than this: a bound for memory, far above any use.
+constexpr int kMostActions = 1 << 24;
+
+/// The name in files and messages: F, I, W, B, SEND, RECV, GATHER, RELEASE, REDUCE.
+std::string_view to_string_view(Kind kind);
+/// Whether it is F, I, W or B.
+constexpr bool computes(Kind kind) { return kind <= Kind::kBackward; }
+/// Whether it is SEND or RECV.
+constexpr bool transfers(Kind kind) { return kind == Kind::kSend || kind == Kind::kRecv; }
+
+struct Action {
+  Kind kind = Kind::kForward;
+  /// Runs as one with the next action of the rank: both begin when both can, and the results of both come at the end.
+  /// For kernels that overlap the communication of one with the other. Of two actions that compute.
+  bool with_next = false;
+  int stage = 0;
+  int microbatch = -1;  // -1 for GATHER, RELEASE and REDUCE
+  int peer = -1;        // of SEND and RECV: the other stage
+
+  /// "F of stage 1, microbatch 3", "SEND from stage 1 to 2, microbatch 3".
+  std::string to_string() const;
+  friend bool operator==(const Action&, const Action&) = default;
+};
+
+struct Table {
+  std::vector<std::vector<Action>> ranks;
+  std::vector<int> rank_of_stage;
+  int microbatches = 0;
+
+  int stages() const { return static_cast<int>(rank_of_stage.size()); }
+  friend bool operator==(const Table&, const Table&) = default;
+};
+
+/// Stage `to` reads a value that stage `from` computed; the gradient goes back. `from` is below `to`.
+struct Link {
+  int from = 0;
+  int to = 0;
+  friend auto operator<=>(const Link&, const Link&) = default;
+};
+
+/// Which stages exchange values, indexed by stage. A link has a number: its place in all().
+class Links {
+ public:
+  /// Each stage reads the one before it.
+  explicit Links(int stages);
+  /// Throws on a link to an earlier stage, to a stage that is none, and on one that is given twice.
+  Links(int stages, std::vector<Link> links);
+
+  int stages() const { return static_cast<int>(first_output_.size()) - 1; }
+  /// By `from`, then by `to`.
+  const std::vector<Link>& all() const { return links_; }
+  int size() const { return static_cast<int>(links_.size()); }
+  const Link& operator[](int link) const { return links_[static_cast<size_t>(link)]; }
+  /// The number of the link between two stages; -1 if there is none.
+  int find(int from, int to) const;
+  /// The numbers of the links that end at a stage.
+  std::span<const int> inputs(int stage) const;
+  /// The numbers of the links that begin at a stage run from first_output(stage) to first_output(stage + 1) - 1.
+  int first_output(int stage) const { return first_output_[static_cast<size_t>(stage)]; }
+
+ private:
+  std::vector<Link> links_;
+  std::vector<int> first_output_, first_input_, inputs_;
+};
+
+}  // namespace weft::dist::pipeline
