@@ -14,12 +14,17 @@
 
 namespace weft::dist::pipeline::testing {
 
-/// A schedule with its options, as text for the names of failures.
+/// A schedule and its size, with names for failures.
 struct Case {
   std::string name;
-  int ranks, stages_per_rank, microbatches;
-  std::string to_string() const { return str_cat(name, " p=", ranks, " v=", stages_per_rank, " m=", microbatches); }
+  int ranks, microbatches;
+  std::string to_string() const { return str_cat(name, " p=", ranks, " m=", microbatches); }
 };
+
+/// Of a SEND its RECV, and of a RECV its SEND.
+inline Action other_end(const Action& a) {
+  return {a.kind == Kind::kSend ? Kind::kRecv : Kind::kSend, false, a.peer, a.microbatch, a.stage};
+}
 
 class Reference {
  public:
@@ -38,6 +43,10 @@ class Reference {
       for (size_t i = 0; i < table_.ranks[r].size(); ++i) {
         const Action& a = table_.ranks[r][i];
         if (table_.rank_of_stage[size(a.stage)] != static_cast<int>(r) || count_[key(a)] != 1) return false;
+        if (transfers(a.kind)) {
+          const int link = links_.find(std::min(a.stage, a.peer), std::max(a.stage, a.peer));
+          if (link < 0 || !crosses(a.stage, a.peer)) return false;
+        }
         if (a.with_next && (i + 1 == table_.ranks[r].size() || !computes(a.kind) ||
                             !computes(table_.ranks[r][i + 1].kind) || table_.ranks[r][i + 1].with_next))
           return false;
@@ -68,15 +77,14 @@ class Reference {
       for (size_t r = 0; r < table_.ranks.size(); ++r) {
         const Action* a = head(r);
         if (!a || missing(*a) || (a->with_next && missing(a[1]))) continue;
-        progress = true;
         if (blocking && transfers(a->kind)) {
           const size_t other = size(table_.rank_of_stage[size(a->peer)]);
           const Action* b = head(other);
-          progress = b && key(*b) == key(opposite(*a)) && !missing(*b);
-          if (!progress) continue;
+          if (!b || key(*b) != key(other_end(*a)) || missing(*b)) continue;
           done_.insert(key(*b));
           ++at[other];
         }
+        progress = true;
         for (int i = a->with_next ? 2 : 1; i > 0; --i) done_.insert(key(table_.ranks[r][at[r]++]));
       }
     }
@@ -127,9 +135,6 @@ class Reference {
   }
   bool crosses(int a, int b) const { return table_.rank_of_stage[size(a)] != table_.rank_of_stage[size(b)]; }
   bool missing(const Action& a) const { return !missing_of(a).empty(); }
-  static Action opposite(const Action& a) {
-    return {a.kind == Kind::kSend ? Kind::kRecv : Kind::kSend, false, a.peer, a.microbatch, a.stage};
-  }
 
   Action gradient(int stage, int m) const {
     return {.kind = has(Kind::kInput, stage, m) ? Kind::kInput : Kind::kBackward, .stage = stage, .microbatch = m};
@@ -166,7 +171,7 @@ class Reference {
       std::vector<Key> keys;
       for (const Action& a : table_.ranks[r])
         if (transfers(a.kind) && table_.rank_of_stage[size(a.peer)] == static_cast<int>(other))
-          keys.push_back(key(flip ? opposite(a) : a));
+          keys.push_back(key(flip ? other_end(a) : a));
       return keys;
     };
     for (size_t r = 0; r < table_.ranks.size(); ++r)

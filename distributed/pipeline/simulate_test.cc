@@ -194,7 +194,7 @@ Costs random_costs(int stages, int links, std::mt19937_64& random, int least) {
 TEST(Simulation, MakespanIsTheLongestPathAndThePeakTheCount) {
   std::mt19937_64 random(5);
   for (int round = 0; round < 140; ++round) {
-    const testing::Case c{schedule_names()[static_cast<size_t>(round) % 7], 1 + static_cast<int>(random() % 5), 0,
+    const testing::Case c{schedule_names()[static_cast<size_t>(round) % 7], 1 + static_cast<int>(random() % 5),
                           10 + static_cast<int>(random() % 5)};
     SCOPED_TRACE(c.to_string());
     const Table table = make_schedule(c.name, {.ranks = c.ranks, .microbatches = c.microbatches});
