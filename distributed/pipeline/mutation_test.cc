@@ -56,8 +56,10 @@ Mutation mutate(Table table, Random& random) {
       if (other == rank) break;
       list.erase(at(i));
       std::vector<Action>& others = table.ranks[other];
-      others.insert(others.begin() + below(random, others.size() + 1), a);
-      return done("moved", touched.size() > 1 ? "" : "; need it on rank ");
+      const int to = below(random, others.size() + 1);
+      const bool in_pair = to > 0 && others[static_cast<size_t>(to - 1)].with_next;
+      others.insert(others.begin() + to, a);
+      return done("moved", in_pair || touched.size() > 1 ? "" : "; need it on rank ");
     }
     default:
       break;

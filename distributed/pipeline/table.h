@@ -2,6 +2,7 @@
 // (table_text.h) make tables, check.h says whether one can run, simulate.h says how long it takes.
 // A stage is one piece of the model's depth, and lies on one rank; a microbatch is one part of the batch.
 #pragma once
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <span>
