@@ -69,7 +69,20 @@ void add(Report& report, const Row& row) {
   if (!options.json.empty()) io::write_file_atomic(io::resolve_path(options.json), report.to_json());
 }
 
-Tensor normal(const Shape& shape, DType dtype) { return randn(shape).to(dtype).to(device()); }
+bool failed = false;
+
+// Runs the cases of one name. If they fail, the error is printed and kept, and the other cases follow.
+void attempt(Report& report, const std::string& name, const std::function<void()>& cases) {
+  try {
+    cases();
+  } catch (const Error& e) {
+    std::fprintf(stderr, "%s: %s\n", name.c_str(), e.what());
+    report.fact(str_cat(name, " failed"), e.what());
+    failed = true;
+  }
+}
+
+Tensor normal(const Shape& shape, DType dtype) { return randn(shape, {.device = device()}).to(dtype); }
 
 double copy_rate = kNone;  // GB/s, read and written
 
@@ -88,8 +101,11 @@ void memory(Report& report) {
   for (DType t : {kFloat32, kBFloat16}) {
     const double bytes = static_cast<double>(rows * cols * itemsize(t));
     const Tensor x = normal({rows, cols}, t), y = normal({rows, cols}, t), w = normal({cols}, t);
-    auto row = [&](const char* name, double passes, const std::function<void()>& body) {
-      add(report, {str_cat(name, " ", t), rate(passes * bytes, time_on_gpu(body)), "GB/s", copy_rate, 0.9 * copy_rate});
+    auto row = [&](const char* of, double passes, const std::function<void()>& body) {
+      const std::string name = str_cat(of, " ", t);
+      attempt(report, name, [&] {
+        add(report, {name, rate(passes * bytes, time_on_gpu(body)), "GB/s", copy_rate, 0.9 * copy_rate});
+      });
     };
     auto gelu_mul = compile([](Tensor a, Tensor b) { return gelu(a) * b; });
     row("gelu(a) * b", 3, [&] { gelu_mul(x, y); });
@@ -101,9 +117,8 @@ void memory(Report& report) {
     row("sum over rows", 1, [&] { sums(x); });
     auto turn = compile([](Tensor a, Tensor b) { return a.transpose(0, 1) + b; });
     const Tensor square = normal({side, side}, t), other = normal({side, side}, t);
-    const double square_bytes = static_cast<double>(side * side * itemsize(t));
-    add(report, {str_cat("a.T + b ", t), rate(3 * square_bytes, time_on_gpu([&] { turn(square, other); })), "GB/s",
-                 copy_rate, 0.9 * copy_rate});
+    const double scale = static_cast<double>(side * side) / static_cast<double>(rows * cols);
+    row("a.T + b", 3 * scale, [&] { turn(square, other); });
   }
 }
 
@@ -172,19 +187,21 @@ void flex(Report& report) {
        {.block_mask = blocks(attention::sliding_window(512))}},
       {"alibi", 1, kNone, kNone, {.score_mod = attention::alibi(heads)}},
   };
-  for (const Case& c : cases) {
+  auto measure = [&](const Case& c) {
     const double flops = 4.0 * static_cast<double>(heads * length * length * dim) * c.share;
     auto forward = compile([&](Tensor a, Tensor b, Tensor d) { return flex_attention(a, b, d, c.options); });
+    const Timed f = time_on_gpu([&] { forward(q, k, v); });
+    add(report, {str_cat("attention ", c.name), flops / (f.device_ms * 1e9), "TFLOP/s", kNone, c.goal});
     auto both = compile([&](Tensor a, Tensor b, Tensor d) {
       a = a.requires_grad(), b = b.requires_grad(), d = d.requires_grad();
       const Tensor y = flex_attention(a, b, d, c.options);
       return grad(sum(y.to(kFloat32)), {a, b, d});
     });
-    const Timed f = time_on_gpu([&] { forward(q, k, v); }), all = time_on_gpu([&] { both(q, k, v); });
-    add(report, {str_cat("attention ", c.name), flops / (f.device_ms * 1e9), "TFLOP/s", kNone, c.goal});
+    const Timed all = time_on_gpu([&] { both(q, k, v); });
     add(report, {str_cat("attention ", c.name, " backward"), 2.5 * flops / ((all.device_ms - f.device_ms) * 1e9),
                  "TFLOP/s", kNone, c.goal_backward});
-  }
+  };
+  for (const Case& c : cases) attempt(report, str_cat("attention ", c.name), [&] { measure(c); });
 }
 
 // Finds the size from which the device limits the speed, and not the host.
@@ -234,26 +251,28 @@ void gpt2(Report& report) {
   add(report, {"step of gpt2 124M bf16, MFU", rate / rates_of(device()).products16, "MFU", 1, 0.5});
 }
 
+void decoder(Report& report, const std::string& name) {
+  ModelShape shape = model_shape(name);
+  if (shrunk()) shape.layers = 1, shape.vocab = 256, shape.context = 64, shape.batch = 1;
+  Decoder model(shape);
+  model.to(device());
+  optim::AdamW opt(model.parameters(), {.lr = 1e-3});
+  auto step = compile([&](Tensor tokens, Tensor targets) {
+    const Tensor loss = model.loss(tokens, targets, kBFloat16);
+    opt.step(grad(loss, model.parameters()));
+    return loss;
+  });
+  const Tensor tokens = randint(0, shape.vocab, {shape.batch, shape.context}).to(device()),
+               targets = randint(0, shape.vocab, {shape.batch, shape.context}).to(device());
+  const Timed t = time_on_gpu([&] { step(tokens, targets); });
+  add(report, {str_cat("step of ", name, " bf16"), t.device_ms, "ms"});
+  add(report, {str_cat("step of ", name, " bf16, host"), t.host_us, "us", kNone, 20});
+  add(report, {str_cat("step of ", name, " bf16 rate"), model.step_flops() / (t.device_ms * 1e9), "TFLOP/s"});
+}
+
 void steps(Report& report) {
-  gpt2(report);
-  for (const char* name : {"gpt_tiny", "gpt_base", "moe_small"}) {
-    ModelShape shape = model_shape(name);
-    if (shrunk()) shape.layers = 1, shape.vocab = 256, shape.context = 64, shape.batch = 1;
-    Decoder model(shape);
-    model.to(device());
-    optim::AdamW opt(model.parameters(), {.lr = 1e-3});
-    auto step = compile([&](Tensor tokens, Tensor targets) {
-      const Tensor loss = model.loss(tokens, targets, kBFloat16);
-      opt.step(grad(loss, model.parameters()));
-      return loss;
-    });
-    const Tensor tokens = randint(0, shape.vocab, {shape.batch, shape.context}).to(device()),
-                 targets = randint(0, shape.vocab, {shape.batch, shape.context}).to(device());
-    const Timed t = time_on_gpu([&] { step(tokens, targets); });
-    add(report, {str_cat("step of ", name, " bf16"), t.device_ms, "ms"});
-    add(report, {str_cat("step of ", name, " bf16, host"), t.host_us, "us", kNone, 20});
-    add(report, {str_cat("step of ", name, " bf16 rate"), model.step_flops() / (t.device_ms * 1e9), "TFLOP/s"});
-  }
+  attempt(report, "gpt2", [&] { gpt2(report); });
+  for (const char* name : {"gpt_tiny", "gpt_base", "moe_small"}) attempt(report, name, [&] { decoder(report, name); });
 }
 
 }  // namespace
@@ -268,17 +287,10 @@ int run_gpu_bench(const GpuBenchOptions& asked) {
   report.fact("gpu", gpu().properties().to_string());
   const std::pair<const char*, void (*)(Report&)> parts[] = {
       {"products", products}, {"flex", flex}, {"steps", steps}, {"memory", memory}, {"chains", chains}};
-  bool failed = false;
-  for (const auto& [name, part] : parts) {
-    if (std::string_view(name).find(options.only) == std::string_view::npos) continue;
-    try {
-      part(report);
-    } catch (const Error& e) {  // continue with the others
-      std::fprintf(stderr, "%s: %s\n", name, e.what());
-      report.fact(str_cat(name, " failed"), e.what());
-      failed = true;
-    }
-  }
+  failed = false;
+  for (const auto& [name, part] : parts)
+    if (std::string_view(name).find(options.only) != std::string_view::npos)
+      attempt(report, name, [&, part = part] { part(report); });
   report.finish(options.json);
   return failed ? 1 : 0;
 }

@@ -32,8 +32,8 @@ double sum(const std::vector<double>& v) { return std::accumulate(v.begin(), v.e
 }  // namespace
 
 StepRecord measure(const tools::StepChoice& choice, int64_t steps, int rank) {
-  const Machine before = rates_of(Device::cpu());
   tools::ModelStep step(choice);
+  const Machine before = rates_of(step.device());
   for (int i = 0; i < kFirstSteps; ++i) step.run();
   double least = HUGE_VAL;
   std::vector<double> fastest;
@@ -47,7 +47,8 @@ StepRecord measure(const tools::StepChoice& choice, int64_t steps, int rank) {
     step.run();
   }
   StepRecord record = step.compiled().record(rank);
-  record.predict(switch_value("WEFT_MACHINE").empty() ? faster_of(before, measured_cpu()) : before);
+  const bool given = step.device().type != DeviceType::kCpu || !switch_value("WEFT_MACHINE").empty();
+  record.predict(given ? before : faster_of(before, measured_cpu()));
   WEFT_BUG_IF(fastest.size() != record.launches.size(), "profile: ", fastest.size(), " launches were timed of ",
               record.launches.size());
   for (size_t t = 0; t < fastest.size(); ++t) record.launches[t].measured_us = fastest[t];

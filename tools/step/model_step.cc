@@ -10,6 +10,7 @@
 #include "models/llama/config.h"
 #include "models/moe/config.h"
 #include "models/train/checkpoint.h"
+#include "models/train/device.h"
 #include "models/train/load.h"
 
 namespace weft::tools {
@@ -65,14 +66,18 @@ Flags step_flags(StepChoice& c) {
           {"batch_size", &c.batch_size, "sequences of a step"},
           {"seq_len", &c.seq_len, "tokens of a sequence; 0: the model's context, at most 128"},
           {"dtype", &c.dtype, "f32 or bf16: the dtype of activations"},
+          {"device", &c.device, "cpu, cuda or cuda:N: where the step runs"},
           {"mesh", &c.mesh, "mesh of ranks such as dp2,tp2; empty: one device"},
           {"forward", &c.forward, "the loss alone, without gradients and optimiser"}};
 }
 
-ModelStep::ModelStep(const StepChoice& c, Device device) {
+ModelStep::ModelStep(const StepChoice& c, std::optional<Device> instead)
+    : device_(instead ? *instead : train::parse_device(c.device)) {
+  WEFT_CHECK(c.mesh.empty() || device_.type != DeviceType::kCuda,
+             "--mesh goes with --device cpu: the ranks of a mesh run on the CPU");
   Chosen chosen = chosen_model(c, false);
   model_ = std::move(chosen.model);
-  model_->to(device);
+  model_->to(device_);
   if (!c.forward) opt_ = std::make_unique<optim::AdamW>(model_->parameters(), optim::AdamWOptions{.lr = 1e-3});
   CompileOptions options;
   if (!c.mesh.empty()) options.mesh = dist::Mesh::parse(c.mesh);
@@ -84,8 +89,8 @@ ModelStep::ModelStep(const StepChoice& c, Device device) {
                     }),
                     options));
   shape_ = {c.batch_size, chosen.length};
-  title_ =
-      str_cat(chosen.title, c.mesh.empty() ? std::string() : str_cat(", mesh ", c.mesh), c.forward ? ", forward" : "");
+  title_ = str_cat(chosen.title, device_.type == DeviceType::kCuda ? ", cuda" : "",
+                   c.mesh.empty() ? std::string() : str_cat(", mesh ", c.mesh), c.forward ? ", forward" : "");
 }
 
 void ModelStep::prepare() {
@@ -94,8 +99,8 @@ void ModelStep::prepare() {
 }
 
 double ModelStep::run() {
-  const Tensor tokens = randint(0, model_->vocab(), shape_, {.dtype = kInt32});
-  const Tensor targets = randint(0, model_->vocab(), shape_, {.dtype = kInt32});
+  const auto ids = [&] { return randint(0, model_->vocab(), shape_, {.dtype = kInt32}).to(device_); };
+  const Tensor tokens = ids(), targets = ids();
   const auto begin = std::chrono::steady_clock::now();
   (*step_)(tokens, targets).item<float>();
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

@@ -2,6 +2,7 @@
 #pragma once
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "compiler/options.h"
@@ -21,7 +22,8 @@ struct StepChoice {
   int64_t batch_size = 8;
   int64_t seq_len = 0;  // 0: the model's context, 128 at most
   std::string dtype = "f32";
-  std::string mesh;      // "dp2,tp2"; empty: one device
+  std::string mesh;  // "dp2,tp2"; empty: one device
+  std::string device = "cpu";
   bool forward = false;  // the loss alone: no gradients, no optimiser
 };
 
@@ -31,9 +33,9 @@ Flags step_flags(StepChoice& choice);
 /// A model with its optimiser and its compiled step (tokens, targets) -> loss.
 class ModelStep {
  public:
-  /// On meta, a step of any size is planned without its memory, and cannot run. Throws InvalidArgument, naming the
-  /// choices, for an unknown model, preset, dtype or mesh.
-  explicit ModelStep(const StepChoice& choice, Device device = Device::cpu());
+  /// On the chosen device, or `instead` of it: on meta, a step of any size is planned without its memory, and cannot
+  /// run. Throws InvalidArgument, naming the choices, for an unknown model, preset, dtype, device or mesh.
+  explicit ModelStep(const StepChoice& choice, std::optional<Device> instead = {});
   ModelStep(const ModelStep&) = delete;
   using Fn = std::function<Tensor(const Tensor&, const Tensor&)>;
   /// Captures and plans the step; nothing runs.
@@ -43,11 +45,13 @@ class ModelStep {
   const Compiled<Fn>& compiled() const { return *step_; }
   /// "gpt gpt_tiny, batch 8 of 64 tokens, f32".
   const std::string& title() const { return title_; }
+  Device device() const { return device_; }
 
  private:
   std::unique_ptr<nn::LanguageModel> model_;
   std::unique_ptr<optim::AdamW> opt_;
   std::unique_ptr<Compiled<Fn>> step_;
+  Device device_;
   Shape shape_;  // of the tokens
   std::string title_;
 };

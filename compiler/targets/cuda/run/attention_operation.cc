@@ -122,7 +122,7 @@ std::unique_ptr<Operation> attention_operation(const OpDef& op, const Attrs& att
   AttentionKernelOptions o;
   o.alignment = alignment;
   o.tf32 = options.tf32;
-  o.sm90a = o.maps = gpu.sm == 90;
+  o.sm90a = o.maps = gpu.kernel_sm() == 90;
   return std::make_unique<AttentionOperation>(op, attrs, in, out, gpu, alignment, o, options);
 }
 

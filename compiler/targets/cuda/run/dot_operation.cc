@@ -122,7 +122,7 @@ class ProductOperation final : public Operation {
     plan.alignment = alignment_;
     plan.notes = false;
     plan.symbol = GroupLaunches::symbol();
-    std::optional<CudaLaunch> launch = fused_product(low, out, g, properties_.sm, limits, plan);
+    std::optional<CudaLaunch> launch = fused_product(low, out, g, properties_.kernel_sm(), limits, plan);
     if (!launch) return false;
     epilogue_.emplace(low, std::move(*launch), &kernels_);
     a_ = places[0];
@@ -238,8 +238,8 @@ class ProductOperation final : public Operation {
     g.aligned_a = a_.operand < 0 || aligned;
     g.aligned_b = b_.operand < 0 || aligned;
     g.aligned_y = aligned;
-    const std::string text = gemm_kernel(g, name, nullptr, properties_.sm).kernel.text;
-    gemm_ = gemm_kernel(g, str_cat(name, "_", hash_text(text)), nullptr, properties_.sm);
+    const std::string text = gemm_kernel(g, name, nullptr, properties_.kernel_sm()).kernel.text;
+    gemm_ = gemm_kernel(g, str_cat(name, "_", hash_text(text)), nullptr, properties_.kernel_sm());
     if (gemm_->most_tiles == 0) return;
     gemm_kernel_ = kernels_.size();
     kernels_.push_back(gemm_->kernel);
