@@ -3,41 +3,58 @@
 # beside PyTorch's. Writes one JSON file, and updates it after each part.
 #
 #   tools/gpu/check.sh --pack DIR      builds everything needed into DIR (below 60 MB); needs no GPU
-#   DIR/check.sh [--out FILE] [--only PART,PART] [--minutes N]
+#   DIR/check.sh [--out FILE] [--only PART,PART] [--minutes N] [--torch-seconds N] [--keep FOLDER]
 #                                      runs there, or on any x86-64 Linux with an NVIDIA driver to which DIR was copied
+#   DIR/check.sh --list                prints the parts in their order, with their limits in seconds
 #
-# Parts, most valuable first: ops attention train verify runtime products flex steps memory chains memcheck racecheck synccheck
-# torch. Each has its own time limit; together they take at most N minutes (9). Parts left out are reported.
-# Exit code: 0 all held, 1 something failed, 2 bad usage, 77 there is no GPU.
+# Together the parts take at most N minutes (23); parts left out are reported. Parts named *_mma run without the kernels
+# for sm_90a. --keep writes the JSON and all logs (logs.tar.gz) to FOLDER. Compiled kernels are stored in WEFT_CACHE (by
+# default $TMPDIR/weft_gpu_kernels) and stay there; kernels in DIR/kernels are copied to it first.
+# Exit code: 0 all held, 1 something failed (racecheck does not count), 2 bad usage, 77 there is no GPU.
 set -u -o pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-all="ops attention train verify runtime products flex steps memory chains memcheck racecheck synccheck torch"
+# Each part and its limit in seconds, in order.
+limits="runtime=40 ops=120 attention_mma=90 attention=90 verify=75 train=150 products=40 flex=40 flex_mma=40 steps=60
+steps_mma=60 memory=40 chains=40 memcheck=90 synccheck=60 racecheck=60 torch=240"
+grace=5 # seconds after the limit of a test until its process is killed
 usage() {
   echo "check.sh: $1" >&2
-  sed -n '2,12s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
+  sed -n '2,14s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
   exit 2
 }
+whole() { case $2 in '' | *[!0-9]*) usage "$1: got '$2'; need a whole number" ;; esac; }
 
 pack=
 out=gpu_check.json
-only=$all
-minutes=9
+keep=
+only=
+minutes=23
+list=
 while [ $# -gt 0 ]; do
   case $1 in
-    --pack | --out | --only | --minutes)
+    --list) list=1 && shift ;;
+    --pack | --out | --keep | --only | --minutes | --torch-seconds)
       [ $# -ge 2 ] || usage "$1 needs a value"
       case $1 in
         --pack) pack=$2 ;;
         --out) out=$2 ;;
+        --keep) keep=$2 ;;
         --only) only=${2//,/ } ;;
-        --minutes) minutes=$2 ;;
+        --minutes) whole "$1" "$2" && minutes=$2 ;;
+        --torch-seconds) whole "$1" "$2" && limits="${limits% torch=*} torch=$2" ;;
       esac
       shift 2
       ;;
     *) usage "unknown flag $1" ;;
   esac
 done
-case $minutes in '' | *[!0-9]*) usage "--minutes: got '$minutes'; need a whole number" ;; esac
+all=
+for entry in $limits; do
+  all="${all:+$all }${entry%=*}"
+  [ -z "$list" ] || echo "${entry%=*} ${entry#*=}"
+done
+[ -z "$list" ] || exit 0
+only=${only:-$all}
 for part in $only; do
   case " $all " in *" $part "*) ;; *) usage "--only: there is no part '$part'; there are $all" ;; esac
 done
@@ -60,29 +77,43 @@ if [ -n "$pack" ]; then
 fi
 
 for program in gpu_test bench summary; do
-  [ -x "$here/$program/bin/$program" ] || { echo "check.sh: $program is missing; build everything with --pack DIR" >&2; exit 2; }
+  [ -x "$here/$program/bin/$program" ] && continue
+  echo "check.sh: $program is missing; build everything with --pack DIR" >&2
+  exit 2
 done
 work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
+child=
+trap '[ -z "$child" ] || kill -KILL -- "-$child" 2> /dev/null; rm -rf "$work"' EXIT
+[ -z "$keep" ] || mkdir -p "$keep" || exit 1
 export WEFT_GPU_CHECK=1 HOME=${HOME:-$work}
-export WEFT_CACHE=${WEFT_CACHE:-$work/kernels}
+export WEFT_CACHE=${WEFT_CACHE:-${TMPDIR:-/tmp}/weft_gpu_kernels}
+[ ! -d "$here/kernels" ] || { mkdir -p "$WEFT_CACHE" && cp -r "$here/kernels/." "$WEFT_CACHE/"; }
+# A virtual environment with PyTorch has NVRTC and cuBLASLt too; Weft looks for them below VIRTUAL_ENV.
+if [ -z "${VIRTUAL_ENV:-}" ] && command -v python3 > /dev/null; then
+  VIRTUAL_ENV=$(python3 -c 'import sys; print(sys.prefix)') && export VIRTUAL_ENV
+fi
 failed=0
 
 # Test for a GPU by running no test.
-"$here/gpu_test/bin/gpu_test" --gtest_filter=none > "$work/device.log" 2>&1
+timeout -k 5 60 "$here/gpu_test/bin/gpu_test" --gtest_filter=none > "$work/device.log" 2>&1
 if [ $? -eq 77 ]; then
   cat "$work/device.log"
   exit 77
 fi
-nvidia-smi --query-gpu=name,driver_version,power.limit,clocks.max.sm --format=csv,noheader > "$work/gpu.txt" 2> /dev/null
+facts=name,driver_version,power.limit,clocks.max.sm
+nvidia-smi --query-gpu=$facts --format=csv,noheader > "$work/gpu.txt" 2> /dev/null
 end=$((SECONDS + 60 * minutes))
 
-# record NAME STATUS SECONDS WHY: adds the row of a part, and writes the JSON so far.
+# record STATUS SECONDS WHY: adds the row of the part, and writes the JSON so far.
 record() {
-  printf '%s\t%s\t%s\t%s\n' "$@" >> "$work/parts.tsv"
-  case $2 in held | skipped) ;; *) failed=1 ;; esac
+  printf '%s\t%s\t%s\t%s\n' "$part" "$@" >> "$work/parts.tsv"
+  case $part:$1 in *:held | *:skipped | racecheck:*) ;; *) failed=1 ;; esac
   "$here/summary/bin/summary" "$work" > "$work/summary.json" 2> "$work/summary.log" && cp "$work/summary.json" "$out"
-  echo "== $1: $2 ${4:+($4)}"
+  if [ -n "$keep" ]; then
+    cp "$work/summary.json" "$keep/gpu_check.json"
+    tar -C "$work" -czf "$keep/logs.new" . && mv "$keep/logs.new" "$keep/logs.tar.gz"
+  fi
+  echo "== $part: $1 in $2 s ${3:+($3)}"
 }
 
 # The seconds for a part: the smaller of its limit and the remaining time; empty if that is too little.
@@ -91,12 +122,24 @@ allowed() {
   [ "$left" -ge 5 ] && echo $((left < $1 ? left : $1))
 }
 
-# run NAME SECONDS COMMAND...: sets `code`.
+# run SECONDS QUIET COMMAND...: sets `code`. Kills the command's process group after SECONDS, or if its log does not
+# grow for QUIET seconds. Does not wait for a process that the driver does not let end.
 run() {
-  local name=$1 limit=$2 log="$work/$1.log"
+  local limit=$1 quiet=$2 log="$work/$part.log" begin=$SECONDS since=$SECONDS size=0 now
   shift 2
-  timeout -k 5 "$limit" "$@" >> "$log" 2>&1 < /dev/null
+  timeout -k 5 "$limit" "$@" >> "$log" 2>&1 < /dev/null &
+  child=$!
+  while kill -0 "$child" 2> /dev/null; do
+    sleep 0.1
+    now=$(wc -c < "$log")
+    [ "$now" -eq "$size" ] || { size=$now && since=$SECONDS; }
+    [ $((SECONDS - since)) -gt "$quiet" ] || [ $((SECONDS - begin)) -gt $((limit + 10)) ] || continue
+    kill -KILL -- "-$child"
+    break
+  done
+  { wait "$child"; } 2> /dev/null
   code=$?
+  child=
 }
 
 verdict() {
@@ -107,71 +150,89 @@ verdict() {
   esac
 }
 
-# tests NAME SECONDS FILTER: if a process crashes, hangs or loses the device, a new one runs the remaining tests.
+# tests EACH FILTER: a test gets EACH seconds. If one crashes, hangs or loses the device, a new process runs the
+# remaining tests.
 tests() {
-  local begin=$SECONDS limit skip='' seen='' worst=0 why=''
-  : > "$work/$1.log"
-  while limit=$(allowed $(($2 - (SECONDS - begin)))) && [ -n "$limit" ] && [ "$limit" -gt 0 ]; do
-    run "$1" "$limit" "$here/gpu_test/bin/gpu_test" --gtest_color=no --gtest_filter="$3${skip:+-$skip}"
+  local begin=$SECONDS limit skip='' seen worst=0 why='' left=1
+  while limit=$(allowed $((seconds - (SECONDS - begin)))) && [ "$limit" -gt 0 ]; do
+    run "$limit" $(($1 + grace)) env WEFT_GPU_TEST_SECONDS="$1" \
+      "$here/gpu_test/bin/gpu_test" --gtest_color=no --gtest_filter="$2${skip:+-$skip}"
     [ "$code" -eq 0 ] || worst=$code
-    case $code in 0 | 1 | 77 | 124 | 137) break ;; esac
-    skip=$(sed -n 's/^\[ RUN      \] \([^ ]*\).*/\1/p' "$work/$1.log" | sort -u | paste -sd:)
-    [ "$skip" != "$seen" ] || break
+    left=
+    case $code in 0 | 1 | 77) break ;; esac
     seen=$skip
+    skip=$(sed -n 's/^\[ RUN      \] \([^ ]*\).*/\1/p' "$work/$part.log" | sort -u | paste -sd:)
     why="a test ended its process, with code $code"
+    [ "$skip" != "$seen" ] || break
+    left=1
   done
-  [ -n "$limit" ] || { [ -n "$seen" ] || { record "$1" "not run" 0 "no time was left"; return; }; worst=124; }
-  record "$1" "$(verdict "$worst")" $((SECONDS - begin)) "$why"
+  if [ ! -s "$work/$part.log" ] && [ -n "$left" ]; then
+    record "not run" 0 "no time was left"
+    return
+  fi
+  [ -z "$left" ] || why="$why; no time was left for the remaining tests"
+  [ "$worst" -ne 0 ] || grep -q '^\[ RUN ' "$work/$part.log" || { worst=1 && why="no test ran"; }
+  record "$(verdict "$worst")" $((SECONDS - begin)) "$why"
+}
+
+# whole_part COMMAND...: runs the part as one process. False if no time was left.
+whole_part() {
+  local begin=$SECONDS limit
+  limit=$(allowed "$seconds") || { record "not run" 0 "no time was left"; return 1; }
+  run "$limit" "$limit" "$@"
+  took=$((SECONDS - begin))
 }
 
 bench() {
-  local begin=$SECONDS limit
-  limit=$(allowed "$2") && [ -n "$limit" ] || { record "$1" "not run" 0 "no time was left"; return; }
-  run "$1" "$limit" "$here/bench/bin/bench" --only "$1" --json "$work/bench_$1.json"
-  cat "$work/$1.log"
-  record "$1" "$(verdict "$code")" $((SECONDS - begin)) ""
+  whole_part "$here/bench/bin/bench" --only "${part%_mma}" --json "$work/bench_$part.json" || return
+  cat "$work/$part.log"
+  record "$(verdict "$code")" "$took" ""
 }
 
 sanitize() {
-  local begin=$SECONDS limit tool
+  local tool flags='' why=''
   tool=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2> /dev/null)
-  [ -n "$tool" ] || { record "$1" skipped 0 "there is no compute-sanitizer"; return; }
-  limit=$(allowed "$2") && [ -n "$limit" ] || { record "$1" "not run" 0 "no time was left"; return; }
-  run "$1" "$limit" env WEFT_GPU_CHECK_SMALL=1 WEFT_GPU_TEST_SECONDS=600 "$tool" --tool "$1" --error-exitcode 9 \
-    "$here/gpu_test/bin/gpu_test" --gtest_color=no --gtest_filter="$3"
-  grep -m 20 '=========' "$work/$1.log"
-  record "$1" "$(verdict "$code")" $((SECONDS - begin)) ""
+  [ -n "$tool" ] || { record skipped 0 "there is no compute-sanitizer"; return; }
+  case $part in
+    memcheck) flags='--report-api-errors no' ;; # some tests cause such errors on purpose
+    racecheck) why="for information: it does not know all ways in which kernels synchronize" ;;
+  esac
+  # shellcheck disable=SC2086
+  whole_part env WEFT_GPU_CHECK_SMALL=1 WEFT_GPU_TEST_SECONDS=600 "$tool" --tool "$part" $flags --error-exitcode 9 \
+    "$here/gpu_test/bin/gpu_test" --gtest_color=no --gtest_filter="$1" || return
+  grep -m 20 '=========' "$work/$part.log"
+  record "$(verdict "$code")" "$took" "$why"
 }
 
 torch() {
-  local begin=$SECONDS limit
-  command -v python3 > /dev/null || { record torch skipped 0 "there is no python3"; return; }
-  limit=$(allowed 30) && [ -n "$limit" ] || { record torch "not run" 0 "no time was left"; return; }
-  run torch "$limit" python3 -c 'import torch, sys; sys.exit(not torch.cuda.is_available())'
-  [ "$code" -eq 0 ] || { record torch skipped $((SECONDS - begin)) "there is no PyTorch with CUDA"; return; }
-  limit=$(allowed "$1") && [ -n "$limit" ] || { record torch "not run" 0 "no time was left"; return; }
-  run torch "$limit" python3 "$here/torch_bench.py" --json "$work/torch.json"
+  command -v python3 > /dev/null || { record skipped 0 "there is no python3"; return; }
+  local limit
+  limit=$(allowed "$seconds") || limit=0
+  whole_part python3 "$here/torch_bench.py" --json "$work/torch.json" --seconds $((limit - 5)) || return
   cat "$work/torch.log"
-  record torch "$(verdict "$code")" $((SECONDS - begin)) ""
+  if [ "$code" -eq 77 ]; then
+    record skipped "$took" "there is no PyTorch with CUDA"
+  else
+    record "$(verdict "$code")" "$took" ""
+  fi
 }
 
-for part in $all; do
+hopper=${WEFT_HOPPER:-1}
+for entry in $limits; do
+  part=${entry%=*}
+  seconds=${entry#*=}
   case " $only " in *" $part "*) ;; *) continue ;; esac
+  case $part in *_mma) export WEFT_HOPPER=0 ;; *) export WEFT_HOPPER=$hopper ;; esac
   case $part in
-    ops) tests ops 120 '*SmallOps*' ;;
-    attention) tests attention 60 '*Attention*' ;;
-    train) tests train 150 '*Train.*' ;;
-    verify) tests verify 60 '*Verify*' ;;
-    runtime) tests runtime 30 '*DriverSuite.*' ;;
-    products) bench products 40 ;;
-    flex) bench flex 40 ;;
-    steps) bench steps 60 ;;
-    memory) bench memory 40 ;;
-    chains) bench chains 40 ;;
-    memcheck) sanitize memcheck 60 '*SmallTrain.*:*Attention*/Small*:*DriverSuite.*' ;;
-    racecheck) sanitize racecheck 60 '*Attention*/Small*:*SmallTrain.ReplayedIsQueued*' ;;
-    synccheck) sanitize synccheck 60 '*Attention*/Small*:*SmallTrain.ReplayedIsQueued*' ;;
-    torch) torch 90 ;;
+    runtime) tests 10 '*DriverSuite.*' ;;
+    ops) tests 20 '*SmallOps*' ;;
+    attention | attention_mma) tests 15 '*Attention*' ;;
+    verify) tests 25 '*Verify*' ;;
+    train) tests 40 '*Train.*' ;;
+    memcheck) sanitize '*SmallTrain.*:*Attention*/Small*:*DriverSuite.*' ;;
+    racecheck | synccheck) sanitize '*Attention*/Small*:*SmallTrain.ReplayedIsQueued*' ;;
+    torch) torch ;;
+    *) bench ;;
   esac
 done
 "$here/summary/bin/summary" "$work" --table

@@ -7,18 +7,22 @@ dir=$TEST_TMPDIR/pack
 mkdir -p "$dir"/{gpu_test,bench,summary}/bin "$TEST_TMPDIR/path"
 cp "$root/tools/gpu/check.sh" "$dir/"
 cp "$root/tools/gpu/summary" "$dir/summary/bin/summary"
-for tool in bash env sed sort paste cat cp rm mktemp dirname grep timeout ls sleep tr; do
+for tool in bash env sed sort paste cat cp rm mkdir mv mktemp dirname grep timeout ls sleep tr wc tar gzip; do
   ln -sf "$(command -v $tool)" "$TEST_TMPDIR/path/$tool"
 done
 fail() { echo "FAIL: $*"; exit 1; }
 check() {  # EXPECTED_CODE ARGUMENTS...
   local want=$1
   shift
-  (cd "$TEST_TMPDIR" && PATH="$TEST_TMPDIR/path" LD_LIBRARY_PATH= bash "$dir/check.sh" --out "$TEST_TMPDIR/out.json" "$@") > "$TEST_TMPDIR/log" 2>&1
+  (cd "$TEST_TMPDIR" && PATH="$TEST_TMPDIR/path" TMPDIR="$TEST_TMPDIR" LD_LIBRARY_PATH='' WEFT_CACHE='' \
+    bash "$dir/check.sh" --out "$TEST_TMPDIR/out.json" "$@") > "$TEST_TMPDIR/log" 2>&1
   local code=$?
   [ "$code" -eq "$want" ] || { cat "$TEST_TMPDIR/log"; fail "check.sh $*: code $code, not $want"; }
 }
-whole() { python3 -c 'import json, sys; d = json.load(open(sys.argv[1])); assert eval(sys.argv[2]), d' "$TEST_TMPDIR/out.json" "$1" || fail "$1"; }
+whole() {
+  python3 -c 'import json, sys; d = json.load(open(sys.argv[1])); assert eval(sys.argv[2]), d' \
+    "$TEST_TMPDIR/out.json" "$1" || fail "$1"
+}
 says() { grep -qF -- "$1" "$TEST_TMPDIR/log" || { cat "$TEST_TMPDIR/log"; fail "no '$1'"; }; }
 
 # The error of bad usage names the bad argument.
@@ -31,6 +35,18 @@ says "need a whole number"
 check 2 --only
 says "--only needs a value"
 
+# All parts have time. --torch-seconds changes the last limit.
+check 0 --list
+minutes=$(sed -n 's/^minutes=//p' "$dir/check.sh")
+sum=0
+while read -r _ seconds; do sum=$((sum + seconds)); done < "$TEST_TMPDIR/log"
+[ "$sum" -gt 0 ] || fail "no limits"
+[ "$sum" -le $((60 * minutes)) ] || fail "parts of $sum s in $minutes minutes"
+check 0 --torch-seconds 77 --list
+says "torch 77"
+check 2 --torch-seconds soon
+says "--torch-seconds: got 'soon'"
+
 # No GPU: the real program on this machine, or a fake that reports it.
 rm -f "$TEST_TMPDIR/out.json"
 printf '#!/bin/bash\necho "skipped: no NVIDIA driver"; exit 77\n' > "$dir/gpu_test/bin/gpu_test"
@@ -40,44 +56,93 @@ check 77
 says "no NVIDIA driver"
 [ ! -e "$TEST_TMPDIR/out.json" ] || fail "a JSON without a GPU"
 
-# Tests: SmallOps.b crashes and c still runs; Attention hangs; Train.* passes; DriverSuite fails.
+# Tests: SmallOps.b crashes and c still runs; Attention.a hangs and b still runs, except without the kernels for sm_90a;
+# Verify.a ends its process as a hanging test does, and b fails; Train.* passes; DriverSuite fails.
 cat > "$dir/gpu_test/bin/gpu_test" <<'FAKE'
 #!/bin/bash
 filter=
 for a in "$@"; do case $a in --gtest_filter=*) filter=${a#*=} ;; esac; done
+begin() { echo "[ RUN      ] $1"; }
+pass() { begin "$1"; echo "[       OK ] $1 (1 ms)"; }
+fails() { begin "$1"; echo "wrong \"quoted\" $(printf '\\\t\xff')"; echo "[  FAILED  ] $1 (2 ms)"; }
 case $filter in
   none) exit 0 ;;
-  *SmallOps*-*) echo "[ RUN      ] SmallOps.c"; echo "[       OK ] SmallOps.c (1 ms)"; exit 0 ;;
-  *SmallOps*)
-    echo "[ RUN      ] SmallOps.a"; echo "[       OK ] SmallOps.a (1 ms)"
-    echo "[ RUN      ] SmallOps.b"; echo "about to die"; kill -SEGV $$ ;;
-  *Attention*) echo "[ RUN      ] Attention.x/Small"; sleep 60 ;;
-  *DriverSuite*) echo "[ RUN      ] On.y"; echo "wrong \"quoted\" $(printf '\\\t\xff')"; echo "[  FAILED  ] On.y (2 ms)"; exit 1 ;;
-  *) echo "[ RUN      ] Train.z"; echo "[       OK ] Train.z (1 ms)"; exit 0 ;;
+  *SmallOps*-*) pass SmallOps.c; exit 0 ;;
+  *SmallOps*) pass SmallOps.a; begin SmallOps.b; echo "about to die"; kill -SEGV $$ ;;
+  *Attention*-Attention.a) pass Attention.b; exit 0 ;;
+  *Attention*)
+    echo "[==========] Running 2 tests from 1 test suite."
+    if [ "$WEFT_HOPPER" = 0 ]; then pass Attention.a; pass Attention.b; exit 0; fi
+    begin Attention.a; sleep 60 ;;
+  *Verify*-Verify.a) fails Verify.b; exit 1 ;;
+  *Verify*) begin Verify.a; echo "[  FAILED  ] Verify.a (ended the process)"; exit 71 ;;
+  *DriverSuite*) fails On.y; exit 1 ;;
+  *) echo "$WEFT_GPU_TEST_SECONDS seconds, kernels in $WEFT_CACHE"; pass Train.z; exit 0 ;;
 esac
 FAKE
 # Benchmarks: flex crashes after its first row, steps before its first.
 cat > "$dir/bench/bin/bench" <<'FAKE'
 #!/bin/bash
 while [ $# -gt 0 ]; do case $1 in --only) part=$2 ;; --json) json=$2 ;; esac; shift; done
-row='{"benchmark": "gpu", "date": "2026-01-01", "facts": {"gpu": "a fake"}, "rows": [{"name": "'$part' row", "value": 2.0, "unit": "GB/s", "goal": 1.0}]}'
+row='{"name": "'$part' row", "value": 2.0, "unit": "GB/s", "goal": 1.0}'
 [ "$part" = steps ] && kill -ABRT $$
-echo "$row" > "$json"
-[ "$part" = flex ] && kill -SEGV $$
+echo '{"benchmark": "gpu", "date": "2026-01-01", "facts": {"gpu": "a fake"}, "rows": ['"$row"']}' > "$json"
+[ "$part$WEFT_HOPPER" = flex1 ] && kill -SEGV $$
 exit 0
 FAKE
-sed -i 's/tests attention 60/tests attention 2/' "$dir/check.sh"
-check 1
+sed -i 's/^grace=.*/grace=1/; s/tests 15 /tests 1 /' "$dir/check.sh"
+mkdir "$dir/kernels"
+echo carried > "$dir/kernels/a.cubin"
+check 1 --keep "$TEST_TMPDIR/kept"
 whole 'd["held"] is False and d["gpu_facts"] == "a fake"'
 whole 'd["parts"]["ops"]["state"] == "crashed" and d["parts"]["ops"]["tests"]["passed"] == 2'
-whole 'd["parts"]["ops"]["tests"]["unfinished"][0]["test"] == "SmallOps.b" and "about to die" in d["parts"]["ops"]["tests"]["unfinished"][0]["log"]'
-whole 'd["parts"]["attention"]["state"] == "timed out"'
+whole '[(t["test"], t["log"]) for t in d["parts"]["ops"]["tests"]["unfinished"]] == [("SmallOps.b", "about to die\n")]'
+whole 'd["parts"]["attention"]["state"] == "timed out" and d["parts"]["attention"]["seconds"] < 30'
+whole 'd["parts"]["attention"]["tests"]["of"] == 2 and d["parts"]["attention"]["tests"]["passed"] == 1'
+whole 'd["parts"]["attention"]["tests"]["unfinished"][0]["test"] == "Attention.a"'
+whole 'd["parts"]["attention_mma"]["state"] == "held" and d["parts"]["attention_mma"]["tests"]["passed"] == 2'
+whole '[t["test"] for t in d["parts"]["verify"]["tests"]["failed"]] == ["Verify.a", "Verify.b"]'
 whole 'd["parts"]["train"]["state"] == "held" and d["parts"]["train"]["tests"]["passed"] == 1'
 whole 'd["parts"]["runtime"]["state"] == "failed" and "quoted" in d["parts"]["runtime"]["tests"]["failed"][0]["log"]'
 whole 'd["parts"]["flex"]["state"] == "crashed" and d["parts"]["steps"]["state"] == "crashed"'
-whole '[r["name"] for r in d["rows"]] == ["chains row", "flex row", "memory row", "products row"] and d["rows"][0]["goal"] == 1'
-whole 'd["parts"]["memcheck"]["state"] == d["parts"]["torch"]["state"] == "skipped" and "python3" in d["parts"]["torch"]["why"]'
+whole '[r["name"] for r in d["rows"]] == ["chains row", "flex row", "mma: flex row", "memory row", "products row"]'
+whole 'd["rows"][0]["goal"] == 1 and "goal" not in d["rows"][2]'
+whole 'd["parts"]["memcheck"]["state"] == d["parts"]["torch"]["state"] == "skipped"'
+whole '"python3" in d["parts"]["torch"]["why"]'
+whole 'list(d["parts"])[:3] == ["runtime", "ops", "attention_mma"] and list(d["parts"])[-1] == "torch"'
 says "met"
+cmp "$TEST_TMPDIR/out.json" "$TEST_TMPDIR/kept/gpu_check.json" || fail "another JSON was kept"
+tar -xzf "$TEST_TMPDIR/kept/logs.tar.gz" -C "$TEST_TMPDIR/kept" ./train.log ./bench_flex_mma.json ./parts.tsv ||
+  fail "the logs are incomplete"
+grep -q "^40 seconds, kernels in $TEST_TMPDIR/weft_gpu_kernels" "$TEST_TMPDIR/kept/train.log" || fail "environment"
+[ -s "$TEST_TMPDIR/weft_gpu_kernels/a.cubin" ] || fail "the carried kernels were not copied"
+
+# Findings of racecheck are recorded and do not count; those of memcheck count. memcheck ignores errors of the API.
+cat > "$TEST_TMPDIR/path/compute-sanitizer" <<'FAKE'
+#!/bin/bash
+echo "========= a finding of $*"
+exit 9
+FAKE
+chmod +x "$TEST_TMPDIR/path/compute-sanitizer"
+check 0 --only racecheck
+whole 'd["held"] is True and d["parts"]["racecheck"]["state"] == "failed"'
+whole '"a finding" in d["parts"]["racecheck"]["log"]'
+check 1 --only memcheck
+says "--report-api-errors no"
+
+# PyTorch's rows without a counterpart are in the table too. Python names the virtual environment.
+cat > "$TEST_TMPDIR/path/python3" <<'FAKE'
+#!/bin/bash
+[ "$1" != -c ] || { echo /fake/venv; exit 0; }
+while [ $# -gt 0 ]; do case $1 in --json) json=$2 ;; esac; shift; done
+row='{"name": "memory row", "value": 1.0, "unit": "GB/s"}, {"name": "sdpa", "value": 3.0, "unit": "TFLOP/s"}'
+echo '{"torch": "0", "rows": ['"$row"'], "failed": {"slow": "'"$VIRTUAL_ENV"'"}, "left_out": []}' > "$json"
+FAKE
+chmod +x "$TEST_TMPDIR/path/python3"
+VIRTUAL_ENV='' check 0 --only memory,torch
+whole '[(r["name"], r["value"], r["torch"]) for r in d["rows"]] == [("memory row", 2, 1), ("sdpa", None, 3)]'
+whole 'd["torch_failed"] == {"slow": "/fake/venv"} and "torch_left_out" not in d'
+rm "$TEST_TMPDIR/path/python3"
 
 # One selected part passes. Without any time nothing runs, and this is reported.
 check 0 --only train

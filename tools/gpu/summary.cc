@@ -1,5 +1,6 @@
 // gpu summary FOLDER [--table]: prints the JSON of a GPU check, or its table, from the files of check.sh in FOLDER:
-// parts.tsv, a log of each part, bench_*.json, torch.json. Test results come from the logs, which survive a crash.
+// parts.tsv, a log of each part, bench_*.json, torch.json. Test results come from the logs, which survive a crash. Names
+// of rows of bench_*_mma.json begin with "mma: ".
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
@@ -9,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "framework/base/str_cat.h"
 #include "framework/io/file.h"
 #include "framework/io/json.h"
 
@@ -41,12 +43,11 @@ std::string name_in(const std::string& line) {
   return rest.substr(0, rest.find_first_of(" ,"));
 }
 
-/// Counts, failures with their text, and tests that started but did not end.
+/// Counts, failures with their text, and tests that started but did not end. "of": the number of tests selected.
 OrderedJson tests_of(const std::string& log) {
   OrderedJson failed = OrderedJson::array(), unfinished = OrderedJson::array(), skipped = OrderedJson::array();
-  int64_t passed = 0;
+  int64_t passed = 0, of = 0;
   std::string now, text, line;
-  std::set<std::string> told;
   auto abandon = [&] {
     if (!now.empty())
       unfinished.push_back({{"test", now}, {"log", text.substr(text.size() - std::min<size_t>(text.size(), 2000))}});
@@ -58,6 +59,8 @@ OrderedJson tests_of(const std::string& log) {
       abandon();
       now = name_in(line);
       text.clear();
+    } else if (marked("[==========] Running ")) {
+      if (!of) of = std::atoll(line.c_str() + 21);  // later processes run the remaining tests
     } else if (now.empty()) {
       continue;  // the list of failures at the end of a process
     } else if (marked("[       OK ] ")) {
@@ -74,7 +77,7 @@ OrderedJson tests_of(const std::string& log) {
     }
   }
   abandon();
-  return {{"passed", passed}, {"failed", failed}, {"unfinished", unfinished}, {"skipped", skipped}};
+  return {{"of", of}, {"passed", passed}, {"failed", failed}, {"unfinished", unfinished}, {"skipped", skipped}};
 }
 
 struct Line {
@@ -89,19 +92,29 @@ double number(const Json& row, const char* key) {
   return row.contains(key) && row[key].is_number() ? row[key].get<double>() : NAN;
 }
 
-std::vector<Line> lines_of(const std::vector<Json>& benches, const Json& torch) {
+bool has_rows(const Json& file) { return file.is_object() && file.contains("rows"); }
+
+/// The rows of the benchmarks, by file, each beside PyTorch's; then PyTorch's rows without a counterpart.
+std::vector<Line> lines_of(const std::map<std::string, Json>& benches, const Json& torch) {
   std::map<std::string, double> theirs;
-  if (torch.is_object() && torch.contains("rows"))
+  std::set<std::string> ours;
+  if (has_rows(torch))
     for (const Json& r : torch["rows"]) theirs[r.value("name", "")] = number(r, "value");
   std::vector<Line> lines;
-  for (const Json& bench : benches)
-    if (bench.is_object() && bench.contains("rows"))
+  for (const auto& [file, bench] : benches)
+    if (has_rows(bench))
       for (const Json& r : bench["rows"]) {
         Line l{r.value("name", ""), r.value("unit", ""), number(r, "value"),
                number(r, "bound"),  number(r, "goal"),   NAN};
         if (auto it = theirs.find(l.name); it != theirs.end()) l.torch = it->second;
+        ours.insert(l.name);
+        if (file.ends_with("_mma.json")) l.name = "mma: " + l.name, l.goal = NAN;
         lines.push_back(l);
       }
+  if (has_rows(torch))
+    for (const Json& r : torch["rows"])
+      if (const std::string name = r.value("name", ""); !ours.count(name))
+        lines.push_back({name, r.value("unit", ""), NAN, NAN, NAN, number(r, "value")});
   return lines;
 }
 
@@ -124,23 +137,21 @@ int main_of(const std::string& folder, bool table) {
     p["state"] = fields[1];
     p["seconds"] = std::atoi(fields[2].c_str());
     if (fields.size() > 3 && !fields[3].empty()) p["why"] = fields[3];
-    held = held && (fields[1] == "held" || fields[1] == "skipped");
+    held = held && (fields[1] == "held" || fields[1] == "skipped" || fields[0] == "racecheck");
     const std::string log = read(folder + "/" + fields[0] + ".log");
     if (log.find("[ RUN      ]") != log.npos) p["tests"] = tests_of(log);
     if (fields[1] != "held") p["log"] = log.substr(log.size() - std::min<size_t>(log.size(), 4000));
   }
-  std::vector<Json> benches;
-  std::set<std::string> files;
+  std::map<std::string, Json> benches;
   for (const auto& entry : std::filesystem::directory_iterator(folder))
     if (const std::string name = entry.path().filename(); name.rfind("bench_", 0) == 0 && name.ends_with(".json"))
-      files.insert(name);
-  for (const std::string& name : files) benches.push_back(load(folder + "/" + name));
+      benches[name] = load(folder + "/" + name);
   const Json torch = load(folder + "/torch.json");
   const std::vector<Line> lines = lines_of(benches, torch);
   if (table) {
     std::printf("%-46s %10s %10s %-8s %10s %8s\n", "", "goal", "measured", "", "PyTorch", "times");
     for (const Line& l : lines) {
-      const char* verdict = std::isnan(l.goal)                                 ? ""
+      const char* verdict = std::isnan(l.goal) || std::isnan(l.weft)           ? ""
                             : (l.rate() ? l.weft >= l.goal : l.weft <= l.goal) ? "met"
                                                                                : "missed";
       std::printf("%-46s %10s %10s %-8s %10s %8s %s\n", l.name.c_str(), cell(l.goal).c_str(), cell(l.weft).c_str(),
@@ -151,7 +162,7 @@ int main_of(const std::string& folder, bool table) {
   OrderedJson all;
   std::string gpu = read(folder + "/gpu.txt");
   all["gpu"] = gpu.substr(0, gpu.find('\n'));
-  for (const Json& b : benches)
+  for (const auto& [file, b] : benches)
     if (b.is_object()) {
       all["date"] = b.value("date", "");
       if (b.contains("machine")) all["machine"] = b["machine"];
@@ -168,6 +179,8 @@ int main_of(const std::string& folder, bool table) {
     all["rows"].push_back(row);
   }
   if (torch.is_object()) all["torch"] = torch.value("torch", "");
+  for (const char* key : {"failed", "left_out"})  // cases of torch_bench.py
+    if (torch.is_object() && torch.contains(key) && !torch[key].empty()) all[str_cat("torch_", key)] = torch[key];
   std::printf("%s\n", io::write_json(all, 1).c_str());
   return 0;
 }

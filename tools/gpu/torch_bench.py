@@ -1,25 +1,82 @@
 #!/usr/bin/env python3
-"""Measures the work of tools/gpu/bench.cc in PyTorch, under the same names: eager, and torch.compile where it helps."""
+"""Measures the work of tools/gpu/bench.cc in PyTorch, under the same names: eager, and torch.compile where it helps.
+A case that fails or takes too long is reported, and the others run. Exit code 77: there is no PyTorch with CUDA."""
 import argparse
+import contextlib
+import gc
 import json
+import signal
 import statistics
+import sys
+import time
 
-import torch
-import torch.nn.functional as F
-from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+try:
+    import torch
+    import torch.nn.functional as F
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+except ImportError as missing:
+    print(f"skipped: {missing}")
+    sys.exit(77)
 
-rows = []
-out = ""
+start = time.monotonic()
+rows, failed, left_out = [], {}, []
+args = None
+
+
+class TooSlow(BaseException):
+    """Not an Exception: PyTorch catches some of these and continues."""
 
 
 def write():
     """Writes the rows so far, so that a later crash does not lose them."""
-    if out:
-        with open(out, "w") as file:
-            json.dump({"torch": torch.__version__, "gpu": torch.cuda.get_device_name(), "rows": rows}, file, indent=1)
+    if args.json:
+        with open(args.json, "w") as file:
+            json.dump({"torch": torch.__version__, "gpu": torch.cuda.get_device_name(), "rows": rows, "failed": failed,
+                       "left_out": left_out}, file, indent=1)
+
+
+@contextlib.contextmanager
+def time_limit(seconds):
+    def stop(*_):
+        raise TooSlow(f"took more than {seconds:.0f} s")
+    signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def case(name, body):
+    """Runs body within the time of a case and of the program. Compiled code and memory of other cases are gone."""
+    seconds = min(args.case_seconds, start + args.seconds - time.monotonic())
+    if seconds <= 0:
+        left_out.append(name)
+        return
+    begin = time.monotonic()
+    try:
+        with time_limit(seconds):
+            body()
+            torch.cuda.synchronize()
+    except (Exception, TooSlow) as error:
+        failed[name] = f"{type(error).__name__}: {error}"[:1000]
+        print(f"{name}: {failed[name]}", flush=True)
+    if args.warm:
+        print(f"{name}: {time.monotonic() - begin:.1f} s", flush=True)
+    torch.compiler.reset()
+    gc.collect()
+    with contextlib.suppress(Exception):  # an earlier fault of the device
+        torch.cuda.empty_cache()
+    write()
 
 
 def gpu_ms(body):
+    """The median over 7 repetitions of about 20 ms, after warm-up. Under --warm: calls body once."""
+    if args.warm:
+        body()
+        return 1.0
+
     def run(calls):
         begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         begin.record()
@@ -29,11 +86,15 @@ def gpu_ms(body):
         end.synchronize()
         return begin.elapsed_time(end) / calls
     run(3)
-    calls = int(min(max(20 / max(run(1), 1e-3), 1), 2000))
+    once = max(run(1), 1e-3)
+    run(int(min(max(100 / once, 1), 10000)))
+    calls = int(min(max(20 / once, 1), 2000))
     return statistics.median(run(calls) for _ in range(7))
 
 
 def add(name, value, unit):
+    if args.warm:
+        return
     rows.append({"name": name, "value": value, "unit": unit})
     print(f"{name:45} {value:10.4g} {unit}", flush=True)
     write()
@@ -44,60 +105,83 @@ def normal(*shape, dtype):
 
 
 def memory():
-    n = 1 << 28
-    x = torch.zeros(n, device="cuda")
-    times = torch.compile(lambda a: a * 1.0)
-    add("x * 1 f32, 1 GiB", 8 * n / (gpu_ms(lambda: times(x)) * 1e6), "GB/s")
-    del x
-    for dtype, name in ((torch.float32, "f32"), (torch.bfloat16, "bf16")):
-        x, y, w = normal(65536, 4096, dtype=dtype), normal(65536, 4096, dtype=dtype), normal(4096, dtype=dtype)
-        bytes_ = x.numel() * x.element_size()
-        cases = {
-            "gelu(a) * b": (3, torch.compile(lambda a, b: F.gelu(a) * b), (x, y)),
-            "softmax rows": (2, torch.compile(lambda a: torch.softmax(a, 1)), (x,)),
-            "rms_norm(a + b)": (3, torch.compile(lambda a, b, c: F.rms_norm(a + b, (4096,), c)), (x, y, w)),
-            "sum over rows": (1, torch.compile(lambda a: a.sum(0)), (x,)),
-        }
-        for case, (passes, fn, args) in cases.items():
-            add(f"{case} {name}", passes * bytes_ / (gpu_ms(lambda: fn(*args)) * 1e6), "GB/s")
-        a, b = normal(16384, 16384, dtype=dtype), normal(16384, 16384, dtype=dtype)
-        turn = torch.compile(lambda p, q: p.T + q)
-        add(f"a.T + b {name}", 3 * a.numel() * a.element_size() / (gpu_ms(lambda: turn(a, b)) * 1e6), "GB/s")
+    def rate(name, passes, fn, *operands):
+        bytes_ = passes * operands[0].numel() * operands[0].element_size()
+        compiled = torch.compile(fn, dynamic=False)
+        add(name, bytes_ / (gpu_ms(lambda: compiled(*operands)) * 1e6), "GB/s")
+
+    copy = "x * 1 f32, 1 GiB"
+    case(copy, lambda: rate(copy, 2, lambda a: a * 1.0, torch.zeros(1 << 28, device="cuda")))
+    large, square, line = (65536, 4096), (16384, 16384), (4096,)
+    cases = {
+        "gelu(a) * b": (3, lambda a, b: F.gelu(a) * b, (large, large)),
+        "softmax rows": (2, lambda a: torch.softmax(a, 1), (large,)),
+        "rms_norm(a + b)": (3, lambda a, b, c: F.rms_norm(a + b, (4096,), c), (large, large, line)),
+        "sum over rows": (1, lambda a: a.sum(0), (large,)),
+        "a.T + b": (3, lambda p, q: p.T + q, (square, square)),
+    }
+    for dtype, suffix in ((torch.float32, "f32"), (torch.bfloat16, "bf16")):
+        for name, (passes, fn, shapes) in cases.items():
+            row = f"{name} {suffix}"
+            case(row, lambda: rate(row, passes, fn, *(normal(*s, dtype=dtype) for s in shapes)))
 
 
 def products():
     n = 8192
-    make = {"zeros": torch.zeros, "normal": torch.randn, "uniform": torch.rand}
-    for name, of in make.items():
+
+    def product(name, of):
         a = of(n, n, device="cuda").to(torch.bfloat16)
         b = a.clone()
-        add(f"product bf16 8192 {name}", 2 * n**3 / (gpu_ms(lambda: a @ b) * 1e9), "TFLOP/s")
-    x, w, c = (normal(*s, dtype=torch.bfloat16) for s in ((8192, 4096), (4096, 4096), (4096,)))
-    fused = torch.compile(lambda p, q, r: F.gelu(p @ q + r, approximate="tanh"))
-    add("gelu(x w + b) bf16", gpu_ms(lambda: fused(x, w, c)), "ms")
+        add(name, 2 * n**3 / (gpu_ms(lambda: a @ b) * 1e9), "TFLOP/s")
+
+    def fused():
+        x, w, c = (normal(*s, dtype=torch.bfloat16) for s in ((n, 4096), (4096, 4096), (4096,)))
+        fn = torch.compile(lambda p, q, r: F.gelu(p @ q + r, approximate="tanh"), dynamic=False)
+        add("gelu(x w + b) bf16", gpu_ms(lambda: fn(x, w, c)), "ms")
+
+    for data, of in {"zeros": torch.zeros, "normal": torch.randn, "uniform": torch.rand}.items():
+        name = f"product bf16 8192 {data}"
+        case(name, lambda: product(name, of))
+    case("gelu(x w + b) bf16", fused)
 
 
 def attention():
     heads, length, dim = 16, 8192, 128
     q, k, v = (normal(1, heads, length, dim, dtype=torch.bfloat16).requires_grad_() for _ in range(3))
     slopes = torch.exp2(-8.0 * torch.arange(1, heads + 1, device="cuda") / heads)
-    causal = create_block_mask(lambda b, h, i, j: i >= j, 1, 1, length, length)
-    window = create_block_mask(lambda b, h, i, j: (i >= j) & (i - j < 512), 1, 1, length, length)
+
+    def times(name, share, fn):
+        flops = 4 * heads * length * length * dim * share
+        y = fn()
+        g = torch.ones_like(y)
+        add(name, flops / (gpu_ms(fn) * 1e9), "TFLOP/s")
+        back = gpu_ms(lambda: torch.autograd.grad(y, (q, k, v), g, retain_graph=True))
+        add(f"{name} backward", 2.5 * flops / (back * 1e9), "TFLOP/s")
+
+    def sdpa(backend, causal):
+        def fn():
+            with sdpa_kernel(backend):
+                return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
+        return fn
+
+    def flex(mask=None, score_mod=None):
+        block_mask = mask and create_block_mask(mask, 1, 1, length, length)
+        compiled = torch.compile(flex_attention, dynamic=False)
+        return lambda: compiled(q, k, v, score_mod=score_mod, block_mask=block_mask)
+
+    for kernel, backend in (("flash", SDPBackend.FLASH_ATTENTION), ("cudnn", SDPBackend.CUDNN_ATTENTION)):
+        for mask, share in (("none", 1), ("causal", 0.5)):
+            name = f"sdpa {kernel} {mask}"
+            case(name, lambda: times(name, share, sdpa(backend, share < 1)))
     cases = {
         "none": (1, {}),
-        "causal": (0.5, {"block_mask": causal}),
-        "window 512": (512 / length, {"block_mask": window}),
+        "causal": (0.5, {"mask": lambda b, h, i, j: i >= j}),
+        "window 512": (512 / length, {"mask": lambda b, h, i, j: (i >= j) & (i - j < 512)}),
         "alibi": (1, {"score_mod": lambda s, b, h, i, j: s + slopes[h] * (j - i)}),
     }
-    for name, (share, options) in cases.items():
-        flops = 4 * heads * length * length * dim * share
-        fn = torch.compile(flex_attention, dynamic=False)
-        y = fn(q, k, v, **options)
-        g = torch.ones_like(y)
-        with torch.no_grad():
-            add(f"attention {name}", flops / (gpu_ms(lambda: fn(q, k, v, **options)) * 1e9), "TFLOP/s")
-        back = gpu_ms(lambda: torch.autograd.grad(y, (q, k, v), g, retain_graph=True))
-        add(f"attention {name} backward", 2.5 * flops / (back * 1e9), "TFLOP/s")
+    for mask, (share, options) in cases.items():
+        name = f"attention {mask}"
+        case(name, lambda: times(name, share, flex(**options)))
 
 
 class Block(torch.nn.Module):
@@ -110,7 +194,8 @@ class Block(torch.nn.Module):
 
     def forward(self, x):
         batch, length, dim = x.shape
-        q, k, v = (t.view(batch, length, self.heads, -1).transpose(1, 2) for t in self.qkv(self.norms[0](x)).split(dim, 2))
+        qkv = self.qkv(self.norms[0](x)).split(dim, 2)
+        q, k, v = (t.view(batch, length, self.heads, -1).transpose(1, 2) for t in qkv)
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.out(y.transpose(1, 2).reshape(batch, length, dim))
         return x + self.down(F.gelu(self.up(self.norms[1](x)), approximate="tanh"))
@@ -130,10 +215,10 @@ class Gpt2(torch.nn.Module):
         return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
 
 
-def steps():
+def gpt2():
     batch, length, vocab = 16, 1024, 50257
     torch.set_float32_matmul_precision("high")
-    model = torch.compile(Gpt2(vocab, length, 12, 12, 768).cuda())
+    model = torch.compile(Gpt2(vocab, length, 12, 12, 768).cuda(), dynamic=False)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
     text = torch.randint(0, vocab, (batch, length + 1), device="cuda")
 
@@ -146,9 +231,12 @@ def steps():
     add("step of gpt2 124M bf16", gpu_ms(step), "ms")
 
 
+def steps():
+    case("step of gpt2 124M bf16", gpt2)
+
+
 def chains():
-    n = 64
-    while n <= 4096:
+    def products_of(n):
         x, w = normal(n, n, dtype=torch.bfloat16), (torch.randn(n, n, device="cuda") / n**0.5).to(torch.bfloat16)
 
         def chain():
@@ -165,23 +253,37 @@ def chains():
         with torch.cuda.graph(graph):
             chain()
         add(f"32 products of {n} graph", gpu_ms(graph.replay) * 1e3, "us")
-        n *= 2
+
+    for n in (64, 128, 256, 512, 1024, 2048, 4096):
+        case(f"32 products of {n}", lambda: products_of(n))
 
 
 def main():
+    parts = {part.__name__: part for part in (products, attention, steps, chains, memory)}
     flags = argparse.ArgumentParser(description=__doc__)
-    flags.add_argument("--json", default="")
-    flags.add_argument("--only", default="")
+    flags.add_argument("--json", default="", help="also write the results to this file")
+    flags.add_argument("--only", default=",".join(parts), help="comma-separated parts (default: all)")
+    flags.add_argument("--seconds", type=float, default=3600, help="begin no case after this time")
+    flags.add_argument("--case-seconds", type=float, default=90, help="time of a case")
+    flags.add_argument("--warm", action="store_true", help="compile and run each case once, without timing")
+    global args
     args = flags.parse_args()
-    global out
-    out = args.json
-    for part in (products, attention, steps, memory, chains):
-        if args.only not in part.__name__:
-            continue
-        try:
-            part()
-        except Exception as error:  # continue with the others
-            print(f"{part.__name__}: {error}")
+    names = args.only.split(",")
+    for name in names:
+        if name not in parts:
+            flags.error(f"--only: there is no part '{name}'; there are {' '.join(parts)}")
+    if not torch.cuda.is_available():
+        print("skipped: PyTorch sees no GPU")
+        sys.exit(77)
+    for name, part in parts.items():
+        if name in names:
+            try:
+                part()
+            except Exception as error:  # operands of several cases
+                failed[name] = f"{type(error).__name__}: {error}"[:1000]
+                print(f"{name}: {failed[name]}", flush=True)
+    if left_out:
+        print(f"no time was left for: {', '.join(left_out)}")
     write()
 
 
