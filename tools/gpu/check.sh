@@ -63,9 +63,10 @@ if [ -n "$pack" ]; then
   mkdir -p "$pack" || exit 1
   pack=$(cd "$pack" && pwd)
   cd "$here/../.." || exit 1
-  for program in gpu_test bench summary; do
+  for program in gpu/gpu_test gpu/bench gpu/summary profile/profile; do
+    target=//tools/${program%/*}:${program#*/} program=${program#*/}
     rm -rf "${pack:?}/$program"
-    ${WEFT_BAZEL:-./bazelw} run -- //tools:package "//tools/gpu:$program" --out "$pack/$program" || exit 1
+    ${WEFT_BAZEL:-./bazelw} run -- //tools:package "$target" --out "$pack/$program" || exit 1
     strip "$pack/$program"/bin/* 2>/dev/null
     strip --strip-unneeded "$pack/$program"/lib/* 2>/dev/null
   done
@@ -224,9 +225,9 @@ for entry in $limits; do
   case " $only " in *" $part "*) ;; *) continue ;; esac
   case $part in *_mma) export WEFT_HOPPER=0 ;; *) export WEFT_HOPPER=$hopper ;; esac
   case $part in
-    runtime) tests 10 '*DriverSuite.*' ;;
-    ops) tests 20 '*SmallOps*' ;;
-    attention | attention_mma) tests 15 '*Attention*' ;;
+    runtime) tests 10 '*Libraries*:*DriverSuite.*' ;;
+    ops) tests 20 '*SmallOps*:*LargeOps*' ;;
+    attention | attention_mma) tests 15 '*Attention*:*Grouped*' ;;
     verify) tests 25 '*Verify*' ;;
     train) tests 40 '*Train.*' ;;
     memcheck) sanitize '*SmallTrain.*:*Attention*/Small*:*DriverSuite.*' ;;

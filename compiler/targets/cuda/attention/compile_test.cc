@@ -2,10 +2,12 @@
 // shared memory.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <iostream>
 
 #include "compiler/targets/cuda/attention/program.h"
 #include "compiler/targets/cuda/nvrtc/testing/compile_check.h"
+#include "compiler/targets/cuda/nvrtc/testing/opcodes.h"
 #include "ops/attention/flex_attention.h"
 #include "ops/attention/record.h"
 #include "ops/core/core.h"
@@ -102,6 +104,28 @@ TEST(AttentionCompiles, Hopper) {
   }
   add_kernels(&kernels, kBFloat16, 192, 128, {.mask_mod = attention::sliding_window(100)}, 1024, hopper, false);
   expect_compiles(kernels);
+}
+
+// ptxas must leave the softmax between the wait for q k^T and the wait for p v: the products p v run meanwhile.
+TEST(AttentionCompiles, HopperSoftmaxRunsDuringProducts) {
+  if (!nvrtc().unavailable.empty()) GTEST_SKIP() << nvrtc().unavailable;
+  std::vector<Kernel> kernels;
+  const AttentionKernelOptions hopper{.sm90a = true, .maps = true};
+  for (int64_t d : {64, 128, 256}) {
+    add_kernels(&kernels, kBFloat16, d, d, {}, 1024, hopper, false);
+    add_kernels(&kernels, kBFloat16, d, d, {.block_mask = causal()}, 1024, hopper, false);
+    if (d <= 128) add_kernels(&kernels, kFloat16, d, d, {.score_mod = attention::alibi(4)}, 1024, hopper, false);
+  }
+  add_kernels(&kernels, kBFloat16, 128, 128, {.score_mod = attention::softcap(30)}, 1024, hopper, false);
+  add_kernels(&kernels, kBFloat16, 64, 64, {.dropout_p = 0.1}, 1024, hopper, false);
+  const CompiledKernels compiled = compile(kernels, {90, true});
+  for (size_t i = 0; i < kernels.size(); ++i) {
+    const std::string ops = overlap_opcodes(compiled.cubins[i]->bytes);
+    size_t most = 0;  // exponentials after a wait for all but one group of products and before the next wait
+    for (size_t at = 0; (at = ops.find('1', at)) != ops.npos; ++at)
+      most = std::max<size_t>(most, std::count(ops.begin() + at, ops.begin() + ops.find_first_of("01", at + 1), 'M'));
+    EXPECT_GE(most, 32u) << kernels[i].symbol << ": " << ops;
+  }
 }
 
 TEST(AttentionCompiles, HopperBackward) {
