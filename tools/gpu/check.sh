@@ -7,15 +7,15 @@
 #                                      runs there, or on any x86-64 Linux with an NVIDIA driver to which DIR was copied
 #   DIR/check.sh --list                prints the parts in their order, with their limits in seconds
 #
-# Together the parts take at most N minutes (23); parts left out are reported. Parts named *_mma run without the kernels
+# Together the parts take at most N minutes (24); parts left out are reported. Parts named *_mma run without the kernels
 # for sm_90a. --keep writes the JSON and all logs (logs.tar.gz) to FOLDER. Compiled kernels are stored in WEFT_CACHE (by
 # default $TMPDIR/weft_gpu_kernels) and stay there; kernels in DIR/kernels are copied to it first.
 # Exit code: 0 all held, 1 something failed (racecheck does not count), 2 bad usage, 77 there is no GPU.
 set -u -o pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # Each part and its limit in seconds, in order.
-limits="runtime=40 ops=120 attention_mma=90 attention=90 verify=75 train=150 products=40 flex=40 flex_mma=40 steps=60
-steps_mma=60 memory=40 chains=40 memcheck=90 synccheck=60 racecheck=60 torch=240"
+limits="runtime=40 ops=120 attention_mma=90 attention=90 verify=75 train=150 large_ops=90 products=40 flex=40
+flex_mma=40 steps=60 steps_mma=60 memory=40 chains=40 memcheck=90 synccheck=60 racecheck=60 torch=240"
 grace=5 # seconds after the limit of a test until its process is killed
 usage() {
   echo "check.sh: $1" >&2
@@ -28,7 +28,7 @@ pack=
 out=gpu_check.json
 keep=
 only=
-minutes=23
+minutes=24
 list=
 while [ $# -gt 0 ]; do
   case $1 in
@@ -63,13 +63,15 @@ if [ -n "$pack" ]; then
   mkdir -p "$pack" || exit 1
   pack=$(cd "$pack" && pwd)
   cd "$here/../.." || exit 1
+  mkdir -p "$pack/lib"
   for program in gpu/gpu_test gpu/bench gpu/summary profile/profile; do
     target=//tools/${program%/*}:${program#*/} program=${program#*/}
     rm -rf "${pack:?}/$program"
     ${WEFT_BAZEL:-./bazelw} run -- //tools:package "$target" --out "$pack/$program" || exit 1
     strip "$pack/$program"/bin/* 2>/dev/null
-    strip --strip-unneeded "$pack/$program"/lib/* 2>/dev/null
+    cp "$pack/$program"/lib/* "$pack/lib/" && rm -r "${pack:?}/$program/lib" && ln -s ../lib "$pack/$program/lib" || exit 1
   done
+  strip --strip-unneeded "$pack"/lib/* 2>/dev/null
   cp tools/gpu/check.sh tools/gpu/torch_bench.py "$pack/" || exit 1
   size=$(du -sm "$pack" | cut -f1)
   echo "$pack: $size MB"
@@ -225,13 +227,17 @@ for entry in $limits; do
   case " $only " in *" $part "*) ;; *) continue ;; esac
   case $part in *_mma) export WEFT_HOPPER=0 ;; *) export WEFT_HOPPER=$hopper ;; esac
   case $part in
-    runtime) tests 10 '*Libraries*:*DriverSuite.*' ;;
-    ops) tests 20 '*SmallOps*:*LargeOps*' ;;
+    runtime)
+      tests 10 'Libraries.*:*DriverSuite.*'
+      grep -E '^(NVRTC|cuBLASLt) ' "$work/runtime.log"
+      ;;
+    ops) tests 20 '*SmallOps*' ;;
+    large_ops) tests 20 '*LargeOps*' ;;
     attention | attention_mma) tests 15 '*Attention*:*Grouped*' ;;
     verify) tests 25 '*Verify*' ;;
     train) tests 40 '*Train.*' ;;
-    memcheck) sanitize '*SmallTrain.*:*Attention*/Small*:*DriverSuite.*' ;;
-    racecheck | synccheck) sanitize '*Attention*/Small*:*SmallTrain.ReplayedIsQueued*' ;;
+    memcheck) sanitize '*SmallTrain.*:*Attention*/Small*:*Grouped*:*DriverSuite.*' ;;
+    racecheck | synccheck) sanitize '*Attention*/Small*:*Grouped*:*SmallTrain.ReplayedIsQueued*' ;;
     torch) torch ;;
     *) bench ;;
   esac
