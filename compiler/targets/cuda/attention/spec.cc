@@ -213,7 +213,7 @@ Kernel attention_kernel(const AttentionSpec& s, AttentionPart part) {
   k.threads = threads_of(s, part);
   // A user's mod may be of any size. compile_test requires that ours do not spill.
   if (s.score || s.mask || s.dropout) k.max_spill_bytes = 1 << 16;
-  if (is_hopper(part)) k.least_sm = 90, k.only_sm90a = true, k.max_registers = 168;
+  if (is_hopper(part)) k.least_sm = 90, k.only_sm90a = true, k.max_registers = k.least_registers = 168;
   k.shared_bytes = attention_shared_bytes(s, part);
   return k;
 }

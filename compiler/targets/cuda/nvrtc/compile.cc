@@ -207,11 +207,8 @@ std::vector<std::string> nvrtc_options(Arch arch, const NvrtcOptions& options) {
 }
 
 std::string exceeds(const Kernel& k, const Usage& u, Arch arch) {
-  const int spills = u.spill_load_bytes + u.spill_store_bytes;
   if (u.registers > k.max_registers) return str_cat("uses ", u.registers, " registers; its limit is ", k.max_registers);
-  if (spills > k.max_spill_bytes)
-    return str_cat("spills ", u.spill_store_bytes, " bytes and loads ", u.spill_load_bytes, " back; its limit is ",
-                   k.max_spill_bytes);
+  if (u.registers < k.least_registers) return str_cat("uses ", u.registers, " registers; it needs ", k.least_registers);
   const SharedLimits shared = shared_limits(arch.sm);
   const int bytes = k.shared_bytes + u.shared_bytes;
   if (bytes > shared.block)
@@ -224,6 +221,12 @@ std::string exceeds(const Kernel& k, const Usage& u, Arch arch) {
     return str_cat("declares ", k.min_blocks, " blocks of ", k.threads, " threads with ", u.registers,
                    " registers; a multiprocessor has ", kRegistersOfMultiprocessor);
   return "";
+}
+
+std::string spills(const Kernel& k, const Usage& u) {
+  if (u.spill_load_bytes + u.spill_store_bytes <= k.max_spill_bytes) return "";
+  return str_cat("spills ", u.spill_store_bytes, " bytes and loads ", u.spill_load_bytes, " back; its limit is ",
+                 k.max_spill_bytes);
 }
 
 void internal::forget_compiled() {

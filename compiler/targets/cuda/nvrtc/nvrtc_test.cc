@@ -101,9 +101,13 @@ TEST(Limits, ToldWithFigures) {
   k.max_registers = 255;
   u.spill_store_bytes = 8;
   u.spill_load_bytes = 12;
-  EXPECT_EQ(exceeds(k, u, {80}), "spills 8 bytes and loads 12 back; its limit is 0");
+  EXPECT_EQ(spills(k, u), "spills 8 bytes and loads 12 back; its limit is 0");
+  EXPECT_EQ(exceeds(k, u, {80}), "");  // it runs
   k.max_spill_bytes = 20;
-  EXPECT_EQ(exceeds(k, u, {80}), "");
+  EXPECT_EQ(spills(k, u), "");
+  k.least_registers = 40;
+  EXPECT_EQ(exceeds(k, u, {80}), "uses 32 registers; it needs 40");
+  k.least_registers = 0;
   k.shared_bytes = 200 * 1024;
   EXPECT_EQ(exceeds(k, u, {80}), "needs 204800 bytes of shared memory; a block has 166912 on sm_80");
   EXPECT_EQ(exceeds(k, u, {90, true}), "");

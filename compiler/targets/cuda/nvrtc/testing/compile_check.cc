@@ -20,6 +20,9 @@ std::string compile_faults(std::span<const Kernel> kernels, const NvrtcOptions& 
       if (runs_on(k, arch)) selected.push_back(k);
     try {
       const CompiledKernels c = compile(selected, arch, options);
+      for (size_t i = 0; i < selected.size(); ++i)
+        if (const std::string why = spills(selected[i], c.cubins[i]->usage); !why.empty())
+          return str_cat("kernel ", selected[i].symbol, " on ", arch.name(), " ", why);
       // The assembler's warning about tensor-core instructions that it serialised.
       for (size_t i = 0; i < selected.size(); ++i)
         if (c.cubins[i]->log.find("Potential Performance Loss") != std::string::npos)
