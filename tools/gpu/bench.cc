@@ -56,7 +56,7 @@ Timed time_on_gpu(const std::function<void()>& body) {
   std::vector<double> device, host;
   for (int r = 0; r < 7; ++r) {
     device.push_back(run(calls).device_ms);
-    host.push_back(run(10).host_us);  // few calls, because the host waits when a queue is full
+    host.push_back(run(3).host_us);  // few calls, because the host waits when a queue is full
   }
   return {median(device), median(host)};
 }
