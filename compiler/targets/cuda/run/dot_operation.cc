@@ -157,8 +157,8 @@ class ProductOperation final : public Operation {
     copied_.back().to_result = true;
     finish();
   }
-  /// Lets cuBLASLt compute the epilogue too; false if it does not support this one.
-  bool into_epilogue(const LtEpilogue& e) {
+  /// Lets cuBLASLt compute the epilogue too; false if it does not support this one. `in`: the node's operands.
+  bool into_epilogue(const LtEpilogue& e, std::span<const StridedView> in, DType out) {
     if (!has_work_ || gemm_) return false;
     shape_.epilogue = e.kind;
     shape_.alpha = e.alpha;
@@ -172,6 +172,16 @@ class ProductOperation final : public Operation {
     }
     lt_ = e;
     result_ = e.output;
+    if (e.bias >= 0) {
+      bias_.operand = e.bias;
+      const StridedView& given = in[static_cast<size_t>(e.bias)];
+      StridedView cast = given;
+      cast.dtype = out;
+      if (given.dtype != out) {
+        bias_ = scratch(cast.numel() * itemsize(out));
+        copied_.push_back(copy_of(std::array{given}, std::array{cast}, {e.bias}, bias_));
+      }
+    }
     finish();
     return true;
   }
@@ -196,7 +206,9 @@ class ProductOperation final : public Operation {
   }
   Copied copy_of(std::span<const StridedView> from, std::span<const StridedView> to, ProductBuffer source,
                  ProductBuffer target) {
-    Copied c{prepare(contiguous_op, {}, from, to, properties_, alignment_), kernels_.size(), source, target, false};
+    // As in a plan, a copy is a cast to the same type.
+    Copied c{prepare(cast_op, Attrs{{"dtype", to[0].dtype}}, from, to, properties_, alignment_), kernels_.size(),
+             source, target, false};
     WEFT_BUG_IF(c.operation->workspace_bytes() > 0, name_, ": a copy needs scratch memory");
     kernels_.insert(kernels_.end(), c.operation->kernels().begin(), c.operation->kernels().end());
     return c;
@@ -267,7 +279,7 @@ class ProductOperation final : public Operation {
   std::vector<Kernel> kernels_;
   std::vector<Computed> computed_;
   std::vector<Copied> copied_;
-  ProductBuffer a_, b_, offsets_, tile_, blas_scratch_, epilogue_scratch_;
+  ProductBuffer a_, b_, offsets_, tile_, bias_, blas_scratch_, epilogue_scratch_;
   MatmulShape shape_;
   bool has_work_ = true, checks_ = false;
   bool fused_ = false;  // the epilogue computes the product
@@ -345,7 +357,7 @@ void ProductOperation::run_blas(const Addresses& at, void* out, Stream& stream) 
   p.workspace = blas_scratch_.in(at);
   if (lt_) {
     if (lt_->c >= 0) p.c = at.in[lt_->c];
-    if (lt_->bias >= 0) p.bias = at.in[lt_->bias];
+    if (lt_->bias >= 0) p.bias = bias_.in(at);
     if (lt_->bias_output >= 0) p.bias = at.out[lt_->bias_output];
     if (lt_->aux_input >= 0) p.aux = at.in[lt_->aux_input];
     if (lt_->aux_output >= 0) p.aux = at.out[lt_->aux_output];
@@ -446,7 +458,7 @@ std::unique_ptr<Operation> fused_product_operation(const char* name, const Graph
       if (i >= static_cast<int>(in.size()) || (i >= 0 && !in[i].contiguous())) lt.reset();
   if (lt) {
     p->dot(n.attrs, operands, places[0], places[1], out[lt->output].dtype);
-    if (p->into_epilogue(*lt)) return p;
+    if (p->into_epilogue(*lt, in, out[lt->output].dtype)) return p;
     // Start again without this epilogue.
     OperationOptions without = options;
     without.lt_epilogues = false;

@@ -66,6 +66,16 @@ TEST(DotOperation, Residual) {
   EXPECT_EQ(ran, std::vector<std::string>{"cublaslt_matmul"});
 }
 
+// Whole numbers, so that no sum is rounded.
+TEST(DotOperation, BiasInF32IsCastFirst) {
+  auto whole = [](const Shape& shape) { return randint(-3, 4, shape).to(kFloat32); };
+  manual_seed(5);
+  const auto ran = check([](Inputs x) { return std::vector{mm(x[0], x[1]) + cast(x[2], kBFloat16)}; },
+                         {whole({12, 8}).to(kBFloat16), whole({8, 16}).to(kBFloat16), whole({16})});
+  ASSERT_EQ(ran.size(), 2u);
+  EXPECT_EQ(ran[1], "cublaslt_matmul");
+}
+
 TEST(DotOperation, WhatCublasLtDoesNotFinish) {
   manual_seed(2);
   const auto ran = check([](Inputs x) { return std::vector{silu(mm(x[0], x[1])) * x[2]}; },
