@@ -183,8 +183,8 @@ std::optional<Value> summed_rows(const Graph& g, Value v, const Points& p) {
   return n.inputs[0];
 }
 
-// Whether cuBLASLt can add this input to each row, in the result's dtype: it has that dtype, or the body casts it to that
-// dtype before any other use.
+// Whether cuBLASLt can add this input to each row, in the result's dtype: it has that dtype, or the body casts it to
+// that dtype before any other use.
 bool serves_as_bias(const Graph& body, int input, DType out) {
   const Value v = body.inputs[static_cast<size_t>(input)];
   if (body.type(v).dtype == out) return true;

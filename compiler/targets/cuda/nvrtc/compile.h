@@ -53,8 +53,8 @@ CompiledKernels compile(std::span<const Kernel> kernels, Arch arch, const NvrtcO
 /// The CUDA C++ source of a kernel with its intrinsics: one file that a compiler takes as it is.
 std::string source_text(const Kernel& kernel);
 
-/// A clause that says by how much a compiled kernel exceeds its own limits or the device's, so that it cannot run; empty
-/// if it does not.
+/// A clause that says by how much a compiled kernel exceeds its own limits or the device's, so that it cannot run;
+/// empty if it does not.
 std::string exceeds(const Kernel& kernel, const Usage& usage, Arch arch);
 /// A clause that says by how much a compiled kernel spills more than its generator expects, for tests: the number
 /// depends on the version of NVRTC and on the shapes, and costs little time. Empty if it does not.
