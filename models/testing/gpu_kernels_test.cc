@@ -21,6 +21,7 @@ struct Collected {
   std::vector<Kernel> kernels;
   std::set<std::string> seen;
   std::vector<std::string> misaligned;  // products of the last step
+  std::string report;                   // of the last step
 };
 
 // Plans the bf16 step of two layers for a GPU of this compute capability;
@@ -52,6 +53,7 @@ void plan_step(const nn::ModelFamily& family, const std::string& preset, int sm,
   const TensorType ids{kInt32, Device::cuda(), Shape{2, 128}};
   step.prepare(Tensor::empty(ids), Tensor::empty(ids));
   all->misaligned = gpu.cublaslt().misaligned();
+  all->report = step.report();
 }
 
 class GpuKernels : public ::testing::TestWithParam<int> {};
@@ -62,6 +64,10 @@ TEST(GpuProducts, HaveAlignedRows) {
     Collected all;
     plan_step(experts ? moe::family() : gpt::family(), experts ? "moe_small" : "gpt_base", 90, &all, 50257);
     EXPECT_EQ(all.misaligned, std::vector<std::string>()) << experts;
+    // The gradient of the f32 router's operand is bf16, which cuBLASLt does not make of f32 operands.
+    const std::string fused =
+        experts ? "2 x epilogue in cuBLASLt, 2 x through an f32 tile" : "3 x epilogue in cuBLASLt";
+    EXPECT_NE(all.report.find(str_cat("  fused products: ", fused, "\n")), std::string::npos) << all.report;
   }
 }
 

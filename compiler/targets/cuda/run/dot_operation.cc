@@ -55,6 +55,9 @@ class ProductOperation final : public Operation {
     if (epilogue_) epilogue_->bind(functions);
     if (gemm_) function_.assign(1, functions[gemm_kernel_]);
   }
+  std::string remark() const override {
+    return lt_ ? "epilogue in cuBLASLt" : epilogue_ && !fused_ ? "through an f32 tile" : "";
+  }
   int64_t workspace_bytes() const override { return workspace_; }
   bool checks_indices() const override { return checks_; }
   void enqueue(const Addresses& at, Stream& stream, SourceLine line) const override;
