@@ -5,6 +5,7 @@
 
 #include "compiler/exec/entry.h"
 #include "compiler/loop_ir/fused.h"
+#include "compiler/loop_ir/lower_group.h"
 #include "compiler/passes/fuse_report.h"
 #include "framework/base/switches.h"
 #include "framework/base/units.h"
@@ -206,6 +207,7 @@ class Report {
     line("kernels (", e_.load.kernels, " distinct texts, ", e_.load.compiled, " compiled, ", e_.load.from_disk,
          " from the cache on disk, ", fixed(e_.load.ms, 1), " ms)");
     if (e_.report && e_.report->after) line("  fusion: ", fusion_summary(*e_.report));
+    fused_products();
     std::stable_sort(rows.begin(), rows.end(), [](const KernelRow& a, const KernelRow& b) {
       return std::max(a.sum.measured_us, a.sum.predicted_us) > std::max(b.sum.measured_us, b.sum.predicted_us);
     });
@@ -228,6 +230,20 @@ class Report {
       }
     }
     for (const std::string& n : e_.load.notes) line("  ", n);
+  }
+
+  // How products that are fused with their neighbours run, where the device has several ways.
+  void fused_products() {
+    std::map<std::string, int> ways;
+    for (const Launch& l : plan_.launches) {
+      if (l.op != &loop_ir::fused_op || l.operation->remark().empty()) continue;
+      const Graph& body = loop_ir::body_of(g_.node(l.node));
+      for (int32_t id = 0; id < body.size(); ++id)
+        if (loop_ir::is_product(body.node(id))) ++ways[l.operation->remark()];
+    }
+    std::string text;
+    for (const auto& [way, times] : ways) text += str_cat(text.empty() ? "" : ", ", times, " x ", way);
+    if (!text.empty()) line("  fused products: ", text);
   }
 
   // The score_mods of attention, which run inside its kernels on tile after tile.
