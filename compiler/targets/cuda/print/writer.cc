@@ -62,6 +62,12 @@ Writer::Writer(const Job& job)
       points_(low_.outer_points()),
       narrow_(is_narrow(job, k_.axes - 1, k_.axes)) {
   position = [this](int axis) { return axis == k_.axes - 1 ? std::string("l") : str_cat("i", axis); };
+  for (const Instr& i : k_.instrs) {
+    const bool rounds =
+        i.op == Op::kPw && (i.pw == kernels::Pw::floor || i.pw == kernels::Pw::ceil || i.pw == kernels::Pw::round);
+    const bool truncates = i.op == Op::kCast && !codegen::is_float(i.type) && codegen::is_float(k_.instrs[i.a].type);
+    finds_whole_numbers_ |= rounds || truncates;
+  }
 }
 
 // ---- values ----
@@ -93,7 +99,34 @@ std::string Writer::converted(std::string x, Type from, Type to, bool wraps) con
 
 std::string Writer::pointwise(const Instr& i) const {
   if (kernels::pointwise_info(i.pw).operands == 3) return str_cat(use(i.a), " ? ", use(i.b), " : ", use(i.c));
-  return codegen::pointwise_text(i.pw, [&](int which) { return use(which == 0 ? i.a : i.b); });
+  return codegen::pointwise_text(
+      i.pw, [&](int which) { return use(which == 0 ? i.a : i.b); }, approximation(i));
+}
+
+// The expression of an approximation, or null. A quotient or root that is a whole number must stay one where the kernel
+// rounds to whole numbers.
+const char* Writer::approximation(const Instr& i) const {
+  if (!job_.options.approximate || i.type != Type::f32) return nullptr;
+  switch (i.pw) {
+    case kernels::Pw::exp:
+      return "near_exp(x)";
+    case kernels::Pw::log:
+      return "near_log(x)";
+    case kernels::Pw::tanh:
+      return "near_tanh(x)";
+    case kernels::Pw::sigmoid:
+      return "near_sigmoid(x)";
+    case kernels::Pw::rsqrt:
+      return "near_rsqrt(x)";
+    case kernels::Pw::sqrt:
+      return finds_whole_numbers_ ? nullptr : "near_sqrt(x)";
+    case kernels::Pw::reciprocal:
+      return finds_whole_numbers_ ? nullptr : "near_reciprocal(x)";
+    case kernels::Pw::div:
+      return finds_whole_numbers_ ? nullptr : "a * near_reciprocal(b)";
+    default:
+      return nullptr;
+  }
 }
 
 std::string Writer::lane_index(const Instr& i) {

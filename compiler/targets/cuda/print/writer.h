@@ -148,7 +148,9 @@ class Writer : public codegen::Lines {
   std::string guarded(const loop_ir::Instr& i, const std::string& x) const;
   std::string converted(std::string x, loop_ir::Type from, loop_ir::Type to, bool wraps) const;
   std::string pointwise(const loop_ir::Instr& i) const;
+  const char* approximation(const loop_ir::Instr& i) const;
   mutable Params* fields_ = &params;
+  bool finds_whole_numbers_ = false;  // it rounds to whole numbers
 };
 
 /// The values that loops keep in registers: arrays of `steps` values per thread.
