@@ -102,6 +102,7 @@ struct Agreement {
     kNone,       // no bound is known
   } kind = kReference;
   double operand_error = 0;  // kBounds: relative error of a product's operands (tf32)
+  bool approximate = false;  // kBounds: functions of f32 are the approximations of GPUs
 };
 
 /// One operation of a step. The views keep their place; a run reads the addresses that they have then.

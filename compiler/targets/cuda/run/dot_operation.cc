@@ -77,7 +77,7 @@ class ProductOperation final : public Operation {
     const loop_ir::ValueLayout out{p.type, contiguous_strides(p.type.shape)};
     const loop_ir::Lowered low = loop_ir::lower_group(*p.body, layouts, std::array{out}, lower);
     const ProductBuffer to = scratch(p.type.shape.numel() * itemsize(p.type.dtype));
-    GroupLaunches launches(low, std::array{out}, properties_, alignment_, &kernels_);
+    GroupLaunches launches(low, std::array{out}, properties_, alignment_, options_.approximate, &kernels_);
     const ProductBuffer own = scratch(launches.scratch_bytes());
     checks_ |= launches.checks_indices();
     computed_.push_back({std::move(launches), std::move(inputs), to, own});
@@ -127,6 +127,7 @@ class ProductOperation final : public Operation {
     PlanOptions plan;
     plan.alignment = alignment_;
     plan.notes = false;
+    plan.approximate = options_.approximate;
     plan.symbol = GroupLaunches::symbol();
     std::optional<CudaLaunch> launch = fused_product(low, out, g, properties_.kernel_sm(), limits, plan);
     if (!launch) return false;
@@ -153,7 +154,7 @@ class ProductOperation final : public Operation {
     tile_ = scratch(std::max<int64_t>(1, low.outer_points() * row) * 4);
     if (offsets_.operand < 0) set_row(row);
     shape_.align_out = 256;
-    epilogue_.emplace(low, out, properties_, alignment_, &kernels_);
+    epilogue_.emplace(low, out, properties_, alignment_, options_.approximate, &kernels_);
     epilogue_scratch_ = scratch(epilogue_->scratch_bytes());
     checks_ |= epilogue_->checks_indices();
     finish();
