@@ -173,6 +173,15 @@ TEST(Groups, Transposes) {
         },
         {{{2, 5, 48}}});
   t.add("copy", [](Args x) { return std::vector{x[0].transpose(0, 1).contiguous() * 1.0}; }, {{{1, 33}}});
+  // Squares of 4 x 4 elements, in vectors along both axes, one of them, or none.
+  for (DType d : {kFloat32, kBFloat16})
+    for (const auto& [rows, columns] : {std::pair{136, 72}, {134, 72}, {136, 71}, {131, 67}}) {
+      t.add(str_cat("large a.T + b + c ", to_string_view(d), rows, " x ", columns),
+            [](Args x) { return std::vector{x[0].transpose(0, 1) + x[1] + x[2]}; },
+            {{{rows, columns}, d}, {{columns, rows}, d}, {{rows}, d}})
+          .multiprocessors = 1;
+      EXPECT_NE(plan_of(t.cases.back(), "k").launches[0].kernel.text.find("by tiles of 64"), std::string::npos);
+    }
   t.check_variants();
 }
 

@@ -3,7 +3,8 @@
 // Schedules (a file each):
 // - flat: elementwise. A thread processes 16 bytes of each operand at a time, twice if the kernel is light, in a
 //   grid-stride loop. It takes fewer bytes if addresses or extents are not such multiples.
-// - tiles: elementwise with operands transposed against the lanes. Tiles of 32 x 32 go through padded shared memory.
+// - tiles: elementwise with operands transposed against the lanes. Tiles of 64 x 64 or 32 x 32 are in shared memory.
+//   A thread reads its elements of all operands, in vectors, before it uses the first.
 // - rows: sums along rows. Rows that fit are copied to shared memory once, 16 bytes at a time (staged_rows). 16 threads
 //   take a block of 1024 elements: one half warp for a short row, up to 32 for a long one. Results are stored in
 //   vectors. For other rows (rows), values that several loops need stay in registers if they fit.

@@ -68,6 +68,17 @@ TEST(Traffic, OfElementwiseGroups) {
   }
 }
 
+TEST(Traffic, OfTransposes) {
+  for (DType d : {kFloat32, kBFloat16}) {
+    check("transpose and sum", [](Args x) { return std::vector{x[0].transpose(0, 1) + x[1]}; },
+          {{{16384, 8192}, d}, {{8192, 16384}, d}});
+    check("transpose of a stack", [](Args x) { return std::vector{x[0].transpose(1, 2) * 2.0}; },
+          {{{96, 1024, 256}, d}});
+    check("transpose with an odd side", [](Args x) { return std::vector{x[0].transpose(0, 1) + x[1]}; },
+          {{{50257, 768}, d}, {{768, 50257}, d}});
+  }
+}
+
 TEST(Traffic, OfSumsAlongRows) {
   for (DType d : {kFloat32, kBFloat16})
     for (int64_t n : {256, 768, 1600, 4096}) {

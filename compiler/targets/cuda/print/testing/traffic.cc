@@ -85,6 +85,7 @@ Traffic traffic_of(const loop_ir::Lowered& low, const CudaLaunch& launch, const 
     const std::string name = str_cat(o.output ? "y" : "x", s);
     const int single = count_one_by_one(body, name);
     int wide = count(body, name + " + l");
+    if (codegen::is_transposed(low.kernel, s)) wide += count(body, str_cat(name, " + i", low.kernel.axes - 2, " +"));
     for (size_t at = body.find("stage<"); at != body.npos; at = body.find("stage<", at + 1)) {
       const std::string_view call = body.substr(at, body.find('\n', at) - at);
       stages = true;
