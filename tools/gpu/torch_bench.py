@@ -153,7 +153,8 @@ def attention():
         return i >= j
 
     def operands(batch, heads, kv_heads, length, dim):
-        return [normal(batch, n, length, dim, dtype=torch.bfloat16).requires_grad_() for n in (heads, kv_heads, kv_heads)]
+        return [normal(batch, n, length, dim, dtype=torch.bfloat16).requires_grad_()
+                for n in (heads, kv_heads, kv_heads)]
 
     def times(name, shape, share, make):
         batch, heads, _, length, dim = shape
