@@ -114,8 +114,7 @@ struct Job {
   std::string failure;
 };
 
-void run(Job& job, const Nvrtc& n, const std::vector<std::string>& flags, const NvrtcOptions& options,
-         bool again = true) {
+void run(Job& job, const Nvrtc& n, const std::vector<std::string>& flags, const NvrtcOptions& options) {
   struct Program {
     const Nvrtc& n;
     NvrtcProgram* p = nullptr;
@@ -150,8 +149,6 @@ void run(Job& job, const Nvrtc& n, const std::vector<std::string>& flags, const 
     return;
   }
   const auto usage = parse_ptxas_log(c->log, kernel.symbol);
-  // Seen once in some thousand kernels, on a machine with 16 cores: NVRTC compiled one and gave an empty log.
-  if (!usage && again) return run(job, n, flags, options, false);
   if (!usage) {
     job.failure = str_cat("NVRTC ", n.version(), " reports no figures for it; its log is: ", c->log);
     return;
@@ -204,7 +201,7 @@ std::vector<std::string> nvrtc_options(Arch arch, const NvrtcOptions& options) {
   std::vector<std::string> out = nvrtc_options();
   out.insert(out.end(), {str_cat("-arch=", arch.name()), "--ptxas-options=-v"});
   if (options.fmad) std::replace(out.begin(), out.end(), std::string("--fmad=false"), std::string("--fmad=true"));
-  if (nvrtc().major >= 13) out.push_back("--minimal");
+  if (nvrtc().major >= 13) out.insert(out.end(), {"--minimal", "--no-cache"});
   if (options.line_info) out.push_back("-lineinfo");
   return out;
 }
