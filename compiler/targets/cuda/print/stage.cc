@@ -193,7 +193,6 @@ void Stage::copy_tiles(bool gathered, const std::string& n, const std::string& w
   }
 }
 
-// Whether print_stores reads or writes the operand in vectors, outside shared memory.
 bool Stage::packed(int id) const {
   const Instr& i = k_.instrs[id];
   if (!in_vectors_ || !Form::in_loop(i.level) || !is_unit(i.slot)) return false;
@@ -226,6 +225,22 @@ void Stage::lane_values(const StagePart& part) {
     if (const Tile* t = tile_of(id); t && t->kept) line(str_cat("t", id, "[l] = ", name(id), ";"));
 }
 
+void Stage::load_vectors(const std::vector<int>& ids, bool kept) {
+  for (int id : ids) {
+    const Instr& i = k_.instrs[id];
+    const Tile* t = tile_of(id);
+    const std::string e = t && t->kept        ? type(id)
+                          : i.op == Op::kLoad ? memory_type(k_.operands[i.slot].dtype)
+                                              : "",
+                      vector = str_cat("const Pack<", e, ", ", width_, "> v", id, " = ");
+    if (t && even_ && t->even && (!t->kept || kept)) {
+      line(str_cat(vector, "load_tile<", width_, ">(t", id, ", l0);"));
+    } else if (!t && i.op == Op::kLoad && packed(id)) {
+      line(str_cat(vector, "load", is_unwritten(i.slot) ? "_unwritten<" : "<", width_, ">(", address(i), " + l0);"));
+    }
+  }
+}
+
 void Stage::print_stores(const StagePart& part, const std::string& n, const std::string& who, const std::string& team) {
   const std::string w = str_cat(width_);
   in_vectors_ = true;
@@ -246,18 +261,8 @@ void Stage::print_stores(const StagePart& part, const std::string& n, const std:
   open(str_cat("for (int l0 = ", w, " * (", who, ")", back.empty() ? "" : " - " + back, "; l0 < ", n, "; l0 += ", w,
                " * ", team, ") {"));
   auto pack = [&](const std::string& e) { return str_cat("Pack<", e, ", ", w, ">"); };
-  for (const std::vector<int>* list : {&part.reads, &part.compute})
-    for (int id : *list) {
-      const Instr& i = k_.instrs[id];
-      const Tile* t = tile_of(id);
-      if (t && even_ && t->even && (!t->kept || list == &part.reads)) {
-        line(str_cat("const ", pack(t->kept ? type(id) : memory_type(k_.operands[i.slot].dtype)), " v", id,
-                     " = load_tile<", w, ">(t", id, ", l0);"));
-      } else if (!t && i.op == Op::kLoad && packed(id)) {
-        line(str_cat("const ", pack(memory_type(k_.operands[i.slot].dtype)), " v", id, " = load",
-                     is_unwritten(i.slot) ? "_unwritten<" : "<", w, ">(", address(i), " + l0);"));
-      }
-    }
+  load_vectors(part.reads, true);
+  load_vectors(part.compute);
   std::vector<int> outs;
   for (int id : part.sinks)
     if (packed(id)) outs.push_back(k_.instrs[id].slot);

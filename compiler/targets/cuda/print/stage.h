@@ -47,14 +47,19 @@ class Stage : protected Writer {
 
   /// Prints the values of a part at position l, and keeps those that later parts need.
   void lane_values(const StagePart& part);
+  /// Declares the vectors at l0 of loads (in_vectors_). kept: and of values that an earlier part kept.
+  void load_vectors(const std::vector<int>& ids, bool kept = false);
+  /// Whether the operand is read or written in vectors, outside shared memory.
+  bool packed(int id) const;
   /// Prints the stores of a part, by `team` threads of a row.
   void print_stores(const StagePart& part, const std::string& n, const std::string& who, const std::string& team);
 
   std::string tile_index = "l";  // the index of position l in a row's tile
   std::string origin;            // added to the start of operands, for that tile: " + first"
   std::vector<StagePart> parts_;
-  int width_ = 1;      // elements per vector of stores
-  bool even_ = false;  // stores are at multiples of width_, with lengths that are multiples too
+  int width_ = 1;            // elements per vector of stores
+  bool even_ = false;        // stores are at multiples of width_, with lengths that are multiples too
+  bool in_vectors_ = false;  // element j of vectors at l0 is printed
 
  private:
   struct Tile {
@@ -71,12 +76,10 @@ class Stage : protected Writer {
   }
   std::string address(const loop_ir::Instr& i);
   std::string place(const loop_ir::Instr& i);
-  bool packed(int id) const;
 
   std::vector<Tile> loads_, kept_;
   int64_t n_;
   int64_t row_bytes_ = 0;
-  bool in_vectors_ = false;
 };
 
 }  // namespace weft::cuda

@@ -64,6 +64,7 @@ class Writer : public codegen::Lines {
 
   std::string name(int id) const;
   std::string use(int id) const;
+  std::string expression(const loop_ir::Instr& i) const;
   /// Declares value id (or writes its element of an array).
   void value(int id);
   /// Prints the values outside loops that stage s needs, except those for which `skip` is true.
@@ -153,7 +154,6 @@ class Writer : public codegen::Lines {
   bool narrow_;  // 32 bits suffice along the lanes, unless the schedule sets it for more axes
 
  private:
-  std::string expression(const loop_ir::Instr& i) const;
   bool reads_first(int id) const;
   std::string guarded(const loop_ir::Instr& i, const std::string& x) const;
   std::string converted(std::string x, loop_ir::Type from, loop_ir::Type to, bool wraps) const;

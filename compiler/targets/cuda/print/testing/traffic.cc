@@ -15,7 +15,7 @@ using loop_ir::StrideKind;
 
 constexpr double kSmall = 2e6;           // bytes of arguments; below this, the launch itself dominates the cost
 constexpr double kUnderWay = 22 * 1024;  // bytes in flight per multiprocessor: 4.3 TB/s x 0.65 us / 132
-constexpr int kSharedOfMultiprocessor = 227 * 1024, kThreadsOfMultiprocessor = 2048;
+constexpr int kSharedOfMultiprocessor = 228 * 1024, kThreadsOfMultiprocessor = 2048;
 
 // How often `word` occurs in the text without a letter before it.
 int count(std::string_view text, const std::string& word) {
@@ -99,9 +99,9 @@ Traffic traffic_of(const loop_ir::Lowered& low, const CudaLaunch& launch, const 
         elements * size >= kSmall / 8)
       t.one_by_one.push_back(name);
   }
-  const int resident = std::max(1, std::min(kThreadsOfMultiprocessor / t.threads,
-                                            kSharedOfMultiprocessor / std::max(1, launch.kernel.shared_bytes + 1024)));
-  const double at_once = static_cast<double>(std::min<int64_t>(t.blocks, int64_t{resident} * device.multiprocessors));
+  t.resident = std::max(1, std::min(kThreadsOfMultiprocessor / t.threads,
+                                    kSharedOfMultiprocessor / std::max(1, launch.kernel.shared_bytes + 1024)));
+  const double at_once = static_cast<double>(std::min<int64_t>(t.blocks, int64_t{t.resident} * device.multiprocessors));
   t.under_way = at_once * (stages ? launch.kernel.shared_bytes : t.threads * vectors(body));
   return t;
 }

@@ -16,6 +16,7 @@ struct Traffic {
   double under_way = 0;  // bytes that all concurrent thread blocks read before they use the first
   int64_t blocks = 0;
   int threads = 0;
+  int resident = 0;                     // thread blocks per multiprocessor that threads and shared memory allow
   std::vector<std::string> one_by_one;  // operands that could use 16-byte accesses and do not
 };
 
