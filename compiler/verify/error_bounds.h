@@ -16,8 +16,8 @@ struct BoundedValue {
 };
 
 /// The outputs of a body of primitives for these operands (concrete tensors, taken as exact). Products of f32 may have
-/// rounded their operands by this much, relatively. approximate: exp, log, sqrt, rsqrt, sigmoid, tanh and division of f32
-/// may be those of compiler/targets/cuda/print/approximations.inc.
+/// rounded their operands by this much, relatively. approximate: functions of f32 may be those of
+/// compiler/targets/cuda/print/approximations.inc.
 std::vector<BoundedValue> bounded_outputs(const Graph& body, std::span<const Tensor> in, double operand_error = 0,
                                           bool approximate = false);
 

@@ -149,6 +149,19 @@ TEST(Approximations, KeepToTheirBounds) {
       "division", [](const Tensor& x, const Tensor& y) { return x / y; }, 5e-7);
 }
 
+// The bounds without approximations do not hold e^x for large |x|.
+TEST(Approximations, NeedTheirBounds) {
+  testing::ScopedEmulatedGpu gpu;
+  const TensorFn both = [](Args x) { return std::vector{exp(x[0]), cast(exp(x[0]), kBFloat16)}; };
+  std::vector<float> v;
+  for (float x = 20; x < 80; x += 0.37f) v.insert(v.end(), {x, -x});
+  const Tensor x = Tensor::from_vector(v, {static_cast<int64_t>(v.size())});
+  const Ran r = run(both, {x});
+  const auto exact = weft::internal::bounded_outputs(*captured(both, {x}), std::vector{x});
+  EXPECT_EQ(weft::internal::first_outside(r.out[0], r.bounds[0]), -1);
+  EXPECT_NE(weft::internal::first_outside(r.out[0], exact[0]), -1);
+}
+
 // Masked rows: -inf gives 0, and a row of -inf NaN, as the ops one by one.
 TEST(Approximations, MaskedSoftmax) {
   testing::ScopedEmulatedGpu gpu;
