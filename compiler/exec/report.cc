@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <map>
+#include <optional>
 
 #include "compiler/exec/entry.h"
 #include "compiler/loop_ir/fused.h"
@@ -246,6 +247,17 @@ class Report {
     if (!text.empty()) line("  fused products: ", text);
   }
 
+  // AttentionOperands::fixed_tables of the node, if it is a backward, or of its backward in this step, if there is one.
+  std::optional<int64_t> fixed_tables(const Node& n) const {
+    if (n.op == &attention_backward_op) return AttentionOperands(n.attrs).fixed_tables;
+    for (const Launch& l : plan_.launches) {
+      if (l.op != &attention_backward_op) continue;
+      const Attrs& back = g_.node(l.node).attrs;
+      if (back.without("fixed_tables") == n.attrs) return AttentionOperands(back).fixed_tables;
+    }
+    return {};
+  }
+
   // The score_mods of attention, which run inside its kernels on tile after tile.
   void score_mods() {
     std::vector<std::pair<std::string, int>> lines;
@@ -261,7 +273,7 @@ class Report {
       const std::string text = str_cat(at_line.line ? str_cat("at ", at_line, ", ") : std::string(), "head dims ",
                                        l.in[0].type.shape[3], " and ", l.in[2].type.shape[3], ": ",
                                        l.in[0].type.dtype == kFloat64 ? "op by op, in f64"
-                                       : describe_tile_mod            ? describe_tile_mod(mod, tables)
+                                       : describe_tile_mod            ? describe_tile_mod(mod, tables, fixed_tables(n))
                                                                       : "interpreted");
       auto known = std::find_if(lines.begin(), lines.end(), [&](const auto& x) { return x.first == text; });
       if (known == lines.end()) known = lines.insert(known, {text, 0});
