@@ -65,8 +65,8 @@ struct MatmulShape {
 /// over whole lines. An operand for which this is false must be copied first.
 bool readable_in_place(int64_t rows, int64_t cols, const MatrixStrides& s);
 
-/// A prepared product: its algorithm, its scratch size, and the library's descriptors, made once. Or two products in its
-/// place (framework/cuda/split_product.h).
+/// A prepared product: its algorithm, its scratch size, and the library's descriptors, made once; or two products in
+/// its place (framework/cuda/split_product.h).
 struct MatmulPlan {
   MatmulPlan();
   ~MatmulPlan();

@@ -114,5 +114,23 @@ TEST(AttentionBackward, TablesWithoutGradientsCostNothing) {
   EXPECT_GT(std::get<2>(program(slopes, 0)), delta);
 }
 
+// A table in f64 has no gradient on CUDA, but may be a constant.
+TEST(AttentionBackward, ConstantsInF64) {
+  testing::Dice dice(3);
+  const Tensor x = testing::RandomOperand(kBFloat16, {1, 2, 40, 16}, dice).tensor, line = zeros({1, 2, 40});
+  std::vector<Tensor> got[2];
+  for (const bool wide : {false, true}) {
+    const Tensor slopes = full({2}, 0.5, {.dtype = wide ? kFloat64 : kFloat32});
+    const weft::internal::AttentionCall call =
+        weft::internal::attention_call(x, x, x, {.score_mod = attention::alibi(slopes)});
+    std::vector<Tensor> in = call.operands;
+    in.insert(in.end(), {x, line, x, line});
+    got[wide] = run_emulated(call.attrs.with("fixed_tables", int64_t{1}), in, true);
+  }
+  ASSERT_EQ(got[1].size(), 3u);
+  for (size_t i = 0; i < 3; ++i)
+    EXPECT_EQ(got[1][i].to(kFloat32).to_vector<float>(), got[0][i].to(kFloat32).to_vector<float>()) << i;
+}
+
 }  // namespace
 }  // namespace weft::cuda
