@@ -149,6 +149,23 @@ TEST(ContextParallel, BesideTensorParallelHeads) {
   }
 }
 
+TEST(ContextParallel, TablesWithoutGradients) {
+  const ShardSizes s{.hkv = 4};
+  World world(Mesh({{"cp", 2}, {"tp", 2}}));
+  const testing::ShardCase c = shard_cases()[8];  // two tables
+  for (int64_t fixed : {1, 2, 3}) {
+    const WholeCall w(s, kBFloat16, c, 24, fixed);
+    const Cut cut(w, 2, 2, {});
+    for (Lowering l : {kAllGather, kRing, kUlysses}) {
+      SCOPED_TRACE(str_cat("fixed ", fixed, ", ", kNames[l]));
+      std::vector<std::vector<Tensor>> got(4);
+      const TensorFn fn = program(w, l, 2, 2, {});
+      world.run([&](int r) { got[static_cast<size_t>(r)] = fn(cut.arguments(r)); });
+      expect_whole(w, cut, got, ShardBounds(s, kBFloat16, false));
+    }
+  }
+}
+
 // Planned and replayed, collectives begun and ended: the bits of the interpreter.
 TEST(ContextParallel, Compiled) {
   const ShardSizes s{.hkv = 4};

@@ -5,6 +5,7 @@
 
 #include "compiler/exec/arena.h"
 #include "compiler/exec/loop_plan.h"
+#include "compiler/exec/padded_rows.h"
 #include "compiler/exec/record.h"
 #include "compiler/loop_ir/fused.h"
 #include "compiler/loop_ir/lower_group.h"
@@ -34,7 +35,9 @@ bool may_overwrite(const MemoryPlan& plan, const Launch& l, int32_t b, size_t o)
   for (size_t i = 0; i < l.in.size(); ++i) {
     const BufferPlace& p = l.in[i];
     if (p.buffer != b) continue;
-    if (!is_whole(plan, p) || p.type.dtype != out.type.dtype) return false;
+    // A value with padded rows is not whole. It fits a result with the same rows.
+    const bool same_rows = p.offset == 0 && out.offset == 0 && p.type == out.type && p.strides == out.strides;
+    if ((!is_whole(plan, p) && !same_rows) || p.type.dtype != out.type.dtype) return false;
     if (!l.operation->may_overwrite(static_cast<int>(i), static_cast<int>(o))) return false;
   }
   return true;
@@ -65,6 +68,7 @@ class Planner {
     plan_.device = device_of(g_);
     plan_.alignment = operations_.target().limits().buffer_alignment;
     find_joined();
+    padded_ = padded_rows(g_, operations_.target().limits(), operations_.options());
     for (int32_t id = 0; id < g_.size(); ++id) place_node(id);
     for (const CellWrite& w : g_.writes) plan_write(w);
     for (Value v : g_.outputs) plan_output(v);
@@ -235,8 +239,10 @@ class Planner {
         l.out.push_back(own.back());
         continue;
       }
-      int32_t b = add_buffer(fold ? Home::kFolded : Home::kArena, 0, t.nbytes());
-      own.push_back({b, 0, t, contiguous_strides(t.shape)});
+      const auto padded = padded_.find({id, static_cast<int32_t>(own.size())});
+      const Shape strides = padded != padded_.end() ? padded->second : contiguous_strides(t.shape);
+      const int64_t bytes = padded != padded_.end() ? strides[0] * t.shape[0] * itemsize(t.dtype) : t.nbytes();
+      own.push_back({add_buffer(fold ? Home::kFolded : Home::kArena, 0, bytes), 0, t, strides});
       l.out.push_back(own.back());
     }
     const int64_t scratch = prepare(l);
@@ -507,6 +513,7 @@ class Planner {
   std::vector<int32_t> cell_buffer_, new_buffer_;
   std::map<int32_t, int32_t> joined_;   // concat -> its buffer
   std::map<Value, BufferPlace> parts_;  // result of a node -> its place in the result of a concat
+  std::map<Value, Shape> padded_;       // strides of results in the arena whose rows are padded
 };
 
 }  // namespace

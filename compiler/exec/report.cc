@@ -2,9 +2,11 @@
 #include <algorithm>
 #include <cstdio>
 #include <map>
+#include <optional>
 
 #include "compiler/exec/entry.h"
 #include "compiler/loop_ir/fused.h"
+#include "compiler/loop_ir/lower_group.h"
 #include "compiler/passes/fuse_report.h"
 #include "framework/base/switches.h"
 #include "framework/base/units.h"
@@ -206,6 +208,7 @@ class Report {
     line("kernels (", e_.load.kernels, " distinct texts, ", e_.load.compiled, " compiled, ", e_.load.from_disk,
          " from the cache on disk, ", fixed(e_.load.ms, 1), " ms)");
     if (e_.report && e_.report->after) line("  fusion: ", fusion_summary(*e_.report));
+    fused_products();
     std::stable_sort(rows.begin(), rows.end(), [](const KernelRow& a, const KernelRow& b) {
       return std::max(a.sum.measured_us, a.sum.predicted_us) > std::max(b.sum.measured_us, b.sum.predicted_us);
     });
@@ -230,6 +233,31 @@ class Report {
     for (const std::string& n : e_.load.notes) line("  ", n);
   }
 
+  // How products that are fused with their neighbours run, where the device has several ways.
+  void fused_products() {
+    std::map<std::string, int> ways;
+    for (const Launch& l : plan_.launches) {
+      if (l.op != &loop_ir::fused_op || l.operation->remark().empty()) continue;
+      const Graph& body = loop_ir::body_of(g_.node(l.node));
+      for (int32_t id = 0; id < body.size(); ++id)
+        if (loop_ir::is_product(body.node(id))) ++ways[l.operation->remark()];
+    }
+    std::string text;
+    for (const auto& [way, times] : ways) text += str_cat(text.empty() ? "" : ", ", times, " x ", way);
+    if (!text.empty()) line("  fused products: ", text);
+  }
+
+  // AttentionOperands::fixed_tables of the node, if it is a backward, or of its backward in this step, if there is one.
+  std::optional<int64_t> fixed_tables(const Node& n) const {
+    if (n.op == &attention_backward_op) return AttentionOperands(n.attrs).fixed_tables;
+    for (const Launch& l : plan_.launches) {
+      if (l.op != &attention_backward_op) continue;
+      const Attrs& back = g_.node(l.node).attrs;
+      if (back.without("fixed_tables") == n.attrs) return AttentionOperands(back).fixed_tables;
+    }
+    return {};
+  }
+
   // The score_mods of attention, which run inside its kernels on tile after tile.
   void score_mods() {
     std::vector<std::pair<std::string, int>> lines;
@@ -245,7 +273,7 @@ class Report {
       const std::string text = str_cat(at_line.line ? str_cat("at ", at_line, ", ") : std::string(), "head dims ",
                                        l.in[0].type.shape[3], " and ", l.in[2].type.shape[3], ": ",
                                        l.in[0].type.dtype == kFloat64 ? "op by op, in f64"
-                                       : describe_tile_mod            ? describe_tile_mod(mod, tables)
+                                       : describe_tile_mod            ? describe_tile_mod(mod, tables, fixed_tables(n))
                                                                       : "interpreted");
       auto known = std::find_if(lines.begin(), lines.end(), [&](const auto& x) { return x.first == text; });
       if (known == lines.end()) known = lines.insert(known, {text, 0});

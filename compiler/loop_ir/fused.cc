@@ -1,8 +1,12 @@
 #include "compiler/loop_ir/fused.h"
 
+#include <algorithm>
+
 #include "framework/dispatch/capture.h"
 #include "framework/dispatch/interpreter.h"
 #include "ops/core/creation.h"
+#include "ops/core/index.h"
+#include "ops/core/view.h"
 #include "ops/kernels/kernels.h"
 
 namespace weft::loop_ir {
@@ -20,10 +24,42 @@ Types infer_fused(const InferCall& c) {
   return out;
 }
 
+// Bytes that the group reads of each operand: all, or only what its ops select of it.
+std::vector<double> bytes_read(const Graph& body, std::span<const TensorType> in) {
+  std::vector<double> selected(in.size());
+  std::vector<bool> whole(in.size());
+  auto operand_of = [&](Value v) {
+    const Node& n = body.node(v);
+    return n.op == &input_op ? static_cast<size_t>(n.attrs.i("index")) : in.size();
+  };
+  for (int32_t id = 0; id < body.size(); ++id) {
+    const Node& n = body.node(id);
+    const bool selects =
+        n.op == &gather_op || n.op == &index_select_op || n.op == &slice_op || n.op == &dynamic_slice_op;
+    for (int i = 0; i < n.inputs.size(); ++i) {
+      const size_t operand = operand_of(n.inputs[i]);
+      if (operand == in.size()) continue;
+      if (selects && i == 0) {
+        selected[operand] += static_cast<double>(n.outputs[0].nbytes());
+      } else {
+        whole[operand] = true;
+      }
+    }
+  }
+  for (Value v : body.outputs)
+    if (const size_t operand = operand_of(v); operand < in.size()) whole[operand] = true;
+  for (size_t i = 0; i < in.size(); ++i) {
+    const auto all = static_cast<double>(in[i].nbytes());
+    selected[i] = whole[i] ? all : std::min(all, selected[i]);
+  }
+  return selected;
+}
+
 Cost cost_fused(const Attrs& attrs, std::span<const TensorType> in, std::span<const TensorType> out) {
-  Cost cost = body_cost(*attrs.get<Ref<Graph>>("body"));
+  const Graph& body = *attrs.get<Ref<Graph>>("body");
+  Cost cost = body_cost(body);
   cost.bytes = cost.written = cost.working_set = 0;  // op_cost() completes them
-  for (const TensorType& t : in) cost.bytes += static_cast<double>(t.nbytes());
+  for (double bytes : bytes_read(body, in)) cost.bytes += bytes;
   for (const TensorType& t : out) cost.bytes += static_cast<double>(t.nbytes());
   return cost;
 }

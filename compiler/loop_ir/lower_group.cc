@@ -11,6 +11,7 @@
 #include "framework/autodiff/grad.h"
 #include "ops/core/creation.h"
 #include "ops/core/dot.h"
+#include "ops/core/dot_product.h"
 #include "ops/core/index.h"
 #include "ops/core/pointwise.h"
 #include "ops/core/reduce.h"
@@ -80,7 +81,7 @@ class Lowering : Instructions {
         access_of_[i] = add_access(in_[e.input].strides, e.map, static_cast<double>(itemsize(type.dtype)));
         if (e.indexed >= 0) accesses_.back().index_stride = in_[e.input].strides[e.indexed];
       } else if (e.kind == Expr::kTile) {
-        access_of_[i] = add_access(contiguous_strides(type.shape), e.map, 4);
+        access_of_[i] = add_access(tile_strides(type.shape), e.map, 4);
       } else if (e.kind == Expr::kIota) {
         access_of_[i] = add_access({}, e.map, 0);
       }
@@ -88,6 +89,13 @@ class Lowering : Instructions {
     for (size_t k = 0; k < d_.results.size(); ++k)
       result_access_.push_back(
           add_access(out_[k].strides, d_.results[k].map, 1.5 * static_cast<double>(itemsize(out_[k].type.dtype))));
+  }
+
+  Shape tile_strides(const Shape& shape) const {
+    if (options_.tile_row == 0) return contiguous_strides(shape);
+    int64_t columns = 1;
+    for (int d = shape.size() - d_.dot_columns; d < shape.size(); ++d) columns *= shape[d];
+    return *internal::strides_of_rows(shape, columns, options_.tile_row);
   }
 
   int operand(int access, DType dtype, bool output, int32_t index, bool indexed = false) {
@@ -509,6 +517,10 @@ std::string cannot_lower(const Graph& body) {
   }
   for (Value v : body.inputs) in.push_back({body.type(v), contiguous_strides(body.type(v).shape)});
   for (Value v : body.outputs) out.push_back({body.type(v), contiguous_strides(body.type(v).shape)});
+  return cannot_lower(body, in, out);
+}
+
+std::string cannot_lower(const Graph& body, std::span<const ValueLayout> in, std::span<const ValueLayout> out) {
   try {
     LowerOptions options;
     Lowering(body, in, out, options).run();

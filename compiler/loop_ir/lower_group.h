@@ -74,10 +74,13 @@ struct Lowered {
 struct LowerOptions {
   bool round_like_eager = false;  // round every 16-bit value where eager mode does
   bool in_order = false;          // the operand of a product that is being packed: outer axes stay in order
+  int64_t tile_row = 0;           // elements between rows of the finished tile of a dot; 0: it is contiguous
 };
 
 /// Why the body cannot be one kernel, as words that follow "not fused: ". Empty if it can.
 std::string cannot_lower(const Graph& body);
+/// The same for operands and results of these layouts. The operands of a product must be inputs of the body.
+std::string cannot_lower(const Graph& body, std::span<const ValueLayout> in, std::span<const ValueLayout> out);
 
 /// The kernel for these layouts. Throws kInternal if cannot_lower is not empty.
 Lowered lower_group(const Graph& body, std::span<const ValueLayout> in, std::span<const ValueLayout> out,

@@ -1,5 +1,6 @@
 // Rows over cast.
 #include "compiler/passes/rewrite_rule.h"
+#include "ops/core/index.h"
 #include "ops/core/pointwise.h"
 
 namespace weft {
@@ -37,9 +38,20 @@ Value skip_detour(Match& m) {
   return m.emit(cast_op, {m['x']}, {{"dtype", to}});
 }
 
+/// Casts the elements that are selected instead of all, which then need no memory of their own. In a loss these are the
+/// scores of the targets: one of 50,000 in each row.
+Value select_first(Match& m) {
+  const Node& select = m.node(0);
+  if (select.outputs[0].shape.numel() >= m.type(m['x']).shape.numel()) return {};
+  const Value selected = m.emit(*select.op, {m['x'], m['y']}, select.attrs);
+  return m.emit(cast_op, {selected}, {{"dtype", select.outputs[0].dtype}});
+}
+
 constexpr RewriteRule kRules[] = {
     {"cast(x)", "x of the same dtype", Only::kAny, same_dtype},
     {"cast(cast(x))", "cast(x), the inner cast loses nothing", Only::kAny, skip_detour},
+    {"gather(cast(x), y)", "cast(gather(x, y)), where y selects fewer elements than x has", Only::kAny, select_first},
+    {"index_select(cast(x), y)", "cast(index_select(x, y)), likewise", Only::kAny, select_first},
 };
 
 }  // namespace

@@ -133,6 +133,12 @@ TEST(Simplify, EveryViewAndCastRowKeepsTheBits) {
       {"cast(cast(x))", {"cast %0 {dtype=f64}", "cast %1 {dtype=f16}"}},
       {"cast(cast(x))", {"cast %0 {dtype=i64}", "cast %1 {dtype=u8}"}},
       {"cast(cast(x))", {"cast %0 {dtype=f32}", "cast %1 {dtype=bool}"}},
+      {"gather(cast(x), y)",
+       {"cast %0 {dtype=f32}", "constant {value=2, dtype=i64}", "broadcast %2 {shape=[2, 1, 1]}",
+        "gather %1, %3 {dim=2}"}},
+      {"index_select(cast(x), y)",
+       {"cast %0 {dtype=f64}", "constant {value=1, dtype=i64}", "broadcast %2 {shape=[2]}",
+        "index_select %1, %3 {dim=2}"}},
   };
   std::mt19937 random(2);
   std::map<std::string, int> applied;

@@ -71,7 +71,8 @@ BoundedValue select(const Tensor& c, const BoundedValue& a, const BoundedValue& 
 
 class Evaluator {
  public:
-  Evaluator(const Graph& g, double operand_error) : g_(g), operand_error_(operand_error), values_(g.size()) {}
+  Evaluator(const Graph& g, double operand_error, bool approximate)
+      : g_(g), operand_error_(operand_error), approximate_(approximate), values_(g.size()) {}
 
   std::vector<BoundedValue> run(std::span<const Tensor> in) {
     for (int32_t id = 0; id < g_.size(); ++id) {
@@ -118,6 +119,7 @@ class Evaluator {
         v.hi = broadcast_to(v.hi, eager.shape());
         const bool copies = pw == Pw::neg || pw == Pw::abs || pw == Pw::relu || pw == Pw::maximum ||
                             pw == Pw::minimum || pw == Pw::sign || pw == Pw::floor || pw == Pw::ceil || pw == Pw::round;
+        if (approximate_ && eager.dtype() != kFloat64) approximated(pw, n, v);
         if (!copies) widen(v, eager.dtype());
         return v;
       }
@@ -394,18 +396,54 @@ class Evaluator {
     }
   }
 
+  // What the functions of approximations.inc add to kOpError, which covers their relative errors of at most 4 ulp.
+  void approximated(Pw pw, const Node& n, BoundedValue& v) {
+    const BoundedValue& a = in(n, 0);
+    // An error of the exponent is a relative error of the result: |x| (2^-24 + 2^-26). Beyond 128 the result is 0 or
+    // infinity. sigmoid is near exp below 0.
+    auto exponent = [](const Tensor& x) { return minimum(abs(x), 128.0) * 0x1p-23; };
+    switch (pw) {
+      case Pw::exp:
+      case Pw::sigmoid:
+        v.lo = v.lo * (1.0 - exponent(a.lo)) - 0x1p-126;
+        v.hi = v.hi * (1.0 + exponent(a.hi)) + 0x1p-126;
+        break;
+      case Pw::log:  // absolute where x is in (0.5, 2)
+        v.lo = v.lo - 0x1p-22;
+        v.hi = v.hi + 0x1p-22;
+        break;
+      case Pw::div:
+      case Pw::reciprocal: {
+        // A reciprocal is off by 1 ulp, which is 2^-21 of a denormal. It may overflow where the quotient does not.
+        const BoundedValue& b = in(n, pw == Pw::div ? 1 : 0);
+        v.lo = v.lo - abs(v.lo) * 0x1p-21;
+        v.hi = v.hi + abs(v.hi) * 0x1p-21;
+        const Tensor tiny = logical_and(lt(b.lo, 0x1p-127), gt(b.hi, -0x1p-127));
+        const Tensor zero = logical_and(eq(b.lo, 0.0), eq(b.hi, 0.0));
+        const Tensor lost = broadcast_to(logical_and(tiny, logical_not(zero)), v.lo.shape());
+        v = select(lost, unknown_value(v.lo), v);
+        break;
+      }
+      default:
+        return;
+    }
+    settle(v);
+  }
+
   static Shape shape_of(const Tensor& a, const Tensor& b) { return a.dim() ? a.shape() : b.shape(); }
 
   const Graph& g_;
   const double operand_error_;
+  const bool approximate_;
   std::vector<BoundedValue> values_;
 };
 
 }  // namespace
 
-std::vector<BoundedValue> bounded_outputs(const Graph& body, std::span<const Tensor> in, double operand_error) {
+std::vector<BoundedValue> bounded_outputs(const Graph& body, std::span<const Tensor> in, double operand_error,
+                                          bool approximate) {
   NoGrad guard;
-  return Evaluator(body, operand_error).run(in);
+  return Evaluator(body, operand_error, approximate).run(in);
 }
 
 int64_t first_outside(const Tensor& got, const BoundedValue& want) {

@@ -16,8 +16,10 @@ struct BoundedValue {
 };
 
 /// The outputs of a body of primitives for these operands (concrete tensors, taken as exact). Products of f32 may have
-/// rounded their operands by this much, relatively.
-std::vector<BoundedValue> bounded_outputs(const Graph& body, std::span<const Tensor> in, double operand_error = 0);
+/// rounded their operands by this much, relatively. approximate: functions of f32 may be those of
+/// compiler/targets/cuda/print/approximations.inc.
+std::vector<BoundedValue> bounded_outputs(const Graph& body, std::span<const Tensor> in, double operand_error = 0,
+                                          bool approximate = false);
 
 /// The flat position of the first element of `got` that the bounds exclude, or -1; NaN agrees with NaN.
 int64_t first_outside(const Tensor& got, const BoundedValue& want);

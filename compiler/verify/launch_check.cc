@@ -60,7 +60,7 @@ class Check final : public LaunchCheck {
     } else if (bits) {
       for (Tensor& t : evaluate(*ops, in).outputs) want.push_back({std::move(t), {}, {}, {}});
     } else {
-      want = bounded_outputs(*ops, in, how.operand_error);
+      want = bounded_outputs(*ops, in, how.operand_error, how.approximate);
     }
     for (size_t i = 0; i < out.size(); ++i) {
       const int64_t at = bits ? first_difference(out[i], want[i].eager) : first_outside(out[i], want[i]);

@@ -23,10 +23,8 @@ constexpr Reason kOnlyWrong[] = {
 
 // Ops that have no call of their own to split.
 constexpr Reason kNotTried[] = {
-    {"grad", "gone before a graph is split"},
-    {"checkpoint", "gone before a graph is split"},
-    {"custom_grad", "gone before a graph is split"},
-    {"accumulate", "gone before a graph is split"},
+    {"grad", "gone before a graph is split"},        {"checkpoint", "gone before a graph is split"},
+    {"custom_grad", "gone before a graph is split"}, {"accumulate", "gone before a graph is split"},
     {"loop", "gone before a graph is split"},
 };
 

@@ -7,6 +7,7 @@
 #include "framework/cuda/driver_api.h"
 #include "framework/cuda/dynamic_library.h"
 #include "framework/cuda/library_places.h"
+#include "framework/cuda/split_product.h"
 
 namespace weft::cuda {
 namespace {
@@ -181,6 +182,12 @@ class MatmulPlan::Descriptors {
   void *bias_ = nullptr, *aux_ = nullptr;
 };
 
+/// Plans of the same CublasLt, which keeps them.
+struct MatmulPlan::Parts {
+  SplitProduct split;
+  const MatmulPlan *first, *second;
+};
+
 MatmulPlan::MatmulPlan() = default;
 MatmulPlan::~MatmulPlan() = default;
 
@@ -252,8 +259,28 @@ CublasLt::~CublasLt() {
 const MatmulPlan* CublasLt::plan(const MatmulShape& s, int64_t workspace_limit) {
   check_shape(s);
   MutexLock lock(mutex_);
-  auto [it, fresh] = plans_.try_emplace({s, workspace_limit});
+  return find_plan(s, workspace_limit);
+}
+
+const MatmulPlan* CublasLt::find_plan(const MatmulShape& s, int64_t workspace_limit) {
+  const auto [it, fresh] = plans_.try_emplace({s, workspace_limit});
   if (!fresh) return it->second.get();
+  std::unique_ptr<MatmulPlan> plan;
+  if (const auto split = split_product(s)) {
+    const MatmulPlan* first = find_plan(split->first, workspace_limit);
+    const MatmulPlan* second = first ? find_plan(split->second, workspace_limit) : nullptr;
+    if (second) {
+      plan = std::make_unique<MatmulPlan>();
+      plan->shape = s;
+      plan->workspace = std::max(first->workspace, second->workspace);
+      plan->parts.reset(new MatmulPlan::Parts{*split, first, second});
+    }
+  }
+  if (!plan) plan = make_plan(s, workspace_limit);
+  return (it->second = std::move(plan)).get();
+}
+
+std::unique_ptr<MatmulPlan> CublasLt::make_plan(const MatmulShape& s, int64_t workspace_limit) {
   // gelu's input is stored in lines of 16-byte pieces.
   if (has_aux(s.epilogue) && (s.align_out < 16 || aux_ld(s) % 8 != 0 || (s.batch > 1 && s.out_batch % 8 != 0)))
     return nullptr;
@@ -271,11 +298,22 @@ const MatmulPlan* CublasLt::plan(const MatmulShape& s, int64_t workspace_limit) 
   if (status != lt::kSuccess || found == 0 || result.state != lt::kSuccess) return nullptr;
   plan->algo = result.algo;
   plan->workspace = static_cast<int64_t>(result.workspace);
-  return (it->second = std::move(plan)).get();
+  return plan;
 }
 
 void CublasLt::run(const MatmulPlan& plan, const MatmulPointers& at, void* stream) {
   const MatmulShape& s = plan.shape;
+  if (plan.parts) {
+    const SplitProduct& split = plan.parts->split;
+    MatmulPointers smaller = at, larger = at;
+    smaller.a = static_cast<const char*>(at.a) + split.a * itemsize(s.in);
+    smaller.b = static_cast<const char*>(at.b) + split.b * itemsize(s.in);
+    smaller.out = static_cast<char*>(at.out) + split.out * itemsize(s.out);
+    larger.c = at.out;
+    run(*plan.parts->first, split.first_is_smaller ? smaller : larger, stream);
+    run(*plan.parts->second, split.first_is_smaller ? larger : smaller, stream);
+    return;
+  }
   MatmulPlan::Descriptors& d = *plan.descriptors;
   const double alpha64 = s.alpha, beta64 = s.beta;
   const float alpha32 = static_cast<float>(s.alpha), beta32 = static_cast<float>(s.beta);

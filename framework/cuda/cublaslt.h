@@ -65,7 +65,8 @@ struct MatmulShape {
 /// over whole lines. An operand for which this is false must be copied first.
 bool readable_in_place(int64_t rows, int64_t cols, const MatrixStrides& s);
 
-/// A prepared product: its algorithm, its scratch size, and the library's descriptors, made once.
+/// A prepared product: its algorithm, its scratch size, and the library's descriptors, made once. Or two products in its
+/// place (framework/cuda/split_product.h).
 struct MatmulPlan {
   MatmulPlan();
   ~MatmulPlan();
@@ -77,6 +78,8 @@ struct MatmulPlan {
   friend class CublasLt;
   class Descriptors;
   std::unique_ptr<Descriptors> descriptors;
+  struct Parts;
+  std::unique_ptr<Parts> parts;
 };
 
 /// The addresses of one call, all on the device.
@@ -106,6 +109,8 @@ class CublasLt {
 
  private:
   static const lt::Table& checked_table();
+  const MatmulPlan* find_plan(const MatmulShape& shape, int64_t workspace_limit) WEFT_REQUIRES(mutex_);
+  std::unique_ptr<MatmulPlan> make_plan(const MatmulShape& shape, int64_t workspace_limit) WEFT_REQUIRES(mutex_);
   const lt::Table& call_;
   const uint64_t serial_;
   lt::Context* handle_ = nullptr;

@@ -12,6 +12,7 @@
 #include "framework/cuda/copy.h"
 #include "framework/cuda/device_allocator.h"
 #include "framework/cuda/gpu.h"
+#include "framework/cuda/split_product.h"
 #include "framework/cuda/stream.h"
 #include "framework/cuda/testing/fake_cublaslt.h"
 #include "framework/cuda/testing/fake_gpu_test.h"
@@ -129,6 +130,50 @@ TEST(CublasLt, ScaleAndResidual) {
     for (int64_t i = 0; i < 3; ++i)
       for (int64_t j = 0; j < 5; ++j)
         ASSERT_EQ(c.result(x, i, j), 0.5 * c.product(x, i, j) + 2 * before[x * 15 + i * 5 + j]);
+}
+
+// Products with a remainder of columns or of terms.
+TEST(CublasLt, SplitProducts) {
+  MatmulShape head{.in = kBFloat16, .out = kBFloat16, .m = 16384, .n = 50257, .k = 768};
+  head.a = {0, 768, 1}, head.b = {0, 1, 768};
+  head.out_row = 50257;
+  EXPECT_FALSE(split_product(head));  // its rows are not aligned
+  head.out_row = 50304;
+  auto p = split_product(head);
+  ASSERT_TRUE(p);
+  EXPECT_FALSE(p->first_is_smaller);
+  EXPECT_EQ(p->first.n, 50256);
+  EXPECT_EQ(p->second.n, 1);
+  EXPECT_EQ(p->b, int64_t{50256} * 768);
+  EXPECT_EQ(p->out, 50256);
+  EXPECT_FALSE(split_product(p->first));
+  MatmulShape back{.in = kBFloat16, .out = kBFloat16, .m = 16384, .n = 768, .k = 50257};
+  back.a = {0, 50304, 1}, back.b = {0, 768, 1};
+  back.out_row = 768;
+  p = split_product(back);
+  ASSERT_TRUE(p);
+  EXPECT_TRUE(p->first_is_smaller);
+  EXPECT_EQ(p->first.k, 1);
+  EXPECT_EQ(p->second.k, 50256);
+  EXPECT_EQ(p->second.beta, 1);
+  EXPECT_EQ(p->a, 50256);
+  EXPECT_EQ(p->b, int64_t{50256} * 768);
+  back.tf32 = false, back.in = back.out = kFloat32;
+  EXPECT_FALSE(split_product(back));  // f32 needs no lines
+  head.beta = 1;
+  EXPECT_FALSE(split_product(head));
+
+  // Split along both: the results are those of one product, and nothing is written between the lines.
+  FakeCublasLt fake;
+  CublasLt lt(fake.table());
+  Case c(1, 128, 2051, 2049, {0, 2052, 1}, {0, 1, 2052}, 2052);
+  c.s.tf32 = true;
+  ASSERT_TRUE(c.run(fake, lt));
+  EXPECT_EQ(fake.ran().size(), 3u);
+  EXPECT_EQ(fake.faults(), std::vector<std::string>());
+  for (int64_t i : {0, 1, 127})
+    for (int64_t j : {0, 7, 2047, 2048, 2050}) EXPECT_EQ(c.result(0, i, j), c.product(0, i, j)) << i << " " << j;
+  for (int64_t i : {0, 126}) EXPECT_EQ(c.result(0, i, 2051), -77.0f);
 }
 
 TEST(CublasLt, Epilogues) {

@@ -51,7 +51,8 @@ void MemoryTarget::set_name(Device device, const void* p, const std::string& nam
 // Vector loads of 16 bytes are the widest; the allocator's blocks start at multiples of 256.
 TargetLimits MemoryTarget::limits() const {
   // Products are a library's, which reads its operands from memory.
-  return {.synchronous = false, .buffer_alignment = 256, .address_alignment = 16, .prologues = false};
+  return {
+      .synchronous = false, .buffer_alignment = 256, .address_alignment = 16, .row_alignment = 16, .prologues = false};
 }
 
 std::shared_ptr<weft::Operation> MemoryTarget::prepare(Device, const OpDef& op, const Attrs&,

@@ -102,6 +102,7 @@ struct Agreement {
     kNone,       // no bound is known
   } kind = kReference;
   double operand_error = 0;  // kBounds: relative error of a product's operands (tf32)
+  bool approximate = false;  // kBounds: functions of f32 are the approximations of GPUs
 };
 
 /// One operation of a step. The views keep their place; a run reads the addresses that they have then.
@@ -167,6 +168,8 @@ struct TargetLimits {
   bool synchronous = true;        // a run ends before it returns, and the host reads its results in place
   int64_t buffer_alignment = 64;  // bytes of which each buffer of a plan starts at a multiple
   int64_t address_alignment = 1;  // the same for arguments, cells and captured tensors
+  int64_t row_alignment = 1;      // products on tensor cores are fast if rows of matrices start at such multiples, in
+                                  // bytes; plans pad the rows of their own values. 1: plans pad nothing
   bool prologues = true;          // products can compute an operand while they pack it
   bool loops = false;             // Target::repeat runs loops; else each iteration has operations of its own
 };

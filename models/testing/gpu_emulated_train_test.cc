@@ -42,6 +42,7 @@ const std::vector<TrainCase>& cases() {
   static const auto* all = new std::vector<TrainCase>{
       {"gpt", gpt::family()},
       {"gpt_bf16", gpt::family(), {}, kBFloat16},
+      {"gpt_bf16_odd_vocabulary", gpt::family(), {{"vocab", "77"}}, kBFloat16},
       {"gpt_f16", gpt::family(), {}, kFloat16},
       {"llama", llama::family(), kLlama},
       {"llama_bf16", llama::family(), kLlama, kBFloat16},
@@ -68,6 +69,7 @@ TEST_P(Emulated, LossesAreTheCpus) {
   EXPECT_EQ(gpu.driver().calls("cuGraphExecKernelNodeSetParams_v2"), 0);
   EXPECT_EQ(gpu.driver().calls("cuGraphLaunch"), 2);
   EXPECT_LT(got.back(), got.front());
+  EXPECT_EQ(gpu.cublaslt().misaligned(), std::vector<std::string>());
 }
 
 // Logits of a prompt, then of one token after another through the cache.
@@ -99,7 +101,7 @@ TEST_P(Emulated, DecodesAsTheCpu) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(, Emulated, ::testing::Range(0, 9),
+INSTANTIATE_TEST_SUITE_P(, Emulated, ::testing::Range(0, 10),
                          [](const auto& info) { return std::string(cases()[info.param].name); });
 
 // A scale that overflows f16: the step changes nothing, the scale is halved until it fits.

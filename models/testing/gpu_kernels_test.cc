@@ -20,11 +20,13 @@ using cuda::Kernel;
 struct Collected {
   std::vector<Kernel> kernels;
   std::set<std::string> seen;
+  std::vector<std::string> misaligned;  // products of the last step
+  std::string report;                   // of the last step
 };
 
 // Plans the bf16 step of two layers for a GPU of this compute capability;
 // its kernels are collected instead of compiled.
-void plan_step(const nn::ModelFamily& family, const std::string& preset, int sm, Collected* all) {
+void plan_step(const nn::ModelFamily& family, const std::string& preset, int sm, Collected* all, int64_t vocab = 0) {
   cuda::testing::ScopedEmulatedGpu gpu({.gpu = {.sm = sm, .memory = size_t{4} << 30}});
   cuda::internal::set_kernel_compiler([&](std::span<const Kernel> kernels, cuda::Arch) {
     for (const Kernel& k : kernels)
@@ -36,6 +38,7 @@ void plan_step(const nn::ModelFamily& family, const std::string& preset, int sm,
   });
   nn::ConfigMap config = family.preset(preset);
   config["layers"] = "2";
+  if (vocab > 0) config["vocab"] = str_cat(vocab);
   const auto model = family.make(config);
   model->to(Device::cuda());
   model->set_compute_dtype(kBFloat16);
@@ -49,9 +52,24 @@ void plan_step(const nn::ModelFamily& family, const std::string& preset, int sm,
   });
   const TensorType ids{kInt32, Device::cuda(), Shape{2, 128}};
   step.prepare(Tensor::empty(ids), Tensor::empty(ids));
+  all->misaligned = gpu.cublaslt().misaligned();
+  all->report = step.report();
 }
 
 class GpuKernels : public ::testing::TestWithParam<int> {};
+
+// Vocabularies are odd: 50257 logits in a row.
+TEST(GpuProducts, HaveAlignedRows) {
+  for (const bool experts : {false, true}) {
+    Collected all;
+    plan_step(experts ? moe::family() : gpt::family(), experts ? "moe_small" : "gpt_base", 90, &all, 50257);
+    EXPECT_EQ(all.misaligned, std::vector<std::string>()) << experts;
+    // The gradient of the f32 router's operand is bf16, which cuBLASLt does not make of f32 operands.
+    const std::string fused =
+        experts ? "2 x epilogue in cuBLASLt, 2 x through an f32 tile" : "3 x epilogue in cuBLASLt";
+    EXPECT_NE(all.report.find(str_cat("  fused products: ", fused, "\n")), std::string::npos) << all.report;
+  }
+}
 
 TEST_P(GpuKernels, OfTrainingStepsCompile) {
   if (!cuda::nvrtc().unavailable.empty()) GTEST_SKIP() << cuda::nvrtc().unavailable;

@@ -42,6 +42,7 @@ const std::vector<TrainCase>& cases() {
   static const auto* all = new std::vector<TrainCase>{
       {"gpt", gpt::family(), {}, {}},
       {"gpt_bf16", gpt::family(), {}, kBFloat16},
+      {"gpt_bf16_odd_vocabulary", gpt::family(), {{"vocab", "77"}}, kBFloat16},
       {"llama", llama::family(), {{"kv_heads", "1"}}, {}},
       {"llama_f16", llama::family(), {{"kv_heads", "1"}}, kFloat16},
       {"moe", moe::family(), {{"kv_heads", "1"}, {"experts", "4"}, {"top_k", "2"}}, {}},
@@ -65,7 +66,7 @@ TEST_P(GpuTrain, HasTheBitsOfTheCpu) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(, GpuTrain, ::testing::Range(0, 5),
+INSTANTIATE_TEST_SUITE_P(, GpuTrain, ::testing::Range(0, 6),
                          [](const auto& info) { return std::string(cases()[info.param].name); });
 
 }  // namespace

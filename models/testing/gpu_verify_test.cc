@@ -24,6 +24,7 @@ const std::vector<Case>& cases() {
   static const auto* all = new std::vector<Case>{
       {"gpt", gpt::family(), {}, {}, "fast"},
       {"gpt_bf16", gpt::family(), {}, kBFloat16, "fast"},
+      {"gpt_bf16_odd_vocabulary", gpt::family(), {{"vocab", "77"}}, kBFloat16, "fast"},
       {"gpt_bf16_like_eager", gpt::family(), {}, kBFloat16, "eager"},
       {"llama_f16", llama::family(), {{"kv_heads", "1"}}, kFloat16, "fast"},
       {"moe_bf16", moe::family(), moe, kBFloat16, "fast"},
@@ -45,7 +46,7 @@ TEST_P(GpuVerify, EveryLaunchIsRight) {
   EXPECT_NE(r.verify.find(" (products) are within their bounds"), std::string::npos) << r.verify;
 }
 
-INSTANTIATE_TEST_SUITE_P(, GpuVerify, ::testing::Range(0, 5),
+INSTANTIATE_TEST_SUITE_P(, GpuVerify, ::testing::Range(0, 6),
                          [](const auto& info) { return std::string(cases()[info.param].name); });
 
 }  // namespace

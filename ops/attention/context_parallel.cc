@@ -65,7 +65,7 @@ class Context {
     size_t next = 3;
     for (int i = 0; i < at.score_tables; ++i) {
       const DType t = c.operands[static_cast<size_t>(at.score_first + i)].dtype();
-      if (is_floating(t) && itemsize(t) > 1) g[next] = cast(g[next], t), ++next;
+      if (at.learned(i, t)) g[next] = cast(g[next], t), ++next;
     }
     return g;
   }

@@ -248,6 +248,75 @@ TEST(FlexAttention, ModsAndGradientsOfTheirTables) {
   }
 }
 
+// Backward has a result for each table whose gradient is wanted, and the other results do not depend on that.
+TEST(FlexAttention, ConstantTablesHaveNoGradients) {
+  const internal::KeepAttentionNodes keep;  // in f64
+  Random random(8);
+  const Sizes s{.b = 2, .hq = 4, .hkv = 2, .sq = 20, .skv = 40, .d = 8, .dv = 8, .kv_batch = 2};
+  for (DType t : {kFloat32, kBFloat16, kFloat64}) {
+    std::vector<Tensor> x = operands(s, t, 21);
+    const DType of_table = t == kFloat64 ? kFloat64 : kFloat32;
+    x.push_back(random_tensor(of_table, {s.hq, s.sq + s.skv}, random));
+    x.push_back(random_tensor(of_table, {}, random, 0.5, 1));
+    std::vector<TensorType> types;
+    for (const Tensor& v : x) types.push_back(v.type());
+    std::vector<Tensor> all;
+    for (const int learned : {3, 2, 1, 0}) {
+      SCOPED_TRACE(str_cat(t, ", tables ", learned));
+      const TensorFn fn = [&](std::span<const Tensor> args) {
+        std::vector<Tensor> in, wrt;
+        for (const Tensor& v : args) in.push_back(v.requires_grad());
+        // A table that records without being wanted is as good as a constant.
+        if (!learned) in[4] = args[4];
+        for (size_t i = 0; i < 5; ++i)
+          if (i < 3 || (learned >> (i - 3) & 1)) wrt.push_back(in[i]);
+        const Tensor y = flex_attention(
+            in[0], in[1], in[2],
+            with([&](const Score& c) { return c.value * in[4] + in[3][c.h][c.q - c.kv + s.skv]; }, kCausal));
+        return grad(sum(y * y), wrt);
+      };
+      const Ref<Graph> joint = expand_grad(*capture_graph(fn, types));
+      size_t results = 0;
+      for (int32_t id = 0; id < joint->size(); ++id)
+        if (const Node& n = joint->node(id); n.op == &attention_backward_op) results += n.outputs.size();
+      const std::vector<Tensor> got = interpret(*joint, x);
+      const std::vector<Tensor> eager = t == kFloat64 ? got : fn(x);  // without a node in f64
+      EXPECT_EQ(results, got.size());
+      if (learned == 3) all = got;
+      for (size_t i = 0, next = 0; i < 5; ++i) {
+        if (i >= 3 && !(learned >> (i - 3) & 1)) continue;
+        EXPECT_TRUE(testing::same_bits(got[next], all[i])) << i;
+        EXPECT_TRUE(testing::same_bits(eager[next++], all[i])) << i;
+      }
+    }
+  }
+}
+
+// Also where the first derivative has the table as a constant.
+TEST(FlexAttention, SecondDerivativesByTables) {
+  const internal::KeepAttentionNodes keep;
+  const Sizes s{.b = 1, .hq = 2, .hkv = 1, .sq = 5, .skv = 6, .d = 3, .dv = 2, .kv_batch = 1};
+  std::vector<Tensor> x = operands(s, kFloat64, 3);
+  Random random(4);
+  x.push_back(random_tensor(kFloat64, {2}, random));
+  x.push_back(random_tensor(kFloat64, {s.sq + s.skv}, random));
+  for (const bool of_table : {false, true}) {
+    auto fn = [&](std::span<const Tensor> args) {
+      const EnableGrad record;
+      std::vector<Tensor> in;
+      for (const Tensor& t : args) in.push_back(t.requires_grad_enabled() ? t : t.requires_grad());
+      const Tensor slope = in[3], bias = in[4];
+      const Tensor y = flex_attention(
+          in[0], in[1], in[2],
+          with([&](const Score& c) { return tanh(c.value) * slope[c.h] + bias[c.q - c.kv + 6] * bias[c.kv]; },
+               kCausal));
+      return grad(sum(y * y), of_table ? std::vector{in[1], in[3]} : std::vector{in[0], in[2]}, {.create_graph = true});
+    };
+    for (const bool captured : {false, true})
+      EXPECT_TRUE(testing::gradcheck(fn, x, {.captured = captured})) << of_table << captured;
+  }
+}
+
 TEST(FlexAttention, TablesTooLargeForSumsByTaskGetTheSameGradients) {
   Random random(10);
   const Sizes s{.b = 8, .hq = 8, .hkv = 8, .sq = 20, .skv = 30, .d = 4, .dv = 4, .kv_batch = 8};

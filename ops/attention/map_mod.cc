@@ -26,7 +26,13 @@ class Mapper {
  public:
   Mapper(const Graph& g, int mapped, std::span<const Tensor> in, TableReads* reads, std::vector<IndexRead>* indices,
          const TableExtents* extents)
-      : g_(g), in_(in), reads_(reads), indices_(indices), extents_(extents), values_(static_cast<size_t>(g.size())) {
+      : g_(g),
+        mapped_(mapped),
+        in_(in),
+        reads_(reads),
+        indices_(indices),
+        extents_(extents),
+        values_(static_cast<size_t>(g.size())) {
     int next = 0;
     for (Value v : g.inputs) {
       const Tensor& t = in_[static_cast<size_t>(next)];
@@ -130,13 +136,13 @@ class Mapper {
   const Tensor& read(Mapped& m) {
     if (m.one >= 0) {  // the same for all scores
       m.t = reshape(m.t, {});
-      if (reads_) m.t = recorded(m.one, zeros({}, {.dtype = kInt64}), m.t);
+      if (records(m.one)) m.t = recorded(m.one, zeros({}, {.dtype = kInt64}), m.t);
       m.one = -1;
     }
     if (m.table < 0 || m.t.defined()) return m.t;
     const Tensor& table = in_[static_cast<size_t>(m.table)];
     const Tensor v = table.numel() == 0 ? zeros(m.at.shape(), {.dtype = table.dtype()}) : element(table, m.at);
-    m.t = reads_ && has_gradient(v.dtype()) ? recorded(m.table, m.at, v) : v;
+    m.t = records(m.table) && has_gradient(v.dtype()) ? recorded(m.table, m.at, v) : v;
     return m.t;
   }
 
@@ -146,6 +152,7 @@ class Mapper {
     return gather(broadcast_to(reshape(table, {1, -1}), {at.size(0), table.numel()}), 1, at);
   }
 
+  bool records(int input) const { return reads_ && !in_tables(reads_->fixed, input - mapped_); }
   Tensor recorded(int table, const Tensor& at, const Tensor& v) {
     const Tensor wide = cast(v, v.dtype() == kFloat64 ? kFloat64 : kFloat32);
     const Tensor own = own_tape(reads_->spread.empty() ? wide : broadcast_to(wide, reads_->spread));
@@ -154,6 +161,7 @@ class Mapper {
   }
 
   const Graph& g_;
+  const int mapped_;
   std::span<const Tensor> in_;
   TableReads* reads_;
   std::vector<IndexRead>* indices_;

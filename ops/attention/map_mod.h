@@ -14,6 +14,7 @@ struct TableRead {
 
 struct TableReads {
   Shape spread;  // if not empty, values are broadcast to this shape before they record, so that no gradient is summed
+  int64_t fixed = 0;  // bit i: reads of table i do not record
   std::vector<TableRead> all;
 };
 
@@ -32,12 +33,14 @@ using TableExtents = std::vector<std::vector<Tensor>>;
 /// The mod's result for in[0], ..., in[mapped - 1], tensors of one rank that broadcast against each other and replace
 /// the graph's first inputs; the other inputs are tables. An index outside its table gives NaN (floating point), or is
 /// replaced by 0; `indices`, if given, receives all of them. With `reads`, floating-point tables are read through f32
-/// (f64) tensors that record, so that grad() can differentiate by reads->all[i].value.
+/// (f64) tensors that record, so that grad() can differentiate by reads->all[i].value; tables in reads->fixed are not.
 Tensor map_mod(const Graph& mod, int mapped, std::span<const Tensor> in, TableReads* reads = nullptr,
                std::vector<IndexRead>* indices = nullptr, const TableExtents* extents = nullptr);
 
 /// True if tables of this dtype have gradients.
 inline bool has_gradient(DType t) { return is_floating(t) && itemsize(t) > 1; }
+/// Sets of tables are bits. They hold tables 0 to 62.
+inline bool in_tables(int64_t set, int table) { return table < 63 && (set >> table & 1) != 0; }
 /// The same value as a new leaf for grad(); derivatives of that gradient still reach t's operands.
 Tensor own_tape(const Tensor& t);
 /// Gradients of `out`, given its own; zeros if a mod computes it from integers and constants only.

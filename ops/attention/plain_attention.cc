@@ -53,6 +53,7 @@ struct Plain {
     if (derivative) {
       EnableGrad record;
       scores = raw = internal::own_tape(raw);
+      reads.fixed = at.fixed_tables;
       if (const Graph* mod = graph_of(attrs, "score")) scores = modified(*mod, in, where_at, &reads, nullptr);
     } else if (const Graph* mod = graph_of(attrs, "score")) {
       scores = modified(*mod, in, where_at, nullptr, &indices);
@@ -169,7 +170,7 @@ std::vector<Tensor> internal::plain_attention_backward(const Attrs& attrs, std::
     if (p.scores.requires_grad_enabled()) d = grad(p.scores, wrt, {.create_graph = grad_enabled(), .grad_output = ds});
     for (int i = 0; i < p.at.score_tables; ++i) {
       const Tensor& t = in[static_cast<size_t>(p.at.score_first + i)];
-      if (!internal::has_gradient(t.dtype())) continue;
+      if (!p.at.learned(i, t.dtype())) continue;
       Tensor g = zeros({t.numel()}, {.dtype = wide_of(t.dtype())});
       for (size_t r = 0; r < p.reads.all.size(); ++r)
         if (p.reads.all[r].input == 5 + i && d[r + 1].defined())

@@ -85,8 +85,7 @@ Types infer(const InferCall& c) {
              ", lse ", c.in[n + 1], ", their gradients ", c.in[n + 2], ", ", c.in[n + 3], "; need ", o, " and ", lse);
   Types types{q, k, v};
   for (int i = 0; i < at.score_tables; ++i)
-    if (const TensorType& t = c.in[static_cast<size_t>(at.score_first + i)]; internal::has_gradient(t.dtype))
-      types.push_back(t);
+    if (const TensorType& t = c.in[static_cast<size_t>(at.score_first + i)]; at.learned(i, t.dtype)) types.push_back(t);
   if (wide)
     for (TensorType& t : types) t.dtype = wide_of(t.dtype);
   return types;
@@ -112,8 +111,7 @@ DimMap dims(const Attrs& attrs, std::span<const TensorType> in, std::span<const 
     for (const std::string& s : {o, row, o, row}) from.push_back(s);
     to = {from[0], k, v};
     for (int i = 0; i < at.score_tables; ++i)
-      if (internal::has_gradient(in[static_cast<size_t>(at.score_first + i)].dtype))
-        to.push_back(from[static_cast<size_t>(at.score_first + i)]);
+      if (const auto k = static_cast<size_t>(at.score_first + i); at.learned(i, in[k].dtype)) to.push_back(from[k]);
   }
   auto joined = [](const std::vector<std::string>& words) {
     std::string s;
@@ -160,8 +158,9 @@ class Call {
     static constexpr kernels::ScoreHook kNoHook{};
     if (scored_ && run) {
       const Shape& q = in[0].shape;
+      const bool backward = in.size() > static_cast<size_t>(at_.count);
       score_ = std::make_unique<internal::ScoreTiles>(attrs.get<Ref<Graph>>("score"), score_tables(),
-                                                      std::max({q[0], q[1], q[2], keys}));
+                                                      std::max({q[0], q[1], q[2], keys}), backward ? &at_ : nullptr);
     }
     if (scored_) a.score = run ? &score_->hook() : &kNoHook;
     if (at_.dropout >= 0) {
@@ -186,11 +185,11 @@ class Call {
   /// Bytes of workspace before the kernel's own, in backward: private sums of the tables' gradients.
   int64_t sums_bytes() const {
     if (!scored_) return 0;
-    return (internal::ScoreTiles::gradient_bytes(score_tables(), groups()) + 63) / 64 * 64;
+    return (internal::ScoreTiles::gradient_bytes(at_, score_tables(), groups()) + 63) / 64 * 64;
   }
   /// Number of sets of sums; the tasks of a set run one after another. Depends on the shapes only.
   int64_t groups() const {
-    const int64_t one = std::max<int64_t>(1, internal::ScoreTiles::gradient_bytes(score_tables(), 1));
+    const int64_t one = std::max<int64_t>(1, internal::ScoreTiles::gradient_bytes(at_, score_tables(), 1));
     const int64_t tasks = std::max<int64_t>(1, kernels::attention_tasks(a));
     return std::min(tasks, std::max<int64_t>(2, kMaxGradientBytes / one));
   }
@@ -213,7 +212,7 @@ class Call {
     size_t next = 3;
     const auto tables = score_tables();
     for (size_t i = 0; i < tables.size(); ++i)
-      if (internal::has_gradient(tables[i].dtype)) score_->finish_gradient(static_cast<int>(i), out[next++]);
+      if (at_.learned(static_cast<int>(i), tables[i].dtype)) score_->finish_gradient(static_cast<int>(i), out[next++]);
   }
 
   kernels::Attention a;
@@ -329,6 +328,11 @@ Grads vjp(const VjpCall& c) {
     out = cast(out, c.in[0].dtype()), dout = cast(dout, c.in[0].dtype());
   }
   const Tensor dlse = c.grad[1].defined() ? c.grad[1] : internal::full_of(c.out[1].type(), 0);
+  int64_t fixed = 0;
+  for (int i = 0; i < std::min(at.score_tables, 63); ++i)
+    if (const int k = at.score_first + i; internal::has_gradient(c.in[static_cast<size_t>(k)].dtype()) && !c.needs(k))
+      fixed |= int64_t{1} << i;
+  if (fixed) attrs = attrs.with("fixed_tables", fixed);
   for (const Tensor* t : std::initializer_list<const Tensor*>{&out, &c.out[1], &dout, &dlse}) in.push_back(t);
   std::vector<Tensor> back = dispatch_multi(attention_backward_op, TensorPtrs(in), attrs);
   if (at.pages >= 0) {
@@ -338,9 +342,9 @@ Grads vjp(const VjpCall& c) {
   Grads g(c.in.size());
   size_t next = 0;
   for (int i = 0; i < 3; ++i) g[static_cast<size_t>(i)] = back[next++];
+  const AttentionOperands own(attrs);
   for (int i = 0; i < at.score_tables; ++i)
-    if (const size_t k = static_cast<size_t>(at.score_first + i); internal::has_gradient(c.in[k].dtype()))
-      g[k] = back[next++];
+    if (const size_t k = static_cast<size_t>(at.score_first + i); own.learned(i, c.in[k].dtype())) g[k] = back[next++];
   return g;
 }
 
@@ -391,6 +395,11 @@ AttentionOperands::AttentionOperands(const Attrs& attrs) {
     }
   }
   if (attrs.b("paged", false)) pages = count++;
+  fixed_tables = attrs.i("fixed_tables", 0);
+}
+
+bool AttentionOperands::learned(int i, DType t) const {
+  return internal::has_gradient(t) && !internal::in_tables(fixed_tables, i);
 }
 
 const OpDef attention_op = {

@@ -25,10 +25,11 @@ namespace weft {
 ///   dropout?, op_id, dropout_extents?            dropout_extents [B, Hq, Sq, Skv]: the call is a part of a whole with
 ///                                                these extents, and uses the whole's random bits at `positions`
 ///   wide?                                        out (in backward: the gradients) is f32
+///   fixed_tables?                                in backward; bit i: the gradient of score table i is not wanted
 ///   paged?                                       k and v are pages
 extern const OpDef attention_op;
-/// (attention's operands, out, lse, gradient of out, gradient of lse) -> dq, dk, dv, and the gradient of each
-/// floating-point table of `score`. Same attributes as attention.
+/// (attention's operands, out, lse, gradient of out, gradient of lse) -> dq, dk, dv, and the gradient of each learned
+/// table of `score`: a floating-point table that is not in fixed_tables. Same attributes as attention.
 extern const OpDef attention_backward_op;
 std::span<const OpDef* const> attention_ops();
 
@@ -39,7 +40,10 @@ struct AttentionOperands {
   int score_first = 3, score_tables = 0, mask_first = 3, mask_tables = 0, blocks = -1, dropout = -1, places = -1,
       pages = -1;
   int count = 3;  // attention's own operands
+  int64_t fixed_tables = 0;
   AttentionOperands(const Attrs& attrs);
+  /// Whether backward has a result for score table i, of this dtype.
+  bool learned(int i, DType t) const;
 };
 
 /// k and v [P, H, page_size, ...] as [B, H, n page_size, ...], for a table [B, n]; page numbers outside [0, P) select

@@ -154,6 +154,20 @@ TEST(Relocate, PartsAreTheWholeInKernels) {
   }
 }
 
+TEST(Relocate, TablesWithoutGradients) {
+  const ShardSizes s;
+  const testing::ShardCase c = shard_cases()[8];  // two tables
+  for (DType t : {kFloat32, kFloat64})
+    for (int64_t fixed : {1, 2, 3}) {
+      const WholeCall w(s, t, c, 4, fixed);
+      ASSERT_EQ(w.back.size(), fixed == 3 ? 3u : 4u);
+      for (const auto& [name, cut] : cuts(s)) {
+        SCOPED_TRACE(str_cat(t, ", fixed ", fixed, ", ", name));
+        expect_whole(w, cut, ShardBounds(s, t, false));
+      }
+    }
+}
+
 // bf16: wide results are not rounded to bf16; operands of products are.
 TEST(Relocate, PartsAreTheWholeInBFloat16) {
   const ShardSizes s;

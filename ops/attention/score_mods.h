@@ -1,4 +1,4 @@
-// Ready-made modifications of scores. Their tensors are captured and get gradients.
+// Ready-made modifications of scores. Their tensors are captured; those whose gradients are wanted get them.
 #pragma once
 #include <vector>
 

@@ -1,5 +1,6 @@
 #include "ops/attention/score_tiles.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "framework/autodiff/grad.h"
@@ -39,6 +40,8 @@ class Interpreted final : public TileMod {
     copy(grad, t.ld, data(g), t.cols, t);
     score = mul(score, static_cast<double>(t.scale)).requires_grad();
     TableReads reads;
+    for (size_t i = 0; i < std::min<size_t>(tables_.size(), 63); ++i)
+      if (!table_grad[i]) reads.fixed |= int64_t{1} << i;
     const Tensor out = broadcast_to(map_mod(*mod_, 5, operands(t, score), &reads), score.shape());
     if (!out.requires_grad_enabled()) {
       for (int64_t i = 0; i < t.rows; ++i) std::memset(grad + i * t.ld, 0, sizeof(float) * static_cast<size_t>(t.cols));
@@ -88,12 +91,15 @@ std::unique_ptr<TileMod> interpreted_tile_mod(const Ref<Graph>& mod, std::span<c
   return std::make_unique<Interpreted>(mod, tables);
 }
 
-ScoreTiles::ScoreTiles(const Ref<Graph>& mod, std::span<const StridedView> tables, int64_t positions) {
-  if (make_tile_mod && positions <= kGeneratedPositions) mod_ = make_tile_mod(mod, tables);
+ScoreTiles::ScoreTiles(const Ref<Graph>& mod, std::span<const StridedView> tables, int64_t positions,
+                       const AttentionOperands* backward) {
+  if (make_tile_mod && positions <= kGeneratedPositions)
+    mod_ = make_tile_mod(mod, tables, backward ? std::optional(backward->fixed_tables) : std::nullopt);
   if (!mod_) mod_ = interpreted_tile_mod(mod, tables);
-  for (const StridedView& t : tables) {
-    offsets_.push_back(has_gradient(t.dtype) ? per_group_ : -1);
-    if (has_gradient(t.dtype)) per_group_ += t.numel();
+  for (size_t i = 0; i < tables.size(); ++i) {
+    const bool learned = backward && backward->learned(static_cast<int>(i), tables[i].dtype);
+    offsets_.push_back(learned ? per_group_ : -1);
+    if (learned) per_group_ += tables[i].numel();
   }
   hook_.context = this;
   hook_.forward = [](const void* self, const kernels::ScoreTile& t, float* scores) {
@@ -110,10 +116,10 @@ ScoreTiles::ScoreTiles(const Ref<Graph>& mod, std::span<const StridedView> table
 
 ScoreTiles::~ScoreTiles() = default;
 
-int64_t ScoreTiles::gradient_bytes(std::span<const StridedView> tables, int64_t groups) {
+int64_t ScoreTiles::gradient_bytes(const AttentionOperands& at, std::span<const StridedView> tables, int64_t groups) {
   int64_t n = 0;
-  for (const StridedView& t : tables)
-    if (has_gradient(t.dtype)) n += t.numel();
+  for (size_t i = 0; i < tables.size(); ++i)
+    if (at.learned(static_cast<int>(i), tables[i].dtype)) n += tables[i].numel();
   return n * groups * static_cast<int64_t>(sizeof(float));
 }
 

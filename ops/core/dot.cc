@@ -181,10 +181,11 @@ void run_dot(const KernelCall& c) {
   const internal::DotProduct::GemmOperands x(p, c.in[0], c.in[1], c.workspace);
   kernels::GemmHooks hooks;
   x.add_to(hooks);
-  WEFT_BUG_IF(!c.out[0].contiguous(), "dot: result is not contiguous");
+  const std::optional<int64_t> row = internal::row_distance(c.out[0], p.n());
+  WEFT_BUG_IF(!row, "dot: the result is not rows at equal distances");
   StridedView y = c.out[0];
   y.shape = Shape{p.batch(), p.m(), p.n()};
-  y.strides = contiguous_strides(y.shape);
+  y.strides = Shape{p.m() * *row, *row, 1};
   kernels::gemm(x.a, x.b, y, static_cast<char*>(c.workspace) + p.gemm_bytes(), &hooks);
 }
 

@@ -14,6 +14,45 @@ Shape free_dims(int rank, const Shape& batch, const Shape& contract) {
   return r;
 }
 
+std::optional<Shape> strides_of_rows(const Shape& shape, int64_t columns, int64_t distance) {
+  Shape strides = shape;
+  int64_t points = 1;
+  bool whole = false;  // the dims so far are a row, or rows
+  for (int d = shape.size() - 1; d >= 0; --d) {
+    whole |= points == columns;
+    strides[d] = whole ? points / columns * distance : points;
+    points *= shape[d];
+  }
+  return whole || points == columns ? std::optional(strides) : std::nullopt;
+}
+
+int64_t padded_distance(int64_t columns, int64_t size, int64_t alignment) {
+  constexpr int64_t kLine = 128;
+  const int64_t bytes = columns * size;
+  if (bytes % alignment == 0) return columns;
+  const auto up = [&](int64_t multiple) { return (bytes + multiple - 1) / multiple * multiple; };
+  int64_t padded = up(std::max(alignment, kLine));
+  if (padded - bytes > bytes / 8) padded = up(alignment);
+  return padded - bytes > bytes / 4 ? columns : padded / size;
+}
+
+std::optional<int64_t> row_distance(const StridedView& v, int64_t columns) {
+  if (v.contiguous()) return columns;
+  int64_t distance = columns, points = 1;
+  for (int d = v.shape.size() - 1; d >= 0 && points <= columns; --d) {
+    if (points == columns && v.shape[d] > 1) {
+      distance = v.strides[d];
+      break;
+    }
+    points *= v.shape[d];
+  }
+  const std::optional<Shape> strides = strides_of_rows(v.shape, columns, distance);
+  if (!strides || distance < columns) return {};
+  for (int d = 0; d < v.shape.size(); ++d)
+    if (v.shape[d] > 1 && v.strides[d] != (*strides)[d]) return {};
+  return distance;
+}
+
 DotProduct::Merged DotProduct::merge(const StridedView& in, const Shape& first, const Shape& second,
                                      const Shape& third) {
   Merged m;

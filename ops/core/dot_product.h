@@ -2,6 +2,7 @@
 // the operand is gathered while the product packs it, or copied once. Depends on attributes and strides only, so it can
 // be made before memory is allocated.
 #pragma once
+#include <optional>
 #include <span>
 
 #include "framework/ir/attr.h"
@@ -12,6 +13,17 @@ namespace weft::internal {
 
 /// The dims of an operand that are in neither list.
 Shape free_dims(int rank, const Shape& batch, const Shape& contract);
+
+/// Strides of a value of this shape in rows of `columns` neighbouring elements, in row-major order, `distance` elements
+/// from one row to the next. None if no trailing dims are a row.
+std::optional<Shape> strides_of_rows(const Shape& shape, int64_t columns, int64_t distance);
+/// The distance between rows of this many elements of `size` bytes, padded so that each starts at a multiple of
+/// `alignment` bytes: at a whole cache line where that costs at most an eighth more memory. There is no padding where
+/// it would cost more than a quarter.
+int64_t padded_distance(int64_t columns, int64_t size, int64_t alignment);
+/// The distance between such rows of a view; none if its strides are others. `columns` if the view is contiguous. The
+/// result of dot needs such rows.
+std::optional<int64_t> row_distance(const StridedView& v, int64_t columns);
 
 class DotProduct {
  public:

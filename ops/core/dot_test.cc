@@ -5,6 +5,7 @@
 #include "framework/autodiff/grad.h"
 #include "framework/testing/gradcheck.h"
 #include "ops/core/core.h"
+#include "ops/core/dot_product.h"
 
 namespace weft {
 namespace {
@@ -59,6 +60,30 @@ Tensor naive(const std::string& a_letters, const std::string& b_letters, const s
 void expect_equal(const Tensor& got, const Tensor& want) {
   EXPECT_EQ(got.shape(), want.shape());
   EXPECT_EQ(got.to_vector<double>(), want.to_vector<double>());
+}
+
+TEST(DotRows, DistanceAndPadding) {
+  using internal::padded_distance;
+  using internal::row_distance;
+  using internal::strides_of_rows;
+  const auto distance = [](const Shape& shape, const Shape& strides, int64_t columns) {
+    return row_distance({nullptr, kFloat32, shape, strides}, columns).value_or(-1);
+  };
+  EXPECT_EQ(distance({4, 6}, {6, 1}, 6), 6);
+  EXPECT_EQ(distance({4, 6}, {6, 1}, 8), 8);  // contiguous: any rows
+  EXPECT_EQ(distance({4, 6}, {8, 1}, 6), 8);
+  EXPECT_EQ(distance({2, 4, 6}, {32, 8, 1}, 6), 8);
+  EXPECT_EQ(distance({2, 4, 6}, {40, 8, 1}, 6), -1);
+  EXPECT_EQ(distance({2, 1, 3, 2}, {8, 99, 2, 1}, 6), 8);
+  EXPECT_EQ(distance({4, 6}, {8, 1}, 3), -1);  // a row ends inside a dim
+  EXPECT_EQ(distance({4, 6}, {1, 4}, 6), -1);
+  EXPECT_EQ(distance({4, 6}, {3, 1}, 6), -1);
+  EXPECT_EQ(*strides_of_rows({2, 4, 3, 2}, 6, 8), (Shape{32, 8, 2, 1}));
+  EXPECT_FALSE(strides_of_rows({4, 8}, 4, 5));
+  EXPECT_EQ(padded_distance(50257, 2, 16), 50304);  // 786 lines of 128 bytes
+  EXPECT_EQ(padded_distance(50256, 2, 16), 50256);
+  EXPECT_EQ(padded_distance(77, 2, 16), 80);
+  EXPECT_EQ(padded_distance(9, 2, 16), 9);  // 16 would be almost twice as much
 }
 
 TEST(Matmul, RankRules) {

@@ -56,7 +56,7 @@ Timed time_on_gpu(const std::function<void()>& body) {
   std::vector<double> device, host;
   for (int r = 0; r < 7; ++r) {
     device.push_back(run(calls).device_ms);
-    host.push_back(run(10).host_us);  // few calls, because the host waits when a queue is full
+    host.push_back(run(3).host_us);  // few calls, because the host waits when a queue is full
   }
   return {median(device), median(host)};
 }
@@ -168,33 +168,37 @@ void products(Report& report) {
 }
 
 void flex(Report& report) {
-  const int64_t heads = at_most<int64_t>(16, 2), length = at_most<int64_t>(8192, 256), dim = 128;
-  const Tensor q = normal({1, heads, length, dim}, kBFloat16), k = normal({1, heads, length, dim}, kBFloat16),
-               v = normal({1, heads, length, dim}, kBFloat16);
+  const int64_t length = at_most<int64_t>(8192, 256), short_length = at_most<int64_t>(1024, 256);
   struct Case {
     const char* name;
+    int64_t batch, heads, kv_heads, length, dim;
     double share, goal, goal_backward;  // share: visible pairs of all pairs
-    FlexAttentionOptions options;
+    MaskMod mask;
+    ScoreMod score = {};
   };
-  auto blocks = [&](const MaskMod& m) { return create_block_mask(m, 1, 1, length, length); };
   const Case cases[] = {
-      {"none", 1, kNone, kNone, {}},
-      {"causal", 0.5, 450, 350, {.block_mask = blocks(attention::causal())}},
-      {"window 512",
-       512.0 / static_cast<double>(length),
-       kNone,
-       kNone,
-       {.block_mask = blocks(attention::sliding_window(512))}},
-      {"alibi", 1, kNone, kNone, {.score_mod = attention::alibi(heads)}},
+      {"none", 1, 16, 16, length, 128, 1, kNone, kNone, {}},
+      {"causal", 1, 16, 16, length, 128, 0.5, 450, 350, attention::causal()},
+      {"window 512", 1, 16, 16, length, 128, 512.0 / static_cast<double>(length), kNone, kNone,
+       attention::sliding_window(512)},
+      {"alibi", 1, 16, 16, length, 128, 1, kNone, kNone, {}, attention::alibi(16)},
+      {"causal, 4 queries a key", 1, 32, 8, length, 128, 0.5, kNone, kNone, attention::causal()},
+      {"causal, 16 x 1024, heads of 64", 16, 12, 12, short_length, 64, 0.5, kNone, kNone, attention::causal()},
   };
   auto measure = [&](const Case& c) {
-    const double flops = 4.0 * static_cast<double>(heads * length * length * dim) * c.share;
-    auto forward = compile([&](Tensor a, Tensor b, Tensor d) { return flex_attention(a, b, d, c.options); });
+    const int64_t batch = at_most<int64_t>(c.batch, 1), heads = c.heads;
+    const Tensor q = normal({batch, heads, c.length, c.dim}, kBFloat16),
+                 k = normal({batch, c.kv_heads, c.length, c.dim}, kBFloat16),
+                 v = normal({batch, c.kv_heads, c.length, c.dim}, kBFloat16);
+    FlexAttentionOptions options{.score_mod = c.score, .enable_gqa = c.heads != c.kv_heads};
+    if (c.mask) options.block_mask = create_block_mask(c.mask, 1, 1, c.length, c.length);
+    const double flops = 4.0 * static_cast<double>(batch * heads * c.length * c.length * c.dim) * c.share;
+    auto forward = compile([&](Tensor a, Tensor b, Tensor d) { return flex_attention(a, b, d, options); });
     const Timed f = time_on_gpu([&] { forward(q, k, v); });
     add(report, {str_cat("attention ", c.name), flops / (f.device_ms * 1e9), "TFLOP/s", kNone, c.goal});
     auto both = compile([&](Tensor a, Tensor b, Tensor d) {
       a = a.requires_grad(), b = b.requires_grad(), d = d.requires_grad();
-      const Tensor y = flex_attention(a, b, d, c.options);
+      const Tensor y = flex_attention(a, b, d, options);
       return grad(sum(y.to(kFloat32)), {a, b, d});
     });
     const Timed all = time_on_gpu([&] { both(q, k, v); });
@@ -202,6 +206,16 @@ void flex(Report& report) {
                  "TFLOP/s", kNone, c.goal_backward});
   };
   for (const Case& c : cases) attempt(report, str_cat("attention ", c.name), [&] { measure(c); });
+  attempt(report, "decode", [&] {  // one query for each of 64 sequences: the time to read the keys and values
+    const int64_t batch = at_most<int64_t>(64, 2), heads = 32, kv_heads = 8, dim = 128;
+    const Tensor q = normal({batch, heads, 1, dim}, kBFloat16), k = normal({batch, kv_heads, length, dim}, kBFloat16),
+                 v = normal({batch, kv_heads, length, dim}, kBFloat16);
+    auto decode = compile([](Tensor a, Tensor b, Tensor d) { return flex_attention(a, b, d, {.enable_gqa = true}); });
+    const Timed t = time_on_gpu([&] { decode(q, k, v); });
+    const double bytes = 2 * static_cast<double>(k.numel() * itemsize(kBFloat16));
+    add(report, {"attention of one query, 8192 keys", bytes / (t.device_ms * 1e6), "GB/s",
+                 gpu().properties().memory_rate() / 1e9});
+  });
 }
 
 // Finds the size from which the device limits the speed, and not the host.

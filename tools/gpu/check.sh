@@ -64,8 +64,8 @@ if [ -n "$pack" ]; then
   pack=$(cd "$pack" && pwd)
   cd "$here/../.." || exit 1
   mkdir -p "$pack/lib"
-  for program in gpu/gpu_test gpu/bench gpu/summary profile/profile; do
-    target=//tools/${program%/*}:${program#*/} program=${program#*/}
+  for target in //tools/gpu:gpu_test //tools/gpu:bench //tools/gpu:summary //tools/profile //tools:doctor; do
+    program=${target##*[/:]}
     rm -rf "${pack:?}/$program"
     ${WEFT_BAZEL:-./bazelw} run -- //tools:package "$target" --out "$pack/$program" || exit 1
     strip "$pack/$program"/bin/* 2>/dev/null

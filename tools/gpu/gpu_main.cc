@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <string>
 #include <thread>
 
@@ -20,39 +21,43 @@ namespace {
 class Watch : public ::testing::EmptyTestEventListener {
  public:
   explicit Watch(int seconds) : seconds_(seconds) {
-    std::thread([this] {
+    std::thread([test = test_] {
       for (;; std::this_thread::sleep_for(std::chrono::milliseconds(100)))
-        if (const int64_t at = end_; at && now() > at) leave("still running after its time: it hangs", 71);
+        if (const int64_t end = test->end; end && now() > end)
+          leave(*test, "still running after its time: it hangs", 71);
     }).detach();
   }
-  void OnTestStart(const ::testing::TestInfo& test) override {
-    name_ = std::string(test.test_suite_name()) + "." + test.name();
-    end_ = now() + 1000 * seconds_;
+  void OnTestStart(const ::testing::TestInfo& info) override {
+    test_->name = std::string(info.test_suite_name()) + "." + info.name();
+    test_->end = now() + 1000 * seconds_;
   }
-  void OnTestEnd(const ::testing::TestInfo& test) override {
-    if (test.result()->Failed() && cuda::availability().ok) {  // the device keeps an asynchronous fault
+  void OnTestEnd(const ::testing::TestInfo& info) override {
+    if (info.result()->Failed() && cuda::availability().ok) {  // the device keeps an asynchronous fault
       try {
         cuda::Gpu::get(0).synchronize();
       } catch (const std::exception& e) {
-        leave(e.what(), 70);
+        leave(*test_, e.what(), 70);
       }
     }
-    end_ = 0;
+    test_->end = 0;
   }
 
  private:
+  struct Test {
+    std::string name;
+    std::atomic<int64_t> end{0};  // in ms; 0: no test runs
+  };
   static int64_t now() {
     return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now().time_since_epoch())
         .count();
   }
-  void leave(const char* why, int code) {
-    std::printf("%s\n[  FAILED  ] %s (ended the process)\n", why, name_.c_str());
+  static void leave(const Test& test, const char* why, int code) {
+    std::printf("%s\n[  FAILED  ] %s (ended the process)\n", why, test.name.c_str());
     std::fflush(stdout);
     _exit(code);
   }
-  int seconds_;
-  std::string name_;
-  std::atomic<int64_t> end_{0};
+  const int seconds_;
+  const std::shared_ptr<Test> test_ = std::make_shared<Test>();  // the thread outlives the listener
 };
 
 }  // namespace

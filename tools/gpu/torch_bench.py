@@ -146,12 +146,21 @@ def products():
 
 
 def attention():
-    heads, length, dim = 16, 8192, 128
-    q, k, v = (normal(1, heads, length, dim, dtype=torch.bfloat16).requires_grad_() for _ in range(3))
-    slopes = torch.exp2(-8.0 * torch.arange(1, heads + 1, device="cuda") / heads)
+    wide = (1, 16, 16, 8192, 128)  # batch, heads, heads of keys and values, length, head dim
+    slopes = torch.exp2(-8.0 * torch.arange(1, 17, device="cuda") / 16)
 
-    def times(name, share, fn):
-        flops = 4 * heads * length * length * dim * share
+    def causal(b, h, i, j):
+        return i >= j
+
+    def operands(batch, heads, kv_heads, length, dim):
+        return [normal(batch, n, length, dim, dtype=torch.bfloat16).requires_grad_()
+                for n in (heads, kv_heads, kv_heads)]
+
+    def times(name, shape, share, make):
+        batch, heads, _, length, dim = shape
+        flops = 4 * batch * heads * length * length * dim * share
+        q, k, v = operands(*shape)
+        fn = make(q, k, v)
         y = fn()
         g = torch.ones_like(y)
         add(name, flops / (gpu_ms(fn) * 1e9), "TFLOP/s")
@@ -159,29 +168,36 @@ def attention():
         add(f"{name} backward", 2.5 * flops / (back * 1e9), "TFLOP/s")
 
     def sdpa(backend, causal):
-        def fn():
-            with sdpa_kernel(backend):
-                return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
-        return fn
+        def make(q, k, v):
+            def fn():
+                with sdpa_kernel(backend):
+                    return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
+            return fn
+        return make
 
-    def flex(mask=None, score_mod=None):
-        block_mask = mask and create_block_mask(mask, 1, 1, length, length)
+    def flex(shape, mask=None, score_mod=None):
+        block_mask = mask and create_block_mask(mask, 1, 1, shape[3], shape[3])
         compiled = torch.compile(flex_attention, dynamic=False)
-        return lambda: compiled(q, k, v, score_mod=score_mod, block_mask=block_mask)
+        gqa = shape[1] != shape[2]
+        return lambda q, k, v: lambda: compiled(q, k, v, score_mod=score_mod, block_mask=block_mask, enable_gqa=gqa)
 
+    short = (16, 12, 12, 1024, 64)
     for kernel, backend in (("flash", SDPBackend.FLASH_ATTENTION), ("cudnn", SDPBackend.CUDNN_ATTENTION)):
-        for mask, share in (("none", 1), ("causal", 0.5)):
+        for mask, shape, share in (("none", wide, 1), ("causal", wide, 0.5),
+                                   ("causal, 16 x 1024, heads of 64", short, 0.5)):
             name = f"sdpa {kernel} {mask}"
-            case(name, lambda: times(name, share, sdpa(backend, share < 1)))
+            case(name, lambda: times(name, shape, share, sdpa(backend, share < 1)))
     cases = {
-        "none": (1, {}),
-        "causal": (0.5, {"mask": lambda b, h, i, j: i >= j}),
-        "window 512": (512 / length, {"mask": lambda b, h, i, j: (i >= j) & (i - j < 512)}),
-        "alibi": (1, {"score_mod": lambda s, b, h, i, j: s + slopes[h] * (j - i)}),
+        "none": (wide, 1, {}),
+        "causal": (wide, 0.5, {"mask": causal}),
+        "window 512": (wide, 512 / 8192, {"mask": lambda b, h, i, j: (i >= j) & (i - j < 512)}),
+        "alibi": (wide, 1, {"score_mod": lambda s, b, h, i, j: s + slopes[h] * (j - i)}),
+        "causal, 4 queries a key": ((1, 32, 8, 8192, 128), 0.5, {"mask": causal}),
+        "causal, 16 x 1024, heads of 64": (short, 0.5, {"mask": causal}),
     }
-    for mask, (share, options) in cases.items():
+    for mask, (shape, share, options) in cases.items():
         name = f"attention {mask}"
-        case(name, lambda: times(name, share, flex(**options)))
+        case(name, lambda: times(name, shape, share, flex(shape, **options)))
 
 
 class Block(torch.nn.Module):

@@ -373,6 +373,19 @@ FakeCublasLt::FakeCublasLt(testing::FakeDriver* driver) : driver_(driver) {
 
 FakeCublasLt::~FakeCublasLt() { the_fake = nullptr; }
 
+std::vector<std::string> FakeCublasLt::misaligned() const {
+  std::vector<std::string> all;
+  for (const FakeMatmul& m : planned_) {
+    const uint64_t terms = m.transpose_a ? m.a.rows : m.a.cols;
+    if (size_of(m.a.type) != 2 || std::min({m.d.rows, m.d.cols, terms}) < 8) continue;  // small remainders
+    for (const auto& [name, x] : {std::pair("a", &m.a), std::pair("b", &m.b), std::pair("d", &m.d)})
+      if (x->cols > 1 && x->ld * size_of(x->type) % 16 != 0)
+        all.push_back(str_cat(name, " of ", m.d.rows, " x ", m.d.cols, ": ", x->cols, " rows of ", x->rows,
+                              " elements at distances of ", x->ld));
+  }
+  return all;
+}
+
 void FakeCublasLt::allow(const void* data, size_t bytes) {
   allowed_.push_back({static_cast<const char*>(data), bytes});
 }

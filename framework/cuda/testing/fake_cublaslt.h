@@ -51,6 +51,9 @@ class FakeCublasLt {
   /// The products run, and those that the heuristics were asked for.
   const std::vector<FakeMatmul>& ran() const { return ran_; }
   const std::vector<FakeMatmul>& planned() const { return planned_; }
+  /// The 16-bit products among planned() that have no fast kernel: rows of a matrix do not start at multiples of 16
+  /// bytes. One phrase each. Products with an extent below 8 are left out.
+  std::vector<std::string> misaligned() const;
   /// The faults found, one sentence each.
   const std::vector<std::string>& faults() const { return faults_; }
   /// Number of descriptors not destroyed.

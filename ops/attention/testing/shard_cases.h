@@ -88,7 +88,7 @@ struct WholeCall {
   internal::AttentionCall call;
   std::vector<Tensor> out, upstream, back;
 
-  WholeCall(const ShardSizes& sizes, DType t, const ShardCase& c, uint64_t seed) : s(sizes) {
+  WholeCall(const ShardSizes& sizes, DType t, const ShardCase& c, uint64_t seed, int64_t fixed_tables = 0) : s(sizes) {
     Random random(seed);
     const Tensor q = random_tensor(t, {s.b, s.hq, s.sq, s.d}, random, -1, 1);
     const Tensor k = random_tensor(t, {s.b, s.hkv, s.skv, s.d}, random, -1, 1);
@@ -96,6 +96,7 @@ struct WholeCall {
     FlexAttentionOptions o = c.make(s, is_floating(t) && itemsize(t) < 4 ? kFloat32 : t, random);
     o.enable_gqa = true;
     call = internal::attention_call(q, k, v, o);
+    if (fixed_tables) call.attrs = call.attrs.with("fixed_tables", fixed_tables);
     out = run(attention_op, call.operands);
     upstream = {random_tensor(t, out[0].shape(), random, -1, 1),
                 where(isfinite(out[1]), random_tensor(out[1].dtype(), out[1].shape(), random, -1, 1), 0.0)};

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <list>
+#include <optional>
 
 #include "compiler/loop_ir/fused.h"
 #include "compiler/loop_ir/interpret.h"
@@ -45,10 +46,11 @@ struct Read {
   bool rows = true, cols = true;  // whether the position differs between rows, between columns
 };
 
-/// The kernels of a mod, for tables of these types.
+/// The kernels of a mod, for tables of these types. With `fixed`, those of backward too.
 struct Program {
   Ref<Graph> mod;
   std::vector<TensorType> tables;
+  std::optional<int64_t> fixed;  // as of MakeTileMod
   TileKernel forward, gradient;  // gradient: of the score, then of each read
   std::vector<Read> reads;
   std::string interpreted;  // why it cannot be a kernel
@@ -144,8 +146,12 @@ void make_kernels(Program* p) {
     return std::vector<Tensor>{broadcast_to(map_mod(mod, 5, mapped(*p, in, in[0] * in[6])), tile.shape)};
   });
   p->forward = lowered(*forward, forward->outputs, 0);
+  if (!p->fixed) {
+    load_kernels(kernels_of(*p), {});
+    return;
+  }
 
-  TableReads reads{.spread = tile.shape};
+  TableReads reads{.spread = tile.shape, .fixed = *p->fixed};
   const Ref<Graph> backward = trace([&](std::span<const Tensor> in) {
     reads.all.clear();
     const Tensor score = own_tape(in[0] * in[6]);
@@ -298,15 +304,16 @@ class Generated final : public TileMod {
 
 /// The programs made so far, the most recently used first.
 struct Programs {
-  static constexpr size_t kMost = 64;
+  static constexpr size_t kMost = 128;
   Mutex mutex;
   std::list<std::shared_ptr<Program>> all WEFT_GUARDED_BY(mutex);
 };
 
-std::shared_ptr<Program> program_of(const Ref<Graph>& mod, std::span<const TensorType> tables) {
+std::shared_ptr<Program> program_of(const Ref<Graph>& mod, std::span<const TensorType> tables,
+                                    std::optional<int64_t> fixed) {
   static Programs* programs = new Programs;
   auto fits = [&](const Program& p) {
-    if (p.tables.size() != tables.size()) return false;
+    if (p.fixed != fixed || p.tables.size() != tables.size()) return false;
     for (size_t i = 0; i < tables.size(); ++i)
       if (p.tables[i].dtype != tables[i].dtype || p.tables[i].shape != tables[i].shape) return false;
     return p.mod == mod || structurally_equal(*p.mod, *mod);
@@ -319,6 +326,7 @@ std::shared_ptr<Program> program_of(const Ref<Graph>& mod, std::span<const Tenso
   } else {
     auto made = std::make_shared<Program>();
     made->mod = mod;
+    made->fixed = fixed;
     for (const TensorType& t : tables) made->tables.push_back({t.dtype, Device::cpu(), t.shape});
     try {
       make_kernels(made.get());
@@ -333,22 +341,24 @@ std::shared_ptr<Program> program_of(const Ref<Graph>& mod, std::span<const Tenso
   return all.front();
 }
 
-std::unique_ptr<TileMod> generated_tile_mod(const Ref<Graph>& mod, std::span<const StridedView> tables) {
+std::unique_ptr<TileMod> generated_tile_mod(const Ref<Graph>& mod, std::span<const StridedView> tables,
+                                            std::optional<int64_t> fixed) {
   std::vector<TensorType> types;
   for (const StridedView& t : tables) types.push_back({t.dtype, Device::cpu(), t.shape});
-  std::shared_ptr<Program> p = program_of(mod, types);
+  std::shared_ptr<Program> p = program_of(mod, types, fixed);
   if (!p->interpreted.empty()) return nullptr;
   return std::make_unique<Generated>(std::move(p), tables);
 }
 
-std::string describe(const Ref<Graph>& mod, std::span<const TensorType> tables) {
-  const std::shared_ptr<Program> p = program_of(mod, tables);
+std::string describe(const Ref<Graph>& mod, std::span<const TensorType> tables, std::optional<int64_t> fixed) {
+  const std::shared_ptr<Program> p = program_of(mod, tables, fixed);
   if (!p->interpreted.empty()) return str_cat("interpreted: ", p->interpreted);
   auto name = [](const TileKernel& part) {
     return !part.kernel ? std::string("no kernel")
                         : str_cat(part.kernel->name(), part.kernel->fn() ? "" : " (interpreted)");
   };
-  std::string s = str_cat("forward ", name(p->forward), ", backward ", name(p->gradient));
+  std::string s = str_cat("forward ", name(p->forward));
+  if (fixed) s += str_cat(", backward ", name(p->gradient));
   if (!p->reads.empty())
     s += str_cat(", ", p->reads.size(), p->reads.size() == 1 ? " read" : " reads", " of learned tables");
   if (const std::string folder = switch_value("WEFT_DUMP"); !folder.empty())

@@ -6,8 +6,12 @@
 
 #include "compiler/exec/compile.h"
 #include "framework/autodiff/grad.h"
+#include "framework/testing/compare.h"
 #include "framework/testing/values.h"
 #include "ops/attention/flex_attention.h"
+#include "ops/attention/masks.h"
+#include "ops/attention/record.h"
+#include "ops/attention/score_mods.h"
 #include "ops/attention/score_tiles.h"
 #include "ops/core/core.h"
 
@@ -56,7 +60,7 @@ TEST(TileMod, GivesTheBitsOfTheInterpreter) {
     const Body body = internal::trace_score([&](const Score& s) { return c.mod(s, c.tables); });
     std::vector<StridedView> views;
     for (const Tensor& t : body.lifted) views.push_back(t.view_for_kernel());
-    const auto generated = internal::make_tile_mod(body.graph, views);
+    const auto generated = internal::make_tile_mod(body.graph, views, 0);
     ASSERT_NE(generated, nullptr) << c.name;
     const auto plain = internal::interpreted_tile_mod(body.graph, views);
     Random random(2);
@@ -94,11 +98,78 @@ TEST(TileMod, GivesTheBitsOfTheInterpreter) {
   }
 }
 
+// Only the tables whose gradients are wanted have sums; the gradient of the score does not depend on that.
+TEST(TileMod, ComputesTheGradientsThatAreWanted) {
+  for (const Case& c : cases()) {
+    const Body body = internal::trace_score([&](const Score& s) { return c.mod(s, c.tables); });
+    std::vector<StridedView> views;
+    for (const Tensor& t : body.lifted) views.push_back(t.view_for_kernel());
+    const int64_t tables = int64_t{1} << views.size();
+    const kernels::ScoreTile tile{
+        .task = 0, .batch = 1, .head = 5, .q0 = 192, .kv0 = 384, .rows = 33, .cols = 70, .ld = 128};
+    Random random(2);
+    const Tensor raw = random_tensor(kFloat32, {tile.rows, tile.ld}, random, -4, 4),
+                 g = random_tensor(kFloat32, {tile.rows, tile.ld}, random);
+    for (const bool interpreted : {false, true}) {
+      std::vector<std::vector<float>> all;
+      for (int64_t fixed = 0; fixed < tables; ++fixed) {
+        const auto mod = interpreted ? internal::interpreted_tile_mod(body.graph, views)
+                                     : internal::make_tile_mod(body.graph, views, fixed);
+        ASSERT_NE(mod, nullptr) << c.name;
+        std::vector<std::vector<float>> got{g.to_vector<float>()};
+        for (const Tensor& t : body.lifted) got.emplace_back(static_cast<size_t>(t.numel()), 0.5f);
+        std::vector<float*> at;
+        for (size_t i = 0; i < views.size(); ++i) at.push_back(fixed >> i & 1 ? nullptr : got[1 + i].data());
+        mod->backward(tile, raw.to_vector<float>().data(), got[0].data(), at.data());
+        if (fixed == 0) all = got;
+        for (size_t i = 0; i < got.size(); ++i) {
+          const bool wanted = i == 0 || !(fixed >> (i - 1) & 1);
+          const std::vector<float> want = wanted ? all[i] : std::vector<float>(got[i].size(), 0.5f);
+          EXPECT_EQ(got[i], want) << c.name << ", result " << i << " with tables " << fixed << " fixed";
+        }
+      }
+    }
+  }
+}
+
+// Gradients of tables are computed where they are wanted: neither of captured constants nor of other arguments.
+TEST(TileMod, TablesOfACompiledStepWithoutGradients) {
+  Random random(5);
+  const Tensor constant = random_tensor(kFloat32, {4}, random, 0.01, 0.1),
+               x = random_tensor(kFloat32, {1, 4, 40, 16}, random);
+  enum Slopes { kCaptured, kArgument, kRecords, kLearned };
+  std::vector<Tensor> want;
+  for (const Slopes how : {kLearned, kCaptured, kArgument, kRecords}) {
+    SCOPED_TRACE(how);
+    auto step = compile([&](const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& slopes) {
+      const Tensor a = q.requires_grad(), b = k.requires_grad(), c = v.requires_grad();
+      const Tensor s = how == kCaptured ? constant : how == kArgument ? slopes : slopes.requires_grad();
+      const Tensor y = flex_attention(a, b, c, {.score_mod = attention::alibi(s), .mask_mod = attention::causal()});
+      return grad(sum(y * y), how == kLearned ? std::vector{a, b, c, s} : std::vector{a, b, c});
+    });
+    const std::vector<Tensor> got = step(x, x, x, constant);
+    const Graph& joint = step.graph("joint");
+    size_t backward = 0;
+    for (int32_t id = 0; id < joint.size(); ++id) {
+      const Node& n = joint.node(id);
+      if (n.op != &attention_backward_op) continue;
+      ++backward;
+      EXPECT_EQ(n.outputs.size(), how == kLearned ? 4u : 3u);
+    }
+    EXPECT_EQ(backward, 1u);
+    const std::string report = step.report();
+    EXPECT_NE(report.find("score_mods\n  x 2 at "), std::string::npos) << report;  // forward and backward
+    EXPECT_EQ(report.find("read of learned tables") != std::string::npos, how == kLearned) << report;
+    if (how == kLearned) want = got;
+    for (size_t i = 0; i < 3; ++i) EXPECT_TRUE(testing::same_bits(got[i], want[i])) << i;
+  }
+}
+
 // Positions use 32 bits. If these are too few, the mod is interpreted.
 TEST(TileMod, AsManyPositionsAs32BitsCount) {
   static int asked = 0;
   const internal::MakeTileMod made = internal::make_tile_mod;
-  internal::make_tile_mod = [](const Ref<Graph>&, std::span<const StridedView>) {
+  internal::make_tile_mod = [](const Ref<Graph>&, std::span<const StridedView>, std::optional<int64_t>) {
     ++asked;
     return std::unique_ptr<internal::TileMod>();
   };

@@ -97,9 +97,9 @@ Type read_type(DType t) {
 
 const char* pointwise_expression(kernels::Pw op) { return kPointwise[static_cast<int>(op)].expression; }
 
-std::string pointwise_text(kernels::Pw op, FunctionRef<std::string(int)> operand) {
+std::string pointwise_text(kernels::Pw op, FunctionRef<std::string(int)> operand, const char* expression) {
   const int operands = kernels::pointwise_info(op).operands;
-  const char* e = pointwise_expression(op);
+  const char* e = expression ? expression : pointwise_expression(op);
   std::string s;
   for (const char* p = e; *p; ++p) {
     const bool alone = (p == e || !is_letter(p[-1])) && !is_letter(p[1]);

@@ -44,9 +44,9 @@ inline bool is_float(loop_ir::Type t) { return t == loop_ir::Type::f32 || t == l
 
 /// The expression of an op in pointwise.inc: in x, in a and b, or in c, a and b.
 const char* pointwise_expression(kernels::Pw op);
-/// The expression of an op with one or two operands, from pointwise.inc. `operand(0)` is the text of x or a,
+/// The expression of an op with one or two operands, from pointwise.inc or given. `operand(0)` is the text of x or a,
 /// `operand(1)` of b.
-std::string pointwise_text(kernels::Pw op, FunctionRef<std::string(int)> operand);
+std::string pointwise_text(kernels::Pw op, FunctionRef<std::string(int)> operand, const char* expression = nullptr);
 /// A number of type f32 or f64. It must not be NaN.
 std::string float_text(loop_ir::Type t, double x);
 

@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "compiler/targets/cuda/attention/testing/emulated_case.h"
+#include "ops/attention/flex_attention.h"
+#include "ops/core/core.h"
 
 namespace weft::cuda {
 namespace {
@@ -71,6 +73,45 @@ TEST(AttentionBackward, Scores) {
                     .mask = "causal",
                     .score = m.name,
                     .backward = true});
+}
+
+TEST(AttentionBackward, TablesWithoutGradients) {
+  for (const auto& [score, fixed] : {std::pair{"learned alibi", 1},
+                                     {"t5 bias", 1},
+                                     {"temperature", 1},
+                                     {"inner product", 1},
+                                     {"inner product", 2},
+                                     {"inner product", 3},
+                                     {"a table twice", 1},
+                                     {"without the score", 1}})
+    check_emulated({.sizes = {.b = 2, .kv_b = 2, .hq = 2, .hkv = 1, .sq = 40, .skv = 70, .d = 16, .dv = 16},
+                    .mask = "causal",
+                    .score = score,
+                    .backward = true,
+                    .fixed_tables = fixed});
+}
+
+// No kernel and no memory for them.
+TEST(AttentionBackward, TablesWithoutGradientsCostNothing) {
+  const Tensor q = zeros({1, 4, 128, 64}, {.dtype = kBFloat16}), line = zeros({1, 4, 128});
+  const Tensor slopes = full({4}, 0.5), wide = full({4}, 0.5, {.dtype = kFloat64});
+  auto program = [&](const Tensor& table, int64_t fixed) {
+    const weft::internal::AttentionCall call =
+        weft::internal::attention_call(q, q, q, {.score_mod = attention::alibi(table)});
+    std::vector<Tensor> in = call.operands;
+    in.insert(in.end(), {q, line, q, line});
+    std::vector<StridedView> views;
+    for (const Tensor& t : in) views.push_back(t.view_for_kernel());
+    const AttentionProgram p(call.attrs.with("fixed_tables", fixed), views, {views.data(), 3}, true);
+    size_t text = 0;
+    for (const Kernel& k : p.kernels()) text += k.text.find("table_grads(") != std::string::npos;
+    return std::tuple{p.kernels().size(), text > 0, p.workspace(views)};
+  };
+  const int64_t delta = 4 * 128 * 4;  // bytes of a number per query
+  EXPECT_EQ(program(slopes, 1), (std::tuple{size_t{3}, false, delta}));
+  EXPECT_EQ(program(wide, 1), (std::tuple{size_t{3}, false, delta}));
+  EXPECT_EQ(std::get<0>(program(slopes, 0)), 5u);
+  EXPECT_GT(std::get<2>(program(slopes, 0)), delta);
 }
 
 }  // namespace

@@ -108,10 +108,10 @@ std::string mask_mod_text(const Graph& mask, std::span<const TensorType> tables,
                  ") {\n", printer.statements(), "  return ", result, ";\n}\n");
 }
 
-ScoreGradText score_grad_text(const Graph& mod, std::span<const TensorType> tables) {
+ScoreGradText score_grad_text(const Graph& mod, std::span<const TensorType> tables, int64_t fixed) {
   const TensorType first[] = {scalar(kFloat32), scalar(kFloat32), scalar(kInt64),
                               scalar(kInt64),   scalar(kInt64),   scalar(kInt64)};
-  internal::TableReads reads;
+  internal::TableReads reads{.spread = {}, .fixed = fixed};
   const Ref<Graph> g = traced(
       [&](std::span<const Tensor> in) {
         reads.all.clear();

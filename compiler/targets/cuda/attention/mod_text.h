@@ -39,6 +39,7 @@ struct ScoreGradText {
   std::string text;
   std::vector<ModRead> reads;
 };
-ScoreGradText score_grad_text(const Graph& mod, std::span<const TensorType> tables);
+/// `fixed`: the tables that are not learned, as bits.
+ScoreGradText score_grad_text(const Graph& mod, std::span<const TensorType> tables, int64_t fixed);
 
 }  // namespace weft::cuda

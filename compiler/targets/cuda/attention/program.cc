@@ -5,7 +5,6 @@
 
 #include "compiler/targets/cuda/attention/tiles.h"
 #include "framework/base/error.h"
-#include "ops/attention/map_mod.h"
 #include "ops/attention/record.h"
 
 namespace weft::cuda {
@@ -85,7 +84,7 @@ AttentionProgram::AttentionProgram(const Attrs& attrs, std::span<const StridedVi
     add(s, hopper(s, z) ? AttentionPart::kForwardHopper : AttentionPart::kForward);
     if (s.split) add(s, AttentionPart::kMerge);
   } else {
-    add_backward(base, z, in);
+    add_backward(base, z);
   }
   if (base.classes) {
     AttentionSpec c = base;
@@ -94,34 +93,28 @@ AttentionProgram::AttentionProgram(const Attrs& attrs, std::span<const StridedVi
   }
 }
 
-void AttentionProgram::add_backward(const AttentionSpec& base, const Sizes& z, std::span<const StridedView> in) {
-  for (const TensorType& t : base.score_tables)
+void AttentionProgram::add_backward(const AttentionSpec& base, const Sizes& z) {
+  std::vector<DType> learned;
+  for (int i = 0; i < z.at.score_tables; ++i) {
+    const TensorType& t = base.score_tables[static_cast<size_t>(i)];
+    if (!z.at.learned(i, t.dtype)) continue;
     WEFT_CHECK(t.dtype != kFloat64, "attention on CUDA: score_mod captures ", t,
                "; need f32, bf16 or f16 for its gradient");
+    learned.push_back(t.dtype);
+  }
   add(delta_spec(base), AttentionPart::kDelta);
   add(key_grad_spec(base, z), key_grad_part(base, z));
   const AttentionSpec q = query_grad_spec(base, z);
   add(q, query_grad_part(base, z));
-  if (learned_tables(in) > 0) {
-    add(table_grad_spec(base, z), AttentionPart::kTableGrad);
-    for (size_t i = 0; i < base.score_tables.size(); ++i)
-      if (weft::internal::has_gradient(base.score_tables[i].dtype)) {
-        AttentionSpec f = delta_spec(base);
-        f.type = base.wide ? kFloat32 : base.score_tables[i].dtype;
-        size_t k = 4;  // one kernel per element type
-        while (k < specs_.size() && specs_[k].type != f.type) ++k;
-        if (k == specs_.size()) add(f, AttentionPart::kFinishTables);
-        finish_.push_back(static_cast<int>(k));
-      }
+  if (!learned.empty()) add(table_grad_spec(base, z), AttentionPart::kTableGrad);
+  for (DType t : learned) {
+    AttentionSpec f = delta_spec(base);
+    f.type = base.wide ? kFloat32 : t;
+    size_t k = 4;  // one kernel per element type
+    while (k < specs_.size() && specs_[k].type != f.type) ++k;
+    if (k == specs_.size()) add(f, AttentionPart::kFinishTables);
+    finish_.push_back(static_cast<int>(k));
   }
-}
-
-int64_t AttentionProgram::learned_tables(std::span<const StridedView> in) const {
-  const AttentionOperands at(attrs_);
-  int64_t n = 0;
-  for (int i = 0; i < at.score_tables; ++i)
-    n += weft::internal::has_gradient(in[static_cast<size_t>(at.score_first + i)].dtype);
-  return n;
 }
 
 void AttentionProgram::add(const AttentionSpec& spec, AttentionPart part) {
@@ -149,6 +142,7 @@ AttentionSpec AttentionProgram::base_spec(std::span<const StridedView> in, std::
   s.scale_first = s.score || !(attrs_.f("scale") > 0);
   s.dropout = at.dropout >= 0, s.places = at.places >= 0, s.paged = at.pages >= 0;
   s.wide = out[0].dtype == kFloat32;
+  s.fixed_tables = at.fixed_tables;
   for (int i = 0; i < at.score_tables; ++i) {
     const StridedView& t = in[static_cast<size_t>(at.score_first + i)];
     s.score_tables.push_back({t.dtype, Device::cpu(), t.shape});
@@ -278,7 +272,7 @@ AttentionParams AttentionProgram::params(std::span<const StridedView> in) const 
     const StridedView& t = view(z.at.score_first + i);
     captured(z.at.score_first + i, &p.score_table[i], p.score_extent[i]);
     p.score_first[i] = first;
-    if (weft::internal::has_gradient(t.dtype)) first += t.numel();
+    if (z.at.learned(i, t.dtype)) first += t.numel();
   }
   for (int i = 0; i < z.at.mask_tables; ++i) captured(z.at.mask_first + i, &p.mask_table[i], p.mask_extent[i]);
   return p;
@@ -352,8 +346,7 @@ int64_t AttentionProgram::table_elements(std::span<const StridedView> in) const 
   const AttentionOperands at(attrs_);
   int64_t n = 0;
   for (int i = 0; i < at.score_tables; ++i)
-    if (const StridedView& t = in[static_cast<size_t>(at.score_first + i)]; weft::internal::has_gradient(t.dtype))
-      n += t.numel();
+    if (const StridedView& t = in[static_cast<size_t>(at.score_first + i)]; at.learned(i, t.dtype)) n += t.numel();
   return n;
 }
 /// Private sums of the gradients of tables: one set per task, up to a number of bytes.
@@ -419,7 +412,7 @@ std::vector<AttentionLaunch> AttentionProgram::launches(std::span<const StridedV
     size_t table = 0;
     for (int i = 0; i < z.at.score_tables; ++i) {
       const StridedView& t = in[static_cast<size_t>(z.at.score_first + i)];
-      if (!weft::internal::has_gradient(t.dtype)) continue;
+      if (!z.at.learned(i, t.dtype)) continue;
       p.table_grad = out[next++].data;
       p.table_first = first, p.table_size = t.numel();
       const int kernel = finish_[table++];

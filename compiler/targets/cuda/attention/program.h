@@ -69,11 +69,10 @@ class AttentionProgram {
   AttentionSpec table_grad_spec(const AttentionSpec& base, const Sizes& z) const;
   AttentionSpec delta_spec(const AttentionSpec& base) const;
   void add(const AttentionSpec& spec, AttentionPart part);
-  void add_backward(const AttentionSpec& base, const Sizes& z, std::span<const StridedView> in);
+  void add_backward(const AttentionSpec& base, const Sizes& z);
   AttentionParams params(std::span<const StridedView> in) const;
   /// Assigns the scratch memory in the workspace.
   void lay_out(std::span<const StridedView> in, AttentionParams* p, int64_t* bytes, void* workspace) const;
-  int64_t learned_tables(std::span<const StridedView> in) const;
   int64_t table_elements(std::span<const StridedView> in) const;
   int64_t table_sets(std::span<const StridedView> in) const;
 

@@ -143,7 +143,7 @@ std::string internal::attention_text(const AttentionSpec& s, AttentionPart part,
   w.flag("kDropout", s.dropout), w.flag("kPlaces", s.places), w.flag("kPaged", s.paged);
   w.flag("kWideOut", s.wide), w.flag("kSplit", s.split), w.flag("kPackHeads", s.pack_heads);
   ScoreGradText grad;
-  if (s.score && is_backward(part)) grad = score_grad_text(*s.score, s.score_tables);
+  if (s.score && is_backward(part)) grad = score_grad_text(*s.score, s.score_tables, s.fixed_tables);
   w.text += "\n";
   w.body("tile");
   w.text += "\n";

@@ -183,6 +183,20 @@ std::optional<Value> summed_rows(const Graph& g, Value v, const Points& p) {
   return n.inputs[0];
 }
 
+// Whether cuBLASLt can add this input to each row, in the result's dtype: it has that dtype, or the body casts it to
+// that dtype before any other use.
+bool serves_as_bias(const Graph& body, int input, DType out) {
+  const Value v = body.inputs[static_cast<size_t>(input)];
+  if (body.type(v).dtype == out) return true;
+  if (!is_floating(body.type(v).dtype)) return false;
+  for (int32_t id = 0; id < body.size(); ++id) {
+    const Node& n = body.node(id);
+    if (std::find(n.inputs.begin(), n.inputs.end(), v) == n.inputs.end()) continue;
+    if (n.op != &cast_op || n.outputs[0].dtype != out) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 std::optional<LtEpilogue> match_epilogue(const Graph& body, int32_t dot, bool round_like_eager) {
@@ -225,7 +239,7 @@ std::optional<LtEpilogue> match_epilogue(const Graph& body, int32_t dot, bool ro
 
   if (f.size() == 2) {
     if (exact || full_index >= 0 || body.type(body.outputs[1]).dtype != out) return {};
-    if (row_index >= 0 && body.type(body.inputs[row_index]).dtype != out) return {};
+    if (row_index >= 0 && !serves_as_bias(body, row_index, out)) return {};
     for (int before : {0, 1}) {
       if (!equals(f[before], [&](size_t i) { return x[i] + row(i); })) continue;
       if (!equals(f[1 - before], [&](size_t i) { return gelu_of(x[i] + row(i)); })) continue;
@@ -248,7 +262,7 @@ std::optional<LtEpilogue> match_epilogue(const Graph& body, int32_t dot, bool ro
   if (!exact && full_index < 0 && equals(f[0], [&](size_t i) { return gelu_of(x[i] + row(i)); })) {
     e.kind = row_index >= 0 ? MatmulEpilogue::gelu_bias : MatmulEpilogue::gelu;
     e.bias = row_index;
-    return row_index >= 0 && body.type(body.inputs[row_index]).dtype != out ? std::nullopt : std::optional(e);
+    return row_index >= 0 && !serves_as_bias(body, row_index, out) ? std::nullopt : std::optional(e);
   }
   // Least squares for alpha x + beta c + bias. The fit is exact if the function has this form.
   double normal[2][3] = {};
@@ -273,8 +287,8 @@ std::optional<LtEpilogue> match_epilogue(const Graph& body, int32_t dot, bool ro
   e.kind = row_index >= 0 ? MatmulEpilogue::bias : MatmulEpilogue::none;
   e.bias = row_index;
   e.c = full_index;
-  for (int i : {row_index, full_index})
-    if (i >= 0 && body.type(body.inputs[i]).dtype != out) return {};
+  if (row_index >= 0 && !serves_as_bias(body, row_index, out)) return {};
+  if (full_index >= 0 && body.type(body.inputs[full_index]).dtype != out) return {};
   if (exact) {
     // Each of these terms rounds once after the sum, as the op alone does.
     const int terms = (e.alpha != 1) + (e.c >= 0) + (e.bias >= 0);

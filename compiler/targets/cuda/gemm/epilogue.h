@@ -13,7 +13,7 @@ namespace weft::cuda {
 struct LtEpilogue {
   MatmulEpilogue kind = MatmulEpilogue::none;
   double alpha = 1, beta = 0;
-  int bias = -1;         // input added to each row
+  int bias = -1;         // input added to each row; in f32 if the body casts it to the result's dtype first
   int c = -1;            // input times beta
   int aux_input = -1;    // for the backward of gelu: the operand of gelu
   int output = 0;        // the result

@@ -16,13 +16,11 @@ namespace {
 using Inputs = std::span<const Tensor>;
 using Body = std::function<std::vector<Tensor>(Inputs)>;
 
-// x[0] [6, 4], x[1] [4, 8], x[2] bias [8], x[3] and x[4] [6, 8].
+// x[0] [6, 4], x[1] [4, 8], x[2] bias [8], x[3] and x[4] [6, 8], x[5] bias [8] in f32.
 std::optional<LtEpilogue> match(DType t, const Body& body, bool round_like_eager = false) {
-  const std::vector<TensorType> types{{t, Device::cpu(), {6, 4}},
-                                      {t, Device::cpu(), {4, 8}},
-                                      {t, Device::cpu(), {8}},
-                                      {t, Device::cpu(), {6, 8}},
-                                      {t, Device::cpu(), {6, 8}}};
+  const std::vector<TensorType> types{{t, Device::cpu(), {6, 4}}, {t, Device::cpu(), {4, 8}},
+                                      {t, Device::cpu(), {8}},    {t, Device::cpu(), {6, 8}},
+                                      {t, Device::cpu(), {6, 8}}, {kFloat32, Device::cpu(), {8}}};
   const Ref<Graph> g = capture_graph(body, types);
   for (int32_t i = 0; i < g->size(); ++i)
     if (g->node(i).op == &dot_op) return match_epilogue(*g, i, round_like_eager);
@@ -100,6 +98,18 @@ TEST(Epilogue, SixteenBitsMayRoundLess) {
     ASSERT_TRUE(e);
     EXPECT_EQ(e->kind, MatmulEpilogue::dgelu);
   }
+}
+
+// The bias of a layer whose parameters are f32.
+TEST(Epilogue, BiasThatTheBodyCasts) {
+  auto e = match(kBFloat16, [](Inputs x) { return std::vector{product(x) + cast(x[5], kBFloat16)}; });
+  ASSERT_TRUE(e);
+  EXPECT_EQ(e->kind, MatmulEpilogue::bias);
+  EXPECT_EQ(e->bias, 5);
+  e = match(kBFloat16, [](Inputs x) { return std::vector{gelu(product(x) + cast(x[5], kBFloat16), "tanh")}; });
+  ASSERT_TRUE(e);
+  EXPECT_EQ(e->kind, MatmulEpilogue::gelu_bias);
+  EXPECT_FALSE(match(kBFloat16, [](Inputs x) { return std::vector{cast(product(x) + x[5], kBFloat16)}; }));
 }
 
 TEST(Epilogue, Batches) {

@@ -60,7 +60,7 @@ class Finish : Writer {
     params.pointer("const void", "offsets", {Pointer::kOperand, n + 2});
     params.pointer("i32", "bad", {Pointer::kBad});
     GemmHook hook;
-    hook.prelude = loop_intrinsics();
+    hook.prelude = loop_intrinsics(job_.options.approximate);
     hook.structure = params.text("P");
     hook.text = str_cat("// ", k_.name, "\nstatic inline void finish(const P& p, int64 row, int col, int count, ",
                         "const f32 (&v)[8]) {\n", body(), "}\n");

@@ -201,7 +201,7 @@ std::vector<std::string> nvrtc_options(Arch arch, const NvrtcOptions& options) {
   std::vector<std::string> out = nvrtc_options();
   out.insert(out.end(), {str_cat("-arch=", arch.name()), "--ptxas-options=-v"});
   if (options.fmad) std::replace(out.begin(), out.end(), std::string("--fmad=false"), std::string("--fmad=true"));
-  if (nvrtc().major >= 13) out.push_back("--minimal");
+  if (nvrtc().major >= 13) out.insert(out.end(), {"--minimal", "--no-cache"});
   if (options.line_info) out.push_back("-lineinfo");
   return out;
 }

@@ -53,17 +53,18 @@ CompiledKernels compile(std::span<const Kernel> kernels, Arch arch, const NvrtcO
 /// The CUDA C++ source of a kernel with its intrinsics: one file that a compiler takes as it is.
 std::string source_text(const Kernel& kernel);
 
-/// A clause that says by how much a compiled kernel exceeds its own limits or the device's, so that it cannot run; empty
-/// if it does not.
+/// A clause that says by how much a compiled kernel exceeds its own limits or the device's, so that it cannot run;
+/// empty if it does not.
 std::string exceeds(const Kernel& kernel, const Usage& usage, Arch arch);
 /// A clause that says by how much a compiled kernel spills more than its generator expects, for tests: the number
 /// depends on the version of NVRTC and on the shapes, and costs little time. Empty if it does not.
 std::string spills(const Kernel& kernel, const Usage& usage);
 
-/// The options that compile() passes to NVRTC: those of the intrinsics, those of the architecture, and --minimal (since
-/// 13), which omits textures and similar features. It reduced the CPU time of a small kernel from 26 ms to 22, and from
-/// 42 to 38 with the intrinsics. A precompiled header of the intrinsics would save 4 more, but processes would have to
-/// share a file.
+/// The options that compile() passes to NVRTC: those of the intrinsics and of the architecture, and since 13 two more.
+/// --no-cache: a kernel from NVRTC's own cache, which it has where there is a driver, comes without the log that has its
+/// figures. --minimal: without textures and similar features. It reduced the CPU time of a small kernel from 26 ms to
+/// 22, and from 42 to 38 with the intrinsics. A precompiled header of the intrinsics would save 4 more, but processes
+/// would have to share a file.
 std::vector<std::string> nvrtc_options(Arch arch, const NvrtcOptions& options);
 
 namespace internal {

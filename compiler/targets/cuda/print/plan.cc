@@ -23,9 +23,10 @@ std::vector<Print> schedule_of(const Form& form) {
 
 }  // namespace
 
-const std::string& loop_intrinsics() {
-  static const std::string text = codegen::strip_comments(loop_texts("loops"));
-  return text;
+const std::string& loop_intrinsics(bool approximate) {
+  static const std::string exact = codegen::strip_comments(loop_texts("loops")),
+                           all = exact + codegen::strip_comments(loop_texts("approximations"));
+  return approximate ? all : exact;
 }
 
 CudaPlan plan(const loop_ir::Lowered& low, std::span<const loop_ir::ValueLayout> out, const DeviceLimits& device,
@@ -40,8 +41,8 @@ CudaPlan plan(const loop_ir::Lowered& low, std::span<const loop_ir::ValueLayout>
                        low.extents.begin() + low.kernel.outer_axes();
   for (const Print print : schedule_of(form)) {
     CudaLaunch launch = print(job);
-    launch.key = loop_intrinsics() + print(plain_job).kernel.text;
-    launch.kernel.text = loop_intrinsics() + launch.kernel.text;
+    launch.key = loop_intrinsics(options.approximate) + print(plain_job).kernel.text;
+    launch.kernel.text = loop_intrinsics(options.approximate) + launch.kernel.text;
     if (nothing && print != print_finish) launch.grid.x = 0;
     for (const Pointer& p : launch.pointers) all.reads_bad |= p.kind == Pointer::kBad;
     all.launches.push_back(std::move(launch));

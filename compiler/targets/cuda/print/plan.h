@@ -42,10 +42,11 @@ struct DeviceLimits {
 };
 
 struct PlanOptions {
-  int alignment = 16;  // the operands' addresses (before Bound::offset) are multiples of this many bytes
-  bool notes = true;   // adds operand names, the user's ops and lines, and the cost to the text as comments
-  bool wide = false;   // 64-bit positions even if 32 bits suffice (for tests)
-  std::string symbol;  // of the kernels; empty: their names, or "kernel" if there are no notes
+  int alignment = 16;        // the operands' addresses (before Bound::offset) are multiples of this many bytes
+  bool notes = true;         // adds operand names, the user's ops and lines, and the cost to the text as comments
+  bool wide = false;         // 64-bit positions even if 32 bits suffice (for tests)
+  bool approximate = false;  // f32 functions by the hardware's approximations (approximations.inc)
+  std::string symbol;        // of the kernels; empty: their names, or "kernel" if there are no notes
 };
 
 /// An address that the caller writes into the parameters of a launch.
@@ -77,7 +78,8 @@ struct CudaPlan {
 CudaPlan plan(const loop_ir::Lowered& low, std::span<const loop_ir::ValueLayout> out, const DeviceLimits& device = {},
               const PlanOptions& options = {});
 
-/// The device functions of generated loops (loops.inc), with which the text of every kernel starts.
-const std::string& loop_intrinsics();
+/// The device functions of generated loops (loops.inc), with which the text of every kernel starts; approximate: also
+/// approximations.inc.
+const std::string& loop_intrinsics(bool approximate = false);
 
 }  // namespace weft::cuda

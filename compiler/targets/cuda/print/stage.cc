@@ -17,15 +17,14 @@ namespace {
 constexpr int kMuch = 8;  // a value with at least this many operations is kept instead of recomputed
 
 // The operations of a value in a loop, counted from loads and from values in `have`.
-std::vector<int> costs(const Form& form, const std::vector<bool>& have) {
+std::vector<int> costs(const Writer& writer, const std::vector<bool>& have) {
+  const Form& form = writer.form_;
   const auto& all = form.kernel->instrs;
   std::vector<int> cost(all.size(), 0);
   for (size_t id = 0; id < all.size(); ++id) {
     const Instr& i = all[form.same[id]];
     if (!form.in_loop(static_cast<int>(id)) || i.op == Op::kIndex) continue;
-    int c = i.op == Op::kPw     ? codegen::operations(i)
-            : i.op == Op::kLoad ? (i.a >= 0 && form.in_loop(i.a) ? kMuch : 0)
-                                : 1;
+    int c = i.op == Op::kPw ? writer.cost_of(i) : i.op == Op::kLoad ? (i.a >= 0 && form.in_loop(i.a) ? kMuch : 0) : 1;
     for (int x : {i.a, i.b, i.c})
       if (x >= 0 && !have[form.same[x]]) c += cost[form.same[x]];
     cost[id] = std::min(c, 1000);
@@ -77,7 +76,7 @@ void Stage::find_parts(bool keeps) {
     for (int id : form_.closure_of(sinks, have)) (have[id] ? part.reads : part.compute).push_back(id);
     for (int id : part.reads)
       if (!tile_of(id)) kept_.push_back({id, 0, true, false, true});
-    const std::vector<int> cost = costs(form_, have);
+    const std::vector<int> cost = costs(*this, have);
     std::vector<bool> now = have;
     for (int id : part.compute)
       now[id] = keeps && cost[id] >= kMuch && (k_.instrs[id].type == Type::f32 || k_.instrs[id].type == Type::i32);

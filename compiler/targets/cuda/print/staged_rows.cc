@@ -44,7 +44,8 @@ class StagedRows : Stage {
     } else if (halves_ == 1) {
       line("const int lane = who;");
     } else {
-      line("const int lane = who / 16 * 1024 + who % 16;");
+      line("int lane = who / 16 * 1024 + who % 16;");
+      line("asm(\"\" : \"+r\"(lane));", "a number whose bits the compiler does not know: constants join the address");
     }
     if (!long_) line(str_cat("int turn", halves_ > 1 ? " = 0;" : ";"));
     line(str_cat("const int at = ", fold_bytes(),

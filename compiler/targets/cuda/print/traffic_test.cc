@@ -13,6 +13,7 @@
 #include "framework/dispatch/capture.h"
 #include "ops/composite/composite.h"
 #include "ops/core/core.h"
+#include "ops/core/dot_product.h"
 
 namespace weft::cuda {
 namespace {
@@ -24,15 +25,22 @@ struct In {
   DType dtype = kFloat32;
 };
 
+// Rows of this type are padded as for products if they have `columns` elements.
+loop_ir::ValueLayout layout_of(const TensorType& t, int64_t columns) {
+  if (columns == 0 || t.shape.back() != columns) return {t, contiguous_strides(t.shape)};
+  const int64_t apart = weft::internal::padded_distance(columns, itemsize(t.dtype), 16);
+  return {t, *weft::internal::strides_of_rows(t.shape, columns, apart)};
+}
+
 // WEFT_SHOW prints the figures.
-Traffic check(const std::string& name, const TensorFn& fn, const std::vector<In>& in) {
+Traffic check(const std::string& name, const TensorFn& fn, const std::vector<In>& in, int64_t padded_columns = 0) {
   std::vector<TensorType> types;
   for (const In& i : in) types.push_back({i.dtype, Device::cpu(), i.shape});
   const Ref<Graph> graph = weft::internal::lower(*capture_graph(fn, types));
   EXPECT_EQ(loop_ir::cannot_lower(*graph), "") << name;
   std::vector<loop_ir::ValueLayout> ins, outs;
-  for (const TensorType& t : types) ins.push_back({t, contiguous_strides(t.shape)});
-  for (Value v : graph->outputs) outs.push_back({graph->type(v), contiguous_strides(graph->type(v).shape)});
+  for (const TensorType& t : types) ins.push_back(layout_of(t, padded_columns));
+  for (Value v : graph->outputs) outs.push_back(layout_of(graph->type(v), padded_columns));
   const loop_ir::Lowered low = loop_ir::lower_group(*graph, ins, outs, {});
   DeviceLimits device;
   device.max_shared_bytes = 227 * 1024;
@@ -88,6 +96,18 @@ TEST(Traffic, OfSumsAlongRows) {
     }
   check("softmax of an odd vocabulary", [](Args x) { return std::vector{softmax(x[0], -1)}; },
         {{{8192, 50257}, kBFloat16}});
+}
+
+// The logits of an odd vocabulary in the arena.
+TEST(Traffic, OfPaddedRows) {
+  const int64_t n = 50257;
+  const In logits{{8192, n}, kBFloat16};
+  const TensorFn gradient = [](Args x) { return std::vector{(exp(wide(x[0]) - x[1]) * 0.125).to(x[0].dtype())}; };
+  check("gradient of logits", gradient, {logits, {{8192, 1}}}, n);
+  const TensorFn capped = [](Args x) { return std::vector{tanh(x[0] * 0.125) * 8.0}; };
+  check("capped logits", capped, {logits}, n);
+  const TensorFn rows = [](Args x) { return std::vector{softmax(x[0], -1)}; };
+  check("softmax", rows, {logits}, n);
 }
 
 TEST(Traffic, OfSumsOverRows) {

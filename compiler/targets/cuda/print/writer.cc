@@ -5,11 +5,14 @@
 #include <cstdio>
 #include <utility>
 
+#include "compiler/targets/cpu/print/choices.h"
 #include "framework/base/error.h"
 #include "framework/base/str_cat.h"
 
 namespace weft::cuda {
 
+using kernels::Pw;
+using kernels::Rd;
 using loop_ir::Instr;
 using loop_ir::Level;
 using loop_ir::Op;
@@ -28,6 +31,17 @@ std::string constant(Type t, double x) {
   if (std::isnan(x)) return "__builtin_nanf(\"\")";
   return codegen::float_text(t, x);
 }
+
+constexpr Approximation kApproximations[] = {
+    {Pw::exp, "near_exp(x)", 2, false},
+    {Pw::log, "near_log(x)", 5, false},
+    {Pw::tanh, "near_tanh(x)", 14, false},
+    {Pw::sigmoid, "near_sigmoid(x)", 4, false},
+    {Pw::rsqrt, "near_rsqrt(x)", 4, false},
+    {Pw::sqrt, "near_sqrt(x)", 4, true},
+    {Pw::reciprocal, "near_reciprocal(x)", 4, true},
+    {Pw::div, "a * near_reciprocal(b)", 5, true},
+};
 
 }  // namespace
 
@@ -62,6 +76,11 @@ Writer::Writer(const Job& job)
       points_(low_.outer_points()),
       narrow_(is_narrow(job, k_.axes - 1, k_.axes)) {
   position = [this](int axis) { return axis == k_.axes - 1 ? std::string("l") : str_cat("i", axis); };
+  for (const Instr& i : k_.instrs) {
+    const bool rounds = i.op == Op::kPw && (i.pw == Pw::floor || i.pw == Pw::ceil || i.pw == Pw::round);
+    const bool truncates = i.op == Op::kCast && !codegen::is_float(i.type) && codegen::is_float(k_.instrs[i.a].type);
+    finds_whole_numbers_ |= rounds || truncates;
+  }
 }
 
 // ---- values ----
@@ -93,7 +112,25 @@ std::string Writer::converted(std::string x, Type from, Type to, bool wraps) con
 
 std::string Writer::pointwise(const Instr& i) const {
   if (kernels::pointwise_info(i.pw).operands == 3) return str_cat(use(i.a), " ? ", use(i.b), " : ", use(i.c));
-  return codegen::pointwise_text(i.pw, [&](int which) { return use(which == 0 ? i.a : i.b); });
+  const Approximation* near = approximation(i);
+  return codegen::pointwise_text(
+      i.pw, [&](int which) { return use(which == 0 ? i.a : i.b); }, near ? near->expression : nullptr);
+}
+
+const Approximation* Writer::approximation(const Instr& i) const {
+  if (!job_.options.approximate || i.op != Op::kPw || i.type != Type::f32) return nullptr;
+  for (const Approximation& a : kApproximations)
+    if (a.op == i.pw) return a.whole && finds_whole_numbers_ ? nullptr : &a;
+  return nullptr;
+}
+std::string Writer::op(int reduction) const {
+  const Instr& i = k_.instrs[reduction];
+  const bool near = job_.options.approximate && i.type == Type::f32 && (i.rd == Rd::max || i.rd == Rd::min);
+  return str_cat(near ? "Near" : "", reduction_type(i.rd));
+}
+int Writer::cost_of(const Instr& i) const {
+  const Approximation* a = approximation(i);
+  return a ? a->operations : codegen::operations(i);
 }
 
 std::string Writer::lane_index(const Instr& i) {
@@ -211,8 +248,8 @@ std::string Writer::stored(int id) const {
 }
 void Writer::take(int r, const char* at) {
   const Instr& i = k_.instrs[r];
-  line(str_cat(guard.empty() ? "" : str_cat("if (", guard, ") "), "acc", r, at, " = ", reduction_type(i.rd), "::f(acc",
-               r, at, ", ", use(i.a), ");"),
+  line(str_cat(guard.empty() ? "" : str_cat("if (", guard, ") "), "acc", r, at, " = ", op(r), "::f(acc", r, at, ", ",
+               use(i.a), ");"),
        i.note);
 }
 void Writer::store(int id) {

@@ -32,6 +32,14 @@ bool is_narrow(const Job& job, int64_t n);
 /// The same for all positions, and for all distances in elements over the axes [first, last) of all operands.
 bool is_narrow(const Job& job, int first, int last);
 
+/// A function of approximations.inc in place of the expression of pointwise.inc.
+struct Approximation {
+  kernels::Pw op;
+  const char* expression;
+  int operations;
+  bool whole;  // not where the kernel rounds to whole numbers: exact quotients and roots may be whole
+};
+
 /// Prints one kernel. A schedule derives from it or sets its hooks.
 class Writer : public codegen::Lines {
  public:
@@ -71,8 +79,10 @@ class Writer : public codegen::Lines {
   std::string lane_index(const loop_ir::Instr& i);        // "l", "l * s0_1" or "0"
   std::string index_term(const loop_ir::Instr& i) const;  // " + at * d" of an indexed load whose index is not per lane
 
+  /// The operations of one instruction, as it is printed.
+  int cost_of(const loop_ir::Instr& i) const;
   std::string type(int id) const { return type_name(k_.instrs[id].type); }
-  std::string op(int reduction) const { return reduction_type(k_.instrs[reduction].rd); }
+  std::string op(int reduction) const;
   std::string identity(int reduction) const {
     return str_cat("identity<", op(reduction), ", ", type(reduction), ">()");
   }
@@ -148,7 +158,9 @@ class Writer : public codegen::Lines {
   std::string guarded(const loop_ir::Instr& i, const std::string& x) const;
   std::string converted(std::string x, loop_ir::Type from, loop_ir::Type to, bool wraps) const;
   std::string pointwise(const loop_ir::Instr& i) const;
+  const Approximation* approximation(const loop_ir::Instr& i) const;
   mutable Params* fields_ = &params;
+  bool finds_whole_numbers_ = false;  // it rounds to whole numbers
 };
 
 /// The values that loops keep in registers: arrays of `steps` values per thread.

@@ -20,11 +20,14 @@
 #include "framework/dispatch/capture.h"
 #include "framework/dispatch/dispatch.h"
 #include "ops/core/dot.h"
+#include "ops/core/dot_product.h"
 #include "ops/core/pointwise.h"
 #include "ops/core/view.h"
 
 namespace weft::cuda::internal {
 namespace {
+
+constexpr int64_t kRowAlignment = 16;  // bytes, of tensor cores: TargetLimits::row_alignment
 
 // Workspace limit of cuBLASLt, which needs it to split sums. More than in proportion to the result has no use.
 int64_t blas_workspace(const MatmulShape& s) {
@@ -52,6 +55,9 @@ class ProductOperation final : public Operation {
     if (epilogue_) epilogue_->bind(functions);
     if (gemm_) function_.assign(1, functions[gemm_kernel_]);
   }
+  std::string remark() const override {
+    return lt_ ? "epilogue in cuBLASLt" : epilogue_ && !fused_ ? "through an f32 tile" : "";
+  }
   int64_t workspace_bytes() const override { return workspace_; }
   bool checks_indices() const override { return checks_; }
   void enqueue(const Addresses& at, Stream& stream, SourceLine line) const override;
@@ -71,7 +77,7 @@ class ProductOperation final : public Operation {
     const loop_ir::ValueLayout out{p.type, contiguous_strides(p.type.shape)};
     const loop_ir::Lowered low = loop_ir::lower_group(*p.body, layouts, std::array{out}, lower);
     const ProductBuffer to = scratch(p.type.shape.numel() * itemsize(p.type.dtype));
-    GroupLaunches launches(low, std::array{out}, properties_, alignment_, &kernels_);
+    GroupLaunches launches(low, std::array{out}, properties_, alignment_, options_.approximate, &kernels_);
     const ProductBuffer own = scratch(launches.scratch_bytes());
     checks_ |= launches.checks_indices();
     computed_.push_back({std::move(launches), std::move(inputs), to, own});
@@ -121,6 +127,7 @@ class ProductOperation final : public Operation {
     PlanOptions plan;
     plan.alignment = alignment_;
     plan.notes = false;
+    plan.approximate = options_.approximate;
     plan.symbol = GroupLaunches::symbol();
     std::optional<CudaLaunch> launch = fused_product(low, out, g, properties_.kernel_sm(), limits, plan);
     if (!launch) return false;
@@ -132,17 +139,22 @@ class ProductOperation final : public Operation {
     return true;
   }
 
-  /// Stores the product in result `index` of the node.
-  void into_result(int index) {
-    result_ = index;
+  /// Stores the product in the node's result. Returns false if that is not rows at equal distances.
+  bool into_result(const StridedView& out) {
+    const std::optional<int64_t> row = row_distance_of(out);
+    if (!row) return false;
+    set_row(*row);
+    result_ = 0;
     shape_.align_out = alignment_;
     finish();
+    return true;
   }
-  /// Stores the product in scratch memory, from which the group's kernel reads it.
-  void into_tile(const loop_ir::Lowered& low, std::span<const loop_ir::ValueLayout> out) {
-    tile_ = scratch(std::max<int64_t>(1, low.outer_points() * low.lanes()) * 4);
+  /// Stores the product in scratch memory, from which the group's kernel reads it. Its rows are `row` elements apart.
+  void into_tile(const loop_ir::Lowered& low, std::span<const loop_ir::ValueLayout> out, int64_t row) {
+    tile_ = scratch(std::max<int64_t>(1, low.outer_points() * row) * 4);
+    if (offsets_.operand < 0) set_row(row);
     shape_.align_out = 256;
-    epilogue_.emplace(low, out, properties_, alignment_, &kernels_);
+    epilogue_.emplace(low, out, properties_, alignment_, options_.approximate, &kernels_);
     epilogue_scratch_ = scratch(epilogue_->scratch_bytes());
     checks_ |= epilogue_->checks_indices();
     finish();
@@ -157,9 +169,17 @@ class ProductOperation final : public Operation {
     copied_.back().to_result = true;
     finish();
   }
-  /// Lets cuBLASLt compute the epilogue too; false if it does not support this one.
-  bool into_epilogue(const LtEpilogue& e) {
+  /// Lets cuBLASLt compute the epilogue too. False if it does not support this one, or not for these layouts: values of
+  /// the result's shape must all have the same rows. `in`, `out`: the node's operands and results.
+  bool into_epilogue(const LtEpilogue& e, std::span<const StridedView> in, std::span<const StridedView> out) {
     if (!has_work_ || gemm_) return false;
+    const std::optional<int64_t> row = row_distance_of(out[e.output]);
+    if (!row || (e.aux_output >= 0 && row_distance_of(out[e.aux_output]) != row)) return false;
+    for (int i : {e.c, e.aux_input})
+      if (i >= 0 && row_distance_of(in[i]) != row) return false;
+    if ((e.bias >= 0 && !in[e.bias].contiguous()) || (e.bias_output >= 0 && !out[e.bias_output].contiguous()))
+      return false;
+    set_row(*row);
     shape_.epilogue = e.kind;
     shape_.alpha = e.alpha;
     shape_.beta = e.c >= 0 ? e.beta : 0;
@@ -172,6 +192,16 @@ class ProductOperation final : public Operation {
     }
     lt_ = e;
     result_ = e.output;
+    if (e.bias >= 0) {
+      bias_.operand = e.bias;
+      const StridedView& given = in[static_cast<size_t>(e.bias)];
+      StridedView cast = given;
+      cast.dtype = out[e.output].dtype;
+      if (given.dtype != cast.dtype) {
+        bias_ = scratch(cast.numel() * itemsize(cast.dtype));
+        copied_.push_back(copy_of(std::array{given}, std::array{cast}, {e.bias}, bias_));
+      }
+    }
     finish();
     return true;
   }
@@ -189,6 +219,15 @@ class ProductOperation final : public Operation {
     bool to_result = false;
   };
 
+  // The distance between the rows of a value of the result's shape; none if cuBLASLt cannot take these strides.
+  std::optional<int64_t> row_distance_of(const StridedView& v) const {
+    if (!has_work_ || gemm_) return v.contiguous() ? std::optional(shape_.n) : std::nullopt;
+    return weft::internal::row_distance(v, shape_.n);
+  }
+  void set_row(int64_t row) {
+    shape_.out_row = row;
+    shape_.out_batch = shape_.m * row;
+  }
   ProductBuffer scratch(int64_t bytes) {
     const ProductBuffer p{-1, workspace_};
     workspace_ += round_to_256(bytes);
@@ -196,7 +235,9 @@ class ProductOperation final : public Operation {
   }
   Copied copy_of(std::span<const StridedView> from, std::span<const StridedView> to, ProductBuffer source,
                  ProductBuffer target) {
-    Copied c{prepare(contiguous_op, {}, from, to, properties_, alignment_), kernels_.size(), source, target, false};
+    // As in a plan, a copy is a cast to the same type.
+    Copied c{prepare(cast_op, Attrs{{"dtype", to[0].dtype}}, from, to, properties_, alignment_), kernels_.size(),
+             source, target, false};
     WEFT_BUG_IF(c.operation->workspace_bytes() > 0, name_, ": a copy needs scratch memory");
     kernels_.insert(kernels_.end(), c.operation->kernels().begin(), c.operation->kernels().end());
     return c;
@@ -230,7 +271,7 @@ class ProductOperation final : public Operation {
     g.b_e = shape_.b.batch;
     g.b_k = shape_.b.row;
     g.b_n = shape_.b.col;
-    g.y_row = shape_.n;
+    g.y_row = shape_.out_row;
     return g;
   }
   void gemm(GroupedGemm g, const char* name) {
@@ -267,7 +308,7 @@ class ProductOperation final : public Operation {
   std::vector<Kernel> kernels_;
   std::vector<Computed> computed_;
   std::vector<Copied> copied_;
-  ProductBuffer a_, b_, offsets_, tile_, blas_scratch_, epilogue_scratch_;
+  ProductBuffer a_, b_, offsets_, tile_, bias_, blas_scratch_, epilogue_scratch_;
   MatmulShape shape_;
   bool has_work_ = true, checks_ = false;
   bool fused_ = false;  // the epilogue computes the product
@@ -315,7 +356,8 @@ void ProductOperation::enqueue(const Addresses& at, Stream& stream, SourceLine l
   }
   void* out = result_ >= 0 ? at.out[result_] : tile_.in(at);
   if (!has_work_) {
-    const int64_t n = shape_.batch * shape_.m * shape_.n * itemsize(result_ >= 0 || !epilogue_ ? shape_.out : kFloat32);
+    const int64_t n =
+        shape_.batch * shape_.m * shape_.out_row * itemsize(result_ >= 0 || !epilogue_ ? shape_.out : kFloat32);
     if (n > 0) {
       stream.gpu().make_current();
       check(driver().cuMemsetD8Async(reinterpret_cast<CUdeviceptr>(out), 0, n, stream.handle()), "clearing a product");
@@ -345,7 +387,7 @@ void ProductOperation::run_blas(const Addresses& at, void* out, Stream& stream) 
   p.workspace = blas_scratch_.in(at);
   if (lt_) {
     if (lt_->c >= 0) p.c = at.in[lt_->c];
-    if (lt_->bias >= 0) p.bias = at.in[lt_->bias];
+    if (lt_->bias >= 0) p.bias = bias_.in(at);
     if (lt_->bias_output >= 0) p.bias = at.out[lt_->bias_output];
     if (lt_->aux_input >= 0) p.aux = at.in[lt_->aux_input];
     if (lt_->aux_output >= 0) p.aux = at.out[lt_->aux_output];
@@ -398,11 +440,7 @@ std::unique_ptr<Operation> product_operation(const OpDef& op, const Attrs& attrs
   } else {
     p->dot(attrs, in, {0}, {1}, out[0].dtype);
   }
-  if (out[0].contiguous()) {
-    p->into_result(0);
-  } else {
-    p->into_copy(out[0]);
-  }
+  if (!p->into_result(out[0])) p->into_copy(out[0]);
   return p;
 }
 
@@ -436,17 +474,15 @@ std::unique_ptr<Operation> fused_product_operation(const char* name, const Graph
     }
   }
   const DType result = n.outputs[0].dtype;
-  bool contiguous = true;
-  for (const StridedView& v : out) contiguous &= v.contiguous();
+  const bool by_library = n.op == &dot_op && cublaslt_takes(operands[0].dtype);
   std::optional<LtEpilogue> lt;
-  if (options.lt_epilogues && n.op == &dot_op && cublaslt_takes(operands[0].dtype) && contiguous)
-    lt = match_epilogue(main, dot, options.round_like_eager);
+  if (options.lt_epilogues && by_library) lt = match_epilogue(main, dot, options.round_like_eager);
   if (lt)
     for (int i : {lt->bias, lt->c, lt->aux_input})
-      if (i >= static_cast<int>(in.size()) || (i >= 0 && !in[i].contiguous())) lt.reset();
+      if (i >= static_cast<int>(in.size())) lt.reset();
   if (lt) {
     p->dot(n.attrs, operands, places[0], places[1], out[lt->output].dtype);
-    if (p->into_epilogue(*lt)) return p;
+    if (p->into_epilogue(*lt, in, out)) return p;
     // Start again without this epilogue.
     OperationOptions without = options;
     without.lt_epilogues = false;
@@ -455,6 +491,10 @@ std::unique_ptr<Operation> fused_product_operation(const char* name, const Graph
   std::vector<loop_ir::ValueLayout> in_layouts, out_layouts;
   for (const StridedView& v : inputs) in_layouts.push_back(layout_of(v));
   for (const StridedView& v : out) out_layouts.push_back(layout_of(v));
+  int64_t row = 1;  // of the tile
+  for (int d = n.outputs[0].shape.size() - loop_ir::product_columns(main, n); d < n.outputs[0].shape.size(); ++d)
+    row *= n.outputs[0].shape[d];
+  if (by_library) lower.tile_row = row = weft::internal::padded_distance(row, itemsize(kFloat32), kRowAlignment);
   const loop_ir::Lowered low = loop_ir::lower_group(main, in_layouts, out_layouts, lower);
   WEFT_BUG_IF(result == kFloat64 || low.tile < 0, name, ": a product of ", result, " without a tile");
   if (n.op == &dot_op) {
@@ -463,7 +503,7 @@ std::unique_ptr<Operation> fused_product_operation(const char* name, const Graph
     if (p->fused(low, out_layouts, n.attrs, operands, places, n.outputs[0].shape)) return p;
     p->grouped(n.attrs, operands, places, kFloat32, n.outputs[0].shape);
   }
-  p->into_tile(low, out_layouts);
+  p->into_tile(low, out_layouts, row);
   return p;
 }
 

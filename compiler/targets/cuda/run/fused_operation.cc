@@ -33,8 +33,8 @@ constexpr char kPlaceholder[] = "weft_kernel_";
 class GroupOperation final : public Operation {
  public:
   GroupOperation(const char* name, const loop_ir::Lowered& low, std::span<const loop_ir::ValueLayout> out,
-                 const GpuProperties& gpu, int alignment)
-      : name_(name), overwrites_(low.overwrites), launches_(low, out, gpu, alignment, &kernels_) {}
+                 const GpuProperties& gpu, int alignment, bool approximate)
+      : name_(name), overwrites_(low.overwrites), launches_(low, out, gpu, alignment, approximate, &kernels_) {}
 
   std::span<const Kernel> kernels() const override { return kernels_; }
   void bind(std::span<const Function> functions) override { launches_.bind(functions); }
@@ -65,7 +65,7 @@ class GroupOperation final : public Operation {
 }  // namespace
 
 GroupLaunches::GroupLaunches(const loop_ir::Lowered& low, std::span<const loop_ir::ValueLayout> out,
-                             const GpuProperties& gpu, int alignment, std::vector<Kernel>* kernels) {
+                             const GpuProperties& gpu, int alignment, bool approximate, std::vector<Kernel>* kernels) {
   DeviceLimits limits;
   limits.multiprocessors = gpu.multiprocessors;
   limits.max_shared_bytes = gpu.shared_per_block_optin;
@@ -73,6 +73,7 @@ GroupLaunches::GroupLaunches(const loop_ir::Lowered& low, std::span<const loop_i
   PlanOptions options;
   options.alignment = alignment;
   options.notes = false;
+  options.approximate = approximate;
   options.symbol = kPlaceholder;
   CudaPlan p = plan(low, out, limits, options);
   for (CudaLaunch& l : p.launches)
@@ -186,13 +187,13 @@ Ref<Graph> body_of_one(const OpDef& op, const Attrs& attrs, std::span<const Stri
 
 std::unique_ptr<Operation> group_operation(const char* name, const Graph& body, std::span<const StridedView> in,
                                            std::span<const StridedView> out, const GpuProperties& gpu, int alignment,
-                                           const loop_ir::LowerOptions& options) {
+                                           const loop_ir::LowerOptions& options, bool approximate) {
   std::vector<loop_ir::ValueLayout> in_layouts, out_layouts;
   for (const StridedView& v : in) in_layouts.push_back(layout_of(v));
   for (const StridedView& v : out) out_layouts.push_back(layout_of(v));
   const loop_ir::Lowered low = loop_ir::lower_group(body, in_layouts, out_layouts, options);
   WEFT_BUG_IF(low.dot >= 0, "cuda: ", name, ": a group without products has a product");
-  return std::make_unique<GroupOperation>(name, low, out_layouts, gpu, alignment);
+  return std::make_unique<GroupOperation>(name, low, out_layouts, gpu, alignment, approximate);
 }
 
 }  // namespace weft::cuda::internal

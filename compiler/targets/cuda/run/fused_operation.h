@@ -15,7 +15,7 @@ class GroupLaunches {
  public:
   /// Appends its kernels to `kernels`. `out`: layouts of the results.
   GroupLaunches(const loop_ir::Lowered& low, std::span<const loop_ir::ValueLayout> out, const GpuProperties& gpu,
-                int alignment, std::vector<Kernel>* kernels);
+                int alignment, bool approximate, std::vector<Kernel>* kernels);
   /// A product and its users as one launch (fused_product), printed with symbol() in place of its name.
   GroupLaunches(const loop_ir::Lowered& low, CudaLaunch fused, std::vector<Kernel>* kernels);
   /// The placeholder for the kernel's name, which depends on its text.
@@ -68,7 +68,7 @@ Ref<Graph> body_of_one(const OpDef& op, const Attrs& attrs, std::span<const Stri
 /// The operation of a body without a product. Throws loop_ir::Unfusable if it cannot be one group.
 std::unique_ptr<Operation> group_operation(const char* name, const Graph& body, std::span<const StridedView> in,
                                            std::span<const StridedView> out, const GpuProperties& gpu, int alignment,
-                                           const loop_ir::LowerOptions& options = {});
+                                           const loop_ir::LowerOptions& options = {}, bool approximate = false);
 
 /// Parts of an operation's scratch memory start at multiples of 256 bytes, as device memory does.
 constexpr int64_t round_to_256(int64_t bytes) { return (bytes + 255) / 256 * 256; }

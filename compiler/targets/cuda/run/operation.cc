@@ -73,6 +73,14 @@ bool all_empty(std::span<const StridedView> out) {
 
 }  // namespace
 
+bool approximates(const Graph& body, bool round_like_eager) {
+  if (round_like_eager) return false;
+  for (int32_t id = 0; id < body.size(); ++id)
+    for (const TensorType& t : body.node(id).outputs)
+      if (body.node(id).op != &input_op && is_16bit(t.dtype)) return true;
+  return false;
+}
+
 std::unique_ptr<Operation> prepare(const OpDef& op, const Attrs& attrs, std::span<const StridedView> in,
                                    std::span<const StridedView> out, const GpuProperties& gpu, int alignment,
                                    const OperationOptions& options) {
@@ -84,10 +92,12 @@ std::unique_ptr<Operation> prepare(const OpDef& op, const Attrs& attrs, std::spa
     // A body that cannot be one kernel runs op by op.
     if (!loop_ir::cannot_lower(body).empty())
       return internal::graph_operation(op.name, body, in, out, gpu, alignment, options);
+    OperationOptions own = options;
+    own.approximate = approximates(body, options.round_like_eager);
     for (int32_t id = 0; id < body.size(); ++id)
       if (loop_ir::is_product(body.node(id)))
-        return internal::fused_product_operation(op.name, body, in, out, gpu, alignment, options);
-    return group_operation(op.name, body, in, out, gpu, alignment, lower);
+        return internal::fused_product_operation(op.name, body, in, out, gpu, alignment, own);
+    return group_operation(op.name, body, in, out, gpu, alignment, lower, own.approximate);
   }
   if (&op == &dot_op || &op == &grouped_dot_op)
     return internal::product_operation(op, attrs, in, out, gpu, alignment, options);

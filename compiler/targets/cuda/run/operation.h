@@ -63,10 +63,15 @@ class Operation : public weft::Operation {
 /// Options of the whole step or program.
 struct OperationOptions {
   bool round_like_eager = false;  // fused 16-bit chains round where eager does (numerics = eager)
+  bool approximate = false;       // functions of f32 by the hardware's approximations; see approximates()
   bool tf32 = false;              // f32 products on tensor cores with 11 bits of their operands
   bool lt_epilogues = true;       // let cuBLASLt compute the epilogues that it supports
   Gpu* gpu = nullptr;             // ask cuBLASLt on this GPU what it supports; null: assume that it supports everything
 };
+
+/// Whether the kernels of a fused body use approximations: they hold values that its ops round to 16 bits, so that they
+/// have bounds and not the ops' bits. Others keep the CPU's bits.
+bool approximates(const Graph& body, bool round_like_eager);
 
 /// The operation of a node with operands and results of these layouts. Does not read their addresses, which will be
 /// multiples of `alignment` bytes. Throws Unavailable, with the op's name, if CUDA has no kernel.

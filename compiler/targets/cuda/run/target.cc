@@ -217,14 +217,11 @@ Agreement CudaTarget::agreement(const weft::Operation&, const Node& n, const wef
   if (n.op != &loop_ir::fused_op)
     return is_product(n) ? Agreement{Agreement::kBounds, operand_error} : Agreement{Agreement::kBits};
   const Graph& body = loop_ir::body_of(n);
-  bool product = false, keeps_16bit = false;
-  for (int32_t id = 0; id < body.size(); ++id) {
-    product |= is_product(body.node(id));
-    // The ops round this value to 16 bits. A kernel that keeps it in a register does not.
-    for (const TensorType& t : body.node(id).outputs) keeps_16bit |= body.node(id).op != &input_op && is_16bit(t.dtype);
-  }
-  if (product) return {Agreement::kBounds, operand_error};
-  return {keeps_16bit && !options.round_like_eager ? Agreement::kBounds : Agreement::kBits};
+  bool product = false;
+  for (int32_t id = 0; id < body.size(); ++id) product |= is_product(body.node(id));
+  const bool approximate = approximates(body, options.round_like_eager);
+  if (product) return {Agreement::kBounds, operand_error, approximate};
+  return {approximate ? Agreement::kBounds : Agreement::kBits, 0, approximate};
 }
 
 std::string CudaTarget::dump(const weft::Operation& operation, const std::string& folder) const {

@@ -10,7 +10,6 @@
 #include "compiler/targets/cuda/testing/emulate/emulate.h"
 #include "compiler/targets/cuda/testing/emulate/tensor_map.h"
 #include "framework/dispatch/dispatch.h"
-#include "ops/attention/map_mod.h"
 #include "ops/attention/record.h"
 #include "ops/core/core.h"
 
@@ -148,7 +147,8 @@ void check_emulated(const EmulatedCase& c) {
 
   std::vector<Tensor> operands = call.operands;
   for (const Tensor& t : {got[0], got[1], w.tensor, u.tensor}) operands.push_back(t);
-  const Attrs attrs = c.wide ? call.attrs.with("wide", true) : call.attrs;
+  Attrs attrs = c.wide ? call.attrs.with("wide", true) : call.attrs;
+  if (c.fixed_tables) attrs = attrs.with("fixed_tables", c.fixed_tables);
   std::vector<Tensor> back;
   try {
     back = run_emulated(attrs, operands, true, c.options);
@@ -161,11 +161,11 @@ void check_emulated(const EmulatedCase& c) {
   expect_within("dk", back[1], want.dk);
   expect_within("dv", back[2], want.dv);
   // Captured tensors are in the order in which the mod reads them.
-  const weft::internal::AttentionOperands at(call.attrs);
+  const weft::internal::AttentionOperands at(attrs);
   size_t next = 3;
   for (int i = 0; i < at.score_tables; ++i) {
     const Tensor& operand = call.operands[static_cast<size_t>(at.score_first + i)];
-    if (!weft::internal::has_gradient(operand.dtype())) continue;
+    if (!at.learned(i, operand.dtype())) continue;
     const Tensor& g = back[next++];
     for (size_t t = 0; t < score.tables.size(); ++t)
       if (score.tables[t].view_for_kernel().data == operand.view_for_kernel().data)

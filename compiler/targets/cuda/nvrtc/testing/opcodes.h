@@ -6,9 +6,9 @@
 namespace weft::cuda {
 
 /// The instructions of the first kernel of a cubin for sm_90a that matter for overlap, in the order of the machine code:
-/// 'H' a product of a warpgroup (HGMMA), '0' to '9' a wait until at most so many groups of products run (WARPGROUP.DEPBAR),
-/// 'M' a special function (MUFU), 'L' an access to local memory (LDL, STL). Opcodes are the low 12 bits of each word of 16
-/// bytes. Throws InvalidArgument if the bytes are not a cubin with a kernel.
+/// 'H' a product of a warpgroup (HGMMA), '0' to '7' a wait until at most so many groups of products run
+/// (WARPGROUP.DEPBAR), 'M' a special function (MUFU), 'L' an access to local memory (LDL, STL). Opcodes are the low 12
+/// bits of each word of 16 bytes. Throws InvalidArgument if the bytes are not a cubin with a kernel.
 std::string overlap_opcodes(std::string_view cubin);
 
 }  // namespace weft::cuda

@@ -257,6 +257,7 @@ CudaPlan plan_of(const CudaCase& c, const std::string& symbol) {
   PlanOptions options;
   options.symbol = symbol;
   options.wide = c.wide;
+  options.approximate = c.approximate;
   if (c.misaligned) options.alignment = 1;
   while (c.misaligned && options.alignment < 16 && c.misaligned % (2 * options.alignment) == 0) options.alignment *= 2;
   DeviceLimits device;
