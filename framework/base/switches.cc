@@ -33,6 +33,7 @@ constexpr Switch kSwitches[] = {
     {"WEFT_CUBLASLT", Switch::kLookup, "path", "",
      "path of libcublasLt, matrix products on a GPU; empty: the usual locations"},
     {"WEFT_CUDA_GRAPH", Switch::kChoice, "0, 1", "1", "replay compiled steps on a GPU as one CUDA graph: 0 or 1"},
+    {"WEFT_CUDA_BATCH", Switch::kChoice, "0, 1", "1", "in it, operations with equal kernels are one launch: 0 or 1"},
     {"WEFT_HOPPER", Switch::kChoice, "0, 1", "1", "use the instructions of sm_90a (TMA, WGMMA) on a GPU: 0 or 1"},
     {"WEFT_SYNC", Switch::kChoice, "0, 1", "0", "run devices synchronously: 0 or 1"},
     {"WEFT_MACHINE", Switch::kPath, "file", "",

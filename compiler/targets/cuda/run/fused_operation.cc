@@ -44,10 +44,18 @@ class GroupOperation final : public Operation {
     return std::find(overwrites_.begin(), overwrites_.end(), std::pair{in, out}) != overwrites_.end();
   }
   void enqueue(const Addresses& at, Stream& stream, SourceLine line) const override {
-    launches_.enqueue({at.in, at.out, nullptr, static_cast<char*>(at.workspace), at.bad}, stream, name_, line);
+    launches_.enqueue(places(at), stream, name_, line);
+  }
+  std::vector<LaunchSize> launch_sizes() const override { return launches_.sizes(); }
+  void write_parameters(size_t launch, const Addresses& at, char* parameters) const override {
+    launches_.write_parameters(launch, places(at), parameters);
   }
 
  private:
+  static GroupLaunches::At places(const Addresses& at) {
+    return {at.in, at.out, nullptr, static_cast<char*>(at.workspace), at.bad};
+  }
+
   const char* name_;
   std::vector<std::pair<int32_t, int32_t>> overwrites_;
   std::vector<Kernel> kernels_;
@@ -109,35 +117,47 @@ void GroupLaunches::bind(std::span<const Function> functions) {
   for (One& l : launches_) l.function.assign(1, functions[l.kernel]);
 }
 
-void GroupLaunches::enqueue(const At& at, Stream& stream, const char* op, SourceLine line) const {
-  alignas(16) char params[4096];
-  for (const One& l : launches_) {
-    std::memcpy(params, l.params.data(), l.params.size());
-    for (const Pointer& p : l.pointers) {
-      char* address = nullptr;
-      switch (p.kind) {
-        case Pointer::kOperand: {
-          const size_t index = p.index;
-          if (index >= sources_.size()) {
-            address = static_cast<char*>(const_cast<void*>(at.product[index - sources_.size()]));
-            break;
-          }
-          const Source& s = sources_[index];
-          address = static_cast<char*>(s.index < 0 ? at.tile : s.output ? at.out[s.index] : at.in[s.index]) + s.offset;
+std::vector<LaunchSize> GroupLaunches::sizes() const {
+  std::vector<LaunchSize> all;
+  for (const One& l : launches_) all.push_back({l.kernel, l.grid, l.params.size()});
+  return all;
+}
+
+void GroupLaunches::write_parameters(size_t launch, const At& at, char* params) const {
+  const One& l = launches_[launch];
+  std::memcpy(params, l.params.data(), l.params.size());
+  for (const Pointer& p : l.pointers) {
+    char* address = nullptr;
+    switch (p.kind) {
+      case Pointer::kOperand: {
+        const size_t index = p.index;
+        if (index >= sources_.size()) {
+          address = static_cast<char*>(const_cast<void*>(at.product[index - sources_.size()]));
           break;
         }
-        case Pointer::kResult:
-          address = static_cast<char*>(at.out[p.index]);
-          break;
-        case Pointer::kScratch:
-          address = at.scratch + p.offset;
-          break;
-        case Pointer::kBad:
-          address = reinterpret_cast<char*>(at.bad);
-          break;
+        const Source& s = sources_[index];
+        address = static_cast<char*>(s.index < 0 ? at.tile : s.output ? at.out[s.index] : at.in[s.index]) + s.offset;
+        break;
       }
-      std::memcpy(params + p.at, &address, sizeof address);
+      case Pointer::kResult:
+        address = static_cast<char*>(at.out[p.index]);
+        break;
+      case Pointer::kScratch:
+        address = at.scratch + p.offset;
+        break;
+      case Pointer::kBad:
+        address = reinterpret_cast<char*>(at.bad);
+        break;
     }
+    std::memcpy(params + p.at, &address, sizeof address);
+  }
+}
+
+void GroupLaunches::enqueue(const At& at, Stream& stream, const char* op, SourceLine line) const {
+  alignas(16) char params[4096];
+  for (size_t i = 0; i < launches_.size(); ++i) {
+    const One& l = launches_[i];
+    write_parameters(i, at, params);
     KernelLaunch launch;
     launch.grid_x = l.grid.x;
     launch.grid_y = l.grid.y;

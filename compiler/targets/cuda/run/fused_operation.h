@@ -33,6 +33,8 @@ class GroupLaunches {
     const void* product[3] = {};  // a, b and offsets of the product that the kernel computes
   };
   void enqueue(const At& at, Stream& stream, const char* op, SourceLine line) const;
+  std::vector<LaunchSize> sizes() const;
+  void write_parameters(size_t launch, const At& at, char* parameters) const;
 
  private:
   void add(const loop_ir::Lowered& low, CudaLaunch launch, std::vector<Kernel>* kernels);

@@ -1,11 +1,16 @@
 // GraphStep: the operations of a step. The first run queues them one by one; later runs replay one CUDA graph. If
 // addresses changed since the capture, the kernels that use them get new parameters. If that is not possible, the step
-// is captured again.
+// is captured again. In the graph, operations with equal kernels are one launch (batch_operation.h) if no call between
+// them touches their memory.
 #pragma once
+#include <map>
+#include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
+#include "compiler/targets/cuda/run/batch_operation.h"
 #include "compiler/targets/cuda/run/operation.h"
 #include "framework/cuda/graph_replay.h"
 #include "framework/dispatch/target.h"
@@ -47,14 +52,26 @@ class GraphStep {
   const GraphCounts& counts() const { return counts_; }
 
  private:
+  // Calls that are captured together, in this order.
+  struct Unit {
+    std::vector<size_t> calls;
+    BatchOperation* batch = nullptr;  // null: one by one
+    bool operator==(const Unit& o) const { return calls == o.calls; }
+  };
   struct Captured {
     int kernel = 0, kernels = 0;  // its kernels in the graph: index of the first, and number
     bool renameable = false;      // it queued nothing but kernels of ours
     std::vector<void*> addresses;
   };
+  // The addresses of a call, in `memory`.
+  Addresses addresses_of(size_t call, SmallVec<void*, 8>* memory) const;
   void enqueue(size_t call, Stream& stream) const;
+  void enqueue(const Unit& unit, Stream& stream) const;
   void queue_all();
-  std::vector<void*> addresses_of(const StepCall& call) const;
+  std::vector<void*> addresses_of(const Unit& unit) const;
+  std::vector<Unit> make_units() const;
+  void find_keys();
+  void prepare_units();
   void capture();
   bool rename();
 
@@ -63,7 +80,12 @@ class GraphStep {
   std::vector<int32_t*> bad_;
   bool graphs_;
   std::optional<GraphReplay> graph_;
-  std::vector<Captured> captured_;  // by call
+  std::vector<Unit> units_;
+  std::vector<Captured> captured_;                          // by unit
+  std::vector<int> keys_;                                   // by call: a number for its batch_key, -1: none
+  std::map<int, std::unique_ptr<BatchOperation>> batches_;  // by key
+  void* scratch_ = nullptr;                                 // workspaces of a unit of several calls
+  int64_t scratch_bytes_ = 0;
   size_t at_ = 0;
   int64_t runs_ = 0;
   int captures_in_a_row_ = 0;  // without a plain replay in between

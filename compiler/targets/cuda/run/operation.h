@@ -22,6 +22,13 @@ struct Addresses {
   int32_t* bad = nullptr;         // a BadIndex in device memory
 };
 
+/// One launch of an operation, without its addresses.
+struct LaunchSize {
+  size_t kernel = 0;  // index in kernels()
+  Grid grid;
+  size_t parameter_bytes = 0;
+};
+
 class Operation : public weft::Operation {
  public:
   /// Kernels to bind, in this order, before the first run. Empty for work of libraries.
@@ -41,6 +48,11 @@ class Operation : public weft::Operation {
   virtual bool checks_indices() const { return false; }
   /// False if enqueue() waits for the stream (debug_print), so that it cannot be part of a captured graph.
   virtual bool capturable() const { return true; }
+  /// Its launches, in order, if it is nothing else (batch_operation.h); and the parameters of launch i.
+  virtual std::vector<LaunchSize> launch_sizes() const { return {}; }
+  virtual void write_parameters(size_t launch, const Addresses& at, char* parameters) const {
+    static_cast<void>(launch), static_cast<void>(at), static_cast<void>(parameters);
+  }
   /// Queues the work and returns without waiting. `line`: the user's line, for errors.
   virtual void enqueue(const Addresses& at, Stream& stream, SourceLine line) const = 0;
 

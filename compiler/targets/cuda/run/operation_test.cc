@@ -4,7 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include "compiler/loop_ir/fused.h"
 #include "compiler/targets/cuda/attention/testing/emulated_case.h"
+#include "compiler/targets/cuda/nvrtc/testing/compile_check.h"
+#include "compiler/targets/cuda/run/batch_operation.h"
 #include "compiler/targets/cuda/testing/gpu/emulated_gpu.h"
 #include "compiler/targets/cuda/testing/gpu/run_operation.h"
 #include "framework/base/error.h"
@@ -35,6 +38,47 @@ void expect_same(const FusedRun& r) {
   for (size_t i = 0; i < r.want.size(); ++i)
     EXPECT_TRUE(weft::testing::same_bits(r.run.out[i], r.want[i])) << "result " << i;
   EXPECT_FALSE(r.run.bad);
+}
+
+std::unique_ptr<Operation> prepare_fused(const TensorFn& fn, const std::vector<Tensor>& in) {
+  std::vector<TensorType> types;
+  std::vector<StridedView> views, results;
+  for (const Tensor& x : in) {
+    types.push_back(x.type());
+    views.push_back(x.view_for_kernel());
+  }
+  const Ref<Graph> body = capture_graph(fn, types);
+  for (Value v : body->outputs) {
+    const TensorType& t = body->type(v);
+    results.push_back({nullptr, t.dtype, t.shape, contiguous_strides(t.shape)});
+  }
+  return prepare(loop_ir::fused_op, Attrs{{"body", body}}, views, results, gpu_properties(0));
+}
+
+// The kernels of batches of an update and of a norm's part compile. Operations of other sizes have the same key, except short sums.
+TEST(Operation, BatchesCompile) {
+  ScopedEmulatedGpu gpu;
+  const TensorFn update = [](Inputs in) {
+    const Tensor m = in[1] * 0.9 + in[2] * 0.1, v = in[3] * 0.999 + in[2] * in[2] * 0.001;
+    return Outputs{in[0] - m / (sqrt(v) + 1e-8) * 0.01, m, v};
+  };
+  const TensorFn norm = [](Inputs in) { return Outputs{sum(in[0] * in[0])}; };
+  std::vector<Kernel> kernels;
+  for (int64_t n : {4096, 200000}) {
+    const auto two = prepare_fused(norm, {whole({n}, 1)}), same = prepare_fused(norm, {whole({n + 1024}, 1)});
+    if (n > 4096) EXPECT_EQ(batch_key(*two), batch_key(*same)) << n;
+    const Tensor x = whole({n}, 1), y = whole({2 * n}, 1);
+    const auto one = prepare_fused(update, {x, x, x, x});
+    EXPECT_EQ(batch_key(*one), batch_key(*prepare_fused(update, {y, y, y, y}))) << n;
+    for (const Operation* o : {one.get(), two.get()}) {
+      EXPECT_NE(batch_key(*o), "");
+      const BatchOperation batch(*o);
+      kernels.insert(kernels.end(), batch.kernels().begin(), batch.kernels().end());
+    }
+  }
+  std::string table;
+  WEFT_EXPECT_COMPILES(kernels, {}, tested_archs(), &table);
+  if (std::getenv("WEFT_SHOW")) printf("%s", table.c_str());
 }
 
 TEST(Operation, GroupsOfOps) {

@@ -1,0 +1,40 @@
+// Several operations with equal kernels as one launch of each kernel. The launch is most of what a small kernel costs:
+// the optimiser and the norm of a step have hundreds that differ in addresses and sizes only. The parameters of all of
+// them are one array of structs, and a thread block finds the operation to which it belongs by its number.
+#pragma once
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "compiler/targets/cuda/run/operation.h"
+
+namespace weft::cuda {
+
+/// What identifies operations that a batch can hold: the kernels' texts. Empty if no batch can hold it: its kernels
+/// check indices, have grids of two dimensions, or are not ours.
+std::string batch_key(const Operation& operation);
+
+class BatchOperation final : public Operation {
+ public:
+  /// For operations with the batch_key of this one.
+  explicit BatchOperation(const Operation& first);
+  std::span<const Kernel> kernels() const override { return kernels_; }
+  void bind(std::span<const Function> functions) override { functions_.assign(functions.begin(), functions.end()); }
+
+  struct Member {
+    const Operation* operation;
+    Addresses at;
+    SourceLine line;
+  };
+  /// Queues the members, which may run in any order or at once. Their workspaces must be distinct.
+  void enqueue(std::span<const Member> members, Stream& stream) const;
+  void enqueue(const Addresses& at, Stream& stream, SourceLine line) const override;
+
+ private:
+  std::vector<Kernel> kernels_;
+  std::vector<Function> functions_;
+  std::vector<size_t> most_;  // by kernel: members of a launch
+};
+
+}  // namespace weft::cuda
