@@ -106,6 +106,10 @@ def profiles(folder):
         expect(f"{flag} {name}: exit code {code}: {errors}", code == 0 and os.path.getsize(path) > 1000)
     with open(os.path.join(folder, "t.json")) as f:
         expect("a trace has events", len(json.load(f)["traceEvents"]) > 10)
+    for path, why in [(os.path.join(folder, "none", "t.json"), "No such file"), ("/dev/full", "No space left")]:
+        code, _, errors = run(PROFILE, *STEP, "--steps", "1", "--weft_trace", path)
+        expect(f"--weft_trace {path}: exit code {code}: {errors}",
+               code == 1 and errors.count("\n") == 1 and "WEFT_TRACE: " in errors and path in errors and why in errors)
     code, out, errors = run(PROFILE, "--diff", a, b)
     expect(f"--diff: exit code {code}: {errors}", code == 0 and b"launches" in out)
 
