@@ -126,7 +126,15 @@ def wrong_flags(folder):
     expect_error("--by is 'op'", PROFILE, *STEP, "--by", "op", code=2)
     expect_error("--trace is 'x.txt'", PROFILE, *STEP, "--trace", "x.txt", code=2)
     expect_error("--diff needs two", PROFILE, "--diff", "a", code=2)
-    expect_error("--model is 'gpt9'", GRAPH, "--model", "gpt9")
+    for program in [GRAPH, PROFILE]:
+        for why, flags in [("--model is 'gpt9'", ["--model", "gpt9"]), ("--config is 'tiny'", ["--config", "tiny"]),
+                           ("--seq_len: got '-1'", ["--seq_len", "-1"]), ("--seq_len is 99999", ["--seq_len", "99999"]),
+                           ("--batch_size: got '0'", ["--batch_size", "0"]), ("--dtype is 'f8'", ["--dtype", "f8"]),
+                           ("--mesh: ", ["--mesh", "dp"]), ("--mesh dp3: a batch", ["--mesh", "dp3"])]:
+            expect_error(why, program, *flags, code=2)
+    expect_error("--device: got 'tpu'", PROFILE, "--device", "tpu", code=2)
+    expect_error("no checkpoint here", PROFILE, "--checkpoint", folder)
+    expect_error("--rank is 2", PROFILE, *STEP, "--mesh", "dp2", "--rank", "2", code=2)
 
 
 def main():
