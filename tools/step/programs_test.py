@@ -53,6 +53,22 @@ def forms(folder):
     expect("placements", any("@" in d.get("placement", "") for d in graphs[1]["details"].values()))
 
 
+def onnx_files(folder):
+    """A failure after the weights have been computed leaves the files of an earlier run."""
+    out = os.path.join(folder, "kept.onnx")
+    onnx = [GRAPH, *STEP, "--format", "onnx", "--weights", "external", "--out", out]
+    code, _, errors = run(*onnx)
+    expect(f"--weights external: exit code {code}: {errors}",
+           code == 0 and min(os.path.getsize(path) for path in (out, out + ".data")) > 1000)
+    for path in (out, out + ".data"):
+        with open(path, "w") as f:
+            f.write("earlier")
+    expect_error("cannot create folder", *onnx, "--example", out)
+    for path in (out, out + ".data"):
+        with open(path) as f:
+            expect(f"{path} is as it was", f.read() == "earlier")
+
+
 def dumps(folder):
     dump = os.path.join(folder, "dump")
     run(GRAPH, *STEP, dump=dump)
@@ -139,7 +155,7 @@ def wrong_flags(folder):
 
 def main():
     with tempfile.TemporaryDirectory() as folder:
-        for part in [forms, dumps, profiles, wrong_flags]:
+        for part in [forms, onnx_files, dumps, profiles, wrong_flags]:
             part(folder)
     for failure in failures:
         print("FAILED:", failure)
