@@ -8,36 +8,40 @@ import tempfile
 PLOT = os.path.join("tools", "plot")
 GOOD = '{"step": 1, "loss": 2.5, "expert_load": [0.5, 0.5]}\n{"step": 2, "loss": 2.0, "expert_load": [0.4, 0.6]}\n'
 
-# Name, and what the file of metrics has.
-BAD = {
-    "empty": "",
-    "no object": "[]\n",
-    "a number": "5\n",
-    "a text": '"step"\n',
-    "null": "null\n",
-    "not JSON": "step 1\n",
-    "cut short": GOOD + '{"step": 3, "lo',
-    "no step": '{"loss": 1}\n',
-    "step is a text": '{"step": "1", "loss": 1}\n',
-    "step is null": '{"step": null, "loss": 1}\n',
-    "loss is a text": '{"step": 1, "loss": "low"}\n',
-    "loss is a list": '{"step": 1, "loss": [1]}\n',
-    "loss is NaN": '{"step": 1, "loss": NaN}\n',
-    "loss is infinite": '{"step": 1, "loss": Infinity}\n',
-    "loss is huge": '{"step": 1, "loss": 1e400}\n',
-    "step is huge": '{"step": ' + "9" * 400 + ', "loss": 1}\n',
-    "loss is a bool": '{"step": 1, "loss": true}\n',
-    "held-out loss is a text": GOOD + '{"step": 2, "eval_loss": "x"}\n',
-    "load is a number": '{"step": 1, "loss": 1, "expert_load": 3}\n',
-    "load has texts": '{"step": 1, "loss": 1, "expert_load": ["a"]}\n',
-    "deep": "[" * 100000 + "\n",
-    "only evaluations": '{"step": 1, "eval_loss": 2}\n',
-    "bytes": b"\xff\xfe\x00",
-}
+# Name, what the file of metrics has, and a part of the error.
+BAD = [
+    ("empty", "", "no steps in it"),
+    ("no object", "[]\n", "line 1: got array; need an object with \"step\""),
+    ("a number", "5\n", "line 1: got number 5; need an object"),
+    ("a text", '"step"\n', 'line 1: got string "step"; need an object'),
+    ("null", "null\n", "line 1: got null; need an object"),
+    ("not JSON", "step 1\n", "line 1: metrics: not valid JSON"),
+    ("cut short", GOOD + '{"step": 3, "lo', "line 3: metrics: not valid JSON"),
+    ("no step", '{"loss": 1}\n', 'line 1: "step" is missing; need a number'),
+    ("step is a text", '{"step": "1", "loss": 1}\n', 'line 1: step is string "1"; need a number'),
+    ("step is null", '{"step": null, "loss": 1}\n', "line 1: step is null; need a number"),
+    ("loss is a text", '{"step": 1, "loss": "low"}\n', 'line 1: loss is string "low"; need a number'),
+    ("loss is a list", '{"step": 1, "loss": [1]}\n', "line 1: loss is array; need a number"),
+    ("loss is a long text", '{"step": 1, "loss": "%s"}\n' % ("a" * 10000), "loss is string \"aaa"),
+    ("loss is NaN", '{"step": 1, "loss": NaN}\n', "line 1: metrics: not valid JSON"),
+    ("loss is infinite", '{"step": 1, "loss": Infinity}\n', "line 1: metrics: not valid JSON"),
+    ("loss is huge", '{"step": 1, "loss": 1e400}\n', "number overflow"),
+    ("loss is large", '{"step": 1, "loss": 1e40}\n', "loss is 1e+40; need a number below 1e30"),
+    ("step is huge", '{"step": ' + "9" * 400 + ', "loss": 1}\n', "number overflow"),
+    ("loss is a bool", '{"step": 1, "loss": true}\n', "line 1: loss is boolean true; need a number"),
+    ("held-out loss is a text", GOOD + '{"step": 2, "eval_loss": "x"}\n',
+     'line 3: eval_loss is string "x"; need a number'),
+    ("load is a number", '{"step": 1, "loss": 1, "expert_load": 3}\n', "expert_load is number 3; need a list"),
+    ("load has texts", '{"step": 1, "loss": 1, "expert_load": [1, "a"]}\n',
+     'expert_load[1] is string "a"; need a number'),
+    ("deep", "[" * 100000 + "\n", "nested deeper"),
+    ("only evaluations", '{"step": 1, "eval_loss": 2}\n', "no steps in it"),
+    ("bytes", b"\xff\xfe\x00", "line 1: metrics: not valid JSON"),
+]
 
 
 def run(metrics, out):
-    done = subprocess.run([PLOT, "--metrics", metrics, "--out", out], capture_output=True, text=True)
+    done = subprocess.run([PLOT, "--metrics", metrics, "--out", out], capture_output=True, text=True, errors="replace")
     return done.returncode, done.stderr
 
 
@@ -50,13 +54,14 @@ def main():
             with open(path, "wb") as f:
                 f.write(content if isinstance(content, bytes) else content.encode())
 
-        def expect_error(name, code, errors):
-            if code != 1 or errors.count("\n") != 1 or not errors.startswith("plot: "):
+        def expect_error(name, code, errors, part=""):
+            one_line = errors.count("\n") == 1 and len(errors) < 1000
+            if code != 1 or not one_line or not errors.startswith("plot: ") or part not in errors:
                 failures.append(f"{name}: exit code {code}: {errors}")
 
-        for name, content in BAD.items():
+        for name, content, part in BAD:
             write(content)
-            expect_error(name, *run(path, out))
+            expect_error(name, *run(path, out), part)
         expect_error("no file", *run(os.path.join(folder, "none"), out))
         expect_error("a folder", *run(folder, out))
         write(GOOD)

@@ -1,11 +1,11 @@
 #include "compiler/exec/trace.h"
 
 #include <cstdio>
-#include <cstdlib>
 #include <map>
 #include <set>
 #include <vector>
 
+#include "framework/base/end_work.h"
 #include "framework/base/error.h"
 #include "framework/base/mutex.h"
 #include "framework/base/switches.h"
@@ -196,13 +196,7 @@ bool follow_trace_switch() {
   if (path.empty()) return false;
   open_trace(TraceWindow::kFile,
              bit_of(TraceEvent::kLaunch) | bit_of(TraceEvent::kCollective) | bit_of(TraceEvent::kArena));
-  [[maybe_unused]] static const int registered = std::atexit([] {
-    try {
-      flush_trace();
-    } catch (const std::exception& e) {
-      warn(e.what());
-    }
-  });
+  [[maybe_unused]] static const bool registered = (at_end(flush_trace), true);
   return true;
 }
 

@@ -20,6 +20,7 @@
 #include "absl/flags/commandlineflag.h"
 #include "absl/flags/marshalling.h"
 #include "absl/flags/reflection.h"
+#include "framework/base/end_work.h"
 #include "framework/base/error.h"
 #include "framework/base/nearest.h"
 #include "framework/base/one_line.h"
@@ -266,6 +267,11 @@ int run(int argc, char** argv, const char* summary, const Flags& table,
     with_enough_stack(guarded);
   } catch (const std::exception& e) {
     fail(e.what(), 1);
+  }
+  try {
+    internal::do_end_work();
+  } catch (const std::exception& e) {
+    fail(e.what(), code == 0 ? 1 : code);
   }
   if (!flush_output() && code == 0) {
     const int error = output_closed() ? EPIPE : errno;

@@ -12,6 +12,7 @@
 #include <tuple>
 
 #include "absl/flags/flag.h"
+#include "framework/base/end_work.h"
 #include "framework/base/str_cat.h"
 #include "framework/base/switches.h"
 
@@ -235,6 +236,27 @@ TEST(Program, AFullStandardOutputIsAFailure) {
     EXPECT_STREQ(text, "prog: cannot write to standard output: No space left on device\n");
     close(ends[0]), close(ends[1]);
   }
+}
+
+TEST(Program, FailsIfTheWorkAtItsEndFails) {
+  const auto lose = [] { throw std::runtime_error("cannot write 'x'"); };
+  int done = 0;
+  const auto program = [&](int code) {
+    return [&, code] {
+      internal::at_end(lose);
+      internal::at_end([&] { ++done; });
+      return code;
+    };
+  };
+  Outcome o = run({}, program(0));
+  EXPECT_EQ(o.code, 1);
+  EXPECT_EQ(o.err, "prog: cannot write 'x'\n");
+  EXPECT_EQ(done, 1);
+  o = run({}, program(3));
+  EXPECT_EQ(o.code, 3);
+  EXPECT_EQ(o.err, "prog: cannot write 'x'\n");
+  EXPECT_EQ(run({}).code, 0);  // it was done
+  EXPECT_EQ(done, 2);
 }
 
 TEST(Program, AClosedStandardOutputInterrupts) {

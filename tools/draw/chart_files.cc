@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "framework/base/one_line.h"
 #include "framework/io/json.h"
 
 namespace weft::draw {
@@ -12,16 +13,22 @@ using io::Json;
 
 constexpr double kMost = 1e30;  // larger values are not drawn
 
+// A value in errors: its type and, of what is short, its text.
+std::string got(const Json& j) {
+  if (j.is_null() || j.is_structured()) return j.type_name();
+  return str_cat(j.type_name(), " ", one_line(io::write_json(j), 40));
+}
+
 // A number that can be drawn.
 double number(const Json& j, const std::string& what) {
-  WEFT_CHECK(j.is_number(), what, " is ", j.type_name(), "; need a number");
+  WEFT_CHECK(j.is_number(), what, " is ", got(j), "; need a number");
   const double v = j.get<double>();
   WEFT_CHECK(std::abs(v) < kMost, what, " is ", v, "; need a number below 1e30");
   return v;
 }
 
 const Json& list(const Json& j, const std::string& what) {
-  WEFT_CHECK(j.is_array(), what, " is ", j.type_name(), "; need a list");
+  WEFT_CHECK(j.is_array(), what, " is ", got(j), "; need a list");
   return j;
 }
 
@@ -32,14 +39,17 @@ struct Metrics {
 
 void add_line(std::string_view line, Metrics& m) {
   const Json row = io::parse_json(line, "metrics");
-  const double step = number(io::json_member(row, "step", "metrics"), "step");
+  WEFT_CHECK(row.is_object(), "got ", got(row), "; need an object with \"step\"");
+  WEFT_CHECK(row.contains("step"), "\"step\" is missing; need a number");
+  const double step = number(row["step"], "step");
   if (row.contains("eval_loss")) {
     m.held_out.push_back({step, number(row["eval_loss"], "eval_loss")});
   } else if (row.contains("loss") && !row["loss"].is_null()) {
     m.train.push_back({step, number(row["loss"], "loss")});
     std::vector<double> shares;
     if (row.contains("expert_load") && !row["expert_load"].is_null())
-      for (const Json& share : list(row["expert_load"], "expert_load")) shares.push_back(number(share, "expert_load"));
+      for (const Json& share : list(row["expert_load"], "expert_load"))
+        shares.push_back(number(share, str_cat("expert_load[", shares.size(), "]")));
     m.load.emplace_back(step, std::move(shares));
   }
 }
@@ -52,8 +62,8 @@ Metrics read_metrics(std::string_view text, const std::string& file) {
     ++number;
     try {
       add_line(text.substr(0, end), m);
-    } catch (const Error&) {
-      internal::fail(Code::kInvalidArgument, str_cat(file, ": line ", number, " is not a line of metrics"));
+    } catch (const Error& e) {
+      throw Error(e.code(), one_line(str_cat(file, ": line ", number, ": ", e.what())));
     }
     text.remove_prefix(std::min(end + 1, text.size()));
   }

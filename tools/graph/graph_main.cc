@@ -154,24 +154,23 @@ int write_onnx(const Options& o) {
   if (!o.step.mesh.empty()) usage_error("--format onnx writes the graph of one device; leave out --mesh");
   const std::string path = io::resolve_path(o.out);
   WEFT_CHECK(!std::filesystem::is_directory(path), "--out: '", path, "' is a folder; need a file");
-  OnnxOptions options{.weights = kind->second, .data_file = path + ".data"};
-  std::string model;
+  OnnxOptions options{.weights = kind->second};
+  size_t bytes = 0;
   if (!o.dump.empty()) {
     if (!o.example.empty()) usage_error("--example needs a model; leave out --dump");
     const std::vector<ShownGraph> graphs = dumped(o.dump, o.stage);
     if (graphs.size() != 1) usage_error("--format onnx writes one graph; choose it with --stage");
     internal::verify_read(*graphs[0].graph, graphs[0].name.c_str());
-    model = to_onnx(*graphs[0].graph, options);
+    bytes = save_onnx(*graphs[0].graph, options, path);
   } else {
     if (!o.stage.empty()) usage_error("--format onnx writes the captured forward pass; leave out --stage");
     const ForwardPass pass = forward_pass(o.step);
     options.inputs = {"tokens"};
     options.outputs = {"logits"};
-    model = to_onnx(*pass.graph, options);
     if (!o.example.empty()) write_example(pass, io::resolve_path(o.example));
+    bytes = save_onnx(*pass.graph, options, path);
   }
-  io::write_file_atomic(path, model);
-  std::printf("%s: %zu bytes\n", path.c_str(), model.size());
+  std::printf("%s: %zu bytes\n", path.c_str(), bytes);
   return 0;
 }
 

@@ -7,7 +7,6 @@
 #include "framework/dispatch/capture.h"
 #include "framework/dispatch/dispatch.h"
 #include "framework/dispatch/parameter.h"
-#include "framework/io/file.h"
 #include "ops/core/pointwise.h"
 #include "tools/graph/onnx_rows.h"
 
@@ -65,7 +64,7 @@ class ModelWriter {
  public:
   ModelWriter(const Graph& g, const OnnxOptions& options)
       : g_(g), options_(options), graph_(*model_.mutable_graph()), values_(static_cast<size_t>(g.size())) {
-    if (options.weights == OnnxWeights::kExternal) data_.emplace(options.data_file);
+    if (options.weights == OnnxWeights::kExternal) data_ = options.data;
   }
 
   std::string run() {
@@ -96,9 +95,7 @@ class ModelWriter {
       set_type(*graph_.proto().add_output(), outputs[i], g_.type(g_.outputs[i]));
     }
     refuse_above(static_cast<int64_t>(model_.ByteSizeLong()));
-    std::string bytes = model_.SerializeAsString();
-    if (data_) data_->commit();
-    return bytes;
+    return model_.SerializeAsString();
   }
 
  private:
@@ -138,7 +135,7 @@ class ModelWriter {
       e.set_key(key);
       e.set_value(v);
     };
-    entry("location", io::base_name(options_.data_file));
+    entry("location", options_.data_name);
     entry("offset", std::to_string(data_->size()));
     entry("length", std::to_string(c->type.nbytes()));
     data_->write(raw_bytes(value));
@@ -173,8 +170,8 @@ class ModelWriter {
   const OnnxOptions& options_;
   onnx::ModelProto model_;
   OnnxGraph graph_;
-  std::vector<Names> values_;  // by node
-  std::optional<io::AtomicFile> data_;
+  std::vector<Names> values_;       // by node
+  io::AtomicFile* data_ = nullptr;  // null: all weights are in the model
 };
 
 }  // namespace
@@ -187,6 +184,20 @@ std::string to_onnx(const Graph& g, const OnnxOptions& options) {
                            "' first; an ONNX model has no state: need a forward graph in evaluation mode"));
   const NoGrad guard;
   return ModelWriter(*expanded(g), options).run();
+}
+
+size_t save_onnx(const Graph& g, OnnxOptions options, const std::string& path) {
+  // Both files are complete before one of them gets its name. The model's appears last: it names the other.
+  io::AtomicFile model(path);
+  std::optional<io::AtomicFile> data;
+  if (options.weights == OnnxWeights::kExternal) {
+    options.data = &data.emplace(path + ".data");
+    options.data_name = io::base_name(path) + ".data";
+  }
+  model.write(to_onnx(g, options));
+  if (data) data->commit();
+  model.commit();
+  return static_cast<size_t>(model.size());
 }
 
 }  // namespace weft::tools

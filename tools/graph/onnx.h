@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "framework/io/file.h"
 #include "framework/ir/graph.h"
 
 namespace weft::tools {
@@ -17,7 +18,8 @@ enum class OnnxWeights {
 
 struct OnnxOptions {
   OnnxWeights weights = OnnxWeights::kInline;
-  std::string data_file;             // kExternal: the file to write, in the folder of the model
+  std::string data_name;             // kExternal: of the file of the weights, in the folder of the model
+  io::AtomicFile* data = nullptr;    // kExternal: gets the weights; the caller commits it, and the model after it
   std::vector<std::string> inputs;   // names; without them input_0, input_1, ...
   std::vector<std::string> outputs;  // names; without them output_0, output_1, ...
 };
@@ -26,5 +28,9 @@ struct OnnxOptions {
 /// kNone. Throws Unimplemented, with op, line and scope, for a node that ONNX cannot express, FailedPrecondition for a
 /// graph that writes cells, and InvalidArgument for more than 2 GB inside the model.
 std::string to_onnx(const Graph& g, const OnnxOptions& options = {});
+
+/// Writes the model to `path`, and its weights to `path`.data if they are kExternal. A failure leaves both files as they
+/// were. Returns the bytes of the model.
+size_t save_onnx(const Graph& g, OnnxOptions options, const std::string& path);
 
 }  // namespace weft::tools

@@ -129,17 +129,17 @@ TEST(Onnx, EachSampleOfEachRowPassesTheChecker) {
 TEST(Onnx, WeightsAreInsideOrBesideTheModelOrItsInputs) {
   const ForwardPass pass = forward_pass(tiny("gpt", "gpt_tiny"));
   const auto cells = static_cast<int>(pass.graph->cells.size());
-  const std::string data = ::testing::TempDir() + "/model.onnx.data";
+  const std::string model = ::testing::TempDir() + "/model.onnx", data = model + ".data";
   const std::string whole = to_onnx(*pass.graph), none = to_onnx(*pass.graph, {.weights = OnnxWeights::kNone});
-  const std::string beside = to_onnx(*pass.graph, {.weights = OnnxWeights::kExternal, .data_file = data});
+  const size_t size = save_onnx(*pass.graph, {.weights = OnnxWeights::kExternal}, model);
+  const std::string beside = io::read_file(model);
+  EXPECT_EQ(size, beside.size());
 
   EXPECT_EQ(problem(none), "");
   EXPECT_EQ(parsed(none).graph().input_size(), 1 + cells);
   EXPECT_EQ(weights_in(parsed(none)), 0);
 
   // The checker opens the weights' file where it finds the model.
-  const std::string model = ::testing::TempDir() + "/model.onnx";
-  io::write_file_atomic(model, beside);
   EXPECT_NO_THROW(onnx::checker::check_model(model));
   const std::string bytes = io::read_file(data);
   const onnx::ModelProto a = parsed(whole), b = parsed(beside);
@@ -150,6 +150,27 @@ TEST(Onnx, WeightsAreInsideOrBesideTheModelOrItsInputs) {
     EXPECT_EQ(number(1) % 4096, 0u);
     EXPECT_EQ(bytes.substr(number(1), number(2)), a.graph().initializer(i).raw_data()) << t.name();
   }
+}
+
+TEST(Onnx, AModelThatCannotBeWrittenLeavesBothFiles) {
+  const ForwardPass pass = forward_pass(tiny("gpt", "gpt_tiny"));
+  const std::string model = ::testing::TempDir() + "/kept.onnx", data = model + ".data";
+  const auto save = [&](const Graph& g) { save_onnx(g, {.weights = OnnxWeights::kExternal}, model); };
+  save(*pass.graph);
+  const std::string before[] = {io::read_file(model), io::read_file(data)};
+  // An op without ONNX form, after other weights.
+  const Buffer weights(ones({1024}));
+  const Graph bad = capture([&](const Tensor& x) { return weights * cast(shift_left(x, 1), kFloat32); },
+                            Tensor::from_vector<int32_t>({1}, {1}));
+  EXPECT_NE(testing::error_of([&] { save(bad); }), "");
+  EXPECT_EQ(io::read_file(model), before[0]);
+  EXPECT_EQ(io::read_file(data), before[1]);
+  // There is no place for the model.
+  io::remove_all(model);
+  io::make_folders(model);
+  EXPECT_NE(testing::error_of([&] { save(*pass.graph); }), "");
+  EXPECT_EQ(io::read_file(data), before[1]);
+  io::remove_all(model);
 }
 
 TEST(Onnx, MoreThanAFileHoldsIsRefusedBeforeItIsMade) {

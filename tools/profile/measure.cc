@@ -9,6 +9,7 @@
 #include "framework/base/error.h"
 #include "framework/base/switches.h"
 #include "framework/base/tracer.h"
+#include "framework/cli/cli.h"
 
 namespace weft::profiler {
 namespace {
@@ -33,6 +34,8 @@ double sum(const std::vector<double>& v) { return std::accumulate(v.begin(), v.e
 
 StepRecord measure(const tools::StepChoice& choice, int64_t steps, int rank) {
   tools::ModelStep step(choice);
+  const int64_t ranks = choice.mesh.empty() ? 1 : dist::Mesh::parse(choice.mesh).size();
+  if (rank < 0 || rank >= ranks) usage_error(str_cat("--rank is ", rank, "; need a rank of --mesh, which has ", ranks));
   const Machine before = rates_of(step.device());
   for (int i = 0; i < kFirstSteps; ++i) step.run();
   double least = HUGE_VAL;

@@ -48,8 +48,29 @@ TEST(Rows, FoldEqualLayers) {
   EXPECT_EQ(rows[0].sum.launches, 2);
   EXPECT_EQ(rows[1].name, "blocks.*.norm");
   EXPECT_EQ(rows[2].name, "(no module)");
-  EXPECT_EQ(rows_of(made_record(), By::kLine)[0].name, "model.cc:12");
+  EXPECT_EQ(rows_of(made_record(), By::kLine)[0].name, "model.cc:12, in blocks.*.up");
   EXPECT_EQ(rows_of(made_record(), By::kClass)[0].name, "contraction");
+}
+
+// One line of a model's loop over its layers stands for many modules, and a kernel's name for many places.
+TEST(Rows, OfOneLineOrOneKernelSayModuleAndPhase) {
+  StepRecord r = made_record();
+  r.launches.push_back(r.launches[0]);
+  r.launches.back().phase = Phase::kBackward;
+  r.launches.push_back(
+      made_launch("dot", "blocks.0.down", 12, WorkClass::kContraction, 10, 9, {.flops = 1e6, .products = 1e6}));
+  std::vector<std::string> lines;
+  for (const ProfileRow& row : rows_of(r, By::kLine)) lines.push_back(row.name);
+  EXPECT_EQ(lines, (std::vector<std::string>{"model.cc:12, in blocks.*.up", "model.cc:12, in blocks.*.up, backward",
+                                             "model.cc:14, in blocks.*.norm", "model.cc:20, (no module), update",
+                                             "model.cc:12, in blocks.*.down"}));
+  const ProfileRow dot = rows_of(r, By::kKernel)[0];
+  EXPECT_EQ(dot.places, (std::vector<std::string>{"blocks.*.up", "blocks.*.up, backward", "blocks.*.down"}));
+  const std::string text = rows_text(r, By::kKernel);
+  expect_has(text, "products  blocks.*.up and 2 more");
+  expect_has(text, "(no module), update");
+  const io::Json j = io::parse_json(profile_json(r, By::kKernel, {}), "profile");
+  EXPECT_EQ(j["rows"][0]["places"][1], "blocks.*.up, backward");
 }
 
 TEST(Rows, LaunchesAndOverheadAreTheStep) {
@@ -163,7 +184,7 @@ TEST(Diff, MatchesRowsAndNamesWhatIsNewAndGone) {
   EXPECT_EQ(text.find("slower"), std::string::npos);
   expect_has(diff_text(after, before, By::kKernel), "slower");
   const io::Json j = io::parse_json(diff_json(before, after, By::kLine), "diff");
-  EXPECT_EQ(j["rows"][0]["name"], "model.cc:12");
+  EXPECT_EQ(j["rows"][0]["name"], "model.cc:12, in blocks.*.up");
   EXPECT_EQ(j["rows"][0]["us"], (io::Json{600.0, 400.0}));
 }
 

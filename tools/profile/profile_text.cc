@@ -30,6 +30,10 @@ std::vector<std::string> cells_of(const std::string& name, const StepRecord::Sum
           us > 0 ? percent(s.predicted_us / us) : "-"};
 }
 
+std::string places_text(const ProfileRow& row) {
+  return str_cat(row.places[0], row.places.size() > 1 ? str_cat(" and ", row.places.size() - 1, " more") : "");
+}
+
 std::vector<std::vector<std::string>> class_lines(const std::vector<ClassShare>& shares) {
   std::vector<std::vector<std::string>> lines{{"class", "calls", "FLOPs", "time"}};
   for (const ClassShare& s : shares)
@@ -71,10 +75,12 @@ std::string head_text(const StepRecord& r) {
 std::string rows_text(const StepRecord& r, By by) {
   std::vector<std::vector<std::string>> lines{
       {to_string(by), "calls", "ms", "share", "MB", "MFLOP", "GB/s", "GFLOP/s", "roofline", "bound"}};
+  if (by == By::kKernel) lines[0].push_back("where");  // the other names say it, or are sums over places
   const double whole = whole_us(r);
   for (const ProfileRow& row : rows_of(r, by)) {
     lines.push_back(cells_of(row.name, row.sum, whole));
     lines.back().push_back(weft::to_string(row.bound));
+    if (by == By::kKernel) lines.back().push_back(places_text(row));
   }
   lines.push_back(cells_of("all launches", r.sum(), whole));
   if (const double us = overhead_us(r); us != 0) {
@@ -130,6 +136,7 @@ std::string profile_json(const StepRecord& r, By by, const Speedups& speedups) {
     j.update(sum_json(row.sum));
     j["roofline"] = row.reached();
     j["bound"] = weft::to_string(row.bound);
+    j["places"] = row.places;
     rows.push_back(j);
   }
   const StepParts parts = parts_of(r);

@@ -15,6 +15,7 @@ namespace {
 
 constexpr const char* kByNames[] = {"kernel", "module", "class", "line"};
 constexpr size_t kBounds = 3;
+constexpr const char* kNoModule = "(no module)";
 
 // The time that counts for a launch or a sum: the measured one, or the predicted one in a record without measured ones.
 template <class T>
@@ -32,16 +33,21 @@ By parse_by(const std::string& name) {
   usage_error(str_cat("--by is '", name, "'; need kernel, module, class or line"));
 }
 
+std::string place_of(const LaunchRecord& l) {
+  const std::string module = l.scope.empty() ? kNoModule : dist::layers_as_one(l.scope);
+  return l.phase == Phase::kForward ? module : str_cat(module, ", ", weft::to_string(l.phase));
+}
+
 std::string name_of(const LaunchRecord& l, By by) {
   switch (by) {
     case By::kKernel:
       return l.name;
     case By::kModule:
-      return l.scope.empty() ? "(no module)" : dist::layers_as_one(l.scope);
+      return l.scope.empty() ? kNoModule : dist::layers_as_one(l.scope);
     case By::kClass:
       return weft::to_string(l.kind);
     case By::kLine:
-      return l.line.line ? l.line.to_string() : "(no line)";
+      return str_cat(l.line.line ? l.line.to_string() : "(no line)", l.scope.empty() ? ", " : ", in ", place_of(l));
   }
   WEFT_BUG_IF(true, "profile: no such grouping");
 }
@@ -49,7 +55,8 @@ std::string name_of(const LaunchRecord& l, By by) {
 std::vector<ProfileRow> rows_of(const StepRecord& record, By by) {
   const bool measured = record.sum().measured_us > 0;
   std::vector<ProfileRow> rows;
-  std::vector<std::array<double, kBounds>> bounds;  // time by bound
+  std::vector<std::array<double, kBounds>> bounds;    // time by bound
+  std::vector<std::map<std::string, double>> places;  // time by place
   std::map<std::string, size_t> numbers;
   for (const LaunchRecord& l : record.launches) {
     const std::string name = one_line(name_of(l, by));
@@ -57,12 +64,18 @@ std::vector<ProfileRow> rows_of(const StepRecord& record, By by) {
     if (fresh) {
       rows.push_back({.name = name, .sum = {}});
       bounds.push_back({});
+      places.emplace_back();
     }
     rows[at->second].sum += l;
     bounds[at->second][static_cast<size_t>(l.bound)] += time_of(l, measured);
+    places[at->second][one_line(place_of(l))] += time_of(l, measured);
   }
-  for (size_t i = 0; i < rows.size(); ++i)
+  for (size_t i = 0; i < rows.size(); ++i) {
     rows[i].bound = static_cast<Bound>(std::max_element(bounds[i].begin(), bounds[i].end()) - bounds[i].begin());
+    for (const auto& [place, us] : places[i]) rows[i].places.push_back(place);
+    std::stable_sort(rows[i].places.begin(), rows[i].places.end(),
+                     [&](const std::string& a, const std::string& b) { return places[i][a] > places[i][b]; });
+  }
   std::stable_sort(rows.begin(), rows.end(), [&](const ProfileRow& a, const ProfileRow& b) {
     return time_of(a.sum, measured) > time_of(b.sum, measured);
   });

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "distributed/launch/compile.h"
+#include "distributed/strategies/strategies.h"
 #include "framework/io/file.h"
 #include "models/gpt/config.h"
 #include "models/llama/config.h"
@@ -16,13 +17,42 @@
 namespace weft::tools {
 namespace {
 
-const nn::ModelFamily& family_of(const std::string& name) {
+// The family of --model, or of a checkpoint.
+const nn::ModelFamily& family_of(const std::string& name, const std::string& checkpoint = "") {
   std::vector<std::string> names;
   for (const nn::ModelFamily* f : {&gpt::family(), &llama::family(), &moe::family()}) {
     if (f->name == name) return *f;
     names.push_back(f->name);
   }
-  internal::fail(Code::kInvalidArgument, str_cat("--model is '", name, "'; need one of ", names));
+  WEFT_CHECK(checkpoint.empty(), checkpoint, ": its model is '", name, "'; need one of ", names);
+  usage_error(str_cat("--model is '", name, "'; need one of ", names));
+}
+
+// The numbers are in their ranges if they are flags'; other callers may have any.
+void check_choice(const StepChoice& c) {
+  StepChoice copy = c;
+  for (const Flag& flag : step_flags(copy))
+    if (const std::string text = flag_text(flag); !set_flag(flag, text))
+      usage_error(str_cat("--", flag.name, " is ", text, "; need ", flag.help));
+  if (c.dtype != "f32" && c.dtype != "bf16") usage_error(str_cat("--dtype is '", c.dtype, "'; need f32 or bf16"));
+}
+
+dist::Mesh mesh_of(const StepChoice& c) {
+  try {
+    return dist::Mesh::parse(c.mesh, {});
+  } catch (const Error& e) {
+    usage_error(str_cat("--mesh: ", e.what()));
+  }
+}
+
+// A mesh needs a batch that its dimensions divide.
+void check_batch(const dist::Mesh& mesh, const Shape& tokens) {
+  const TensorType type{.dtype = kInt32, .shape = tokens};
+  try {
+    dist::check_arguments(mesh, {}, {&type, 1});
+  } catch (const Error& e) {
+    usage_error(str_cat("--", e.what()));
+  }
 }
 
 struct Chosen {
@@ -33,26 +63,26 @@ struct Chosen {
 
 // The chosen model, with the checkpoint's weights if `weights`.
 Chosen chosen_model(const StepChoice& c, bool weights) {
-  WEFT_CHECK(c.batch_size >= 1, "--batch_size is ", c.batch_size, "; need 1 or more");
-  WEFT_CHECK(c.seq_len >= 0, "--seq_len is ", c.seq_len, "; need 0 or more");
-  WEFT_CHECK(c.dtype == "f32" || c.dtype == "bf16", "--dtype is '", c.dtype, "'; need f32 or bf16");
+  check_choice(c);
   Chosen r;
   if (c.checkpoint.empty()) {
     const nn::ModelFamily& family = family_of(c.model);
     const std::string config = c.config.empty() ? family.default_preset : c.config;
+    if (std::find(family.presets.begin(), family.presets.end(), config) == family.presets.end())
+      usage_error(str_cat("--config is '", config, "'; need one of ", family.presets));
     r.model = family.make(family.preset(config));
     r.title = str_cat(c.model, " ", config);
   } else {
     const std::string folder = train::find_checkpoint(io::resolve_path(c.checkpoint));
     const train::TrainState state = train::read_state(folder);
-    const nn::ModelFamily& family = family_of(state.family);
+    const nn::ModelFamily& family = family_of(state.family, folder);
     r.model = weights ? train::load_model(family, {.checkpoint = folder}).model : family.make(state.model);
     r.title = str_cat(state.family, " of ", c.checkpoint);
   }
   if (c.dtype == "bf16") r.model->set_compute_dtype(kBFloat16);
   r.length = c.seq_len > 0 ? c.seq_len : std::min<int64_t>(r.model->context(), 128);
-  WEFT_CHECK(r.length <= r.model->context(), "--seq_len is ", r.length, "; need at most the model's context, ",
-             r.model->context());
+  if (r.length > r.model->context())
+    usage_error(str_cat("--seq_len is ", r.length, "; need at most the model's context, ", r.model->context()));
   r.title += str_cat(", batch ", c.batch_size, " of ", r.length, " tokens, ", c.dtype);
   return r;
 }
@@ -63,8 +93,8 @@ Flags step_flags(StepChoice& c) {
   return {{"model", &c.model, "gpt, llama or moe"},
           {"config", &c.config, "a configuration of the model; empty: its default"},
           {"checkpoint", &c.checkpoint, "a folder that a train program wrote, instead of --model and --config"},
-          {"batch_size", &c.batch_size, "sequences of a step"},
-          {"seq_len", &c.seq_len, "tokens of a sequence; 0: the model's context, at most 128"},
+          {"batch_size", &c.batch_size, "sequences of a step", {.least = 1}},
+          {"seq_len", &c.seq_len, "tokens of a sequence; 0: the model's context, at most 128", {.least = 0}},
           {"dtype", &c.dtype, "f32 or bf16: the dtype of activations"},
           {"device", &c.device, "cpu, cuda or cuda:N: where the step runs"},
           {"mesh", &c.mesh, "mesh of ranks such as dp2,tp2; empty: one device"},
@@ -73,14 +103,18 @@ Flags step_flags(StepChoice& c) {
 
 ModelStep::ModelStep(const StepChoice& c, std::optional<Device> instead)
     : device_(instead ? *instead : train::parse_device(c.device)) {
-  WEFT_CHECK(c.mesh.empty() || device_.type != DeviceType::kCuda,
-             "--mesh goes with --device cpu: the ranks of a mesh run on the CPU");
+  if (!c.mesh.empty() && device_.type == DeviceType::kCuda)
+    usage_error("--mesh goes with --device cpu: the ranks of a mesh run on the CPU");
   Chosen chosen = chosen_model(c, false);
   model_ = std::move(chosen.model);
+  shape_ = {c.batch_size, chosen.length};
   model_->to(device_);
   if (!c.forward) opt_ = std::make_unique<optim::AdamW>(model_->parameters(), optim::AdamWOptions{.lr = 1e-3});
   CompileOptions options;
-  if (!c.mesh.empty()) options.mesh = dist::Mesh::parse(c.mesh);
+  if (!c.mesh.empty()) {
+    options.mesh = mesh_of(c);
+    check_batch(options.mesh, shape_);
+  }
   step_ = std::make_unique<Compiled<Fn>>(
       dist::compile(Fn([this, forward = c.forward](const Tensor& tokens, const Tensor& targets) {
                       const Tensor loss = model_->loss(tokens, targets).loss;
@@ -88,7 +122,6 @@ ModelStep::ModelStep(const StepChoice& c, std::optional<Device> instead)
                       return loss;
                     }),
                     options));
-  shape_ = {c.batch_size, chosen.length};
   title_ = str_cat(chosen.title, device_.type == DeviceType::kCuda ? ", cuda" : "",
                    c.mesh.empty() ? std::string() : str_cat(", mesh ", c.mesh), c.forward ? ", forward" : "");
 }

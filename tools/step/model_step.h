@@ -34,7 +34,7 @@ Flags step_flags(StepChoice& choice);
 class ModelStep {
  public:
   /// On the chosen device, or `instead` of it: on meta, a step of any size is planned without its memory, and cannot
-  /// run. Throws InvalidArgument, naming the choices, for an unknown model, preset, dtype, device or mesh.
+  /// run. Throws UsageError, naming the choices, for an unknown model, preset, dtype, device or mesh.
   explicit ModelStep(const StepChoice& choice, std::optional<Device> instead = {});
   ModelStep(const ModelStep&) = delete;
   using Fn = std::function<Tensor(const Tensor&, const Tensor&)>;

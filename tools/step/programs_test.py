@@ -53,6 +53,22 @@ def forms(folder):
     expect("placements", any("@" in d.get("placement", "") for d in graphs[1]["details"].values()))
 
 
+def onnx_files(folder):
+    """A failure after the weights have been computed leaves the files of an earlier run."""
+    out = os.path.join(folder, "kept.onnx")
+    onnx = [GRAPH, *STEP, "--format", "onnx", "--weights", "external", "--out", out]
+    code, _, errors = run(*onnx)
+    expect(f"--weights external: exit code {code}: {errors}",
+           code == 0 and min(os.path.getsize(path) for path in (out, out + ".data")) > 1000)
+    for path in (out, out + ".data"):
+        with open(path, "w") as f:
+            f.write("earlier")
+    expect_error("cannot create folder", *onnx, "--example", out)
+    for path in (out, out + ".data"):
+        with open(path) as f:
+            expect(f"{path} is as it was", f.read() == "earlier")
+
+
 def dumps(folder):
     dump = os.path.join(folder, "dump")
     run(GRAPH, *STEP, dump=dump)
@@ -106,6 +122,10 @@ def profiles(folder):
         expect(f"{flag} {name}: exit code {code}: {errors}", code == 0 and os.path.getsize(path) > 1000)
     with open(os.path.join(folder, "t.json")) as f:
         expect("a trace has events", len(json.load(f)["traceEvents"]) > 10)
+    for path, why in [(os.path.join(folder, "none", "t.json"), "No such file"), ("/dev/full", "No space left")]:
+        code, _, errors = run(PROFILE, *STEP, "--steps", "1", "--weft_trace", path)
+        expect(f"--weft_trace {path}: exit code {code}: {errors}",
+               code == 1 and errors.count("\n") == 1 and "WEFT_TRACE: " in errors and path in errors and why in errors)
     code, out, errors = run(PROFILE, "--diff", a, b)
     expect(f"--diff: exit code {code}: {errors}", code == 0 and b"launches" in out)
 
@@ -122,12 +142,20 @@ def wrong_flags(folder):
     expect_error("--by is 'op'", PROFILE, *STEP, "--by", "op", code=2)
     expect_error("--trace is 'x.txt'", PROFILE, *STEP, "--trace", "x.txt", code=2)
     expect_error("--diff needs two", PROFILE, "--diff", "a", code=2)
-    expect_error("--model is 'gpt9'", GRAPH, "--model", "gpt9")
+    for program in [GRAPH, PROFILE]:
+        for why, flags in [("--model is 'gpt9'", ["--model", "gpt9"]), ("--config is 'tiny'", ["--config", "tiny"]),
+                           ("--seq_len: got '-1'", ["--seq_len", "-1"]), ("--seq_len is 99999", ["--seq_len", "99999"]),
+                           ("--batch_size: got '0'", ["--batch_size", "0"]), ("--dtype is 'f8'", ["--dtype", "f8"]),
+                           ("--mesh: ", ["--mesh", "dp"]), ("--mesh dp3: a batch", ["--mesh", "dp3"])]:
+            expect_error(why, program, *flags, code=2)
+    expect_error("--device: got 'tpu'", PROFILE, "--device", "tpu", code=2)
+    expect_error("no checkpoint here", PROFILE, "--checkpoint", folder)
+    expect_error("--rank is 2", PROFILE, *STEP, "--mesh", "dp2", "--rank", "2", code=2)
 
 
 def main():
     with tempfile.TemporaryDirectory() as folder:
-        for part in [forms, dumps, profiles, wrong_flags]:
+        for part in [forms, onnx_files, dumps, profiles, wrong_flags]:
             part(folder)
     for failure in failures:
         print("FAILED:", failure)
