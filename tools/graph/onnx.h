@@ -29,8 +29,8 @@ struct OnnxOptions {
 /// graph that writes cells, and InvalidArgument for more than 2 GB inside the model.
 std::string to_onnx(const Graph& g, const OnnxOptions& options = {});
 
-/// Writes the model to `path`, and its weights to `path`.data if they are kExternal. A failure leaves both files as they
-/// were. Returns the bytes of the model.
+/// Writes the model to `path`, and its weights to `path`.data if they are kExternal. A failure leaves both files as
+/// they were. Returns the bytes of the model.
 size_t save_onnx(const Graph& g, OnnxOptions options, const std::string& path);
 
 }  // namespace weft::tools

@@ -63,8 +63,8 @@ std::string spills(const Kernel& kernel, const Usage& usage);
 /// The options that compile() passes to NVRTC: those of the intrinsics and of the architecture, and since 13 two more.
 /// --no-cache: a kernel from NVRTC's own cache, which is used where there is a driver, has no log and so no figures.
 /// --minimal: without textures and similar features. It reduced the CPU time of a small kernel from 26 ms to 22, and
-/// from 42 to 38 with the intrinsics. A precompiled header of the intrinsics would save 4 more, but processes would have
-/// to share a file.
+/// from 42 to 38 with the intrinsics. A precompiled header of the intrinsics would save 4 more, but processes would
+/// have to share a file.
 std::vector<std::string> nvrtc_options(Arch arch, const NvrtcOptions& options);
 
 namespace internal {

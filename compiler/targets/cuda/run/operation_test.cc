@@ -55,7 +55,8 @@ std::unique_ptr<Operation> prepare_fused(const TensorFn& fn, const std::vector<T
   return prepare(loop_ir::fused_op, Attrs{{"body", body}}, views, results, gpu_properties(0));
 }
 
-// The kernels of batches of an update and of a norm's part compile. Operations of other sizes have the same key, except short sums.
+// The kernels of batches of an update and of a norm's part compile. Operations of other sizes have the same key, except
+// short sums.
 TEST(Operation, BatchesCompile) {
   ScopedEmulatedGpu gpu;
   const TensorFn update = [](Inputs in) {
