@@ -4,68 +4,48 @@
 
 #include <map>
 
-#include "compiler/passes/dce.h"
 #include "compiler/passes/loops.h"
 #include "distributed/stages/testing/trainer_step.h"
 #include "framework/base/testing/error_of.h"
-#include "framework/dispatch/interpreter.h"
 #include "framework/ir/rewrite.h"
 #include "framework/testing/compare.h"
 #include "models/gpt/config.h"
 #include "models/llama/config.h"
 #include "models/moe/config.h"
-#include "ops/core/body.h"
 
 namespace weft::dist {
 namespace {
 
 using weft::testing::error_of;
+using weft::testing::interpreted;
+using weft::testing::is_leaf;
 using weft::testing::joint_for_stages;
+using weft::testing::MicrobatchValues;
 using weft::testing::same_bits;
 using weft::testing::trainer_step;
 using weft::testing::TrainerStep;
 
-std::vector<Tensor> values_of(const Graph& joint, const std::vector<Value>& values, std::span<const Tensor> args) {
-  const auto g = make_ref<Graph>(joint);
-  g->outputs = values;
-  g->writes.clear();
-  const Ref<Graph> used = dce(*g);
-  return interpret(used ? *used : *g, args);
-}
-
-// The results and the new values of cells of a step, by its graph of one microbatch: the values of each microbatch are
-// added in order. Cells stay.
+// The results of a step by its graph of one microbatch, whose values are added in order. Cells stay.
 std::vector<Tensor> run_microbatches(const Graph& joint, const Microbatch& m, const std::vector<Tensor>& args) {
   const Graph& g = *m.graph;
-  const std::vector<Tensor> batch = values_of(joint, m.sources, args);
+  const MicrobatchValues step(joint, m, args);
   std::map<int32_t, Tensor> sums;
-  std::vector<Tensor> out;
-  for (int64_t k = 0; k < m.count; ++k) {
-    internal::BodyValues values(g);
-    for (size_t i = 0; i < g.inputs.size(); ++i)
-      values.set(g.inputs[i], i < m.arguments ? args[i] : select(batch[i - m.arguments], 0, k));
+  for (int64_t k = 0;; ++k) {
+    internal::BodyValues values = step.leaves(k);
     for (int32_t id = 0; id < g.size(); ++id) {
       const Node& n = g.node(id);
-      if (n.op == &input_op) continue;
-      if (n.op == &cell_op) {
-        values.set({id, 0}, CellHandle(g.cells[n.attrs.i("index")]).value());
-      } else if (n.op == &captured_op) {
-        values.set({id, 0}, g.captured[n.attrs.i("index")]);
-      } else if (n.op == &microbatch_sum_op) {
-        const Tensor& part = values(n.inputs[0]);
-        Tensor& sum = sums[id];
-        sum = sum.defined() ? sum + part : part;
-        values.set({id, 0}, sum);
-      } else {
+      if (is_leaf(n)) continue;
+      if (n.op != &microbatch_sum_op) {
         values.run(id);
+        continue;
       }
+      Tensor& sum = sums[id];
+      sum = sum.defined() ? sum + values(n.inputs[0]) : values(n.inputs[0]);
+      values.set({id, 0}, sum);
     }
-    // Before the last microbatch, these follow from sums of fewer.
-    out.clear();
-    for (Value v : g.outputs) out.push_back(values(v));
-    for (const CellWrite& w : g.writes) out.push_back(values(w.value));
+    // Before, results follow from sums of fewer microbatches.
+    if (k + 1 == m.count) return step.results(values);
   }
-  return out;
 }
 
 void expect_bits_of_the_loop(const Graph& joint, const std::vector<Tensor>& args) {
@@ -74,8 +54,7 @@ void expect_bits_of_the_loop(const Graph& joint, const std::vector<Tensor>& args
   verify(*m.graph);
   ASSERT_EQ(m.arguments, args.size());
   const std::vector<Tensor> got = run_microbatches(joint, m, args);
-  std::vector<Tensor> want = interpret(joint, args);
-  for (const CellWrite& w : joint.writes) want.push_back(CellHandle(joint.cells[w.cell]).value());
+  const std::vector<Tensor> want = interpreted(joint, args);
   ASSERT_EQ(got.size(), want.size());
   for (size_t i = 0; i < got.size(); ++i) EXPECT_TRUE(same_bits(got[i], want[i])) << "result " << i;
 }

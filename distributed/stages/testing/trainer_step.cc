@@ -1,6 +1,8 @@
 #include "distributed/stages/testing/trainer_step.h"
 
+#include "compiler/passes/dce.h"
 #include "compiler/passes/pipeline.h"
+#include "framework/dispatch/interpreter.h"
 
 namespace weft::testing {
 
@@ -47,5 +49,42 @@ TrainerStep trainer_step(const nn::ModelFamily& family, const std::string& prese
       s.args);
   return s;
 }
+
+std::vector<Tensor> interpreted(const Graph& joint, std::span<const Tensor> args) {
+  std::vector<Tensor> out = interpret(joint, args);
+  for (const CellWrite& w : joint.writes) out.push_back(CellHandle(joint.cells[w.cell]).value());
+  return out;
+}
+
+MicrobatchValues::MicrobatchValues(const Graph& joint, const dist::Microbatch& m, std::span<const Tensor> args)
+    : m_(m), args_(args.begin(), args.end()) {
+  Graph sources = joint;
+  sources.outputs = m.sources;
+  sources.writes.clear();
+  const Ref<Graph> used = dce(sources);
+  batch_ = interpret(used ? *used : sources, args);
+}
+
+internal::BodyValues MicrobatchValues::leaves(int64_t k) const {
+  const Graph& g = *m_.graph;
+  internal::BodyValues values(g);
+  for (size_t i = 0; i < g.inputs.size(); ++i)
+    values.set(g.inputs[i], i < m_.arguments ? args_[i] : select(batch_[i - m_.arguments], 0, k));
+  for (int32_t id = 0; id < g.size(); ++id) {
+    const Node& n = g.node(id);
+    if (n.op == &cell_op) values.set({id, 0}, CellHandle(g.cells[n.attrs.i("index")]).value());
+    if (n.op == &captured_op) values.set({id, 0}, g.captured[n.attrs.i("index")]);
+  }
+  return values;
+}
+
+std::vector<Tensor> MicrobatchValues::results(const internal::BodyValues& values) const {
+  std::vector<Tensor> out;
+  for (Value v : m_.graph->outputs) out.push_back(values(v));
+  for (const CellWrite& w : m_.graph->writes) out.push_back(values(w.value));
+  return out;
+}
+
+bool is_leaf(const Node& n) { return n.op == &input_op || n.op == &cell_op || n.op == &captured_op; }
 
 }  // namespace weft::testing

@@ -1,10 +1,13 @@
-// For tests: joint graphs with a loop over microbatches, and the training step of a reference model as one.
+// For tests: joint graphs with a loop over microbatches, the training step of a reference model as one, and their values
+// by the interpreter.
 #pragma once
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "distributed/stages/microbatch.h"
 #include "models/nn/language_model.h"
+#include "ops/core/body.h"
 #include "weft.h"
 
 namespace weft::testing {
@@ -22,5 +25,25 @@ struct TrainerStep {
 /// `changes`: to the preset.
 TrainerStep trainer_step(const nn::ModelFamily& family, const std::string& preset, int64_t microbatches,
                          const nn::ConfigMap& changes = {});
+
+/// The results of a step, then the new values of the cells that it writes. The cells get them.
+std::vector<Tensor> interpreted(const Graph& joint, std::span<const Tensor> args);
+
+/// Runs the graph of one microbatch node by node.
+class MicrobatchValues {
+ public:
+  MicrobatchValues(const Graph& joint, const dist::Microbatch& m, std::span<const Tensor> args);
+  /// Arguments, slices of microbatch k, cells and captured tensors.
+  internal::BodyValues leaves(int64_t k) const;
+  /// What interpreted() returns, of values that have all results.
+  std::vector<Tensor> results(const internal::BodyValues& values) const;
+
+ private:
+  const dist::Microbatch& m_;
+  const std::vector<Tensor> args_;
+  std::vector<Tensor> batch_;  // by slice, stacked
+};
+/// Whether leaves() has the values of a node.
+bool is_leaf(const Node& n);
 
 }  // namespace weft::testing
