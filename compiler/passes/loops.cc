@@ -24,11 +24,6 @@ bool has_loop(const Graph& g) {
   return false;
 }
 
-// Whether a loop is that of accumulate(), without gradients through it.
-bool is_sum_over_parts(const Node& n) {
-  return n.attrs.b("sums", false) && n.attrs.i("carries") == static_cast<int64_t>(n.outputs.size());
-}
-
 // The joint passes before the one with this name, and those after it.
 std::pair<std::span<const Pass>, std::span<const Pass>> joint_around(std::string_view name) {
   const std::span<const Pass> joint = passes_of(PassStage::kJoint);
@@ -144,6 +139,10 @@ class Panels {
 };
 
 }  // namespace
+
+bool is_sum_over_parts(const Node& n) {
+  return n.op == &loop_op && n.attrs.b("sums", false) && n.attrs.i("carries") == static_cast<int64_t>(n.outputs.size());
+}
 
 Ref<Graph> parts(const Graph& g, PassContext& context) {
   bool any = false;

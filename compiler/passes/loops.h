@@ -4,6 +4,8 @@
 
 namespace weft {
 
+/// Whether a node is the loop of accumulate(), without gradients through it.
+bool is_sum_over_parts(const Node& n);
 /// Replaces each accumulate by a loop over its parts. Its body gets the joint passes that precede expand_grad first.
 Ref<Graph> parts(const Graph& g, PassContext& context);
 /// Replaces each loop by the nodes of all its iterations: on devices without loops, on meshes, and for exact sums. With

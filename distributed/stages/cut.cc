@@ -1,0 +1,347 @@
+#include "distributed/stages/cut.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "compiler/cost/roofline.h"
+#include "compiler/passes/new_node.h"
+#include "distributed/stages/microbatch.h"
+#include "framework/autodiff/grad.h"
+#include "framework/ir/rewrite.h"
+
+namespace weft::dist {
+namespace {
+
+// Whether each stage may compute a node, if its operands are free.
+bool may_be_free(const Node& n) {
+  const bool structural = n.op->is(kStructural) && n.op != &barrier_op && n.op != &stop_gradient_op &&
+                          n.op != &captured_op && n.op != &input_op;
+  return !structural && !n.op->is(kContraction) && !n.op->is(kSideEffect) && !n.op->is(kCollective) &&
+         !n.op->is(kCustom);
+}
+
+class Cutter {
+ public:
+  Cutter(const Graph& g, size_t arguments, const CutOptions& options)
+      : g_(g), arguments_(static_cast<int64_t>(arguments)), options_(options), users_(users(g)), nodes_(g.size()) {}
+
+  StageCut run() {
+    find_regions();
+    find_pieces();
+    // With each piece as a stage of its own: the piece whose stage computes a gradient.
+    place(pieces_);
+    const std::vector<double> work = work_of_stages(pieces_.size() + 1);
+    const std::vector<int> begins = options_.begins.empty() ? chosen(work) : at_modules();
+    place(begins);
+    find_weights();
+    StageCut cut;
+    cut.stages = options_.stages;
+    cut.seconds = work_of_stages(begins.size() + 1);
+    cut.largest_piece = *std::max_element(work.begin(), work.end());
+    cut.first.push_back(order_.empty() ? "" : name(order_[0]));
+    for (int k : begins) cut.first.push_back(name(order_[k]));
+    cut.nodes = std::move(nodes_);
+    return cut;
+  }
+
+ private:
+  StageOf& at(Value v) { return nodes_[v.node]; }
+  bool is_sum(int32_t id) const { return g_.node(id).op == &microbatch_sum_op; }
+  bool in_stage(int32_t id) const { return nodes_[id].region == StageOf::kStage; }
+  bool is_forward(int32_t id) const { return in_stage(id) && !nodes_[id].backward; }
+
+  // ---- regions ----
+
+  void find_regions() {
+    std::vector<bool> varies(g_.size());  // by microbatch
+    bases_.resize(g_.size());
+    lazy_.resize(g_.size());
+    for (int32_t id = 0; id < g_.size(); ++id) {
+      const Node& n = g_.node(id);
+      StageOf& own = nodes_[id];
+      bool after = false, free = may_be_free(n);
+      varies[id] = n.op == &input_op && n.attrs.i("index") >= arguments_;
+      if (n.op == &cell_op) {
+        const Cell& cell = *g_.cells[n.attrs.i("index")];
+        // Generators, counters and scales are on every rank.
+        free = !cell.is_parameter && n.outputs[0].shape.empty();
+        if (!free) bases_[id].insert(id);
+      }
+      for (Value v : n.inputs) {
+        after |= at(v).region == StageOf::kAfter || is_sum(v.node);
+        varies[id] = varies[id] || (varies[v.node] && !is_sum(v.node));
+        free &= at(v).region == StageOf::kFree;
+        own.backward |= at(v).backward;
+        bases_[id].insert(bases_[v.node].begin(), bases_[v.node].end());
+      }
+      WEFT_BUG_IF(after && (varies[id] || is_sum(id)), "stages: ", n.op->name, " reads a microbatch and a sum");
+      if (after) {
+        own.region = StageOf::kAfter;
+      } else if (is_sum(id) || (varies[id] && !free)) {
+        own.region = StageOf::kStage;
+        lazy_[id] = !is_sum(id) && (n.op->view || !own.backward);
+        own.backward |= n.backward && !is_sum(id);
+      } else {
+        own.region = free ? StageOf::kFree : StageOf::kOutside;
+      }
+      own.backward &= in_stage(id);
+      if (is_forward(id)) {
+        bases_[id] = {id};
+      } else if (own.region == StageOf::kAfter || (own.backward && !lazy_[id])) {
+        bases_[id].clear();
+      }
+    }
+  }
+
+  // ---- the order of the forward pass ----
+
+  double seconds(int32_t id) const {
+    const Node& n = g_.node(id);
+    return n.op->view ? 0 : roofline_seconds(options_.machine, op_cost(g_, n));
+  }
+
+  void find_pieces() {
+    for (int32_t id = 0; id < g_.size(); ++id)
+      if (is_forward(id) && !is_sum(id)) order_.push_back(id);
+    // A piece ends behind a node with work: views belong to what reads them.
+    bool work = false;
+    for (int k = 0; k < static_cast<int>(order_.size()); ++k) {
+      if (work) pieces_.push_back(k);
+      work = seconds(order_[k]) > 0;
+    }
+    if (!work && !pieces_.empty()) pieces_.pop_back();
+  }
+
+  std::string name(int32_t id) const {
+    const Node& n = g_.node(id);
+    return str_cat(n.scope, *n.scope ? ": " : "", n.op->name, at_line(n));
+  }
+
+  // ---- where stages begin ----
+
+  static bool in_module(std::string_view path, std::string_view module) {
+    const auto ends = [&](size_t i) { return i >= path.size() || path[i] == '/' || path[i] == '.'; };
+    for (size_t i = path.find(module); i != path.npos; i = path.find(module, i + 1))
+      if ((i == 0 || ends(i - 1)) && ends(i + module.size())) return true;
+    return false;
+  }
+
+  std::vector<int> at_modules() const {
+    const std::vector<std::string>& modules = options_.begins;
+    WEFT_CHECK(static_cast<int>(modules.size()) == options_.stages - 1, "stages: got ", modules.size(), " modules for ",
+               options_.stages, " stages; need one for each stage but the first");
+    std::vector<int> begins;
+    for (const std::string& module : modules) {
+      int k = 0;
+      while (k < static_cast<int>(order_.size()) && !in_module(g_.node(order_[k]).scope, module)) ++k;
+      WEFT_CHECK(k < static_cast<int>(order_.size()), "stages: '", module,
+                 "' is no module that computes a value of each microbatch; need one, as 'blocks.3'");
+      WEFT_CHECK(begins.empty() || k > begins.back(), "stages: '", module, "' does not begin after '",
+                 modules[begins.size() - (begins.empty() ? 0 : 1)], "'; need modules in the order of the step");
+      bool work = false;
+      for (int i = begins.empty() ? 0 : begins.back(); i < k; ++i) work |= seconds(order_[i]) > 0;
+      WEFT_CHECK(work, "stages: the stage before '", module, "' has no work; need some in each stage");
+      begins.push_back(k);
+    }
+    return begins;
+  }
+
+  /// `work`: by piece.
+  std::vector<int> chosen(const std::vector<double>& work) const {
+    const int p = options_.stages;
+    WEFT_CHECK(p >= 1, "pp: got ", p, " stages; need 1 or more");
+    WEFT_CHECK(static_cast<int>(work.size()) >= p && !order_.empty(), "pp: the step has ",
+               order_.empty() ? 0 : work.size(), " pieces of work for a microbatch; need one or more for each of ", p,
+               " stages");
+    if (p == 1) return {};
+    std::vector<double> before(work.size() + 1);
+    for (size_t i = 0; i < work.size(); ++i) before[i + 1] = before[i] + work[i];
+    const std::vector<double> bytes = bytes_crossing();
+    // The most even cut at places where at most so many bytes cross.
+    double most = 0;
+    const auto cut_below = [&](double level) {
+      std::vector<int> places;
+      for (int i = 1; i < static_cast<int>(work.size()); ++i)
+        if (bytes[pieces_[i - 1]] <= level) places.push_back(i);
+      return most_even(places, before, p, &most);
+    };
+    std::vector<double> levels;
+    for (int k : pieces_) levels.push_back(bytes[k]);
+    std::sort(levels.begin(), levels.end());
+    cut_below(levels.back());
+    const double allowed = most * kUnevenStages;
+    // A higher level allows all cuts of a lower one.
+    const auto level = std::partition_point(levels.begin(), levels.end() - 1,
+                                            [&](double l) { return cut_below(l).empty() || most > allowed; });
+    std::vector<int> begins;
+    for (int i : cut_below(*level)) begins.push_back(pieces_[i - 1]);
+    return begins;
+  }
+
+  /// The first pieces of stages 1, 2, ..., all in `places`, and the work of the largest stage. Empty: there are too few
+  /// places.
+  static std::vector<int> most_even(const std::vector<int>& places, const std::vector<double>& before, int stages,
+                                    double* most) {
+    const int m = static_cast<int>(places.size());
+    if (m < stages - 1) return {};
+    // Each stage takes as much as the limit allows, and leaves a place for each stage behind.
+    const auto fill = [&](double limit, double* largest) {
+      std::vector<int> begins;
+      double from = 0;
+      *largest = 0;
+      for (int s = 1, j = 0; s < stages; ++s) {
+        const int last = m - (stages - s);
+        while (j < last && before[places[j + 1]] - from <= limit) ++j;
+        *largest = std::max(*largest, before[places[j]] - from);
+        from = before[places[j]];
+        begins.push_back(places[j++]);
+      }
+      *largest = std::max(*largest, before.back() - from);
+      return begins;
+    };
+    double low = 0, high = before.back();
+    std::vector<int> best = fill(high, most);
+    for (int i = 0; i < 50; ++i) {
+      const double limit = (low + high) / 2;
+      double largest = 0;
+      std::vector<int> begins = fill(limit, &largest);
+      (largest <= limit ? high : low) = limit;
+      if (largest < *most) *most = largest, best = std::move(begins);
+    }
+    return best;
+  }
+
+  /// By position in the order: bytes of the values that were computed before and are read there or later.
+  std::vector<double> bytes_crossing() const {
+    std::vector<int> position(g_.size(), -1);
+    for (int k = 0; k < static_cast<int>(order_.size()); ++k) position[order_[k]] = k;
+    std::vector<double> bytes(order_.size() + 1);
+    for (int k = 0; k < static_cast<int>(order_.size()); ++k) {
+      int last = k;
+      for (int32_t user : users_[order_[k]]) last = std::max(last, position[user]);
+      double own = 0;
+      for (const TensorType& t : g_.node(order_[k]).outputs) own += static_cast<double>(t.nbytes());
+      bytes[k + 1] += own;
+      bytes[last + 1 > k + 1 ? last + 1 : k + 1] -= own;
+    }
+    for (size_t k = 1; k < bytes.size(); ++k) bytes[k] += bytes[k - 1];
+    return bytes;
+  }
+
+  // ---- stages of nodes ----
+
+  /// Stages begin at these positions in the order.
+  void place(const std::vector<int>& begins) {
+    const int last = static_cast<int>(begins.size());
+    readers_.assign(g_.size(), {});
+    for (int k = 0, stage = 0; k < static_cast<int>(order_.size()); ++k) {
+      if (stage < static_cast<int>(begins.size()) && k == begins[stage]) ++stage;
+      nodes_[order_[k]].stage = stage;
+      for (Value v : g_.node(order_[k]).inputs)
+        for (int32_t base : bases_[v.node]) readers_[base].insert(stage);
+    }
+    for (int32_t id = 0; id < g_.size(); ++id)
+      if (nodes_[id].backward || (in_stage(id) && is_sum(id))) nodes_[id].stage = stage_with(id, last);
+    // What only prepares a gradient, or shows it in another shape, is computed where it is read.
+    for (int32_t id = g_.size() - 1; id >= 0; --id) {
+      if (!nodes_[id].backward || !lazy_[id]) continue;
+      int latest = -1;
+      for (int32_t user : users_[id])
+        if (in_stage(user)) latest = std::max(latest, nodes_[user].stage);
+      if (latest >= 0) nodes_[id].stage = latest;
+    }
+    for (int32_t id = 0; id < g_.size(); ++id) {
+      if (!in_stage(id) || !is_sum(id)) continue;
+      const Value part = g_.node(id).inputs[0];
+      if (in_stage(part.node)) nodes_[id].stage = at(part).stage;
+    }
+  }
+
+  /// Gradients go from the last stage to the first: the first stage on this way that has all operands.
+  int stage_with(int32_t id, int last) {
+    int latest = last, home = 0;
+    std::set<int32_t> bases;
+    for (Value v : g_.node(id).inputs) {
+      if (at(v).backward) latest = std::min(latest, at(v).stage);
+      bases.insert(bases_[v.node].begin(), bases_[v.node].end());
+    }
+    for (int s = latest; s >= 0; --s)
+      if (std::all_of(bases.begin(), bases.end(), [&](int32_t base) { return has(base, s); })) return s;
+    for (int32_t base : bases)
+      if (in_stage(base)) home = std::max(home, nodes_[base].stage);
+    return std::min(latest, home);
+  }
+
+  /// Whether a stage has a forward value or a cell without a transfer for it alone.
+  bool has(int32_t base, int stage) const {
+    if (readers_[base].contains(stage)) return true;
+    return in_stage(base) ? nodes_[base].stage == stage : readers_[base].empty();
+  }
+
+  std::vector<double> work_of_stages(size_t stages) const {
+    std::vector<double> work(stages);
+    for (int32_t id = 0; id < g_.size(); ++id)
+      if (nodes_[id].region == StageOf::kStage) work[nodes_[id].stage] += seconds(id);
+    return work;
+  }
+
+  void find_weights() {
+    std::vector<bool> awaited(g_.size());  // by another stage
+    for (int32_t id = g_.size() - 1; id >= 0; --id) {
+      StageOf& own = nodes_[id];
+      if (!own.backward) continue;
+      for (int32_t user : users_[id])
+        if (in_stage(user) && (nodes_[user].stage != own.stage || awaited[user])) awaited[id] = true;
+      own.weight = !awaited[id];
+    }
+  }
+
+  const Graph& g_;
+  const int64_t arguments_;
+  const CutOptions& options_;
+  const std::vector<std::vector<int32_t>> users_;
+  std::vector<StageOf> nodes_;
+  // By node: the forward values and cells that a stage needs to read the node, if a transfer does not bring it.
+  std::vector<std::set<int32_t>> bases_;
+  std::vector<bool> lazy_;              // backward nodes that are computed where they are read
+  std::vector<int32_t> order_;          // forward nodes
+  std::vector<int> pieces_;             // positions in the order where a stage may begin
+  std::vector<std::set<int>> readers_;  // by node: the stages whose forward nodes read it
+};
+
+}  // namespace
+
+StageCut cut_stages(const Graph& g, size_t arguments, const CutOptions& options) {
+  return Cutter(g, arguments, options).run();
+}
+
+std::vector<Crossing> crossings(const Graph& g, const StageCut& cut) {
+  struct Values {
+    std::set<Value> forward, backward;
+  };
+  std::map<pipeline::Link, Values> all;
+  for (int32_t id = 0; id < g.size(); ++id) {
+    const StageOf& reader = cut.nodes[id];
+    if (reader.region != StageOf::kStage) continue;
+    for (Value v : g.node(id).inputs) {
+      const StageOf& own = cut.nodes[v.node];
+      if (own.region != StageOf::kStage || own.stage == reader.stage) continue;
+      const bool forth = own.stage < reader.stage;
+      WEFT_BUG_IF(forth ? own.backward : !reader.backward, "stages: ", g.node(v).op->name,
+                  " goes against the direction of its phase");
+      Values& values = all[{std::min(own.stage, reader.stage), std::max(own.stage, reader.stage)}];
+      (forth ? values.forward : values.backward).insert(v);
+    }
+  }
+  std::vector<Crossing> found;
+  for (const auto& [link, values] : all) {
+    Crossing c{link, {values.forward.begin(), values.forward.end()}, {values.backward.begin(), values.backward.end()}};
+    for (Value v : c.forward) c.forward_bytes += g.type(v).nbytes();
+    for (Value v : c.backward) c.backward_bytes += g.type(v).nbytes();
+    found.push_back(std::move(c));
+  }
+  return found;
+}
+
+}  // namespace weft::dist

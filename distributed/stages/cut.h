@@ -1,0 +1,61 @@
+// Cuts the graph of one microbatch into pipeline stages: which stage computes each node, and in which action.
+// Forward nodes of a stage read results of this stage and of earlier ones. Backward nodes of a stage read results of
+// backward nodes of this stage and of later ones, and forward results that are on the stage for its own forward nodes.
+// Where no stage has all the forward results of a backward node, further ones are sent to it.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "compiler/cost/machine.h"
+#include "distributed/pipeline/table.h"
+#include "framework/ir/graph.h"
+
+namespace weft::dist {
+
+/// A node of a graph with microbatch_sum nodes.
+struct StageOf {
+  enum Region : uint8_t {
+    kFree,     // follows from arguments, positions, random numbers and 0-d state: each stage computes what it reads
+    kOutside,  // follows from no microbatch, but from parameters or by expensive ops: computed once where it is read
+    kStage,    // computed by `stage` for each microbatch, in its F or, with `backward`, in its B
+    kAfter,    // follows from the sums over all microbatches
+  } region = kFree;
+  bool backward = false;
+  bool weight = false;  // of `backward`: no other stage waits for it, so it is in W if the schedule has I and W
+  int stage = -1;
+};
+
+struct StageCut {
+  int stages = 1;
+  std::vector<StageOf> nodes;
+  std::vector<double> seconds;     // by stage: an estimate of F and B for one microbatch
+  double largest_piece = 0;        // seconds of F and B of the largest piece that has no place to cut
+  std::vector<std::string> first;  // by stage: its first forward node, "model/blocks.2: dot at model.cc:50"
+};
+
+struct CutOptions {
+  int stages = 1;
+  /// Modules with which stages 1, 2, ... begin: a part of their scope, "blocks.3". Empty: the cut is chosen.
+  std::vector<std::string> begins = {};
+  Machine machine = machine_preset("cpu");  // of estimates
+};
+
+/// The work of the largest stage may be so many times the least possible, if fewer bytes cross the boundaries then.
+constexpr double kUnevenStages = 1.1;
+
+/// Cuts the forward nodes, in their order, into stages of about equal work at places where few bytes cross. Inputs of
+/// the graph from number `arguments` on are slices of a microbatch. Throws InvalidArgument if the graph has fewer
+/// places to cut than stages need, or for a wrong module in `begins`.
+StageCut cut_stages(const Graph& g, size_t arguments, const CutOptions& options);
+
+/// Two stages that exchange values, and what they exchange for each microbatch.
+struct Crossing {
+  pipeline::Link link;
+  std::vector<Value> forward;   // of F of link.from, read by link.to
+  std::vector<Value> backward;  // of link.to, read by the backward nodes of link.from: sent after its I or B
+  int64_t forward_bytes = 0, backward_bytes = 0;
+};
+/// By link.from, then by link.to.
+std::vector<Crossing> crossings(const Graph& g, const StageCut& cut);
+
+}  // namespace weft::dist

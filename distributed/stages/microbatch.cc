@@ -1,0 +1,159 @@
+#include "distributed/stages/microbatch.h"
+
+#include <map>
+#include <string_view>
+
+#include "compiler/passes/dce.h"
+#include "compiler/passes/loops.h"
+#include "compiler/passes/new_node.h"
+#include "ops/core/loop.h"
+#include "ops/core/pointwise.h"
+
+namespace weft::dist {
+namespace {
+
+Types infer_sum(const InferCall& c) { return {c.in[0]}; }
+DimMap dims_of_sum(const Attrs&, std::span<const TensorType> in, std::span<const TensorType> out) {
+  return DimMap::pointwise(in, out);
+}
+Cost no_cost(const Attrs&, std::span<const TensorType>, std::span<const TensorType>) { return {}; }
+
+const OpDef& pointwise(std::string_view name) {
+  for (const OpDef* op : pointwise_ops())
+    if (name == op->name) return *op;
+  WEFT_BUG_IF(true, "stages: no pointwise op is named ", name);
+}
+
+using Values = std::map<Value, Value>;
+
+void copy_node(const Graph& from, int32_t id, Graph& to, Values& now) {
+  Node n = from.node(id);
+  for (Value& v : n.inputs) v = now.at(v);
+  const int32_t copy = to.add(std::move(n));
+  for (int32_t o = 0; o < static_cast<int32_t>(from.node(id).outputs.size()); ++o) now[{id, o}] = {copy, o};
+}
+
+// The only loop over the parts of a batch.
+int32_t find_loop(const Graph& joint) {
+  int32_t loop = -1;
+  for (int32_t id = 0; id < joint.size(); ++id) {
+    if (!is_sum_over_parts(joint.node(id))) continue;
+    WEFT_CHECK(loop < 0, "pp: the step calls accumulate()", at_line(joint.node(loop)), " and", at_line(joint.node(id)),
+               "; need one call, whose function becomes the stages");
+    loop = id;
+  }
+  WEFT_CHECK(loop >= 0,
+             "pp: the step has no accumulate() of 2 parts or more with detached results; need "
+             "accumulate(microbatches, batch, fn) with grad() and detach() inside fn");
+  return loop;
+}
+
+// By node: whether it follows from arguments and constants alone.
+std::vector<bool> follows_from_arguments(const Graph& g) {
+  std::vector<bool> all(g.size());
+  for (int32_t id = 0; id < g.size(); ++id) {
+    const Node& n = g.node(id);
+    all[id] = n.op != &cell_op && !n.op->is(kRandom);
+    for (Value v : n.inputs) all[id] = all[id] && all[v.node];
+  }
+  return all;
+}
+
+// Puts the body of a loop into a graph.
+class Inliner {
+ public:
+  Inliner(const Node& loop, Graph& to)
+      : body_(*loop.attrs.get<Ref<Graph>>("body")), carries_(loop.outputs.size()), to_(to) {}
+
+  /// `slices` and `shared`: the operands of the body behind the sums so far.
+  void copy_body(std::span<const Value> slices, std::span<const Value> shared) {
+    for (size_t i = carries_; i < body_.inputs.size(); ++i)
+      now_[body_.inputs[i]] =
+          i < carries_ + slices.size() ? slices[i - carries_] : shared[i - carries_ - slices.size()];
+    std::vector<bool> adds(body_.size());
+    for (Value v : body_.outputs) adds[v.node] = true;
+    for (int32_t id = 0; id < body_.size(); ++id)
+      if (!adds[id] && body_.node(id).op != &input_op) copy_node(body_, id, to_, now_);
+  }
+
+  /// Result `o` of the loop; `before`: what the loop adds to.
+  Value sum(size_t o, Value before) {
+    const Value so_far = body_.inputs[o], out = body_.outputs[o];
+    if (out == so_far) return before;  // adds zero
+    const Node& n = body_.node(out);
+    const bool add = n.op == &pointwise("add"), sub = n.op == &pointwise("sub");
+    const size_t at = add && n.inputs[1] == so_far ? 1 : 0;
+    WEFT_BUG_IF((!add && !sub) || n.inputs[at] != so_far || n.inputs[1 - at] == so_far,
+                "stages: the body of the loop does not add to sum ", o);
+    Value part = now_.at(n.inputs[1 - at]);
+    // simplify writes the sum with a negated value as a difference, which has the same bits.
+    if (sub) part = emit(pointwise("neg"), part, {}, n);
+    return emit(microbatch_sum_op, part, {{"index", static_cast<int64_t>(o)}}, n);
+  }
+
+ private:
+  Value emit(const OpDef& op, Value in, Attrs attrs, const Node& from) {
+    return {to_.add(new_node(to_, op, {&in, 1}, std::move(attrs), from)), 0};
+  }
+
+  const Graph& body_;
+  const size_t carries_;
+  Graph& to_;
+  Values now_;
+};
+
+}  // namespace
+
+const OpDef microbatch_sum_op = {
+    .name = "microbatch_sum",
+    .doc = "The sum over all microbatches of the operand; {index}: of the results of accumulate().",
+    .traits = kStructural,
+    .infer = infer_sum,
+    .dims = dims_of_sum,
+    .cost = no_cost,
+    .linear = 1,
+};
+
+Microbatch one_microbatch(const Graph& joint) {
+  const int32_t loop = find_loop(joint);
+  const Node& n = joint.node(loop);
+  const size_t carries = n.outputs.size(), stacked = static_cast<size_t>(n.attrs.i("stacked"));
+  const std::vector<bool> from_arguments = follows_from_arguments(joint);
+  Microbatch m;
+  m.graph = make_ref<Graph>();
+  m.count = n.attrs.i("length");
+  m.arguments = joint.inputs.size();
+  Graph& g = *m.graph;
+  g.cells = joint.cells;
+  g.captured = joint.captured;
+  g.stage = joint.stage;
+  Values now;
+  for (Value v : joint.inputs) now[v] = g.add_input(joint.type(v));
+  std::vector<Value> slices, shared;
+  for (size_t k = 0; k < stacked; ++k) {
+    m.sources.push_back(n.inputs[carries + k]);
+    WEFT_CHECK(from_arguments[m.sources[k].node], "pp: the batch of accumulate()", at_line(n),
+               " follows from cells or random numbers; need arguments of the step, or what follows from them alone");
+    TensorType slice = joint.type(m.sources[k]);
+    slice.shape.erase(0);
+    slices.push_back(g.add_input(slice));
+  }
+  for (int32_t id = 0; id < joint.size(); ++id) {
+    if (joint.node(id).op == &input_op) continue;
+    if (id != loop) {
+      copy_node(joint, id, g, now);
+      continue;
+    }
+    for (size_t i = carries + stacked; i < n.inputs.size(); ++i) shared.push_back(now.at(n.inputs[i]));
+    Inliner body(n, g);
+    body.copy_body(slices, shared);
+    for (size_t o = 0; o < carries; ++o) now[{id, static_cast<int32_t>(o)}] = body.sum(o, now.at(n.inputs[o]));
+  }
+  for (Value v : joint.outputs) g.outputs.push_back(now.at(v));
+  for (const CellWrite& w : joint.writes) g.writes.push_back({w.cell, now.at(w.value)});
+  // What only the loop read: the batch as a whole, and zeros.
+  if (const Ref<Graph> used = dce(g)) m.graph = used;
+  return m;
+}
+
+}  // namespace weft::dist

@@ -1,0 +1,49 @@
+// For tests: joint graphs with a loop over microbatches, the training step of a reference model as one, and their values
+// by the interpreter.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "distributed/stages/microbatch.h"
+#include "models/nn/language_model.h"
+#include "ops/core/body.h"
+#include "weft.h"
+
+namespace weft::testing {
+
+/// The joint graph of a function, with the loop of accumulate(), as dist::compile makes it on a mesh with "pp".
+Ref<Graph> joint_for_stages(const TensorFn& fn, const std::vector<Tensor>& args);
+
+/// A step of the trainer with --grad_accum, and arguments for it. The model's cells have their initial values.
+struct TrainerStep {
+  std::unique_ptr<nn::LanguageModel> model;
+  std::unique_ptr<optim::AdamW> optimizer;
+  std::vector<Tensor> args;  // tokens and targets
+  Ref<Graph> joint;
+};
+/// `changes`: to the preset.
+TrainerStep trainer_step(const nn::ModelFamily& family, const std::string& preset, int64_t microbatches,
+                         const nn::ConfigMap& changes = {});
+
+/// The results of a step, then the new values of the cells that it writes. The cells get them.
+std::vector<Tensor> interpreted(const Graph& joint, std::span<const Tensor> args);
+
+/// Runs the graph of one microbatch node by node.
+class MicrobatchValues {
+ public:
+  MicrobatchValues(const Graph& joint, const dist::Microbatch& m, std::span<const Tensor> args);
+  /// Arguments, slices of microbatch k, cells and captured tensors.
+  internal::BodyValues leaves(int64_t k) const;
+  /// What interpreted() returns, of values that have all results.
+  std::vector<Tensor> results(const internal::BodyValues& values) const;
+
+ private:
+  const dist::Microbatch& m_;
+  const std::vector<Tensor> args_;
+  std::vector<Tensor> batch_;  // by slice, stacked
+};
+/// Whether leaves() has the values of a node.
+bool is_leaf(const Node& n);
+
+}  // namespace weft::testing
