@@ -89,8 +89,8 @@ ShownGraph read_graph(const std::string& file) {
   }
 }
 
-// Gives a record with measured times to the scheduled graphs of its step, instead of the one that WEFT_DUMP wrote before
-// the first run.
+// Gives a record with measured times to the scheduled graphs of its step, instead of the one that WEFT_DUMP wrote
+// before the first run.
 void add_record(const std::string& file, std::vector<ShownGraph>& graphs) {
   const auto record = std::make_shared<const StepRecord>(profiler::read_record(file));
   WEFT_CHECK(record->sum().measured_us > 0, "--record: ", file,
