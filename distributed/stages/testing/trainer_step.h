@@ -1,5 +1,5 @@
-// For tests: joint graphs with a loop over microbatches, the training step of a reference model as one, and their values
-// by the interpreter.
+// For tests: joint graphs with a loop over microbatches, the training step of a reference model as one, and their
+// values by the interpreter.
 #pragma once
 #include <memory>
 #include <string>
