@@ -131,19 +131,24 @@ class Cutter {
     const std::vector<std::string>& modules = options_.begins;
     WEFT_CHECK(static_cast<int>(modules.size()) == options_.stages - 1, "stages: got ", modules.size(), " modules for ",
                options_.stages, " stages; need one for each stage but the first");
+    const int all = static_cast<int>(order_.size());
+    const auto has_work = [&](int from, int to) {
+      return std::any_of(order_.begin() + from, order_.begin() + to, [&](int32_t id) { return seconds(id) > 0; });
+    };
     std::vector<int> begins;
     for (const std::string& module : modules) {
       int k = 0;
-      while (k < static_cast<int>(order_.size()) && !in_module(g_.node(order_[k]).scope, module)) ++k;
-      WEFT_CHECK(k < static_cast<int>(order_.size()), "stages: '", module,
+      while (k < all && !in_module(g_.node(order_[k]).scope, module)) ++k;
+      WEFT_CHECK(k < all, "stages: '", module,
                  "' is no module that computes a value of each microbatch; need one, as 'blocks.3'");
       WEFT_CHECK(begins.empty() || k > begins.back(), "stages: '", module, "' does not begin after '",
-                 modules[begins.size() - (begins.empty() ? 0 : 1)], "'; need modules in the order of the step");
-      bool work = false;
-      for (int i = begins.empty() ? 0 : begins.back(); i < k; ++i) work |= seconds(order_[i]) > 0;
-      WEFT_CHECK(work, "stages: the stage before '", module, "' has no work; need some in each stage");
+                 modules[begins.size() - 1], "'; need modules in the order of the step");
+      WEFT_CHECK(has_work(begins.empty() ? 0 : begins.back(), k), "stages: the stage before '", module,
+                 "' has no work; need some in each stage");
       begins.push_back(k);
     }
+    WEFT_CHECK(has_work(begins.back(), all), "stages: '", modules.back(),
+               "' and what follows have no work; need some in each stage");
     return begins;
   }
 
@@ -223,7 +228,7 @@ class Cutter {
       double own = 0;
       for (const TensorType& t : g_.node(order_[k]).outputs) own += static_cast<double>(t.nbytes());
       bytes[k + 1] += own;
-      bytes[last + 1 > k + 1 ? last + 1 : k + 1] -= own;
+      bytes[last + 1] -= own;
     }
     for (size_t k = 1; k < bytes.size(); ++k) bytes[k] += bytes[k - 1];
     return bytes;

@@ -484,6 +484,21 @@ TEST(Cut, WrongMarks) {
   EXPECT_EQ(error(2, {"tok"}), "stages: the stage before 'tok' has no work; need some in each stage");
 }
 
+TEST(Cut, MarksBehindAllWork) {
+  const Small s(1);
+  const Ref<Graph> joint = joint_for_stages(
+      [&](std::span<const Tensor> in) {
+        return std::vector{accumulate(2, in[0], [&](const Tensor& x) {
+          const Tensor y = exp(s.layer(0, x).detach());
+          NameScope scope("shape");
+          return y.reshape({-1});
+        })};
+      },
+      s.args);
+  EXPECT_EQ(error_of([&] { Case(joint, {.stages = 2, .begins = {"shape"}}); }),
+            "stages: 'shape' and what follows have no work; need some in each stage");
+}
+
 TEST(Cut, TooManyStages) {
   const Small s(1);
   const Ref<Graph> joint = joint_for_stages(
