@@ -282,9 +282,9 @@ void add_copies(const MemoryPlan& plan, StepRecord& r) {
   }
 }
 
-// Pairs of kernels that would have moved fewer bytes as one.
+// Pairs of launches that would have moved fewer bytes as one.
 void add_separate(const FusionReport& report, StepRecord& r) {
-  for (const FusionReport::Refused& x : report.refused)
+  for (const FusionReport::Refused& x : report.separate)
     r.missed.push_back({MissedRecord::kSeparateKernels, op_at_line(report.before->node(x.from)),
                         op_at_line(report.before->node(x.to)), x.reason, x.bytes});
 }

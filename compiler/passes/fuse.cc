@@ -7,6 +7,7 @@
 #include "compiler/passes/fuse_build.h"
 #include "compiler/passes/fuse_epilogue.h"
 #include "compiler/passes/fuse_report.h"
+#include "compiler/passes/fuse_separate.h"
 #include "framework/ir/op_def.h"
 
 namespace weft {
@@ -109,6 +110,7 @@ FusionReport make_report(const Partition& p, const std::vector<Body>& bodies, co
       std::unique(r.refused.begin(), r.refused.end(), [&](const auto& x, const auto& y) { return pair(x) == pair(y); }),
       r.refused.end());
   std::stable_sort(r.refused.begin(), r.refused.end(), [](const auto& x, const auto& y) { return x.bytes > y.bytes; });
+  list_separate(g, r);
   return r;
 }
 

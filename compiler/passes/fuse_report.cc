@@ -115,7 +115,7 @@ std::string general_reason(const FusionReport& r, const FusionGroup& a, const Fu
     return "the product's epilogue would move more bytes than the group that reads it";
   }
   for (const FusionGroup* x : {&a, &b})
-    if (const Node* n = library(*x)) return str_cat(n->op->name, " is a library call");
+    if (const Node* n = library(*x)) return library_reason(*n);
   if (points(g, a) != points(g, b))
     return str_cat("they iterate over different points (", points(g, a), " and ", points(g, b), ")");
   return direct ? "a node between them needs the first and is needed by the second"
@@ -204,6 +204,8 @@ std::string why(const FusionReport& r, std::string_view a, std::string_view b) {
     }
   return sentence(r, best.first, best.second);
 }
+
+std::string library_reason(const Node& n) { return str_cat(n.op->name, " is a library call"); }
 
 std::string fusion_summary(const FusionReport& r) {
   return str_cat(r.launches_before, " -> ", r.launches_after, " launches, ", bytes_text(r.bytes_before), " -> ",

@@ -29,6 +29,10 @@ struct FusionReport {
     double bytes = 0;
   };
   std::vector<Refused> refused;
+  /// What a list of traffic names: `refused`, and library calls beside generated kernels. Their sum counts the write of
+  /// a value once, if no launch outside these pairs reads it, and the read of each launch once; pairs that would add
+  /// nothing to it are left out. Most bytes first.
+  std::vector<Refused> separate;
   double bytes_before = 0, bytes_after = 0;  // moved by all launches
   int32_t launches_before = 0, launches_after = 0;
 };
@@ -39,6 +43,8 @@ std::string why(const FusionReport& r, int32_t a, int32_t b);
 /// The same for nodes written "%12", "mul", "model.cc:43" or "mul at model.cc:43". If several match, it takes two that
 /// are in one kernel, otherwise the two whose separation costs most. Throws InvalidArgument if none matches.
 std::string why(const FusionReport& r, std::string_view a, std::string_view b);
+/// "cumsum is a library call".
+std::string library_reason(const Node& n);
 /// "866 -> 124 launches, 757.2 -> 206.2 MB through memory".
 std::string fusion_summary(const FusionReport& r);
 

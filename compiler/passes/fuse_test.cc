@@ -424,6 +424,43 @@ TEST(Fuse, WhyTellsTheRule) {
   for (const auto& x : r.refused) EXPECT_FALSE(x.reason.empty());
 }
 
+TEST(Fuse, SeparateKernelsCountEachWriteAndEachReadOnce) {
+  // Three kernels over different dims read x: three pairs, of which two would save all that can be saved.
+  const double bytes = 24 * 32 * 40 * 4;
+  auto softmaxes = [](const Tensor& x) { return std::vector{softmax(x, 0), softmax(x, 1), softmax(x, 2)}; };
+  auto g = joint([&](std::span<const Tensor> x) { return softmaxes(x[0]); }, {f32({24, 32, 40})});
+  const auto traffic = [](const FusionReport& r) {
+    double sum = 0;
+    for (const auto& x : r.separate) sum += x.bytes;
+    return sum;
+  };
+  FusionReport r;
+  fuse(*g, {}, &r);
+  ASSERT_EQ(r.groups.size(), 3u);
+  ASSERT_EQ(r.refused.size(), 3u);
+  EXPECT_EQ(r.separate.size(), 2u);
+  EXPECT_EQ(traffic(r), 2 * bytes);
+  // A library call computes the value: one write and three reads.
+  g = joint([&](std::span<const Tensor> x) { return softmaxes(cumsum(x[0], 0)); }, {f32({24, 32, 40})});
+  fuse(*g, {}, &r);
+  ASSERT_EQ(r.groups.size(), 4u);
+  EXPECT_EQ(traffic(r), 4 * bytes);
+}
+
+TEST(Fuse, LibraryCallsBesideKernelsAreSeparate) {
+  auto g = joint([](std::span<const Tensor> x) { return std::vector{cumsum(exp(x[0]), 0) * 2.0}; }, {f32({100})});
+  FusionReport r;
+  fuse(*g, {}, &r);
+  ASSERT_EQ(r.separate.size(), 2u);
+  for (const auto& x : r.separate) {
+    EXPECT_EQ(x.reason, "cumsum is a library call");
+    EXPECT_EQ(x.bytes, 2 * 400);  // written and read
+    EXPECT_NE(why(r, x.from, x.to).find("cumsum is a library call"), std::string::npos);
+  }
+  EXPECT_STREQ(g->node(r.separate[0].from).op->name, "exp");
+  EXPECT_STREQ(g->node(r.separate[1].to).op->name, "mul");
+}
+
 TEST(Fuse, RandomGraphsKeepTheirBits) {
   std::mt19937 random(5);
   for (int i = 0; i < 400; ++i) {
