@@ -32,7 +32,7 @@ constexpr const char* kScripts[] = {"layout_js",     "layout_data_js", "layout_t
 
 struct Options {
   StepChoice step;
-  std::string dump;
+  std::string dump, record;
   std::string stage;
   std::string format = "text";
   std::string out;
@@ -50,6 +50,19 @@ const OpTable& ops_of_steps() {
   return table;
 }
 
+// The launch of a record that is not in a scheduled graph; null if all are.
+const LaunchRecord* misfit(const StepRecord& record, const Graph& graph) {
+  for (const LaunchRecord& l : record.launches) {
+    const bool known = l.node >= 0 && l.node < graph.size();
+    const Node* const n = known ? &graph.node(l.node) : nullptr;
+    const bool same =
+        n && (l.copy || (l.fused == (n->op == &loop_ir::fused_op) &&
+                         std::equal(l.results.begin(), l.results.end(), n->outputs.begin(), n->outputs.end())));
+    if (!same) return &l;
+  }
+  return nullptr;
+}
+
 // The graph of a file: text (.wir), or a message that --format proto wrote (.pb).
 ShownGraph read_graph(const std::string& file) {
   const std::filesystem::path path(file);
@@ -63,17 +76,10 @@ ShownGraph read_graph(const std::string& file) {
     const std::string record = std::filesystem::path(file).replace_extension(".record").string();
     if (!message && io::exists(record)) {
       const auto read = std::make_shared<const StepRecord>(profiler::read_record(record));
-      const Graph& graph = *g.graph;
-      for (const LaunchRecord& l : read->launches) {
-        const bool known = l.node >= 0 && l.node < graph.size();
-        const Node* const n = known ? &graph.node(l.node) : nullptr;
-        const bool same =
-            n && (l.copy || (l.fused == (n->op == &loop_ir::fused_op) &&
-                             std::equal(l.results.begin(), l.results.end(), n->outputs.begin(), n->outputs.end())));
-        WEFT_CHECK(same, record, ": launch '", l.name, "' of node ", l.node,
-                   " does not fit the graph beside it, which has ", graph.size(),
-                   " nodes; need the record of the same step");
-      }
+      const LaunchRecord* const other = misfit(*read, *g.graph);
+      WEFT_CHECK(!other, record, ": launch '", other->name, "' of node ", other->node,
+                 " does not fit the graph beside it, which has ", g.graph->size(),
+                 " nodes; need the record of the same step");
       g.record = read;
       g.scheduled = true;
     }
@@ -81,6 +87,22 @@ ShownGraph read_graph(const std::string& file) {
   } catch (const Error& e) {
     throw Error(e.code(), str_cat(file, ": ", e.what()));
   }
+}
+
+// Gives a record with measured times to the scheduled graphs of its step, instead of the one that WEFT_DUMP wrote before
+// the first run.
+void add_record(const std::string& file, std::vector<ShownGraph>& graphs) {
+  const auto record = std::make_shared<const StepRecord>(profiler::read_record(file));
+  WEFT_CHECK(record->sum().measured_us > 0, "--record: ", file,
+             " has no measured times; run the step four times before record()");
+  bool fits = false;
+  for (ShownGraph& g : graphs)
+    if (g.scheduled && g.record->launches.size() == record->launches.size() && !misfit(*record, *g.graph)) {
+      g.record = record;
+      fits = true;
+    }
+  WEFT_CHECK(fits, "--record: the ", record->launches.size(), " launches of ", file,
+             " fit no scheduled graph of --dump; need the record of a step of the run that wrote it");
 }
 
 // The graph of a file, or the graphs of a folder that WEFT_DUMP names, in the order in which they were written.
@@ -178,15 +200,18 @@ int run(const Options& o) {
   const std::vector<std::string> formats{"text", "dot", "svg", "proto", "json", "html", "onnx"};
   if (std::find(formats.begin(), formats.end(), o.format) == formats.end())
     usage_error(str_cat("--format is '", o.format, "'; need one of ", formats));
+  if (o.format == "onnx" && !o.record.empty()) usage_error("--format onnx has no times; leave out --record");
   if (o.format == "onnx") return write_onnx(o);
   if (o.weights != Options().weights || !o.example.empty()) usage_error("--weights and --example need --format onnx");
   if (o.format == "html" && o.out.empty()) usage_error("--format html needs --out FILE");
+  if (!o.record.empty() && o.dump.empty()) usage_error("--record needs --dump, the graphs of the same run");
   std::vector<ShownGraph> graphs;
   std::string title;
   std::unique_ptr<ModelStep> step;
   if (!o.dump.empty()) {
     if (!(o.step == StepChoice())) usage_error("--dump shows the graphs of a program; leave out the flags of a model");
     graphs = dumped(o.dump, o.stage);
+    if (!o.record.empty()) add_record(o.record, graphs);
     title = o.dump;
     // The costs of html, json and svg are computed for graphs that follow the rules.
     if (o.format == "html" || o.format == "json" || o.format == "svg")
@@ -243,6 +268,9 @@ int main(int argc, char** argv) {
       {"dump", &o.dump,
        "show the graphs that a program wrote to this folder (WEFT_DUMP), or the graph of one file (.wir, or .pb of "
        "--format proto), instead of a model's"},
+      {"record", &o.record,
+       "with --dump: a file of StepRecord::to_proto() of the same run, after four steps: the measured times of "
+       "launches"},
       {"stage", &o.stage,
        "captured, joint, partitioned, fused or scheduled; with --dump: part of a file's name; empty: all in html and "
        "json, joint otherwise"},

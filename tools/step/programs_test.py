@@ -109,6 +109,29 @@ def dumps(folder):
     expect_error("need a .wir file", GRAPH, "--dump", bad)
 
 
+def measured(folder):
+    """A record that was made after the step has run gives the dumped graph measured times."""
+    dump, record = os.path.join(folder, "measured"), os.path.join(folder, "measured.record")
+    code, _, errors = run(PROFILE, *STEP, "--steps", "2", "--save_record", record, dump=dump)
+    expect(f"WEFT_DUMP: exit code {code}: {errors}", code == 0)
+
+    def launches(*flags):
+        code, out, errors = run(GRAPH, "--dump", dump, "--format", "json", *flags)
+        expect(f"--dump {flags}: exit code {code}: {errors}", code == 0)
+        return [d for d in json.loads(out)["graphs"][-1]["details"].values() if "predicted_us" in d]
+
+    before, after = launches(), launches("--record", record)
+    expect("a dump has predicted times", before and not any("measured_us" in d for d in before))
+    expect("--record has measured ones", len(after) == len(before) and all(d["measured_us"] > 0 for d in after))
+    code, svg, errors = run(GRAPH, "--dump", dump, "--record", record, "--stage", "scheduled_order", "--format", "svg")
+    expect(f"--record, svg: exit code {code}: {errors}", code == 0 and b" us<" in svg)
+    dumped = [os.path.join(dump, f) for f in os.listdir(dump) if f.endswith(".record")][0]
+    expect_error("has no measured times", GRAPH, "--dump", dump, "--record", dumped, "--format", "json")
+    run(PROFILE, *STEP, "--forward", "--steps", "1", "--save_record", record)
+    expect_error("fit no scheduled graph", GRAPH, "--dump", dump, "--record", record, "--format", "json")
+    expect_error("--record needs --dump", GRAPH, *STEP, "--record", record, code=2)
+
+
 def profiles(folder):
     a, b = os.path.join(folder, "a.record"), os.path.join(folder, "b.record")
     code, out, errors = run(PROFILE, *STEP, "--steps", "2", "--save_record", a, "--json")
@@ -155,7 +178,7 @@ def wrong_flags(folder):
 
 def main():
     with tempfile.TemporaryDirectory() as folder:
-        for part in [forms, onnx_files, dumps, profiles, wrong_flags]:
+        for part in [forms, onnx_files, dumps, measured, profiles, wrong_flags]:
             part(folder)
     for failure in failures:
         print("FAILED:", failure)
