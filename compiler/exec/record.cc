@@ -11,6 +11,7 @@
 #include "compiler/passes/fuse_report.h"
 #include "framework/autodiff/grad.h"
 #include "framework/base/units.h"
+#include "framework/ir/rewrite.h"
 #include "framework/ir/text.h"
 #include "ops/core/core.h"
 
@@ -112,7 +113,18 @@ Phases phases_in(const Graph& g, std::span<const Phase> inputs) {
 
 }  // namespace
 
-std::vector<Phase> phases_of(const Graph& g) { return phases_in(g, {}).nodes; }
+std::vector<Phase> phases_of(const Graph& g) {
+  std::vector<Phase> phases = phases_in(g, {}).nodes;
+  std::vector<bool> result(phases.size());
+  for (Value v : g.outputs) result[static_cast<size_t>(v.node)] = true;
+  const std::vector<std::vector<int32_t>> readers = users(g);
+  for (size_t id = phases.size(); id-- > 0;)
+    if (phases[id] == Phase::kForward && !result[id] && !readers[id].empty() &&
+        std::all_of(readers[id].begin(), readers[id].end(),
+                    [&](int32_t r) { return phases[static_cast<size_t>(r)] == Phase::kUpdate; }))
+      phases[id] = Phase::kUpdate;
+  return phases;
+}
 
 StepRecord::Sum& StepRecord::Sum::operator+=(const LaunchRecord& l) {
   work += l.known();

@@ -20,8 +20,9 @@ enum class WorkClass : uint8_t { kContraction, kNormalisation, kElementwise, kMo
 /// What bounds the time of a launch on this machine.
 enum class Bound : uint8_t { kMemory, kArithmetic, kProducts };
 
-/// By node of a step's graph: its phase. A node outside the gradient that reads one is an update; what is computed
-/// again for the gradient is a part of it; a fused node has the phase of most of its operations.
+/// By node of a step's graph: its phase. A node outside the gradient that reads one is an update, and so is what only
+/// updates read, such as a power of the step count; what is computed again for the gradient is a part of it; a fused
+/// node has the phase of most of its operations.
 std::vector<Phase> phases_of(const Graph& g);
 /// The first class of collective, contraction, normalisation and elementwise that the node's op has, or an op of the
 /// body of a fused node or loop; else movement.

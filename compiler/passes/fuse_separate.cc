@@ -5,6 +5,7 @@
 #include <set>
 
 #include "framework/ir/op_def.h"
+#include "ops/core/view.h"
 
 namespace weft::fusion {
 namespace {
@@ -72,11 +73,13 @@ class Separate {
       }
   }
 
-  // A library call, and a kernel of generated code without a product that computes an operand or reads a result.
+  // A library call, and a kernel of generated code without a product that computes an operand or reads a result. The
+  // plan may let kernels write their parts of a concat's result, so that it moves nothing.
   bool library(int32_t i) const {
     const FusionGroup& x = r_.groups[static_cast<size_t>(i)];
-    return x.nodes.size() == 1 && g_.role(x.nodes[0]) == Role::kLibrary &&
-           !g_.graph().node(x.nodes[0]).op->is(kCollective);
+    if (x.nodes.size() != 1 || g_.role(x.nodes[0]) != Role::kLibrary) return false;
+    const OpDef* op = g_.graph().node(x.nodes[0]).op;
+    return !op->is(kCollective) && op != &concat_op;
   }
   bool generated(int32_t i) const {
     const std::vector<int32_t>& nodes = r_.groups[static_cast<size_t>(i)].nodes;

@@ -10,7 +10,6 @@
 #include "compiler/loop_ir/fused.h"
 #include "framework/base/units.h"
 #include "framework/ir/op_def.h"
-#include "framework/ir/rewrite.h"
 #include "tools/draw/marks.h"
 #include "tools/graph/module_rows.h"
 
@@ -45,23 +44,11 @@ struct Net {
   int track = 0;
 };
 
-// The update also has what only it reads, such as the step count.
-std::vector<Phase> drawn_phases(const Graph& g) {
-  std::vector<Phase> phases = phases_of(g);
-  const std::vector<std::vector<int32_t>> readers = users(g);
-  for (size_t id = phases.size(); id-- > 0;)
-    if (phases[id] == Phase::kForward && !readers[id].empty() &&
-        std::all_of(readers[id].begin(), readers[id].end(),
-                    [&](int32_t r) { return phases[static_cast<size_t>(r)] == Phase::kUpdate; }))
-      phases[id] = Phase::kUpdate;
-  return phases;
-}
-
 class Picture {
  public:
   Picture(const Graph& g, const StepRecord* record, int most_rows)
       : g_(g),
-        phases_(drawn_phases(g)),
+        phases_(phases_of(g)),
         rows_(module_rows(g, phases_, most_rows)),
         cells_(rows_.labels.size()),
         kept_(rows_.labels.size()) {

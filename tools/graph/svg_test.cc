@@ -86,6 +86,25 @@ TEST(ModuleRows, OpsOfTheParentBetweenNumberedModules) {
   EXPECT_EQ(std::count(r.labels.begin(), r.labels.end(), "1"), 1);
 }
 
+// What of the optimiser does not read gradients, such as powers of the step count, is drawn with what does.
+TEST(ModuleRows, TheOptimiserIsUpdateInAllStages) {
+  ModelStep step(tiny("gpt", "gpt_tiny"), Device::meta());
+  step.prepare();
+  for (const char* stage : {"captured", "joint", "fused", "scheduled"}) {
+    const Graph g = step.compiled().graph(stage);
+    const std::vector<Phase> phases = phases_of(g);
+    int update = 0;
+    for (int32_t id = 0; id < g.size(); ++id) {
+      const Phase phase = phases[static_cast<size_t>(id)];
+      if (!g.node(id).inputs.empty() && std::string_view(g.node(id).scope) == "opt")
+        EXPECT_EQ(phase, Phase::kUpdate) << stage << ": node " << id << ", " << g.node(id).op->name;
+      update += phase == Phase::kUpdate;
+    }
+    EXPECT_GT(update, 20) << stage;
+    EXPECT_EQ(phases[static_cast<size_t>(g.outputs[0].node)], Phase::kForward) << stage;
+  }
+}
+
 TEST(ModuleRows, ModulesStayClosedWhereThereIsNoRoom) {
   ModelStep step(tiny("moe", "moe_tiny"), Device::meta());
   step.prepare();
