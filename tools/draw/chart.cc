@@ -12,6 +12,7 @@ namespace {
 
 constexpr double kTop = 40, kBottom = 44, kRight = 20, kLegendRow = 16;
 constexpr double kLetter = 6.4;      // the width of a letter, about
+constexpr double kMark = 4;          // half of the width of a mark
 constexpr size_t kMostMarks = 40;    // a line of more points, or of two, has no marks
 constexpr double kLeastSpan = 1e-9;  // of an axis, relative to its ends
 constexpr const char *kAxis = "#444444", *kGrid = "#dddddd", *kLimit = "#333333";
@@ -195,6 +196,8 @@ void Chart::dots(std::span<const Point> points, const std::string& label) {
   for (const Point& p : points) {
     check(p.x, p.y);
     body_ += style.mark_at(px(p.x), py(p.y));
+    dots_.push_back({px(p.x), py(p.y)});
+    taken_.push_back({px(p.x) - kMark, py(p.y) - kMark, px(p.x) + kMark, py(p.y) + kMark});
   }
   legend(style.mark_at(11, 0), label);
 }
@@ -267,7 +270,46 @@ void Chart::spans(std::span<const std::string> labels, std::span<const Span> spa
 
 void Chart::note(Point at, std::string_view note) {
   check(at.x, at.y);
-  text(px(at.x) + 6, py(at.y) - 5, note, "font-size=\"11\" stroke=\"white\" stroke-width=\"3\" paint-order=\"stroke\"");
+  constexpr double kNear = 6, kHeight = 9;  // of digits and capitals
+  constexpr double kAway[] = {kNear, 14, 24, 36, 50, 66};
+  constexpr std::pair<int, int> kDirections[] = {{1, -1}, {1, 0}, {1, 1}, {0, -1}, {0, 1}, {-1, -1}, {-1, 0}, {-1, 1}};
+  const double x = px(at.x), y = py(at.y), width = kLetter * static_cast<double>(note.size());
+  // The nearest place that is free, and inside the axes; else the first one.
+  const auto placed = [&](double away, std::pair<int, int> to) -> Box {
+    const auto begin = [&](double middle, int side, double size) {
+      return side > 0 ? middle + away : side < 0 ? middle - away - size : middle - size / 2;
+    };
+    const double x0 = begin(x, to.first, width), y0 = begin(y, to.second, kHeight);
+    return {x0, y0, x0 + width, y0 + kHeight};
+  };
+  const auto is_free = [&](const Box& b) {
+    return b.x0 >= layout_.left && b.x1 <= right_ && b.y0 >= high_ && b.y1 <= low_ &&
+           std::none_of(taken_.begin(), taken_.end(),
+                        [&](const Box& o) { return b.x0 < o.x1 && o.x0 < b.x1 && b.y0 < o.y1 && o.y0 < b.y1; });
+  };
+  // Beside its point a note needs no line, unless it could belong to another dot.
+  const auto is_clear = [&](const Box& b) {
+    return std::none_of(dots_.begin(), dots_.end(), [&](const Point& d) {
+      const double dx = d.x - std::clamp(d.x, b.x0, b.x1), dy = d.y - std::clamp(d.y, b.y0, b.y1);
+      return std::hypot(d.x - x, d.y - y) > 1 && std::hypot(dx, dy) < 2 * kNear;
+    });
+  };
+  Box box = placed(kNear, kDirections[0]);
+  [&] {
+    for (const double away : kAway)
+      for (const auto& to : kDirections) {
+        const Box b = placed(away, to);
+        if (!is_free(b) || (away == kNear && !is_clear(b))) continue;
+        box = b;
+        if (away == kNear) return;
+        body_ +=
+            str_cat("<line x1=\"", number(x), "\" x2=\"", number(std::clamp(x, b.x0, b.x1)), "\" y1=\"", number(y),
+                    "\" y2=\"", number(std::clamp(y, b.y0, b.y1)), "\" stroke=\"", kLimit, "\" stroke-width=\"0.6\"/>");
+        return;
+      }
+  }();
+  taken_.push_back(box);
+  text(box.x0, box.y1, note, "font-size=\"11\" stroke=\"white\" stroke-width=\"3\" paint-order=\"stroke\"");
 }
 
 std::string svg(std::span<const Chart> panels) {

@@ -60,12 +60,16 @@ class Chart {
   void areas(std::span<const double> x, std::span<const std::string> labels,
              const std::vector<std::vector<double>>& heights);
   void spans(std::span<const std::string> labels, std::span<const Span> spans);
-  /// A short text to the right of a point.
+  /// A short text beside a point, to the right of it if there is room. Near dots and notes that are there already it is
+  /// farther away, and a line leads to it.
   void note(Point at, std::string_view text);
   /// A line of text below the legend so far.
   void remark(std::string_view text);
 
  private:
+  struct Box {
+    double x0, y0, x1, y1;
+  };
   friend std::string svg(std::span<const Chart>);
   double px(double x) const;
   double py(double y) const;
@@ -81,6 +85,8 @@ class Chart {
   Layout layout_;
   double right_, low_, high_;  // ends of the axes
   std::string title_, body_;
+  std::vector<Point> dots_;  // in pixels
+  std::vector<Box> taken_;   // in pixels: dots and notes
   size_t series_ = 0, fills_ = 0, legend_rows_ = 0;
 };
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdio>
 #include <set>
 
 #include "framework/base/testing/error_of.h"
@@ -101,6 +102,29 @@ TEST(Chart, SpansAreRowsFromTheTop) {
   const std::string s = svg({&c, 1});
   EXPECT_NE(s.find("<rect x=\"50.0\" y=\"49.0\" width=\"150.0\" height=\"42.0\""), std::string::npos) << s;
   EXPECT_NE(s.find("<rect x=\"200.0\" y=\"109.0\" width=\"150.0\" height=\"42.0\""), std::string::npos) << s;
+}
+
+TEST(Chart, NotesOfNearPointsDoNotOverlap) {
+  Chart chart("t", {.from = 0, .to = 100}, {.from = 0, .to = 100});
+  std::vector<Point> points;
+  for (int i = 0; i < 12; ++i) points.push_back({50 + 0.1 * i, 50 - 0.1 * i});
+  points.push_back({100, 100});  // in the corner
+  points.push_back({10, 90});
+  chart.dots(points, "d");
+  for (size_t i = 0; i < points.size(); ++i) chart.note(points[i], str_cat("n", 10 + i));
+  const std::string text = svg({&chart, 1});
+  std::vector<std::pair<double, double>> places;
+  for (size_t i = 0; i < points.size(); ++i) {
+    const size_t end = text.find(str_cat(">n", 10 + i, "<")), begin = text.rfind("<text x=", end);
+    double x = 0, y = 0;
+    ASSERT_EQ(std::sscanf(text.c_str() + begin, "<text x=\"%lf\" y=\"%lf\"", &x, &y), 2);
+    for (const auto& [ox, oy] : places)
+      EXPECT_TRUE(std::abs(x - ox) >= 19 || std::abs(y - oy) >= 9) << "note " << i << " is at " << x << ", " << y;
+    places.emplace_back(x, y);
+  }
+  EXPECT_GT(count(text, "stroke=\"#333333\" stroke-width=\"0.6\"/>"), 0);  // lines to notes
+  expect_nests(text);
+  EXPECT_LT(places[12].first, 550 - 19);  // the right end of the axis
 }
 
 TEST(Chart, RefusesWhatItCannotDraw) {
