@@ -12,6 +12,8 @@ namespace weft::profiler {
 namespace {
 
 constexpr double kNoChange = 1e-3;  // share of the step
+constexpr const char* kSpread =
+    "Times are single measurements: records have no spread. Compare two records of one program to see it.\n";
 
 std::string sign_text(double v, int digits) { return str_cat(v > 0 ? "+" : "", fixed(v, digits)); }
 
@@ -90,7 +92,8 @@ std::string diff_text(const StepRecord& before, const StepRecord& after, By by) 
   }
   const auto unchanged = std::count_if(rows.begin(), rows.end(), [&](const DiffRow& r) { return both(r) && same(r); });
   if (unchanged > 0) lines.push_back({str_cat("the same: ", unchanged)});
-  return str_cat("before: ", before.title, "\nafter:  ", after.title, "\n", table_text(head), "\n", table_text(lines));
+  return str_cat("before: ", before.title, "\nafter:  ", after.title, "\n", table_text(head), kSpread, "\n",
+                 table_text(lines));
 }
 
 std::string diff_json(const StepRecord& before, const StepRecord& after, By by) {

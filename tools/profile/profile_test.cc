@@ -181,6 +181,7 @@ TEST(Diff, MatchesRowsAndNamesWhatIsNewAndGone) {
   EXPECT_LT(gone, text.find("  update "));
   expect_has(text, "the same: 1");
   expect_has(text, "-30.0%");  // the step
+  expect_has(text, "\nTimes are single measurements: records have no spread.");
   EXPECT_EQ(text.find("slower"), std::string::npos);
   expect_has(diff_text(after, before, By::kKernel), "slower");
   const io::Json j = io::parse_json(diff_json(before, after, By::kLine), "diff");
