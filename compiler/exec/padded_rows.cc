@@ -105,7 +105,7 @@ class RowPadder {
     for (int d = shape.size() - 1; d > 0; --d) {
       columns *= shape[d];
       const std::optional<Shape> strides = strides_of_rows(shape, columns, distance(v, columns));
-      if (strides && fits(*strides).value_or(false)) return pad(v, columns);
+      if (strides && fits(*strides).value_or(false) && pad(v, columns)) return;
     }
   }
 
@@ -126,12 +126,13 @@ class RowPadder {
     return padded_distance(columns, itemsize(g_.type(v).dtype), alignment_);
   }
 
-  void pad(Value v, int64_t columns) {
+  bool pad(Value v, int64_t columns) {
     const Shape& shape = g_.type(v).shape;
     const int64_t apart = distance(v, columns);
-    if (apart == columns || shape.numel() <= columns || !may_pad(v, columns)) return;
-    if (const std::optional<Shape> strides = strides_of_rows(shape, columns, apart))
-      padded_.emplace(v, Rows{columns, *strides});
+    if (apart == columns || shape.numel() <= columns || !may_pad(v, columns)) return false;
+    const std::optional<Shape> strides = strides_of_rows(shape, columns, apart);
+    if (strides) padded_.emplace(v, Rows{columns, *strides});
+    return strides.has_value();
   }
 
   /// Whether the launch that computes v can write such rows: those of its product, else any rows that it does not sum.

@@ -16,6 +16,9 @@
 
 namespace weft::cuda {
 
+/// Tensor cores have fast kernels for matrices whose lines begin at multiples of so many bytes.
+inline constexpr int kTensorCoreAlignment = 16;
+
 /// The library as found, or the reason why there is none.
 struct CublasLtLibrary {
   lt::Table call = {};

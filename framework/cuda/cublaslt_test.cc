@@ -158,7 +158,16 @@ TEST(CublasLt, SplitProducts) {
   EXPECT_EQ(p->second.beta, 1);
   EXPECT_EQ(p->a, 50256);
   EXPECT_EQ(p->b, int64_t{50256} * 768);
-  back.tf32 = false, back.in = back.out = kFloat32;
+  back.out = kFloat16;
+  EXPECT_FALSE(split_product(back));  // a part may overflow
+  back.out = kBFloat16, back.k = 2049;
+  EXPECT_FALSE(split_product(back));  // the rounding of a part would be seen
+  back.out = kFloat32;
+  EXPECT_TRUE(split_product(back));
+  back.b.row = 767;
+  EXPECT_FALSE(split_product(back));  // no aligned lines either way
+  back.b.row = 768;
+  back.k = 50257, back.in = back.out = kFloat32;
   EXPECT_FALSE(split_product(back));  // f32 needs no lines
   head.beta = 1;
   EXPECT_FALSE(split_product(head));
@@ -168,6 +177,7 @@ TEST(CublasLt, SplitProducts) {
   CublasLt lt(fake.table());
   Case c(1, 128, 2051, 2049, {0, 2052, 1}, {0, 1, 2052}, 2052);
   c.s.tf32 = true;
+  c.s.align_a = c.s.align_b = c.s.align_out = 16;
   ASSERT_TRUE(c.run(fake, lt));
   EXPECT_EQ(fake.ran().size(), 3u);
   EXPECT_EQ(fake.faults(), std::vector<std::string>());

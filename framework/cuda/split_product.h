@@ -17,7 +17,7 @@ struct SplitProduct {
 
 /// The parts of a large product with a remainder of columns (n) or of terms (k), which is split off. Empty if the
 /// product has fast kernels as it is, or none either way. The sum of the remaining terms (at most 7) is rounded to the
-/// result's type before the others are added.
+/// result's type before the others are added, where that is within the error of the whole sum.
 std::optional<SplitProduct> split_product(const MatmulShape& s);
 
 }  // namespace weft::cuda

@@ -69,7 +69,8 @@ if [ -n "$pack" ]; then
     rm -rf "${pack:?}/$program"
     ${WEFT_BAZEL:-./bazelw} run -- //tools:package "$target" --out "$pack/$program" || exit 1
     strip "$pack/$program"/bin/* 2>/dev/null
-    cp "$pack/$program"/lib/* "$pack/lib/" && rm -r "${pack:?}/$program/lib" && ln -s ../lib "$pack/$program/lib" || exit 1
+    cp "$pack/$program"/lib/* "$pack/lib/" && rm -r "${pack:?}/$program/lib" || exit 1
+    ln -s ../lib "$pack/$program/lib" || exit 1
   done
   strip --strip-unneeded "$pack"/lib/* 2>/dev/null
   cp tools/gpu/check.sh tools/gpu/torch_bench.py "$pack/" || exit 1

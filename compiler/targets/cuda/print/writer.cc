@@ -37,7 +37,7 @@ constexpr Approximation kApproximations[] = {
     {Pw::log, "near_log(x)", 5, false},
     {Pw::tanh, "near_tanh(x)", 14, false},
     {Pw::sigmoid, "near_sigmoid(x)", 4, false},
-    {Pw::rsqrt, "near_rsqrt(x)", 4, false},
+    {Pw::rsqrt, "near_rsqrt(x)", 4, true},
     {Pw::sqrt, "near_sqrt(x)", 4, true},
     {Pw::reciprocal, "near_reciprocal(x)", 4, true},
     {Pw::div, "a * near_reciprocal(b)", 5, true},
@@ -77,7 +77,8 @@ Writer::Writer(const Job& job)
       narrow_(is_narrow(job, k_.axes - 1, k_.axes)) {
   position = [this](int axis) { return axis == k_.axes - 1 ? std::string("l") : str_cat("i", axis); };
   for (const Instr& i : k_.instrs) {
-    const bool rounds = i.op == Op::kPw && (i.pw == Pw::floor || i.pw == Pw::ceil || i.pw == Pw::round);
+    const bool rounds = i.op == Op::kPw && (i.pw == Pw::floor || i.pw == Pw::ceil || i.pw == Pw::round ||
+                                            i.pw == Pw::floor_divide || i.pw == Pw::remainder);
     const bool truncates = i.op == Op::kCast && !codegen::is_float(i.type) && codegen::is_float(k_.instrs[i.a].type);
     finds_whole_numbers_ |= rounds || truncates;
   }

@@ -67,8 +67,10 @@ void BatchOperation::enqueue(std::span<const Member> members, Stream& stream) co
   alignas(16) char parameters[kParameterBytes];
   for (size_t l = 0; l < kernels_.size(); ++l) {
     const size_t bytes = sizes[0][l].parameter_bytes, most = most_[l];
-    for (size_t from = 0; from < members.size(); from += most) {
-      const size_t n = std::min(most, members.size() - from);
+    for (size_t from = 0, n = 0; from < members.size(); from += n) {
+      uint64_t blocks = 0;  // of one launch: at most 2^31 - 1
+      for (n = 0; n < std::min(most, members.size() - from); ++n)
+        if (blocks += sizes[from + n][l].grid.x; n > 0 && blocks > INT32_MAX) break;
       std::memset(parameters, 0, sizeof parameters);
       uint32_t first[kMost + 1] = {};
       for (size_t i = 0; i < most; ++i) {

@@ -27,8 +27,6 @@
 namespace weft::cuda::internal {
 namespace {
 
-constexpr int64_t kRowAlignment = 16;  // bytes, of tensor cores: TargetLimits::row_alignment
-
 // Workspace limit of cuBLASLt, which needs it to split sums. More than in proportion to the result has no use.
 int64_t blas_workspace(const MatmulShape& s) {
   return std::clamp<int64_t>(round_to_256(s.batch * s.m * s.n * 32), int64_t{1} << 20, int64_t{32} << 20);
@@ -149,9 +147,9 @@ class ProductOperation final : public Operation {
     finish();
     return true;
   }
-  /// Stores the product in scratch memory, from which the group's kernel reads it. Its rows are `row` elements apart.
-  void into_tile(const loop_ir::Lowered& low, std::span<const loop_ir::ValueLayout> out, int64_t row) {
-    tile_ = scratch(std::max<int64_t>(1, low.outer_points() * row) * 4);
+  /// Stores the product in scratch memory, from which the group's kernel reads it: `rows` rows, `row` elements apart.
+  void into_tile(const loop_ir::Lowered& low, std::span<const loop_ir::ValueLayout> out, int64_t rows, int64_t row) {
+    tile_ = scratch(std::max<int64_t>(1, rows * row) * 4);
     if (offsets_.operand < 0) set_row(row);
     shape_.align_out = 256;
     epilogue_.emplace(low, out, properties_, alignment_, options_.approximate, &kernels_);
@@ -491,19 +489,20 @@ std::unique_ptr<Operation> fused_product_operation(const char* name, const Graph
   std::vector<loop_ir::ValueLayout> in_layouts, out_layouts;
   for (const StridedView& v : inputs) in_layouts.push_back(layout_of(v));
   for (const StridedView& v : out) out_layouts.push_back(layout_of(v));
+  const Shape& product = n.outputs[0].shape;
   int64_t row = 1;  // of the tile
-  for (int d = n.outputs[0].shape.size() - loop_ir::product_columns(main, n); d < n.outputs[0].shape.size(); ++d)
-    row *= n.outputs[0].shape[d];
-  if (by_library) lower.tile_row = row = weft::internal::padded_distance(row, itemsize(kFloat32), kRowAlignment);
+  for (int d = product.size() - loop_ir::product_columns(main, n); d < product.size(); ++d) row *= product[d];
+  const int64_t rows = product.numel() / std::max<int64_t>(1, row);
+  if (by_library) lower.tile_row = row = weft::internal::padded_distance(row, itemsize(kFloat32), kTensorCoreAlignment);
   const loop_ir::Lowered low = loop_ir::lower_group(main, in_layouts, out_layouts, lower);
   WEFT_BUG_IF(result == kFloat64 || low.tile < 0, name, ": a product of ", result, " without a tile");
   if (n.op == &dot_op) {
     p->dot(n.attrs, operands, places[0], places[1], kFloat32);
   } else {
-    if (p->fused(low, out_layouts, n.attrs, operands, places, n.outputs[0].shape)) return p;
-    p->grouped(n.attrs, operands, places, kFloat32, n.outputs[0].shape);
+    if (p->fused(low, out_layouts, n.attrs, operands, places, product)) return p;
+    p->grouped(n.attrs, operands, places, kFloat32, product);
   }
-  p->into_tile(low, out_layouts, row);
+  p->into_tile(low, out_layouts, rows, row);
   return p;
 }
 
