@@ -9,8 +9,9 @@ namespace {
 constexpr int64_t kLeastExtent = 2048;
 constexpr double kLeastFlops = 1e9;
 
-// Whether the first terms may be rounded to the result's type before the others are added: in bf16 that is 2^-9 of
-// their magnitudes, within the error k 2^-24 of the whole sum in f32. In f16 a part may overflow where the sum does not.
+// Whether the first terms may be rounded to the result's type before the others are added. In bf16 that is 2^-9 of
+// their magnitudes, within the error k 2^-24 of the whole sum in f32. In f16 a part may overflow where the sum does
+// not.
 bool may_round_part(const MatmulShape& s) {
   return s.out == kFloat32 || (s.out == kBFloat16 && s.k >= int64_t{1} << 15);
 }
