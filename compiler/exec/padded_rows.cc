@@ -139,10 +139,8 @@ class RowPadder {
   bool may_pad(Value v, int64_t columns) const {
     const Node& n = g_.node(v);
     const auto writes = [&](const Graph& g, const Node& product) {
-      const Shape& shape = product.outputs[0].shape;
-      int64_t own = 1;
-      for (int d = shape.size() - loop_ir::product_columns(g, product); d < shape.size(); ++d) own *= shape[d];
-      return own == columns && shape.numel() == g_.type(v).shape.numel();
+      return loop_ir::row_elements(g, product) == columns &&
+             product.outputs[0].shape.numel() == g_.type(v).shape.numel();
     };
     if (n.op == &dot_op) return writes(g_, n);
     if (n.op != &loop_ir::fused_op) return n.op->is(kPointwise) && loop_ir::can_fuse(n);

@@ -480,6 +480,13 @@ int product_columns(const Graph& g, const Node& n) {
   return g.type(n.inputs[1]).shape.size() - n.attrs.ints("b_batch").size() - n.attrs.ints("b_contract").size();
 }
 
+int64_t row_elements(const Graph& g, const Node& n) {
+  const Shape& shape = n.outputs[0].shape;
+  int64_t elements = 1;
+  for (int d = shape.size() - product_columns(g, n); d < shape.size(); ++d) elements *= shape[d];
+  return elements;
+}
+
 bool can_fuse(const Node& n) {
   const DType t = n.outputs[0].dtype;
   // Small integers wrap, and 8-bit floats are a storage format only.

@@ -26,6 +26,8 @@ bool can_fuse(const Node& n);
 bool is_product(const Node& n);
 /// The number of trailing dims of a product's result that are columns.
 int product_columns(const Graph& g, const Node& n);
+/// The number of elements in these dims: of a row of the result.
+int64_t row_elements(const Graph& g, const Node& n);
 
 /// The memory layout of an operand or result of the node (strides in elements).
 struct ValueLayout {

@@ -34,13 +34,7 @@ class Epilogues {
   }
 
  private:
-  int64_t columns(int32_t d) const {
-    const Node& n = g_.graph().node(d);
-    const Shape& shape = n.outputs[0].shape;
-    int64_t c = 1;
-    for (int i = 0; i < loop_ir::product_columns(g_.graph(), n); ++i) c *= shape[shape.size() - 1 - i];
-    return c;
-  }
+  int64_t columns(int32_t d) const { return loop_ir::row_elements(g_.graph(), g_.graph().node(d)); }
   bool takes_epilogue(int32_t d) const {
     const DType t = g_.graph().node(d).outputs[0].dtype;
     return (t == kFloat32 || t == kBFloat16 || t == kFloat16) && columns(d) >= kLeastColumns;

@@ -38,7 +38,7 @@ Value skip_detour(Match& m) {
   return m.emit(cast_op, {m['x']}, {{"dtype", to}});
 }
 
-/// Casts the elements that are selected instead of all, which then need no memory of their own. In a loss these are the
+/// Casts only the elements that are selected, so that no tensor of all cast elements is stored. A loss selects the
 /// scores of the targets: one of 50,000 in each row.
 Value select_first(Match& m) {
   const Node& select = m.node(0);

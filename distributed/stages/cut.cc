@@ -29,7 +29,7 @@ class Cutter {
   StageCut run() {
     find_regions();
     find_pieces();
-    // With each piece as a stage of its own: the piece whose stage computes a gradient.
+    // First, each piece is a stage: this finds the piece that computes each gradient.
     place(pieces_);
     const std::vector<double> work = work_of_stages(pieces_.size() + 1);
     const std::vector<int> begins = options_.begins.empty() ? chosen(work) : at_modules();
@@ -307,7 +307,7 @@ class Cutter {
   const CutOptions& options_;
   const std::vector<std::vector<int32_t>> users_;
   std::vector<StageOf> nodes_;
-  // By node: the forward values and cells that a stage needs to read the node, if a transfer does not bring it.
+  // By node: the forward values and cells that a stage needs in order to compute the node itself, without receiving it.
   std::vector<std::set<int32_t>> bases_;
   std::vector<bool> lazy_;              // backward nodes that are computed where they are read
   std::vector<int32_t> order_;          // forward nodes

@@ -8,8 +8,8 @@
 
 namespace weft::dist {
 
-/// x {index}: stands for result `index` of the loop. Its operand is the value of one microbatch. A step adds these
-/// values in the order of the microbatches, as the loop does.
+/// (x) {index}: result `index` of the loop, the sum of x over all microbatches. A step adds the values of x in the
+/// order of the microbatches, as the loop does.
 extern const OpDef microbatch_sum_op;
 
 /// A joint graph with the body of the loop over microbatches in place of the loop.

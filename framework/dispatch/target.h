@@ -168,10 +168,10 @@ struct TargetLimits {
   bool synchronous = true;        // a run ends before it returns, and the host reads its results in place
   int64_t buffer_alignment = 64;  // bytes of which each buffer of a plan starts at a multiple
   int64_t address_alignment = 1;  // the same for arguments, cells and captured tensors
-  int64_t row_alignment = 1;      // products on tensor cores are fast if rows of matrices start at such multiples, in
-                                  // bytes; plans pad the rows of their own values. 1: plans pad nothing
-  bool prologues = true;          // products can compute an operand while they pack it
-  bool loops = false;             // Target::repeat runs loops; else each iteration has operations of its own
+  int64_t row_alignment = 1;  // bytes; products are faster if the rows of their matrices start at such multiples, so
+                              // plans pad the rows of values in the arena. 1: no padding
+  bool prologues = true;      // products can compute an operand while they pack it
+  bool loops = false;         // Target::repeat runs loops; else each iteration has operations of its own
 };
 
 /// Thrown by Target::prepare where a fused body cannot be one operation for these layouts.

@@ -41,6 +41,8 @@ Tensor map_mod(const Graph& mod, int mapped, std::span<const Tensor> in, TableRe
 inline bool has_gradient(DType t) { return is_floating(t) && itemsize(t) > 1; }
 /// Sets of tables are bits. They hold tables 0 to 62.
 inline bool in_tables(int64_t set, int table) { return table < 63 && (set >> table & 1) != 0; }
+/// The set with this table; the same set for tables that no set holds.
+inline int64_t with_table(int64_t set, int table) { return table < 63 ? set | int64_t{1} << table : set; }
 /// The same value as a new leaf for grad(); derivatives of that gradient still reach t's operands.
 Tensor own_tape(const Tensor& t);
 /// Gradients of `out`, given its own; zeros if a mod computes it from integers and constants only.

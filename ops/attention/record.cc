@@ -329,9 +329,9 @@ Grads vjp(const VjpCall& c) {
   }
   const Tensor dlse = c.grad[1].defined() ? c.grad[1] : internal::full_of(c.out[1].type(), 0);
   int64_t fixed = 0;
-  for (int i = 0; i < std::min(at.score_tables, 63); ++i)
+  for (int i = 0; i < at.score_tables; ++i)
     if (const int k = at.score_first + i; internal::has_gradient(c.in[static_cast<size_t>(k)].dtype()) && !c.needs(k))
-      fixed |= int64_t{1} << i;
+      fixed = internal::with_table(fixed, i);
   if (fixed) attrs = attrs.with("fixed_tables", fixed);
   for (const Tensor* t : std::initializer_list<const Tensor*>{&out, &c.out[1], &dout, &dlse}) in.push_back(t);
   std::vector<Tensor> back = dispatch_multi(attention_backward_op, TensorPtrs(in), attrs);

@@ -40,8 +40,8 @@ class Interpreted final : public TileMod {
     copy(grad, t.ld, data(g), t.cols, t);
     score = mul(score, static_cast<double>(t.scale)).requires_grad();
     TableReads reads;
-    for (size_t i = 0; i < std::min<size_t>(tables_.size(), 63); ++i)
-      if (!table_grad[i]) reads.fixed |= int64_t{1} << i;
+    for (size_t i = 0; i < tables_.size(); ++i)
+      if (!table_grad[i]) reads.fixed = with_table(reads.fixed, static_cast<int>(i));
     const Tensor out = broadcast_to(map_mod(*mod_, 5, operands(t, score), &reads), score.shape());
     if (!out.requires_grad_enabled()) {
       for (int64_t i = 0; i < t.rows; ++i) std::memset(grad + i * t.ld, 0, sizeof(float) * static_cast<size_t>(t.cols));

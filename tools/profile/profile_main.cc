@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <map>
 
+#include "framework/base/switches.h"
 #include "framework/cli/cli.h"
 #include "framework/io/file.h"
 #include "tools/profile/diff.h"
@@ -62,6 +63,8 @@ int run(const Options& o, const std::vector<std::string>& rest) {
   const bool ran = o.record.empty() && o.diff.empty();
   if (!ran && !(o.step == tools::StepChoice() && o.steps == Options().steps && o.rank == 0))
     usage_error("--record and --diff read files; leave out the flags of a model, --steps and --rank");
+  if (const std::string exec = switch_value("WEFT_EXEC"); ran && exec != "compiled")
+    usage_error(str_cat("WEFT_EXEC: got '", exec, "'; need compiled: the launches of a plan are timed"));
   if (!o.diff.empty()) {
     for (const std::string* other : {&o.record, &o.save_record, &o.roofline, &o.memory, &o.trace, &o.what_if})
       if (!other->empty()) usage_error("--diff goes with --by, --json and --out only");
@@ -104,6 +107,7 @@ int main(int argc, char** argv) {
   weft::profiler::Options o;
   weft::Flags flags = weft::tools::step_flags(o.step);
   const weft::Flags others{
+      {"device", &o.step.device, "cpu, cuda or cuda:N: where the step runs"},
       {"steps", &o.steps, "steps that are timed", {.least = 1}},
       {"rank", &o.rank, "the rank of --mesh whose part of the step is shown", {.least = 0, .most = 1 << 20}},
       {"record", &o.record, "a file of --save_record or StepRecord::to_proto() instead of a model that runs"},

@@ -96,7 +96,6 @@ Flags step_flags(StepChoice& c) {
           {"batch_size", &c.batch_size, "sequences of a step", {.least = 1}},
           {"seq_len", &c.seq_len, "tokens of a sequence; 0: the model's context, at most 128", {.least = 0}},
           {"dtype", &c.dtype, "f32 or bf16: the dtype of activations"},
-          {"device", &c.device, "cpu, cuda or cuda:N: where the step runs"},
           {"mesh", &c.mesh, "mesh of ranks such as dp2,tp2; empty: one device"},
           {"forward", &c.forward, "the loss alone, without gradients and optimiser"}};
 }

@@ -27,7 +27,7 @@ struct StepChoice {
   bool forward = false;  // the loss alone: no gradients, no optimiser
 };
 
-/// The flags that set a choice.
+/// The flags that set a choice, but for the device: only programs that run the step have one.
 Flags step_flags(StepChoice& choice);
 
 /// A model with its optimiser and its compiled step (tokens, targets) -> loss.

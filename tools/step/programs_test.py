@@ -172,6 +172,9 @@ def wrong_flags(folder):
                            ("--mesh: ", ["--mesh", "dp"]), ("--mesh dp3: a batch", ["--mesh", "dp3"])]:
             expect_error(why, program, *flags, code=2)
     expect_error("--device: got 'tpu'", PROFILE, "--device", "tpu", code=2)
+    expect_error("unknown flag --device", GRAPH, "--device", "cpu", code=2)  # it runs nothing
+    for how in ["interp", "eager"]:
+        expect_error(f"WEFT_EXEC: got '{how}'; need compiled", PROFILE, *STEP, "--weft_exec", how, code=2)
     expect_error("no checkpoint here", PROFILE, "--checkpoint", folder)
     expect_error("--rank is 2", PROFILE, *STEP, "--mesh", "dp2", "--rank", "2", code=2)
 

@@ -56,8 +56,8 @@ std::string source_text(const Kernel& kernel);
 /// A clause that says by how much a compiled kernel exceeds its own limits or the device's, so that it cannot run;
 /// empty if it does not.
 std::string exceeds(const Kernel& kernel, const Usage& usage, Arch arch);
-/// A clause that says by how much a compiled kernel spills more than its generator expects, for tests: the number
-/// depends on the version of NVRTC and on the shapes, and costs little time. Empty if it does not.
+/// A clause that says by how much a compiled kernel spills more than its generator expects; empty if it does not. For
+/// tests only: spills depend on NVRTC's version and on the shapes, and a few bytes cost little time.
 std::string spills(const Kernel& kernel, const Usage& usage);
 
 /// The options that compile() passes to NVRTC: those of the intrinsics and of the architecture, and since 13 two more.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "compiler/targets/cuda/run/fused_operation.h"
 #include "compiler/targets/cuda/run/operation_load.h"
 #include "framework/base/switches.h"
 #include "framework/cuda/device_allocator.h"
@@ -13,12 +14,12 @@ namespace {
 // If addresses change in every run and kernels cannot get new parameters, a capture costs more than queueing.
 constexpr int kMostCapturesInARow = 4;
 
-constexpr size_t kLeast = 4;        // operations of a batch: it needs a kernel of its own
+constexpr size_t kLeast = 4;        // operations of a batch: with fewer, compiling its kernel does not pay
 constexpr size_t kFarthest = 1000;  // calls between those of a unit
 
 const Operation& operation_of(const StepCall& c) { return static_cast<const Operation&>(*c.operation); }
 
-int64_t scratch_of(const Operation& o) { return (o.workspace_bytes() + 255) / 256 * 256; }
+int64_t scratch_of(const Operation& o) { return internal::round_to_256(o.workspace_bytes()); }
 
 // The memory that calls read and write, as ranges of addresses.
 struct Touched {
