@@ -63,7 +63,8 @@ void make_joint(Entry& e, const CompileOptions& options, bool low_memory) {
   PassOptions how = pass_options(options, &e.passes);
   how.facts.low_memory = low_memory;
   how.facts.loops = !options.partitioner && target_of(device_of(*e.captured).type, "compile").limits().loops;
-  how.facts.stages = options.partitioner && options.mesh.find("pp");
+  const dist::Mesh::Dim* const pp = options.mesh.find("pp");
+  how.facts.stages = options.partitioner && pp && pp->size > 1;
   e.joint = run_passes(e.captured, passes_of(PassStage::kJoint), how);
 }
 

@@ -1,8 +1,7 @@
 #include "compiler/exec/loop_plan.h"
 
-#include <set>
-
 #include "compiler/exec/plan.h"
+#include "compiler/exec/stamp.h"
 #include "compiler/loop_ir/fused.h"
 #include "compiler/passes/lower.h"
 #include "compiler/targets/operations.h"
@@ -12,42 +11,6 @@ namespace weft::internal {
 namespace {
 
 using Place = LoopCalls::Place;
-
-// Which outputs do not fill a block of their own: they share one, are an input, or are a view.
-std::set<size_t> shared_outputs(const MemoryPlan& plan) {
-  std::set<size_t> found;
-  std::set<int32_t> blocks;
-  for (size_t o = 0; o < plan.outputs.size(); ++o) {
-    const PlanOutput& out = plan.outputs[o];
-    if (out.kind != PlanOutput::kBlock) {
-      found.insert(o);
-      continue;
-    }
-    const PlanBuffer& b = plan.buffers[out.place.buffer];
-    const bool whole = b.home == Home::kOutput && out.place.offset == 0 && out.place.type.nbytes() == b.bytes &&
-                       is_contiguous(out.place.type.shape, out.place.strides);
-    if (!whole || !blocks.insert(b.index).second) found.insert(o);
-  }
-  return found;
-}
-
-// The body with copies of these outputs.
-Ref<Graph> with_copies(const Graph& body, const std::set<size_t>& outputs) {
-  Rewriter r(body);
-  for (int32_t id = 0; id < body.size(); ++id) r.copy(id);
-  const Ref<Graph> copied = r.finish();
-  for (size_t o : outputs) {
-    Value& v = copied->outputs[o];
-    Node n;
-    n.op = &loop_ir::copy_op;
-    n.inputs.push_back(v);
-    n.outputs.push_back(copied->type(v));
-    n.line = copied->node(v).line;
-    n.scope = copied->node(v).scope;
-    v = {copied->add(std::move(n)), 0};
-  }
-  return copied;
-}
 
 class LoopPlanner {
  public:

@@ -16,12 +16,7 @@ Value by_reciprocal(Match& m) {
   double mantissa = std::frexp(c, &exponent);
   int least = t.dtype == kFloat64 ? -1022 : t.dtype == kFloat16 ? -14 : -126;
   if (!std::isfinite(c) || std::fabs(mantissa) != 0.5 || 1 - exponent < least || exponent - 1 < least) return {};
-  static const OpDef& mul = []() -> const OpDef& {
-    for (const OpDef* op : pointwise_ops())
-      if (std::string_view(op->name) == "mul") return *op;
-    internal::bug(__FILE__, __LINE__, "mul", "no such op");
-  }();
-  return m.emit(mul, {m['x'], m.constant(1 / c, t)});
+  return m.emit(pointwise_op("mul"), {m['x'], m.constant(1 / c, t)});
 }
 
 constexpr RewriteRule kRules[] = {

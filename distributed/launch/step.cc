@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "compiler/passes/pass_options.h"
+#include "distributed/launch/rank_plan.h"
 #include "framework/base/one_line.h"
 #include "framework/base/tracer.h"
 #include "framework/dispatch/parameter.h"
@@ -69,13 +70,12 @@ void set_commit_points(std::vector<internal::Planned>& planned) {
 
 }  // namespace
 
-ShardedCell::ShardedCell(const Mesh& mesh, const Spec& rest, const TensorType& type)
-    : mesh_(mesh), rest_(rest), type_(type) {
-  for (int r = 0; r < mesh.size(); ++r) {
+ShardedCell::ShardedCell(Layout layout, const TensorType& type) : layout_(std::move(layout)), type_(type) {
+  for (size_t r = 0; r < layout_.place.size(); ++r) {
     auto c = make_ref<Cell>();
     c->type = type;
-    c->type.device = Device::cpu(r);
-    c->type.shape = local_shape(mesh, rest, r);
+    c->type.device = Device::cpu(static_cast<int>(r));
+    c->type.shape = local_shape(layout_.mesh, layout_.rest, std::max(0, layout_.place[r]));
     shards.push_back(c);
   }
 }
@@ -83,18 +83,19 @@ ShardedCell::ShardedCell(const Mesh& mesh, const Spec& rest, const TensorType& t
 void ShardedCell::scatter(const Tensor& whole) {
   ++moved.scatters;
   moved.bytes += type_.nbytes();
-  for (int r = 0; r < mesh_.size(); ++r) {
-    shards[static_cast<size_t>(r)]->value = shard(mesh_, rest_, whole, r);
-    shards[static_cast<size_t>(r)]->torn = false;
+  for (size_t r = 0; r < shards.size(); ++r) {
+    if (const int at = layout_.place[r]; at >= 0) shards[r]->value = shard(layout_.mesh, layout_.rest, whole, at);
+    shards[r]->torn = false;
   }
 }
 
 Tensor ShardedCell::gather(const Cell&) {
   ++moved.gathers;
   moved.bytes += type_.nbytes();
-  std::vector<Tensor> parts;
-  for (const Ref<Cell>& c : shards) parts.push_back(c->value);
-  return gathered_ = unshard(mesh_, rest_, type_, parts);
+  std::vector<Tensor> parts(static_cast<size_t>(layout_.mesh.size()));
+  for (size_t r = 0; r < shards.size(); ++r)
+    if (const int at = layout_.place[r]; at >= 0) parts[static_cast<size_t>(at)] = shards[r]->value;
+  return gathered_ = unshard(layout_.mesh, layout_.rest, type_, parts);
 }
 
 bool ShardedCell::gathered(const Tensor& value) const {
@@ -115,6 +116,46 @@ MeshStep::MeshStep(const Ref<Graph>& joint, const CompileOptions& options)
     : timeout_(std::chrono::nanoseconds(static_cast<int64_t>(options.timeout * 1e9))),
       verify_(options.verify),
       plan_(plan_mesh(joint, options)) {
+  find_programs();
+  if (plan_.pipeline) {
+    plan_stages(options);
+  } else {
+    plan_classes(options);
+  }
+  for (internal::Planned& p : planned_)
+    if (!plan_.on_meta) internal::load_kernels(p, options);
+}
+
+// The mesh without pp has the other dimensions in the same order.
+void MeshStep::find_programs() {
+  const auto stages = static_cast<size_t>(plan_.pipeline ? plan_.pipeline->ranks : 1);
+  for (int r = 0; r < ranks(); ++r) {
+    int at = 0;
+    size_t stage = 0;
+    for (const Mesh::Dim& d : plan_.world.dims()) {
+      if (!d.over.empty()) continue;
+      const auto own = static_cast<int>(plan_.world.coordinate(r, d.name));
+      if (plan_.pipeline && d.name == "pp") {
+        stage = static_cast<size_t>(own);
+      } else {
+        at = at * d.size + own;
+      }
+    }
+    place_.push_back(at);
+    stage_.push_back(stage);
+    program_.push_back(static_cast<size_t>(plan_.class_of[static_cast<size_t>(at)]) * stages + stage);
+  }
+}
+
+void MeshStep::plan_stages(const CompileOptions& options) {
+  for (size_t c = 0; c < plan_.locals.size(); ++c) {
+    const SplitCall step = plan_.pipeline->call(*plan_.arranged[c]);
+    for (int r = 0; r < plan_.pipeline->ranks; ++r)
+      planned_.push_back(plan_rank({step, plan_.pipeline->splits[c], plan_.pipeline->crossings, options}, r));
+  }
+}
+
+void MeshStep::plan_classes(const CompileOptions& options) {
   for (size_t i = 0; i < plan_.locals.size(); ++i) {
     internal::Entry e;  // one rank's graph, planned like a step of one device
     e.joint = plan_.arranged[i];
@@ -131,11 +172,21 @@ MeshStep::MeshStep(const Ref<Graph>& joint, const CompileOptions& options)
   for (const internal::Planned& p : planned_) final_order.push_back(p.plan.graph);
   check_same_sequence(final_order);
   PassSteps(internal::pass_options(options)).run("commit", [&] { set_commit_points(planned_); });
-  for (internal::Planned& p : planned_)
-    if (!plan_.on_meta) internal::load_kernels(p, options);
 }
 
-bool MeshStep::writes(size_t cell) const { return planned_[0].plan.cells[cell].written; }
+bool MeshStep::writes(size_t cell) const {
+  return std::any_of(planned_.begin(), planned_.end(),
+                     [&](const internal::Planned& p) { return p.plan.cells[cell].written; });
+}
+
+ShardedCell::Layout MeshStep::layout_of(size_t cell) const {
+  ShardedCell::Layout l{.mesh = plan_.mesh, .place = place_, .rest = plan_.decision.cells[cell].rest};
+  if (!plan_.pipeline) return l;
+  const std::vector<std::vector<bool>>& has = plan_.pipeline->splits[0].cells;
+  for (size_t r = 0; r < l.place.size(); ++r)
+    if (!has[stage_[r]][cell]) l.place[r] = -1;
+  return l;
+}
 
 World& MeshStep::world() {
   start();
@@ -145,21 +196,20 @@ World& MeshStep::world() {
 void MeshStep::start() {
   if (ranks_) return;
   WEFT_CHECK_AS(kFailedPrecondition, !plan_.on_meta,
-                "world: the step has values on meta and was only planned for mesh ", plan_.mesh.to_string(),
+                "world: the step has values on meta and was only planned for mesh ", plan_.world.to_string(),
                 "; need values on the CPU");
   auto ranks = std::make_unique<Ranks>();
-  const Mesh& mesh = plan_.mesh;
-  ranks->shared = world_of(mesh);
-  ranks->arenas.resize(static_cast<size_t>(mesh.size()));
-  ranks->executables.resize(static_cast<size_t>(mesh.size()));
+  ranks->shared = world_of(plan_.world);
+  ranks->arenas.resize(static_cast<size_t>(this->ranks()));
+  ranks->executables.resize(static_cast<size_t>(this->ranks()));
   for (size_t c = 0; c < plan_.joint->cells.size(); ++c) {
     const Cell& cell = *plan_.joint->cells[c];
-    const Spec& rest = plan_.decision.cells[c].rest;
+    ShardedCell::Layout layout = layout_of(c);
     auto* current = dynamic_cast<ShardedCell*>(cell.remote.get());
-    if (current && current->has_layout(mesh, rest)) {
+    if (current && current->has_layout(layout)) {
       ranks->cells.push_back(Ref<ShardedCell>(current));
     } else {
-      ranks->cells.push_back(make_ref<ShardedCell>(mesh, rest, cell.type));
+      ranks->cells.push_back(make_ref<ShardedCell>(std::move(layout), cell.type));
     }
   }
   std::lock_guard turn(ranks->shared->turn);
@@ -169,7 +219,7 @@ void MeshStep::start() {
     for (const Ref<ShardedCell>& c : ranks->cells) own.push_back(c->shards[i]);
     internal::ExecutableOptions how;
     how.rank.emplace(internal::ExecutableOptions::Rank{Device::cpu(r), std::move(own)});
-    const internal::Planned& planned = planned_[static_cast<size_t>(plan_.class_of[i])];
+    const internal::Planned& planned = planned_[program_[i]];
     how.check = internal::launch_check(planned, verify_);
     ranks->executables[i] = std::make_unique<internal::Executable>(planned.plan, ranks->arenas[i], std::move(how));
   });
@@ -208,7 +258,7 @@ std::vector<Tensor> MeshStep::run(std::span<const Tensor> args) {
   shard_cells();
   std::vector<Tensor> whole;
   for (const Tensor& t : args) whole.push_back(t.contiguous());
-  std::vector<std::vector<Tensor>> results(static_cast<size_t>(plan_.mesh.size()));
+  std::vector<std::vector<Tensor>> results(static_cast<size_t>(ranks()));
   try {
     world.run([&](int r) {
       const auto i = static_cast<size_t>(r);
@@ -237,7 +287,7 @@ void MeshStep::failed() {
   }
 }
 
-// The whole results, from those of each rank.
+// The whole results, from those of each rank. In a pipeline, the ranks of its first position have them.
 std::vector<Tensor> MeshStep::joined(const std::vector<std::vector<Tensor>>& results) const {
   const internal::TraceScope trace(TraceEvent::kHost, "join results");
   std::vector<Tensor> out;
@@ -247,19 +297,20 @@ std::vector<Tensor> MeshStep::joined(const std::vector<std::vector<Tensor>>& res
       out.push_back(results[0][i]);
       continue;
     }
-    std::vector<Tensor> parts;
-    for (const auto& r : results) parts.push_back(r[i]);
+    std::vector<Tensor> parts(static_cast<size_t>(plan_.mesh.size()));
+    for (size_t r = 0; r < results.size(); ++r)
+      if (stage_[r] == 0) parts[static_cast<size_t>(place_[r])] = results[r][i];
     out.push_back(unshard(plan_.mesh, spec, plan_.joint->type(plan_.joint->outputs[i]), parts));
   }
   return out;
 }
 
 StepRecord MeshStep::record(int rank) const {
-  const Mesh& mesh = plan_.mesh;
+  const Mesh& mesh = plan_.world;
   WEFT_CHECK_AS(kOutOfRange, rank >= 0 && rank < mesh.size(), "record: got rank ", rank, "; need 0 to ",
                 mesh.size() - 1, " of mesh ", mesh.to_string());
   const auto i = static_cast<size_t>(rank);
-  const internal::Planned& planned = planned_[static_cast<size_t>(plan_.class_of[i])];
+  const internal::Planned& planned = planned_[program_[i]];
   const internal::MemoryPlan& plan = planned.plan;
   StepRecord r = internal::record_of(planned, ranks_ ? ranks_->executables[i].get() : nullptr);
   r.mesh = mesh.to_string();

@@ -14,9 +14,16 @@ namespace weft::dist {
 /// The shards of a cell. A read of the cell gathers them.
 class ShardedCell final : public RemoteValue {
  public:
-  ShardedCell(const Mesh& mesh, const Spec& rest, const TensorType& type);
+  /// Which ranks have a shard, and which one.
+  struct Layout {
+    Mesh mesh;               // without pp
+    std::vector<int> place;  // by rank: the rank of `mesh` whose shard it has; -1: it has none
+    Spec rest;
+    friend bool operator==(const Layout&, const Layout&) = default;
+  };
+  ShardedCell(Layout layout, const TensorType& type);
   Tensor gather(const Cell& cell) override;
-  bool has_layout(const Mesh& mesh, const Spec& rest) const { return mesh == mesh_ && rest == rest_; }
+  bool has_layout(const Layout& layout) const { return layout == layout_; }
   /// Splits a whole value into the shards.
   void scatter(const Tensor& whole);
   /// Whether `value` is the last result of gather(), and so not newer than the shards. This object also holds that
@@ -32,8 +39,7 @@ class ShardedCell final : public RemoteValue {
   } moved;
 
  private:
-  Mesh mesh_;
-  Spec rest_;
+  Layout layout_;
   TensorType type_;
   Tensor gathered_;
 };
@@ -52,7 +58,12 @@ class MeshStep final : public internal::PartitionedStep {
 
  private:
   struct Ranks;
+  int ranks() const { return plan_.world.size(); }
   bool writes(size_t cell) const;
+  ShardedCell::Layout layout_of(size_t cell) const;
+  void find_programs();
+  void plan_classes(const CompileOptions& options);
+  void plan_stages(const CompileOptions& options);
   void shard_cells();
   std::vector<Tensor> joined(const std::vector<std::vector<Tensor>>& results) const;
   [[noreturn]] void failed();
@@ -61,7 +72,10 @@ class MeshStep final : public internal::PartitionedStep {
   const std::chrono::nanoseconds timeout_;
   const bool verify_;
   MeshPlan plan_;                           // lists the collectives of the compiled graphs
-  std::vector<internal::Planned> planned_;  // by shape class
+  std::vector<internal::Planned> planned_;  // by shape class; with pp: by shape class and rank of the pipeline
+  std::vector<int> place_;                  // by rank: its rank in plan_.mesh, which has no pp
+  std::vector<size_t> stage_;               // by rank: its position in the pipeline
+  std::vector<size_t> program_;             // by rank: its plan
   std::unique_ptr<Ranks> ranks_;
 };
 

@@ -114,7 +114,7 @@ class Scheduler {
       order_.push_back(id);
       x.missing = static_cast<int32_t>(flow_.before[id].size());
       for (int32_t from : flow_.before[id]) n_[from].after.push_back(id);
-      x.splits = communicates(n) && start_form(*n.op);
+      x.splits = communicates(n) && start_form(*n.op) && !n.op->is(kSideEffect);
       x.fixed = n.op->is(kSideEffect) || (communicates(n) && !x.splits) || n.op->is(kOrdered);
       x.seconds = x.splits          ? communication_seconds(machine, mesh, g, n)
                   : communicates(n) ? 0

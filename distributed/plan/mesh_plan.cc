@@ -58,33 +58,41 @@ Ref<Graph> off_meta(const Graph& g) {
 MeshPlan plan_mesh(const Ref<Graph>& joint, const CompileOptions& how, const PlanScope& scope) {
   if (how.plan.choose) return choose_plan(joint, how, scope);
   const std::vector<ForbidRule> forbid = parse_forbid(how.mesh, how.forbid);
-  MeshPlan p{.mesh = how.mesh, .plan = settled(how.mesh, how.plan), .joint = joint};
+  MeshPlan p{
+      .mesh = without_pipeline(how.mesh), .world = how.mesh, .plan = settled(how.mesh, how.plan), .joint = joint};
   p.on_meta = on_meta(*joint);
-  const Ref<Graph> host = p.on_meta ? off_meta(*joint) : joint;
+  Ref<Graph> host = p.on_meta ? off_meta(*joint) : joint;
+  const Mesh& mesh = p.mesh;
+  if (const int ranks = pipeline_ranks(how.mesh); ranks > 1) {
+    check_arguments(how.mesh, p.plan, {});
+    p.pipeline = std::make_shared<PipelinePlan>(PipelinePlan{.ranks = ranks, .joint = host});
+    p.pipeline->microbatch = one_microbatch(*host);
+    p.joint = host = p.pipeline->microbatch.graph;
+  }
   const Graph& step = *host;
   // Stages kPlace, kLocal and kArrange of the pipeline.
   const PassOptions passes = internal::pass_options(how);
   PassSteps steps(passes);
-  steps.run("pin", [&] { p.pins = make_pins(how.mesh, step, p.plan, &p.notes); });
-  steps.run("decide", [&] { p.decision = decide(how.mesh, step, p.pins); });
+  steps.run("pin", [&] { p.pins = make_pins(mesh, step, p.plan, &p.notes); });
+  steps.run("decide", [&] { p.decision = decide(mesh, step, p.pins); });
   for (std::string& note : p.decision.notes) p.notes.push_back(std::move(note));
-  const std::vector<Axes> uneven = uneven_axes(how.mesh, p.decision);
+  const std::vector<Axes> uneven = uneven_axes(mesh, p.decision);
   std::map<std::vector<int64_t>, int> classes;
-  for (int r = 0; r < how.mesh.size(); ++r) {
-    if (!scope.every_class && r > 0 && r + 1 < how.mesh.size() && !uneven.empty()) {
+  for (int r = 0; r < mesh.size(); ++r) {
+    if (!scope.every_class && r > 0 && r + 1 < mesh.size() && !uneven.empty()) {
       p.class_of.push_back(-1);
       continue;
     }
     std::vector<int64_t> at;
-    for (const Axes& axes : uneven) at.push_back(how.mesh.coordinate(r, axes));
+    for (const Axes& axes : uneven) at.push_back(mesh.coordinate(r, axes));
     const auto [it, fresh] = classes.emplace(std::move(at), static_cast<int>(p.locals.size()));
     p.class_of.push_back(it->second);
     if (!fresh) continue;
     LocalGraph local;
-    steps.run("emit", [&] { local = emit(how.mesh, step, p.decision, p.pins, r); });
+    steps.run("emit", [&] { local = emit(mesh, step, p.decision, p.pins, r); });
     local.graph = run_passes(with_sites(*local.graph), passes_of(PassStage::kLocal), passes);
     local.collectives = collectives_in(*local.graph, local.collectives);
-    steps.run("forbid", [&] { check_forbidden(how.mesh, p.plan, forbid, local.collectives); });
+    steps.run("forbid", [&] { check_forbidden(mesh, p.plan, forbid, local.collectives); });
     p.arranged.push_back(local.graph);
     p.locals.push_back(std::move(local));
   }
@@ -95,7 +103,11 @@ MeshPlan plan_mesh(const Ref<Graph>& joint, const CompileOptions& how, const Pla
     if (communication.overlapping.memory_bytes == 0)
       communication.overlapping.memory_bytes = static_cast<int64_t>(0.9 * machine.memory);
   }
-  p.communication = arrange_communication(how.mesh, p.arranged, communication, passes);
+  if (p.pipeline) {
+    steps.run("stages", [&] { plan_pipeline(*p.pipeline, p.plan, communication.machine, p.arranged); });
+  } else {
+    p.communication = arrange_communication(mesh, p.arranged, communication, passes);
+  }
   for (size_t i = 0; i < p.locals.size(); ++i) {
     add_arrangement(p.communication, p.locals[i].collectives);
     p.locals[i].collectives = collectives_in(*p.arranged[i], p.locals[i].collectives);

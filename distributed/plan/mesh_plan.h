@@ -7,6 +7,7 @@
 #include "compiler/options.h"
 #include "distributed/overlap/arrange.h"
 #include "distributed/plan/collectives.h"
+#include "distributed/plan/pipeline_plan.h"
 #include "distributed/strategies/strategies.h"
 #include "framework/dispatch/communicator.h"
 
@@ -27,16 +28,18 @@ struct RejectedPlan {
 };
 
 struct MeshPlan {
-  Mesh mesh;
+  Mesh mesh;   // of the placements: without pp
+  Mesh world;  // of all ranks
   Plan plan;
-  Ref<Graph> joint;
+  Ref<Graph> joint;      // with pp: of one microbatch
   bool on_meta = false;  // some value of the joint graph is on meta: the plan is that of the CPU, and cannot run
   Pins pins;
   Decision decision;
-  std::vector<int> class_of;         // by rank; -1: not made
+  std::vector<int> class_of;         // by rank of `mesh`; -1: not made
   std::vector<LocalGraph> locals;    // by class, simplified; the collectives are those of the graph that runs
   std::vector<Ref<Graph>> arranged;  // by class: bucketed and overlapped
   CommunicationReport communication;
+  std::shared_ptr<PipelinePlan> pipeline;  // null without pp
   std::vector<std::string> notes;
   std::vector<RejectedPlan> rejected;  // of Plan::automatic(), the fastest first
 };

@@ -1,7 +1,6 @@
 #include "distributed/stages/microbatch.h"
 
 #include <map>
-#include <string_view>
 
 #include "compiler/passes/dce.h"
 #include "compiler/passes/loops.h"
@@ -17,12 +16,6 @@ DimMap dims_of_sum(const Attrs&, std::span<const TensorType> in, std::span<const
   return DimMap::pointwise(in, out);
 }
 Cost no_cost(const Attrs&, std::span<const TensorType>, std::span<const TensorType>) { return {}; }
-
-const OpDef& pointwise(std::string_view name) {
-  for (const OpDef* op : pointwise_ops())
-    if (name == op->name) return *op;
-  WEFT_BUG_IF(true, "stages: no pointwise op is named ", name);
-}
 
 using Values = std::map<Value, Value>;
 
@@ -81,13 +74,13 @@ class Inliner {
     const Value so_far = body_.inputs[o], out = body_.outputs[o];
     if (out == so_far) return before;  // adds zero
     const Node& n = body_.node(out);
-    const bool add = n.op == &pointwise("add"), sub = n.op == &pointwise("sub");
+    const bool add = n.op == &pointwise_op("add"), sub = n.op == &pointwise_op("sub");
     const size_t at = add && n.inputs[1] == so_far ? 1 : 0;
     WEFT_BUG_IF((!add && !sub) || n.inputs[at] != so_far || n.inputs[1 - at] == so_far,
                 "stages: the body of the loop does not add to sum ", o);
     Value part = now_.at(n.inputs[1 - at]);
     // simplify writes the sum with a negated value as a difference, which has the same bits.
-    if (sub) part = emit(pointwise("neg"), part, {}, n);
+    if (sub) part = emit(pointwise_op("neg"), part, {}, n);
     return emit(microbatch_sum_op, part, {{"index", static_cast<int64_t>(o)}}, n);
   }
 

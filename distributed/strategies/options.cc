@@ -40,7 +40,7 @@ bool is_allowed(const OptionRow& row, std::string_view text) {
     const auto x = parsed<double>(text);
     return x && *x >= 0 && std::isfinite(*x);
   }
-  return std::ranges::count(row.allowed, text) > 0;
+  return row.allowed.empty() || std::ranges::count(row.allowed, text) > 0;
 }
 
 std::string need_of(const OptionRow& row) {

@@ -17,7 +17,7 @@ struct OptionRow {
   /// Where Plan stores it. monostate: in Plan::more, as text.
   std::variant<std::monostate, int Plan::*, bool Plan::*, double Plan::*, std::string Plan::*> field = {};
   std::string_view fallback = {};                  // the value if Plan::more has none
-  std::span<const std::string_view> allowed = {};  // of text
+  std::span<const std::string_view> allowed = {};  // of text; empty: any
   int least = 0, most = 0;                         // of int; the default of Plan is allowed, too
   std::string_view need = {};                      // of numbers: "a stage from 0 to 3"
   std::string_view help = {};                      // one sentence

@@ -14,6 +14,7 @@ constexpr const Strategy* kStrategies[] = {
     &expert_parallel,   // before tensor_parallel, which leaves dims that are split already
     &tensor_parallel,   //
     &context_parallel,  //
+    &pipeline_parallel,  // places nothing
     &sharded_state,     // last: it shards over axes that a parameter does not use yet
 };
 
@@ -22,8 +23,6 @@ void check_mesh(const Mesh& mesh, const std::vector<const Strategy*>& all) {
   for (const Strategy* s : all) known.insert(known.end(), s->dimensions.begin(), s->dimensions.end());
   for (const Mesh::Dim& d : mesh.dims()) {
     if (d.size == 1) continue;
-    WEFT_CHECK(d.name != "pp", "mesh ", mesh.to_string(), ": pipeline stages (pp) are not supported yet; need ",
-               one_of(known));
     WEFT_CHECK(std::ranges::count(known, d.name), "mesh ", mesh.to_string(), ": no strategy for dimension '", d.name,
                "'; need ", one_of(known));
   }

@@ -73,6 +73,7 @@ std::vector<int> powers_of_2(const MeshSearch& search, int64_t most);
 std::string nearest_multiples(const char* what, int64_t have, int64_t n);
 
 // The strategies of strategies.cc.
-extern const Strategy data_parallel, expert_parallel, tensor_parallel, context_parallel, sharded_state;
+extern const Strategy data_parallel, expert_parallel, tensor_parallel, context_parallel, pipeline_parallel,
+    sharded_state;
 
 }  // namespace weft::dist

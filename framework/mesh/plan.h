@@ -30,6 +30,8 @@ struct Plan {
   bool sequence = true;
   std::string cp = "allgather";
   std::string cp_layout = "auto";
+  std::string pipeline = "1f1b";
+  std::string stages = {};
   double expert_room = 0;
   bool keep_gathered = false;
   std::vector<const Strategy*> strategies = {};                // your own, asked after those of strategies.cc

@@ -109,19 +109,27 @@ void run_all_to_all_rows(const KernelCall& c) {
   if (n < bound) kernels::fill(rows(c.out[0], n, bound - n), 0);
 }
 
+template <bool kStart>
+void run_transfer(const KernelCall& c, CommRequest r) {
+  RankContext& me = RankContext::require(c.op.name);
+  r.peer = static_cast<int>(c.attrs.i("peer"));
+  r.site = static_cast<uint64_t>(c.attrs.i("site", 0));
+  if (kStart) {
+    me.start(axes_of(c.attrs), r);
+  } else {
+    me.run(axes_of(c.attrs), r);
+  }
+}
+
+template <bool kStart>
 void run_send(const KernelCall& c) {
-  RankContext::require("send").run(axes_of(c.attrs), {.kind = Collective::kSend,
-                                                      .in = c.in[0],
-                                                      .peer = static_cast<int>(c.attrs.i("peer")),
-                                                      .site = static_cast<uint64_t>(c.attrs.i("site", 0))});
+  run_transfer<kStart>(c, {.kind = Collective::kSend, .in = c.in[0]});
   kernels::fill(c.out[0], 0);
 }
 
+template <bool kStart>
 void run_recv(const KernelCall& c) {
-  RankContext::require("recv").run(axes_of(c.attrs), {.kind = Collective::kRecv,
-                                                      .out = c.out[0],
-                                                      .peer = static_cast<int>(c.attrs.i("peer")),
-                                                      .site = static_cast<uint64_t>(c.attrs.i("site", 0))});
+  run_transfer<kStart>(c, {.kind = Collective::kRecv, .out = c.out[0]});
 }
 
 void run_copy(const KernelCall& c) { kernels::cast_copy(c.in[0], c.out[0]); }
@@ -390,7 +398,7 @@ const OpDef send_op = {
     .infer = infer_send,
     .vjp = vjp_send,
     .dims = dims_send,
-    .kernel = run_send,
+    .kernel = run_send<false>,
     .vjp_reads_in = 0,
     .vjp_reads_out = 0,
 };
@@ -402,7 +410,7 @@ const OpDef recv_op = {
     .infer = infer_same,
     .vjp = vjp_recv,
     .dims = dims_plain,
-    .kernel = run_recv,
+    .kernel = run_recv<false>,
     .vjp_reads_in = 0,
     .vjp_reads_out = 0,
 };
@@ -476,6 +484,25 @@ const OpDef permute_ranks_start_op = {
     .dims = dims_same,
     .kernel = run_collective<ask_permute, true>,
 };
+const OpDef send_start_op = {
+    .name = "send_start",
+    .doc = "Starts send; collective_wait {site} of the receipt completes it.",
+    .traits = kBegun | kSideEffect,
+    .flops_per_point = 0,
+    .infer = infer_send,
+    .dims = dims_send,
+    .kernel = run_send<true>,
+};
+const OpDef recv_start_op = {
+    .name = "recv_start",
+    .doc = "Starts recv of a value of {shape} and {dtype}; collective_wait {site} completes it.",
+    .traits = kBegun | kSideEffect,
+    .num_inputs = 0,
+    .flops_per_point = 0,
+    .infer = infer_recv_start,
+    .dims = dims_plain,
+    .kernel = run_recv<true>,
+};
 const OpDef collective_wait_op = {
     .name = "collective_wait",
     .doc =
@@ -505,6 +532,8 @@ const OpDef* start_form(const OpDef& op) {
   if (&op == &reduce_scatter_op) return &reduce_scatter_start_op;
   if (&op == &all_to_all_op) return &all_to_all_start_op;
   if (&op == &permute_ranks_op) return &permute_ranks_start_op;
+  if (&op == &send_op) return &send_start_op;
+  if (&op == &recv_op) return &recv_start_op;
   return nullptr;
 }
 
@@ -526,6 +555,8 @@ std::span<const OpDef* const> collective_ops() {
                                      &reduce_scatter_start_op,
                                      &all_to_all_start_op,
                                      &permute_ranks_start_op,
+                                     &send_start_op,
+                                     &recv_start_op,
                                      &collective_wait_op};
   return all;
 }

@@ -34,7 +34,8 @@ extern const OpDef check_index_op;
 // The same collectives, started only, with the op's attributes and {site}, which is unique among the collectives in
 // progress. Operand and result belong to the transport until collective_wait, the only op that may read the result.
 extern const OpDef all_reduce_start_op, all_gather_start_op, reduce_scatter_start_op, all_to_all_start_op,
-    permute_ranks_start_op;
+    permute_ranks_start_op, send_start_op;
+extern const OpDef recv_start_op;       // {axes, peer, site, shape, dtype, device?}: has no operand
 extern const OpDef collective_wait_op;  // (y of a start, its x) {site} -> y, in y's memory
 
 /// The `..._start` record of a collective, or null.

@@ -182,6 +182,15 @@ Types infer_rank_coordinate(const InferCall& c) {
   return {t};
 }
 
+Types infer_recv_start(const InferCall& c) {
+  const Shape& shape = c.attrs.ints("shape");
+  checked_numel(shape, c.op.name);
+  TensorType t = infer_rank_coordinate(c)[0];
+  t.dtype = c.attrs.get<DType>("dtype");
+  t.shape = shape;
+  return {t};
+}
+
 Types infer_wait(const InferCall& c) { return {c.in[0]}; }
 
 // ---- dim maps ----

@@ -24,6 +24,7 @@ Types infer_all_to_all(const InferCall& c);
 Types infer_all_to_all_rows(const InferCall& c);
 Types infer_send(const InferCall& c);
 Types infer_rank_coordinate(const InferCall& c);
+Types infer_recv_start(const InferCall& c);
 Types infer_wait(const InferCall& c);
 DimMap dims_same(const Attrs& attrs, std::span<const TensorType> in, std::span<const TensorType> out);
 DimMap dims_of_dim(const Attrs& attrs, std::span<const TensorType> in, std::span<const TensorType> out);

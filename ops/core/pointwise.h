@@ -44,5 +44,7 @@ requires std::is_same_v<T, Tensor> Tensor operator!(const T& x) { return interna
 extern const OpDef cast_op;
 /// The records of the table's rows, in table order (index = kernels::Pw), and cast.
 std::span<const OpDef* const> pointwise_ops();
+/// The record with this name, which must exist.
+const OpDef& pointwise_op(std::string_view name);
 
 }  // namespace weft

@@ -250,6 +250,12 @@ std::span<const OpDef* const> pointwise_ops() {
   return all;
 }
 
+const OpDef& pointwise_op(std::string_view name) {
+  for (const OpDef* op : pointwise_ops())
+    if (name == op->name) return *op;
+  WEFT_BUG_IF(true, "no pointwise op is named ", name);
+}
+
 namespace internal {
 const OpDef* pointwise_records() { return kRecords; }
 }  // namespace internal

@@ -25,28 +25,27 @@ TrainerStep trainer_step(const nn::ModelFamily& family, const std::string& prese
   s.optimizer = std::make_unique<optim::AdamW>(s.model->parameters(), optim::AdamWOptions{.lr = 1e-2});
   const Tensor text = randint(0, s.model->vocab(), {kRows * microbatches, s.model->context() + 1});
   s.args = {text.slice(1, 0, s.model->context()).contiguous(), text.slice(1, 1, s.model->context() + 1).contiguous()};
-  s.joint = joint_for_stages(
-      [&](std::span<const Tensor> in) {
-        const std::vector<Parameter>& parameters = s.optimizer->parameters();
-        auto [sum, grads] = accumulate(microbatches, std::pair{in[0], in[1]}, [&](const Tensor& x, const Tensor& y) {
-          NameScope scope("model");
-          nn::LossOut out = s.model->loss(x, y);
-          Gradients g = grad(out.loss, parameters);
-          for (Tensor* t : {&out.loss, &out.ce, &out.aux, &out.expert_load, &out.dropped}) *t = t->detach();
-          return std::pair{std::move(out), std::move(g)};
-        });
-        NoGrad guard;
-        NameScope scope("update");
-        const double share = 1.0 / static_cast<double>(microbatches);
-        for (Tensor& g : grads) g = g * share;
-        auto [clipped, norm] = optim::clip_grad_norm(grads, 1.0);
-        const Tensor loss = sum.ce * share;
-        commit_if(logical_and(isfinite(loss), isfinite(norm)));
-        s.optimizer->step(clipped);
-        s.model->update_balance(sum.expert_counts);
-        return std::vector<Tensor>{loss, norm, sum.aux * share, sum.expert_load * share, sum.dropped * share};
-      },
-      s.args);
+  s.fn = [microbatches, model = s.model.get(), optimizer = s.optimizer.get()](std::span<const Tensor> in) {
+    const std::vector<Parameter>& parameters = optimizer->parameters();
+    auto [sum, grads] = accumulate(microbatches, std::pair{in[0], in[1]}, [&](const Tensor& x, const Tensor& y) {
+      NameScope scope("model");
+      nn::LossOut out = model->loss(x, y);
+      Gradients g = grad(out.loss, parameters);
+      for (Tensor* t : {&out.loss, &out.ce, &out.aux, &out.expert_load, &out.dropped}) *t = t->detach();
+      return std::pair{std::move(out), std::move(g)};
+    });
+    NoGrad guard;
+    NameScope scope("update");
+    const double share = 1.0 / static_cast<double>(microbatches);
+    for (Tensor& g : grads) g = g * share;
+    auto [clipped, norm] = optim::clip_grad_norm(grads, 1.0);
+    const Tensor loss = sum.ce * share;
+    commit_if(logical_and(isfinite(loss), isfinite(norm)));
+    optimizer->step(clipped);
+    model->update_balance(sum.expert_counts);
+    return std::vector<Tensor>{loss, norm, sum.aux * share, sum.expert_load * share, sum.dropped * share};
+  };
+  s.joint = joint_for_stages(s.fn, s.args);
   return s;
 }
 

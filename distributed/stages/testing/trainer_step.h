@@ -20,6 +20,7 @@ struct TrainerStep {
   std::unique_ptr<nn::LanguageModel> model;
   std::unique_ptr<optim::AdamW> optimizer;
   std::vector<Tensor> args;  // tokens and targets
+  TensorFn fn;               // of args; returns loss, norm of the gradients, and the mixture of experts' figures
   Ref<Graph> joint;
 };
 /// `changes`: to the preset.

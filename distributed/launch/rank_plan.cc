@@ -1,0 +1,444 @@
+#include "distributed/launch/rank_plan.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+
+#include "compiler/exec/stamp.h"
+#include "compiler/passes/new_node.h"
+#include "ops/core/collective.h"
+
+namespace weft::dist {
+namespace {
+
+using internal::StampPlace;
+using pipeline::Action;
+using pipeline::Kind;
+
+// A value on one rank that is kept for each microbatch: by the stage that computed it, or that received it.
+struct KeptKey {
+  Value value;
+  int stage = 0;
+  friend auto operator<=>(const KeptKey&, const KeptKey&) = default;
+};
+
+class RankPlanner {
+ public:
+  RankPlanner(const RankPlanCall& call, int rank)
+      : call_(call),
+        g_(call.step.graph),
+        rank_(rank),
+        parts_(call.split.ranks[static_cast<size_t>(rank)]),
+        actions_(call.step.table.ranks[static_cast<size_t>(rank)]),
+        microbatches_(static_cast<size_t>(call.step.table.microbatches)) {
+    const Device device = internal::device_of(g_);
+    planned_.operations = std::make_shared<internal::Operations>(target_of(device.type, "compile"), device,
+                                                                 internal::prepare_options(call.options));
+    std::vector<TensorType> arguments;
+    for (size_t i = 0; i < call.step.microbatch.arguments; ++i) arguments.push_back(g_.type(g_.inputs[i]));
+    plan_.emplace(g_, arguments, *planned_.operations);
+    for (size_t i = 0; i < arguments.size(); ++i) values_[g_.inputs[i]] = plan_->graph().inputs[i];
+    for (int32_t id = 0; id < g_.size(); ++id) site_ = std::max(site_, g_.node(id).attrs.i("site", 0));
+    receipt_ = plan_->add_block(sizeof(int64_t));
+  }
+
+  internal::Planned run() {
+    add_parts();
+    find_lives();
+    run_once(before_, parts_.before);
+    for (size_t i = 0; i < actions_.size(); ++i) run_action(static_cast<int>(i));
+    wait_for_rest();
+    int32_t commit_point = -1;
+    for (size_t level = 0; level < parts_.after.size(); ++level) {
+      if (static_cast<int>(level) == call_.split.commit_level) commit_point = plan_->launches();
+      run_once(after_[level], parts_.after[level]);
+      run_hops(call_.split.hops[level]);
+    }
+    std::vector<Value> outputs;
+    if (rank_ == 0) outputs = outputs_;
+    planned_.plan = plan_->finish(outputs);
+    planned_.plan.commit_point = commit_point;
+    planned_.fused = planned_.plan.graph;
+    planned_.order = "that of the pipeline's actions";
+    return std::move(planned_);
+  }
+
+ private:
+  // A planned part. `number` -1: it has nothing to run.
+  struct Ready {
+    int32_t number = -1;
+    std::vector<bool> in_place;  // by operand: the sum is added to in its own memory
+  };
+
+  const StageOf& at(Value v) const { return call_.step.cut.nodes[static_cast<size_t>(v.node)]; }
+  int rank_of(int stage) const { return call_.step.table.rank_of_stage[static_cast<size_t>(stage)]; }
+  bool is_sum(Value v) const { return g_.node(v).op == &microbatch_sum_op; }
+  bool is_kept(Value v) const { return at(v).region == StageOf::kStage && !is_sum(v); }
+  bool is_slice(Value v) const {
+    const Node& n = g_.node(v);
+    return n.op == &input_op && n.attrs.i("index") >= static_cast<int64_t>(call_.step.microbatch.arguments);
+  }
+
+  // ---- the parts ----
+
+  void add_parts() {
+    before_ = add(parts_.before);
+    // In the order of one microbatch, so that operands come before what reads them.
+    std::vector<std::pair<int, Kind>> order;
+    for (const auto& [key, part] : parts_.actions) order.push_back(key);
+    const auto rank_in_order = [](const std::pair<int, Kind>& k) {
+      const int phase = k.second == Kind::kForward ? 0 : k.second == Kind::kWeight ? 2 : 1;
+      return std::pair{phase, phase == 0 ? k.first : -k.first};
+    };
+    std::sort(order.begin(), order.end(),
+              [&](const auto& a, const auto& b) { return rank_in_order(a) < rank_in_order(b); });
+    for (const auto& key : order) action_[key] = add(parts_.actions.at(key), key.first);
+    for (size_t level = 0; level < parts_.after.size(); ++level) {
+      after_.push_back(add(parts_.after[level]));
+      for (const Hop& hop : call_.split.hops[level]) {
+        if (hop.to == rank_) hop_nodes_[hop] = receive(hop.value, hop.from);
+        if (hop.from == rank_) hop_nodes_[hop] = send(hop.value, hop.to);
+      }
+    }
+  }
+
+  Ready add(const Part& part, int stage = -1) {
+    if (part.empty()) return {};
+    std::vector<internal::ArgumentLayout> layouts;
+    std::vector<Value> operands;
+    for (size_t i = 0; i < part.in.size(); ++i) {
+      layouts.push_back({contiguous_strides(g_.type(part.in[i]).shape), part.adds_to[i]});
+      operands.push_back(value_for(part.in[i], stage));
+    }
+    internal::Planned p = internal::plan_joint(part.graph, layouts, call_.options, false);
+    if (const std::set<size_t> shared = internal::shared_outputs(p.plan); !shared.empty()) {
+      p.plan = internal::draft_plan(internal::with_copies(*p.plan.graph, shared), layouts, *p.operations);
+      internal::lay_out(p.plan);
+    }
+    Ready ready{.number = plan_->add_part(p.plan, operands)};
+    for (size_t i = 0; i < part.in.size(); ++i)
+      ready.in_place.push_back(part.adds_to[i] >= 0 &&
+                               internal::fits_in_place(p.plan, static_cast<int32_t>(i),
+                                                       p.plan.outputs[static_cast<size_t>(part.adds_to[i])]));
+    const std::span<const Value> results = plan_->results(ready.number);
+    for (size_t o = 0; o < part.out.size(); ++o) {
+      values_[part.out[o]] = results[o];
+      if (part.results[o] < 0) continue;
+      outputs_.resize(g_.outputs.size());
+      outputs_[static_cast<size_t>(part.results[o])] = results[o];
+    }
+    if (planned_.passes_to_plan.empty()) planned_.passes_to_plan = std::move(p.passes_to_plan);
+    return ready;
+  }
+
+  /// The value in the plan's graph. One that no part of this rank computes is received.
+  Value value_for(Value v, int stage) {
+    if (const auto it = values_.find(v); it != values_.end()) return it->second;
+    WEFT_BUG_IF(!is_kept(v), "pipeline: rank ", rank_, " reads ", g_.node(v).op->name, " before it is computed");
+    transfer_nodes({kept(v, stage), 0, rank_of(at(v).stage)}, false);
+    return values_.at(v);
+  }
+
+  // ---- nodes that send and receive ----
+
+  struct Nodes {
+    int32_t start = -1, wait = -1;
+  };
+  struct TransferKey {
+    int kept = 0, slot = 0, peer = 0;  // a rank
+    friend auto operator<=>(const TransferKey&, const TransferKey&) = default;
+  };
+
+  Attrs attrs(int peer) { return {{"axes", call_.axes}, {"peer", static_cast<int64_t>(peer)}, {"site", ++site_}}; }
+
+  Nodes send(Value v, int peer) {
+    const Node& of = g_.node(v);
+    const Attrs how = attrs(peer);
+    const Value x = values_.at(v);
+    Nodes n;
+    n.start = plan_->add_node(new_node(plan_->graph(), send_start_op, {&x, 1}, how, of));
+    const Value operands[] = {{n.start, 0}, x};
+    n.wait = plan_->add_node(new_node(plan_->graph(), collective_wait_op, operands, site_of(how), of));
+    return n;
+  }
+
+  Nodes receive(Value v, int peer) {
+    const Node& of = g_.node(v);
+    const Attrs how = attrs(peer);
+    const TensorType& type = g_.type(v);
+    Nodes n;
+    n.start = plan_->add_node(
+        new_node(plan_->graph(), recv_start_op, {}, how.with("shape", type.shape).with("dtype", type.dtype), of));
+    const Value operands[] = {{n.start, 0}, {n.start, 0}};
+    n.wait = plan_->add_node(new_node(plan_->graph(), collective_wait_op, operands, site_of(how), of));
+    values_.try_emplace(v, Value{n.wait, 0});
+    return n;
+  }
+
+  static Attrs site_of(const Attrs& how) { return {{"site", how.i("site")}}; }
+
+  const Nodes& transfer_nodes(const TransferKey& key, bool sends) {
+    const auto [it, fresh] = transfers_.try_emplace(key);
+    if (fresh) {
+      const Value v = kept_values_[static_cast<size_t>(key.kept)];
+      it->second = sends ? send(v, key.peer) : receive(v, key.peer);
+    }
+    return it->second;
+  }
+
+  void start_send(const Nodes& n, const StampPlace& from) {
+    const StampPlace receipt{StampPlace::kBlock, receipt_, 0};
+    plan_->run_node(n.start, {&from, 1}, {&receipt, 1});
+  }
+  void end_send(const Nodes& n, const StampPlace& from) {
+    const StampPlace receipt{StampPlace::kBlock, receipt_, 0}, operands[] = {receipt, from};
+    plan_->run_node(n.wait, operands, {&receipt, 1});
+  }
+  void start_receive(const Nodes& n, const StampPlace& to) { plan_->run_node(n.start, {}, {&to, 1}); }
+  void end_receive(const Nodes& n, const StampPlace& to) {
+    const StampPlace operands[] = {to, to};
+    plan_->run_node(n.wait, operands, {&to, 1});
+  }
+
+  // ---- values of microbatches ----
+
+  /// The number of a kept value. One that another stage of this rank computed is that stage's.
+  int kept(Value v, int stage) {
+    if (rank_of(at(v).stage) == rank_) stage = at(v).stage;
+    const auto [it, fresh] = kept_.try_emplace({v, stage}, static_cast<int>(kept_values_.size()));
+    if (fresh) kept_values_.push_back(v);
+    return it->second;
+  }
+
+  /// What SEND and RECV between two stages move.
+  const std::vector<Value>& payload(int from, int to) const {
+    static const std::vector<Value> nothing;
+    for (const Crossing& c : call_.crossings) {
+      if (c.link.from == from && c.link.to == to) return c.forward;
+      if (c.link.from == to && c.link.to == from) return c.backward;
+    }
+    return nothing;
+  }
+
+  struct Life {
+    int first = -1, last = -1;  // numbers of actions
+  };
+
+  // The actions at which each kept value of each microbatch begins and ends to be needed.
+  void find_lives() {
+    for (size_t i = 0; i < actions_.size(); ++i) {
+      const Action& a = actions_[i];
+      const auto use = [&](Value v) {
+        if (!is_kept(v)) return;
+        const auto k = static_cast<size_t>(kept(v, a.stage));
+        if (lives_.size() <= k) lives_.resize(k + 1, std::vector<Life>(microbatches_));
+        Life& l = lives_[k][static_cast<size_t>(a.microbatch)];
+        if (l.first < 0) l.first = static_cast<int>(i);
+        l.last = static_cast<int>(i);
+      };
+      if (pipeline::computes(a.kind)) {
+        const Part& p = parts_.actions.at({a.stage, a.kind});
+        for (Value v : p.in) use(v);
+        for (Value v : p.out) use(v);
+      } else if (pipeline::transfers(a.kind)) {
+        const bool sends = a.kind == Kind::kSend;
+        for (Value v : sends ? payload(a.stage, a.peer) : payload(a.peer, a.stage)) use(v);
+      }
+    }
+    slots_.resize(lives_.size());
+    slot_.assign(lives_.size(), std::vector<int>(microbatches_, -1));
+  }
+
+  struct Slot {
+    int32_t block = -1;
+    int microbatch = -1;               // of the value in it
+    std::vector<const Nodes*> unsent;  // nobody has waited for these
+  };
+
+  StampPlace place(int k, int slot) const {
+    return {StampPlace::kBlock, slots_[static_cast<size_t>(k)][static_cast<size_t>(slot)].block, 0};
+  }
+
+  void end_sends(int k, int slot) {
+    Slot& s = slots_[static_cast<size_t>(k)][static_cast<size_t>(slot)];
+    for (const Nodes* n : s.unsent) end_send(*n, place(k, slot));
+    s.unsent.clear();
+  }
+
+  // Gives a value a slot before action `i`, which makes it. A slot is free when nothing reads its value any more. If
+  // its value is still being sent, another slot is taken while there are fewer than two.
+  int slot_for(int k, int microbatch, int i) {
+    int& own = slot_[static_cast<size_t>(k)][static_cast<size_t>(microbatch)];
+    if (own >= 0) return own;
+    std::vector<Slot>& all = slots_[static_cast<size_t>(k)];
+    int ready = -1, sending = -1;
+    for (int s = 0; s < static_cast<int>(all.size()); ++s) {
+      const Slot& slot = all[static_cast<size_t>(s)];
+      if (lives_[static_cast<size_t>(k)][static_cast<size_t>(slot.microbatch)].last >= i) continue;
+      int& to = slot.unsent.empty() ? ready : sending;
+      if (to < 0 || slot.microbatch < all[static_cast<size_t>(to)].microbatch) to = s;
+    }
+    own = ready >= 0 ? ready : all.size() < 2 ? -1 : sending;
+    if (own < 0) {
+      own = static_cast<int>(all.size());
+      all.push_back({.block = plan_->add_block(g_.type(kept_values_[static_cast<size_t>(k)]).nbytes())});
+    }
+    end_sends(k, own);
+    all[static_cast<size_t>(own)].microbatch = microbatch;
+    return own;
+  }
+
+  // ---- launches ----
+
+  struct Sum {
+    int32_t blocks[2] = {-1, -1};
+    int now = 0;
+  };
+
+  StampPlace sum_place(Sum& s, Value v, int which) {
+    int32_t& block = s.blocks[which];
+    if (block < 0) block = plan_->add_block(g_.type(v).nbytes());
+    return {StampPlace::kBlock, block, 0};
+  }
+
+  /// Of a value that does not belong to a microbatch: a block of its own.
+  StampPlace once(Value v) {
+    const auto [it, fresh] = once_.try_emplace(v, -1);
+    if (fresh) {
+      // Of a slice: the stacked batch.
+      const int64_t count = is_slice(v) ? static_cast<int64_t>(microbatches_) : 1;
+      it->second = plan_->add_block(g_.type(v).nbytes() * count);
+    }
+    return {StampPlace::kBlock, it->second, 0};
+  }
+
+  StampPlace operand(Value v, int stage, int microbatch) {
+    if (is_slice(v)) {
+      StampPlace p = once(v);
+      p.offset = microbatch * g_.type(v).nbytes();
+      return p;
+    }
+    if (g_.node(v).op == &input_op)
+      return {StampPlace::kArgument, static_cast<int32_t>(g_.node(v).attrs.i("index")), 0};
+    if (is_sum(v) && sums_.contains(v)) return sum_place(sums_[v], v, sums_[v].now);
+    if (!is_kept(v)) return once(v);
+    const int k = kept(v, stage);
+    return place(k, slot_[static_cast<size_t>(k)][static_cast<size_t>(microbatch)]);
+  }
+
+  // A part that runs once a step.
+  void run_once(const Ready& ready, const Part& part) {
+    if (ready.number < 0) return;
+    std::vector<StampPlace> in, out;
+    for (Value v : part.in) in.push_back(operand(v, -1, -1));
+    for (size_t o = 0; o < part.out.size(); ++o) {
+      const Value v = part.out[o];
+      if (part.results[o] >= 0) {
+        out.push_back({StampPlace::kOutput, part.results[o], 0});
+      } else if (is_sum(v)) {  // zeros
+        out.push_back(sum_place(sums_[v], v, 0));
+      } else {
+        out.push_back(once(v));
+      }
+    }
+    plan_->run(ready.number, in, out);
+  }
+
+  void run_action(int i) {
+    const Action& a = actions_[static_cast<size_t>(i)];
+    if (pipeline::computes(a.kind)) {
+      const Part& part = parts_.actions.at({a.stage, a.kind});
+      const Ready& ready = action_.at({a.stage, a.kind});
+      if (ready.number < 0) return;
+      std::vector<StampPlace> in, out;
+      for (Value v : part.in) {
+        if (is_kept(v)) wait_for(kept(v, a.stage), a.microbatch);
+        in.push_back(operand(v, a.stage, a.microbatch));
+      }
+      for (Value v : part.out) {
+        if (is_kept(v)) {
+          const int k = kept(v, a.stage);
+          out.push_back(place(k, slot_for(k, a.microbatch, i)));
+          continue;
+        }
+        Sum& s = sums_[v];
+        const auto at = std::find(part.in.begin(), part.in.end(), v) - part.in.begin();
+        if (!ready.in_place[static_cast<size_t>(at)]) s.now = 1 - s.now;
+        out.push_back(sum_place(s, v, s.now));
+      }
+      plan_->run(ready.number, in, out);
+    } else if (a.kind == Kind::kSend) {
+      for (Value v : payload(a.stage, a.peer)) {
+        const int k = kept(v, a.stage), slot = slot_[static_cast<size_t>(k)][static_cast<size_t>(a.microbatch)];
+        const Nodes& n = transfer_nodes({k, slot, rank_of(a.peer)}, true);
+        wait_for(k, a.microbatch);  // a value that is passed on
+        start_send(n, place(k, slot));
+        slots_[static_cast<size_t>(k)][static_cast<size_t>(slot)].unsent.push_back(&n);
+      }
+    } else if (a.kind == Kind::kRecv) {
+      for (Value v : payload(a.peer, a.stage)) {
+        const int k = kept(v, a.stage), slot = slot_for(k, a.microbatch, i);
+        const Nodes& n = transfer_nodes({k, slot, rank_of(a.peer)}, false);
+        start_receive(n, place(k, slot));
+        awaited_[{k, a.microbatch}] = &n;
+      }
+    }
+  }
+
+  void wait_for(int k, int microbatch) {
+    const auto it = awaited_.find({k, microbatch});
+    if (it == awaited_.end()) return;
+    end_receive(*it->second, place(k, slot_[static_cast<size_t>(k)][static_cast<size_t>(microbatch)]));
+    awaited_.erase(it);
+  }
+
+  void wait_for_rest() {
+    while (!awaited_.empty()) wait_for(awaited_.begin()->first.first, awaited_.begin()->first.second);
+    for (int k = 0; k < static_cast<int>(slots_.size()); ++k)
+      for (int s = 0; s < static_cast<int>(slots_[static_cast<size_t>(k)].size()); ++s) end_sends(k, s);
+  }
+
+  void run_hops(std::span<const Hop> hops) {
+    for (const Hop& hop : hops) {
+      if (hop.from == rank_) start_send(hop_nodes_.at(hop), operand(hop.value, -1, -1));
+      if (hop.to == rank_) start_receive(hop_nodes_.at(hop), once(hop.value));
+    }
+    for (const Hop& hop : hops) {
+      if (hop.from == rank_) end_send(hop_nodes_.at(hop), operand(hop.value, -1, -1));
+      if (hop.to == rank_) end_receive(hop_nodes_.at(hop), once(hop.value));
+    }
+  }
+
+  const RankPlanCall& call_;
+  const Graph& g_;
+  const int rank_;
+  const RankParts& parts_;
+  const std::vector<Action>& actions_;
+  const size_t microbatches_;
+  internal::Planned planned_;
+  std::optional<internal::StampedPlan> plan_;
+  Ready before_;
+  std::map<std::pair<int, Kind>, Ready> action_;
+  std::vector<Ready> after_;
+  std::map<Value, Value> values_;  // of the plan's graph
+  std::vector<Value> outputs_;
+  std::map<TransferKey, Nodes> transfers_;
+  std::map<Hop, Nodes> hop_nodes_;
+  std::map<KeptKey, int> kept_;
+  std::vector<Value> kept_values_;
+  std::vector<std::vector<Life>> lives_;  // by kept value and microbatch
+  std::vector<std::vector<int>> slot_;    // by kept value and microbatch
+  std::vector<std::vector<Slot>> slots_;  // by kept value
+  std::map<std::pair<int, int>, const Nodes*>
+      awaited_;  // receives that nothing has waited for, by kept value and microbatch
+  std::map<Value, Sum> sums_;
+  std::map<Value, int32_t> once_;  // blocks
+  int32_t receipt_ = -1;
+  int64_t site_ = 0;
+};
+
+}  // namespace
+
+internal::Planned plan_rank(const RankPlanCall& call, int rank) { return RankPlanner(call, rank).run(); }
+
+}  // namespace weft::dist

@@ -1,0 +1,23 @@
+// The plan of one rank of a pipeline: its parts (stages/split.h) planned once each, and stamped in the order of its
+// actions, with what it sends and receives.
+#pragma once
+#include <string>
+
+#include "compiler/exec/entry.h"
+#include "distributed/stages/split.h"
+
+namespace weft::dist {
+
+struct RankPlanCall {
+  const SplitCall& step;  // its table has SEND and RECV for `crossings`
+  const StepSplit& split;
+  std::span<const Crossing> crossings;
+  const CompileOptions& options;
+  std::string axes = "pp";  // the ranks of the pipeline
+};
+
+/// The plan of a rank of the table. Kernels are not loaded yet. Its commit point is the same place for all ranks: in
+/// front of the first level of the update at which one of them writes a cell.
+internal::Planned plan_rank(const RankPlanCall& call, int rank);
+
+}  // namespace weft::dist

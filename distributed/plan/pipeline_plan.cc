@@ -1,0 +1,161 @@
+#include "distributed/plan/pipeline_plan.h"
+
+#include <algorithm>
+#include <charconv>
+#include <set>
+
+#include "compiler/cost/roofline.h"
+#include "distributed/overlap/dependencies.h"
+#include "distributed/overlap/network.h"
+#include "distributed/pipeline/communication.h"
+#include "distributed/pipeline/schedules.h"
+#include "distributed/pipeline/table_text.h"
+#include "framework/base/units.h"
+#include "framework/io/file.h"
+#include "framework/ir/op_def.h"
+
+namespace weft::dist {
+namespace {
+
+using pipeline::Kind;
+
+pipeline::Table read_table(const std::string& path, const PipelinePlan& p) {
+  const std::string file = io::resolve_path(path);
+  pipeline::Table table = pipeline::parse_table(io::read_file(file), file);
+  WEFT_CHECK(static_cast<int>(table.ranks.size()) == p.ranks, "pipeline: ", file, " has ", table.ranks.size(),
+             " ranks; need those of the mesh, pp", p.ranks);
+  WEFT_CHECK(table.microbatches == p.microbatch.count, "pipeline: ", file, " has ", table.microbatches,
+             " microbatches; the step has ", p.microbatch.count);
+  return table;
+}
+
+pipeline::Table make_table(const std::string& schedule, const PipelinePlan& p) {
+  if (schedule.ends_with(".csv")) return read_table(schedule, p);
+  const size_t colon = schedule.find(':');
+  pipeline::ScheduleOptions o{.ranks = p.ranks, .microbatches = static_cast<int>(p.microbatch.count)};
+  if (colon != schedule.npos) {
+    const char *begin = schedule.data() + colon + 1, *end = schedule.data() + schedule.size();
+    const auto [at, error] = std::from_chars(begin, end, o.stages_per_rank);
+    WEFT_CHECK(at == end && error == std::errc() && o.stages_per_rank > 0, "plan: pipeline is '", schedule,
+               "'; need the stages of a rank behind the colon, as 'interleaved_1f1b:4'");
+  }
+  return pipeline::make_schedule(schedule.substr(0, colon), o);
+}
+
+std::vector<std::string> modules_of(const std::string& stages) {
+  std::vector<std::string> modules;
+  for (size_t at = 0; at < stages.size();) {
+    const size_t comma = std::min(stages.find(',', at), stages.size());
+    modules.push_back(stages.substr(at, comma - at));
+    at = comma + 1;
+  }
+  return modules;
+}
+
+std::vector<pipeline::Link> links_of(const std::vector<Crossing>& crossings) {
+  std::vector<pipeline::Link> links;
+  for (const Crossing& c : crossings) links.push_back(c.link);
+  return links;
+}
+
+pipeline::Costs costs_of(const Graph& g, const PipelinePlan& p, const Machine& machine, const pipeline::Links& links) {
+  pipeline::Costs costs;
+  const auto stages = static_cast<size_t>(p.cut.stages);
+  costs.times.resize(stages);
+  costs.activation.assign(stages, 0);
+  std::vector<std::set<Value>> kept(stages);  // what B, I or W reads of F
+  for (int32_t id = 0; id < g.size(); ++id) {
+    const StageOf& s = p.cut.nodes[static_cast<size_t>(id)];
+    if (s.region != StageOf::kStage) continue;
+    const Node& n = g.node(id);
+    const double seconds = n.op->view ? 0 : roofline_seconds(machine, op_cost(g, n));
+    const Kind kind = !s.backward ? Kind::kForward : s.weight ? Kind::kWeight : Kind::kInput;
+    costs.time(s.stage, kind) += seconds;
+    if (s.backward) costs.time(s.stage, Kind::kBackward) += seconds;
+    if (!s.backward) continue;
+    for (Value v : n.inputs)
+      if (const StageOf& own = p.cut.nodes[static_cast<size_t>(v.node)];
+          own.region == StageOf::kStage && !own.backward && kept[static_cast<size_t>(s.stage)].insert(v).second)
+        costs.activation[static_cast<size_t>(s.stage)] += static_cast<double>(g.type(v).nbytes());
+  }
+  for (const Crossing& c : p.crossings) {
+    const auto link = static_cast<size_t>(links.find(c.link.from, c.link.to));
+    if (costs.wire.size() <= link) costs.wire.resize(link + 1);
+    costs.wire[link] =
+        collective_seconds(Collective::kSend, static_cast<double>(std::max(c.forward_bytes, c.backward_bytes)), 2,
+                           p.ranks > machine.links.node ? 2 : 1, machine);
+  }
+  return costs;
+}
+
+std::string ms_text(double seconds) { return seconds_text(seconds); }
+
+}  // namespace
+
+int pipeline_ranks(const Mesh& mesh) {
+  const Mesh::Dim* pp = mesh.find("pp");
+  return pp ? pp->size : 1;
+}
+
+Mesh without_pipeline(const Mesh& mesh) {
+  if (!mesh.find("pp")) return mesh;
+  std::vector<std::pair<std::string, int>> dims;
+  for (const Mesh::Dim& d : mesh.dims()) {
+    if (d.name == "pp") continue;
+    WEFT_CHECK(str_cat(",", d.over, ",").find(",pp,") == std::string::npos, "mesh ", mesh.to_string(), ": ", d.name,
+               " is a view over pp; need a view over other dimensions: stages are different parts of the model");
+    dims.emplace_back(d.over.empty() ? d.name : str_cat(d.name, "(", d.over, ")"), d.size);
+  }
+  return Mesh(dims);
+}
+
+void plan_pipeline(PipelinePlan& p, const Plan& options, const Machine& machine, std::span<const Ref<Graph>> locals) {
+  for (const Ref<Graph>& g : locals)
+    WEFT_CHECK_AS(kUnimplemented, same_structure(*locals[0], *g),
+                  "pp: ranks of the other mesh dimensions have graphs of different structure; need sizes that divide");
+  p.table = make_table(options.pipeline, p);
+  const std::vector<std::string> modules = modules_of(options.stages);
+  p.cut = cut_stages(*locals[0], p.microbatch.arguments,
+                     {.stages = p.table.stages(), .begins = modules, .machine = machine});
+  p.crossings = crossings(*locals[0], p.cut);
+  const pipeline::Links links(p.table.stages(), links_of(p.crossings));
+  p.costs = costs_of(*locals[0], p, machine, links);
+  const auto transfers = [](const std::vector<pipeline::Action>& rank) {
+    return std::any_of(rank.begin(), rank.end(), [](const auto& a) { return pipeline::transfers(a.kind); });
+  };
+  if (std::none_of(p.table.ranks.begin(), p.table.ranks.end(), transfers))
+    p.table = pipeline::add_communication(p.table, links, p.costs);
+  p.simulation = pipeline::simulate(p.table, links, p.costs);
+  for (const Ref<Graph>& g : locals) p.splits.push_back(split_step(p.call(*g)));
+}
+
+std::string PipelinePlan::to_string() const {
+  std::string s =
+      str_cat("pipeline: ", cut.stages, " stages on ", ranks, " ranks, ", microbatch.count, " microbatches\n");
+  for (int stage = 0; stage < cut.stages; ++stage) {
+    const auto i = static_cast<size_t>(stage);
+    int64_t forth = 0, back = 0;
+    for (const Crossing& c : crossings) {
+      if (c.link.from == stage) forth += c.forward_bytes;
+      if (c.link.to == stage) back += c.backward_bytes;
+    }
+    s += str_cat("  stage ", stage, " on rank ", table.rank_of_stage[i], ": from ", cut.first[i], "; F ",
+                 ms_text(costs.time(stage, Kind::kForward)), ", I ", ms_text(costs.time(stage, Kind::kInput)), ", W ",
+                 ms_text(costs.time(stage, Kind::kWeight)), "; sends ", bytes_text(static_cast<double>(forth)),
+                 " on and ", bytes_text(static_cast<double>(back)), " back\n");
+  }
+  double busy = 0;
+  for (size_t r = 0; r < simulation.ranks.size(); ++r) {
+    const pipeline::Simulation::Rank& rank = simulation.ranks[r];
+    busy += rank.busy;
+    s += str_cat("  rank ", r, ": busy ", ms_text(rank.busy), ", bubble ", ms_text(rank.idle),
+                 ", of it in its own span ", ms_text(rank.idle_inside), "; at most ", rank.alive,
+                 " microbatches alive, ", bytes_text(rank.activation), "\n");
+  }
+  const double share = 1 - busy / (static_cast<double>(simulation.ranks.size()) * simulation.makespan);
+  char text[16];
+  std::snprintf(text, sizeof text, "%.1f", 100 * share);
+  return s + str_cat("  microbatches take ", ms_text(simulation.makespan), ", bubble ", text, "%\n");
+}
+
+}  // namespace weft::dist

@@ -1,0 +1,41 @@
+// What the mesh dimension pp adds to a plan: the cut into stages, the table of actions, and what each rank computes.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "compiler/cost/machine.h"
+#include "distributed/pipeline/simulate.h"
+#include "distributed/stages/split.h"
+#include "framework/mesh/mesh.h"
+#include "framework/mesh/plan.h"
+
+namespace weft::dist {
+
+struct PipelinePlan {
+  int ranks = 1;     // along pp
+  Ref<Graph> joint;  // of the step, with the loop over microbatches
+  Microbatch microbatch;
+  StageCut cut;  // of the first shape class, and of all others
+  std::vector<Crossing> crossings;
+  pipeline::Table table;  // with SEND and RECV
+  pipeline::Costs costs;  // seconds and bytes, as predicted for a machine
+  pipeline::Simulation simulation;
+  std::vector<StepSplit> splits;  // by shape class
+
+  SplitCall call(const Graph& local) const { return {*joint, microbatch, local, cut, table}; }
+  /// The cut, the bubbles and the memory, for reports.
+  std::string to_string() const;
+};
+
+/// The mesh of the other dimensions: a rank's placement does not depend on its stage. Throws InvalidArgument for a view
+/// over pp.
+Mesh without_pipeline(const Mesh& mesh);
+/// The number of ranks along pp; 1 without it.
+int pipeline_ranks(const Mesh& mesh);
+
+/// Cuts the graphs that the ranks of the other dimensions compute for one microbatch, one for each shape class. `p` has
+/// ranks, joint and microbatch. Throws InvalidArgument for a schedule or a cut that the step does not have.
+void plan_pipeline(PipelinePlan& p, const Plan& options, const Machine& machine, std::span<const Ref<Graph>> locals);
+
+}  // namespace weft::dist

@@ -1,0 +1,480 @@
+#include "distributed/stages/split.h"
+
+#include <algorithm>
+#include <functional>
+#include <set>
+
+#include "compiler/passes/new_node.h"
+#include "framework/ir/rewrite.h"
+#include "ops/core/creation.h"
+#include "ops/core/pointwise.h"
+#include "ops/core/view.h"
+
+namespace weft::dist {
+namespace {
+
+using pipeline::Action;
+using pipeline::Kind;
+using Values = std::map<Value, Value>;
+
+constexpr int kAll = -1;  // in place of a rank: each rank that needs the value computes it
+/// A node that reads values of several ranks runs on all ranks if these values have at most so many bytes together.
+/// Otherwise it runs where the largest of them is.
+constexpr int64_t kSmallBytes = 64 << 10;
+
+bool is_sum(const Node& n) { return n.op == &microbatch_sum_op; }
+bool is_state(const Node& n) { return n.op == &cell_op || n.op == &captured_op; }
+
+class PartMaker {
+ public:
+  explicit PartMaker(const Graph& like) {
+    part_.graph = make_ref<Graph>();
+    part_.graph->cells = like.cells;
+    part_.graph->captured = like.captured;
+    part_.graph->stage = "joint";
+  }
+
+  Graph& graph() { return *part_.graph; }
+
+  Value operand(Value key, const TensorType& type) {
+    const auto [it, fresh] = operands_.try_emplace(key);
+    if (fresh) {
+      it->second = graph().add_input(type);
+      part_.in.push_back(key);
+      part_.adds_to.push_back(-1);
+    }
+    return it->second;
+  }
+
+  int32_t result(Value key, Value made, int32_t number = -1) {
+    graph().outputs.push_back(made);
+    part_.out.push_back(key);
+    part_.results.push_back(number);
+    return static_cast<int32_t>(part_.out.size()) - 1;
+  }
+
+  /// Copies the values `roots` of a graph, and what they follow from. `now` gets the copies. Results of nodes that
+  /// `computes` rejects become operands, named by `key`.
+  void copy(const Graph& from, std::span<const Value> roots, const std::function<bool(int32_t)>& computes,
+            const std::function<Value(Value)>& key, Values& now) {
+    std::vector<bool> needed(static_cast<size_t>(from.size()));
+    const auto computed = [&](int32_t id) { return is_state(from.node(id)) || computes(id); };
+    for (Value v : roots) needed[static_cast<size_t>(v.node)] = true;
+    for (int32_t id = from.size() - 1; id >= 0; --id)
+      if (needed[static_cast<size_t>(id)] && computed(id))
+        for (Value v : from.node(id).inputs) needed[static_cast<size_t>(v.node)] = true;
+    const auto find = [&](Value v) {
+      const auto it = now.find(v);
+      return it != now.end() ? it->second : now[v] = operand(key(v), from.type(v));
+    };
+    for (int32_t id = 0; id < from.size(); ++id) {
+      if (!needed[static_cast<size_t>(id)] || !computed(id) || now.contains({id, 0})) continue;
+      Node n = from.node(id);
+      for (Value& v : n.inputs) v = find(v);
+      const int32_t to = graph().add(std::move(n));
+      for (int32_t o = 0; o < static_cast<int32_t>(from.node(id).outputs.size()); ++o) now[{id, o}] = {to, o};
+    }
+    for (Value v : roots) find(v);
+  }
+
+  /// sum + x for the node of a microbatch_sum, as a result.
+  void add_to_sum(Value sum, const Node& n, Value x) {
+    const Value operands[] = {operand(sum, n.outputs[0]), x};
+    const Value added{graph().add(new_node(graph(), pointwise_op("add"), operands, {}, n)), 0};
+    const auto at = std::find(part_.in.begin(), part_.in.end(), sum) - part_.in.begin();
+    part_.adds_to[static_cast<size_t>(at)] = result(sum, added);
+  }
+
+  Value zeros(const TensorType& type, const Node& like) {
+    const AttrValue zero = is_floating(type.dtype) ? AttrValue(0.0) : AttrValue(int64_t{0});
+    const Value v{graph().add(new_node(graph(), constant_op, {}, {{"value", zero}, {"dtype", type.dtype}}, like)), 0};
+    if (type.shape.empty()) return v;
+    return {graph().add(new_node(graph(), broadcast_op, {&v, 1}, {{"shape", type.shape}}, like)), 0};
+  }
+
+  Part finish() { return std::move(part_); }
+
+ private:
+  Part part_;
+  Values operands_;  // by key
+};
+
+class Splitter {
+ public:
+  explicit Splitter(const SplitCall& call)
+      : call_(call), g_(call.graph), ranks_(static_cast<int>(call.table.ranks.size())), users_(users(call.graph)) {
+    split_.ranks.resize(static_cast<size_t>(ranks_));
+  }
+
+  StepSplit run() {
+    for (int r = 0; r < ranks_; ++r) {
+      check_order(r);
+      std::set<std::pair<int, Kind>> parts;
+      for (const Action& a : call_.table.ranks[static_cast<size_t>(r)])
+        if (pipeline::computes(a.kind)) parts.insert({a.stage, a.kind});
+      for (const auto& [stage, kind] : parts) ranks(r).actions[{stage, kind}] = action(stage, kind);
+    }
+    place_after();
+    for (int r = 0; r < ranks_; ++r) {
+      for (int level = 0; level < levels_; ++level) ranks(r).after.push_back(after(r, level));
+      ranks(r).before = before(r);
+      find_cells(r);
+    }
+    return std::move(split_);
+  }
+
+ private:
+  RankParts& ranks(int r) { return split_.ranks[static_cast<size_t>(r)]; }
+  const StageOf& at(int32_t id) const { return call_.cut.nodes[static_cast<size_t>(id)]; }
+  int rank_of(int stage) const { return call_.table.rank_of_stage[static_cast<size_t>(stage)]; }
+  bool is_free(int32_t id) const { return at(id).region == StageOf::kFree && g_.node(id).op != &input_op; }
+
+  // ---- actions ----
+
+  bool belongs(int32_t id, int stage, Kind kind) const {
+    const StageOf& s = at(id);
+    if (s.region != StageOf::kStage || s.stage != stage) return false;
+    switch (kind) {
+      case Kind::kForward:
+        return !s.backward;
+      case Kind::kInput:
+        return s.backward && !s.weight;
+      case Kind::kWeight:
+        return s.backward && s.weight;
+      default:
+        return s.backward;
+    }
+  }
+
+  Part action(int stage, Kind kind) {
+    std::vector<Value> roots, kept;
+    std::vector<int32_t> sums;
+    for (int32_t id = 0; id < g_.size(); ++id) {
+      if (!belongs(id, stage, kind)) continue;
+      if (is_sum(g_.node(id))) {
+        sums.push_back(id);
+        roots.push_back(g_.node(id).inputs[0]);
+        continue;
+      }
+      for (Value v : read_elsewhere(id, stage, kind)) kept.push_back(v);
+    }
+    roots.insert(roots.end(), kept.begin(), kept.end());
+    PartMaker part(g_);
+    Values now;
+    const auto computes = [&](int32_t id) {
+      // A view of a parameter costs nothing here, and memory as a value of its own.
+      return is_free(id) || belongs(id, stage, kind) || (at(id).region == StageOf::kOutside && g_.node(id).op->view);
+    };
+    part.copy(g_, roots, computes, std::identity(), now);
+    for (int32_t id : sums) part.add_to_sum({id, 0}, g_.node(id), now.at(g_.node(id).inputs[0]));
+    for (Value v : kept) part.result(v, now.at(v));
+    return part.finish();
+  }
+
+  /// The results of a node that other actions read.
+  std::set<Value> read_elsewhere(int32_t id, int stage, Kind kind) const {
+    std::set<Value> found;
+    for (int32_t user : users_[static_cast<size_t>(id)])
+      if (at(user).region == StageOf::kStage && !belongs(user, stage, kind))
+        for (Value v : g_.node(user).inputs)
+          if (v.node == id) found.insert(v);
+    return found;
+  }
+
+  // Sums of floats have bits that depend on the order of their terms.
+  void check_order(int rank) const {
+    std::map<std::pair<int, bool>, const Action*> last;  // by stage and direction
+    for (const Action& a : call_.table.ranks[static_cast<size_t>(rank)]) {
+      if (!pipeline::computes(a.kind) || a.kind == Kind::kInput) continue;
+      const Action*& before = last[{a.stage, a.kind == Kind::kForward}];
+      WEFT_CHECK(!before || before->microbatch < a.microbatch, "pipeline: rank ", rank, " has ", a.to_string(),
+                 " after ", before ? before->to_string() : "",
+                 "; need the F, and the B and W, of each stage in the order of the microbatches");
+      before = &a;
+    }
+  }
+
+  // ---- where and when the update runs ----
+
+  void place_after() {
+    where_.assign(static_cast<size_t>(g_.size()), kAll);
+    level_.assign(static_cast<size_t>(g_.size()), 0);
+    for (int32_t id = 0; id < g_.size(); ++id) {
+      const StageOf& s = at(id);
+      if (s.region == StageOf::kStage && is_sum(g_.node(id))) where(id) = rank_of(s.stage);
+      if (s.region == StageOf::kAfter) place(id);
+    }
+    find_homes();
+    // A rank that needs a value may read further cells, and then has these too.
+    do {
+      find_needs();
+    } while (add_homes());
+    levels_ = 0;
+    const auto last = [&](int level) { levels_ = std::max(levels_, level + 1); };
+    for (const auto& [hop, level] : hops_) last(level + 1);
+    split_.hops.resize(static_cast<size_t>(levels_));
+    for (const auto& [hop, level] : hops_) split_.hops[static_cast<size_t>(level)].push_back(hop);
+    for (int r = 0; r < ranks_; ++r) {
+      for (int32_t id = 0; id < g_.size(); ++id)
+        if (needed_[static_cast<size_t>(r)][static_cast<size_t>(id)] && runs(id, r)) last(level(id));
+      if (r == 0)
+        for (Value v : g_.outputs) last(level_at(v, r));
+      for (const CellWrite& w : g_.writes)
+        if (has_cell(r, w.cell)) last(write_level(w, r));
+    }
+    for (int r = 0; r < ranks_; ++r)
+      for (const CellWrite& w : g_.writes)
+        if (has_cell(r, w.cell) && (split_.commit_level < 0 || write_level(w, r) < split_.commit_level))
+          split_.commit_level = write_level(w, r);
+  }
+
+  int& where(int32_t id) { return where_[static_cast<size_t>(id)]; }
+  int& level(int32_t id) { return level_[static_cast<size_t>(id)]; }
+  /// Of a value that follows from the sums, or is one.
+  bool comes_from_sums(Value v) const { return at(v.node).region == StageOf::kAfter || is_sum(g_.node(v)); }
+  /// Whether a rank computes this node of the update, if it needs it.
+  bool runs(int32_t id, int rank) {
+    return at(id).region == StageOf::kAfter && (where(id) == kAll || where(id) == rank);
+  }
+  /// The first level at which a rank can read a value.
+  int level_at(Value v, int rank) {
+    if (!comes_from_sums(v)) return 0;
+    return level(v.node) + (where(v.node) != kAll && where(v.node) != rank);
+  }
+
+  void place(int32_t id) {
+    std::map<int, int64_t> bytes;  // by rank
+    for (Value v : g_.node(id).inputs)
+      if (comes_from_sums(v) && where(v.node) != kAll) bytes[where(v.node)] += g_.type(v).nbytes();
+    if (bytes.size() == 1) where(id) = bytes.begin()->first;
+    if (bytes.size() > 1) {
+      int64_t all = 0;
+      int largest = bytes.begin()->first;
+      for (const auto& [rank, n] : bytes) {
+        all += n;
+        if (n > bytes[largest]) largest = rank;
+      }
+      where(id) = all <= kSmallBytes ? kAll : largest;
+    }
+    for (Value v : g_.node(id).inputs) {
+      if (!comes_from_sums(v)) continue;
+      const bool sent = where(v.node) != kAll && where(v.node) != where(id);
+      level(id) = std::max(level(id), level(v.node) + sent);
+    }
+  }
+
+  bool has_cell(int rank, int32_t cell) const { return homes_[static_cast<size_t>(cell)].contains(rank); }
+
+  /// The ranks that have a cell: those whose actions read it, and the one that computes its new value.
+  void find_homes() {
+    homes_.assign(g_.cells.size(), {});
+    for (int r = 0; r < ranks_; ++r) {
+      for (const auto& [key, part] : ranks(r).actions) {
+        for (int32_t id = 0; id < part.graph->size(); ++id) add_home(part.graph->node(id), r);
+        // Values that `before` computes.
+        for (Value v : part.in)
+          if (at(v.node).region == StageOf::kOutside)
+            for (int32_t id : closure(v)) add_home(g_.node(id), r);
+      }
+    }
+    for (const CellWrite& w : g_.writes) {
+      std::set<int>& homes = homes_[static_cast<size_t>(w.cell)];
+      if (comes_from_sums(w.value) && where(w.value.node) != kAll) {
+        homes.insert(where(w.value.node));
+      } else if (g_.cells[static_cast<size_t>(w.cell)]->type.shape.empty()) {
+        for (int r = 0; r < ranks_; ++r) homes.insert(r);
+      }
+    }
+    for (const CellWrite& w : g_.writes)
+      if (homes_[static_cast<size_t>(w.cell)].empty()) homes_[static_cast<size_t>(w.cell)].insert(0);
+  }
+
+  bool add_home(const Node& n, int rank) {
+    return n.op == &cell_op && homes_[static_cast<size_t>(n.attrs.i("index"))].insert(rank).second;
+  }
+
+  /// The nodes that a value follows from, as far as no microbatch changes them.
+  std::set<int32_t> closure(Value v) const {
+    std::set<int32_t> all;
+    std::vector<int32_t> open{v.node};
+    while (!open.empty()) {
+      const int32_t id = open.back();
+      open.pop_back();
+      if (at(id).region == StageOf::kStage || at(id).region == StageOf::kAfter || !all.insert(id).second) continue;
+      for (Value in : g_.node(id).inputs) open.push_back(in.node);
+    }
+    return all;
+  }
+
+  /// By rank, the nodes that its update reads; and the values that ranks send each other for it.
+  void find_needs() {
+    needed_.assign(static_cast<size_t>(ranks_), std::vector<bool>(static_cast<size_t>(g_.size())));
+    hops_.clear();
+    const auto need = [&](Value v, int rank) {
+      needed_[static_cast<size_t>(rank)][static_cast<size_t>(v.node)] = true;
+      const int from = comes_from_sums(v) ? where(v.node) : kAll;
+      if (from == kAll || from == rank) return;
+      hops_.emplace(Hop{v, from, rank}, level(v.node));
+      needed_[static_cast<size_t>(from)][static_cast<size_t>(v.node)] = true;
+    };
+    for (Value v : g_.outputs) need(v, 0);
+    for (const CellWrite& w : g_.writes)
+      for (int r : homes_[static_cast<size_t>(w.cell)]) need(w.value, r);
+    for (int32_t id = g_.size() - 1; id >= 0; --id)
+      for (int r = 0; r < ranks_; ++r) {
+        if (!needed_[static_cast<size_t>(r)][static_cast<size_t>(id)]) continue;
+        const StageOf::Region region = at(id).region;
+        if (region == StageOf::kStage || (region == StageOf::kAfter && !runs(id, r))) continue;
+        for (Value v : g_.node(id).inputs) need(v, r);
+      }
+  }
+
+  bool add_homes() {
+    bool more = false;
+    for (int r = 0; r < ranks_; ++r)
+      for (int32_t id = 0; id < g_.size(); ++id)
+        if (needed_[static_cast<size_t>(r)][static_cast<size_t>(id)]) more |= add_home(g_.node(id), r);
+    return more;
+  }
+
+  /// A cell gets its new value where the value is known and nothing on the rank reads the old one later.
+  int write_level(const CellWrite& w, int rank) {
+    int level = level_at(w.value, rank);
+    const auto [it, fresh] = last_reads_.try_emplace(rank);
+    if (fresh) it->second = last_reads(rank);
+    return std::max(level, it->second[static_cast<size_t>(w.cell)]);
+  }
+
+  /// By cell: the last level at which a rank reads its old value.
+  std::vector<int> last_reads(int rank) {
+    std::vector<int> last(g_.cells.size());
+    std::vector<int> reader(static_cast<size_t>(g_.size()), -1);  // by node: the last level that computes it
+    const auto read = [&](Value v, int level) {
+      int& l = reader[static_cast<size_t>(v.node)];
+      l = std::max(l, level);
+    };
+    if (rank == 0)
+      for (Value v : g_.outputs) read(v, level_at(v, rank));
+    for (const CellWrite& w : g_.writes)
+      if (has_cell(rank, w.cell)) read(w.value, level_at(w.value, rank));
+    for (int32_t id = g_.size() - 1; id >= 0; --id) {
+      const Node& n = g_.node(id);
+      int l = reader[static_cast<size_t>(id)];
+      if (at(id).region == StageOf::kAfter)
+        l = runs(id, rank) && needed_[static_cast<size_t>(rank)][static_cast<size_t>(id)] ? level(id) : -1;
+      if (l < 0 || at(id).region == StageOf::kStage) continue;
+      if (n.op == &cell_op) {
+        int& of_cell = last[static_cast<size_t>(n.attrs.i("index"))];
+        of_cell = std::max(of_cell, l);
+      }
+      for (Value v : n.inputs) read(v, l);
+    }
+    return last;
+  }
+
+  Part after(int rank, int level) {
+    const std::vector<bool>& needed = needed_[static_cast<size_t>(rank)];
+    const auto here = [&](int32_t id) {
+      return needed[static_cast<size_t>(id)] && runs(id, rank) && this->level(id) == level;
+    };
+    // What this level computes for later ones, for other ranks, for cells and for the caller.
+    std::set<Value> kept;
+    const auto keep = [&](Value v, bool outside) {
+      if (outside && here(v.node)) kept.insert(v);
+    };
+    for (int32_t id = 0; id < g_.size(); ++id)
+      if (needed[static_cast<size_t>(id)] && runs(id, rank))
+        for (Value v : g_.node(id).inputs) keep(v, this->level(id) > level);
+    for (const auto& [hop, at_level] : hops_) keep(hop.value, hop.from == rank);
+    std::vector<std::pair<Value, int32_t>> results;
+    std::vector<CellWrite> writes;
+    if (rank == 0)
+      for (size_t i = 0; i < g_.outputs.size(); ++i)
+        if (level_at(g_.outputs[i], rank) == level) results.emplace_back(g_.outputs[i], static_cast<int32_t>(i));
+    for (const CellWrite& w : g_.writes) {
+      if (!has_cell(rank, w.cell)) continue;
+      if (write_level(w, rank) == level) writes.push_back(w);
+      keep(w.value, write_level(w, rank) > level);
+    }
+    std::vector<Value> roots(kept.begin(), kept.end());
+    for (const auto& [v, number] : results) roots.push_back(v);
+    for (const CellWrite& w : writes) roots.push_back(w.value);
+    PartMaker part(g_);
+    Values now;
+    part.copy(
+        g_, roots, [&](int32_t id) { return here(id) || is_free(id) || at(id).region == StageOf::kOutside; },
+        std::identity(), now);
+    for (Value v : kept) part.result(v, now.at(v));
+    for (const auto& [v, number] : results) part.result(v, now.at(v), number);
+    for (const CellWrite& w : writes) part.graph().writes.push_back({w.cell, now.at(w.value)});
+    return part.finish();
+  }
+
+  // ---- before all microbatches ----
+
+  Part before(int rank) {
+    const auto arguments = static_cast<int64_t>(call_.microbatch.arguments);
+    std::set<Value> slices, sums, once;
+    for (const auto& [key, part] : ranks(rank).actions)
+      for (Value v : part.in) {
+        const Node& n = g_.node(v);
+        if (is_sum(n)) {
+          sums.insert(v);
+        } else if (n.op == &input_op && n.attrs.i("index") >= arguments) {
+          slices.insert(v);
+        } else if (n.op != &input_op && at(v.node).region == StageOf::kOutside) {
+          once.insert(v);
+        }
+      }
+    PartMaker part(g_);
+    const auto source = [&](Value slice) {
+      return call_.microbatch.sources[static_cast<size_t>(g_.node(slice).attrs.i("index") - arguments)];
+    };
+    std::vector<Value> roots;
+    for (Value v : slices) roots.push_back(source(v));
+    const Graph& joint = call_.joint;
+    Values batch, now;
+    part.copy(
+        joint, roots, [&](int32_t id) { return joint.node(id).op != &input_op; },
+        [&](Value v) { return g_.inputs[static_cast<size_t>(joint.node(v).attrs.i("index"))]; }, batch);
+    for (Value v : slices) part.result(v, batch.at(source(v)));
+    roots.assign(once.begin(), once.end());
+    part.copy(
+        g_, roots, [&](int32_t id) { return g_.node(id).op != &input_op; }, std::identity(), now);
+    for (Value v : once) part.result(v, now.at(v));
+    for (Value v : sums) part.result(v, part.zeros(g_.type(v), g_.node(v)));
+    return part.finish();
+  }
+
+  void find_cells(int rank) {
+    std::vector<bool> has(g_.cells.size());
+    const auto look = [&](const Part& p) {
+      for (int32_t id = 0; id < p.graph->size(); ++id)
+        if (const Node& n = p.graph->node(id); n.op == &cell_op) has[static_cast<size_t>(n.attrs.i("index"))] = true;
+      for (const CellWrite& w : p.graph->writes) has[static_cast<size_t>(w.cell)] = true;
+    };
+    look(ranks(rank).before);
+    for (const auto& [key, part] : ranks(rank).actions) look(part);
+    for (const Part& part : ranks(rank).after) look(part);
+    split_.cells.push_back(std::move(has));
+  }
+
+  const SplitCall& call_;
+  const Graph& g_;
+  const int ranks_;
+  const std::vector<std::vector<int32_t>> users_;
+  StepSplit split_;
+  // Of nodes of the update, and of sums: the rank and the level that compute them.
+  std::vector<int> where_, level_;
+  std::vector<std::set<int>> homes_;            // by cell
+  std::vector<std::vector<bool>> needed_;       // by rank and node
+  std::map<Hop, int> hops_;                     // and the level behind which each is sent
+  std::map<int, std::vector<int>> last_reads_;  // by rank and cell
+  int levels_ = 0;
+};
+
+}  // namespace
+
+StepSplit split_step(const SplitCall& call) { return Splitter(call).run(); }
+
+}  // namespace weft::dist

@@ -1,0 +1,29 @@
+// Pipeline parallelism (pp): each rank along pp has stages of the model's depth, and microbatches run through them. It
+// places no tensor: plan/pipeline_plan.h cuts the step that the other strategies have placed.
+#include "distributed/strategies/strategy.h"
+
+namespace weft::dist {
+namespace {
+
+void annotate(StrategyContext&) {}
+
+constexpr std::string_view kDimensions[] = {"pp"};
+constexpr OptionRow kOptions[] = {
+    {.name = "pipeline",
+     .field = &Plan::pipeline,
+     .need = "gpipe, 1f1b, interleaved_1f1b, zb_h1, zb_2p, zb_v, dualpipe_v, a name and its stages per rank, as "
+             "'interleaved_1f1b:4', or a .csv file with a table of actions",
+     .help = "the schedule of pipeline stages: gpipe, 1f1b, interleaved_1f1b, zb_h1, zb_2p, zb_v, dualpipe_v, with "
+             "stages per rank as 'interleaved_1f1b:4', or a .csv file with a table of actions"},
+    {.name = "stages",
+     .field = &Plan::stages,
+     .need = "the modules with which stages 1, 2, ... begin, as 'blocks.3,blocks.6', or nothing",
+     .help = "the modules with which pipeline stages 1, 2, ... begin, as 'blocks.3,blocks.6'; empty: equal work"},
+};
+
+}  // namespace
+
+const Strategy pipeline_parallel = {
+    .name = "pipeline_parallel", .dimensions = kDimensions, .options = kOptions, .annotate = annotate, .level = 4};
+
+}  // namespace weft::dist
