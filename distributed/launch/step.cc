@@ -115,8 +115,8 @@ MeshStep::~MeshStep() = default;
 MeshStep::MeshStep(const Ref<Graph>& joint, const CompileOptions& options)
     : timeout_(std::chrono::nanoseconds(static_cast<int64_t>(options.timeout * 1e9))),
       verify_(options.verify),
-      plan_(plan_mesh(joint, options)) {
-  find_programs();
+      plan_(plan_mesh(joint, options)),
+      places_(plan_.places()) {
   if (plan_.pipeline) {
     plan_stages(options);
   } else {
@@ -126,32 +126,18 @@ MeshStep::MeshStep(const Ref<Graph>& joint, const CompileOptions& options)
     if (!plan_.on_meta) internal::load_kernels(p, options);
 }
 
-// The mesh without pp has the other dimensions in the same order.
-void MeshStep::find_programs() {
-  const auto stages = static_cast<size_t>(plan_.pipeline ? plan_.pipeline->ranks : 1);
-  for (int r = 0; r < ranks(); ++r) {
-    int at = 0;
-    size_t stage = 0;
-    for (const Mesh::Dim& d : plan_.world.dims()) {
-      if (!d.over.empty()) continue;
-      const auto own = static_cast<int>(plan_.world.coordinate(r, d.name));
-      if (plan_.pipeline && d.name == "pp") {
-        stage = static_cast<size_t>(own);
-      } else {
-        at = at * d.size + own;
-      }
-    }
-    place_.push_back(at);
-    stage_.push_back(stage);
-    program_.push_back(static_cast<size_t>(plan_.class_of[static_cast<size_t>(at)]) * stages + stage);
-  }
-}
-
 void MeshStep::plan_stages(const CompileOptions& options) {
   for (size_t c = 0; c < plan_.locals.size(); ++c) {
     const SplitCall step = plan_.pipeline->call(*plan_.arranged[c]);
     for (int r = 0; r < plan_.pipeline->ranks; ++r)
       planned_.push_back(plan_rank({step, plan_.pipeline->splits[c], plan_.pipeline->crossings, options}, r));
+    for (int r = 0; r < plan_.pipeline->ranks; ++r) {
+      const internal::MemoryPlan& plan = planned_[plan_.launched.size()].plan;
+      std::vector<int32_t> nodes;
+      for (const internal::Launch& l : plan.launches)
+        if (!l.copy) nodes.push_back(l.node);
+      plan_.launched.push_back(collectives_in(*plan.graph, nodes, plan_.locals[c].collectives));
+    }
   }
 }
 
@@ -180,11 +166,12 @@ bool MeshStep::writes(size_t cell) const {
 }
 
 ShardedCell::Layout MeshStep::layout_of(size_t cell) const {
-  ShardedCell::Layout l{.mesh = plan_.mesh, .place = place_, .rest = plan_.decision.cells[cell].rest};
+  ShardedCell::Layout l{.mesh = plan_.mesh, .place = {}, .rest = plan_.decision.cells[cell].rest};
+  for (const MeshPlan::Place& p : places_) l.place.push_back(p.rank);
   if (!plan_.pipeline) return l;
   const std::vector<std::vector<bool>>& has = plan_.pipeline->splits[0].cells;
   for (size_t r = 0; r < l.place.size(); ++r)
-    if (!has[stage_[r]][cell]) l.place[r] = -1;
+    if (!has[static_cast<size_t>(places_[r].stage)][cell]) l.place[r] = -1;
   return l;
 }
 
@@ -219,7 +206,7 @@ void MeshStep::start() {
     for (const Ref<ShardedCell>& c : ranks->cells) own.push_back(c->shards[i]);
     internal::ExecutableOptions how;
     how.rank.emplace(internal::ExecutableOptions::Rank{Device::cpu(r), std::move(own)});
-    const internal::Planned& planned = planned_[program_[i]];
+    const internal::Planned& planned = planned_[program(i)];
     how.check = internal::launch_check(planned, verify_);
     ranks->executables[i] = std::make_unique<internal::Executable>(planned.plan, ranks->arenas[i], std::move(how));
   });
@@ -299,7 +286,7 @@ std::vector<Tensor> MeshStep::joined(const std::vector<std::vector<Tensor>>& res
     }
     std::vector<Tensor> parts(static_cast<size_t>(plan_.mesh.size()));
     for (size_t r = 0; r < results.size(); ++r)
-      if (stage_[r] == 0) parts[static_cast<size_t>(place_[r])] = results[r][i];
+      if (places_[r].stage == 0) parts[static_cast<size_t>(places_[r].rank)] = results[r][i];
     out.push_back(unshard(plan_.mesh, spec, plan_.joint->type(plan_.joint->outputs[i]), parts));
   }
   return out;
@@ -310,7 +297,7 @@ StepRecord MeshStep::record(int rank) const {
   WEFT_CHECK_AS(kOutOfRange, rank >= 0 && rank < mesh.size(), "record: got rank ", rank, "; need 0 to ",
                 mesh.size() - 1, " of mesh ", mesh.to_string());
   const auto i = static_cast<size_t>(rank);
-  const internal::Planned& planned = planned_[program_[i]];
+  const internal::Planned& planned = planned_[program(i)];
   const internal::MemoryPlan& plan = planned.plan;
   StepRecord r = internal::record_of(planned, ranks_ ? ranks_->executables[i].get() : nullptr);
   r.mesh = mesh.to_string();

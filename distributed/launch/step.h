@@ -59,9 +59,9 @@ class MeshStep final : public internal::PartitionedStep {
  private:
   struct Ranks;
   int ranks() const { return plan_.world.size(); }
+  size_t program(size_t rank) const { return static_cast<size_t>(plan_.program_of(places_[rank])); }
   bool writes(size_t cell) const;
   ShardedCell::Layout layout_of(size_t cell) const;
-  void find_programs();
   void plan_classes(const CompileOptions& options);
   void plan_stages(const CompileOptions& options);
   void shard_cells();
@@ -71,11 +71,9 @@ class MeshStep final : public internal::PartitionedStep {
 
   const std::chrono::nanoseconds timeout_;
   const bool verify_;
-  MeshPlan plan_;                           // lists the collectives of the compiled graphs
+  MeshPlan plan_;  // lists the collectives of the compiled graphs
+  const std::vector<MeshPlan::Place> places_;
   std::vector<internal::Planned> planned_;  // by shape class; with pp: by shape class and rank of the pipeline
-  std::vector<int> place_;                  // by rank: its rank in plan_.mesh, which has no pp
-  std::vector<size_t> stage_;               // by rank: its position in the pipeline
-  std::vector<size_t> program_;             // by rank: its plan
   std::unique_ptr<Ranks> ranks_;
 };
 

@@ -1,5 +1,6 @@
 #include "distributed/plan/collectives.h"
 
+#include <numeric>
 #include <unordered_map>
 
 #include "ops/core/collective.h"
@@ -12,11 +13,18 @@ int64_t site_of(const Node& n) { return n.attrs.i("site", 0); }
 }  // namespace
 
 std::vector<PlannedCollective> collectives_in(const Graph& g, const std::vector<PlannedCollective>& known) {
+  std::vector<int32_t> all(static_cast<size_t>(g.size()));
+  std::iota(all.begin(), all.end(), 0);
+  return collectives_in(g, all, known);
+}
+
+std::vector<PlannedCollective> collectives_in(const Graph& g, std::span<const int32_t> nodes,
+                                              const std::vector<PlannedCollective>& known) {
   std::unordered_map<int64_t, const PlannedCollective*> by_site;
   for (const PlannedCollective& c : known) by_site.emplace(c.site, &c);
   std::vector<PlannedCollective> out;
   bool update = false;
-  for (int32_t id = 0; id < g.size(); ++id) {
+  for (int32_t id : nodes) {
     const Node& n = g.node(id);
     const auto kind = collective_of(n);
     update |= n.backward;
@@ -30,6 +38,8 @@ std::vector<PlannedCollective> collectives_in(const Graph& g, const std::vector<
       c.what = str_cat(n.scope, *n.scope ? ": " : "", n.op->name);
       c.line = n.line.to_string();
       c.why = *kind == Collective::kPermute ? "one step of a ring, beside the product or attention that uses it"
+              : *kind == Collective::kSend || *kind == Collective::kRecv
+                  ? "a stage of another rank, or its update, reads it"
               : n.op == &all_to_all_rows_op || n.op == start_form(all_to_all_rows_op)
                   ? "rows go to the ranks of their experts, or back"
                   : "how its op works on shards";

@@ -1,5 +1,7 @@
 #include "distributed/plan/estimate.h"
 
+#include <algorithm>
+
 #include "compiler/cost/keep_cost.h"
 #include "compiler/cost/peak_estimate.h"
 #include "compiler/cost/roofline.h"
@@ -41,6 +43,37 @@ Estimate estimate(const Mesh& mesh, const Graph& g, const std::vector<PlannedCol
   e.peak_bytes = e.cell_bytes + estimated_peak(g);
   for (Value v : g.inputs) e.peak_bytes += g.type(v).nbytes();
   for (Value v : g.outputs) e.peak_bytes += g.type(v).nbytes();
+  return e;
+}
+
+Estimate estimate_pipeline(const PipelinePlan& p, const Graph& g, const Machine& machine) {
+  Estimate e;
+  double busy = 0;
+  for (size_t r = 0; r < p.simulation.ranks.size(); ++r) {
+    const pipeline::Simulation::Rank& rank = p.simulation.ranks[r];
+    int64_t cells = 0, sums = 0;
+    for (size_t c = 0; c < g.cells.size(); ++c)
+      if (p.splits[0].cells[r][c]) cells += g.cells[c]->type.nbytes();
+    for (const auto& [key, part] : p.splits[0].ranks[r].actions)
+      for (size_t i = 0; i < part.in.size(); ++i)
+        if (part.adds_to[i] >= 0) sums += g.type(part.in[i]).nbytes();
+    const double moved = static_cast<double>(cells + sums);
+    // The update reads and writes every cell.
+    const double update = roofline_seconds(machine, {.bytes = 2 * moved, .written = moved});
+    e.compute_seconds = std::max(e.compute_seconds, rank.busy + update);
+    busy = std::max(busy, rank.busy);
+    e.cell_bytes = std::max(e.cell_bytes, cells);
+    e.peak_bytes = std::max(e.peak_bytes, cells + sums + static_cast<int64_t>(rank.activation));
+  }
+  for (const Crossing& c : p.crossings)
+    for (int64_t bytes : {c.forward_bytes, c.backward_bytes})
+      if (p.table.rank_of_stage[static_cast<size_t>(c.link.from)] !=
+          p.table.rank_of_stage[static_cast<size_t>(c.link.to)])
+        e.comm_seconds += static_cast<double>(p.table.microbatches) / p.ranks *
+                          collective_seconds(Collective::kSend, static_cast<double>(bytes), 2, 1, machine);
+  e.exposed_seconds = p.simulation.makespan - busy;
+  for (int32_t id = 0; id < g.size(); ++id)
+    if (const Node& n = g.node(id); n.op->is(kContraction) || n.op->decompose) e.at_most |= op_cost(g, n).at_most;
   return e;
 }
 

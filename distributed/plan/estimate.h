@@ -1,6 +1,7 @@
 // Time and memory of one rank of a plan, predicted from its local graph alone. Nothing is allocated.
 #pragma once
 #include "distributed/plan/collectives.h"
+#include "distributed/plan/pipeline_plan.h"
 
 namespace weft::dist {
 
@@ -19,5 +20,9 @@ double seconds_of(const Mesh& mesh, const PlannedCollective& c, const Machine& m
 /// `g`: the graph of one rank, as it runs. With `memory` false the peak is left out.
 Estimate estimate(const Mesh& mesh, const Graph& g, const std::vector<PlannedCollective>& collectives,
                   const Machine& machine, bool memory = true);
+
+/// Of a step in a pipeline, of the rank that needs most. Exposed is what the ranks wait for each other, and for values.
+/// `local`: the graph that the cut is of.
+Estimate estimate_pipeline(const PipelinePlan& p, const Graph& local, const Machine& machine);
 
 }  // namespace weft::dist

@@ -55,6 +55,25 @@ Ref<Graph> off_meta(const Graph& g) {
 
 }  // namespace
 
+// The mesh without pp has the other dimensions in the same order.
+std::vector<MeshPlan::Place> MeshPlan::places() const {
+  std::vector<Place> all;
+  for (int r = 0; r < world.size(); ++r) {
+    Place p;
+    for (const Mesh::Dim& d : world.dims()) {
+      if (!d.over.empty()) continue;
+      const auto own = static_cast<int>(world.coordinate(r, d.name));
+      if (pipeline && d.name == "pp") {
+        p.stage = own;
+      } else {
+        p.rank = p.rank * d.size + own;
+      }
+    }
+    all.push_back(p);
+  }
+  return all;
+}
+
 MeshPlan plan_mesh(const Ref<Graph>& joint, const CompileOptions& how, const PlanScope& scope) {
   if (how.plan.choose) return choose_plan(joint, how, scope);
   const std::vector<ForbidRule> forbid = parse_forbid(how.mesh, how.forbid);

@@ -40,6 +40,18 @@ struct MeshPlan {
   std::vector<Ref<Graph>> arranged;  // by class: bucketed and overlapped
   CommunicationReport communication;
   std::shared_ptr<PipelinePlan> pipeline;  // null without pp
+  /// With pp, of a step that is compiled: by program the collectives of a rank in the order in which it starts them.
+  std::vector<std::vector<PlannedCollective>> launched;
+
+  /// By rank of `world`: its rank in `mesh`, and its position in the pipeline.
+  struct Place {
+    int rank = 0, stage = 0;
+  };
+  std::vector<Place> places() const;
+  /// The number of a rank's program: those of a shape class are behind each other, by position in the pipeline.
+  int program_of(const Place& p) const {
+    return class_of[static_cast<size_t>(p.rank)] * (pipeline ? pipeline->ranks : 1) + p.stage;
+  }
   std::vector<std::string> notes;
   std::vector<RejectedPlan> rejected;  // of Plan::automatic(), the fastest first
 };

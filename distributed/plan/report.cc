@@ -119,49 +119,53 @@ std::vector<std::pair<std::string, int>> split_at_use(const Mesh& mesh, const Pl
 }  // namespace
 
 PlanReport::PlanReport(const MeshPlan& p, const std::string& machine, int64_t exact_peak)
-    : rejected(p.rejected),
-      mesh_(p.mesh),
-      plan_(p.plan),
-      machine_(machine),
-      class_of_(p.class_of),
-      notes_(p.notes),
-      exact_peak_(exact_peak) {
+    : rejected(p.rejected), mesh_(p.world), plan_(p.plan), machine_(machine), notes_(p.notes), exact_peak_(exact_peak) {
   for (size_t c = 0; c < p.joint->cells.size(); ++c) {
     const Cell& cell = *p.joint->cells[c];
     const CellPin& pin = p.decision.cells[c];
     PlannedCell k{
-        cell.name, cell.type,        dist::to_string(mesh_, pin.rest), dist::to_string(mesh_, pin.use), pin.why,
+        cell.name, cell.type,        dist::to_string(p.mesh, pin.rest), dist::to_string(p.mesh, pin.use), pin.why,
         0,         cell.is_parameter};
     if (k.why.empty()) k.why = "a copy on every rank";
-    k.bytes = local_bytes(mesh_, pin.rest, cell.type.dtype, mesh_.size() - 1);  // the last block is the largest
-    if (cell.is_parameter) k.split = split_at_use(mesh_, p.plan, cell.name, pin.use);
+    k.bytes = local_bytes(p.mesh, pin.rest, cell.type.dtype, p.mesh.size() - 1);  // the last block is the largest
+    if (cell.is_parameter) k.split = split_at_use(p.mesh, p.plan, cell.name, pin.use);
     cells_.push_back(std::move(k));
   }
   bool backward = false;  // has begun: activations are those before it
   for (int32_t id = 0; id < p.joint->size(); ++id) {
     const Node& n = p.joint->node(id);
     const NodeChoice& c = p.decision.nodes[static_cast<size_t>(id)];
-    placements_.push_back(c.settled.empty() ? "" : dist::to_string(mesh_, c.settled[0]));
+    placements_.push_back(c.settled.empty() ? "" : dist::to_string(p.mesh, c.settled[0]));
     if (n.backward || backward) {
       backward = true;
       continue;
     }
     if (c.free || !matters(n) || c.settled.empty()) continue;
-    activations_.push_back({str_cat(n.scope, *n.scope ? ": " : "", n.op->name), dist::to_string(mesh_, c.settled[0]),
+    activations_.push_back({str_cat(n.scope, *n.scope ? ": " : "", n.op->name), dist::to_string(p.mesh, c.settled[0]),
                             n.line.to_string(),
-                            local_bytes(mesh_, c.settled[0], n.outputs[0].dtype, mesh_.size() - 1)});
+                            local_bytes(p.mesh, c.settled[0], n.outputs[0].dtype, p.mesh.size() - 1)});
   }
-  auto all = std::make_shared<std::vector<std::vector<PlannedCollective>>>();
-  for (const LocalGraph& l : p.locals) all->push_back(l.collectives);
+  const std::vector<MeshPlan::Place> places = p.places();
+  auto all = std::make_shared<std::vector<std::vector<PlannedCollective>>>(p.launched);
+  if (all->empty())
+    for (const LocalGraph& l : p.locals) all->push_back(l.collectives);
+  for (const MeshPlan::Place& place : places)
+    class_of_.push_back(p.launched.empty() ? p.class_of[static_cast<size_t>(place.rank)] : p.program_of(place));
   by_class_ = all;
-  const auto first = static_cast<size_t>(class_of_[0]);
-  collectives_ = p.locals[first].collectives;
-  for (size_t i = 0; i < p.locals.size() && i < 8; ++i) {
-    const Estimate e =
-        dist::estimate(mesh_, *p.arranged[i], p.locals[i].collectives, machine_named(machine), exact_peak == 0);
-    const int64_t most = std::max(estimate_.peak_bytes, e.peak_bytes);
-    if (i == first) estimate_ = e;
-    estimate_.peak_bytes = most;
+  collectives_ = (*all)[static_cast<size_t>(class_of_[0])];
+  const auto first = static_cast<size_t>(p.class_of[0]);
+  if (p.pipeline) {
+    placements_.clear();  // those of one microbatch
+    pipeline_ = p.pipeline->to_string();
+    estimate_ = estimate_pipeline(*p.pipeline, *p.arranged[first], machine_named(machine));
+  } else {
+    for (size_t i = 0; i < p.locals.size() && i < 8; ++i) {
+      const Estimate e =
+          dist::estimate(mesh_, *p.arranged[i], p.locals[i].collectives, machine_named(machine), exact_peak == 0);
+      const int64_t most = std::max(estimate_.peak_bytes, e.peak_bytes);
+      if (i == first) estimate_ = e;
+      estimate_.peak_bytes = most;
+    }
   }
   if (p.communication.before > 0) notes_.push_back(p.communication.to_string());
 }
@@ -198,6 +202,7 @@ std::vector<CollectiveSum> PlanReport::totals() const {
 uint64_t PlanReport::hash() const {
   std::string all = mesh_.to_string();
   for (const PlannedCell& c : cells_) all += str_cat("\n", c.name, " ", c.rest, " ", c.use);
+  all += pipeline_;
   if (by_class_)
     for (const auto& one : *by_class_)
       for (const PlannedCollective& c : one)
@@ -327,6 +332,7 @@ std::string PlanReport::to_string() const {
       str_cat("step on ", machine_, ": ", seconds_text(estimate_.step_seconds()), " (compute ",
               estimate_.at_most ? "at most " : "", seconds_text(estimate_.compute_seconds), ", communication ",
               seconds_text(estimate_.comm_seconds), ", of it exposed ", seconds_text(estimate_.exposed_seconds), ")\n");
+  s += pipeline_;
   for (const std::string& n : notes_) s += str_cat("note: ", fitted(n, kWide), "\n");
   if (!rejected.empty()) {
     rows.clear();

@@ -74,6 +74,7 @@ class PlanReport {
   std::vector<PlannedCollective> collectives_;
   std::vector<int> class_of_;
   std::shared_ptr<const std::vector<std::vector<PlannedCollective>>> by_class_;
+  std::string pipeline_;  // the cut, bubbles and memory, as text
   std::vector<std::string> notes_;
   Estimate estimate_;
   int64_t exact_peak_ = 0;

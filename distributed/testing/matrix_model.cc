@@ -111,21 +111,12 @@ MatrixRun run_case(const MatrixCase& c) {
   Buffer load(zeros({kLayers - kDense, kExperts}, {.dtype = kInt64}), "load");
   auto fn = [&](Tensor tokens, Tensor targets, Tensor documents) {
     internal::KeepAttentionNodes inner;
-    Tensor loss, counts;
-    std::vector<Tensor> grads;
-    const int64_t rows = kBatch / kAccumulate;
-    for (int64_t i = 0; i < kAccumulate; ++i) {
-      auto part = [&](const Tensor& t) { return t.slice(0, i * rows, (i + 1) * rows); };
-      const Model::Out out = model.loss(part(tokens), part(targets), part(documents));
-      std::vector<Tensor> g = grad(out.loss, opt.parameters());
-      loss = loss.defined() ? loss + out.loss : out.loss;
-      counts = counts.defined() ? counts + stack(out.counts) : stack(out.counts);
-      if (grads.empty()) {
-        grads = g;
-      } else {
-        for (size_t k = 0; k < g.size(); ++k) grads[k] = grads[k] + g[k];
-      }
-    }
+    auto [loss, counts, grads] =
+        accumulate(kAccumulate, std::tuple{tokens, targets, documents}, [&](Tensor x, Tensor y, Tensor ids) {
+          const Model::Out out = model.loss(x, y, ids);
+          std::vector<Tensor> g = grad(out.loss, opt.parameters());
+          return std::tuple{out.loss.detach(), stack(out.counts), std::move(g)};
+        });
     NoGrad guard;
     for (Tensor& g : grads) g = g * (1.0 / kAccumulate);
     auto [clipped, norm] = optim::clip_grad_norm(grads, 1.0);

@@ -17,11 +17,11 @@ namespace {
 uint64_t seed = 1;
 
 // Settings by factor.
-enum Factor { kDp, kZero, kTp, kSequence, kCp, kCpKind, kEp, kCapacity, kVocab, kFactors };
-constexpr int kLevels[kFactors] = {3, 4, 3, 2, 3, 9, 4, 2, 2};
+enum Factor { kDp, kZero, kTp, kSequence, kCp, kCpKind, kEp, kCapacity, kVocab, kPp, kSchedule, kFactors };
+constexpr int kLevels[kFactors] = {3, 4, 3, 2, 3, 9, 4, 2, 2, 2, 3};
 using Cell = std::array<int, kFactors>;
 
-int ranks(const Cell& c) { return (1 << c[kDp]) * (1 << c[kTp]) * (1 << c[kCp]) * (1 << c[kEp]); }
+int ranks(const Cell& c) { return (1 << c[kDp]) * (1 << c[kTp]) * (1 << c[kCp]) * (1 << c[kEp]) * (1 << c[kPp]); }
 
 bool valid(const Cell& c, int most) {
   const int n = ranks(c);
@@ -29,6 +29,7 @@ bool valid(const Cell& c, int most) {
   if ((1 << c[kDp]) * (1 << c[kEp]) > 8) return false;  // rows of a micro-batch
   if (c[kCp] == 0 && c[kCpKind] != 0) return false;
   if (c[kTp] == 0 && c[kSequence] == 0) return false;  // says nothing
+  if (c[kPp] == 0 && c[kSchedule] != 0) return false;
   const bool ulysses = c[kCpKind] % 3 == 2, other_order = c[kCpKind] >= 3;
   if (ulysses && (1 << c[kTp]) * (1 << c[kCp]) > 2) return false;    // two key heads
   if (other_order && c[kTp] > 0 && c[kSequence] == 1) return false;  // one order of a sequence only
@@ -40,10 +41,13 @@ MatrixCase make(const Cell& c, DType dtype, int steps) {
   auto add = [&](const char* name, int level) {
     if (level > 0) m.mesh += str_cat(m.mesh.empty() ? "" : ",", name, 1 << level);
   };
+  add("pp", c[kPp]);
   add("dp", c[kDp]);
   add("ep", c[kEp]);
   add("cp", c[kCp]);
   add("tp", c[kTp]);
+  static constexpr const char* kSchedules[] = {"1f1b", "zb_h1", "interleaved_1f1b"};
+  m.plan.pipeline = kSchedules[c[kSchedule]];
   m.plan.zero = c[kZero];
   m.plan.sequence = c[kSequence] == 1;
   static constexpr const char* kKinds[] = {"allgather", "ring", "ulysses"};
