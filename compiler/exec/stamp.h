@@ -1,6 +1,6 @@
-// A plan made of parts: a part is planned once, and its launches are in the plan as often as the step runs it, each time
-// with other operands and results. So the time to plan does not depend on how often a part runs, and a step stays one
-// flat list of launches.
+// A plan made of parts: a part is planned once, and its launches are in the plan as often as the step runs it, each
+// time with other operands and results. So the time to plan does not depend on how often a part runs, and a step stays
+// one flat list of launches.
 #pragma once
 #include <set>
 #include <span>
@@ -36,8 +36,8 @@ class StampedPlan {
   const Graph& graph() const { return *plan_.graph; }
   /// Memory of its own during the whole step.
   int32_t add_block(int64_t bytes);
-  /// Adds a part that is planned and laid out; each output has a block of its own (shared_outputs()). `operands`: values
-  /// of graph(), for its nodes. Returns the part's number.
+  /// Adds a part that is planned and laid out; each output has a block of its own (shared_outputs()). `operands`:
+  /// values of graph(), for its nodes. Returns the part's number.
   int32_t add_part(const MemoryPlan& part, std::span<const Value> operands);
   /// The results of a part in graph().
   std::span<const Value> results(int32_t part) const { return parts_[static_cast<size_t>(part)].results; }

@@ -71,7 +71,7 @@ std::vector<std::string> names(const std::vector<std::pair<std::string, std::str
 /// The rows of the list that run for such a step.
 std::vector<std::string> rows(bool mesh) {
   std::vector<std::string> all;
-  for (const PipelineStage& s : pipeline()) {
+  for (const PipelineStage& s : weft::pipeline()) {
     if (s.stage == PassStage::kRecompute || (!mesh && std::string_view(s.when) == "mesh")) continue;
     for (const Pass& p : s.passes)
       if (!std::string_view(p.why_here).starts_with("part of fuse")) all.push_back(p.name);
@@ -111,7 +111,7 @@ TEST(Pipeline, DumpsAreNamedByTheList) {
     Net net;
     compile([&](Tensor x) { return net(x); }, {.mesh = mesh})(full({8, 16}, 0.1));
     std::set<std::string> known, stages, got_stages;
-    for (const PipelineStage& s : pipeline()) {
+    for (const PipelineStage& s : weft::pipeline()) {
       // A stage begins with the graph of the stage before it.
       const std::vector<const char*> graphs = {s.graph, s.stage == PassStage::kJoint ? "captured" : s.graph,
                                                s.stage == PassStage::kFused ? "joint" : s.graph,

@@ -43,6 +43,7 @@ pipeline::Table make_table(const std::string& schedule, const PipelinePlan& p) {
 }
 
 std::vector<std::string> modules_of(const std::string& stages) {
+  if (stages == "auto") return {};
   std::vector<std::string> modules;
   for (size_t at = 0; at < stages.size();) {
     const size_t comma = std::min(stages.find(',', at), stages.size());

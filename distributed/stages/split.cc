@@ -18,9 +18,6 @@ using pipeline::Kind;
 using Values = std::map<Value, Value>;
 
 constexpr int kAll = -1;  // in place of a rank: each rank that needs the value computes it
-/// A node that reads values of several ranks runs on all ranks if these values have at most so many bytes together.
-/// Otherwise it runs where the largest of them is.
-constexpr int64_t kSmallBytes = 64 << 10;
 
 bool is_sum(const Node& n) { return n.op == &microbatch_sum_op; }
 bool is_state(const Node& n) { return n.op == &cell_op || n.op == &captured_op; }
@@ -242,20 +239,21 @@ class Splitter {
     return level(v.node) + (where(v.node) != kAll && where(v.node) != rank);
   }
 
+  // Scalars that follow from several ranks, as the norm of all gradients, are computed on all. Everything else is
+  // computed where its largest operand is, as the update of a parameter is beside its gradient.
   void place(int32_t id) {
-    std::map<int, int64_t> bytes;  // by rank
-    for (Value v : g_.node(id).inputs)
-      if (comes_from_sums(v) && where(v.node) != kAll) bytes[where(v.node)] += g_.type(v).nbytes();
-    if (bytes.size() == 1) where(id) = bytes.begin()->first;
-    if (bytes.size() > 1) {
-      int64_t all = 0;
-      int largest = bytes.begin()->first;
-      for (const auto& [rank, n] : bytes) {
-        all += n;
-        if (n > bytes[largest]) largest = rank;
-      }
-      where(id) = all <= kSmallBytes ? kAll : largest;
+    const Node& n = g_.node(id);
+    std::set<int> owners;
+    int64_t largest = -1;
+    for (Value v : n.inputs) {
+      if (!comes_from_sums(v)) continue;
+      owners.insert(where(v.node));
+      const TensorType& type = g_.type(v);
+      if (type.shape.empty() || where(v.node) == kAll || type.nbytes() <= largest) continue;
+      largest = type.nbytes();
+      where(id) = where(v.node);
     }
+    if (largest < 0 && owners.size() == 1) where(id) = *owners.begin();
     for (Value v : g_.node(id).inputs) {
       if (!comes_from_sums(v)) continue;
       const bool sent = where(v.node) != kAll && where(v.node) != where(id);

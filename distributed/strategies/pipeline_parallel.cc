@@ -17,8 +17,8 @@ constexpr OptionRow kOptions[] = {
              "stages per rank as 'interleaved_1f1b:4', or a .csv file with a table of actions"},
     {.name = "stages",
      .field = &Plan::stages,
-     .need = "the modules with which stages 1, 2, ... begin, as 'blocks.3,blocks.6', or nothing",
-     .help = "the modules with which pipeline stages 1, 2, ... begin, as 'blocks.3,blocks.6'; empty: equal work"},
+     .need = "the modules with which stages 1, 2, ... begin, as 'blocks.3,blocks.6', or auto",
+     .help = "the modules with which pipeline stages 1, 2, ... begin, as 'blocks.3,blocks.6', or auto: equal work"},
 };
 
 }  // namespace

@@ -10,12 +10,12 @@ namespace {
 
 // The registry, in the order in which strategies annotate.
 constexpr const Strategy* kStrategies[] = {
-    &data_parallel,     // first: it owns dim 0 of the arguments
-    &expert_parallel,   // before tensor_parallel, which leaves dims that are split already
-    &tensor_parallel,   //
-    &context_parallel,  //
+    &data_parallel,      // first: it owns dim 0 of the arguments
+    &expert_parallel,    // before tensor_parallel, which leaves dims that are split already
+    &tensor_parallel,    //
+    &context_parallel,   //
     &pipeline_parallel,  // places nothing
-    &sharded_state,     // last: it shards over axes that a parameter does not use yet
+    &sharded_state,      // last: it shards over axes that a parameter does not use yet
 };
 
 void check_mesh(const Mesh& mesh, const std::vector<const Strategy*>& all) {

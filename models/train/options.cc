@@ -23,7 +23,12 @@ Flags train_flags(TrainOptions& o) {
       {"seq_len", &o.seq_len, "tokens per sequence; 0: the configuration's context", {0, 1e9}},
       {"lr", &o.lr, "peak learning rate; 0: the configuration's default", {0, 1e30}},
       {"warmup", &o.warmup, "steps of linear warm-up before the cosine; -1: a twentieth of the steps", {-1}},
-      {"grad_accum", &o.grad_accum, "parts a batch is split into, one after the other, to save memory", {1}},
+      {"grad_accum",
+       &o.grad_accum,
+       "microbatches: equal parts of a batch whose gradients are summed one after another, to save memory, or which "
+       "run through the stages of a mesh with pp; 0: 1, and with pp about twice its ranks",
+       {0}},
+      {"microbatches", &o.grad_accum, "another name of --grad_accum", {0}},
       {"eval_every",
        &o.eval_every,
        "steps between evaluations on held-out text; 0: never; -1: a quarter of the steps",
@@ -49,8 +54,8 @@ Flags train_flags(TrainOptions& o) {
       {"kernel_cache", &step.kernel_cache,
        "folder of compiled kernels, or off; empty: ~/.cache/weft/kernels, or the value of WEFT_CACHE"},
       {"mesh", &o.mesh,
-       "ranks along dimensions dp, fsdp, tp, cp, ep, outermost first, as in dp2,tp2 or dp2,tp2,ep4(dp,tp); empty: "
-       "one device"},
+       "ranks along dimensions pp, dp, fsdp, tp, cp, ep, outermost first, as in dp2,tp2 or dp2,tp2,ep4(dp,tp); "
+       "empty: one device"},
       {"ranks", &o.ranks, "what the ranks of --mesh are: threads of this process"},
       {"timeout",
        &step.timeout,
@@ -65,6 +70,12 @@ Flags train_flags(TrainOptions& o) {
       {"cp_layout", &plan.cp_layout,
        "with --mesh and a dimension cp, which positions a rank has: contiguous, headtail (equal work under a causal "
        "mask), documents (equal work for packed documents), or auto"},
+      {"pipeline", &plan.pipeline,
+       "with --mesh and a dimension pp, the schedule of its stages: gpipe, 1f1b, interleaved_1f1b, zb_h1, zb_2p, zb_v, "
+       "dualpipe_v, with stages per rank as 'interleaved_1f1b:4', or a .csv file with a table of actions"},
+      {"stages", &plan.stages,
+       "with --mesh and a dimension pp, the modules with which stages 1, 2, ... begin, as 'blocks.3,blocks.6', or "
+       "auto: stages of equal work"},
       {"sequence", &plan.sequence,
        "with --mesh and a dimension tp, split sequences where tp does not split features (sequence parallelism)"},
       {"show_plan", &o.show_plan,
@@ -124,9 +135,31 @@ void load_saved_plan(Setup& p, TrainOptions& o) {
   check("cp_layout", asked.cp_layout == "auto" || asked.cp_layout == has.cp_layout, asked.cp_layout, has.cp_layout);
   check("sequence", asked.sequence || !has.sequence, "false", "sequence on");
   check("cp", asked.cp == "allgather" || asked.cp == has.cp, asked.cp, has.cp);
+  check("pipeline", asked.pipeline == dist::Plan().pipeline || asked.pipeline == has.pipeline, asked.pipeline,
+        has.pipeline);
+  check("stages", asked.stages == "auto" || asked.stages == has.stages, asked.stages, has.stages);
   o.step.mesh = saved.mesh;
   o.step.plan = saved.plan;
   p.saved_hash = saved.hash;
+}
+
+// The number of microbatches, if it is open.
+void settle_microbatches(TrainOptions& o) {
+  const dist::Mesh::Dim* const pp = o.step.mesh.find("pp");
+  const bool pipeline = pp && pp->size > 1;
+  if (o.grad_accum == 0) {
+    o.grad_accum = 1;
+    for (int64_t n = 2; pipeline && n <= 2 * pp->size; ++n)
+      if (o.batch_size % n == 0) o.grad_accum = n;
+  }
+  check_flag("microbatches", o.batch_size % o.grad_accum == 0, std::to_string(o.grad_accum),
+             str_cat("a divisor of --batch_size, which is ", o.batch_size));
+  check_flag("microbatches", !pipeline || o.grad_accum > 1, std::to_string(o.grad_accum),
+             str_cat("2 or more on mesh ", o.step.mesh.to_string(), ": they run through its stages"));
+  check_flag("pipeline", pipeline || o.step.plan.pipeline == dist::Plan().pipeline, quoted(o.step.plan.pipeline),
+             "--mesh with a dimension pp as well");
+  check_flag("stages", pipeline || o.step.plan.stages == "auto", quoted(o.step.plan.stages),
+             "--mesh with a dimension pp as well");
 }
 
 // --mesh, --plan and the flags that need a mesh.
@@ -147,6 +180,7 @@ void settle_mesh(Setup& p, TrainOptions& o) {
   if (!o.plan.empty()) load_saved_plan(p, o);
   const std::string mesh = o.step.mesh.to_string();
   const bool many = o.step.mesh.size() > 1;
+  settle_microbatches(o);
   const char* from = o.plan.empty() ? "mesh" : "plan";
   const std::string got = o.plan.empty() ? mesh : str_cat(o.plan, " of mesh ", mesh);
   check_flag(from, !many || o.device.rfind("cuda", 0) != 0, got,
@@ -243,7 +277,6 @@ Setup settle(const nn::ModelFamily& family, TrainOptions& o) {
   if (o.warmup < 0) o.warmup = std::max<int64_t>(1, o.steps / 20);
   if (o.eval_every < 0) o.eval_every = p.on_text ? std::max<int64_t>(1, o.steps / 4) : 0;
   if (o.sample_tokens < 0) o.sample_tokens = p.on_text ? 400 : 0;
-  check_flag("grad_accum", o.batch_size % o.grad_accum == 0, std::to_string(o.grad_accum), "a divisor of --batch_size");
   check_flag("numerics", o.step.numerics == "fast" || o.step.numerics == "eager", quoted(o.step.numerics),
              "fast or eager");
   check_flag("dtype", o.dtype == "f32" || o.dtype == "bf16" || o.dtype == "f16", quoted(o.dtype), "f32, bf16 or f16");

@@ -17,8 +17,8 @@ struct TrainOptions {
   int64_t batch_size = 0;  // sequences per step over all parts of gradient accumulation
   int64_t seq_len = 0;
   double lr = 0;
-  int64_t warmup = -1;  // -1: a twentieth of the steps
-  int64_t grad_accum = 1;
+  int64_t warmup = -1;                    // -1: a twentieth of the steps
+  int64_t grad_accum = 0;                 // microbatches; 0: 1, or with pp about twice its ranks
   int64_t eval_every = -1;                // 0: never; -1: a quarter of the steps
   std::string checkpoint_every = "auto";  // a number of steps, 0: never, auto: about 1 % of the time
   int64_t keep = 3;
