@@ -15,7 +15,8 @@ struct Planned {
   double seconds = 0;
 };
 
-Planned plan_llama(const llama::Config& config, const std::string& mesh, int64_t batch, int64_t length) {
+Planned plan_llama(const llama::Config& config, const std::string& mesh, int64_t batch, int64_t length,
+                   int64_t microbatches = 1, const Plan& options = {}) {
   const auto start = std::chrono::steady_clock::now();
   llama::Model model(config);
   model.to(kBFloat16);
@@ -23,14 +24,19 @@ Planned plan_llama(const llama::Config& config, const std::string& mesh, int64_t
   CompileOptions o;
   o.mesh = Mesh::parse(mesh);
   o.machine = "h100";
+  o.plan = options;
   o.communication = std::make_shared<CommunicationOptions>(
       CommunicationOptions{.async_tp = AsyncTp::kOff});  // keep gathers and scatters
   const Tensor x = zeros({batch, length}, {.dtype = kInt32});
   Planned p;
   p.report = plan(
       [&](Tensor tokens, Tensor targets) {
-        Tensor loss = model.loss(tokens, targets).loss;
-        auto [g, norm] = optim::clip_grad_norm(grad(loss, opt.parameters()), 1.0);
+        auto [loss, sums] = accumulate(microbatches, std::pair{tokens, targets}, [&](Tensor x, Tensor y) {
+          const Tensor loss = model.loss(x, y).loss;
+          Gradients g = grad(loss, opt.parameters());
+          return std::pair{loss.detach(), std::move(g)};
+        });
+        auto [g, norm] = optim::clip_grad_norm(sums, 1.0);
         opt.step(g);
         return std::vector<Tensor>{loss, norm};
       },
@@ -86,6 +92,15 @@ TEST(LlamaPlan, SeventyBillionOn4000Devices) {
   EXPECT_EQ(bytes_of(p, Phase::kBackward, Subject::kActivation, Collective::kReduceScatter, "tp"),
             (2 * layers + 1) * stream);
   EXPECT_EQ(p.mesh().size(), 4000);
+}
+
+TEST(LlamaPlan, SeventyBillionInAPipelineOn512Devices) {
+  Plan options;
+  options.pipeline = "interleaved_1f1b:4";
+  const Planned planned = plan_llama(llama::preset("llama-70b"), "pp8,fsdp8,tp8", 512, 4096, 64, options);
+  const PlanReport& p = planned.report;
+  printf("%s\nplanned in %.2f s\n", p.to_string().c_str(), planned.seconds);
+  EXPECT_EQ(p.mesh().size(), 512);
 }
 
 }  // namespace

@@ -51,7 +51,10 @@ Estimate estimate_pipeline(const PipelinePlan& p, const Graph& g, const Machine&
   double busy = 0;
   for (size_t r = 0; r < p.simulation.ranks.size(); ++r) {
     const pipeline::Simulation::Rank& rank = p.simulation.ranks[r];
-    int64_t cells = 0, sums = 0;
+    int64_t cells = 0, sums = 0, once = 0;  // once: the batch, and parameters in the form in which stages read them
+    const Part& before = p.splits[0].ranks[r].before;
+    for (size_t o = 0; o < before.out.size(); ++o)
+      if (g.node(before.out[o]).op != &microbatch_sum_op) once += before.graph->type(before.graph->outputs[o]).nbytes();
     for (size_t c = 0; c < g.cells.size(); ++c)
       if (p.splits[0].cells[r][c]) cells += g.cells[c]->type.nbytes();
     for (const auto& [key, part] : p.splits[0].ranks[r].actions)
@@ -63,7 +66,7 @@ Estimate estimate_pipeline(const PipelinePlan& p, const Graph& g, const Machine&
     e.compute_seconds = std::max(e.compute_seconds, rank.busy + update);
     busy = std::max(busy, rank.busy);
     e.cell_bytes = std::max(e.cell_bytes, cells);
-    e.peak_bytes = std::max(e.peak_bytes, cells + sums + static_cast<int64_t>(rank.activation));
+    e.peak_bytes = std::max(e.peak_bytes, cells + sums + once + static_cast<int64_t>(rank.activation));
   }
   for (const Crossing& c : p.crossings)
     for (int64_t bytes : {c.forward_bytes, c.backward_bytes})

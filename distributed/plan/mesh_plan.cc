@@ -123,7 +123,7 @@ MeshPlan plan_mesh(const Ref<Graph>& joint, const CompileOptions& how, const Pla
       communication.overlapping.memory_bytes = static_cast<int64_t>(0.9 * machine.memory);
   }
   if (p.pipeline) {
-    steps.run("stages", [&] { plan_pipeline(*p.pipeline, p.plan, communication.machine, p.arranged); });
+    steps.run("stages", [&] { plan_pipeline(*p.pipeline, mesh, p.plan, communication.machine, p.arranged); });
   } else {
     p.communication = arrange_communication(mesh, p.arranged, communication, passes);
   }

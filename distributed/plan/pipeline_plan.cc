@@ -59,7 +59,8 @@ std::vector<pipeline::Link> links_of(const std::vector<Crossing>& crossings) {
   return links;
 }
 
-pipeline::Costs costs_of(const Graph& g, const PipelinePlan& p, const Machine& machine, const pipeline::Links& links) {
+pipeline::Costs costs_of(const Mesh& mesh, const Graph& g, const PipelinePlan& p, const Machine& machine,
+                         const pipeline::Links& links) {
   pipeline::Costs costs;
   const auto stages = static_cast<size_t>(p.cut.stages);
   costs.times.resize(stages);
@@ -69,7 +70,9 @@ pipeline::Costs costs_of(const Graph& g, const PipelinePlan& p, const Machine& m
     const StageOf& s = p.cut.nodes[static_cast<size_t>(id)];
     if (s.region != StageOf::kStage) continue;
     const Node& n = g.node(id);
-    const double seconds = n.op->view ? 0 : roofline_seconds(machine, op_cost(g, n));
+    const double seconds = collective_of(n) ? communication_seconds(machine, mesh, g, n)
+                           : n.op->view     ? 0
+                                            : roofline_seconds(machine, op_cost(g, n));
     const Kind kind = !s.backward ? Kind::kForward : s.weight ? Kind::kWeight : Kind::kInput;
     costs.time(s.stage, kind) += seconds;
     if (s.backward) costs.time(s.stage, Kind::kBackward) += seconds;
@@ -110,7 +113,8 @@ Mesh without_pipeline(const Mesh& mesh) {
   return Mesh(dims);
 }
 
-void plan_pipeline(PipelinePlan& p, const Plan& options, const Machine& machine, std::span<const Ref<Graph>> locals) {
+void plan_pipeline(PipelinePlan& p, const Mesh& mesh, const Plan& options, const Machine& machine,
+                   std::span<const Ref<Graph>> locals) {
   for (const Ref<Graph>& g : locals)
     WEFT_CHECK_AS(kUnimplemented, same_structure(*locals[0], *g),
                   "pp: ranks of the other mesh dimensions have graphs of different structure; need sizes that divide");
@@ -120,7 +124,7 @@ void plan_pipeline(PipelinePlan& p, const Plan& options, const Machine& machine,
                      {.stages = p.table.stages(), .begins = modules, .machine = machine});
   p.crossings = crossings(*locals[0], p.cut);
   const pipeline::Links links(p.table.stages(), links_of(p.crossings));
-  p.costs = costs_of(*locals[0], p, machine, links);
+  p.costs = costs_of(mesh, *locals[0], p, machine, links);
   const auto transfers = [](const std::vector<pipeline::Action>& rank) {
     return std::any_of(rank.begin(), rank.end(), [](const auto& a) { return pipeline::transfers(a.kind); });
   };

@@ -34,8 +34,9 @@ Mesh without_pipeline(const Mesh& mesh);
 /// The number of ranks along pp; 1 without it.
 int pipeline_ranks(const Mesh& mesh);
 
-/// Cuts the graphs that the ranks of the other dimensions compute for one microbatch, one for each shape class. `p` has
-/// ranks, joint and microbatch. Throws InvalidArgument for a schedule or a cut that the step does not have.
-void plan_pipeline(PipelinePlan& p, const Plan& options, const Machine& machine, std::span<const Ref<Graph>> locals);
+/// Cuts the graphs that the ranks of the other dimensions compute for one microbatch, one for each shape class. `mesh`:
+/// of these dimensions. `p` has ranks, joint and microbatch. Throws InvalidArgument for a schedule or a cut that the step does not have.
+void plan_pipeline(PipelinePlan& p, const Mesh& mesh, const Plan& options, const Machine& machine,
+                   std::span<const Ref<Graph>> locals);
 
 }  // namespace weft::dist

@@ -55,7 +55,11 @@ class Emitter final : public Locals {
     }
     versions_.resize(static_cast<size_t>(g_.size()));
     for (int32_t id = 0; id < g_.size(); ++id) versions_[static_cast<size_t>(id)].resize(g_.node(id).outputs.size());
-    while (first_backward_ < g_.size() && !g_.node(first_backward_).backward) ++first_backward_;
+    for (int32_t id = 0; id < g_.size(); ++id) {
+      bool follows = g_.node(id).backward;
+      for (Value v : g_.node(id).inputs) follows = follows || follows_gradient_[static_cast<size_t>(v.node)];
+      follows_gradient_.push_back(follows);
+    }
     for (int32_t id = 0; id < g_.size(); ++id) node(id);
     std::vector<Tensor> out;
     for (size_t i = 0; i < g_.outputs.size(); ++i)
@@ -286,6 +290,7 @@ class Emitter final : public Locals {
     PlannedCollective c{.kind = kind, .axes = mesh_.name(step.axes), .op = step.op, .dtype = before.dtype()};
     c.bytes = std::max(before.type().nbytes(), after.type().nbytes());
     c.site = sites_;
+    const bool follows = follows_gradient_[static_cast<size_t>(v.node)];
     int32_t cell = written_;
     if (parameter_of(v)) {
       Value at = v;
@@ -294,12 +299,10 @@ class Emitter final : public Locals {
     }
     if (cell >= 0) {
       c.subject = Subject::kParameter;
-      c.phase = user && user->backward ? Phase::kBackward : v.node < first_backward_ ? Phase::kForward : Phase::kUpdate;
+      c.phase = user && user->backward ? Phase::kBackward : follows ? Phase::kUpdate : Phase::kForward;
     } else {
       c.subject = gradient >= 0 ? Subject::kGradient : Subject::kActivation;
-      c.phase = n.backward || (user && user->backward) ? Phase::kBackward
-                : v.node < first_backward_             ? Phase::kForward
-                                                       : Phase::kUpdate;
+      c.phase = n.backward || (user && user->backward) ? Phase::kBackward : follows ? Phase::kUpdate : Phase::kForward;
       cell = gradient;
     }
     c.what = cell >= 0 ? g_.cells[static_cast<size_t>(cell)]->name : str_cat(n.scope, *n.scope ? ": " : "", n.op->name);
@@ -510,9 +513,9 @@ class Emitter final : public Locals {
   PositionTable positions_;
   std::map<std::pair<int32_t, std::string>, ExpertExchange> exchanges_;
   std::vector<PlannedCollective> collectives_;
-  int64_t sites_ = 0;  // the last one given
-  int32_t first_backward_ = 0;
-  int32_t written_ = -1;  // the cell whose new value is being resharded to its placement at rest
+  int64_t sites_ = 0;                   // the last one given
+  std::vector<bool> follows_gradient_;  // by node: it is a gradient, or is made from one
+  int32_t written_ = -1;                // the cell whose new value is being resharded to its placement at rest
 };
 
 }  // namespace

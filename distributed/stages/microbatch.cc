@@ -80,13 +80,19 @@ class Inliner {
                 "stages: the body of the loop does not add to sum ", o);
     Value part = now_.at(n.inputs[1 - at]);
     // simplify writes the sum with a negated value as a difference, which has the same bits.
-    if (sub) part = emit(pointwise_op("neg"), part, {}, n);
-    return emit(microbatch_sum_op, part, {{"index", static_cast<int64_t>(o)}}, n);
+    // A sum of gradients is one.
+    Value summed = part;
+    while (to_.node(summed).op == &cast_op) summed = to_.node(summed).inputs[0];
+    const bool backward = to_.node(summed).backward;
+    if (sub) part = emit(pointwise_op("neg"), part, {}, n, backward);
+    return emit(microbatch_sum_op, part, {{"index", static_cast<int64_t>(o)}}, n, backward);
   }
 
  private:
-  Value emit(const OpDef& op, Value in, Attrs attrs, const Node& from) {
-    return {to_.add(new_node(to_, op, {&in, 1}, std::move(attrs), from)), 0};
+  Value emit(const OpDef& op, Value in, Attrs attrs, const Node& from, bool backward) {
+    Node n = new_node(to_, op, {&in, 1}, std::move(attrs), from);
+    n.backward = backward;
+    return {to_.add(std::move(n)), 0};
   }
 
   const Graph& body_;
