@@ -22,8 +22,10 @@ double ms_since(std::chrono::steady_clock::time_point t) {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - t).count();
 }
 
-void check_budget(const Entry& e, const CompileOptions& options) {
-  const MemoryPlan& plan = e.plan;
+}  // namespace
+
+void check_budget(const Planned& p, const Rematerialisation& remat, const CompileOptions& options) {
+  const MemoryPlan& plan = p.plan;
   if (options.memory_budget <= 0 || plan.peak_bytes() <= options.memory_budget) return;
   const char* who = options.partitioner ? "a rank" : "the step";
   int64_t cells = 0, outputs = 0;
@@ -33,9 +35,11 @@ void check_budget(const Entry& e, const CompileOptions& options) {
   OverBudget::fail(str_cat(
       "compile: ", who, " needs ", plan.peak_bytes(), " bytes at its peak (arena ", plan.arena_bytes, ", cells ", cells,
       ", outputs ", outputs, ", constants ", plan.folded_bytes, ")",
-      e.remat.tried ? str_cat(", ", e.remat.least_peak, " at the least, computing again what it can") : std::string(),
+      remat.tried ? str_cat(", ", remat.least_peak, " at the least, computing again what it can") : std::string(),
       "; memory_budget is ", options.memory_budget));
 }
+
+namespace {
 
 /// The better of two orders of execution.
 void draft(Planned& p, std::span<const ArgumentLayout> layouts, PassSteps& steps) {
@@ -118,7 +122,7 @@ void plan_within_budget(Entry& e, const CompileOptions& options) {
   if (options.memory_budget > 0 && e.plan.peak_bytes() > options.memory_budget)
     rematerialise(e, options.memory_budget, options);
   check_scheduled(e);
-  check_budget(e, options);
+  check_budget(e, e.remat, options);
 }
 
 PrepareOptions prepare_options(const CompileOptions& options) {

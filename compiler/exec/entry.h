@@ -94,6 +94,8 @@ void load_kernels(Planned& p, const CompileOptions& options);
 void check_scheduled(const Planned& p);
 /// The check of a plan's launches, if the user asks for one or the target checks all (in tests); else null.
 std::unique_ptr<LaunchCheck> launch_check(const Planned& p, bool asked);
+/// Throws OverBudget if a plan exceeds the memory budget, and says what needs the memory.
+void check_budget(const Planned& p, const Rematerialisation& remat, const CompileOptions& options);
 /// Plans e.joint for the layouts of e.key. Over the memory budget, values are computed again. Throws OverBudget,
 /// with what needs the memory, if no plan fits. Does not need e.captured; with it, other passes are tried too.
 void plan_within_budget(Entry& e, const CompileOptions& options);

@@ -129,10 +129,10 @@ MeshStep::MeshStep(const Ref<Graph>& joint, const CompileOptions& options)
 void MeshStep::plan_stages(const CompileOptions& options) {
   for (size_t c = 0; c < plan_.locals.size(); ++c) {
     const SplitCall step = plan_.pipeline->call(*plan_.arranged[c]);
-    for (int r = 0; r < plan_.pipeline->ranks; ++r)
-      planned_.push_back(plan_rank({step, plan_.pipeline->splits[c], plan_.pipeline->crossings, options}, r));
     for (int r = 0; r < plan_.pipeline->ranks; ++r) {
-      const internal::MemoryPlan& plan = planned_[plan_.launched.size()].plan;
+      planned_.push_back(plan_rank({step, plan_.pipeline->splits[c], plan_.pipeline->crossings, options}, r));
+      internal::check_budget(planned_.back(), {}, options);
+      const internal::MemoryPlan& plan = planned_.back().plan;
       std::vector<int32_t> nodes;
       for (const internal::Launch& l : plan.launches)
         if (!l.copy) nodes.push_back(l.node);

@@ -227,7 +227,7 @@ const Schedule& find(std::string_view name) {
   std::string known;
   for (const std::string& n : schedule_names()) known += (known.empty() ? "" : ", ") + n;
   const std::string near = nearest_name(name, schedule_names(), 4);
-  WEFT_CHECK(false, "pipeline: no schedule has the name ", one_line(name, 100), "; need one of ", known,
+  WEFT_CHECK(false, "pipeline: no schedule has the name '", one_line(name, 100), "'; need one of ", known,
              near.empty() ? "" : str_cat("; did you mean ", near, "?"));
   return kSchedules[0];
 }

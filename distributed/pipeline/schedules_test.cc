@@ -76,7 +76,7 @@ TEST(Schedules, InterleavedTakesAnyNumberOfMicrobatches) {
 
 TEST(Schedules, Errors) {
   expect_error([] { make_schedule("zb_h2", {}); },
-               "pipeline: no schedule has the name zb_h2; need one of gpipe, 1f1b, interleaved_1f1b, zb_h1, zb_2p, "
+               "pipeline: no schedule has the name 'zb_h2'; need one of gpipe, 1f1b, interleaved_1f1b, zb_h1, zb_2p, "
                "zb_v, dualpipe_v; did you mean zb_h1?");
   EXPECT_EQ(error_of([] { make_schedule("1f1b", {.ranks = 4, .microbatches = 0}); }),
             "1f1b: got 4 ranks and 0 microbatches; need 1 or more of each");

@@ -19,27 +19,14 @@ namespace {
 
 using pipeline::Kind;
 
-pipeline::Table read_table(const std::string& path, const PipelinePlan& p) {
+pipeline::Table read_table(const std::string& path, int ranks, int64_t microbatches) {
   const std::string file = io::resolve_path(path);
   pipeline::Table table = pipeline::parse_table(io::read_file(file), file);
-  WEFT_CHECK(static_cast<int>(table.ranks.size()) == p.ranks, "pipeline: ", file, " has ", table.ranks.size(),
-             " ranks; need those of the mesh, pp", p.ranks);
-  WEFT_CHECK(table.microbatches == p.microbatch.count, "pipeline: ", file, " has ", table.microbatches,
-             " microbatches; the step has ", p.microbatch.count);
+  WEFT_CHECK(static_cast<int>(table.ranks.size()) == ranks, "pipeline: ", file, " is for ", table.ranks.size(),
+             table.ranks.size() == 1 ? " rank" : " ranks", "; need a table for those of the mesh, pp", ranks);
+  WEFT_CHECK(table.microbatches == microbatches, "pipeline: ", file, " is for ", table.microbatches,
+             table.microbatches == 1 ? " microbatch" : " microbatches", "; the step has ", microbatches);
   return table;
-}
-
-pipeline::Table make_table(const std::string& schedule, const PipelinePlan& p) {
-  if (schedule.ends_with(".csv")) return read_table(schedule, p);
-  const size_t colon = schedule.find(':');
-  pipeline::ScheduleOptions o{.ranks = p.ranks, .microbatches = static_cast<int>(p.microbatch.count)};
-  if (colon != schedule.npos) {
-    const char *begin = schedule.data() + colon + 1, *end = schedule.data() + schedule.size();
-    const auto [at, error] = std::from_chars(begin, end, o.stages_per_rank);
-    WEFT_CHECK(at == end && error == std::errc() && o.stages_per_rank > 0, "plan: pipeline is '", schedule,
-               "'; need the stages of a rank behind the colon, as 'interleaved_1f1b:4'");
-  }
-  return pipeline::make_schedule(schedule.substr(0, colon), o);
 }
 
 std::vector<std::string> modules_of(const std::string& stages) {
@@ -96,6 +83,19 @@ std::string ms_text(double seconds) { return seconds_text(seconds); }
 
 }  // namespace
 
+pipeline::Table pipeline_table(const std::string& schedule, int ranks, int64_t microbatches) {
+  if (schedule.ends_with(".csv")) return read_table(schedule, ranks, microbatches);
+  const size_t colon = schedule.find(':');
+  pipeline::ScheduleOptions o{.ranks = ranks, .microbatches = static_cast<int>(microbatches)};
+  if (colon != schedule.npos) {
+    const char *begin = schedule.data() + colon + 1, *end = schedule.data() + schedule.size();
+    const auto [at, error] = std::from_chars(begin, end, o.stages_per_rank);
+    WEFT_CHECK(at == end && error == std::errc() && o.stages_per_rank > 0, "pipeline: got '", schedule,
+               "'; need the stages of a rank behind the colon, as 'interleaved_1f1b:4'");
+  }
+  return pipeline::make_schedule(schedule.substr(0, colon), o);
+}
+
 int pipeline_ranks(const Mesh& mesh) {
   const Mesh::Dim* pp = mesh.find("pp");
   return pp ? pp->size : 1;
@@ -118,7 +118,7 @@ void plan_pipeline(PipelinePlan& p, const Mesh& mesh, const Plan& options, const
   for (const Ref<Graph>& g : locals)
     WEFT_CHECK_AS(kUnimplemented, same_structure(*locals[0], *g),
                   "pp: ranks of the other mesh dimensions have graphs of different structure; need sizes that divide");
-  p.table = make_table(options.pipeline, p);
+  p.table = pipeline_table(options.pipeline, p.ranks, p.microbatch.count);
   const std::vector<std::string> modules = modules_of(options.stages);
   p.cut = cut_stages(*locals[0], p.microbatch.arguments,
                      {.stages = p.table.stages(), .begins = modules, .machine = machine});

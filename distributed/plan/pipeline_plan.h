@@ -33,6 +33,9 @@ struct PipelinePlan {
 Mesh without_pipeline(const Mesh& mesh);
 /// The number of ranks along pp; 1 without it.
 int pipeline_ranks(const Mesh& mesh);
+/// The table of Plan::pipeline: "1f1b", "interleaved_1f1b:4" or "my.csv". Throws InvalidArgument for a schedule that
+/// does not exist or is for other numbers. A file is checked when its step is cut.
+pipeline::Table pipeline_table(const std::string& schedule, int ranks, int64_t microbatches);
 
 /// Cuts the graphs that the ranks of the other dimensions compute for one microbatch, one for each shape class. `mesh`:
 /// of these dimensions. `p` has ranks, joint and microbatch. Throws InvalidArgument for a schedule or a cut that the step does not have.

@@ -209,8 +209,6 @@ class Splitter {
     levels_ = 0;
     const auto last = [&](int level) { levels_ = std::max(levels_, level + 1); };
     for (const auto& [hop, level] : hops_) last(level + 1);
-    split_.hops.resize(static_cast<size_t>(levels_));
-    for (const auto& [hop, level] : hops_) split_.hops[static_cast<size_t>(level)].push_back(hop);
     for (int r = 0; r < ranks_; ++r) {
       for (int32_t id = 0; id < g_.size(); ++id)
         if (needed_[static_cast<size_t>(r)][static_cast<size_t>(id)] && runs(id, r)) last(level(id));
@@ -219,6 +217,8 @@ class Splitter {
       for (const CellWrite& w : g_.writes)
         if (has_cell(r, w.cell)) last(write_level(w, r));
     }
+    split_.hops.resize(static_cast<size_t>(levels_));
+    for (const auto& [hop, level] : hops_) split_.hops[static_cast<size_t>(level)].push_back(hop);
     for (int r = 0; r < ranks_; ++r)
       for (const CellWrite& w : g_.writes)
         if (has_cell(r, w.cell) && (split_.commit_level < 0 || write_level(w, r) < split_.commit_level))

@@ -4,6 +4,7 @@
 #include <charconv>
 
 #include "distributed/plan/forbid.h"
+#include "distributed/plan/pipeline_plan.h"
 #include "distributed/plan/plan_text.h"
 #include "distributed/strategies/strategies.h"
 #include "framework/io/file.h"
@@ -145,17 +146,22 @@ void load_saved_plan(Setup& p, TrainOptions& o) {
 
 // The number of microbatches, if it is open.
 void settle_microbatches(TrainOptions& o) {
-  const dist::Mesh::Dim* const pp = o.step.mesh.find("pp");
-  const bool pipeline = pp && pp->size > 1;
+  const int ranks = dist::pipeline_ranks(o.step.mesh);
+  const bool pipeline = ranks > 1;
   if (o.grad_accum == 0) {
     o.grad_accum = 1;
-    for (int64_t n = 2; pipeline && n <= 2 * pp->size; ++n)
+    for (int64_t n = 2; pipeline && n <= 2 * ranks; ++n)
       if (o.batch_size % n == 0) o.grad_accum = n;
   }
   check_flag("microbatches", o.batch_size % o.grad_accum == 0, std::to_string(o.grad_accum),
              str_cat("a divisor of --batch_size, which is ", o.batch_size));
   check_flag("microbatches", !pipeline || o.grad_accum > 1, std::to_string(o.grad_accum),
              str_cat("2 or more on mesh ", o.step.mesh.to_string(), ": they run through its stages"));
+  try {
+    if (pipeline) dist::pipeline_table(o.step.plan.pipeline, ranks, o.grad_accum);
+  } catch (const Error& e) {
+    usage_error(str_cat("--", e.what()));
+  }
   check_flag("pipeline", pipeline || o.step.plan.pipeline == dist::Plan().pipeline, quoted(o.step.plan.pipeline),
              "--mesh with a dimension pp as well");
   check_flag("stages", pipeline || o.step.plan.stages == "auto", quoted(o.step.plan.stages),

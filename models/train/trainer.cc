@@ -265,11 +265,6 @@ class Trainer {
     return out;
   }
 
-  bool in_pipeline() const {
-    const dist::Mesh::Dim* const pp = options_.step.mesh.find("pp");
-    return pp && pp->size > 1;
-  }
-
   double evaluate() {
     if (!eval_) {
       eval_loader_.emplace(split_.validation,
@@ -278,7 +273,8 @@ class Trainer {
       options.forbid.clear();  // --forbid is for the training step only
       eval_ = dist::compile(EvalFn([this](const Tensor& tokens, const Tensor& targets) {
                               NoGrad guard;
-                              const int64_t parts = in_pipeline() ? options_.grad_accum : 1;
+                              const int64_t parts =
+                                  dist::pipeline_ranks(options_.step.mesh) > 1 ? options_.grad_accum : 1;
                               const Tensor sum = accumulate(parts, std::pair{tokens, targets},
                                                             [&](Tensor x, Tensor y) { return model_->loss(x, y).ce; });
                               return sum * (1.0 / static_cast<double>(parts));

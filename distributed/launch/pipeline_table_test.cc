@@ -1,0 +1,188 @@
+// Tables of the user's own: one with an error is refused, and names it; every other gives the bits of one device.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "distributed/launch/compile.h"
+#include "distributed/pipeline/communication.h"
+#include "distributed/pipeline/mutations.h"
+#include "distributed/pipeline/reference.h"
+#include "distributed/pipeline/schedules.h"
+#include "distributed/pipeline/table_text.h"
+#include "framework/base/testing/error_of.h"
+#include "framework/testing/compare.h"
+#include "weft.h"
+
+namespace weft::dist {
+namespace {
+
+using pipeline::Costs;
+using pipeline::Links;
+using pipeline::Table;
+using pipeline::testing::below;
+using pipeline::testing::mutate;
+using pipeline::testing::Mutation;
+using pipeline::testing::Random;
+using weft::testing::error_of;
+using weft::testing::same_bits;
+
+constexpr int64_t kWidth = 8;
+
+// A chain of layers, one for each stage.
+struct Chain {
+  explicit Chain(int layers) {
+    manual_seed(3);
+    for (int i = 0; i < layers; ++i) weights.emplace_back(randn({kWidth, kWidth}) * 0.5, str_cat("layers.", i));
+    opt.emplace(weights, optim::SGDOptions{.lr = 0.1});
+  }
+
+  std::vector<Tensor> operator()(int64_t microbatches, const Tensor& x, const Tensor& y) {
+    auto [loss, g] = accumulate(microbatches, std::pair{x, y}, [&](Tensor in, Tensor want) {
+      for (size_t i = 0; i < weights.size(); ++i) {
+        NameScope scope(str_cat("layers.", i).c_str());
+        in = tanh(matmul(in, weights[i].value()));
+      }
+      const Tensor loss = mse_loss(in, want);
+      Gradients g = grad(loss, weights);
+      return std::pair{loss.detach(), std::move(g)};
+    });
+    opt->step(g);
+    return {loss};
+  }
+
+  std::vector<Parameter> weights;
+  std::optional<optim::SGD> opt;
+};
+
+// The loss and the new weights.
+std::vector<Tensor> run(int layers, int microbatches, const CompileOptions& options) {
+  Chain chain(layers);
+  auto step = dist::compile([&](Tensor x, Tensor y) { return chain(microbatches, x, y); }, options);
+  std::vector<Tensor> all = step(randn({2 * microbatches, kWidth}), randn({2 * microbatches, kWidth}));
+  for (const Parameter& p : chain.weights) all.push_back(p.value());
+  return all;
+}
+
+struct File {
+  explicit File(const std::string& name) : path(std::filesystem::path(::testing::TempDir()) / name) {}
+  ~File() { std::filesystem::remove(path); }
+  const std::string path;
+};
+
+// Each seed is one change of one table.
+class PipelineTable : public ::testing::TestWithParam<int> {};
+
+TEST_P(PipelineTable, RefusedOrTheSameBits) {
+  const File file(str_cat("table", GetParam(), ".csv"));
+  std::map<std::pair<int, int>, std::vector<Tensor>> one_device;
+  int refused = 0, same = 0;
+  for (uint64_t seed = static_cast<uint64_t>(GetParam()) * 250; seed < static_cast<uint64_t>(GetParam() + 1) * 250;
+       ++seed) {
+    Random random(seed);
+    const std::string name = pipeline::schedule_names()[seed % 7];
+    const int ranks = 2 + below(random, 3), microbatches = 8 + below(random, 2);
+    Table table = pipeline::make_schedule(name, {.ranks = ranks, .microbatches = microbatches});
+    const int stages = table.stages();
+    if (seed % 3 == 0) table = pipeline::add_communication(table, Links(stages), Costs::equal(stages));
+    const Mutation m = mutate(std::move(table), random);
+    SCOPED_TRACE(str_cat("seed ", seed, ": ", name, " on ", ranks, " ranks, ", m.what));
+    std::ofstream(file.path) << pipeline::table_text(m.table);
+    CompileOptions o{.mesh = Mesh{{"pp", ranks}}};
+    o.plan.pipeline = file.path;
+    std::vector<Tensor> got;
+    const std::string error = error_of([&] { got = run(stages, microbatches, o); });
+    if (!error.empty()) {
+      ++refused;
+      bool named = error.find("deadlock") != error.npos;
+      // In a file, a stage is on the rank of its first line: where that was moved, all others are wrong.
+      named |= m.what.starts_with("moved") && error.starts_with("pipeline table: rank ");
+      for (const pipeline::Action& a : m.touched) {
+        named |= error.find(a.to_string()) != error.npos;
+        if (pipeline::transfers(a.kind)) named |= error.find(pipeline::testing::other_end(a).to_string()) != error.npos;
+      }
+      EXPECT_TRUE(named) << error;
+      continue;
+    }
+    ++same;
+    std::vector<Tensor>& want = one_device[{stages, microbatches}];
+    if (want.empty()) want = run(stages, microbatches, {});
+    ASSERT_EQ(got.size(), want.size());
+    for (size_t i = 0; i < got.size(); ++i) ASSERT_TRUE(same_bits(got[i], want[i])) << "value " << i;
+  }
+  EXPECT_GT(refused, 100);
+  EXPECT_GT(same, 5);
+}
+INSTANTIATE_TEST_SUITE_P(Changes, PipelineTable, ::testing::Range(0, 8));
+
+TEST(PipelineErrors, EachIsOneSentence) {
+  const auto error = [&](const std::string& schedule, const std::string& stages = "auto", int ranks = 2,
+                         int microbatches = 4) {
+    CompileOptions o{.mesh = Mesh{{"pp", ranks}}};
+    o.plan.pipeline = schedule;
+    o.plan.stages = stages;
+    return error_of([&] { run(4, microbatches, o); });
+  };
+  EXPECT_EQ(error("zb"),
+            "pipeline: no schedule has the name 'zb'; need one of gpipe, 1f1b, interleaved_1f1b, zb_h1, zb_2p, zb_v, "
+            "dualpipe_v; did you mean zb_v?");
+  EXPECT_EQ(error("interleaved_1f1b:x"),
+            "pipeline: got 'interleaved_1f1b:x'; need the stages of a rank behind the colon, as "
+            "'interleaved_1f1b:4'");
+  EXPECT_EQ(error("1f1b", "auto", 64),
+            "pp: the step has 12 pieces of work for a microbatch; need one or more for each "
+            "of 64 stages");
+  EXPECT_EQ(error("1f1b", "layers.9"),
+            "stages: 'layers.9' is no module that computes a value of each microbatch; need one, as 'blocks.3'");
+  EXPECT_EQ(error("/no/table.csv"), "cannot read '/no/table.csv': No such file or directory");
+  const File file("wrong.csv");
+  std::ofstream(file.path) << pipeline::table_text(pipeline::make_schedule("1f1b", {.ranks = 2, .microbatches = 8}));
+  EXPECT_EQ(error(file.path), str_cat("pipeline: ", file.path, " is for 8 microbatches; the step has 4"));
+  EXPECT_EQ(error(file.path, "auto", 4, 8),
+            str_cat("pipeline: ", file.path, " is for 2 ranks; need a table for those of the mesh, pp4"));
+  EXPECT_EQ(error_of([&] {
+              run(4, 1, {.mesh = Mesh{{"pp", 2}}});
+            }),
+            "pp: the step has no accumulate() of 2 parts or more with detached results; need accumulate(microbatches, "
+            "batch, fn) with grad() and detach() inside fn");
+  EXPECT_EQ(error_of([&] {
+              run(4, 4, {.mesh = Mesh{{"pp", 2}}, .memory_budget = 1000});
+            }).substr(0, 22),
+            "compile: a rank needs ");
+}
+
+// The second rank fails in its first F. No cell has changed, and the next step is right.
+TEST(PipelineErrors, AFailedStepChangesNothing) {
+  const auto train = [](const CompileOptions& o, bool fails) {
+    manual_seed(5);
+    Parameter table(randn({4, kWidth}), "table"), weight(randn({kWidth, kWidth}), "weight");
+    optim::SGD opt({table, weight}, {.lr = 0.1});
+    auto step = dist::compile(
+        [&](Tensor x, Tensor ids) {
+          auto [loss, g] = accumulate(4, std::pair{x, ids}, [&](Tensor in, Tensor rows) {
+            const Tensor out = tanh(matmul(in, weight.value()));
+            const Tensor loss = mse_loss(out, index_select(table.value(), 0, rows));
+            Gradients g = grad(loss, std::vector<Parameter>{table, weight});
+            return std::pair{loss.detach(), std::move(g)};
+          });
+          opt.step(g);
+          return loss;
+        },
+        o);
+    const Tensor x = randn({8, kWidth}), ids = arange(8) % 4;
+    if (fails) {
+      const Tensor before = weight.value().clone(), rows = table.value().clone();
+      const std::string error = error_of([&] { step(x, ids + 2); });
+      EXPECT_NE(error.find("rank "), error.npos) << error;
+      EXPECT_NE(error.find("index_select"), error.npos) << error;
+      EXPECT_TRUE(same_bits(weight.value(), before));
+      EXPECT_TRUE(same_bits(table.value(), rows));
+    }
+    return std::vector<Tensor>{step(x, ids), weight.value(), table.value()};
+  };
+  const std::vector<Tensor> want = train({}, false), got = train({.mesh = Mesh{{"pp", 2}}}, true);
+  for (size_t i = 0; i < want.size(); ++i) EXPECT_TRUE(same_bits(got[i], want[i])) << i;
+}
+
+}  // namespace
+}  // namespace weft::dist
