@@ -72,10 +72,10 @@ Tensor Model::hidden(const Tensor& tokens, const nn::KvCache* cache) const {
   return blocks(tokens, cache, routed);
 }
 
-nn::LossOut Model::loss(const Tensor& tokens, const Tensor& targets) const {
+nn::LossOut Model::loss(const Tensor& tokens, const Tensor& targets, const nn::BatchShare& share) const {
   check_tokens(tokens);
   std::vector<nn::MoEOut> routed;
-  const Tensor ce = cross_entropy(head(blocks(tokens, nullptr, routed)), targets, {.dim = -1});
+  const Tensor ce = cross_entropy_of(head(blocks(tokens, nullptr, routed)), targets, share);
   const TensorOptions here{.device = ce.device()};
   Tensor aux = zeros({}, here), dropped = zeros({}, here);
   std::vector<Tensor> counts;
@@ -84,6 +84,7 @@ nn::LossOut Model::loss(const Tensor& tokens, const Tensor& targets) const {
     dropped = dropped + r.dropped;
     counts.push_back(r.counts);
   }
+  if (share.rows != 1) aux = aux * share.rows;
   const Tensor counts_LE =
       counts.empty() ? zeros({0, config_.experts}, {.dtype = kInt64, .device = ce.device()}) : stack(counts);
   const double choices = static_cast<double>(tokens.numel() * config_.top_k) * static_cast<double>(counts.size());

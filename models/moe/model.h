@@ -24,7 +24,7 @@ struct Block : nn::Module {
 class Model final : public nn::ConfiguredModel<Config> {
  public:
   explicit Model(const Config& config, std::source_location loc = std::source_location::current());
-  nn::LossOut loss(const Tensor& tokens, const Tensor& targets) const override;
+  nn::LossOut loss(const Tensor& tokens, const Tensor& targets, const nn::BatchShare& share = {}) const override;
   void update_balance(const Tensor& expert_counts) const override;
 
  private:

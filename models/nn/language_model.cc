@@ -4,6 +4,7 @@
 #include "models/nn/model_flops.h"
 #include "ops/composite/loss.h"
 #include "ops/core/creation.h"
+#include "ops/core/reduce.h"
 #include "ops/core/view.h"
 
 namespace weft::nn {
@@ -41,8 +42,19 @@ Tensor LanguageModel::next_logits(const Tensor& tokens, const KvCache& cache) co
   return head(select(x, 1, tokens.size(1) - 1));
 }
 
-LossOut LanguageModel::loss(const Tensor& tokens, const Tensor& targets) const {
-  const Tensor ce = cross_entropy(logits(tokens), targets, {.dim = -1});
+BatchShare BatchShare::of(int64_t parts, const Tensor& targets) {
+  if (parts == 1) return {};
+  return {sum(ne(targets, CrossEntropyOptions().ignore_index)), 1.0 / static_cast<double>(parts)};
+}
+
+Tensor LanguageModel::cross_entropy_of(const Tensor& logits, const Tensor& targets, const BatchShare& share) {
+  if (!share.targets.defined()) return cross_entropy(logits, targets, {.dim = -1});
+  const Tensor all = cross_entropy(logits, targets, {.reduction = "sum", .dim = -1});
+  return all / share.targets.to(all.dtype());
+}
+
+LossOut LanguageModel::loss(const Tensor& tokens, const Tensor& targets, const BatchShare& share) const {
+  const Tensor ce = cross_entropy_of(logits(tokens), targets, share);
   const Device device = ce.device();
   return {.loss = ce,
           .ce = ce,

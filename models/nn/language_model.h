@@ -29,6 +29,15 @@ struct LossOut {
   Tensor expert_counts;  // i64 [L, E]: routed choices; add them up over micro-batches for update_balance
 };
 
+/// What a part of a batch, a microbatch, is of the whole: the sum of the parts' losses is then that of the batch, also
+/// if some parts have fewer targets that count than others. By default a part is the whole.
+struct BatchShare {
+  Tensor targets = {};  // 0-d: how many targets of the whole batch count
+  double rows = 1;      // the share of its rows
+  /// Of one of `parts` equal parts of a batch with these targets.
+  static BatchShare of(int64_t parts, const Tensor& targets);
+};
+
 class LanguageModel : public Module {
  public:
   /// tokens[B, T] (integers) -> logits [B, T, vocab] in the compute dtype; T is at most context().
@@ -37,8 +46,9 @@ class LanguageModel : public Module {
   Tensor logits(const Tensor& tokens, const KvCache& cache) const;
   /// The same logits, but of the last token only: [B, vocab].
   Tensor next_logits(const Tensor& tokens, const KvCache& cache) const;
-  /// Mean cross-entropy against targets[B, T], without targets of -100, and the auxiliary losses of the family.
-  virtual LossOut loss(const Tensor& tokens, const Tensor& targets) const;
+  /// Mean cross-entropy against targets[B, T], without targets of -100, and the auxiliary losses of the family; of a
+  /// part its share of the batch's. Auxiliary losses see the tokens of the part alone.
+  virtual LossOut loss(const Tensor& tokens, const Tensor& targets, const BatchShare& share = {}) const;
   /// Balances the experts by the counts of a whole step. Call it in the step, after the gradients.
   virtual void update_balance(const Tensor& expert_counts) const {}
 
@@ -65,6 +75,8 @@ class LanguageModel : public Module {
   /// hidden() -> logits.
   virtual Tensor head(const Tensor& x) const = 0;
 
+  /// The cross-entropy of loss().
+  static Tensor cross_entropy_of(const Tensor& logits, const Tensor& targets, const BatchShare& share);
   /// An embedding in the compute dtype.
   Tensor in_compute_dtype(const Tensor& x) const { return compute_dtype_ ? x.to(*compute_dtype_) : x; }
   /// i64 [T]: the positions of the tokens, for hidden().

@@ -233,24 +233,20 @@ class Trainer {
   // Forward, backward and optimiser, captured as one graph. grad_accum splits the batch into parts.
   StepOut train_step(const Tensor& tokens, const Tensor& targets) {
     const int64_t parts = options_.grad_accum;
+    const nn::BatchShare share = nn::BatchShare::of(parts, targets);
     auto [sum, grads] = accumulate(parts, std::pair{tokens, targets}, [&](const Tensor& x, const Tensor& y) {
       NameScope scope("model");
-      nn::LossOut out = model_->loss(x, y);
+      nn::LossOut out = model_->loss(x, y, share);
       Gradients g = grad(scaler_ ? scaler_->scale(out.loss) : out.loss, parameters_);
       for (Tensor* t : {&out.loss, &out.ce, &out.aux, &out.expert_load, &out.dropped}) *t = t->detach();
       return std::pair{std::move(out), std::move(g)};
     });
     NoGrad guard;
     NameScope scope("update");
-    const double share = 1.0 / static_cast<double>(parts);
-    if (scaler_) {
-      grads = scaler_->unscale(grads, share);
-    } else if (parts > 1) {
-      for (Tensor& g : grads) g = g * share;
-    }
-    auto mean = [&](const Tensor& t) { return parts > 1 ? t * share : t; };
+    if (scaler_) grads = scaler_->unscale(grads);
+    auto mean = [&](const Tensor& t) { return parts > 1 ? t * share.rows : t; };
     auto [clipped, norm] = optim::clip_grad_norm(grads, kClip);
-    StepOut out{mean(sum.ce), norm, {}, mean(sum.aux), mean(sum.expert_load), mean(sum.dropped)};
+    StepOut out{sum.ce, norm, {}, sum.aux, mean(sum.expert_load), mean(sum.dropped)};
     out.ok = logical_and(isfinite(out.loss), isfinite(norm));
     if (scaler_) scaler_->update(out.ok);
     Tensor commits = out.ok;
@@ -275,9 +271,9 @@ class Trainer {
                               NoGrad guard;
                               const int64_t parts =
                                   dist::pipeline_ranks(options_.step.mesh) > 1 ? options_.grad_accum : 1;
-                              const Tensor sum = accumulate(parts, std::pair{tokens, targets},
-                                                            [&](Tensor x, Tensor y) { return model_->loss(x, y).ce; });
-                              return sum * (1.0 / static_cast<double>(parts));
+                              const nn::BatchShare share = nn::BatchShare::of(parts, targets);
+                              return accumulate(parts, std::pair{tokens, targets},
+                                                [&](Tensor x, Tensor y) { return model_->loss(x, y, share).ce; });
                             }),
                             options);
     }
