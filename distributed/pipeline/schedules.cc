@@ -226,7 +226,7 @@ const Schedule& find(std::string_view name) {
     if (s.name == name) return s;
   std::string known;
   for (const std::string& n : schedule_names()) known += (known.empty() ? "" : ", ") + n;
-  const std::string near = nearest_name(name, schedule_names(), 4);
+  const std::string near = nearest_name(name, schedule_names());
   WEFT_CHECK(false, "pipeline: no schedule has the name '", one_line(name, 100), "'; need one of ", known,
              near.empty() ? "" : str_cat("; did you mean ", near, "?"));
   return kSchedules[0];

@@ -38,4 +38,8 @@ std::string nearest_name(std::string_view name, std::span<const std::string> can
   return best ? *best : std::string();
 }
 
+std::string nearest_name(std::string_view name, std::span<const std::string> candidates) {
+  return nearest_name(name, candidates, std::min<size_t>(4, (name.size() + 5) / 3));
+}
+
 }  // namespace weft

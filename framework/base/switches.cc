@@ -60,7 +60,7 @@ Overrides& overrides() {
 std::string did_you_mean(std::string_view name) {
   std::vector<std::string> names;
   for (const Switch& s : kSwitches) names.emplace_back(s.name);
-  const std::string near = nearest_name(name, names, 4);
+  const std::string near = nearest_name(name, names);
   return near.empty() ? "" : str_cat("; did you mean ", near, "?");
 }
 

@@ -119,6 +119,10 @@ TEST(Nearest, NeedsFewEdits) {
   EXPECT_EQ(nearest_name("sead", names, 4), "seed");
   EXPECT_EQ(nearest_name("frequency", names, 4), "");
   EXPECT_EQ(nearest_name("", names, 5), "seed");
+  // Without a limit: fewer in short names.
+  EXPECT_EQ(nearest_name("stesp", names), "steps");
+  EXPECT_EQ(nearest_name("sapmel", names), "");
+  EXPECT_EQ(nearest_name("wrong", std::vector<std::string>{"json"}), "");
 }
 
 // Without a bound, one comparison of a megabyte with a megabyte takes hours.

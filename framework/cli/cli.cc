@@ -13,8 +13,12 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <iostream>
+#include <limits>
 #include <map>
+#include <set>
+#include <sstream>
 #include <thread>
 
 #include "absl/flags/commandlineflag.h"
@@ -25,8 +29,17 @@
 #include "framework/base/nearest.h"
 #include "framework/base/one_line.h"
 #include "framework/base/switches.h"
+#include "framework/io/file.h"
 
 namespace weft {
+
+// How absl reads and prints a file.
+static bool AbslParseFlag(absl::string_view text, File* file, std::string*) {
+  file->path = io::resolve_path(std::string(text.data(), text.size()));
+  return true;
+}
+static std::string AbslUnparseFlag(const File& file) { return file.path; }
+
 namespace {
 
 class UsageError : public Error {
@@ -40,8 +53,9 @@ std::string to_std(absl::string_view s) { return std::string(s.data(), s.size())
 struct KnownFlag {
   std::string help, fallback;
   std::string need;  // what a value must be
-  bool is_bool;
+  bool is_bool, is_file;
   std::function<bool(const std::string&)> parse;
+  std::string most = {};  // the largest value of the type, if the flag's range has no end
   bool* given = nullptr;
 };
 using KnownFlags = std::map<std::string, KnownFlag>;
@@ -49,6 +63,7 @@ using KnownFlags = std::map<std::string, KnownFlag>;
 template <class T>
 std::string needed(const Range& r = {}) {
   if (std::is_same_v<T, bool>) return "true or false";
+  if (std::is_same_v<T, File>) return "a path";
   if (!std::is_arithmetic_v<T>) return "another value";
   const std::string kind = std::is_same_v<T, double> ? "a number" : "a whole number";
   const bool from = std::isfinite(r.least), to = std::isfinite(r.most);
@@ -59,6 +74,12 @@ std::string needed(const Range& r = {}) {
   return str_cat(kind, std::is_same_v<T, uint64_t> ? ", 0 or more" : "");
 }
 
+template <class T>
+std::string largest() {
+  if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) return str_cat(std::numeric_limits<T>::max());
+  return {};
+}
+
 KnownFlags known_flags(const Flags& table) {
   KnownFlags flags;
   for (auto& [name, flag] : absl::GetAllFlags()) {
@@ -67,7 +88,11 @@ KnownFlags known_flags(const Flags& table) {
                              : flag->IsOfType<int64_t>() ? needed<int64_t>()
                              : flag->IsOfType<double>()  ? needed<double>()
                                                          : needed<std::string>();
-    flags[to_std(name)] = {to_std(flag->Help()), flag->DefaultValue(), need, flag->IsOfType<bool>(),
+    flags[to_std(name)] = {to_std(flag->Help()),
+                           flag->DefaultValue(),
+                           need,
+                           flag->IsOfType<bool>(),
+                           false,
                            [flag = flag](const std::string& text) {
                              std::string error;
                              return flag->ParseFrom(text, &error);
@@ -80,7 +105,9 @@ KnownFlags known_flags(const Flags& table) {
                              absl::UnparseFlag(*variable),
                              needed<T>(row.range),
                              std::is_same_v<T, bool>,
+                             std::is_same_v<T, File>,
                              [&row](const std::string& text) { return set_flag(row, text); },
+                             std::isfinite(row.range.most) ? "" : largest<T>(),
                              row.given};
         },
         row.variable);
@@ -100,20 +127,29 @@ std::string lower(std::string name) {
   return name;
 }
 
-void print_help(const char* program, const char* summary, const KnownFlags& flags) {
-  std::cout << summary << "\n\nusage: " << program << " [flags]\n\n";
+bool writes(const File& file) { return file.use != File::Use::kRead; }
+
+void print_help(const char* program, const char* summary, const Flags& table, const KnownFlags& flags) {
+  std::ostringstream out;
+  out << summary << "\n\nusage: " << program << " [flags]\nThe last value of a repeated flag counts.\n";
+  if (std::any_of(table.begin(), table.end(), [](const Flag& flag) {
+        File* const* const file = std::get_if<File*>(&flag.variable);
+        return file && writes(**file);
+      }))
+    out << "A flag of a file is given once. Files and folders are written into folders that exist.\n";
+  out << "\n";
   for (auto& [name, flag] : flags)
-    std::cout << "  --" << name << "  (default " << (flag.fallback.empty() ? "\"\"" : flag.fallback) << ")\n      "
-              << flag.help << "\n";
-  std::cout << "\nswitches, also environment variables of the same name in capitals:\n";
-  for (const Switch& s : all_switches()) {
-    std::cout << "  --" << lower(s.name) << "  (default " << (*s.fallback ? s.fallback : "\"\"") << ")  " << s.help
-              << "\n";
-  }
+    out << "  --" << name << "  (default " << (flag.fallback.empty() ? "\"\"" : flag.fallback) << ")\n      "
+        << flag.help << "\n";
+  out << "\nswitches, also environment variables of the same name in capitals:\n";
+  for (const Switch& s : all_switches())
+    out << "  --" << lower(s.name) << "  (default " << (*s.fallback ? s.fallback : "\"\"") << ")  " << s.help << "\n";
+  write_output(out.str());
 }
 
 std::vector<std::string> parse(int argc, char** argv, const KnownFlags& flags) {
   std::vector<std::string> rest;
+  std::set<std::string> files;
   for (int i = 1; i < argc; ++i) {
     std::string arg = argv[i];
     if (arg == "--") {
@@ -149,9 +185,9 @@ std::vector<std::string> parse(int argc, char** argv, const KnownFlags& flags) {
       std::vector<std::string> names;
       for (auto& [known, flag] : flags) names.push_back(known);
       for (const Switch& s : all_switches()) names.push_back(lower(s.name));
-      const std::string nearest = nearest_name(name, names, 4);
-      usage_error(str_cat("unknown flag --", name, nearest.empty() ? "" : str_cat("; did you mean --", nearest, "?"),
-                          "; --help lists all"));
+      const std::string nearest = nearest_name(name, names);
+      usage_error(str_cat("unknown flag --", name, nearest.empty() ? ";" : str_cat("; did you mean --", nearest, "?"),
+                          " --help lists all"));
     } else if (!has_value) {
       if (it->second.is_bool) {
         const std::string next = i + 1 < argc ? argv[i + 1] : "";
@@ -161,9 +197,14 @@ std::vector<std::string> parse(int argc, char** argv, const KnownFlags& flags) {
         value = argv[++i];
       }
     }
-    if (!it->second.parse(value))
-      usage_error(str_cat("--", it->first, ": got '", value, "'; need ", it->second.need, " (", it->second.help, ")"));
-    if (it->second.given) *it->second.given = true;
+    const KnownFlag& flag = it->second;
+    if (flag.is_file && !files.insert(it->first).second)
+      usage_error(str_cat("--", it->first, " is given twice; give it once"));
+    const bool large = value.size() > 9 && value.find_first_not_of("0123456789") == value.npos;
+    if ((flag.is_file && value.empty()) || !flag.parse(value))
+      usage_error(str_cat("--", it->first, ": got '", value, "'; need ", flag.need,
+                          large && !flag.most.empty() ? str_cat(", at most ", flag.most) : "", " (", flag.help, ")"));
+    if (flag.given) *flag.given = true;
   }
   try {
     check_switches();
@@ -196,11 +237,18 @@ void on_interrupt(int signal) {
 std::atomic<bool> pipe_closed{false};
 void on_closed_pipe(int) { pipe_closed.store(true, std::memory_order_relaxed); }
 
+std::string output_error(int error) {
+  return str_cat("cannot write to standard output", error ? ": " : "", error ? std::strerror(error) : "");
+}
+
 // Writes what is buffered for standard output. False, with errno, if any of it was lost.
 bool flush_output() {
   errno = 0;
   const bool streams = static_cast<bool>(std::cout.flush());
-  return std::fflush(stdout) == 0 && !std::ferror(stdout) && streams;
+  const bool written = std::fflush(stdout) == 0 && !std::ferror(stdout) && streams;
+  // An earlier write failed, and its reason is lost: another one has it.
+  if (!written && errno == 0) static_cast<void>(!::write(STDOUT_FILENO, "\n", 1));
+  return written;
 }
 
 // `ulimit -s` limits the stack of the first thread, and is the default for all others. If it is too small, the default
@@ -249,12 +297,14 @@ int run(int argc, char** argv, const char* summary, const Flags& table,
       for (int i = 1; i < argc && std::string(argv[i]) != "--"; ++i) {
         std::string a = argv[i];
         if (a == "--help" || a == "-help" || a == "-h") {
-          print_help(name.c_str(), summary, flags);
+          print_help(name.c_str(), summary, table, flags);
           code = 0;
           return;
         }
       }
-      code = body(parse(argc, argv, flags));
+      const std::vector<std::string> rest = parse(argc, argv, flags);
+      check_files(table);
+      code = body(rest);
     } catch (const UsageError& e) {
       fail(e.what(), 2);
     } catch (const std::bad_alloc&) {
@@ -274,8 +324,8 @@ int run(int argc, char** argv, const char* summary, const Flags& table,
     fail(e.what(), code == 0 ? 1 : code);
   }
   if (!flush_output() && code == 0) {
-    const int error = output_closed() ? EPIPE : errno;
-    fail(str_cat("cannot write to standard output", error ? ": " : "", error ? std::strerror(error) : "").c_str(), 1);
+    if (output_closed()) return 128 + SIGPIPE;
+    fail(output_error(errno).c_str(), 1);
   }
   return code;
 }
@@ -290,7 +340,7 @@ bool set_flag(const Flag& flag, const std::string& text) {
   std::string error;
   return std::visit(
       [&]<class T>(T* variable) {
-        T value{};
+        T value = *variable;
         if (!absl::ParseFlag(text, &value, &error)) return false;
         if constexpr (std::is_arithmetic_v<T> && !std::is_same_v<T, bool>) {
           const auto v = static_cast<double>(value);
@@ -301,6 +351,30 @@ bool set_flag(const Flag& flag, const std::string& text) {
         return true;
       },
       flag.variable);
+}
+
+void check_files(const Flags& flags) {
+  std::vector<std::pair<const Flag*, const File*>> files;
+  for (const Flag& flag : flags)
+    if (File* const* const file = std::get_if<File*>(&flag.variable); file && **file) files.emplace_back(&flag, *file);
+  const auto place = [](const std::string& path) {
+    std::error_code error;
+    const std::filesystem::path whole = std::filesystem::weakly_canonical(path, error);
+    return error ? path : whole.string();
+  };
+  for (size_t j = 0; j < files.size(); ++j)
+    for (size_t i = 0; i < j; ++i)
+      if ((writes(*files[i].second) || writes(*files[j].second)) &&
+          place(files[i].second->path) == place(files[j].second->path))
+        usage_error(str_cat("--", files[i].first->name, " and --", files[j].first->name, " name the same file: '",
+                            files[j].second->path, "'"));
+  for (const auto& [flag, file] : files) try {
+      if (file->use == File::Use::kWrite) io::check_file(file->path);
+      if (file->use == File::Use::kMakeFolder) io::check_folder(file->path);
+    } catch (const Error& e) {
+      throw Error(e.code(), str_cat("--", flag->name, ": ", e.what(),
+                                    e.code() == Code::kNotFound ? "; need a path in a folder that exists" : ""));
+    }
 }
 
 void usage_error(const std::string& message) { throw UsageError(one_line(message)); }
@@ -320,6 +394,13 @@ int run_program(int argc, char** argv, const char* summary, const Flags& flags, 
     if (!rest.empty()) usage_error(str_cat("unexpected argument '", rest[0], "'; --help lists the flags"));
     return body();
   });
+}
+
+void write_output(std::string_view text) {
+  errno = 0;
+  const bool written =
+      static_cast<bool>(std::cout.write(text.data(), static_cast<std::streamsize>(text.size())).flush());
+  if (!written && !output_closed()) throw Error(Code::kFailedPrecondition, output_error(errno));
 }
 
 bool interrupted() { return interrupt_signal.load(std::memory_order_relaxed) != 0 || output_closed(); }

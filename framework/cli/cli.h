@@ -1,11 +1,14 @@
-// Command lines of all programs: strict flags, --help, exit codes (0 done, 1 failed, 2 bad usage, 129, 130 and 143
-// ended by SIGHUP, SIGINT and SIGTERM), Ctrl-C. A program whose standard output cannot be written fails; SIGPIPE does
-// not end it. A flag is a row of the program's table or an ABSL_FLAG; absl parses and prints the values of both. The
-// switches of framework/base/switches.h are flags too.
+// Command lines of all programs: strict flags, --help, exit codes (0 done, 1 failed, 2 bad usage, 129, 130, 141 and 143
+// ended by SIGHUP, SIGINT, a closed pipe and SIGTERM), Ctrl-C. A program whose standard output cannot be written fails;
+// if its reader ended, it prints no error. SIGPIPE does not end it. A flag is a row of the program's table or an
+// ABSL_FLAG; absl parses and prints the values of both. Of a repeated flag the last value counts, so that a script can
+// add flags to common ones; a flag of a file is given once at most. The switches of framework/base/switches.h are flags
+// too.
 #pragma once
 #include <cmath>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -17,10 +20,19 @@ struct Range {
   bool open = false;
 };
 
+/// A file or folder that a flag names. An empty path and a repeated flag are errors. Before the program runs,
+/// check_files() checks its files.
+struct File {
+  enum class Use : uint8_t { kRead, kWrite, kMakeFolder };
+  Use use = Use::kRead;
+  std::string path = {};  // absolute under `bazel run`; empty: none
+  explicit operator bool() const { return !path.empty(); }
+};
+
 /// One flag: it sets `variable`. The variable's value before the command line is read is the flag's default.
 struct Flag {
   std::string name;
-  std::variant<bool*, int*, int64_t*, uint64_t*, double*, std::string*, std::vector<std::string>*> variable;
+  std::variant<bool*, int*, int64_t*, uint64_t*, double*, std::string*, std::vector<std::string>*, File*> variable;
   std::string help;
   Range range = {};
   bool* given = nullptr;  // if set: becomes true if the command line has the flag
@@ -32,6 +44,11 @@ std::string flag_text(const Flag& flag);
 
 /// Sets a flag's variable from text; false, and the variable keeps its value, if the text is not a value of it.
 bool set_flag(const Flag& flag, const std::string& text);
+
+/// Throws UsageError if two flags name the same file and one of them writes it. Throws Error, naming the flag, if a
+/// file or folder cannot be written: the folder that it is in must exist. Looks at the flags of files only; changes
+/// nothing.
+void check_files(const Flags& flags);
 
 /// Throws weft::UsageError for a wrong flag or argument; the program prints `message` and exits with code 2.
 [[noreturn]] void usage_error(const std::string& message);
@@ -46,6 +63,9 @@ int run_program(int argc, char** argv, const char* summary, const Flags& flags,
                 const std::function<int(const std::vector<std::string>&)>& body);
 /// The same for a program with a table of flags and no other arguments.
 int run_program(int argc, char** argv, const char* summary, const Flags& flags, const std::function<int()>& body);
+
+/// Writes text to standard output. If that fails, throws Error with the system's reason, unless output_closed().
+void write_output(std::string_view text);
 
 /// From now on SIGINT (Ctrl-C), SIGTERM and SIGHUP do not end the process; another one, more than a second after the
 /// first, does. SIGHUP stays ignored if it is, as under nohup.

@@ -128,6 +128,16 @@ void write_file_atomic(const std::string& path, std::string_view bytes) {
   file.commit();
 }
 
+void check_file(const std::string& path) { const AtomicFile probe(path); }
+
+void check_folder(const std::string& path) {
+  if (!exists(path)) {
+    const AtomicFolder probe(path);
+  } else if (!is_folder(path) || ::access(path.c_str(), W_OK | X_OK) != 0) {
+    internal::fail(is_folder(path) ? errno : ENOTDIR, "write into folder", path);
+  }
+}
+
 AtomicFolder::AtomicFolder(const std::string& path) : path_(plain(path)) {
   for (;;) {
     temp_ = temporary_name(path_);

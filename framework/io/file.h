@@ -90,6 +90,11 @@ class AtomicFile {
 /// Writes a whole file through AtomicFile.
 void write_file_atomic(const std::string& path, std::string_view bytes);
 
+/// Throws the error that AtomicFile and make_folders() would throw for a path now; writes nothing. A missing parent is
+/// an error for both.
+void check_file(const std::string& path);
+void check_folder(const std::string& path);
+
 /// A folder that appears under its name at commit(), complete and on disk, and replaces a folder of that name.
 /// Destroyed without commit, it leaves nothing. Fill `folder()` by any means before commit(). The name always refers to
 /// a complete folder; on a file system that cannot exchange two names, after restore_folders().

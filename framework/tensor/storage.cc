@@ -155,7 +155,7 @@ class CpuAllocator final : public Allocator {
   [[noreturn]] void out_of_memory(int64_t bytes, const char* why) WEFT_REQUIRES(mutex_) {
     internal::fail(Code::kResourceExhausted,
                    str_cat("out of memory on ", device_, ": asked for ", bytes, " bytes; live ", stats_.live,
-                           ", cached ", stats_.cached, ", limit ", limit_, "; ", why));
+                           ", cached ", stats_.cached, limit_ > 0 ? str_cat(", limit ", limit_) : "", "; ", why));
   }
 
   const Device device_;
