@@ -7,16 +7,16 @@ namespace weft {
 namespace {
 
 struct Options {
-  std::string metrics, chart, out, title = "Loss";
+  File metrics, chart, out{File::Use::kWrite};
+  std::string title = "Loss";
 };
 
 int run(const Options& o) {
-  if (o.metrics.empty() == o.chart.empty()) usage_error("need either --metrics FILE or --chart FILE");
-  if (!o.out.empty() && (o.out == o.metrics || o.out == o.chart)) usage_error("--out names the file that is read");
-  if (o.out.empty()) usage_error("need --out FILE.svg");
-  const std::string file = io::resolve_path(o.metrics.empty() ? o.chart : o.metrics), text = io::read_file(file);
-  io::write_file_atomic(io::resolve_path(o.out), draw::svg(o.chart.empty() ? draw::metrics_charts(text, file, o.title)
-                                                                           : draw::json_charts(text, file)));
+  if (!o.metrics == !o.chart) usage_error("need either --metrics FILE or --chart FILE");
+  if (!o.out) usage_error("need --out FILE.svg");
+  const std::string &file = (o.chart ? o.chart : o.metrics).path, text = io::read_file(file);
+  io::write_file_atomic(o.out.path,
+                        draw::svg(o.chart ? draw::json_charts(text, file) : draw::metrics_charts(text, file, o.title)));
   return 0;
 }
 

@@ -105,7 +105,11 @@ Machine faster_of(Machine a, const Machine& b) {
 Machine rates_of(Device device) {
   if (device.type == DeviceType::kCuda) return gpu_rates(cuda::gpu_properties(device.index));
   const std::string file = switch_value("WEFT_MACHINE");
-  if (!file.empty()) return read_machine(file);
+  if (!file.empty()) try {
+      return read_machine(file);
+    } catch (const Error& e) {
+      throw Error(e.code(), str_cat("WEFT_MACHINE needs a file of doctor --measure --out: ", e.what()));
+    }
   static const Machine cpu = measured_cpu();
   return cpu;
 }

@@ -32,12 +32,11 @@ constexpr const char* kScripts[] = {"layout_js",     "layout_data_js", "layout_t
 
 struct Options {
   StepChoice step;
-  std::string dump, record;
+  bool step_given = false, onnx_given = false;  // flags of the step; --weights or --example
+  File dump, record, out{File::Use::kWrite}, example{File::Use::kMakeFolder};
   std::string stage;
   std::string format = "text";
-  std::string out;
   std::string weights = "inline";
-  std::string example;
 };
 
 // The ops of all stages.
@@ -69,32 +68,30 @@ ShownGraph read_graph(const std::string& file) {
   const bool message = path.extension() == ".pb";
   WEFT_CHECK_AS(kInvalidArgument, message || path.extension() == ".wir", "--dump: ", file,
                 " is no graph; need a .wir file, a .pb file of --format proto, or a folder of .wir files");
-  const std::string bytes = io::read_file(file);
+  ShownGraph g{path.stem().string(), "", {}};
   try {
-    ShownGraph g{path.stem().string(), "", (message ? parse_graph_proto : parse_graph)(bytes, ops_of_steps())};
-    // Beside a scheduled graph, WEFT_DUMP writes the record of its step.
-    const std::string record = std::filesystem::path(file).replace_extension(".record").string();
-    if (!message && io::exists(record)) {
-      const auto read = std::make_shared<const StepRecord>(profiler::read_record(record));
-      const LaunchRecord* const other = misfit(*read, *g.graph);
-      WEFT_CHECK(!other, record, ": launch '", other->name, "' of node ", other->node,
-                 " does not fit the graph beside it, which has ", g.graph->size(),
-                 " nodes; need the record of the same step");
-      g.record = read;
-      g.scheduled = true;
-    }
-    return g;
+    g.graph = (message ? parse_graph_proto : parse_graph)(io::read_file(file), ops_of_steps());
   } catch (const Error& e) {
-    throw Error(e.code(), str_cat(file, ": ", e.what()));
+    throw Error(e.code(), str_cat("--dump needs a graph of WEFT_DUMP or --format proto: ", file, ": ", e.what()));
   }
+  // Beside a scheduled graph, WEFT_DUMP writes the record of its step.
+  const std::string record = std::filesystem::path(file).replace_extension(".record").string();
+  if (!message && io::exists(record)) {
+    const auto read = std::make_shared<const StepRecord>(profiler::read_record("dump", record));
+    const LaunchRecord* const other = misfit(*read, *g.graph);
+    WEFT_CHECK(!other, "--dump: ", record, ": launch '", other->name, "' of node ", other->node,
+               " does not fit the graph beside it, which has ", g.graph->size(),
+               " nodes; need the record of the same step");
+    g.record = read;
+    g.scheduled = true;
+  }
+  return g;
 }
 
 // Gives a record with measured times to the scheduled graphs of its step, instead of the one that WEFT_DUMP wrote
 // before the first run.
 void add_record(const std::string& file, std::vector<ShownGraph>& graphs) {
-  const auto record = std::make_shared<const StepRecord>(profiler::read_record(file));
-  WEFT_CHECK(record->sum().measured_us > 0, "--record: ", file,
-             " has no measured times; run the step four times before record()");
+  const auto record = std::make_shared<const StepRecord>(profiler::read_measured_record("record", file));
   bool fits = false;
   for (ShownGraph& g : graphs)
     if (g.scheduled && g.record->launches.size() == record->launches.size() && !misfit(*record, *g.graph)) {
@@ -172,15 +169,14 @@ int write_onnx(const Options& o) {
       {"inline", OnnxWeights::kInline}, {"external", OnnxWeights::kExternal}, {"none", OnnxWeights::kNone}};
   const auto kind = kinds.find(o.weights);
   if (kind == kinds.end()) usage_error(str_cat("--weights is '", o.weights, "'; need inline, external or none"));
-  if (o.out.empty()) usage_error("--format onnx needs --out FILE");
+  if (!o.out) usage_error("--format onnx needs --out FILE");
   if (!o.step.mesh.empty()) usage_error("--format onnx writes the graph of one device; leave out --mesh");
-  const std::string path = io::resolve_path(o.out);
-  WEFT_CHECK(!std::filesystem::is_directory(path), "--out: '", path, "' is a folder; need a file");
+  const std::string& path = o.out.path;
   OnnxOptions options{.weights = kind->second};
   size_t bytes = 0;
-  if (!o.dump.empty()) {
-    if (!o.example.empty()) usage_error("--example needs a model; leave out --dump");
-    const std::vector<ShownGraph> graphs = dumped(o.dump, o.stage);
+  if (o.dump) {
+    if (o.example) usage_error("--example needs a model; leave out --dump");
+    const std::vector<ShownGraph> graphs = dumped(o.dump.path, o.stage);
     if (graphs.size() != 1) usage_error("--format onnx writes one graph; choose it with --stage");
     internal::verify_read(*graphs[0].graph, graphs[0].name.c_str());
     bytes = save_onnx(*graphs[0].graph, options, path);
@@ -189,7 +185,7 @@ int write_onnx(const Options& o) {
     const ForwardPass pass = forward_pass(o.step);
     options.inputs = {"tokens"};
     options.outputs = {"logits"};
-    if (!o.example.empty()) write_example(pass, io::resolve_path(o.example));
+    if (o.example) write_example(pass, o.example.path);
     bytes = save_onnx(*pass.graph, options, path);
   }
   std::printf("%s: %zu bytes\n", path.c_str(), bytes);
@@ -200,21 +196,22 @@ int run(const Options& o) {
   const std::vector<std::string> formats{"text", "dot", "svg", "proto", "json", "html", "onnx"};
   if (std::find(formats.begin(), formats.end(), o.format) == formats.end())
     usage_error(str_cat("--format is '", o.format, "'; need one of ", formats));
-  if (o.format == "onnx" && !o.record.empty()) usage_error("--format onnx has no times; leave out --record");
+  const bool timed = o.format == "html" || o.format == "json" || o.format == "svg";
+  if (o.record && !timed)
+    usage_error(str_cat("--format ", o.format, " shows no times; leave out --record, or choose html, json or svg"));
+  if (o.dump && o.step_given) usage_error("--dump shows the graphs of a program; leave out the flags of a model");
   if (o.format == "onnx") return write_onnx(o);
-  if (o.weights != Options().weights || !o.example.empty()) usage_error("--weights and --example need --format onnx");
-  if (o.format == "html" && o.out.empty()) usage_error("--format html needs --out FILE");
-  if (!o.record.empty() && o.dump.empty()) usage_error("--record needs --dump, the graphs of the same run");
+  if (o.onnx_given) usage_error("--weights and --example need --format onnx");
+  if (o.format == "html" && !o.out) usage_error("--format html needs --out FILE");
+  if (o.record && !o.dump) usage_error("--record needs --dump, the graphs of the same run");
   std::vector<ShownGraph> graphs;
   std::string title;
   std::unique_ptr<ModelStep> step;
-  if (!o.dump.empty()) {
-    if (!(o.step == StepChoice())) usage_error("--dump shows the graphs of a program; leave out the flags of a model");
-    graphs = dumped(o.dump, o.stage);
-    if (!o.record.empty()) add_record(o.record, graphs);
-    title = o.dump;
-    // The costs of html, json and svg are computed for graphs that follow the rules.
-    if (o.format == "html" || o.format == "json" || o.format == "svg")
+  if (o.dump) {
+    graphs = dumped(o.dump.path, o.stage);
+    if (o.record) add_record(o.record.path, graphs);
+    title = o.dump.path;
+    if (timed)  // costs are computed for graphs that follow the rules
       for (const ShownGraph& g : graphs) internal::verify_read(*g.graph, g.name.c_str());
   } else {
     step = std::make_unique<ModelStep>(o.step, Device::meta());
@@ -228,7 +225,8 @@ int run(const Options& o) {
       if (mesh || std::string_view(name) != "partitioned") stages.push_back(name);
     if (!o.stage.empty()) {
       if (std::find(stages.begin(), stages.end(), o.stage) == stages.end())
-        usage_error(str_cat("--stage is '", o.stage, "'; need one of ", stages));
+        usage_error(str_cat("--stage is '", o.stage, "'; need one of ", stages,
+                            o.stage == "partitioned" ? "; partitioned needs --mesh" : ""));
       stages = {o.stage};
     } else if (o.format != "html" && o.format != "json") {
       stages = {"joint"};
@@ -245,16 +243,15 @@ int run(const Options& o) {
                            : o.format == "dot"  ? text_of(graphs, &Graph::to_dot)
                            : o.format == "text" ? text_of(graphs, &Graph::to_string)
                                                 : graphs[0].graph->to_proto();
-  if (o.out.empty()) {
-    std::fwrite(text.data(), 1, text.size(), stdout);
+  if (!o.out) {
+    write_output(text);
     return 0;
   }
-  const std::string path = io::resolve_path(o.out);
-  io::write_file_atomic(path, text);
+  io::write_file_atomic(o.out.path, text);
   int64_t nodes = 0;
   for (const ShownGraph& g : graphs) nodes += g.graph->size();
-  std::printf("%s: %zu graphs, %lld nodes, %zu bytes\n", path.c_str(), graphs.size(), static_cast<long long>(nodes),
-              text.size());
+  write_output(str_cat(o.out.path, ": ", graphs.size(), graphs.size() == 1 ? " graph, " : " graphs, ", nodes,
+                       " nodes, ", text.size(), " bytes\n"));
   return 0;
 }
 
@@ -263,21 +260,30 @@ int run(const Options& o) {
 
 int main(int argc, char** argv) {
   weft::tools::Options o;
-  weft::Flags flags = weft::tools::step_flags(o.step);
+  weft::Flags flags = weft::tools::step_flags(o.step, &o.step_given);
   const weft::Flags others{
       {"dump", &o.dump,
        "show the graphs that a program wrote to this folder (WEFT_DUMP), or the graph of one file (.wir, or .pb of "
        "--format proto), instead of a model's"},
       {"record", &o.record,
-       "with --dump: a file of StepRecord::to_proto() of the same run, after four steps: the measured times of "
-       "launches"},
+       "with --dump, in html, json and svg: a file of StepRecord::to_proto() of the same run, after four steps: the "
+       "measured times of launches"},
       {"stage", &o.stage,
-       "captured, joint, partitioned, fused or scheduled; with --dump: part of a file's name; empty: all in html and "
+       "captured, joint, partitioned (with --mesh), fused or scheduled; with --dump: part of a file's name; empty: all "
+       "in html and "
        "json, joint otherwise"},
       {"format", &o.format, "text, dot, svg, proto, json, html or onnx (the forward pass: tokens -> logits)"},
-      {"out", &o.out, "write to this file; empty: to standard output"},
-      {"weights", &o.weights, "with onnx: inline, external (in OUT.data) or none (further inputs of the model)"},
-      {"example", &o.example, "with onnx: a folder for tokens.npy and logits.npy of one run of the model"},
+      {"out", &o.out, "write to this file instead of to standard output"},
+      {"weights",
+       &o.weights,
+       "with onnx: inline, external (in OUT.data) or none (further inputs of the model)",
+       {},
+       &o.onnx_given},
+      {"example",
+       &o.example,
+       "with onnx: a folder, made if there is none, for tokens.npy and logits.npy of one run of the model",
+       {},
+       &o.onnx_given},
   };
   flags.insert(flags.end(), others.begin(), others.end());
   return weft::run_program(argc, argv, "Shows the graph of a training step.", flags,

@@ -15,6 +15,8 @@ constexpr double kNoChange = 1e-3;  // share of the step
 constexpr const char* kSpread =
     "Times are single measurements: records have no spread. Compare two records of one program to see it.\n";
 
+constexpr const char* kOneStep = "One record only has a time of the whole step: the steps are not compared.\n";
+
 std::string sign_text(double v, int digits) { return str_cat(v > 0 ? "+" : "", fixed(v, digits)); }
 
 std::string change_text(double before, double after) {
@@ -92,8 +94,9 @@ std::string diff_text(const StepRecord& before, const StepRecord& after, By by) 
   }
   const auto unchanged = std::count_if(rows.begin(), rows.end(), [&](const DiffRow& r) { return both(r) && same(r); });
   if (unchanged > 0) lines.push_back({str_cat("the same: ", unchanged)});
-  return str_cat("before: ", before.title, "\nafter:  ", after.title, "\n", table_text(head), kSpread, "\n",
-                 table_text(lines));
+  return str_cat("before: ", before.title, "\nafter:  ", after.title, "\n", table_text(head),
+                 (before.step_us > 0) == (after.step_us > 0) ? "" : kOneStep, busy_text(before, "before: "),
+                 busy_text(after, "after: "), kSpread, "\n", table_text(lines));
 }
 
 std::string diff_json(const StepRecord& before, const StepRecord& after, By by) {
@@ -111,6 +114,7 @@ std::string diff_json(const StepRecord& before, const StepRecord& after, By by) 
                              {"title", pair(before.title, after.title)},
                              {"step_us", pair(before.step_us, after.step_us)},
                              {"launches_us", pair(a.measured_us, b.measured_us)},
+                             {"comparable", pair(comparable(before), comparable(after))},
                              {"bytes", pair(a.work.bytes, b.work.bytes)},
                              {"peak_bytes", pair(before.peak_bytes, after.peak_bytes)},
                              {"rows", rows}});

@@ -19,8 +19,8 @@ std::vector<DiffRow> diff_rows(const StepRecord& before, const StepRecord& after
 /// The steps, a sentence that records have one measurement of each time, and the rows in groups: faster, slower, new,
 /// gone. Rows that change by less than a thousandth of the step, and keep their calls and bytes, are counted only.
 std::string diff_text(const StepRecord& before, const StepRecord& after, By by);
-/// {"by", "step_us": [before, after], "launches_us": [...], "bytes": [...], "peak_bytes": [...], "rows": [{"name",
-/// "calls": [...], "us": [...], "bytes": [...], "flops": [...]}]}.
+/// {"by", "step_us": [before, after], "launches_us": [...], "comparable": [...], "bytes": [...], "peak_bytes": [...],
+/// "rows": [{"name", "calls": [...], "us": [...], "bytes": [...], "flops": [...]}]}.
 std::string diff_json(const StepRecord& before, const StepRecord& after, By by);
 
 }  // namespace weft::profiler

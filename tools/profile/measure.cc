@@ -1,7 +1,5 @@
 #include "tools/profile/measure.h"
 
-#include <algorithm>
-#include <cmath>
 #include <numeric>
 #include <vector>
 
@@ -38,12 +36,12 @@ StepRecord measure(const tools::StepChoice& choice, int64_t steps, int rank) {
   if (rank < 0 || rank >= ranks) usage_error(str_cat("--rank is ", rank, "; need a rank of --mesh, which has ", ranks));
   const Machine before = rates_of(step.device());
   for (int i = 0; i < kFirstSteps; ++i) step.run();
-  double least = HUGE_VAL;
+  double step_us = 0;
   std::vector<double> fastest;
-  for (int64_t i = 0; i < steps; ++i) {  // in turn, so that both find the machine at its best
-    least = std::min(least, step.run());
-    std::vector<double> us = launches_of_a_step(step, rank);
-    if (fastest.empty() || sum(us) < sum(fastest)) fastest = std::move(us);
+  for (int64_t i = 0; i < steps; ++i) {
+    const double us = 1e6 * step.run();
+    std::vector<double> launches = launches_of_a_step(step, rank);
+    if (fastest.empty() || us + sum(launches) < step_us + sum(fastest)) step_us = us, fastest = std::move(launches);
   }
   if (choice.mesh.empty()) {
     step.compiled().count_work();
@@ -56,7 +54,7 @@ StepRecord measure(const tools::StepChoice& choice, int64_t steps, int rank) {
               record.launches.size());
   for (size_t t = 0; t < fastest.size(); ++t) record.launches[t].measured_us = fastest[t];
   record.title = step.title();
-  record.step_us = 1e6 * least;
+  record.step_us = step_us;
   return record;
 }
 

@@ -8,10 +8,11 @@
 
 namespace weft::profiler {
 
-/// Runs the step `steps` times as it is and as often with its launches timed, in turn. step_us is the least time of the
-/// first kind; the launches have the times of the fastest step of the other kind, so that they add up to a step: the
-/// least times of single launches would add up to less. The machine's rates are those of WEFT_MACHINE, or the better of
-/// two measurements, before and after. `rank`: whose part of a step on a mesh; throws UsageError for others.
+/// Runs the step `steps` times as it is and as often with its launches timed, in turn. step_us and the times of the
+/// launches are those of the pair that took least time together: both are from one calm moment, so that the launches
+/// add up to a step. The least times of single launches would add up to less. The machine's rates are those of
+/// WEFT_MACHINE, or the better of two measurements, before and after. `rank`: whose part of a step on a mesh; throws
+/// UsageError for others.
 StepRecord measure(const tools::StepChoice& choice, int64_t steps, int rank = 0);
 
 /// What happens during one step, after the first ones.

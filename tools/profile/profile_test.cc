@@ -91,7 +91,7 @@ TEST(Rows, LaunchesAndOverheadAreTheStep) {
   r.step_us = 0;
   EXPECT_EQ(overhead_us(r), 0);
   EXPECT_EQ(rows_text(r, By::kKernel).find("overhead"), std::string::npos);
-  expect_has(head_text(r), "step_us is not set");
+  expect_has(head_text(r), "no time of the whole step");
 }
 
 TEST(Rows, RecordsWithoutTimesHaveWorkOnly) {
@@ -100,7 +100,10 @@ TEST(Rows, RecordsWithoutTimesHaveWorkOnly) {
   EXPECT_EQ(rows_of(r, By::kKernel)[0].name, "dot");  // by predicted time
   expect_has(rows_text(r, By::kKernel),
              "dot               2   -      -  2.00  48.00     -        -         -  products");
-  expect_has(head_text(r), "not timed");
+  expect_has(head_text(r), "no measured times: it was written before the step ran four times");
+  const std::string then = what_if_text(r, parse_what_if("contraction=2"));
+  expect_has(then, "launches take 0.410 ms instead of 0.650; these times are predicted");
+  EXPECT_EQ(then.find("the step"), std::string::npos);
   expect_has(error_of([&] { roofline_svg(r, By::kKernel); }), "roofline: the record has no measured times");
 }
 
@@ -141,16 +144,40 @@ TEST(WhatIf, V34TheRestGrowsWhenProductsBecomeFast) {
   EXPECT_NEAR(then.shares[1].time, .638, .0005);
   EXPECT_NEAR(then.shares[0].time, 1 - .638, .0005);
   const std::string text = what_if_text(r, parse_what_if("products=10x"));
-  expect_has(text, "if contraction were 10 times as fast: launches take 0.235 ms instead of 1.000, the step 0.335");
+  expect_has(
+      text,
+      "if contraction were 10 times as fast: launches take 0.235 ms instead of 1.000, the step 0.335 instead of 1.100");
+  expect_has(what_if_text(r, parse_what_if("contraction=0.5,normalisation=1.5")),
+             "if contraction were 2 times as slow, normalisation were 1.5 times as fast: launches take 1.800");
   expect_has(text, "normalisation      1  0.10%  63.8%");
   // Both ten times as fast: the shares stay.
   EXPECT_DOUBLE_EQ(what_if(r, parse_what_if("products=10,normalisation=10x")).shares[1].time, .15);
 }
 
+// Launches that were timed on a busy machine may take longer than the step did.
+TEST(Busy, TimesThatAreNotComparableAreReported) {
+  StepRecord r = made_record();
+  const std::string note = "the machine was busy, and these times are not comparable; measure again on an idle machine";
+  r.step_us = 790;  // of launches of 800 us: noise
+  EXPECT_EQ(rows_text(r, By::kKernel).find(note), std::string::npos);
+  r.step_us = 400;
+  expect_has(rows_text(r, By::kKernel), "The launches took 0.800 ms when they were timed, and the step 0.400 ms");
+  expect_has(rows_text(r, By::kKernel), note);
+  EXPECT_EQ(diff_text(made_record(), made_record(), By::kKernel).find(note), std::string::npos);
+  expect_has(diff_text(made_record(), r, By::kKernel), "after: The launches took 0.800 ms");
+  // The step changes as the launches do: 600 us of 800 are products.
+  EXPECT_DOUBLE_EQ(what_if(r, parse_what_if("contraction=10")).step_us, 400 * .325);
+  const io::Json j = io::parse_json(profile_json(r, By::kModule, parse_what_if("contraction=1e9")), "profile");
+  EXPECT_EQ(j["comparable"], false);
+  EXPECT_GT(j["what_if"]["step_us"], 0.0);
+}
+
 TEST(WhatIf, RefusesOtherTexts) {
   for (const char* bad : {"products", "products=", "products=0x", "products=-1", "products=x", "products=nan",
                           "products=1e400", "gemm=2x", "products=2x,", "=2", "products=2xx"})
-    expect_has(error_of([&] { parse_what_if(bad); }), "need CLASS=FACTOR such as products=10x");
+    expect_has(error_of([&] { parse_what_if(bad); }),
+               "need CLASS=FACTOR such as contraction=10x, with a factor above 0 and one of contraction (also called "
+               "products), normalisation, elementwise, movement and collective");
   expect_has(error_of([] { parse_what_if("products=2,contraction=2"); }), "'contraction' twice");
   expect_has(error_of([] { parse_by("op"); }), "--by is 'op'; need kernel, module, class or line");
 }
@@ -184,6 +211,8 @@ TEST(Diff, MatchesRowsAndNamesWhatIsNewAndGone) {
   expect_has(text, "\nTimes are single measurements: records have no spread.");
   EXPECT_EQ(text.find("slower"), std::string::npos);
   expect_has(diff_text(after, before, By::kKernel), "slower");
+  after.step_us = 0;
+  expect_has(diff_text(before, after, By::kKernel), "One record only has a time of the whole step");
   const io::Json j = io::parse_json(diff_json(before, after, By::kLine), "diff");
   EXPECT_EQ(j["rows"][0]["name"], "model.cc:12, in blocks.*.up");
   EXPECT_EQ(j["rows"][0]["us"], (io::Json{600.0, 400.0}));
@@ -191,13 +220,18 @@ TEST(Diff, MatchesRowsAndNamesWhatIsNewAndGone) {
 
 TEST(Profile, IsJson) {
   const StepRecord r = made_record();
-  const io::Json j = io::parse_json(profile_json(r, By::kModule, parse_what_if("products=2x")), "profile");
+  const io::Json j = io::parse_json(profile_json(r, By::kModule, parse_what_if("contraction=2x")), "profile");
   EXPECT_EQ(j["title"], "made");
   EXPECT_EQ(j["overhead_us"], 200.0);
   EXPECT_EQ(j["rows"].size(), 3u);
   EXPECT_EQ(j["rows"][0]["name"], "blocks.*.up");
   EXPECT_EQ(j["classes"].size(), 3u);
+  EXPECT_EQ(j["comparable"], true);
   EXPECT_EQ(j["what_if"]["launches_us"], 500.0);
+  EXPECT_EQ(j["what_if"]["launches_before_us"], 800.0);
+  EXPECT_EQ(j["what_if"]["step_us"], 700.0);
+  EXPECT_EQ(j["what_if"]["step_before_us"], 1000.0);
+  EXPECT_EQ(j["what_if"]["predicted"], false);
 }
 
 TEST(Roofline, DrawsTheRowsAndTheMachine) {

@@ -1,5 +1,7 @@
 #include "tools/profile/profile_text.h"
 
+#include <cstdio>
+
 #include "framework/base/one_line.h"
 #include "framework/io/json.h"
 #include "tools/profile/memory.h"
@@ -48,6 +50,13 @@ Json classes_json(const std::vector<ClassShare>& shares) {
   return all;
 }
 
+// "10 times as fast"; factors below 1 as "2 times as slow".
+std::string times_text(double factor) {
+  char s[64];
+  std::snprintf(s, sizeof s, "%.4g times as %s", factor < 1 ? 1 / factor : factor, factor < 1 ? "slow" : "fast");
+  return s;
+}
+
 Json sum_json(const StepRecord::Sum& s) {
   Json j{{"calls", s.launches},
          {"us", s.measured_us},
@@ -63,9 +72,13 @@ Json sum_json(const StepRecord::Sum& s) {
 std::string head_text(const StepRecord& r) {
   const StepRecord::Sum all = r.sum();
   std::string s = str_cat(r.title.empty() ? "step" : one_line(r.title), ", on ", r.device, ": ");
-  s += r.step_us > 0 ? str_cat(fixed(r.step_us / 1e3, 3), " ms a step (the fastest, untraced), ")
-                     : "step_us is not set, ";
-  s += str_cat(all.launches, all.measured_us > 0 ? " launches\n" : " launches, not timed: run the step four times\n");
+  if (r.step_us > 0) s += str_cat(fixed(r.step_us / 1e3, 3), " ms a step (untraced), ");
+  s += str_cat(all.launches, all.launches == 1 ? " launch\n" : " launches\n");
+  if (all.measured_us == 0)
+    s += "This record has no measured times: it was written before the step ran four times. Shares of time are "
+         "predicted.\n";
+  else if (r.step_us == 0)
+    s += "This record has no time of the whole step: the shares are of the launches, and no overhead is shown.\n";
   s += str_cat("rates: ", fixed(r.machine.bytes / 1e9, 1), " GB/s, elementwise ", fixed(r.machine.flops / 1e9, 0),
                " GFLOP/s, products ", fixed(r.machine.products / 1e9, 0), " in f32 and ",
                fixed(r.machine.products16 / 1e9, 0), " in 16 bits\n");
@@ -87,7 +100,7 @@ std::string rows_text(const StepRecord& r, By by) {
     lines.push_back({"overhead", "", ms_text(us), share_of(us, whole)});
     lines.push_back({"step", "", ms_text(r.step_us), percent(1)});
   }
-  return table_text(lines);
+  return table_text(lines) + busy_text(r);
 }
 
 std::string parts_text(const StepRecord& r) {
@@ -113,7 +126,7 @@ std::string missed_text(const StepRecord& r) {
     size_t count = 0;
     for (const MissedRecord& m : r.missed)
       if (m.kind == kind && count++ < kMost) s += str_cat("  ", one_line(m.to_string()), "\n");
-    if (count > kMost) s += str_cat("  and ", count - kMost, " more: --json\n");
+    if (count > kMost) s += str_cat("  and ", count - kMost, " more; --json lists all\n");
   }
   return s;
 }
@@ -121,11 +134,12 @@ std::string missed_text(const StepRecord& r) {
 std::string what_if_text(const StepRecord& r, const Speedups& speedups) {
   std::string s = "if";
   for (const auto& [kind, factor] : speedups)
-    s += str_cat(s == "if" ? " " : ", ", weft::to_string(kind), " were ", factor, " times as fast");
+    s += str_cat(s == "if" ? " " : ", ", weft::to_string(kind), " were ", times_text(factor));
   const WhatIf then = what_if(r, speedups);
   s += str_cat(": launches take ", fixed(then.launches_us / 1e3, 3), " ms instead of ",
                fixed(then.launches_before_us / 1e3, 3));
-  if (const double us = overhead_us(r); us != 0) s += str_cat(", the step ", ms_text(then.launches_us + us));
+  if (then.step_us > 0) s += str_cat(", the step ", ms_text(then.step_us), " instead of ", ms_text(r.step_us));
+  if (then.predicted) s += "; these times are predicted";
   return str_cat(s, "\n", table_text(class_lines(then.shares)));
 }
 
@@ -150,6 +164,7 @@ std::string profile_json(const StepRecord& r, By by, const Speedups& speedups) {
            {"step_us", r.step_us},
            {"all", sum_json(r.sum())},
            {"overhead_us", overhead_us(r)},
+           {"comparable", comparable(r)},
            {"by", to_string(by)},
            {"rows", rows},
            {"parts_us",
@@ -160,7 +175,9 @@ std::string profile_json(const StepRecord& r, By by, const Speedups& speedups) {
            {"classes", classes_json(class_shares(r))}};
   if (!speedups.empty()) {
     const WhatIf then = what_if(r, speedups);
-    out["what_if"] = {{"launches_us", then.launches_us}, {"classes", classes_json(then.shares)}};
+    out["what_if"] = {{"launches_us", then.launches_us}, {"launches_before_us", then.launches_before_us},
+                      {"step_us", then.step_us},         {"step_before_us", r.step_us},
+                      {"predicted", then.predicted},     {"classes", classes_json(then.shares)}};
   }
   Json missed = Json::array();
   for (const MissedRecord& m : r.missed)

@@ -18,8 +18,9 @@ std::string missed_text(const StepRecord& record);
 /// The classes' shares if some were faster, and the time of the step then.
 std::string what_if_text(const StepRecord& record, const Speedups& speedups);
 
-/// {"title", "device", "machine": {...}, "step_us", "all": {...}, "overhead_us", "by", "rows": [...],
-/// "parts_us": {...}, "classes": [...], "what_if"?: {...}, "missed": [{"kind", "from", "to", "reason", "bytes",
+/// {"title", "device", "machine": {...}, "step_us", "all": {...}, "overhead_us", "comparable", "by", "rows": [...],
+/// "parts_us": {...}, "classes": [...], "what_if"?: {"launches_us", "launches_before_us", "step_us", "step_before_us",
+/// "predicted", "classes"}, "missed": [{"kind", "from", "to", "reason", "bytes",
 /// "times"}, ...],
 /// "memory": {"peak_bytes", "measured_peak_bytes", "peak_launch", "holders": [...]}}.
 std::string profile_json(const StepRecord& record, By by, const Speedups& speedups);

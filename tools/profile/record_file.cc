@@ -1,29 +1,36 @@
 #include "tools/profile/record_file.h"
 
-#include <filesystem>
-
 #include "framework/base/error.h"
 #include "framework/io/file.h"
 
 namespace weft::profiler {
 
-StepRecord read_record(const std::string& path) {
-  const std::string file = io::resolve_path(path), bytes = io::read_file(file);
+StepRecord read_record(const std::string& flag, const std::string& path) {
   StepRecord record;
   try {
-    record = StepRecord::from_proto(bytes);
+    const std::string bytes = io::read_file(path);
+    try {
+      record = StepRecord::from_proto(bytes);
+      WEFT_CHECK(!record.launches.empty(), "it has no launches");
+    } catch (const Error& e) {
+      throw Error(e.code(), str_cat(path, ": ", e.what()));
+    }
   } catch (const Error& e) {
-    throw Error(e.code(), str_cat(file, ": ", e.what()));
+    throw Error(e.code(), str_cat("--", flag,
+                                  " needs a file of profile --save_record, WEFT_DUMP or "
+                                  "StepRecord::to_proto(): ",
+                                  e.what()));
   }
-  if (record.title.empty()) record.title = std::filesystem::path(path).filename().string();
-  WEFT_CHECK(!record.launches.empty(), file,
-             ": no launches in it; need a file that StepRecord::to_proto() or "
-             "profile --save_record wrote");
+  if (record.title.empty()) record.title = io::base_name(path);
   return record;
 }
 
-void write_record(const std::string& path, const StepRecord& record) {
-  io::write_file_atomic(io::resolve_path(path), record.to_proto());
+StepRecord read_measured_record(const std::string& flag, const std::string& path) {
+  StepRecord record = read_record(flag, path);
+  WEFT_CHECK_AS(kFailedPrecondition, record.sum().measured_us > 0, "--", flag, ": '", path,
+                "' has no measured times: it was written before the step ran four times; need one that was written "
+                "later, as profile --save_record does");
+  return record;
 }
 
 }  // namespace weft::profiler

@@ -9,6 +9,7 @@
 #include "framework/base/error.h"
 #include "framework/base/one_line.h"
 #include "framework/cli/cli.h"
+#include "tools/profile/table.h"
 
 namespace weft::profiler {
 namespace {
@@ -16,6 +17,7 @@ namespace {
 constexpr const char* kByNames[] = {"kernel", "module", "class", "line"};
 constexpr size_t kBounds = 3;
 constexpr const char* kNoModule = "(no module)";
+constexpr double kNoise = .03;  // of a step's time, from one run to the next
 
 // The time that counts for a launch or a sum: the measured one, or the predicted one in a record without measured ones.
 template <class T>
@@ -87,6 +89,16 @@ double overhead_us(const StepRecord& record) {
   return launches > 0 && record.step_us > 0 ? record.step_us - launches : 0;
 }
 
+bool comparable(const StepRecord& record) { return overhead_us(record) >= -kNoise * record.step_us; }
+
+std::string busy_text(const StepRecord& record, const char* which) {
+  if (comparable(record)) return {};
+  return str_cat(which, "The launches took ", fixed(record.sum().measured_us / 1e3, 3),
+                 " ms when they were timed, and the step ", fixed(record.step_us / 1e3, 3),
+                 " ms without that: the machine was busy, and these times are not comparable; measure again on an idle "
+                 "machine.\n");
+}
+
 StepParts parts_of(const StepRecord& record) {
   StepParts parts{.overhead = overhead_us(record)};
   for (const LaunchRecord& l : record.launches) {
@@ -117,10 +129,10 @@ Speedups parse_what_if(const std::string& text) {
     const Flag flag{.name = "what_if", .variable = &factor, .help = "", .range = {.least = 0, .open = true}};
     if (kind == std::end(kClasses) || !set_flag(flag, number))
       usage_error(str_cat("--what_if has '", part,
-                          "'; need CLASS=FACTOR such as products=10x, with a factor above 0 and "
-                          "a class of products, normalisation, elementwise, movement and collective"));
+                          "'; need CLASS=FACTOR such as contraction=10x, with a factor above 0 and one of "
+                          "contraction (also called products), normalisation, elementwise, movement and collective"));
     for (const auto& [other, f] : speedups)
-      if (other == *kind) usage_error(str_cat("--what_if has '", name, "' twice"));
+      if (other == *kind) usage_error(str_cat("--what_if has '", weft::to_string(*kind), "' twice; give it once"));
     speedups.emplace_back(*kind, factor);
   }
   return speedups;
@@ -128,14 +140,15 @@ Speedups parse_what_if(const std::string& text) {
 
 WhatIf what_if(const StepRecord& record, const Speedups& speedups) {
   const StepRecord::Sum all = record.sum();
-  WhatIf out{.launches_before_us = time_of(all, all.measured_us > 0)};
+  const bool measured = all.measured_us > 0;
+  WhatIf out{.launches_before_us = time_of(all, measured), .predicted = !measured};
   std::vector<double> times, factors;
   for (WorkClass kind : kClasses) {
     const StepRecord::Sum sum = record.sum(kind);
     if (sum.launches == 0) continue;
     out.shares.push_back(
         {.kind = kind, .launches = sum.launches, .flops = all.work.flops > 0 ? sum.work.flops / all.work.flops : 0});
-    times.push_back(time_of(sum, all.measured_us > 0));
+    times.push_back(time_of(sum, measured));
     factors.push_back(1);
     for (const auto& [faster, factor] : speedups)
       if (faster == kind) factors.back() = factor;
@@ -143,6 +156,10 @@ WhatIf what_if(const StepRecord& record, const Speedups& speedups) {
   }
   const std::vector<double> shares = shares_after_speedup(times, factors);
   for (size_t k = 0; k < shares.size(); ++k) out.shares[k].time = shares[k];
+  const double overhead = overhead_us(record);
+  if (measured && record.step_us > 0)
+    out.step_us =
+        overhead >= 0 ? out.launches_us + overhead : record.step_us * out.launches_us / out.launches_before_us;
   return out;
 }
 

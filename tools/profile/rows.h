@@ -38,6 +38,10 @@ std::vector<ProfileRow> rows_of(const StepRecord& record, By by);
 /// The step without its launches: what the host does, and waiting. 0 if the record has no time of the step or of its
 /// launches. It is below 0 if the launches were slower when they were timed.
 double overhead_us(const StepRecord& record);
+/// False if the overhead is below 0 by more than a few percent of the step: its times are not of one calm moment.
+bool comparable(const StepRecord& record);
+/// A line that says so, after `which`; empty if they are comparable.
+std::string busy_text(const StepRecord& record, const char* which = "");
 
 /// Microseconds of a step. Launches count as compute or memory by what bounds them, collectives as communication.
 struct StepParts {
@@ -57,15 +61,17 @@ std::vector<ClassShare> class_shares(const StepRecord& record);
 
 /// By class: how many times as fast its launches shall be.
 using Speedups = std::vector<std::pair<WorkClass, double>>;
-/// "products=10x,elementwise=2": classes, of which contraction may be called products, and numbers above 0. Throws
+/// "contraction=10x,elementwise=2": classes, of which contraction may be called products, and numbers above 0. Throws
 /// UsageError for others.
 Speedups parse_what_if(const std::string& text);
 
 /// The step if some classes were faster (Amdahl 1967).
 struct WhatIf {
   std::vector<ClassShare> shares;  // class_shares() with other times
-  double launches_us = 0;          // of all launches; overhead stays
+  double launches_us = 0;          // of all launches
   double launches_before_us = 0;
+  double step_us = 0;      // overhead stays, but one below 0 changes as the launches do; 0: not measured
+  bool predicted = false;  // the times are predicted ones: no launch was measured
 };
 WhatIf what_if(const StepRecord& record, const Speedups& speedups);
 

@@ -6,7 +6,6 @@
 
 #include "distributed/launch/compile.h"
 #include "distributed/strategies/strategies.h"
-#include "framework/io/file.h"
 #include "models/gpt/config.h"
 #include "models/llama/config.h"
 #include "models/moe/config.h"
@@ -65,7 +64,7 @@ struct Chosen {
 Chosen chosen_model(const StepChoice& c, bool weights) {
   check_choice(c);
   Chosen r;
-  if (c.checkpoint.empty()) {
+  if (!c.checkpoint) {
     const nn::ModelFamily& family = family_of(c.model);
     const std::string config = c.config.empty() ? family.default_preset : c.config;
     if (std::find(family.presets.begin(), family.presets.end(), config) == family.presets.end())
@@ -73,11 +72,11 @@ Chosen chosen_model(const StepChoice& c, bool weights) {
     r.model = family.make(family.preset(config));
     r.title = str_cat(c.model, " ", config);
   } else {
-    const std::string folder = train::find_checkpoint(io::resolve_path(c.checkpoint));
+    const std::string folder = train::find_checkpoint(c.checkpoint.path);
     const train::TrainState state = train::read_state(folder);
     const nn::ModelFamily& family = family_of(state.family, folder);
     r.model = weights ? train::load_model(family, {.checkpoint = folder}).model : family.make(state.model);
-    r.title = str_cat(state.family, " of ", c.checkpoint);
+    r.title = str_cat(state.family, " of ", c.checkpoint.path);
   }
   if (c.dtype == "bf16") r.model->set_compute_dtype(kBFloat16);
   r.length = c.seq_len > 0 ? c.seq_len : std::min<int64_t>(r.model->context(), 128);
@@ -89,15 +88,17 @@ Chosen chosen_model(const StepChoice& c, bool weights) {
 
 }  // namespace
 
-Flags step_flags(StepChoice& c) {
-  return {{"model", &c.model, "gpt, llama or moe"},
-          {"config", &c.config, "a configuration of the model; empty: its default"},
-          {"checkpoint", &c.checkpoint, "a folder that a train program wrote, instead of --model and --config"},
-          {"batch_size", &c.batch_size, "sequences of a step", {.least = 1}},
-          {"seq_len", &c.seq_len, "tokens of a sequence; 0: the model's context, at most 128", {.least = 0}},
-          {"dtype", &c.dtype, "f32 or bf16: the dtype of activations"},
-          {"mesh", &c.mesh, "mesh of ranks such as dp2,tp2; empty: one device"},
-          {"forward", &c.forward, "the loss alone, without gradients and optimiser"}};
+Flags step_flags(StepChoice& c, bool* given) {
+  Flags flags{{"model", &c.model, "gpt, llama or moe"},
+              {"config", &c.config, "a configuration of the model; empty: its default"},
+              {"checkpoint", &c.checkpoint, "a folder that a train program wrote, instead of --model and --config"},
+              {"batch_size", &c.batch_size, "sequences of a step", {.least = 1}},
+              {"seq_len", &c.seq_len, "tokens of a sequence; 0: the model's context, at most 128", {.least = 0}},
+              {"dtype", &c.dtype, "f32 or bf16: the dtype of activations"},
+              {"mesh", &c.mesh, "mesh of ranks such as dp2,tp2; empty: one device"},
+              {"forward", &c.forward, "the loss alone, without gradients and optimiser"}};
+  for (Flag& flag : flags) flag.given = given;
+  return flags;
 }
 
 ModelStep::ModelStep(const StepChoice& c, std::optional<Device> instead)

@@ -15,10 +15,9 @@ namespace weft::tools {
 
 /// Which step to show.
 struct StepChoice {
-  bool operator==(const StepChoice&) const = default;
   std::string model = "gpt";  // gpt, llama or moe
   std::string config;         // a preset of the model; empty: its default
-  std::string checkpoint;     // a folder that a train program wrote: gives model and configuration; empty: none
+  File checkpoint;            // a folder that a train program wrote: gives model and configuration; empty: none
   int64_t batch_size = 8;
   int64_t seq_len = 0;  // 0: the model's context, 128 at most
   std::string dtype = "f32";
@@ -27,8 +26,9 @@ struct StepChoice {
   bool forward = false;  // the loss alone: no gradients, no optimiser
 };
 
-/// The flags that set a choice, but for the device: only programs that run the step have one.
-Flags step_flags(StepChoice& choice);
+/// The flags that set a choice, but for the device: only programs that run the step have one. If set, `given` becomes
+/// true if the command line has one of them.
+Flags step_flags(StepChoice& choice, bool* given = nullptr);
 
 /// A model with its optimiser and its compiled step (tokens, targets) -> loss.
 class ModelStep {

@@ -63,7 +63,9 @@ def onnx_files(folder):
     for path in (out, out + ".data"):
         with open(path, "w") as f:
             f.write("earlier")
-    expect_error("cannot create folder", *onnx, "--example", out)
+    expect_error("--out and --example name the same file", *onnx, "--example", out, code=2)
+    expect_error("--example: cannot write into folder", *onnx, "--example", GRAPH)
+    expect_error("--example: cannot create folder", *onnx, "--example", os.path.join(folder, "none", "example"))
     for path in (out, out + ".data"):
         with open(path) as f:
             expect(f"{path} is as it was", f.read() == "earlier")
@@ -80,7 +82,8 @@ def dumps(folder):
     graphs = json.loads(out)["graphs"]
     expect("graphs of a dump", len(graphs) > 5 and "kernels" in graphs[-1] and "kernels" not in graphs[0])
     code, out, errors = run(PROFILE, "--record", record)
-    expect(f"--record: exit code {code}: {errors}", code == 0 and b"not timed" in out)
+    expect(f"--record: exit code {code}: {errors}", code == 0 and b"This record has no measured times" in out)
+    expect_error("has no measured times", PROFILE, "--diff", record, record)
 
     with open(record, "rb") as f:
         good = f.read()
@@ -88,7 +91,9 @@ def dumps(folder):
     for name, content in {"empty": b"", "cut": good[: len(good) // 2], "text": b"hello\n", "zeros": bytes(100)}.items():
         with open(bad, "wb") as f:
             f.write(content)
-        expect_error("bad.record: ", PROFILE, "--record", bad)
+        expect_error("--record needs a file of profile --save_record, WEFT_DUMP or StepRecord::to_proto(): ", PROFILE,
+                     "--record", bad)
+        expect_error("--diff needs a file of profile", PROFILE, "--diff", bad, record)
         with open(record, "wb") as f:
             f.write(content)
         expect_error(os.path.basename(record), GRAPH, "--dump", dump, "--format", "json")
@@ -129,7 +134,10 @@ def measured(folder):
     expect_error("has no measured times", GRAPH, "--dump", dump, "--record", dumped, "--format", "json")
     run(PROFILE, *STEP, "--forward", "--steps", "1", "--save_record", record)
     expect_error("fit no scheduled graph", GRAPH, "--dump", dump, "--record", record, "--format", "json")
-    expect_error("--record needs --dump", GRAPH, *STEP, "--record", record, code=2)
+    expect_error("--record needs --dump", GRAPH, *STEP, "--format", "json", "--record", record, code=2)
+    for form in ["text", "dot", "proto", "onnx"]:
+        expect_error(f"--format {form} shows no times", GRAPH, "--dump", dump, "--record", record, "--format", form,
+                     code=2)
 
 
 def profiles(folder):
@@ -155,8 +163,23 @@ def profiles(folder):
 
 def wrong_flags(folder):
     a = os.path.join(folder, "a.record")
-    expect_error("name one file", PROFILE, "--record", a, "--out", a, code=2)
-    expect_error("leave out the flags of a model", PROFILE, "--record", a, "--model", "llama", code=2)
+    expect_error("name the same file", PROFILE, "--record", a, "--out", a, code=2)
+    expect_error("--diff and --out name the same file", PROFILE, "--diff", "b", a, "--out", a, code=2)
+    expect_error("--diff reads two files; leave out --record", PROFILE, "--diff", a, a, "--record", a, code=2)
+    for flag, value in [("--model", "llama"), ("--model", "gpt"), ("--steps", "10"), ("--rank", "0"),
+                        ("--device", "cpu")]:
+        expect_error("leave out the flags of a model", PROFILE, "--record", a, flag, value, code=2)
+    for flag in ["--record", "--diff", "--checkpoint", "--save_record", "--out"]:
+        expect_error(f"{flag}: got ''; need a path", PROFILE, flag, "", code=2)
+    expect_error("--what_if has ''", PROFILE, *STEP, "--what_if", "", code=2)
+    expect_error("--record is given twice", PROFILE, "--record", a, "--record", a, code=2)
+    expect_error("partitioned needs --mesh", GRAPH, *STEP, "--stage", "partitioned", code=2)
+    expect_error("--out: cannot write", GRAPH, *STEP, "--out", folder)
+    expect_error("WEFT_MACHINE needs a file of doctor --measure --out", GRAPH, *STEP, "--format", "html", "--out",
+                 os.path.join(folder, "x.html"), "--weft_machine", a)
+    for flag in ["--save_record", "--roofline", "--memory", "--trace", "--out"]:
+        for path in [folder, os.path.join(folder, "none", "x.svg")]:
+            expect_error(f"{flag}: cannot write", PROFILE, *STEP, flag, path)
     expect_error("--diff goes with", PROFILE, "--diff", a, "--roofline", "r.svg", a, code=2)
     expect_error("leave out the flags of a model", GRAPH, "--dump", folder, "--model", "llama", code=2)
     expect_error("--format is 'xml'", GRAPH, *STEP, "--format", "xml", code=2)
@@ -179,9 +202,24 @@ def wrong_flags(folder):
     expect_error("--rank is 2", PROFILE, *STEP, "--mesh", "dp2", "--rank", "2", code=2)
 
 
+def outputs(folder):
+    """A reader that ended is no error; a full disk is, with the reason."""
+    a = os.path.join(folder, "a.record")
+    for command in [[GRAPH, *STEP], [PROFILE, "--record", a], [PROFILE, "--help"]]:
+        read, write = os.pipe()
+        os.close(read)
+        done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE)
+        os.close(write)
+        expect(f"{command} without a reader: {done}", done.returncode == 141 and not done.stderr)
+        with open("/dev/full", "w") as full:
+            done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE)
+        expect(f"{command} > /dev/full: {done}",
+               done.returncode == 1 and b"standard output: No space left on device" in done.stderr)
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
-        for part in [forms, onnx_files, dumps, measured, profiles, wrong_flags]:
+        for part in [forms, onnx_files, dumps, measured, profiles, wrong_flags, outputs]:
             part(folder)
     for failure in failures:
         print("FAILED:", failure)
