@@ -9,10 +9,10 @@
 namespace weft::profiler {
 
 /// Runs the step `steps` times as it is and as often with its launches timed, in turn. step_us and the times of the
-/// launches are those of the pair that took least time together: both are from one calm moment, so that the launches
-/// add up to a step. The least times of single launches would add up to less. The machine's rates are those of
-/// WEFT_MACHINE, or the better of two measurements, before and after. `rank`: whose part of a step on a mesh; throws
-/// UsageError for others.
+/// launches are those of the pair whose slower one took least time: both are from one calm moment, so that the launches
+/// add up to a step. While such times are not comparable(), more pairs run, at most four times as many. The least times
+/// of single launches would add up to less. The machine's rates are those of WEFT_MACHINE, or the better of two
+/// measurements, before and after. `rank`: whose part of a step on a mesh; throws UsageError for others.
 StepRecord measure(const tools::StepChoice& choice, int64_t steps, int rank = 0);
 
 /// What happens during one step, after the first ones.

@@ -89,7 +89,11 @@ double overhead_us(const StepRecord& record) {
   return launches > 0 && record.step_us > 0 ? record.step_us - launches : 0;
 }
 
-bool comparable(const StepRecord& record) { return overhead_us(record) >= -kNoise * record.step_us; }
+bool comparable(double step_us, double launches_us) { return launches_us <= (1 + kNoise) * step_us; }
+
+bool comparable(const StepRecord& record) {
+  return record.step_us <= 0 || comparable(record.step_us, record.sum().measured_us);
+}
 
 std::string busy_text(const StepRecord& record, const char* which) {
   if (comparable(record)) return {};

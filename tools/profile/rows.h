@@ -38,7 +38,8 @@ std::vector<ProfileRow> rows_of(const StepRecord& record, By by);
 /// The step without its launches: what the host does, and waiting. 0 if the record has no time of the step or of its
 /// launches. It is below 0 if the launches were slower when they were timed.
 double overhead_us(const StepRecord& record);
-/// False if the overhead is below 0 by more than a few percent of the step: its times are not of one calm moment.
+/// False if the launches took longer than the step, by more than a few percent: the times are not of one calm moment.
+bool comparable(double step_us, double launches_us);
 bool comparable(const StepRecord& record);
 /// A line that says so, after `which`; empty if they are comparable.
 std::string busy_text(const StepRecord& record, const char* which = "");
