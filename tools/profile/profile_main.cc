@@ -78,8 +78,9 @@ int run(Options& o, const std::vector<std::string>& rest) {
   need("trace", o.trace, {".svg", ".json"}, ".json, for ui.perfetto.dev, or in .svg");
   need("roofline", o.roofline, {".svg"}, ".svg");
   if (o.trace && o.record) usage_error("--trace needs a model that runs; leave out --record");
-  const StepRecord record =
-      o.record ? read_record("record", o.record.path) : measure(o.step, o.steps, static_cast<int>(o.rank));
+  const StepRecord record = !o.record    ? measure(o.step, o.steps, static_cast<int>(o.rank))
+                            : o.roofline ? read_measured_record("record", o.record.path)
+                                         : read_record("record", o.record.path);
   const auto text = [&] {
     if (o.json) return profile_json(record, by, speedups) + "\n";
     std::string all = str_cat(head_text(record), "\n", rows_text(record, by), "\n", parts_text(record));

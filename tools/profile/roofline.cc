@@ -40,8 +40,7 @@ std::vector<Ceiling> ceilings_of(const StepRecord& r) {
 std::string roofline_svg(const StepRecord& r, By by) {
   const double all = r.sum().measured_us, memory = r.machine.bytes / kGiga;
   WEFT_CHECK_AS(kFailedPrecondition, all > 0,
-                "roofline: the record has no measured times; run the step "
-                "four times before record()");
+                "roofline: the record has no measured times; run the step four times before record()");
   struct Row {
     draw::Point at;  // FLOPs of a byte, GFLOP/s
     Bound bound;

@@ -2,6 +2,7 @@
 """graph and profile: each form of output, what a program dumped, and one line for each damaged file and wrong flag."""
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -84,6 +85,9 @@ def dumps(folder):
     code, out, errors = run(PROFILE, "--record", record)
     expect(f"--record: exit code {code}: {errors}", code == 0 and b"This record has no measured times" in out)
     expect_error("has no measured times", PROFILE, "--diff", record, record)
+    expect_error("has no measured times", PROFILE, "--record", record, "--roofline", os.path.join(folder, "no.svg"))
+    code, out, errors = run(PROFILE, "--record", record, "--what_if", "products=2")
+    expect(f"--what_if without times: exit code {code}: {errors}", code == 0 and b"these times are predicted" in out)
 
     with open(record, "rb") as f:
         good = f.read()
@@ -203,8 +207,14 @@ def wrong_flags(folder):
 
 
 def outputs(folder):
-    """A reader that ended is no error; a full disk is, with the reason."""
-    a = os.path.join(folder, "a.record")
+    """A file that cannot be written does not lose the others; a reader that ended is no error; a full disk is."""
+    a, kept = os.path.join(folder, "a.record"), os.path.join(folder, "kept.svg")
+    limit = os.path.getsize(a) - 1
+    command = [PROFILE, "--record", a, "--save_record", os.path.join(folder, "large.record"), "--memory", kept]
+    done = subprocess.run(command, capture_output=True,
+                          preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))
+    expect(f"a file beyond the limit: {done}", done.returncode == 1 and done.stderr.count(b"\n") == 1 and
+           b"large.record': File too large" in done.stderr and b"all launches" in done.stdout and os.path.exists(kept))
     for command in [[GRAPH, *STEP], [PROFILE, "--record", a], [PROFILE, "--help"]]:
         read, write = os.pipe()
         os.close(read)
