@@ -215,7 +215,7 @@ cmp -s g1.json g2.json || fail "greedy text differs from run to run"
 seq 1 60 | tr '\n' ' ' >ids.txt
 "$score" --checkpoint whole --tokens ids.txt --out s.jsonl >s.txt 2>&1 || fail "score: $(cat s.txt)"
 [[ $(lines s.jsonl) == 60 ]] || fail "score wrote $(lines s.jsonl) lines instead of 59 + 1"
-expect 2 "--out: got ./ids.txt, the file that is scored; need another one" "$score" --checkpoint whole --tokens ids.txt --out ./ids.txt
+expect 2 "--tokens and --out name the same file: './ids.txt'" "$score" --checkpoint whole --tokens ids.txt --out ./ids.txt
 echo "1 2 99999" >far.txt
 expect 1 "far.txt: has token 99999; the model has tokens 0 to" "$score" --checkpoint whole --tokens far.txt
 expect 1 "no/s.jsonl" "$score" --checkpoint whole --tokens ids.txt --out no/s.jsonl

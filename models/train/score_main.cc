@@ -1,7 +1,6 @@
 // main() of the score programs.
 #include <charconv>
 #include <cmath>
-#include <filesystem>
 #include <iostream>
 #include <optional>
 
@@ -38,7 +37,7 @@ int score_main(int argc, char** argv, const nn::ModelFamily& family) {
   const std::string summary =
       str_cat("Loss, perplexity and the log-probability of each token of a text under a ", family.name, " model.");
   ModelOptions model;
-  std::string text, tokens, out;
+  File text, tokens, out{File::Use::kWrite};
   const Flags flags = model_flags(
       model,
       {
@@ -47,20 +46,17 @@ int score_main(int argc, char** argv, const nn::ModelFamily& family) {
           {"out", &out, "file for one JSON object {token, logprob} a line and {loss, perplexity, tokens} at the end"},
       });
   return run_program(argc, argv, summary.c_str(), flags, [&] {
-    if (text.empty() == tokens.empty()) usage_error("need one of --text FILE and --tokens FILE");
-    const std::string path = io::resolve_path(text.empty() ? tokens : text), out_path = io::resolve_path(out);
-    std::error_code error;
-    if (!out.empty() && std::filesystem::equivalent(out_path, path, error))
-      usage_error(str_cat("--out: got ", out, ", the file that is scored; need another one"));
+    if (!text == !tokens) usage_error("need one of --text FILE and --tokens FILE");
+    const std::string& path = (text ? text : tokens).path;
     const LoadedModel m = load_model(family, model);
     const std::vector<int32_t> ids =
-        text.empty() ? read_ids(path) : m.tokenizer->encode(io::read_file(path, int64_t{1} << 32));
+        tokens ? read_ids(path) : m.tokenizer->encode(io::read_file(path, int64_t{1} << 32));
     WEFT_CHECK(ids.size() >= 2, path, ": has ", ids.size(), " tokens; need at least 2");
     for (const int32_t id : ids)
       WEFT_CHECK(id >= 0 && id < m.model->vocab(), path, ": has token ", id, "; the model has tokens 0 to ",
                  m.model->vocab() - 1);
     std::optional<io::AtomicFile> file;
-    if (!out.empty()) file.emplace(out_path);  // if it cannot be written, that is known before the work
+    if (out) file.emplace(out.path);
     const std::vector<double> lp = score(*m.model, ids);
     double total = 0;
     for (double v : lp) total -= v;

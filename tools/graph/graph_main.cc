@@ -260,7 +260,8 @@ int run(const Options& o) {
 
 int main(int argc, char** argv) {
   weft::tools::Options o;
-  weft::Flags flags = weft::tools::step_flags(o.step, &o.step_given);
+  weft::Flags flags = weft::tools::step_flags(o.step);
+  for (weft::Flag& flag : flags) flag.given = &o.step_given;
   const weft::Flags others{
       {"dump", &o.dump,
        "show the graphs that a program wrote to this folder (WEFT_DUMP), or the graph of one file (.wir, or .pb of "

@@ -112,26 +112,19 @@ int run(Options& o, const std::vector<std::string>& rest) {
 
 int main(int argc, char** argv) {
   weft::profiler::Options o;
-  weft::Flags flags = weft::tools::step_flags(o.step, &o.step_given);
+  weft::Flags flags = weft::tools::step_flags(o.step);
+  flags.push_back({"device", &o.step.device, "cpu, cuda or cuda:N: where the step runs"});
+  flags.push_back({"steps", &o.steps, "pairs of steps that are timed, one as it is and one by launches", {.least = 1}});
+  flags.push_back({"rank", &o.rank, "the rank of --mesh whose part is shown", {.least = 0, .most = 1 << 20}});
+  for (weft::Flag& flag : flags) flag.given = &o.step_given;
   const weft::Flags others{
-      {"device", &o.step.device, "cpu, cuda or cuda:N: where the step runs", {}, &o.step_given},
-      {"steps",
-       &o.steps,
-       "how often the step is timed, in turn as it is and by launches; the fastest pair counts",
-       {.least = 1},
-       &o.step_given},
-      {"rank",
-       &o.rank,
-       "the rank of --mesh whose part of the step is shown",
-       {.least = 0, .most = 1 << 20},
-       &o.step_given},
       {"record", &o.record, "a file of --save_record or StepRecord::to_proto() instead of a model that runs"},
       {"save_record", &o.save_record, "write the record to this file, for --record and --diff"},
       {"diff", &o.diff, "compare two record files: --diff BEFORE AFTER"},
       {"by", &o.by, "rows of the table: kernel, module, class or line"},
       {"what_if",
        &o.what_if,
-       "the classes' shares and the step if some classes were faster: contraction=10x,elementwise=2x",
+       "the shares and the step if classes were faster: contraction=10x,elementwise=2x; products means contraction",
        {},
        &o.what_if_given},
       {"roofline", &o.roofline, "write the roofline with the rows of the table to this SVG"},

@@ -88,17 +88,15 @@ Chosen chosen_model(const StepChoice& c, bool weights) {
 
 }  // namespace
 
-Flags step_flags(StepChoice& c, bool* given) {
-  Flags flags{{"model", &c.model, "gpt, llama or moe"},
-              {"config", &c.config, "a configuration of the model; empty: its default"},
-              {"checkpoint", &c.checkpoint, "a folder that a train program wrote, instead of --model and --config"},
-              {"batch_size", &c.batch_size, "sequences of a step", {.least = 1}},
-              {"seq_len", &c.seq_len, "tokens of a sequence; 0: the model's context, at most 128", {.least = 0}},
-              {"dtype", &c.dtype, "f32 or bf16: the dtype of activations"},
-              {"mesh", &c.mesh, "mesh of ranks such as dp2,tp2; empty: one device"},
-              {"forward", &c.forward, "the loss alone, without gradients and optimiser"}};
-  for (Flag& flag : flags) flag.given = given;
-  return flags;
+Flags step_flags(StepChoice& c) {
+  return {{"model", &c.model, "gpt, llama or moe"},
+          {"config", &c.config, "a configuration of the model; empty: its default"},
+          {"checkpoint", &c.checkpoint, "a folder that a train program wrote, instead of --model and --config"},
+          {"batch_size", &c.batch_size, "sequences of a step", {.least = 1}},
+          {"seq_len", &c.seq_len, "tokens of a sequence; 0: the model's context, at most 128", {.least = 0}},
+          {"dtype", &c.dtype, "f32 or bf16: the dtype of activations"},
+          {"mesh", &c.mesh, "mesh of ranks such as dp2,tp2; empty: one device"},
+          {"forward", &c.forward, "the loss alone, without gradients and optimiser"}};
 }
 
 ModelStep::ModelStep(const StepChoice& c, std::optional<Device> instead)

@@ -26,9 +26,8 @@ struct StepChoice {
   bool forward = false;  // the loss alone: no gradients, no optimiser
 };
 
-/// The flags that set a choice, but for the device: only programs that run the step have one. If set, `given` becomes
-/// true if the command line has one of them.
-Flags step_flags(StepChoice& choice, bool* given = nullptr);
+/// The flags that set a choice, but for the device: only programs that run the step have one.
+Flags step_flags(StepChoice& choice);
 
 /// A model with its optimiser and its compiled step (tokens, targets) -> loss.
 class ModelStep {
