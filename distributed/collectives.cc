@@ -90,6 +90,9 @@ Tensor recv(const Arg& like, const std::string& axes, int64_t peer) {
   return dispatch(recv_op, {&tensor_of(like, "recv")}, {{"axes", axes}, {"peer", peer}}, like.line());
 }
 
+Tensor stage_boundary(const Arg& x) {
+  return dispatch(stage_boundary_op, {&tensor_of(x, "stage_boundary")}, {}, x.line());
+}
 Tensor copy_to(const Arg& x, const std::string& axes) {
   return dispatch(copy_to_op, {&tensor_of(x, "copy_to")}, {{"axes", axes}}, x.line());
 }

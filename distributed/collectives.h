@@ -45,6 +45,10 @@ Tensor copy_to(const Arg& x, const std::string& axes);
 /// The sum of x over the ranks. Backward: the gradient as it is, which is equal on all ranks (Megatron's g).
 Tensor reduce_from(const Arg& x, const std::string& axes);
 
+/// x itself. In a function of accumulate() on a mesh with pp, the next pipeline stage begins behind it: a step has such
+/// marks for all its stages but the first, or for none. Elsewhere it has no effect.
+Tensor stage_boundary(const Arg& x);
+
 /// This rank's coordinate along these axes, and the number of ranks along them, as host numbers.
 int64_t coordinate(const std::string& axes);
 int64_t group_size(const std::string& axes);

@@ -9,6 +9,7 @@
 #include "distributed/stages/microbatch.h"
 #include "framework/autodiff/grad.h"
 #include "framework/ir/rewrite.h"
+#include "ops/core/collective.h"
 
 namespace weft::dist {
 namespace {
@@ -32,7 +33,8 @@ class Cutter {
     // First, each piece is a stage: this finds the piece that computes each gradient.
     place(pieces_);
     const std::vector<double> work = work_of_stages(pieces_.size() + 1);
-    const std::vector<int> begins = options_.begins.empty() ? chosen(work) : at_modules();
+    const std::vector<int> marks = at_marks();
+    const std::vector<int> begins = !options_.begins.empty() ? at_modules() : marks.empty() ? chosen(work) : marks;
     place(begins);
     find_weights();
     StageCut cut;
@@ -127,14 +129,36 @@ class Cutter {
     return false;
   }
 
+  /// Positions in the order behind stage_boundary().
+  std::vector<int> at_marks() const {
+    std::vector<int> begins;
+    for (int k = 0; k + 1 < static_cast<int>(order_.size()); ++k)
+      if (g_.node(order_[k]).op == &stage_boundary_op) begins.push_back(k + 1);
+    WEFT_CHECK(begins.empty() || !options_.begins.empty() || static_cast<int>(begins.size()) == options_.stages - 1,
+               "pp: the step has ", begins.size(), " calls of stage_boundary() for ", options_.stages,
+               " stages; need one for each stage but the first, or none");
+    check_work(begins);
+    return begins;
+  }
+
+  void check_work(const std::vector<int>& begins) const {
+    int from = 0;
+    for (size_t s = 0; s <= begins.size() && !begins.empty(); ++s) {
+      const int to = s < begins.size() ? begins[s] : static_cast<int>(order_.size());
+      WEFT_CHECK(std::any_of(order_.begin() + from, order_.begin() + to, [&](int32_t id) { return seconds(id) > 0; }),
+                 "stages: stage ", s,
+                 s < begins.size() ? str_cat(", which ends before ", name(order_[static_cast<size_t>(to)]), ",")
+                                   : ", the last one,",
+                 " has no work; need some in each stage");
+      from = to;
+    }
+  }
+
   std::vector<int> at_modules() const {
     const std::vector<std::string>& modules = options_.begins;
     WEFT_CHECK(static_cast<int>(modules.size()) == options_.stages - 1, "stages: got ", modules.size(), " modules for ",
                options_.stages, " stages; need one for each stage but the first");
     const int all = static_cast<int>(order_.size());
-    const auto has_work = [&](int from, int to) {
-      return std::any_of(order_.begin() + from, order_.begin() + to, [&](int32_t id) { return seconds(id) > 0; });
-    };
     std::vector<int> begins;
     for (const std::string& module : modules) {
       int k = 0;
@@ -143,12 +167,9 @@ class Cutter {
                  "' is no module that computes a value of each microbatch; need one, as 'blocks.3'");
       WEFT_CHECK(begins.empty() || k > begins.back(), "stages: '", module, "' does not begin after '",
                  modules[begins.size() - 1], "'; need modules in the order of the step");
-      WEFT_CHECK(has_work(begins.empty() ? 0 : begins.back(), k), "stages: the stage before '", module,
-                 "' has no work; need some in each stage");
       begins.push_back(k);
     }
-    WEFT_CHECK(has_work(begins.back(), all), "stages: '", modules.back(),
-               "' and what follows have no work; need some in each stage");
+    check_work(begins);
     return begins;
   }
 

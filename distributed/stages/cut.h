@@ -35,7 +35,8 @@ struct StageCut {
 
 struct CutOptions {
   int stages = 1;
-  /// Modules with which stages 1, 2, ... begin: a part of their scope, "blocks.3". Empty: the cut is chosen.
+  /// Modules with which stages 1, 2, ... begin: a part of their scope, "blocks.3". Empty: where the step calls
+  /// stage_boundary(), and without such calls the cut is chosen.
   std::vector<std::string> begins = {};
   Machine machine = machine_preset("cpu");  // of estimates
 };

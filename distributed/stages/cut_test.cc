@@ -481,7 +481,10 @@ TEST(Cut, WrongMarks) {
             "stages: 'blocks.1' does not begin after 'blocks.2'; need modules in the order of the step");
   EXPECT_EQ(error(3, {"blocks.2", "blocks.2"}),
             "stages: 'blocks.2' does not begin after 'blocks.2'; need modules in the order of the step");
-  EXPECT_EQ(error(2, {"tok"}), "stages: the stage before 'tok' has no work; need some in each stage");
+  EXPECT_EQ(
+      error(2, {"tok"}),
+      "stages: stage 0, which ends before tok: index_select at models/gpt/model.cc:31, has no work; need some in each "
+      "stage");
 }
 
 TEST(Cut, MarksBehindAllWork) {
@@ -496,7 +499,7 @@ TEST(Cut, MarksBehindAllWork) {
       },
       s.args);
   EXPECT_EQ(error_of([&] { Case(joint, {.stages = 2, .begins = {"shape"}}); }),
-            "stages: 'shape' and what follows have no work; need some in each stage");
+            "stages: stage 1, the last one, has no work; need some in each stage");
 }
 
 TEST(Cut, TooManyStages) {

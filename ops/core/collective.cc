@@ -430,6 +430,20 @@ const OpDef copy_to_op = {
     .vjp_reads_out = 0,
     .linear = 1,
 };
+const OpDef stage_boundary_op = {
+    .name = "stage_boundary",
+    .doc = "The operand. On a mesh with pp, a pipeline stage begins behind it.",
+    .flops_per_point = 0,
+    .infer = infer_same,
+    .vjp = [](const VjpCall& c) -> Grads { return {c.grad[0]}; },
+    .dims = dims_same,
+    .kernel = run_copy,
+    .view = show_same,
+    .samples = samples_permute,
+    .vjp_reads_in = 0,
+    .vjp_reads_out = 0,
+    .linear = 1,
+};
 const OpDef rank_coordinate_op = {
     .name = "rank_coordinate",
     .doc = "The coordinate of this rank along {axes}.",
@@ -548,6 +562,7 @@ std::span<const OpDef* const> collective_ops() {
                                      &send_op,
                                      &recv_op,
                                      &copy_to_op,
+                                     &stage_boundary_op,
                                      &rank_coordinate_op,
                                      &check_index_op,
                                      &all_reduce_start_op,
