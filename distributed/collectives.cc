@@ -90,9 +90,48 @@ Tensor recv(const Arg& like, const std::string& axes, int64_t peer) {
   return dispatch(recv_op, {&tensor_of(like, "recv")}, {{"axes", axes}, {"peer", peer}}, like.line());
 }
 
+Transfer::Transfer(Tensor value, const std::string& axes, CommRequest request)
+    : value_(std::move(value)), rank_(&RankContext::require(to_string_view(request.kind).data())) {
+  site_ = request.site = rank_->new_site();
+  (request.kind == Collective::kSend ? request.in : request.out) = value_.view_for_kernel();
+  rank_->start(axes, request);
+}
+
+Transfer::~Transfer() {
+  if (rank_) rank_->drop(site_);
+}
+
+Transfer& Transfer::operator=(Transfer&& o) noexcept {
+  if (rank_) rank_->drop(site_);
+  value_ = std::move(o.value_);
+  rank_ = std::exchange(o.rank_, nullptr);
+  site_ = o.site_;
+  return *this;
+}
+
+Tensor Transfer::wait() {
+  if (RankContext* const rank = std::exchange(rank_, nullptr)) rank->finish(site_);
+  return value_;
+}
+
+Transfer start_send(const Arg& x, const std::string& axes, int64_t peer) {
+  const Tensor& t = tensor_of(x, "start_send");
+  WEFT_CHECK_AS(kFailedPrecondition, !t.is_traced(),
+                "start_send: called in a compiled function; need send, which the compiler may start early");
+  return {t.detach(), axes, {.kind = Collective::kSend, .peer = static_cast<int>(peer)}};
+}
+
+Transfer start_recv(const Arg& like, const std::string& axes, int64_t peer) {
+  const Tensor& t = tensor_of(like, "start_recv");
+  WEFT_CHECK_AS(kFailedPrecondition, !t.is_traced(),
+                "start_recv: called in a compiled function; need recv, which the compiler may start early");
+  return {Tensor::empty(t.type()), axes, {.kind = Collective::kRecv, .peer = static_cast<int>(peer)}};
+}
+
 Tensor stage_boundary(const Arg& x) {
   return dispatch(stage_boundary_op, {&tensor_of(x, "stage_boundary")}, {}, x.line());
 }
+
 Tensor copy_to(const Arg& x, const std::string& axes) {
   return dispatch(copy_to_op, {&tensor_of(x, "copy_to")}, {{"axes", axes}}, x.line());
 }

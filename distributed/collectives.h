@@ -3,9 +3,11 @@
 // all ranks' losses, except through copy_to and reduce_from, which are for a loss that every rank computes alike.
 #pragma once
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "framework/dispatch/arg.h"
+#include "framework/dispatch/rank.h"
 
 namespace weft::dist {
 
@@ -38,6 +40,31 @@ Tensor shift_ranks(const Arg& x, const std::string& axes, int64_t shift = 1);
 Tensor send(const Arg& x, const std::string& axes, int64_t peer);
 /// What rank `peer` sends, a tensor like `like`. Backward: sends the gradient to peer, if `like` requires grad.
 Tensor recv(const Arg& like, const std::string& axes, int64_t peer);
+
+/// A send or a receive that has started: the rank computes on while it waits for its peer. Nobody may write its tensor
+/// before wait(). If it is destroyed before that, it fails on both ranks.
+class Transfer {
+ public:
+  Transfer(Transfer&& o) noexcept
+      : value_(std::move(o.value_)), rank_(std::exchange(o.rank_, nullptr)), site_(o.site_) {}
+  Transfer& operator=(Transfer&& o) noexcept;
+  ~Transfer();
+  /// Waits until it is done, and returns its tensor: the one that was sent or received. Throws its error.
+  Tensor wait();
+
+ private:
+  friend Transfer start_send(const Arg& x, const std::string& axes, int64_t peer);
+  friend Transfer start_recv(const Arg& like, const std::string& axes, int64_t peer);
+  Transfer(Tensor value, const std::string& axes, CommRequest request);
+
+  Tensor value_;
+  RankContext* rank_ = nullptr;  // null: done
+  uint64_t site_ = 0;
+};
+/// Starts to give x to rank `peer`, and to receive from it a tensor like `like`. Eager only, without gradients. Two ranks
+/// start the transfers between them in the same order; sends in opposite directions do not wait for each other.
+Transfer start_send(const Arg& x, const std::string& axes, int64_t peer);
+Transfer start_recv(const Arg& like, const std::string& axes, int64_t peer);
 
 /// x itself, which is equal on all ranks, before each uses it differently. Backward: all_reduce of the gradients
 /// (Megatron's f).

@@ -57,6 +57,8 @@ class PlanReport {
   int64_t peak_bytes() const { return exact_peak_ ? exact_peak_ : estimate_.peak_bytes; }
   bool peak_is_exact() const { return exact_peak_ > 0; }
   const std::vector<std::string>& notes() const { return notes_; }
+  /// The stages, the bubbles and the memory of a pipeline, as text; empty without pp.
+  const std::string& pipeline() const { return pipeline_; }
   /// Equal for plans with the same mesh, placements and collectives on all ranks.
   uint64_t hash() const;
   /// About 60 lines for a transformer of any depth: equal layers share lines.

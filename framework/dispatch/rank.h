@@ -69,6 +69,10 @@ class RankContext {
   /// A barrier of all ranks, between the operations of a step that may fail and the first write to a cell: returns on
   /// all ranks or throws on all. It is counted in totals(), but is not one of the plan's collectives: not in records().
   void agree();
+  /// Drops the collective started at this site, if it is in progress: it fails on its other ranks too.
+  void drop(uint64_t site) { works_.erase(site); }
+  /// A site that no collective of this rank has had.
+  uint64_t new_site() { return kOwnSites + own_sites_++; }
   /// Number of collectives started and not yet finished.
   size_t under_way() const { return works_.size(); }
   /// Drops all works in progress, so that they fail on their other ranks too. For a rank that unwinds.
@@ -82,7 +86,10 @@ class RankContext {
   UnderWay begin(const std::string& axes, const CommRequest& request);
   static void wait(const UnderWay& w, std::chrono::nanoseconds timeout);
 
+  static constexpr uint64_t kOwnSites = uint64_t{1} << 62;  // plans number theirs from 1
+
   int rank_, size_;
+  uint64_t own_sites_ = 0;
   Device device_;
   std::map<uint64_t, UnderWay> works_;  // by site
   std::vector<CollectiveRecord> records_;

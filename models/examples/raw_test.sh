@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Layers split by hand equal one device and the compiled plan, and report their collectives: raw_test.sh RAW_TP RAW_EP
+# Layers split by hand equal one device and the compiled plan, and report their collectives:
+# raw_test.sh RAW_TP RAW_EP RAW_1F1B
 set -u
 failures=0
 fail() { echo "FAILED: $*"; failures=$((failures + 1)); }
@@ -27,5 +28,12 @@ for ranks in 1 2 4; do
   grep -qE "^all_to_all +ep +5 " <<<"$out" || fail "raw_ep: $out"
   [[ $ranks == 1 || $(planned "$out" | sort) == $(ran "$out" | sort) ]] || fail "raw_ep: planned otherwise: $out"
 done
+for ranks in 1 2 4; do
+  for microbatches in 2 8; do
+    out=$("$3" --ranks $ranks --microbatches $microbatches) || fail "raw_1f1b: exit code $?"
+    grep -q "loss and 8 weights have the same bits" <<<"$out" || fail "raw_1f1b, $ranks ranks: $out"
+  done
+done
+"$3" --ranks 3 2>/dev/null && fail "raw_1f1b accepted 3 ranks"
 "$1" --ranks 3 2>/dev/null && fail "raw_tp accepted 3 ranks"
 exit $((failures > 0))
