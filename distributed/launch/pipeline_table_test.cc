@@ -155,6 +155,33 @@ TEST(PipelineErrors, EachIsOneSentence) {
             "compile: a rank needs ");
 }
 
+// By its own model, the chosen schedule is the fastest of those that fit.
+TEST(PipelineChoice, IsNeverWorseThanInterleaved) {
+  const auto choose = [](int64_t budget) {
+    Chain chain(16);
+    const Tensor x = randn({16 * 64, kWidth});
+    return dist::plan([&](Tensor in, Tensor y) { return chain(16, in, y); },
+                      {.mesh = Mesh{{"pp", 4}}, .plan = Plan::automatic(), .memory_budget = budget}, x, x);
+  };
+  const PlanReport free = choose(0);
+  std::map<std::string, RejectedPlan> rejected;
+  for (const RejectedPlan& r : free.rejected) rejected[r.text] = r;
+  int64_t least = free.estimate().peak_bytes;
+  int compared = 0;
+  for (const auto& [text, r] : rejected) {
+    if (r.step_seconds <= 0) continue;
+    ++compared;
+    EXPECT_LE(free.estimate().step_seconds(), r.step_seconds) << text;
+    least = std::min(least, r.peak_bytes);
+  }
+  EXPECT_GE(compared, 6);
+  EXPECT_TRUE(rejected.contains("pp4, zero 0, pipeline interleaved_1f1b") ||
+              free.plan().pipeline == "interleaved_1f1b");
+  // Less memory: a schedule that fits, or an error.
+  EXPECT_LE(choose(least).estimate().peak_bytes, least);
+  EXPECT_NE(error_of([&] { choose(1000); }).find("fits 1000 bytes"), std::string::npos);
+}
+
 TEST(PipelineMarks, StagesBeginBehindThem) {
   const auto first_of_stage_1 = [](std::vector<int> marks) {
     Chain chain(4, std::move(marks));

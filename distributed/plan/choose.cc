@@ -87,7 +87,8 @@ class Trials {
     options_.push_back(one);
     try {
       const MeshPlan p = plan_mesh(joint_, one, {.for_machine = scope_.for_machine, .every_class = false});
-      const Estimate e = estimate(one.mesh, *p.arranged[0], p.locals[0].collectives, machine_);
+      const Estimate e = p.pipeline ? estimate_pipeline(*p.pipeline, *p.arranged[0], machine_)
+                                    : estimate(one.mesh, *p.arranged[0], p.locals[0].collectives, machine_);
       r.step_seconds = e.step_seconds();
       r.peak_bytes = e.peak_bytes;
       least_ = std::min(least_, r.peak_bytes);

@@ -8,13 +8,21 @@ namespace {
 void annotate(StrategyContext&) {}
 
 constexpr std::string_view kDimensions[] = {"pp"};
+
+std::vector<std::string> schedules(const Mesh& mesh, const Plan& plan) {
+  const Mesh::Dim* const pp = mesh.find("pp");
+  if (!pp || pp->size == 1 || plan.pipeline.ends_with(".csv")) return {};
+  return {"1f1b", "gpipe", "interleaved_1f1b", "interleaved_1f1b:4", "zb_h1", "zb_2p", "zb_v", "dualpipe_v"};
+}
+
 constexpr OptionRow kOptions[] = {
     {.name = "pipeline",
      .field = &Plan::pipeline,
      .need = "gpipe, 1f1b, interleaved_1f1b, zb_h1, zb_2p, zb_v, dualpipe_v, a name and its stages per rank, as "
              "'interleaved_1f1b:4', or a .csv file with a table of actions",
      .help = "the schedule of pipeline stages: gpipe, 1f1b, interleaved_1f1b, zb_h1, zb_2p, zb_v, dualpipe_v, with "
-             "stages per rank as 'interleaved_1f1b:4', or a .csv file with a table of actions"},
+             "stages per rank as 'interleaved_1f1b:4', or a .csv file with a table of actions",
+     .tried = schedules},
     {.name = "stages",
      .field = &Plan::stages,
      .need = "the modules with which stages 1, 2, ... begin, as 'blocks.3,blocks.6', or auto",
