@@ -2,9 +2,11 @@
 #include <gtest/gtest.h>
 
 #include "distributed/launch/compile.h"
+#include "distributed/plan/mesh_plan.h"
 #include "distributed/stages/testing/trainer_step.h"
 #include "framework/testing/compare.h"
 #include "models/gpt/config.h"
+#include "models/gpt/model.h"
 #include "models/llama/config.h"
 #include "models/moe/config.h"
 #include "weft.h"
@@ -64,6 +66,63 @@ void expect_bits_of_one_device(const nn::ModelFamily& family, const std::string&
 TEST(PipelineStep, Gpt) { expect_bits_of_one_device(gpt::family(), "gpt_tiny", {{"dropout", "0.1"}, {"layers", "8"}}); }
 TEST(PipelineStep, Llama) { expect_bits_of_one_device(llama::family(), "llama_tiny", {{"layers", "8"}}); }
 TEST(PipelineStep, Moe) { expect_bits_of_one_device(moe::family(), "moe_tiny", {{"layers", "8"}}); }
+
+// The pass that checks and predicts tables gives the same figures for those of a real step as for a chain of stages.
+TEST(PipelineStep, TablesOfAStepHaveTheFiguresOfTheSchedule) {
+  const TrainerStep s = trainer_step(gpt::family(), "gpt_tiny", 8, {{"layers", "8"}});
+  for (const char* schedule : kSchedules) {
+    SCOPED_TRACE(schedule);
+    CompileOptions o{.mesh = Mesh{{"pp", 4}}};
+    o.plan.pipeline = schedule;
+    const MeshPlan plan = plan_mesh(s.joint, o);
+    const PipelinePlan& p = *plan.pipeline;
+    std::vector<pipeline::Link> links;
+    for (const Crossing& c : p.crossings) links.push_back(c.link);
+    const int stages = p.cut.stages;
+    const pipeline::Costs unit = pipeline::Costs::equal(stages);
+    const pipeline::Simulation got = pipeline::simulate(p.table, pipeline::Links(stages, links), unit),
+                               want = pipeline::simulate(pipeline_table(schedule, 4, 8), pipeline::Links(stages), unit);
+    EXPECT_EQ(got.makespan, want.makespan);
+    EXPECT_EQ(got.idle(), want.idle());
+    EXPECT_EQ(got.idle_inside(), want.idle_inside());
+    for (size_t r = 0; r < 4; ++r) EXPECT_EQ(got.ranks[r].alive, want.ranks[r].alive) << "rank " << r;
+  }
+}
+
+// Microbatches with different numbers of targets, one with none, weigh as in the whole batch.
+TEST(PipelineStep, IgnoredTargetsWeighAsInTheBatch) {
+  constexpr int64_t kRows = 8, kTime = 16;
+  const auto run = [&](int64_t microbatches, const CompileOptions& options) {
+    manual_seed(2);
+    gpt::Model model({.vocab = 48, .context = kTime, .layers = 4, .heads = 2, .dim = 32, .ffn = 64});
+    model.to(kFloat64);
+    optim::SGD opt(model.parameters(), {.lr = 1});
+    const Tensor tokens = randint(0, 48, {kRows, kTime}), row = arange(kRows).unsqueeze(1);
+    // The targets of rows 2 and 3 are all ignored, and half of those of row 5.
+    Tensor targets = where(logical_or(row == 2, row == 3), -100, randint(0, 48, {kRows, kTime}));
+    targets = where(logical_and(row == 5, arange(kTime) < kTime / 2), -100, targets);
+    auto step = dist::compile(
+        [&](Tensor x, Tensor y) {
+          const nn::BatchShare share = nn::BatchShare::of(microbatches, y);
+          auto [loss, g] = accumulate(microbatches, std::pair{x, y}, [&](Tensor in, Tensor want) {
+            const Tensor loss = model.loss(in, want, share).loss;
+            Gradients g = grad(loss, opt.parameters());
+            return std::pair{loss.detach(), std::move(g)};
+          });
+          opt.step(g);
+          return loss;
+        },
+        options);
+    std::vector<Tensor> all{step(tokens, targets)};
+    for (const Parameter& p : model.parameters()) all.push_back(p.value());
+    return all;
+  };
+  const std::vector<Tensor> whole = run(1, {}), parts = run(4, {}), pipeline = run(4, {.mesh = Mesh{{"pp", 2}}});
+  for (size_t i = 0; i < whole.size(); ++i) {
+    EXPECT_LE((parts[i] - whole[i]).abs().amax().item<double>(), 1e-12) << i;
+    EXPECT_TRUE(same_bits(pipeline[i], parts[i])) << i;
+  }
+}
 
 }  // namespace
 }  // namespace weft::dist
