@@ -68,6 +68,8 @@ constexpr Pass kArrange[] = {
     {"async_tp", nullptr, "before bucket: needs each collective beside its product"},
     {"bucket", nullptr, "before overlap, which starts a bucket as one collective"},
     {"overlap", nullptr, "last: needs the final collectives to start them early and wait for them late"},
+    {"stages", nullptr, "with pp, in place of the others: cuts the graph of one microbatch, which has its collectives",
+     kRequired},
 };
 
 constexpr Pass kFused[] = {
