@@ -167,9 +167,7 @@ struct PackedPlan : TilePlan {
     b = blocks || tiles_m <= 1                                        ? B::streamed
         : b_bytes() <= kSmall || (batch >= 4 && b_bytes() <= kMedium) ? B::by_task
                                                                       : B::shared;
-    slot_b = b == B::streamed  ? tile_ld() * std::min<int64_t>(padded_k(), g.kc) * g.size
-             : b == B::by_task ? b_bytes()
-                               : 0;
+    slot_b = b == B::streamed ? tile_ld() * std::min(padded_k(), block_k()) * g.size : b == B::by_task ? b_bytes() : 0;
     shared_bytes = b == B::shared ? round_up(b_bytes(), 64) : 0;
     const double flops = 2.0 * static_cast<double>(batch * m * n) * static_cast<double>(k);
     slots = slots_for(tiles, flops, g.size == 2 ? 4e6 : 1e6);
@@ -183,7 +181,9 @@ struct PackedPlan : TilePlan {
   // needs the room of a whole strip of a.
   static TilePlan cut(const GemmKernel& g, int64_t batch, int64_t m, int64_t n, int64_t k, GemmFilled filled) {
     const double flops = 2.0 * static_cast<double>(m * n) * static_cast<double>(k);
-    constexpr int64_t kDeepTiles = 6, kLeast = 1 << 20;
+    // Blocks are faster up to this many tiles of a task: each tile packs both operands. Measured.
+    const int64_t deep_tiles = g.size == 2 ? 6 : 2;
+    constexpr int64_t kLeast = 1 << 20;
     if (batch == 1 && m > 4 && n > 1 && flops >= kLeast) {
       const int64_t tasks = slots_for(max_threads(), flops, g.size == 2 ? 4e6 : 1e6);
       const TilePlan blocks = by_blocks(g, batch, m, n, k, tasks, filled);
@@ -192,7 +192,7 @@ struct PackedPlan : TilePlan {
       constexpr int64_t kMostFills = 4;
       if (filled.a * blocks.tiles_n > kMostFills || filled.b * blocks.tiles_m > kMostFills)
         return TilePlan(g, batch, m, n, k, 16);
-      if (tiles <= tasks || (k > 2 * g.kc && tiles <= kDeepTiles * tasks)) return blocks;
+      if (tiles <= tasks || (k > 2 * g.kc && tiles <= deep_tiles * tasks)) return blocks;
     }
     return TilePlan(g, batch, m, n, k, 16);
   }
@@ -276,7 +276,7 @@ void packed(const StridedView& a, const StridedView& b, const StridedView& c, co
     });
   }
   char* panels = workspace + plan.slots * plan.slot_bytes;
-  const int64_t each = plan.tiles_m * plan.tiles_n, blocks_k = (p.k + g.kc - 1) / g.kc,
+  const int64_t each = plan.tiles_m * plan.tiles_n, block_k = plan.block_k(), blocks_k = (p.k + block_k - 1) / block_k,
                 pieces = plan.tiles_n * blocks_k;
   const int64_t pack_tasks = std::min(pieces, plan.slots);
   for (int64_t i = 0; i < p.batch; ++i) {
@@ -284,8 +284,8 @@ void packed(const StridedView& a, const StridedView& b, const StridedView& c, co
     if (i == 0 || hooks.b || from.data != source_b(i - 1).data)
       parallel_for(pack_tasks, [&](int64_t task) {
         for (int64_t t = pieces * task / pack_tasks; t < pieces * (task + 1) / pack_tasks; ++t) {
-          const int64_t col = t / blocks_k * plan.tile_n, first = t % blocks_k * g.kc;
-          pack_panels(g, true, from, col, std::min(plan.tile_n, p.n - col), first, std::min<int64_t>(g.kc, p.k - first),
+          const int64_t col = t / blocks_k * plan.tile_n, first = t % blocks_k * block_k;
+          pack_panels(g, true, from, col, std::min(plan.tile_n, p.n - col), first, std::min(block_k, p.k - first),
                       panels + col / g.nr * plan.b_panel(), plan.b_panel(), task_slot(task).fill);
         }
       });

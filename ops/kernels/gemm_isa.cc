@@ -7,7 +7,7 @@ namespace weft::kernels::WEFT_ISA_NS {
 namespace {
 #include "ops/kernels/simd.inc"
 
-constexpr int kMr = kF == 16 ? 14 : 6, kNr = 2 * kF, kKc = 256;
+constexpr int kMr = kF == 16 ? 14 : 6, kNr = 2 * kF, kKc = 512;
 
 W_FN VF spread(float x) { return x - VF{}; }
 W_FN i64 least(i64 a, i64 b) { return a < b ? a : b; }

@@ -52,8 +52,10 @@ struct GemmBlock {
 struct GemmKernel {
   int mr, nr;  // lines in a panel of a and of b
   int kr;      // k is padded to a multiple of it
-  int kc;      // the k of a block that keeps a panel of b in the nearest cache; a multiple of kr
-  int size;    // bytes of a packed element
+  // The k of a block; a multiple of kr. Sums are read and written once per block, so deep blocks save time, but blocks
+  // of both operands must stay in the second-level cache.
+  int kc;
+  int size;  // bytes of a packed element
   /// Rows and k that `run` reads of an unpacked a are rounded up to multiples of these.
   int direct_m, direct_k;
   PanelType direct_type;  // of an unpacked a

@@ -162,7 +162,7 @@ class Touches {
  public:
   Touches(const TileRun& t, int64_t next, GemmBlock& block) {
     if (next < t.k) {
-      const int64_t k = std::min<int64_t>(t.plan->kernel->kc, t.k - next);
+      const int64_t k = std::min(t.plan->block_k(), t.k - next);
       if (!t.a) source(*t.a_source, t.a_at, t.rows, next, k);
       if (!t.b) source(*t.b_source, t.b_at, t.cols, next, k);
     } else if (t.epilogue) {
@@ -197,15 +197,15 @@ void run_whole(const TileRun& t, const Slot& slot) {
   const int64_t ld = t.plan->tile_ld();
   GemmBlock block{t.a,     t.b, t.a_panel, t.b_panel, t.a_line,       t.rows, t.cols, 0,
                   nullptr, ld,  nullptr,   0,         PanelType::f32, false,  false};
-  const int64_t depth = std::min<int64_t>(g.kc, t.plan->padded_k());
+  const int64_t most_k = t.plan->block_k(), depth = std::min(most_k, t.plan->padded_k());
   if (!t.a) block.a_stride = depth * g.mr * g.size;
   if (!t.b) block.b_stride = depth * g.nr * g.size;
   if (t.k == 0) std::fill_n(slot.tile, t.rows * ld, 0.0f);
   if (t.add)
     for (int64_t i = 0; i < t.rows; ++i)
       std::copy_n(static_cast<const float*>(t.c) + i * t.ldc, t.cols, slot.tile + i * ld);
-  for (int64_t first = 0; first < t.k; first += g.kc) {
-    block.k = std::min<int64_t>(g.kc, t.k - first);
+  for (int64_t first = 0; first < t.k; first += most_k) {
+    block.k = std::min(most_k, t.k - first);
     if (t.a) {
       block.a = t.a + first * (t.a_line ? 1 : g.mr) * g.size;
     } else {
@@ -222,14 +222,14 @@ void run_whole(const TileRun& t, const Slot& slot) {
       block.b = slot.b;
     }
     block.from = first || t.add ? slot.tile : nullptr;
-    if (first + g.kc < t.k || t.epilogue) {
+    if (first + most_k < t.k || t.epilogue) {
       block.to = slot.tile, block.to_ld = ld, block.to_type = PanelType::f32, block.to_whole = true;
     } else {
       block.to = t.c, block.to_ld = t.ldc, block.to_type = panel_type(t.out), block.to_whole = false;
       block.stream =
           t.large && (reinterpret_cast<uintptr_t>(t.c) | static_cast<uintptr_t>(t.ldc * itemsize(t.out))) % 64 == 0;
     }
-    const Touches touches(t, first + g.kc, block);
+    const Touches touches(t, first + most_k, block);
     g.run(block);
   }
   if (t.epilogue) t.epilogue->run(t.epilogue->context, {t.batch, t.row, t.col, t.rows, t.cols, slot.tile, ld});

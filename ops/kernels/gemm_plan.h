@@ -25,7 +25,7 @@ struct TilePlan {
   int64_t m, n, k;
   int64_t tile_m, tile_n;  // whole panels, except if the matrix is smaller
   int64_t tiles_m, tiles_n;
-  bool blocks = false;  // each tile packs both operands, kc of k at a time, into memory of the second-level cache
+  bool blocks = false;  // each tile packs both operands, a block at a time, into memory of the second-level cache
 
   /// At least `wanted` tiles, together with those of the other `matrices`, as long as a tile is worth a task.
   TilePlan(const GemmKernel& kernel, int64_t matrices, int64_t m, int64_t n, int64_t k, int64_t wanted);
@@ -37,7 +37,10 @@ struct TilePlan {
   void widen();
 
   int64_t padded_k() const { return round_up(k, kernel->kr); }
-  int64_t a_depth() const { return blocks ? std::min<int64_t>(padded_k(), kernel->kc) : padded_k(); }
+  // The k of one block. Tiles that pack block by block are larger, so their blocks are less deep: the second-level
+  // cache must keep the blocks of both operands and the sums.
+  int64_t block_k() const { return blocks ? std::min(kernel->kc, 1024 / kernel->size) : kernel->kc; }
+  int64_t a_depth() const { return blocks ? std::min(padded_k(), block_k()) : padded_k(); }
   int64_t a_panel() const { return a_depth() * kernel->mr * kernel->size; }  // bytes
   int64_t b_panel() const { return padded_k() * kernel->nr * kernel->size; }
   int64_t b_bytes() const { return round_up(n, kernel->nr) / kernel->nr * b_panel(); }
@@ -46,7 +49,7 @@ struct TilePlan {
 
 /// Per-task scratch buffers.
 struct Slot {
-  char* a;      // tile_m rows of a over all k (plan by blocks: over kc of it), packed
+  char* a;      // tile_m rows of a over all k (plan by blocks: over one block), packed
   char* b;      // b_bytes, packed
   float* tile;  // sums
   char* fill;   // output of a GemmFill before it is packed; has no room if `bytes` was called with fills = false
