@@ -86,7 +86,8 @@ class Trials {
       if (t.text == r.text) return;
     options_.push_back(one);
     try {
-      const MeshPlan p = plan_mesh(joint_, one, {.for_machine = scope_.for_machine, .every_class = false});
+      MeshPlan p = plan_mesh(joint_, one, {.for_machine = scope_.for_machine, .every_class = false});
+      if (p.pipeline) p.pipeline->predict(p.mesh, *p.arranged[0], machine_);
       const Estimate e = p.pipeline ? estimate_pipeline(*p.pipeline, *p.arranged[0], machine_)
                                     : estimate(one.mesh, *p.arranged[0], p.locals[0].collectives, machine_);
       r.step_seconds = e.step_seconds();

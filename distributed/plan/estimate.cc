@@ -62,7 +62,7 @@ Estimate estimate_pipeline(const PipelinePlan& p, const Graph& g, const Machine&
         if (part.adds_to[i] >= 0) sums += g.type(part.in[i]).nbytes();
     const double moved = static_cast<double>(cells + sums);
     // The update reads and writes every cell.
-    const double update = roofline_seconds(machine, {.bytes = 2 * moved, .written = moved});
+    const double update = p.sharing(machine) * roofline_seconds(machine, {.bytes = 2 * moved, .written = moved});
     e.compute_seconds = std::max(e.compute_seconds, rank.busy + update);
     busy = std::max(busy, rank.busy);
     e.cell_bytes = std::max(e.cell_bytes, cells);

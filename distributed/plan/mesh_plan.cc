@@ -84,7 +84,7 @@ MeshPlan plan_mesh(const Ref<Graph>& joint, const CompileOptions& how, const Pla
   const Mesh& mesh = p.mesh;
   if (const int ranks = pipeline_ranks(how.mesh); ranks > 1) {
     check_arguments(how.mesh, p.plan, {});
-    p.pipeline = std::make_shared<PipelinePlan>(PipelinePlan{.ranks = ranks, .joint = host});
+    p.pipeline = std::make_shared<PipelinePlan>(PipelinePlan{.ranks = ranks, .world = how.mesh.size(), .joint = host});
     p.pipeline->microbatch = one_microbatch(*host);
     p.joint = host = p.pipeline->microbatch.graph;
   }

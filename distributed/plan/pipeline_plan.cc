@@ -59,7 +59,7 @@ pipeline::Costs costs_of(const Mesh& mesh, const Graph& g, const PipelinePlan& p
     const Node& n = g.node(id);
     const double seconds = collective_of(n) ? communication_seconds(machine, mesh, g, n)
                            : n.op->view     ? 0
-                                            : roofline_seconds(machine, op_cost(g, n));
+                                            : p.sharing(machine) * roofline_seconds(machine, op_cost(g, n));
     const Kind kind = !s.backward ? Kind::kForward : s.weight ? Kind::kWeight : Kind::kInput;
     costs.time(s.stage, kind) += seconds;
     if (s.backward) costs.time(s.stage, Kind::kBackward) += seconds;
@@ -124,14 +124,19 @@ void plan_pipeline(PipelinePlan& p, const Mesh& mesh, const Plan& options, const
                      {.stages = p.table.stages(), .begins = modules, .machine = machine});
   p.crossings = crossings(*locals[0], p.cut);
   const pipeline::Links links(p.table.stages(), links_of(p.crossings));
-  p.costs = costs_of(mesh, *locals[0], p, machine, links);
   const auto transfers = [](const std::vector<pipeline::Action>& rank) {
     return std::any_of(rank.begin(), rank.end(), [](const auto& a) { return pipeline::transfers(a.kind); });
   };
   if (std::none_of(p.table.ranks.begin(), p.table.ranks.end(), transfers))
-    p.table = pipeline::add_communication(p.table, links, p.costs);
-  p.simulation = pipeline::simulate(p.table, links, p.costs);
+    p.table = pipeline::add_communication(p.table, links, costs_of(mesh, *locals[0], p, machine, links));
+  p.predict(mesh, *locals[0], machine);
   for (const Ref<Graph>& g : locals) p.splits.push_back(split_step(p.call(*g)));
+}
+
+void PipelinePlan::predict(const Mesh& mesh, const Graph& local, const Machine& machine) {
+  const pipeline::Links links(table.stages(), links_of(crossings));
+  costs = costs_of(mesh, local, *this, machine, links);
+  simulation = pipeline::simulate(table, links, costs);
 }
 
 std::string PipelinePlan::to_string() const {

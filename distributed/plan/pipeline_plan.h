@@ -14,6 +14,7 @@ namespace weft::dist {
 
 struct PipelinePlan {
   int ranks = 1;     // along pp
+  int world = 1;     // all ranks
   Ref<Graph> joint;  // of the step, with the loop over microbatches
   Microbatch microbatch;
   StageCut cut;  // of the first shape class, and of all others
@@ -26,6 +27,10 @@ struct PipelinePlan {
   SplitCall call(const Graph& local) const { return {*joint, microbatch, local, cut, table}; }
   /// The cut, the bubbles and the memory, for reports.
   std::string to_string() const;
+  /// Sets costs and simulation for a machine. `mesh`: of the other dimensions; `local`: the graph that the cut is of.
+  void predict(const Mesh& mesh, const Graph& local, const Machine& machine);
+  /// How many ranks share the device of one: all, if they are threads of one CPU.
+  double sharing(const Machine& machine) const { return machine.shares_cores ? world : 1; }
 };
 
 /// The mesh of the other dimensions: a rank's placement does not depend on its stage. Throws InvalidArgument for a view

@@ -156,8 +156,10 @@ PlanReport::PlanReport(const MeshPlan& p, const std::string& machine, int64_t ex
   const auto first = static_cast<size_t>(p.class_of[0]);
   if (p.pipeline) {
     placements_.clear();  // those of one microbatch
-    pipeline_ = p.pipeline->to_string();
-    estimate_ = estimate_pipeline(*p.pipeline, *p.arranged[first], machine_named(machine));
+    PipelinePlan predicted = *p.pipeline;
+    predicted.predict(p.mesh, *p.arranged[first], machine_named(machine));
+    pipeline_ = predicted.to_string();
+    estimate_ = estimate_pipeline(predicted, *p.arranged[first], machine_named(machine));
   } else {
     for (size_t i = 0; i < p.locals.size() && i < 8; ++i) {
       const Estimate e =

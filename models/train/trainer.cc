@@ -9,6 +9,7 @@
 #include "distributed/launch/compile.h"
 #include "distributed/plan/plan_text.h"
 #include "framework/base/cpu.h"
+#include "framework/base/switches.h"
 #include "framework/base/thread_pool.h"
 #include "framework/base/tracer.h"
 #include "framework/dispatch/host_read.h"
@@ -157,8 +158,9 @@ class Trainer {
         const Tensor tokens = to_tensor(f.batch.tokens, f.batch.rows),
                      targets = to_tensor(f.batch.targets, f.batch.rows);
         if (options_.step.mesh.size() > 1 && !planned_) {
+          const std::string measured = switch_value("WEFT_MACHINE");
           step.prepare(tokens, targets);
-          report_plan(step.plan());
+          report_plan(step.plan(measured.empty() ? "cpu" : measured));
           planned_ = true;
         }
         const StepOut out = step(tokens, targets);
