@@ -4,6 +4,7 @@
 #include "distributed/launch/compile.h"
 #include "distributed/plan/mesh_plan.h"
 #include "distributed/stages/testing/trainer_step.h"
+#include "framework/base/testing/error_of.h"
 #include "framework/testing/compare.h"
 #include "models/gpt/config.h"
 #include "models/gpt/model.h"
@@ -14,9 +15,12 @@
 namespace weft::dist {
 namespace {
 
+using weft::testing::error_of;
 using weft::testing::same_bits;
 using weft::testing::trainer_step;
 using weft::testing::TrainerStep;
+
+constexpr int kSteps = 2;
 
 struct Trained {
   std::vector<Tensor> results;
@@ -29,7 +33,7 @@ Trained train(const nn::ModelFamily& family, const std::string& preset, int64_t 
   const TrainerStep s = trainer_step(family, preset, microbatches, changes);
   auto step = dist::compile([&](Tensor x, Tensor y) { return s.fn(std::vector<Tensor>{x, y}); }, options);
   Trained t;
-  for (int i = 0; i < 3; ++i)
+  for (int i = 0; i < kSteps; ++i)
     for (const Tensor& r : step(s.args[0], s.args[1])) t.results.push_back(r);
   for (const auto& [name, cell] : s.model->named_cells()) t.cells.emplace_back(name, cell.value());
   for (const auto& [name, cell] : s.optimizer->named_cells()) t.cells.emplace_back(name, cell.value());
@@ -49,16 +53,22 @@ void expect_same(const Trained& got, const Trained& want) {
 const char* const kSchedules[] = {"gpipe", "1f1b", "interleaved_1f1b", "zb_h1", "zb_2p", "zb_v", "dualpipe_v"};
 
 void expect_bits_of_one_device(const nn::ModelFamily& family, const std::string& preset, const nn::ConfigMap& changes) {
-  const int64_t microbatches = 8;
-  const Trained want = train(family, preset, microbatches, changes, {});
-  for (int ranks : {2, 4}) {
-    CompileOptions o{.mesh = Mesh{{"pp", ranks}}};
-    for (const char* schedule : kSchedules) {
-      SCOPED_TRACE(str_cat(schedule, " on ", ranks, " ranks"));
-      o.plan.pipeline = schedule;
-      const Trained got = train(family, preset, microbatches, changes, o);
-      expect_same(got, want);
-      EXPECT_EQ(got.stats.planned_peak_bytes, got.stats.measured_peak_bytes);
+  for (int64_t microbatches : {4, 8}) {
+    const Trained want = train(family, preset, microbatches, changes, {});
+    for (int ranks : {2, 4}) {
+      CompileOptions o{.mesh = Mesh{{"pp", ranks}}};
+      for (const std::string schedule : kSchedules) {
+        SCOPED_TRACE(str_cat(schedule, " on ", ranks, " ranks, ", microbatches, " microbatches"));
+        o.plan.pipeline = schedule;
+        if (schedule == "dualpipe_v" && microbatches < 2 * ranks) {
+          EXPECT_EQ(error_of([&] { train(family, preset, microbatches, changes, o); }),
+                    "dualpipe_v: got 4 microbatches for 4 ranks; need 2 for each rank, 8 or more; zb_v takes fewer");
+          continue;
+        }
+        const Trained got = train(family, preset, microbatches, changes, o);
+        expect_same(got, want);
+        EXPECT_EQ(got.stats.planned_peak_bytes, got.stats.measured_peak_bytes);
+      }
     }
   }
 }

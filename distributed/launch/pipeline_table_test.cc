@@ -155,6 +155,52 @@ TEST(PipelineErrors, EachIsOneSentence) {
             "compile: a rank needs ");
 }
 
+// All stages read the result of the first layer and its weight: values skip stages, two stages of a rank receive one
+// value, and a parameter is on several ranks.
+TEST(PipelineLinks, SkipConnectionsAndSharedWeights) {
+  const auto train = [](const CompileOptions& o) {
+    manual_seed(5);
+    std::vector<Parameter> weights;
+    for (int i = 0; i < 8; ++i) weights.emplace_back(randn({kWidth, kWidth}) * 0.5, str_cat("layers.", i));
+    const Buffer unused(full({3}, 2.0), "unused");
+    optim::AdamW opt(weights, {.lr = 0.1});
+    auto step = dist::compile(
+        [&](Tensor x, Tensor y) {
+          const Tensor dropped = unused.value() * 2.0;  // nothing reads it
+          auto [loss, g] = accumulate(8, std::pair{x, y}, [&](Tensor in, Tensor want) {
+            const Tensor first = tanh(matmul(in, weights[0].value()));
+            Tensor out = first;
+            for (size_t i = 1; i < weights.size(); ++i)
+              out = tanh(matmul(out, weights[i].value()) + first + matmul(out, weights[0].value()));
+            const Tensor loss = mse_loss(out, want);
+            Gradients g = grad(loss, weights);
+            return std::pair{loss.detach(), std::move(g)};
+          });
+          auto [clipped, norm] = optim::clip_grad_norm(g, 0.01);
+          opt.step(clipped);
+          return std::vector<Tensor>{loss, norm};
+        },
+        o);
+    const Tensor x = randn({16, kWidth}), y = randn({16, kWidth});
+    std::vector<Tensor> all;
+    for (int i = 0; i < 3; ++i) all = step(x, y);
+    for (const Parameter& p : weights) all.push_back(p.value());
+    for (const auto& [name, cell] : opt.named_cells()) all.push_back(cell.value());
+    all.push_back(unused.value());
+    return all;
+  };
+  const std::vector<Tensor> want = train({});
+  for (int ranks : {2, 4})
+    for (const std::string& schedule : pipeline::schedule_names()) {
+      SCOPED_TRACE(str_cat(schedule, " on ", ranks, " ranks"));
+      CompileOptions o{.mesh = Mesh{{"pp", ranks}}};
+      o.plan.pipeline = schedule;
+      const std::vector<Tensor> got = train(o);
+      ASSERT_EQ(got.size(), want.size());
+      for (size_t i = 0; i < want.size(); ++i) EXPECT_TRUE(same_bits(got[i], want[i])) << "value " << i;
+    }
+}
+
 // By its own model, the chosen schedule is the fastest of those that fit.
 TEST(PipelineChoice, IsNeverWorseThanInterleaved) {
   const auto choose = [](int64_t budget) {

@@ -135,7 +135,7 @@ class RankPlanner {
   Value value_for(Value v, int stage) {
     if (const auto it = values_.find(v); it != values_.end()) return it->second;
     WEFT_BUG_IF(!is_kept(v), "pipeline: rank ", rank_, " reads ", g_.node(v).op->name, " before it is computed");
-    transfer_nodes({kept(v, stage), 0, rank_of(at(v).stage)}, false);
+    transfer_nodes({kept(v, stage), 0, at(v).stage}, false);
     return values_.at(v);
   }
 
@@ -145,7 +145,7 @@ class RankPlanner {
     int32_t start = -1, wait = -1;
   };
   struct TransferKey {
-    int kept = 0, slot = 0, peer = 0;  // a rank
+    int kept = 0, slot = 0, peer = 0;  // a stage: two stages of a rank may receive one value
     friend auto operator<=>(const TransferKey&, const TransferKey&) = default;
   };
 
@@ -181,7 +181,7 @@ class RankPlanner {
     const auto [it, fresh] = transfers_.try_emplace(key);
     if (fresh) {
       const Value v = kept_values_[static_cast<size_t>(key.kept)];
-      it->second = sends ? send(v, key.peer) : receive(v, key.peer);
+      it->second = sends ? send(v, rank_of(key.peer)) : receive(v, rank_of(key.peer));
     }
     return it->second;
   }
@@ -370,7 +370,7 @@ class RankPlanner {
     } else if (a.kind == Kind::kSend) {
       for (Value v : payload(a.stage, a.peer)) {
         const int k = kept(v, a.stage), slot = slot_[static_cast<size_t>(k)][static_cast<size_t>(a.microbatch)];
-        const Nodes& n = transfer_nodes({k, slot, rank_of(a.peer)}, true);
+        const Nodes& n = transfer_nodes({k, slot, a.peer}, true);
         wait_for(k, a.microbatch);  // a value that is passed on
         start_send(n, place(k, slot));
         slots_[static_cast<size_t>(k)][static_cast<size_t>(slot)].unsent.push_back(&n);
@@ -378,7 +378,7 @@ class RankPlanner {
     } else if (a.kind == Kind::kRecv) {
       for (Value v : payload(a.peer, a.stage)) {
         const int k = kept(v, a.stage), slot = slot_for(k, a.microbatch, i);
-        const Nodes& n = transfer_nodes({k, slot, rank_of(a.peer)}, false);
+        const Nodes& n = transfer_nodes({k, slot, a.peer}, false);
         start_receive(n, place(k, slot));
         awaited_[{k, a.microbatch}] = &n;
       }

@@ -170,8 +170,12 @@ ShardedCell::Layout MeshStep::layout_of(size_t cell) const {
   for (const MeshPlan::Place& p : places_) l.place.push_back(p.rank);
   if (!plan_.pipeline) return l;
   const std::vector<std::vector<bool>>& has = plan_.pipeline->splits[0].cells;
-  for (size_t r = 0; r < l.place.size(); ++r)
-    if (!has[static_cast<size_t>(places_[r].stage)][cell]) l.place[r] = -1;
+  // One that no stage uses stays on the first.
+  const bool used = std::any_of(has.begin(), has.end(), [&](const std::vector<bool>& rank) { return rank[cell]; });
+  for (size_t r = 0; r < l.place.size(); ++r) {
+    const auto stage = static_cast<size_t>(places_[r].stage);
+    if (used ? !has[stage][cell] : stage > 0) l.place[r] = -1;
+  }
   return l;
 }
 
@@ -236,7 +240,11 @@ void MeshStep::shard_cells() {
 std::vector<Tensor> MeshStep::run(std::span<const Tensor> args) {
   if (plan_.on_meta) {
     std::vector<Tensor> out;
-    for (Value v : plan_.joint->outputs) out.push_back(Tensor::empty(plan_.joint->type(v)));
+    for (Value v : plan_.joint->outputs) {
+      TensorType type = plan_.joint->type(v);
+      if (plan_.pipeline) type.device = Device::meta();  // its graph has values of the CPU
+      out.push_back(Tensor::empty(type));
+    }
     return out;
   }
   start();

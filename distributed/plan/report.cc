@@ -4,6 +4,7 @@
 #include <map>
 
 #include "compiler/cost/machine_file.h"
+#include "distributed/pipeline/table_text.h"
 #include "distributed/plan/collective_names.h"
 #include "distributed/plan/forbid.h"
 #include "framework/base/hash.h"
@@ -159,6 +160,8 @@ PlanReport::PlanReport(const MeshPlan& p, const std::string& machine, int64_t ex
     PipelinePlan predicted = *p.pipeline;
     predicted.predict(p.mesh, *p.arranged[first], machine_named(machine));
     pipeline_ = predicted.to_string();
+    pipeline_key_ = pipeline::table_text(predicted.table);
+    for (const std::string& first : predicted.cut.first) pipeline_key_ += first + "\n";
     estimate_ = estimate_pipeline(predicted, *p.arranged[first], machine_named(machine));
   } else {
     for (size_t i = 0; i < p.locals.size() && i < 8; ++i) {
@@ -204,7 +207,7 @@ std::vector<CollectiveSum> PlanReport::totals() const {
 uint64_t PlanReport::hash() const {
   std::string all = mesh_.to_string();
   for (const PlannedCell& c : cells_) all += str_cat("\n", c.name, " ", c.rest, " ", c.use);
-  all += pipeline_;
+  all += pipeline_key_;
   if (by_class_)
     for (const auto& one : *by_class_)
       for (const PlannedCollective& c : one)

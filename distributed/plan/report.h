@@ -76,7 +76,8 @@ class PlanReport {
   std::vector<PlannedCollective> collectives_;
   std::vector<int> class_of_;
   std::shared_ptr<const std::vector<std::vector<PlannedCollective>>> by_class_;
-  std::string pipeline_;  // the cut, bubbles and memory, as text
+  std::string pipeline_;      // the cut, bubbles and memory, as text
+  std::string pipeline_key_;  // the cut and the actions, for hash()
   std::vector<std::string> notes_;
   Estimate estimate_;
   int64_t exact_peak_ = 0;
