@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "distributed/launch/compile.h"
+#include "distributed/pipeline/schedules.h"
 #include "distributed/plan/mesh_plan.h"
 #include "distributed/stages/testing/trainer_step.h"
 #include "framework/base/testing/error_of.h"
@@ -50,14 +51,12 @@ void expect_same(const Trained& got, const Trained& want) {
     EXPECT_TRUE(same_bits(got.cells[i].second, want.cells[i].second)) << got.cells[i].first;
 }
 
-const char* const kSchedules[] = {"gpipe", "1f1b", "interleaved_1f1b", "zb_h1", "zb_2p", "zb_v", "dualpipe_v"};
-
 void expect_bits_of_one_device(const nn::ModelFamily& family, const std::string& preset, const nn::ConfigMap& changes) {
   for (int64_t microbatches : {4, 8}) {
     const Trained want = train(family, preset, microbatches, changes, {});
     for (int ranks : {2, 4}) {
       CompileOptions o{.mesh = Mesh{{"pp", ranks}}};
-      for (const std::string schedule : kSchedules) {
+      for (const std::string& schedule : pipeline::schedule_names()) {
         SCOPED_TRACE(str_cat(schedule, " on ", ranks, " ranks, ", microbatches, " microbatches"));
         o.plan.pipeline = schedule;
         if (schedule == "dualpipe_v" && microbatches < 2 * ranks) {
@@ -80,7 +79,7 @@ TEST(PipelineStep, Moe) { expect_bits_of_one_device(moe::family(), "moe_tiny", {
 // The pass that checks and predicts tables gives the same figures for those of a real step as for a chain of stages.
 TEST(PipelineStep, TablesOfAStepHaveTheFiguresOfTheSchedule) {
   const TrainerStep s = trainer_step(gpt::family(), "gpt_tiny", 8, {{"layers", "8"}});
-  for (const char* schedule : kSchedules) {
+  for (const std::string& schedule : pipeline::schedule_names()) {
     SCOPED_TRACE(schedule);
     CompileOptions o{.mesh = Mesh{{"pp", 4}}};
     o.plan.pipeline = schedule;

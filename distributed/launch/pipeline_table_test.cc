@@ -201,6 +201,56 @@ TEST(PipelineLinks, SkipConnectionsAndSharedWeights) {
     }
 }
 
+// A cell whose new value follows from no gradient, but from a cell that the step writes too; and ranks that write
+// nothing.
+TEST(PipelineUpdate, CellsThatFollowFromCells) {
+  const auto train = [](const CompileOptions& o) {
+    Chain chain(6);
+    const Buffer rate(full({}, 1.0), "rate"), count(full({}, int64_t{0}, {.dtype = kInt64}), "count");
+    const std::vector<Parameter> last{chain.weights.back()};
+    auto step = dist::compile(
+        [&](Tensor x, Tensor y) {
+          auto [loss, g] = accumulate(4, std::pair{x, y}, [&](Tensor in, Tensor want) {
+            for (const Parameter& w : chain.weights) in = tanh(matmul(in, w.value()));
+            const Tensor loss = mse_loss(in, want);
+            Gradients g = grad(loss, last);
+            return std::pair{loss.detach(), std::move(g)};
+          });
+          auto [clipped, norm] = optim::clip_grad_norm(g, 0.01);
+          commit_if(isfinite(norm));
+          last[0].set(last[0].value() - clipped[0] * rate.value());
+          rate.set(1.0 / (1.0 + count.value().to(kFloat32)));
+          count.set(count.value() + 1);
+          return loss;
+        },
+        o);
+    const Tensor x = randn({8, kWidth}), y = randn({8, kWidth});
+    std::vector<Tensor> all;
+    for (int i = 0; i < 4; ++i) all.push_back(step(x, y));
+    all.insert(all.end(), {last[0].value(), rate.value(), count.value()});
+    return all;
+  };
+  const std::vector<Tensor> want = train({});
+  for (int ranks : {2, 3}) {
+    const std::vector<Tensor> got = train({.mesh = Mesh{{"pp", ranks}}});
+    for (size_t i = 0; i < want.size(); ++i) EXPECT_TRUE(same_bits(got[i], want[i])) << ranks << " ranks, value " << i;
+  }
+}
+
+// The batch follows from tensors that the function captures.
+TEST(PipelineBatch, CapturedTensors) {
+  const auto train = [](const CompileOptions& o) {
+    Chain chain(4);
+    const Tensor mean = randn({kWidth}), other = randn({16, kWidth}), table = randn({kWidth, kWidth});
+    auto step = dist::compile([&](Tensor x, Tensor y) { return chain(4, matmul(x - mean, table), y + other); }, o);
+    std::vector<Tensor> all = step(randn({16, kWidth}), randn({16, kWidth}));
+    for (const Parameter& p : chain.weights) all.push_back(p.value());
+    return all;
+  };
+  const std::vector<Tensor> want = train({}), got = train({.mesh = Mesh{{"pp", 2}}});
+  for (size_t i = 0; i < want.size(); ++i) EXPECT_TRUE(same_bits(got[i], want[i])) << i;
+}
+
 // By its own model, the chosen schedule is the fastest of those that fit.
 TEST(PipelineChoice, IsNeverWorseThanInterleaved) {
   const auto choose = [](int64_t budget) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <tuple>
 
 #include "compiler/exec/stamp.h"
 #include "compiler/passes/new_node.h"
@@ -36,10 +37,11 @@ class RankPlanner {
                                                                  internal::prepare_options(call.options));
     std::vector<TensorType> arguments;
     for (size_t i = 0; i < call.step.microbatch.arguments; ++i) arguments.push_back(g_.type(g_.inputs[i]));
-    plan_.emplace(g_, arguments, *planned_.operations);
+    plan_.emplace(*parts_.before.graph, arguments, *planned_.operations);
     for (size_t i = 0; i < arguments.size(); ++i) values_[g_.inputs[i]] = plan_->graph().inputs[i];
     for (int32_t id = 0; id < g_.size(); ++id) site_ = std::max(site_, g_.node(id).attrs.i("site", 0));
     receipt_ = plan_->add_block(sizeof(int64_t));
+    find_order();
   }
 
   internal::Planned run() {
@@ -69,6 +71,20 @@ class RankPlanner {
     int32_t number = -1;
     std::vector<bool> in_place;  // by operand: the sum is added to in its own memory
   };
+
+  // When each action runs, and each RECV by its stage, the sending stage and the microbatch.
+  void find_order() {
+    when_.resize(call_.order.size());
+    for (size_t i = 0; i < call_.order.size(); ++i) when_[static_cast<size_t>(call_.order[i])] = static_cast<int>(i);
+    int number = 0;
+    for (size_t r = 0; r < call_.step.table.ranks.size(); ++r) {
+      if (static_cast<int>(r) == rank_) first_ = number;
+      for (const Action& a : call_.step.table.ranks[r]) {
+        if (a.kind == Kind::kRecv) receives_[{a.stage, a.peer, a.microbatch}] = when_[static_cast<size_t>(number)];
+        ++number;
+      }
+    }
+  }
 
   const StageOf& at(Value v) const { return call_.step.cut.nodes[static_cast<size_t>(v.node)]; }
   int rank_of(int stage) const { return call_.step.table.rank_of_stage[static_cast<size_t>(stage)]; }
@@ -149,7 +165,9 @@ class RankPlanner {
     friend auto operator<=>(const TransferKey&, const TransferKey&) = default;
   };
 
-  Attrs attrs(int peer) { return {{"axes", call_.axes}, {"peer", static_cast<int64_t>(peer)}, {"site", ++site_}}; }
+  Attrs attrs(int peer) {
+    return {{"axes", std::string("pp")}, {"peer", static_cast<int64_t>(peer)}, {"site", ++site_}};
+  }
 
   Nodes send(Value v, int peer) {
     const Node& of = g_.node(v);
@@ -251,8 +269,12 @@ class RankPlanner {
 
   struct Slot {
     int32_t block = -1;
-    int microbatch = -1;               // of the value in it
-    std::vector<const Nodes*> unsent;  // nobody has waited for these
+    int microbatch = -1;  // of the value in it
+    struct Send {
+      const Nodes* nodes;
+      int receive;  // when its RECV runs
+    };
+    std::vector<Send> unsent;  // nobody has waited for these
   };
 
   StampPlace place(int k, int slot) const {
@@ -261,12 +283,13 @@ class RankPlanner {
 
   void end_sends(int k, int slot) {
     Slot& s = slots_[static_cast<size_t>(k)][static_cast<size_t>(slot)];
-    for (const Nodes* n : s.unsent) end_send(*n, place(k, slot));
+    for (const Slot::Send& x : s.unsent) end_send(*x.nodes, place(k, slot));
     s.unsent.clear();
   }
 
   // Gives a value a slot before action `i`, which makes it. A slot is free when nothing reads its value any more. If
-  // its value is still being sent, another slot is taken while there are fewer than two.
+  // its value is still being sent, another slot is taken while there are fewer than two, and also if the RECV may come
+  // after action `i`: ranks that waited for it could wait for each other.
   int slot_for(int k, int microbatch, int i) {
     int& own = slot_[static_cast<size_t>(k)][static_cast<size_t>(microbatch)];
     if (own >= 0) return own;
@@ -275,6 +298,9 @@ class RankPlanner {
     for (int s = 0; s < static_cast<int>(all.size()); ++s) {
       const Slot& slot = all[static_cast<size_t>(s)];
       if (lives_[static_cast<size_t>(k)][static_cast<size_t>(slot.microbatch)].last >= i) continue;
+      const bool comes = std::all_of(slot.unsent.begin(), slot.unsent.end(),
+                                     [&](const auto& x) { return x.receive < when_[static_cast<size_t>(first_ + i)]; });
+      if (!comes) continue;
       int& to = slot.unsent.empty() ? ready : sending;
       if (to < 0 || slot.microbatch < all[static_cast<size_t>(to)].microbatch) to = s;
     }
@@ -373,7 +399,8 @@ class RankPlanner {
         const Nodes& n = transfer_nodes({k, slot, a.peer}, true);
         wait_for(k, a.microbatch);  // a value that is passed on
         start_send(n, place(k, slot));
-        slots_[static_cast<size_t>(k)][static_cast<size_t>(slot)].unsent.push_back(&n);
+        slots_[static_cast<size_t>(k)][static_cast<size_t>(slot)].unsent.push_back(
+            {&n, receives_.at({a.peer, a.stage, a.microbatch})});
       }
     } else if (a.kind == Kind::kRecv) {
       for (Value v : payload(a.peer, a.stage)) {
@@ -433,6 +460,9 @@ class RankPlanner {
       awaited_;  // receives that nothing has waited for, by kept value and microbatch
   std::map<Value, Sum> sums_;
   std::map<Value, int32_t> once_;  // blocks
+  int first_ = 0;                  // the number of the rank's first action
+  std::vector<int> when_;          // by number of an action
+  std::map<std::tuple<int, int, int>, int> receives_;
   int32_t receipt_ = -1;
   int64_t site_ = 0;
 };

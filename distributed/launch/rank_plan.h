@@ -1,7 +1,7 @@
 // The plan of one rank of a pipeline: its parts (stages/split.h) planned once each, and stamped in the order of its
 // actions, with what it sends and receives.
 #pragma once
-#include <string>
+#include <span>
 
 #include "compiler/exec/entry.h"
 #include "distributed/stages/split.h"
@@ -13,7 +13,7 @@ struct RankPlanCall {
   const StepSplit& split;
   std::span<const Crossing> crossings;
   const CompileOptions& options;
-  std::string axes = "pp";  // the ranks of the pipeline
+  std::span<const int> order;  // an order in which all actions can run (pipeline::Checked)
 };
 
 /// The plan of a rank of the table. Kernels are not loaded yet. Its commit point is the same place for all ranks: in

@@ -6,6 +6,7 @@
 #include <limits>
 #include <map>
 #include <mutex>
+#include <tuple>
 
 #include "compiler/passes/pass_options.h"
 #include "distributed/launch/rank_plan.h"
@@ -130,13 +131,18 @@ void MeshStep::plan_stages(const CompileOptions& options) {
   for (size_t c = 0; c < plan_.locals.size(); ++c) {
     const SplitCall step = plan_.pipeline->call(*plan_.arranged[c]);
     for (int r = 0; r < plan_.pipeline->ranks; ++r) {
-      planned_.push_back(plan_rank({step, plan_.pipeline->splits[c], plan_.pipeline->crossings, options}, r));
+      planned_.push_back(
+          plan_rank({step, plan_.pipeline->splits[c], plan_.pipeline->crossings, options, plan_.pipeline->order}, r));
       internal::check_budget(planned_.back(), {}, options);
       const internal::MemoryPlan& plan = planned_.back().plan;
       std::vector<int32_t> nodes;
       for (const internal::Launch& l : plan.launches)
         if (!l.copy) nodes.push_back(l.node);
       plan_.launched.push_back(collectives_in(*plan.graph, nodes, plan_.locals[c].collectives));
+      const auto key = [](const PlannedCollective& k) { return std::tuple(k.kind, k.axes, k.site); };
+      const std::vector<PlannedCollective>& first = plan_.launched[static_cast<size_t>(r)];
+      WEFT_BUG_IF(!std::ranges::equal(first, plan_.launched.back(), {}, key, key), "mesh: ranks of shape class ", c,
+                  " start other collectives than those of class 0 in stage position ", r);
     }
   }
 }
@@ -170,12 +176,8 @@ ShardedCell::Layout MeshStep::layout_of(size_t cell) const {
   for (const MeshPlan::Place& p : places_) l.place.push_back(p.rank);
   if (!plan_.pipeline) return l;
   const std::vector<std::vector<bool>>& has = plan_.pipeline->splits[0].cells;
-  // One that no stage uses stays on the first.
-  const bool used = std::any_of(has.begin(), has.end(), [&](const std::vector<bool>& rank) { return rank[cell]; });
-  for (size_t r = 0; r < l.place.size(); ++r) {
-    const auto stage = static_cast<size_t>(places_[r].stage);
-    if (used ? !has[stage][cell] : stage > 0) l.place[r] = -1;
-  }
+  for (size_t r = 0; r < l.place.size(); ++r)
+    if (!has[static_cast<size_t>(places_[r].stage)][cell]) l.place[r] = -1;
   return l;
 }
 
@@ -230,6 +232,8 @@ void MeshStep::shard_cells() {
     if (!sharded) {
       NoGrad guard;
       own.scatter(CellHandle(plan_.joint->cells[c]).value());
+      // The shards of another layout are out of date. A step that has them makes them anew.
+      if (auto* const old = dynamic_cast<ShardedCell*>(cell.remote.get()); old && old != &own) old->release();
       cell.remote = ranks_->cells[c];
     }
     own.forget();

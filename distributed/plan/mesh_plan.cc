@@ -55,7 +55,6 @@ Ref<Graph> off_meta(const Graph& g) {
 
 }  // namespace
 
-// The mesh without pp has the other dimensions in the same order.
 std::vector<MeshPlan::Place> MeshPlan::places() const {
   std::vector<Place> all;
   for (int r = 0; r < world.size(); ++r) {

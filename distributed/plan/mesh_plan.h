@@ -37,23 +37,24 @@ struct MeshPlan {
   Decision decision;
   std::vector<int> class_of;         // by rank of `mesh`; -1: not made
   std::vector<LocalGraph> locals;    // by class, simplified; the collectives are those of the graph that runs
-  std::vector<Ref<Graph>> arranged;  // by class: bucketed and overlapped
+  std::vector<Ref<Graph>> arranged;  // by class: bucketed and overlapped; with pp as in `locals`
   CommunicationReport communication;
   std::shared_ptr<PipelinePlan> pipeline;  // null without pp
-  /// With pp, of a step that is compiled: by program the collectives of a rank in the order in which it starts them.
+  // With pp, of a step that is compiled: by program the collectives of a rank in the order in which it starts them.
   std::vector<std::vector<PlannedCollective>> launched;
+  std::vector<std::string> notes;
+  std::vector<RejectedPlan> rejected;  // of Plan::automatic(), the fastest first
 
-  /// By rank of `world`: its rank in `mesh`, and its position in the pipeline.
   struct Place {
-    int rank = 0, stage = 0;
+    int rank = 0;   // in `mesh`, whose dimensions have the order that they have in `world`
+    int stage = 0;  // position in the pipeline
   };
+  /// By rank of `world`.
   std::vector<Place> places() const;
   /// The number of a rank's program: those of a shape class are behind each other, by position in the pipeline.
   int program_of(const Place& p) const {
     return class_of[static_cast<size_t>(p.rank)] * (pipeline ? pipeline->ranks : 1) + p.stage;
   }
-  std::vector<std::string> notes;
-  std::vector<RejectedPlan> rejected;  // of Plan::automatic(), the fastest first
 };
 
 /// Throws InvalidArgument if the plan does not fit the step, and FailedPrecondition for a collective that

@@ -7,6 +7,7 @@
 #include "compiler/cost/roofline.h"
 #include "distributed/overlap/dependencies.h"
 #include "distributed/overlap/network.h"
+#include "distributed/pipeline/check.h"
 #include "distributed/pipeline/communication.h"
 #include "distributed/pipeline/schedules.h"
 #include "distributed/pipeline/table_text.h"
@@ -24,6 +25,10 @@ pipeline::Table read_table(const std::string& path, int ranks, int64_t microbatc
   pipeline::Table table = pipeline::parse_table(io::read_file(file), file);
   WEFT_CHECK(static_cast<int>(table.ranks.size()) == ranks, "pipeline: ", file, " is for ", table.ranks.size(),
              table.ranks.size() == 1 ? " rank" : " ranks", "; need a table for those of the mesh, pp", ranks);
+  for (const std::vector<pipeline::Action>& rank : table.ranks)
+    for (const pipeline::Action& a : rank)
+      WEFT_CHECK(pipeline::computes(a.kind) || pipeline::transfers(a.kind), "pipeline: ", file, " has ", a.to_string(),
+                 "; need F, I, W, B, SEND and RECV: the plan of the other mesh dimensions gathers and reduces");
   WEFT_CHECK(table.microbatches == microbatches, "pipeline: ", file, " is for ", table.microbatches,
              table.microbatches == 1 ? " microbatch" : " microbatches", "; the step has ", microbatches);
   return table;
@@ -79,8 +84,6 @@ pipeline::Costs costs_of(const Mesh& mesh, const Graph& g, const PipelinePlan& p
   return costs;
 }
 
-std::string ms_text(double seconds) { return seconds_text(seconds); }
-
 }  // namespace
 
 pipeline::Table pipeline_table(const std::string& schedule, int ranks, int64_t microbatches) {
@@ -129,6 +132,7 @@ void plan_pipeline(PipelinePlan& p, const Mesh& mesh, const Plan& options, const
   };
   if (std::none_of(p.table.ranks.begin(), p.table.ranks.end(), transfers))
     p.table = pipeline::add_communication(p.table, links, costs_of(mesh, *locals[0], p, machine, links));
+  p.order = pipeline::check(p.table, links).order;
   p.predict(mesh, *locals[0], machine);
   for (const Ref<Graph>& g : locals) p.splits.push_back(split_step(p.call(*g)));
 }
@@ -150,22 +154,22 @@ std::string PipelinePlan::to_string() const {
       if (c.link.to == stage) back += c.backward_bytes;
     }
     s += str_cat("  stage ", stage, " on rank ", table.rank_of_stage[i], ": from ", cut.first[i], "; F ",
-                 ms_text(costs.time(stage, Kind::kForward)), ", I ", ms_text(costs.time(stage, Kind::kInput)), ", W ",
-                 ms_text(costs.time(stage, Kind::kWeight)), "; sends ", bytes_text(static_cast<double>(forth)),
-                 " on and ", bytes_text(static_cast<double>(back)), " back\n");
+                 seconds_text(costs.time(stage, Kind::kForward)), ", I ", seconds_text(costs.time(stage, Kind::kInput)),
+                 ", W ", seconds_text(costs.time(stage, Kind::kWeight)), "; sends ",
+                 bytes_text(static_cast<double>(forth)), " on and ", bytes_text(static_cast<double>(back)), " back\n");
   }
   double busy = 0;
   for (size_t r = 0; r < simulation.ranks.size(); ++r) {
     const pipeline::Simulation::Rank& rank = simulation.ranks[r];
     busy += rank.busy;
-    s += str_cat("  rank ", r, ": busy ", ms_text(rank.busy), ", bubble ", ms_text(rank.idle),
-                 ", of it in its own span ", ms_text(rank.idle_inside), "; at most ", rank.alive,
+    s += str_cat("  rank ", r, ": busy ", seconds_text(rank.busy), ", bubble ", seconds_text(rank.idle),
+                 ", of it in its own span ", seconds_text(rank.idle_inside), "; at most ", rank.alive,
                  " microbatches alive, ", bytes_text(rank.activation), "\n");
   }
   const double share = 1 - busy / (static_cast<double>(simulation.ranks.size()) * simulation.makespan);
   char text[16];
   std::snprintf(text, sizeof text, "%.1f", 100 * share);
-  return s + str_cat("  microbatches take ", ms_text(simulation.makespan), ", bubble ", text, "%\n");
+  return s + str_cat("  microbatches take ", seconds_text(simulation.makespan), ", bubble ", text, "%\n");
 }
 
 }  // namespace weft::dist

@@ -22,6 +22,7 @@ struct PipelinePlan {
   pipeline::Table table;  // with SEND and RECV
   pipeline::Costs costs;  // seconds and bytes, as predicted for a machine
   pipeline::Simulation simulation;
+  std::vector<int> order;         // the numbers of all actions, in an order in which they can run
   std::vector<StepSplit> splits;  // by shape class
 
   SplitCall call(const Graph& local) const { return {*joint, microbatch, local, cut, table}; }

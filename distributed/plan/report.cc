@@ -161,7 +161,10 @@ PlanReport::PlanReport(const MeshPlan& p, const std::string& machine, int64_t ex
     predicted.predict(p.mesh, *p.arranged[first], machine_named(machine));
     pipeline_ = predicted.to_string();
     pipeline_key_ = pipeline::table_text(predicted.table);
-    for (const std::string& first : predicted.cut.first) pipeline_key_ += first + "\n";
+    std::vector<int> nodes(static_cast<size_t>(predicted.cut.stages));
+    for (const StageOf& n : predicted.cut.nodes)
+      if (n.region == StageOf::kStage) ++nodes[static_cast<size_t>(n.stage)];
+    for (int n : nodes) pipeline_key_ += str_cat(n, " nodes\n");
     estimate_ = estimate_pipeline(predicted, *p.arranged[first], machine_named(machine));
   } else {
     for (size_t i = 0; i < p.locals.size() && i < 8; ++i) {
@@ -207,8 +210,8 @@ std::vector<CollectiveSum> PlanReport::totals() const {
 uint64_t PlanReport::hash() const {
   std::string all = mesh_.to_string();
   for (const PlannedCell& c : cells_) all += str_cat("\n", c.name, " ", c.rest, " ", c.use);
-  all += pipeline_key_;
-  if (by_class_)
+  all += pipeline_key_;  // its sends follow
+  if (by_class_ && pipeline_key_.empty())
     for (const auto& one : *by_class_)
       for (const PlannedCollective& c : one)
         all += str_cat("\n", c.kind, " ", c.axes, " ", c.dtype, " ", c.bytes, " ", c.site);

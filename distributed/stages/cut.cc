@@ -33,8 +33,8 @@ class Cutter {
     // First, each piece is a stage: this finds the piece that computes each gradient.
     place(pieces_);
     const std::vector<double> work = work_of_stages(pieces_.size() + 1);
-    const std::vector<int> marks = at_marks();
-    const std::vector<int> begins = !options_.begins.empty() ? at_modules() : marks.empty() ? chosen(work) : marks;
+    std::vector<int> begins = options_.begins.empty() ? at_marks() : at_modules();
+    if (begins.empty()) begins = chosen(work);
     place(begins);
     find_weights();
     StageCut cut;
@@ -134,8 +134,8 @@ class Cutter {
     std::vector<int> begins;
     for (int k = 0; k + 1 < static_cast<int>(order_.size()); ++k)
       if (g_.node(order_[k]).op == &stage_boundary_op) begins.push_back(k + 1);
-    WEFT_CHECK(begins.empty() || !options_.begins.empty() || static_cast<int>(begins.size()) == options_.stages - 1,
-               "pp: the step has ", begins.size(), " calls of stage_boundary() for ", options_.stages,
+    WEFT_CHECK(begins.empty() || static_cast<int>(begins.size()) == options_.stages - 1, "pp: the step has ",
+               begins.size(), " calls of stage_boundary() for ", options_.stages,
                " stages; need one for each stage but the first, or none");
     check_work(begins);
     return begins;

@@ -80,7 +80,7 @@ class Inliner {
                 "stages: the body of the loop does not add to sum ", o);
     Value part = now_.at(n.inputs[1 - at]);
     // simplify writes the sum with a negated value as a difference, which has the same bits.
-    // A sum of gradients is one.
+    // The sum of gradients is a gradient.
     Value summed = part;
     while (to_.node(summed).op == &cast_op) summed = to_.node(summed).inputs[0];
     const bool backward = to_.node(summed).backward;

@@ -24,10 +24,12 @@ bool is_state(const Node& n) { return n.op == &cell_op || n.op == &captured_op; 
 
 class PartMaker {
  public:
-  explicit PartMaker(const Graph& like) {
+  /// Parts have the cells of `step`, and its captured tensors in front of those of `joint`.
+  PartMaker(const Graph& step, const Graph& joint) {
     part_.graph = make_ref<Graph>();
-    part_.graph->cells = like.cells;
-    part_.graph->captured = like.captured;
+    part_.graph->cells = step.cells;
+    part_.graph->captured = step.captured;
+    part_.graph->captured.insert(part_.graph->captured.end(), joint.captured.begin(), joint.captured.end());
     part_.graph->stage = "joint";
   }
 
@@ -51,9 +53,9 @@ class PartMaker {
   }
 
   /// Copies the values `roots` of a graph, and what they follow from. `now` gets the copies. Results of nodes that
-  /// `computes` rejects become operands, named by `key`.
+  /// `computes` rejects become operands, named by `key`. `captured`: the number of the graph's first captured tensor.
   void copy(const Graph& from, std::span<const Value> roots, const std::function<bool(int32_t)>& computes,
-            const std::function<Value(Value)>& key, Values& now) {
+            const std::function<Value(Value)>& key, Values& now, int64_t captured = 0) {
     std::vector<bool> needed(static_cast<size_t>(from.size()));
     const auto computed = [&](int32_t id) { return is_state(from.node(id)) || computes(id); };
     for (Value v : roots) needed[static_cast<size_t>(v.node)] = true;
@@ -68,6 +70,7 @@ class PartMaker {
       if (!needed[static_cast<size_t>(id)] || !computed(id) || now.contains({id, 0})) continue;
       Node n = from.node(id);
       for (Value& v : n.inputs) v = find(v);
+      if (n.op == &captured_op) n.attrs = n.attrs.with("index", n.attrs.i("index") + captured);
       const int32_t to = graph().add(std::move(n));
       for (int32_t o = 0; o < static_cast<int32_t>(from.node(id).outputs.size()); ++o) now[{id, o}] = {to, o};
     }
@@ -115,7 +118,8 @@ class Splitter {
     for (int r = 0; r < ranks_; ++r) {
       for (int level = 0; level < levels_; ++level) ranks(r).after.push_back(after(r, level));
       ranks(r).before = before(r);
-      find_cells(r);
+      split_.cells.emplace_back();
+      for (const std::set<int>& homes : homes_) split_.cells.back().push_back(homes.contains(r));
     }
     return std::move(split_);
   }
@@ -156,7 +160,7 @@ class Splitter {
       for (Value v : read_elsewhere(id, stage, kind)) kept.push_back(v);
     }
     roots.insert(roots.end(), kept.begin(), kept.end());
-    PartMaker part(g_);
+    PartMaker part(g_, call_.joint);
     Values now;
     const auto computes = [&](int32_t id) {
       // A view of a parameter costs nothing here, and memory as a value of its own.
@@ -283,8 +287,8 @@ class Splitter {
         for (int r = 0; r < ranks_; ++r) homes.insert(r);
       }
     }
-    for (const CellWrite& w : g_.writes)
-      if (homes_[static_cast<size_t>(w.cell)].empty()) homes_[static_cast<size_t>(w.cell)].insert(0);
+    for (std::set<int>& homes : homes_)
+      if (homes.empty()) homes.insert(0);  // nothing uses it, or only the update of rank 0
   }
 
   bool add_home(const Node& n, int rank) {
@@ -335,16 +339,33 @@ class Splitter {
     return more;
   }
 
-  /// A cell gets its new value where the value is known and nothing on the rank reads the old one later.
+  /// The level at which a rank gives a cell its new value: the value is known, and no later level reads the old one.
   int write_level(const CellWrite& w, int rank) {
-    int level = level_at(w.value, rank);
-    const auto [it, fresh] = last_reads_.try_emplace(rank);
-    if (fresh) it->second = last_reads(rank);
-    return std::max(level, it->second[static_cast<size_t>(w.cell)]);
+    const auto [it, fresh] = write_levels_.try_emplace(rank);
+    if (fresh) it->second = find_write_levels(rank);
+    return it->second[static_cast<size_t>(&w - g_.writes.data())];
+  }
+
+  /// By write. A new value that follows from no sum is computed at the level that writes it, from cells that must not be
+  /// written before.
+  std::vector<int> find_write_levels(int rank) {
+    std::vector<int> levels;
+    for (const CellWrite& w : g_.writes) levels.push_back(level_at(w.value, rank));
+    for (bool changed = true; changed;) {
+      changed = false;
+      const std::vector<int> last = last_reads(rank, levels);
+      for (size_t i = 0; i < levels.size(); ++i) {
+        const int needed = last[static_cast<size_t>(g_.writes[i].cell)];
+        if (!has_cell(rank, g_.writes[i].cell) || levels[i] >= needed) continue;
+        levels[i] = needed;
+        changed = true;
+      }
+    }
+    return levels;
   }
 
   /// By cell: the last level at which a rank reads its old value.
-  std::vector<int> last_reads(int rank) {
+  std::vector<int> last_reads(int rank, const std::vector<int>& write_levels) {
     std::vector<int> last(g_.cells.size());
     std::vector<int> reader(static_cast<size_t>(g_.size()), -1);  // by node: the last level that computes it
     const auto read = [&](Value v, int level) {
@@ -353,8 +374,8 @@ class Splitter {
     };
     if (rank == 0)
       for (Value v : g_.outputs) read(v, level_at(v, rank));
-    for (const CellWrite& w : g_.writes)
-      if (has_cell(rank, w.cell)) read(w.value, level_at(w.value, rank));
+    for (size_t i = 0; i < g_.writes.size(); ++i)
+      if (has_cell(rank, g_.writes[i].cell)) read(g_.writes[i].value, write_levels[i]);
     for (int32_t id = g_.size() - 1; id >= 0; --id) {
       const Node& n = g_.node(id);
       int l = reader[static_cast<size_t>(id)];
@@ -397,7 +418,7 @@ class Splitter {
     std::vector<Value> roots(kept.begin(), kept.end());
     for (const auto& [v, number] : results) roots.push_back(v);
     for (const CellWrite& w : writes) roots.push_back(w.value);
-    PartMaker part(g_);
+    PartMaker part(g_, call_.joint);
     Values now;
     part.copy(
         g_, roots, [&](int32_t id) { return here(id) || is_free(id) || at(id).region == StageOf::kOutside; },
@@ -424,7 +445,7 @@ class Splitter {
           once.insert(v);
         }
       }
-    PartMaker part(g_);
+    PartMaker part(g_, call_.joint);
     const auto source = [&](Value slice) {
       return call_.microbatch.sources[static_cast<size_t>(g_.node(slice).attrs.i("index") - arguments)];
     };
@@ -434,7 +455,8 @@ class Splitter {
     Values batch, now;
     part.copy(
         joint, roots, [&](int32_t id) { return joint.node(id).op != &input_op; },
-        [&](Value v) { return g_.inputs[static_cast<size_t>(joint.node(v).attrs.i("index"))]; }, batch);
+        [&](Value v) { return g_.inputs[static_cast<size_t>(joint.node(v).attrs.i("index"))]; }, batch,
+        static_cast<int64_t>(g_.captured.size()));
     for (Value v : slices) part.result(v, batch.at(source(v)));
     roots.assign(once.begin(), once.end());
     part.copy(
@@ -444,19 +466,6 @@ class Splitter {
     return part.finish();
   }
 
-  void find_cells(int rank) {
-    std::vector<bool> has(g_.cells.size());
-    const auto look = [&](const Part& p) {
-      for (int32_t id = 0; id < p.graph->size(); ++id)
-        if (const Node& n = p.graph->node(id); n.op == &cell_op) has[static_cast<size_t>(n.attrs.i("index"))] = true;
-      for (const CellWrite& w : p.graph->writes) has[static_cast<size_t>(w.cell)] = true;
-    };
-    look(ranks(rank).before);
-    for (const auto& [key, part] : ranks(rank).actions) look(part);
-    for (const Part& part : ranks(rank).after) look(part);
-    split_.cells.push_back(std::move(has));
-  }
-
   const SplitCall& call_;
   const Graph& g_;
   const int ranks_;
@@ -464,10 +473,10 @@ class Splitter {
   StepSplit split_;
   // Of nodes of the update, and of sums: the rank and the level that compute them.
   std::vector<int> where_, level_;
-  std::vector<std::set<int>> homes_;            // by cell
-  std::vector<std::vector<bool>> needed_;       // by rank and node
-  std::map<Hop, int> hops_;                     // and the level behind which each is sent
-  std::map<int, std::vector<int>> last_reads_;  // by rank and cell
+  std::vector<std::set<int>> homes_;              // by cell
+  std::vector<std::vector<bool>> needed_;         // by rank and node
+  std::map<Hop, int> hops_;                       // and the level behind which each is sent
+  std::map<int, std::vector<int>> write_levels_;  // by rank and write
   int levels_ = 0;
 };
 

@@ -43,7 +43,7 @@ struct StepSplit {
   std::vector<RankParts> ranks;
   std::vector<std::vector<Hop>> hops;    // by level: those between after[level] and after[level + 1]
   int commit_level = -1;                 // the first level at which a rank writes a cell; -1: none does
-  std::vector<std::vector<bool>> cells;  // by rank: the cells that it reads or writes
+  std::vector<std::vector<bool>> cells;  // by rank: the cells that it has; each is on one or more
 };
 
 struct SplitCall {

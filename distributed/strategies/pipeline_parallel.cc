@@ -18,8 +18,6 @@ std::vector<std::string> schedules(const Mesh& mesh, const Plan& plan) {
 constexpr OptionRow kOptions[] = {
     {.name = "pipeline",
      .field = &Plan::pipeline,
-     .need = "gpipe, 1f1b, interleaved_1f1b, zb_h1, zb_2p, zb_v, dualpipe_v, a name and its stages per rank, as "
-             "'interleaved_1f1b:4', or a .csv file with a table of actions",
      .help = "the schedule of pipeline stages: gpipe, 1f1b, interleaved_1f1b, zb_h1, zb_2p, zb_v, dualpipe_v, with "
              "stages per rank as 'interleaved_1f1b:4', or a .csv file with a table of actions",
      .tried = schedules},

@@ -71,12 +71,8 @@ Flags train_flags(TrainOptions& o) {
       {"cp_layout", &plan.cp_layout,
        "with --mesh and a dimension cp, which positions a rank has: contiguous, headtail (equal work under a causal "
        "mask), documents (equal work for packed documents), or auto"},
-      {"pipeline", &plan.pipeline,
-       "with --mesh and a dimension pp, the schedule of its stages: gpipe, 1f1b, interleaved_1f1b, zb_h1, zb_2p, zb_v, "
-       "dualpipe_v, with stages per rank as 'interleaved_1f1b:4', or a .csv file with a table of actions"},
-      {"stages", &plan.stages,
-       "with --mesh and a dimension pp, the modules with which stages 1, 2, ... begin, as 'blocks.3,blocks.6', or "
-       "auto: stages of equal work"},
+      {"pipeline", &plan.pipeline, str_cat("with --mesh and a dimension pp, ", dist::find_option("pipeline")->help)},
+      {"stages", &plan.stages, str_cat("with --mesh and a dimension pp, ", dist::find_option("stages")->help)},
       {"sequence", &plan.sequence,
        "with --mesh and a dimension tp, split sequences where tp does not split features (sequence parallelism)"},
       {"show_plan", &o.show_plan,
@@ -144,28 +140,43 @@ void load_saved_plan(Setup& p, TrainOptions& o) {
   p.saved_hash = saved.hash;
 }
 
-// The number of microbatches, if it is open.
+// Throws if the microbatches do not divide over the mesh, or the schedule does not have so many.
+void check_microbatches(const TrainOptions& o, int64_t microbatches) {
+  const TensorType rows{.dtype = kInt32, .shape = {o.batch_size / microbatches}};
+  dist::check_arguments(o.step.mesh, o.step.plan, {&rows, 1});
+  dist::pipeline_table(o.step.plan.pipeline, dist::pipeline_ranks(o.step.mesh), microbatches);
+}
+
+// --microbatches, --pipeline and --stages.
 void settle_microbatches(TrainOptions& o) {
   const int ranks = dist::pipeline_ranks(o.step.mesh);
-  const bool pipeline = ranks > 1;
-  if (o.grad_accum == 0) {
-    o.grad_accum = 1;
-    for (int64_t n = 2; pipeline && n <= 2 * ranks; ++n)
-      if (o.batch_size % n == 0) o.grad_accum = n;
+  const bool pipeline = ranks > 1, open = o.grad_accum == 0;
+  const char* const flag = o.given["grad_accum"] ? "grad_accum" : "microbatches";
+  if (open) o.grad_accum = 1;
+  // The most of up to two for each rank, else the fewest.
+  for (int64_t n = 2; open && pipeline && n <= o.batch_size && (n <= 2 * ranks || o.grad_accum == 1); ++n) {
+    if (o.batch_size % n != 0) continue;
+    try {
+      check_microbatches(o, n);
+      o.grad_accum = n;
+    } catch (const Error&) {  // another number may do
+    }
   }
-  check_flag("microbatches", o.batch_size % o.grad_accum == 0, std::to_string(o.grad_accum),
+  check_flag(flag, o.batch_size % o.grad_accum == 0, std::to_string(o.grad_accum),
              str_cat("a divisor of --batch_size, which is ", o.batch_size));
-  check_flag("microbatches", !pipeline || o.grad_accum > 1, std::to_string(o.grad_accum),
-             str_cat("2 or more on mesh ", o.step.mesh.to_string(), ": they run through its stages"));
-  try {
-    if (pipeline) dist::pipeline_table(o.step.plan.pipeline, ranks, o.grad_accum);
-  } catch (const Error& e) {
-    usage_error(str_cat("--", e.what()));
-  }
   check_flag("pipeline", pipeline || o.step.plan.pipeline == dist::Plan().pipeline, quoted(o.step.plan.pipeline),
              "--mesh with a dimension pp as well");
-  check_flag("stages", pipeline || o.step.plan.stages == "auto", quoted(o.step.plan.stages),
+  check_flag("stages", pipeline || o.step.plan.stages == dist::Plan().stages, quoted(o.step.plan.stages),
              "--mesh with a dimension pp as well");
+  if (!pipeline) return;
+  try {
+    dist::pipeline_table(o.step.plan.pipeline, ranks, open && o.grad_accum == 1 ? o.batch_size : o.grad_accum);
+  } catch (const Error& e) {
+    const std::string what = e.what();
+    usage_error(str_cat(what.starts_with("pipeline: ") ? "--" : "--pipeline: ", what));
+  }
+  check_flag(flag, o.grad_accum > 1, std::to_string(o.grad_accum),
+             str_cat("2 or more on mesh ", o.step.mesh.to_string(), ": they run through its stages"));
 }
 
 // --mesh, --plan and the flags that need a mesh.

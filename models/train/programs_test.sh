@@ -53,6 +53,22 @@ same v1.jsonl v2.jsonl "--verify_numerics: one thread differs from two"
 [[ $(grep -oE '"loss":[0-9]+\.[0-9]{3}' v1.jsonl | head -1) == "$(grep -oE '"loss":[0-9]+\.[0-9]{3}' whole.jsonl | head -1)" ]] || fail "--verify_numerics: another first loss"
 expect 2 "--verify_numerics: got --compile=false" "$train" "${flags[@]}" --verify_numerics --compile=false
 
+# In a pipeline everything is that of one device with as many microbatches, to the bit.
+piped=("${flags[@]}" --steps 4 --threads 2 --checkpoint_every 4 --eval_every 2)
+"$train" "${piped[@]}" --grad_accum 2 --checkpoint_dir parts --metrics parts.jsonl >p.txt 2>&1 || fail "train --grad_accum 2: $(tail -1 p.txt)"
+for schedule in 1f1b zb_h1; do
+  "$train" "${piped[@]}" --mesh pp2 --microbatches 2 --pipeline $schedule --checkpoint_dir $schedule --metrics $schedule.jsonl >p.txt 2>&1 || fail "train --mesh pp2: $(tail -1 p.txt)"
+  same parts.jsonl $schedule.jsonl "--mesh pp2 --pipeline $schedule differs from --grad_accum 2"
+  for file in model optimizer; do
+    cmp -s parts/step_4/$file.safetensors $schedule/step_4/$file.safetensors || fail "$schedule: another $file.safetensors"
+  done
+done
+expect 2 "--microbatches: got 3; need a divisor of --batch_size, which is 4" "$train" "${piped[@]}" --mesh pp2 --microbatches 3
+expect 2 "--microbatches: got 1; need 2 or more on mesh pp2" "$train" "${piped[@]}" --mesh pp2 --microbatches 1
+expect 2 "--pipeline: dualpipe_v: got 2 microbatches for 2 ranks" "$train" "${piped[@]}" --mesh pp2 --microbatches 2 --pipeline dualpipe_v
+expect 2 "--stages: got 'blocks.1'; need --mesh with a dimension pp as well" "$train" "${piped[@]}" --stages blocks.1
+expect 1 "stages: 'nothing' is no module" "$train" "${piped[@]}" --mesh pp2 --stages nothing --checkpoint_dir no_stages
+
 # Over a mesh the losses are those of one device: to rounding, with --verify_numerics to the bit. A checkpoint goes on
 # with any mesh or none.
 short=(--steps 4 --threads 2 --checkpoint_every 2 --keep 0)
@@ -237,7 +253,7 @@ done
 for flag in warmup eval_every sample; do
   expect 2 "--$flag: got '-2'; need a whole number, -1 or more (" "$train" "--$flag=-2"
 done
-expect 2 "--grad_accum: got '0'; need a whole number, 1 or more (" "$train" --grad_accum 0
+expect 2 "--grad_accum: got '-1'; need a whole number, 0 or more (" "$train" --grad_accum=-1
 expect 2 "--batch_size: got '9223372036854775807'; need a whole number from 0 to 1000000000 (" "$train" --batch_size=9223372036854775807
 for program in "$train" "$generate" "$score"; do
   expect 2 "--threads: got '100000'; need a whole number from 0 to 4096 (" "$program" --threads=100000
