@@ -88,7 +88,7 @@ Phases phases_in(const Graph& g, std::span<const Phase> inputs) {
     std::vector<Phase> operands;
     for (Value v : n.inputs) operands.push_back(p.results[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)]);
     if (n.op == &loop_ir::fused_op) {
-      // That of most of its operations.
+      // That of all its results, else of most of its operations.
       const Graph& body = loop_ir::body_of(n);
       const Phases inside = phases_in(body, operands);
       double work[3] = {};
@@ -98,6 +98,8 @@ Phases phases_in(const Graph& g, std::span<const Phase> inputs) {
       phase = static_cast<Phase>(std::max_element(work, work + 3) - work);
       for (Value v : body.outputs)
         results.push_back(inside.results[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)]);
+      // A kernel that computes forward values again for a gradient is of the phase of what it gives.
+      if (std::all_of(results.begin(), results.end(), [&](Phase r) { return r == results[0]; })) phase = results[0];
       continue;
     }
     const bool reads = std::any_of(operands.begin(), operands.end(), [](Phase o) { return o != Phase::kForward; });

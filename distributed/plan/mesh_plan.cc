@@ -32,6 +32,7 @@ Ref<Graph> off_meta(const Graph& g) {
     Node n = g.node(id);
     for (TensorType& t : n.outputs) t = on_cpu(t);
     n.attrs = n.attrs.without("device");
+    if (n.attrs.has("body")) n.attrs = n.attrs.with("body", off_meta(*n.attrs.get<Ref<Graph>>("body")));
     out->add(std::move(n));
   }
   for (const Ref<Cell>& cell : g.cells) {
@@ -123,6 +124,7 @@ MeshPlan plan_mesh(const Ref<Graph>& joint, const CompileOptions& how, const Pla
   }
   if (p.pipeline) {
     steps.run("stages", [&] { plan_pipeline(*p.pipeline, mesh, p.plan, communication.machine, p.arranged); });
+    check_forbidden(how.mesh, p.plan, forbid, transfers_of(*p.pipeline, *p.arranged[0]));
   } else {
     p.communication = arrange_communication(mesh, p.arranged, communication, passes);
   }

@@ -11,6 +11,7 @@
 #include "distributed/pipeline/communication.h"
 #include "distributed/pipeline/schedules.h"
 #include "distributed/pipeline/table_text.h"
+#include "distributed/strategies/strategies.h"
 #include "framework/base/units.h"
 #include "framework/io/file.h"
 #include "framework/ir/op_def.h"
@@ -40,6 +41,8 @@ std::vector<std::string> modules_of(const std::string& stages) {
   for (size_t at = 0; at < stages.size();) {
     const size_t comma = std::min(stages.find(',', at), stages.size());
     modules.push_back(stages.substr(at, comma - at));
+    WEFT_CHECK(!modules.back().empty() && comma + 1 != stages.size(), "plan: stages is '", stages,
+               "'; need names of modules with commas between them, as 'blocks.3,blocks.6', or auto");
     at = comma + 1;
   }
   return modules;
@@ -99,6 +102,22 @@ pipeline::Table pipeline_table(const std::string& schedule, int ranks, int64_t m
   return pipeline::make_schedule(schedule.substr(0, colon), o);
 }
 
+int64_t default_microbatches(const Mesh& mesh, const Plan& plan, int64_t batch) {
+  const int ranks = pipeline_ranks(mesh);
+  int64_t found = 1;
+  for (int64_t n = 2; ranks > 1 && n <= batch && (n <= 2 * ranks || found == 1); ++n) {
+    if (batch % n != 0) continue;
+    const TensorType rows{.dtype = kInt32, .shape = {batch / n}};
+    try {
+      check_arguments(mesh, plan, {&rows, 1});
+      pipeline_table(plan.pipeline, ranks, n);
+      found = n;
+    } catch (const Error&) {  // another number may do
+    }
+  }
+  return found;
+}
+
 int pipeline_ranks(const Mesh& mesh) {
   const Mesh::Dim* pp = mesh.find("pp");
   return pp ? pp->size : 1;
@@ -135,6 +154,28 @@ void plan_pipeline(PipelinePlan& p, const Mesh& mesh, const Plan& options, const
   p.order = pipeline::check(p.table, links).order;
   p.predict(mesh, *locals[0], machine);
   for (const Ref<Graph>& g : locals) p.splits.push_back(split_step(p.call(*g)));
+}
+
+std::vector<PlannedCollective> transfers_of(const PipelinePlan& p, const Graph& g) {
+  std::vector<PlannedCollective> all;
+  for (const Crossing& c : p.crossings) {
+    const auto rank = [&](int stage) { return p.table.rank_of_stage[static_cast<size_t>(stage)]; };
+    if (rank(c.link.from) == rank(c.link.to)) continue;
+    for (const std::vector<Value>* values : {&c.forward, &c.backward})
+      for (Value v : *values)
+        for (Collective kind : {Collective::kSend, Collective::kRecv}) {
+          const Node& n = g.node(v);
+          all.push_back({.kind = kind,
+                         .axes = "pp",
+                         .dtype = g.type(v).dtype,
+                         .bytes = g.type(v).nbytes(),
+                         .phase = values == &c.forward ? Phase::kForward : Phase::kBackward,
+                         .what = str_cat(n.scope, *n.scope ? ": " : "", n.op->name),
+                         .line = n.line.to_string(),
+                         .why = "a stage of another rank reads it"});
+        }
+  }
+  return all;
 }
 
 void PipelinePlan::predict(const Mesh& mesh, const Graph& local, const Machine& machine) {

@@ -6,6 +6,7 @@
 
 #include "compiler/cost/machine.h"
 #include "distributed/pipeline/simulate.h"
+#include "distributed/propagate/emit.h"
 #include "distributed/stages/split.h"
 #include "framework/mesh/mesh.h"
 #include "framework/mesh/plan.h"
@@ -42,6 +43,13 @@ int pipeline_ranks(const Mesh& mesh);
 /// The table of Plan::pipeline: "1f1b", "interleaved_1f1b:4" or "my.csv". Throws InvalidArgument for a schedule that
 /// does not exist or is for other numbers. A file is checked when its step is cut.
 pipeline::Table pipeline_table(const std::string& schedule, int ranks, int64_t microbatches);
+
+/// The number of microbatches for a batch if none is given: at most two for each rank along pp, else the fewest that the
+/// mesh and the schedule can have. 1 without pp, and if there is no such number.
+int64_t default_microbatches(const Mesh& mesh, const Plan& plan, int64_t batch);
+
+/// What stages on different ranks send each other for a microbatch, and receive.
+std::vector<PlannedCollective> transfers_of(const PipelinePlan& p, const Graph& local);
 
 /// Cuts the graphs that the ranks of the other dimensions compute for one microbatch, one for each shape class. `mesh`:
 /// of these dimensions. `p` has ranks, joint and microbatch. Throws InvalidArgument for a schedule or a cut that the step does not have.

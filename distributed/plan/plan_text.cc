@@ -72,7 +72,7 @@ SavedPlan parse_plan(std::string_view text, const std::vector<const Strategy*>& 
       WEFT_CHECK(line == "weft plan 1", "plan, line 1: got '", shown(line), "'; need 'weft plan 1'");
       continue;
     }
-    const std::vector<std::string_view> w = words_of(line);
+    std::vector<std::string_view> w = words_of(line);
     if (w.empty() || w[0][0] == '#') continue;
     WEFT_CHECK(!ended, "plan, line ", line_number, ": got '", shown(line),
                "' after the line 'end'; need no more lines");
@@ -95,6 +95,11 @@ SavedPlan parse_plan(std::string_view text, const std::vector<const Strategy*>& 
       rules.back().placements.emplace_back(std::string(w[2]), placement);
       continue;
     }
+    // An option of any text, as the name of a file, may have spaces.
+    const auto free = std::ranges::find(options, w[0], &OptionRow::name);
+    if (w.size() > 2 && free != options.end() && (*free)->allowed.empty() &&
+        std::holds_alternative<std::string Plan::*>((*free)->field))
+      w = {w[0], line.substr(line.find(' ') + 1)};
     WEFT_CHECK(w.size() == 2, "plan, line ", line_number, ": got '", shown(line), "'; need a word and its value");
     WEFT_CHECK(seen.emplace(w[0]).second, "plan, line ", line_number, ": '", shown(w[0]), "' is given twice");
     if (w[0] == "mesh") {

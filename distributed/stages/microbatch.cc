@@ -30,7 +30,11 @@ void copy_node(const Graph& from, int32_t id, Graph& to, Values& now) {
 int32_t find_loop(const Graph& joint) {
   int32_t loop = -1;
   for (int32_t id = 0; id < joint.size(); ++id) {
-    if (!is_sum_over_parts(joint.node(id))) continue;
+    const Node& n = joint.node(id);
+    WEFT_CHECK(n.op != &loop_op || !n.attrs.b("sums", false) || is_sum_over_parts(n),
+               "pp: the gradients of accumulate()", at_line(n),
+               " are taken outside of its function; need grad() inside it, and detached results");
+    if (!is_sum_over_parts(n)) continue;
     WEFT_CHECK(loop < 0, "pp: the step calls accumulate()", at_line(joint.node(loop)), " and", at_line(joint.node(id)),
                "; need one call, whose function becomes the stages");
     loop = id;

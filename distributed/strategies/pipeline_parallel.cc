@@ -7,6 +7,10 @@ namespace {
 
 void annotate(StrategyContext&) {}
 
+std::string avoid(const Mesh&, const PlannedCollective& c) {
+  return c.axes == "pp" ? "stages send each other activations and gradients: a mesh without pp has none of it" : "";
+}
+
 constexpr std::string_view kDimensions[] = {"pp"};
 
 std::vector<std::string> schedules(const Mesh& mesh, const Plan& plan) {
@@ -29,7 +33,11 @@ constexpr OptionRow kOptions[] = {
 
 }  // namespace
 
-const Strategy pipeline_parallel = {
-    .name = "pipeline_parallel", .dimensions = kDimensions, .options = kOptions, .annotate = annotate, .level = 4};
+const Strategy pipeline_parallel = {.name = "pipeline_parallel",
+                                    .dimensions = kDimensions,
+                                    .options = kOptions,
+                                    .annotate = annotate,
+                                    .avoid = avoid,
+                                    .level = 4};
 
 }  // namespace weft::dist

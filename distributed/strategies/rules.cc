@@ -69,7 +69,8 @@ void pin_rules(StrategyContext& s) {
         const Mesh::Dim* d = s.mesh.find(dim_name);
         std::string known;
         for (const Mesh::Dim& k : s.mesh.dims()) known += (known.empty() ? "" : ", ") + k.name;
-        WEFT_CHECK(d, "plan: rule '", rule.pattern, "' names mesh dimension '", dim_name, "'; there are ", known);
+        WEFT_CHECK(d, "plan: rule '", rule.pattern, "' names mesh dimension '", dim_name, "'; ",
+                   known.empty() ? "no dimension of the mesh places tensors: pp has stages" : "there are " + known);
         WEFT_CHECK(placement.dim >= -1 && placement.dim < p.shape.size(), "plan: rule '", rule.pattern, "' shards dim ",
                    placement.dim, " of '", p.name, "' ", p.shape, "; need a dim from 0 to ", p.shape.size() - 1);
         for (const Said& earlier : said)

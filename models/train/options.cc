@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
 
 #include "distributed/plan/forbid.h"
 #include "distributed/plan/pipeline_plan.h"
@@ -104,7 +105,7 @@ void check_flag(const char* flag, bool ok, const std::string& got, const std::st
 
 namespace {
 
-std::string quoted(const std::string& s) { return str_cat("'", s, "'"); }
+std::string in_quotes(const std::string& s) { return str_cat("'", s, "'"); }
 
 // Refuses a mesh with an unknown dimension, and a batch that does not divide over it, before anything is made.
 void check_batch(const Setup& p, const TrainOptions& o) {
@@ -114,7 +115,10 @@ void check_batch(const Setup& p, const TrainOptions& o) {
   try {
     dist::check_arguments(o.step.mesh, o.step.plan, {&tokens, 1});
   } catch (const Error& e) {
-    usage_error(str_cat(o.plan.empty() ? "--" : str_cat("--plan ", o.plan, ": "), e.what()));
+    const std::string part = o.grad_accum > 1 ? str_cat(" (a microbatch: ", o.batch_size, " of --batch_size / ",
+                                                        o.grad_accum, " microbatches)")
+                                              : std::string();
+    usage_error(str_cat(o.plan.empty() ? "--" : str_cat("--plan ", o.plan, ": "), e.what(), part));
   }
 }
 
@@ -132,19 +136,11 @@ void load_saved_plan(Setup& p, TrainOptions& o) {
   check("cp_layout", asked.cp_layout == "auto" || asked.cp_layout == has.cp_layout, asked.cp_layout, has.cp_layout);
   check("sequence", asked.sequence || !has.sequence, "false", "sequence on");
   check("cp", asked.cp == "allgather" || asked.cp == has.cp, asked.cp, has.cp);
-  check("pipeline", asked.pipeline == dist::Plan().pipeline || asked.pipeline == has.pipeline, asked.pipeline,
-        has.pipeline);
-  check("stages", asked.stages == "auto" || asked.stages == has.stages, asked.stages, has.stages);
+  check("pipeline", !o.given["pipeline"] || asked.pipeline == has.pipeline, asked.pipeline, has.pipeline);
+  check("stages", !o.given["stages"] || asked.stages == has.stages, asked.stages, has.stages);
   o.step.mesh = saved.mesh;
   o.step.plan = saved.plan;
   p.saved_hash = saved.hash;
-}
-
-// Throws if the microbatches do not divide over the mesh, or the schedule does not have so many.
-void check_microbatches(const TrainOptions& o, int64_t microbatches) {
-  const TensorType rows{.dtype = kInt32, .shape = {o.batch_size / microbatches}};
-  dist::check_arguments(o.step.mesh, o.step.plan, {&rows, 1});
-  dist::pipeline_table(o.step.plan.pipeline, dist::pipeline_ranks(o.step.mesh), microbatches);
 }
 
 // --microbatches, --pipeline and --stages.
@@ -152,23 +148,17 @@ void settle_microbatches(TrainOptions& o) {
   const int ranks = dist::pipeline_ranks(o.step.mesh);
   const bool pipeline = ranks > 1, open = o.grad_accum == 0;
   const char* const flag = o.given["grad_accum"] ? "grad_accum" : "microbatches";
-  if (open) o.grad_accum = 1;
-  // The most of up to two for each rank, else the fewest.
-  for (int64_t n = 2; open && pipeline && n <= o.batch_size && (n <= 2 * ranks || o.grad_accum == 1); ++n) {
-    if (o.batch_size % n != 0) continue;
-    try {
-      check_microbatches(o, n);
-      o.grad_accum = n;
-    } catch (const Error&) {  // another number may do
-    }
-  }
+  if (open) o.grad_accum = dist::default_microbatches(o.step.mesh, o.step.plan, o.batch_size);
   check_flag(flag, o.batch_size % o.grad_accum == 0, std::to_string(o.grad_accum),
              str_cat("a divisor of --batch_size, which is ", o.batch_size));
-  check_flag("pipeline", pipeline || o.step.plan.pipeline == dist::Plan().pipeline, quoted(o.step.plan.pipeline),
+  check_flag("pipeline", pipeline || o.step.plan.pipeline == dist::Plan().pipeline, in_quotes(o.step.plan.pipeline),
              "--mesh with a dimension pp as well");
-  check_flag("stages", pipeline || o.step.plan.stages == dist::Plan().stages, quoted(o.step.plan.stages),
+  check_flag("stages", pipeline || o.step.plan.stages == dist::Plan().stages, in_quotes(o.step.plan.stages),
              "--mesh with a dimension pp as well");
   if (!pipeline) return;
+  // So that a saved plan finds the table from other folders too.
+  std::string& schedule = o.step.plan.pipeline;
+  if (schedule.ends_with(".csv")) schedule = std::filesystem::absolute(io::resolve_path(schedule)).string();
   try {
     dist::pipeline_table(o.step.plan.pipeline, ranks, open && o.grad_accum == 1 ? o.batch_size : o.grad_accum);
   } catch (const Error& e) {
@@ -182,12 +172,12 @@ void settle_microbatches(TrainOptions& o) {
 // --mesh, --plan and the flags that need a mesh.
 void settle_mesh(Setup& p, TrainOptions& o) {
   const dist::Plan& plan = o.step.plan;
-  check_flag("ranks", o.ranks == "threads", quoted(o.ranks), "threads");
+  check_flag("ranks", o.ranks == "threads", in_quotes(o.ranks), "threads");
   for (const char* name : {"zero", "cp", "cp_layout"}) {
     const dist::OptionRow& row = *dist::find_option(name);
     const std::string text = dist::text_of(row, plan);
     check_flag(name, text == dist::text_of(row, {}) || dist::is_allowed(row, text),
-               row.allowed.empty() ? text : quoted(text), dist::need_of(row));
+               row.allowed.empty() ? text : in_quotes(text), dist::need_of(row));
   }
   try {
     o.step.mesh = dist::Mesh::parse(o.mesh, {});
@@ -227,12 +217,12 @@ void settle_profile(Setup& p, const TrainOptions& o) {
   const bool read = dash && last.ec == std::errc() && last.ptr == end;
   check_flag("profile_steps",
              read && p.profile_first >= 1 && p.profile_first <= p.profile_last && p.profile_last <= o.steps,
-             quoted(o.profile_steps),
+             in_quotes(o.profile_steps),
              str_cat("A-B with 1 <= A <= B <= ", o.steps, ", the run's --steps; for example 1-",
                      std::min<int64_t>(3, o.steps)));
   const std::string path = io::resolve_path(o.profile_out);
   check_flag("profile_out", !path.empty() && !io::is_folder(path) && io::is_folder(io::folder_of(path)),
-             quoted(o.profile_out), "a file in a folder that exists");
+             in_quotes(o.profile_out), "a file in a folder that exists");
 }
 
 // The newest folder BASE, BASE-2, ... with checkpoints to resume from, or the first one that no run has used.
@@ -294,9 +284,10 @@ Setup settle(const nn::ModelFamily& family, TrainOptions& o) {
   if (o.warmup < 0) o.warmup = std::max<int64_t>(1, o.steps / 20);
   if (o.eval_every < 0) o.eval_every = p.on_text ? std::max<int64_t>(1, o.steps / 4) : 0;
   if (o.sample_tokens < 0) o.sample_tokens = p.on_text ? 400 : 0;
-  check_flag("numerics", o.step.numerics == "fast" || o.step.numerics == "eager", quoted(o.step.numerics),
+  check_flag("numerics", o.step.numerics == "fast" || o.step.numerics == "eager", in_quotes(o.step.numerics),
              "fast or eager");
-  check_flag("dtype", o.dtype == "f32" || o.dtype == "bf16" || o.dtype == "f16", quoted(o.dtype), "f32, bf16 or f16");
+  check_flag("dtype", o.dtype == "f32" || o.dtype == "bf16" || o.dtype == "f16", in_quotes(o.dtype),
+             "f32, bf16 or f16");
   check_flag("verify_numerics", !o.step.verify_numerics || o.step.enabled, "--compile=false",
              "--compile=true: it works on the captured step");
   p.dtype = parse_dtype(o.dtype);
@@ -311,7 +302,7 @@ Setup settle(const nn::ModelFamily& family, TrainOptions& o) {
     const char* end = o.checkpoint_every.data() + o.checkpoint_every.size();
     auto r = std::from_chars(o.checkpoint_every.data(), end, p.checkpoint_every);
     check_flag("checkpoint_every", r.ec == std::errc() && r.ptr == end && p.checkpoint_every >= 0,
-               quoted(o.checkpoint_every), "a number of steps, 0 or auto");
+               in_quotes(o.checkpoint_every), "a number of steps, 0 or auto");
   }
   if (p.checkpoint_every == 0 && !o.resume) return p;
   if (!o.resume && !latest_checkpoint(p.dir).empty())

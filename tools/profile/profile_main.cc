@@ -114,7 +114,10 @@ int main(int argc, char** argv) {
   weft::profiler::Options o;
   weft::Flags flags = weft::tools::step_flags(o.step);
   flags.push_back({"device", &o.step.device, "cpu, cuda or cuda:N: where the step runs"});
-  flags.push_back({"steps", &o.steps, "pairs of steps that are timed, one as it is and one by launches", {.least = 1}});
+  flags.push_back({"steps",
+                   &o.steps,
+                   "pairs of steps that are timed, one as it is and one by launches",
+                   {.least = 1, .most = 1e6}});
   flags.push_back({"rank", &o.rank, "the rank of --mesh whose part is shown", {.least = 0, .most = 1 << 20}});
   for (weft::Flag& flag : flags) flag.given = &o.step_given;
   const weft::Flags others{

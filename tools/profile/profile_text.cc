@@ -12,6 +12,8 @@ namespace {
 
 using Json = io::OrderedJson;
 
+constexpr double kMostReached = 1.05;  // of the roofline, with the noise of both measurements
+
 std::string ms_text(double us) { return us != 0 ? fixed(us / 1e3, 3) : "-"; }
 
 std::string share_of(double us, double whole) { return us != 0 && whole > 0 ? percent(us / whole) : "-"; }
@@ -90,9 +92,12 @@ std::string rows_text(const StepRecord& r, By by) {
       {to_string(by), "calls", "ms", "share", "MB", "MFLOP", "GB/s", "GFLOP/s", "roofline", "bound"}};
   if (by == By::kKernel) lines[0].push_back("where");  // the other names say it, or are sums over places
   const double whole = whole_us(r);
+  bool above = false;
   for (const ProfileRow& row : rows_of(r, by)) {
     lines.push_back(cells_of(row.name, row.sum, whole));
-    lines.back().push_back(weft::to_string(row.bound));
+    if (row.collective) lines.back().back() = "-";
+    lines.back().push_back(row.collective ? "-" : weft::to_string(row.bound));
+    above |= row.reached() > kMostReached;
     if (by == By::kKernel) lines.back().push_back(places_text(row));
   }
   lines.push_back(cells_of("all launches", r.sum(), whole));
@@ -100,7 +105,11 @@ std::string rows_text(const StepRecord& r, By by) {
     lines.push_back({"overhead", "", ms_text(us), share_of(us, whole)});
     lines.push_back({"step", "", ms_text(r.step_us), percent(1)});
   }
-  return table_text(lines) + busy_text(r);
+  return str_cat(
+      table_text(lines), busy_text(r),
+      above ? "A share of the roofline above 105 % says that the rates were measured at a busy moment; measure "
+              "them again: //tools:doctor -- --measure --out FILE, and --weft_machine FILE.\n"
+            : "");
 }
 
 std::string parts_text(const StepRecord& r) {

@@ -69,6 +69,7 @@ std::vector<ProfileRow> rows_of(const StepRecord& record, By by) {
       places.emplace_back();
     }
     rows[at->second].sum += l;
+    rows[at->second].collective &= l.kind == WorkClass::kCollective;
     bounds[at->second][static_cast<size_t>(l.bound)] += time_of(l, measured);
     places[at->second][one_line(place_of(l))] += time_of(l, measured);
   }

@@ -22,10 +22,11 @@ struct ProfileRow {
   std::string name;
   StepRecord::Sum sum;
   Bound bound = Bound::kMemory;     // what bounds the launches that take most of its time
+  bool collective = true;           // all its launches are: they wait for other ranks, and have no roofline
   std::vector<std::string> places;  // where its launches are in the model, see place_of(); most time first
 
   /// Share of the roofline: 1 at the machine's rates; 0 if it is not measured.
-  double reached() const { return sum.measured_us > 0 ? sum.predicted_us / sum.measured_us : 0; }
+  double reached() const { return sum.measured_us > 0 && !collective ? sum.predicted_us / sum.measured_us : 0; }
 };
 /// The name of a launch in a table. Modules are folded: "blocks.*.attn"; launches without one have "(no module)". A
 /// line has module and phase beside it: "model.cc:32, in blocks.*.ffn, backward".

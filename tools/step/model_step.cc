@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "distributed/launch/compile.h"
+#include "distributed/plan/pipeline_plan.h"
 #include "distributed/strategies/strategies.h"
 #include "models/gpt/config.h"
 #include "models/llama/config.h"
@@ -54,6 +55,28 @@ void check_batch(const dist::Mesh& mesh, const Shape& tokens) {
   }
 }
 
+// --microbatches, or what fits the mesh.
+int64_t microbatches_of(const StepChoice& c, const CompileOptions& options) {
+  const int ranks = dist::pipeline_ranks(options.mesh);
+  const int64_t parts =
+      c.microbatches > 0 ? c.microbatches : dist::default_microbatches(options.mesh, options.plan, c.batch_size);
+  if (c.batch_size % parts != 0)
+    usage_error(str_cat("--microbatches is ", parts, "; need a divisor of --batch_size, which is ", c.batch_size));
+  if (ranks == 1) {
+    if (c.pipeline != StepChoice().pipeline || c.stages != StepChoice().stages)
+      usage_error("--pipeline and --stages need --mesh with a dimension pp");
+    return parts;
+  }
+  try {
+    dist::pipeline_table(c.pipeline, ranks, parts);
+  } catch (const Error& e) {
+    usage_error(str_cat("--pipeline: ", e.what()));
+  }
+  if (parts == 1)
+    usage_error(str_cat("--microbatches is 1; need 2 or more on mesh ", c.mesh, ": they run through its stages"));
+  return parts;
+}
+
 struct Chosen {
   std::unique_ptr<nn::LanguageModel> model;
   std::string title;
@@ -95,7 +118,13 @@ Flags step_flags(StepChoice& c) {
           {"batch_size", &c.batch_size, "sequences of a step", {.least = 1}},
           {"seq_len", &c.seq_len, "tokens of a sequence; 0: the model's context, at most 128", {.least = 0}},
           {"dtype", &c.dtype, "f32 or bf16: the dtype of activations"},
-          {"mesh", &c.mesh, "mesh of ranks such as dp2,tp2; empty: one device"},
+          {"mesh", &c.mesh, "mesh of ranks such as dp2,tp2 or pp2; empty: one device"},
+          {"microbatches",
+           &c.microbatches,
+           "equal parts of the batch; 0: 1, and with pp about twice its ranks",
+           {.least = 0}},
+          {"pipeline", &c.pipeline, str_cat("with pp, ", dist::find_option("pipeline")->help)},
+          {"stages", &c.stages, str_cat("with pp, ", dist::find_option("stages")->help)},
           {"forward", &c.forward, "the loss alone, without gradients and optimiser"}};
 }
 
@@ -109,17 +138,23 @@ ModelStep::ModelStep(const StepChoice& c, std::optional<Device> instead)
   model_->to(device_);
   if (!c.forward) opt_ = std::make_unique<optim::AdamW>(model_->parameters(), optim::AdamWOptions{.lr = 1e-3});
   CompileOptions options;
-  if (!c.mesh.empty()) {
-    options.mesh = mesh_of(c);
-    check_batch(options.mesh, shape_);
-  }
-  step_ = std::make_unique<Compiled<Fn>>(
-      dist::compile(Fn([this, forward = c.forward](const Tensor& tokens, const Tensor& targets) {
-                      const Tensor loss = model_->loss(tokens, targets).loss;
-                      if (!forward) opt_->step(optim::clip_grad_norm(grad(loss, opt_->parameters()), 1.0).grads);
-                      return loss;
-                    }),
-                    options));
+  if (!c.mesh.empty()) options.mesh = mesh_of(c);
+  options.plan.pipeline = c.pipeline;
+  options.plan.stages = c.stages;
+  const int64_t parts = microbatches_of(c, options);
+  if (!c.mesh.empty()) check_batch(options.mesh, {c.batch_size / parts, chosen.length});
+  step_ = std::make_unique<Compiled<Fn>>(dist::compile(
+      Fn([this, parts, forward = c.forward](const Tensor& tokens, const Tensor& targets) {
+        const nn::BatchShare share = nn::BatchShare::of(parts, targets);
+        auto [loss, grads] = accumulate(parts, std::pair{tokens, targets}, [&](const Tensor& x, const Tensor& y) {
+          const Tensor loss = model_->loss(x, y, share).loss;
+          Gradients g = forward ? Gradients() : grad(loss, opt_->parameters());
+          return std::pair{loss.detach(), std::move(g)};
+        });
+        if (!forward) opt_->step(optim::clip_grad_norm(grads, 1.0).grads);
+        return loss;
+      }),
+      options));
   title_ = str_cat(chosen.title, device_.type == DeviceType::kCuda ? ", cuda" : "",
                    c.mesh.empty() ? std::string() : str_cat(", mesh ", c.mesh), c.forward ? ", forward" : "");
 }

@@ -7,6 +7,7 @@
 
 #include "compiler/options.h"
 #include "framework/cli/cli.h"
+#include "framework/mesh/plan.h"
 #include "models/nn/language_model.h"
 #include "models/optim/adamw.h"
 #include "weft.h"
@@ -21,7 +22,9 @@ struct StepChoice {
   int64_t batch_size = 8;
   int64_t seq_len = 0;  // 0: the model's context, 128 at most
   std::string dtype = "f32";
-  std::string mesh;  // "dp2,tp2"; empty: one device
+  std::string mesh;          // "dp2,tp2"; empty: one device
+  int64_t microbatches = 0;  // 0: 1, and with pp what default_microbatches() says
+  std::string pipeline = dist::Plan().pipeline, stages = dist::Plan().stages;
   std::string device = "cpu";
   bool forward = false;  // the loss alone: no gradients, no optimiser
 };
