@@ -24,7 +24,8 @@ class LoopPlanner {
     loop_.go_on = static_cast<int32_t>(attrs.i("go_on", -1));
   }
 
-  LoopCalls run(const Ref<Graph>& body, Operations& operations) {
+  LoopCalls run(const Ref<Graph>& whole, Operations& operations) {
+    const Ref<Graph> body = without_stacked_carries(*whole);
     std::vector<ArgumentLayout> layouts;
     for (size_t i = 0; i < in_.size(); ++i) {
       const TensorType& type = body->type(body->inputs[i]);
@@ -45,10 +46,11 @@ class LoopPlanner {
     arena_ = reserve(std::max(plan.arena_bytes, plan.setup_workspace));
     for (size_t c = 0; c < carries_; ++c) {
       const TensorType& type = body->type(body->inputs[c]);
-      const StridedView value{nullptr, type.dtype, type.shape, contiguous_strides(type.shape)};
-      const bool in_place = fits_in_place(plan, static_cast<int32_t>(c), plan.outputs[c]);
-      loop_.carries.push_back(
-          {value, in_place ? -1 : reserve(type.nbytes()), !in_place && is_contiguous(in_[c].shape, in_[c].strides)});
+      LoopCalls::Carry& carry = loop_.carries[c];
+      carry.value = {nullptr, type.dtype, type.shape, contiguous_strides(type.shape)};
+      const bool in_place = carry.stacked < 0 && fits_in_place(plan, static_cast<int32_t>(c), plan.outputs[c]);
+      carry.spare = in_place || carry.stacked >= 0 ? -1 : reserve(type.nbytes());
+      carry.starts_here = !in_place && !carry.shifted && is_contiguous(in_[c].shape, in_[c].strides);
     }
     for (const Launch& l : plan.setup) add(plan, l, loop_.setup, arena_);
     for (const Launch& l : plan.launches)
@@ -57,6 +59,29 @@ class LoopPlanner {
   }
 
  private:
+  // Finds the carries whose values are stacked, and removes those results from the body: they would be copies.
+  Ref<Graph> without_stacked_carries(const Graph& body) {
+    loop_.carries.resize(carries_);
+    std::vector<bool> removed(body.outputs.size());
+    for (const bool shifted : {true, false})  // reverse mode stacks the values before
+      for (size_t c = 0; c < carries_; ++c)
+        for (size_t o = carries_; o < body.outputs.size() && loop_.carries[c].stacked < 0; ++o) {
+          if (removed[o] || body.outputs[o] != (shifted ? body.inputs[c] : body.outputs[c])) continue;
+          if (!is_contiguous(out_[o].shape, out_[o].strides)) continue;
+          loop_.carries[c].stacked = static_cast<int32_t>(o);
+          loop_.carries[c].shifted = shifted;
+          removed[o] = true;
+        }
+    const auto now = make_ref<Graph>(body);
+    now->outputs.clear();
+    for (size_t o = 0; o < body.outputs.size(); ++o) {
+      if (removed[o]) continue;
+      now->outputs.push_back(body.outputs[o]);
+      left_.push_back(static_cast<int32_t>(o));
+    }
+    return now;
+  }
+
   // Takes groups apart that cannot be one kernel for these layouts.
   static MemoryPlan draft(Ref<Graph> body, std::span<const ArgumentLayout> layouts, Operations& operations) {
     for (;;) {
@@ -79,7 +104,7 @@ class LoopPlanner {
   void find_results(const MemoryPlan& plan) {
     results_.resize(plan.output_blocks.size());
     for (size_t o = 0; o < plan.outputs.size(); ++o)
-      results_[plan.buffers[plan.outputs[o].place.buffer].index] = static_cast<int32_t>(o);
+      results_[plan.buffers[plan.outputs[o].place.buffer].index] = left_[o];
   }
 
   Place place(const MemoryPlan& plan, const BufferPlace& p) const {
@@ -123,6 +148,7 @@ class LoopPlanner {
   const std::span<const StridedView> in_, out_;
   const size_t carries_, fixed_;
   int64_t folded_ = 0, arena_ = 0;  // offsets into the scratch memory
+  std::vector<int32_t> left_;       // by output of the planned body, the result of the loop
   std::vector<int32_t> results_;
   LoopCalls loop_;
 };

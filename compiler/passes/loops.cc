@@ -1,5 +1,6 @@
 #include "compiler/passes/loops.h"
 
+#include <functional>
 #include <map>
 #include <set>
 
@@ -36,22 +37,23 @@ PassOptions options_of(const PassContext& context) {
   return {.disable = context.disabled, .known = all_passes(), .facts = context.facts};
 }
 
-// Removes the stacked results that nothing reads. A joint graph often keeps some of them for gradients that turned out
-// not to be needed.
-Node without_unused(const Node& loop, int32_t id, const std::set<Value>& used, std::vector<int32_t>& kept) {
-  const Graph& was = *loop.attrs.get<Ref<Graph>>("body");
-  const auto body = make_ref<Graph>(was);
-  Node n = loop;
-  n.outputs.clear();
-  body->outputs.clear();
-  for (int32_t o = 0; o < static_cast<int32_t>(loop.outputs.size()); ++o) {
-    if (o >= loop.attrs.i("carries") && !used.contains({id, o})) continue;
-    kept.push_back(o);
-    n.outputs.push_back(loop.outputs[o]);
-    body->outputs.push_back(was.outputs[o]);
+// By result of a loop before, its result now, or -1.
+using Kept = std::vector<int32_t>;
+
+// Removes stacked results that nothing reads: a joint graph often keeps some of them for gradients that turned out not
+// to be needed. Merges those that are one value of the body, as the gradients of a sum's operands are.
+Ref<Graph> with_fewer_results(const Ref<Graph>& body, int64_t carries, const std::function<bool(int32_t)>& read,
+                              Kept& kept) {
+  const auto now = make_ref<Graph>(*body);
+  now->outputs.clear();
+  std::map<Value, int32_t> stacked;
+  for (int32_t o = 0; o < static_cast<int32_t>(body->outputs.size()); ++o) {
+    const auto next = static_cast<int32_t>(now->outputs.size());
+    const Value v = body->outputs[o];
+    kept.push_back(o < carries ? next : !read(o) ? -1 : stacked.try_emplace(v, next).first->second);
+    if (kept.back() == next) now->outputs.push_back(v);
   }
-  n.attrs = loop.attrs.with("body", body);
-  return n;
+  return now;
 }
 
 // Products of a loop's body with a matrix that is the same in each iteration get it as gemm packs it, so that it is
@@ -197,19 +199,28 @@ Ref<Graph> loop_bodies(const Graph& g, PassContext& context) {
       r.copy(id);
       continue;
     }
-    std::vector<int32_t> kept;
-    Node fused = without_unused(n, id, used, kept);
+    const int64_t carries = n.attrs.i("carries");
+    Kept read, kept;
+    const auto is_read = [&](int32_t o) { return used.contains({id, o}); };
+    const Ref<Graph> needed = with_fewer_results(n.attrs.get<Ref<Graph>>("body"), carries, is_read, read);
+    const Ref<Graph> passed = run_passes(needed, joint_around("unroll").second, options);
+    const Ref<Graph> joint = with_fewer_results(
+        passed, carries, [](int32_t) { return true; }, kept);
     Panels panels(r, n);
-    const Ref<Graph> joint = run_passes(fused.attrs.get<Ref<Graph>>("body"), joint_around("unroll").second, options);
     // A second copy of the weights costs memory, and one iteration packs them once anyway.
     const bool packs = n.attrs.i("length") > 1 && !context.facts.low_memory;
     const Ref<Graph> arranged = packs ? panels.arrange(joint) : joint;
+    Node fused = n;
     fused.inputs.clear();
     for (Value v : n.inputs) fused.inputs.push_back(r(v));
     for (Value v : panels.operands) fused.inputs.push_back(v);
     fused.attrs = n.attrs.with("body", run_passes(arranged, passes_of(PassStage::kFused), options));
+    fused.outputs.resize(joint->outputs.size());
+    for (size_t o = 0; o < read.size(); ++o)
+      if (read[o] >= 0) fused.outputs[kept[read[o]]] = n.outputs[o];
     const int32_t now = r.graph().add(std::move(fused));
-    for (size_t i = 0; i < kept.size(); ++i) r.map({id, kept[i]}, {now, static_cast<int32_t>(i)});
+    for (int32_t o = 0; o < static_cast<int32_t>(read.size()); ++o)
+      if (read[o] >= 0) r.map({id, o}, {now, kept[read[o]]});
   }
   return r.finish();
 }

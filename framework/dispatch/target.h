@@ -76,6 +76,10 @@ struct LoopCalls {
     // computes it in its own place, that of the result.
     int64_t spare = 0;
     bool starts_here = false;  // the operand is contiguous and need not be copied first; not if `spare` is -1
+    // The stacked result that is the carry's value before (`shifted`) or after each iteration, so that its elements are
+    // the carry's places and no call writes it. -1: there is none. Otherwise the carry has no spare place.
+    int32_t stacked = -1;
+    bool shifted = false;
   };
   Ref<Graph> body;
   std::vector<Call> setup, calls;  // `setup` runs once ahead of the iterations

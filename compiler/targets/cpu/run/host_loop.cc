@@ -43,6 +43,7 @@ class HostLoop final : public HostOperation {
       run.run(loop_.calls, first_view_, i);
       if (may_end && !run.goes_on(i)) return run.end_after(i);
     }
+    run.end_after(loop_.length - 1);
     if (loop_.go_on >= 0 && run.goes_on(loop_.length - 1)) loop_goes_on(loop_.length);
   }
 
@@ -54,10 +55,20 @@ class HostLoop final : public HostOperation {
     char* const scratch;
     std::vector<StridedView> views;
 
-    // Whether the value of a carry after iteration i is in the loop's result: the last one is.
-    bool in_result(int32_t c, int64_t i) const { return loop.carries[c].spare < 0 || (loop.length - 1 - i) % 2 == 0; }
+    int64_t slice(int64_t i) const { return loop.reverse ? loop.length - 1 - i : i; }
+    // Whether the value of a carry after iteration i is in the loop's result: the last one is, or end_after() copies it.
+    bool in_result(int32_t c, int64_t i) const {
+      const LoopCalls::Carry& carry = loop.carries[c];
+      if (carry.stacked >= 0) return carry.shifted ? i == loop.length - 1 : i < 0;
+      return carry.spare < 0 || (loop.length - 1 - i) % 2 == 0;
+    }
     void* carry_after(int32_t c, int64_t i) const {
-      return in_result(c, i) ? out[c].data : scratch + loop.carries[c].spare;
+      const LoopCalls::Carry& carry = loop.carries[c];
+      if (in_result(c, i)) return out[c].data;
+      if (carry.stacked < 0) return scratch + carry.spare;
+      const StridedView& all = out[carry.stacked];
+      return static_cast<char*>(all.data) +
+             slice(carry.shifted ? i + 1 : i) * all.strides[0] * static_cast<int64_t>(itemsize(all.dtype));
     }
     void* carry_before(int32_t c, int64_t i) const {
       return i == 0 && loop.carries[c].starts_here ? in[c].data : carry_after(c, i - 1);
@@ -86,7 +97,7 @@ class HostLoop final : public HostOperation {
     }
 
     void run(const std::vector<LoopCalls::Call>& calls, size_t at, int64_t i) {
-      const int64_t t = loop.reverse ? loop.length - 1 - i : i;
+      const int64_t t = slice(i);
       for (const LoopCalls::Call& c : calls) {
         StridedView* const first = views.data() + at;
         const auto bind = [&](const auto& places) {
