@@ -229,6 +229,41 @@ TEST(Scan, ResultsMayBeOperands) {
   for (size_t i = 0; i < eager.size(); ++i) EXPECT_TRUE(equal(eager[i], compiled[i])) << i;
 }
 
+// Carries that are stacked before or after the iteration lie in the results, and equal results are one.
+TEST(Scan, StackedCarriesHaveTheBitsOfEager) {
+  for (bool reverse : {false, true})
+    for (bool strided : {false, true}) {
+      const auto run = [&](const Tensor& x, const Tensor& h) {
+        const Tensor start = strided ? transpose(h, 0, 1) : h;
+        using State = std::array<Tensor, 5>;
+        auto [y, last] = scan(
+            [](const State& s, const Tensor& xt) {
+              const Tensor next = tanh(s[0] + xt), sums = s[1] + next * s[2];
+              // Before, after, both, swapped, and never changed.
+              return std::pair{State{next, sums, s[3], s[2] * 0.5, s[4]},
+                               std::array<Tensor, 8>{s[0], next, next, sums, sums * 2, s[2], s[0], s[4]}};
+            },
+            State{start, start * 2, start + 1, start - 1, start}, x, {.reverse = reverse});
+        std::vector<Tensor> all(y.begin(), y.end());
+        all.insert(all.end(), last.begin(), last.end());
+        return all;
+      };
+      auto step = compile(run, {.numerics = "eager"});
+      for (int64_t time : {1, 2, 5}) {
+        SCOPED_TRACE(str_cat(time, reverse ? " reverse" : "", strided ? " strided" : ""));
+        manual_seed(6);
+        const Tensor x = randn({time, 3, 4}), h = randn(strided ? Shape{4, 3} : Shape{3, 4});
+        const std::vector<Tensor> want = run(x, h), got = step(x, h);
+        for (size_t i = 0; i < got.size(); ++i) EXPECT_TRUE(equal(got[i], want[i])) << i << got[i] << want[i];
+        const Graph& fused = step.graph("fused");
+        size_t results = 0;
+        for (int32_t id = 0; id < fused.size(); ++id)
+          if (fused.node(id).op == &loop_op) results += fused.node(id).outputs.size();
+        EXPECT_EQ(results, 5 + 6);
+      }
+    }
+}
+
 TEST(Scan, LoopsInLoops) {
   const Data d = data(3);
   const auto run = [](const Tensor& x) {
