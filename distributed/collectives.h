@@ -61,8 +61,8 @@ class Transfer {
   RankContext* rank_ = nullptr;  // null: done
   uint64_t site_ = 0;
 };
-/// Starts to give x to rank `peer`, and to receive from it a tensor like `like`. Eager only, without gradients. Two ranks
-/// start the transfers between them in the same order; sends in opposite directions do not wait for each other.
+/// Starts to give x to rank `peer`, and to receive from it a tensor like `like`. Eager only, without gradients. Two
+/// ranks start the transfers between them in the same order; sends in opposite directions do not wait for each other.
 Transfer start_send(const Arg& x, const std::string& axes, int64_t peer);
 Transfer start_recv(const Arg& like, const std::string& axes, int64_t peer);
 

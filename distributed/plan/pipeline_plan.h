@@ -44,15 +44,16 @@ int pipeline_ranks(const Mesh& mesh);
 /// does not exist or is for other numbers. A file is checked when its step is cut.
 pipeline::Table pipeline_table(const std::string& schedule, int ranks, int64_t microbatches);
 
-/// The number of microbatches for a batch if none is given: at most two for each rank along pp, else the fewest that the
-/// mesh and the schedule can have. 1 without pp, and if there is no such number.
+/// The number of microbatches for a batch if none is given: at most two for each rank along pp, else the fewest that
+/// the mesh and the schedule can have. 1 without pp, and if there is no such number.
 int64_t default_microbatches(const Mesh& mesh, const Plan& plan, int64_t batch);
 
 /// What stages on different ranks send each other for a microbatch, and receive.
 std::vector<PlannedCollective> transfers_of(const PipelinePlan& p, const Graph& local);
 
-/// Cuts the graphs that the ranks of the other dimensions compute for one microbatch, one for each shape class. `mesh`:
-/// of these dimensions. `p` has ranks, joint and microbatch. Throws InvalidArgument for a schedule or a cut that the step does not have.
+/// Cuts the graphs that the ranks of the other dimensions compute for one microbatch, one for each shape class.
+/// `mesh`: of these dimensions. `p` has ranks, joint and microbatch. Throws InvalidArgument for a schedule or a cut that
+/// the step does not have.
 void plan_pipeline(PipelinePlan& p, const Mesh& mesh, const Plan& options, const Machine& machine,
                    std::span<const Ref<Graph>> locals);
 

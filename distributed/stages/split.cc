@@ -346,8 +346,8 @@ class Splitter {
     return it->second[static_cast<size_t>(&w - g_.writes.data())];
   }
 
-  /// By write. A new value that follows from no sum is computed at the level that writes it, from cells that must not be
-  /// written before.
+  /// By write. A new value that follows from no sum is computed at the level that writes it, from cells that must not
+  /// be written before.
   std::vector<int> find_write_levels(int rank) {
     std::vector<int> levels;
     for (const CellWrite& w : g_.writes) levels.push_back(level_at(w.value, rank));

@@ -28,8 +28,8 @@ struct Result {
   std::vector<Tensor> weights;
 };
 
-/// One rank: warm-up with a forward for each later rank, then one forward and one backward in turn, then the rest of the
-/// backwards.
+/// One rank: warm-up with a forward for each later rank, then one forward and one backward in turn, then the rest of
+/// the backwards.
 class Rank {
  public:
   Rank(std::vector<Tensor> weights, const Tensor& x, const Tensor& y, int microbatches)
