@@ -52,8 +52,8 @@ int64_t default_microbatches(const Mesh& mesh, const Plan& plan, int64_t batch);
 std::vector<PlannedCollective> transfers_of(const PipelinePlan& p, const Graph& local);
 
 /// Cuts the graphs that the ranks of the other dimensions compute for one microbatch, one for each shape class.
-/// `mesh`: of these dimensions. `p` has ranks, joint and microbatch. Throws InvalidArgument for a schedule or a cut that
-/// the step does not have.
+/// `mesh`: of these dimensions. `p` has ranks, joint and microbatch. Throws InvalidArgument for a schedule or a cut
+/// that the step does not have.
 void plan_pipeline(PipelinePlan& p, const Mesh& mesh, const Plan& options, const Machine& machine,
                    std::span<const Ref<Graph>> locals);
 

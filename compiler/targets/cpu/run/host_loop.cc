@@ -56,7 +56,7 @@ class HostLoop final : public HostOperation {
     std::vector<StridedView> views;
 
     int64_t slice(int64_t i) const { return loop.reverse ? loop.length - 1 - i : i; }
-    // Whether the value of a carry after iteration i is in the loop's result: the last one is, or end_after() copies it.
+    // Whether the value of a carry after iteration i is in the loop's result: the last is, or end_after() copies it.
     bool in_result(int32_t c, int64_t i) const {
       const LoopCalls::Carry& carry = loop.carries[c];
       if (carry.stacked >= 0) return carry.shifted ? i == loop.length - 1 : i < 0;
