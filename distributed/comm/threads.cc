@@ -45,7 +45,7 @@ std::string text_of(const Request& r) {
   }
   if (r.kind == Collective::kBroadcast) s += str_cat(" from rank ", r.peer);
   if (r.kind == Collective::kPermute) s += str_cat(" by ", r.shift);
-  if (r.site) s += str_cat(" (site ", r.site, ")");
+  if (r.site && r.site < kOwnSites) s += str_cat(" (site ", r.site, ")");
   return s;
 }
 

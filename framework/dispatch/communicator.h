@@ -54,6 +54,9 @@ struct CommRequest {
   int shift = 0;                              // kPermute
 };
 
+/// Sites from here on are of transfers outside of plans.
+inline constexpr uint64_t kOwnSites = uint64_t{1} << 62;
+
 /// Seconds that a rank waits for the others in a collective, by default.
 inline constexpr int kDefaultTimeout = 600;
 

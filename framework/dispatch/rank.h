@@ -86,8 +86,6 @@ class RankContext {
   UnderWay begin(const std::string& axes, const CommRequest& request);
   static void wait(const UnderWay& w, std::chrono::nanoseconds timeout);
 
-  static constexpr uint64_t kOwnSites = uint64_t{1} << 62;  // plans number theirs from 1
-
   int rank_, size_;
   uint64_t own_sites_ = 0;
   Device device_;

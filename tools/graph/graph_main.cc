@@ -192,6 +192,19 @@ int write_onnx(const Options& o) {
   return 0;
 }
 
+// The files of a dump are read, and must not be replaced.
+void check_out(const Options& o) {
+  namespace fs = std::filesystem;
+  if (!o.dump || !o.out) return;
+  std::error_code none;
+  const fs::path out = io::resolve_path(o.out.path), folder = io::resolve_path(o.dump.path);
+  if (!fs::is_directory(folder, none) || !fs::exists(out, none)) return;
+  const std::string kind = out.extension().string();
+  if (fs::equivalent(out.parent_path().empty() ? fs::path(".") : out.parent_path(), folder, none) &&
+      (kind == ".wir" || kind == ".record"))
+    usage_error(str_cat("--out names a file of --dump: '", o.out.path, "'; need another file"));
+}
+
 int run(const Options& o) {
   const std::vector<std::string> formats{"text", "dot", "svg", "proto", "json", "html", "onnx"};
   if (std::find(formats.begin(), formats.end(), o.format) == formats.end())
@@ -200,6 +213,7 @@ int run(const Options& o) {
   if (o.record && !timed)
     usage_error(str_cat("--format ", o.format, " shows no times; leave out --record, or choose html, json or svg"));
   if (o.dump && o.step_given) usage_error("--dump shows the graphs of a program; leave out the flags of a model");
+  check_out(o);
   if (o.format == "onnx") return write_onnx(o);
   if (o.onnx_given) usage_error("--weights and --example need --format onnx");
   if (o.format == "html" && !o.out) usage_error("--format html needs --out FILE");

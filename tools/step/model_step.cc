@@ -70,7 +70,8 @@ int64_t microbatches_of(const StepChoice& c, const CompileOptions& options) {
   try {
     dist::pipeline_table(c.pipeline, ranks, parts);
   } catch (const Error& e) {
-    usage_error(str_cat("--pipeline: ", e.what()));
+    const std::string what = e.what();
+    usage_error(str_cat(what.starts_with("pipeline: ") ? "--" : "--pipeline: ", what));
   }
   if (parts == 1)
     usage_error(str_cat("--microbatches is 1; need 2 or more on mesh ", c.mesh, ": they run through its stages"));
@@ -115,7 +116,7 @@ Flags step_flags(StepChoice& c) {
   return {{"model", &c.model, "gpt, llama or moe"},
           {"config", &c.config, "a configuration of the model; empty: its default"},
           {"checkpoint", &c.checkpoint, "a folder that a train program wrote, instead of --model and --config"},
-          {"batch_size", &c.batch_size, "sequences of a step", {.least = 1}},
+          {"batch_size", &c.batch_size, "sequences of a step", {.least = 1, .most = 1e9}},
           {"seq_len", &c.seq_len, "tokens of a sequence; 0: the model's context, at most 128", {.least = 0}},
           {"dtype", &c.dtype, "f32 or bf16: the dtype of activations"},
           {"mesh", &c.mesh, "mesh of ranks such as dp2,tp2 or pp2; empty: one device"},

@@ -52,6 +52,10 @@ def forms(folder):
     graphs = json.loads(mesh)["graphs"]
     expect("a mesh has a partitioned graph", graphs[2]["name"] == "partitioned")
     expect("placements", any("@" in d.get("placement", "") for d in graphs[1]["details"].values()))
+    code, text, errors = run(GRAPH, *STEP, "--mesh", "pp2", "--pipeline", "zb_h1", "--stage", "scheduled")
+    expect(f"--mesh pp2: exit code {code}: {errors}", code == 0 and "send_start" in text)
+    code, text, errors = run(PROFILE, *STEP, "--mesh", "pp2", "--rank", "1", "--steps", "1")
+    expect(f"--mesh pp2 --rank 1: exit code {code}: {errors}", code == 0 and "recv_start" in text)
 
 
 def onnx_files(folder):
@@ -196,6 +200,9 @@ def wrong_flags(folder):
         for why, flags in [("--model is 'gpt9'", ["--model", "gpt9"]), ("--config is 'tiny'", ["--config", "tiny"]),
                            ("--seq_len: got '-1'", ["--seq_len", "-1"]), ("--seq_len is 99999", ["--seq_len", "99999"]),
                            ("--batch_size: got '0'", ["--batch_size", "0"]), ("--dtype is 'f8'", ["--dtype", "f8"]),
+                           ("--microbatches is 3", ["--mesh", "pp2", "--microbatches", "3"]),
+                           ("--pipeline: no schedule", ["--mesh", "pp2", "--pipeline", "zz"]),
+                           ("--stages need --mesh", ["--stages", "blocks.1"]),
                            ("--mesh: ", ["--mesh", "dp"]), ("--mesh dp3: a batch", ["--mesh", "dp3"])]:
             expect_error(why, program, *flags, code=2)
     expect_error("--device: got 'tpu'", PROFILE, "--device", "tpu", code=2)
