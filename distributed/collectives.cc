@@ -129,7 +129,8 @@ Transfer start_recv(const Arg& like, const std::string& axes, int64_t peer) {
 }
 
 Tensor stage_boundary(const Arg& x) {
-  return dispatch(stage_boundary_op, {&tensor_of(x, "stage_boundary")}, {}, x.line());
+  const Tensor& t = tensor_of(x, "stage_boundary");
+  return t.is_traced() ? dispatch(stage_boundary_op, {&t}, {}, x.line()) : t;
 }
 
 Tensor copy_to(const Arg& x, const std::string& axes) {

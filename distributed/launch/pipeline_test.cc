@@ -74,7 +74,8 @@ std::vector<std::string> rows(bool mesh) {
   for (const PipelineStage& s : weft::pipeline()) {
     if (s.stage == PassStage::kRecompute || (!mesh && std::string_view(s.when) == "mesh")) continue;
     for (const Pass& p : s.passes)
-      if (!std::string_view(p.why_here).starts_with("part of fuse")) all.push_back(p.name);
+      if (!std::string_view(p.why_here).starts_with("part of fuse") && std::string_view(p.name) != "stages")  // of pp
+        all.push_back(p.name);
   }
   return all;
 }

@@ -232,8 +232,6 @@ void MeshStep::shard_cells() {
     if (!sharded) {
       NoGrad guard;
       own.scatter(CellHandle(plan_.joint->cells[c]).value());
-      // The shards of another layout are out of date. A step that has them makes them anew.
-      if (auto* const old = dynamic_cast<ShardedCell*>(cell.remote.get()); old && old != &own) old->release();
       cell.remote = ranks_->cells[c];
     }
     own.forget();

@@ -31,11 +31,6 @@ class ShardedCell final : public RemoteValue {
   bool gathered(const Tensor& value) const;
   /// Call before the shards are written: the gathered value is then out of date.
   void forget() { gathered_ = {}; }
-  /// Frees the shards.
-  void release() {
-    forget();
-    for (const Ref<Cell>& c : shards) c->value = {};
-  }
   /// By rank.
   std::vector<Ref<Cell>> shards;
   /// How often whole values were scattered and gathered, and their bytes.

@@ -93,6 +93,9 @@ MeshPlan plan_mesh(const Ref<Graph>& joint, const CompileOptions& how, const Pla
   const PassOptions passes = internal::pass_options(how);
   PassSteps steps(passes);
   steps.run("pin", [&] { p.pins = make_pins(mesh, step, p.plan, &p.notes); });
+  if (p.pipeline && p.plan.pipeline_gather == "once")
+    for (std::optional<CellPin>& pin : p.pins.cells)
+      if (pin) pin->gather_again = false;
   steps.run("decide", [&] { p.decision = decide(mesh, step, p.pins); });
   for (std::string& note : p.decision.notes) p.notes.push_back(std::move(note));
   const std::vector<Axes> uneven = uneven_axes(mesh, p.decision);

@@ -54,6 +54,29 @@ std::vector<pipeline::Link> links_of(const std::vector<Crossing>& crossings) {
   return links;
 }
 
+// The time in which actions gather parameters, each of those that read them.
+void add_gathers(const Mesh& mesh, const Graph& g, const PipelinePlan& p, const Machine& machine,
+                 pipeline::Costs& costs) {
+  std::vector<std::set<std::pair<int, Kind>>> readers(static_cast<size_t>(g.size()));
+  for (int32_t id = g.size() - 1; id >= 0; --id) {
+    const StageOf& s = p.cut.nodes[static_cast<size_t>(id)];
+    std::set<std::pair<int, Kind>>& own = readers[static_cast<size_t>(id)];
+    if (s.region == StageOf::kStage)
+      own = {{s.stage, !s.backward ? Kind::kForward : s.weight ? Kind::kWeight : Kind::kInput}};
+    const Node& n = g.node(id);
+    for (Value v : n.inputs)
+      if (p.cut.nodes[static_cast<size_t>(v.node)].region == StageOf::kOutside)
+        readers[static_cast<size_t>(v.node)].insert(own.begin(), own.end());
+    if (s.region != StageOf::kOutside || !collective_of(n)) continue;
+    const double seconds = communication_seconds(machine, mesh, g, n);
+    std::set<int> backward;
+    for (const auto& [stage, kind] : own) {
+      costs.time(stage, kind) += seconds;
+      if (kind != Kind::kForward && backward.insert(stage).second) costs.time(stage, Kind::kBackward) += seconds;
+    }
+  }
+}
+
 pipeline::Costs costs_of(const Mesh& mesh, const Graph& g, const PipelinePlan& p, const Machine& machine,
                          const pipeline::Links& links) {
   pipeline::Costs costs;
@@ -77,6 +100,7 @@ pipeline::Costs costs_of(const Mesh& mesh, const Graph& g, const PipelinePlan& p
           own.region == StageOf::kStage && !own.backward && kept[static_cast<size_t>(s.stage)].insert(v).second)
         costs.activation[static_cast<size_t>(s.stage)] += static_cast<double>(g.type(v).nbytes());
   }
+  if (!p.gather_once) add_gathers(mesh, g, p, machine, costs);
   for (const Crossing& c : p.crossings) {
     const auto link = static_cast<size_t>(links.find(c.link.from, c.link.to));
     if (costs.wire.size() <= link) costs.wire.resize(link + 1);
@@ -140,6 +164,7 @@ void plan_pipeline(PipelinePlan& p, const Mesh& mesh, const Plan& options, const
   for (const Ref<Graph>& g : locals)
     WEFT_CHECK_AS(kUnimplemented, same_structure(*locals[0], *g),
                   "pp: ranks of the other mesh dimensions have graphs of different structure; need sizes that divide");
+  p.gather_once = options.pipeline_gather == "once";
   p.table = pipeline_table(options.pipeline, p.ranks, p.microbatch.count);
   const std::vector<std::string> modules = modules_of(options.stages);
   p.cut = cut_stages(*locals[0], p.microbatch.arguments,

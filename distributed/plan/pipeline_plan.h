@@ -18,7 +18,8 @@ struct PipelinePlan {
   int world = 1;     // all ranks
   Ref<Graph> joint;  // of the step, with the loop over microbatches
   Microbatch microbatch;
-  StageCut cut;  // of the first shape class, and of all others
+  StageCut cut;              // of the first shape class, and of all others
+  bool gather_once = false;  // Plan::pipeline_gather
   std::vector<Crossing> crossings;
   pipeline::Table table;  // with SEND and RECV
   pipeline::Costs costs;  // seconds and bytes, as predicted for a machine
@@ -26,7 +27,7 @@ struct PipelinePlan {
   std::vector<int> order;         // the numbers of all actions, in an order in which they can run
   std::vector<StepSplit> splits;  // by shape class
 
-  SplitCall call(const Graph& local) const { return {*joint, microbatch, local, cut, table}; }
+  SplitCall call(const Graph& local) const { return {*joint, microbatch, local, cut, table, gather_once}; }
   /// The cut, the bubbles and the memory, for reports.
   std::string to_string() const;
   /// Sets costs and simulation for a machine. `mesh`: of the other dimensions; `local`: the graph that the cut is of.

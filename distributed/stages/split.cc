@@ -104,6 +104,7 @@ class Splitter {
   explicit Splitter(const SplitCall& call)
       : call_(call), g_(call.graph), ranks_(static_cast<int>(call.table.ranks.size())), users_(users(call.graph)) {
     split_.ranks.resize(static_cast<size_t>(ranks_));
+    find_gathered();
   }
 
   StepSplit run() {
@@ -129,6 +130,24 @@ class Splitter {
   const StageOf& at(int32_t id) const { return call_.cut.nodes[static_cast<size_t>(id)]; }
   int rank_of(int stage) const { return call_.table.rank_of_stage[static_cast<size_t>(stage)]; }
   bool is_free(int32_t id) const { return at(id).region == StageOf::kFree && g_.node(id).op != &input_op; }
+
+  // Values that no microbatch changes, but which other ranks have a part of.
+  void find_gathered() {
+    gathered_.resize(static_cast<size_t>(g_.size()));
+    for (int32_t id = 0; id < g_.size(); ++id) {
+      if (at(id).region != StageOf::kOutside) continue;
+      bool gathered = g_.node(id).op->is(kCollective);
+      for (Value v : g_.node(id).inputs) gathered = gathered || gathered_[static_cast<size_t>(v.node)];
+      gathered_[static_cast<size_t>(id)] = gathered;
+    }
+  }
+
+  /// Whether an action computes a value that no microbatch changes: a view of a parameter, which costs nothing there, and
+  /// memory as a value of its own; and parameters that are gathered for each action.
+  bool computed_again(int32_t id) const {
+    return at(id).region == StageOf::kOutside &&
+           (g_.node(id).op->view || (!call_.gather_once && gathered_[static_cast<size_t>(id)]));
+  }
 
   // ---- actions ----
 
@@ -162,10 +181,7 @@ class Splitter {
     roots.insert(roots.end(), kept.begin(), kept.end());
     PartMaker part(g_, call_.joint);
     Values now;
-    const auto computes = [&](int32_t id) {
-      // A view of a parameter costs nothing here, and memory as a value of its own.
-      return is_free(id) || belongs(id, stage, kind) || (at(id).region == StageOf::kOutside && g_.node(id).op->view);
-    };
+    const auto computes = [&](int32_t id) { return is_free(id) || belongs(id, stage, kind) || computed_again(id); };
     part.copy(g_, roots, computes, std::identity(), now);
     for (int32_t id : sums) part.add_to_sum({id, 0}, g_.node(id), now.at(g_.node(id).inputs[0]));
     for (Value v : kept) part.result(v, now.at(v));
@@ -471,6 +487,7 @@ class Splitter {
   const int ranks_;
   const std::vector<std::vector<int32_t>> users_;
   StepSplit split_;
+  std::vector<bool> gathered_;  // by node
   // Of nodes of the update, and of sums: the rank and the level that compute them.
   std::vector<int> where_, level_;
   std::vector<std::set<int>> homes_;              // by cell

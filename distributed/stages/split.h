@@ -52,6 +52,7 @@ struct SplitCall {
   const Graph& graph;            // microbatch.graph, or what one rank of the other mesh dimensions computes of it
   const StageCut& cut;           // of `graph`
   const pipeline::Table& table;
+  bool gather_once = false;  // parameters are gathered once a step, not in each action that reads them
 };
 
 /// The results of the step are those of rank 0; the other ranks have none. Throws InvalidArgument if the table adds

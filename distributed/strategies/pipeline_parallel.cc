@@ -19,6 +19,14 @@ std::vector<std::string> schedules(const Mesh& mesh, const Plan& plan) {
   return {"1f1b", "gpipe", "interleaved_1f1b", "interleaved_1f1b:4", "zb_h1", "zb_2p", "zb_v", "dualpipe_v"};
 }
 
+constexpr std::string_view kGathers[] = {"once", "each"};
+
+// Where ranks have parts of parameters that stages read whole.
+std::vector<std::string> gathers(const Mesh& mesh, const Plan& plan) {
+  if (schedules(mesh, plan).empty() || (!mesh.find("fsdp") && plan.zero < 3)) return {};
+  return {std::begin(kGathers), std::end(kGathers)};
+}
+
 constexpr OptionRow kOptions[] = {
     {.name = "pipeline",
      .field = &Plan::pipeline,
@@ -29,6 +37,12 @@ constexpr OptionRow kOptions[] = {
      .field = &Plan::stages,
      .need = "the modules with which stages 1, 2, ... begin, as 'blocks.3,blocks.6', or auto",
      .help = "the modules with which pipeline stages 1, 2, ... begin, as 'blocks.3,blocks.6', or auto: equal work"},
+    {.name = "pipeline_gather",
+     .field = &Plan::pipeline_gather,
+     .allowed = kGathers,
+     .help = "when stages gather parameters that ranks have parts of: each, in each action that reads them, or once a "
+             "step, which needs memory for those of all its stages",
+     .tried = gathers},
 };
 
 }  // namespace

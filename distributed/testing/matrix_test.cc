@@ -147,14 +147,16 @@ void check(const MatrixCase& c) {
   }
 }
 
+constexpr size_t kCells = 84;
+
 class MatrixCell : public ::testing::TestWithParam<int> {};
 
 TEST_P(MatrixCell, EqualsOneDevice) {
-  static const auto* all = new std::vector<MatrixCase>(cases(70));
-  ASSERT_EQ(all->size(), 70u) << "another seed may need more cells for all pairs";
+  static const auto* all = new std::vector<MatrixCase>(cases(kCells));
+  ASSERT_EQ(all->size(), kCells) << "another seed may need more cells for all pairs";
   check((*all)[static_cast<size_t>(GetParam())]);
 }
-INSTANTIATE_TEST_SUITE_P(Cells, MatrixCell, ::testing::Range(0, 70));
+INSTANTIATE_TEST_SUITE_P(Cells, MatrixCell, ::testing::Range(0, static_cast<int>(kCells)));
 
 TEST(MatrixFull, DISABLED_TheWholeProduct) {
   Cell c{};

@@ -32,6 +32,7 @@ struct Plan {
   std::string cp_layout = "auto";
   std::string pipeline = "1f1b";
   std::string stages = "auto";
+  std::string pipeline_gather = "once";
   double expert_room = 0;
   bool keep_gathered = false;
   std::vector<const Strategy*> strategies = {};                // your own, asked after those of strategies.cc

@@ -73,6 +73,8 @@ Flags train_flags(TrainOptions& o) {
        "with --mesh and a dimension cp, which positions a rank has: contiguous, headtail (equal work under a causal "
        "mask), documents (equal work for packed documents), or auto"},
       {"pipeline", &plan.pipeline, str_cat("with --mesh and a dimension pp, ", dist::find_option("pipeline")->help)},
+      {"pipeline_gather", &plan.pipeline_gather,
+       str_cat("with --mesh and a dimension pp, ", dist::find_option("pipeline_gather")->help)},
       {"stages", &plan.stages, str_cat("with --mesh and a dimension pp, ", dist::find_option("stages")->help)},
       {"sequence", &plan.sequence,
        "with --mesh and a dimension tp, split sequences where tp does not split features (sequence parallelism)"},
@@ -173,7 +175,7 @@ void settle_microbatches(TrainOptions& o) {
 void settle_mesh(Setup& p, TrainOptions& o) {
   const dist::Plan& plan = o.step.plan;
   check_flag("ranks", o.ranks == "threads", in_quotes(o.ranks), "threads");
-  for (const char* name : {"zero", "cp", "cp_layout"}) {
+  for (const char* name : {"zero", "cp", "cp_layout", "pipeline_gather"}) {
     const dist::OptionRow& row = *dist::find_option(name);
     const std::string text = dist::text_of(row, plan);
     check_flag(name, text == dist::text_of(row, {}) || dist::is_allowed(row, text),

@@ -104,7 +104,7 @@ on=("$train" "${flags[@]}" --checkpoint_every 0)
 expect 2 "a batch of 4 (argument i32[4, 16]) does not divide over dp (3 ranks); the nearest batches that do are 3 and 6" "${on[@]}" --mesh dp3
 expect 2 "does not divide over dp (8 ranks); the least that does is 8" "${on[@]}" --mesh dp8
 expect 2 "sequences of 16 (argument i32[4, 16]) do not divide over cp (3 ranks); the nearest lengths that do are 15 and 18" "${on[@]}" --mesh cp3
-expect 2 "--mesh zz2: no strategy for dimension 'zz'; need dp, fsdp, ep, tp or cp" "${on[@]}" --mesh zz2
+expect 2 "--mesh zz2: no strategy for dimension 'zz'; need dp, fsdp, ep, tp, cp or pp" "${on[@]}" --mesh zz2
 expect 2 "--mesh: mesh: " "${on[@]}" --mesh dp2,dp2
 expect 2 "--mesh: mesh: dimension 'replica' is reserved for elastic training; use dp" "${on[@]}" --mesh replica2
 expect 2 "--mesh: got dp2; need --compile" "${on[@]}" --mesh dp2 --compile=false

@@ -271,8 +271,7 @@ class Trainer {
       options.forbid.clear();  // --forbid is for the training step only
       eval_ = dist::compile(EvalFn([this](const Tensor& tokens, const Tensor& targets) {
                               NoGrad guard;
-                              const int64_t parts =
-                                  dist::pipeline_ranks(options_.step.mesh) > 1 ? options_.grad_accum : 1;
+                              const int64_t parts = options_.grad_accum;
                               const nn::BatchShare share = nn::BatchShare::of(parts, targets);
                               return accumulate(parts, std::pair{tokens, targets},
                                                 [&](Tensor x, Tensor y) { return model_->loss(x, y, share).ce; });

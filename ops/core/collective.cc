@@ -433,6 +433,7 @@ const OpDef copy_to_op = {
 const OpDef stage_boundary_op = {
     .name = "stage_boundary",
     .doc = "The operand. On a mesh with pp, a pipeline stage begins behind it.",
+    .traits = kCollective,
     .flops_per_point = 0,
     .infer = infer_same,
     .vjp = [](const VjpCall& c) -> Grads { return {c.grad[0]}; },

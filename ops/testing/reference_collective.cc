@@ -18,9 +18,11 @@ std::vector<RefResult> coordinate(const RefCall&) { return {{{0}, {}}}; }
 }  // namespace
 
 std::span<const RefRow> collective_references() {
-  static const RefRow rows_[] = {{"all_reduce", same},      {"all_gather", same},      {"reduce_scatter", same},
-                                 {"all_to_all", same},      {"all_to_all_rows", rows}, {"permute_ranks", same},
-                                 {"broadcast_ranks", same}, {"copy_to", same},         {"rank_coordinate", coordinate},
+  static const RefRow rows_[] = {{"all_reduce", same},      {"all_gather", same},
+                                 {"reduce_scatter", same},  {"all_to_all", same},
+                                 {"all_to_all_rows", rows}, {"permute_ranks", same},
+                                 {"broadcast_ranks", same}, {"copy_to", same},
+                                 {"stage_boundary", same},  {"rank_coordinate", coordinate},
                                  {"check_index", same}};
   return rows_;
 }
