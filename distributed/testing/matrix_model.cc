@@ -98,6 +98,7 @@ std::string MatrixCase::name() const {
   if (!plan.sequence) s += " whole-sequence";
   if (mesh.find("cp") != mesh.npos) s += str_cat(" cp:", plan.cp, "/", plan.cp_layout);
   s += capacity > 0 ? " capacity" : " dropless";
+  if (accumulate) s += " accumulate";
   return str_cat(s, " ", dtype, " ", steps, " steps", vocab == 264 ? "" : str_cat(" V", vocab));
 }
 
@@ -118,9 +119,9 @@ MatrixRun run_case(const MatrixCase& c) {
     };
     Tensor loss, counts;
     std::vector<Tensor> grads;
-    if (c.mesh.find("pp") != c.mesh.npos) {
+    if (c.accumulate) {
       std::tie(loss, counts, grads) = accumulate(kAccumulate, std::tuple{tokens, targets, documents}, part);
-    } else {  // by hand: accumulate() of experts without a capacity is a known error on some meshes of ep and cp
+    } else {  // accumulate() of experts without a capacity is a known error on some meshes of ep and cp
       const int64_t rows = kBatch / kAccumulate;
       for (int64_t i = 0; i < kAccumulate; ++i) {
         const auto slice = [&](const Tensor& t) { return t.slice(0, i * rows, (i + 1) * rows); };

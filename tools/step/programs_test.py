@@ -53,9 +53,9 @@ def forms(folder):
     expect("a mesh has a partitioned graph", graphs[2]["name"] == "partitioned")
     expect("placements", any("@" in d.get("placement", "") for d in graphs[1]["details"].values()))
     code, text, errors = run(GRAPH, *STEP, "--mesh", "pp2", "--pipeline", "zb_h1", "--stage", "scheduled")
-    expect(f"--mesh pp2: exit code {code}: {errors}", code == 0 and "send_start" in text)
+    expect(f"--mesh pp2: exit code {code}: {errors}", code == 0 and b"send_start" in text)
     code, text, errors = run(PROFILE, *STEP, "--mesh", "pp2", "--rank", "1", "--steps", "1")
-    expect(f"--mesh pp2 --rank 1: exit code {code}: {errors}", code == 0 and "recv_start" in text)
+    expect(f"--mesh pp2 --rank 1: exit code {code}: {errors}", code == 0 and b"recv_start" in text)
 
 
 def onnx_files(folder):
