@@ -271,8 +271,10 @@ TEST(PipelineChoice, IsNeverWorseThanInterleaved) {
     least = std::min(least, r.peak_bytes);
   }
   EXPECT_GE(compared, 6);
-  EXPECT_TRUE(rejected.contains("pp4, zero 0, pipeline interleaved_1f1b") ||
-              free.plan().pipeline == "interleaved_1f1b");
+  const auto is_interleaved = [](const auto& r) {
+    return r.first.find("pipeline interleaved_1f1b") != std::string::npos;
+  };
+  EXPECT_TRUE(std::ranges::any_of(rejected, is_interleaved) || free.plan().pipeline == "interleaved_1f1b");
   // Less memory: a schedule that fits, or an error.
   EXPECT_LE(choose(least).estimate().peak_bytes, least);
   EXPECT_NE(error_of([&] { choose(1000); }).find("fits 1000 bytes"), std::string::npos);
