@@ -229,7 +229,7 @@ TEST(Scan, ResultsMayBeOperands) {
   for (size_t i = 0; i < eager.size(); ++i) EXPECT_TRUE(equal(eager[i], compiled[i])) << i;
 }
 
-// Carries that are stacked before or after the iteration lie in the results, and equal results are one.
+// A stacked carry is stored in its result, and equal results are stored once.
 TEST(Scan, StackedCarriesHaveTheBitsOfEager) {
   for (bool reverse : {false, true})
     for (bool strided : {false, true}) {

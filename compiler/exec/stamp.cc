@@ -173,7 +173,7 @@ Launch StampedPlan::stamped(Part& part, const Launch& l, std::span<const StampPl
                             std::span<const StampPlace> out) {
   Launch to = l;
   to.node = part.nodes[static_cast<size_t>(l.node)];
-  // A copy of an operand has no node of its own.
+  // The copied operand is no node of the part. Reports need one: they get an input of the step.
   if (to.node < 0) to.node = graph_.inputs.empty() ? 0 : graph_.inputs[0].node;
   for (BufferPlace& p : to.in) p = place(part, p, in, out);
   for (BufferPlace& p : to.out) p = place(part, p, in, out);

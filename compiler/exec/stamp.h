@@ -10,8 +10,7 @@
 
 namespace weft::internal {
 
-/// The outputs of a drafted plan that do not fill an output block of their own: they share one, are an input, or are a
-/// view.
+/// The outputs of a drafted plan that need a copy: each other one fills an output block that no other output uses.
 std::set<size_t> shared_outputs(const MemoryPlan& plan);
 /// A graph with copies of these outputs in their place.
 Ref<Graph> with_copies(const Graph& g, const std::set<size_t>& outputs);
@@ -34,10 +33,10 @@ class StampedPlan {
 
   /// The nodes of all parts, once each, in the order in which they were added.
   const Graph& graph() const { return *plan_.graph; }
-  /// Memory of its own during the whole step.
+  /// Reserves memory that nothing else uses during the step. Returns the number of the block.
   int32_t add_block(int64_t bytes);
-  /// Adds a part that is planned and laid out; each output has a block of its own (shared_outputs()). `operands`:
-  /// values of graph(), for its nodes. Returns the part's number.
+  /// Adds a part that is planned and laid out, and without shared_outputs(). `operands`: by input of the part, a value of
+  /// graph(). Returns the number of the part.
   int32_t add_part(const MemoryPlan& part, std::span<const Value> operands);
   /// The results of a part in graph().
   std::span<const Value> results(int32_t part) const { return parts_[static_cast<size_t>(part)].results; }

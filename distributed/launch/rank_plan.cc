@@ -327,7 +327,7 @@ class RankPlanner {
     return {StampPlace::kBlock, block, 0};
   }
 
-  /// Of a value that does not belong to a microbatch: a block of its own.
+  /// The block of a value that is computed once a step.
   StampPlace once(Value v) {
     const auto [it, fresh] = once_.try_emplace(v, -1);
     if (fresh) {

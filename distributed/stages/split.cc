@@ -142,8 +142,8 @@ class Splitter {
     }
   }
 
-  /// Whether an action computes a value that no microbatch changes: a view of a parameter, which costs nothing there,
-  /// and memory as a value of its own; and parameters that are gathered for each action.
+  /// Whether each action computes a value that no microbatch changes, instead of reading that of `before`: a view of a
+  /// parameter, which costs no memory then, and a parameter that is gathered for each action.
   bool computed_again(int32_t id) const {
     return at(id).region == StageOf::kOutside &&
            (g_.node(id).op->view || (!call_.gather_once && gathered_[static_cast<size_t>(id)]));
