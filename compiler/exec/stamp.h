@@ -35,8 +35,8 @@ class StampedPlan {
   const Graph& graph() const { return *plan_.graph; }
   /// Reserves memory that nothing else uses during the step. Returns the number of the block.
   int32_t add_block(int64_t bytes);
-  /// Adds a part that is planned and laid out, and without shared_outputs(). `operands`: by input of the part, a value of
-  /// graph(). Returns the number of the part.
+  /// Adds a part that is planned and laid out, and without shared_outputs(). `operands`: by input of the part, a value
+  /// of graph(). Returns the number of the part.
   int32_t add_part(const MemoryPlan& part, std::span<const Value> operands);
   /// The results of a part in graph().
   std::span<const Value> results(int32_t part) const { return parts_[static_cast<size_t>(part)].results; }
