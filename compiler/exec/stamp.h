@@ -43,6 +43,9 @@ class StampedPlan {
   /// Adds a node that is run by itself: a collective. Returns its id in graph().
   int32_t add_node(Node node);
 
+  /// The number of launches of a part, and memory for so many in the plan.
+  size_t launches_of(int32_t part) const { return parts_[static_cast<size_t>(part)].plan.launches.size(); }
+  void reserve(size_t launches) { plan_.launches.reserve(launches); }
   /// Appends the launches of a part. `in` by operand, `out` by result.
   void run(int32_t part, std::span<const StampPlace> in, std::span<const StampPlace> out);
   void run_node(int32_t node, std::span<const StampPlace> in, std::span<const StampPlace> out);

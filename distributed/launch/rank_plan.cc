@@ -47,6 +47,7 @@ class RankPlanner {
   internal::Planned run() {
     add_parts();
     find_lives();
+    reserve();
     run_once(before_, parts_.before);
     for (size_t i = 0; i < actions_.size(); ++i) run_action(static_cast<int>(i));
     wait_for_rest();
@@ -116,6 +117,20 @@ class RankPlanner {
         if (hop.from == rank_) hop_nodes_[hop] = send(hop.value, hop.to);
       }
     }
+  }
+
+  // A plan of many microbatches is not copied while it grows.
+  void reserve() {
+    size_t launches = 0;
+    const auto count = [&](const Ready& ready) { launches += ready.number < 0 ? 0 : plan_->launches_of(ready.number); };
+    count(before_);
+    for (const Ready& ready : after_) count(ready);
+    for (const Action& a : actions_) {
+      if (pipeline::computes(a.kind)) count(action_.at({a.stage, a.kind}));
+      if (pipeline::transfers(a.kind)) launches += 2 * payload(a.stage, a.peer).size();
+    }
+    for (const std::vector<Hop>& hops : call_.split.hops) launches += 2 * hops.size();
+    plan_->reserve(launches);
   }
 
   Ready add(const Part& part, int stage = -1) {

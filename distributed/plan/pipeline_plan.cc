@@ -177,7 +177,6 @@ void plan_pipeline(PipelinePlan& p, const Mesh& mesh, const Plan& options, const
   if (std::none_of(p.table.ranks.begin(), p.table.ranks.end(), transfers))
     p.table = pipeline::add_communication(p.table, links, costs_of(mesh, *locals[0], p, machine, links));
   p.order = pipeline::check(p.table, links).order;
-  p.predict(mesh, *locals[0], machine);
   for (const Ref<Graph>& g : locals) p.splits.push_back(split_step(p.call(*g)));
 }
 

@@ -21,11 +21,11 @@ struct PipelinePlan {
   StageCut cut;              // of the first shape class, and of all others
   bool gather_once = false;  // Plan::pipeline_gather
   std::vector<Crossing> crossings;
-  pipeline::Table table;  // with SEND and RECV
-  pipeline::Costs costs;  // seconds and bytes, as predicted for a machine
-  pipeline::Simulation simulation;
-  std::vector<int> order;         // the numbers of all actions, in an order in which they can run
-  std::vector<StepSplit> splits;  // by shape class
+  pipeline::Table table;            // with SEND and RECV
+  pipeline::Costs costs;            // of predict(): seconds and bytes
+  pipeline::Simulation simulation;  // of predict()
+  std::vector<int> order;           // the numbers of all actions, in an order in which they can run
+  std::vector<StepSplit> splits;    // by shape class
 
   SplitCall call(const Graph& local) const { return {*joint, microbatch, local, cut, table, gather_once}; }
   /// The cut, the bubbles and the memory, for reports.
