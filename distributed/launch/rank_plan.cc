@@ -8,6 +8,7 @@
 #include "compiler/exec/stamp.h"
 #include "compiler/passes/new_node.h"
 #include "ops/core/collective.h"
+#include "ops/core/view.h"
 
 namespace weft::dist {
 namespace {
@@ -55,7 +56,7 @@ class RankPlanner {
     for (size_t level = 0; level < parts_.after.size(); ++level) {
       if (static_cast<int>(level) == call_.split.commit_level) commit_point = plan_->launches();
       run_once(after_[level], parts_.after[level]);
-      run_hops(call_.split.hops[level]);
+      run_messages(messages_[level]);
     }
     std::vector<Value> outputs;
     if (rank_ == 0) outputs = outputs_;
@@ -112,11 +113,58 @@ class RankPlanner {
     for (const auto& key : order) action_[key] = add(parts_.actions.at(key), key.first);
     for (size_t level = 0; level < parts_.after.size(); ++level) {
       after_.push_back(add(parts_.after[level]));
-      for (const Hop& hop : call_.split.hops[level]) {
-        if (hop.to == rank_) hop_nodes_[hop] = receive(hop.value, hop.from);
-        if (hop.from == rank_) hop_nodes_[hop] = send(hop.value, hop.to);
+      messages_.push_back(messages_behind(level));
+      for (Message& m : messages_.back()) m.nodes = m.to == rank_ ? receive(m.values, m.from) : send(m.values, m.to);
+    }
+  }
+
+  struct Nodes {
+    int32_t start = -1, wait = -1;
+  };
+
+  // One message between two levels: a value, or scalars that are stored one behind the other.
+  struct Message {
+    std::vector<Value> values;
+    int from = 0, to = 0;
+    Nodes nodes;
+  };
+
+  /// What this rank sends and receives behind a level of the update. Scalars of one rank, as the squares of its
+  /// gradients' norms, go to the same ranks in one message.
+  std::vector<Message> messages_behind(size_t level) {
+    std::map<Value, std::set<int>> readers;
+    for (const Hop& hop : call_.split.hops[level]) readers[hop.value].insert(hop.to);
+    std::map<std::tuple<int, DType, std::set<int>>, size_t> bundles;
+    std::vector<std::pair<int, std::vector<Value>>> sent;  // and the sender
+    for (const Hop& hop : call_.split.hops[level]) {
+      const std::set<int>& to = readers.at(hop.value);
+      if (hop.to != *to.begin()) continue;  // once for each value
+      const bool scalar = g_.type(hop.value).shape.empty() && !is_sum(hop.value);
+      const auto [it, fresh] = bundles.try_emplace({hop.from, g_.type(hop.value).dtype, to}, sent.size());
+      if (!scalar || fresh) sent.emplace_back(hop.from, std::vector<Value>());
+      if (scalar) {
+        sent[it->second].second.push_back(hop.value);
+      } else {
+        if (fresh) bundles.erase(it);
+        sent.back().second.push_back(hop.value);
       }
     }
+    std::vector<Message> messages;
+    for (const auto& [from, values] : sent) {
+      const std::set<int>& to = readers.at(values[0]);
+      if (from == rank_ || to.contains(rank_)) store_together(values);
+      for (int r : to)
+        if (from == rank_ || r == rank_) messages.push_back({values, from, r, {}});
+    }
+    return messages;
+  }
+
+  void store_together(std::span<const Value> values) {
+    if (values.size() == 1) return;
+    const int64_t bytes = g_.type(values[0]).nbytes();
+    const int32_t block = plan_->add_block(bytes * static_cast<int64_t>(values.size()));
+    for (size_t i = 0; i < values.size(); ++i)
+      once_[values[i]] = {StampPlace::kBlock, block, static_cast<int64_t>(i) * bytes};
   }
 
   // A plan of many microbatches is not copied while it grows.
@@ -129,7 +177,7 @@ class RankPlanner {
       if (pipeline::computes(a.kind)) count(action_.at({a.stage, a.kind}));
       if (pipeline::transfers(a.kind)) launches += 2 * payload(a.stage, a.peer).size();
     }
-    for (const std::vector<Hop>& hops : call_.split.hops) launches += 2 * hops.size();
+    for (const std::vector<Message>& messages : messages_) launches += 2 * messages.size();
     plan_->reserve(launches);
   }
 
@@ -172,9 +220,6 @@ class RankPlanner {
 
   // ---- nodes that send and receive ----
 
-  struct Nodes {
-    int32_t start = -1, wait = -1;
-  };
   struct TransferKey {
     int kept = 0, slot = 0, peer = 0;  // a stage: two stages of a rank may receive one value
     friend auto operator<=>(const TransferKey&, const TransferKey&) = default;
@@ -184,10 +229,15 @@ class RankPlanner {
     return {{"axes", std::string("pp")}, {"peer", static_cast<int64_t>(peer)}, {"site", ++site_}};
   }
 
-  Nodes send(Value v, int peer) {
-    const Node& of = g_.node(v);
+  Nodes send(std::span<const Value> values, int peer) {
+    const Node& of = g_.node(values[0]);
     const Attrs how = attrs(peer);
-    const Value x = values_.at(v);
+    Value x = values_.at(values[0]);
+    if (values.size() > 1) {  // nodes without a launch, as the values are stored together
+      std::vector<Value> parts;
+      for (Value v : values) parts.push_back(view(reshape_op, values_.at(v), {{"shape", Shape{1}}}, of));
+      x = {plan_->add_node(new_node(plan_->graph(), concat_op, parts, {{"dim", int64_t{0}}}, of)), 0};
+    }
     Nodes n;
     n.start = plan_->add_node(new_node(plan_->graph(), send_start_op, {&x, 1}, how, of));
     const Value operands[] = {{n.start, 0}, x};
@@ -195,17 +245,30 @@ class RankPlanner {
     return n;
   }
 
-  Nodes receive(Value v, int peer) {
-    const Node& of = g_.node(v);
+  Nodes receive(std::span<const Value> values, int peer) {
+    const Node& of = g_.node(values[0]);
     const Attrs how = attrs(peer);
-    const TensorType& type = g_.type(v);
+    const TensorType& type = g_.type(values[0]);
+    const auto count = static_cast<int64_t>(values.size());
     Nodes n;
     n.start = plan_->add_node(
-        new_node(plan_->graph(), recv_start_op, {}, how.with("shape", type.shape).with("dtype", type.dtype), of));
+        new_node(plan_->graph(), recv_start_op, {},
+                 how.with("shape", count > 1 ? Shape{count} : type.shape).with("dtype", type.dtype), of));
     const Value operands[] = {{n.start, 0}, {n.start, 0}};
     n.wait = plan_->add_node(new_node(plan_->graph(), collective_wait_op, operands, site_of(how), of));
-    values_.try_emplace(v, Value{n.wait, 0});
+    const Value all{n.wait, 0};
+    for (int64_t i = 0; i < count; ++i) {
+      Value v = all;
+      if (count > 1)
+        v = view(reshape_op, view(slice_op, all, {{"begin", Shape{i}}, {"end", Shape{i + 1}}, {"step", Shape{1}}}, of),
+                 {{"shape", Shape{}}}, of);
+      values_.try_emplace(values[static_cast<size_t>(i)], v);
+    }
     return n;
+  }
+
+  Value view(const OpDef& op, Value x, Attrs how, const Node& like) {
+    return {plan_->add_node(new_node(plan_->graph(), op, {&x, 1}, std::move(how), like)), 0};
   }
 
   static Attrs site_of(const Attrs& how) { return {{"site", how.i("site")}}; }
@@ -214,7 +277,7 @@ class RankPlanner {
     const auto [it, fresh] = transfers_.try_emplace(key);
     if (fresh) {
       const Value v = kept_values_[static_cast<size_t>(key.kept)];
-      it->second = sends ? send(v, rank_of(key.peer)) : receive(v, rank_of(key.peer));
+      it->second = sends ? send({&v, 1}, rank_of(key.peer)) : receive({&v, 1}, rank_of(key.peer));
     }
     return it->second;
   }
@@ -342,15 +405,15 @@ class RankPlanner {
     return {StampPlace::kBlock, block, 0};
   }
 
-  /// The block of a value that is computed once a step.
+  /// The place of a value that is computed once a step.
   StampPlace once(Value v) {
-    const auto [it, fresh] = once_.try_emplace(v, -1);
+    const auto [it, fresh] = once_.try_emplace(v);
     if (fresh) {
       // Of a slice: the stacked batch.
       const int64_t count = is_slice(v) ? static_cast<int64_t>(microbatches_) : 1;
-      it->second = plan_->add_block(g_.type(v).nbytes() * count);
+      it->second.index = plan_->add_block(g_.type(v).nbytes() * count);
     }
-    return {StampPlace::kBlock, it->second, 0};
+    return it->second;
   }
 
   StampPlace operand(Value v, int stage, int microbatch) {
@@ -440,14 +503,14 @@ class RankPlanner {
       for (int s = 0; s < static_cast<int>(slots_[static_cast<size_t>(k)].size()); ++s) end_sends(k, s);
   }
 
-  void run_hops(std::span<const Hop> hops) {
-    for (const Hop& hop : hops) {
-      if (hop.from == rank_) start_send(hop_nodes_.at(hop), operand(hop.value, -1, -1));
-      if (hop.to == rank_) start_receive(hop_nodes_.at(hop), once(hop.value));
+  void run_messages(std::span<const Message> messages) {
+    for (const Message& m : messages) {
+      if (m.from == rank_) start_send(m.nodes, operand(m.values[0], -1, -1));
+      if (m.to == rank_) start_receive(m.nodes, once(m.values[0]));
     }
-    for (const Hop& hop : hops) {
-      if (hop.from == rank_) end_send(hop_nodes_.at(hop), operand(hop.value, -1, -1));
-      if (hop.to == rank_) end_receive(hop_nodes_.at(hop), once(hop.value));
+    for (const Message& m : messages) {
+      if (m.from == rank_) end_send(m.nodes, operand(m.values[0], -1, -1));
+      if (m.to == rank_) end_receive(m.nodes, once(m.values[0]));
     }
   }
 
@@ -465,7 +528,7 @@ class RankPlanner {
   std::map<Value, Value> values_;  // of the plan's graph
   std::vector<Value> outputs_;
   std::map<TransferKey, Nodes> transfers_;
-  std::map<Hop, Nodes> hop_nodes_;
+  std::vector<std::vector<Message>> messages_;  // by level
   std::map<KeptKey, int> kept_;
   std::vector<Value> kept_values_;
   std::vector<std::vector<Life>> lives_;  // by kept value and microbatch
@@ -474,9 +537,9 @@ class RankPlanner {
   std::map<std::pair<int, int>, const Nodes*>
       awaited_;  // receives that nothing has waited for, by kept value and microbatch
   std::map<Value, Sum> sums_;
-  std::map<Value, int32_t> once_;  // blocks
-  int first_ = 0;                  // the number of the rank's first action
-  std::vector<int> when_;          // by number of an action
+  std::map<Value, StampPlace> once_;
+  int first_ = 0;          // the number of the rank's first action
+  std::vector<int> when_;  // by number of an action
   std::map<std::tuple<int, int, int>, int> receives_;
   int32_t receipt_ = -1;
   int64_t site_ = 0;
