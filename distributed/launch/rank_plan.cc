@@ -45,7 +45,7 @@ class RankPlanner {
     find_order();
   }
 
-  internal::Planned run() {
+  RankPlan run() {
     add_parts();
     find_lives();
     reserve();
@@ -64,7 +64,7 @@ class RankPlanner {
     planned_.plan.commit_point = commit_point;
     planned_.fused = planned_.plan.graph;
     planned_.order = "that of the pipeline's actions";
-    return std::move(planned_);
+    return {std::move(planned_), std::move(described_)};
   }
 
  private:
@@ -229,9 +229,26 @@ class RankPlanner {
     return {{"axes", std::string("pp")}, {"peer", static_cast<int64_t>(peer)}, {"site", ++site_}};
   }
 
+  // What the collective with the last site is for.
+  void describe(Value v) {
+    const Node& of = g_.node(v);
+    const bool once = !is_kept(v);
+    described_.push_back({.phase = !once       ? of.backward ? Phase::kBackward : Phase::kForward
+                                   : is_sum(v) ? Phase::kBackward
+                                               : Phase::kUpdate,
+                          .subject = !once                      ? Subject::kActivation
+                                     : is_sum(v) && of.backward ? Subject::kGradient
+                                                                : Subject::kScalar,
+                          .site = site_,
+                          .what = str_cat(of.scope, *of.scope ? ": " : "", of.op->name),
+                          .line = of.line.to_string(),
+                          .why = once ? "the update of another rank reads it" : "a stage of another rank reads it"});
+  }
+
   Nodes send(std::span<const Value> values, int peer) {
     const Node& of = g_.node(values[0]);
     const Attrs how = attrs(peer);
+    describe(values[0]);
     Value x = values_.at(values[0]);
     if (values.size() > 1) {  // nodes without a launch, as the values are stored together
       std::vector<Value> parts;
@@ -248,6 +265,7 @@ class RankPlanner {
   Nodes receive(std::span<const Value> values, int peer) {
     const Node& of = g_.node(values[0]);
     const Attrs how = attrs(peer);
+    describe(values[0]);
     const TensorType& type = g_.type(values[0]);
     const auto count = static_cast<int64_t>(values.size());
     Nodes n;
@@ -521,6 +539,7 @@ class RankPlanner {
   const std::vector<Action>& actions_;
   const size_t microbatches_;
   internal::Planned planned_;
+  std::vector<PlannedCollective> described_;
   std::optional<internal::StampedPlan> plan_;
   Ready before_;
   std::map<std::pair<int, Kind>, Ready> action_;
@@ -547,6 +566,6 @@ class RankPlanner {
 
 }  // namespace
 
-internal::Planned plan_rank(const RankPlanCall& call, int rank) { return RankPlanner(call, rank).run(); }
+RankPlan plan_rank(const RankPlanCall& call, int rank) { return RankPlanner(call, rank).run(); }
 
 }  // namespace weft::dist

@@ -4,6 +4,7 @@
 #include <span>
 
 #include "compiler/exec/entry.h"
+#include "distributed/propagate/emit.h"
 #include "distributed/stages/split.h"
 
 namespace weft::dist {
@@ -16,8 +17,13 @@ struct RankPlanCall {
   std::span<const int> order;  // an order in which all actions can run (pipeline::Checked)
 };
 
+struct RankPlan {
+  internal::Planned planned;
+  std::vector<PlannedCollective> transfers;  // what its sends and receives are for, by site
+};
+
 /// The plan of a rank of the table. Kernels are not loaded yet. Its commit point is the same place for all ranks: in
 /// front of the first level of the update at which one of them writes a cell.
-internal::Planned plan_rank(const RankPlanCall& call, int rank);
+RankPlan plan_rank(const RankPlanCall& call, int rank);
 
 }  // namespace weft::dist

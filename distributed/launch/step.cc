@@ -131,14 +131,17 @@ void MeshStep::plan_stages(const CompileOptions& options) {
   for (size_t c = 0; c < plan_.locals.size(); ++c) {
     const SplitCall step = plan_.pipeline->call(*plan_.arranged[c]);
     for (int r = 0; r < plan_.pipeline->ranks; ++r) {
-      planned_.push_back(
-          plan_rank({step, plan_.pipeline->splits[c], plan_.pipeline->crossings, options, plan_.pipeline->order}, r));
+      RankPlan rank =
+          plan_rank({step, plan_.pipeline->splits[c], plan_.pipeline->crossings, options, plan_.pipeline->order}, r);
+      planned_.push_back(std::move(rank.planned));
       internal::check_budget(planned_.back(), {}, options);
       const internal::MemoryPlan& plan = planned_.back().plan;
       std::vector<int32_t> nodes;
       for (const internal::Launch& l : plan.launches)
         if (!l.copy) nodes.push_back(l.node);
-      plan_.launched.push_back(collectives_in(*plan.graph, nodes, plan_.locals[c].collectives));
+      std::vector<PlannedCollective>& known = rank.transfers;
+      known.insert(known.end(), plan_.locals[c].collectives.begin(), plan_.locals[c].collectives.end());
+      plan_.launched.push_back(collectives_in(*plan.graph, nodes, known));
       const auto key = [](const PlannedCollective& k) { return std::tuple(k.kind, k.axes, k.site); };
       const std::vector<PlannedCollective>& first = plan_.launched[static_cast<size_t>(r)];
       WEFT_BUG_IF(!std::ranges::equal(first, plan_.launched.back(), {}, key, key), "mesh: ranks of shape class ", c,

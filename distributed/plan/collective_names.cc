@@ -12,7 +12,7 @@ std::string title(Collective kind) {
 }
 
 const char* to_string(Subject subject) {
-  static constexpr const char* kNames[] = {"parameters", "activations", "gradients"};
+  static constexpr const char* kNames[] = {"parameters", "activations", "gradients", "scalars"};
   return kNames[static_cast<int>(subject)];
 }
 

@@ -38,8 +38,6 @@ std::vector<PlannedCollective> collectives_in(const Graph& g, std::span<const in
       c.what = str_cat(n.scope, *n.scope ? ": " : "", n.op->name);
       c.line = n.line.to_string();
       c.why = *kind == Collective::kPermute ? "one step of a ring, beside the product or attention that uses it"
-              : *kind == Collective::kSend || *kind == Collective::kRecv
-                  ? "a stage of another rank, or its update, reads it"
               : n.op == &all_to_all_rows_op || n.op == start_form(all_to_all_rows_op)
                   ? "rows go to the ranks of their experts, or back"
                   : "how its op works on shards";

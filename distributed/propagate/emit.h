@@ -9,7 +9,7 @@
 
 namespace weft::dist {
 
-enum class Subject : uint8_t { kParameter, kActivation, kGradient };
+enum class Subject : uint8_t { kParameter, kActivation, kGradient, kScalar };
 
 /// One collective of the local graph.
 struct PlannedCollective {
