@@ -24,6 +24,7 @@ class Recomputer {
     find_allowed();
     cut();
     if (result_.copies > 0) rewrite();
+    result_.again = std::move(redo_);
     return std::move(result_);
   }
 

@@ -28,6 +28,7 @@ struct RecomputePolicy {
 
 struct RecomputeResult {
   Ref<Graph> graph;            // null: nothing to recompute
+  std::vector<bool> again;     // by node of the given graph: a forward node that backward computes again
   int64_t kept_bytes = 0;      // of the arena, alive from forward to backward
   int32_t copies = 0;          // nodes computed again
   std::vector<double> narrow;  // the narrow places: the share of the forward part before each

@@ -98,6 +98,31 @@ TEST(PipelineStep, TablesOfAStepHaveTheFiguresOfTheSchedule) {
   }
 }
 
+// Over a memory budget, stages compute more forward values again, with the same bits.
+TEST(PipelineStep, KeepsAMemoryBudget) {
+  const nn::ConfigMap changes{{"dropout", "0.1"}, {"layers", "4"}};
+  const Trained want = train(gpt::family(), "gpt_tiny", 8, changes, {});
+  for (const std::string schedule : {"gpipe", "zb_h1"}) {
+    SCOPED_TRACE(schedule);
+    CompileOptions o{.mesh = Mesh{{"pp", 2}}};
+    o.plan.pipeline = schedule;
+    const int64_t peak = train(gpt::family(), "gpt_tiny", 8, changes, o).stats.planned_peak_bytes;
+    o.memory_budget = 1;
+    const std::string error = error_of([&] { train(gpt::family(), "gpt_tiny", 8, changes, o); });
+    const size_t end = error.find(" at the least, computing again what it can; memory_budget is 1");
+    ASSERT_NE(end, error.npos) << error;
+    const int64_t least = std::stoll(error.substr(error.rfind(' ', end - 1) + 1));
+    EXPECT_LT(least, peak);
+    for (int64_t budget : {(least + peak) / 2, least}) {
+      o.memory_budget = budget;
+      const Trained got = train(gpt::family(), "gpt_tiny", 8, changes, o);
+      EXPECT_LE(got.stats.planned_peak_bytes, budget);
+      EXPECT_EQ(got.stats.planned_peak_bytes, got.stats.measured_peak_bytes);
+      expect_same(got, want);
+    }
+  }
+}
+
 // Microbatches with different numbers of targets, one with none, weigh as in the whole batch.
 TEST(PipelineStep, IgnoredTargetsWeighAsInTheBatch) {
   constexpr int64_t kRows = 8, kTime = 16;

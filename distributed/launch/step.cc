@@ -127,14 +127,38 @@ MeshStep::MeshStep(const Ref<Graph>& joint, const CompileOptions& options)
     if (!plan_.on_meta) internal::load_kernels(p, options);
 }
 
+// Ranks that need more memory than the budget are planned anew: they compute more values again.
 void MeshStep::plan_stages(const CompileOptions& options) {
+  PipelinePlan& p = *plan_.pipeline;
+  internal::Rematerialisation tried;
+  while (true) {
+    plan_ranks(options);
+    int64_t peak = 0;
+    for (const internal::Planned& r : planned_) peak = std::max(peak, r.plan.peak_bytes());
+    if (options.memory_budget <= 0) return;
+    if (!tried.tried) tried.peak_before = peak;
+    tried.least_peak = tried.tried ? std::min(tried.least_peak, peak) : peak;
+    tried.tried = true;
+    if (peak <= options.memory_budget || p.policy + 1 == p.again.size()) break;
+    set_policy(p, p.policy + 1, plan_.arranged);
+  }
+  for (const internal::Planned& r : planned_) internal::check_budget(r, tried, options);
+  if (p.policy == 0) return;
+  const auto copies = std::count_if(p.cut.nodes.begin(), p.cut.nodes.end(), [](const StageOf& s) { return s.again; });
+  plan_.notes.push_back(str_cat("memory_budget ", options.memory_budget, ": ", copies,
+                                " nodes of a microbatch are computed again; the peak of a rank is ", tried.least_peak,
+                                " bytes"));
+}
+
+void MeshStep::plan_ranks(const CompileOptions& options) {
+  planned_.clear();
+  plan_.launched.clear();
   for (size_t c = 0; c < plan_.locals.size(); ++c) {
     const SplitCall step = plan_.pipeline->call(*plan_.arranged[c]);
     for (int r = 0; r < plan_.pipeline->ranks; ++r) {
       RankPlan rank =
           plan_rank({step, plan_.pipeline->splits[c], plan_.pipeline->crossings, options, plan_.pipeline->order}, r);
       planned_.push_back(std::move(rank.planned));
-      internal::check_budget(planned_.back(), {}, options);
       const internal::MemoryPlan& plan = planned_.back().plan;
       std::vector<int32_t> nodes;
       for (const internal::Launch& l : plan.launches)

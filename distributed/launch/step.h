@@ -64,6 +64,7 @@ class MeshStep final : public internal::PartitionedStep {
   ShardedCell::Layout layout_of(size_t cell) const;
   void plan_classes(const CompileOptions& options);
   void plan_stages(const CompileOptions& options);
+  void plan_ranks(const CompileOptions& options);
   void shard_cells();
   std::vector<Tensor> joined(const std::vector<std::vector<Tensor>>& results) const;
   [[noreturn]] void failed();

@@ -127,6 +127,14 @@ MeshPlan plan_mesh(const Ref<Graph>& joint, const CompileOptions& how, const Pla
   }
   if (p.pipeline) {
     steps.run("stages", [&] { plan_pipeline(*p.pipeline, mesh, p.plan, communication.machine, p.arranged); });
+    // Estimates leave out what actions need while they run: the plans of the ranks are compared with the budget too.
+    const auto estimated_peak = [&] {
+      p.pipeline->predict(mesh, *p.arranged[0], communication.machine);
+      return estimate_pipeline(*p.pipeline, *p.arranged[0], communication.machine).peak_bytes;
+    };
+    while (how.memory_budget > 0 && p.pipeline->policy + 1 < p.pipeline->again.size() &&
+           estimated_peak() > how.memory_budget)
+      set_policy(*p.pipeline, p.pipeline->policy + 1, p.arranged);
     check_forbidden(how.mesh, p.plan, forbid, transfers_of(*p.pipeline, *p.arranged[0]));
   } else {
     p.communication = arrange_communication(mesh, p.arranged, communication, passes);

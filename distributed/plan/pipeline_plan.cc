@@ -4,7 +4,9 @@
 #include <charconv>
 #include <set>
 
+#include "compiler/cost/keep_cost.h"
 #include "compiler/cost/roofline.h"
+#include "compiler/passes/recompute.h"
 #include "distributed/overlap/dependencies.h"
 #include "distributed/overlap/network.h"
 #include "distributed/pipeline/check.h"
@@ -15,6 +17,7 @@
 #include "framework/base/units.h"
 #include "framework/io/file.h"
 #include "framework/ir/op_def.h"
+#include "framework/ir/rewrite.h"
 
 namespace weft::dist {
 namespace {
@@ -77,6 +80,33 @@ void add_gathers(const Mesh& mesh, const Graph& g, const PipelinePlan& p, const 
   }
 }
 
+// The work of computing a forward node again: chains of pointwise ops and views run inside the kernels that read them.
+Cost again_cost(const Graph& g, const Node& n) {
+  Cost work = op_cost(g, n);
+  if (n.op->is(kPointwise) || n.op->view) work.bytes = work.written = 0;
+  return work;
+}
+
+// By node: whether I and W compute it again.
+struct Recomputed {
+  explicit Recomputed(const Graph& g, const StageCut& cut) : input(static_cast<size_t>(g.size())), weight(input) {
+    const std::vector<std::vector<int32_t>> readers = users(g);
+    for (int32_t id = g.size() - 1; id >= 0; --id) {
+      const StageOf& own = cut.nodes[static_cast<size_t>(id)];
+      if (own.region != StageOf::kStage || !own.again) continue;
+      for (int32_t user : readers[static_cast<size_t>(id)]) {
+        const auto u = static_cast<size_t>(user);
+        const StageOf& reader = cut.nodes[u];
+        if (reader.region != StageOf::kStage || reader.stage != own.stage) continue;
+        if (input[u] || (reader.backward && !reader.weight)) input[static_cast<size_t>(id)] = true;
+        if (weight[u] || (reader.backward && reader.weight)) weight[static_cast<size_t>(id)] = true;
+      }
+    }
+  }
+  bool any(int32_t id) const { return input[static_cast<size_t>(id)] || weight[static_cast<size_t>(id)]; }
+  std::vector<bool> input, weight;
+};
+
 pipeline::Costs costs_of(const Mesh& mesh, const Graph& g, const PipelinePlan& p, const Machine& machine,
                          const pipeline::Links& links) {
   pipeline::Costs costs;
@@ -84,6 +114,7 @@ pipeline::Costs costs_of(const Mesh& mesh, const Graph& g, const PipelinePlan& p
   costs.times.resize(stages);
   costs.activation.assign(stages, 0);
   std::vector<std::set<Value>> kept(stages);  // what B, I or W reads of F
+  const Recomputed again(g, p.cut);
   for (int32_t id = 0; id < g.size(); ++id) {
     const StageOf& s = p.cut.nodes[static_cast<size_t>(id)];
     if (s.region != StageOf::kStage) continue;
@@ -94,11 +125,19 @@ pipeline::Costs costs_of(const Mesh& mesh, const Graph& g, const PipelinePlan& p
     const Kind kind = !s.backward ? Kind::kForward : s.weight ? Kind::kWeight : Kind::kInput;
     costs.time(s.stage, kind) += seconds;
     if (s.backward) costs.time(s.stage, Kind::kBackward) += seconds;
-    if (!s.backward) continue;
-    for (Value v : n.inputs)
-      if (const StageOf& own = p.cut.nodes[static_cast<size_t>(v.node)];
-          own.region == StageOf::kStage && !own.backward && kept[static_cast<size_t>(s.stage)].insert(v).second)
+    if (!s.backward && !again.any(id)) continue;
+    if (!s.backward) {
+      const double more = p.sharing(machine) * roofline_seconds(machine, again_cost(g, n));
+      if (again.input[static_cast<size_t>(id)]) costs.time(s.stage, Kind::kInput) += more;
+      if (again.weight[static_cast<size_t>(id)]) costs.time(s.stage, Kind::kWeight) += more;
+      costs.time(s.stage, Kind::kBackward) += more;
+    }
+    for (Value v : n.inputs) {
+      const StageOf& own = p.cut.nodes[static_cast<size_t>(v.node)];
+      if (own.region != StageOf::kStage || own.backward || (own.stage == s.stage && again.any(v.node))) continue;
+      if (kept[static_cast<size_t>(s.stage)].insert(v).second)
         costs.activation[static_cast<size_t>(s.stage)] += static_cast<double>(g.type(v).nbytes());
+    }
   }
   if (!p.gather_once) add_gathers(mesh, g, p, machine, costs);
   for (const Crossing& c : p.crossings) {
@@ -111,7 +150,34 @@ pipeline::Costs costs_of(const Mesh& mesh, const Graph& g, const PipelinePlan& p
   return costs;
 }
 
+// Policies of recomputation, the cheapest first: the one that every plan has, and others that keep less.
+void find_policies(PipelinePlan& p, const Graph& g) {
+  const KeepCosts costs(g, RecomputePolicy().small);
+  std::vector<RecomputeResult> all{recompute_by(g, {}, costs)};
+  for (double price : {0.25, 1., 2., 4., 8., 128.})
+    all.push_back(
+        recompute_by(g, {.stored_byte = price, .expensive = true, .span = 1, .late_stored_byte = price}, costs));
+  std::stable_sort(all.begin() + 1, all.end(), [](const auto& a, const auto& b) { return a.seconds < b.seconds; });
+  int64_t least = INT64_MAX;
+  for (RecomputeResult& r : all) {
+    if (r.kept_bytes >= least) continue;
+    least = r.kept_bytes;
+    r.again.resize(static_cast<size_t>(g.size()));
+    p.again.push_back(std::move(r.again));
+  }
+}
+
 }  // namespace
+
+void set_policy(PipelinePlan& p, size_t policy, std::span<const Ref<Graph>> locals) {
+  p.policy = policy;
+  for (size_t id = 0; id < p.cut.nodes.size(); ++id) {
+    StageOf& s = p.cut.nodes[id];
+    s.again = s.region == StageOf::kStage && !s.backward && p.again[policy][id];
+  }
+  p.splits.clear();
+  for (const Ref<Graph>& g : locals) p.splits.push_back(split_step(p.call(*g)));
+}
 
 pipeline::Table pipeline_table(const std::string& schedule, int ranks, int64_t microbatches) {
   if (schedule.ends_with(".csv")) return read_table(schedule, ranks, microbatches);
@@ -177,7 +243,8 @@ void plan_pipeline(PipelinePlan& p, const Mesh& mesh, const Plan& options, const
   if (std::none_of(p.table.ranks.begin(), p.table.ranks.end(), transfers))
     p.table = pipeline::add_communication(p.table, links, costs_of(mesh, *locals[0], p, machine, links));
   p.order = pipeline::check(p.table, links).order;
-  for (const Ref<Graph>& g : locals) p.splits.push_back(split_step(p.call(*g)));
+  find_policies(p, *locals[0]);
+  set_policy(p, 0, locals);
 }
 
 std::vector<PlannedCollective> transfers_of(const PipelinePlan& p, const Graph& g) {

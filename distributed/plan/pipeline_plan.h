@@ -20,6 +20,10 @@ struct PipelinePlan {
   Microbatch microbatch;
   StageCut cut;              // of the first shape class, and of all others
   bool gather_once = false;  // Plan::pipeline_gather
+  /// By policy, from the cheapest to the one that keeps least: the nodes of the first shape class that backward
+  /// computes again. `policy` is the one in `cut`.
+  std::vector<std::vector<bool>> again;
+  size_t policy = 0;
   std::vector<Crossing> crossings;
   pipeline::Table table;            // with SEND and RECV
   pipeline::Costs costs;            // of predict(): seconds and bytes
@@ -35,6 +39,9 @@ struct PipelinePlan {
   /// How many ranks share the device of one: all, if they are threads of one CPU.
   double sharing(const Machine& machine) const { return machine.shares_cores ? world : 1; }
 };
+
+/// Splits the step for another policy of `again`. `locals`: by shape class.
+void set_policy(PipelinePlan& p, size_t policy, std::span<const Ref<Graph>> locals);
 
 /// The mesh of the other dimensions: a rank's placement does not depend on its stage. Throws InvalidArgument for a view
 /// over pp.

@@ -34,6 +34,8 @@ class PartMaker {
   }
 
   Graph& graph() { return *part_.graph; }
+  /// Forward nodes whose copies are marked as such of the backward part.
+  std::function<bool(int32_t)> recomputes;
 
   Value operand(Value key, const TensorType& type) {
     const auto [it, fresh] = operands_.try_emplace(key);
@@ -70,6 +72,7 @@ class PartMaker {
       if (!needed[static_cast<size_t>(id)] || !computed(id) || now.contains({id, 0})) continue;
       Node n = from.node(id);
       for (Value& v : n.inputs) v = find(v);
+      if (recomputes && recomputes(id)) n.backward = n.recomputed = true;
       if (n.op == &captured_op) n.attrs = n.attrs.with("index", n.attrs.i("index") + captured);
       const int32_t to = graph().add(std::move(n));
       for (int32_t o = 0; o < static_cast<int32_t>(from.node(id).outputs.size()); ++o) now[{id, o}] = {to, o};
@@ -105,6 +108,7 @@ class Splitter {
       : call_(call), g_(call.graph), ranks_(static_cast<int>(call.table.ranks.size())), users_(users(call.graph)) {
     split_.ranks.resize(static_cast<size_t>(ranks_));
     find_gathered();
+    find_again();
   }
 
   StepSplit run() {
@@ -144,12 +148,29 @@ class Splitter {
 
   /// Whether each action computes a value that no microbatch changes, instead of reading that of `before`: a view of a
   /// parameter, which costs no memory then, and a parameter that is gathered for each action.
-  bool computed_again(int32_t id) const {
+  bool computed_by_each(int32_t id) const {
     return at(id).region == StageOf::kOutside &&
            (g_.node(id).op->view || (!call_.gather_once && gathered_[static_cast<size_t>(id)]));
   }
 
   // ---- actions ----
+
+  // Nodes that the backward actions of their stage compute again.
+  void find_again() {
+    again_.resize(static_cast<size_t>(g_.size()));
+    for (int32_t id = g_.size() - 1; id >= 0; --id) {
+      const StageOf& own = at(id);
+      if (own.region != StageOf::kStage || !own.again) continue;
+      for (int32_t user : users_[static_cast<size_t>(id)])
+        if (at(user).region == StageOf::kStage && at(user).stage == own.stage &&
+            (at(user).backward || again_[static_cast<size_t>(user)]))
+          again_[static_cast<size_t>(id)] = true;
+    }
+  }
+
+  bool recomputed(int32_t id, int stage, Kind kind) const {
+    return kind != Kind::kForward && again_[static_cast<size_t>(id)] && at(id).stage == stage;
+  }
 
   bool belongs(int32_t id, int stage, Kind kind) const {
     const StageOf& s = at(id);
@@ -181,20 +202,28 @@ class Splitter {
     roots.insert(roots.end(), kept.begin(), kept.end());
     PartMaker part(g_, call_.joint);
     Values now;
-    const auto computes = [&](int32_t id) { return is_free(id) || belongs(id, stage, kind) || computed_again(id); };
+    part.recomputes = [&](int32_t id) { return recomputed(id, stage, kind); };
+    const auto computes = [&](int32_t id) {
+      return is_free(id) || belongs(id, stage, kind) || computed_by_each(id) || part.recomputes(id);
+    };
     part.copy(g_, roots, computes, std::identity(), now);
     for (int32_t id : sums) part.add_to_sum({id, 0}, g_.node(id), now.at(g_.node(id).inputs[0]));
     for (Value v : kept) part.result(v, now.at(v));
     return part.finish();
   }
 
-  /// The results of a node that other actions read.
+  /// The results of a node that other actions read. What they compute again, they do not read.
   std::set<Value> read_elsewhere(int32_t id, int stage, Kind kind) const {
     std::set<Value> found;
-    for (int32_t user : users_[static_cast<size_t>(id)])
-      if (at(user).region == StageOf::kStage && !belongs(user, stage, kind))
-        for (Value v : g_.node(user).inputs)
-          if (v.node == id) found.insert(v);
+    for (int32_t user : users_[static_cast<size_t>(id)]) {
+      const StageOf& reader = at(user);
+      if (reader.region != StageOf::kStage) continue;
+      const bool kept = reader.stage != stage || !again_[static_cast<size_t>(id)];
+      const bool elsewhere = !belongs(user, stage, kind) || again_[static_cast<size_t>(user)];
+      if (!kept || !elsewhere) continue;
+      for (Value v : g_.node(user).inputs)
+        if (v.node == id) found.insert(v);
+    }
     return found;
   }
 
@@ -487,7 +516,7 @@ class Splitter {
   const int ranks_;
   const std::vector<std::vector<int32_t>> users_;
   StepSplit split_;
-  std::vector<bool> gathered_;  // by node
+  std::vector<bool> gathered_, again_;  // by node
   // Of nodes of the update, and of sums: the rank and the level that compute them.
   std::vector<int> where_, level_;
   std::vector<std::set<int>> homes_;              // by cell
