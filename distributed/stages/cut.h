@@ -22,7 +22,7 @@ struct StageOf {
   } region = kFree;
   bool backward = false;
   bool weight = false;  // of `backward`: no other stage waits for it, so it is in W if the schedule has I and W
-  bool again = false;  // of forward nodes: I, W and B compute it again, so that its result need not be kept for them
+  bool again = false;   // of forward nodes: I, W and B compute it again, so that its result need not be kept for them
   int stage = -1;
 };
 
