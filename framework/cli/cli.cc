@@ -379,6 +379,10 @@ void check_files(const Flags& flags) {
 
 void usage_error(const std::string& message) { throw UsageError(one_line(message)); }
 
+void check_flag(const char* flag, bool ok, const std::string& got, const std::string& need) {
+  if (!ok) usage_error(str_cat("--", flag, ": got ", got, "; need ", need));
+}
+
 int run_program(int argc, char** argv, const char* summary,
                 const std::function<int(const std::vector<std::string>&)>& body) {
   return run(argc, argv, summary, {}, body);

@@ -52,6 +52,8 @@ void check_files(const Flags& flags);
 
 /// Throws weft::UsageError for a wrong flag or argument; the program prints `message` and exits with code 2.
 [[noreturn]] void usage_error(const std::string& message);
+/// Throws UsageError "--FLAG: got GOT; need NEED" unless `ok`.
+void check_flag(const char* flag, bool ok, const std::string& got, const std::string& need);
 
 /// Parses flags and runs `body` with the remaining arguments; prints errors as one line "NAME: sentence" on stderr.
 /// Returns the exit code for main(). `summary` is the first line of --help.

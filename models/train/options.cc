@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <filesystem>
 
 #include "distributed/plan/forbid.h"
 #include "distributed/plan/pipeline_plan.h"
@@ -11,6 +10,7 @@
 #include "framework/io/file.h"
 #include "models/train/checkpoint.h"
 #include "models/train/device.h"
+#include "models/train/microbatches.h"
 
 namespace weft::train {
 
@@ -101,10 +101,6 @@ Flags train_flags(TrainOptions& o) {
   return flags;
 }
 
-void check_flag(const char* flag, bool ok, const std::string& got, const std::string& need) {
-  if (!ok) usage_error(str_cat("--", flag, ": got ", got, "; need ", need));
-}
-
 namespace {
 
 std::string in_quotes(const std::string& s) { return str_cat("'", s, "'"); }
@@ -145,32 +141,6 @@ void load_saved_plan(Setup& p, TrainOptions& o) {
   p.saved_hash = saved.hash;
 }
 
-// --microbatches, --pipeline and --stages.
-void settle_microbatches(TrainOptions& o) {
-  const int ranks = dist::pipeline_ranks(o.step.mesh);
-  const bool pipeline = ranks > 1, open = o.grad_accum == 0;
-  const char* const flag = o.given["grad_accum"] ? "grad_accum" : "microbatches";
-  if (open) o.grad_accum = dist::default_microbatches(o.step.mesh, o.step.plan, o.batch_size);
-  check_flag(flag, o.batch_size % o.grad_accum == 0, std::to_string(o.grad_accum),
-             str_cat("a divisor of --batch_size, which is ", o.batch_size));
-  check_flag("pipeline", pipeline || o.step.plan.pipeline == dist::Plan().pipeline, in_quotes(o.step.plan.pipeline),
-             "--mesh with a dimension pp as well");
-  check_flag("stages", pipeline || o.step.plan.stages == dist::Plan().stages, in_quotes(o.step.plan.stages),
-             "--mesh with a dimension pp as well");
-  if (!pipeline) return;
-  // So that a saved plan finds the table from other folders too.
-  std::string& schedule = o.step.plan.pipeline;
-  if (schedule.ends_with(".csv")) schedule = std::filesystem::absolute(io::resolve_path(schedule)).string();
-  try {
-    dist::pipeline_table(o.step.plan.pipeline, ranks, open && o.grad_accum == 1 ? o.batch_size : o.grad_accum);
-  } catch (const Error& e) {
-    const std::string what = e.what();
-    usage_error(str_cat(what.starts_with("pipeline: ") ? "--" : "--pipeline: ", what));
-  }
-  check_flag(flag, o.grad_accum > 1, std::to_string(o.grad_accum),
-             str_cat("2 or more on mesh ", o.step.mesh.to_string(), ": they run through its stages"));
-}
-
 // --mesh, --plan and the flags that need a mesh.
 void settle_mesh(Setup& p, TrainOptions& o) {
   const dist::Plan& plan = o.step.plan;
@@ -189,7 +159,8 @@ void settle_mesh(Setup& p, TrainOptions& o) {
   if (!o.plan.empty()) load_saved_plan(p, o);
   const std::string mesh = o.step.mesh.to_string();
   const bool many = o.step.mesh.size() > 1;
-  settle_microbatches(o);
+  o.grad_accum = settle_microbatches(o.step.mesh, o.step.plan, o.batch_size, o.grad_accum,
+                                     o.given["grad_accum"] ? "grad_accum" : "microbatches");
   const char* from = o.plan.empty() ? "mesh" : "plan";
   const std::string got = o.plan.empty() ? mesh : str_cat(o.plan, " of mesh ", mesh);
   check_flag(from, !many || o.device.rfind("cuda", 0) != 0, got,

@@ -62,7 +62,4 @@ struct Setup {
 /// nor changed take the value that the resumed run had. Throws UsageError on bad ones; writes nothing.
 Setup settle(const nn::ModelFamily& family, TrainOptions& options);
 
-/// Throws UsageError "--FLAG: got GOT; need NEED" unless `ok`.
-void check_flag(const char* flag, bool ok, const std::string& got, const std::string& need);
-
 }  // namespace weft::train

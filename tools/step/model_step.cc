@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "distributed/launch/compile.h"
-#include "distributed/plan/pipeline_plan.h"
 #include "distributed/strategies/strategies.h"
 #include "models/gpt/config.h"
 #include "models/llama/config.h"
@@ -13,6 +12,7 @@
 #include "models/train/checkpoint.h"
 #include "models/train/device.h"
 #include "models/train/load.h"
+#include "models/train/microbatches.h"
 
 namespace weft::tools {
 namespace {
@@ -53,29 +53,6 @@ void check_batch(const dist::Mesh& mesh, const Shape& tokens) {
   } catch (const Error& e) {
     usage_error(str_cat("--", e.what()));
   }
-}
-
-// --microbatches, or what fits the mesh.
-int64_t microbatches_of(const StepChoice& c, const CompileOptions& options) {
-  const int ranks = dist::pipeline_ranks(options.mesh);
-  const int64_t parts =
-      c.microbatches > 0 ? c.microbatches : dist::default_microbatches(options.mesh, options.plan, c.batch_size);
-  if (c.batch_size % parts != 0)
-    usage_error(str_cat("--microbatches is ", parts, "; need a divisor of --batch_size, which is ", c.batch_size));
-  if (ranks == 1) {
-    if (c.pipeline != StepChoice().pipeline || c.stages != StepChoice().stages)
-      usage_error("--pipeline and --stages need --mesh with a dimension pp");
-    return parts;
-  }
-  try {
-    dist::pipeline_table(c.pipeline, ranks, parts);
-  } catch (const Error& e) {
-    const std::string what = e.what();
-    usage_error(str_cat(what.starts_with("pipeline: ") ? "--" : "--pipeline: ", what));
-  }
-  if (parts == 1)
-    usage_error(str_cat("--microbatches is 1; need 2 or more on mesh ", c.mesh, ": they run through its stages"));
-  return parts;
 }
 
 struct Chosen {
@@ -142,7 +119,7 @@ ModelStep::ModelStep(const StepChoice& c, std::optional<Device> instead)
   if (!c.mesh.empty()) options.mesh = mesh_of(c);
   options.plan.pipeline = c.pipeline;
   options.plan.stages = c.stages;
-  const int64_t parts = microbatches_of(c, options);
+  const int64_t parts = train::settle_microbatches(options.mesh, options.plan, c.batch_size, c.microbatches);
   if (!c.mesh.empty()) check_batch(options.mesh, {c.batch_size / parts, chosen.length});
   step_ = std::make_unique<Compiled<Fn>>(dist::compile(
       Fn([this, parts, forward = c.forward](const Tensor& tokens, const Tensor& targets) {

@@ -200,7 +200,7 @@ def wrong_flags(folder):
         for why, flags in [("--model is 'gpt9'", ["--model", "gpt9"]), ("--config is 'tiny'", ["--config", "tiny"]),
                            ("--seq_len: got '-1'", ["--seq_len", "-1"]), ("--seq_len is 99999", ["--seq_len", "99999"]),
                            ("--batch_size: got '0'", ["--batch_size", "0"]), ("--dtype is 'f8'", ["--dtype", "f8"]),
-                           ("--microbatches is 3", ["--mesh", "pp2", "--microbatches", "3"]),
+                           ("--microbatches: got 3", ["--mesh", "pp2", "--microbatches", "3"]),
                            ("--pipeline: no schedule", ["--mesh", "pp2", "--pipeline", "zz"]),
                            ("--stages need --mesh", ["--stages", "blocks.1"]),
                            ("--mesh: ", ["--mesh", "dp"]), ("--mesh dp3: a batch", ["--mesh", "dp3"])]:

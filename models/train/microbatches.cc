@@ -1,0 +1,35 @@
+#include "models/train/microbatches.h"
+
+#include <filesystem>
+
+#include "distributed/plan/pipeline_plan.h"
+#include "framework/cli/cli.h"
+#include "framework/io/file.h"
+
+namespace weft::train {
+
+int64_t settle_microbatches(const dist::Mesh& mesh, dist::Plan& plan, int64_t batch, int64_t asked, const char* flag) {
+  const int ranks = dist::pipeline_ranks(mesh);
+  const int64_t parts = asked > 0 ? asked : dist::default_microbatches(mesh, plan, batch);
+  check_flag(flag, batch % parts == 0, std::to_string(parts), str_cat("a divisor of --batch_size, which is ", batch));
+  if (ranks == 1) {
+    const char* const need = "--mesh with a dimension pp as well";
+    check_flag("pipeline", plan.pipeline == dist::Plan().pipeline, str_cat("'", plan.pipeline, "'"), need);
+    check_flag("stages", plan.stages == dist::Plan().stages, str_cat("'", plan.stages, "'"), need);
+    return parts;
+  }
+  // So that a saved plan finds the table from other folders too.
+  if (plan.pipeline.ends_with(".csv"))
+    plan.pipeline = std::filesystem::absolute(io::resolve_path(plan.pipeline)).string();
+  try {
+    dist::pipeline_table(plan.pipeline, ranks, asked == 0 && parts == 1 ? batch : parts);
+  } catch (const Error& e) {
+    const std::string what = e.what();
+    usage_error(str_cat(what.starts_with("pipeline: ") ? "--" : "--pipeline: ", what));
+  }
+  check_flag(flag, parts > 1, std::to_string(parts),
+             str_cat("2 or more on mesh ", mesh.to_string(), ": they run through its stages"));
+  return parts;
+}
+
+}  // namespace weft::train

@@ -1,0 +1,16 @@
+// --microbatches, --pipeline and --stages of programs that run the training step of a model.
+#pragma once
+#include <cstdint>
+
+#include "framework/mesh/mesh.h"
+#include "framework/mesh/plan.h"
+
+namespace weft::train {
+
+/// The number of microbatches of a batch: `asked`, or, if that is 0, dist::default_microbatches(). The path of a table
+/// in `plan` becomes absolute. Throws UsageError, naming the flags, for a number that the batch, the mesh or the
+/// schedule does not have; `flag` is the one that `asked` comes from.
+int64_t settle_microbatches(const dist::Mesh& mesh, dist::Plan& plan, int64_t batch, int64_t asked,
+                            const char* flag = "microbatches");
+
+}  // namespace weft::train
