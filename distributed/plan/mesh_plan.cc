@@ -126,7 +126,8 @@ MeshPlan plan_mesh(const Ref<Graph>& joint, const CompileOptions& how, const Pla
       communication.overlapping.memory_bytes = static_cast<int64_t>(0.9 * machine.memory);
   }
   if (p.pipeline) {
-    steps.run("stages", [&] { plan_pipeline(*p.pipeline, mesh, p.plan, communication.machine, p.arranged); });
+    steps.run("stages",
+              [&] { plan_pipeline(*p.pipeline, mesh, p.plan, communication.machine, how.memory_budget, p.arranged); });
     // Estimates leave out what actions need while they run: the plans of the ranks are compared with the budget too.
     const auto estimated_peak = [&] {
       p.pipeline->predict(mesh, *p.arranged[0], communication.machine);

@@ -51,6 +51,18 @@ std::vector<std::string> modules_of(const std::string& stages) {
   return modules;
 }
 
+// By stage: the most microbatches between their F and the end of their backward, in the order of the table.
+std::vector<double> alive_of(const pipeline::Table& table) {
+  std::vector<double> now(static_cast<size_t>(table.stages())), most(now);
+  for (const std::vector<pipeline::Action>& rank : table.ranks)
+    for (const pipeline::Action& a : rank) {
+      const auto s = static_cast<size_t>(a.stage);
+      if (a.kind == Kind::kForward) most[s] = std::max(most[s], ++now[s]);
+      if (a.kind == Kind::kBackward || a.kind == Kind::kWeight) --now[s];
+    }
+  return most;
+}
+
 std::vector<pipeline::Link> links_of(const std::vector<Crossing>& crossings) {
   std::vector<pipeline::Link> links;
   for (const Crossing& c : crossings) links.push_back(c.link);
@@ -150,11 +162,11 @@ pipeline::Costs costs_of(const Mesh& mesh, const Graph& g, const PipelinePlan& p
   return costs;
 }
 
-// Policies of recomputation, the cheapest first: the one that every plan has, and others that keep less.
-void find_policies(PipelinePlan& p, const Graph& g) {
+// Policies of recomputation, the cheapest first: the one that every plan has and, for a budget, others that keep less.
+void find_policies(PipelinePlan& p, const Graph& g, bool budget) {
   const KeepCosts costs(g, RecomputePolicy().small);
   std::vector<RecomputeResult> all{recompute_by(g, {}, costs)};
-  for (double price : {0.25, 1., 2., 4., 8., 128.})
+  for (double price : budget ? std::vector<double>{0.25, 1, 2, 4, 8, 128} : std::vector<double>())
     all.push_back(
         recompute_by(g, {.stored_byte = price, .expensive = true, .span = 1, .late_stored_byte = price}, costs));
   std::stable_sort(all.begin() + 1, all.end(), [](const auto& a, const auto& b) { return a.seconds < b.seconds; });
@@ -226,15 +238,27 @@ Mesh without_pipeline(const Mesh& mesh) {
 }
 
 void plan_pipeline(PipelinePlan& p, const Mesh& mesh, const Plan& options, const Machine& machine,
-                   std::span<const Ref<Graph>> locals) {
+                   int64_t memory_budget, std::span<const Ref<Graph>> locals) {
   for (const Ref<Graph>& g : locals)
     WEFT_CHECK_AS(kUnimplemented, same_structure(*locals[0], *g),
                   "pp: ranks of the other mesh dimensions have graphs of different structure; need sizes that divide");
   p.gather_once = options.pipeline_gather == "once";
   p.table = pipeline_table(options.pipeline, p.ranks, p.microbatch.count);
   const std::vector<std::string> modules = modules_of(options.stages);
-  p.cut = cut_stages(*locals[0], p.microbatch.arguments,
-                     {.stages = p.table.stages(), .begins = modules, .machine = machine});
+  find_policies(p, *locals[0], memory_budget > 0);
+  CutOptions cut{.stages = p.table.stages(),
+                 .begins = modules,
+                 .machine = machine,
+                 .memory = memory_budget,
+                 .alive = alive_of(p.table),
+                 .stages_of_rank = p.table.stages() / p.ranks};
+  size_t policy = 0;
+  while (true) {  // a cut that keeps the budget, with the cheapest policy that has one
+    cut.again = p.again[policy];
+    p.cut = cut_stages(*locals[0], p.microbatch.arguments, cut);
+    if (p.cut.fits || policy + 1 == p.again.size()) break;
+    ++policy;
+  }
   p.crossings = crossings(*locals[0], p.cut);
   const pipeline::Links links(p.table.stages(), links_of(p.crossings));
   const auto transfers = [](const std::vector<pipeline::Action>& rank) {
@@ -243,8 +267,7 @@ void plan_pipeline(PipelinePlan& p, const Mesh& mesh, const Plan& options, const
   if (std::none_of(p.table.ranks.begin(), p.table.ranks.end(), transfers))
     p.table = pipeline::add_communication(p.table, links, costs_of(mesh, *locals[0], p, machine, links));
   p.order = pipeline::check(p.table, links).order;
-  find_policies(p, *locals[0]);
-  set_policy(p, 0, locals);
+  set_policy(p, policy, locals);
 }
 
 std::vector<PlannedCollective> transfers_of(const PipelinePlan& p, const Graph& g) {

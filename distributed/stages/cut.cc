@@ -43,6 +43,7 @@ class Cutter {
     cut.largest_piece = *std::max_element(work.begin(), work.end());
     cut.first.push_back(order_.empty() ? "" : name(order_[0]));
     for (int k : begins) cut.first.push_back(name(order_[k]));
+    cut.fits = fits_;
     cut.nodes = std::move(nodes_);
     return cut;
   }
@@ -174,7 +175,7 @@ class Cutter {
   }
 
   /// `work`: by piece.
-  std::vector<int> chosen(const std::vector<double>& work) const {
+  std::vector<int> chosen(const std::vector<double>& work) {
     const int p = options_.stages;
     WEFT_CHECK(p >= 1, "pp: got ", p, " stages; need 1 or more");
     WEFT_CHECK(static_cast<int>(work.size()) >= p && !order_.empty(), "pp: the step has ",
@@ -184,18 +185,24 @@ class Cutter {
     std::vector<double> before(work.size() + 1);
     for (size_t i = 0; i < work.size(); ++i) before[i + 1] = before[i] + work[i];
     const std::vector<double> bytes = bytes_crossing();
+    Memory memory = options_.memory > 0 ? memory_of_pieces(work.size()) : Memory();
     // The most even cut at places where at most so many bytes cross.
     double most = 0;
     const auto cut_below = [&](double level) {
       std::vector<int> places;
       for (int i = 1; i < static_cast<int>(work.size()); ++i)
         if (bytes[pieces_[i - 1]] <= level) places.push_back(i);
-      return most_even(places, before, p, &most);
+      return most_even(places, before, memory, p, &most);
     };
     std::vector<double> levels;
     for (int k : pieces_) levels.push_back(bytes[k]);
     std::sort(levels.begin(), levels.end());
     cut_below(levels.back());
+    fits_ = most <= before.back();
+    if (!fits_) {
+      memory = {};
+      cut_below(levels.back());
+    }
     const double allowed = most * kUnevenStages;
     // A higher level allows all cuts of a lower one.
     const auto level = std::partition_point(levels.begin(), levels.end() - 1,
@@ -205,25 +212,69 @@ class Cutter {
     return begins;
   }
 
-  /// The first pieces of stages 1, 2, ..., all in `places`, and the work of the largest stage. Empty: there are too few
-  /// places.
-  static std::vector<int> most_even(const std::vector<int>& places, const std::vector<double>& before, int stages,
-                                    double* most) {
+  // Bytes before each piece: of cells with sums of gradients, and of what a microbatch keeps for backward.
+  struct Memory {
+    double limit = 0;  // of a stage; 0: none
+    std::vector<double> cells = {}, kept = {}, alive = {};
+
+    bool fits(int from, int to, int stage) const {
+      if (limit == 0) return true;
+      const auto a = static_cast<size_t>(from), b = static_cast<size_t>(to);
+      return cells[b] - cells[a] + alive[static_cast<size_t>(stage)] * (kept[b] - kept[a]) <= limit;
+    }
+  };
+
+  /// Nodes have the numbers of their pieces as stages.
+  Memory memory_of_pieces(size_t pieces) const {
+    Memory m{static_cast<double>(options_.memory) / options_.stages_of_rank, std::vector<double>(pieces + 1),
+             std::vector<double>(pieces + 1), options_.alive};
+    double parameters = 0, all = 0;
+    for (const Ref<Cell>& c : g_.cells) {
+      all += static_cast<double>(c->type.nbytes());
+      if (c->is_parameter) parameters += static_cast<double>(c->type.nbytes());
+    }
+    const double with_state = parameters > 0 ? 1 + all / parameters : 1;
+    const auto again = [&](int32_t id) { return !options_.again.empty() && options_.again[static_cast<size_t>(id)]; };
+    for (int32_t id = 0; id < g_.size(); ++id) {
+      const Node& n = g_.node(id);
+      if (n.op == &cell_op && g_.cells[n.attrs.i("index")]->is_parameter && !readers_[id].empty())
+        m.cells[static_cast<size_t>(*readers_[id].begin()) + 1] +=
+            with_state * static_cast<double>(g_.type({id, 0}).nbytes());
+      if (!is_forward(id) || is_sum(id) || again(id)) continue;
+      const bool kept = std::any_of(users_[id].begin(), users_[id].end(), [&](int32_t user) {
+        return nodes_[user].backward || (is_forward(user) && again(user));
+      });
+      for (const TensorType& t : n.outputs)
+        if (kept && !n.op->view) m.kept[static_cast<size_t>(nodes_[id].stage) + 1] += static_cast<double>(t.nbytes());
+    }
+    for (size_t i = 0; i < pieces; ++i) m.cells[i + 1] += m.cells[i], m.kept[i + 1] += m.kept[i];
+    return m;
+  }
+
+  /// The first pieces of stages 1, 2, ..., all in `places`, and the work of the largest stage, above all work if none
+  /// keeps the memory. Empty: there are too few places.
+  static std::vector<int> most_even(const std::vector<int>& places, const std::vector<double>& before,
+                                    const Memory& memory, int stages, double* most) {
     const int m = static_cast<int>(places.size());
     if (m < stages - 1) return {};
     // Each stage takes as much as the limit allows, and leaves a place for each stage behind.
+    const int all = static_cast<int>(before.size()) - 1;
     const auto fill = [&](double limit, double* largest) {
       std::vector<int> begins;
-      double from = 0;
+      int from = 0;
       *largest = 0;
+      const auto end_stage = [&](int to, int stage) {
+        *largest = std::max(*largest, memory.fits(from, to, stage) ? before[to] - before[from] : 2 * before.back());
+        from = to;
+      };
       for (int s = 1, j = 0; s < stages; ++s) {
         const int last = m - (stages - s);
-        while (j < last && before[places[j + 1]] - from <= limit) ++j;
-        *largest = std::max(*largest, before[places[j]] - from);
-        from = before[places[j]];
+        while (j < last && before[places[j + 1]] - before[from] <= limit && memory.fits(from, places[j + 1], s - 1))
+          ++j;
+        end_stage(places[j], s - 1);
         begins.push_back(places[j++]);
       }
-      *largest = std::max(*largest, before.back() - from);
+      end_stage(all, stages - 1);
       return begins;
     };
     double low = 0, high = before.back();
@@ -330,6 +381,7 @@ class Cutter {
   std::vector<StageOf> nodes_;
   // By node: the forward values and cells that a stage needs in order to compute the node itself, without receiving it.
   std::vector<std::set<int32_t>> bases_;
+  bool fits_ = true;
   std::vector<bool> lazy_;              // backward nodes that are computed where they are read
   std::vector<int32_t> order_;          // forward nodes
   std::vector<int> pieces_;             // positions in the order where a stage may begin

@@ -31,6 +31,7 @@ struct StageCut {
   std::vector<StageOf> nodes;
   std::vector<double> seconds;     // by stage: an estimate of F and B for one microbatch
   double largest_piece = 0;        // seconds of F and B of the largest piece that has no place to cut
+  bool fits = true;                // each rank is estimated to need at most CutOptions::memory
   std::vector<std::string> first;  // by stage: its first forward node, "model/blocks.2: dot at model.cc:50"
 };
 
@@ -40,12 +41,19 @@ struct CutOptions {
   /// stage_boundary(), and without such calls the cut is chosen.
   std::vector<std::string> begins = {};
   Machine machine = machine_preset("cpu");  // of estimates
+  /// Bytes of a rank; 0: no limit. A chosen cut keeps it where it can: a stage needs its parameters with what the
+  /// optimiser keeps of each, sums of their gradients, and for each microbatch alive what backward reads of forward.
+  int64_t memory = 0;
+  std::vector<double> alive = {};  // by stage, with `memory`: microbatches between F and the end of backward
+  int stages_of_rank = 1;
+  std::vector<bool> again = {};  // by node: backward computes it again
 };
 
 /// The work of the largest stage may be so many times the least possible, if fewer bytes cross the boundaries then.
 constexpr double kUnevenStages = 1.1;
 
-/// Cuts the forward nodes, in their order, into stages of about equal work at places where few bytes cross. Inputs of
+/// Cuts the forward nodes, in their order, into stages of about equal work at places where few bytes cross. Without a
+/// cut that keeps options.memory, as if there were no limit. Inputs of
 /// the graph from number `arguments` on are slices of a microbatch. Throws InvalidArgument if the graph has fewer
 /// places to cut than stages need, or for a wrong module in `begins`.
 StageCut cut_stages(const Graph& g, size_t arguments, const CutOptions& options);

@@ -502,6 +502,44 @@ TEST(Cut, MarksBehindAllWork) {
             "stages: stage 1, the last one, has no work; need some in each stage");
 }
 
+// The first stage of a chain of equal blocks holds more microbatches: under a limit it gets fewer blocks.
+TEST(Cut, KeepsMemory) {
+  const TrainerStep s = trainer_step(gpt::family(), "gpt_tiny", 2, {{"layers", "8"}});
+  const Microbatch m = one_microbatch(*s.joint);
+  CutOptions o{.stages = 2, .alive = {8, 1}};
+  const auto cut = [&](int64_t memory) {
+    o.memory = memory;
+    return cut_stages(*m.graph, m.arguments, o);
+  };
+  const StageCut even = cut(0);
+  int64_t least = 1, most = int64_t{1} << 40;  // of limits that a cut keeps
+  while (least + 1 < most) {
+    const int64_t middle = (least + most) / 2;
+    (cut(middle).fits ? most : least) = middle;
+  }
+  const StageCut tight = cut(most), none = cut(least);
+  EXPECT_TRUE(even.fits);
+  EXPECT_FALSE(none.fits);
+  EXPECT_EQ(none.first, even.first);
+  EXPECT_LT(tight.seconds[0], 0.8 * even.seconds[0]);
+  EXPECT_NEAR(tight.seconds[0] + tight.seconds[1], even.seconds[0] + even.seconds[1], 1e-9);
+  // What the stages keep, counted anew.
+  const auto kept = [&](const StageCut& c, int stage) {
+    std::set<Value> values;
+    for (int32_t id = 0; id < m.graph->size(); ++id)
+      if (c.nodes[id].backward)
+        for (Value v : m.graph->node(id).inputs)
+          if (c.nodes[v.node].region == StageOf::kStage && !c.nodes[v.node].backward &&
+              c.nodes[v.node].stage == stage && !m.graph->node(v).op->view)
+            values.insert(v);
+    double bytes = 0;
+    for (Value v : values) bytes += static_cast<double>(m.graph->type(v).nbytes());
+    return bytes * o.alive[static_cast<size_t>(stage)];
+  };
+  EXPECT_LE(kept(tight, 0), static_cast<double>(most));
+  EXPECT_LT(kept(tight, 0), 0.8 * kept(even, 0));
+}
+
 TEST(Cut, TooManyStages) {
   const Small s(1);
   const Ref<Graph> joint = joint_for_stages(

@@ -202,7 +202,7 @@ def wrong_flags(folder):
                            ("--batch_size: got '0'", ["--batch_size", "0"]), ("--dtype is 'f8'", ["--dtype", "f8"]),
                            ("--microbatches: got 3", ["--mesh", "pp2", "--microbatches", "3"]),
                            ("--pipeline: no schedule", ["--mesh", "pp2", "--pipeline", "zz"]),
-                           ("--stages need --mesh", ["--stages", "blocks.1"]),
+                           ("need --mesh with a dimension pp", ["--stages", "blocks.1"]),
                            ("--mesh: ", ["--mesh", "dp"]), ("--mesh dp3: a batch", ["--mesh", "dp3"])]:
             expect_error(why, program, *flags, code=2)
     expect_error("--device: got 'tpu'", PROFILE, "--device", "tpu", code=2)
