@@ -61,8 +61,8 @@ std::vector<PlannedCollective> transfers_of(const PipelinePlan& p, const Graph& 
 
 /// Cuts the graphs that the ranks of the other dimensions compute for one microbatch, one for each shape class.
 /// `mesh`: of these dimensions. `p` has ranks, joint and microbatch. `memory_budget`: bytes of a rank, which the cut
-/// and the policy of recomputation keep by their estimate if they can; 0: none. Throws InvalidArgument for a schedule or a cut
-/// that the step does not have.
+/// and the policy of recomputation keep by their estimate if they can; 0: none. Throws InvalidArgument for a schedule
+/// or a cut that the step does not have.
 void plan_pipeline(PipelinePlan& p, const Mesh& mesh, const Plan& options, const Machine& machine,
                    int64_t memory_budget, std::span<const Ref<Graph>> locals);
 
