@@ -8,6 +8,7 @@
 #include "tools/gpus.h"
 #include "tools/machine.h"
 #include "tools/measure.h"
+#include "tools/reached.h"
 
 namespace {
 
@@ -28,7 +29,10 @@ int doctor(const Options& o) {
   add_gpus(facts);
   std::string machine;
   if (o.measure) {
-    machine = weft::machine_to_json(add_cpu_rates(facts));
+    weft::Machine cpu = add_cpu_rates(facts);
+    cpu.reached = reached_share(cpu);
+    facts.add("measured", "reached_by_a_step", 100 * cpu.reached, "%");
+    machine = weft::machine_to_json(cpu);
     add_gpu_rates(facts);
   }
   const std::string json = facts.to_json(machine);

@@ -106,7 +106,9 @@ Machine rates_of(Device device) {
   if (device.type == DeviceType::kCuda) return gpu_rates(cuda::gpu_properties(device.index));
   const std::string file = switch_value("WEFT_MACHINE");
   if (!file.empty()) try {
-      return read_machine(file);
+      Machine m = read_machine(file);
+      m.reached = 1;
+      return m;
     } catch (const Error& e) {
       throw Error(e.code(), str_cat("WEFT_MACHINE needs a file of doctor --measure --out: ", e.what()));
     }

@@ -16,8 +16,9 @@ double gemm_rate(DType t, int64_t n, int repetitions = 4);
 /// InvalidArgument if they have rates of different working sets.
 Machine faster_of(Machine a, const Machine& b);
 
-/// The CPU's: those of the file that WEFT_MACHINE names, else measured once per process with all threads of the pool of
-/// the first call. A GPU's: its peak rates as its clocks and multiprocessors give them.
+/// The rates themselves, with `reached` 1. The CPU's: those of the file that WEFT_MACHINE names, else measured once per
+/// process with all threads of the pool of the first call. A GPU's: its peak rates as its clocks and multiprocessors
+/// give them.
 Machine rates_of(Device device);
 
 }  // namespace weft
