@@ -16,6 +16,7 @@ namespace {
 
 using internal::aborted_by;
 using internal::Box;
+using internal::FailedWork;
 using internal::GroupNames;
 using internal::kBoxBytes;
 using internal::kSmallBytes;
@@ -280,17 +281,7 @@ class ThreadWork final : public Work {
   int rank_;
 };
 
-class FailedWork final : public Work {
- public:
-  explicit FailedWork(Error error) : error_(std::move(error)) {}
-  std::optional<Error> wait(Deadline) override { return error_; }
-  bool done() override { return true; }
-
- private:
-  Error error_;
-};
-
-class ThreadCommunicator final : public Communicator {
+class ThreadCommunicator final : public internal::GroupCommunicator {
  public:
   ThreadCommunicator(Ref<Group> group, int rank) : group_(std::move(group)), rank_(rank) {}
   int rank() const override { return rank_; }
@@ -313,7 +304,7 @@ class ThreadCommunicator final : public Communicator {
   }
 
   void abort(const std::string& cause) override { group_->abort(cause); }
-  void retire(bool on) { group_->retire(rank_, on); }
+  void retire(bool on) override { group_->retire(rank_, on); }
 
  private:
   Ref<Group> group_;
@@ -341,8 +332,8 @@ std::vector<Ref<Communicator>> make_thread_communicators(int size, std::string n
 }
 
 void set_retired(Communicator& communicator, bool retired) {
-  auto* c = dynamic_cast<ThreadCommunicator*>(&communicator);
-  WEFT_BUG_IF(!c, "set_retired: the communicator is not one of threads");
+  auto* c = dynamic_cast<internal::GroupCommunicator*>(&communicator);
+  WEFT_BUG_IF(!c, "set_retired: the communicator cannot be retired");
   c->retire(retired);
 }
 
