@@ -84,8 +84,6 @@ bool Group::ready(Stream& s, Op& op) {
     fail(e, &op);
     return false;
   }
-  // An early collective succeeds here, on all ranks: what is left to do cannot fail.
-  if (op.early && !decide(s, op.k)) return false;
   op.state = State::kCopying;
   return true;
 }

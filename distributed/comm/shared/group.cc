@@ -74,7 +74,11 @@ Group::Group(std::shared_ptr<void> world, Engine& engine, std::string name, std:
   engine.add(this);
 }
 
-Group::~Group() { engine_.remove(this); }
+// Its rank starts nothing more: no other rank needs to wait for it.
+Group::~Group() {
+  engine_.remove(this);
+  retire_locked(true);
+}
 
 void Group::open(Work::Deadline deadline) {
   int missing = -1;

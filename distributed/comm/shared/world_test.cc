@@ -9,67 +9,16 @@
 #include <fstream>
 #include <thread>
 
-#include "distributed/comm/shared/testing/processes.h"
 #include "distributed/comm/shared/testing/random_collectives.h"
+#include "distributed/comm/shared/testing/world_support.h"
 #include "distributed/comm/threads.h"
 #include "framework/base/thread_pool.h"
 
 namespace weft::dist {
 namespace {
 
+using namespace weft::testing;
 using Clock = std::chrono::steady_clock;
-using weft::testing::new_folder;
-using weft::testing::Processes;
-using weft::testing::random_collective;
-using weft::testing::RankOperands;
-using weft::testing::Started;
-
-Work::Deadline in_a_minute() { return Clock::now() + std::chrono::minutes(1); }
-std::string text(const std::optional<Error>& e) { return e ? e->what() : ""; }
-
-template <class T>
-StridedView view(std::vector<T>& v) {
-  return {v.data(), DTypeOf<T>::value, {static_cast<int64_t>(v.size())}, {1}};
-}
-
-// Runs fn(0) ... fn(n - 1) on threads.
-void on_threads(size_t n, const std::function<void(size_t)>& fn) {
-  std::vector<std::thread> threads;
-  for (size_t i = 1; i < n; ++i) threads.emplace_back([&fn, i] { fn(i); });
-  fn(0);
-  for (std::thread& t : threads) t.join();
-}
-
-std::vector<int> all_of(int n) {
-  std::vector<int> all;
-  for (int i = 0; i < n; ++i) all.push_back(i);
-  return all;
-}
-
-// One process for each list of ranks; fn(communicator of all ranks, world, rank) on a thread for each rank.
-using Body = std::function<void(Communicator&, SharedWorld&, int)>;
-void in_world(const std::vector<std::vector<int>>& layout, int process, const std::string& folder, const Body& fn,
-              SharedWorldOptions options = {}) {
-  FolderStore store(folder);
-  int n = 0;
-  for (const auto& ranks : layout) n += static_cast<int>(ranks.size());
-  SharedWorld world(store, n, layout[process], options);
-  auto mine = world.communicators("world", all_of(n));
-  on_threads(mine.size(), [&](size_t i) { fn(*mine[i], world, mine[i]->rank()); });
-}
-
-std::string run_world(const std::vector<std::vector<int>>& layout, const Body& fn, SharedWorldOptions options = {}) {
-  const std::string folder = new_folder();
-  Processes all(static_cast<int>(layout.size()), [&](int p) { in_world(layout, p, folder, fn, options); });
-  const std::string ends = all.wait();
-  std::filesystem::remove_all(folder);
-  return ends;
-}
-std::vector<std::vector<int>> each(int n) {
-  std::vector<std::vector<int>> layout;
-  for (int i = 0; i < n; ++i) layout.push_back({i});
-  return layout;
-}
 
 std::shared_ptr<char> private_memory(int64_t bytes) {
   return std::shared_ptr<char>(new char[bytes + 1], std::default_delete<char[]>());

@@ -37,9 +37,10 @@ class Processes {
       if (pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         int code = 2;
+        const int before = failures();
         try {
           fn(i);
-          code = ::testing::Test::HasFailure() ? 1 : 0;
+          code = failures() > before ? 1 : 0;
         } catch (const std::exception& e) {
           std::printf("child %d: %s\n", i, e.what());
         }
@@ -83,6 +84,13 @@ class Processes {
   }
 
  private:
+  static int failures() {
+    const auto* result = ::testing::UnitTest::GetInstance()->current_test_info()->result();
+    int n = 0;
+    for (int i = 0; i < result->total_part_count(); ++i) n += result->GetTestPartResult(i).failed();
+    return n;
+  }
+
   std::vector<pid_t> pids_;
   std::vector<int> status_;
 };

@@ -1,0 +1,382 @@
+// What ranks see when one of them fails: every error is compared with that of thread ranks, and nothing hangs.
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <atomic>
+#include <fstream>
+
+#include "distributed/comm/shared/testing/random_collectives.h"
+#include "distributed/comm/shared/testing/world_support.h"
+#include "distributed/comm/threads.h"
+
+namespace weft::dist {
+namespace {
+
+using namespace weft::testing;
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+Work::Deadline in(int ms) { return Clock::now() + milliseconds(ms); }
+double seconds(Clock::duration d) { return std::chrono::duration<double>(d).count(); }
+int64_t now() { return Clock::now().time_since_epoch().count(); }
+double seconds_since(int64_t then) { return seconds(Clock::duration(now() - then)); }
+
+// Memory that parent and children share.
+template <class T>
+class Common {
+ public:
+  Common() : p_(new (mmap(nullptr, sizeof(T), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) T{}) {}
+  ~Common() { munmap(p_, sizeof(T)); }
+  Common(const Common&) = delete;
+  T* operator->() const { return p_; }
+
+ private:
+  T* p_;
+};
+
+struct Times {
+  std::atomic<int64_t> event{0};
+  std::atomic<int> ready{0};
+  std::atomic<int64_t> longest{0};  // ns
+  void longer(int64_t ns) {
+    int64_t old = longest.load();
+    while (ns > old && !longest.compare_exchange_weak(old, ns)) {
+    }
+  }
+};
+
+struct Row {
+  std::function<CommRequest(int rank)> request;
+  bool split = false;
+};
+
+TEST(SharedFailure, MismatchesHaveTheSentencesOfThreadRanks) {
+  static std::vector<float> f(6), g(6), h(40000), hh(40000);
+  static std::vector<double> d(6);
+  static const int64_t three[] = {1, 1, 1};
+  auto wide = [](std::vector<float>& v, int64_t n) { return StridedView{v.data(), kFloat32, {n}, {1}}; };
+  auto reduce = [=](int64_t n, ReduceOp op = ReduceOp::kSum, uint64_t site = 0) {
+    return CommRequest{.kind = Collective::kAllReduce, .op = op, .in = wide(f, n), .out = wide(g, n), .site = site};
+  };
+  using C = Collective;
+  const Row rows[] = {
+      {[=](int r) { return r ? CommRequest{.kind = C::kBarrier} : reduce(4, ReduceOp::kSum, 7); }},
+      {[=](int r) { return reduce(r ? 6 : 4); }},
+      {[=](int r) { return reduce(4, r ? ReduceOp::kMax : ReduceOp::kSum); }},
+      {[=](int r) { return r ? CommRequest{.kind = C::kAllReduce, .in = view(d), .out = view(d)} : reduce(6); }},
+      {[=](int r) { return CommRequest{.kind = C::kBroadcast, .in = view(f), .out = view(g), .peer = r}; }},
+      {[=](int) { return CommRequest{.kind = C::kBroadcast, .in = view(f), .out = view(g), .peer = 5}; }},
+      {[=](int r) { return CommRequest{.kind = C::kPermute, .in = view(f), .out = view(g), .shift = r}; }},
+      {[=](int r) { return CommRequest{.kind = C::kAllGather, .in = view(f), .out = view(g), .out_dim = r ? 0 : 3}; }},
+      {[=](int) { return CommRequest{.kind = C::kAllGather, .in = view(f), .out = view(g), .out_dim = 3}; }},
+      {[=](int) { return CommRequest{.kind = C::kAllGather, .in = wide(f, 3), .out = wide(g, 5)}; }},
+      {[=](int) {
+        return CommRequest{.kind = C::kReduceScatter, .in = view(f), .out = wide(g, 3), .send_counts = three};
+      }},
+      {[=](int r) {
+        return r ? CommRequest{.kind = C::kRecv, .out = view(d), .peer = 0}
+                 : CommRequest{.kind = C::kSend, .in = view(f), .peer = 1};
+      }},
+      {[=](int r) {
+        return r ? CommRequest{.kind = C::kRecv, .out = wide(f, 5), .peer = 0}
+                 : CommRequest{.kind = C::kSend, .in = view(f), .peer = 1};
+      }},
+      // Large enough to be divided among the ranks.
+      {[=](int r) {
+        return CommRequest{.kind = C::kAllReduce, .in = wide(h, r ? 40000 : 39999), .out = wide(hh, r ? 40000 : 39999)};
+      }},
+      {[](int) {
+        static std::vector<int64_t> i(6);
+        return CommRequest{.kind = C::kAllReduce, .op = ReduceOp::kAvg, .in = view(i), .out = view(i)};
+      }},
+  };
+  Common<Times> times;
+  for (const Row& row : rows) {
+    auto c = make_thread_communicators(2, "tp");
+    auto a = c[0]->start(row.request(0)), b = c[1]->start(row.request(1));
+    const std::string want = text(a->wait(in_a_minute())), later_want = text(c[0]->start({})->wait(in_a_minute()));
+    const Code code = b->wait(in_a_minute())->code();
+    EXPECT_NE(want, "");
+    const std::string folder = new_folder();
+    times->event = 0;
+    Processes two(2, [&](int rank) {
+      FolderStore store(folder);
+      SharedWorld world(store, 2, {rank});
+      auto c = world.communicators("tp", {0, 1})[0];
+      if (rank == 1) std::this_thread::sleep_for(milliseconds(15));  // rank 0 is the first
+      if (rank == 1) times->event = now();
+      auto work = c->start(row.request(rank));
+      const auto error = work->wait(in_a_minute());
+      times->longer(now() - times->event);
+      EXPECT_EQ(text(error), want);
+      if (!error) return;
+      EXPECT_EQ(error->code(), code);
+      for (int i = 0; i < 3; ++i) {
+        const auto later = c->start({})->wait(in_a_minute());
+        EXPECT_EQ(text(later), later_want);
+        EXPECT_EQ(later->code(), Code::kAborted);
+      }
+    });
+    EXPECT_EQ(two.wait(), "0 0") << want;
+  }
+  EXPECT_LT(times->longest * 1e-9, 0.1);
+  std::printf("longest time from the second rank's start to an error: %.2f ms\n", times->longest * 1e-6);
+}
+
+TEST(SharedFailure, WrongPeer) {
+  auto c = make_thread_communicators(2, "world");
+  const std::string want = text(c[0]->start({.kind = Collective::kSend, .peer = 0})->wait(in_a_minute()));
+  EXPECT_EQ(run_world(each(2),
+                      [&](Communicator& c, SharedWorld&, int rank) {
+                        if (rank == 0) {
+                          EXPECT_EQ(text(c.start({.kind = Collective::kSend, .peer = 0})->wait(in_a_minute())), want);
+                        } else {
+                          EXPECT_EQ(text(c.start({})->wait(in_a_minute())), "collective aborted: " + want);
+                        }
+                      }),
+            "0 0");
+}
+
+TEST(SharedFailure, DeadlineNamesTheMissing) {
+  EXPECT_EQ(run_world(each(3),
+                      [&](Communicator& c, SharedWorld&, int rank) {
+                        std::vector<float> v(4);
+                        EXPECT_EQ(text(c.start({})->wait(in_a_minute())), "");
+                        if (rank < 2) {
+                          auto work =
+                              c.start({.kind = Collective::kAllReduce, .in = view(v), .out = view(v), .site = 3});
+                          EXPECT_FALSE(work->done());
+                          auto error = work->wait(rank == 0 ? in(200) : in_a_minute());
+                          EXPECT_EQ(text(error),
+                                    "all_reduce #2 over world: the deadline has passed; missing: rank 2 (last started "
+                                    "barrier #1); waiting in all_reduce sum of f32[4] (site 3): rank 0, rank 1");
+                          EXPECT_EQ(error->code(), Code::kDeadlineExceeded);
+                          EXPECT_TRUE(work->done());
+                          return;
+                        }
+                        std::this_thread::sleep_for(milliseconds(400));
+                        auto work = c.start({.kind = Collective::kAllReduce, .in = view(v), .out = view(v)});
+                        EXPECT_EQ(work->wait(in_a_minute())->code(), Code::kAborted);
+                      }),
+            "0 0 0");
+}
+
+TEST(SharedFailure, AbortDropAndRetireReachAllRanks) {
+  for (int kind : {0, 1, 2, 3})
+    EXPECT_EQ(run_world(each(3),
+                        [&](Communicator& c, SharedWorld&, int rank) {
+                          std::vector<float> v(30000), out(30000);
+                          auto start = [&] {
+                            return c.start({.kind = Collective::kAllReduce, .in = view(v), .out = view(out)});
+                          };
+                          if (rank == 2) {
+                            std::this_thread::sleep_for(milliseconds(10));
+                            if (kind == 0) c.abort("rank 2: out of memory");
+                            if (kind == 1) start();
+                            if (kind == 2) set_retired(c, true);
+                            if (kind == 2) std::this_thread::sleep_for(milliseconds(100));
+                            return;  // kind 3: it leaves the world
+                          }
+                          if (kind == 1) std::this_thread::sleep_for(milliseconds(50));
+                          const auto begin = Clock::now();
+                          const std::string error = text(start()->wait(in_a_minute()));
+                          EXPECT_LT(seconds(Clock::now() - begin), 0.5);
+                          const char* need[] = {
+                              "collective aborted: rank 2: out of memory", "rank 2 dropped it without waiting",
+                              "rank 2 returned without starting it", "rank 2 returned without starting it"};
+                          EXPECT_NE(error.find(need[kind]), error.npos) << error;
+                        }),
+              "0 0 0");
+}
+
+// A rank leaves; the others still use what does not need it.
+TEST(SharedFailure, LeavingFailsNothingElse) {
+  EXPECT_EQ(run_world(each(3),
+                      [&](Communicator& c, SharedWorld&, int rank) {
+                        EXPECT_EQ(text(c.start({})->wait(in_a_minute())), "");
+                        if (rank == 2) return;
+                        std::this_thread::sleep_for(milliseconds(50));
+                        std::vector<float> v(50000, static_cast<float>(rank)), w(50000);
+                        auto s = c.start({.kind = Collective::kSend, .in = view(v), .peer = 1 - rank});
+                        auto r = c.start({.kind = Collective::kRecv, .out = view(w), .peer = 1 - rank});
+                        EXPECT_EQ(text(s->wait(in_a_minute())), "");
+                        EXPECT_EQ(text(r->wait(in_a_minute())), "");
+                        EXPECT_EQ(w[49999], static_cast<float>(1 - rank));
+                      }),
+            "0 0 0");
+}
+
+TEST(SharedFailure, ARetiredRankMayReturn) {
+  EXPECT_EQ(run_world(each(2),
+                      [&](Communicator& c, SharedWorld&, int) {
+                        for (int i = 0; i < 20; ++i) {
+                          set_retired(c, false);
+                          EXPECT_EQ(text(c.start({})->wait(in_a_minute())), "");
+                          EXPECT_EQ(text(c.start({})->wait(in_a_minute())), "");
+                        }
+                        set_retired(c, true);
+                      }),
+            "0 0");
+}
+
+TEST(SharedFailure, AStoppedRankRaisesNoAlarm) {
+  const std::string folder = new_folder();
+  Common<Times> times;
+  Processes three(3, [&](int rank) {
+    in_world(each(3), rank, folder, [&](Communicator& c, SharedWorld&, int) {
+      std::vector<float> v(60000, 1.0f), w(60000);
+      ++times->ready;
+      while (!times->event || seconds_since(times->event) < 1.3) {
+        auto work = c.start({.kind = Collective::kAllReduce, .in = view(v), .out = view(w)});
+        ASSERT_EQ(text(work->wait(in_a_minute())), "");
+        ASSERT_EQ(w[59999], 3.0f);
+        // All ranks end together.
+        std::vector<int64_t> end{times->event && seconds_since(times->event) > 1.2}, any(1);
+        auto agree = c.start({.kind = Collective::kAllReduce, .op = ReduceOp::kMax, .in = view(end), .out = view(any)});
+        ASSERT_EQ(text(agree->wait(in_a_minute())), "");
+        if (any[0]) break;
+      }
+    });
+  });
+  while (times->ready < 3) std::this_thread::yield();
+  std::this_thread::sleep_for(milliseconds(20));
+  three.signal(1, SIGSTOP);
+  times->event = now();
+  std::this_thread::sleep_for(milliseconds(1000));
+  three.signal(1, SIGCONT);
+  EXPECT_EQ(three.wait(), "0 0 0");
+}
+
+TEST(SharedFailure, AStoppedRankMeetsTheDeadline) {
+  const std::string folder = new_folder();
+  Common<Times> times;
+  Processes two(2, [&](int rank) {
+    in_world(each(2), rank, folder, [&](Communicator& c, SharedWorld&, int) {
+      std::vector<float> v(60000, 1.0f), w(60000);
+      ++times->ready;
+      std::string error;
+      while (error.empty())
+        error = text(c.start({.kind = Collective::kAllReduce, .in = view(v), .out = view(w)})->wait(in(300)));
+      EXPECT_NE(error.find("the deadline has passed"), error.npos) << error;
+      if (rank == 1) {
+        EXPECT_LT(seconds_since(times->event), 0.6);
+      }
+    });
+  });
+  while (times->ready < 2) std::this_thread::yield();
+  std::this_thread::sleep_for(milliseconds(20));
+  times->event = now();
+  two.signal(0, SIGSTOP);
+  std::this_thread::sleep_for(milliseconds(1000));
+  two.signal(0, SIGCONT);
+  EXPECT_EQ(two.wait(), "0 0");
+}
+
+// Ranks run random collectives; one is killed at a random instant. All others get one sentence that names it.
+TEST(SharedFailure, DeathAtAnyInstantIsNamed) {
+  const auto end = Clock::now() + std::chrono::seconds(12);
+  Common<Times> times;
+  int seeds = 0;
+  for (uint64_t seed = 1; seed <= 150 && Clock::now() < end; ++seed, ++seeds) {
+    std::mt19937_64 random(seed);
+    const int n = 2 + static_cast<int>(random() % 3), victim = static_cast<int>(random() % n);
+    const std::string folder = new_folder();
+    times->ready = 0;
+    times->event = 0;
+    Processes all(n, [&](int rank) {
+      in_world(each(n), rank, folder,
+               [&](Communicator& c, SharedWorld& world, int) {
+                 ++times->ready;
+                 auto allocate = [&](int64_t bytes, bool heap) {
+                   if (!heap) return std::shared_ptr<char>(new char[bytes + 1], std::default_delete<char[]>());
+                   return std::shared_ptr<char>(static_cast<char*>(world.heap(rank).allocate(bytes)), [](char*) {});
+                 };
+                 std::string error;
+                 for (uint64_t i = 0; error.empty(); i += 4) {
+                   std::vector<Started> some;
+                   for (uint64_t j = i; j < i + 4; ++j) {
+                     const RankOperands mine = random_collective(1000 * seed + j % 200, n)[rank];
+                     if (mine.takes_part) some.push_back(weft::testing::start(c, mine, allocate));
+                   }
+                   for (Started& s : some)
+                     if (const auto e = s.work->wait(in_a_minute()); e && error.empty()) error = e->what();
+                 }
+                 times->longer(now() - times->event);
+                 const std::string need = str_cat("rank ", victim, " (pid ", world.process_of(victim), ") has died");
+                 EXPECT_EQ(error, "collective aborted: " + need) << "seed " << seed;
+                 EXPECT_EQ(text(c.start({})->wait(in_a_minute())), error);
+               },
+               {.progress_thread = seed % 2 == 0});
+    });
+    while (times->ready < n) std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % 20000));
+    times->event = now();
+    all.signal(victim, SIGKILL);
+    std::string want;
+    for (int r = 0; r < n; ++r) want += str_cat(r ? " " : "", r == victim ? "signal 9" : "0");
+    ASSERT_EQ(all.wait(), want) << "seed " << seed;
+    std::filesystem::remove_all(folder);
+  }
+  EXPECT_GE(seeds, 20);
+  EXPECT_LT(times->longest * 1e-9, 0.5);
+  std::printf("%d deaths; longest time to an error: %.2f ms\n", seeds, times->longest * 1e-6);
+}
+
+// Death while the world starts: the others end by their deadline.
+TEST(SharedFailure, DeathWhileRanksJoin) {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    std::mt19937_64 random(seed);
+    const std::string folder = new_folder();
+    Processes all(3, [&](int rank) {
+      std::string error;
+      try {
+        in_world(each(3), rank, folder,
+                 [&](Communicator& c, SharedWorld&, int) {
+                   while (error.empty()) error = text(c.start({})->wait(in_a_minute()));
+                 },
+                 {.timeout = milliseconds(500)});
+      } catch (const Error& e) {
+        error = e.what();
+      }
+      EXPECT_NE(error.find("rank"), error.npos) << error;
+    });
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % 4000));
+    all.signal(1, SIGKILL);
+    EXPECT_EQ(all.wait(), "0 signal 9 0") << "seed " << seed;
+  }
+}
+
+TEST(SharedFailure, NothingIsLeftAfterAllAreKilled) {
+  auto shared_pages = [] {
+    std::ifstream info("/proc/meminfo");
+    std::string name;
+    int64_t kb = 0;
+    while (info >> name) {
+      if (name == "Shmem:") {
+        info >> kb;
+        break;
+      }
+    }
+    return kb;
+  };
+  const int64_t before = shared_pages();
+  Common<Times> times;
+  const std::string folder = new_folder();
+  Processes two(2, [&](int rank) {
+    in_world(each(2), rank, folder, [&](Communicator& c, SharedWorld& world, int) {
+      const int64_t bytes = 100 << 20;
+      std::memset(world.heap(rank).allocate(bytes), 1, bytes);
+      ++times->ready;
+      while (!c.start({})->wait(in_a_minute())) continue;
+    });
+  });
+  while (times->ready < 2) std::this_thread::yield();
+  EXPECT_GT(shared_pages(), before + (150 << 10));
+  for (int i : {0, 1}) two.signal(i, SIGKILL);
+  EXPECT_EQ(two.wait(), "signal 9 signal 9");
+  for (int i = 0; i < 200 && shared_pages() > before + (50 << 10); ++i) std::this_thread::sleep_for(milliseconds(10));
+  EXPECT_LT(shared_pages(), before + (50 << 10));
+}
+
+}  // namespace
+}  // namespace weft::dist
