@@ -80,7 +80,7 @@ bool same_user(int socket, pid_t* pid) {
   return peer.uid == geteuid();
 }
 
-void send_hello(int socket, const Hello& hello, const std::vector<Segment*>& own) {
+void send_hello(int socket, int rank, const Hello& hello, const std::vector<Segment*>& own) {
   iovec data{const_cast<Hello*>(&hello), sizeof hello};
   std::vector<char> control(CMSG_SPACE(own.size() * sizeof(int)));
   msghdr m = {};
@@ -97,7 +97,7 @@ void send_hello(int socket, const Hello& hello, const std::vector<Segment*>& own
     std::memcpy(CMSG_DATA(c) + i * sizeof(int), &fd, sizeof fd);
   }
   WEFT_CHECK_AS(kUnavailable, sendmsg(socket, &m, MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof hello),
-                "shared memory: cannot send to another process: ", std::strerror(errno));
+                "shared memory: cannot send to the process of rank ", rank, ": ", std::strerror(errno));
 }
 
 // Reads the message of another process; false if it is not one of this job.
@@ -190,7 +190,7 @@ std::vector<PeerProcess> connect_processes(Store& store, int size, const std::ve
                   "shared memory: cannot connect to rank ", process.first, ": ", std::strerror(errno),
                   "; need all ranks on one host, and a new store for each job");
     std::memcpy(hello.token, process.second.token.data(), sizeof hello.token);
-    send_hello(s.get(), hello, own);
+    send_hello(s.get(), process.first, hello, own);
     pid_t pid = 0;
     Hello other;
     std::vector<Fd> fds;
@@ -223,7 +223,7 @@ std::vector<PeerProcess> connect_processes(Store& store, int size, const std::ve
     });
     if (process == processes.end()) continue;
     std::memcpy(hello.token, process->second.second.token.data(), sizeof hello.token);
-    send_hello(s.get(), hello, own);
+    send_hello(s.get(), process->second.first, hello, own);
     add(make_peer(std::move(s), pid, other, fds));
     --later;
   }

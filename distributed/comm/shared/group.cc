@@ -102,6 +102,7 @@ void Group::open(Work::Deadline deadline) {
   WEFT_CHECK_AS(kDeadlineExceeded, found, "communicator ", names_.name,
                 ": the deadline has passed; missing: ", names_.who(missing), " has not created it");
   Engine::Lock lock(engine_);
+  open_ = true;
   for (int i = 0; i < size(); ++i) {
     const int r = names_.ranks[i];
     if (engine_.places().ended[r].load(std::memory_order_acquire) && !areas_[i].header().retired.load())
@@ -392,11 +393,7 @@ void Group::retire_locked(bool on) {
 
 // The first failure counts. A collective that all ranks have agreed to be done does not fail.
 void Group::fail(const Error& error, const Op* op) {
-  if (failed_) return;
-  if (!areas_[0]) {  // not open yet
-    failed_ = aborted_by(error.what());
-    return;
-  }
+  if (failed_ || !open_) return;  // open() looks for ranks that have ended before
   AreaHeader& mine = areas_[me_].header();
   const std::string text = error.what();
   mine.failure_code = static_cast<int32_t>(error.code());

@@ -142,6 +142,7 @@ class Group final : public RefCounted {
   std::vector<Segment*> segments_;
   std::vector<Area> areas_;
   std::map<int, Stream> streams_;  // by this rank's number
+  bool open_ = false;  // the areas of all members are known
   std::optional<Error> failed_;
 };
 
