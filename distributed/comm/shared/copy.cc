@@ -247,7 +247,7 @@ bool Group::idle() const {
 bool Group::busy() const {
   for (const auto& [index, s] : streams_)
     for (const Ref<Op>& op : s.ops)
-      if (!op->ended() && bytes_of(op->in) + bytes_of(op->out) > kSmallBytes) return true;
+      if (!op->ended() && bytes_of(op->in) + bytes_of(op->out) > 2 * kBoxBytes) return true;
   return false;
 }
 

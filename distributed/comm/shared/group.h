@@ -93,7 +93,7 @@ class Group final : public RefCounted {
   /// An op with boxes to copy, or null.
   Ref<Op> to_copy();
   bool idle() const;
-  /// Whether an op with large operands is not done.
+  /// Whether an op is not done that is large enough to wake another thread for it.
   bool busy() const;
   bool has(int world_rank) const;
   /// Makes the group fail on all ranks; `op` is the collective that failed, if it is one.
@@ -142,7 +142,7 @@ class Group final : public RefCounted {
   std::vector<Segment*> segments_;
   std::vector<Area> areas_;
   std::map<int, Stream> streams_;  // by this rank's number
-  bool open_ = false;  // the areas of all members are known
+  bool open_ = false;              // the areas of all members are known
   std::optional<Error> failed_;
 };
 
