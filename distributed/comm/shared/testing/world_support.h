@@ -1,5 +1,8 @@
 // For tests: worlds of forked processes.
 #pragma once
+#include <sys/mman.h>
+
+#include <atomic>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -20,6 +23,34 @@ StridedView view(std::vector<T>& v, Shape shape = {}) {
   if (shape.empty()) shape = {static_cast<int64_t>(v.size())};
   return {v.data(), DTypeOf<T>::value, shape, contiguous_strides(shape)};
 }
+
+inline int64_t now() { return std::chrono::steady_clock::now().time_since_epoch().count(); }
+inline double seconds_since(int64_t then) { return static_cast<double>(now() - then) * 1e-9; }
+
+/// Memory that parent and children share.
+template <class T>
+class Common {
+ public:
+  Common() : p_(new (mmap(nullptr, sizeof(T), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) T{}) {}
+  ~Common() { munmap(p_, sizeof(T)); }
+  Common(const Common&) = delete;
+  T* operator->() const { return p_; }
+
+ private:
+  T* p_;
+};
+
+/// When something happened, and how long it took until it was seen.
+struct Times {
+  std::atomic<int64_t> event{0};
+  std::atomic<int> ready{0};
+  std::atomic<int64_t> longest{0};  // ns
+  void longer(int64_t ns) {
+    int64_t old = longest.load();
+    while (ns > old && !longest.compare_exchange_weak(old, ns)) {
+    }
+  }
+};
 
 /// Runs fn(0) ... fn(n - 1) on threads.
 inline void on_threads(size_t n, const std::function<void(size_t)>& fn) {
