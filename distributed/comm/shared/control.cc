@@ -1,0 +1,62 @@
+#include "distributed/comm/shared/control.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace weft::dist::shared {
+
+static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
+static_assert(std::is_trivially_copyable_v<Descriptor> && sizeof(Descriptor) % 8 == 0);
+
+void write_slot(const Area& area, int stream, uint64_t number, const internal::Request& r, const SharedView& in,
+                const SharedView& out, bool staged, const std::pair<int, int>* color) {
+  char* slot = area.slot(stream, number);
+  Descriptor d = {};
+  d.time = std::chrono::steady_clock::now().time_since_epoch().count();
+  d.site = r.site;
+  d.kind = static_cast<uint8_t>(r.kind);
+  d.op = static_cast<uint8_t>(r.op);
+  d.staged = staged;
+  if (color) {
+    d.splits = 1;
+    d.color = color->first;
+    d.key = color->second;
+  }
+  d.peer = r.peer;
+  d.in_dim = r.in_dim;
+  d.out_dim = r.out_dim;
+  d.shift = r.shift;
+  const auto room = static_cast<size_t>(area.layout().counts());
+  d.send = static_cast<int32_t>(std::min(room, r.send.size()));
+  d.recv = static_cast<int32_t>(std::min(room, r.recv.size()));
+  d.in = in;
+  d.out = out;
+  std::memcpy(slot, &d, sizeof d);
+  char* counts = slot + sizeof d;
+  if (d.send) std::memcpy(counts, r.send.data(), d.send * sizeof(int64_t));
+  if (d.recv) std::memcpy(counts + d.send * sizeof(int64_t), r.recv.data(), d.recv * sizeof(int64_t));
+}
+
+internal::Request read_slot(const Area& area, int stream, uint64_t number) {
+  const Descriptor& d = descriptor(area, stream, number);
+  internal::Request r;
+  r.kind = static_cast<Collective>(d.kind);
+  r.op = static_cast<ReduceOp>(d.op);
+  r.site = d.site;
+  r.peer = d.peer;
+  r.in_dim = d.in_dim;
+  r.out_dim = d.out_dim;
+  r.shift = d.shift;
+  const auto* counts = reinterpret_cast<const int64_t*>(&d + 1);
+  r.send.assign(counts, counts + d.send);
+  r.recv.assign(counts + d.send, counts + d.send + d.recv);
+  auto view = [](const SharedView& v) {
+    return StridedView{nullptr, static_cast<DType>(v.dtype), Shape(std::span<const int64_t>(v.shape, v.dims)),
+                       Shape(std::span<const int64_t>(v.strides, v.dims))};
+  };
+  r.in = view(d.in);
+  r.out = view(d.out);
+  return r;
+}
+
+}  // namespace weft::dist::shared

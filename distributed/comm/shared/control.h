@@ -1,0 +1,112 @@
+// The control area of one communicator in the segment of one rank: plain counters and descriptions of requests. Only
+// its rank writes it, with two exceptions: `state` of the first member's area, which all change by compare-and-swap.
+// There is no lock, so a process that dies or stops between two instructions blocks no other one.
+//
+// A stream is a sequence of collectives of the same ranks: one for those of all ranks, and one for each ordered pair.
+// Its rank counts those that it has started (`published`) and those whose part it has done (`done`). The descriptions
+// of the last kWindow are in a ring: a slot is written again after all ranks have done their part of its collective.
+#pragma once
+#include <atomic>
+#include <cstdint>
+
+#include "distributed/comm/matching.h"
+#include "distributed/comm/shared/segment.h"
+
+namespace weft::dist::shared {
+
+/// A view as other processes see it: an offset instead of an address.
+struct SharedView {
+  int32_t segment;  // the rank whose segment has it; -1: private memory of its process
+  uint8_t dtype, dims;
+  uint64_t offset;
+  int64_t shape[kMaxDims], strides[kMaxDims];
+};
+
+/// A request as other processes see it. `send` and then `recv` counts follow it.
+struct Descriptor {
+  int64_t time;  // ns of the monotonic clock
+  uint64_t site;
+  uint8_t kind, op;
+  uint8_t staged;  // the input is a copy of the transport, valid until all ranks have done their part
+  uint8_t splits;  // split(), with its colour and key
+  int32_t color, key;
+  int32_t peer, in_dim, out_dim, shift;
+  int32_t send, recv;  // numbers of counts
+  SharedView in, out;
+};
+
+/// The counters of one stream.
+struct alignas(64) StreamCounters {
+  std::atomic<uint64_t> published, done;
+  std::atomic<uint32_t> active;   // not 0: this rank reads and writes operands of others
+  std::atomic<uint32_t> blocked;  // not 0: this rank waits for a slot; wake it whenever `done` grows
+};
+
+/// The beginning of a control area.
+struct AreaHeader {
+  /// Of the first member's area: `finished << 16 | failed`. `finished` counts the collectives of all ranks that have
+  /// succeeded on each of them; `failed` is 1 + the position of the rank that made the communicator fail, or 0. One
+  /// word, so that a collective succeeds on all ranks or on none.
+  alignas(64) std::atomic<uint64_t> state;
+  alignas(64) std::atomic<uint64_t> last;  // the last collective that this rank started: number << 8 | kind
+  std::atomic<uint32_t> retired;
+  // Why the communicator failed, as this rank sees it. It is read if this rank is the one in `state`.
+  int32_t failure_code;
+  uint32_t failure_length;
+  uint64_t failure_stream, failure_number;  // the collective that failed; number 0: none
+  char failure_text[4096];
+};
+
+constexpr uint64_t kWindow = 16, kPairWindow = 4;
+constexpr int64_t kInline = 256;  // bytes of a small operand that a slot holds itself
+
+/// Where things are in the control area of a communicator of n ranks.
+struct AreaLayout {
+  int n;
+  /// Counts that a slot has room for, in each direction: more than a valid request has.
+  int counts() const { return n + 8; }
+  int64_t inline_offset() const { return (static_cast<int64_t>(sizeof(Descriptor)) + 16 * counts() + 63) / 64 * 64; }
+  int64_t slot_bytes() const { return inline_offset() + kInline; }
+  static uint64_t window(int stream) { return stream == 0 ? kWindow : kPairWindow; }
+  /// Stream 0 is that of all ranks, 1 + 2 p of sends to p, 2 + 2 p of receives from p.
+  int streams() const { return 1 + 2 * n; }
+  int64_t stream_offset(int stream) const {
+    const int64_t all = sizeof(StreamCounters) + kWindow * slot_bytes();
+    const int64_t pair = sizeof(StreamCounters) + kPairWindow * slot_bytes();
+    return static_cast<int64_t>(sizeof(AreaHeader)) + (stream == 0 ? 0 : all + (stream - 1) * pair);
+  }
+  int64_t bytes() const { return stream_offset(streams()); }
+};
+
+/// The control area of one member, as this process sees it.
+class Area {
+ public:
+  Area() = default;
+  Area(char* base, int n) : base_(base), layout_{n} {}
+  explicit operator bool() const { return base_ != nullptr; }
+  AreaHeader& header() const { return *reinterpret_cast<AreaHeader*>(base_); }
+  StreamCounters& counters(int stream) const {
+    return *reinterpret_cast<StreamCounters*>(base_ + layout_.stream_offset(stream));
+  }
+  char* slot(int stream, uint64_t number) const {
+    const auto i = static_cast<int64_t>(number % AreaLayout::window(stream));
+    return base_ + layout_.stream_offset(stream) + sizeof(StreamCounters) + i * layout_.slot_bytes();
+  }
+  char* inline_data(int stream, uint64_t number) const { return slot(stream, number) + layout_.inline_offset(); }
+  const AreaLayout& layout() const { return layout_; }
+
+ private:
+  char* base_ = nullptr;
+  AreaLayout layout_{0};
+};
+
+/// Writes a request into a slot; `in` and `out` are the operands as other processes see them.
+void write_slot(const Area& area, int stream, uint64_t number, const internal::Request& r, const SharedView& in,
+                const SharedView& out, bool staged, const std::pair<int, int>* color);
+/// Reads a request; its views have no addresses yet.
+internal::Request read_slot(const Area& area, int stream, uint64_t number);
+inline const Descriptor& descriptor(const Area& area, int stream, uint64_t number) {
+  return *reinterpret_cast<const Descriptor*>(area.slot(stream, number));
+}
+
+}  // namespace weft::dist::shared

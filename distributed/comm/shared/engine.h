@@ -1,0 +1,81 @@
+// The engine of one rank: its communicators with collectives under way, and how its threads wait for other processes.
+// Every event that a rank may wait for changes the bell of its segment. A thread reads the bell, advances what it can,
+// and, if there was nothing to do, waits until the bell changes: first it polls, then it sleeps.
+#pragma once
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "distributed/comm/shared/group.h"
+#include "distributed/comm/shared/heap.h"
+#include "framework/base/mutex.h"
+
+namespace weft::dist::shared {
+
+/// What an engine needs to know of its world.
+struct Places {
+  std::vector<Segment*> segments;        // by rank
+  std::vector<bool> local;               // by rank: of this process
+  std::vector<std::atomic<bool>> ended;  // by rank: its process has ended
+  std::vector<std::string> endings;      // by rank: the sentence; set before `ended`
+  explicit Places(int size) : segments(size), local(size), ended(size), endings(size) {}
+};
+
+class Engine {
+ public:
+  Engine(Places& places, int rank, std::chrono::nanoseconds spin, bool has_progress_thread);
+
+  int rank() const { return rank_; }
+  Places& places() const { return places_; }
+  Segment& segment() const { return *places_.segments[rank_]; }
+  SharedHeap& heap() { return heap_; }
+
+  /// Holds the engine's lock; groups that are not needed any more are freed after it.
+  class Lock {
+   public:
+    explicit Lock(Engine& e) : engine_(e), lock_(e.mutex_.native()) {}
+    ~Lock() { garbage_.swap(engine_.garbage_); }
+
+   private:
+    Engine& engine_;
+    std::vector<Ref<Group>> garbage_;  // destroyed after lock_
+    std::unique_lock<std::mutex> lock_;
+  };
+
+  void add(Group* group);     // locks
+  void remove(Group* group);  // locks
+  /// Marks a group as having collectives under way. Needs the lock.
+  void activate(Group* group);
+  /// Advances all groups; returns an op with boxes to copy, and its group. Needs the lock.
+  std::pair<Ref<Group>, Ref<Op>> progress();
+  /// Waits until stop(), called with the lock held after progress, returns true, or until the deadline: then false. The
+  /// thread copies what there is to copy; `parallel` with all threads of its pool.
+  bool wait_until(const std::function<bool()>& stop, Work::Deadline deadline);
+  /// For the progress thread: advances, and copies a part; false if there was nothing to copy.
+  bool step();
+  /// Asks for the progress thread if collectives are under way and no thread of this rank waits. Needs the lock.
+  void ask_for_progress();
+  /// A rank's process has ended: all groups with it fail.
+  void end(int rank, const std::string& sentence);  // locks
+  /// Says that this rank starts nothing more; drops all groups.
+  void close();  // locks
+
+ private:
+  Places& places_;
+  const int rank_;
+  const std::chrono::nanoseconds spin_;
+  const bool has_progress_thread_;
+  SharedHeap heap_;
+  Mutex mutex_;
+  std::vector<Group*> groups_;
+  std::vector<Ref<Group>> active_, garbage_;
+  int waiters_ = 0;
+};
+
+/// Tells a rank that something has happened that it may wait for.
+void ring(const Places& places, int rank);
+
+}  // namespace weft::dist::shared

@@ -1,0 +1,437 @@
+#include "distributed/comm/shared/group.h"
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+
+#include "distributed/comm/shared/engine.h"
+#include "framework/base/thread_pool.h"
+
+namespace weft::dist::shared {
+
+using internal::aborted_by;
+using internal::GroupNames;
+using internal::kSmallBytes;
+using internal::LastStarted;
+using internal::point_to_point;
+using internal::Request;
+
+namespace {
+
+int64_t dense_bytes(const StridedView& v) { return v.numel() * itemsize(v.dtype); }
+
+// Whether other ranks read this rank's input.
+bool others_read(const Request& r, int rank) {
+  switch (r.kind) {
+    case Collective::kBarrier:
+    case Collective::kRecv:
+      return false;
+    case Collective::kBroadcast:
+      return r.peer == rank;
+    default:
+      return true;
+  }
+}
+
+// Copies with all threads of this rank.
+void copy_all(const StridedView& from, const StridedView& to) {
+  internal::Transfer t;
+  t.from = {from};
+  t.to = {to};
+  std::vector<internal::Box> boxes;
+  internal::cut(t, 0, internal::kBoxBytes, boxes);
+  parallel_for(static_cast<int64_t>(boxes.size()), [&](int64_t i) { internal::run(t, boxes[i]); });
+}
+
+StridedView dense(const StridedView& v, void* data) {
+  return StridedView{data, v.dtype, v.shape, contiguous_strides(v.shape)};
+}
+
+uint64_t mix(uint64_t h, uint64_t x) {
+  h ^= x + 0x9e3779b97f4a7c15 + (h << 6) + (h >> 2);
+  h *= 0xff51afd7ed558ccd;
+  return h ^ h >> 33;
+}
+
+}  // namespace
+
+Group::Group(std::shared_ptr<void> world, Engine& engine, std::string name, std::vector<int> members, uint64_t key)
+    : world_(std::move(world)),
+      engine_(engine),
+      names_(static_cast<int>(members.size()), std::move(name), members),
+      key_(key) {
+  me_ = static_cast<int>(std::find(members.begin(), members.end(), engine.rank()) - members.begin());
+  areas_.resize(members.size());
+  for (int r : members) segments_.push_back(engine.places().segments[r]);
+  // The area is never freed: a slow peer may still look at it when this rank has dropped the communicator.
+  const AreaLayout layout{size()};
+  char* area = static_cast<char*>(engine.heap().allocate(layout.bytes()));
+  new (area) AreaHeader{};
+  for (int i = 0; i < layout.streams(); ++i) new (area + layout.stream_offset(i)) StreamCounters{};
+  areas_[me_] = Area(area, size());
+  engine.segment().publish(key, engine.segment().offset_of(area));
+  for (int r : members) shared::ring(engine.places(), r);
+  engine.add(this);
+}
+
+// Its rank starts nothing more: no other rank needs to wait for it.
+Group::~Group() {
+  engine_.remove(this);
+  retire_locked(true);
+}
+
+void Group::open(Work::Deadline deadline) {
+  int missing = -1;
+  auto all_found = [&] {
+    for (int i = 0; i < size(); ++i) {
+      if (areas_[i]) continue;
+      if (const uint64_t offset = segment(i).find(key_)) {
+        areas_[i] = Area(segment(i).at(offset), size());
+        continue;
+      }
+      missing = i;
+      // Ranks that have left may have added their areas before.
+      const int r = names_.ranks[i];
+      WEFT_CHECK_AS(kAborted, !engine_.places().ended[r].load(std::memory_order_acquire), "communicator ", names_.name,
+                    ": ", engine_.places().endings[r]);
+      return false;
+    }
+    return true;
+  };
+  const bool found = engine_.wait_until(all_found, deadline);
+  WEFT_CHECK_AS(kDeadlineExceeded, found, "communicator ", names_.name,
+                ": the deadline has passed; missing: ", names_.who(missing), " has not created it");
+  Engine::Lock lock(engine_);
+  open_ = true;
+  for (int i = 0; i < size(); ++i) {
+    const int r = names_.ranks[i];
+    if (engine_.places().ended[r].load(std::memory_order_acquire) && !areas_[i].header().retired.load())
+      fail(Error(Code::kAborted, engine_.places().endings[r]), nullptr);
+  }
+}
+
+bool Group::has(int world_rank) const {
+  return std::find(names_.ranks.begin(), names_.ranks.end(), world_rank) != names_.ranks.end();
+}
+
+void Group::ring(int position) const { shared::ring(engine_.places(), names_.ranks[position]); }
+
+// Wakes the other members of a stream: all of them, or those that wait for a slot.
+void Group::ring_others(const Stream& s, bool all) const {
+  for (size_t i = 0; i < s.members.size(); ++i)
+    if (i != s.mine && (all || counters(s, i).blocked.load())) ring(s.members[i]);
+}
+
+Stream& Group::stream_of(const Request& r) {
+  const int index = !point_to_point(r.kind) ? 0 : 1 + 2 * r.peer + (r.kind == Collective::kRecv);
+  auto [it, added] = streams_.try_emplace(index);
+  Stream& s = it->second;
+  if (!added) return s;
+  if (index == 0) {
+    for (int i = 0; i < size(); ++i) s.members.push_back(i);
+    s.indices.assign(size(), 0);
+    s.mine = me_;
+  } else {
+    const int from = r.kind == Collective::kSend ? me_ : r.peer, to = r.kind == Collective::kSend ? r.peer : me_;
+    s.id = 1 + static_cast<uint64_t>(from) * size() + to;
+    s.members = {from, to};
+    s.indices = {1 + 2 * to, 2 + 2 * from};
+    s.mine = r.kind == Collective::kSend ? 0 : 1;
+  }
+  return s;
+}
+
+Ref<Op> Group::start(const CommRequest& request, std::optional<Error>* error, const std::pair<int, int>* color) {
+  Request r(request);
+  Ref<Op> op;
+  {
+    Engine::Lock lock(engine_);
+    refresh();
+    if (!failed_ && (*error = names_.wrong_peer(r, me_))) {
+      fail(**error, nullptr);
+      return {};
+    }
+    if ((*error = failed_)) return {};
+    Stream& s = stream_of(r);
+    op = make_ref<Op>(s.members);
+    op->stream = point_to_point(r.kind) ? s.indices[s.mine] : 0;
+    op->mine = s.mine;
+  }
+  op->in = r.in;
+  op->out = r.out;
+  op->requests[op->mine] = std::move(r);
+  if (color) {
+    op->splits_here = true;
+    op->colors[op->mine] = *color;
+  }
+  // Without the lock: it copies.
+  try {
+    share_operands(*op);
+  } catch (const Error& e) {
+    Engine::Lock lock(engine_);
+    fail(e, nullptr);
+    *error = e;
+    return {};
+  }
+  Engine::Lock lock(engine_);
+  refresh();
+  if ((*error = failed_)) {
+    if (op->stage) engine_.heap().free(op->stage);
+    return {};
+  }
+  Stream& s = streams_.at(op->stream);
+  op->k = s.started++;
+  op->here[op->mine] = true;
+  op->number = op->k + 1;
+  op->id = mix(mix(key_, s.id), op->number) | 1;
+  s.ops.push_back(op);
+  engine_.activate(this);
+  advance(s);
+  engine_.ask_for_progress();
+  return op;
+}
+
+SharedView Group::shared_view(const StridedView& v, const void* data) const {
+  SharedView s = {};
+  s.segment = -1;
+  s.dtype = static_cast<uint8_t>(v.dtype);
+  s.dims = static_cast<uint8_t>(v.shape.size());
+  for (int d = 0; d < v.shape.size(); ++d) {
+    s.shape[d] = v.shape[d];
+    s.strides[d] = v.strides[d];
+  }
+  const Places& places = engine_.places();
+  for (size_t r = 0; r < places.segments.size(); ++r)
+    if (places.local[r] && places.segments[r]->contains(data)) {
+      s.segment = static_cast<int32_t>(r);
+      s.offset = places.segments[r]->offset_of(data);
+    }
+  return s;
+}
+
+// Decides how other ranks get at this rank's operands, and copies an input that is not in shared memory.
+void Group::share_operands(Op& op) {
+  const Request& r = op.requests[op.mine];
+  const int64_t in_bytes = r.kind == Collective::kRecv ? 0 : dense_bytes(op.in), out_bytes = dense_bytes(op.out);
+  op.shared_in = shared_view(op.in, op.in.data);
+  op.shared_out = shared_view(op.out, op.out.data);
+  const bool in_heap = op.shared_in.segment >= 0, out_heap = op.shared_out.segment >= 0;
+  if (others_read(r, me_) && in_bytes > 0) {
+    if (in_heap && in_bytes > kSmallBytes) {
+      op.in_place = true;
+    } else if (in_bytes <= kInline) {
+      op.staged = op.inlined = true;
+    } else {
+      op.staged = true;
+      op.stage = engine_.heap().allocate(std::max(in_bytes, r.kind == Collective::kAllReduce ? out_bytes : 0));
+      const StridedView copy = dense(op.in, op.stage);
+      copy_all(op.in, copy);
+      op.shared_in = shared_view(copy, op.stage);
+    }
+  } else {
+    op.staged = true;
+  }
+  if (r.kind != Collective::kAllReduce || in_bytes <= kSmallBytes) return;
+  if (out_heap) {
+    op.in_place = true;
+    return;
+  }
+  // Element i of the result replaces element i of the input, which nobody needs then.
+  op.stage_out = op.stage ? op.stage : op.stage = engine_.heap().allocate(out_bytes);
+  op.shared_out = shared_view(dense(op.out, op.stage_out), op.stage_out);
+}
+
+uint64_t Group::least_done(const Stream& s) const {
+  uint64_t least = ~uint64_t{0};
+  for (size_t i = 0; i < s.members.size(); ++i) least = std::min(least, counters(s, i).done.load());
+  return least;
+}
+
+// Whether the slot of the next op may be written.
+bool Group::room(Stream& s) {
+  const uint64_t window = AreaLayout::window(s.indices[s.mine]);
+  if (s.published < window || least_done(s) + window > s.published) return true;
+  std::atomic<uint32_t>& blocked = counters(s, s.mine).blocked;
+  blocked.store(1);
+  if (least_done(s) + window <= s.published) return false;
+  blocked.store(0, std::memory_order_relaxed);
+  return true;
+}
+
+void Group::publish(Stream& s, Op& op) {
+  const Area& area = areas_[me_];
+  const int index = s.indices[s.mine];
+  if (op.inlined) {
+    char* data = area.inline_data(index, op.k);
+    StridedView copy = dense(op.in, data);
+    copy_all(op.in, copy);
+    op.shared_in = shared_view(copy, data);
+  }
+  Request& r = op.requests[op.mine];
+  write_slot(area, index, op.k, r, op.shared_in, op.shared_out, op.staged,
+             op.splits_here ? &op.colors[op.mine] : nullptr);
+  op.state = Op::State::kPublished;
+  area.header().last.store(op.number << 8 | static_cast<uint64_t>(r.kind), std::memory_order_relaxed);
+  counters(s, s.mine).blocked.store(0, std::memory_order_relaxed);
+  // Sequentially consistent: of two ranks that publish at once, at least one sees the other's request.
+  counters(s, s.mine).published.store(op.k + 1);
+  s.published = op.k + 1;
+  read_requests(s, op);
+  ring_others(s, true);
+  try {
+    compare(op);
+  } catch (const Error& e) {
+    fail(e, &op);
+  }
+}
+
+// Reads the requests that other ranks have published by now, and finds the first of all.
+void Group::read_requests(Stream& s, Op& op) {
+  int64_t earliest = 0;
+  op.first = -1;
+  op.splits = 0;
+  for (size_t i = 0; i < s.members.size(); ++i) {
+    if (counters(s, i).published.load() <= op.k) continue;
+    const Area& area = areas_[s.members[i]];
+    const Descriptor& d = descriptor(area, s.indices[i], op.k);
+    if (i != s.mine && !op.here[i]) op.requests[i] = read_slot(area, s.indices[i], op.k);
+    op.here[i] = true;
+    op.colors[i] = {d.color, d.key};
+    op.splits += d.splits;
+    if (op.first < 0 || d.time < earliest) {
+      op.first = static_cast<int>(i);
+      earliest = d.time;
+    }
+  }
+  if (op.first < 0) op.first = static_cast<int>(s.mine);  // not even this rank's: it waits for a slot
+}
+
+void Group::compare(const Op& op) const {
+  for (size_t i = 0; i < op.members.size(); ++i)
+    if (op.here[i] && static_cast<int>(i) != op.first) names_.agree(op, op.first, i);
+}
+
+std::vector<LastStarted> Group::last_of(const Op& op) const {
+  std::vector<LastStarted> last;
+  for (int m : op.members) {
+    const uint64_t v = areas_[m].header().last.load(std::memory_order_relaxed);
+    last.push_back({static_cast<Collective>(v & 0xff), v >> 8});
+  }
+  return last;
+}
+
+std::optional<Error> Group::wait(Op& op, Work::Deadline deadline) {
+  while (!engine_.wait_until([&] { return op.ended() && op.workers == 0; }, deadline)) {
+    Engine::Lock lock(engine_);
+    if (!op.ended()) time_out(op);
+    if (op.state == Op::State::kFailed) break;  // leave() waits for those who still use the operands
+    // All ranks have agreed in the last moment that it is done: it only has to be copied.
+    deadline = Work::Deadline::max();
+  }
+  return op.error;
+}
+
+void Group::time_out(Op& op) {
+  Stream& s = streams_.at(op.stream);
+  read_requests(s, op);
+  size_t missing = 0, left = 0;
+  for (size_t i = 0; i < s.members.size(); ++i) {
+    missing += !op.here[i];
+    left += counters(s, i).done.load() <= op.k;
+  }
+  fail(missing ? names_.missing(op, last_of(op), Code::kDeadlineExceeded, "the deadline has passed")
+               : names_.still_copying(op, left, s.members.size()),
+       &op);
+}
+
+bool Group::done(Op& op) {
+  Engine::Lock lock(engine_);
+  engine_.progress();
+  return op.ended() && op.workers == 0;
+}
+
+bool Group::used_by_others(const Op& op) const {
+  const Stream& s = streams_.at(op.stream);
+  for (size_t i = 0; i < s.members.size(); ++i)
+    if (i != s.mine && counters(s, i).active.load() && !engine_.places().ended[names_.ranks[s.members[i]]].load())
+      return true;
+  return false;
+}
+
+void Group::leave(Op& op) {
+  {
+    Engine::Lock lock(engine_);
+    engine_.progress();
+    if (op.state == Op::State::kDone) return;
+    if (!op.ended()) fail(names_.dropped(op.requests[op.mine].kind, op.number, me_), &op);
+  }
+  // No deadline: this rank's memory is in use, by its own threads or, if it is shared, by other ranks.
+  engine_.wait_until(
+      [&] {
+        if (op.workers > 0) return false;
+        return op.state == Op::State::kDone || (op.state == Op::State::kFailed && !(op.in_place && used_by_others(op)));
+      },
+      Work::Deadline::max());
+}
+
+void Group::abort(const std::string& cause) {
+  Engine::Lock lock(engine_);
+  refresh();
+  if (!failed_) fail(internal::abort_error(cause), nullptr);
+}
+
+void Group::retire(bool on) {
+  Engine::Lock lock(engine_);
+  retire_locked(on);
+}
+
+void Group::retire_locked(bool on) {
+  areas_[me_].header().retired.store(on);
+  for (int i = 0; i < size(); ++i)
+    if (i != me_ && areas_[i]) ring(i);
+}
+
+// The first failure counts. A collective that all ranks have agreed to be done does not fail.
+void Group::fail(const Error& error, const Op* op) {
+  if (failed_ || !open_) return;  // open() looks for ranks that have ended before
+  AreaHeader& mine = areas_[me_].header();
+  const std::string text = error.what();
+  mine.failure_code = static_cast<int32_t>(error.code());
+  mine.failure_length = static_cast<uint32_t>(std::min(text.size(), sizeof mine.failure_text));
+  std::memcpy(mine.failure_text, text.data(), mine.failure_length);
+  mine.failure_stream = op ? streams_.at(op->stream).id : 0;
+  mine.failure_number = op ? op->number : 0;
+  const bool collective = op && op->stream == 0;
+  uint64_t v = state().load();
+  while (!(v & 0xffff)) {
+    if (collective && (v >> 16) >= op->number) return;
+    if (!state().compare_exchange_weak(v, v | static_cast<uint64_t>(me_ + 1))) continue;
+    v |= static_cast<uint64_t>(me_ + 1);
+  }
+  take_failure(v);
+  for (int i = 0; i < size(); ++i) ring(i);
+}
+
+void Group::refresh() {
+  const uint64_t v = state().load();
+  if ((v & 0xffff) && !failed_) take_failure(v);
+}
+
+void Group::take_failure(uint64_t v) {
+  const AreaHeader& record = areas_[(v & 0xffff) - 1].header();
+  const std::string text(record.failure_text, record.failure_length);
+  failed_ = aborted_by(text);
+  for (auto& [index, s] : streams_)
+    for (const Ref<Op>& op : s.ops) {
+      if (op->ended() || op->state == Op::State::kCopyingOut) continue;
+      if (index == 0 && (v >> 16) >= op->number) continue;  // it is done on all ranks
+      if (index != 0 && op->state == Op::State::kCopied && (op->early || least_done(s) > op->k)) continue;
+      op->state = Op::State::kFailed;
+      if (record.failure_number == op->number && record.failure_stream == s.id)
+        op->error = Error(static_cast<Code>(record.failure_code), text);
+      else
+        op->error = failed_;
+    }
+}
+
+}  // namespace weft::dist::shared

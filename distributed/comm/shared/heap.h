@@ -1,0 +1,32 @@
+// SharedHeap: memory of one rank that the other processes of the host can read and write. Collectives use operands and
+// results that are stored here in place; all others are copied through it.
+#pragma once
+#include <cstdint>
+#include <map>
+
+#include "distributed/comm/shared/segment.h"
+#include "framework/base/mutex.h"
+
+namespace weft::dist {
+
+class SharedHeap {
+ public:
+  explicit SharedHeap(shared::Segment& segment);
+  /// Memory of `bytes`, aligned to 64. Its content is not defined. Throws ResourceExhausted.
+  void* allocate(int64_t bytes);
+  /// Frees what allocate() returned. The block must not be an operand of a collective under way.
+  void free(void* p);
+  bool contains(const void* p) const { return segment_.contains(p); }
+  /// Bytes in use, and the largest number so far.
+  int64_t in_use() const;
+  int64_t peak() const;
+
+ private:
+  shared::Segment& segment_;
+  mutable Mutex mutex_;
+  std::map<uint64_t, int64_t> used_, free_;  // offset -> bytes; neighbours among the free blocks are one
+  uint64_t end_;                             // of the last block
+  int64_t in_use_ = 0, peak_ = 0;
+};
+
+}  // namespace weft::dist

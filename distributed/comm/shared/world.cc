@@ -1,0 +1,242 @@
+#include "distributed/comm/shared/world.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <map>
+#include <thread>
+
+#include "distributed/comm/matching.h"
+#include "distributed/comm/shared/connect.h"
+#include "distributed/comm/shared/engine.h"
+
+namespace weft::dist {
+namespace {
+
+using shared::Engine;
+using shared::Group;
+using shared::Op;
+using shared::PeerProcess;
+using shared::Segment;
+using shared::SegmentHeader;
+
+uint64_t hash(const std::string& text) {
+  uint64_t h = 0xcbf29ce484222325;
+  for (const char c : text) h = (h ^ static_cast<uint8_t>(c)) * 0x100000001b3;
+  return h ? h : 1;
+}
+
+class SharedWork final : public Work {
+ public:
+  SharedWork(Ref<Group> group, Ref<Op> op) : group_(std::move(group)), op_(std::move(op)) {}
+  ~SharedWork() override { group_->leave(*op_); }
+  std::optional<Error> wait(Deadline deadline) override { return group_->wait(*op_, deadline); }
+  bool done() override { return group_->done(*op_); }
+  uint64_t number() const override { return op_->id; }
+
+ private:
+  Ref<Group> group_;
+  Ref<Op> op_;
+};
+
+class SharedCommunicator final : public internal::GroupCommunicator {
+ public:
+  explicit SharedCommunicator(Ref<Group> group) : group_(std::move(group)) {}
+  int rank() const override { return group_->rank(); }
+  int size() const override { return group_->size(); }
+
+  Ref<Work> start(const CommRequest& request) override {
+    std::optional<Error> error;
+    Ref<Op> op = group_->start(request, &error);
+    if (!op) return make_ref<internal::FailedWork>(*error);
+    return make_ref<SharedWork>(group_, std::move(op));
+  }
+
+  Ref<Communicator> split(int color, int key, Work::Deadline deadline) override {
+    std::optional<Error> error;
+    const std::pair<int, int> asked{color, key};
+    Ref<Op> op = group_->start({}, &error, &asked);
+    if (!op) throw *error;
+    auto work = make_ref<SharedWork>(group_, op);
+    if ((error = work->wait(deadline))) throw *error;
+    const internal::GroupNames& names = group_->names();
+    for (const auto& [part, members] : names.parts(*op)) {
+      if (std::find(members.begin(), members.end(), rank()) == members.end()) continue;
+      std::vector<int> ranks;
+      for (int m : members) ranks.push_back(names.ranks[m]);
+      const std::string text = str_cat(group_->key(), "/", op->number, "/", part);
+      auto group = make_ref<Group>(group_->world(), group_->engine(), names.part_name(part), ranks, hash(text));
+      group->open(deadline);
+      return make_ref<SharedCommunicator>(std::move(group));
+    }
+    return {};
+  }
+
+  void abort(const std::string& cause) override { group_->abort(cause); }
+  void retire(bool on) override { group_->retire(on); }
+
+ private:
+  Ref<Group> group_;
+};
+
+}  // namespace
+
+struct SharedWorld::State {
+  State(Store& store, int size, const std::vector<int>& local, const SharedWorldOptions& o)
+      : options(o), places(size), pids(size) {
+    std::vector<Segment*> list;
+    for (int r : local) {
+      own.push_back(std::make_unique<Segment>(r, options.reserve_bytes));
+      own.back()->header().progress_rank = local[0];
+      places.segments[r] = own.back().get();
+      places.local[r] = true;
+      pids[r] = getpid();
+      list.push_back(own.back().get());
+    }
+    peers = shared::connect_processes(store, size, list, std::chrono::steady_clock::now() + options.timeout);
+    for (const PeerProcess& p : peers)
+      for (size_t i = 0; i < p.ranks.size(); ++i) {
+        places.segments[p.ranks[i]] = p.segments[i].get();
+        pids[p.ranks[i]] = p.pid;
+      }
+    for (int r : local) engines[r] = std::make_unique<Engine>(places, r, options.spin, options.progress_thread);
+    quit = shared::Fd(eventfd(0, EFD_CLOEXEC));
+    WEFT_CHECK_AS(kResourceExhausted, quit, "shared memory: eventfd failed");
+    watcher = std::thread([this] { watch(); });
+    if (options.progress_thread) progress = std::thread([this] { help(); });
+  }
+
+  // Ends the threads; what communicators need stays.
+  void close() {
+    for (auto& [r, e] : engines) e->close();
+    for (auto& segment : own) segment->header().closed.store(1);
+    stop.store(true);
+    const uint64_t one = 1;
+    if (write(quit.get(), &one, sizeof one) != sizeof one) std::abort();
+    watcher.join();
+    if (progress.joinable()) {
+      SegmentHeader& h = own[0]->header();
+      h.progress_bell.fetch_add(1);
+      shared::futex_wake(h.progress_bell);
+      progress.join();
+    }
+    for (PeerProcess& p : peers) {
+      p.socket = shared::Fd();
+      p.pidfd = shared::Fd();
+    }
+  }
+
+  // Reports processes that end.
+  void watch() {
+    std::vector<bool> ended(peers.size());
+    while (!stop.load()) {
+      std::vector<pollfd> list{{quit.get(), POLLIN, 0}};
+      std::vector<size_t> of{peers.size()};
+      for (size_t i = 0; i < peers.size(); ++i) {
+        if (ended[i]) continue;
+        // The connection also ends if the process leaves; a child of the process may keep it open.
+        list.push_back({peers[i].socket.get(), POLLIN, 0});
+        of.push_back(i);
+        if (!peers[i].pidfd) continue;
+        list.push_back({peers[i].pidfd.get(), POLLIN, 0});
+        of.push_back(i);
+      }
+      if (poll(list.data(), list.size(), -1) <= 0) continue;
+      for (size_t j = 1; j < list.size(); ++j)
+        if (list[j].revents && !ended[of[j]]) {
+          ended[of[j]] = true;
+          end(peers[of[j]]);
+        }
+    }
+  }
+
+  void end(const PeerProcess& p) {
+    const bool left = p.segments[0]->header().closed.load();
+    for (int r : p.ranks) {
+      places.endings[r] = str_cat("rank ", r, " (pid ", p.pid, ") has ", left ? "left" : "died");
+      places.ended[r].store(true, std::memory_order_release);
+    }
+    for (int r : p.ranks)
+      for (auto& [mine, engine] : engines) {
+        if (!left) engine->end(r, places.endings[r]);
+        shared::ring(places, mine);
+      }
+  }
+
+  // Does the parts of ranks that compute, and sleeps while there are none.
+  void help() {
+    SegmentHeader& h = own[0]->header();
+    while (!stop.load()) {
+      const uint32_t seen = h.progress_bell.load();
+      bool worked = false;
+      for (auto& [r, engine] : engines) worked |= engine->step();
+      if (worked) continue;
+      h.progress_sleeps.store(1);
+      shared::futex_wait(h.progress_bell, seen, std::chrono::seconds(1));
+      h.progress_sleeps.store(0);
+    }
+  }
+
+  const pid_t process = getpid();
+  const SharedWorldOptions options;
+  shared::Places places;
+  std::vector<pid_t> pids;  // by rank
+  std::vector<std::unique_ptr<Segment>> own;
+  std::vector<PeerProcess> peers;
+  std::map<int, std::unique_ptr<Engine>> engines;  // by rank
+  std::map<std::string, int> made;                 // communicators of this name and these ranks so far
+  shared::Fd quit;
+  std::atomic<bool> stop{false};
+  std::thread watcher, progress;
+};
+
+SharedWorld::SharedWorld(Store& store, int size, std::vector<int> local_ranks, SharedWorldOptions options) {
+  std::sort(local_ranks.begin(), local_ranks.end());
+  WEFT_CHECK(size >= 1 && !local_ranks.empty(), "shared world: ", size, " ranks, of which this process owns ",
+             local_ranks.size(), "; need 1 or more");
+  for (size_t i = 0; i < local_ranks.size(); ++i)
+    WEFT_CHECK(local_ranks[i] >= 0 && local_ranks[i] < size && (i == 0 || local_ranks[i] != local_ranks[i - 1]),
+               "shared world: got the local ranks ", local_ranks, "; need different ones from 0 to ", size - 1);
+  state_ = std::make_shared<State>(store, size, local_ranks, options);
+}
+
+SharedWorld::~SharedWorld() {
+  if (state_->process == getpid())
+    state_->close();
+  else
+    new std::shared_ptr<State>(std::move(state_));  // a child of fork() has none of the threads
+}
+
+int SharedWorld::size() const { return static_cast<int>(state_->pids.size()); }
+pid_t SharedWorld::process_of(int rank) const { return state_->pids.at(rank); }
+SharedHeap& SharedWorld::heap(int rank) {
+  const auto it = state_->engines.find(rank);
+  WEFT_CHECK(it != state_->engines.end(), "shared world: heap of rank ", rank, ", which is of another process");
+  return it->second->heap();
+}
+
+std::vector<Ref<Communicator>> SharedWorld::communicators(const std::string& name, const std::vector<int>& group) {
+  std::vector<bool> seen(size());
+  for (int r : group) {
+    WEFT_CHECK(r >= 0 && r < size() && !seen[r], "communicator ", name, ": got the ranks ", group,
+               "; need different ones from 0 to ", size() - 1);
+    seen[r] = true;
+  }
+  const std::string text = str_cat(name, "/", group);
+  const uint64_t key = hash(str_cat(text, "/", state_->made[text]++));
+  std::vector<Ref<Group>> groups;
+  for (int r : group)
+    if (const auto it = state_->engines.find(r); it != state_->engines.end())
+      groups.push_back(make_ref<Group>(state_, *it->second, name, group, key));
+  const auto deadline = std::chrono::steady_clock::now() + state_->options.timeout;
+  std::vector<Ref<Communicator>> all;
+  for (const Ref<Group>& g : groups) {
+    g->open(deadline);
+    all.push_back(make_ref<SharedCommunicator>(g));
+  }
+  return all;
+}
+
+}  // namespace weft::dist

@@ -1,0 +1,55 @@
+// Communicators between processes of one host, through shared memory. They give the bits of thread ranks
+// (distributed/comm/threads.h), and the same errors.
+//
+// A process has one rank or several, each used by one thread at a time. Operands may be anywhere: those in heap() are
+// used in place by all processes, others are copied. Reductions combine rank 0, 1, 2, ... from the left.
+//
+// No lock is shared between processes. If a process ends, communicators with its ranks fail on all other ranks within
+// milliseconds, with a sentence that names the rank and the process. A process that stops for a while fails nothing
+// before the deadline of wait(). The kernel frees all memory when the last process has ended, however they end.
+#pragma once
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "distributed/comm/shared/heap.h"
+#include "distributed/comm/store.h"
+#include "framework/dispatch/communicator.h"
+
+namespace weft::dist {
+
+struct SharedWorldOptions {
+  /// Addresses that each rank's memory may take; memory is used only as far as it is written.
+  int64_t reserve_bytes = int64_t{64} << 30;
+  /// How long to wait for other processes to join, and to create a communicator.
+  std::chrono::nanoseconds timeout = std::chrono::seconds(kDefaultTimeout);
+  /// A thread of this process does the ranks' parts of collectives while they compute.
+  bool progress_thread = true;
+  /// How long a waiting thread yields its core to others before it sleeps.
+  std::chrono::nanoseconds spin = std::chrono::microseconds(200);
+};
+
+class SharedWorld {
+ public:
+  /// Joins a world of `size` ranks, of which this process owns `local_ranks`. Returns when all ranks have joined.
+  SharedWorld(Store& store, int size, std::vector<int> local_ranks, SharedWorldOptions options = {});
+  /// Leaves: no other rank waits for ranks of this process any more. Drop its communicators first.
+  ~SharedWorld();
+  SharedWorld(const SharedWorld&) = delete;
+
+  int size() const;
+  /// The process of a rank.
+  pid_t process_of(int rank) const;
+  /// The memory of a local rank that all processes can read and write.
+  SharedHeap& heap(int rank);
+  /// Creates a communicator of the ranks `group`; returns those of this process's ranks, in the order of `group`. All
+  /// processes with ranks in it create the same communicators in the same order. Returns when all have done so.
+  std::vector<Ref<Communicator>> communicators(const std::string& name, const std::vector<int>& group);
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace weft::dist

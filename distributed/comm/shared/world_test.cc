@@ -1,0 +1,208 @@
+#include "distributed/comm/shared/world.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <atomic>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "distributed/comm/shared/testing/random_collectives.h"
+#include "distributed/comm/shared/testing/world_support.h"
+#include "distributed/comm/threads.h"
+#include "framework/base/thread_pool.h"
+
+namespace weft::dist {
+namespace {
+
+using namespace weft::testing;
+using Clock = std::chrono::steady_clock;
+
+std::shared_ptr<char> private_memory(int64_t bytes) {
+  return std::shared_ptr<char>(new char[bytes + 1], std::default_delete<char[]>());
+}
+
+// The results of thread ranks.
+std::vector<std::vector<char>> by_threads(const std::vector<RankOperands>& all) {
+  auto c = make_thread_communicators(static_cast<int>(all.size()));
+  std::vector<std::vector<char>> results(all.size());
+  std::vector<Started> started(all.size());
+  auto allocate = [](int64_t bytes, bool) { return private_memory(bytes); };
+  for (size_t p = 0; p < all.size(); ++p)
+    if (all[p].takes_part) started[p] = weft::testing::start(*c[p], all[p], allocate);
+  for (size_t p = 0; p < all.size(); ++p) {
+    if (!all[p].takes_part) continue;
+    EXPECT_EQ(text(started[p].work->wait(in_a_minute())), "");
+    results[p].assign(started[p].out.get(), started[p].out.get() + started[p].out_bytes);
+  }
+  return results;
+}
+
+// Some collectives at once, waited for in random order.
+void compare_with_threads(Communicator& c, SharedWorld& world, uint64_t first, int cases) {
+  const int n = c.size(), rank = c.rank();
+  for (int i = 0; i < cases;) {
+    std::mt19937_64 random(first + i);
+    const int together = std::min<int>(cases - i, 1 + static_cast<int>(random() % 25));
+    std::vector<std::pair<uint64_t, Started>> started;
+    auto allocate = [&](int64_t bytes, bool heap) {
+      if (!heap) return private_memory(bytes);
+      return std::shared_ptr<char>(static_cast<char*>(world.heap(rank).allocate(bytes)),
+                                   [&](char* p) { world.heap(rank).free(p); });
+    };
+    for (int j = 0; j < together; ++j, ++i) {
+      const uint64_t seed = first + i;
+      const RankOperands mine = random_collective(seed, n)[rank];
+      if (mine.takes_part) started.emplace_back(seed, weft::testing::start(c, mine, allocate));
+    }
+    std::shuffle(started.begin(), started.end(), std::mt19937_64(first + rank));
+    for (auto& [seed, s] : started) {
+      ASSERT_EQ(text(s.work->wait(in_a_minute())), "") << "seed " << seed;
+      EXPECT_TRUE(s.work->done());
+      const std::vector<char> want = by_threads(random_collective(seed, n))[rank];
+      ASSERT_EQ(std::memcmp(want.data(), s.out.get(), want.size()), 0)
+          << "seed " << seed << ", " << to_string_view(random_collective(seed, n)[rank].request.kind) << ", rank "
+          << rank << " of " << n;
+    }
+  }
+}
+
+TEST(SharedWorld, BitsOfThreadRanks) {
+  uint64_t seed = 1;
+  for (const auto& layout : {each(2), each(3), each(4)}) {
+    EXPECT_EQ(run_world(layout, [&](Communicator& c, SharedWorld& w, int) { compare_with_threads(c, w, seed, 150); }),
+              layout.size() == 2   ? "0 0"
+              : layout.size() == 3 ? "0 0 0"
+                                   : "0 0 0 0");
+    seed += 1000;
+  }
+}
+
+TEST(SharedWorld, BitsOfThreadRanksWithSeveralRanksInAProcess) {
+  EXPECT_EQ(
+      run_world({{0, 2}, {1, 3}}, [&](Communicator& c, SharedWorld& w, int) { compare_with_threads(c, w, 5000, 100); }),
+      "0 0");
+  EXPECT_EQ(
+      run_world({{0, 1}, {2}}, [&](Communicator& c, SharedWorld& w, int) { compare_with_threads(c, w, 6000, 100); }),
+      "0 0");
+}
+
+TEST(SharedWorld, BitsOfThreadRanksWithoutProgressThread) {
+  EXPECT_EQ(run_world(each(2), [&](Communicator& c, SharedWorld& w, int) { compare_with_threads(c, w, 7000, 150); },
+                      {.progress_thread = false}),
+            "0 0");
+}
+
+TEST(SharedWorld, SplitAndSeveralCommunicators) {
+  const std::string folder = new_folder();
+  Processes all(4, [&](int rank) {
+    FolderStore store(folder);
+    SharedWorld world(store, 4, {rank});
+    auto everyone = world.communicators("world", all_of(4))[0];
+    auto pair = world.communicators("tp", rank < 2 ? std::vector<int>{0, 1} : std::vector<int>{2, 3})[0];
+    EXPECT_EQ(pair->rank(), rank % 2);
+    // Ordered by key: descending.
+    auto part = everyone->split(rank == 3 ? -1 : 0, -rank, in_a_minute());
+    EXPECT_EQ(static_cast<bool>(part), rank != 3);
+    for (int i = 0; i < 20; ++i) {
+      std::vector<int64_t> in{rank}, a(1), b(1), d(1);
+      auto w1 = pair->start({.kind = Collective::kAllReduce, .in = view(in), .out = view(a)});
+      auto w2 = everyone->start({.kind = Collective::kAllReduce, .in = view(in), .out = view(b)});
+      if (part) {
+        EXPECT_EQ(part->rank(), 2 - rank);
+        auto w3 = part->start({.kind = Collective::kAllReduce, .in = view(in), .out = view(d)});
+        EXPECT_EQ(text(w3->wait(in_a_minute())), "");
+        EXPECT_EQ(d[0], 3);
+      }
+      EXPECT_EQ(text(w2->wait(in_a_minute())), "");
+      EXPECT_EQ(text(w1->wait(in_a_minute())), "");
+      EXPECT_EQ(a[0], rank < 2 ? 1 : 5);
+      EXPECT_EQ(b[0], 6);
+      EXPECT_NE(w1->number(), w2->number());
+    }
+  });
+  EXPECT_EQ(all.wait(), "0 0 0 0");
+}
+
+// A collective that has started ends although its ranks compute.
+TEST(SharedWorld, ProgressWhileRanksCompute) {
+  EXPECT_EQ(run_world(each(2),
+                      [](Communicator& c, SharedWorld&, int) {
+                        std::vector<float> v(1 << 20, 1.0f);
+                        auto w = c.start({.kind = Collective::kAllReduce, .in = view(v), .out = view(v)});
+                        // No call of wait() or done().
+                        const auto end = Clock::now() + std::chrono::seconds(10);
+                        volatile const float* last = &v.back();
+                        while (*last != 2.0f && Clock::now() < end) std::this_thread::yield();
+                        EXPECT_EQ(*last, 2.0f);
+                        EXPECT_EQ(text(w->wait(in_a_minute())), "");
+                        for (float x : v) ASSERT_EQ(x, 2.0f);
+                      }),
+            "0 0");
+}
+
+TEST(SharedWorld, NothingIsLeft) {
+  auto names = [] {
+    std::string text;
+    for (const auto& f : std::filesystem::directory_iterator("/dev/shm")) text += f.path().string() + "\n";
+    return text;
+  };
+  auto descriptors = [] {
+    const std::filesystem::directory_iterator list("/proc/self/fd");
+    return std::distance(begin(list), end(list));
+  };
+  const std::string before = names();
+  EXPECT_EQ(run_world(each(2),
+                      [](Communicator& c, SharedWorld&, int) {
+                        EXPECT_EQ(text(c.start({.kind = Collective::kBarrier})->wait(in_a_minute())), "");
+                      }),
+            "0 0");
+  const std::string folder = new_folder();
+  Processes two(2, [&](int rank) {
+    const auto open = descriptors();
+    for (int i = 0; i < 3; ++i) {
+      in_world(each(2), rank, folder + "/" + std::to_string(i),
+               [&](Communicator& c, SharedWorld& w, int) { compare_with_threads(c, w, 8000, 10); });
+      EXPECT_EQ(descriptors(), open);
+    }
+    std::ifstream maps("/proc/self/maps");
+    const std::string all((std::istreambuf_iterator<char>(maps)), {});
+    EXPECT_EQ(all.find("weft-rank"), all.npos);
+  });
+  EXPECT_EQ(two.wait(), "0 0");
+  EXPECT_EQ(names(), before);
+}
+
+TEST(SharedWorld, JoinHasADeadline) {
+  FolderStore store(new_folder());
+  try {
+    SharedWorld world(store, 2, {0}, {.timeout = std::chrono::milliseconds(50)});
+    ADD_FAILURE() << "joined without rank 1";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), Code::kDeadlineExceeded);
+    EXPECT_NE(std::string(e.what()).find("rank_1"), std::string::npos) << e.what();
+  }
+}
+
+TEST(SharedWorld, HeapReusesMemory) {
+  FolderStore store(new_folder());
+  SharedWorld world(store, 1, {0}, {.reserve_bytes = 16 << 20});
+  SharedHeap& heap = world.heap(0);
+  const int64_t before = heap.in_use();
+  char* a = static_cast<char*>(heap.allocate(1000));
+  char* b = static_cast<char*>(heap.allocate(5 << 20));
+  std::memset(b, 1, 5 << 20);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(a) % 64, 0);
+  EXPECT_TRUE(heap.contains(b) && !heap.contains(&world));
+  heap.free(a);
+  heap.free(b);
+  EXPECT_EQ(heap.allocate(6 << 20), a);  // both blocks, joined and extended
+  EXPECT_EQ(heap.in_use(), before + (6 << 20));
+  EXPECT_THROW(heap.allocate(16 << 20), Error);
+  EXPECT_THROW(heap.free(b), Error);
+}
+
+}  // namespace
+}  // namespace weft::dist

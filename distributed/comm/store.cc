@@ -1,0 +1,54 @@
+#include "distributed/comm/store.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+#include "framework/base/error.h"
+
+namespace weft::dist {
+
+FolderStore::FolderStore(std::string folder) : folder_(std::move(folder)) {
+  WEFT_CHECK_AS(kUnavailable, mkdir(folder_.c_str(), 0700) == 0 || errno == EEXIST, "store: cannot make the folder ",
+                folder_, ": ", std::strerror(errno));
+}
+
+std::string FolderStore::path_of(const std::string& key) const {
+  std::string name = key;
+  std::replace(name.begin(), name.end(), '/', '.');
+  return folder_ + "/" + name;
+}
+
+// Not through AtomicFile: nothing here needs to survive a crash, and fsync would be most of a start's time.
+void FolderStore::set(const std::string& key, const std::string& value) {
+  static std::atomic<int> files{0};
+  const std::string path = path_of(key), temporary = str_cat(path, ".tmp-", getpid(), "-", ++files);
+  std::ofstream(temporary) << value << std::flush;
+  WEFT_CHECK_AS(kUnavailable, std::rename(temporary.c_str(), path.c_str()) == 0, "store: cannot write ", path, ": ",
+                std::strerror(errno));
+}
+
+std::string FolderStore::get(const std::string& key, Deadline deadline) {
+  auto pause = std::chrono::microseconds(200);
+  while (true) {
+    if (std::ifstream file(path_of(key)); file) {
+      std::stringstream text;
+      text << file.rdbuf();
+      return text.str();
+    }
+    WEFT_CHECK_AS(kDeadlineExceeded, std::chrono::steady_clock::now() < deadline, "store: no process has set ", key,
+                  " before the deadline");
+    std::this_thread::sleep_for(pause);
+    pause = std::min(2 * pause, std::chrono::microseconds(10000));
+  }
+}
+
+}  // namespace weft::dist

@@ -1,0 +1,32 @@
+// Store: a few small values that the processes of a job exchange when they start, such as addresses.
+#pragma once
+#include <chrono>
+#include <string>
+
+namespace weft::dist {
+
+class Store {
+ public:
+  using Deadline = std::chrono::steady_clock::time_point;
+  virtual ~Store() = default;
+  /// Sets the value of a key. A key is set once.
+  virtual void set(const std::string& key, const std::string& value) = 0;
+  /// Waits until a key is set and returns its value; throws DeadlineExceeded.
+  virtual std::string get(const std::string& key, Deadline deadline) = 0;
+};
+
+/// A store in a folder that all processes can read and write: one file for each key. For tests, and for programs on one
+/// host without a coordination service. The folder must be new for each job.
+class FolderStore final : public Store {
+ public:
+  /// Makes the folder if it does not exist; its parent must.
+  explicit FolderStore(std::string folder);
+  void set(const std::string& key, const std::string& value) override;
+  std::string get(const std::string& key, Deadline deadline) override;
+
+ private:
+  std::string path_of(const std::string& key) const;
+  std::string folder_;
+};
+
+}  // namespace weft::dist

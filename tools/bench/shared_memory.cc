@@ -1,0 +1,162 @@
+// shared_memory: all-reduce between processes of this host through shared memory, beside copies by as many processes at
+// once. An all-reduce of S bytes over n ranks moves at least 2 n S bytes; a copy of S bytes moves 2 S.
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <filesystem>
+#include <functional>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "distributed/comm/shared/world.h"
+#include "framework/base/thread_pool.h"
+#include "tools/bench/benchmark.h"
+
+ABSL_FLAG(int32_t, ranks, 2, "processes, each with one rank");
+ABSL_FLAG(int64_t, mib, 64, "size of a large operand");
+ABSL_FLAG(int32_t, rounds, 15, "repetitions of a large collective");
+ABSL_FLAG(int32_t, threads, 1, "threads of each process");
+ABSL_FLAG(bool, progress_thread, true, "a thread of each process works while its rank computes");
+
+namespace weft::bench {
+namespace {
+
+using dist::SharedWorld;
+
+Work::Deadline in_a_minute() { return Clock::now() + std::chrono::minutes(1); }
+
+class Rank {
+ public:
+  Rank(const std::string& folder, int rank, int n)
+      : n_(n),
+        store_(folder),
+        world_(store_, n, {rank}, {.progress_thread = absl::GetFlag(FLAGS_progress_thread)}),
+        heap_(world_.heap(rank)) {
+    std::vector<int> all;
+    for (int i = 0; i < n; ++i) all.push_back(i);
+    c_ = world_.communicators("world", all)[0];
+    bytes_ = absl::GetFlag(FLAGS_mib) << 20;
+    for (char*& p : heap_blocks_) p = static_cast<char*>(heap_.allocate(bytes_));
+    for (char* p : heap_blocks_) std::memset(p, 0, bytes_);
+    for (auto& v : private_) v.assign(bytes_, 0);
+  }
+
+  /// Measures; the rows of rank 0 are reported.
+  void run(Report& report) {
+    char* const* h = heap_blocks_;
+    const double copy = large([&] { std::memcpy(private_[1].data(), private_[0].data(), bytes_); });
+    // All ranks copy at once.
+    const double rate = 2.0 * n_ * static_cast<double>(bytes_) / copy;
+    const double bound = 2.0 * n_ * static_cast<double>(bytes_) / rate;
+    const std::string size = std::to_string(absl::GetFlag(FLAGS_mib)) + " MiB";
+    report.add({"memcpy of " + size + " in each process", copy * 1e3, "ms"});
+    report.add({"memcpy, bytes read and written in all", rate * 1e-9, "GB/s"});
+    auto reduce = [&](void* in, void* out, int64_t bytes) { wait(start(in, out, bytes)); };
+    report.add({"all_reduce " + size + ", heap", large([&] { reduce(h[0], h[1], bytes_); }) * 1e3, "ms", bound * 1e3});
+    report.add({"all_reduce " + size + ", heap, in place", large([&] { reduce(h[0], h[0], bytes_); }) * 1e3, "ms"});
+    report.add({"all_reduce " + size + ", private",
+                large([&] { reduce(private_[0].data(), private_[1].data(), bytes_); }) * 1e3, "ms"});
+    for (const int64_t b : {4, 256, 4096, 65536})
+      report.add({"all_reduce " + std::to_string(b) + " B",
+                  small([&] { reduce(private_[0].data(), private_[1].data(), b); }) * 1e6, "us"});
+    report.add({"barrier", small([&] { wait(c_->start({})); }) * 1e6, "us"});
+    // A rank that computes for as long as the collective takes, between start and wait.
+    const double alone = large([&] { reduce(h[0], h[1], bytes_); });
+    const double both = large([&] {
+      auto w = start(h[0], h[1], bytes_);
+      compute(alone);
+      wait(w);
+    });
+    report.add({"all_reduce " + size + ", heap, while ranks compute " + std::to_string(alone * 1e3) + " ms", both * 1e3,
+                "ms"});
+  }
+
+ private:
+  void wait(const Ref<Work>& w) {
+    if (const auto e = w->wait(in_a_minute())) throw *e;
+  }
+  Ref<Work> start(void* in, void* out, int64_t bytes) {
+    const Shape shape{bytes / 4};
+    return c_->start(
+        {.kind = Collective::kAllReduce, .in = {in, kFloat32, shape, {1}}, .out = {out, kFloat32, shape, {1}}});
+  }
+  // Processor time, not elapsed time: a thread that has to share its core computes longer.
+  static void compute(double seconds) {
+    timespec begin, now;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &begin);
+    do clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    while (static_cast<double>(now.tv_sec - begin.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec - begin.tv_nsec) <
+           seconds);
+  }
+  double large(const std::function<void()>& body) {
+    std::vector<double> times;
+    for (int i = 0; i < absl::GetFlag(FLAGS_rounds) + 2; ++i) {
+      wait(c_->start({}));
+      const auto begin = Clock::now();
+      body();
+      wait(c_->start({}));
+      if (i >= 2) times.push_back(seconds_since(begin));
+    }
+    return median(std::move(times));
+  }
+  double small(const std::function<void()>& body) {
+    std::vector<double> times;
+    for (int i = 0; i < 21; ++i) {
+      wait(c_->start({}));
+      const auto begin = Clock::now();
+      for (int j = 0; j < 500; ++j) body();
+      times.push_back(seconds_since(begin) / 500);
+    }
+    return median(std::move(times));
+  }
+
+  const int n_;
+  dist::FolderStore store_;
+  SharedWorld world_;
+  dist::SharedHeap& heap_;
+  Ref<Communicator> c_;
+  int64_t bytes_;
+  char* heap_blocks_[2];
+  std::vector<char> private_[2];
+};
+
+void run(Report& report) {
+  const int n = absl::GetFlag(FLAGS_ranks);
+  std::string folder = (std::filesystem::temp_directory_path() / "weft-XXXXXX").string();
+  if (!mkdtemp(folder.data())) throw Error(Code::kUnavailable, "cannot make a folder");
+  std::vector<pid_t> children;
+  for (int r = 1; r < n; ++r) {
+    const pid_t child = fork();
+    if (child == 0) {
+      Report own("child");
+      set_num_threads(absl::GetFlag(FLAGS_threads));
+      try {
+        Rank(folder, r, n).run(own);
+      } catch (const std::exception& e) {
+        std::fprintf(stderr, "rank %d: %s\n", r, e.what());
+        _exit(1);
+      }
+      _exit(0);
+    }
+    children.push_back(child);
+  }
+  set_num_threads(absl::GetFlag(FLAGS_threads));
+  report.fact("ranks", std::to_string(n));
+  Rank(folder, 0, n).run(report);
+  for (const pid_t child : children) waitpid(child, nullptr, 0);
+  std::filesystem::remove_all(folder);
+}
+
+}  // namespace
+}  // namespace weft::bench
+
+int main(int argc, char** argv) {
+  return weft::bench::run_benchmark(argc, argv, "shared_memory", "all-reduce between processes of this host",
+                                    weft::bench::run);
+}
