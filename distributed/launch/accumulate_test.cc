@@ -1,0 +1,157 @@
+// accumulate() on meshes without pp, where its loop is unrolled: each rank has rows of every part, and training is that
+// of one device.
+#include <gtest/gtest.h>
+
+#include "distributed/launch/compile.h"
+#include "models/moe/model.h"
+#include "weft.h"
+
+namespace weft::dist {
+namespace {
+
+int64_t placed_as(const PlanReport& p, std::string_view placement) {
+  return std::ranges::count(p.placements(), placement);
+}
+
+// A row is [4], the product of a part is [rows, 6].
+PlanReport plan_products(const std::string& mesh, int64_t parts, int64_t rows, bool derived = false) {
+  Parameter w(zeros({4, 6}), "w");
+  const auto fn = [&](Tensor x) {
+    const Tensor batch = derived ? gelu(matmul(x, zeros({4, 4}))) : x;
+    auto [loss, g] = accumulate(parts, batch, [&](const Tensor& part) {
+      const Tensor l = gelu(matmul(part, w.value())).sum();
+      return std::pair{l.detach(), grad(l, {w})[0]};
+    });
+    w.set(w.value() - g);
+    return loss;
+  };
+  return plan(fn, {.mesh = Mesh::parse(mesh)}, zeros({parts * rows, 4}));
+}
+
+TEST(AccumulateOnMesh, ARankHasRowsOfEveryPart) {
+  for (const int64_t parts : {2, 3, 4}) {
+    SCOPED_TRACE(parts);
+    EXPECT_GE(placed_as(plan_products("dp2", parts, 8), "[8@dp, 6]"), parts);
+    EXPECT_EQ(placed_as(plan_products("dp2", parts, 8), "[8, 6]"), 0);
+    EXPECT_GE(placed_as(plan_products("dp2,ep4", parts, 8), "[8@(dp,ep), 6]"), parts);
+    // Gradients are added up first, then reduced once, with the loss.
+    int64_t bytes = 0;
+    for (const PlannedCollective& c : plan_products("dp2", parts, 8).collectives()) bytes += c.bytes;
+    EXPECT_EQ(bytes, 4 * (4 * 6 + 1));
+  }
+}
+
+// A batch that is computed from the arguments has their rows.
+TEST(AccumulateOnMesh, ABatchThatIsComputed) {
+  const PlanReport p = plan_products("dp2", 2, 8, true);
+  EXPECT_GE(placed_as(p, "[8@dp, 6]"), 2);
+  for (const PlannedCollective& c : p.collectives()) EXPECT_NE(c.kind, Collective::kAllGather) << c.why;
+}
+
+TEST(AccumulateOnMesh, RowsThatDoNotDivideAreReported) {
+  const PlanReport p = plan_products("dp4", 4, 2);
+  EXPECT_GE(placed_as(p, "[2@dp:0, 6]"), 4) << p.to_string();
+  EXPECT_TRUE(std::ranges::any_of(p.notes(), [](const std::string& note) {
+    return note.find("2 rows do not divide over dp (4 ranks): 2 ranks compute the same rows") != note.npos;
+  })) << p.to_string();
+}
+
+struct Trained {
+  std::vector<double> losses, norms;
+  std::vector<std::pair<std::string, std::vector<double>>> cells;
+};
+
+struct Case {
+  std::string mesh;
+  double capacity = 0;
+  int64_t parts = 2, batch = 8;
+  bool sequence = true;
+};
+
+Trained train(const Case& c) {
+  moe::Config config;
+  config.vocab = 48;
+  config.context = 16;
+  config.layers = 2;
+  config.heads = config.kv_heads = 4;
+  config.dim = 32;
+  config.experts = 4;
+  config.top_k = 2;
+  config.ffn = config.shared_ffn = 32;
+  config.dense_layers = 1;
+  config.dense_ffn = 48;
+  config.capacity_factor = c.capacity;
+  config.bias_rate = 1e-3;
+  manual_seed(7);
+  moe::Model model(config);
+  model.to(kFloat64);
+  model.train();
+  optim::AdamW opt(optim::decay_groups(model.parameters(), 0.1), {.lr = 1e-3});
+  const auto fn = [&](Tensor tokens, Tensor targets) {
+    const nn::BatchShare share = nn::BatchShare::of(c.parts, targets);
+    auto [sum, grads] = accumulate(c.parts, std::pair{tokens, targets}, [&](const Tensor& x, const Tensor& y) {
+      nn::LossOut l = model.loss(x, y, share);
+      std::vector<Tensor> g = grad(l.loss, opt.parameters());
+      return std::pair{std::pair{l.loss.detach(), l.expert_counts.detach()}, std::move(g)};
+    });
+    auto [g, norm] = optim::clip_grad_norm(grads, 1.0);
+    opt.step(g);
+    model.update_balance(sum.second);
+    return std::vector<Tensor>{sum.first, norm};
+  };
+  Plan plan;
+  plan.sequence = c.sequence;
+  manual_seed(11);
+  auto step = dist::compile(fn, {.mesh = Mesh::parse(c.mesh), .plan = plan});
+  Trained r;
+  for (int i = 0; i < 2; ++i) {
+    const Tensor tokens = randint(0, config.vocab, {c.batch, 16}, {.dtype = kInt32}),
+                 targets = randint(0, config.vocab, {c.batch, 16}, {.dtype = kInt32});
+    const std::vector<Tensor> out = step(tokens, targets);
+    r.losses.push_back(out[0].item<double>());
+    r.norms.push_back(out[1].item<double>());
+  }
+  for (auto& [name, p] : model.named_parameters()) r.cells.emplace_back(name, p.value().to_vector<double>());
+  return r;
+}
+
+void expect_one_device(const Case& c) {
+  SCOPED_TRACE(str_cat(c.mesh, ", ", c.parts, " parts of ", c.batch, ", capacity ", c.capacity));
+  Case alone = c;
+  alone.mesh = "";
+  Trained got;
+  try {
+    got = train(c);
+  } catch (const Error& e) {
+    ADD_FAILURE() << e.what();
+    return;
+  }
+  const Trained want = train(alone);
+  for (size_t i = 0; i < want.losses.size(); ++i) {
+    EXPECT_NEAR(got.losses[i], want.losses[i], 1e-9 * std::abs(want.losses[i])) << "loss of step " << i;
+    EXPECT_NEAR(got.norms[i], want.norms[i], 1e-9 * std::abs(want.norms[i])) << "norm of step " << i;
+  }
+  for (size_t k = 0; k < want.cells.size(); ++k) {
+    double scale = 1e-3, worst = 0;
+    for (size_t i = 0; i < want.cells[k].second.size(); ++i) {
+      scale = std::max(scale, std::abs(want.cells[k].second[i]));
+      worst = std::max(worst, std::abs(got.cells[k].second[i] - want.cells[k].second[i]));
+    }
+    EXPECT_LE(worst, 1e-9 * scale) << want.cells[k].first;
+  }
+}
+
+TEST(AccumulateOnMesh, ExpertsTrainAsOnOneDevice) {
+  for (const char* mesh : {"dp2", "ep4,cp2", "dp2,ep2", "fsdp2,ep2,cp2", "ep2,tp2", "dp2,tp2,ep4(dp,tp)",
+                           "dp2,cp2,tp2,ep4(cp,tp)", "dp2,cp2,ep4(dp,cp)"})
+    for (const int64_t parts : {2, 3})
+      expect_one_device({.mesh = mesh, .capacity = 0, .parts = parts, .batch = 4 * parts});
+}
+
+TEST(AccumulateOnMesh, ExpertsWithACapacityTrainAsOnOneDevice) {
+  for (const char* mesh : {"ep4,cp2", "dp2,tp2,ep4(dp,tp)", "fsdp2,cp2"})
+    expect_one_device({.mesh = mesh, .capacity = 1.25, .parts = 3, .batch = 12});
+}
+
+}  // namespace
+}  // namespace weft::dist
