@@ -153,5 +153,13 @@ TEST(AccumulateOnMesh, ExpertsWithACapacityTrainAsOnOneDevice) {
     expect_one_device({.mesh = mesh, .capacity = 1.25, .parts = 3, .batch = 12});
 }
 
+// Tokens are split over the axes of experts where rows are not: behind a sequence in head-tail order, too.
+TEST(AccumulateOnMesh, ExpertsSplitOverMoreAxesThanRows) {
+  expect_one_device({.mesh = "dp2,cp2,tp2,ep4(dp,tp)", .parts = 2, .batch = 8, .sequence = false});
+  // There is no such split for so few rows: the weights of experts are gathered.
+  expect_one_device({.mesh = "ep4,cp2", .parts = 2, .batch = 4});
+  expect_one_device({.mesh = "tp2,dp2,cp2,ep4(tp,dp)", .parts = 2, .batch = 4, .sequence = false});
+}
+
 }  // namespace
 }  // namespace weft::dist
