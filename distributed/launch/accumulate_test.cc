@@ -36,7 +36,8 @@ TEST(AccumulateOnMesh, ARankHasRowsOfEveryPart) {
     EXPECT_GE(placed_as(plan_products("dp2,ep4", parts, 8), "[8@(dp,ep), 6]"), parts);
     // Gradients are added up first, then reduced once, with the loss.
     int64_t bytes = 0;
-    for (const PlannedCollective& c : plan_products("dp2", parts, 8).collectives()) bytes += c.bytes;
+    const PlanReport p = plan_products("dp2", parts, 8);
+    for (const PlannedCollective& c : p.collectives()) bytes += c.bytes;
     EXPECT_EQ(bytes, 4 * (4 * 6 + 1));
   }
 }
@@ -46,6 +47,45 @@ TEST(AccumulateOnMesh, ABatchThatIsComputed) {
   const PlanReport p = plan_products("dp2", 2, 8, true);
   EXPECT_GE(placed_as(p, "[8@dp, 6]"), 2);
   for (const PlannedCollective& c : p.collectives()) EXPECT_NE(c.kind, Collective::kAllGather) << c.why;
+}
+
+// Other values of which single entries are read say nothing about the batch.
+TEST(AccumulateOnMesh, OtherViewsThatAreCut) {
+  Parameter w(zeros({4, 6}), "w");
+  const auto fn = [&](Tensor x) {
+    const Tensor table = sigmoid(arange(12).to(kFloat32)).reshape({6, 2, 1});
+    return (matmul(x, w.value()) * select(table, 0, 3).reshape({2}).sum()).sum();
+  };
+  const PlanReport p = plan(fn, {.mesh = Mesh::parse("dp4")}, zeros({12, 4}));
+  EXPECT_GE(placed_as(p, "[12@dp, 6]"), 1) << p.to_string();
+}
+
+// The gradients of a loss that accumulate() gives: the loop is recorded, and its derivative is unrolled, too.
+TEST(AccumulateOnMesh, GradientsOutsideOfTheFunction) {
+  const auto run = [](const std::string& mesh, int64_t parts, PlanReport* report) {
+    manual_seed(3);
+    Parameter w(randn({4, 6}, {.dtype = kFloat64}), "w");
+    auto step = dist::compile(
+        [&](Tensor x) {
+          const Tensor loss = accumulate(parts, x, [&](const Tensor& p) { return gelu(matmul(p, w.value())).sum(); });
+          w.set(w.value() - 0.1 * grad(loss, {w})[0]);
+          return loss;
+        },
+        {.mesh = Mesh::parse(mesh)});
+    const Tensor x = randn({24, 4}, {.dtype = kFloat64});
+    step(x);
+    std::vector<double> out{step(x).item<double>()};
+    for (double v : w.value().to_vector<double>()) out.push_back(v);
+    if (report) *report = step.plan();
+    return out;
+  };
+  for (const int64_t parts : {2, 3}) {
+    PlanReport p;
+    const std::vector<double> want = run("", parts, nullptr), got = run("dp2", parts, &p);
+    EXPECT_GE(placed_as(p, str_cat("[", 24 / parts, "@dp, 6]")), parts);
+    EXPECT_EQ(placed_as(p, str_cat("[", 24 / parts, ", 6]")), 0);
+    for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], 1e-12 * (1 + std::abs(want[i])));
+  }
 }
 
 TEST(AccumulateOnMesh, RowsThatDoNotDivideAreReported) {

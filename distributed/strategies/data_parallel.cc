@@ -1,6 +1,7 @@
 // Data parallelism (dp, fsdp): each rank gets a part of the batch, dim 0 of the arguments. Outside of experts, ep is
 // one more data dimension. sharded_state.cc decides which part of the state each rank keeps.
 #include <map>
+#include <set>
 
 #include "distributed/strategies/strategy.h"
 #include "ops/core/core.h"
@@ -25,6 +26,26 @@ void check(const Mesh& mesh, const Plan&, std::span<const TensorType> arguments)
                nearest_multiples("batches", type.shape[0], n));
 }
 
+// Whether dim 0 of a value has the rows of an argument.
+bool has_rows_of_argument(const Graph& g, Value v) {
+  std::set<Value> seen;
+  std::vector<Value> todo{v};
+  while (!todo.empty()) {
+    const Value at = todo.back();
+    todo.pop_back();
+    const Node& n = g.node(at);
+    const Shape& shape = g.type(at).shape;
+    if (shape.empty() || !seen.insert(at).second) continue;
+    if (n.op == &input_op) return true;
+    if (n.inputs.empty()) continue;
+    const Rule rule = rule_of(g, n);
+    for (size_t i = 0; i < n.inputs.size(); ++i)
+      if (const DimFactors& in = rule.map.in[i]; !in.empty() && in[0] == rule.map.out[static_cast<size_t>(at.index)][0])
+        todo.push_back(n.inputs[i]);
+  }
+  return false;
+}
+
 // Batches that the step takes one part after another, as the unrolled loop of accumulate() does: views
 // [parts, rows, ...] of which single entries of dim 0 are read. By rows of the batch: the most parts.
 std::map<int64_t, int64_t> parts_of_batches(const Graph& g) {
@@ -34,8 +55,10 @@ std::map<int64_t, int64_t> parts_of_batches(const Graph& g) {
     if (n.op != &slice_op || n.backward || g.node(n.inputs[0]).op != &reshape_op) continue;
     const Shape &all = g.type(n.inputs[0]).shape, &part = n.outputs[0].shape;
     if (all.size() < 2 || all[0] < 2 || part[0] != 1 || part[1] != all[1]) continue;
-    if (parameter_behind(g, n.inputs[0]) >= 0) continue;
-    int64_t& most = parts[all[0] * all[1]];
+    const Value batch = g.node(n.inputs[0]).inputs[0];
+    const Shape& shape = g.type(batch).shape;
+    if (shape.empty() || shape[0] != all[0] * all[1] || !has_rows_of_argument(g, batch)) continue;
+    int64_t& most = parts[shape[0]];
     most = std::max(most, all[0]);
   }
   return parts;
