@@ -2,7 +2,10 @@
 // of one device.
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "distributed/launch/compile.h"
+#include "distributed/plan/collective_names.h"
 #include "models/moe/model.h"
 #include "weft.h"
 
@@ -106,9 +109,10 @@ struct Case {
   double capacity = 0;
   int64_t parts = 2, batch = 8;
   bool sequence = true;
+  bool plain = false;  // learned positions, no dense layer, no expert that all tokens share
 };
 
-Trained train(const Case& c) {
+Trained train(const Case& c, PlanReport* report = nullptr) {
   moe::Config config;
   config.vocab = 48;
   config.context = 16;
@@ -117,8 +121,10 @@ Trained train(const Case& c) {
   config.dim = 32;
   config.experts = 4;
   config.top_k = 2;
-  config.ffn = config.shared_ffn = 32;
-  config.dense_layers = 1;
+  config.ffn = 32;
+  config.shared_ffn = c.plain ? 0 : 32;
+  config.dense_layers = c.plain ? 0 : 1;
+  config.rope = !c.plain;
   config.dense_ffn = 48;
   config.capacity_factor = c.capacity;
   config.bias_rate = 1e-3;
@@ -142,7 +148,10 @@ Trained train(const Case& c) {
   Plan plan;
   plan.sequence = c.sequence;
   manual_seed(11);
-  auto step = dist::compile(fn, {.mesh = Mesh::parse(c.mesh), .plan = plan});
+  CompileOptions options{.mesh = Mesh::parse(c.mesh), .plan = plan};
+  options.communication =
+      std::make_shared<CommunicationOptions>(CommunicationOptions{.bucket = false, .overlap = false});
+  auto step = dist::compile(fn, options);
   Trained r;
   for (int i = 0; i < 2; ++i) {
     const Tensor tokens = randint(0, config.vocab, {c.batch, 16}, {.dtype = kInt32}),
@@ -151,6 +160,7 @@ Trained train(const Case& c) {
     r.losses.push_back(out[0].item<double>());
     r.norms.push_back(out[1].item<double>());
   }
+  if (report) *report = step.plan();
   for (auto& [name, p] : model.named_parameters()) r.cells.emplace_back(name, p.value().to_vector<double>());
   return r;
 }
@@ -181,6 +191,37 @@ void expect_one_device(const Case& c) {
   }
 }
 
+// Each part is placed as a batch of its own is: its nodes keep their names and whether they belong to backward.
+TEST(AccumulateOnMesh, APartIsPlacedAsABatch) {
+  for (const char* mesh : {"tp2", "dp2,tp2", "fsdp2,cp2", "dp2,tp2,ep4(dp,tp)"}) {
+    for (const bool sequence : {false, true}) {
+      SCOPED_TRACE(str_cat(mesh, sequence ? "" : ", whole sequences"));
+      PlanReport one, three;
+      train({.mesh = mesh, .parts = 1, .batch = 4, .sequence = sequence, .plain = true}, &one);
+      train({.mesh = mesh, .parts = 3, .batch = 12, .sequence = sequence, .plain = true}, &three);
+      const auto parameters = [](const PlanReport& p) {
+        std::string text;
+        for (const PlannedCell& c : p.parameters()) text += str_cat(c.name, " ", c.use, " ", c.why, "\n");
+        return text;
+      };
+      EXPECT_EQ(parameters(three), parameters(one));
+      const auto counts = [](const PlanReport& p) {
+        std::map<std::string, int> n;
+        for (const PlannedCollective& c : p.collectives())
+          if (c.phase != Phase::kUpdate && c.bytes > 1000)
+            ++n[str_cat(to_string(c.phase), " ", title(c.kind), "@", c.axes, " of ", c.what)];
+        return n;
+      };
+      // Gradients are added up before they are reduced; values of a part are moved for each part.
+      for (const auto& [what, n] : counts(one)) {
+        const int got = counts(three)[what];
+        EXPECT_TRUE(got == n || got == 3 * n) << what << ": " << n << " for one part, " << got << " for three";
+      }
+      for (const auto& [what, n] : counts(three)) EXPECT_EQ(counts(one).count(what), 1) << what;
+    }
+  }
+}
+
 TEST(AccumulateOnMesh, ExpertsTrainAsOnOneDevice) {
   for (const char* mesh : {"dp2", "ep4,cp2", "dp2,ep2", "fsdp2,ep2,cp2", "ep2,tp2", "dp2,tp2,ep4(dp,tp)",
                            "dp2,cp2,tp2,ep4(cp,tp)", "dp2,cp2,ep4(dp,cp)"})
@@ -199,6 +240,12 @@ TEST(AccumulateOnMesh, ExpertsSplitOverMoreAxesThanRows) {
   // There is no such split for so few rows: the weights of experts are gathered.
   expect_one_device({.mesh = "ep4,cp2", .parts = 2, .batch = 4});
   expect_one_device({.mesh = "tp2,dp2,cp2,ep4(tp,dp)", .parts = 2, .batch = 4, .sequence = false});
+}
+
+// Without sequence parallelism values of tokens may be split over tp by their columns, until experts need them.
+TEST(AccumulateOnMesh, ExpertsTakeTheAxesOfColumns) {
+  for (const char* mesh : {"dp2,tp2,ep4(dp,tp)", "cp2,tp2,ep4(cp,tp)", "tp2,ep2(tp)"})
+    expect_one_device({.mesh = mesh, .parts = 2, .batch = 16, .sequence = false, .plain = true});
 }
 
 }  // namespace
