@@ -312,7 +312,7 @@ class Decider {
     std::vector<Split> out;
     auto add = [&](Split s) {
       for (size_t i : order) merge(mesh_, own[i], s);
-      if (rule.tokens >= 0) split_tokens(s[static_cast<size_t>(rule.tokens)]);
+      if (rule.tokens >= 0) split_tokens(rule, s);
       if (!complete(mesh_, rule, pins_.expert_room, s)) {
         // Rows that are not split over the axes of experts stay where they are and meet all experts.
         if (rule.experts < 0) return;
@@ -334,7 +334,9 @@ class Decider {
   }
 
   // Tokens that are routed to experts are split over the axes of the experts, too: in the last segment that divides.
-  void split_tokens(DimSpec& tokens) const {
+  // Nothing else is split over these axes then.
+  void split_tokens(const Rule& rule, Split& split) const {
+    DimSpec& tokens = split[static_cast<size_t>(rule.tokens)];
     for (int8_t a : pins_.experts) {
       const Axes have = axes_of(tokens);
       if (std::find(have.begin(), have.end(), a) != have.end()) continue;
@@ -342,6 +344,10 @@ class Decider {
         Seg& s = tokens[k];
         if (s.layout != SegLayout::kBlock || s.extent % (mesh_.parts(s.axes) * mesh_.axis_size(a)) != 0) continue;
         s.axes.push_back(a);
+        for (size_t f = 0; f < split.size(); ++f)
+          if (const Axes own = axes_of(split[f]);
+              static_cast<int>(f) != rule.tokens && std::find(own.begin(), own.end(), a) != own.end())
+            split[f] = one_segment(extent_of(split[f]));
         break;
       }
     }
