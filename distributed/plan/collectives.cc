@@ -23,18 +23,17 @@ std::vector<PlannedCollective> collectives_in(const Graph& g, std::span<const in
   std::unordered_map<int64_t, const PlannedCollective*> by_site;
   for (const PlannedCollective& c : known) by_site.emplace(c.site, &c);
   std::vector<PlannedCollective> out;
-  bool update = false;
+  const std::vector<bool> update = follows_gradients(g);
   for (int32_t id : nodes) {
     const Node& n = g.node(id);
     const auto kind = collective_of(n);
-    update |= n.backward;
     if (!kind) continue;
     const auto it = by_site.find(site_of(n));
     PlannedCollective c;
     if (it != by_site.end()) {
       c = *it->second;
     } else {  // of an op's own lowering
-      c.phase = n.backward ? Phase::kBackward : update ? Phase::kUpdate : Phase::kForward;
+      c.phase = n.backward ? Phase::kBackward : update[static_cast<size_t>(id)] ? Phase::kUpdate : Phase::kForward;
       c.what = str_cat(n.scope, *n.scope ? ": " : "", n.op->name);
       c.line = n.line.to_string();
       c.why = *kind == Collective::kPermute ? "one step of a ring, beside the product or attention that uses it"

@@ -312,8 +312,13 @@ class Decider {
     std::vector<Split> out;
     auto add = [&](Split s) {
       for (size_t i : order) merge(mesh_, own[i], s);
-      if (rule.tokens >= 0) split_tokens(s[static_cast<size_t>(rule.tokens)]);
-      if (!complete(mesh_, rule, pins_.expert_room, s)) return;
+      if (rule.tokens >= 0) split_tokens(rule, s);
+      if (!complete(mesh_, rule, pins_.expert_room, s)) {
+        // Rows that are not split over the axes of experts stay where they are and meet all experts.
+        if (rule.experts < 0) return;
+        s[static_cast<size_t>(rule.experts)] = whole(rule)[static_cast<size_t>(rule.experts)];
+        if (!complete(mesh_, rule, pins_.expert_room, s)) return;
+      }
       if (std::find(out.begin(), out.end(), s) == out.end()) out.push_back(std::move(s));
     };
     if (!n.outputs.empty() && passing == 0)
@@ -328,14 +333,23 @@ class Decider {
     return out;
   }
 
-  // Tokens that are routed to experts are split over the axes of the experts, too.
-  void split_tokens(DimSpec& tokens) const {
+  // Tokens that are routed to experts are split over the axes of the experts, too: in the last segment that divides.
+  // Nothing else is split over these axes then.
+  void split_tokens(const Rule& rule, Split& split) const {
+    DimSpec& tokens = split[static_cast<size_t>(rule.tokens)];
     for (int8_t a : pins_.experts) {
       const Axes have = axes_of(tokens);
       if (std::find(have.begin(), have.end(), a) != have.end()) continue;
-      Seg& last = tokens.back();
-      if (last.layout != SegLayout::kBlock || last.extent % (mesh_.parts(last.axes) * mesh_.axis_size(a)) != 0) return;
-      last.axes.push_back(a);
+      for (size_t k = tokens.size(); k-- > 0;) {
+        Seg& s = tokens[k];
+        if (s.layout != SegLayout::kBlock || s.extent % (mesh_.parts(s.axes) * mesh_.axis_size(a)) != 0) continue;
+        s.axes.push_back(a);
+        for (size_t f = 0; f < split.size(); ++f)
+          if (const Axes own = axes_of(split[f]);
+              static_cast<int>(f) != rule.tokens && std::find(own.begin(), own.end(), a) != own.end())
+            split[f] = one_segment(extent_of(split[f]));
+        break;
+      }
     }
     tokens = canonical(mesh_, tokens);
   }

@@ -55,11 +55,7 @@ class Emitter final : public Locals {
     }
     versions_.resize(static_cast<size_t>(g_.size()));
     for (int32_t id = 0; id < g_.size(); ++id) versions_[static_cast<size_t>(id)].resize(g_.node(id).outputs.size());
-    for (int32_t id = 0; id < g_.size(); ++id) {
-      bool follows = g_.node(id).backward;
-      for (Value v : g_.node(id).inputs) follows = follows || follows_gradient_[static_cast<size_t>(v.node)];
-      follows_gradient_.push_back(follows);
-    }
+    follows_gradient_ = follows_gradients(g_);
     for (int32_t id = 0; id < g_.size(); ++id) node(id);
     std::vector<Tensor> out;
     for (size_t i = 0; i < g_.outputs.size(); ++i)
@@ -519,6 +515,21 @@ class Emitter final : public Locals {
 };
 
 }  // namespace
+
+std::vector<bool> follows_gradients(const Graph& g) {
+  std::vector<bool> all, constant;
+  for (int32_t id = 0; id < g.size(); ++id) {
+    const Node& n = g.node(id);
+    bool follows = n.backward, fixed = n.op != &input_op && n.op != &captured_op && n.op != &cell_op;
+    for (Value v : n.inputs) {
+      follows = follows || all[static_cast<size_t>(v.node)];
+      fixed = fixed && constant[static_cast<size_t>(v.node)];
+    }
+    constant.push_back(fixed);
+    all.push_back(follows && !fixed);
+  }
+  return all;
+}
 
 std::vector<Axes> uneven_axes(const Mesh& mesh, const Decision& d) {
   std::vector<Axes> uneven;

@@ -34,6 +34,8 @@ struct LocalGraph {
   std::vector<PlannedCollective> collectives;
 };
 
+/// By node: whether it is a gradient or is made from one. Constants are not: forward may share those of backward.
+std::vector<bool> follows_gradients(const Graph& g);
 /// Axes over which some value is split unevenly. Ranks with the same coordinates along them have the same local graph.
 std::vector<Axes> uneven_axes(const Mesh& mesh, const Decision& d);
 LocalGraph emit(const Mesh& mesh, const Graph& g, const Decision& d, const Pins& pins, int rank);

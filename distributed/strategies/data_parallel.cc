@@ -1,6 +1,10 @@
 // Data parallelism (dp, fsdp): each rank gets a part of the batch, dim 0 of the arguments. Outside of experts, ep is
 // one more data dimension. sharded_state.cc decides which part of the state each rank keeps.
+#include <map>
+#include <set>
+
 #include "distributed/strategies/strategy.h"
+#include "ops/core/core.h"
 
 namespace weft::dist {
 namespace {
@@ -22,12 +26,71 @@ void check(const Mesh& mesh, const Plan&, std::span<const TensorType> arguments)
                nearest_multiples("batches", type.shape[0], n));
 }
 
+// Whether dim 0 of a value has the rows of an argument.
+bool has_rows_of_argument(const Graph& g, Value v) {
+  std::set<Value> seen;
+  std::vector<Value> todo{v};
+  while (!todo.empty()) {
+    const Value at = todo.back();
+    todo.pop_back();
+    const Node& n = g.node(at);
+    const Shape& shape = g.type(at).shape;
+    if (shape.empty() || !seen.insert(at).second) continue;
+    if (n.op == &input_op) return true;
+    if (n.inputs.empty()) continue;
+    const Rule rule = rule_of(g, n);
+    for (size_t i = 0; i < n.inputs.size(); ++i)
+      if (const DimFactors& in = rule.map.in[i]; !in.empty() && in[0] == rule.map.out[static_cast<size_t>(at.index)][0])
+        todo.push_back(n.inputs[i]);
+  }
+  return false;
+}
+
+// Batches that the step takes one part after another, as the unrolled loop of accumulate() does: views
+// [parts, rows, ...] of which single entries of dim 0 are read. By rows of the batch: the most parts.
+std::map<int64_t, int64_t> parts_of_batches(const Graph& g) {
+  std::map<int64_t, int64_t> parts;
+  for (int32_t id = 0; id < g.size(); ++id) {
+    const Node& n = g.node(id);
+    if (n.op != &slice_op || n.backward || g.node(n.inputs[0]).op != &reshape_op) continue;
+    const Shape &all = g.type(n.inputs[0]).shape, &part = n.outputs[0].shape;
+    if (all.size() < 2 || all[0] < 2 || part[0] != 1 || part[1] != all[1]) continue;
+    const Value batch = g.node(n.inputs[0]).inputs[0];
+    const Shape& shape = g.type(batch).shape;
+    if (shape.empty() || shape[0] != all[0] * all[1] || !has_rows_of_argument(g, batch)) continue;
+    int64_t& most = parts[shape[0]];
+    most = std::max(most, all[0]);
+  }
+  return parts;
+}
+
+// A rank has rows of every part. A split of the whole batch would give it all rows of some parts, which all ranks then
+// compute in turn, each the same.
 void annotate(StrategyContext& s) {
   const Axes batch = batch_axes(s.mesh);
   if (s.mesh.parts(batch) == 1) return;
-  for (size_t i = 0; i < s.graph.inputs.size(); ++i)
-    if (const Shape& shape = s.graph.type(s.graph.inputs[i]).shape; !shape.empty())
-      s.pins.inputs[i].dims[0] = one_segment(shape[0], batch);
+  std::map<int64_t, DimSpec> split;  // by rows
+  for (const auto& [all, parts] : parts_of_batches(s.graph)) {
+    const int64_t rows = all / parts;
+    Axes axes;
+    for (int8_t a : batch) {
+      axes.push_back(a);
+      if (rows % s.mesh.parts(axes) == 0) continue;
+      axes.pop_back();
+      break;
+    }
+    if (axes.size() < batch.size())
+      s.notes.push_back(str_cat(parts, " parts of a batch of ", all, ": ", rows, " rows do not divide over ",
+                                s.mesh.name(batch), " (", s.mesh.parts(batch),
+                                " ranks): ", s.mesh.parts(batch) / s.mesh.parts(axes), " ranks compute the same rows"));
+    split[all] = join(s.mesh, {one_segment(parts), one_segment(rows, axes)});
+  }
+  for (size_t i = 0; i < s.graph.inputs.size(); ++i) {
+    const Shape& shape = s.graph.type(s.graph.inputs[i]).shape;
+    if (shape.empty()) continue;
+    const auto at = split.find(shape[0]);
+    s.pins.inputs[i].dims[0] = at != split.end() ? at->second : one_segment(shape[0], batch);
+  }
 }
 
 std::string avoid(const Mesh&, const PlannedCollective& c) {

@@ -98,7 +98,6 @@ std::string MatrixCase::name() const {
   if (!plan.sequence) s += " whole-sequence";
   if (mesh.find("cp") != mesh.npos) s += str_cat(" cp:", plan.cp, "/", plan.cp_layout);
   s += capacity > 0 ? " capacity" : " dropless";
-  if (accumulate) s += " accumulate";
   return str_cat(s, " ", dtype, " ", steps, " steps", vocab == 264 ? "" : str_cat(" V", vocab));
 }
 
@@ -112,26 +111,12 @@ MatrixRun run_case(const MatrixCase& c) {
   Buffer load(zeros({kLayers - kDense, kExperts}, {.dtype = kInt64}), "load");
   auto fn = [&](Tensor tokens, Tensor targets, Tensor documents) {
     internal::KeepAttentionNodes inner;
-    const auto part = [&](Tensor x, Tensor y, Tensor ids) {
-      const Model::Out out = model.loss(x, y, ids);
-      std::vector<Tensor> g = grad(out.loss, opt.parameters());
-      return std::tuple{out.loss.detach(), stack(out.counts), std::move(g)};
-    };
-    Tensor loss, counts;
-    std::vector<Tensor> grads;
-    if (c.accumulate) {
-      std::tie(loss, counts, grads) = accumulate(kAccumulate, std::tuple{tokens, targets, documents}, part);
-    } else {  // accumulate() of experts without a capacity is a known error on some meshes of ep and cp
-      const int64_t rows = kBatch / kAccumulate;
-      for (int64_t i = 0; i < kAccumulate; ++i) {
-        const auto slice = [&](const Tensor& t) { return t.slice(0, i * rows, (i + 1) * rows); };
-        auto [l, n, g] = part(slice(tokens), slice(targets), slice(documents));
-        loss = i > 0 ? loss + l : l;
-        counts = i > 0 ? counts + n : n;
-        for (size_t k = 0; k < g.size() && i > 0; ++k) g[k] = grads[k] + g[k];
-        grads = std::move(g);
-      }
-    }
+    auto [loss, counts, grads] =
+        accumulate(kAccumulate, std::tuple{tokens, targets, documents}, [&](Tensor x, Tensor y, Tensor ids) {
+          const Model::Out out = model.loss(x, y, ids);
+          std::vector<Tensor> g = grad(out.loss, opt.parameters());
+          return std::tuple{out.loss.detach(), stack(out.counts), std::move(g)};
+        });
     NoGrad guard;
     for (Tensor& g : grads) g = g * (1.0 / kAccumulate);
     auto [clipped, norm] = optim::clip_grad_norm(grads, 1.0);

@@ -17,7 +17,6 @@ struct MatrixCase {
   DType dtype = kFloat64;
   int64_t vocab = 264;
   int steps = 3;
-  bool accumulate = false;  // microbatches are parts of accumulate(), which a mesh with pp needs; else slices
   bool one_device() const { return mesh.empty(); }
   /// "dp2,tp2 zero1 cp:ring/headtail dropless f64".
   std::string name() const;

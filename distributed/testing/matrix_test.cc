@@ -48,7 +48,6 @@ MatrixCase make(const Cell& c, DType dtype, int steps) {
   add("tp", c[kTp]);
   static constexpr const char* kSchedules[] = {"1f1b", "zb_h1", "interleaved_1f1b"};
   m.plan.pipeline = kSchedules[c[kSchedule]];
-  m.accumulate = c[kPp] > 0;
   m.plan.zero = c[kZero];
   m.plan.sequence = c[kSequence] == 1;
   static constexpr const char* kKinds[] = {"allgather", "ring", "ulysses"};

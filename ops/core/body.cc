@@ -139,6 +139,7 @@ Ref<Graph> expanded(const Ref<Graph>& body) {
     const OriginScope at(n, n.backward);
     const NoGrad constants;
     std::vector<Tensor> grads = dispatch_multi(grad_op, pointers(in), n.attrs);
+    const BackwardScope gradients(true);  // and so are their sums over parts
     for (Tensor& t : grads) t = t.detach();
     return grads;
   };

@@ -102,6 +102,19 @@ void check_ended(const Parts& p, std::vector<Tensor>& carry) {
   for (Tensor& t : carry) t = where(eq(reshape(zero, {}), 0), t, zeros({}, {.dtype = t.dtype(), .device = t.device()}));
 }
 
+// One iteration. In a capture its nodes keep the names of those of the body, and whether they belong to backward: a
+// mesh places them by both.
+std::vector<Tensor> iterate(const Graph& body, std::span<const Tensor> args) {
+  if (!is_capturing()) return interpret(body, args);
+  internal::BodyValues values(body);
+  for (size_t i = 0; i < args.size(); ++i) values.set(body.inputs[i], args[i]);
+  for (int32_t id = 0; id < body.size(); ++id)
+    if (body.node(id).op != &input_op) values.run(id);
+  std::vector<Tensor> out;
+  for (Value v : body.outputs) out.push_back(values(v));
+  return out;
+}
+
 // Every iteration as nodes of its own.
 std::vector<Tensor> unroll(const Attrs& attrs, std::span<const Tensor> in) {
   const Parts p(attrs);
@@ -117,7 +130,7 @@ std::vector<Tensor> unroll(const Attrs& attrs, std::span<const Tensor> in) {
     std::vector<Tensor> args = std::move(carry);
     for (size_t k = p.carries; k < p.fixed(); ++k) args.push_back(select(in[k], 0, t));
     args.insert(args.end(), in.begin() + p.fixed(), in.end());
-    std::vector<Tensor> out = interpret(p.body, args);
+    std::vector<Tensor> out = iterate(p.body, args);
     for (size_t k = 0; k < results.size(); ++k) results[k][t] = std::move(out[p.carries + k]);
     out.resize(p.carries);
     carry = std::move(out);
