@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "compiler/passes/pass_options.h"
+#include "distributed/launch/processes.h"
 #include "distributed/launch/rank_plan.h"
 #include "framework/base/one_line.h"
 #include "framework/base/tracer.h"
@@ -20,19 +21,19 @@ namespace {
 
 // The ranks of all steps on equal meshes in this process. One step at a time runs on them: `turn` is held during the
 // whole call.
-struct SharedWorld {
-  explicit SharedWorld(const Mesh& mesh) : world(mesh) {}
+struct MeshWorld {
+  explicit MeshWorld(const Mesh& mesh) : world(mesh) {}
   World world;
   std::mutex turn;
 };
 
-std::shared_ptr<SharedWorld> world_of(const Mesh& mesh) {
-  static auto* all = new std::map<std::pair<pid_t, std::string>, std::weak_ptr<SharedWorld>>;
+std::shared_ptr<MeshWorld> world_of(const Mesh& mesh) {
+  static auto* all = new std::map<std::pair<pid_t, std::string>, std::weak_ptr<MeshWorld>>;
   static auto* mutex = new std::mutex;
   std::lock_guard lock(*mutex);
-  std::weak_ptr<SharedWorld>& slot = (*all)[{getpid(), mesh.to_string()}];
-  std::shared_ptr<SharedWorld> w = slot.lock();
-  if (!w) slot = w = std::make_shared<SharedWorld>(mesh);
+  std::weak_ptr<MeshWorld>& slot = (*all)[{getpid(), mesh.to_string()}];
+  std::shared_ptr<MeshWorld> w = slot.lock();
+  if (!w) slot = w = std::make_shared<MeshWorld>(mesh);
   return w;
 }
 
@@ -69,6 +70,43 @@ void set_commit_points(std::vector<internal::Planned>& planned) {
   }
 }
 
+// The whole value of its parts, which the ranks of this process have. `place`: by rank, the rank of `mesh` whose part it
+// has, or -1.
+Tensor joined(const Mesh& mesh, const Spec& spec, const TensorType& type, const std::vector<int>& place,
+              std::vector<Tensor> mine) {
+  std::vector<Tensor> parts(static_cast<size_t>(mesh.size()));
+  for (size_t r = 0; r < place.size(); ++r)
+    if (place[r] >= 0) parts[static_cast<size_t>(place[r])] = mine[r];
+  Processes* const job = Processes::current();
+  // Ranks with the same coordinates along the axes of the spec have the same part.
+  Axes axes;
+  for (const Pending& p : spec.pending) axes.push_back(p.axis);
+  for (const DimSpec& d : spec.dims)
+    for (const Seg& s : d)
+      for (auto axis : s.axes) axes.push_back(axis);
+  std::map<int64_t, std::vector<int>> equal;  // by coordinate
+  for (int at = 0; job && at < mesh.size(); ++at) equal[mesh.coordinate(at, axes)].push_back(at);
+  for (const auto& [coordinate, same] : equal) {
+    std::vector<int> rank_in(static_cast<size_t>(job->size() / job->count()), -1);  // by process
+    for (size_t r = 0; r < place.size(); ++r)
+      if (std::find(same.begin(), same.end(), place[r]) != same.end()) {
+        int& found = rank_in[static_cast<size_t>(job->process_of(static_cast<int>(r)))];
+        if (found < 0) found = static_cast<int>(r);
+      }
+    const auto root = std::find_if(rank_in.begin(), rank_in.end(), [](int r) { return r >= 0; });
+    const int own = rank_in[static_cast<size_t>(job->process())];
+    Tensor part = own >= 0 ? mine[static_cast<size_t>(own)] : Tensor();
+    if (std::find(rank_in.begin(), rank_in.end(), -1) != rank_in.end()) {
+      TensorType local = type;
+      local.device = Device::cpu();
+      local.shape = local_shape(mesh, spec, same[0]);
+      part = job->broadcast(static_cast<int>(root - rank_in.begin()), local, part);
+    }
+    for (int at : same) parts[static_cast<size_t>(at)] = part;
+  }
+  return unshard(mesh, spec, type, parts);
+}
+
 }  // namespace
 
 ShardedCell::ShardedCell(Layout layout, const TensorType& type) : layout_(std::move(layout)), type_(type) {
@@ -85,7 +123,8 @@ void ShardedCell::scatter(const Tensor& whole) {
   ++moved.scatters;
   moved.bytes += type_.nbytes();
   for (size_t r = 0; r < shards.size(); ++r) {
-    if (const int at = layout_.place[r]; at >= 0) shards[r]->value = shard(layout_.mesh, layout_.rest, whole, at);
+    const int at = layout_.place[r];
+    if (at >= 0 && is_local(static_cast<int>(r))) shards[r]->value = shard(layout_.mesh, layout_.rest, whole, at);
     shards[r]->torn = false;
   }
 }
@@ -93,18 +132,46 @@ void ShardedCell::scatter(const Tensor& whole) {
 Tensor ShardedCell::gather(const Cell&) {
   ++moved.gathers;
   moved.bytes += type_.nbytes();
-  std::vector<Tensor> parts(static_cast<size_t>(layout_.mesh.size()));
-  for (size_t r = 0; r < shards.size(); ++r)
-    if (const int at = layout_.place[r]; at >= 0) parts[static_cast<size_t>(at)] = shards[r]->value;
-  return gathered_ = unshard(layout_.mesh, layout_.rest, type_, parts);
+  std::vector<Tensor> parts;
+  for (const Ref<Cell>& c : shards) parts.push_back(c->value);
+  return gathered_ = joined(layout_.mesh, layout_.rest, type_, layout_.place, parts);
 }
 
 bool ShardedCell::gathered(const Tensor& value) const {
   return gathered_.defined() && value.get().storage.get() == gathered_.get().storage.get();
 }
 
+namespace {
+
+// Drops the copy of a cell's shards, so that all processes gather at the next read.
+void drop_gathered(Cell& c) {
+  auto* const sharded = dynamic_cast<ShardedCell*>(c.remote.get());
+  if (!sharded || !sharded->gathered(c.value)) return;
+  sharded->forget();
+  c.value = {};
+}
+
+}  // namespace
+
+GatheredCells::GatheredCells(std::vector<std::pair<std::string, CellHandle>> cells) {
+  if (!Processes::current()) return;
+  for (const auto& [name, handle] : cells) {
+    if (!handle.cell().remote) continue;
+    static_cast<void>(handle.value());
+    if (is_first()) {
+      gathered_.emplace_back(&handle.cell());
+    } else {
+      drop_gathered(handle.cell());
+    }
+  }
+}
+
+GatheredCells::~GatheredCells() {
+  for (const Ref<Cell>& c : gathered_) drop_gathered(*c);
+}
+
 struct MeshStep::Ranks {
-  std::shared_ptr<SharedWorld> shared;
+  std::shared_ptr<MeshWorld> shared;
   World& world() { return shared->world; }
   std::vector<internal::SharedArena> arenas;
   std::vector<std::unique_ptr<internal::Executable>> executables;
@@ -213,6 +280,19 @@ World& MeshStep::world() {
   return ranks_->world();
 }
 
+// The mesh dimensions of all collectives, in the order of the plans.
+std::vector<std::string> MeshStep::axes_used() const {
+  std::vector<std::string> all{"world"};
+  for (const internal::Planned& p : planned_)
+    for (const internal::Launch& l : p.plan.launches) {
+      const Node& n = p.plan.graph->node(l.node);
+      if (l.copy || !collective_of(n)) continue;
+      const std::string& axes = n.attrs.get<std::string>("axes");
+      if (std::find(all.begin(), all.end(), axes) == all.end()) all.push_back(axes);
+    }
+  return all;
+}
+
 void MeshStep::start() {
   if (ranks_) return;
   WEFT_CHECK_AS(kFailedPrecondition, !plan_.on_meta,
@@ -233,6 +313,7 @@ void MeshStep::start() {
     }
   }
   std::lock_guard turn(ranks->shared->turn);
+  ranks->world().connect(axes_used());
   ranks->world().run([&](int r) {
     const auto i = static_cast<size_t>(r);
     std::vector<Ref<Cell>> own;
@@ -290,8 +371,9 @@ std::vector<Tensor> MeshStep::run(std::span<const Tensor> args) {
       const internal::TraceScope trace(TraceEvent::kStep, "step");
       results[i] = ranks_->executables[i]->run(whole);
     });
-    std::vector<Tensor> out = joined(results);
-    for (const auto& e : ranks_->executables) e->commit();
+    std::vector<Tensor> out = joined_results(results);
+    for (const auto& e : ranks_->executables)
+      if (e) e->commit();
     return out;
   } catch (...) {
     failed();
@@ -300,7 +382,8 @@ std::vector<Tensor> MeshStep::run(std::span<const Tensor> args) {
 
 // A cell that one rank has overwritten is torn on all. The others keep the values that they had before the step.
 void MeshStep::failed() {
-  for (const auto& e : ranks_->executables) e->discard();
+  for (const auto& e : ranks_->executables)
+    if (e) e->discard();
   const std::vector<Ref<Cell>>& cells = plan_.joint->cells;
   for (size_t c = 0; c < cells.size(); ++c)
     for (const Ref<Cell>& shard : ranks_->cells[c]->shards) cells[c]->torn |= shard->torn;
@@ -312,19 +395,20 @@ void MeshStep::failed() {
 }
 
 // The whole results, from those of each rank. In a pipeline, the ranks of its first position have them.
-std::vector<Tensor> MeshStep::joined(const std::vector<std::vector<Tensor>>& results) const {
+std::vector<Tensor> MeshStep::joined_results(const std::vector<std::vector<Tensor>>& results) const {
   const internal::TraceScope trace(TraceEvent::kHost, "join results");
+  std::vector<int> place;
+  for (const MeshPlan::Place& p : places_) place.push_back(p.stage == 0 ? p.rank : -1);
   std::vector<Tensor> out;
   for (size_t i = 0; i < plan_.decision.outputs.size(); ++i) {
     const Spec& spec = plan_.decision.outputs[i];
-    if (spec.is_replicated()) {
+    if (spec.is_replicated() && !Processes::current()) {
       out.push_back(results[0][i]);
       continue;
     }
-    std::vector<Tensor> parts(static_cast<size_t>(plan_.mesh.size()));
-    for (size_t r = 0; r < results.size(); ++r)
-      if (places_[r].stage == 0) parts[static_cast<size_t>(places_[r].rank)] = results[r][i];
-    out.push_back(unshard(plan_.mesh, spec, plan_.joint->type(plan_.joint->outputs[i]), parts));
+    std::vector<Tensor> mine;
+    for (const std::vector<Tensor>& r : results) mine.push_back(i < r.size() ? r[i] : Tensor());
+    out.push_back(joined(plan_.mesh, spec, plan_.joint->type(plan_.joint->outputs[i]), place, std::move(mine)));
   }
   return out;
 }
@@ -371,8 +455,11 @@ void MeshStep::fill(CompileStats& s) const {
   s.kernels = static_cast<int64_t>(plan.launches.size());
   s.arena_bytes = plan.arena_bytes;
   s.planned_peak_bytes = plan.peak_bytes();
-  if (!ranks_ || !ranks_->executables[0]) return;
-  const internal::ReplayStats& last = ranks_->executables[0]->last();
+  if (!ranks_) return;
+  const auto& all = ranks_->executables;
+  const auto first = std::find_if(all.begin(), all.end(), [](const auto& e) { return e != nullptr; });
+  if (first == all.end()) return;
+  const internal::ReplayStats& last = (*first)->last();
   if (last.predicted_peak_bytes > 0) s.planned_peak_bytes = last.predicted_peak_bytes;
   s.measured_peak_bytes = last.measured_peak_bytes;
   s.in_place_writes = last.in_place_writes;

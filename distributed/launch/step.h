@@ -1,5 +1,5 @@
-// MeshStep: one captured step, partitioned over a mesh and run by ranks that are threads of this process. All ranks
-// commit, or none does. A step that fails tears the cells that a rank has overwritten, and no others.
+// MeshStep: one captured step, partitioned over a mesh and run by ranks that are threads of this process, or of the
+// processes of a job (processes.h), each of which has the shards of its own ranks. All ranks commit, or none does. A step that fails tears the cells that a rank has overwritten, and no others.
 #pragma once
 #include <memory>
 #include <string>
@@ -8,10 +8,11 @@
 #include "compiler/exec/entry.h"
 #include "distributed/launch/world.h"
 #include "distributed/plan/report.h"
+#include "framework/dispatch/parameter.h"
 
 namespace weft::dist {
 
-/// The shards of a cell. A read of the cell gathers them.
+/// The shards of a cell. A read of the cell gathers them: between processes, it is a collective.
 class ShardedCell final : public RemoteValue {
  public:
   /// Which ranks have a shard, and which one.
@@ -31,7 +32,7 @@ class ShardedCell final : public RemoteValue {
   bool gathered(const Tensor& value) const;
   /// Call before the shards are written: the gathered value is then out of date.
   void forget() { gathered_ = {}; }
-  /// By rank.
+  /// By rank; those of other processes have no values.
   std::vector<Ref<Cell>> shards;
   /// How often whole values were scattered and gathered, and their bytes.
   struct Moved {
@@ -42,6 +43,18 @@ class ShardedCell final : public RemoteValue {
   Layout layout_;
   TensorType type_;
   Tensor gathered_;
+};
+
+/// The whole values of cells on the first process of a job, while this object exists. The other processes give their
+/// shards and keep nothing. To make one is a collective, if cells are sharded over the job; without a job, nothing.
+class GatheredCells {
+ public:
+  explicit GatheredCells(std::vector<std::pair<std::string, CellHandle>> cells);
+  ~GatheredCells();
+  GatheredCells(const GatheredCells&) = delete;
+
+ private:
+  std::vector<Ref<Cell>> gathered_;
 };
 
 class MeshStep final : public internal::PartitionedStep {
@@ -66,7 +79,8 @@ class MeshStep final : public internal::PartitionedStep {
   void plan_stages(const CompileOptions& options);
   void plan_ranks(const CompileOptions& options);
   void shard_cells();
-  std::vector<Tensor> joined(const std::vector<std::vector<Tensor>>& results) const;
+  std::vector<std::string> axes_used() const;
+  std::vector<Tensor> joined_results(const std::vector<std::vector<Tensor>>& results) const;
   [[noreturn]] void failed();
   void start();
 

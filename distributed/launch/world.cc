@@ -5,82 +5,21 @@
 #include <algorithm>
 #include <condition_variable>
 #include <cstdio>
-#include <map>
 #include <mutex>
-#include <set>
 #include <thread>
 #include <vector>
 
-#include "distributed/comm/threads.h"
+#include "distributed/launch/processes.h"
+#include "distributed/launch/transport.h"
 #include "framework/base/mutex.h"
 #include "framework/base/thread_pool.h"
 
 namespace weft::dist {
 namespace {
 
-// The communicators of a world. They are created at first use, and aborted and reset together.
-class Communicators {
- public:
-  explicit Communicators(const Mesh& mesh) : mesh_(mesh) {}
-
-  Ref<Communicator> get(int rank, const std::string& axes) {
-    std::vector<int> group = mesh_.group(rank, axes);
-    const auto me = std::find(group.begin(), group.end(), rank);
-    MutexLock lock(mutex_);
-    auto& all = groups_[{axes, group[0]}];
-    if (all.empty()) {
-      all = make_thread_communicators(static_cast<int>(group.size()), axes, group);
-      if (!cause_.empty()) all[0]->abort(cause_);
-      for (size_t i = 0; i < group.size(); ++i)
-        if (returned_.contains(group[i])) set_retired(*all[i], true);
-    }
-    return all[me - group.begin()];
-  }
-
-  /// Keeps the first cause.
-  void abort(const std::string& cause) {
-    MutexLock lock(mutex_);
-    if (!cause_.empty()) return;
-    cause_ = cause;
-    for (auto& [key, all] : groups_) all[0]->abort(cause);
-  }
-
-  /// The rank has returned from its function: no other rank may wait for it any more.
-  void leave(int rank) {
-    MutexLock lock(mutex_);
-    returned_.insert(rank);
-    for (auto& [key, all] : groups_) {
-      const std::vector<int> group = mesh_.group(key.second, key.first);
-      const auto me = std::find(group.begin(), group.end(), rank);
-      if (me != group.end()) set_retired(*all[me - group.begin()], true);
-    }
-  }
-  /// All ranks run again.
-  void begin() {
-    MutexLock lock(mutex_);
-    if (returned_.empty()) return;
-    returned_.clear();
-    for (auto& [key, all] : groups_)
-      for (const Ref<Communicator>& c : all) set_retired(*c, false);
-  }
-
-  void reset() {
-    MutexLock lock(mutex_);
-    groups_.clear();
-    cause_.clear();
-  }
-
- private:
-  const Mesh& mesh_;
-  Mutex mutex_;
-  std::map<std::pair<std::string, int>, std::vector<Ref<Communicator>>> groups_;  // by axes and first rank
-  std::string cause_;
-  std::set<int> returned_;
-};
-
 class Rank final : public RankContext {
  public:
-  Rank(int rank, int size, Communicators& all) : RankContext(rank, size, Device::cpu(rank)), all_(all) {}
+  Rank(int rank, int size, Transport& all) : RankContext(rank, size, Device::cpu(rank)), all_(all) {}
   ~Rank() override { abandon(); }
   Communicator& communicator(const std::string& axes) override {
     auto it = mine_.find(axes);
@@ -93,25 +32,32 @@ class Rank final : public RankContext {
   }
 
  private:
-  Communicators& all_;
+  Transport& all_;
   std::map<std::string, Ref<Communicator>> mine_;
 };
 
 }  // namespace
 
 struct World::Impl {
-  Impl(Mesh m, WorldOptions o) : mesh(std::move(m)), communicators(mesh) {
+  Impl(Mesh m, WorldOptions o) : mesh(std::move(m)) {
     const int n = mesh.size();
+    Processes* const job = Processes::current();
+    WEFT_CHECK(!job || job->size() == n, "world: mesh ", mesh.to_string(), " has ", n, " ranks, and the job ",
+               job ? job->size() : 0, "; need as many");
+    transport = job ? make_process_transport(mesh, *job) : make_thread_transport(mesh);
     WEFT_CHECK(n <= 4096, "world: ", n, " ranks as threads of one process; need at most 4096");
     WEFT_CHECK(o.threads >= 0, "world: threads is ", o.threads, "; need 0 (one for each core) or more");
     WEFT_CHECK(o.timeout.count() > 0, "world: timeout is ", o.timeout.count(), " ns; need more than 0");
     const int threads = o.threads ? o.threads : std::max(1u, std::thread::hardware_concurrency());
+    ranks.resize(n);
     for (int r = 0; r < n; ++r) {
-      ranks.push_back(std::make_unique<Rank>(r, n, communicators));
+      if (!is_local(r)) continue;
+      local.push_back(r);
+      ranks[r] = std::make_unique<Rank>(r, n, *transport);
       ranks[r]->timeout = o.timeout;
       ranks[r]->recording = o.record;
     }
-    for (int r = 0; r < n; ++r) {
+    for (int r : local) {
       // Threads are shared as evenly as possible; each rank has at least its driver.
       const int slice = std::max(1, threads * (r + 1) / n - threads * r / n);
       drivers.emplace_back([this, r, slice] { drive(r, slice); });
@@ -161,21 +107,22 @@ struct World::Impl {
     } catch (...) {
       cause = "an exception of unknown type";
     }
-    if (cause.empty()) return communicators.leave(r);
+    if (cause.empty()) return transport->leave(r);
     cause = str_cat("rank ", r, ": ", cause);
     {
       std::lock_guard lock(mutex);
       // Aborted ranks only report that another rank failed.
       if (!error || (error->code() == Code::kAborted && code != Code::kAborted)) error.emplace(code, cause);
     }
-    communicators.abort(cause);
+    transport->abort(cause);
     ranks[r]->abandon();
   }
 
   const pid_t process = getpid();
   const Mesh mesh;
-  Communicators communicators;
-  std::vector<std::unique_ptr<Rank>> ranks;
+  std::unique_ptr<Transport> transport;
+  std::vector<int> local;                    // the ranks of this process
+  std::vector<std::unique_ptr<Rank>> ranks;  // by rank; null for those of other processes
   std::vector<std::thread> drivers;
 
   std::mutex mutex;
@@ -194,6 +141,7 @@ World::~World() {
 const Mesh& World::mesh() const { return impl_->mesh; }
 RankContext& World::rank(int rank) {
   WEFT_CHECK(rank >= 0 && rank < size(), "world: rank ", rank, "; need 0 to ", size() - 1);
+  WEFT_CHECK(impl_->ranks[rank], "world: rank ", rank, " is of another process");
   return *impl_->ranks[rank];
 }
 
@@ -207,9 +155,9 @@ void World::run(const std::function<void(int)>& fn) {
     std::unique_lock lock(w.mutex);
     WEFT_CHECK_AS(kFailedPrecondition, !w.running, "world: run() is already in progress");
     w.running = true;
-    w.communicators.begin();
+    w.transport->begin();
     w.fn = &fn;
-    w.left = size();
+    w.left = static_cast<int>(w.local.size());
     ++w.generation;
     w.begin.notify_all();
     w.end.wait(lock, [&] { return w.left == 0; });
@@ -218,29 +166,40 @@ void World::run(const std::function<void(int)>& fn) {
     error.swap(w.error);
   }
   if (!error) return;
-  for (auto& r : w.ranks) r->reset();
-  w.communicators.reset();
+  for (int r : w.local) w.ranks[r]->reset();
+  w.transport->reset();
   throw *error;
 }
 
+void World::connect(const std::vector<std::string>& axes) {
+  // By the first ranks of groups: the same order in all processes.
+  for (const std::string& names : axes)
+    for (int first = 0; first < size(); ++first) {
+      const std::vector<int> group = mesh().group(first, names);
+      if (group[0] != first) continue;
+      for (int r : group)
+        if (impl_->ranks[r]) impl_->ranks[r]->communicator(names);
+    }
+}
+
 void World::clear_statistics() {
-  for (auto& r : impl_->ranks) r->clear_statistics();
+  for (int r : impl_->local) impl_->ranks[r]->clear_statistics();
 }
 
 void World::record(bool on) {
-  for (auto& r : impl_->ranks) r->recording = on;
+  for (int r : impl_->local) impl_->ranks[r]->recording = on;
 }
 
 std::string World::statistics() const {
   RankContext::Totals sum;
-  for (const auto& r : impl_->ranks)
-    for (const auto& [key, t] : r->totals()) {
+  for (int r : impl_->local)
+    for (const auto& [key, t] : impl_->ranks[r]->totals()) {
       sum[key].count += t.count;
       sum[key].bytes += t.bytes;
       sum[key].wait_seconds += t.wait_seconds;
     }
   std::string text = "collective      over        count        bytes   waiting\n";
-  const double n = size();
+  const auto n = static_cast<double>(impl_->local.size());
   for (const auto& [key, t] : sum) {
     if (t.count == 0) continue;
     char line[160];

@@ -1,10 +1,13 @@
-// World: the ranks of a mesh as threads of this process. Each rank has a driver thread, a share of the machine's cores,
-// a RankContext and a device whose allocator counts the rank's memory. Driver threads live as long as the world and
-// sleep between calls. Only driver threads wait for each other.
+// World: the ranks of a mesh, as threads of this process, or those of this process in a job of several (processes.h).
+// Each rank has a driver thread, a share of the machine's cores, a RankContext and a device whose allocator counts the
+// rank's memory. Driver threads live as long as the world and sleep between calls. Only driver threads wait for each
+// other.
 #pragma once
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "framework/dispatch/rank.h"
 #include "framework/mesh/mesh.h"
@@ -25,11 +28,14 @@ class World {
 
   const Mesh& mesh() const;
   int size() const { return mesh().size(); }
-  /// Calls fn(rank) on all ranks at the same time; returns when all have returned. If one throws, all collectives are
+  /// Calls fn(rank) on all ranks of this process at the same time; returns when all have returned. If one throws, all collectives are
   /// aborted, so that no rank waits for it, and the first error is thrown as "rank 3: ...". The world can be used again
   /// after that. Throws FailedPrecondition if run() is in progress.
   void run(const std::function<void(int rank)>& fn);
-  /// The context of a rank, for its statistics; not while run() is in progress.
+  /// Creates the communicators of the ranks of this process along each of these mesh dimensions, in this order. All
+  /// processes call it with the same list, as they wait for each other; others are created at first use.
+  void connect(const std::vector<std::string>& axes);
+  /// The context of a rank of this process, for its statistics; not while run() is in progress.
   RankContext& rank(int rank);
   /// Resets the statistics of all ranks.
   void clear_statistics();

@@ -26,6 +26,7 @@
 #include "absl/flags/reflection.h"
 #include "framework/base/end_work.h"
 #include "framework/base/error.h"
+#include "framework/base/failure_report.h"
 #include "framework/base/nearest.h"
 #include "framework/base/one_line.h"
 #include "framework/base/switches.h"
@@ -286,7 +287,8 @@ int run(int argc, char** argv, const char* summary, const Flags& table,
   std::string name = argc > 0 ? argv[0] : "weft";
   name = name.substr(name.rfind('/') + 1);
   int code = 1;
-  const auto fail = [&](const char* what, int exit_code) {
+  const auto fail = [&](const char* what, int exit_code, Code reason = Code::kInternal) {
+    report_failure(reason, what);
     std::fflush(stdout);
     std::fprintf(stderr, "%s: %s\n", name.c_str(), what);
     code = exit_code;
@@ -307,6 +309,8 @@ int run(int argc, char** argv, const char* summary, const Flags& table,
       code = body(rest);
     } catch (const UsageError& e) {
       fail(e.what(), 2);
+    } catch (const Error& e) {
+      fail(e.what(), 1, e.code());
     } catch (const std::bad_alloc&) {
       fail("out of memory: the system refused an allocation; is there a limit (ulimit -v)?", 1);
     } catch (const std::exception& e) {

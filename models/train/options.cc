@@ -58,7 +58,7 @@ Flags train_flags(TrainOptions& o) {
       {"mesh", &o.mesh,
        "ranks along dimensions pp, dp, fsdp, tp, cp, ep, outermost first, as in dp2,tp2 or dp2,tp2,ep4(dp,tp); "
        "empty: one device"},
-      {"ranks", &o.ranks, "what the ranks of --mesh are: threads of this process"},
+      {"ranks", &o.ranks, "what the ranks of --mesh are: threads of this process, or processes of this host"},
       {"timeout",
        &step.timeout,
        "with --mesh, seconds that a rank waits for the others in a collective before the run fails and names the "
@@ -144,7 +144,7 @@ void load_saved_plan(Setup& p, TrainOptions& o) {
 // --mesh, --plan and the flags that need a mesh.
 void settle_mesh(Setup& p, TrainOptions& o) {
   const dist::Plan& plan = o.step.plan;
-  check_flag("ranks", o.ranks == "threads", in_quotes(o.ranks), "threads");
+  check_flag("ranks", o.ranks == "threads" || o.ranks == "processes", in_quotes(o.ranks), "threads or processes");
   for (const char* name : {"zero", "cp", "cp_layout", "pipeline_gather"}) {
     const dist::OptionRow& row = *dist::find_option(name);
     const std::string text = dist::text_of(row, plan);

@@ -7,6 +7,7 @@
 
 #include "compiler/cost/rates.h"
 #include "distributed/launch/compile.h"
+#include "distributed/launch/step.h"
 #include "distributed/plan/plan_text.h"
 #include "framework/base/cpu.h"
 #include "framework/base/switches.h"
@@ -19,6 +20,7 @@
 #include "models/data/tokenizer.h"
 #include "models/train/checkpoint.h"
 #include "models/train/generate.h"
+#include "models/train/job.h"
 #include "models/train/metrics.h"
 #include "weft.h"
 
@@ -46,7 +48,7 @@ struct Flight {
 class Trainer {
  public:
   Trainer(const nn::ModelFamily& family, const TrainOptions& options)
-      : options_(options), setup_(settle(family, options_)), family_(family) {
+      : options_(options), setup_(settled(family, options_)), family_(family) {
     if (options_.threads > 0) set_num_threads(static_cast<int>(options_.threads));
     manual_seed(options_.seed);
     model_ = family.make(setup_.config);
@@ -77,9 +79,10 @@ class Trainer {
   /// Trainer has to settle them again.
   bool lock() {
     if (setup_.checkpoint_every == 0) return true;
+    if (!dist::is_first()) return word_of_first(true);
     io::make_folders(setup_.dir);
     lock_.emplace(lock_path(setup_.dir), str_cat("--checkpoint_dir: ", setup_.dir));
-    return latest_checkpoint(setup_.dir) == setup_.resumed;
+    return word_of_first(latest_checkpoint(setup_.dir) == setup_.resumed);
   }
 
   int run() {
@@ -90,7 +93,7 @@ class Trainer {
     announce();
     MetricsFile no_metrics;
     std::optional<MetricsFile> file;
-    if (!options_.metrics.empty())
+    if (!options_.metrics.empty() && dist::is_first())
       file.emplace(io::resolve_path(options_.metrics), options_.resume ? state_.metrics_bytes : -1);
     MetricsFile& metrics = file ? *file : no_metrics;
     if (!metrics.kept().empty())
@@ -143,7 +146,7 @@ class Trainer {
     };
     model_->train();
     int64_t queued = state_.step;
-    while (queued < options_.steps && !interrupted()) {
+    while (queued < options_.steps && !stops()) {
       if (queued + 1 == setup_.profile_first) {
         finish(0);
         profile_.emplace(setup_.profile_last - queued);
@@ -187,7 +190,7 @@ class Trainer {
     if (profile_) save_profile(progress);  // interrupted before its last step
     progress.finish();
     if (setup_.checkpoint_every != 0 && last_saved_ != state_.step) save(metrics, progress, true);
-    if (interrupted()) {
+    if (stops_) {
       const std::string where = str_cat(
           "after step ", state_.step, setup_.checkpoint_every != 0 ? "; go on with --resume" : "; checkpoints are off");
       WEFT_CHECK_AS(kAborted, !output_closed(), "standard output was closed; stopped ", where);
@@ -201,10 +204,23 @@ class Trainer {
  private:
   size_t lookahead() const { return setup_.device.type == DeviceType::kCuda ? kLookahead : 0; }
 
+  // Whether the run ends before its last step: all processes of a job do at the same step.
+  bool stops() { return stops_ = word_of_first(interrupted()); }
+
+  static Setup settled(const nn::ModelFamily& family, TrainOptions& options) {
+    Setup s = settle(family, options);
+    // Folders that the first process may have written to since.
+    s.dir = word_of_first(s.dir);
+    s.resumed = word_of_first(s.resumed);
+    if (dist::Processes* job = dist::Processes::current()) job->barrier();
+    return s;
+  }
+
   // Ends the profile. A trace that cannot be written does not end the run.
   void save_profile(Progress& progress) {
     const Profile profile = profile_->stop(state_.step - setup_.profile_first + 1);
     profile_.reset();
+    if (!dist::is_first()) return;
     try {
       const std::string path = io::resolve_path(options_.profile_out);
       profile.save(path);
@@ -223,7 +239,7 @@ class Trainer {
           "note: %s was saved for another step or other settings; its placements are used, its collectives may "
           "differ\n",
           options_.plan.c_str());
-    if (!options_.save_plan.empty()) dist::save_plan(report, io::resolve_path(options_.save_plan));
+    if (!options_.save_plan.empty() && dist::is_first()) dist::save_plan(report, io::resolve_path(options_.save_plan));
     if (options_.show_plan) std::printf("%s\n", report.to_string().c_str());
     std::fflush(stdout);
   }
@@ -297,7 +313,7 @@ class Trainer {
     // auto: writing takes about 1 % of the time, and checkpoints are at least 30 s apart.
     const double now = now_seconds();
     if (last_save_time_ == 0) last_save_time_ = now;
-    return now - last_save_time_ > std::max(30.0, 100 * save_seconds_);
+    return word_of_first(now - last_save_time_ > std::max(30.0, 100 * save_seconds_));
   }
 
   NamedCells model_cells() const { return model_->named_cells(); }
@@ -319,7 +335,10 @@ class Trainer {
       state_.loss_scale = scaler_->get_scale();
       state_.good_steps = scaler_->good_steps.value().item<int64_t>();
     }
-    const std::string folder = save_checkpoint(setup_.dir, state_, model_cells(), optimizer_cells(), options_.keep);
+    const NamedCells model = model_cells(), optimizer = optimizer_cells();
+    const dist::GatheredCells whole_model(model), whole_optimizer(optimizer);
+    std::string folder;
+    if (dist::is_first()) folder = save_checkpoint(setup_.dir, state_, model, optimizer, options_.keep);
     last_saved_ = state_.step;
     last_save_time_ = now_seconds();
     save_seconds_ = last_save_time_ - begin;
@@ -391,6 +410,8 @@ class Trainer {
   }
 
   void sample() {
+    const dist::GatheredCells whole(model_cells());
+    if (!dist::is_first()) return;
     std::printf("\nA sample of its writing:\n\n");
     const std::string prompt = "\n";
     std::vector<int32_t> ids = tokenizer_->encode(prompt);
@@ -422,7 +443,7 @@ class Trainer {
   Buffer healthy_;  // other types with lookahead: false after the first failed step; later steps do not commit
   TrainState state_;
   int64_t last_saved_ = -1;
-  bool planned_ = false;
+  bool planned_ = false, stops_ = false;
   std::optional<internal::ProfileWindow> profile_;
   double last_save_time_ = 0, save_seconds_ = 0;
 };
@@ -430,6 +451,9 @@ class Trainer {
 }  // namespace
 
 int train(const nn::ModelFamily& family, const TrainOptions& options) {
+  TrainOptions o = options;
+  settle(family, o);
+  if (const std::optional<int> code = join_or_launch(o)) return *code;
   for (;;) {
     Trainer trainer(family, options);
     if (trainer.lock()) return trainer.run();

@@ -1,0 +1,306 @@
+#include "distributed/launch/launcher.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+
+#include "framework/base/error.h"
+#include "framework/base/failure_report.h"
+
+extern char** environ;
+
+namespace weft::dist {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::seconds;
+
+constexpr seconds kToEnd(3), kToEndOnSignal(3);  // for others after a failure; after SIGTERM
+
+// A folder that is removed with its content.
+struct TemporaryFolder {
+  TemporaryFolder() {
+    const char* const parent = std::getenv("TMPDIR");
+    path = str_cat(parent && *parent ? parent : "/tmp", "/weft-job-XXXXXX");
+    WEFT_CHECK_AS(kFailedPrecondition, mkdtemp(path.data()), "launch: cannot make a folder ", path, ": ",
+                  std::strerror(errno));
+  }
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path, ignored);
+  }
+  std::string path;
+};
+
+// A pipe from a process, and the line that it is writing.
+struct Stream {
+  int fd = -1;
+  int to = STDERR_FILENO;
+  std::string line;
+};
+
+struct Process {
+  int rank = 0;
+  pid_t pid = 0;
+  std::array<Stream, 2> streams;
+  std::string last;  // its last line on standard error
+  std::optional<int> status;
+  Clock::time_point ended;
+
+  bool running() const { return !status; }
+  bool failed() const { return status && *status != 0; }
+  int code() const { return WIFSIGNALED(*status) ? 128 + WTERMSIG(*status) : WEXITSTATUS(*status); }
+};
+
+// How often the kernel has killed a process of this control group for memory; -1: unknown.
+int64_t memory_kills() {
+  std::ifstream groups("/proc/self/cgroup");
+  std::string line, group;
+  while (std::getline(groups, line))
+    if (line.starts_with("0::")) group = line.substr(3);
+  for (const std::string& folder : {"/sys/fs/cgroup" + group, std::string("/sys/fs/cgroup")}) {
+    std::ifstream events(folder + "/memory.events");
+    std::string name;
+    for (int64_t count; events >> name >> count;)
+      if (name == "oom_kill") return count;
+  }
+  return -1;
+}
+
+class Launcher {
+ public:
+  explicit Launcher(const LaunchOptions& o) : options_(o), kills_(memory_kills()) {}
+
+  int run() {
+    sigset_t mask;
+    sigemptyset(&mask);
+    for (int s : {SIGCHLD, SIGINT, SIGTERM, SIGHUP}) sigaddset(&mask, s);
+    sigprocmask(SIG_BLOCK, &mask, &before_);
+    signals_ = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
+    WEFT_CHECK_AS(kResourceExhausted, signals_ >= 0, "launch: signalfd: ", std::strerror(errno));
+    try {
+      processes_.resize(static_cast<size_t>(options_.processes));
+      for (int r = 0; r < options_.processes; ++r) start(r);
+      while (running() || open_streams()) {
+        wait();
+        end_others();
+      }
+    } catch (...) {
+      signal_all(SIGKILL);
+      for (const Process& p : processes_)
+        if (p.pid > 0) waitpid(p.pid, nullptr, 0);
+      restore();
+      throw;
+    }
+    restore();
+    return result();
+  }
+
+ private:
+  void restore() {
+    close(signals_);
+    sigprocmask(SIG_SETMASK, &before_, nullptr);
+  }
+
+  void start(int rank) {
+    Process& p = processes_[static_cast<size_t>(rank)];
+    p.rank = rank;
+    // All memory is allocated before fork.
+    std::vector<std::string> variables;
+    const auto set = [&](const std::string& name, const std::string& value) {
+      std::erase_if(variables, [&](const std::string& v) { return v.starts_with(name + "="); });
+      variables.push_back(name + "=" + value);
+    };
+    for (char** e = environ; *e; ++e) variables.emplace_back(*e);
+    for (const char* name : {"RANK", "LOCAL_RANK"}) set(name, std::to_string(rank));
+    for (const char* name : {"WORLD_SIZE", "LOCAL_WORLD_SIZE"}) set(name, std::to_string(options_.processes));
+    set("JOB_STORE", store_.path);
+    set(kFailureReport, report_path(rank));
+    std::vector<char*> env, argv;
+    for (std::string& v : variables) env.push_back(v.data());
+    std::vector<std::string> command = options_.command;
+    const std::string& program = options_.program.empty() ? command[0] : options_.program;
+    for (std::string& a : command) argv.push_back(a.data());
+    env.push_back(nullptr);
+    argv.push_back(nullptr);
+    int out[2] = {-1, -1}, error[2] = {-1, -1};
+    const bool own = rank == 0;
+    WEFT_CHECK_AS(kResourceExhausted, (own || pipe2(out, O_CLOEXEC) == 0) && pipe2(error, O_CLOEXEC) == 0,
+                  "launch: pipe: ", std::strerror(errno));
+    const pid_t parent = getpid();
+    p.pid = fork();
+    if (p.pid == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      if (getppid() != parent) _exit(1);
+      setpgid(0, 0);  // signals of the terminal go to the launcher alone, which passes them on once
+      if (!own) {
+        dup2(out[1], STDOUT_FILENO);
+        if (const int nothing = open("/dev/null", O_RDONLY); nothing >= 0) dup2(nothing, STDIN_FILENO);
+      }
+      dup2(error[1], STDERR_FILENO);
+      sigprocmask(SIG_SETMASK, &before_, nullptr);
+      execvpe(program.c_str(), argv.data(), env.data());
+      dprintf(STDERR_FILENO, "cannot start %s: %s\n", program.c_str(), std::strerror(errno));
+      _exit(127);
+    }
+    const int error_number = errno;
+    close(error[1]);
+    if (!own) close(out[1]);
+    WEFT_CHECK_AS(kResourceExhausted, p.pid > 0, "launch: fork: ", std::strerror(error_number));
+    setpgid(p.pid, p.pid);
+    p.streams = {Stream{out[0], STDOUT_FILENO, {}}, Stream{error[0], STDERR_FILENO, {}}};
+  }
+
+  bool running() const {
+    return std::any_of(processes_.begin(), processes_.end(), [](const Process& p) { return p.running(); });
+  }
+  bool open_streams() const {
+    return std::any_of(processes_.begin(), processes_.end(),
+                       [](const Process& p) { return p.streams[0].fd >= 0 || p.streams[1].fd >= 0; });
+  }
+  std::string report_path(int rank) const { return str_cat(store_.path, "/failure.", rank); }
+
+  void signal_all(int signal) {
+    for (const Process& p : processes_)
+      if (p.pid > 0 && p.running()) kill(-p.pid, signal);
+  }
+
+  // Waits for output, an end or a signal, up to 0.1 s.
+  void wait() {
+    std::vector<pollfd> list{{signals_, POLLIN, 0}};
+    std::vector<std::pair<Process*, Stream*>> of;
+    for (Process& p : processes_)
+      for (Stream& s : p.streams)
+        if (s.fd >= 0) {
+          list.push_back({s.fd, POLLIN, 0});
+          of.emplace_back(&p, &s);
+        }
+    poll(list.data(), list.size(), 100);
+    for (size_t i = 0; i < of.size(); ++i)
+      if (list[i + 1].revents) read_from(*of[i].first, *of[i].second);
+    signalfd_siginfo info;
+    while (read(signals_, &info, sizeof info) == sizeof info)
+      if (info.ssi_signo != SIGCHLD) {
+        asked_ = true;
+        signal_all(static_cast<int>(info.ssi_signo));
+      }
+    for (Process& p : processes_) {
+      int status = 0;
+      if (!p.running() || waitpid(p.pid, &status, WNOHANG) != p.pid) continue;
+      p.status = status;
+      p.ended = Clock::now();
+      kill(-p.pid, SIGKILL);  // what it has started
+      if (p.failed() && !failure_) failure_ = p.ended;
+    }
+    // A process that it left behind in another group may hold its pipes.
+    if (!running() && quiet_++ > 10)
+      for (Process& p : processes_)
+        for (Stream& s : p.streams) end(p, s);
+  }
+
+  void read_from(Process& p, Stream& s) {
+    char bytes[1 << 14];
+    const ssize_t n = read(s.fd, bytes, sizeof bytes);
+    if (n < 0 && errno == EINTR) return;
+    if (n <= 0) return end(p, s);
+    for (const char* at = bytes; at < bytes + n;) {
+      const auto* end_of_line = static_cast<const char*>(memchr(at, '\n', static_cast<size_t>(bytes + n - at)));
+      s.line.append(at, end_of_line ? end_of_line : bytes + n);
+      if (end_of_line || s.line.size() > sizeof bytes) flush(p, s);
+      at = end_of_line ? end_of_line + 1 : bytes + n;
+    }
+  }
+  void end(Process& p, Stream& s) {
+    if (s.fd < 0) return;
+    if (!s.line.empty()) flush(p, s);
+    close(s.fd);
+    s.fd = -1;
+  }
+  void flush(Process& p, Stream& s) {
+    if (s.to == STDERR_FILENO && !s.line.empty()) p.last = s.line;
+    const std::string text = str_cat(p.rank ? str_cat("rank ", p.rank, ": ") : std::string(), s.line, "\n");
+    for (size_t at = 0; at < text.size();) {
+      const ssize_t n = write(s.to, text.data() + at, text.size() - at);
+      if (n <= 0 && errno != EINTR) break;  // nobody reads any more
+      if (n > 0) at += static_cast<size_t>(n);
+    }
+    s.line.clear();
+  }
+
+  // Others report that a process has died; one that does not is ended.
+  void end_others() {
+    if (!failure_ || !running()) return;
+    const auto now = Clock::now();
+    if (!terminated_ && now > *failure_ + kToEnd) {
+      terminated_ = true;
+      signal_all(SIGTERM);
+    }
+    if (now > *failure_ + kToEnd + kToEndOnSignal) signal_all(SIGKILL);
+  }
+
+  // The process that failed by itself, before others that only report it: killed by a signal, or with an error of its
+  // own; the first of these.
+  const Process* culprit() const {
+    const auto order = [&](const Process& p) {
+      const std::optional<FailureReport> report = read_failure(report_path(p.rank));
+      const bool ended_by_us = terminated_ && p.ended > *failure_ + kToEnd;
+      const bool killed = WIFSIGNALED(*p.status);
+      const int kind = ended_by_us ? 3 : killed ? 0 : report && report->follows ? 2 : 1;
+      return std::pair(kind, p.ended);
+    };
+    const Process* found = nullptr;
+    for (const Process& p : processes_)
+      if (p.failed() && (!found || order(p) < order(*found))) found = &p;
+    return found;
+  }
+
+  int result() {
+    const Process* p = culprit();
+    if (!p) return 0;
+    if (asked_ && p->code() > 128) return p->code();  // stopped as it was asked to
+    std::string how = str_cat("exited with code ", p->code());
+    if (WIFSIGNALED(*p->status)) {
+      const int signal = WTERMSIG(*p->status);
+      how = str_cat("was killed by signal ", signal, " (", strsignal(signal), ")");
+      const int64_t kills = memory_kills();
+      if (signal == SIGKILL && kills_ >= 0 && kills > kills_)
+        how += ": the system had no memory left for it (oom_kill); need smaller shards or a --memory_budget";
+    }
+    const std::string text = str_cat(options_.name, ": rank ", p->rank, " (pid ", p->pid, ") ", how,
+                                     p->last.empty() ? "" : "; its last message: ", p->last, "\n");
+    static_cast<void>(!write(STDERR_FILENO, text.data(), text.size()));
+    return p->code();
+  }
+
+  const LaunchOptions& options_;
+  const int64_t kills_;
+  const TemporaryFolder store_;
+  sigset_t before_;
+  int signals_ = -1;
+  std::vector<Process> processes_;
+  std::optional<Clock::time_point> failure_;
+  bool terminated_ = false, asked_ = false;
+  int quiet_ = 0;
+};
+
+}  // namespace
+
+int launch(const LaunchOptions& options) {
+  WEFT_CHECK(options.processes >= 1 && options.processes <= 4096, "launch: got ", options.processes,
+             " processes; need 1 to 4096");
+  WEFT_CHECK(!options.command.empty(), "launch: no command");
+  return Launcher(options).run();
+}
+
+}  // namespace weft::dist

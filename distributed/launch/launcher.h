@@ -1,0 +1,24 @@
+// The processes of a job on this host: starts them, shows what they print, and ends all when one fails.
+#pragma once
+#include <string>
+#include <vector>
+
+namespace weft::dist {
+
+struct LaunchOptions {
+  int processes = 1;
+  std::vector<std::string> command;  // program and arguments
+  std::string program;               // path of the program; empty: that of command[0], looked for in PATH
+  std::string name;                  // of the launching program, for messages
+};
+
+/// Runs the command once for each process, with RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE and JOB_STORE, a folder
+/// for FolderStore, in its environment. Standard output of rank 0 is the launcher's; what other ranks print has "rank N: "
+/// in front of each line. SIGINT, SIGTERM and SIGHUP go to all processes. No process outlives the launcher.
+///
+/// When a process fails, the others have a few seconds to end; then they are ended. The last line on standard error names
+/// the process that failed first, how, and its last message. Returns its exit code, 128 + the number of a signal that
+/// killed it, or 0. Call before this process has threads. Throws if a process cannot be started.
+int launch(const LaunchOptions& options);
+
+}  // namespace weft::dist

@@ -1,0 +1,59 @@
+// Processes: the processes of a job on one host, each with an equal number of ranks. Without a job, all ranks are
+// threads of this process.
+//
+// All processes run the same program: they make the same calls that exchange something, in the same order. What one of
+// them decides by a clock, a signal or a file system is rank 0's word: from_first().
+#pragma once
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "distributed/comm/shared/world.h"
+#include "framework/tensor/tensor.h"
+
+namespace weft::dist {
+
+class Processes {
+ public:
+  /// Joins a job of `size` ranks; this process has ranks [first, first + count). Returns when all have joined.
+  Processes(Store& store, int size, int first, int count, std::chrono::nanoseconds timeout);
+  ~Processes();
+  Processes(const Processes&) = delete;
+
+  /// The job of this process, or null.
+  static Processes* current();
+  /// Makes a job the one of this process, until it ends. Call before the first step on a mesh.
+  static void set_current(std::unique_ptr<Processes> job);
+
+  int size() const { return size_; }    // ranks
+  int first() const { return first_; }  // of this process
+  int count() const { return count_; }  // of each process
+  bool owns(int rank) const { return rank >= first_ && rank < first_ + count_; }
+  int process_of(int rank) const { return rank / count_; }
+  int process() const { return process_of(first_); }
+  SharedWorld& world() { return *world_; }
+
+  /// The tensor of process `root`, on all; `mine` is used there alone. All give the same type. A collective.
+  Tensor broadcast(int root, const TensorType& type, const Tensor& mine);
+  /// What process 0 gives. A collective.
+  std::string from_first(const std::string& mine);
+  bool from_first(bool mine);
+  /// Returns when all processes have called it.
+  void barrier();
+
+ private:
+  const int size_, first_, count_;
+  const std::chrono::nanoseconds timeout_;
+  std::unique_ptr<SharedWorld> world_;
+  void run(CommRequest request);
+  Ref<Communicator> hosts_;  // of the first ranks of all processes
+};
+
+/// Whether a rank is of this process.
+bool is_local(int rank);
+/// Whether this process is the first of its job, or has none: the one that prints and writes files.
+bool is_first();
+
+}  // namespace weft::dist

@@ -1,0 +1,23 @@
+// How a program of a job reports to its launcher why it failed.
+#pragma once
+#include <optional>
+#include <string>
+
+#include "framework/base/error.h"
+
+namespace weft {
+
+/// The environment variable with the path of the report.
+inline constexpr const char* kFailureReport = "JOB_FAILURE_REPORT";
+
+struct FailureReport {
+  bool follows = false;  // from the failure of another process: a collective was aborted, or a rank died
+  std::string text;
+};
+
+/// Writes the report if the launcher asked for one. Never throws.
+void report_failure(Code code, const std::string& text);
+/// The report in a file, or nothing.
+std::optional<FailureReport> read_failure(const std::string& path);
+
+}  // namespace weft
