@@ -28,6 +28,8 @@ class World {
 
   const Mesh& mesh() const;
   int size() const { return mesh().size(); }
+  /// The ranks of this process.
+  const std::vector<int>& local() const;
   /// Calls fn(rank) on all ranks of this process at the same time; returns when all have returned. If one throws, all collectives are
   /// aborted, so that no rank waits for it, and the first error is thrown as "rank 3: ...". The world can be used again
   /// after that. Throws FailedPrecondition if run() is in progress.

@@ -154,7 +154,7 @@ MatrixRun run_case(const MatrixCase& c) {
       if (before && c.steps > 1) step.world().clear_statistics();
       if (c.steps > 1) step.world().record(before);
       if (before || c.steps < 2) return;
-      const int rank = step.world().size() - 1;
+      const int rank = step.world().local().back();
       for (const CollectiveRecord& k : step.world().rank(rank).records()) r.actual.push_back(k.to_string());
       const dist::PlanReport plan = step.plan();
       for (const dist::PlannedCollective& k : plan.collectives(rank))

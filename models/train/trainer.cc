@@ -456,7 +456,10 @@ int train(const nn::ModelFamily& family, const TrainOptions& options) {
   if (const std::optional<int> code = join_or_launch(o)) return *code;
   for (;;) {
     Trainer trainer(family, options);
-    if (trainer.lock()) return trainer.run();
+    if (!trainer.lock()) continue;
+    const int code = trainer.run();
+    dist::Processes::set_current({});  // other processes do not take its end for a failure
+    return code;
   }
 }
 

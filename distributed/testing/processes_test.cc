@@ -1,0 +1,134 @@
+// Cases of the equality matrix as processes that share memory, and as threads of one process: equal bits, and each rank
+// starts the collectives of its plan. The test starts itself for both.
+#include "distributed/launch/processes.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+#include "distributed/launch/launcher.h"
+#include "distributed/testing/matrix_model.h"
+
+namespace weft::testing {
+namespace {
+
+std::string self;
+
+std::vector<MatrixCase> cases(int ranks) {
+  std::vector<MatrixCase> all;
+  const auto add = [&](const char* mesh, dist::Plan plan = {}, double capacity = 0) {
+    all.push_back({.mesh = mesh, .plan = std::move(plan), .capacity = capacity, .dtype = kFloat32, .steps = 2});
+  };
+  const auto with = [](int zero, const char* cp, const char* layout, const char* schedule = "1f1b") {
+    dist::Plan p;
+    p.zero = zero;
+    p.cp = cp;
+    p.cp_layout = layout;
+    p.pipeline = schedule;
+    return p;
+  };
+  if (ranks == 2) {
+    add("dp2");
+    add("dp2", with(1, "allgather", "auto"));
+    add("dp2", with(3, "allgather", "auto"));
+    add("tp2");
+    add("cp2", with(0, "ring", "headtail"));
+    add("cp2", with(0, "ulysses", "contiguous"));
+    add("cp2", with(0, "allgather", "documents"));
+    add("ep2");
+    add("ep2", {}, 1.25);
+    add("pp2", with(0, "allgather", "auto", "zb_h1"));
+    return all;
+  }
+  add("dp2,tp2", with(1, "allgather", "auto"));
+  add("dp2,cp2", with(2, "ring", "contiguous"));
+  add("dp2,ep2", with(3, "allgather", "auto"));
+  add("cp2,tp2");
+  add("ep2,tp2", {}, 1.25);
+  add("ep4");
+  add("dp4", with(3, "allgather", "auto"));
+  add("pp2,dp2", with(1, "allgather", "auto"));
+  add("pp2,tp2", with(0, "allgather", "auto", "interleaved_1f1b"));
+  add("pp2,ep2");
+  return all;
+}
+
+// What a process found: bits of all values, and whether its last rank started what was planned.
+std::string text_of(const MatrixCase& c) {
+  const MatrixRun r = run_case(c);
+  std::ostringstream text;
+  text << c.name() << "\n";
+  const auto add = [&](const std::string& name, const std::vector<double>& values) {
+    uint64_t hash = 0xcbf29ce484222325;
+    for (double v : values) hash = (hash ^ std::bit_cast<uint64_t>(v)) * 0x100000001b3;
+    text << "  " << name << " " << values.size() << " " << std::hex << hash << std::dec << "\n";
+  };
+  add("losses", r.losses);
+  add("norms", r.norms);
+  for (const auto& [name, values] : r.cells) add(name, values);
+  if (r.planned != r.actual) text << "  other collectives than planned\n";
+  return text.str();
+}
+
+void run_cases(int ranks, const std::string& out) {
+  std::ofstream file(out);
+  for (const MatrixCase& c : cases(ranks)) file << text_of(c) << std::flush;
+}
+
+std::string content(const std::string& path) {
+  std::ifstream file(path);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+class Ranks : public ::testing::TestWithParam<int> {};
+
+TEST_P(Ranks, ProcessesHaveTheBitsOfThreads) {
+  const int n = GetParam();
+  const char* const folder = std::getenv("TEST_TMPDIR");
+  const std::string out = str_cat(folder ? folder : "/tmp", "/ranks", n, ".");
+  const auto start = [&](int processes, const char* kind) {
+    return dist::launch({.processes = processes, .command = {self, kind, std::to_string(n), out}, .name = "test"});
+  };
+  ASSERT_EQ(start(1, "threads"), 0);
+  ASSERT_EQ(start(n, "processes"), 0);
+  const std::string want = content(out + "threads");
+  EXPECT_EQ(want.find("other collectives"), want.npos) << want;
+  EXPECT_GT(want.size(), 10000u);
+  for (int r = 0; r < n; ++r) EXPECT_EQ(content(str_cat(out, "rank", r)), want) << "rank " << r;
+}
+INSTANTIATE_TEST_SUITE_P(Of, Ranks, ::testing::Values(2, 4));
+
+}  // namespace
+
+int child(const std::string& kind, int ranks, const std::string& out) {
+  if (kind == "threads") {
+    run_cases(ranks, out + "threads");
+    return 0;
+  }
+  const int rank = std::atoi(std::getenv("RANK"));
+  dist::FolderStore store(std::getenv("JOB_STORE"));
+  dist::Processes::set_current(std::make_unique<dist::Processes>(store, ranks, rank, 1, std::chrono::seconds(60)));
+  run_cases(ranks, str_cat(out, "rank", rank));
+  dist::Processes::current()->barrier();
+  dist::Processes::set_current({});
+  return 0;
+}
+
+}  // namespace weft::testing
+
+int main(int argc, char** argv) {
+  if (argc == 4) try {
+      return weft::testing::child(argv[1], std::atoi(argv[2]), argv[3]);
+    } catch (const std::exception& e) {
+      std::fprintf(stderr, "%s\n", e.what());
+      return 1;
+    }
+  weft::testing::self = argv[0];
+  ::testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}
