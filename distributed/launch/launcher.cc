@@ -82,7 +82,7 @@ class Launcher {
  public:
   explicit Launcher(const LaunchOptions& o) : options_(o), kills_(memory_kills()) {}
 
-  int run() {
+  Launched run() {
     sigset_t mask;
     sigemptyset(&mask);
     for (int s : {SIGCHLD, SIGINT, SIGTERM, SIGHUP}) sigaddset(&mask, s);
@@ -104,7 +104,7 @@ class Launcher {
       throw;
     }
     restore();
-    return result();
+    return {result(), asked_};
   }
 
  private:
@@ -296,7 +296,7 @@ class Launcher {
 
 }  // namespace
 
-int launch(const LaunchOptions& options) {
+Launched launch(const LaunchOptions& options) {
   WEFT_CHECK(options.processes >= 1 && options.processes <= 4096, "launch: got ", options.processes,
              " processes; need 1 to 4096");
   WEFT_CHECK(!options.command.empty(), "launch: no command");

@@ -46,7 +46,7 @@ Outcome run(int processes, const std::string& script, const std::function<void(p
   if (pid == 0) {
     dup2(open(out.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), STDOUT_FILENO);
     dup2(open(error.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), STDERR_FILENO);
-    _exit(launch({.processes = processes, .command = {"/bin/sh", "-c", script}, .name = "job"}));
+    _exit(launch({.processes = processes, .command = {"/bin/sh", "-c", script}, .name = "job"}).code);
   }
   if (meanwhile) meanwhile(pid);
   int status = 0;
@@ -126,7 +126,7 @@ TEST(Launcher, NamesAProgramThatDoesNotExist) {
   const pid_t pid = fork();
   if (pid == 0) {
     dup2(open(error.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), STDERR_FILENO);
-    _exit(launch({.processes = 1, .command = {"/no/such/program"}, .name = "job"}));
+    _exit(launch({.processes = 1, .command = {"/no/such/program"}, .name = "job"}).code);
   }
   int status = 0;
   waitpid(pid, &status, 0);

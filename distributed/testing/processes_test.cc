@@ -92,7 +92,7 @@ TEST_P(Ranks, ProcessesHaveTheBitsOfThreads) {
   const char* const folder = std::getenv("TEST_TMPDIR");
   const std::string out = str_cat(folder ? folder : "/tmp", "/ranks", n, ".");
   const auto start = [&](int processes, const char* kind) {
-    return dist::launch({.processes = processes, .command = {self, kind, std::to_string(n), out}, .name = "test"});
+    return dist::launch({.processes = processes, .command = {self, kind, std::to_string(n), out}, .name = "test"}).code;
   };
   ASSERT_EQ(start(1, "threads"), 0);
   ASSERT_EQ(start(n, "processes"), 0);

@@ -36,8 +36,11 @@ int number_in(const char* variable) {
 
 std::optional<int> join_or_launch(const TrainOptions& o) {
   const int ranks = o.step.mesh.size();
-  if (o.ranks != "processes" || ranks == 1 || dist::Processes::current()) return {};
+  if (dist::Processes::current()) return {};
   const char* const store = std::getenv("JOB_STORE");
+  check_flag("ranks", !store || (o.ranks == "processes" && ranks > 1), str_cat("'", o.ranks, "'"),
+             "processes, and --mesh with a rank for each: a launcher has started this process");
+  if (o.ranks != "processes" || ranks == 1) return {};
   if (!store) {
     std::vector<std::string> command = own_command();
     const std::string name = command[0].substr(command[0].rfind('/') + 1);
@@ -45,7 +48,8 @@ std::optional<int> join_or_launch(const TrainOptions& o) {
     return dist::launch({.processes = ranks,
                          .command = std::move(command),
                          .program = std::filesystem::read_symlink("/proc/self/exe").string(),
-                         .name = name});
+                         .name = name})
+        .code;
   }
   const int rank = number_in("RANK"), size = number_in("WORLD_SIZE");
   WEFT_CHECK(size == ranks, "--mesh ", o.step.mesh.to_string(), " has ", ranks, " ranks, and the job has ", size,

@@ -1,0 +1,48 @@
+// launch: runs a program once for each rank of a job on this host.
+#include <cstdio>
+#include <thread>
+
+#include "distributed/launch/launcher.h"
+#include "framework/cli/cli.h"
+
+namespace {
+
+// The number of leading arguments that are flags of this program, each with its value.
+int own_arguments(int argc, char** argv) {
+  int n = 1;
+  while (n < argc && argv[n][0] == '-') {
+    const std::string a = argv[n];
+    if (a == "--") return n;
+    const bool alone = a == "--help" || a == "-h" || a == "-help" || a.find('=') != a.npos;
+    n += alone ? 1 : 2;
+  }
+  return std::min(n, argc);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  int64_t processes = 0, restarts = 0;
+  const weft::Flags flags{
+      {"nproc", &processes, "processes, each one rank; 0: one for each core", {0, 4096}},
+      {"restarts", &restarts, "how often the job is started again after a failure", {0, 1000}},
+  };
+  const int own = own_arguments(argc, argv);
+  std::vector<std::string> command(argv + own, argv + argc);
+  if (!command.empty() && command[0] == "--") command.erase(command.begin());
+  const auto body = [&] {
+    if (command.empty()) weft::usage_error("no program; need one behind the flags: launch --nproc 4 PROGRAM ARGUMENTS");
+    if (processes == 0) processes = static_cast<int64_t>(std::thread::hardware_concurrency());
+    for (int64_t k = 0;; ++k) {
+      const weft::dist::Launched job =
+          weft::dist::launch({.processes = static_cast<int>(processes), .command = command, .name = "launch"});
+      if (job.code == 0 || job.asked || k == restarts) return job.code;
+      std::fprintf(stderr, "launch: restart %ld of %ld\n", static_cast<long>(k + 1), static_cast<long>(restarts));
+    }
+  };
+  return weft::run_program(own, argv,
+                           "Runs a program once for each rank of a job on this host: launch [flags] PROGRAM ARGUMENTS. "
+                           "The programs //models "
+                           "join the job; with --restarts, give them --resume.",
+                           flags, body);
+}
