@@ -4,10 +4,15 @@
 #include <array>
 #include <cstring>
 
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
 namespace weft::dist::internal {
 namespace {
 
-constexpr int64_t kChunk = 2048;  // elements combined at a time: they stay in the L1 cache
+constexpr int64_t kChunk = 2048;              // elements combined at a time: they stay in the L1 cache
+constexpr int64_t kLarge = int64_t{8} << 20;  // bytes of a result that is not in a cache when it is read
 
 char* at(const StridedView& v, const Shape& index) {
   int64_t offset = 0;
@@ -80,11 +85,26 @@ void store(char* p, int64_t stride, int64_t n, const Acc* acc) {
   for (int64_t i = 0; i < n; ++i) x[i * stride] = convert(acc[i]);
 }
 
+// Writes n elements around the caches: a result that is larger than they are is not read before it is written.
+template <class T>
+void stream(char* p, int64_t n, const T* x) {
+  int64_t bytes = n * static_cast<int64_t>(sizeof(T));
+  const char* from = reinterpret_cast<const char*>(x);
+#ifdef __SSE2__
+  const int64_t head = std::min<int64_t>(bytes, -reinterpret_cast<intptr_t>(p) & 15);
+  std::memcpy(p, from, static_cast<size_t>(head));
+  for (p += head, from += head, bytes -= head; bytes >= 16; p += 16, from += 16, bytes -= 16)
+    _mm_stream_si128(reinterpret_cast<__m128i*>(p), _mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+#endif
+  std::memcpy(p, from, static_cast<size_t>(bytes));
+}
+
 // Combines n elements; each view has its own stride between them.
 template <class T, class Acc>
 void reduce_run(const Transfer& t, char* const* from, char* const* to, int64_t n, bool dense, int dim) {
   Acc acc[kChunk], next[kChunk];
   auto stride = [&](const StridedView& v) { return dense ? 1 : v.strides[dim]; };
+  const bool large = t.shape().numel() * static_cast<int64_t>(sizeof(T)) >= kLarge;
   for (int64_t begin = 0; begin < n; begin += kChunk) {
     const int64_t count = std::min(kChunk, n - begin);
     for (size_t k = 0; k < t.from.size(); ++k) {
@@ -99,7 +119,14 @@ void reduce_run(const Transfer& t, char* const* from, char* const* to, int64_t n
       }
     for (size_t k = 0; k < t.to.size(); ++k) {
       const int64_t s = stride(t.to[k]);
-      store<T>(to[k] + begin * s * static_cast<int64_t>(sizeof(T)), s, count, acc);
+      char* p = to[k] + begin * s * static_cast<int64_t>(sizeof(T));
+      if constexpr (std::is_same_v<T, Acc>) {
+        if (large && s == 1 && std::find(from, from + t.from.size(), to[k]) == from + t.from.size()) {
+          stream(p, count, acc);
+          continue;
+        }
+      }
+      store<T>(p, s, count, acc);
     }
   }
 }
@@ -197,8 +224,11 @@ void run(const Transfer& t, const Box& box) {
     one_run(t, from.data(), to.data(), r);
     int d = r.dim - 1;
     while (d >= 0 && ++i[d] == box.extent[d]) i[d--] = 0;
-    if (d < 0) return;
+    if (d < 0) break;
   }
+#ifdef __SSE2__
+  _mm_sfence();  // streamed results are seen by whoever sees that the box is done
+#endif
 }
 
 bool reduces(ReduceOp op, DType t) {

@@ -70,12 +70,15 @@ struct AreaLayout {
   static uint64_t window(int stream) { return stream == 0 ? kWindow : kPairWindow; }
   /// Stream 0 is that of all ranks, 1 + 2 p of sends to p, 2 + 2 p of receives from p.
   int streams() const { return 1 + 2 * n; }
-  int64_t stream_offset(int stream) const {
-    const int64_t all = sizeof(StreamCounters) + kWindow * slot_bytes();
-    const int64_t pair = sizeof(StreamCounters) + kPairWindow * slot_bytes();
-    return static_cast<int64_t>(sizeof(AreaHeader)) + (stream == 0 ? 0 : all + (stream - 1) * pair);
+  // All counters are together, so that a communicator of many ranks touches few pages.
+  int64_t counters_offset(int stream) const {
+    return static_cast<int64_t>(sizeof(AreaHeader)) + stream * static_cast<int64_t>(sizeof(StreamCounters));
   }
-  int64_t bytes() const { return stream_offset(streams()); }
+  int64_t slots_offset(int stream) const {
+    const auto slots = stream == 0 ? 0 : kWindow + static_cast<uint64_t>(stream - 1) * kPairWindow;
+    return counters_offset(streams()) + static_cast<int64_t>(slots) * slot_bytes();
+  }
+  int64_t bytes() const { return slots_offset(streams()); }
 };
 
 /// The control area of one member, as this process sees it.
@@ -86,11 +89,11 @@ class Area {
   explicit operator bool() const { return base_ != nullptr; }
   AreaHeader& header() const { return *reinterpret_cast<AreaHeader*>(base_); }
   StreamCounters& counters(int stream) const {
-    return *reinterpret_cast<StreamCounters*>(base_ + layout_.stream_offset(stream));
+    return *reinterpret_cast<StreamCounters*>(base_ + layout_.counters_offset(stream));
   }
   char* slot(int stream, uint64_t number) const {
     const auto i = static_cast<int64_t>(number % AreaLayout::window(stream));
-    return base_ + layout_.stream_offset(stream) + sizeof(StreamCounters) + i * layout_.slot_bytes();
+    return base_ + layout_.slots_offset(stream) + i * layout_.slot_bytes();
   }
   char* inline_data(int stream, uint64_t number) const { return slot(stream, number) + layout_.inline_offset(); }
   const AreaLayout& layout() const { return layout_; }

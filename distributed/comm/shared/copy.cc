@@ -143,7 +143,22 @@ void Group::plan_copies(Stream& s, Op& op) {
     std::vector<Box> all;
     for (size_t i = 0; i < op.transfers.size(); ++i)
       internal::cut(op.transfers[i], static_cast<int32_t>(i), std::clamp(share, kLeastBox, kBoxBytes), all);
-    op.boxes.assign(all.begin() + all.size() * op.mine / n, all.begin() + all.size() * (op.mine + 1) / n);
+    const auto begin = all.begin() + all.size() * op.mine / n, end = all.begin() + all.size() * (op.mine + 1) / n;
+    op.boxes.assign(begin, end);
+    if (!op.stage_out) return;
+    // This rank writes its own boxes to its result at once; those of others come through shared memory.
+    StridedView& to = op.transfers[0].to[op.mine];
+    if (op.out.contiguous()) {
+      op.rest.from = {to};
+      to.data = op.out.data;
+      op.rest.to = {to};
+      op.rest_boxes.assign(all.begin(), begin);
+      op.rest_boxes.insert(op.rest_boxes.end(), end, all.end());
+    } else {
+      op.rest.from = {StridedView{op.stage_out, op.out.dtype, op.out.shape, contiguous_strides(op.out.shape)}};
+      op.rest.to = {op.out};
+      internal::cut(op.rest, 0, kBoxBytes, op.rest_boxes);
+    }
     return;
   }
   std::vector<Transfer> kept;
@@ -163,16 +178,11 @@ void Group::plan_copies(Stream& s, Op& op) {
 
 // The result is complete in shared memory, and belongs to private memory.
 void Group::begin_copy_out(Op& op) {
-  Transfer t;
-  t.from = {StridedView{op.stage_out, op.out.dtype, op.out.shape, contiguous_strides(op.out.shape)}};
-  t.to = {op.out};
-  op.transfers.clear();
-  op.boxes.clear();
-  internal::cut(t, 0, kBoxBytes, op.boxes);
-  op.transfers.push_back(std::move(t));
+  op.transfers = {op.rest};
+  op.boxes = std::move(op.rest_boxes);
   op.next = 0;
   op.copied = 0;
-  op.state = State::kCopyingOut;
+  op.state = op.boxes.empty() ? State::kDone : State::kCopyingOut;
 }
 
 Ref<Op> Group::to_copy() {

@@ -73,7 +73,7 @@ TEST(SharedDeath, AStoppedRankMeetsTheDeadline) {
 
 // Ranks run random collectives; one is killed at a random instant. All others get one sentence that names it.
 TEST(SharedDeath, DeathAtAnyInstantIsNamed) {
-  const auto end = Clock::now() + std::chrono::seconds(12);
+  const auto end = Clock::now() + std::chrono::seconds(8);
   Common<Times> times;
   int seeds = 0;
   for (uint64_t seed = 1; seed <= 150 && Clock::now() < end; ++seed, ++seeds) {
@@ -130,7 +130,7 @@ TEST(SharedDeath, DeathAtAnyInstantIsNamed) {
 
 // Death while the world starts: the others end by their deadline.
 TEST(SharedDeath, DeathWhileRanksJoin) {
-  for (uint64_t seed = 1; seed <= 20; ++seed) {
+  for (uint64_t seed = 1; seed <= 12; ++seed) {
     std::mt19937_64 random(seed);
     const std::string folder = new_folder();
     Processes all(3, [&](int rank) {

@@ -13,7 +13,7 @@ using Clock = std::chrono::steady_clock;
 
 // Sleeping threads look again after this time, so that a wake-up from a process that died in between is not needed.
 constexpr auto kLongestSleep = std::chrono::milliseconds(100);
-constexpr int kPolls = 2000;  // before the thread yields its core: about 20 microseconds
+constexpr int kPolls = 64;  // before the thread yields its core: the other rank may need it
 
 }  // namespace
 

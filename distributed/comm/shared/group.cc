@@ -67,7 +67,7 @@ Group::Group(std::shared_ptr<void> world, Engine& engine, std::string name, std:
   const AreaLayout layout{size()};
   char* area = static_cast<char*>(engine.heap().allocate(layout.bytes()));
   new (area) AreaHeader{};
-  for (int i = 0; i < layout.streams(); ++i) new (area + layout.stream_offset(i)) StreamCounters{};
+  for (int i = 0; i < layout.streams(); ++i) new (area + layout.counters_offset(i)) StreamCounters{};
   areas_[me_] = Area(area, size());
   engine.segment().publish(key, engine.segment().offset_of(area));
   for (int r : members) shared::ring(engine.places(), r);

@@ -43,6 +43,8 @@ struct Op : RefCounted, internal::Match {
   bool staged = false, inlined = false, in_place = false;
   bool early = false, sliced = false;
   std::vector<internal::Box> boxes;  // this rank's
+  internal::Transfer rest;           // from shared memory to a private result, after all have written theirs
+  std::vector<internal::Box> rest_boxes;
   std::atomic<size_t> next{0}, copied{0};
   int workers = 0;  // threads that copy boxes
   std::optional<Error> error;
