@@ -1,8 +1,8 @@
 // The logic of one member of a job at the coordination service, without clock, socket or thread: which messages to send
-// when, and what the answers mean. The client (client.h) and the simulator run it. Times are of a steady clock, in ms.
+// when, and what the answers mean. The client (client.h) and the simulator run it. Times are ms of a steady clock.
 //
-// A request is sent until it is answered: once, again over each new connection, and again after `resend_ms`. The service
-// carries it out once. After the end of the epoch, each request fails with the cause of the end.
+// A request is sent until it is answered: again over each new connection, and after `resend_ms`. The service carries it
+// out once. After the end of the epoch, each request fails with the cause of the end.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -57,8 +57,8 @@ class Session {
   /// To be called several times within `beat_ms`.
   void tick(int64_t now_ms, Output& out);
 
-  /// Starts a request: set, get, barrier, abort, death or leave, without its header and its wait. Returns its number. It
-  /// is answered by `deadline_ms` plus `grace_ms`.
+  /// Starts a request: set, get, barrier, abort, death or leave, without header and wait. Returns its number. It is
+  /// answered by `deadline_ms` plus `grace_ms`.
   uint64_t request(int64_t now_ms, MemberMessage content, int64_t deadline_ms, Output& out);
   /// Whether another request may start.
   bool has_room() const { return pending_.size() < kRequests; }

@@ -9,8 +9,8 @@
 // member's latest connection. Each request has a number. A request that arrives twice is carried out once and answered
 // twice. Thus a member that got no answer sends its request again, also to a service that has restarted.
 //
-// Changes that must survive a restart are returned as records (Change), which the server writes to its journal before
-// it sends the replies. Connections, times of heartbeats and waiting requests are not among them: members connect again,
+// Changes that must survive a restart are returned as records (Change). The server writes them to its journal before it
+// sends the replies. Connections, times of heartbeats and waiting requests are not among them: members connect again
 // and send again what is unanswered.
 #pragma once
 #include <cstdint>
