@@ -8,7 +8,7 @@
 // or the service is away), kPermissionDenied (another token), kFailedPrecondition (ranks do not fit together), or the
 // code of an abort.
 //
-// gRPC starts threads when the first client or server of the process is made, and they stay: a process must not fork
+// gRPC starts threads when the first client or server of the process is made; they may stay. A process must not fork
 // (without exec at once) after that. Destroy the client before main returns.
 #pragma once
 #include <chrono>

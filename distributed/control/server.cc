@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/resource_quota.h>
+#include <grpcpp/server_posix.h>
 
 #include <algorithm>
 #include <deque>
@@ -12,6 +13,7 @@
 #include "distributed/control/control.grpc.pb.h"
 #include "distributed/control/grpc_log.h"
 #include "distributed/control/journal.h"
+#include "distributed/control/listener.h"
 #include "distributed/control/state.h"
 #include "distributed/control/token.h"
 #include "framework/base/clock.h"
@@ -57,17 +59,27 @@ bool on_loopback(const std::string& address) {
 }  // namespace
 
 struct Server::Impl {
-  explicit Impl(const ServerOptions& o) : options(o), state(config_of(o)), start_ns(internal::now_ns()) {
+  explicit Impl(const ServerOptions& o)
+      : options(o),
+        state(config_of(o)),
+        start_ns(internal::now_ns()),
+        listener(o.address, 2 * state.config.size + kSpareStreams) {
     quiet_grpc();
     if (!o.journal.empty()) {
       journal = std::make_unique<Journal>(o.journal, state);
       if (journal->continued()) restart(state, 0);
     }
-    listen();
+    build();
+    {
+      MutexLock lock(mutex);
+      accept_next();
+    }
     thread = std::thread([this] { run(); });
+    listener.start([this](int fd) { grpc::AddInsecureChannelFromFd(server.get(), fd); });
   }
 
   ~Impl() {
+    listener.stop();
     {
       MutexLock lock(mutex);
       stopping = true;
@@ -75,6 +87,7 @@ struct Server::Impl {
     server->Shutdown(std::chrono::system_clock::now());  // gRPC takes no other clock here; the time has passed
     queue->Shutdown();
     thread.join();
+    streams.clear();
   }
 
   static ServiceConfig config_of(const ServerOptions& o) {
@@ -96,16 +109,13 @@ struct Server::Impl {
     return c;
   }
 
-  void listen() {
+  void build() {
     grpc::ServerBuilder b;
-    b.AddListeningPort(options.address, grpc::InsecureServerCredentials(), &port);
     b.RegisterService(&service);
     b.SetMaxReceiveMessageSize(static_cast<int>(state.config.limits.value_bytes) + 4096);
     b.SetResourceQuota(grpc::ResourceQuota("coordination").Resize(kMostMemory));
-    b.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // a second service on the port is an error
     b.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, 4);
-    b.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 5000);
-    b.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, 30000);
+    b.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, 5000);  // of strangers: members have a call
     b.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 10000);
     b.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5000);
     b.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 1000);
@@ -113,28 +123,13 @@ struct Server::Impl {
     b.AddChannelArgument(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
     queue = b.AddCompletionQueue();
     server = b.BuildAndStart();
-    if (!server || port == 0) {
-      if (server) server->Shutdown();
-      queue->Shutdown();
-      void* tag;
-      bool ok;
-      while (queue->Next(&tag, &ok)) {
-      }
-      internal::fail(Code::kUnavailable,
-                     str_cat("coordination service: cannot listen on ", one_line(options.address, 100),
-                             "; need an address of this host and a port that no other program uses"));
-    }
+    WEFT_CHECK_AS(kUnavailable, server != nullptr, "coordination service: gRPC cannot start a server");
   }
 
   // ---- the thread ----
   int64_t now_ms() const { return (internal::now_ns() - start_ns) / 1000000; }
 
   void run() {
-    {
-      MutexLock lock(mutex);
-      accept_next();
-    }
-    int64_t ticked_ms = 0;
     while (true) {
       void* tag = nullptr;
       bool ok = false;
@@ -149,7 +144,6 @@ struct Server::Impl {
         handle({.kind = ServiceEvent::Kind::kTick, .now_ms = now});
       }
     }
-    streams.clear();
   }
 
   /// mutex is held here and below.
@@ -265,21 +259,22 @@ struct Server::Impl {
   Coordination::AsyncService service;
   std::unique_ptr<grpc::ServerCompletionQueue> queue;
   std::unique_ptr<grpc::Server> server;
-  int port = 0;
+  Listener listener;
   std::map<uint64_t, std::unique_ptr<Stream>> streams;
   uint64_t last_stream = 0, open_streams = 0;
   bool stopping = false;
+  int64_t ticked_ms = 0;
   std::thread thread;
 };
 
 Server::Server(const ServerOptions& options) : impl_(std::make_unique<Impl>(options)) {}
 Server::~Server() = default;
 
-int Server::port() const { return impl_->port; }
+int Server::port() const { return impl_->listener.port(); }
 
 std::string Server::address() const {
   const std::string& a = impl_->options.address;
-  return str_cat(a.substr(0, a.rfind(':')), ":", impl_->port);
+  return str_cat(a.substr(0, a.rfind(':')), ":", impl_->listener.port());
 }
 
 void Server::report_death(int64_t rank, const std::string& text) {
