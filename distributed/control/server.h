@@ -4,9 +4,9 @@
 // read; the token is not encrypted, so that a network that others listen on needs its own protection. Messages are of
 // bounded size and number, as are connections: 1000 are accepted in a second.
 //
-// It has two threads of its own. gRPC starts a few more when the first server or client of the process is made; they may
-// stay. A process must therefore not fork (without exec at once) after that: a launcher forks its ranks first, and then
-// makes the service.
+// It has two threads of its own. gRPC starts a few more when the first server or client of the process is made; they
+// may stay. A process must therefore not fork (without exec at once) after that: a launcher forks its ranks first, and
+// then makes the service.
 #pragma once
 #include <cstdint>
 #include <functional>
