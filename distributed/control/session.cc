@@ -143,6 +143,7 @@ void Session::received(int64_t now_ms, const ServiceMessage& m, Output& out) {
   if (m.has_waiting()) missing_ = m.waiting().text();
   if (m.epoch() != config_.epoch) return;
   if (m.has_end()) set_end(m.end(), out);
+  if (m.has_rejoin()) bound_ = false;  // the next beat is a join
   if (m.has_world()) {
     if (!world_) world_ = m.world();
     bound_ = connected_;

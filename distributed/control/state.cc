@@ -225,7 +225,15 @@ class Transition {
                     str_cat("rank ", message.rank(), " of epoch ", message.epoch(),
                             " is no member; the coordination service is in epoch ", s_.epoch));
     Member& m = at->second;
-    if (connection != m.connection) return;  // of an earlier connection
+    if (connection != m.connection) {  // an earlier connection, or a late join has taken the place of its latest
+      ServiceMessage& r = reply(connection, 0);
+      if (s_.stage == Stage::kEnded) {
+        *r.mutable_end() = s_.end;
+      } else {
+        r.mutable_rejoin();
+      }
+      return;
+    }
     if (message.has_beat()) {
       beat(m, message);
     } else {
