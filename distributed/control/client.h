@@ -1,0 +1,100 @@
+// One member of a job at its coordination service (server.h), over gRPC.
+//
+// A thread of the client sends a heartbeat each 200 ms and takes no lock that a computation holds. If the service
+// restarts, the client connects again; requests wait for it until their deadline. When the epoch ends (a rank died, or
+// some rank aborted), the service sends the cause: each request then throws it, waiting ones at once.
+//
+// Every wait has a deadline, of the steady clock. Errors are weft::Error: kDeadlineExceeded, kUnavailable (a rank died,
+// or the service is away), kPermissionDenied (another token), kFailedPrecondition (ranks do not fit together), or the
+// code of an abort.
+//
+// gRPC starts threads when the first client or server of the process is made; they may stay. A process must not fork
+// (without exec at once) after that. Destroy the client before main returns.
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "framework/base/error.h"
+
+namespace weft::control {
+
+using Deadline = std::chrono::steady_clock::time_point;
+
+struct ClientOptions {
+  std::string address;  // of the service, "host:port"
+  std::string token;    // see token.h
+  std::string job = "job";
+  uint64_t epoch = 1;  // counts the starts of the job
+  int64_t rank = 0, size = 1;
+  std::string host;                    // "": this host's name
+  std::vector<std::string> endpoints;  // where other ranks reach this one; at most 8
+  /// What must be equal in all ranks, by name: plan, switches, seed, flags, binary. At most 16, of 256 bytes.
+  std::vector<std::pair<std::string, std::string>> facts;
+  std::chrono::milliseconds beat{200};
+  /// Of the join, and of requests without a deadline of their own.
+  std::chrono::milliseconds timeout{600000};
+};
+
+/// A rank as the others see it.
+struct Peer {
+  int64_t rank;
+  std::string host;
+  int64_t pid;
+  std::vector<std::string> endpoints;
+};
+
+/// Why an epoch ended.
+struct Ending {
+  bool finished;  // all members left; there is no cause
+  Code code;
+  std::string text;
+  int64_t rank;  // whose failure it is; -1: of no rank alone
+};
+
+class Client {
+ public:
+  /// Starts to connect and to join. Throws on options that cannot be right; waits for nothing.
+  explicit Client(const ClientOptions& options);
+  /// Closes the connection. Without leave() or abort(), the others are told that this rank died.
+  ~Client();
+  Client(const Client&) = delete;
+
+  /// Waits until all ranks have joined. Returns them by rank. Throws if they do not fit together, naming who differs.
+  const std::vector<Peer>& join();
+
+  /// Sets a key, for all ranks. A later set replaces the value. Keys have up to 256 bytes, values 1 MiB.
+  void set(const std::string& key, const std::string& value);
+  void set(const std::string& key, const std::string& value, Deadline deadline);
+  /// Waits until some rank has set the key. Returns its value.
+  std::string get(const std::string& key, Deadline deadline);
+  /// Waits until all ranks that have not left are in the barrier of this name. A name can be used again.
+  void barrier(const std::string& name, Deadline deadline);
+
+  /// What heartbeats say: the step, and a phase, whose text must live as long as the client. Takes no lock.
+  void progress(uint64_t step, const char* phase);
+
+  /// Ends the epoch for all ranks. Waits up to a second for the service. If it has ended, the first cause stays.
+  void abort(Code code, const std::string& text);
+  /// The same, because another rank died, such as by the end of its data connection.
+  void report_death(int64_t rank, const std::string& text);
+  /// This rank is done; the others go on without it. Nothing can be requested afterwards.
+  void leave();
+
+  /// Why the epoch ended, if it has.
+  std::optional<Ending> ended() const;
+  /// `fn` is called once, by the client's thread, when the epoch ends with a cause; soon if it has ended. It must not
+  /// wait and must not call the client.
+  void on_end(std::function<void(const Ending&)> fn);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace weft::control

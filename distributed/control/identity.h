@@ -1,0 +1,34 @@
+// Which rank of how many this process is, from the environment variables of what started it: a function of the
+// variables alone. The first source that has set its rank is used:
+//   torchrun    RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT
+//   mpirun      OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE; PMIX_RANK must agree
+//   Slurm       SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID, ...
+//   Kubernetes  JOB_COMPLETION_INDEX of an indexed job, with WORLD_SIZE and MASTER_ADDR set in its pod
+// mpirun comes before Slurm: inside an allocation of Slurm its processes have Slurm's variables too, of another step.
+// Variables that are set in part, or contradict each other, are an error that names them.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <string>
+
+namespace weft::control {
+
+struct Identity {
+  int64_t rank = 0, world = 1;
+  int64_t local_rank = 0;   // among the ranks of its host
+  int64_t local_world = 1;  // ranks of its host; 0: not known
+  std::string host;         // of the coordination service; "127.0.0.1" if the world is on one host
+  int port = 0;             // of the coordination service; 0 in a world of 1 that nothing started
+  std::string source;       // "torchrun", "mpirun", "Slurm", "Kubernetes" or "none"
+};
+
+using Environment = std::map<std::string, std::string>;
+
+/// The identity that the variables give. Throws weft::Error (kInvalidArgument) that names the variables.
+Identity identity_of(const Environment& variables);
+/// The variables of this process.
+Environment environment();
+/// The first host of a list as Slurm writes it: "node1" of "node[1-3,7],login". Throws if it is no such list.
+std::string first_host(const std::string& list);
+
+}  // namespace weft::control

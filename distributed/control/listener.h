@@ -1,0 +1,37 @@
+// The port of the coordination service. gRPC's own listener accepts as long as anybody connects, and meanwhile reads
+// nothing of those that are connected: a stranger could make members look dead. This one bounds how many connections
+// are accepted in a second, and how many are open.
+#pragma once
+#include <functional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace weft::control {
+
+class Listener {
+ public:
+  /// Listens on "host:port"; port 0 takes a free one. Throws if that cannot be.
+  Listener(const std::string& address, size_t most_open);
+  ~Listener();
+  Listener(const Listener&) = delete;
+
+  int port() const { return port_; }
+  /// Starts a thread that calls `taken` with the descriptor of each connection. It owns the descriptor.
+  void start(std::function<void(int)> taken);
+  /// Ends the thread, and accepts no more.
+  void stop();
+
+ private:
+  void run();
+  bool has_room();
+
+  const size_t most_open_;
+  int fd_ = -1, stop_fd_ = -1, port_ = 0;
+  std::function<void(int)> taken_;
+  std::vector<std::pair<int, uint64_t>> open_;  // descriptors given away, each with the number of its socket
+  std::thread thread_;
+};
+
+}  // namespace weft::control

@@ -1,0 +1,105 @@
+// The logic of one member of a job at the coordination service, without clock, socket or thread: which messages to send
+// when, and what the answers mean. The client (client.h) and the simulator run it. Times are ms of a steady clock.
+//
+// A request is sent until it is answered: again over each new connection, and after `resend_ms`. The service carries it
+// out once. After the end of the epoch, each request fails with the cause of the end.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "distributed/control/control.pb.h"
+
+namespace weft::control {
+
+struct SessionConfig {
+  std::string job;
+  uint64_t epoch = 1;
+  uint32_t rank = 0, size = 1;
+  uint64_t incarnation = 0;  // a random number, not 0
+  std::string host;
+  uint32_t pid = 0;
+  std::vector<std::string> endpoints;
+  /// What must be equal in all ranks, such as {"plan", "1f3a..."}.
+  std::vector<std::pair<std::string, std::string>> facts;
+  int64_t beat_ms = 200;
+  int64_t resend_ms = 5000;
+  /// How much later than the service a member gives up a request.
+  int64_t grace_ms = 1000;
+  /// When a join without a world fails, if the service knows no earlier cause.
+  int64_t join_deadline_ms = 0;
+};
+
+/// An answered request: done, a value, or a failure.
+struct Answer {
+  uint64_t sequence = 0;
+  Failure failure;  // code 0: none
+  std::string value;
+};
+
+class Session {
+ public:
+  static constexpr size_t kRequests = 32;  // without an answer; fewer than the service's limit
+
+  struct Output {
+    std::vector<MemberMessage> messages;  // to be sent, in this order
+    std::vector<Answer> answers;
+  };
+
+  explicit Session(SessionConfig config) : config_(std::move(config)) {}
+
+  /// A new connection is ready for messages.
+  void connected(int64_t now_ms, Output& out);
+  void closed() { connected_ = bound_ = false; }
+  void received(int64_t now_ms, const ServiceMessage& message, Output& out);
+  /// To be called several times within `beat_ms`.
+  void tick(int64_t now_ms, Output& out);
+
+  /// Starts a request: set, get, barrier, abort, death or leave, without header and wait. Returns its number. It is
+  /// answered by `deadline_ms` plus `grace_ms`.
+  uint64_t request(int64_t now_ms, MemberMessage content, int64_t deadline_ms, Output& out);
+  /// Whether another request may start.
+  bool has_room() const { return pending_.size() < kRequests; }
+  void progress(uint64_t step, const std::string& phase) {
+    step_ = step;
+    phase_ = phase;
+  }
+
+  /// The world; null before it is complete.
+  const World* world() const { return world_ ? &*world_ : nullptr; }
+  /// Why the epoch ended, or why this member was refused; null before.
+  const End* end() const { return end_ ? &*end_ : nullptr; }
+  bool left() const { return left_; }
+  const SessionConfig& config() const { return config_; }
+
+ private:
+  struct Pending {
+    MemberMessage message;
+    int64_t begin_ms, deadline_ms, sent_ms;  // sent_ms -1: not over this connection
+  };
+
+  MemberMessage headed(MemberMessage m, uint64_t sequence) const;
+  void send_join(int64_t now_ms, Output& out);
+  void send(int64_t now_ms, Pending& p, Output& out);
+  void send_pending(int64_t now_ms, Output& out);
+  void finish(uint64_t sequence, Failure failure, std::string value, Output& out);
+  void set_end(const End& end, Output& out);
+  void give_up_join(int64_t now_ms, Output& out);
+
+  SessionConfig config_;
+  bool connected_ = false;
+  bool bound_ = false;  // the service has answered the join of this connection with the world
+  uint64_t signal_ = 0, sequence_ = 0;
+  int64_t signalled_ms_ = 0;
+  std::map<uint64_t, Pending> pending_;
+  std::optional<World> world_;
+  std::optional<End> end_;
+  bool left_ = false, gave_up_ = false;
+  std::string missing_;  // who the join waits for
+  uint64_t step_ = 0;
+  std::string phase_;
+};
+
+}  // namespace weft::control

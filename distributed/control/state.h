@@ -1,0 +1,133 @@
+// The logic of the coordination service: a function of a state and an event. It has no clock, socket or thread: events
+// carry the time. The server (server.h) and the simulator (simulate_test.cc) run this code.
+//
+// A job has epochs. In one epoch `size` ranks join, once: they form the one world of the epoch. The epoch ends when all
+// members have left, or with the first cause: an abort, a death, or joins that do not fit together. All members get the
+// cause. A later epoch needs an epoch that has ended.
+//
+// A message changes the state only if it has the epoch, the rank and the incarnation of a member and comes over the
+// member's latest connection. Each request has a number. A request that arrives twice is carried out once and answered
+// twice. Thus a member that got no answer sends its request again, also to a service that has restarted.
+//
+// Changes that must survive a restart are returned as records (Change). The server writes them to its journal before it
+// sends the replies. Connections, times of heartbeats and waiting requests are not among them: members connect again
+// and send again what is unanswered.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "distributed/control/control.pb.h"
+
+namespace weft::control {
+
+/// Bounds of what members can make the service keep.
+struct Limits {
+  uint32_t members = 4096;
+  size_t name_bytes = 256;  // of a key, a barrier, a host, an endpoint, a fact
+  size_t text_bytes = 4000;
+  size_t value_bytes = size_t{1} << 20;
+  size_t keys = 65536;
+  size_t stored_bytes = size_t{256} << 20;  // of all keys and values
+  uint64_t requests = 64;                   // of one member without an answer
+  int endpoints = 8, facts = 16;
+};
+
+struct ServiceConfig {
+  std::string job;
+  uint32_t size = 1;   // ranks of the world
+  uint64_t epoch = 1;  // the first epoch
+  /// A member without a heartbeat for so long is dead.
+  int64_t silence_ms = 2000;
+  /// A member whose connection closed, and that makes no new one for so long, is dead.
+  int64_t reconnect_ms = 400;
+  /// After a restart of the service, members have so long to connect.
+  int64_t restart_ms = 5000;
+  /// If the service itself did not run for so long, that time does not count as silence of members.
+  int64_t stall_ms = 500;
+  Limits limits;
+};
+
+struct Member {
+  Process process;
+  std::vector<Fact> facts;
+  bool left = false;
+  std::map<uint64_t, Failure> answers;  // of requests from `floor` on; code 0: done
+  uint64_t floor = 1;
+  // Until the service restarts:
+  uint64_t connection = 0;  // 0: none
+  uint64_t signal = 0;      // the number of its latest join or beat
+  int64_t heard_ms = 0;
+  int64_t closed_ms = -1;  // when its connection closed; -1: it has one
+  uint64_t step = 0;
+  std::string phase;
+};
+
+using RequestId = std::pair<uint32_t, uint64_t>;  // rank, number
+
+/// A get or a barrier that is not answered yet.
+struct WaitingRequest {
+  bool barrier;
+  std::string name;
+  int64_t begin_ms, deadline_ms;
+};
+
+struct ServiceState {
+  enum class Stage { kJoining, kRunning, kEnded };
+
+  explicit ServiceState(ServiceConfig c) : config(std::move(c)), epoch(config.epoch) {}
+
+  ServiceConfig config;
+  uint64_t epoch;
+  Stage stage = Stage::kJoining;
+  End end;  // of kEnded
+  std::map<uint32_t, Member> members;
+  std::map<std::string, std::string> keys;
+  size_t stored_bytes = 0;
+  std::map<RequestId, WaitingRequest> waiting;
+  std::map<std::string, std::vector<RequestId>> barriers, gets;  // the same, by name and key
+  int64_t now_ms = 0;
+};
+
+struct ServiceEvent {
+  enum class Kind {
+    kMessage,
+    kClosed,  // the connection is gone
+    kTick,    // time passes; several times within each limit of the config
+    kDeath,   // the process that runs the service knows that a rank died
+  };
+  Kind kind;
+  int64_t now_ms;           // of a steady clock; never decreases
+  uint64_t connection = 0;  // of kMessage and kClosed; each has its own number, not 0
+  MemberMessage message{};
+  Death death{};
+};
+
+struct Addressed {
+  uint64_t connection;
+  ServiceMessage message;
+};
+
+struct Outcome {
+  std::vector<Addressed> replies;
+  std::vector<Change> changes;  // already made in the state
+};
+
+/// The transition. The outcome and the new state depend on the old state and the event alone. Never throws.
+Outcome apply(ServiceState& state, const ServiceEvent& event);
+
+/// Makes a change of the journal. Returns false, and changes nothing, if it does not fit the state.
+bool commit(ServiceState& state, const Change& change);
+/// The changes that make this state from a new one, but for what a restart may forget.
+std::vector<Change> changes_of(const ServiceState& state);
+/// To be called after the last change of the journal: members get `restart_ms` to connect.
+void restart(ServiceState& state, int64_t now_ms);
+
+/// What is wrong with the form and the sizes of a message; "" if nothing is.
+std::string problem_of(const MemberMessage& message, const Limits& limits);
+/// "rank 2 (host b, pid 7)".
+std::string name_of(const Process& process);
+
+}  // namespace weft::control
