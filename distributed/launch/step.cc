@@ -11,6 +11,7 @@
 #include "compiler/passes/pass_options.h"
 #include "distributed/launch/processes.h"
 #include "distributed/launch/rank_plan.h"
+#include "distributed/stages/recomputed.h"
 #include "framework/base/one_line.h"
 #include "framework/base/tracer.h"
 #include "framework/dispatch/parameter.h"
@@ -100,7 +101,8 @@ Tensor joined(const Mesh& mesh, const Spec& spec, const TensorType& type, const 
       TensorType local = type;
       local.device = Device::cpu();
       local.shape = local_shape(mesh, spec, same[0]);
-      part = job->broadcast(static_cast<int>(root - rank_in.begin()), local, part);
+      part = own >= 0 ? part.contiguous() : Tensor::empty(local);
+      job->broadcast(static_cast<int>(root - rank_in.begin()), part.view_for_kernel());
     }
     for (int at : same) parts[static_cast<size_t>(at)] = part;
   }
@@ -194,27 +196,29 @@ MeshStep::MeshStep(const Ref<Graph>& joint, const CompileOptions& options)
     if (!plan_.on_meta) internal::load_kernels(p, options);
 }
 
-// Ranks that need more memory than the budget are planned anew: they compute more values again.
+// With a budget, by the first choice of cut and recomputation whose plans fit: estimates do not decide.
 void MeshStep::plan_stages(const CompileOptions& options) {
+  if (options.memory_budget <= 0) return plan_ranks(options);
   PipelinePlan& p = *plan_.pipeline;
-  internal::Rematerialisation tried;
-  while (true) {
+  internal::Rematerialisation tried{.tried = true, .least_peak = INT64_MAX};
+  const auto largest = [&] {
+    return std::max_element(planned_.begin(), planned_.end(),
+                            [](const auto& a, const auto& b) { return a.plan.peak_bytes() < b.plan.peak_bytes(); });
+  };
+  for (size_t k = 0; k < p.choices() && tried.least_peak > options.memory_budget; ++k) {
+    if (!lay_out(p, plan_.mesh, plan_.arranged, k)) continue;
     plan_ranks(options);
-    int64_t peak = 0;
-    for (const internal::Planned& r : planned_) peak = std::max(peak, r.plan.peak_bytes());
-    if (options.memory_budget <= 0) return;
-    if (!tried.tried) tried.peak_before = peak;
-    tried.least_peak = tried.tried ? std::min(tried.least_peak, peak) : peak;
-    tried.tried = true;
-    if (peak <= options.memory_budget || p.policy + 1 == p.again.size()) break;
-    set_policy(p, p.policy + 1, plan_.arranged);
+    tried.least_peak = std::min(tried.least_peak, largest()->plan.peak_bytes());
   }
-  for (const internal::Planned& r : planned_) internal::check_budget(r, tried, options);
-  if (p.policy == 0) return;
-  const auto copies = std::count_if(p.cut.nodes.begin(), p.cut.nodes.end(), [](const StageOf& s) { return s.again; });
-  plan_.notes.push_back(str_cat("memory_budget ", options.memory_budget, ": ", copies,
-                                " nodes of a microbatch are computed again; the peak of a rank is ", tried.least_peak,
-                                " bytes"));
+  internal::check_budget(*largest(), tried, options);
+  if (p.choice == 0) return;
+  const Recomputed again(*plan_.arranged[0], p.cut);
+  int copies = 0;
+  for (int32_t id = 0; id < plan_.arranged[0]->size(); ++id)
+    copies += again.any(id) && !plan_.arranged[0]->node(id).op->view;
+  plan_.notes.push_back(str_cat(
+      "memory_budget ", options.memory_budget, ": ", copies, " nodes of a microbatch are computed again",
+      p.choice % 2 ? ", and stages differ in work" : "", "; the peak of a rank is ", tried.least_peak, " bytes"));
 }
 
 void MeshStep::plan_ranks(const CompileOptions& options) {

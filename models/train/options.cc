@@ -4,7 +4,6 @@
 #include <charconv>
 
 #include "distributed/plan/forbid.h"
-#include "distributed/plan/pipeline_plan.h"
 #include "distributed/plan/plan_text.h"
 #include "distributed/strategies/strategies.h"
 #include "framework/io/file.h"
