@@ -205,20 +205,23 @@ void MeshStep::plan_stages(const CompileOptions& options) {
     return std::max_element(planned_.begin(), planned_.end(),
                             [](const auto& a, const auto& b) { return a.plan.peak_bytes() < b.plan.peak_bytes(); });
   };
+  std::optional<internal::Planned> first;  // the largest rank of the first choice
   for (size_t k = 0; k < p.choices() && tried.least_peak > options.memory_budget; ++k) {
     if (!lay_out(p, plan_.mesh, plan_.arranged, k)) continue;
     plan_ranks(options);
     tried.least_peak = std::min(tried.least_peak, largest()->plan.peak_bytes());
+    if (!first) first = *largest();
   }
-  internal::check_budget(*largest(), tried, options);
+  if (tried.least_peak > options.memory_budget) internal::check_budget(*first, tried, options);
   if (p.choice == 0) return;
   const Recomputed again(*plan_.arranged[0], p.cut);
   int copies = 0;
   for (int32_t id = 0; id < plan_.arranged[0]->size(); ++id)
     copies += again.any(id) && !plan_.arranged[0]->node(id).op->view;
-  plan_.notes.push_back(str_cat(
-      "memory_budget ", options.memory_budget, ": ", copies, " nodes of a microbatch are computed again",
-      p.choice % 2 ? ", and stages differ in work" : "", "; the peak of a rank is ", tried.least_peak, " bytes"));
+  plan_.notes.push_back(str_cat("memory_budget ", options.memory_budget, ": ", copies,
+                                " nodes of a microbatch are computed again",
+                                p.choice % 2 ? ", and stages differ in work" : "", "; the peak of a rank is ",
+                                tried.least_peak, " bytes instead of ", first->plan.peak_bytes()));
 }
 
 void MeshStep::plan_ranks(const CompileOptions& options) {
@@ -453,17 +456,21 @@ const Graph* MeshStep::graph(const std::string& stage) const {
   return nullptr;
 }
 
+// Of the rank of this process with the largest peak.
 void MeshStep::fill(CompileStats& s) const {
-  const internal::MemoryPlan& plan = planned_[0].plan;
+  size_t rank = 0;
+  int64_t most = -1;
+  for (size_t r = 0; r < places_.size(); ++r) {
+    const int64_t peak = planned_[program(r)].plan.peak_bytes();
+    if (is_local(static_cast<int>(r)) && peak > most) most = peak, rank = r;
+  }
+  const internal::MemoryPlan& plan = planned_[program(rank)].plan;
   s.nodes = plan.graph->size();
   s.kernels = static_cast<int64_t>(plan.launches.size());
   s.arena_bytes = plan.arena_bytes;
   s.planned_peak_bytes = plan.peak_bytes();
-  if (!ranks_) return;
-  const auto& all = ranks_->executables;
-  const auto first = std::find_if(all.begin(), all.end(), [](const auto& e) { return e != nullptr; });
-  if (first == all.end()) return;
-  const internal::ReplayStats& last = (*first)->last();
+  if (!ranks_ || !ranks_->executables[rank]) return;
+  const internal::ReplayStats& last = ranks_->executables[rank]->last();
   if (last.predicted_peak_bytes > 0) s.planned_peak_bytes = last.predicted_peak_bytes;
   s.measured_peak_bytes = last.measured_peak_bytes;
   s.in_place_writes = last.in_place_writes;

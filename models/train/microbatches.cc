@@ -28,6 +28,8 @@ int64_t settle_microbatches(const dist::Mesh& mesh, dist::Plan& plan, int64_t ba
     const std::string what = e.what();
     usage_error(str_cat(what.starts_with("pipeline: ") ? "--" : "--pipeline: ", what));
   }
+  check_flag("batch_size", !open || parts > 1, std::to_string(batch),
+             str_cat("2 or more on mesh ", mesh.to_string(), ": its microbatches run through the stages"));
   check_flag(flag, parts > 1, std::to_string(parts),
              str_cat("2 or more on mesh ", mesh.to_string(), ": they run through its stages"));
   return parts;
