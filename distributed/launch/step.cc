@@ -71,8 +71,8 @@ void set_commit_points(std::vector<internal::Planned>& planned) {
   }
 }
 
-// The whole value of its parts, which the ranks of this process have. `place`: by rank, the rank of `mesh` whose part it
-// has, or -1.
+// The whole value of its parts, of which this process has those of its ranks. `place`: by rank, the rank of `mesh`
+// whose part it has, or -1.
 Tensor joined(const Mesh& mesh, const Spec& spec, const TensorType& type, const std::vector<int>& place,
               std::vector<Tensor> mine) {
   std::vector<Tensor> parts(static_cast<size_t>(mesh.size()));

@@ -67,8 +67,8 @@ std::vector<std::vector<bool>> recompute_policies(const Graph& g, bool budget);
 
 /// Cuts the graphs that the ranks of the other dimensions compute for one microbatch, one for each shape class, by the
 /// first choice. `mesh`: of these dimensions. `p` has ranks, joint, microbatch and `recompute`; if that is empty,
-/// nothing is recomputed. `memory_budget`: bytes of a rank; 0: none. Throws InvalidArgument for a schedule or a cut that
-/// the step does not have.
+/// nothing is recomputed. `memory_budget`: bytes of a rank; 0: none. Throws InvalidArgument for a schedule or a cut
+/// that the step does not have.
 void plan_pipeline(PipelinePlan& p, const Mesh& mesh, const Plan& options, const Machine& machine,
                    int64_t memory_budget, std::span<const Ref<Graph>> locals);
 /// The same by another choice. False, and nothing changed, if it has the cut of the choice before.
