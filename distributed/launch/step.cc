@@ -338,6 +338,7 @@ void MeshStep::start() {
 // writes the cell.
 void MeshStep::shard_cells() {
   const internal::TraceScope trace(TraceEvent::kHost, "shard cells");
+  bool scattered = false;
   for (size_t c = 0; c < ranks_->cells.size(); ++c) {
     Cell& cell = *plan_.joint->cells[c];
     ShardedCell& own = *ranks_->cells[c];
@@ -348,10 +349,13 @@ void MeshStep::shard_cells() {
       NoGrad guard;
       own.scatter(CellHandle(plan_.joint->cells[c]).value());
       cell.remote = ranks_->cells[c];
+      scattered = true;
     }
     own.forget();
     cell.value = {};
   }
+  // A process of a job has no use for the memory of whole values.
+  if (scattered && Processes::current()) Allocator::of(Device::cpu()).empty_cache();
 }
 
 std::vector<Tensor> MeshStep::run(std::span<const Tensor> args) {
