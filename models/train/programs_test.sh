@@ -100,6 +100,39 @@ for mesh in "${meshes[@]}"; do
   same_state "off-$mesh" e1 "written on $mesh, resumed without"
   same_state "on-$mesh" e1 "written without a mesh, resumed on $mesh"
 done
+# Ranks as processes: metrics and checkpoints of threads, to the byte.
+for ranks in threads processes; do
+  "$train" "${flags[@]}" "${short[@]}" --mesh dp2,tp2 --ranks $ranks --eval_every 2 --metrics r-$ranks.jsonl --checkpoint_dir r-$ranks >r-$ranks.txt 2>&1 || fail "--ranks $ranks: $(tail -1 r-$ranks.txt)"
+done
+same r-threads.jsonl r-processes.jsonl "--ranks processes differs from threads"
+same_state r-threads r-processes "--ranks processes"
+[[ $(grep -c "held-out loss" r-processes.txt) == 2 ]] || fail "not one line of progress: $(cat r-processes.txt)"
+"$train" "${flags[@]}" "${short[@]}" --mesh dp2,tp2 --ranks processes --resume --steps 6 --checkpoint_dir r-threads >r.txt 2>&1 || fail "resume as processes: $(tail -1 r.txt)"
+grep -q "^resumed from .*step_4" r.txt && [[ -d r-threads/step_6 ]] || fail "not resumed as processes: $(cat r.txt)"
+expect 2 "--ranks: got 'fibres'; need threads or processes" "$train" "${flags[@]}" --mesh dp2 --ranks fibres
+# A rank that is killed ends all; the last line names it. Ctrl-C ends all at one step.
+long=("$train" "${flags[@]}" --steps 100000 --mesh dp2 --ranks processes --checkpoint_every 0)
+rank_pid() {  # the process of a rank of the job that process $1 launched
+  local pid
+  for pid in $(pgrep -P "$1"); do tr '\0' '\n' <"/proc/$pid/environ" | grep -qx "RANK=$2" && echo "$pid"; done
+}
+for what in killed interrupted; do
+  "${long[@]}" --metrics $what.jsonl >$what.txt 2>$what.err &
+  job=$!
+  for ((i = 0; i < 600; ++i)); do (($(lines $what.jsonl) > 3)) && break; sleep 0.1; done
+  rank=$(rank_pid $job 1)
+  if [[ $what == killed ]]; then kill -9 "$rank"; else kill -INT $job; fi
+  got=0
+  wait $job || got=$?
+  if [[ $what == killed ]]; then
+    [[ $got == 137 ]] || fail "a killed rank: exit code $got: $(cat $what.err)"
+    tail -1 $what.err | grep -q "rank 1 (pid $rank) was killed by signal 9" || fail "a killed rank: $(cat $what.err)"
+  else
+    [[ $got == 130 ]] || fail "Ctrl-C of processes: exit code $got: $(cat $what.err)"
+    grep -q "^interrupted after step" $what.txt || fail "Ctrl-C of processes: $(cat $what.txt $what.err)"
+  fi
+  [[ ! -e /proc/$rank ]] || fail "rank 1 outlives its job"
+done
 on=("$train" "${flags[@]}" --checkpoint_every 0)
 expect 2 "a batch of 4 (argument i32[4, 16]) does not divide over dp (3 ranks); the nearest batches that do are 3 and 6" "${on[@]}" --mesh dp3
 expect 2 "does not divide over dp (8 ranks); the least that does is 8" "${on[@]}" --mesh dp8
