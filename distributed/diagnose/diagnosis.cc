@@ -313,13 +313,16 @@ class Analysis {
         return blame(Fault::kStopped, t.rank,
                      str_cat(name(t.rank), " is stopped by a signal since ", seconds_text(now_ - t.alive),
                              doing(t.rank), waiters(t.rank)));
+    // As after a wrong flag: no rank is to blame.
+    const bool all = std::all_of(job_.ranks.begin(), job_.ranks.end(),
+                                 [](const RankTrace& t) { return !t.present() || (t.ended && t.code != 0); });
     std::optional<std::pair<int64_t, int>> first;
     for (const RankTrace& t : job_.ranks) {
       if (!t.present() || t.state == ProcessState::kRuns || t.state == ProcessState::kStopped) continue;
       const bool before = failed_ ? t.alive <= time_ : newest - t.alive > kHeartbeatLate;
       const bool alone = !failed_ && others && t.state == ProcessState::kGone && !t.ended;
       const bool dead = !t.ended && (before || alone);
-      const bool exited = t.ended && t.alive <= time_ && (t.code != 0 || is_awaited(t.rank));
+      const bool exited = t.ended && t.alive <= time_ && ((t.code != 0 && !all) || is_awaited(t.rank));
       if (!dead && !exited) continue;
       const std::pair<int64_t, int> at{t.alive, t.rank};
       if (!first || at < *first) first = at;
@@ -555,8 +558,13 @@ std::string_view to_string_view(Fault fault) {
 
 Diagnosis diagnose(const Job& job, const DiagnosisOptions& options) { return Analysis(job, options).run(); }
 
+std::string Diagnosis::verdict() const {
+  if (fault == Fault::kNone) return sentence;
+  return str_cat(fault, detail.empty() ? "" : str_cat(" (", detail, ")"), ": ", sentence);
+}
+
 std::string Diagnosis::to_string() const {
-  std::string text = str_cat(sentence, "\n");
+  std::string text = verdict() + "\n";
   if (!ranks.empty()) text += "\nrank      pid  state       since  last\n";
   for (const RankSummary& r : ranks) {
     char line[80];

@@ -43,7 +43,9 @@ struct Diagnosis {
   std::vector<std::string> notes;
   std::vector<RankSummary> ranks;
 
-  /// The sentence, a table of what each rank did last, and the notes.
+  /// "never entered: rank 1 ..."; if no fault is found, the sentence.
+  std::string verdict() const;
+  /// The verdict, a table of what each rank did last, and the notes.
   std::string to_string() const;
   std::string to_json() const;
 };
