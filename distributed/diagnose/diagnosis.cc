@@ -74,13 +74,14 @@ class Analysis {
       last = std::max(last, t.alive);
       if (!t.records.empty()) last = std::max(last, t.records.back().time);
       int64_t failure = first;
+      Code code = failure_code_;
       for (const Record& r : t.records) {
         const bool fails = r.event == Event::kFailed || (r.event == Event::kEnd && r.outcome != 0);
-        if (fails) failure = std::min(failure, r.time);
+        if (fails && r.time < failure) failure = r.time, code = static_cast<Code>(r.outcome);
         // The job went on after what failed before.
         if (r.event == Event::kPhaseEnd && r.phase == flight::Phase::kStep) failure = first;
       }
-      first = std::min(first, failure);
+      if (failure < first) first = failure, failure_code_ = code;
     }
     failed_ = first != std::numeric_limits<int64_t>::max();
     now_ = job_.now ? std::max(*job_.now, last) : last;
@@ -311,8 +312,15 @@ class Analysis {
     for (const RankTrace& t : job_.ranks)
       if (t.state == ProcessState::kStopped && !t.ended)
         return blame(Fault::kStopped, t.rank,
-                     str_cat(name(t.rank), " is stopped by a signal since ", seconds_text(now_ - t.alive),
+                     str_cat(name(t.rank), " has been stopped by a signal for ", seconds_text(now_ - t.alive),
                              doing(t.rank), waiters(t.rank)));
+    // Others notice a death at once, and a stopped process at their deadline.
+    for (const RankTrace& t : job_.ranks)
+      if (failed_ && failure_code_ == Code::kDeadlineExceeded && t.present() && !t.ended &&
+          time_ - t.alive > kHeartbeatLate)
+        return blame(Fault::kStopped, t.rank,
+                     str_cat(name(t.rank), " had not run for ", seconds_text(time_ - t.alive),
+                             " and was not dead: it was stopped by a signal", doing(t.rank), waiters(t.rank)));
     // As after a wrong flag: no rank is to blame.
     const bool all = std::all_of(job_.ranks.begin(), job_.ranks.end(),
                                  [](const RankTrace& t) { return !t.present() || (t.ended && t.code != 0); });
@@ -322,7 +330,7 @@ class Analysis {
       const bool before = failed_ ? t.alive <= time_ : newest - t.alive > kHeartbeatLate;
       const bool alone = !failed_ && others && t.state == ProcessState::kGone && !t.ended;
       const bool dead = !t.ended && (before || alone);
-      const bool exited = t.ended && t.alive <= time_ && ((t.code != 0 && !all) || is_awaited(t.rank));
+      const bool exited = t.ended && t.alive <= time_ && ((t.code != 0 && (failed_ || !all)) || is_awaited(t.rank));
       if (!dead && !exited) continue;
       const std::pair<int64_t, int> at{t.alive, t.rank};
       if (!first || at < *first) first = at;
@@ -544,6 +552,7 @@ class Analysis {
   const int64_t patience_, slow_;
   int64_t time_ = 0, now_ = 0;
   bool failed_ = false;  // time_ is that of the first failure
+  Code failure_code_ = Code::kInternal;
   std::vector<Moment> moments_;
   Diagnosis d_;
 };

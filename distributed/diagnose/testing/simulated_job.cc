@@ -223,7 +223,7 @@ class Simulation {
         t.alive = finished ? me.clock : me.ended;
       }
       t.state = t.ended || me.died || options_.killed || !options_.look ? ProcessState::kGone : ProcessState::kRuns;
-      if (me.stopped && !options_.killed) t.state = ProcessState::kStopped, job_.now = end;
+      if (me.stopped && !options_.killed && options_.look) t.state = ProcessState::kStopped, job_.now = end;
     }
   }
 
