@@ -3,6 +3,7 @@
 #include "compiler/cost/machine_file.h"
 #include "compiler/exec/entry.h"
 #include "distributed/launch/step.h"
+#include "framework/dispatch/flight.h"
 #include "distributed/plan/forbid.h"
 #include "distributed/strategies/strategies.h"
 #include "framework/base/switches.h"
@@ -39,6 +40,7 @@ class PlannedStep final : public internal::PartitionedStep {
 
 template <class Step>
 std::unique_ptr<internal::PartitionedStep> make(const Ref<Graph>& joint, const CompileOptions& options) {
+  const flight::HostPhase phase(flight::Phase::kPlan);
   return std::make_unique<Step>(joint, options);
 }
 

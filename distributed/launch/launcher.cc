@@ -15,8 +15,10 @@
 #include <fstream>
 #include <optional>
 
+#include "distributed/launch/flight_folder.h"
 #include "framework/base/error.h"
 #include "framework/base/failure_report.h"
+#include "framework/dispatch/flight.h"
 
 extern char** environ;
 
@@ -80,7 +82,7 @@ int64_t memory_kills() {
 
 class Launcher {
  public:
-  explicit Launcher(const LaunchOptions& o) : options_(o), kills_(memory_kills()) {}
+  explicit Launcher(const LaunchOptions& o) : options_(o), kills_(memory_kills()), flight_(o.processes) {}
 
   Launched run() {
     sigset_t mask;
@@ -126,6 +128,7 @@ class Launcher {
     for (const char* name : {"RANK", "LOCAL_RANK"}) set(name, std::to_string(rank));
     for (const char* name : {"WORLD_SIZE", "LOCAL_WORLD_SIZE"}) set(name, std::to_string(options_.processes));
     set("JOB_STORE", store_.path);
+    if (!flight_.path().empty()) set(flight::kFolderVariable, flight_.path());
     set(kFailureReport, report_path(rank));
     std::vector<char*> env, argv;
     for (std::string& v : variables) env.push_back(v.data());
@@ -244,6 +247,7 @@ class Launcher {
     const auto now = Clock::now();
     if (!terminated_ && now > *failure_ + kToEnd) {
       terminated_ = true;
+      diagnosis_ = flight_.diagnose();  // while stopped and busy processes are there
       signal_all(SIGTERM);
     }
     if (now > *failure_ + kToEnd + kToEndOnSignal) signal_all(SIGKILL);
@@ -279,13 +283,22 @@ class Launcher {
     }
     const std::string text = str_cat(options_.name, ": rank ", p->rank, " (pid ", p->pid, ") ", how,
                                      p->last.empty() ? "" : "; its last message: ", p->last, "\n");
-    static_cast<void>(!write(STDERR_FILENO, text.data(), text.size()));
+    if (!diagnosis_) diagnosis_ = flight_.diagnose();
+    if (diagnosis_ && diagnosis_->fault != diagnose::Fault::kNone) {
+      if (const std::string kept = flight_.keep(options_.keep); !kept.empty())
+        print(str_cat(options_.name, ": flight records for //tools:diagnose: ", kept, "\n"));
+      print(str_cat(options_.name, ": ", diagnosis_->verdict(), "\n"));
+    }
+    print(text);
     return p->code();
   }
+  static void print(const std::string& text) { static_cast<void>(!write(STDERR_FILENO, text.data(), text.size())); }
 
   const LaunchOptions& options_;
   const int64_t kills_;
   const TemporaryFolder store_;
+  FlightFolder flight_;
+  std::optional<diagnose::Diagnosis> diagnosis_;
   sigset_t before_;
   int signals_ = -1;
   std::vector<Process> processes_;

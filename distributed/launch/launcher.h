@@ -10,6 +10,7 @@ struct LaunchOptions {
   std::vector<std::string> command;  // program and arguments
   std::string program;               // path of the program; empty: that of command[0], looked for in PATH
   std::string name;                  // of the launching program, for messages
+  std::string keep;                  // the folder that gets the flight records of a failed job; empty: TMPDIR
 };
 
 struct Launched {
@@ -22,8 +23,9 @@ struct Launched {
 /// begins with "rank N: ". SIGINT, SIGTERM and SIGHUP go to all processes. No process outlives the launcher.
 ///
 /// When a process fails, the others have a few seconds to end; then they are ended. The last line on standard error
-/// names the process that failed first, how, and its last message. Call before this process has threads. Throws if a
-/// process cannot be started.
+/// names the process that failed first, how, and its last message. In front of it there is the diagnosis, if the ranks
+/// have left flight records (JOB_FLIGHT, framework/dispatch/flight.h) that show a fault. Call before this process has
+/// threads. Throws if a process cannot be started.
 Launched launch(const LaunchOptions& options);
 
 }  // namespace weft::dist

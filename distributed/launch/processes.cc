@@ -1,5 +1,7 @@
 #include "distributed/launch/processes.h"
 
+#include "framework/dispatch/flight.h"
+
 namespace weft::dist {
 namespace {
 
@@ -14,6 +16,7 @@ Processes::Processes(Store& store, int size, int first, int count, std::chrono::
     : size_(size), first_(first), count_(count), timeout_(timeout) {
   WEFT_CHECK(count >= 1 && size % count == 0 && first % count == 0, "processes: got ranks ", first, " to ",
              first + count - 1, " of ", size, "; need an equal number for each process");
+  for (int r = first; r < first + count; ++r) flight::ring(r, size);
   std::vector<int> local, firsts;
   for (int r = first; r < first + count; ++r) local.push_back(r);
   for (int r = 0; r < size; r += count) firsts.push_back(r);
@@ -36,7 +39,21 @@ void Processes::broadcast(int root, const StridedView& data) {
 }
 
 void Processes::run(CommRequest request) {
-  if (const auto error = hosts_->start(request)->wait(std::chrono::steady_clock::now() + timeout_)) throw *error;
+  flight::Ring* const ring = flight::ring(first_, size_);
+  flight::Record record;
+  const auto write = [&](flight::Event event, uint8_t outcome) {
+    if (!ring) return;
+    record.event = event;
+    record.outcome = outcome;
+    record.time = 0;
+    ring->write(record);
+  };
+  if (ring) record = ring->start(ring->communicator("processes"), request, request.in.numel() * itemsize(request.in.dtype));
+  const Ref<Work> work = hosts_->start(request);
+  write(flight::Event::kWait, 0);
+  const auto error = work->wait(std::chrono::steady_clock::now() + timeout_);
+  write(flight::Event::kEnd, error ? static_cast<uint8_t>(error->code()) : uint8_t{0});
+  if (error) throw *error;
 }
 
 void Processes::barrier() { run({}); }

@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "compiler/passes/pass_options.h"
+#include "distributed/launch/planned_step.h"
 #include "distributed/launch/processes.h"
 #include "distributed/launch/rank_plan.h"
 #include "distributed/stages/recomputed.h"
@@ -332,6 +333,16 @@ void MeshStep::start() {
     ranks->executables[i] = std::make_unique<internal::Executable>(planned.plan, ranks->arenas[i], std::move(how));
   });
   ranks_ = std::move(ranks);
+  save_for_diagnosis();
+}
+
+// Ranks that run several steps make them in the same order, so that the numbers are equal on all.
+void MeshStep::save_for_diagnosis() {
+  if (flight::folder().empty()) return;
+  const std::vector<int>& local = ranks_->world().local();
+  std::vector<std::pair<int, int>> programs;
+  for (int r : local) programs.emplace_back(r, static_cast<int>(program(static_cast<size_t>(r))));
+  number_ = save_planned_step(plan_, planned_, programs);
 }
 
 // Shards a cell whose value was set or has another layout. A value gathered for a reader stays valid until the step
@@ -380,7 +391,9 @@ std::vector<Tensor> MeshStep::run(std::span<const Tensor> args) {
       const auto i = static_cast<size_t>(r);
       world.rank(r).timeout = timeout_;
       const internal::TraceScope trace(TraceEvent::kStep, "step");
+      world.rank(r).begin_step(number_);
       results[i] = ranks_->executables[i]->run(whole);
+      world.rank(r).end_step();
     });
     std::vector<Tensor> out = joined_results(results);
     for (const auto& e : ranks_->executables)

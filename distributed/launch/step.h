@@ -82,6 +82,7 @@ class MeshStep final : public internal::PartitionedStep {
   void shard_cells();
   std::vector<std::string> axes_used() const;
   std::vector<Tensor> joined_results(const std::vector<std::vector<Tensor>>& results) const;
+  void save_for_diagnosis();
   [[noreturn]] void failed();
   void start();
 
@@ -91,6 +92,7 @@ class MeshStep final : public internal::PartitionedStep {
   const std::vector<MeshPlan::Place> places_;
   std::vector<internal::Planned> planned_;  // by shape class; with pp: by shape class and rank of the pipeline
   std::unique_ptr<Ranks> ranks_;
+  uint16_t number_ = 0;  // among the steps of the flight recorder; 0: there is none
 };
 
 }  // namespace weft::dist

@@ -56,6 +56,8 @@ struct World::Impl {
       ranks[r] = std::make_unique<Rank>(r, n, *transport);
       ranks[r]->timeout = o.timeout;
       ranks[r]->recording = o.record;
+      ranks[r]->flight = flight::ring(r, n);
+      if (ranks[r]->flight) ranks[r]->flight->set_mesh(mesh.to_string());
     }
     for (int r : local) {
       // Threads are shared as evenly as possible; each rank has at least its driver.
@@ -108,6 +110,7 @@ struct World::Impl {
       cause = "an exception of unknown type";
     }
     if (cause.empty()) return transport->leave(r);
+    if (ranks[r]->flight) ranks[r]->flight->fail(code, cause);
     cause = str_cat("rank ", r, ": ", cause);
     {
       std::lock_guard lock(mutex);

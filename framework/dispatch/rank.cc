@@ -66,6 +66,20 @@ void RankContext::clear_statistics() {
   for (auto& [key, total] : totals_) total = {};  // works in progress point here
 }
 
+void RankContext::begin_step(uint16_t plan) {
+  if (!flight) return;
+  step_.plan = plan;
+  step_.run = flight->new_run();
+  step_.position = 0;
+  flight->phase(flight::Event::kPhaseBegin, flight::Phase::kStep, step_.plan, step_.run);
+}
+
+void RankContext::end_step() {
+  if (!flight) return;
+  flight->phase(flight::Event::kPhaseEnd, flight::Phase::kStep, step_.plan, step_.run, step_.position);
+  step_ = {};
+}
+
 RankContext::UnderWay RankContext::begin(const std::string& axes, const CommRequest& r) {
   const int64_t bytes = bytes_moved(r);
   if (recording)
@@ -73,13 +87,36 @@ RankContext::UnderWay RankContext::begin(const std::string& axes, const CommRequ
   Totals::value_type& total = *totals_.try_emplace({r.kind, axes}).first;
   ++total.second.count;
   total.second.bytes += bytes;
-  return {communicator(axes).start(r), &total};
+  return launch(total, r, bytes);
 }
 
-void RankContext::wait(const UnderWay& w, std::chrono::nanoseconds timeout) {
+// The record comes first: the first use of a communicator waits for other ranks.
+RankContext::UnderWay RankContext::launch(Totals::value_type& total, const CommRequest& r, int64_t bytes) {
+  flight::Record started;
+  const std::string& axes = total.first.second;
+  if (flight) {
+    if (total.second.communicator < 0) total.second.communicator = flight->communicator(axes);
+    started = flight->start(static_cast<uint16_t>(total.second.communicator), r, bytes, step_);
+    if (step_.run) ++step_.position;
+  }
+  return {communicator(axes).start(r), &total, started};
+}
+
+void RankContext::wait(const UnderWay& w) {
   const auto start = std::chrono::steady_clock::now();
+  const auto record = [&](flight::Event event, std::chrono::steady_clock::time_point time, uint8_t outcome) {
+    if (!flight) return;
+    flight::Record r = w.started;
+    r.event = event;
+    r.time = std::chrono::nanoseconds(time.time_since_epoch()).count();
+    r.outcome = outcome;
+    flight->write(r);
+  };
+  record(flight::Event::kWait, start, 0);
   const std::optional<Error> error = w.work->wait(start + timeout);
-  w.total->second.wait_seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const auto end = std::chrono::steady_clock::now();
+  record(flight::Event::kEnd, end, error ? static_cast<uint8_t>(error->code()) : uint8_t{0});
+  w.total->second.wait_seconds += std::chrono::duration<double>(end - start).count();
   if (error) throw *error;
 }
 
@@ -88,16 +125,16 @@ void RankContext::run(const std::string& axes, const CommRequest& request) {
   const UnderWay w = begin(axes, request);
   trace.of(*w.work, axes);
   trace.moves(bytes_moved(request));
-  wait(w, timeout);
+  wait(w);
 }
 
 void RankContext::agree() {
   CollectiveTrace trace(Collective::kBarrier, true, true);
   Totals::value_type& total = *totals_.try_emplace({Collective::kBarrier, "world"}).first;
   ++total.second.count;
-  const UnderWay w{communicator("world").start({}), &total};
+  const UnderWay w = launch(total, {}, 0);
   trace.of(*w.work, "world");
-  wait(w, timeout);
+  wait(w);
 }
 
 void RankContext::start(const std::string& axes, const CommRequest& r) {
@@ -117,7 +154,7 @@ void RankContext::finish(uint64_t site) {
   works_.erase(it);
   CollectiveTrace trace(w.total->first.first, false, true);
   trace.of(*w.work, w.total->first.second);
-  wait(w, timeout);
+  wait(w);
 }
 
 ScopedRank::ScopedRank(RankContext& context) : previous_(current_rank) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "framework/dispatch/communicator.h"
+#include "framework/dispatch/flight.h"
 #include "framework/tensor/device.h"
 
 namespace weft {
@@ -29,6 +30,7 @@ struct CollectiveTotal {
   int64_t count = 0;
   int64_t bytes = 0;
   double wait_seconds = 0;  // in wait(); includes this rank's own copying and reducing
+  int communicator = -1;    // its number in the flight recorder; -1: not known yet
 };
 
 class RankContext {
@@ -55,6 +57,11 @@ class RankContext {
   std::chrono::nanoseconds timeout = std::chrono::seconds(kDefaultTimeout);
   /// Whether records() are kept.
   bool recording = false;
+  /// Where collectives are recorded for diagnosis, or null.
+  flight::Ring* flight = nullptr;
+  /// A run of the compiled step of this number begins: its collectives are recorded as those of the step.
+  void begin_step(uint16_t plan);
+  void end_step();
   /// The collectives started since clear_statistics(), in order.
   const std::vector<CollectiveRecord>& records() const { return records_; }
   const Totals& totals() const { return totals_; }
@@ -82,13 +89,16 @@ class RankContext {
   struct UnderWay {
     Ref<Work> work;
     Totals::value_type* total;
+    flight::Record started;  // without a recorder: empty
   };
   UnderWay begin(const std::string& axes, const CommRequest& request);
-  static void wait(const UnderWay& w, std::chrono::nanoseconds timeout);
+  UnderWay launch(Totals::value_type& total, const CommRequest& request, int64_t bytes);
+  void wait(const UnderWay& w);
 
   int rank_, size_;
   uint64_t own_sites_ = 0;
   Device device_;
+  flight::Record step_;  // plan, run and position of the next collective
   std::map<uint64_t, UnderWay> works_;  // by site
   std::vector<CollectiveRecord> records_;
   Totals totals_;

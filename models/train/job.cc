@@ -12,6 +12,7 @@
 
 #include "distributed/launch/launcher.h"
 #include "framework/base/thread_pool.h"
+#include "framework/io/file.h"
 
 namespace weft::train {
 namespace {
@@ -48,7 +49,8 @@ std::optional<int> join_or_launch(const TrainOptions& o) {
     return dist::launch({.processes = ranks,
                          .command = std::move(command),
                          .program = std::filesystem::read_symlink("/proc/self/exe").string(),
-                         .name = name})
+                         .name = name,
+                         .keep = o.checkpoint_dir.empty() ? "" : io::resolve_path(o.checkpoint_dir)})
         .code;
   }
   const int rank = number_in("RANK"), size = number_in("WORLD_SIZE");

@@ -13,6 +13,7 @@
 #include "framework/base/switches.h"
 #include "framework/base/thread_pool.h"
 #include "framework/base/tracer.h"
+#include "framework/dispatch/flight.h"
 #include "framework/dispatch/host_read.h"
 #include "framework/io/file.h"
 #include "models/data/dataset.h"
@@ -153,7 +154,10 @@ class Trainer {
       }
       std::optional<internal::TraceScope> trace(std::in_place, TraceEvent::kStep, "training step");
       Flight f{.step = queued + 1, .begin = now_seconds(), .lr = schedule.at(queued)};
-      f.batch = loader_->next();
+      {
+        const flight::HostPhase phase(flight::Phase::kLoader);
+        f.batch = loader_->next();
+      }
       f.samples = loader_->position();
       optimizer_->set_lr(f.lr);
       {
@@ -162,6 +166,7 @@ class Trainer {
                      targets = to_tensor(f.batch.targets, f.batch.rows);
         if (options_.step.mesh.size() > 1 && !planned_) {
           const std::string measured = switch_value("WEFT_MACHINE");
+          const flight::HostPhase phase(flight::Phase::kPlan);
           step.prepare(tokens, targets);
           report_plan(step.plan(measured.empty() ? "cpu" : measured));
           planned_ = true;
@@ -280,6 +285,7 @@ class Trainer {
   }
 
   double evaluate() {
+    const flight::HostPhase phase(flight::Phase::kEvaluation);
     if (!eval_) {
       eval_loader_.emplace(split_.validation,
                            data::LoaderOptions{options_.batch_size, options_.seq_len, options_.seed, "validation"});
@@ -325,6 +331,7 @@ class Trainer {
   }
 
   void save(MetricsFile& metrics, Progress& progress, bool tell) {
+    const flight::HostPhase phase(flight::Phase::kCheckpoint);
     const double begin = now_seconds();
     state_.metrics_bytes = metrics.size();
     state_.seed = options_.seed;

@@ -1,0 +1,613 @@
+#include "distributed/diagnose/diagnosis.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <limits>
+#include <map>
+#include <set>
+
+#include "distributed/diagnose/deviation.h"
+#include "distributed/diagnose/trace.h"
+#include "framework/base/one_line.h"
+#include "framework/io/json.h"
+
+namespace weft::dist::diagnose {
+namespace {
+
+using flight::Event;
+using flight::Record;
+
+constexpr int64_t kHeartbeatLate = 5 * flight::kHeartbeat;
+
+std::string seconds_text(int64_t ns) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.2f s", static_cast<double>(std::max<int64_t>(ns, 0)) * 1e-9);
+  return text;
+}
+
+class Analysis {
+ public:
+  Analysis(const Job& job, const DiagnosisOptions& options)
+      : job_(with_one_clock(job)),
+        groups_(job_),
+        patience_(static_cast<int64_t>(options.patience * kSecond)),
+        slow_(static_cast<int64_t>(options.slow * kSecond)) {
+    find_time();
+    for (const RankTrace& t : job_.ranks) moments_.push_back(moment_at(t, time_));
+  }
+
+  Diagnosis run() {
+    const bool found = other_plan() || deviation() || other_step() || unlike_collective() || own_failure() ||
+                       ended_process() || blocked() || no_record() || late();
+    if (!found) nothing();
+    d_.notes.insert(d_.notes.end(), job_.notes.begin(), job_.notes.end());
+    summarise();
+    d_.sentence = one_line(d_.sentence);
+    return std::move(d_);
+  }
+
+ private:
+  // The times of all ranks as those of the first one's host.
+  static Job with_one_clock(Job job) {
+    const RankTrace* base = nullptr;
+    for (const RankTrace& t : job.ranks)
+      if (t.present() && (!base || (base->state == ProcessState::kUnknown && t.state != ProcessState::kUnknown)))
+        base = &t;
+    if (!base) return job;
+    const int64_t zero = base->real - base->monotonic;
+    const std::string boot = base->boot;
+    for (RankTrace& t : job.ranks) {
+      if (!t.present() || t.boot == boot) continue;
+      const int64_t offset = t.real - t.monotonic - zero;
+      if (std::abs(offset) > int64_t{1} << 60) continue;  // damaged
+      t.alive += offset;
+      for (Record& r : t.records) r.time += offset;
+    }
+    return job;
+  }
+
+  // The moment that is looked at: the first failure, or else the last that is known.
+  void find_time() {
+    int64_t first = std::numeric_limits<int64_t>::max(), last = 0;
+    for (const RankTrace& t : job_.ranks) {
+      if (!t.present()) continue;
+      last = std::max(last, t.alive);
+      if (!t.records.empty()) last = std::max(last, t.records.back().time);
+      int64_t failure = first;
+      Code code = failure_code_;
+      for (const Record& r : t.records) {
+        const bool fails = r.event == Event::kFailed || (r.event == Event::kEnd && r.outcome != 0);
+        if (fails && r.time < failure) failure = r.time, code = static_cast<Code>(r.outcome);
+        // The job went on after what failed before.
+        if (r.event == Event::kPhaseEnd && r.phase == flight::Phase::kStep) failure = first;
+      }
+      if (failure < first) first = failure, failure_code_ = code;
+    }
+    failed_ = first != std::numeric_limits<int64_t>::max();
+    now_ = job_.now ? std::max(*job_.now, last) : last;
+    time_ = failed_ ? first : now_;
+  }
+
+  const RankTrace& trace(int rank) const { return job_.ranks[static_cast<size_t>(rank)]; }
+  const Moment& moment(int rank) const { return moments_[static_cast<size_t>(rank)]; }
+
+  std::string name(int rank) const {
+    const RankTrace& t = trace(rank);
+    if (!t.present()) return str_cat("rank ", rank);
+    return str_cat("rank ", rank, " (host ", t.host.empty() ? "unknown" : t.host, ", pid ", t.pid, ")");
+  }
+
+  // ---- collectives ----
+
+  std::string axes_of(const RankTrace& t, const Record& r) const {
+    return r.communicator < t.communicators.size() ? t.communicators[r.communicator] : "?";
+  }
+  std::string text_of_record(const RankTrace& t, const Record& r) const {
+    return text_of(r.kind, axes_of(t, r), r.dtype, r.bytes);
+  }
+  const PlannedRow* row_of(const RankTrace& t, const Record& r) const {
+    const std::vector<PlannedRow>* const rows = job_.rows(r.plan, t.rank);
+    if (!rows) return nullptr;
+    const auto fits = [&](const PlannedRow& row) { return row.site == r.site && row.kind == r.kind; };
+    if (r.position < rows->size() && fits((*rows)[r.position])) return &(*rows)[r.position];
+    const auto it = std::find_if(rows->begin(), rows->end(), fits);
+    return it == rows->end() ? nullptr : &*it;
+  }
+  // "all_reduce dp f32 4096 bytes of W at model.cc:3 (collective 5 of run 7 of step 1)".
+  std::string describe(const RankTrace& t, const Record& r, const PlannedRow* row) const {
+    std::string text = row ? text_of(row->kind, row->axes, row->dtype, row->bytes) : text_of_record(t, r);
+    if (row && row->phase == "commit") text += ", the agreement of all ranks before they write";
+    if (row && !row->what.empty()) text += str_cat(" of ", row->what);
+    if (row && !row->line.empty()) text += str_cat(" at ", row->line);
+    if (r.plan == 0) return str_cat(text, " (number ", r.number, ", outside of compiled steps)");
+    return str_cat(text, " (collective ", r.position + 1, " of run ", r.run, " of step ", r.plan, ")");
+  }
+  void set_collective(const RankTrace& t, const Record& r, const PlannedRow* row) {
+    d_.collective = row ? text_of(row->kind, row->axes, row->dtype, row->bytes) : text_of_record(t, r);
+    d_.site = row ? row->site : r.site;
+    if (row) d_.tensor = row->what, d_.line = row->line;
+    if (r.plan) d_.position = r.position, d_.run = r.run;
+  }
+
+  bool blame(Fault fault, int rank, std::string sentence, std::string detail = "") {
+    d_.fault = fault;
+    d_.rank = rank;
+    d_.pid = trace(rank).pid, d_.host = trace(rank).host;
+    d_.detail = std::move(detail);
+    d_.sentence = std::move(sentence);
+    return true;
+  }
+
+  // ---- the checks, the surest first ----
+
+  // The value that fewest ranks have, and one of these; of two ranks, the one that is not rank 0.
+  template <class T>
+  static std::optional<int> odd_one(const std::map<int, T>& by_rank) {
+    std::map<T, std::vector<int>> ranks;
+    for (const auto& [rank, value] : by_rank) ranks[value].push_back(rank);
+    if (ranks.size() < 2) return {};
+    const auto least = std::min_element(ranks.begin(), ranks.end(), [](const auto& a, const auto& b) {
+      return std::pair(a.second.size(), -a.second[0]) < std::pair(b.second.size(), -b.second[0]);
+    });
+    return least->second[0];
+  }
+
+  bool other_plan() {
+    std::map<int, std::map<int, uint64_t>> hashes;  // by number and rank
+    for (const auto& [key, plan] : job_.plans) hashes[key.first][key.second] = plan->hash;
+    for (const auto& [number, by_rank] : hashes) {
+      const auto odd = odd_one(by_rank);
+      if (!odd || !trace(*odd).present()) continue;
+      return blame(Fault::kMismatched, *odd,
+                   str_cat(name(*odd), " has planned step ", number,
+                           " in another way than other ranks; all need the same program, flags and switches"),
+                   "plan");
+    }
+    return false;
+  }
+
+  bool deviation() {
+    std::map<int, Deviation> all;
+    std::set<std::pair<uint64_t, uint32_t>> places;
+    size_t planned = 0;
+    for (const RankTrace& t : job_.ranks) {
+      planned += t.present() && std::any_of(t.records.begin(), t.records.end(),
+                                            [&](const Record& r) { return job_.rows(r.plan, t.rank) != nullptr; });
+      if (auto d = deviation_of(job_, t, time_)) {
+        places.emplace(d->started.site, d->started.position);
+        all.emplace(t.rank, *d);
+      }
+    }
+    // The plan does not know what all ranks do.
+    if (all.empty() || (all.size() > 1 && all.size() == planned && places.size() == 1)) return false;
+    const auto first = std::min_element(all.begin(), all.end(), [](const auto& a, const auto& b) {
+      return a.second.started.time < b.second.started.time;
+    });
+    report(trace(first->first), first->second);
+    return true;
+  }
+
+  void report(const RankTrace& t, const Deviation& d) {
+    const std::string place = str_cat("collective ", d.started.position + 1, " of run ", d.started.run, " of step ",
+                                      d.started.plan);
+    const std::string started = str_cat(text_of_record(t, d.started), " (site ", d.started.site, ")");
+    std::string planned;
+    if (d.planned) {
+      planned = text_of(d.planned->kind, d.planned->axes, d.planned->dtype, d.planned->bytes);
+      if (!d.planned->what.empty()) planned += str_cat(" of ", d.planned->what);
+      if (!d.planned->line.empty()) planned += str_cat(" at ", d.planned->line);
+    }
+    const std::string who = name(t.rank);
+    if (d.ended) {
+      blame(Fault::kNeverEntered, t.rank,
+            str_cat(who, " never entered ", planned, ": it ended run ", d.started.run, " of step ", d.started.plan,
+                    " after ", d.started.position, " of ", d.rows, " collectives"));
+    } else if (d.fault == Fault::kNeverEntered) {
+      blame(d.fault, t.rank,
+            str_cat(who, " never entered ", planned, ": it started ", started, " as ", place,
+                    d.skipped > 1 ? str_cat(", and left out ", d.skipped) : "", "; or it changed their order"));
+    } else if (d.fault == Fault::kExtra) {
+      blame(d.fault, t.rank,
+            str_cat(who, " started an extra ", started, " as ", place, ", where ",
+                    d.planned ? str_cat("the plan has ", planned) : str_cat("the plan has ended after ", d.rows)));
+    } else {
+      blame(d.fault, t.rank,
+            str_cat(who, " started ", started, " as ", place, ", where the plan has ", planned,
+                    "; another ", d.detail),
+            d.detail);
+    }
+    set_collective(t, d.started, d.fault == Fault::kExtra ? nullptr : d.planned);
+  }
+
+  // Ranks that run different steps.
+  bool other_step() {
+    std::map<uint32_t, std::map<int, uint16_t>> plans;  // by run and rank
+    for (const RankTrace& t : job_.ranks)
+      for (const Record& r : t.records)
+        if (r.time <= time_ && r.run && r.plan) plans[r.run][t.rank] = r.plan;
+    for (const auto& [run, by_rank] : plans) {
+      const auto odd = odd_one(by_rank);
+      if (!odd) continue;
+      const auto other = std::find_if(by_rank.begin(), by_rank.end(),
+                                      [&](const auto& p) { return p.second != by_rank.at(*odd); });
+      blame(Fault::kMismatched, *odd,
+            str_cat(name(*odd), " ran step ", by_rank.at(*odd), " as its run ", run, ", and rank ", other->first,
+                    " step ", other->second, "; all ranks need the same host code"),
+            "step");
+      d_.run = run;
+      return true;
+    }
+    return false;
+  }
+
+  // Outside of plans: the same number of a communicator is another collective.
+  bool unlike_collective() {
+    using Key = std::pair<std::vector<int>, std::pair<std::string, uint32_t>>;
+    std::map<Key, std::map<int, std::tuple<Collective, DType, ReduceOp>>> kinds;
+    std::map<std::pair<Key, int>, Record> records;
+    for (const RankTrace& t : job_.ranks) {
+      if (!t.present() || !failed_) continue;
+      for (const Record& r : t.records) {
+        if (r.event != Event::kStart || r.plan || is_transfer(r) || r.time > time_) continue;
+        const Key key{groups_.members(t, r), {axes_of(t, r), r.number}};
+        kinds[key][t.rank] = {r.kind, r.dtype, r.op};
+        records[{key, t.rank}] = r;
+      }
+    }
+    for (const auto& [key, by_rank] : kinds) {
+      const auto odd = odd_one(by_rank);
+      if (!odd) continue;
+      const auto other = std::find_if(by_rank.begin(), by_rank.end(),
+                                      [&](const auto& p) { return p.second != by_rank.at(*odd); });
+      const Record &r = records.at({key, *odd}), &o = records.at({key, other->first});
+      blame(Fault::kMismatched, *odd,
+            str_cat(name(*odd), " started ", describe(trace(*odd), r, nullptr), ", and rank ", other->first, " ",
+                    text_of_record(trace(other->first), o), "; no plan says which is right"),
+            r.kind != o.kind ? "kind" : r.dtype != o.dtype ? "dtype" : "operation");
+      set_collective(trace(*odd), r, nullptr);
+      return true;
+    }
+    return false;
+  }
+
+  bool own_failure() {
+    std::optional<std::pair<int64_t, int>> first;
+    for (const RankTrace& t : job_.ranks) {
+      const Moment& m = moment(t.rank);
+      if (!m.failed_itself || !m.last) continue;
+      const auto code = static_cast<Code>(m.last->outcome);
+      if (code == Code::kAborted || code == Code::kUnavailable) continue;  // it follows from another failure
+      const std::pair<int64_t, int> at{m.last->time, t.rank};
+      if (!first || at < *first) first = at;
+    }
+    if (!first) return false;
+    const int rank = first->second;
+    return blame(Fault::kFailed, rank,
+                 str_cat(name(rank), " failed", doing(rank), trace(rank).failure.empty() ? "" : ": ",
+                         trace(rank).failure));
+  }
+
+  // ", in phase checkpoint", ", in its run 7 of step 1 after ...".
+  std::string doing(int rank) const {
+    const RankTrace& t = trace(rank);
+    const Moment& m = moment(rank);
+    if (m.waits) return str_cat(" in ", describe(t, *m.waits, row_of(t, *m.waits)));
+    std::string text;
+    if (!m.phases.empty() && m.phases.back().phase != flight::Phase::kStep)
+      return str_cat(" in phase ", m.phases.back().phase);
+    if (!m.phases.empty()) text = str_cat(" in run ", m.phases.back().run, " of step ", m.phases.back().plan);
+    if (m.done) text += str_cat(" after ", describe(t, *m.done, row_of(t, *m.done)));
+    return text;
+  }
+
+  // Processes that are stopped or that had ended when the others failed.
+  bool ended_process() {
+    int64_t newest = 0;
+    bool others = false;  // some rank goes on, or has reported a failure
+    for (const RankTrace& t : job_.ranks) {
+      if (!t.present()) continue;
+      newest = std::max(newest, t.alive);
+      others |= t.state == ProcessState::kRuns || t.state == ProcessState::kStopped || (t.ended && t.code != 0);
+    }
+    for (const RankTrace& t : job_.ranks)
+      if (t.state == ProcessState::kStopped && !t.ended)
+        return blame(Fault::kStopped, t.rank,
+                     str_cat(name(t.rank), " has been stopped by a signal for ", seconds_text(now_ - t.alive),
+                             doing(t.rank), waiters(t.rank)));
+    // Others notice a death at once, and a stopped process at their deadline.
+    for (const RankTrace& t : job_.ranks)
+      if (failed_ && failure_code_ == Code::kDeadlineExceeded && t.present() && !t.ended &&
+          time_ - t.alive > kHeartbeatLate)
+        return blame(Fault::kStopped, t.rank,
+                     str_cat(name(t.rank), " had not run for ", seconds_text(time_ - t.alive),
+                             " and was not dead: it was stopped by a signal", doing(t.rank), waiters(t.rank)));
+    // As after a wrong flag: no rank is to blame.
+    const bool all = std::all_of(job_.ranks.begin(), job_.ranks.end(),
+                                 [](const RankTrace& t) { return !t.present() || (t.ended && t.code != 0); });
+    std::optional<std::pair<int64_t, int>> first;
+    for (const RankTrace& t : job_.ranks) {
+      if (!t.present() || t.state == ProcessState::kRuns || t.state == ProcessState::kStopped) continue;
+      const bool before = failed_ ? t.alive <= time_ : newest - t.alive > kHeartbeatLate;
+      const bool alone = !failed_ && others && t.state == ProcessState::kGone && !t.ended;
+      const bool dead = !t.ended && (before || alone);
+      const bool exited = t.ended && t.alive <= time_ && ((t.code != 0 && (failed_ || !all)) || is_awaited(t.rank));
+      if (!dead && !exited) continue;
+      const std::pair<int64_t, int> at{t.alive, t.rank};
+      if (!first || at < *first) first = at;
+    }
+    if (!first) return false;
+    const int rank = first->second;
+    const RankTrace& t = trace(rank);
+    const bool unsure = !t.ended && t.state == ProcessState::kUnknown;
+    blame(Fault::kDead, rank,
+          str_cat(name(rank),
+                  t.ended    ? str_cat(" exited with code ", t.code)
+                  : unsure   ? " died or was stopped"
+                             : " died",
+                  doing(rank), waiters(rank)));
+    if (const Moment& m = moment(rank); m.waits) set_collective(t, *m.waits, row_of(t, *m.waits));
+    return true;
+  }
+
+  // A rank that waits for this one, or -1.
+  int waiter_of(int rank) const {
+    for (const RankTrace& t : job_.ranks) {
+      const Moment& m = moment(t.rank);
+      if (t.rank == rank || !m.waits) continue;
+      const std::vector<int> missing = groups_.missing(t, *m.waits, time_);
+      if (std::find(missing.begin(), missing.end(), rank) != missing.end()) return t.rank;
+    }
+    return -1;
+  }
+  bool is_awaited(int rank) const { return waiter_of(rank) >= 0; }
+
+  // "; rank 0 waited for it in ...", or nothing.
+  std::string waiters(int rank) {
+    const int other = waiter_of(rank);
+    if (other < 0) return "";
+    const RankTrace& t = trace(other);
+    const Record& r = *moment(other).waits;
+    const PlannedRow* const row = row_of(t, r);
+    set_collective(t, r, row);
+    return str_cat("; rank ", other, " waited for it in ", describe(t, r, row));
+  }
+
+  // Follows from the rank that has waited longest, over those for which ranks wait.
+  bool blocked() {
+    int at = -1;
+    for (const RankTrace& t : job_.ranks) {
+      const Moment& m = moment(t.rank);
+      if (!m.waits || groups_.missing(t, *m.waits, time_).empty()) continue;
+      if (at < 0 || m.waits->time < moment(at).waits->time) at = t.rank;
+    }
+    if (at < 0) return false;
+    const int first = at;
+    if (!failed_ && time_ - moment(first).waits->time < patience_) return false;
+    std::set<int> seen;
+    std::vector<int> missing;
+    int waiter = at;
+    while (seen.insert(at).second) {
+      const Moment& m = moment(at);
+      missing = m.waits ? groups_.missing(trace(at), *m.waits, time_) : std::vector<int>();
+      if (missing.empty()) return enters_late(at, waiter);
+      waiter = at;
+      const auto present = std::find_if(missing.begin(), missing.end(), [&](int r) { return trace(r).present(); });
+      if (present == missing.end()) return false;  // no_record()
+      at = *present;
+    }
+    const Record& r = *moment(at).waits;
+    blame(Fault::kNeverEntered, at,
+          str_cat(name(at), " and other ranks wait for each other: it is", doing(at),
+                  ", and no rank left its plan: a defect of the plan, or of a communicator"));
+    set_collective(trace(at), r, row_of(trace(at), r));
+    return true;
+  }
+
+  bool enters_late(int rank, int waiter) {
+    const RankTrace &t = trace(rank), &w = trace(waiter);
+    const Moment& m = moment(rank);
+    const Record& r = *moment(waiter).waits;
+    const PlannedRow* const row = row_of(w, r);
+    set_collective(w, r, row);
+    const std::string what = describe(w, r, row), waited = seconds_text(time_ - r.time);
+    const std::string tail = str_cat("; rank ", waiter, " waited ", waited, " in it");
+    if (!m.phases.empty() && m.phases.back().phase != flight::Phase::kStep) {
+      const Record& phase = m.phases.back();
+      return blame(Fault::kBusy, rank,
+                   str_cat(name(rank), " is busy on the host in phase ", phase.phase, " for ",
+                           seconds_text(time_ - phase.time), " and has not entered ", what, tail),
+                   std::string(flight::to_string_view(phase.phase)));
+    }
+    const auto start = groups_.start_of(rank, w, r);
+    const std::string since = m.last ? str_cat(" it has recorded nothing for ", seconds_text(time_ - m.last->time)) : "";
+    if (start && *start > time_)
+      return blame(Fault::kSlow, rank,
+                   str_cat(name(rank), " is slow: it entered ", what, " ", seconds_text(*start - time_),
+                           " after rank ", waiter, " had given up, which had waited ", waited));
+    if (!failed_ && t.state == ProcessState::kRuns)
+      return blame(Fault::kSlow, rank,
+                   str_cat(name(rank), " is slow: it runs", doing(rank), " and has not entered ", what, ";", since,
+                           tail));
+    return blame(Fault::kNeverEntered, rank, str_cat(name(rank), " never entered ", what, ":", since, doing(rank), tail));
+  }
+
+  bool no_record() {
+    for (const RankTrace& t : job_.ranks)
+      if (!t.present())
+        return blame(Fault::kNeverEntered, t.rank,
+                     str_cat("rank ", t.rank, " has no flight record that can be read: it never joined the job"));
+    return false;
+  }
+
+  // Collectives that one rank entered long after the others.
+  bool late() {
+    struct Late {
+      int64_t by = 0, before = 0;
+      int rank = -1;
+      Record record;
+    } worst;
+    for (const RankTrace& t : job_.ranks)
+      for (const Record& r : t.records) {
+        if (r.event != Event::kStart || is_transfer(r) || r.time > time_) continue;
+        const std::vector<int> members = groups_.members(t, r);
+        if (members.empty() || members[0] != t.rank || members.size() < 2) continue;  // once for each group
+        std::vector<std::pair<int64_t, int>> starts;
+        for (int rank : members) {
+          const auto start = rank == t.rank ? std::optional(r.time) : groups_.start_of(rank, t, r);
+          if (start && *start > 0 && *start <= time_) starts.emplace_back(*start, rank);
+        }
+        if (starts.size() != members.size()) continue;
+        std::sort(starts.begin(), starts.end());
+        const auto &last = starts.back(), &before = starts[starts.size() - 2];
+        int64_t by = last.first - before.first;
+        if (by <= worst.by) continue;
+        by -= waiting_time(trace(last.second), before.first, last.first);  // for others, which are late themselves
+        if (by <= worst.by) continue;
+        worst = {by, before.first, last.second, r};
+        for (const Record& own : trace(last.second).records)
+          if (own.event == Event::kStart && own.time == last.first) worst.record = own;
+      }
+    if (worst.by < slow_ || worst.by == 0) return false;
+    const RankTrace& t = trace(worst.rank);
+    const PlannedRow* const row = row_of(t, worst.record);
+    set_collective(t, worst.record, row);
+    const std::string what = describe(t, worst.record, row);
+    if (const auto phase = phase_during(t, worst.before, worst.record.time))
+      return blame(Fault::kBusy, worst.rank,
+                   str_cat(name(worst.rank), " was busy on the host in phase ", *phase, " and entered ", what, " ",
+                           seconds_text(worst.by), " after the others; the job went on"),
+                   std::string(flight::to_string_view(*phase)));
+    return blame(Fault::kSlow, worst.rank,
+                 str_cat(name(worst.rank), " is slow: it entered ", what, " ", seconds_text(worst.by),
+                         " after the others; the job went on"));
+  }
+
+  // The time between two moments that a rank waited in collectives.
+  static int64_t waiting_time(const RankTrace& t, int64_t begin, int64_t end) {
+    int64_t sum = 0, since = -1;
+    for (const Record& r : t.records) {
+      if (r.event == Event::kWait) since = r.time;
+      if (r.event != Event::kEnd || since < 0) continue;
+      sum += std::max<int64_t>(0, std::min(end, r.time) - std::max(begin, since));
+      since = -1;
+    }
+    return sum;
+  }
+
+  // The phase in which most of the time between two moments was spent, if more than half was.
+  static std::optional<flight::Phase> phase_during(const RankTrace& t, int64_t begin, int64_t end) {
+    std::vector<Record> open;
+    std::map<flight::Phase, int64_t> times;
+    for (const Record& r : t.records) {
+      if (r.event == Event::kPhaseBegin && r.phase != flight::Phase::kStep) open.push_back(r);
+      if (r.event != Event::kPhaseEnd) continue;
+      const auto it = std::find_if(open.rbegin(), open.rend(), [&](const Record& o) { return o.phase == r.phase; });
+      if (it == open.rend()) continue;
+      times[r.phase] += std::max<int64_t>(0, std::min(end, r.time) - std::max(begin, it->time));
+      open.erase(std::next(it).base());
+    }
+    for (const auto& [phase, time] : times)
+      if (2 * time > end - begin) return phase;
+    return {};
+  }
+
+  void nothing() {
+    const bool any = std::any_of(job_.ranks.begin(), job_.ranks.end(), [](const RankTrace& t) { return t.present(); });
+    if (!any) {
+      d_.sentence = "no fault found: there are no records";
+    } else if (job_.now) {
+      d_.sentence = "no fault found: the job runs, and every rank follows its plan";
+    } else if (failed_) {
+      d_.sentence = "no fault found: a collective failed, and every rank had followed its plan";
+    } else {
+      d_.sentence = "no fault found: every rank followed its plan until the records end";
+    }
+  }
+
+  // ---- the table ----
+
+  void summarise() {
+    for (const RankTrace& t : job_.ranks) {
+      if (!t.present()) continue;
+      RankSummary s{.rank = t.rank, .pid = t.pid, .host = t.host};
+      s.state = t.ended                                ? str_cat("exited ", t.code)
+                : t.state == ProcessState::kRuns       ? "runs"
+                : t.state == ProcessState::kStopped    ? "stopped"
+                : t.state == ProcessState::kGone       ? "gone"
+                                                       : "unknown";
+      const Moment& m = moment(t.rank);
+      s.last = m.waits ? str_cat(m.outcome ? "failed" : "waits", doing(t.rank))
+               : m.failed_itself ? str_cat("failed", doing(t.rank))
+               : m.last          ? str_cat("runs", doing(t.rank))
+                                 : "nothing";
+      if (m.last) s.seconds = static_cast<double>(time_ - (m.waits ? m.waits->time : m.last->time)) * 1e-9;
+      d_.ranks.push_back(std::move(s));
+      if (t.lost > 0 && t.records.size() < 2)
+        d_.notes.push_back(str_cat("rank ", t.rank, ": older records are lost"));
+    }
+  }
+
+  const Job job_;
+  const Groups groups_;
+  const int64_t patience_, slow_;
+  int64_t time_ = 0, now_ = 0;
+  bool failed_ = false;  // time_ is that of the first failure
+  Code failure_code_ = Code::kInternal;
+  std::vector<Moment> moments_;
+  Diagnosis d_;
+};
+
+}  // namespace
+
+std::string_view to_string_view(Fault fault) {
+  constexpr std::string_view k[] = {"none", "never entered", "extra",            "mismatched", "slow",
+                                    "stopped", "dead",       "busy on the host", "failed"};
+  return k[static_cast<int>(fault)];
+}
+
+Diagnosis diagnose(const Job& job, const DiagnosisOptions& options) { return Analysis(job, options).run(); }
+
+std::string Diagnosis::verdict() const {
+  if (fault == Fault::kNone) return sentence;
+  return str_cat(fault, detail.empty() ? "" : str_cat(" (", detail, ")"), ": ", sentence);
+}
+
+std::string Diagnosis::to_string() const {
+  std::string text = verdict() + "\n";
+  if (!ranks.empty()) text += "\nrank      pid  state       since  last\n";
+  for (const RankSummary& r : ranks) {
+    char line[80];
+    std::snprintf(line, sizeof line, "%4d %8d  %-9.20s %5.2f s  ", r.rank, r.pid, r.state.c_str(), r.seconds);
+    text += str_cat(line, r.last, "\n");
+  }
+  for (const std::string& n : notes) text += str_cat("note: ", one_line(n), "\n");
+  return text;
+}
+
+std::string Diagnosis::to_json() const {
+  io::OrderedJson j;
+  j["fault"] = to_string_view(fault);
+  if (!detail.empty()) j["detail"] = detail;
+  if (rank >= 0) j["rank"] = rank, j["host"] = host, j["pid"] = pid;
+  if (!collective.empty()) {
+    io::OrderedJson& c = j["collective"];
+    c["text"] = collective;
+    c["site"] = static_cast<int64_t>(site);
+    if (position >= 0) c["position"] = position, c["run"] = run;
+    c["tensor"] = tensor;
+    c["line"] = line;
+  }
+  j["sentence"] = sentence;
+  j["ranks"] = io::OrderedJson::array();
+  for (const RankSummary& r : ranks)
+    j["ranks"].push_back({{"rank", r.rank},
+                          {"host", r.host},
+                          {"pid", r.pid},
+                          {"state", r.state},
+                          {"last", r.last},
+                          {"seconds", r.seconds}});
+  j["notes"] = notes;
+  return io::write_json(j, 2);
+}
+
+}  // namespace weft::dist::diagnose

@@ -1,0 +1,60 @@
+// Diagnosis: which rank of a job is at fault, and how. Each rank is held against the planned sequence of its steps, so
+// that of two ranks that disagree the one is named that does not follow the plan. A pure function of a Job.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "distributed/diagnose/job.h"
+
+namespace weft::dist::diagnose {
+
+enum class Fault : uint8_t {
+  kNone,
+  kNeverEntered,  // the others wait, or have waited, for the rank in a collective
+  kExtra,         // it started a collective that is not planned
+  kMismatched,    // it started another one: Diagnosis::detail says what differs
+  kSlow,          // it enters collectives late
+  kStopped,       // its process is stopped by a signal
+  kDead,          // its process has ended
+  kBusy,          // on the host: Diagnosis::detail is the phase
+  kFailed,        // by an error of its own
+};
+/// "none", "never entered", "extra", "mismatched", "slow", "stopped", "dead", "busy on the host", "failed".
+std::string_view to_string_view(Fault fault);
+
+/// What a rank did last.
+struct RankSummary {
+  int rank = 0, pid = 0;
+  std::string host, state, last;
+  double seconds = 0;  // since then
+};
+
+struct Diagnosis {
+  Fault fault = Fault::kNone;
+  std::string detail;  // of kMismatched: "kind", "size", "dtype", "operation", "order", "step", "plan"; of kBusy: the phase
+  int rank = -1, pid = 0;
+  std::string host;
+  std::string collective;    // "all_reduce dp f32 4096 bytes"; empty: none
+  std::string tensor, line;  // of the collective; empty: not known
+  uint64_t site = 0;
+  int64_t position = -1;  // in the plan of the step
+  uint32_t run = 0;       // of the step
+  std::string sentence;   // the whole as one line
+  std::vector<std::string> notes;
+  std::vector<RankSummary> ranks;
+
+  /// "never entered: rank 1 ..."; if no fault is found, the sentence.
+  std::string verdict() const;
+  /// The verdict, a table of what each rank did last, and the notes.
+  std::string to_string() const;
+  std::string to_json() const;
+};
+
+struct DiagnosisOptions {
+  double patience = 1;  // seconds that a rank may wait in a running job before the others are looked at
+  double slow = 0.5;    // seconds that a rank may be late
+};
+
+Diagnosis diagnose(const Job& job, const DiagnosisOptions& options = {});
+
+}  // namespace weft::dist::diagnose

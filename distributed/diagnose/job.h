@@ -1,0 +1,53 @@
+// What a job's folder of flight records says, as data. Files may be damaged: what cannot be read becomes a note.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "distributed/diagnose/planned.h"
+#include "framework/dispatch/flight.h"
+
+namespace weft::dist::diagnose {
+
+enum class ProcessState : uint8_t { kUnknown, kRuns, kStopped, kGone };
+
+/// The records of one rank. Times are ns of the clock of its host, plus `offset`.
+struct RankTrace {
+  int rank = 0, size = 0, pid = 0;
+  std::string host, boot, mesh, failure;
+  uint64_t process_start = 0, plan = 0;
+  int failure_code = 0;
+  int64_t monotonic = 0, real = 0;
+  int64_t alive = 0;  // when its process last ran
+  bool ended = false;
+  int code = 0;
+  std::vector<std::string> communicators;
+  std::vector<uint64_t> started;        // by communicator: collectives of all its ranks, those of lost records too
+  std::vector<flight::Record> records;  // in order, without gaps
+  uint64_t lost = 0;                    // older ones
+  uint64_t damaged = 0;                 // not readable
+  ProcessState state = ProcessState::kUnknown;
+  bool present() const { return pid > 0; }
+};
+
+struct Job {
+  int size = 0;
+  std::vector<RankTrace> ranks;  // by rank; those without a file are not present()
+  std::map<std::pair<int, int>, std::shared_ptr<const PlannedStep>> plans;  // by number and rank
+  std::optional<int64_t> now;  // if processes of the job were looked at on this host: its monotonic clock
+  std::vector<std::string> notes;
+
+  /// The planned sequence of a rank, or null.
+  const std::vector<PlannedRow>* rows(int plan, int rank) const;
+};
+
+/// Reads the bytes of a ring. Throws InvalidArgument, naming `what`.
+RankTrace parse_ring(std::string_view bytes, std::string_view what);
+/// Reads a folder. With `look`, sees in /proc which processes of this host run. Throws if there is no ring.
+Job read_job(const std::string& folder, bool look = true);
+
+}  // namespace weft::dist::diagnose

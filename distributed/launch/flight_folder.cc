@@ -1,0 +1,79 @@
+#include "distributed/launch/flight_folder.h"
+
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+
+#include "framework/dispatch/flight.h"
+
+namespace weft::dist {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kShared = "/dev/shm";
+constexpr int64_t kPlanBytes = 4 << 20;  // of a rank, about
+
+std::string temporary_parent() {
+  const char* const parent = std::getenv("TMPDIR");
+  return parent && *parent ? parent : "/tmp";
+}
+
+// A new folder in `parent`; empty if it cannot be made.
+std::string new_folder(const std::string& parent) {
+  std::string path = parent + "/weft-flight-XXXXXX";
+  return mkdtemp(path.data()) ? path : "";
+}
+
+bool has_room(const char* folder, int64_t bytes) {
+  struct statvfs s {};
+  if (access(folder, W_OK) != 0 || statvfs(folder, &s) != 0) return false;
+  return static_cast<double>(s.f_bavail) * static_cast<double>(s.f_frsize) > static_cast<double>(bytes);
+}
+
+}  // namespace
+
+FlightFolder::FlightFolder(int processes) {
+  if (const char* const given = std::getenv(flight::kFolderVariable); given && *given) {
+    path_ = given;
+    std::error_code ignored;
+    fs::create_directories(path_, ignored);
+    return;
+  }
+  own_ = true;
+  if (has_room(kShared, 2 * processes * (flight::kRingBytes + kPlanBytes))) path_ = new_folder(kShared);
+  if (path_.empty()) path_ = new_folder(temporary_parent());
+}
+
+FlightFolder::~FlightFolder() {
+  std::error_code ignored;
+  if (own_ && !path_.empty()) fs::remove_all(path_, ignored);
+}
+
+std::optional<diagnose::Diagnosis> FlightFolder::diagnose() const {
+  try {
+    if (path_.empty() || fs::is_empty(path_)) return {};
+    return diagnose::diagnose(diagnose::read_job(path_));
+  } catch (const std::exception&) {  // it does not hide the failure of the job
+    return {};
+  }
+}
+
+std::string FlightFolder::keep(const std::string& parent) {
+  try {
+    if (path_.empty() || fs::is_empty(path_)) return "";
+    if (!own_) return path_;
+    std::string to = parent.empty() ? "" : new_folder(parent);
+    if (to.empty()) to = new_folder(temporary_parent());
+    if (to.empty()) return "";
+    fs::copy(path_, to, fs::copy_options::recursive);
+    return to;
+  } catch (const std::exception&) {
+    return "";
+  }
+}
+
+}  // namespace weft::dist

@@ -1,0 +1,31 @@
+// The folder of a job's flight records (framework/dispatch/flight.h), as its launcher sees it.
+#pragma once
+#include <optional>
+#include <string>
+
+#include "distributed/diagnose/diagnosis.h"
+
+namespace weft::dist {
+
+class FlightFolder {
+ public:
+  /// The folder that JOB_FLIGHT names in this process, or else a new one: in /dev/shm, where records cost no disk
+  /// traffic, if there is room for those of so many processes, else in TMPDIR.
+  explicit FlightFolder(int processes);
+  /// Removes a new folder, unless keep() has kept it.
+  ~FlightFolder();
+  FlightFolder(const FlightFolder&) = delete;
+
+  const std::string& path() const { return path_; }
+  /// What the records say now; nothing if there are none. Never throws.
+  std::optional<diagnose::Diagnosis> diagnose() const;
+  /// Moves the records into a new folder in `parent`, or in TMPDIR if it is empty or cannot be written; returns its path,
+  /// or nothing if there are no records. Never throws.
+  std::string keep(const std::string& parent);
+
+ private:
+  std::string path_;
+  bool own_ = false;
+};
+
+}  // namespace weft::dist
