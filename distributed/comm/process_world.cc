@@ -1,6 +1,9 @@
 #include "distributed/comm/process_world.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <fstream>
 
 namespace weft::dist::internal {
 
@@ -27,6 +30,14 @@ uint64_t key_of(const std::string& text) {
   uint64_t h = 0xcbf29ce484222325;
   for (const char c : text) h = (h ^ static_cast<uint8_t>(c)) * 0x100000001b3;
   return h ? h : 1;
+}
+
+std::string own_network() {
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  char name[64] = {};
+  if (readlink("/proc/self/ns/net", name, sizeof name - 1) < 0) name[0] = 0;
+  return str_cat(boot, "/", name);
 }
 
 }  // namespace weft::dist::internal

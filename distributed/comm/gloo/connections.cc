@@ -34,7 +34,7 @@ constexpr size_t kFrameBytes = sizeof(FrameHeader) + kMaxPayload;
 constexpr uint64_t kTag = 1;
 // A wait of Gloo that times out ends all connections, so waits have no timeout of their own.
 constexpr milliseconds kForever = std::chrono::hours(24 * 3650);
-constexpr milliseconds kFlush{1000};
+constexpr milliseconds kFlush{1000}, kInterval{250};
 
 // Gloo writes to connections that the other side has closed: this thread must not get SIGPIPE from it.
 class NoSigpipe {
@@ -84,21 +84,26 @@ class GlooLink final : public Link {
     socket_ = copy_of_socket(address);
     if (socket_ < 0) return;
     silence_ms_ = std::chrono::duration_cast<milliseconds>(silence).count();
-    const int on = 1, count = 4;
-    const int seconds = static_cast<int>(std::max<int64_t>(1, silence_ms_ / 1000 / (count + 1)));
+    // Without data: a question after one second, and then one each second.
+    const int on = 1, seconds = 1, count = static_cast<int>(std::max<int64_t>(1, silence_ms_ / 1000 - 1));
     setsockopt(socket_, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
     setsockopt(socket_, IPPROTO_TCP, TCP_KEEPIDLE, &seconds, sizeof seconds);
     setsockopt(socket_, IPPROTO_TCP, TCP_KEEPINTVL, &seconds, sizeof seconds);
     setsockopt(socket_, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
   }
 
-  // The kernel sends again what is not acknowledged, but gives up only after many minutes.
-  void check_answers() {
+  // The kernel sends again what is not acknowledged, but gives up only after many minutes. A process that has stopped
+  // does not keep its kernel from acknowledging. Called every `interval`.
+  void check_answers(milliseconds interval) {
     const std::lock_guard lock(mutex_);
     tcp_info info = {};
     socklen_t length = sizeof info;
     if (socket_ < 0 || getsockopt(socket_, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return;
-    if (info.tcpi_retransmits > 0 && info.tcpi_last_ack_recv > silence_ms_) shutdown(socket_, SHUT_RDWR);
+    // Probes: there is data that cannot be sent, and nobody says why.
+    const bool waits = info.tcpi_unacked > 0 || info.tcpi_probes > 0;
+    const bool answered = !waits || info.tcpi_last_ack_recv < interval.count();
+    unanswered_ms_ = answered ? 0 : unanswered_ms_ + interval.count();
+    if (unanswered_ms_ >= silence_ms_) shutdown(socket_, SHUT_RDWR);
   }
 
   void start(LinkEvents events) {
@@ -247,7 +252,7 @@ class GlooLink final : public Link {
   const int process_;
   LinkEvents events_;
   int socket_ = -1;  // a copy of Gloo's
-  int64_t silence_ms_ = 0;
+  int64_t silence_ms_ = 0, unanswered_ms_ = 0;
   Slot out_[kBuffers], in_[kBuffers];
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -272,10 +277,13 @@ struct Connections::State {
   std::thread watcher;
 };
 
-Connections::Connections(Store& store, int mine, int count, const ConnectOptions& options, Store::Deadline deadline)
+Connections::Connections(Store& store, int mine, const std::vector<std::string>& names, const ConnectOptions& options,
+                         Store::Deadline deadline)
     : state_(std::make_unique<State>()) {
   State& s = *state_;
+  const int count = static_cast<int>(names.size());
   const NoSigpipe guard;  // Gloo's thread takes this mask
+  std::string others = "other processes";
   try {
     ::gloo::transport::tcp::attr attr;
     attr.hostname = options.address;
@@ -294,6 +302,7 @@ Connections::Connections(Store& store, int mine, int count, const ConnectOptions
     s.links.resize(count);
     for (int p = 0; p < count; ++p) {
       if (p == mine) continue;
+      others = names[p];
       const std::string all = store.get(key_of(p), deadline);
       const size_t one = all.size() / std::max(1, count - 1), at = one * (mine < p ? mine : mine - 1);
       WEFT_CHECK_AS(kUnavailable, one == s.context->getPair(p)->address().bytes().size(), "gloo: ", key_of(p),
@@ -303,11 +312,10 @@ Connections::Connections(Store& store, int mine, int count, const ConnectOptions
       s.links[p] = std::make_unique<GlooLink>(*s.context, p);
       s.links[p]->watch(s.context->getPair(p)->address().bytes(), options.silence);
     }
-  } catch (const Error&) {
-    throw;
   } catch (const std::exception& e) {
-    throw Error(Code::kUnavailable,
-                str_cat("gloo: cannot connect to the other processes from ",
+    const auto* error = dynamic_cast<const Error*>(&e);
+    throw Error(error ? error->code() : Code::kUnavailable,
+                str_cat("gloo: cannot connect to ", others, " from ",
                         options.interface.empty() ? options.address : options.interface, ": ", e.what()));
   }
 }
@@ -320,9 +328,9 @@ void Connections::start(LinkEvents events) {
     if (link) link->start(events);
   s.watcher = std::thread([&s] {
     std::unique_lock lock(s.mutex);
-    while (!s.changed.wait_for(lock, milliseconds(250), [&] { return s.stop; }))
+    while (!s.changed.wait_for(lock, kInterval, [&] { return s.stop; }))
       for (auto& link : s.links)
-        if (link) link->check_answers();
+        if (link) link->check_answers(kInterval);
   });
 }
 

@@ -49,8 +49,10 @@ struct ConnectOptions {
 /// The TCP connections of this process to the others of a job.
 class Connections {
  public:
-  /// Connects to all other processes of `count`; this one is number `mine`. Throws if one is not there at the deadline.
-  Connections(Store& store, int mine, int count, const ConnectOptions& options, Store::Deadline deadline);
+  /// Connects to the other processes; this one is number `mine`, and `names` are for messages. Throws if one is not
+  /// there at the deadline.
+  Connections(Store& store, int mine, const std::vector<std::string>& names, const ConnectOptions& options,
+              Store::Deadline deadline);
   ~Connections();
   /// Begins to receive. The events are called until close().
   void start(LinkEvents events);

@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
 #include <map>
 #include <random>
 #include <sstream>
@@ -38,15 +37,6 @@ std::string own_host() {
   char name[256] = {};
   gethostname(name, sizeof name - 1);
   return name;
-}
-
-// The same for processes that reach each other at 127.0.0.1, and for no others.
-std::string network_of_this_host() {
-  std::string boot;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
-  char name[64] = {};
-  if (readlink("/proc/self/ns/net", name, sizeof name - 1) < 0) name[0] = 0;
-  return str_cat(boot, "/", name);
 }
 
 std::string first_address() {
@@ -87,9 +77,10 @@ struct GlooWorld::State final : wire::Hub, std::enable_shared_from_this<GlooWorl
     }
     const wire::LinkEvents events{[this](int p, const FrameHeader& h, const char* data) { frame(p, h, data); },
                                   [this](int p) { lost(p); }};
-    const int count = static_cast<int>(firsts.size());
-    connections = std::make_unique<wire::Connections>(store, mine, count, connect, deadline);
-    peers.resize(count);
+    std::vector<std::string> names;
+    for (int r : firsts) names.push_back(name_of(r));
+    connections = std::make_unique<wire::Connections>(store, mine, names, connect, deadline);
+    peers.resize(firsts.size());
     own = wire::make_own_link(mine, events);
     connections->start(events);
     worker = std::thread([this] { work_on_tasks(); });
@@ -104,7 +95,7 @@ struct GlooWorld::State final : wire::Hub, std::enable_shared_from_this<GlooWorl
   void join(Store& store, const std::vector<int>& local_ranks, Store::Deadline deadline) {
     if (local_ranks[0] == 0) store.set("gloo/token", random_text());
     for (int r : local_ranks)
-      store.set(key_of(r), str_cat(local_ranks[0], " ", getpid(), " ", own_host(), " ", network_of_this_host()));
+      store.set(key_of(r), str_cat(local_ranks[0], " ", getpid(), " ", own_host(), " ", internal::own_network()));
     for (int r = 0; r < size; ++r) {
       Member& m = members[r];
       std::istringstream text(store.get(key_of(r), deadline));
