@@ -4,6 +4,7 @@
 
 #include "distributed/comm/gloo/world.h"
 #include "distributed/comm/shared/world.h"
+#include "distributed/comm/world_checks.h"
 #include "framework/dispatch/state.h"
 
 namespace weft::dist {

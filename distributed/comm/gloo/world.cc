@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "distributed/comm/gloo/group.h"
+#include "distributed/comm/world_checks.h"
 
 namespace weft::dist {
 namespace {

@@ -11,6 +11,7 @@
 #include "distributed/comm/matching.h"
 #include "distributed/comm/shared/connect.h"
 #include "distributed/comm/shared/engine.h"
+#include "distributed/comm/world_checks.h"
 
 namespace weft::dist {
 namespace {

@@ -1,9 +1,11 @@
-#include "distributed/comm/process_world.h"
+#include "distributed/comm/world_checks.h"
 
 #include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
+
+#include "framework/base/error.h"
 
 namespace weft::dist::internal {
 
