@@ -24,7 +24,8 @@ struct Candidate {
 // again last, when the other values are gone. Later values have a lower price: the backward part reads them first, so
 // they are better kept. The last policies keep fewer narrow places.
 std::vector<RecomputePolicy> policies(const std::vector<double>& narrow) {
-  constexpr double kFree = 0.25, kPrices[] = {kFree, 1, 2, 4, 8, 128};
+  constexpr auto& kPrices = kStoredBytePrices;
+  constexpr double kFree = kPrices[0];
   std::vector<double> shares;
   for (size_t part = 1; part <= 4; ++part)
     shares.push_back(narrow.size() >= 4 ? narrow[part * narrow.size() / 5] : static_cast<double>(part) / 5);

@@ -288,9 +288,12 @@ void add_copies(const MemoryPlan& plan, StepRecord& r) {
       m.reason = str_cat("it is a view of ", of_cell                        ? cell_name(g, from.index)
                                              : from.home == Home::kArgument ? str_cat("part of argument ", from.index)
                                                                             : std::string("part of a larger value"));
-    } else {
+    } else if (of_cell) {
       m.from = str_cat("the old value of ", cell_name(g, from.index));
       m.reason = "another cell takes it";
+    } else {
+      m.from = "a value of one part of the step";
+      m.reason = "other parts read it or add to it, in memory of its own";
     }
     r.missed.push_back(std::move(m));
   }

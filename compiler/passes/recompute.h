@@ -26,6 +26,9 @@ struct RecomputePolicy {
   int64_t small = 4096;  // bytes: values of at most this size are kept
 };
 
+/// Rising prices of a stored byte, for callers that try several policies: from what is nearly free to recompute to all.
+inline constexpr double kStoredBytePrices[] = {0.25, 1, 2, 4, 8, 128};
+
 struct RecomputeResult {
   Ref<Graph> graph;            // null: nothing to recompute
   std::vector<bool> again;     // by node of the given graph: a forward node that backward computes again

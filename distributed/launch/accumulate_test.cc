@@ -63,6 +63,19 @@ TEST(AccumulateOnMesh, OtherViewsThatAreCut) {
   EXPECT_GE(placed_as(p, "[12@dp, 6]"), 1) << p.to_string();
 }
 
+// A batch of which one entry is read is no batch of parts.
+TEST(AccumulateOnMesh, OneEntryOfTheBatch) {
+  Parameter w(zeros({4, 6}), "w");
+  const auto fn = [&](Tensor x) { return matmul(x, w.value()).sum() + select(x.unsqueeze(1), 0, 0).sum(); };
+  const PlanReport p = plan(fn, {.mesh = Mesh::parse("dp4")}, zeros({16, 4}));
+  EXPECT_GE(placed_as(p, "[16@dp, 6]"), 1) << p.to_string();
+}
+
+// A dimension that does not divide the rows of a part does not take away the next one.
+TEST(AccumulateOnMesh, OneOfTwoDimensionsDivides) {
+  EXPECT_GE(placed_as(plan_products("dp3,fsdp2", 3, 2), "[2@fsdp, 6]"), 3);
+}
+
 // The gradients of a loss that accumulate() gives: the loop is recorded, and its derivative is unrolled, too.
 TEST(AccumulateOnMesh, GradientsOutsideOfTheFunction) {
   const auto run = [](const std::string& mesh, int64_t parts, PlanReport* report) {

@@ -5,6 +5,7 @@
 #include "distributed/pipeline/schedules.h"
 #include "distributed/plan/mesh_plan.h"
 #include "distributed/stages/testing/trainer_step.h"
+#include "framework/base/switches.h"
 #include "framework/base/testing/error_of.h"
 #include "framework/testing/compare.h"
 #include "models/gpt/config.h"
@@ -98,28 +99,85 @@ TEST(PipelineStep, TablesOfAStepHaveTheFiguresOfTheSchedule) {
   }
 }
 
-// Over a memory budget, stages compute more forward values again, with the same bits.
+// Under a memory budget, stages compute more forward values again or differ in work, with the same bits. Every budget
+// from the least one to the peak without a budget can be kept.
+void expect_budgets(const std::string& schedule, int ranks, bool runs) {
+  SCOPED_TRACE(str_cat(schedule, " on ", ranks, " ranks"));
+  const nn::ConfigMap changes{{"dropout", "0.1"}, {"layers", "8"}};
+  const TrainerStep s = trainer_step(gpt::family(), "gpt_tiny", 8, changes);
+  CompileOptions o{.mesh = Mesh{{"pp", ranks}}};
+  o.plan.pipeline = schedule;
+  std::string report;
+  const auto peak_of = [&](int64_t budget) {
+    o.memory_budget = budget;
+    auto step = dist::compile([&](Tensor x, Tensor y) { return s.fn(std::vector<Tensor>{x, y}); }, o);
+    step.prepare(s.args[0], s.args[1]);
+    report = step.report();
+    return step.plan().peak_bytes();
+  };
+  const int64_t peak = peak_of(0);
+  const std::string error = error_of([&] { peak_of(1); });
+  const size_t end = error.find(" at the least, computing again what it can; memory_budget is 1");
+  ASSERT_NE(end, error.npos) << error;
+  const int64_t least = std::stoll(error.substr(error.rfind(' ', end - 1) + 1));
+  EXPECT_LE(least, peak);
+  for (int k = 0; k <= 3; ++k) EXPECT_LE(peak_of(least + (peak - least) * k / 3), least + (peak - least) * k / 3);
+  EXPECT_EQ(report.find("memory_budget"), report.npos) << report;  // the peak itself needs nothing
+  if (least < peak) {
+    peak_of(least);
+    EXPECT_NE(report.find(str_cat("memory_budget ", least, ": ")), report.npos) << report;
+  }
+  if (!runs) return;
+  o.memory_budget = least;
+  const Trained got = train(gpt::family(), "gpt_tiny", 8, changes, o);
+  EXPECT_EQ(got.stats.planned_peak_bytes, got.stats.measured_peak_bytes);
+  expect_same(got, train(gpt::family(), "gpt_tiny", 8, changes, {}));
+}
+
 TEST(PipelineStep, KeepsAMemoryBudget) {
-  const nn::ConfigMap changes{{"dropout", "0.1"}, {"layers", "4"}};
-  const Trained want = train(gpt::family(), "gpt_tiny", 8, changes, {});
-  for (const std::string schedule : {"gpipe", "zb_h1"}) {
-    SCOPED_TRACE(schedule);
+  for (const std::string& schedule : pipeline::schedule_names())
+    for (int ranks : {2, 4}) expect_budgets(schedule, ranks, schedule == "gpipe" || (schedule == "zb_v" && ranks == 4));
+}
+
+TEST(PipelineStep, RecomputesWithoutABudget) {
+  const auto peak = [] {
     CompileOptions o{.mesh = Mesh{{"pp", 2}}};
-    o.plan.pipeline = schedule;
-    const int64_t peak = train(gpt::family(), "gpt_tiny", 8, changes, o).stats.planned_peak_bytes;
-    o.memory_budget = 1;
-    const std::string error = error_of([&] { train(gpt::family(), "gpt_tiny", 8, changes, o); });
-    const size_t end = error.find(" at the least, computing again what it can; memory_budget is 1");
-    ASSERT_NE(end, error.npos) << error;
-    const int64_t least = std::stoll(error.substr(error.rfind(' ', end - 1) + 1));
-    EXPECT_LT(least, peak);
-    for (int64_t budget : {(least + peak) / 2, least}) {
-      o.memory_budget = budget;
-      const Trained got = train(gpt::family(), "gpt_tiny", 8, changes, o);
-      EXPECT_LE(got.stats.planned_peak_bytes, budget);
-      EXPECT_EQ(got.stats.planned_peak_bytes, got.stats.measured_peak_bytes);
-      expect_same(got, want);
+    o.plan.pipeline = "gpipe";
+    return train(gpt::family(), "gpt_tiny", 4, {{"layers", "4"}}, o).stats.planned_peak_bytes;
+  };
+  const int64_t usual = peak();
+  set_switch("WEFT_DISABLE", "recompute");
+  EXPECT_GT(peak(), usual * 11 / 10);
+  set_switch("WEFT_DISABLE", "");
+}
+
+// What the update of other ranks reads: the squares of all gradients of a rank go in one message.
+TEST(PipelineStep, ScalarsOfTheUpdateGoTogether) {
+  const TrainerStep s = trainer_step(gpt::family(), "gpt_tiny", 4, {{"layers", "8"}});
+  auto step = dist::compile(
+      [&](Tensor x, Tensor y) {
+        return s.fn(std::vector<Tensor>{x, y});
+      },
+      {.mesh = Mesh{{"pp", 2}}});
+  step.prepare(s.args[0], s.args[1]);
+  const PlanReport plan = step.plan();
+  for (int rank : {0, 1}) {
+    int scalars = 0, activations = 0;
+    int64_t most = 0;
+    for (const PlannedCollective& c : plan.collectives(rank)) {
+      if (c.subject == Subject::kScalar) {
+        ++scalars;
+        most = std::max(most, c.bytes);
+        EXPECT_EQ(c.why, "the update of another rank reads it");
+      } else {
+        ++activations;
+        EXPECT_EQ(c.subject, Subject::kActivation);
+        EXPECT_EQ(c.phase, (c.kind == Collective::kSend) == (rank == 0) ? Phase::kForward : Phase::kBackward);
+      }
     }
+    EXPECT_EQ(activations, 8) << "rank " << rank;
+    EXPECT_LE(scalars, 8) << "rank " << rank;
+    EXPECT_GE(most, 4 * 25) << "rank " << rank;  // of four layers
   }
 }
 

@@ -150,9 +150,9 @@ TEST(Forbid, BadRulesAreOneSentence) {
             "forbid: 'gather@dp' names the collective 'gather'; need allreduce, allgather, reducescatter, alltoall, "
             "permute, broadcast, send, recv, or *");
   EXPECT_EQ(forbidden("dp2", "allgather@xy"), "forbid: 'allgather@xy' names the mesh dimension 'xy'; need dp, or *");
-  EXPECT_EQ(
-      forbidden("dp2", "allgather@dp:"),
-      "forbid: 'allgather@dp:' says nothing after ':'; need parameters, gradients, activations or a pattern of names");
+  EXPECT_EQ(forbidden("dp2", "allgather@dp:"),
+            "forbid: 'allgather@dp:' says nothing after ':'; need parameters, gradients, activations, scalars or a "
+            "pattern of names");
   EXPECT_NE(forbidden("dp2", std::string(100000, '@')), "");
 }
 

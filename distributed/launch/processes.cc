@@ -1,11 +1,8 @@
 #include "distributed/launch/processes.h"
 
-#include <cstring>
-
 #include "distributed/comm/gloo/world.h"
 #include "distributed/comm/shared/world.h"
 #include "distributed/comm/world_checks.h"
-#include "framework/dispatch/state.h"
 
 namespace weft::dist {
 namespace {
@@ -58,13 +55,8 @@ Processes::~Processes() {
 Processes* Processes::current() { return job().get(); }
 void Processes::set_current(std::unique_ptr<Processes> next) { job() = std::move(next); }
 
-Tensor Processes::broadcast(int root, const TensorType& type, const Tensor& mine) {
-  const bool gives = root == process();
-  const Tensor out = gives ? mine.contiguous() : Tensor::empty(type);
-  CommRequest r{.kind = Collective::kBroadcast, .peer = root, .site = kOwnSites};
-  r.in = r.out = out.view_for_kernel();
-  run(r);
-  return out;
+void Processes::broadcast(int root, const StridedView& data) {
+  run({.kind = Collective::kBroadcast, .in = data, .out = data, .peer = root, .site = kOwnSites});
 }
 
 void Processes::run(CommRequest request) {
@@ -74,24 +66,17 @@ void Processes::run(CommRequest request) {
 void Processes::barrier() { run({}); }
 
 bool Processes::from_first(bool mine) {
-  CommRequest r{.kind = Collective::kBroadcast, .site = kOwnSites};
-  r.in = r.out = {&mine, kBool, {}, {}};
-  run(r);
+  broadcast(0, {&mine, kBool, {}, {}});
   return mine;
 }
 
 std::string Processes::from_first(const std::string& mine) {
-  NoGrad guard;
-  const auto bytes = [&](int64_t n, const void* data) {
-    Tensor t = Tensor::empty({kUInt8, Device::cpu(), {n}});
-    if (data) std::memcpy(t.view_for_kernel().data, data, static_cast<size_t>(n));
-    return t;
-  };
-  int64_t n = static_cast<int64_t>(mine.size());
-  const Tensor length = broadcast(0, {kUInt8, Device::cpu(), {sizeof n}}, bytes(sizeof n, &n));
-  std::memcpy(&n, length.view_for_kernel().data, sizeof n);
-  const Tensor text = broadcast(0, {kUInt8, Device::cpu(), {n}}, process() == 0 ? bytes(n, mine.data()) : Tensor());
-  return {static_cast<const char*>(text.view_for_kernel().data), static_cast<size_t>(n)};
+  auto size = static_cast<int64_t>(mine.size());
+  broadcast(0, {&size, kInt64, {}, {}});
+  std::string text = mine;
+  text.resize(static_cast<size_t>(size));
+  broadcast(0, {text.data(), kUInt8, {size}, {1}});
+  return text;
 }
 
 bool is_local(int rank) {

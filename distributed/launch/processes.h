@@ -12,7 +12,7 @@
 
 #include "distributed/comm/process_world.h"
 #include "distributed/comm/store.h"
-#include "framework/tensor/tensor.h"
+#include "framework/tensor/view.h"
 
 namespace weft::dist {
 
@@ -38,8 +38,8 @@ class Processes {
   int process() const { return process_of(first_); }
   ProcessWorld& world() { return *world_; }
 
-  /// The tensor of process `root`, on all; `mine` is used there alone. All give the same type. A collective.
-  Tensor broadcast(int root, const TensorType& type, const Tensor& mine);
+  /// Gives the data of process `root` to all, in its place. A collective.
+  void broadcast(int root, const StridedView& data);
   /// What process 0 gives. A collective.
   std::string from_first(const std::string& mine);
   bool from_first(bool mine);

@@ -139,15 +139,11 @@ class RankPlanner {
     for (const Hop& hop : call_.split.hops[level]) {
       const std::set<int>& to = readers.at(hop.value);
       if (hop.to != *to.begin()) continue;  // once for each value
-      const bool scalar = g_.type(hop.value).shape.empty() && !is_sum(hop.value);
-      const auto [it, fresh] = bundles.try_emplace({hop.from, g_.type(hop.value).dtype, to}, sent.size());
-      if (!scalar || fresh) sent.emplace_back(hop.from, std::vector<Value>());
-      if (scalar) {
-        sent[it->second].second.push_back(hop.value);
-      } else {
-        if (fresh) bundles.erase(it);
-        sent.back().second.push_back(hop.value);
-      }
+      size_t at = sent.size();
+      if (g_.type(hop.value).shape.empty() && !is_sum(hop.value))
+        at = bundles.try_emplace({hop.from, g_.type(hop.value).dtype, to}, at).first->second;
+      if (at == sent.size()) sent.emplace_back(hop.from, std::vector<Value>());
+      sent[at].second.push_back(hop.value);
     }
     std::vector<Message> messages;
     for (const auto& [from, values] : sent) {
@@ -233,12 +229,14 @@ class RankPlanner {
   void describe(Value v) {
     const Node& of = g_.node(v);
     const bool once = !is_kept(v);
-    described_.push_back({.phase = !once       ? of.backward ? Phase::kBackward : Phase::kForward
-                                   : is_sum(v) ? Phase::kBackward
-                                               : Phase::kUpdate,
-                          .subject = !once                      ? Subject::kActivation
-                                     : is_sum(v) && of.backward ? Subject::kGradient
-                                                                : Subject::kScalar,
+    const bool written = std::any_of(g_.writes.begin(), g_.writes.end(), [&](const auto& w) { return w.value == v; });
+    described_.push_back({.phase = once && !is_sum(v)       ? Phase::kUpdate
+                                   : at(v).backward || once ? Phase::kBackward
+                                                            : Phase::kForward,
+                          .subject = !once                           ? Subject::kActivation
+                                     : g_.type(v).shape.numel() <= 1 ? Subject::kScalar
+                                     : written                       ? Subject::kParameter
+                                                                     : Subject::kGradient,
                           .site = site_,
                           .what = str_cat(of.scope, *of.scope ? ": " : "", of.op->name),
                           .line = of.line.to_string(),

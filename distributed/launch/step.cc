@@ -11,6 +11,7 @@
 #include "compiler/passes/pass_options.h"
 #include "distributed/launch/processes.h"
 #include "distributed/launch/rank_plan.h"
+#include "distributed/stages/recomputed.h"
 #include "framework/base/one_line.h"
 #include "framework/base/tracer.h"
 #include "framework/dispatch/parameter.h"
@@ -70,8 +71,8 @@ void set_commit_points(std::vector<internal::Planned>& planned) {
   }
 }
 
-// The whole value of its parts, which the ranks of this process have. `place`: by rank, the rank of `mesh` whose part it
-// has, or -1.
+// The whole value of its parts, of which this process has those of its ranks. `place`: by rank, the rank of `mesh`
+// whose part it has, or -1.
 Tensor joined(const Mesh& mesh, const Spec& spec, const TensorType& type, const std::vector<int>& place,
               std::vector<Tensor> mine) {
   std::vector<Tensor> parts(static_cast<size_t>(mesh.size()));
@@ -100,7 +101,8 @@ Tensor joined(const Mesh& mesh, const Spec& spec, const TensorType& type, const 
       TensorType local = type;
       local.device = Device::cpu();
       local.shape = local_shape(mesh, spec, same[0]);
-      part = job->broadcast(static_cast<int>(root - rank_in.begin()), local, part);
+      part = own >= 0 ? part.contiguous() : Tensor::empty(local);
+      job->broadcast(static_cast<int>(root - rank_in.begin()), part.view_for_kernel());
     }
     for (int at : same) parts[static_cast<size_t>(at)] = part;
   }
@@ -194,27 +196,32 @@ MeshStep::MeshStep(const Ref<Graph>& joint, const CompileOptions& options)
     if (!plan_.on_meta) internal::load_kernels(p, options);
 }
 
-// Ranks that need more memory than the budget are planned anew: they compute more values again.
+// With a budget, by the first choice of cut and recomputation whose plans fit: estimates do not decide.
 void MeshStep::plan_stages(const CompileOptions& options) {
+  if (options.memory_budget <= 0) return plan_ranks(options);
   PipelinePlan& p = *plan_.pipeline;
-  internal::Rematerialisation tried;
-  while (true) {
+  internal::Rematerialisation tried{.tried = true, .least_peak = INT64_MAX};
+  const auto largest = [&] {
+    return std::max_element(planned_.begin(), planned_.end(),
+                            [](const auto& a, const auto& b) { return a.plan.peak_bytes() < b.plan.peak_bytes(); });
+  };
+  std::optional<internal::Planned> first;  // the largest rank of the first choice
+  for (size_t k = 0; k < p.choices() && tried.least_peak > options.memory_budget; ++k) {
+    if (!lay_out(p, plan_.mesh, plan_.arranged, k)) continue;
     plan_ranks(options);
-    int64_t peak = 0;
-    for (const internal::Planned& r : planned_) peak = std::max(peak, r.plan.peak_bytes());
-    if (options.memory_budget <= 0) return;
-    if (!tried.tried) tried.peak_before = peak;
-    tried.least_peak = tried.tried ? std::min(tried.least_peak, peak) : peak;
-    tried.tried = true;
-    if (peak <= options.memory_budget || p.policy + 1 == p.again.size()) break;
-    set_policy(p, p.policy + 1, plan_.arranged);
+    tried.least_peak = std::min(tried.least_peak, largest()->plan.peak_bytes());
+    if (!first) first = *largest();
   }
-  for (const internal::Planned& r : planned_) internal::check_budget(r, tried, options);
-  if (p.policy == 0) return;
-  const auto copies = std::count_if(p.cut.nodes.begin(), p.cut.nodes.end(), [](const StageOf& s) { return s.again; });
+  if (tried.least_peak > options.memory_budget) internal::check_budget(*first, tried, options);
+  if (p.choice == 0) return;
+  const Recomputed again(*plan_.arranged[0], p.cut);
+  int copies = 0;
+  for (int32_t id = 0; id < plan_.arranged[0]->size(); ++id)
+    copies += again.any(id) && !plan_.arranged[0]->node(id).op->view;
   plan_.notes.push_back(str_cat("memory_budget ", options.memory_budget, ": ", copies,
-                                " nodes of a microbatch are computed again; the peak of a rank is ", tried.least_peak,
-                                " bytes"));
+                                " nodes of a microbatch are computed again",
+                                p.choice % 2 ? ", and stages differ in work" : "", "; the peak of a rank is ",
+                                tried.least_peak, " bytes instead of ", first->plan.peak_bytes()));
 }
 
 void MeshStep::plan_ranks(const CompileOptions& options) {
@@ -449,17 +456,21 @@ const Graph* MeshStep::graph(const std::string& stage) const {
   return nullptr;
 }
 
+// Of the rank of this process with the largest peak.
 void MeshStep::fill(CompileStats& s) const {
-  const internal::MemoryPlan& plan = planned_[0].plan;
+  size_t rank = 0;
+  int64_t most = -1;
+  for (size_t r = 0; r < places_.size(); ++r) {
+    const int64_t peak = planned_[program(r)].plan.peak_bytes();
+    if (is_local(static_cast<int>(r)) && peak > most) most = peak, rank = r;
+  }
+  const internal::MemoryPlan& plan = planned_[program(rank)].plan;
   s.nodes = plan.graph->size();
   s.kernels = static_cast<int64_t>(plan.launches.size());
   s.arena_bytes = plan.arena_bytes;
   s.planned_peak_bytes = plan.peak_bytes();
-  if (!ranks_) return;
-  const auto& all = ranks_->executables;
-  const auto first = std::find_if(all.begin(), all.end(), [](const auto& e) { return e != nullptr; });
-  if (first == all.end()) return;
-  const internal::ReplayStats& last = (*first)->last();
+  if (!ranks_ || !ranks_->executables[rank]) return;
+  const internal::ReplayStats& last = ranks_->executables[rank]->last();
   if (last.predicted_peak_bytes > 0) s.planned_peak_bytes = last.predicted_peak_bytes;
   s.measured_peak_bytes = last.measured_peak_bytes;
   s.in_place_writes = last.in_place_writes;

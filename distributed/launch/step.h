@@ -1,5 +1,6 @@
 // MeshStep: one captured step, partitioned over a mesh and run by ranks that are threads of this process, or of the
-// processes of a job (processes.h), each of which has the shards of its own ranks. All ranks commit, or none does. A step that fails tears the cells that a rank has overwritten, and no others.
+// processes of a job (processes.h), each of which has the shards of its own ranks. All ranks commit, or none does. A
+// step that fails tears the cells that a rank has overwritten, and no others.
 #pragma once
 #include <memory>
 #include <string>

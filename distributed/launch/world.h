@@ -30,9 +30,9 @@ class World {
   int size() const { return mesh().size(); }
   /// The ranks of this process.
   const std::vector<int>& local() const;
-  /// Calls fn(rank) on all ranks of this process at the same time; returns when all have returned. If one throws, all collectives are
-  /// aborted, so that no rank waits for it, and the first error is thrown as "rank 3: ...". The world can be used again
-  /// after that. Throws FailedPrecondition if run() is in progress.
+  /// Calls fn(rank) on all ranks of this process at the same time; returns when all have returned. If one throws, all
+  /// collectives are aborted, so that no rank waits for it, and the first error is thrown as "rank 3: ...". The world
+  /// can be used again after that. Throws FailedPrecondition if run() is in progress.
   void run(const std::function<void(int rank)>& fn);
   /// Creates the communicators of the ranks of this process along each of these mesh dimensions, in this order. All
   /// processes call it with the same list, as they wait for each other; others are created at first use.

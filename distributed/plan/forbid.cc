@@ -71,13 +71,15 @@ ForbidRule parse_forbid(const Mesh& mesh, const std::string& text) {
   if (colon != text.npos) {
     const std::string what = text.substr(colon + 1);
     WEFT_CHECK(!what.empty(), "forbid: '", shown(text),
-               "' says nothing after ':'; need parameters, gradients, activations or a pattern of names");
+               "' says nothing after ':'; need parameters, gradients, activations, scalars or a pattern of names");
     if (what == "parameters") {
       r.subject = Subject::kParameter;
     } else if (what == "gradients") {
       r.subject = Subject::kGradient;
     } else if (what == "activations") {
       r.subject = Subject::kActivation;
+    } else if (what == "scalars") {
+      r.subject = Subject::kScalar;
     } else {
       r.pattern = what;
     }

@@ -54,6 +54,20 @@ Ref<Graph> off_meta(const Graph& g) {
   return out;
 }
 
+// The first choice of cut and recomputation that is estimated to fit in the budget, or the smallest one.
+void choose_within_budget(MeshPlan& p, int64_t budget) {
+  PipelinePlan& pipeline = *p.pipeline;
+  size_t best = 0;
+  int64_t least = INT64_MAX;
+  for (size_t k = 0; k < pipeline.choices() && least > budget; ++k) {
+    if (!lay_out(pipeline, p.mesh, p.arranged, k)) continue;
+    pipeline.predict(p.mesh, *p.arranged[0], pipeline.cutting.machine);
+    const int64_t peak = estimate_pipeline(pipeline, *p.arranged[0], pipeline.cutting.machine).peak_bytes;
+    if (peak < least) least = peak, best = k;
+  }
+  lay_out(pipeline, p.mesh, p.arranged, best);
+}
+
 }  // namespace
 
 std::vector<MeshPlan::Place> MeshPlan::places() const {
@@ -126,16 +140,12 @@ MeshPlan plan_mesh(const Ref<Graph>& joint, const CompileOptions& how, const Pla
       communication.overlapping.memory_bytes = static_cast<int64_t>(0.9 * machine.memory);
   }
   if (p.pipeline) {
-    steps.run("stages",
-              [&] { plan_pipeline(*p.pipeline, mesh, p.plan, communication.machine, how.memory_budget, p.arranged); });
-    // Estimates leave out what actions need while they run: the plans of the ranks are compared with the budget too.
-    const auto estimated_peak = [&] {
-      p.pipeline->predict(mesh, *p.arranged[0], communication.machine);
-      return estimate_pipeline(*p.pipeline, *p.arranged[0], communication.machine).peak_bytes;
-    };
-    while (how.memory_budget > 0 && p.pipeline->policy + 1 < p.pipeline->again.size() &&
-           estimated_peak() > how.memory_budget)
-      set_policy(*p.pipeline, p.pipeline->policy + 1, p.arranged);
+    PipelinePlan& pipeline = *p.pipeline;
+    steps.run("recompute", [&] { pipeline.recompute = recompute_policies(*p.arranged[0], how.memory_budget > 0); });
+    steps.run("stages", [&] {
+      plan_pipeline(pipeline, mesh, p.plan, communication.machine, how.memory_budget, p.arranged);
+      if (how.memory_budget > 0) choose_within_budget(p, how.memory_budget);
+    });
     check_forbidden(how.mesh, p.plan, forbid, transfers_of(*p.pipeline, *p.arranged[0]));
   } else {
     p.communication = arrange_communication(mesh, p.arranged, communication, passes);

@@ -13,6 +13,7 @@
 #include "distributed/pipeline/communication.h"
 #include "distributed/pipeline/schedules.h"
 #include "distributed/pipeline/table_text.h"
+#include "distributed/stages/recomputed.h"
 #include "distributed/strategies/strategies.h"
 #include "framework/base/units.h"
 #include "framework/io/file.h"
@@ -92,32 +93,13 @@ void add_gathers(const Mesh& mesh, const Graph& g, const PipelinePlan& p, const 
   }
 }
 
-// The work of computing a forward node again: chains of pointwise ops and views run inside the kernels that read them.
+// The work of computing a forward node again. What the kernels of pointwise ops read and write is left out: most run
+// inside the kernels that read their results.
 Cost again_cost(const Graph& g, const Node& n) {
   Cost work = op_cost(g, n);
   if (n.op->is(kPointwise) || n.op->view) work.bytes = work.written = 0;
   return work;
 }
-
-// By node: whether I and W compute it again.
-struct Recomputed {
-  explicit Recomputed(const Graph& g, const StageCut& cut) : input(static_cast<size_t>(g.size())), weight(input) {
-    const std::vector<std::vector<int32_t>> readers = users(g);
-    for (int32_t id = g.size() - 1; id >= 0; --id) {
-      const StageOf& own = cut.nodes[static_cast<size_t>(id)];
-      if (own.region != StageOf::kStage || !own.again) continue;
-      for (int32_t user : readers[static_cast<size_t>(id)]) {
-        const auto u = static_cast<size_t>(user);
-        const StageOf& reader = cut.nodes[u];
-        if (reader.region != StageOf::kStage || reader.stage != own.stage) continue;
-        if (input[u] || (reader.backward && !reader.weight)) input[static_cast<size_t>(id)] = true;
-        if (weight[u] || (reader.backward && reader.weight)) weight[static_cast<size_t>(id)] = true;
-      }
-    }
-  }
-  bool any(int32_t id) const { return input[static_cast<size_t>(id)] || weight[static_cast<size_t>(id)]; }
-  std::vector<bool> input, weight;
-};
 
 pipeline::Costs costs_of(const Mesh& mesh, const Graph& g, const PipelinePlan& p, const Machine& machine,
                          const pipeline::Links& links) {
@@ -162,33 +144,25 @@ pipeline::Costs costs_of(const Mesh& mesh, const Graph& g, const PipelinePlan& p
   return costs;
 }
 
-// Policies of recomputation, the cheapest first: the one that every plan has and, for a budget, others that keep less.
-void find_policies(PipelinePlan& p, const Graph& g, bool budget) {
+}  // namespace
+
+std::vector<std::vector<bool>> recompute_policies(const Graph& g, bool budget) {
   const KeepCosts costs(g, RecomputePolicy().small);
   std::vector<RecomputeResult> all{recompute_by(g, {}, costs)};
-  for (double price : budget ? std::vector<double>{0.25, 1, 2, 4, 8, 128} : std::vector<double>())
-    all.push_back(
-        recompute_by(g, {.stored_byte = price, .expensive = true, .span = 1, .late_stored_byte = price}, costs));
+  for (double price : kStoredBytePrices)
+    if (budget)
+      all.push_back(
+          recompute_by(g, {.stored_byte = price, .expensive = true, .span = 1, .late_stored_byte = price}, costs));
   std::stable_sort(all.begin() + 1, all.end(), [](const auto& a, const auto& b) { return a.seconds < b.seconds; });
+  std::vector<std::vector<bool>> policies;
   int64_t least = INT64_MAX;
   for (RecomputeResult& r : all) {
     if (r.kept_bytes >= least) continue;
     least = r.kept_bytes;
     r.again.resize(static_cast<size_t>(g.size()));
-    p.again.push_back(std::move(r.again));
+    policies.push_back(std::move(r.again));
   }
-}
-
-}  // namespace
-
-void set_policy(PipelinePlan& p, size_t policy, std::span<const Ref<Graph>> locals) {
-  p.policy = policy;
-  for (size_t id = 0; id < p.cut.nodes.size(); ++id) {
-    StageOf& s = p.cut.nodes[id];
-    s.again = s.region == StageOf::kStage && !s.backward && p.again[policy][id];
-  }
-  p.splits.clear();
-  for (const Ref<Graph>& g : locals) p.splits.push_back(split_step(p.call(*g)));
+  return policies;
 }
 
 pipeline::Table pipeline_table(const std::string& schedule, int ranks, int64_t microbatches) {
@@ -243,31 +217,48 @@ void plan_pipeline(PipelinePlan& p, const Mesh& mesh, const Plan& options, const
     WEFT_CHECK_AS(kUnimplemented, same_structure(*locals[0], *g),
                   "pp: ranks of the other mesh dimensions have graphs of different structure; need sizes that divide");
   p.gather_once = options.pipeline_gather == "once";
-  p.table = pipeline_table(options.pipeline, p.ranks, p.microbatch.count);
-  const std::vector<std::string> modules = modules_of(options.stages);
-  find_policies(p, *locals[0], memory_budget > 0);
-  CutOptions cut{.stages = p.table.stages(),
-                 .begins = modules,
-                 .machine = machine,
-                 .memory = memory_budget,
-                 .alive = alive_of(p.table),
-                 .stages_of_rank = p.table.stages() / p.ranks};
-  size_t policy = 0;
-  while (true) {  // a cut that keeps the budget, with the cheapest policy that has one
-    cut.again = p.again[policy];
-    p.cut = cut_stages(*locals[0], p.microbatch.arguments, cut);
-    if (p.cut.fits || policy + 1 == p.again.size()) break;
-    ++policy;
+  p.schedule = pipeline_table(options.pipeline, p.ranks, p.microbatch.count);
+  p.cutting = {.stages = p.schedule.stages(),
+               .begins = modules_of(options.stages),
+               .machine = machine,
+               .memory = memory_budget,
+               .alive = alive_of(p.schedule),
+               .stages_of_rank = p.schedule.stages() / p.ranks};
+  if (p.recompute.empty()) p.recompute.emplace_back(static_cast<size_t>(locals[0]->size()));
+  lay_out(p, mesh, locals, 0);
+}
+
+bool lay_out(PipelinePlan& p, const Mesh& mesh, std::span<const Ref<Graph>> locals, size_t choice) {
+  const Graph& g = *locals[0];
+  const std::vector<bool>& recompute = p.recompute[choice / 2];
+  CutOptions how = p.cutting;
+  how.memory = 0;
+  StageCut cut = cut_stages(g, p.microbatch.arguments, how);
+  if (choice % 2 == 1) {
+    how.memory = p.cutting.memory;
+    how.may_recompute = recompute;
+    StageCut limited = cut_stages(g, p.microbatch.arguments, how);
+    if (how.memory == 0 || !limited.fits || limited.first == cut.first) return false;
+    cut = std::move(limited);
   }
-  p.crossings = crossings(*locals[0], p.cut);
-  const pipeline::Links links(p.table.stages(), links_of(p.crossings));
+  for (size_t id = 0; id < cut.nodes.size(); ++id) {
+    StageOf& s = cut.nodes[id];
+    s.may_recompute = s.region == StageOf::kStage && !s.backward && recompute[id];
+  }
+  p.choice = choice;
+  p.cut = std::move(cut);
+  p.crossings = crossings(g, p.cut);
+  const pipeline::Links links(p.schedule.stages(), links_of(p.crossings));
   const auto transfers = [](const std::vector<pipeline::Action>& rank) {
     return std::any_of(rank.begin(), rank.end(), [](const auto& a) { return pipeline::transfers(a.kind); });
   };
+  p.table = p.schedule;
   if (std::none_of(p.table.ranks.begin(), p.table.ranks.end(), transfers))
-    p.table = pipeline::add_communication(p.table, links, costs_of(mesh, *locals[0], p, machine, links));
+    p.table = pipeline::add_communication(p.table, links, costs_of(mesh, g, p, p.cutting.machine, links));
   p.order = pipeline::check(p.table, links).order;
-  set_policy(p, policy, locals);
+  p.splits.clear();
+  for (const Ref<Graph>& local : locals) p.splits.push_back(split_step(p.call(*local)));
+  return true;
 }
 
 std::vector<PlannedCollective> transfers_of(const PipelinePlan& p, const Graph& g) {

@@ -20,10 +20,15 @@ struct PipelinePlan {
   Microbatch microbatch;
   StageCut cut;              // of the first shape class, and of all others
   bool gather_once = false;  // Plan::pipeline_gather
-  /// By policy, from the cheapest to the one that keeps least: the nodes of the first shape class that backward
-  /// computes again. `policy` is the one in `cut`.
-  std::vector<std::vector<bool>> again;
-  size_t policy = 0;
+  pipeline::Table schedule;  // without SEND and RECV, unless it is a file with them
+  CutOptions cutting;
+  /// By policy of recomputation, from the cheapest to the one that keeps least: the nodes of the first shape class that
+  /// backward need not read.
+  std::vector<std::vector<bool>> recompute;
+  /// Cuts and policies in the order in which they are tried for a memory budget: for each policy the cut without a
+  /// limit of memory, then the one with it.
+  size_t choices() const { return 2 * recompute.size(); }
+  size_t choice = 0;  // the one that all below is of
   std::vector<Crossing> crossings;
   pipeline::Table table;            // with SEND and RECV
   pipeline::Costs costs;            // of predict(): seconds and bytes
@@ -39,9 +44,6 @@ struct PipelinePlan {
   /// How many ranks share the device of one: all, if they are threads of one CPU.
   double sharing(const Machine& machine) const { return machine.shares_cores ? world : 1; }
 };
-
-/// Splits the step for another policy of `again`. `locals`: by shape class.
-void set_policy(PipelinePlan& p, size_t policy, std::span<const Ref<Graph>> locals);
 
 /// The mesh of the other dimensions: a rank's placement does not depend on its stage. Throws InvalidArgument for a view
 /// over pp.
@@ -59,11 +61,17 @@ int64_t default_microbatches(const Mesh& mesh, const Plan& plan, int64_t batch);
 /// What stages on different ranks send each other for a microbatch, and receive.
 std::vector<PlannedCollective> transfers_of(const PipelinePlan& p, const Graph& local);
 
-/// Cuts the graphs that the ranks of the other dimensions compute for one microbatch, one for each shape class.
-/// `mesh`: of these dimensions. `p` has ranks, joint and microbatch. `memory_budget`: bytes of a rank, which the cut
-/// and the policy of recomputation keep by their estimate if they can; 0: none. Throws InvalidArgument for a schedule
-/// or a cut that the step does not have.
+/// Policies of recomputation for a graph with gradients, the cheapest first: the one that every plan has and, for a
+/// budget, others that keep less.
+std::vector<std::vector<bool>> recompute_policies(const Graph& g, bool budget);
+
+/// Cuts the graphs that the ranks of the other dimensions compute for one microbatch, one for each shape class, by the
+/// first choice. `mesh`: of these dimensions. `p` has ranks, joint, microbatch and `recompute`; if that is empty,
+/// nothing is recomputed. `memory_budget`: bytes of a rank; 0: none. Throws InvalidArgument for a schedule or a cut
+/// that the step does not have.
 void plan_pipeline(PipelinePlan& p, const Mesh& mesh, const Plan& options, const Machine& machine,
                    int64_t memory_budget, std::span<const Ref<Graph>> locals);
+/// The same by another choice. False, and nothing changed, if it has the cut of the choice before.
+bool lay_out(PipelinePlan& p, const Mesh& mesh, std::span<const Ref<Graph>> locals, size_t choice);
 
 }  // namespace weft::dist

@@ -344,10 +344,11 @@ class Decider {
         Seg& s = tokens[k];
         if (s.layout != SegLayout::kBlock || s.extent % (mesh_.parts(s.axes) * mesh_.axis_size(a)) != 0) continue;
         s.axes.push_back(a);
-        for (size_t f = 0; f < split.size(); ++f)
-          if (const Axes own = axes_of(split[f]);
-              static_cast<int>(f) != rule.tokens && std::find(own.begin(), own.end(), a) != own.end())
-            split[f] = one_segment(extent_of(split[f]));
+        for (size_t f = 0; f < split.size(); ++f) {
+          const Axes own = axes_of(split[f]);
+          if (static_cast<int>(f) == rule.tokens || std::find(own.begin(), own.end(), a) == own.end()) continue;
+          split[f] = one_segment(extent_of(split[f]));  // whole: what is left of a segment may not divide
+        }
         break;
       }
     }

@@ -228,18 +228,23 @@ class Cutter {
   Memory memory_of_pieces(size_t pieces) const {
     Memory m{static_cast<double>(options_.memory) / options_.stages_of_rank, std::vector<double>(pieces + 1),
              std::vector<double>(pieces + 1), options_.alive};
-    double parameters = 0, all = 0;
+    double trained = 0, state = 0;
     for (const Ref<Cell>& c : g_.cells) {
-      all += static_cast<double>(c->type.nbytes());
-      if (c->is_parameter) parameters += static_cast<double>(c->type.nbytes());
+      double& sum = c->is_parameter ? trained : state;
+      if (!c->is_parameter || c->requires_grad) sum += static_cast<double>(c->type.nbytes());
     }
-    const double with_state = parameters > 0 ? 1 + all / parameters : 1;
-    const auto again = [&](int32_t id) { return !options_.again.empty() && options_.again[static_cast<size_t>(id)]; };
+    const double for_each_byte = trained > 0 ? 2 + state / trained : 1;
+    const auto again = [&](int32_t id) {
+      return !options_.may_recompute.empty() && options_.may_recompute[static_cast<size_t>(id)];
+    };
     for (int32_t id = 0; id < g_.size(); ++id) {
       const Node& n = g_.node(id);
-      if (n.op == &cell_op && g_.cells[n.attrs.i("index")]->is_parameter && !readers_[id].empty())
-        m.cells[static_cast<size_t>(*readers_[id].begin()) + 1] +=
-            with_state * static_cast<double>(g_.type({id, 0}).nbytes());
+      if (n.op == &cell_op && !readers_[id].empty()) {
+        const Cell& cell = *g_.cells[n.attrs.i("index")];
+        const double bytes = static_cast<double>(cell.type.nbytes());
+        if (cell.is_parameter)
+          m.cells[static_cast<size_t>(*readers_[id].begin()) + 1] += bytes * (cell.requires_grad ? for_each_byte : 1);
+      }
       if (!is_forward(id) || is_sum(id) || again(id)) continue;
       const bool kept = std::any_of(users_[id].begin(), users_[id].end(), [&](int32_t user) {
         return nodes_[user].backward || (is_forward(user) && again(user));
@@ -251,8 +256,8 @@ class Cutter {
     return m;
   }
 
-  /// The first pieces of stages 1, 2, ..., all in `places`, and the work of the largest stage, above all work if none
-  /// keeps the memory. Empty: there are too few places.
+  /// The first pieces of stages 1, 2, ..., all in `places`, and the work of the largest stage: more than all work if
+  /// some stage does not fit in the memory. Empty: there are too few places.
   static std::vector<int> most_even(const std::vector<int>& places, const std::vector<double>& before,
                                     const Memory& memory, int stages, double* most) {
     const int m = static_cast<int>(places.size());

@@ -21,8 +21,8 @@ struct StageOf {
     kAfter,    // follows from the sums over all microbatches
   } region = kFree;
   bool backward = false;
-  bool weight = false;  // of `backward`: no other stage waits for it, so it is in W if the schedule has I and W
-  bool again = false;   // of forward nodes: I, W and B compute it again, so that its result need not be kept for them
+  bool weight = false;         // of `backward`: no other stage waits for it, so it is in W if the schedule has I and W
+  bool may_recompute = false;  // of forward: its stage may compute it again in I, W and B (recomputed.h)
   int stage = -1;
 };
 
@@ -31,7 +31,7 @@ struct StageCut {
   std::vector<StageOf> nodes;
   std::vector<double> seconds;     // by stage: an estimate of F and B for one microbatch
   double largest_piece = 0;        // seconds of F and B of the largest piece that has no place to cut
-  bool fits = true;                // each rank is estimated to need at most CutOptions::memory
+  bool fits = true;                // false: no cut is estimated to fit in CutOptions::memory
   std::vector<std::string> first;  // by stage: its first forward node, "model/blocks.2: dot at model.cc:50"
 };
 
@@ -41,19 +41,19 @@ struct CutOptions {
   /// stage_boundary(), and without such calls the cut is chosen.
   std::vector<std::string> begins = {};
   Machine machine = machine_preset("cpu");  // of estimates
-  /// Bytes of a rank; 0: no limit. A chosen cut keeps it where it can: a stage needs its parameters with what the
-  /// optimiser keeps of each, sums of their gradients, and for each microbatch alive what backward reads of forward.
+  /// Bytes of a rank, which a chosen cut stays within if it can; 0: no limit. A stage needs its parameters; of those
+  /// that train, their gradients and optimiser state; and for each microbatch alive what backward reads of forward.
   int64_t memory = 0;
   std::vector<double> alive = {};  // by stage, with `memory`: microbatches between F and the end of backward
   int stages_of_rank = 1;
-  std::vector<bool> again = {};  // by node: backward computes it again
+  std::vector<bool> may_recompute = {};  // by node: backward need not read it
 };
 
 /// The work of the largest stage may be so many times the least possible, if fewer bytes cross the boundaries then.
 constexpr double kUnevenStages = 1.1;
 
-/// Cuts the forward nodes, in their order, into stages of about equal work at places where few bytes cross. Without a
-/// cut that keeps options.memory, as if there were no limit. Inputs of
+/// Cuts the forward nodes, in their order, into stages of about equal work at places where few bytes cross. If no
+/// cut fits in options.memory, it ignores the limit. Inputs of
 /// the graph from number `arguments` on are slices of a microbatch. Throws InvalidArgument if the graph has fewer
 /// places to cut than stages need, or for a wrong module in `begins`.
 StageCut cut_stages(const Graph& g, size_t arguments, const CutOptions& options);

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "compiler/passes/new_node.h"
+#include "distributed/stages/recomputed.h"
 #include "framework/ir/rewrite.h"
 #include "ops/core/creation.h"
 #include "ops/core/pointwise.h"
@@ -34,8 +35,6 @@ class PartMaker {
   }
 
   Graph& graph() { return *part_.graph; }
-  /// Forward nodes whose copies are marked as such of the backward part.
-  std::function<bool(int32_t)> recomputes;
 
   Value operand(Value key, const TensorType& type) {
     const auto [it, fresh] = operands_.try_emplace(key);
@@ -56,8 +55,10 @@ class PartMaker {
 
   /// Copies the values `roots` of a graph, and what they follow from. `now` gets the copies. Results of nodes that
   /// `computes` rejects become operands, named by `key`. `captured`: the number of the graph's first captured tensor.
+  /// Copies of nodes that `again` accepts are marked as recomputed for backward.
   void copy(const Graph& from, std::span<const Value> roots, const std::function<bool(int32_t)>& computes,
-            const std::function<Value(Value)>& key, Values& now, int64_t captured = 0) {
+            const std::function<Value(Value)>& key, Values& now, int64_t captured = 0,
+            const std::function<bool(int32_t)>& again = {}) {
     std::vector<bool> needed(static_cast<size_t>(from.size()));
     const auto computed = [&](int32_t id) { return is_state(from.node(id)) || computes(id); };
     for (Value v : roots) needed[static_cast<size_t>(v.node)] = true;
@@ -72,7 +73,7 @@ class PartMaker {
       if (!needed[static_cast<size_t>(id)] || !computed(id) || now.contains({id, 0})) continue;
       Node n = from.node(id);
       for (Value& v : n.inputs) v = find(v);
-      if (recomputes && recomputes(id)) n.backward = n.recomputed = true;
+      if (again && again(id)) n.backward = n.recomputed = true;
       if (n.op == &captured_op) n.attrs = n.attrs.with("index", n.attrs.i("index") + captured);
       const int32_t to = graph().add(std::move(n));
       for (int32_t o = 0; o < static_cast<int32_t>(from.node(id).outputs.size()); ++o) now[{id, o}] = {to, o};
@@ -105,10 +106,13 @@ class PartMaker {
 class Splitter {
  public:
   explicit Splitter(const SplitCall& call)
-      : call_(call), g_(call.graph), ranks_(static_cast<int>(call.table.ranks.size())), users_(users(call.graph)) {
+      : call_(call),
+        g_(call.graph),
+        ranks_(static_cast<int>(call.table.ranks.size())),
+        users_(users(call.graph)),
+        recomputed_(call.graph, call.cut) {
     split_.ranks.resize(static_cast<size_t>(ranks_));
     find_gathered();
-    find_again();
   }
 
   StepSplit run() {
@@ -155,21 +159,13 @@ class Splitter {
 
   // ---- actions ----
 
-  // Nodes that the backward actions of their stage compute again.
-  void find_again() {
-    again_.resize(static_cast<size_t>(g_.size()));
-    for (int32_t id = g_.size() - 1; id >= 0; --id) {
-      const StageOf& own = at(id);
-      if (own.region != StageOf::kStage || !own.again) continue;
-      for (int32_t user : users_[static_cast<size_t>(id)])
-        if (at(user).region == StageOf::kStage && at(user).stage == own.stage &&
-            (at(user).backward || again_[static_cast<size_t>(user)]))
-          again_[static_cast<size_t>(id)] = true;
-    }
-  }
-
-  bool recomputed(int32_t id, int stage, Kind kind) const {
-    return kind != Kind::kForward && again_[static_cast<size_t>(id)] && at(id).stage == stage;
+  /// Whether an action computes a forward node again.
+  bool recomputes(int32_t id, int stage, Kind kind) const {
+    if (at(id).stage != stage || kind == Kind::kForward) return false;
+    const auto i = static_cast<size_t>(id);
+    return kind == Kind::kInput    ? recomputed_.input[i]
+           : kind == Kind::kWeight ? recomputed_.weight[i]
+                                   : recomputed_.any(id);
   }
 
   bool belongs(int32_t id, int stage, Kind kind) const {
@@ -202,11 +198,11 @@ class Splitter {
     roots.insert(roots.end(), kept.begin(), kept.end());
     PartMaker part(g_, call_.joint);
     Values now;
-    part.recomputes = [&](int32_t id) { return recomputed(id, stage, kind); };
+    const auto again = [&](int32_t id) { return recomputes(id, stage, kind); };
     const auto computes = [&](int32_t id) {
-      return is_free(id) || belongs(id, stage, kind) || computed_by_each(id) || part.recomputes(id);
+      return is_free(id) || belongs(id, stage, kind) || computed_by_each(id) || again(id);
     };
-    part.copy(g_, roots, computes, std::identity(), now);
+    part.copy(g_, roots, computes, std::identity(), now, 0, again);
     for (int32_t id : sums) part.add_to_sum({id, 0}, g_.node(id), now.at(g_.node(id).inputs[0]));
     for (Value v : kept) part.result(v, now.at(v));
     return part.finish();
@@ -218,8 +214,8 @@ class Splitter {
     for (int32_t user : users_[static_cast<size_t>(id)]) {
       const StageOf& reader = at(user);
       if (reader.region != StageOf::kStage) continue;
-      const bool kept = reader.stage != stage || !again_[static_cast<size_t>(id)];
-      const bool elsewhere = !belongs(user, stage, kind) || again_[static_cast<size_t>(user)];
+      const bool kept = reader.stage != stage || !recomputed_.any(id);
+      const bool elsewhere = !belongs(user, stage, kind) || recomputed_.any(user);
       if (!kept || !elsewhere) continue;
       for (Value v : g_.node(user).inputs)
         if (v.node == id) found.insert(v);
@@ -516,7 +512,8 @@ class Splitter {
   const int ranks_;
   const std::vector<std::vector<int32_t>> users_;
   StepSplit split_;
-  std::vector<bool> gathered_, again_;  // by node
+  const Recomputed recomputed_;
+  std::vector<bool> gathered_;  // by node
   // Of nodes of the update, and of sums: the rank and the level that compute them.
   std::vector<int> where_, level_;
   std::vector<std::set<int>> homes_;              // by cell

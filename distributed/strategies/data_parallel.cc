@@ -47,17 +47,24 @@ bool has_rows_of_argument(const Graph& g, Value v) {
 }
 
 // Batches that the step takes one part after another, as the unrolled loop of accumulate() does: views
-// [parts, rows, ...] of which single entries of dim 0 are read. By rows of the batch: the most parts.
+// [parts, rows, ...] of which every entry of dim 0 is read by itself. By rows of the batch: the most parts.
 std::map<int64_t, int64_t> parts_of_batches(const Graph& g) {
-  std::map<int64_t, int64_t> parts;
+  std::map<int32_t, std::set<int64_t>> entries;  // by view: those that are read
   for (int32_t id = 0; id < g.size(); ++id) {
     const Node& n = g.node(id);
     if (n.op != &slice_op || n.backward || g.node(n.inputs[0]).op != &reshape_op) continue;
     const Shape &all = g.type(n.inputs[0]).shape, &part = n.outputs[0].shape;
     if (all.size() < 2 || all[0] < 2 || part[0] != 1 || part[1] != all[1]) continue;
-    const Value batch = g.node(n.inputs[0]).inputs[0];
+    entries[n.inputs[0].node].insert(n.attrs.ints("begin")[0]);
+  }
+  std::map<int64_t, int64_t> parts;
+  for (const auto& [view, read] : entries) {
+    const Shape& all = g.type({view, 0}).shape;
+    const Value batch = g.node(view).inputs[0];
     const Shape& shape = g.type(batch).shape;
-    if (shape.empty() || shape[0] != all[0] * all[1] || !has_rows_of_argument(g, batch)) continue;
+    if (static_cast<int64_t>(read.size()) != all[0] || shape.empty() || shape[0] != all[0] * all[1] ||
+        !has_rows_of_argument(g, batch))
+      continue;
     int64_t& most = parts[shape[0]];
     most = std::max(most, all[0]);
   }
@@ -75,9 +82,7 @@ void annotate(StrategyContext& s) {
     Axes axes;
     for (int8_t a : batch) {
       axes.push_back(a);
-      if (rows % s.mesh.parts(axes) == 0) continue;
-      axes.pop_back();
-      break;
+      if (rows % s.mesh.parts(axes) != 0) axes.pop_back();
     }
     if (axes.size() < batch.size())
       s.notes.push_back(str_cat(parts, " parts of a batch of ", all, ": ", rows, " rows do not divide over ",

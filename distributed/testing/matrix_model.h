@@ -26,8 +26,8 @@ struct MatrixCase {
 struct MatrixRun {
   std::vector<double> losses, norms;
   std::vector<std::pair<std::string, std::vector<double>>> cells;  // parameters, optimiser state, counts, generator
-  std::vector<std::string> planned, actual;                        // collectives of the last rank of this process in one step
-  int64_t planned_peak = 0, measured_peak = 0;                     // of the largest rank
+  std::vector<std::string> planned, actual;     // collectives of the last rank of this process in one step
+  int64_t planned_peak = 0, measured_peak = 0;  // of the largest rank
 };
 MatrixRun run_case(const MatrixCase& c);
 

@@ -10,7 +10,8 @@ namespace weft::train {
 
 int64_t settle_microbatches(const dist::Mesh& mesh, dist::Plan& plan, int64_t batch, int64_t asked, const char* flag) {
   const int ranks = dist::pipeline_ranks(mesh);
-  const int64_t parts = asked > 0 ? asked : dist::default_microbatches(mesh, plan, batch);
+  const bool open = asked == 0;
+  const int64_t parts = !open ? asked : dist::default_microbatches(mesh, plan, batch);
   check_flag(flag, batch % parts == 0, std::to_string(parts), str_cat("a divisor of --batch_size, which is ", batch));
   if (ranks == 1) {
     const char* const need = "--mesh with a dimension pp as well";
@@ -22,11 +23,13 @@ int64_t settle_microbatches(const dist::Mesh& mesh, dist::Plan& plan, int64_t ba
   if (plan.pipeline.ends_with(".csv"))
     plan.pipeline = std::filesystem::absolute(io::resolve_path(plan.pipeline)).string();
   try {
-    dist::pipeline_table(plan.pipeline, ranks, asked == 0 && parts == 1 ? batch : parts);
+    dist::pipeline_table(plan.pipeline, ranks, open && parts == 1 ? batch : parts);
   } catch (const Error& e) {
     const std::string what = e.what();
     usage_error(str_cat(what.starts_with("pipeline: ") ? "--" : "--pipeline: ", what));
   }
+  check_flag("batch_size", !open || parts > 1, std::to_string(batch),
+             str_cat("2 or more on mesh ", mesh.to_string(), ": its microbatches run through the stages"));
   check_flag(flag, parts > 1, std::to_string(parts),
              str_cat("2 or more on mesh ", mesh.to_string(), ": they run through its stages"));
   return parts;

@@ -4,7 +4,6 @@
 #include <charconv>
 
 #include "distributed/plan/forbid.h"
-#include "distributed/plan/pipeline_plan.h"
 #include "distributed/plan/plan_text.h"
 #include "distributed/strategies/strategies.h"
 #include "framework/io/file.h"
@@ -91,8 +90,9 @@ Flags train_flags(TrainOptions& o) {
       {"checkpoint_dir", &o.checkpoint_dir,
        "folder for checkpoints; empty: runs/FAMILY-CONFIG where you are, numbered if there is one"},
       {"resume", &o.resume,
-       "go on from the newest checkpoint in --checkpoint_dir, if there is one, with the flags of its run; a given flag "
-       "wins"},
+       "go on from the newest checkpoint in --checkpoint_dir, if there is one, with the flags of its run, but for "
+       "--mesh "
+       "and what goes with it: any mesh can go on; a given flag wins"},
       {"metrics", &o.metrics, "file for one JSON object a step"},
       {"profile_steps", &o.profile_steps, "first and last step to trace, as in 10-12; empty: none"},
       {"profile_out", &o.profile_out, "with --profile_steps, file for their trace, for ui.perfetto.dev"},
