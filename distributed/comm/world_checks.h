@@ -13,7 +13,7 @@ void check_group(const std::string& name, const std::vector<int>& group, int siz
 /// A number for a name; not 0.
 uint64_t key_of(const std::string& text);
 
-/// The same text in processes that reach each other at 127.0.0.1, and in no others: the host, and its network namespace.
+/// The same text in processes that reach each other at 127.0.0.1, and in no others.
 std::string own_network();
 
 }  // namespace weft::dist::internal

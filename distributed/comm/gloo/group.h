@@ -2,9 +2,10 @@
 // members are guarded by the mutex of the hub, which is one for all ranks of a process.
 //
 // A rank that starts a collective sends its request to the others, with the input if that is small. When a rank has
-// the requests of all, it compares them, divides the operands into chunks in the same way as all others, and sends each
-// chunk to the ranks that need it. A chunk that is combined waits until all its sources are there: it is combined in the
-// order of ranks. An all-reduce of large operands gives each rank a share of the chunks to combine and send to all.
+// the requests of all, it compares them, divides the operands into chunks in the same way as all others, and sends
+// each chunk to the ranks that need it. A chunk that is combined waits until all its sources are there: it is combined
+// in the order of ranks. An all-reduce of large operands gives each rank a share of the chunks to combine and send to
+// all.
 //
 // Operands are used only while chunks are packed or applied, never by the network, so a failed collective leaves them
 // free as soon as no thread works on it.
