@@ -208,8 +208,11 @@ void cut(Transfer& t, int32_t index, int64_t bytes, std::vector<Box>& boxes) {
         v.shape = Shape{v.shape.numel()};
         v.strides = Shape{1};
       }
-  split_boxes(index, Shape::filled(t.shape().size(), 0), t.shape(),
-              std::max<int64_t>(1, bytes / itemsize(t.from[0].dtype)), boxes);
+  split(t.shape(), index, bytes / itemsize(t.from[0].dtype), boxes);
+}
+
+void split(const Shape& shape, int32_t index, int64_t elements, std::vector<Box>& boxes) {
+  split_boxes(index, Shape::filled(shape.size(), 0), shape, std::max<int64_t>(1, elements), boxes);
 }
 
 void run(const Transfer& t, const Box& box) {

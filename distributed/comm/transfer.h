@@ -25,6 +25,8 @@ struct Box {
 StridedView slice(StridedView view, int dim, int64_t begin, int64_t extent);
 /// Appends the boxes of a transfer, each of about `bytes` or less. If all its views are contiguous, it becomes 1-d.
 void cut(Transfer& t, int32_t index, int64_t bytes, std::vector<Box>& boxes);
+/// Appends boxes of at most `elements` each, which depend on the shape only.
+void split(const Shape& shape, int32_t index, int64_t elements, std::vector<Box>& boxes);
 /// Copies one box. A destination may be the same memory as a source.
 void run(const Transfer& t, const Box& box);
 /// Whether `op` is defined for this dtype: all for floats, all but avg for integers, max and min for bools.

@@ -1,5 +1,8 @@
 #include "distributed/launch/processes.h"
 
+#include "distributed/comm/gloo/world.h"
+#include "distributed/comm/shared/world.h"
+#include "distributed/comm/world_checks.h"
 #include "framework/dispatch/flight.h"
 
 namespace weft::dist {
@@ -10,9 +13,20 @@ std::unique_ptr<Processes>& job() {
   return *job;
 }
 
+// Whether all processes are on one host: each writes where it is.
+bool on_one_host(Store& store, const std::vector<int>& firsts, int first, Store::Deadline deadline) {
+  const auto key = [](int r) { return str_cat("processes/host_of_rank_", r); };
+  const std::string mine = internal::own_network();
+  store.set(key(first), mine);
+  bool one = true;
+  for (int r : firsts) one &= store.get(key(r), deadline) == mine;
+  return one;
+}
+
 }  // namespace
 
-Processes::Processes(Store& store, int size, int first, int count, std::chrono::nanoseconds timeout)
+Processes::Processes(Store& store, int size, int first, int count, std::chrono::nanoseconds timeout,
+                     const std::string& transport)
     : size_(size), first_(first), count_(count), timeout_(timeout) {
   WEFT_CHECK(count >= 1 && size % count == 0 && first % count == 0, "processes: got ranks ", first, " to ",
              first + count - 1, " of ", size, "; need an equal number for each process");
@@ -20,9 +34,18 @@ Processes::Processes(Store& store, int size, int first, int count, std::chrono::
   std::vector<int> local, firsts;
   for (int r = first; r < first + count; ++r) local.push_back(r);
   for (int r = 0; r < size; r += count) firsts.push_back(r);
-  SharedWorldOptions options;
-  options.timeout = timeout;
-  world_ = std::make_unique<SharedWorld>(store, size, local, options);
+  WEFT_CHECK(transport == "auto" || transport == "shared" || transport == "gloo", "processes: got the transport '",
+             transport, "'; need auto, shared or gloo");
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  if (transport == "shared" || (transport == "auto" && on_one_host(store, firsts, first, deadline))) {
+    SharedWorldOptions options;
+    options.timeout = timeout;
+    world_ = std::make_unique<SharedWorld>(store, size, local, options);
+  } else {
+    GlooWorldOptions options;
+    options.timeout = timeout;
+    world_ = std::make_unique<GlooWorld>(store, size, local, options);
+  }
   hosts_ = world_->communicators("processes", firsts)[0];
 }
 

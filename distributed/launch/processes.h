@@ -1,4 +1,4 @@
-// Processes: the processes of a job on one host, each with an equal number of ranks. Without a job, all ranks are
+// Processes: the processes of a job, each with an equal number of ranks. Without a job, all ranks are
 // threads of this process.
 //
 // All processes run the same program: they make the same calls that exchange something, in the same order. What one of
@@ -10,7 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "distributed/comm/shared/world.h"
+#include "distributed/comm/process_world.h"
+#include "distributed/comm/store.h"
 #include "framework/tensor/view.h"
 
 namespace weft::dist {
@@ -18,7 +19,9 @@ namespace weft::dist {
 class Processes {
  public:
   /// Joins a job of `size` ranks; this process has ranks [first, first + count). Returns when all have joined.
-  Processes(Store& store, int size, int first, int count, std::chrono::nanoseconds timeout);
+  /// `transport` is "shared" (memory of one host), "gloo" (TCP) or "auto": shared memory if all are on one host.
+  Processes(Store& store, int size, int first, int count, std::chrono::nanoseconds timeout,
+            const std::string& transport = "auto");
   ~Processes();
   Processes(const Processes&) = delete;
 
@@ -33,7 +36,7 @@ class Processes {
   bool owns(int rank) const { return rank >= first_ && rank < first_ + count_; }
   int process_of(int rank) const { return rank / count_; }
   int process() const { return process_of(first_); }
-  SharedWorld& world() { return *world_; }
+  ProcessWorld& world() { return *world_; }
 
   /// Gives the data of process `root` to all, in its place. A collective.
   void broadcast(int root, const StridedView& data);
@@ -46,7 +49,7 @@ class Processes {
  private:
   const int size_, first_, count_;
   const std::chrono::nanoseconds timeout_;
-  std::unique_ptr<SharedWorld> world_;
+  std::unique_ptr<ProcessWorld> world_;
   void run(CommRequest request);
   Ref<Communicator> hosts_;  // of the first ranks of all processes
 };

@@ -58,7 +58,7 @@ std::optional<int> join_or_launch(const TrainOptions& o) {
              " processes; need as many");
   dist::FolderStore folder(store);
   const auto timeout = std::chrono::nanoseconds(static_cast<int64_t>(o.step.timeout * 1e9));
-  dist::Processes::set_current(std::make_unique<dist::Processes>(folder, size, rank, 1, timeout));
+  dist::Processes::set_current(std::make_unique<dist::Processes>(folder, size, rank, 1, timeout, o.transport));
   // A rank has a share of the cores, as threads that are ranks have.
   if (o.threads == 0) {
     const int cores = num_threads();

@@ -58,6 +58,9 @@ Flags train_flags(TrainOptions& o) {
        "ranks along dimensions pp, dp, fsdp, tp, cp, ep, outermost first, as in dp2,tp2 or dp2,tp2,ep4(dp,tp); "
        "empty: one device"},
       {"ranks", &o.ranks, "what the ranks of --mesh are: threads of this process, or processes of this host"},
+      {"transport", &o.transport,
+       "between --ranks processes: shared (memory of one host), gloo (TCP) or auto: shared memory if all are on one "
+       "host"},
       {"timeout",
        &step.timeout,
        "with --mesh, seconds that a rank waits for the others in a collective before the run fails and names the "
@@ -144,6 +147,8 @@ void load_saved_plan(Setup& p, TrainOptions& o) {
 // --mesh, --plan and the flags that need a mesh.
 void settle_mesh(Setup& p, TrainOptions& o) {
   const dist::Plan& plan = o.step.plan;
+  check_flag("transport", o.transport == "auto" || o.transport == "shared" || o.transport == "gloo",
+             in_quotes(o.transport), "auto, shared or gloo");
   check_flag("ranks", o.ranks == "threads" || o.ranks == "processes", in_quotes(o.ranks), "threads or processes");
   for (const char* name : {"zero", "cp", "cp_layout", "pipeline_gather"}) {
     const dist::OptionRow& row = *dist::find_option(name);

@@ -27,6 +27,7 @@ struct TrainOptions {
   CompileOptions step;  // how the step is compiled; settle() fills in the mesh
   std::string mesh;     // "dp2,tp2"; empty: one device
   std::string ranks = "threads";
+  std::string transport = "auto";  // between processes: auto, shared or gloo
   bool show_plan = false;
   std::string plan;  // file of a saved plan; empty: the plan follows from the mesh
   std::string save_plan;

@@ -6,8 +6,8 @@
 #include <filesystem>
 #include <fstream>
 
-#include "distributed/comm/shared/testing/random_collectives.h"
 #include "distributed/comm/shared/testing/world_support.h"
+#include "distributed/comm/testing/random_collectives.h"
 
 namespace weft::dist {
 namespace {

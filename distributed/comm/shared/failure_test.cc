@@ -5,6 +5,7 @@
 #include <random>
 
 #include "distributed/comm/shared/testing/world_support.h"
+#include "distributed/comm/testing/mismatches.h"
 #include "distributed/comm/threads.h"
 #include "framework/base/testing/error_of.h"
 
@@ -18,82 +19,9 @@ using std::chrono::milliseconds;
 Work::Deadline in(int ms) { return Clock::now() + milliseconds(ms); }
 double seconds(Clock::duration d) { return std::chrono::duration<double>(d).count(); }
 
-struct Row {
-  std::function<CommRequest(int rank)> request;
-  bool split = false;
-};
-
 TEST(SharedFailure, MismatchesHaveTheSentencesOfThreadRanks) {
-  static std::vector<float> f(6), g(6), h(40000), hh(40000);
-  static std::vector<double> d(6);
-  static const int64_t three[] = {1, 1, 1};
-  auto wide = [](std::vector<float>& v, int64_t n) { return StridedView{v.data(), kFloat32, {n}, {1}}; };
-  auto reduce = [=](int64_t n, ReduceOp op = ReduceOp::kSum, uint64_t site = 0) {
-    return CommRequest{.kind = Collective::kAllReduce, .op = op, .in = wide(f, n), .out = wide(g, n), .site = site};
-  };
-  using C = Collective;
-  const Row rows[] = {
-      {[=](int r) { return r ? CommRequest{.kind = C::kBarrier} : reduce(4, ReduceOp::kSum, 7); }},
-      {[=](int r) { return reduce(r ? 6 : 4); }},
-      {[=](int r) { return reduce(4, r ? ReduceOp::kMax : ReduceOp::kSum); }},
-      {[=](int r) { return r ? CommRequest{.kind = C::kAllReduce, .in = view(d), .out = view(d)} : reduce(6); }},
-      {[=](int r) { return CommRequest{.kind = C::kBroadcast, .in = view(f), .out = view(g), .peer = r}; }},
-      {[=](int) { return CommRequest{.kind = C::kBroadcast, .in = view(f), .out = view(g), .peer = 5}; }},
-      {[=](int r) { return CommRequest{.kind = C::kPermute, .in = view(f), .out = view(g), .shift = r}; }},
-      {[=](int r) { return CommRequest{.kind = C::kAllGather, .in = view(f), .out = view(g), .out_dim = r ? 0 : 3}; }},
-      {[=](int) { return CommRequest{.kind = C::kAllGather, .in = view(f), .out = view(g), .out_dim = 3}; }},
-      {[=](int) { return CommRequest{.kind = C::kAllGather, .in = wide(f, 3), .out = wide(g, 5)}; }},
-      {[=](int) {
-        return CommRequest{.kind = C::kReduceScatter, .in = view(f), .out = wide(g, 3), .send_counts = three};
-      }},
-      {[=](int r) {
-        return r ? CommRequest{.kind = C::kRecv, .out = view(d), .peer = 0}
-                 : CommRequest{.kind = C::kSend, .in = view(f), .peer = 1};
-      }},
-      {[=](int r) {
-        return r ? CommRequest{.kind = C::kRecv, .out = wide(f, 5), .peer = 0}
-                 : CommRequest{.kind = C::kSend, .in = view(f), .peer = 1};
-      }},
-      // Large enough to be divided among the ranks.
-      {[=](int r) {
-        return CommRequest{.kind = C::kAllReduce, .in = wide(h, r ? 40000 : 39999), .out = wide(hh, r ? 40000 : 39999)};
-      }},
-      {[](int) {
-        static std::vector<int64_t> i(6);
-        return CommRequest{.kind = C::kAllReduce, .op = ReduceOp::kAvg, .in = view(i), .out = view(i)};
-      }},
-  };
-  Common<Times> times;
-  for (const Row& row : rows) {
-    auto c = make_thread_communicators(2, "tp");
-    auto a = c[0]->start(row.request(0)), b = c[1]->start(row.request(1));
-    const std::string want = text(a->wait(in_a_minute())), later_want = text(c[0]->start({})->wait(in_a_minute()));
-    const Code code = b->wait(in_a_minute())->code();
-    EXPECT_NE(want, "");
-    const std::string folder = new_folder();
-    times->event = 0;
-    Processes two(2, [&](int rank) {
-      FolderStore store(folder);
-      SharedWorld world(store, 2, {rank});
-      auto c = world.communicators("tp", {0, 1})[0];
-      if (rank == 1) std::this_thread::sleep_for(milliseconds(15));  // rank 0 is the first
-      if (rank == 1) times->event = now();
-      auto work = c->start(row.request(rank));
-      const auto error = work->wait(in_a_minute());
-      times->longer(now() - times->event);
-      EXPECT_EQ(text(error), want);
-      if (!error) return;
-      EXPECT_EQ(error->code(), code);
-      for (int i = 0; i < 3; ++i) {
-        const auto later = c->start({})->wait(in_a_minute());
-        EXPECT_EQ(text(later), later_want);
-        EXPECT_EQ(later->code(), Code::kAborted);
-      }
-    });
-    EXPECT_EQ(two.wait(), "0 0") << want;
-  }
-  EXPECT_LT(times->longest * 1e-9, 0.1);
-  std::printf("longest time from the second rank's start to an error: %.2f ms\n", times->longest * 1e-6);
+  check_mismatches(
+      [](Store& store, int size, std::vector<int> local) { return std::make_unique<SharedWorld>(store, size, local); });
 }
 
 TEST(SharedFailure, WrongPeer) {

@@ -11,6 +11,7 @@
 #include "distributed/comm/matching.h"
 #include "distributed/comm/shared/connect.h"
 #include "distributed/comm/shared/engine.h"
+#include "distributed/comm/world_checks.h"
 
 namespace weft::dist {
 namespace {
@@ -21,12 +22,6 @@ using shared::Op;
 using shared::PeerProcess;
 using shared::Segment;
 using shared::SegmentHeader;
-
-uint64_t hash(const std::string& text) {
-  uint64_t h = 0xcbf29ce484222325;
-  for (const char c : text) h = (h ^ static_cast<uint8_t>(c)) * 0x100000001b3;
-  return h ? h : 1;
-}
 
 class SharedWork final : public Work {
  public:
@@ -67,7 +62,8 @@ class SharedCommunicator final : public internal::GroupCommunicator {
       std::vector<int> ranks;
       for (int m : members) ranks.push_back(names.ranks[m]);
       const std::string text = str_cat(group_->key(), "/", op->number, "/", part);
-      auto group = make_ref<Group>(group_->world(), group_->engine(), names.part_name(part), ranks, hash(text));
+      auto group =
+          make_ref<Group>(group_->world(), group_->engine(), names.part_name(part), ranks, internal::key_of(text));
       group->open(deadline);
       return make_ref<SharedCommunicator>(std::move(group));
     }
@@ -193,12 +189,7 @@ struct SharedWorld::State {
 };
 
 SharedWorld::SharedWorld(Store& store, int size, std::vector<int> local_ranks, SharedWorldOptions options) {
-  std::sort(local_ranks.begin(), local_ranks.end());
-  WEFT_CHECK(size >= 1 && !local_ranks.empty(), "shared world: ", size, " ranks, of which this process owns ",
-             local_ranks.size(), "; need 1 or more");
-  for (size_t i = 0; i < local_ranks.size(); ++i)
-    WEFT_CHECK(local_ranks[i] >= 0 && local_ranks[i] < size && (i == 0 || local_ranks[i] != local_ranks[i - 1]),
-               "shared world: got the local ranks ", local_ranks, "; need different ones from 0 to ", size - 1);
+  local_ranks = internal::checked_local_ranks("shared world", size, std::move(local_ranks));
   state_ = std::make_shared<State>(store, size, local_ranks, options);
 }
 
@@ -218,14 +209,9 @@ SharedHeap& SharedWorld::heap(int rank) {
 }
 
 std::vector<Ref<Communicator>> SharedWorld::communicators(const std::string& name, const std::vector<int>& group) {
-  std::vector<bool> seen(size());
-  for (int r : group) {
-    WEFT_CHECK(r >= 0 && r < size() && !seen[r], "communicator ", name, ": got the ranks ", group,
-               "; need different ones from 0 to ", size() - 1);
-    seen[r] = true;
-  }
+  internal::check_group(name, group, size());
   const std::string text = str_cat(name, "/", group);
-  const uint64_t key = hash(str_cat(text, "/", state_->made[text]++));
+  const uint64_t key = internal::key_of(str_cat(text, "/", state_->made[text]++));
   std::vector<Ref<Group>> groups;
   for (int r : group)
     if (const auto it = state_->engines.find(r); it != state_->engines.end())

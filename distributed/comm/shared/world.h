@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "distributed/comm/process_world.h"
 #include "distributed/comm/shared/heap.h"
 #include "distributed/comm/store.h"
 #include "framework/dispatch/communicator.h"
@@ -30,22 +31,20 @@ struct SharedWorldOptions {
   std::chrono::nanoseconds spin = std::chrono::microseconds(200);
 };
 
-class SharedWorld {
+class SharedWorld final : public ProcessWorld {
  public:
   /// Joins a world of `size` ranks, of which this process owns `local_ranks`. Returns when all ranks have joined.
   SharedWorld(Store& store, int size, std::vector<int> local_ranks, SharedWorldOptions options = {});
   /// Leaves: no other rank waits for ranks of this process any more. Drop its communicators first.
-  ~SharedWorld();
+  ~SharedWorld() override;
   SharedWorld(const SharedWorld&) = delete;
 
-  int size() const;
+  int size() const override;
   /// The process of a rank.
   pid_t process_of(int rank) const;
   /// The memory of a local rank that all processes can read and write.
   SharedHeap& heap(int rank);
-  /// Creates a communicator of the ranks `group`; returns those of this process's ranks, in the order of `group`. All
-  /// processes with ranks in it create the same communicators in the same order. Returns when all have done so.
-  std::vector<Ref<Communicator>> communicators(const std::string& name, const std::vector<int>& group);
+  std::vector<Ref<Communicator>> communicators(const std::string& name, const std::vector<int>& group) override;
 
  private:
   struct State;

@@ -1,78 +1,12 @@
-// For tests: worlds of forked processes.
+// For tests: worlds of forked processes that share memory.
 #pragma once
-#include <sys/mman.h>
-
-#include <atomic>
-#include <filesystem>
 #include <functional>
-#include <memory>
 #include <string>
-#include <thread>
-#include <vector>
 
-#include "distributed/comm/shared/testing/processes.h"
 #include "distributed/comm/shared/world.h"
+#include "distributed/comm/testing/support.h"
 
 namespace weft::testing {
-
-inline Work::Deadline in_a_minute() { return std::chrono::steady_clock::now() + std::chrono::minutes(1); }
-inline std::string text(const std::optional<Error>& e) { return e ? e->what() : ""; }
-
-template <class T>
-StridedView view(std::vector<T>& v, Shape shape = {}) {
-  if (shape.empty()) shape = {static_cast<int64_t>(v.size())};
-  return {v.data(), DTypeOf<T>::value, shape, contiguous_strides(shape)};
-}
-
-inline int64_t now() { return std::chrono::steady_clock::now().time_since_epoch().count(); }
-inline double seconds_since(int64_t then) { return static_cast<double>(now() - then) * 1e-9; }
-
-/// Memory that parent and children share.
-template <class T>
-class Common {
- public:
-  Common() : p_(new (mmap(nullptr, sizeof(T), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) T{}) {}
-  ~Common() { munmap(p_, sizeof(T)); }
-  Common(const Common&) = delete;
-  T* operator->() const { return p_; }
-
- private:
-  T* p_;
-};
-
-/// When something happened, and how long it took until it was seen.
-struct Times {
-  std::atomic<int64_t> event{0};
-  std::atomic<int> ready{0};
-  std::atomic<int64_t> longest{0};  // ns
-  void longer(int64_t ns) {
-    int64_t old = longest.load();
-    while (ns > old && !longest.compare_exchange_weak(old, ns)) {
-    }
-  }
-};
-
-/// Runs fn(0) ... fn(n - 1) on threads.
-inline void on_threads(size_t n, const std::function<void(size_t)>& fn) {
-  std::vector<std::thread> threads;
-  for (size_t i = 1; i < n; ++i) threads.emplace_back([&fn, i] { fn(i); });
-  fn(0);
-  for (std::thread& t : threads) t.join();
-}
-
-inline std::vector<int> all_of(int n) {
-  std::vector<int> all;
-  for (int i = 0; i < n; ++i) all.push_back(i);
-  return all;
-}
-
-/// The ranks of each process.
-using Layout = std::vector<std::vector<int>>;
-inline Layout each(int n) {
-  Layout layout;
-  for (int i = 0; i < n; ++i) layout.push_back({i});
-  return layout;
-}
 
 /// What one rank does with the communicator of all ranks.
 using Body = std::function<void(Communicator&, dist::SharedWorld&, int rank)>;

@@ -1,4 +1,4 @@
-#include "distributed/comm/shared/testing/random_collectives.h"
+#include "distributed/comm/testing/random_collectives.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,0 +1,402 @@
+#include "distributed/comm/gloo/group.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace weft::dist::wire {
+
+using internal::aborted_by;
+using internal::LastStarted;
+using internal::point_to_point;
+using internal::Request;
+using Lock = std::unique_lock<std::mutex>;
+
+namespace {
+
+constexpr uint64_t kMaxAhead = 1 << 20;  // collectives that another rank may have started before this one
+
+StridedView dense(const StridedView& v, const void* data) {
+  return {const_cast<void*>(data), v.dtype, v.shape, contiguous_strides(v.shape)};
+}
+int64_t bytes_of(const StridedView& v) { return v.numel() * itemsize(v.dtype); }
+
+void copy(const StridedView& from, const StridedView& to) {
+  if (from.numel() == 0) return;
+  internal::Transfer t;
+  t.from = {from};
+  t.to = {to};
+  internal::run(t, {0, Shape::filled(from.shape.size(), 0), from.shape});
+}
+
+int64_t system_time() { return std::chrono::system_clock::now().time_since_epoch().count(); }
+
+}  // namespace
+
+uint64_t mix(uint64_t h, uint64_t x) {
+  h ^= x + 0x9e3779b97f4a7c15 + (h << 6) + (h >> 2);
+  h *= 0xff51afd7ed558ccd;
+  return h ^ h >> 33;
+}
+
+Group::Group(Hub& hub, std::shared_ptr<void> world, std::string name, std::vector<int> members, int rank, uint64_t key)
+    : hub_(hub),
+      world_(std::move(world)),
+      names_(static_cast<int>(members.size()), std::move(name), members),
+      key_(key),
+      open_(members.size()),
+      retired_(members.size()),
+      last_(members.size()) {
+  me_ = position_of(rank);
+  open_[me_] = true;
+}
+
+int Group::position_of(int world_rank) const {
+  const auto it = std::find(names_.ranks.begin(), names_.ranks.end(), world_rank);
+  return it == names_.ranks.end() ? -1 : static_cast<int>(it - names_.ranks.begin());
+}
+
+FrameHeader Group::header(FrameKind kind, int to_position) const {
+  FrameHeader h;
+  h.kind = kind;
+  h.from = names_.ranks[me_];
+  h.to = names_.ranks[to_position];
+  h.group = key_;
+  return h;
+}
+
+void Group::send_to_others(FrameKind kind, std::vector<char> bytes, uint64_t stream, uint64_t number) {
+  for (int i = 0; i < size(); ++i) {
+    if (i == me_) continue;
+    FrameHeader h = header(kind, i);
+    h.stream = stream;
+    h.number = number;
+    h.bytes = static_cast<uint32_t>(bytes.size());
+    hub_.send({h, bytes, {}});
+  }
+}
+
+void Group::open(Work::Deadline deadline) {
+  Lock lock(hub_.mutex);
+  while (true) {
+    const auto it = std::find(open_.begin(), open_.end(), false);
+    if (it == open_.end()) break;
+    const int i = static_cast<int>(it - open_.begin());
+    bool left = false;
+    const std::string ending = hub_.ending(names_.ranks[i], &left);
+    WEFT_CHECK_AS(kAborted, ending.empty(), "communicator ", names_.name, ": ", ending);
+    const bool in_time = changed_.wait_until(lock, deadline) != std::cv_status::timeout;
+    WEFT_CHECK_AS(kDeadlineExceeded, in_time || open_[i], "communicator ", names_.name,
+                  ": the deadline has passed; missing: ", names_.who(i), " has not created it");
+  }
+  for (int r : names_.ranks) ended(r);
+}
+
+void Group::announce() { send_to_others(FrameKind::kOpen, {}); }
+
+void Group::opened(int position) {
+  open_[position] = true;
+  changed_.notify_all();
+}
+
+Stream& Group::stream_of(uint64_t id) {
+  auto [it, added] = streams_.try_emplace(id);
+  Stream& s = it->second;
+  if (!added) return s;
+  s.id = id;
+  if (id == 0) {
+    for (int i = 0; i < size(); ++i) s.members.push_back(i);
+  } else {
+    s.members = {static_cast<int>((id - 1) / size()), static_cast<int>((id - 1) % size())};
+  }
+  s.mine = std::find(s.members.begin(), s.members.end(), me_) - s.members.begin();
+  s.started.resize(s.members.size());
+  return s;
+}
+
+Ref<Op> Group::op_at(Stream& s, uint64_t k) {
+  while (s.base + s.ops.size() <= k) {
+    const uint64_t at = s.base + s.ops.size();
+    auto op = make_ref<Op>(s.members, at + 1);
+    op->k = at;
+    op->stream = s.id;
+    op->mine = s.mine;
+    op->id = mix(mix(key_, s.id), op->number) | 1;
+    op->times.resize(s.members.size());
+    op->inlined.resize(s.members.size());
+    op->inputs.resize(s.members.size());
+    s.ops.push_back(std::move(op));
+  }
+  return s.ops[k - s.base];
+}
+
+// Whether the rank at a position needs the input of another one, which both know from one of their requests.
+bool Group::needs_input(const Request& r, int from, int to) const {
+  switch (r.kind) {
+    case Collective::kBarrier:
+    case Collective::kRecv:
+      return false;
+    case Collective::kBroadcast:
+      return r.peer == from;
+    case Collective::kPermute:
+      return ((from + r.shift) % size() + size()) % size() == to;
+    default:
+      return true;
+  }
+}
+
+Ref<Op> Group::start(const CommRequest& request, std::optional<Error>* error, const std::pair<int, int>* color) {
+  Request r(request);
+  Lock lock(hub_.mutex);
+  if (!failed_ && (*error = names_.wrong_peer(r, me_))) {
+    fail(**error, nullptr);
+    return {};
+  }
+  if ((*error = failed_)) return {};
+  const int to = r.kind == Collective::kRecv ? me_ : r.peer, from = r.kind == Collective::kRecv ? r.peer : me_;
+  Stream& s = stream_of(point_to_point(r.kind) ? 1 + static_cast<uint64_t>(from) * size() + to : 0);
+  Ref<Op> op = op_at(s, s.started[s.mine]);
+  StartedRequest sent;
+  sent.request = r;
+  // A wrong number of counts is found by all ranks; they need not have them all.
+  for (auto* counts : {&sent.request.send, &sent.request.recv})
+    if (counts->size() > static_cast<size_t>(size()) + 1) counts->resize(size() + 1);
+  sent.time = system_time();
+  if (color) {
+    sent.splits = true;
+    std::tie(sent.color, sent.key) = *color;
+  }
+  const bool reads = r.kind != Collective::kRecv && r.kind != Collective::kBarrier;
+  const int64_t bytes = reads ? bytes_of(r.in) : 0;
+  sent.inlined = bytes > 0 && bytes <= kInlineBytes && (r.kind != Collective::kBroadcast || r.peer == me_);
+  const std::vector<char> without = encode(sent);
+  std::vector<char> with;
+  if (sent.inlined) {
+    sent.input.resize(bytes);
+    copy(r.in, dense(r.in, sent.input.data()));
+    with = encode(sent);
+    sent.input.clear();
+  }
+  for (size_t i = 0; i < s.members.size(); ++i) {
+    if (i == s.mine) continue;
+    FrameHeader h = header(FrameKind::kRequest, s.members[i]);
+    h.stream = s.id;
+    h.number = op->k;
+    const std::vector<char>& text = sent.inlined && needs_input(r, me_, s.members[i]) ? with : without;
+    h.bytes = static_cast<uint32_t>(text.size());
+    hub_.send({h, text, {}});
+  }
+  sent.request = std::move(r);
+  op->started = true;
+  take(s, *op, s.mine, std::move(sent));
+  return op;
+}
+
+// A rank has started the op: this one or another one.
+void Group::take(Stream& s, Op& op, size_t i, StartedRequest r) {
+  ++s.started[i];
+  op.here[i] = true;
+  op.times[i] = r.time;
+  op.inlined[i] = r.inlined;
+  op.inputs[i] = std::move(r.input);
+  op.splits += r.splits;
+  op.colors[i] = {r.color, r.key};
+  op.requests[i] = std::move(r.request);
+  last_[s.members[i]] = {op.requests[i].kind, op.number};
+  op.first = -1;
+  size_t arrived = 0;
+  for (size_t j = 0; j < s.members.size(); ++j) {
+    if (!op.here[j]) continue;
+    ++arrived;
+    if (op.first < 0 || op.times[j] < op.times[op.first]) op.first = static_cast<int>(j);
+  }
+  try {
+    for (size_t j = 0; j < s.members.size(); ++j)
+      if (op.here[j] && static_cast<int>(j) != op.first) names_.agree(op, op.first, j);
+    if (arrived == s.members.size())
+      get_ready(op);
+    else
+      check_retired(op);
+  } catch (const Error& e) {
+    fail(e, &op);
+  }
+}
+
+void Group::get_ready(Op& op) {
+  for (size_t i = 0; i < op.inputs.size(); ++i)
+    if (!op.inputs[i].empty()) op.requests[i].in.data = op.inputs[i].data();
+  names_.build(op);
+  plan(op);
+  op.ready = true;
+  int64_t bytes = 0;
+  for (int t : op.runnable)
+    bytes += op.tasks[t].box.extent.numel() * itemsize(op.transfers[op.tasks[t].transfer].from[0].dtype);
+  if (bytes <= internal::kSmallBytes) {
+    for (; !op.runnable.empty(); op.runnable.pop_front()) {
+      run_task(op, op.tasks[op.runnable.front()], nullptr);
+      --op.to_apply;
+    }
+  }
+  if (!op.runnable.empty() || !op.early.empty()) hub_.work(Ref<Group>(this), Ref<Op>(&op));
+  changed_.notify_all();
+  finish(op);
+}
+
+void Group::check_retired(Op& op) {
+  for (size_t i = 0; i < op.members.size(); ++i)
+    if (!op.here[i] && retired_[op.members[i]] && op.first >= 0) {
+      fail(names_.returned(op, last_of(op), i), &op);
+      return;
+    }
+}
+
+std::vector<LastStarted> Group::last_of(const Op& op) const {
+  std::vector<LastStarted> last;
+  for (int m : op.members) last.push_back(last_[m]);
+  return last;
+}
+
+std::optional<Error> Group::wait(Op& op, Work::Deadline deadline) {
+  Lock lock(hub_.mutex);
+  while (!(op.ended() && op.workers == 0)) {
+    if (!op.failed && op.ready && !(op.runnable.empty() && op.early.empty())) {
+      lock.unlock();
+      work(op);
+      lock.lock();
+      continue;
+    }
+    if (changed_.wait_until(lock, deadline) != std::cv_status::timeout || (op.ended() && op.workers == 0)) continue;
+    if (!op.ended()) time_out(op);
+    break;  // leave() waits for those who still use the operands
+  }
+  return op.error;
+}
+
+void Group::time_out(Op& op) {
+  const bool all = std::find(op.here.begin(), op.here.end(), false) == op.here.end();
+  fail(all ? names_.still_copying(op, op.to_send + op.to_apply, op.parts)
+           : names_.missing(op, last_of(op), Code::kDeadlineExceeded, "the deadline has passed"),
+       &op);
+}
+
+bool Group::done(const Op& op) {
+  const std::lock_guard lock(hub_.mutex);
+  return op.ended() && op.workers == 0;
+}
+
+void Group::leave(Op& op) {
+  Lock lock(hub_.mutex);
+  if (!op.ended()) fail(names_.dropped(op.requests[op.mine].kind, op.number, me_), &op);
+  changed_.wait(lock, [&] { return op.workers == 0; });  // no deadline: this rank's memory is in use
+}
+
+void Group::abort(const std::string& cause) {
+  const std::lock_guard lock(hub_.mutex);
+  if (!failed_) fail(internal::abort_error(cause), nullptr);
+}
+
+void Group::retire(bool on) {
+  const std::lock_guard lock(hub_.mutex);
+  retired_[me_] = on;
+  send_to_others(FrameKind::kRetire, {}, 0, on);
+}
+
+void Group::finish(Op& op) {
+  if (op.ended() || !op.ready || op.to_send > 0 || op.to_apply > 0 || op.workers > 0) return;
+  op.done = true;
+  drop_ended(stream_of(op.stream));
+  changed_.notify_all();
+}
+
+void Group::drop_ended(Stream& s) {
+  for (; !s.ops.empty() && s.ops.front()->ended(); ++s.base) s.ops.pop_front();
+}
+
+void Group::fail(const Error& error, const Op* op) {
+  if (failed_) return;
+  Failure f{error.code(), op != nullptr, error.what()};
+  send_to_others(FrameKind::kFail, encode(f), op ? op->stream : 0, op ? op->k : 0);
+  fail_here(error, op);
+}
+
+void Group::fail_here(const Error& error, const Op* op, uint64_t stream, uint64_t number, bool of_collective) {
+  if (failed_) return;
+  failed_ = aborted_by(error.what());
+  for (auto& [id, s] : streams_)
+    for (const Ref<Op>& o : s.ops) {
+      if (o->ended()) continue;
+      o->failed = true;
+      const bool this_one = op ? o.get() == op : of_collective && o->stream == stream && o->k == number;
+      o->error = this_one ? error : *failed_;
+      o->runnable.clear();
+      o->early.clear();
+    }
+  changed_.notify_all();
+}
+
+void Group::ended(int world_rank) {
+  const int i = position_of(world_rank);
+  bool left = false;
+  const std::string ending = hub_.ending(world_rank, &left);
+  if (ending.empty()) return;
+  if (!left) return fail(Error(Code::kAborted, ending), nullptr);
+  retired_[i] = true;
+  for (auto& [id, s] : streams_)
+    for (size_t j = 0; j < s.ops.size() && !failed_; ++j)
+      if (!s.ops[j]->ready) check_retired(*s.ops[j]);
+  changed_.notify_all();
+}
+
+void Group::receive(const FrameHeader& h, const char* payload, Lock& lock) {
+  const int from = position_of(h.from);
+  WEFT_CHECK(from >= 0 && from != me_, "gloo: a message of rank ", h.from, ", which is not of ", names_.name);
+  if (h.kind == FrameKind::kOpen) return opened(from);
+  if (failed_) return;
+  const auto n = static_cast<uint64_t>(size());
+  WEFT_CHECK(h.stream <= n * n, "gloo: a message of a sequence that does not exist");
+  switch (h.kind) {
+    case FrameKind::kRequest:
+      return receive_request(h, payload);
+    case FrameKind::kData: {
+      const auto it = streams_.find(h.stream);
+      if (it == streams_.end() || h.number < it->second.base) return;  // done or dropped
+      const Stream& s = it->second;
+      WEFT_CHECK(h.number - s.base < s.ops.size(), "gloo: data of a collective that has not started");
+      const Ref<Op> op = s.ops[h.number - s.base];
+      if (!op->ended()) receive_data(*op, h, payload, lock);
+      return;
+    }
+    case FrameKind::kFail: {
+      const Failure f = decode_failure(payload, h.bytes);
+      return fail_here(Error(f.code, f.text), nullptr, h.stream, h.number, f.of_collective);
+    }
+    case FrameKind::kRetire: {
+      retired_[from] = h.number != 0;
+      if (!retired_[from]) return;
+      for (auto& [id, s] : streams_)
+        for (size_t j = 0; j < s.ops.size() && !failed_; ++j)
+          if (!s.ops[j]->ready) check_retired(*s.ops[j]);
+      return;
+    }
+    default:
+      return;
+  }
+}
+
+void Group::receive_request(const FrameHeader& h, const char* payload) {
+  StartedRequest r = decode_request(payload, h.bytes, size());
+  const int from = position_of(h.from);
+  const bool pair = point_to_point(r.request.kind);
+  bool right = pair == (h.stream != 0);
+  if (pair) {
+    const bool sends = r.request.kind == Collective::kSend;
+    right &= r.request.peer == me_ &&
+             h.stream == 1 + static_cast<uint64_t>(sends ? from : me_) * size() + (sends ? me_ : from);
+  }
+  WEFT_CHECK(right, "gloo: a request of a wrong sequence");
+  Stream& s = stream_of(h.stream);
+  const size_t i = std::find(s.members.begin(), s.members.end(), from) - s.members.begin();
+  WEFT_CHECK(h.number == s.started[i] && h.number < s.started[s.mine] + kMaxAhead, "gloo: a request out of order");
+  take(s, *op_at(s, h.number), i, std::move(r));
+}
+
+}  // namespace weft::dist::wire

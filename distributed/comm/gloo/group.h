@@ -1,0 +1,170 @@
+// A communicator as one rank sees it: the collectives that it and the others have started, and how they advance. All
+// members are guarded by the mutex of the hub, which is one for all ranks of a process.
+//
+// A rank that starts a collective sends its request to the others, with the input if that is small. When a rank has
+// the requests of all, it compares them, divides the operands into chunks in the same way as all others, and sends
+// each chunk to the ranks that need it. A chunk that is combined waits until all its sources are there: it is combined
+// in the order of ranks. An all-reduce of large operands gives each rank a share of the chunks to combine and send to
+// all.
+//
+// Operands are used only while chunks are packed or applied, never by the network, so a failed collective leaves them
+// free as soon as no thread works on it.
+#pragma once
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "distributed/comm/gloo/link.h"
+#include "distributed/comm/matching.h"
+
+namespace weft::dist::wire {
+
+class Group;
+struct Op;
+
+/// What groups need of their process.
+class Hub {
+ public:
+  virtual ~Hub() = default;
+  std::mutex mutex;
+  /// Sends a frame; `header.to` says where.
+  virtual void send(Outgoing frame) = 0;
+  /// Has another thread do the tasks of a collective that need nothing more.
+  virtual void work(Ref<Group> group, Ref<Op> op) = 0;
+  /// Why a rank will send nothing more; empty if it may. `left`: it has left in an orderly way.
+  virtual std::string ending(int rank, bool* left) const = 0;
+};
+
+/// A part of this rank's result.
+struct Task {
+  int transfer = 0;
+  internal::Box box;
+  std::vector<int> sources;  // positions, in the order in which they are combined
+  std::vector<bool> arrived;
+  std::vector<std::vector<char>> staged;  // by index in `sources`: chunks that wait for others
+  int missing = 0;                        // sources that are not staged yet
+  bool from_owner = false;                // the result of an all-reduce, from the rank that has combined it
+  bool forward = false;                   // the others wait for the result
+};
+
+/// One collective.
+struct Op : RefCounted, internal::Match {
+  using Match::Match;
+  uint64_t id = 0;  // Work::number()
+  uint64_t k = 0, stream = 0;
+  size_t mine = 0;
+  std::vector<int64_t> times;  // by position
+  std::vector<bool> inlined;
+  std::vector<std::vector<char>> inputs;  // of those that sent them with their requests
+  bool started = false, ready = false, done = false, failed = false;
+  std::vector<Task> tasks;
+  std::vector<std::vector<int>> task_of;        // by transfer and chunk; empty if the result is of other ranks
+  std::deque<int> runnable;                     // tasks that need nothing more
+  size_t to_send = 0, to_apply = 0, parts = 0;  // `parts`: their sum at first
+  int workers = 0;                              // threads that use this rank's operands
+  struct Early {
+    FrameHeader header;
+    std::vector<char> payload;
+  };
+  std::vector<Early> early;  // data that came before the last request
+  int64_t early_bytes = 0;
+  std::optional<Error> error;
+
+  bool ended() const { return done || failed; }
+};
+
+/// A sequence of collectives of the same ranks.
+struct Stream {
+  uint64_t id = 0;           // 0, or 1 + from * n + to
+  std::vector<int> members;  // positions in the group
+  size_t mine = 0;
+  std::vector<uint64_t> started;  // by member
+  std::deque<Ref<Op>> ops;        // not ended; the first has k = base
+  uint64_t base = 0;
+};
+
+class Group final : public RefCounted {
+ public:
+  /// `members` are ranks of the world; this one is `rank`. Does not wait.
+  Group(Hub& hub, std::shared_ptr<void> world, std::string name, std::vector<int> members, int rank, uint64_t key);
+
+  int rank() const { return me_; }
+  int size() const { return names_.size(); }
+  uint64_t key() const { return key_; }
+  const internal::GroupNames& names() const { return names_; }
+  Hub& hub() const { return hub_; }
+  const std::shared_ptr<void>& world() const { return world_; }
+
+  // These lock the hub.
+  /// Waits until the other ranks have created it; throws the error of one that does not.
+  void open(Work::Deadline deadline);
+  /// The op of this request; null with `*error` set if the group has failed.
+  Ref<Op> start(const CommRequest& request, std::optional<Error>* error, const std::pair<int, int>* color = nullptr);
+  std::optional<Error> wait(Op& op, Work::Deadline deadline);
+  bool done(const Op& op);
+  /// The rank drops the op. If it is not done, it fails; returns when no thread uses its operands.
+  void leave(Op& op);
+  void abort(const std::string& cause);
+  void retire(bool on);
+  /// Does the tasks of an op that need nothing more.
+  void work(Op& op);
+
+  // These need the hub's lock; receive() may release it for a while.
+  /// A frame for this rank; throws if it is wrong.
+  void receive(const FrameHeader& h, const char* payload, std::unique_lock<std::mutex>& lock);
+  /// Tells the others that this rank has created it.
+  void announce();
+  /// Another rank has created it.
+  void opened(int position);
+  /// A rank of the group has ended or left.
+  void ended(int world_rank);
+  bool has(int world_rank) const { return position_of(world_rank) >= 0; }
+  /// Fails on this rank only.
+  void fail_here(const Error& error, const Op* op, uint64_t stream = 0, uint64_t number = 0,
+                 bool of_collective = false);
+
+ private:
+  int position_of(int world_rank) const;
+  FrameHeader header(FrameKind kind, int to_position) const;
+  void send_to_others(FrameKind kind, std::vector<char> bytes, uint64_t stream = 0, uint64_t number = 0);
+  Stream& stream_of(uint64_t id);
+  Ref<Op> op_at(Stream& s, uint64_t k);
+  void take(Stream& s, Op& op, size_t position, StartedRequest r);
+  void get_ready(Op& op);
+  std::vector<int> sources_of(const Op& op, int transfer) const;
+  bool needs_input(const internal::Request& r, int from, int to) const;
+  void plan(Op& op);
+  void add_task(Op& op, Task task);
+  void send_chunk(Op& op, int transfer, size_t chunk, size_t to, const StridedView& view);
+  void receive_request(const FrameHeader& h, const char* payload);
+  void receive_data(Op& op, const FrameHeader& h, const char* payload, std::unique_lock<std::mutex>& lock);
+  void apply(Op& op, int task, const char* last, std::unique_lock<std::mutex>& lock);
+  void run_task(const Op& op, const Task& t, const char* last) const;
+  void finish(Op& op);
+  void drop_ended(Stream& s);
+  void check_retired(Op& op);
+  void fail(const Error& error, const Op* op);
+  void time_out(Op& op);
+  std::vector<internal::LastStarted> last_of(const Op& op) const;
+
+  Hub& hub_;
+  const std::shared_ptr<void> world_;
+  const internal::GroupNames names_;
+  const uint64_t key_;
+  int me_ = 0;
+  std::condition_variable changed_;
+  std::map<uint64_t, Stream> streams_;
+  std::vector<bool> open_, retired_;
+  std::vector<internal::LastStarted> last_;
+  std::optional<Error> failed_;
+};
+
+/// A number from two, for keys and numbers of collectives.
+uint64_t mix(uint64_t h, uint64_t x);
+
+}  // namespace weft::dist::wire

@@ -1,0 +1,390 @@
+#include "distributed/comm/gloo/world.h"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+#include <sstream>
+#include <thread>
+
+#include "distributed/comm/gloo/group.h"
+#include "distributed/comm/world_checks.h"
+
+namespace weft::dist {
+namespace {
+
+using wire::FrameHeader;
+using wire::FrameKind;
+using wire::Group;
+using wire::Op;
+using Lock = std::unique_lock<std::mutex>;
+
+constexpr size_t kMaxEarlyOpens = 1 << 16;
+constexpr auto kFarewell = std::chrono::seconds(2);
+
+std::string random_text() {
+  std::random_device random;
+  std::string text;
+  while (text.size() < 32) text += "0123456789abcdef"[random() % 16];
+  return text;
+}
+
+std::string own_host() {
+  char name[256] = {};
+  gethostname(name, sizeof name - 1);
+  return name;
+}
+
+std::string first_address() {
+  ifaddrs* all = nullptr;
+  std::string found;
+  if (getifaddrs(&all) != 0) return own_host();
+  for (ifaddrs* a = all; a && found.empty(); a = a->ifa_next) {
+    if (!a->ifa_addr || a->ifa_addr->sa_family != AF_INET || (a->ifa_flags & IFF_LOOPBACK) || !(a->ifa_flags & IFF_UP))
+      continue;
+    char text[NI_MAXHOST] = {};
+    if (getnameinfo(a->ifa_addr, sizeof(sockaddr_in), text, sizeof text, nullptr, 0, NI_NUMERICHOST) == 0) found = text;
+  }
+  freeifaddrs(all);
+  return found.empty() ? own_host() : found;
+}
+
+// What a process writes to the store for each of its ranks.
+struct Member {
+  int first = 0;  // the process's first rank
+  int64_t pid = 0;
+  std::string host, network;
+};
+
+std::string key_of(int rank) { return str_cat("gloo/rank_", rank); }
+
+}  // namespace
+
+struct GlooWorld::State final : wire::Hub, std::enable_shared_from_this<GlooWorld::State> {
+  State(Store& store, int size, const std::vector<int>& local_ranks, const GlooWorldOptions& o)
+      : options(o), size(size), members(size), process_of(size), local(size) {
+    const auto deadline = std::chrono::steady_clock::now() + options.timeout;
+    join(store, local_ranks, deadline);
+    wire::ConnectOptions connect{options.address, options.interface, options.silence};
+    if (connect.address.empty() && connect.interface.empty()) {
+      const bool one_host =
+          std::all_of(members.begin(), members.end(), [&](const Member& m) { return m.network == members[0].network; });
+      connect.address = one_host ? "127.0.0.1" : first_address();
+    }
+    const wire::LinkEvents events{[this](int p, const FrameHeader& h, const char* data) { frame(p, h, data); },
+                                  [this](int p) { lost(p); }};
+    std::vector<std::string> names;
+    for (int r : firsts) names.push_back(name_of(r));
+    connections = std::make_unique<wire::Connections>(store, mine, names, connect, deadline);
+    peers.resize(firsts.size());
+    own = wire::make_own_link(mine, events);
+    connections->start(events);
+    worker = std::thread([this] { work_on_tasks(); });
+    try {
+      greet(deadline);
+    } catch (const Error&) {
+      close();
+      throw;
+    }
+  }
+
+  void join(Store& store, const std::vector<int>& local_ranks, Store::Deadline deadline) {
+    if (local_ranks[0] == 0) store.set("gloo/token", random_text());
+    for (int r : local_ranks)
+      store.set(key_of(r), str_cat(local_ranks[0], " ", getpid(), " ", own_host(), " ", internal::own_network()));
+    for (int r = 0; r < size; ++r) {
+      Member& m = members[r];
+      std::istringstream text(store.get(key_of(r), deadline));
+      text >> m.first >> m.pid >> m.host >> m.network;
+      WEFT_CHECK_AS(kUnavailable, text && m.first >= 0 && m.first <= r, "gloo: the store has a wrong ", key_of(r));
+      if (m.first == r) firsts.push_back(r);
+      const auto it = std::find(firsts.begin(), firsts.end(), m.first);
+      WEFT_CHECK_AS(kUnavailable, it != firsts.end(), "gloo: the store has a wrong ", key_of(r));
+      process_of[r] = static_cast<int>(it - firsts.begin());
+    }
+    for (int r : local_ranks) local[r] = true;
+    mine = process_of[local_ranks[0]];
+    token = store.get("gloo/token", deadline);
+  }
+
+  // Shows the others that this process is of the job, and waits until they have done so.
+  void greet(Store::Deadline deadline) {
+    Lock lock(mutex);
+    for (int p = 0; p < static_cast<int>(peers.size()); ++p)
+      if (p != mine) send_to_process(p, FrameKind::kHello, token);
+    for (size_t p = 0; p < peers.size(); ++p) {
+      if (static_cast<int>(p) == mine) continue;
+      const std::string who = name_of(firsts[p]);
+      const bool came = changed.wait_until(lock, deadline, [&] { return peers[p].known || peers[p].lost; });
+      WEFT_CHECK_AS(kDeadlineExceeded, came, "gloo: ", who, " has not joined before the deadline");
+      WEFT_CHECK_AS(kUnavailable, peers[p].known, "gloo: ", who, " has ended while it joined, or is not of this job");
+    }
+  }
+
+  std::string name_of(int rank) const {
+    return str_cat("rank ", rank, " (pid ", members[rank].pid, " on host ", members[rank].host, ")");
+  }
+
+  void send(wire::Outgoing f) override {
+    if (closed) return;
+    const int p = process_of[f.header.to];
+    if (p == mine) return own->send(std::move(f));
+    if (!peers[p].lost) connections->link(p).send(std::move(f));
+  }
+
+  void send_to_process(int p, FrameKind kind, const std::string& text = {}) {
+    FrameHeader h;
+    h.kind = kind;
+    h.from = firsts[mine];
+    h.to = firsts[p];
+    h.bytes = static_cast<uint32_t>(text.size());
+    send({h, {text.begin(), text.end()}, {}});
+  }
+
+  void work(Ref<Group> group, Ref<Op> op) override {
+    tasks.emplace_back(std::move(group), std::move(op));
+    changed.notify_all();
+  }
+
+  std::string ending(int rank, bool* left) const override {
+    const int p = process_of[rank];
+    if (p == mine) return {};
+    *left = peers[p].left;
+    if (*left) return name_of(rank) + " has left";
+    return peers[p].lost ? name_of(rank) + " has died or cannot be reached" : "";
+  }
+
+  void work_on_tasks() {
+    Lock lock(mutex);
+    while (true) {
+      changed.wait(lock, [&] { return closed || !tasks.empty(); });
+      if (closed) return;
+      auto [group, op] = std::move(tasks.front());
+      tasks.pop_front();
+      lock.unlock();
+      group->work(*op);
+      group = {};
+      op = {};
+      lock.lock();
+    }
+  }
+
+  void frame(int p, const FrameHeader& h, const char* payload) {
+    Lock lock(mutex);
+    if (p != mine && !peers[p].known) {
+      WEFT_CHECK(h.kind == FrameKind::kHello && std::string(payload, h.bytes) == token, "gloo: a stranger connects");
+      peers[p].known = true;
+      changed.notify_all();
+      return;
+    }
+    WEFT_CHECK(h.from >= 0 && h.from < size && process_of[h.from] == p && h.to >= 0 && h.to < size && local[h.to],
+               "gloo: a message between wrong ranks");
+    if (h.kind == FrameKind::kLeave || h.kind == FrameKind::kFarewell) {
+      (h.kind == FrameKind::kLeave ? peers[p].left : peers[p].farewell) = true;
+      if (h.kind == FrameKind::kLeave) {
+        send_to_process(p, FrameKind::kFarewell);
+        tell_groups(p);
+      }
+      changed.notify_all();
+      return;
+    }
+    const auto it = groups.find({h.group, h.to});
+    if (it != groups.end()) {
+      const Ref<Group> group = it->second;
+      return group->receive(h, payload, lock);
+    }
+    if (h.kind != FrameKind::kOpen) return;  // this rank has dropped the communicator
+    WEFT_CHECK(early_opens.size() < kMaxEarlyOpens, "gloo: too many communicators");
+    early_opens.insert({h.group, h.to, h.from});
+  }
+
+  void lost(int p) {
+    const std::lock_guard lock(mutex);
+    if (closed || peers[p].lost) return;
+    peers[p].lost = true;
+    tell_groups(p);
+    changed.notify_all();
+  }
+
+  void tell_groups(int p) {
+    std::vector<Ref<Group>> all;
+    for (auto& [key, group] : groups) all.push_back(group);
+    for (const Ref<Group>& group : all)
+      for (int r = 0; r < size; ++r)
+        if (process_of[r] == p && group->has(r)) group->ended(r);
+  }
+
+  Ref<Group> make_group(const std::string& name, const std::vector<int>& ranks, int rank, uint64_t key) {
+    auto group = make_ref<Group>(*this, shared_from_this(), name, ranks, rank, key);
+    const std::lock_guard lock(mutex);
+    WEFT_CHECK_AS(kAborted, !closed, "communicator ", name, ": this process has left the world");
+    groups[{key, rank}] = group;
+    for (size_t i = 0; i < ranks.size(); ++i)
+      if (early_opens.erase({key, rank, ranks[i]}) > 0) group->opened(static_cast<int>(i));
+    group->announce();
+    return group;
+  }
+
+  void remove(const Ref<Group>& group) {
+    group->retire(true);
+    const std::lock_guard lock(mutex);
+    groups.erase({group->key(), group->names().ranks[group->rank()]});
+  }
+
+  void close() {
+    {
+      Lock lock(mutex);
+      for (auto& [key, group] : groups)
+        group->fail_here(Error(Code::kAborted, "this process has left the world"), nullptr);
+      const auto gone = [&](size_t p) {
+        return static_cast<int>(p) == mine || !peers[p].known || peers[p].farewell || peers[p].lost;
+      };
+      for (size_t p = 0; p < peers.size(); ++p)
+        if (!gone(p)) send_to_process(static_cast<int>(p), FrameKind::kLeave);
+      // What the others have not read yet could be lost with the connection.
+      changed.wait_for(lock, kFarewell, [&] {
+        for (size_t p = 0; p < peers.size(); ++p)
+          if (!gone(p)) return false;
+        return true;
+      });
+      closed = true;
+      changed.notify_all();
+    }
+    worker.join();
+    connections->close();
+    own->close();
+    const std::lock_guard lock(mutex);
+    tasks.clear();
+    groups.clear();
+  }
+
+  struct Peer {
+    bool known = false;     // it has shown that it belongs to the job
+    bool left = false;      // it has said that it leaves
+    bool farewell = false;  // it knows that this process leaves
+    bool lost = false;      // its connection has ended
+  };
+
+  const pid_t pid = getpid();
+  const GlooWorldOptions options;
+  const int size;
+  std::vector<Member> members;  // by rank
+  std::vector<int> process_of, firsts;
+  std::vector<bool> local;
+  int mine = 0;  // number of this process
+  std::string token;
+  std::unique_ptr<wire::Connections> connections;
+  std::unique_ptr<wire::Link> own;
+  std::vector<Peer> peers;                                // by process
+  std::map<std::pair<uint64_t, int>, Ref<Group>> groups;  // by key and rank
+  std::set<std::tuple<uint64_t, int, int>> early_opens;   // key, to, from: before this rank has created it
+  std::map<std::string, int> made;                        // communicators of this name and these ranks so far
+  std::deque<std::pair<Ref<Group>, Ref<Op>>> tasks;
+  std::condition_variable changed;
+  bool closed = false;
+  std::thread worker;
+};
+
+namespace {
+
+class GlooWork final : public Work {
+ public:
+  GlooWork(Ref<Group> group, Ref<Op> op) : group_(std::move(group)), op_(std::move(op)) {}
+  ~GlooWork() override { group_->leave(*op_); }
+  std::optional<Error> wait(Deadline deadline) override { return group_->wait(*op_, deadline); }
+  bool done() override { return group_->done(*op_); }
+  uint64_t number() const override { return op_->id; }
+
+ private:
+  Ref<Group> group_;
+  Ref<Op> op_;
+};
+
+template <class State>
+class GlooCommunicator final : public internal::GroupCommunicator {
+ public:
+  GlooCommunicator(std::shared_ptr<State> state, Ref<Group> group)
+      : state_(std::move(state)), group_(std::move(group)) {}
+  ~GlooCommunicator() override {
+    if (state_->pid == getpid()) state_->remove(group_);
+  }
+  int rank() const override { return group_->rank(); }
+  int size() const override { return group_->size(); }
+
+  Ref<Work> start(const CommRequest& request) override {
+    std::optional<Error> error;
+    Ref<Op> op = group_->start(request, &error);
+    if (!op) return make_ref<internal::FailedWork>(*error);
+    return make_ref<GlooWork>(group_, std::move(op));
+  }
+
+  Ref<Communicator> split(int color, int key, Work::Deadline deadline) override {
+    std::optional<Error> error;
+    const std::pair<int, int> asked{color, key};
+    Ref<Op> op = group_->start({}, &error, &asked);
+    if (!op) throw *error;
+    auto work = make_ref<GlooWork>(group_, op);
+    if ((error = work->wait(deadline))) throw *error;
+    const internal::GroupNames& names = group_->names();
+    for (const auto& [part, members] : names.parts(*op)) {
+      if (std::find(members.begin(), members.end(), rank()) == members.end()) continue;
+      std::vector<int> ranks;
+      for (int m : members) ranks.push_back(names.ranks[m]);
+      const std::string text = str_cat(group_->key(), "/", op->number, "/", part);
+      auto made = make_ref<GlooCommunicator>(
+          state_, state_->make_group(names.part_name(part), ranks, names.ranks[rank()], internal::key_of(text)));
+      made->group_->open(deadline);
+      return made;
+    }
+    return {};
+  }
+
+  void abort(const std::string& cause) override { group_->abort(cause); }
+  void retire(bool on) override { group_->retire(on); }
+  Group& group() { return *group_; }
+
+ private:
+  std::shared_ptr<State> state_;
+  Ref<Group> group_;
+};
+
+}  // namespace
+
+GlooWorld::GlooWorld(Store& store, int size, std::vector<int> local_ranks, GlooWorldOptions options) {
+  local_ranks = internal::checked_local_ranks("gloo world", size, std::move(local_ranks));
+  state_ = std::make_shared<State>(store, size, local_ranks, options);
+}
+
+GlooWorld::~GlooWorld() {
+  if (state_->pid == getpid())
+    state_->close();
+  else
+    new std::shared_ptr<State>(std::move(state_));  // a child of fork() has none of the threads
+}
+
+int GlooWorld::size() const { return state_->size; }
+std::string GlooWorld::name_of(int rank) const { return state_->name_of(rank); }
+
+std::vector<Ref<Communicator>> GlooWorld::communicators(const std::string& name, const std::vector<int>& group) {
+  internal::check_group(name, group, size());
+  const std::string text = str_cat(name, "/", group);
+  const uint64_t key = internal::key_of(str_cat(text, "/", state_->made[text]++));
+  std::vector<Ref<GlooCommunicator<State>>> made;
+  for (int r : group)
+    if (state_->local[r])
+      made.push_back(make_ref<GlooCommunicator<State>>(state_, state_->make_group(name, group, r, key)));
+  const auto deadline = std::chrono::steady_clock::now() + state_->options.timeout;
+  std::vector<Ref<Communicator>> all;
+  for (const auto& c : made) {
+    c->group().open(deadline);
+    all.push_back(c);
+  }
+  return all;
+}
+
+}  // namespace weft::dist

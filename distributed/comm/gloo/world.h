@@ -1,0 +1,53 @@
+// Communicators between processes of different hosts, over TCP. They give the bits of thread ranks
+// (distributed/comm/threads.h), and the same errors. Gloo moves tagged messages between processes; the collectives are
+// Weft's own: reductions combine rank 0, 1, 2, ... from the left.
+//
+// A process has one rank or several, each used by one thread at a time. Threads of the process send, receive and
+// combine while the ranks compute. A rank's collective is done when its own result is complete and its operands are
+// free, so at a failure some ranks may have it and others not.
+//
+// If a process ends, or its host does not answer for `silence`, communicators with its ranks fail on all other ranks,
+// with a sentence that names the rank. A process that stops for a while fails nothing before the deadline of wait(),
+// because its host still answers.
+#pragma once
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "distributed/comm/process_world.h"
+#include "distributed/comm/store.h"
+
+namespace weft::dist {
+
+struct GlooWorldOptions {
+  /// IP address or host name of this process that the others can reach. Empty: 127.0.0.1 if all are on one host, else
+  /// the first address of this host that is not of the loopback interface.
+  std::string address;
+  /// Or the network interface, such as "eth0".
+  std::string interface;
+  /// How long to wait for other processes to join, and to create a communicator.
+  std::chrono::nanoseconds timeout = std::chrono::seconds(kDefaultTimeout);
+  /// A connection is cut if the other host has not answered for this long.
+  std::chrono::nanoseconds silence = std::chrono::seconds(5);
+};
+
+class GlooWorld final : public ProcessWorld {
+ public:
+  /// Joins a world of `size` ranks, of which this process owns `local_ranks`. Returns when all ranks have joined.
+  GlooWorld(Store& store, int size, std::vector<int> local_ranks, GlooWorldOptions options = {});
+  /// Leaves: no other rank waits for ranks of this process any more. Drop its communicators first.
+  ~GlooWorld() override;
+  GlooWorld(const GlooWorld&) = delete;
+
+  int size() const override;
+  /// "rank 2 (pid 7 on host a)".
+  std::string name_of(int rank) const;
+  std::vector<Ref<Communicator>> communicators(const std::string& name, const std::vector<int>& group) override;
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace weft::dist
