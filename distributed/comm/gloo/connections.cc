@@ -4,6 +4,7 @@
 #include <gloo/transport/context.h>
 #include <gloo/transport/tcp/address.h>
 #include <gloo/transport/tcp/device.h>
+#include <net/if.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <signal.h>
@@ -284,6 +285,8 @@ Connections::Connections(Store& store, int mine, const std::vector<std::string>&
   const int count = static_cast<int>(names.size());
   const NoSigpipe guard;  // Gloo's thread takes this mask
   std::string others = "other processes";
+  WEFT_CHECK_AS(kNotFound, options.interface.empty() || if_nametoindex(options.interface.c_str()) > 0,
+                "gloo: this host has no network interface ", options.interface);
   try {
     ::gloo::transport::tcp::attr attr;
     attr.hostname = options.address;

@@ -1,6 +1,7 @@
 // Damaged frames of another rank: each is refused with an error, or taken, and nothing outside of buffers is touched.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "distributed/comm/gloo/group.h"
@@ -77,7 +78,7 @@ void give(Rank& rank, const std::string& text) {
     at = std::min(text.size(), at + sizeof h);
     const std::vector<char> payload = [&] {
       std::vector<char> p(h.bytes);  // as long as it says: a read behind it is found by sanitizers
-      std::memcpy(p.data(), text.data() + at, std::min<size_t>(h.bytes, text.size() - at));
+      std::copy_n(text.begin() + static_cast<int64_t>(at), std::min<size_t>(h.bytes, text.size() - at), p.begin());
       return p;
     }();
     at = std::min<size_t>(text.size(), at + h.bytes);

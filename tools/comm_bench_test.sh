@@ -1,0 +1,11 @@
+#!/bin/sh
+# Each transport prints its tables, with no wrong element.
+set -e
+out=$(tools/comm_bench --ranks 3 --max_bytes 65536 --factor 16 --seconds 0 --skew 0.5)
+echo "$out"
+for t in threads shared gloo; do
+  test "$(echo "$out" | grep -c "^# .*, $t, 3 ranks")" = 7
+done
+# 6 collectives with 4 sizes and one barrier, of 3 transports.
+test "$(echo "$out" | grep -c '^ .* 0$')" = 75
+test "$(echo "$out" | grep -c '^ ')" = 75
