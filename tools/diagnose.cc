@@ -13,14 +13,15 @@ int main(int argc, char** argv) {
       {"patience", &patience, "seconds that a rank may wait in a running job", {0, 1e6}},
       {"slow", &slow, "seconds that a rank may enter a collective after the others", {0, 1e6}},
   };
-  return run_program(argc, argv,
-                     "Names the rank of a job that is at fault: diagnose [flags] FOLDER, the folder of its flight records "
-                     "(JOB_FLIGHT; the launcher prints it when a job fails).",
-                     flags, [&](const std::vector<std::string>& arguments) {
-                       if (arguments.size() != 1) usage_error("need one folder of flight records");
-                       const dist::diagnose::Job job = dist::diagnose::read_job(io::resolve_path(arguments[0]), look);
-                       const dist::diagnose::Diagnosis d = dist::diagnose::diagnose(job, {patience, slow});
-                       write_output(json ? d.to_json() + "\n" : d.to_string());
-                       return 0;
-                     });
+  return run_program(
+      argc, argv,
+      "Names the rank of a job that is at fault: diagnose [flags] FOLDER, the folder of its flight records "
+      "(JOB_FLIGHT; the launcher prints it when a job fails).",
+      flags, [&](const std::vector<std::string>& arguments) {
+        if (arguments.size() != 1) usage_error("need one folder of flight records");
+        const dist::diagnose::Job job = dist::diagnose::read_job(io::resolve_path(arguments[0]), look);
+        const dist::diagnose::Diagnosis d = dist::diagnose::diagnose(job, {patience, slow});
+        write_output(json ? d.to_json() + "\n" : d.to_string());
+        return 0;
+      });
 }

@@ -9,7 +9,6 @@
 #include "distributed/diagnose/deviation.h"
 #include "distributed/diagnose/trace.h"
 #include "framework/base/one_line.h"
-#include "framework/io/json.h"
 
 namespace weft::dist::diagnose {
 namespace {
@@ -188,8 +187,8 @@ class Analysis {
   }
 
   void report(const RankTrace& t, const Deviation& d) {
-    const std::string place = str_cat("collective ", d.started.position + 1, " of run ", d.started.run, " of step ",
-                                      d.started.plan);
+    const std::string place =
+        str_cat("collective ", d.started.position + 1, " of run ", d.started.run, " of step ", d.started.plan);
     const std::string started = str_cat(text_of_record(t, d.started), " (site ", d.started.site, ")");
     std::string planned;
     if (d.planned) {
@@ -212,8 +211,7 @@ class Analysis {
                     d.planned ? str_cat("the plan has ", planned) : str_cat("the plan has ended after ", d.rows)));
     } else {
       blame(d.fault, t.rank,
-            str_cat(who, " started ", started, " as ", place, ", where the plan has ", planned,
-                    "; another ", d.detail),
+            str_cat(who, " started ", started, " as ", place, ", where the plan has ", planned, "; another ", d.detail),
             d.detail);
     }
     set_collective(t, d.started, d.fault == Fault::kExtra ? nullptr : d.planned);
@@ -228,8 +226,8 @@ class Analysis {
     for (const auto& [run, by_rank] : plans) {
       const auto odd = odd_one(by_rank);
       if (!odd) continue;
-      const auto other = std::find_if(by_rank.begin(), by_rank.end(),
-                                      [&](const auto& p) { return p.second != by_rank.at(*odd); });
+      const auto other =
+          std::find_if(by_rank.begin(), by_rank.end(), [&](const auto& p) { return p.second != by_rank.at(*odd); });
       blame(Fault::kMismatched, *odd,
             str_cat(name(*odd), " ran step ", by_rank.at(*odd), " as its run ", run, ", and rank ", other->first,
                     " step ", other->second, "; all ranks need the same host code"),
@@ -257,13 +255,15 @@ class Analysis {
     for (const auto& [key, by_rank] : kinds) {
       const auto odd = odd_one(by_rank);
       if (!odd) continue;
-      const auto other = std::find_if(by_rank.begin(), by_rank.end(),
-                                      [&](const auto& p) { return p.second != by_rank.at(*odd); });
+      const auto other =
+          std::find_if(by_rank.begin(), by_rank.end(), [&](const auto& p) { return p.second != by_rank.at(*odd); });
       const Record &r = records.at({key, *odd}), &o = records.at({key, other->first});
       blame(Fault::kMismatched, *odd,
             str_cat(name(*odd), " started ", describe(trace(*odd), r, nullptr), ", and rank ", other->first, " ",
                     text_of_record(trace(other->first), o), "; no plan says which is right"),
-            r.kind != o.kind ? "kind" : r.dtype != o.dtype ? "dtype" : "operation");
+            r.kind != o.kind     ? "kind"
+            : r.dtype != o.dtype ? "dtype"
+                                 : "operation");
       set_collective(trace(*odd), r, nullptr);
       return true;
     }
@@ -282,9 +282,9 @@ class Analysis {
     }
     if (!first) return false;
     const int rank = first->second;
-    return blame(Fault::kFailed, rank,
-                 str_cat(name(rank), " failed", doing(rank), trace(rank).failure.empty() ? "" : ": ",
-                         trace(rank).failure));
+    return blame(
+        Fault::kFailed, rank,
+        str_cat(name(rank), " failed", doing(rank), trace(rank).failure.empty() ? "" : ": ", trace(rank).failure));
   }
 
   // ", in phase checkpoint", ", in its run 7 of step 1 after ...".
@@ -341,9 +341,9 @@ class Analysis {
     const bool unsure = !t.ended && t.state == ProcessState::kUnknown;
     blame(Fault::kDead, rank,
           str_cat(name(rank),
-                  t.ended    ? str_cat(" exited with code ", t.code)
-                  : unsure   ? " died or was stopped"
-                             : " died",
+                  t.ended  ? str_cat(" exited with code ", t.code)
+                  : unsure ? " died or was stopped"
+                           : " died",
                   doing(rank), waiters(rank)));
     if (const Moment& m = moment(rank); m.waits) set_collective(t, *m.waits, row_of(t, *m.waits));
     return true;
@@ -419,16 +419,18 @@ class Analysis {
                    std::string(flight::to_string_view(phase.phase)));
     }
     const auto start = groups_.start_of(rank, w, r);
-    const std::string since = m.last ? str_cat(" it has recorded nothing for ", seconds_text(time_ - m.last->time)) : "";
+    const std::string since =
+        m.last ? str_cat(" it has recorded nothing for ", seconds_text(time_ - m.last->time)) : "";
     if (start && *start > time_)
       return blame(Fault::kSlow, rank,
-                   str_cat(name(rank), " is slow: it entered ", what, " ", seconds_text(*start - time_),
-                           " after rank ", waiter, " had given up, which had waited ", waited));
+                   str_cat(name(rank), " is slow: it entered ", what, " ", seconds_text(*start - time_), " after rank ",
+                           waiter, " had given up, which had waited ", waited));
     if (!failed_ && t.state == ProcessState::kRuns)
-      return blame(Fault::kSlow, rank,
-                   str_cat(name(rank), " is slow: it runs", doing(rank), " and has not entered ", what, ";", since,
-                           tail));
-    return blame(Fault::kNeverEntered, rank, str_cat(name(rank), " never entered ", what, ":", since, doing(rank), tail));
+      return blame(
+          Fault::kSlow, rank,
+          str_cat(name(rank), " is slow: it runs", doing(rank), " and has not entered ", what, ";", since, tail));
+    return blame(Fault::kNeverEntered, rank,
+                 str_cat(name(rank), " never entered ", what, ":", since, doing(rank), tail));
   }
 
   bool no_record() {
@@ -530,20 +532,19 @@ class Analysis {
     for (const RankTrace& t : job_.ranks) {
       if (!t.present()) continue;
       RankSummary s{.rank = t.rank, .pid = t.pid, .host = t.host};
-      s.state = t.ended                                ? str_cat("exited ", t.code)
-                : t.state == ProcessState::kRuns       ? "runs"
-                : t.state == ProcessState::kStopped    ? "stopped"
-                : t.state == ProcessState::kGone       ? "gone"
-                                                       : "unknown";
+      s.state = t.ended                             ? str_cat("exited ", t.code)
+                : t.state == ProcessState::kRuns    ? "runs"
+                : t.state == ProcessState::kStopped ? "stopped"
+                : t.state == ProcessState::kGone    ? "gone"
+                                                    : "unknown";
       const Moment& m = moment(t.rank);
-      s.last = m.waits ? str_cat(m.outcome ? "failed" : "waits", doing(t.rank))
+      s.last = m.waits           ? str_cat(m.outcome ? "failed" : "waits", doing(t.rank))
                : m.failed_itself ? str_cat("failed", doing(t.rank))
                : m.last          ? str_cat("runs", doing(t.rank))
                                  : "nothing";
       if (m.last) s.seconds = static_cast<double>(time_ - (m.waits ? m.waits->time : m.last->time)) * 1e-9;
       d_.ranks.push_back(std::move(s));
-      if (t.lost > 0 && t.records.size() < 2)
-        d_.notes.push_back(str_cat("rank ", t.rank, ": older records are lost"));
+      if (t.lost > 0 && t.records.size() < 2) d_.notes.push_back(str_cat("rank ", t.rank, ": older records are lost"));
     }
   }
 
@@ -559,55 +560,6 @@ class Analysis {
 
 }  // namespace
 
-std::string_view to_string_view(Fault fault) {
-  constexpr std::string_view k[] = {"none", "never entered", "extra",            "mismatched", "slow",
-                                    "stopped", "dead",       "busy on the host", "failed"};
-  return k[static_cast<int>(fault)];
-}
-
 Diagnosis diagnose(const Job& job, const DiagnosisOptions& options) { return Analysis(job, options).run(); }
-
-std::string Diagnosis::verdict() const {
-  if (fault == Fault::kNone) return sentence;
-  return str_cat(fault, detail.empty() ? "" : str_cat(" (", detail, ")"), ": ", sentence);
-}
-
-std::string Diagnosis::to_string() const {
-  std::string text = verdict() + "\n";
-  if (!ranks.empty()) text += "\nrank      pid  state       since  last\n";
-  for (const RankSummary& r : ranks) {
-    char line[80];
-    std::snprintf(line, sizeof line, "%4d %8d  %-9.20s %5.2f s  ", r.rank, r.pid, r.state.c_str(), r.seconds);
-    text += str_cat(line, r.last, "\n");
-  }
-  for (const std::string& n : notes) text += str_cat("note: ", one_line(n), "\n");
-  return text;
-}
-
-std::string Diagnosis::to_json() const {
-  io::OrderedJson j;
-  j["fault"] = to_string_view(fault);
-  if (!detail.empty()) j["detail"] = detail;
-  if (rank >= 0) j["rank"] = rank, j["host"] = host, j["pid"] = pid;
-  if (!collective.empty()) {
-    io::OrderedJson& c = j["collective"];
-    c["text"] = collective;
-    c["site"] = static_cast<int64_t>(site);
-    if (position >= 0) c["position"] = position, c["run"] = run;
-    c["tensor"] = tensor;
-    c["line"] = line;
-  }
-  j["sentence"] = sentence;
-  j["ranks"] = io::OrderedJson::array();
-  for (const RankSummary& r : ranks)
-    j["ranks"].push_back({{"rank", r.rank},
-                          {"host", r.host},
-                          {"pid", r.pid},
-                          {"state", r.state},
-                          {"last", r.last},
-                          {"seconds", r.seconds}});
-  j["notes"] = notes;
-  return io::write_json(j, 2);
-}
 
 }  // namespace weft::dist::diagnose

@@ -31,7 +31,8 @@ struct RankSummary {
 
 struct Diagnosis {
   Fault fault = Fault::kNone;
-  std::string detail;  // of kMismatched: "kind", "size", "dtype", "operation", "order", "step", "plan"; of kBusy: the phase
+  std::string
+      detail;  // of kMismatched: "kind", "size", "dtype", "operation", "order", "step", "plan"; of kBusy: the phase
   int rank = -1, pid = 0;
   std::string host;
   std::string collective;    // "all_reduce dp f32 4096 bytes"; empty: none

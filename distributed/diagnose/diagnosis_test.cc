@@ -93,9 +93,8 @@ struct Victim {
   std::vector<Action>* actions = nullptr;
 
   std::vector<Action>::iterator find(Action::Kind kind, size_t which) const {
-    return std::find_if(actions->begin(), actions->end(), [&](const Action& a) {
-      return a.kind == kind && a.row.site == which + 1;
-    });
+    return std::find_if(actions->begin(), actions->end(),
+                        [&](const Action& a) { return a.kind == kind && a.row.site == which + 1; });
   }
   void insert_before_start(const Action& a) const { actions->insert(find(Action::kStart, row), a); }
 };
@@ -127,8 +126,8 @@ void check(const char* name, const Mutate& mutate, int seeds = 1000, size_t rows
     const Want want = mutate(s, v, options, random);
     const Diagnosis d = diagnosis_of(s, options);
     const auto where = [&] {
-      return str_cat(name, ", seed ", seed, ", mesh ", s.mesh, ", asynchronous ", s.asynchronous, ", victim rank ", v.rank,
-                     " run ", v.run + 1, " row ", v.row, "\n", d.to_string());
+      return str_cat(name, ", seed ", seed, ", mesh ", s.mesh, ", asynchronous ", s.asynchronous, ", victim rank ",
+                     v.rank, " run ", v.run + 1, " row ", v.row, "\n", d.to_string());
     };
     ASSERT_EQ(d.rank, v.rank) << where();
     ASSERT_TRUE(std::find(want.any_of.begin(), want.any_of.end(), std::pair(d.fault, d.detail)) != want.any_of.end())
@@ -179,16 +178,14 @@ TEST(Diagnosis, Drop) {
 }
 
 TEST(Diagnosis, Extra) {
-  check(
-      "extra",
-      [](Script& s, const Victim& v, SimulationOptions& o, Random& random) {
-        PlannedRow extra = s.rows[static_cast<size_t>(below(random, static_cast<int>(s.rows.size())))];
-        extra.site = random() % 2 ? 0 : 777;
-        v.insert_before_start({.kind = Action::kStart, .row = extra, .plan = 1});
-        v.insert_before_start({.kind = Action::kWait, .row = extra, .plan = 1});
-        either_end(o, random, 3 * kSecond);
-        return Want{{{Fault::kExtra, ""}}, false};
-      });
+  check("extra", [](Script& s, const Victim& v, SimulationOptions& o, Random& random) {
+    PlannedRow extra = s.rows[static_cast<size_t>(below(random, static_cast<int>(s.rows.size())))];
+    extra.site = random() % 2 ? 0 : 777;
+    v.insert_before_start({.kind = Action::kStart, .row = extra, .plan = 1});
+    v.insert_before_start({.kind = Action::kWait, .row = extra, .plan = 1});
+    either_end(o, random, 3 * kSecond);
+    return Want{{{Fault::kExtra, ""}}, false};
+  });
 }
 
 TEST(Diagnosis, Repeated) {
@@ -405,7 +402,8 @@ TEST(Diagnosis, JsonHasTheSameFields) {
   const Victim v = victim_of(s, random);
   change_row(v, [](PlannedRow& r) { r.dtype = kFloat64; });
   const std::string json = diagnosis_of(s, {.timeout = kSecond}).to_json();
-  for (const char* part : {R"("fault": "mismatched")", R"("detail": "dtype")", R"("tensor": "blocks.)", R"("line": "model.cc:)"})
+  for (const char* part :
+       {R"("fault": "mismatched")", R"("detail": "dtype")", R"("tensor": "blocks.)", R"("line": "model.cc:)"})
     EXPECT_NE(json.find(part), std::string::npos) << json;
 }
 

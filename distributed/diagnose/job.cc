@@ -44,8 +44,7 @@ bool valid(const Record& r, size_t communicators) {
          static_cast<int>(r.event) < flight::kNumEvents && static_cast<int>(r.kind) < kNumCollectives &&
          static_cast<int>(r.dtype) < kNumDTypes && static_cast<int>(r.op) < 4 &&
          static_cast<int>(r.phase) < flight::kNumPhases &&
-         (r.event > flight::Event::kEnd || r.communicator < communicators) && r.time >= 0 &&
-         r.time < kLatest;
+         (r.event > flight::Event::kEnd || r.communicator < communicators) && r.time >= 0 && r.time < kLatest;
 }
 
 // The process of a ring on this host.

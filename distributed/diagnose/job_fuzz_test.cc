@@ -87,7 +87,8 @@ TEST(JobFuzz, DamagedRings) {
   auto damage = [](std::string& bytes, FuzzRandom& random) {
     weft::testing::damage_bytes(bytes, random);
     if (random() % 2) return;
-    for (size_t at = sizeof(flight::Header); at + sizeof(flight::Record) <= bytes.size(); at += sizeof(flight::Record)) {
+    for (size_t at = sizeof(flight::Header); at + sizeof(flight::Record) <= bytes.size();
+         at += sizeof(flight::Record)) {
       flight::Record r;
       std::memcpy(static_cast<void*>(&r), bytes.data() + at, sizeof r);
       if (random() % 8 == 0) reinterpret_cast<unsigned char*>(&r)[random() % 56] = static_cast<unsigned char>(random());
@@ -103,19 +104,18 @@ TEST(JobFuzz, DamagedRings) {
 }
 
 TEST(JobFuzz, DamagedPlans) {
-  const std::vector<std::string_view> words = {"number", "mesh",  "hash",     "ranks", "programs", "kind", "axes",
-                                               "dtype",  "bytes", "dp2,tp2", "f32",   "-1",       "[]",   "{}",
-                                               "1e99",   "null",  "all_reduce"};
+  const std::vector<std::string_view> words = {"number", "mesh",  "hash",  "ranks",   "programs",  "kind",
+                                               "axes",   "dtype", "bytes", "dp2,tp2", "f32",       "-1",
+                                               "[]",     "{}",    "1e99",  "null",    "all_reduce"};
   auto read = [&](const std::string& text) {
     const PlannedStep p = parse_planned(text, "plan.1.0.json");
     for (const auto& [rank, program] : p.program_of) EXPECT_LT(static_cast<size_t>(program), p.programs.size()) << rank;
   };
-  weft::testing::fuzz(
-      {.seeds = {to_json(plan())},
-       .damage = [&](std::string& s, FuzzRandom& r) { weft::testing::damage_text(s, r, words); },
-       .read = read,
-       .names = "plan.1.0.json",
-       .inputs = 5000});
+  weft::testing::fuzz({.seeds = {to_json(plan())},
+                       .damage = [&](std::string& s, FuzzRandom& r) { weft::testing::damage_text(s, r, words); },
+                       .read = read,
+                       .names = "plan.1.0.json",
+                       .inputs = 5000});
 }
 
 TEST(JobFuzz, PlansComeBack) {

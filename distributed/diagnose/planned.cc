@@ -82,8 +82,8 @@ PlannedStep parse_planned(std::string_view text, std::string_view what) {
     for (const io::Json& row : list) s.programs.back().push_back(read_row(row, what));
   }
   for (const io::Json& pair : ranks) {
-    const bool numbers = pair.is_array() && pair.size() == 2 && pair[0].is_number_integer() &&
-                         pair[1].is_number_integer();
+    const bool numbers =
+        pair.is_array() && pair.size() == 2 && pair[0].is_number_integer() && pair[1].is_number_integer();
     WEFT_CHECK(numbers, what, ": an entry of ranks needs to be [rank, program]");
     const auto rank = pair[0].get<int64_t>(), program = pair[1].get<int64_t>();
     WEFT_CHECK(rank >= 0 && rank < kMaxRanks && program >= 0 && program < static_cast<int64_t>(s.programs.size()), what,

@@ -27,8 +27,8 @@ struct PlannedRow {
 };
 
 struct PlannedStep {
-  int number = 0;    // Record::plan
-  std::string mesh;  // Mesh::parse reads it
+  int number = 0;     // Record::plan
+  std::string mesh;   // Mesh::parse reads it
   uint64_t hash = 0;  // equal for equal plans of all ranks
   std::vector<std::vector<PlannedRow>> programs;
   std::map<int, int> program_of;  // by rank; those of the process that wrote the file

@@ -11,21 +11,19 @@ namespace weft::dist::diagnose {
 
 inline constexpr int64_t kSecond = 1'000'000'000;
 
-inline bool is_transfer(const flight::Record& r) {
-  return r.kind == Collective::kSend || r.kind == Collective::kRecv;
-}
+inline bool is_transfer(const flight::Record& r) { return r.kind == Collective::kSend || r.kind == Collective::kRecv; }
 /// "all_reduce dp f32 4096 bytes".
 std::string text_of(Collective kind, std::string_view axes, DType dtype, int64_t bytes);
 
 /// A rank at a moment.
 struct Moment {
-  size_t count = 0;                         // records up to then
-  std::optional<flight::Record> waits;      // the event by which it began to wait, or started, what is not done
-  uint8_t outcome = 0;                      // of that, if it has failed at this moment
-  std::vector<flight::Record> phases;       // that have begun and not ended, the innermost last
-  const flight::Record* last = nullptr;     // record
-  const flight::Record* done = nullptr;     // the last collective that ended well
-  bool failed_itself = false;               // by an error of no collective
+  size_t count = 0;                      // records up to then
+  std::optional<flight::Record> waits;   // the event by which it began to wait, or started, what is not done
+  uint8_t outcome = 0;                   // of that, if it has failed at this moment
+  std::vector<flight::Record> phases;    // that have begun and not ended, the innermost last
+  const flight::Record* last = nullptr;  // record
+  const flight::Record* done = nullptr;  // the last collective that ended well
+  bool failed_itself = false;            // by an error of no collective
 };
 Moment moment_at(const RankTrace& t, int64_t time);
 
@@ -43,7 +41,7 @@ class Groups {
   std::vector<int> find_members(const RankTrace& t, const flight::Record& r) const;
 
   const Job& job_;
-  std::vector<std::map<std::pair<uint16_t, uint32_t>, int64_t>> starts_;  // by rank: communicator and number
+  std::vector<std::map<std::pair<uint16_t, uint32_t>, int64_t>> starts_;             // by rank: communicator and number
   mutable std::map<std::tuple<int, uint16_t, uint16_t>, std::vector<int>> members_;  // by rank, plan and communicator
 };
 

@@ -3,10 +3,10 @@
 #include "compiler/cost/machine_file.h"
 #include "compiler/exec/entry.h"
 #include "distributed/launch/step.h"
-#include "framework/dispatch/flight.h"
 #include "distributed/plan/forbid.h"
 #include "distributed/strategies/strategies.h"
 #include "framework/base/switches.h"
+#include "framework/dispatch/flight.h"
 
 namespace weft::dist {
 namespace {

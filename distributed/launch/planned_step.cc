@@ -17,8 +17,8 @@ uint64_t hash_of(const std::vector<std::vector<diagnose::PlannedRow>>& programs,
     h = hash_combine(h, rows.size());
     for (const diagnose::PlannedRow& r : rows) {
       for (const std::string& text : {r.axes, r.what, r.line}) h = hash_text(text, h);
-      for (uint64_t value : {static_cast<uint64_t>(r.kind), static_cast<uint64_t>(r.dtype), r.site,
-                             static_cast<uint64_t>(r.bytes)})
+      for (uint64_t value :
+           {static_cast<uint64_t>(r.kind), static_cast<uint64_t>(r.dtype), r.site, static_cast<uint64_t>(r.bytes)})
         h = hash_combine(h, value);
     }
   }
@@ -32,8 +32,7 @@ std::vector<std::vector<diagnose::PlannedRow>> planned_rows(const MeshPlan& plan
   std::vector<std::vector<diagnose::PlannedRow>> programs;
   for (size_t i = 0; i < planned.size(); ++i) {
     const internal::MemoryPlan& p = planned[i].plan;
-    const std::vector<PlannedCollective>& known =
-        plan.pipeline ? plan.launched[i] : plan.locals[i].collectives;
+    const std::vector<PlannedCollective>& known = plan.pipeline ? plan.launched[i] : plan.locals[i].collectives;
     std::vector<diagnose::PlannedRow>& rows = programs.emplace_back();
     for (size_t t = 0; t <= p.launches.size(); ++t) {
       if (p.commit_point == static_cast<int32_t>(t))

@@ -108,8 +108,7 @@ void run_rank(const std::string& fault) {
     std::ofstream(str_cat(flight::folder(), "/pid.", rank)) << getpid() << std::endl;
     std::this_thread::sleep_for(std::chrono::seconds(guilty ? 60 : 0));
   }
-  if (fault == "throw")
-    step.world().run([&](int r) { WEFT_CHECK(r != 1, "no more data"); });
+  if (fault == "throw") step.world().run([&](int r) { WEFT_CHECK(r != 1, "no more data"); });
   step_by_hand(step.world(), fault);
   Processes::current()->barrier();
   Processes::set_current({});
@@ -153,8 +152,8 @@ Outcome run_job(const std::string& fault, const std::function<void()>& meanwhile
 struct JobFault {
   const char* name;
   diagnose::Fault fault;
-  const char* line;        // begin of the last line
-  const char* also;        // and what it has
+  const char* line;  // begin of the last line
+  const char* also;  // and what it has
 };
 
 class Faults : public ::testing::TestWithParam<JobFault> {};

@@ -7,8 +7,10 @@
 #include <bit>
 #include <cstdlib>
 #include <fstream>
+#include <limits>
 #include <sstream>
 
+#include "distributed/diagnose/deviation.h"
 #include "distributed/launch/launcher.h"
 #include "distributed/testing/matrix_model.h"
 
@@ -95,7 +97,20 @@ TEST_P(Ranks, ProcessesHaveTheBitsOfThreads) {
     return dist::launch({.processes = processes, .command = {self, kind, std::to_string(n), out}, .name = "test"}).code;
   };
   ASSERT_EQ(start(1, "threads"), 0);
+  const std::string flight = out + "flight";
+  setenv(flight::kFolderVariable, flight.c_str(), 1);
   ASSERT_EQ(start(n, "processes"), 0);
+  unsetenv(flight::kFolderVariable);
+  // The flight records agree with the plans, as far as they reach.
+  const dist::diagnose::Job job = dist::diagnose::read_job(flight);
+  EXPECT_EQ(job.plans.size() % static_cast<size_t>(n), 0u);
+  EXPECT_GE(job.plans.size(), cases(n).size() * static_cast<size_t>(n));
+  for (const dist::diagnose::RankTrace& t : job.ranks) {
+    EXPECT_GT(t.records.size(), 1000u);
+    const auto d = dist::diagnose::deviation_of(job, t, std::numeric_limits<int64_t>::max());
+    EXPECT_FALSE(d) << "rank " << t.rank << ", step " << d->started.plan << ", site " << d->started.site
+                    << ", position " << d->started.position;
+  }
   const std::string want = content(out + "threads");
   EXPECT_EQ(want.find("other collectives"), want.npos) << want;
   EXPECT_GT(want.size(), 10000u);

@@ -100,8 +100,7 @@ Ring::Ring(const std::string& path, int rank, int size, uint32_t capacity)
   WEFT_CHECK_AS(kFailedPrecondition, fd >= 0, "flight recorder: cannot make ", path, ": ", std::strerror(errno));
   // Without its room now, a store could fail later.
   const int error = posix_fallocate(fd, 0, static_cast<off_t>(bytes_));
-  void* const at = error ? MAP_FAILED
-                         : mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
+  void* const at = error ? MAP_FAILED : mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
   const int reason = error ? error : errno;
   close(fd);
   if (at == MAP_FAILED) unlink(path.c_str());

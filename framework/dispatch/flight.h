@@ -64,10 +64,10 @@ struct alignas(64) Header {
   char magic[8];
   uint32_t header_bytes, record_bytes, capacity, communicator_count;
   int32_t rank, size, pid;
-  int32_t ended;           // 1: exit() was called
-  int32_t code;            // of exit()
-  int32_t failure_code;    // Code of `failure`
-  uint64_t process_start;  // when the process began, as /proc/PID/stat has it
+  int32_t ended;            // 1: exit() was called
+  int32_t code;             // of exit()
+  int32_t failure_code;     // Code of `failure`
+  uint64_t process_start;   // when the process began, as /proc/PID/stat has it
   int64_t monotonic, real;  // both clocks at the same moment
   int64_t alive;            // when a thread of the process last ran: it does so every kHeartbeat
   uint64_t next;            // records begun

@@ -117,9 +117,7 @@ TEST(Flight, AProgramRecordsItsPhasesAndItsEnd) {
   }
 }
 
-TEST(Flight, WithoutRoomIsAnError) {
-  EXPECT_THROW(Ring("/no/such/folder/ring.0", 0, 1), Error);
-}
+TEST(Flight, WithoutRoomIsAnError) { EXPECT_THROW(Ring("/no/such/folder/ring.0", 0, 1), Error); }
 
 }  // namespace
 }  // namespace weft::flight

@@ -117,7 +117,10 @@ void RankContext::wait(const UnderWay& w) {
   const auto end = std::chrono::steady_clock::now();
   record(flight::Event::kEnd, end, error ? static_cast<uint8_t>(error->code()) : uint8_t{0});
   w.total->second.wait_seconds += std::chrono::duration<double>(end - start).count();
-  if (error) throw *error;
+  if (!error) return;
+  if (w.started.run == 0) throw *error;
+  throw Error(error->code(), str_cat(error->what(), "; collective ", w.started.position + 1, " of run ", w.started.run,
+                                     " of step ", w.started.plan));
 }
 
 void RankContext::run(const std::string& axes, const CommRequest& request) {

@@ -98,7 +98,7 @@ class RankContext {
   int rank_, size_;
   uint64_t own_sites_ = 0;
   Device device_;
-  flight::Record step_;  // plan, run and position of the next collective
+  flight::Record step_;                 // plan, run and position of the next collective
   std::map<uint64_t, UnderWay> works_;  // by site
   std::vector<CollectiveRecord> records_;
   Totals totals_;

@@ -197,10 +197,10 @@ class Simulation {
       write(r, w, Event::kEnd, time);
       return true;
     }
-    Code code = c.failed <= time                      ? Code::kInvalidArgument
-                : time >= began + options_.timeout    ? Code::kDeadlineExceeded
-                : death_ <= time                      ? Code::kUnavailable
-                                                      : Code::kAborted;
+    Code code = c.failed <= time                   ? Code::kInvalidArgument
+                : time >= began + options_.timeout ? Code::kDeadlineExceeded
+                : death_ <= time                   ? Code::kUnavailable
+                                                   : Code::kAborted;
     write(r, w, Event::kEnd, time, &code);
     fail(r, time);
     return false;
