@@ -60,7 +60,7 @@ struct CommunicatorRow {
 inline constexpr int kMaxCommunicators = 96;
 inline constexpr char kMagic[8] = {'W', 'F', 'L', 'I', 'G', 'H', 'T', '1'};
 
-struct alignas(64) Header {
+struct Header {
   char magic[8];
   uint32_t header_bytes, record_bytes, capacity, communicator_count;
   int32_t rank, size, pid;
@@ -75,6 +75,7 @@ struct alignas(64) Header {
   char host[64], boot[40], mesh[64];
   char failure[512];  // why the rank failed; empty: it has not
   CommunicatorRow communicators[kMaxCommunicators];
+  char unused[56];  // so that no record is in two cache lines
 };
 static_assert(sizeof(Header) % 64 == 0 && std::is_trivially_copyable_v<Header>);
 
