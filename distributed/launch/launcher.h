@@ -19,13 +19,13 @@ struct Launched {
 };
 
 /// Runs the command once for each process, with RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE and JOB_STORE, a folder
-/// for FolderStore, in its environment. Standard output of rank 0 is the launcher's; what other ranks print has "rank N: "
-/// in front of each line. SIGINT, SIGTERM and SIGHUP go to all processes. No process outlives the launcher.
+/// for FolderStore, in its environment. Standard output of rank 0 is the launcher's; what other ranks print has
+/// "rank N: " in front of each line. SIGINT, SIGTERM and SIGHUP go to all processes. No process outlives the launcher.
 ///
-/// When a process fails, the others have a few seconds to end; then they are ended. The last line on standard error names
-/// the process that failed first, how, and its last message; behind it there is a line with the diagnosis, if the ranks
-/// have left flight records (JOB_FLIGHT, framework/dispatch/flight.h) that show a fault. Call before this process has threads. Throws if a process
-/// cannot be started.
+/// When a process fails, the others have a few seconds to end; then they are ended. A line on standard error names the
+/// process that failed first, how, and its last message. It is the last one, unless the ranks have left flight records
+/// (JOB_FLIGHT, framework/dispatch/flight.h) that show a fault: then the last line is the diagnosis. Call before this
+/// process has threads. Throws if a process cannot be started.
 Launched launch(const LaunchOptions& options);
 
 }  // namespace weft::dist
