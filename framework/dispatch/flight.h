@@ -1,8 +1,8 @@
 // The flight recorder: the last collectives and host phases of each rank, in a file that outlives its process, however
 // that ends. A ring of fixed records is mapped; writing one is a few stores. //tools:diagnose reads the files.
 //
-// A file is a Header and then a ring of Records. Record number s (from 1) is in slot (s - 1) % capacity. Each record has
-// a check word, so that a reader skips one that was being written. Times are nanoseconds of the monotonic clock.
+// A file is a Header and then a ring of Records. Record number s (from 1) is in slot (s - 1) % capacity. Each record
+// has a check word, so that a reader skips one that was being written. Times are nanoseconds of the monotonic clock.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -86,7 +86,7 @@ inline constexpr int64_t kRingBytes = sizeof(Header) + int64_t{kCapacity} * size
 /// The name of a rank's file in the folder.
 std::string ring_name(int rank);
 
-/// The writer of one rank's file. Functions may be called by several threads, of which one at a time starts collectives.
+/// The writer of one rank's file. Several threads may call it, of which one at a time starts collectives.
 class Ring {
  public:
   /// Makes the file, in place of one with this name. Throws if there is no room for it.
