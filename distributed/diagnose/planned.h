@@ -1,5 +1,5 @@
-// The planned sequence of collectives of a compiled step, as a file beside the flight records. Diagnosis holds what each
-// rank did against it.
+// The planned sequence of collectives of a compiled step, as a file beside the flight records. Diagnosis holds what
+// each rank did against it.
 #pragma once
 #include <cstdint>
 #include <map>

@@ -12,15 +12,15 @@ class FlightFolder {
   /// The folder that JOB_FLIGHT names in this process, or else a new one: in /dev/shm, where records cost no disk
   /// traffic, if there is room for those of so many processes, else in TMPDIR.
   explicit FlightFolder(int processes);
-  /// Removes a new folder, unless keep() has kept it.
+  /// Removes a new folder; keep() copies its records before that.
   ~FlightFolder();
   FlightFolder(const FlightFolder&) = delete;
 
   const std::string& path() const { return path_; }
   /// What the records say now; nothing if there are none. Never throws.
   std::optional<diagnose::Diagnosis> diagnose() const;
-  /// Moves the records into a new folder in `parent`, or in TMPDIR if it is empty or cannot be written; returns its path,
-  /// or nothing if there are no records. Never throws.
+  /// Copies the records into a new folder in `parent`, or in TMPDIR if it is empty or cannot be written; returns its
+  /// path, or nothing if there are no records. Never throws.
   std::string keep(const std::string& parent);
 
  private:

@@ -1,8 +1,8 @@
 // The flight recorder: the last collectives and host phases of each rank, in a file that outlives its process, however
 // that ends. A ring of fixed records is mapped; writing one is a few stores. //tools:diagnose reads the files.
 //
-// A file is a Header and then a ring of Records. Record number s (from 1) is in slot (s - 1) % capacity. Each record has
-// a check word, so that a reader skips one that was being written. Times are nanoseconds of the monotonic clock.
+// A file is a Header and then a ring of Records. Record number s (from 1) is in slot (s - 1) % capacity. Each record
+// has a check word, so that a reader skips one that was being written. Times are nanoseconds of the monotonic clock.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -60,7 +60,7 @@ struct CommunicatorRow {
 inline constexpr int kMaxCommunicators = 96;
 inline constexpr char kMagic[8] = {'W', 'F', 'L', 'I', 'G', 'H', 'T', '1'};
 
-struct alignas(64) Header {
+struct Header {
   char magic[8];
   uint32_t header_bytes, record_bytes, capacity, communicator_count;
   int32_t rank, size, pid;
@@ -75,6 +75,7 @@ struct alignas(64) Header {
   char host[64], boot[40], mesh[64];
   char failure[512];  // why the rank failed; empty: it has not
   CommunicatorRow communicators[kMaxCommunicators];
+  char unused[56];  // so that no record is in two cache lines
 };
 static_assert(sizeof(Header) % 64 == 0 && std::is_trivially_copyable_v<Header>);
 
@@ -85,7 +86,7 @@ inline constexpr int64_t kRingBytes = sizeof(Header) + int64_t{kCapacity} * size
 /// The name of a rank's file in the folder.
 std::string ring_name(int rank);
 
-/// The writer of one rank's file. Functions may be called by several threads, of which one at a time starts collectives.
+/// The writer of one rank's file. Several threads may call it, of which one at a time starts collectives.
 class Ring {
  public:
   /// Makes the file, in place of one with this name. Throws if there is no room for it.
