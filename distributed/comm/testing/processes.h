@@ -9,6 +9,7 @@
 
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <string>
@@ -21,7 +22,8 @@ namespace weft::testing {
 
 /// A new empty folder.
 inline std::string new_folder() {
-  std::string path = ::testing::TempDir() + "/weft-XXXXXX";
+  const char* const parent = std::getenv("TEST_TMPDIR");
+  std::string path = std::string(parent ? parent : "/tmp") + "/weft-XXXXXX";
   EXPECT_NE(mkdtemp(path.data()), nullptr);
   return path;
 }
