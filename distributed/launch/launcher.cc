@@ -283,13 +283,13 @@ class Launcher {
     }
     const std::string text = str_cat(options_.name, ": rank ", p->rank, " (pid ", p->pid, ") ", how,
                                      p->last.empty() ? "" : "; its last message: ", p->last, "\n");
+    print(text);
     if (!diagnosis_) diagnosis_ = flight_.diagnose();
     if (diagnosis_ && diagnosis_->fault != diagnose::Fault::kNone) {
       if (const std::string kept = flight_.keep(options_.keep); !kept.empty())
         print(str_cat(options_.name, ": flight records for //tools:diagnose: ", kept, "\n"));
       print(str_cat(options_.name, ": ", diagnosis_->verdict(), "\n"));
     }
-    print(text);
     return p->code();
   }
   static void print(const std::string& text) { static_cast<void>(!write(STDERR_FILENO, text.data(), text.size())); }

@@ -22,10 +22,10 @@ struct Launched {
 /// for FolderStore, in its environment. Standard output of rank 0 is the launcher's; each line that another rank prints
 /// begins with "rank N: ". SIGINT, SIGTERM and SIGHUP go to all processes. No process outlives the launcher.
 ///
-/// When a process fails, the others have a few seconds to end; then they are ended. The last line on standard error
-/// names the process that failed first, how, and its last message. In front of it there is the diagnosis, if the ranks
-/// have left flight records (JOB_FLIGHT, framework/dispatch/flight.h) that show a fault. Call before this process has
-/// threads. Throws if a process cannot be started.
+/// When a process fails, the others have a few seconds to end; then they are ended. A line on standard error names the
+/// process that failed first, how, and its last message. Behind it there is the diagnosis, which may name another
+/// process, if the ranks have left flight records (JOB_FLIGHT, framework/dispatch/flight.h) that show a fault. Call
+/// before this process has threads. Throws if a process cannot be started.
 Launched launch(const LaunchOptions& options);
 
 }  // namespace weft::dist

@@ -126,7 +126,8 @@ for what in killed interrupted; do
   wait $job || got=$?
   if [[ $what == killed ]]; then
     [[ $got == 137 ]] || fail "a killed rank: exit code $got: $(cat $what.err)"
-    tail -1 $what.err | grep -q "rank 1 (pid $rank) was killed by signal 9" || fail "a killed rank: $(cat $what.err)"
+    grep -q "rank 1 (pid $rank) was killed by signal 9" $what.err || fail "a killed rank: $(cat $what.err)"
+    tail -1 $what.err | grep -q "dead: rank 1 (host .*, pid $rank) died" || fail "no diagnosis: $(cat $what.err)"
   else
     [[ $got == 130 ]] || fail "Ctrl-C of processes: exit code $got: $(cat $what.err)"
     grep -q "^interrupted after step" $what.txt || fail "Ctrl-C of processes: $(cat $what.txt $what.err)"
