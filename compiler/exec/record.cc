@@ -293,7 +293,7 @@ void add_copies(const MemoryPlan& plan, StepRecord& r) {
       m.reason = "another cell takes it";
     } else {
       m.from = "a value of one part of the step";
-      m.reason = "other parts read it or add to it, in memory of its own";
+      m.reason = "it has a separate buffer, which other parts read or add to";
     }
     r.missed.push_back(std::move(m));
   }

@@ -23,7 +23,7 @@ std::string placed(const Process& p) {
   return str_cat(p.rank(), " (host ", one_line(p.host(), 80), ", pid ", p.pid(), ")");
 }
 
-/// The value that most members have; of several, the one of the lowest rank. "" stands for a fact that is not given.
+/// The most frequent value among the members; on a tie, that of the lowest rank. A missing fact counts as "".
 std::string most_common(const std::map<uint32_t, std::string>& values) {
   std::map<std::string, size_t> count;
   for (const auto& [rank, value] : values) ++count[value];

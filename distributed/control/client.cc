@@ -111,7 +111,7 @@ struct Client::Impl {
     a.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 2000);
     a.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
     a.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-    a.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // a connection of its own
+    a.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // each client has a separate connection
     stub = Coordination::NewStub(grpc::CreateCustomChannel(o.address, grpc::InsecureChannelCredentials(), a));
     thread = std::thread([this] { run(); });
   }

@@ -1,5 +1,5 @@
-// Processes: the processes of a job, each with an equal number of ranks. Without a job, all ranks are
-// threads of this process.
+// Processes: the processes of a job, each with an equal number of ranks. Without a job, all ranks are threads of this
+// process.
 //
 // All processes run the same program: they make the same calls that exchange something, in the same order. What one of
 // them decides by a clock, a signal or a file system is rank 0's word: from_first().

@@ -33,7 +33,7 @@ using Buffer = std::unique_ptr<::gloo::transport::UnboundBuffer>;
 constexpr int kBuffers = 4;  // frames that a connection has under way in each direction
 constexpr size_t kFrameBytes = sizeof(FrameHeader) + kMaxPayload;
 constexpr uint64_t kTag = 1;
-// A wait of Gloo that times out ends all connections, so waits have no timeout of their own.
+// If a wait of Gloo times out, Gloo closes all connections. So our waits set no timeout.
 constexpr milliseconds kForever = std::chrono::hours(24 * 3650);
 constexpr milliseconds kFlush{1000}, kInterval{250};
 

@@ -117,7 +117,7 @@ class Group final : public RefCounted {
   // These need the hub's lock; receive() may release it for a while.
   /// A frame for this rank; throws if it is wrong.
   void receive(const FrameHeader& h, const char* payload, std::unique_lock<std::mutex>& lock);
-  /// Tells the others that this rank has created it.
+  /// Reports to the other ranks that this rank has created the group.
   void announce();
   /// Another rank has created it.
   void opened(int position);

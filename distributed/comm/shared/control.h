@@ -60,7 +60,7 @@ struct AreaHeader {
 constexpr uint64_t kWindow = 16, kPairWindow = 4;
 constexpr int64_t kInline = 256;  // bytes of a small operand that a slot holds itself
 
-/// Where things are in the control area of a communicator of n ranks.
+/// Offsets of the parts of a control area, for a communicator of n ranks.
 struct AreaLayout {
   int n;
   /// Counts that a slot has room for, in each direction: more than a valid request has.

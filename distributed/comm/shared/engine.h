@@ -75,7 +75,7 @@ class Engine {
   int waiters_ = 0;
 };
 
-/// Tells a rank that something has happened that it may wait for.
+/// Wakes the threads of a rank that wait for an event.
 void ring(const Places& places, int rank);
 
 }  // namespace weft::dist::shared

@@ -49,7 +49,7 @@ void fill(std::vector<char>& bytes, DType type, Random& random) {
   }
 }
 
-// A view of this shape in a buffer of its own: dense, transposed, with gaps, or (`repeats`) with a stride of 0.
+// A view of this shape on a new buffer: dense, transposed, with gaps, or (`repeats`) with a stride of 0.
 void make_operand(Random& random, DType type, const Shape& shape, bool repeats, std::vector<char>* buffer,
                   StridedView* view, int64_t* begin) {
   std::vector<int> order(shape.size());
