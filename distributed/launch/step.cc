@@ -80,6 +80,7 @@ Tensor joined(const Mesh& mesh, const Spec& spec, const TensorType& type, const 
   for (size_t r = 0; r < place.size(); ++r)
     if (place[r] >= 0) parts[static_cast<size_t>(place[r])] = mine[r];
   Processes* const job = Processes::current();
+  if (!job) return unshard(mesh, spec, type, parts);
   // Ranks with the same coordinates along the axes of the spec have the same part.
   Axes axes;
   for (const Pending& p : spec.pending) axes.push_back(p.axis);
@@ -87,7 +88,7 @@ Tensor joined(const Mesh& mesh, const Spec& spec, const TensorType& type, const 
     for (const Seg& s : d)
       for (auto axis : s.axes) axes.push_back(axis);
   std::map<int64_t, std::vector<int>> equal;  // by coordinate
-  for (int at = 0; job && at < mesh.size(); ++at) equal[mesh.coordinate(at, axes)].push_back(at);
+  for (int at = 0; at < mesh.size(); ++at) equal[mesh.coordinate(at, axes)].push_back(at);
   for (const auto& [coordinate, same] : equal) {
     std::vector<int> rank_in(static_cast<size_t>(job->size() / job->count()), -1);  // by process
     for (size_t r = 0; r < place.size(); ++r)
