@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "distributed/comm/gloo/group.h"
+#include "distributed/comm/process_communicator.h"
 #include "distributed/comm/world_checks.h"
 
 namespace weft::dist {
@@ -292,65 +293,24 @@ struct GlooWorld::State final : wire::Hub, std::enable_shared_from_this<GlooWorl
 
 namespace {
 
-class GlooWork final : public Work {
- public:
-  GlooWork(Ref<Group> group, Ref<Op> op) : group_(std::move(group)), op_(std::move(op)) {}
-  ~GlooWork() override { group_->leave(*op_); }
-  std::optional<Error> wait(Deadline deadline) override { return group_->wait(*op_, deadline); }
-  bool done() override { return group_->done(*op_); }
-  uint64_t number() const override { return op_->id; }
-
- private:
-  Ref<Group> group_;
-  Ref<Op> op_;
-};
-
 template <class State>
-class GlooCommunicator final : public internal::GroupCommunicator {
+class GlooCommunicator final : public internal::ProcessCommunicator<Group, Op> {
  public:
   GlooCommunicator(std::shared_ptr<State> state, Ref<Group> group)
-      : state_(std::move(state)), group_(std::move(group)) {}
+      : ProcessCommunicator(std::move(group)), state_(std::move(state)) {}
   ~GlooCommunicator() override {
     if (state_->pid == getpid()) state_->remove(group_);
   }
-  int rank() const override { return group_->rank(); }
-  int size() const override { return group_->size(); }
-
-  Ref<Work> start(const CommRequest& request) override {
-    std::optional<Error> error;
-    Ref<Op> op = group_->start(request, &error);
-    if (!op) return make_ref<internal::FailedWork>(*error);
-    return make_ref<GlooWork>(group_, std::move(op));
-  }
-
-  Ref<Communicator> split(int color, int key, Work::Deadline deadline) override {
-    std::optional<Error> error;
-    const std::pair<int, int> asked{color, key};
-    Ref<Op> op = group_->start({}, &error, &asked);
-    if (!op) throw *error;
-    auto work = make_ref<GlooWork>(group_, op);
-    if ((error = work->wait(deadline))) throw *error;
-    const internal::GroupNames& names = group_->names();
-    for (const auto& [part, members] : names.parts(*op)) {
-      if (std::find(members.begin(), members.end(), rank()) == members.end()) continue;
-      std::vector<int> ranks;
-      for (int m : members) ranks.push_back(names.ranks[m]);
-      const std::string text = str_cat(group_->key(), "/", op->number, "/", part);
-      auto made = make_ref<GlooCommunicator>(
-          state_, state_->make_group(names.part_name(part), ranks, names.ranks[rank()], internal::key_of(text)));
-      made->group_->open(deadline);
-      return made;
-    }
-    return {};
-  }
-
-  void abort(const std::string& cause) override { group_->abort(cause); }
-  void retire(bool on) override { group_->retire(on); }
-  Group& group() { return *group_; }
 
  private:
+  Ref<Communicator> make_part(const std::string& name, const std::vector<int>& ranks, uint64_t key,
+                              Work::Deadline deadline) override {
+    auto made = make_ref<GlooCommunicator>(state_, state_->make_group(name, ranks, group_->names().ranks[rank()], key));
+    made->group_->open(deadline);
+    return made;
+  }
+
   std::shared_ptr<State> state_;
-  Ref<Group> group_;
 };
 
 }  // namespace

@@ -8,7 +8,7 @@
 #include <map>
 #include <thread>
 
-#include "distributed/comm/matching.h"
+#include "distributed/comm/process_communicator.h"
 #include "distributed/comm/shared/connect.h"
 #include "distributed/comm/shared/engine.h"
 #include "distributed/comm/world_checks.h"
@@ -23,58 +23,17 @@ using shared::PeerProcess;
 using shared::Segment;
 using shared::SegmentHeader;
 
-class SharedWork final : public Work {
+class SharedCommunicator final : public internal::ProcessCommunicator<Group, Op> {
  public:
-  SharedWork(Ref<Group> group, Ref<Op> op) : group_(std::move(group)), op_(std::move(op)) {}
-  ~SharedWork() override { group_->leave(*op_); }
-  std::optional<Error> wait(Deadline deadline) override { return group_->wait(*op_, deadline); }
-  bool done() override { return group_->done(*op_); }
-  uint64_t number() const override { return op_->id; }
+  using ProcessCommunicator::ProcessCommunicator;
 
  private:
-  Ref<Group> group_;
-  Ref<Op> op_;
-};
-
-class SharedCommunicator final : public internal::GroupCommunicator {
- public:
-  explicit SharedCommunicator(Ref<Group> group) : group_(std::move(group)) {}
-  int rank() const override { return group_->rank(); }
-  int size() const override { return group_->size(); }
-
-  Ref<Work> start(const CommRequest& request) override {
-    std::optional<Error> error;
-    Ref<Op> op = group_->start(request, &error);
-    if (!op) return make_ref<internal::FailedWork>(*error);
-    return make_ref<SharedWork>(group_, std::move(op));
+  Ref<Communicator> make_part(const std::string& name, const std::vector<int>& ranks, uint64_t key,
+                              Work::Deadline deadline) override {
+    auto group = make_ref<Group>(group_->world(), group_->engine(), name, ranks, key);
+    group->open(deadline);
+    return make_ref<SharedCommunicator>(std::move(group));
   }
-
-  Ref<Communicator> split(int color, int key, Work::Deadline deadline) override {
-    std::optional<Error> error;
-    const std::pair<int, int> asked{color, key};
-    Ref<Op> op = group_->start({}, &error, &asked);
-    if (!op) throw *error;
-    auto work = make_ref<SharedWork>(group_, op);
-    if ((error = work->wait(deadline))) throw *error;
-    const internal::GroupNames& names = group_->names();
-    for (const auto& [part, members] : names.parts(*op)) {
-      if (std::find(members.begin(), members.end(), rank()) == members.end()) continue;
-      std::vector<int> ranks;
-      for (int m : members) ranks.push_back(names.ranks[m]);
-      const std::string text = str_cat(group_->key(), "/", op->number, "/", part);
-      auto group =
-          make_ref<Group>(group_->world(), group_->engine(), names.part_name(part), ranks, internal::key_of(text));
-      group->open(deadline);
-      return make_ref<SharedCommunicator>(std::move(group));
-    }
-    return {};
-  }
-
-  void abort(const std::string& cause) override { group_->abort(cause); }
-  void retire(bool on) override { group_->retire(on); }
-
- private:
-  Ref<Group> group_;
 };
 
 }  // namespace
