@@ -83,8 +83,8 @@ End difference_of(const std::map<uint32_t, Member>& members) {
     for (const auto& [value, processes] : others) {
       if (text.size() > 2000) break;
       text += str_cat(text.empty() ? "" : "; ", names_text(processes), processes.size() == 1 ? " has " : " have ",
-                      shown, " ", value.empty() ? "(none)" : one_line(value, 80), " and the others have ",
-                      common.empty() ? "(none)" : one_line(common, 80));
+                      shown, " ", value.empty() ? "''" : one_line(value, 80), " and the others have ",
+                      common.empty() ? "''" : one_line(common, 80));
     }
   }
   if (text.empty()) return end;

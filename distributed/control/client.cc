@@ -56,6 +56,7 @@ SessionConfig config_of(const ClientOptions& o) {
   c.endpoints = o.endpoints;
   c.facts = o.facts;
   c.beat_ms = o.beat.count();
+  c.service_rank = static_cast<int32_t>(o.service_rank);
   c.join_deadline_ms = now_ms() + o.timeout.count();
   return c;
 }
@@ -147,8 +148,7 @@ struct Client::Impl {
         }
         if (now - ticked_ms >= kTickMs) {
           ticked_ms = now;
-          const char* p = phase.load();
-          session.progress(step.load(), p ? p : "");
+          session.progress(step.load(), options.phase ? options.phase() : "");
           Session::Output out;
           session.tick(now, out);
           pass_on(out);
@@ -287,7 +287,6 @@ struct Client::Impl {
   std::vector<Peer> peers;
   std::function<void(const Ending&)> on_end;
   std::atomic<uint64_t> step{0};
-  std::atomic<const char*> phase{nullptr};
   grpc::CompletionQueue queue;
   std::unique_ptr<Coordination::Stub> stub;
   std::unique_ptr<Stream> stream;
@@ -337,10 +336,7 @@ void Client::barrier(const std::string& name, Deadline deadline) {
   impl_->request(std::move(m), deadline);
 }
 
-void Client::progress(uint64_t step, const char* phase) {
-  impl_->step.store(step, std::memory_order_relaxed);
-  impl_->phase.store(phase, std::memory_order_relaxed);
-}
+void Client::progress(uint64_t step) { impl_->step.store(step, std::memory_order_relaxed); }
 
 void Client::abort(Code code, const std::string& text) {
   MemberMessage m;

@@ -1,8 +1,9 @@
 // One member of a job at its coordination service (server.h), over gRPC.
 //
 // A thread of the client sends a heartbeat each 200 ms and takes no lock that a computation holds. If the service
-// restarts, the client connects again; requests wait for it until their deadline. When the epoch ends (a rank died, or
-// some rank aborted), the service sends the cause: each request then throws it, waiting ones at once.
+// restarts, the client connects again; requests wait for it until their deadline. A service in the process of a rank
+// does not restart: if it does not answer for 2 s, that rank has died or is stopped. When the epoch ends (a rank died,
+// or some rank aborted), the service sends the cause: each request then throws it, waiting ones at once.
 //
 // Every wait has a deadline, of the steady clock. Errors are weft::Error: kDeadlineExceeded, kUnavailable (a rank died,
 // or the service is away), kPermissionDenied (another token), kFailedPrecondition (ranks do not fit together), or the
@@ -32,11 +33,14 @@ struct ClientOptions {
   std::string job = "job";
   uint64_t epoch = 1;  // counts the starts of the job
   int64_t rank = 0, size = 1;
+  int64_t service_rank = -1;           // the rank whose process has the service; -1: it is elsewhere
   std::string host;                    // "": this host's name
   std::vector<std::string> endpoints;  // where other ranks reach this one; at most 8
-  /// What must be equal in all ranks, by name: plan, switches, seed, flags, binary. At most 16, of 256 bytes.
+  /// What must be equal in all ranks, by name: plan, switches, seed, flags, binary. At most 64, of 256 bytes.
   std::vector<std::pair<std::string, std::string>> facts;
   std::chrono::milliseconds beat{200};
+  /// The phase that heartbeats report. Called by the client's thread; must not wait.
+  const char* (*phase)() = nullptr;
   /// Of the join, and of requests without a deadline of their own.
   std::chrono::milliseconds timeout{600000};
 };
@@ -76,8 +80,8 @@ class Client {
   /// Waits until all ranks that have not left are in the barrier of this name. A name can be used again.
   void barrier(const std::string& name, Deadline deadline);
 
-  /// What heartbeats say: the step, and a phase, whose text must live as long as the client. Takes no lock.
-  void progress(uint64_t step, const char* phase);
+  /// The step that heartbeats report. Takes no lock.
+  void progress(uint64_t step);
 
   /// Ends the epoch for all ranks. Waits up to a second for the service. If it has ended, the first cause stays.
   void abort(Code code, const std::string& text);

@@ -110,6 +110,13 @@ Identity from_torchrun(const Environment& v) {
   }
   if (id.host.empty()) id.host = "127.0.0.1";
   id.port = r.port(kDefaultPort);
+  if (r.has("TORCHELASTIC_RUN_ID")) {
+    id.job = str_cat(r.text("TORCHELASTIC_RUN_ID"), ".", id.port);
+    if (r.has("TORCHELASTIC_RESTART_COUNT")) id.job += "." + r.text("TORCHELASTIC_RESTART_COUNT");
+    // torchrun's own store listens on MASTER_PORT then.
+    if (r.has("TORCHELASTIC_USE_AGENT_STORE") && r.text("TORCHELASTIC_USE_AGENT_STORE") == "True")
+      id.port = port_of(id.job);
+  }
   return id;
 }
 
@@ -129,7 +136,8 @@ Identity from_mpirun(const Environment& v) {
     id.host = "127.0.0.1";
   }
   // Two jobs on one host need two ports; all ranks of a job have its name space.
-  id.port = r.port(r.has("PMIX_NAMESPACE") ? port_of(r.text("PMIX_NAMESPACE")) : kDefaultPort);
+  if (r.has("PMIX_NAMESPACE")) id.job = r.text("PMIX_NAMESPACE");
+  id.port = r.port(r.has("PMIX_NAMESPACE") ? port_of(id.job) : kDefaultPort);
   return id;
 }
 
@@ -179,9 +187,9 @@ Identity from_slurm(const Environment& v) {
       WEFT_CHECK(false, "identity: ", nodes, ": ", e.what());
     }
   }
-  const std::string job = r.has("SLURM_JOB_ID") ? r.text("SLURM_JOB_ID") : "";
-  id.port =
-      r.port(job.empty() ? kDefaultPort : port_of(job + "." + (r.has("SLURM_STEP_ID") ? r.text("SLURM_STEP_ID") : "")));
+  if (r.has("SLURM_JOB_ID"))
+    id.job = str_cat(r.text("SLURM_JOB_ID"), ".", r.has("SLURM_STEP_ID") ? r.text("SLURM_STEP_ID") : "");
+  id.port = r.port(r.has("SLURM_JOB_ID") ? port_of(id.job) : kDefaultPort);
   return id;
 }
 
@@ -196,6 +204,16 @@ Identity from_kubernetes(const Environment& v) {
              r.shown("WORLD_SIZE"), " and MASTER_ADDR is not set; need the host of index 0: JOB-0.SERVICE");
   if (id.host.empty()) id.host = "127.0.0.1";
   id.port = r.port(kDefaultPort);
+  return id;
+}
+
+Identity from_launch(const Environment& v) {
+  Identity id;
+  id.source = "launch";
+  const Reader r(v, "launch");
+  read_ranks(r, id, "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE");
+  id.store = r.text("JOB_STORE");
+  id.host = "127.0.0.1";
   return id;
 }
 
@@ -241,6 +259,7 @@ Environment environment() {
 
 Identity identity_of(const Environment& v) {
   const auto has = [&](const char* name) { return v.count(name) != 0; };
+  if (has("JOB_STORE")) return from_launch(v);
   if (has("RANK")) return from_torchrun(v);
   if (has("OMPI_COMM_WORLD_RANK") || has("OMPI_COMM_WORLD_SIZE")) return from_mpirun(v);
   if (has("SLURM_PROCID")) return from_slurm(v);

@@ -4,6 +4,7 @@
 //   mpirun      OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE; PMIX_RANK must agree
 //   Slurm       SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID, ...
 //   Kubernetes  JOB_COMPLETION_INDEX of an indexed job, with WORLD_SIZE and MASTER_ADDR set in its pod
+// JOB_STORE, which //tools:launch and programs with --ranks processes set, comes before all of them.
 // mpirun comes before Slurm: inside an allocation of Slurm its processes have Slurm's variables too, of another step.
 // Variables that are set in part, or contradict each other, are an error that names them.
 #pragma once
@@ -19,7 +20,9 @@ struct Identity {
   int64_t local_world = 1;  // ranks of its host; 0: not known
   std::string host;         // of the coordination service; "127.0.0.1" if the world is on one host
   int port = 0;             // of the coordination service; 0 in a world of 1 that nothing started
-  std::string source;       // "torchrun", "mpirun", "Slurm", "Kubernetes" or "none"
+  std::string store;        // a folder in which rank 0 writes the address; empty: host and port are the address
+  std::string job = "job";  // names the job and this start of it; equal on all ranks
+  std::string source;       // "launch", "torchrun", "mpirun", "Slurm", "Kubernetes" or "none"
 };
 
 using Environment = std::map<std::string, std::string>;

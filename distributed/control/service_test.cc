@@ -41,6 +41,7 @@ double seconds_since(int64_t ns) { return 1e-9 * static_cast<double>(internal::n
 
 ClientOptions member(const std::string& address, int64_t rank, int64_t size) {
   ClientOptions o{.address = address, .token = "secret", .rank = rank, .size = size, .host = "h"};
+  o.phase = [] { return "forward"; };
   o.facts = {{"plan", "1f"}, {"seed", "7"}};
   o.endpoints = {str_cat("10.0.0.", rank, ":99")};
   o.timeout = milliseconds(20000);
@@ -89,7 +90,7 @@ TEST(Service, AJob) {
     }
     if (rank == 0) c.set(std::string("any\0bytes\xff", 10), big);
     EXPECT_EQ(c.get(std::string("any\0bytes\xff", 10), in(10000)), big);
-    c.progress(3, "update");
+    c.progress(3);
   });
   expect_has(error_of([&] { job[0].set("k", big + "x"); }), "a value of 1048577 bytes; need at most 1048576");
   int64_t begin = internal::now_ns();
@@ -211,7 +212,7 @@ TEST(Service, Abort) {
 
 TEST(Service, DeathByClosedConnection) {
   Job job(3);
-  job[2].progress(12, "forward");
+  job[2].progress(12);
   std::this_thread::sleep_for(milliseconds(500));  // a heartbeat
   const int64_t begin = internal::now_ns();
   job.clients[2].reset();
@@ -220,6 +221,24 @@ TEST(Service, DeathByClosedConnection) {
   expect_has(text, "rank 2 (host h, pid ");
   expect_has(text, "its connection closed, and it did not connect again; it was in step 12, phase forward");
   EXPECT_EQ(ending(job[1]).rank, 2);
+}
+
+TEST(Service, SilenceOfAServiceInARankIsItsDeath) {
+  auto server = std::make_unique<Server>(ServerOptions{.token = "secret", .size = 2});
+  std::vector<std::unique_ptr<Client>> clients;
+  for (int64_t rank = 0; rank < 2; ++rank) {
+    ClientOptions o = member(server->address(), rank, 2);
+    o.service_rank = 0;
+    clients.push_back(std::make_unique<Client>(o));
+  }
+  for (auto& c : clients) c->join();
+  std::this_thread::sleep_for(milliseconds(2500));
+  EXPECT_FALSE(clients[1]->ended());  // heartbeats are answered
+  server.reset();
+  const std::string text = error_of([&] { clients[1]->barrier("x", in(20000)); });
+  expect_has(text, "rank 0 (host h, pid ");
+  expect_has(text, " is dead or stopped: its coordination service has not answered for 2");
+  EXPECT_EQ(ending(*clients[1]).rank, 0);
 }
 
 TEST(Service, ReportOfADeath) {
@@ -382,7 +401,7 @@ int run_member(char** argv) {
     Client c(member(argv[2], std::atol(argv[3]), std::atol(argv[4])));
     c.join();
     for (int round = 0;; ++round) {
-      c.progress(static_cast<uint64_t>(round), "round");
+      c.progress(static_cast<uint64_t>(round));
       c.barrier("round", in(30000));
       c.set(str_cat("child ", round), str_cat(round));
     }

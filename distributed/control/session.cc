@@ -1,6 +1,7 @@
 #include "distributed/control/session.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "distributed/control/check.h"
 #include "framework/base/error.h"
@@ -128,6 +129,7 @@ void Session::set_end(const End& end, Output& out) {
 
 void Session::received(int64_t now_ms, const ServiceMessage& m, Output& out) {
   if (m.incarnation() != config_.incarnation) return;
+  heard_ms_ = now_ms;
   if (m.sequence() != 0) {
     if (m.has_done()) finish(m.sequence(), Failure(), "", out);
     if (m.has_value()) finish(m.sequence(), Failure(), m.value(), out);
@@ -169,6 +171,22 @@ void Session::give_up_join(int64_t now_ms, Output& out) {
   set_end(end, out);
 }
 
+// The service's process ends connections when it dies, but not when it is stopped or its host is away.
+void Session::find_silence(int64_t now_ms, Output& out) {
+  const int64_t since = std::exchange(ticked_ms_, now_ms);
+  if (now_ms - since >= config_.stall_ms) heard_ms_ += now_ms - since;
+  if (!world_ || config_.service_rank < 0 || now_ms - heard_ms_ <= config_.silence_ms) return;
+  const auto rank = static_cast<uint32_t>(config_.service_rank);
+  End end;
+  *end.mutable_cause() =
+      failure_of(Code::kUnavailable,
+                 str_cat(control::name_of(world_->members(static_cast<int>(rank))),
+                         " is dead or stopped: its coordination service has not answered for ",
+                         seconds_text(now_ms - heard_ms_), "; see its output, and whether its host ran out of memory"));
+  end.set_rank(rank);
+  set_end(end, out);
+}
+
 void Session::tick(int64_t now_ms, Output& out) {
   for (auto p = pending_.begin(); p != pending_.end();) {
     const auto& [sequence, request] = *p++;
@@ -182,6 +200,8 @@ void Session::tick(int64_t now_ms, Output& out) {
         "", out);
   }
   if (end_ || left_) return;
+  find_silence(now_ms, out);
+  if (end_) return;
   if (!world_ && now_ms >= config_.join_deadline_ms) give_up_join(now_ms, out);
   if (end_) return;
   if (!connected_) return;

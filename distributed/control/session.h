@@ -28,6 +28,12 @@ struct SessionConfig {
   int64_t resend_ms = 5000;
   /// How much later than the service a member gives up a request.
   int64_t grace_ms = 1000;
+  /// If the rank `service_rank` has the service in its process: without an answer for so long, that rank is dead or
+  /// stopped. -1: the service is elsewhere, and members wait for its restart.
+  int32_t service_rank = -1;
+  int64_t silence_ms = 2000;
+  /// If this member itself did not run for so long, that time does not count as silence.
+  int64_t stall_ms = 500;
   /// When a join without a world fails, if the service knows no earlier cause.
   int64_t join_deadline_ms = 0;
 };
@@ -87,12 +93,14 @@ class Session {
   void finish(uint64_t sequence, Failure failure, std::string value, Output& out);
   void set_end(const End& end, Output& out);
   void give_up_join(int64_t now_ms, Output& out);
+  void find_silence(int64_t now_ms, Output& out);
 
   SessionConfig config_;
   bool connected_ = false;
   bool bound_ = false;  // the service has answered the join of this connection with the world
   uint64_t signal_ = 0, sequence_ = 0;
   int64_t signalled_ms_ = 0;
+  int64_t heard_ms_ = 0, ticked_ms_ = 0;  // the latest message of the service; the latest tick
   std::map<uint64_t, Pending> pending_;
   std::optional<World> world_;
   std::optional<End> end_;

@@ -249,8 +249,11 @@ class Transition {
     m.heard_ms = std::max(m.heard_ms, s_.now_ms);
     m.step = message.beat().step();
     m.phase = message.beat().phase();
-    // The message about the end may have been lost.
-    if (s_.stage == Stage::kEnded) *reply(m, 0).mutable_end() = s_.end;
+    ServiceMessage& r = reply(m, 0);
+    if (s_.stage == Stage::kEnded)
+      *r.mutable_end() = s_.end;  // the message about it may have been lost
+    else
+      r.mutable_heard();
   }
 
   void request(Member& m, const MemberMessage& message) {

@@ -32,7 +32,7 @@ struct Limits {
   size_t keys = 65536;
   size_t stored_bytes = size_t{256} << 20;  // of all keys and values
   uint64_t requests = 64;                   // of one member without an answer
-  int endpoints = 8, facts = 16;
+  int endpoints = 8, facts = 64;
 };
 
 struct ServiceConfig {

@@ -141,7 +141,7 @@ TEST(State, JoinsThatDoNotFit) {
          m.mutable_join()->clear_facts();
          return m;
        },
-       "join: rank 3 (host h1, pid 1003) has seed (none) and the others have 7; need"},
+       "join: rank 3 (host h1, pid 1003) has seed '' and the others have 7; need"},
       {[](Job& j) {
          MemberMessage m = j.join(3, "9");
          Fact& f = *m.mutable_join()->add_facts();
@@ -149,7 +149,7 @@ TEST(State, JoinsThatDoNotFit) {
          f.set_value("1f");
          return m;
        },
-       "has seed 9 and the others have 7; rank 3 (host h1, pid 1003) has plan 1f and the others have (none); need"},
+       "has seed 9 and the others have 7; rank 3 (host h1, pid 1003) has plan 1f and the others have ''; need"},
       {[](Job& j) {
          MemberMessage m = j.join(3);
          m.mutable_join()->set_size(8);

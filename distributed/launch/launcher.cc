@@ -13,8 +13,11 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <optional>
+#include <utility>
 
+#include "distributed/control/token.h"
 #include "distributed/launch/flight_folder.h"
 #include "framework/base/error.h"
 #include "framework/base/failure_report.h"
@@ -29,6 +32,7 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::seconds;
 
 constexpr seconds kToEnd(3), kToEndOnSignal(3);  // for others after a failure; after SIGTERM
+constexpr size_t kMostShown = 4096;              // lines
 
 // A folder that is removed with its content.
 struct TemporaryFolder {
@@ -57,6 +61,7 @@ struct Process {
   pid_t pid = 0;
   std::array<Stream, 2> streams;
   std::string last;  // its last line on standard error
+  std::string held;  // the line with its failure, until all have ended
   std::optional<int> status;
   Clock::time_point ended;
 
@@ -128,6 +133,7 @@ class Launcher {
     for (const char* name : {"RANK", "LOCAL_RANK"}) set(name, std::to_string(rank));
     for (const char* name : {"WORLD_SIZE", "LOCAL_WORLD_SIZE"}) set(name, std::to_string(options_.processes));
     set("JOB_STORE", store_.path);
+    set("JOB_TOKEN", token_);
     if (!flight_.path().empty()) set(flight::kFolderVariable, flight_.path());
     set(kFailureReport, report_path(rank));
     std::vector<char*> env, argv;
@@ -231,26 +237,51 @@ class Launcher {
     s.fd = -1;
   }
   void flush(Process& p, Stream& s) {
-    if (s.to == STDERR_FILENO && !s.line.empty()) p.last = s.line;
-    const std::string text = str_cat(p.rank ? str_cat("rank ", p.rank, ": ") : std::string(), s.line, "\n");
+    const std::string line = std::exchange(s.line, {});
+    if (s.to == STDERR_FILENO && !line.empty()) {
+      p.last = line;
+      const std::optional<FailureReport> report = read_failure(report_path(p.rank));
+      if (report && p.held.empty() && line.ends_with(report->text)) {
+        p.held = line;
+        return;
+      }
+    }
+    show(p, s.to, line);
+  }
+  void show(const Process& p, int to, const std::string& line) {
+    if (to == STDERR_FILENO && !line.empty() && shown_.size() < kMostShown &&
+        shown_.try_emplace(line, p.rank).first->second != p.rank)
+      return;
+    const std::string text = str_cat(p.rank ? str_cat("rank ", p.rank, ": ") : std::string(), line, "\n");
     for (size_t at = 0; at < text.size();) {
-      const ssize_t n = write(s.to, text.data() + at, text.size() - at);
+      const ssize_t n = write(to, text.data() + at, text.size() - at);
       if (n <= 0 && errno != EINTR) break;  // nobody reads any more
       if (n > 0) at += static_cast<size_t>(n);
     }
-    s.line.clear();
+  }
+
+  // Whether all processes that have not ended are stopped by a signal.
+  bool all_stopped() const {
+    return std::all_of(processes_.begin(), processes_.end(), [](const Process& p) {
+      if (!p.running()) return true;
+      std::ifstream file(str_cat("/proc/", p.pid, "/stat"));
+      std::string text;
+      std::getline(file, text);
+      const size_t name = text.rfind(") ");
+      return name != text.npos && text.substr(name + 2, 1) == "T";
+    });
   }
 
   // Others report that a process has died; one that does not is ended.
   void end_others() {
     if (!failure_ || !running()) return;
     const auto now = Clock::now();
-    if (!terminated_ && now > *failure_ + kToEnd) {
-      terminated_ = true;
+    if (!terminated_ && (now > *failure_ + kToEnd || all_stopped())) {
+      terminated_ = now;
       diagnosis_ = flight_.diagnose();  // while stopped and busy processes are there
       signal_all(SIGTERM);
     }
-    if (now > *failure_ + kToEnd + kToEndOnSignal) signal_all(SIGKILL);
+    if (terminated_ && (now > *terminated_ + kToEndOnSignal || all_stopped())) signal_all(SIGKILL);
   }
 
   // The process that failed by itself, before others that only report it: killed by a signal, or with an error of its
@@ -258,7 +289,7 @@ class Launcher {
   const Process* culprit() const {
     const auto order = [&](const Process& p) {
       const std::optional<FailureReport> report = read_failure(report_path(p.rank));
-      const bool ended_by_us = terminated_ && p.ended > *failure_ + kToEnd;
+      const bool ended_by_us = terminated_ && p.ended > *terminated_;
       const bool killed = WIFSIGNALED(*p.status);
       const int kind = ended_by_us ? 3 : killed ? 0 : report && report->follows ? 2 : 1;
       return std::pair(kind, p.ended);
@@ -271,6 +302,16 @@ class Launcher {
 
   int result() {
     const Process* p = culprit();
+    const bool alike =
+        p && !p->held.empty() && std::all_of(processes_.begin(), processes_.end(), [&](const Process& q) {
+          return q.failed() && q.code() == p->code() && q.held == p->held;
+        });
+    if (alike) {
+      print(p->held + "\n");
+      return p->code();
+    }
+    for (const Process& q : processes_)
+      if (&q != p && !q.held.empty()) show(q, STDERR_FILENO, q.held);
     if (!p) return 0;
     if (asked_ && p->code() > 128) return p->code();  // stopped as it was asked to
     std::string how = str_cat("exited with code ", p->code());
@@ -281,11 +322,11 @@ class Launcher {
       if (signal == SIGKILL && kills_ >= 0 && kills > kills_)
         how += ": the system had no memory left for it (oom_kill); need smaller shards or a --memory_budget";
     }
-    const std::string text = str_cat(options_.name, ": rank ", p->rank, " (pid ", p->pid, ") ", how,
-                                     p->last.empty() ? "" : "; its last message: ", p->last, "\n");
-    print(text);
+    print(str_cat(options_.name, ": rank ", p->rank, " (pid ", p->pid, ") ", how,
+                  p->last.empty() ? "" : "; its last message: ", p->last, "\n"));
     if (!diagnosis_) diagnosis_ = flight_.diagnose();
-    if (diagnosis_ && diagnosis_->fault != diagnose::Fault::kNone) {
+    const auto fault = diagnosis_ ? diagnosis_->fault : diagnose::Fault::kNone;
+    if (fault != diagnose::Fault::kNone && fault != diagnose::Fault::kSlow) {  // no slow rank ends a job
       if (const std::string kept = flight_.keep(options_.keep); !kept.empty())
         print(str_cat(options_.name, ": flight records for //tools:diagnose: ", kept, "\n"));
       print(str_cat(options_.name, ": ", diagnosis_->verdict(), "\n"));
@@ -297,13 +338,15 @@ class Launcher {
   const LaunchOptions& options_;
   const int64_t kills_;
   const TemporaryFolder store_;
+  const std::string token_ = control::make_token();
   FlightFolder flight_;
   std::optional<diagnose::Diagnosis> diagnosis_;
   sigset_t before_;
   int signals_ = -1;
   std::vector<Process> processes_;
-  std::optional<Clock::time_point> failure_;
-  bool terminated_ = false, asked_ = false;
+  std::optional<Clock::time_point> failure_, terminated_;
+  std::map<std::string, int> shown_;  // lines of standard error, with the first rank that wrote each
+  bool asked_ = false;
   int quiet_ = 0;
 };
 

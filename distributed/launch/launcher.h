@@ -18,13 +18,15 @@ struct Launched {
   bool asked = false;  // a signal to the launcher asked the processes to end
 };
 
-/// Runs the command once for each process, with RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE and JOB_STORE, a folder
-/// for FolderStore, in its environment. Standard output of rank 0 is the launcher's; each line that another rank prints
-/// begins with "rank N: ". SIGINT, SIGTERM and SIGHUP go to all processes. No process outlives the launcher.
+/// Runs the command once for each process, with RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, JOB_STORE, a folder for
+/// FolderStore, and JOB_TOKEN, a new secret, in its environment. Standard output of rank 0 is the launcher's; each line
+/// that another rank prints begins with "rank N: ". A line on standard error that another rank has printed is not shown
+/// again. SIGINT, SIGTERM and SIGHUP go to all processes. No process outlives the launcher.
 ///
-/// When a process fails, the others have a few seconds to end; then they are ended. A line on standard error names the
-/// process that failed first, how, and its last message. Behind it there is the diagnosis, which may name another
-/// process, if the ranks have left flight records (JOB_FLIGHT, framework/dispatch/flight.h) that show a fault. Call
+/// When a process fails, the others have a few seconds to end; then they are ended, or at once if all of them are
+/// stopped. A line on standard error names the process that failed first, how, and its last message. Behind it there is
+/// the diagnosis, which may name another process, if the ranks have left flight records (JOB_FLIGHT,
+/// framework/dispatch/flight.h) that show a fault. If all fail with one message, there is this message alone. Call
 /// before this process has threads. Throws if a process cannot be started.
 Launched launch(const LaunchOptions& options);
 

@@ -75,6 +75,21 @@ TEST(Launcher, EndsTheOthersAndNamesTheFailure) {
   EXPECT_TRUE(has(last, "exited with code 3; its last message: no weights")) << o.error;
 }
 
+TEST(Launcher, ShowsALineOfAllRanksOnce) {
+  const Outcome o = run(3, R"(sleep 0.$RANK; echo warning: old file >&2
+                              printf "fails no such mesh" > $JOB_FAILURE_REPORT; echo job: no such mesh >&2; exit 2)");
+  EXPECT_EQ(o.code, 2);
+  EXPECT_EQ(o.error, "warning: old file\njob: no such mesh\n");
+}
+
+TEST(Launcher, EndsAStoppedProcessAtOnce) {
+  const Outcome o = run(2, R"(if [ $RANK = 1 ]; then kill -STOP $$; fi; sleep 0.5
+                              printf "follows x" > $JOB_FAILURE_REPORT; echo rank 1 is stopped >&2; exit 1)");
+  EXPECT_EQ(o.code, 1);
+  EXPECT_LT(o.seconds, 2.9);
+  EXPECT_TRUE(has(o.error, "its last message: rank 1 is stopped")) << o.error;
+}
+
 TEST(Launcher, NamesASignal) {
   const Outcome o = run(2, "if [ $RANK = 1 ]; then kill -9 $$; fi; sleep 0.2; echo peer died >&2; exit 1");
   EXPECT_EQ(o.code, 137);

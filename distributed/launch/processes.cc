@@ -1,5 +1,7 @@
 #include "distributed/launch/processes.h"
 
+#include <algorithm>
+
 #include "distributed/comm/gloo/world.h"
 #include "distributed/comm/shared/world.h"
 #include "distributed/comm/world_checks.h"
@@ -78,6 +80,23 @@ void Processes::run(CommRequest request) {
   const auto error = work->wait(std::chrono::steady_clock::now() + timeout_);
   write(flight::Event::kEnd, error ? static_cast<uint8_t>(error->code()) : uint8_t{0});
   if (error) throw *error;
+}
+
+void Processes::check_equal(const std::string& what, uint64_t mine) {
+  std::vector<uint64_t> all(static_cast<size_t>(size_ / count_));
+  run({.kind = Collective::kAllGather,
+       .in = {&mine, kInt64, {1}, {1}},
+       .out = {all.data(), kInt64, {static_cast<int64_t>(all.size())}, {1}},
+       .site = kOwnSites});
+  const auto count = [&](uint64_t n) { return std::count(all.begin(), all.end(), n); };
+  const uint64_t common =
+      *std::max_element(all.begin(), all.end(), [&](uint64_t a, uint64_t b) { return count(a) < count(b); });
+  for (size_t p = 0; p < all.size(); ++p)
+    WEFT_CHECK_AS(
+        kFailedPrecondition, all[p] == common, "the ", what, " on rank ", p * static_cast<size_t>(count_),
+        " differs from that on rank ",
+        static_cast<size_t>(std::find(all.begin(), all.end(), common) - all.begin()) * static_cast<size_t>(count_),
+        "; need the same model, shapes of arguments and switches in all processes");
 }
 
 void Processes::barrier() { run({}); }

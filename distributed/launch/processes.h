@@ -43,6 +43,8 @@ class Processes {
   /// What process 0 gives. A collective.
   std::string from_first(const std::string& mine);
   bool from_first(bool mine);
+  /// Throws, on all processes, if one gives another number: `what` is of the program, and must be equal. A collective.
+  void check_equal(const std::string& what, uint64_t mine);
   /// Returns when all processes have called it.
   void barrier();
 

@@ -322,6 +322,7 @@ void MeshStep::start() {
     }
   }
   std::lock_guard turn(ranks->shared->turn);
+  if (Processes* const job = Processes::current()) job->check_equal("plan of the step", plan("cpu").hash());
   ranks->world().connect(axes_used());
   ranks->world().run([&](int r) {
     const auto i = static_cast<size_t>(r);

@@ -216,8 +216,18 @@ Ring* ring(int rank, int size) {
   }
 }
 
-void HostPhase::mark(Event event) const {
-  for_each([&](Ring& r) { r.phase(event, phase_); });
+namespace {
+std::atomic<const char*> current{""};
 }
+
+HostPhase::HostPhase(Phase phase) : phase_(phase), before_(current.exchange(to_string_view(phase).data())) {
+  for_each([&](Ring& r) { r.phase(Event::kPhaseBegin, phase_); });
+}
+HostPhase::~HostPhase() {
+  current.store(before_);
+  for_each([&](Ring& r) { r.phase(Event::kPhaseEnd, phase_); });
+}
+
+const char* current_phase() { return current.load(); }
 
 }  // namespace weft::flight

@@ -129,13 +129,15 @@ Ring* ring(int rank, int size);
 /// A phase of the host, on all ranks of this process, while the object exists.
 class HostPhase {
  public:
-  explicit HostPhase(Phase phase) : phase_(phase) { mark(Event::kPhaseBegin); }
-  ~HostPhase() { mark(Event::kPhaseEnd); }
+  explicit HostPhase(Phase phase);
+  ~HostPhase();
   HostPhase(const HostPhase&) = delete;
 
  private:
-  void mark(Event event) const;
   const Phase phase_;
+  const char* const before_;
 };
+/// The phase that the host of this process is in, from a string literal; empty: none.
+const char* current_phase();
 
 }  // namespace weft::flight

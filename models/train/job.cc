@@ -3,9 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <charconv>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -25,52 +23,73 @@ std::vector<std::string> own_command() {
   return command;
 }
 
-int number_in(const char* variable) {
-  const char* const text = std::getenv(variable);
-  int value = -1;
-  if (text) std::from_chars(text, text + std::strlen(text), value);
-  WEFT_CHECK(value >= 0, "--ranks processes: ", variable, " is '", text ? text : "", "'; need a whole number");
-  return value;
+int launch(const TrainOptions& o) {
+  std::vector<std::string> command = own_command();
+  const std::string name = command[0].substr(command[0].rfind('/') + 1);
+  std::fflush(stdout);
+  return dist::launch({.processes = o.step.mesh.size(),
+                       .command = std::move(command),
+                       .program = std::filesystem::read_symlink("/proc/self/exe").string(),
+                       .name = name,
+                       .keep = o.checkpoint_dir.empty() ? "" : io::resolve_path(o.checkpoint_dir)})
+      .code;
+}
+
+// Flags whose values may differ between processes: those of the machine, of files that only the first one writes, and
+// another name of a flag.
+bool may_differ(const std::string& flag) {
+  for (const char* name :
+       {"threads", "kernel_cache", "microbatches", "metrics", "profile_out", "save_plan", "show_plan"})
+    if (flag == name) return true;
+  return false;
+}
+
+std::vector<std::pair<std::string, std::string>> facts_of(const TrainOptions& o) {
+  TrainOptions copy = o;
+  std::vector<std::pair<std::string, std::string>> facts;
+  for (const Flag& flag : train_flags(copy))
+    if (!may_differ(flag.name)) facts.emplace_back("--" + flag.name, flag_text(flag));
+  return facts;
+}
+
+// A process has a share of the cores of its host, as threads that are ranks have.
+void share_cores(const control::Identity& id) {
+  const auto cores = static_cast<int64_t>(num_threads());
+  const int64_t all = id.local_world > 0 ? id.local_world : 1;
+  set_num_threads(
+      static_cast<int>(std::max<int64_t>(1, cores * (id.local_rank + 1) / all - cores * id.local_rank / all)));
+}
+
+void close_output() {
+  const int nothing = open("/dev/null", O_WRONLY | O_CLOEXEC);
+  WEFT_CHECK_AS(kFailedPrecondition, nothing >= 0 && dup2(nothing, STDOUT_FILENO) >= 0,
+                "/dev/null: ", std::strerror(errno));
+  close(nothing);
 }
 
 }  // namespace
 
-std::optional<int> join_or_launch(const TrainOptions& o) {
-  const int ranks = o.step.mesh.size();
+Part join_or_launch(const TrainOptions& o) {
   if (dist::Processes::current()) return {};
-  const char* const store = std::getenv("JOB_STORE");
-  check_flag("ranks", !store || (o.ranks == "processes" && ranks > 1), str_cat("'", o.ranks, "'"),
-             "processes, and --mesh with a rank for each: a launcher has started this process");
+  const int ranks = o.step.mesh.size();
+  const control::Identity id = control::identity_of(control::environment());
+  const bool job = id.world > 1 || id.source == "launch";
+  const std::string started = str_cat(id.source, " has started ", id.world, " processes of this program");
+  check_flag("mesh", !job || ranks > 1, "none", str_cat("a mesh with a rank for each: ", started));
+  check_flag("ranks", !job || o.ranks == "processes", str_cat("'", o.ranks, "'"), str_cat("processes: ", started));
+  check_flag("mesh", !job || ranks % id.world == 0, str_cat(o.step.mesh.to_string(), ", which has ", ranks, " ranks"),
+             str_cat("a multiple of ", id.world, " ranks: ", started));
   if (o.ranks != "processes" || ranks == 1) return {};
-  if (!store) {
-    std::vector<std::string> command = own_command();
-    const std::string name = command[0].substr(command[0].rfind('/') + 1);
-    std::fflush(stdout);
-    return dist::launch({.processes = ranks,
-                         .command = std::move(command),
-                         .program = std::filesystem::read_symlink("/proc/self/exe").string(),
-                         .name = name,
-                         .keep = o.checkpoint_dir.empty() ? "" : io::resolve_path(o.checkpoint_dir)})
-        .code;
-  }
-  const int rank = number_in("RANK"), size = number_in("WORLD_SIZE");
-  WEFT_CHECK(size == ranks, "--mesh ", o.step.mesh.to_string(), " has ", ranks, " ranks, and the job has ", size,
-             " processes; need as many");
-  dist::FolderStore folder(store);
-  const auto timeout = std::chrono::nanoseconds(static_cast<int64_t>(o.step.timeout * 1e9));
-  dist::Processes::set_current(std::make_unique<dist::Processes>(folder, size, rank, 1, timeout, o.transport));
-  // A rank has a share of the cores, as threads that are ranks have.
-  if (o.threads == 0) {
-    const int cores = num_threads();
-    set_num_threads(std::max(1, cores * (rank + 1) / size - cores * rank / size));
-  }
-  if (rank > 0) {
-    const int nothing = open("/dev/null", O_WRONLY | O_CLOEXEC);
-    WEFT_CHECK_AS(kFailedPrecondition, nothing >= 0 && dup2(nothing, STDOUT_FILENO) >= 0,
-                  "/dev/null: ", std::strerror(errno));
-    close(nothing);
-  }
-  return {};
+  if (!job) return {launch(o), nullptr};
+  dist::MembershipOptions options;
+  options.ranks = ranks;
+  options.facts = facts_of(o);
+  options.timeout = std::chrono::nanoseconds(static_cast<int64_t>(o.step.timeout * 1e9));
+  options.transport = o.transport;
+  Part part{{}, std::make_unique<dist::Membership>(id, options)};
+  if (o.threads == 0) share_cores(id);
+  if (id.rank > 0) close_output();
+  return part;
 }
 
 }  // namespace weft::train

@@ -57,7 +57,9 @@ Flags train_flags(TrainOptions& o) {
       {"mesh", &o.mesh,
        "ranks along dimensions pp, dp, fsdp, tp, cp, ep, outermost first, as in dp2,tp2 or dp2,tp2,ep4(dp,tp); "
        "empty: one device"},
-      {"ranks", &o.ranks, "what the ranks of --mesh are: threads of this process, or processes of this host"},
+      {"ranks", &o.ranks,
+       "what the ranks of --mesh are: processes (started on this host, unless torchrun, mpirun, Slurm, Kubernetes or "
+       "//tools:launch has started them), or threads of this process"},
       {"transport", &o.transport,
        "between --ranks processes: shared (memory of one host), gloo (TCP) or auto: shared memory if all are on one "
        "host"},

@@ -26,7 +26,7 @@ struct TrainOptions {
   std::string dtype = "f32";
   CompileOptions step;  // how the step is compiled; settle() fills in the mesh
   std::string mesh;     // "dp2,tp2"; empty: one device
-  std::string ranks = "threads";
+  std::string ranks = "processes";
   std::string transport = "auto";  // between processes: auto, shared or gloo
   bool show_plan = false;
   std::string plan;  // file of a saved plan; empty: the plan follows from the mesh

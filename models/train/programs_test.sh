@@ -57,7 +57,7 @@ expect 2 "--verify_numerics: got --compile=false" "$train" "${flags[@]}" --verif
 piped=("${flags[@]}" --steps 4 --threads 2 --checkpoint_every 4 --eval_every 2)
 "$train" "${piped[@]}" --grad_accum 2 --checkpoint_dir parts --metrics parts.jsonl >p.txt 2>&1 || fail "train --grad_accum 2: $(tail -1 p.txt)"
 for schedule in 1f1b zb_h1; do
-  "$train" "${piped[@]}" --mesh pp2 --microbatches 2 --pipeline $schedule --checkpoint_dir $schedule --metrics $schedule.jsonl >p.txt 2>&1 || fail "train --mesh pp2: $(tail -1 p.txt)"
+  "$train" "${piped[@]}" --mesh pp2 --ranks threads --microbatches 2 --pipeline $schedule --checkpoint_dir $schedule --metrics $schedule.jsonl >p.txt 2>&1 || fail "train --mesh pp2: $(tail -1 p.txt)"
   same parts.jsonl $schedule.jsonl "--mesh pp2 --pipeline $schedule differs from --grad_accum 2"
   for file in model optimizer; do
     cmp -s parts/step_4/$file.safetensors $schedule/step_4/$file.safetensors || fail "$schedule: another $file.safetensors"
@@ -86,7 +86,7 @@ for mesh in "${meshes[@]}"; do
   "$train" "${flags[@]}" "${short[@]}" "${on[@]}" --metrics "m-$mesh.jsonl" --checkpoint_dir "m-$mesh" --show_plan --save_plan "$mesh.plan" >m.txt 2>&1 || fail "--mesh $mesh: $(tail -1 m.txt)"
   near "m-$mesh.jsonl" m1.jsonl || fail "--mesh $mesh: losses $(losses "m-$mesh.jsonl") instead of $(losses m1.jsonl)"
   grep -q "^plan over $mesh: 4 ranks" m.txt && grep -q "^peak memory of a rank: .* (planned)" m.txt || fail "--show_plan: $(cat m.txt)"
-  "$train" "${flags[@]}" "${short[@]}" --plan "$mesh.plan" --checkpoint_every 0 --metrics "p-$mesh.jsonl" >p.txt 2>&1 || fail "--plan: $(tail -1 p.txt)"
+  "$train" "${flags[@]}" "${short[@]}" --plan "$mesh.plan" --ranks threads --checkpoint_every 0 --metrics "p-$mesh.jsonl" >p.txt 2>&1 || fail "--plan: $(tail -1 p.txt)"
   same "m-$mesh.jsonl" "p-$mesh.jsonl" "--plan $mesh.plan differs from --mesh $mesh"
   grep -q "^note:" p.txt && fail "--plan: $(grep '^note:' p.txt)"
   "$train" "${flags[@]}" "${short[@]}" "${on[@]}" --verify_numerics --metrics "e-$mesh.jsonl" --checkpoint_dir "e-$mesh" >e.txt 2>&1 || fail "--mesh $mesh --verify_numerics: $(tail -1 e.txt)"
@@ -134,6 +134,23 @@ for what in killed interrupted; do
   fi
   [[ ! -e /proc/$rank ]] || fail "rank 1 outlives its job"
 done
+# What else starts processes: torchrun's variables, without their names in the error if ranks fit together.
+torchrun() {
+  local rank=$1
+  shift
+  RANK=$rank WORLD_SIZE=2 LOCAL_RANK=$rank LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port \
+    "$train" "${flags[@]}" "${short[@]}" --checkpoint_every 0 "$@"
+}
+port=$((20000 + $$ % 9000))
+torchrun 1 --mesh dp2,tp2 >t1.txt 2>&1 &
+torchrun 0 --mesh dp2,tp2 --metrics torchrun.jsonl >t0.txt 2>&1 || fail "torchrun: $(tail -1 t0.txt)"
+wait $! || fail "torchrun, rank 1: $(tail -1 t1.txt)"
+[[ ! -s t1.txt ]] || fail "torchrun, rank 1 prints: $(cat t1.txt)"
+torchrun 1 --mesh dp2 --lr 0.5 >t1.txt 2>&1 &
+expect 1 ") has --lr 0.5 and the others have 0.01; need equal values on all ranks" torchrun 0 --mesh dp2
+wait $! && fail "another --lr on rank 1: exit code 0"
+expect 2 "--mesh: got none; need a mesh with a rank for each: torchrun has started 2 processes" torchrun 0
+expect 2 "--ranks: got 'threads'; need processes: torchrun has started 2 processes" torchrun 0 --mesh dp2 --ranks threads
 on=("$train" "${flags[@]}" --checkpoint_every 0)
 expect 2 "a batch of 4 (argument i32[4, 16]) does not divide over dp (3 ranks); the nearest batches that do are 3 and 6" "${on[@]}" --mesh dp3
 expect 2 "does not divide over dp (8 ranks); the least that does is 8" "${on[@]}" --mesh dp8
@@ -147,21 +164,21 @@ for timeout in 0 -1 nan 1e+10; do
   expect 2 "--timeout: got '$timeout'; need a number above 0 and at most 1000000000 (with --mesh, seconds" "${on[@]}" --mesh dp2 --timeout "$timeout"
 done
 expect 2 "--timeout: got 'soon'; need a number" "${on[@]}" --mesh dp2 --timeout soon
-"${on[@]}" --steps 1 --mesh dp2 --timeout 90.5 >t.txt 2>&1 || fail "--timeout 90.5: $(tail -1 t.txt)"
+"${on[@]}" --steps 1 --mesh dp2 --ranks threads --timeout 90.5 >t.txt 2>&1 || fail "--timeout 90.5: $(tail -1 t.txt)"
 expect 2 "--forbid: got 'allgather'; need KIND@DIMENSION" "${on[@]}" --mesh dp2 --forbid allgather
 expect 2 "--forbid: 'allgather@dpp' names the mesh dimension 'dpp'; need dp, or *" "${on[@]}" --mesh dp2 --forbid allgather@dpp
 expect 2 "--forbid: got allgather@dp; need --mesh" "${on[@]}" --forbid allgather@dp
-"${on[@]}" --steps 1 --mesh dp2 --forbid allgather@dp,alltoall@dp >f.txt 2>&1 || fail "--forbid what is not there: $(tail -1 f.txt)"
+"${on[@]}" --steps 1 --mesh dp2 --ranks threads --forbid allgather@dp,alltoall@dp >f.txt 2>&1 || fail "--forbid what is not there: $(tail -1 f.txt)"
 expect 1 "forbid: 'allreduce@dp:gradients' forbids the all-reduce of" "${on[@]}" --mesh dp2 --forbid allgather@dp,allreduce@dp:gradients
 expect 2 "--mesh: got dp2; --plan dp2,tp2.plan is of mesh dp2,tp2" "${on[@]}" --mesh dp2 --plan dp2,tp2.plan
-"${on[@]}" --steps 2 --mesh cp2 --cp ring --save_plan ring.plan --metrics r1.jsonl >r.txt 2>&1 || fail "--cp ring: $(tail -1 r.txt)"
-"${on[@]}" --steps 2 --plan ring.plan --metrics r2.jsonl >r.txt 2>&1 || fail "--plan ring.plan: $(tail -1 r.txt)"
+"${on[@]}" --steps 2 --mesh cp2 --ranks threads --cp ring --save_plan ring.plan --metrics r1.jsonl >r.txt 2>&1 || fail "--cp ring: $(tail -1 r.txt)"
+"${on[@]}" --steps 2 --ranks threads --plan ring.plan --metrics r2.jsonl >r.txt 2>&1 || fail "--plan ring.plan: $(tail -1 r.txt)"
 same r1.jsonl r2.jsonl "--plan ring.plan differs from --cp ring"
 grep -q "^note:" r.txt && fail "--plan ring.plan: $(grep '^note:' r.txt)"
 expect 1 "no.plan" "${on[@]}" --plan no.plan
 echo "mesh dp2" >bad.plan
 expect 1 "bad.plan: plan, line 1: got 'mesh dp2'; need 'weft plan 1'" "${on[@]}" --plan bad.plan
-"${on[@]}" --steps 1 --mesh tp2 --sequence false >t.txt 2>&1 || fail "--sequence false: $(tail -1 t.txt)"
+"${on[@]}" --steps 1 --mesh tp2 --ranks threads --sequence false >t.txt 2>&1 || fail "--sequence false: $(tail -1 t.txt)"
 expect 2 "--plan: got dp2,tp2.plan of mesh dp2,tp2; need --compile" "${on[@]}" --plan dp2,tp2.plan --compile=false
 expect 2 "--plan dp2,tp2.plan: mesh dp2,tp2: a batch of 3" "${on[@]}" --plan dp2,tp2.plan --batch_size 3
 expect 2 "WEFT_DEBUG: got '7'; need 0, 1 or 2" env WEFT_DEBUG=7 "${on[@]}"

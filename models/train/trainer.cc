@@ -48,8 +48,8 @@ struct Flight {
 
 class Trainer {
  public:
-  Trainer(const nn::ModelFamily& family, const TrainOptions& options)
-      : options_(options), setup_(settled(family, options_)), family_(family) {
+  Trainer(const nn::ModelFamily& family, const TrainOptions& options, dist::Membership* membership)
+      : options_(options), setup_(settled(family, options_)), family_(family), membership_(membership) {
     if (options_.threads > 0) set_num_threads(static_cast<int>(options_.threads));
     manual_seed(options_.seed);
     model_ = family.make(setup_.config);
@@ -153,6 +153,7 @@ class Trainer {
         profile_.emplace(setup_.profile_last - queued);
       }
       std::optional<internal::TraceScope> trace(std::in_place, TraceEvent::kStep, "training step");
+      if (membership_) membership_->progress(queued + 1);
       Flight f{.step = queued + 1, .begin = now_seconds(), .lr = schedule.at(queued)};
       {
         const flight::HostPhase phase(flight::Phase::kLoader);
@@ -437,6 +438,7 @@ class Trainer {
   const Setup setup_;
   std::optional<io::FileLock> lock_;
   const nn::ModelFamily& family_;
+  dist::Membership* const membership_;  // null without a job
   std::unique_ptr<nn::LanguageModel> model_;
   std::shared_ptr<const data::Tokenizer> tokenizer_;
   data::TokenDataset::Split split_;
@@ -460,13 +462,16 @@ class Trainer {
 int train(const nn::ModelFamily& family, const TrainOptions& options) {
   TrainOptions o = options;
   settle(family, o);
-  if (const std::optional<int> code = join_or_launch(o)) return *code;
-  for (;;) {
-    Trainer trainer(family, options);
-    if (!trainer.lock()) continue;
-    const int code = trainer.run();
-    dist::Processes::set_current({});  // other processes do not take its end for a failure
-    return code;
+  const Part part = join_or_launch(o);
+  if (part.code) return *part.code;
+  try {
+    for (;;) {
+      Trainer trainer(family, options, part.membership.get());
+      if (trainer.lock()) return trainer.run();
+    }
+  } catch (const Error& e) {
+    if (part.membership) part.membership->fail(e);
+    throw;
   }
 }
 

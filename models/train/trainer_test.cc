@@ -87,6 +87,7 @@ TEST(Trainer, ProfilesTheStepsThatItIsAskedFor) {
     o.batch_size = 2;
     o.step.enabled = true;
     o.mesh = mesh;
+    o.ranks = "threads";
     o.profile_steps = "2-4";
     o.profile_out = dir + "/steps.json";
     EXPECT_EQ(train(gpt::family(), o), 0);

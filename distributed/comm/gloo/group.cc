@@ -78,6 +78,7 @@ void Group::send_to_others(FrameKind kind, std::vector<char> bytes, uint64_t str
 void Group::open(Work::Deadline deadline) {
   Lock lock(hub_.mutex);
   while (true) {
+    if (failed_) throw *failed_;
     const auto it = std::find(open_.begin(), open_.end(), false);
     if (it == open_.end()) break;
     const int i = static_cast<int>(it - open_.begin());

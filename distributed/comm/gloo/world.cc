@@ -224,11 +224,20 @@ struct GlooWorld::State final : wire::Hub, std::enable_shared_from_this<GlooWorl
     auto group = make_ref<Group>(*this, shared_from_this(), name, ranks, rank, key);
     const std::lock_guard lock(mutex);
     WEFT_CHECK_AS(kAborted, !closed, "communicator ", name, ": this process has left the world");
+    WEFT_CHECK_AS(kAborted, cause.empty(), "communicator ", name, ": ", cause);
     groups[{key, rank}] = group;
     for (size_t i = 0; i < ranks.size(); ++i)
       if (early_opens.erase({key, rank, ranks[i]}) > 0) group->opened(static_cast<int>(i));
     group->announce();
     return group;
+  }
+
+  void abort(const std::string& why) {
+    const std::lock_guard lock(mutex);
+    if (closed || !cause.empty()) return;
+    cause = why;
+    for (auto& [key, group] : groups) group->fail_here(Error(Code::kAborted, cause), nullptr);
+    changed.notify_all();
   }
 
   void remove(const Ref<Group>& group) {
@@ -288,6 +297,7 @@ struct GlooWorld::State final : wire::Hub, std::enable_shared_from_this<GlooWorl
   std::deque<std::pair<Ref<Group>, Ref<Op>>> tasks;
   std::condition_variable changed;
   bool closed = false;
+  std::string cause;  // why the world has failed; empty: it has not
   std::thread worker;
 };
 
@@ -329,6 +339,8 @@ GlooWorld::~GlooWorld() {
 
 int GlooWorld::size() const { return state_->size; }
 std::string GlooWorld::name_of(int rank) const { return state_->name_of(rank); }
+
+void GlooWorld::abort(const std::string& cause) { state_->abort(cause); }
 
 std::vector<Ref<Communicator>> GlooWorld::communicators(const std::string& name, const std::vector<int>& group) {
   internal::check_group(name, group, size());

@@ -44,6 +44,7 @@ class GlooWorld final : public ProcessWorld {
   /// "rank 2 (pid 7 on host a)".
   std::string name_of(int rank) const;
   std::vector<Ref<Communicator>> communicators(const std::string& name, const std::vector<int>& group) override;
+  void abort(const std::string& cause) override;
 
  private:
   struct State;

@@ -151,6 +151,12 @@ void Engine::end(int rank, const std::string& sentence) {
   ring(places_, rank_);
 }
 
+void Engine::abort(const std::string& cause) {
+  Lock lock(*this);
+  for (Group* g : groups_) g->fail(Error(Code::kAborted, cause), nullptr);
+  ring(places_, rank_);
+}
+
 void Engine::close() {
   Lock lock(*this);
   for (Group* g : groups_) g->retire_locked(true);

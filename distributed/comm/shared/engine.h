@@ -21,6 +21,8 @@ struct Places {
   std::vector<bool> local;               // by rank: of this process
   std::vector<std::atomic<bool>> ended;  // by rank: its process has ended
   std::vector<std::string> endings;      // by rank: the sentence; set before `ended`
+  std::atomic<bool> aborted{false};      // the world has failed
+  std::string cause;                     // why; set before `aborted`
   explicit Places(int size) : segments(size), local(size), ended(size), endings(size) {}
 };
 
@@ -60,6 +62,8 @@ class Engine {
   void ask_for_progress();
   /// A rank's process has ended: all groups with it fail.
   void end(int rank, const std::string& sentence);  // locks
+  /// All groups fail.
+  void abort(const std::string& cause);  // locks
   /// Says that this rank starts nothing more; drops all groups.
   void close();  // locks
 

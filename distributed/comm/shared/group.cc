@@ -83,6 +83,9 @@ Group::~Group() {
 void Group::open(Work::Deadline deadline) {
   int missing = -1;
   auto all_found = [&] {
+    const Places& places = engine_.places();
+    WEFT_CHECK_AS(kAborted, !places.aborted.load(std::memory_order_acquire), "communicator ", names_.name, ": ",
+                  places.cause);
     for (int i = 0; i < size(); ++i) {
       if (areas_[i]) continue;
       if (const uint64_t offset = segment(i).find(key_)) {

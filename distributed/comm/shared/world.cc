@@ -134,8 +134,19 @@ struct SharedWorld::State {
     }
   }
 
+  void abort(const std::string& cause) {
+    {
+      const std::lock_guard lock(aborting);
+      if (places.aborted.load()) return;
+      places.cause = cause;
+      places.aborted.store(true, std::memory_order_release);
+    }
+    for (auto& [r, engine] : engines) engine->abort(cause);
+  }
+
   const pid_t process = getpid();
   const SharedWorldOptions options;
+  std::mutex aborting;
   shared::Places places;
   std::vector<pid_t> pids;  // by rank
   std::vector<std::unique_ptr<Segment>> own;
@@ -166,6 +177,8 @@ SharedHeap& SharedWorld::heap(int rank) {
   WEFT_CHECK(it != state_->engines.end(), "shared world: heap of rank ", rank, ", which is of another process");
   return it->second->heap();
 }
+
+void SharedWorld::abort(const std::string& cause) { state_->abort(cause); }
 
 std::vector<Ref<Communicator>> SharedWorld::communicators(const std::string& name, const std::vector<int>& group) {
   internal::check_group(name, group, size());

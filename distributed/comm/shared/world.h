@@ -45,6 +45,7 @@ class SharedWorld final : public ProcessWorld {
   /// The memory of a local rank that all processes can read and write.
   SharedHeap& heap(int rank);
   std::vector<Ref<Communicator>> communicators(const std::string& name, const std::vector<int>& group) override;
+  void abort(const std::string& cause) override;
 
  private:
   struct State;

@@ -1,0 +1,158 @@
+#include "distributed/launch/membership.h"
+
+#include <arpa/inet.h>
+#include <netdb.h>
+
+#include <cstdlib>
+#include <thread>
+
+#include "distributed/control/client.h"
+#include "distributed/control/server.h"
+#include "distributed/control/token.h"
+#include "distributed/launch/processes.h"
+#include "framework/base/switches.h"
+#include "framework/dispatch/flight.h"
+#include "framework/io/checksum.h"
+#include "framework/io/file.h"
+
+namespace weft::dist {
+namespace {
+
+using control::Identity;
+
+// The key-value part of the coordination service.
+class ServiceStore final : public Store {
+ public:
+  explicit ServiceStore(control::Client& client) : client_(client) {}
+  void set(const std::string& key, const std::string& value) override { client_.set(key, value); }
+  std::string get(const std::string& key, Deadline deadline) override { return client_.get(key, deadline); }
+
+ private:
+  control::Client& client_;
+};
+
+std::string token() {
+  const char* const file = std::getenv("JOB_TOKEN_FILE");
+  const std::string text = control::take_token("JOB_TOKEN");
+  return text.empty() && file && *file ? control::token_of_file(file) : text;
+}
+
+std::string with_port(const std::string& host, int port) {
+  return host.find(':') == host.npos ? str_cat(host, ":", port) : str_cat("[", host, "]:", port);
+}
+
+// Whether a name is of the loopback interface here, as the own name of a host often is.
+bool is_loopback(const std::string& host) {
+  addrinfo* found = nullptr;
+  if (getaddrinfo(host.c_str(), nullptr, nullptr, &found) != 0 || !found) return false;
+  bool loopback = false;
+  if (found->ai_family == AF_INET)
+    loopback = (ntohl(reinterpret_cast<sockaddr_in*>(found->ai_addr)->sin_addr.s_addr) >> 24) == 127;
+  else if (found->ai_family == AF_INET6)
+    loopback = IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<sockaddr_in6*>(found->ai_addr)->sin6_addr);
+  freeaddrinfo(found);
+  return loopback;
+}
+
+std::string binary_fact() {
+  const io::MappedFile file("/proc/self/exe");
+  return str_cat(file.bytes().size(), " bytes, checksum ", io::hex64(io::checksum(file.bytes())));
+}
+
+std::string switches_fact() {
+  std::string text;
+  for (const char* name : {"WEFT_DISABLE", "WEFT_EXEC", "WEFT_ISA"})
+    text += str_cat(name, "=", switch_value(name), " ");
+  return text;
+}
+
+// Facts are of bounded length; what is cut off is in the checksum.
+std::string short_fact(const std::string& text) {
+  constexpr size_t kMost = 200;
+  return text.size() <= kMost ? text
+                              : str_cat(text.substr(0, kMost), "... (checksum ", io::hex64(io::checksum(text)), ")");
+}
+
+}  // namespace
+
+struct Membership::Impl {
+  Impl(const Identity& id, const MembershipOptions& o) {
+    WEFT_CHECK(id.world >= 1 && o.ranks % id.world == 0, "the mesh has ", o.ranks, " ranks, and ", id.source,
+               " has started ", id.world, " processes; need as many, or a number that divides the ranks");
+    const std::string secret = token();
+    const bool one_host = id.local_world == id.world;
+    WEFT_CHECK_AS(kPermissionDenied, one_host || !secret.empty(), "the job has processes on several hosts (", id.source,
+                  "), and JOB_TOKEN is not set; need one secret text in JOB_TOKEN of all processes, or the path of a "
+                  "file with it in JOB_TOKEN_FILE");
+    std::string host = one_host ? "127.0.0.1" : id.host;
+    const auto deadline = std::chrono::steady_clock::now() + o.timeout;
+    std::unique_ptr<FolderStore> folder;
+    if (!id.store.empty()) folder = std::make_unique<FolderStore>(id.store);
+    std::string address;
+    if (id.rank == 0) {
+      // Other hosts cannot reach a loopback address.
+      const std::string own = !one_host && is_loopback(host) ? "0.0.0.0" : host;
+      server = std::make_unique<control::Server>(
+          control::ServerOptions{.address = with_port(own, id.port), .token = secret, .job = id.job, .size = id.world});
+      address = with_port(host, server->port());
+      if (folder) folder->set("service", address);
+    } else {
+      address = folder ? folder->get("service", deadline) : with_port(host, id.port);
+    }
+    control::ClientOptions client_options{
+        .address = address, .token = secret, .job = id.job, .rank = id.rank, .size = id.world};
+    client_options.service_rank = 0;
+    client_options.timeout = std::chrono::duration_cast<std::chrono::milliseconds>(o.timeout);
+    client_options.facts = {{"the binary", binary_fact()}, {"the switches", switches_fact()}};
+    client_options.phase = flight::current_phase;
+    client_options.facts.emplace_back("ranks", std::to_string(o.ranks));
+    for (const auto& [name, value] : o.facts) client_options.facts.emplace_back(name, short_fact(value));
+    client = std::make_unique<control::Client>(client_options);
+    client->join();
+    ServiceStore store(*client);
+    const int count = o.ranks / static_cast<int>(id.world);
+    auto job =
+        std::make_unique<Processes>(store, o.ranks, static_cast<int>(id.rank) * count, count, o.timeout, o.transport);
+    // The service sees what a transport does not: a stopped process, a host that is away, the cause of a failure.
+    client->on_end([world = &job->world()](const control::Ending& e) { world->abort(e.text); });
+    Processes::set_current(std::move(job));
+  }
+
+  ~Impl() {
+    if (!failed) {
+      try {
+        Processes::current()->barrier();
+        client->leave();
+      } catch (const Error&) {
+        // Another process has failed, and reports it.
+      }
+    }
+    // Others may still ask the service, or have to hear why the job has ended; some are stopped and never will.
+    const auto over = [&] {
+      const control::ServerStatus s = server->status();
+      return s.stage == control::ServerStatus::Stage::kEnded && s.connections <= 1;
+    };
+    for (int i = 0; server && i < (failed ? 20 : 200) && !over(); ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    client.reset();  // first: it may call the world
+    Processes::set_current({});
+  }
+
+  std::unique_ptr<control::Server> server;  // of rank 0
+  std::unique_ptr<control::Client> client;
+  bool failed = false;
+};
+
+Membership::Membership(const Identity& identity, const MembershipOptions& options)
+    : impl_(std::make_unique<Impl>(identity, options)) {}
+Membership::~Membership() = default;
+
+void Membership::progress(int64_t step) { impl_->client->progress(static_cast<uint64_t>(step)); }
+
+void Membership::fail(const Error& cause) {
+  impl_->failed = true;
+  // The others know of a failure that this one follows.
+  if (cause.code() != Code::kAborted) impl_->client->abort(cause.code(), cause.what());
+}
+
+}  // namespace weft::dist
