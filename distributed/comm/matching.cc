@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 
 namespace weft::dist::internal {
 namespace {
@@ -91,7 +92,13 @@ void GroupNames::add(Match& m, Transfer t, int from_rank, const std::vector<int>
     WEFT_CHECK(t.to[k].shape == t.shape() && t.to[k].dtype == t.from[0].dtype, where(kind, m.number),
                who(m.members[from_rank]), " sends ", t.from[0].dtype, t.shape(), ", but ", who(m.members[to_ranks[k]]),
                " expects ", t.to[k].dtype, t.to[k].shape);
+  std::vector<int> sources{from_rank};
+  if (t.from.size() > 1) {
+    sources.resize(t.from.size());
+    std::iota(sources.begin(), sources.end(), 0);
+  }
   m.transfers.push_back(std::move(t));
+  m.sources.push_back(std::move(sources));
   m.receivers.push_back(to_ranks);
 }
 

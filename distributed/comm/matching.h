@@ -41,7 +41,7 @@ struct Match {
   int splits = 0;          // ranks that called split(), with the colour and key of each
   std::vector<std::pair<int, int>> colors;
   std::vector<Transfer> transfers;
-  std::vector<std::vector<int>> receivers;  // for each transfer: the position of each of its destinations
+  std::vector<std::vector<int>> sources, receivers;  // for each transfer: the positions of its sources and destinations
 
   explicit Match(std::vector<int> ranks = {}, uint64_t n = 0)
       : members(std::move(ranks)), requests(members.size()), here(members.size()), number(n), colors(members.size()) {}

@@ -85,11 +85,9 @@ void store(char* p, int64_t stride, int64_t n, const Acc* acc) {
   for (int64_t i = 0; i < n; ++i) x[i * stride] = convert(acc[i]);
 }
 
-// Writes n elements around the caches: a result that is larger than they are is not read before it is written.
-template <class T>
-void stream(char* p, int64_t n, const T* x) {
-  int64_t bytes = n * static_cast<int64_t>(sizeof(T));
-  const char* from = reinterpret_cast<const char*>(x);
+// Whether to write the result around the caches: one that is larger than they are is not read before it is written.
+bool streams(const Transfer& t) { return !t.read_soon && t.shape().numel() * itemsize(t.from[0].dtype) >= kLarge; }
+void stream(char* p, int64_t bytes, const char* from) {
 #ifdef __SSE2__
   const int64_t head = std::min<int64_t>(bytes, -reinterpret_cast<intptr_t>(p) & 15);
   std::memcpy(p, from, static_cast<size_t>(head));
@@ -104,7 +102,7 @@ template <class T, class Acc>
 void reduce_run(const Transfer& t, char* const* from, char* const* to, int64_t n, bool dense, int dim) {
   Acc acc[kChunk], next[kChunk];
   auto stride = [&](const StridedView& v) { return dense ? 1 : v.strides[dim]; };
-  const bool large = t.shape().numel() * static_cast<int64_t>(sizeof(T)) >= kLarge;
+  const bool large = streams(t);
   for (int64_t begin = 0; begin < n; begin += kChunk) {
     const int64_t count = std::min(kChunk, n - begin);
     for (size_t k = 0; k < t.from.size(); ++k) {
@@ -122,7 +120,7 @@ void reduce_run(const Transfer& t, char* const* from, char* const* to, int64_t n
       char* p = to[k] + begin * s * static_cast<int64_t>(sizeof(T));
       if constexpr (std::is_same_v<T, Acc>) {
         if (large && s == 1 && std::find(from, from + t.from.size(), to[k]) == from + t.from.size()) {
-          stream(p, count, acc);
+          stream(p, count * static_cast<int64_t>(sizeof(T)), reinterpret_cast<const char*>(acc));
           continue;
         }
       }
@@ -131,9 +129,12 @@ void reduce_run(const Transfer& t, char* const* from, char* const* to, int64_t n
   }
 }
 
-void copy_run(char* from, int64_t from_stride, char* to, int64_t to_stride, int64_t n, bool dense, int64_t size) {
+void copy_run(char* from, int64_t from_stride, char* to, int64_t to_stride, int64_t n, bool dense, int64_t size,
+              bool large) {
   if (dense) {
-    if (from != to) std::memmove(to, from, static_cast<size_t>(n * size));
+    if (from == to) return;
+    if (large) return stream(to, n * size, from);
+    std::memmove(to, from, static_cast<size_t>(n * size));
     return;
   }
   auto each = [&](auto zero) {
@@ -154,7 +155,7 @@ void one_run(const Transfer& t, char* const* from, char* const* to, const Run& r
     const StridedView& f = t.from[0];
     for (size_t k = 0; k < t.to.size(); ++k)
       copy_run(from[0], r.dense ? 1 : f.strides[r.dim], to[k], r.dense ? 1 : t.to[k].strides[r.dim], r.length, r.dense,
-               itemsize(type));
+               itemsize(type), streams(t));
     return;
   }
   switch (type) {

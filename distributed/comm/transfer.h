@@ -12,6 +12,7 @@ namespace weft::dist::internal {
 struct Transfer {
   std::vector<StridedView> from, to;
   ReduceOp op = ReduceOp::kSum;
+  bool read_soon = false;  // the results are; otherwise large ones are written around the caches
   const Shape& shape() const { return from[0].shape; }
 };
 

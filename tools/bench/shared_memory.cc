@@ -22,6 +22,7 @@ ABSL_FLAG(int32_t, ranks, 2, "processes, each with one rank");
 ABSL_FLAG(int64_t, mib, 64, "size of a large operand");
 ABSL_FLAG(int32_t, rounds, 15, "repetitions of a large collective");
 ABSL_FLAG(int32_t, threads, 1, "threads of each process");
+ABSL_FLAG(int64_t, piece_kib, 512, "size of the pieces in which operands pass");
 ABSL_FLAG(bool, progress_thread, true, "a thread of each process works while its rank computes");
 
 namespace weft::bench {
@@ -36,21 +37,20 @@ class Rank {
   Rank(const std::string& folder, int rank, int n)
       : n_(n),
         store_(folder),
-        world_(store_, n, {rank}, {.progress_thread = absl::GetFlag(FLAGS_progress_thread)}),
-        heap_(world_.heap(rank)) {
+        world_(store_, n, {rank},
+               {.piece_bytes = absl::GetFlag(FLAGS_piece_kib) << 10,
+                .progress_thread = absl::GetFlag(FLAGS_progress_thread)}) {
     std::vector<int> all;
     for (int i = 0; i < n; ++i) all.push_back(i);
     c_ = world_.communicators("world", all)[0];
     bytes_ = absl::GetFlag(FLAGS_mib) << 20;
-    for (char*& p : heap_blocks_) p = static_cast<char*>(heap_.allocate(bytes_));
-    for (char* p : heap_blocks_) std::memset(p, 0, bytes_);
-    for (auto& v : private_) v.assign(bytes_, 0);
+    for (auto& v : data_) v.assign(bytes_, 0);
   }
 
   /// Measures; the rows of rank 0 are reported.
   void run(Report& report) {
-    char* const* h = heap_blocks_;
-    const double copy = large([&] { std::memcpy(private_[1].data(), private_[0].data(), bytes_); });
+    char *const in = data_[0].data(), *const out = data_[1].data();
+    const double copy = large([&] { std::memcpy(out, in, bytes_); });
     // All ranks copy at once.
     const double rate = 2.0 * n_ * static_cast<double>(bytes_) / copy;
     const double bound = 2.0 * n_ * static_cast<double>(bytes_) / rate;
@@ -58,23 +58,24 @@ class Rank {
     report.add({"memcpy of " + size + " in each process", copy * 1e3, "ms"});
     report.add({"memcpy, bytes read and written in all", rate * 1e-9, "GB/s"});
     auto reduce = [&](void* in, void* out, int64_t bytes) { wait(start(in, out, bytes)); };
-    report.add({"all_reduce " + size + ", heap", large([&] { reduce(h[0], h[1], bytes_); }) * 1e3, "ms", bound * 1e3});
-    report.add({"all_reduce " + size + ", heap, in place", large([&] { reduce(h[0], h[0], bytes_); }) * 1e3, "ms"});
-    report.add({"all_reduce " + size + ", private",
-                large([&] { reduce(private_[0].data(), private_[1].data(), bytes_); }) * 1e3, "ms"});
+    report.add({"all_reduce " + size, large([&] { reduce(in, out, bytes_); }) * 1e3, "ms", bound * 1e3});
+    report.add({"all_reduce " + size + ", in place", large([&] { reduce(in, in, bytes_); }) * 1e3, "ms"});
+    report.add({"all_gather to " + size,
+                large([&] { move(Collective::kAllGather, in, bytes_ / n_, out, bytes_); }) * 1e3, "ms"});
+    report.add({"reduce_scatter of " + size,
+                large([&] { move(Collective::kReduceScatter, in, bytes_, out, bytes_ / n_); }) * 1e3, "ms"});
     for (const int64_t b : {4, 256, 4096, 65536})
-      report.add({"all_reduce " + std::to_string(b) + " B",
-                  small([&] { reduce(private_[0].data(), private_[1].data(), b); }) * 1e6, "us"});
+      report.add({"all_reduce " + std::to_string(b) + " B", small([&] { reduce(in, out, b); }) * 1e6, "us"});
     report.add({"barrier", small([&] { wait(c_->start({})); }) * 1e6, "us"});
     // A rank that computes for as long as the collective takes, between start and wait.
-    const double alone = large([&] { reduce(h[0], h[1], bytes_); });
+    const double alone = large([&] { reduce(in, out, bytes_); });
     const double both = large([&] {
-      auto w = start(h[0], h[1], bytes_);
+      auto w = start(in, out, bytes_);
       compute(alone);
       wait(w);
     });
-    report.add({"all_reduce " + size + ", heap, while ranks compute " + std::to_string(alone * 1e3) + " ms", both * 1e3,
-                "ms"});
+    report.add(
+        {"all_reduce " + size + ", while ranks compute " + std::to_string(alone * 1e3) + " ms", both * 1e3, "ms"});
   }
 
  private:
@@ -85,6 +86,11 @@ class Rank {
     const Shape shape{bytes / 4};
     return c_->start(
         {.kind = Collective::kAllReduce, .in = {in, kFloat32, shape, {1}}, .out = {out, kFloat32, shape, {1}}});
+  }
+  void move(Collective kind, void* in, int64_t in_bytes, void* out, int64_t out_bytes) {
+    wait(c_->start({.kind = kind,
+                    .in = {in, kFloat32, Shape{in_bytes / 4}, {1}},
+                    .out = {out, kFloat32, Shape{out_bytes / 4}, {1}}}));
   }
   // Processor time, not elapsed time: a thread that has to share its core computes longer.
   static void compute(double seconds) {
@@ -119,11 +125,9 @@ class Rank {
   const int n_;
   dist::FolderStore store_;
   SharedWorld world_;
-  dist::SharedHeap& heap_;
   Ref<Communicator> c_;
   int64_t bytes_;
-  char* heap_blocks_[2];
-  std::vector<char> private_[2];
+  std::vector<char> data_[2];
 };
 
 void run(Report& report) {

@@ -104,15 +104,12 @@ TEST(GlooDeath, DeathAtAnyInstantIsNamed) {
     Processes all(processes, [&](int process) {
       in_world(layout, process, folder, [&](Communicator& c, GlooWorld& world) {
         ++times->ready;
-        auto allocate = [&](int64_t bytes, bool) {
-          return std::shared_ptr<char>(new char[bytes + 1], std::default_delete<char[]>());
-        };
         std::string error;
         for (uint64_t i = 0; error.empty(); i += 4) {
           std::vector<Started> some;
           for (uint64_t j = i; j < i + 4; ++j) {
             const RankOperands mine = random_collective(1000 * seed + j % 200, n)[c.rank()];
-            if (mine.takes_part) some.push_back(weft::testing::start(c, mine, allocate));
+            if (mine.takes_part) some.push_back(weft::testing::start(c, mine));
           }
           for (Started& s : some)
             if (const auto e = s.work->wait(in_a_minute()); e && error.empty()) error = e->what();

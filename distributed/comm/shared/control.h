@@ -14,12 +14,10 @@
 
 namespace weft::dist::shared {
 
-/// A view as other processes see it: an offset instead of an address.
-struct SharedView {
-  int32_t segment;  // the rank whose segment has it; -1: private memory of its process
+/// The type of an operand.
+struct OperandType {
   uint8_t dtype, dims;
-  uint64_t offset;
-  int64_t shape[kMaxDims], strides[kMaxDims];
+  int64_t shape[kMaxDims];
 };
 
 /// A request as other processes see it. `send` and then `recv` counts follow it.
@@ -27,18 +25,19 @@ struct Descriptor {
   int64_t time;  // ns of the monotonic clock
   uint64_t site;
   uint8_t kind, op;
-  uint8_t staged;  // the input is a copy of the transport, valid until all ranks have done their part
+  uint8_t whole;   // `offset` has a dense copy of the whole input, or nobody reads it; 0: pieces of it, in turn
   uint8_t splits;  // split(), with its colour and key
   int32_t color, key;
   int32_t peer, in_dim, out_dim, shift;
   int32_t send, recv;  // numbers of counts
-  SharedView in, out;
+  uint64_t offset;     // in the segment of its rank; valid until all ranks have done their part
+  OperandType in, out;
 };
 
 /// The counters of one stream.
 struct alignas(64) StreamCounters {
   std::atomic<uint64_t> published, done;
-  std::atomic<uint32_t> active;   // not 0: this rank reads and writes operands of others
+  std::atomic<uint64_t> ticks;    // of all its collectives that move pieces: copy.cc
   std::atomic<uint32_t> blocked;  // not 0: this rank waits for a slot; wake it whenever `done` grows
 };
 
@@ -103,10 +102,10 @@ class Area {
   AreaLayout layout_{0};
 };
 
-/// Writes a request into a slot; `in` and `out` are the operands as other processes see them.
-void write_slot(const Area& area, int stream, uint64_t number, const internal::Request& r, const SharedView& in,
-                const SharedView& out, bool staged, const std::pair<int, int>* color);
-/// Reads a request; its views have no addresses yet.
+/// Writes a request into a slot; `whole` and `offset` as in Descriptor.
+void write_slot(const Area& area, int stream, uint64_t number, const internal::Request& r, bool whole, uint64_t offset,
+                const std::pair<int, int>* color);
+/// Reads a request; its views are dense, and have no addresses yet.
 internal::Request read_slot(const Area& area, int stream, uint64_t number);
 inline const Descriptor& descriptor(const Area& area, int stream, uint64_t number) {
   return *reinterpret_cast<const Descriptor*>(area.slot(stream, number));

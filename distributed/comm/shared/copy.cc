@@ -16,13 +16,48 @@ namespace {
 
 // Boxes of one page and less would cost more than they divide.
 constexpr int64_t kLeastBox = 4096;
+constexpr int64_t kThreadBox = 64 << 10;
 
 int64_t bytes_of(const StridedView& v) { return v.numel() * itemsize(v.dtype); }
 
-int64_t bytes_of(const std::vector<Transfer>& transfers) {
+// What a rank copies now.
+int64_t bytes_of(const Op& op) {
   int64_t bytes = 0;
-  for (const Transfer& t : transfers) bytes += bytes_of(t.from[0]) * static_cast<int64_t>(t.from.size() + t.to.size());
+  for (const Box& b : op.boxes) {
+    const Transfer& t = op.copies[b.transfer];
+    bytes += b.extent.numel() * itemsize(t.from[0].dtype) * static_cast<int64_t>(t.from.size() + t.to.size());
+  }
   return bytes;
+}
+
+// Whether several transfers read the input of a rank, each a part of it.
+bool divides(const Op& op) {
+  const Collective kind = op.requests[op.mine].kind;
+  return kind == Collective::kReduceScatter || kind == Collective::kAllToAll;
+}
+
+// The parts of a box that one rank of `n` reduces.
+std::vector<Box> slices_of(const Transfer& t, const Box& box, int rank, int n) {
+  const int64_t size = itemsize(t.from[0].dtype), elements = std::max(box.extent.numel() / n, kLeastBox / size);
+  std::vector<Box> all;
+  internal::split(box.extent, 0, elements, all);
+  const auto count = static_cast<int64_t>(all.size());
+  std::vector<Box> some(all.begin() + count * rank / n, all.begin() + count * (rank + 1) / n);
+  for (Box& b : some)
+    for (int d = 0; d < b.begin.size(); ++d) b.begin[d] += box.begin[d];
+  return some;
+}
+
+// Adds copies of some boxes, cut into boxes for several threads.
+void add_copies(Op& op, Transfer t, const std::vector<Box>& boxes) {
+  const auto index = static_cast<int32_t>(op.copies.size());
+  for (const Box& box : boxes) {
+    const size_t first = op.boxes.size();
+    internal::split(box.extent, index, kThreadBox / itemsize(t.from[0].dtype), op.boxes);
+    for (size_t i = first; i < op.boxes.size(); ++i)
+      for (int d = 0; d < box.begin.size(); ++d) op.boxes[i].begin[d] += box.begin[d];
+  }
+  op.copies.push_back(std::move(t));
 }
 
 }  // namespace
@@ -38,34 +73,26 @@ void Group::advance(Stream& s) {
   while (s.copied < s.published) {
     Op& op = s.at(s.copied);
     if (op.state == State::kPublished && !ready(s, op)) break;
-    if (op.state == State::kCopying && bytes_of(op.transfers) <= kSmallBytes) {
-      if (!enter(op)) break;
-      for (const Box& box : op.boxes) internal::run(op.transfers[box.transfer], box);
-      op.copied = op.boxes.size();
-      leave_copy(op);
-    }
-    if (op.state != State::kCopied && op.state != State::kDone) break;
-    s.copied = std::max(s.copied, op.k + 1);
+    if (op.state != State::kCopying || op.planned || !plan(s, op)) break;
   }
   while (s.finished < s.copied) {
     Op& op = s.at(s.finished);
     if (op.state == State::kCopied) {
-      if (!op.early && least_done(s) <= op.k) break;
       if (!decide(s, op.k)) break;
-      if (op.sliced && op.stage_out) {
-        begin_copy_out(op);
-      } else {
-        op.state = State::kDone;
-      }
+      op.state = State::kDone;
     }
     if (op.state != State::kDone) break;
     ++s.finished;
   }
   // Other ranks may still read the copies of this rank's operands.
   while (!s.ops.empty() && s.base < s.finished && least_done(s) > s.base) {
-    if (s.ops.front()->stage) engine_.heap().free(s.ops.front()->stage);
+    free_stage(*s.ops.front());
     s.ops.pop_front();
     ++s.base;
+  }
+  if (s.ops.empty() && s.ring) {
+    engine_.heap().free(s.ring);
+    s.ring = nullptr;
   }
 }
 
@@ -79,7 +106,7 @@ bool Group::ready(Stream& s, Op& op) {
   read_requests(s, op);
   try {
     compare(op);
-    plan_copies(s, op);
+    list_copies(s, op);
   } catch (const Error& e) {
     fail(e, &op);
     return false;
@@ -111,133 +138,165 @@ bool Group::decide(const Stream& s, uint64_t k) {
   return true;
 }
 
-StridedView Group::mapped(const StridedView& v, const SharedView& s) const {
-  StridedView m = v;
-  // Private memory of other processes is never read: any address of this process will do.
-  const Places& places = engine_.places();
-  WEFT_BUG_IF(s.segment >= static_cast<int>(places.segments.size()), "shared memory: an operand in segment ",
-              s.segment);
-  m.data = s.segment < 0 ? engine_.segment().at(0) : places.segments[s.segment]->at(s.offset);
-  return m;
-}
-
-void Group::plan_copies(Stream& s, Op& op) {
+// Lists what this rank copies, once all have published the op.
+void Group::list_copies(Stream& s, Op& op) {
   const size_t n = s.members.size();
-  const internal::Request& first = op.requests[0];
-  op.sliced = first.kind == Collective::kAllReduce && bytes_of(first.in) > kSmallBytes;
-  op.early = !op.sliced;
+  bool pieces = false;
   for (size_t i = 0; i < n; ++i) {
     const Descriptor& d = descriptor(areas_[s.members[i]], s.indices[i], op.k);
-    op.early &= d.staged != 0;
-    internal::Request& r = op.requests[i];
-    // The boxes of all ranks must be the same if they are divided: so the views are.
-    if (i != s.mine || op.sliced) {
-      const internal::Request seen = i == s.mine ? read_slot(areas_[me_], s.indices[i], op.k) : r;
-      r.in = mapped(seen.in, d.in);
-      r.out = mapped(seen.out, d.out);
-    }
+    pieces |= !d.whole;
+    if (i != s.mine) op.requests[i].in.data = segment(s.members[i]).at(d.offset);
   }
   names_.build(op);
-  if (op.sliced) {
-    const int64_t share = bytes_of(first.in) / static_cast<int64_t>(n);
-    std::vector<Box> all;
-    for (size_t i = 0; i < op.transfers.size(); ++i)
-      internal::cut(op.transfers[i], static_cast<int32_t>(i), std::clamp(share, kLeastBox, kBoxBytes), all);
-    const auto begin = all.begin() + all.size() * op.mine / n, end = all.begin() + all.size() * (op.mine + 1) / n;
-    op.boxes.assign(begin, end);
-    if (!op.stage_out) return;
-    // This rank writes its own boxes to its result at once; those of others come through shared memory.
-    StridedView& to = op.transfers[0].to[op.mine];
-    if (op.out.contiguous()) {
-      op.rest.from = {to};
-      to.data = op.out.data;
-      op.rest.to = {to};
-      op.rest_boxes.assign(all.begin(), begin);
-      op.rest_boxes.insert(op.rest_boxes.end(), end, all.end());
-    } else {
-      op.rest.from = {StridedView{op.stage_out, op.out.dtype, op.out.shape, contiguous_strides(op.out.shape)}};
-      op.rest.to = {op.out};
-      internal::cut(op.rest, 0, kBoxBytes, op.rest_boxes);
-    }
-    return;
-  }
-  std::vector<Transfer> kept;
-  for (size_t i = 0; i < op.transfers.size(); ++i) {
-    Transfer& t = op.transfers[i];
-    std::vector<StridedView> to;
-    for (size_t j = 0; j < t.to.size(); ++j)
-      if (op.receivers[i][j] == static_cast<int>(op.mine)) to.push_back(t.to[j]);
-    if (to.empty()) continue;
-    t.to = std::move(to);
-    kept.push_back(std::move(t));
-  }
-  op.transfers = std::move(kept);
+  op.sliced = pieces && n > 1 && op.requests[op.mine].kind == Collective::kAllReduce;
+  if (pieces) return cut_rounds(op);
   for (size_t i = 0; i < op.transfers.size(); ++i)
-    internal::cut(op.transfers[i], static_cast<int32_t>(i), kBoxBytes, op.boxes);
+    if (std::optional<Transfer> t = mine(op, i)) op.copies.push_back(std::move(*t));
+  for (size_t i = 0; i < op.copies.size(); ++i)
+    internal::cut(op.copies[i], static_cast<int32_t>(i), kBoxBytes, op.boxes);
 }
 
-// The result is complete in shared memory, and belongs to private memory.
-void Group::begin_copy_out(Op& op) {
-  op.transfers = {op.rest};
-  op.boxes = std::move(op.rest_boxes);
+// Boxes that depend on the shapes alone, so that all ranks have the same. In a round, each transfer moves one box, and
+// a rank has room for a piece of its input, which is divided among the transfers that read it.
+void Group::cut_rounds(Op& op) {
+  size_t most = 0;
+  for (size_t i = 0; i < op.transfers.size(); ++i) {
+    const Transfer& t = op.transfers[i];
+    internal::split(t.shape(), static_cast<int32_t>(i), share_bytes(op) / itemsize(t.from[0].dtype),
+                    op.rounds.emplace_back());
+    most = std::max(most, op.rounds.back().size());
+  }
+  op.ticks = static_cast<int64_t>(most) + (op.sliced ? 2 : 1);
+}
+
+// The bytes of one transfer in a piece.
+int64_t Group::share_bytes(const Op& op) const {
+  return std::max<int64_t>(engine_.places().piece_bytes / (divides(op) ? size() : 1) / 64 * 64, 64);
+}
+
+// A transfer to the result of this rank alone; nothing if it has none.
+std::optional<Transfer> Group::mine(const Op& op, size_t transfer) {
+  const std::vector<int>& to = op.receivers[transfer];
+  const auto at = std::find(to.begin(), to.end(), static_cast<int>(op.mine));
+  if (at == to.end()) return {};
+  Transfer t = op.transfers[transfer];
+  t.to = {t.to[static_cast<size_t>(at - to.begin())]};
+  return t;
+}
+
+// The input of a rank to a transfer, as it lies in the rank's ring during a round: only the round's box is there.
+StridedView Group::in_ring(const Stream& s, const Op& op, int member, size_t transfer, int64_t round) const {
+  const Box& box = op.rounds[transfer][static_cast<size_t>(round)];
+  const auto i = static_cast<size_t>(member);
+  const int64_t share = divides(op) ? static_cast<int64_t>(transfer % s.members.size()) : 0;
+  StridedView v = op.transfers[transfer].from[0];
+  v.strides = contiguous_strides(box.extent);
+  const uint64_t ring =
+      i == s.mine ? engine_.segment().offset_of(s.ring) : descriptor(areas_[s.members[i]], s.indices[i], op.k).offset;
+  int64_t offset = round % kPieces * engine_.places().piece_bytes + share * share_bytes(op);
+  for (int d = 0; d < v.strides.size(); ++d) offset -= box.begin[d] * v.strides[d] * itemsize(v.dtype);
+  v.data = segment(s.members[i]).at(ring) + offset;
+  return v;
+}
+
+// The copies of one tick. In tick t, a rank writes the pieces of round t to its ring, and reads those of round t - 1
+// from the rings of others into its result. In an all-reduce, the ranks first reduce a round together, each a slice in
+// its own ring; a tick later they read the slices. A rank begins a tick when all have ended the one before: then a ring
+// of kPieces is neither read before it is written nor the reverse.
+void Group::plan_tick(Stream& s, Op& op) {
+  const int me = static_cast<int>(s.mine), n = static_cast<int>(s.members.size());
+  op.copies.clear();
+  op.boxes.clear();
+  const auto box_of = [&](size_t transfer, int64_t round) -> const Box* {
+    const std::vector<Box>& all = op.rounds[transfer];
+    return round >= 0 && round < static_cast<int64_t>(all.size()) ? &all[static_cast<size_t>(round)] : nullptr;
+  };
+  for (size_t i = 0; i < op.transfers.size(); ++i) {
+    const Transfer& t = op.transfers[i];
+    const std::vector<int>& sources = op.sources[i];
+    const auto at = std::find(sources.begin(), sources.end(), me);
+    const bool others = op.receivers[i].size() > 1 || op.receivers[i][0] != me;
+    if (const Box* b = box_of(i, op.tick); b && at != sources.end() && others && !op.whole) {
+      const Transfer put{.from = {t.from[static_cast<size_t>(at - sources.begin())]},
+                         .to = {in_ring(s, op, me, i, op.tick)},
+                         .read_soon = true};
+      if (!op.sliced) {
+        add_copies(op, put, {*b});
+      } else {
+        for (int r = 0; r < n; ++r)
+          if (r != me) add_copies(op, put, slices_of(t, *b, r, n));
+      }
+    }
+    if (const Box* b = box_of(i, op.tick - 1)) {
+      std::optional<Transfer> take = mine(op, i);
+      if (!take) continue;
+      for (size_t k = 0; k < sources.size(); ++k)
+        if (sources[k] != me && !descriptor(areas_[s.members[sources[k]]], s.indices[sources[k]], op.k).whole)
+          take->from[k] = in_ring(s, op, sources[k], i, op.tick - 1);
+      if (!op.sliced) {
+        add_copies(op, std::move(*take), {*b});
+      } else {
+        take->to = {in_ring(s, op, me, i, op.tick - 1)};
+        take->read_soon = true;
+        add_copies(op, std::move(*take), slices_of(t, *b, me, n));
+      }
+    }
+    if (const Box* b = op.sliced ? box_of(i, op.tick - 2) : nullptr)
+      for (int r = 0; r < n; ++r)
+        add_copies(op, {.from = {in_ring(s, op, r, i, op.tick - 2)}, .to = {t.to[s.mine]}}, slices_of(t, *b, r, n));
+  }
+}
+
+// Plans what this rank copies next. False if it has to wait for other ranks.
+bool Group::plan(Stream& s, Op& op) {
+  if (op.ticks > 0) {
+    for (size_t i = 0; i < s.members.size(); ++i)
+      if (counters(s, i).ticks.load() < s.ticks) return false;
+    plan_tick(s, op);
+  }
   op.next = 0;
   op.copied = 0;
-  op.state = op.boxes.empty() ? State::kDone : State::kCopyingOut;
+  op.planned = true;
+  if (bytes_of(op) > kSmallBytes) return true;
+  ++op.workers;
+  for (const Box& box : op.boxes) internal::run(op.copies[box.transfer], box);
+  op.copied = op.boxes.size();
+  leave_copy(op);
+  return true;
 }
 
 Ref<Op> Group::to_copy() {
-  for (auto& [index, s] : streams_)
-    for (uint64_t k : {s.finished, s.copied}) {
-      if (k < s.base || k >= s.published) continue;
-      const Ref<Op>& op = s.ops[k - s.base];
-      const bool copying = op->state == State::kCopying || op->state == State::kCopyingOut;
-      if (copying && op->next.load(std::memory_order_relaxed) < op->boxes.size()) return op;
-    }
+  for (auto& [index, s] : streams_) {
+    if (s.copied >= s.published) continue;
+    const Ref<Op>& op = s.ops[s.copied - s.base];
+    const bool copying = op->state == State::kCopying && op->planned;
+    if (copying && op->next.load(std::memory_order_relaxed) < op->boxes.size()) return op;
+  }
   return {};
 }
 
-// A thread begins to copy boxes; false if it must not.
-bool Group::enter(Op& op) {
-  if (op.state != State::kCopying && op.state != State::kCopyingOut) return false;
-  if (op.workers++ > 0 || op.early || op.state == State::kCopyingOut) return true;
-  Stream& s = streams_.at(op.stream);
-  // Sequentially consistent: either this rank sees that the group has failed, or the one that made it fail sees that
-  // its operands are in use.
-  counters(s, s.mine).active.store(1);
-  refresh();
-  if (op.state == State::kCopying) return true;
-  --op.workers;
-  counters(s, s.mine).active.store(0);
-  return false;
-}
-
+// A thread has no more boxes to copy. The last one ends what was planned.
 void Group::leave_copy(Op& op) {
-  if (--op.workers > 0) return;
+  if (--op.workers > 0 || op.copied.load() < op.boxes.size() || op.state != State::kCopying) return;
   Stream& s = streams_.at(op.stream);
-  if (op.state != State::kCopyingOut && !op.early) counters(s, s.mine).active.store(0);
-  if (op.state == State::kFailed) return ring_others(s, true);
-  if (op.copied.load() < op.boxes.size()) return;
-  if (op.state == State::kCopyingOut) {
-    op.state = State::kDone;
-    return;
+  op.planned = false;
+  if (op.ticks > 0) counters(s, s.mine).ticks.store(++s.ticks);
+  if (op.ticks == 0 || ++op.tick == op.ticks) {
+    op.state = State::kCopied;
+    s.copied = op.k + 1;
+    counters(s, s.mine).done.store(op.k + 1);
   }
-  op.state = State::kCopied;
-  s.copied = op.k + 1;
-  counters(s, s.mine).done.store(op.k + 1);
-  ring_others(s, !op.early);
+  ring_others(s, op.ticks > 0);
 }
 
 void Group::copy(Op& op) {
-  bool safe;
   {
     Engine::Lock lock(engine_);
-    if (!enter(op)) return;
-    safe = op.early || op.state == State::kCopyingOut;
+    if (op.state != State::kCopying || !op.planned) return;
+    ++op.workers;
   }
-  while (safe || !failed_now()) {
-    const size_t i = op.next.fetch_add(1, std::memory_order_relaxed);
-    if (i >= op.boxes.size()) break;
-    internal::run(op.transfers[op.boxes[i].transfer], op.boxes[i]);
+  for (size_t i; (i = op.next.fetch_add(1, std::memory_order_relaxed)) < op.boxes.size();) {
+    internal::run(op.copies[op.boxes[i].transfer], op.boxes[i]);
     op.copied.fetch_add(1);
   }
   Engine::Lock lock(engine_);

@@ -90,16 +90,12 @@ TEST(SharedDeath, DeathAtAnyInstantIsNamed) {
       in_world(layout, process, folder,
                [&](Communicator& c, SharedWorld& world, int rank) {
                  ++times->ready;
-                 auto allocate = [&](int64_t bytes, bool heap) {
-                   if (!heap) return std::shared_ptr<char>(new char[bytes + 1], std::default_delete<char[]>());
-                   return std::shared_ptr<char>(static_cast<char*>(world.heap(rank).allocate(bytes)), [](char*) {});
-                 };
                  std::string error;
                  for (uint64_t i = 0; error.empty(); i += 4) {
                    std::vector<Started> some;
                    for (uint64_t j = i; j < i + 4; ++j) {
                      const RankOperands mine = random_collective(1000 * seed + j % 200, n)[rank];
-                     if (mine.takes_part) some.push_back(weft::testing::start(c, mine, allocate));
+                     if (mine.takes_part) some.push_back(weft::testing::start(c, mine));
                    }
                    for (Started& s : some)
                      if (const auto e = s.work->wait(in_a_minute()); e && error.empty()) error = e->what();
@@ -112,7 +108,7 @@ TEST(SharedDeath, DeathAtAnyInstantIsNamed) {
                  EXPECT_TRUE(named) << error << "; seed " << seed;
                  EXPECT_EQ(text(c.start({})->wait(in_a_minute())), error);
                },
-               {.progress_thread = seed % 2 == 0});
+               {.piece_bytes = seed % 3 ? 4096 : 512 << 10, .progress_thread = seed % 2 == 0});
     });
     while (times->ready < n) std::this_thread::yield();
     std::this_thread::sleep_for(std::chrono::microseconds(random() % 20000));
@@ -169,12 +165,13 @@ TEST(SharedDeath, NothingIsLeftAfterAllAreKilled) {
   Common<Times> times;
   const std::string folder = new_folder();
   Processes two(2, [&](int rank) {
-    in_world(each(2), rank, folder, [&](Communicator& c, SharedWorld& world, int) {
-      const int64_t bytes = 100 << 20;
-      std::memset(world.heap(rank).allocate(bytes), 1, bytes);
+    const auto body = [&](Communicator& c, SharedWorld&, int) {
+      std::vector<float> v(40 << 20, 1.0f);  // three pieces
+      c.start({.kind = Collective::kAllReduce, .in = view(v), .out = view(v)})->wait(in_a_minute());
       ++times->ready;
       while (!c.start({})->wait(in_a_minute())) continue;
-    });
+    };
+    in_world(each(2), rank, folder, body, {.piece_bytes = 40 << 20});
   });
   while (times->ready < 2) std::this_thread::yield();
   EXPECT_GT(shared_pages(), before + (150 << 10));

@@ -23,7 +23,8 @@ struct Places {
   std::vector<std::string> endings;      // by rank: the sentence; set before `ended`
   std::atomic<bool> aborted{false};      // the world has failed
   std::string cause;                     // why; set before `aborted`
-  explicit Places(int size) : segments(size), local(size), ended(size), endings(size) {}
+  int64_t piece_bytes;                   // the largest piece of an operand that passes through shared memory
+  Places(int size, int64_t piece) : segments(size), local(size), ended(size), endings(size), piece_bytes(piece) {}
 };
 
 class Engine {

@@ -118,24 +118,23 @@ TEST(SharedFailure, ACollectiveSucceedsOnAllRanksOrOnNone) {
   for (uint64_t seed = 1; seed <= 80; ++seed) {
     const int n = 2 + static_cast<int>(seed % 2);
     for (auto& c : counts->successes) c = 0;
-    EXPECT_EQ(
-        run_world(each(n),
-                  [&](Communicator& c, SharedWorld& world, int rank) {
-                    std::mt19937_64 random(seed * 10 + rank);
-                    float* shared = static_cast<float*>(world.heap(rank).allocate(200000));
-                    std::fill(shared, shared + 50000, 0.0f);
-                    std::vector<float> v(50000);
-                    EXPECT_EQ(text(c.start({})->wait(in_a_minute())), "");
-                    for (int i = 0; i < 100000; ++i) {
-                      const StridedView x{i % 4 < 3 ? shared : v.data(), kFloat32, {i % 4 == 1 ? 10 : 50000}, {1}};
-                      const CommRequest r =
-                          i % 4 == 0 ? CommRequest{} : CommRequest{.kind = Collective::kAllReduce, .in = x, .out = x};
-                      const auto patience = std::chrono::microseconds(random() % 50 ? 20000 : random() % 400);
-                      if (c.start(r)->wait(Clock::now() + patience)) break;
-                      ++counts->successes[rank];
-                    }
-                  }),
-        n == 2 ? "0 0" : "0 0 0");
+    EXPECT_EQ(run_world(each(n),
+                        [&](Communicator& c, SharedWorld&, int rank) {
+                          std::mt19937_64 random(seed * 10 + rank);
+                          std::vector<float> v(50000);
+                          EXPECT_EQ(text(c.start({})->wait(in_a_minute())), "");
+                          for (int i = 0; i < 100000; ++i) {
+                            const StridedView x{v.data(), kFloat32, {i % 4 == 1 ? 10 : 50000}, {1}};
+                            const CommRequest r = i % 4 == 0
+                                                      ? CommRequest{}
+                                                      : CommRequest{.kind = Collective::kAllReduce, .in = x, .out = x};
+                            const auto patience = std::chrono::microseconds(random() % 50 ? 20000 : random() % 400);
+                            if (c.start(r)->wait(Clock::now() + patience)) break;
+                            ++counts->successes[rank];
+                          }
+                        },
+                        {.piece_bytes = seed % 4 < 2 ? 16 << 10 : 512 << 10}),
+              n == 2 ? "0 0" : "0 0 0");
     for (int r = 1; r < n; ++r) ASSERT_EQ(counts->successes[r], counts->successes[0]) << "seed " << seed;
     failed_late += counts->successes[0] > 3;
   }

@@ -5,7 +5,6 @@
 #include <new>
 
 #include "distributed/comm/shared/engine.h"
-#include "framework/base/thread_pool.h"
 
 namespace weft::dist::shared {
 
@@ -33,18 +32,13 @@ bool others_read(const Request& r, int rank) {
   }
 }
 
-// Copies with all threads of this rank.
-void copy_all(const StridedView& from, const StridedView& to) {
+void copy_dense(const StridedView& from, void* to) {
   internal::Transfer t;
   t.from = {from};
-  t.to = {to};
+  t.to = {{to, from.dtype, from.shape, contiguous_strides(from.shape)}};
   std::vector<internal::Box> boxes;
-  internal::cut(t, 0, internal::kBoxBytes, boxes);
-  parallel_for(static_cast<int64_t>(boxes.size()), [&](int64_t i) { internal::run(t, boxes[i]); });
-}
-
-StridedView dense(const StridedView& v, void* data) {
-  return StridedView{data, v.dtype, v.shape, contiguous_strides(v.shape)};
+  internal::cut(t, 0, kSmallBytes, boxes);
+  for (const internal::Box& box : boxes) internal::run(t, box);
 }
 
 uint64_t mix(uint64_t h, uint64_t x) {
@@ -168,21 +162,29 @@ Ref<Op> Group::start(const CommRequest& request, std::optional<Error>* error, co
     op->colors[op->mine] = *color;
   }
   // Without the lock: it copies.
-  try {
-    share_operands(*op);
-  } catch (const Error& e) {
-    Engine::Lock lock(engine_);
+  const auto out_of_memory = [&](const Error& e) {
     fail(e, nullptr);
     *error = e;
-    return {};
+    return Ref<Op>();
+  };
+  try {
+    share_input(*op);
+  } catch (const Error& e) {
+    Engine::Lock lock(engine_);
+    return out_of_memory(e);
   }
   Engine::Lock lock(engine_);
   refresh();
   if ((*error = failed_)) {
-    if (op->stage) engine_.heap().free(op->stage);
+    free_stage(*op);
     return {};
   }
   Stream& s = streams_.at(op->stream);
+  try {
+    if (!op->whole && !s.ring) s.ring = engine_.heap().allocate(kPieces * engine_.places().piece_bytes);
+  } catch (const Error& e) {
+    return out_of_memory(e);
+  }
   op->k = s.started++;
   op->here[op->mine] = true;
   op->number = op->k + 1;
@@ -194,54 +196,20 @@ Ref<Op> Group::start(const CommRequest& request, std::optional<Error>* error, co
   return op;
 }
 
-SharedView Group::shared_view(const StridedView& v, const void* data) const {
-  SharedView s = {};
-  s.segment = -1;
-  s.dtype = static_cast<uint8_t>(v.dtype);
-  s.dims = static_cast<uint8_t>(v.shape.size());
-  for (int d = 0; d < v.shape.size(); ++d) {
-    s.shape[d] = v.shape[d];
-    s.strides[d] = v.strides[d];
-  }
-  const Places& places = engine_.places();
-  for (size_t r = 0; r < places.segments.size(); ++r)
-    if (places.local[r] && places.segments[r]->contains(data)) {
-      s.segment = static_cast<int32_t>(r);
-      s.offset = places.segments[r]->offset_of(data);
-    }
-  return s;
+// Copies a small input into shared memory.
+void Group::share_input(Op& op) {
+  const Request& r = op.requests[op.mine];
+  const int64_t bytes = others_read(r, me_) ? dense_bytes(op.in) : 0;
+  op.whole = bytes <= kSmallBytes;
+  op.inlined = bytes > 0 && bytes <= kInline;
+  if (!op.whole || bytes <= kInline) return;
+  op.stage = engine_.heap().allocate(bytes);
+  copy_dense(op.in, op.stage);
 }
 
-// Decides how other ranks get at this rank's operands, and copies an input that is not in shared memory.
-void Group::share_operands(Op& op) {
-  const Request& r = op.requests[op.mine];
-  const int64_t in_bytes = r.kind == Collective::kRecv ? 0 : dense_bytes(op.in), out_bytes = dense_bytes(op.out);
-  op.shared_in = shared_view(op.in, op.in.data);
-  op.shared_out = shared_view(op.out, op.out.data);
-  const bool in_heap = op.shared_in.segment >= 0, out_heap = op.shared_out.segment >= 0;
-  if (others_read(r, me_) && in_bytes > 0) {
-    if (in_heap && in_bytes > kSmallBytes) {
-      op.in_place = true;
-    } else if (in_bytes <= kInline) {
-      op.staged = op.inlined = true;
-    } else {
-      op.staged = true;
-      op.stage = engine_.heap().allocate(std::max(in_bytes, r.kind == Collective::kAllReduce ? out_bytes : 0));
-      const StridedView copy = dense(op.in, op.stage);
-      copy_all(op.in, copy);
-      op.shared_in = shared_view(copy, op.stage);
-    }
-  } else {
-    op.staged = true;
-  }
-  if (r.kind != Collective::kAllReduce || in_bytes <= kSmallBytes) return;
-  if (out_heap) {
-    op.in_place = true;
-    return;
-  }
-  // Element i of the result replaces element i of the input, which nobody needs then.
-  op.stage_out = op.stage ? op.stage : op.stage = engine_.heap().allocate(out_bytes);
-  op.shared_out = shared_view(dense(op.out, op.stage_out), op.stage_out);
+void Group::free_stage(Op& op) {
+  if (op.stage) engine_.heap().free(op.stage);
+  op.stage = nullptr;
 }
 
 uint64_t Group::least_done(const Stream& s) const {
@@ -264,14 +232,14 @@ bool Group::room(Stream& s) {
 void Group::publish(Stream& s, Op& op) {
   const Area& area = areas_[me_];
   const int index = s.indices[s.mine];
+  const Request& r = op.requests[op.mine];
+  const void* data = !op.whole ? s.ring : op.stage;
   if (op.inlined) {
-    char* data = area.inline_data(index, op.k);
-    StridedView copy = dense(op.in, data);
-    copy_all(op.in, copy);
-    op.shared_in = shared_view(copy, data);
+    char* const in_slot = area.inline_data(index, op.k);
+    copy_dense(op.in, in_slot);
+    data = in_slot;
   }
-  Request& r = op.requests[op.mine];
-  write_slot(area, index, op.k, r, op.shared_in, op.shared_out, op.staged,
+  write_slot(area, index, op.k, r, op.whole, data ? engine_.segment().offset_of(data) : 0,
              op.splits_here ? &op.colors[op.mine] : nullptr);
   op.state = Op::State::kPublished;
   area.header().last.store(op.number << 8 | static_cast<uint64_t>(r.kind), std::memory_order_relaxed);
@@ -327,7 +295,7 @@ std::optional<Error> Group::wait(Op& op, Work::Deadline deadline) {
   while (!engine_.wait_until([&] { return op.ended() && op.workers == 0; }, deadline)) {
     Engine::Lock lock(engine_);
     if (!op.ended()) time_out(op);
-    if (op.state == Op::State::kFailed) break;  // leave() waits for those who still use the operands
+    if (op.state == Op::State::kFailed) break;  // leave() waits for the threads that still use the operands
     // All ranks have agreed in the last moment that it is done: it only has to be copied.
     deadline = Work::Deadline::max();
   }
@@ -353,14 +321,6 @@ bool Group::done(Op& op) {
   return op.ended() && op.workers == 0;
 }
 
-bool Group::used_by_others(const Op& op) const {
-  const Stream& s = streams_.at(op.stream);
-  for (size_t i = 0; i < s.members.size(); ++i)
-    if (i != s.mine && counters(s, i).active.load() && !engine_.places().ended[names_.ranks[s.members[i]]].load())
-      return true;
-  return false;
-}
-
 void Group::leave(Op& op) {
   {
     Engine::Lock lock(engine_);
@@ -368,13 +328,8 @@ void Group::leave(Op& op) {
     if (op.state == Op::State::kDone) return;
     if (!op.ended()) fail(names_.dropped(op.requests[op.mine].kind, op.number, me_), &op);
   }
-  // No deadline: this rank's memory is in use, by its own threads or, if it is shared, by other ranks.
-  engine_.wait_until(
-      [&] {
-        if (op.workers > 0) return false;
-        return op.state == Op::State::kDone || (op.state == Op::State::kFailed && !(op.in_place && used_by_others(op)));
-      },
-      Work::Deadline::max());
+  // No deadline: threads of this rank use its memory.
+  engine_.wait_until([&] { return op.workers == 0 && op.ended(); }, Work::Deadline::max());
 }
 
 void Group::abort(const std::string& cause) {
@@ -426,9 +381,9 @@ void Group::take_failure(uint64_t v) {
   failed_ = aborted_by(text);
   for (auto& [index, s] : streams_)
     for (const Ref<Op>& op : s.ops) {
-      if (op->ended() || op->state == Op::State::kCopyingOut) continue;
+      if (op->ended()) continue;
       if (index == 0 && (v >> 16) >= op->number) continue;  // it is done on all ranks
-      if (index != 0 && op->state == Op::State::kCopied && (op->early || least_done(s) > op->k)) continue;
+      if (index != 0 && op->state == Op::State::kCopied) continue;
       op->state = Op::State::kFailed;
       if (record.failure_number == op->number && record.failure_stream == s.id)
         op->error = Error(static_cast<Code>(record.failure_code), text);

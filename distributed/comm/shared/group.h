@@ -4,12 +4,11 @@
 // A collective of a stream is published (its description is in shared memory), ready (all ranks have published theirs),
 // copied (this rank's part is done) and done. They advance in the order in which they were started.
 //
-// Who copies: each rank fills its own result, because only it can reach a result in private memory. The exception is an
-// all-reduce of more than kSmallBytes, whose boxes are divided among the ranks; each writes its boxes to the results of
-// all. No rank takes over the boxes of another one, which may die with them.
+// Operands are in private memory. An input of at most kSmallBytes is copied into shared memory before it is published.
+// A larger one passes through a ring of few pieces (copy.cc), so that shared memory stays small. Each rank fills its
+// own result. No rank takes over the part of another one, which may die with it.
 //
-// When it is done: if all inputs were copied into shared memory by the transport, a rank needs its own part only
-// ("early"). Otherwise all ranks must have done their part, because they use the operands in place.
+// A rank that has done its part needs no other one: what the others still read stays in shared memory.
 #pragma once
 #include <deque>
 #include <map>
@@ -26,9 +25,11 @@ namespace weft::dist::shared {
 class Engine;
 class Group;
 
+constexpr int64_t kPieces = 3;  // of a ring
+
 /// One collective as this rank sees it.
 struct Op : RefCounted, internal::Match {
-  enum class State { kQueued, kPublished, kCopying, kCopied, kCopyingOut, kDone, kFailed };
+  enum class State { kQueued, kPublished, kCopying, kCopied, kDone, kFailed };
   using Match::Match;
   uint64_t id = 0;  // Work::number()
   uint64_t k = 0;   // its place in the stream, from 0
@@ -36,15 +37,20 @@ struct Op : RefCounted, internal::Match {
   size_t mine = 0;  // this rank's position among `members`
   State state = State::kQueued;
   bool splits_here = false;
-  StridedView in, out;               // this rank's operands
-  SharedView shared_in, shared_out;  // the same as other processes see them
-  void* stage = nullptr;             // memory for copies of operands
-  void* stage_out = nullptr;         // the same for the result
-  bool staged = false, inlined = false, in_place = false;
-  bool early = false, sliced = false;
-  std::vector<internal::Box> boxes;  // this rank's
-  internal::Transfer rest;           // from shared memory to a private result, after all have written theirs
-  std::vector<internal::Box> rest_boxes;
+  StridedView in, out;    // this rank's operands
+  void* stage = nullptr;  // a copy of the whole input, if it is in the heap
+  bool whole = false;     // this rank's input does not pass in pieces
+  bool inlined = false;   // it is in the slot
+
+  // Of a collective in which an input passes in pieces:
+  std::vector<std::vector<internal::Box>> rounds;  // by transfer and round: the box that passes
+  bool sliced = false;                             // an all-reduce, whose pieces are reduced by all ranks together
+  int64_t tick = 0, ticks = 0;                     // ticks done, and all; 0: no input passes in pieces
+
+  // What this rank copies now: all of its part, or that of a tick.
+  bool planned = false;
+  std::vector<internal::Transfer> copies;
+  std::vector<internal::Box> boxes;
   std::atomic<size_t> next{0}, copied{0};
   int workers = 0;  // threads that copy boxes
   std::optional<Error> error;
@@ -60,6 +66,8 @@ struct Stream {
   size_t mine = 0;
   std::deque<Ref<Op>> ops;  // not all ranks have done their part yet; the first has k = base
   uint64_t base = 0, started = 0, published = 0, copied = 0, finished = 0;
+  uint64_t ticks = 0;    // StreamCounters::ticks of this rank
+  void* ring = nullptr;  // this rank's pieces, while it needs them
   Op& at(uint64_t k) { return *ops[k - base]; }
 };
 
@@ -109,14 +117,12 @@ class Group final : public RefCounted {
   Segment& segment(int position) const { return *segments_[position]; }
   StreamCounters& counters(const Stream& s, size_t i) const { return areas_[s.members[i]].counters(s.indices[i]); }
   std::atomic<uint64_t>& state() const { return areas_[0].header().state; }
-  bool failed_now() const { return state().load(std::memory_order_relaxed) & 0xffff; }
   void ring(int position) const;
   void ring_others(const Stream& s, bool all) const;
   uint64_t least_done(const Stream& s) const;
 
-  void share_operands(Op& op);
-  SharedView shared_view(const StridedView& v, const void* data) const;
-  StridedView mapped(const StridedView& v, const SharedView& s) const;
+  void share_input(Op& op);
+  void free_stage(Op& op);
   void advance(Stream& s);
   bool room(Stream& s);
   void publish(Stream& s, Op& op);
@@ -124,16 +130,18 @@ class Group final : public RefCounted {
   void compare(const Op& op) const;
   void check_retired(Stream& s, Op& op);
   bool ready(Stream& s, Op& op);
-  void plan_copies(Stream& s, Op& op);
-  void begin_copy_out(Op& op);
-  bool enter(Op& op);
+  void list_copies(Stream& s, Op& op);
+  void cut_rounds(Op& op);
+  bool plan(Stream& s, Op& op);
+  void plan_tick(Stream& s, Op& op);
+  static std::optional<internal::Transfer> mine(const Op& op, size_t transfer);
+  int64_t share_bytes(const Op& op) const;
+  StridedView in_ring(const Stream& s, const Op& op, int member, size_t transfer, int64_t round) const;
   void leave_copy(Op& op);
-  void copied(Op& op);
   bool decide(const Stream& s, uint64_t k);
   void refresh();
   void take_failure(uint64_t state);
   void time_out(Op& op);
-  bool used_by_others(const Op& op) const;
   std::vector<internal::LastStarted> last_of(const Op& op) const;
 
   const std::shared_ptr<void> world_;

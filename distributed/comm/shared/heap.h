@@ -1,5 +1,5 @@
-// SharedHeap: memory of one rank that the other processes of the host can read and write. Collectives use operands and
-// results that are stored here in place; all others are copied through it.
+// SharedHeap: memory of one rank that the other processes of the host can read and write: control areas, copies of small
+// operands, and pieces of large ones.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -14,9 +14,8 @@ class SharedHeap {
   explicit SharedHeap(shared::Segment& segment);
   /// Memory of `bytes`, aligned to 64. Its content is not defined. Throws ResourceExhausted.
   void* allocate(int64_t bytes);
-  /// Frees what allocate() returned. The block must not be an operand of a collective under way.
+  /// Frees what allocate() returned.
   void free(void* p);
-  bool contains(const void* p) const { return segment_.contains(p); }
   /// Bytes in use, and the largest number so far.
   int64_t in_use() const;
   int64_t peak() const;

@@ -22,6 +22,7 @@ struct SegmentHeader {
   uint64_t magic;
   int32_t rank;
   int32_t progress_rank;         // the rank whose segment has the progress thread's words for this rank's process
+  int64_t piece_bytes;           // SharedWorldOptions::piece_bytes
   std::atomic<uint32_t> closed;  // the owner has left in an orderly way
   alignas(64) std::atomic<uint32_t> bell;           // changes whenever something happens that this rank may wait for
   std::atomic<uint32_t> sleepers;                   // threads of the owner that sleep until it changes

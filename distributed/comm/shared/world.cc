@@ -40,11 +40,14 @@ class SharedCommunicator final : public internal::ProcessCommunicator<Group, Op>
 
 struct SharedWorld::State {
   State(Store& store, int size, const std::vector<int>& local, const SharedWorldOptions& o)
-      : options(o), places(size), pids(size) {
+      : options(o), places(size, o.piece_bytes), pids(size) {
+    WEFT_CHECK(options.piece_bytes >= int64_t{64} * size, "shared memory: pieces have ", options.piece_bytes,
+               " bytes; need at least 64 for each of ", size, " ranks");
     std::vector<Segment*> list;
     for (int r : local) {
       own.push_back(std::make_unique<Segment>(r, options.reserve_bytes));
       own.back()->header().progress_rank = local[0];
+      own.back()->header().piece_bytes = options.piece_bytes;
       places.segments[r] = own.back().get();
       places.local[r] = true;
       pids[r] = getpid();
@@ -55,6 +58,9 @@ struct SharedWorld::State {
       for (size_t i = 0; i < p.ranks.size(); ++i) {
         places.segments[p.ranks[i]] = p.segments[i].get();
         pids[p.ranks[i]] = p.pid;
+        const int64_t piece = p.segments[i]->header().piece_bytes;
+        WEFT_CHECK(piece == options.piece_bytes, "shared memory: pieces of rank ", p.ranks[i], " have ", piece,
+                   " bytes, and of rank ", local[0], " ", options.piece_bytes, "; need the same in all processes");
       }
     for (int r : local) engines[r] = std::make_unique<Engine>(places, r, options.spin, options.progress_thread);
     quit = shared::Fd(eventfd(0, EFD_CLOEXEC));
@@ -172,11 +178,6 @@ SharedWorld::~SharedWorld() {
 
 int SharedWorld::size() const { return static_cast<int>(state_->pids.size()); }
 pid_t SharedWorld::process_of(int rank) const { return state_->pids.at(rank); }
-SharedHeap& SharedWorld::heap(int rank) {
-  const auto it = state_->engines.find(rank);
-  WEFT_CHECK(it != state_->engines.end(), "shared world: heap of rank ", rank, ", which is of another process");
-  return it->second->heap();
-}
 
 void SharedWorld::abort(const std::string& cause) { state_->abort(cause); }
 

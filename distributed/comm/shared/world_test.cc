@@ -10,6 +10,7 @@
 #include <fstream>
 #include <thread>
 
+#include "distributed/comm/shared/heap.h"
 #include "distributed/comm/shared/testing/world_support.h"
 #include "distributed/comm/testing/compare_with_threads.h"
 #include "framework/base/thread_pool.h"
@@ -20,19 +21,10 @@ namespace {
 using namespace weft::testing;
 using Clock = std::chrono::steady_clock;
 
-void compare_with_threads(Communicator& c, SharedWorld& world, uint64_t first, int cases) {
-  const int rank = c.rank();
-  weft::testing::compare_with_threads(c, first, cases, [&](int64_t bytes, bool heap) {
-    if (!heap) return private_memory(bytes, heap);
-    return std::shared_ptr<char>(static_cast<char*>(world.heap(rank).allocate(bytes)),
-                                 [&world, rank](char* p) { world.heap(rank).free(p); });
-  });
-}
-
 TEST(SharedWorld, BitsOfThreadRanks) {
   uint64_t seed = 1;
   for (const auto& layout : {each(2), each(3), each(4)}) {
-    EXPECT_EQ(run_world(layout, [&](Communicator& c, SharedWorld& w, int) { compare_with_threads(c, w, seed, 150); }),
+    EXPECT_EQ(run_world(layout, [&](Communicator& c, SharedWorld&, int) { compare_with_threads(c, seed, 150); }),
               layout.size() == 2   ? "0 0"
               : layout.size() == 3 ? "0 0 0"
                                    : "0 0 0 0");
@@ -42,15 +34,21 @@ TEST(SharedWorld, BitsOfThreadRanks) {
 
 TEST(SharedWorld, BitsOfThreadRanksWithSeveralRanksInAProcess) {
   EXPECT_EQ(
-      run_world({{0, 2}, {1, 3}}, [&](Communicator& c, SharedWorld& w, int) { compare_with_threads(c, w, 5000, 100); }),
+      run_world({{0, 2}, {1, 3}}, [&](Communicator& c, SharedWorld&, int) { compare_with_threads(c, 5000, 100); }),
       "0 0");
-  EXPECT_EQ(
-      run_world({{0, 1}, {2}}, [&](Communicator& c, SharedWorld& w, int) { compare_with_threads(c, w, 6000, 100); }),
-      "0 0");
+  EXPECT_EQ(run_world({{0, 1}, {2}}, [&](Communicator& c, SharedWorld&, int) { compare_with_threads(c, 6000, 100); }),
+            "0 0");
+}
+
+TEST(SharedWorld, BitsOfThreadRanksInManySmallPieces) {
+  for (const auto& layout : {each(2), each(4)})
+    EXPECT_EQ(run_world(layout, [&](Communicator& c, SharedWorld&, int) { compare_with_threads(c, 9000, 100); },
+                        {.piece_bytes = 8 << 10}),
+              layout.size() == 2 ? "0 0" : "0 0 0 0");
 }
 
 TEST(SharedWorld, BitsOfThreadRanksWithoutProgressThread) {
-  EXPECT_EQ(run_world(each(2), [&](Communicator& c, SharedWorld& w, int) { compare_with_threads(c, w, 7000, 150); },
+  EXPECT_EQ(run_world(each(2), [&](Communicator& c, SharedWorld&, int) { compare_with_threads(c, 7000, 150); },
                       {.progress_thread = false}),
             "0 0");
 }
@@ -124,7 +122,7 @@ TEST(SharedWorld, NothingIsLeft) {
     const auto open = descriptors();
     for (int i = 0; i < 3; ++i) {
       in_world(each(2), rank, folder + "/" + std::to_string(i),
-               [&](Communicator& c, SharedWorld& w, int) { compare_with_threads(c, w, 8000, 10); });
+               [&](Communicator& c, SharedWorld&, int) { compare_with_threads(c, 8000, 10); });
       EXPECT_EQ(descriptors(), open);
     }
     std::ifstream maps("/proc/self/maps");
@@ -168,15 +166,14 @@ TEST(SharedWorld, JoinHasADeadline) {
 }
 
 TEST(SharedWorld, HeapReusesMemory) {
-  FolderStore store(new_folder());
-  SharedWorld world(store, 1, {0}, {.reserve_bytes = 16 << 20});
-  SharedHeap& heap = world.heap(0);
+  shared::Segment segment(0, 16 << 20);
+  SharedHeap heap(segment);
   const int64_t before = heap.in_use();
   char* a = static_cast<char*>(heap.allocate(1000));
   char* b = static_cast<char*>(heap.allocate(5 << 20));
   std::memset(b, 1, 5 << 20);
   EXPECT_EQ(reinterpret_cast<uintptr_t>(a) % 64, 0);
-  EXPECT_TRUE(heap.contains(b) && !heap.contains(&world));
+  EXPECT_TRUE(segment.contains(b) && !segment.contains(&heap));
   heap.free(a);
   heap.free(b);
   EXPECT_EQ(heap.allocate(6 << 20), a);  // both blocks, joined and extended

@@ -10,10 +10,6 @@
 
 namespace weft::testing {
 
-std::shared_ptr<char> private_memory(int64_t bytes, bool) {
-  return std::shared_ptr<char>(new char[bytes + 1], std::default_delete<char[]>());
-}
-
 namespace {
 
 // The results of thread ranks.
@@ -22,7 +18,7 @@ std::vector<std::vector<char>> by_threads(const std::vector<RankOperands>& all) 
   std::vector<std::vector<char>> results(all.size());
   std::vector<Started> started(all.size());
   for (size_t p = 0; p < all.size(); ++p)
-    if (all[p].takes_part) started[p] = weft::testing::start(*c[p], all[p], private_memory);
+    if (all[p].takes_part) started[p] = weft::testing::start(*c[p], all[p]);
   for (size_t p = 0; p < all.size(); ++p) {
     if (!all[p].takes_part) continue;
     EXPECT_EQ(text(started[p].work->wait(in_a_minute())), "");
@@ -33,7 +29,7 @@ std::vector<std::vector<char>> by_threads(const std::vector<RankOperands>& all) 
 
 }  // namespace
 
-void compare_with_threads(Communicator& c, uint64_t first, int cases, const Allocate& allocate) {
+void compare_with_threads(Communicator& c, uint64_t first, int cases) {
   const int n = c.size(), rank = c.rank();
   for (int i = 0; i < cases;) {
     std::mt19937_64 random(first + i);
@@ -42,7 +38,7 @@ void compare_with_threads(Communicator& c, uint64_t first, int cases, const Allo
     for (int j = 0; j < together; ++j, ++i) {
       const uint64_t seed = first + i;
       const RankOperands mine = random_collective(seed, n)[rank];
-      if (mine.takes_part) started.emplace_back(seed, weft::testing::start(c, mine, allocate));
+      if (mine.takes_part) started.emplace_back(seed, weft::testing::start(c, mine));
     }
     std::shuffle(started.begin(), started.end(), std::mt19937_64(first + rank));
     for (auto& [seed, s] : started) {

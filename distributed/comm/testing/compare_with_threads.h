@@ -4,10 +4,8 @@
 
 namespace weft::testing {
 
-/// Memory that is not shared, for operands.
-std::shared_ptr<char> private_memory(int64_t bytes, bool heap);
 /// Runs `cases` random collectives from seed `first` on, some at once and waited for in random order; all ranks of the
 /// communicator do so.
-void compare_with_threads(Communicator& c, uint64_t first, int cases, const Allocate& allocate = private_memory);
+void compare_with_threads(Communicator& c, uint64_t first, int cases);
 
 }  // namespace weft::testing

@@ -146,8 +146,6 @@ std::vector<RankOperands> random_collective(uint64_t seed, int n) {
     }
     make_operand(random, type, in, true, &o.in, &o.in_view, &o.in_begin);
     make_operand(random, type, out, false, &o.out, &o.out_view, &o.out_begin);
-    o.in_heap = below(random, 2);
-    o.out_heap = below(random, 2);
     o.same = r.kind == Collective::kAllReduce && below(random, 3) == 0;
     if (o.same) {
       o.in = o.out;
@@ -159,15 +157,18 @@ std::vector<RankOperands> random_collective(uint64_t seed, int n) {
   return all;
 }
 
-Started start(Communicator& c, const RankOperands& o, const Allocate& allocate) {
+Started start(Communicator& c, const RankOperands& o) {
+  const auto allocate = [](size_t bytes) {
+    return std::shared_ptr<char>(new char[bytes + 1], std::default_delete<char[]>());
+  };
   Started s;
-  s.out = allocate(static_cast<int64_t>(o.out.size()), o.out_heap);
+  s.out = allocate(o.out.size());
   std::memcpy(s.out.get(), o.out.data(), o.out.size());
   s.out_bytes = static_cast<int64_t>(o.out.size());
   if (o.same) {
     s.in = s.out;
   } else {
-    s.in = allocate(static_cast<int64_t>(o.in.size()), o.in_heap);
+    s.in = allocate(o.in.size());
     std::memcpy(s.in.get(), o.in.data(), o.in.size());
   }
   CommRequest r = o.request;

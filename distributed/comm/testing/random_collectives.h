@@ -1,7 +1,6 @@
 // For tests: collectives with random types, shapes, strides and counts. A case is made from its seed alone, so every
 // process makes the same one, and its operands for every rank.
 #pragma once
-#include <functional>
 #include <memory>
 #include <random>
 #include <vector>
@@ -12,10 +11,10 @@ namespace weft::testing {
 
 /// The operands of one rank: requests refer to these buffers.
 struct RankOperands {
-  std::vector<char> in, out;                             // as they are before the collective
-  StridedView in_view, out_view;                         // `data` is null; offsets are below
-  int64_t in_begin = 0, out_begin = 0;                   // of the first element, in bytes
-  bool in_heap = false, out_heap = false, same = false;  // where to put them; `same`: out is in
+  std::vector<char> in, out;            // as they are before the collective
+  StridedView in_view, out_view;        // `data` is null; offsets are below
+  int64_t in_begin = 0, out_begin = 0;  // of the first element, in bytes
+  bool same = false;                    // out is in
   std::vector<int64_t> send, recv;
   CommRequest request;  // without views and counts
   bool takes_part = true;
@@ -24,15 +23,12 @@ struct RankOperands {
 /// One collective of `n` ranks.
 std::vector<RankOperands> random_collective(uint64_t seed, int n);
 
-/// Memory for operands, and how it is freed.
-using Allocate = std::function<std::shared_ptr<char>(int64_t bytes, bool heap)>;
-
 /// A collective in progress, with its buffers.
 struct Started {
   std::shared_ptr<char> in, out;
   int64_t out_bytes = 0;
   Ref<Work> work;
 };
-Started start(Communicator& c, const RankOperands& o, const Allocate& allocate);
+Started start(Communicator& c, const RankOperands& o);
 
 }  // namespace weft::testing
