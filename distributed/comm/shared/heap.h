@@ -1,5 +1,5 @@
-// SharedHeap: memory of one rank that the other processes of the host can read and write: control areas, copies of small
-// operands, and pieces of large ones.
+// SharedHeap: memory of one rank that the other processes of the host can read and write: control areas, copies of
+// small operands, and pieces of large ones.
 #pragma once
 #include <cstdint>
 #include <map>
