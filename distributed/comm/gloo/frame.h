@@ -17,7 +17,7 @@ inline constexpr uint32_t kMagic = 0x77667431;
 inline constexpr int64_t kMaxElements = int64_t{1} << 48;
 
 enum class FrameKind : uint8_t {
-  kHello,     // the first on a connection: the token of the job
+  kHello,     // the first on a connection, from each side: the token of the job (connect.h)
   kOpen,      // the sender has created a communicator
   kRequest,   // the sender has started a collective
   kData,      // a part of an operand

@@ -258,10 +258,20 @@ std::vector<LastStarted> Group::last_of(const Op& op) const {
 
 std::optional<Error> Group::wait(Op& op, Work::Deadline deadline) {
   Lock lock(hub_.mutex);
+  bool poll = true;
   while (!(op.ended() && op.workers == 0)) {
     if (!op.failed && op.ready && !(op.runnable.empty() && op.early.empty())) {
       lock.unlock();
       work(op);
+      lock.lock();
+      continue;
+    }
+    if (poll && std::chrono::steady_clock::now() < deadline) {
+      std::vector<int> others;
+      for (size_t i = 0; i < op.members.size(); ++i)
+        if (i != op.mine && (op.ready || !op.here[i])) others.push_back(names_.ranks[op.members[i]]);
+      lock.unlock();
+      poll = hub_.poll(others);
       lock.lock();
       continue;
     }

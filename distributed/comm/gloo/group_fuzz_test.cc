@@ -14,6 +14,7 @@ namespace {
 struct FakeHub final : Hub {
   void send(Outgoing frame) override { sent.push_back(std::move(frame)); }
   void work(Ref<Group> group, Ref<Op> op) override { tasks.emplace_back(std::move(group), std::move(op)); }
+  bool poll(const std::vector<int>&) override { return false; }
   std::string ending(int, bool*) const override { return {}; }
   std::deque<Outgoing> sent;
   std::deque<std::pair<Ref<Group>, Ref<Op>>> tasks;

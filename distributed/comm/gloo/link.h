@@ -1,5 +1,5 @@
-// Links: ordered frames from this process to another one, or to itself. A link has threads that send and receive, so
-// collectives advance while ranks compute.
+// Links: ordered frames from this process to another one, or to itself. Other threads than those of ranks send and
+// receive, so collectives advance while ranks compute.
 #pragma once
 #include <chrono>
 #include <functional>
@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "distributed/comm/gloo/frame.h"
-#include "distributed/comm/store.h"
 
 namespace weft::dist::wire {
 
@@ -33,31 +32,26 @@ class Link {
   virtual ~Link() = default;
   /// Appends a frame. Does not wait; drops it if the connection has ended.
   virtual void send(Outgoing frame) = 0;
-  /// Sends what has been appended and ends the threads; waits for the other process only for a moment.
+  /// Sends what has been appended and ends; waits for the other process only for a moment.
   virtual void close() = 0;
 };
 
 /// The link of a process to itself; `process` is its own number.
 std::unique_ptr<Link> make_own_link(int process, LinkEvents events);
 
-struct ConnectOptions {
-  std::string address;               // IP address or host name of this process that others can reach
-  std::string interface;             // or its network interface
-  std::chrono::nanoseconds silence;  // a connection is cut if the other host has not answered for this long
-};
-
-/// The TCP connections of this process to the others of a job.
+/// The TCP connections of this process to the others of a job, which one thread of Gloo serves.
 class Connections {
  public:
-  /// Connects to the other processes; this one is number `mine`, and `names` are for messages. Throws if one is not
-  /// there at the deadline.
-  Connections(Store& store, int mine, const std::vector<std::string>& names, const ConnectOptions& options,
-              Store::Deadline deadline);
+  /// Takes the sockets of connected processes, by number; -1 at its own. A connection is cut if the other host has not
+  /// answered for `silence`.
+  Connections(const std::vector<int>& sockets, std::chrono::nanoseconds silence);
   ~Connections();
   /// Begins to receive. The events are called until close().
   void start(LinkEvents events);
   /// The link to another process. After start().
   Link& link(int process);
+  /// Receives in this thread until a frame of one of these processes has come; false if none has in a short time.
+  bool poll(const std::vector<int>& processes);
   /// Ends all connections.
   void close();
 

@@ -1,9 +1,5 @@
 #include "distributed/comm/gloo/world.h"
 
-#include <arpa/inet.h>
-#include <ifaddrs.h>
-#include <net/if.h>
-#include <netdb.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,6 +8,7 @@
 #include <sstream>
 #include <thread>
 
+#include "distributed/comm/gloo/connect.h"
 #include "distributed/comm/gloo/group.h"
 #include "distributed/comm/process_communicator.h"
 #include "distributed/comm/world_checks.h"
@@ -41,20 +38,6 @@ std::string own_host() {
   return name;
 }
 
-std::string first_address() {
-  ifaddrs* all = nullptr;
-  std::string found;
-  if (getifaddrs(&all) != 0) return own_host();
-  for (ifaddrs* a = all; a && found.empty(); a = a->ifa_next) {
-    if (!a->ifa_addr || a->ifa_addr->sa_family != AF_INET || (a->ifa_flags & IFF_LOOPBACK) || !(a->ifa_flags & IFF_UP))
-      continue;
-    char text[NI_MAXHOST] = {};
-    if (getnameinfo(a->ifa_addr, sizeof(sockaddr_in), text, sizeof text, nullptr, 0, NI_NUMERICHOST) == 0) found = text;
-  }
-  freeifaddrs(all);
-  return found.empty() ? own_host() : found;
-}
-
 // What a process writes to the store for each of its ranks.
 struct Member {
   int first = 0;  // the process's first rank
@@ -71,27 +54,20 @@ struct GlooWorld::State final : wire::Hub, std::enable_shared_from_this<GlooWorl
       : options(o), size(size), members(size), process_of(size), local(size) {
     const auto deadline = std::chrono::steady_clock::now() + options.timeout;
     join(store, local_ranks, deadline);
-    wire::ConnectOptions connect{options.address, options.interface, options.silence};
-    if (connect.address.empty() && connect.interface.empty()) {
-      const bool one_host =
-          std::all_of(members.begin(), members.end(), [&](const Member& m) { return m.network == members[0].network; });
-      connect.address = one_host ? "127.0.0.1" : first_address();
-    }
+    wire::ConnectOptions connect{options.address, options.interface, store.get("gloo/token", deadline)};
+    const bool one_host =
+        std::all_of(members.begin(), members.end(), [&](const Member& m) { return m.network == members[0].network; });
+    if (connect.address.empty() && connect.interface.empty() && one_host) connect.address = "127.0.0.1";
     const wire::LinkEvents events{[this](int p, const FrameHeader& h, const char* data) { frame(p, h, data); },
                                   [this](int p) { lost(p); }};
     std::vector<std::string> names;
     for (int r : firsts) names.push_back(name_of(r));
-    connections = std::make_unique<wire::Connections>(store, mine, names, connect, deadline);
+    connections = std::make_unique<wire::Connections>(wire::connect_processes(store, mine, names, connect, deadline),
+                                                      options.silence);
     peers.resize(firsts.size());
     own = wire::make_own_link(mine, events);
     connections->start(events);
     worker = std::thread([this] { work_on_tasks(); });
-    try {
-      greet(deadline);
-    } catch (const Error&) {
-      close();
-      throw;
-    }
   }
 
   void join(Store& store, const std::vector<int>& local_ranks, Store::Deadline deadline) {
@@ -110,21 +86,6 @@ struct GlooWorld::State final : wire::Hub, std::enable_shared_from_this<GlooWorl
     }
     for (int r : local_ranks) local[r] = true;
     mine = process_of[local_ranks[0]];
-    token = store.get("gloo/token", deadline);
-  }
-
-  // Shows the others that this process is of the job, and waits until they have done so.
-  void greet(Store::Deadline deadline) {
-    Lock lock(mutex);
-    for (int p = 0; p < static_cast<int>(peers.size()); ++p)
-      if (p != mine) send_to_process(p, FrameKind::kHello, token);
-    for (size_t p = 0; p < peers.size(); ++p) {
-      if (static_cast<int>(p) == mine) continue;
-      const std::string who = name_of(firsts[p]);
-      const bool came = changed.wait_until(lock, deadline, [&] { return peers[p].known || peers[p].lost; });
-      WEFT_CHECK_AS(kDeadlineExceeded, came, "gloo: ", who, " has not joined before the deadline");
-      WEFT_CHECK_AS(kUnavailable, peers[p].known, "gloo: ", who, " has ended while it joined, or is not of this job");
-    }
   }
 
   std::string name_of(int rank) const {
@@ -138,13 +99,20 @@ struct GlooWorld::State final : wire::Hub, std::enable_shared_from_this<GlooWorl
     if (!peers[p].lost) connections->link(p).send(std::move(f));
   }
 
-  void send_to_process(int p, FrameKind kind, const std::string& text = {}) {
+  void send_to_process(int p, FrameKind kind) {
     FrameHeader h;
     h.kind = kind;
     h.from = firsts[mine];
     h.to = firsts[p];
-    h.bytes = static_cast<uint32_t>(text.size());
-    send({h, {text.begin(), text.end()}, {}});
+    send({h, {}, {}});
+  }
+
+  bool poll(const std::vector<int>& ranks) override {
+    std::vector<int> processes;
+    for (int r : ranks)
+      if (const int p = process_of[r]; p != mine && std::find(processes.begin(), processes.end(), p) == processes.end())
+        processes.push_back(p);
+    return connections->poll(processes);
   }
 
   void work(Ref<Group> group, Ref<Op> op) override {
@@ -177,12 +145,6 @@ struct GlooWorld::State final : wire::Hub, std::enable_shared_from_this<GlooWorl
 
   void frame(int p, const FrameHeader& h, const char* payload) {
     Lock lock(mutex);
-    if (p != mine && !peers[p].known) {
-      WEFT_CHECK(h.kind == FrameKind::kHello && std::string(payload, h.bytes) == token, "gloo: a stranger connects");
-      peers[p].known = true;
-      changed.notify_all();
-      return;
-    }
     WEFT_CHECK(h.from >= 0 && h.from < size && process_of[h.from] == p && h.to >= 0 && h.to < size && local[h.to],
                "gloo: a message between wrong ranks");
     if (h.kind == FrameKind::kLeave || h.kind == FrameKind::kFarewell) {
@@ -251,9 +213,7 @@ struct GlooWorld::State final : wire::Hub, std::enable_shared_from_this<GlooWorl
       Lock lock(mutex);
       for (auto& [key, group] : groups)
         group->fail_here(Error(Code::kAborted, "this process has left the world"), nullptr);
-      const auto gone = [&](size_t p) {
-        return static_cast<int>(p) == mine || !peers[p].known || peers[p].farewell || peers[p].lost;
-      };
+      const auto gone = [&](size_t p) { return static_cast<int>(p) == mine || peers[p].farewell || peers[p].lost; };
       for (size_t p = 0; p < peers.size(); ++p)
         if (!gone(p)) send_to_process(static_cast<int>(p), FrameKind::kLeave);
       // What the others have not read yet could be lost with the connection.
@@ -274,7 +234,6 @@ struct GlooWorld::State final : wire::Hub, std::enable_shared_from_this<GlooWorl
   }
 
   struct Peer {
-    bool known = false;     // it has shown that it belongs to the job
     bool left = false;      // it has said that it leaves
     bool farewell = false;  // it knows that this process leaves
     bool lost = false;      // its connection has ended
@@ -287,7 +246,6 @@ struct GlooWorld::State final : wire::Hub, std::enable_shared_from_this<GlooWorl
   std::vector<int> process_of, firsts;
   std::vector<bool> local;
   int mine = 0;  // number of this process
-  std::string token;
   std::unique_ptr<wire::Connections> connections;
   std::unique_ptr<wire::Link> own;
   std::vector<Peer> peers;                                // by process

@@ -1,6 +1,6 @@
 // Communicators between processes of different hosts, over TCP. They give the bits of thread ranks
-// (distributed/comm/threads.h), and the same errors. Gloo moves tagged messages between processes; the collectives are
-// Weft's own: reductions combine rank 0, 1, 2, ... from the left.
+// (distributed/comm/threads.h), and the same errors. The connections are served by Gloo's event loop; frames and
+// collectives are Weft's own: reductions combine rank 0, 1, 2, ... from the left.
 //
 // A process has one rank or several, each used by one thread at a time. Threads of the process send, receive and
 // combine while the ranks compute. A rank's collective is done when its own result is complete and its operands are

@@ -1,0 +1,23 @@
+// How the processes of a job find and recognise each other: each listens at a port until the others have connected.
+#pragma once
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "distributed/comm/store.h"
+
+namespace weft::dist::wire {
+
+struct ConnectOptions {
+  std::string address;    // IP address or host name of this process that the others can reach
+  std::string interface;  // or its network interface; neither: the first that is not the loopback interface
+  std::string token;      // what all processes of the job know, and nobody else
+};
+
+/// Connects this process, number `mine`, to the others; `names` are for messages. Returns a socket for each of them, -1
+/// at its own number. A connection that does not show the token, is not complete after some seconds or comes a second
+/// time is closed, and changes nothing else. Throws if a process has not connected at the deadline.
+std::vector<int> connect_processes(Store& store, int mine, const std::vector<std::string>& names,
+                                   const ConnectOptions& options, Store::Deadline deadline);
+
+}  // namespace weft::dist::wire
