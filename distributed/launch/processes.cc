@@ -1,6 +1,7 @@
 #include "distributed/launch/processes.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "distributed/comm/gloo/world.h"
 #include "distributed/comm/shared/world.h"
@@ -46,6 +47,8 @@ Processes::Processes(Store& store, int size, int first, int count, std::chrono::
   } else {
     GlooWorldOptions options;
     options.timeout = timeout;
+    if (const char* address = std::getenv("JOB_ADDRESS")) options.address = address;
+    if (const char* interface = std::getenv("JOB_INTERFACE")) options.interface = interface;
     world_ = std::make_unique<GlooWorld>(store, size, local, options);
   }
   hosts_ = world_->communicators("processes", firsts)[0];

@@ -1,5 +1,8 @@
-// Cases of the equality matrix as processes that share memory, and as threads of one process: equal bits, and each rank
-// starts the collectives of its plan. The test starts itself for both.
+// Cases of the equality matrix as processes, over shared memory and over Gloo, and as threads of one process: equal
+// bits, and each rank starts the collectives of its plan. The test starts itself:
+//     processes_test threads|shared|gloo RANKS OUT
+// runs the cases and writes their bits to OUT + "threads", or to OUT + transport + rank. On several hosts a process
+// for each rank is started by hand, with RANK, JOB_STORE and, for the network to use, JOB_ADDRESS or JOB_INTERFACE.
 #include "distributed/launch/processes.h"
 
 #include <gtest/gtest.h>
@@ -93,28 +96,30 @@ TEST_P(Ranks, ProcessesHaveTheBitsOfThreads) {
   const int n = GetParam();
   const char* const folder = std::getenv("TEST_TMPDIR");
   const std::string out = str_cat(folder ? folder : "/tmp", "/ranks", n, ".");
-  const auto start = [&](int processes, const char* kind) {
+  const auto start = [&](int processes, const std::string& kind) {
     return dist::launch({.processes = processes, .command = {self, kind, std::to_string(n), out}, .name = "test"}).code;
   };
   ASSERT_EQ(start(1, "threads"), 0);
-  const std::string flight = out + "flight";
-  setenv(flight::kFolderVariable, flight.c_str(), 1);
-  ASSERT_EQ(start(n, "processes"), 0);
-  unsetenv(flight::kFolderVariable);
-  // The flight records agree with the plans, as far as they reach.
-  const dist::diagnose::Job job = dist::diagnose::read_job(flight);
-  EXPECT_EQ(job.plans.size() % static_cast<size_t>(n), 0u);
-  EXPECT_GE(job.plans.size(), cases(n).size() * static_cast<size_t>(n));
-  for (const dist::diagnose::RankTrace& t : job.ranks) {
-    EXPECT_GT(t.records.size(), 1000u);
-    const auto d = dist::diagnose::deviation_of(job, t, std::numeric_limits<int64_t>::max());
-    EXPECT_FALSE(d) << "rank " << t.rank << ", step " << d->started.plan << ", site " << d->started.site
-                    << ", position " << d->started.position;
-  }
   const std::string want = content(out + "threads");
   EXPECT_EQ(want.find("other collectives"), want.npos) << want;
   EXPECT_GT(want.size(), 10000u);
-  for (int r = 0; r < n; ++r) EXPECT_EQ(content(str_cat(out, "rank", r)), want) << "rank " << r;
+  for (const std::string transport : {"shared", "gloo"}) {
+    const std::string flight = str_cat(out, transport, ".flight");
+    setenv(flight::kFolderVariable, flight.c_str(), 1);
+    ASSERT_EQ(start(n, transport), 0);
+    unsetenv(flight::kFolderVariable);
+    // The flight records agree with the plans, as far as they reach.
+    const dist::diagnose::Job job = dist::diagnose::read_job(flight);
+    EXPECT_EQ(job.plans.size() % static_cast<size_t>(n), 0u);
+    EXPECT_GE(job.plans.size(), cases(n).size() * static_cast<size_t>(n));
+    for (const dist::diagnose::RankTrace& t : job.ranks) {
+      EXPECT_GT(t.records.size(), 1000u);
+      const auto d = dist::diagnose::deviation_of(job, t, std::numeric_limits<int64_t>::max());
+      EXPECT_FALSE(d) << "rank " << t.rank << ", step " << d->started.plan << ", site " << d->started.site
+                      << ", position " << d->started.position;
+    }
+    for (int r = 0; r < n; ++r) EXPECT_EQ(content(str_cat(out, transport, r)), want) << transport << ", rank " << r;
+  }
 }
 INSTANTIATE_TEST_SUITE_P(Of, Ranks, ::testing::Values(2, 4));
 
@@ -127,8 +132,9 @@ int child(const std::string& kind, int ranks, const std::string& out) {
   }
   const int rank = std::atoi(std::getenv("RANK"));
   dist::FolderStore store(std::getenv("JOB_STORE"));
-  dist::Processes::set_current(std::make_unique<dist::Processes>(store, ranks, rank, 1, std::chrono::seconds(60)));
-  run_cases(ranks, str_cat(out, "rank", rank));
+  dist::Processes::set_current(
+      std::make_unique<dist::Processes>(store, ranks, rank, 1, std::chrono::seconds(60), kind));
+  run_cases(ranks, str_cat(out, kind, rank));
   dist::Processes::current()->barrier();
   dist::Processes::set_current({});
   return 0;
