@@ -100,7 +100,8 @@ class Trainer {
     if (!metrics.kept().empty())
       std::printf("no checkpoint to resume from: the metrics of an earlier run are kept in %s\n",
                   metrics.kept().c_str());
-    const double rate = rates_of(setup_.device).products_of(setup_.dtype),
+    // Measuring the machine takes longer than a small step.
+    const double rate = file ? rates_of(setup_.device).products_of(setup_.dtype) : 0,
                  flops_per_token = model_->flops_per_token(options_.seq_len);
     if (file) announce_mfu(flops_per_token, rate);
     const optim::CosineWarmup schedule(options_.lr, options_.warmup, options_.steps, 0.1);
@@ -134,7 +135,7 @@ class Trainer {
         m.step_ms = (now - std::max(f.begin, finished)) * 1e3;
         finished = now;
         m.tokens_per_s = options_.batch_size * options_.seq_len / (m.step_ms * 1e-3);
-        m.mfu = flops_per_token * m.tokens_per_s / rate;
+        if (file) m.mfu = flops_per_token * m.tokens_per_s / rate;
         m.moe = moe;
         if (moe) {
           m.aux_loss = got[3].item<double>();
