@@ -109,13 +109,21 @@ bool Processes::from_first(bool mine) {
   return mine;
 }
 
-std::string Processes::from_first(const std::string& mine) {
+std::string Processes::from_first(const std::string& mine) { return from(0, mine); }
+
+std::string Processes::from(int process, const std::string& mine) {
   auto size = static_cast<int64_t>(mine.size());
-  broadcast(0, {&size, kInt64, {}, {}});
+  broadcast(process, {&size, kInt64, {}, {}});
   std::string text = mine;
   text.resize(static_cast<size_t>(size));
-  broadcast(0, {text.data(), kUInt8, {size}, {1}});
+  broadcast(process, {text.data(), kUInt8, {size}, {1}});
   return text;
+}
+
+std::vector<std::string> Processes::gather(const std::string& mine) {
+  std::vector<std::string> all;
+  for (int p = 0; p < size_ / count_; ++p) all.push_back(from(p, mine));
+  return all;
 }
 
 bool is_local(int rank) {

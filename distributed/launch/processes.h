@@ -44,6 +44,8 @@ class Processes {
   /// What process 0 gives. A collective.
   std::string from_first(const std::string& mine);
   bool from_first(bool mine);
+  /// What each process gives, by process. A collective.
+  std::vector<std::string> gather(const std::string& mine);
   /// Throws, on all processes, if one gives another number: `what` is of the program, and must be equal. A collective.
   void check_equal(const std::string& what, uint64_t mine);
   /// Returns when all processes have called it.
@@ -54,6 +56,7 @@ class Processes {
   const std::chrono::nanoseconds timeout_;
   std::unique_ptr<ProcessWorld> world_;
   void run(CommRequest request);
+  std::string from(int process, const std::string& mine);
   Ref<Communicator> hosts_;  // of the first ranks of all processes
 };
 

@@ -109,6 +109,8 @@ same_state r-threads r-processes "--ranks processes"
 [[ $(grep -c "held-out loss" r-processes.txt) == 2 ]] || fail "not one line of progress: $(cat r-processes.txt)"
 "$train" "${flags[@]}" "${short[@]}" --mesh dp2,tp2 --ranks processes --resume --steps 6 --checkpoint_dir r-threads >r.txt 2>&1 || fail "resume as processes: $(tail -1 r.txt)"
 grep -q "^resumed from .*step_4" r.txt && [[ -d r-threads/step_6 ]] || fail "not resumed as processes: $(cat r.txt)"
+"$train" "${flags[@]}" --steps 4 --mesh dp2 --checkpoint_every 0 --profile_steps 2-3 --profile_out p.json >p.txt 2>&1 || fail "a profile of processes: $(tail -1 p.txt)"
+grep -q "^rank 1  *[0-9.]* " p.txt && grep -q '"name":"rank 1"' p.json || fail "no rank 1 in a profile of processes: $(cat p.txt)"
 expect 2 "--ranks: got 'fibres'; need threads or processes" "$train" "${flags[@]}" --mesh dp2 --ranks fibres
 # A rank that is killed ends all; the last line names it. Ctrl-C ends all at one step.
 long=("$train" "${flags[@]}" --steps 100000 --mesh dp2 --ranks processes --checkpoint_every 0)

@@ -7,6 +7,7 @@
 
 #include "compiler/cost/rates.h"
 #include "distributed/launch/compile.h"
+#include "distributed/launch/gathered_trace.h"
 #include "distributed/launch/step.h"
 #include "distributed/plan/plan_text.h"
 #include "framework/base/cpu.h"
@@ -225,8 +226,9 @@ class Trainer {
 
   // Ends the profile. A trace that cannot be written does not end the run.
   void save_profile(Progress& progress) {
-    const Profile profile = profile_->stop(state_.step - setup_.profile_first + 1);
+    const Profile mine = profile_->stop(state_.step - setup_.profile_first + 1);
     profile_.reset();
+    const Profile profile(dist::gather_traces(mine.trace()), mine.steps());
     if (!dist::is_first()) return;
     try {
       const std::string path = io::resolve_path(options_.profile_out);

@@ -1,0 +1,155 @@
+#include "distributed/launch/gathered_trace.h"
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <set>
+
+#include "distributed/launch/processes.h"
+#include "framework/base/clock.h"
+#include "framework/base/error.h"
+
+namespace weft::dist {
+namespace {
+
+// Fixed-size fields of an event, with texts as numbers of a table.
+struct EventRecord {
+  uint32_t name, scope, phase, file, line;
+  int32_t rank, thread;
+  int64_t begin_ns, end_ns, bytes;
+  uint64_t flow;
+  uint8_t kind, failed, starts, waits, on_device;
+};
+
+class Writer {
+ public:
+  template <class T>
+  void number(T n) {
+    text.append(reinterpret_cast<const char*>(&n), sizeof n);
+  }
+  void string(const std::string& s) {
+    number(static_cast<uint64_t>(s.size()));
+    text += s;
+  }
+  std::string text;
+};
+
+class Reader {
+ public:
+  explicit Reader(const std::string& text) : text_(text) {}
+  template <class T>
+  T number() {
+    T n;
+    std::memcpy(&n, take(sizeof n), sizeof n);
+    return n;
+  }
+  std::string string() {
+    const auto size = number<uint64_t>();
+    return {take(size), size};
+  }
+
+ private:
+  const char* take(uint64_t bytes) {
+    WEFT_CHECK_AS(kDataLoss, bytes <= text_.size() - at_, "trace: another process sent a damaged one");
+    const char* const p = text_.data() + at_;
+    at_ += bytes;
+    return p;
+  }
+  const std::string& text_;
+  size_t at_ = 0;
+};
+
+// Processes of one start of a host have one clock.
+std::string boot() {
+  std::string id;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> id;
+  return id;
+}
+
+std::string text_of(const Trace& trace, int64_t now_ns) {
+  std::map<std::string_view, uint32_t> numbers;
+  std::vector<std::string> texts;
+  const auto number = [&](const char* text) {
+    const auto [it, added] = numbers.try_emplace(text, static_cast<uint32_t>(texts.size()));
+    if (added) texts.emplace_back(text);
+    return it->second;
+  };
+  Writer events;
+  for (const TraceEvent& e : trace.events)
+    events.number(EventRecord{number(e.name), number(e.scope), number(e.phase), number(e.line.file), e.line.line,
+                              e.rank, e.thread, e.begin_ns, e.end_ns, e.bytes, e.flow, e.kind, e.failed, e.starts,
+                              e.waits, e.on_device});
+  Writer w;
+  w.string(boot());
+  w.number(now_ns);
+  w.number(trace.lost);
+  for (const std::vector<std::string>* list : {&trace.threads, static_cast<const std::vector<std::string>*>(&texts)}) {
+    w.number(static_cast<uint64_t>(list->size()));
+    for (const std::string& s : *list) w.string(s);
+  }
+  w.number(static_cast<uint64_t>(trace.events.size()));
+  return w.text + events.text;
+}
+
+// Texts of events live as long as the process.
+const char* kept(const std::string& text) {
+  static auto* const all = new std::set<std::string>;
+  return all->insert(text).first->c_str();
+}
+
+// Adds a process's trace, with `now_ns` where the clock of another host had the value that it sent.
+void add(Trace& all, const std::string& text, int process, int64_t now_ns) {
+  Reader r(text);
+  const bool one_clock = r.string() == boot();
+  const int64_t other = r.number<int64_t>(), shift = one_clock ? 0 : now_ns - other;
+  all.lost += r.number<int64_t>();
+  const auto first = static_cast<int32_t>(all.threads.size());
+  std::vector<std::string> lists[2];
+  for (auto& list : lists)
+    for (auto n = r.number<uint64_t>(); n > 0; --n) list.push_back(r.string());
+  for (const std::string& name : lists[0]) all.threads.push_back(str_cat("process ", process, ", ", name));
+  std::vector<const char*> texts;
+  for (const std::string& t : lists[1]) texts.push_back(kept(t));
+  const auto at = [&](uint32_t i) {
+    WEFT_CHECK_AS(kDataLoss, i < texts.size(), "trace: another process sent a damaged one");
+    return texts[i];
+  };
+  for (auto n = r.number<uint64_t>(); n > 0; --n) {
+    const auto e = r.number<EventRecord>();
+    WEFT_CHECK_AS(kDataLoss, e.kind <= TraceEvent::kArena, "trace: another process sent a damaged one");
+    all.events.push_back({.name = at(e.name),
+                          .scope = at(e.scope),
+                          .phase = at(e.phase),
+                          .line = {at(e.file), e.line},
+                          .begin_ns = e.begin_ns + shift,
+                          .end_ns = e.end_ns + shift,
+                          .flow = e.flow,
+                          .bytes = e.bytes,
+                          .rank = e.rank,
+                          .thread = e.thread < 0 ? -1 : first + e.thread,
+                          .kind = static_cast<TraceEvent::Kind>(e.kind),
+                          .failed = e.failed != 0,
+                          .starts = e.starts != 0,
+                          .waits = e.waits != 0,
+                          .on_device = e.on_device != 0});
+  }
+}
+
+}  // namespace
+
+Trace gather_traces(Trace mine) {
+  Processes* const job = Processes::current();
+  if (!job) return mine;
+  job->barrier();  // the clocks are read at about the same time
+  const int64_t now = internal::now_ns();
+  const std::vector<std::string> all = job->gather(text_of(mine, now));
+  for (size_t p = 0; p < all.size(); ++p)
+    if (static_cast<int>(p) != job->process()) add(mine, all[p], static_cast<int>(p), now);
+  std::stable_sort(mine.events.begin(), mine.events.end(), [](const TraceEvent& a, const TraceEvent& b) {
+    return std::pair(a.begin_ns, -a.end_ns) < std::pair(b.begin_ns, -b.end_ns);
+  });
+  return mine;
+}
+
+}  // namespace weft::dist
