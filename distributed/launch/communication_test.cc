@@ -224,8 +224,64 @@ TEST(Communication, RingsGiveWhatProductsGive) {
     verify(*classes[0]);
     if (overlap) check_starts(*classes[0]);
     EXPECT_EQ(report.after, 6);
+    EXPECT_EQ(report.ring_steps.size(), 6u);
+    for (const auto& [step, replaced] : report.ring_steps)
+      EXPECT_NE(std::find(report.rings.begin(), report.rings.end(), replaced), report.rings.end()) << step;
     EXPECT_EQ(results(*classes[0]), want);
   }
+}
+
+// `work` products, and then one with a gathered value whose shards were ready before them.
+Ref<Graph> gathers(int64_t n, int work) {
+  Capture capture(Capture::kStep);
+  NoGrad guard;
+  const Tensor in = capture.add_input({kFloat32, Device::cpu(), {n, n}});
+  Tensor x = dispatch(all_reduce_op, {&in}, {{"axes", std::string("tp")}, {"op", std::string("sum")}});
+  const Tensor own = tanh(x);
+  for (int i = 0; i < work; ++i) x = matmul(x, in);
+  const Tensor all =
+      dispatch(all_gather_op, {&own}, {{"axes", std::string("tp")}, {"dim", int64_t{0}}, {"parts", int64_t{2}}});
+  const std::vector<Tensor> out = {matmul(all, x)};
+  return with_sites(*capture.finish(out));
+}
+
+// If they started as soon as they can, their results would take memory for long; where that does not fit, nothing was
+// hidden at all.
+TEST(Communication, CollectivesStartOnlyAsEarlyAsHidesThem) {
+  const Mesh mesh = Mesh::parse("tp2");
+  const Machine& machine = machine_preset("cpu");
+  const int work = 200;
+  const Ref<Graph> g = gathers(512, work);
+  const OverlapSchedule s = schedule(*g, mesh, machine);
+  ASSERT_EQ(s.hidden.size(), 2u);
+  EXPECT_EQ(s.hidden[1].exposed, 0);
+  int before = 0;  // products before the start
+  for (const ScheduleEvent& e : s.events) {
+    if (e.kind == ScheduleEvent::kStart && g->node(e.node).op == &all_gather_op) break;
+    before += g->node(e.node).op == &dot_op;
+  }
+  EXPECT_GT(before, work / 2);
+  EXPECT_LT(before, work);
+}
+
+// Cores that move what they send hide nothing within a host; a network between hosts is hidden.
+TEST(Communication, RingsAreChosenWhereANetworkIsSlow) {
+  const Mesh mesh = Mesh::parse("tp2");
+  const Ref<Graph> g = gathers(2048, 1);
+  Machine machine = machine_preset("cpu");
+  std::vector<Ring> declined;
+  EXPECT_TRUE(choose_rings(*g, mesh, machine, AsyncTp::kAuto, &declined).empty());
+  ASSERT_EQ(declined.size(), 1u);
+  EXPECT_GE(declined[0].ring_seconds, declined[0].plain_seconds);
+  machine.links.node = 1;
+  const std::vector<Ring> rings = choose_rings(*g, mesh, machine, AsyncTp::kAuto);
+  ASSERT_EQ(rings.size(), 1u);
+  EXPECT_LT(rings[0].ring_seconds, rings[0].plain_seconds);
+  std::vector<Ref<Graph>> classes{g};
+  const CommunicationReport report = arrange_communication(mesh, classes, {});
+  ASSERT_EQ(report.notes.size(), 1u);
+  EXPECT_EQ(report.notes[0].rfind("async_tp auto: 0 of 1 rings; the best other (all_gather at ", 0), 0u)
+      << report.notes[0];
 }
 
 struct Trained {

@@ -40,6 +40,17 @@ OverlapSchedule plain_schedule(const Graph& g, const Mesh& mesh, const Machine& 
   return s;
 }
 
+// Why kAuto leaves collectives beside their products: the one that comes closest to a gain.
+std::string why_declined(const Graph& g, const Machine& machine, size_t rings, const std::vector<Ring>& declined) {
+  const Ring& r = *std::min_element(declined.begin(), declined.end(), [](const Ring& a, const Ring& b) {
+    return a.ring_seconds / a.plain_seconds < b.ring_seconds / b.plain_seconds;
+  });
+  const Node& n = g.node(r.collective);
+  return str_cat("async_tp auto: ", rings, " of ", rings + declined.size(), " rings; the best other (", n.op->name,
+                 " at ", n.line.to_string(), ") would take ", ms(r.ring_seconds), " ms instead of ",
+                 ms(r.plain_seconds), machine.shares_cores ? ": cores move what ranks send" : "");
+}
+
 }  // namespace
 
 Ref<Graph> with_sites(const Graph& g) {
@@ -108,10 +119,12 @@ CommunicationReport arrange_communication(const Mesh& mesh, std::span<Ref<Graph>
     dump_graph(*classes[0], pass);
   };
   steps.run("async_tp", [&] {
-    const std::vector<Ring> rings = choose_rings(*classes[0], mesh, machine, options.async_tp);
+    std::vector<Ring> declined;
+    const std::vector<Ring> rings = choose_rings(*classes[0], mesh, machine, options.async_tp, &declined);
+    if (!declined.empty()) report.notes.push_back(why_declined(*classes[0], machine, rings.size(), declined));
     if (rings.empty()) return;
     for (const Ring& r : rings) report.rings.push_back(classes[0]->node(r.collective).attrs.i("site", 0));
-    for (Ref<Graph>& g : classes) g = apply_rings(*g, rings);
+    for (Ref<Graph>& g : classes) g = apply_rings(*g, rings, &report.ring_steps);
     replaced("async_tp");
   });
   if (options.bucket)
@@ -161,7 +174,6 @@ std::string CommunicationReport::to_string() const {
   if (!rings.empty()) s += str_cat(", ", rings.size(), " in rings with their products");
   if (!buckets.empty()) s += str_cat(", after bucketing ", after);
   if (schedule.peak > 0) s += str_cat("; memory before fusion ", schedule.peak_before, " -> ", schedule.peak, " bytes");
-  for (const std::string& n : notes) s += str_cat("; ", n);
   return s;
 }
 

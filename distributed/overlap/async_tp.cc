@@ -36,27 +36,38 @@ std::pair<int, int> operand_dim(const Graph& g, const Node& dot, int64_t d) {
 
 bool even(const Node& n) { return !n.attrs.has("sizes") && !n.attrs.has("extent") && n.attrs.i("parts") > 1; }
 
-bool wins(const Graph& g, const Mesh& mesh, const Machine& machine, const Ring& r) {
-  if (machine.shares_cores) return false;
+// Seconds that the cores of a rank are busy with a step of a ring: they cannot compute then.
+double busy_seconds(const Machine& machine, int nodes, double bytes, double send) {
+  if (!machine.shares_cores) return 0;
+  if (nodes == 1) return send;  // the link is the memory
+  // Each side copies between its own memory and that of the network's driver.
+  return std::min(send, roofline_seconds(machine, {.bytes = 4 * bytes, .written = 2 * bytes}));
+}
+
+void predict(const Graph& g, const Mesh& mesh, const Machine& machine, Ring& r) {
   const Node& c = g.node(r.collective);
+  const std::string& axes = c.attrs.get<std::string>("axes");
   const auto p = static_cast<double>(c.attrs.i("parts"));
-  const double send = collective_seconds(Collective::kPermute, static_cast<double>(collective_bytes(g, c)) / p, mesh,
-                                         c.attrs.get<std::string>("axes"), machine);
+  const double bytes = static_cast<double>(collective_bytes(g, c)) / p,
+               send = collective_seconds(Collective::kPermute, bytes, mesh, axes, machine),
+               busy = busy_seconds(machine, nodes_of(mesh, axes, machine), bytes, send);
   double whole = 0, pieces = 0, joined = 0;
   for (int32_t id : r.dots) {
     const double seconds = compute_seconds(machine, g, g.node(id));
     whole += seconds;
     pieces += machine.launch + (seconds - machine.launch) / p;
     // Pieces are copied or added.
-    const auto bytes = static_cast<double>(g.node(id).outputs[0].nbytes());
-    joined += roofline_seconds(machine, {.bytes = 2 * bytes, .written = bytes});
+    const auto result = static_cast<double>(g.node(id).outputs[0].nbytes());
+    joined += roofline_seconds(machine, {.bytes = 2 * result, .written = result});
   }
-  return (p - 1) * std::max(pieces, send) + pieces + joined < whole + communication_seconds(machine, mesh, g, c);
+  r.plain_seconds = whole + communication_seconds(machine, mesh, g, c);
+  r.ring_seconds = (p - 1) * std::max(pieces + busy, send) + pieces + joined;
 }
 
 class Applier {
  public:
-  Applier(const Graph& g, const std::vector<Ring>& rings) : g_(g), capture_(Capture::kStep), values_(g.size()) {
+  Applier(const Graph& g, const std::vector<Ring>& rings, std::map<int64_t, int64_t>* steps)
+      : g_(g), capture_(Capture::kStep), values_(g.size()), steps_(steps) {
     for (const Ring& r : rings) {
       ring_at_[r.gather ? r.dots[0] : r.collective] = &r;
       skipped_.push_back(r.gather ? r.collective : r.dots[0]);
@@ -76,6 +87,7 @@ class Applier {
       const Node& n = g_.node(id);
       if (const auto it = ring_at_.find(id); it != ring_at_.end()) {
         const internal::OriginScope origin(n, n.backward);
+        replaced_ = g_.node(it->second->collective).attrs.i("site", 0);
         it->second->gather ? gather(*it->second) : scatter(*it->second);
       } else if (std::find(skipped_.begin(), skipped_.end(), id) == skipped_.end()) {
         copy(id);
@@ -114,7 +126,9 @@ class Applier {
   }
 
   Tensor shifted(const Tensor& x, const std::string& axes, int64_t shift) {
-    return dispatch(permute_ranks_op, {&x}, {{"axes", axes}, {"shift", shift}, {"site", ++site_}});
+    ++site_;
+    if (steps_) steps_->emplace(site_, replaced_);
+    return dispatch(permute_ranks_op, {&x}, {{"axes", axes}, {"shift", shift}, {"site", site_}});
   }
   // First index of block (rank + k) mod p; a block has n indices.
   Tensor begin_of(const std::string& axes, int64_t k, int64_t p, int64_t n) {
@@ -177,12 +191,21 @@ class Applier {
   std::vector<std::vector<Tensor>> values_;
   std::map<int32_t, const Ring*> ring_at_;  // by the node that the ring replaces
   std::vector<int32_t> skipped_;
-  int64_t site_ = 0;
+  int64_t site_ = 0, replaced_ = 0;  // the last new site; the site of the collective that becomes a ring
+  std::map<int64_t, int64_t>* steps_;
 };
 
 }  // namespace
 
-std::vector<Ring> choose_rings(const Graph& g, const Mesh& mesh, const Machine& machine, AsyncTp mode) {
+AsyncTp parse_async_tp(std::string_view text) {
+  if (text == "auto") return AsyncTp::kAuto;
+  if (text == "on") return AsyncTp::kOn;
+  WEFT_CHECK(text == "off", "async_tp: got '", text, "'; need auto, on or off");
+  return AsyncTp::kOff;
+}
+
+std::vector<Ring> choose_rings(const Graph& g, const Mesh& mesh, const Machine& machine, AsyncTp mode,
+                               std::vector<Ring>* declined) {
   std::vector<Ring> rings;
   if (mode == AsyncTp::kOff) return rings;
   const Dependencies flow(g);
@@ -218,16 +241,20 @@ std::vector<Ring> choose_rings(const Graph& g, const Mesh& mesh, const Machine& 
     } else {
       continue;
     }
-    if (mode == AsyncTp::kAuto && !wins(g, mesh, machine, r)) continue;
+    predict(g, mesh, machine, r);
+    if (mode == AsyncTp::kAuto && r.ring_seconds >= r.plain_seconds) {
+      if (declined) declined->push_back(std::move(r));
+      continue;
+    }
     for (int32_t d : r.dots) taken[d] = true;
     rings.push_back(std::move(r));
   }
   return rings;
 }
 
-Ref<Graph> apply_rings(const Graph& g, const std::vector<Ring>& rings) {
+Ref<Graph> apply_rings(const Graph& g, const std::vector<Ring>& rings, std::map<int64_t, int64_t>* steps) {
   if (rings.empty()) return nullptr;
-  return Applier(g, rings).run();
+  return Applier(g, rings, steps).run();
 }
 
 }  // namespace weft::dist

@@ -131,6 +131,13 @@ class Scheduler {
         }
       }
     }
+    // Seconds of the work before each node, in the graph's order.
+    double before = 0;
+    for (int32_t id : order_) {
+      n_[id].before = before;
+      if (!n_[id].splits) before += n_[id].seconds;
+    }
+    all_ = before;
   }
 
   OverlapSchedule run() {
@@ -171,7 +178,7 @@ class Scheduler {
   struct Info {
     bool splits = false, fixed = false, started = false, done = false;
     int32_t missing = 0;  // nodes of Dependencies::before that are not done
-    double seconds = 0, finish = 0;
+    double seconds = 0, finish = 0, before = 0;
     size_t hidden = 0;  // a collective's index in OverlapSchedule::hidden
     int64_t ahead = 0;  // its bytes in the prefetch window
     std::vector<int32_t> after;
@@ -263,8 +270,19 @@ class Scheduler {
     return s;
   }
 
-  /// Starts the collectives whose operands are ready: gathers of parameters only within the window, none beyond the
-  /// budget.
+  /// Whether a collective would keep memory for longer than hides it: its result is larger than what it frees, and the
+  /// work after the next node and up to its use takes more than twice its time, with what the network has to do before.
+  bool too_early(size_t head, int32_t id) {
+    if (memory_.bytes(id) <= memory_.frees(id)) return false;
+    const int32_t use = flow_.use[id];
+    const Info& next = n_[order_[head]];
+    const double work = (use < g_.size() ? n_[use].before : all_) - next.before - (next.splits ? 0 : next.seconds);
+    const double network = std::max(0.0, network_[g_.node(id).attrs.get<std::string>("axes")] - clock_);
+    return work > 2 * (network + n_[id].seconds);
+  }
+
+  /// Starts the collectives whose operands are ready: gathers of parameters only within the window, others not long
+  /// before their use, none beyond the budget.
   void start_ready(size_t head) {
     const std::vector<int32_t> open = open_;
     for (int32_t id : open) {
@@ -276,6 +294,8 @@ class Scheduler {
         if (ahead_ > 0 && ahead_ + bytes > window_) break;  // in the order of use
         ahead_ += bytes;
         x.ahead = bytes;
+      } else if (flow_.ready[id] >= 0 && too_early(head, id)) {
+        continue;
       }
       start(id);
     }
@@ -323,7 +343,7 @@ class Scheduler {
   std::map<int32_t, std::vector<int32_t>> meanwhile_;
   std::map<std::string, double> network_;  // by axes: when it is idle
   int64_t ahead_ = 0;
-  double clock_ = 0;
+  double clock_ = 0, all_ = 0;  // all_: seconds of all work
   OverlapSchedule s_;
 };
 

@@ -3,6 +3,7 @@
 #include <numeric>
 #include <unordered_map>
 
+#include "distributed/plan/collective_names.h"
 #include "ops/core/collective.h"
 
 namespace weft::dist {
@@ -55,6 +56,14 @@ void add_arrangement(const CommunicationReport& report, std::vector<PlannedColle
   std::unordered_map<int64_t, const HiddenCollective*> hidden;
   for (const HiddenCollective& h : report.schedule.hidden) hidden.emplace(h.site, &h);
   std::unordered_map<int64_t, size_t> shared;
+  std::unordered_map<int64_t, PlannedCollective> replaced;
+  for (const PlannedCollective& c : collectives) replaced.emplace(c.site, c);
+  for (const auto& [step, site] : report.ring_steps) {
+    PlannedCollective c = replaced.at(site);
+    c.why = str_cat("a ring with its product, instead of the ", title(c.kind));
+    c.site = step;
+    collectives.push_back(std::move(c));
+  }
   for (const std::vector<int64_t>& b : report.buckets) shared.emplace(b[0], b.size());
   for (PlannedCollective& c : collectives) {
     if (const auto it = shared.find(c.site); it != shared.end()) c.members = static_cast<int32_t>(it->second);

@@ -13,7 +13,8 @@ std::vector<PlannedCollective> collectives_in(const Graph& g, const std::vector<
 std::vector<PlannedCollective> collectives_in(const Graph& g, std::span<const int32_t> nodes,
                                               const std::vector<PlannedCollective>& known);
 
-/// Adds the result of the arrangement: the work that hides each collective, and how many share its bucket.
+/// Adds the result of the arrangement: rows for the steps of rings, the work that hides each collective, and how many
+/// share its bucket.
 void add_arrangement(const CommunicationReport& report, std::vector<PlannedCollective>& collectives);
 
 }  // namespace weft::dist

@@ -176,6 +176,7 @@ PlanReport::PlanReport(const MeshPlan& p, const std::string& machine, int64_t ex
     }
   }
   if (p.communication.before > 0) notes_.push_back(p.communication.to_string());
+  notes_.insert(notes_.end(), p.communication.notes.begin(), p.communication.notes.end());
 }
 
 const std::vector<PlannedCollective>& PlanReport::collectives(int rank) const {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "distributed/overlap/arrange.h"
 #include "distributed/plan/forbid.h"
 #include "distributed/plan/plan_text.h"
 #include "distributed/strategies/strategies.h"
@@ -82,6 +83,9 @@ Flags train_flags(TrainOptions& o) {
       {"stages", &plan.stages, str_cat("with --mesh and a dimension pp, ", dist::find_option("stages")->help)},
       {"sequence", &plan.sequence,
        "with --mesh and a dimension tp, split sequences where tp does not split features (sequence parallelism)"},
+      {"async_tp", &o.async_tp,
+       "with --mesh, gathers and scatters become rings with their products, which hide what is sent: auto (where the "
+       "cost model predicts a gain), on or off; a ring sums in another order, so the last digits of results differ"},
       {"show_plan", &o.show_plan,
        "print how the step is laid over the mesh, every collective with its reason, before the first step"},
       {"forbid", &step.forbid,
@@ -146,6 +150,20 @@ void load_saved_plan(Setup& p, TrainOptions& o) {
   p.saved_hash = saved.hash;
 }
 
+// --async_tp, which is an option of the arrangement of collectives.
+void settle_async_tp(TrainOptions& o) {
+  check_flag("async_tp", o.async_tp == "auto" || o.async_tp == "on" || o.async_tp == "off", in_quotes(o.async_tp),
+             "auto, on or off");
+  const bool many = o.step.mesh.size() > 1;
+  check_flag("async_tp", many || o.async_tp != "on", "on", "--mesh as well");
+  check_flag("async_tp", !o.step.mesh.find("pp") || o.async_tp != "on", "on",
+             "a mesh without pp: the stages of a pipeline have no rings");
+  if (!many) return;
+  dist::CommunicationOptions how = o.step.communication ? *o.step.communication : dist::CommunicationOptions();
+  how.async_tp = dist::parse_async_tp(o.async_tp);
+  o.step.communication = std::make_shared<const dist::CommunicationOptions>(how);
+}
+
 // --mesh, --plan and the flags that need a mesh.
 void settle_mesh(Setup& p, TrainOptions& o) {
   const dist::Plan& plan = o.step.plan;
@@ -174,6 +192,7 @@ void settle_mesh(Setup& p, TrainOptions& o) {
              "none with --device cuda: the ranks of a mesh run on the CPU");
   check_flag(from, !many || o.step.enabled, got, "--compile as well: only captured steps are laid over a mesh");
   if (many) check_batch(p, o);
+  settle_async_tp(o);
   check_flag("show_plan", many || !o.show_plan, "true", "--mesh");
   check_flag("save_plan", many || o.save_plan.empty(), o.save_plan, "--mesh");
   check_flag("forbid", many || o.step.forbid.empty(), o.step.forbid.empty() ? "" : o.step.forbid[0], "--mesh");

@@ -28,6 +28,7 @@ struct TrainOptions {
   std::string mesh;     // "dp2,tp2"; empty: one device
   std::string ranks = "processes";
   std::string transport = "auto";  // between processes: auto, shared or gloo
+  std::string async_tp = "auto";
   bool show_plan = false;
   std::string plan;  // file of a saved plan; empty: the plan follows from the mesh
   std::string save_plan;

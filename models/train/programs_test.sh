@@ -111,6 +111,19 @@ same_state r-threads r-processes "--ranks processes"
 grep -q "^resumed from .*step_4" r.txt && [[ -d r-threads/step_6 ]] || fail "not resumed as processes: $(cat r.txt)"
 "$train" "${flags[@]}" --steps 4 --mesh dp2 --checkpoint_every 0 --profile_steps 2-3 --profile_out p.json >p.txt 2>&1 || fail "a profile of processes: $(tail -1 p.txt)"
 grep -q "^rank 1  *[0-9.]* " p.txt && grep -q '"name":"rank 1"' p.json || fail "no rank 1 in a profile of processes: $(cat p.txt)"
+# Rings of asynchronous tensor parallelism: losses as without, to rounding; the same bits for threads and processes.
+for async in off threads processes; do
+  ranks=(--ranks $async --async_tp on)
+  [[ $async == off ]] && ranks=(--ranks threads --async_tp off)
+  "$train" "${flags[@]}" "${short[@]}" --checkpoint_every 0 --mesh tp2 "${ranks[@]}" --show_plan --metrics a-$async.jsonl >a-$async.txt 2>&1 || fail "${ranks[*]}: $(tail -1 a-$async.txt)"
+done
+same a-threads.jsonl a-processes.jsonl "--async_tp on: processes differ from threads"
+near a-threads.jsonl a-off.jsonl || fail "--async_tp on: losses $(losses a-threads.jsonl) instead of $(losses a-off.jsonl)"
+[[ $(grep -c "a ring with its product" a-off.txt) == 0 ]] || fail "--async_tp off: $(cat a-off.txt)"
+grep -q "a ring with its product" a-threads.txt && grep -q "in rings with their products" a-threads.txt || fail "--async_tp on: $(cat a-threads.txt)"
+expect 2 "--async_tp: got 'yes'; need auto, on or off" "$train" "${flags[@]}" --mesh tp2 --async_tp yes
+expect 2 "--async_tp: got on; need --mesh as well" "$train" "${flags[@]}" --async_tp on
+expect 2 "--async_tp: got on; need a mesh without pp" "$train" "${flags[@]}" --mesh pp2 --async_tp on
 expect 2 "--ranks: got 'fibres'; need threads or processes" "$train" "${flags[@]}" --mesh dp2 --ranks fibres
 # A rank that is killed ends all; the last line names it. Ctrl-C ends all at one step.
 long=("$train" "${flags[@]}" --steps 100000 --mesh dp2 --ranks processes --checkpoint_every 0)
