@@ -1,0 +1,59 @@
+// DiLoCo (Douillard et al. 2023): replicas train alone for H steps, then exchange the mean of what they changed. Its
+// communication and how busy it keeps the replicas; closed forms, and a simulation from a seed. Data parallelism is the
+// case H = 1.
+#pragma once
+#include <cstdint>
+#include <random>
+
+#include "tools/study/estimate.h"
+
+namespace weft::study {
+
+struct Outer {
+  double parameters = 1e9;
+  double replicas = 8;
+  double bytes_each = 4;  // of one parameter in the exchange
+  double steps = 100;     // H: steps of a replica between two exchanges of the same parameter
+  double fragments = 1;   // the parameters are exchanged in so many parts, steps / fragments steps apart (streaming)
+  double overlap = 0;     // steps that a replica makes while a part is exchanged; at most steps / fragments
+};
+
+/// Bytes that a replica sends for one exchange of all parameters: 2 (R - 1) / R N b, an all-reduce.
+double exchange_bytes(const Outer& o);
+/// The same by step.
+double bytes_a_step(const Outer& o);
+/// The same of one part: what the link has to carry at once.
+double burst_bytes(const Outer& o);
+
+struct Network {
+  double bandwidth = 125e6;  // bytes per second of a replica's link
+  double latency = 0;        // seconds of an exchange beside its bytes
+};
+
+/// Seconds of the exchange of one part.
+double exchange_seconds(const Outer& o, const Network& n);
+/// Seconds of a training run: 6 N D / (R Q) of compute and the exchanges (Charles et al. 2025). `tokens`: D,
+/// `replica_flops`: Q, `steps`: of each replica.
+double diloco_train_seconds(const Outer& o, const Network& n, double tokens, double replica_flops, double steps);
+
+/// Steps of a replica take `mean` seconds with a standard deviation of `jitter`; each is normal and independent.
+struct StepTime {
+  double mean = 1, jitter = 0;
+};
+
+/// Whether the closed form below holds: not for jitter and overlap together.
+bool has_closed_form(const Outer& o, const StepTime& s);
+/// The share of its time that a replica computes: without overlap, each part waits for the slowest replica.
+double utilisation(const Outer& o, const Network& n, const StepTime& s);
+/// The bandwidth for a utilisation, without jitter; infinite if none is enough.
+double bandwidth_for(double utilisation, const Outer& o, double latency, double step_seconds);
+/// The mean of the largest of `n` standard normal numbers.
+double mean_of_largest(double n);
+
+/// Of the seconds between two parts; utilisation = mean steps' time / this.
+Estimate simulate_segment(const Outer& o, const Network& n, const StepTime& s, int64_t samples,
+                          std::mt19937_64& random);
+/// Mean seconds of computing between two parts.
+double segment_compute(const Outer& o, const StepTime& s);
+
+}  // namespace weft::study
