@@ -191,10 +191,23 @@ void Chart::limit(std::span<const Point> points, const std::string& label) {
   if (!label.empty()) legend(str_cat("<line x1=\"0\" x2=\"22\" y1=\"0\" y2=\"0\" ", stroke, "/>"), label);
 }
 
-void Chart::dots(std::span<const Point> points, const std::string& label) {
+void Chart::dots(std::span<const Point> points, const std::string& label) { estimates(points, {}, label); }
+
+void Chart::estimates(std::span<const Point> points, std::span<const double> errors, const std::string& label) {
+  WEFT_CHECK(errors.empty() || errors.size() == points.size(), "chart: got ", errors.size(), " errors of ",
+             points.size(), " dots; need one each or none");
   const LineStyle style = line_style(series_++);
-  for (const Point& p : points) {
+  for (size_t i = 0; i < points.size(); ++i) {
+    const Point& p = points[i];
     check(p.x, p.y);
+    if (!errors.empty()) {
+      check(p.x, p.y + errors[i]);
+      const auto inside = [&](double y) { return std::clamp(y, std::min(y_.from, y_.to), std::max(y_.from, y_.to)); };
+      const std::string x0 = number(px(p.x) - kMark), x1 = number(px(p.x) + kMark), middle = number(px(p.x)),
+                        top = number(py(inside(p.y + errors[i]))), end = number(py(inside(p.y - errors[i])));
+      body_ += str_cat("<path d=\"M", middle, " ", top, " V", end, " M", x0, " ", top, " H", x1, " M", x0, " ", end,
+                       " H", x1, "\" stroke=\"", style.colour, "\" fill=\"none\"/>");
+    }
     body_ += style.mark_at(px(p.x), py(p.y));
     dots_.push_back({px(p.x), py(p.y)});
     taken_.push_back({px(p.x) - kMark, py(p.y) - kMark, px(p.x) + kMark, py(p.y) + kMark});
@@ -264,6 +277,9 @@ void Chart::spans(std::span<const std::string> labels, std::span<const Span> spa
     WEFT_CHECK(s.label < labels.size(), "chart: a span has label ", s.label, "; there are ", labels.size());
     const double row = static_cast<double>(s.row);
     rectangle(s.from, s.to, row - 0.35, row + 0.35, fills_ + s.label);
+    if (!s.text.empty() && kLetter * static_cast<double>(s.text.size()) <= std::abs(px(s.to) - px(s.from)))
+      text(px((s.from + s.to) / 2), py(row) + 4, s.text,
+           "font-size=\"11\" text-anchor=\"middle\" stroke=\"white\" stroke-width=\"3\" paint-order=\"stroke\"");
   }
   fill_legend(labels);
 }

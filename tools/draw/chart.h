@@ -38,11 +38,13 @@ struct Bar {
   std::vector<std::pair<size_t, double>> parts;
 };
 
-/// A bar from left to right in a row of a chart with y_names; `label` is the number of a label.
+/// A bar from left to right in a row of a chart with y_names; `label` is the number of a label. The text is in its
+/// middle, if there is room.
 struct Span {
   size_t row = 0;
   double from = 0, to = 0;
   size_t label = 0;
+  std::string text = {};
 };
 
 /// One panel. All positions are values of its axes. Throws InvalidArgument for values that are not finite and, on a
@@ -55,6 +57,8 @@ class Chart {
   /// A thin dashed line: a bound beside which others are compared. Without a label it is not in the legend.
   void limit(std::span<const Point> points, const std::string& label);
   void dots(std::span<const Point> points, const std::string& label);
+  /// Dots with a bar from y - error to y + error through each; no errors: no bars.
+  void estimates(std::span<const Point> points, std::span<const double> errors, const std::string& label);
   void bars(std::span<const std::string> labels, std::span<const Bar> bars, double width);
   /// Areas on top of each other, the first at the bottom; heights[k][i] lasts from x[i] to x[i + 1].
   void areas(std::span<const double> x, std::span<const std::string> labels,

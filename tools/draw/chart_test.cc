@@ -104,6 +104,26 @@ TEST(Chart, SpansAreRowsFromTheTop) {
   EXPECT_NE(s.find("<rect x=\"200.0\" y=\"109.0\" width=\"150.0\" height=\"42.0\""), std::string::npos) << s;
 }
 
+TEST(Chart, SpansHaveTextsThatFit) {
+  Chart c("t", kTen, y_names({"row"}), {.width = 400, .height = 204, .left = 50, .legend = 30});
+  const std::vector<std::string> labels{"a"};
+  c.spans(labels, std::vector<Span>{{0, 0, 5, 0, "wide"}, {0, 5, 5.2, 0, "narrow"}});
+  const std::string s = svg({&c, 1});
+  EXPECT_NE(s.find("<text x=\"125.0\""), std::string::npos) << s;
+  EXPECT_NE(s.find(">wide<"), std::string::npos);
+  EXPECT_EQ(s.find(">narrow<"), std::string::npos);
+}
+
+TEST(Chart, EstimatesHaveErrorBarsInsideTheAxes) {
+  Chart c("t", kTen, kTen, {.width = 400, .height = 200, .left = 50, .legend = 30});
+  c.estimates(std::vector<Point>{{5, 5}, {10, 9}}, std::vector<double>{2.5, 4}, "e");
+  const std::string s = svg({&c, 1});
+  EXPECT_NE(s.find("M200.0 69.0 V127.0"), std::string::npos) << s;
+  EXPECT_NE(s.find("M350.0 40.0 V98.0"), std::string::npos) << s;  // up to 10, not to 13
+  EXPECT_NE(testing::error_of([&] { c.estimates(std::vector<Point>{{5, 5}}, std::vector<double>{1, 2}, ""); }), "");
+  expect_nests(s);
+}
+
 TEST(Chart, NotesOfNearPointsDoNotOverlap) {
   Chart chart("t", {.from = 0, .to = 100}, {.from = 0, .to = 100});
   std::vector<Point> points;

@@ -1,0 +1,74 @@
+#!/usr/bin/env python3
+"""simulate: each study prints its figures, writes JSON and a chart, and answers contradictions with one line."""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+SIMULATE = os.path.join("tools", "study", "simulate")
+
+# Arguments, and parts of the text.
+GOOD = [
+    ([], ["a failure every 14.4 min", "drop one of 625 replicas"]),
+    (["--nodes", "8", "--interval", "100"], ["With one replica", "a checkpoint every 1.67 min"]),
+    (["--train_flops", "1e24"], ["14.5 d", "1.39e+06", "72.3"]),
+    (["--diloco"], ["3.5 GB", "35 MB"]),
+    (["--diloco", "--jitter", "0.1"], ["there is no closed form"]),
+    (["--latency_wall"], ["at least 12 ms", "3.33 h"]),
+    (["--tp_wall"], ["134 MB", "489 us", "The fastest: tp 8"]),
+]
+
+# Arguments, and a part of the error.
+BAD = [
+    (["--failures", "0"], "--failures"),
+    (["--failures", "nan"], "--failures"),
+    (["--checkpoint", "-1"], "--checkpoint"),
+    (["--bandwidth_gbit", "0", "--diloco"], "--bandwidth_gbit"),
+    (["--train_flops", "0"], "--train_flops"),
+    (["--diloco", "--latency_wall"], "--diloco and --latency_wall are two studies; give one"),
+    (["--train_flops", "1e24", "--tp_wall"], "--train_flops and --tp_wall are two studies"),
+    (["--parameters", "1e9"], "--parameters is a flag of --diloco; this is the study of failures"),
+    (["--diloco", "--nodes", "5"], "--nodes is a flag of the study of failures; this is --diloco"),
+    (["--latency_wall", "--seed", "5"], "this is --latency_wall"),
+    (["--diloco", "--overlap_steps", "11"], "--overlap_steps is 11; need 10 or less"),
+    (["--train_flops", "1e24", "--gpus", "4"], "--gpus is 4; need 8 or more"),
+    (["--replicas", "1", "--diloco"], "--replicas"),
+    (["1e24"], "1e24"),
+]
+
+
+def main():
+    failures = []
+
+    def run(args):
+        done = subprocess.run([SIMULATE, *args], capture_output=True, text=True)
+        return done.returncode, done.stdout, done.stderr
+
+    def check(ok, name, seen):
+        if not ok:
+            failures.append(f"{name}: {seen}")
+
+    with tempfile.TemporaryDirectory() as folder:
+        data, chart = os.path.join(folder, "a.json"), os.path.join(folder, "a.svg")
+        for args, parts in GOOD:
+            code, out, err = run([*args, "--json", data, "--svg", chart])
+            check(code == 0 and not err, args, err)
+            for part in parts:
+                check(part in out, f"{args} {part}", out)
+            with open(data, encoding="utf-8") as f:
+                figures = json.load(f)
+            check(len(figures) > 1 and "<svg" in open(chart, encoding="utf-8").read(), args, figures)
+            check(run(args)[1] == out, f"{args}: a second run", "differs")
+        code, _, err = run(["--json", os.path.join(folder, "no", "a.json")])
+        check(code == 1 and err.count("\n") == 1, "no folder", err)
+    for args, part in BAD:
+        code, out, err = run(args)
+        check(code == 2 and not out and err.count("\n") == 1 and part in err, args, err)
+    check(run(["--seed", "2"])[1] != run([])[1], "another seed", "has the same figures")
+    print("\n".join(failures) or "all well")
+    sys.exit(bool(failures))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+// The studies of //tools:simulate: each makes a text, JSON and charts from its options.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tools/draw/chart.h"
+#include "tools/study/diloco.h"
+#include "tools/study/failures.h"
+#include "tools/study/training.h"
+
+namespace weft::study {
+
+struct Report {
+  std::string text;
+  std::string json;  // one object
+  std::vector<draw::Chart> charts;
+};
+
+struct Seeded {
+  uint64_t seed = 1;
+  int64_t samples = 20000;
+};
+
+struct FailureOptions {
+  double nodes = 10000, failures = 10;  // in 1000 node-days
+  double checkpoint = 60, restart = 300, stall = 30, rejoin = 180;
+  double interval = 0;  // seconds of work between checkpoints; 0: Daly's
+  double nodes_per_replica = 16;
+  double days = 1;  // of the run that is drawn
+};
+/// Goodput with restarts and with dropped replicas: for these nodes, over nodes, over the interval, and one run.
+Report failure_study(const FailureOptions& o, const Seeded& s);
+
+struct RunOptions {
+  double flops = 1e24, gpus = 4000, gpu_flops = 200e12, gpus_per_node = 8;
+};
+/// Days, GPU-hours and failures of one training run.
+Report run_study(const RunOptions& run, const FailureOptions& o, const Seeded& s);
+
+struct DilocoOptions {
+  double parameters = 1e9, replicas = 8;
+  double inner_steps = 100;                                  // H
+  double fragments = 10, overlap_steps = 5, outer_bits = 4;  // of streaming
+  double bandwidth = 125e6, latency = 0.05;
+  double step_seconds = 1, jitter = 0;
+  double steps = 10000;
+};
+/// Bytes, bursts and utilisation of data parallelism, DiLoCo and streaming DiLoCo, and utilisation over bandwidth.
+Report diloco_study(const DilocoOptions& o, const Seeded& s);
+
+/// The largest training run over GPU counts.
+Report latency_wall_study(const LatencyWall& w);
+
+/// Time of a block over the ranks of tensor parallelism.
+Report tp_wall_study(const TpBlock& b);
+
+/// "14.4 min", "3.33 h", "14.5 d"; below that as seconds_text.
+std::string time_text(double seconds);
+/// Three digits: "625", "1.39e+06".
+std::string number_text(double x);
+
+}  // namespace weft::study
