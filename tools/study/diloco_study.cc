@@ -41,6 +41,7 @@ Estimate utilisation_of(const Outer& outer, const Network& network, const StepTi
   constexpr double kMostNumbers = 2e7;  // random numbers of one figure
   const double each = step.jitter > 0 ? 40 * outer.replicas : 1;
   const auto samples = static_cast<int64_t>(std::min(static_cast<double>(s.samples), kMostNumbers / each));
+  if (samples < 2) return {};
   const Estimate e = simulate_segment(outer, network, step, samples, random);
   const double compute = segment_compute(outer, step);
   return {compute / e.mean, compute / (e.mean * e.mean) * e.error, e.samples};
@@ -81,19 +82,21 @@ Report diloco_study(const DilocoOptions& o, const Seeded& s) {
     const bool closed = has_closed_form(m.outer, step);
     all_closed &= closed;
     const Estimate simulated = utilisation_of(m.outer, network, step, s, random);
+    const bool known = closed || simulated.samples > 0;
     const double share = closed ? utilisation(m.outer, network, step) : simulated.mean,
                  need = bandwidth_for(kUtilisation, m.outer, o.latency, o.step_seconds),
                  seconds = o.steps * o.step_seconds / share;
     rows.push_back({m.name, bytes_text(bytes_a_step(m.outer)), bytes_text(burst_bytes(m.outer)),
-                    closed ? percent(share) : "-", str_cat(percent(simulated.mean), " +- ", percent(simulated.error)),
-                    time_text(seconds), gbit_text(need)});
+                    closed ? percent(share) : "-",
+                    simulated.samples > 0 ? str_cat(percent(simulated.mean), " +- ", percent(simulated.error)) : "-",
+                    known ? time_text(seconds) : "-", gbit_text(need)});
     io::OrderedJson row{{"name", m.name},
                         {"bytes_a_step", bytes_a_step(m.outer)},
                         {"burst", burst_bytes(m.outer)},
                         {"utilisation", closed ? io::OrderedJson(share) : io::OrderedJson()},
-                        {"simulated", {{"mean", simulated.mean}, {"standard_error", simulated.error}}},
-                        {"seconds", seconds},
+                        {"seconds", known ? io::OrderedJson(seconds) : io::OrderedJson()},
                         {"bandwidth_for_90_percent", need}};
+    if (simulated.samples > 0) row["simulated"] = {{"mean", simulated.mean}, {"standard_error", simulated.error}};
     json["methods"].push_back(row);
   }
   Report report;

@@ -53,7 +53,8 @@ Goodput restart_goodput_of(const Cluster& c, const Seeded& s, Random& random) {
 
 Goodput drop_goodput_of(const Cluster& c, const Seeded& s, Random& random) {
   Goodput g{drop_goodput(c.drop), drop_goodput_first_order(c.drop)};
-  g.simulated = simulate_drop(c.drop, std::clamp<int64_t>(s.samples / 20, 30, 1000), kDropFailures, random);
+  g.simulated =
+      simulate_drop(c.drop, std::clamp<int64_t>(s.samples / 20, 30, 1000), kDropFailures, kMostFailures, random);
   return g;
 }
 
@@ -133,8 +134,7 @@ struct Series {
   }
 };
 
-draw::Chart nodes_chart(const FailureOptions& o, const Series& restart, const Series& drop) {
-  const double least = drop.points.front().x, most = drop.points.back().x;
+draw::Chart nodes_chart(const FailureOptions& o, double least, double most, const Series& restart, const Series& drop) {
   draw::Chart chart("Goodput over nodes", {.label = "nodes", .from = least, .to = most, .base = 10},
                     {.label = "goodput", .from = 0, .to = 1});
   std::vector<draw::Point> lines[3];
@@ -195,9 +195,12 @@ Report failure_study(const FailureOptions& o, const Seeded& s) {
   std::vector<std::vector<std::string>> rows{
       {"nodes", "failure every", "checkpoint every", "restart", "simulated", "drop", "simulated"}};
   Series restarts, drops;
+  double least = 0, most = 0;
   for (int k = -4; k <= 2; ++k) {
     const double nodes = std::round(o.nodes * std::pow(10, k / 2.));
     if (nodes < 1) continue;
+    least = least > 0 ? least : nodes;
+    most = nodes;
     const Cluster at = cluster_of(o, nodes);
     const Goodput r = restart_goodput_of(at, s, random), d = drop_goodput_of(at, s, random);
     rows.push_back({number_text(nodes), time_text(at.restart.between), time_text(at.interval), percent(r.closed),
@@ -210,7 +213,8 @@ Report failure_study(const FailureOptions& o, const Seeded& s) {
   OrderedJson json = json_of(c, restart, drop);
   json["over_nodes"] = over;
   report.json = io::write_json(json, 2);
-  report.charts = {run_chart(c, o.days, random), nodes_chart(o, restarts, drops), interval_chart(c, s, random)};
+  report.charts = {run_chart(c, o.days, random), nodes_chart(o, least, most, restarts, drops),
+                   interval_chart(c, s, random)};
   return report;
 }
 
@@ -265,6 +269,7 @@ std::string number_text(double x) {
 }
 
 std::string time_text(double seconds) {
+  if (!std::isfinite(seconds)) return "never";
   if (seconds < 90) return seconds_text(seconds);
   if (seconds < 90 * 60) return str_cat(number_text(seconds / 60), " min");
   if (seconds < 2 * kDay) return str_cat(number_text(seconds / 3600), " h");

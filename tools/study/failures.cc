@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <deque>
+#include <unordered_map>
 
 namespace weft::study {
 namespace {
 
 constexpr double kDay = 86400;
+constexpr int64_t kLeastSamples = 30;  // of an estimate with an error
 
 double exponential(double mean, Random& random) {
   return mean * -std::log1p(-std::generate_canonical<double, 53>(random));
@@ -46,7 +48,7 @@ double batch_share(double replicas) { return (replicas - 1) / replicas; }
 Estimate simulate_interval(const Restart& r, double interval, int64_t samples, double most_failures, Random& random) {
   const double failures = interval_seconds(r, interval) / r.between;
   samples = static_cast<int64_t>(std::min(static_cast<double>(samples), most_failures / std::max(failures, 1e-9)));
-  if (samples < 30) return {};
+  if (samples < kLeastSamples) return {};
   return estimate(samples, [&] {
     double time = 0, next;
     while ((next = exponential(r.between, random)) < interval + r.checkpoint) {
@@ -72,16 +74,15 @@ std::vector<RunPoint> drop_run(const Drop& d, const std::vector<Failure>& failur
     double time;
     size_t failure;
   };
-  std::deque<Return> returns;  // in the order of the failures, since every rejoin takes as long
-  std::vector<size_t> last(static_cast<size_t>(d.replicas), SIZE_MAX);  // by replica: its last failure while it is away
+  std::deque<Return> returns;                // in the order of the failures, since every rejoin takes as long
+  std::unordered_map<int64_t, size_t> away;  // by replica: its last failure
   double time = 0, work = 0, stalled_until = -1;
-  size_t away = 0;
   const auto advance = [&](double to) {
     to = std::min(to, end);
     if (to <= time) return;
     const double go_on = std::clamp(stalled_until, time, to);
     if (go_on > time) points.push_back({go_on, work});
-    work += (to - go_on) * (1 - static_cast<double>(away) / d.replicas);
+    work += (to - go_on) * (1 - static_cast<double>(away.size()) / d.replicas);
     if (to > go_on) points.push_back({to, work});
     time = to;
   };
@@ -89,19 +90,16 @@ std::vector<RunPoint> drop_run(const Drop& d, const std::vector<Failure>& failur
     while (!returns.empty() && returns.front().time <= t) {
       const Return one = returns.front();
       returns.pop_front();
-      size_t& current = last[static_cast<size_t>(failures[one.failure].replica)];
-      if (current != one.failure) continue;  // it failed again
+      const auto at = away.find(failures[one.failure].replica);
+      if (at->second != one.failure) continue;  // it failed again
       advance(one.time);
-      current = SIZE_MAX;
-      --away;
+      away.erase(at);
     }
   };
   for (size_t i = 0; i < failures.size() && failures[i].time < end; ++i) {
     return_until(failures[i].time);
     advance(failures[i].time);
-    size_t& current = last[static_cast<size_t>(failures[i].replica)];
-    away += current == SIZE_MAX;
-    current = i;
+    away[failures[i].replica] = i;
     stalled_until = failures[i].time + d.stall;
     returns.push_back({stalled_until + d.rejoin, i});
   }
@@ -110,8 +108,10 @@ std::vector<RunPoint> drop_run(const Drop& d, const std::vector<Failure>& failur
   return points;
 }
 
-Estimate simulate_drop(const Drop& d, int64_t samples, double failures, Random& random) {
-  const double end = failures * d.between;
+Estimate simulate_drop(const Drop& d, int64_t samples, double failures, double most_failures, Random& random) {
+  const double end = failures * d.between, each = failures + (d.stall + d.rejoin) / d.between;
+  samples = static_cast<int64_t>(std::min(static_cast<double>(samples), most_failures / each));
+  if (samples < kLeastSamples) return {};
   return estimate(samples, [&] {
     // Failures before the start, so that replicas are away at the start as often as later.
     const auto all = sample_failures(d.between, static_cast<int64_t>(d.replicas), -(d.stall + d.rejoin), end, random);

@@ -50,10 +50,10 @@ double batch_share(double replicas);
 
 using Random = std::mt19937_64;
 
-/// Of interval_seconds(). Returns no samples if each needs so many failures that `most_failures` are not enough for 30.
+/// Of interval_seconds(). If `samples` would need more failures than `most_failures`, there are fewer or none.
 Estimate simulate_interval(const Restart& r, double interval, int64_t samples, double most_failures, Random& random);
 /// Of drop_goodput(). One sample is the time of `failures` failures.
-Estimate simulate_drop(const Drop& d, int64_t samples, double failures, Random& random);
+Estimate simulate_drop(const Drop& d, int64_t samples, double failures, double most_failures, Random& random);
 
 /// One run: `work` seconds are done at `time`. Between two points both change linearly.
 struct RunPoint {

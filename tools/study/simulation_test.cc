@@ -41,6 +41,7 @@ TEST(Simulation, RestartAgreesWithTheClosedForm) {
 TEST(Simulation, TooManyFailuresGiveNoSamples) {
   Random random(1);
   EXPECT_EQ(simulate_interval({.between = 10, .checkpoint = 60, .restart = 300}, 60, 20000, 1e6, random).samples, 0);
+  EXPECT_EQ(simulate_drop({.between = 1, .rejoin = 1e6}, 200, 100, 1e6, random).samples, 0);
 }
 
 TEST(Simulation, DropAgreesWithTheClosedForm) {
@@ -49,7 +50,7 @@ TEST(Simulation, DropAgreesWithTheClosedForm) {
                         Drop{.between = 864, .replicas = 625, .stall = 30, .rejoin = 180},
                         Drop{.between = 100, .replicas = 2, .stall = 50, .rejoin = 300},
                         Drop{.between = 100, .replicas = 1, .stall = 10, .rejoin = 40}})
-    expect_agrees(simulate_drop(d, 200, 100, random), drop_goodput(d), 0.02);
+    expect_agrees(simulate_drop(d, 200, 100, 1e6, random), drop_goodput(d), 0.02);
 }
 
 // The first order is right where failures are rare, and a simulation without failures finds no loss.
