@@ -1,24 +1,16 @@
 // --ranks processes: the processes of a training run.
 #pragma once
 #include <memory>
-#include <optional>
 
-#include "distributed/launch/membership.h"
+#include "distributed/launch/job.h"
 #include "distributed/launch/processes.h"
 #include "models/train/options.h"
 
 namespace weft::train {
 
-/// How this process takes part in a run.
-struct Part {
-  std::optional<int> code;                       // it has started the processes of the run, which ended with this code
-  std::unique_ptr<dist::Membership> membership;  // it is one of them; null: it is the only one
-};
-
-/// Makes this process one of a job with a process for each rank, if the settled options ask for one. If nothing has
-/// started such processes, this one does so, on this host; otherwise it joins them. From then on only the first process
-/// writes to standard output.
-Part join_or_launch(const TrainOptions& settled);
+/// The job of the settled options: with --ranks processes and a mesh, all ranks are processes; otherwise it does
+/// nothing.
+std::unique_ptr<dist::Job> make_job(const TrainOptions& settled);
 
 /// What the first process of the job gives; without a job, `mine`.
 template <class T>

@@ -49,8 +49,8 @@ struct Flight {
 
 class Trainer {
  public:
-  Trainer(const nn::ModelFamily& family, const TrainOptions& options, dist::Membership* membership)
-      : options_(options), setup_(settled(family, options_)), family_(family), membership_(membership) {
+  Trainer(const nn::ModelFamily& family, const TrainOptions& options, dist::Job& job)
+      : options_(options), setup_(settled(family, options_)), family_(family), job_(job) {
     if (options_.threads > 0) set_num_threads(static_cast<int>(options_.threads));
     manual_seed(options_.seed);
     model_ = family.make(setup_.config);
@@ -155,7 +155,7 @@ class Trainer {
         profile_.emplace(setup_.profile_last - queued);
       }
       std::optional<internal::TraceScope> trace(std::in_place, TraceEvent::kStep, "training step");
-      if (membership_) membership_->progress(queued + 1);
+      job_.progress(queued + 1);
       Flight f{.step = queued + 1, .begin = now_seconds(), .lr = schedule.at(queued)};
       {
         const flight::HostPhase phase(flight::Phase::kLoader);
@@ -441,7 +441,7 @@ class Trainer {
   const Setup setup_;
   std::optional<io::FileLock> lock_;
   const nn::ModelFamily& family_;
-  dist::Membership* const membership_;  // null without a job
+  dist::Job& job_;
   std::unique_ptr<nn::LanguageModel> model_;
   std::shared_ptr<const data::Tokenizer> tokenizer_;
   data::TokenDataset::Split split_;
@@ -465,15 +465,15 @@ class Trainer {
 int train(const nn::ModelFamily& family, const TrainOptions& options) {
   TrainOptions o = options;
   settle(family, o);
-  const Part part = join_or_launch(o);
-  if (part.code) return *part.code;
+  const std::unique_ptr<dist::Job> job = make_job(o);
+  if (job->code()) return *job->code();
   try {
     for (;;) {
-      Trainer trainer(family, options, part.membership.get());
+      Trainer trainer(family, options, *job);
       if (trainer.lock()) return trainer.run();
     }
   } catch (const Error& e) {
-    if (part.membership) part.membership->fail(e);
+    job->fail(e);
     throw;
   }
 }

@@ -1,16 +1,27 @@
-#include "distributed/launch/membership.h"
+#include "distributed/launch/job.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <netdb.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include "distributed/control/client.h"
+#include "distributed/control/identity.h"
 #include "distributed/control/server.h"
 #include "distributed/control/token.h"
+#include "distributed/launch/launcher.h"
 #include "distributed/launch/processes.h"
 #include "framework/base/switches.h"
+#include "framework/base/thread_pool.h"
 #include "framework/dispatch/flight.h"
 #include "framework/io/checksum.h"
 #include "framework/io/file.h"
@@ -73,12 +84,55 @@ std::string short_fact(const std::string& text) {
                               : str_cat(text.substr(0, kMost), "... (checksum ", io::hex64(io::checksum(text)), ")");
 }
 
+std::vector<std::string> own_command() {
+  std::ifstream file("/proc/self/cmdline");
+  std::vector<std::string> command;
+  for (std::string argument; std::getline(file, argument, '\0');) command.push_back(argument);
+  WEFT_CHECK_AS(kFailedPrecondition, !command.empty(), "job: /proc/self/cmdline is not readable");
+  return command;
+}
+
+std::string arguments_fact() {
+  std::string text;
+  const std::vector<std::string> command = own_command();
+  for (size_t i = 1; i < command.size(); ++i) text += (i > 1 ? " " : "") + command[i];
+  return text;
+}
+
+bool is_started(const Identity& id) { return id.world > 1 || id.source == "launch"; }
+
+int launch_own(const JobOptions& o) {
+  std::vector<std::string> command = own_command();
+  const std::string name = command[0].substr(command[0].rfind('/') + 1);
+  std::fflush(stdout);
+  return launch({.processes = o.ranks,
+                 .command = std::move(command),
+                 .program = std::filesystem::read_symlink("/proc/self/exe").string(),
+                 .name = name,
+                 .keep = o.keep})
+      .code;
+}
+
+void share_cores(const Identity& id) {
+  const auto cores = static_cast<int64_t>(num_threads());
+  const int64_t all = id.local_world > 0 ? id.local_world : 1;
+  set_num_threads(
+      static_cast<int>(std::max<int64_t>(1, cores * (id.local_rank + 1) / all - cores * id.local_rank / all)));
+}
+
+void close_output() {
+  const int nothing = open("/dev/null", O_WRONLY | O_CLOEXEC);
+  WEFT_CHECK_AS(kFailedPrecondition, nothing >= 0 && dup2(nothing, STDOUT_FILENO) >= 0,
+                "/dev/null: ", std::strerror(errno));
+  close(nothing);
+}
+
 }  // namespace
 
-struct Membership::Impl {
-  Impl(const Identity& id, const MembershipOptions& o) {
-    WEFT_CHECK(id.world >= 1 && o.ranks % id.world == 0, "the mesh has ", o.ranks, " ranks, and ", id.source,
-               " has started ", id.world, " processes; need as many, or a number that divides the ranks");
+struct Job::Member {
+  Member(const Identity& id, const JobOptions& o) {
+    WEFT_CHECK(o.ranks % id.world == 0, "job: the mesh has ", o.ranks, " ranks, and ", id.source, " has started ",
+               id.world, " processes of this program; need a number of processes that divides the ranks");
     const std::string secret = token();
     const bool one_host = id.local_world == id.world;
     WEFT_CHECK_AS(kPermissionDenied, one_host || !secret.empty(), "the job has processes on several hosts (", id.source,
@@ -106,6 +160,7 @@ struct Membership::Impl {
     client_options.facts = {{"the binary", binary_fact()}, {"the switches", switches_fact()}};
     client_options.phase = flight::current_phase;
     client_options.facts.emplace_back("ranks", std::to_string(o.ranks));
+    if (o.facts.empty()) client_options.facts.emplace_back("the arguments", short_fact(arguments_fact()));
     for (const auto& [name, value] : o.facts) client_options.facts.emplace_back(name, short_fact(value));
     client = std::make_unique<control::Client>(client_options);
     client->join();
@@ -116,9 +171,12 @@ struct Membership::Impl {
     // The service sees what a transport does not: a stopped process, a host that is away, the cause of a failure.
     client->on_end([world = &job->world()](const control::Ending& e) { world->abort(e.text); });
     Processes::set_current(std::move(job));
+    if (o.share_cores) share_cores(id);
+    if (id.rank > 0) close_output();
   }
 
-  ~Impl() {
+  ~Member() {
+    failed |= std::uncaught_exceptions() > exceptions;
     if (!failed) {
       try {
         Processes::current()->barrier();
@@ -141,18 +199,38 @@ struct Membership::Impl {
   std::unique_ptr<control::Server> server;  // of rank 0
   std::unique_ptr<control::Client> client;
   bool failed = false;
+  const int exceptions = std::uncaught_exceptions();
 };
 
-Membership::Membership(const Identity& identity, const MembershipOptions& options)
-    : impl_(std::make_unique<Impl>(identity, options)) {}
-Membership::~Membership() = default;
+Job::Job(const JobOptions& o) {
+  if (Processes::current() || o.ranks == 1) return;
+  const Identity id = control::identity_of(control::environment());
+  if (is_started(id))
+    member_ = std::make_unique<Member>(id, o);
+  else
+    code_ = launch_own(o);
+}
+Job::~Job() = default;
 
-void Membership::progress(int64_t step) { impl_->client->progress(static_cast<uint64_t>(step)); }
+void Job::progress(int64_t step) {
+  if (member_) member_->client->progress(static_cast<uint64_t>(step));
+}
 
-void Membership::fail(const Error& cause) {
-  impl_->failed = true;
+void Job::fail(const Error& cause) {
+  if (!member_) return;
+  member_->failed = true;
   // The others know of a failure that this one follows.
-  if (cause.code() != Code::kAborted) impl_->client->abort(cause.code(), cause.what());
+  if (cause.code() != Code::kAborted) member_->client->abort(cause.code(), cause.what());
+}
+
+int64_t started_processes() {
+  const Identity id = control::identity_of(control::environment());
+  return is_started(id) ? id.world : 1;
+}
+
+std::string started_by() {
+  const Identity id = control::identity_of(control::environment());
+  return is_started(id) ? str_cat(id.source, " has started ", id.world, " processes of this program") : "";
 }
 
 }  // namespace weft::dist
