@@ -318,6 +318,11 @@ class Scheduler {
     }
   }
 
+  /// Whether collectives alone need the result.
+  bool only_communicated(const Info& x) const {
+    return std::all_of(x.after.begin(), x.after.end(), [&](int32_t to) { return n_[to].splits; });
+  }
+
   /// The first node after `head` that can run now within the budget, or -1.
   int32_t work_meanwhile(size_t head) const {
     const size_t end = std::min(order_.size(), head + static_cast<size_t>(look_ahead_));
@@ -326,7 +331,10 @@ class Scheduler {
       const Info& x = n_[id];
       if (x.done || x.started || x.splits || x.fixed || x.seconds <= 0) continue;
       if (free_at(id) > clock_) continue;
-      if (memory_.live() + memory_.bytes(id) - memory_.frees(id) > std::max(memory_.live(), budget_)) continue;
+      const int64_t more = memory_.bytes(id) - memory_.frees(id);
+      if (memory_.live() + more > std::max(memory_.live(), budget_)) continue;
+      // A large gradient would wait for its reduction with the parameter that is gathered now.
+      if (window_ > 0 && more > window_ && only_communicated(x)) continue;
       return id;
     }
     return -1;
@@ -352,19 +360,33 @@ OverlapSchedule plain_of(OverlapSchedule s) {
   return s;
 }
 
+// What most layers gather: half of all bytes are of layers with at most so many. The largest may be an embedding that
+// is many times larger than the other layers, which would all be gathered ahead of it.
+int64_t bytes_of_a_layer(const Graph& g, const Dependencies& flow) {
+  std::map<std::pair<std::string_view, bool>, int64_t> layers;
+  for (int32_t id = 0; id < g.size(); ++id) {
+    const Node& n = g.node(id);
+    if (flow.live[id] && flow.ready[id] < 0 && communicates(n))
+      layers[{layer_of(n), n.backward}] += n.outputs[0].nbytes();
+  }
+  std::vector<int64_t> sizes;
+  int64_t all = 0;
+  for (const auto& [layer, bytes] : layers) {
+    sizes.push_back(bytes);
+    all += bytes;
+  }
+  std::sort(sizes.begin(), sizes.end());
+  int64_t sum = 0;
+  for (int64_t bytes : sizes)
+    if (2 * (sum += bytes) >= all) return bytes;
+  return 0;
+}
+
 }  // namespace
 
 OverlapSchedule schedule(const Graph& g, const Mesh& mesh, const Machine& machine, const OverlapOptions& options) {
   const Dependencies flow(g);
-  int64_t window = options.prefetch_bytes;
-  if (window <= 0) {
-    std::map<std::pair<std::string_view, bool>, int64_t> layers;
-    for (int32_t id = 0; id < g.size(); ++id) {
-      const Node& n = g.node(id);
-      if (flow.live[id] && flow.ready[id] < 0 && communicates(n))
-        window = std::max(window, layers[{layer_of(n), n.backward}] += n.outputs[0].nbytes());
-    }
-  }
+  const int64_t window = options.prefetch_bytes > 0 ? options.prefetch_bytes : bytes_of_a_layer(g, flow);
   const OverlapSchedule plain = Scheduler(g, flow, mesh, machine, options, 0, 0, true).run();
   const int64_t budget = options.memory_bytes > 0 ? options.memory_bytes : plain.peak + plain.peak / 50 + window;
   // The limit decides only what may start early. The peak can still exceed the budget; the limit is then lowered.

@@ -11,7 +11,8 @@
 namespace weft::dist {
 
 struct OverlapOptions {
-  /// Limit of parameters gathered ahead of use; 0: the bytes that the largest layer (its path up to a number) gathers.
+  /// Limit of parameters gathered ahead of use, and of a gradient computed ahead of its place; 0: the bytes that most
+  /// layers (their path up to a number) gather.
   int64_t prefetch_bytes = 0;
   /// Limit of estimated live bytes; 0: the peak without overlap plus 2 % plus prefetch_bytes.
   int64_t memory_bytes = 0;
