@@ -34,7 +34,7 @@ struct Seg {
 };
 
 /// The product of the extents is the extent of the dim. Always canonical: see canonical().
-using DimSpec = SmallVec<Seg, 2>;
+using DimSpec = SmallVec<Seg, 1>;
 
 /// The ranks along this axis hold terms that are not reduced yet.
 struct Pending {

@@ -46,9 +46,9 @@ struct NodeChoice {
   const Lowering* lowering = nullptr;  // of Pins::lowerings, if one claims the node
   bool free = false;                   // emitted with whatever placement its users ask for
   Split split;
-  SmallVec<Spec, 3> in;
-  SmallVec<Spec, 1> out;      // as computed
-  SmallVec<Spec, 1> settled;  // after the reductions that come at once; equal to `out` if there are none
+  std::vector<Spec> in;
+  std::vector<Spec> out;      // as computed
+  std::vector<Spec> settled;  // after the reductions that come at once; equal to `out` if there are none
 };
 
 struct Decision {

@@ -1,5 +1,6 @@
 #include "framework/tensor/storage.h"
 
+#include <malloc.h>
 #include <sys/mman.h>
 
 #include <array>
@@ -58,6 +59,17 @@ SizeClass size_class(int64_t bytes) {
   int64_t k = (bytes - base + step - 1) / step;  // 1..8
   return {kSmallClasses + (log - 10) * 8 + static_cast<int>(k) - 1, base + k * step};
 }
+
+int64_t class_bytes(int index) {
+  if (index < kSmallClasses) return (index + 1) * 64;
+  const int64_t base = int64_t{1} << (10 + (index - kSmallClasses) / 8);
+  return base + ((index - kSmallClasses) % 8 + 1) * (base / 8);
+}
+
+// Blocks from kMapped on are mappings of their own, and those from kHuge on use pages of 2 MiB.
+constexpr int64_t kMapped = int64_t{1} << 20, kHuge = int64_t{4} << 20;
+constexpr uintptr_t kHugePage = uintptr_t{2} << 20;
+int64_t mapped_bytes(int64_t bytes) { return (bytes + 4095) / 4096 * 4096; }
 
 int64_t accounted(int64_t bytes) { return (bytes + 63) & ~int64_t{63}; }
 
@@ -132,10 +144,11 @@ class CpuAllocator final : public Allocator {
       while (head) {
         Block* b = head;
         head = b->next;
-        std::free(b);
+        to_system(b, class_bytes(static_cast<int>(&head - free_.data())));
       }
     }
     stats_.cached = 0;
+    malloc_trim(0);  // otherwise the C library keeps small blocks
   }
 
  private:
@@ -143,13 +156,26 @@ class CpuAllocator final : public Allocator {
     Block* next;
   };
 
+  // Large blocks are mapped one by one: the memory of each goes back to the system whole, and parts that nobody has
+  // written are no memory. Null if there is no memory.
   static void* from_system(int64_t bytes) {
-    // Pages of 2 MiB for large blocks: fewer faults and TLB misses.
-    constexpr int64_t kHuge = int64_t{2} << 20;
-    void* p =
-        std::aligned_alloc(bytes >= kHuge ? kHuge : 64, bytes >= kHuge ? (bytes + kHuge - 1) / kHuge * kHuge : bytes);
-    if (p && bytes >= 2 * kHuge) madvise(p, bytes, MADV_HUGEPAGE);
-    return p;
+    if (bytes < kMapped) return std::aligned_alloc(64, static_cast<size_t>(bytes));
+    const int64_t more = bytes >= kHuge ? static_cast<int64_t>(kHugePage) : 0;  // for the alignment
+    void* const p =
+        mmap(nullptr, mapped_bytes(bytes) + more, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED) return nullptr;
+    if (!more) return p;
+    auto* const begin = static_cast<char*>(p);
+    auto* const block = reinterpret_cast<char*>((reinterpret_cast<uintptr_t>(p) + kHugePage - 1) & ~(kHugePage - 1));
+    if (block > begin) munmap(begin, block - begin);
+    if (const int64_t rest = begin + more - block; rest > 0) munmap(block + mapped_bytes(bytes), rest);
+    // Pages of 2 MiB, but for the end: fewer faults and TLB misses.
+    madvise(block, mapped_bytes(bytes), MADV_HUGEPAGE);
+    return block;
+  }
+  static void to_system(void* p, int64_t bytes) {
+    if (bytes < kMapped) return std::free(p);
+    munmap(p, mapped_bytes(bytes));
   }
 
   [[noreturn]] void out_of_memory(int64_t bytes, const char* why) WEFT_REQUIRES(mutex_) {
