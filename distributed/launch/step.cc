@@ -166,6 +166,7 @@ GatheredCells::GatheredCells(std::vector<std::pair<std::string, CellHandle>> cel
       gathered_.emplace_back(&handle.cell());
     } else {
       drop_gathered(handle.cell());
+      Allocator::of(Device::cpu()).empty_cache();
     }
   }
 }
@@ -351,7 +352,6 @@ void MeshStep::save_for_diagnosis() {
 // writes the cell.
 void MeshStep::shard_cells() {
   const internal::TraceScope trace(TraceEvent::kHost, "shard cells");
-  bool scattered = false;
   for (size_t c = 0; c < ranks_->cells.size(); ++c) {
     Cell& cell = *plan_.joint->cells[c];
     ShardedCell& own = *ranks_->cells[c];
@@ -362,13 +362,12 @@ void MeshStep::shard_cells() {
       NoGrad guard;
       own.scatter(CellHandle(plan_.joint->cells[c]).value());
       cell.remote = ranks_->cells[c];
-      scattered = true;
+      // A process of a job has no use for the memory of whole values.
+      if (Processes::current()) Allocator::of(Device::cpu()).empty_cache();
     }
     own.forget();
     cell.value = {};
   }
-  // A process of a job has no use for the memory of whole values.
-  if (scattered && Processes::current()) Allocator::of(Device::cpu()).empty_cache();
 }
 
 std::vector<Tensor> MeshStep::run(std::span<const Tensor> args) {

@@ -211,4 +211,11 @@ void MappedFile::advise(Advice advice) const {
   if (data_) (void)::madvise(const_cast<std::byte*>(data_), size_, kAdvice[static_cast<int>(advice)]);
 }
 
+void MappedFile::release(int64_t begin, int64_t end) const {
+  constexpr int64_t kPage = 4096;
+  begin = (begin + kPage - 1) / kPage * kPage;
+  end = end / kPage * kPage;
+  if (begin < end) (void)::madvise(const_cast<std::byte*>(data_) + begin, end - begin, MADV_DONTNEED);
+}
+
 }  // namespace weft::io

@@ -53,6 +53,8 @@ class MappedFile {
   std::span<const std::byte> bytes() const { return {data_, static_cast<size_t>(size_)}; }
   int64_t size() const { return size_; }
   void advise(Advice advice) const;
+  /// Unmaps the whole pages of these bytes until they are read again.
+  void release(int64_t begin, int64_t end) const;
 
  private:
   void swap(MappedFile& o) {

@@ -164,6 +164,11 @@ std::span<const std::byte> SafetensorsFile::bytes(std::string_view name) const {
   return data;
 }
 
+void SafetensorsFile::release(std::string_view name) const {
+  const TensorInfo& info = at(name);
+  state_->file.release(info.begin, info.end);
+}
+
 void write_safetensors(const std::string& path, std::span<const NamedView> tensors, const Metadata& metadata) {
   std::vector<const NamedView*> order;
   for (const NamedView& t : tensors) order.push_back(&t);

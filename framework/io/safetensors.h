@@ -63,6 +63,8 @@ class SafetensorsFile {
   /// read-only and lives as long as any copy of this object. Elements may be unaligned in files that Weft did not
   /// write.
   std::span<const std::byte> bytes(std::string_view name) const;
+  /// The data leaves this process's memory; the next read gets it from the file again.
+  void release(std::string_view name) const;
 
  private:
   struct State;
@@ -81,6 +83,7 @@ class SafetensorsModel {
   bool contains(std::string_view name) const { return where_.find(name) != where_.end(); }
   const TensorInfo& at(std::string_view name) const { return file_of(name).at(name); }
   std::span<const std::byte> bytes(std::string_view name) const { return file_of(name).bytes(name); }
+  void release(std::string_view name) const { file_of(name).release(name); }
   const Metadata& metadata() const { return files_.front().metadata(); }
   const std::vector<SafetensorsFile>& files() const { return files_; }
 

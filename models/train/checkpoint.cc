@@ -91,6 +91,27 @@ std::string tensors_checksum(const io::SafetensorsModel& model) {
   return io::hex64(io::checksum(all));
 }
 
+Tensor read_tensor(const io::SafetensorsModel& file, const std::string& name) {
+  const std::span<const std::byte> bytes = file.bytes(name);
+  Tensor t = Tensor::empty({file.at(name).dtype, Device::cpu(), file.at(name).shape});
+  if (!bytes.empty()) std::memcpy(t.view_for_kernel().data, bytes.data(), bytes.size());
+  file.release(name);
+  return t;
+}
+
+// A value in a file, which is read when it is needed.
+class StoredValue final : public RemoteValue {
+ public:
+  StoredValue(io::SafetensorsModel file, std::string name) : file_(std::move(file)), name_(std::move(name)) {}
+  Tensor gather(const Cell& cell) override {
+    return read_tensor(file_, name_).to(cell.type.dtype).to(cell.type.device);
+  }
+
+ private:
+  const io::SafetensorsModel file_;
+  const std::string name_;
+};
+
 void need_checkpoint_or_nothing(const std::string& path) {
   if (!io::exists(path)) return;
   const std::string missing = missing_file(path);
@@ -223,7 +244,7 @@ io::SafetensorsModel open_tensors(const std::string& folder, const std::string& 
   return file;
 }
 
-void load_cells(const io::SafetensorsModel& file, const NamedCells& cells, bool convert) {
+void load_cells(const io::SafetensorsModel& file, const NamedCells& cells, bool convert, bool later) {
   const std::string& path = file.path();
   std::set<std::string_view> known;
   for (const auto& [name, cell] : cells) {
@@ -239,14 +260,21 @@ void load_cells(const io::SafetensorsModel& file, const NamedCells& cells, bool 
                "' is unexpected; the checkpoint belongs to another model or configuration");
   std::vector<Tensor> values;
   for (const auto& [name, cell] : cells) {
-    const std::span<const std::byte> bytes = file.bytes(name);
-    Tensor t = Tensor::empty({file.at(name).dtype, Device::cpu(), cell.shape()});
-    if (!bytes.empty()) std::memcpy(t.view_for_kernel().data, bytes.data(), bytes.size());
+    Tensor t = read_tensor(file, name);
     const std::string problem = misfit(cell, t);
     WEFT_CHECK_AS(kDataLoss, problem.empty(), path, ": tensor '", name, "' ", problem);
-    values.push_back(t.to(cell.dtype()).to(cell.type().device));
+    if (!later) values.push_back(t.to(cell.dtype()).to(cell.type().device));
   }
-  for (size_t i = 0; i < cells.size(); ++i) cells[i].second.set(values[i]);
+  for (size_t i = 0; i < cells.size(); ++i) {
+    if (!later) {
+      cells[i].second.set(values[i]);
+      continue;
+    }
+    Cell& cell = cells[i].second.cell();
+    cell.value = {};
+    cell.torn = false;
+    cell.remote = make_ref<StoredValue>(file, cells[i].first);
+  }
 }
 
 }  // namespace weft::train

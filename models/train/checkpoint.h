@@ -59,7 +59,8 @@ io::SafetensorsModel open_tensors(const std::string& folder, const std::string& 
 
 /// Sets the cells from a file. Throws, naming tensor and file, on a tensor that is missing or unexpected or has another
 /// shape or, without `convert`, another dtype, before it allocates anything; then no cell has changed. With `convert`,
-/// values are converted to the dtype of their cell.
-void load_cells(const io::SafetensorsModel& file, const NamedCells& cells, bool convert = false);
+/// values are converted to the dtype of their cell. With `later`, values are checked now, and each is read again when
+/// it is needed: a rank of a mesh never has all of them.
+void load_cells(const io::SafetensorsModel& file, const NamedCells& cells, bool convert = false, bool later = false);
 
 }  // namespace weft::train

@@ -385,8 +385,9 @@ class Trainer {
       if (s.run.count(flag) && s.run[flag] != value)
         std::printf("note: --%s was '%s' and is now '%s'; the run continues with the new value\n", flag.c_str(),
                     s.run[flag].c_str(), value.c_str());
-    load_cells(model, model_cells());
-    load_cells(optimizer, optimizer_cells());
+    const bool later = dist::Processes::current() != nullptr;
+    load_cells(model, model_cells(), /*convert=*/false, later);
+    load_cells(optimizer, optimizer_cells(), /*convert=*/false, later);
     state_ = s;
     loader_->seek(s.samples);
     // Only an f16 run stores a loss scale.

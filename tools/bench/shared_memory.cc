@@ -22,7 +22,7 @@ ABSL_FLAG(int32_t, ranks, 2, "processes, each with one rank");
 ABSL_FLAG(int64_t, mib, 64, "size of a large operand");
 ABSL_FLAG(int32_t, rounds, 15, "repetitions of a large collective");
 ABSL_FLAG(int32_t, threads, 1, "threads of each process");
-ABSL_FLAG(int64_t, piece_kib, 512, "size of the pieces in which operands pass");
+ABSL_FLAG(int64_t, piece_kib, 256, "size of the pieces in which operands pass");
 ABSL_FLAG(bool, progress_thread, true, "a thread of each process works while its rank computes");
 
 namespace weft::bench {

@@ -108,7 +108,7 @@ TEST(SharedDeath, DeathAtAnyInstantIsNamed) {
                  EXPECT_TRUE(named) << error << "; seed " << seed;
                  EXPECT_EQ(text(c.start({})->wait(in_a_minute())), error);
                },
-               {.piece_bytes = seed % 3 ? 4096 : 512 << 10, .progress_thread = seed % 2 == 0});
+               {.piece_bytes = seed % 3 ? 4096 : 256 << 10, .progress_thread = seed % 2 == 0});
     });
     while (times->ready < n) std::this_thread::yield();
     std::this_thread::sleep_for(std::chrono::microseconds(random() % 20000));

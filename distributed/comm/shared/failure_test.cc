@@ -133,7 +133,7 @@ TEST(SharedFailure, ACollectiveSucceedsOnAllRanksOrOnNone) {
                             ++counts->successes[rank];
                           }
                         },
-                        {.piece_bytes = seed % 4 < 2 ? 16 << 10 : 512 << 10}),
+                        {.piece_bytes = seed % 4 < 2 ? 16 << 10 : 256 << 10}),
               n == 2 ? "0 0" : "0 0 0");
     for (int r = 1; r < n; ++r) ASSERT_EQ(counts->successes[r], counts->successes[0]) << "seed " << seed;
     failed_late += counts->successes[0] > 3;
