@@ -41,6 +41,7 @@ std::string page_json(const PipelineChoice& c, int most_ranks, int most_microbat
              " stages per rank for a page; need 6 or fewer");
   io::OrderedJson json{{"ranks", c.ranks},
                        {"microbatches", c.microbatches},
+                       {"chosen", c.schedules},
                        {"most_ranks", most_ranks},
                        {"most_microbatches", most_microbatches},
                        {"times", {c.forward[0], c.input[0], c.weight[0], c.input[0] + c.weight[0]}},
