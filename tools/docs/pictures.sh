@@ -1,6 +1,6 @@
 #!/bin/bash
-# Draws the pictures of a step in README.md anew: tools/docs/pictures.sh, from the root of the repository. Look at them
-# before you commit them. Needs Debian's chromium-headless-shell for the picture of the page.
+# Draws the pictures of a step in README.md and those of docs/study.md anew: tools/docs/pictures.sh, from the root of the
+# repository. Look at them before you commit them. Needs Debian's chromium-headless-shell for the pictures of pages.
 set -euo pipefail
 
 step=(--model gpt --config gpt_base --batch_size 4)
@@ -14,3 +14,12 @@ out/bin/tools/graph/graph "${step[@]}" --format html --out "$work/page.html"
 chromium-headless-shell --no-sandbox --disable-gpu --hide-scrollbars --window-size=1400,800 \
   --virtual-time-budget=5000 --screenshot=docs/step_graph.png "file://$work/page.html#graph=1&theme=light" 2> /dev/null
 ls -l docs/step_*
+
+# docs/study.md.
+./bazelw build //tools:pipeline //tools:simulate
+out/bin/tools/pipeline/pipeline --schedule 1f1b,interleaved_1f1b,zb_h1,zb_v --html "$work/page.html"
+chromium-headless-shell --no-sandbox --disable-gpu --hide-scrollbars --window-size=1250,1250 \
+  --virtual-time-budget=5000 --screenshot=docs/pipeline_page.png "file://$work/page.html" 2> /dev/null
+out/bin/tools/study/simulate --svg docs/failures.svg
+out/bin/tools/study/simulate --diloco --svg docs/diloco.svg
+ls -l docs/pipeline_page.png docs/failures.svg docs/diloco.svg

@@ -15,8 +15,8 @@ struct PipelineChoice {
   int ranks = 4, microbatches = 8;
   int stages_per_rank = 2;  // of interleaved_1f1b
   bool pairs = false;       // of dualpipe_v: F and the B beside it are one
-  /// Times of F, I and W of one microbatch on equal parts of the model's depth, one part for each rank: one time, or one
-  /// for each part from the first layers to the last. Stages of schedules with several per rank have their share.
+  /// Times of F, I and W of one microbatch on equal parts of the model's depth, as many as ranks: one time, or one for
+  /// each part from the first layers to the last. Stages of schedules with several per rank have their share.
   std::vector<double> forward{1}, input{1}, weight{1};
   double wire = 0;  // of a value between two ranks
 };
