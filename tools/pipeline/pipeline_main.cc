@@ -15,13 +15,13 @@ namespace weft::tools {
 namespace {
 
 constexpr int kPageRanks = 16, kPageMicrobatches = 64;
-constexpr int kMostRanks = 128, kMostMicrobatches = 1024;  // of what is drawn
+constexpr int kMostRanks = 64, kMostMicrobatches = 256;  // of what is drawn
 
 struct Options {
   PipelineChoice choice;
   std::vector<std::string> schedules;
   std::string forward = "1", input = "1", weight = "1";
-  bool chunks_given = false, schedules_given = false;
+  bool chunks_given = false;
   int columns = 118;
   File json{File::Use::kWrite}, svg{File::Use::kWrite}, html{File::Use::kWrite};
 };
@@ -45,6 +45,7 @@ std::vector<double> parse_times(const char* flag, const std::string& text, int s
 
 int run(Options& o) {
   PipelineChoice& c = o.choice;
+  const bool some = !o.schedules.empty();  // not all of them
   c.forward = parse_times("forward", o.forward, c.ranks);
   c.input = parse_times("input", o.input, c.ranks);
   c.weight = parse_times("weight", o.weight, c.ranks);
@@ -57,11 +58,11 @@ int run(Options& o) {
     usage_error("--forward, --input and --weight are all 0; need a time above 0");
   const std::vector<std::string>& names = dist::pipeline::schedule_names();
   std::string left_out;
-  for (const std::string& name : o.schedules_given ? o.schedules : names) {
+  for (const std::string& name : some ? o.schedules : names) {
     std::string why;
     if (exists(c, name, why)) {
       c.schedules.push_back(name);
-    } else if (o.schedules_given) {
+    } else if (some) {
       usage_error(str_cat("--schedule: ", why));
     } else {
       left_out += str_cat("left out: ", why, "\n");
@@ -74,7 +75,7 @@ int run(Options& o) {
     usage_error("--stages_per_rank is of interleaved_1f1b; add it to --schedule");
   if (c.pairs && !has("dualpipe_v"))
     usage_error(str_cat("--pairs is of dualpipe_v, which is not drawn; ",
-                        o.schedules_given ? "add it to --schedule" : "need --microbatches of twice --stages or more"));
+                        some ? "add it to --schedule" : "need --microbatches of twice --stages or more"));
   if (o.html && (c.forward.size() > 1 || c.input.size() > 1 || c.weight.size() > 1))
     usage_error("--html has a slider for the stages; need one time each for --forward, --input and --weight");
   if (o.html && c.stages_per_rank > 6) usage_error("--html draws at most 6 stages of a rank; lower --stages_per_rank");
@@ -106,7 +107,7 @@ int run(Options& o) {
 int main(int argc, char** argv) {
   weft::tools::Options o;
   const weft::Flags flags{
-      {"schedule", &o.schedules, "schedules, by comma; none: all that exist for the numbers", {}, &o.schedules_given},
+      {"schedule", &o.schedules, "schedules, by comma; none: all that exist for the numbers"},
       {"stages", &o.choice.ranks, "ranks of the pipeline", {1, weft::tools::kMostRanks}},
       {"microbatches", &o.choice.microbatches, "parts of the batch", {1, weft::tools::kMostMicrobatches}},
       {"stages_per_rank",

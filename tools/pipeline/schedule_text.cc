@@ -92,7 +92,7 @@ std::string comparison_text(const std::vector<Scheduled>& all) {
 
 std::string efficiency_text(const PipelineChoice& c) {
   std::vector<int> counts;
-  for (int m = 1; m <= 64 * c.ranks && m <= 1024; m *= 2) counts.push_back(m);
+  for (int m = 1; m <= 64 * c.ranks && m <= 512; m *= 2) counts.push_back(m);
   std::vector<std::vector<std::string>> rows{{"efficiency over microbatches"}};
   for (const int m : counts) rows[0].push_back(str_cat(m));
   for (const std::string& name : c.schedules) {
