@@ -90,6 +90,8 @@ std::vector<MeshPlan::Place> MeshPlan::places() const {
 
 MeshPlan plan_mesh(const Ref<Graph>& joint, const CompileOptions& how, const PlanScope& scope) {
   if (how.plan.choose) return choose_plan(joint, how, scope);
+  WEFT_CHECK(!how.verify_numerics || how.plan.wire == "f32", "plan: wire ", how.plan.wire,
+             " with verify_numerics, whose sums are exact; need wire f32");
   const std::vector<ForbidRule> forbid = parse_forbid(how.mesh, how.forbid);
   MeshPlan p{
       .mesh = without_pipeline(how.mesh), .world = how.mesh, .plan = settled(how.mesh, how.plan), .joint = joint};

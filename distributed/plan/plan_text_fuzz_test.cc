@@ -13,6 +13,7 @@ mesh dp2,tp2
 zero 2
 cp allgather
 cp_layout auto
+wire bf16
 sequence on
 expert_room 2.5
 hash 0123456789abcdef

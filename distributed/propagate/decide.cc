@@ -1,6 +1,7 @@
 #include "distributed/propagate/decide.h"
 
 #include <algorithm>
+#include <bit>
 #include <unordered_map>
 
 #include "compiler/cost/machine.h"
@@ -232,6 +233,10 @@ class Decider {
     uint32_t pending = 0;
     for (size_t i = 0; i < n.inputs.size() && i < 32; ++i)
       if (!free(n.inputs[i]) && !current(n, i).pending.empty()) pending |= 1u << i;
+    // What a narrow type rounds is the gradient, not a value that the update makes of it.
+    if (pins_.wire != kFloat32 && !n.backward && std::popcount(pending) < static_cast<int>(n.inputs.size()))
+      for (size_t i = 0; i < n.inputs.size() && i < 32; ++i)
+        if (out_.gradient_of[static_cast<size_t>(n.inputs[i].node)] >= 0) pending &= ~(1u << i);
     uint32_t can = pending & n.op->linear;
     if (!can) return 0;
     for (size_t i = 0; i < n.inputs.size() && i < 32; ++i)

@@ -39,6 +39,7 @@ struct Pins {
   double expert_room = 0;    // rows that a rank takes for its experts, in average shares; 0: as many as there could be
   std::vector<std::shared_ptr<const Lowering>> lowerings;  // asked in order; the first that claims a node computes it
   PositionSource positions;
+  DType wire = kFloat32;       // of f32 gradients that ranks reduce: kBFloat16 rounds what each gives, and the sum once
   bool keep_gathered = false;  // backward uses activations that forward gathered instead of gathering again
 };
 

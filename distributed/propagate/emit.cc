@@ -309,6 +309,12 @@ class Emitter final : public Locals {
     collectives_.push_back(std::move(c));
   }
 
+  // The sums of a gradient over ranks have the type that the plan names for them.
+  Tensor sent(const Tensor& t, const ReshardStep& step, Value v) const {
+    const bool gradient = d_.gradient_of[static_cast<size_t>(v.node)] >= 0;
+    return gradient && step.op == ReduceOp::kSum && t.dtype() == kFloat32 ? cast(t, pins_.wire) : t;
+  }
+
   Tensor take_step(const Tensor& t, const ReshardStep& step, std::vector<SpecPart>& parts, Value v, const Node* user,
                    const std::string& why) {
     const std::string axes = mesh_.name(step.axes);
@@ -337,10 +343,11 @@ class Emitter final : public Locals {
         return where(mine, t, zeros_like(t));
       }
       case Move::kAllReduce: {
+        const Tensor x = sent(t, step, v);
         const Tensor y =
-            dispatch(all_reduce_op, {&t}, {{"axes", axes}, {"op", std::string(op_name(step.op))}, {"site", ++sites_}});
-        note(Collective::kAllReduce, step, t, y, v, user, why);
-        return y;
+            dispatch(all_reduce_op, {&x}, {{"axes", axes}, {"op", std::string(op_name(step.op))}, {"site", ++sites_}});
+        note(Collective::kAllReduce, step, x, y, v, user, why);
+        return cast(y, t.dtype());
       }
       case Move::kAllGather: {
         const std::vector<int64_t> sizes = peer_extents(part, step.axes);
@@ -354,7 +361,7 @@ class Emitter final : public Locals {
       }
       case Move::kReduceScatter: {
         grow(part, step.layout);
-        const Tensor x = by_rank(t, dim, part);
+        const Tensor x = by_rank(sent(t, step, v), dim, part);
         const std::vector<int64_t> sizes = peer_extents(part, step.axes);
         Attrs attrs{{"axes", axes},
                     {"op", std::string(op_name(step.op))},
@@ -366,7 +373,7 @@ class Emitter final : public Locals {
                       .with("extent", local_extent(mesh_, Seg{part.extent, part.axes, part.layout}, rank_));
         const Tensor y = dispatch(reduce_scatter_op, {&x}, attrs);
         note(Collective::kReduceScatter, step, x, y, v, user, why);
-        return y;
+        return cast(y, t.dtype());
       }
       case Move::kAllToAll: {
         SpecPart& from = parts[static_cast<size_t>(step.from)];

@@ -74,6 +74,7 @@ std::map<int64_t, int64_t> parts_of_batches(const Graph& g) {
 // A rank has rows of every part. A split of the whole batch would give it all rows of some parts, which all ranks then
 // compute in turn, each the same.
 void annotate(StrategyContext& s) {
+  if (s.plan.wire == "bf16") s.pins.wire = kBFloat16;
   const Axes batch = batch_axes(s.mesh);
   if (s.mesh.parts(batch) == 1) return;
   std::map<int64_t, DimSpec> split;  // by rows
@@ -107,11 +108,21 @@ std::string avoid(const Mesh&, const PlannedCollective& c) {
 std::vector<int> sizes(const MeshSearch& s) { return {s.world / s.inner}; }  // all that are left
 
 constexpr std::string_view kDimensions[] = {"dp", "fsdp"};
+constexpr std::string_view kWires[] = {"f32", "bf16"};
+constexpr OptionRow kOptions[] = {
+    {.name = "wire",
+     .field = &Plan::wire,
+     .allowed = kWires,
+     .help =
+         "what f32 gradients are sent as when ranks reduce them: f32, or bf16, half the bytes: what a rank gives is "
+         "rounded, summed in f32, and the sum is rounded"},
+};
 
 }  // namespace
 
 const Strategy data_parallel = {.name = "data_parallel",
                                 .dimensions = kDimensions,
+                                .options = kOptions,
                                 .annotate = annotate,
                                 .check = check,
                                 .avoid = avoid,

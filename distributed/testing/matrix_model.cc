@@ -95,6 +95,7 @@ std::vector<double> values(const Tensor& t) { return t.to_vector<double>(); }
 std::string MatrixCase::name() const {
   std::string s = one_device() ? "one device" : mesh;
   if (plan.zero >= 0) s += str_cat(" zero", plan.zero);
+  if (plan.wire != "f32") s += str_cat(" wire ", plan.wire);
   if (!plan.sequence) s += " whole-sequence";
   if (mesh.find("cp") != mesh.npos) s += str_cat(" cp:", plan.cp, "/", plan.cp_layout);
   s += capacity > 0 ? " capacity" : " dropless";

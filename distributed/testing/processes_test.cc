@@ -35,7 +35,10 @@ std::vector<MatrixCase> cases(int ranks) {
     p.pipeline = schedule;
     return p;
   };
+  dist::Plan narrow = with(1, "allgather", "auto");
+  narrow.wire = "bf16";
   if (ranks == 2) {
+    add("dp2", narrow);
     add("dp2");
     add("dp2", with(1, "allgather", "auto"));
     add("dp2", with(3, "allgather", "auto"));
@@ -48,6 +51,7 @@ std::vector<MatrixCase> cases(int ranks) {
     add("pp2", with(0, "allgather", "auto", "zb_h1"));
     return all;
   }
+  add("dp2,tp2", narrow);
   add("dp2,tp2", with(1, "allgather", "auto"));
   add("dp2,cp2", with(2, "ring", "contiguous"));
   add("dp2,ep2", with(3, "allgather", "auto"));

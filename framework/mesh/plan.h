@@ -27,6 +27,7 @@ struct PlanRule {
 struct Plan {
   std::vector<PlanRule> rules = {};
   int zero = -1;
+  std::string wire = "f32";
   bool sequence = true;
   std::string cp = "allgather";
   std::string cp_layout = "auto";

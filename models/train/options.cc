@@ -81,6 +81,7 @@ Flags train_flags(TrainOptions& o) {
       {"pipeline_gather", &plan.pipeline_gather,
        str_cat("with --mesh and a dimension pp, ", dist::find_option("pipeline_gather")->help)},
       {"stages", &plan.stages, str_cat("with --mesh and a dimension pp, ", dist::find_option("stages")->help)},
+      {"wire", &plan.wire, str_cat("with --mesh, ", dist::find_option("wire")->help)},
       {"sequence", &plan.sequence,
        "with --mesh and a dimension tp, split sequences where tp does not split features (sequence parallelism)"},
       {"async_tp", &o.async_tp,
@@ -140,6 +141,7 @@ void load_saved_plan(Setup& p, TrainOptions& o) {
     check_flag(flag, ok, got, str_cat("none: --plan ", o.plan, " has ", stored));
   };
   check("zero", asked.zero < 0 || asked.zero == has.zero, str_cat(asked.zero), str_cat("stage ", has.zero));
+  check("wire", !o.given["wire"] || asked.wire == has.wire, asked.wire, str_cat("wire ", has.wire));
   check("cp_layout", asked.cp_layout == "auto" || asked.cp_layout == has.cp_layout, asked.cp_layout, has.cp_layout);
   check("sequence", asked.sequence || !has.sequence, "false", "sequence on");
   check("cp", asked.cp == "allgather" || asked.cp == has.cp, asked.cp, has.cp);
@@ -170,7 +172,7 @@ void settle_mesh(Setup& p, TrainOptions& o) {
   check_flag("transport", o.transport == "auto" || o.transport == "shared" || o.transport == "gloo",
              in_quotes(o.transport), "auto, shared or gloo");
   check_flag("ranks", o.ranks == "threads" || o.ranks == "processes", in_quotes(o.ranks), "threads or processes");
-  for (const char* name : {"zero", "cp", "cp_layout", "pipeline_gather"}) {
+  for (const char* name : {"zero", "wire", "cp", "cp_layout", "pipeline_gather"}) {
     const dist::OptionRow& row = *dist::find_option(name);
     const std::string text = dist::text_of(row, plan);
     check_flag(name, text == dist::text_of(row, {}) || dist::is_allowed(row, text),
