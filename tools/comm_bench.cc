@@ -26,15 +26,16 @@ struct Options {
   double seconds = 0.05, skew = 0;
   std::vector<std::string> transports{"threads", "shared", "gloo"};
   std::vector<std::string> collectives{"all_reduce", "all_gather", "reduce_scatter", "all_to_all",
-                                       "broadcast",  "permute",    "barrier"};
+                                       "broadcast",  "permute",    "sendrecv",       "barrier"};
 };
 
 double seconds_since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
 
 Collective collective_of(const std::string& name) {
+  if (name == "sendrecv") return Collective::kSend;  // and a kRecv: to the next rank and from the one before
   for (int k = 0; k < kNumCollectives; ++k)
     if (to_string_view(static_cast<Collective>(k)) == name) return static_cast<Collective>(k);
-  usage_error(str_cat("--collectives: got '", name, "'; need names such as all_reduce"));
+  usage_error(str_cat("--collectives: got '", name, "'; need names such as all_reduce, or sendrecv"));
 }
 
 // Bytes that cross a rank's link for each byte of the operand.
@@ -98,7 +99,14 @@ class Bench {
       r.out = {out.data(), kFloat32, {outs}, {1}};
     }
     if (kind == Collective::kPermute) r.shift = 1;
-    const double time = measure([&] { wait(c_.start(r)); });
+    if (kind == Collective::kSend) r = {.kind = kind, .in = r.in, .peer = (rank_ + 1) % n_};
+    const CommRequest receive{
+        .kind = Collective::kRecv, .out = {out.data(), kFloat32, {outs}, {1}}, .peer = (rank_ + n_ - 1) % n_};
+    const double time = measure([&] {
+      const Ref<Work> work = c_.start(r);
+      if (kind == Collective::kSend) wait(c_.start(receive));
+      wait(work);
+    });
     const int64_t wrong = total(wrong_in(kind, out, share, count, skewed));
     if (!prints_) return;
     const double rate = static_cast<double>(count) * 4 / time * 1e-9;
@@ -123,7 +131,7 @@ class Bench {
       if (kind == Collective::kReduceScatter) want = sum(rank_ * share + i);
       if (kind == Collective::kAllGather) want = value(static_cast<int>(i / share), i % share);
       if (kind == Collective::kBroadcast) want = value(0, i);
-      if (kind == Collective::kPermute) want = value((rank_ + n_ - 1) % n_, i);
+      if (kind == Collective::kPermute || kind == Collective::kSend) want = value((rank_ + n_ - 1) % n_, i);
       if (kind == Collective::kAllToAll) {
         const int64_t each = skewed ? part(count, rank_) : share;
         int64_t begin = 0;

@@ -4,8 +4,8 @@ set -e
 out=$(tools/comm_bench --ranks 3 --max_bytes 65536 --factor 16 --seconds 0 --skew 0.5)
 echo "$out"
 for t in threads shared gloo; do
-  test "$(echo "$out" | grep -c "^# .*, $t, 3 ranks")" = 7
+  test "$(echo "$out" | grep -c "^# .*, $t, 3 ranks")" = 8
 done
-# 6 collectives with 4 sizes and one barrier, of 3 transports.
-test "$(echo "$out" | grep -c '^ .* 0$')" = 75
-test "$(echo "$out" | grep -c '^ ')" = 75
+# 7 collectives with 4 sizes and one barrier, of 3 transports.
+test "$(echo "$out" | grep -c '^ .* 0$')" = 87
+test "$(echo "$out" | grep -c '^ ')" = 87

@@ -1,5 +1,9 @@
 // doctor: prints the machine's hardware and libraries, and which of them Weft uses.
+#include <unistd.h>
+
+#include <map>
 #include <string>
+#include <string_view>
 
 #include "compiler/cost/machine_file.h"
 #include "framework/base/error.h"
@@ -8,6 +12,7 @@
 #include "tools/gpus.h"
 #include "tools/machine.h"
 #include "tools/measure.h"
+#include "tools/nccl_variables.h"
 #include "tools/reached.h"
 
 namespace {
@@ -27,6 +32,13 @@ int doctor(const Options& o) {
   }
   add_machine(facts);
   add_gpus(facts);
+  std::map<std::string, std::string> environment;
+  for (char** e = environ; *e; ++e) {
+    const std::string_view entry = *e;
+    const size_t equal = entry.find('=');
+    if (equal != entry.npos) environment.emplace(entry.substr(0, equal), entry.substr(equal + 1));
+  }
+  add_nccl_variables(facts, environment);
   std::string machine;
   if (o.measure) {
     weft::Machine cpu = add_cpu_rates(facts);
