@@ -134,6 +134,13 @@ MeshPlan plan_mesh(const Ref<Graph>& joint, const CompileOptions& how, const Pla
     p.arranged.push_back(local.graph);
     p.locals.push_back(std::move(local));
   }
+  // The report shows the placements of results. The rest of a choice was for emit(), and is larger than the graph.
+  for (NodeChoice& c : p.decision.nodes) {
+    c.split = Split();
+    c.in = std::vector<Spec>();
+    c.out = std::vector<Spec>();
+  }
+  p.decision.prefer = std::vector<Spec>();
   CommunicationOptions communication = how.communication ? *how.communication : CommunicationOptions();
   if (scope.for_machine) {
     const Machine& machine = communication.machine = machine_named(how.machine);

@@ -331,6 +331,8 @@ class Decider {
         if (Split s = split_of(mesh_, rule, rule.map.out[0], u->spec); n.op->is(kPointwise)) {
           if (result_spec(mesh_, rule, 0, s) == u->spec) return {s};
           add(s);
+        } else if (n.op->is(kIndexing)) {  // the gradient of a table: the rows that are added may be far fewer
+          add(s);
         }
     for (size_t i : order)
       if (out.size() < 6) add(own[i]);
