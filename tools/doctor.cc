@@ -1,15 +1,13 @@
 // doctor: prints the machine's hardware and libraries, and which of them Weft uses.
-#include <unistd.h>
-
-#include <map>
 #include <string>
-#include <string_view>
 
 #include "compiler/cost/machine_file.h"
+#include "distributed/control/identity.h"
 #include "framework/base/error.h"
 #include "framework/cli/cli.h"
 #include "framework/io/file.h"
 #include "tools/gpus.h"
+#include "tools/job.h"
 #include "tools/machine.h"
 #include "tools/measure.h"
 #include "tools/nccl_variables.h"
@@ -32,13 +30,9 @@ int doctor(const Options& o) {
   }
   add_machine(facts);
   add_gpus(facts);
-  std::map<std::string, std::string> environment;
-  for (char** e = environ; *e; ++e) {
-    const std::string_view entry = *e;
-    const size_t equal = entry.find('=');
-    if (equal != entry.npos) environment.emplace(entry.substr(0, equal), entry.substr(equal + 1));
-  }
+  const weft::control::Environment environment = weft::control::environment();
   add_nccl_variables(facts, environment);
+  add_job(facts, environment);
   std::string machine;
   if (o.measure) {
     weft::Machine cpu = add_cpu_rates(facts);

@@ -2,7 +2,9 @@
 #include <cstdio>
 #include <thread>
 
+#include "distributed/control/identity.h"
 #include "distributed/launch/launcher.h"
+#include "framework/base/str_cat.h"
 #include "framework/cli/cli.h"
 
 namespace {
@@ -32,6 +34,12 @@ int main(int argc, char** argv) {
   if (!command.empty() && command[0] == "--") command.erase(command.begin());
   const auto body = [&] {
     if (command.empty()) weft::usage_error("no program; need one behind the flags: launch --nproc 4 PROGRAM ARGUMENTS");
+    // Each would start a job of its own.
+    const weft::control::Identity id = weft::control::identity_of(weft::control::environment());
+    if (id.world > 1)
+      weft::usage_error(weft::str_cat(id.source, " has started ", id.world,
+                                      " processes of launch, which starts those of one host; need ", id.source,
+                                      " to start PROGRAM itself, which joins the job"));
     if (processes == 0) processes = static_cast<int64_t>(std::thread::hardware_concurrency());
     for (int64_t k = 0;; ++k) {
       const weft::dist::Launched job =

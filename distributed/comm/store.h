@@ -13,6 +13,8 @@ class Store {
   virtual void set(const std::string& key, const std::string& value) = 0;
   /// Waits until a key is set and returns its value; throws DeadlineExceeded.
   virtual std::string get(const std::string& key, Deadline deadline) = 0;
+  /// Throws the cause if the job has ended. Called in turn by what waits for other processes without the store.
+  virtual void check() {}
 };
 
 /// A store in a folder that all processes can read and write: one file for each key. For tests, and for programs on one

@@ -10,7 +10,8 @@ namespace weft::dist {
 class FlightFolder {
  public:
   /// The folder that JOB_FLIGHT names in this process, or else a new one: in /dev/shm, where records cost no disk
-  /// traffic, if there is room for those of so many processes, else in TMPDIR.
+  /// traffic, if there is room for those of so many processes, else in TMPDIR. Then it also removes the new folders of
+  /// launchers of this user that were killed.
   explicit FlightFolder(int processes);
   /// Removes a new folder; keep() copies its records before that.
   ~FlightFolder();
@@ -26,6 +27,7 @@ class FlightFolder {
  private:
   std::string path_;
   bool own_ = false;
+  int lock_ = -1;  // of a new folder: the launcher lives
 };
 
 }  // namespace weft::dist

@@ -1,8 +1,6 @@
 #include "distributed/launch/job.h"
 
-#include <arpa/inet.h>
 #include <fcntl.h>
-#include <netdb.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,6 +12,7 @@
 #include <fstream>
 #include <thread>
 
+#include "distributed/control/address.h"
 #include "distributed/control/client.h"
 #include "distributed/control/identity.h"
 #include "distributed/control/server.h"
@@ -37,6 +36,10 @@ class ServiceStore final : public Store {
   explicit ServiceStore(control::Client& client) : client_(client) {}
   void set(const std::string& key, const std::string& value) override { client_.set(key, value); }
   std::string get(const std::string& key, Deadline deadline) override { return client_.get(key, deadline); }
+  void check() override {
+    const std::optional<control::Ending> e = client_.ended();
+    if (e && !e->finished) throw Error(Code::kAborted, e->text);
+  }
 
  private:
   control::Client& client_;
@@ -46,23 +49,6 @@ std::string token() {
   const char* const file = std::getenv("JOB_TOKEN_FILE");
   const std::string text = control::take_token("JOB_TOKEN");
   return text.empty() && file && *file ? control::token_of_file(file) : text;
-}
-
-std::string with_port(const std::string& host, int port) {
-  return host.find(':') == host.npos ? str_cat(host, ":", port) : str_cat("[", host, "]:", port);
-}
-
-// Whether a name is of the loopback interface here, as the own name of a host often is.
-bool is_loopback(const std::string& host) {
-  addrinfo* found = nullptr;
-  if (getaddrinfo(host.c_str(), nullptr, nullptr, &found) != 0 || !found) return false;
-  bool loopback = false;
-  if (found->ai_family == AF_INET)
-    loopback = (ntohl(reinterpret_cast<sockaddr_in*>(found->ai_addr)->sin_addr.s_addr) >> 24) == 127;
-  else if (found->ai_family == AF_INET6)
-    loopback = IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<sockaddr_in6*>(found->ai_addr)->sin6_addr);
-  freeaddrinfo(found);
-  return loopback;
 }
 
 std::string binary_fact() {
@@ -144,14 +130,14 @@ struct Job::Member {
     if (!id.store.empty()) folder = std::make_unique<FolderStore>(id.store);
     std::string address;
     if (id.rank == 0) {
-      // Other hosts cannot reach a loopback address.
-      const std::string own = !one_host && is_loopback(host) ? "0.0.0.0" : host;
-      server = std::make_unique<control::Server>(
-          control::ServerOptions{.address = with_port(own, id.port), .token = secret, .job = id.job, .size = id.world});
-      address = with_port(host, server->port());
+      // The own name may be of the loopback interface here, or not be known yet, as in a pod that starts.
+      const std::string own = !one_host && !control::is_reachable(host) ? "0.0.0.0" : host;
+      server = std::make_unique<control::Server>(control::ServerOptions{
+          .address = control::with_port(own, id.port), .token = secret, .job = id.job, .size = id.world});
+      address = control::with_port(host, server->port());
       if (folder) folder->set("service", address);
     } else {
-      address = folder ? folder->get("service", deadline) : with_port(host, id.port);
+      address = folder ? folder->get("service", deadline) : control::with_port(host, id.port);
     }
     control::ClientOptions client_options{
         .address = address, .token = secret, .job = id.job, .rank = id.rank, .size = id.world};
@@ -166,11 +152,17 @@ struct Job::Member {
     client->join();
     ServiceStore store(*client);
     const int count = o.ranks / static_cast<int>(id.world);
-    auto job =
-        std::make_unique<Processes>(store, o.ranks, static_cast<int>(id.rank) * count, count, o.timeout, o.transport);
-    // The service sees what a transport does not: a stopped process, a host that is away, the cause of a failure.
-    client->on_end([world = &job->world()](const control::Ending& e) { world->abort(e.text); });
-    Processes::set_current(std::move(job));
+    try {
+      auto job = std::make_unique<Processes>(store, o.ranks, static_cast<int>(id.rank) * count, count, o.timeout,
+                                             o.transport, one_host ? "" : control::address_towards(id.host));
+      // The service sees what a transport does not: a stopped process, a host that is away, the cause of a failure.
+      client->on_end([world = &job->world()](const control::Ending& e) { world->abort(e.text); });
+      Processes::set_current(std::move(job));
+    } catch (const Error& e) {
+      fail(e);
+      await_end();
+      throw;
+    }
     if (o.share_cores) share_cores(id);
     if (id.rank > 0) close_output();
   }
@@ -185,15 +177,25 @@ struct Job::Member {
         // Another process has failed, and reports it.
       }
     }
-    // Others may still ask the service, or have to hear why the job has ended; some are stopped and never will.
+    await_end();
+    client.reset();  // first: it may call the world
+    Processes::set_current({});
+  }
+
+  void fail(const Error& cause) {
+    failed = true;
+    // The others know of a failure that this one follows.
+    if (cause.code() != Code::kAborted) client->abort(cause.code(), cause.what());
+  }
+
+  // Others may still ask the service, or have to hear why the job has ended; some are stopped and never will.
+  void await_end() {
     const auto over = [&] {
       const control::ServerStatus s = server->status();
       return s.stage == control::ServerStatus::Stage::kEnded && s.connections <= 1;
     };
     for (int i = 0; server && i < (failed ? 20 : 200) && !over(); ++i)
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    client.reset();  // first: it may call the world
-    Processes::set_current({});
   }
 
   std::unique_ptr<control::Server> server;  // of rank 0
@@ -217,10 +219,7 @@ void Job::progress(int64_t step) {
 }
 
 void Job::fail(const Error& cause) {
-  if (!member_) return;
-  member_->failed = true;
-  // The others know of a failure that this one follows.
-  if (cause.code() != Code::kAborted) member_->client->abort(cause.code(), cause.what());
+  if (member_) member_->fail(cause);
 }
 
 int64_t started_processes() {

@@ -29,7 +29,7 @@ bool on_one_host(Store& store, const std::vector<int>& firsts, int first, Store:
 }  // namespace
 
 Processes::Processes(Store& store, int size, int first, int count, std::chrono::nanoseconds timeout,
-                     const std::string& transport)
+                     const std::string& transport, const std::string& address)
     : size_(size), first_(first), count_(count), timeout_(timeout) {
   WEFT_CHECK(count >= 1 && size % count == 0 && first % count == 0, "processes: got ranks ", first, " to ",
              first + count - 1, " of ", size, "; need an equal number for each process");
@@ -47,8 +47,9 @@ Processes::Processes(Store& store, int size, int first, int count, std::chrono::
   } else {
     GlooWorldOptions options;
     options.timeout = timeout;
-    if (const char* address = std::getenv("JOB_ADDRESS")) options.address = address;
-    if (const char* interface = std::getenv("JOB_INTERFACE")) options.interface = interface;
+    if (const char* given = std::getenv("JOB_ADDRESS")) options.address = given;
+    if (const char* given = std::getenv("JOB_INTERFACE")) options.interface = given;
+    if (options.address.empty() && options.interface.empty()) options.address = address;
     world_ = std::make_unique<GlooWorld>(store, size, local, options);
   }
   hosts_ = world_->communicators("processes", firsts)[0];

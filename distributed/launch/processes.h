@@ -20,9 +20,10 @@ class Processes {
  public:
   /// Joins a job of `size` ranks; this process has ranks [first, first + count). Returns when all have joined.
   /// `transport` is "shared" (memory of one host), "gloo" (TCP) or "auto": shared memory if all are on one host.
-  /// TCP uses the address of this host in the variable JOB_ADDRESS, or the network interface in JOB_INTERFACE.
+  /// TCP uses the address of this host in the variable JOB_ADDRESS, or of the network interface in JOB_INTERFACE, or else
+  /// `address`.
   Processes(Store& store, int size, int first, int count, std::chrono::nanoseconds timeout,
-            const std::string& transport = "auto");
+            const std::string& transport = "auto", const std::string& address = "");
   ~Processes();
   Processes(const Processes&) = delete;
 

@@ -90,11 +90,11 @@ class Network:
         return ["nsenter", f"--net=/run/netns/{self.name}", *command] if self.name else list(command)
 
     def sockets(self):
-        """Open TCP sockets, without those that the kernel keeps for late packets. Exact in an own namespace only."""
+        """TCP sockets that a process has, not those that the kernel still closes. Only in an own namespace."""
         if not self.name:
             return []
-        return subprocess.run(self.enter(["ss", "-HtanO", "exclude", "time-wait"]), capture_output=True,
-                              text=True).stdout.splitlines()
+        lines = subprocess.run(self.enter(["ss", "-HtanO"]), capture_output=True, text=True).stdout.splitlines()
+        return [line for line in lines if line.split()[0] in ("LISTEN", "ESTAB", "CLOSE-WAIT", "SYN-SENT")]
 
     def remove(self):
         if self.name:
@@ -465,7 +465,8 @@ def part_hosts():
         def fault(kind, wanted, act=None, codes=(1, 1), seconds=20, **options):
             job = start(kind, 10**6, **options)
             if act and job.steps(metrics(kind), 3):
-                wanted = [w.replace("PID", str(act(job))) for w in wanted]
+                pid = act(job)
+                wanted = [w.replace("PID", str(pid)) for w in wanted]
             got = job.end(seconds)
             check(got == list(codes), f"hosts {kind}: exit codes {got}; need {list(codes)}", job.shown())
             for i, want in enumerate(wanted):

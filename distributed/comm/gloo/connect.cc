@@ -105,13 +105,14 @@ Socket make_socket(int family) {
   return s;
 }
 
-// Waits for an event of a socket; false after the deadline.
-bool wait_for(int fd, int16_t events, Store::Deadline deadline) {
+// Waits for an event of a socket; false after the deadline. Throws if the job has ended.
+bool wait_for(int fd, int16_t events, Store& store, Store::Deadline deadline) {
   while (true) {
+    store.check();
     const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now()).count();
     if (left <= 0) return false;
     pollfd p{fd, events, 0};
-    if (::poll(&p, 1, static_cast<int>(std::min<int64_t>(left, 1000))) > 0) return true;
+    if (::poll(&p, 1, static_cast<int>(std::min<int64_t>(left, 100))) > 0) return true;
   }
 }
 
@@ -201,7 +202,7 @@ class Meeting {
     sockets_[p] = make_socket(e.get()->sa_family);
     const int fd = sockets_[p].get();
     if (connect(fd, e.get(), e.length) != 0 && errno != EINPROGRESS) throw unreachable(p, text, errno);
-    if (!wait_for(fd, POLLOUT, deadline_)) throw unreachable(p, text, ETIMEDOUT);
+    if (!wait_for(fd, POLLOUT, store_, deadline_)) throw unreachable(p, text, ETIMEDOUT);
     int error = 0;
     socklen_t length = sizeof error;
     getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length);
@@ -225,7 +226,7 @@ class Meeting {
     const std::string want = hello(p, mine_, token_);
     Half half{Socket(dup(sockets_[p].get())), deadline_, {}};
     while (half.text.size() < want.size()) {
-      WEFT_CHECK_AS(kDeadlineExceeded, wait_for(half.socket.get(), POLLIN, deadline_), late(p));
+      WEFT_CHECK_AS(kDeadlineExceeded, wait_for(half.socket.get(), POLLIN, store_, deadline_), late(p));
       WEFT_CHECK_AS(kUnavailable, half.read(want.size()), "gloo: ", names_[p],
                     " has ended while it joined, or is not of this job");
     }
@@ -241,6 +242,7 @@ class Meeting {
   }
 
   void accept_some() {
+    store_.check();
     WEFT_CHECK_AS(kDeadlineExceeded, Clock::now() < deadline_, late(missing()));
     std::vector<pollfd> all{{listener_.get(), POLLIN, 0}};
     for (const Half& h : halves_) all.push_back({h.socket.get(), POLLIN, 0});

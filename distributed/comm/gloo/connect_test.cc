@@ -127,5 +127,22 @@ TEST(Connect, MissingProcessesAndWrongAddressesAreNamed) {
   EXPECT_EQ(error({"", "lo", kToken}), "gloo: rank 4 has not joined before the deadline");
 }
 
+// A job that has ended while its processes connect.
+struct EndedStore final : Store {
+  void set(const std::string&, const std::string&) override {}
+  std::string get(const std::string&, Deadline) override { return "127.0.0.1 1"; }
+  void check() override { throw Error(Code::kAborted, "rank 1 has failed"); }
+};
+
+TEST(Connect, EndsWithTheJob) {
+  EndedStore store;
+  const auto begin = Clock::now();
+  const std::string error = weft::testing::error_of([&] {
+    connect_processes(store, 0, {"rank 0", "rank 1"}, {"127.0.0.1", "", kToken}, in(60000));
+  });
+  EXPECT_EQ(error, "rank 1 has failed");
+  EXPECT_LT(Clock::now() - begin, std::chrono::seconds(30));
+}
+
 }  // namespace
 }  // namespace weft::dist::wire

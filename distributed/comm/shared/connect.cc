@@ -61,12 +61,13 @@ Fd make_socket() {
   return s;
 }
 
-// False at the deadline.
-bool readable(int fd, Store::Deadline deadline) {
+// False at the deadline. Throws if the job has ended.
+bool readable(int fd, Store& store, Store::Deadline deadline) {
   while (true) {
+    store.check();
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
     pollfd p{fd, POLLIN, 0};
-    const int n = poll(&p, 1, static_cast<int>(std::clamp<int64_t>(left, 0, 1000)));
+    const int n = poll(&p, 1, static_cast<int>(std::clamp<int64_t>(left, 0, 100)));
     if (n > 0) return true;
     if (left <= 0) return false;
   }
@@ -194,7 +195,7 @@ std::vector<PeerProcess> connect_processes(Store& store, int size, const std::ve
     pid_t pid = 0;
     Hello other;
     std::vector<Fd> fds;
-    WEFT_CHECK_AS(kDeadlineExceeded, readable(s.get(), deadline), "shared memory: rank ", process.first,
+    WEFT_CHECK_AS(kDeadlineExceeded, readable(s.get(), store, deadline), "shared memory: rank ", process.first,
                   " has not answered before the deadline");
     WEFT_CHECK_AS(kUnavailable,
                   same_user(s.get(), &pid) && receive_hello(s.get(), mine.token, &other, &fds) && other.size == size,
@@ -203,7 +204,7 @@ std::vector<PeerProcess> connect_processes(Store& store, int size, const std::ve
     add(make_peer(std::move(s), pid, other, fds));
   }
   while (later > 0) {
-    if (!readable(listener.get(), deadline)) {
+    if (!readable(listener.get(), store, deadline)) {
       std::string missing;
       for (int r = 0; r < size; ++r)
         if (!known[r]) missing += str_cat(missing.empty() ? "" : ", ", "rank ", r);
@@ -215,7 +216,7 @@ std::vector<PeerProcess> connect_processes(Store& store, int size, const std::ve
     std::vector<Fd> fds;
     // Strangers are dropped: anyone may connect to an abstract address.
     if (!s || !same_user(s.get(), &pid) ||
-        !readable(s.get(), std::min(deadline, Clock::now() + std::chrono::seconds(2))) ||
+        !readable(s.get(), store, std::min(deadline, Clock::now() + std::chrono::seconds(2))) ||
         !receive_hello(s.get(), mine.token, &other, &fds) || other.size != size)
       continue;
     const auto process = std::find_if(processes.begin(), processes.end(), [&](const auto& p) {

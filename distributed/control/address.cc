@@ -1,0 +1,61 @@
+#include "distributed/control/address.h"
+
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstring>
+
+#include "framework/base/str_cat.h"
+
+namespace weft::control {
+namespace {
+
+struct Resolved {
+  explicit Resolved(const std::string& host) {
+    addrinfo hints = {};
+    hints.ai_socktype = SOCK_DGRAM;
+    if (getaddrinfo(host.c_str(), "1", &hints, &first) != 0) first = nullptr;
+  }
+  ~Resolved() {
+    if (first) freeaddrinfo(first);
+  }
+  Resolved(const Resolved&) = delete;
+  addrinfo* first = nullptr;  // null: the name is not known
+};
+
+bool is_loopback(const sockaddr* a) {
+  if (a->sa_family == AF_INET) return (ntohl(reinterpret_cast<const sockaddr_in*>(a)->sin_addr.s_addr) >> 24) == 127;
+  return a->sa_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6*>(a)->sin6_addr);
+}
+
+}  // namespace
+
+std::string with_port(const std::string& host, int port) {
+  return host.find(':') == host.npos ? str_cat(host, ":", port) : str_cat("[", host, "]:", port);
+}
+
+bool is_reachable(const std::string& host) {
+  const Resolved found(host);
+  return found.first && !is_loopback(found.first->ai_addr);
+}
+
+std::string address_towards(const std::string& host) {
+  const Resolved found(host);
+  if (!found.first) return "";
+  // The kernel chooses the source when a socket for datagrams is connected.
+  const int fd = socket(found.first->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return "";
+  sockaddr_storage own = {};
+  socklen_t length = sizeof own;
+  auto* const address = reinterpret_cast<sockaddr*>(&own);
+  char text[NI_MAXHOST] = {};
+  const bool ok = connect(fd, found.first->ai_addr, found.first->ai_addrlen) == 0 &&
+                  getsockname(fd, address, &length) == 0 && !is_loopback(address) &&
+                  getnameinfo(address, length, text, sizeof text, nullptr, 0, NI_NUMERICHOST) == 0;
+  close(fd);
+  return ok ? text : "";
+}
+
+}  // namespace weft::control
