@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Runs the gpt trainer under what starts processes elsewhere, and checks losses, failures and what is left behind.
 
-    tools/ci/launchers.py [PART...]     parts: launch mpirun slurm torchrun hosts proxy; all by default
+    tools/ci/launchers.py [PART...]     parts: launch mpirun torchrun slurm hosts proxy; all by default
 
 It installs Debian's openmpi-bin, slurm-wlm, munge and iproute2 (as root), and PyTorch's torchrun from PyPI in a virtual
 environment (about 5 GB, shared with tools/bench/versus_pytorch.py). A part that lacks a package or root is skipped, and
 the last lines say so. As root all of it runs in a PID namespace with a /dev/shm of its own, so that what a job leaves is
-found whoever else has jobs here, and in network namespaces, two for the part hosts.
+found whoever else has jobs here, and in network namespaces: two for the part hosts, whose link is cut and throttled.
+The part proxy has a proxy between a rank and the coordination service, which delays and cuts.
 
 Each part asserts: the losses of thread ranks; a rank that is killed, or has another --lr, ends the job, and the exit
 code and the last line name it; no process, memfd, shared memory, temporary folder or port is left.
@@ -94,7 +95,8 @@ class Network:
         if not self.name:
             return []
         lines = subprocess.run(self.enter(["ss", "-HtanO"]), capture_output=True, text=True).stdout.splitlines()
-        return [line for line in lines if line.split()[0] in ("LISTEN", "ESTAB", "CLOSE-WAIT", "SYN-SENT")]
+        return [f"{state} {own} {peer}" for state, _, _, own, peer, *_ in map(str.split, lines)
+                if state in ("LISTEN", "ESTAB", "CLOSE-WAIT", "SYN-SENT")]
 
     def remove(self):
         if self.name:
@@ -301,7 +303,7 @@ def part_mpirun():
     need("openmpi-bin", "mpirun")
     network = Network("mpirun")
     three_runs("mpirun", network, lambda c: ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2", *c],
-               (137, r"process rank 1 with PID .* on node .* exited on signal 9", all_lines), (1, OTHER_LR, all_lines))
+               (137, r"(?s)rank 1 \(pid PID\) has died.*process rank 1 .* exited on signal 9", all_lines), (1, OTHER_LR, all_lines))
     network.remove()
 
 
@@ -318,6 +320,8 @@ def part_torchrun():
     three_runs("torchrun", network,
                lambda c: [python.parent / "torchrun", "--no-python", "--nproc_per_node", "2", *c],
                (1, r"exitcode *: -9 \(pid: PID\)", all_lines), (1, OTHER_LR, all_lines))
+    example([ROOT / "tools/launch/examples/torchrun.sh"], folder / "torchrun_sh.jsonl", network,
+            {"PATH": f"{python.parent}:{os.environ['PATH']}"})
     network.remove()
 
 
@@ -401,7 +405,27 @@ def part_slurm():
         three_runs("slurm", network, lambda c: ["srun", "-n", "2", "--kill-on-bad-exit=0", *c],
                    (137, r"(?s)rank 1 \(pid PID\) has died.*task 1: Killed|task 1: Killed.*rank 1 \(pid PID\) has died", all_lines),
                    (1, OTHER_LR, all_lines))
+        # A launcher in each task would start two jobs.
+        job = Job("slurm launch", [["srun", "-n", "2", LAUNCH, "--nproc", "2", *trainer(folder / "nested.jsonl")]],
+                  network)
+        check(job.end() == [2] and "Slurm has started 2 processes of launch" in job.errors(),
+              "slurm: a launcher in each task", job.shown())
+
+        metrics = folder / "sbatch.jsonl"
+        example(["sbatch", "--wait", "--nodes=1", "--ntasks-per-node=2", "--export=ALL",
+                 ROOT / "tools/launch/examples/train.sbatch"], metrics, network, {"RUN": str(folder / "sbatch")})
     network.remove()
+
+
+def example(command, metrics, network, variables):
+    """An example of tools/launch/examples trains, with flags behind its own."""
+    more = trainer(metrics)[1:]
+    job = Job(f"example {metrics.stem}", [[*map(str, command), *more]], network,
+              [{"PROGRAM": str(TRAIN), "DIAGNOSE": str(DIAGNOSE), **variables}])
+    code = job.end()
+    logs = [f.read_text() for f in folder.glob("weft-*.txt")]
+    check(code == [0], f"example {metrics.stem}: exit code {code}", job.shown(), *logs)
+    same_losses(f"example {metrics.stem}", metrics)
 
 
 @contextlib.contextmanager
@@ -492,6 +516,42 @@ def part_hosts():
         fault("other token", ["rank 1", "token"], environments=[pods()[0], pods("other")[1]], more=["--timeout", "5"])
         fault("batch", ["--batch_size", "--batch_size"], vary=[*VARY[:2], VARY[2].replace("--lr 0.5", "--batch_size 8"),
                                                                 VARY[3]])
+
+
+def part_proxy():
+    """The connection of rank 1 to the coordination service is slow, is cut for a moment, and stays cut."""
+    network = Network("proxy")
+    for kind, milliseconds, number in (("delayed", 50, None), ("cut once", 0, signal.SIGUSR1),
+                                       ("cut", 0, signal.SIGUSR2)):
+        between = subprocess.Popen(network.enter([ROOT / "tools/ci/fault_proxy.py", "29601", "29600",
+                                                  str(milliseconds)]), stdout=subprocess.PIPE, text=True)
+        between.stdout.readline()
+        metrics = folder / f"proxy-{kind}.jsonl"
+        ports = ("29600", "29601")
+        environments = [{"RANK": str(r), "WORLD_SIZE": "2", "LOCAL_RANK": str(r), "LOCAL_WORLD_SIZE": "2",
+                         "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": ports[r]} for r in range(2)]
+        job = Job(f"proxy {kind}", [trainer(metrics, 10**6 if number else 8)] * 2, network, environments)
+        if number and job.steps(metrics, 3):
+            between.send_signal(number)
+        if number == signal.SIGUSR1:  # the job goes on
+            count = metrics.read_text().count("\n")
+            time.sleep(3)
+            job.steps(metrics, count + 10)
+            for rank in range(2):
+                os.kill(job.rank(rank), signal.SIGTERM)
+        codes = job.end()
+        if number == signal.SIGUSR2:
+            check(codes == [1, 1], f"proxy {kind}: exit codes {codes}", job.shown())
+            check(re.search(r"rank 1 \(", job.last(0)) and "rank " in job.last(1),
+                  f"proxy {kind}: the last line of rank 0 does not name rank 1", job.shown())
+        else:
+            want = [143, 143] if number else [0, 0]
+            check(codes == want, f"proxy {kind}: exit codes {codes}; need {want}", job.shown())
+        if not number:
+            same_losses(f"proxy {kind}", metrics)
+        between.kill()
+        between.wait()
+    network.remove()
 
 
 def main():
