@@ -20,8 +20,8 @@ class Processes {
  public:
   /// Joins a job of `size` ranks; this process has ranks [first, first + count). Returns when all have joined.
   /// `transport` is "shared" (memory of one host), "gloo" (TCP) or "auto": shared memory if all are on one host.
-  /// TCP uses the address of this host in the variable JOB_ADDRESS, or of the network interface in JOB_INTERFACE, or else
-  /// `address`.
+  /// TCP uses the address of this host in the variable JOB_ADDRESS, or of the network interface in JOB_INTERFACE, or
+  /// else `address`.
   Processes(Store& store, int size, int first, int count, std::chrono::nanoseconds timeout,
             const std::string& transport = "auto", const std::string& address = "");
   ~Processes();
