@@ -1,5 +1,5 @@
-// Machine: the rates of one device and of the links that join devices. Presets are constants, so a plan is the same on
-// every machine that makes it. rates.h has the rates of the device at hand.
+// Machine: the rates of one device and of the links that join devices. Presets are files of the program
+// (presets/*.json), so a plan is the same on every machine that makes it. rates.h has the rates of the device at hand.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -30,6 +30,12 @@ struct Links {
   double inner_all_to_all = 0, inner_all_to_all_latency = 0;
   std::vector<LinkPoint> outer_all_to_all = {};  // latency only; the bandwidth is the network's, less 0.44 / nodes
   double ramp = 1;                               // share of the outer bandwidth that large messages reach
+  double host_bus = 0;                           // bytes per second between a device and its host, one way; 0: unknown
+};
+
+/// What data sheets say of the rates that a Machine has as measured. 0: unknown.
+struct Theoretical {
+  double bytes = 0, inner_bus = 0, outer_bus = 0;
 };
 
 /// Bytes per second that threads read, write, or copy, while they pass over `bytes` of memory again and again. A copy
@@ -45,30 +51,40 @@ struct Machine {
   double bytes = 0;           // memory traffic, read plus written
   double flops = 0;           // elementwise operations
   double products = 0;        // of f32 operands
+  double products_tf32 = 0;   // of f32 operands that are rounded to 11 bits; 0: as `products`
   double products16 = 0;      // of 16-bit operands
   double products64 = 0;      // of f64 operands; 0: half of `products`
   double products8 = 0;       // of 8-bit operands; 0: as `products16`
+  double products4 = 0;       // of 4-bit operands; 0: as `products8`
   double launch = 0;          // seconds that a kernel of its own adds
   double reached = 1;         // share of the rates above that kernels reach
   double memory = 0;          // bytes of one device
   bool shares_cores = false;  // ranks are threads: the cores that compute also communicate
+  int multiprocessors = 0;    // that a product's tiles are spread over; 0: any number of tiles fills the device
+  double l2 = 0;              // bytes of the last cache; 0: unknown
+  int hbm_stacks = 0;         // 0: none, or unknown
+  double watts = 0;           // of one device under load; 0: unknown
   std::string name = {};
   Links links = {};
+  Theoretical theoretical = {};
   std::vector<MemoryRate> memory_rates = {};  // by increasing working sets; empty: `bytes` for all
 
   double products_of(DType operands) const;
 };
 
-/// "cpu" (threads of one process), "h100" and "h200" (SXM), "a100" (SXM, 80 GB). Throws InvalidArgument naming them.
+/// "cpu" (threads of one process), h100-sxm, h100-pcie, h200, b200, gb200, a100 (SXM, 80 GB), mi300x, rtx-pro-6000.
+/// Throws InvalidArgument naming them.
 const Machine& machine_preset(std::string_view name);
 std::vector<std::string> machine_names();
+/// The machine as a run with CompileOptions::tf32 sees it: with it, f32 products have the rate of TF32.
+Machine with_tf32(Machine machine, bool tf32);
 /// Throws InvalidArgument, with the name of the rate, if a rate of the device is not finite or not above 0.
 void check_rates(const Machine& machine);
 /// Checks the links too, and that their measured points are in order.
 void check_machine(const Machine& machine);
 
-/// The preset that plans for this kind of device are made for: "cpu" or "h100". An A100 has the same ratios within 1.9,
-/// which changes the place of few values.
+/// The preset that plans for this kind of device are made for: "cpu" or "h100-sxm". An A100 has the same ratios within
+/// 1.9, which changes the place of few values.
 const Machine& planned_machine(DeviceType type);
 
 }  // namespace weft

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
+#include <variant>
 
+#include "compiler/cost/machine_presets.h"
 #include "framework/base/error.h"
 #include "framework/base/mutex.h"
 #include "framework/base/switches.h"
@@ -12,78 +15,205 @@
 namespace weft {
 namespace {
 
-struct Member {
-  const char* name;
-  double Machine::*value;
+using Number = std::variant<double Machine::*, int Machine::*>;
+constexpr std::pair<const char*, Number> kMembers[] = {
+    {"bytes", &Machine::bytes},
+    {"flops", &Machine::flops},
+    {"products", &Machine::products},
+    {"products_tf32", &Machine::products_tf32},
+    {"products16", &Machine::products16},
+    {"products64", &Machine::products64},
+    {"products8", &Machine::products8},
+    {"products4", &Machine::products4},
+    {"launch", &Machine::launch},
+    {"reached", &Machine::reached},
+    {"memory", &Machine::memory},
+    {"multiprocessors", &Machine::multiprocessors},
+    {"l2", &Machine::l2},
+    {"hbm_stacks", &Machine::hbm_stacks},
+    {"watts", &Machine::watts},
 };
-constexpr Member kMembers[] = {
-    {"bytes", &Machine::bytes},           {"flops", &Machine::flops},           {"products", &Machine::products},
-    {"products16", &Machine::products16}, {"products64", &Machine::products64}, {"products8", &Machine::products8},
-    {"launch", &Machine::launch},         {"reached", &Machine::reached},       {"memory", &Machine::memory},
+constexpr std::pair<const char*, double MemoryRate::*> kRateMembers[] = {{"bytes", &MemoryRate::bytes},
+                                                                         {"read", &MemoryRate::read},
+                                                                         {"write", &MemoryRate::write},
+                                                                         {"copy", &MemoryRate::copy}};
+constexpr std::pair<const char*, double Links::*> kLinkMembers[] = {
+    {"inner_hop", &Links::inner_hop},
+    {"inner_bus", &Links::inner_bus},
+    {"outer_hop", &Links::outer_hop},
+    {"outer_bus", &Links::outer_bus},
+    {"inner_all_to_all", &Links::inner_all_to_all},
+    {"inner_all_to_all_latency", &Links::inner_all_to_all_latency},
+    {"ramp", &Links::ramp},
+    {"host_bus", &Links::host_bus},
 };
-struct RateMember {
-  const char* name;
-  double MemoryRate::*value;
+constexpr std::pair<const char*, std::vector<LinkPoint> Links::*> kPointMembers[] = {
+    {"inner_gather", &Links::inner_gather},         {"inner_reduce", &Links::inner_reduce},
+    {"outer_gather", &Links::outer_gather},         {"outer_reduce", &Links::outer_reduce},
+    {"outer_all_to_all", &Links::outer_all_to_all},
 };
-constexpr RateMember kRateMembers[] = {{"bytes", &MemoryRate::bytes},
-                                       {"read", &MemoryRate::read},
-                                       {"write", &MemoryRate::write},
-                                       {"copy", &MemoryRate::copy}};
-constexpr const char* kOthers[] = {"name", "like", "memory_rates"};
+constexpr std::pair<const char*, double Theoretical::*> kTheoreticalMembers[] = {
+    {"bytes", &Theoretical::bytes}, {"inner_bus", &Theoretical::inner_bus}, {"outer_bus", &Theoretical::outer_bus}};
+
+template <class Table>
+void add_names(const Table& table, std::vector<std::string_view>& names) {
+  for (const auto& row : table) names.push_back(row.first);
+}
+
+// Throws if an object has a member that is none of these.
+void check_members(const io::Json& json, const std::string_view what, const std::vector<std::string_view>& names) {
+  WEFT_CHECK(json.is_object(), what, " is ", json.type_name(), "; need an object");
+  for (const auto& [name, value] : json.items()) {
+    std::string all;
+    for (std::string_view n : names) all += str_cat(all.empty() ? "" : ", ", n);
+    WEFT_CHECK(std::find(names.begin(), names.end(), name) != names.end(), what, ": got \"", name.substr(0, 40),
+               "\"; need members of ", all);
+  }
+}
+
+void read_into(double& to, const io::Json& json, const char* name, std::string_view what) {
+  to = io::json_get<double>(json, name, what);
+}
+void read_into(bool& to, const io::Json& json, const char* name, std::string_view what) {
+  to = io::json_get<bool>(json, name, what);
+}
+void read_into(int& to, const io::Json& json, const char* name, std::string_view what) {
+  const int64_t n = io::json_get<int64_t>(json, name, what);
+  WEFT_CHECK(n >= 0 && n <= INT32_MAX, what, ": \"", name, "\" is ", n, "; need a number from 0 to ", INT32_MAX);
+  to = static_cast<int>(n);
+}
+
+const io::Json& array_in(const io::Json& json, const char* name, std::string_view what) {
+  const io::Json& array = json[name];
+  WEFT_CHECK(array.is_array(), what, ": \"", name, "\" is ", array.type_name(), "; need an array");
+  return array;
+}
+
+Links links_from(const io::Json& json, Links links, const std::string& what) {
+  std::vector<std::string_view> names{"node"};
+  add_names(kLinkMembers, names);
+  add_names(kPointMembers, names);
+  check_members(json, what, names);
+  if (json.contains("node")) read_into(links.node, json, "node", what);
+  for (const auto& [name, member] : kLinkMembers)
+    if (json.contains(name)) read_into(links.*member, json, name, what);
+  for (const auto& [name, member] : kPointMembers) {
+    if (!json.contains(name)) continue;
+    std::vector<LinkPoint>& points = links.*member;
+    points.clear();
+    for (const io::Json& one : array_in(json, name, what)) {
+      const std::string at = str_cat(what, ": ", name, " ", points.size());
+      check_members(one, at, {"size", "latency", "bandwidth"});
+      LinkPoint p;
+      read_into(p.size, one, "size", at);
+      read_into(p.latency, one, "latency", at);
+      if (one.contains("bandwidth")) read_into(p.bandwidth, one, "bandwidth", at);
+      points.push_back(p);
+    }
+  }
+  return links;
+}
 
 MemoryRate rate_from(const io::Json& json, std::string_view what) {
   MemoryRate r;
-  for (const RateMember& m : kRateMembers) r.*m.value = io::json_get<double>(json, m.name, what);
+  for (const auto& [name, member] : kRateMembers) read_into(r.*member, json, name, what);
   return r;
 }
 
-}  // namespace
-
-std::string machine_to_json(const Machine& m) {
-  io::OrderedJson json{{"name", m.name}};
-  for (const Member& member : kMembers)
-    if (m.*member.value != 0) json[member.name] = m.*member.value;
-  for (const MemoryRate& r : m.memory_rates) {
-    io::OrderedJson rate;
-    for (const RateMember& member : kRateMembers) rate[member.name] = r.*member.value;
-    json["memory_rates"].push_back(std::move(rate));
-  }
-  return io::write_json(json);
-}
-
-Machine machine_from_json(std::string_view text, std::string_view what) {
+// The machine of a JSON text. `preset(name)` is the machine of the member "like"; without that member it is `base`.
+template <class Preset>
+Machine read_json(std::string_view text, std::string_view what, Machine base, const Preset& preset) {
   const io::Json whole = io::parse_json(text, what);
   const bool inside = whole.is_object() && whole.contains("machine");
   const io::Json& json = inside ? whole["machine"] : whole;
   WEFT_CHECK(json.is_object(), what, ": got ", json.type_name(), "; need an object with the rates of a machine");
-  for (const auto& [name, value] : json.items()) {
-    const bool known = std::any_of(std::begin(kMembers), std::end(kMembers),
-                                   [&, &name = name](const Member& m) { return name == m.name; }) ||
-                       std::find(std::begin(kOthers), std::end(kOthers), name) != std::end(kOthers);
-    std::string names = "name, like, memory_rates";
-    for (const Member& m : kMembers) names += str_cat(", ", m.name);
-    WEFT_CHECK(known, what, ": got \"", name.substr(0, 40), "\"; need members of ", names);
-  }
-  const std::string like = json.contains("like") ? io::json_get<std::string>(json, "like", what) : "cpu";
-  const std::vector<std::string> presets = machine_names();
-  WEFT_CHECK(std::find(presets.begin(), presets.end(), like) != presets.end(), what, ": \"like\" is '",
-             like.substr(0, 40), "'; need one of ", presets);
-  Machine m = machine_preset(like);
+  std::vector<std::string_view> names{"name", "like", "about", "memory_rates", "links", "theoretical", "shares_cores"};
+  add_names(kMembers, names);
+  check_members(json, what, names);
+  Machine m = json.contains("like") ? preset(io::json_get<std::string>(json, "like", what)) : std::move(base);
   m.name = json.contains("name") ? io::json_get<std::string>(json, "name", what) : std::string(what);
-  for (const Member& member : kMembers)
-    if (json.contains(member.name)) m.*member.value = io::json_get<double>(json, member.name, what);
-  if (json.contains("memory_rates")) {
-    const io::Json& rates = json["memory_rates"];
-    WEFT_CHECK(rates.is_array(), what, ": \"memory_rates\" is ", rates.type_name(), "; need an array");
-    for (const io::Json& rate : rates)
-      m.memory_rates.push_back(rate_from(rate, str_cat(what, ": memory_rates ", m.memory_rates.size())));
+  for (const auto& [name, member] : kMembers)
+    if (json.contains(name)) std::visit([&, &name = name](auto of) { read_into(m.*of, json, name, what); }, member);
+  if (json.contains("shares_cores")) read_into(m.shares_cores, json, "shares_cores", what);
+  if (json.contains("links")) m.links = links_from(json["links"], m.links, str_cat(what, ": links"));
+  if (json.contains("theoretical")) {
+    const std::string at = str_cat(what, ": theoretical");
+    std::vector<std::string_view> known;
+    add_names(kTheoreticalMembers, known);
+    check_members(json["theoretical"], at, known);
+    for (const auto& [name, member] : kTheoreticalMembers)
+      if (json["theoretical"].contains(name)) read_into(m.theoretical.*member, json["theoretical"], name, at);
   }
+  if (json.contains("memory_rates"))
+    for (const io::Json& rate : array_in(json, "memory_rates", what))
+      m.memory_rates.push_back(rate_from(rate, str_cat(what, ": memory_rates ", m.memory_rates.size())));
   try {
     check_machine(m);
   } catch (const Error& e) {
     internal::fail(Code::kInvalidArgument, str_cat(what, ": ", e.what()));
   }
   return m;
+}
+
+const Machine* find(const std::vector<Machine>& presets, std::string_view name) {
+  const auto at = std::ranges::find(presets, name, &Machine::name);
+  return at == presets.end() ? nullptr : &*at;
+}
+
+// In the order of their files: a preset may be like one before it.
+const std::vector<Machine>& presets() {
+  static const auto* all = [] {
+    auto* read = new std::vector<Machine>;
+    for (const char* file : {"cpu_json", "h100_sxm_json", "h100_pcie_json", "h200_json", "b200_json", "gb200_json",
+                             "a100_json", "mi300x_json", "rtx_pro_6000_json"})
+      read->push_back(read_json(machine_presets(file), file, {}, [&](const std::string& like) {
+        const Machine* m = find(*read, like);
+        WEFT_BUG_IF(!m, file, ": like ", like, " needs a file before it");
+        return *m;
+      }));
+    return read;
+  }();
+  return *all;
+}
+
+}  // namespace
+
+const Machine& machine_preset(std::string_view name) {
+  if (const Machine* m = find(presets(), name)) return *m;
+  std::string words;
+  for (const Machine& m : presets()) words += str_cat(words.empty() ? "" : ", ", m.name);
+  internal::fail(Code::kInvalidArgument, str_cat("machine: got '", name.substr(0, 40), "'; need one of ", words,
+                                                 ", or a file that ends in .json"));
+}
+
+std::vector<std::string> machine_names() {
+  std::vector<std::string> out;
+  for (const Machine& m : presets()) out.push_back(m.name);
+  return out;
+}
+
+std::string machine_to_json(const Machine& m) {
+  io::OrderedJson json{{"name", m.name}};
+  for (const auto& [name, member] : kMembers)
+    std::visit(
+        [&, &name = name](auto of) {
+          if (m.*of != 0) json[name] = m.*of;
+        },
+        member);
+  for (const MemoryRate& r : m.memory_rates) {
+    io::OrderedJson rate;
+    for (const auto& [name, member] : kRateMembers) rate[name] = r.*member;
+    json["memory_rates"].push_back(std::move(rate));
+  }
+  return io::write_json(json);
+}
+
+Machine machine_from_json(std::string_view text, std::string_view what) {
+  return read_json(text, what, machine_preset("cpu"), [&](const std::string& like) {
+    const Machine* m = find(presets(), like);
+    WEFT_CHECK(m, what, ": \"like\" is '", like.substr(0, 40), "'; need one of ", machine_names());
+    return *m;
+  });
 }
 
 const Machine& read_machine(const std::string& path) {

@@ -63,7 +63,11 @@ Machine gpu_rates(const cuda::GpuProperties& p) {
   const double cycles = 1e3 * khz * p.multiprocessors;
   const double f32 = p.sm == 80 ? 128 : 256;
   const double bf16 = p.sm == 80 ? 2048 : p.sm == 90 ? 4096 : p.sm >= 100 && p.sm < 120 ? 8192 : 1024;
-  return {.bytes = p.memory_rate(), .flops = cycles * f32, .products = cycles * f32, .products16 = cycles * bf16};
+  return {.bytes = p.memory_rate(),
+          .flops = cycles * f32,
+          .products = cycles * f32,
+          .products_tf32 = cycles * bf16 / 2,
+          .products16 = cycles * bf16};
 }
 
 }  // namespace

@@ -28,18 +28,35 @@ double memory_seconds(const Machine& m, const Cost& w) {
 
 }  // namespace
 
-ResourceSeconds resource_seconds(const Machine& m, const Cost& w) {
-  return {.memory = memory_seconds(m, w) / m.reached,
-          .arithmetic = seconds(w.flops - w.products, m.flops) / m.reached,
-          .products = seconds(w.products, m.products_of(w.product_dtype)) / m.reached};
+double wave_share(const Machine& machine, const ProductShape& s) {
+  if (machine.multiprocessors <= 0 || s.m <= 0) return 1;
+  struct Tile {
+    double m, n, reached;
+  };
+  constexpr Tile kTiles[] = {{128, 256, 1}, {256, 128, 1}, {128, 128, 0.95}, {128, 64, 0.8}, {64, 64, 0.65}};
+  double best = 0;
+  for (const Tile& t : kTiles) {
+    const double tiles = s.count * std::ceil(s.m / t.m) * std::ceil(s.n / t.n),
+                 places = std::ceil(tiles / machine.multiprocessors) * machine.multiprocessors;
+    best = std::max(best, t.reached * s.count * s.m * s.n / (places * t.m * t.n));
+  }
+  return best;
 }
 
-double roofline_seconds(const Machine& m, const Cost& w) {
-  const ResourceSeconds s = resource_seconds(m, w);
+ResourceSeconds resource_seconds(const Machine& m, const Cost& w, const ProductShape& shape) {
+  return {.memory = memory_seconds(m, w) / m.reached,
+          .arithmetic = seconds(w.flops - w.products, m.flops) / m.reached,
+          .products = seconds(w.products, m.products_of(w.product_dtype) * wave_share(m, shape)) / m.reached};
+}
+
+double roofline_seconds(const Machine& m, const Cost& w, const ProductShape& shape) {
+  const ResourceSeconds s = resource_seconds(m, w, shape);
   return std::max({s.memory, s.arithmetic, s.products});
 }
 
-double launch_seconds(const Machine& m, const Cost& w) { return m.launch + roofline_seconds(m, w); }
+double launch_seconds(const Machine& m, const Cost& w, const ProductShape& shape) {
+  return m.launch + roofline_seconds(m, w, shape);
+}
 
 double free_operations(const Machine& m, double bytes) { return operations_for(m, bytes, 1); }
 

@@ -9,20 +9,30 @@
 
 namespace weft {
 
+/// The results of a matrix product: `count` matrices [m, n]. With m = 0 they are unknown.
+struct ProductShape {
+  double count = 1, m = 0, n = 0;
+};
+/// Share of the multiprocessors' time that the tiles of a product fill with results: the last wave of tiles does not
+/// fill the device, and tiles on an edge compute more than they store (NVIDIA, Matrix Multiplication Background). The
+/// best of the usual tile sizes counts; small tiles read more and reach less. 1 for a machine without multiprocessors.
+double wave_share(const Machine& machine, const ProductShape& shape);
+
 /// Seconds that each resource of a machine is busy with a piece of work. A rate of zero takes no time.
 struct ResourceSeconds {
   double memory = 0, arithmetic = 0, products = 0;
 };
 /// Memory takes the rates of the work's working set (of all its bytes if that is 0), between those that were measured:
-/// as many bytes as are both read and written are copied, the others only read or only written.
-ResourceSeconds resource_seconds(const Machine& machine, const Cost& work);
+/// as many bytes as are both read and written are copied, the others only read or only written. Products take the rate
+/// of their dtype times wave_share().
+ResourceSeconds resource_seconds(const Machine& machine, const Cost& work, const ProductShape& shape = {});
 
 /// Seconds of `work` where memory, elementwise arithmetic and products overlap perfectly: the longest of the three
 /// (Williams, Waterman, Patterson: Roofline, 2009).
-double roofline_seconds(const Machine& machine, const Cost& work);
+double roofline_seconds(const Machine& machine, const Cost& work, const ProductShape& shape = {});
 
 /// Seconds of a kernel of its own: its roofline and the launch.
-double launch_seconds(const Machine& machine, const Cost& work);
+double launch_seconds(const Machine& machine, const Cost& work, const ProductShape& shape = {});
 
 /// Operations on each element at which arithmetic takes as long as moving the element's `bytes` (read plus written):
 /// fewer are free.

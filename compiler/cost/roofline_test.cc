@@ -24,7 +24,7 @@ TEST(Roofline, V18MultipliesAreFreeUntilTheyTakeAsLongAsMemory) {
 // The dense rate of an H100 (the sparse one, which tables print, is twice it) by its memory's data sheet, and by the
 // bandwidth that is measured, which plans use.
 TEST(Roofline, V19ProductsNeedHundredsOfOperationsForEachByte) {
-  const Machine& h100 = machine_preset("h100");
+  const Machine& h100 = machine_preset("h100-sxm");
   const double dense = h100.products_of(kBFloat16);
   EXPECT_DOUBLE_EQ(dense, 989.5e12);
   EXPECT_NEAR(dense / 3.35e12, 295, .5);
@@ -66,6 +66,19 @@ TEST(Roofline, V34TheRestGrowsWhenProductsBecomeFast) {
   const double other = roofline_seconds(kA100, {operations, 3 * n * n * 2});
   EXPECT_NEAR(other / product, 31.2, .01);
   EXPECT_NEAR(roofline_seconds({2e12, 19.5e12, 312e12}, {.flops = operations}) / product, 16, .01);
+}
+
+// 132 multiprocessors: 132 tiles of 128 x 256 fill a wave, one tile more needs a second one.
+TEST(Roofline, ProductsPayForTheirLastWave) {
+  const Machine m{.bytes = 1, .flops = 1, .products = 1, .multiprocessors = 132};
+  EXPECT_DOUBLE_EQ(wave_share(m, {1, 128 * 12, 256 * 11}), 1);
+  EXPECT_DOUBLE_EQ(wave_share(m, {133, 128, 256}), 0.8 * 133 * 4 / (5 * 132));  // by tiles of 128 x 64
+  EXPECT_DOUBLE_EQ(wave_share(m, {1, 64, 64}), 0.65 / 132);
+  EXPECT_GT(wave_share(m, {1, 8192, 8192}), 0.9);
+  EXPECT_EQ(wave_share({}, {1, 64, 64}), 1);
+  EXPECT_EQ(wave_share(m, {}), 1);
+  const Cost w{.flops = 10, .bytes = 1, .products = 10};
+  EXPECT_DOUBLE_EQ(roofline_seconds(m, w, {133, 128, 256}), 10 / wave_share(m, {133, 128, 256}));
 }
 
 TEST(Roofline, NothingTakesNoTime) {

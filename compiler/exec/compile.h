@@ -273,7 +273,7 @@ class Compiled {
     }
   }
 
-  /// The placement on the mesh of the last call or prepare(), with times predicted for `machine`: "cpu", "h100",
+  /// The placement on the mesh of the last call or prepare(), with times predicted for `machine`: "cpu", "h100-sxm",
   /// "a100". One device is one rank. Needs distributed/launch/compile.h, as world() does.
   dist::PlanReport plan(const std::string& machine = "cpu") const;
   /// The ranks that run the step, for their statistics. Throws FailedPrecondition before the first call and for one

@@ -22,7 +22,7 @@ class PlannedStep final : public internal::PartitionedStep {
                          .every_class = std::max(options.mesh.size(), options.plan.world) <= 64})) {}
   std::vector<Tensor> run(std::span<const Tensor>) override { planned_only(); }
   World& world() override { planned_only(); }
-  std::string report() const override { return plan("h100").to_string(); }
+  std::string report() const override { return plan("h100-sxm").to_string(); }
   StepRecord record(int) const override { planned_only(); }
   PlanReport plan(const std::string& machine) const override { return {plan_, machine}; }
   const Graph* graph(const std::string& stage) const override {

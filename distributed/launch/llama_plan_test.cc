@@ -23,7 +23,7 @@ Planned plan_llama(const llama::Config& config, const std::string& mesh, int64_t
   optim::AdamW opt(optim::decay_groups(model.parameters(), 0.1), {.lr = 1e-3});
   CompileOptions o;
   o.mesh = Mesh::parse(mesh);
-  o.machine = "h100";
+  o.machine = "h100-sxm";
   o.plan = options;
   o.communication = std::make_shared<CommunicationOptions>(
       CommunicationOptions{.async_tp = AsyncTp::kOff});  // keep gathers and scatters

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <set>
 
-#include "compiler/cost/roofline.h"
+#include "compiler/cost/node_seconds.h"
 #include "ops/core/collective.h"
 
 namespace weft::dist {
@@ -82,7 +82,7 @@ double communication_seconds(const Machine& machine, const Mesh& mesh, const Gra
 double compute_seconds(const Machine& machine, const Graph& g, const Node& n) {
   if (n.op->view || n.inputs.empty() || n.op->is(kStructural)) return 0;
   Cost w = op_cost(g, n);
-  if (!n.op->is(kPointwise)) return launch_seconds(machine, w);
+  if (!n.op->is(kPointwise)) return launch_seconds(machine, w, product_shape(g, n));
   w.bytes /= 3;
   w.written /= 3;
   return roofline_seconds(machine, w);

@@ -27,7 +27,7 @@ TEST(Formulas, Rings) {
 }
 
 TEST(H100, ReachesWhatWasMeasured) {
-  const Machine& m = machine_preset("h100");
+  const Machine& m = machine_preset("h100-sxm");
   EXPECT_NEAR(bus_bandwidth(Collective::kAllReduce, 8, 1, m), 467e9, 0.5e9);
   EXPECT_NEAR(bus_bandwidth(Collective::kAllReduce, 8, 1, m) / 480e9, 1, 0.03);
   const double many = bus_bandwidth(Collective::kAllReduce, 128, 16, m);
@@ -42,7 +42,7 @@ TEST(H100, ReachesWhatWasMeasured) {
 
 // Ranks 0 to 7 are on one node: dp crosses nodes, tp does not.
 TEST(Formulas, MeshDimensionsReachTheirNodes) {
-  const Machine& m = machine_preset("h100");
+  const Machine& m = machine_preset("h100-sxm");
   const Mesh mesh = Mesh::parse("dp4,tp8");
   EXPECT_EQ(nodes_of(mesh, "tp", m), 1);
   EXPECT_EQ(nodes_of(mesh, "dp", m), 4);

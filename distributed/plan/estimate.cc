@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "compiler/cost/keep_cost.h"
+#include "compiler/cost/node_seconds.h"
 #include "compiler/cost/peak_estimate.h"
 #include "compiler/cost/roofline.h"
 #include "ops/core/core.h"
@@ -28,7 +29,7 @@ Estimate estimate(const Mesh& mesh, const Graph& g, const std::vector<PlannedCol
     if (!n.op->is(kContraction) && !n.op->decompose) continue;
     const Cost work = op_cost(g, n);
     e.at_most |= work.at_most;
-    e.compute_seconds += launch_seconds(machine, work);
+    e.compute_seconds += launch_seconds(machine, work, product_shape(g, n));
   }
   // Values in memory between kernels are written once and read once; the update reads and writes every cell.
   for (const Ref<Cell>& c : g.cells) e.cell_bytes += c->type.nbytes();

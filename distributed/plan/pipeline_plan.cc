@@ -5,6 +5,7 @@
 #include <set>
 
 #include "compiler/cost/keep_cost.h"
+#include "compiler/cost/node_seconds.h"
 #include "compiler/cost/roofline.h"
 #include "compiler/passes/recompute.h"
 #include "distributed/overlap/dependencies.h"
@@ -93,12 +94,12 @@ void add_gathers(const Mesh& mesh, const Graph& g, const PipelinePlan& p, const 
   }
 }
 
-// The work of computing a forward node again. What the kernels of pointwise ops read and write is left out: most run
+// Seconds to compute a forward node again. What the kernels of pointwise ops read and write is left out: most run
 // inside the kernels that read their results.
-Cost again_cost(const Graph& g, const Node& n) {
+double again_seconds(const Machine& machine, const Graph& g, const Node& n) {
   Cost work = op_cost(g, n);
   if (n.op->is(kPointwise) || n.op->view) work.bytes = work.written = 0;
-  return work;
+  return roofline_seconds(machine, work, product_shape(g, n));
 }
 
 pipeline::Costs costs_of(const Mesh& mesh, const Graph& g, const PipelinePlan& p, const Machine& machine,
@@ -115,13 +116,13 @@ pipeline::Costs costs_of(const Mesh& mesh, const Graph& g, const PipelinePlan& p
     const Node& n = g.node(id);
     const double seconds = collective_of(n) ? communication_seconds(machine, mesh, g, n)
                            : n.op->view     ? 0
-                                            : p.sharing(machine) * roofline_seconds(machine, op_cost(g, n));
+                                            : p.sharing(machine) * node_seconds(machine, g, n);
     const Kind kind = !s.backward ? Kind::kForward : s.weight ? Kind::kWeight : Kind::kInput;
     costs.time(s.stage, kind) += seconds;
     if (s.backward) costs.time(s.stage, Kind::kBackward) += seconds;
     if (!s.backward && !again.any(id)) continue;
     if (!s.backward) {
-      const double more = p.sharing(machine) * roofline_seconds(machine, again_cost(g, n));
+      const double more = p.sharing(machine) * again_seconds(machine, g, n);
       if (again.input[static_cast<size_t>(id)]) costs.time(s.stage, Kind::kInput) += more;
       if (again.weight[static_cast<size_t>(id)]) costs.time(s.stage, Kind::kWeight) += more;
       costs.time(s.stage, Kind::kBackward) += more;

@@ -4,7 +4,7 @@
 #include <map>
 #include <set>
 
-#include "compiler/cost/roofline.h"
+#include "compiler/cost/node_seconds.h"
 #include "compiler/passes/new_node.h"
 #include "distributed/stages/microbatch.h"
 #include "framework/autodiff/grad.h"
@@ -101,7 +101,7 @@ class Cutter {
 
   double seconds(int32_t id) const {
     const Node& n = g_.node(id);
-    return n.op->view ? 0 : roofline_seconds(options_.machine, op_cost(g_, n));
+    return n.op->view ? 0 : node_seconds(options_.machine, g_, n);
   }
 
   void find_pieces() {
