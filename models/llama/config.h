@@ -28,7 +28,7 @@ struct Config {
 };
 
 /// llama-8b, llama-70b (Llama 3), llama-405b (3.1), llama-1b, llama-3b (3.2), llama2-7b, mistral-7b, tinyllama-1.1b,
-/// smollm2-135m; llama_tiny; llama_shakespeare, whose tokens are bytes.
+/// smollm2-135m, qwen-32b; llama_tiny; llama_shakespeare, whose tokens are bytes.
 Config preset(const std::string& name);
 const nn::ModelFamily& family();
 

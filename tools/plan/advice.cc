@@ -1,0 +1,111 @@
+#include "tools/plan/advice.h"
+
+#include <charconv>
+#include <cmath>
+
+#include "compiler/cost/collective_seconds.h"
+#include "framework/base/error.h"
+
+namespace weft::planner {
+namespace {
+
+std::string rounded(double n) { return str_cat(static_cast<int64_t>(n + 0.5)); }
+
+void scale(std::vector<LinkPoint>& points, double by) {
+  for (LinkPoint& p : points) p.bandwidth *= by;
+}
+
+struct Change {
+  double number = 0;
+  bool factor = false;
+  double of(double before) const { return factor ? before * number : number; }
+};
+
+}  // namespace
+
+Limits limits_of(const Setup& s) {
+  Limits l;
+  l.flops = s.peak_flops() * s.machine.reached;
+  const int node = s.machine.links.node, nodes = (s.gpus + node - 1) / node;
+  l.bandwidth = bus_bandwidth(Collective::kAllGather, std::max(2, s.gpus), std::max(1, nodes), s.machine);
+  // An element of 4 bytes takes twice the time of the 2 that the limit is for.
+  const double width = static_cast<double>(itemsize(s.activations)) / 2;
+  l.communication = dist::fsdp_comm_limit(s.tokens(), l.bandwidth / width, l.flops);
+  l.batch = dist::fsdp_batch_limit(s.tokens(), static_cast<double>(s.sequence));
+  l.scale_case = dist::scale_case(s.gpus, s.tokens(), static_cast<double>(s.sequence), l.bandwidth / width, l.flops);
+  return l;
+}
+
+std::string advice(const Setup& s, const Limits& l) {
+  const std::string limits = str_cat("compute hides fully sharded communication up to ", rounded(l.communication),
+                                     " GPUs, and the batch has ", rounded(l.batch), " sequences");
+  switch (l.scale_case) {
+    case dist::ScaleCase::kFsdp:
+      return str_cat("case 1, within both limits: ", limits, "; for ", s.gpus,
+                     " GPUs fully sharded data parallelism (fsdp) alone is enough");
+    case dist::ScaleCase::kBatch:
+      return str_cat("case 2, limited by the batch: ", limits, "; for ", s.gpus,
+                     " GPUs split sequences or layers too (cp or tp); pp does not help");
+    case dist::ScaleCase::kComm:
+      return str_cat("case 3, limited by communication: ", limits, "; for ", s.gpus,
+                     " GPUs use pp, or tp between nodes");
+    case dist::ScaleCase::kBoth:
+      break;
+  }
+  return str_cat("case 4, beyond both limits: ", limits, "; for ", s.gpus,
+                 " GPUs use cp or tp together with pp, or tp between nodes");
+}
+
+Setup what_if(Setup s, const std::string& changes) {
+  for (size_t at = 0; at < changes.size();) {
+    const size_t comma = std::min(changes.find(',', at), changes.size()), equals = changes.find('=', at);
+    const std::string one = changes.substr(at, comma - at);
+    at = comma + 1;
+    const char* need =
+        "; need gpu_flops, network, bandwidth, memory, gpus, batch or seq with a number above 0, or a factor such as "
+        "8x";
+    WEFT_CHECK(equals < comma, "what_if: got '", one.substr(0, 40), "'", need);
+    const std::string name = one.substr(0, one.find('=')), text = one.substr(one.find('=') + 1);
+    Change c;
+    c.factor = text.ends_with('x');
+    const char* end = text.data() + text.size() - (c.factor ? 1 : 0);
+    const auto [stop, bad] = std::from_chars(text.data(), end, c.number);
+    WEFT_CHECK(bad == std::errc() && stop == end && std::isfinite(c.number) && c.number > 0 && c.number < 1e18,
+               "what_if: got '", one.substr(0, 40), "'", need);
+    Machine& m = s.machine;
+    const auto whole = [&](double before, double most) {
+      const double n = std::floor(c.of(before) + 0.5);
+      WEFT_CHECK(n >= 1 && n <= most, "what_if: ", name, " becomes ", c.of(before), "; need 1 to ", most);
+      return n;
+    };
+    if (name == "gpu_flops") {
+      const double by = c.of(s.peak_flops()) / s.peak_flops();
+      for (double Machine::*rate : {&Machine::flops, &Machine::products, &Machine::products_tf32, &Machine::products16,
+                                    &Machine::products64, &Machine::products8, &Machine::products4})
+        m.*rate *= by;
+    } else if (name == "network") {
+      WEFT_CHECK(c.factor, "what_if: got '", one.substr(0, 40), "'; need a factor such as network=0.1x");
+      for (double Links::*rate : {&Links::inner_bus, &Links::outer_bus, &Links::inner_all_to_all})
+        m.links.*rate *= c.number;
+      for (auto* points : {&m.links.inner_gather, &m.links.inner_reduce, &m.links.outer_gather, &m.links.outer_reduce})
+        scale(*points, c.number);
+    } else if (name == "bandwidth") {
+      m.bytes = c.of(m.bytes);
+    } else if (name == "memory") {
+      m.memory = c.of(m.memory);
+    } else if (name == "gpus") {
+      s.gpus = static_cast<int>(whole(s.gpus, 1 << 20));
+    } else if (name == "batch") {
+      s.batch = static_cast<int64_t>(whole(static_cast<double>(s.batch), 1e9));
+    } else {
+      WEFT_CHECK(name == "seq", "what_if: got '", one.substr(0, 40), "'", need);
+      const double tokens = s.tokens();
+      s.sequence = static_cast<int64_t>(whole(static_cast<double>(s.sequence), 1e9));
+      s.batch = std::max<int64_t>(1, static_cast<int64_t>(tokens / static_cast<double>(s.sequence) + 0.5));
+    }
+  }
+  check_machine(s.machine);
+  return s;
+}
+
+}  // namespace weft::planner

@@ -1,0 +1,146 @@
+// plan: the fastest meshes for a model on a number of GPUs, what they cost, and what changes when the hardware does.
+#include <cstdio>
+#include <string>
+
+#include "compiler/cost/machine_file.h"
+#include "framework/base/error.h"
+#include "framework/base/units.h"
+#include "framework/cli/cli.h"
+#include "framework/io/file.h"
+#include "framework/mesh/mesh.h"
+#include "tools/plan/advice.h"
+#include "tools/plan/hf_config.h"
+#include "tools/plan/report.h"
+#include "tools/plan/search.h"
+
+namespace weft::planner {
+namespace {
+
+struct Options {
+  std::string model = "llama-70b", gpu = "h100-sxm", dtype = "bf16", mesh, schedule, recompute = "auto", what_if;
+  File config{File::Use::kRead}, json{File::Use::kWrite};
+  int gpus = 512, top = 5;
+  int64_t batch = 0, seq = 0, microbatches = 0;
+  double batch_tokens = 4e6, usd_per_gpu_hour = 0, kw_per_gpu = 0, host_us = 0;
+  bool tf32 = false, async_tp = true;
+  bool has_batch_tokens = false, has_model = false;
+};
+
+Fixed fixed_of(const Options& o) {
+  Fixed f{.schedule = o.schedule, .microbatches = o.microbatches};
+  if (!o.mesh.empty()) {
+    dist::Mesh mesh;
+    try {
+      mesh = dist::Mesh::parse(o.mesh, {});
+    } catch (const Error& e) {
+      usage_error(str_cat("--mesh: ", e.what()));
+    }
+    f.dimensions = {{"dp", 1}, {"fsdp", 1}, {"tp", 1}, {"cp", 1}, {"ep", 1}, {"pp", 1}};
+    for (const dist::Mesh::Dim& dim : mesh.dims()) {
+      check_flag("mesh", f.dimensions.contains(dim.name) && dim.over.empty(), o.mesh,
+                 "dimensions dp, fsdp, tp, cp, ep and pp");
+      f.dimensions[dim.name] = dim.size;
+    }
+    check_flag("mesh", mesh.size() == o.gpus, str_cat(o.mesh, ", ", mesh.size(), " ranks"),
+               str_cat("as many as --gpus, ", o.gpus));
+  }
+  check_flag("recompute", o.recompute == "auto" || o.recompute == "full" || o.recompute == "cheap", o.recompute,
+             "auto, cheap or full");
+  if (o.recompute != "auto") f.recompute = o.recompute == "full";
+  return f;
+}
+
+Setup setup_of(const Options& o) {
+  Setup s;
+  try {
+    s.model = o.config ? hf_shape(io::read_file(o.config.path, 1 << 22), o.config.path) : preset_shape(o.model);
+    s.machine = with_tf32(machine_named(o.gpu), o.tf32);
+  } catch (const Error& e) {
+    if (o.config || o.gpu.ends_with(".json")) throw;
+    usage_error(str_cat("--", e.what()));
+  }
+  s.gpus = o.gpus;
+  s.async_tp = o.async_tp;
+  s.host_seconds = 1e-6 * o.host_us;
+  s.sequence = o.seq ? o.seq : s.model.context;
+  if (o.dtype == "f32") {
+    s.activations = s.products = kFloat32;
+  } else if (o.dtype == "fp8") {
+    check_flag("dtype", s.machine.products8 > 0, "fp8",
+               str_cat("a machine with 8-bit products; ", s.machine.name, " has none"));
+    s.products = kFloat8E4M3;
+  } else {
+    check_flag("dtype", o.dtype == "bf16", o.dtype, "f32, bf16 or fp8");
+  }
+  check_flag("tf32", !o.tf32 || o.dtype == "f32", "true", "--dtype f32");
+  check_flag("batch", !o.batch || !o.has_batch_tokens, str_cat(o.batch), "either --batch or --batch_tokens");
+  const int64_t asked =
+      std::max<int64_t>(1, static_cast<int64_t>(o.batch_tokens / static_cast<double>(s.sequence) + 0.5));
+  s.batch = o.batch ? o.batch : batch_for(asked, s.gpus);
+  return s;
+}
+
+int run(const Options& o) {
+  check_flag("model", !o.config || !o.has_model, o.model, "either --model or --config");
+  const Fixed fixed = fixed_of(o);
+  Setup setup = setup_of(o);
+  const Setup before = setup;
+  if (!o.what_if.empty()) try {
+      setup = what_if(setup, o.what_if);
+      if (!o.batch && setup.gpus != before.gpus) setup.batch = batch_for(setup.batch, setup.gpus);
+    } catch (const Error& e) {
+      usage_error(str_cat("--", e.what()));
+    }
+  const Price price{o.usd_per_gpu_hour, o.kw_per_gpu > 0 ? o.kw_per_gpu : setup.machine.watts / 1000};
+  const Search search = search_plans(setup, fixed, static_cast<size_t>(o.top));
+  if (search.best.empty()) internal::fail(Code::kResourceExhausted, nothing_fits(setup, search));
+  std::string text = plan_report(setup, search, price);
+  if (!o.what_if.empty()) text += what_if_report(before, setup, o.what_if, search_plans(before, fixed, 1), search);
+  if (o.json) io::write_file_atomic(o.json.path, plan_json(setup, search, price));
+  write_output(text);
+  return 0;
+}
+
+}  // namespace
+}  // namespace weft::planner
+
+int main(int argc, char** argv) {
+  using namespace weft::planner;
+  Options o;
+  const weft::Flags flags{
+      {"model",
+       &o.model,
+       "a configuration of a model in models/: llama-70b, qwen-32b, mixtral-8x7b, gpt2 ...",
+       {},
+       &o.has_model},
+      {"config", &o.config, "a Hugging Face config.json, instead of --model"},
+      {"gpu", &o.gpu,
+       "h100-sxm, h100-pcie, h200, b200, gb200, a100, mi300x, rtx-pro-6000, cpu, or a JSON file as doctor --measure "
+       "--out or compiler/cost/presets has it"},
+      {"gpus", &o.gpus, "number of GPUs", {1, 1 << 20}},
+      {"batch_tokens",
+       &o.batch_tokens,
+       "tokens of a step; the nearest batch that suits the GPUs is taken, 5 % away at most",
+       {1, 1e15},
+       &o.has_batch_tokens},
+      {"batch", &o.batch, "sequences of a step, exactly, instead of --batch_tokens", {0, 1e9}},
+      {"seq", &o.seq, "tokens of a sequence; 0: the model's context", {0, 1e9}},
+      {"dtype", &o.dtype, "f32, bf16, or fp8 (products of layers alone)"},
+      {"tf32", &o.tf32, "with --dtype f32: products on tensor cores, as CompileOptions::tf32"},
+      {"recompute", &o.recompute, "what backward computes again: cheap values, full layers, or auto"},
+      {"mesh", &o.mesh, "plan this mesh alone, such as pp8,fsdp8,tp8"},
+      {"schedule", &o.schedule, "plan this pipeline schedule alone"},
+      {"microbatches", &o.microbatches, "plan this number alone; 0: all", {0, 1e9}},
+      {"async_tp", &o.async_tp, "products overlap with the tp collectives beside them"},
+      {"host_us",
+       &o.host_us,
+       "microseconds of the host for each launch; 0: the step is replayed as one graph",
+       {0, 1e6}},
+      {"usd_per_gpu_hour", &o.usd_per_gpu_hour, "price, for the cost of 10^9 tokens", {0, 1e6}},
+      {"kw_per_gpu", &o.kw_per_gpu, "power, for the energy of 10^9 tokens; 0: the preset's", {0, 1e6}},
+      {"what_if", &o.what_if, "changes, such as gpu_flops=8x,network=0.1x,gpus=2x,batch=1000,seq=8192"},
+      {"top", &o.top, "number of plans to print", {1, 1000}},
+      {"json", &o.json, "also write the plans to this file"}};
+  return weft::run_program(argc, argv, "Finds the fastest meshes and schedules for a model on a number of GPUs.", flags,
+                           [&] { return run(o); });
+}

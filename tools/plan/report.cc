@@ -1,0 +1,178 @@
+#include "tools/plan/report.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "framework/base/error.h"
+#include "framework/base/units.h"
+#include "framework/io/json.h"
+
+namespace weft::planner {
+namespace {
+
+constexpr double kTokens = 1e9;
+constexpr size_t kRejectedRows = 8;
+
+template <class... A>
+std::string format(const char* how, A... values) {
+  char text[256];
+  std::snprintf(text, sizeof text, how, values...);
+  return text;
+}
+
+std::string percent(double part, double whole) { return format("%.1f%%", whole > 0 ? 100 * part / whole : 0); }
+
+// Columns as wide as their widest cell, the first one to the left.
+std::string table(const std::vector<std::vector<std::string>>& rows) {
+  std::vector<size_t> width;
+  for (const auto& row : rows)
+    for (size_t i = 0; i < row.size(); ++i) {
+      if (width.size() <= i) width.push_back(0);
+      width[i] = std::max(width[i], row[i].size());
+    }
+  std::string s;
+  for (const auto& row : rows) {
+    std::string line = " ";
+    for (size_t i = 0; i < row.size(); ++i) {
+      const std::string pad(width[i] - row[i].size(), ' ');
+      line += i == 0 ? str_cat(" ", row[i], pad) : str_cat("  ", pad, row[i]);
+    }
+    s += line + "\n";
+  }
+  return s;
+}
+
+std::string name_of(DType t) { return t == kFloat32 ? "f32" : t == kBFloat16 ? "bf16" : "fp8"; }
+
+std::string setup_text(const Setup& s) {
+  return str_cat(s.model.name, ": ", format("%.2f", static_cast<double>(s.model.parameters()) / 1e9), " B parameters; ",
+                 s.gpus, " x ", s.machine.name, ", nodes of ", s.machine.links.node, "; ", s.batch, " sequences of ",
+                 s.sequence, " tokens (", format("%.3g", s.tokens() / 1e6), " M); products ", name_of(s.products),
+                 " at ", format("%.0f", s.peak_flops() / 1e12), " TFLOP/s, of which kernels reach ",
+                 format("%.0f", 100 * s.machine.reached), "%\n");
+}
+
+}  // namespace
+
+double Price::usd(double rate) const { return kTokens / rate / 3600 * usd_per_gpu_hour; }
+double Price::kwh(double rate) const { return kTokens / rate / 3600 * kw_per_gpu; }
+
+std::string plan_report(const Setup& s, const Search& search, const Price& price) {
+  std::string text = setup_text(s);
+  std::vector<std::vector<std::string>> rows{
+      {"plan", "step", "MFU", "tokens/s/GPU", "memory", "compute", "bubble", "exposed", "hidden"}};
+  if (price.usd_per_gpu_hour > 0) rows[0].push_back("USD/1e9");
+  if (price.kw_per_gpu > 0) rows[0].push_back("kWh/1e9");
+  for (const Planned& p : search.best) {
+    const StepCost& c = p.cost;
+    const double rate = c.tokens_per_gpu_second(s);
+    rows.push_back({p.candidate.text(), seconds_text(c.step), percent(c.mfu(s), 1), format("%.0f", rate),
+                    bytes_text(c.memory()), percent(c.compute + c.update, c.step), percent(c.bubble, c.step),
+                    percent(c.exposed(), c.step), seconds_text(std::max(0.0, c.communication - c.exposed()))});
+    if (price.usd_per_gpu_hour > 0) rows.back().push_back(format("%.2f", price.usd(rate)));
+    if (price.kw_per_gpu > 0) rows.back().push_back(format("%.2f", price.kwh(rate)));
+  }
+  text += table(rows);
+  const StepCost& best = search.best[0].cost;
+  text += str_cat("best: exposed tp ", seconds_text(best.exposed_tp), ", cp ", seconds_text(best.exposed_cp), ", ep ",
+                  seconds_text(best.exposed_ep), ", pp ", seconds_text(best.exposed_pp), ", gathers and reductions ",
+                  seconds_text(best.exposed_data), "; update ", seconds_text(best.update),
+                  best.host > 0 ? str_cat("; waits for the host ", seconds_text(best.host)) : "", "; memory: state ",
+                  bytes_text(best.state), ", gathered ", bytes_text(best.gathered), ", kept ", bytes_text(best.kept),
+                  ", working ", bytes_text(best.working), "\n");
+  text += str_cat(search.candidates, " candidates: ", search.too_large, " do not fit, ", search.uneven,
+                  " do not divide\nrejected\n");
+  std::vector<std::vector<std::string>> rejected;
+  const auto slower = [](const Rejected& r) { return !r.why.starts_with("needs"); };
+  // The nearest ones, and the nearest that do not fit.
+  for (bool fits : {true, false}) {
+    size_t shown = 0;
+    for (const Rejected& r : search.rejected)
+      if (slower(r) == fits && shown < (fits ? kRejectedRows : kRejectedRows / 2)) {
+        text += str_cat("  ", r.mesh, ": ", r.why, "\n");
+        ++shown;
+      }
+  }
+  return text + str_cat("advice: ", advice(s, limits_of(s)), "\n");
+}
+
+std::string what_if_report(const Setup& before, const Setup& after, const std::string& changes, const Search& was,
+                           const Search& is) {
+  const Limits old_limits = limits_of(before), new_limits = limits_of(after);
+  std::string text = str_cat("what if ", changes, "\n");
+  std::vector<std::vector<std::string>> rows{{"", "before", "after"}};
+  const auto best = [](const Setup& s, const Search& found, auto&& value) {
+    return found.best.empty() ? std::string("fits nowhere") : std::string(value(s, found.best[0]));
+  };
+  const auto row = [&](const char* name, auto&& value) {
+    rows.push_back({name, best(before, was, value), best(after, is, value)});
+  };
+  row("best plan", [](const Setup&, const Planned& p) { return p.candidate.text(); });
+  row("step", [](const Setup&, const Planned& p) { return seconds_text(p.cost.step); });
+  row("MFU", [](const Setup& s, const Planned& p) { return percent(p.cost.mfu(s), 1); });
+  row("tokens/s/GPU", [](const Setup& s, const Planned& p) { return format("%.0f", p.cost.tokens_per_gpu_second(s)); });
+  rows.push_back(
+      {"GPUs that hide fsdp", format("%.0f", old_limits.communication), format("%.0f", new_limits.communication)});
+  rows.push_back({"sequences", format("%.0f", old_limits.batch), format("%.0f", new_limits.batch)});
+  rows.push_back(
+      {"case", str_cat(static_cast<int>(old_limits.scale_case)), str_cat(static_cast<int>(new_limits.scale_case))});
+  return text + table(rows);
+}
+
+std::string plan_json(const Setup& s, const Search& search, const Price& price) {
+  io::OrderedJson json{{"model", s.model.name},
+                       {"parameters", s.model.parameters()},
+                       {"machine", s.machine.name},
+                       {"gpus", s.gpus},
+                       {"batch", s.batch},
+                       {"sequence", s.sequence},
+                       {"candidates", search.candidates},
+                       {"too_large", search.too_large}};
+  const Limits limits = limits_of(s);
+  json["limits"] = {{"communication", limits.communication},
+                    {"batch", limits.batch},
+                    {"case", static_cast<int>(limits.scale_case)},
+                    {"advice", advice(s, limits)}};
+  for (const Planned& p : search.best) {
+    const Candidate& c = p.candidate;
+    const StepCost& k = p.cost;
+    const double rate = k.tokens_per_gpu_second(s);
+    io::OrderedJson one{{"mesh", c.mesh()},
+                        {"zero", c.zero},
+                        {"schedule", c.pp > 1 ? c.schedule : ""},
+                        {"stages_per_rank", c.stages_per_rank},
+                        {"microbatches", c.microbatches},
+                        {"recompute", c.full_recompute ? "full" : "cheap"},
+                        {"step_seconds", k.step},
+                        {"mfu", k.mfu(s)},
+                        {"tokens_per_gpu_second", rate},
+                        {"compute", k.compute},
+                        {"update", k.update},
+                        {"bubble", k.bubble},
+                        {"host", k.host},
+                        {"exposed_tp", k.exposed_tp},
+                        {"exposed_cp", k.exposed_cp},
+                        {"exposed_ep", k.exposed_ep},
+                        {"exposed_pp", k.exposed_pp},
+                        {"exposed_data", k.exposed_data},
+                        {"communication", k.communication},
+                        {"memory", k.memory()}};
+    if (price.usd_per_gpu_hour > 0) one["usd_per_1e9_tokens"] = price.usd(rate);
+    if (price.kw_per_gpu > 0) one["kwh_per_1e9_tokens"] = price.kwh(rate);
+    json["plans"].push_back(std::move(one));
+  }
+  for (const Rejected& r : search.rejected)
+    json["rejected"].push_back({{"mesh", r.mesh}, {"why", r.why}, {"step_seconds", r.step}, {"memory", r.memory}});
+  return io::write_json(json, 1) + "\n";
+}
+
+std::string nothing_fits(const Setup& s, const Search& search) {
+  if (search.least_memory == 0)
+    return str_cat("plan: no mesh of ", s.gpus, " GPUs divides a batch of ", s.batch, " sequences of ", s.sequence,
+                   " tokens and the sizes of ", s.model.name, "; another --batch or --mesh may");
+  return str_cat("plan: ", s.model.name, " fits nowhere: of ", search.candidates, " plans for ", s.gpus, " x ",
+                 s.machine.name, " the smallest, ", search.least_mesh, ", needs ", bytes_text(search.least_memory),
+                 " of ", bytes_text(s.usable_memory()), "; use more GPUs or a smaller batch");
+}
+
+}  // namespace weft::planner

@@ -1,0 +1,197 @@
+#include "tools/plan/search.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <tuple>
+
+#include "framework/base/error.h"
+#include "framework/base/units.h"
+
+namespace weft::planner {
+namespace {
+
+std::vector<int> powers(int64_t most, int64_t whole) {
+  std::vector<int> all;
+  for (int64_t n = 1; n <= most && whole % n == 0; n *= 2) all.push_back(static_cast<int>(n));
+  return all;
+}
+
+std::vector<int> divisors(int64_t whole, int64_t most) {
+  std::vector<int> all;
+  for (int64_t n = 1; n <= std::min(whole, most); ++n)
+    if (whole % n == 0) all.push_back(static_cast<int>(n));
+  return all;
+}
+
+// Divisors of the sequences of a rank: all small numbers of them, and those with few sequences each.
+std::vector<int64_t> microbatches_of(int64_t sequences, int pp) {
+  std::vector<int64_t> all;
+  for (int64_t size = 1; size <= sequences && all.size() < 6; ++size)
+    if (sequences % size == 0 && (sequences / size >= pp || pp == 1)) all.push_back(sequences / size);
+  if (all.empty()) all.push_back(sequences);
+  return all;
+}
+
+class Searcher {
+ public:
+  Searcher(const Setup& s, const Fixed& f, size_t keep) : s_(s), f_(f), keep_(keep) {}
+
+  Search run() {
+    const ModelShape& m = s_.model;
+    const int64_t most_tp = std::min<int64_t>(m.heads, int64_t{4} * s_.machine.links.node);
+    for (int pp : divisors(s_.gpus, std::min<int64_t>(m.layers, 64)))
+      for (int tp : powers(most_tp, s_.gpus / pp))
+        for (int cp : powers(16, s_.gpus / pp / tp))
+          for (int ep : powers(m.experts ? m.experts : 1, s_.gpus / pp / tp / cp)) {
+            const int data = s_.gpus / pp / tp / cp / ep;
+            if (s_.batch % (int64_t{1} * data * ep) != 0) {
+              ++out_.uneven;
+              continue;
+            }
+            for (int fsdp : divisors(data, data)) {
+              // Parts of the data ranks shard over whole nodes only.
+              if (fsdp > 1 && fsdp < data && (fsdp * tp * cp * ep) % s_.machine.links.node != 0) continue;
+              mesh({.dp = data / fsdp, .fsdp = fsdp, .tp = tp, .cp = cp, .ep = ep, .pp = pp});
+            }
+          }
+    return finish();
+  }
+
+ private:
+  bool fixed(const Candidate& c) const {
+    for (auto [name, size] :
+         {std::pair("dp", c.dp), {"fsdp", c.fsdp}, {"tp", c.tp}, {"cp", c.cp}, {"ep", c.ep}, {"pp", c.pp}})
+      if (const auto at = f_.dimensions.find(name); at != f_.dimensions.end() && at->second != size) return false;
+    return true;
+  }
+
+  void mesh(Candidate c) {
+    if (!fixed(c)) return;
+    std::vector<int> zeros{3};
+    if (c.fsdp == 1) zeros = c.dp * c.ep * c.cp > 1 ? std::vector<int>{0, 1} : std::vector<int>{0};
+    std::optional<Planned> fastest, smallest;
+    for (int zero : zeros) {
+      c.zero = zero;
+      for (int64_t m : microbatches_of(s_.batch / c.data(), c.pp)) {
+        c.microbatches = m;
+        if (f_.microbatches && f_.microbatches != m) continue;
+        for (bool recompute : {false, true}) {
+          c.full_recompute = recompute;
+          if (f_.recompute && *f_.recompute != recompute) continue;
+          schedules(c, fastest, smallest);
+        }
+      }
+    }
+    if (fastest) {
+      fits_.push_back(*fastest);
+    } else if (smallest) {
+      misfits_.push_back(*smallest);
+    }
+  }
+
+  void schedules(Candidate c, std::optional<Planned>& fastest, std::optional<Planned>& smallest) {
+    if (c.pp == 1) return add(c, fastest, smallest);
+    static const std::pair<const char*, int> kAll[] = {
+        {"gpipe", 1}, {"1f1b", 1}, {"interleaved_1f1b", 2}, {"interleaved_1f1b", 4}, {"zb_h1", 1},
+        {"zb_2p", 1}, {"zb_v", 2}, {"dualpipe_v", 2}};
+    for (const auto& [schedule, stages] : kAll) {
+      if (!f_.schedule.empty() && f_.schedule != schedule) continue;
+      if (s_.model.layers < int64_t{1} * c.pp * stages) continue;
+      if (std::string_view(schedule) == "interleaved_1f1b" && c.microbatches % c.pp != 0) continue;
+      if (std::string_view(schedule) == "dualpipe_v" && c.microbatches < 2 * c.pp) continue;
+      c.schedule = schedule;
+      c.stages_per_rank = stages;
+      for (bool once : {true, false}) {
+        c.gather_once = once;
+        if (!once && c.zero != 3) continue;
+        add(c, fastest, smallest);
+      }
+    }
+  }
+
+  void add(const Candidate& c, std::optional<Planned>& fastest, std::optional<Planned>& smallest) {
+    ++out_.candidates;
+    StepCost cost;
+    try {
+      cost = step_cost(s_, c);
+    } catch (const Error&) {  // sizes that do not divide
+      ++out_.uneven;
+      return;
+    }
+    if (out_.least_memory == 0 || cost.memory() < out_.least_memory) {
+      out_.least_memory = cost.memory();
+      out_.least_mesh = c.text();
+    }
+    const bool fits = cost.memory() <= s_.usable_memory();
+    if (!fits) ++out_.too_large;
+    if (fits && (!fastest || cost.step < fastest->cost.step)) fastest = {c, cost};
+    if (!smallest || cost.memory() < smallest->cost.memory()) smallest = {c, cost};
+  }
+
+  Search finish() {
+    const auto faster = [](const Planned& a, const Planned& b) { return a.cost.step < b.cost.step; };
+    std::stable_sort(fits_.begin(), fits_.end(), faster);
+    std::stable_sort(misfits_.begin(), misfits_.end(),
+                     [](const Planned& a, const Planned& b) { return a.cost.memory() < b.cost.memory(); });
+    for (size_t i = 0; i < fits_.size() && i < 2 * keep_; ++i)
+      if (fits_[i].candidate.pp > 1) fits_[i].cost = simulated_cost(s_, fits_[i].candidate);
+    std::stable_sort(fits_.begin(), fits_.begin() + static_cast<int64_t>(std::min(fits_.size(), 2 * keep_)), faster);
+    for (size_t i = 0; i < fits_.size(); ++i) {
+      const Planned& p = fits_[i];
+      if (i < keep_) out_.best.push_back(p);
+      if (i == 0) continue;
+      const double more = p.cost.step / fits_[0].cost.step - 1;
+      char percent[32];
+      std::snprintf(percent, sizeof percent, "%.*f %% slower", more < 0.1 ? 1 : 0, 100 * more);
+      out_.rejected.push_back({p.candidate.text(), str_cat(percent, ": ", why_slower(p.cost, fits_[0].cost)),
+                               p.cost.step, p.cost.memory()});
+    }
+    for (const Planned& p : misfits_)
+      out_.rejected.push_back({p.candidate.text(),
+                               str_cat("needs ", bytes_text(p.cost.memory()), " of ", bytes_text(s_.usable_memory()),
+                                       ": state ", bytes_text(p.cost.state), ", gathered ", bytes_text(p.cost.gathered),
+                                       ", kept ", bytes_text(p.cost.kept), ", working ", bytes_text(p.cost.working)),
+                               p.cost.step, p.cost.memory()});
+    return std::move(out_);
+  }
+
+  const Setup& s_;
+  const Fixed& f_;
+  const size_t keep_;
+  std::vector<Planned> fits_, misfits_;  // the best of each mesh; of those that do not fit, the smallest
+  Search out_;
+};
+
+}  // namespace
+
+Search search_plans(const Setup& setup, const Fixed& fixed, size_t keep) { return Searcher(setup, fixed, keep).run(); }
+
+std::string why_slower(const StepCost& c, const StepCost& best) {
+  std::vector<std::pair<double, const char*>> parts{
+      {c.compute - best.compute, "compute"},
+      {c.bubble - best.bubble, "bubble"},
+      {c.exposed_tp - best.exposed_tp, "exposed tp"},
+      {c.exposed_cp - best.exposed_cp, "exposed cp"},
+      {c.exposed_ep - best.exposed_ep, "exposed ep"},
+      {c.exposed_pp - best.exposed_pp, "exposed pp"},
+      {c.exposed_data - best.exposed_data, "exposed gathers and reductions"},
+      {c.update - best.update, "update"},
+      {c.host - best.host, "host"}};
+  std::sort(parts.rbegin(), parts.rend());
+  std::string s;
+  for (size_t i = 0; i < 2; ++i)
+    if (parts[i].first > 0.002 * best.step)
+      s += str_cat(s.empty() ? "" : ", ", parts[i].second, " +", seconds_text(parts[i].first));
+  return s.empty() ? "small differences of several parts" : s;
+}
+
+int64_t batch_for(int64_t asked, int gpus) {
+  int64_t best = asked;
+  const auto key = [&](int64_t b) { return std::tuple(std::gcd(b, int64_t{gpus}), -std::abs(b - asked)); };
+  for (int64_t b = std::max<int64_t>(1, asked - asked / 20); b <= asked + asked / 20; ++b)
+    if (key(b) > key(best)) best = b;
+  return best;
+}
+
+}  // namespace weft::planner

@@ -1,0 +1,141 @@
+#include "tools/plan/shape.h"
+
+#include "framework/base/error.h"
+#include "models/gpt/config.h"
+#include "models/llama/config.h"
+#include "models/moe/config.h"
+
+namespace weft::planner {
+namespace {
+
+const std::vector<const nn::ModelFamily*>& families() {
+  static const auto* all = new std::vector<const nn::ModelFamily*>{&gpt::family(), &llama::family(), &moe::family()};
+  return *all;
+}
+
+// What all families' configurations have.
+template <class Config>
+ModelShape common(const std::string& name, const Config& c) {
+  ModelShape s{.name = name,
+               .family = Config::kFamily,
+               .vocab = c.vocab,
+               .context = c.context,
+               .layers = c.layers,
+               .dim = c.dim,
+               .heads = c.heads,
+               .kv_heads = c.heads,
+               .head_dim = c.dim / c.heads,
+               .ffn = c.ffn,
+               .tied = c.tied};
+  return s;
+}
+
+}  // namespace
+
+int64_t ModelShape::attention_parameters() const {
+  const int64_t q = heads * head_dim, kv = 2 * kv_heads * head_dim, norm = layer_norm && bias ? 2 * dim : dim;
+  int64_t n = dim * (q + kv) + q * dim + 2 * norm;
+  if (bias) n += q + kv + dim;
+  if (qkv_bias) n += q + kv;
+  if (qk_norm) n += 2 * head_dim;
+  return n;
+}
+
+int64_t ModelShape::dense_parameters() const { return (gated ? 3 : 2) * dim * ffn + (bias ? ffn + dim : 0); }
+int64_t ModelShape::router_parameters() const { return dim * experts + 3 * dim * shared_ffn; }
+int64_t ModelShape::expert_parameters() const { return experts * 3 * dim * expert_ffn; }
+
+int64_t ModelShape::parameters() const {
+  return (tied ? 1 : 2) * table_parameters() + positions * dim + (layer_norm && bias ? 2 * dim : dim) +
+         layers * attention_parameters() + (layers - expert_layers()) * dense_parameters() +
+         expert_layers() * (router_parameters() + expert_parameters());
+}
+
+int64_t ModelShape::multiplying_parameters() const {
+  const int64_t q = heads * head_dim, attention = dim * (2 * q + 2 * kv_heads * head_dim);
+  return table_parameters() + layers * attention + (layers - expert_layers()) * (gated ? 3 : 2) * dim * ffn +
+         expert_layers() * (router_parameters() + top_k * 3 * dim * expert_ffn);
+}
+
+double ModelShape::training_flops(int64_t length) const {
+  return 6.0 * static_cast<double>(multiplying_parameters()) +
+         6.0 * static_cast<double>(layers * heads * head_dim) * static_cast<double>(length + 1);
+}
+
+double ModelShape::kv_bytes(double bytes) const {
+  return 2.0 * static_cast<double>(layers * kv_heads * head_dim) * bytes;
+}
+
+ModelShape shape_of(const std::string& name, const std::string& family, const nn::ConfigMap& config) {
+  if (family == "gpt") {
+    const auto c = nn::from_map<gpt::Config>(config);
+    ModelShape s = common(name, c);
+    s.gated = false;
+    s.bias = c.bias;
+    s.layer_norm = !c.rms_norm;
+    s.positions = c.context;
+    return s;
+  }
+  if (family == "llama") {
+    const auto c = nn::from_map<llama::Config>(config);
+    ModelShape s = common(name, c);
+    s.kv_heads = c.kv_heads;
+    return s;
+  }
+  WEFT_CHECK(family == "moe", "model: family is '", family, "'; need gpt, llama or moe");
+  const auto c = nn::from_map<moe::Config>(config);
+  ModelShape s = common(name, c);
+  s.kv_heads = c.kv_heads;
+  s.positions = c.rope ? 0 : c.context;
+  s.experts = c.experts;
+  s.top_k = c.top_k;
+  s.expert_ffn = c.ffn;
+  s.shared_ffn = c.shared_ffn;
+  s.dense_layers = c.dense_layers;
+  s.ffn = c.dense_ffn;
+  return s;
+}
+
+std::vector<std::string> preset_names() {
+  std::vector<std::string> names;
+  for (const nn::ModelFamily* f : families()) names.insert(names.end(), f->presets.begin(), f->presets.end());
+  return names;
+}
+
+ModelShape preset_shape(const std::string& name) {
+  for (const nn::ModelFamily* f : families())
+    for (const std::string& preset : f->presets)
+      if (preset == name) return shape_of(name, f->name, f->preset(name));
+  std::string names;
+  for (const std::string& n : preset_names()) names += str_cat(names.empty() ? "" : ", ", n);
+  internal::fail(Code::kInvalidArgument,
+                 str_cat("model: got '", name.substr(0, 60), "'; need one of ", names, ", or a config.json"));
+}
+
+void check_shape(const ModelShape& s) {
+  for (auto [what, n] : {std::pair("vocab", s.vocab),
+                         {"layers", s.layers},
+                         {"dim", s.dim},
+                         {"heads", s.heads},
+                         {"kv_heads", s.kv_heads},
+                         {"head_dim", s.head_dim},
+                         {"context", s.context}})
+    WEFT_CHECK(n >= 1 && n <= int64_t{1} << 30, s.name, ": ", what, " is ", n, "; need a number from 1 to ", 1 << 30);
+  for (auto [what, n] : {std::pair("ffn", s.ffn),
+                         {"experts", s.experts},
+                         {"top_k", s.top_k},
+                         {"expert_ffn", s.expert_ffn},
+                         {"shared_ffn", s.shared_ffn},
+                         {"dense_layers", s.dense_layers}})
+    WEFT_CHECK(n >= 0 && n <= 1 << 22, s.name, ": ", what, " is ", n, "; need a number from 0 to ", 1 << 22);
+  for (auto [what, n] : {std::pair("layers", s.layers), {"heads", s.heads}})
+    WEFT_CHECK(n <= 100000, s.name, ": ", what, " is ", n, "; need at most 100000");
+  WEFT_CHECK(s.dim <= 1 << 22 && s.vocab <= 1 << 26 && s.head_dim <= 1 << 16, s.name, ": dim ", s.dim, ", vocab ",
+             s.vocab, " and head_dim ", s.head_dim, " are too large");
+  WEFT_CHECK(s.heads % s.kv_heads == 0, s.name, ": kv_heads is ", s.kv_heads, "; need a divisor of heads, ", s.heads);
+  WEFT_CHECK(s.top_k <= s.experts, s.name, ": top_k is ", s.top_k, "; need at most experts, ", s.experts);
+  WEFT_CHECK(s.dense_layers <= s.layers, s.name, ": dense_layers is ", s.dense_layers, "; need at most layers, ",
+             s.layers);
+}
+
+}  // namespace weft::planner

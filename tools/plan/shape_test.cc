@@ -1,0 +1,68 @@
+// Shapes have the parameters and the FLOPs of the models that they stand for.
+#include "tools/plan/shape.h"
+
+#include <gmock/gmock.h>
+
+#include "framework/base/testing/error_of.h"
+#include "models/gpt/config.h"
+#include "models/llama/config.h"
+#include "models/moe/config.h"
+#include "tools/plan/hf_config.h"
+
+namespace weft::planner {
+namespace {
+
+using ::testing::HasSubstr;
+using weft::testing::error_of;
+
+TEST(Shape, HasTheParametersOfEveryPreset) {
+  for (const nn::ModelFamily* f : {&gpt::family(), &llama::family(), &moe::family()})
+    for (const std::string& preset : f->presets) {
+      const auto model = f->make(f->preset(preset));
+      const ModelShape s = preset_shape(preset);
+      EXPECT_EQ(s.parameters(), model->num_parameters()) << preset;
+      if (s.parameters() > 20'000'000) continue;
+      const int64_t length = std::min<int64_t>(s.context, 64);
+      EXPECT_DOUBLE_EQ(s.training_flops(length), model->flops_per_token(length)) << preset;
+    }
+}
+
+TEST(Shape, KeysAndValues) {
+  EXPECT_EQ(preset_shape("llama-8b").kv_bytes(2), 2 * 32 * 8 * 128 * 2);
+  EXPECT_EQ(preset_shape("qwen-32b").kv_bytes(2), 2 * 64 * 8 * 128 * 2);
+}
+
+TEST(Shape, OfConfigJson) {
+  const ModelShape q = hf_shape(R"({"model_type": "qwen2", "vocab_size": 152064, "max_position_embeddings": 32768,
+      "num_hidden_layers": 64, "hidden_size": 5120, "num_attention_heads": 40, "num_key_value_heads": 8,
+      "intermediate_size": 27648, "tie_word_embeddings": false})",
+                                "config.json");
+  EXPECT_EQ(q.parameters(), 32763876352);  // Qwen2.5-32B
+  EXPECT_EQ(q.parameters() - preset_shape("qwen-32b").parameters(), 64 * 7168);
+  const ModelShape g = hf_shape(R"({"model_type": "gpt2", "vocab_size": 50257, "n_positions": 1024, "n_layer": 12,
+      "n_embd": 768, "n_head": 12, "n_inner": null})",
+                                "config.json");
+  EXPECT_EQ(g.parameters(), 124439808);
+  const ModelShape m = hf_shape(R"({"model_type": "qwen3_moe", "vocab_size": 151936, "max_position_embeddings": 40960,
+      "num_hidden_layers": 48, "hidden_size": 2048, "num_attention_heads": 32, "head_dim": 128,
+      "num_key_value_heads": 4, "intermediate_size": 6144, "num_experts": 128, "num_experts_per_tok": 8,
+      "moe_intermediate_size": 768, "tie_word_embeddings": false})",
+                                "config.json");
+  EXPECT_EQ(m.parameters(), 30532122624);  // Qwen3-30B-A3B
+}
+
+TEST(Shape, WrongOnesGetOneSentence) {
+  EXPECT_THAT(error_of([] { preset_shape("llama-7"); }),
+              HasSubstr("model: got 'llama-7'; need one of gpt_shakespeare"));
+  EXPECT_THAT(error_of([] { hf_shape("{}", "c"); }), HasSubstr("\"model_type\" is missing"));
+  EXPECT_THAT(error_of([] {
+                hf_shape(R"({"model_type": "llama", "vocab_size": 10, "max_position_embeddings": 1,
+                  "num_hidden_layers": 1, "hidden_size": 8, "num_attention_heads": 3, "num_key_value_heads": 2,
+                  "intermediate_size": 8})",
+                         "c");
+              }),
+              HasSubstr("c: kv_heads is 2; need a divisor of heads, 3"));
+}
+
+}  // namespace
+}  // namespace weft::planner

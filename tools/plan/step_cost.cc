@@ -1,0 +1,568 @@
+#include "tools/plan/step_cost.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "compiler/cost/collective_seconds.h"
+#include "compiler/cost/roofline.h"
+#include "distributed/pipeline/schedules.h"
+#include "distributed/pipeline/simulate.h"
+#include "framework/base/error.h"
+
+namespace weft::planner {
+namespace {
+
+// Launches of a layer in a microbatch: forward, and backward with its two products for each.
+constexpr double kForwardLaunches = 12, kBackwardLaunches = 24;
+constexpr double kMasterBytes = 4;  // of the f32 weights that an update makes
+
+double d(int64_t n) { return static_cast<double>(n); }
+
+// One layer of a rank for one microbatch.
+struct Layer {
+  double forward = 0, input = 0, weight = 0;  // seconds of compute
+  double tp_forward = 0, tp_backward = 0;     // exposed seconds
+  double cp_forward = 0, cp_backward = 0, ep_forward = 0, ep_backward = 0;
+  double hidden = 0;                 // seconds of these collectives that products or attention hide
+  double flops = 0;                  // of products, forward alone
+  double kept = 0, input_bytes = 0;  // bytes: for backward; of the input alone
+  double dense = 0, experts = 0;     // parameters that the rank uses
+};
+
+class Costs {
+ public:
+  Costs(const Setup& s, const Candidate& c) : s_(s), c_(c), m_(s.model), e_(d(itemsize(s.activations))) {
+    check();
+    sequences_ = d(s.batch) / c.data() / d(c.microbatches);
+    tokens_ = sequences_ * d(s.sequence) / c.cp;
+    stream_ = tokens_ * d(m_.dim) * e_;
+  }
+
+  double tokens() const { return tokens_; }
+  double stream() const { return stream_; }
+  double element() const { return e_; }
+
+  // [m, k] x [k, n], `count` times.
+  double product(double m, double n, double k, double count = 1, bool head = false) const {
+    const double flops = 2 * count * m * n * k;
+    return launch_seconds(s_.machine,
+                          {.flops = flops,
+                           .bytes = count * (m * k + k * n + m * n) * e_,
+                           .products = flops,
+                           .product_dtype = head ? s_.activations : s_.products,
+                           .written = count * m * n * e_},
+                          {count, m, n});
+  }
+  double move(double read, double written) const {
+    return launch_seconds(s_.machine, {.bytes = read + written, .written = written});
+  }
+
+  double collective(Collective kind, double bytes, int ranks, int stride) const {
+    return collective_seconds(kind, bytes, ranks, nodes_spanned(ranks, stride, s_.machine.links.node), s_.machine);
+  }
+
+  // A collective over tp beside a product: with rings, all steps but the first hide behind the product's parts.
+  double beside(double seconds, double product, Layer& l) const {
+    if (!s_.async_tp || c_.tp == 1) return seconds;
+    const double part = 1.0 / c_.tp, left = seconds * part + std::max(0.0, (1 - part) * (seconds - product));
+    l.hidden += seconds - left;
+    return left;
+  }
+
+  // y = x w, of a weight that tp splits, with its two products in backward.
+  void linear(Layer& l, double rows, double in, double out, double weights, double count = 1) const {
+    l.forward += product(rows, out, in, count);
+    l.input += product(rows, in, out, count);
+    l.weight += product(out, in, rows, count);
+    l.flops += 2 * count * rows * in * out;
+    l.dense += weights;
+  }
+
+  Layer layer(bool expert) const {
+    Layer l;
+    const double tp = c_.tp, t = tokens_, dim = d(m_.dim), q = d(m_.heads * m_.head_dim) / tp,
+                 kv = 2 * d(m_.kv_heads * m_.head_dim) / std::min<double>(tp, d(m_.kv_heads)), own = stream_ / tp;
+    // Norms and additions to the residual stream.
+    l.forward += 2 * move(2 * own, 2 * own);
+    l.input += 2 * move(4 * own, 2 * own);
+    linear(l, t, dim, q + kv, dim * (q + kv));
+    const double qkv = product(t, q + kv, dim);
+    // Rotation of queries and keys.
+    l.forward += move((q + kv / 2) * t * e_, (q + kv / 2) * t * e_);
+    l.input += move((q + kv / 2) * t * e_, (q + kv / 2) * t * e_);
+    attention(l, t, q, kv);
+    linear(l, t, q, dim, q * dim);
+    const double out = product(t, dim, q);
+    l.kept = 2 * own + (2 * q + kv) * t * e_;
+    l.input_bytes = own;
+    double up = 0, down = 0;
+    if (expert) {
+      experts(l, up, down);
+    } else {
+      const double f = d(m_.ffn) / tp, wide = (m_.gated ? 2 : 1) * f;
+      linear(l, t, dim, wide, dim * wide);
+      l.forward += move(wide * t * e_, f * t * e_);
+      l.input += move((wide + f) * t * e_, wide * t * e_);
+      linear(l, t, f, dim, f * dim);
+      l.kept += wide * t * e_;
+      up = product(t, wide, dim), down = product(t, dim, f);
+    }
+    if (c_.tp > 1) {
+      const double gather = collective(Collective::kAllGather, stream_, c_.tp, 1),
+                   scatter = collective(Collective::kReduceScatter, stream_, c_.tp, 1);
+      l.tp_forward =
+          beside(gather, qkv, l) + beside(scatter, out, l) + beside(gather, up, l) + beside(scatter, down, l);
+      // Gradients are gathered and scattered likewise, and the inputs of column-parallel products gathered once more.
+      l.tp_backward = beside(gather, out, l) + beside(scatter, qkv, l) + beside(gather, down, l) +
+                      beside(scatter, up, l) + beside(gather, qkv, l) + beside(gather, up, l);
+    }
+    if (c_.full_recompute) {
+      l.input += l.forward;
+      l.tp_backward += l.tp_forward;
+      l.cp_backward += l.cp_forward;
+      l.ep_backward += l.ep_forward;
+    }
+    return l;
+  }
+
+  // Of causal queries: half of the scores. Backward computes them again (Dao 2023): 2.5 times the forward's products.
+  void attention(Layer& l, double t, double q, double kv) const {
+    const double pairs = t * (d(s_.sequence) + 1) / 2, flops = 4 * q * pairs;
+    const auto run = [&](double times) {
+      return launch_seconds(s_.machine, {.flops = times * flops,
+                                         .bytes = times * (2 * q + kv) * t * e_,
+                                         .products = times * flops,
+                                         .product_dtype = s_.activations,
+                                         .written = times * q * t * e_});
+    };
+    const double forward = run(1), backward = run(2.5);
+    l.forward += forward;
+    l.input += backward;
+    l.flops += flops;
+    if (c_.cp == 1) return;
+    // A ring passes keys and values on while attention works on those before.
+    const double ring = (c_.cp - 1) * collective(Collective::kPermute, kv * t * e_, c_.cp, c_.tp);
+    l.cp_forward = std::max(ring / (c_.cp - 1), ring - forward);
+    l.cp_backward = std::max(2 * ring / (c_.cp - 1), 2 * ring - backward);
+    l.hidden += 3 * ring - l.cp_forward - l.cp_backward;
+  }
+
+  void experts(Layer& l, double& up, double& down) const {
+    const double tp = c_.tp, t = tokens_, dim = d(m_.dim), rows = t * d(m_.top_k), own = d(m_.experts) / c_.ep,
+                 f = d(m_.expert_ffn) / tp, each = rows / own;
+    const double dense = l.dense;
+    linear(l, t, dim, d(m_.experts), dim * d(m_.experts));
+    l.forward += 2 * move(rows * dim * e_, rows * dim * e_);  // dispatch and combine
+    l.input += 2 * move(rows * dim * e_, rows * dim * e_);
+    const double before = l.dense;
+    linear(l, each, dim, 2 * f, own * dim * 2 * f, own);
+    l.forward += move(2 * f * rows * e_, f * rows * e_);
+    l.input += move(3 * f * rows * e_, 2 * f * rows * e_);
+    linear(l, each, f, dim, own * f * dim, own);
+    l.experts = l.dense - before;
+    l.dense = before;
+    l.kept += rows * (2 * f + dim) * e_;
+    up = product(each, 2 * f, dim, own), down = product(each, dim, f, own);
+    if (m_.shared_ffn) {
+      const double shared = d(m_.shared_ffn) / tp;
+      linear(l, t, dim, 2 * shared, 2 * dim * shared);
+      linear(l, t, shared, dim, dim * shared);
+      l.kept += 2 * shared * t * e_;
+    }
+    WEFT_BUG_IF(l.dense < dense, "negative parameters");
+    if (c_.ep == 1) return;
+    const double exchange = collective(Collective::kAllToAll, rows * dim * e_ / tp, c_.ep, c_.tp * c_.cp);
+    l.ep_forward = l.ep_backward = 2 * exchange;
+  }
+
+  // Logits, loss and their gradients.
+  Layer head() const {
+    Layer l;
+    const double v = d(m_.vocab) / c_.tp, t = tokens_, dim = d(m_.dim);
+    l.forward = product(t, v, dim, 1, true) + move(t * v * e_, 0);
+    l.input = product(t, dim, v, 1, true) + move(t * v * e_, t * v * e_);
+    l.weight = product(v, dim, t, 1, true);
+    l.flops = 2 * t * v * dim;
+    l.dense = v * dim;
+    if (c_.tp > 1) {
+      l.tp_forward = collective(Collective::kAllGather, stream_, c_.tp, 1);
+      l.tp_backward = 2 * l.tp_forward;
+    }
+    return l;
+  }
+
+  int state_group() const { return c_.zero == 3 ? c_.fsdp * c_.cp * c_.ep : c_.dp * c_.cp * c_.ep; }
+  int expert_group() const { return c_.zero == 3 ? c_.fsdp : c_.dp; }
+
+  // Seconds to gather the parameters of a layer, and to reduce its gradients.
+  double gather_seconds(const Layer& l) const {
+    if (c_.zero != 3) return 0;
+    return collective(Collective::kAllGather, l.dense * e_, state_group(), c_.tp) +
+           (l.experts > 0 ? collective(Collective::kAllGather, l.experts * e_, c_.fsdp, c_.tp * c_.cp * c_.ep) : 0);
+  }
+  double reduce_seconds(const Layer& l) const {
+    const int inner = c_.tp * c_.cp * c_.ep;
+    const Collective kind = c_.zero == 0 ? Collective::kAllReduce : Collective::kReduceScatter;
+    double all = collective(kind, l.dense * e_, state_group(), c_.tp);
+    if (l.experts > 0) all += collective(kind, l.experts * e_, expert_group(), inner);
+    if (c_.zero == 3 && c_.dp > 1)
+      all += collective(Collective::kAllReduce, (l.dense / state_group() + l.experts / c_.fsdp) * e_, c_.dp,
+                        inner * c_.fsdp);
+    return all;
+  }
+
+  double send_seconds() const {
+    if (c_.pp == 1) return 0;
+    return collective(Collective::kSend, stream_ / c_.tp, 2, c_.ranks() / c_.pp);
+  }
+
+  // Whether a microbatch that is not the last one reduces its gradients too.
+  bool reduces_each() const { return c_.zero == 3 && c_.pp == 1; }
+
+ private:
+  void check() const {
+    const auto divides = [&](int64_t whole, int64_t parts, const char* what) {
+      WEFT_CHECK(whole % parts == 0, what, " (", whole, ") does not divide over ", parts);
+    };
+    WEFT_CHECK(s_.gpus == c_.ranks(), c_.mesh(), " has ", c_.ranks(), " ranks; need ", s_.gpus);
+    divides(m_.heads, c_.tp, "heads");
+    WEFT_CHECK(
+        m_.kv_heads % std::min<int64_t>(c_.tp, m_.kv_heads) == 0 && (c_.tp <= m_.kv_heads || c_.tp % m_.kv_heads == 0),
+        "kv_heads (", m_.kv_heads, ") does not divide over ", c_.tp);
+    divides(m_.ffn, c_.tp, "ffn");
+    divides(m_.expert_ffn, c_.tp, "ffn of experts");
+    divides(m_.experts, c_.ep, "experts");
+    divides(s_.batch, c_.data(), "batch");
+    divides(s_.batch / c_.data(), c_.microbatches, "sequences of a rank");
+    divides(s_.sequence, int64_t{1} * (c_.cp > 1 ? 2 : 1) * c_.cp, "sequence");
+    WEFT_CHECK(m_.layers >= int64_t{1} * c_.pp * c_.stages_per_rank, m_.layers, " layers are fewer than ",
+               c_.pp * c_.stages_per_rank, " stages");
+  }
+
+  const Setup& s_;
+  const Candidate& c_;
+  const ModelShape& m_;
+  double e_, sequences_ = 0, tokens_ = 0, stream_ = 0;
+};
+
+// Both kinds of layers with the head.
+struct Model {
+  Layer dense, expert, head;
+  int64_t dense_layers, expert_layers;
+  Model(const Setup& s, const Costs& c)
+      : head(c.head()), dense_layers(s.model.layers - s.model.expert_layers()), expert_layers(s.model.expert_layers()) {
+    if (dense_layers) dense = c.layer(false);
+    if (expert_layers) expert = c.layer(true);
+  }
+  const Layer& at(int64_t layer) const { return layer < dense_layers ? dense : expert; }
+};
+
+double forward_seconds(const Layer& l) { return l.forward + l.tp_forward + l.cp_forward + l.ep_forward; }
+double input_seconds(const Layer& l) { return l.input + l.tp_backward + l.cp_backward + l.ep_backward; }
+
+// One microbatch without pp.
+std::vector<Pass> passes_of(const Costs& costs, const Model& model, bool reduce, bool first_gathers) {
+  std::vector<Pass> all;
+  const int64_t n = model.dense_layers + model.expert_layers;
+  for (int64_t i = 0; i < n; ++i) {
+    const Layer& l = model.at(i);
+    all.push_back({str_cat("forward ", i), costs.gather_seconds(l), l.forward, forward_seconds(l) - l.forward, 0});
+  }
+  const Layer& h = model.head;
+  all.push_back({"head", costs.gather_seconds(h), h.forward + h.input + h.weight, h.tp_forward + h.tp_backward,
+                 reduce ? costs.reduce_seconds(h) : 0});
+  for (int64_t i = n - 1; i >= 0; --i) {
+    const Layer& l = model.at(i);
+    // The last layer's weights are still there.
+    all.push_back({str_cat("backward ", i), i == n - 1 ? 0 : costs.gather_seconds(l), l.input + l.weight,
+                   input_seconds(l) - l.input, reduce ? costs.reduce_seconds(l) : 0});
+  }
+  if (!first_gathers) all[0].gather = 0;
+  return all;
+}
+
+// One stage of a pipeline for one microbatch.
+struct Stage {
+  double forward = 0, input = 0, weight = 0;                              // with what they wait for
+  double compute = 0, tp = 0, cp = 0, ep = 0, data = 0, all_network = 0;  // parts of the sum
+  double gather = 0, reduce = 0, kept = 0, dense = 0, experts = 0;
+};
+
+void add(Stage& s, const Layer& l, const Costs& costs, const Candidate& c) {
+  const double gather = costs.gather_seconds(l), f = forward_seconds(l), i = input_seconds(l);
+  // Gathers for each microbatch run ahead of the layer that they are for.
+  const double each = c.gather_once ? 0 : std::max(0.0, gather - f) + std::max(0.0, gather - i - l.weight);
+  s.forward += f + (c.gather_once ? 0 : std::max(0.0, gather - f));
+  s.input += i + (c.gather_once ? 0 : std::max(0.0, gather - i - l.weight));
+  s.weight += l.weight;
+  s.compute += l.forward + l.input + l.weight;
+  s.tp += l.tp_forward + l.tp_backward;
+  s.cp += l.cp_forward + l.cp_backward;
+  s.ep += l.ep_forward + l.ep_backward;
+  s.data += each;
+  s.all_network +=
+      l.hidden + l.tp_forward + l.tp_backward + l.cp_forward + l.cp_backward + l.ep_forward + l.ep_backward;
+  if (!c.gather_once) s.all_network += 2 * gather;
+  s.gather += gather;
+  s.reduce += costs.reduce_seconds(l);
+  s.kept += c.full_recompute ? l.input_bytes : l.kept;
+  s.dense += l.dense;
+  s.experts += l.experts;
+}
+
+StepCost cost_of(const Setup& s, const Candidate& c, bool simulate) {
+  const Costs costs(s, c);
+  const Model model(s, costs);
+  const double m = d(c.microbatches), layers = d(s.model.layers), e = costs.element();
+  const Layer& largest = model.expert_layers ? model.expert : model.dense;
+  StepCost r;
+  const double embedding = d(s.model.table_parameters()) / c.tp;
+  double dense = 0, experts = 0, launches = 0;
+  if (c.pp == 1) {
+    const auto run = [&](bool reduce, bool first) { return run_passes(passes_of(costs, model, reduce, first)); };
+    const Timeline last = run(true, c.microbatches == 1), middle = run(costs.reduces_each(), true);
+    const double before = m - 1;
+    r.compute = before * middle.compute + last.compute;
+    r.exposed_data = before * middle.exposed + last.exposed;
+    r.communication = before * (middle.network + middle.blocking) + last.network + last.blocking;
+    Stage all;
+    for (int64_t i = 0; i < s.model.layers; ++i) add(all, model.at(i), costs, c);
+    r.communication += m * (all.all_network - all.tp - all.cp - all.ep);
+    r.exposed_tp = m * (all.tp + model.head.tp_forward + model.head.tp_backward);
+    r.exposed_cp = m * all.cp;
+    r.exposed_ep = m * all.ep;
+    dense = all.dense + model.head.dense + (s.model.tied ? 0 : embedding);
+    experts = all.experts;
+    r.kept = all.kept;
+    launches = m * layers * (kForwardLaunches + kBackwardLaunches + (c.full_recompute ? kForwardLaunches : 0));
+    r.gathered = c.zero == 3 ? 2 * (largest.dense + largest.experts) * e : 0;
+  } else {
+    const int stages = c.pp * c.stages_per_rank;
+    const double unit = forward_seconds(largest) + input_seconds(largest) + largest.weight;
+    const double head = (forward_seconds(model.head) + input_seconds(model.head) + model.head.weight) / unit;
+    const std::vector<int64_t> split = stage_layers(s.model.layers, head, stages);
+    std::vector<Stage> by_stage(static_cast<size_t>(stages));
+    int64_t layer = 0;
+    for (size_t k = 0; k < by_stage.size(); ++k) {
+      for (int64_t i = 0; i < split[k]; ++i) add(by_stage[k], model.at(layer++), costs, c);
+      if (k + 1 == by_stage.size()) add(by_stage[k], model.head, costs, c);
+    }
+    const bool vee = c.schedule == "zb_v" || c.schedule == "dualpipe_v";
+    const auto rank_of = [&](int stage) {
+      const int at = stage % c.pp;
+      return vee && stage >= c.pp ? c.pp - 1 - at : at;
+    };
+    std::vector<Stage> by_rank(static_cast<size_t>(c.pp));
+    for (int k = 0; k < stages; ++k) {
+      Stage& to = by_rank[static_cast<size_t>(rank_of(k))];
+      const Stage& from = by_stage[static_cast<size_t>(k)];
+      for (double Stage::*part : {&Stage::forward, &Stage::input, &Stage::weight, &Stage::compute, &Stage::tp,
+                                  &Stage::cp, &Stage::ep, &Stage::data, &Stage::all_network, &Stage::gather,
+                                  &Stage::reduce, &Stage::kept, &Stage::dense, &Stage::experts})
+        to.*part += from.*part;
+    }
+    const Stage& slow = *std::max_element(by_rank.begin(), by_rank.end(), [](const Stage& a, const Stage& b) {
+      return a.forward + a.input + a.weight < b.forward + b.input + b.weight;
+    });
+    const double busy = m * (slow.forward + slow.input + slow.weight);
+    r.bubble = bubble_seconds(c.schedule, c.pp, c.stages_per_rank, slow.forward, slow.input, slow.weight);
+    if (simulate) {
+      namespace pl = dist::pipeline;
+      const pl::Table table = pl::make_schedule(
+          c.schedule, {.ranks = c.pp, .stages_per_rank = c.stages_per_rank, .microbatches = static_cast<int>(m)});
+      pl::Costs times;
+      times.times.resize(by_stage.size());
+      for (int k = 0; k < stages; ++k) {
+        const Stage& from = by_stage[static_cast<size_t>(k)];
+        times.time(k, pl::Kind::kForward) = from.forward;
+        times.time(k, pl::Kind::kInput) = from.input;
+        times.time(k, pl::Kind::kWeight) = from.weight;
+        times.time(k, pl::Kind::kBackward) = from.input + from.weight;
+      }
+      r.bubble = std::max(0.0, pl::simulate(table, pl::Links(stages), times).makespan - busy);
+    }
+    r.compute = m * slow.compute;
+    r.exposed_tp = m * slow.tp;
+    r.exposed_cp = m * slow.cp;
+    r.exposed_ep = m * slow.ep;
+    // The first and the last value pass all stages; the others travel behind work.
+    const double send = costs.send_seconds();
+    r.exposed_pp = 2 * (stages - 1) * send;
+    const double reduced = slow.reduce - slow.reduce / std::max(1.0, d(split[0]) * c.stages_per_rank);
+    r.exposed_data = m * slow.data + (c.gather_once ? slow.gather : 0) +
+                     std::max(slow.reduce - reduced, slow.reduce - slow.input - slow.weight);
+    r.communication = m * slow.all_network + (c.gather_once ? slow.gather : 0) + slow.reduce + 2 * m * send;
+    // The largest rank: the first stage keeps most microbatches, and has the embedding.
+    const Stage& first = by_rank[0];
+    dense = std::max(first.dense + embedding, by_rank.back().dense);
+    experts = first.experts;
+    r.kept = first.kept * alive_microbatches(c.schedule, c.pp, c.stages_per_rank, c.microbatches);
+    r.gathered = c.zero != 3     ? 0
+                 : c.gather_once ? (first.dense + first.experts) * e
+                                 : 2 * (largest.dense + largest.experts) * e;
+    launches = m * layers / c.pp * (kForwardLaunches + kBackwardLaunches + (c.full_recompute ? kForwardLaunches : 0));
+  }
+  const int shard = c.zero == 0 ? 1 : costs.state_group(), expert_shard = c.zero == 0 ? 1 : costs.expert_group();
+  r.state = state_bytes(dense, c.zero, shard, e) + state_bytes(experts, c.zero, expert_shard, e);
+  // Sums over microbatches in f32 stay whole where gradients are reduced at the end.
+  if (c.zero == 3 && c.pp > 1) r.state += 4 * ((dense - dense / shard) + (experts - experts / expert_shard));
+  // Logits with their gradients, or one layer's values while it is computed again.
+  const double logits = 2 * costs.tokens() * d(s.model.vocab) / c.tp * e;
+  r.working = std::max(logits, c.full_recompute ? largest.kept : 0) + 4 * costs.stream() / c.tp;
+  const double updated = dense / shard + experts / expert_shard, moved = (12 + e) * updated;
+  r.update = roofline_seconds(s.machine, {.bytes = 2 * moved, .written = moved});
+  if (c.zero == 1) {  // new weights to all
+    const double gather = costs.collective(Collective::kAllGather, dense * kMasterBytes, costs.state_group(), c.tp) +
+                          (experts > 0 ? costs.collective(Collective::kAllGather, experts * kMasterBytes,
+                                                          costs.expert_group(), c.tp * c.cp * c.ep)
+                                       : 0);
+    r.exposed_data += gather;
+    r.communication += gather;
+  }
+  const double device = r.compute + r.exposed() + r.bubble + r.update;
+  r.step = with_host(device, launches, s.host_seconds);
+  r.host = r.step - device;
+  return r;
+}
+
+std::string part(const char* name, int size) { return size > 1 ? str_cat(name, size, ",") : std::string(); }
+
+}  // namespace
+
+std::string Candidate::mesh() const {
+  std::string s =
+      part("pp", pp) + part("dp", dp) + part("fsdp", fsdp) + part("ep", ep) + part("cp", cp) + part("tp", tp);
+  if (!s.empty()) s.pop_back();
+  return s;
+}
+
+std::string Candidate::text() const {
+  std::string s = mesh().empty() ? std::string("one rank") : mesh();
+  if (dp > 1 && fsdp == 1) s += str_cat(" zero ", zero);
+  if (pp > 1)
+    s += str_cat(" ", schedule,
+                 stages_per_rank > 1 && schedule == "interleaved_1f1b" ? str_cat(":", stages_per_rank) : "");
+  if (microbatches > 1) s += str_cat(" m", microbatches);
+  if (pp > 1 && zero == 3) s += gather_once ? " gather once" : " gather each";
+  if (full_recompute) s += " recompute";
+  return s;
+}
+
+double state_bytes(double n, int zero, double shards, double at_use) {
+  const double gradients = 4, moments = at_use >= 4 ? 8 : 12;
+  return n * (at_use / (zero >= 3 ? shards : 1) + gradients / (zero >= 2 ? shards : 1) +
+              moments / (zero >= 1 ? shards : 1));
+}
+
+double bubble_seconds(const std::string& schedule, int ranks, int v, double f, double i, double w) {
+  const double n = ranks - 1, all = f + i + w;
+  if (schedule == "gpipe" || schedule == "1f1b") return n * all;
+  if (schedule == "interleaved_1f1b") return n * all / v;
+  if (schedule == "zb_h1") return n * std::max(0.0, f + i - w);
+  if (schedule == "zb_2p") return n * std::max(f, f + i - 2 * w);
+  if (schedule == "zb_v") return n * std::max(0.0, f + i - w) / 2;
+  WEFT_CHECK(schedule == "dualpipe_v", "schedule: got '", schedule, "'; need one of ",
+             dist::pipeline::schedule_names());
+  return n * std::max(0.0, all + (i + w) - 3 * w) / 2;  // of pairs that do not overlap
+}
+
+double alive_microbatches(const std::string& schedule, int p, int v, int64_t m) {
+  double alive = p;
+  if (schedule == "gpipe") alive = d(m);
+  if (schedule == "interleaved_1f1b") alive = ((v - 1.0) * p + 2 * (p - 1.0) + 1) / v;
+  if (schedule == "zb_2p") alive = 2 * p - 1;
+  if (schedule == "dualpipe_v") alive = p + 0.5;
+  return std::min(alive, d(m));
+}
+
+std::vector<int64_t> stage_layers(int64_t layers, double head, int stages) {
+  double least = 1e300;
+  int64_t last = layers / stages;
+  for (int64_t n = 0; stages > 1 && n <= (layers + stages - 1) / stages; ++n) {
+    const double most = std::max(std::ceil(d(layers - n) / (stages - 1)), d(n) + head);
+    if (most < least) least = most, last = n;
+  }
+  if (stages > 1 && last == 0 && layers >= stages) last = 1;
+  std::vector<int64_t> all(static_cast<size_t>(stages), last);
+  for (int k = 0; k + 1 < stages; ++k)
+    all[static_cast<size_t>(k)] = (layers - last) * (k + 1) / (stages - 1) - (layers - last) * k / (stages - 1);
+  return all;
+}
+
+int nodes_spanned(int ranks, int stride, int node) {
+  if (int64_t{1} * (ranks - 1) * stride < node) return 1;
+  if (stride >= node) return ranks;
+  return static_cast<int>((int64_t{1} * (ranks - 1) * stride) / node + 1);
+}
+
+Timeline run_passes(const std::vector<Pass>& passes, bool spans) {
+  Timeline r;
+  double compute = 0, network = 0;
+  const auto mark = [&](TimelineSpan::Row row, double from, double to) {
+    if (spans && to > from) r.spans.push_back({row, from, to});
+  };
+  const auto communicate = [&](double ready, double seconds) {
+    if (seconds <= 0) return network;
+    const double from = std::max(network, ready);
+    network = from + seconds;
+    r.network += seconds;
+    mark(TimelineSpan::kNetwork, from, network);
+    return network;
+  };
+  double gathered = passes.empty() || passes[0].gather <= 0 ? 0 : communicate(0, passes[0].gather);
+  for (size_t i = 0; i < passes.size(); ++i) {
+    const Pass& p = passes[i];
+    const double from = p.gather > 0 ? std::max(compute, gathered) : compute;
+    mark(TimelineSpan::kExposed, compute, from);
+    r.exposed += from - compute;
+    if (i + 1 < passes.size() && passes[i + 1].gather > 0) gathered = communicate(from, passes[i + 1].gather);
+    mark(TimelineSpan::kCompute, from, from + p.compute);
+    compute = from + p.compute + p.blocking;
+    mark(TimelineSpan::kBlocking, from + p.compute, compute);
+    r.compute += p.compute;
+    r.blocking += p.blocking;
+    communicate(compute, p.reduce);
+  }
+  mark(TimelineSpan::kExposed, compute, network);
+  r.exposed += std::max(0.0, network - compute);
+  r.seconds = std::max(compute, network);
+  return r;
+}
+
+double StepCost::mfu(const Setup& s) const {
+  return s.model.training_flops(s.sequence) * s.tokens() / (step * s.gpus * s.peak_flops());
+}
+double StepCost::tokens_per_gpu_second(const Setup& s) const { return s.tokens() / (step * s.gpus); }
+
+StepCost step_cost(const Setup& setup, const Candidate& c) { return cost_of(setup, c, false); }
+StepCost simulated_cost(const Setup& setup, const Candidate& c) { return cost_of(setup, c, true); }
+
+Timeline step_timeline(const Setup& setup, const Candidate& c) {
+  const Costs costs(setup, c);
+  return run_passes(passes_of(costs, Model(setup, costs), true, true), true);
+}
+
+double product_flops(const Setup& setup, const Candidate& c) {
+  const Costs costs(setup, c);
+  const Model model(setup, costs);
+  return 3 *
+         (d(model.dense_layers) * model.dense.flops + d(model.expert_layers) * model.expert.flops + model.head.flops);
+}
+
+CollectiveBytes collective_bytes(const Setup& setup, const Candidate& c) {
+  const Costs costs(setup, c);
+  const Model model(setup, costs);
+  const double layers = d(setup.model.layers), e = costs.element(), stream = costs.stream();
+  const double parameters = d(model.dense_layers) * model.dense.dense + d(model.expert_layers) * model.expert.dense,
+               table = d(setup.model.table_parameters()) / c.tp;
+  CollectiveBytes b;
+  if (c.tp > 1) {
+    b.tp_gathered = (2 * layers + 1 + 4 * layers + 2) * stream;
+    b.tp_scattered = (4 * layers + 2) * stream;
+  }
+  if (c.zero == 3) b.data_gathered = (2 * parameters + 3 * table) * e;  // backward does not read the embedding
+  b.data_reduced = (parameters + 2 * table) * e;
+  return b;
+}
+
+}  // namespace weft::planner
