@@ -23,7 +23,7 @@ struct Change {
 
 }  // namespace
 
-Limits limits_of(const Setup& s) {
+Limits limits_of(const Workload& s) {
   Limits l;
   l.flops = s.peak_flops() * s.machine.reached;
   const int node = s.machine.links.node, nodes = (s.gpus + node - 1) / node;
@@ -36,7 +36,7 @@ Limits limits_of(const Setup& s) {
   return l;
 }
 
-std::string advice(const Setup& s, const Limits& l) {
+std::string advice(const Workload& s, const Limits& l) {
   const std::string limits = str_cat("compute hides fully sharded communication up to ", rounded(l.communication),
                                      " GPUs, and the batch has ", rounded(l.batch), " sequences");
   switch (l.scale_case) {
@@ -56,7 +56,7 @@ std::string advice(const Setup& s, const Limits& l) {
                  " GPUs use cp or tp together with pp, or tp between nodes");
 }
 
-Setup what_if(Setup s, const std::string& changes) {
+Workload what_if(Workload s, const std::string& changes) {
   for (size_t at = 0; at < changes.size();) {
     const size_t comma = std::min(changes.find(',', at), changes.size()), equals = changes.find('=', at);
     const std::string one = changes.substr(at, comma - at);

@@ -12,12 +12,12 @@ struct Limits {
   double communication = 0, batch = 0;  // GPUs
   dist::ScaleCase scale_case = dist::ScaleCase::kFsdp;
 };
-Limits limits_of(const Setup& setup);
-std::string advice(const Setup& setup, const Limits& limits);
+Limits limits_of(const Workload& setup);
+std::string advice(const Workload& setup, const Limits& limits);
 
 /// Applies "gpu_flops=8x,network=0.1x,gpus=2x,batch=1000,seq=8192,memory=2x,bandwidth=2x": a number, or a factor with x.
 /// network: links between nodes and within them; bandwidth: of the GPU's memory. Throws InvalidArgument, naming the
 /// part, for others.
-Setup what_if(Setup setup, const std::string& changes);
+Workload what_if(Workload setup, const std::string& changes);
 
 }  // namespace weft::planner

@@ -50,8 +50,8 @@ Fixed fixed_of(const Options& o) {
   return f;
 }
 
-Setup setup_of(const Options& o) {
-  Setup s;
+Workload setup_of(const Options& o) {
+  Workload s;
   try {
     s.model = o.config ? hf_shape(io::read_file(o.config.path, 1 << 22), o.config.path) : preset_shape(o.model);
     s.machine = with_tf32(machine_named(o.gpu), o.tf32);
@@ -83,8 +83,8 @@ Setup setup_of(const Options& o) {
 int run(const Options& o) {
   check_flag("model", !o.config || !o.has_model, o.model, "either --model or --config");
   const Fixed fixed = fixed_of(o);
-  Setup setup = setup_of(o);
-  const Setup before = setup;
+  Workload setup = setup_of(o);
+  const Workload before = setup;
   if (!o.what_if.empty()) try {
       setup = what_if(setup, o.what_if);
       if (!o.batch && setup.gpus != before.gpus) setup.batch = batch_for(setup.batch, setup.gpus);

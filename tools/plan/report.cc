@@ -44,7 +44,7 @@ std::string table(const std::vector<std::vector<std::string>>& rows) {
 
 std::string name_of(DType t) { return t == kFloat32 ? "f32" : t == kBFloat16 ? "bf16" : "fp8"; }
 
-std::string setup_text(const Setup& s) {
+std::string setup_text(const Workload& s) {
   return str_cat(s.model.name, ": ", format("%.2f", static_cast<double>(s.model.parameters()) / 1e9), " B parameters; ",
                  s.gpus, " x ", s.machine.name, ", nodes of ", s.machine.links.node, "; ", s.batch, " sequences of ",
                  s.sequence, " tokens (", format("%.3g", s.tokens() / 1e6), " M); products ", name_of(s.products),
@@ -57,7 +57,7 @@ std::string setup_text(const Setup& s) {
 double Price::usd(double rate) const { return kTokens / rate / 3600 * usd_per_gpu_hour; }
 double Price::kwh(double rate) const { return kTokens / rate / 3600 * kw_per_gpu; }
 
-std::string plan_report(const Setup& s, const Search& search, const Price& price) {
+std::string plan_report(const Workload& s, const Search& search, const Price& price) {
   std::string text = setup_text(s);
   std::vector<std::vector<std::string>> rows{
       {"plan", "step", "MFU", "tokens/s/GPU", "memory", "compute", "bubble", "exposed", "hidden"}};
@@ -96,21 +96,22 @@ std::string plan_report(const Setup& s, const Search& search, const Price& price
   return text + str_cat("advice: ", advice(s, limits_of(s)), "\n");
 }
 
-std::string what_if_report(const Setup& before, const Setup& after, const std::string& changes, const Search& was,
+std::string what_if_report(const Workload& before, const Workload& after, const std::string& changes, const Search& was,
                            const Search& is) {
   const Limits old_limits = limits_of(before), new_limits = limits_of(after);
   std::string text = str_cat("what if ", changes, "\n");
   std::vector<std::vector<std::string>> rows{{"", "before", "after"}};
-  const auto best = [](const Setup& s, const Search& found, auto&& value) {
+  const auto best = [](const Workload& s, const Search& found, auto&& value) {
     return found.best.empty() ? std::string("fits nowhere") : std::string(value(s, found.best[0]));
   };
   const auto row = [&](const char* name, auto&& value) {
     rows.push_back({name, best(before, was, value), best(after, is, value)});
   };
-  row("best plan", [](const Setup&, const Planned& p) { return p.candidate.text(); });
-  row("step", [](const Setup&, const Planned& p) { return seconds_text(p.cost.step); });
-  row("MFU", [](const Setup& s, const Planned& p) { return percent(p.cost.mfu(s), 1); });
-  row("tokens/s/GPU", [](const Setup& s, const Planned& p) { return format("%.0f", p.cost.tokens_per_gpu_second(s)); });
+  row("best plan", [](const Workload&, const Planned& p) { return p.candidate.text(); });
+  row("step", [](const Workload&, const Planned& p) { return seconds_text(p.cost.step); });
+  row("MFU", [](const Workload& s, const Planned& p) { return percent(p.cost.mfu(s), 1); });
+  row("tokens/s/GPU",
+      [](const Workload& s, const Planned& p) { return format("%.0f", p.cost.tokens_per_gpu_second(s)); });
   rows.push_back(
       {"GPUs that hide fsdp", format("%.0f", old_limits.communication), format("%.0f", new_limits.communication)});
   rows.push_back({"sequences", format("%.0f", old_limits.batch), format("%.0f", new_limits.batch)});
@@ -119,7 +120,7 @@ std::string what_if_report(const Setup& before, const Setup& after, const std::s
   return text + table(rows);
 }
 
-std::string plan_json(const Setup& s, const Search& search, const Price& price) {
+std::string plan_json(const Workload& s, const Search& search, const Price& price) {
   io::OrderedJson json{{"model", s.model.name},
                        {"parameters", s.model.parameters()},
                        {"machine", s.machine.name},
@@ -166,7 +167,7 @@ std::string plan_json(const Setup& s, const Search& search, const Price& price) 
   return io::write_json(json, 1) + "\n";
 }
 
-std::string nothing_fits(const Setup& s, const Search& search) {
+std::string nothing_fits(const Workload& s, const Search& search) {
   if (search.least_memory == 0)
     return str_cat("plan: no mesh of ", s.gpus, " GPUs divides a batch of ", s.batch, " sequences of ", s.sequence,
                    " tokens and the sizes of ", s.model.name, "; another --batch or --mesh may");

@@ -12,12 +12,12 @@ struct Price {
   double kwh(double tokens_per_gpu_second) const;
 };
 
-std::string plan_report(const Setup& setup, const Search& search, const Price& price);
+std::string plan_report(const Workload& setup, const Search& search, const Price& price);
 /// The best plan and the advice before and after a change.
-std::string what_if_report(const Setup& before, const Setup& after, const std::string& changes, const Search& was,
+std::string what_if_report(const Workload& before, const Workload& after, const std::string& changes, const Search& was,
                            const Search& is);
-std::string plan_json(const Setup& setup, const Search& search, const Price& price);
+std::string plan_json(const Workload& setup, const Search& search, const Price& price);
 /// One sentence: no plan, and why.
-std::string nothing_fits(const Setup& setup, const Search& search);
+std::string nothing_fits(const Workload& setup, const Search& search);
 
 }  // namespace weft::planner

@@ -35,7 +35,7 @@ std::vector<int64_t> microbatches_of(int64_t sequences, int pp) {
 
 class Searcher {
  public:
-  Searcher(const Setup& s, const Fixed& f, size_t keep) : s_(s), f_(f), keep_(keep) {}
+  Searcher(const Workload& s, const Fixed& f, size_t keep) : s_(s), f_(f), keep_(keep) {}
 
   Search run() {
     const ModelShape& m = s_.model;
@@ -156,7 +156,7 @@ class Searcher {
     return std::move(out_);
   }
 
-  const Setup& s_;
+  const Workload& s_;
   const Fixed& f_;
   const size_t keep_;
   std::vector<Planned> fits_, misfits_;  // the best of each mesh; of those that do not fit, the smallest
@@ -165,7 +165,9 @@ class Searcher {
 
 }  // namespace
 
-Search search_plans(const Setup& setup, const Fixed& fixed, size_t keep) { return Searcher(setup, fixed, keep).run(); }
+Search search_plans(const Workload& setup, const Fixed& fixed, size_t keep) {
+  return Searcher(setup, fixed, keep).run();
+}
 
 std::string why_slower(const StepCost& c, const StepCost& best) {
   std::vector<std::pair<double, const char*>> parts{

@@ -36,7 +36,7 @@ struct Fixed {
 };
 
 /// `keep` plans, of which the times are simulated.
-Search search_plans(const Setup& setup, const Fixed& fixed = {}, size_t keep = 10);
+Search search_plans(const Workload& setup, const Fixed& fixed = {}, size_t keep = 10);
 
 /// "bubble 0.21 s, exposed tp 0.10 s": the parts of a step that are larger than those of `best`.
 std::string why_slower(const StepCost& cost, const StepCost& best);

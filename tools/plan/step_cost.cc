@@ -31,7 +31,7 @@ struct Layer {
 
 class Costs {
  public:
-  Costs(const Setup& s, const Candidate& c) : s_(s), c_(c), m_(s.model), e_(d(itemsize(s.activations))) {
+  Costs(const Workload& s, const Candidate& c) : s_(s), c_(c), m_(s.model), e_(d(itemsize(s.activations))) {
     check();
     sequences_ = d(s.batch) / c.data() / d(c.microbatches);
     tokens_ = sequences_ * d(s.sequence) / c.cp;
@@ -239,7 +239,7 @@ class Costs {
                c_.pp * c_.stages_per_rank, " stages");
   }
 
-  const Setup& s_;
+  const Workload& s_;
   const Candidate& c_;
   const ModelShape& m_;
   double e_, sequences_ = 0, tokens_ = 0, stream_ = 0;
@@ -249,7 +249,7 @@ class Costs {
 struct Model {
   Layer dense, expert, head;
   int64_t dense_layers, expert_layers;
-  Model(const Setup& s, const Costs& c)
+  Model(const Workload& s, const Costs& c)
       : head(c.head()), dense_layers(s.model.layers - s.model.expert_layers()), expert_layers(s.model.expert_layers()) {
     if (dense_layers) dense = c.layer(false);
     if (expert_layers) expert = c.layer(true);
@@ -310,7 +310,7 @@ void add(Stage& s, const Layer& l, const Costs& costs, const Candidate& c) {
   s.experts += l.experts;
 }
 
-StepCost cost_of(const Setup& s, const Candidate& c, bool simulate) {
+StepCost cost_of(const Workload& s, const Candidate& c, bool simulate) {
   const Costs costs(s, c);
   const Model model(s, costs);
   const double m = d(c.microbatches), layers = d(s.model.layers), e = costs.element();
@@ -529,27 +529,27 @@ Timeline run_passes(const std::vector<Pass>& passes, bool spans) {
   return r;
 }
 
-double StepCost::mfu(const Setup& s) const {
+double StepCost::mfu(const Workload& s) const {
   return s.model.training_flops(s.sequence) * s.tokens() / (step * s.gpus * s.peak_flops());
 }
-double StepCost::tokens_per_gpu_second(const Setup& s) const { return s.tokens() / (step * s.gpus); }
+double StepCost::tokens_per_gpu_second(const Workload& s) const { return s.tokens() / (step * s.gpus); }
 
-StepCost step_cost(const Setup& setup, const Candidate& c) { return cost_of(setup, c, false); }
-StepCost simulated_cost(const Setup& setup, const Candidate& c) { return cost_of(setup, c, true); }
+StepCost step_cost(const Workload& setup, const Candidate& c) { return cost_of(setup, c, false); }
+StepCost simulated_cost(const Workload& setup, const Candidate& c) { return cost_of(setup, c, true); }
 
-Timeline step_timeline(const Setup& setup, const Candidate& c) {
+Timeline step_timeline(const Workload& setup, const Candidate& c) {
   const Costs costs(setup, c);
   return run_passes(passes_of(costs, Model(setup, costs), true, true), true);
 }
 
-double product_flops(const Setup& setup, const Candidate& c) {
+double product_flops(const Workload& setup, const Candidate& c) {
   const Costs costs(setup, c);
   const Model model(setup, costs);
   return 3 *
          (d(model.dense_layers) * model.dense.flops + d(model.expert_layers) * model.expert.flops + model.head.flops);
 }
 
-CollectiveBytes collective_bytes(const Setup& setup, const Candidate& c) {
+CollectiveBytes collective_bytes(const Workload& setup, const Candidate& c) {
   const Costs costs(setup, c);
   const Model model(setup, costs);
   const double layers = d(setup.model.layers), e = costs.element(), stream = costs.stream();

@@ -12,7 +12,7 @@
 namespace weft::planner {
 
 /// What all candidates share.
-struct Setup {
+struct Workload {
   ModelShape model;
   Machine machine;  // as the run sees it (with_tf32)
   int gpus = 1;
@@ -91,25 +91,25 @@ struct StepCost {
   double state = 0, gathered = 0, kept = 0, working = 0;  // bytes of the largest rank; kept: for backward
   double exposed() const { return exposed_tp + exposed_cp + exposed_ep + exposed_pp + exposed_data; }
   double memory() const { return state + gathered + kept + working; }
-  double mfu(const Setup& s) const;
-  double tokens_per_gpu_second(const Setup& s) const;
+  double mfu(const Workload& s) const;
+  double tokens_per_gpu_second(const Workload& s) const;
 };
 
 /// Throws InvalidArgument, in one clause, for a candidate that the model or the batch does not divide over.
-StepCost step_cost(const Setup& setup, const Candidate& candidate);
+StepCost step_cost(const Workload& setup, const Candidate& candidate);
 /// The same; the bubble is that of the schedule's table, action by action (distributed/pipeline/simulate.h).
-StepCost simulated_cost(const Setup& setup, const Candidate& candidate);
+StepCost simulated_cost(const Workload& setup, const Candidate& candidate);
 /// One microbatch of a rank without pp: forward, head, backward, gradients.
-Timeline step_timeline(const Setup& setup, const Candidate& candidate);
+Timeline step_timeline(const Workload& setup, const Candidate& candidate);
 
 /// The work of one rank for all layers of one microbatch, for comparison with graphs: FLOPs of products in forward and
 /// backward.
-double product_flops(const Setup& setup, const Candidate& candidate);
+double product_flops(const Workload& setup, const Candidate& candidate);
 /// Bytes of a rank's collectives of one microbatch: gathers and scatters over tp, gathers and reductions over the data
 /// dimensions (the larger of operand and result).
 struct CollectiveBytes {
   double tp_gathered = 0, tp_scattered = 0, data_gathered = 0, data_reduced = 0;
 };
-CollectiveBytes collective_bytes(const Setup& setup, const Candidate& candidate);
+CollectiveBytes collective_bytes(const Workload& setup, const Candidate& candidate);
 
 }  // namespace weft::planner

@@ -1,0 +1,42 @@
+// What generating text with a model costs on a GPU, from its shapes: operations and bytes of prefill and of decoding.
+#pragma once
+#include "tools/plan/step_cost.h"
+
+namespace weft::planner {
+
+struct InferenceWorkload {
+  ModelShape model;
+  Machine machine;
+  int gpus = 1;                             // that tp splits the model over
+  int64_t prompt = 1024, generated = 1024;  // tokens
+  double weight_bytes = 2, kv_bytes = 2;    // of an element
+  DType products = kBFloat16;
+};
+
+/// The bound of decoding by the weights alone, at the memory rate of the data sheet: tokens per second of each sequence.
+double decode_bound(const InferenceWorkload& s, double gpus);
+
+/// One token of each of `batch` sequences, with the keys and values of `context` tokens each.
+struct Decode {
+  int64_t batch = 1;
+  double seconds = 0, memory_seconds = 0, product_seconds = 0, communication_seconds = 0;
+  double intensity = 0;           // operations per byte
+  double weights = 0, cache = 0;  // bytes, over all GPUs
+  bool fits = true;
+  const char* bound = "";  // memory of weights, memory of keys and values, products, communication
+};
+Decode decode(const InferenceWorkload& s, int64_t batch, double context);
+
+/// Seconds until `batch` prompts are processed.
+double prefill_seconds(const InferenceWorkload& s, int64_t batch);
+/// The least batch whose products take longer than its memory, without its keys and values: the ridge of the machine
+/// over the intensity of one row. Beyond `largest` 0.
+double compute_bound_batch(const InferenceWorkload& s);
+/// Sequences whose keys and values fit beside the weights at the full context; 0: the weights do not fit.
+int64_t largest_batch(const InferenceWorkload& s);
+/// The least power of 2 of GPUs whose memory has the weights and one sequence.
+int gpus_needed(InferenceWorkload s);
+
+std::string inference_report(const InferenceWorkload& s, double usd_per_gpu_hour, const std::vector<int64_t>& kv_heads);
+
+}  // namespace weft::planner
