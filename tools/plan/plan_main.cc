@@ -1,26 +1,36 @@
 // plan: the fastest meshes for a model on a number of GPUs, what they cost, and what changes when the hardware does.
-#include <cstdio>
+#include <algorithm>
+#include <charconv>
 #include <string>
 
 #include "compiler/cost/machine_file.h"
+#include "distributed/launch/compile.h"
+#include "distributed/plan/plan_text.h"
 #include "framework/base/error.h"
 #include "framework/base/units.h"
 #include "framework/cli/cli.h"
 #include "framework/io/file.h"
 #include "framework/mesh/mesh.h"
 #include "tools/plan/advice.h"
+#include "tools/plan/charts.h"
 #include "tools/plan/hf_config.h"
+#include "tools/plan/inference.h"
 #include "tools/plan/report.h"
 #include "tools/plan/search.h"
+#include "tools/step/model_step.h"
 
 namespace weft::planner {
 namespace {
 
 struct Options {
-  std::string model = "llama-70b", gpu = "h100-sxm", dtype = "bf16", mesh, schedule, recompute = "auto", what_if;
+  std::string model = "llama-70b", gpu = "h100-sxm", dtype = "bf16", mesh, schedule, recompute = "auto", what_if,
+              kv_dtype = "bf16";
+  File curve{File::Use::kWrite}, collectives{File::Use::kWrite}, timeline{File::Use::kWrite},
+      save_plan{File::Use::kWrite};
   File config{File::Use::kRead}, json{File::Use::kWrite};
   int gpus = 512, top = 5;
-  int64_t batch = 0, seq = 0, microbatches = 0;
+  int64_t batch = 0, seq = 0, microbatches = 0, prompt = 1024, generated = 1024;
+  bool inference = false, has_gpus = false;
   double batch_tokens = 4e6, usd_per_gpu_hour = 0, kw_per_gpu = 0, host_us = 0;
   bool tf32 = false, async_tp = true;
   bool has_batch_tokens = false, has_model = false;
@@ -80,10 +90,76 @@ Workload setup_of(const Options& o) {
   return s;
 }
 
+// "kv_heads=1,8,H": the numbers, 0 for as many as heads.
+std::vector<int64_t> kv_heads_of(const Options& o) {
+  std::vector<int64_t> all;
+  if (o.what_if.empty()) return all;
+  const std::string need = "with --inference, kv_heads and numbers such as kv_heads=1,8,H", name = "kv_heads=";
+  check_flag("what_if", o.what_if.starts_with(name), o.what_if, need);
+  for (size_t at = name.size(); at <= o.what_if.size();) {
+    const size_t comma = std::min(o.what_if.find(',', at), o.what_if.size());
+    const std::string one = o.what_if.substr(at, comma - at);
+    at = comma + 1;
+    int64_t n = 0;
+    const auto [stop, bad] = std::from_chars(one.data(), one.data() + one.size(), n);
+    check_flag("what_if", one == "H" || (bad == std::errc() && stop == one.data() + one.size() && n > 0 && n < 1 << 20),
+               o.what_if, need);
+    all.push_back(one == "H" ? 0 : n);
+  }
+  return all;
+}
+
+int run_inference(const Options& o, const Workload& w) {
+  check_flag("prompt", o.prompt + o.generated <= int64_t{1} << 40, str_cat(o.prompt), "fewer tokens");
+  check_flag("kv_dtype", o.kv_dtype == "bf16" || o.kv_dtype == "fp8" || o.kv_dtype == "f32", o.kv_dtype,
+             "f32, bf16 or fp8");
+  for (auto [name, file] : {std::pair("json", &o.json),
+                            {"curve", &o.curve},
+                            {"collectives", &o.collectives},
+                            {"timeline", &o.timeline},
+                            {"save_plan", &o.save_plan}})
+    check_flag(name, !*file, file->path, "no --inference");
+  check_flag("mesh", o.mesh.empty(), o.mesh, "no --inference, which splits the model over --gpus");
+  const auto bytes = [](const std::string& dtype) { return dtype == "f32" ? 4.0 : dtype == "bf16" ? 2.0 : 1.0; };
+  const InferenceWorkload s{.model = w.model,
+                            .machine = w.machine,
+                            .gpus = o.has_gpus ? o.gpus : 1,
+                            .prompt = o.prompt,
+                            .generated = o.generated,
+                            .weight_bytes = bytes(o.dtype),
+                            .kv_bytes = bytes(o.kv_dtype),
+                            .products = w.products};
+  write_output(inference_report(s, o.usd_per_gpu_hour, kv_heads_of(o)));
+  return 0;
+}
+
+// Partitions the model's step for the best plan and saves what a trainer reads.
+void save_best_plan(const Options& o, const Workload& w, const Candidate& c) {
+  check_flag("save_plan", !o.config, o.save_plan.path, "--model: a trainer makes its models from presets");
+  check_flag("save_plan", !c.mesh().empty(), o.save_plan.path, "a plan of two GPUs or more");
+  tools::StepChoice choice{.model = w.model.family,
+                           .config = w.model.name,
+                           .batch_size = w.batch,
+                           .seq_len = w.sequence,
+                           .dtype = w.activations == kFloat32 ? "f32" : "bf16",
+                           .mesh = c.mesh(),
+                           .microbatches = c.microbatches};
+  choice.zero = c.zero;
+  choice.gather = c.gather_once ? "once" : "each";
+  if (c.pp > 1)
+    choice.pipeline = c.stages_per_rank > 1 && c.schedule == "interleaved_1f1b"
+                          ? str_cat(c.schedule, ":", c.stages_per_rank)
+                          : c.schedule;
+  tools::ModelStep step(choice, Device::meta());
+  step.prepare();
+  dist::save_plan(step.compiled().plan(o.gpu), o.save_plan.path);
+}
+
 int run(const Options& o) {
   check_flag("model", !o.config || !o.has_model, o.model, "either --model or --config");
   const Fixed fixed = fixed_of(o);
   Workload setup = setup_of(o);
+  if (o.inference) return run_inference(o, setup);
   const Workload before = setup;
   if (!o.what_if.empty()) try {
       setup = what_if(setup, o.what_if);
@@ -97,6 +173,10 @@ int run(const Options& o) {
   std::string text = plan_report(setup, search, price);
   if (!o.what_if.empty()) text += what_if_report(before, setup, o.what_if, search_plans(before, fixed, 1), search);
   if (o.json) io::write_file_atomic(o.json.path, plan_json(setup, search, price));
+  if (o.curve) io::write_file_atomic(o.curve.path, curve_svg(setup));
+  if (o.collectives) io::write_file_atomic(o.collectives.path, collectives_svg(setup.machine));
+  if (o.save_plan) save_best_plan(o, setup, search.best[0].candidate);
+  if (o.timeline) io::write_file_atomic(o.timeline.path, timeline_svg(setup));
   write_output(text);
   return 0;
 }
@@ -117,7 +197,7 @@ int main(int argc, char** argv) {
       {"gpu", &o.gpu,
        "h100-sxm, h100-pcie, h200, b200, gb200, a100, mi300x, rtx-pro-6000, cpu, or a JSON file as doctor --measure "
        "--out or compiler/cost/presets has it"},
-      {"gpus", &o.gpus, "number of GPUs", {1, 1 << 20}},
+      {"gpus", &o.gpus, "number of GPUs; with --inference 1 unless given", {1, 1 << 20}, &o.has_gpus},
       {"batch_tokens",
        &o.batch_tokens,
        "tokens of a step; the nearest batch that suits the GPUs is taken, 5 % away at most",
@@ -139,6 +219,14 @@ int main(int argc, char** argv) {
       {"usd_per_gpu_hour", &o.usd_per_gpu_hour, "price, for the cost of 10^9 tokens", {0, 1e6}},
       {"kw_per_gpu", &o.kw_per_gpu, "power, for the energy of 10^9 tokens; 0: the preset's", {0, 1e6}},
       {"what_if", &o.what_if, "changes, such as gpu_flops=8x,network=0.1x,gpus=2x,batch=1000,seq=8192"},
+      {"inference", &o.inference, "what generating text costs instead of training; --what_if kv_heads=1,8,H compares"},
+      {"prompt", &o.prompt, "with --inference, tokens of a prompt", {1, 1e9}},
+      {"generated", &o.generated, "with --inference, tokens generated for each prompt", {1, 1e9}},
+      {"kv_dtype", &o.kv_dtype, "with --inference, of keys and values: f32, bf16 or fp8"},
+      {"curve", &o.curve, "SVG of compute and communication over the number of GPUs, with both limits"},
+      {"collectives", &o.collectives, "SVG of the bus bandwidth of collectives by size over 1 to 32 nodes"},
+      {"timeline", &o.timeline, "SVG of a step by DDP, ZeRO-1, ZeRO-3 and tp, exposed communication shaded"},
+      {"save_plan", &o.save_plan, "file of the best plan for a trainer's --plan"},
       {"top", &o.top, "number of plans to print", {1, 1000}},
       {"json", &o.json, "also write the plans to this file"}};
   return weft::run_program(argc, argv, "Finds the fastest meshes and schedules for a model on a number of GPUs.", flags,
