@@ -124,7 +124,7 @@ std::string timeline_svg(const Workload& whole) {
                              " % of the step is exposed communication"));
   }
   std::vector<Chart> panels;
-  const std::vector<std::string> labels{"compute", "the product waits for it", "behind other work", "exposed"};
+  const std::vector<std::string> labels{"compute", "beside products", "gather, reduce", "exposed"};
   for (size_t i = 0; i < lines.size(); ++i) {
     Chart chart(titles[i], {.label = str_cat("ms, ", layers, " layers of ", w.model.name), .to = 1e3 * last},
                 draw::y_names({"compute", "network", "waiting"}), {.height = 170});

@@ -45,10 +45,10 @@ std::string table(const std::vector<std::vector<std::string>>& rows) {
 std::string name_of(DType t) { return t == kFloat32 ? "f32" : t == kBFloat16 ? "bf16" : "fp8"; }
 
 std::string setup_text(const Workload& s) {
-  return str_cat(s.model.name, ": ", format("%.2f", static_cast<double>(s.model.parameters()) / 1e9), " B parameters; ",
+  return str_cat(s.model.name, ": ", format("%.3g", static_cast<double>(s.model.parameters()) / 1e9), " B parameters; ",
                  s.gpus, " x ", s.machine.name, ", nodes of ", s.machine.links.node, "; ", s.batch, " sequences of ",
                  s.sequence, " tokens (", format("%.3g", s.tokens() / 1e6), " M); products ", name_of(s.products),
-                 " at ", format("%.0f", s.peak_flops() / 1e12), " TFLOP/s, of which kernels reach ",
+                 " at ", format("%.3g", s.peak_flops() / 1e12), " TFLOP/s, of which kernels reach ",
                  format("%.0f", 100 * s.machine.reached), "%\n");
 }
 
@@ -82,7 +82,6 @@ std::string plan_report(const Workload& s, const Search& search, const Price& pr
                   ", working ", bytes_text(best.working), "\n");
   text += str_cat(search.candidates, " candidates: ", search.too_large, " do not fit, ", search.uneven,
                   " do not divide\nrejected\n");
-  std::vector<std::vector<std::string>> rejected;
   const auto slower = [](const Rejected& r) { return !r.why.starts_with("needs"); };
   // The nearest ones, and the nearest that do not fit.
   for (bool fits : {true, false}) {

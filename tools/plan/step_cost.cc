@@ -45,16 +45,16 @@ class Costs {
   // [m, k] x [k, n], `count` times.
   double product(double m, double n, double k, double count = 1, bool head = false) const {
     const double flops = 2 * count * m * n * k;
-    return launch_seconds(s_.machine,
-                          {.flops = flops,
-                           .bytes = count * (m * k + k * n + m * n) * e_,
-                           .products = flops,
-                           .product_dtype = head ? s_.activations : s_.products,
-                           .written = count * m * n * e_},
-                          {count, m, n});
+    return s_.sharing() * launch_seconds(s_.machine,
+                                         {.flops = flops,
+                                          .bytes = count * (m * k + k * n + m * n) * e_,
+                                          .products = flops,
+                                          .product_dtype = head ? s_.activations : s_.products,
+                                          .written = count * m * n * e_},
+                                         {count, m, n});
   }
   double move(double read, double written) const {
-    return launch_seconds(s_.machine, {.bytes = read + written, .written = written});
+    return s_.sharing() * launch_seconds(s_.machine, {.bytes = read + written, .written = written});
   }
 
   double collective(Collective kind, double bytes, int ranks, int stride) const {
@@ -69,11 +69,17 @@ class Costs {
     return left;
   }
 
+  // 8-bit products scale each operand by its largest value: it is read twice and written, by each of the three products.
+  double scaled(double elements) const {
+    return itemsize(s_.products) < itemsize(s_.activations) ? move(2 * e_ * elements, elements) : 0;
+  }
+
   // y = x w, of a weight that tp splits, with its two products in backward.
   void linear(Layer& l, double rows, double in, double out, double weights, double count = 1) const {
-    l.forward += product(rows, out, in, count);
-    l.input += product(rows, in, out, count);
-    l.weight += product(out, in, rows, count);
+    const double x = scaled(count * rows * in), w = scaled(count * in * out), y = scaled(count * rows * out);
+    l.forward += product(rows, out, in, count) + x + w;
+    l.input += product(rows, in, out, count) + y + w;
+    l.weight += product(out, in, rows, count) + x + y;
     l.flops += 2 * count * rows * in * out;
     l.dense += weights;
   }
@@ -129,11 +135,11 @@ class Costs {
   void attention(Layer& l, double t, double q, double kv) const {
     const double pairs = t * (d(s_.sequence) + 1) / 2, flops = 4 * q * pairs;
     const auto run = [&](double times) {
-      return launch_seconds(s_.machine, {.flops = times * flops,
-                                         .bytes = times * (2 * q + kv) * t * e_,
-                                         .products = times * flops,
-                                         .product_dtype = s_.activations,
-                                         .written = times * q * t * e_});
+      return s_.sharing() * launch_seconds(s_.machine, {.flops = times * flops,
+                                                        .bytes = times * (2 * q + kv) * t * e_,
+                                                        .products = times * flops,
+                                                        .product_dtype = s_.activations,
+                                                        .written = times * q * t * e_});
     };
     const double forward = run(1), backward = run(2.5);
     l.forward += forward;
@@ -410,7 +416,7 @@ StepCost cost_of(const Workload& s, const Candidate& c, bool simulate) {
   const double logits = 2 * costs.tokens() * d(s.model.vocab) / c.tp * e;
   r.working = std::max(logits, c.full_recompute ? largest.kept : 0) + 4 * costs.stream() / c.tp;
   const double updated = dense / shard + experts / expert_shard, moved = (12 + e) * updated;
-  r.update = roofline_seconds(s.machine, {.bytes = 2 * moved, .written = moved});
+  r.update = s.sharing() * roofline_seconds(s.machine, {.bytes = 2 * moved, .written = moved});
   if (c.zero == 1) {  // new weights to all
     const double gather = costs.collective(Collective::kAllGather, dense * kMasterBytes, costs.state_group(), c.tp) +
                           (experts > 0 ? costs.collective(Collective::kAllGather, experts * kMasterBytes,
@@ -530,7 +536,7 @@ Timeline run_passes(const std::vector<Pass>& passes, bool spans) {
 }
 
 double StepCost::mfu(const Workload& s) const {
-  return s.model.training_flops(s.sequence) * s.tokens() / (step * s.gpus * s.peak_flops());
+  return s.model.training_flops(s.sequence) * s.tokens() / (step * s.gpus / s.sharing() * s.peak_flops());
 }
 double StepCost::tokens_per_gpu_second(const Workload& s) const { return s.tokens() / (step * s.gpus); }
 

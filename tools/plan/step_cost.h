@@ -23,6 +23,8 @@ struct Workload {
   bool async_tp = true;           // products overlap with the tp collectives beside them
   double host_seconds = 0;        // of the host for each launch; 0: the step is replayed as one graph
   double peak_flops() const { return machine.products_of(products); }
+  /// How many ranks share the device of one: all, if they are threads of one CPU.
+  double sharing() const { return machine.shares_cores ? gpus : 1; }
   double tokens() const { return static_cast<double>(batch) * static_cast<double>(sequence); }
   /// Bytes that a plan may use: some of a GPU's memory belongs to driver, libraries and the allocator's gaps.
   double usable_memory() const { return (machine.shares_cores ? 1 : 0.94) * machine.memory; }
