@@ -1,6 +1,7 @@
 // plan: the fastest meshes for a model on a number of GPUs, what they cost, and what changes when the hardware does.
 #include <algorithm>
 #include <charconv>
+#include <cstdio>
 #include <string>
 
 #include "compiler/cost/machine_file.h"
@@ -28,7 +29,7 @@ struct Options {
   File curve{File::Use::kWrite}, collectives{File::Use::kWrite}, timeline{File::Use::kWrite},
       save_plan{File::Use::kWrite};
   File config{File::Use::kRead}, json{File::Use::kWrite};
-  int gpus = 512, top = 5;
+  int gpus = 512, top = 5, measure = 0;
   int64_t batch = 0, seq = 0, microbatches = 0, prompt = 1024, generated = 1024;
   bool inference = false, has_gpus = false;
   double batch_tokens = 4e6, usd_per_gpu_hour = 0, kw_per_gpu = 0, host_us = 0;
@@ -133,10 +134,8 @@ int run_inference(const Options& o, const Workload& w) {
   return 0;
 }
 
-// Partitions the model's step for the best plan and saves what a trainer reads.
-void save_best_plan(const Options& o, const Workload& w, const Candidate& c) {
-  check_flag("save_plan", !o.config, o.save_plan.path, "--model: a trainer makes its models from presets");
-  check_flag("save_plan", !c.mesh().empty(), o.save_plan.path, "a plan of two GPUs or more");
+// The model's step by a plan, for the partitioner.
+tools::StepChoice step_of(const Workload& w, const Candidate& c) {
   tools::StepChoice choice{.model = w.model.family,
                            .config = w.model.name,
                            .batch_size = w.batch,
@@ -150,9 +149,36 @@ void save_best_plan(const Options& o, const Workload& w, const Candidate& c) {
     choice.pipeline = c.stages_per_rank > 1 && c.schedule == "interleaved_1f1b"
                           ? str_cat(c.schedule, ":", c.stages_per_rank)
                           : c.schedule;
-  tools::ModelStep step(choice, Device::meta());
+  return choice;
+}
+
+// Partitions the step for the best plan and saves what a trainer reads.
+void save_best_plan(const Options& o, const Workload& w, const Candidate& c) {
+  check_flag("save_plan", !o.config, o.save_plan.path, "--model: a trainer makes its models from presets");
+  check_flag("save_plan", !c.mesh().empty(), o.save_plan.path, "a plan of two GPUs or more");
+  tools::ModelStep step(step_of(w, c), Device::meta());
   step.prepare();
   dist::save_plan(step.compiled().plan(o.gpu), o.save_plan.path);
+}
+
+// Runs the step of the best plan here, and compares.
+std::string measured_text(const Options& o, const Workload& w, const Planned& best) {
+  check_flag("measure", !o.config, str_cat(o.measure), "--model");
+  check_flag("measure", w.machine.shares_cores, w.machine.name, "--gpu cpu or a file of doctor --measure --out");
+  tools::ModelStep step(step_of(w, best.candidate));
+  step.run();
+  double least = 1e30;
+  for (int i = 0; i < o.measure; ++i) least = std::min(least, step.run());
+  const dist::PlanReport plan = step.compiled().plan(o.gpu);
+  const double predicted = plan.estimate().step_seconds(), more = 100 * (predicted / least - 1);
+  char text[256];
+  std::snprintf(text, sizeof text,
+                "measured here: %s, least of %d steps; predicted by the partitioned graph %s (%+.1f %%), by shapes %s "
+                "(%+.1f %%); planned peak %s\n",
+                seconds_text(least).c_str(), o.measure, seconds_text(predicted).c_str(), more,
+                seconds_text(best.cost.step).c_str(), 100 * (best.cost.step / least - 1),
+                bytes_text(static_cast<double>(plan.peak_bytes())).c_str());
+  return text;
 }
 
 int run(const Options& o) {
@@ -175,6 +201,7 @@ int run(const Options& o) {
   if (o.json) io::write_file_atomic(o.json.path, plan_json(setup, search, price));
   if (o.curve) io::write_file_atomic(o.curve.path, curve_svg(setup));
   if (o.collectives) io::write_file_atomic(o.collectives.path, collectives_svg(setup.machine));
+  if (o.measure > 0) text += measured_text(o, setup, search.best[0]);
   if (o.save_plan) save_best_plan(o, setup, search.best[0].candidate);
   if (o.timeline) io::write_file_atomic(o.timeline.path, timeline_svg(setup));
   write_output(text);
@@ -227,6 +254,10 @@ int main(int argc, char** argv) {
       {"collectives", &o.collectives, "SVG of the bus bandwidth of collectives by size over 1 to 32 nodes"},
       {"timeline", &o.timeline, "SVG of a step by DDP, ZeRO-1, ZeRO-3 and tp, exposed communication shaded"},
       {"save_plan", &o.save_plan, "file of the best plan for a trainer's --plan"},
+      {"measure",
+       &o.measure,
+       "run the best plan this many times here, with --gpu cpu or a doctor's file, and compare",
+       {0, 1e6}},
       {"top", &o.top, "number of plans to print", {1, 1000}},
       {"json", &o.json, "also write the plans to this file"}};
   return weft::run_program(argc, argv, "Finds the fastest meshes and schedules for a model on a number of GPUs.", flags,
