@@ -35,6 +35,7 @@ Estimate estimate(const Mesh& mesh, const Graph& g, const std::vector<PlannedCol
   for (const Ref<Cell>& c : g.cells) e.cell_bytes += c->type.nbytes();
   const double moved = stored + static_cast<double>(e.cell_bytes);
   e.compute_seconds += roofline_seconds(machine, {.bytes = 2 * moved, .written = moved});
+  if (machine.shares_cores) e.compute_seconds *= mesh.size();  // the ranks compute one after another, or share cores
   for (const PlannedCollective& c : collectives) {
     const double s = seconds_of(mesh, c, machine);
     e.comm_seconds += s;

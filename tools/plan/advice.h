@@ -15,7 +15,7 @@ struct Limits {
 Limits limits_of(const Workload& setup);
 std::string advice(const Workload& setup, const Limits& limits);
 
-/// Applies "gpu_flops=8x,network=0.1x,gpus=2x,batch=1000,seq=8192,memory=2x,bandwidth=2x": a number, or a factor with x.
+/// Applies "gpu_flops=8x,network=0.1x,gpus=2x,batch=1000,seq=8192,memory=2x": numbers, or factors with x.
 /// network: links between nodes and within them; bandwidth: of the GPU's memory. Throws InvalidArgument, naming the
 /// part, for others.
 Workload what_if(Workload setup, const std::string& changes);

@@ -13,7 +13,7 @@ struct InferenceWorkload {
   DType products = kBFloat16;
 };
 
-/// The bound of decoding by the weights alone, at the memory rate of the data sheet: tokens per second of each sequence.
+/// The bound of decoding by the weights alone, at the data sheet's memory rate: tokens per second of each sequence.
 double decode_bound(const InferenceWorkload& s, double gpus);
 
 /// One token of each of `batch` sequences, with the keys and values of `context` tokens each.

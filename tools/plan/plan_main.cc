@@ -68,7 +68,8 @@ Workload setup_of(const Options& o) {
     s.machine = with_tf32(machine_named(o.gpu), o.tf32);
   } catch (const Error& e) {
     if (o.config || o.gpu.ends_with(".json")) throw;
-    usage_error(str_cat("--", e.what()));
+    const std::string what = e.what();
+    usage_error(what.starts_with("machine: ") ? str_cat("--gpu: ", what.substr(9)) : str_cat("--", what));
   }
   s.gpus = o.gpus;
   s.async_tp = o.async_tp;

@@ -168,11 +168,11 @@ std::string plan_json(const Workload& s, const Search& search, const Price& pric
 
 std::string nothing_fits(const Workload& s, const Search& search) {
   if (search.least_memory == 0)
-    return str_cat("plan: no mesh of ", s.gpus, " GPUs divides a batch of ", s.batch, " sequences of ", s.sequence,
+    return str_cat("no mesh of ", s.gpus, " GPUs divides a batch of ", s.batch, " sequences of ", s.sequence,
                    " tokens and the sizes of ", s.model.name, "; another --batch or --mesh may");
-  return str_cat("plan: ", s.model.name, " fits nowhere: of ", search.candidates, " plans for ", s.gpus, " x ",
-                 s.machine.name, " the smallest, ", search.least_mesh, ", needs ", bytes_text(search.least_memory),
-                 " of ", bytes_text(s.usable_memory()), "; use more GPUs or a smaller batch");
+  return str_cat(s.model.name, " fits nowhere: of ", search.candidates, " plans for ", s.gpus, " x ", s.machine.name,
+                 " the smallest, ", search.least_mesh, ", needs ", bytes_text(search.least_memory), " of ",
+                 bytes_text(s.usable_memory()), "; use more GPUs or a smaller batch");
 }
 
 }  // namespace weft::planner

@@ -69,7 +69,7 @@ class Costs {
     return left;
   }
 
-  // 8-bit products scale each operand by its largest value: it is read twice and written, by each of the three products.
+  // 8-bit products scale each operand by its largest value: each of the three products reads it twice and writes it.
   double scaled(double elements) const {
     return itemsize(s_.products) < itemsize(s_.activations) ? move(2 * e_ * elements, elements) : 0;
   }
