@@ -103,6 +103,7 @@ void GroupNames::add(Match& m, Transfer t, int from_rank, const std::vector<int>
 }
 
 void GroupNames::build(Match& m) const {
+  m.all_started = std::chrono::steady_clock::now();
   std::vector<Request>& r = m.requests;
   const int n = static_cast<int>(r.size());
   std::vector<int> everyone(n);

@@ -35,10 +35,11 @@ inline bool combines(Collective c) { return c == Collective::kAllReduce || c == 
 struct Match {
   std::vector<int> members;  // ranks of the communicator, by position in `requests`
   std::vector<Request> requests;
-  std::vector<bool> here;  // who has started it
-  int first = -1;          // position of the one who started it first
-  uint64_t number = 0;     // among those of its ranks, for messages; 0: none
-  int splits = 0;          // ranks that called split(), with the colour and key of each
+  std::vector<bool> here;           // who has started it
+  int first = -1;                   // position of the one who started it first
+  uint64_t number = 0;              // among those of its ranks, for messages; 0: none
+  Work::Deadline all_started = {};  // when build() was called
+  int splits = 0;                   // ranks that called split(), with the colour and key of each
   std::vector<std::pair<int, int>> colors;
   std::vector<Transfer> transfers;
   std::vector<std::vector<int>> sources, receivers;  // for each transfer: the positions of its sources and destinations

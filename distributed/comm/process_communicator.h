@@ -16,6 +16,7 @@ class ProcessWork final : public Work {
   ~ProcessWork() override { group_->leave(*op_); }
   std::optional<Error> wait(Deadline deadline) override { return group_->wait(*op_, deadline); }
   bool done() override { return group_->done(*op_); }
+  Deadline all_started() const override { return op_->all_started; }
   uint64_t number() const override { return op_->id; }
 
  private:

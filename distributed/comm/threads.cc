@@ -272,6 +272,7 @@ class ThreadWork final : public Work {
   ~ThreadWork() override { group_->leave(*op_, rank_); }
   std::optional<Error> wait(Deadline deadline) override { return group_->wait(*op_, deadline); }
   bool done() override { return group_->done(*op_); }
+  Deadline all_started() const override { return op_->all_started; }
   uint64_t number() const override { return op_->id; }
   Op& op() { return *op_; }
 

@@ -5,7 +5,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
+#include <chrono>
 #include <latch>
 #include <memory>
 #include <mutex>
@@ -220,6 +222,29 @@ TEST(World, Statistics) {
   world.record(false);
   world.run([](int r) { sum_over("tp", r); });
   EXPECT_TRUE(world.rank(0).records().empty());
+}
+
+// Rank 1 comes late: rank 0 waits for it, and it waits for nobody.
+TEST(World, WaitingForTheSlowestIsKnown) {
+  World world(Mesh{{"dp", 2}});
+  std::array<std::chrono::steady_clock::time_point, 2> started, ended;
+  world.run([&](int r) {
+    if (r == 1) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    started[r] = std::chrono::steady_clock::now();
+    sum_over("dp", r);
+    ended[r] = std::chrono::steady_clock::now();
+  });
+  const WaitedSeconds fast = world.rank(0).waited(), slow = world.rank(1).waited();
+  const auto between = [](auto from, auto to) { return std::chrono::duration<double>(to - from).count(); };
+  EXPECT_GT(fast.late, slow.late);
+  EXPECT_LE(fast.late, fast.all);
+  EXPECT_LE(slow.late, slow.all);
+  EXPECT_LE(fast.all, between(started[0], ended[0]));
+  // Up to a moment after the late rank has started.
+  EXPECT_LE(slow.late, between(started[1], ended[1]));
+  EXPECT_LE(fast.late, between(started[0], ended[1]));
+  world.clear_statistics();
+  EXPECT_EQ(world.rank(0).waited().late, 0);
 }
 
 TEST(World, BadUseIsOneClearError) {

@@ -68,6 +68,8 @@ class Work : public RefCounted {
   virtual std::optional<Error> wait(Deadline deadline) = 0;
   /// True once wait() would not block.
   virtual bool done() = 0;
+  /// After a wait() without error: when this rank learnt that all ranks had started it; the epoch if it is not known.
+  virtual Deadline all_started() const { return {}; }
   /// For traces: a number that all ranks of this collective share, and no other collective has; 0: none.
   virtual uint64_t number() const { return 0; }
 };

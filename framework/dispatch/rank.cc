@@ -66,6 +66,12 @@ void RankContext::clear_statistics() {
   for (auto& [key, total] : totals_) total = {};  // works in progress point here
 }
 
+WaitedSeconds RankContext::waited() const {
+  WaitedSeconds sum;
+  for (const auto& [key, total] : totals_) sum.all += total.wait_seconds, sum.late += total.late_seconds;
+  return sum;
+}
+
 void RankContext::begin_step(uint16_t plan) {
   if (!flight) return;
   step_.plan = plan;
@@ -116,8 +122,14 @@ void RankContext::wait(const UnderWay& w) {
   const std::optional<Error> error = w.work->wait(start + timeout);
   const auto end = std::chrono::steady_clock::now();
   record(flight::Event::kEnd, end, error ? static_cast<uint8_t>(error->code()) : uint8_t{0});
-  w.total->second.wait_seconds += std::chrono::duration<double>(end - start).count();
-  if (!error) return;
+  const auto seconds = [&](std::chrono::steady_clock::time_point to) {
+    return std::chrono::duration<double>(to - start).count();
+  };
+  w.total->second.wait_seconds += seconds(end);
+  if (!error) {
+    w.total->second.late_seconds += seconds(std::clamp(w.work->all_started(), start, end));
+    return;
+  }
   if (w.started.run == 0) throw *error;
   throw Error(error->code(), str_cat(error->what(), "; collective ", w.started.position + 1, " of run ", w.started.run,
                                      " of step ", w.started.plan));

@@ -30,7 +30,14 @@ struct CollectiveTotal {
   int64_t count = 0;
   int64_t bytes = 0;
   double wait_seconds = 0;  // in wait(); includes this rank's own copying and reducing
+  double late_seconds = 0;  // of wait_seconds: before all ranks had started the collective
   int communicator = -1;    // its number in the flight recorder; -1: not known yet
+};
+
+/// Seconds in which a rank waited for collectives and computed nothing.
+struct WaitedSeconds {
+  double all = 0;
+  double late = 0;  // of them before the last rank had started the collective; the rest moved data
 };
 
 class RankContext {
@@ -66,6 +73,8 @@ class RankContext {
   const std::vector<CollectiveRecord>& records() const { return records_; }
   const Totals& totals() const { return totals_; }
   void clear_statistics();
+  /// Since clear_statistics().
+  WaitedSeconds waited() const;
 
   /// Starts a collective and waits for it; throws its error.
   void run(const std::string& axes, const CommRequest& request);

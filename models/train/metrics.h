@@ -6,6 +6,16 @@
 
 namespace weft::train {
 
+/// What a rank of a mesh did in a step, or in several. Shares are of that time, from 0 to 1.
+struct RankMetrics {
+  double tokens_per_s = 0;  // an equal part of the batch, over the time without waiting for slower ranks
+  double exposed = 0;       // share of exposed communication: in wait() of collectives, where nothing computes
+  double waiting = 0;       // the part of it in which another rank had not started the collective
+};
+
+/// A table of the ranks of a run; of more than eight, those that waited least, which the others waited for.
+std::string ranks_text(const std::vector<RankMetrics>& ranks, int64_t steps, double tokens_per_s);
+
 /// One line of the metrics file. A NaN field is left out. mfu: the model FLOPs of a second (models/nn/model_flops.h)
 /// over the device's rate of products.
 struct StepMetrics {
@@ -14,6 +24,7 @@ struct StepMetrics {
   bool moe = false;
   double aux_loss = 0, dropped = 0;
   std::vector<double> expert_load;
+  std::vector<RankMetrics> ranks;  // on a mesh; empty: not collected for this step
 };
 
 /// Appends lines to a file; can truncate it to an earlier length. Refuses what is not a metrics file, and a file that
@@ -44,6 +55,8 @@ class MetricsFile {
 class Progress {
  public:
   Progress(int64_t first_step, int64_t steps);
+  /// Whether update() should be called for the step that begins now and takes about so many seconds.
+  bool due(int64_t step, double seconds) const;
   void update(const StepMetrics& m);
   /// Prints a separate line above the progress line.
   void note(const std::string& text);

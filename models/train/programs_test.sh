@@ -11,7 +11,7 @@ failures=0
 
 fail() { echo "FAILED: $*"; failures=$((failures + 1)); }
 # Metrics without what a clock says.
-plain() { sed -E 's/"(step_ms|tokens_per_s|mfu)":[^,}]*,?//g' "$1"; }
+plain() { sed -E 's/"ranks":\{[^}]*\},?//g; s/"(step_ms|tokens_per_s|mfu)":[^,}]*,?//g' "$1"; }
 same() { cmp -s <(plain "$1") <(plain "$2") || { fail "$3"; diff <(plain "$1") <(plain "$2") | head -6; }; }
 lines() { [[ -f $1 ]] && wc -l <"$1" || echo 0; }
 # expect CODE TEXT COMMAND...: exit code, and one line on stderr that contains TEXT.
@@ -106,6 +106,11 @@ for ranks in threads processes; do
 done
 same r-threads.jsonl r-processes.jsonl "--ranks processes differs from threads"
 same_state r-threads r-processes "--ranks processes"
+for ranks in threads processes; do  # rates and shares of four ranks, in each line of metrics and at the end
+  four='\[[^],]+(,[^],]+){3}\]'
+  [[ $(grep -cE "\"ranks\":\\{\"tokens_per_s\":$four,\"exposed\":$four,\"waiting\":$four\\}" r-$ranks.jsonl) == 4 ]] || fail "metrics of ranks: $(head -1 r-$ranks.jsonl)"
+  [[ $(grep -cE "^ +[0-3] +[0-9]+ +[0-9.]+% +[0-9.]+%$" r-$ranks.txt) == 4 ]] || fail "no table of ranks: $(cat r-$ranks.txt)"
+done
 [[ $(grep -c "held-out loss" r-processes.txt) == 2 ]] || fail "not one line of progress: $(cat r-processes.txt)"
 "$train" "${flags[@]}" "${short[@]}" --mesh dp2,tp2 --ranks processes --resume --steps 6 --checkpoint_dir r-threads >r.txt 2>&1 || fail "resume as processes: $(tail -1 r.txt)"
 grep -q "^resumed from .*step_4" r.txt && [[ -d r-threads/step_6 ]] || fail "not resumed as processes: $(cat r.txt)"

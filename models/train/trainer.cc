@@ -24,6 +24,7 @@
 #include "models/train/generate.h"
 #include "models/train/job.h"
 #include "models/train/metrics.h"
+#include "models/train/rank_meter.h"
 #include "weft.h"
 
 namespace weft::train {
@@ -43,6 +44,7 @@ struct Flight {
   int64_t step = 0;
   double begin = 0, lr = 0;
   int64_t samples = 0;  // position of the loader after its batch
+  bool show = false;    // its progress line is due
   data::Batch batch;
   HostRead results;  // loss, norm, ok; mixtures of experts: also aux, dropped, load
 };
@@ -112,7 +114,8 @@ class Trainer {
 
     Progress progress(state_.step, options_.steps);
     std::deque<Flight> flights;
-    double finished = 0;  // time when the previous step was read
+    std::optional<RankMeter> meter;         // on a mesh
+    double finished = 0, last_seconds = 0;  // when the previous step was read, and how long it took
     // Reads the results of the oldest steps until only `left` steps are queued.
     auto finish = [&](size_t left) {
       while (flights.size() > left) {
@@ -143,20 +146,27 @@ class Trainer {
           m.dropped = got[4].item<double>();
           m.expert_load = got[5].to_vector<double>();
         }
+        last_seconds = m.step_ms * 1e-3;
+        if (meter) {
+          meter->count(last_seconds, static_cast<double>(options_.batch_size * options_.seq_len));
+          if (f.show || !options_.metrics.empty()) m.ranks = meter->last();
+        }
         metrics.write(m);
-        progress.update(m);
+        if (f.show) progress.update(m);
       }
     };
     model_->train();
     int64_t queued = state_.step;
-    while (queued < options_.steps && !stops()) {
+    while (queued < options_.steps) {
+      const auto [stop, show] = next_step(progress.due(queued + 1, last_seconds));
+      if (stop) break;
       if (queued + 1 == setup_.profile_first) {
         finish(0);
         profile_.emplace(setup_.profile_last - queued);
       }
       std::optional<internal::TraceScope> trace(std::in_place, TraceEvent::kStep, "training step");
       job_.progress(queued + 1);
-      Flight f{.step = queued + 1, .begin = now_seconds(), .lr = schedule.at(queued)};
+      Flight f{.step = queued + 1, .begin = now_seconds(), .lr = schedule.at(queued), .show = show};
       {
         const flight::HostPhase phase(flight::Phase::kLoader);
         f.batch = loader_->next();
@@ -173,8 +183,11 @@ class Trainer {
           step.prepare(tokens, targets);
           report_plan(step.plan(measured.empty() ? "cpu" : measured));
           planned_ = true;
+          meter.emplace(step.world());
         }
+        if (meter) meter->begin();
         const StepOut out = step(tokens, targets);
+        if (meter) meter->end();
         std::vector<Tensor> wanted{out.loss, out.grad_norm, out.ok};
         if (moe) wanted.insert(wanted.end(), {out.aux, out.dropped, out.expert_load});
         f.results = HostRead(wanted);
@@ -197,6 +210,10 @@ class Trainer {
     finish(0);
     if (profile_) save_profile(progress);  // interrupted before its last step
     progress.finish();
+    if (meter && meter->steps() > 0) {
+      const std::vector<RankMetrics> ranks = meter->all();
+      std::fputs(ranks_text(ranks, meter->steps(), meter->tokens_per_s()).c_str(), stdout);
+    }
     if (setup_.checkpoint_every != 0 && last_saved_ != state_.step) save(metrics, progress, true);
     if (stops_) {
       const std::string where = str_cat(
@@ -212,8 +229,16 @@ class Trainer {
  private:
   size_t lookahead() const { return setup_.device.type == DeviceType::kCuda ? kLookahead : 0; }
 
-  // Whether the run ends before its last step: all processes of a job do at the same step.
-  bool stops() { return stops_ = word_of_first(interrupted()); }
+  // What the first process decides for all before a step: whether the run ends here, and whether the step gets a line.
+  struct NextStep {
+    bool stop, show;
+  };
+  NextStep next_step(bool show) {
+    uint8_t word = static_cast<uint8_t>((interrupted() ? 1 : 0) | (show ? 2 : 0));
+    if (dist::Processes* job = dist::Processes::current()) job->broadcast(0, {&word, kUInt8, {}, {}});
+    stops_ = word & 1;
+    return {stops_, (word & 2) != 0};
+  }
 
   static Setup settled(const nn::ModelFamily& family, TrainOptions& options) {
     Setup s = settle(family, options);

@@ -40,6 +40,8 @@ TEST(GlooWorld, BitsOfThreadRanksWithSeveralRanksInAProcess) {
   EXPECT_EQ(run({{0}}, [](Communicator& c, int) { compare_with_threads(c, 7000, 0); }), "0");
 }
 
+TEST(GlooWorld, KnowsWhenAllHadStarted) { EXPECT_EQ(run(each(3), check_all_started), "0 0 0"); }
+
 // Many chunks, and a share for each rank.
 TEST(GlooWorld, LargeAllReduce) {
   EXPECT_EQ(run(each(3),

@@ -84,6 +84,10 @@ TEST(SharedWorld, SplitAndSeveralCommunicators) {
   EXPECT_EQ(all.wait(), "0 0 0 0");
 }
 
+TEST(SharedWorld, KnowsWhenAllHadStarted) {
+  EXPECT_EQ(run_world(each(3), [](Communicator& c, SharedWorld&, int rank) { check_all_started(c, rank); }), "0 0 0");
+}
+
 // A collective that has started ends although its ranks compute.
 TEST(SharedWorld, ProgressWhileRanksCompute) {
   EXPECT_EQ(run_world(each(2),

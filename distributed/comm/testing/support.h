@@ -92,6 +92,19 @@ inline void in_any_world(const MakeWorld& make, const Layout& layout, int proces
   on_threads(mine.size(), [&](size_t i) { body(*mine[i], mine[i]->rank()); });
 }
 
+/// Work::all_started() is not before the last rank has started, and not after wait(); all ranks are on this host.
+inline void check_all_started(Communicator& c, int rank) {
+  for (int i = 0; i < 10; ++i) {
+    if (rank == i % c.size()) std::this_thread::sleep_for(std::chrono::milliseconds(3));
+    std::vector<int64_t> own{now()}, all(static_cast<size_t>(c.size()));
+    const auto work = c.start({.kind = Collective::kAllGather, .in = view(own), .out = view(all)});
+    ASSERT_EQ(text(work->wait(in_a_minute())), "");
+    const int64_t known = work->all_started().time_since_epoch().count();
+    EXPECT_LE(known, now());
+    for (int64_t started : all) EXPECT_GE(known, started);
+  }
+}
+
 /// The processes of a layout; returns their exit codes.
 inline std::string run_any_world(const MakeWorld& make, const Layout& layout, const AnyBody& body,
                                  const char* name = "world") {

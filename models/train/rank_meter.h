@@ -1,0 +1,37 @@
+// Measures what the ranks of a mesh wait for each other in training steps.
+#pragma once
+#include <vector>
+
+#include "distributed/launch/world.h"
+#include "models/train/metrics.h"
+
+namespace weft::train {
+
+class RankMeter {
+ public:
+  /// Of the ranks of `world`, which must outlive this object.
+  explicit RankMeter(dist::World& world);
+  /// Around a step.
+  void begin();
+  void end();
+  /// The step took so many seconds for so many tokens of all ranks.
+  void count(double seconds, double tokens);
+  /// By rank, of the last step and of all steps but the first one, which also makes buffers. A collective, if ranks are
+  /// processes.
+  std::vector<RankMetrics> last();
+  std::vector<RankMetrics> all();
+  int64_t steps() const { return steps_; }
+  /// Of all ranks together, in the steps of all().
+  double tokens_per_s() const { return seconds_ > 0 ? tokens_ / seconds_ : 0; }
+
+ private:
+  std::vector<RankMetrics> gathered(const std::vector<WaitedSeconds>& waited, double seconds, double tokens);
+
+  dist::World& world_;
+  std::vector<WaitedSeconds> begun_, last_, all_;  // by local rank
+  double last_seconds_ = 0, last_tokens_ = 0, seconds_ = 0, tokens_ = 0;
+  int64_t steps_ = 0;
+  bool first_ = true;
+};
+
+}  // namespace weft::train
