@@ -49,6 +49,8 @@ void GroupNames::agree(const Match& m, int first, size_t second) const {
   const Request &a = m.requests[first], &b = m.requests[second];
   const bool pair = point_to_point(a.kind);
   bool same = (pair || a.kind == b.kind) && dtype_of(a) == dtype_of(b);
+  // Ranks count transfers outside of plans by themselves.
+  if (!pair && a.site < kOwnSites && b.site < kOwnSites) same &= a.site == b.site;
   if (combines(a.kind)) same &= a.op == b.op;
   if (a.kind == Collective::kBroadcast) same &= a.peer == b.peer;
   if (a.kind == Collective::kPermute) same &= (a.shift - b.shift) % size() == 0;

@@ -91,10 +91,10 @@ FlightFolder::~FlightFolder() {
   if (lock_ >= 0) close(lock_);
 }
 
-std::optional<diagnose::Diagnosis> FlightFolder::diagnose() const {
+std::optional<diagnose::Diagnosis> FlightFolder::diagnose(const diagnose::DiagnosisOptions& options) const {
   try {
     if (path_.empty() || fs::is_empty(path_)) return {};
-    return diagnose::diagnose(diagnose::read_job(path_));
+    return diagnose::diagnose(diagnose::read_job(path_), options);
   } catch (const std::exception&) {  // it does not hide the failure of the job
     return {};
   }

@@ -19,7 +19,7 @@ class FlightFolder {
 
   const std::string& path() const { return path_; }
   /// What the records say now; nothing if there are none. Never throws.
-  std::optional<diagnose::Diagnosis> diagnose() const;
+  std::optional<diagnose::Diagnosis> diagnose(const diagnose::DiagnosisOptions& options = {}) const;
   /// Copies the records into a new folder in `parent`, or in TMPDIR if it is empty or cannot be written; returns its
   /// path, or nothing if there are no records. Never throws.
   std::string keep(const std::string& parent);

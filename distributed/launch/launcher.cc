@@ -19,6 +19,7 @@
 
 #include "distributed/control/token.h"
 #include "distributed/launch/flight_folder.h"
+#include "distributed/launch/watch.h"
 #include "framework/base/error.h"
 #include "framework/base/failure_report.h"
 #include "framework/dispatch/flight.h"
@@ -102,6 +103,7 @@ class Launcher {
       while (running() || open_streams()) {
         wait();
         end_others();
+        if (!failure_) watch(false);
       }
     } catch (...) {
       signal_all(SIGKILL);
@@ -110,6 +112,7 @@ class Launcher {
       restore();
       throw;
     }
+    if (!failure_) watch(true);
     restore();
     return {result(), asked_};
   }
@@ -260,6 +263,15 @@ class Launcher {
     }
   }
 
+  // Tells the user of a rank that the others wait for. Ranks that would wait until their deadline are ended now.
+  void watch(bool last) {
+    if (const auto news = watch_.look(last)) print(str_cat(options_.name, ": ", *news, "\n"));
+    if (!watch_.deadlock() || !running()) return;
+    diagnosis_ = watch_.deadlock();
+    failure_ = terminated_ = Clock::now();
+    signal_all(SIGTERM);
+  }
+
   // Whether all processes that have not ended are stopped by a signal.
   bool all_stopped() const {
     return std::all_of(processes_.begin(), processes_.end(), [](const Process& p) {
@@ -301,6 +313,10 @@ class Launcher {
   }
 
   int result() {
+    if (watch_.deadlock() && diagnosis_) {
+      report_fault();
+      return 1;
+    }
     const Process* p = culprit();
     const bool alike =
         p && !p->held.empty() && std::all_of(processes_.begin(), processes_.end(), [&](const Process& q) {
@@ -325,13 +341,17 @@ class Launcher {
     print(str_cat(options_.name, ": rank ", p->rank, " (pid ", p->pid, ") ", how,
                   p->last.empty() ? "" : "; its last message: ", p->last, "\n"));
     if (!diagnosis_) diagnosis_ = flight_.diagnose();
+    report_fault();
+    return p->code();
+  }
+  // The last lines of a job that has failed.
+  void report_fault() {
     const auto fault = diagnosis_ ? diagnosis_->fault : diagnose::Fault::kNone;
     if (fault != diagnose::Fault::kNone && fault != diagnose::Fault::kSlow) {  // no slow rank ends a job
       if (const std::string kept = flight_.keep(options_.keep); !kept.empty())
         print(str_cat(options_.name, ": flight records for //tools:diagnose: ", kept, "\n"));
       print(str_cat(options_.name, ": ", diagnosis_->verdict(), "\n"));
     }
-    return p->code();
   }
   static void print(const std::string& text) { static_cast<void>(!write(STDERR_FILENO, text.data(), text.size())); }
 
@@ -340,6 +360,7 @@ class Launcher {
   const TemporaryFolder store_;
   const std::string token_ = control::make_token();
   FlightFolder flight_;
+  Watch watch_{flight_};
   std::optional<diagnose::Diagnosis> diagnosis_;
   sigset_t before_;
   int signals_ = -1;

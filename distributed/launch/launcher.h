@@ -23,6 +23,9 @@ struct Launched {
 /// that another rank prints begins with "rank N: ". A line on standard error that another rank has printed is not shown
 /// again. SIGINT, SIGTERM and SIGHUP go to all processes. No process outlives the launcher.
 ///
+/// When the ranks of a job wait for one of them for more than 2 s, a line on standard error says for which, in which
+/// collective, and what it does; another line says when the job goes on (watch.h).
+///
 /// When a process fails, the others have a few seconds to end; then they are ended, or at once if all of them are
 /// stopped. A line on standard error names the process that failed first, how, and its last message. Behind it there is
 /// the diagnosis, which may name another process, if the ranks have left flight records (JOB_FLIGHT,

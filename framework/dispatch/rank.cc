@@ -36,8 +36,8 @@ class CollectiveTrace {
       : scope_(TraceEvent::kCollective, to_string_view(kind).data()) {
     if (TraceEvent* e = scope_.event()) e->starts = starts, e->waits = waits;
   }
-  void of(const Work& work, const std::string& axes) {
-    if (TraceEvent* e = scope_.event()) e->flow = work.number(), e->scope = intern(axes);
+  void of(const Ref<Work>& work, const std::string& axes) {
+    if (TraceEvent* e = scope_.event()) e->flow = work ? work->number() : 0, e->scope = intern(axes);
   }
   void moves(int64_t bytes) {
     if (TraceEvent* e = scope_.event()) e->bytes = bytes;
@@ -93,7 +93,7 @@ RankContext::UnderWay RankContext::begin(const std::string& axes, const CommRequ
   Totals::value_type& total = *totals_.try_emplace({r.kind, axes}).first;
   ++total.second.count;
   total.second.bytes += bytes;
-  return launch(total, r, bytes);
+  return fault ? launch_faulty(total, r) : launch(total, r, bytes);
 }
 
 // The record comes first: the first use of a communicator waits for other ranks.
@@ -108,7 +108,17 @@ RankContext::UnderWay RankContext::launch(Totals::value_type& total, const CommR
   return {communicator(axes).start(r), &total, started};
 }
 
+RankContext::UnderWay RankContext::launch_faulty(Totals::value_type& total, const CommRequest& request) {
+  UnderWay last{{}, &total, {}};
+  for (const auto& [axes, r] : fault(total.first.second, request)) {
+    wait(last);
+    last = launch(*totals_.try_emplace({r.kind, axes}).first, r, bytes_moved(r));
+  }
+  return last;
+}
+
 void RankContext::wait(const UnderWay& w) {
+  if (!w.work) return;
   const auto start = std::chrono::steady_clock::now();
   const auto record = [&](flight::Event event, std::chrono::steady_clock::time_point time, uint8_t outcome) {
     if (!flight) return;
@@ -138,7 +148,7 @@ void RankContext::wait(const UnderWay& w) {
 void RankContext::run(const std::string& axes, const CommRequest& request) {
   CollectiveTrace trace(request.kind, true, true);
   const UnderWay w = begin(axes, request);
-  trace.of(*w.work, axes);
+  trace.of(w.work, axes);
   trace.moves(bytes_moved(request));
   wait(w);
 }
@@ -147,8 +157,8 @@ void RankContext::agree() {
   CollectiveTrace trace(Collective::kBarrier, true, true);
   Totals::value_type& total = *totals_.try_emplace({Collective::kBarrier, "world"}).first;
   ++total.second.count;
-  const UnderWay w = launch(total, {}, 0);
-  trace.of(*w.work, "world");
+  const UnderWay w = fault ? launch_faulty(total, {}) : launch(total, {}, 0);
+  trace.of(w.work, "world");
   wait(w);
 }
 
@@ -157,7 +167,7 @@ void RankContext::start(const std::string& axes, const CommRequest& r) {
                 r.site, "; need a collective_wait first");
   CollectiveTrace trace(r.kind, true, false);
   const UnderWay& w = works_.emplace(r.site, begin(axes, r)).first->second;
-  trace.of(*w.work, axes);
+  trace.of(w.work, axes);
   trace.moves(bytes_moved(r));
 }
 
@@ -168,7 +178,7 @@ void RankContext::finish(uint64_t site) {
   const UnderWay w = std::move(it->second);
   works_.erase(it);
   CollectiveTrace trace(w.total->first.first, false, true);
-  trace.of(*w.work, w.total->first.second);
+  trace.of(w.work, w.total->first.second);
   wait(w);
 }
 

@@ -2,6 +2,7 @@
 // and works in progress here, without code for a single transport. One thread at a time uses a context.
 #pragma once
 #include <chrono>
+#include <functional>
 #include <map>
 #include <string>
 #include <utility>
@@ -66,6 +67,10 @@ class RankContext {
   bool recording = false;
   /// Where collectives are recorded for diagnosis, or null.
   flight::Ring* flight = nullptr;
+  using Requests = std::vector<std::pair<std::string, CommRequest>>;  // with their mesh dimensions
+  /// For tests of faults: what this rank starts and records in place of a collective. All but the last are waited for
+  /// at once; of an empty list the rank starts nothing, and finds the collective done.
+  std::function<Requests(const std::string& axes, const CommRequest& request)> fault;
   /// A run of the compiled step of this number begins: its collectives are recorded as those of the step.
   void begin_step(uint16_t plan);
   void end_step();
@@ -96,12 +101,13 @@ class RankContext {
 
  private:
   struct UnderWay {
-    Ref<Work> work;
+    Ref<Work> work;  // null: a fault has left it out
     Totals::value_type* total;
     flight::Record started;  // without a recorder: empty
   };
   UnderWay begin(const std::string& axes, const CommRequest& request);
   UnderWay launch(Totals::value_type& total, const CommRequest& request, int64_t bytes);
+  UnderWay launch_faulty(Totals::value_type& total, const CommRequest& request);
   void wait(const UnderWay& w);
 
   int rank_, size_;

@@ -1,0 +1,58 @@
+// For tests: a job of processes or threads that trains as the trainers do (loader, step, evaluation, checkpoint), with a
+// fault in one rank.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace weft::testing {
+
+enum class Kind : uint8_t {
+  kNone,
+  kDrop,     // a collective that the rank leaves out
+  kExtra,    // one too many
+  kReorder,  // two are exchanged
+  kResize,
+  kRetype,
+  kDelay,  // of 3 s
+  kPause,  // the process is stopped for 1 s: no fault
+  kExit,   // with code 3
+  kThrow,
+  kKill,
+  kStop,    // for ever
+  kLoader,  // the loader does not return for 3 s
+  kSeed,    // another one than the other ranks have
+  kLr,
+  kBatch,
+  kLink,  // its TCP connections are cut
+};
+inline constexpr int kNumKinds = 17;
+std::string_view to_string_view(Kind kind);
+
+/// Where a fault is: at a collective of this phase of the training step, in the evaluation, or in the checkpoint.
+enum class Where : uint8_t { kForward, kBackward, kUpdate, kCheckpoint, kEvaluation };
+inline constexpr int kNumWheres = 5;
+std::string_view to_string_view(Where where);
+
+struct FaultCase {
+  Kind kind = Kind::kNone;
+  Where where = Where::kForward;
+  std::string ranks = "threads";  // or a transport between processes: "shared", "gloo"
+  std::string mesh = "fsdp2";
+  int rank = 0;       // that has the fault
+  int step = 0;       // of the training, from 0
+  uint64_t pick = 0;  // chooses one of several collectives
+};
+
+/// "drop backward shared fsdp2 1 3 17".
+std::string to_string(const FaultCase& c);
+FaultCase parse_fault_case(const std::string& text);
+
+/// The cases that have a meaning, without mesh, rank, step and pick.
+std::vector<FaultCase> fault_cases();
+
+/// Runs this process's part of the job; returns its exit code. Writes the time of the fault (CLOCK_MONOTONIC, ns) to
+/// the file `mark`.
+int run_faulty(const FaultCase& c, const std::string& mark);
+
+}  // namespace weft::testing

@@ -1,0 +1,298 @@
+// Faults in jobs of real ranks: each is named, with its rank, within a time limit, and nothing hangs or is left. The
+// plain test runs one case of each kind; --seeds N --jobs J runs N seeds, J at a time, and prints a table. The test
+// starts itself for each rank.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <random>
+#include <sstream>
+
+#include "distributed/diagnose/diagnosis.h"
+#include "distributed/launch/launcher.h"
+#include "distributed/testing/fault_job.h"
+#include "framework/base/clock.h"
+#include "framework/dispatch/flight.h"
+#include "framework/mesh/mesh.h"
+
+namespace weft::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using dist::diagnose::Job;
+
+std::string self;
+
+std::string content(const std::string& path) {
+  std::ifstream file(path);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+bool has(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
+
+struct Outcome {
+  int code = 0;
+  std::string error, last;
+  double seen = -1;      // seconds from the fault until another rank knew; -1: not measured
+  double reported = -1;  // until the launcher had ended
+  int left = 0;          // processes of the job that still run
+};
+
+// When another rank knew of the fault, and for a mismatch when it was there to know.
+double seen(const Job& job, const FaultCase& c, int64_t fault) {
+  int64_t first = INT64_MAX, came = fault;
+  for (const dist::diagnose::RankTrace& t : job.ranks) {
+    int64_t start = 0;
+    for (const flight::Record& r : t.records) {
+      if (r.event == flight::Event::kStart) start = r.time;
+      const bool fails = r.event == flight::Event::kFailed || (r.event == flight::Event::kEnd && r.outcome != 0);
+      if (!fails || r.time < fault) continue;
+      if (r.time < first && (t.rank != c.rank || c.kind <= Kind::kRetype)) first = r.time;
+      came = std::max(came, start);
+      break;
+    }
+  }
+  if (first == INT64_MAX) return -1;
+  return static_cast<double>(first - (c.kind <= Kind::kRetype ? std::min(came, first) : fault)) * 1e-9;
+}
+
+Outcome run_case(const FaultCase& c, const std::string& folder) {
+  fs::remove_all(folder);
+  fs::create_directories(folder);
+  const std::string error = folder + "/error", mark = folder + "/mark", flight = folder + "/flight";
+  const int ranks = dist::Mesh::parse(c.mesh).size();
+  const pid_t pid = fork();
+  if (pid == 0) {
+    setenv(flight::kFolderVariable, flight.c_str(), 1);
+    setenv("WEFT_THREADS", "1", 1);
+    dup2(open(error.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), STDERR_FILENO);
+    _exit(dist::launch({.processes = c.ranks == "threads" ? 1 : ranks,
+                        .command = {self, "--rank", to_string(c), mark},
+                        .name = "job"})
+              .code);
+  }
+  // A hang ends here.
+  int status = 0;
+  bool hangs = true;
+  for (int i = 0; i < 12000 && hangs; ++i) {
+    hangs = waitpid(pid, &status, WNOHANG) == 0;
+    if (hangs) usleep(10'000);
+  }
+  const int64_t end = internal::now_ns();
+  if (hangs) {
+    kill(pid, SIGKILL);
+    waitpid(pid, &status, 0);
+  }
+  Outcome o{.code = hangs ? -99 : WIFEXITED(status) ? WEXITSTATUS(status) : -1, .error = content(error)};
+  if (o.error.size() > 1) o.last = o.error.substr(o.error.rfind('\n', o.error.size() - 2) + 1);
+  const std::string time = content(mark);
+  if (!fs::exists(flight + "/ring.0")) return o;
+  const Job job = dist::diagnose::read_job(flight, false);
+  if (!time.empty()) {
+    o.reported = static_cast<double>(end - std::stoll(time)) * 1e-9;
+    o.seen = seen(job, c, std::stoll(time));
+  }
+  for (const auto& t : job.ranks) o.left += t.present() && kill(t.pid, 0) == 0;
+  return o;
+}
+
+// What is wrong with the report of a case; empty: nothing.
+std::string judge(const FaultCase& c, const Outcome& o) {
+  const std::string who = str_cat(": rank ", c.rank, " ");
+  const auto line = [&](const std::string& kind) { return has(o.last, str_cat("job: ", kind, who)); };
+  if (o.code == -99) return "hangs";
+  if (o.left) return str_cat(o.left, " processes are left");
+  const bool goes_on = c.kind == Kind::kDelay || c.kind == Kind::kLoader || c.kind == Kind::kPause;
+  if (goes_on && o.code != 0) return "the job fails";
+  const int code = c.kind == Kind::kExit ? 3 : c.kind == Kind::kKill ? 137 : 1;
+  if (!goes_on && o.code != code) return str_cat("exit code ", o.code, " instead of ", code);
+  const bool outside = c.where == Where::kCheckpoint;
+  switch (c.kind) {
+    case Kind::kDrop:
+    case Kind::kReorder:
+    case Kind::kExtra:
+      // Outside of plans a collective that is not that of the others is all there is to see. A reordered collective is
+      // one left out, until the rank starts it.
+      if (outside && has(o.last, "job: mismatched (") && has(o.last, who)) return "";
+      if (c.kind == Kind::kExtra) return line("extra") ? "" : "not named";
+      if (line("mismatched (order)")) return "";
+      return line("never entered") ? "" : "not named";
+    case Kind::kResize:
+      return line("mismatched (size)") ? "" : "not named";
+    case Kind::kRetype:
+      return line("mismatched (dtype)") ? "" : "not named";
+    case Kind::kDelay:
+    case Kind::kLoader: {
+      const std::string phase = c.kind == Kind::kLoader           ? "busy on the host (loader)"
+                                : has(o.error, "job waits: slow") ? "slow"
+                                : outside                         ? "busy on the host (checkpoint)"
+                                                                  : "busy on the host (evaluation)";
+      const bool phase_fits = phase != "busy on the host (evaluation)" || c.where == Where::kEvaluation;
+      if (!phase_fits || !has(o.error, str_cat("job: the job waits: ", phase, who))) return "not reported as slow";
+      if (!has(o.error, str_cat("job: the job goes on: rank ", c.rank, " came after ")))
+        return "its end is not reported";
+      return std::count(o.error.begin(), o.error.end(), '\n') == 2 ? "" : "not two lines";
+    }
+    case Kind::kPause:
+      return o.error.empty() ? "" : "an alarm";
+    case Kind::kExit:
+      return line("dead") && has(o.last, "exited with code 3") ? "" : "not named";
+    case Kind::kThrow:
+      return line("failed") && has(o.last, "no more data") ? "" : "not named";
+    case Kind::kKill:
+      return line("dead") ? "" : "not named";
+    case Kind::kStop:
+      return line("stopped") ? "" : "not named";
+    case Kind::kSeed:
+    case Kind::kLr:
+    case Kind::kBatch: {
+      const std::string flag = c.kind == Kind::kSeed ? "--seed" : c.kind == Kind::kLr ? "--lr" : "--batch_size";
+      return has(o.last, flag) && has(o.last, str_cat("rank ", c.rank)) ? "" : "not named";
+    }
+    case Kind::kLink:
+      return has(o.last, str_cat("rank ", c.rank)) ? "" : "not named";
+    default:
+      return "";
+  }
+}
+
+// The case of a seed: all of them in turn.
+FaultCase case_of(uint64_t seed) {
+  static const std::vector<FaultCase> all = fault_cases();
+  std::mt19937_64 random(seed);
+  FaultCase c = all[seed % all.size()];
+  const bool data_parallel = c.where == Where::kUpdate && (c.kind == Kind::kResize || c.kind == Kind::kRetype);
+  const bool sharded = c.where == Where::kForward || c.kind == Kind::kReorder;  // the meshes with such collectives
+  c.mesh = data_parallel || (!sharded && random() % 3 == 0) ? "dp" : "fsdp";
+  // Without a plan, most ranks say which one is wrong.
+  const bool by_majority = c.where == Where::kCheckpoint && c.kind <= Kind::kRetype;
+  c.mesh += by_majority ? "3" : random() % 8 == 0 ? "4" : "2";
+  c.rank = static_cast<int>(random() % static_cast<uint64_t>(dist::Mesh::parse(c.mesh).size()));
+  c.step = static_cast<int>(random() % 4);
+  c.pick = random();
+  return c;
+}
+
+std::string text_of(const FaultCase& c) {
+  return str_cat(to_string_view(c.kind), " x ", to_string_view(c.where), " x ", c.ranks, " (", c.mesh, ", rank ",
+                 c.rank, ", step ", c.step, ")");
+}
+
+std::string temporary() {
+  const char* const parent = std::getenv("TEST_TMPDIR");
+  return str_cat(parent ? parent : "/tmp", "/weft-faults-", getpid());
+}
+
+class Faults : public ::testing::TestWithParam<int> {};
+
+TEST_P(Faults, AreNamed) {
+  // One case of this kind, another one each time the list is turned.
+  std::vector<uint64_t> seeds;
+  for (uint64_t s = 0; s < fault_cases().size(); ++s)
+    if (case_of(s).kind == static_cast<Kind>(GetParam())) seeds.push_back(s);
+  const char* const seed = std::getenv("TEST_RANDOM_SEED");
+  const FaultCase c = case_of(seeds[static_cast<size_t>((seed ? std::atoi(seed) : 1) * 7 + GetParam()) % seeds.size()]);
+  const Outcome o = run_case(c, temporary());
+  EXPECT_EQ(judge(c, o), "") << text_of(c) << " [" << to_string(c) << "]:\n" << o.error;
+  if (c.kind != Kind::kLoader && c.kind != Kind::kDelay && c.kind != Kind::kPause) EXPECT_LT(o.reported, 30);
+  fs::remove_all(temporary());
+}
+
+INSTANTIATE_TEST_SUITE_P(Of, Faults, ::testing::Range(1, kNumKinds), [](const auto& info) {
+  std::string name(to_string_view(static_cast<Kind>(info.param)));
+  std::replace(name.begin(), name.end(), ' ', '_');
+  return name;
+});
+
+TEST(Faults, NoneIsReportedWithoutOne) {
+  for (const char* ranks : {"threads", "shared", "gloo"}) {
+    const FaultCase c{.ranks = ranks};
+    const Outcome o = run_case(c, temporary());
+    EXPECT_EQ(o.code, 0) << o.error;
+    EXPECT_EQ(o.error, "");
+  }
+  fs::remove_all(temporary());
+}
+
+// Runs many seeds; returns whether all are right.
+bool run_all(uint64_t first, uint64_t count, uint64_t jobs, const std::string& only) {
+  const std::string folder = temporary();
+  fs::create_directories(folder);
+  std::vector<pid_t> pids;
+  for (uint64_t j = 0; j < jobs; ++j) {
+    const pid_t pid = fork();
+    if (pid > 0) pids.push_back(pid);
+    if (pid != 0) continue;
+    std::ofstream results(str_cat(folder, "/results.", j));
+    for (uint64_t s = first + j; s < first + count; s += jobs) {
+      const FaultCase c = case_of(s);
+      if (!only.empty() && text_of(c).find(only) == std::string::npos) continue;
+      const Outcome o = run_case(c, str_cat(folder, "/job.", j));
+      const std::string wrong = judge(c, o);
+      results << s << " " << o.seen << " " << o.reported << " " << (wrong.empty() ? 1 : 0) << std::endl;
+      if (!wrong.empty())
+        std::printf("WRONG: seed %lu: %s [%s]: %s:\n%s\n", s, text_of(c).c_str(), to_string(c).c_str(), wrong.c_str(),
+                    o.error.c_str());
+      std::fflush(stdout);
+    }
+    _exit(0);
+  }
+  for (pid_t pid : pids) waitpid(pid, nullptr, 0);
+  struct Row {
+    int cases = 0, right = 0;
+    double seen = -1, reported = -1;
+  };
+  std::map<std::pair<int, std::string>, Row> rows;
+  int all = 0, right = 0;
+  for (uint64_t j = 0; j < jobs; ++j) {
+    std::ifstream results(str_cat(folder, "/results.", j));
+    uint64_t seed = 0;
+    double seen_in = 0, reported = 0;
+    int good = 0;
+    while (results >> seed >> seen_in >> reported >> good) {
+      const FaultCase c = case_of(seed);
+      Row& r = rows[{static_cast<int>(c.kind), c.ranks}];
+      ++r.cases, ++all;
+      r.right += good, right += good;
+      r.seen = std::max(r.seen, seen_in), r.reported = std::max(r.reported, reported);
+    }
+  }
+  std::printf("%-14s %-8s %6s %6s %10s %10s\n", "fault", "ranks", "cases", "right", "seen s", "ended s");
+  for (const auto& [key, r] : rows)
+    std::printf("%-14s %-8s %6d %6d %10.3f %10.2f\n", std::string(to_string_view(static_cast<Kind>(key.first))).c_str(),
+                key.second.c_str(), r.cases, r.right, r.seen, r.reported);
+  std::printf("%d of %d named right\n", right, all);
+  fs::remove_all(folder);
+  return right == all;
+}
+
+}  // namespace
+
+int run(int argc, char** argv) {
+  self = argv[0];
+  if (argc == 4 && std::string_view(argv[1]) == "--rank") return run_faulty(parse_fault_case(argv[2]), argv[3]);
+  std::map<std::string, std::string> flags{{"--seeds", ""}, {"--first", "0"}, {"--jobs", "2"}, {"--only", ""}};
+  for (int i = 1; i + 1 < argc; i += 2)
+    if (flags.contains(argv[i])) flags[argv[i]] = argv[i + 1];
+  if (!flags["--seeds"].empty())
+    return run_all(std::stoull(flags["--first"]), std::stoull(flags["--seeds"]), std::stoull(flags["--jobs"]),
+                   flags["--only"])
+               ? 0
+               : 1;
+  ::testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}
+
+}  // namespace weft::testing
+
+int main(int argc, char** argv) { return weft::testing::run(argc, argv); }
