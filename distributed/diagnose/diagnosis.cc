@@ -37,7 +37,7 @@ class Analysis {
 
   Diagnosis run() {
     const bool found = other_plan() || deviation() || other_step() || unlike_collective() || own_failure() ||
-                       ended_process() || blocked() || no_record() || late();
+                       ended_process() || cut_off() || blocked() || no_record() || late();
     if (!found) nothing();
     d_.notes.insert(d_.notes.end(), job_.notes.begin(), job_.notes.end());
     summarise();
@@ -241,14 +241,15 @@ class Analysis {
   // Outside of plans: the same number of a communicator is another collective.
   bool unlike_collective() {
     using Key = std::pair<std::vector<int>, std::pair<std::string, uint32_t>>;
-    std::map<Key, std::map<int, std::tuple<Collective, DType, ReduceOp>>> kinds;
+    std::map<Key, std::map<int, std::tuple<Collective, DType, ReduceOp, int64_t>>> kinds;
     std::map<std::pair<Key, int>, Record> records;
     for (const RankTrace& t : job_.ranks) {
       if (!t.present() || !failed_) continue;
       for (const Record& r : t.records) {
-        if (r.event != Event::kStart || r.plan || is_transfer(r) || r.time > time_) continue;
+        if (r.event != Event::kStart || r.plan || is_transfer(r)) continue;
+        const bool equal_sizes = r.kind == Collective::kBroadcast || r.kind == Collective::kAllReduce;
         const Key key{groups_.members(t, r), {axes_of(t, r), r.number}};
-        kinds[key][t.rank] = {r.kind, r.dtype, r.op};
+        kinds[key][t.rank] = {r.kind, r.dtype, r.op, equal_sizes ? r.bytes : 0};
         records[{key, t.rank}] = r;
       }
     }
@@ -263,6 +264,7 @@ class Analysis {
                     text_of_record(trace(other->first), o), "; no plan says which is right"),
             r.kind != o.kind     ? "kind"
             : r.dtype != o.dtype ? "dtype"
+            : r.bytes != o.bytes ? "size"
                                  : "operation");
       set_collective(trace(*odd), r, nullptr);
       return true;
@@ -270,15 +272,29 @@ class Analysis {
     return false;
   }
 
+  // When a rank failed by itself, in this time or, if others wait for it, later: an error that leaves its step ends
+  // the collectives of the others first.
+  std::optional<int64_t> failure_of(const RankTrace& t) const {
+    const auto own = [](const Record& r) {
+      const auto code = static_cast<Code>(r.outcome);
+      return code != Code::kAborted && code != Code::kUnavailable;  // it follows from another failure
+    };
+    const Moment& m = moment(t.rank);
+    if (m.failed_itself && m.last && own(*m.last)) return m.last->time;
+    if (!failed_ || m.waits || !is_awaited(t.rank)) return {};
+    for (const Record& r : t.records) {
+      if (r.time <= time_) continue;
+      if (r.event == Event::kFailed && own(r)) return r.time;
+      if (r.event == Event::kStart) break;
+    }
+    return {};
+  }
+
   bool own_failure() {
     std::optional<std::pair<int64_t, int>> first;
     for (const RankTrace& t : job_.ranks) {
-      const Moment& m = moment(t.rank);
-      if (!m.failed_itself || !m.last) continue;
-      const auto code = static_cast<Code>(m.last->outcome);
-      if (code == Code::kAborted || code == Code::kUnavailable) continue;  // it follows from another failure
-      const std::pair<int64_t, int> at{m.last->time, t.rank};
-      if (!first || at < *first) first = at;
+      const auto time = failure_of(t);
+      if (time && (!first || std::pair(*time, t.rank) < *first)) first = {*time, t.rank};
     }
     if (!first) return false;
     const int rank = first->second;
@@ -347,6 +363,28 @@ class Analysis {
                   doing(rank), waiters(rank)));
     if (const Moment& m = moment(rank); m.waits) set_collective(t, *m.waits, row_of(t, *m.waits));
     return true;
+  }
+
+  // The rank that most others report as unreachable. Of two that report each other none is more at fault.
+  bool cut_off() {
+    std::map<int, std::vector<int>> lost_by;
+    for (const RankTrace& t : job_.ranks) {
+      const size_t end = t.failure.find(kUnreachable), begin = t.failure.rfind("rank ", end);
+      if (end == t.failure.npos || begin == t.failure.npos) continue;
+      const int rank = std::atoi(t.failure.c_str() + begin + 5);
+      if (rank >= 0 && rank < job_.size && rank != t.rank && trace(rank).present()) lost_by[rank].push_back(t.rank);
+    }
+    if (lost_by.empty()) return false;
+    const auto& [rank, others] = *std::max_element(
+        lost_by.begin(), lost_by.end(), [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
+    std::string names;
+    for (int r : others) names += str_cat(names.empty() ? "" : ", ", name(r));
+    const bool mutual = others.size() == 1 && lost_by.contains(others[0]);
+    return blame(Fault::kCutOff, rank,
+                 str_cat(name(rank), mutual ? " and " : " is cut off from ", names,
+                         mutual ? " have lost their connection, and both processes ran on"
+                                : ": their connections to it have ended, and its process ran on",
+                         doing(rank), waiters(rank)));
   }
 
   // A rank that waits for this one, or -1.

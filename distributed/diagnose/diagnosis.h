@@ -16,10 +16,11 @@ enum class Fault : uint8_t {
   kSlow,          // it enters collectives late
   kStopped,       // its process is stopped by a signal
   kDead,          // its process has ended
+  kCutOff,        // its process runs, and other ranks have lost their connections to it
   kBusy,          // on the host: Diagnosis::detail is the phase
   kFailed,        // by an error of its own
 };
-/// "none", "never entered", "extra", "mismatched", "slow", "stopped", "dead", "busy on the host", "failed".
+/// "none", "never entered", "extra", "mismatched", "slow", "stopped", "dead", "cut off", "busy on the host", "failed".
 std::string_view to_string_view(Fault fault);
 
 /// What a rank did last.

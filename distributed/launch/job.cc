@@ -184,6 +184,9 @@ struct Job::Member {
 
   void fail(const Error& cause) {
     failed = true;
+    if (const Processes* const job = Processes::current())  // null: it fails while it joins
+      for (int r = job->first(); r < job->first() + job->count(); ++r)
+        if (flight::Ring* const ring = flight::ring(r, job->size())) ring->fail(cause.code(), cause.what());
     // The others know of a failure that this one follows.
     if (cause.code() != Code::kAborted) client->abort(cause.code(), cause.what());
   }

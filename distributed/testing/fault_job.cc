@@ -15,7 +15,7 @@
 
 #include "distributed/diagnose/planned.h"
 #include "distributed/launch/compile.h"
-#include "distributed/launch/membership.h"
+#include "distributed/launch/job.h"
 #include "distributed/launch/processes.h"
 #include "distributed/launch/step.h"
 #include "distributed/launch/world.h"
@@ -70,11 +70,11 @@ void wake_after_a_second() {
   WEFT_CHECK(posix_spawn(&pid, shell.c_str(), nullptr, nullptr, arguments, environ) == 0, "no shell");
 }
 
-class Job {
+class Training {
  public:
-  Job(const FaultCase& c, std::string mark) : c_(c), mark_(std::move(mark)) {}
+  Training(const FaultCase& c, std::string mark) : c_(c), mark_(std::move(mark)) {}
 
-  void run(dist::Membership* membership) {
+  void run(dist::Job* job) {
     manual_seed(7);
     Model model;
     optim::AdamW optimizer(model.parameters(), {.lr = 1e-3});
@@ -96,10 +96,10 @@ class Job {
           return model.loss(x);
         },
         options);
-    const Tensor x = ones({16, 16});
+    const Tensor x = ones({48, 16});
     for (int k = 0; k < kSteps; ++k) {
       const bool now = k == c_.step;
-      if (membership) membership->progress(k + 1);
+      if (job) job->progress(k + 1);
       {
         const flight::HostPhase phase(flight::Phase::kLoader);
         if (now && c_.kind == Kind::kLoader && c_.where == Where::kForward) at_host();
@@ -127,7 +127,7 @@ class Job {
       }
       if (dist::Processes::current()) checkpoint(model, optimizer, now && c_.where == Where::kCheckpoint);
     }
-    if (dist::Processes* const job = dist::Processes::current()) job->barrier();
+    if (dist::Processes* const all = dist::Processes::current()) all->barrier();
   }
 
  private:
@@ -168,7 +168,7 @@ class Job {
 
   // The fault comes at a collective of the next run of the step with this number.
   void arm(dist::World& world, int number) {
-    if (!guilty() || c_.kind == Kind::kNone) return;
+    if (!guilty() || c_.kind == Kind::kNone || c_.kind == Kind::kLoader) return;
     const int first = world.local()[0];
     const std::string path = str_cat(flight::folder(), "/", dist::diagnose::planned_name(first, number));
     const dist::diagnose::PlannedStep plan = dist::diagnose::parse_planned(io::read_file(path), path);
@@ -311,12 +311,11 @@ std::vector<FaultCase> fault_cases() {
 }
 
 int run_faulty(const FaultCase& c, const std::string& mark) {
-  std::unique_ptr<dist::Membership> membership;
+  std::unique_ptr<dist::Job> job;
   try {
     if (c.ranks != "threads") {
-      const control::Identity id = control::identity_of(control::environment());
-      const bool guilty = id.rank == c.rank;
-      dist::MembershipOptions o;
+      const bool guilty = std::to_string(c.rank) == std::getenv("RANK");
+      dist::JobOptions o;
       o.ranks = dist::Mesh::parse(c.mesh).size();
       o.facts = {{"--seed", guilty && c.kind == Kind::kSeed ? "8" : "7"},
                  {"--lr", guilty && c.kind == Kind::kLr ? "0.01" : "0.001"},
@@ -324,12 +323,12 @@ int run_faulty(const FaultCase& c, const std::string& mark) {
       o.timeout = std::chrono::seconds(60);
       o.transport = c.ranks;
       if (guilty && of_start(c.kind)) io::write_file_atomic(mark, std::to_string(internal::now_ns()));
-      membership = std::make_unique<dist::Membership>(id, o);
+      job = std::make_unique<dist::Job>(o);
     }
-    Job(c, mark).run(membership.get());
+    Training(c, mark).run(job.get());
     return 0;
   } catch (const Error& e) {
-    if (membership) membership->fail(e);
+    if (job) job->fail(e);
     report_failure(e.code(), e.what());
     std::fprintf(stderr, "%s\n", e.what());
     return 1;

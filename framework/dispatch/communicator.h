@@ -57,6 +57,9 @@ struct CommRequest {
 /// Sites from here on are of transfers outside of plans.
 inline constexpr uint64_t kOwnSites = uint64_t{1} << 62;
 
+/// What an error says of a rank, behind "rank 2 (...) ", whose connection has ended. Diagnosis reads it.
+inline constexpr const char* kUnreachable = "has died or cannot be reached";
+
 /// Seconds that a rank waits for the others in a collective, by default.
 inline constexpr int kDefaultTimeout = 600;
 

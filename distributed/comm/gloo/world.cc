@@ -24,6 +24,7 @@ using Lock = std::unique_lock<std::mutex>;
 
 constexpr size_t kMaxEarlyOpens = 1 << 16;
 constexpr auto kFarewell = std::chrono::seconds(2);
+constexpr auto kShortFarewell = std::chrono::milliseconds(200);  // the others have another source of the cause
 
 std::string random_text() {
   std::random_device random;
@@ -125,7 +126,7 @@ struct GlooWorld::State final : wire::Hub, std::enable_shared_from_this<GlooWorl
     if (p == mine) return {};
     *left = peers[p].left;
     if (*left) return name_of(rank) + " has left";
-    return peers[p].lost ? name_of(rank) + " has died or cannot be reached" : "";
+    return peers[p].lost ? str_cat(name_of(rank), " ", kUnreachable) : "";
   }
 
   void work_on_tasks() {
@@ -217,7 +218,7 @@ struct GlooWorld::State final : wire::Hub, std::enable_shared_from_this<GlooWorl
       for (size_t p = 0; p < peers.size(); ++p)
         if (!gone(p)) send_to_process(static_cast<int>(p), FrameKind::kLeave);
       // What the others have not read yet could be lost with the connection.
-      changed.wait_for(lock, kFarewell, [&] {
+      changed.wait_for(lock, cause.empty() ? kFarewell : kShortFarewell, [&] {
         for (size_t p = 0; p < peers.size(); ++p)
           if (!gone(p)) return false;
         return true;
