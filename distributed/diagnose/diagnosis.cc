@@ -365,12 +365,13 @@ class Analysis {
     return true;
   }
 
-  // The rank that most others report as unreachable. Of two that report each other none is more at fault.
+  // The rank that most others report as unreachable. Of two that have lost each other none is more at fault.
   bool cut_off() {
     std::map<int, std::vector<int>> lost_by;
     for (const RankTrace& t : job_.ranks) {
       const size_t end = t.failure.find(kUnreachable), begin = t.failure.rfind("rank ", end);
-      if (end == t.failure.npos || begin == t.failure.npos) continue;
+      // What it has seen itself: a report that it has heard names first the rank that reports.
+      if (end == t.failure.npos || begin == t.failure.npos || begin != t.failure.find("rank ")) continue;
       const int rank = std::atoi(t.failure.c_str() + begin + 5);
       if (rank >= 0 && rank < job_.size && rank != t.rank && trace(rank).present()) lost_by[rank].push_back(t.rank);
     }
@@ -379,12 +380,10 @@ class Analysis {
         lost_by.begin(), lost_by.end(), [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
     std::string names;
     for (int r : others) names += str_cat(names.empty() ? "" : ", ", name(r));
-    const bool mutual = others.size() == 1 && lost_by.contains(others[0]);
-    return blame(Fault::kCutOff, rank,
-                 str_cat(name(rank), mutual ? " and " : " is cut off from ", names,
-                         mutual ? " have lost their connection, and both processes ran on"
-                                : ": their connections to it have ended, and its process ran on",
-                         doing(rank), waiters(rank)));
+    const bool many = others.size() > 1;
+    names += many ? ": their connections to it have ended, and its process ran on"
+                  : " have lost their connection, and both processes ran on";
+    return blame(Fault::kCutOff, rank, str_cat(name(rank), many ? " is cut off from " : " and ", names, waiters(rank)));
   }
 
   // A rank that waits for this one, or -1.

@@ -8,8 +8,8 @@
 namespace weft::dist::diagnose {
 
 std::string_view to_string_view(Fault fault) {
-  constexpr std::string_view k[] = {"none", "never entered",    "extra", "mismatched", "slow", "stopped",
-                                    "dead", "cut off", "busy on the host", "failed"};
+  constexpr std::string_view k[] = {"none",    "never entered", "extra",   "mismatched",       "slow",
+                                    "stopped", "dead",          "cut off", "busy on the host", "failed"};
   return k[static_cast<int>(fault)];
 }
 

@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <random>
 #include <sstream>
@@ -66,21 +67,31 @@ double seen(const Job& job, const FaultCase& c, int64_t fault) {
   return static_cast<double>(first - (c.kind <= Kind::kRetype ? std::min(came, first) : fault)) * 1e-9;
 }
 
-Outcome run_case(const FaultCase& c, const std::string& folder) {
+// The records of a job are in `folder`/flight; `keeps`: the launcher has a folder of its own, and copies those of a job
+// that fails. `meanwhile` is called in this process while the job runs.
+Outcome run_case(const FaultCase& c, const std::string& folder, bool keeps,
+                 const std::function<void()>& meanwhile = {}) {
   fs::remove_all(folder);
   fs::create_directories(folder);
-  const std::string error = folder + "/error", mark = folder + "/mark", flight = folder + "/flight";
+  const std::string error = folder + "/error", mark = folder + "/mark";
+  std::string flight = folder + "/flight";
   const int ranks = dist::Mesh::parse(c.mesh).size();
   const pid_t pid = fork();
   if (pid == 0) {
-    setenv(flight::kFolderVariable, flight.c_str(), 1);
+    if (keeps) {
+      unsetenv(flight::kFolderVariable);
+    } else {
+      setenv(flight::kFolderVariable, flight.c_str(), 1);
+    }
     setenv("WEFT_THREADS", "1", 1);
     dup2(open(error.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), STDERR_FILENO);
     _exit(dist::launch({.processes = c.ranks == "threads" ? 1 : ranks,
                         .command = {self, "--rank", to_string(c), mark},
-                        .name = "job"})
+                        .name = "job",
+                        .keep = folder})
               .code);
   }
+  if (meanwhile) meanwhile();
   // A hang ends here.
   int status = 0;
   bool hangs = true;
@@ -96,12 +107,12 @@ Outcome run_case(const FaultCase& c, const std::string& folder) {
   Outcome o{.code = hangs ? -99 : WIFEXITED(status) ? WEXITSTATUS(status) : -1, .error = content(error)};
   if (o.error.size() > 1) o.last = o.error.substr(o.error.rfind('\n', o.error.size() - 2) + 1);
   const std::string time = content(mark);
+  if (!time.empty()) o.reported = static_cast<double>(end - std::stoll(time)) * 1e-9;
+  for (const auto& entry : fs::directory_iterator(folder))
+    if (keeps && entry.is_directory()) flight = entry.path();
   if (!fs::exists(flight + "/ring.0")) return o;
   const Job job = dist::diagnose::read_job(flight, false);
-  if (!time.empty()) {
-    o.reported = static_cast<double>(end - std::stoll(time)) * 1e-9;
-    o.seen = seen(job, c, std::stoll(time));
-  }
+  if (!time.empty()) o.seen = seen(job, c, std::stoll(time));
   for (const auto& t : job.ranks) o.left += t.present() && kill(t.pid, 0) == 0;
   return o;
 }
@@ -158,13 +169,14 @@ std::string judge(const FaultCase& c, const Outcome& o) {
     case Kind::kLr:
     case Kind::kBatch: {
       const std::string flag = c.kind == Kind::kSeed ? "--seed" : c.kind == Kind::kLr ? "--lr" : "--batch_size";
-      return has(o.last, flag) && has(o.last, str_cat("rank ", c.rank)) ? "" : "not named";
+      // Of two ranks none is in the right.
+      const bool named =
+          has(o.last, str_cat("rank ", c.rank, " (")) || (c.mesh.ends_with('2') && has(o.last, "rank 1 ("));
+      return has(o.last, str_cat(" has ", flag)) && named ? "" : "not named";
     }
     case Kind::kLink:
       // Two ranks lose each other.
-      if (c.mesh.ends_with('2') && has(o.last, "job: cut off: rank ") && has(o.last, str_cat("rank ", c.rank)))
-        return "";
-      return line("cut off") ? "" : "not named";
+      return has(o.last, "job: cut off: rank ") && has(o.last, str_cat("rank ", c.rank, " (host")) ? "" : "not named";
     default:
       return "";
   }
@@ -206,7 +218,7 @@ TEST_P(Faults, AreNamed) {
     if (case_of(s).kind == static_cast<Kind>(GetParam())) seeds.push_back(s);
   const char* const seed = std::getenv("TEST_RANDOM_SEED");
   const FaultCase c = case_of(seeds[static_cast<size_t>((seed ? std::atoi(seed) : 1) * 7 + GetParam()) % seeds.size()]);
-  const Outcome o = run_case(c, temporary());
+  const Outcome o = run_case(c, temporary(), c.pick % 2);
   EXPECT_EQ(judge(c, o), "") << text_of(c) << " [" << to_string(c) << "]:\n" << o.error;
   if (c.kind != Kind::kLoader && c.kind != Kind::kDelay && c.kind != Kind::kPause) EXPECT_LT(o.reported, 30);
   fs::remove_all(temporary());
@@ -221,10 +233,31 @@ INSTANTIATE_TEST_SUITE_P(Of, Faults, ::testing::Range(1, kNumKinds), [](const au
 TEST(Faults, NoneIsReportedWithoutOne) {
   for (const char* ranks : {"threads", "shared", "gloo"}) {
     const FaultCase c{.ranks = ranks};
-    const Outcome o = run_case(c, temporary());
+    const Outcome o = run_case(c, temporary(), false);
     EXPECT_EQ(o.code, 0) << o.error;
     EXPECT_EQ(o.error, "");
   }
+  fs::remove_all(temporary());
+}
+
+// Records outlive all ranks, and say what they did.
+TEST(Faults, AreNamedAfterAllRanksAreKilledAtOnce) {
+  const FaultCase c{.kind = Kind::kDelay, .where = Where::kEvaluation, .ranks = "shared", .rank = 1};
+  const std::string flight = temporary() + "/flight";
+  const auto check = [&] {
+    const dist::diagnose::Diagnosis d = dist::diagnose::diagnose(dist::diagnose::read_job(flight));
+    EXPECT_EQ(d.fault, dist::diagnose::Fault::kBusy) << d.to_string();
+    EXPECT_EQ(d.detail, "evaluation") << d.to_string();
+    EXPECT_EQ(d.rank, 1) << d.to_string();
+  };
+  const Outcome o = run_case(c, temporary(), false, [&] {
+    while (content(temporary() + "/mark").empty()) usleep(10'000);
+    usleep(1'500'000);  // rank 0 waits for rank 1
+    check();
+    for (const auto& t : dist::diagnose::read_job(flight).ranks) kill(t.pid, SIGKILL);
+  });
+  EXPECT_EQ(o.code, 137) << o.error;
+  check();
   fs::remove_all(temporary());
 }
 
@@ -241,7 +274,7 @@ bool run_all(uint64_t first, uint64_t count, uint64_t jobs, const std::string& o
     for (uint64_t s = first + j; s < first + count; s += jobs) {
       const FaultCase c = case_of(s);
       if (!only.empty() && text_of(c).find(only) == std::string::npos) continue;
-      const Outcome o = run_case(c, str_cat(folder, "/job.", j));
+      const Outcome o = run_case(c, str_cat(folder, "/job.", j), s % 2);
       const std::string wrong = judge(c, o);
       results << s << " " << o.seen << " " << o.reported << " " << (wrong.empty() ? 1 : 0) << std::endl;
       if (!wrong.empty())

@@ -349,7 +349,13 @@ void Group::ended(int world_rank) {
   bool left = false;
   const std::string ending = hub_.ending(world_rank, &left);
   if (ending.empty()) return;
-  if (!left) return fail(Error(Code::kAborted, ending), nullptr);
+  if (!left) {
+    if (failed_) return;
+    // The others may reach that rank.
+    send_to_others(FrameKind::kFail,
+                   encode(Failure{Code::kAborted, false, str_cat(names_.who(me_), " reports: ", ending)}));
+    return fail_here(Error(Code::kAborted, ending), nullptr);
+  }
   retired_[i] = true;
   for (auto& [id, s] : streams_)
     for (size_t j = 0; j < s.ops.size() && !failed_; ++j)
