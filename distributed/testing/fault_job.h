@@ -1,5 +1,5 @@
-// For tests: a job of processes or threads that trains as the trainers do (loader, step, evaluation, checkpoint), with a
-// fault in one rank.
+// For tests: a job of processes or threads that trains as the trainers do (loader, step, evaluation, checkpoint), with
+// a fault in one rank.
 #pragma once
 #include <cstdint>
 #include <string>

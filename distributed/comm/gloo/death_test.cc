@@ -117,7 +117,11 @@ TEST(GlooDeath, DeathAtAnyInstantIsNamed) {
         times->longer(now() - times->event);
         bool named = false;
         for (int r : layout[victim])
-          named |= error == str_cat("collective aborted: ", world.name_of(r), " has died or cannot be reached");
+          for (int p = -1; p < n; ++p) {
+            const std::string reporter = p < 0 ? "" : str_cat("rank ", p, " reports: ");
+            named |=
+                error == str_cat("collective aborted: ", reporter, world.name_of(r), " has died or cannot be reached");
+          }
         EXPECT_TRUE(named) << error << "; seed " << seed;
         EXPECT_EQ(text(c.start({})->wait(in_a_minute())), error);
       });
