@@ -59,7 +59,9 @@ std::optional<std::string> Watch::look(bool last) {
   if ((now < next_ && !last) || deadlock_ || folder_.path().empty()) return {};
   next_ = now + kEvery;
   try {
-    return waiting_ ? end() : begin();
+    if (waiting_)
+      if (const auto text = end(); text || !waiting_) return text;
+    return begin();
   } catch (const std::exception&) {  // a watch does not end a job
     return {};
   }
@@ -79,7 +81,7 @@ std::optional<std::string> Watch::begin() {
     }
     if (longest.path.empty() || last->time < longest.record.time) longest = {file.path(), *last};
   }
-  if (longest.path.empty()) return {};
+  if (longest.path.empty() || (waiting_ && !all)) return {};
   // Waits that are over are of no interest.
   const auto d = folder_.diagnose({.patience = static_cast<double>(kPatience) * 1e-9, .slow = 1e9});
   using diagnose::Fault;
@@ -91,6 +93,7 @@ std::optional<std::string> Watch::begin() {
     deadlock_ = d;
     return {};
   }
+  if (waiting_) return {};  // reported
   longest.late = d->rank;
   const int reports = ++reported_[{d->rank, d->detail}];
   longest.shown = reports <= kMostAlike;

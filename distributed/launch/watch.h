@@ -1,4 +1,4 @@
-// Watch: tells the user of a running job which rank the others wait for.
+// Watch: reports, while a job runs, which rank the others wait for.
 #pragma once
 #include <cstdint>
 #include <map>
