@@ -26,4 +26,5 @@
 #include "ops/attention/flex_attention.h"
 #include "ops/composite/composite.h"
 #include "ops/core/core.h"
+#include "ops/core/round_to.h"
 #include "ops/linalg/linalg.h"

@@ -10,6 +10,7 @@
 #include "ops/core/linear_cross_entropy.h"
 #include "ops/core/loop.h"
 #include "ops/core/moe.h"
+#include "ops/core/round_to.h"
 #include "ops/core/softmax.h"
 #include "ops/core/window.h"
 #include "ops/core/winograd.h"
@@ -30,6 +31,7 @@ std::span<const OpDef* const> all_ops() {
                         winograd_ops(),
                         index_ops(),
                         misc_ops(),
+                        rounding_ops(),
                         collective_ops(),
                         softmax_ops(),
                         linear_cross_entropy_ops(),

@@ -147,6 +147,10 @@ std::vector<Case> large_cases_of(const OpDef& op) {
     for (int64_t dim : {0, 1}) samples.push_back({{wide}, {{"dim", dim}}});
   } else if (name == "cumsum") {
     for (int64_t dim : {0, 1}) samples.push_back({{wide}, {{"dim", dim}, {"reverse", dim == 1}}});
+  } else if (name == "round_to") {
+    for (int64_t block : {0, 32})
+      samples.push_back(
+          {{wide}, {{"exponent_bits", int64_t{2}}, {"mantissa_bits", int64_t{1}}, {"block", block}}, "", false});
   } else if (name == "cast") {
     samples.push_back({{wide}, {{"dtype", kBFloat16}}});
   } else if (name == "reshape") {

@@ -7,7 +7,7 @@ namespace weft::testing {
 RefFn find_reference(const OpDef& op) {
   for (auto table : {pointwise_references(), view_references(), reduce_references(), dot_references(),
                      index_references(), creation_references(), linear_cross_entropy_references(), moe_references(),
-                     collective_references(), exact_references()})
+                     collective_references(), exact_references(), rounding_references()})
     for (const RefRow& row : table)
       if (row.op == op.name) return row.fn;
   return op.is(kPointwise) ? derived_reference() : nullptr;

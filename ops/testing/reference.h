@@ -58,6 +58,7 @@ std::span<const RefRow> collective_references();
 std::span<const RefRow> linear_cross_entropy_references();
 std::span<const RefRow> moe_references();
 std::span<const RefRow> exact_references();
+std::span<const RefRow> rounding_references();
 
 /// Bound of a value that is computed with an absolute error of `error` and then rounded to `out`.
 Real rounding_bound(Real value, Real error, DType computed, DType out);

@@ -33,6 +33,7 @@ std::span<const MakerRow> index_makers();
 std::span<const MakerRow> at_target_makers();
 std::span<const MakerRow> moe_makers();
 std::span<const MakerRow> exact_makers();
+std::span<const MakerRow> rounding_makers();
 /// One maker for all elementwise ops.
 bool make_pointwise(const Request& r, Launches& to);
 

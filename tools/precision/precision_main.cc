@@ -1,0 +1,298 @@
+// precision: number formats, and what they cost: errors of ops, values of a real training step out of range, loss
+// curves, and log-probabilities of decoding against those of training.
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+#include "framework/base/error.h"
+#include "framework/cli/cli.h"
+#include "framework/io/file.h"
+#include "framework/io/json.h"
+#include "tools/precision/charts.h"
+#include "tools/precision/format_table.h"
+#include "tools/precision/op_errors.h"
+#include "tools/precision/tensor_ranges.h"
+#include "tools/precision/training.h"
+#include "tools/profile/table.h"
+
+namespace weft::precision {
+namespace {
+
+using io::OrderedJson;
+using profiler::fixed;
+using profiler::table_text;
+using Lines = std::vector<std::vector<std::string>>;
+
+struct Options {
+  std::vector<std::string> show{"formats", "ops"};
+  RunOptions run;
+  ReinforceOptions reinforce;
+  int64_t repeats = 100, tensors = 10;
+  File json{File::Use::kWrite}, svg{File::Use::kWrite};
+};
+
+std::string short_number(double v) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.2e", v);
+  return text;
+}
+std::string share_text(int64_t part, int64_t all) {
+  if (part == 0) return "0";
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3g%%", 100 * static_cast<double>(part) / static_cast<double>(all));
+  return text;
+}
+
+/// What the parts add to.
+struct Output {
+  OrderedJson json;
+  std::vector<draw::Chart> charts;
+};
+
+bool stop() { return interrupted(); }
+
+void progress(const std::string& what, int64_t done, int64_t all) {
+  if (done == all || done % std::max<int64_t>(1, all / 5) == 0)
+    std::fprintf(stderr, "%s: %ld of %ld steps\n", what.c_str(), done, all);
+}
+
+void show_formats(Output& out) {
+  write_output(table_text(format_lines()) + "\n");
+  out.json["formats"] = format_json();
+  out.charts.push_back(format_chart());
+}
+
+void show_ops(const Options& o, Output& out) {
+  const std::vector<OpError> errors = op_errors(o.repeats, o.run.seed);
+  Lines lines{{"op", "format", "median", "99%", "max", "median, each rounded", "99%", "max", "overflowed"}};
+  OrderedJson rows = OrderedJson::array();
+  for (const OpError& e : errors) {
+    const bool blocks = e.narrow_max == 0 && e.overflowed == 0;
+    lines.push_back({e.op, e.format, short_number(e.wide_median), short_number(e.wide_p99), short_number(e.wide_max)});
+    if (!blocks)
+      lines.back().insert(lines.back().end(), {short_number(e.narrow_median), short_number(e.narrow_p99),
+                                               short_number(e.narrow_max), fixed(100 * e.overflowed, 1) + "%"});
+    rows.push_back(
+        {{"op", e.op}, {"format", e.format}, {"median", e.wide_median}, {"p99", e.wide_p99}, {"max", e.wide_max}});
+    if (!blocks)
+      rows.back().update({{"each_median", e.narrow_median},
+                          {"each_p99", e.narrow_p99},
+                          {"each_max", e.narrow_max},
+                          {"each_overflowed", e.overflowed}});
+  }
+  write_output(str_cat("Relative error against f64. First operands and results are rounded, then the result of each ",
+                       "scalar operation.\n", table_text(lines), "\n"));
+  out.json["ops"] = std::move(rows);
+  out.charts.push_back(op_chart(errors));
+}
+
+OrderedJson magnitudes_json(const Magnitudes& m) {
+  OrderedJson j{{"elements", m.elements}, {"zeros", m.zeros}, {"nonfinite", m.nonfinite}};
+  for (const auto& [name, l] : m.by_format)
+    j["formats"][name] = {{"overflow", l.overflow}, {"underflow", l.underflow}, {"flushed", l.flushed}};
+  return j;
+}
+
+/// Trains in f32 for the steps of the run. False after an interrupt.
+bool trained(Training& t, const Options& o, const std::string& what) {
+  for (int64_t i = 1; i <= o.run.steps && !stop(); ++i) {
+    t.step();
+    progress(what, i, o.run.steps);
+  }
+  return !stop();
+}
+
+void show_tensors(const Options& o, Output& out) {
+  Training t(o.run, {"f32"});
+  if (!trained(t, o, "tensors")) return;
+  const auto [tokens, targets] = t.next_batch();
+  const std::vector<TensorRange> ranges = tensor_ranges(t.graph(), std::vector{tokens, targets});
+  std::map<Kind, Magnitudes> totals;
+  OrderedJson tensors = OrderedJson::array();
+  for (const TensorRange& r : ranges) {
+    totals[r.kind].add(r.magnitudes);
+    OrderedJson j{{"kind", kind_name(r.kind)}, {"name", r.name}};
+    j.update(magnitudes_json(r.magnitudes));
+    tensors.push_back(std::move(j));
+  }
+  Lines lines{{"kind", "format", "elements", "zero", "overflow", "underflow", "flushed to 0"}};
+  for (const auto& [kind, m] : totals) {
+    for (const std::string& f : counted_formats()) {
+      const Losses& l = m.by_format.at(f);
+      lines.push_back({kind_name(kind), f, str_cat(m.elements), share_text(m.zeros, m.elements),
+                       share_text(l.overflow, m.elements), share_text(l.underflow, m.elements),
+                       share_text(l.flushed, m.elements)});
+    }
+    out.json["tensors"]["totals"][kind_name(kind)] = magnitudes_json(m);
+  }
+  write_output(str_cat("Elements of one step after ", o.run.steps,
+                       " steps of training in f32 that a format would lose. ",
+                       "Underflow: below the least normal number.\n", table_text(lines), "\n"));
+  out.json["tensors"]["tensors"] = std::move(tensors);
+  for (const std::string& f : counted_formats()) {
+    std::vector<const TensorRange*> worst;
+    for (const TensorRange& r : ranges) worst.push_back(&r);
+    const auto lost = [&](const TensorRange* r) {
+      const Losses& l = r->magnitudes.by_format.at(f);
+      return static_cast<double>(l.overflow + l.flushed) / static_cast<double>(r->magnitudes.elements);
+    };
+    std::stable_sort(worst.begin(), worst.end(), [&](auto* a, auto* b) { return lost(a) > lost(b); });
+    Lines rows{{str_cat(f, ": tensors that lose most"), "kind", "overflow", "flushed to 0"}};
+    for (const TensorRange* r : worst) {
+      if (lost(r) == 0 || rows.size() > static_cast<size_t>(o.tensors)) break;
+      const Losses& l = r->magnitudes.by_format.at(f);
+      rows.push_back({r->name, kind_name(r->kind), share_text(l.overflow, r->magnitudes.elements),
+                      share_text(l.flushed, r->magnitudes.elements)});
+    }
+    if (rows.size() > 1) write_output(table_text(rows) + "\n");
+  }
+  out.charts.push_back(range_chart(totals));
+}
+
+void show_train(const Options& o, Output& out) {
+  std::vector<Curve> curves;
+  Lines lines{{"run", "first loss", "last loss", "mean difference to f32", "last 10 steps", "steps skipped"}};
+  OrderedJson rows = OrderedJson::array();
+  for (const Mode& mode : training_modes()) {
+    Training t(o.run, mode);
+    Curve c{mode.name, {}};
+    for (int64_t i = 1; i <= o.run.steps && !stop(); ++i) {
+      c.values.push_back(t.step());
+      progress(str_cat("train ", mode.name), i, o.run.steps);
+    }
+    if (stop()) return;
+    const size_t n = c.values.size(), tail = std::min<size_t>(n, 10);
+    double apart = 0, last = 0;
+    const std::vector<double>& f32 = curves.empty() ? c.values : curves[0].values;
+    for (size_t i = 0; i < n; ++i) {
+      apart += std::fabs(c.values[i] - f32[i]) / static_cast<double>(n);
+      if (i >= n - tail) last += c.values[i] / static_cast<double>(tail);
+    }
+    lines.push_back({mode.name, fixed(c.values[0], 4), fixed(c.values.back(), 4), short_number(apart), fixed(last, 4),
+                     str_cat(t.skipped())});
+    rows.push_back({{"run", mode.name}, {"losses", c.values}, {"skipped", t.skipped()}});
+    curves.push_back(std::move(c));
+  }
+  write_output(
+      str_cat("Losses in nats; weights and optimiser in f32, f16 with loss scaling.\n", table_text(lines), "\n"));
+  out.json["train"] = std::move(rows);
+  out.charts.push_back(curve_chart("Loss by step", "loss (nats)", curves));
+}
+
+OrderedJson mismatch_json(const Mismatch& m) {
+  return {{"mean", m.mean}, {"max", m.max}, {"bias", m.bias}, {"ratio_99", m.ratio_99}};
+}
+
+void show_decode(const Options& o, Training& t, Output& out) {
+  const auto [tokens, targets] = t.next_batch();
+  Lines lines{{"dtype", "mean |difference|", "max", "bias", "99% of |ratio - 1|"}};
+  OrderedJson rows = OrderedJson::array();
+  t.model().eval();
+  for (const Mode& mode : dtype_modes()) {
+    t.model().set_compute_dtype(mode.dtype == kFloat32 ? std::nullopt : std::optional(mode.dtype));
+    const Mismatch m = mismatch_of(ForwardScorer(t.model())(tokens),
+                                   Decoder(t.model(), o.run.batch_size, o.run.seq_len).score(tokens));
+    lines.push_back(
+        {mode.name, short_number(m.mean), short_number(m.max), short_number(m.bias), short_number(m.ratio_99)});
+    rows.push_back({{"dtype", mode.name}});
+    rows.back().update(mismatch_json(m));
+  }
+  t.model().set_compute_dtype(std::nullopt);
+  write_output(str_cat("Log-probabilities of ", o.run.batch_size * (o.run.seq_len - 1), " tokens after ", o.run.steps,
+                       " steps of training in f32: decoding with a KV cache less the forward pass (nats).\n",
+                       table_text(lines), "\n"));
+  out.json["decode"] = std::move(rows);
+}
+
+void show_reinforce(const Options& o, Training& t, Output& out) {
+  std::vector<Curve> rewards, mismatches, drifts;
+  Lines lines{{"dtype", "first reward", "last 10 rewards", "mean |difference|", "max", "last drift"}};
+  OrderedJson rows = OrderedJson::array();
+  for (const Mode& mode : dtype_modes()) {
+    const std::vector<ReinforceStep> steps =
+        reinforce(o.run, t.model(), mode, o.reinforce, [&](int64_t k, const ReinforceStep&) {
+          progress(str_cat("reinforce ", mode.name), k + 1, o.reinforce.steps);
+          if (stop()) throw Error(Code::kAborted, "interrupted");
+        });
+    Curve reward{mode.name, {}}, mismatch{mode.name, {}}, drift{mode.name, {}};
+    double mean = 0, most = 0, last = 0;
+    const size_t n = steps.size(), tail = std::min<size_t>(n, 10);
+    for (size_t i = 0; i < n; ++i) {
+      const ReinforceStep& s = steps[i];
+      reward.values.push_back(s.reward), drift.values.push_back(s.drift);
+      mismatch.values.push_back(std::max(s.mismatch.mean, 1e-9));
+      mean += s.mismatch.mean / static_cast<double>(n);
+      most = std::max(most, s.mismatch.max);
+      if (i >= n - tail) last += s.reward / static_cast<double>(tail);
+    }
+    lines.push_back({mode.name, fixed(steps[0].reward, 3), fixed(last, 3), short_number(mean), short_number(most),
+                     fixed(steps.back().drift, 3)});
+    OrderedJson j{{"dtype", mode.name}};
+    for (const ReinforceStep& s : steps)
+      j["steps"].push_back({{"reward", s.reward}, {"drift", s.drift}, {"mismatch", mismatch_json(s.mismatch)}});
+    rows.push_back(std::move(j));
+    rewards.push_back(std::move(reward)), mismatches.push_back(std::move(mismatch)), drifts.push_back(std::move(drift));
+  }
+  write_output(str_cat("REINFORCE, ", o.reinforce.steps, " steps of ", o.reinforce.texts, " texts of ",
+                       o.reinforce.length, " tokens; the reward is the share of vowels. Differences as above.\n",
+                       table_text(lines), "\n"));
+  out.json["reinforce"] = std::move(rows);
+  out.charts.push_back(curve_chart("REINFORCE: reward", "share of vowels", rewards));
+  out.charts.push_back(curve_chart("REINFORCE: mean |log p(drawn) - log p(forward)|", "nats", mismatches, true));
+  out.charts.push_back(curve_chart("REINFORCE: drift from the start", "log p(now) - log p(start), nats", drifts));
+}
+
+int run(const Options& o) {
+  const std::vector<std::string> parts{"formats", "ops", "tensors", "train", "decode", "reinforce"};
+  for (const std::string& part : o.show)
+    if (std::find(parts.begin(), parts.end(), part) == parts.end())
+      usage_error(str_cat("--show: got '", part, "'; need some of ", parts));
+  const auto wanted = [&](const char* part) { return std::find(o.show.begin(), o.show.end(), part) != o.show.end(); };
+  watch_interrupts();
+  Output out;
+  if (wanted("formats")) show_formats(out);
+  if (wanted("ops")) show_ops(o, out);
+  if (wanted("tensors")) show_tensors(o, out);
+  if (wanted("train")) show_train(o, out);
+  if (wanted("decode") || wanted("reinforce")) {
+    Training t(o.run, {"f32"});
+    if (trained(t, o, "decode")) {
+      if (wanted("decode")) show_decode(o, t, out);
+      t.model().eval();
+      if (wanted("reinforce")) show_reinforce(o, t, out);
+    }
+  }
+  if (stop()) return interrupted_code();
+  if (o.json) io::write_file_atomic(o.json.path, io::write_json(out.json, 1) + "\n");
+  if (o.svg) io::write_file_atomic(o.svg.path, draw::svg(out.charts));
+  return 0;
+}
+
+}  // namespace
+}  // namespace weft::precision
+
+int main(int argc, char** argv) {
+  weft::precision::Options o;
+  const weft::Flags flags{{"show", &o.show,
+                           "some of formats, ops, tensors (values of a training step that formats lose), train (loss "
+                           "curves by dtype), decode "
+                           "(decoding with a KV cache against the forward pass) and reinforce"},
+                          {"model", &o.run.model, "gpt, llama or moe"},
+                          {"config", &o.run.config, "a configuration of the model; empty: its default"},
+                          {"batch_size", &o.run.batch_size, "sequences of a step", {1, 1e6}},
+                          {"seq_len", &o.run.seq_len, "tokens of a sequence", {2, 1e6}},
+                          {"steps", &o.run.steps, "steps of training", {1, 1e9}},
+                          {"lr", &o.run.lr, "learning rate of training", {0, 10, true}},
+                          {"seed", &o.run.seed, "seed of weights, batches and operands"},
+                          {"repeats", &o.repeats, "operands drawn for each op", {1, 1e6}},
+                          {"tensors", &o.tensors, "tensors listed for each format", {0, 1e6}},
+                          {"reinforce_steps", &o.reinforce.steps, "steps of REINFORCE", {1, 1e9}},
+                          {"texts", &o.reinforce.texts, "texts of a step of REINFORCE", {2, 1e6}},
+                          {"text_len", &o.reinforce.length, "tokens of such a text", {2, 1e6}},
+                          {"json", &o.json, "also write everything to this file"},
+                          {"svg", &o.svg, "also draw charts to this file"}};
+  return weft::run_program(argc, argv, "Shows number formats and what they cost.", flags, [&] {
+    o.reinforce.seed = o.run.seed;
+    return weft::precision::run(o);
+  });
+}

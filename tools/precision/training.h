@@ -1,0 +1,116 @@
+// One model trained and used in several dtypes.
+#pragma once
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "models/data/loader.h"
+#include "models/nn/language_model.h"
+#include "weft.h"
+
+namespace weft::precision {
+
+struct RunOptions {
+  std::string model = "gpt", config;  // of a family with presets: gpt, llama, moe; empty: the family's default
+  int64_t batch_size = 8, seq_len = 64, steps = 100;
+  double lr = 1e-3;
+  uint64_t seed = 0;
+};
+
+/// How a run computes. All weights and optimiser states are f32.
+struct Mode {
+  std::string name;                    // "bf16", or "f32, gradients in E5M2"
+  DType dtype = kFloat32;              // of activations
+  int64_t exponent = 0, mantissa = 0;  // of the format to which gradients are rounded; 0: not rounded
+};
+/// f32, bf16, f16 (with loss scaling), and f32 with gradients in E5M2 and E4M3.
+const std::vector<Mode>& training_modes();
+/// f32, bf16, f16.
+std::vector<Mode> dtype_modes();
+
+/// A model in training on the embedded text, as the trainer's step: gradients clipped to norm 1, AdamW, and a step whose
+/// gradients are not finite changes nothing.
+class Training {
+ public:
+  /// Throws UsageError, naming the choices, for an unknown model or preset and sizes that do not fit.
+  Training(const RunOptions& options, const Mode& mode);
+  ~Training();
+
+  /// Trains one step on the next batch; returns its loss in nats.
+  double step();
+  /// Steps whose gradients were not finite.
+  int64_t skipped() const { return skipped_; }
+  nn::LanguageModel& model() const;
+  /// The next batch, i64 [batch, time] each.
+  std::pair<Tensor, Tensor> next_batch();
+  /// The step's graph after differentiation. Needs one step before.
+  const Graph& graph() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+  int64_t skipped_ = 0;
+};
+
+/// Differences between log-probabilities (nats) of the same tokens: of the forward pass on whole texts, as training
+/// computes it, and of decoding one token at a time with a KV cache.
+struct Mismatch {
+  double mean = 0, max = 0;  // of |difference|
+  double bias = 0;           // mean of decoding less forward
+  double ratio_99 = 0;       // 99th percentile of |exp(difference) - 1|: the error of an importance weight
+};
+Mismatch mismatch_of(std::span<const double> forward, std::span<const double> decoded);
+
+/// Log-probabilities f32 [B, T - 1] of tokens[B, T] after the first, by the forward pass.
+class ForwardScorer {
+ public:
+  explicit ForwardScorer(const nn::LanguageModel& model);
+  std::vector<double> operator()(const Tensor& tokens) const;
+
+ private:
+  Compiled<std::function<Tensor(const Tensor&)>> run_;
+};
+
+/// Texts made or scored token by token with a KV cache.
+class Decoder {
+ public:
+  /// For `batch` texts of up to `length` tokens.
+  Decoder(const nn::LanguageModel& model, int64_t batch, int64_t length);
+  struct Text {
+    Tensor tokens;                  // i64 [B, T], the first column given
+    std::vector<double> log_probs;  // [B, T - 1], in row-major order
+  };
+  /// Draws T - 1 tokens after first[B] at temperature 1.
+  Text sample(std::span<const int64_t> first, int64_t length, uint64_t seed) const;
+  /// Log-probabilities of tokens[B, T] after the first.
+  std::vector<double> score(const Tensor& tokens) const;
+
+ private:
+  /// `choose(row, log_probs)` returns the next token of a row.
+  using Choice = std::function<int64_t(int64_t row, int64_t at, std::span<const float> log_probs)>;
+  Text decode(std::span<const int64_t> first, int64_t length, const Choice& choose) const;
+  int64_t vocab_, batch_;
+  nn::KvCache cache_;
+  Compiled<std::function<Tensor(const Tensor&)>> run_;
+};
+
+/// A step of REINFORCE from a trained model: texts are drawn with the KV cache in the mode's dtype, and the forward
+/// pass in the same dtype gives the gradients.
+struct ReinforceStep {
+  double reward = 0;  // mean over texts
+  Mismatch mismatch;  // between drawing and the forward pass
+  double drift = 0;   // mean of log p(now) - log p(start) of the drawn tokens: an estimate of KL(now | start)
+};
+struct ReinforceOptions {
+  int64_t steps = 50, texts = 16, length = 48;
+  double lr = 3e-4;
+  uint64_t seed = 0;
+};
+/// The reward of a text is the share of its tokens that are lower-case vowels. Advantages are rewards less their mean,
+/// divided by their deviation. `start` has the weights to start from; it stays as it is.
+std::vector<ReinforceStep> reinforce(const RunOptions& run, const nn::LanguageModel& start, const Mode& mode,
+                                     const ReinforceOptions& options,
+                                     const std::function<void(int64_t, const ReinforceStep&)>& progress = {});
+
+}  // namespace weft::precision
