@@ -21,26 +21,16 @@ namespace weft {
 std::span<const OpDef* const> all_ops() {
   static const auto* all = [] {
     auto* v = new std::vector<const OpDef*>;
-    for (auto family : {pointwise_ops(),
-                        creation_ops(),
-                        view_ops(),
-                        window_ops(),
-                        reduce_ops(),
-                        dot_ops(),
-                        conv_ops(),
-                        winograd_ops(),
-                        index_ops(),
-                        misc_ops(),
-                        rounding_ops(),
-                        collective_ops(),
-                        softmax_ops(),
-                        linear_cross_entropy_ops(),
-                        moe_ops(),
-                        exact_ops(),
-                        attention_ops(),
-                        linalg_ops(),
-                        loop_ops(),
-                        accumulate_ops(),
+    for (auto family : {pointwise_ops(), creation_ops(),
+                        view_ops(),      window_ops(),
+                        reduce_ops(),    dot_ops(),
+                        conv_ops(),      winograd_ops(),
+                        index_ops(),     misc_ops(),
+                        rounding_ops(),  collective_ops(),
+                        softmax_ops(),   linear_cross_entropy_ops(),
+                        moe_ops(),       exact_ops(),
+                        attention_ops(), linalg_ops(),
+                        loop_ops(),      accumulate_ops(),
                         autodiff_ops()})
       v->insert(v->end(), family.begin(), family.end());
     return v;

@@ -208,8 +208,8 @@ std::vector<Sample> others(const OpDef& op) {
     for (int64_t d : {0, 1}) out.push_back({{x}, {{"dim", d}, {"reverse", d == 1}}});
   if (name == "round_to")
     for (int64_t block : {0, 4})
-      out.push_back({{{Shape{4, 6, 8}}},
-                     {{"exponent_bits", int64_t{4}}, {"mantissa_bits", int64_t{3}}, {"block", block}}});
+      out.push_back(
+          {{{Shape{4, 6, 8}}}, {{"exponent_bits", int64_t{4}}, {"mantissa_bits", int64_t{3}}, {"block", block}}});
   if (name == "iota")
     for (DType t : {kFloat32, kInt64})
       out.push_back({{}, {{"size", int64_t{12}}, {"dtype", t}, {"start", int64_t{5}}, {"step", int64_t{-3}}}});

@@ -1,6 +1,6 @@
 #include "ops/core/misc.h"
-#include "ops/core/round_to.h"
 
+#include "ops/core/round_to.h"
 #include "ops/testing/op_table.h"
 
 namespace weft::testing {

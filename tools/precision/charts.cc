@@ -10,20 +10,29 @@ namespace weft::precision {
 using draw::Chart;
 using draw::Point;
 
-Chart format_chart() {
-  std::vector<std::string> names;
+namespace {
+
+Chart ranges(const std::vector<std::string>& names, const char* title, const draw::Axis& x, double height,
+             double width) {
   std::vector<draw::Span> spans;
-  for (const formats::NumberFormat& f : formats::number_formats()) {
-    if (!f.real || f.block) continue;
-    const double normal = std::log2(f.real->min_normal());
-    spans.push_back({names.size(), std::log2(f.real->min_subnormal()), normal, 0});
-    spans.push_back({names.size(), normal, std::log2(f.real->max()), 1});
-    names.emplace_back(f.name);
+  for (size_t i = 0; i < names.size(); ++i) {
+    const formats::FloatFormat f = *formats::number_format(names[i]).real;
+    const double normal = std::log2(f.min_normal());
+    spans.push_back({i, std::max(x.from, std::log2(f.min_subnormal())), normal, 0});
+    spans.push_back({i, normal, std::min(x.to, std::log2(f.max())), 1});
   }
-  Chart c("Ranges of formats", {.label = "log2 of the magnitude", .from = -160, .to = 130}, draw::y_names(names),
-          {.height = 240});
+  Chart c(title, x, draw::y_names(names), {.width = width, .height = height});
   c.spans(std::vector<std::string>{"subnormal", "normal"}, spans);
   return c;
+}
+
+}  // namespace
+
+Chart format_chart() {
+  std::vector<std::string> names;
+  for (const formats::NumberFormat& f : formats::number_formats())
+    if (f.real && !f.block) names.emplace_back(f.name);
+  return ranges(names, "Ranges of formats", {.label = "log2 of the magnitude", .from = -160, .to = 130}, 240, 760);
 }
 
 Chart op_chart(const std::vector<OpError>& errors) {
@@ -33,11 +42,11 @@ Chart op_chart(const std::vector<OpError>& errors) {
   for (const OpError& e : errors) {
     if (ops.empty() || ops.back() != e.op) ops.push_back(e.op);
     if (std::find(formats.begin(), formats.end(), e.format) == formats.end()) formats.push_back(e.format);
-    if (e.wide_median <= 0) continue;
+    if (e.wide_median <= 0 || e.format == "TF32" || e.format == "E2M1") continue;
     points[e.format].push_back({static_cast<double>(ops.size() - 1), e.wide_median});
     least = std::min(least, e.wide_median), most = std::max(most, e.wide_median);
   }
-  Chart c("Median relative error: operands and results rounded", draw::x_names(ops),
+  Chart c("Median relative error: operands and results rounded; 256 values", draw::x_names(ops),
           {.label = "relative error", .from = least / 2, .to = std::max(most, least) * 2, .base = 10},
           {.width = 1000, .height = 340});
   for (const std::string& f : formats)
@@ -45,33 +54,30 @@ Chart op_chart(const std::vector<OpError>& errors) {
   return c;
 }
 
-Chart range_chart(const std::map<Kind, Magnitudes>& totals) {
-  double from = -30, to = 10, top = 0;
+std::vector<Chart> range_charts(const std::map<Kind, Magnitudes>& totals) {
+  constexpr double kLeastShare = 0.05;  // % below which a magnitude does not widen the chart
+  const auto share = [](const Magnitudes& m, int64_t n) {
+    return 100 * static_cast<double>(n) / static_cast<double>(m.elements);
+  };
+  double from = -26, to = 18, top = 0;
   for (const auto& [kind, m] : totals)
     for (const auto& [e, n] : m.by_exponent) {
-      from = std::min<double>(from, std::max(e, -80)), to = std::max<double>(to, e + 1);
-      top = std::max(top, 100 * static_cast<double>(n) / static_cast<double>(m.elements));
+      if (share(m, n) < kLeastShare) continue;
+      from = std::min<double>(from, e - 1), to = std::max<double>(to, e + 2);
+      top = std::max(top, share(m, n));
     }
-  Chart c("Magnitudes of a training step", {.label = "log2 of the magnitude", .from = from, .to = to},
-          {.label = "% of the elements", .from = 0, .to = top * 1.3}, {.width = 900, .height = 340});
+  const draw::Axis x{.label = "log2 of the magnitude", .from = from, .to = to};
+  Chart shares("Magnitudes of a training step", x, {.label = "% of the elements", .from = 0, .to = top * 1.1},
+               {.width = 900});
   for (const auto& [kind, m] : totals) {
     std::vector<Point> line;
     for (int e = static_cast<int>(from); e < static_cast<int>(to); ++e) {
       const auto at = m.by_exponent.find(e);
-      const double n = at == m.by_exponent.end() ? 0 : static_cast<double>(at->second);
-      line.push_back({e + 0.5, 100 * n / static_cast<double>(m.elements)});
+      line.push_back({e + 0.5, at == m.by_exponent.end() ? 0 : share(m, at->second)});
     }
-    c.line(line, kind_name(kind));
+    shares.line(line, kind_name(kind));
   }
-  double level = top * 1.25;
-  for (const char* name : {"FP16", "E5M2", "E4M3", "E2M1"}) {
-    const formats::FloatFormat f = *formats::number_format(name).real;
-    const double low = std::max(from, std::log2(f.min_subnormal())), high = std::min(to, std::log2(f.max()));
-    c.limit(std::vector<Point>{{low, level}, {high, level}}, "");
-    c.note({low, level}, name);
-    level -= top * 0.07;
-  }
-  return c;
+  return {std::move(shares), ranges({"FP16", "E5M2", "E4M3", "E2M1"}, "Ranges of formats", x, 180, 900)};
 }
 
 Chart curve_chart(const std::string& title, const std::string& y, const std::vector<Curve>& curves, bool logarithmic) {

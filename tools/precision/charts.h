@@ -12,10 +12,10 @@ namespace weft::precision {
 
 /// The range of each float format in powers of two: subnormal and normal numbers.
 draw::Chart format_chart();
-/// Median relative error by op, a series for each format.
+/// Median relative error by op, a series for each format but TF32 and E2M1.
 draw::Chart op_chart(const std::vector<OpError>& errors);
-/// The share of elements by magnitude for each kind of tensor, above the ranges of formats.
-draw::Chart range_chart(const std::map<Kind, Magnitudes>& totals);
+/// The share of elements by magnitude for each kind of tensor, and the ranges of small formats below.
+std::vector<draw::Chart> range_charts(const std::map<Kind, Magnitudes>& totals);
 
 /// A value for each step.
 struct Curve {

@@ -56,14 +56,14 @@ const Op kOps[] = {
        for (size_t i = 0; i < a.size(); ++i) y.push_back(r(a[i] * b[i]));
        return y;
      }},
-    {"sum of 256", 256, [](const Values& a, const Values&, const Rounding& r) { return Values{sum_of(a, r)}; }},
-    {"sum of 256 squares", 256,
+    {"sum", 256, [](const Values& a, const Values&, const Rounding& r) { return Values{sum_of(a, r)}; }},
+    {"squares", 256,
      [](const Values& a, const Values&, const Rounding& r) {
        Values squares;
        for (double v : a) squares.push_back(r(v * v));
        return Values{sum_of(squares, r)};
      }},
-    {"dot of 256", 256,
+    {"dot", 256,
      [](const Values& a, const Values& b, const Rounding& r) {
        double s = 0;
        for (size_t i = 0; i < a.size(); ++i) s = r(s + r(a[i] * b[i]));
@@ -81,9 +81,9 @@ const Op kOps[] = {
        for (double v : a) y.push_back(r(r(0.5 * v) * r(1 + r(std::erf(r(v * std::sqrt(0.5)))))));
        return y;
      }},
-    {"softmax of 256", 256, softmax},
-    {"RMS norm of 256", 256, [](const Values& a, const Values&, const Rounding& r) { return normed(a, r, false); }},
-    {"layer norm of 256", 256, [](const Values& a, const Values&, const Rounding& r) { return normed(a, r, true); }},
+    {"softmax", 256, softmax},
+    {"RMS norm", 256, [](const Values& a, const Values&, const Rounding& r) { return normed(a, r, false); }},
+    {"layer norm", 256, [](const Values& a, const Values&, const Rounding& r) { return normed(a, r, true); }},
 };
 
 struct Errors {

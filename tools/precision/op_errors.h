@@ -18,8 +18,8 @@ struct OpError {
   double overflowed = 0;  // share of results that are infinite or NaN, with each operation rounded; not in the errors
 };
 
-/// Products, sums, dot products, softmax, RMS norm, layer norm, exp and GELU of standard normal values, `repeats` of
-/// each, in each format without blocks or integers; block formats round operands and results only.
+/// Products, sums, sums of squares, dot products, softmax, RMS norm, layer norm, exp and GELU of 256 standard normal
+/// values, `repeats` times, in each format without blocks or integers; block formats round operands and results only.
 std::vector<OpError> op_errors(int64_t repeats, uint64_t seed);
 
 }  // namespace weft::precision

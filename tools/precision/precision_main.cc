@@ -129,9 +129,20 @@ void show_tensors(const Options& o, Output& out) {
                        " steps of training in f32 that a format would lose. ",
                        "Underflow: below the least normal number.\n", table_text(lines), "\n"));
   out.json["tensors"]["tensors"] = std::move(tensors);
+  // Tensors of one name are one row: those of an expression, and of the optimiser for all parameters.
+  std::vector<TensorRange> named;
+  for (const TensorRange& r : ranges) {
+    const auto same = std::find_if(named.begin(), named.end(),
+                                   [&](const TensorRange& n) { return n.kind == r.kind && n.name == r.name; });
+    if (same == named.end()) {
+      named.push_back(r);
+    } else {
+      same->magnitudes.add(r.magnitudes);
+    }
+  }
   for (const std::string& f : counted_formats()) {
     std::vector<const TensorRange*> worst;
-    for (const TensorRange& r : ranges) worst.push_back(&r);
+    for (const TensorRange& r : named) worst.push_back(&r);
     const auto lost = [&](const TensorRange* r) {
       const Losses& l = r->magnitudes.by_format.at(f);
       return static_cast<double>(l.overflow + l.flushed) / static_cast<double>(r->magnitudes.elements);
@@ -146,7 +157,7 @@ void show_tensors(const Options& o, Output& out) {
     }
     if (rows.size() > 1) write_output(table_text(rows) + "\n");
   }
-  out.charts.push_back(range_chart(totals));
+  for (draw::Chart& c : range_charts(totals)) out.charts.push_back(std::move(c));
 }
 
 void show_train(const Options& o, Output& out) {
@@ -238,7 +249,8 @@ void show_reinforce(const Options& o, Training& t, Output& out) {
                        table_text(lines), "\n"));
   out.json["reinforce"] = std::move(rows);
   out.charts.push_back(curve_chart("REINFORCE: reward", "share of vowels", rewards));
-  out.charts.push_back(curve_chart("REINFORCE: mean |log p(drawn) - log p(forward)|", "nats", mismatches, true));
+  out.charts.push_back(
+      curve_chart("REINFORCE: mean |log p(drawn) - log p(forward)|; 1e-9 stands for 0", "nats", mismatches, true));
   out.charts.push_back(curve_chart("REINFORCE: drift from the start", "log p(now) - log p(start), nats", drifts));
 }
 
@@ -248,6 +260,11 @@ int run(const Options& o) {
     if (std::find(parts.begin(), parts.end(), part) == parts.end())
       usage_error(str_cat("--show: got '", part, "'; need some of ", parts));
   const auto wanted = [&](const char* part) { return std::find(o.show.begin(), o.show.end(), part) != o.show.end(); };
+  if (wanted("tensors") || wanted("train") || wanted("decode") || wanted("reinforce")) {
+    const int64_t context = context_of(o.run);
+    if (wanted("reinforce") && o.reinforce.length > context)
+      usage_error(str_cat("--text_len is ", o.reinforce.length, "; need at most the context of the model, ", context));
+  }
   watch_interrupts();
   Output out;
   if (wanted("formats")) show_formats(out);
@@ -274,7 +291,7 @@ int run(const Options& o) {
 int main(int argc, char** argv) {
   weft::precision::Options o;
   const weft::Flags flags{{"show", &o.show,
-                           "some of formats, ops, tensors (values of a training step that formats lose), train (loss "
+                           "a list of formats, ops, tensors (values of a training step that formats lose), train (loss "
                            "curves by dtype), decode "
                            "(decoding with a KV cache against the forward pass) and reinforce"},
                           {"model", &o.run.model, "gpt, llama or moe"},

@@ -76,6 +76,8 @@ class Update {
 
 }  // namespace
 
+int64_t context_of(const RunOptions& o) { return make_model(o)->context(); }
+
 const std::vector<Mode>& training_modes() {
   static const std::vector<Mode> modes{{"f32"},
                                        {"bf16", kBFloat16},

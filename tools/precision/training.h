@@ -18,6 +18,10 @@ struct RunOptions {
   uint64_t seed = 0;
 };
 
+/// The longest text of the model. Throws UsageError, naming the choices, for an unknown model or preset, and if seq_len
+/// is longer.
+int64_t context_of(const RunOptions& options);
+
 /// How a run computes. All weights and optimiser states are f32.
 struct Mode {
   std::string name;                    // "bf16", or "f32, gradients in E5M2"
@@ -29,11 +33,11 @@ const std::vector<Mode>& training_modes();
 /// f32, bf16, f16.
 std::vector<Mode> dtype_modes();
 
-/// A model in training on the embedded text, as the trainer's step: gradients clipped to norm 1, AdamW, and a step whose
-/// gradients are not finite changes nothing.
+/// A model in training on the embedded text, as the trainer's step: gradients clipped to norm 1, AdamW, and a step
+/// whose gradients are not finite changes nothing.
 class Training {
  public:
-  /// Throws UsageError, naming the choices, for an unknown model or preset and sizes that do not fit.
+  /// Throws as context_of does.
   Training(const RunOptions& options, const Mode& mode);
   ~Training();
 

@@ -19,8 +19,9 @@ std::unique_ptr<Operation> make_op(const OpDef& op, const Attrs& attrs, std::spa
     if (!make_pointwise(r, *made)) return nullptr;
     return made;
   }
-  for (auto family : {elementwise_makers(), view_makers(), random_makers(), reduce_makers(), scan_makers(),
-                      order_makers(), index_makers(), at_target_makers(), moe_makers(), exact_makers(), rounding_makers()})
+  for (auto family :
+       {elementwise_makers(), view_makers(), random_makers(), reduce_makers(), scan_makers(), order_makers(),
+        index_makers(), at_target_makers(), moe_makers(), exact_makers(), rounding_makers()})
     for (const MakerRow& row : family)
       if (row.op == &op) {
         if (!row.make(r, *made)) return nullptr;
