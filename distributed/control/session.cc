@@ -174,13 +174,13 @@ void Session::give_up_join(int64_t now_ms, Output& out) {
 // The service's process ends connections when it dies, but not when it is stopped or its host is away.
 void Session::find_silence(int64_t now_ms, Output& out) {
   const int64_t since = std::exchange(ticked_ms_, now_ms);
-  if (now_ms - since >= config_.stall_ms) heard_ms_ += now_ms - since;
-  if (!world_ || config_.service_rank < 0 || now_ms - heard_ms_ <= config_.silence_ms) return;
+  if (now_ms - since >= config_.stall_ms && heard_ms_ != 0) heard_ms_ += now_ms - since;
+  if (heard_ms_ == 0 || config_.service_rank < 0 || now_ms - heard_ms_ <= config_.silence_ms) return;
   const auto rank = static_cast<uint32_t>(config_.service_rank);
   End end;
   *end.mutable_cause() =
       failure_of(Code::kUnavailable,
-                 str_cat(control::name_of(world_->members(static_cast<int>(rank))),
+                 str_cat(world_ ? control::name_of(world_->members(static_cast<int>(rank))) : str_cat("rank ", rank),
                          " is dead or stopped: its coordination service has not answered for ",
                          seconds_text(now_ms - heard_ms_), "; see its output, and whether its host ran out of memory"));
   end.set_rank(rank);

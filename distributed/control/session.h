@@ -100,7 +100,7 @@ class Session {
   bool bound_ = false;  // the service has answered the join of this connection with the world
   uint64_t signal_ = 0, sequence_ = 0;
   int64_t signalled_ms_ = 0;
-  int64_t heard_ms_ = 0, ticked_ms_ = 0;  // the latest message of the service; the latest tick
+  int64_t heard_ms_ = 0, ticked_ms_ = 0;  // the latest message of the service, 0: none; the latest tick
   std::map<uint64_t, Pending> pending_;
   std::optional<World> world_;
   std::optional<End> end_;

@@ -4,7 +4,8 @@
 
 namespace weft::dist {
 
-/// The trace of all processes, with the times of the first one's clock; without a job, `mine`. A collective.
+/// In the first process, the trace of all processes, with the times of its clock; in others, and without a job, `mine`.
+/// A collective.
 Trace gather_traces(Trace mine);
 
 }  // namespace weft::dist

@@ -19,6 +19,7 @@
 #include "distributed/control/token.h"
 #include "distributed/launch/launcher.h"
 #include "distributed/launch/processes.h"
+#include "framework/base/failure_report.h"
 #include "framework/base/switches.h"
 #include "framework/base/thread_pool.h"
 #include "framework/dispatch/flight.h"
@@ -117,11 +118,12 @@ void close_output() {
 
 struct Job::Member {
   Member(const Identity& id, const JobOptions& o) {
-    WEFT_CHECK(o.ranks % id.world == 0, "job: the mesh has ", o.ranks, " ranks, and ", id.source, " has started ",
-               id.world, " processes of this program; need a number of processes that divides the ranks");
     const std::string secret = token();
     const bool one_host = id.local_world == id.world;
-    WEFT_CHECK_AS(kPermissionDenied, one_host || !secret.empty(), "the job has processes on several hosts (", id.source,
+    const std::string where =
+        id.local_world == 0 ? "may have processes on several hosts (" : "has processes on several hosts (";
+    WEFT_CHECK_AS(kPermissionDenied, one_host || !secret.empty(), "the job ", where, id.source,
+                  id.local_world == 0 ? " does not set how many are on this one" : "",
                   "), and JOB_TOKEN is not set; need one secret text in JOB_TOKEN of all processes, or the path of a "
                   "file with it in JOB_TOKEN_FILE");
     std::string host = one_host ? "127.0.0.1" : id.host;
@@ -149,10 +151,10 @@ struct Job::Member {
     if (o.facts.empty()) client_options.facts.emplace_back("the arguments", short_fact(arguments_fact()));
     for (const auto& [name, value] : o.facts) client_options.facts.emplace_back(name, short_fact(value));
     client = std::make_unique<control::Client>(client_options);
-    client->join();
     ServiceStore store(*client);
     const int count = o.ranks / static_cast<int>(id.world);
     try {
+      client->join();
       auto job = std::make_unique<Processes>(store, o.ranks, static_cast<int>(id.rank) * count, count, o.timeout,
                                              o.transport, one_host ? "" : control::address_towards(id.host));
       // The service sees what a transport does not: a stopped process, a host that is away, the cause of a failure.
@@ -183,12 +185,12 @@ struct Job::Member {
   }
 
   void fail(const Error& cause) {
-    failed = true;
+    if (std::exchange(failed, true)) return;
     if (const Processes* const job = Processes::current())  // null: it fails while it joins
       for (int r = job->first(); r < job->first() + job->count(); ++r)
         if (flight::Ring* const ring = flight::ring(r, job->size())) ring->fail(cause.code(), cause.what());
     // The others know of a failure that this one follows.
-    if (cause.code() != Code::kAborted) client->abort(cause.code(), cause.what());
+    if (!follows(cause.code())) client->abort(cause.code(), cause.what());
   }
 
   // Others may still ask the service, or have to hear why the job has ended; some are stopped and never will.
@@ -197,7 +199,7 @@ struct Job::Member {
       const control::ServerStatus s = server->status();
       return s.stage == control::ServerStatus::Stage::kEnded && s.connections <= 1;
     };
-    for (int i = 0; server && i < (failed ? 20 : 200) && !over(); ++i)
+    for (int i = 0; server && i < (failed ? 60 : 200) && !over(); ++i)
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
 
@@ -208,8 +210,12 @@ struct Job::Member {
 };
 
 Job::Job(const JobOptions& o) {
-  if (Processes::current() || o.ranks == 1) return;
+  if (Processes::current()) return;
   const Identity id = control::identity_of(control::environment());
+  WEFT_CHECK(o.ranks >= 1 && o.ranks % id.world == 0, "job: the mesh has ", o.ranks, " ranks, and ", id.source,
+             " has started ", id.world,
+             " processes of this program; need a number of processes that divides the ranks");
+  if (o.ranks == 1) return;
   if (is_started(id))
     member_ = std::make_unique<Member>(id, o);
   else

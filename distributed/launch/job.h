@@ -49,7 +49,9 @@ class Job {
   std::optional<int> code() const { return code_; }
   /// The step that heartbeats report of this process.
   void progress(int64_t step);
-  /// This process fails: the others end with this cause.
+  /// This process fails: the others end with this cause. To be called before communicators are dropped, so before an
+  /// exception leaves the scope of the steps; a process that ends otherwise is reported as dead. All processes make the
+  /// same steps: one that returns earlier without fail() lets the others wait for `timeout`.
   void fail(const Error& cause);
 
  private:

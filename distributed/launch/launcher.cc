@@ -329,7 +329,11 @@ class Launcher {
     for (const Process& q : processes_)
       if (&q != p && !q.held.empty()) show(q, STDERR_FILENO, q.held);
     if (!p) return 0;
-    if (asked_ && p->code() > 128) return p->code();  // stopped as it was asked to
+    if (asked_ && p->code() > 128) {  // stopped as it was asked to
+      if (!p->held.empty()) show(*p, STDERR_FILENO, p->held);
+      return p->code();
+    }
+    const std::string& said = p->held.empty() ? p->last : p->held;
     std::string how = str_cat("exited with code ", p->code());
     if (WIFSIGNALED(*p->status)) {
       const int signal = WTERMSIG(*p->status);
@@ -339,7 +343,7 @@ class Launcher {
         how += ": the system had no memory left for it (oom_kill); need smaller shards or a --memory_budget";
     }
     print(str_cat(options_.name, ": rank ", p->rank, " (pid ", p->pid, ") ", how,
-                  p->last.empty() ? "" : "; its last message: ", p->last, "\n"));
+                  said.empty() ? "" : "; its last message: ", said, "\n"));
     if (!diagnosis_) diagnosis_ = flight_.diagnose();
     report_fault();
     return p->code();

@@ -100,7 +100,7 @@ void Processes::check_equal(const std::string& what, uint64_t mine) {
         kFailedPrecondition, all[p] == common, "the ", what, " on rank ", p * static_cast<size_t>(count_),
         " differs from that on rank ",
         static_cast<size_t>(std::find(all.begin(), all.end(), common) - all.begin()) * static_cast<size_t>(count_),
-        "; need the same model, shapes of arguments and switches in all processes");
+        "; need the same model, shapes of arguments, seed and switches in all processes");
 }
 
 void Processes::barrier() { run({}); }

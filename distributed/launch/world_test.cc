@@ -228,7 +228,10 @@ TEST(World, Statistics) {
 TEST(World, WaitingForTheSlowestIsKnown) {
   World world(Mesh{{"dp", 2}});
   std::array<std::chrono::steady_clock::time_point, 2> started, ended;
+  std::atomic<bool> entered{false};
   world.run([&](int r) {
+    if (r == 0) entered = true;
+    while (!entered) std::this_thread::yield();
     if (r == 1) std::this_thread::sleep_for(std::chrono::milliseconds(20));
     started[r] = std::chrono::steady_clock::now();
     sum_over("dp", r);

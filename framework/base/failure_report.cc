@@ -9,8 +9,7 @@ namespace weft {
 void report_failure(Code code, const std::string& text) {
   const char* const path = std::getenv(kFailureReport);
   if (!path || !*path) return;
-  const bool follows = code == Code::kAborted || code == Code::kUnavailable;
-  std::ofstream(path) << (follows ? "follows " : "fails ") << text;
+  std::ofstream(path) << (follows(code) ? "follows " : "fails ") << text;
 }
 
 std::optional<FailureReport> read_failure(const std::string& path) {

@@ -10,6 +10,9 @@ namespace weft {
 /// The environment variable with the path of the report.
 inline constexpr const char* kFailureReport = "JOB_FAILURE_REPORT";
 
+/// Whether an error with this code only follows the failure of another process.
+inline bool follows(Code code) { return code == Code::kAborted || code == Code::kUnavailable; }
+
 struct FailureReport {
   bool follows = false;  // from the failure of another process: a collective was aborted, or a rank died
   std::string text;

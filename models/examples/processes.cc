@@ -25,11 +25,14 @@ int main(int argc, char** argv) try {
         return loss;
       },
       {.mesh = mesh});
-  for (int64_t i = 1; i <= steps; ++i) {
-    const Tensor x = randn({32, 16}), y = x.slice(1, 0, 1) * x.slice(1, 1, 2);
-    const Tensor loss = step(x, y);
-    if (i == 1 || i == steps) std::printf("step %ld  loss %.9g\n", i, loss.item<double>());  // of rank 0
-  }
+  for (int64_t i = 1; i <= steps; ++i) try {
+      const Tensor x = randn({32, 16}), y = x.slice(1, 0, 1) * x.slice(1, 1, 2);
+      const Tensor loss = step(x, y);
+      if (i == 1 || i == steps) std::printf("step %ld  loss %.9g\n", i, loss.item<double>());  // of rank 0
+    } catch (const Error& e) {
+      job.fail(e);  // the other processes end with this cause
+      throw;
+    }
   return 0;
 } catch (const Error& e) {
   std::fprintf(stderr, "%s\n", e.what());

@@ -15,7 +15,7 @@ start() {
   shift
   RANK=$rank WORLD_SIZE=2 LOCAL_RANK=$rank LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port "$@"
 }
-port=$((20000 + $$ % 9000))
+port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
 start 1 "$1" fsdp2,tp2 20 >other.txt 2>&1 &
 two=$(start 0 "$1" fsdp2,tp2 20) || fail "two processes: exit code $?"
 wait $! || fail "two processes, the second: $(cat other.txt)"
@@ -24,6 +24,7 @@ start 1 "$1" dp2 7 >other.txt 2>&1 &
 start 0 "$1" dp2 8 >out.txt 2>&1 && fail "other arguments: exit code 0"
 wait
 grep -qF "rank 1 (host " out.txt && grep -qF ") has the arguments dp2 7 and the others have dp2 8; need" out.txt || fail "other arguments: $(cat out.txt)"
+start 0 "$1" dp1 >out.txt 2>&1 && fail "dp1: exit code 0"
 start 0 "$1" dp3 >out.txt 2>&1 && fail "dp3: exit code 0"
 grep -qF "job: the mesh has 3 ranks, and torchrun has started 2 processes of this program; need" out.txt || fail "dp3: $(cat out.txt)"
 exit $((failures > 0))

@@ -161,7 +161,7 @@ torchrun() {
   RANK=$rank WORLD_SIZE=2 LOCAL_RANK=$rank LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port \
     "$train" "${flags[@]}" "${short[@]}" --checkpoint_every 0 "$@"
 }
-port=$((20000 + $$ % 9000))
+port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
 torchrun 1 --mesh dp2,tp2 >t1.txt 2>&1 &
 torchrun 0 --mesh dp2,tp2 --metrics torchrun.jsonl >t0.txt 2>&1 || fail "torchrun: $(tail -1 t0.txt)"
 wait $! || fail "torchrun, rank 1: $(tail -1 t1.txt)"

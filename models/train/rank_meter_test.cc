@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <thread>
 
@@ -14,9 +15,12 @@ TEST(RankMeter, ASlowRankShowsUp) {
   dist::World world(dist::Mesh{{"dp", 2}});
   RankMeter meter(world);
   for (int step = 0; step < 3; ++step) {
+    std::atomic<bool> entered{false};
     meter.begin();
     const double begin = now_seconds();
     world.run([&](int r) {
+      if (r == 0) entered = true;
+      while (!entered) std::this_thread::yield();
       if (r == 1) std::this_thread::sleep_for(std::chrono::milliseconds(30));
       world.rank(r).agree();
     });

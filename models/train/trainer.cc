@@ -493,14 +493,21 @@ int train(const nn::ModelFamily& family, const TrainOptions& options) {
   settle(family, o);
   const std::unique_ptr<dist::Job> job = make_job(o);
   if (job->code()) return *job->code();
-  try {
-    for (;;) {
-      Trainer trainer(family, options, *job);
-      if (trainer.lock()) return trainer.run();
+  // Inside the scope of the Trainer: the others must have the cause before they see its communicators end.
+  const auto reported = [&](auto&& fn) {
+    try {
+      return fn();
+    } catch (const Error& e) {
+      job->fail(e);
+      throw;
+    } catch (const std::exception& e) {
+      job->fail(Error(Code::kInternal, e.what()));
+      throw;
     }
-  } catch (const Error& e) {
-    job->fail(e);
-    throw;
+  };
+  for (;;) {
+    const auto trainer = reported([&] { return std::make_unique<Trainer>(family, options, *job); });
+    if (reported([&] { return trainer->lock(); })) return reported([&] { return trainer->run(); });
   }
 }
 

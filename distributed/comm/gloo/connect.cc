@@ -171,7 +171,9 @@ class Meeting {
     listener_ = make_socket(own.get()->sa_family);
     if (bind(listener_.get(), own.get(), own.length) != 0)
       throw system_error(
-          str_cat("gloo: cannot listen at ", options.address, ", which must be an address of this host"));
+          options.address.empty()
+              ? str_cat("gloo: cannot listen at the interface '", options.interface, "'")
+              : str_cat("gloo: cannot listen at ", options.address, ", which must be an address of this host"));
     if (listen(listener_.get(), SOMAXCONN) != 0) throw system_error("gloo: cannot listen");
     getsockname(listener_.get(), own.get(), &own.length);
     store.set(key_of(mine), text_of(own));

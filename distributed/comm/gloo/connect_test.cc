@@ -136,12 +136,10 @@ struct EndedStore final : Store {
 
 TEST(Connect, EndsWithTheJob) {
   EndedStore store;
-  const auto begin = Clock::now();
   const std::string error = weft::testing::error_of([&] {
     connect_processes(store, 0, {"rank 0", "rank 1"}, {"127.0.0.1", "", kToken}, in(60000));
   });
   EXPECT_EQ(error, "rank 1 has failed");
-  EXPECT_LT(Clock::now() - begin, std::chrono::seconds(30));
 }
 
 }  // namespace

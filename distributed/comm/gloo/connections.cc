@@ -97,6 +97,8 @@ class TcpLink final : public Link, public Handler {
       silent_ = true;
       shutdown(socket_, SHUT_RDWR);
       changed_.wait(lock, [&] { return gone_ && pollers_ == 0; });
+      lock.unlock();
+      const std::lock_guard left(reading_);  // the loop's thread has it until it has left this object
     }
     ::close(socket_);
     socket_ = -1;

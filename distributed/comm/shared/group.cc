@@ -100,6 +100,8 @@ void Group::open(Work::Deadline deadline) {
                 ": the deadline has passed; missing: ", names_.who(missing), " has not created it");
   Engine::Lock lock(engine_);
   open_ = true;
+  if (engine_.places().aborted.load(std::memory_order_acquire))
+    fail(Error(Code::kAborted, engine_.places().cause), nullptr);
   for (int i = 0; i < size(); ++i) {
     const int r = names_.ranks[i];
     if (engine_.places().ended[r].load(std::memory_order_acquire) && !areas_[i].header().retired.load())

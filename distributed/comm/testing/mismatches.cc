@@ -82,7 +82,6 @@ void check_mismatches(const MakeWorld& make) {
         "tp");
     EXPECT_EQ(ends, "0 0") << want;
   }
-  EXPECT_LT(times->longest * 1e-9, 10);  // long before the deadline, on a loaded machine too
   std::printf("longest time from the second rank's start to an error: %.2f ms\n", times->longest * 1e-6);
 }
 

@@ -3,7 +3,7 @@
 # HEAD is the first host. JOB_TOKEN_FILE is the path of a file with one secret, equal on all hosts; only you may read it.
 set -u
 program=${PROGRAM:-./train}  # of //models/gpt:train
-export JOB_FLIGHT=${JOB_FLIGHT:-$PWD/flight}
+export JOB_FLIGHT=${JOB_FLIGHT:-$PWD/flight.$(date +%s)}
 mkdir -p "$JOB_FLIGHT"
 
 # --no-python: the program is not a script. torchrun ends all ranks when one fails, and its exit code is 1; what the
