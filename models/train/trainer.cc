@@ -43,8 +43,9 @@ constexpr size_t kLookahead = 1;
 struct Flight {
   int64_t step = 0;
   double begin = 0, lr = 0;
-  int64_t samples = 0;  // position of the loader after its batch
-  bool show = false;    // its progress line is due
+  int64_t samples = 0;   // position of the loader after its batch
+  bool show = false;     // its progress line is due
+  bool collect = false;  // the ranks hand in what they waited
   data::Batch batch;
   HostRead results;  // loss, norm, ok; mixtures of experts: also aux, dropped, load
 };
@@ -149,7 +150,7 @@ class Trainer {
         last_seconds = m.step_ms * 1e-3;
         if (meter) {
           meter->count(last_seconds, static_cast<double>(options_.batch_size * options_.seq_len));
-          if (f.show || !options_.metrics.empty()) m.ranks = meter->last();
+          if (f.collect) m.ranks = meter->last();
         }
         metrics.write(m);
         if (f.show) progress.update(m);
@@ -158,7 +159,7 @@ class Trainer {
     model_->train();
     int64_t queued = state_.step;
     while (queued < options_.steps) {
-      const auto [stop, show] = next_step(progress.due(queued + 1, last_seconds));
+      const auto [stop, show, collect] = next_step(progress.due(queued + 1, last_seconds));
       if (stop) break;
       if (queued + 1 == setup_.profile_first) {
         finish(0);
@@ -166,7 +167,7 @@ class Trainer {
       }
       std::optional<internal::TraceScope> trace(std::in_place, TraceEvent::kStep, "training step");
       job_.progress(queued + 1);
-      Flight f{.step = queued + 1, .begin = now_seconds(), .lr = schedule.at(queued), .show = show};
+      Flight f{.step = queued + 1, .begin = now_seconds(), .lr = schedule.at(queued), .show = show, .collect = collect};
       {
         const flight::HostPhase phase(flight::Phase::kLoader);
         f.batch = loader_->next();
@@ -229,15 +230,17 @@ class Trainer {
  private:
   size_t lookahead() const { return setup_.device.type == DeviceType::kCuda ? kLookahead : 0; }
 
-  // What the first process decides for all before a step: whether the run ends here, and whether the step gets a line.
+  // What the first process decides for all before a step: whether the run ends here, whether the step gets a line,
+  // and whether the ranks hand in what they waited: only the first process may have --metrics.
   struct NextStep {
-    bool stop, show;
+    bool stop, show, collect;
   };
   NextStep next_step(bool show) {
-    uint8_t word = static_cast<uint8_t>((interrupted() ? 1 : 0) | (show ? 2 : 0));
+    uint8_t word =
+        static_cast<uint8_t>((interrupted() ? 1 : 0) | (show ? 2 : 0) | (show || !options_.metrics.empty() ? 4 : 0));
     if (dist::Processes* job = dist::Processes::current()) job->broadcast(0, {&word, kUInt8, {}, {}});
     stops_ = word & 1;
-    return {stops_, (word & 2) != 0};
+    return {stops_, (word & 2) != 0, (word & 4) != 0};
   }
 
   static Setup settled(const nn::ModelFamily& family, TrainOptions& options) {
