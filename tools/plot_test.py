@@ -34,6 +34,8 @@ BAD = [
     ("load is a number", '{"step": 1, "loss": 1, "expert_load": 3}\n', "expert_load is number 3; need a list"),
     ("load has texts", '{"step": 1, "loss": 1, "expert_load": [1, "a"]}\n',
      'expert_load[1] is string "a"; need a number'),
+    ("load by layer is a text", '{"step": 1, "loss": 1, "max_over_mean_by_layer": [1, "a"]}\n',
+     'max_over_mean_by_layer[1] is string "a"; need a number'),
     ("deep", "[" * 100000 + "\n", "nested deeper"),
     ("only evaluations", '{"step": 1, "eval_loss": 2}\n', "no steps in it"),
     ("bytes", b"\xff\xfe\x00", "line 1: metrics: not valid JSON"),

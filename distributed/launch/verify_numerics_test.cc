@@ -16,7 +16,7 @@ struct Trained {
   std::vector<std::pair<std::string, Tensor>> values;
 };
 
-Trained train(const std::string& mesh, std::optional<DType> dtype, bool experts) {
+Trained train(const std::string& mesh, std::optional<DType> dtype, bool experts, const std::string& route = "learned") {
   set_switch("WEFT_CXX", "none");  // interpreted: faster for so little data
   manual_seed(7);
   const nn::ModelFamily& family = experts ? moe::family() : gpt::family();
@@ -26,6 +26,7 @@ Trained train(const std::string& mesh, std::optional<DType> dtype, bool experts)
   const nn::ConfigMap mixture{{"kv_heads", "2"}, {"ffn", "32"}, {"experts", "4"}, {"bias_rate", "0.01"}};
   for (const nn::ConfigMap* changes : {&small, experts ? &mixture : &plain})
     for (const auto& [field, text] : *changes) config[field] = text;
+  if (experts) config["route"] = route;
   const auto model = family.make(config);
   model->set_compute_dtype(dtype);
   model->train();
@@ -53,8 +54,9 @@ Trained train(const std::string& mesh, std::optional<DType> dtype, bool experts)
   return r;
 }
 
-void expect_bits(const std::string& mesh, std::optional<DType> dtype, const Trained& want, bool experts = false) {
-  const Trained got = train(mesh, dtype, experts);
+void expect_bits(const std::string& mesh, std::optional<DType> dtype, const Trained& want, bool experts = false,
+                 const std::string& route = "learned") {
+  const Trained got = train(mesh, dtype, experts, route);
   ASSERT_EQ(got.values.size(), want.values.size());
   int differ = 0;
   for (size_t i = 0; i < want.values.size(); ++i) {
@@ -73,6 +75,13 @@ TEST(MeshVerifyNumerics, TheBitsOfOneDevice) {
 TEST(MeshVerifyNumerics, TheBitsOfOneDeviceInBfloat16) {
   const Trained want = train("", kBFloat16, false);
   for (const char* mesh : {"dp2", "fsdp2,tp2"}) expect_bits(mesh, kBFloat16, want);
+}
+
+TEST(MeshVerifyNumerics, TheBitsOfOneDeviceWithChosenExperts) {
+  for (const char* route : {"balanced", "skew:0.9"}) {
+    const Trained want = train("", {}, true, route);
+    for (const char* mesh : {"tp2", "dp2,ep2"}) expect_bits(mesh, {}, want, true, route);
+  }
 }
 
 TEST(MeshVerifyNumerics, TheBitsOfOneDeviceWithExperts) {

@@ -37,6 +37,7 @@ struct Layer {
   // Computes this rank's shard of y from its shards of x and of two weights.
   std::function<Tensor(const Tensor&x, const Tensor&a, const Tensor&b)> local, whole;
   int64_t x_dim, a_dim, b_dim, y_dim;  // the dim that is split; -1: replicated
+  bool compiled = true;                // the compiler inserts the same collectives
 };
 
 const Layer kLayers[] = {
@@ -60,7 +61,14 @@ const Layer kLayers[] = {
      [](auto& x, auto& a, auto& b) {
        return dist::reduce_scatter(matmul(gelu(matmul(dist::all_gather(x, "tp", 0), a)), b), "tp", 0);
      },
-     [](auto& x, auto& a, auto& b) { return matmul(gelu(matmul(x, a)), b); }, 0, 1, 0, 0},
+     [](auto& x, auto& a, auto& b) { return matmul(gelu(matmul(x, a)), b); }, 0, 1, 0, 0, false},
+    // The pair without the sandwich: each rank has all hidden values in between, for two collectives more.
+    {"pair: y = gelu(x A) B, column, gather, gelu, cut, row",
+     [](auto& x, auto& a, auto& b) {
+       const Tensor whole = dist::all_gather(matmul(dist::copy_to(x, "tp"), a), "tp", 1);
+       return dist::reduce_from(matmul(mine(gelu(whole), 1), b), "tp");
+     },
+     [](auto& x, auto& a, auto& b) { return matmul(gelu(matmul(x, a)), b); }, -1, 1, 0, -1, false},
 };
 
 /// y, dx, dA and, for a layer of two weights, dB. The loss is sum(y w).
@@ -112,6 +120,12 @@ int main(int argc, char** argv) try {
   WEFT_CHECK(ranks >= 1 && kDim % ranks == 0, "raw_tp: --ranks is ", ranks, "; need a divisor of ", kDim);
   dist::World world(dist::Mesh{{"tp", ranks}});
   manual_seed(0);
+  const auto count = [&] {
+    int64_t n = 0;
+    for (const auto& [key, total] : world.rank(0).totals()) n += total.count;
+    return n;
+  };
+  std::string counts = "collectives                                               forward   in all\n";
   for (const Layer& layer : kLayers) {
     const bool pair = layer.b_dim >= 0;
     const Tensor x = randn({kTokens, kDim}), a = randn({kDim, kHidden}) * 0.06, b = randn({kHidden, kDim}) * 0.03;
@@ -120,10 +134,13 @@ int main(int argc, char** argv) try {
 
     std::vector<double> worst(4);
     world.clear_statistics();
+    const int64_t dims[] = {layer.y_dim, layer.x_dim, layer.a_dim, layer.b_dim};
+    auto part = [&](const Tensor& t, int64_t dim) { return dim < 0 ? t : mine(t, dim); };
+    world.run([&](int) { layer.local(part(x, dims[1]), part(a, dims[2]), part(b, dims[3])); });
+    const int64_t forward = count();
+    world.clear_statistics();
     std::vector<std::vector<double>> off(ranks);
     world.run([&](int rank) {
-      const int64_t dims[] = {layer.y_dim, layer.x_dim, layer.a_dim, layer.b_dim};
-      auto part = [&](const Tensor& t, int64_t dim) { return dim < 0 ? t : mine(t, dim); };
       const auto got =
           gradients(layer.local, pair, part(x, dims[1]), part(a, dims[2]), part(b, dims[3]), part(w, dims[0]));
       for (size_t i = 0; i < got.size(); ++i) off[rank].push_back(difference(got[i], part(want[i], dims[i])));
@@ -134,8 +151,12 @@ int main(int argc, char** argv) try {
     if (pair) std::printf("  dB %.1e", worst[3]);
     std::printf("\n%s", world.statistics().c_str());
 
-    std::printf("%s", layer.x_dim == 0 ? "\n" : compiled(layer, ranks, x, a, b, w, want).c_str());
+    char line[100];
+    std::snprintf(line, sizeof line, "%-56s %8ld %8ld\n", layer.title, forward, count());
+    counts += line;
+    std::printf("%s", layer.compiled ? compiled(layer, ranks, x, a, b, w, want).c_str() : "\n");
   }
+  std::printf("%s", counts.c_str());
 } catch (const Error& e) {
   std::fprintf(stderr, "%s\n", e.what());
   return 1;

@@ -23,6 +23,7 @@ struct Config {
   double aux_loss = 0.01;         // coefficient of the load-balance loss
   double z_loss = 0;              // coefficient of the router's z-loss
   double bias_rate = 0;           // step size of the balancing bias; 0: no bias
+  std::string route = "learned";  // how tokens choose experts (nn::ExpertChoice)
 
   template <class F>
   void fields(F&& f) {
@@ -35,7 +36,7 @@ struct Config {
     f("score", score, nn::Allowed{.words = "softmax,sigmoid"}), f("normalize", normalize);
     f("route_scale", route_scale, nn::kPositive), f("capacity_factor", capacity_factor, nn::kNotNegative);
     f("aux_loss", aux_loss, nn::kNotNegative), f("z_loss", z_loss, nn::kNotNegative);
-    f("bias_rate", bias_rate, nn::kNotNegative);
+    f("bias_rate", bias_rate, nn::kNotNegative), f("route", route);
   }
 };
 

@@ -32,6 +32,7 @@ Block::Block(const Config& c, bool dense, double std, double residual_std)
                                                              .aux_loss = c.aux_loss,
                                                              .z_loss = c.z_loss,
                                                              .bias_rate = c.bias_rate,
+                                                             .route = c.route,
                                                              .std = std,
                                                              .down_std = residual_std}));
   }
@@ -77,12 +78,12 @@ nn::LossOut Model::loss(const Tensor& tokens, const Tensor& targets, const nn::B
   std::vector<nn::MoEOut> routed;
   const Tensor ce = cross_entropy_of(head(blocks(tokens, nullptr, routed)), targets, share);
   const TensorOptions here{.device = ce.device()};
-  Tensor aux = zeros({}, here), dropped = zeros({}, here);
-  std::vector<Tensor> counts;
+  Tensor aux = zeros({}, here);
+  std::vector<Tensor> counts, dropped;
   for (const nn::MoEOut& r : routed) {
     aux = aux + r.aux;
-    dropped = dropped + r.dropped;
     counts.push_back(r.counts);
+    dropped.push_back(r.dropped);
   }
   if (share.rows != 1) aux = aux * share.rows;
   const Tensor counts_LE =
@@ -92,7 +93,7 @@ nn::LossOut Model::loss(const Tensor& tokens, const Tensor& targets, const nn::B
           .ce = ce,
           .aux = aux,
           .expert_load = sum(counts_LE, 0).to(kFloat32) / ::std::fmax(choices, 1),
-          .dropped = dropped / ::std::fmax(static_cast<double>(counts.size()), 1),
+          .dropped = dropped.empty() ? zeros({0}, here) : stack(dropped),
           .expert_counts = counts_LE};
 }
 

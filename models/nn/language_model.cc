@@ -60,7 +60,7 @@ LossOut LanguageModel::loss(const Tensor& tokens, const Tensor& targets, const B
           .ce = ce,
           .aux = zeros({}, {.device = device}),
           .expert_load = zeros({0}, {.device = device}),
-          .dropped = zeros({}, {.device = device}),
+          .dropped = zeros({0}, {.device = device}),
           .expert_counts = zeros({0, 0}, {.dtype = kInt64, .device = device})};
 }
 

@@ -25,7 +25,7 @@ struct LossOut {
   Tensor ce;             // mean cross-entropy in nats
   Tensor aux;            // sum of the auxiliary losses, each times its coefficient
   Tensor expert_load;    // f32 [E]: share of the routed choices by expert, over all layers
-  Tensor dropped;        // share of the routed choices that exceeded an expert's capacity
+  Tensor dropped;        // f32 [L]: share of the routed choices that exceeded an expert's capacity
   Tensor expert_counts;  // i64 [L, E]: routed choices; add them up over micro-batches for update_balance
 };
 

@@ -6,6 +6,7 @@
 #include "framework/testing/compare.h"
 #include "framework/testing/values.h"
 #include "models/nn/nn.h"
+#include "ops/composite/moe.h"
 #include "ops/core/core.h"
 
 namespace weft::nn {
@@ -247,6 +248,45 @@ TEST(MoE, CapacityDropsLateChoices) {
   EXPECT_FLOAT_EQ(out.dropped.item<float>(), static_cast<float>(dropped) / (T * K));
   moe.eval();  // nothing is dropped when the model is used
   EXPECT_EQ(moe(x).dropped.item<float>(), 0);
+}
+
+TEST(ExpertChoice, LawsHaveTheirShares) {
+  constexpr int64_t T = 4000, E = 8, K = 2;
+  manual_seed(1);
+  const Tensor logits = zeros({T, E});
+  for (const char* text : {"balanced", "zipf:1.1", "skew:0.9"}) {
+    const ExpertChoice choice = ExpertChoice::parse(text);
+    const Tensor chosen = choice.choose(logits, K);
+    const std::vector<int64_t> counts = sort_by_expert(chosen, E).counts.to_vector<int64_t>();
+    const std::vector<double> want = choice.shares(E);
+    // Five standard deviations of a share of T K draws; balanced choices have none.
+    const double most = choice.law == ExpertChoice::Law::kBalanced ? 1e-12 : 5 * 0.5 / std::sqrt(T * K);
+    for (int64_t e = 0; e < E; ++e)
+      EXPECT_NEAR(static_cast<double>(counts[e]) / (T * K), want[e], most) << text << " " << e;
+  }
+  EXPECT_NEAR(ExpertChoice::parse("zipf:1.1").shares(E)[1],
+              ExpertChoice::parse("zipf:1.1").shares(E)[0] / std::pow(2, 1.1), 1e-12);
+  EXPECT_DOUBLE_EQ(ExpertChoice::parse("skew:0.9").shares(E)[0], 0.9);
+  for (const char* bad : {"", "zipf", "zipf:", "zipf:11", "skew:1.1", "skew:-1", "skew:nan", "balanced:1", "skew:0.9x"})
+    EXPECT_THROW(ExpertChoice::parse(bad), Error) << bad;
+}
+
+TEST(MoE, GivenChoicesKeepTheRoutersWeights) {
+  MoE moe(6, {.experts = 4, .top_k = 2, .hidden = 7, .route = "balanced", .std = 0.5});
+  moe.to(kFloat64);
+  Random random(8);
+  const Tensor x = random_tensor(kFloat64, {8, 6}, random);
+  const MoEOut out = moe(x);
+  EXPECT_EQ(out.counts.to_vector<int64_t>(), (std::vector<int64_t>{4, 4, 4, 4}));
+  Choice c = choose(moe, x, 2);
+  const std::vector<double> probs = softmax(moe.router(x), -1).to_vector<double>();
+  for (int64_t t = 0; t < 8; ++t) {
+    const int64_t a = 2 * t % 4, b = (2 * t + 1) % 4;
+    const double p = probs[4 * t + a], q = probs[4 * t + b];
+    c.experts[t] = {a, b}, c.weights[t] = {p / (p + q), q / (p + q)};
+  }
+  const std::vector<double> want = dense_moe(moe, x, c.experts, c.weights), got = out.y.to_vector<double>();
+  for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], 1e-6);
 }
 
 TEST(MoE, EvenLoadCostsTheCoefficient) {

@@ -12,6 +12,7 @@ namespace weft::nn {
 MoE::MoE(int64_t dim, const MoEOptions& o, std::source_location loc)
     : router(dim, o.experts, {.bias = false, .std = o.std, .full_precision = true}, loc), options_(o) {
   internal::LineScope line(loc);
+  choice_ = ExpertChoice::parse(o.route);
   WEFT_CHECK(o.hidden > 0 && o.top_k >= 1 && o.top_k <= o.experts, "MoE: got hidden ", o.hidden, ", top_k ", o.top_k,
              " of ", o.experts, " experts; need hidden > 0 and 1 <= top_k <= experts");
   w1 = normal_parameter({o.experts, dim, o.hidden}, o.std);
@@ -40,11 +41,13 @@ MoEOut MoE::operator()(const Arg& arg) const {
   const Tensor x_TD = reshape(x, {-1, x.size(-1)});
   const DType dtype = x.dtype();
   const Tensor logits_TE = router(x_TD.to(dtype == kFloat64 ? kFloat64 : kFloat32));
-  const Routing route = route_top_k(logits_TE, {.top_k = o.top_k,
-                                                .score = o.score,
-                                                .normalize = o.normalize,
-                                                .scale = o.route_scale,
-                                                .bias = balance.defined() ? balance.value() : Tensor()});
+  const Routing route =
+      route_top_k(logits_TE, {.top_k = o.top_k,
+                              .score = o.score,
+                              .normalize = o.normalize,
+                              .scale = o.route_scale,
+                              .bias = balance.defined() ? balance.value() : Tensor(),
+                              .experts = choice_.learned() ? Tensor() : choice_.choose(logits_TE, o.top_k)});
   const Tensor w1_EDF = w1.value().to(dtype), w3_EDF = w3.value().to(dtype), w2_EFD = w2.value().to(dtype);
   MoEOut result;
   Tensor y_TD;

@@ -3,6 +3,7 @@
 #include <optional>
 #include <string>
 
+#include "models/nn/expert_choice.h"
 #include "models/nn/mlp.h"
 
 namespace weft::nn {
@@ -19,6 +20,7 @@ struct MoEOptions {
   double aux_loss = 0.01;         // coefficient of the load-balance loss, which is 1 when the load is even
   double z_loss = 0;              // coefficient of mean(logsumexp(router logits)²)
   double bias_rate = 0;           // step size of the balancing bias (see update_balance); 0: no bias
+  std::string route = "learned";  // how tokens choose experts, see ExpertChoice: by the router, or by a fixed law
   double std = 0.02;              // of the normal initialisation
   double down_std = 0;            // the same for w2; 0: std
 };
@@ -48,6 +50,7 @@ class MoE : public Module {
 
  private:
   MoEOptions options_;
+  ExpertChoice choice_;
 };
 
 }  // namespace weft::nn

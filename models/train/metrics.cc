@@ -74,6 +74,20 @@ std::string ranks_text(const std::vector<RankMetrics>& ranks, int64_t steps, dou
   return text;
 }
 
+ExpertLoad::ExpertLoad(const std::vector<int64_t>& counts, std::vector<double> dropped_by_layer)
+    : dropped(std::move(dropped_by_layer)) {
+  const size_t layers = dropped.size(), experts = layers ? counts.size() / layers : 0;
+  share.resize(experts);
+  const double all = std::max(1.0, std::accumulate(counts.begin(), counts.end(), 0.0));
+  for (size_t l = 0; l < layers; ++l) {
+    const auto first = counts.begin() + static_cast<std::ptrdiff_t>(l * experts), last = first + experts;
+    const double mean = std::accumulate(first, last, 0.0) / std::max<double>(1, experts);
+    max_over_mean.push_back(mean > 0 ? *std::max_element(first, last) / mean : 1);
+    dead.push_back(std::count(first, last, 0));
+    for (size_t e = 0; e < experts; ++e) share[e] += static_cast<double>(first[e]) / all;
+  }
+}
+
 double now_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
@@ -159,8 +173,12 @@ void MetricsFile::write(const StepMetrics& m) {
   }
   if (m.moe) {
     j["aux_loss"] = m.aux_loss;
-    j["expert_load"] = m.expert_load;
-    j["dropped"] = m.dropped;
+    const std::vector<double>& dropped = m.load.dropped;
+    j["expert_load"] = m.load.share;
+    j["dropped"] = std::accumulate(dropped.begin(), dropped.end(), 0.0) / std::max<double>(1, dropped.size());
+    j["max_over_mean_by_layer"] = m.load.max_over_mean;
+    j["dead_experts_by_layer"] = m.load.dead;
+    j["dropped_by_layer"] = dropped;
   }
   line(io::write_json(j));
 }

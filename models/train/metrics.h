@@ -16,6 +16,17 @@ struct RankMetrics {
 /// A table of the ranks of a run; of more than eight, those that waited least, which the others waited for.
 std::string ranks_text(const std::vector<RankMetrics>& ranks, int64_t steps, double tokens_per_s);
 
+/// How evenly the experts of a step were chosen.
+struct ExpertLoad {
+  std::vector<double> share;          // by expert, of the choices of all layers
+  std::vector<double> max_over_mean;  // by layer: choices of the fullest expert over the mean; 1: even
+  std::vector<int64_t> dead;          // by layer: experts that no token chose
+  std::vector<double> dropped;        // by layer: share of the choices beyond an expert's capacity
+  ExpertLoad() = default;
+  /// counts [L, E]: choices by layer and expert; dropped [L].
+  ExpertLoad(const std::vector<int64_t>& counts, std::vector<double> dropped);
+};
+
 /// One line of the metrics file. A NaN field is left out. mfu: the model FLOPs of a second (models/nn/model_flops.h)
 /// over the device's rate of products.
 struct StepMetrics {
@@ -25,6 +36,8 @@ struct StepMetrics {
   double aux_loss = 0, dropped = 0;
   std::vector<double> expert_load;
   std::vector<RankMetrics> ranks;  // on a mesh; empty: not collected for this step
+  double aux_loss = 0;
+  ExpertLoad load;
 };
 
 /// Appends lines to a file; can truncate it to an earlier length. Refuses what is not a metrics file, and a file that

@@ -8,6 +8,7 @@
 #include "distributed/plan/plan_text.h"
 #include "distributed/strategies/strategies.h"
 #include "framework/io/file.h"
+#include "models/nn/expert_choice.h"
 #include "models/train/checkpoint.h"
 #include "models/train/device.h"
 #include "models/train/microbatches.h"
@@ -104,6 +105,7 @@ Flags train_flags(TrainOptions& o) {
       {"profile_steps", &o.profile_steps, "first and last step to trace, as in 10-12; empty: none"},
       {"profile_out", &o.profile_out, "with --profile_steps, file for their trace, for ui.perfetto.dev"},
       {"seed", &o.seed, "seed of weights, dropout and the order of data"},
+      {"route", &o.route, str_cat("how tokens choose experts, to study uneven load: ", nn::ExpertChoice::kNeed)},
       {"threads", &o.threads, "threads; 0: all cores", {0, 4096}},
       {"sample", &o.sample_tokens, "tokens of text to write at the end; 0: none; -1: 400 after training on text", {-1}},
   };
@@ -205,6 +207,19 @@ void settle_mesh(Setup& p, TrainOptions& o) {
   }
 }
 
+// --route, a field of the configurations that have experts.
+void settle_route(Setup& p, const TrainOptions& o) {
+  const auto field = p.config.find("route");
+  check_flag("route", field != p.config.end() || o.route == TrainOptions().route, in_quotes(o.route),
+             "a model with experts");
+  if (field == p.config.end()) return;
+  try {
+    nn::ExpertChoice::parse(field->second = o.route);
+  } catch (const Error&) {
+    check_flag("route", false, in_quotes(o.route), nn::ExpertChoice::kNeed);
+  }
+}
+
 // --profile_steps and --profile_out.
 void settle_profile(Setup& p, const TrainOptions& o) {
   const bool on = !o.profile_steps.empty();
@@ -276,6 +291,7 @@ Setup settle(const nn::ModelFamily& family, TrainOptions& o) {
   if (o.config != "" && std::find(family.presets.begin(), family.presets.end(), o.config) == family.presets.end())
     usage_error(str_cat("--config: got '", o.config, "'; need one of ", join(family.presets)));
   p.config = family.preset(p.config_name);
+  settle_route(p, o);
   const bool own = p.config_name == family.default_preset;
   for (const Flag& flag : train_flags(o))  // a program may fill the options itself
     check_flag(flag.name.c_str(), set_flag(flag, flag_text(flag)), flag_text(flag), "a value in its range (--help)");

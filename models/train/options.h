@@ -39,7 +39,8 @@ struct TrainOptions {
   std::string profile_out = "trace.json";
   uint64_t seed = 0;
   int64_t threads = 0;
-  int64_t sample_tokens = -1;  // length of the sample printed at the end; 0: none; -1: 400 after training on text
+  std::string route = "learned";  // of a mixture of experts (nn::ExpertChoice)
+  int64_t sample_tokens = -1;     // length of the sample printed at the end; 0: none; -1: 400 after training on text
   std::map<std::string, bool> given;  // by flag: whether the command line has it
 };
 

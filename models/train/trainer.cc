@@ -33,7 +33,7 @@ namespace {
 constexpr double kClip = 1.0;
 
 struct StepOut {
-  Tensor loss, grad_norm, ok, aux, expert_load, dropped;
+  Tensor loss, grad_norm, ok, aux, expert_counts, dropped;
 };
 
 // On a GPU the host queues step t + 1 while step t runs, then reads the results of step t.
@@ -47,7 +47,7 @@ struct Flight {
   bool show = false;     // its progress line is due
   bool collect = false;  // the ranks hand in what they waited
   data::Batch batch;
-  HostRead results;  // loss, norm, ok; mixtures of experts: also aux, dropped, load
+  HostRead results;  // loss, norm, ok; mixtures of experts: also aux, dropped, counts
 };
 
 class Trainer {
@@ -144,8 +144,7 @@ class Trainer {
         m.moe = moe;
         if (moe) {
           m.aux_loss = got[3].item<double>();
-          m.dropped = got[4].item<double>();
-          m.expert_load = got[5].to_vector<double>();
+          m.load = ExpertLoad(got[5].to_vector<int64_t>(), got[4].to_vector<double>());
         }
         last_seconds = m.step_ms * 1e-3;
         if (meter) {
@@ -190,7 +189,7 @@ class Trainer {
         const StepOut out = step(tokens, targets);
         if (meter) meter->end();
         std::vector<Tensor> wanted{out.loss, out.grad_norm, out.ok};
-        if (moe) wanted.insert(wanted.end(), {out.aux, out.dropped, out.expert_load});
+        if (moe) wanted.insert(wanted.end(), {out.aux, out.dropped, out.expert_counts});
         f.results = HostRead(wanted);
       }
       flights.push_back(std::move(f));
@@ -293,7 +292,7 @@ class Trainer {
       NameScope scope("model");
       nn::LossOut out = model_->loss(x, y, share);
       Gradients g = grad(scaler_ ? scaler_->scale(out.loss) : out.loss, parameters_);
-      for (Tensor* t : {&out.loss, &out.ce, &out.aux, &out.expert_load, &out.dropped}) *t = t->detach();
+      for (Tensor* t : {&out.loss, &out.ce, &out.aux, &out.dropped}) *t = t->detach();
       return std::pair{std::move(out), std::move(g)};
     });
     NoGrad guard;
@@ -301,7 +300,7 @@ class Trainer {
     if (scaler_) grads = scaler_->unscale(grads);
     auto mean = [&](const Tensor& t) { return parts > 1 ? t * share.rows : t; };
     auto [clipped, norm] = optim::clip_grad_norm(grads, kClip);
-    StepOut out{sum.ce, norm, {}, sum.aux, mean(sum.expert_load), mean(sum.dropped)};
+    StepOut out{sum.ce, norm, {}, sum.aux, sum.expert_counts, mean(sum.dropped)};
     out.ok = logical_and(isfinite(out.loss), isfinite(norm));
     if (scaler_) scaler_->update(out.ok);
     Tensor commits = out.ok;
@@ -394,7 +393,8 @@ class Trainer {
             {"warmup", str_cat(options_.warmup)},
             {"grad_accum", str_cat(options_.grad_accum)},
             {"dtype", options_.dtype},
-            {"seed", str_cat(options_.seed)}};
+            {"seed", str_cat(options_.seed)},
+            {"route", options_.route}};
   }
 
   void restore() {
@@ -405,7 +405,9 @@ class Trainer {
       return;
     }
     TrainState s = read_state(folder);
-    WEFT_CHECK(s.model == setup_.config, state_path(folder), ": the checkpoint is of another model; use its --config (",
+    // A checkpoint of an earlier version may lack fields.
+    WEFT_CHECK(std::includes(setup_.config.begin(), setup_.config.end(), s.model.begin(), s.model.end()),
+               state_path(folder), ": the checkpoint is of another model; use its --config (",
                s.run.count("config") ? s.run["config"] : "unknown", ")");
     const io::SafetensorsModel model = open_tensors(folder, "model", s),
                                optimizer = open_tensors(folder, "optimizer", s);

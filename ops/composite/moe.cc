@@ -62,7 +62,11 @@ Routing route_top_k(const Arg& logits, const RouteOptions& options) {
   const Tensor x = widened(t);
   const Tensor scores = softmax_score ? softmax(x, -1) : sigmoid(x);
   Routing r;
-  if (options.bias.defined()) {
+  if (options.experts.defined()) {
+    WEFT_CHECK(options.experts.shape() == Shape({t.size(0), options.top_k}), "route_top_k: experts has shape ",
+               options.experts.shape(), "; need [", t.size(0), ", ", options.top_k, "]: the choices of each token");
+    r.experts = experts_of(options.experts, t.size(1), "route_top_k");
+  } else if (options.bias.defined()) {
     NoGrad guard;
     r.experts = topk(scores + options.bias.to(scores.dtype()), options.top_k, -1).indices;
   }

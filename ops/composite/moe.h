@@ -16,6 +16,7 @@ struct RouteOptions {
   bool normalize = true;               // weights of a token sum to 1 (with softmax: Mixtral's softmax over the chosen)
   double scale = 1;                    // factor of the weights
   Tensor bias = {};                    // [E], added to the scores for the choice only (see update_router_bias)
+  Tensor experts = {};                 // i64 [T, k]: the choices, whatever the scores are
 };
 struct Routing {
   Tensor weights;  // f32 [T, k]: differentiable

@@ -34,8 +34,17 @@ const Json& list(const Json& j, const std::string& what) {
 
 struct Metrics {
   std::vector<Point> train, held_out;
-  std::vector<std::pair<double, std::vector<double>>> load;  // step, shares of the experts
+  using Rows = std::vector<std::pair<double, std::vector<double>>>;  // step, and a number by expert or layer
+  Rows load, max_over_mean, dead, dropped;
 };
+
+// A list of numbers; empty if the row lacks it.
+std::vector<double> numbers(const Json& row, const char* key) {
+  std::vector<double> v;
+  if (row.contains(key) && !row[key].is_null())
+    for (const Json& j : list(row[key], key)) v.push_back(number(j, str_cat(key, "[", v.size(), "]")));
+  return v;
+}
 
 void add_line(std::string_view line, Metrics& m) {
   const Json row = io::parse_json(line, "metrics");
@@ -46,11 +55,10 @@ void add_line(std::string_view line, Metrics& m) {
     m.held_out.push_back({step, number(row["eval_loss"], "eval_loss")});
   } else if (row.contains("loss") && !row["loss"].is_null()) {
     m.train.push_back({step, number(row["loss"], "loss")});
-    std::vector<double> shares;
-    if (row.contains("expert_load") && !row["expert_load"].is_null())
-      for (const Json& share : list(row["expert_load"], "expert_load"))
-        shares.push_back(number(share, str_cat("expert_load[", shares.size(), "]")));
-    m.load.emplace_back(step, std::move(shares));
+    m.load.emplace_back(step, numbers(row, "expert_load"));
+    m.max_over_mean.emplace_back(step, numbers(row, "max_over_mean_by_layer"));
+    m.dead.emplace_back(step, numbers(row, "dead_experts_by_layer"));
+    m.dropped.emplace_back(step, numbers(row, "dropped_by_layer"));
   }
 }
 
@@ -168,19 +176,25 @@ std::vector<Chart> metrics_charts(std::string_view text, const std::string& file
   charts.emplace_back(title, x, Axis{.label = "loss in nats", .from = low, .to = high}, kMetricsLayout);
   charts[0].line(m.train, "training");
   if (!m.held_out.empty()) charts[0].dots(m.held_out, "held out");
-  const size_t experts = m.load.back().second.size();
-  if (experts == 0) return charts;
-  double most = 0;
-  for (const auto& [step, shares] : m.load)
-    for (double s : shares) most = std::max(most, s);
-  charts.emplace_back("Share of tokens by expert", x, Axis{.label = "share", .from = 0, .to = most * 1.1},
-                      kMetricsLayout);
-  for (size_t e = 0; e < experts; ++e) {
-    std::vector<Point> points;
-    for (const auto& [step, shares] : m.load)
-      if (shares.size() == experts) points.push_back({step, shares[e]});
-    charts[1].line(points, str_cat("expert ", e));
-  }
+  // Lines by expert or layer, without those that stay 0.
+  const auto add = [&](const char* title, const char* label, const Metrics::Rows& rows, const char* one) {
+    const size_t lines = rows.back().second.size();
+    double most = 0;
+    for (const auto& [step, values] : rows)
+      for (double v : values) most = std::max(most, v);
+    if (most <= 0) return;
+    charts.emplace_back(title, x, Axis{.label = label, .from = 0, .to = most * 1.1}, kMetricsLayout);
+    for (size_t i = 0; i < lines; ++i) {
+      std::vector<Point> points;
+      for (const auto& [step, values] : rows)
+        if (values.size() == lines) points.push_back({step, values[i]});
+      charts.back().line(points, str_cat(one, " ", i));
+    }
+  };
+  add("Share of tokens by expert", "share", m.load, "expert");
+  add("Load of the fullest expert over the mean", "max / mean", m.max_over_mean, "layer");
+  add("Experts without tokens", "experts", m.dead, "layer");
+  add("Share of choices that were dropped", "share", m.dropped, "layer");
   return charts;
 }
 

@@ -9,8 +9,9 @@
 namespace weft::draw {
 
 /// The charts of a metrics file (one JSON object a line, as --metrics of the trainers writes it): loss by step and, for
-/// mixtures of experts, the share of tokens by expert. Throws InvalidArgument for other text. The error names `file`,
-/// the line, the field, the value and what is needed.
+/// mixtures of experts, the share of tokens by expert, and by layer the fullest expert over the mean, experts without
+/// tokens and dropped choices. Throws InvalidArgument for other text. The error names `file`, the line, the field, the
+/// value and what is needed.
 std::vector<Chart> metrics_charts(std::string_view text, const std::string& file, const std::string& title);
 
 /// The charts of a JSON file:
