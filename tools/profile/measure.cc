@@ -1,6 +1,8 @@
 #include "tools/profile/measure.h"
 
 #include <algorithm>
+#include <cmath>
+#include <memory>
 #include <numeric>
 #include <vector>
 
@@ -60,6 +62,38 @@ StepRecord measure(const tools::StepChoice& choice, int64_t steps, int rank) {
   record.title = step.title();
   record.step_us = step_us;
   return record;
+}
+
+std::vector<StepRecord> measure_in_turn(const std::vector<tools::StepChoice>& choices, int64_t rounds) {
+  constexpr int kRank = 0;  // of a mesh
+  struct Least {
+    double step_us = HUGE_VAL;
+    std::vector<double> launches;
+  };
+  std::vector<std::unique_ptr<tools::ModelStep>> steps;
+  std::vector<Least> least(choices.size());
+  for (const tools::StepChoice& c : choices) {
+    steps.push_back(std::make_unique<tools::ModelStep>(c));
+    for (int i = 0; i < kFirstSteps; ++i) steps.back()->run();
+  }
+  for (int64_t round = 0; round < rounds; ++round)
+    for (size_t i = 0; i < steps.size(); ++i) {
+      least[i].step_us = std::min(least[i].step_us, 1e6 * steps[i]->run());
+      const std::vector<double> us = launches_of_a_step(*steps[i], kRank);
+      least[i].launches.resize(us.size(), HUGE_VAL);
+      for (size_t k = 0; k < us.size(); ++k) least[i].launches[k] = std::min(least[i].launches[k], us[k]);
+    }
+  std::vector<StepRecord> records;
+  for (size_t i = 0; i < steps.size(); ++i) {
+    StepRecord record = steps[i]->compiled().record(kRank);
+    WEFT_BUG_IF(least[i].launches.size() != record.launches.size(), "profile: ", least[i].launches.size(),
+                " launches were timed of ", record.launches.size());
+    for (size_t k = 0; k < record.launches.size(); ++k) record.launches[k].measured_us = least[i].launches[k];
+    record.title = steps[i]->title();
+    record.step_us = least[i].step_us;
+    records.push_back(std::move(record));
+  }
+  return records;
 }
 
 Profile trace(const tools::StepChoice& choice) {

@@ -1,6 +1,7 @@
 // The record of a model's step that runs here.
 #pragma once
 #include <cstdint>
+#include <vector>
 
 #include "compiler/exec/profile.h"
 #include "compiler/exec/record.h"
@@ -14,6 +15,10 @@ namespace weft::profiler {
 /// of single launches would add up to less. The machine's rates are those of WEFT_MACHINE, or the better of two
 /// measurements, before and after. `rank`: whose part of a step on a mesh; throws UsageError for others.
 StepRecord measure(const tools::StepChoice& choice, int64_t steps, int rank = 0);
+
+/// The records of several steps that run in turn, `rounds` times each: step_us, and each launch's time, is the least, so
+/// that they are not of one step. For differences between steps on a busy machine.
+std::vector<StepRecord> measure_in_turn(const std::vector<tools::StepChoice>& choices, int64_t rounds);
 
 /// What happens during one step, after the first ones.
 Profile trace(const tools::StepChoice& choice);

@@ -70,7 +70,9 @@ Chosen chosen_model(const StepChoice& c, bool weights) {
     const std::string config = c.config.empty() ? family.default_preset : c.config;
     if (std::find(family.presets.begin(), family.presets.end(), config) == family.presets.end())
       usage_error(str_cat("--config is '", config, "'; need one of ", family.presets));
-    r.model = family.make(family.preset(config));
+    nn::ConfigMap map = family.preset(config);
+    for (const auto& [field, value] : c.fields) map[field] = value;
+    r.model = family.make(map);
     r.title = str_cat(c.model, " ", config);
   } else {
     const std::string folder = train::find_checkpoint(c.checkpoint.path);

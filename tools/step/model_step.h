@@ -18,6 +18,7 @@ namespace weft::tools {
 struct StepChoice {
   std::string model = "gpt";  // gpt, llama or moe
   std::string config;         // a preset of the model; empty: its default
+  nn::ConfigMap fields = {};  // of the configuration that differ from the preset
   File checkpoint;            // a folder that a train program wrote: gives model and configuration; empty: none
   int64_t batch_size = 8;
   int64_t seq_len = 0;  // 0: the model's context, 128 at most

@@ -7,15 +7,10 @@
 #include "tools/draw/chart.h"
 #include "tools/study/diloco.h"
 #include "tools/study/failures.h"
+#include "tools/study/report.h"
 #include "tools/study/training.h"
 
 namespace weft::study {
-
-struct Report {
-  std::string text;
-  std::string json;  // one object
-  std::vector<draw::Chart> charts;
-};
 
 struct Seeded {
   uint64_t seed = 1;

@@ -1,0 +1,141 @@
+#include "tools/moe/gap.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "framework/base/error.h"
+#include "framework/io/json.h"
+#include "models/moe/config.h"
+#include "ops/composite/moe.h"
+#include "tools/profile/measure.h"
+#include "tools/profile/table.h"
+
+namespace weft::moe_study {
+namespace {
+
+using profiler::fixed;
+using profiler::percent;
+
+bool within(const std::string& scope, const std::string& module) {
+  return str_cat(".", scope, ".").find(str_cat(".", module, ".")) != std::string::npos;
+}
+
+// The part that a launch belongs to.
+double& part_of(Parts& p, const LaunchRecord& l, int64_t dim, int64_t hidden) {
+  if (l.phase == Phase::kUpdate || l.scope.empty()) return p.update;
+  if (within(l.scope, "ffn") || within(l.scope, "shared")) return p.experts;
+  if (!within(l.scope, "moe")) return p.same;
+  if (l.kind == WorkClass::kCollective) return p.exchange;
+  if (within(l.scope, "router")) return p.routing;
+  if (l.kind == WorkClass::kContraction) return p.experts;
+  int64_t last = 0;
+  for (const TensorType& t : l.results)
+    if (!t.shape.empty()) last = std::max(last, t.shape.back());
+  return last == hidden ? p.experts : last == dim ? p.dispatch : p.routing;
+}
+
+draw::Chart gap_chart(const std::string& title, const Gap& gap) {
+  double least = std::min(0.0, gap.rest), most = gap.ms;
+  std::vector<std::string> names{"gap"}, labels{"time"};
+  std::vector<draw::Bar> bars{{0, {{0, gap.ms}}}};
+  for (const Cause& c : gap.causes) {
+    bars.push_back({static_cast<double>(names.size()), {{0, c.ms}}});
+    names.push_back(c.name);
+    least = std::min(least, c.ms), most = std::max(most, c.ms);
+  }
+  bars.push_back({static_cast<double>(names.size()), {{0, gap.rest}}});
+  names.push_back("rest");
+  draw::Chart chart(title, draw::x_names(names),
+                    {.label = "ms a step", .from = least * 1.1, .to = std::max(most, 1e-3) * 1.1},
+                    {.width = 980, .legend = 90});
+  chart.bars(labels, bars, 0.6);
+  return chart;
+}
+
+}  // namespace
+
+Parts parts_of(const StepRecord& record, int64_t dim, int64_t hidden) {
+  Parts p;
+  for (const LaunchRecord& l : record.launches) part_of(p, l, dim, hidden) += l.measured_us * 1e-3;
+  return p;
+}
+
+Gap gap_of(const Parts& dense, const Parts& even, const Parts& step, double padding) {
+  Gap g{.ms = step.sum() - dense.sum()};
+  const double padded = even.experts * padding;
+  g.causes = {{"routing", even.routing - dense.routing},
+              {"dispatch", even.dispatch - dense.dispatch},
+              {"padding", padded},
+              {"small products", even.experts - padded - dense.experts},
+              {"exchange", even.exchange - dense.exchange},
+              {"imbalance", step.routing + step.dispatch + step.experts + step.exchange - even.routing - even.dispatch -
+                                even.experts - even.exchange},
+              {"more parameters", step.update - dense.update}};
+  g.rest = g.ms;
+  for (const Cause& c : g.causes) g.rest -= c.ms;
+  return g;
+}
+
+study::Report gap_study(tools::StepChoice choice, const std::string& route, double capacity, int64_t rounds) {
+  choice.model = "moe";
+  if (choice.config.empty()) choice.config = "moe_small";
+  const std::vector<std::string>& presets = moe::family().presets;
+  if (std::find(presets.begin(), presets.end(), choice.config) == presets.end())
+    usage_error(str_cat("--config is '", choice.config, "'; need one of ", presets));
+  const moe::Config config = moe::preset(choice.config);
+  tools::StepChoice dense = choice, even = choice, step = choice;
+  dense.fields = {{"dense_layers", str_cat(config.layers)},
+                  {"dense_ffn", str_cat(config.top_k * config.ffn + config.shared_ffn)}};
+  even.fields = {{"route", "balanced"}, {"capacity_factor", str_cat(capacity)}};
+  step.fields = {{"route", route}, {"capacity_factor", str_cat(capacity)}};
+  const std::vector<StepRecord> records = profiler::measure_in_turn({dense, even, step}, rounds);
+  const Parts d = parts_of(records[0], config.dim, config.ffn), e = parts_of(records[1], config.dim, config.ffn),
+              s = parts_of(records[2], config.dim, config.ffn);
+  // Even choices fill T k of the E C places.
+  const int64_t tokens =
+      choice.batch_size * (choice.seq_len > 0 ? choice.seq_len : std::min<int64_t>(config.context, 128));
+  const double chosen = static_cast<double>(tokens * config.top_k);
+  double padding = 0;
+  if (capacity > 0) {
+    const auto places =
+        static_cast<double>(config.experts * expert_capacity(tokens, config.top_k, config.experts, capacity));
+    padding = std::max(0.0, 1 - chosen / places);
+  }
+  const Gap gap = gap_of(d, e, s, padding);
+  std::vector<std::vector<std::string>> rows{{"cause", "ms", "of the gap"}};
+  io::OrderedJson json{{"title", records[2].title}, {"route", route}, {"gap_ms", gap.ms}};
+  for (const Cause& c : gap.causes) {
+    rows.push_back({c.name, fixed(c.ms, 3), percent(c.ms / gap.ms)});
+    json["causes"][c.name] = c.ms;
+  }
+  rows.push_back({"sum of the causes", fixed(gap.ms - gap.rest, 3), percent(1 - gap.rest / gap.ms)});
+  rows.push_back({"the rest, which both have", fixed(gap.rest, 3), percent(gap.rest / gap.ms)});
+  rows.push_back({"gap", fixed(gap.ms, 3), "100.0%"});
+  json["rest_ms"] = gap.rest;
+  std::vector<std::vector<std::string>> parts{{"ms", "dense", "experts, even", route}};
+  const auto add = [&](const char* name, double Parts::*part) {
+    parts.push_back({name, fixed(d.*part, 3), fixed(e.*part, 3), fixed(s.*part, 3)});
+    json["parts"][name] = {d.*part, e.*part, s.*part};
+  };
+  add("routing", &Parts::routing), add("dispatch and combine", &Parts::dispatch);
+  add("feed-forward, experts", &Parts::experts), add("exchange", &Parts::exchange);
+  add("update of parameters", &Parts::update), add("attention, norms, head", &Parts::same);
+  parts.push_back({"launches", fixed(d.sum(), 3), fixed(e.sum(), 3), fixed(s.sum(), 3)});
+  std::vector<std::string>& whole = parts.emplace_back(1, "whole step, not timed");
+  for (const StepRecord& r : records) {
+    whole.push_back(fixed(r.step_us * 1e-3, 3));
+    json["step_ms"].push_back(r.step_us * 1e-3);
+  }
+  const std::string title = str_cat(records[2].title, ", route ", route);
+  study::Report report;
+  report.text =
+      str_cat(title, "\nbeside the dense model of equal active FLOPs: ", fixed(s.sum() / d.sum(), 2),
+              " times as long\n\n", profiler::table_text(parts), "\n", profiler::table_text(rows),
+              "\nThe gap is that of the launches, each with its least time of all rounds; a busy machine adds to whole "
+              "steps.\n");
+  report.json = io::write_json(json, 2);
+  report.charts.push_back(gap_chart(title, gap));
+  return report;
+}
+
+}  // namespace weft::moe_study

@@ -1,0 +1,39 @@
+// Why a mixture of experts takes longer than the dense model of equal active FLOPs: the difference of two records by
+// cause.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "compiler/exec/record.h"
+#include "tools/step/model_step.h"
+#include "tools/study/report.h"
+
+namespace weft::moe_study {
+
+/// Milliseconds of a step's launches by part; what the host adds is not in them. `same` is what the dense model has too: attention, embedding, norms, head.
+struct Parts {
+  double routing = 0, dispatch = 0, experts = 0, exchange = 0, update = 0, same = 0;
+  double sum() const { return routing + dispatch + experts + exchange + update + same; }
+};
+/// Of a record with measured times. `dim` and `hidden` are the last dims of a layer's tokens and of an expert's hidden
+/// values: launches of a layer with experts count by the shape of their result. A feed-forward layer counts as experts.
+Parts parts_of(const StepRecord& record, int64_t dim, int64_t hidden);
+
+struct Cause {
+  std::string name;
+  double ms = 0;
+};
+/// The causes of the gap between a dense step and one with experts; they and `rest` add up to it. `even`: with equally
+/// loaded experts. `padding`: the share of computed rows that no token uses.
+struct Gap {
+  double ms = 0;
+  std::vector<Cause> causes;
+  double rest = 0;  // of the work that both have, which should take equal time
+};
+Gap gap_of(const Parts& dense, const Parts& even, const Parts& step, double padding);
+
+/// Measures three steps in turn: dense, with experts that are chosen evenly, and as chosen. `route`: nn::ExpertChoice;
+/// `capacity`: the configuration's capacity_factor. Throws UsageError for a model without experts.
+study::Report gap_study(tools::StepChoice choice, const std::string& route, double capacity, int64_t rounds);
+
+}  // namespace weft::moe_study

@@ -1,0 +1,125 @@
+#include "tools/moe/load.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "framework/base/units.h"
+#include "framework/cli/cli.h"
+#include "framework/io/json.h"
+#include "models/nn/expert_choice.h"
+#include "tools/profile/table.h"
+#include "weft.h"
+
+namespace weft::moe_study {
+namespace {
+
+using profiler::fixed;
+
+double seconds_of(const std::function<void()>& fn, int64_t rounds) {
+  double least = HUGE_VAL;
+  for (int64_t i = 0; i <= rounds; ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    fn();
+    least = std::min(least, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+  }
+  return least;
+}
+
+struct Phase {
+  std::vector<int64_t> rows;  // by rank
+  std::vector<double> ms;
+  double rows_factor = 1;  // most over mean
+};
+
+Phase phase_of(const LoadOptions& o, const nn::ExpertChoice& choice) {
+  const int64_t local = o.experts / o.ranks;
+  const Tensor chosen = choice.choose(zeros({o.ranks * o.tokens, o.experts}), o.top_k);
+  const std::vector<int64_t> counts = sort_by_expert(chosen, o.experts).counts.to_vector<int64_t>();
+  const Tensor gate = randn({local, o.dim, o.hidden}) * 0.02, up = randn({local, o.dim, o.hidden}) * 0.02,
+               down = randn({local, o.hidden, o.dim}) * 0.02;
+  Phase p;
+  for (int64_t r = 0; r < o.ranks; ++r) {
+    std::vector<int64_t> offsets{0};
+    for (int64_t e = 0; e < local; ++e) offsets.push_back(offsets.back() + counts[r * local + e]);
+    p.rows.push_back(offsets.back());
+    const Tensor x = randn({offsets.back(), o.dim}), at = Tensor::from_vector<int64_t>(offsets, {local + 1});
+    p.ms.push_back(1e3 * seconds_of(
+                             [&] {
+                               const Tensor h = silu(grouped_matmul(x, gate, at)) * grouped_matmul(x, up, at);
+                               grouped_matmul(h, down, at).data<float>();
+                             },
+                             o.rounds));
+  }
+  const double mean = static_cast<double>(o.tokens * o.top_k);
+  p.rows_factor = static_cast<double>(*std::max_element(p.rows.begin(), p.rows.end())) / mean;
+  return p;
+}
+
+}  // namespace
+
+double exchange_bytes(const LoadOptions& o, double bytes_each) {
+  const auto ranks = static_cast<double>(o.ranks);
+  return static_cast<double>(o.tokens * o.top_k * o.dim) * bytes_each * (ranks - 1) / ranks;
+}
+
+study::Report load_study(const LoadOptions& o, const std::vector<std::string>& routes) {
+  if (o.experts % o.ranks != 0)
+    usage_error(str_cat("--ranks is ", o.ranks, "; need a divisor of --experts, ", o.experts));
+  manual_seed(0);
+  const Phase even = phase_of(o, nn::ExpertChoice::parse("balanced"));
+  const double even_ms = *std::max_element(even.ms.begin(), even.ms.end());
+  std::vector<std::vector<std::string>> rows{
+      {"route", "rows by rank", "most / mean", "expected", "slowest ms", "times"}};
+  io::OrderedJson json{
+      {"ranks", o.ranks}, {"experts", o.experts}, {"tokens", o.tokens}, {"bytes", exchange_bytes(o, 2)}};
+  std::vector<draw::Bar> bars;
+  std::vector<std::string> labels;
+  double most = 0;
+  for (size_t k = 0; k < routes.size(); ++k) {
+    const nn::ExpertChoice choice = nn::ExpertChoice::parse(routes[k]);
+    const Phase p = choice.law == nn::ExpertChoice::Law::kBalanced ? even : phase_of(o, choice);
+    const double slowest = *std::max_element(p.ms.begin(), p.ms.end());
+    // The mean share of the fullest rank.
+    const std::vector<double> shares = choice.shares(o.experts);
+    double expected = 0;
+    for (int64_t r = 0, local = o.experts / o.ranks; r < o.ranks; ++r) {
+      double share = 0;
+      for (int64_t e = 0; e < local; ++e) share += shares[r * local + e];
+      expected = std::max(expected, share * static_cast<double>(o.ranks));
+    }
+    std::string text;
+    for (int64_t n : p.rows) text += str_cat(text.empty() ? "" : " ", n);
+    rows.push_back(
+        {routes[k], text, fixed(p.rows_factor, 2), fixed(expected, 2), fixed(slowest, 3), fixed(slowest / even_ms, 2)});
+    json["routes"].push_back({{"route", routes[k]},
+                              {"rows", p.rows},
+                              {"ms", p.ms},
+                              {"most_over_mean", p.rows_factor},
+                              {"expected", expected},
+                              {"times", slowest / even_ms}});
+    labels.push_back(routes[k]);
+    for (int64_t r = 0; r < o.ranks; ++r) {
+      const double width = static_cast<double>(routes.size()) + 1;
+      bars.push_back(
+          {static_cast<double>(r) + (static_cast<double>(k) + 1) / width - 0.5, {{k, static_cast<double>(p.rows[r])}}});
+      most = std::max(most, static_cast<double>(p.rows[r]));
+    }
+  }
+  study::Report report;
+  report.text = str_cat(
+      o.ranks, " ranks, ", o.experts, " experts, ", o.tokens, " tokens of ", o.dim, " values each, ", o.top_k,
+      " choices\n\n", profiler::table_text(rows),
+      "\nexpected: the law's share of the fullest rank times the ranks. times: the slowest rank's experts\n"
+      "beside those of even choices, measured one rank at a time.\nA rank sends ",
+      bytes_text(exchange_bytes(o, 2)), " in bf16 to dispatch and as much to combine, forward and again backward.\n");
+  report.json = io::write_json(json, 2);
+  std::vector<std::string> names;
+  for (int64_t r = 0; r < o.ranks; ++r) names.push_back(str_cat("rank ", r));
+  report.charts.emplace_back("Rows of each rank's experts", draw::x_names(names),
+                             draw::Axis{.label = "rows", .from = 0, .to = most * 1.1});
+  report.charts.back().bars(labels, bars, 0.8 / (static_cast<double>(routes.size()) + 1));
+  return report;
+}
+
+}  // namespace weft::moe_study

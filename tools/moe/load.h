@@ -1,0 +1,23 @@
+// What uneven choices of experts cost ranks that each have some of the experts.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "tools/study/report.h"
+
+namespace weft::moe_study {
+
+struct LoadOptions {
+  int64_t ranks = 8, experts = 8, top_k = 2, tokens = 256, dim = 256, hidden = 512;
+  int64_t rounds = 5;
+};
+
+/// Bytes that a rank sends for one dispatch or combination of its `tokens`: tokens k dim bytes_each (ranks - 1) / ranks
+/// for even choices. A training step of a layer has four.
+double exchange_bytes(const LoadOptions& o, double bytes_each);
+
+/// Draws choices by each law, and runs each rank's experts on their rows one rank at a time; the slowest rank is the
+/// time of the phase. Throws UsageError unless ranks divide experts.
+study::Report load_study(const LoadOptions& o, const std::vector<std::string>& routes);
+
+}  // namespace weft::moe_study

@@ -1,0 +1,16 @@
+// What a study shows.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "tools/draw/chart.h"
+
+namespace weft::study {
+
+struct Report {
+  std::string text;
+  std::string json;  // one object
+  std::vector<draw::Chart> charts;
+};
+
+}  // namespace weft::study
