@@ -5,7 +5,6 @@
 
 #include "framework/base/error.h"
 #include "framework/io/json.h"
-#include "models/moe/config.h"
 #include "ops/composite/moe.h"
 #include "tools/profile/measure.h"
 #include "tools/profile/table.h"
@@ -76,13 +75,21 @@ Gap gap_of(const Parts& dense, const Parts& even, const Parts& step, double padd
   return g;
 }
 
-study::Report gap_study(tools::StepChoice choice, const std::string& route, double capacity, int64_t rounds) {
+moe::Config config_of(tools::StepChoice& choice) {
   choice.model = "moe";
   if (choice.config.empty()) choice.config = "moe_small";
   const std::vector<std::string>& presets = moe::family().presets;
   if (std::find(presets.begin(), presets.end(), choice.config) == presets.end())
     usage_error(str_cat("--config is '", choice.config, "'; need one of ", presets));
-  const moe::Config config = moe::preset(choice.config);
+  return moe::preset(choice.config);
+}
+
+int64_t tokens_of(const tools::StepChoice& choice, const moe::Config& config) {
+  return choice.batch_size * (choice.seq_len > 0 ? choice.seq_len : std::min<int64_t>(config.context, 128));
+}
+
+study::Report gap_study(tools::StepChoice choice, const std::string& route, double capacity, int64_t rounds) {
+  const moe::Config config = config_of(choice);
   tools::StepChoice dense = choice, even = choice, step = choice;
   dense.fields = {{"dense_layers", str_cat(config.layers)},
                   {"dense_ffn", str_cat(config.top_k * config.ffn + config.shared_ffn)}};
@@ -92,8 +99,7 @@ study::Report gap_study(tools::StepChoice choice, const std::string& route, doub
   const Parts d = parts_of(records[0], config.dim, config.ffn), e = parts_of(records[1], config.dim, config.ffn),
               s = parts_of(records[2], config.dim, config.ffn);
   // Even choices fill T k of the E C places.
-  const int64_t tokens =
-      choice.batch_size * (choice.seq_len > 0 ? choice.seq_len : std::min<int64_t>(config.context, 128));
+  const int64_t tokens = tokens_of(choice, config);
   const double chosen = static_cast<double>(tokens * config.top_k);
   double padding = 0;
   if (capacity > 0) {

@@ -5,12 +5,14 @@
 #include <vector>
 
 #include "compiler/exec/record.h"
+#include "models/moe/config.h"
 #include "tools/step/model_step.h"
 #include "tools/study/report.h"
 
 namespace weft::moe_study {
 
-/// Milliseconds of a step's launches by part; what the host adds is not in them. `same` is what the dense model has too: attention, embedding, norms, head.
+/// Milliseconds of a step's launches by part; what the host adds is not in them. `same` is what the dense model has
+/// too: attention, embedding, norms, head.
 struct Parts {
   double routing = 0, dispatch = 0, experts = 0, exchange = 0, update = 0, same = 0;
   double sum() const { return routing + dispatch + experts + exchange + update + same; }
@@ -31,6 +33,11 @@ struct Gap {
   double rest = 0;  // of the work that both have, which should take equal time
 };
 Gap gap_of(const Parts& dense, const Parts& even, const Parts& step, double padding);
+
+/// The configuration of the choice, moe_small if it names none. Throws UsageError for one without experts.
+moe::Config config_of(tools::StepChoice& choice);
+/// The tokens of its step.
+int64_t tokens_of(const tools::StepChoice& choice, const moe::Config& config);
 
 /// Measures three steps in turn: dense, with experts that are chosen evenly, and as chosen. `route`: nn::ExpertChoice;
 /// `capacity`: the configuration's capacity_factor. Throws UsageError for a model without experts.

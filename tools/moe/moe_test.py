@@ -12,8 +12,10 @@ STEP = ["--config", "moe_tiny", "--batch_size", "2", "--seq_len", "16", "--round
 BAD = [
     (["--route", "uneven"], "--route"),
     (["--config", "gpt_tiny"], "--config is 'gpt_tiny'; need one of"),
-    (["--ranks", "4"], "--ranks is a flag of --load"),
+    (["--ranks", "4"], "--ranks is a flag of --load and --layouts"),
     (["--load", "--ranks", "3"], "--ranks is 3; need a divisor of --experts, 8"),
+    (["--layouts", "--ranks", "3"], "--ranks is 3; need a divisor of the 8 experts"),
+    (["--layouts", "--load"], "--load and --layouts are two studies"),
     (["--load", "--mesh", "ep2"], "--load has its own layer"),
     (["--capacity_factor", "-1"], "--capacity_factor"),
     (["--rounds", "0"], "--rounds"),
@@ -59,6 +61,13 @@ def main():
             # V29: 7.2, within five standard deviations of 4096 draws.
             check(abs(routes["skew:0.9"]["most_over_mean"] - 7.2) < 0.2, "skew", routes)
             check(all(sum(r["rows"]) == 4096 for r in routes.values()), "rows", routes)
+        code, out, err = run(["--layouts", "--batch_size", "4", "--ranks", "4", "--json", data])
+        check(code == 0, "layouts", err)
+        if code == 0:
+            dp, tp, ep = json.load(open(data, encoding="utf-8"))["layouts"]
+            check(dp["expert_bytes"] == 4 * ep["expert_bytes"] == tp["expert_bytes"], "experts", (dp, tp, ep))
+            check(ep["rows_of_an_expert"] == 4 * dp["rows_of_an_expert"] == 128, "rows", (dp, ep))
+            check(ep["peak_bytes"] < dp["peak_bytes"] and ep["idle_bytes"] < dp["idle_bytes"], "memory", (dp, ep))
     for args, part in BAD:
         code, out, err = run(args)
         check(code == 2 and not out and err.count("\n") == 1 and part in err, args, err)
