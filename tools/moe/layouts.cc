@@ -15,8 +15,8 @@ study::Report layout_study(tools::StepChoice choice, int64_t ranks) {
   if (ranks < 2 || config.experts % ranks != 0)
     usage_error(str_cat("--ranks is ", ranks, "; need a divisor of the ", config.experts, " experts, 2 or more"));
   choice.fields = {{"route", "balanced"}};
-  std::vector<std::vector<std::string>> rows{
-      {"", "peak of a rank", "parameters", "experts'", "idle for a token", "sent for a token", "rows of an expert"}};
+  std::vector<std::vector<std::string>> rows{{"mesh", "copies of an expert", "peak of a rank", "parameters", "experts'",
+                                              "idle for a token", "sent for a token", "rows of an expert"}};
   const int64_t tokens = tokens_of(choice, config);
   const auto all = static_cast<double>(ranks);
   io::OrderedJson json{{"ranks", ranks}, {"tokens", tokens}};

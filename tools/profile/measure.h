@@ -16,7 +16,7 @@ namespace weft::profiler {
 /// measurements, before and after. `rank`: whose part of a step on a mesh; throws UsageError for others.
 StepRecord measure(const tools::StepChoice& choice, int64_t steps, int rank = 0);
 
-/// The records of several steps that run in turn, `rounds` times each: step_us and the time of each launch are the least,
+/// The records of several steps that run in turn, `rounds` times each. step_us and the time of each launch are least,
 /// so they are of different rounds. For differences between steps on a busy machine.
 std::vector<StepRecord> measure_in_turn(const std::vector<tools::StepChoice>& choices, int64_t rounds);
 
