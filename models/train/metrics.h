@@ -33,11 +33,9 @@ struct StepMetrics {
   int64_t step = 0;
   double loss = 0, grad_norm = 0, lr = 0, step_ms = 0, tokens_per_s = 0, mfu = 0;
   bool moe = false;
-  double aux_loss = 0, dropped = 0;
-  std::vector<double> expert_load;
-  std::vector<RankMetrics> ranks;  // on a mesh; empty: not collected for this step
   double aux_loss = 0;
   ExpertLoad load;
+  std::vector<RankMetrics> ranks;  // on a mesh; empty: not collected for this step
 };
 
 /// Appends lines to a file; can truncate it to an earlier length. Refuses what is not a metrics file, and a file that
