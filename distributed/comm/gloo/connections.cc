@@ -190,7 +190,8 @@ class TcpLink final : public Link, public Handler {
   Received receive() {
     Received result = Received::kNothing;
     try {
-      for (int i = 0; i < kAtOnce;) {
+      // All frames that are read are given: for what is in `in_` the loop does not wake.
+      for (int reads = 0;;) {
         const size_t need = frame_end();
         if (need > 0 && have_ >= need) {
           if (silent_) return Received::kEnd;
@@ -198,10 +199,10 @@ class TcpLink final : public Link, public Handler {
           have_ -= need;
           std::memmove(in_.data(), in_.data() + need, have_);
           result = Received::kSome;
-          ++i;
           continue;
         }
         // The header of the next frame too, but not more, which would have to be moved.
+        if (reads++ == kAtOnce) return result;
         const size_t most = need == 0 ? kReadAhead : need + sizeof(FrameHeader);
         const ssize_t n = recv(socket_, in_.data() + have_, most - have_, 0);
         if (n > 0)
