@@ -78,9 +78,11 @@ void Group::send_to_others(FrameKind kind, std::vector<char> bytes, uint64_t str
 void Group::open(Work::Deadline deadline) {
   Lock lock(hub_.mutex);
   while (true) {
-    if (failed_) throw *failed_;
     const auto it = std::find(open_.begin(), open_.end(), false);
     if (it == open_.end()) break;
+    // An aborted world, not a failed group: other ranks may have opened it and failed in a collective already.
+    const std::string cause = hub_.aborted();
+    WEFT_CHECK_AS(kAborted, cause.empty(), "communicator ", names_.name, ": ", cause);
     const int i = static_cast<int>(it - open_.begin());
     bool left = false;
     const std::string ending = hub_.ending(names_.ranks[i], &left);

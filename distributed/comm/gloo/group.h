@@ -38,6 +38,8 @@ class Hub {
   virtual void work(Ref<Group> group, Ref<Op> op) = 0;
   /// Receives in this thread until something of one of these ranks has come; false if nothing has in a short time.
   virtual bool poll(const std::vector<int>& ranks) = 0;
+  /// Why the world has failed; empty: it has not. Needs the lock.
+  virtual std::string aborted() const { return {}; }
   /// Why a rank will send nothing more; empty if it may. `left`: it has left in an orderly way.
   virtual std::string ending(int rank, bool* left) const = 0;
 };

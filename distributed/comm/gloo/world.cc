@@ -195,6 +195,8 @@ struct GlooWorld::State final : wire::Hub, std::enable_shared_from_this<GlooWorl
     return group;
   }
 
+  std::string aborted() const override { return cause; }
+
   void abort(const std::string& why) {
     const std::lock_guard lock(mutex);
     if (closed || !cause.empty()) return;
