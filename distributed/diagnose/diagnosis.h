@@ -18,7 +18,7 @@ enum class Fault : uint8_t {
   kDead,          // its process has ended
   kCutOff,        // its process runs, and other ranks have lost their connections to it
   kBusy,          // on the host: Diagnosis::detail is the phase
-  kFailed,        // by an error of its own
+  kFailed,        // it reported an error
 };
 /// "none", "never entered", "extra", "mismatched", "slow", "stopped", "dead", "cut off", "busy on the host", "failed".
 std::string_view to_string_view(Fault fault);

@@ -21,11 +21,6 @@ namespace fs = std::filesystem;
 constexpr const char* kShared = "/dev/shm";
 constexpr int64_t kPlanBytes = 4 << 20;  // of a rank, about
 
-std::string temporary_parent() {
-  const char* const parent = std::getenv("TMPDIR");
-  return parent && *parent ? parent : "/tmp";
-}
-
 constexpr std::string_view kPrefix = "weft-recorder-";  // of folders that their launcher removes
 constexpr std::string_view kKept = "weft-flight-";      // of copies that stay
 
@@ -63,6 +58,11 @@ bool has_room(const char* folder, int64_t bytes) {
 }
 
 }  // namespace
+
+std::string temporary_parent() {
+  const char* const parent = std::getenv("TMPDIR");
+  return parent && *parent ? parent : "/tmp";
+}
 
 FlightFolder::FlightFolder(int processes) {
   if (const char* const given = std::getenv(flight::kFolderVariable); given && *given) {

@@ -7,6 +7,9 @@
 
 namespace weft::dist {
 
+/// The folder for temporary files: TMPDIR, or /tmp.
+std::string temporary_parent();
+
 class FlightFolder {
  public:
   /// The folder that JOB_FLIGHT names in this process, or else a new one: in /dev/shm, where records cost no disk

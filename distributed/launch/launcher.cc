@@ -38,8 +38,7 @@ constexpr size_t kMostShown = 4096;              // lines
 // A folder that is removed with its content.
 struct TemporaryFolder {
   TemporaryFolder() {
-    const char* const parent = std::getenv("TMPDIR");
-    path = str_cat(parent && *parent ? parent : "/tmp", "/weft-job-XXXXXX");
+    path = temporary_parent() + "/weft-job-XXXXXX";
     WEFT_CHECK_AS(kFailedPrecondition, mkdtemp(path.data()), "launch: cannot make a folder ", path, ": ",
                   std::strerror(errno));
   }
@@ -263,7 +262,7 @@ class Launcher {
     }
   }
 
-  // Tells the user of a rank that the others wait for. Ranks that would wait until their deadline are ended now.
+  // Reports which rank the others wait for. Ends ranks in a deadlock now, before their deadline.
   void watch(bool last) {
     if (const auto news = watch_.look(last)) print(str_cat(options_.name, ": ", *news, "\n"));
     if (!watch_.deadlock() || !running()) return;

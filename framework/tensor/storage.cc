@@ -66,7 +66,7 @@ int64_t class_bytes(int index) {
   return base + ((index - kSmallClasses) % 8 + 1) * (base / 8);
 }
 
-// Blocks from kMapped on are mappings of their own, and those from kHuge on use pages of 2 MiB.
+// Each block of kMapped bytes or more is a separate mapping. Blocks of kHuge bytes or more use pages of 2 MiB.
 constexpr int64_t kMapped = int64_t{1} << 20, kHuge = int64_t{4} << 20;
 constexpr uintptr_t kHugePage = uintptr_t{2} << 20;
 int64_t mapped_bytes(int64_t bytes) { return (bytes + 4095) / 4096 * 4096; }

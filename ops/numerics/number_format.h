@@ -53,7 +53,7 @@ int block_exponent(const FloatFormat& format, std::span<const double> block);
 uint8_t encode_e8m0(int exponent);
 double decode_e8m0(uint8_t code);
 
-/// Signed integers of `bits` bits that stand for (code - zero_point) * scale.
+/// Signed integers of `bits` bits; the value of a code is (code - zero_point) * scale.
 struct IntegerFormat {
   int bits = 8;
   double scale = 1;

@@ -221,7 +221,7 @@ class TcpLink final : public Link, public Handler {
     }
     return result;
   }
-  // The length of the frame at the start of what is read; 0 if it is not known yet. Throws if it is no frame.
+  // The length of the first frame in `in_`; 0 until its header is complete. Throws if the header is invalid.
   size_t frame_end() const {
     return have_ < sizeof(FrameHeader) ? 0 : sizeof(FrameHeader) + read_header(in_.data()).bytes;
   }
@@ -250,7 +250,7 @@ class TcpLink final : public Link, public Handler {
   int64_t unanswered_ms_ = 0;
   LinkEvents events_;
   std::mutex reading_;    // is locked before the locks of the events
-  std::vector<char> in_;  // what is read of the next frames
+  std::vector<char> in_;  // bytes that are read but not processed
   size_t have_ = 0;
   std::mutex mutex_;  // of what follows; no other lock is taken under it
   std::condition_variable changed_;

@@ -184,7 +184,7 @@ std::optional<Transfer> Group::mine(const Op& op, size_t transfer) {
   return t;
 }
 
-// The input of a rank to a transfer, as it lies in the rank's ring during a round: only the round's box is there.
+// The input of a rank to a transfer, as a view of the rank's ring: the ring holds only the box of the current round.
 StridedView Group::in_ring(const Stream& s, const Op& op, int member, size_t transfer, int64_t round) const {
   const Box& box = op.rounds[transfer][static_cast<size_t>(round)];
   const auto i = static_cast<size_t>(member);
