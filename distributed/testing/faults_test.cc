@@ -67,8 +67,8 @@ double seen(const Job& job, const FaultCase& c, int64_t fault) {
   return static_cast<double>(first - (c.kind <= Kind::kRetype ? std::min(came, first) : fault)) * 1e-9;
 }
 
-// The flight records of a job are in `folder`/flight. With `keeps`, the launcher records in a temporary folder, and copies
-// it there if the job fails. `meanwhile` is called in this process while the job runs.
+// The flight records of a job are in `folder`/flight. With `keeps`, the launcher records in a temporary folder, and
+// copies it there if the job fails. `meanwhile` is called in this process while the job runs.
 Outcome run_case(const FaultCase& c, const std::string& folder, bool keeps,
                  const std::function<void()>& meanwhile = {}) {
   fs::remove_all(folder);
