@@ -225,4 +225,10 @@ Error GroupNames::dropped(Collective kind, uint64_t number, int rank) const {
 Error abort_error(const std::string& cause) { return Error(Code::kAborted, cause.empty() ? "no cause given" : cause); }
 Error aborted_by(const std::string& what) { return Error(Code::kAborted, str_cat("collective aborted: ", what)); }
 
+uint64_t mix(uint64_t h, uint64_t x) {
+  h ^= x + 0x9e3779b97f4a7c15 + (h << 6) + (h >> 2);
+  h *= 0xff51afd7ed558ccd;
+  return h ^ h >> 33;
+}
+
 }  // namespace weft::dist::internal

@@ -121,4 +121,7 @@ Error abort_error(const std::string& cause);
 /// The error of all other and later collectives of a communicator that has failed.
 Error aborted_by(const std::string& what);
 
+/// A number from two, for keys and numbers of collectives.
+uint64_t mix(uint64_t h, uint64_t x);
+
 }  // namespace weft::dist::internal

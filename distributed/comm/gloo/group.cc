@@ -7,6 +7,7 @@ namespace weft::dist::wire {
 
 using internal::aborted_by;
 using internal::LastStarted;
+using internal::mix;
 using internal::point_to_point;
 using internal::Request;
 using Lock = std::unique_lock<std::mutex>;
@@ -31,12 +32,6 @@ void copy(const StridedView& from, const StridedView& to) {
 int64_t system_time() { return std::chrono::system_clock::now().time_since_epoch().count(); }
 
 }  // namespace
-
-uint64_t mix(uint64_t h, uint64_t x) {
-  h ^= x + 0x9e3779b97f4a7c15 + (h << 6) + (h >> 2);
-  h *= 0xff51afd7ed558ccd;
-  return h ^ h >> 33;
-}
 
 Group::Group(Hub& hub, std::shared_ptr<void> world, std::string name, std::vector<int> members, int rank, uint64_t key)
     : hub_(hub),

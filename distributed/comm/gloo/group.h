@@ -168,7 +168,4 @@ class Group final : public RefCounted {
   std::optional<Error> failed_;
 };
 
-/// A number from two, for keys and numbers of collectives.
-uint64_t mix(uint64_t h, uint64_t x);
-
 }  // namespace weft::dist::wire

@@ -12,6 +12,7 @@ using internal::aborted_by;
 using internal::GroupNames;
 using internal::kSmallBytes;
 using internal::LastStarted;
+using internal::mix;
 using internal::point_to_point;
 using internal::Request;
 
@@ -39,12 +40,6 @@ void copy_dense(const StridedView& from, void* to) {
   std::vector<internal::Box> boxes;
   internal::cut(t, 0, kSmallBytes, boxes);
   for (const internal::Box& box : boxes) internal::run(t, box);
-}
-
-uint64_t mix(uint64_t h, uint64_t x) {
-  h ^= x + 0x9e3779b97f4a7c15 + (h << 6) + (h >> 2);
-  h *= 0xff51afd7ed558ccd;
-  return h ^ h >> 33;
 }
 
 }  // namespace
