@@ -231,14 +231,10 @@ void Job::fail(const Error& cause) {
   if (member_) member_->fail(cause);
 }
 
-int64_t started_processes() {
+std::optional<Started> started() {
   const Identity id = control::identity_of(control::environment());
-  return is_started(id) ? id.world : 1;
-}
-
-std::string started_by() {
-  const Identity id = control::identity_of(control::environment());
-  return is_started(id) ? str_cat(id.source, " has started ", id.world, " processes of this program") : "";
+  if (!is_started(id)) return {};
+  return Started{id.world, str_cat(id.source, " has started ", id.world, " processes of this program")};
 }
 
 }  // namespace weft::dist

@@ -60,9 +60,12 @@ class Job {
   std::optional<int> code_;
 };
 
-/// "torchrun has started 4 processes of this program", or empty if nothing has started several.
-std::string started_by();
-/// The number of these processes; 1 without them.
-int64_t started_processes();
+/// What has started several processes of this program.
+struct Started {
+  int64_t processes = 1;
+  std::string text;  // "torchrun has started 4 processes of this program"
+};
+/// Null if nothing has. Throws if the variables that say so contradict each other.
+std::optional<Started> started();
 
 }  // namespace weft::dist

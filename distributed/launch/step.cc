@@ -18,6 +18,7 @@
 #include "framework/dispatch/generator.h"
 #include "framework/dispatch/parameter.h"
 #include "framework/dispatch/torn.h"
+#include "framework/io/checksum.h"
 
 namespace weft::dist {
 namespace {
@@ -71,12 +72,6 @@ void set_commit_points(std::vector<internal::Planned>& planned) {
       if (starts_collective(e.plan, t) && before++ == least) break;
     e.plan.commit_point = static_cast<int32_t>(t);
   }
-}
-
-// FNV-1a: the same in every process.
-uint64_t fnv(std::string_view text, uint64_t h) {
-  for (const char c : text) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
-  return h;
 }
 
 // The whole value of its parts, of which this process has those of its ranks. `place`: by rank, the rank of `mesh`
@@ -331,12 +326,12 @@ void MeshStep::start() {
   }
   std::lock_guard turn(ranks->shared->turn);
   if (Processes* const job = Processes::current()) {
-    uint64_t hash = plan("cpu").hash();
+    std::string text = str_cat(plan("cpu").hash());
     for (int32_t id = 0; id < plan_.joint->size(); ++id) {
       const Node& n = plan_.joint->node(id);
-      hash = fnv(str_cat(n.op->name, n.outputs.empty() ? "" : str_cat(n.outputs[0])), hash);
+      text += str_cat(" ", n.op->name, n.outputs.empty() ? "" : str_cat(n.outputs[0]));
     }
-    job->check_equal("plan of the step", hash);
+    job->check_equal("plan of the step", io::checksum(text));
     job->check_equal("seed", static_cast<uint64_t>(default_generator().seed.value().item<int64_t>()));
   }
   ranks->world().connect(axes_used());

@@ -19,12 +19,12 @@ bool may_differ(const std::string& flag) {
 std::unique_ptr<dist::Job> make_job(const TrainOptions& o) {
   const int ranks = o.step.mesh.size();
   const bool processes = o.ranks == "processes";
-  if (const std::string started = dist::started_by(); !started.empty()) {
-    check_flag("mesh", ranks > 1, "none", str_cat("a mesh with a rank for each: ", started));
-    check_flag("ranks", processes, str_cat("'", o.ranks, "'"), str_cat("processes: ", started));
-    const int64_t n = dist::started_processes();
-    check_flag("mesh", ranks % n == 0, str_cat(o.step.mesh.to_string(), ", which has ", ranks, " ranks"),
-               str_cat("a multiple of ", n, " ranks: ", started));
+  if (const auto started = dist::started()) {
+    check_flag("mesh", ranks > 1, "none", str_cat("a mesh with a rank for each: ", started->text));
+    check_flag("ranks", processes, str_cat("'", o.ranks, "'"), str_cat("processes: ", started->text));
+    check_flag("mesh", ranks % started->processes == 0,
+               str_cat(o.step.mesh.to_string(), ", which has ", ranks, " ranks"),
+               str_cat("a multiple of ", started->processes, " ranks: ", started->text));
   }
   dist::JobOptions job;
   job.ranks = processes ? ranks : 1;
