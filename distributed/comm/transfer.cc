@@ -86,7 +86,9 @@ void store(char* p, int64_t stride, int64_t n, const Acc* acc) {
 }
 
 // Whether to write the result around the caches: one that is larger than they are is not read before it is written.
-bool streams(const Transfer& t) { return !t.read_soon && t.shape().numel() * itemsize(t.from[0].dtype) >= kLarge; }
+bool streams(const Transfer& t) {
+  return t.around_caches.value_or(t.shape().numel() * itemsize(t.from[0].dtype) >= kLarge);
+}
 void stream(char* p, int64_t bytes, const char* from) {
 #ifdef __SSE2__
   const int64_t head = std::min<int64_t>(bytes, -reinterpret_cast<intptr_t>(p) & 15);

@@ -1,6 +1,7 @@
 // The data movement of collectives: strided copies and ordered reductions, split into boxes. An element of a result
 // depends on its operands only, never on how the work was split.
 #pragma once
+#include <optional>
 #include <vector>
 
 #include "framework/dispatch/communicator.h"
@@ -12,7 +13,7 @@ namespace weft::dist::internal {
 struct Transfer {
   std::vector<StridedView> from, to;
   ReduceOp op = ReduceOp::kSum;
-  bool read_soon = false;  // the results are; otherwise large ones are written around the caches
+  std::optional<bool> around_caches;  // how results are written; by default, only large ones are written around them
   const Shape& shape() const { return from[0].shape; }
 };
 

@@ -22,7 +22,7 @@ ABSL_FLAG(int32_t, ranks, 2, "processes, each with one rank");
 ABSL_FLAG(int64_t, mib, 64, "size of a large operand");
 ABSL_FLAG(int32_t, rounds, 15, "repetitions of a large collective");
 ABSL_FLAG(int32_t, threads, 1, "threads of each process");
-ABSL_FLAG(int64_t, piece_kib, 256, "size of the pieces in which operands pass");
+ABSL_FLAG(int64_t, piece_kib, 512, "size of the pieces in which operands pass");
 ABSL_FLAG(bool, progress_thread, true, "a thread of each process works while its rank computes");
 
 namespace weft::bench {
@@ -100,14 +100,15 @@ class Rank {
     while (static_cast<double>(now.tv_sec - begin.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec - begin.tv_nsec) <
            seconds);
   }
+  static constexpr int kWarmup = 10;  // then the transport has chosen how pieces are written (piece_writes.h)
   double large(const std::function<void()>& body) {
     std::vector<double> times;
-    for (int i = 0; i < absl::GetFlag(FLAGS_rounds) + 2; ++i) {
+    for (int i = 0; i < absl::GetFlag(FLAGS_rounds) + kWarmup; ++i) {
       wait(c_->start({}));
       const auto begin = Clock::now();
       body();
       wait(c_->start({}));
-      if (i >= 2) times.push_back(seconds_since(begin));
+      if (i >= kWarmup) times.push_back(seconds_since(begin));
     }
     return median(std::move(times));
   }

@@ -8,8 +8,8 @@ namespace weft::dist::shared {
 static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
 static_assert(std::is_trivially_copyable_v<Descriptor> && sizeof(Descriptor) % 8 == 0);
 
-void write_slot(const Area& area, int stream, uint64_t number, const internal::Request& r, bool whole, uint64_t offset,
-                const std::pair<int, int>* color) {
+void write_slot(const Area& area, int stream, uint64_t number, const internal::Request& r, bool whole, bool around,
+                uint64_t offset, const std::pair<int, int>* color) {
   char* slot = area.slot(stream, number);
   Descriptor d = {};
   d.time = std::chrono::steady_clock::now().time_since_epoch().count();
@@ -17,6 +17,7 @@ void write_slot(const Area& area, int stream, uint64_t number, const internal::R
   d.kind = static_cast<uint8_t>(r.kind);
   d.op = static_cast<uint8_t>(r.op);
   d.whole = whole;
+  d.around = around;
   d.offset = offset;
   if (color) {
     d.splits = 1;

@@ -26,6 +26,7 @@ struct Descriptor {
   uint64_t site;
   uint8_t kind, op;
   uint8_t whole;   // `offset` has a dense copy of the whole input, or nobody reads it; 0: pieces of it, in turn
+  uint8_t around;  // pieces are written around the caches; of the first member, for all
   uint8_t splits;  // split(), with its colour and key
   int32_t color, key;
   int32_t peer, in_dim, out_dim, shift;
@@ -102,9 +103,9 @@ class Area {
   AreaLayout layout_{0};
 };
 
-/// Writes a request into a slot; `whole` and `offset` as in Descriptor.
-void write_slot(const Area& area, int stream, uint64_t number, const internal::Request& r, bool whole, uint64_t offset,
-                const std::pair<int, int>* color);
+/// Writes a request into a slot; `whole`, `around` and `offset` as in Descriptor.
+void write_slot(const Area& area, int stream, uint64_t number, const internal::Request& r, bool whole, bool around,
+                uint64_t offset, const std::pair<int, int>* color);
 /// Reads a request; its views are dense, and have no addresses yet.
 internal::Request read_slot(const Area& area, int stream, uint64_t number);
 inline const Descriptor& descriptor(const Area& area, int stream, uint64_t number) {

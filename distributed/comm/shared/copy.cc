@@ -1,5 +1,6 @@
 // How collectives of a group advance: when a collective is ready, which boxes this rank copies, and when it is done.
 #include <algorithm>
+#include <chrono>
 
 #include "distributed/comm/shared/engine.h"
 #include "distributed/comm/shared/group.h"
@@ -34,6 +35,12 @@ int64_t bytes_of(const Op& op) {
 bool divides(const Op& op) {
   const Collective kind = op.requests[op.mine].kind;
   return kind == Collective::kReduceScatter || kind == Collective::kAllToAll;
+}
+
+void copy_box(Op& op, const Box& box) {
+  const auto begin = std::chrono::steady_clock::now();
+  internal::run(op.copies[box.transfer], box);
+  op.copy_ns.fetch_add((std::chrono::steady_clock::now() - begin).count(), std::memory_order_relaxed);
 }
 
 // The parts of a box that one rank of `n` reduces.
@@ -149,6 +156,7 @@ void Group::list_copies(Stream& s, Op& op) {
   }
   names_.build(op);
   op.sliced = pieces && n > 1 && op.requests[op.mine].kind == Collective::kAllReduce;
+  op.around = descriptor(areas_[s.members[0]], s.indices[0], op.k).around;
   if (pieces) return cut_rounds(op);
   for (size_t i = 0; i < op.transfers.size(); ++i)
     if (std::optional<Transfer> t = mine(op, i)) op.copies.push_back(std::move(*t));
@@ -219,7 +227,7 @@ void Group::plan_tick(Stream& s, Op& op) {
     if (const Box* b = box_of(i, op.tick); b && at != sources.end() && others && !op.whole) {
       const Transfer put{.from = {t.from[static_cast<size_t>(at - sources.begin())]},
                          .to = {in_ring(s, op, me, i, op.tick)},
-                         .read_soon = true};
+                         .around_caches = op.around};
       if (!op.sliced) {
         add_copies(op, put, {*b});
       } else {
@@ -237,7 +245,7 @@ void Group::plan_tick(Stream& s, Op& op) {
         add_copies(op, std::move(*take), {*b});
       } else {
         take->to = {in_ring(s, op, me, i, op.tick - 1)};
-        take->read_soon = true;
+        take->around_caches = op.around;
         add_copies(op, std::move(*take), slices_of(t, *b, me, n));
       }
     }
@@ -259,7 +267,7 @@ bool Group::plan(Stream& s, Op& op) {
   op.planned = true;
   if (bytes_of(op) > kSmallBytes) return true;
   ++op.workers;
-  for (const Box& box : op.boxes) internal::run(op.copies[box.transfer], box);
+  for (const Box& box : op.boxes) copy_box(op, box);
   op.copied = op.boxes.size();
   leave_copy(op);
   return true;
@@ -283,6 +291,9 @@ void Group::leave_copy(Op& op) {
   if (op.ticks > 0) counters(s, s.mine).ticks.store(++s.ticks);
   if (op.ticks == 0 || ++op.tick == op.ticks) {
     op.state = State::kCopied;
+    if (op.ticks > 0)
+      writes_of(op).took(op.around,
+                         static_cast<double>(op.copy_ns) / static_cast<double>(bytes_of(op.in) + bytes_of(op.out)));
     s.copied = op.k + 1;
     counters(s, s.mine).done.store(op.k + 1);
   }
@@ -296,7 +307,7 @@ void Group::copy(Op& op) {
     ++op.workers;
   }
   for (size_t i; (i = op.next.fetch_add(1, std::memory_order_relaxed)) < op.boxes.size();) {
-    internal::run(op.copies[op.boxes[i].transfer], op.boxes[i]);
+    copy_box(op, op.boxes[i]);
     op.copied.fetch_add(1);
   }
   Engine::Lock lock(engine_);

@@ -236,8 +236,8 @@ void Group::publish(Stream& s, Op& op) {
     copy_dense(op.in, in_slot);
     data = in_slot;
   }
-  write_slot(area, index, op.k, r, op.whole, data ? engine_.segment().offset_of(data) : 0,
-             op.splits_here ? &op.colors[op.mine] : nullptr);
+  write_slot(area, index, op.k, r, op.whole, !op.whole && writes_of(op).next(),
+             data ? engine_.segment().offset_of(data) : 0, op.splits_here ? &op.colors[op.mine] : nullptr);
   op.state = Op::State::kPublished;
   area.header().last.store(op.number << 8 | static_cast<uint64_t>(r.kind), std::memory_order_relaxed);
   counters(s, s.mine).blocked.store(0, std::memory_order_relaxed);

@@ -10,6 +10,7 @@
 //
 // A rank that has done its part needs no other one: what the others still read stays in shared memory.
 #pragma once
+#include <array>
 #include <deque>
 #include <map>
 #include <memory>
@@ -19,6 +20,7 @@
 
 #include "distributed/comm/matching.h"
 #include "distributed/comm/shared/control.h"
+#include "distributed/comm/shared/piece_writes.h"
 
 namespace weft::dist::shared {
 
@@ -44,6 +46,7 @@ struct Op : RefCounted, internal::Match {
 
   // Of a collective in which an input passes in pieces:
   std::vector<std::vector<internal::Box>> rounds;  // by transfer and round: the box that passes
+  bool around = false;                             // pieces are written around the caches
   bool sliced = false;                             // an all-reduce, whose pieces are reduced by all ranks together
   int64_t tick = 0, ticks = 0;                     // ticks done, and all; 0: no input passes in pieces
 
@@ -52,7 +55,8 @@ struct Op : RefCounted, internal::Match {
   std::vector<internal::Transfer> copies;
   std::vector<internal::Box> boxes;
   std::atomic<size_t> next{0}, copied{0};
-  int workers = 0;  // threads that copy boxes
+  std::atomic<int64_t> copy_ns{0};  // of all threads
+  int workers = 0;                  // threads that copy boxes
   std::optional<Error> error;
 
   bool ended() const { return state == State::kDone || state == State::kFailed; }
@@ -121,6 +125,7 @@ class Group final : public RefCounted {
   void ring_others(const Stream& s, bool all) const;
   uint64_t least_done(const Stream& s) const;
 
+  PieceWrites& writes_of(const Op& op) { return writes_[static_cast<size_t>(op.requests[op.mine].kind)]; }
   void share_input(Op& op);
   void free_stage(Op& op);
   void advance(Stream& s);
@@ -151,8 +156,9 @@ class Group final : public RefCounted {
   int me_ = 0;
   std::vector<Segment*> segments_;
   std::vector<Area> areas_;
-  std::map<int, Stream> streams_;  // by this rank's number
-  bool open_ = false;              // the areas of all members are known
+  std::map<int, Stream> streams_;                    // by this rank's number
+  std::array<PieceWrites, kNumCollectives> writes_;  // by kind
+  bool open_ = false;                                // the areas of all members are known
   std::optional<Error> failed_;
 };
 

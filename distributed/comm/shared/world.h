@@ -24,7 +24,7 @@ struct SharedWorldOptions {
   int64_t reserve_bytes = int64_t{64} << 30;
   /// Large operands pass through shared memory in pieces of at most so many bytes; the same in all processes. A rank
   /// has memory for a few pieces in each communicator with collectives under way.
-  int64_t piece_bytes = 256 << 10;
+  int64_t piece_bytes = 512 << 10;
   /// How long to wait for other processes to join, and to create a communicator.
   std::chrono::nanoseconds timeout = std::chrono::seconds(kDefaultTimeout);
   /// A thread of this process does the ranks' parts of collectives while they compute.
