@@ -51,6 +51,8 @@ ResourceSeconds resource_seconds(const Machine& m, const Cost& w, const ProductS
 
 double roofline_seconds(const Machine& m, const Cost& w, const ProductShape& shape) {
   const ResourceSeconds s = resource_seconds(m, w, shape);
+  // A core that packs operands or stores results multiplies nothing meanwhile.
+  if (m.shares_cores && w.products > 0) return std::max(s.memory, s.arithmetic) + s.products;
   return std::max({s.memory, s.arithmetic, s.products});
 }
 

@@ -6,9 +6,35 @@
 #include "compiler/cost/node_seconds.h"
 #include "compiler/cost/peak_estimate.h"
 #include "compiler/cost/roofline.h"
+#include "ops/core/collective.h"
 #include "ops/core/core.h"
+#include "ops/core/dot.h"
 
 namespace weft::dist {
+namespace {
+
+// Of the first result of each node, the share of rows that hold data if experts have equal loads: an exchange has room
+// for the rows of all ranks.
+std::vector<double> filled_rows(const Graph& g) {
+  std::vector<double> filled(static_cast<size_t>(g.size()), 1);
+  const auto rows = [&](Value v) { return g.type(v).shape.size() > 0 ? static_cast<double>(g.type(v).shape[0]) : 0; };
+  for (int32_t id = 0; id < g.size(); ++id) {
+    const Node& n = g.node(id);
+    if (n.outputs.empty()) continue;
+    double& share = filled[static_cast<size_t>(id)];
+    const double out = rows({id, 0});
+    for (const Value v : n.inputs) {
+      const double in = filled[static_cast<size_t>(v.node)];
+      if (n.op == &all_to_all_rows_op && v == n.inputs[0] && out > 0)
+        share = std::min(1.0, in * rows(v) / out);
+      else if (in < share && rows(v) == out)
+        share = in;
+    }
+  }
+  return filled;
+}
+
+}  // namespace
 
 double seconds_of(const Mesh& mesh, const PlannedCollective& c, const Machine& machine) {
   return collective_seconds(c.kind, static_cast<double>(c.bytes), mesh, c.axes, machine);
@@ -18,17 +44,23 @@ Estimate estimate(const Mesh& mesh, const Graph& g, const std::vector<PlannedCol
                   const Machine& machine, bool memory) {
   Estimate e;
   const KeepCosts costs(g);
+  const std::vector<double> filled = filled_rows(g);
   double stored = 0;
   for (int32_t id = 0; id < g.size(); ++id) {
     const Node& n = g.node(id);
     for (int32_t k = 0; k < static_cast<int32_t>(n.outputs.size()); ++k) {
       const ValueCost& v = costs.value({id, k});
       if (!costs.node(id).alias && (v.stored || v.stored_after))
-        stored += static_cast<double>(n.outputs[static_cast<size_t>(k)].nbytes());
+        stored += filled[static_cast<size_t>(id)] * static_cast<double>(n.outputs[static_cast<size_t>(k)].nbytes());
     }
     if (!n.op->is(kContraction) && !n.op->decompose) continue;
-    const Cost work = op_cost(g, n);
-    e.at_most |= work.at_most;
+    Cost work = op_cost(g, n);
+    if (n.op == &grouped_dot_op) {
+      const double share = filled[static_cast<size_t>(n.inputs[0].node)];
+      for (double* part : {&work.flops, &work.products, &work.bytes, &work.written}) *part *= share;
+      e.equal_loads = true;
+    }
+    e.at_most |= work.at_most && n.op != &grouped_dot_op;
     e.compute_seconds += launch_seconds(machine, work, product_shape(g, n));
   }
   // Values in memory between kernels are written once and read once; the update reads and writes every cell.

@@ -10,6 +10,7 @@ struct Estimate {
   double comm_seconds = 0;     // all collectives
   double exposed_seconds = 0;  // those that nothing hides
   bool at_most = false;        // compute_seconds is a bound: the work of some op depends on data
+  bool equal_loads = false;    // compute_seconds is for experts that get equal numbers of rows
   double step_seconds() const { return compute_seconds + exposed_seconds; }
   int64_t cell_bytes = 0;  // parameters, optimiser state and other cells at rest
   int64_t peak_bytes = 0;  // cells, arguments, results and what is live at once

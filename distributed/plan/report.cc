@@ -339,7 +339,8 @@ std::string PlanReport::to_string() const {
                bytes_text(static_cast<double>(estimate_.cell_bytes)), "\n");
   s +=
       str_cat("step on ", machine_, ": ", seconds_text(estimate_.step_seconds()), " (compute ",
-              estimate_.at_most ? "at most " : "", seconds_text(estimate_.compute_seconds), ", communication ",
+              estimate_.at_most ? "at most " : "", seconds_text(estimate_.compute_seconds),
+              estimate_.equal_loads ? " if experts have equal loads" : "", ", communication ",
               seconds_text(estimate_.comm_seconds), ", of it exposed ", seconds_text(estimate_.exposed_seconds), ")\n");
   s += pipeline_;
   for (const std::string& n : notes_) s += str_cat("note: ", fitted(n, kWide), "\n");

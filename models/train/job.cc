@@ -19,7 +19,7 @@ bool may_differ(const std::string& flag) {
 std::unique_ptr<dist::Job> make_job(const TrainOptions& o) {
   const int ranks = o.step.mesh.size();
   const bool processes = o.ranks == "processes";
-  if (const auto started = dist::started()) {
+  if (const auto started = dist::started(); started && (ranks > 1 || started->processes > 1)) {
     check_flag("mesh", ranks > 1, "none", str_cat("a mesh with a rank for each: ", started->text));
     check_flag("ranks", processes, str_cat("'", o.ranks, "'"), str_cat("processes: ", started->text));
     check_flag("mesh", ranks % started->processes == 0,
