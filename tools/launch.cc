@@ -1,13 +1,19 @@
 // launch: runs a program once for each rank of a job on this host.
+#include <algorithm>
 #include <cstdio>
+#include <iterator>
 #include <thread>
 
 #include "distributed/control/identity.h"
 #include "distributed/launch/launcher.h"
 #include "framework/base/str_cat.h"
 #include "framework/cli/cli.h"
+#include "framework/io/file.h"
 
 namespace {
+
+// Exit codes: wrong flags (framework/cli), a file that cannot be executed, no such file.
+constexpr int kRefusals[] = {2, 126, 127};
 
 // The number of leading arguments that are flags of this program, each with its value.
 int own_arguments(int argc, char** argv) {
@@ -40,11 +46,18 @@ int main(int argc, char** argv) {
       weft::usage_error(weft::str_cat(id.source, " has started ", id.world,
                                       " processes of launch, which starts those of one host; need ", id.source,
                                       " to start PROGRAM itself, which joins the job"));
+    std::string& program = command[0];
+    if (program.starts_with("//"))
+      weft::usage_error(
+          weft::str_cat("PROGRAM is the target ", program, "; need its file, such as out/bin/models/gpt/train"));
+    if (program.find('/') != program.npos) program = weft::io::resolve_path(program);  // else it is found by PATH
     if (processes == 0) processes = static_cast<int64_t>(std::thread::hardware_concurrency());
     for (int64_t k = 0;; ++k) {
       const weft::dist::Launched job =
           weft::dist::launch({.processes = static_cast<int>(processes), .command = command, .name = "launch"});
-      if (job.code == 0 || job.asked || k == restarts) return job.code;
+      // A program that cannot start, or refuses its flags, would do so again.
+      const bool again = job.code != 0 && std::count(std::begin(kRefusals), std::end(kRefusals), job.code) == 0;
+      if (!again || job.asked || k == restarts) return job.code;
       std::fprintf(stderr, "launch: restart %ld of %ld\n", static_cast<long>(k + 1), static_cast<long>(restarts));
     }
   };

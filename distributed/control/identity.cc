@@ -109,6 +109,10 @@ Identity from_torchrun(const Environment& v) {
     r.number("MASTER_PORT", "MASTER_ADDR", 1, 65535);
   }
   if (id.host.empty()) id.host = "127.0.0.1";
+  if (id.local_world == 0 && (id.host == "localhost" || id.host == "::1" || id.host.starts_with("127."))) {
+    id.local_world = id.world;  // the service is on this host alone
+    id.local_rank = id.rank;
+  }
   id.port = r.port(kDefaultPort);
   if (r.has("TORCHELASTIC_RUN_ID")) {
     id.job = str_cat(r.text("TORCHELASTIC_RUN_ID"), ".", id.port);

@@ -1,8 +1,5 @@
 #include "distributed/launch/flight_folder.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -24,33 +21,6 @@ constexpr int64_t kPlanBytes = 4 << 20;  // of a rank, about
 constexpr std::string_view kPrefix = "weft-recorder-";  // of folders that their launcher removes
 constexpr std::string_view kKept = "weft-flight-";      // of copies that stay
 
-// A new folder in `parent`; empty if it cannot be made.
-std::string new_folder(const std::string& parent, std::string_view prefix) {
-  std::string path = str_cat(parent, "/", prefix, "XXXXXX");
-  return mkdtemp(path.data()) ? path : "";
-}
-
-// The descriptor of a folder of this user that no living launcher has locked; -1 if it is not one.
-int lock(const std::string& path) {
-  const int fd = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-  struct stat s {};
-  if (fd >= 0 && fstat(fd, &s) == 0 && s.st_uid == geteuid() && flock(fd, LOCK_EX | LOCK_NB) == 0) return fd;
-  if (fd >= 0) close(fd);
-  return -1;
-}
-
-// Removes what launchers that were killed have left in `parent`: the kernel has released their locks.
-void remove_left(const std::string& parent) {
-  std::error_code ignored;
-  for (fs::directory_iterator at(parent, ignored), end; at != end; at.increment(ignored)) {
-    if (!at->path().filename().string().starts_with(kPrefix)) continue;
-    const int fd = lock(at->path());
-    if (fd < 0) continue;
-    fs::remove_all(at->path(), ignored);
-    close(fd);
-  }
-}
-
 bool has_room(const char* folder, int64_t bytes) {
   struct statvfs s {};
   if (access(folder, W_OK) != 0 || statvfs(folder, &s) != 0) return false;
@@ -59,11 +29,6 @@ bool has_room(const char* folder, int64_t bytes) {
 
 }  // namespace
 
-std::string temporary_parent() {
-  const char* const parent = std::getenv("TMPDIR");
-  return parent && *parent ? parent : "/tmp";
-}
-
 FlightFolder::FlightFolder(int processes) {
   if (const char* const given = std::getenv(flight::kFolderVariable); given && *given) {
     path_ = given;
@@ -71,24 +36,9 @@ FlightFolder::FlightFolder(int processes) {
     fs::create_directories(path_, ignored);
     return;
   }
-  own_ = true;
-  for (const std::string& parent : {std::string(kShared), temporary_parent()}) remove_left(parent);
-  const auto make = [&](const std::string& parent) {
-    for (int i = 0; i < 10 && lock_ < 0; ++i) {  // another launcher may remove it before it is locked
-      path_ = new_folder(parent, kPrefix);
-      lock_ = path_.empty() ? -1 : lock(path_);
-      if (lock_ >= 0 && access(path_.c_str(), F_OK) != 0) close(std::exchange(lock_, -1));
-    }
-    if (lock_ < 0) path_.clear();
-  };
-  if (has_room(kShared, 2 * processes * (flight::kRingBytes + kPlanBytes))) make(kShared);
-  if (path_.empty()) make(temporary_parent());
-}
-
-FlightFolder::~FlightFolder() {
-  std::error_code ignored;
-  if (own_ && !path_.empty()) fs::remove_all(path_, ignored);
-  if (lock_ >= 0) close(lock_);
+  if (has_room(kShared, 2 * processes * (flight::kRingBytes + kPlanBytes))) own_ = LockedFolder(kShared, kPrefix);
+  if (own_.path().empty()) own_ = LockedFolder(temporary_parent(), kPrefix);
+  path_ = own_.path();
 }
 
 std::optional<diagnose::Diagnosis> FlightFolder::diagnose(const diagnose::DiagnosisOptions& options) const {
@@ -103,7 +53,7 @@ std::optional<diagnose::Diagnosis> FlightFolder::diagnose(const diagnose::Diagno
 std::string FlightFolder::keep(const std::string& parent) {
   try {
     if (path_.empty() || fs::is_empty(path_)) return "";
-    if (!own_) return path_;
+    if (own_.path().empty()) return path_;
     std::string to = parent.empty() ? "" : new_folder(parent, kKept);
     if (to.empty()) to = new_folder(temporary_parent(), kKept);
     if (to.empty()) return "";

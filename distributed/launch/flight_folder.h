@@ -4,21 +4,16 @@
 #include <string>
 
 #include "distributed/diagnose/diagnosis.h"
+#include "distributed/launch/locked_folder.h"
 
 namespace weft::dist {
-
-/// The folder for temporary files: TMPDIR, or /tmp.
-std::string temporary_parent();
 
 class FlightFolder {
  public:
   /// The folder that JOB_FLIGHT names in this process, or else a new one: in /dev/shm, where records cost no disk
-  /// traffic, if there is room for those of so many processes, else in TMPDIR. Then it also removes the new folders of
-  /// launchers of this user that were killed.
+  /// traffic, if there is room for those of so many processes, else in TMPDIR. A new folder is removed in the end; keep()
+  /// copies its records before that.
   explicit FlightFolder(int processes);
-  /// Removes a new folder; keep() copies its records before that.
-  ~FlightFolder();
-  FlightFolder(const FlightFolder&) = delete;
 
   const std::string& path() const { return path_; }
   /// What the records say now; nothing if there are none. Never throws.
@@ -28,9 +23,8 @@ class FlightFolder {
   std::string keep(const std::string& parent);
 
  private:
+  LockedFolder own_;  // empty if JOB_FLIGHT names the folder
   std::string path_;
-  bool own_ = false;
-  int lock_ = -1;  // of a new folder: the launcher lives
 };
 
 }  // namespace weft::dist

@@ -125,7 +125,8 @@ struct Job::Member {
     WEFT_CHECK_AS(kPermissionDenied, one_host || !secret.empty(), "the job ", where, id.source,
                   id.local_world == 0 ? " does not set how many are on this one" : "",
                   "), and JOB_TOKEN is not set; need one secret text in JOB_TOKEN of all processes, or the path of a "
-                  "file with it in JOB_TOKEN_FILE");
+                  "file with it in JOB_TOKEN_FILE",
+                  id.local_world == 0 ? "; or LOCAL_RANK and LOCAL_WORLD_SIZE, if all processes are on this host" : "");
     std::string host = one_host ? "127.0.0.1" : id.host;
     const auto deadline = std::chrono::steady_clock::now() + o.timeout;
     std::unique_ptr<FolderStore> folder;

@@ -19,6 +19,7 @@
 
 #include "distributed/control/token.h"
 #include "distributed/launch/flight_folder.h"
+#include "distributed/launch/locked_folder.h"
 #include "distributed/launch/watch.h"
 #include "framework/base/error.h"
 #include "framework/base/failure_report.h"
@@ -35,19 +36,12 @@ using std::chrono::seconds;
 constexpr seconds kToEnd(3), kToEndOnSignal(3);  // for others after a failure; after SIGTERM
 constexpr size_t kMostShown = 4096;              // lines
 
-// A folder that is removed with its content.
-struct TemporaryFolder {
-  TemporaryFolder() {
-    path = temporary_parent() + "/weft-job-XXXXXX";
-    WEFT_CHECK_AS(kFailedPrecondition, mkdtemp(path.data()), "launch: cannot make a folder ", path, ": ",
-                  std::strerror(errno));
-  }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path, ignored);
-  }
-  std::string path;
-};
+LockedFolder store_folder() {
+  LockedFolder folder(temporary_parent(), "weft-job-");
+  WEFT_CHECK_AS(kFailedPrecondition, !folder.path().empty(), "launch: cannot make a folder in ", temporary_parent(),
+                "; need one for temporary files, which TMPDIR can name");
+  return folder;
+}
 
 // A pipe from a process, and the line that it is writing.
 struct Stream {
@@ -134,7 +128,7 @@ class Launcher {
     for (char** e = environ; *e; ++e) variables.emplace_back(*e);
     for (const char* name : {"RANK", "LOCAL_RANK"}) set(name, std::to_string(rank));
     for (const char* name : {"WORLD_SIZE", "LOCAL_WORLD_SIZE"}) set(name, std::to_string(options_.processes));
-    set("JOB_STORE", store_.path);
+    set("JOB_STORE", store_.path());
     set("JOB_TOKEN", token_);
     if (!flight_.path().empty()) set(flight::kFolderVariable, flight_.path());
     set(kFailureReport, report_path(rank));
@@ -180,7 +174,7 @@ class Launcher {
     return std::any_of(processes_.begin(), processes_.end(),
                        [](const Process& p) { return p.streams[0].fd >= 0 || p.streams[1].fd >= 0; });
   }
-  std::string report_path(int rank) const { return str_cat(store_.path, "/failure.", rank); }
+  std::string report_path(int rank) const { return str_cat(store_.path(), "/failure.", rank); }
 
   void signal_all(int signal) {
     for (const Process& p : processes_)
@@ -360,7 +354,7 @@ class Launcher {
 
   const LaunchOptions& options_;
   const int64_t kills_;
-  const TemporaryFolder store_;
+  const LockedFolder store_ = store_folder();
   const std::string token_ = control::make_token();
   FlightFolder flight_;
   Watch watch_{flight_};

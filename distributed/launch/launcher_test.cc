@@ -14,7 +14,6 @@
 #include <sstream>
 #include <thread>
 
-#include "distributed/launch/flight_folder.h"
 #include "framework/base/str_cat.h"
 
 namespace weft::dist {
@@ -136,26 +135,6 @@ TEST(Launcher, LeavesNoProcessBehind) {
     while (kill(pid, 0) == 0 && left-- > 0) std::this_thread::sleep_for(std::chrono::milliseconds(10));
     EXPECT_GT(left, 0) << pid;
   }
-}
-
-TEST(Launcher, RemovesTheRecordsOfAKilledLauncher) {
-  const std::string parent = temporary("parent"), left = parent + "/weft-recorder-left",
-                    live = parent + "/weft-recorder-live", kept = parent + "/weft-flight-kept";
-  for (const std::string& d : {left, live, kept}) std::filesystem::create_directories(d);
-  const int fd = open(live.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);  // another launcher
-  ASSERT_EQ(flock(fd, LOCK_EX), 0);
-  setenv("TMPDIR", parent.c_str(), 1);
-  {
-    const FlightFolder mine(1), other(1);  // both live
-    EXPECT_TRUE(std::filesystem::exists(mine.path()));
-    EXPECT_TRUE(std::filesystem::exists(other.path()));
-    EXPECT_FALSE(std::filesystem::exists(left));
-  }
-  unsetenv("TMPDIR");
-  EXPECT_TRUE(std::filesystem::exists(live));
-  EXPECT_TRUE(std::filesystem::exists(kept));
-  close(fd);
-  std::filesystem::remove_all(parent);
 }
 
 TEST(Launcher, NamesAProgramThatDoesNotExist) {

@@ -67,6 +67,10 @@ void Processes::broadcast(int root, const StridedView& data) {
   run({.kind = Collective::kBroadcast, .in = data, .out = data, .peer = root, .site = kOwnSites});
 }
 
+void Processes::max(const StridedView& data) {
+  run({.kind = Collective::kAllReduce, .op = ReduceOp::kMax, .in = data, .out = data, .site = kOwnSites});
+}
+
 void Processes::run(CommRequest request) {
   flight::Ring* const ring = flight::ring(first_, size_);
   flight::Record record;
@@ -86,7 +90,7 @@ void Processes::run(CommRequest request) {
   if (error) throw *error;
 }
 
-void Processes::check_equal(const std::string& what, uint64_t mine) {
+void Processes::check_equal(const std::string& what, uint64_t mine, const std::string& need) {
   std::vector<uint64_t> all(static_cast<size_t>(size_ / count_));
   run({.kind = Collective::kAllGather,
        .in = {&mine, kInt64, {1}, {1}},
@@ -100,7 +104,7 @@ void Processes::check_equal(const std::string& what, uint64_t mine) {
         kFailedPrecondition, all[p] == common, "the ", what, " on rank ", p * static_cast<size_t>(count_),
         " differs from that on rank ",
         static_cast<size_t>(std::find(all.begin(), all.end(), common) - all.begin()) * static_cast<size_t>(count_),
-        "; need the same model, shapes of arguments, seed and switches in all processes");
+        "; need ", need);
 }
 
 void Processes::barrier() { run({}); }

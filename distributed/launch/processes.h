@@ -42,13 +42,16 @@ class Processes {
 
   /// Gives the data of process `root` to all, in its place. A collective.
   void broadcast(int root, const StridedView& data);
+  /// Each element becomes the largest that a process gives. A collective.
+  void max(const StridedView& data);
   /// What process 0 gives. A collective.
   std::string from_first(const std::string& mine);
   bool from_first(bool mine);
   /// What each process gives, by process. A collective.
   std::vector<std::string> gather(const std::string& mine);
-  /// Throws, on all processes, if one gives another number: `what` is of the program, and must be equal. A collective.
-  void check_equal(const std::string& what, uint64_t mine);
+  /// Throws "the WHAT on rank R differs from that on rank S; need NEED", on all processes, if one gives another number. A
+  /// collective.
+  void check_equal(const std::string& what, uint64_t mine, const std::string& need);
   /// Returns when all processes have called it.
   void barrier();
 

@@ -331,8 +331,9 @@ void MeshStep::start() {
       const Node& n = plan_.joint->node(id);
       text += str_cat(" ", n.op->name, n.outputs.empty() ? "" : str_cat(n.outputs[0]));
     }
-    job->check_equal("plan of the step", io::checksum(text));
-    job->check_equal("seed", static_cast<uint64_t>(default_generator().seed.value().item<int64_t>()));
+    const char* const need = "the same model, shapes of arguments, seed and switches in all processes";
+    job->check_equal("plan of the step", io::checksum(text), need);
+    job->check_equal("seed", static_cast<uint64_t>(default_generator().seed.value().item<int64_t>()), need);
   }
   ranks->world().connect(axes_used());
   ranks->world().run([&](int r) {
@@ -380,6 +381,18 @@ void MeshStep::shard_cells() {
   }
 }
 
+// Each process has the whole of each argument, and its ranks take their parts of it. Other values in one process, such as
+// those of a batch of its own, would be wrong without an error. The first call shows them.
+void MeshStep::check_arguments(std::span<const Tensor> args) const {
+  Processes* const job = Processes::current();
+  for (size_t i = 0; job && i < args.size(); ++i) {
+    const std::span bytes(static_cast<const std::byte*>(args[i].view_for_kernel().data),
+                          static_cast<size_t>(args[i].type().nbytes()));
+    job->check_equal(str_cat("value of argument ", i, ", ", args[i].type(), ","), io::checksum(bytes),
+                     "the same whole batch in all processes: the step gives each rank its part");
+  }
+}
+
 std::vector<Tensor> MeshStep::run(std::span<const Tensor> args) {
   if (plan_.on_meta) {
     std::vector<Tensor> out;
@@ -396,6 +409,7 @@ std::vector<Tensor> MeshStep::run(std::span<const Tensor> args) {
   shard_cells();
   std::vector<Tensor> whole;
   for (const Tensor& t : args) whole.push_back(t.contiguous());
+  if (!std::exchange(checked_, true)) check_arguments(whole);
   std::vector<std::vector<Tensor>> results(static_cast<size_t>(ranks()));
   try {
     world.run([&](int r) {

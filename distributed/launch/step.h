@@ -85,6 +85,7 @@ class MeshStep final : public internal::PartitionedStep {
   void save_for_diagnosis();
   [[noreturn]] void failed();
   void start();
+  void check_arguments(std::span<const Tensor> args) const;
 
   const std::chrono::nanoseconds timeout_;
   const bool verify_;
@@ -92,7 +93,8 @@ class MeshStep final : public internal::PartitionedStep {
   const std::vector<MeshPlan::Place> places_;
   std::vector<internal::Planned> planned_;  // by shape class; with pp: by shape class and rank of the pipeline
   std::unique_ptr<Ranks> ranks_;
-  uint16_t number_ = 0;  // among the steps of the flight recorder; 0: there is none
+  bool checked_ = false;  // the arguments of the first call
+  uint16_t number_ = 0;   // among the steps of the flight recorder; 0: there is none
 };
 
 }  // namespace weft::dist

@@ -188,6 +188,7 @@ void settle_mesh(Setup& p, TrainOptions& o) {
   if (!o.plan.empty()) load_saved_plan(p, o);
   const std::string mesh = o.step.mesh.to_string();
   const bool many = o.step.mesh.size() > 1;
+  o.asked_grad_accum = o.grad_accum;
   o.grad_accum = settle_microbatches(o.step.mesh, o.step.plan, o.batch_size, o.grad_accum,
                                      o.given["grad_accum"] ? "grad_accum" : "microbatches");
   const char* from = o.plan.empty() ? "mesh" : "plan";
@@ -198,6 +199,9 @@ void settle_mesh(Setup& p, TrainOptions& o) {
   if (many) check_batch(p, o);
   settle_async_tp(o);
   check_flag("show_plan", many || !o.show_plan, "true", "--mesh");
+  check_flag("wire", many || !o.given["wire"], in_quotes(o.step.plan.wire), "--mesh");
+  check_flag("transport", (many && o.ranks == "processes") || !o.given["transport"], in_quotes(o.transport),
+             "--mesh with --ranks processes");
   check_flag("save_plan", many || o.save_plan.empty(), o.save_plan, "--mesh");
   check_flag("forbid", many || o.step.forbid.empty(), o.step.forbid.empty() ? "" : o.step.forbid[0], "--mesh");
   try {

@@ -19,6 +19,7 @@ struct TrainOptions {
   double lr = 0;
   int64_t warmup = -1;                    // -1: a twentieth of the steps
   int64_t grad_accum = 0;                 // microbatches; 0: 1, or with pp about twice its ranks
+  int64_t asked_grad_accum = 0;           // the same before settle(): a resumed run may have another mesh
   int64_t eval_every = -1;                // 0: never; -1: a quarter of the steps
   std::string checkpoint_every = "auto";  // a number of steps, 0: never, auto: about 1 % of the time
   int64_t keep = 3;

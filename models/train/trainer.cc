@@ -220,7 +220,7 @@ class Trainer {
           "after step ", state_.step, setup_.checkpoint_every != 0 ? "; go on with --resume" : "; checkpoints are off");
       WEFT_CHECK_AS(kAborted, !output_closed(), "standard output was closed; stopped ", where);
       std::printf("interrupted %s\n", where.c_str());
-      return interrupted_code();
+      return code_;
     }
     if (options_.sample_tokens > 0) sample();
     return interrupted_code();
@@ -229,17 +229,19 @@ class Trainer {
  private:
   size_t lookahead() const { return setup_.device.type == DeviceType::kCuda ? kLookahead : 0; }
 
-  // What the first process decides for all before a step: whether the run ends here, whether the step gets a line,
-  // and whether the ranks hand in what they waited: only the first process may have --metrics.
+  // What all processes agree on before a step: whether a signal to one of them ends the run here, whether the step gets
+  // a line, and whether the ranks hand in what they waited. The first process has the line and --metrics.
   struct NextStep {
     bool stop, show, collect;
   };
   NextStep next_step(bool show) {
-    uint8_t word =
-        static_cast<uint8_t>((interrupted() ? 1 : 0) | (show ? 2 : 0) | (show || !options_.metrics.empty() ? 4 : 0));
-    if (dist::Processes* job = dist::Processes::current()) job->broadcast(0, {&word, kUInt8, {}, {}});
-    stops_ = word & 1;
-    return {stops_, (word & 2) != 0, (word & 4) != 0};
+    const bool first = dist::is_first();
+    uint8_t word[] = {interrupted(), static_cast<uint8_t>(interrupted_code()), first && show,
+                      first && (show || !options_.metrics.empty())};
+    if (dist::Processes* job = dist::Processes::current()) job->max({word, kUInt8, {std::size(word)}, {1}});
+    stops_ = word[0];
+    code_ = word[1];
+    return {stops_, word[2] != 0, word[3] != 0};
   }
 
   static Setup settled(const nn::ModelFamily& family, TrainOptions& options) {
@@ -391,7 +393,7 @@ class Trainer {
             {"seq_len", str_cat(options_.seq_len)},
             {"lr", str_cat(options_.lr)},
             {"warmup", str_cat(options_.warmup)},
-            {"grad_accum", str_cat(options_.grad_accum)},
+            {"grad_accum", str_cat(options_.asked_grad_accum)},
             {"dtype", options_.dtype},
             {"seed", str_cat(options_.seed)},
             {"route", options_.route}};
@@ -487,6 +489,7 @@ class Trainer {
   TrainState state_;
   int64_t last_saved_ = -1;
   bool planned_ = false, stops_ = false;
+  int code_ = 0;  // with which the program ends if a signal stops it
   std::optional<internal::ProfileWindow> profile_;
   double last_save_time_ = 0, save_seconds_ = 0;
 };
