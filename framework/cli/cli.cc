@@ -66,9 +66,11 @@ std::string needed(const Range& r = {}) {
   if (std::is_same_v<T, bool>) return "true or false";
   if (std::is_same_v<T, File>) return "a path";
   if (!std::is_arithmetic_v<T>) return "another value";
-  const std::string kind = std::is_same_v<T, double> ? "a number" : "a whole number";
+  const std::string kind = std::is_same_v<T, double> && !r.whole ? "a number" : "a whole number";
   const bool from = std::isfinite(r.least), to = std::isfinite(r.most);
-  const auto text = [](double v) { return v == std::floor(v) ? str_cat(static_cast<int64_t>(v)) : str_cat(v); };
+  const auto text = [](double v) {
+    return v == std::floor(v) && std::abs(v) < 1e15 ? str_cat(static_cast<int64_t>(v)) : str_cat(v);
+  };
   if (from && to)
     return str_cat(kind, r.open ? " above " : " from ", text(r.least), r.open ? " and at most " : " to ", text(r.most));
   if (from) return r.open ? str_cat(kind, " above ", text(r.least)) : str_cat(kind, ", ", text(r.least), " or more");
@@ -336,6 +338,30 @@ int run(int argc, char** argv, const char* summary, const Flags& table,
 
 }  // namespace
 
+PartFlags::PartFlags(std::vector<std::string> names, std::vector<PartFlag> table)
+    : names_(std::move(names)), given_(std::make_unique<bool[]>(table.size())) {
+  for (PartFlag& row : table) {
+    if (!row.flag.given) row.flag.given = &given_[parts_.size()];
+    parts_.push_back(row.parts);
+    flags_.push_back(std::move(row.flag));
+  }
+}
+
+std::string PartFlags::text(unsigned parts) const {
+  std::vector<std::string> all;
+  for (size_t i = 0; i < names_.size(); ++i)
+    if (parts >> i & 1) all.push_back(names_[i]);
+  std::string text;
+  for (size_t i = 0; i < all.size(); ++i) text += str_cat(i == 0 ? "" : i + 1 < all.size() ? ", " : " and ", all[i]);
+  return text;
+}
+
+void PartFlags::check(unsigned parts) const {
+  for (size_t i = 0; i < flags_.size(); ++i)
+    if (*flags_[i].given && !(parts_[i] & parts))
+      usage_error(str_cat("--", flags_[i].name, " is a flag of ", text(parts_[i]), "; this is ", text(parts)));
+}
+
 std::string flag_text(const Flag& flag) {
   return std::visit([](auto* variable) { return to_std(absl::UnparseFlag(*variable)); }, flag.variable);
 }
@@ -350,6 +376,7 @@ bool set_flag(const Flag& flag, const std::string& text) {
           const auto v = static_cast<double>(value);
           if (!std::isfinite(v) || v < flag.range.least || v > flag.range.most) return false;
           if (flag.range.open && v == flag.range.least) return false;
+          if (flag.range.whole && v != std::floor(v)) return false;
         }
         *variable = std::move(value);
         return true;

@@ -7,6 +7,7 @@
 #pragma once
 #include <cmath>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -18,6 +19,7 @@ namespace weft {
 struct Range {
   double least = -HUGE_VAL, most = HUGE_VAL;
   bool open = false;
+  bool whole = false;  // whole numbers only, also of a double: a count that people write as 4e6
 };
 
 /// A file or folder that a flag names. An empty path and a repeated flag are errors. Before the program runs,
@@ -38,6 +40,34 @@ struct Flag {
   bool* given = nullptr;  // if set: becomes true if the command line has the flag
 };
 using Flags = std::vector<Flag>;
+
+/// A flag of a program with parts, of which one run uses some: the modes of a tool, or what it can show. `parts` are
+/// the bits of those that read the flag.
+struct PartFlag {
+  Flag flag;
+  unsigned parts;
+};
+
+/// A table of such flags.
+class PartFlags {
+ public:
+  /// names[i] is how errors name the part of bit i: a flag, or words as "the study of failures".
+  PartFlags(std::vector<std::string> names, std::vector<PartFlag> table);
+  PartFlags(const PartFlags&) = delete;  // flags() point to given_
+
+  /// For run_program().
+  const Flags& flags() const { return flags_; }
+  /// The names of parts, as "a, b and c".
+  std::string text(unsigned parts) const;
+  /// Throws UsageError if the command line has a flag that none of `parts`, which this run uses, reads.
+  void check(unsigned parts) const;
+
+ private:
+  std::vector<std::string> names_;
+  std::vector<unsigned> parts_;  // of each flag
+  std::unique_ptr<bool[]> given_;
+  Flags flags_;
+};
 
 /// The value of a flag's variable as text that set_flag() reads.
 std::string flag_text(const Flag& flag);

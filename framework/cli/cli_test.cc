@@ -61,7 +61,7 @@ struct Options {
   int rank = -1;
   int64_t count = 3;
   uint64_t seed = 0;
-  double rate = 0.25, share = 1;
+  double rate = 0.25, share = 1, tokens = 1;
   std::string name;
   std::vector<std::string> list{"a", "b"};
 };
@@ -73,7 +73,8 @@ Outcome run(const std::vector<std::string>& args, Options& o) {
                     {"rate", &o.rate, "a rate"},
                     {"name", &o.name, "a name"},
                     {"list", &o.list, "some names"},
-                    {"share", &o.share, "a share", {0, 1, true}}};
+                    {"share", &o.share, "a share", {0, 1, true}},
+                    {"tokens", &o.tokens, "a count", {.least = 1, .most = 1e30, .whole = true}}};
   return call(args, [&](int argc, char** argv, Outcome&) {
     return run_program(argc, argv, "A test.", flags, [] { return 0; });
   });
@@ -139,6 +140,43 @@ TEST(Program, TableSetsTheVariables) {
   EXPECT_EQ(run({}, o).code, 0);
   EXPECT_EQ(o.count, 3);
   EXPECT_EQ(o.list, (std::vector<std::string>{"a", "b"}));
+}
+
+TEST(Program, ACountMayHaveAnExponentButNoFraction) {
+  Options o;
+  EXPECT_EQ(run({"--tokens=4e6"}, o).code, 0);
+  EXPECT_EQ(o.tokens, 4e6);
+  for (const char* tokens : {"2.5", "0", "inf", "1e31"})
+    EXPECT_EQ(run({"--tokens", tokens}, o).err,
+              str_cat("prog: --tokens: got '", tokens, "'; need a whole number from 1 to 1e+30 (a count)\n"));
+  EXPECT_EQ(o.tokens, 4e6);
+}
+
+// A program with three parts: "the table", --draw and --count.
+Outcome run_parts(const std::vector<std::string>& args, unsigned parts, bool* rows_given = nullptr) {
+  int width = 1, rows = 2;
+  bool fast = false;
+  const PartFlags flags({"the table", "--draw", "--count"}, {{{"width", &width, "of a picture"}, 2},
+                                                             {{"rows", &rows, "of a table", {}, rows_given}, 5},
+                                                             {{"fast", &fast, "faster"}, 7}});
+  return call(args, [&](int argc, char** argv, Outcome&) {
+    return run_program(argc, argv, "A test.", flags.flags(), [&] {
+      flags.check(parts);
+      return 0;
+    });
+  });
+}
+
+TEST(Program, AFlagOfAnotherPartIsAnError) {
+  EXPECT_EQ(run_parts({"--fast", "--rows", "3"}, 1).code, 0);
+  EXPECT_EQ(run_parts({"--width", "3", "--rows", "3"}, 3).code, 0);  // two parts run, each with its flag
+  const Outcome o = run_parts({"--fast", "--width", "1"}, 5);        // also with its default as its value
+  EXPECT_EQ(o.code, 2);
+  EXPECT_EQ(o.err, "prog: --width is a flag of --draw; this is the table and --count\n");
+  EXPECT_EQ(run_parts({"--rows", "3"}, 2).err, "prog: --rows is a flag of the table and --count; this is --draw\n");
+  bool given = false;  // a flag may have a variable of its own for this
+  EXPECT_EQ(run_parts({"--rows", "3"}, 2, &given).code, 2);
+  EXPECT_TRUE(given);
 }
 
 TEST(Program, TableHasTheSameErrorsAndHelp) {
