@@ -112,16 +112,8 @@ std::vector<int64_t> kv_heads_of(const Options& o) {
 }
 
 int run_inference(const Options& o, const Workload& w) {
-  check_flag("prompt", o.prompt + o.generated <= int64_t{1} << 40, str_cat(o.prompt), "fewer tokens");
   check_flag("kv_dtype", o.kv_dtype == "bf16" || o.kv_dtype == "fp8" || o.kv_dtype == "f32", o.kv_dtype,
              "f32, bf16 or fp8");
-  for (auto [name, file] : {std::pair("json", &o.json),
-                            {"curve", &o.curve},
-                            {"collectives", &o.collectives},
-                            {"timeline", &o.timeline},
-                            {"save_plan", &o.save_plan}})
-    check_flag(name, !*file, file->path, "no --inference");
-  check_flag("mesh", o.mesh.empty(), o.mesh, "no --inference, which splits the model over --gpus");
   const auto bytes = [](const std::string& dtype) { return dtype == "f32" ? 4.0 : dtype == "bf16" ? 2.0 : 1.0; };
   const InferenceWorkload s{.model = w.model,
                             .machine = w.machine,
@@ -182,7 +174,68 @@ std::string measured_text(const Options& o, const Workload& w, const Planned& be
   return text;
 }
 
-int run(const Options& o) {
+// What the program plans.
+enum Part : unsigned { kStep = 1, kInference = 2, kAll = 3 };
+
+PartFlags plan_flags(Options& o) {
+  return PartFlags(
+      {"the plan of a training step", "--inference"},
+      {{{"model",
+         &o.model,
+         "a configuration of a model in models/: llama-70b, qwen-32b, mixtral-8x7b, gpt2 ...",
+         {},
+         &o.has_model},
+        kAll},
+       {{"config", &o.config, "a Hugging Face config.json, instead of --model"}, kAll},
+       {{"gpu", &o.gpu,
+         "h100-sxm, h100-pcie, h200, b200, gb200, a100, mi300x, rtx-pro-6000, cpu, or a JSON file as doctor --measure "
+         "--out or compiler/cost/presets has it"},
+        kAll},
+       {{"gpus", &o.gpus, "number of GPUs; with --inference 1 unless given", {1, 1 << 20}, &o.has_gpus}, kAll},
+       {{"batch_tokens",
+         &o.batch_tokens,
+         "tokens of a step; the nearest batch that suits the GPUs is taken, 5 % away at most",
+         {1, 1e15},
+         &o.has_batch_tokens},
+        kStep},
+       {{"batch", &o.batch, "sequences of a step, exactly, instead of --batch_tokens", {0, 1e9}}, kStep},
+       {{"seq", &o.seq, "tokens of a sequence; 0: the model's context", {0, 1e9}}, kStep},
+       {{"dtype", &o.dtype, "f32, bf16, or fp8 (products of layers alone)"}, kAll},
+       {{"tf32", &o.tf32, "with --dtype f32: products on tensor cores, as CompileOptions::tf32"}, kAll},
+       {{"recompute", &o.recompute, "what backward computes again: cheap values, full layers, or auto"}, kStep},
+       {{"mesh", &o.mesh, "plan this mesh alone, such as pp8,fsdp8,tp8"}, kStep},
+       {{"schedule", &o.schedule, "plan this pipeline schedule alone"}, kStep},
+       {{"microbatches", &o.microbatches, "plan this number alone; 0: all", {0, 1e9}}, kStep},
+       {{"async_tp", &o.async_tp, "products overlap with the tp collectives beside them"}, kStep},
+       {{"host_us",
+         &o.host_us,
+         "microseconds of the host for each launch; 0: the step is replayed as one graph",
+         {0, 1e6}},
+        kStep},
+       {{"usd_per_gpu_hour", &o.usd_per_gpu_hour, "price, for the cost of 10^9 tokens", {0, 1e6}}, kAll},
+       {{"kw_per_gpu", &o.kw_per_gpu, "power, for the energy of 10^9 tokens; 0: the preset's", {0, 1e6}}, kStep},
+       {{"what_if", &o.what_if, "changes, such as gpu_flops=8x,network=0.1x,gpus=2x,batch=1000,seq=8192"}, kAll},
+       {{"inference", &o.inference,
+         "what generating text costs instead of training; --what_if kv_heads=1,8,H compares"},
+        kAll},
+       {{"prompt", &o.prompt, "tokens of a prompt", {1, 1e9}}, kInference},
+       {{"generated", &o.generated, "tokens generated for each prompt", {1, 1e9}}, kInference},
+       {{"kv_dtype", &o.kv_dtype, "of keys and values: f32, bf16 or fp8"}, kInference},
+       {{"curve", &o.curve, "SVG of compute and communication over the number of GPUs, with both limits"}, kStep},
+       {{"collectives", &o.collectives, "SVG of the bus bandwidth of collectives by size over 1 to 32 nodes"}, kStep},
+       {{"timeline", &o.timeline, "SVG of a step by DDP, ZeRO-1, ZeRO-3 and tp, exposed communication shaded"}, kStep},
+       {{"save_plan", &o.save_plan, "file of the best plan for a trainer's --plan"}, kStep},
+       {{"measure",
+         &o.measure,
+         "run the best plan this many times here, with --gpu cpu or a doctor's file, and compare",
+         {0, 1e6}},
+        kStep},
+       {{"top", &o.top, "number of plans to print", {1, 1000}}, kStep},
+       {{"json", &o.json, "also write the plans to this file"}, kStep}});
+}
+
+int run(const Options& o, const PartFlags& flags) {
+  flags.check(o.inference ? kInference : kStep);
   check_flag("model", !o.config || !o.has_model, o.model, "either --model or --config");
   const Fixed fixed = fixed_of(o);
   Workload setup = setup_of(o);
@@ -215,52 +268,7 @@ int run(const Options& o) {
 int main(int argc, char** argv) {
   using namespace weft::planner;
   Options o;
-  const weft::Flags flags{
-      {"model",
-       &o.model,
-       "a configuration of a model in models/: llama-70b, qwen-32b, mixtral-8x7b, gpt2 ...",
-       {},
-       &o.has_model},
-      {"config", &o.config, "a Hugging Face config.json, instead of --model"},
-      {"gpu", &o.gpu,
-       "h100-sxm, h100-pcie, h200, b200, gb200, a100, mi300x, rtx-pro-6000, cpu, or a JSON file as doctor --measure "
-       "--out or compiler/cost/presets has it"},
-      {"gpus", &o.gpus, "number of GPUs; with --inference 1 unless given", {1, 1 << 20}, &o.has_gpus},
-      {"batch_tokens",
-       &o.batch_tokens,
-       "tokens of a step; the nearest batch that suits the GPUs is taken, 5 % away at most",
-       {1, 1e15},
-       &o.has_batch_tokens},
-      {"batch", &o.batch, "sequences of a step, exactly, instead of --batch_tokens", {0, 1e9}},
-      {"seq", &o.seq, "tokens of a sequence; 0: the model's context", {0, 1e9}},
-      {"dtype", &o.dtype, "f32, bf16, or fp8 (products of layers alone)"},
-      {"tf32", &o.tf32, "with --dtype f32: products on tensor cores, as CompileOptions::tf32"},
-      {"recompute", &o.recompute, "what backward computes again: cheap values, full layers, or auto"},
-      {"mesh", &o.mesh, "plan this mesh alone, such as pp8,fsdp8,tp8"},
-      {"schedule", &o.schedule, "plan this pipeline schedule alone"},
-      {"microbatches", &o.microbatches, "plan this number alone; 0: all", {0, 1e9}},
-      {"async_tp", &o.async_tp, "products overlap with the tp collectives beside them"},
-      {"host_us",
-       &o.host_us,
-       "microseconds of the host for each launch; 0: the step is replayed as one graph",
-       {0, 1e6}},
-      {"usd_per_gpu_hour", &o.usd_per_gpu_hour, "price, for the cost of 10^9 tokens", {0, 1e6}},
-      {"kw_per_gpu", &o.kw_per_gpu, "power, for the energy of 10^9 tokens; 0: the preset's", {0, 1e6}},
-      {"what_if", &o.what_if, "changes, such as gpu_flops=8x,network=0.1x,gpus=2x,batch=1000,seq=8192"},
-      {"inference", &o.inference, "what generating text costs instead of training; --what_if kv_heads=1,8,H compares"},
-      {"prompt", &o.prompt, "with --inference, tokens of a prompt", {1, 1e9}},
-      {"generated", &o.generated, "with --inference, tokens generated for each prompt", {1, 1e9}},
-      {"kv_dtype", &o.kv_dtype, "with --inference, of keys and values: f32, bf16 or fp8"},
-      {"curve", &o.curve, "SVG of compute and communication over the number of GPUs, with both limits"},
-      {"collectives", &o.collectives, "SVG of the bus bandwidth of collectives by size over 1 to 32 nodes"},
-      {"timeline", &o.timeline, "SVG of a step by DDP, ZeRO-1, ZeRO-3 and tp, exposed communication shaded"},
-      {"save_plan", &o.save_plan, "file of the best plan for a trainer's --plan"},
-      {"measure",
-       &o.measure,
-       "run the best plan this many times here, with --gpu cpu or a doctor's file, and compare",
-       {0, 1e6}},
-      {"top", &o.top, "number of plans to print", {1, 1000}},
-      {"json", &o.json, "also write the plans to this file"}};
-  return weft::run_program(argc, argv, "Finds the fastest meshes and schedules for a model on a number of GPUs.", flags,
-                           [&] { return run(o); });
+  const weft::PartFlags flags = plan_flags(o);
+  return weft::run_program(argc, argv, "Finds the fastest meshes and schedules for a model on a number of GPUs.",
+                           flags.flags(), [&] { return run(o, flags); });
 }

@@ -258,29 +258,60 @@ void show_reinforce(const Options& o, Training& t, Output& out) {
   out.charts.push_back(curve_chart("REINFORCE: drift from the start", "log p(now) - log p(start), nats", drifts));
 }
 
-int run(const Options& o) {
-  const std::vector<std::string> parts{"formats", "ops", "tensors", "train", "decode", "reinforce"};
-  for (const std::string& part : o.show)
-    if (std::find(parts.begin(), parts.end(), part) == parts.end())
-      usage_error(str_cat("--show: got '", part, "'; need some of ", parts));
-  const auto wanted = [&](const char* part) { return std::find(o.show.begin(), o.show.end(), part) != o.show.end(); };
-  if (wanted("tensors") || wanted("train") || wanted("decode") || wanted("reinforce")) {
+// The parts of the program, in the order of kPartNames.
+enum Part : unsigned { kFormats = 1, kOps = 2, kTensors = 4, kTrain = 8, kDecode = 16, kReinforce = 32, kAll = 63 };
+constexpr unsigned kRuns = kTensors | kTrain | kDecode | kReinforce;  // those that train a model
+const std::vector<std::string> kPartNames{"formats", "ops", "tensors", "train", "decode", "reinforce"};
+
+PartFlags part_flags(Options& o) {
+  return PartFlags(
+      kPartNames,
+      {{{"show", &o.show,
+         "a list of formats, ops, tensors (values of a training step that formats lose), train (loss curves by dtype), "
+         "decode (decoding with a KV cache against the forward pass) and reinforce"},
+        kAll},
+       {{"model", &o.run.model, "gpt, llama or moe"}, kRuns},
+       {{"config", &o.run.config, "a configuration of the model; empty: its default"}, kRuns},
+       {{"batch_size", &o.run.batch_size, "sequences of a step", {1, 1e6}}, kRuns},
+       {{"seq_len", &o.run.seq_len, "tokens of a sequence", {2, 1e6}}, kRuns},
+       {{"steps", &o.run.steps, "steps of training", {1, 1e9}}, kRuns},
+       {{"lr", &o.run.lr, "learning rate of training", {0, 10, true}}, kRuns},
+       {{"seed", &o.run.seed, "seed of weights, batches and operands"}, kRuns | kOps},
+       {{"repeats", &o.repeats, "operands drawn for each op", {1, 1e6}}, kOps},
+       {{"tensors", &o.tensors, "tensors listed for each format", {0, 1e6}}, kTensors},
+       {{"reinforce_steps", &o.reinforce.steps, "steps of REINFORCE", {1, 1e9}}, kReinforce},
+       {{"texts", &o.reinforce.texts, "texts of a step of REINFORCE", {2, 1e6}}, kReinforce},
+       {{"text_len", &o.reinforce.length, "tokens of such a text", {2, 1e6}}, kReinforce},
+       {{"json", &o.json, "also write everything to this file"}, kAll},
+       {{"svg", &o.svg, "also draw charts to this file"}, kAll}});
+}
+
+int run(const Options& o, const PartFlags& flags) {
+  unsigned parts = 0;
+  for (const std::string& part : o.show) {
+    const auto at = std::find(kPartNames.begin(), kPartNames.end(), part);
+    if (at == kPartNames.end()) usage_error(str_cat("--show: got '", part, "'; need some of ", kPartNames));
+    parts |= 1u << (at - kPartNames.begin());
+  }
+  flags.check(parts);
+  const auto wanted = [parts](Part part) { return (parts & part) != 0; };
+  if (parts & kRuns) {
     const int64_t context = context_of(o.run);
-    if (wanted("reinforce") && o.reinforce.length > context)
+    if (wanted(kReinforce) && o.reinforce.length > context)
       usage_error(str_cat("--text_len is ", o.reinforce.length, "; need at most the context of the model, ", context));
   }
   watch_interrupts();
   Output out;
-  if (wanted("formats")) show_formats(out);
-  if (wanted("ops")) show_ops(o, out);
-  if (wanted("tensors")) show_tensors(o, out);
-  if (wanted("train")) show_train(o, out);
-  if (wanted("decode") || wanted("reinforce")) {
+  if (wanted(kFormats)) show_formats(out);
+  if (wanted(kOps)) show_ops(o, out);
+  if (wanted(kTensors)) show_tensors(o, out);
+  if (wanted(kTrain)) show_train(o, out);
+  if (wanted(kDecode) || wanted(kReinforce)) {
     Training t(o.run, {"f32"});
     if (trained(t, o, "decode")) {
-      if (wanted("decode")) show_decode(o, t, out);
+      if (wanted(kDecode)) show_decode(o, t, out);
       t.model().eval();
-      if (wanted("reinforce")) show_reinforce(o, t, out);
+      if (wanted(kReinforce)) show_reinforce(o, t, out);
     }
   }
   if (stop()) return interrupted_code();
@@ -294,26 +325,9 @@ int run(const Options& o) {
 
 int main(int argc, char** argv) {
   weft::precision::Options o;
-  const weft::Flags flags{{"show", &o.show,
-                           "a list of formats, ops, tensors (values of a training step that formats lose), train (loss "
-                           "curves by dtype), decode "
-                           "(decoding with a KV cache against the forward pass) and reinforce"},
-                          {"model", &o.run.model, "gpt, llama or moe"},
-                          {"config", &o.run.config, "a configuration of the model; empty: its default"},
-                          {"batch_size", &o.run.batch_size, "sequences of a step", {1, 1e6}},
-                          {"seq_len", &o.run.seq_len, "tokens of a sequence", {2, 1e6}},
-                          {"steps", &o.run.steps, "steps of training", {1, 1e9}},
-                          {"lr", &o.run.lr, "learning rate of training", {0, 10, true}},
-                          {"seed", &o.run.seed, "seed of weights, batches and operands"},
-                          {"repeats", &o.repeats, "operands drawn for each op", {1, 1e6}},
-                          {"tensors", &o.tensors, "tensors listed for each format", {0, 1e6}},
-                          {"reinforce_steps", &o.reinforce.steps, "steps of REINFORCE", {1, 1e9}},
-                          {"texts", &o.reinforce.texts, "texts of a step of REINFORCE", {2, 1e6}},
-                          {"text_len", &o.reinforce.length, "tokens of such a text", {2, 1e6}},
-                          {"json", &o.json, "also write everything to this file"},
-                          {"svg", &o.svg, "also draw charts to this file"}};
-  return weft::run_program(argc, argv, "Shows number formats and what they cost.", flags, [&] {
+  const weft::PartFlags flags = weft::precision::part_flags(o);
+  return weft::run_program(argc, argv, "Shows number formats and what they cost.", flags.flags(), [&] {
     o.reinforce.seed = o.run.seed;
-    return weft::precision::run(o);
+    return weft::precision::run(o, flags);
   });
 }

@@ -31,4 +31,7 @@ refused "--config is 'gpt_huge'; need one of" --show train --config gpt_huge
 refused "--seq_len is 4096; need at most the context of gpt_tiny, 64" --show train --config gpt_tiny --seq_len 4096
 refused "--text_len is 65; need at most the context of the model, 64" --show reinforce --config gpt_tiny --text_len 65
 refused "--steps" --steps 0
+refused "--model is a flag of tensors, train, decode and reinforce; this is formats and ops" --steps 500 --model llama
+refused "--repeats is a flag of ops; this is formats" --show formats --repeats 5
+refused "--text_len is a flag of reinforce; this is ops and train" --show train,ops --text_len 20
 echo passed

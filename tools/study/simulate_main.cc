@@ -1,5 +1,5 @@
 // simulate: what failures cost a training run, how DiLoCo uses a network, and the walls of large runs.
-#include <array>
+#include <bit>
 
 #include "framework/base/error.h"
 #include "framework/cli/cli.h"
@@ -9,23 +9,8 @@
 namespace weft::study {
 namespace {
 
-// A study and the set of studies that read a flag, as bits.
+// The studies: parts of the program.
 enum Study : unsigned { kFailures = 1, kRun = 2, kDiloco = 4, kLatency = 8, kTp = 16, kAll = 31 };
-
-const char* name_of(Study study) {
-  switch (study) {
-    case kRun:
-      return "--train_flops";
-    case kDiloco:
-      return "--diloco";
-    case kLatency:
-      return "--latency_wall";
-    case kTp:
-      return "--tp_wall";
-    default:
-      return "the study of failures";
-  }
-}
 
 struct Options {
   bool diloco = false, latency_wall = false, tp_wall = false;
@@ -39,94 +24,88 @@ struct Options {
   File json{File::Use::kWrite}, svg{File::Use::kWrite};
 };
 
-struct StudyFlag {
-  Flag flag;
-  unsigned studies;
-  bool given = false;
-};
-
-std::vector<StudyFlag> study_flags(Options& o) {
+PartFlags study_flags(Options& o) {
   const Range positive{.least = 0, .most = 1e30, .open = true}, any{.least = 0, .most = 1e30},
       count{.least = 1, .most = 1e9};
-  return {
-      {{"train_flops", &o.run.flops, "days, GPU-hours and failures of a training run of so many operations", positive},
-       kRun},
-      {{"diloco", &o.diloco, "bytes and utilisation of DiLoCo beside data parallelism"}, kDiloco},
-      {{"latency_wall", &o.latency_wall, "the largest run that the latency of dependent collectives allows"}, kLatency},
-      {{"tp_wall", &o.tp_wall, "time of a block over the ranks of tensor parallelism"}, kTp},
+  return PartFlags(
+      {"the study of failures", "--train_flops", "--diloco", "--latency_wall", "--tp_wall"},
+      {
+          {{"train_flops", &o.run.flops, "days, GPU-hours and failures of a training run of so many operations",
+            positive},
+           kAll},
+          {{"diloco", &o.diloco, "bytes and utilisation of DiLoCo beside data parallelism"}, kAll},
+          {{"latency_wall", &o.latency_wall, "the largest run that the latency of dependent collectives allows"}, kAll},
+          {{"tp_wall", &o.tp_wall, "time of a block over the ranks of tensor parallelism"}, kAll},
 
-      {{"nodes", &o.failures.nodes, "nodes of the cluster; of --train_flops they follow from --gpus", count},
-       kFailures},
-      {{"failures", &o.failures.failures, "failures in 1000 node-days", {.least = 0, .most = 1e7, .open = true}},
-       kFailures | kRun},
-      {{"checkpoint", &o.failures.checkpoint, "seconds that training stops for a checkpoint", positive},
-       kFailures | kRun},
-      {{"restart", &o.failures.restart, "seconds from a failure until training goes on from a checkpoint", any},
-       kFailures | kRun},
-      {{"interval", &o.failures.interval, "seconds of training between checkpoints; 0: the best (Daly 2006)", any},
-       kFailures | kRun},
-      {{"nodes_per_replica", &o.failures.nodes_per_replica, "nodes of a replica that is dropped as a whole", count},
-       kFailures | kRun},
-      {{"stall", &o.failures.stall, "seconds that all replicas stop when one is dropped", any}, kFailures | kRun},
-      {{"rejoin", &o.failures.rejoin, "seconds after the stall until the replica is back", any}, kFailures | kRun},
-      {{"days", &o.failures.days, "days of the run; 0: 1 of failures and 90 of --latency_wall", any},
-       kFailures | kLatency},
-      {{"gpus", &o.run.gpus, "GPUs of the run", count}, kRun},
-      {{"gpus_per_node", &o.run.gpus_per_node, "GPUs of a node", {.least = 1, .most = 1024}}, kRun | kTp},
-      {{"gpu_tflops", &o.gpu_tflops, "TFLOP/s that a GPU reaches", positive}, kRun | kLatency | kTp},
+          {{"nodes", &o.failures.nodes, "nodes of the cluster; of --train_flops they follow from --gpus", count},
+           kFailures},
+          {{"failures", &o.failures.failures, "failures in 1000 node-days", {.least = 0, .most = 1e7, .open = true}},
+           kFailures | kRun},
+          {{"checkpoint", &o.failures.checkpoint, "seconds that training stops for a checkpoint", positive},
+           kFailures | kRun},
+          {{"restart", &o.failures.restart, "seconds from a failure until training goes on from a checkpoint", any},
+           kFailures | kRun},
+          {{"interval", &o.failures.interval, "seconds of training between checkpoints; 0: the best (Daly 2006)", any},
+           kFailures | kRun},
+          {{"nodes_per_replica", &o.failures.nodes_per_replica, "nodes of a replica that is dropped as a whole", count},
+           kFailures | kRun},
+          {{"stall", &o.failures.stall, "seconds that all replicas stop when one is dropped", any}, kFailures | kRun},
+          {{"rejoin", &o.failures.rejoin, "seconds after the stall until the replica is back", any}, kFailures | kRun},
+          {{"days", &o.failures.days, "days of the run; 0: 1 of failures and 90 of --latency_wall", any},
+           kFailures | kLatency},
+          {{"gpus", &o.run.gpus, "GPUs of the run", count}, kRun},
+          {{"gpus_per_node", &o.run.gpus_per_node, "GPUs of a node", {.least = 1, .most = 1024}}, kRun | kTp},
+          {{"gpu_tflops", &o.gpu_tflops, "TFLOP/s that a GPU reaches", positive}, kRun | kLatency | kTp},
 
-      {{"parameters", &o.outer.parameters, "parameters of the model", positive}, kDiloco},
-      {{"replicas", &o.outer.replicas, "replicas that exchange", {.least = 2, .most = 1e6}}, kDiloco},
-      {{"inner_steps", &o.outer.inner_steps, "steps between two exchanges of a parameter", count}, kDiloco},
-      {{"fragments", &o.outer.fragments, "parts in which streaming exchanges the parameters", count}, kDiloco},
-      {{"overlap_steps", &o.outer.overlap_steps, "steps during which streaming exchanges a part", any}, kDiloco},
-      {{"outer_bits", &o.outer.outer_bits, "bits of a parameter in an exchange of streaming", {.least = 1, .most = 64}},
-       kDiloco},
-      {{"bandwidth_gbit", &o.bandwidth_gbit, "Gbit/s of each replica", positive}, kDiloco},
-      {{"exchange_latency", &o.outer.latency, "seconds of an exchange beside its bytes", any}, kDiloco},
-      {{"step_seconds", &o.outer.step_seconds, "seconds that a step computes", positive}, kDiloco},
-      {{"jitter", &o.outer.jitter, "standard deviation of step_seconds, by replica and step", any}, kDiloco},
-      {{"steps", &o.outer.steps, "steps of the run", count}, kDiloco},
+          {{"parameters", &o.outer.parameters, "parameters of the model", positive}, kDiloco},
+          {{"replicas", &o.outer.replicas, "replicas that exchange", {.least = 2, .most = 1e6}}, kDiloco},
+          {{"inner_steps", &o.outer.inner_steps, "steps between two exchanges of a parameter", count}, kDiloco},
+          {{"fragments", &o.outer.fragments, "parts in which streaming exchanges the parameters", count}, kDiloco},
+          {{"overlap_steps", &o.outer.overlap_steps, "steps during which streaming exchanges a part", any}, kDiloco},
+          {{"outer_bits",
+            &o.outer.outer_bits,
+            "bits of a parameter in an exchange of streaming",
+            {.least = 1, .most = 64}},
+           kDiloco},
+          {{"bandwidth_gbit", &o.bandwidth_gbit, "Gbit/s of each replica", positive}, kDiloco},
+          {{"exchange_latency", &o.outer.latency, "seconds of an exchange beside its bytes", any}, kDiloco},
+          {{"step_seconds", &o.outer.step_seconds, "seconds that a step computes", positive}, kDiloco},
+          {{"jitter", &o.outer.jitter, "standard deviation of step_seconds, by replica and step", any}, kDiloco},
+          {{"steps", &o.outer.steps, "steps of the run", count}, kDiloco},
 
-      {{"layers", &o.wall.layers, "layers", count}, kLatency},
-      {{"collectives", &o.wall.collectives, "collectives of a layer that wait for each other", positive}, kLatency},
-      {{"latency_us", &o.latency_us, "microseconds of a collective beside its bytes", positive}, kLatency},
-      {{"batch_tokens", &o.wall.batch_tokens, "tokens of a step; the critical batch: more would not save steps",
-        positive},
-       kLatency},
-      {{"tokens_per_parameter", &o.wall.tokens_per_parameter, "tokens of the run for each parameter", positive},
-       kLatency},
+          {{"layers", &o.wall.layers, "layers", count}, kLatency},
+          {{"collectives", &o.wall.collectives, "collectives of a layer that wait for each other", positive}, kLatency},
+          {{"latency_us", &o.latency_us, "microseconds of a collective beside its bytes", positive}, kLatency},
+          {{"batch_tokens", &o.wall.batch_tokens, "tokens of a step; the critical batch: more would not save steps",
+            positive},
+           kLatency},
+          {{"tokens_per_parameter", &o.wall.tokens_per_parameter, "tokens of the run for each parameter", positive},
+           kLatency},
 
-      {{"tokens", &o.block.tokens, "tokens of a block's input", count}, kTp},
-      {{"dim", &o.block.dim, "values of a token", count}, kTp},
-      {{"block_parameters", &o.block.parameters, "parameters of a block; 855.6e6: Llama 70B", positive}, kTp},
-      {{"all_reduces", &o.block.all_reduces, "all-reduces of a block's forward pass", {.least = 1, .most = 100}}, kTp},
-      {{"inner_gb", &o.inner_gb, "GB/s of a GPU's links inside a node (bus bandwidth)", positive}, kTp},
-      {{"outer_gb", &o.outer_gb, "GB/s between nodes", positive}, kTp},
+          {{"tokens", &o.block.tokens, "tokens of a block's input", count}, kTp},
+          {{"dim", &o.block.dim, "values of a token", count}, kTp},
+          {{"block_parameters", &o.block.parameters, "parameters of a block; 855.6e6: Llama 70B", positive}, kTp},
+          {{"all_reduces", &o.block.all_reduces, "all-reduces of a block's forward pass", {.least = 1, .most = 100}},
+           kTp},
+          {{"inner_gb", &o.inner_gb, "GB/s of a GPU's links inside a node (bus bandwidth)", positive}, kTp},
+          {{"outer_gb", &o.outer_gb, "GB/s between nodes", positive}, kTp},
 
-      {{"seed", &o.seeded.seed, "of the simulations"}, kFailures | kRun | kDiloco},
-      {{"samples", &o.seeded.samples, "simulated samples of each figure", {.least = 30, .most = 1e6}},
-       kFailures | kRun | kDiloco},
-      {{"json", &o.json, "write the figures to this file"}, kAll},
-      {{"svg", &o.svg, "write charts to this file"}, kAll},
-  };
+          {{"seed", &o.seeded.seed, "of the simulations"}, kFailures | kRun | kDiloco},
+          {{"samples", &o.seeded.samples, "simulated samples of each figure", {.least = 30, .most = 1e6}},
+           kFailures | kRun | kDiloco},
+          {{"json", &o.json, "write the figures to this file"}, kAll},
+          {{"svg", &o.svg, "write charts to this file"}, kAll},
+      });
 }
 
-Study chosen(const Options& o, const std::vector<StudyFlag>& flags) {
-  std::vector<Study> all;
-  if (o.run.flops > 0) all.push_back(kRun);
-  if (o.diloco) all.push_back(kDiloco);
-  if (o.latency_wall) all.push_back(kLatency);
-  if (o.tp_wall) all.push_back(kTp);
-  if (all.size() > 1) usage_error(str_cat(name_of(all[0]), " and ", name_of(all[1]), " are two studies; give one"));
-  const Study study = all.empty() ? kFailures : all[0];
-  for (const StudyFlag& f : flags) {
-    if (!f.given || (f.studies & study)) continue;
-    std::string owners;
-    for (const Study other : {kFailures, kRun, kDiloco, kLatency, kTp})
-      if (f.studies & other) owners += str_cat(owners.empty() ? "" : " and ", name_of(other));
-    usage_error(str_cat("--", f.flag.name, " is a flag of ", owners, "; this is ", name_of(study)));
-  }
+Study chosen(const Options& o, const PartFlags& flags) {
+  unsigned asked = 0;
+  for (const auto& [study, given] :
+       {std::pair(kRun, o.run.flops > 0), {kDiloco, o.diloco}, {kLatency, o.latency_wall}, {kTp, o.tp_wall}})
+    if (given) asked |= study;
+  if (std::popcount(asked) > 1) usage_error(str_cat(flags.text(asked), " are separate studies; give one"));
+  const Study study = asked ? static_cast<Study>(asked) : kFailures;
+  flags.check(study);
   return study;
 }
 
@@ -158,7 +137,7 @@ Report report_of(Options& o, Study study) {
   }
 }
 
-int run(Options& o, const std::vector<StudyFlag>& flags) {
+int run(Options& o, const PartFlags& flags) {
   const Report report = report_of(o, chosen(o, flags));
   write_output(report.text);
   if (o.json) io::write_file_atomic(o.json.path, report.json + "\n");
@@ -171,14 +150,9 @@ int run(Options& o, const std::vector<StudyFlag>& flags) {
 
 int main(int argc, char** argv) {
   weft::study::Options o;
-  std::vector<weft::study::StudyFlag> table = weft::study::study_flags(o);
-  weft::Flags flags;
-  for (weft::study::StudyFlag& f : table) {
-    f.flag.given = &f.given;
-    flags.push_back(f.flag);
-  }
+  const weft::PartFlags flags = weft::study::study_flags(o);
   return weft::run_program(argc, argv,
                            "Shows what failures cost a training run. --train_flops, --diloco, --latency_wall and "
                            "--tp_wall are other studies. Closed forms, beside simulations from a seed.",
-                           flags, [&] { return weft::study::run(o, table); });
+                           flags.flags(), [&] { return weft::study::run(o, flags); });
 }
