@@ -26,7 +26,7 @@ struct Options {
 
 PartFlags study_flags(Options& o) {
   const Range positive{.least = 0, .most = 1e30, .open = true}, any{.least = 0, .most = 1e30},
-      count{.least = 1, .most = 1e9};
+      count{.least = 1, .most = 1e9, .whole = true};
   return PartFlags(
       {"the study of failures", "--train_flops", "--diloco", "--latency_wall", "--tp_wall"},
       {
@@ -54,14 +54,20 @@ PartFlags study_flags(Options& o) {
           {{"days", &o.failures.days, "days of the run; 0: 1 of failures and 90 of --latency_wall", any},
            kFailures | kLatency},
           {{"gpus", &o.run.gpus, "GPUs of the run", count}, kRun},
-          {{"gpus_per_node", &o.run.gpus_per_node, "GPUs of a node", {.least = 1, .most = 1024}}, kRun | kTp},
+          {{"gpus_per_node", &o.run.gpus_per_node, "GPUs of a node", {.least = 1, .most = 1024, .whole = true}},
+           kRun | kTp},
           {{"gpu_tflops", &o.gpu_tflops, "TFLOP/s that a GPU reaches", positive}, kRun | kLatency | kTp},
 
           {{"parameters", &o.outer.parameters, "parameters of the model", positive}, kDiloco},
-          {{"replicas", &o.outer.replicas, "replicas that exchange", {.least = 2, .most = 1e6}}, kDiloco},
+          {{"replicas", &o.outer.replicas, "replicas that exchange", {.least = 2, .most = 1e6, .whole = true}},
+           kDiloco},
           {{"inner_steps", &o.outer.inner_steps, "steps between two exchanges of a parameter", count}, kDiloco},
           {{"fragments", &o.outer.fragments, "parts in which streaming exchanges the parameters", count}, kDiloco},
-          {{"overlap_steps", &o.outer.overlap_steps, "steps during which streaming exchanges a part", any}, kDiloco},
+          {{"overlap_steps",
+            &o.outer.overlap_steps,
+            "steps during which streaming exchanges a part",
+            {.least = 0, .most = 1e9, .whole = true}},
+           kDiloco},
           {{"outer_bits",
             &o.outer.outer_bits,
             "bits of a parameter in an exchange of streaming",
@@ -74,10 +80,12 @@ PartFlags study_flags(Options& o) {
           {{"steps", &o.outer.steps, "steps of the run", count}, kDiloco},
 
           {{"layers", &o.wall.layers, "layers", count}, kLatency},
-          {{"collectives", &o.wall.collectives, "collectives of a layer that wait for each other", positive}, kLatency},
+          {{"collectives", &o.wall.collectives, "collectives of a layer that wait for each other", count}, kLatency},
           {{"latency_us", &o.latency_us, "microseconds of a collective beside its bytes", positive}, kLatency},
-          {{"batch_tokens", &o.wall.batch_tokens, "tokens of a step; the critical batch: more would not save steps",
-            positive},
+          {{"batch_tokens",
+            &o.wall.batch_tokens,
+            "tokens of a step; the critical batch: more would not save steps",
+            {.least = 1, .most = 1e15, .whole = true}},
            kLatency},
           {{"tokens_per_parameter", &o.wall.tokens_per_parameter, "tokens of the run for each parameter", positive},
            kLatency},
@@ -85,7 +93,10 @@ PartFlags study_flags(Options& o) {
           {{"tokens", &o.block.tokens, "tokens of a block's input", count}, kTp},
           {{"dim", &o.block.dim, "values of a token", count}, kTp},
           {{"block_parameters", &o.block.parameters, "parameters of a block; 855.6e6: Llama 70B", positive}, kTp},
-          {{"all_reduces", &o.block.all_reduces, "all-reduces of a block's forward pass", {.least = 1, .most = 100}},
+          {{"all_reduces",
+            &o.block.all_reduces,
+            "all-reduces of a block's forward pass",
+            {.least = 1, .most = 100, .whole = true}},
            kTp},
           {{"inner_gb", &o.inner_gb, "GB/s of a GPU's links inside a node (bus bandwidth)", positive}, kTp},
           {{"outer_gb", &o.outer_gb, "GB/s between nodes", positive}, kTp},
@@ -118,6 +129,9 @@ Report report_of(Options& o, Study study) {
       return run_study(o.run, o.failures, o.seeded);
     case kDiloco:
       o.outer.bandwidth = o.bandwidth_gbit * 1e9 / 8;
+      if (o.outer.fragments > o.outer.inner_steps)
+        usage_error(
+            str_cat("--fragments is ", o.outer.fragments, "; need ", o.outer.inner_steps, " or less, --inner_steps"));
       if (o.outer.overlap_steps * o.outer.fragments > o.outer.inner_steps)
         usage_error(str_cat("--overlap_steps is ", o.outer.overlap_steps, "; need ",
                             o.outer.inner_steps / o.outer.fragments, " or less, --inner_steps / --fragments"));
