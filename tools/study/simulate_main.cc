@@ -1,6 +1,9 @@
 // simulate: what failures cost a training run, how DiLoCo uses a network, and the walls of large runs.
+#include <algorithm>
 #include <bit>
+#include <cmath>
 
+#include "compiler/cost/machine_file.h"
 #include "framework/base/error.h"
 #include "framework/cli/cli.h"
 #include "framework/io/file.h"
@@ -19,7 +22,8 @@ struct Options {
   DilocoOptions outer;
   LatencyWall wall;
   TpBlock block;
-  double gpu_tflops = 200, latency_us = 30, bandwidth_gbit = 1, inner_gb = 480, outer_gb = 50;
+  double gpu_tflops = 200, latency_us = 30, bandwidth_gbit = 1;
+  std::string gpu = "h100-sxm";
   Seeded seeded;
   File json{File::Use::kWrite}, svg{File::Use::kWrite};
 };
@@ -54,9 +58,8 @@ PartFlags study_flags(Options& o) {
           {{"days", &o.failures.days, "days of the run; 0: 1 of failures and 90 of --latency_wall", any},
            kFailures | kLatency},
           {{"gpus", &o.run.gpus, "GPUs of the run", count}, kRun},
-          {{"gpus_per_node", &o.run.gpus_per_node, "GPUs of a node", {.least = 1, .most = 1024, .whole = true}},
-           kRun | kTp},
-          {{"gpu_tflops", &o.gpu_tflops, "TFLOP/s that a GPU reaches", positive}, kRun | kLatency | kTp},
+          {{"gpus_per_node", &o.run.gpus_per_node, "GPUs of a node", {.least = 1, .most = 1024, .whole = true}}, kRun},
+          {{"gpu_tflops", &o.gpu_tflops, "TFLOP/s that a GPU reaches", positive}, kRun | kLatency},
 
           {{"parameters", &o.outer.parameters, "parameters of the model", positive}, kDiloco},
           {{"replicas", &o.outer.replicas, "replicas that exchange", {.least = 2, .most = 1e6, .whole = true}},
@@ -98,8 +101,7 @@ PartFlags study_flags(Options& o) {
             "all-reduces of a block's forward pass",
             {.least = 1, .most = 100, .whole = true}},
            kTp},
-          {{"inner_gb", &o.inner_gb, "GB/s of a GPU's links inside a node (bus bandwidth)", positive}, kTp},
-          {{"outer_gb", &o.outer_gb, "GB/s between nodes", positive}, kTp},
+          {{"gpu", &o.gpu, "the GPU and its links: h100-sxm, gb200 ..., or a JSON file, as of //tools:plan"}, kTp},
 
           {{"seed", &o.seeded.seed, "of the simulations"}, kFailures | kRun | kDiloco},
           {{"samples", &o.seeded.samples, "simulated samples of each figure", {.least = 30, .most = 1e6}},
@@ -121,7 +123,7 @@ Study chosen(const Options& o, const PartFlags& flags) {
 }
 
 Report report_of(Options& o, Study study) {
-  o.run.gpu_flops = o.wall.gpu_flops = o.block.gpu_flops = o.gpu_tflops * 1e12;
+  o.run.gpu_flops = o.wall.gpu_flops = o.gpu_tflops * 1e12;
   switch (study) {
     case kRun:
       if (o.run.gpus < o.run.gpus_per_node)
@@ -134,16 +136,18 @@ Report report_of(Options& o, Study study) {
             str_cat("--fragments is ", o.outer.fragments, "; need ", o.outer.inner_steps, " or less, --inner_steps"));
       if (o.outer.overlap_steps * o.outer.fragments > o.outer.inner_steps)
         usage_error(str_cat("--overlap_steps is ", o.outer.overlap_steps, "; need ",
-                            o.outer.inner_steps / o.outer.fragments, " or less, --inner_steps / --fragments"));
+                            std::floor(o.outer.inner_steps / o.outer.fragments),
+                            " or less, --inner_steps / --fragments"));
       return diloco_study(o.outer, o.seeded);
     case kLatency:
       o.wall.latency = o.latency_us * 1e-6;
       if (o.failures.days > 0) o.wall.seconds = o.failures.days * 86400;
       return latency_wall_study(o.wall);
     case kTp:
-      o.block.node = o.run.gpus_per_node;
-      o.block.inner_bus = o.inner_gb * 1e9;
-      o.block.outer_bus = o.outer_gb * 1e9;
+      check_flag("gpu", o.gpu.ends_with(".json") || std::ranges::count(machine_names(), o.gpu), o.gpu,
+                 str_cat("a JSON file or one of ", machine_names()));
+      o.block.machine = machine_named(o.gpu);
+      check_flag("gpu", !o.block.machine.shares_cores, o.gpu, "GPUs; ranks on a CPU share its cores");
       return tp_wall_study(o.block);
     default:
       if (o.failures.days == 0) o.failures.days = 1;

@@ -17,7 +17,8 @@ GOOD = [
     (["--diloco", "--steps", "1e5"], ["100000 steps"]),
     (["--diloco", "--jitter", "0.1"], ["there is no closed form"]),
     (["--latency_wall"], ["at least 12 ms", "3.33 h"]),
-    (["--tp_wall"], ["134 MB", "489 us", "The fastest: tp 8"]),
+    (["--tp_wall", "--gpu", "gb200"], ["nodes of 72"]),
+    (["--tp_wall"], ["134 MB", "841 us", "16   network"]),
 ]
 
 # Arguments, and a part of the error.
@@ -39,6 +40,9 @@ BAD = [
     (["--diloco", "--overlap_steps", "0.5"], "--overlap_steps: got '0.5'; need a whole number"),
     (["--checkpoint", "-1"], "need a number above 0 and at most 1e+30"),
     (["--train_flops", "1e24", "--gpus", "4"], "--gpus is 4; need 8 or more"),
+    (["--tp_wall", "--gpu", "h999"], "--gpu: got h999; need a JSON file or one of [cpu, h100-sxm"),
+    (["--tp_wall", "--gpu", "cpu"], "--gpu: got cpu; need GPUs"),
+    (["--tp_wall", "--gpu_tflops", "100"], "--gpu_tflops is a flag of --train_flops and --latency_wall"),
     (["--replicas", "1", "--diloco"], "--replicas"),
     (["1e24"], "1e24"),
 ]

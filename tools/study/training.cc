@@ -35,10 +35,15 @@ RunSize run_size(double flops, double tokens_per_parameter) {
 
 double all_reduce_bytes(const TpBlock& b) { return b.tokens * b.dim * b.bytes_each; }
 
-TpTime tp_time(const TpBlock& b, double ranks) {
-  const double bus = ranks <= b.node ? b.inner_bus : b.outer_bus;
-  return {2 * b.parameters * b.tokens / (ranks * b.gpu_flops),
-          ranks > 1 ? b.all_reduces * ring_seconds(Collective::kAllReduce, all_reduce_bytes(b), ranks, bus) : 0};
+int tp_nodes(const TpBlock& b, int ranks) {
+  const int node = b.machine.links.node;
+  return (ranks + node - 1) / node;
+}
+
+TpTime tp_time(const TpBlock& b, int ranks) {
+  return {2 * b.parameters * b.tokens / (ranks * b.machine.products_of(kBFloat16) * b.machine.reached),
+          b.all_reduces *
+              collective_seconds(Collective::kAllReduce, all_reduce_bytes(b), ranks, tp_nodes(b, ranks), b.machine)};
 }
 
 }  // namespace weft::study

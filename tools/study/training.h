@@ -1,6 +1,7 @@
 // The arithmetic of large training runs, and two walls: the latency of dependent collectives, and the bandwidth that
 // tensor parallelism needs. Closed forms only. Times are seconds, rates are per second.
 #pragma once
+#include "compiler/cost/machine.h"
 
 namespace weft::study {
 
@@ -36,9 +37,7 @@ RunSize run_size(double flops, double tokens_per_parameter);
 struct TpBlock {
   double tokens = 8192, dim = 8192, parameters = 855.6e6;  // a block of Llama 70B
   double bytes_each = 2, all_reduces = 2;
-  double gpu_flops = 200e12;
-  double node = 8;                             // GPUs of a node
-  double inner_bus = 480e9, outer_bus = 50e9;  // bytes per second of a GPU's links, inside a node and between nodes
+  Machine machine = machine_preset("h100-sxm");
 };
 
 struct TpTime {
@@ -46,6 +45,9 @@ struct TpTime {
   double step() const { return compute + communication; }
 };
 double all_reduce_bytes(const TpBlock& b);
-TpTime tp_time(const TpBlock& b, double ranks);
+/// Nodes of `ranks` GPUs, as many on each.
+int tp_nodes(const TpBlock& b, int ranks);
+/// Compute at the rate that 16-bit products reach; all-reduces as the planner prices them (collective_seconds).
+TpTime tp_time(const TpBlock& b, int ranks);
 
 }  // namespace weft::study

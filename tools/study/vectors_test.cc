@@ -80,10 +80,13 @@ const Row kRows[] = {
      largest_run({}, 100) / (100 * 200e12 * 90 * kDay), 1, 1e-3},
 
     {"V40", "8,192 tokens x 8,192 in bf16", "tokens x dim x 2, MB", all_reduce_bytes({}) / 1e6, 134, 0.5},
-    {"V40", "ring of 8 at 480 GB/s", "2 (n - 1) / n x bytes / bandwidth, ms",
-     1e3 * tp_time({.all_reduces = 1}, 8).communication, 0.49, 5e-3},
-    {"V40", "ring of 8 at 50 GB/s", "the same", 1e3 * tp_time({.all_reduces = 1, .node = 1}, 8).communication, 4.7,
-     5e-2},
+    {"V40 with V15", "the measured ring of a node of 8 H100", "latency + bytes / bandwidth = 0.031 + 0.503 ms",
+     1e3 * tp_time({.all_reduces = 1}, 8).communication, 0.534, 5e-4},
+    {"V40 with V17", "16 H100 of two nodes, a tree over the ports of all 16",
+     "2 bytes / (204.8e9 x 2 15/16 x 0.87) + 2 log2(16) x 4.72 us", 1e3 * tp_time({.all_reduces = 1}, 16).communication,
+     0.841, 5e-4},
+    {"V40", "16-bit products of an H100 reach 0.7 x 989.5e12 FLOP/s", "2 x parameters x tokens / rate, ms",
+     1e3 * tp_time({}, 1).compute, 20.24, 5e-3},
 
     {"V50", "a failure every 15 s, 4 replicas, stall 0.3 s, rejoin 3 s", "1 - .3/15 - (3/15)/4",
      drop_goodput_first_order({.between = 15, .replicas = 4, .stall = 0.3, .rejoin = 3}), 0.93, 1e-12},

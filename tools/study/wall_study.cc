@@ -72,16 +72,17 @@ Report tp_wall_study(const TpBlock& b) {
   const TpTime one = tp_time(b, 1);
   io::OrderedJson json{{"all_reduce_bytes", all_reduce_bytes(b)}};
   std::vector<std::vector<std::string>> rows{
-      {"tp", "links", "one all-reduce", "communication", "compute", "block", "speed", "faster than fewer"}};
+      {"tp", "links", "one all-reduce", "communication", "compute", "block", "speed", "a GPU's share"}};
   std::vector<draw::Bar> bars;
   std::vector<std::string> names;
-  double best = HUGE_VAL, best_ranks = 1, worst = 0;
-  for (double n = 1; n <= 128; n *= 2) {
+  double best = HUGE_VAL, worst = 0;
+  int best_ranks = 1;
+  for (int n = 1; n <= 128; n *= 2) {
     const TpTime t = tp_time(b, n);
-    const char* links = n == 1 ? "-" : n <= b.node ? "node" : "network";
+    const char* links = n == 1 ? "-" : tp_nodes(b, n) == 1 ? "node" : "network";
     rows.push_back({number_text(n), links, n == 1 ? "-" : seconds_text(t.communication / b.all_reduces),
                     n == 1 ? "-" : seconds_text(t.communication), seconds_text(t.compute), seconds_text(t.step()),
-                    str_cat(profiler::fixed(one.step() / t.step(), 2), "x"), t.step() < best ? "yes" : "no"});
+                    str_cat(profiler::fixed(one.step() / t.step(), 2), "x"), percent(one.step() / t.step() / n)});
     json["over_ranks"].push_back({{"ranks", n},
                                   {"links", links},
                                   {"communication", t.communication},
@@ -93,13 +94,15 @@ Report tp_wall_study(const TpBlock& b) {
     worst = std::max(worst, t.step());
   }
   Report report;
-  report.text = str_cat("Forward pass of a block of ", number_text(b.parameters), " parameters, ",
-                        number_text(b.tokens), " tokens of ", number_text(b.dim),
-                        " values: ", number_text(b.all_reduces), " all-reduces of ", bytes_text(all_reduce_bytes(b)),
-                        "\n", number_text(b.inner_bus / 1e9), " GB/s inside a node of ", number_text(b.node), " GPUs, ",
-                        number_text(b.outer_bus / 1e9), " GB/s between nodes, ", number_text(b.gpu_flops / 1e12),
-                        " TFLOP/s a GPU\n\n", profiler::table_text(rows), "\nThe fastest: tp ", number_text(best_ranks),
-                        ". More ranks share the compute, but each still sends 2 (n - 1) / n of every all-reduce.\n");
+  report.text =
+      str_cat("Forward pass of a block of ", number_text(b.parameters), " parameters, ", number_text(b.tokens),
+              " tokens of ", number_text(b.dim), " values: ", number_text(b.all_reduces), " all-reduces of ",
+              bytes_text(all_reduce_bytes(b)), "\n", b.machine.name, ": nodes of ", b.machine.links.node, ", ",
+              number_text(b.machine.products_of(kBFloat16) * b.machine.reached / 1e12),
+              " TFLOP/s of 16-bit products a GPU; all-reduces are priced as in //tools:plan\n\n",
+              profiler::table_text(rows), "\nThe fastest: tp ", best_ranks,
+              ". More ranks share the compute, but each still sends 2 (n - 1) / n of every all-reduce.\n"
+              "A GPU's share: the speed by rank, of that of one GPU alone.\n");
   report.json = io::write_json(json, 2);
   draw::Chart chart("Time of a block over the ranks of tensor parallelism", draw::x_names(names, "ranks"),
                     {.label = "ms", .from = 0, .to = 1e3 * worst * 1.05});
