@@ -49,7 +49,11 @@ Reach reach(Collective kind, int ranks, int nodes, const Links& links) {
   const auto& points = reduce ? links.outer_reduce : links.outer_gather;
   // With one rank of each node, gathers and scatters go in steps of doubling distance (NCCL's PAT, since 2.23).
   const double hops = each <= 1 ? std::ceil(std::log2(ranks)) * (reduce ? 2 : 1) : steps;
-  if (points.empty()) return {hops * links.outer_hop, links.outer_bus * each * links.ramp};
+  if (points.empty()) {
+    const double ports = links.outer_bus * each * links.ramp;  // a ring also passes the links inside each node
+    return {hops * links.outer_hop,
+            each > 1 ? std::min(ports, reach(kind, static_cast<int>(each), 1, links).bus) : ports};
+  }
   const LinkPoint p = at(points, nodes, kind, links.node);
   // The points have all devices of a node in the ring; a ring with fewer has as many steps as ranks and as few ports.
   return {each >= links.node ? p.latency : hops * links.outer_hop, p.bandwidth * each / links.node * links.ramp};

@@ -109,5 +109,13 @@ TEST(Vectors, ClosedForms) {
     EXPECT_NEAR(r.got, r.expected, r.tolerance) << r.vector << ": " << r.input << ": " << r.formula;
 }
 
+TEST(TpWall, ARingOverNodesIsNotFasterThanTheLinksInsideThem) {
+  for (const char* name : {"gb200", "h100-pcie", "mi300x", "a100"}) {
+    const TpBlock b{.machine = machine_preset(name)};
+    const int node = b.machine.links.node, half = node > 64 ? 64 : node;
+    EXPECT_GT(tp_time(b, 2 * half).communication, tp_time(b, half).communication) << name;
+  }
+}
+
 }  // namespace
 }  // namespace weft::study
