@@ -81,7 +81,7 @@ function showFigures({p, m, chosen}) {
 }
 
 function drawSchedule(schedule, table, longest) {
-  const canvas = el('canvas', {role: 'img', 'aria-label': `${schedule.name}: bubble ${percent(1 - table.efficiency)}`});
+  const canvas = el('canvas', {role: 'img', 'aria-label': `${schedule.name}: idle ${percent(1 - table.efficiency)}`});
   const rows = table.ranks.split(' '), rowHeight = 20, left = 54;
   const width = Math.max(600, byName('drawings').clientWidth), height = rows.length * rowHeight + 4;
   const scale = window.devicePixelRatio || 1, pixels = (width - left - 4) / longest;
@@ -122,7 +122,7 @@ function drawSchedule(schedule, table, longest) {
     key.append(el('i', {style: `background:${fill(code % 4, code >> 2)}`}),
       KINDS[code % 4] + (schedule.chunks > 1 ? `, stage ${(code >> 2) + 1}` : ''));
   }
-  return [el('h3', {}, `${schedule.name}: bubble ${percent(1 - table.efficiency)}, activations ${number(table.peak)}`),
+  return [el('h3', {}, `${schedule.name}: idle ${percent(1 - table.efficiency)}, activations ${number(table.peak)}`),
     key, canvas];
 }
 
@@ -230,8 +230,9 @@ async function start() {
   byName('words').textContent = `F: forward (${f}), I: gradient of the inputs (${i}), W: of the weights (${w}), `
     + `B: both (${b}), all for one microbatch on one rank; a transfer takes ${number(data.wire)}. The numbers in the `
     + 'boxes are microbatches. Bubble: idle time of the worst rank until all have ended, as in a step that commits on '
-    + 'all at once; own bubble: inside its own first and last action. Activations: the most that a rank keeps, in '
-    + 'microbatches of its share of the depth.';
+    + 'all at once; own bubble: inside its own first and last action. Idle: the mean share of the '
+    + 'ranks, 1 less the efficiency; bubble / ideal: this over the efficiency. Activations: the most that a rank keeps, '
+    + 'in microbatches of its share of the depth.';
   const hash = new URLSearchParams(location.hash.slice(1));
   for (const id of ['ranks', 'microbatches', 'batch', 'gpus']) if (hash.has(id)) byName(id).value = hash.get(id);
   if (hash.get('mode') === 'batch') byName('fixed-batch').checked = true;

@@ -89,6 +89,13 @@ def main():
         uneven = figures(["--schedule", "1f1b", "--forward", "1,1,1,2"])["schedules"][0]
         check(uneven["ranks"][3]["busy"] == 8 * 4 and uneven["ranks"][0]["busy"] == 8 * 3, "uneven", uneven["ranks"])
 
+        # Its charts show the mean idle time of ranks, which is less than that of the worst rank, the bubble.
+        check(run(["--schedule", "1f1b", "--forward", "1,1,1,2", "--svg", chart])[0] == 0, "uneven", "fails")
+        idle = f"idle {100 * (1 - uneven['efficiency']):.1f}%"
+        check(uneven["bubble"] / uneven["step"] > 1 - uneven["efficiency"] + 0.04, "uneven", uneven["bubble"])
+        drawn = open(chart, encoding="utf-8").read()
+        check(idle in drawn and "ubble" not in drawn, idle, "is not in the chart")
+
         times = ["--forward", "2", "--input", "3", "--wire", "0.25"]
         code, out, err = run([*times, "--svg", chart, "--html", page])
         check(code == 0 and not err, "page", err)

@@ -11,7 +11,6 @@ namespace {
 
 using dist::pipeline::Action;
 using dist::pipeline::Kind;
-using profiler::fixed;
 
 constexpr double kWidth = 1100, kRow = 24;
 
@@ -44,7 +43,7 @@ draw::Chart schedule_chart(const Scheduled& s, double longest) {
                      .left = 70,
                      .legend = 150});
   chart.spans(labels, spans);
-  chart.remark(str_cat("bubble ", fixed(100 * (1 - s.efficiency()), 1), "%"));
+  chart.remark(str_cat("idle ", profiler::percent(1 - s.efficiency())));
   chart.remark(str_cat("activations ", s.peak()));
   return chart;
 }
@@ -68,11 +67,11 @@ draw::Chart efficiency_chart(const PipelineChoice& c) {
 }
 
 draw::Chart trade_chart(const std::vector<Scheduled>& all) {
-  double bubble = 0, peak = 1;
-  for (const Scheduled& s : all) bubble = std::max(bubble, 1 - s.efficiency()), peak = std::max(peak, s.peak());
-  draw::Chart chart("Bubble and activations", {.label = "bubble, %", .from = 0, .to = 100 * bubble * 1.2},
-                    {.label = "most microbatches alive", .from = 0, .to = peak * 1.1},
-                    {.width = kWidth, .legend = 150});
+  double idle = 0, peak = 1;
+  for (const Scheduled& s : all) idle = std::max(idle, 1 - s.efficiency()), peak = std::max(peak, s.peak());
+  draw::Chart chart(
+      "Idle time and activations", {.label = "idle time of all ranks, %", .from = 0, .to = 100 * idle * 1.2},
+      {.label = "most microbatches alive", .from = 0, .to = peak * 1.1}, {.width = kWidth, .legend = 150});
   for (const Scheduled& s : all) chart.dots(std::vector<draw::Point>{{100 * (1 - s.efficiency()), s.peak()}}, s.name);
   return chart;
 }

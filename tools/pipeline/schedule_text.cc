@@ -86,8 +86,9 @@ std::string comparison_text(const std::vector<Scheduled>& all) {
   }
   return profiler::table_text(rows) +
          "\nbubble: idle time of the worst rank until all ranks have ended, as in a step that commits on all at once; "
-         "own: inside\nits own first and last action. activations: the most that a rank keeps, in microbatches of its "
-         "share of the depth.\n";
+         "own: inside\nits own first and last action. bubble/ideal: the mean idle time of ranks over their mean time "
+         "of work.\n"
+         "activations: the most that a rank keeps, in microbatches of its share of the depth.\n";
 }
 
 std::string efficiency_text(const PipelineChoice& c) {

@@ -51,7 +51,7 @@ std::string comparison_text(const std::vector<Scheduled>& all);
 std::string efficiency_text(const PipelineChoice& c);
 /// The same as JSON, with the spans of all actions.
 std::string schedules_json(const PipelineChoice& c, const std::vector<Scheduled>& all);
-/// The schedules, efficiency over microbatches, and bubble beside activations.
+/// The schedules, efficiency over microbatches, and idle time beside activations.
 std::vector<draw::Chart> schedule_charts(const PipelineChoice& c, const std::vector<Scheduled>& all);
 /// What the page shows: tables of all schedules for up to so many ranks and microbatches, and their times.
 std::string page_json(const PipelineChoice& c, int most_ranks, int most_microbatches);
