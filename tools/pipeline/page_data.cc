@@ -1,21 +1,15 @@
 #include <cmath>
-#include <cstdio>
 
 #include "distributed/pipeline/schedules.h"
 #include "framework/base/error.h"
 #include "framework/io/json.h"
 #include "tools/pipeline/schedules.h"
+#include "tools/profile/table.h"
 
 namespace weft::tools {
 namespace {
 
 using dist::pipeline::Action;
-
-std::string short_number(double x) {
-  char s[40];
-  std::snprintf(s, sizeof s, "%.7g", x);
-  return s;
-}
 
 /// The actions of a rank: of each a letter, 'A' + 4 x chunk + kind, after the idle time before it, if there is any. Its
 /// time follows from the kind, its microbatch from how many of the same letter came before.
@@ -25,7 +19,7 @@ std::string rank_text(const Scheduled& s, size_t rank) {
   const auto& list = s.table.ranks[rank];
   for (size_t i = 0; i < list.size(); ++i) {
     const auto [begin, end] = s.run.spans[rank][i];
-    if (begin - at > 1e-9 * s.makespan()) text += short_number(begin - at);
+    if (begin - at > 1e-9 * s.makespan()) text += profiler::number_text(begin - at, 7);
     text += static_cast<char>('A' + 4 * s.chunk_of(list[i].stage) + static_cast<int>(list[i].kind));
     at = end;
   }

@@ -12,12 +12,7 @@ namespace {
 using dist::pipeline::Action;
 using dist::pipeline::Simulation;
 using profiler::fixed;
-
-std::string number_text(double x) {
-  char s[40];
-  std::snprintf(s, sizeof s, "%.4g", x);
-  return s;
-}
+using profiler::number_text;
 
 /// When an action runs by itself: of a pair the first comes first.
 Simulation::Span span_of(const Scheduled& s, size_t rank, size_t i) {
@@ -78,11 +73,11 @@ std::string comparison_text(const std::vector<Scheduled>& all) {
   for (const Scheduled& s : all) {
     std::string by_rank;
     for (size_t r = 0; r < s.run.ranks.size() && r < 8; ++r)
-      by_rank += str_cat(r ? " " : "", number_text(s.run.ranks[r].activation));
+      by_rank += str_cat(r ? " " : "", number_text(s.run.ranks[r].activation, 4));
     if (s.run.ranks.size() > 8) by_rank += " ...";
-    rows.push_back({s.name, number_text(s.makespan()), number_text(s.run.idle()), number_text(s.run.idle_inside()),
-                    profiler::percent(s.efficiency()), fixed(1 / s.efficiency() - 1, 4), number_text(s.peak()),
-                    by_rank});
+    rows.push_back({s.name, number_text(s.makespan(), 4), number_text(s.run.idle(), 4),
+                    number_text(s.run.idle_inside(), 4), profiler::percent(s.efficiency()),
+                    fixed(1 / s.efficiency() - 1, 4), number_text(s.peak(), 4), by_rank});
   }
   return profiler::table_text(rows) +
          "\nbubble: idle time of the worst rank until all ranks have ended, as in a step that commits on all at once; "

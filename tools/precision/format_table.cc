@@ -1,20 +1,14 @@
 #include "tools/precision/format_table.h"
 
-#include <cstdio>
-
 #include "framework/base/str_cat.h"
 #include "ops/numerics/number_format.h"
+#include "tools/profile/table.h"
 
 namespace weft::precision {
 namespace {
 
 using namespace formats;
-
-std::string number(double v) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.6g", v);
-  return text;
-}
+using profiler::number_text;
 
 std::string top_text(const NumberFormat& f) {
   if (f.whole) return "saturates";
@@ -22,7 +16,7 @@ std::string top_text(const NumberFormat& f) {
 }
 
 std::string scale_text(const NumberFormat& f) {
-  if (f.whole) return f.whole->scale == 1 ? "scale, zero point" : str_cat("scale ", number(f.whole->scale));
+  if (f.whole) return f.whole->scale == 1 ? "scale, zero point" : str_cat("scale ", number_text(f.whole->scale, 6));
   if (!f.block) return "-";
   return str_cat(f.scale, " per ", f.block, f.tensor_scale ? ", FP32 per tensor" : "");
 }
@@ -35,13 +29,14 @@ std::vector<std::vector<std::string>> format_lines() {
   for (const NumberFormat& f : number_formats()) {
     if (f.real) {
       const FloatFormat& r = *f.real;
-      lines.push_back({std::string(f.name), number(f.bits()), "1", str_cat(r.exponent), str_cat(r.mantissa),
-                       number(r.max()), number(r.min_normal()), number(r.min_subnormal()), number(r.epsilon()),
-                       top_text(f), scale_text(f)});
+      lines.push_back({std::string(f.name), number_text(f.bits(), 6), "1", str_cat(r.exponent), str_cat(r.mantissa),
+                       number_text(r.max(), 6), number_text(r.min_normal(), 6), number_text(r.min_subnormal(), 6),
+                       number_text(r.epsilon(), 6), top_text(f), scale_text(f)});
     } else {
       const IntegerFormat& w = *f.whole;
-      lines.push_back({std::string(f.name), number(f.bits()), "1", "0", str_cat(w.bits - 1),
-                       number(decode(w, w.greatest())), "-", "-", number(w.scale), top_text(f), scale_text(f)});
+      lines.push_back({std::string(f.name), number_text(f.bits(), 6), "1", "0", str_cat(w.bits - 1),
+                       number_text(decode(w, w.greatest()), 6), "-", "-", number_text(w.scale, 6), top_text(f),
+                       scale_text(f)});
     }
   }
   return lines;

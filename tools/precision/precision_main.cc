@@ -20,6 +20,7 @@ namespace {
 
 using io::OrderedJson;
 using profiler::fixed;
+using profiler::number_text;
 using profiler::table_text;
 using Lines = std::vector<std::vector<std::string>>;
 
@@ -31,16 +32,8 @@ struct Options {
   File json{File::Use::kWrite}, svg{File::Use::kWrite};
 };
 
-std::string short_number(double v) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.2e", v);
-  return text;
-}
 std::string share_text(int64_t part, int64_t all) {
-  if (part == 0) return "0";
-  char text[32];
-  std::snprintf(text, sizeof text, "%.3g%%", 100 * static_cast<double>(part) / static_cast<double>(all));
-  return text;
+  return part == 0 ? "0" : number_text(100 * static_cast<double>(part) / static_cast<double>(all)) + "%";
 }
 
 /// What the parts add to.
@@ -68,10 +61,10 @@ void show_ops(const Options& o, Output& out) {
   OrderedJson rows = OrderedJson::array();
   for (const OpError& e : errors) {
     const bool blocks = e.narrow_max == 0 && e.overflowed == 0;
-    lines.push_back({e.op, e.format, short_number(e.wide_median), short_number(e.wide_p99), short_number(e.wide_max)});
+    lines.push_back({e.op, e.format, number_text(e.wide_median), number_text(e.wide_p99), number_text(e.wide_max)});
     if (!blocks)
-      lines.back().insert(lines.back().end(), {short_number(e.narrow_median), short_number(e.narrow_p99),
-                                               short_number(e.narrow_max), fixed(100 * e.overflowed, 1) + "%"});
+      lines.back().insert(lines.back().end(), {number_text(e.narrow_median), number_text(e.narrow_p99),
+                                               number_text(e.narrow_max), fixed(100 * e.overflowed, 1) + "%"});
     rows.push_back(
         {{"op", e.op}, {"format", e.format}, {"median", e.wide_median}, {"p99", e.wide_p99}, {"max", e.wide_max}});
     if (!blocks)
@@ -179,7 +172,7 @@ void show_train(const Options& o, Output& out) {
       apart += std::fabs(c.values[i] - f32[i]) / static_cast<double>(n);
       if (i >= n - tail) last += c.values[i] / static_cast<double>(tail);
     }
-    lines.push_back({mode.name, fixed(c.values[0], 4), fixed(c.values.back(), 4), short_number(apart), fixed(last, 4),
+    lines.push_back({mode.name, fixed(c.values[0], 4), fixed(c.values.back(), 4), number_text(apart), fixed(last, 4),
                      str_cat(t.skipped())});
     rows.push_back({{"run", mode.name}, {"losses", c.values}, {"skipped", t.skipped()}});
     curves.push_back(std::move(c));
@@ -206,8 +199,8 @@ void show_decode(const Options& o, Training& t, Output& out) {
     if (f32.empty()) f32 = forward;
     const Mismatch m = mismatch_of(forward, Decoder(t.model(), o.run.batch_size, o.run.seq_len).score(tokens)),
                    own = mismatch_of(f32, forward);
-    lines.push_back({mode.name, short_number(m.mean), short_number(m.max), short_number(m.bias),
-                     short_number(m.ratio_99), short_number(own.mean)});
+    lines.push_back({mode.name, number_text(m.mean), number_text(m.max), number_text(m.bias), number_text(m.ratio_99),
+                     number_text(own.mean)});
     rows.push_back({{"dtype", mode.name}, {"forward_against_f32", mismatch_json(own)}});
     rows.back().update(mismatch_json(m));
   }
@@ -240,7 +233,7 @@ void show_reinforce(const Options& o, Training& t, Output& out) {
       most = std::max(most, s.mismatch.max);
       if (i >= n - tail) last += s.reward / static_cast<double>(tail);
     }
-    lines.push_back({mode.name, fixed(steps[0].reward, 3), fixed(last, 3), short_number(mean), short_number(most),
+    lines.push_back({mode.name, fixed(steps[0].reward, 3), fixed(last, 3), number_text(mean), number_text(most),
                      fixed(steps.back().drift, 3)});
     OrderedJson j{{"dtype", mode.name}};
     for (const ReinforceStep& s : steps)

@@ -32,6 +32,13 @@ std::string fixed(double value, int digits) {
   return s;
 }
 
+std::string number_text(double value, int digits) {
+  char s[64];
+  const bool whole = value == std::round(value) && std::abs(value) < 1e6;
+  std::snprintf(s, sizeof s, "%.*g", whole ? std::max(digits, 6) : digits, value);
+  return s;
+}
+
 std::string percent(double share) { return str_cat(fixed(100 * share, std::abs(share) < .001 ? 2 : 1), "%"); }
 
 std::string rate_text(double amount, double time) {

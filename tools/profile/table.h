@@ -11,6 +11,8 @@ std::string table_text(const std::vector<std::vector<std::string>>& lines);
 
 /// A number with `digits` after the point.
 std::string fixed(double value, int digits);
+/// A number of any size with so many significant digits, "0.00143", "1.39e+06"; whole ones below a million in full.
+std::string number_text(double value, int digits = 3);
 /// "12.3%" of a share.
 std::string percent(double share);
 /// amount / time with about three digits; "-" without a time.

@@ -10,6 +10,7 @@
 namespace weft::study {
 namespace {
 
+using profiler::number_text;
 using profiler::percent;
 
 constexpr double kUtilisation = 0.9;  // for which the bandwidth is told

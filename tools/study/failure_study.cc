@@ -11,6 +11,7 @@ namespace weft::study {
 namespace {
 
 using io::OrderedJson;
+using profiler::number_text;
 using profiler::percent;
 using profiler::table_text;
 
@@ -259,13 +260,6 @@ Report run_study(const RunOptions& run, const FailureOptions& options, const See
   report.json = io::write_json(json, 2);
   report.charts = {run_chart(c, ideal / kDay, random), interval_chart(c, s, random)};
   return report;
-}
-
-std::string number_text(double x) {
-  char s[40];
-  const bool whole = x == std::round(x) && std::abs(x) < 1e6;
-  std::snprintf(s, sizeof s, whole ? "%.0f" : "%.3g", x);
-  return s;
 }
 
 std::string time_text(double seconds) {

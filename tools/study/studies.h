@@ -52,7 +52,5 @@ Report tp_wall_study(const TpBlock& b);
 
 /// "14.4 min", "3.33 h", "14.5 d"; below that as seconds_text.
 std::string time_text(double seconds);
-/// Three digits: "625", "1.39e+06".
-std::string number_text(double x);
 
 }  // namespace weft::study

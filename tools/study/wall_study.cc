@@ -10,6 +10,7 @@
 namespace weft::study {
 namespace {
 
+using profiler::number_text;
 using profiler::percent;
 
 constexpr double kLeastGpus = 100, kMostGpus = 1e9;
