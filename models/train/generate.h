@@ -25,6 +25,10 @@ int32_t sample_token(std::span<const float> logits, const SampleOptions& options
 std::vector<int32_t> generate(const nn::LanguageModel& model, std::vector<int32_t> prompt, const SampleOptions& options,
                               const std::function<bool(int32_t)>& emit = {});
 
+/// Log-probabilities f32 [B, T] of targets[B, T] (integers), each after the tokens [B, T] up to its place, by one forward
+/// pass.
+Tensor target_log_probs(const nn::LanguageModel& model, const Tensor& tokens, const Tensor& targets);
+
 /// Log-probability of each token but the first, given the tokens before it: all of them, or if the text is longer than
 /// the context at least half a context.
 std::vector<double> score(const nn::LanguageModel& model, std::span<const int32_t> tokens);

@@ -155,6 +155,11 @@ std::vector<int32_t> generate(const nn::LanguageModel& model, std::vector<int32_
   return made;
 }
 
+Tensor target_log_probs(const nn::LanguageModel& model, const Tensor& tokens, const Tensor& targets) {
+  const Tensor log_probs = log_softmax(model.logits(tokens).to(kFloat32), -1);
+  return gather(log_probs, -1, targets.unsqueeze(-1)).squeeze(-1);
+}
+
 std::vector<double> score(const nn::LanguageModel& model, std::span<const int32_t> tokens) {
   for (int32_t id : tokens)
     WEFT_CHECK_AS(kOutOfRange, id >= 0 && id < model.vocab(), "score: token ", id, "; the model has tokens 0 to ",
@@ -162,8 +167,7 @@ std::vector<double> score(const nn::LanguageModel& model, std::span<const int32_
   NoGrad guard;
   auto log_probs = compile([&](Tensor x, Tensor y) {
     NoGrad inside;
-    Tensor lp = log_softmax(model.logits(x).to(kFloat32), -1);
-    return gather(lp, -1, y.unsqueeze(-1)).squeeze(-1);
+    return target_log_probs(model, x, y);
   });
   // Windows of the context's length. Each but the first overlaps the one before and scores only its later half.
   const int64_t n = static_cast<int64_t>(tokens.size()) - 1, window = model.context(),

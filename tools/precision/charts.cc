@@ -42,9 +42,9 @@ Chart op_chart(const std::vector<OpError>& errors) {
   for (const OpError& e : errors) {
     if (ops.empty() || ops.back() != e.op) ops.push_back(e.op);
     if (std::find(formats.begin(), formats.end(), e.format) == formats.end()) formats.push_back(e.format);
-    if (e.wide_median <= 0 || e.format == "TF32" || e.format == "E2M1") continue;
-    points[e.format].push_back({static_cast<double>(ops.size() - 1), e.wide_median});
-    least = std::min(least, e.wide_median), most = std::max(most, e.wide_median);
+    if (e.wide.median <= 0 || e.format == "TF32" || e.format == "E2M1") continue;
+    points[e.format].push_back({static_cast<double>(ops.size() - 1), e.wide.median});
+    least = std::min(least, e.wide.median), most = std::max(most, e.wide.median);
   }
   Chart c("Median relative error: operands and results rounded; 256 values", draw::x_names(ops),
           {.label = "relative error", .from = least / 2, .to = std::max(most, least) * 2, .base = 10},

@@ -98,6 +98,9 @@ struct Errors {
       }
     }
   }
+  ErrorRange range() { return {at(0.5), at(0.99), at(1)}; }
+
+ private:
   double at(double share) {
     if (relative.empty()) return 0;
     const auto place = static_cast<size_t>(share * static_cast<double>(relative.size() - 1));
@@ -129,9 +132,10 @@ std::vector<OpError> op_errors(int64_t repeats, uint64_t seed) {
         wide.add(got, want);
         if (!f.block) narrow.add(op.run(a, b, each), want);
       }
-      rows.push_back({op.name, std::string(f.name), wide.at(0.5), wide.at(0.99), wide.at(1), narrow.at(0.5),
-                      narrow.at(0.99), narrow.at(1),
-                      narrow.all ? static_cast<double>(narrow.bad) / static_cast<double>(narrow.all) : 0});
+      rows.push_back({op.name, std::string(f.name), wide.range()});
+      if (f.block) continue;
+      rows.back().narrow = narrow.range();
+      rows.back().overflowed = static_cast<double>(narrow.bad) / static_cast<double>(narrow.all);
     }
   return rows;
 }

@@ -1,10 +1,16 @@
 // What ops lose in a number format.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace weft::precision {
+
+/// Of relative errors.
+struct ErrorRange {
+  double median = 0, p99 = 0, max = 0;
+};
 
 /// Relative errors of the results of one op in one format, against f64 of the same operands before rounding. Results
 /// that f64 gives as 0 are left out.
@@ -12,9 +18,9 @@ struct OpError {
   std::string op, format;
   /// Operands and results are rounded, and between them the op computes in f64: as Weft's kernels, which compute 16-bit
   /// floats in f32.
-  double wide_median = 0, wide_p99 = 0, wide_max = 0;
-  /// The result of each scalar operation is rounded.
-  double narrow_median = 0, narrow_p99 = 0, narrow_max = 0;
+  ErrorRange wide;
+  /// The result of each scalar operation is rounded; none in a format with blocks.
+  std::optional<ErrorRange> narrow;
   double overflowed = 0;  // share of results that are infinite or NaN, with each operation rounded; not in the errors
 };
 

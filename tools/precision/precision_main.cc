@@ -60,17 +60,16 @@ void show_ops(const Options& o, Output& out) {
   Lines lines{{"op", "format", "median", "99%", "max", "median, each rounded", "99%", "max", "overflowed"}};
   OrderedJson rows = OrderedJson::array();
   for (const OpError& e : errors) {
-    const bool blocks = e.narrow_max == 0 && e.overflowed == 0;
-    lines.push_back({e.op, e.format, number_text(e.wide_median), number_text(e.wide_p99), number_text(e.wide_max)});
-    if (!blocks)
-      lines.back().insert(lines.back().end(), {number_text(e.narrow_median), number_text(e.narrow_p99),
-                                               number_text(e.narrow_max), fixed(100 * e.overflowed, 1) + "%"});
+    lines.push_back({e.op, e.format, number_text(e.wide.median), number_text(e.wide.p99), number_text(e.wide.max)});
+    if (e.narrow)
+      lines.back().insert(lines.back().end(), {number_text(e.narrow->median), number_text(e.narrow->p99),
+                                               number_text(e.narrow->max), fixed(100 * e.overflowed, 1) + "%"});
     rows.push_back(
-        {{"op", e.op}, {"format", e.format}, {"median", e.wide_median}, {"p99", e.wide_p99}, {"max", e.wide_max}});
-    if (!blocks)
-      rows.back().update({{"each_median", e.narrow_median},
-                          {"each_p99", e.narrow_p99},
-                          {"each_max", e.narrow_max},
+        {{"op", e.op}, {"format", e.format}, {"median", e.wide.median}, {"p99", e.wide.p99}, {"max", e.wide.max}});
+    if (e.narrow)
+      rows.back().update({{"each_median", e.narrow->median},
+                          {"each_p99", e.narrow->p99},
+                          {"each_max", e.narrow->max},
                           {"each_overflowed", e.overflowed}});
   }
   write_output(str_cat("Relative error against f64. First operands and results are rounded, then the result of each ",
@@ -220,8 +219,9 @@ void show_reinforce(const Options& o, Training& t, Output& out) {
     const std::vector<ReinforceStep> steps =
         reinforce(o.run, t.model(), mode, o.reinforce, [&](int64_t k, const ReinforceStep&) {
           progress(str_cat("reinforce ", mode.name), k + 1, o.reinforce.steps);
-          if (stop()) throw Error(Code::kAborted, "interrupted");
+          return !stop();
         });
+    if (stop()) return;
     Curve reward{mode.name, {}}, mismatch{mode.name, {}}, drift{mode.name, {}};
     double mean = 0, most = 0, last = 0;
     const size_t n = steps.size(), tail = std::min<size_t>(n, 10);

@@ -29,14 +29,18 @@ TEST(OpErrors, GrowWithFewerDigitsAndWithRoundedSums) {
   for (const char* op : {"product", "dot", "softmax", "layer norm"}) {
     const char* order[] = {"FP32", "FP16", "BF16", "E4M3", "E2M1"};
     for (int i = 0; i + 1 < 5; ++i)
-      EXPECT_LT((by[{op, order[i]}].wide_median), (by[{op, order[i + 1]}].wide_median)) << op << " " << order[i];
+      EXPECT_LT((by[{op, order[i]}].wide.median), (by[{op, order[i + 1]}].wide.median)) << op << " " << order[i];
   }
-  EXPECT_NEAR((by[{"product", "FP16"}].wide_median / by[{"product", "TF32"}].wide_median), 1, 0.01);
-  EXPECT_GT((by[{"squares", "BF16"}].narrow_median), 5 * (by[{"squares", "BF16"}].wide_median));
+  EXPECT_NEAR((by[{"product", "FP16"}].wide.median / by[{"product", "TF32"}].wide.median), 1, 0.01);
+  EXPECT_GT((by[{"squares", "BF16"}].narrow->median), 5 * (by[{"squares", "BF16"}].wide.median));
   // A sum of squares in E4M3 stops growing where half its last place exceeds a term: far below 256.
-  EXPECT_GT((by[{"squares", "E4M3"}].narrow_median), 0.3);
+  EXPECT_GT((by[{"squares", "E4M3"}].narrow->median), 0.3);
+  // Also without an error, a format without blocks has errors of each operation; a format with blocks has none.
+  const auto once = op_errors(1, 1);
+  EXPECT_EQ(std::ranges::count_if(once, [](const OpError& e) { return e.narrow.has_value(); }), 9 * 7);
+  EXPECT_EQ(once.size(), 9u * 10);
   // A block's scale keeps values from becoming 0.
-  EXPECT_LT((by[{"product", "MXFP4"}].wide_median), (by[{"product", "E2M1"}].wide_median));
+  EXPECT_LT((by[{"product", "MXFP4"}].wide.median), (by[{"product", "E2M1"}].wide.median));
 }
 
 TEST(Magnitudes, CountWhatFormatsLose) {
@@ -113,6 +117,9 @@ TEST(Reinforce, RaisesTheRewardAndDriftsFromTheStart) {
   const std::vector<ReinforceStep> steps =
       reinforce(kSmall, t.model(), {"bf16", kBFloat16}, {.steps = 25, .texts = 8, .length = 12, .lr = 2e-3, .seed = 1});
   ASSERT_EQ(steps.size(), 25u);
+  const auto two = reinforce(kSmall, t.model(), {"f32"}, {.steps = 25, .texts = 2, .length = 6},
+                             [](int64_t k, const ReinforceStep&) { return k < 1; });
+  EXPECT_EQ(two.size(), 2u);
   EXPECT_NEAR(steps[0].drift, 0, 0.05);
   EXPECT_GT(steps.back().drift, steps[0].drift + 0.05);
   EXPECT_GT(steps.back().reward, steps[0].reward + 0.1);

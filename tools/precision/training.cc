@@ -9,6 +9,7 @@
 #include "models/gpt/config.h"
 #include "models/llama/config.h"
 #include "models/moe/config.h"
+#include "models/train/generate.h"
 
 namespace weft::precision {
 namespace {
@@ -35,8 +36,7 @@ std::unique_ptr<nn::LanguageModel> make_model(const RunOptions& o) {
 /// Log-probabilities f32 [B, T - 1] of the tokens after the first.
 Tensor token_log_probs(const nn::LanguageModel& model, const Tensor& tokens_BT) {
   const int64_t length = tokens_BT.size(1);
-  const Tensor log_probs = log_softmax(model.logits(tokens_BT.slice(1, 0, length - 1)).to(kFloat32), -1);
-  return gather(log_probs, -1, tokens_BT.slice(1, 1, length).unsqueeze(-1)).squeeze(-1);
+  return train::target_log_probs(model, tokens_BT.slice(1, 0, length - 1), tokens_BT.slice(1, 1, length));
 }
 
 std::vector<double> doubles(const Tensor& t) { return t.to(kFloat64).to_vector<double>(); }
@@ -47,7 +47,8 @@ double mean_of(std::span<const double> v) {
   return v.empty() ? 0 : s / static_cast<double>(v.size());
 }
 
-/// A step's update, as the trainer's: gradients of the scaled loss, clipped; whether they are finite.
+/// A step's update in the order of the trainer's: gradients of the scaled loss, clipped; whether they are finite. It
+/// is not the trainer's own, which has no place to round gradients and no loss but the model's, as REINFORCE needs it.
 class Update {
  public:
   Update(const nn::LanguageModel& model, const Mode& mode, double lr)
@@ -193,10 +194,7 @@ Decoder::Text Decoder::sample(std::span<const int64_t> first, int64_t length, ui
   std::mt19937_64 random(seed);
   std::uniform_real_distribution<double> uniform;
   return decode(first, length, [&](int64_t, int64_t, std::span<const float> log_probs) {
-    double left = uniform(random);
-    for (size_t k = 0; k + 1 < log_probs.size(); ++k)
-      if ((left -= std::exp(static_cast<double>(log_probs[k]))) < 0) return static_cast<int64_t>(k);
-    return static_cast<int64_t>(log_probs.size()) - 1;
+    return int64_t{train::sample_token(log_probs, {}, uniform(random))};
   });
 }
 
@@ -214,7 +212,7 @@ std::vector<double> Decoder::score(const Tensor& tokens) const {
 
 std::vector<ReinforceStep> reinforce(const RunOptions& run, const nn::LanguageModel& start, const Mode& mode,
                                      const ReinforceOptions& o,
-                                     const std::function<void(int64_t, const ReinforceStep&)>& progress) {
+                                     const std::function<bool(int64_t, const ReinforceStep&)>& progress) {
   const std::unique_ptr<nn::LanguageModel> model = make_model(run), before = make_model(run);
   for (nn::LanguageModel* m : {model.get(), before.get()}) {
     m->load_state_dict(start.state_dict());
@@ -253,7 +251,7 @@ std::vector<ReinforceStep> reinforce(const RunOptions& run, const nn::LanguageMo
     for (double r : rewards) advantage.push_back(static_cast<float>((r - s.reward) / deviation));
     step(text.tokens, Tensor::from_vector<float>(advantage, {o.texts}));
     steps.push_back(s);
-    if (progress) progress(k, s);
+    if (progress && !progress(k, s)) break;
   }
   return steps;
 }

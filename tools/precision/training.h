@@ -76,7 +76,8 @@ class ForwardScorer {
   Compiled<std::function<Tensor(const Tensor&)>> run_;
 };
 
-/// Texts made or scored token by token with a KV cache.
+/// Texts made or scored token by token with a KV cache. train::generate() makes one text without its probabilities;
+/// this decodes a batch at once and keeps the log-probabilities that the tokens were drawn from.
 class Decoder {
  public:
   /// For `batch` texts of up to `length` tokens.
@@ -113,8 +114,9 @@ struct ReinforceOptions {
 };
 /// The reward of a text is the share of its tokens that are lower-case vowels. Advantages are rewards less their mean,
 /// divided by their deviation. `start` has the weights to start from; it stays as it is.
+/// Stops after the step for which `progress` returns false.
 std::vector<ReinforceStep> reinforce(const RunOptions& run, const nn::LanguageModel& start, const Mode& mode,
                                      const ReinforceOptions& options,
-                                     const std::function<void(int64_t, const ReinforceStep&)>& progress = {});
+                                     const std::function<bool(int64_t, const ReinforceStep&)>& progress = {});
 
 }  // namespace weft::precision
