@@ -82,7 +82,7 @@ def compare(args):
     import numpy as np
 
     def weft(name, how, x):
-        """What //tools/precision:convert writes for these values."""
+        """What //tools/precision/testing:convert writes for these values."""
         with tempfile.TemporaryDirectory() as folder:
             x.tofile(f"{folder}/x")
             subprocess.run([args.convert, f"--format={name}", f"--how={how}", f"--values={folder}/x",
@@ -156,7 +156,7 @@ def table():
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--venv", default="~/.cache/weft/ml-dtypes-venv", metavar="DIR", help="the virtual environment")
-    parser.add_argument("--convert", metavar="FILE", help="the program //tools/precision:convert, if it is built already")
+    parser.add_argument("--convert", metavar="FILE", help="the program //tools/precision/testing:convert, if built")
     parser.add_argument("--table", action="store_true", help="print the table of codes for the tests")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -164,8 +164,8 @@ def main():
         return table() if args.table else compare(args)
     python = python_with_ml_dtypes(args.venv)
     if not args.table and not args.convert:
-        subprocess.run([ROOT / "bazelw", "build", "//tools/precision:convert"], cwd=ROOT, check=True)
-        args.convert = ROOT / "out" / "bin" / "tools" / "precision" / "convert"
+        subprocess.run([ROOT / "bazelw", "build", "//tools/precision/testing:convert"], cwd=ROOT, check=True)
+        args.convert = ROOT / "out" / "bin" / "tools" / "precision" / "testing" / "convert"
     command = [python, __file__, "--inside"] + (["--table"] if args.table else [f"--convert={args.convert}"])
     return subprocess.run(command, check=False).returncode
 

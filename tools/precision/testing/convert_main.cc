@@ -18,7 +18,9 @@ struct Options {
 };
 
 template <class T>
-std::vector<T> elements(const std::string& bytes) {
+std::vector<T> elements(const std::string& path) {
+  const std::string bytes = io::read_file(path);
+  WEFT_CHECK(bytes.size() % sizeof(T) == 0, path, ": has ", bytes.size(), " bytes; need a multiple of ", sizeof(T));
   std::vector<T> v(bytes.size() / sizeof(T));
   std::memcpy(v.data(), bytes.data(), v.size() * sizeof(T));
   return v;
@@ -31,22 +33,21 @@ std::string bytes_of(const std::vector<T>& v) {
 int convert(const Options& o) {
   if (!o.values || !o.out) usage_error("need --values FILE and --out FILE");
   const NumberFormat f = number_format(o.format);
-  const std::string in = io::read_file(o.values.path);
   std::string out;
   if (o.how == "codes") {
     std::vector<uint32_t> codes;
-    for (float x : elements<float>(in))
+    for (float x : elements<float>(o.values.path))
       codes.push_back(f.real
                           ? encode(*f.real, x, f.real->top == TopCodes::kOneNan ? Overflow::kNan : Overflow::kByFormat)
                           : static_cast<uint32_t>(encode(*f.whole, x)));
     out = bytes_of(codes);
   } else if (o.how == "decode" && f.real) {
     std::vector<double> values;
-    for (uint32_t code : elements<uint32_t>(in)) values.push_back(decode(*f.real, code));
+    for (uint32_t code : elements<uint32_t>(o.values.path)) values.push_back(decode(*f.real, code));
     out = bytes_of(values);
   } else if (o.how == "round") {
     std::vector<double> values;
-    for (float x : elements<float>(in)) values.push_back(x);
+    for (float x : elements<float>(o.values.path)) values.push_back(x);
     round_values(f, values);
     out = bytes_of(values);
   } else if (o.how == "limits" && f.real) {
