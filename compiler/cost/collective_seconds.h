@@ -1,6 +1,6 @@
 // The time of collectives from the rates of a machine's links. It is the one cost of communication: placements,
-// schedules and reports use it. Rates are assumed, never measured, so that every rank and every run makes the same
-// plan.
+// schedules and reports use it. Rates are those of a preset or a file, never measured here, so that every rank and
+// every run makes the same plan.
 #pragma once
 #include "compiler/cost/machine.h"
 #include "framework/dispatch/communicator.h"

@@ -45,7 +45,7 @@ std::string advice(const Workload& s, const Limits& l) {
                      " GPUs fully sharded data parallelism (fsdp) alone is enough");
     case dist::ScaleCase::kBatch:
       return str_cat("case 2, limited by the batch: ", limits, "; for ", s.gpus,
-                     " GPUs split sequences or layers too (cp or tp); pp does not help");
+                     " GPUs split sequences (cp) or matrices (tp) too; pp does not help");
     case dist::ScaleCase::kComm:
       return str_cat("case 3, limited by communication: ", limits, "; for ", s.gpus,
                      " GPUs use pp, or tp between nodes");

@@ -30,7 +30,7 @@ Decode decode(const InferenceWorkload& s, int64_t batch, double context);
 /// Seconds until `batch` prompts are processed.
 double prefill_seconds(const InferenceWorkload& s, int64_t batch);
 /// The least batch whose products take longer than its memory, without its keys and values: the ridge of the machine
-/// over the intensity of one row. Beyond `largest` 0.
+/// over the intensity of one row. 0: none up to 2^24.
 double compute_bound_batch(const InferenceWorkload& s);
 /// Sequences whose keys and values fit beside the weights at the full context; 0: the weights do not fit.
 int64_t largest_batch(const InferenceWorkload& s);

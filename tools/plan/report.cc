@@ -112,7 +112,7 @@ std::string what_if_report(const Workload& before, const Workload& after, const 
   row("tokens/s/GPU",
       [](const Workload& s, const Planned& p) { return format("%.0f", p.cost.tokens_per_gpu_second(s)); });
   rows.push_back(
-      {"GPUs that hide fsdp", format("%.0f", old_limits.communication), format("%.0f", new_limits.communication)});
+      {"most GPUs that hide fsdp", format("%.0f", old_limits.communication), format("%.0f", new_limits.communication)});
   rows.push_back({"sequences", format("%.0f", old_limits.batch), format("%.0f", new_limits.batch)});
   rows.push_back(
       {"case", str_cat(static_cast<int>(old_limits.scale_case)), str_cat(static_cast<int>(new_limits.scale_case))});

@@ -109,6 +109,7 @@ Report diloco_study(const DilocoOptions& o, const Seeded& s) {
       "that a replica computes, in closed form. +-: one standard error. Gbit/s: for that utilisation without jitter;\n"
       "none: latency alone costs more.\n",
       all_closed ? "" : "With overlap and jitter together there is no closed form.\n",
+      "Gradients of data parallelism are sent after the step's compute; of the rows, streaming alone hides exchanges.\n"
       "DiLoCo is other training than data parallelism: fewer bytes say nothing about the loss.\n");
   report.json = io::write_json(json, 2);
   report.charts = {bandwidth_chart(o)};

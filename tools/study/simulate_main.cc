@@ -104,7 +104,11 @@ PartFlags study_flags(Options& o) {
           {{"gpu", &o.gpu, "the GPU and its links: h100-sxm, gb200 ..., or a JSON file, as of //tools:plan"}, kTp},
 
           {{"seed", &o.seeded.seed, "of the simulations"}, kFailures | kRun | kDiloco},
-          {{"samples", &o.seeded.samples, "simulated samples of each figure", {.least = 30, .most = 1e6}},
+          {{"samples",
+            &o.seeded.samples,
+            "most samples of a figure: intervals, a twentieth as many runs that drop replicas, 20 exchanges each of "
+            "DiLoCo",
+            {.least = 30, .most = 1e6}},
            kFailures | kRun | kDiloco},
           {{"json", &o.json, "write the figures to this file"}, kAll},
           {{"svg", &o.svg, "write charts to this file"}, kAll},

@@ -13,7 +13,7 @@ GOOD = [
     ([], ["a failure every 14.4 min", "drop one of 625 replicas"]),
     (["--nodes", "8", "--interval", "100"], ["With one replica", "a checkpoint every 1.67 min"]),
     (["--train_flops", "1e24"], ["14.5 d", "1.39e+06", "72.3"]),
-    (["--diloco"], ["3.5 GB", "35 MB"]),
+    (["--diloco"], ["3.5 GB", "35 MB", "streaming alone hides exchanges"]),
     (["--diloco", "--steps", "1e5"], ["100000 steps"]),
     (["--diloco", "--jitter", "0.1"], ["there is no closed form"]),
     (["--latency_wall"], ["at least 12 ms", "3.33 h"]),
