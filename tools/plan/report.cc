@@ -1,55 +1,31 @@
 #include "tools/plan/report.h"
 
 #include <algorithm>
-#include <cstdio>
 
 #include "framework/base/error.h"
 #include "framework/base/units.h"
 #include "framework/io/json.h"
+#include "tools/profile/table.h"
 
 namespace weft::planner {
 namespace {
 
+using profiler::fixed;
+using profiler::number_text;
+using profiler::percent;
+using profiler::table_text;
+
 constexpr double kTokens = 1e9;
 constexpr size_t kRejectedRows = 8;
-
-template <class... A>
-std::string format(const char* how, A... values) {
-  char text[256];
-  std::snprintf(text, sizeof text, how, values...);
-  return text;
-}
-
-std::string percent(double part, double whole) { return format("%.1f%%", whole > 0 ? 100 * part / whole : 0); }
-
-// Columns as wide as their widest cell, the first one to the left.
-std::string table(const std::vector<std::vector<std::string>>& rows) {
-  std::vector<size_t> width;
-  for (const auto& row : rows)
-    for (size_t i = 0; i < row.size(); ++i) {
-      if (width.size() <= i) width.push_back(0);
-      width[i] = std::max(width[i], row[i].size());
-    }
-  std::string s;
-  for (const auto& row : rows) {
-    std::string line = " ";
-    for (size_t i = 0; i < row.size(); ++i) {
-      const std::string pad(width[i] - row[i].size(), ' ');
-      line += i == 0 ? str_cat(" ", row[i], pad) : str_cat("  ", pad, row[i]);
-    }
-    s += line + "\n";
-  }
-  return s;
-}
 
 std::string name_of(DType t) { return t == kFloat32 ? "f32" : t == kBFloat16 ? "bf16" : "fp8"; }
 
 std::string setup_text(const Workload& s) {
-  return str_cat(s.model.name, ": ", format("%.3g", static_cast<double>(s.model.parameters()) / 1e9), " B parameters; ",
+  return str_cat(s.model.name, ": ", number_text(static_cast<double>(s.model.parameters()) / 1e9), " B parameters; ",
                  s.gpus, " x ", s.machine.name, ", nodes of ", s.machine.links.node, "; ", s.batch, " sequences of ",
-                 s.sequence, " tokens (", format("%.3g", s.tokens() / 1e6), " M); products ", name_of(s.products),
-                 " at ", format("%.3g", s.peak_flops() / 1e12), " TFLOP/s, of which kernels reach ",
-                 format("%.0f", 100 * s.machine.reached), "%\n");
+                 s.sequence, " tokens (", number_text(s.tokens() / 1e6), " M); products ", name_of(s.products), " at ",
+                 number_text(s.peak_flops() / 1e12), " TFLOP/s, of which kernels reach ",
+                 fixed(100 * s.machine.reached, 0), "%\n");
 }
 
 }  // namespace
@@ -66,13 +42,13 @@ std::string plan_report(const Workload& s, const Search& search, const Price& pr
   for (const Planned& p : search.best) {
     const StepCost& c = p.cost;
     const double rate = c.tokens_per_gpu_second(s);
-    rows.push_back({p.candidate.text(), seconds_text(c.step), percent(c.mfu(s), 1), format("%.0f", rate),
-                    bytes_text(c.memory()), percent(c.compute + c.update, c.step), percent(c.bubble, c.step),
-                    percent(c.exposed(), c.step), seconds_text(std::max(0.0, c.communication - c.exposed()))});
-    if (price.usd_per_gpu_hour > 0) rows.back().push_back(format("%.2f", price.usd(rate)));
-    if (price.kw_per_gpu > 0) rows.back().push_back(format("%.2f", price.kwh(rate)));
+    rows.push_back({p.candidate.text(), seconds_text(c.step), percent(c.mfu(s)), fixed(rate, 0), bytes_text(c.memory()),
+                    percent((c.compute + c.update) / c.step), percent(c.bubble / c.step), percent(c.exposed() / c.step),
+                    seconds_text(std::max(0.0, c.communication - c.exposed()))});
+    if (price.usd_per_gpu_hour > 0) rows.back().push_back(fixed(price.usd(rate), 2));
+    if (price.kw_per_gpu > 0) rows.back().push_back(fixed(price.kwh(rate), 2));
   }
-  text += table(rows);
+  text += table_text(rows);
   const StepCost& best = search.best[0].cost;
   text += str_cat("best: exposed tp ", seconds_text(best.exposed_tp), ", cp ", seconds_text(best.exposed_cp), ", ep ",
                   seconds_text(best.exposed_ep), ", pp ", seconds_text(best.exposed_pp), ", gathers and reductions ",
@@ -108,15 +84,13 @@ std::string what_if_report(const Workload& before, const Workload& after, const 
   };
   row("best plan", [](const Workload&, const Planned& p) { return p.candidate.text(); });
   row("step", [](const Workload&, const Planned& p) { return seconds_text(p.cost.step); });
-  row("MFU", [](const Workload& s, const Planned& p) { return percent(p.cost.mfu(s), 1); });
-  row("tokens/s/GPU",
-      [](const Workload& s, const Planned& p) { return format("%.0f", p.cost.tokens_per_gpu_second(s)); });
-  rows.push_back(
-      {"most GPUs that hide fsdp", format("%.0f", old_limits.communication), format("%.0f", new_limits.communication)});
-  rows.push_back({"sequences", format("%.0f", old_limits.batch), format("%.0f", new_limits.batch)});
+  row("MFU", [](const Workload& s, const Planned& p) { return percent(p.cost.mfu(s)); });
+  row("tokens/s/GPU", [](const Workload& s, const Planned& p) { return fixed(p.cost.tokens_per_gpu_second(s), 0); });
+  rows.push_back({"most GPUs that hide fsdp", fixed(old_limits.communication, 0), fixed(new_limits.communication, 0)});
+  rows.push_back({"sequences", fixed(old_limits.batch, 0), fixed(new_limits.batch, 0)});
   rows.push_back(
       {"case", str_cat(static_cast<int>(old_limits.scale_case)), str_cat(static_cast<int>(new_limits.scale_case))});
-  return text + table(rows);
+  return text + table_text(rows);
 }
 
 std::string plan_json(const Workload& s, const Search& search, const Price& price) {
