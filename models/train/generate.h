@@ -25,7 +25,7 @@ int32_t sample_token(std::span<const float> logits, const SampleOptions& options
 std::vector<int32_t> generate(const nn::LanguageModel& model, std::vector<int32_t> prompt, const SampleOptions& options,
                               const std::function<bool(int32_t)>& emit = {});
 
-/// Log-probabilities f32 [B, T] of targets[B, T] (integers), each after the tokens [B, T] up to its place, by one forward
+/// Log-probabilities f32 [B, T] of targets[B, T] (integers), each after tokens[B, T] up to its place, by one forward
 /// pass.
 Tensor target_log_probs(const nn::LanguageModel& model, const Tensor& tokens, const Tensor& targets);
 

@@ -230,9 +230,9 @@ async function start() {
   byName('words').textContent = `F: forward (${f}), I: gradient of the inputs (${i}), W: of the weights (${w}), `
     + `B: both (${b}), all for one microbatch on one rank; a transfer takes ${number(data.wire)}. The numbers in the `
     + 'boxes are microbatches. Bubble: idle time of the worst rank until all have ended, as in a step that commits on '
-    + 'all at once; own bubble: inside its own first and last action. Idle: the mean share of the '
-    + 'ranks, 1 less the efficiency; bubble / ideal: this over the efficiency. Activations: the most that a rank keeps, '
-    + 'in microbatches of its share of the depth.';
+    + 'all at once; own bubble: inside its own first and last action. Idle: the mean share of the ranks, 1 less the '
+    + 'efficiency; bubble / ideal: this over the efficiency. Activations: the most that a rank keeps, in microbatches '
+    + 'of its share of the depth.';
   const hash = new URLSearchParams(location.hash.slice(1));
   for (const id of ['ranks', 'microbatches', 'batch', 'gpus']) if (hash.has(id)) byName(id).value = hash.get(id);
   if (hash.get('mode') === 'batch') byName('fixed-batch').checked = true;
