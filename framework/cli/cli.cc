@@ -255,7 +255,8 @@ bool flush_output() {
 }
 
 // `ulimit -s` limits the stack of the first thread, and is the default for all others. If it is too small, the default
-// for new threads is raised, and the program runs in a new thread.
+// for new threads is raised, and the program runs in a new thread. The first thread takes no signals: one that the
+// program's thread blocks would end the process.
 template <class F>
 void with_enough_stack(const F& f) {
   constexpr size_t kEnough = size_t{8} << 20;
@@ -268,7 +269,14 @@ void with_enough_stack(const F& f) {
   pthread_attr_destroy(&attributes);
   WEFT_CHECK_AS(kResourceExhausted, error == 0, "the stack limit (ulimit -s) is ", limit.rlim_cur >> 10,
                 " KiB; need at least ", kEnough >> 10);
-  std::thread(f).join();
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  std::thread([&] {
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    f();
+  }).join();
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 // A file that is opened while a standard descriptor is closed would get its number, and what is printed would be

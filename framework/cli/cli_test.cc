@@ -416,6 +416,25 @@ TEST(Program, SignalsEndItWithTheirCodes) {
             128 + SIGINT);
 }
 
+// The launcher of a job passes signals on that it has blocked in its thread.
+TEST(Program, ASignalOfTheProcessGoesToItsThreadUnderASmallStackLimit) {
+  EXPECT_EQ(in_child([&] {
+              const rlimit limit{128 << 10, 128 << 10};
+              setrlimit(RLIMIT_STACK, &limit);
+              return plain_run([] {
+                sigset_t mask;
+                sigemptyset(&mask);
+                sigaddset(&mask, SIGTERM);
+                pthread_sigmask(SIG_BLOCK, &mask, nullptr);
+                kill(getpid(), SIGTERM);
+                int taken = 0;
+                sigwait(&mask, &taken);
+                return taken;
+              });
+            }),
+            SIGTERM);
+}
+
 TEST(Program, ASmallStackLimitIsNoLimit) {
   EXPECT_EQ(in_child([&] {
               const rlimit limit{128 << 10, 128 << 10};
