@@ -9,8 +9,7 @@
 namespace weft::control {
 namespace {
 
-constexpr size_t kNamed = 4;              // ranks that a sentence names
-constexpr uint64_t kLongest = 604800000;  // the longest wait, one week in ms
+constexpr size_t kNamed = 4;  // ranks that a sentence names
 
 std::string listed(const std::vector<std::string>& names, size_t count, const char* one, const char* many) {
   std::string out = str_cat(count == 1 ? one : many, " ");
@@ -109,7 +108,7 @@ std::string problem_of(const MemberMessage& m, const Limits& limits) {
   };
   auto wait = [&](const std::string& n, const char* what, uint64_t ms) {
     if (n.empty()) return str_cat("a ", what, " without a name");
-    return ms > kLongest ? str_cat("a wait of ", ms, " ms; need at most ", kLongest) : name(n, what);
+    return ms > limits.wait_ms ? str_cat("a wait of ", ms, " ms; need at most ", limits.wait_ms) : name(n, what);
   };
   if (m.incarnation() == 0) return "a message without an incarnation";
   if (m.sequence() == 0) return "a message without a number";

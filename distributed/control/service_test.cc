@@ -126,6 +126,21 @@ TEST(Service, Deadlines) {
   expect_has(error_of([&] { other.join(); }), "the coordination service did not answer");
 }
 
+TEST(Service, ADeadlineMayBeYearsAway) {
+  ServerOptions o;
+  o.token = "secret";
+  o.size = 1;
+  Server server(o);
+  ClientOptions c = member(server.address(), 0, 1);
+  c.timeout = std::chrono::hours(24 * 365 * 30);
+  Client client(c);
+  client.join();
+  client.set("a", "b");
+  EXPECT_EQ(client.get("a", in(c.timeout.count())), "b");
+  client.barrier("here", in(c.timeout.count()));
+  client.leave();
+}
+
 TEST(Service, RanksThatDiffer) {
   ServerOptions o;
   o.token = "secret";

@@ -81,7 +81,8 @@ void Session::connected(int64_t now_ms, Output& out) {
 }
 
 void Session::send(int64_t now_ms, Pending& p, Output& out) {
-  const auto wait = static_cast<uint64_t>(std::max<int64_t>(p.deadline_ms - now_ms, 0));
+  const auto wait =
+      static_cast<uint64_t>(std::clamp<int64_t>(p.deadline_ms - now_ms, 0, static_cast<int64_t>(Limits().wait_ms)));
   if (p.message.has_get()) p.message.mutable_get()->set_wait_ms(wait);
   if (p.message.has_barrier()) p.message.mutable_barrier()->set_wait_ms(wait);
   p.sent_ms = now_ms;

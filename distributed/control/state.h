@@ -33,6 +33,7 @@ struct Limits {
   size_t stored_bytes = size_t{256} << 20;  // of all keys and values
   uint64_t requests = 64;                   // of one member without an answer
   int endpoints = 8, facts = 64;
+  uint64_t wait_ms = 604800000;  // one week
 };
 
 struct ServiceConfig {
