@@ -1,6 +1,7 @@
 #include "distributed/launch/launcher.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -94,6 +95,7 @@ class Launcher {
       processes_.resize(static_cast<size_t>(options_.processes));
       for (int r = 0; r < options_.processes; ++r) start(r);
       while (running() || open_streams()) {
+    const int code = result();
         wait();
         end_others();
         if (!failure_) watch(false);
@@ -107,7 +109,7 @@ class Launcher {
     }
     if (!failure_) watch(true);
     restore();
-    return {result(), asked_};
+    return {code, asked_};
   }
 
  private:
@@ -169,6 +171,17 @@ class Launcher {
 
   bool running() const {
     return std::any_of(processes_.begin(), processes_.end(), [](const Process& p) { return p.running(); });
+  // Passes signals to this process on.
+  void take_signals() {
+    signalfd_siginfo info;
+    while (read(signals_, &info, sizeof info) == sizeof info)
+      if (info.ssi_signo != SIGCHLD) {
+        asked_ = true;
+        signal_all(static_cast<int>(info.ssi_signo));
+        signal_all(SIGCONT);  // a stopped process would not see it
+      }
+  }
+
   }
   bool open_streams() const {
     return std::any_of(processes_.begin(), processes_.end(),
@@ -194,12 +207,7 @@ class Launcher {
     poll(list.data(), list.size(), 100);
     for (size_t i = 0; i < of.size(); ++i)
       if (list[i + 1].revents) read_from(*of[i].first, *of[i].second);
-    signalfd_siginfo info;
-    while (read(signals_, &info, sizeof info) == sizeof info)
-      if (info.ssi_signo != SIGCHLD) {
-        asked_ = true;
-        signal_all(static_cast<int>(info.ssi_signo));
-      }
+    take_signals();
     for (Process& p : processes_) {
       int status = 0;
       if (!p.running() || waitpid(p.pid, &status, WNOHANG) != p.pid) continue;
@@ -248,10 +256,20 @@ class Launcher {
     if (to == STDERR_FILENO && !line.empty() && shown_.size() < kMostShown &&
         shown_.try_emplace(line, p.rank).first->second != p.rank)
       return;
-    const std::string text = str_cat(p.rank ? str_cat("rank ", p.rank, ": ") : std::string(), line, "\n");
+    put(to, str_cat(p.rank ? str_cat("rank ", p.rank, ": ") : std::string(), line, "\n"));
+  }
+  // Writes when the reader has room. Passes signals on meanwhile, and after one waits for the reader only once more.
+  void put(int to, const std::string& text) {
     for (size_t at = 0; at < text.size();) {
-      const ssize_t n = write(to, text.data() + at, text.size() - at);
-      if (n <= 0 && errno != EINTR) break;  // nobody reads any more
+      pollfd list[] = {{to, POLLOUT, 0}, {signals_, POLLIN, 0}};
+      const int ready = poll(list, 2, !asked_ ? -1 : reader_stuck_ ? 0 : 1000);
+      if (ready < 0 && errno != EINTR) return;
+      reader_stuck_ |= ready == 0;
+      if (ready == 0) return;
+      take_signals();
+      if (ready < 0 || !list[0].revents) continue;
+      const ssize_t n = write(to, text.data() + at, std::min<size_t>(text.size() - at, PIPE_BUF));  // does not wait
+      if (n <= 0 && errno != EINTR && errno != EAGAIN) return;  // nobody reads any more
       if (n > 0) at += static_cast<size_t>(n);
     }
   }
@@ -350,7 +368,7 @@ class Launcher {
       print(str_cat(options_.name, ": ", diagnosis_->verdict(), "\n"));
     }
   }
-  static void print(const std::string& text) { static_cast<void>(!write(STDERR_FILENO, text.data(), text.size())); }
+  void print(const std::string& text) { put(STDERR_FILENO, text); }
 
   const LaunchOptions& options_;
   const int64_t kills_;
@@ -364,7 +382,7 @@ class Launcher {
   std::vector<Process> processes_;
   std::optional<Clock::time_point> failure_, terminated_;
   std::map<std::string, int> shown_;  // lines of standard error, with the first rank that wrote each
-  bool asked_ = false;
+  bool asked_ = false, reader_stuck_ = false;
   int quiet_ = 0;
 };
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/file.h>
+#include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -116,6 +117,50 @@ TEST(Launcher, PassesASignalOnOnce) {
   EXPECT_EQ(o.code, 130);
   EXPECT_EQ(content(marks), "up\nup\nx\nx\n");
   EXPECT_EQ(o.error, "");
+}
+
+// A signal to the launcher, where nobody reads what it writes.
+TEST(Launcher, PassesASignalOnWhileItsOutputIsFull) {
+  for (const char* to : {"1", "2"}) {
+    int out[2];
+    ASSERT_EQ(pipe(out), 0);
+    const pid_t pid = fork();
+    if (pid == 0) {
+      alarm(30);
+      for (const int fd : {1, 2}) dup2(out[1], fd);
+      _exit(launch({.processes = 2, .command = {"/bin/sh", "-c", str_cat("exec yes >&", to)}, .name = "job"}).code);
+    }
+    for (int unread = 0, before = -1; unread == 0 || unread != before;) {
+      before = unread;
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      ASSERT_EQ(ioctl(out[0], FIONREAD, &unread), 0);
+    }
+    kill(pid, SIGTERM);
+    int status = 0;
+    waitpid(pid, &status, 0);
+    EXPECT_TRUE(WIFEXITED(status)) << WTERMSIG(status);
+    EXPECT_EQ(WEXITSTATUS(status), 128 + SIGTERM);
+    for (const int fd : out) close(fd);
+  }
+}
+
+TEST(Launcher, EndsStoppedProcessesWithASignal) {
+  const std::string pids = temporary("stopped");
+  std::filesystem::remove(pids);
+  const Outcome o =
+      run(2, str_cat("trap 'exit 7' TERM; echo $$ >> ", pids, "; while :; do sleep 0.05; done"), [&](pid_t launcher) {
+        const auto both = [&] {
+          const std::string text = content(pids);
+          return std::count(text.begin(), text.end(), '\n') == 2;
+        };
+        while (!both()) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        std::ifstream file(pids);
+        for (pid_t pid; file >> pid;) kill(pid, SIGSTOP);
+        kill(launcher, SIGTERM);
+        alarm(30);
+      });
+  alarm(0);
+  EXPECT_EQ(o.code, 7);
 }
 
 TEST(Launcher, LeavesNoProcessBehind) {
