@@ -62,7 +62,8 @@ Segment::~Segment() {
 void Segment::map() {
   void* p = mmap(nullptr, reserve_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd_, 0);
   WEFT_CHECK_AS(kResourceExhausted, p != MAP_FAILED, "shared memory: cannot reserve ", reserve_,
-                " bytes of addresses for rank ", rank_, ": ", std::strerror(errno));
+                " bytes of addresses for rank ", rank_, ": ", std::strerror(errno),
+                "; need no limit of addresses (ulimit -v), or the transport gloo");
   madvise(p, reserve_, MADV_DONTDUMP);
   base_ = static_cast<char*>(p);
 }
