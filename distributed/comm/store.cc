@@ -31,10 +31,15 @@ std::string FolderStore::path_of(const std::string& key) const {
 void FolderStore::set(const std::string& key, const std::string& value) {
   static std::atomic<int> files{0};
   const std::string path = path_of(key), temporary = str_cat(path, ".tmp-", getpid(), "-", ++files);
-  std::ofstream(temporary) << value << std::flush;
-  WEFT_CHECK_AS(kUnavailable, std::rename(temporary.c_str(), path.c_str()) == 0, "store: cannot write ", path, ": ",
-                std::strerror(errno));
+  errno = 0;
+  const bool written = static_cast<bool>(std::ofstream(temporary) << value << std::flush);
+  const bool set = written && std::rename(temporary.c_str(), path.c_str()) == 0;
+  const int reason = errno;
+  if (!set) unlink(temporary.c_str());
+  WEFT_CHECK_AS(kUnavailable, set, "store: cannot write ", path, ": ", std::strerror(reason));
 }
+
+void FolderStore::remove(const std::string& key) { unlink(path_of(key).c_str()); }
 
 std::string FolderStore::get(const std::string& key, Deadline deadline) {
   auto pause = std::chrono::microseconds(200);

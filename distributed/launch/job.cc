@@ -129,7 +129,6 @@ struct Job::Member {
                   id.local_world == 0 ? "; or LOCAL_RANK and LOCAL_WORLD_SIZE, if all processes are on this host" : "");
     std::string host = one_host ? "127.0.0.1" : id.host;
     const auto deadline = std::chrono::steady_clock::now() + o.timeout;
-    std::unique_ptr<FolderStore> folder;
     if (!id.store.empty()) folder = std::make_unique<FolderStore>(id.store);
     std::string address;
     if (id.rank == 0) {
@@ -172,6 +171,7 @@ struct Job::Member {
 
   ~Member() {
     failed |= std::uncaught_exceptions() > exceptions;
+    if (folder && server) folder->remove("service");  // before others leave: their next job has another address
     if (!failed) {
       try {
         Processes::current()->barrier();
@@ -204,6 +204,7 @@ struct Job::Member {
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
 
+  std::unique_ptr<FolderStore> folder;      // of a job of our launcher
   std::unique_ptr<control::Server> server;  // of rank 0
   std::unique_ptr<control::Client> client;
   bool failed = false;

@@ -240,6 +240,12 @@ TEST(Faults, NoneIsReportedWithoutOne) {
   fs::remove_all(temporary());
 }
 
+// `launch sh -c "train && train"`.
+TEST(Faults, ProcessesRunOneJobAfterTheOther) {
+  const std::string one = str_cat(self, " --rank '", to_string({.ranks = "shared"}), "' /dev/null");
+  EXPECT_EQ(dist::launch({.processes = 2, .command = {"/bin/sh", "-c", one + " && " + one}, .name = "job"}).code, 0);
+}
+
 // Records outlive all ranks, and say what they did.
 TEST(Faults, AreNamedAfterAllRanksAreKilledAtOnce) {
   const FaultCase c{.kind = Kind::kDelay, .where = Where::kEvaluation, .ranks = "shared", .rank = 1};
