@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <map>
 #include <unordered_map>
 
 #include "compiler/cost/machine.h"
@@ -9,6 +10,7 @@
 #include "distributed/propagate/update_specs.h"
 #include "framework/autodiff/grad.h"
 #include "ops/core/core.h"
+#include "ops/core/moe.h"
 
 namespace weft::dist {
 namespace {
@@ -29,9 +31,16 @@ struct ValueState {
   std::vector<Version> versions;
 };
 
+// The tokens of expert_order nodes, by node, where their operands do not give the placement.
+using Orders = std::map<int32_t, DimSpec>;
+
 class Decider {
  public:
-  Decider(const Mesh& mesh, const Graph& g, const Pins& pins) : mesh_(mesh), g_(g), pins_(pins) {}
+  Decider(const Mesh& mesh, const Graph& g, const Pins& pins, Orders orders)
+      : mesh_(mesh), g_(g), pins_(pins), orders_(std::move(orders)) {}
+
+  // `orders`, and those of this run that need another placement than they got.
+  const Orders& orders() const { return orders_; }
 
   Decision run() {
     out_.nodes.resize(static_cast<size_t>(g_.size()));
@@ -296,6 +305,12 @@ class Decider {
 
   std::vector<Split> candidates_of(int32_t id, const Rule& rule, uint32_t passing) {
     const Node& n = g_.node(id);
+    if (const auto tokens = orders_.find(id); tokens != orders_.end()) {
+      Split s = whole(rule);
+      s[static_cast<size_t>(rule.tokens)] = tokens->second;
+      WEFT_BUG_IF(!complete(mesh_, rule, pins_.expert_room, s), "decide: rows of ", n.op->name, " do not divide");
+      return {s};
+    }
     std::vector<Split> own;
     std::vector<size_t> order;
     for (size_t i = 0; i < n.inputs.size(); ++i) {
@@ -338,6 +353,19 @@ class Decider {
       if (out.size() < 6) add(own[i]);
     if (out.empty()) out.push_back(whole(rule));
     return out;
+  }
+
+  // Rows that are sorted by expert cannot move to the ranks of other tokens. Choices that do not depend on the tokens,
+  // such as constants, do not have their placement: note that their order needs it.
+  void note_orders(const Node& n, const Rule& rule, const Split& split) {
+    if (rule.tokens < 0) return;
+    const DimSpec& tokens = split[static_cast<size_t>(rule.tokens)];
+    for (Value v : n.inputs) {
+      const Node& order = g_.node(v);
+      if (order.op != &expert_order_op) continue;
+      const auto own = static_cast<size_t>(rule_of(g_, order).tokens);
+      if (!(out_.nodes[static_cast<size_t>(v.node)].split[own] == tokens)) orders_.emplace(v.node, tokens);
+    }
   }
 
   // Tokens that are routed to experts are split over the axes of the experts, too: in the last segment that divides.
@@ -479,6 +507,7 @@ class Decider {
     const Node& n = g_.node(id);
     NodeChoice& c = out_.nodes[static_cast<size_t>(id)];
     c.split = split;
+    note_orders(n, rule, split);
     const SplitNode at{mesh_, n, rule, split};
     SmallVec<Pending, 2> kept;
     for (size_t i = 0; i < n.inputs.size(); ++i) {
@@ -529,6 +558,7 @@ class Decider {
   const Mesh& mesh_;
   const Graph& g_;
   const Pins& pins_;
+  Orders orders_;
   Decision out_;
   std::vector<std::vector<ValueState>> states_;
   UpdateSpecs updates_;
@@ -546,6 +576,13 @@ bool is_gather(const std::vector<ReshardStage>& stages) {
   return false;
 }
 
-Decision decide(const Mesh& mesh, const Graph& g, const Pins& pins) { return Decider(mesh, g, pins).run(); }
+Decision decide(const Mesh& mesh, const Graph& g, const Pins& pins) {
+  for (Orders orders;;) {
+    Decider decider(mesh, g, pins, orders);
+    Decision d = decider.run();
+    if (decider.orders().size() == orders.size()) return d;
+    orders = decider.orders();
+  }
+}
 
 }  // namespace weft::dist
