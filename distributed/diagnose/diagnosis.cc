@@ -7,6 +7,7 @@
 #include <set>
 
 #include "distributed/diagnose/deviation.h"
+#include "distributed/diagnose/late_entry.h"
 #include "distributed/diagnose/trace.h"
 #include "framework/base/one_line.h"
 
@@ -480,32 +481,7 @@ class Analysis {
 
   // Collectives that one rank entered long after the others.
   bool late() {
-    struct Late {
-      int64_t by = 0, before = 0;
-      int rank = -1;
-      Record record;
-    } worst;
-    for (const RankTrace& t : job_.ranks)
-      for (const Record& r : t.records) {
-        if (r.event != Event::kStart || is_transfer(r) || r.time > time_) continue;
-        const std::vector<int> members = groups_.members(t, r);
-        if (members.empty() || members[0] != t.rank || members.size() < 2) continue;  // once for each group
-        std::vector<std::pair<int64_t, int>> starts;
-        for (int rank : members) {
-          const auto start = rank == t.rank ? std::optional(r.time) : groups_.start_of(rank, t, r);
-          if (start && *start > 0 && *start <= time_) starts.emplace_back(*start, rank);
-        }
-        if (starts.size() != members.size()) continue;
-        std::sort(starts.begin(), starts.end());
-        const auto &last = starts.back(), &before = starts[starts.size() - 2];
-        int64_t by = last.first - before.first;
-        if (by <= worst.by) continue;
-        by -= waiting_time(trace(last.second), before.first, last.first);  // for others, which are late themselves
-        if (by <= worst.by) continue;
-        worst = {by, before.first, last.second, r};
-        for (const Record& own : trace(last.second).records)
-          if (own.event == Event::kStart && own.time == last.first) worst.record = own;
-      }
+    const LateEntry worst = latest_entry(job_, groups_, time_);
     if (worst.by < slow_ || worst.by == 0) return false;
     const RankTrace& t = trace(worst.rank);
     const PlannedRow* const row = row_of(t, worst.record);
@@ -519,35 +495,6 @@ class Analysis {
     return blame(Fault::kSlow, worst.rank,
                  str_cat(name(worst.rank), " is slow: it entered ", what, " ", seconds_text(worst.by),
                          " after the others; the job went on"));
-  }
-
-  // The time between two moments that a rank waited in collectives.
-  static int64_t waiting_time(const RankTrace& t, int64_t begin, int64_t end) {
-    int64_t sum = 0, since = -1;
-    for (const Record& r : t.records) {
-      if (r.event == Event::kWait) since = r.time;
-      if (r.event != Event::kEnd || since < 0) continue;
-      sum += std::max<int64_t>(0, std::min(end, r.time) - std::max(begin, since));
-      since = -1;
-    }
-    return sum;
-  }
-
-  // The phase in which most of the time between two moments was spent, if more than half was.
-  static std::optional<flight::Phase> phase_during(const RankTrace& t, int64_t begin, int64_t end) {
-    std::vector<Record> open;
-    std::map<flight::Phase, int64_t> times;
-    for (const Record& r : t.records) {
-      if (r.event == Event::kPhaseBegin && r.phase != flight::Phase::kStep) open.push_back(r);
-      if (r.event != Event::kPhaseEnd) continue;
-      const auto it = std::find_if(open.rbegin(), open.rend(), [&](const Record& o) { return o.phase == r.phase; });
-      if (it == open.rend()) continue;
-      times[r.phase] += std::max<int64_t>(0, std::min(end, r.time) - std::max(begin, it->time));
-      open.erase(std::next(it).base());
-    }
-    for (const auto& [phase, time] : times)
-      if (2 * time > end - begin) return phase;
-    return {};
   }
 
   void nothing() {
