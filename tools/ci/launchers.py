@@ -26,6 +26,8 @@ import tempfile
 import time
 import uuid
 
+from slurm_cluster import slurm_cluster
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MARK = "LAUNCHERS_MARK"
 FLAGS = ("--config gpt_tiny --data synthetic --batch_size 4 --seq_len 16 --lr 0.01 --seed 7 --sample 0 "
@@ -326,83 +328,18 @@ def part_torchrun():
     network.remove()
 
 
-SLURM = """
-ClusterName=weft
-SlurmctldHost={host}(127.0.0.1)
-SlurmUser=root
-AuthType=auth/munge
-AuthInfo=socket={folder}/munge.socket
-CredType=cred/munge
-StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool
-SlurmctldPidFile={folder}/slurmctld.pid
-SlurmdPidFile={folder}/slurmd.pid
-SlurmctldLogFile={folder}/slurmctld.log
-SlurmdLogFile={folder}/slurmd.log
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-MpiDefault=none
-SwitchType=switch/none
-SelectType=select/linear
-ReturnToService=2
-MailProg=/bin/true
-KillWait=3
-NodeName={host} NodeAddr=127.0.0.1 CPUs={cores} State=UNKNOWN
-PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=FORCE
-"""
-
-
-@contextlib.contextmanager
-def slurm_cluster(network):
-    """A Slurm of one node. Its daemons run in the foreground as children of this script."""
+def part_slurm():
+    network = Network("slurm")
     need_root()
     need("munge", "munged")
     need("slurmctld slurmd slurm-client", "slurmctld")
-    home = folder / "slurm"
-    for d in ("state", "spool"):
-        (home / d).mkdir(parents=True)
-    home.chmod(0o755)
     folder.chmod(0o755)
-    (home / "slurm.conf").write_text(SLURM.format(host=socket.gethostname().split(".")[0], folder=home,
-                                                  cores=os.cpu_count()))
-    (home / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
-    key = home / "munge.key"
-    key.write_bytes(os.urandom(128))
-    key.chmod(0o400)
-    os.environ["SLURM_CONF"] = str(home / "slurm.conf")
-    daemons = []
-
-    def start(*command):
-        daemons.append(subprocess.Popen(network.enter(command), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                                        stderr=subprocess.DEVNULL))
-
-    try:
-        start("munged", "--foreground", "--force", f"--key-file={key}", f"--socket={home}/munge.socket",
-              f"--pid-file={home}/munge.pid", f"--log-file={home}/munge.log", f"--seed-file={home}/munge.seed")
-        start("slurmctld", "-D")
-        start("slurmd", "-D", "-N", socket.gethostname().split(".")[0])
-        end = time.monotonic() + 30
-        while time.monotonic() < end:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                if "idle" in subprocess.run(network.enter(["sinfo", "-h", "-o", "%T"]), capture_output=True, text=True,
-                                            timeout=5).stdout:
-                    break
-            time.sleep(0.2)
-        else:
-            logs = [f.read_text(errors="replace")[-600:] for f in home.glob("*.log")]
-            check(False, "slurm: the node does not become idle", *logs)
-            raise Skip("Slurm does not start")
-        yield
-    finally:
-        for d in reversed(daemons):
-            d.terminate()
-            d.wait()
-        del os.environ["SLURM_CONF"]
-
-
-def part_slurm():
-    network = Network("slurm")
-    with slurm_cluster(network):
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(slurm_cluster(folder / "slurm", network.enter))
+        except TimeoutError as e:
+            check(False, "slurm: the node does not become idle", e)
+            raise Skip("Slurm does not start") from e
         three_runs("slurm", network, lambda c: ["srun", "-n", "2", "--kill-on-bad-exit=0", *c],
                    (137, r"(?s)rank 1 \(pid PID\) has died.*task 1: Killed|task 1: Killed.*rank 1 \(pid PID\) has died", all_lines),
                    (1, OTHER_LR, all_lines))
