@@ -1,11 +1,11 @@
 #include "distributed/launch/gathered_trace.h"
 
 #include <algorithm>
-#include <cstring>
 #include <fstream>
 #include <map>
 #include <set>
 
+#include "distributed/comm/byte_stream.h"
 #include "distributed/launch/processes.h"
 #include "framework/base/clock.h"
 #include "framework/base/error.h"
@@ -22,43 +22,7 @@ struct EventRecord {
   uint8_t kind, failed, starts, waits, on_device;
 };
 
-class Writer {
- public:
-  template <class T>
-  void number(T n) {
-    text.append(reinterpret_cast<const char*>(&n), sizeof n);
-  }
-  void string(const std::string& s) {
-    number(static_cast<uint64_t>(s.size()));
-    text += s;
-  }
-  std::string text;
-};
-
-class Reader {
- public:
-  explicit Reader(const std::string& text) : text_(text) {}
-  template <class T>
-  T number() {
-    T n;
-    std::memcpy(&n, take(sizeof n), sizeof n);
-    return n;
-  }
-  std::string string() {
-    const auto size = number<uint64_t>();
-    return {take(size), size};
-  }
-
- private:
-  const char* take(uint64_t bytes) {
-    WEFT_CHECK_AS(kDataLoss, bytes <= text_.size() - at_, "trace: another process sent a damaged one");
-    const char* const p = text_.data() + at_;
-    at_ += bytes;
-    return p;
-  }
-  const std::string& text_;
-  size_t at_ = 0;
-};
+using Writer = internal::ByteWriter<std::string>;
 
 // Processes of one start of a host have one clock.
 std::string boot() {
@@ -77,19 +41,19 @@ std::string text_of(const Trace& trace, int64_t now_ns) {
   };
   Writer events;
   for (const TraceEvent& e : trace.events)
-    events.number(EventRecord{number(e.name), number(e.scope), number(e.phase), number(e.line.file), e.line.line,
-                              e.rank, e.thread, e.begin_ns, e.end_ns, e.bytes, e.flow, e.kind, e.failed, e.starts,
-                              e.waits, e.on_device});
+    events.put(EventRecord{number(e.name), number(e.scope), number(e.phase), number(e.line.file), e.line.line, e.rank,
+                           e.thread, e.begin_ns, e.end_ns, e.bytes, e.flow, e.kind, e.failed, e.starts, e.waits,
+                           e.on_device});
   Writer w;
-  w.string(boot());
-  w.number(now_ns);
-  w.number(trace.lost);
+  w.put_text(boot());
+  w.put(now_ns);
+  w.put(trace.lost);
   for (const std::vector<std::string>* list : {&trace.threads, static_cast<const std::vector<std::string>*>(&texts)}) {
-    w.number(static_cast<uint64_t>(list->size()));
-    for (const std::string& s : *list) w.string(s);
+    w.put(static_cast<uint64_t>(list->size()));
+    for (const std::string& s : *list) w.put_text(s);
   }
-  w.number(static_cast<uint64_t>(trace.events.size()));
-  return w.text + events.text;
+  w.put(static_cast<uint64_t>(trace.events.size()));
+  return w.bytes + events.bytes;
 }
 
 // Texts of events live as long as the process.
@@ -100,24 +64,24 @@ const char* kept(const std::string& text) {
 
 // Adds a process's trace, with `now_ns` where the clock of another host had the value that it sent.
 void add(Trace& all, const std::string& text, int process, int64_t now_ns) {
-  Reader r(text);
-  const bool one_clock = r.string() == boot();
-  const int64_t other = r.number<int64_t>(), shift = one_clock ? 0 : now_ns - other;
-  all.lost += r.number<int64_t>();
+  internal::ByteReader r(text, "trace: that of another process");
+  const bool one_clock = r.text() == boot();
+  const int64_t other = r.get<int64_t>(), shift = one_clock ? 0 : now_ns - other;
+  all.lost += r.get<int64_t>();
   const auto first = static_cast<int32_t>(all.threads.size());
   std::vector<std::string> lists[2];
   for (auto& list : lists)
-    for (auto n = r.number<uint64_t>(); n > 0; --n) list.push_back(r.string());
+    for (auto n = r.get<uint64_t>(); n > 0; --n) list.push_back(r.text());
   for (const std::string& name : lists[0]) all.threads.push_back(str_cat("process ", process, ", ", name));
   std::vector<const char*> texts;
   for (const std::string& t : lists[1]) texts.push_back(kept(t));
   const auto at = [&](uint32_t i) {
-    WEFT_CHECK_AS(kDataLoss, i < texts.size(), "trace: another process sent a damaged one");
+    r.check(i < texts.size());
     return texts[i];
   };
-  for (auto n = r.number<uint64_t>(); n > 0; --n) {
-    const auto e = r.number<EventRecord>();
-    WEFT_CHECK_AS(kDataLoss, e.kind <= TraceEvent::kArena, "trace: another process sent a damaged one");
+  for (auto n = r.get<uint64_t>(); n > 0; --n) {
+    const auto e = r.get<EventRecord>();
+    r.check(e.kind <= TraceEvent::kArena);
     all.events.push_back({.name = at(e.name),
                           .scope = at(e.scope),
                           .phase = at(e.phase),
@@ -142,7 +106,7 @@ Trace gather_traces(Trace mine) {
   Processes* const job = Processes::current();
   if (!job) return mine;
   job->barrier();  // the clocks are read at about the same time
-  const int64_t now = internal::now_ns();
+  const int64_t now = weft::internal::now_ns();
   const std::vector<std::string> all = job->gather(text_of(mine, now));
   if (!is_first()) return mine;
   for (size_t p = 0; p < all.size(); ++p)

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "distributed/comm/byte_stream.h"
+
 namespace weft::dist::wire {
 namespace {
 
@@ -10,14 +12,10 @@ using internal::Request;
 
 constexpr size_t kMaxText = 4096;
 
-class Writer {
+constexpr const char* kSource = "gloo: a message of another process";
+
+class Writer : public internal::ByteWriter<std::vector<char>> {
  public:
-  template <class T>
-  void put(T x) {
-    static_assert(std::is_trivially_copyable_v<T>);
-    const char* p = reinterpret_cast<const char*>(&x);
-    bytes.insert(bytes.end(), p, p + sizeof x);
-  }
   void put_list(std::span<const int64_t> list) {
     put(static_cast<uint32_t>(list.size()));
     for (int64_t x : list) put(std::clamp(x, -kMaxElements, kMaxElements));
@@ -26,30 +24,16 @@ class Writer {
     put(static_cast<uint8_t>(v.dtype));
     put_list(v.shape);
   }
-  std::vector<char> bytes;
 };
 
-class Reader {
+class Reader : public internal::ByteReader {
  public:
-  Reader(const char* data, size_t bytes) : data_(data), left_(bytes) {}
+  Reader(const char* data, size_t bytes) : ByteReader({data, bytes}, kSource) {}
 
-  template <class T>
-  T get() {
-    static_assert(std::is_trivially_copyable_v<T> && !std::is_same_v<T, bool>);
-    T x;
-    std::memcpy(&x, take(sizeof x), sizeof x);
-    return x;
-  }
-  template <class T>
-  T get_below(T limit) {
-    const T x = get<T>();
-    check(x < limit);
-    return x;
-  }
   bool flag() { return get_below<uint8_t>(2) == 1; }
   std::vector<int64_t> list(uint32_t most) {
     const auto n = get<uint32_t>();
-    check(n <= most && n * sizeof(int64_t) <= left_);
+    check(n <= most && n * sizeof(int64_t) <= left());
     std::vector<int64_t> all(n);
     for (int64_t& x : all) x = get<int64_t>();
     return all;
@@ -62,27 +46,14 @@ class Reader {
     check(shape.numel() <= kMaxElements);
     return {nullptr, type, shape, contiguous_strides(shape)};
   }
-  const char* take(size_t n) {
-    check(n <= left_);
-    const char* p = data_;
-    data_ += n;
-    left_ -= n;
-    return p;
-  }
-  size_t left() const { return left_; }
-  static void check(bool right) { WEFT_CHECK(right, "gloo: a message of another process is malformed"); }
-
- private:
-  const char* data_;
-  size_t left_;
 };
 
 }  // namespace
 
 FrameHeader read_header(const char* buffer) {
-  FrameHeader h;
-  std::memcpy(&h, buffer, sizeof h);
-  Reader::check(h.magic == kMagic && static_cast<int>(h.kind) < kNumFrameKinds && h.bytes <= kMaxPayload);
+  Reader reader(buffer, sizeof(FrameHeader));
+  const auto h = reader.get<FrameHeader>();
+  reader.check(h.magic == kMagic && static_cast<int>(h.kind) < kNumFrameKinds && h.bytes <= kMaxPayload);
   return h;
 }
 
@@ -100,7 +71,7 @@ std::vector<char> encode(const StartedRequest& s) {
   w.put_view(r.out);
   w.put_list(r.send);
   w.put_list(r.recv);
-  w.bytes.insert(w.bytes.end(), s.input.begin(), s.input.end());
+  w.append({s.input.data(), s.input.size()});
   return std::move(w.bytes);
 }
 
@@ -115,19 +86,19 @@ StartedRequest decode_request(const char* data, size_t bytes, int size) {
   s.time = reader.get<int64_t>();
   r.site = reader.get<uint64_t>();
   for (int* x : {&r.peer, &r.in_dim, &r.out_dim, &r.shift, &s.color, &s.key}) *x = reader.get<int32_t>();
-  Reader::check(r.shift > -(1 << 30) && r.shift < (1 << 30));
+  reader.check(r.shift > -(1 << 30) && r.shift < (1 << 30));
   r.in = reader.view();
   r.out = reader.view();
   // A wrong number of counts is a user's mistake, with its own error.
   r.send = reader.list(static_cast<uint32_t>(size) + 1);
   r.recv = reader.list(static_cast<uint32_t>(size) + 1);
   for (const auto* list : {&r.send, &r.recv})
-    for (int64_t x : *list) Reader::check(x >= -kMaxElements && x <= kMaxElements);
+    for (int64_t x : *list) reader.check(x >= -kMaxElements && x <= kMaxElements);
   const size_t rest = reader.left();
   if (rest > 0) {
-    Reader::check(s.inlined && rest == static_cast<size_t>(r.in.numel() * itemsize(r.in.dtype)));
-    const char* input = reader.take(rest);
-    s.input.assign(input, input + rest);
+    reader.check(s.inlined && rest == static_cast<size_t>(r.in.numel() * itemsize(r.in.dtype)));
+    const std::string_view input = reader.take(rest);
+    s.input.assign(input.begin(), input.end());
   }
   return s;
 }
@@ -136,8 +107,7 @@ std::vector<char> encode(const Failure& f) {
   Writer w;
   w.put(static_cast<int32_t>(f.code));
   w.put(static_cast<uint8_t>(f.of_collective));
-  w.bytes.insert(w.bytes.end(), f.text.begin(),
-                 f.text.begin() + static_cast<int64_t>(std::min(kMaxText, f.text.size())));
+  w.append(std::string_view(f.text).substr(0, kMaxText));
   return std::move(w.bytes);
 }
 
@@ -145,12 +115,10 @@ Failure decode_failure(const char* data, size_t bytes) {
   Reader reader(data, bytes);
   Failure f;
   f.code = static_cast<Code>(reader.get_below<int32_t>(17));
-  Reader::check(static_cast<int>(f.code) > 0);
+  reader.check(static_cast<int>(f.code) > 0);
   f.of_collective = reader.flag();
-  const size_t n = reader.left();
-  Reader::check(n <= kMaxText);
-  const char* text = reader.take(n);
-  f.text.assign(text, text + n);
+  reader.check(reader.left() <= kMaxText);
+  f.text = reader.take(reader.left());
   return f;
 }
 
