@@ -19,7 +19,7 @@ void add_job(Facts& facts, const control::Environment& variables) {
     add("started_by", str_cat("error: ", e.what()));
     return;
   }
-  const bool one_host = id.local_world == id.world;
+  const bool one_host = id.one_host();
   if (id.source == "none") {
     add("started_by", "nothing: a mesh has a process for each rank on this host");
   } else {
@@ -27,7 +27,7 @@ void add_job(Facts& facts, const control::Environment& variables) {
     facts.add("job", "rank", static_cast<double>(id.rank));
     facts.add("job", "processes", static_cast<double>(id.world));
     if (id.local_world > 0) facts.add("job", "processes_of_this_host", static_cast<double>(id.local_world));
-    add("service", id.store.empty() ? control::with_port(one_host ? "127.0.0.1" : id.host, id.port)
+    add("service", id.store.empty() ? control::with_port(id.service_host(), id.port)
                                     : str_cat("any free port of this host, written to ", one_line(id.store, 200)));
   }
   const std::string file = value("JOB_TOKEN_FILE");
@@ -36,7 +36,7 @@ void add_job(Facts& facts, const control::Environment& variables) {
                : one_host                  ? "none; needed between hosts only"
                                            : "none: need JOB_TOKEN or JOB_TOKEN_FILE between hosts");
   const std::string address = value("JOB_ADDRESS"), interface = value("JOB_INTERFACE");
-  const std::string towards = one_host ? "" : control::address_towards(id.host);
+  const std::string towards = control::address_towards(id.service_host());
   add("network", !address.empty()     ? str_cat(address, " (JOB_ADDRESS)")
                  : !interface.empty() ? str_cat("interface ", interface, " (JOB_INTERFACE)")
                  : one_host           ? "shared memory; with --transport gloo 127.0.0.1"

@@ -23,6 +23,11 @@ struct Identity {
   std::string store;        // a folder in which rank 0 writes the address; empty: host and port are the address
   std::string job = "job";  // names the job and this start of it; equal on all ranks
   std::string source;       // "launch", "torchrun", "mpirun", "Slurm", "Kubernetes" or "none"
+
+  /// Whether all ranks are known to be on this host. Else each process needs the token of the job.
+  bool one_host() const { return local_world == world; }
+  /// The host at which the processes reach the coordination service.
+  std::string service_host() const { return one_host() ? "127.0.0.1" : host; }
 };
 
 using Environment = std::map<std::string, std::string>;

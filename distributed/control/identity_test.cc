@@ -190,5 +190,16 @@ TEST(Identity, FirstHost) {
     weft::testing::expect_error([&] { first_host(list); }, "is no list of hosts");
 }
 
+TEST(Identity, ReachesTheServiceOfOneHostByLoopback) {
+  const Identity one{.world = 2, .local_world = 2, .host = "node1"};
+  EXPECT_TRUE(one.one_host());
+  EXPECT_EQ(one.service_host(), "127.0.0.1");
+  for (const int64_t local : {0, 1}) {  // 0: not known
+    const Identity many{.world = 2, .local_world = local, .host = "node1"};
+    EXPECT_FALSE(many.one_host());
+    EXPECT_EQ(many.service_host(), "node1");
+  }
+}
+
 }  // namespace
 }  // namespace weft::control

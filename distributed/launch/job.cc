@@ -119,7 +119,7 @@ void close_output() {
 struct Job::Member {
   Member(const Identity& id, const JobOptions& o) {
     const std::string secret = token();
-    const bool one_host = id.local_world == id.world;
+    const bool one_host = id.one_host();
     const std::string where =
         id.local_world == 0 ? "may have processes on several hosts (" : "has processes on several hosts (";
     WEFT_CHECK_AS(kPermissionDenied, one_host || !secret.empty(), "the job ", where, id.source,
@@ -127,7 +127,7 @@ struct Job::Member {
                   "), and JOB_TOKEN is not set; need one secret text in JOB_TOKEN of all processes, or the path of a "
                   "file with it in JOB_TOKEN_FILE",
                   id.local_world == 0 ? "; or LOCAL_RANK and LOCAL_WORLD_SIZE, if all processes are on this host" : "");
-    std::string host = one_host ? "127.0.0.1" : id.host;
+    const std::string host = id.service_host();
     const auto deadline = std::chrono::steady_clock::now() + o.timeout;
     if (!id.store.empty()) folder = std::make_unique<FolderStore>(id.store);
     std::string address;
@@ -156,7 +156,7 @@ struct Job::Member {
     try {
       client->join();
       auto job = std::make_unique<Processes>(store, o.ranks, static_cast<int>(id.rank) * count, count, o.timeout,
-                                             o.transport, one_host ? "" : control::address_towards(id.host));
+                                             o.transport, control::address_towards(host));
       // The service sees what a transport does not: a stopped process, a host that is away, the cause of a failure.
       client->on_end([world = &job->world()](const control::Ending& e) { world->abort(e.text); });
       Processes::set_current(std::move(job));

@@ -4,10 +4,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <numeric>
 
+#include "framework/base/clock.h"
 #include "framework/base/error.h"
 #include "framework/io/file.h"
 #include "framework/io/json.h"
@@ -88,9 +88,7 @@ ExpertLoad::ExpertLoad(const std::vector<int64_t>& counts, std::vector<double> d
   }
 }
 
-double now_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+double now_seconds() { return static_cast<double>(internal::now_ns()) * 1e-9; }
 
 std::string duration_text(double seconds) {
   int64_t s = static_cast<int64_t>(std::max(0.0, seconds) + 0.5);

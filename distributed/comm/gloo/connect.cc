@@ -116,16 +116,6 @@ bool wait_for(int fd, int16_t events, Store& store, Store::Deadline deadline) {
   }
 }
 
-// The first frame of a connection, from each side.
-std::string hello(int from, int to, const std::string& token) {
-  FrameHeader h;
-  h.kind = FrameKind::kHello;
-  h.from = from;
-  h.to = to;
-  h.bytes = static_cast<uint32_t>(token.size());
-  return std::string(reinterpret_cast<const char*>(&h), sizeof h) + token;
-}
-
 // The time does not depend on where the texts differ.
 bool equal(const std::string& a, const std::string& b) {
   if (a.size() != b.size()) return false;
@@ -285,6 +275,15 @@ class Meeting {
 };
 
 }  // namespace
+
+std::string hello(int from, int to, const std::string& token) {
+  FrameHeader h;
+  h.kind = FrameKind::kHello;
+  h.from = from;
+  h.to = to;
+  h.bytes = static_cast<uint32_t>(token.size());
+  return std::string(reinterpret_cast<const char*>(&h), sizeof h) + token;
+}
 
 std::vector<int> connect_processes(Store& store, int mine, const std::vector<std::string>& names,
                                    const ConnectOptions& options, Store::Deadline deadline) {

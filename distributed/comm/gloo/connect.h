@@ -14,6 +14,9 @@ struct ConnectOptions {
   std::string token;      // what all processes of the job know, and nobody else
 };
 
+/// The first frame of a connection, from each side: it shows the token. `from` and `to` are numbers of processes.
+std::string hello(int from, int to, const std::string& token);
+
 /// Connects this process, number `mine`, to the others; `names` are for messages. Returns a socket for each of them, -1
 /// at its own number. A connection that does not show the token, is not complete after some seconds or comes a second
 /// time is closed, and changes nothing else. Throws if a process has not connected at the deadline.
