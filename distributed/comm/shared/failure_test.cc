@@ -1,112 +1,22 @@
-// What ranks see when one of them fails: every error is compared with that of thread ranks, and nothing hangs.
+// What ranks see when one of them fails: every error is that of thread ranks, and nothing hangs.
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <random>
 
-#include "distributed/comm/shared/testing/world_support.h"
-#include "distributed/comm/testing/mismatches.h"
-#include "distributed/comm/threads.h"
-#include "framework/base/testing/error_of.h"
+#include "distributed/comm/shared/testing/tested_world.h"
+
+namespace weft::testing {
+
+INSTANTIATE_TEST_SUITE_P(Shared, WorldFailure, ::testing::Values(shared_world()));
+
+}  // namespace weft::testing
 
 namespace weft::dist {
 namespace {
 
 using namespace weft::testing;
 using Clock = std::chrono::steady_clock;
-using std::chrono::milliseconds;
-
-Work::Deadline in(int ms) { return Clock::now() + milliseconds(ms); }
-double seconds(Clock::duration d) { return std::chrono::duration<double>(d).count(); }
-
-TEST(SharedFailure, MismatchesHaveTheSentencesOfThreadRanks) {
-  check_mismatches(
-      [](Store& store, int size, std::vector<int> local) { return std::make_unique<SharedWorld>(store, size, local); });
-}
-
-TEST(SharedFailure, WrongPeer) {
-  auto c = make_thread_communicators(2, "world");
-  const std::string want = text(c[0]->start({.kind = Collective::kSend, .peer = 0})->wait(in_a_minute()));
-  EXPECT_EQ(run_world(each(2),
-                      [&](Communicator& c, SharedWorld&, int rank) {
-                        if (rank == 0) {
-                          EXPECT_EQ(text(c.start({.kind = Collective::kSend, .peer = 0})->wait(in_a_minute())), want);
-                        } else {
-                          EXPECT_EQ(text(c.start({})->wait(in_a_minute())), "collective aborted: " + want);
-                        }
-                      }),
-            "0 0");
-}
-
-TEST(SharedFailure, DeadlineNamesTheMissing) {
-  EXPECT_EQ(run_world(each(3),
-                      [&](Communicator& c, SharedWorld&, int rank) {
-                        std::vector<float> v(4);
-                        EXPECT_EQ(text(c.start({})->wait(in_a_minute())), "");
-                        if (rank < 2) {
-                          auto work =
-                              c.start({.kind = Collective::kAllReduce, .in = view(v), .out = view(v), .site = 3});
-                          EXPECT_FALSE(work->done());
-                          auto error = work->wait(rank == 0 ? in(200) : in_a_minute());
-                          EXPECT_EQ(text(error),
-                                    "all_reduce #2 over world: the deadline has passed; missing: rank 2 (last started "
-                                    "barrier #1); waiting in all_reduce sum of f32[4] (site 3): rank 0, rank 1");
-                          EXPECT_EQ(error->code(), Code::kDeadlineExceeded);
-                          EXPECT_TRUE(work->done());
-                          return;
-                        }
-                        std::this_thread::sleep_for(milliseconds(400));
-                        auto work = c.start({.kind = Collective::kAllReduce, .in = view(v), .out = view(v)});
-                        EXPECT_EQ(work->wait(in_a_minute())->code(), Code::kAborted);
-                      }),
-            "0 0 0");
-}
-
-TEST(SharedFailure, AbortDropAndRetireReachAllRanks) {
-  for (int kind : {0, 1, 2, 3})
-    EXPECT_EQ(run_world(each(3),
-                        [&](Communicator& c, SharedWorld&, int rank) {
-                          std::vector<float> v(30000), out(30000);
-                          auto start = [&] {
-                            return c.start({.kind = Collective::kAllReduce, .in = view(v), .out = view(out)});
-                          };
-                          if (rank == 2) {
-                            std::this_thread::sleep_for(milliseconds(10));
-                            if (kind == 0) c.abort("rank 2: out of memory");
-                            if (kind == 1) start();
-                            if (kind == 2) set_retired(c, true);
-                            if (kind == 2) std::this_thread::sleep_for(milliseconds(100));
-                            return;  // kind 3: it leaves the world
-                          }
-                          if (kind == 1) std::this_thread::sleep_for(milliseconds(50));
-                          const auto begin = Clock::now();
-                          const std::string error = text(start()->wait(in_a_minute()));
-                          EXPECT_LT(seconds(Clock::now() - begin), 0.5);
-                          const char* need[] = {
-                              "collective aborted: rank 2: out of memory", "rank 2 dropped it without waiting",
-                              "rank 2 returned without starting it", "rank 2 returned without starting it"};
-                          EXPECT_NE(error.find(need[kind]), error.npos) << error;
-                        }),
-              "0 0 0");
-}
-
-TEST(SharedFailure, SplitHasADeadlineAndNeedsAllRanks) {
-  EXPECT_EQ(run_world(each(2),
-                      [&](Communicator& c, SharedWorld&, int rank) {
-                        if (rank == 1) std::this_thread::sleep_for(milliseconds(300));
-                        const std::string error = weft::testing::placed_error_of([&] { c.split(0, 0, in(100)); });
-                        EXPECT_NE(error.find(rank == 0 ? "missing: rank 1" : "collective aborted: "), error.npos);
-                      }),
-            "0 0");
-  EXPECT_EQ(run_world(each(2),
-                      [&](Communicator& c, SharedWorld&, int rank) {
-                        const std::string error =
-                            rank == 0 ? weft::testing::placed_error_of([&] { c.split(0, 0, in_a_minute()); })
-                                      : text(c.start({})->wait(in_a_minute()));
-                        EXPECT_EQ(error, "barrier #1 over world: some ranks call split() and others do not");
-                      }),
-            "0 0");
-}
 
 // Deadlines that pass while the others complete the collective.
 TEST(SharedFailure, ACollectiveSucceedsOnAllRanksOrOnNone) {
@@ -118,8 +28,9 @@ TEST(SharedFailure, ACollectiveSucceedsOnAllRanksOrOnNone) {
   for (uint64_t seed = 1; seed <= 80; ++seed) {
     const int n = 2 + static_cast<int>(seed % 2);
     for (auto& c : counts->successes) c = 0;
-    EXPECT_EQ(run_world(each(n),
-                        [&](Communicator& c, SharedWorld&, int rank) {
+    EXPECT_EQ(run_world(with_options({.piece_bytes = seed % 4 < 2 ? 16 << 10 : 256 << 10}), each(n),
+                        [&](Communicator& c, ProcessWorld&) {
+                          const int rank = c.rank();
                           std::mt19937_64 random(seed * 10 + rank);
                           std::vector<float> v(50000);
                           EXPECT_EQ(text(c.start({})->wait(in_a_minute())), "");
@@ -132,43 +43,12 @@ TEST(SharedFailure, ACollectiveSucceedsOnAllRanksOrOnNone) {
                             if (c.start(r)->wait(Clock::now() + patience)) break;
                             ++counts->successes[rank];
                           }
-                        },
-                        {.piece_bytes = seed % 4 < 2 ? 16 << 10 : 256 << 10}),
+                        }),
               n == 2 ? "0 0" : "0 0 0");
     for (int r = 1; r < n; ++r) ASSERT_EQ(counts->successes[r], counts->successes[0]) << "seed " << seed;
     failed_late += counts->successes[0] > 3;
   }
   std::printf("%d of 80 runs failed after more than three collectives\n", failed_late);
-}
-
-// A rank leaves; the others still use what does not need it.
-TEST(SharedFailure, LeavingFailsNothingElse) {
-  EXPECT_EQ(run_world(each(3),
-                      [&](Communicator& c, SharedWorld&, int rank) {
-                        EXPECT_EQ(text(c.start({})->wait(in_a_minute())), "");
-                        if (rank == 2) return;
-                        std::this_thread::sleep_for(milliseconds(50));
-                        std::vector<float> v(50000, static_cast<float>(rank)), w(50000);
-                        auto s = c.start({.kind = Collective::kSend, .in = view(v), .peer = 1 - rank});
-                        auto r = c.start({.kind = Collective::kRecv, .out = view(w), .peer = 1 - rank});
-                        EXPECT_EQ(text(s->wait(in_a_minute())), "");
-                        EXPECT_EQ(text(r->wait(in_a_minute())), "");
-                        EXPECT_EQ(w[49999], static_cast<float>(1 - rank));
-                      }),
-            "0 0 0");
-}
-
-TEST(SharedFailure, ARetiredRankMayReturn) {
-  EXPECT_EQ(run_world(each(2),
-                      [&](Communicator& c, SharedWorld&, int) {
-                        for (int i = 0; i < 20; ++i) {
-                          set_retired(c, false);
-                          EXPECT_EQ(text(c.start({})->wait(in_a_minute())), "");
-                          EXPECT_EQ(text(c.start({})->wait(in_a_minute())), "");
-                        }
-                        set_retired(c, true);
-                      }),
-            "0 0");
 }
 
 }  // namespace

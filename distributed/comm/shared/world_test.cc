@@ -4,16 +4,20 @@
 #include <sched.h>
 #include <sys/mount.h>
 
-#include <atomic>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <thread>
 
 #include "distributed/comm/shared/heap.h"
-#include "distributed/comm/shared/testing/world_support.h"
+#include "distributed/comm/shared/testing/tested_world.h"
 #include "distributed/comm/testing/compare_with_threads.h"
-#include "framework/base/thread_pool.h"
+
+namespace weft::testing {
+
+INSTANTIATE_TEST_SUITE_P(Shared, WorldCommunicators, ::testing::Values(shared_world()));
+
+}  // namespace weft::testing
 
 namespace weft::dist {
 namespace {
@@ -21,77 +25,23 @@ namespace {
 using namespace weft::testing;
 using Clock = std::chrono::steady_clock;
 
-TEST(SharedWorld, BitsOfThreadRanks) {
-  uint64_t seed = 1;
-  for (const auto& layout : {each(2), each(3), each(4)}) {
-    EXPECT_EQ(run_world(layout, [&](Communicator& c, SharedWorld&, int) { compare_with_threads(c, seed, 150); }),
-              layout.size() == 2   ? "0 0"
-              : layout.size() == 3 ? "0 0 0"
-                                   : "0 0 0 0");
-    seed += 1000;
-  }
-}
-
-TEST(SharedWorld, BitsOfThreadRanksWithSeveralRanksInAProcess) {
-  EXPECT_EQ(
-      run_world({{0, 2}, {1, 3}}, [&](Communicator& c, SharedWorld&, int) { compare_with_threads(c, 5000, 100); }),
-      "0 0");
-  EXPECT_EQ(run_world({{0, 1}, {2}}, [&](Communicator& c, SharedWorld&, int) { compare_with_threads(c, 6000, 100); }),
-            "0 0");
-}
-
 TEST(SharedWorld, BitsOfThreadRanksInManySmallPieces) {
   for (const auto& layout : {each(2), each(4)})
-    EXPECT_EQ(run_world(layout, [&](Communicator& c, SharedWorld&, int) { compare_with_threads(c, 9000, 100); },
-                        {.piece_bytes = 8 << 10}),
+    EXPECT_EQ(run_world(with_options({.piece_bytes = 8 << 10}), layout,
+                        [&](Communicator& c, ProcessWorld&) { compare_with_threads(c, 9000, 100); }),
               layout.size() == 2 ? "0 0" : "0 0 0 0");
 }
 
 TEST(SharedWorld, BitsOfThreadRanksWithoutProgressThread) {
-  EXPECT_EQ(run_world(each(2), [&](Communicator& c, SharedWorld&, int) { compare_with_threads(c, 7000, 150); },
-                      {.progress_thread = false}),
+  EXPECT_EQ(run_world(with_options({.progress_thread = false}), each(2),
+                      [&](Communicator& c, ProcessWorld&) { compare_with_threads(c, 7000, 150); }),
             "0 0");
-}
-
-TEST(SharedWorld, SplitAndSeveralCommunicators) {
-  const std::string folder = new_folder();
-  Processes all(4, [&](int rank) {
-    FolderStore store(folder);
-    SharedWorld world(store, 4, {rank});
-    auto everyone = world.communicators("world", all_of(4))[0];
-    auto pair = world.communicators("tp", rank < 2 ? std::vector<int>{0, 1} : std::vector<int>{2, 3})[0];
-    EXPECT_EQ(pair->rank(), rank % 2);
-    // Ordered by key: descending.
-    auto part = everyone->split(rank == 3 ? -1 : 0, -rank, in_a_minute());
-    EXPECT_EQ(static_cast<bool>(part), rank != 3);
-    for (int i = 0; i < 20; ++i) {
-      std::vector<int64_t> in{rank}, a(1), b(1), d(1);
-      auto w1 = pair->start({.kind = Collective::kAllReduce, .in = view(in), .out = view(a)});
-      auto w2 = everyone->start({.kind = Collective::kAllReduce, .in = view(in), .out = view(b)});
-      if (part) {
-        EXPECT_EQ(part->rank(), 2 - rank);
-        auto w3 = part->start({.kind = Collective::kAllReduce, .in = view(in), .out = view(d)});
-        EXPECT_EQ(text(w3->wait(in_a_minute())), "");
-        EXPECT_EQ(d[0], 3);
-      }
-      EXPECT_EQ(text(w2->wait(in_a_minute())), "");
-      EXPECT_EQ(text(w1->wait(in_a_minute())), "");
-      EXPECT_EQ(a[0], rank < 2 ? 1 : 5);
-      EXPECT_EQ(b[0], 6);
-      EXPECT_NE(w1->number(), w2->number());
-    }
-  });
-  EXPECT_EQ(all.wait(), "0 0 0 0");
-}
-
-TEST(SharedWorld, KnowsWhenAllHadStarted) {
-  EXPECT_EQ(run_world(each(3), [](Communicator& c, SharedWorld&, int rank) { check_all_started(c, rank); }), "0 0 0");
 }
 
 // A collective that has started ends although its ranks compute.
 TEST(SharedWorld, ProgressWhileRanksCompute) {
-  EXPECT_EQ(run_world(each(2),
-                      [](Communicator& c, SharedWorld&, int) {
+  EXPECT_EQ(run_world(with_options(), each(2),
+                      [](Communicator& c, ProcessWorld&) {
                         std::vector<float> v(1 << 20, 1.0f);
                         auto w = c.start({.kind = Collective::kAllReduce, .in = view(v), .out = view(v)});
                         // No call of wait() or done().
@@ -116,8 +66,8 @@ TEST(SharedWorld, NothingIsLeft) {
     return std::distance(begin(list), end(list));
   };
   const std::string before = names();
-  EXPECT_EQ(run_world(each(2),
-                      [](Communicator& c, SharedWorld&, int) {
+  EXPECT_EQ(run_world(with_options(), each(2),
+                      [](Communicator& c, ProcessWorld&) {
                         EXPECT_EQ(text(c.start({.kind = Collective::kBarrier})->wait(in_a_minute())), "");
                       }),
             "0 0");
@@ -125,8 +75,8 @@ TEST(SharedWorld, NothingIsLeft) {
   Processes two(2, [&](int rank) {
     const auto open = descriptors();
     for (int i = 0; i < 3; ++i) {
-      in_world(each(2), rank, folder + "/" + std::to_string(i),
-               [&](Communicator& c, SharedWorld&, int) { compare_with_threads(c, 8000, 10); });
+      in_world(with_options(), each(2), rank, folder + "/" + std::to_string(i),
+               [&](Communicator& c, ProcessWorld&) { compare_with_threads(c, 8000, 10); });
       EXPECT_EQ(descriptors(), open);
     }
     std::ifstream maps("/proc/self/maps");
@@ -147,7 +97,7 @@ TEST(SharedWorld, SmallDevShm) {
       std::printf("not tested: no right to mount\n");
       return;
     }
-    in_world(each(2), rank, folder, [&](Communicator& c, SharedWorld&, int) {
+    in_world(with_options(), each(2), rank, folder, [&](Communicator& c, ProcessWorld&) {
       std::vector<float> v(4 << 20, 1.0f);
       EXPECT_EQ(text(c.start({.kind = Collective::kAllReduce, .in = view(v), .out = view(v)})->wait(in_a_minute())),
                 "");
@@ -156,17 +106,6 @@ TEST(SharedWorld, SmallDevShm) {
     EXPECT_EQ(std::distance(begin(std::filesystem::directory_iterator("/dev/shm")), {}), 0);
   });
   EXPECT_EQ(two.wait(), "0 0");
-}
-
-TEST(SharedWorld, JoinHasADeadline) {
-  FolderStore store(new_folder());
-  try {
-    SharedWorld world(store, 2, {0}, {.timeout = std::chrono::milliseconds(50)});
-    ADD_FAILURE() << "joined without rank 1";
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), Code::kDeadlineExceeded);
-    EXPECT_NE(std::string(e.what()).find("rank_1"), std::string::npos) << e.what();
-  }
 }
 
 TEST(SharedWorld, HeapReusesMemory) {

@@ -62,9 +62,10 @@ void check_mismatches(const MakeWorld& make) {
     const Code code = b->wait(in_a_minute())->code();
     EXPECT_NE(want, "");
     times->event = 0;
-    const std::string ends = run_any_world(
+    const std::string ends = run_world(
         make, each(2),
-        [&](Communicator& c, int rank) {
+        [&](Communicator& c, dist::ProcessWorld&) {
+          const int rank = c.rank();
           if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(15));  // rank 0 is the first
           if (rank == 1) times->event = now();
           auto work = c.start(row.request(rank));

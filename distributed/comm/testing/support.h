@@ -79,37 +79,24 @@ inline Layout each(int n) {
 using MakeWorld = std::function<std::unique_ptr<dist::ProcessWorld>(dist::Store&, int size, std::vector<int> local)>;
 
 /// What one rank does with the communicator of all ranks.
-using AnyBody = std::function<void(Communicator&, int rank)>;
+using Body = std::function<void(Communicator&, dist::ProcessWorld&)>;
 
 /// Joins as one process of the layout; runs the body on a thread for each of its ranks.
-inline void in_any_world(const MakeWorld& make, const Layout& layout, int process, const std::string& folder,
-                         const AnyBody& body, const char* name = "world") {
+inline void in_world(const MakeWorld& make, const Layout& layout, int process, const std::string& folder,
+                     const Body& body, const char* name = "world") {
   dist::FolderStore store(folder);
   int n = 0;
   for (const auto& ranks : layout) n += static_cast<int>(ranks.size());
   const auto world = make(store, n, layout[process]);
   auto mine = world->communicators(name, all_of(n));
-  on_threads(mine.size(), [&](size_t i) { body(*mine[i], mine[i]->rank()); });
-}
-
-/// Work::all_started() is not before the last rank has started, and not after wait(); all ranks are on this host.
-inline void check_all_started(Communicator& c, int rank) {
-  for (int i = 0; i < 10; ++i) {
-    if (rank == i % c.size()) std::this_thread::sleep_for(std::chrono::milliseconds(3));
-    std::vector<int64_t> own{now()}, all(static_cast<size_t>(c.size()));
-    const auto work = c.start({.kind = Collective::kAllGather, .in = view(own), .out = view(all)});
-    ASSERT_EQ(text(work->wait(in_a_minute())), "");
-    const int64_t known = work->all_started().time_since_epoch().count();
-    EXPECT_LE(known, now());
-    for (int64_t started : all) EXPECT_GE(known, started);
-  }
+  on_threads(mine.size(), [&](size_t i) { body(*mine[i], *world); });
 }
 
 /// The processes of a layout; returns their exit codes.
-inline std::string run_any_world(const MakeWorld& make, const Layout& layout, const AnyBody& body,
-                                 const char* name = "world") {
+inline std::string run_world(const MakeWorld& make, const Layout& layout, const Body& body,
+                             const char* name = "world") {
   const std::string folder = new_folder();
-  Processes all(static_cast<int>(layout.size()), [&](int p) { in_any_world(make, layout, p, folder, body, name); });
+  Processes all(static_cast<int>(layout.size()), [&](int p) { in_world(make, layout, p, folder, body, name); });
   const std::string ends = all.wait();
   std::filesystem::remove_all(folder);
   return ends;

@@ -1,0 +1,34 @@
+// For tests: worlds of forked processes that share memory.
+#pragma once
+#include "distributed/comm/shared/world.h"
+#include "distributed/comm/testing/world_tests.h"
+
+namespace weft::testing {
+
+inline MakeWorld with_options(const dist::SharedWorldOptions& options = {}) {
+  return [options](dist::Store& store, int size, std::vector<int> local) {
+    return std::make_unique<dist::SharedWorld>(store, size, std::move(local), options);
+  };
+}
+
+/// Variants have pieces of two sizes, with and without the thread that makes progress.
+inline TestedWorld shared_world() {
+  return {.name = "shared",
+          .make =
+              [](dist::Store& store, int size, std::vector<int> local, WorldSetting s) {
+                dist::SharedWorldOptions options{.timeout = s.timeout};
+                if (s.variant) {
+                  options.piece_bytes = s.variant % 3 ? 4096 : 256 << 10;
+                  options.progress_thread = s.variant % 2 == 0;
+                }
+                return with_options(options)(store, size, std::move(local));
+              },
+          .death_errors =
+              [](const dist::ProcessWorld& world, int rank) {
+                const pid_t pid = dynamic_cast<const dist::SharedWorld&>(world).process_of(rank);
+                return std::vector{str_cat("collective aborted: rank ", rank, " (pid ", pid, ") has died")};
+              },
+          .deaths = 20};
+}
+
+}  // namespace weft::testing
