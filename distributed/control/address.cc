@@ -43,19 +43,21 @@ bool is_reachable(const std::string& host) {
 
 std::string address_towards(const std::string& host) {
   const Resolved found(host);
-  if (!found.first) return "";
-  // The kernel chooses the source when a socket for datagrams is connected.
-  const int fd = socket(found.first->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) return "";
-  sockaddr_storage own = {};
-  socklen_t length = sizeof own;
-  auto* const address = reinterpret_cast<sockaddr*>(&own);
-  char text[NI_MAXHOST] = {};
-  const bool ok = connect(fd, found.first->ai_addr, found.first->ai_addrlen) == 0 &&
-                  getsockname(fd, address, &length) == 0 && !is_loopback(address) &&
-                  getnameinfo(address, length, text, sizeof text, nullptr, 0, NI_NUMERICHOST) == 0;
-  close(fd);
-  return ok ? text : "";
+  for (const addrinfo* a = found.first; a; a = a->ai_next) {
+    // The kernel chooses the source when a socket for datagrams is connected.
+    const int fd = socket(a->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) continue;
+    sockaddr_storage own = {};
+    socklen_t length = sizeof own;
+    auto* const address = reinterpret_cast<sockaddr*>(&own);
+    char text[NI_MAXHOST] = {};
+    const bool ok = connect(fd, a->ai_addr, a->ai_addrlen) == 0 && getsockname(fd, address, &length) == 0 &&
+                    !is_loopback(address) &&
+                    getnameinfo(address, length, text, sizeof text, nullptr, 0, NI_NUMERICHOST) == 0;
+    close(fd);
+    if (ok) return text;
+  }
+  return "";
 }
 
 }  // namespace weft::control

@@ -31,8 +31,9 @@ uint64_t socket_of(int fd) {
 int listen_on(const addrinfo& a) {
   const int fd = ::socket(a.ai_family, a.ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, a.ai_protocol);
   if (fd < 0) return -1;
-  const int on = 1;
+  const int on = 1, off = 0;
   ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);  // closed connections do not occupy it; a listener does
+  if (a.ai_family == AF_INET6) ::setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
   if (::bind(fd, a.ai_addr, a.ai_addrlen) == 0 && ::listen(fd, 1024) == 0) return fd;
   const int error = errno;
   ::close(fd);
@@ -50,12 +51,15 @@ Listener::Listener(const std::string& address, size_t most_open) : most_open_(mo
   addrinfo hints{}, *found = nullptr;
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
-  const int bad = ::getaddrinfo(host.c_str(), address.c_str() + colon + 1, &hints, &found);
+  const int bad = ::getaddrinfo(host.empty() ? nullptr : host.c_str(), address.c_str() + colon + 1, &hints, &found);
   std::string reason = bad ? ::gai_strerror(bad) : "";
-  for (const addrinfo* a = found; a && fd_ < 0; a = a->ai_next) {
-    fd_ = listen_on(*a);
-    if (fd_ < 0) reason = std::strerror(errno);
-  }
+  // The address of all interfaces takes IPv4 as well if it is that of IPv6.
+  for (const int family : {host.empty() ? AF_INET6 : AF_UNSPEC, AF_UNSPEC})
+    for (const addrinfo* a = found; a && fd_ < 0; a = a->ai_next) {
+      if (family != AF_UNSPEC && family != a->ai_family) continue;
+      fd_ = listen_on(*a);
+      if (fd_ < 0) reason = std::strerror(errno);
+    }
   if (found) ::freeaddrinfo(found);
   WEFT_CHECK_AS(kUnavailable, fd_ >= 0, "coordination service: cannot listen on ", one_line(address, 100), ": ", reason,
                 "; need an address of this host, and a port that no other program uses");

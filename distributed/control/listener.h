@@ -12,7 +12,8 @@ namespace weft::control {
 
 class Listener {
  public:
-  /// Listens on "host:port"; port 0 takes a free one. Throws if that cannot be.
+  /// Listens on "host:port", "[fd00::1]:port", or ":port" on all interfaces; port 0 takes a free one. Throws if that
+  /// cannot be.
   Listener(const std::string& address, size_t most_open);
   ~Listener();
   Listener(const Listener&) = delete;

@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include "distributed/control/client.h"
@@ -102,6 +103,19 @@ TEST(Service, AJob) {
   EXPECT_EQ(job.server->status().stage, ServerStatus::Stage::kEnded);
   EXPECT_EQ(job.server->status().cause, "");
   expect_has(error_of([&] { job[0].set("k", "v"); }), "rank 0 has left");
+}
+
+TEST(Service, ServesIPv6) {
+  if (std::ifstream("/proc/net/if_inet6").peek() == EOF) GTEST_SKIP() << "this host has no IPv6";
+  Job job(2, {.address = "[::1]:0"});
+  job[0].set("k", "v");
+  EXPECT_EQ(job[1].get("k", in(10000)), "v");
+  // On all interfaces: each member by another protocol.
+  Server server({.address = ":0", .token = "secret", .size = 2});
+  Client a(member(str_cat("127.0.0.1:", server.port()), 0, 2)), b(member(str_cat("[::1]:", server.port()), 1, 2));
+  a.join(), b.join();
+  a.set("k", "w");
+  EXPECT_EQ(b.get("k", in(10000)), "w");
 }
 
 TEST(Service, Deadlines) {

@@ -133,7 +133,7 @@ struct Job::Member {
     std::string address;
     if (id.rank == 0) {
       // The own name may be of the loopback interface here, or not be known yet, as in a pod that starts.
-      const std::string own = !one_host && !control::is_reachable(host) ? "0.0.0.0" : host;
+      const std::string own = !one_host && !control::is_reachable(host) ? "" : host;
       server = std::make_unique<control::Server>(control::ServerOptions{
           .address = control::with_port(own, id.port), .token = secret, .job = id.job, .size = id.world});
       address = control::with_port(host, server->port());

@@ -381,9 +381,9 @@ def two_hosts():
     b.remove()
 
 
-def pods(token="secret"):
+def pods(token="secret", master="10.77.0.1"):
     """The variables of the two pods of a Kubernetes job."""
-    return [{"JOB_COMPLETION_INDEX": str(i), "WORLD_SIZE": "2", "MASTER_ADDR": "10.77.0.1", "JOB_TOKEN": token}
+    return [{"JOB_COMPLETION_INDEX": str(i), "WORLD_SIZE": "2", "MASTER_ADDR": master, "JOB_TOKEN": token}
             for i in range(2)]
 
 
@@ -454,6 +454,15 @@ def part_hosts():
         fault("other token", ["rank 1", "token"], environments=[pods()[0], pods("other")[1]], more=["--timeout", "5"])
         fault("batch", ["--batch_size", "--batch_size"], vary=[*VARY[:2], VARY[2].replace("--lr 0.5", "--batch_size 8"),
                                                                 VARY[3]])
+
+        for i, host in enumerate((a, b)):
+            for link in ("wire", "own0"):
+                host.ip("-4", "address", "flush", "dev", link)
+            host.ip("address", "add", f"fd77::{i + 1}/64", "dev", "wire", "nodad")
+        job = start("IPv6 alone", environments=pods(master="fd77::1"))
+        codes = job.end()
+        check(not any(codes), f"hosts IPv6 alone: exit codes {codes}", job.shown())
+        same_losses("hosts IPv6 alone", metrics("IPv6 alone"))
 
 
 def part_proxy():

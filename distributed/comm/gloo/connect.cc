@@ -68,24 +68,34 @@ Endpoint endpoint_of(const std::string& address, const std::string& port, int fl
   return e;
 }
 
-// The first address of an interface; without a name, of the first one that is up and not the loopback interface.
+// The higher the better; 0: none that others can reach. A link-local address needs the name of the interface, which may
+// be another one on their side.
+int preference_of(const sockaddr* a) {
+  if (!a || (a->sa_family != AF_INET && a->sa_family != AF_INET6)) return 0;
+  if (a->sa_family == AF_INET) return 3;
+  return IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6*>(a)->sin6_addr) ? 1 : 2;
+}
+
+// An address of an interface; without a name, of one that is up and not the loopback interface. Of addresses with equal
+// preference it is the first.
 Endpoint address_of_interface(const std::string& name) {
   WEFT_CHECK_AS(kNotFound, name.empty() || if_nametoindex(name.c_str()) > 0,
                 "gloo: this host has no network interface '", name, "'");
   ifaddrs* all = nullptr;
   if (getifaddrs(&all) != 0) throw system_error("gloo: cannot list the network interfaces of this host");
   Endpoint found;
-  for (const int family : {AF_INET, AF_INET6})
-    for (ifaddrs* a = all; a && found.length == 0; a = a->ifa_next) {
-      if (!a->ifa_addr || a->ifa_addr->sa_family != family) continue;
-      const bool open = (a->ifa_flags & IFF_UP) && !(a->ifa_flags & IFF_LOOPBACK) && family == AF_INET;
-      if (name.empty() ? !open : name != a->ifa_name) continue;
-      found.length = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
-      std::memcpy(&found.address, a->ifa_addr, found.length);
-    }
+  int best = name.empty() ? 1 : 0;
+  for (const ifaddrs* a = all; a; a = a->ifa_next) {
+    const bool open = (a->ifa_flags & IFF_UP) && !(a->ifa_flags & IFF_LOOPBACK);
+    const int preference = preference_of(a->ifa_addr);
+    if ((name.empty() ? !open : name != a->ifa_name) || preference <= best) continue;
+    best = preference;
+    found.length = a->ifa_addr->sa_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+    std::memcpy(&found.address, a->ifa_addr, found.length);
+  }
   freeifaddrs(all);
   WEFT_CHECK_AS(kNotFound, found.length > 0,
-                name.empty() ? "gloo: this host has no network interface but the loopback one"
+                name.empty() ? "gloo: this host has no network interface with an address but the loopback one"
                              : str_cat("gloo: the network interface '", name, "' has no address"));
   return found;
 }

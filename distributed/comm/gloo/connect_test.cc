@@ -3,10 +3,13 @@
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <random>
 #include <sstream>
 #include <thread>
@@ -118,6 +121,40 @@ TEST(Connect, MissingProcessesAndWrongAddressesAreNamed) {
   EXPECT_NE(error({"192.0.2.1", "", kToken}).find("192.0.2.1, which must be an address of this host"),
             std::string::npos);
   EXPECT_EQ(error({"", "lo", kToken}), "gloo: rank 4 has not joined before the deadline");
+}
+
+TEST(Connect, WorksOverIPv6) {
+  if (std::ifstream("/proc/net/if_inet6").peek() == EOF) GTEST_SKIP() << "this host has no IPv6";
+  FolderStore store(weft::testing::new_folder());
+  std::vector<int> sockets[2];
+  const auto connect = [&](int p) {
+    sockets[p] = connect_processes(store, p, {"rank 0", "rank 1"}, {"::1", "", kToken}, in(20000));
+  };
+  std::thread zero(connect, 0);
+  connect(1);
+  zero.join();
+  EXPECT_EQ(send(sockets[0][1], "text", 4, 0), 4);
+  EXPECT_EQ(received(sockets[1][0], 4), "text");
+  close(sockets[0][1]), close(sockets[1][0]);
+}
+
+// The address of an interface that has link-local and another address of IPv6, and none of IPv4.
+TEST(Connect, FindsTheAddressOfAHostWithIPv6Alone) {
+  weft::testing::Processes one(1, [](int) {
+    if (unshare(CLONE_NEWNET | (geteuid() == 0 ? 0 : CLONE_NEWUSER)) != 0 ||
+        std::system("(ip link add own0 type veth peer name own1 && ip link set own1 up && ip link set own0 up &&"
+                    " ip address add fd77::1/64 dev own0 nodad) >/dev/null 2>&1") != 0) {
+      std::printf("not tested: no right to make a network\n");
+      return;
+    }
+    for (const char* interface : {"", "own0"}) {
+      FolderStore store(weft::testing::new_folder());
+      connect_processes(store, 0, {"rank 0"}, {"", interface, kToken}, in(1000));
+      const std::string address = store.get("gloo/address_0", in(1000));
+      EXPECT_EQ(address.rfind("fd77::1 ", 0), 0u) << address;
+    }
+  });
+  EXPECT_EQ(one.wait(), "0");
 }
 
 // A job that has ended while its processes connect.

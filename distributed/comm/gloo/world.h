@@ -22,7 +22,7 @@ namespace weft::dist {
 
 struct GlooWorldOptions {
   /// IP address or host name of this process that the others can reach. Empty: 127.0.0.1 if all are on one host, else
-  /// the first address of this host that is not of the loopback interface.
+  /// the first address of this host that is not of the loopback interface, IPv4 before IPv6.
   std::string address;
   /// Or the network interface, such as "eth0".
   std::string interface;
