@@ -1,6 +1,6 @@
-// The port of the coordination service. gRPC's own listener accepts as long as anybody connects, and meanwhile reads
-// nothing of those that are connected: a stranger could make members look dead. This one bounds how many connections
-// are accepted in a second, and how many are open.
+// The port of the coordination service. gRPC's own listener accepts as long as clients connect, and meanwhile does not
+// read from open connections: any client could delay heartbeats until members count as dead. This one bounds how many
+// connections are accepted in a second, and how many are open.
 #pragma once
 #include <functional>
 #include <string>

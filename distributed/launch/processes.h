@@ -1,8 +1,8 @@
 // Processes: the processes of a job, each with an equal number of ranks. Without a job, all ranks are threads of this
 // process.
 //
-// All processes run the same program: they make the same calls that exchange something, in the same order. What one of
-// them decides by a clock, a signal or a file system is rank 0's word: from_first().
+// All processes run the same program: they make the same collective calls in the same order. Decisions that depend on a
+// clock, a signal or a file system are made by process 0 and sent to all: from_first().
 #pragma once
 #include <chrono>
 #include <functional>

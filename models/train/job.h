@@ -14,7 +14,7 @@ std::unique_ptr<dist::Job> make_job(const TrainOptions& settled);
 
 /// What the first process of the job gives; without a job, `mine`.
 template <class T>
-T word_of_first(T mine) {
+T value_of_first(T mine) {
   dist::Processes* const job = dist::Processes::current();
   return job ? job->from_first(mine) : mine;
 }

@@ -84,10 +84,10 @@ class Trainer {
   /// Trainer has to settle them again.
   bool lock() {
     if (setup_.checkpoint_every == 0) return true;
-    if (!dist::is_first()) return word_of_first(true);
+    if (!dist::is_first()) return value_of_first(true);
     io::make_folders(setup_.dir);
     lock_.emplace(lock_path(setup_.dir), str_cat("--checkpoint_dir: ", setup_.dir));
-    return word_of_first(latest_checkpoint(setup_.dir) == setup_.resumed);
+    return value_of_first(latest_checkpoint(setup_.dir) == setup_.resumed);
   }
 
   int run() {
@@ -247,8 +247,8 @@ class Trainer {
   static Setup settled(const nn::ModelFamily& family, TrainOptions& options) {
     Setup s = settle(family, options);
     // Folders that the first process may have written to since.
-    s.dir = word_of_first(s.dir);
-    s.resumed = word_of_first(s.resumed);
+    s.dir = value_of_first(s.dir);
+    s.resumed = value_of_first(s.resumed);
     if (dist::Processes* job = dist::Processes::current()) job->barrier();
     return s;
   }
@@ -352,7 +352,7 @@ class Trainer {
     // auto: writing takes about 1 % of the time, and checkpoints are at least 30 s apart.
     const double now = now_seconds();
     if (last_save_time_ == 0) last_save_time_ = now;
-    return word_of_first(now - last_save_time_ > std::max(30.0, 100 * save_seconds_));
+    return value_of_first(now - last_save_time_ > std::max(30.0, 100 * save_seconds_));
   }
 
   NamedCells model_cells() const { return model_->named_cells(); }

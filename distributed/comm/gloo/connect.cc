@@ -23,8 +23,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr size_t kMaxStrangers = 256;  // connections that have not shown the token yet
-constexpr auto kPatience = std::chrono::seconds(5);
+constexpr size_t kMaxPending = 256;  // accepted connections whose hello has not come
+constexpr auto kHelloTimeout = std::chrono::seconds(5);
 
 class Socket {
  public:
@@ -127,15 +127,15 @@ bool wait_for(int fd, int16_t events, Store& store, Store::Deadline deadline) {
 }
 
 // The time does not depend on where the texts differ.
-bool equal(const std::string& a, const std::string& b) {
+bool equal_in_constant_time(const std::string& a, const std::string& b) {
   if (a.size() != b.size()) return false;
   int differ = 0;
   for (size_t i = 0; i < a.size(); ++i) differ |= a[i] ^ b[i];
   return differ == 0;
 }
 
-// A connection whose first frame has not come.
-struct Half {
+// A connection whose hello has not come.
+struct PendingConnection {
   Socket socket;
   Store::Deadline end;
   std::string text;
@@ -156,15 +156,15 @@ struct Half {
   }
 };
 
-// The buffer of a new connection is empty, so the text fits.
-bool say(int fd, const std::string& text) {
+// Sends the whole text: the send buffer of a new connection is empty, so it fits.
+bool send_text(int fd, const std::string& text) {
   return send(fd, text.data(), text.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(text.size());
 }
 
-class Meeting {
+class Connector {
  public:
-  Meeting(Store& store, int mine, const std::vector<std::string>& names, const ConnectOptions& options,
-          Store::Deadline deadline)
+  Connector(Store& store, int mine, const std::vector<std::string>& names, const ConnectOptions& options,
+            Store::Deadline deadline)
       : store_(store), mine_(mine), names_(names), token_(options.token), deadline_(deadline), sockets_(names.size()) {
     Endpoint own = options.address.empty() ? address_of_interface(options.interface)
                                            : endpoint_of(options.address, "0", AI_PASSIVE);
@@ -180,9 +180,9 @@ class Meeting {
   }
 
   std::vector<int> run() {
-    for (int p = 0; p < mine_; ++p) call(p);
-    for (int p = 0; p < mine_; ++p) hear(p);
-    while (missing() >= 0) accept_some();
+    for (int p = 0; p < mine_; ++p) connect_to(p);
+    for (int p = 0; p < mine_; ++p) receive_answer(p);
+    while (missing() >= 0) accept_pending();
     std::vector<int> all;
     for (Socket& s : sockets_) {
       const int on = 1;
@@ -196,7 +196,7 @@ class Meeting {
   static std::string key_of(int process) { return str_cat("gloo/address_", process); }
 
   // Connects to a process of a lower number, which may still be connecting itself.
-  void call(int p) {
+  void connect_to(int p) {
     const std::string text = address_of(p);
     const size_t space = text.find(' ');
     WEFT_CHECK_AS(kUnavailable, space != text.npos, "gloo: the store has a wrong ", key_of(p));
@@ -209,13 +209,13 @@ class Meeting {
     socklen_t length = sizeof error;
     getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length);
     if (error) throw unreachable(p, text, error);
-    if (!say(fd, hello(mine_, p, token_))) throw unreachable(p, text, errno);
+    if (!send_text(fd, hello(mine_, p, token_))) throw unreachable(p, text, errno);
   }
   std::string address_of(int p) const {
     try {
       return store_.get(key_of(p), deadline_);
     } catch (const Error& e) {
-      throw Error(e.code(), str_cat(late(p), ": ", e.what()));
+      throw Error(e.code(), str_cat(deadline_passed(p), ": ", e.what()));
     }
   }
   Error unreachable(int p, const std::string& address, int error) const {
@@ -223,18 +223,20 @@ class Meeting {
                  str_cat("gloo: cannot connect to ", names_[p], " at ", address, ": ", std::strerror(error)));
   }
 
-  // Waits for the answer.
-  void hear(int p) {
+  // Waits for the hello of a process that this one has connected to.
+  void receive_answer(int p) {
     const std::string want = hello(p, mine_, token_);
-    Half half{Socket(dup(sockets_[p].get())), deadline_, {}};
-    while (half.text.size() < want.size()) {
-      WEFT_CHECK_AS(kDeadlineExceeded, wait_for(half.socket.get(), POLLIN, store_, deadline_), late(p));
-      WEFT_CHECK_AS(kUnavailable, half.read(want.size()), "gloo: ", names_[p],
+    PendingConnection pending{Socket(dup(sockets_[p].get())), deadline_, {}};
+    while (pending.text.size() < want.size()) {
+      WEFT_CHECK_AS(kDeadlineExceeded, wait_for(pending.socket.get(), POLLIN, store_, deadline_), deadline_passed(p));
+      WEFT_CHECK_AS(kUnavailable, pending.read(want.size()), "gloo: ", names_[p],
                     " has ended while it joined, or is not of this job");
     }
-    WEFT_CHECK_AS(kUnavailable, equal(half.text, want), "gloo: ", names_[p], " is not of this job");
+    WEFT_CHECK_AS(kUnavailable, equal_in_constant_time(pending.text, want), "gloo: ", names_[p], " is not of this job");
   }
-  std::string late(int p) const { return str_cat("gloo: ", names_[p], " has not joined before the deadline"); }
+  std::string deadline_passed(int p) const {
+    return str_cat("gloo: ", names_[p], " has not joined before the deadline");
+  }
 
   // The first process that has not connected; -1: none.
   int missing() const {
@@ -243,34 +245,34 @@ class Meeting {
     return -1;
   }
 
-  void accept_some() {
+  void accept_pending() {
     store_.check();
-    WEFT_CHECK_AS(kDeadlineExceeded, Clock::now() < deadline_, late(missing()));
+    WEFT_CHECK_AS(kDeadlineExceeded, Clock::now() < deadline_, deadline_passed(missing()));
     std::vector<pollfd> all{{listener_.get(), POLLIN, 0}};
-    for (const Half& h : halves_) all.push_back({h.socket.get(), POLLIN, 0});
+    for (const PendingConnection& h : pending_) all.push_back({h.socket.get(), POLLIN, 0});
     ::poll(all.data(), all.size(), 20);
     size_t i = 1;
-    for (auto h = halves_.begin(); h != halves_.end(); ++i) {
-      const bool ended = all[i].revents != 0 ? !take(*h) : Clock::now() > h->end;
-      h = ended ? halves_.erase(h) : std::next(h);
+    for (auto h = pending_.begin(); h != pending_.end(); ++i) {
+      const bool ended = all[i].revents != 0 ? !receive_hello(*h) : Clock::now() > h->end;
+      h = ended ? pending_.erase(h) : std::next(h);
     }
     if (!all[0].revents) return;
     Socket next(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (next.get() < 0) return;
-    if (halves_.size() == kMaxStrangers) halves_.pop_front();
-    halves_.push_back({std::move(next), Clock::now() + kPatience, {}});
+    if (pending_.size() == kMaxPending) pending_.pop_front();
+    pending_.push_back({std::move(next), Clock::now() + kHelloTimeout, {}});
   }
 
-  // Reads what a new connection says; false if it needs no more attention.
-  bool take(Half& h) {
+  // Reads the hello of an accepted connection and answers it. False if the connection is not pending any more.
+  bool receive_hello(PendingConnection& h) {
     const size_t size = hello(0, 0, token_).size();
     if (!h.read(size)) return false;
     if (h.text.size() < size) return true;
     int p = -1;
     std::memcpy(&p, h.text.data() + offsetof(FrameHeader, from), sizeof p);
     const bool expected = p > mine_ && p < static_cast<int>(sockets_.size()) && sockets_[p].get() < 0;
-    if (!expected || !equal(h.text, hello(p, mine_, token_))) return false;
-    if (say(h.socket.get(), hello(mine_, p, token_))) sockets_[p] = std::move(h.socket);
+    if (!expected || !equal_in_constant_time(h.text, hello(p, mine_, token_))) return false;
+    if (send_text(h.socket.get(), hello(mine_, p, token_))) sockets_[p] = std::move(h.socket);
     return false;
   }
 
@@ -281,7 +283,7 @@ class Meeting {
   const Store::Deadline deadline_;
   Socket listener_;
   std::vector<Socket> sockets_;  // by process
-  std::list<Half> halves_;
+  std::list<PendingConnection> pending_;
 };
 
 }  // namespace
@@ -297,7 +299,7 @@ std::string hello(int from, int to, const std::string& token) {
 
 std::vector<int> connect_processes(Store& store, int mine, const std::vector<std::string>& names,
                                    const ConnectOptions& options, Store::Deadline deadline) {
-  return Meeting(store, mine, names, options, deadline).run();
+  return Connector(store, mine, names, options, deadline).run();
 }
 
 }  // namespace weft::dist::wire

@@ -1,4 +1,5 @@
-// How the processes of a job find and recognise each other: each listens at a port until the others have connected.
+// The connections between the processes of a job: each listens at a port until the others have connected, and accepts
+// only those that show the token of the job.
 #pragma once
 #include <chrono>
 #include <string>
@@ -11,15 +12,16 @@ namespace weft::dist::wire {
 struct ConnectOptions {
   std::string address;    // IP address or host name of this process that the others can reach
   std::string interface;  // or its network interface; neither: the first that is not the loopback interface
-  std::string token;      // what all processes of the job know, and nobody else
+  std::string token;      // the secret of the job
 };
 
-/// The first frame of a connection, from each side: it shows the token. `from` and `to` are numbers of processes.
+/// The first frame of a connection, from each side: it has the token. `from` and `to` are numbers of processes.
 std::string hello(int from, int to, const std::string& token);
 
 /// Connects this process, number `mine`, to the others; `names` are for messages. Returns a socket for each of them, -1
-/// at its own number. A connection that does not show the token, is not complete after some seconds or comes a second
-/// time is closed, and changes nothing else. Throws if a process has not connected at the deadline.
+/// at its own number. A connection is closed, and has no other effect, if it does not show the token, sends no hello
+/// within some seconds, or is of a process that has connected already. Throws if a process has not connected at the
+/// deadline.
 std::vector<int> connect_processes(Store& store, int mine, const std::vector<std::string>& names,
                                    const ConnectOptions& options, Store::Deadline deadline);
 

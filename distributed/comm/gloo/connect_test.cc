@@ -1,4 +1,4 @@
-// Strangers at the port where a process waits for the others change nothing.
+// Connections of other programs to the port where a process waits for the others have no effect.
 #include "distributed/comm/gloo/connect.h"
 
 #include <arpa/inet.h>
@@ -58,7 +58,7 @@ std::string received(int fd, size_t size) {
   return text.substr(0, std::max<ssize_t>(n, 0));
 }
 
-TEST(Connect, StrangersChangeNothing) {
+TEST(Connect, ConnectionsWithoutTheTokenHaveNoEffect) {
   FolderStore store(weft::testing::new_folder());
   const std::vector<std::string> names{"rank 0", "rank 1", "rank 2"};
   std::vector<int> sockets;
@@ -91,7 +91,7 @@ TEST(Connect, StrangersChangeNothing) {
     EXPECT_TRUE(closed(fd)) << text.substr(0, 100);
     close(fd);
   }
-  std::vector<int> silent;  // more than are kept
+  std::vector<int> silent;  // more than may be pending
   for (int i = 0; i < 300; ++i) silent.push_back(connection(store, hello(1, 0, kToken).substr(0, i % 88)));
 
   const int one = connection(store, hello(1, 0, kToken));

@@ -42,8 +42,8 @@ class TcpLink final : public Link, public Handler {
         silence_ms_(std::chrono::duration_cast<milliseconds>(silence).count()),
         in_(kFrameBytes + sizeof(FrameHeader)),
         out_(kFrameBytes) {
-    // Has the kernel ask the other host for a sign of life, whether its process runs or not: after one second without
-    // data, and then once each second.
+    // The kernel probes the other host after one second without data, and then once each second. The other kernel
+    // answers, whether its process runs or not.
     const int on = 1, seconds = 1, count = static_cast<int>(std::max<int64_t>(1, silence_ms_ / 1000 - 1));
     setsockopt(socket_, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
     setsockopt(socket_, IPPROTO_TCP, TCP_KEEPIDLE, &seconds, sizeof seconds);
@@ -59,8 +59,8 @@ class TcpLink final : public Link, public Handler {
     tcp_info info = {};
     socklen_t length = sizeof info;
     if (socket_ < 0 || getsockopt(socket_, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return;
-    // Probes are questions without an answer; a host that lives may leave one of them unanswered. The host of a process
-    // that does not read answers data at once, but is sent it again after ever longer pauses.
+    // `probes` counts probes without an answer; one of them may be lost. The host of a process that does not read
+    // acknowledges data at once, but the kernel sends it again after longer and longer pauses.
     const bool recent = info.tcpi_last_ack_recv < interval.count();
     const bool data_waits = info.tcpi_unacked > 0 && info.tcpi_last_ack_recv > info.tcpi_last_data_sent;
     const bool answered = recent || !(info.tcpi_probes > 1 || data_waits);

@@ -24,7 +24,7 @@ enum class FrameKind : uint8_t {
   kFail,      // the communicator has failed
   kRetire,    // `number`: 1: the sender starts no more collectives; 0: it may again
   kLeave,     // the process leaves; it sends nothing more than answers
-  kFarewell,  // the answer to kLeave
+  kLeaveAck,  // the answer to kLeave
 };
 inline constexpr int kNumFrameKinds = 8;
 

@@ -23,8 +23,8 @@ using wire::Op;
 using Lock = std::unique_lock<std::mutex>;
 
 constexpr size_t kMaxEarlyOpens = 1 << 16;
-constexpr auto kFarewell = std::chrono::seconds(2);
-constexpr auto kShortFarewell = std::chrono::milliseconds(200);  // the others have another source of the cause
+constexpr auto kLeaveTimeout = std::chrono::seconds(2);
+constexpr auto kShortLeaveTimeout = std::chrono::milliseconds(200);  // the others have another source of the cause
 
 std::string random_text() {
   std::random_device random;
@@ -148,11 +148,11 @@ struct GlooWorld::State final : wire::Hub, std::enable_shared_from_this<GlooWorl
     Lock lock(mutex);
     WEFT_CHECK(h.from >= 0 && h.from < size && process_of[h.from] == p && h.to >= 0 && h.to < size && local[h.to],
                "gloo: a message between wrong ranks");
-    if (h.kind == FrameKind::kLeave || h.kind == FrameKind::kFarewell) {
-      (h.kind == FrameKind::kLeave ? peers[p].left : peers[p].farewell) = true;
+    if (h.kind == FrameKind::kLeave || h.kind == FrameKind::kLeaveAck) {
+      (h.kind == FrameKind::kLeave ? peers[p].left : peers[p].acknowledged) = true;
       if (h.kind == FrameKind::kLeave) {
-        send_to_process(p, FrameKind::kFarewell);
-        tell_groups(p);
+        send_to_process(p, FrameKind::kLeaveAck);
+        notify_groups(p);
       }
       changed.notify_all();
       return;
@@ -171,11 +171,11 @@ struct GlooWorld::State final : wire::Hub, std::enable_shared_from_this<GlooWorl
     const std::lock_guard lock(mutex);
     if (closed || peers[p].lost) return;
     peers[p].lost = true;
-    tell_groups(p);
+    notify_groups(p);
     changed.notify_all();
   }
 
-  void tell_groups(int p) {
+  void notify_groups(int p) {
     std::vector<Ref<Group>> all;
     for (auto& [key, group] : groups) all.push_back(group);
     for (const Ref<Group>& group : all)
@@ -216,11 +216,11 @@ struct GlooWorld::State final : wire::Hub, std::enable_shared_from_this<GlooWorl
       Lock lock(mutex);
       for (auto& [key, group] : groups)
         group->fail_here(Error(Code::kAborted, "this process has left the world"), nullptr);
-      const auto gone = [&](size_t p) { return static_cast<int>(p) == mine || peers[p].farewell || peers[p].lost; };
+      const auto gone = [&](size_t p) { return static_cast<int>(p) == mine || peers[p].acknowledged || peers[p].lost; };
       for (size_t p = 0; p < peers.size(); ++p)
         if (!gone(p)) send_to_process(static_cast<int>(p), FrameKind::kLeave);
       // What the others have not read yet could be lost with the connection.
-      changed.wait_for(lock, cause.empty() ? kFarewell : kShortFarewell, [&] {
+      changed.wait_for(lock, cause.empty() ? kLeaveTimeout : kShortLeaveTimeout, [&] {
         for (size_t p = 0; p < peers.size(); ++p)
           if (!gone(p)) return false;
         return true;
@@ -237,9 +237,9 @@ struct GlooWorld::State final : wire::Hub, std::enable_shared_from_this<GlooWorl
   }
 
   struct Peer {
-    bool left = false;      // it has said that it leaves
-    bool farewell = false;  // it knows that this process leaves
-    bool lost = false;      // its connection has ended
+    bool left = false;          // it has sent kLeave
+    bool acknowledged = false;  // that this process leaves
+    bool lost = false;          // its connection has ended
   };
 
   const pid_t pid = getpid();

@@ -214,7 +214,7 @@ std::vector<PeerProcess> connect_processes(Store& store, int size, const std::ve
     pid_t pid = 0;
     Hello other;
     std::vector<Fd> fds;
-    // Strangers are dropped: anyone may connect to an abstract address.
+    // Connections without the token are closed: any process may connect to an abstract address.
     if (!s || !same_user(s.get(), &pid) ||
         !readable(s.get(), store, std::min(deadline, Clock::now() + std::chrono::seconds(2))) ||
         !receive_hello(s.get(), mine.token, &other, &fds) || other.size != size)
