@@ -240,6 +240,16 @@ for end in HUP:129 INT:130 TERM:143; do
   rm -f d.jsonl
 done
 
+# In a job, a signal to any of its processes.
+"$train" "${flags[@]}" --steps 100000 --mesh dp2 --checkpoint_every auto --checkpoint_dir stopped-rank --metrics d.jsonl >d.txt 2>&1 &
+pid=$!
+while kill -0 $pid 2>/dev/null && (($(lines d.jsonl) < 3)); do sleep 0.005; done
+kill -TERM "$(pgrep -P $pid | tail -1)"
+wait $pid; [[ $? == 143 ]] || fail "exit code of a job with a rank that SIGTERM ended: $(tail -2 d.txt)"
+grep -q "go on with --resume" d.txt || fail "SIGTERM of a rank: $(tail -2 d.txt)"
+ls stopped-rank/step_*/state.json >/dev/null 2>&1 || fail "SIGTERM of a rank left no checkpoint"
+rm -f d.jsonl
+
 # So does a reader of the output that ends.
 for every in 0 auto; do
   "$train" "${flags[@]}" --steps 100000 --checkpoint_every $every --checkpoint_dir "piped-$every" 2>err.txt | head -1 >head.txt
