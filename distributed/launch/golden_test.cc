@@ -1,14 +1,19 @@
-// The collectives of one dense transformer block and its loss over dp, cp and tp with sharded parameters, one by one.
+// The collectives of one dense transformer block and its loss over dp, cp and tp with sharded parameters, one by one;
+// and the vectors (published or computed figures) that the partitioner must reproduce.
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 #include <map>
 #include <tuple>
 
 #include "distributed/launch/compile.h"
 #include "distributed/launch/testing/gpt_training.h"
 #include "distributed/plan/collective_names.h"
+#include "distributed/strategies/strategy.h"
+#include "models/llama/model.h"
 #include "models/moe/model.h"
+#include "ops/attention/sequence_layout.h"
 
 namespace weft::dist {
 namespace {
@@ -217,23 +222,6 @@ TEST(Golden, CapacityBytes) {
   EXPECT_EQ(sent, want) << list_of(p);
 }
 
-// Under a causal mask row i has i + 1 columns. With head and tail blocks every rank has the same work; with contiguous
-// blocks the last of c ranks has 2c - 1 times the work of the first.
-TEST(Golden, HeadTailIsEven) {
-  for (int c : {2, 4, 8}) {
-    const Mesh mesh({{"cp", c}});
-    const int64_t rows = 16 * c;
-    auto work = [&](SegLayout layout, int rank) {
-      double sum = 0;
-      for (int64_t i : global_indices(mesh, one_segment(rows, mesh.axes("cp"), layout), rank))
-        sum += static_cast<double>(i) + 0.5;
-      return sum;
-    };
-    for (int r = 1; r < c; ++r) EXPECT_EQ(work(SegLayout::kHeadTail, r), work(SegLayout::kHeadTail, 0));
-    EXPECT_EQ(work(SegLayout::kBlock, c - 1), (2 * c - 1) * work(SegLayout::kBlock, 0));
-  }
-}
-
 // Logits are split over the vocabulary, so the loss exchanges only a few numbers for each token. Then one reduction of
 // the loss, one of its token count, one of the gradients' norm.
 TEST(Golden, Loss) {
@@ -251,6 +239,175 @@ TEST(Golden, Loss) {
   EXPECT_EQ(scalars, 3) << list_of(p);  // the maximum, the sum, the target's logit
   EXPECT_EQ(loss, 1) << list_of(p);
   EXPECT_EQ(norm, 1) << list_of(p);
+}
+
+// ---- vectors ----
+
+// A strategy with which every rank has whole results of all elementwise ops in forward.
+class WholeElementwise final : public Lowering {
+ public:
+  bool claim(SplitNode& n, std::string&) const override {
+    if (!n.node.backward && n.node.op->is(kPointwise)) n.split = whole(n.rule);
+    return false;
+  }
+};
+const Strategy kWholeElementwise = {.name = "whole_elementwise", .annotate = [](StrategyContext& s) {
+                                      s.pins.lowerings.push_back(std::make_shared<WholeElementwise>());
+                                    }};
+
+// y = gelu(x a) b with its gradients over tp4: columns of a, rows of b. `sandwich`: gelu computes on the columns.
+PlanReport mlp_plan(bool sandwich) {
+  const Parameter x(zeros({16, 8}), "x"), a(zeros({8, 32}), "a"), b(zeros({32, 8}), "b");
+  CompileOptions o;
+  o.mesh = Mesh::parse("tp4");
+  o.plan = {{"x", {{"tp", Replicate()}}}, {"a", {{"tp", Shard(1)}}}, {"b", {{"tp", Shard(0)}}}};
+  if (!sandwich) o.plan.strategies = {&kWholeElementwise};
+  return plan(
+      [&] {
+        const Tensor y = matmul(gelu(matmul(x.value(), a.value())), b.value());
+        std::vector<Tensor> all = grad(sum(square(y)), {x.value(), a.value(), b.value()});
+        all.push_back(y);
+        return all;
+      },
+      o);
+}
+
+double count_of(const PlanReport& p, Phase phase, Collective kind) {
+  return static_cast<double>(
+      std::count_if(p.collectives().begin(), p.collectives().end(),
+                    [&](const PlannedCollective& c) { return c.phase == phase && c.kind == kind; }));
+}
+
+// Bytes that a layer's forward pass sends over tp8.
+double forward_bytes_of_layer(bool sequence) {
+  const auto sent = [&](int64_t layers) {
+    const PlanReport p = plan_of(layers, "tp2", 0, sequence);
+    double bytes = 0;
+    for (const PlannedCollective& c : p.collectives())
+      if (c.phase == Phase::kForward && c.axes == "tp") bytes += static_cast<double>(c.bytes) * bus_factor(c.kind, 2);
+    return bytes;
+  };
+  return sent(2) - sent(1);
+}
+
+double in_layer(bool sequence, const char* what) {
+  const Counts n = per_layer("tp2", 0, sequence);
+  const auto at = n.find(what);
+  return at == n.end() ? 0 : static_cast<double>(at->second);
+}
+
+// The dim of a weight [out, in] of Llama 8B that is split over tp8, for one sequence of 16,384 tokens.
+double split_dim_of_8b(const std::string& weight) {
+  llama::Config config = llama::preset("llama-8b");
+  config.layers = 1;
+  config.context = 16384;
+  llama::Model model(config);
+  model.to(kBFloat16);
+  optim::AdamW opt(model.parameters(), {.lr = 1e-3});
+  CompileOptions o;
+  o.mesh = Mesh::parse("tp8");
+  const Tensor x = zeros({1, 16384}, {.dtype = kInt32});
+  const PlanReport p = plan(
+      [&](Tensor tokens, Tensor targets) {
+        const Tensor loss = model.loss(tokens, targets).loss;
+        opt.step(grad(loss, opt.parameters()));
+        return loss;
+      },
+      o, x, x);
+  for (const PlannedCell& c : p.parameters())
+    if (c.name.ends_with(weight))
+      for (const auto& [dimension, dim] : c.split)
+        if (dimension == "tp") return dim;
+  ADD_FAILURE() << weight << " is not split\n" << p.to_string();
+  return -1;
+}
+
+// Seconds that tp8 gathers the tokens for a weight, over those that it gathers the weight itself (both of K columns).
+double forward_rule(double tokens, double out, double in) {
+  const Machine& m = machine_preset("h100-sxm");
+  const auto gather = [&](double rows) { return collective_seconds(Collective::kAllGather, rows * in * 2, 8, 1, m); };
+  return gather(tokens) / gather(out);
+}
+
+// (query, key) pairs of the rank with the most over those of the rank with the fewest.
+double most_over_least(int64_t ranks, bool head_tail) {
+  const int64_t length = 1024 * ranks;
+  const std::vector<int64_t> pairs =
+      causal_pairs(length, ranks, head_tail ? head_tail_layout(length, ranks) : Tensor());
+  return static_cast<double>(*std::max_element(pairs.begin(), pairs.end())) /
+         static_cast<double>(*std::min_element(pairs.begin(), pairs.end()));
+}
+
+// Of what the partitioner places on each rank; row i of a causal mask has i + 1 columns.
+double last_over_first(int c, SegLayout layout) {
+  const Mesh mesh({{"cp", c}});
+  const auto work = [&](int rank) {
+    double sum = 0;
+    for (int64_t i : global_indices(mesh, one_segment(16 * c, mesh.axes("cp"), layout), rank))
+      sum += static_cast<double>(i) + 0.5;
+    return sum;
+  };
+  return work(c - 1) / work(0);
+}
+
+struct Row {
+  const char *vector, *input, *formula;
+  std::function<double()> got;
+  double expected, tolerance;  // relative
+};
+
+const Row kRows[] = {
+    {"V13", "column, gather, gelu, cut, row: all-gathers of forward", "1",
+     [] { return count_of(mlp_plan(false), Phase::kForward, Collective::kAllGather); }, 1, 0},
+    {"V13", "column, gather, gelu, cut, row: all-reduces of forward", "1",
+     [] { return count_of(mlp_plan(false), Phase::kForward, Collective::kAllReduce); }, 1, 0},
+    {"V13", "sandwich: all-gathers of forward", "0",
+     [] { return count_of(mlp_plan(true), Phase::kForward, Collective::kAllGather); }, 0, 0},
+    {"V13", "sandwich: all-reduces of forward", "1",
+     [] { return count_of(mlp_plan(true), Phase::kForward, Collective::kAllReduce); }, 1, 0},
+    {"V13", "transformer block: all-reduces of forward", "2",
+     [] { return in_layer(false, "forward activations all-reduce@tp"); }, 2, 0},
+    {"V13", "transformer block: all-reduces of forward and backward", "4",
+     [] {
+       return in_layer(false, "forward activations all-reduce@tp") +
+              in_layer(false, "backward activations all-reduce@tp");
+     },
+     4, 0},
+    {"V13", "transformer block, sequence parallel: all-gathers of forward", "2",
+     [] { return in_layer(true, "forward activations all-gather@tp"); }, 2, 0},
+    {"V13", "transformer block, sequence parallel: reduce-scatters of forward", "2",
+     [] { return in_layer(true, "forward activations reduce-scatter@tp"); }, 2, 0},
+    {"V13", "transformer block: bytes of forward with sequence parallelism over those without", "1",
+     [] { return forward_bytes_of_layer(true) / forward_bytes_of_layer(false); }, 1, 1e-12},
+
+    // The rule of forward's bytes alone would gather q, k, v and w1 of Llama 8B; it ignores that attention needs whole
+    // sequences, that w3 shares the gather of w1, and backward. The partitioner cuts all of them by columns.
+    {"V28", "70B w1, 16,384 tokens: gathering tokens over gathering the weight", "M / N = 16384 / 28672",
+     [] { return forward_rule(16384, 28672, 8192); }, 16384. / 28672, 0.05},
+    {"V28", "8B wq, 16,384 tokens: the rule alone says sequence", "M / N = 16384 / 4096",
+     [] { return forward_rule(16384, 4096, 4096); }, 4, 0.2},
+    {"V28", "8B w1, 16,384 tokens: the rule alone says sequence", "M / N = 16384 / 14336",
+     [] { return forward_rule(16384, 14336, 4096); }, 16384. / 14336, 0.05},
+    {"V28", "8B wq, wk and wv (one weight), placed by the partitioner", "columns: dim 0",
+     [] { return split_dim_of_8b("attn.qkv.weight"); }, 0, 0},
+    {"V28", "8B w1, placed by the partitioner", "columns: dim 0", [] { return split_dim_of_8b("gate.weight"); }, 0, 0},
+    {"V28", "8B wo, placed by the partitioner: its result is scattered over the sequence", "rows: dim 1",
+     [] { return split_dim_of_8b("attn.out.weight"); }, 1, 0},
+
+    {"V30", "chunks i and 2c - 1 - i, c = 2: pairs of the fullest rank over the emptiest", "1",
+     [] { return most_over_least(2, true); }, 1, 0},
+    {"V30", "c = 8", "1", [] { return most_over_least(8, true); }, 1, 0},
+    {"V30", "contiguous, c = 2", "2 c - 1 = 3", [] { return most_over_least(2, false); }, 3, 2e-3},
+    {"V30", "contiguous, c = 8", "2 c - 1 = 15", [] { return most_over_least(8, false); }, 15, 2e-2},
+    {"V30", "as the partitioner places them, c = 4", "1", [] { return last_over_first(4, SegLayout::kHeadTail); }, 1,
+     0},
+    {"V30", "as the partitioner places them, contiguous, c = 4", "2 c - 1 = 7",
+     [] { return last_over_first(4, SegLayout::kBlock); }, 7, 0},
+};
+
+TEST(Golden, Vectors) {
+  for (const Row& r : kRows)
+    EXPECT_NEAR(r.got(), r.expected, r.tolerance * r.expected) << r.vector << ": " << r.input << ": " << r.formula;
 }
 
 }  // namespace

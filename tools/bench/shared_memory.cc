@@ -1,5 +1,5 @@
 // shared_memory: all-reduce between processes of this host through shared memory, beside copies by as many processes at
-// once. An all-reduce of S bytes over n ranks moves at least 2 n S bytes; a copy of S bytes moves 2 S.
+// once. The bound of an all-reduce is dist::shared_memory_floor; a copy of S bytes moves 2 S.
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -15,6 +15,7 @@
 
 #include "absl/flags/flag.h"
 #include "distributed/comm/shared/world.h"
+#include "distributed/plan/limits.h"
 #include "framework/base/thread_pool.h"
 #include "tools/bench/benchmark.h"
 
@@ -53,7 +54,7 @@ class Rank {
     const double copy = large([&] { std::memcpy(out, in, bytes_); });
     // All ranks copy at once.
     const double rate = 2.0 * n_ * static_cast<double>(bytes_) / copy;
-    const double bound = 2.0 * n_ * static_cast<double>(bytes_) / rate;
+    const double bound = dist::shared_memory_floor(n_, static_cast<double>(bytes_), rate);
     const std::string size = std::to_string(absl::GetFlag(FLAGS_mib)) + " MiB";
     report.add({"memcpy of " + size + " in each process", copy * 1e3, "ms"});
     report.add({"memcpy, bytes read and written in all", rate * 1e-9, "GB/s"});

@@ -1,6 +1,6 @@
 // One row for each published or computed figure that the planner must reproduce: input, formula, expected. Rows of
-// roofline_test.cc, network_test.cc, limits_test.cc and simulate_test.cc have the same names where the functions are
-// there.
+// roofline_test.cc and simulate_test.cc have the same names where the functions are there; those that need the
+// partitioner (V13, V28, V30) are in distributed/launch/golden_test.cc.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -50,6 +50,20 @@ Workload slide(int gpus, int64_t batch, int64_t sequence) {
 }
 double slide_limit(const char* change) {
   return limits_of(what_if(slide(4000, 4'000'000 / 8000, 8000), change)).communication;
+}
+
+// What one more layer of Llama 8B adds to the tp collectives of a step with one sequence of 16,384 tokens, in units of
+// the residual stream: all that the planner prices, backward and residual stream included.
+CollectiveBytes streams_of_layer() {
+  const auto of = [](int64_t layers) {
+    Workload w{.model = preset_shape("llama-8b"), .machine = h100(), .gpus = 8, .batch = 1, .sequence = 16384};
+    w.model.layers = layers;
+    return collective_bytes(w, {.tp = 8});
+  };
+  const CollectiveBytes one = of(1), two = of(2);
+  const double stream = 16384. * 4096 * 2;
+  return {.tp_gathered = (two.tp_gathered - one.tp_gathered) / stream,
+          .tp_scattered = (two.tp_scattered - one.tp_scattered) / stream};
 }
 
 const std::vector<Row>& rows() {
@@ -112,6 +126,16 @@ const std::vector<Row>& rows() {
       {"V27", [] { return state_bytes(70e9 / 16, 1, 48, 2); }, 27.3e9, 2e-3},
       {"bytes a parameter, fp32", [] { return state_bytes(1, 1, 4, 4); }, 8 + 8 / 4., 0},
       {"V29", [] { return dist::dispatch_bytes(4096, 2, 1024, 8); }, 4096. * 2 * 1024 * 2 * 7 / 8, 0},
+      // Forward gathers 2 and scatters 2; backward gathers 4, and scatters 2.
+      {"V28 gathered, 2 + 4", [] { return streams_of_layer().tp_gathered; }, 6, 1e-12},
+      {"V28 scattered into the residual stream, 2 + 2", [] { return streams_of_layer().tp_scattered; }, 4, 1e-12},
+      // 90 % of the tokens on one of 8 experts, each on a rank of its own.
+      {"V29 skew",
+       [] {
+         const double shares[8] = {0.9, 0.1 / 7, 0.1 / 7, 0.1 / 7, 0.1 / 7, 0.1 / 7, 0.1 / 7, 0.1 / 7};
+         return dist::expert_skew(shares, 8);
+       },
+       7.2, 1e-12},
       // GB200 against B200 at 8 GPUs: 10 to 15 %.
       {"V31", [] { return machine_preset("gb200").products16 / machine_preset("b200").products16; }, 1.125, .025},
       {"V33 SXM", [] { return h100().multiprocessors; }, 132, 0},
@@ -157,6 +181,10 @@ const std::vector<Row>& rows() {
       {"V48", [] { return bubble_seconds("dualpipe_v", 4, 2, 1, 1, 1); }, 3, 0},
       {"V48 8", [] { return bubble_seconds("dualpipe_v", 8, 2, 1, 1, 1); }, 7, 0},
       {"V48 peak", [] { return alive_microbatches("dualpipe_v", 8, 2, 32); }, 8.5, 0},
+      // 64 MiB over 2 ranks at 20e9 bytes/s read plus written: 4 times the operand.
+      {"V53", [] { return dist::shared_memory_floor(2, 64 * 1024 * 1024, 20e9); }, 4 * 67108864 / 20e9, 1e-12},
+      // What one rank copies alone in a second, n ranks together reduce in 2 n / 2 = n.
+      {"V53 over copies", [] { return dist::shared_memory_floor(8, 1e9, 2e9); }, 8, 1e-12},
   };
   return all;
 }

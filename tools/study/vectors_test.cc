@@ -100,6 +100,10 @@ const Row kRows[] = {
      bytes_a_step({.parameters = 1e6, .replicas = 2, .bytes_each = 0.5, .steps = 100}), 5e3, 1e-9},
     {"V52", "data parallel in f32", "2 (R - 1) / R x 4 N",
      bytes_a_step({.parameters = 1e6, .replicas = 2, .bytes_each = 4, .steps = 1}), 4e6, 1e-9},
+    {"V52", "the same over each other", "H x 4 / b = 800",
+     bytes_a_step({.parameters = 1e6, .replicas = 2, .bytes_each = 4, .steps = 1}) /
+         bytes_a_step({.parameters = 1e6, .replicas = 2, .bytes_each = 0.5, .steps = 100}),
+     800, 1e-9},
     {"V52", "10 fragments", "the burst / P",
      burst_bytes({.parameters = 1e6, .replicas = 2, .bytes_each = 0.5, .steps = 100, .fragments = 10}), 5e4, 1e-9},
 };
