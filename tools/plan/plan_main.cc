@@ -25,7 +25,7 @@ namespace {
 
 struct Options {
   std::string model = "llama-70b", gpu = "h100-sxm", dtype = "bf16", mesh, schedule, recompute = "auto", what_if,
-              kv_dtype = "bf16";
+              kv_dtype = "bf16", attention = "weft";
   File curve{File::Use::kWrite}, collectives{File::Use::kWrite}, timeline{File::Use::kWrite},
       save_plan{File::Use::kWrite};
   File config{File::Use::kRead}, json{File::Use::kWrite};
@@ -66,6 +66,7 @@ Workload setup_of(const Options& o) {
   try {
     s.model = o.config ? hf_shape(io::read_file(o.config.path, 1 << 22), o.config.path) : preset_shape(o.model);
     s.machine = with_tf32(machine_named(o.gpu), o.tf32);
+    s.attention = attention_kernel(o.attention);
   } catch (const Error& e) {
     if (o.config || o.gpu.ends_with(".json")) throw;
     const std::string what = e.what();
@@ -206,6 +207,8 @@ PartFlags plan_flags(Options& o) {
        {{"mesh", &o.mesh, "plan this mesh alone, such as pp8,fsdp8,tp8"}, kStep},
        {{"schedule", &o.schedule, "plan this pipeline schedule alone"}, kStep},
        {{"microbatches", &o.microbatches, "plan this number alone; 0: all", {0, 1e9}}, kStep},
+       {{"attention", &o.attention, "the kernel of attention, whose rate on an H100 is known: weft, cudnn or flash2"},
+        kStep},
        {{"async_tp", &o.async_tp, "products overlap with the tp collectives beside them"}, kStep},
        {{"host_us",
          &o.host_us,

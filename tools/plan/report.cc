@@ -53,6 +53,7 @@ std::string plan_report(const Workload& s, const Search& search, const Price& pr
   text += str_cat("best: exposed tp ", seconds_text(best.exposed_tp), ", cp ", seconds_text(best.exposed_cp), ", ep ",
                   seconds_text(best.exposed_ep), ", pp ", seconds_text(best.exposed_pp), ", gathers and reductions ",
                   seconds_text(best.exposed_data), "; update ", seconds_text(best.update),
+                  "; multiprocessors that collectives use beside compute cost ", seconds_text(best.contention),
                   best.host > 0 ? str_cat("; waits for the host ", seconds_text(best.host)) : "", "; memory: state ",
                   bytes_text(best.state), ", gathered ", bytes_text(best.gathered), ", kept ", bytes_text(best.kept),
                   ", working ", bytes_text(best.working), "\n");
@@ -123,6 +124,7 @@ std::string plan_json(const Workload& s, const Search& search, const Price& pric
                         {"compute", k.compute},
                         {"update", k.update},
                         {"bubble", k.bubble},
+                        {"contention", k.contention},
                         {"host", k.host},
                         {"exposed_tp", k.exposed_tp},
                         {"exposed_cp", k.exposed_cp},

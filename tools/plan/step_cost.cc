@@ -14,7 +14,10 @@ namespace {
 
 // Launches of a layer in a microbatch: forward, and backward with its two products for each.
 constexpr double kForwardLaunches = 12, kBackwardLaunches = 24;
-constexpr double kMasterBytes = 4;  // of the f32 weights that an update makes
+constexpr double kMasterBytes = 4;  // of the f32 weights that an update makes, and of gradients that ranks reduce
+// A collective of NCCL on an H100 has 24 blocks, each of which fills a multiprocessor (NVIDIA developer forum, 337991);
+// DeepSeek-V3 gives communication 20 of 132 (arXiv:2412.19437, 3.2.2).
+constexpr double kCollectiveMultiprocessors = 24;
 
 double d(int64_t n) { return static_cast<double>(n); }
 
@@ -23,10 +26,12 @@ struct Layer {
   double forward = 0, input = 0, weight = 0;  // seconds of compute
   double tp_forward = 0, tp_backward = 0;     // exposed seconds
   double cp_forward = 0, cp_backward = 0, ep_forward = 0, ep_backward = 0;
-  double hidden = 0;                 // seconds of these collectives that products or attention hide
-  double flops = 0;                  // of products, forward alone
-  double kept = 0, input_bytes = 0;  // bytes: for backward; of the input alone
-  double dense = 0, experts = 0;     // parameters that the rank uses
+  double contended = 0;                          // the part of it that uses multiprocessors
+  double forward_bytes = 0, backward_bytes = 0;  // of these collectives
+  double hidden = 0;                             // seconds of these collectives that products or attention hide
+  double flops = 0;                              // of products, forward alone
+  double kept = 0, input_bytes = 0;              // bytes: for backward; of the input alone
+  double dense = 0, experts = 0;                 // parameters that the rank uses
 };
 
 class Costs {
@@ -53,8 +58,10 @@ class Costs {
                                           .written = count * m * n * e_},
                                          {count, m, n});
   }
+  // Elementwise kernels reach what a copy reaches, which Machine::bytes is: 0.9 to 1.05 of it (docs/gpu.md).
   double move(double read, double written) const {
-    return s_.sharing() * launch_seconds(s_.machine, {.bytes = read + written, .written = written});
+    const ResourceSeconds t = resource_seconds(s_.machine, {.bytes = read + written, .written = written});
+    return s_.sharing() * (s_.machine.launch + t.memory * s_.machine.reached);
   }
 
   double collective(Collective kind, double bytes, int ranks, int stride) const {
@@ -66,6 +73,16 @@ class Costs {
     if (!s_.async_tp || c_.tp == 1) return seconds;
     const double part = 1.0 / c_.tp, left = seconds * part + std::max(0.0, (1 - part) * (seconds - product));
     l.hidden += seconds - left;
+    return left;
+  }
+
+  // A collective over tp in backward that one of a linear layer's two products does not wait for: it runs while that
+  // product does, on multiprocessors if it is not sent in parts.
+  double behind(double seconds, double product, Layer& l) const {
+    if (s_.async_tp) return beside(seconds, product, l);
+    const double left = std::max(0.0, seconds - product);
+    l.hidden += seconds - left;
+    l.contended += seconds - left;
     return left;
   }
 
@@ -118,15 +135,19 @@ class Costs {
                    scatter = collective(Collective::kReduceScatter, stream_, c_.tp, 1);
       l.tp_forward =
           beside(gather, qkv, l) + beside(scatter, out, l) + beside(gather, up, l) + beside(scatter, down, l);
-      // Gradients are gathered and scattered likewise, and the inputs of column-parallel products gathered once more.
-      l.tp_backward = beside(gather, out, l) + beside(scatter, qkv, l) + beside(gather, down, l) +
-                      beside(scatter, up, l) + beside(gather, qkv, l) + beside(gather, up, l);
+      // Gradients are gathered and scattered likewise, and the inputs of column-parallel products gathered once more:
+      // for the gradient of the weight, while that of the input is computed. That one is scattered while the other is.
+      l.tp_backward = beside(gather, out, l) + behind(scatter, qkv, l) + beside(gather, down, l) +
+                      behind(scatter, up, l) + behind(gather, qkv, l) + behind(gather, up, l);
+      l.forward_bytes += 4 * stream_;
+      l.backward_bytes += 6 * stream_;
     }
     if (c_.full_recompute) {
       l.input += l.forward;
       l.tp_backward += l.tp_forward;
       l.cp_backward += l.cp_forward;
       l.ep_backward += l.ep_forward;
+      l.backward_bytes += l.forward_bytes;
     }
     return l;
   }
@@ -135,11 +156,15 @@ class Costs {
   void attention(Layer& l, double t, double q, double kv) const {
     const double pairs = t * (d(s_.sequence) + 1) / 2, flops = 4 * q * pairs;
     const auto run = [&](double times) {
-      return s_.sharing() * launch_seconds(s_.machine, {.flops = times * flops,
-                                                        .bytes = times * (2 * q + kv) * t * e_,
-                                                        .products = times * flops,
-                                                        .product_dtype = s_.activations,
-                                                        .written = times * q * t * e_});
+      const double seconds = launch_seconds(s_.machine, {.flops = times * flops,
+                                                         .bytes = times * (2 * q + kv) * t * e_,
+                                                         .products = times * flops,
+                                                         .product_dtype = s_.activations,
+                                                         .written = times * q * t * e_});
+      // A ring attends to the part of one rank at a time.
+      const double rate = attention_rate(s_.machine, s_.attention, d(s_.sequence) / c_.cp, d(m_.head_dim), times > 1);
+      const bool known = rate > 0 && itemsize(s_.activations) == 2;
+      return s_.sharing() * (known ? std::max(seconds, s_.machine.launch + times * flops / rate) : seconds);
     };
     const double forward = run(1), backward = run(2.5);
     l.forward += forward;
@@ -151,6 +176,8 @@ class Costs {
     l.cp_forward = std::max(ring / (c_.cp - 1), ring - forward);
     l.cp_backward = std::max(2 * ring / (c_.cp - 1), 2 * ring - backward);
     l.hidden += 3 * ring - l.cp_forward - l.cp_backward;
+    l.forward_bytes += (c_.cp - 1) * kv * t * e_;
+    l.backward_bytes += 2 * (c_.cp - 1) * kv * t * e_;
   }
 
   void experts(Layer& l, double& up, double& down) const {
@@ -179,6 +206,8 @@ class Costs {
     if (c_.ep == 1) return;
     const double exchange = collective(Collective::kAllToAll, rows * dim * e_ / tp, c_.ep, c_.tp * c_.cp);
     l.ep_forward = l.ep_backward = 2 * exchange;
+    l.forward_bytes += 2 * rows * dim * e_ / tp;
+    l.backward_bytes += 2 * rows * dim * e_ / tp;
   }
 
   // Logits, loss and their gradients.
@@ -193,6 +222,8 @@ class Costs {
     if (c_.tp > 1) {
       l.tp_forward = collective(Collective::kAllGather, stream_, c_.tp, 1);
       l.tp_backward = 2 * l.tp_forward;
+      l.forward_bytes = stream_;
+      l.backward_bytes = 2 * stream_;
     }
     return l;
   }
@@ -200,6 +231,7 @@ class Costs {
   int state_group() const { return c_.zero == 3 ? c_.fsdp * c_.cp * c_.ep : c_.dp * c_.cp * c_.ep; }
   int expert_group() const { return c_.zero == 3 ? c_.fsdp : c_.dp; }
 
+  double parameters(const Layer& l) const { return l.dense + l.experts; }
   // Seconds to gather the parameters of a layer, and to reduce its gradients.
   double gather_seconds(const Layer& l) const {
     if (c_.zero != 3) return 0;
@@ -209,10 +241,10 @@ class Costs {
   double reduce_seconds(const Layer& l) const {
     const int inner = c_.tp * c_.cp * c_.ep;
     const Collective kind = c_.zero == 0 ? Collective::kAllReduce : Collective::kReduceScatter;
-    double all = collective(kind, l.dense * e_, state_group(), c_.tp);
-    if (l.experts > 0) all += collective(kind, l.experts * e_, expert_group(), inner);
+    double all = collective(kind, l.dense * kMasterBytes, state_group(), c_.tp);
+    if (l.experts > 0) all += collective(kind, l.experts * kMasterBytes, expert_group(), inner);
     if (c_.zero == 3 && c_.dp > 1)
-      all += collective(Collective::kAllReduce, (l.dense / state_group() + l.experts / c_.fsdp) * e_, c_.dp,
+      all += collective(Collective::kAllReduce, (l.dense / state_group() + l.experts / c_.fsdp) * kMasterBytes, c_.dp,
                         inner * c_.fsdp);
     return all;
   }
@@ -220,6 +252,13 @@ class Costs {
   double send_seconds() const {
     if (c_.pp == 1) return 0;
     return collective(Collective::kSend, stream_ / c_.tp, 2, c_.ranks() / c_.pp);
+  }
+
+  // Seconds that compute loses to collectives that run beside it for so long. Parts of products that async_tp sends are
+  // copies, which need no multiprocessors.
+  double contention(double hidden) const {
+    const int all = s_.machine.multiprocessors;
+    return all > 0 ? std::max(0.0, hidden) * std::min(0.5, kCollectiveMultiprocessors / all) : 0;
   }
 
   // Whether a microbatch that is not the last one reduces its gradients too.
@@ -272,16 +311,33 @@ std::vector<Pass> passes_of(const Costs& costs, const Model& model, bool reduce,
   const int64_t n = model.dense_layers + model.expert_layers;
   for (int64_t i = 0; i < n; ++i) {
     const Layer& l = model.at(i);
-    all.push_back({str_cat("forward ", i), costs.gather_seconds(l), l.forward, forward_seconds(l) - l.forward, 0});
+    all.push_back({.name = str_cat("forward ", i),
+                   .gather = costs.gather_seconds(l),
+                   .compute = l.forward,
+                   .blocking = forward_seconds(l) - l.forward,
+                   .gather_bytes = costs.parameters(l) * costs.element(),
+                   .blocking_bytes = l.forward_bytes});
   }
   const Layer& h = model.head;
-  all.push_back({"head", costs.gather_seconds(h), h.forward + h.input + h.weight, h.tp_forward + h.tp_backward,
-                 reduce ? costs.reduce_seconds(h) : 0});
+  all.push_back({.name = "head",
+                 .gather = costs.gather_seconds(h),
+                 .compute = h.forward + h.input + h.weight,
+                 .blocking = h.tp_forward + h.tp_backward,
+                 .reduce = reduce ? costs.reduce_seconds(h) : 0,
+                 .gather_bytes = costs.parameters(h) * costs.element(),
+                 .blocking_bytes = h.forward_bytes + h.backward_bytes,
+                 .reduce_bytes = costs.parameters(h) * kMasterBytes});
   for (int64_t i = n - 1; i >= 0; --i) {
     const Layer& l = model.at(i);
     // The last layer's weights are still there.
-    all.push_back({str_cat("backward ", i), i == n - 1 ? 0 : costs.gather_seconds(l), l.input + l.weight,
-                   input_seconds(l) - l.input, reduce ? costs.reduce_seconds(l) : 0});
+    all.push_back({.name = str_cat("backward ", i),
+                   .gather = i == n - 1 ? 0 : costs.gather_seconds(l),
+                   .compute = l.input + l.weight,
+                   .blocking = input_seconds(l) - l.input,
+                   .reduce = reduce ? costs.reduce_seconds(l) : 0,
+                   .gather_bytes = costs.parameters(l) * costs.element(),
+                   .blocking_bytes = l.backward_bytes,
+                   .reduce_bytes = costs.parameters(l) * kMasterBytes});
   }
   if (!first_gathers) all[0].gather = 0;
   return all;
@@ -291,6 +347,7 @@ std::vector<Pass> passes_of(const Costs& costs, const Model& model, bool reduce,
 struct Stage {
   double forward = 0, input = 0, weight = 0;                              // with what they wait for
   double compute = 0, tp = 0, cp = 0, ep = 0, data = 0, all_network = 0;  // parts of the sum
+  double contended = 0;                                                   // of what is hidden in layers
   double gather = 0, reduce = 0, kept = 0, dense = 0, experts = 0;
 };
 
@@ -306,6 +363,7 @@ void add(Stage& s, const Layer& l, const Costs& costs, const Candidate& c) {
   s.cp += l.cp_forward + l.cp_backward;
   s.ep += l.ep_forward + l.ep_backward;
   s.data += each;
+  s.contended += l.contended;
   s.all_network +=
       l.hidden + l.tp_forward + l.tp_backward + l.cp_forward + l.cp_backward + l.ep_forward + l.ep_backward;
   if (!c.gather_once) s.all_network += 2 * gather;
@@ -334,6 +392,8 @@ StepCost cost_of(const Workload& s, const Candidate& c, bool simulate) {
     Stage all;
     for (int64_t i = 0; i < s.model.layers; ++i) add(all, model.at(i), costs, c);
     r.communication += m * (all.all_network - all.tp - all.cp - all.ep);
+    r.contention =
+        costs.contention(before * (middle.network - middle.exposed) + last.network - last.exposed + m * all.contended);
     r.exposed_tp = m * (all.tp + model.head.tp_forward + model.head.tp_backward);
     r.exposed_cp = m * all.cp;
     r.exposed_ep = m * all.ep;
@@ -363,8 +423,8 @@ StepCost cost_of(const Workload& s, const Candidate& c, bool simulate) {
       Stage& to = by_rank[static_cast<size_t>(rank_of(k))];
       const Stage& from = by_stage[static_cast<size_t>(k)];
       for (double Stage::*part : {&Stage::forward, &Stage::input, &Stage::weight, &Stage::compute, &Stage::tp,
-                                  &Stage::cp, &Stage::ep, &Stage::data, &Stage::all_network, &Stage::gather,
-                                  &Stage::reduce, &Stage::kept, &Stage::dense, &Stage::experts})
+                                  &Stage::cp, &Stage::ep, &Stage::data, &Stage::all_network, &Stage::contended,
+                                  &Stage::gather, &Stage::reduce, &Stage::kept, &Stage::dense, &Stage::experts})
         to.*part += from.*part;
     }
     const Stage& slow = *std::max_element(by_rank.begin(), by_rank.end(), [](const Stage& a, const Stage& b) {
@@ -398,6 +458,8 @@ StepCost cost_of(const Workload& s, const Candidate& c, bool simulate) {
     r.exposed_data = m * slow.data + (c.gather_once ? slow.gather : 0) +
                      std::max(slow.reduce - reduced, slow.reduce - slow.input - slow.weight);
     r.communication = m * slow.all_network + (c.gather_once ? slow.gather : 0) + slow.reduce + 2 * m * send;
+    r.contention =
+        costs.contention((c.gather_once ? 1 : 2 * m) * slow.gather + slow.reduce - r.exposed_data + m * slow.contended);
     // The largest rank: the first stage keeps most microbatches, and has the embedding.
     const Stage& first = by_rank[0];
     dense = std::max(first.dense + embedding, by_rank.back().dense);
@@ -422,10 +484,11 @@ StepCost cost_of(const Workload& s, const Candidate& c, bool simulate) {
                           (experts > 0 ? costs.collective(Collective::kAllGather, experts * kMasterBytes,
                                                           costs.expert_group(), c.tp * c.cp * c.ep)
                                        : 0);
+    r.update_gather = gather;
     r.exposed_data += gather;
     r.communication += gather;
   }
-  const double device = r.compute + r.exposed() + r.bubble + r.update;
+  const double device = r.compute + r.contention + r.exposed() + r.bubble + r.update;
   r.step = with_host(device, launches, s.host_seconds);
   r.host = r.step - device;
   return r;
@@ -504,32 +567,35 @@ int nodes_spanned(int ranks, int stride, int node) {
 Timeline run_passes(const std::vector<Pass>& passes, bool spans) {
   Timeline r;
   double compute = 0, network = 0;
-  const auto mark = [&](TimelineSpan::Row row, double from, double to) {
-    if (spans && to > from) r.spans.push_back({row, from, to});
+  const auto mark = [&](TimelineSpan::Row row, double from, double to, std::string name, double bytes = 0) {
+    if (spans && to > from) r.spans.push_back({row, from, to, std::move(name), bytes});
   };
-  const auto communicate = [&](double ready, double seconds) {
+  const auto communicate = [&](double ready, double seconds, const char* what, const Pass& p, double bytes) {
     if (seconds <= 0) return network;
     const double from = std::max(network, ready);
     network = from + seconds;
     r.network += seconds;
-    mark(TimelineSpan::kNetwork, from, network);
+    mark(TimelineSpan::kNetwork, from, network, str_cat(what, p.name), bytes);
     return network;
   };
-  double gathered = passes.empty() || passes[0].gather <= 0 ? 0 : communicate(0, passes[0].gather);
+  const auto gather = [&](double ready, const Pass& p) {
+    return communicate(ready, p.gather, "gather weights of ", p, p.gather_bytes);
+  };
+  double gathered = passes.empty() || passes[0].gather <= 0 ? 0 : gather(0, passes[0]);
   for (size_t i = 0; i < passes.size(); ++i) {
     const Pass& p = passes[i];
     const double from = p.gather > 0 ? std::max(compute, gathered) : compute;
-    mark(TimelineSpan::kExposed, compute, from);
+    mark(TimelineSpan::kExposed, compute, from, str_cat("wait for weights of ", p.name));
     r.exposed += from - compute;
-    if (i + 1 < passes.size() && passes[i + 1].gather > 0) gathered = communicate(from, passes[i + 1].gather);
-    mark(TimelineSpan::kCompute, from, from + p.compute);
+    if (i + 1 < passes.size() && passes[i + 1].gather > 0) gathered = gather(from, passes[i + 1]);
+    mark(TimelineSpan::kCompute, from, from + p.compute, p.name);
     compute = from + p.compute + p.blocking;
-    mark(TimelineSpan::kBlocking, from + p.compute, compute);
+    mark(TimelineSpan::kBlocking, from + p.compute, compute, str_cat("collectives in ", p.name), p.blocking_bytes);
     r.compute += p.compute;
     r.blocking += p.blocking;
-    communicate(compute, p.reduce);
+    communicate(compute, p.reduce, "reduce gradients of ", p, p.reduce_bytes);
   }
-  mark(TimelineSpan::kExposed, compute, network);
+  mark(TimelineSpan::kExposed, compute, network, "wait for the last gradients");
   r.exposed += std::max(0.0, network - compute);
   r.seconds = std::max(compute, network);
   return r;
@@ -567,7 +633,7 @@ CollectiveBytes collective_bytes(const Workload& setup, const Candidate& c) {
     b.tp_scattered = (4 * layers + 2) * stream;
   }
   if (c.zero == 3) b.data_gathered = (2 * parameters + 3 * table) * e;  // backward does not read the embedding
-  b.data_reduced = (parameters + 2 * table) * e;
+  b.data_reduced = (parameters + 2 * table) * kMasterBytes;
   return b;
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "compiler/cost/machine.h"
+#include "tools/plan/attention_rate.h"
 #include "tools/plan/shape.h"
 
 namespace weft::planner {
@@ -21,7 +22,8 @@ struct Workload {
   DType activations = kBFloat16;  // and of the weights at use
   DType products = kBFloat16;     // of the operands of layers' products
   bool async_tp = true;           // products overlap with the tp collectives beside them
-  double host_seconds = 0;        // of the host for each launch; 0: the step is replayed as one graph
+  AttentionKernel attention = AttentionKernel::kWeft;
+  double host_seconds = 0;  // of the host for each launch; 0: the step is replayed as one graph
   double peak_flops() const { return machine.products_of(products); }
   /// How many ranks share the device of one: all, if they are threads of one CPU.
   double sharing() const { return machine.shares_cores ? gpus : 1; }
@@ -70,11 +72,14 @@ inline double with_host(double device_seconds, double launches, double host_seco
 /// One piece of work of a rank, in order: what it gathers ahead, computes, waits for, and reduces behind.
 struct Pass {
   std::string name;
-  double gather = 0, compute = 0, blocking = 0, reduce = 0;
+  double gather = 0, compute = 0, blocking = 0, reduce = 0;       // seconds
+  double gather_bytes = 0, blocking_bytes = 0, reduce_bytes = 0;  // the larger of operand and result
 };
 struct TimelineSpan {
   enum Row : uint8_t { kCompute, kBlocking, kNetwork, kExposed } row = kCompute;
   double from = 0, to = 0;
+  std::string name = {};  // "gather forward 1"
+  double bytes = 0;       // of a collective
 };
 struct Timeline {
   double seconds = 0, compute = 0, blocking = 0, network = 0;  // network: of gathers and reductions
@@ -88,6 +93,8 @@ struct StepCost {
   double step = 0;     // seconds
   double compute = 0;  // of the slowest rank
   double bubble = 0, update = 0, host = 0;
+  double update_gather = 0;  // of new weights to all ranks with ZeRO-1; part of exposed_data
+  double contention = 0;     // that compute loses while collectives use multiprocessors beside it
   double exposed_tp = 0, exposed_cp = 0, exposed_ep = 0, exposed_pp = 0, exposed_data = 0;
   double communication = 0;                               // all collectives of a rank, hidden ones too
   double state = 0, gathered = 0, kept = 0, working = 0;  // bytes of the largest rank; kept: for backward
