@@ -1,25 +1,17 @@
 #include "tools/plan/inference.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
-#include <cstdio>
 
 #include "compiler/cost/collective_seconds.h"
 #include "compiler/cost/roofline.h"
 #include "framework/base/error.h"
-#include "framework/base/units.h"
 
 namespace weft::planner {
 namespace {
 
 constexpr double kUsable = 0.94;  // of memory
-
-template <class... A>
-std::string format(const char* how, A... values) {
-  char text[256];
-  std::snprintf(text, sizeof text, how, values...);
-  return text;
-}
 
 double weights_of(const InferenceWorkload& s) { return static_cast<double>(s.model.parameters()) * s.weight_bytes; }
 
@@ -107,47 +99,50 @@ int gpus_needed(InferenceWorkload s) {
   return s.gpus;
 }
 
-std::string inference_report(const InferenceWorkload& s, double usd, const std::vector<int64_t>& kv_heads) {
-  const Machine& m = s.machine;
-  const double ridge = m.products_of(s.products) / m.bytes, n = static_cast<double>(s.model.parameters());
-  const int64_t most = largest_batch(s);
-  std::string text = str_cat(
-      s.model.name, ": ", format("%.2f", n / 1e9), " B parameters, ", bytes_text(weights_of(s)), "; ", s.gpus, " x ",
-      m.name, "; prompts of ", s.prompt, " tokens, ", s.generated, " generated\n", "hardware: ", format("%.0f", ridge),
-      " operations per byte (", format("%.0f", m.products_of(s.products) / 1e12), " TFLOP/s, ",
-      format("%.2f", m.bytes / 1e12),
-      " TB/s); decoding one sequence: ", format("%.2f", decode(s, 1, static_cast<double>(s.prompt)).intensity), "\n");
-  text += str_cat("keys and values: ", bytes_text(s.model.kv_bytes(2)), " a token in bf16, ",
-                  bytes_text(s.model.kv_bytes(1)), " in fp8, ", bytes_text(s.model.kv_bytes(4)), " in f32\n");
-  text += str_cat("bound of decoding at batch 1, ", bytes_text(weights_of(s)), " of weights at ",
-                  format("%.2f", std::max(m.theoretical.bytes, m.bytes) * s.gpus / 1e12),
-                  " TB/s: ", format("%.1f", decode_bound(s, s.gpus)), " tokens/s\n");
-  const double turn = compute_bound_batch(s);
-  text += str_cat("decoding turns compute-bound at batch ", turn > 0 ? format("%.0f", turn) : std::string("(never)"),
-                  ", without keys and values; ", most, " sequences fit; GPUs needed: ", gpus_needed(s), "\n");
-  const auto row = [&](const InferenceWorkload& one, int64_t batch) {
-    const Decode d = decode(one, batch, static_cast<double>(one.prompt) + static_cast<double>(one.generated) / 2);
-    const double rate = static_cast<double>(batch) / d.seconds, first = prefill_seconds(one, batch);
-    std::string line = format("  %7lld  %12s  %9s  %10.1f  %12.0f  %9.1f  %9s  %s", static_cast<long long>(batch),
-                              seconds_text(first).c_str(), seconds_text(d.seconds).c_str(), 1 / d.seconds, rate,
-                              d.intensity, bytes_text(d.cache).c_str(), d.bound);
-    if (usd > 0) line += format("  %.2f", 1e6 / rate / 3600 * usd * one.gpus);
-    return line + (d.fits ? "\n" : "  (does not fit)\n");
-  };
-  text += format("  %7s  %12s  %9s  %10s  %12s  %9s  %9s  %s\n", "batch", "first token", "step", "tokens/s",
-                 "all tokens/s", "ops/byte", "cache", usd > 0 ? "bound by  USD/1e6" : "bound by");
-  for (int64_t b : {1, 2, 4, 8, 16, 32, 64, 128, 256, 512}) text += row(s, b);
-  for (int64_t heads : kv_heads) {
-    InferenceWorkload other = s;
-    other.model.kv_heads = heads > 0 ? heads : s.model.heads;
-    check_shape(other.model);
-    const int64_t fits = std::max<int64_t>(1, largest_batch(other));
-    const Decode d = decode(other, fits, context_of(other));
-    text += str_cat("what if kv_heads=", other.model.kv_heads, ": ", bytes_text(other.model.kv_bytes(s.kv_bytes)),
-                    " a token, ", largest_batch(other), " sequences fit, then ",
-                    format("%.0f", static_cast<double>(fits) / d.seconds), " tokens/s, bound by ", d.bound, "\n");
+std::vector<InferenceChange> inference_changes(const InferenceWorkload& s, const std::string& text) {
+  std::vector<int64_t> heads, contexts, *to = nullptr;
+  for (size_t at = 0; at <= text.size();) {
+    const size_t end = std::min(text.find(',', at), text.size());
+    std::string part = text.substr(at, end - at);
+    at = end + 1;
+    if (const size_t equals = part.find('='); equals != part.npos) {
+      const std::string name = part.substr(0, equals);
+      WEFT_CHECK(name == "kv_heads" || name == "context", "what_if: got '", name.substr(0, 40),
+                 "'; with --inference, need kv_heads=1,8,H or context=8192,32768, or both");
+      to = name == "context" ? &contexts : &heads;
+      part = part.substr(equals + 1);
+    }
+    int64_t n = to == &heads && part == "H" ? s.model.heads : 0;
+    if (n == 0) {
+      const auto [stop, bad] = std::from_chars(part.data(), part.data() + part.size(), n);
+      WEFT_CHECK(to && bad == std::errc() && stop == part.data() + part.size() && n > 0 && n <= int64_t{1} << 40,
+                 "what_if: got '", part.substr(0, 40),
+                 "'; with --inference, need numbers as in kv_heads=1,8,H,context=8192,32768");
+    }
+    to->push_back(n);
   }
-  return text;
+  std::vector<InferenceChange> all;
+  for (size_t i = 0; i < std::max<size_t>(1, contexts.size()); ++i)
+    for (size_t k = 0; k < std::max<size_t>(1, heads.size()); ++k) {
+      InferenceChange& c = all.emplace_back();
+      if (!contexts.empty()) c.context = contexts[i];
+      if (!heads.empty()) c.kv_heads = heads[k];
+    }
+  return all;
+}
+
+InferenceWorkload changed(InferenceWorkload s, const InferenceChange& c) {
+  if (c.kv_heads) {
+    WEFT_CHECK(s.model.heads % *c.kv_heads == 0, "what_if: kv_heads is ", *c.kv_heads, "; need a divisor of heads, ",
+               s.model.heads);
+    s.model.kv_heads = *c.kv_heads;
+  }
+  if (c.context) {
+    WEFT_CHECK(*c.context > s.generated, "what_if: context is ", *c.context, "; need more than the generated tokens, ",
+               s.generated, " (--generated)");
+    s.prompt = *c.context - s.generated;
+  }
+  return s;
 }
 
 }  // namespace weft::planner

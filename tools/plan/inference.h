@@ -1,5 +1,7 @@
 // What generating text with a model costs on a GPU, from its shapes: operations and bytes of prefill and of decoding.
 #pragma once
+#include <optional>
+
 #include "tools/plan/step_cost.h"
 
 namespace weft::planner {
@@ -37,6 +39,21 @@ int64_t largest_batch(const InferenceWorkload& s);
 /// The least power of 2 of GPUs whose memory has the weights and one sequence.
 int gpus_needed(InferenceWorkload s);
 
-std::string inference_report(const InferenceWorkload& s, double usd_per_gpu_hour, const std::vector<int64_t>& kv_heads);
+/// A change: heads of keys and values, tokens of the longest context. Empty: as they are.
+struct InferenceChange {
+  std::optional<int64_t> kv_heads, context;
+};
+/// "kv_heads=1,8,H,context=8192,32768": every value of one with every value of the other; H: as many as heads. Throws
+/// InvalidArgument, naming the part, for other text.
+std::vector<InferenceChange> inference_changes(const InferenceWorkload& s, const std::string& text);
+/// The workload after a change: the prompt is the context without what is generated. Throws InvalidArgument if it does
+/// not fit the model or the generated tokens.
+InferenceWorkload changed(InferenceWorkload s, const InferenceChange& change);
+
+std::string inference_report(const InferenceWorkload& s, double usd_per_gpu_hour,
+                             const std::vector<InferenceChange>& changes);
+/// The same figures as JSON; bytes, seconds and tokens per second.
+std::string inference_json(const InferenceWorkload& s, double usd_per_gpu_hour,
+                           const std::vector<InferenceChange>& changes);
 
 }  // namespace weft::planner

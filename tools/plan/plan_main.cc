@@ -1,6 +1,5 @@
 // plan: the fastest meshes for a model on a number of GPUs, what they cost, and what changes when the hardware does.
 #include <algorithm>
-#include <charconv>
 #include <cstdio>
 #include <string>
 
@@ -93,25 +92,6 @@ Workload setup_of(const Options& o) {
   return s;
 }
 
-// "kv_heads=1,8,H": the numbers, 0 for as many as heads.
-std::vector<int64_t> kv_heads_of(const Options& o) {
-  std::vector<int64_t> all;
-  if (o.what_if.empty()) return all;
-  const std::string need = "with --inference, kv_heads and numbers such as kv_heads=1,8,H", name = "kv_heads=";
-  check_flag("what_if", o.what_if.starts_with(name), o.what_if, need);
-  for (size_t at = name.size(); at <= o.what_if.size();) {
-    const size_t comma = std::min(o.what_if.find(',', at), o.what_if.size());
-    const std::string one = o.what_if.substr(at, comma - at);
-    at = comma + 1;
-    int64_t n = 0;
-    const auto [stop, bad] = std::from_chars(one.data(), one.data() + one.size(), n);
-    check_flag("what_if", one == "H" || (bad == std::errc() && stop == one.data() + one.size() && n > 0 && n < 1 << 20),
-               o.what_if, need);
-    all.push_back(one == "H" ? 0 : n);
-  }
-  return all;
-}
-
 int run_inference(const Options& o, const Workload& w) {
   check_flag("kv_dtype", o.kv_dtype == "bf16" || o.kv_dtype == "fp8" || o.kv_dtype == "f32", o.kv_dtype,
              "f32, bf16 or fp8");
@@ -124,7 +104,16 @@ int run_inference(const Options& o, const Workload& w) {
                             .weight_bytes = bytes(o.dtype),
                             .kv_bytes = bytes(o.kv_dtype),
                             .products = w.products};
-  write_output(inference_report(s, o.usd_per_gpu_hour, kv_heads_of(o)));
+  std::vector<InferenceChange> changes;
+  std::string text;
+  try {
+    if (!o.what_if.empty()) changes = inference_changes(s, o.what_if);
+    text = inference_report(s, o.usd_per_gpu_hour, changes);
+  } catch (const Error& e) {
+    usage_error(str_cat("--", e.what()));
+  }
+  if (o.json) io::write_file_atomic(o.json.path, inference_json(s, o.usd_per_gpu_hour, changes));
+  write_output(text);
   return 0;
 }
 
@@ -219,7 +208,7 @@ PartFlags plan_flags(Options& o) {
        {{"kw_per_gpu", &o.kw_per_gpu, "power, for the energy of 10^9 tokens; 0: the preset's", {0, 1e6}}, kStep},
        {{"what_if", &o.what_if, "changes, such as gpu_flops=8x,network=0.1x,gpus=2x,batch=1000,seq=8192"}, kAll},
        {{"inference", &o.inference,
-         "what generating text costs instead of training; --what_if kv_heads=1,8,H compares"},
+         "what generating text costs instead of training; --what_if kv_heads=1,8,H,context=8192,32768 compares"},
         kAll},
        {{"prompt", &o.prompt, "tokens of a prompt", {1, 1e9}}, kInference},
        {{"generated", &o.generated, "tokens generated for each prompt", {1, 1e9}}, kInference},
@@ -234,7 +223,7 @@ PartFlags plan_flags(Options& o) {
          {0, 1e6}},
         kStep},
        {{"top", &o.top, "number of plans to print", {1, 1000}}, kStep},
-       {{"json", &o.json, "also write the plans to this file"}, kStep}});
+       {{"json", &o.json, "also write the plans, or with --inference its figures, to this file"}, kAll}});
 }
 
 int run(const Options& o, const PartFlags& flags) {

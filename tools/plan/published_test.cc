@@ -155,8 +155,8 @@ struct Row {
 const Row kRows[] = {
     {"GPT-2 124M, one H100, 16 x 1024 tokens: seconds (docs/gpu.md)", gpt2_seconds, 34.5e-3, 0},
 
-    // Small layers have the largest share of elementwise work, which that version fuses less, and its loss reads 131,072
-    // logits of each token several times in f32.
+    // Small layers have the largest share of elementwise work, which that version fuses less, and its loss reads the
+    // 131,072 logits of each token several times in f32.
     {"Megatron 1.7B", [] { return megatron_effect("1.7B"); }, 1, 0.22},
     {"Megatron 7.1B", [] { return megatron_effect("7.1B"); }, 1, 0},
     {"Megatron 16B", [] { return megatron_effect("16B"); }, 1, 0},
@@ -179,8 +179,8 @@ const Row kRows[] = {
     {"8B, 128 GPUs over 8", [] { return speed_of_8b(128, false) / speed_of_8b(8, false); }, 6514. / 6667, 0},
     {"8B, fp8 over bf16", [] { return speed_of_8b(8, true) / speed_of_8b(8, false); }, 8532. / 6667, 0},
 
-    // By the published speeds, attention falls from 263 to 186 TFLOP/s of a GPU between cp 2 and cp 4. Transfers are 1 %
-    // of its time and merging partial results about 7 %: the cause is not known.
+    // With the planner's time for all else, attention falls from about 240 to 180 TFLOP/s of a GPU between cp 2 and
+    // cp 4. Transfers are 1 % of its time and merging partial results about 6 %: the cause is not known.
     {"8B, 64k with cp 2 over 32k", [] { return context_parallel(2) / context_parallel(1); }, 2540. / 3890, 0},
     {"8B, 128k with cp 4 over 64k with cp 2", [] { return context_parallel(4) / context_parallel(2); }, 1071. / 2540,
      0.32},

@@ -1,0 +1,140 @@
+#include <algorithm>
+#include <cstdio>
+
+#include "framework/base/units.h"
+#include "framework/io/json.h"
+#include "tools/plan/inference.h"
+#include "tools/profile/table.h"
+
+namespace weft::planner {
+namespace {
+
+using profiler::fixed;
+
+constexpr int64_t kBatches[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512};
+
+// The figures of one batch.
+struct Batch {
+  Decode decode;
+  double first_token, tokens_per_second, usd;  // seconds; of all sequences; for 10^6 tokens
+};
+
+Batch batch_of(const InferenceWorkload& s, int64_t batch, double usd_per_gpu_hour) {
+  const Decode d = decode(s, batch, static_cast<double>(s.prompt) + static_cast<double>(s.generated) / 2);
+  const double rate = static_cast<double>(batch) / d.seconds;
+  return {d, prefill_seconds(s, batch), rate, 1e6 / rate / 3600 * usd_per_gpu_hour * s.gpus};
+}
+
+// What a change leaves: the largest batch that fits, at the end of its sequences, where keys and values are longest.
+struct Changed {
+  InferenceWorkload workload;
+  double token_bytes, sequence_bytes;  // of keys and values
+  int64_t fits;
+  Decode decode;  // of that batch; of one sequence if none fits
+  double context() const { return static_cast<double>(workload.prompt + workload.generated); }
+  double tokens_per_second() const { return static_cast<double>(decode.batch) / decode.seconds; }
+};
+
+Changed changed_of(const InferenceWorkload& s, const InferenceChange& change) {
+  Changed c{.workload = changed(s, change)};
+  c.token_bytes = c.workload.model.kv_bytes(s.kv_bytes);
+  c.sequence_bytes = c.token_bytes * c.context();
+  c.fits = largest_batch(c.workload);
+  c.decode = decode(c.workload, std::max<int64_t>(1, c.fits), c.context());
+  return c;
+}
+
+std::string what_if_text(const InferenceWorkload& s, const std::vector<InferenceChange>& changes) {
+  std::vector<std::vector<std::string>> rows{
+      {"what if", "a token", "a sequence", "sequences that fit", "step", "tokens/s", "all tokens/s", "bound by"}};
+  for (const InferenceChange& change : changes) {
+    const Changed c = changed_of(s, change);
+    std::string what =
+        str_cat("context ", c.workload.prompt + c.workload.generated, ", kv_heads ", c.workload.model.kv_heads);
+    if (c.fits == 0) what += ": does not fit";
+    rows.push_back({what, bytes_text(c.token_bytes), bytes_text(c.sequence_bytes), str_cat(c.fits),
+                    seconds_text(c.decode.seconds), fixed(1 / c.decode.seconds, 1), fixed(c.tokens_per_second(), 0),
+                    c.decode.bound});
+  }
+  return profiler::table_text(rows);
+}
+
+}  // namespace
+
+std::string inference_report(const InferenceWorkload& s, double usd, const std::vector<InferenceChange>& changes) {
+  const Machine& m = s.machine;
+  const double weights = decode(s, 1, 0).weights, turn = compute_bound_batch(s);
+  std::string text =
+      str_cat(s.model.name, ": ", fixed(static_cast<double>(s.model.parameters()) / 1e9, 2), " B parameters, ",
+              bytes_text(weights), "; ", s.gpus, " x ", m.name, "; prompts of ", s.prompt, " tokens, ", s.generated,
+              " generated\n", "hardware: ", fixed(m.products_of(s.products) / m.bytes, 0), " operations per byte (",
+              fixed(m.products_of(s.products) / 1e12, 0), " TFLOP/s, ", fixed(m.bytes / 1e12, 2),
+              " TB/s); decoding one sequence: ", fixed(decode(s, 1, static_cast<double>(s.prompt)).intensity, 2), "\n");
+  text += str_cat("keys and values: ", bytes_text(s.model.kv_bytes(2)), " a token in bf16, ",
+                  bytes_text(s.model.kv_bytes(1)), " in fp8, ", bytes_text(s.model.kv_bytes(4)), " in f32\n");
+  text += str_cat("bound of decoding at batch 1, ", bytes_text(weights), " of weights at ",
+                  fixed(std::max(m.theoretical.bytes, m.bytes) * s.gpus / 1e12, 2),
+                  " TB/s: ", fixed(decode_bound(s, s.gpus), 1), " tokens/s\n");
+  text +=
+      str_cat("decoding turns compute-bound at batch ", turn > 0 ? fixed(turn, 0) : std::string("(never)"),
+              ", without keys and values; ", largest_batch(s), " sequences fit; GPUs needed: ", gpus_needed(s), "\n");
+  std::vector<std::vector<std::string>> rows{
+      {"batch", "first token", "step", "tokens/s", "all tokens/s", "ops/byte", "cache", "bound by"}};
+  if (usd > 0) rows[0].push_back("USD/1e6");
+  for (int64_t n : kBatches) {
+    const Batch b = batch_of(s, n, usd);
+    rows.push_back({str_cat(n), seconds_text(b.first_token), seconds_text(b.decode.seconds),
+                    fixed(1 / b.decode.seconds, 1), fixed(b.tokens_per_second, 0), fixed(b.decode.intensity, 1),
+                    bytes_text(b.decode.cache), b.decode.bound});
+    if (usd > 0) rows.back().push_back(fixed(b.usd, 2));
+    if (!b.decode.fits) rows.back().push_back("(does not fit)");
+  }
+  text += profiler::table_text(rows);
+  return changes.empty() ? text : text + what_if_text(s, changes);
+}
+
+std::string inference_json(const InferenceWorkload& s, double usd, const std::vector<InferenceChange>& changes) {
+  io::OrderedJson json{{"model", s.model.name},
+                       {"parameters", s.model.parameters()},
+                       {"machine", s.machine.name},
+                       {"gpus", s.gpus},
+                       {"prompt", s.prompt},
+                       {"generated", s.generated},
+                       {"kv_heads", s.model.kv_heads},
+                       {"weight_bytes", decode(s, 1, 0).weights},
+                       {"kv_bytes_per_token", s.model.kv_bytes(s.kv_bytes)},
+                       {"decode_bound_tokens_per_second", decode_bound(s, s.gpus)},
+                       {"compute_bound_batch", compute_bound_batch(s)},
+                       {"sequences_that_fit", largest_batch(s)},
+                       {"gpus_needed", gpus_needed(s)}};
+  for (int64_t n : kBatches) {
+    const Batch b = batch_of(s, n, usd);
+    io::OrderedJson one{{"batch", n},
+                        {"first_token_seconds", b.first_token},
+                        {"step_seconds", b.decode.seconds},
+                        {"tokens_per_second", 1 / b.decode.seconds},
+                        {"all_tokens_per_second", b.tokens_per_second},
+                        {"operations_per_byte", b.decode.intensity},
+                        {"cache_bytes", b.decode.cache},
+                        {"fits", b.decode.fits},
+                        {"bound_by", b.decode.bound}};
+    if (usd > 0) one["usd_per_1e6_tokens"] = b.usd;
+    json["batches"].push_back(std::move(one));
+  }
+  for (const InferenceChange& change : changes) {
+    const Changed c = changed_of(s, change);
+    json["what_if"].push_back({{"kv_heads", c.workload.model.kv_heads},
+                               {"context", c.workload.prompt + c.workload.generated},
+                               {"kv_bytes_per_token", c.token_bytes},
+                               {"kv_bytes_per_sequence", c.sequence_bytes},
+                               {"sequences_that_fit", c.fits},
+                               {"batch", c.decode.batch},
+                               {"step_seconds", c.decode.seconds},
+                               {"tokens_per_second", 1 / c.decode.seconds},
+                               {"all_tokens_per_second", c.tokens_per_second()},
+                               {"bound_by", c.decode.bound}});
+  }
+  return io::write_json(json, 1) + "\n";
+}
+
+}  // namespace weft::planner
