@@ -215,13 +215,14 @@ void Chart::estimates(std::span<const Point> points, std::span<const double> err
   legend(style.mark_at(11, 0), label);
 }
 
-void Chart::rectangle(double x0, double x1, double y0, double y1, size_t fill) {
+void Chart::rectangle(double x0, double x1, double y0, double y1, size_t fill, std::string_view title) {
   check(x0, y0);
   check(x1, y1);
   const double left = std::min(px(x0), px(x1)), top = std::min(py(y0), py(y1));
   body_ += str_cat("<rect x=\"", number(left), "\" y=\"", number(top), "\" width=\"",
                    number(std::max(std::abs(px(x1) - px(x0)), 0.5)), "\" height=\"", number(std::abs(py(y1) - py(y0))),
-                   "\" ", fill_style(fill), "/>");
+                   "\" ", fill_style(fill), title.empty() ? "/>" : ">");
+  if (!title.empty()) body_ += str_cat("<title>", escape(title), "</title></rect>");
 }
 
 void Chart::fill_legend(std::span<const std::string> labels) {
@@ -276,7 +277,7 @@ void Chart::spans(std::span<const std::string> labels, std::span<const Span> spa
   for (const Span& s : spans) {
     WEFT_CHECK(s.label < labels.size(), "chart: a span has label ", s.label, "; there are ", labels.size());
     const double row = static_cast<double>(s.row);
-    rectangle(s.from, s.to, row - 0.35, row + 0.35, fills_ + s.label);
+    rectangle(s.from, s.to, row - 0.35, row + 0.35, fills_ + s.label, s.title);
     if (!s.text.empty() && kLetter * static_cast<double>(s.text.size()) <= std::abs(px(s.to) - px(s.from)))
       text(px((s.from + s.to) / 2), py(row) + 4, s.text,
            "font-size=\"11\" text-anchor=\"middle\" stroke=\"white\" stroke-width=\"3\" paint-order=\"stroke\"");

@@ -39,12 +39,12 @@ struct Bar {
 };
 
 /// A bar from left to right in a row of a chart with y_names; `label` is the number of a label. The text is in its
-/// middle, if there is room.
+/// middle, if there is room; browsers show the title while the pointer is on it.
 struct Span {
   size_t row = 0;
   double from = 0, to = 0;
   size_t label = 0;
-  std::string text = {};
+  std::string text = {}, title = {};
 };
 
 /// One panel. All positions are values of its axes. Throws InvalidArgument for values that are not finite and, on a
@@ -82,7 +82,7 @@ class Chart {
   void draw_axes();
   void legend(std::string mark, std::string_view label);
   void fill_legend(std::span<const std::string> labels);
-  void rectangle(double x0, double x1, double y0, double y1, size_t fill);
+  void rectangle(double x0, double x1, double y0, double y1, size_t fill, std::string_view title = {});
   void check(double x, double y) const;
 
   Axis x_, y_;

@@ -3,6 +3,7 @@
 #include "absl/strings/escaping.h"
 #include "framework/base/error.h"
 #include "framework/io/zlib.h"
+#include "tools/graph/page_texts.h"
 
 namespace weft::tools {
 namespace {
@@ -19,7 +20,7 @@ std::string make_page(std::string_view shell, std::string_view style, std::strin
   std::string page(shell);
   replace(page, ">DATA<", str_cat(">", absl::Base64Escape(io::gzip_compress(json, 9)), "<"));
   replace(page, "/*STYLE*/", style);
-  replace(page, "/*SCRIPT*/", script);
+  replace(page, "/*SCRIPT*/", str_cat(script, "\n", page_texts("page_data_js")));
   return page;
 }
 

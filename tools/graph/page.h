@@ -5,7 +5,8 @@
 
 namespace weft::tools {
 
-/// `shell` with the style, the scripts and the data, compressed, in place of /*STYLE*/, /*SCRIPT*/ and >DATA<.
+/// `shell` with the style, the scripts and the data, compressed, in place of /*STYLE*/, /*SCRIPT*/ and >DATA<. The
+/// script gets the data from `await unpackData()`.
 std::string make_page(std::string_view shell, std::string_view style, std::string_view script, std::string_view json);
 
 }  // namespace weft::tools

@@ -28,19 +28,12 @@ function showMessage(text) {
   byName('message').hidden = !text;
 }
 
-/// The JSON in the page. Every failure becomes one sentence.
 async function readData() {
-  need(typeof DecompressionStream === 'function',
-       'This browser cannot unpack the data: it has no DecompressionStream. '
-       + 'Use Firefox 113, Chrome 80 or Safari 16.4, or later.');
-  const text = byName('data').textContent.trim();
   let json;
   try {
-    const bytes = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
-    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream('gzip'));
-    json = JSON.parse(await new Response(stream).text());
+    json = await unpackData();
   } catch (error) {
-    throw new DataError('The data in this page is damaged; write the page again.');
+    throw new DataError(error.message);
   }
   return readFile(json);
 }

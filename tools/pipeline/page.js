@@ -23,12 +23,6 @@ function fill(kind, chunk) {
   return `rgb(${FILLS[kind].map((c) => Math.round(c * scale)).join(' ')})`;
 }
 
-async function readData() {
-  const bytes = Uint8Array.from(atob(byName('data').textContent.trim()), (c) => c.charCodeAt(0));
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream('gzip'));
-  return JSON.parse(await new Response(stream).text());
-}
-
 /// What the generator found for a schedule, p and m; null if the schedule does not exist for them.
 function tableOf(schedule, p, m) {
   const row = schedule.tables[p - 1] && schedule.tables[p - 1][m - 1];
@@ -207,13 +201,13 @@ function show() {
 }
 
 async function start() {
-  if (typeof DecompressionStream !== 'function') {
-    byName('message').textContent = 'This browser cannot unpack the data: it has no DecompressionStream. '
-      + 'Use Firefox 113, Chrome 80 or Safari 16.4, or later.';
+  try {
+    data = await unpackData();
+  } catch (error) {
+    byName('message').textContent = error.message;
     byName('message').hidden = false;
     return;
   }
-  data = await readData();
   byName('ranks').max = data.most_ranks;
   byName('ranks').value = data.ranks;
   byName('microbatches').max = data.most_microbatches;

@@ -15,8 +15,6 @@ using draw::Axis;
 using draw::Chart;
 using draw::Point;
 
-constexpr int kTimelineLayers = 6;
-
 }  // namespace
 
 std::string curve_svg(const Workload& w) {
@@ -80,66 +78,6 @@ std::string collectives_svg(const Machine& m) {
       chart.note(points[0], "1 node");
       chart.note(points[1], "16 nodes");
     }
-    panels.push_back(std::move(chart));
-  }
-  return draw::svg(panels);
-}
-
-std::string timeline_svg(const Workload& whole) {
-  Workload w = whole;
-  w.async_tp = false;
-  const int64_t layers = std::min<int64_t>(w.model.layers, kTimelineLayers);
-  w.model.layers = layers;
-  w.model.dense_layers = std::min(w.model.dense_layers, layers);
-  const int tp = static_cast<int>(std::min<int64_t>({w.machine.links.node, w.model.kv_heads, w.gpus}));
-  w.gpus -= w.gpus % tp;
-  w.batch = w.gpus;  // a sequence for each GPU
-  struct Kind {
-    const char* name;
-    Candidate candidate;
-  };
-  const Kind kinds[] = {{"DDP", {.dp = w.gpus}},
-                        {"ZeRO-1", {.dp = w.gpus, .zero = 1}},
-                        {"ZeRO-3", {.fsdp = w.gpus, .zero = 3}},
-                        {"tp and DDP", {.dp = w.gpus / tp, .tp = tp, .microbatches = tp}}};
-  double last = 0;
-  std::vector<Timeline> lines;
-  std::vector<std::string> titles;
-  for (const Kind& k : kinds) {
-    lines.push_back(step_timeline(w, k.candidate));
-    const StepCost c = step_cost(w, k.candidate);
-    if (k.candidate.zero == 1) {  // the new weights, when all gradients are reduced
-      Timeline& t = lines.back();
-      const double rest = c.exposed_data - t.exposed, from = t.seconds;
-      t.spans.push_back({TimelineSpan::kNetwork, from, from + rest});
-      t.spans.push_back({TimelineSpan::kExposed, from, from + rest});
-      t.exposed += rest;
-      t.seconds += rest;
-      t.network += rest;
-    }
-    const Timeline& t = lines.back();
-    last = std::max(last, t.seconds);
-    titles.push_back(str_cat(k.name, " on ", w.gpus, " x ", w.machine.name, ": ",
-                             static_cast<int64_t>(100 * (t.exposed + t.blocking) / t.seconds + 0.5),
-                             " % of the step is exposed communication"));
-  }
-  std::vector<Chart> panels;
-  const std::vector<std::string> labels{"compute", "beside products", "gather, reduce", "exposed"};
-  for (size_t i = 0; i < lines.size(); ++i) {
-    Chart chart(titles[i], {.label = str_cat("ms, ", layers, " layers of ", w.model.name), .to = 1e3 * last},
-                draw::y_names({"compute", "network", "waiting"}), {.height = 170});
-    std::vector<draw::Span> spans;
-    for (const TimelineSpan& s : lines[i].spans) {
-      const double from = 1e3 * s.from, to = 1e3 * s.to;
-      if (s.row == TimelineSpan::kCompute) spans.push_back({0, from, to, 0});
-      if (s.row == TimelineSpan::kBlocking) {
-        spans.push_back({1, from, to, 1});
-        spans.push_back({2, from, to, 3});
-      }
-      if (s.row == TimelineSpan::kNetwork) spans.push_back({1, from, to, 2});
-      if (s.row == TimelineSpan::kExposed) spans.push_back({2, from, to, 3});
-    }
-    chart.spans(labels, spans);
     panels.push_back(std::move(chart));
   }
   return draw::svg(panels);

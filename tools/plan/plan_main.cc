@@ -17,6 +17,7 @@
 #include "tools/plan/inference.h"
 #include "tools/plan/report.h"
 #include "tools/plan/search.h"
+#include "tools/plan/timeline.h"
 #include "tools/step/model_step.h"
 
 namespace weft::planner {
@@ -215,7 +216,10 @@ PartFlags plan_flags(Options& o) {
        {{"kv_dtype", &o.kv_dtype, "of keys and values: f32, bf16 or fp8"}, kInference},
        {{"curve", &o.curve, "SVG of compute and communication over the number of GPUs, with both limits"}, kStep},
        {{"collectives", &o.collectives, "SVG of the bus bandwidth of collectives by size over 1 to 32 nodes"}, kStep},
-       {{"timeline", &o.timeline, "SVG of a step by DDP, ZeRO-1, ZeRO-3 and tp, exposed communication shaded"}, kStep},
+       {{"timeline", &o.timeline,
+         "page of a step by DDP, ZeRO-1, ZeRO-3 and tp, exposed communication shaded; a picture if the file ends in "
+         ".svg"},
+        kStep},
        {{"save_plan", &o.save_plan, "file of the best plan for a trainer's --plan"}, kStep},
        {{"measure",
          &o.measure,
@@ -249,7 +253,9 @@ int run(const Options& o, const PartFlags& flags) {
   if (o.collectives) io::write_file_atomic(o.collectives.path, collectives_svg(setup.machine));
   if (o.measure > 0) text += measured_text(o, setup, search.best[0]);
   if (o.save_plan) save_best_plan(o, setup, search.best[0].candidate);
-  if (o.timeline) io::write_file_atomic(o.timeline.path, timeline_svg(setup));
+  if (o.timeline)
+    io::write_file_atomic(o.timeline.path,
+                          o.timeline.path.ends_with(".svg") ? timeline_svg(setup) : timeline_page(setup));
   write_output(text);
   return 0;
 }

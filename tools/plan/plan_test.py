@@ -1,0 +1,85 @@
+#!/usr/bin/env python3
+"""plan: inference and the timeline, what they write, and one line for each bad input."""
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+PLAN = os.path.join("tools", "plan", "plan")
+SMALL = ["--model", "llama-8b", "--gpus", "16", "--batch", "16", "--top", "1", "--mesh", "fsdp16"]
+
+# Arguments after --inference, and a part of the error.
+BAD = [
+    (["--what_if", "context=abc"], "--what_if: got 'abc'"),
+    (["--what_if", "context=100"], "--what_if: context is 100; need more than the generated tokens, 1024"),
+    (["--what_if", "context="], "--what_if: got ''"),
+    (["--what_if", "kv_heads=3"], "--what_if: kv_heads is 3; need a divisor of heads, 32"),
+    (["--what_if", "seq=8192"], "--what_if: got 'seq'; with --inference, need kv_heads=1,8,H or context=8192,32768"),
+    (["--what_if", "8"], "--what_if: got '8'"),
+    (["--timeline", "x.html"], "--timeline"),
+]
+
+
+def run(*args):
+    return subprocess.run([PLAN, *args], capture_output=True, text=True, timeout=120)
+
+
+def check(good, *what):
+    if not good:
+        print("plan_test:", *what)
+        sys.exit(1)
+
+
+def good(*args):
+    done = run(*args)
+    check(done.returncode == 0, args, done.stdout, done.stderr)
+    return done.stdout
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "out.json")
+        text = good("--model", "llama-8b", "--inference", "--json", path, "--usd_per_gpu_hour", "2",
+                    "--what_if", "kv_heads=1,8,H,context=8192,32768")
+        with open(path, encoding="utf-8") as file:
+            data = json.load(file)
+        rows = data["what_if"]
+        check([(r["context"], r["kv_heads"]) for r in rows]
+              == [(c, h) for c in (8192, 32768) for h in (1, 8, 32)], rows)
+        for r in rows:
+            # 2 x layers x heads x head_dim x 2 bytes; the batch is what the memory beside the weights holds.
+            check(r["kv_bytes_per_token"] == 2 * 32 * r["kv_heads"] * 128 * 2, r)
+            check(r["kv_bytes_per_sequence"] == r["kv_bytes_per_token"] * r["context"], r)
+            if r["kv_heads"] == 8:  # other numbers of heads change the weights, too
+                left = 0.94 * 80e9 - data["weight_bytes"]
+                check(r["sequences_that_fit"] == left // r["kv_bytes_per_sequence"], r)
+            check(f"context {r['context']}, kv_heads {r['kv_heads']}" in text, text)
+        # Four times the context: a quarter of the sequences, and keys and values bound all of them with many heads.
+        check(rows[5]["bound_by"] == "keys and values" and rows[0]["bound_by"] != "communication", rows)
+        check([b["batch"] for b in data["batches"]][:3] == [1, 2, 4] and data["batches"][0]["bound_by"] == "weights",
+              data["batches"][0])
+        check(data["batches"][0]["usd_per_1e6_tokens"] > data["batches"][5]["usd_per_1e6_tokens"], data["batches"])
+
+        page, picture = os.path.join(folder, "time.html"), os.path.join(folder, "time.svg")
+        good(*SMALL, "--timeline", page)
+        good(*SMALL, "--timeline", picture)
+        with open(page, encoding="utf-8") as file:
+            html = file.read()
+        check("default-src 'none'" in html and not re.search(r"(src|href)=", html), html[:2000])
+        with open(picture, encoding="utf-8") as file:
+            svg = file.read()
+        for name in ("DDP", "ZeRO-1", "ZeRO-3", "tp and DDP"):
+            check(f"{name} on 16 x h100-sxm" in svg, name)
+        titles = re.findall(r"<title>(.*?)</title>", svg, re.S)
+        for start in ("forward 0", "backward 5", "gather weights of forward 1", "reduce gradients of head",
+                      "collectives in forward 0", "gather new weights", "update", "wait for"):
+            check(any(t.startswith(start) for t in titles), start, titles[:20])
+    for args, part in BAD:
+        done = run("--model", "llama-8b", "--inference", *args)
+        check(done.returncode == 2 and done.stderr.count("\n") == 1 and part in done.stderr, args, done)
+    print("plan_test: ok")
+
+
+main()

@@ -1,0 +1,39 @@
+// Shows the picture and the table that the planner has made, and the title of the bar under the pointer.
+'use strict';
+
+const COLUMNS = ['', 'step', 'compute', 'communication', 'hidden', 'exposed', 'exposed / step'];
+const byName = (id) => document.getElementById(id);
+
+function row(kind, cells) {
+  const made = document.createElement('tr');
+  for (const text of cells) made.appendChild(document.createElement(kind)).textContent = text;
+  return made;
+}
+
+/// The browser's own title would come late, and over the box.
+function showTitles() {
+  const box = byName('box');
+  for (const title of document.querySelectorAll('rect > title')) {
+    const bar = title.parentNode, text = title.textContent.replaceAll('; ', '\n');
+    title.remove();
+    bar.setAttribute('aria-label', text);
+    bar.addEventListener('pointermove', (event) => {
+      box.textContent = text;
+      box.hidden = false;
+      box.style.left = `${Math.min(event.clientX + 14, window.innerWidth - box.offsetWidth - 8)}px`;
+      box.style.top = `${Math.min(event.clientY + 14, window.innerHeight - box.offsetHeight - 8)}px`;
+    });
+    bar.addEventListener('pointerleave', () => { box.hidden = true; });
+  }
+}
+
+unpackData().then((data) => {
+  byName('title').textContent = data.title;
+  byName('note').textContent = data.note;
+  byName('figures').replaceChildren(row('th', COLUMNS), ...data.rows.map((cells) => row('td', cells)));
+  byName('drawing').innerHTML = data.svg;
+  showTitles();
+}).catch((error) => {
+  byName('message').hidden = false;
+  byName('message').textContent = error.message;
+});
