@@ -16,10 +16,13 @@ chromium-headless-shell --no-sandbox --disable-gpu --hide-scrollbars --window-si
 ls -l docs/step_*
 
 # docs/study.md.
-./bazelw build //tools:pipeline //tools:simulate
+./bazelw build //tools:pipeline //tools:plan //tools:simulate
 out/bin/tools/pipeline/pipeline --schedule 1f1b,interleaved_1f1b,zb_h1,zb_v --html "$work/page.html"
 chromium-headless-shell --no-sandbox --disable-gpu --hide-scrollbars --window-size=1250,1250 \
   --virtual-time-budget=5000 --screenshot=docs/pipeline_page.png "file://$work/page.html" 2> /dev/null
+out/bin/tools/plan/plan --model llama-8b --gpus 64 --batch 64 --timeline "$work/page.html"
+chromium-headless-shell --no-sandbox --disable-gpu --hide-scrollbars --window-size=1200,1250 \
+  --virtual-time-budget=5000 --screenshot=docs/plan_timeline.png "file://$work/page.html" 2> /dev/null
 out/bin/tools/study/simulate --svg docs/failures.svg
 out/bin/tools/study/simulate --diloco --svg docs/diloco.svg
-ls -l docs/pipeline_page.png docs/failures.svg docs/diloco.svg
+ls -l docs/pipeline_page.png docs/plan_timeline.png docs/failures.svg docs/diloco.svg
