@@ -181,7 +181,8 @@ TEST(Golden, ExpertLayer) {
   }
 }
 
-// Bytes of a layer's experts on a rank's link: tokens k d itemsize (ep - 1) / ep, twice forward and twice backward.
+// V29: bytes of a layer's experts on a rank's link are tokens k d itemsize (ep - 1) / ep, twice forward and twice
+// backward.
 TEST(Golden, ExpertBytes) {
   for (const auto& [mesh, ranks, ep] :
        {std::tuple("ep2", 2, 2), std::tuple("ep4", 4, 4), std::tuple("dp2,ep2", 4, 2),

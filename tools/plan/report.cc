@@ -36,14 +36,15 @@ double Price::kwh(double rate) const { return kTokens / rate / 3600 * kw_per_gpu
 std::string plan_report(const Workload& s, const Search& search, const Price& price) {
   std::string text = setup_text(s);
   std::vector<std::vector<std::string>> rows{
-      {"plan", "step", "MFU", "tokens/s/GPU", "memory", "compute", "bubble", "exposed", "hidden"}};
+      {"plan", "step", "MFU", "tokens/s/GPU", "memory", "compute", "contention", "bubble", "exposed", "hidden"}};
   if (price.usd_per_gpu_hour > 0) rows[0].push_back("USD/1e9");
   if (price.kw_per_gpu > 0) rows[0].push_back("kWh/1e9");
   for (const Planned& p : search.best) {
     const StepCost& c = p.cost;
     const double rate = c.tokens_per_gpu_second(s);
     rows.push_back({p.candidate.text(), seconds_text(c.step), percent(c.mfu(s)), fixed(rate, 0), bytes_text(c.memory()),
-                    percent((c.compute + c.update) / c.step), percent(c.bubble / c.step), percent(c.exposed() / c.step),
+                    percent((c.compute + c.update) / c.step), percent(c.contention / c.step),
+                    percent(c.bubble / c.step), percent(c.exposed() / c.step),
                     seconds_text(std::max(0.0, c.communication - c.exposed()))});
     if (price.usd_per_gpu_hour > 0) rows.back().push_back(fixed(price.usd(rate), 2));
     if (price.kw_per_gpu > 0) rows.back().push_back(fixed(price.kwh(rate), 2));
@@ -53,7 +54,7 @@ std::string plan_report(const Workload& s, const Search& search, const Price& pr
   text += str_cat("best: exposed tp ", seconds_text(best.exposed_tp), ", cp ", seconds_text(best.exposed_cp), ", ep ",
                   seconds_text(best.exposed_ep), ", pp ", seconds_text(best.exposed_pp), ", gathers and reductions ",
                   seconds_text(best.exposed_data), "; update ", seconds_text(best.update),
-                  "; multiprocessors that collectives use beside compute cost ", seconds_text(best.contention),
+                  "; contention, for multiprocessors that hidden collectives use, ", seconds_text(best.contention),
                   best.host > 0 ? str_cat("; waits for the host ", seconds_text(best.host)) : "", "; memory: state ",
                   bytes_text(best.state), ", gathered ", bytes_text(best.gathered), ", kept ", bytes_text(best.kept),
                   ", working ", bytes_text(best.working), "\n");

@@ -179,7 +179,7 @@ std::string why_slower(const StepCost& c, const StepCost& best) {
       {c.exposed_pp - best.exposed_pp, "exposed pp"},
       {c.exposed_data - best.exposed_data, "exposed gathers and reductions"},
       {c.update - best.update, "update"},
-      {c.contention - best.contention, "collectives beside compute"},
+      {c.contention - best.contention, "contention"},
       {c.host - best.host, "host"}};
   std::sort(parts.rbegin(), parts.rend());
   std::string s;

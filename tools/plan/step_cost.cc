@@ -477,8 +477,10 @@ StepCost cost_of(const Workload& s, const Candidate& c, bool simulate) {
   // Logits with their gradients, or one layer's values while it is computed again.
   const double logits = 2 * costs.tokens() * d(s.model.vocab) / c.tp * e;
   r.working = std::max(logits, c.full_recompute ? largest.kept : 0) + 4 * costs.stream() / c.tp;
-  const double updated = dense / shard + experts / expert_shard, moved = (12 + e) * updated;
-  r.update = s.sharing() * roofline_seconds(s.machine, {.bytes = 2 * moved, .written = moved});
+  // Reads weights, two moments and gradients, these once more for their norm; writes weights, moments and what layers
+  // use. 2.2 ms of GPT-2's step on an H100 (docs/gpu.md): the share of the memory's rate that is `reached`.
+  const double updated = dense / shard + experts / expert_shard, written = (12 + (e < 4 ? e : 0)) * updated;
+  r.update = s.sharing() * roofline_seconds(s.machine, {.bytes = 20 * updated + written, .written = written});
   if (c.zero == 1) {  // new weights to all
     const double gather = costs.collective(Collective::kAllGather, dense * kMasterBytes, costs.state_group(), c.tp) +
                           (experts > 0 ? costs.collective(Collective::kAllGather, experts * kMasterBytes,

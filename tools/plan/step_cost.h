@@ -1,6 +1,7 @@
 // The predicted time and memory of one training step on a mesh, from the shapes of a model alone. All times come from
 // compiler/cost, as the partitioner's do (roofline, waves of products, collectives); only the list of a layer's ops is
-// written here. step_cost_test.cc compares it with captured and partitioned graphs.
+// written here. step_cost_test.cc compares it with captured and partitioned graphs, published_test.cc with published
+// runs.
 #pragma once
 #include <cstdint>
 #include <string>

@@ -118,6 +118,8 @@ const std::vector<Row>& rows() {
       {"V15", [] { return bus_bandwidth(Collective::kAllReduce, 128, 16, h100()); }, 334e9, .15},
       {"V16", [] { return bus_bandwidth(Collective::kAllReduce, 8, 1, h100()); }, 467e9, 1e-3},
       {"V16 against 480", [] { return bus_bandwidth(Collective::kAllReduce, 8, 1, h100()); }, 480e9, .03},
+      {"V17 all-reduce over 128 ranks, 320 to 350",
+       [] { return bus_bandwidth(Collective::kAllReduce, 128, 16, h100()); }, 335e9, 15. / 335},
       {"V17 HBM3", [] { return h100().bytes; }, 3e12, 0},
       {"V19 data sheet", [] { return h100().products16 / h100().theoretical.bytes; }, 295, 5e-3},
       {"V19 measured", [] { return h100().products16 / h100().bytes; }, 330, 5e-3},
