@@ -95,7 +95,6 @@ class Launcher {
       processes_.resize(static_cast<size_t>(options_.processes));
       for (int r = 0; r < options_.processes; ++r) start(r);
       while (running() || open_streams()) {
-    const int code = result();
         wait();
         end_others();
         if (!failure_) watch(false);
@@ -108,6 +107,7 @@ class Launcher {
       throw;
     }
     if (!failure_) watch(true);
+    const int code = result();
     restore();
     return {code, asked_};
   }
@@ -171,6 +171,7 @@ class Launcher {
 
   bool running() const {
     return std::any_of(processes_.begin(), processes_.end(), [](const Process& p) { return p.running(); });
+  }
   // Passes signals to this process on.
   void take_signals() {
     signalfd_siginfo info;
@@ -182,7 +183,6 @@ class Launcher {
       }
   }
 
-  }
   bool open_streams() const {
     return std::any_of(processes_.begin(), processes_.end(),
                        [](const Process& p) { return p.streams[0].fd >= 0 || p.streams[1].fd >= 0; });
