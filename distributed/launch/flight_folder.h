@@ -11,8 +11,8 @@ namespace weft::dist {
 class FlightFolder {
  public:
   /// The folder that JOB_FLIGHT names in this process, or else a new one: in /dev/shm, where records cost no disk
-  /// traffic, if there is room for those of so many processes, else in TMPDIR. A new folder is removed in the end; keep()
-  /// copies its records before that.
+  /// traffic, if there is room for those of so many processes, else in TMPDIR. A new folder is removed in the end;
+  /// keep() copies its records before that.
   explicit FlightFolder(int processes);
 
   const std::string& path() const { return path_; }

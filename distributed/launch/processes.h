@@ -49,8 +49,8 @@ class Processes {
   bool from_first(bool mine);
   /// What each process gives, by process. A collective.
   std::vector<std::string> gather(const std::string& mine);
-  /// Throws "the WHAT on rank R differs from that on rank S; need NEED", on all processes, if one gives another number. A
-  /// collective.
+  /// Throws "the WHAT on rank R differs from that on rank S; need NEED", on all processes, if one gives another number.
+  /// A collective.
   void check_equal(const std::string& what, uint64_t mine, const std::string& need);
   /// Returns when all processes have called it.
   void barrier();
