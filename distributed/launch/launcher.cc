@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -43,6 +44,25 @@ LockedFolder store_folder() {
                 "; need one for temporary files, which TMPDIR can name");
   return folder;
 }
+
+// Standard output or error of this process, opened once more: a write to a full pipe fails instead of waiting, and the
+// ranks that write to the same pipe still wait.
+class Output {
+ public:
+  explicit Output(int fd) : fd_(fd) {
+    struct stat s {};
+    if (fstat(fd, &s) == 0 && (S_ISFIFO(s.st_mode) || S_ISCHR(s.st_mode)))
+      own_ = open(str_cat("/proc/self/fd/", fd).c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+  }
+  ~Output() {
+    if (own_ >= 0) close(own_);
+  }
+  Output(const Output&) = delete;
+  int fd() const { return own_ >= 0 ? own_ : fd_; }
+
+ private:
+  int fd_, own_ = -1;
+};
 
 // A pipe from a process, and the line that it is writing.
 struct Stream {
@@ -268,7 +288,8 @@ class Launcher {
       if (ready == 0) return;
       take_signals();
       if (ready < 0 || !list[0].revents) continue;
-      const ssize_t n = write(to, text.data() + at, std::min<size_t>(text.size() - at, PIPE_BUF));  // does not wait
+      const ssize_t n =
+          write(outputs_[to == STDERR_FILENO].fd(), text.data() + at, std::min<size_t>(text.size() - at, PIPE_BUF));
       if (n <= 0 && errno != EINTR && errno != EAGAIN) return;  // nobody reads any more
       if (n > 0) at += static_cast<size_t>(n);
     }
@@ -382,6 +403,7 @@ class Launcher {
   std::vector<Process> processes_;
   std::optional<Clock::time_point> failure_, terminated_;
   std::map<std::string, int> shown_;  // lines of standard error, with the first rank that wrote each
+  const Output outputs_[2] = {Output(STDOUT_FILENO), Output(STDERR_FILENO)};
   bool asked_ = false, reader_stuck_ = false;
   int quiet_ = 0;
 };
