@@ -526,15 +526,19 @@ double state_bytes(double n, int zero, double shards, double at_use) {
 }
 
 double bubble_seconds(const std::string& schedule, int ranks, int v, double f, double i, double w) {
-  const double n = ranks - 1, all = f + i + w;
-  if (schedule == "gpipe" || schedule == "1f1b") return n * all;
-  if (schedule == "interleaved_1f1b") return n * all / v;
-  if (schedule == "zb_h1") return n * std::max(0.0, f + i - w);
-  if (schedule == "zb_2p") return n * std::max(f, f + i - 2 * w);
-  if (schedule == "zb_v") return n * std::max(0.0, f + i - w) / 2;
+  const double n = ranks - 1;
+  if (schedule == "gpipe" || schedule == "1f1b") return n * (f + i + w);
+  if (schedule == "interleaved_1f1b") return n * (f + i + w) / v;
+  if (schedule == "zb_h1") return n * std::max({f, i, f + i - w});
+  if (schedule == "zb_2p") return n * std::max({f, i - f, f + i - 2 * w});
+  // The paths of the tables that go down the ranks and up again, less the work of a rank; half a rank's time each.
+  if (schedule == "zb_v")
+    return std::max({n * i, 2 * n * (i - w), i + (n - 1) * w, f + (n - 1) * w, (2 * n - 1) * f - (n - 1) * i,
+                     (2 * n - 1) * f + i - 2 * n * w, 2 * n * f - n * i - w, 2 * n * f - (2 * n + 1) * w}) /
+           2;
   WEFT_CHECK(schedule == "dualpipe_v", "schedule: got '", schedule, "'; need one of ",
              dist::pipeline::schedule_names());
-  return n * std::max(0.0, all + (i + w) - 3 * w) / 2;  // of pairs that do not overlap
+  return std::max({n * f, n * i - f, n * (f + i - w), n * (2 * i - w) - f, n * (2 * f - i - w), 2 * n * (f - w)}) / 2;
 }
 
 double alive_microbatches(const std::string& schedule, int p, int v, int64_t m) {

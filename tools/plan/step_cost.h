@@ -53,8 +53,9 @@ struct Candidate {
 /// zero 1 the optimiser's, from 2 gradients, in 3 all.
 double state_bytes(double parameters, int zero, double shards, double at_use);
 
-/// A schedule's bubble on ranks that commit together, for one rank's seconds of F, I and W of a microbatch (vectors
-/// V42-V48), and the microbatches of a rank's whole depth that rank 0 keeps alive at most.
+/// A schedule's bubble on two ranks or more that commit together, for one rank's seconds of F, I and W of a microbatch
+/// (vectors V42-V47; of V48 the table without joined pairs, as trainers run it), and the microbatches of a rank's whole
+/// depth that rank 0 keeps alive at most. zb_2p, zb_v and dualpipe_v have it from 2 * ranks microbatches on.
 double bubble_seconds(const std::string& schedule, int ranks, int stages_per_rank, double forward, double input,
                       double weight);
 double alive_microbatches(const std::string& schedule, int ranks, int stages_per_rank, int64_t microbatches);
