@@ -129,6 +129,7 @@ tools::StepChoice step_of(const Workload& w, const Candidate& c) {
                            .microbatches = c.microbatches};
   choice.zero = c.zero;
   choice.gather = c.gather_once ? "once" : "each";
+  choice.cp = "ring";  // what step_cost() prices
   if (c.pp > 1)
     choice.pipeline = c.stages_per_rank > 1 && c.schedule == "interleaved_1f1b"
                           ? str_cat(c.schedule, ":", c.stages_per_rank)
@@ -136,10 +137,23 @@ tools::StepChoice step_of(const Workload& w, const Candidate& c) {
   return choice;
 }
 
+// A plan that is saved or run must be the one that was priced: neither has all that prices know.
+void check_use(const Options& o, const Workload& w) {
+  if (!o.save_plan && o.measure == 0) return;
+  const char* use = o.save_plan ? "save_plan" : "measure";
+  const std::string got = o.save_plan ? o.save_plan.path : str_cat(o.measure);
+  check_flag(use, !o.config, got, "--model: steps are made from presets");
+  check_flag(use, o.dtype != "fp8", "--dtype fp8", "--dtype f32 or bf16: no step here has fp8 products");
+  check_flag(use, !o.tf32, "--tf32", "f32 products without it: ranks of a mesh run on the CPU");
+  check_flag(use, o.async_tp, "--async_tp=false", "products that overlap: a plan does not hold it");
+  check_flag(use, o.recompute != "full", "--recompute full", "--recompute cheap: a plan does not hold it");
+  check_flag("save_plan", !o.save_plan || o.gpus > 1, got, "a plan of two GPUs or more");
+  check_flag("measure", o.measure == 0 || w.machine.shares_cores, w.machine.name,
+             "--gpu cpu or a file of doctor --measure --out");
+}
+
 // Partitions the step for the best plan and saves what a trainer reads.
 void save_best_plan(const Options& o, const Workload& w, const Candidate& c) {
-  check_flag("save_plan", !o.config, o.save_plan.path, "--model: a trainer makes its models from presets");
-  check_flag("save_plan", !c.mesh().empty(), o.save_plan.path, "a plan of two GPUs or more");
   tools::ModelStep step(step_of(w, c), Device::meta());
   step.prepare();
   dist::save_plan(step.compiled().plan(o.gpu), o.save_plan.path);
@@ -147,8 +161,6 @@ void save_best_plan(const Options& o, const Workload& w, const Candidate& c) {
 
 // Runs the step of the best plan here, and compares.
 std::string measured_text(const Options& o, const Workload& w, const Planned& best) {
-  check_flag("measure", !o.config, str_cat(o.measure), "--model");
-  check_flag("measure", w.machine.shares_cores, w.machine.name, "--gpu cpu or a file of doctor --measure --out");
   tools::ModelStep step(step_of(w, best.candidate));
   step.run();
   double least = 1e30;
@@ -236,6 +248,7 @@ int run(const Options& o, const PartFlags& flags) {
   const Fixed fixed = fixed_of(o);
   Workload setup = setup_of(o);
   if (o.inference) return run_inference(o, setup);
+  check_use(o, setup);
   const Workload before = setup;
   if (!o.what_if.empty()) try {
       setup = what_if(setup, o.what_if);
@@ -246,6 +259,10 @@ int run(const Options& o, const PartFlags& flags) {
   const Price price{o.usd_per_gpu_hour, o.kw_per_gpu > 0 ? o.kw_per_gpu : setup.machine.watts / 1000};
   const Search search = search_plans(setup, fixed, static_cast<size_t>(o.top));
   if (search.best.empty()) internal::fail(Code::kResourceExhausted, nothing_fits(setup, search));
+  check_flag(o.save_plan ? "save_plan" : "measure",
+             (!o.save_plan && o.measure == 0) || !search.best[0].candidate.full_recompute,
+             str_cat("the best plan, ", search.best[0].candidate.text()),
+             "--recompute cheap: a plan does not hold that backward computes layers again");
   std::string text = plan_report(setup, search, price);
   if (!o.what_if.empty()) text += what_if_report(before, setup, o.what_if, search_plans(before, fixed, 1), search);
   if (o.json) io::write_file_atomic(o.json.path, plan_json(setup, search, price));

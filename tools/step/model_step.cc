@@ -123,6 +123,7 @@ ModelStep::ModelStep(const StepChoice& c, std::optional<Device> instead)
   options.plan.stages = c.stages;
   options.plan.zero = c.zero;
   options.plan.pipeline_gather = c.gather;
+  options.plan.cp = c.cp;
   const int64_t parts = train::settle_microbatches(options.mesh, options.plan, c.batch_size, c.microbatches);
   if (!c.mesh.empty()) check_batch(options.mesh, {c.batch_size / parts, chosen.length});
   step_ = std::make_unique<Compiled<Fn>>(dist::compile(
