@@ -374,14 +374,25 @@ void add(Stage& s, const Layer& l, const Costs& costs, const Candidate& c) {
   s.experts += l.experts;
 }
 
+// What one rank has in memory: parameters that it uses, and bytes.
+struct Held {
+  double dense = 0, experts = 0, gathered = 0, kept = 0, working = 0;
+};
+
 StepCost cost_of(const Workload& s, const Candidate& c, bool simulate) {
   const Costs costs(s, c);
   const Model model(s, costs);
   const double m = d(c.microbatches), layers = d(s.model.layers), e = costs.element();
   const Layer& largest = model.expert_layers ? model.expert : model.dense;
   StepCost r;
-  const double embedding = d(s.model.table_parameters()) / c.tp;
-  double dense = 0, experts = 0, launches = 0;
+  const double table = d(s.model.table_parameters()) / c.tp, layer_parameters = largest.dense + largest.experts;
+  // Logits with their gradients, or one layer's values while it is computed again.
+  const double again = c.full_recompute ? largest.kept : 0, stream = 4 * costs.stream() / c.tp,
+               logits = std::max(again, 2 * costs.tokens() * d(s.model.vocab) / c.tp * e);
+  // Of gathers for each use: a layer beside the next one, or beside a table.
+  const double one_ahead = (layer_parameters + std::max(layer_parameters, table)) * e;
+  std::vector<Held> ranks;
+  double launches = 0;
   if (c.pp == 1) {
     const auto run = [&](bool reduce, bool first) { return run_passes(passes_of(costs, model, reduce, first)); };
     const Timeline last = run(true, c.microbatches == 1), middle = run(costs.reduces_each(), true);
@@ -397,11 +408,12 @@ StepCost cost_of(const Workload& s, const Candidate& c, bool simulate) {
     r.exposed_tp = m * (all.tp + model.head.tp_forward + model.head.tp_backward);
     r.exposed_cp = m * all.cp;
     r.exposed_ep = m * all.ep;
-    dense = all.dense + model.head.dense + (s.model.tied ? 0 : embedding);
-    experts = all.experts;
-    r.kept = all.kept;
+    ranks.push_back({.dense = all.dense + model.head.dense + (s.model.tied ? 0 : table),
+                     .experts = all.experts,
+                     .gathered = c.zero == 3 ? one_ahead : 0,
+                     .kept = all.kept,
+                     .working = logits + stream});
     launches = m * layers * (kForwardLaunches + kBackwardLaunches + (c.full_recompute ? kForwardLaunches : 0));
-    r.gathered = c.zero == 3 ? 2 * (largest.dense + largest.experts) * e : 0;
   } else {
     const int stages = c.pp * c.stages_per_rank;
     const double unit = forward_seconds(largest) + input_seconds(largest) + largest.weight;
@@ -460,35 +472,45 @@ StepCost cost_of(const Workload& s, const Candidate& c, bool simulate) {
     r.communication = m * slow.all_network + (c.gather_once ? slow.gather : 0) + slow.reduce + 2 * m * send;
     r.contention =
         costs.contention((c.gather_once ? 1 : 2 * m) * slow.gather + slow.reduce - r.exposed_data + m * slow.contended);
-    // The largest rank: the first stage keeps most microbatches, and has the embedding.
-    const Stage& first = by_rank[0];
-    dense = std::max(first.dense + embedding, by_rank.back().dense);
-    experts = first.experts;
-    r.kept = first.kept * alive_microbatches(c.schedule, c.pp, c.stages_per_rank, c.microbatches);
-    r.gathered = c.zero != 3     ? 0
-                 : c.gather_once ? (first.dense + first.experts) * e
-                                 : 2 * (largest.dense + largest.experts) * e;
+    const int last = rank_of(stages - 1);
+    for (int k = 0; k < c.pp; ++k) {
+      const Stage& one = by_rank[static_cast<size_t>(k)];
+      // The ranks of the embedding and of the head have a table each, unless they are one rank and share it.
+      Held held{.dense = one.dense + (k == 0 && !(last == 0 && s.model.tied) ? table : 0), .experts = one.experts};
+      held.kept = one.kept * alive_microbatches(c.schedule, c.pp, c.stages_per_rank, c.microbatches, k);
+      held.working = (k == last ? logits : again) + stream;
+      if (c.zero == 3)
+        held.gathered = c.gather_once         ? (held.dense + held.experts) * e
+                        : k == 0 || k == last ? one_ahead
+                                              : 2 * layer_parameters * e;
+      ranks.push_back(held);
+    }
     launches = m * layers / c.pp * (kForwardLaunches + kBackwardLaunches + (c.full_recompute ? kForwardLaunches : 0));
   }
   const int shard = c.zero == 0 ? 1 : costs.state_group(), expert_shard = c.zero == 0 ? 1 : costs.expert_group();
-  r.state = state_bytes(dense, c.zero, shard, e) + state_bytes(experts, c.zero, expert_shard, e);
-  // Sums over microbatches in f32 stay whole where gradients are reduced at the end.
-  if (c.zero == 3 && c.pp > 1) r.state += 4 * ((dense - dense / shard) + (experts - experts / expert_shard));
-  // Logits with their gradients, or one layer's values while it is computed again.
-  const double logits = 2 * costs.tokens() * d(s.model.vocab) / c.tp * e;
-  r.working = std::max(logits, c.full_recompute ? largest.kept : 0) + 4 * costs.stream() / c.tp;
+  double updated = 0, new_weights = 0;
+  for (const Held& one : ranks) {
+    double state = state_bytes(one.dense, c.zero, shard, e) + state_bytes(one.experts, c.zero, expert_shard, e);
+    // Sums over microbatches in f32 stay whole where gradients are reduced at the end.
+    if (c.zero == 3 && c.pp > 1)
+      state += 4 * ((one.dense - one.dense / shard) + (one.experts - one.experts / expert_shard));
+    if (state + one.gathered + one.kept + one.working > r.memory())
+      r.state = state, r.gathered = one.gathered, r.kept = one.kept, r.working = one.working;
+    updated = std::max(updated, one.dense / shard + one.experts / expert_shard);
+    new_weights = std::max(
+        new_weights, costs.collective(Collective::kAllGather, one.dense * kMasterBytes, costs.state_group(), c.tp) +
+                         (one.experts > 0 ? costs.collective(Collective::kAllGather, one.experts * kMasterBytes,
+                                                             costs.expert_group(), c.tp * c.cp * c.ep)
+                                          : 0));
+  }
   // Reads weights, two moments and gradients, these once more for their norm; writes weights, moments and what layers
   // use. 2.2 ms of GPT-2's step on an H100 (docs/gpu.md): the share of the memory's rate that is `reached`.
-  const double updated = dense / shard + experts / expert_shard, written = (12 + (e < 4 ? e : 0)) * updated;
+  const double written = (12 + (e < 4 ? e : 0)) * updated;
   r.update = s.sharing() * roofline_seconds(s.machine, {.bytes = 20 * updated + written, .written = written});
   if (c.zero == 1) {  // new weights to all
-    const double gather = costs.collective(Collective::kAllGather, dense * kMasterBytes, costs.state_group(), c.tp) +
-                          (experts > 0 ? costs.collective(Collective::kAllGather, experts * kMasterBytes,
-                                                          costs.expert_group(), c.tp * c.cp * c.ep)
-                                       : 0);
-    r.update_gather = gather;
-    r.exposed_data += gather;
-    r.communication += gather;
+    r.update_gather = new_weights;
+    r.exposed_data += new_weights;
+    r.communication += new_weights;
   }
   const double device = r.compute + r.contention + r.exposed() + r.bubble + r.update;
   r.step = with_host(device, launches, s.host_seconds);
@@ -541,10 +563,11 @@ double bubble_seconds(const std::string& schedule, int ranks, int v, double f, d
   return std::max({n * f, n * i - f, n * (f + i - w), n * (2 * i - w) - f, n * (2 * f - i - w), 2 * n * (f - w)}) / 2;
 }
 
-double alive_microbatches(const std::string& schedule, int p, int v, int64_t m) {
+double alive_microbatches(const std::string& schedule, int p, int v, int64_t m, int rank) {
   double alive = p;
   if (schedule == "gpipe") alive = d(m);
-  if (schedule == "interleaved_1f1b") alive = ((v - 1.0) * p + 2 * (p - 1.0) + 1) / v;
+  if (schedule == "1f1b") alive = p - rank;
+  if (schedule == "interleaved_1f1b") alive = ((v - 1.0) * p + 2 * (p - 1.0 - rank) + 1) / v;
   if (schedule == "zb_2p") alive = 2 * p - 1;
   if (schedule == "dualpipe_v") alive = p + 0.5;
   return std::min(alive, d(m));

@@ -55,10 +55,11 @@ double state_bytes(double parameters, int zero, double shards, double at_use);
 
 /// A schedule's bubble on two ranks or more that commit together, for one rank's seconds of F, I and W of a microbatch
 /// (vectors V42-V47; of V48 the table without joined pairs, as trainers run it), and the microbatches of a rank's whole
-/// depth that rank 0 keeps alive at most. zb_2p, zb_v and dualpipe_v have it from 2 * ranks microbatches on.
+/// depth that `rank` keeps alive at most. zb_2p, zb_v and dualpipe_v have it from 2 * ranks microbatches on.
 double bubble_seconds(const std::string& schedule, int ranks, int stages_per_rank, double forward, double input,
                       double weight);
-double alive_microbatches(const std::string& schedule, int ranks, int stages_per_rank, int64_t microbatches);
+double alive_microbatches(const std::string& schedule, int ranks, int stages_per_rank, int64_t microbatches,
+                          int rank = 0);
 
 /// The number of layers of each stage; the last one also has the head, which costs as much as `head` layers.
 std::vector<int64_t> stage_layers(int64_t layers, double head, int stages);

@@ -128,6 +128,22 @@ TEST(StepCost, AttentionHasItsOwnRate) {
   EXPECT_NEAR(step_cost(w, c).compute / weft, (1 / 282. + 2.5 / 263) / (1 / 493. + 2.5 / 383), 0.05);
 }
 
+// With a dense first layer, ranks after the first have more experts. Without pp, the head's table is gathered beside a
+// layer.
+TEST(StepCost, MemoryIsThatOfTheLargestRank) {
+  Workload w = titan("mixtral-8x7b", 2, 4, 1024);
+  w.model.dense_layers = 1;
+  const ModelShape& m = w.model;
+  const Candidate zb{.pp = 2, .schedule = "zb_h1", .microbatches = 4};
+  const StepCost c = step_cost(w, zb);
+  const double layer = static_cast<double>(m.attention_parameters() + m.router_parameters() + m.expert_parameters());
+  EXPECT_NEAR(c.state, 18 * (16 * layer + static_cast<double>(m.table_parameters())), 0.01 * c.state);
+  Workload l = titan("llama-8b", 8, 16);
+  const double table = static_cast<double>(l.model.table_parameters()),
+               dense = static_cast<double>(l.model.attention_parameters() + l.model.dense_parameters());
+  EXPECT_NEAR(step_cost(l, {.fsdp = 8, .zero = 3}).gathered, 2 * (table + dense), 0.01 * table);
+}
+
 TEST(Search, FindsPlansThatFit) {
   const Workload w = llama70b(512, 512);
   const Search s = search_plans(w, {}, 3);

@@ -211,10 +211,12 @@ TEST(Vectors, BubblesAreThoseOfTheTables) {
         const double f = 1 + time % 5, i = 1 + time / 5 % 5, w = 1 + time / 25;
         const int m = time % 2 ? 2 * p : 4 * p;
         const pl::Table table = pl::make_schedule(schedule, {.ranks = p, .stages_per_rank = v, .microbatches = m});
-        const double makespan =
-            pl::simulate(table, pl::Links(p * v), pl::Costs::equal(p * v, f / v, i / v, w / v)).makespan;
-        EXPECT_NEAR(makespan - m * (f + i + w), bubble_seconds(schedule, p, v, f, i, w), 1e-9)
+        const pl::Simulation run = pl::simulate(table, pl::Links(p * v), pl::Costs::equal(p * v, f / v, i / v, w / v));
+        EXPECT_NEAR(run.makespan - m * (f + i + w), bubble_seconds(schedule, p, v, f, i, w), 1e-9)
             << schedule << " v " << v << " p " << p << " m " << m << " F " << f << " I " << i << " W " << w;
+        for (int rank = 0; rank < p; ++rank)
+          EXPECT_EQ(run.ranks[static_cast<size_t>(rank)].alive, v * alive_microbatches(schedule, p, v, m, rank))
+              << schedule << " v " << v << " p " << p << " m " << m << " rank " << rank;
       }
 }
 
