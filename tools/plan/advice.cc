@@ -2,9 +2,11 @@
 
 #include <charconv>
 #include <cmath>
+#include <optional>
 
 #include "compiler/cost/collective_seconds.h"
 #include "framework/base/error.h"
+#include "tools/plan/search.h"
 
 namespace weft::planner {
 namespace {
@@ -19,6 +21,12 @@ struct Change {
   double number = 0;
   bool factor = false;
   double of(double before) const { return factor ? before * number : number; }
+  int64_t whole(const char* name, int64_t before, double most) const {
+    const double n = std::floor(of(static_cast<double>(before)) + 0.5);
+    WEFT_CHECK(n >= 1 && n <= most, "what_if: ", name, " becomes ", of(static_cast<double>(before)), "; need 1 to ",
+               most);
+    return static_cast<int64_t>(n);
+  }
 };
 
 }  // namespace
@@ -28,11 +36,11 @@ Limits limits_of(const Workload& s) {
   l.flops = s.peak_flops() * s.machine.reached;
   const int node = s.machine.links.node, nodes = (s.gpus + node - 1) / node;
   l.bandwidth = bus_bandwidth(Collective::kAllGather, std::max(2, s.gpus), std::max(1, nodes), s.machine);
-  // An element of 4 bytes takes twice the time of the 2 that the limit is for.
-  const double width = static_cast<double>(itemsize(s.activations)) / 2;
-  l.communication = dist::fsdp_comm_limit(s.tokens(), l.bandwidth / width, l.flops);
+  // An element of 4 bytes takes twice the time of the 2 that the limit is for, and unused experts add no compute.
+  const double rate = l.bandwidth * 2 / static_cast<double>(itemsize(s.activations)) * s.model.used_share();
+  l.communication = dist::fsdp_comm_limit(s.tokens(), rate, l.flops);
   l.batch = dist::fsdp_batch_limit(s.tokens(), static_cast<double>(s.sequence));
-  l.scale_case = dist::scale_case(s.gpus, s.tokens(), static_cast<double>(s.sequence), l.bandwidth / width, l.flops);
+  l.scale_case = dist::scale_case(s.gpus, s.tokens(), static_cast<double>(s.sequence), rate, l.flops);
   return l;
 }
 
@@ -56,7 +64,9 @@ std::string advice(const Workload& s, const Limits& l) {
                  " GPUs use cp or tp together with pp, or tp between nodes");
 }
 
-Workload what_if(Workload s, const std::string& changes) {
+Workload what_if(Workload s, const std::string& changes, bool fit_batch) {
+  const Workload before = s;
+  std::optional<Change> batch, sequence;
   for (size_t at = 0; at < changes.size();) {
     const size_t comma = std::min(changes.find(',', at), changes.size()), equals = changes.find('=', at);
     const std::string one = changes.substr(at, comma - at);
@@ -73,11 +83,6 @@ Workload what_if(Workload s, const std::string& changes) {
     WEFT_CHECK(bad == std::errc() && stop == end && std::isfinite(c.number) && c.number > 0 && c.number < 1e18,
                "what_if: got '", one.substr(0, 40), "'", need);
     Machine& m = s.machine;
-    const auto whole = [&](double before, double most) {
-      const double n = std::floor(c.of(before) + 0.5);
-      WEFT_CHECK(n >= 1 && n <= most, "what_if: ", name, " becomes ", c.of(before), "; need 1 to ", most);
-      return n;
-    };
     if (name == "gpu_flops") {
       const double by = c.of(s.peak_flops()) / s.peak_flops();
       for (double Machine::*rate : {&Machine::flops, &Machine::products, &Machine::products_tf32, &Machine::products16,
@@ -90,19 +95,28 @@ Workload what_if(Workload s, const std::string& changes) {
       for (auto* points : {&m.links.inner_gather, &m.links.inner_reduce, &m.links.outer_gather, &m.links.outer_reduce})
         scale(*points, c.number);
     } else if (name == "bandwidth") {
-      m.bytes = c.of(m.bytes);
+      const double by = c.of(m.bytes) / m.bytes;
+      m.bytes *= by;
+      for (MemoryRate& r : m.memory_rates) r.read *= by, r.write *= by, r.copy *= by;
     } else if (name == "memory") {
       m.memory = c.of(m.memory);
     } else if (name == "gpus") {
-      s.gpus = static_cast<int>(whole(s.gpus, 1 << 20));
+      s.gpus = static_cast<int>(c.whole("gpus", s.gpus, 1 << 20));
     } else if (name == "batch") {
-      s.batch = static_cast<int64_t>(whole(static_cast<double>(s.batch), 1e9));
+      batch = c;
     } else {
       WEFT_CHECK(name == "seq", "what_if: got '", one.substr(0, 40), "'", need);
-      const double tokens = s.tokens();
-      s.sequence = static_cast<int64_t>(whole(static_cast<double>(s.sequence), 1e9));
-      s.batch = std::max<int64_t>(1, static_cast<int64_t>(tokens / static_cast<double>(s.sequence) + 0.5));
+      sequence = c;
     }
+  }
+  if (sequence) {
+    s.sequence = sequence->whole("seq", s.sequence, 1e9);
+    s.batch = std::max<int64_t>(1, static_cast<int64_t>(before.tokens() / static_cast<double>(s.sequence) + 0.5));
+  }
+  if (batch) {
+    s.batch = batch->whole("batch", s.batch, 1e9);
+  } else if (fit_batch && s.gpus != before.gpus) {
+    s.batch = batch_for(s.batch, s.gpus);
   }
   check_machine(s.machine);
   return s;

@@ -5,7 +5,8 @@
 
 namespace weft::planner {
 
-/// The two limits of fully sharded data parallelism (distributed/plan/limits.h) at the rates that a step reaches.
+/// The two limits of fully sharded data parallelism (distributed/plan/limits.h) at the rates that a step reaches. All
+/// experts are gathered, but compute has only the chosen ones to hide it with.
 struct Limits {
   double flops = 0;                     // operations per second that a GPU reaches
   double bandwidth = 0;                 // bytes per second of a rank's link in gathers over all GPUs
@@ -16,8 +17,10 @@ Limits limits_of(const Workload& setup);
 std::string advice(const Workload& setup, const Limits& limits);
 
 /// Applies "gpu_flops=8x,network=0.1x,gpus=2x,batch=1000,seq=8192,memory=2x": numbers, or factors with x.
-/// network: links between nodes and within them; bandwidth: of the GPU's memory. Throws InvalidArgument, naming the
-/// part, for others.
-Workload what_if(Workload setup, const std::string& changes);
+/// network: links between nodes and within them; bandwidth: of the GPU's memory. A change of seq keeps the tokens of a
+/// step, unless batch is given too; the order of the changes does not matter. With `fit_batch`, other gpus get a batch
+/// near the old one that suits them (batch_for), unless batch is given. Throws InvalidArgument, naming the part, for
+/// others.
+Workload what_if(Workload setup, const std::string& changes, bool fit_batch = false);
 
 }  // namespace weft::planner

@@ -251,8 +251,7 @@ int run(const Options& o, const PartFlags& flags) {
   check_use(o, setup);
   const Workload before = setup;
   if (!o.what_if.empty()) try {
-      setup = what_if(setup, o.what_if);
-      if (!o.batch && setup.gpus != before.gpus) setup.batch = batch_for(setup.batch, setup.gpus);
+      setup = what_if(setup, o.what_if, !o.batch);
     } catch (const Error& e) {
       usage_error(str_cat("--", e.what()));
     }

@@ -57,6 +57,13 @@ int64_t ModelShape::multiplying_parameters() const {
          expert_layers() * (router_parameters() + top_k * 3 * dim * expert_ffn);
 }
 
+double ModelShape::used_share() const {
+  if (experts == 0) return 1;
+  const double all = static_cast<double>(parameters()),
+               of_experts = static_cast<double>(expert_layers()) * static_cast<double>(expert_parameters());
+  return 1 - of_experts / all * static_cast<double>(experts - top_k) / static_cast<double>(experts);
+}
+
 double ModelShape::training_flops(int64_t length) const {
   return 6.0 * static_cast<double>(multiplying_parameters()) +
          6.0 * static_cast<double>(layers * heads * head_dim) * static_cast<double>(length + 1);

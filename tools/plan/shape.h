@@ -33,6 +33,8 @@ struct ModelShape {
   int64_t parameters() const;
   /// Those that multiply a token: without embedding look-ups, positions, norms and biases, of experts the chosen ones.
   int64_t multiplying_parameters() const;
+  /// The share of the parameters that a token uses: 1 without experts.
+  double used_share() const;
   /// Model FLOPs of a training step for each token of causal sequences (models/nn/model_flops.h).
   double training_flops(int64_t length) const;
   /// Keys and values of one token, with elements of `bytes`.
