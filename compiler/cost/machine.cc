@@ -17,6 +17,17 @@ void check_rate(const Machine& m, const char* what, double rate, bool or_zero) {
              "; need a number from ", kLeast, " to ", kMost);
 }
 
+void check_share(const Machine& m, const char* what, double share) {
+  WEFT_CHECK(std::isfinite(share) && share > 0 && share <= 1, "machine '", m.name, "': ", what, " is ", share,
+             "; need a share above 0, at most 1");
+}
+
+void check_seconds(const Machine& m, const char* what, double seconds) {
+  constexpr double kMost = 10;
+  WEFT_CHECK(std::isfinite(seconds) && seconds >= 0 && seconds <= kMost, "machine '", m.name, "': ", what, " is ",
+             seconds, "; need seconds from 0 to ", kMost);
+}
+
 }  // namespace
 
 double Machine::products_of(DType operands) const {
@@ -33,17 +44,15 @@ Machine with_tf32(Machine m, bool tf32) {
 }
 
 void check_rates(const Machine& m) {
-  for (auto [what, rate] : {std::pair("bytes", m.bytes),
-                            {"flops", m.flops},
-                            {"products", m.products},
-                            {"products16", m.products16},
-                            {"reached", m.reached}})
+  for (auto [what, rate] :
+       {std::pair("bytes", m.bytes), {"flops", m.flops}, {"products", m.products}, {"products16", m.products16}})
     check_rate(m, what, rate, false);
+  check_share(m, "reached", m.reached);
+  check_seconds(m, "launch", m.launch);
   for (auto [what, rate] : {std::pair("products64", m.products64),
                             {"products_tf32", m.products_tf32},
                             {"products8", m.products8},
                             {"products4", m.products4},
-                            {"launch", m.launch},
                             {"memory", m.memory},
                             {"l2", m.l2},
                             {"watts", m.watts},
@@ -72,19 +81,19 @@ void check_machine(const Machine& m) {
   WEFT_CHECK(l.node >= 1, "machine '", m.name, "': links.node is ", l.node, "; need 1 device of a node or more");
   above("links.inner_bus", l.inner_bus);
   above("links.outer_bus", l.outer_bus);
-  above("links.ramp", l.ramp);
+  check_share(m, "links.ramp", l.ramp);
+  at_least("links.host_bus", l.host_bus);
+  at_least("links.inner_all_to_all", l.inner_all_to_all);
   for (auto [what, seconds] : {std::pair("links.inner_hop", l.inner_hop),
                                {"links.outer_hop", l.outer_hop},
-                               {"links.host_bus", l.host_bus},
-                               {"links.inner_all_to_all", l.inner_all_to_all},
                                {"links.inner_all_to_all_latency", l.inner_all_to_all_latency}})
-    at_least(what, seconds);
+    check_seconds(m, what, seconds);
   const auto points = [&](const char* what, const std::vector<LinkPoint>& all, bool with_bandwidth) {
     WEFT_CHECK(all.size() != 1, "machine '", m.name, "': ", what, " has 1 point; need 2 or more, or none");
     for (size_t i = 0; i < all.size(); ++i) {
       WEFT_CHECK(all[i].size > (i ? all[i - 1].size : 0), "machine '", m.name, "': ", what, " has a point for ",
                  all[i].size, " after one for ", i ? all[i - 1].size : 0, "; need rising numbers above 0");
-      at_least(what, all[i].latency);
+      check_seconds(m, what, all[i].latency);
       if (with_bandwidth) above(what, all[i].bandwidth);
     }
   };

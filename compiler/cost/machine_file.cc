@@ -120,9 +120,10 @@ MemoryRate rate_from(const io::Json& json, std::string_view what) {
   return r;
 }
 
-// The machine of a JSON text. `preset(name)` is the machine of the member "like"; without that member it is `base`.
+// The machine of a JSON text. `preset(name)` is the machine of the member "like"; without that member, one with links of
+// its own starts from nothing, and one with the working sets of a CPU's memory from `cpu`, if there is one.
 template <class Preset>
-Machine read_json(std::string_view text, std::string_view what, Machine base, const Preset& preset) {
+Machine read_json(std::string_view text, std::string_view what, const Machine* cpu, const Preset& preset) {
   const io::Json whole = io::parse_json(text, what);
   const bool inside = whole.is_object() && whole.contains("machine");
   const io::Json& json = inside ? whole["machine"] : whole;
@@ -130,7 +131,8 @@ Machine read_json(std::string_view text, std::string_view what, Machine base, co
   std::vector<std::string_view> names{"name", "like", "about", "memory_rates", "links", "theoretical", "shares_cores"};
   add_names(kMembers, names);
   check_members(json, what, names);
-  Machine m = json.contains("like") ? preset(io::json_get<std::string>(json, "like", what)) : std::move(base);
+  const bool like = json.contains("like"), links = json.contains("links"), measured = json.contains("memory_rates");
+  Machine m = like ? preset(io::json_get<std::string>(json, "like", what)) : links || !cpu ? Machine() : *cpu;
   m.name = json.contains("name") ? io::json_get<std::string>(json, "name", what) : std::string(what);
   for (const auto& [name, member] : kMembers)
     if (json.contains(name)) std::visit([&, &name = name](auto of) { read_into(m.*of, json, name, what); }, member);
@@ -147,6 +149,9 @@ Machine read_json(std::string_view text, std::string_view what, Machine base, co
   if (json.contains("memory_rates"))
     for (const io::Json& rate : array_in(json, "memory_rates", what))
       m.memory_rates.push_back(rate_from(rate, str_cat(what, ": memory_rates ", m.memory_rates.size())));
+  WEFT_CHECK(
+      like || links || measured, what,
+      ": has no \"like\" and no \"links\"; need \"like\" with a preset, such as \"h100-sxm\" or \"cpu\", or links");
   try {
     check_machine(m);
   } catch (const Error& e) {
@@ -166,7 +171,7 @@ const std::vector<Machine>& presets() {
     auto* read = new std::vector<Machine>;
     for (const char* file : {"cpu_json", "h100_sxm_json", "h100_pcie_json", "h200_json", "b200_json", "gb200_json",
                              "a100_json", "mi300x_json", "rtx_pro_6000_json"})
-      read->push_back(read_json(machine_presets(file), file, {}, [&](const std::string& like) {
+      read->push_back(read_json(machine_presets(file), file, nullptr, [&](const std::string& like) {
         const Machine* m = find(*read, like);
         WEFT_BUG_IF(!m, file, ": like ", like, " needs a file before it");
         return *m;
@@ -209,7 +214,7 @@ std::string machine_to_json(const Machine& m) {
 }
 
 Machine machine_from_json(std::string_view text, std::string_view what) {
-  return read_json(text, what, machine_preset("cpu"), [&](const std::string& like) {
+  return read_json(text, what, &machine_preset("cpu"), [&](const std::string& like) {
     const Machine* m = find(presets(), like);
     WEFT_CHECK(m, what, ": \"like\" is '", like.substr(0, 40), "'; need one of ", machine_names());
     return *m;

@@ -46,7 +46,13 @@ TEST(MachineFile, DamagedOnesGetOneSentence) {
       {R"({"machine": 3})", "m: got number; need an object with the rates of a machine"},
       {R"({"byte": 3})", R"(m: got "byte"; need members of name, like, about, memory_rates, links, theoretical,)"},
       {R"({"bytes": "3"})", R"("bytes")"},
-      {R"({"bytes": -1})", "m: machine 'm': bytes is -1; need a finite number above 0"},
+      {R"({"bytes": 4e12})", R"(m: has no "like" and no "links"; need "like" with a preset)"},
+      {R"({"links": {"node": 8, "inner_bus": 1e11, "outer_bus": 1e10}})", "m: machine 'm': bytes is 0; need"},
+      {R"({"like": "h100-sxm", "reached": 5})", "m: machine 'm': reached is 5; need a share above 0, at most 1"},
+      {R"({"like": "h100-sxm", "links": {"ramp": 1.5}})", "links.ramp is 1.5; need a share above 0, at most 1"},
+      {R"({"like": "h100-sxm", "launch": 1e30})", "launch is 1e+30; need seconds from 0 to 10"},
+      {R"({"like": "h100-sxm", "links": {"outer_hop": 11}})", "links.outer_hop is 11; need seconds from 0 to 10"},
+      {R"({"like": "cpu", "bytes": -1})", "m: machine 'm': bytes is -1; need a finite number above 0"},
       {R"({"like": "abacus"})", "m: \"like\" is 'abacus'; need one of [cpu, h100-sxm"},
       {R"({"memory_rates": 1})", R"(m: "memory_rates" is number; need an array)"},
       {R"({"memory_rates": [{"bytes": 1, "read": 1, "write": 1}]})", R"(m: memory_rates 0: "copy" is missing)"},
@@ -55,7 +61,8 @@ TEST(MachineFile, DamagedOnesGetOneSentence) {
       {R"({"memory_rates": [{"bytes": 2, "read": 1, "write": 1, "copy": 1},
                             {"bytes": 1, "read": 1, "write": 1, "copy": 1}]})",
        "memory_rates has a working set of 1 bytes after one of 2; need increasing ones"},
-      {R"({"links": {"inner_bus": 0}})", "m: machine 'm': links.inner_bus is 0; need a finite number above 0"},
+      {R"({"like": "cpu", "links": {"inner_bus": 0}})",
+       "m: machine 'm': links.inner_bus is 0; need a finite number above 0"},
       {R"({"links": {"speed": 0}})", R"(m: links: got "speed"; need members of node, inner_hop, inner_bus)"},
       {R"({"links": {"node": -1}})", R"(m: links: "node" is -1; need a number from 0)"},
       {R"({"links": {"inner_reduce": [{"size": 2}]}})", R"(m: links: inner_reduce 0: "latency" is missing)"},
@@ -66,6 +73,18 @@ TEST(MachineFile, DamagedOnesGetOneSentence) {
   };
   for (const auto& [text, error] : cases)
     EXPECT_THAT(error_of([&, &text = text] { machine_from_json(text, "m"); }), HasSubstr(error)) << text;
+}
+
+// A GPU's file does not become a CPU with threads.
+TEST(MachineFile, WithoutAPresetHasItsOwnNumbersAlone) {
+  const Machine m = machine_from_json(
+      R"({"bytes": 3e12, "flops": 1e13, "products": 1e14, "products16": 2e14, "memory": 8e10,
+          "links": {"node": 8, "inner_bus": 2e11, "outer_bus": 2e10}})",
+      "text");
+  EXPECT_FALSE(m.shares_cores);
+  EXPECT_EQ(m.launch, 0);
+  EXPECT_EQ(m.links.inner_hop, 0);
+  EXPECT_TRUE(machine_from_json(machine_to_json(made()), "text").shares_cores);
 }
 
 TEST(MachineFile, HasItsOwnLinks) {
@@ -98,6 +117,8 @@ TEST(MachineFile, PresetsHaveTheirRatesApart) {
     EXPECT_LT(m.bytes, m.theoretical.bytes) << name;
     EXPECT_GT(m.multiprocessors, 0) << name;
     EXPECT_GT(m.watts, 0) << name;
+    // Those without 8-bit products have no rate for them.
+    EXPECT_NEAR(m.products8 / m.products16, name == "a100" ? 0 : 2, 0.01) << name;
   }
 }
 

@@ -43,7 +43,7 @@ TEST(Rates, TheFasterOfTwoIsFasterInEachRate) {
 
 TEST(Rates, AFileReplacesTheMeasurement) {
   const std::string path = str_cat(std::getenv("TEST_TMPDIR"), "/machine.json");
-  std::ofstream(path) << R"({"name": "written", "bytes": 123e9})";
+  std::ofstream(path) << R"({"name": "written", "like": "cpu", "bytes": 123e9})";
   set_switch("WEFT_MACHINE", path);
   EXPECT_EQ(rates_of(Device::cpu()).bytes, 123e9);
   EXPECT_EQ(rates_of(Device::cpu()).name, "written");
