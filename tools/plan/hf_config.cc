@@ -1,5 +1,6 @@
 #include "tools/plan/hf_config.h"
 
+#include "framework/base/error.h"
 #include "framework/io/json.h"
 
 namespace weft::planner {
@@ -21,6 +22,48 @@ class Fields {
   std::string_view what_;
 };
 
+// A model_type whose layers are llama's but for these; transformers' configuration classes have the defaults.
+struct Kind {
+  const char* type;
+  bool tied = false;      // where tie_word_embeddings is missing
+  bool qkv_bias = false;  // always
+  bool qk_norm = false;
+  const char* experts = nullptr;      // the field that counts them
+  const char* expert_ffn = nullptr;   // the field of their width
+  const char* shared_ffn = nullptr;   // of the width of shared ones together
+  const char* shared = nullptr;       // of the number of shared ones, each as wide as another
+  const char* dense_first = nullptr;  // of the number of first layers without experts
+};
+constexpr Kind kKinds[] = {
+    {.type = "llama"},
+    {.type = "mistral"},
+    {.type = "gemma", .tied = true},
+    {.type = "qwen2", .qkv_bias = true},
+    {.type = "qwen3", .qk_norm = true},
+    {.type = "mixtral", .experts = "num_local_experts", .expert_ffn = "intermediate_size"},
+    {.type = "qwen2_moe",
+     .qkv_bias = true,
+     .experts = "num_experts",
+     .expert_ffn = "moe_intermediate_size",
+     .shared_ffn = "shared_expert_intermediate_size"},
+    {.type = "qwen3_moe", .qk_norm = true, .experts = "num_experts", .expert_ffn = "moe_intermediate_size"},
+    {.type = "deepseek",
+     .experts = "n_routed_experts",
+     .expert_ffn = "moe_intermediate_size",
+     .shared = "n_shared_experts",
+     .dense_first = "first_k_dense_replace"},
+};
+
+const Kind& kind_of(const std::string& type, std::string_view what) {
+  std::string names = "gpt2";
+  for (const Kind& k : kKinds) {
+    if (type == k.type) return k;
+    names += str_cat(", ", k.type);
+  }
+  internal::fail(Code::kInvalidArgument,
+                 str_cat(what, ": model_type is '", type.substr(0, 40), "'; need one of ", names));
+}
+
 }  // namespace
 
 ModelShape hf_shape(std::string_view text, std::string_view what) {
@@ -28,9 +71,9 @@ ModelShape hf_shape(std::string_view text, std::string_view what) {
   const std::string type = io::json_get<std::string>(json, "model_type", what);
   const Fields f(json, what);
   ModelShape s{.name = std::string(what), .family = "llama"};
-  s.vocab = f.number("vocab_size");
   if (type == "gpt2") {
     s.family = "gpt";
+    s.vocab = f.number("vocab_size");
     s.context = s.positions = f.number("n_positions");
     s.layers = f.number("n_layer");
     s.dim = f.number("n_embd");
@@ -44,29 +87,41 @@ ModelShape hf_shape(std::string_view text, std::string_view what) {
     check_shape(s);
     return s;
   }
+  const Kind& kind = kind_of(type, what);
+  s.vocab = f.number("vocab_size");
   s.context = f.number("max_position_embeddings");
   s.layers = f.number("num_hidden_layers");
   s.dim = f.number("hidden_size");
   s.heads = f.number("num_attention_heads");
   s.kv_heads = f.number("num_key_value_heads", s.heads);
   s.ffn = f.number("intermediate_size");
-  s.tied = f.flag("tie_word_embeddings", false);
+  s.tied = f.flag("tie_word_embeddings", kind.tied);
   WEFT_CHECK(s.heads > 0, what, ": num_attention_heads is ", s.heads, "; need 1 or more");
   s.head_dim = f.number("head_dim", s.dim / s.heads);
-  s.qkv_bias = type == "qwen2" || f.flag("attention_bias", false);
-  s.qk_norm = type.starts_with("qwen3");
-  for (const char* experts : {"num_local_experts", "num_experts", "n_routed_experts"})
-    if (f.has(experts)) s.experts = f.number(experts);
-  if (s.experts > 0) {
+  s.qkv_bias = kind.qkv_bias || f.flag("attention_bias", false);
+  s.qk_norm = kind.qk_norm;
+  // What changes a cost and has no place in a shape.
+  WEFT_CHECK(!f.has("kv_lora_rank"), what, ": has kv_lora_rank; need keys and values of whole heads");
+  WEFT_CHECK(!f.flag("mlp_bias", false), what, ": mlp_bias is true; need layers without it");
+  if (f.flag("use_sliding_window", !type.starts_with("qwen")) && f.has("sliding_window"))
+    WEFT_CHECK(f.number("sliding_window") >= s.context, what, ": sliding_window is ", f.number("sliding_window"),
+               "; need attention to all tokens: at least max_position_embeddings, ", s.context, ", or null");
+  for (const char* step : {"decoder_sparse_step", "moe_layer_freq"})
+    WEFT_CHECK(f.number(step, 1) == 1, what, ": ", step, " is ", f.number(step), "; need experts in each layer, 1");
+  WEFT_CHECK(!f.has("mlp_only_layers") || json["mlp_only_layers"].empty(), what,
+             ": mlp_only_layers has layers; need experts in each layer");
+  if (kind.experts) {
     s.family = "moe";
+    s.experts = f.number(kind.experts);
+    WEFT_CHECK(s.experts > 0, what, ": ", kind.experts, " is ", s.experts, "; need 1 or more");
     s.top_k = f.number("num_experts_per_tok");
-    s.expert_ffn = f.number("moe_intermediate_size", s.ffn);
-    s.dense_layers = f.number("first_k_dense_replace", 0);
-    const int64_t shared = f.number("n_shared_experts", 0);
+    s.expert_ffn = f.number(kind.expert_ffn);
+    if (kind.dense_first) s.dense_layers = f.number(kind.dense_first, 0);
+    const int64_t shared = kind.shared ? f.number(kind.shared, 0) : 0;
     WEFT_CHECK(shared >= 0 && shared <= 1024, what, ": n_shared_experts is ", shared, "; need a number from 0 to 1024");
-    WEFT_CHECK(s.expert_ffn >= 0 && s.expert_ffn <= 1 << 22, what, ": moe_intermediate_size is ", s.expert_ffn,
+    WEFT_CHECK(s.expert_ffn >= 0 && s.expert_ffn <= 1 << 22, what, ": ", kind.expert_ffn, " is ", s.expert_ffn,
                "; need a number from 0 to ", 1 << 22);
-    s.shared_ffn = f.number("shared_expert_intermediate_size", shared * s.expert_ffn);
+    s.shared_ffn = kind.shared_ffn ? f.number(kind.shared_ffn) : shared * s.expert_ffn;
   }
   check_shape(s);
   return s;

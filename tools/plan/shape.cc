@@ -139,6 +139,14 @@ void check_shape(const ModelShape& s) {
     WEFT_CHECK(n <= 100000, s.name, ": ", what, " is ", n, "; need at most 100000");
   WEFT_CHECK(s.dim <= 1 << 22 && s.vocab <= 1 << 26 && s.head_dim <= 1 << 16, s.name, ": dim ", s.dim, ", vocab ",
              s.vocab, " and head_dim ", s.head_dim, " are too large");
+  // Counts are products of sizes in 64 bits.
+  const double dim = static_cast<double>(s.dim),
+               layer = dim * static_cast<double>(s.head_dim) * static_cast<double>(2 * s.heads + 2 * s.kv_heads) +
+                       3 * dim * static_cast<double>(s.ffn + s.shared_ffn + s.experts) +
+                       3 * dim * static_cast<double>(s.experts) * static_cast<double>(s.expert_ffn),
+               all = dim * static_cast<double>(2 * s.vocab + s.positions) + static_cast<double>(s.layers) * layer;
+  constexpr double kMost = 1e15;
+  WEFT_CHECK(all <= kMost, s.name, ": the sizes are those of about ", all, " parameters; need at most ", kMost);
   WEFT_CHECK(s.heads % s.kv_heads == 0, s.name, ": kv_heads is ", s.kv_heads, "; need a divisor of heads, ", s.heads);
   WEFT_CHECK(s.top_k <= s.experts, s.name, ": top_k is ", s.top_k, "; need at most experts, ", s.experts);
   WEFT_CHECK(s.dense_layers <= s.layers, s.name, ": dense_layers is ", s.dense_layers, "; need at most layers, ",

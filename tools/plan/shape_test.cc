@@ -51,6 +51,54 @@ TEST(Shape, OfConfigJson) {
   EXPECT_EQ(m.parameters(), 30532122624);  // Qwen3-30B-A3B
 }
 
+// A config.json of llama's fields with others.
+ModelShape config_of(const std::string& type, const std::string& more) {
+  return hf_shape(str_cat(R"({"model_type": ")", type, R"(", "vocab_size": 32000, "max_position_embeddings": 32768,
+      "num_hidden_layers": 4, "hidden_size": 1024, "num_attention_heads": 16, "num_key_value_heads": 8,
+      "intermediate_size": 4096)",
+                          more, "}"),
+                  "c");
+}
+
+TEST(Shape, OfEachModelType) {
+  EXPECT_FALSE(config_of("llama", "").tied);
+  EXPECT_TRUE(config_of("gemma", "").tied);
+  EXPECT_TRUE(config_of("qwen2", "").qkv_bias);
+  EXPECT_TRUE(config_of("qwen3", "").qk_norm);
+  const ModelShape q = config_of("qwen2_moe", R"(, "num_experts": 8, "num_experts_per_tok": 2,
+      "moe_intermediate_size": 512, "shared_expert_intermediate_size": 2048)");
+  EXPECT_TRUE(q.qkv_bias);
+  EXPECT_EQ(q.shared_ffn, 2048);
+  const ModelShape d = config_of("deepseek", R"(, "n_routed_experts": 8, "num_experts_per_tok": 2,
+      "moe_intermediate_size": 512, "n_shared_experts": 2, "first_k_dense_replace": 1, "moe_layer_freq": 1)");
+  EXPECT_EQ(d.shared_ffn, 1024);
+  EXPECT_EQ(d.expert_layers(), 3);
+  // A window that is not used, or not shorter than the context.
+  EXPECT_EQ(config_of("qwen2", R"(, "sliding_window": 4096, "use_sliding_window": false)").layers, 4);
+  EXPECT_EQ(config_of("mistral", R"(, "sliding_window": 32768)").layers, 4);
+  EXPECT_EQ(config_of("mistral", R"(, "sliding_window": null)").layers, 4);
+}
+
+TEST(Shape, RefusesWhatItDoesNotHave) {
+  const auto refused = [](const std::string& type, const std::string& more) {
+    return error_of([&] { config_of(type, more); });
+  };
+  EXPECT_THAT(refused("deepseek_v3", ""),
+              HasSubstr("c: model_type is 'deepseek_v3'; need one of gpt2, llama, mistral"));
+  EXPECT_THAT(refused("gpt_neox", ""), HasSubstr("c: model_type is 'gpt_neox'"));
+  EXPECT_THAT(refused("llama", R"(, "kv_lora_rank": 512)"), HasSubstr("kv_lora_rank"));
+  EXPECT_THAT(refused("mistral", R"(, "sliding_window": 4096)"),
+              HasSubstr("c: sliding_window is 4096; need attention"));
+  EXPECT_THAT(refused("qwen2", R"(, "sliding_window": 4096, "use_sliding_window": true)"), HasSubstr("sliding_window"));
+  const std::string experts = R"(, "num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 512)";
+  EXPECT_THAT(refused("qwen3_moe", experts + R"(, "mlp_only_layers": [0])"), HasSubstr("mlp_only_layers has layers"));
+  EXPECT_THAT(refused("qwen3_moe", experts + R"(, "decoder_sparse_step": 2)"), HasSubstr("decoder_sparse_step is 2"));
+  // Each field is in its range; their product is not.
+  EXPECT_THAT(refused("qwen3_moe", R"(, "num_experts": 4194304, "num_experts_per_tok": 2,
+      "moe_intermediate_size": 4194304)"),
+              HasSubstr("need at most 1e+15"));
+}
+
 TEST(Shape, WrongOnesGetOneSentence) {
   EXPECT_THAT(error_of([] { preset_shape("llama-7"); }),
               HasSubstr("model: got 'llama-7'; need one of gpt_shakespeare"));
