@@ -5,6 +5,7 @@
 
 #include "compiler/cost/machine_file.h"
 #include "distributed/launch/compile.h"
+#include "distributed/pipeline/schedules.h"
 #include "distributed/plan/plan_text.h"
 #include "framework/base/error.h"
 #include "framework/base/units.h"
@@ -46,6 +47,7 @@ Fixed fixed_of(const Options& o) {
     } catch (const Error& e) {
       usage_error(str_cat("--mesh: ", e.what()));
     }
+    check_flag("schedule", o.schedule.empty() || mesh.find("pp"), o.schedule, "a --mesh with pp");
     f.dimensions = {{"dp", 1}, {"fsdp", 1}, {"tp", 1}, {"cp", 1}, {"ep", 1}, {"pp", 1}};
     for (const dist::Mesh::Dim& dim : mesh.dims()) {
       check_flag("mesh", f.dimensions.contains(dim.name) && dim.over.empty(), o.mesh,
@@ -55,23 +57,40 @@ Fixed fixed_of(const Options& o) {
     check_flag("mesh", mesh.size() == o.gpus, str_cat(o.mesh, ", ", mesh.size(), " ranks"),
                str_cat("as many as --gpus, ", o.gpus));
   }
+  const auto& schedules = dist::pipeline::schedule_names();
+  check_flag("schedule", o.schedule.empty() || std::ranges::find(schedules, o.schedule) != schedules.end(), o.schedule,
+             str_cat("one of ", schedules));
   check_flag("recompute", o.recompute == "auto" || o.recompute == "full" || o.recompute == "cheap", o.recompute,
              "auto, cheap or full");
   if (o.recompute != "auto") f.recompute = o.recompute == "full";
   return f;
 }
 
+// Makes an error of `fn` one of a flag's value. `begin`: of the error's text, left out.
+template <class Fn>
+void as_flag(const char* flag, std::string_view begin, const Fn& fn) {
+  try {
+    fn();
+  } catch (const Error& e) {
+    const std::string_view what = e.what();
+    usage_error(str_cat("--", flag, ": ", what.substr(what.starts_with(begin) ? begin.size() : 0)));
+  }
+}
+
 Workload setup_of(const Options& o) {
   Workload s;
-  try {
-    s.model = o.config ? hf_shape(io::read_file(o.config.path, 1 << 22), o.config.path) : preset_shape(o.model);
-    s.machine = with_tf32(machine_named(o.gpu), o.tf32);
-    s.attention = attention_kernel(o.attention);
-  } catch (const Error& e) {
-    if (o.config || o.gpu.ends_with(".json")) throw;
-    const std::string what = e.what();
-    usage_error(what.starts_with("machine: ") ? str_cat("--gpu: ", what.substr(9)) : str_cat("--", what));
+  if (o.config) {
+    s.model = hf_shape(io::read_file(o.config.path, 1 << 22), o.config.path);
+  } else {
+    as_flag("model", "model: ", [&] { s.model = preset_shape(o.model); });
   }
+  const auto machine = [&] { s.machine = with_tf32(machine_named(o.gpu), o.tf32); };
+  if (o.gpu.ends_with(".json")) {
+    machine();
+  } else {
+    as_flag("gpu", "machine: ", machine);
+  }
+  as_flag("attention", "attention: ", [&] { s.attention = attention_kernel(o.attention); });
   s.gpus = o.gpus;
   s.async_tp = o.async_tp;
   s.host_seconds = 1e-6 * o.host_us;
@@ -207,7 +226,7 @@ PartFlags plan_flags(Options& o) {
        {{"tf32", &o.tf32, "with --dtype f32: products on tensor cores, as CompileOptions::tf32"}, kAll},
        {{"recompute", &o.recompute, "what backward computes again: cheap values, full layers, or auto"}, kStep},
        {{"mesh", &o.mesh, "plan this mesh alone, such as pp8,fsdp8,tp8"}, kStep},
-       {{"schedule", &o.schedule, "plan this pipeline schedule alone"}, kStep},
+       {{"schedule", &o.schedule, "plan meshes with pp alone, with this schedule"}, kStep},
        {{"microbatches", &o.microbatches, "plan this number alone; 0: all", {0, 1e9}}, kStep},
        {{"attention", &o.attention, "the kernel of attention, whose rate on an H100 is known: weft, cudnn or flash2"},
         kStep},
@@ -250,20 +269,17 @@ int run(const Options& o, const PartFlags& flags) {
   if (o.inference) return run_inference(o, setup);
   check_use(o, setup);
   const Workload before = setup;
-  if (!o.what_if.empty()) try {
-      setup = what_if(setup, o.what_if, !o.batch);
-    } catch (const Error& e) {
-      usage_error(str_cat("--", e.what()));
-    }
+  if (!o.what_if.empty()) as_flag("what_if", "what_if: ", [&] { setup = what_if(setup, o.what_if, !o.batch); });
   const Price price{o.usd_per_gpu_hour, o.kw_per_gpu > 0 ? o.kw_per_gpu : setup.machine.watts / 1000};
-  const Search search = search_plans(setup, fixed, static_cast<size_t>(o.top));
+  const auto keep = static_cast<size_t>(o.top);
+  const Search search = search_plans(setup, fixed, keep);
   if (search.best.empty()) internal::fail(Code::kResourceExhausted, nothing_fits(setup, search));
   check_flag(o.save_plan ? "save_plan" : "measure",
              (!o.save_plan && o.measure == 0) || !search.best[0].candidate.full_recompute,
              str_cat("the best plan, ", search.best[0].candidate.text()),
              "--recompute cheap: a plan does not hold that backward computes layers again");
   std::string text = plan_report(setup, search, price);
-  if (!o.what_if.empty()) text += what_if_report(before, setup, o.what_if, search_plans(before, fixed, 1), search);
+  if (!o.what_if.empty()) text += what_if_report(before, setup, o.what_if, search_plans(before, fixed, keep), search);
   if (o.json) io::write_file_atomic(o.json.path, plan_json(setup, search, price));
   if (o.curve) io::write_file_atomic(o.curve.path, curve_svg(setup));
   if (o.collectives) io::write_file_atomic(o.collectives.path, collectives_svg(setup.machine));

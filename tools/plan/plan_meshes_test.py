@@ -16,10 +16,24 @@ GOOD = [
     (["--inference", "--model", "llama-8b"], ["bound of decoding at batch 1"]),
 ]
 
+# Meshes that a search over all would not try are priced too.
+GOOD += [
+    (["--model", "llama-8b", "--gpus", "32", "--batch", "32", "--mesh", "cp32"], ["  cp32"]),
+    (["--model", "llama-8b", "--gpus", "12", "--batch", "96", "--mesh", "pp2,dp6", "--schedule", "zb_h1"], ["pp2,dp6"]),
+    (["--model", "llama-8b", "--gpus", "8", "--batch", "1024", "--mesh", "fsdp8", "--microbatches", "2", "--seq", "64"],
+     ["fsdp8 m2"]),
+]
+
 # Arguments, and a part of the error; exit code 2.
 BAD = [
     (["--model", "llama-9"], "--model: got 'llama-9'"),
+    (["--model", "llama-9", "--gpu", "/nowhere/x.json"], "--model: got 'llama-9'"),
     (["--gpu", "h101"], "--gpu: got 'h101'"),
+    (["--gpu", "a100", "--dtype", "fp8"], "--dtype: got fp8; need a machine with 8-bit products; a100 has none"),
+    (["--schedule", "zbv"], "--schedule: got zbv; need one of [gpipe"),
+    (["--gpus", "8", "--mesh", "dp8", "--schedule", "zb_v"], "--schedule: got zb_v; need a --mesh with pp"),
+    (["--what_if", "memory=1e-30x"], "--what_if: machine 'h100-sxm': memory is"),
+    (["--what_if", "speed=2x"], "--what_if: got 'speed=2x'"),
     (SMALL + ["--gpus", "1", "--save_plan", "a.plan"], "--save_plan: got a.plan; need a plan of two GPUs or more"),
     (["--dtype", "fp8", "--save_plan", "a.plan"], "--save_plan: got --dtype fp8; need"),
     (["--dtype", "f32", "--tf32", "--save_plan", "a.plan"], "--save_plan: got --tf32; need"),
@@ -29,6 +43,14 @@ BAD = [
      "--save_plan: got the best plan, fsdp64 recompute; need --recompute cheap"),
     (["--measure", "1"], "--measure: got h100-sxm; need --gpu cpu"),
     (SMALL + ["--recompute", "full", "--measure", "1"], "--measure: got --recompute full; need"),
+]
+
+# Arguments, and a part of the error; exit code 1.
+FAILED = [
+    (["--gpus", "6", "--batch", "6", "--mesh", "tp6"], "over 6 GPUs: tp6 m6: heads (64) does not divide over 6; another"),
+    (["--gpus", "128", "--batch", "128", "--mesh", "pp128"], "80 layers are fewer than 128 stages"),
+    (["--gpus", "8", "--batch", "8", "--mesh", "fsdp8", "--microbatches", "3"], "sequences of a rank (1) does not"),
+    (["--model", "llama-70b", "--gpus", "8"], "llama-70b fits nowhere: of"),
 ]
 
 
@@ -53,6 +75,10 @@ def main():
             code, out, err = run(args, folder)
             check(code == 2 and not out and err.count("\n") == 1 and part in err, args, f"{code} {err}")
             check(not os.listdir(folder), args, "wrote a file")
+
+        for args, part in FAILED:
+            code, out, err = run(args, folder)
+            check(code == 1 and not out and err.count("\n") == 1 and part in err, args, f"{code} {err}")
 
         # A plan is priced with a ring for cp, so the saved plan has one.
         plan = os.path.join(folder, "a.plan")

@@ -60,13 +60,12 @@ std::string plan_report(const Workload& s, const Search& search, const Price& pr
                   ", working ", bytes_text(best.working), "\n");
   text += str_cat(search.candidates, " candidates: ", search.too_large, " do not fit, ", search.uneven,
                   " do not divide\nrejected\n");
-  const auto slower = [](const Rejected& r) { return !r.why.starts_with("needs"); };
   // The nearest ones, and the nearest that do not fit.
   for (bool fits : {true, false}) {
     size_t shown = 0;
     for (const Rejected& r : search.rejected)
-      if (slower(r) == fits && shown < (fits ? kRejectedRows : kRejectedRows / 2)) {
-        text += str_cat("  ", r.mesh, ": ", r.why, "\n");
+      if (r.fits == fits && shown < (fits ? kRejectedRows : kRejectedRows / 2)) {
+        text += str_cat("  ", r.plan, ": ", r.why, "\n");
         ++shown;
       }
   }
@@ -139,16 +138,18 @@ std::string plan_json(const Workload& s, const Search& search, const Price& pric
     json["plans"].push_back(std::move(one));
   }
   for (const Rejected& r : search.rejected)
-    json["rejected"].push_back({{"mesh", r.mesh}, {"why", r.why}, {"step_seconds", r.step}, {"memory", r.memory}});
+    json["rejected"].push_back(
+        {{"plan", r.plan}, {"fits", r.fits}, {"why", r.why}, {"step_seconds", r.step}, {"memory", r.memory}});
   return io::write_json(json, 1) + "\n";
 }
 
 std::string nothing_fits(const Workload& s, const Search& search) {
   if (search.least_memory == 0)
-    return str_cat("no mesh of ", s.gpus, " GPUs divides a batch of ", s.batch, " sequences of ", s.sequence,
-                   " tokens and the sizes of ", s.model.name, "; another --batch or --mesh may");
+    return str_cat("no plan divides ", s.batch, " sequences of ", s.sequence, " tokens and the sizes of ", s.model.name,
+                   " over ", s.gpus, " GPUs", search.uneven_why.empty() ? "" : ": ", search.uneven_why,
+                   "; another --batch, --mesh, --schedule or --microbatches may");
   return str_cat(s.model.name, " fits nowhere: of ", search.candidates, " plans for ", s.gpus, " x ", s.machine.name,
-                 " the smallest, ", search.least_mesh, ", needs ", bytes_text(search.least_memory), " of ",
+                 " the smallest, ", search.least_plan, ", needs ", bytes_text(search.least_memory), " of ",
                  bytes_text(s.usable_memory()), "; use more GPUs or a smaller batch");
 }
 

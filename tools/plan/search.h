@@ -15,7 +15,8 @@ struct Planned {
 
 /// A mesh that is not the best: why.
 struct Rejected {
-  std::string mesh, why;
+  std::string plan, why;  // of a plan that is slower: than the best, both by simulation or both by closed forms
+  bool fits = true;
   double step = 0, memory = 0;  // of its best candidate
 };
 
@@ -24,18 +25,19 @@ struct Search {
   std::vector<Rejected> rejected;  // other meshes, the fastest first; then those that fit nowhere, by memory
   int64_t candidates = 0, too_large = 0, uneven = 0;
   double least_memory = 0;  // of all candidates
-  std::string least_mesh;
+  std::string least_plan;
+  std::string uneven_why;  // the first candidate that does not divide, and what does not
 };
 
-/// What the search may vary; 0 or empty: everything.
+/// What the search may not vary; 0 or empty: it varies everything.
 struct Fixed {
-  std::map<std::string, int> dimensions;  // of the mesh
-  std::string schedule;
+  std::map<std::string, int> dimensions;  // of the mesh, all six
+  std::string schedule;                   // of meshes with pp alone
   int64_t microbatches = 0;
   std::optional<bool> recompute;
 };
 
-/// `keep` plans, of which the times are simulated.
+/// `keep` plans, of which the times are simulated; which one is the best does not depend on `keep`.
 Search search_plans(const Workload& setup, const Fixed& fixed = {}, size_t keep = 10);
 
 /// "bubble 0.21 s, exposed tp 0.10 s": the parts of a step that are larger than those of `best`.

@@ -171,10 +171,11 @@ class Costs {
     l.input += backward;
     l.flops += flops;
     if (c_.cp == 1) return;
-    // A ring passes keys and values on while attention works on those before.
-    const double ring = (c_.cp - 1) * collective(Collective::kPermute, kv * t * e_, c_.cp, c_.tp);
-    l.cp_forward = std::max(ring / (c_.cp - 1), ring - forward);
-    l.cp_backward = std::max(2 * ring / (c_.cp - 1), 2 * ring - backward);
+    // A ring passes keys and values on while attention works on those before; nothing follows the last ones.
+    const double ring = (c_.cp - 1) * collective(Collective::kPermute, kv * t * e_, c_.cp, c_.tp),
+                 beside = (c_.cp - 1.0) / c_.cp;
+    l.cp_forward = std::max(0.0, ring - beside * forward);
+    l.cp_backward = std::max(0.0, 2 * ring - beside * backward);
     l.hidden += 3 * ring - l.cp_forward - l.cp_backward;
     l.forward_bytes += (c_.cp - 1) * kv * t * e_;
     l.backward_bytes += 2 * (c_.cp - 1) * kv * t * e_;
@@ -277,6 +278,7 @@ class Costs {
     divides(m_.ffn, c_.tp, "ffn");
     divides(m_.expert_ffn, c_.tp, "ffn of experts");
     divides(m_.experts, c_.ep, "experts");
+    WEFT_CHECK(c_.ep == 1 || m_.experts > 0, "a model without experts has no ep");
     divides(s_.batch, c_.data(), "batch");
     divides(s_.batch / c_.data(), c_.microbatches, "sequences of a rank");
     divides(s_.sequence, int64_t{1} * (c_.cp > 1 ? 2 : 1) * c_.cp, "sequence");
@@ -394,17 +396,23 @@ StepCost cost_of(const Workload& s, const Candidate& c, bool simulate) {
   std::vector<Held> ranks;
   double launches = 0;
   if (c.pp == 1) {
-    const auto run = [&](bool reduce, bool first) { return run_passes(passes_of(costs, model, reduce, first)); };
-    const Timeline last = run(true, c.microbatches == 1), middle = run(costs.reduces_each(), true);
-    const double before = m - 1;
-    r.compute = before * middle.compute + last.compute;
-    r.exposed_data = before * middle.exposed + last.exposed;
-    r.communication = before * (middle.network + middle.blocking) + last.network + last.blocking;
+    double hidden = 0;
+    const auto add_microbatches = [&](double n, bool reduce, bool first) {
+      if (n <= 0) return;
+      const Timeline t = run_passes(passes_of(costs, model, reduce, first));
+      r.compute += n * t.compute;
+      r.exposed_data += n * t.exposed;
+      r.communication += n * (t.network + t.blocking);
+      hidden += n * (t.network - t.exposed);
+    };
+    // Later microbatches find the first layer's weights where backward of the one before left them.
+    add_microbatches(1, m == 1 || costs.reduces_each(), true);
+    add_microbatches(m - 2, costs.reduces_each(), false);
+    add_microbatches(m == 1 ? 0 : 1, true, false);
     Stage all;
     for (int64_t i = 0; i < s.model.layers; ++i) add(all, model.at(i), costs, c);
     r.communication += m * (all.all_network - all.tp - all.cp - all.ep);
-    r.contention =
-        costs.contention(before * (middle.network - middle.exposed) + last.network - last.exposed + m * all.contended);
+    r.contention = costs.contention(hidden + m * all.contended);
     r.exposed_tp = m * (all.tp + model.head.tp_forward + model.head.tp_backward);
     r.exposed_cp = m * all.cp;
     r.exposed_ep = m * all.ep;
@@ -469,7 +477,8 @@ StepCost cost_of(const Workload& s, const Candidate& c, bool simulate) {
     const double reduced = slow.reduce - slow.reduce / std::max(1.0, d(split[0]) * c.stages_per_rank);
     r.exposed_data = m * slow.data + (c.gather_once ? slow.gather : 0) +
                      std::max(slow.reduce - reduced, slow.reduce - slow.input - slow.weight);
-    r.communication = m * slow.all_network + (c.gather_once ? slow.gather : 0) + slow.reduce + 2 * m * send;
+    r.communication =
+        m * slow.all_network + (c.gather_once ? slow.gather : 0) + slow.reduce + 2 * m * c.stages_per_rank * send;
     r.contention =
         costs.contention((c.gather_once ? 1 : 2 * m) * slow.gather + slow.reduce - r.exposed_data + m * slow.contended);
     const int last = rank_of(stages - 1);

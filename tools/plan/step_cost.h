@@ -29,8 +29,9 @@ struct Workload {
   /// How many ranks share the device of one: all, if they are threads of one CPU.
   double sharing() const { return machine.shares_cores ? gpus : 1; }
   double tokens() const { return static_cast<double>(batch) * static_cast<double>(sequence); }
-  /// Bytes that a plan may use: some of a GPU's memory belongs to driver, libraries and the allocator's gaps.
-  double usable_memory() const { return (machine.shares_cores ? 1 : 0.94) * machine.memory; }
+  /// Bytes that a rank may use: some of a GPU's memory belongs to driver, libraries and the allocator's gaps; threads of
+  /// one CPU share all of it.
+  double usable_memory() const { return (machine.shares_cores ? 1 : 0.94) * machine.memory / sharing(); }
 };
 
 /// A mesh with its options. Ranks fill nodes in the order tp, cp, ep, fsdp, dp, pp.

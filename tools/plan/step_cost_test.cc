@@ -144,6 +144,44 @@ TEST(StepCost, MemoryIsThatOfTheLargestRank) {
   EXPECT_NEAR(step_cost(l, {.fsdp = 8, .zero = 3}).gathered, 2 * (table + dense), 0.01 * table);
 }
 
+// Threads of one CPU share its memory.
+TEST(StepCost, RanksOfOneCpuShareItsMemory) {
+  const Workload one = small("llama_tiny", 1, 8, 64), eight = small("llama_tiny", 8, 8, 64);
+  EXPECT_EQ(eight.usable_memory() * 8, one.usable_memory());
+}
+
+// A rank of cp2 has one transfer, which runs beside attention on the rank's own half.
+TEST(StepCost, ARingHidesBehindAttention) {
+  Workload w = titan("llama-8b", 2, 2, 131072);
+  EXPECT_EQ(step_cost(w, {.cp = 2, .microbatches = 2}).exposed_cp, 0);
+  w.machine.links.inner_bus = 1;
+  const StepCost slow = step_cost(w, {.cp = 2, .microbatches = 2});
+  EXPECT_GT(slow.exposed_cp, 0.99 * slow.step);
+}
+
+// Weights of the first layer are still there after backward of the microbatch before.
+TEST(StepCost, GathersTheFirstLayerOnce) {
+  const Workload w = titan("llama-8b", 8, 64);
+  const auto exposed = [&](int64_t m) {
+    Workload each = w;
+    each.batch = 8 * m;  // one sequence of each rank in a microbatch
+    return step_cost(each, {.fsdp = 8, .zero = 3, .microbatches = m}).exposed_data;
+  };
+  const double first = exposed(1), more = exposed(2) - first;
+  EXPECT_LT(more, 0.7 * first);
+  EXPECT_NEAR(exposed(3) - exposed(2), more, 1e-9);
+}
+
+// All stages of a rank send: those that go in turns over the ranks send more.
+TEST(StepCost, SendsOfAllStages) {
+  const Workload w = titan("llama-8b", 2, 16, 1024);
+  Candidate c{.pp = 2, .microbatches = 16};
+  const double plain = step_cost(w, c).communication;
+  c.schedule = "interleaved_1f1b";
+  c.stages_per_rank = 4;
+  EXPECT_NEAR(step_cost(w, c).communication / plain, 4, 0.1);
+}
+
 TEST(Search, FindsPlansThatFit) {
   const Workload w = llama70b(512, 512);
   const Search s = search_plans(w, {}, 3);
@@ -155,8 +193,37 @@ TEST(Search, FindsPlansThatFit) {
   const Search none = search_plans(llama70b(8, 8), {}, 3);
   EXPECT_TRUE(none.best.empty());
   EXPECT_GT(none.least_memory, w.usable_memory());
+}
+
+// The largest common divisor with the GPUs within 5 %, then the nearest; at once for any size.
+TEST(Search, BatchesThatSuitTheGpus) {
   EXPECT_EQ(batch_for(488, 4000), 500);
   EXPECT_EQ(batch_for(488, 512), 512);
+  EXPECT_EQ(batch_for(101, 7), 98);
+  EXPECT_EQ(batch_for(3, 64), 3);
+  EXPECT_EQ(batch_for(1'000'000'000'000'003, 8), 1'000'000'000'000'000);
+  Workload w = titan("llama-8b", 8, 999'999'937);  // a prime
+  const Search s = search_plans(w, {}, 1);
+  EXPECT_GT(s.uneven, 0);
+  EXPECT_EQ(
+      search_plans(w, {.dimensions = {{"dp", 1}, {"fsdp", 8}, {"tp", 1}, {"cp", 1}, {"ep", 1}, {"pp", 1}}}).uneven_why,
+      "fsdp8 m124999992: batch (999999937) does not divide over 8");
+}
+
+// Simulated times are compared with simulated ones and closed forms with closed forms, and the best plan is the same
+// for any number that is kept.
+TEST(Search, TheBestIsTheFastest) {
+  const Workload w = titan("llama-405b", 512, 256);
+  const Search one = search_plans(w, {}, 1), ten = search_plans(w, {}, 10);
+  EXPECT_EQ(one.best[0].candidate.text(), ten.best[0].candidate.text());
+  EXPECT_EQ(one.best[0].cost.step, ten.best[0].cost.step);
+  for (const Rejected& r : ten.rejected) EXPECT_FALSE(r.why.starts_with("-")) << r.plan << ": " << r.why;
+}
+
+TEST(Search, AGivenScheduleHasMeshesWithPpAlone) {
+  const Search s = search_plans(titan("llama-8b", 8, 64), {.schedule = "zb_v"}, 5);
+  ASSERT_FALSE(s.best.empty());
+  for (const auto& p : s.best) EXPECT_EQ(p.candidate.schedule, "zb_v") << p.candidate.text();
 }
 
 }  // namespace
