@@ -78,8 +78,8 @@ const Machine& machine_preset(std::string_view name);
 std::vector<std::string> machine_names();
 /// The machine as a run with CompileOptions::tf32 sees it: with it, f32 products have the rate of TF32.
 Machine with_tf32(Machine machine, bool tf32);
-/// Throws InvalidArgument, with the name of the rate, if a rate of the device is not finite or not above 0, a share above
-/// 1, or a time above 10 s.
+/// Throws InvalidArgument, with the name of the rate, if a rate of the device is not finite or not above 0, a share
+/// above 1, or a time above 10 s.
 void check_rates(const Machine& machine);
 /// Checks the links too, and that their measured points are in order.
 void check_machine(const Machine& machine);

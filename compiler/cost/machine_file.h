@@ -15,7 +15,8 @@ std::string machine_to_json(const Machine& machine);
 /// Reads such an object, or an object that has it as its member "machine". It may also have "links" and "theoretical",
 /// with the members of Links and Theoretical (presets/h100_sxm.json has all of them), and a text "about". "like" names
 /// the preset whose numbers the machine takes where the object has none, those of its links too. Without it, an object
-/// with "links" has its own numbers alone, and one with "memory_rates", which are measured on CPUs, is like "cpu". Throws InvalidArgument, which names `what`, the member, the value and the valid values.
+/// with "links" has its own numbers alone, and one with "memory_rates", which are measured on CPUs, is like "cpu".
+/// Throws InvalidArgument, which names `what`, the member, the value and the valid values.
 Machine machine_from_json(std::string_view text, std::string_view what);
 
 /// Reads a file of at most 1 MiB, once in the process. Throws as machine_from_json() does, with the path.

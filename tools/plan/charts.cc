@@ -64,21 +64,10 @@ std::string collectives_svg(const Machine& m) {
       }
       lines.emplace_back(str_cat(nodes, nodes == 1 ? " node" : " nodes"), std::move(line));
     }
-    std::vector<Point> points;
-    if (m.name == "h100-sxm" && kind == Collective::kAllReduce) {
-      // V14 to V17: 480 GB/s within a node, 320 to 350 over 16 nodes.
-      points = {{1024, 480}, {8192, 320}, {8192, 350}};
-      high = std::max(high, 480.0);
-    }
     Chart chart(str_cat(title, " on ", m.name, ", nodes of ", m.links.node),
                 {.label = "MiB", .from = 0.25, .to = 8192, .base = 2},
                 {.label = "bus bandwidth, GB/s", .from = 0, .to = 1.1 * high});
     for (const auto& [label, line] : lines) chart.line(line, label);
-    if (!points.empty()) {
-      chart.dots(points, "measured");
-      chart.note(points[0], "1 node");
-      chart.note(points[1], "16 nodes");
-    }
     panels.push_back(std::move(chart));
   }
   return draw::svg(panels);

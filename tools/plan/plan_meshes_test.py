@@ -47,7 +47,7 @@ BAD = [
 
 # Arguments, and a part of the error; exit code 1.
 FAILED = [
-    (["--gpus", "6", "--batch", "6", "--mesh", "tp6"], "over 6 GPUs: tp6 m6: heads (64) does not divide over 6; another"),
+    (["--gpus", "6", "--batch", "6", "--mesh", "tp6"], "over 6 GPUs: tp6 m6: heads (64) does not divide over 6; "),
     (["--gpus", "128", "--batch", "128", "--mesh", "pp128"], "80 layers are fewer than 128 stages"),
     (["--gpus", "8", "--batch", "8", "--mesh", "fsdp8", "--microbatches", "3"], "sequences of a rank (1) does not"),
     (["--model", "llama-70b", "--gpus", "8"], "llama-70b fits nowhere: of"),
@@ -79,6 +79,18 @@ def main():
         for args, part in FAILED:
             code, out, err = run(args, folder)
             check(code == 1 and not out and err.count("\n") == 1 and part in err, args, f"{code} {err}")
+
+        # Heads that the GPUs of a node do not divide, and a machine of a user that has a preset's name.
+        own = os.path.join(folder, "own.json")
+        with open(own, "w", encoding="utf-8") as f:
+            json.dump({"like": "h100-sxm", "name": "h100-sxm", "links": {"node": 3}}, f)
+        pictures = {flag: os.path.join(folder, flag + ".svg") for flag in ["curve", "collectives", "timeline"]}
+        code, _, err = run(["--model", "llama-8b", "--gpu", own, "--gpus", "6", "--batch", "96"]
+                           + [f"--{flag}={path}" for flag, path in pictures.items()], folder)
+        check(code == 0 and not err, "pictures", err)
+        for flag, path in pictures.items():
+            check("<svg" in open(path, encoding="utf-8").read(), flag, "is no picture")
+        check("measured" not in open(pictures["collectives"], encoding="utf-8").read(), own, "has measured points")
 
         # A plan is priced with a ring for cp, so the saved plan has one.
         plan = os.path.join(folder, "a.plan")

@@ -9,6 +9,7 @@
 
 #include "compiler/cost/machine.h"
 #include "tools/plan/attention_rate.h"
+#include "tools/plan/pipeline_cost.h"
 #include "tools/plan/shape.h"
 
 namespace weft::planner {
@@ -53,17 +54,6 @@ struct Candidate {
 /// for master weights and two moments (8 if the weights are f32). `shards`: ranks that the state is spread over, from
 /// zero 1 the optimiser's, from 2 gradients, in 3 all.
 double state_bytes(double parameters, int zero, double shards, double at_use);
-
-/// A schedule's bubble on two ranks or more that commit together, for one rank's seconds of F, I and W of a microbatch
-/// (vectors V42-V47; of V48 the table without joined pairs, as trainers run it), and the microbatches of a rank's whole
-/// depth that `rank` keeps alive at most. zb_2p, zb_v and dualpipe_v have it from 2 * ranks microbatches on.
-double bubble_seconds(const std::string& schedule, int ranks, int stages_per_rank, double forward, double input,
-                      double weight);
-double alive_microbatches(const std::string& schedule, int ranks, int stages_per_rank, int64_t microbatches,
-                          int rank = 0);
-
-/// The number of layers of each stage; the last one also has the head, which costs as much as `head` layers.
-std::vector<int64_t> stage_layers(int64_t layers, double head, int stages);
 
 /// Nodes that a group of ranks spans, whose members are `stride` ranks apart.
 int nodes_spanned(int ranks, int stride, int node);

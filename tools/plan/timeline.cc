@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <numeric>
 
 #include "framework/base/error.h"
 #include "framework/base/units.h"
@@ -51,7 +52,9 @@ Lines lines_of(const Workload& whole) {
   w.async_tp = false;
   w.model.layers = std::min(w.model.layers, kLayers);
   w.model.dense_layers = std::min(w.model.dense_layers, w.model.layers);
-  const int tp = static_cast<int>(std::min<int64_t>({w.machine.links.node, w.model.kv_heads, w.gpus}));
+  const int64_t parts = std::gcd(w.model.kv_heads, std::gcd(w.model.ffn, w.model.expert_ffn));
+  int tp = static_cast<int>(std::min<int64_t>({w.machine.links.node, parts, w.gpus}));
+  while (parts % tp != 0) --tp;
   w.gpus -= w.gpus % tp;
   w.batch = w.gpus;
   for (const auto& [name, candidate] :

@@ -1,0 +1,21 @@
+// Schedules of a pipeline in closed form, for searches over many; vectors_test.cc compares them with the tables that
+// ranks run.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace weft::planner {
+
+/// A schedule's bubble on two ranks or more that commit together, for one rank's seconds of F, I and W of a microbatch
+/// (vectors V42-V47; of V48 the table without joined pairs, as trainers run it), and the microbatches of a rank's whole
+/// depth that `rank` keeps alive at most. zb_2p, zb_v and dualpipe_v have it from 2 * ranks microbatches on.
+double bubble_seconds(const std::string& schedule, int ranks, int stages_per_rank, double forward, double input,
+                      double weight);
+double alive_microbatches(const std::string& schedule, int ranks, int stages_per_rank, int64_t microbatches,
+                          int rank = 0);
+
+/// The number of layers of each stage; the last one also has the head, which costs as much as `head` layers.
+std::vector<int64_t> stage_layers(int64_t layers, double head, int stages);
+
+}  // namespace weft::planner
