@@ -6,7 +6,7 @@ import sys
 
 PLAN = os.path.join("tools", "plan", "plan")
 STEP = ["batch", "batch_tokens", "seq", "microbatches", "host_us", "kw_per_gpu", "measure", "top"]
-STEP_TEXT = [("schedule", "1f1b"), ("recompute", "full"), ("mesh", "tp2"), ("json", "a"), ("curve", "a"),
+STEP_TEXT = [("schedule", "1f1b"), ("recompute", "full"), ("mesh", "tp2"), ("curve", "a"),
              ("collectives", "a"), ("timeline", "a"), ("save_plan", "a")]
 INFERENCE = [("prompt", "5"), ("generated", "5"), ("kv_dtype", "fp8")]
 

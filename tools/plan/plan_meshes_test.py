@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""plan: each kind of question has its answer, files are written, and contradictions are answered with one line."""
+"""plan: meshes that are given, what is written, and one line for each contradiction."""
 import json
 import os
 import subprocess
@@ -18,7 +18,7 @@ GOOD = [
 
 # Meshes that a search over all would not try are priced too.
 GOOD += [
-    (["--model", "llama-8b", "--gpus", "32", "--batch", "32", "--mesh", "cp32"], ["  cp32"]),
+    (["--model", "llama-8b", "--gpus", "32", "--batch", "32", "--mesh", "cp32"], ["\ncp32 m"]),
     (["--model", "llama-8b", "--gpus", "12", "--batch", "96", "--mesh", "pp2,dp6", "--schedule", "zb_h1"], ["pp2,dp6"]),
     (["--model", "llama-8b", "--gpus", "8", "--batch", "1024", "--mesh", "fsdp8", "--microbatches", "2", "--seq", "64"],
      ["fsdp8 m2"]),

@@ -86,13 +86,15 @@ TEST(StepCost, ReducesGradientsOf16BitStepsInF32) {
   }
 }
 
-Workload llama70b(int gpus, int64_t batch) {
-  return {.model = preset_shape("llama-70b"),
+Workload on_h100(const char* model, int gpus, int64_t batch, int64_t sequence = 8192) {
+  return {.model = preset_shape(model),
           .machine = machine_preset("h100-sxm"),
           .gpus = gpus,
           .batch = batch,
-          .sequence = 8192};
+          .sequence = sequence};
 }
+
+Workload llama70b(int gpus, int64_t batch) { return on_h100("llama-70b", gpus, batch); }
 
 // Collectives that run beside compute take multiprocessors from it: 24 of an H100's 132.
 TEST(StepCost, HiddenCollectivesSlowCompute) {
@@ -131,14 +133,14 @@ TEST(StepCost, AttentionHasItsOwnRate) {
 // With a dense first layer, ranks after the first have more experts. Without pp, the head's table is gathered beside a
 // layer.
 TEST(StepCost, MemoryIsThatOfTheLargestRank) {
-  Workload w = titan("mixtral-8x7b", 2, 4, 1024);
+  Workload w = on_h100("mixtral-8x7b", 2, 4, 1024);
   w.model.dense_layers = 1;
   const ModelShape& m = w.model;
   const Candidate zb{.pp = 2, .schedule = "zb_h1", .microbatches = 4};
   const StepCost c = step_cost(w, zb);
   const double layer = static_cast<double>(m.attention_parameters() + m.router_parameters() + m.expert_parameters());
   EXPECT_NEAR(c.state, 18 * (16 * layer + static_cast<double>(m.table_parameters())), 0.01 * c.state);
-  Workload l = titan("llama-8b", 8, 16);
+  Workload l = on_h100("llama-8b", 8, 16);
   const double table = static_cast<double>(l.model.table_parameters()),
                dense = static_cast<double>(l.model.attention_parameters() + l.model.dense_parameters());
   EXPECT_NEAR(step_cost(l, {.fsdp = 8, .zero = 3}).gathered, 2 * (table + dense), 0.01 * table);
@@ -152,7 +154,7 @@ TEST(StepCost, RanksOfOneCpuShareItsMemory) {
 
 // A rank of cp2 has one transfer, which runs beside attention on the rank's own half.
 TEST(StepCost, ARingHidesBehindAttention) {
-  Workload w = titan("llama-8b", 2, 2, 131072);
+  Workload w = on_h100("llama-8b", 2, 2, 131072);
   EXPECT_EQ(step_cost(w, {.cp = 2, .microbatches = 2}).exposed_cp, 0);
   w.machine.links.inner_bus = 1;
   const StepCost slow = step_cost(w, {.cp = 2, .microbatches = 2});
@@ -161,7 +163,7 @@ TEST(StepCost, ARingHidesBehindAttention) {
 
 // Weights of the first layer are still there after backward of the microbatch before.
 TEST(StepCost, GathersTheFirstLayerOnce) {
-  const Workload w = titan("llama-8b", 8, 64);
+  const Workload w = on_h100("llama-8b", 8, 64);
   const auto exposed = [&](int64_t m) {
     Workload each = w;
     each.batch = 8 * m;  // one sequence of each rank in a microbatch
@@ -174,7 +176,7 @@ TEST(StepCost, GathersTheFirstLayerOnce) {
 
 // All stages of a rank send: those that go in turns over the ranks send more.
 TEST(StepCost, SendsOfAllStages) {
-  const Workload w = titan("llama-8b", 2, 16, 1024);
+  const Workload w = on_h100("llama-8b", 2, 16, 1024);
   Candidate c{.pp = 2, .microbatches = 16};
   const double plain = step_cost(w, c).communication;
   c.schedule = "interleaved_1f1b";
@@ -202,7 +204,7 @@ TEST(Search, BatchesThatSuitTheGpus) {
   EXPECT_EQ(batch_for(101, 7), 98);
   EXPECT_EQ(batch_for(3, 64), 3);
   EXPECT_EQ(batch_for(1'000'000'000'000'003, 8), 1'000'000'000'000'000);
-  Workload w = titan("llama-8b", 8, 999'999'937);  // a prime
+  Workload w = on_h100("llama-8b", 8, 999'999'937);  // a prime
   const Search s = search_plans(w, {}, 1);
   EXPECT_GT(s.uneven, 0);
   EXPECT_EQ(
@@ -213,7 +215,7 @@ TEST(Search, BatchesThatSuitTheGpus) {
 // Simulated times are compared with simulated ones and closed forms with closed forms, and the best plan is the same
 // for any number that is kept.
 TEST(Search, TheBestIsTheFastest) {
-  const Workload w = titan("llama-405b", 512, 256);
+  const Workload w = on_h100("llama-405b", 512, 256);
   const Search one = search_plans(w, {}, 1), ten = search_plans(w, {}, 10);
   EXPECT_EQ(one.best[0].candidate.text(), ten.best[0].candidate.text());
   EXPECT_EQ(one.best[0].cost.step, ten.best[0].cost.step);
@@ -221,7 +223,7 @@ TEST(Search, TheBestIsTheFastest) {
 }
 
 TEST(Search, AGivenScheduleHasMeshesWithPpAlone) {
-  const Search s = search_plans(titan("llama-8b", 8, 64), {.schedule = "zb_v"}, 5);
+  const Search s = search_plans(on_h100("llama-8b", 8, 64), {.schedule = "zb_v"}, 5);
   ASSERT_FALSE(s.best.empty());
   for (const auto& p : s.best) EXPECT_EQ(p.candidate.schedule, "zb_v") << p.candidate.text();
 }
