@@ -9,6 +9,7 @@
 
 #include "compiler/cost/machine.h"
 #include "tools/plan/attention_rate.h"
+#include "tools/plan/passes.h"
 #include "tools/plan/pipeline_cost.h"
 #include "tools/plan/shape.h"
 
@@ -30,8 +31,8 @@ struct Workload {
   /// How many ranks share the device of one: all, if they are threads of one CPU.
   double sharing() const { return machine.shares_cores ? gpus : 1; }
   double tokens() const { return static_cast<double>(batch) * static_cast<double>(sequence); }
-  /// Bytes that a rank may use: some of a GPU's memory belongs to driver, libraries and the allocator's gaps; threads of
-  /// one CPU share all of it.
+  /// Bytes that a rank may use: some of a GPU's memory belongs to driver, libraries and the allocator's gaps; threads
+  /// of one CPU share all of it.
   double usable_memory() const { return (machine.shares_cores ? 1 : 0.94) * machine.memory / sharing(); }
 };
 
@@ -62,26 +63,6 @@ int nodes_spanned(int ranks, int stride, int node);
 inline double with_host(double device_seconds, double launches, double host_seconds_each) {
   return std::max(device_seconds, launches * host_seconds_each);
 }
-
-/// One piece of work of a rank, in order: what it gathers ahead, computes, waits for, and reduces behind.
-struct Pass {
-  std::string name;
-  double gather = 0, compute = 0, blocking = 0, reduce = 0;       // seconds
-  double gather_bytes = 0, blocking_bytes = 0, reduce_bytes = 0;  // the larger of operand and result
-};
-struct TimelineSpan {
-  enum Row : uint8_t { kCompute, kBlocking, kNetwork, kExposed } row = kCompute;
-  double from = 0, to = 0;
-  std::string name = {};  // "gather forward 1"
-  double bytes = 0;       // of a collective
-};
-struct Timeline {
-  double seconds = 0, compute = 0, blocking = 0, network = 0;  // network: of gathers and reductions
-  double exposed = 0;                                          // seconds that the rank waits for the network
-  std::vector<TimelineSpan> spans;                             // only if asked for
-};
-/// Runs passes on two resources: the gather of a pass starts with the pass before it, its reduction when it has ended.
-Timeline run_passes(const std::vector<Pass>& passes, bool spans = false);
 
 struct StepCost {
   double step = 0;     // seconds

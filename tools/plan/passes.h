@@ -1,0 +1,29 @@
+// The work of a rank as passes over two resources: what computes and what communicates.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace weft::planner {
+
+/// One piece of work of a rank, in order: what it gathers ahead, computes, waits for, and reduces behind.
+struct Pass {
+  std::string name;
+  double gather = 0, compute = 0, blocking = 0, reduce = 0;       // seconds
+  double gather_bytes = 0, blocking_bytes = 0, reduce_bytes = 0;  // the larger of operand and result
+};
+struct TimelineSpan {
+  enum Row : uint8_t { kCompute, kBlocking, kNetwork, kExposed } row = kCompute;
+  double from = 0, to = 0;
+  std::string name = {};  // "gather forward 1"
+  double bytes = 0;       // of a collective
+};
+struct Timeline {
+  double seconds = 0, compute = 0, blocking = 0, network = 0;  // network: of gathers and reductions
+  double exposed = 0;                                          // seconds that the rank waits for the network
+  std::vector<TimelineSpan> spans;                             // only if asked for
+};
+/// Runs passes on two resources: the gather of a pass starts with the pass before it, its reduction when it has ended.
+Timeline run_passes(const std::vector<Pass>& passes, bool spans = false);
+
+}  // namespace weft::planner
