@@ -229,6 +229,21 @@ class Costs {
     return l;
   }
 
+  // Rows of the table, each rank those of its part of the vocabulary.
+  Layer embedding() const {
+    Layer l;
+    const double own = stream_ / c_.tp;
+    l.forward = move(own, own);
+    l.weight = move(2 * own, own);
+    l.dense = d(m_.table_parameters()) / c_.tp;
+    if (c_.tp > 1) {
+      l.tp_forward = collective(Collective::kReduceScatter, stream_, c_.tp, 1);
+      l.tp_backward = collective(Collective::kAllGather, stream_, c_.tp, 1);
+      l.forward_bytes = l.backward_bytes = stream_;
+    }
+    return l;
+  }
+
   int state_group() const { return c_.zero == 3 ? c_.fsdp * c_.cp * c_.ep : c_.dp * c_.cp * c_.ep; }
   int expert_group() const { return c_.zero == 3 ? c_.fsdp : c_.dp; }
 
@@ -292,12 +307,17 @@ class Costs {
   double e_, sequences_ = 0, tokens_ = 0, stream_ = 0;
 };
 
-// Both kinds of layers with the head.
+// Both kinds of layers with the embedding and the head.
 struct Model {
-  Layer dense, expert, head;
+  Layer embedding, dense, expert, head;
   int64_t dense_layers, expert_layers;
+  bool tied;
   Model(const Workload& s, const Costs& c)
-      : head(c.head()), dense_layers(s.model.layers - s.model.expert_layers()), expert_layers(s.model.expert_layers()) {
+      : embedding(c.embedding()),
+        head(c.head()),
+        dense_layers(s.model.layers - s.model.expert_layers()),
+        expert_layers(s.model.expert_layers()),
+        tied(s.model.tied) {
     if (dense_layers) dense = c.layer(false);
     if (expert_layers) expert = c.layer(true);
   }
@@ -341,7 +361,22 @@ std::vector<Pass> passes_of(const Costs& costs, const Model& model, bool reduce,
                    .blocking_bytes = l.backward_bytes,
                    .reduce_bytes = costs.parameters(l) * kMasterBytes});
   }
-  if (!first_gathers) all[0].gather = 0;
+  // The embedding has too little work to hide anything: it goes with the first layer. Backward reads no table.
+  const Layer& table = model.embedding;
+  Pass &first = all.front(), &last = all.back();
+  first.gather += costs.gather_seconds(table);
+  first.gather_bytes += costs.parameters(table) * costs.element();
+  first.compute += table.forward;
+  first.blocking += table.tp_forward;
+  first.blocking_bytes += table.forward_bytes;
+  last.compute += table.weight;
+  last.blocking += table.tp_backward;
+  last.blocking_bytes += table.backward_bytes;
+  if (reduce && !model.tied) {  // else its gradient is part of the head's
+    last.reduce += costs.reduce_seconds(table);
+    last.reduce_bytes += costs.parameters(table) * kMasterBytes;
+  }
+  if (!first_gathers) first.gather = 0;
   return all;
 }
 
@@ -413,7 +448,8 @@ StepCost cost_of(const Workload& s, const Candidate& c, bool simulate) {
     for (int64_t i = 0; i < s.model.layers; ++i) add(all, model.at(i), costs, c);
     r.communication += m * (all.all_network - all.tp - all.cp - all.ep);
     r.contention = costs.contention(hidden + m * all.contended);
-    r.exposed_tp = m * (all.tp + model.head.tp_forward + model.head.tp_backward);
+    r.exposed_tp = m * (all.tp + model.head.tp_forward + model.head.tp_backward + model.embedding.tp_forward +
+                        model.embedding.tp_backward);
     r.exposed_cp = m * all.cp;
     r.exposed_ep = m * all.ep;
     ranks.push_back({.dense = all.dense + model.head.dense + (s.model.tied ? 0 : table),
@@ -429,6 +465,7 @@ StepCost cost_of(const Workload& s, const Candidate& c, bool simulate) {
     const std::vector<int64_t> split = stage_layers(s.model.layers, head, stages);
     std::vector<Stage> by_stage(static_cast<size_t>(stages));
     int64_t layer = 0;
+    add(by_stage[0], model.embedding, costs, c);
     for (size_t k = 0; k < by_stage.size(); ++k) {
       for (int64_t i = 0; i < split[k]; ++i) add(by_stage[k], model.at(layer++), costs, c);
       if (k + 1 == by_stage.size()) add(by_stage[k], model.head, costs, c);
@@ -485,7 +522,7 @@ StepCost cost_of(const Workload& s, const Candidate& c, bool simulate) {
     for (int k = 0; k < c.pp; ++k) {
       const Stage& one = by_rank[static_cast<size_t>(k)];
       // The ranks of the embedding and of the head have a table each, unless they are one rank and share it.
-      Held held{.dense = one.dense + (k == 0 && !(last == 0 && s.model.tied) ? table : 0), .experts = one.experts};
+      Held held{.dense = one.dense - (k == 0 && last == 0 && s.model.tied ? table : 0), .experts = one.experts};
       held.kept = one.kept * alive_microbatches(c.schedule, c.pp, c.stages_per_rank, c.microbatches, k);
       held.working = (k == last ? logits : again) + stream;
       if (c.zero == 3)
@@ -527,28 +564,7 @@ StepCost cost_of(const Workload& s, const Candidate& c, bool simulate) {
   return r;
 }
 
-std::string part(const char* name, int size) { return size > 1 ? str_cat(name, size, ",") : std::string(); }
-
 }  // namespace
-
-std::string Candidate::mesh() const {
-  std::string s =
-      part("pp", pp) + part("dp", dp) + part("fsdp", fsdp) + part("ep", ep) + part("cp", cp) + part("tp", tp);
-  if (!s.empty()) s.pop_back();
-  return s;
-}
-
-std::string Candidate::text() const {
-  std::string s = mesh().empty() ? std::string("one rank") : mesh();
-  if (dp > 1 && fsdp == 1) s += str_cat(" zero ", zero);
-  if (pp > 1)
-    s += str_cat(" ", schedule,
-                 stages_per_rank > 1 && schedule == "interleaved_1f1b" ? str_cat(":", stages_per_rank) : "");
-  if (microbatches > 1) s += str_cat(" m", microbatches);
-  if (pp > 1 && zero == 3) s += gather_once ? " gather once" : " gather each";
-  if (full_recompute) s += " recompute";
-  return s;
-}
 
 double state_bytes(double n, int zero, double shards, double at_use) {
   const double gradients = 4, moments = at_use >= 4 ? 8 : 12;

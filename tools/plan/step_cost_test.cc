@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "compiler/cost/collective_seconds.h"
 #include "distributed/launch/compile.h"
 #include "tools/plan/search.h"
 #include "tools/step/model_step.h"
@@ -172,6 +173,27 @@ TEST(StepCost, GathersTheFirstLayerOnce) {
   const double first = exposed(1), more = exposed(2) - first;
   EXPECT_LT(more, 0.7 * first);
   EXPECT_NEAR(exposed(3) - exposed(2), more, 1e-9);
+}
+
+// The table is gathered before the first layer, and its gradient reduced after it; its rows are scattered over tp.
+TEST(StepCost, PricesTheEmbedding) {
+  Workload w = on_h100("llama-8b", 8, 8), tied = w;
+  tied.model.tied = true;
+  const double table = static_cast<double>(w.model.table_parameters());
+  const Candidate fsdp{.fsdp = 8, .zero = 3};
+  const double reduced = collective_seconds(Collective::kReduceScatter, 4 * table, 8, 1, w.machine);
+  EXPECT_NEAR(step_cost(w, fsdp).communication - step_cost(tied, fsdp).communication, reduced, 1e-9);
+  const Timeline t = step_timeline(w, fsdp);
+  const auto first = std::find_if(t.spans.begin(), t.spans.end(),
+                                  [](const TimelineSpan& s) { return s.name == "gather weights of forward 0"; });
+  ASSERT_NE(first, t.spans.end());
+  EXPECT_GT(first->bytes, 2 * table);
+  Workload small = w;
+  small.model.layers = 1;
+  const StepCost c = step_cost(small, {.tp = 8});
+  const double stream = 8. * 8192 * 4096 * 2;
+  // Of the embedding and of the head alone, which nothing hides.
+  EXPECT_GE(c.exposed_tp, 5 * collective_seconds(Collective::kAllGather, stream, 8, 1, w.machine) * (1 - 1e-9));
 }
 
 // All stages of a rank send: those that go in turns over the ranks send more.
