@@ -1,6 +1,8 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "framework/autodiff/grad.h"
 #include "framework/testing/compare.h"
@@ -314,6 +316,38 @@ TEST(MoE, BiasMovesAgainstTheLoadAndOnlyChoosesExperts) {
   const Tensor w1 = select(moe.w1, 0, 2), w3 = select(moe.w3, 0, 2), w2 = select(moe.w2, 0, 2);
   const Tensor gate = matmul(x, w1), want = matmul(gate * sigmoid(gate) * matmul(x, w3), w2) * score;
   EXPECT_TRUE(weft::testing::close(out.y, want, kFloat32, 64));
+}
+
+// Steps of choice, load and bias (Wang et al. 2024) beside a loop in f64. The rate is a power of two, so that biases
+// are exact.
+TEST(MoE, BiasBalancesAsTheLoopInF64) {
+  constexpr int64_t T = 64, D = 8, E = 8, K = 2, kSteps = 40;
+  constexpr double kRate = 1. / 64;
+  MoE moe(D, {.experts = E, .top_k = K, .hidden = 3, .score = "sigmoid", .bias_rate = kRate, .std = 0.5});
+  moe.to(kFloat64);
+  Random random(11);
+  const Tensor x = random_tensor(kFloat64, {T, D}, random) + 0.5;  // a direction that all tokens have: uneven load
+  const std::vector<double> logits = moe.router(x).to_vector<double>();
+  std::vector<double> bias(E);
+  std::vector<int64_t> first, last;
+  for (int64_t step = 0; step < kSteps; ++step) {
+    std::vector<int64_t> counts(E);
+    for (int64_t t = 0; t < T; ++t) {
+      std::vector<int64_t> order(E);
+      std::iota(order.begin(), order.end(), 0);
+      const auto biased = [&](int64_t e) { return 1 / (1 + std::exp(-logits[t * E + e])) + bias[e]; };
+      std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return biased(a) > biased(b); });
+      for (int64_t j = 0; j < K; ++j) ++counts[order[j]];
+    }
+    const MoEOut out = moe(x);
+    EXPECT_EQ(out.counts.to_vector<int64_t>(), counts) << step;
+    moe.update_balance(out.counts);
+    for (int64_t e = 0; e < E; ++e) bias[e] += counts[e] * E < T * K ? kRate : counts[e] * E > T * K ? -kRate : 0;
+    EXPECT_EQ(moe.balance.value().to_vector<double>(), bias) << step;
+    (step == 0 ? first : last) = counts;
+  }
+  EXPECT_GT(*std::max_element(first.begin(), first.end()), 2 * T * K / E);
+  EXPECT_LT(*std::max_element(last.begin(), last.end()), 1.5 * T * K / E);
 }
 
 TEST(MoE, SharedExpertServesEveryToken) {

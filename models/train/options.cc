@@ -106,6 +106,20 @@ Flags train_flags(TrainOptions& o) {
       {"profile_out", &o.profile_out, "with --profile_steps, file for their trace, for ui.perfetto.dev"},
       {"seed", &o.seed, "seed of weights, dropout and the order of data"},
       {"route", &o.route, str_cat("how tokens choose experts, to study uneven load: ", nn::ExpertChoice::kNeed)},
+      {"capacity_factor",
+       &o.capacity_factor,
+       "choices that an expert takes in training, relative to an even load; more are dropped; 0: all are taken; -1: "
+       "the configuration's",
+       {-1, 1e6}},
+      {"aux_loss",
+       &o.aux_loss,
+       "coefficient of the loss that balances experts; 0: none; -1: the configuration's",
+       {-1, 1e6}},
+      {"bias_rate",
+       &o.bias_rate,
+       "how far a step moves each expert's bias, which only the choice sees, towards an even load; 0: no bias; -1: the "
+       "configuration's",
+       {-1, 1e6}},
       {"threads", &o.threads, "threads; 0: all cores", {0, 4096}},
       {"sample", &o.sample_tokens, "tokens of text to write at the end; 0: none; -1: 400 after training on text", {-1}},
   };
@@ -211,14 +225,22 @@ void settle_mesh(Setup& p, TrainOptions& o) {
   }
 }
 
-// --route, a field of the configurations that have experts.
-void settle_route(Setup& p, const TrainOptions& o) {
-  const auto field = p.config.find("route");
-  check_flag("route", field != p.config.end() || o.route == TrainOptions().route, in_quotes(o.route),
-             "a model with experts");
-  if (field == p.config.end()) return;
+// The flags that are fields of the configurations with experts.
+void settle_experts(Setup& p, TrainOptions& o) {
+  TrainOptions defaults;
+  const Flags flags = train_flags(o), plain = train_flags(defaults);
+  for (size_t i = 0; i < flags.size(); ++i) {
+    const std::string &name = flags[i].name, text = flag_text(flags[i]);
+    if (std::find(std::begin(kExpertFlags), std::end(kExpertFlags), name) == std::end(kExpertFlags)) continue;
+    const auto field = p.config.find(name);
+    if (text == flag_text(plain[i])) continue;
+    check_flag(name.c_str(), field != p.config.end(), in_quotes(text), "a model with experts");
+    const auto* number = std::get_if<double*>(&flags[i].variable);
+    check_flag(name.c_str(), !number || **number >= 0, text, "0 or more, or -1 for the configuration's");
+    field->second = text;
+  }
   try {
-    nn::ExpertChoice::parse(field->second = o.route);
+    nn::ExpertChoice::parse(o.route);
   } catch (const Error&) {
     check_flag("route", false, in_quotes(o.route), nn::ExpertChoice::kNeed);
   }
@@ -295,7 +317,7 @@ Setup settle(const nn::ModelFamily& family, TrainOptions& o) {
   if (o.config != "" && std::find(family.presets.begin(), family.presets.end(), o.config) == family.presets.end())
     usage_error(str_cat("--config: got '", o.config, "'; need one of ", join(family.presets)));
   p.config = family.preset(p.config_name);
-  settle_route(p, o);
+  settle_experts(p, o);
   const bool own = p.config_name == family.default_preset;
   for (const Flag& flag : train_flags(o))  // a program may fill the options itself
     check_flag(flag.name.c_str(), set_flag(flag, flag_text(flag)), flag_text(flag), "a value in its range (--help)");

@@ -40,10 +40,15 @@ struct TrainOptions {
   std::string profile_out = "trace.json";
   uint64_t seed = 0;
   int64_t threads = 0;
-  std::string route = "learned";  // of a mixture of experts (nn::ExpertChoice)
-  int64_t sample_tokens = -1;     // length of the sample printed at the end; 0: none; -1: 400 after training on text
+  // Of a mixture of experts: fields of its configuration (nn::MoEOptions); below 0: as configured.
+  std::string route = "learned";
+  double capacity_factor = -1, aux_loss = -1, bias_rate = -1;
+  int64_t sample_tokens = -1;  // length of the sample printed at the end; 0: none; -1: 400 after training on text
   std::map<std::string, bool> given;  // by flag: whether the command line has it
 };
+
+/// The flags that set fields of configurations with experts, by the names of these fields.
+inline constexpr const char* kExpertFlags[] = {"route", "capacity_factor", "aux_loss", "bias_rate"};
 
 /// The table of flags: name, field, help, and where in `given` it is noted.
 Flags train_flags(TrainOptions& options);

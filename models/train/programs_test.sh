@@ -100,6 +100,18 @@ for mesh in "${meshes[@]}"; do
   same_state "off-$mesh" e1 "written on $mesh, resumed without"
   same_state "on-$mesh" e1 "written without a mesh, resumed on $mesh"
 done
+# What balances experts is a flag and a field of the configuration: a resumed run keeps it, with its biases.
+if [[ $config == moe_* ]]; then
+  even=("${flags[@]}" --steps 4 --threads 2 --checkpoint_every 2 --keep 0)
+  "$train" "${even[@]}" --aux_loss 0 --bias_rate 0.25 --capacity_factor 0.5 --checkpoint_dir even --metrics even.jsonl >b.txt 2>&1 || fail "--bias_rate: $(tail -1 b.txt)"
+  [[ $(grep -cE '"aux_loss":0.0,.*"dropped":0\.[1-9]' even.jsonl) == 4 ]] || fail "--aux_loss 0 --capacity_factor 0.5: $(cat even.jsonl)"
+  mkdir -p again && cp -r even/step_2 again/
+  "$train" "${flags[@]}" --steps 4 --threads 2 --checkpoint_every 2 --keep 0 --resume --checkpoint_dir again >b.txt 2>&1 || fail "resume with biases: $(tail -1 b.txt)"
+  same_state even again "resumed with biases"
+  expect 2 "--bias_rate: got -0.5; need 0 or more, or -1" "$train" "${even[@]}" --bias_rate -0.5
+else
+  expect 2 "--bias_rate: got '0.1'; need a model with experts" "$train" "${flags[@]}" --bias_rate 0.1
+fi
 # Ranks as processes: metrics and checkpoints of threads, to the byte.
 for ranks in threads processes; do
   "$train" "${flags[@]}" "${short[@]}" --mesh dp2,tp2 --ranks $ranks --eval_every 2 --metrics r-$ranks.jsonl --checkpoint_dir r-$ranks >r-$ranks.txt 2>&1 || fail "--ranks $ranks: $(tail -1 r-$ranks.txt)"

@@ -386,17 +386,19 @@ class Trainer {
   }
 
   std::map<std::string, std::string> run_flags() const {
-    return {{"config", setup_.config_name},
-            {"data", options_.data},
-            {"steps", str_cat(options_.steps)},
-            {"batch_size", str_cat(options_.batch_size)},
-            {"seq_len", str_cat(options_.seq_len)},
-            {"lr", str_cat(options_.lr)},
-            {"warmup", str_cat(options_.warmup)},
-            {"grad_accum", str_cat(options_.asked_grad_accum)},
-            {"dtype", options_.dtype},
-            {"seed", str_cat(options_.seed)},
-            {"route", options_.route}};
+    std::map<std::string, std::string> run{{"config", setup_.config_name},
+                                           {"data", options_.data},
+                                           {"steps", str_cat(options_.steps)},
+                                           {"batch_size", str_cat(options_.batch_size)},
+                                           {"seq_len", str_cat(options_.seq_len)},
+                                           {"lr", str_cat(options_.lr)},
+                                           {"warmup", str_cat(options_.warmup)},
+                                           {"grad_accum", str_cat(options_.asked_grad_accum)},
+                                           {"dtype", options_.dtype},
+                                           {"seed", str_cat(options_.seed)}};
+    for (const char* name : kExpertFlags)
+      if (const auto field = setup_.config.find(name); field != setup_.config.end()) run.insert(*field);
+    return run;
   }
 
   void restore() {
