@@ -104,7 +104,8 @@ TEST(Golden, TensorParallelLayerWithoutSequence) {
                 list_of(plan_of(1, "tp2", 0, false)));
 }
 
-PlanReport moe_plan_of(int64_t layers, const std::string& mesh, int zero, double capacity, double aux = 0) {
+PlanReport moe_plan_of(int64_t layers, const std::string& mesh, int zero, double capacity, double aux = 0,
+                       bool sequence = true) {
   moe::Config config;
   config.vocab = 48;
   config.context = 16;
@@ -125,6 +126,7 @@ PlanReport moe_plan_of(int64_t layers, const std::string& mesh, int zero, double
   CompileOptions o;
   o.mesh = Mesh::parse(mesh);
   o.plan.zero = zero;
+  o.plan.sequence = sequence;
   o.communication = std::make_shared<CommunicationOptions>(CommunicationOptions{.bucket = false, .overlap = false});
   const Tensor x = zeros({4, 16}, {.dtype = kInt32});
   return plan(
@@ -138,9 +140,9 @@ PlanReport moe_plan_of(int64_t layers, const std::string& mesh, int zero, double
       o, x, x);
 }
 
-Counts per_moe_layer(const std::string& mesh, int zero, double capacity, double aux = 0) {
-  Counts two = counts_of(moe_plan_of(2, mesh, zero, capacity, aux));
-  for (const auto& [what, n] : counts_of(moe_plan_of(1, mesh, zero, capacity, aux))) two[what] -= n;
+Counts per_moe_layer(const std::string& mesh, int zero, double capacity, double aux = 0, bool sequence = true) {
+  Counts two = counts_of(moe_plan_of(2, mesh, zero, capacity, aux, sequence));
+  for (const auto& [what, n] : counts_of(moe_plan_of(1, mesh, zero, capacity, aux, sequence))) two[what] -= n;
   std::erase_if(two, [](const auto& x) { return x.second == 0; });
   return two;
 }
@@ -178,6 +180,24 @@ TEST(Golden, ExpertLayer) {
     }
     got["forward activations all-reduce@dp,ep"] = added;
     expect_counts(got, want, list_of(moe_plan_of(1, mesh, 3, 0, aux)));
+  }
+}
+
+// Without sequence parallelism tp cuts every expert as it does a feed-forward layer. Partial sums are added up over a
+// token's rows before ranks add theirs: tokens d itemsize, forward and backward, and dots with the router's weights.
+TEST(Golden, SlicedExperts) {
+  const PlanReport p = moe_plan_of(1, "tp2", 0, 0, 0, false);
+  for (const PlannedCell& c : p.parameters()) {
+    if (c.name.find(".moe.w") == c.name.npos) continue;
+    EXPECT_EQ(c.bytes * 2, c.type.nbytes()) << c.name;
+    EXPECT_EQ(c.use, c.name.ends_with("w2") ? "[8, 24@tp, 32]" : "[8, 32, 24@tp]") << c.name;
+  }
+  expect_counts(per_moe_layer("tp2", 0, 0, 0, false),
+                {{"forward activations all-reduce@tp", 2}, {"backward activations all-reduce@tp", 3}}, list_of(p));
+  const int64_t tokens = 4 * 16, d = 32, k = 2, itemsize = 4;
+  for (const PlannedCollective& c : p.collectives()) {
+    if (c.what.find(".moe") == c.what.npos) continue;
+    EXPECT_TRUE(c.bytes == tokens * d * itemsize || c.bytes == tokens * k * itemsize) << list_of(p);
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include "framework/autodiff/grad.h"
 #include "ops/core/core.h"
+#include "ops/core/moe.h"
 
 namespace weft::dist {
 
@@ -40,9 +41,14 @@ Sums find_sums(const Graph& g, const Pins& pins, const UpdateSpecs& updates) {
   const auto size = static_cast<size_t>(g.size());
   Sums s{std::vector<bool>(size, false), std::vector<bool>(size, false)};
   if (pins.activations.empty()) return s;
-  std::vector<int32_t> used(size, 0);
-  for (int32_t id = 0; id < g.size(); ++id)
-    for (Value v : g.node(id).inputs) ++used[static_cast<size_t>(v.node)];
+  // Of rows by expert, those that meet their tokens: sums over a token's rows are of fewer bytes than the rows.
+  std::vector<int32_t> used(size, 0), by_tokens(size, 0);
+  for (int32_t id = 0; id < g.size(); ++id) {
+    const Node& n = g.node(id);
+    for (Value v : n.inputs) ++used[static_cast<size_t>(v.node)];
+    if (pins.experts.empty() && (n.op == &combine_rows_op || n.op == &row_dots_op))
+      ++by_tokens[static_cast<size_t>(n.inputs[0].node)];
+  }
   for (Value v : g.outputs) ++used[static_cast<size_t>(v.node)];
   for (const CellWrite& w : g.writes) ++used[static_cast<size_t>(w.value.node)];
   for (int32_t id = 0; id < g.size(); ++id) {
@@ -51,12 +57,17 @@ Sums find_sums(const Graph& g, const Pins& pins, const UpdateSpecs& updates) {
     bool all = true;
     for (Value v : n.inputs) {
       const auto i = static_cast<size_t>(v.node);
-      all &= used[i] == 1 && (g.node(v).op == &dot_op || s.adds_up[i]) && g.type(v).shape == n.outputs[0].shape;
+      const bool product = g.node(v).op == &dot_op || g.node(v).op == &grouped_dot_op;
+      all &= used[i] == 1 && (product || s.adds_up[i]) && g.type(v).shape == n.outputs[0].shape;
     }
     if (!all) continue;
     s.adds_up[static_cast<size_t>(id)] = true;
     for (Value v : n.inputs) s.added_up[static_cast<size_t>(v.node)] = true;
   }
+  for (size_t i = 0; i < size; ++i)
+    if ((g.node(static_cast<int32_t>(i)).op == &grouped_dot_op || s.adds_up[i]) && used[i] > 0 &&
+        used[i] == by_tokens[i])
+      s.added_up[i] = true;
   return s;
 }
 

@@ -23,8 +23,9 @@ UpdateSpecs find_update_specs(const Mesh& mesh, const Graph& g, const Pins& pins
 
 /// By node.
 struct Sums {
-  std::vector<bool> added_up;  // its only use is a sum of such products; the sum is reduced once
-  std::vector<bool> adds_up;   // it is that sum, or part of it
+  std::vector<bool>
+      added_up;  // its only use is a sum of such products, or that of a token's rows, which is reduced once
+  std::vector<bool> adds_up;  // it is that sum, or part of it
 };
 Sums find_sums(const Graph& g, const Pins& pins, const UpdateSpecs& updates);
 

@@ -122,6 +122,7 @@ ModelStep::ModelStep(const StepChoice& c, std::optional<Device> instead)
   options.plan.pipeline = c.pipeline;
   options.plan.stages = c.stages;
   options.plan.zero = c.zero;
+  options.plan.sequence = c.sequence;
   options.plan.pipeline_gather = c.gather;
   options.plan.cp = c.cp;
   const int64_t parts = train::settle_microbatches(options.mesh, options.plan, c.batch_size, c.microbatches);

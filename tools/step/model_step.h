@@ -27,6 +27,7 @@ struct StepChoice {
   int64_t microbatches = 0;  // 0: 1, and with pp what default_microbatches() says
   std::string pipeline = dist::Plan().pipeline, stages = dist::Plan().stages;
   int zero = dist::Plan().zero;  // -1: 3 with fsdp, else 0
+  bool sequence = dist::Plan().sequence;
   std::string gather = dist::Plan().pipeline_gather, cp = dist::Plan().cp;
   std::string device = "cpu";
   bool forward = false;  // the loss alone: no gradients, no optimiser
