@@ -21,7 +21,7 @@ bool within(const std::string& scope, const std::string& module) {
 
 // The part that a launch belongs to.
 double& part_of(Parts& p, const LaunchRecord& l, int64_t dim, int64_t hidden) {
-  if (l.phase == Phase::kUpdate || l.scope.empty()) return p.update;
+  if (l.phase == Phase::kUpdate) return p.update;
   if (within(l.scope, "ffn") || within(l.scope, "shared")) return p.experts;
   if (!within(l.scope, "moe")) return p.same;
   if (l.kind == WorkClass::kCollective) return p.exchange;
@@ -53,9 +53,9 @@ draw::Chart gap_chart(const std::string& title, const Gap& gap) {
 
 }  // namespace
 
-Parts parts_of(const StepRecord& record, int64_t dim, int64_t hidden) {
-  Parts p;
-  for (const LaunchRecord& l : record.launches) part_of(p, l, dim, hidden) += l.measured_us * 1e-3;
+Parts parts_of(const profiler::TimedStep& step, int64_t dim, int64_t hidden) {
+  Parts p{.host = step.host_us * 1e-3};
+  for (const LaunchRecord& l : step.record.launches) part_of(p, l, dim, hidden) += l.measured_us * 1e-3;
   return p;
 }
 
@@ -69,7 +69,8 @@ Gap gap_of(const Parts& dense, const Parts& even, const Parts& step, double padd
               {"exchange", even.exchange - dense.exchange},
               {"imbalance", step.routing + step.dispatch + step.experts + step.exchange - even.routing - even.dispatch -
                                 even.experts - even.exchange},
-              {"more parameters", step.update - dense.update}};
+              {"more parameters", step.update - dense.update},
+              {"host and gaps", step.host - dense.host}};
   g.rest = g.ms;
   for (const Cause& c : g.causes) g.rest -= c.ms;
   return g;
@@ -95,9 +96,9 @@ study::Report gap_study(tools::StepChoice choice, const std::string& route, doub
                   {"dense_ffn", str_cat(config.top_k * config.ffn + config.shared_ffn)}};
   even.fields = {{"route", "balanced"}, {"capacity_factor", str_cat(capacity)}};
   step.fields = {{"route", route}, {"capacity_factor", str_cat(capacity)}};
-  const std::vector<StepRecord> records = profiler::measure_in_turn({dense, even, step}, rounds);
-  const Parts d = parts_of(records[0], config.dim, config.ffn), e = parts_of(records[1], config.dim, config.ffn),
-              s = parts_of(records[2], config.dim, config.ffn);
+  const std::vector<profiler::TimedStep> steps = profiler::measure_in_turn({dense, even, step}, rounds);
+  const Parts d = parts_of(steps[0], config.dim, config.ffn), e = parts_of(steps[1], config.dim, config.ffn),
+              s = parts_of(steps[2], config.dim, config.ffn);
   // Even choices fill T k of the E C places.
   const int64_t tokens = tokens_of(choice, config);
   const double chosen = static_cast<double>(tokens * config.top_k);
@@ -109,7 +110,8 @@ study::Report gap_study(tools::StepChoice choice, const std::string& route, doub
   }
   const Gap gap = gap_of(d, e, s, padding);
   std::vector<std::vector<std::string>> rows{{"cause", "ms", "of the gap"}};
-  io::OrderedJson json{{"title", records[2].title}, {"route", route}, {"gap_ms", gap.ms}};
+  const std::string title = str_cat(steps[2].record.title, ", route ", route);
+  io::OrderedJson json{{"title", title}, {"route", route}, {"gap_ms", gap.ms}};
   for (const Cause& c : gap.causes) {
     rows.push_back({c.name, fixed(c.ms, 3), percent(c.ms / gap.ms)});
     json["causes"][c.name] = c.ms;
@@ -126,19 +128,19 @@ study::Report gap_study(tools::StepChoice choice, const std::string& route, doub
   add("routing", &Parts::routing), add("dispatch and combine", &Parts::dispatch);
   add("feed-forward, experts", &Parts::experts), add("exchange", &Parts::exchange);
   add("update of parameters", &Parts::update), add("attention, norms, head", &Parts::same);
-  parts.push_back({"launches", fixed(d.sum(), 3), fixed(e.sum(), 3), fixed(s.sum(), 3)});
-  std::vector<std::string>& whole = parts.emplace_back(1, "whole step, not timed");
-  for (const StepRecord& r : records) {
-    whole.push_back(fixed(r.step_us * 1e-3, 3));
-    json["step_ms"].push_back(r.step_us * 1e-3);
+  add("host and gaps", &Parts::host);
+  parts.push_back({"step, the sum", fixed(d.sum(), 3), fixed(e.sum(), 3), fixed(s.sum(), 3)});
+  std::vector<std::string>& whole = parts.emplace_back(1, "step as it is, its least");
+  for (const profiler::TimedStep& t : steps) {
+    whole.push_back(fixed(t.record.step_us * 1e-3, 3));
+    json["step_ms"].push_back(t.record.step_us * 1e-3);
   }
-  const std::string title = str_cat(records[2].title, ", route ", route);
   study::Report report;
-  report.text =
-      str_cat(title, "\nbeside the dense model of equal active FLOPs: ", fixed(s.sum() / d.sum(), 2),
-              " times as long\n\n", profiler::table_text(parts), "\n", profiler::table_text(rows),
-              "\nThe gap is that of the launches, each with its least time of all rounds; a busy machine adds to whole "
-              "steps.\n");
+  report.text = str_cat(
+      title, "\nbeside the dense model of equal active FLOPs: ", fixed(s.sum() / d.sum(), 2), " times as long\n\n",
+      profiler::table_text(parts), "\n", profiler::table_text(rows),
+      "\nThe gap is that of the sums. Launches and the time between them are each the least of all rounds: a busy "
+      "machine\nadds to whole steps.\n");
   report.json = io::write_json(json, 2);
   report.charts.push_back(gap_chart(title, gap));
   return report;

@@ -4,22 +4,22 @@
 #include <string>
 #include <vector>
 
-#include "compiler/exec/record.h"
 #include "models/moe/config.h"
+#include "tools/profile/measure.h"
 #include "tools/step/model_step.h"
 #include "tools/study/report.h"
 
 namespace weft::moe_study {
 
-/// Milliseconds of a step's launches by part; what the host adds is not in them. `same` is what the dense model has
-/// too: attention, embedding, norms, head.
+/// Milliseconds of a step by part. `same` is what the dense model has too: attention, embedding, norms, head; `host`
+/// what no launch covers.
 struct Parts {
-  double routing = 0, dispatch = 0, experts = 0, exchange = 0, update = 0, same = 0;
-  double sum() const { return routing + dispatch + experts + exchange + update + same; }
+  double routing = 0, dispatch = 0, experts = 0, exchange = 0, update = 0, same = 0, host = 0;
+  double sum() const { return routing + dispatch + experts + exchange + update + same + host; }
 };
 /// Of a record with measured times. `dim` and `hidden` are the last dims of a layer's tokens and of an expert's hidden
 /// values: launches of a layer with experts count by the shape of their result. A feed-forward layer counts as experts.
-Parts parts_of(const StepRecord& record, int64_t dim, int64_t hidden);
+Parts parts_of(const profiler::TimedStep& step, int64_t dim, int64_t hidden);
 
 struct Cause {
   std::string name;

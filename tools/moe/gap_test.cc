@@ -19,38 +19,40 @@ LaunchRecord launch(const char* scope, WorkClass kind, const Shape& shape, doubl
 }
 
 TEST(Gap, LaunchesCountByModuleAndShape) {
-  StepRecord r;
-  r.launches = {launch("blocks.0.moe.router", WorkClass::kContraction, {16, 8}, 1),
-                launch("blocks.0.moe", WorkClass::kNormalisation, {16, 2}, 2),
-                launch("blocks.0.moe", WorkClass::kMovement, {32, 64}, 4),
-                launch("blocks.0.moe", WorkClass::kContraction, {32, 128}, 8),
-                launch("blocks.0.moe", WorkClass::kElementwise, {32, 128}, 16),
-                launch("blocks.0.moe", WorkClass::kCollective, {32, 64}, 32),
-                launch("blocks.0.moe", WorkClass::kElementwise, {8, 64, 128}, 64, Phase::kUpdate),
-                launch("blocks.0.attn", WorkClass::kContraction, {16, 64}, 128)};
-  const Parts p = parts_of(r, 64, 128);
+  profiler::TimedStep step{.host_us = 256};
+  step.record.launches = {launch("blocks.0.moe.router", WorkClass::kContraction, {16, 8}, 1),
+                          launch("blocks.0.moe", WorkClass::kNormalisation, {16, 2}, 2),
+                          launch("blocks.0.moe", WorkClass::kMovement, {32, 64}, 4),
+                          launch("blocks.0.moe", WorkClass::kContraction, {32, 128}, 8),
+                          launch("blocks.0.moe", WorkClass::kElementwise, {32, 128}, 16),
+                          launch("blocks.0.moe", WorkClass::kCollective, {32, 64}, 32),
+                          launch("blocks.0.moe", WorkClass::kElementwise, {8, 64, 128}, 64, Phase::kUpdate),
+                          launch("blocks.0.attn", WorkClass::kContraction, {16, 64}, 128)};
+  const Parts p = parts_of(step, 64, 128);
   EXPECT_DOUBLE_EQ(p.routing, 3e-3);
   EXPECT_DOUBLE_EQ(p.dispatch, 4e-3);
   EXPECT_DOUBLE_EQ(p.experts, 24e-3);
   EXPECT_DOUBLE_EQ(p.exchange, 32e-3);
   EXPECT_DOUBLE_EQ(p.update, 64e-3);
   EXPECT_DOUBLE_EQ(p.same, 128e-3);
-  EXPECT_NEAR(p.sum(), 0.255, 1e-12);
+  EXPECT_DOUBLE_EQ(p.host, 256e-3);
+  EXPECT_NEAR(p.sum(), 0.511, 1e-12);
 }
 
 TEST(Gap, CausesAndRestAddUp) {
-  const Parts dense{.experts = 10, .update = 2, .same = 20};
-  const Parts even{.routing = 1, .dispatch = 3, .experts = 16, .exchange = 2, .update = 6, .same = 20};
-  const Parts step{.routing = 1, .dispatch = 4, .experts = 19, .exchange = 5, .update = 6, .same = 20.5};
+  const Parts dense{.experts = 10, .update = 2, .same = 20, .host = 1};
+  const Parts even{.routing = 1, .dispatch = 3, .experts = 16, .exchange = 2, .update = 6, .same = 20, .host = 4};
+  const Parts step{.routing = 1, .dispatch = 4, .experts = 19, .exchange = 5, .update = 6, .same = 20.5, .host = 4};
   const Gap gap = gap_of(dense, even, step, 0.25);
+  EXPECT_DOUBLE_EQ(gap.ms, step.sum() - dense.sum());
   double sum = gap.rest;
   for (const Cause& c : gap.causes) sum += c.ms;
-  EXPECT_DOUBLE_EQ(gap.ms, step.sum() - dense.sum());
   EXPECT_NEAR(sum, gap.ms, 1e-12);
   EXPECT_NEAR(gap.rest, 0.5, 1e-12);
   EXPECT_DOUBLE_EQ(gap.causes[2].ms, 4);  // padding
   EXPECT_DOUBLE_EQ(gap.causes[3].ms, 2);  // small products
   EXPECT_DOUBLE_EQ(gap.causes[5].ms, 7);  // imbalance
+  EXPECT_DOUBLE_EQ(gap.causes[7].ms, 3);  // host and gaps
 }
 
 TEST(Load, BytesOfTheExchange) {  // V29: tokens k d 2 (ep - 1) / ep

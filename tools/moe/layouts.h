@@ -1,12 +1,13 @@
-// Experts on every rank beside experts that are spread over the ranks.
+// Experts on every rank, cut by tensor parallelism, and spread over the ranks, side by side.
 #pragma once
 #include "tools/step/model_step.h"
 #include "tools/study/report.h"
 
 namespace weft::moe_study {
 
-/// Plans the step over dp, tp and ep of so many ranks; nothing runs. Throws UsageError for a model without experts, and
-/// for ranks that do not divide them.
-study::Report layout_study(tools::StepChoice choice, int64_t ranks);
+/// Plans the step over so many ranks in each layout, and runs it `rounds` times there on threads of this process; 0:
+/// nothing runs. Throws UsageError for a model without experts, for ranks that do not divide them, and for steps that
+/// this machine's memory does not hold.
+study::Report layout_study(tools::StepChoice choice, int64_t ranks, int64_t rounds);
 
 }  // namespace weft::moe_study

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <numeric>
 
 #include "framework/base/units.h"
 #include "framework/cli/cli.h"
@@ -33,24 +34,12 @@ struct Phase {
 };
 
 Phase phase_of(const LoadOptions& o, const nn::ExpertChoice& choice) {
-  const int64_t local = o.experts / o.ranks;
   const Tensor chosen = choice.choose(zeros({o.ranks * o.tokens, o.experts}), o.top_k);
   const std::vector<int64_t> counts = sort_by_expert(chosen, o.experts).counts.to_vector<int64_t>();
-  const Tensor gate = randn({local, o.dim, o.hidden}) * 0.02, up = randn({local, o.dim, o.hidden}) * 0.02,
-               down = randn({local, o.hidden, o.dim}) * 0.02;
-  Phase p;
-  for (int64_t r = 0; r < o.ranks; ++r) {
-    std::vector<int64_t> offsets{0};
-    for (int64_t e = 0; e < local; ++e) offsets.push_back(offsets.back() + counts[r * local + e]);
-    p.rows.push_back(offsets.back());
-    const Tensor x = randn({offsets.back(), o.dim}), at = Tensor::from_vector<int64_t>(offsets, {local + 1});
-    p.ms.push_back(1e3 * seconds_of(
-                             [&] {
-                               const Tensor h = silu(grouped_matmul(x, gate, at)) * grouped_matmul(x, up, at);
-                               grouped_matmul(h, down, at).data<float>();
-                             },
-                             o.rounds));
-  }
+  Phase p{.ms = expert_ms(o, counts)};
+  const auto local = static_cast<std::ptrdiff_t>(o.experts / o.ranks);
+  for (auto at = counts.begin(); at != counts.end(); at += local)
+    p.rows.push_back(std::accumulate(at, at + local, int64_t{0}));
   const double mean = static_cast<double>(o.tokens * o.top_k);
   p.rows_factor = static_cast<double>(*std::max_element(p.rows.begin(), p.rows.end())) / mean;
   return p;
@@ -58,14 +47,33 @@ Phase phase_of(const LoadOptions& o, const nn::ExpertChoice& choice) {
 
 }  // namespace
 
+std::vector<double> expert_ms(const LoadOptions& o, const std::vector<int64_t>& rows) {
+  if (o.experts % o.ranks != 0)
+    usage_error(str_cat("--ranks is ", o.ranks, "; need a divisor of --experts, ", o.experts));
+  const int64_t local = o.experts / o.ranks;
+  const Tensor gate = randn({local, o.dim, o.hidden}) * 0.02, up = randn({local, o.dim, o.hidden}) * 0.02,
+               down = randn({local, o.hidden, o.dim}) * 0.02;
+  std::vector<double> ms;
+  for (int64_t r = 0; r < o.ranks; ++r) {
+    std::vector<int64_t> offsets{0};
+    for (int64_t e = 0; e < local; ++e) offsets.push_back(offsets.back() + rows[r * local + e]);
+    const Tensor x = randn({offsets.back(), o.dim}), at = Tensor::from_vector<int64_t>(offsets, {local + 1});
+    ms.push_back(1e3 * seconds_of(
+                           [&] {
+                             const Tensor h = silu(grouped_matmul(x, gate, at)) * grouped_matmul(x, up, at);
+                             grouped_matmul(h, down, at).data<float>();
+                           },
+                           o.rounds));
+  }
+  return ms;
+}
+
 double exchange_bytes(const LoadOptions& o, double bytes_each) {
   const auto ranks = static_cast<double>(o.ranks);
   return static_cast<double>(o.tokens * o.top_k * o.dim) * bytes_each * (ranks - 1) / ranks;
 }
 
 study::Report load_study(const LoadOptions& o, const std::vector<std::string>& routes) {
-  if (o.experts % o.ranks != 0)
-    usage_error(str_cat("--ranks is ", o.ranks, "; need a divisor of --experts, ", o.experts));
   manual_seed(0);
   const Phase even = phase_of(o, nn::ExpertChoice::parse("balanced"));
   const double even_ms = *std::max_element(even.ms.begin(), even.ms.end());

@@ -16,6 +16,10 @@ struct LoadOptions {
 /// for even choices. A training step of a layer has four.
 double exchange_bytes(const LoadOptions& o, double bytes_each);
 
+/// Milliseconds of each rank's experts, run one rank at a time, on so many rows of each of the `experts`; the least of
+/// `rounds`. Throws UsageError unless ranks divide experts.
+std::vector<double> expert_ms(const LoadOptions& o, const std::vector<int64_t>& rows);
+
 /// Draws choices by each law, and runs each rank's experts on their rows one rank at a time; the slowest rank is the
 /// time of the phase. Throws UsageError unless ranks divide experts.
 study::Report load_study(const LoadOptions& o, const std::vector<std::string>& routes);

@@ -12,11 +12,13 @@ STEP = ["--config", "moe_tiny", "--batch_size", "2", "--seq_len", "16", "--round
 BAD = [
     (["--route", "uneven"], "--route"),
     (["--config", "gpt_tiny"], "--config is 'gpt_tiny'; need one of"),
-    (["--ranks", "4"], "--ranks is a flag of --load and --layouts"),
+    (["--ranks", "4"], "--ranks is no flag of this study; need one of --config,"),
     (["--load", "--ranks", "3"], "--ranks is 3; need a divisor of --experts, 8"),
     (["--layouts", "--ranks", "3"], "--ranks is 3; need a divisor of the 8 experts"),
     (["--layouts", "--load"], "--load and --layouts are two studies"),
-    (["--load", "--mesh", "ep2"], "--load has its own layer"),
+    (["--load", "--mesh", "ep2"], "--mesh is no flag of --load; need one of --ranks, --rounds"),
+    (["--remedies", "--route", "balanced"], "--route is no flag of --remedies"),
+    (["--remedies", "--config", "gpt_tiny"], "--config is 'gpt_tiny'; need one of"),
     (["--capacity_factor", "-1"], "--capacity_factor"),
     (["--rounds", "0"], "--rounds"),
     (["x"], "x"),
@@ -61,13 +63,32 @@ def main():
             # V29: 7.2, within five standard deviations of 4096 draws.
             check(abs(routes["skew:0.9"]["most_over_mean"] - 7.2) < 0.2, "skew", routes)
             check(all(sum(r["rows"]) == 4096 for r in routes.values()), "rows", routes)
-        code, out, err = run(["--layouts", "--batch_size", "4", "--ranks", "4", "--json", data])
+        # One layer with 4 experts, of which one has 0.9 of the choices at the start.
+        tiny = ["--config", "moe_tiny", "--batch_size", "8", "--seq_len", "32", "--rounds", "1"]
+        code, out, err = run(["--remedies", *tiny, "--steps", "60", "--aux_loss", "0.1", *files])
+        check(code == 0 and "recovered" in out, "remedies", err)
+        if code == 0:
+            f = figures()
+            check(abs(f["start_max_over_mean"] - 3.6) < 0.15, "start", f)
+            nothing, drop, aux, bias = f["remedies"]
+            check(drop["dropped"] > 0.2 and drop["slowest_rank"] == 1.25, "dropping", drop)
+            check(all(r["dropped"] == 0 for r in (nothing, aux, bias)), "dropped", f)
+            excess = nothing["max_over_mean"] - 1
+            check(all(r["max_over_mean"] - 1 < 0.5 * excess for r in (aux, bias)), "balanced", f)
+            check(all(len(r["loss_by_step"]) == 60 and r["loss"] < 4 for r in f["remedies"]), "loss", f)
+        code, out, err = run(["--layouts", "--ranks", "4", "--seq_len", "32", "--rounds", "1", *files])
         check(code == 0, "layouts", err)
         if code == 0:
-            dp, tp, ep = json.load(open(data, encoding="utf-8"))["layouts"]
-            check(dp["expert_bytes"] == 4 * ep["expert_bytes"] == tp["expert_bytes"], "experts", (dp, tp, ep))
-            check(ep["rows_of_an_expert"] == 4 * dp["rows_of_an_expert"] == 128, "rows", (dp, ep))
-            check(ep["peak_bytes"] < dp["peak_bytes"] and ep["idle_bytes"] < dp["idle_bytes"], "memory", (dp, ep))
+            dp, tp, ep = layouts = figures()["layouts"]
+            check(dp["expert_bytes"] == 4 * ep["expert_bytes"] == 4 * tp["expert_bytes"], "experts", layouts)
+            check(ep["peak_bytes"] < dp["peak_bytes"] and tp["idle_bytes"] == ep["idle_bytes"] < dp["idle_bytes"],
+                  "memory", layouts)
+            check(all(l["step_ms"] > 0 and l["peak_bytes"] == l["measured_peak_bytes"] for l in layouts),
+                  "measured", layouts)
+            dp, tp, ep = (l["sent_bytes_for_a_token"] for l in layouts)
+            # V29: 4 layers send k d 4 (ep - 1) / ep bytes of a token four times.
+            check(dp["experts"] < 100 and ep["experts"] > 4 * 4 * 2 * 256 * 4 * 3 / 4, "experts' bytes", layouts)
+            check(tp["experts"] > 0 and tp["gradients"] < dp["gradients"], "slice", layouts)
     for args, part in BAD:
         code, out, err = run(args)
         check(code == 2 and not out and err.count("\n") == 1 and part in err, args, err)

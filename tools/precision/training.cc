@@ -1,9 +1,11 @@
 #include "tools/precision/training.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <random>
 
+#include "distributed/launch/compile.h"
 #include "framework/cli/cli.h"
 #include "models/data/corpus.h"
 #include "models/gpt/config.h"
@@ -23,6 +25,7 @@ std::unique_ptr<nn::LanguageModel> make_model(const RunOptions& o) {
     if (std::find(f->presets.begin(), f->presets.end(), preset) == f->presets.end())
       usage_error(str_cat("--config is '", preset, "'; need one of ", f->presets));
     nn::ConfigMap config = f->preset(preset);
+    for (const auto& [field, value] : o.fields) config[field] = value;
     if (std::stoll(config.at("vocab")) < 256) config["vocab"] = "256";  // the text's tokens are bytes
     auto model = f->make(config);
     if (o.seq_len > model->context())
@@ -90,7 +93,7 @@ const std::vector<Mode>& training_modes() {
 std::vector<Mode> dtype_modes() { return {training_modes().begin(), training_modes().begin() + 3}; }
 
 struct Training::State {
-  using Fn = std::function<std::pair<Tensor, Tensor>(const Tensor&, const Tensor&)>;
+  using Fn = std::function<std::vector<Tensor>(const Tensor&, const Tensor&)>;
   std::unique_ptr<nn::LanguageModel> model;
   Update update;
   data::ShuffledLoader loader;
@@ -101,12 +104,13 @@ struct Training::State {
         update(*model, mode, o.lr),
         loader(data::tokenize(data::embedded_corpus(), data::ByteTokenizer(), "the embedded text"),
                {o.batch_size, o.seq_len, o.seed}),
-        step(compile(Fn([this](const Tensor& tokens, const Tensor& targets) {
-          const nn::LossOut out = model->loss(tokens, targets);
-          const Tensor ok = update(out.loss);
-          model->update_balance(out.expert_counts);
-          return std::pair{out.ce, ok};
-        }))) {}
+        step(dist::compile(Fn([this](const Tensor& tokens, const Tensor& targets) {
+                             const nn::LossOut out = model->loss(tokens, targets);
+                             const Tensor ok = update(out.loss);
+                             model->update_balance(out.expert_counts);
+                             return std::vector{out.ce, ok, out.expert_counts, out.dropped};
+                           }),
+                           CompileOptions{.mesh = dist::Mesh::parse(o.mesh, {})})) {}
 };
 
 Training::Training(const RunOptions& o, const Mode& mode) {
@@ -130,9 +134,14 @@ std::pair<Tensor, Tensor> Training::next_batch() {
 
 double Training::step() {
   const auto [tokens, targets] = next_batch();
-  const auto [loss, ok] = state_->step(tokens, targets);
-  skipped_ += !ok.item<bool>();
-  return loss.item<double>();
+  const auto begin = std::chrono::steady_clock::now();
+  const std::vector<Tensor> out = state_->step(tokens, targets);
+  const double loss = out[0].item<double>();
+  seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  skipped_ += !out[1].item<bool>();
+  counts_ = out[2].to_vector<int64_t>();
+  dropped_ = out[3].to_vector<double>();
+  return loss;
 }
 
 Mismatch mismatch_of(std::span<const double> forward, std::span<const double> decoded) {

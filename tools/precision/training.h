@@ -13,6 +13,8 @@ namespace weft::precision {
 
 struct RunOptions {
   std::string model = "gpt", config;  // of a family with presets: gpt, llama, moe; empty: the family's default
+  nn::ConfigMap fields = {};          // of the configuration that differ from the preset
+  std::string mesh = {};              // "ep2", of ranks that are threads; empty: one device
   int64_t batch_size = 8, seq_len = 64, steps = 100;
   double lr = 1e-3;
   uint64_t seed = 0;
@@ -41,8 +43,13 @@ class Training {
   Training(const RunOptions& options, const Mode& mode);
   ~Training();
 
-  /// Trains one step on the next batch; returns its loss in nats.
+  /// Trains one step on the next batch; returns its loss in nats, without auxiliary losses.
   double step();
+  /// Seconds of the last step, without the time to make its batch.
+  double seconds() const { return seconds_; }
+  /// Of the last step: nn::LossOut::expert_counts and dropped.
+  std::vector<int64_t> expert_counts() const { return counts_; }
+  std::vector<double> dropped() const { return dropped_; }
   /// Steps whose gradients were not finite.
   int64_t skipped() const { return skipped_; }
   nn::LanguageModel& model() const;
@@ -55,6 +62,9 @@ class Training {
   struct State;
   std::unique_ptr<State> state_;
   int64_t skipped_ = 0;
+  double seconds_ = 0;
+  std::vector<int64_t> counts_;
+  std::vector<double> dropped_;
 };
 
 /// Differences between log-probabilities (nats) of the same tokens: of the forward pass on whole texts, as training

@@ -18,16 +18,31 @@ namespace {
 
 constexpr int kFirstSteps = 4;  // the first captures and compiles; the launches of the next three are timed
 
-// Microseconds of each launch of one step; of one rank on a mesh.
-std::vector<double> launches_of_a_step(tools::ModelStep& step, int rank) {
+// Microseconds of one step, on a mesh those of one rank.
+struct Timed {
+  std::vector<double> launches, before;  // of each launch; where no launch ran since the one before it
+  double outside = 0;                    // before the first launch and after the last one
+};
+Timed time_launches(tools::ModelStep& step, int rank) {
   internal::open_trace(internal::TraceWindow::kProfile, internal::bit_of(TraceEvent::kLaunch));
-  step.run();
+  Timed t{.outside = 1e6 * step.run()};
   const Trace trace = internal::collect_trace(internal::TraceWindow::kProfile);
   internal::close_trace(internal::TraceWindow::kProfile);
-  std::vector<double> us;
-  for (const TraceEvent& e : trace.events)
-    if (e.rank < 0 || e.rank == rank) us.push_back(static_cast<double>(e.end_ns - e.begin_ns) * 1e-3);
-  return us;
+  int64_t first = 0, end = 0;  // launches may overlap; events are sorted by begin
+  for (const TraceEvent& e : trace.events) {
+    if (e.rank >= 0 && e.rank != rank) continue;
+    if (t.launches.empty()) first = end = e.begin_ns;
+    t.launches.push_back(static_cast<double>(e.end_ns - e.begin_ns) * 1e-3);
+    t.before.push_back(static_cast<double>(std::max<int64_t>(0, e.begin_ns - end)) * 1e-3);
+    end = std::max(end, e.end_ns);
+  }
+  t.outside -= static_cast<double>(end - first) * 1e-3;
+  return t;
+}
+
+void take_least(std::vector<double>& least, const std::vector<double>& of_round) {
+  least.resize(of_round.size(), HUGE_VAL);
+  for (size_t k = 0; k < of_round.size(); ++k) least[k] = std::min(least[k], of_round[k]);
 }
 
 double sum(const std::vector<double>& v) { return std::accumulate(v.begin(), v.end(), 0.0); }
@@ -45,7 +60,7 @@ StepRecord measure(const tools::StepChoice& choice, int64_t steps, int rank) {
   constexpr int64_t kMore = 4;  // on a busy machine
   for (int64_t i = 0; i < steps || (i < kMore * steps && !comparable(step_us, sum(fastest))); ++i) {
     const double us = 1e6 * step.run();
-    std::vector<double> launches = launches_of_a_step(step, rank);
+    std::vector<double> launches = time_launches(step, rank).launches;
     if (fastest.empty() || std::max(us, sum(launches)) < std::max(step_us, sum(fastest)))
       step_us = us, fastest = std::move(launches);
   }
@@ -64,11 +79,11 @@ StepRecord measure(const tools::StepChoice& choice, int64_t steps, int rank) {
   return record;
 }
 
-std::vector<StepRecord> measure_in_turn(const std::vector<tools::StepChoice>& choices, int64_t rounds) {
+std::vector<TimedStep> measure_in_turn(const std::vector<tools::StepChoice>& choices, int64_t rounds) {
   constexpr int kRank = 0;  // of a mesh
   struct Least {
     double step_us = HUGE_VAL;
-    std::vector<double> launches;
+    Timed timed{.outside = HUGE_VAL};
   };
   std::vector<std::unique_ptr<tools::ModelStep>> steps;
   std::vector<Least> least(choices.size());
@@ -78,22 +93,25 @@ std::vector<StepRecord> measure_in_turn(const std::vector<tools::StepChoice>& ch
   }
   for (int64_t round = 0; round < rounds; ++round)
     for (size_t i = 0; i < steps.size(); ++i) {
-      least[i].step_us = std::min(least[i].step_us, 1e6 * steps[i]->run());
-      const std::vector<double> us = launches_of_a_step(*steps[i], kRank);
-      least[i].launches.resize(us.size(), HUGE_VAL);
-      for (size_t k = 0; k < us.size(); ++k) least[i].launches[k] = std::min(least[i].launches[k], us[k]);
+      Least& l = least[i];
+      l.step_us = std::min(l.step_us, 1e6 * steps[i]->run());
+      const Timed timed = time_launches(*steps[i], kRank);
+      take_least(l.timed.launches, timed.launches);
+      take_least(l.timed.before, timed.before);
+      l.timed.outside = std::min(l.timed.outside, timed.outside);
     }
-  std::vector<StepRecord> records;
+  std::vector<TimedStep> result;
   for (size_t i = 0; i < steps.size(); ++i) {
-    StepRecord record = steps[i]->compiled().record(kRank);
-    WEFT_BUG_IF(least[i].launches.size() != record.launches.size(), "profile: ", least[i].launches.size(),
-                " launches were timed of ", record.launches.size());
-    for (size_t k = 0; k < record.launches.size(); ++k) record.launches[k].measured_us = least[i].launches[k];
-    record.title = steps[i]->title();
-    record.step_us = least[i].step_us;
-    records.push_back(std::move(record));
+    const Timed& timed = least[i].timed;
+    TimedStep r{.record = steps[i]->compiled().record(kRank), .host_us = timed.outside + sum(timed.before)};
+    WEFT_BUG_IF(timed.launches.size() != r.record.launches.size(), "profile: ", timed.launches.size(),
+                " launches were timed of ", r.record.launches.size());
+    for (size_t k = 0; k < timed.launches.size(); ++k) r.record.launches[k].measured_us = timed.launches[k];
+    r.record.title = steps[i]->title();
+    r.record.step_us = least[i].step_us;
+    result.push_back(std::move(r));
   }
-  return records;
+  return result;
 }
 
 Profile trace(const tools::StepChoice& choice) {

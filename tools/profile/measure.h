@@ -16,9 +16,15 @@ namespace weft::profiler {
 /// measurements, before and after. `rank`: whose part of a step on a mesh; throws UsageError for others.
 StepRecord measure(const tools::StepChoice& choice, int64_t steps, int rank = 0);
 
-/// The records of several steps that run in turn, `rounds` times each. step_us and the time of each launch are least,
-/// so they are of different rounds. For differences between steps on a busy machine.
-std::vector<StepRecord> measure_in_turn(const std::vector<tools::StepChoice>& choices, int64_t rounds);
+/// A record, and the time of its steps that no launch covers: between launches, for arguments and for results.
+struct TimedStep {
+  StepRecord record;
+  double host_us = 0;
+};
+/// Several steps that run in turn, `rounds` times each as they are and with their launches timed. step_us, the time of
+/// each launch and the time before each launch are least, so they are of different rounds. For differences between
+/// steps on a busy machine.
+std::vector<TimedStep> measure_in_turn(const std::vector<tools::StepChoice>& choices, int64_t rounds);
 
 /// What happens during one step, after the first ones.
 Profile trace(const tools::StepChoice& choice);
