@@ -25,4 +25,7 @@ chromium-headless-shell --no-sandbox --disable-gpu --hide-scrollbars --window-si
   --virtual-time-budget=5000 --screenshot=docs/plan_timeline.png "file://$work/page.html" 2> /dev/null
 out/bin/tools/study/simulate --svg docs/failures.svg
 out/bin/tools/study/simulate --diloco --svg docs/diloco.svg
-ls -l docs/pipeline_page.png docs/plan_timeline.png docs/failures.svg docs/diloco.svg
+./bazelw build //tools:moe
+out/bin/tools/moe/moe --remedies --svg docs/moe_load.svg
+out/bin/tools/moe/moe --layouts --ranks 4 --svg docs/moe_layouts.svg
+ls -l docs/pipeline_page.png docs/plan_timeline.png docs/failures.svg docs/diloco.svg docs/moe_*.svg

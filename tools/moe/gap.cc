@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "framework/base/error.h"
 #include "framework/io/json.h"
@@ -19,10 +20,20 @@ bool within(const std::string& scope, const std::string& module) {
   return str_cat(".", scope, ".").find(str_cat(".", module, ".")) != std::string::npos;
 }
 
-// The part that a launch belongs to.
-double& part_of(Parts& p, const LaunchRecord& l, int64_t dim, int64_t hidden) {
+// The modules of a record that have a layer with experts: "blocks.0".
+std::set<std::string> blocks_with_experts(const StepRecord& record) {
+  std::set<std::string> blocks;
+  for (const LaunchRecord& l : record.launches)
+    if (const size_t at = l.scope.find(".moe"); at != l.scope.npos) blocks.insert(l.scope.substr(0, at));
+  return blocks;
+}
+
+// The part that a launch belongs to. One of a whole block with experts is the sum of a token's rows, fused with what
+// follows.
+double& part_of(Parts& p, const LaunchRecord& l, const std::set<std::string>& blocks, int64_t dim, int64_t hidden) {
   if (l.phase == Phase::kUpdate) return p.update;
   if (within(l.scope, "ffn") || within(l.scope, "shared")) return p.experts;
+  if (blocks.count(l.scope)) return p.dispatch;
   if (!within(l.scope, "moe")) return p.same;
   if (l.kind == WorkClass::kCollective) return p.exchange;
   if (within(l.scope, "router")) return p.routing;
@@ -33,21 +44,24 @@ double& part_of(Parts& p, const LaunchRecord& l, int64_t dim, int64_t hidden) {
   return last == hidden ? p.experts : last == dim ? p.dispatch : p.routing;
 }
 
+// Each cause begins where the one before it ends.
 draw::Chart gap_chart(const std::string& title, const Gap& gap) {
-  double least = std::min(0.0, gap.rest), most = gap.ms;
-  std::vector<std::string> names{"gap"}, labels{"time"};
-  std::vector<draw::Bar> bars{{0, {{0, gap.ms}}}};
-  for (const Cause& c : gap.causes) {
-    bars.push_back({static_cast<double>(names.size()), {{0, c.ms}}});
-    names.push_back(c.name);
-    least = std::min(least, c.ms), most = std::max(most, c.ms);
-  }
-  bars.push_back({static_cast<double>(names.size()), {{0, gap.rest}}});
-  names.push_back("rest");
-  draw::Chart chart(title, draw::x_names(names),
-                    {.label = "ms a step", .from = least * 1.1, .to = std::max(most, 1e-3) * 1.1},
-                    {.width = 980, .legend = 90});
-  chart.bars(labels, bars, 0.6);
+  const std::vector<std::string> labels{"the gap", "a cause", "the rest"};
+  std::vector<std::string> names{"gap"};
+  std::vector<draw::Span> spans{{0, 0, gap.ms, 0, fixed(gap.ms, 1)}};
+  double at = 0, least = std::min(0.0, gap.ms), most = std::max(0.0, gap.ms);
+  const auto add = [&](const std::string& name, double ms, size_t label) {
+    spans.push_back({names.size(), at, at + ms, label, fixed(ms, 1)});
+    names.push_back(name);
+    at += ms;
+    least = std::min(least, at), most = std::max(most, at);
+  };
+  for (const Cause& c : gap.causes) add(c.name, c.ms, 1);
+  add("the rest", gap.rest, 2);
+  const double room = std::max(most - least, 1e-3) / 20;
+  draw::Chart chart(title, {.label = "ms of a step", .from = least < 0 ? least - room : 0, .to = most + room},
+                    draw::y_names(names), {.width = 760, .height = 340, .left = 130, .legend = 110});
+  chart.spans(labels, spans);
   return chart;
 }
 
@@ -55,7 +69,8 @@ draw::Chart gap_chart(const std::string& title, const Gap& gap) {
 
 Parts parts_of(const profiler::TimedStep& step, int64_t dim, int64_t hidden) {
   Parts p{.host = step.host_us * 1e-3};
-  for (const LaunchRecord& l : step.record.launches) part_of(p, l, dim, hidden) += l.measured_us * 1e-3;
+  const std::set<std::string> blocks = blocks_with_experts(step.record);
+  for (const LaunchRecord& l : step.record.launches) part_of(p, l, blocks, dim, hidden) += l.measured_us * 1e-3;
   return p;
 }
 

@@ -27,16 +27,18 @@ TEST(Gap, LaunchesCountByModuleAndShape) {
                           launch("blocks.0.moe", WorkClass::kElementwise, {32, 128}, 16),
                           launch("blocks.0.moe", WorkClass::kCollective, {32, 64}, 32),
                           launch("blocks.0.moe", WorkClass::kElementwise, {8, 64, 128}, 64, Phase::kUpdate),
+                          launch("blocks.0", WorkClass::kElementwise, {16, 64}, 512),   // combine, and the residual
+                          launch("blocks.1", WorkClass::kElementwise, {16, 64}, 1024),  // without experts
                           launch("blocks.0.attn", WorkClass::kContraction, {16, 64}, 128)};
   const Parts p = parts_of(step, 64, 128);
   EXPECT_DOUBLE_EQ(p.routing, 3e-3);
-  EXPECT_DOUBLE_EQ(p.dispatch, 4e-3);
+  EXPECT_DOUBLE_EQ(p.dispatch, 516e-3);
   EXPECT_DOUBLE_EQ(p.experts, 24e-3);
   EXPECT_DOUBLE_EQ(p.exchange, 32e-3);
   EXPECT_DOUBLE_EQ(p.update, 64e-3);
-  EXPECT_DOUBLE_EQ(p.same, 128e-3);
+  EXPECT_DOUBLE_EQ(p.same, 1152e-3);
   EXPECT_DOUBLE_EQ(p.host, 256e-3);
-  EXPECT_NEAR(p.sum(), 0.511, 1e-12);
+  EXPECT_NEAR(p.sum(), 2.047, 1e-12);
 }
 
 TEST(Gap, CausesAndRestAddUp) {

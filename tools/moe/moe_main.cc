@@ -19,7 +19,7 @@ struct Options {
   double capacity = 0;
   RemedyOptions remedy;
   LoadOptions load;
-  int64_t rounds = 20;
+  int64_t rounds = 40;
   bool loads = false, layouts = false, remedies = false;
   File json{File::Use::kWrite}, svg{File::Use::kWrite};
   std::map<std::string, bool> given;  // by flag

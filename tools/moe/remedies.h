@@ -9,7 +9,7 @@ namespace weft::moe_study {
 struct RemedyOptions {
   double skew = 0.9;  // share of the choices that expert 0 has at the start
   double capacity_factor = 1.25, aux_loss = 0.05, bias_rate = 0.005;
-  int64_t steps = 200, rounds = 5;  // of training; of measuring the experts' phase
+  int64_t steps = 300, rounds = 5;  // of training; of measuring the experts' phase
 };
 
 /// Changes embeddings and routers so that expert 0 gets `share` of these tokens' choices, as the mean over the layers,
