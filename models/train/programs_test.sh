@@ -105,9 +105,9 @@ if [[ $config == moe_* ]]; then
   even=("${flags[@]}" --steps 4 --threads 2 --checkpoint_every 2 --keep 0)
   "$train" "${even[@]}" --aux_loss 0 --bias_rate 0.25 --capacity_factor 0.5 --checkpoint_dir even --metrics even.jsonl >b.txt 2>&1 || fail "--bias_rate: $(tail -1 b.txt)"
   [[ $(grep -cE '"aux_loss":0.0,.*"dropped":0\.[1-9]' even.jsonl) == 4 ]] || fail "--aux_loss 0 --capacity_factor 0.5: $(cat even.jsonl)"
-  mkdir -p again && cp -r even/step_2 again/
-  "$train" "${flags[@]}" --steps 4 --threads 2 --checkpoint_every 2 --keep 0 --resume --checkpoint_dir again >b.txt 2>&1 || fail "resume with biases: $(tail -1 b.txt)"
-  same_state even again "resumed with biases"
+  mkdir -p resumed-even && cp -r even/step_2 resumed-even/
+  "$train" "${flags[@]}" --steps 4 --threads 2 --checkpoint_every 2 --keep 0 --resume --checkpoint_dir resumed-even >b.txt 2>&1 || fail "resume with biases: $(tail -1 b.txt)"
+  same_state even resumed-even "resumed with biases"
   expect 2 "--bias_rate: got -0.5; need 0 or more, or -1" "$train" "${even[@]}" --bias_rate -0.5
 else
   expect 2 "--bias_rate: got '0.1'; need a model with experts" "$train" "${flags[@]}" --bias_rate 0.1
