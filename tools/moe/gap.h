@@ -21,18 +21,22 @@ struct Parts {
 /// values: launches of a layer with experts count by the shape of their result. A feed-forward layer counts as experts.
 Parts parts_of(const profiler::TimedStep& step, int64_t dim, int64_t hidden);
 
+/// What launches of Parts::same take longer in `step` than in `dense`: those that both have as often, with equal
+/// module, phase, kind of work and results.
+double slower_ms(const profiler::TimedStep& dense, const profiler::TimedStep& step, int64_t dim, int64_t hidden);
+
 struct Cause {
   std::string name;
   double ms = 0;
 };
 /// The causes of the gap between a dense step and one with experts; they and `rest` add up to it. `even`: with equally
-/// loaded experts. `padding`: the share of computed rows that no token uses.
+/// loaded experts. `padding`: the share of computed rows that no token uses. `slower`: of slower_ms().
 struct Gap {
   double ms = 0;
   std::vector<Cause> causes;
-  double rest = 0;  // of the work that both have, which should take equal time
+  double rest = 0;  // of `same`: launches that only one of the steps has
 };
-Gap gap_of(const Parts& dense, const Parts& even, const Parts& step, double padding);
+Gap gap_of(const Parts& dense, const Parts& even, const Parts& step, double padding, double slower);
 
 /// The configuration of the choice, moe_small if it names none. Throws UsageError for one without experts.
 moe::Config config_of(tools::StepChoice& choice);
