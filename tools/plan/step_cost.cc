@@ -437,10 +437,11 @@ StepCost cost_of(const Workload& s, const Candidate& c, bool simulate) {
       const Timeline t = run_passes(passes_of(costs, model, reduce, first));
       r.compute += n * t.compute;
       r.exposed_data += n * t.exposed;
-      r.communication += n * (t.network + t.blocking);
-      hidden += n * (t.network - t.exposed);
+      const double ahead = first ? 0 : costs.gather_seconds(model.embedding) + costs.gather_seconds(model.at(0));
+      r.communication += n * (t.network + t.blocking + ahead);
+      hidden += n * (t.network - t.exposed + ahead);
     };
-    // Later microbatches find the first layer's weights where backward of the one before left them.
+    // Later microbatches gather for their first layer behind backward of the one before.
     add_microbatches(1, m == 1 || costs.reduces_each(), true);
     add_microbatches(m - 2, costs.reduces_each(), false);
     add_microbatches(m == 1 ? 0 : 1, true, false);

@@ -162,17 +162,15 @@ TEST(StepCost, ARingHidesBehindAttention) {
   EXPECT_GT(slow.exposed_cp, 0.99 * slow.step);
 }
 
-// Weights of the first layer are still there after backward of the microbatch before.
-TEST(StepCost, GathersTheFirstLayerOnce) {
-  const Workload w = on_h100("llama-8b", 8, 64);
-  const auto exposed = [&](int64_t m) {
-    Workload each = w;
-    each.batch = 8 * m;  // one sequence of each rank in a microbatch
-    return step_cost(each, {.fsdp = 8, .zero = 3, .microbatches = m}).exposed_data;
+// Later microbatches gather for their first layer behind backward of the one before.
+TEST(StepCost, WaitsForTheFirstGatherOnce) {
+  const auto cost = [](int64_t m) {  // one sequence of each rank in a microbatch
+    return step_cost(on_h100("llama-8b", 8, 8 * m), {.fsdp = 8, .zero = 3, .microbatches = m});
   };
-  const double first = exposed(1), more = exposed(2) - first;
+  const double first = cost(1).exposed_data, more = cost(2).exposed_data - first;
   EXPECT_LT(more, 0.7 * first);
-  EXPECT_NEAR(exposed(3) - exposed(2), more, 1e-9);
+  EXPECT_NEAR(cost(3).exposed_data - cost(2).exposed_data, more, 1e-9);
+  EXPECT_NEAR(cost(3).communication, 3 * cost(1).communication, 1e-9);
 }
 
 // The table is gathered before the first layer, and its gradient reduced after it; its rows are scattered over tp.
