@@ -53,6 +53,7 @@ SessionConfig config_of(const ClientOptions& o) {
                   .incarnation = random_number()};
   c.host = o.host.empty() ? host_name() : o.host;
   c.pid = static_cast<uint32_t>(::getpid());
+  c.service = o.address;
   c.endpoints = o.endpoints;
   c.facts = o.facts;
   c.beat_ms = o.beat.count();

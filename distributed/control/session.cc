@@ -155,8 +155,9 @@ void Session::received(int64_t now_ms, const ServiceMessage& m, Output& out) {
 }
 
 void Session::give_up_join(int64_t now_ms, Output& out) {
-  const std::string why =
-      missing_.empty() ? "the coordination service did not answer; need its address and port" : missing_;
+  const std::string why = missing_.empty() ? str_cat("the coordination service did not answer at ", config_.service,
+                                                     "; need its address and port, and rank 0 running")
+                                           : missing_;
   const std::string text = str_cat("the join reached its deadline: ", why);
   if (!gave_up_) {  // the others need not wait longer; the service has the first cause
     gave_up_ = true;

@@ -19,6 +19,7 @@ struct SessionConfig {
   uint64_t epoch = 1;
   uint32_t rank = 0, size = 1;
   uint64_t incarnation = 0;  // a random number, not 0
+  std::string service;       // its address, for errors
   std::string host;
   uint32_t pid = 0;
   std::vector<std::string> endpoints;

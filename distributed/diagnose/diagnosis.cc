@@ -433,10 +433,16 @@ class Analysis {
       if (present == missing.end()) return false;  // no_record()
       at = *present;
     }
+    const auto in_step = [&](int rank) { return moment(rank).waits->plan != 0; };
+    const auto inside = std::ranges::find_if(seen, in_step), outside = std::ranges::find_if_not(seen, in_step);
+    if (inside != seen.end() && outside != seen.end()) at = *outside;
     const Record& r = *moment(at).waits;
     blame(Fault::kNeverEntered, at,
-          str_cat(name(at), " and other ranks wait for each other: it is", doing(at),
-                  ", and no rank left its plan: a defect of the plan, or of a communicator"));
+          inside != seen.end() && outside != seen.end()
+              ? str_cat("ranks made different numbers of calls of a step: ", name(at), " is", doing(at), ", and ",
+                        name(*inside), " is", doing(*inside), "; need as many calls on all ranks")
+              : str_cat(name(at), " and other ranks wait for each other: it is", doing(at),
+                        ", and no rank left its plan: a defect of the plan, or of a communicator"));
     set_collective(trace(at), r, row_of(trace(at), r));
     return true;
   }

@@ -10,6 +10,8 @@
 #include <exception>
 #include <filesystem>
 #include <fstream>
+#include <latch>
+#include <system_error>
 #include <thread>
 
 #include "distributed/control/address.h"
@@ -100,6 +102,24 @@ int launch_own(const JobOptions& o) {
       .code;
 }
 
+// gRPC waits for ever for threads that it could not start, so a limit is found before.
+void check_threads() {
+  constexpr int kThreads = 16;  // about those of gRPC and of the transports
+  std::latch release(1);
+  std::vector<std::thread> threads;
+  std::string reason;
+  try {
+    for (int i = 0; i < kThreads; ++i) threads.emplace_back([&] { release.wait(); });
+  } catch (const std::system_error& e) {
+    reason = e.what();
+  }
+  release.count_down();
+  const size_t started = threads.size();
+  for (std::thread& t : threads) t.join();
+  WEFT_CHECK_AS(kResourceExhausted, reason.empty(), "job: only ", started, " threads can be started (", reason,
+                "); need ", kThreads, " more in each process: see ulimit -u, or the limit of the container");
+}
+
 void share_cores(const Identity& id) {
   const auto cores = static_cast<int64_t>(num_threads());
   const int64_t all = id.local_world > 0 ? id.local_world : 1;
@@ -127,6 +147,7 @@ struct Job::Member {
                   "), and JOB_TOKEN is not set; need one secret text in JOB_TOKEN of all processes, or the path of a "
                   "file with it in JOB_TOKEN_FILE",
                   id.local_world == 0 ? "; or LOCAL_RANK and LOCAL_WORLD_SIZE, if all processes are on this host" : "");
+    check_threads();
     const std::string host = id.service_host();
     const auto deadline = std::chrono::steady_clock::now() + o.timeout;
     if (!id.store.empty()) folder = std::make_unique<FolderStore>(id.store);
