@@ -236,7 +236,7 @@ TEST(MeshErrors, Machines) {
   EXPECT_EQ(refused([](Machine& m) { m.bytes = 0; }), "machine 'cpu': bytes is 0; need a finite number above 0");
   EXPECT_EQ(refused([](Machine& m) { m.links.inner_bus = -1; }),
             "machine 'cpu': links.inner_bus is -1; need a finite number above 0");
-  EXPECT_EQ(refused([](Machine& m) { m.launch = -1; }), "machine 'cpu': launch is -1; need a finite number, 0 or more");
+  EXPECT_EQ(refused([](Machine& m) { m.launch = -1; }), "machine 'cpu': launch is -1; need seconds from 0 to 10");
   EXPECT_EQ(refused([](Machine& m) { m.links.node = 0; }),
             "machine 'cpu': links.node is 0; need 1 device of a node or more");
   EXPECT_EQ(refused([](Machine& m) {
