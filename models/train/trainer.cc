@@ -104,9 +104,12 @@ class Trainer {
     if (!metrics.kept().empty())
       std::printf("no checkpoint to resume from: the metrics of an earlier run are kept in %s\n",
                   metrics.kept().c_str());
-    // Measuring the machine takes longer than a small step.
-    const double rate = file ? rates_of(setup_.device).products_of(setup_.dtype) : 0,
-                 flops_per_token = model_->flops_per_token(options_.seq_len);
+    double rate = 0;
+    if (file) {  // measuring the machine takes longer than a small step, and other ranks wait
+      const flight::HostPhase phase(flight::Phase::kPlan);
+      rate = rates_of(setup_.device).products_of(setup_.dtype);
+    }
+    const double flops_per_token = model_->flops_per_token(options_.seq_len);
     if (file) announce_mfu(flops_per_token, rate);
     const optim::CosineWarmup schedule(options_.lr, options_.warmup, options_.steps, 0.1);
     auto step =
@@ -439,8 +442,8 @@ class Trainer {
                 options_.dtype.c_str(),
                 setup_.on_text ? str_cat(split_.train.size(), " tokens of text").c_str() : "random tokens");
     const int ranks = options_.step.mesh.size();
-    std::printf("%ld steps of %ld x %ld tokens on %d threads (%s)%s\n", options_.steps, options_.batch_size,
-                options_.seq_len, num_threads(), str_cat(selected_isa()).c_str(),
+    std::printf("%ld steps of %ld x %ld tokens on %d thread%s (%s)%s\n", options_.steps, options_.batch_size,
+                options_.seq_len, num_threads(), num_threads() == 1 ? "" : "s", str_cat(selected_isa()).c_str(),
                 ranks > 1 ? str_cat(", ", ranks, " ranks as ", options_.step.mesh.to_string()).c_str() : "");
     if (state_.step >= options_.steps)
       std::printf("nothing left to do: step %ld is done; raise --steps above it to go on\n", state_.step);
