@@ -219,6 +219,8 @@ int run_rank(const Options& o, const std::string& transport) {
 }
 
 int run(const Options& o, char** argv) {
+  check_flag("max_bytes", o.most >= o.least, std::to_string(o.most),
+             "at least --min_bytes, " + std::to_string(o.least));
   for (const std::string& c : o.collectives) collective_of(c);
   for (const std::string& t : o.transports)
     check_flag("transports", t == "threads" || t == "shared" || t == "gloo", "'" + t + "'", "threads, shared or gloo");
@@ -254,6 +256,7 @@ int main(int argc, char** argv) {
       {"seconds", &o.seconds, "time of each measurement", {0, 60}},
       {"skew", &o.skew, "all_to_all: the part of its elements that each other rank gives to rank 0; 0: equal", {0, 1}},
   };
-  return weft::run_program(argc, argv, "Times collectives by size; the columns are those of nccl-tests.", flags,
-                           [&] { return weft::run(o, argv); });
+  return weft::run_program(argc, argv,
+                           "Times collectives between ranks of this host by size; the columns are those of nccl-tests.",
+                           flags, [&] { return weft::run(o, argv); });
 }

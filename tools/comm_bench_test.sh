@@ -9,3 +9,7 @@ done
 # 7 collectives with 4 sizes and one barrier, of 3 transports.
 test "$(echo "$out" | grep -c '^ .* 0$')" = 87
 test "$(echo "$out" | grep -c '^ ')" = 87
+
+# No size to measure.
+error=$(tools/comm_bench --min_bytes 100 --max_bytes 10 2>&1) && exit 1
+test "$error" = "comm_bench: --max_bytes: got 10; need at least --min_bytes, 100"
