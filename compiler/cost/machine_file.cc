@@ -138,6 +138,8 @@ Machine read_json(std::string_view text, std::string_view what, const Machine* c
     if (json.contains(name)) std::visit([&, &name = name](auto of) { read_into(m.*of, json, name, what); }, member);
   if (json.contains("shares_cores")) read_into(m.shares_cores, json, "shares_cores", what);
   if (json.contains("links")) m.links = links_from(json["links"], m.links, str_cat(what, ": links"));
+  if (json.contains("bytes")) m.theoretical.bytes = 0;  // those of the preset are of another memory or link
+  if (json.contains("links")) m.theoretical.inner_bus = m.theoretical.outer_bus = 0;
   if (json.contains("theoretical")) {
     const std::string at = str_cat(what, ": theoretical");
     std::vector<std::string_view> known;

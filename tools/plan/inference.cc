@@ -17,14 +17,24 @@ double weights_of(const InferenceWorkload& s) { return static_cast<double>(s.mod
 
 double context_of(const InferenceWorkload& s) { return static_cast<double>(s.prompt + s.generated); }
 
-// Weights that one step reads: of experts those that some of `rows` tokens choose.
-double read_weights(const InferenceWorkload& s, double rows) {
+// Weights of experts that none of `rows` tokens chooses.
+double unread_experts(const InferenceWorkload& s, double rows) {
   const ModelShape& m = s.model;
-  const double experts = static_cast<double>(m.expert_layers() * m.expert_parameters());
-  const double all = static_cast<double>(m.parameters()) - (m.tied ? 0 : static_cast<double>(m.table_parameters()));
-  if (experts == 0) return all * s.weight_bytes;
+  if (m.experts == 0) return 0;
   const double missed = std::pow(1 - static_cast<double>(m.top_k) / static_cast<double>(m.experts), rows);
-  return (all - experts * missed) * s.weight_bytes;
+  return static_cast<double>(m.expert_layers() * m.expert_parameters()) * missed * s.weight_bytes;
+}
+
+// Weights that one step reads: not the table of an embedding that has its own head.
+double read_weights(const InferenceWorkload& s, double rows) {
+  const double table = s.model.tied ? 0 : static_cast<double>(s.model.table_parameters()) * s.weight_bytes;
+  return weights_of(s) - table - unread_experts(s, rows);
+}
+
+// Keys and values of one token, over all GPUs: where they are more than the heads, each head is on several.
+double kv_bytes_of(const InferenceWorkload& s) {
+  const double copies = std::max(1.0, static_cast<double>(s.gpus) / static_cast<double>(s.model.kv_heads));
+  return copies * s.model.kv_bytes(s.kv_bytes);
 }
 
 // Two all-reduces of the stream in each layer.
@@ -37,17 +47,16 @@ double communication(const InferenceWorkload& s, double rows) {
 
 }  // namespace
 
-double decode_bound(const InferenceWorkload& s, double gpus) {
-  const double rate = s.machine.theoretical.bytes > 0 ? s.machine.theoretical.bytes : s.machine.bytes;
-  return rate * gpus / weights_of(s);
-}
+double bound_rate(const Machine& m) { return m.theoretical.bytes > 0 ? m.theoretical.bytes : m.bytes; }
+double bound_bytes(const InferenceWorkload& s) { return weights_of(s) - unread_experts(s, 1); }
+double decode_bound(const InferenceWorkload& s, double gpus) { return bound_rate(s.machine) * gpus / bound_bytes(s); }
 
 Decode decode(const InferenceWorkload& s, int64_t batch, double context) {
   const double b = static_cast<double>(batch), heads = static_cast<double>(s.model.heads * s.model.head_dim);
   Decode r{.batch = batch};
   r.weights = weights_of(s);
-  r.cache = b * context_of(s) * s.model.kv_bytes(s.kv_bytes);
-  const double read = read_weights(s, b), keys = b * context * s.model.kv_bytes(s.kv_bytes);
+  r.cache = b * context_of(s) * kv_bytes_of(s);
+  const double read = read_weights(s, b), keys = b * context * kv_bytes_of(s);
   const double flops = b * (2 * static_cast<double>(s.model.multiplying_parameters()) +
                             4 * static_cast<double>(s.model.layers) * heads * context);
   r.intensity = flops / (read + keys);
@@ -90,7 +99,7 @@ double compute_bound_batch(const InferenceWorkload& s) {
 
 int64_t largest_batch(const InferenceWorkload& s) {
   const double left = kUsable * s.machine.memory * s.gpus - weights_of(s);
-  return left <= 0 ? 0 : static_cast<int64_t>(left / (context_of(s) * s.model.kv_bytes(s.kv_bytes)));
+  return left <= 0 ? 0 : static_cast<int64_t>(left / (context_of(s) * kv_bytes_of(s)));
 }
 
 int gpus_needed(InferenceWorkload s) {

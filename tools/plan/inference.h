@@ -15,8 +15,12 @@ struct InferenceWorkload {
   DType products = kBFloat16;
 };
 
-/// The bound of decoding by the weights alone, at the data sheet's memory rate: tokens per second of each sequence.
+/// The bound of decoding by the weights of one token, of experts those that it chooses, at the data sheet's memory
+/// rate: tokens per second of one sequence.
 double decode_bound(const InferenceWorkload& s, double gpus);
+/// Its two terms: bytes per second of a GPU, and bytes.
+double bound_rate(const Machine& machine);
+double bound_bytes(const InferenceWorkload& s);
 
 /// One token of each of `batch` sequences, with the keys and values of `context` tokens each.
 struct Decode {

@@ -72,9 +72,8 @@ std::string inference_report(const InferenceWorkload& s, double usd, const std::
               " TB/s); decoding one sequence: ", fixed(decode(s, 1, static_cast<double>(s.prompt)).intensity, 2), "\n");
   text += str_cat("keys and values: ", bytes_text(s.model.kv_bytes(2)), " a token in bf16, ",
                   bytes_text(s.model.kv_bytes(1)), " in fp8, ", bytes_text(s.model.kv_bytes(4)), " in f32\n");
-  text += str_cat("bound of decoding at batch 1, ", bytes_text(weights), " of weights at ",
-                  fixed(std::max(m.theoretical.bytes, m.bytes) * s.gpus / 1e12, 2),
-                  " TB/s: ", fixed(decode_bound(s, s.gpus), 1), " tokens/s\n");
+  text += str_cat("bound of decoding at batch 1, ", bytes_text(bound_bytes(s)), " of weights at ",
+                  fixed(bound_rate(m) * s.gpus / 1e12, 2), " TB/s: ", fixed(decode_bound(s, s.gpus), 1), " tokens/s\n");
   text +=
       str_cat("decoding turns compute-bound at batch ", turn > 0 ? fixed(turn, 0) : std::string("(never)"),
               ", without keys and values; ", largest_batch(s), " sequences fit; GPUs needed: ", gpus_needed(s), "\n");
