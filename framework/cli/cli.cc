@@ -398,7 +398,7 @@ void check_files(const Flags& flags) {
     if (File* const* const file = std::get_if<File*>(&flag.variable); file && **file) files.emplace_back(&flag, *file);
   const auto place = [](const std::string& path) {
     std::error_code error;
-    const std::filesystem::path whole = std::filesystem::weakly_canonical(path, error);
+    const std::filesystem::path whole = std::filesystem::weakly_canonical(std::filesystem::absolute(path), error);
     return error ? path : whole.string();
   };
   for (size_t j = 0; j < files.size(); ++j)

@@ -266,6 +266,13 @@ TEST(Program, FilesAreCheckedBeforeItRuns) {
   EXPECT_EQ(refused({"--out="}, 2), "prog: --out: got ''; need a path (write this)\n");
   EXPECT_EQ(refused({"--in", file, "--out", dir + "/./file"}, 2),
             "prog: --in and --out name the same file: '" + dir + "/./file'\n");
+  {  // a file that does not exist, by a relative path and by an absolute one
+    const std::filesystem::path before = std::filesystem::current_path();
+    std::filesystem::current_path(dir);
+    EXPECT_EQ(refused({"--out", "new", "--into", dir + "/new"}, 2),
+              "prog: --out and --into name the same file: '" + dir + "/new'\n");
+    std::filesystem::current_path(before);
+  }
   EXPECT_EQ(refused({"--out", dir}, 1), "prog: --out: cannot write '" + dir + "': it is a folder; need a file\n");
   EXPECT_EQ(refused({"--out", dir + "/no/x"}, 1), "prog: --out: cannot write '" + dir +
                                                       "/no/x': No such file or directory; need a path in a folder that "

@@ -21,6 +21,7 @@ std::atomic<int64_t> implicit_ordinal{0};
 Tensor scalar_i64(int64_t v, Device device) {
   Tensor host = scalar_i64(v);
   if (device.type == DeviceType::kCpu) return host;
+  if (device.type == DeviceType::kMeta) return Tensor::empty({kInt64, device, Shape{}});
   DeviceMemory* memory = device_memory(device.type);
   WEFT_CHECK_AS(kUnavailable, memory, "random numbers: no backend for device ", device);
   Tensor t = Tensor::empty({kInt64, device, Shape{}});
@@ -42,7 +43,7 @@ Generators& generators() {
   return *g;
 }
 
-Device home_of(Device d) { return d.is_accelerator() ? d : Device::cpu(); }
+Device home_of(Device d) { return d.type == DeviceType::kCpu ? Device::cpu() : d; }
 
 OfDevice& of_device(Device wanted) {
   const Device device = home_of(wanted);

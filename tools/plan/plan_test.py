@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""plan: inference and the timeline, what they write, and one line for each bad input."""
+"""plan: inference, the timeline and saved plans, what they write, and one line for each bad input."""
 import json
 import os
 import re
@@ -76,6 +76,11 @@ def main():
         for start in ("forward 0", "backward 5", "gather weights of forward 1", "reduce gradients of head",
                       "collectives in forward 0", "gather new weights", "update", "wait for"):
             check(any(t.startswith(start) for t in titles), start, titles[:20])
+    with tempfile.TemporaryDirectory() as folder:  # gpt2 has dropout, and its parts are planned on meta
+        saved = os.path.join(folder, "saved.plan")
+        good("--model", "gpt2", "--gpus", "8", "--batch", "64", "--mesh", "dp8", "--microbatches", "2", "--save_plan",
+             saved)
+        check(os.path.getsize(saved) > 0, saved)
     for args, part in BAD:
         done = run("--model", "llama-8b", "--inference", *args)
         check(done.returncode == 2 and done.stderr.count("\n") == 1 and part in done.stderr, args, done)
