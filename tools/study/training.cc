@@ -1,5 +1,6 @@
 #include "tools/study/training.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "compiler/cost/collective_seconds.h"
@@ -41,7 +42,9 @@ int tp_nodes(const TpBlock& b, int ranks) {
 }
 
 TpTime tp_time(const TpBlock& b, int ranks) {
-  return {2 * b.parameters * b.tokens / (ranks * b.machine.products_of(kBFloat16) * b.machine.reached),
+  const double products = 2 * b.parameters * b.tokens / (b.machine.products_of(kBFloat16) * b.machine.reached),
+               weights = b.parameters * b.bytes_each / b.machine.bytes;  // each is read once
+  return {std::max(products, weights) / ranks,
           b.all_reduces *
               collective_seconds(Collective::kAllReduce, all_reduce_bytes(b), ranks, tp_nodes(b, ranks), b.machine)};
 }

@@ -121,5 +121,13 @@ TEST(TpWall, ARingOverNodesIsNotFasterThanTheLinksInsideThem) {
   }
 }
 
+// One token: a block of Llama 70B is 0.856 B parameters, which are read at 3 TB/s.
+TEST(TpWall, FewTokensWaitForTheWeights) {
+  TpBlock b;
+  b.tokens = 1;
+  EXPECT_NEAR(tp_time(b, 1).compute, b.parameters * 2 / b.machine.bytes, 1e-9);
+  EXPECT_GT(tp_time(b, 1).step(), tp_time(b, 8).step());
+}
+
 }  // namespace
 }  // namespace weft::study
