@@ -11,7 +11,7 @@
 namespace weft::planner {
 namespace {
 
-std::string rounded(double n) { return str_cat(static_cast<int64_t>(n + 0.5)); }
+std::string rounded(double n) { return n < 1e15 ? str_cat(static_cast<int64_t>(n + 0.5)) : "more than 10^15"; }
 
 void scale(std::vector<LinkPoint>& points, double by) {
   for (LinkPoint& p : points) p.bandwidth *= by;

@@ -47,7 +47,8 @@ struct TpTime {
 double all_reduce_bytes(const TpBlock& b);
 /// Nodes of `ranks` GPUs, as many on each.
 int tp_nodes(const TpBlock& b, int ranks);
-/// Compute at the rate that 16-bit products reach, or that of reading the weights if that takes longer; all-reduces as the planner prices them (collective_seconds).
+/// Compute at the rate that 16-bit products reach, or that of reading the weights if that takes longer; all-reduces as
+/// the planner prices them (collective_seconds).
 TpTime tp_time(const TpBlock& b, int ranks);
 
 }  // namespace weft::study
