@@ -31,6 +31,9 @@ def main():
             "--async_tp is a flag of the plan of a training step; this is --inference")
     for name, value in INFERENCE:
         refused([f"--{name}", value], f"--{name} is a flag of --inference; this is the plan of a training step")
+    for name, value in (("seq", "1025"), ("what_if", "seq=1025")):
+        refused(["--model", "gpt2", "--gpus", "8", f"--{name}", value],
+                f"--{name}: got 1025 tokens of a sequence; need at most 1024, the positions of gpt2")
     for args in (["--gpus", "2", "--mesh", "tp2", "--model", "gpt2", "--top", "1"],
                  ["--inference", "--model", "gpt2", "--prompt", "5", "--gpu", "h200", "--usd_per_gpu_hour", "2"]):
         code, out, err = run(args)

@@ -270,6 +270,10 @@ int run(const Options& o, const PartFlags& flags) {
   check_use(o, setup);
   const Workload before = setup;
   if (!o.what_if.empty()) as_flag("what_if", "what_if: ", [&] { setup = what_if(setup, o.what_if, !o.batch); });
+  const int64_t positions = setup.model.positions;  // of a learned table; 0: there is none
+  check_flag(o.what_if.empty() ? "seq" : "what_if", positions == 0 || setup.sequence <= positions,
+             str_cat(setup.sequence, " tokens of a sequence"),
+             str_cat("at most ", positions, ", the positions of ", setup.model.name));
   const Price price{o.usd_per_gpu_hour, o.kw_per_gpu > 0 ? o.kw_per_gpu : setup.machine.watts / 1000};
   const auto keep = static_cast<size_t>(o.top);
   const Search search = search_plans(setup, fixed, keep);
