@@ -105,6 +105,8 @@ study::Report layout_study(tools::StepChoice choice, int64_t ranks, int64_t roun
   choice.fields = {{"route", "balanced"}};
   const int64_t tokens = tokens_of(choice, config);
   std::vector<Layout> layouts;
+  if (choice.batch_size % ranks != 0)
+    usage_error(str_cat("--batch_size is ", choice.batch_size, "; need a multiple of --ranks, ", ranks));
   for (const Placed& p : kLayouts) layouts.push_back(layout_of(p, choice, ranks, config, rounds));
   std::vector<std::vector<std::string>> rows{{"", "mesh", "copies", "peak", "parameters", "experts'",
                                               "idle for a token", "sent: experts", "others", "gradients"}};

@@ -99,6 +99,8 @@ study::Report report_of(Options& o) {
     o.load.rounds = o.rounds;
     return load_study(o.load, {"balanced", "zipf:1.1", "skew:0.9"});
   }
+  // A sequence or more for each rank.
+  if (study == "layouts" && !o.given["batch_size"]) o.step.batch_size = std::max(o.step.batch_size, o.load.ranks);
   if (study == "layouts") return layout_study(o.step, o.load.ranks, o.rounds);
   if (study == "remedies") {
     if (!o.given["config"]) o.step.config = "moe_shakespeare";
