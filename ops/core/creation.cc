@@ -511,6 +511,7 @@ Tensor bernoulli(const Arg& p) {
 void advance_random_step() {
   internal::StepScope* scope = internal::thread_state.step;
   for (Device d : scope ? scope->used_on : std::vector{Device::cpu()}) {
+    if (d.type == DeviceType::kMeta && !internal::thread_state.capture) continue;  // it has no values
     const Buffer& step = default_generator(d).step;
     step.set(add(step.value(), 1));
   }
