@@ -120,8 +120,8 @@ MemoryRate rate_from(const io::Json& json, std::string_view what) {
   return r;
 }
 
-// The machine of a JSON text. `preset(name)` is the machine of the member "like"; without that member, one with links
-// of its own starts from nothing, and one with the working sets of a CPU's memory from `cpu`, if there is one.
+// The machine of a JSON text. Members that the text lacks come from another machine: with "like" from `preset(name)`,
+// else with "links" from a machine of zeros, else from `cpu`.
 template <class Preset>
 Machine read_json(std::string_view text, std::string_view what, const Machine* cpu, const Preset& preset) {
   const io::Json whole = io::parse_json(text, what);

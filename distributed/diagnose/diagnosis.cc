@@ -435,14 +435,14 @@ class Analysis {
     }
     const auto in_step = [&](int rank) { return moment(rank).waits->plan != 0; };
     const auto inside = std::ranges::find_if(seen, in_step), outside = std::ranges::find_if_not(seen, in_step);
-    if (inside != seen.end() && outside != seen.end()) at = *outside;
+    const bool uneven = inside != seen.end() && outside != seen.end();
+    if (uneven) at = *outside;
     const Record& r = *moment(at).waits;
     blame(Fault::kNeverEntered, at,
-          inside != seen.end() && outside != seen.end()
-              ? str_cat("ranks made different numbers of calls of a step: ", name(at), " is", doing(at), ", and ",
-                        name(*inside), " is", doing(*inside), "; need as many calls on all ranks")
-              : str_cat(name(at), " and other ranks wait for each other: it is", doing(at),
-                        ", and no rank left its plan: a defect of the plan, or of a communicator"));
+          uneven ? str_cat("ranks made different numbers of calls of a step: ", name(at), " is", doing(at), ", and ",
+                           name(*inside), " is", doing(*inside), "; need as many calls on all ranks")
+                 : str_cat(name(at), " and other ranks wait for each other: it is", doing(at),
+                           ", and no rank left its plan: a defect of the plan, or of a communicator"));
     set_collective(trace(at), r, row_of(trace(at), r));
     return true;
   }

@@ -1,5 +1,5 @@
-// Choices of experts that do not depend on the tokens: each rank sorts those of its own tokens, and the results are
-// those of one device.
+// The choice of experts can be a constant, without a router. Each rank sorts the choices of its own tokens, and the
+// results equal those of one device.
 #include <gtest/gtest.h>
 
 #include "distributed/launch/compile.h"

@@ -381,8 +381,8 @@ void MeshStep::shard_cells() {
   }
 }
 
-// Each process has the whole of each argument, and its ranks take their parts of it. Other values in one process, such
-// as those of a batch of its own, would be wrong without an error. The first call shows them.
+// Each process passes whole arguments, and its ranks take their parts of them. If a process passed another batch, the
+// results would be wrong without an error, so the first call compares the values.
 void MeshStep::check_arguments(std::span<const Tensor> args) const {
   Processes* const job = Processes::current();
   for (size_t i = 0; job && i < args.size(); ++i) {

@@ -146,7 +146,7 @@ const std::vector<Row>& rows() {
       // Forward gathers 2 and scatters 2; backward gathers 4, and scatters 2.
       {"V28 gathered, 2 + 4", [] { return streams_of_layer().tp_gathered; }, 6, 1e-12},
       {"V28 scattered into the residual stream, 2 + 2", [] { return streams_of_layer().tp_scattered; }, 4, 1e-12},
-      // 90 % of the tokens on one of 8 experts, each on a rank of its own.
+      // 8 experts, one on each rank; 90 % of the tokens choose the same one.
       {"V29 skew",
        [] {
          const double shares[8] = {0.9, 0.1 / 7, 0.1 / 7, 0.1 / 7, 0.1 / 7, 0.1 / 7, 0.1 / 7, 0.1 / 7};
