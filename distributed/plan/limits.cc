@@ -16,9 +16,8 @@ double fsdp_comm_limit(double tokens, double link_bandwidth, double flops) { ret
 
 double fsdp_batch_limit(double tokens, double sequence) { return tokens / sequence; }
 
-ScaleCase scale_case(double gpus, double tokens, double sequence, double link_bandwidth, double flops) {
-  const bool batch = gpus > fsdp_batch_limit(tokens, sequence),
-             comm = gpus > fsdp_comm_limit(tokens, link_bandwidth, flops);
+ScaleCase scale_case(double gpus, double comm_limit, double batch_limit) {
+  const bool batch = gpus > batch_limit, comm = gpus > comm_limit;
   return batch ? comm ? ScaleCase::kBoth : ScaleCase::kBatch : comm ? ScaleCase::kComm : ScaleCase::kFsdp;
 }
 

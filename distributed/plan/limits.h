@@ -23,7 +23,8 @@ enum class ScaleCase : uint8_t {
   kComm = 3,   // too much communication: pp, or tp between nodes
   kBoth = 4,   // cp or tp with pp, or tp between nodes
 };
-ScaleCase scale_case(double gpus, double tokens, double sequence, double link_bandwidth, double flops);
+/// Of `gpus` ranks beside both limits.
+ScaleCase scale_case(double gpus, double comm_limit, double batch_limit);
 
 /// Bytes that a rank sends to other ranks when it dispatches its tokens, as 2-byte rows, to k experts. A layer has four
 /// such exchanges: dispatch and combine, in forward and in backward.

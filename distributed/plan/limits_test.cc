@@ -22,11 +22,15 @@ TEST(Limits, FullyShardedBreaksEvenAt4000) {
 }
 
 TEST(Limits, FourCases) {
-  auto first = [](double gpus) { return scale_case(gpus, 8e6, 8000, 200e9, 200e12); };
+  auto first = [](double gpus) {
+    return scale_case(gpus, fsdp_comm_limit(8e6, 200e9, 200e12), fsdp_batch_limit(8e6, 8000));
+  };
   EXPECT_EQ(first(500), ScaleCase::kFsdp);
   EXPECT_EQ(first(2000), ScaleCase::kBatch);
   EXPECT_EQ(first(10000), ScaleCase::kBoth);
-  auto second = [](double gpus) { return scale_case(gpus, 8e6, 1000, 50e9, 200e12); };
+  auto second = [](double gpus) {
+    return scale_case(gpus, fsdp_comm_limit(8e6, 50e9, 200e12), fsdp_batch_limit(8e6, 1000));
+  };
   EXPECT_EQ(second(4000), ScaleCase::kComm);
   EXPECT_EQ(second(16000), ScaleCase::kBoth);
 }

@@ -2,16 +2,29 @@
 
 #include <charconv>
 #include <cmath>
+#include <cstdio>
 #include <optional>
 
 #include "compiler/cost/collective_seconds.h"
 #include "framework/base/error.h"
-#include "tools/plan/search.h"
+#include "framework/base/units.h"
 
 namespace weft::planner {
 namespace {
 
-std::string rounded(double n) { return n < 1e15 ? str_cat(static_cast<int64_t>(n + 0.5)) : "more than 10^15"; }
+// Fully sharded data parallelism alone, beside the best plan.
+std::string fsdp_alone(const Workload& s, const Planned& best) {
+  const Search alone =
+      search_plans(s, {.dimensions = {{"dp", 1}, {"fsdp", s.gpus}, {"tp", 1}, {"cp", 1}, {"ep", 1}, {"pp", 1}}}, 1);
+  if (alone.best.empty())
+    return str_cat("fsdp alone ", alone.least_memory > 0 ? "does not fit" : "does not divide the batch");
+  const Planned& plan = alone.best[0];
+  if (plan.candidate.text() == best.candidate.text()) return "fsdp alone is the best plan";
+  char more[64];
+  std::snprintf(more, sizeof more, "%.0f %% longer than the best plan (", 100 * (plan.cost.step / best.cost.step - 1));
+  return str_cat("fsdp alone, ", plan.candidate.text(), ", takes ", seconds_text(plan.cost.step), ", ", more,
+                 why_slower(plan.cost, best.cost), ")");
+}
 
 void scale(std::vector<LinkPoint>& points, double by) {
   for (LinkPoint& p : points) p.bandwidth *= by;
@@ -33,35 +46,49 @@ struct Change {
 
 Limits limits_of(const Workload& s) {
   Limits l;
-  l.flops = s.peak_flops() * s.machine.reached;
   const int node = s.machine.links.node, nodes = (s.gpus + node - 1) / node;
-  l.bandwidth = bus_bandwidth(Collective::kAllGather, std::max(2, s.gpus), std::max(1, nodes), s.machine);
-  // An element of 4 bytes takes twice the time of the 2 that the limit is for, and unused experts add no compute.
-  const double rate = l.bandwidth * 2 / static_cast<double>(itemsize(s.activations)) * s.model.used_share();
-  l.communication = dist::fsdp_comm_limit(s.tokens(), rate, l.flops);
+  const double bandwidth = bus_bandwidth(Collective::kAllGather, std::max(2, s.gpus), std::max(1, nodes), s.machine);
+  // An element of 4 bytes takes twice the time of the 2 that the form is for, and unused experts add no compute.
+  l.closed_form = dist::fsdp_comm_limit(
+      s.tokens(), bandwidth * 2 / static_cast<double>(itemsize(s.activations)) * s.model.used_share(),
+      s.peak_flops() * s.machine.reached);
+  const auto hidden = [&](int gpus) {
+    const FsdpSeconds t = fsdp_seconds(s, gpus);
+    return t.communication <= t.compute;
+  };
+  int within = 1, beyond = 2;
+  while (beyond <= kMostGpus && hidden(beyond)) within = beyond, beyond *= 2;
+  while (beyond <= kMostGpus && beyond - within > 1) {
+    const int middle = within + (beyond - within) / 2;
+    (hidden(middle) ? within : beyond) = middle;
+  }
+  l.communication = within;
   l.batch = dist::fsdp_batch_limit(s.tokens(), static_cast<double>(s.sequence));
-  l.scale_case = dist::scale_case(s.gpus, s.tokens(), static_cast<double>(s.sequence), rate, l.flops);
+  l.scale_case = dist::scale_case(s.gpus, l.communication, l.batch);
   return l;
 }
 
-std::string advice(const Workload& s, const Limits& l) {
-  const std::string limits = str_cat("compute hides fully sharded communication up to ", rounded(l.communication),
-                                     " GPUs, and the batch has ", rounded(l.batch), " sequences");
+std::string advice(const Workload& s, const Limits& l, const Planned& best) {
+  char closed[32];
+  std::snprintf(closed, sizeof closed, "%.4g", l.closed_form);
+  const std::string limits =
+      str_cat("compute hides the gathers and reductions of fully sharded data parallelism (fsdp) up to ",
+              static_cast<int64_t>(l.communication), " GPUs", l.communication >= kMostGpus ? " or more" : "", " (",
+              closed, " without latency and with gradients as wide as weights), and the batch has ",
+              static_cast<int64_t>(l.batch + 0.5), " sequences for ", s.gpus, " GPUs: ");
   switch (l.scale_case) {
     case dist::ScaleCase::kFsdp:
-      return str_cat("case 1, within both limits: ", limits, "; for ", s.gpus,
-                     " GPUs fully sharded data parallelism (fsdp) alone is enough");
+      return str_cat("case 1, within both limits: ", limits, fsdp_alone(s, best));
     case dist::ScaleCase::kBatch:
-      return str_cat("case 2, limited by the batch: ", limits, "; for ", s.gpus,
-                     " GPUs split sequences (cp) or matrices (tp) too; pp does not help");
+      return str_cat("case 2, limited by the batch: ", limits,
+                     "split sequences (cp) or matrices (tp) too; pp does not help");
     case dist::ScaleCase::kComm:
-      return str_cat("case 3, limited by communication: ", limits, "; for ", s.gpus,
-                     " GPUs use pp, or tp between nodes");
+      return str_cat("case 3, limited by communication: ", limits, "use pp, or tp between nodes; ",
+                     fsdp_alone(s, best));
     case dist::ScaleCase::kBoth:
       break;
   }
-  return str_cat("case 4, beyond both limits: ", limits, "; for ", s.gpus,
-                 " GPUs use cp or tp together with pp, or tp between nodes");
+  return str_cat("case 4, beyond both limits: ", limits, "use cp or tp together with pp, or tp between nodes");
 }
 
 Workload what_if(Workload s, const std::string& changes, bool fit_batch) {

@@ -1,20 +1,21 @@
 // The four cases of scaling fully sharded data parallelism as one sentence, and what changes when the hardware does.
 #pragma once
 #include "distributed/plan/limits.h"
-#include "tools/plan/step_cost.h"
+#include "tools/plan/search.h"
 
 namespace weft::planner {
 
-/// The two limits of fully sharded data parallelism (distributed/plan/limits.h) at the rates that a step reaches. All
-/// experts are gathered, but compute has only the chosen ones to hide it with.
+/// The two limits of fully sharded data parallelism, in GPUs.
 struct Limits {
-  double flops = 0;                     // operations per second that a GPU reaches
-  double bandwidth = 0;                 // bytes per second of a rank's link in gathers over all GPUs
-  double communication = 0, batch = 0;  // GPUs
+  double communication = 0;  // the most whose compute takes as long as their gathers and reductions (fsdp_seconds())
+  double closed_form = 0;    // the same without latency, attention and f32 gradients (distributed/plan/limits.h)
+  double batch = 0;          // sequences of a step
   dist::ScaleCase scale_case = dist::ScaleCase::kFsdp;
 };
+inline constexpr int kMostGpus = 1 << 20;  // the limit of communication is searched up to this number
 Limits limits_of(const Workload& setup);
-std::string advice(const Workload& setup, const Limits& limits);
+/// `best`: the fastest plan, beside which fully sharded data parallelism alone is priced.
+std::string advice(const Workload& setup, const Limits& limits, const Planned& best);
 
 /// Applies "gpu_flops=8x,network=0.1x,gpus=2x,batch=1000,seq=8192,memory=2x": numbers, or factors with x.
 /// network: links between nodes and within them; bandwidth: of the GPU's memory. A change of seq keeps the tokens of a

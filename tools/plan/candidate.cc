@@ -1,5 +1,6 @@
+#include "tools/plan/candidate.h"
+
 #include "framework/base/error.h"
-#include "tools/plan/step_cost.h"
 
 namespace weft::planner {
 namespace {

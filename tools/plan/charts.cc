@@ -21,12 +21,13 @@ std::string curve_svg(const Workload& w) {
   const Limits limits = limits_of(w);
   std::vector<Point> compute, communication;
   double low = 1e300, high = 0;
-  const double most = 4 * std::max({limits.communication, limits.batch, static_cast<double>(w.gpus), 16.0});
-  const double n = static_cast<double>(w.model.parameters()), bytes = static_cast<double>(itemsize(w.activations));
-  const double used = n * w.model.used_share();  // of experts, a token multiplies the chosen ones
-  for (double gpus = 8; gpus <= most; gpus *= 1.1) {
-    compute.push_back({gpus, dist::train_compute_seconds(used, w.tokens(), limits.flops, gpus)});
-    communication.push_back({gpus, dist::fsdp_comm_seconds(n, bytes, limits.bandwidth)});
+  const double most = std::min<double>(
+      kMostGpus, 4 * std::max({limits.communication, limits.batch, static_cast<double>(w.gpus), 16.0}));
+  for (double n = 8; n <= most; n *= 1.1) {
+    const int gpus = static_cast<int>(n + 0.5);
+    const FsdpSeconds t = fsdp_seconds(w, gpus);
+    compute.push_back({static_cast<double>(gpus), t.compute});
+    communication.push_back({static_cast<double>(gpus), t.communication});
     for (const Point& p : {compute.back(), communication.back()}) low = std::min(low, p.y), high = std::max(high, p.y);
   }
   low /= 2, high *= 2;
@@ -42,8 +43,7 @@ std::string curve_svg(const Workload& w) {
   };
   limit(limits.communication, "communication limit");
   limit(limits.batch, "batch limit");
-  const Point here[] = {
-      {static_cast<double>(w.gpus), dist::train_compute_seconds(used, w.tokens(), limits.flops, w.gpus)}};
+  const Point here[] = {{static_cast<double>(w.gpus), fsdp_seconds(w, w.gpus).compute}};
   if (w.gpus >= 8) chart.dots(here, str_cat(w.gpus, " GPUs"));
   return draw::svg({&chart, 1});
 }

@@ -32,7 +32,9 @@ Timeline run_passes(const std::vector<Pass>& passes, bool spans) {
     if (i + 1 < passes.size() && passes[i + 1].gather > 0) gathered = gather(from, passes[i + 1]);
     mark(TimelineSpan::kCompute, from, from + p.compute, p.name);
     compute = from + p.compute + p.blocking;
-    mark(TimelineSpan::kBlocking, from + p.compute, compute, str_cat("collectives in ", p.name), p.blocking_bytes);
+    mark(TimelineSpan::kInPass, from + p.compute - std::min(p.hidden, p.compute), compute,
+         str_cat("collectives in ", p.name), p.blocking_bytes);
+    mark(TimelineSpan::kExposed, from + p.compute, compute, str_cat("wait for collectives in ", p.name));
     r.compute += p.compute;
     r.blocking += p.blocking;
     communicate(compute, p.reduce, "reduce gradients of ", p, p.reduce_bytes);

@@ -9,11 +9,14 @@ namespace weft::planner {
 /// One piece of work of a rank, in order: what it gathers ahead, computes, waits for, and reduces behind.
 struct Pass {
   std::string name;
-  double gather = 0, compute = 0, blocking = 0, reduce = 0;       // seconds
+  double gather = 0, compute = 0, blocking = 0;                   // seconds
+  double hidden = 0;                                              // of the collectives that `blocking` is the rest of
+  double reduce = 0;
   double gather_bytes = 0, blocking_bytes = 0, reduce_bytes = 0;  // the larger of operand and result
 };
 struct TimelineSpan {
-  enum Row : uint8_t { kCompute, kBlocking, kNetwork, kExposed } row = kCompute;
+  // kInPass: collectives that a pass waits for, with the part that its compute hides.
+  enum Row : uint8_t { kCompute, kInPass, kNetwork, kExposed } row = kCompute;
   double from = 0, to = 0;
   std::string name = {};  // "gather forward 1"
   double bytes = 0;       // of a collective

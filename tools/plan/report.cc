@@ -69,7 +69,7 @@ std::string plan_report(const Workload& s, const Search& search, const Price& pr
         ++shown;
       }
   }
-  return text + str_cat("advice: ", advice(s, limits_of(s)), "\n");
+  return text + str_cat("advice: ", advice(s, limits_of(s), search.best[0]), "\n");
 }
 
 std::string what_if_report(const Workload& before, const Workload& after, const std::string& changes, const Search& was,
@@ -107,7 +107,8 @@ std::string plan_json(const Workload& s, const Search& search, const Price& pric
   json["limits"] = {{"communication", limits.communication},
                     {"batch", limits.batch},
                     {"case", static_cast<int>(limits.scale_case)},
-                    {"advice", advice(s, limits)}};
+                    {"advice", advice(s, limits, search.best[0])},
+                    {"closed_form", limits.closed_form}};
   for (const Planned& p : search.best) {
     const Candidate& c = p.candidate;
     const StepCost& k = p.cost;

@@ -105,9 +105,8 @@ std::string draw(const Lines& lines) {
         case TimelineSpan::kCompute:
           add(0, s, 0, short_name(s.name));
           break;
-        case TimelineSpan::kBlocking:
+        case TimelineSpan::kInPass:
           add(1, s, 1);
-          add(3, s, 3);
           break;
         case TimelineSpan::kNetwork:
           add(2, s, 2);

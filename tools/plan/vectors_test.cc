@@ -14,6 +14,7 @@
 #include "distributed/plan/limits.h"
 #include "tools/plan/advice.h"
 #include "tools/plan/inference.h"
+#include "tools/plan/pipeline_cost.h"
 #include "tools/plan/search.h"
 
 namespace weft::planner {
@@ -28,6 +29,10 @@ struct Row {
 };
 
 const Machine& h100() { return machine_preset("h100-sxm"); }
+// 8e6 tokens on GPUs of 200e12 operations a second.
+dist::ScaleCase case_of(double gpus, double sequence, double bandwidth) {
+  return dist::scale_case(gpus, dist::fsdp_comm_limit(8e6, bandwidth, 200e12), dist::fsdp_batch_limit(8e6, sequence));
+}
 double number_of(dist::ScaleCase c) { return static_cast<double>(c); }
 
 // Bubble over ideal time of F = I = W = 1.
@@ -49,7 +54,7 @@ Workload slide(int gpus, int64_t batch, int64_t sequence) {
   return s;
 }
 double slide_limit(const char* change) {
-  return limits_of(what_if(slide(4000, 4'000'000 / 8000, 8000), change)).communication;
+  return limits_of(what_if(slide(4000, 4'000'000 / 8000, 8000), change)).closed_form;
 }
 
 // What one more layer of Llama 8B adds to the tp collectives of a step with one sequence of 16,384 tokens, in units of
@@ -92,19 +97,17 @@ const std::vector<Row>& rows() {
       {"V4", [] { return dist::train_compute_seconds(70e9, 4e6, 200e12, 8000); }, 1.05, 1e-12},
       {"V5 8192", [] { return dist::fsdp_batch_limit(8e6, 8192); }, 976.6, 1e-4},
       {"V5 8000", [] { return dist::fsdp_batch_limit(8e6, 8000); }, 1000, 1e-12},
-      {"V6 500", [] { return number_of(limits_of(slide(500, 1000, 8000)).scale_case); }, 1, 0},
-      {"V6 2000", [] { return number_of(limits_of(slide(2000, 1000, 8000)).scale_case); }, 2, 0},
-      {"V6 4000", [] { return number_of(limits_of(what_if(slide(4000, 8000, 1000), "network=0.25x")).scale_case); }, 3,
-       0},
-      {"V6 10000", [] { return number_of(limits_of(slide(10000, 1000, 8000)).scale_case); }, 4, 0},
-      {"V6 16000", [] { return number_of(limits_of(what_if(slide(16000, 8000, 1000), "network=0.25x")).scale_case); },
-       4, 0},
+      {"V6 500", [] { return number_of(case_of(500, 8000, 200e9)); }, 1, 0},
+      {"V6 2000", [] { return number_of(case_of(2000, 8000, 200e9)); }, 2, 0},
+      {"V6 4000", [] { return number_of(case_of(4000, 1000, 50e9)); }, 3, 0},
+      {"V6 10000", [] { return number_of(case_of(10000, 8000, 200e9)); }, 4, 0},
+      {"V6 16000", [] { return number_of(case_of(16000, 1000, 50e9)); }, 4, 0},
       {"V7", [] { return slide_limit(""); }, 4000, 1e-9},
       {"V7 of another model",
        [] {
          Workload s = slide(4000, 500, 8000);
          s.model = preset_shape("gpt2");
-         return limits_of(s).communication;
+         return limits_of(s).closed_form;
        },
        4000, 1e-9},
       {"V8 flops", [] { return slide_limit("gpu_flops=8x"); }, 500, 1e-9},
@@ -228,13 +231,21 @@ TEST(Vectors, BubblesAreThoseOfTheTables) {
       }
 }
 
-// V8: a network of a tenth changes the advice for what data parallelism alone could do.
+// V8: a network of a tenth, or GPUs 8 times as fast, change the advice for what data parallelism alone could do.
 TEST(Vectors, V8ChangesTheAdvice) {
   const Workload s = slide(480, 4'000'000 / 8000, 8000);
   EXPECT_EQ(limits_of(s).scale_case, dist::ScaleCase::kFsdp);
-  EXPECT_EQ(limits_of(what_if(s, "network=0.1x")).scale_case, dist::ScaleCase::kComm);
-  EXPECT_EQ(limits_of(what_if(s, "gpu_flops=8x")).scale_case, dist::ScaleCase::kFsdp);
-  EXPECT_EQ(limits_of(what_if(s, "gpu_flops=10x")).scale_case, dist::ScaleCase::kComm);
+  EXPECT_EQ(limits_of(what_if(s, "gpu_flops=2x")).scale_case, dist::ScaleCase::kFsdp);
+  for (const char* change : {"network=0.1x", "gpu_flops=8x"})
+    EXPECT_EQ(limits_of(what_if(s, change)).scale_case, dist::ScaleCase::kComm) << change;
+}
+
+// The priced limit has gradients in f32, which take 8 bytes of a parameter instead of 6, and all compute of a step.
+TEST(Vectors, TheLimitOfV7IsNearThePrices) {
+  const Limits l = limits_of(slide(4000, 500, 8000));
+  const Workload s = slide(4000, 500, 8000);
+  const double more = s.model.training_flops(8000) / (6 * static_cast<double>(s.model.parameters()));
+  EXPECT_NEAR(l.communication / (l.closed_form * 6 / 8 * more), 1, 0.1);
 }
 
 }  // namespace

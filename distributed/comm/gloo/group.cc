@@ -14,7 +14,8 @@ using Lock = std::unique_lock<std::mutex>;
 
 namespace {
 
-constexpr uint64_t kMaxAhead = 1 << 20;  // collectives that another rank may have started before this one
+constexpr std::chrono::milliseconds kSettles{40};  // that ranks wait for others beyond two that differ
+constexpr uint64_t kMaxAhead = 1 << 20;            // collectives that another rank may have started before this one
 
 StridedView dense(const StridedView& v, const void* data) {
   return {const_cast<void*>(data), v.dtype, v.shape, contiguous_strides(v.shape)};
@@ -207,16 +208,26 @@ void Group::take(Stream& s, Op& op, size_t i, StartedRequest r) {
     ++arrived;
     if (op.first < 0 || op.times[j] < op.times[op.first]) op.first = static_cast<int>(j);
   }
+  const bool all = arrived == s.members.size();
   try {
     for (size_t j = 0; j < s.members.size(); ++j)
       if (op.here[j] && static_cast<int>(j) != op.first) names_.agree(op, op.first, j);
-    if (arrived == s.members.size())
+    if (all)
       get_ready(op);
     else
       check_retired(op);
   } catch (const Error& e) {
-    fail(e, &op);
+    // Two ranks that differ do not show which one is wrong: the others may still come.
+    if (!op.mismatch) op.settles = std::chrono::steady_clock::now() + kSettles;
+    if (all) op.settles = {};
+    op.mismatch = e;
+    settle(op);
+    changed_.notify_all();
   }
+}
+
+void Group::settle(Op& op) {
+  if (op.mismatch && !op.ended() && std::chrono::steady_clock::now() >= op.settles) fail(*op.mismatch, &op);
 }
 
 void Group::get_ready(Op& op) {
@@ -257,6 +268,8 @@ std::optional<Error> Group::wait(Op& op, Work::Deadline deadline) {
   Lock lock(hub_.mutex);
   bool poll = true;
   while (!(op.ended() && op.workers == 0)) {
+    settle(op);
+    if (op.ended() && op.workers == 0) break;
     if (!op.failed && op.ready && !(op.runnable.empty() && op.early.empty())) {
       lock.unlock();
       work(op);
@@ -272,7 +285,9 @@ std::optional<Error> Group::wait(Op& op, Work::Deadline deadline) {
       lock.lock();
       continue;
     }
-    if (changed_.wait_until(lock, deadline) != std::cv_status::timeout || (op.ended() && op.workers == 0)) continue;
+    const auto until = op.mismatch ? std::min(deadline, op.settles) : deadline;
+    if (changed_.wait_until(lock, until) != std::cv_status::timeout || (op.ended() && op.workers == 0)) continue;
+    if (until < deadline) continue;
     if (!op.ended()) time_out(op);
     break;  // leave() waits for those who still use the operands
   }
@@ -286,14 +301,15 @@ void Group::time_out(Op& op) {
        &op);
 }
 
-bool Group::done(const Op& op) {
+bool Group::done(Op& op) {
   const std::lock_guard lock(hub_.mutex);
+  settle(op);
   return op.ended() && op.workers == 0;
 }
 
 void Group::leave(Op& op) {
   Lock lock(hub_.mutex);
-  if (!op.ended()) fail(names_.dropped(op.requests[op.mine].kind, op.number, me_), &op);
+  if (!op.ended()) fail(op.mismatch ? *op.mismatch : names_.dropped(op.requests[op.mine].kind, op.number, me_), &op);
   changed_.wait(lock, [&] { return op.workers == 0; });  // no deadline: this rank's memory is in use
 }
 

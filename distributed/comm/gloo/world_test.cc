@@ -37,6 +37,28 @@ TEST(GlooWorld, ProgressWhileRanksCompute) {
             "0 0");
 }
 
+// Two ranks that differ do not show which one is wrong: a third one may still start its collective, though not for long.
+TEST(GlooWorld, AMismatchWaitsForOtherRanks) {
+  for (const bool comes : {true, false}) {
+    EXPECT_EQ(run_world(gloo_world().with({}), each(3),
+                        [&](Communicator& c, ProcessWorld&) {
+                          std::vector<float> v(4), w(4);
+                          const ReduceOp op = c.rank() == 0 ? ReduceOp::kMax : ReduceOp::kSum;
+                          if (c.rank() == 2) std::this_thread::sleep_for(milliseconds(comes ? 10 : 300));
+                          const auto begin = Clock::now();
+                          const auto error =
+                              c.start({.kind = Collective::kAllReduce, .op = op, .in = view(v), .out = view(w)})
+                                  ->wait(in_a_minute());
+                          EXPECT_NE(text(error).find(" started all_reduce max of f32[4]"), std::string::npos)
+                              << text(error);
+                          const bool late = c.rank() == 2 && !comes;
+                          EXPECT_EQ(text(error).starts_with("collective aborted: "), late) << text(error);
+                          EXPECT_LT(Clock::now() - begin, milliseconds(200));
+                        }),
+              "0 0 0");
+  }
+}
+
 TEST(GlooWorld, NothingIsLeft) {
   auto count = [](const char* folder) {
     const std::filesystem::directory_iterator list(folder);

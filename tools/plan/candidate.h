@@ -1,0 +1,48 @@
+// A training step to plan, and one way to spread it over GPUs.
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "compiler/cost/machine.h"
+#include "tools/plan/attention_rate.h"
+#include "tools/plan/shape.h"
+
+namespace weft::planner {
+
+/// What all candidates share.
+struct Workload {
+  ModelShape model;
+  Machine machine;  // as the run sees it (with_tf32)
+  int gpus = 1;
+  int64_t batch = 1;  // sequences of a step
+  int64_t sequence = 1;
+  DType activations = kBFloat16;  // and of the weights at use
+  DType products = kBFloat16;     // of the operands of layers' products
+  bool async_tp = true;           // products overlap with the tp collectives beside them
+  AttentionKernel attention = AttentionKernel::kWeft;
+  double host_seconds = 0;  // of the host for each launch; 0: the step is replayed as one graph
+  double peak_flops() const { return machine.products_of(products); }
+  /// How many ranks share the device of one: all, if they are threads of one CPU.
+  double sharing() const { return machine.shares_cores ? gpus : 1; }
+  double tokens() const { return static_cast<double>(batch) * static_cast<double>(sequence); }
+  /// Bytes that a rank may use: some of a GPU's memory belongs to driver, libraries and the allocator's gaps; threads
+  /// of one CPU share all of it.
+  double usable_memory() const { return (machine.shares_cores ? 1 : 0.94) * machine.memory / sharing(); }
+};
+
+/// A mesh with its options. Ranks fill nodes in the order tp, cp, ep, fsdp, dp, pp.
+struct Candidate {
+  int dp = 1, fsdp = 1, tp = 1, cp = 1, ep = 1, pp = 1;
+  int zero = 0;                   // 0, 1; 3 with fsdp
+  std::string schedule = "1f1b";  // with pp
+  int stages_per_rank = 1;        // with pp
+  int64_t microbatches = 1;
+  bool full_recompute = false;  // backward computes each layer's forward again; else cheap values alone
+  bool gather_once = true;      // with pp and zero 3: once for all microbatches
+  int data() const { return dp * fsdp * ep; }
+  int ranks() const { return data() * tp * cp * pp; }
+  std::string mesh() const;  // "pp8,fsdp8,tp8"; "" of one rank
+  std::string text() const;  // "pp8,fsdp8,tp8  1f1b, 16 microbatches, full recompute"
+};
+
+}  // namespace weft::planner

@@ -1,0 +1,294 @@
+#include "tools/plan/layer_cost.h"
+
+#include <algorithm>
+
+#include "compiler/cost/roofline.h"
+#include "framework/base/error.h"
+
+namespace weft::planner {
+namespace {
+
+// A collective of NCCL on an H100 has 24 blocks, each of which fills a multiprocessor (NVIDIA developer forum, 337991);
+// DeepSeek-V3 gives communication 20 of 132 (arXiv:2412.19437, 3.2.2).
+constexpr double kCollectiveMultiprocessors = 24;
+
+double d(int64_t n) { return static_cast<double>(n); }
+
+}  // namespace
+
+int nodes_spanned(int ranks, int stride, int node) {
+  if (int64_t{1} * (ranks - 1) * stride < node) return 1;
+  if (stride >= node) return ranks;
+  return static_cast<int>((int64_t{1} * (ranks - 1) * stride) / node + 1);
+}
+
+Costs::Costs(const Workload& s, const Candidate& c)
+    : s_(s),
+      c_(c),
+      m_(s.model),
+      element_(d(itemsize(s.activations))),
+      tokens_(d(s.batch) / c.data() / d(c.microbatches) * d(s.sequence) / c.cp),
+      stream_(tokens_ * d(m_.dim) * element_) {}
+
+void Costs::check_divides() const {
+  const auto divides = [&](int64_t whole, int64_t parts, const char* what) {
+    WEFT_CHECK(whole % parts == 0, what, " (", whole, ") does not divide over ", parts);
+  };
+  WEFT_CHECK(s_.gpus == c_.ranks(), c_.mesh(), " has ", c_.ranks(), " ranks; need ", s_.gpus);
+  divides(m_.heads, c_.tp, "heads");
+  WEFT_CHECK(
+      m_.kv_heads % std::min<int64_t>(c_.tp, m_.kv_heads) == 0 && (c_.tp <= m_.kv_heads || c_.tp % m_.kv_heads == 0),
+      "kv_heads (", m_.kv_heads, ") does not divide over ", c_.tp);
+  divides(m_.ffn, c_.tp, "ffn");
+  divides(m_.expert_ffn, c_.tp, "ffn of experts");
+  divides(m_.experts, c_.ep, "experts");
+  WEFT_CHECK(c_.ep == 1 || m_.experts > 0, "a model without experts has no ep");
+  divides(s_.batch, c_.data(), "batch");
+  divides(s_.batch / c_.data(), c_.microbatches, "sequences of a rank");
+  divides(s_.sequence, int64_t{1} * (c_.cp > 1 ? 2 : 1) * c_.cp, "sequence");
+  WEFT_CHECK(m_.layers >= int64_t{1} * c_.pp * c_.stages_per_rank, m_.layers, " layers are fewer than ",
+             c_.pp * c_.stages_per_rank, " stages");
+}
+
+// [m, k] x [k, n], `count` times.
+double Costs::product(double m, double n, double k, double count, bool head) const {
+  const double flops = 2 * count * m * n * k;
+  return s_.sharing() * launch_seconds(s_.machine,
+                                       {.flops = flops,
+                                        .bytes = count * (m * k + k * n + m * n) * element_,
+                                        .products = flops,
+                                        .product_dtype = head ? s_.activations : s_.products,
+                                        .written = count * m * n * element_},
+                                       {count, m, n});
+}
+
+// Elementwise kernels reach what a copy reaches, which Machine::bytes is: 0.9 to 1.05 of it (docs/gpu.md).
+double Costs::move(double read, double written) const {
+  const ResourceSeconds t = resource_seconds(s_.machine, {.bytes = read + written, .written = written});
+  return s_.sharing() * (s_.machine.launch + t.memory * s_.machine.reached);
+}
+
+double Costs::collective(Collective kind, double bytes, int ranks, int stride) const {
+  return collective_seconds(kind, bytes, ranks, nodes_spanned(ranks, stride, s_.machine.links.node), s_.machine);
+}
+
+// A collective over tp beside a product: with rings, all steps but the first hide behind the product's parts.
+double Costs::beside(double seconds, double product, double& hidden) const {
+  if (!s_.async_tp || c_.tp == 1) return seconds;
+  const double part = 1.0 / c_.tp, left = seconds * part + std::max(0.0, (1 - part) * (seconds - product));
+  hidden += seconds - left;
+  return left;
+}
+
+// A collective over tp in backward that one of a linear layer's two products does not wait for: it runs while that
+// product does, on multiprocessors if it is not sent in parts.
+double Costs::behind(double seconds, double product, Layer& l) const {
+  if (s_.async_tp) return beside(seconds, product, l.hidden_backward);
+  const double left = std::max(0.0, seconds - product);
+  l.hidden_backward += seconds - left;
+  l.contended += seconds - left;
+  return left;
+}
+
+// 8-bit products scale each operand by its largest value: each of the three products reads it twice and writes it.
+double Costs::scaled(double elements) const {
+  return itemsize(s_.products) < itemsize(s_.activations) ? move(2 * element_ * elements, elements) : 0;
+}
+
+// y = x w, of a weight that tp splits, with its two products in backward.
+void Costs::linear(Layer& l, double rows, double in, double out, double weights, double count) const {
+  const double x = scaled(count * rows * in), w = scaled(count * in * out), y = scaled(count * rows * out);
+  l.forward += product(rows, out, in, count) + x + w;
+  l.input += product(rows, in, out, count) + y + w;
+  l.weight += product(out, in, rows, count) + x + y;
+  l.flops += 2 * count * rows * in * out;
+  l.dense += weights;
+}
+
+Layer Costs::layer(bool expert) const {
+  Layer l;
+  const double tp = c_.tp, t = tokens_, dim = d(m_.dim), q = d(m_.heads * m_.head_dim) / tp,
+               kv = 2 * d(m_.kv_heads * m_.head_dim) / std::min<double>(tp, d(m_.kv_heads)), own = stream_ / tp;
+  // Norms and additions to the residual stream.
+  l.forward += 2 * move(2 * own, 2 * own);
+  l.input += 2 * move(4 * own, 2 * own);
+  linear(l, t, dim, q + kv, dim * (q + kv));
+  const double qkv = product(t, q + kv, dim);
+  // Rotation of queries and keys.
+  l.forward += move((q + kv / 2) * t * element_, (q + kv / 2) * t * element_);
+  l.input += move((q + kv / 2) * t * element_, (q + kv / 2) * t * element_);
+  attention(l, t, q, kv);
+  linear(l, t, q, dim, q * dim);
+  const double out = product(t, dim, q);
+  l.kept = 2 * own + (2 * q + kv) * t * element_;
+  l.input_bytes = own;
+  double up = 0, down = 0;
+  if (expert) {
+    experts(l, up, down);
+  } else {
+    const double f = d(m_.ffn) / tp, wide = (m_.gated ? 2 : 1) * f;
+    linear(l, t, dim, wide, dim * wide);
+    l.forward += move(wide * t * element_, f * t * element_);
+    l.input += move((wide + f) * t * element_, wide * t * element_);
+    linear(l, t, f, dim, f * dim);
+    l.kept += wide * t * element_;
+    up = product(t, wide, dim), down = product(t, dim, f);
+  }
+  if (c_.tp > 1) {
+    const double gather = collective(Collective::kAllGather, stream_, c_.tp, 1),
+                 scatter = collective(Collective::kReduceScatter, stream_, c_.tp, 1);
+    l.tp_forward = beside(gather, qkv, l.hidden_forward) + beside(scatter, out, l.hidden_forward) +
+                   beside(gather, up, l.hidden_forward) + beside(scatter, down, l.hidden_forward);
+    // Gradients are gathered and scattered likewise, and the inputs of column-parallel products gathered once more:
+    // for the gradient of the weight, while that of the input is computed. That one is scattered while the other is.
+    l.tp_backward = beside(gather, out, l.hidden_backward) + behind(scatter, qkv, l) +
+                    beside(gather, down, l.hidden_backward) + behind(scatter, up, l) + behind(gather, qkv, l) +
+                    behind(gather, up, l);
+    l.forward_bytes += 4 * stream_;
+    l.backward_bytes += 6 * stream_;
+  }
+  if (c_.full_recompute) {
+    l.input += l.forward;
+    l.tp_backward += l.tp_forward;
+    l.cp_backward += l.cp_forward;
+    l.ep_backward += l.ep_forward;
+    l.hidden_backward += l.hidden_forward;
+    l.backward_bytes += l.forward_bytes;
+  }
+  return l;
+}
+
+// Of causal queries: half of the scores. Backward computes them again (Dao 2023): 2.5 times the forward's products.
+void Costs::attention(Layer& l, double t, double q, double kv) const {
+  const double pairs = t * (d(s_.sequence) + 1) / 2, flops = 4 * q * pairs;
+  const auto run = [&](double times) {
+    const double seconds = launch_seconds(s_.machine, {.flops = times * flops,
+                                                       .bytes = times * (2 * q + kv) * t * element_,
+                                                       .products = times * flops,
+                                                       .product_dtype = s_.activations,
+                                                       .written = times * q * t * element_});
+    // A ring attends to the part of one rank at a time.
+    const double rate = attention_rate(s_.machine, s_.attention, d(s_.sequence) / c_.cp, d(m_.head_dim), times > 1);
+    const bool known = rate > 0 && itemsize(s_.activations) == 2;
+    return s_.sharing() * (known ? std::max(seconds, s_.machine.launch + times * flops / rate) : seconds);
+  };
+  const double forward = run(1), backward = run(2.5);
+  l.forward += forward;
+  l.input += backward;
+  l.flops += flops;
+  if (c_.cp == 1) return;
+  // A ring passes keys and values on while attention works on those before; nothing follows the last ones.
+  const double ring = (c_.cp - 1) * collective(Collective::kPermute, kv * t * element_, c_.cp, c_.tp),
+               beside = (c_.cp - 1.0) / c_.cp;
+  l.cp_forward = std::max(0.0, ring - beside * forward);
+  l.cp_backward = std::max(0.0, 2 * ring - beside * backward);
+  l.hidden_forward += ring - l.cp_forward;
+  l.hidden_backward += 2 * ring - l.cp_backward;
+  l.forward_bytes += (c_.cp - 1) * kv * t * element_;
+  l.backward_bytes += 2 * (c_.cp - 1) * kv * t * element_;
+}
+
+void Costs::experts(Layer& l, double& up, double& down) const {
+  const double tp = c_.tp, t = tokens_, dim = d(m_.dim), rows = t * d(m_.top_k), own = d(m_.experts) / c_.ep,
+               f = d(m_.expert_ffn) / tp, each = rows / own;
+  const double dense = l.dense;
+  linear(l, t, dim, d(m_.experts), dim * d(m_.experts));
+  l.forward += 2 * move(rows * dim * element_, rows * dim * element_);  // dispatch and combine
+  l.input += 2 * move(rows * dim * element_, rows * dim * element_);
+  const double before = l.dense;
+  linear(l, each, dim, 2 * f, own * dim * 2 * f, own);
+  l.forward += move(2 * f * rows * element_, f * rows * element_);
+  l.input += move(3 * f * rows * element_, 2 * f * rows * element_);
+  linear(l, each, f, dim, own * f * dim, own);
+  l.experts = l.dense - before;
+  l.dense = before;
+  l.kept += rows * (2 * f + dim) * element_;
+  up = product(each, 2 * f, dim, own), down = product(each, dim, f, own);
+  if (m_.shared_ffn) {
+    const double shared = d(m_.shared_ffn) / tp;
+    linear(l, t, dim, 2 * shared, 2 * dim * shared);
+    linear(l, t, shared, dim, dim * shared);
+    l.kept += 2 * shared * t * element_;
+  }
+  WEFT_BUG_IF(l.dense < dense, "negative parameters");
+  if (c_.ep == 1) return;
+  const double exchange = collective(Collective::kAllToAll, rows * dim * element_ / tp, c_.ep, c_.tp * c_.cp);
+  l.ep_forward = l.ep_backward = 2 * exchange;
+  l.forward_bytes += 2 * rows * dim * element_ / tp;
+  l.backward_bytes += 2 * rows * dim * element_ / tp;
+}
+
+// Logits, loss and their gradients.
+Layer Costs::head() const {
+  Layer l;
+  const double v = d(m_.vocab) / c_.tp, t = tokens_, dim = d(m_.dim);
+  l.forward = product(t, v, dim, 1, true) + move(t * v * element_, 0);
+  l.input = product(t, dim, v, 1, true) + move(t * v * element_, t * v * element_);
+  l.weight = product(v, dim, t, 1, true);
+  l.flops = 2 * t * v * dim;
+  l.dense = v * dim;
+  if (c_.tp > 1) {
+    l.tp_forward = collective(Collective::kAllGather, stream_, c_.tp, 1);
+    l.tp_backward = 2 * l.tp_forward;
+    l.forward_bytes = stream_;
+    l.backward_bytes = 2 * stream_;
+  }
+  return l;
+}
+
+// Rows of the table, each rank those of its part of the vocabulary.
+Layer Costs::embedding() const {
+  Layer l;
+  const double own = stream_ / c_.tp;
+  l.forward = move(own, own);
+  l.weight = move(2 * own, own);
+  l.dense = d(m_.table_parameters()) / c_.tp;
+  if (c_.tp > 1) {
+    l.tp_forward = collective(Collective::kReduceScatter, stream_, c_.tp, 1);
+    l.tp_backward = collective(Collective::kAllGather, stream_, c_.tp, 1);
+    l.forward_bytes = l.backward_bytes = stream_;
+  }
+  return l;
+}
+
+// Seconds to gather the parameters of a layer, and to reduce its gradients.
+double Costs::gather_seconds(const Layer& l) const {
+  if (c_.zero != 3) return 0;
+  return collective(Collective::kAllGather, l.dense * element_, state_group(), c_.tp) +
+         (l.experts > 0 ? collective(Collective::kAllGather, l.experts * element_, c_.fsdp, c_.tp * c_.cp * c_.ep) : 0);
+}
+
+double Costs::reduce_seconds(const Layer& l) const {
+  const int inner = c_.tp * c_.cp * c_.ep;
+  const Collective kind = c_.zero == 0 ? Collective::kAllReduce : Collective::kReduceScatter;
+  double all = collective(kind, l.dense * kMasterBytes, state_group(), c_.tp);
+  if (l.experts > 0) all += collective(kind, l.experts * kMasterBytes, expert_group(), inner);
+  if (c_.zero == 3 && c_.dp > 1)
+    all += collective(Collective::kAllReduce, (l.dense / state_group() + l.experts / c_.fsdp) * kMasterBytes, c_.dp,
+                      inner * c_.fsdp);
+  return all;
+}
+
+double Costs::send_seconds() const {
+  if (c_.pp == 1) return 0;
+  return collective(Collective::kSend, stream_ / c_.tp, 2, c_.ranks() / c_.pp);
+}
+
+// Seconds that compute loses to collectives that run beside it for so long. Parts of products that async_tp sends are
+// copies, which need no multiprocessors.
+double Costs::contention(double hidden) const {
+  const int all = s_.machine.multiprocessors;
+  return all > 0 ? std::max(0.0, hidden) * std::min(0.5, kCollectiveMultiprocessors / all) : 0;
+}
+
+LayerCosts::LayerCosts(const Workload& s, const Costs& c)
+    : embedding(c.embedding()),
+      head(c.head()),
+      dense_layers(s.model.layers - s.model.expert_layers()),
+      expert_layers(s.model.expert_layers()),
+      tied(s.model.tied) {
+  if (dense_layers) dense = c.layer(false);
+  if (expert_layers) expert = c.layer(true);
+}
+
+}  // namespace weft::planner

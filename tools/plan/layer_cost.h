@@ -1,0 +1,92 @@
+// The predicted seconds, bytes and FLOPs of one layer on one rank for one microbatch. Every time comes from
+// compiler/cost, as the partitioner's do (roofline, waves of products, collectives); only the list of a layer's ops is
+// written here.
+#pragma once
+#include "compiler/cost/collective_seconds.h"
+#include "tools/plan/candidate.h"
+
+namespace weft::planner {
+
+/// Nodes that a group of ranks spans, whose members are `stride` ranks apart.
+int nodes_spanned(int ranks, int stride, int node);
+
+/// Bytes of the f32 weights that an update makes, and of gradients that ranks reduce.
+inline constexpr double kMasterBytes = 4;
+
+/// One layer of a rank for one microbatch: seconds, bytes, FLOPs, numbers of parameters.
+struct Layer {
+  double forward = 0, input = 0, weight = 0;  // seconds of compute
+  double tp_forward = 0, tp_backward = 0;     // exposed seconds
+  double cp_forward = 0, cp_backward = 0, ep_forward = 0, ep_backward = 0;
+  double hidden_forward = 0, hidden_backward = 0;  // seconds of these collectives that products or attention hide
+  double contended = 0;                            // the part of the hidden seconds that uses multiprocessors
+  double forward_bytes = 0, backward_bytes = 0;    // of these collectives
+  double flops = 0;                                // of products, forward alone
+  double kept = 0, input_bytes = 0;                // bytes: for backward; of the input alone
+  double dense = 0, experts = 0;                   // parameters that the rank uses
+
+  double parameters() const { return dense + experts; }
+  double exposed_forward() const { return tp_forward + cp_forward + ep_forward; }
+  double exposed_backward() const { return tp_backward + cp_backward + ep_backward; }
+  double forward_seconds() const { return forward + exposed_forward(); }
+  double input_seconds() const { return input + exposed_backward(); }
+};
+
+/// The prices of one candidate's layers.
+class Costs {
+ public:
+  /// `workload` and `candidate` must outlive it. Sizes may not divide: check_divides() says so.
+  Costs(const Workload& workload, const Candidate& candidate);
+  /// Throws InvalidArgument, in one clause, for sizes of the model or the batch that do not divide over the candidate.
+  void check_divides() const;
+
+  double tokens() const { return tokens_; }    // of a rank in a microbatch
+  double stream() const { return stream_; }    // bytes of its activations between layers, not cut by tp
+  double element() const { return element_; }  // bytes
+
+  Layer layer(bool expert) const;
+  Layer head() const;       // logits, loss and their gradients
+  Layer embedding() const;  // rows of the table, each rank those of its part of the vocabulary
+
+  double collective(Collective kind, double bytes, int ranks, int stride) const;
+  /// Seconds to gather the parameters of a layer, to reduce its gradients, and to send activations to the next stage.
+  double gather_seconds(const Layer& layer) const;
+  double reduce_seconds(const Layer& layer) const;
+  double send_seconds() const;
+  /// Seconds that compute loses to collectives that run beside it for `hidden` seconds. Parts of products that async_tp
+  /// sends are copies, which need no multiprocessors.
+  double contention(double hidden) const;
+
+  /// Ranks that share the state of dense parameters, and of experts.
+  int state_group() const { return c_.zero == 3 ? c_.fsdp * c_.cp * c_.ep : c_.dp * c_.cp * c_.ep; }
+  int expert_group() const { return c_.zero == 3 ? c_.fsdp : c_.dp; }
+  /// Whether a microbatch that is not the last one reduces its gradients too.
+  bool reduces_each() const { return c_.zero == 3 && c_.pp == 1; }
+
+ private:
+  double product(double m, double n, double k, double count = 1, bool head = false) const;
+  double move(double read, double written) const;
+  double scaled(double elements) const;
+  double beside(double seconds, double product, double& hidden) const;
+  double behind(double seconds, double product, Layer& layer) const;
+  void linear(Layer& layer, double rows, double in, double out, double weights, double count = 1) const;
+  void attention(Layer& layer, double tokens, double q, double kv) const;
+  void experts(Layer& layer, double& up, double& down) const;
+
+  const Workload& s_;
+  const Candidate& c_;
+  const ModelShape& m_;
+  double element_, tokens_, stream_;
+};
+
+/// Both kinds of layers with the embedding and the head.
+struct LayerCosts {
+  Layer embedding, dense, expert, head;
+  int64_t dense_layers, expert_layers;
+  bool tied;
+  LayerCosts(const Workload& workload, const Costs& costs);
+  const Layer& at(int64_t layer) const { return layer < dense_layers ? dense : expert; }
+  int64_t layers() const { return dense_layers + expert_layers; }
+};
+
+}  // namespace weft::planner
