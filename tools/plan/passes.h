@@ -9,8 +9,8 @@ namespace weft::planner {
 /// One piece of work of a rank, in order: what it gathers ahead, computes, waits for, and reduces behind.
 struct Pass {
   std::string name;
-  double gather = 0, compute = 0, blocking = 0;                   // seconds
-  double hidden = 0;                                              // of the collectives that `blocking` is the rest of
+  double gather = 0, compute = 0, blocking = 0;  // seconds
+  double hidden = 0;                             // of the collectives that `blocking` is the rest of
   double reduce = 0;
   double gather_bytes = 0, blocking_bytes = 0, reduce_bytes = 0;  // the larger of operand and result
 };

@@ -70,7 +70,7 @@ def main():
         check("default-src 'none'" in html and not re.search(r"(src|href)=", html), html[:2000])
         with open(picture, encoding="utf-8") as file:
             svg = file.read()
-        for name in ("DDP", "ZeRO-1", "ZeRO-3", "tp and DDP"):
+        for name in ("DDP", "ZeRO-1", "ZeRO-3", "tp8 and DDP"):
             check(f"{name} on 16 x h100-sxm" in svg, name)
         titles = re.findall(r"<title>(.*?)</title>", svg, re.S)
         for start in ("forward 0", "backward 5", "gather weights of forward 1", "reduce gradients of head",

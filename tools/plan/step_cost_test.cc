@@ -194,6 +194,26 @@ TEST(StepCost, PricesTheEmbedding) {
   EXPECT_GE(c.exposed_tp, 5 * collective_seconds(Collective::kAllGather, stream, 8, 1, w.machine) * (1 - 1e-9));
 }
 
+// Collectives of tp take as long with and without async_tp, which hides some of their time behind products.
+TEST(StepCost, ATimelineHasHiddenCollectives) {
+  Workload w = on_h100("llama-8b", 8, 1);
+  w.model.layers = 2;
+  double in_pass[2] = {}, exposed[2] = {};
+  for (const bool async : {false, true}) {
+    w.async_tp = async;
+    const Timeline t = step_timeline(w, {.tp = 8});
+    for (const TimelineSpan& s : t.spans) {
+      if (s.row == TimelineSpan::kExposed) exposed[async] += s.to - s.from;
+      if (s.row != TimelineSpan::kInPass) continue;
+      in_pass[async] += s.to - s.from;
+      EXPECT_LE(s.bytes / (s.to - s.from), 600e9) << s.name;  // of a link of 450e9, 7/8 of them
+    }
+    EXPECT_NEAR(exposed[async], t.exposed + t.blocking, 1e-9);
+  }
+  EXPECT_NEAR(in_pass[true], in_pass[false], 1e-9);
+  EXPECT_LT(exposed[true], 0.8 * exposed[false]);
+}
+
 // All stages of a rank send: those that go in turns over the ranks send more.
 TEST(StepCost, SendsOfAllStages) {
   const Workload w = on_h100("llama-8b", 2, 16, 1024);

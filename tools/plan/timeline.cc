@@ -18,11 +18,12 @@ constexpr int64_t kLayers = 6;
 
 struct Line {
   std::string name;
-  Timeline time;
+  Timeline time;  // of a few layers
+  StepCost step;  // of all layers
 };
 
 struct Lines {
-  Workload workload;  // of which the times are
+  Workload drawn, whole;  // with a few layers, and with all
   std::vector<Line> all;
 };
 
@@ -46,28 +47,30 @@ Timeline timeline_of(const Workload& w, const Candidate& c) {
   return t;
 }
 
-Lines lines_of(const Workload& whole) {
-  Lines lines{.workload = whole};
-  Workload& w = lines.workload;
-  w.async_tp = false;
-  w.model.layers = std::min(w.model.layers, kLayers);
-  w.model.dense_layers = std::min(w.model.dense_layers, w.model.layers);
-  const int64_t parts = std::gcd(w.model.kv_heads, std::gcd(w.model.ffn, w.model.expert_ffn));
-  int tp = static_cast<int>(std::min<int64_t>({w.machine.links.node, parts, w.gpus}));
+Lines lines_of(const Workload& given) {
+  Lines lines{.whole = given};
+  Workload& whole = lines.whole;
+  const int64_t parts = std::gcd(whole.model.kv_heads, std::gcd(whole.model.ffn, whole.model.expert_ffn));
+  int tp = static_cast<int>(std::min<int64_t>({whole.machine.links.node, parts, whole.gpus}));
   while (parts % tp != 0) --tp;
-  w.gpus -= w.gpus % tp;
-  w.batch = w.gpus;
-  for (const auto& [name, candidate] :
-       {std::pair("DDP", Candidate{.dp = w.gpus}), std::pair("ZeRO-1", Candidate{.dp = w.gpus, .zero = 1}),
-        std::pair("ZeRO-3", Candidate{.fsdp = w.gpus, .zero = 3}),
-        std::pair("tp and DDP", Candidate{.dp = w.gpus / tp, .tp = tp})})
-    lines.all.push_back({name, timeline_of(w, candidate)});
+  whole.gpus -= whole.gpus % tp;
+  whole.batch = whole.gpus;
+  Workload& drawn = lines.drawn = whole;
+  drawn.model.layers = std::min(drawn.model.layers, kLayers);
+  drawn.model.dense_layers = std::min(drawn.model.dense_layers, drawn.model.layers);
+  const int n = whole.gpus;
+  for (const auto& [name, candidate] : {std::pair(std::string("DDP"), Candidate{.dp = n}),
+                                        {"ZeRO-1", {.dp = n, .zero = 1}},
+                                        {"ZeRO-3", {.fsdp = n, .zero = 3}},
+                                        {str_cat("tp", tp, " and DDP"), {.dp = n / tp, .tp = tp}}})
+    lines.all.push_back({name, timeline_of(drawn, candidate), step_cost(whole, candidate)});
   return lines;
 }
 
 std::string percent(double part, double whole) {
   char text[32];
-  std::snprintf(text, sizeof text, "%.0f %%", whole > 0 ? 100 * part / whole : 0);
+  const double share = whole > 0 ? 100 * part / whole : 0;
+  std::snprintf(text, sizeof text, "%.*f %%", share < 10 ? 1 : 0, share);
   return text;
 }
 
@@ -89,13 +92,19 @@ std::string short_name(const std::string& name) {
 std::string draw(const Lines& lines) {
   double last = 0;
   for (const Line& l : lines.all) last = std::max(last, l.time.seconds);
-  const Workload& w = lines.workload;
+  const Workload& w = lines.drawn;
+  const int64_t layers = lines.whole.model.layers;
   std::vector<draw::Chart> panels;
   const std::vector<std::string> labels{"compute", "collectives in layers", "weights, gradients", "exposed"};
   for (const Line& l : lines.all) {
-    draw::Chart chart(str_cat(l.name, " on ", w.gpus, " x ", w.machine.name, ": ",
-                              percent(exposed_of(l.time), l.time.seconds), " of the step is exposed communication"),
-                      {.label = str_cat("ms, ", w.model.layers, " layers of ", w.model.name), .to = 1e3 * last},
+    std::string title = str_cat(l.name, " on ", w.gpus, " x ", w.machine.name, ": exposed communication is ",
+                                percent(exposed_of(l.time), l.time.seconds), " of ");
+    title += w.model.layers < layers ? str_cat("these ", w.model.layers, " layers, ",
+                                               percent(l.step.exposed(), l.step.step), " of all ", layers)
+                                     : std::string("the step");
+    if (l.step.memory() > w.usable_memory())
+      title += str_cat("; does not fit: ", bytes_text(l.step.memory()), " of ", bytes_text(w.usable_memory()));
+    draw::Chart chart(title, {.label = str_cat("ms, ", w.model.layers, " layers of ", w.model.name), .to = 1e3 * last},
                       draw::y_names({"compute", "in layers", "weights", "waiting"}), {.width = 1100, .height = 220});
     std::vector<draw::Span> spans;
     const auto add = [&](size_t row, const TimelineSpan& s, size_t label, std::string text = {}) {
@@ -124,19 +133,21 @@ std::string draw(const Lines& lines) {
 
 std::string timeline_svg(const Workload& w) { return draw(lines_of(w)); }
 
-std::string timeline_page(const Workload& whole) {
-  const Lines lines = lines_of(whole);
-  const Workload& w = lines.workload;
-  io::OrderedJson json{{"title", str_cat("A step of ", w.model.layers, " layers of ", w.model.name, " on ", w.gpus,
-                                         " x ", w.machine.name)},
-                       {"note", str_cat(w.batch, " sequences of ", w.sequence,
-                                        " tokens; collectives are predicted for nodes of ", w.machine.links.node)}};
+std::string timeline_page(const Workload& given) {
+  const Lines lines = lines_of(given);
+  const Workload& w = lines.whole;
+  io::OrderedJson json{
+      {"title", str_cat("A step of ", w.model.name, " on ", w.gpus, " x ", w.machine.name)},
+      {"note", str_cat(w.batch, " sequences of ", w.sequence, " tokens, ", w.model.layers, " layers, of which ",
+                       lines.drawn.model.layers, " are drawn; collectives are predicted for nodes of ",
+                       w.machine.links.node, w.async_tp ? "; tp sends while products compute (--async_tp)" : "")}};
   for (const Line& l : lines.all) {
-    const Timeline& t = l.time;
-    const double all = t.network + t.blocking, exposed = exposed_of(t);
-    json["rows"].push_back({l.name, seconds_text(t.seconds), seconds_text(t.compute), seconds_text(all),
-                            seconds_text(std::max(0.0, all - exposed)), seconds_text(exposed),
-                            percent(exposed, t.seconds)});
+    const StepCost& c = l.step;
+    json["rows"].push_back({l.name, seconds_text(c.step), seconds_text(c.compute + c.update),
+                            seconds_text(c.contention), seconds_text(c.communication),
+                            seconds_text(std::max(0.0, c.communication - c.exposed())), seconds_text(c.exposed()),
+                            percent(c.exposed(), c.step),
+                            str_cat(bytes_text(c.memory()), c.memory() > w.usable_memory() ? ", does not fit" : "")});
   }
   json["svg"] = draw(lines);
   return tools::make_page(plan_texts("timeline_html"), plan_texts("timeline_css"), plan_texts("timeline_js"),

@@ -1,7 +1,8 @@
 // Shows the picture and the table that the planner has made, and the title of the bar under the pointer.
 'use strict';
 
-const COLUMNS = ['', 'step', 'compute', 'communication', 'hidden', 'exposed', 'exposed / step'];
+const COLUMNS = ['', 'step', 'compute', 'contention', 'communication', 'hidden', 'exposed', 'exposed / step',
+                 'memory'];
 const byName = (id) => document.getElementById(id);
 
 function row(kind, cells) {

@@ -37,7 +37,7 @@ TEST(GlooWorld, ProgressWhileRanksCompute) {
             "0 0");
 }
 
-// Two ranks that differ do not show which one is wrong: a third one may still start its collective, though not for long.
+// Two ranks that differ do not show which one is wrong: a third may still start its collective, though not for long.
 TEST(GlooWorld, AMismatchWaitsForOtherRanks) {
   for (const bool comes : {true, false}) {
     EXPECT_EQ(run_world(gloo_world().with({}), each(3),
