@@ -62,7 +62,7 @@ Machine add_rates(Facts& facts, const std::string& threads) {
   const double cycles = clock_hz() * ThreadPool::current().size();
   for (DType t : {kFloat32, kBFloat16})
     for (int64_t n : {128, 256, 512, 1024, 2048})
-      add_rate(facts, str_cat("gemm_", t, "_", n, "_", threads), gemm_rate(t, n),
+      add_rate(facts, str_cat("gemm_", t, "_", n, "_", threads), gemm_rate(t, n, n, n),
                cycles * (t == kFloat32 ? f32_of_cycle() : bf16_of_cycle()), "GFLOP/s");
   facts.add("measured", "parallel_loop_" + threads, 1e6 * m.launch, "us");
   return m;
@@ -138,6 +138,11 @@ Machine add_cpu_rates(Facts& facts) {
   Machine all = add_rates(facts, "all_cores");
   all.name = cpu_features().brand;
   all.memory = usable_memory();
+  all.product_shares = measured_product_shares(all.launch, kRepetitions);
+  for (const ProductShare& p : all.product_shares) {
+    facts.add("measured", str_cat("linear_f32_", p.side, "_share"), 100 * p.f32, "%");
+    facts.add("measured", str_cat("linear_bf16_", p.side, "_share"), 100 * p.bits16, "%");
+  }
   return all;
 }
 

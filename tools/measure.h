@@ -6,7 +6,8 @@
 namespace weft::tools {
 
 /// Adds section "measured" with the rates of one thread and of all cores: memory by working set, products by size and
-/// dtype beside what the processor's clock of the moment allows, and what a parallel loop adds. Returns the rates of
+/// dtype beside what the processor's clock of the moment allows, what small linear layers reach of these, and what a
+/// parallel loop adds. Returns the rates of
 /// all cores, with the name of the processor and its memory.
 Machine add_cpu_rates(Facts& facts);
 

@@ -20,6 +20,7 @@ TEST(Measure, TheFileIsAMachine) {
   EXPECT_EQ(machine_to_json(read), machine_to_json(m));
   EXPECT_FALSE(read.name.empty());
   EXPECT_EQ(read.memory_rates.size(), 7u);
+  EXPECT_EQ(read.product_shares.size(), 6u);
   const io::Json json = io::parse_json(text, "doctor");
   for (const char* name : {"read_32KiB_all_cores", "copy_131072KiB_1_thread", "gemm_f32_1024_all_cores",
                            "gemm_bf16_128_1_thread", "parallel_loop_all_cores"})

@@ -71,6 +71,14 @@ void check_rates(const Machine& m) {
     before = r.bytes;
     for (double rate : {r.read, r.write, r.copy}) check_rate(m, at.c_str(), rate, false);
   }
+  before = 0;
+  for (const ProductShare& p : m.product_shares) {
+    check_rate(m, "a side of product_shares", p.side, false);
+    WEFT_CHECK(p.side > before, "machine '", m.name, "': product_shares has a side of ", p.side, " after one of ",
+               before, "; need increasing ones");
+    before = p.side;
+    for (double share : {p.f32, p.bits16}) check_share(m, str_cat("product_shares of side ", p.side).c_str(), share);
+  }
 }
 
 void check_machine(const Machine& m) {

@@ -45,6 +45,13 @@ struct MemoryRate {
   double read = 0, write = 0, copy = 0;
 };
 
+/// Shares of the rate of large products that products reach whose smallest side, of m, n and k, is `side`: with f32 and
+/// with 16-bit operands.
+struct ProductShare {
+  double side = 0;
+  double f32 = 1, bits16 = 1;
+};
+
 /// Rates per second. "Products" are the operations of contractions (2 m n k of a matrix product), which have units of
 /// their own.
 struct Machine {
@@ -67,7 +74,8 @@ struct Machine {
   std::string name = {};
   Links links = {};
   Theoretical theoretical = {};
-  std::vector<MemoryRate> memory_rates = {};  // by increasing working sets; empty: `bytes` for all
+  std::vector<MemoryRate> memory_rates = {};      // by increasing working sets; empty: `bytes` for all
+  std::vector<ProductShare> product_shares = {};  // by increasing sides; empty: 1 for all
 
   double products_of(DType operands) const;
 };

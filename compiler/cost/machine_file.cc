@@ -37,6 +37,8 @@ constexpr std::pair<const char*, double MemoryRate::*> kRateMembers[] = {{"bytes
                                                                          {"read", &MemoryRate::read},
                                                                          {"write", &MemoryRate::write},
                                                                          {"copy", &MemoryRate::copy}};
+constexpr std::pair<const char*, double ProductShare::*> kShareMembers[] = {
+    {"side", &ProductShare::side}, {"f32", &ProductShare::f32}, {"bits16", &ProductShare::bits16}};
 constexpr std::pair<const char*, double Links::*> kLinkMembers[] = {
     {"inner_hop", &Links::inner_hop},
     {"inner_bus", &Links::inner_bus},
@@ -114,10 +116,26 @@ Links links_from(const io::Json& json, Links links, const std::string& what) {
   return links;
 }
 
-MemoryRate rate_from(const io::Json& json, std::string_view what) {
-  MemoryRate r;
-  for (const auto& [name, member] : kRateMembers) read_into(r.*member, json, name, what);
-  return r;
+// Rows of an array, with all members of a table each.
+template <class Row, class Table>
+void read_rows(std::vector<Row>& rows, const io::Json& json, const char* name, const Table& table,
+               std::string_view what) {
+  if (!json.contains(name)) return;
+  rows.clear();
+  for (const io::Json& one : array_in(json, name, what)) {
+    const std::string at = str_cat(what, ": ", name, " ", rows.size());
+    Row& row = rows.emplace_back();
+    for (const auto& [member_name, member] : table) read_into(row.*member, one, member_name, at);
+  }
+}
+
+template <class Row, class Table>
+void write_rows(const std::vector<Row>& rows, io::OrderedJson& json, const char* name, const Table& table) {
+  for (const Row& row : rows) {
+    io::OrderedJson one;
+    for (const auto& [member_name, member] : table) one[member_name] = row.*member;
+    json[name].push_back(std::move(one));
+  }
 }
 
 // The machine of a JSON text. Members that the text lacks come from another machine: with "like" from `preset(name)`,
@@ -128,7 +146,8 @@ Machine read_json(std::string_view text, std::string_view what, const Machine* c
   const bool inside = whole.is_object() && whole.contains("machine");
   const io::Json& json = inside ? whole["machine"] : whole;
   WEFT_CHECK(json.is_object(), what, ": got ", json.type_name(), "; need an object with the rates of a machine");
-  std::vector<std::string_view> names{"name", "like", "about", "memory_rates", "links", "theoretical", "shares_cores"};
+  std::vector<std::string_view> names{"name",           "like",  "about",       "memory_rates",
+                                      "product_shares", "links", "theoretical", "shares_cores"};
   add_names(kMembers, names);
   check_members(json, what, names);
   const bool like = json.contains("like"), links = json.contains("links"), measured = json.contains("memory_rates");
@@ -148,9 +167,8 @@ Machine read_json(std::string_view text, std::string_view what, const Machine* c
     for (const auto& [name, member] : kTheoreticalMembers)
       if (json["theoretical"].contains(name)) read_into(m.theoretical.*member, json["theoretical"], name, at);
   }
-  if (json.contains("memory_rates"))
-    for (const io::Json& rate : array_in(json, "memory_rates", what))
-      m.memory_rates.push_back(rate_from(rate, str_cat(what, ": memory_rates ", m.memory_rates.size())));
+  read_rows(m.memory_rates, json, "memory_rates", kRateMembers, what);
+  read_rows(m.product_shares, json, "product_shares", kShareMembers, what);
   WEFT_CHECK(
       like || links || measured, what,
       ": has no \"like\" and no \"links\"; need \"like\" with a preset, such as \"h100-sxm\" or \"cpu\", or links");
@@ -207,11 +225,8 @@ std::string machine_to_json(const Machine& m) {
           if (m.*of != 0) json[name] = m.*of;
         },
         member);
-  for (const MemoryRate& r : m.memory_rates) {
-    io::OrderedJson rate;
-    for (const auto& [name, member] : kRateMembers) rate[name] = r.*member;
-    json["memory_rates"].push_back(std::move(rate));
-  }
+  write_rows(m.memory_rates, json, "memory_rates", kRateMembers);
+  write_rows(m.product_shares, json, "product_shares", kShareMembers);
   return io::write_json(json);
 }
 

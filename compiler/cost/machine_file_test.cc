@@ -19,6 +19,7 @@ Machine made() {
   Machine m{.bytes = 20e9, .flops = 50e9, .products = 100e9, .products16 = 200e9, .launch = 1e-6, .memory = 8e9};
   m.name = "mine";
   m.memory_rates = {{1 << 15, 400e9, 200e9, 300e9}, {1 << 25, 20e9, 10e9, 15e9}};
+  m.product_shares = {{16, 0.25, 0.125}, {64, 0.5, 0.75}};
   return m;
 }
 
@@ -44,7 +45,7 @@ TEST(MachineFile, DamagedOnesGetOneSentence) {
   const std::pair<const char*, const char*> cases[] = {
       {"[]", "m: got array; need an object with the rates of a machine"},
       {R"({"machine": 3})", "m: got number; need an object with the rates of a machine"},
-      {R"({"byte": 3})", R"(m: got "byte"; need members of name, like, about, memory_rates, links, theoretical,)"},
+      {R"({"byte": 3})", R"(m: got "byte"; need members of name, like, about, memory_rates, product_shares,)"},
       {R"({"bytes": "3"})", R"("bytes")"},
       {R"({"bytes": 4e12})", R"(m: has no "like" and no "links"; need "like" with a preset)"},
       {R"({"links": {"node": 8, "inner_bus": 1e11, "outer_bus": 1e10}})", "m: machine 'm': bytes is 0; need"},
@@ -61,6 +62,11 @@ TEST(MachineFile, DamagedOnesGetOneSentence) {
       {R"({"memory_rates": [{"bytes": 2, "read": 1, "write": 1, "copy": 1},
                             {"bytes": 1, "read": 1, "write": 1, "copy": 1}]})",
        "memory_rates has a working set of 1 bytes after one of 2; need increasing ones"},
+      {R"({"like": "cpu", "product_shares": [{"side": 16, "f32": 1}]})", R"(m: product_shares 0: "bits16" is missing)"},
+      {R"({"like": "cpu", "product_shares": [{"side": 16, "f32": 1.5, "bits16": 1}]})",
+       "m: machine 'm': product_shares of side 16 is 1.5; need a share above 0, at most 1"},
+      {R"({"like": "cpu", "product_shares": [{"side": 2, "f32": 1, "bits16": 1}, {"side": 2, "f32": 1, "bits16": 1}]})",
+       "product_shares has a side of 2 after one of 2; need increasing ones"},
       {R"({"like": "cpu", "links": {"inner_bus": 0}})",
        "m: machine 'm': links.inner_bus is 0; need a finite number above 0"},
       {R"({"links": {"speed": 0}})", R"(m: links: got "speed"; need members of node, inner_hop, inner_bus)"},

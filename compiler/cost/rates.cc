@@ -1,6 +1,7 @@
 #include "compiler/cost/rates.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
 #include <memory>
@@ -46,8 +47,9 @@ double fork_join_seconds() {
 }
 
 double best_gemm_rate(DType t, int repetitions) {
-  const double small = gemm_rate(t, 512, repetitions);
-  return small < 2e10 ? small : std::max(small, gemm_rate(t, 1024, repetitions));  // a slow kernel needs no larger one
+  const auto square = [&](int64_t n) { return gemm_rate(t, n, n, n, repetitions); };
+  const double small = square(512);
+  return small < 2e10 ? small : std::max(small, square(1024));  // a slow kernel needs no larger one
 }
 
 // Operations of one multiprocessor per cycle (the architectures' white papers): f32 multiply-adds, and dense products
@@ -72,14 +74,36 @@ Machine gpu_rates(const cuda::GpuProperties& p) {
 
 }  // namespace
 
-double gemm_rate(DType t, int64_t n, int repetitions) {
-  const Shape shape{1, n, n};
-  const Memory a = varied(t, n * n), b = varied(t, n * n), c(n * n * itemsize(t)),
-               workspace(kernels::gemm_workspace(t, t, 1, n, n, n));
-  auto view = [&](const Memory& x) { return StridedView{x.data, t, shape, contiguous_strides(shape)}; };
-  const auto run = [&] { kernels::gemm(view(a), view(b), view(c), workspace.data); };
+double gemm_rate(DType t, int64_t m, int64_t n, int64_t k, int repetitions) {
+  const Memory a = varied(t, m * k), b = varied(t, k * n), c(m * n * itemsize(t)),
+               workspace(kernels::gemm_workspace(t, t, 1, m, n, k));
+  auto view = [&](const Memory& x, int64_t rows, int64_t columns) {
+    const Shape shape{1, rows, columns};
+    return StridedView{x.data, t, shape, contiguous_strides(shape)};
+  };
+  const auto run = [&] { kernels::gemm(view(a, m, k), view(b, k, n), view(c, m, n), workspace.data); };
   run();  // touches the memory
-  return 2.0 * static_cast<double>(n * n * n) / best_seconds(repetitions, run);
+  return 2.0 * static_cast<double>(m * n * k) / best_seconds(repetitions, run);
+}
+
+std::vector<ProductShare> measured_product_shares(double launch, int repetitions) {
+  constexpr int64_t kRows = 2048, kSides[] = {16, 32, 64, 128, 256, 512};
+  std::vector<ProductShare> shares;
+  for (int64_t side : kSides) shares.push_back({.side = static_cast<double>(side)});
+  for (const DType t : {kFloat32, kBFloat16}) {
+    double most = best_gemm_rate(t, repetitions);
+    std::vector<double> rates;
+    for (int64_t side : kSides) {
+      const double operations = 4.0 * static_cast<double>(kRows * side * side);
+      double seconds = 0;
+      // Forward, and backward's gradients of the input and of the weight.
+      for (auto [m, n, k] : {std::array{kRows, 2 * side, side}, {kRows, side, 2 * side}, {side, 2 * side, kRows}})
+        seconds += std::max(operations / gemm_rate(t, m, n, k, repetitions) - launch, 1e-9);
+      most = std::max(most, rates.emplace_back(3 * operations / seconds));
+    }
+    for (size_t i = 0; i < shares.size(); ++i) (t == kFloat32 ? shares[i].f32 : shares[i].bits16) = rates[i] / most;
+  }
+  return shares;
 }
 
 Machine measured_cpu(int repetitions) {
@@ -112,6 +136,7 @@ Machine rates_of(Device device) {
   if (!file.empty()) try {
       Machine m = read_machine(file);
       m.reached = 1;
+      m.product_shares.clear();
       return m;
     } catch (const Error& e) {
       throw Error(e.code(), str_cat("WEFT_MACHINE needs a file of doctor --measure --out: ", e.what()));

@@ -29,6 +29,11 @@ TEST(Rates, AreThoseOfAMachine) {
   check_rates(m);
   EXPECT_EQ(m.bytes, m.memory_rates.back().copy);
   EXPECT_GT(m.launch, 0);
+  Machine small = m;
+  small.product_shares = measured_product_shares(m.launch, 1);
+  check_rates(small);
+  EXPECT_EQ(small.product_shares.front().side, 16);
+  EXPECT_EQ(small.product_shares.back().side, 512);
 }
 
 TEST(Rates, TheFasterOfTwoIsFasterInEachRate) {

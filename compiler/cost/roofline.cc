@@ -8,22 +8,35 @@ namespace {
 
 double seconds(double amount, double rate) { return rate > 0 ? amount / rate : 0; }
 
-// The rates of a working set, linear in the logarithm of its bytes between two that were measured.
-MemoryRate rate_at(const std::vector<MemoryRate>& rates, double bytes) {
+// The row of `at`, linear in the logarithm of the column `by` between two that were measured.
+template <class Row, size_t N>
+Row row_at(const std::vector<Row>& rows, double Row::*by, double at, double Row::*const (&columns)[N]) {
   const auto above =
-      std::lower_bound(rates.begin(), rates.end(), bytes, [](const MemoryRate& r, double b) { return r.bytes < b; });
-  if (above == rates.end()) return rates.back();
-  if (above == rates.begin()) return rates.front();
-  const MemoryRate &a = above[-1], &b = *above;
-  const double part = std::log(bytes / a.bytes) / std::log(b.bytes / a.bytes);
-  return {bytes, std::lerp(a.read, b.read, part), std::lerp(a.write, b.write, part), std::lerp(a.copy, b.copy, part)};
+      std::lower_bound(rows.begin(), rows.end(), at, [&](const Row& r, double value) { return r.*by < value; });
+  if (above == rows.end()) return rows.back();
+  if (above == rows.begin()) return rows.front();
+  const Row &a = above[-1], &b = *above;
+  const double part = std::log(at / (a.*by)) / std::log(b.*by / (a.*by));
+  Row row = a;
+  for (double Row::*column : columns) row.*column = std::lerp(a.*column, b.*column, part);
+  return row;
 }
 
 double memory_seconds(const Machine& m, const Cost& w) {
   if (m.memory_rates.empty()) return seconds(w.bytes, m.bytes);
-  const MemoryRate rate = rate_at(m.memory_rates, w.working_set > 0 ? w.working_set : w.bytes);
+  const MemoryRate rate = row_at(m.memory_rates, &MemoryRate::bytes, w.working_set > 0 ? w.working_set : w.bytes,
+                                 {&MemoryRate::read, &MemoryRate::write, &MemoryRate::copy});
   const double written = std::min(w.written, w.bytes), read = w.bytes - written, copied = std::min(read, written);
   return seconds(2 * copied, rate.copy) + seconds(read - copied, rate.read) + seconds(written - copied, rate.write);
+}
+
+// What products of this shape reach of the rate of large ones.
+double size_share(const Machine& m, const Cost& w, const ProductShape& s) {
+  if (m.product_shares.empty() || s.m <= 0 || w.products <= 0) return 1;
+  const double k = w.products / (2 * s.count * s.m * s.n), side = std::min({s.m, s.n, k});
+  const ProductShare share =
+      row_at(m.product_shares, &ProductShare::side, side, {&ProductShare::f32, &ProductShare::bits16});
+  return itemsize(w.product_dtype) <= 2 ? share.bits16 : share.f32;
 }
 
 }  // namespace
@@ -44,9 +57,11 @@ double wave_share(const Machine& machine, const ProductShape& s) {
 }
 
 ResourceSeconds resource_seconds(const Machine& m, const Cost& w, const ProductShape& shape) {
-  return {.memory = memory_seconds(m, w) / m.reached,
-          .arithmetic = seconds(w.flops - w.products, m.flops) / m.reached,
-          .products = seconds(w.products, m.products_of(w.product_dtype) * wave_share(m, shape)) / m.reached};
+  return {
+      .memory = memory_seconds(m, w) / m.reached,
+      .arithmetic = seconds(w.flops - w.products, m.flops) / m.reached,
+      .products = seconds(w.products, m.products_of(w.product_dtype) * wave_share(m, shape) * size_share(m, w, shape)) /
+                  m.reached};
 }
 
 double roofline_seconds(const Machine& m, const Cost& w, const ProductShape& shape) {

@@ -24,7 +24,7 @@ struct ResourceSeconds {
 };
 /// Memory takes the rates of the work's working set (of all its bytes if that is 0), between those that were measured:
 /// as many bytes as are both read and written are copied, the others only read or only written. Products take the rate
-/// of their dtype times wave_share().
+/// of their dtype times wave_share() and the share of their smallest side, between those that were measured.
 ResourceSeconds resource_seconds(const Machine& machine, const Cost& work, const ProductShape& shape = {});
 
 /// Seconds of `work` where memory, elementwise arithmetic and products overlap perfectly: the longest of the three

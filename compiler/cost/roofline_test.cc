@@ -81,6 +81,26 @@ TEST(Roofline, ProductsPayForTheirLastWave) {
   EXPECT_DOUBLE_EQ(roofline_seconds(m, w, {133, 128, 256}), 10 / wave_share(m, {133, 128, 256}));
 }
 
+// Small products reach less, by their smallest side: linear in its logarithm between two that were measured.
+TEST(Roofline, SmallProductsReachLess) {
+  const Machine m{.bytes = 1e30,
+                  .flops = 1e30,
+                  .products = 1,
+                  .products16 = 2,
+                  .product_shares = {{32, 0.25, 0.5}, {128, 0.75, 1}}};
+  const auto share = [&](ProductShape s, double k, DType t = kFloat32) {
+    const double operations = 2 * s.count * s.m * s.n * k;
+    const Cost w{.flops = operations, .bytes = 1, .products = operations, .product_dtype = t};
+    return operations / m.products_of(t) / roofline_seconds(m, w, s);
+  };
+  for (const ProductShape& s : {ProductShape{1, 512, 32}, {3, 32, 512}}) EXPECT_DOUBLE_EQ(share(s, 512), 0.25);
+  EXPECT_DOUBLE_EQ(share({1, 512, 512}, 64), 0.5);
+  EXPECT_DOUBLE_EQ(share({1, 512, 512}, 64, kBFloat16), 0.75);
+  EXPECT_DOUBLE_EQ(share({1, 8, 512}, 512), 0.25);
+  EXPECT_DOUBLE_EQ(share({1, 512, 512}, 512), 0.75);
+  EXPECT_DOUBLE_EQ(roofline_seconds(m, {.flops = 10, .bytes = 1, .products = 10}), 10);  // of an unknown shape
+}
+
 TEST(Roofline, NothingTakesNoTime) {
   EXPECT_EQ(roofline_seconds({}, {1, 1, 1}), 0);
   EXPECT_EQ(time_shares(kA100, {{}, {}}), (std::vector<double>{0, 0}));
