@@ -9,6 +9,9 @@
 
 namespace weft::planner {
 
+/// The share of a rank's memory that stays free: some of a GPU's belongs to driver, libraries and the allocator's gaps.
+inline constexpr double kMemoryMargin = 0.06;
+
 /// What all candidates share.
 struct Workload {
   ModelShape model;
@@ -21,13 +24,13 @@ struct Workload {
   bool async_tp = true;           // products overlap with the tp collectives beside them
   AttentionKernel attention = AttentionKernel::kWeft;
   double host_seconds = 0;  // of the host for each launch; 0: the step is replayed as one graph
+  double memory_margin = kMemoryMargin;
   double peak_flops() const { return machine.products_of(products); }
   /// How many ranks share the device of one: all, if they are threads of one CPU.
   double sharing() const { return machine.shares_cores ? gpus : 1; }
   double tokens() const { return static_cast<double>(batch) * static_cast<double>(sequence); }
-  /// Bytes that a rank may use: some of a GPU's memory belongs to driver, libraries and the allocator's gaps; threads
-  /// of one CPU share all of it.
-  double usable_memory() const { return (machine.shares_cores ? 1 : 0.94) * machine.memory / sharing(); }
+  /// Bytes that a rank may use; threads of one CPU share its memory.
+  double usable_memory() const { return (1 - memory_margin) * machine.memory / sharing(); }
 };
 
 /// A mesh with its options. Ranks fill nodes in the order tp, cp, ep, fsdp, dp, pp.

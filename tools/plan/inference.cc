@@ -7,6 +7,8 @@
 #include "compiler/cost/collective_seconds.h"
 #include "compiler/cost/roofline.h"
 #include "framework/base/error.h"
+#include "framework/base/one_line.h"
+#include "tools/plan/what_if.h"
 
 namespace weft::planner {
 namespace {
@@ -109,27 +111,20 @@ int gpus_needed(InferenceWorkload s) {
 }
 
 std::vector<InferenceChange> inference_changes(const InferenceWorkload& s, const std::string& text) {
-  std::vector<int64_t> heads, contexts, *to = nullptr;
-  for (size_t at = 0; at <= text.size();) {
-    const size_t end = std::min(text.find(',', at), text.size());
-    std::string part = text.substr(at, end - at);
-    at = end + 1;
-    if (const size_t equals = part.find('='); equals != part.npos) {
-      const std::string name = part.substr(0, equals);
-      WEFT_CHECK(name == "kv_heads" || name == "context", "what_if: got '", name.substr(0, 40),
-                 "'; with --inference, need kv_heads=1,8,H or context=8192,32768, or both");
-      to = name == "context" ? &contexts : &heads;
-      part = part.substr(equals + 1);
+  static constexpr std::string_view kNames[] = {"kv_heads", "context"};
+  static constexpr const char* kNeed = "with --inference, need kv_heads=1,8,H or context=8192,32768, or both";
+  std::vector<int64_t> heads, contexts;
+  for (const ChangeList& list : change_lists(text, kNames, kNeed))
+    for (const std::string& value : list.values) {
+      const bool of_heads = list.name == "kv_heads";
+      int64_t n = of_heads && value == "H" ? s.model.heads : 0;
+      if (n == 0) {
+        const auto [stop, bad] = std::from_chars(value.data(), value.data() + value.size(), n);
+        WEFT_CHECK(bad == std::errc() && stop == value.data() + value.size() && n > 0 && n <= int64_t{1} << 40,
+                   "what_if: got '", list.name, "=", one_line(value, 40), "'; ", kNeed);
+      }
+      (of_heads ? heads : contexts).push_back(n);
     }
-    int64_t n = to == &heads && part == "H" ? s.model.heads : 0;
-    if (n == 0) {
-      const auto [stop, bad] = std::from_chars(part.data(), part.data() + part.size(), n);
-      WEFT_CHECK(to && bad == std::errc() && stop == part.data() + part.size() && n > 0 && n <= int64_t{1} << 40,
-                 "what_if: got '", part.substr(0, 40),
-                 "'; with --inference, need numbers as in kv_heads=1,8,H,context=8192,32768");
-    }
-    to->push_back(n);
-  }
   std::vector<InferenceChange> all;
   for (size_t i = 0; i < std::max<size_t>(1, contexts.size()); ++i)
     for (size_t k = 0; k < std::max<size_t>(1, heads.size()); ++k) {

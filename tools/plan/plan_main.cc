@@ -1,6 +1,8 @@
 // plan: the fastest meshes for a model on a number of GPUs, what they cost, and what changes when the hardware does.
 #include <algorithm>
 #include <cstdio>
+#include <optional>
+#include <span>
 #include <string>
 
 #include "compiler/cost/machine_file.h"
@@ -12,13 +14,13 @@
 #include "framework/cli/cli.h"
 #include "framework/io/file.h"
 #include "framework/mesh/mesh.h"
-#include "tools/plan/advice.h"
 #include "tools/plan/charts.h"
 #include "tools/plan/hf_config.h"
 #include "tools/plan/inference.h"
 #include "tools/plan/report.h"
 #include "tools/plan/search.h"
 #include "tools/plan/timeline.h"
+#include "tools/plan/what_if.h"
 #include "tools/step/model_step.h"
 
 namespace weft::planner {
@@ -33,7 +35,7 @@ struct Options {
   int gpus = 512, top = 5, measure = 0;
   int64_t batch = 0, seq = 0, microbatches = 0, prompt = 1024, generated = 1024;
   bool inference = false, has_gpus = false;
-  double batch_tokens = 4e6, usd_per_gpu_hour = 0, kw_per_gpu = 0, host_us = 0;
+  double batch_tokens = 4e6, usd_per_gpu_hour = 0, kw_per_gpu = 0, host_us = 0, memory_margin = kMemoryMargin;
   bool tf32 = false, async_tp = true;
   bool has_batch_tokens = false, has_model = false;
 };
@@ -94,6 +96,7 @@ Workload setup_of(const Options& o) {
   s.gpus = o.gpus;
   s.async_tp = o.async_tp;
   s.host_seconds = 1e-6 * o.host_us;
+  s.memory_margin = o.memory_margin;
   s.sequence = o.seq ? o.seq : s.model.context;
   if (o.dtype == "f32") {
     s.activations = s.products = kFloat32;
@@ -171,11 +174,25 @@ void check_use(const Options& o, const Workload& w) {
              "--gpu cpu or a file of doctor --measure --out");
 }
 
-// Partitions the step for the best plan and saves what a trainer reads.
-void save_best_plan(const Options& o, const Workload& w, const Candidate& c) {
-  tools::ModelStep step(step_of(w, c), Device::meta());
+// The best plan that a file or a step here can have: neither holds that backward computes layers again.
+std::optional<Planned> best_cheap(const Workload& w, Fixed fixed, const Search& search) {
+  if (search.best.empty() || !search.best[0].candidate.full_recompute)
+    return search.best.empty() ? std::nullopt : std::optional(search.best[0]);
+  fixed.recompute = false;
+  const Search cheap = search_plans(w, fixed, 1);
+  return cheap.best.empty() ? std::nullopt : std::optional(cheap.best[0]);
+}
+
+// Partitions the step for a plan and saves what a trainer reads; says how to train with it.
+std::string saved_text(const Options& o, const Workload& w, const Candidate& c) {
+  const tools::StepChoice choice = step_of(w, c);
+  tools::ModelStep step(choice, Device::meta());
   step.prepare();
   dist::save_plan(step.compiled().plan(o.gpu), o.save_plan.path);
+  return str_cat("saved ", c.text(), "; a run with it:\n  ./bazelw run //models/", choice.model, ":train -- --plan ",
+                 o.save_plan.path, " --config ", choice.config, " --batch_size ", choice.batch_size, " --seq_len ",
+                 choice.seq_len, " --microbatches ", choice.microbatches, " --dtype ", choice.dtype,
+                 w.model.vocab < 256 ? " --data synthetic\n" : "\n");  // the tokens of text are bytes
 }
 
 // Runs the step of the best plan here, and compares.
@@ -238,7 +255,16 @@ PartFlags plan_flags(Options& o) {
         kStep},
        {{"usd_per_gpu_hour", &o.usd_per_gpu_hour, "price, for the cost of 10^9 tokens", {0, 1e6}}, kAll},
        {{"kw_per_gpu", &o.kw_per_gpu, "power, for the energy of 10^9 tokens; 0: the preset's", {0, 1e6}}, kStep},
-       {{"what_if", &o.what_if, "changes, such as gpu_flops=8x,network=0.1x,gpus=2x,batch=1000,seq=8192"}, kAll},
+       {{"memory_margin",
+         &o.memory_margin,
+         "share of a GPU's memory that stays free, for driver, libraries and gaps",
+         {0, 0.99}},
+        kAll},
+       {{"what_if", &o.what_if,
+         "changes of gpu_flops, network, bandwidth, memory, gpus, batch and seq, such as network=0.1x,0.5x,gpus=2x: "
+         "the best plan with each value alone, and with all combinations of several names; the other output is of the "
+         "workload as it is"},
+        kAll},
        {{"inference", &o.inference,
          "what generating text costs instead of training; --what_if kv_heads=1,8,H,context=8192,32768 compares"},
         kAll},
@@ -268,27 +294,42 @@ int run(const Options& o, const PartFlags& flags) {
   Workload setup = setup_of(o);
   if (o.inference) return run_inference(o, setup);
   check_use(o, setup);
-  const Workload before = setup;
-  if (!o.what_if.empty()) as_flag("what_if", "what_if: ", [&] { setup = what_if(setup, o.what_if, !o.batch); });
+  std::vector<WhatIf> changes{{.workload = setup}};
+  if (!o.what_if.empty()) as_flag("what_if", "what_if: ", [&] { changes = what_if(setup, o.what_if, !o.batch); });
   const int64_t positions = setup.model.positions;  // of a learned table; 0: there is none
-  check_flag(o.what_if.empty() ? "seq" : "what_if", positions == 0 || setup.sequence <= positions,
-             str_cat(setup.sequence, " tokens of a sequence"),
-             str_cat("at most ", positions, ", the positions of ", setup.model.name));
+  for (const WhatIf& w : changes)
+    check_flag(w.workload.sequence == setup.sequence ? "seq" : "what_if",
+               positions == 0 || w.workload.sequence <= positions,
+               str_cat(w.workload.sequence, " tokens of a sequence"),
+               str_cat("at most ", positions, ", the positions of ", setup.model.name));
   const Price price{o.usd_per_gpu_hour, o.kw_per_gpu > 0 ? o.kw_per_gpu : setup.machine.watts / 1000};
-  const auto keep = static_cast<size_t>(o.top);
-  const Search search = search_plans(setup, fixed, keep);
-  if (search.best.empty()) internal::fail(Code::kResourceExhausted, nothing_fits(setup, search));
-  check_flag(o.save_plan ? "save_plan" : "measure",
-             (!o.save_plan && o.measure == 0) || !search.best[0].candidate.full_recompute,
-             str_cat("the best plan, ", search.best[0].candidate.text()),
-             "--recompute cheap: a plan does not hold that backward computes layers again");
+  std::vector<Compared> all;
+  for (const WhatIf& w : changes)
+    all.push_back({w, search_plans(w.workload, fixed, all.empty() ? static_cast<size_t>(o.top) : 1)});
+  const Search& search = all[0].search;
+  if (std::ranges::all_of(all, [](const Compared& c) { return c.search.best.empty(); }))
+    internal::fail(Code::kResourceExhausted, nothing_fits(setup, search));
+  const std::span<const Compared> compared = all.size() > 1 ? all : std::span<const Compared>();
   std::string text = plan_report(setup, search, price);
-  if (!o.what_if.empty()) text += what_if_report(before, setup, o.what_if, search_plans(before, fixed, keep), search);
-  if (o.json) io::write_file_atomic(o.json.path, plan_json(setup, search, price));
+  if (!compared.empty()) text += what_if_report(compared);
+  if (o.save_plan || o.measure > 0) {
+    const std::optional<Planned> cheap = best_cheap(setup, fixed, search);
+    if (!cheap) {
+      write_output(text);
+      internal::fail(
+          Code::kResourceExhausted,
+          str_cat("--", o.save_plan ? "save_plan" : "measure", ": no plan fits but those that compute layers ",
+                  "again, which a saved plan cannot hold; more GPUs or a smaller batch may have one"));
+    }
+    if (search.best[0].candidate.full_recompute)
+      text += str_cat("the best plan computes layers again, which a saved plan cannot hold; the best without is ",
+                      cheap->candidate.text(), ", ", seconds_text(cheap->cost.step), " a step\n");
+    if (o.measure > 0) text += measured_text(o, setup, *cheap);
+    if (o.save_plan) text += saved_text(o, setup, cheap->candidate);
+  }
+  if (o.json) io::write_file_atomic(o.json.path, plan_json(setup, search, price, compared));
   if (o.curve) io::write_file_atomic(o.curve.path, curve_svg(setup));
   if (o.collectives) io::write_file_atomic(o.collectives.path, collectives_svg(setup.machine));
-  if (o.measure > 0) text += measured_text(o, setup, search.best[0]);
-  if (o.save_plan) save_best_plan(o, setup, search.best[0].candidate);
   if (o.timeline)
     io::write_file_atomic(o.timeline.path,
                           o.timeline.path.ends_with(".svg") ? timeline_svg(setup) : timeline_page(setup));

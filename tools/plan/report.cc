@@ -1,6 +1,7 @@
 #include "tools/plan/report.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "framework/base/error.h"
 #include "framework/base/units.h"
@@ -23,9 +24,73 @@ std::string name_of(DType t) { return t == kFloat32 ? "f32" : t == kBFloat16 ? "
 std::string setup_text(const Workload& s) {
   return str_cat(s.model.name, ": ", number_text(static_cast<double>(s.model.parameters()) / 1e9), " B parameters; ",
                  s.gpus, " x ", s.machine.name, ", nodes of ", s.machine.links.node, "; ", s.batch, " sequences of ",
-                 s.sequence, " tokens (", number_text(s.tokens() / 1e6), " M); products ", name_of(s.products), " at ",
+                 s.sequence, " tokens (", number_text(s.tokens() / 1e6), " M)\nproducts ", name_of(s.products), " at ",
                  number_text(s.peak_flops() / 1e12), " TFLOP/s, of which kernels reach ",
-                 fixed(100 * s.machine.reached, 0), "%\n");
+                 fixed(100 * s.machine.reached, 0), "%; ", bytes_text(s.usable_memory()), " usable of ",
+                 bytes_text(s.machine.memory / s.sharing()), "\n");
+}
+
+// What a word of a plan means; printed if a plan has it.
+constexpr std::pair<const char*, const char*> kWords[] = {
+    {" m", "m2: two microbatches, parts of a batch that run one after another"},
+    {" zero ", "zero 1: the state of the optimiser is split over dp; zero 0: each rank of dp has all of it"},
+    {" gather ", "gather once: weights that fsdp splits are gathered once a step; gather each: for each microbatch"},
+    {" recompute", "recompute: backward computes full layers again, else cheap values alone"}};
+
+std::string legend_text(const Search& search, const Price& price) {
+  std::string text;
+  for (const auto& [word, line] : kWords)
+    for (const Planned& p : search.best)
+      if (p.candidate.text().find(word) != std::string::npos) {
+        text += str_cat(line, "\n");
+        break;
+      }
+  text +=
+      "contention: what compute loses to hidden collectives, which take multiprocessors\n"
+      "exposed: communication that compute waits for; hidden: that runs beside it; both as shares of the step\n";
+  if (price.kw_per_gpu > 0)
+    text += str_cat("kWh/1e9: energy of 10^9 tokens at ", number_text(price.kw_per_gpu), " kW a GPU\n");
+  return text;
+}
+
+double hidden(const StepCost& c) { return std::max(0.0, c.communication - c.exposed()); }
+
+io::OrderedJson limits_json(const Limits& l) {
+  return {{"communication", l.communication},
+          {"closed_form", l.closed_form},
+          {"batch", l.batch},
+          {"case", static_cast<int>(l.scale_case)}};
+}
+
+io::OrderedJson planned_json(const Workload& s, const Planned& p, const Price& price) {
+  const Candidate& c = p.candidate;
+  const StepCost& k = p.cost;
+  const double rate = k.tokens_per_gpu_second(s);
+  io::OrderedJson one{{"mesh", c.mesh()},
+                      {"zero", c.zero},
+                      {"schedule", c.pp > 1 ? c.schedule : ""},
+                      {"stages_per_rank", c.stages_per_rank},
+                      {"microbatches", c.microbatches},
+                      {"recompute", c.full_recompute ? "full" : "cheap"},
+                      {"step_seconds", k.step},
+                      {"mfu", k.mfu(s)},
+                      {"tokens_per_gpu_second", rate},
+                      {"compute", k.compute},
+                      {"update", k.update},
+                      {"bubble", k.bubble},
+                      {"contention", k.contention},
+                      {"host", k.host},
+                      {"exposed", k.exposed()},
+                      {"exposed_tp", k.exposed_tp},
+                      {"exposed_cp", k.exposed_cp},
+                      {"exposed_ep", k.exposed_ep},
+                      {"exposed_pp", k.exposed_pp},
+                      {"exposed_data", k.exposed_data},
+                      {"communication", k.communication},
+                      {"memory", k.memory()}};
+  if (price.usd_per_gpu_hour > 0) one["usd_per_1e9_tokens"] = price.usd(rate);
+  if (price.kw_per_gpu > 0) one["kwh_per_1e9_tokens"] = price.kwh(rate);
+  return one;
 }
 
 }  // namespace
@@ -35,6 +100,7 @@ double Price::kwh(double rate) const { return kTokens / rate / 3600 * kw_per_gpu
 
 std::string plan_report(const Workload& s, const Search& search, const Price& price) {
   std::string text = setup_text(s);
+  if (search.best.empty()) return text + nothing_fits(s, search) + "\n";
   std::vector<std::vector<std::string>> rows{
       {"plan", "step", "MFU", "tokens/s/GPU", "memory", "compute", "contention", "bubble", "exposed", "hidden"}};
   if (price.usd_per_gpu_hour > 0) rows[0].push_back("USD/1e9");
@@ -44,12 +110,11 @@ std::string plan_report(const Workload& s, const Search& search, const Price& pr
     const double rate = c.tokens_per_gpu_second(s);
     rows.push_back({p.candidate.text(), seconds_text(c.step), percent(c.mfu(s)), fixed(rate, 0), bytes_text(c.memory()),
                     percent((c.compute + c.update) / c.step), percent(c.contention / c.step),
-                    percent(c.bubble / c.step), percent(c.exposed() / c.step),
-                    seconds_text(std::max(0.0, c.communication - c.exposed()))});
+                    percent(c.bubble / c.step), percent(c.exposed() / c.step), percent(hidden(c) / c.step)});
     if (price.usd_per_gpu_hour > 0) rows.back().push_back(fixed(price.usd(rate), 2));
     if (price.kw_per_gpu > 0) rows.back().push_back(fixed(price.kwh(rate), 2));
   }
-  text += table_text(rows);
+  text += table_text(rows) + legend_text(search, price);
   const StepCost& best = search.best[0].cost;
   text += str_cat("best: exposed tp ", seconds_text(best.exposed_tp), ", cp ", seconds_text(best.exposed_cp), ", ep ",
                   seconds_text(best.exposed_ep), ", pp ", seconds_text(best.exposed_pp), ", gathers and reductions ",
@@ -72,75 +137,54 @@ std::string plan_report(const Workload& s, const Search& search, const Price& pr
   return text + str_cat("advice: ", advice(s, limits_of(s), search.best[0]), "\n");
 }
 
-std::string what_if_report(const Workload& before, const Workload& after, const std::string& changes, const Search& was,
-                           const Search& is) {
-  const Limits old_limits = limits_of(before), new_limits = limits_of(after);
-  std::string text = str_cat("what if ", changes, "\n");
-  std::vector<std::vector<std::string>> rows{{"", "before", "after"}};
-  const auto best = [](const Workload& s, const Search& found, auto&& value) {
-    return found.best.empty() ? std::string("fits nowhere") : std::string(value(s, found.best[0]));
-  };
-  const auto row = [&](const char* name, auto&& value) {
-    rows.push_back({name, best(before, was, value), best(after, is, value)});
-  };
-  row("best plan", [](const Workload&, const Planned& p) { return p.candidate.text(); });
-  row("step", [](const Workload&, const Planned& p) { return seconds_text(p.cost.step); });
-  row("MFU", [](const Workload& s, const Planned& p) { return percent(p.cost.mfu(s)); });
-  row("tokens/s/GPU", [](const Workload& s, const Planned& p) { return fixed(p.cost.tokens_per_gpu_second(s), 0); });
-  rows.push_back({"most GPUs that hide fsdp", fixed(old_limits.communication, 0), fixed(new_limits.communication, 0)});
-  rows.push_back({"sequences", fixed(old_limits.batch, 0), fixed(new_limits.batch, 0)});
-  rows.push_back(
-      {"case", str_cat(static_cast<int>(old_limits.scale_case)), str_cat(static_cast<int>(new_limits.scale_case))});
-  return text + table_text(rows);
+std::string what_if_report(std::span<const Compared> all) {
+  std::vector<std::vector<std::string>> rows{{"what if", "best plan", "step", "MFU", "tokens/s/GPU", "memory",
+                                              "exposed", "bubble", "most GPUs that hide fsdp", "case"}};
+  for (const auto& [what, search] : all) {
+    const Workload& s = what.workload;
+    const Limits limits = limits_of(s);
+    std::vector<std::string>& row = rows.emplace_back(std::vector{what.change});
+    if (search.best.empty()) {
+      row.push_back(search.least_memory > 0 ? "fits nowhere" : "nothing divides");
+      row.insert(row.end(), 6, "-");
+    } else {
+      const Planned& p = search.best[0];
+      const StepCost& c = p.cost;
+      row.insert(row.end(),
+                 {p.candidate.text(), seconds_text(c.step), percent(c.mfu(s)), fixed(c.tokens_per_gpu_second(s), 0),
+                  bytes_text(c.memory()), percent(c.exposed() / c.step), percent(c.bubble / c.step)});
+    }
+    row.insert(row.end(),
+               {number_text(std::round(limits.communication)), str_cat(static_cast<int>(limits.scale_case))});
+  }
+  return table_text(rows) +
+         "case: 1 within both limits of fsdp, 2 limited by the batch, 3 by communication, 4 by both\n";
 }
 
-std::string plan_json(const Workload& s, const Search& search, const Price& price) {
+std::string plan_json(const Workload& s, const Search& search, const Price& price, std::span<const Compared> what_if) {
   io::OrderedJson json{{"model", s.model.name},
                        {"parameters", s.model.parameters()},
                        {"machine", s.machine.name},
                        {"gpus", s.gpus},
                        {"batch", s.batch},
                        {"sequence", s.sequence},
+                       {"usable_memory", s.usable_memory()},
                        {"candidates", search.candidates},
                        {"too_large", search.too_large}};
   const Limits limits = limits_of(s);
-  json["limits"] = {{"communication", limits.communication},
-                    {"batch", limits.batch},
-                    {"case", static_cast<int>(limits.scale_case)},
-                    {"advice", advice(s, limits, search.best[0])},
-                    {"closed_form", limits.closed_form}};
-  for (const Planned& p : search.best) {
-    const Candidate& c = p.candidate;
-    const StepCost& k = p.cost;
-    const double rate = k.tokens_per_gpu_second(s);
-    io::OrderedJson one{{"mesh", c.mesh()},
-                        {"zero", c.zero},
-                        {"schedule", c.pp > 1 ? c.schedule : ""},
-                        {"stages_per_rank", c.stages_per_rank},
-                        {"microbatches", c.microbatches},
-                        {"recompute", c.full_recompute ? "full" : "cheap"},
-                        {"step_seconds", k.step},
-                        {"mfu", k.mfu(s)},
-                        {"tokens_per_gpu_second", rate},
-                        {"compute", k.compute},
-                        {"update", k.update},
-                        {"bubble", k.bubble},
-                        {"contention", k.contention},
-                        {"host", k.host},
-                        {"exposed_tp", k.exposed_tp},
-                        {"exposed_cp", k.exposed_cp},
-                        {"exposed_ep", k.exposed_ep},
-                        {"exposed_pp", k.exposed_pp},
-                        {"exposed_data", k.exposed_data},
-                        {"communication", k.communication},
-                        {"memory", k.memory()}};
-    if (price.usd_per_gpu_hour > 0) one["usd_per_1e9_tokens"] = price.usd(rate);
-    if (price.kw_per_gpu > 0) one["kwh_per_1e9_tokens"] = price.kwh(rate);
-    json["plans"].push_back(std::move(one));
-  }
+  json["limits"] = limits_json(limits);
+  if (!search.best.empty()) json["limits"]["advice"] = advice(s, limits, search.best[0]);
+  for (const Planned& p : search.best) json["plans"].push_back(planned_json(s, p, price));
   for (const Rejected& r : search.rejected)
     json["rejected"].push_back(
         {{"plan", r.plan}, {"fits", r.fits}, {"why", r.why}, {"step_seconds", r.step}, {"memory", r.memory}});
+  for (const auto& [what, found] : what_if) {
+    const Workload& w = what.workload;
+    io::OrderedJson row{{"change", what.change}, {"gpus", w.gpus}, {"batch", w.batch}, {"sequence", w.sequence}};
+    row["best"] = found.best.empty() ? io::OrderedJson() : planned_json(w, found.best[0], price);
+    row["limits"] = limits_json(limits_of(w));
+    json["what_if"].push_back(std::move(row));
+  }
   return io::write_json(json, 1) + "\n";
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 #include "tools/plan/advice.h"
 #include "tools/plan/search.h"
+#include "tools/plan/what_if.h"
 
 namespace weft::planner {
 
@@ -12,11 +13,17 @@ struct Price {
   double kwh(double tokens_per_gpu_second) const;
 };
 
+/// Plans, and if there are none why, with a legend.
 std::string plan_report(const Workload& setup, const Search& search, const Price& price);
-/// The best plan and the advice before and after a change.
-std::string what_if_report(const Workload& before, const Workload& after, const std::string& changes, const Search& was,
-                           const Search& is);
-std::string plan_json(const Workload& setup, const Search& search, const Price& price);
+/// A workload of --what_if and its best plans.
+struct Compared {
+  WhatIf what;
+  Search search;
+};
+/// The best plan of each workload, one a row.
+std::string what_if_report(std::span<const Compared> all);
+std::string plan_json(const Workload& setup, const Search& search, const Price& price,
+                      std::span<const Compared> what_if);
 /// One sentence: no plan, and why.
 std::string nothing_fits(const Workload& setup, const Search& search);
 

@@ -16,6 +16,7 @@
 #include "tools/plan/inference.h"
 #include "tools/plan/pipeline_cost.h"
 #include "tools/plan/search.h"
+#include "tools/plan/what_if.h"
 
 namespace weft::planner {
 namespace {
@@ -54,7 +55,7 @@ Workload slide(int gpus, int64_t batch, int64_t sequence) {
   return s;
 }
 double slide_limit(const char* change) {
-  return limits_of(what_if(slide(4000, 4'000'000 / 8000, 8000), change)).closed_form;
+  return limits_of(what_if(slide(4000, 4'000'000 / 8000, 8000), change)[1].workload).closed_form;
 }
 
 // What one more layer of Llama 8B adds to the tp collectives of a step with one sequence of 16,384 tokens, in units of
@@ -235,9 +236,9 @@ TEST(Vectors, BubblesAreThoseOfTheTables) {
 TEST(Vectors, V8ChangesTheAdvice) {
   const Workload s = slide(480, 4'000'000 / 8000, 8000);
   EXPECT_EQ(limits_of(s).scale_case, dist::ScaleCase::kFsdp);
-  EXPECT_EQ(limits_of(what_if(s, "gpu_flops=2x")).scale_case, dist::ScaleCase::kFsdp);
+  EXPECT_EQ(limits_of(what_if(s, "gpu_flops=2x")[1].workload).scale_case, dist::ScaleCase::kFsdp);
   for (const char* change : {"network=0.1x", "gpu_flops=8x"})
-    EXPECT_EQ(limits_of(what_if(s, change)).scale_case, dist::ScaleCase::kComm) << change;
+    EXPECT_EQ(limits_of(what_if(s, change)[1].workload).scale_case, dist::ScaleCase::kComm) << change;
 }
 
 // The priced limit has gradients in f32, which take 8 bytes of a parameter instead of 6, and all compute of a step.
