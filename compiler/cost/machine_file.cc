@@ -8,6 +8,7 @@
 #include "compiler/cost/machine_presets.h"
 #include "framework/base/error.h"
 #include "framework/base/mutex.h"
+#include "framework/base/one_line.h"
 #include "framework/base/switches.h"
 #include "framework/io/file.h"
 #include "framework/io/json.h"
@@ -68,8 +69,8 @@ void check_members(const io::Json& json, const std::string_view what, const std:
   for (const auto& [name, value] : json.items()) {
     std::string all;
     for (std::string_view n : names) all += str_cat(all.empty() ? "" : ", ", n);
-    WEFT_CHECK(std::find(names.begin(), names.end(), name) != names.end(), what, ": got \"", name.substr(0, 40),
-               "\"; need members of ", all);
+    WEFT_CHECK(std::find(names.begin(), names.end(), name) != names.end(), what, ": got \"", one_line(name, 40),
+               "\"; need members of ", all, ", in ", kMachineUnits);
   }
 }
 
@@ -152,7 +153,7 @@ Machine read_json(std::string_view text, std::string_view what, const Machine* c
   check_members(json, what, names);
   const bool like = json.contains("like"), links = json.contains("links"), measured = json.contains("memory_rates");
   Machine m = like ? preset(io::json_get<std::string>(json, "like", what)) : links || !cpu ? Machine() : *cpu;
-  m.name = json.contains("name") ? io::json_get<std::string>(json, "name", what) : std::string(what);
+  m.name = json.contains("name") ? one_line(io::json_get<std::string>(json, "name", what), 60) : std::string(what);
   for (const auto& [name, member] : kMembers)
     if (json.contains(name)) std::visit([&, &name = name](auto of) { read_into(m.*of, json, name, what); }, member);
   if (json.contains("shares_cores")) read_into(m.shares_cores, json, "shares_cores", what);
@@ -172,6 +173,9 @@ Machine read_json(std::string_view text, std::string_view what, const Machine* c
   WEFT_CHECK(
       like || links || measured, what,
       ": has no \"like\" and no \"links\"; need \"like\" with a preset, such as \"h100-sxm\" or \"cpu\", or links");
+  constexpr double kLeast = 1 << 20;
+  WEFT_CHECK(!json.contains("memory") || m.memory == 0 || m.memory >= kLeast, what, ": \"memory\" is ", m.memory,
+             "; need bytes, such as 80e9");
   try {
     check_machine(m);
   } catch (const Error& e) {
@@ -233,7 +237,7 @@ std::string machine_to_json(const Machine& m) {
 Machine machine_from_json(std::string_view text, std::string_view what) {
   return read_json(text, what, &machine_preset("cpu"), [&](const std::string& like) {
     const Machine* m = find(presets(), like);
-    WEFT_CHECK(m, what, ": \"like\" is '", like.substr(0, 40), "'; need one of ", machine_names());
+    WEFT_CHECK(m, what, ": \"like\" is '", one_line(like, 40), "'; need one of ", machine_names());
     return *m;
   });
 }

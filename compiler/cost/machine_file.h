@@ -8,6 +8,11 @@
 
 namespace weft {
 
+/// The units of the members of such a file, for help and errors.
+inline constexpr const char* kMachineUnits =
+    "bytes per second (bytes, buses, bandwidths, memory_rates), operations per second (flops, products), seconds "
+    "(launch, hops, latencies), bytes (memory, l2), W (watts)";
+
 /// {"name", "bytes", "flops", "products", ..., "memory_rates": [{"bytes", "read", "write", "copy"}, ...]}: the rates
 /// of Machine and its memory, without its links. Rates that are 0, for which others stand, are left out.
 std::string machine_to_json(const Machine& machine);

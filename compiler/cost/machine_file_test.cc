@@ -39,6 +39,7 @@ TEST(MachineFile, TakesWhatItLeavesOutFromAPreset) {
   EXPECT_EQ(m.products16, machine_preset("h100-sxm").products16);
   EXPECT_EQ(m.links.outer_bus, machine_preset("h100-sxm").links.outer_bus);
   EXPECT_EQ(m.name, "text");
+  EXPECT_EQ(machine_from_json(R"({"like": "h100-sxm", "name": "a\n\u001b[31mb"})", "text").name, R"(a\n\x1b[31mb)");
 }
 
 TEST(MachineFile, DamagedOnesGetOneSentence) {
@@ -75,6 +76,8 @@ TEST(MachineFile, DamagedOnesGetOneSentence) {
       {R"({"links": 1})", "m: links is number; need an object"},
       {R"({"theoretical": {"bits": 1}})", R"(m: theoretical: got "bits"; need members of bytes)"},
       {R"({"multiprocessors": 1e3})", R"("multiprocessors")"},
+      {R"({"like": "h100-sxm", "memory": 80})", R"(m: "memory" is 80; need bytes, such as 80e9)"},
+      {R"({"byte": 3})", "in bytes per second (bytes"},
       {"{", "m: "},
   };
   for (const auto& [text, error] : cases)

@@ -39,12 +39,12 @@ int64_t number(std::string_view word, int64_t least, int64_t most, int line, con
 
 }  // namespace
 
-std::string plan_text(const PlanReport& r) {
+std::string plan_text(const PlanReport& r, bool hashed) {
   char hash[24];
   std::snprintf(hash, sizeof hash, "%016llx", static_cast<unsigned long long>(r.hash()));
   std::string s = str_cat("weft plan 1\nmesh ", r.mesh().size() > 1 ? r.mesh().to_string() : "one", "\n");
   for (const OptionRow* row : options_of(r.plan())) s += str_cat(row->name, " ", text_of(*row, r.plan()), "\n");
-  s += str_cat("hash ", hash, "\n");
+  if (hashed) s += str_cat("hash ", hash, "\n");
   for (const PlannedCell& c : r.cells())
     for (const auto& [dimension, dim] : c.split)
       s += dim >= 0 ? str_cat("split ", c.name, " ", dimension, " ", dim, "\n")
@@ -133,7 +133,9 @@ SavedPlan parse_plan(std::string_view text, const std::vector<const Strategy*>& 
   return out;
 }
 
-void save_plan(const PlanReport& report, const std::string& path) { io::write_file_atomic(path, plan_text(report)); }
+void save_plan(const PlanReport& report, const std::string& path, bool hashed) {
+  io::write_file_atomic(path, plan_text(report, hashed));
+}
 
 SavedPlan load_plan(const std::string& path, const std::vector<const Strategy*>& strategies) {
   const std::string text = io::read_file(path, kMost);

@@ -1,6 +1,7 @@
 #include "tools/plan/hf_config.h"
 
 #include "framework/base/error.h"
+#include "framework/base/one_line.h"
 #include "framework/io/json.h"
 
 namespace weft::planner {
@@ -55,16 +56,67 @@ constexpr Kind kKinds[] = {
 };
 
 const Kind& kind_of(const std::string& type, std::string_view what) {
-  std::string names = "gpt2";
-  for (const Kind& k : kKinds) {
+  for (const Kind& k : kKinds)
     if (type == k.type) return k;
-    names += str_cat(", ", k.type);
-  }
   internal::fail(Code::kInvalidArgument,
-                 str_cat(what, ": model_type is '", type.substr(0, 40), "'; need one of ", names));
+                 str_cat(what, ": model_type is '", one_line(type, 40), "'; need one of ", hf_model_types()));
+}
+
+// The file's names of the sizes of a shape.
+struct Names {
+  const char *vocab = "vocab_size", *context = "max_position_embeddings", *layers = "num_hidden_layers",
+             *dim = "hidden_size", *heads = "num_attention_heads", *kv_heads = "num_key_value_heads",
+             *head_dim = "head_dim", *ffn = "intermediate_size";
+  const char *experts = "", *top_k = "num_experts_per_tok", *expert_ffn = "", *shared_ffn = "", *dense_layers = "";
+};
+
+void check_shape(const ModelShape& s, const Names& of) {
+  const auto in_range = [&](const char* name, int64_t n, int64_t least, int64_t most) {
+    WEFT_CHECK(n >= least && n <= most, s.name, ": ", name, " is ", n, "; need a number from ", least, " to ", most);
+  };
+  constexpr int64_t kWidth = 1 << 22;
+  in_range(of.vocab, s.vocab, 1, 1 << 26);
+  in_range(of.context, s.context, 1, 1 << 30);
+  in_range(of.layers, s.layers, 1, 100000);
+  in_range(of.dim, s.dim, 1, kWidth);
+  in_range(of.heads, s.heads, 1, 100000);
+  in_range(of.kv_heads, s.kv_heads, 1, 100000);
+  in_range(of.head_dim, s.head_dim, 1, 1 << 16);
+  in_range(of.ffn, s.ffn, 1, kWidth);
+  if (s.family == "moe") {
+    in_range(of.experts, s.experts, 1, kWidth);
+    in_range(of.top_k, s.top_k, 1, s.experts);
+    in_range(of.expert_ffn, s.expert_ffn, 1, kWidth);
+    in_range(of.shared_ffn, s.shared_ffn, 0, kWidth);
+    in_range(of.dense_layers, s.dense_layers, 0, s.layers);
+  }
+  // Counts are products of sizes in 64 bits.
+  const double dim = static_cast<double>(s.dim),
+               layer = dim * static_cast<double>(s.head_dim) * static_cast<double>(2 * s.heads + 2 * s.kv_heads) +
+                       3 * dim * static_cast<double>(s.ffn + s.shared_ffn + s.experts) +
+                       3 * dim * static_cast<double>(s.experts) * static_cast<double>(s.expert_ffn),
+               all = dim * static_cast<double>(2 * s.vocab + s.positions) + static_cast<double>(s.layers) * layer;
+  constexpr double kMost = 1e15;
+  WEFT_CHECK(all <= kMost, s.name, ": the sizes are those of about ", all, " parameters; need at most ", kMost);
+  WEFT_CHECK(s.heads % s.kv_heads == 0, s.name, ": ", of.kv_heads, " is ", s.kv_heads, "; need a divisor of ", of.heads,
+             ", ", s.heads);
+}
+
+// As transformers has it: what the heads share evenly.
+int64_t width_of_head(const ModelShape& s, const Names& of, const char* other) {
+  WEFT_CHECK(s.heads > 0, s.name, ": ", of.heads, " is ", s.heads, "; need 1 or more");
+  WEFT_CHECK(s.dim % s.heads == 0, s.name, ": ", of.dim, " is ", s.dim, "; need a multiple of ", of.heads, ", ",
+             s.heads, other);
+  return s.dim / s.heads;
 }
 
 }  // namespace
+
+std::string hf_model_types() {
+  std::string names = "gpt2";
+  for (const Kind& k : kKinds) names += str_cat(", ", k.type);
+  return names;
+}
 
 ModelShape hf_shape(std::string_view text, std::string_view what) {
   const io::Json json = io::parse_json(text, what);
@@ -82,9 +134,15 @@ ModelShape hf_shape(std::string_view text, std::string_view what) {
     s.gated = false;
     s.bias = s.layer_norm = true;
     s.tied = f.flag("tie_word_embeddings", true);
-    WEFT_CHECK(s.heads > 0, what, ": n_head is ", s.heads, "; need 1 or more");
-    s.head_dim = s.dim / s.heads;
-    check_shape(s);
+    const Names names{.vocab = "vocab_size",
+                      .context = "n_positions",
+                      .layers = "n_layer",
+                      .dim = "n_embd",
+                      .heads = "n_head",
+                      .kv_heads = "n_head",
+                      .ffn = "n_inner"};
+    s.head_dim = width_of_head(s, names, "");
+    check_shape(s, names);
     return s;
   }
   const Kind& kind = kind_of(type, what);
@@ -96,8 +154,8 @@ ModelShape hf_shape(std::string_view text, std::string_view what) {
   s.kv_heads = f.number("num_key_value_heads", s.heads);
   s.ffn = f.number("intermediate_size");
   s.tied = f.flag("tie_word_embeddings", kind.tied);
-  WEFT_CHECK(s.heads > 0, what, ": num_attention_heads is ", s.heads, "; need 1 or more");
-  s.head_dim = f.number("head_dim", s.dim / s.heads);
+  Names names;
+  s.head_dim = f.has("head_dim") ? f.number("head_dim") : width_of_head(s, names, ", or head_dim");
   s.qkv_bias = kind.qkv_bias || f.flag("attention_bias", false);
   s.qk_norm = kind.qk_norm;
   // What changes a cost and has no place in a shape.
@@ -113,7 +171,6 @@ ModelShape hf_shape(std::string_view text, std::string_view what) {
   if (kind.experts) {
     s.family = "moe";
     s.experts = f.number(kind.experts);
-    WEFT_CHECK(s.experts > 0, what, ": ", kind.experts, " is ", s.experts, "; need 1 or more");
     s.top_k = f.number("num_experts_per_tok");
     s.expert_ffn = f.number(kind.expert_ffn);
     if (kind.dense_first) s.dense_layers = f.number(kind.dense_first, 0);
@@ -122,8 +179,12 @@ ModelShape hf_shape(std::string_view text, std::string_view what) {
     WEFT_CHECK(s.expert_ffn >= 0 && s.expert_ffn <= 1 << 22, what, ": ", kind.expert_ffn, " is ", s.expert_ffn,
                "; need a number from 0 to ", 1 << 22);
     s.shared_ffn = kind.shared_ffn ? f.number(kind.shared_ffn) : shared * s.expert_ffn;
+    names.experts = kind.experts;
+    names.expert_ffn = kind.expert_ffn;
+    names.shared_ffn = kind.shared_ffn ? kind.shared_ffn : "the width of all n_shared_experts";
+    names.dense_layers = kind.dense_first ? kind.dense_first : "";
   }
-  check_shape(s);
+  check_shape(s, names);
   return s;
 }
 

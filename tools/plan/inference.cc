@@ -13,8 +13,6 @@
 namespace weft::planner {
 namespace {
 
-constexpr double kUsable = 0.94;  // of memory
-
 double weights_of(const InferenceWorkload& s) { return static_cast<double>(s.model.parameters()) * s.weight_bytes; }
 
 double context_of(const InferenceWorkload& s) { return static_cast<double>(s.prompt + s.generated); }
@@ -68,11 +66,13 @@ Decode decode(const InferenceWorkload& s, int64_t batch, double context) {
                                                          .product_dtype = s.products});
   // A step of decoding is a stream of its weights: it reaches what a copy reaches.
   r.memory_seconds = t.memory * s.machine.reached;
+  r.weight_seconds = r.memory_seconds * read / (read + keys);
+  r.cache_seconds = r.memory_seconds - r.weight_seconds;
   r.product_seconds = t.products;
   r.communication_seconds = communication(s, b);
-  r.seconds = std::max(r.memory_seconds, r.product_seconds) + r.communication_seconds +
-              8 * static_cast<double>(s.model.layers) * s.machine.launch;
-  r.fits = r.weights + r.cache <= kUsable * s.machine.memory * s.gpus;
+  r.launch_seconds = 8 * static_cast<double>(s.model.layers) * s.machine.launch;
+  r.seconds = std::max(r.memory_seconds, r.product_seconds) + r.communication_seconds + r.launch_seconds;
+  r.fits = r.weights + r.cache <= s.usable_memory();
   r.bound = r.communication_seconds > std::max(r.memory_seconds, r.product_seconds) ? "communication"
             : r.product_seconds > r.memory_seconds                                  ? "products"
             : keys > read                                                           ? "keys and values"
@@ -92,22 +92,28 @@ double prefill_seconds(const InferenceWorkload& s, int64_t batch) {
 }
 
 double compute_bound_batch(const InferenceWorkload& s) {
-  for (int64_t b = 1; b <= int64_t{1} << 24; b = b < 64 ? b + 1 : b + b / 64) {
+  const auto bound = [&](int64_t b) {
     const Decode d = decode(s, b, 0);
-    if (d.product_seconds >= d.memory_seconds) return static_cast<double>(b);
+    return d.product_seconds >= d.memory_seconds;
+  };
+  int64_t b = 1;
+  while (!bound(b)) {
+    if (b > int64_t{1} << 24) return 0;
+    b += b < 64 ? 1 : b / 64;
   }
-  return 0;
+  while (b > 1 && bound(b - 1)) --b;
+  return static_cast<double>(b);
 }
 
 int64_t largest_batch(const InferenceWorkload& s) {
-  const double left = kUsable * s.machine.memory * s.gpus - weights_of(s);
+  const double left = s.usable_memory() - weights_of(s);
   return left <= 0 ? 0 : static_cast<int64_t>(left / (context_of(s) * kv_bytes_of(s)));
 }
 
 int gpus_needed(InferenceWorkload s) {
-  for (s.gpus = 1; s.gpus < 1 << 20; s.gpus *= 2)
-    if (largest_batch(s) >= 1) break;
-  return s.gpus;
+  for (s.gpus = 1; s.gpus <= 1 << 20; s.gpus *= 2)
+    if (largest_batch(s) >= 1) return s.gpus;
+  return 0;
 }
 
 std::vector<InferenceChange> inference_changes(const InferenceWorkload& s, const std::string& text) {

@@ -13,6 +13,10 @@ struct InferenceWorkload {
   int64_t prompt = 1024, generated = 1024;  // tokens
   double weight_bytes = 2, kv_bytes = 2;    // of an element
   DType products = kBFloat16;
+  double memory_margin = kMemoryMargin;
+  /// Bytes of all GPUs together; threads of one CPU share its memory.
+  double memory() const { return machine.memory * (machine.shares_cores ? 1 : gpus); }
+  double usable_memory() const { return (1 - memory_margin) * memory(); }
 };
 
 /// The bound of decoding by the weights of one token, of experts those that it chooses, at the data sheet's memory
@@ -25,9 +29,11 @@ double bound_bytes(const InferenceWorkload& s);
 /// One token of each of `batch` sequences, with the keys and values of `context` tokens each.
 struct Decode {
   int64_t batch = 1;
-  double seconds = 0, memory_seconds = 0, product_seconds = 0, communication_seconds = 0;
-  double intensity = 0;           // operations per byte
-  double weights = 0, cache = 0;  // bytes, over all GPUs
+  double seconds = 0;  // the longer of memory and products, then communication and launches
+  double memory_seconds = 0, product_seconds = 0, communication_seconds = 0, launch_seconds = 0;
+  double weight_seconds = 0, cache_seconds = 0;  // the parts of memory_seconds
+  double intensity = 0;                          // operations per byte
+  double weights = 0, cache = 0;                 // bytes, over all GPUs
   bool fits = true;
   const char* bound = "";  // memory of weights, memory of keys and values, products, communication
 };
@@ -40,7 +46,7 @@ double prefill_seconds(const InferenceWorkload& s, int64_t batch);
 double compute_bound_batch(const InferenceWorkload& s);
 /// Sequences whose keys and values fit beside the weights at the full context; 0: the weights do not fit.
 int64_t largest_batch(const InferenceWorkload& s);
-/// The least power of 2 of GPUs whose memory has the weights and one sequence.
+/// The least power of 2 of GPUs whose memory has the weights and one sequence; 0: none up to 2^20.
 int gpus_needed(InferenceWorkload s);
 
 /// A change: heads of keys and values, tokens of the longest context. Empty: as they are.

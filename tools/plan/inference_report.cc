@@ -10,6 +10,7 @@ namespace weft::planner {
 namespace {
 
 using profiler::fixed;
+using profiler::number_text;
 
 constexpr int64_t kBatches[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512};
 
@@ -44,51 +45,87 @@ Changed changed_of(const InferenceWorkload& s, const InferenceChange& change) {
   return c;
 }
 
+std::vector<Changed> all_changed(const InferenceWorkload& s, const std::vector<InferenceChange>& changes) {
+  std::vector<Changed> all;
+  for (const InferenceChange& change : changes) all.push_back(changed_of(s, change));
+  return all;
+}
+
+// Sequences at which rows compare: the most that every row holds, of those that hold one.
+int64_t common_batch(const std::vector<Changed>& all) {
+  int64_t least = 0;
+  for (const Changed& c : all)
+    if (c.fits > 0) least = least == 0 ? c.fits : std::min(least, c.fits);
+  return std::max<int64_t>(1, least);
+}
+
 std::string what_if_text(const InferenceWorkload& s, const std::vector<InferenceChange>& changes) {
-  std::vector<std::vector<std::string>> rows{
-      {"what if", "a token", "a sequence", "sequences that fit", "step", "tokens/s", "all tokens/s", "bound by"}};
-  for (const InferenceChange& change : changes) {
-    const Changed c = changed_of(s, change);
+  const std::vector<Changed> all = all_changed(s, changes);
+  const int64_t common = common_batch(all);
+  std::vector<std::vector<std::string>> rows{{"what if", "a token", "a sequence", "fit", "step", "tokens/s",
+                                              "all tokens/s", "bound by", str_cat("step at ", common),
+                                              str_cat("tokens/s at ", common)}};
+  for (const Changed& c : all) {
     std::string what =
         str_cat("context ", c.workload.prompt + c.workload.generated, ", kv_heads ", c.workload.model.kv_heads);
     if (c.fits == 0) what += ": does not fit";
+    const double at_common = decode(c.workload, common, c.context()).seconds;
     rows.push_back({what, bytes_text(c.token_bytes), bytes_text(c.sequence_bytes), str_cat(c.fits),
                     seconds_text(c.decode.seconds), fixed(1 / c.decode.seconds, 1), fixed(c.tokens_per_second(), 0),
-                    c.decode.bound});
+                    c.decode.bound, seconds_text(at_common), fixed(1 / at_common, 1)});
   }
-  return profiler::table_text(rows);
+  return profiler::table_text(rows) +
+         str_cat("step and tokens/s: of as many sequences as fit, each row its own number, and at ", common,
+                 " sequences; at the end of the context\n");
+}
+
+// "693 TFLOP/s, 3.00 TB/s, 231 operations per byte".
+std::string ridge_text(double flops, double bytes) {
+  return str_cat(number_text(flops / 1e12), " TFLOP/s, ", number_text(bytes / 1e12), " TB/s, ", fixed(flops / bytes, 0),
+                 " operations per byte");
 }
 
 }  // namespace
 
 std::string inference_report(const InferenceWorkload& s, double usd, const std::vector<InferenceChange>& changes) {
   const Machine& m = s.machine;
-  const double weights = decode(s, 1, 0).weights, turn = compute_bound_batch(s);
-  std::string text =
-      str_cat(s.model.name, ": ", fixed(static_cast<double>(s.model.parameters()) / 1e9, 2), " B parameters, ",
-              bytes_text(weights), "; ", s.gpus, " x ", m.name, "; prompts of ", s.prompt, " tokens, ", s.generated,
-              " generated\n", "hardware: ", fixed(m.products_of(s.products) / m.bytes, 0), " operations per byte (",
-              fixed(m.products_of(s.products) / 1e12, 0), " TFLOP/s, ", fixed(m.bytes / 1e12, 2),
-              " TB/s); decoding one sequence: ", fixed(decode(s, 1, static_cast<double>(s.prompt)).intensity, 2), "\n");
-  text += str_cat("keys and values: ", bytes_text(s.model.kv_bytes(2)), " a token in bf16, ",
-                  bytes_text(s.model.kv_bytes(1)), " in fp8, ", bytes_text(s.model.kv_bytes(4)), " in f32\n");
-  text += str_cat("bound of decoding at batch 1, ", bytes_text(bound_bytes(s)), " of weights at ",
-                  fixed(bound_rate(m) * s.gpus / 1e12, 2), " TB/s: ", fixed(decode_bound(s, s.gpus), 1), " tokens/s\n");
+  const Decode one = decode(s, 1, 0);
+  const double turn = compute_bound_batch(s), peak = m.products_of(s.products);
+  const int needed = gpus_needed(s);
+  std::string text = str_cat(s.model.name, ": ", fixed(static_cast<double>(s.model.parameters()) / 1e9, 2),
+                             " B parameters, ", bytes_text(one.weights), "; ", s.gpus, " x ", m.name,
+                             needed == 0        ? "; no number of GPUs holds a sequence"
+                             : s.gpus == needed ? ", as many as needed"
+                                                : str_cat("; GPUs needed: ", needed),
+                             "; ", bytes_text(s.usable_memory()), " usable of ", bytes_text(s.memory()),
+                             "; prompts of ", s.prompt, " tokens, ", s.generated, " generated\n");
+  text += str_cat("reached on a GPU: ", ridge_text(m.reached * peak, m.bytes));
+  if (m.theoretical.bytes > 0) text += str_cat("; data sheet: ", ridge_text(peak, m.theoretical.bytes));
+  text += str_cat("\nkeys and values: ", bytes_text(s.model.kv_bytes(2)), " a token in bf16, ",
+                  bytes_text(s.model.kv_bytes(1)), " in fp8, ", bytes_text(s.model.kv_bytes(4)), " in f32; ",
+                  largest_batch(s), " sequences fit\n");
   text +=
-      str_cat("decoding turns compute-bound at batch ", turn > 0 ? fixed(turn, 0) : std::string("(never)"),
-              ", without keys and values; ", largest_batch(s), " sequences fit; GPUs needed: ", gpus_needed(s), "\n");
-  std::vector<std::vector<std::string>> rows{
-      {"batch", "first token", "step", "tokens/s", "all tokens/s", "ops/byte", "cache", "bound by"}};
+      str_cat("bound of decoding at batch 1, ", bytes_text(bound_bytes(s)), " of weights at ",
+              number_text(bound_rate(m) * s.gpus / 1e12), " TB/s: ", fixed(decode_bound(s, s.gpus), 1), " tokens/s\n");
+  text += str_cat("decoding has ", fixed(one.intensity, 2),
+                  " operations per byte of weights for one sequence, and turns compute-bound at batch ",
+                  turn > 0 ? fixed(turn, 0) : std::string("(never)"), ", without keys and values\n");
+  std::vector<std::vector<std::string>> rows{{"batch", "first token", "step", "weights", "cache", "communication",
+                                              "tokens/s", "all tokens/s", "ops/byte", "cache size", "bound by"}};
   if (usd > 0) rows[0].push_back("USD/1e6");
   for (int64_t n : kBatches) {
     const Batch b = batch_of(s, n, usd);
-    rows.push_back({str_cat(n), seconds_text(b.first_token), seconds_text(b.decode.seconds),
-                    fixed(1 / b.decode.seconds, 1), fixed(b.tokens_per_second, 0), fixed(b.decode.intensity, 1),
-                    bytes_text(b.decode.cache), b.decode.bound});
+    const Decode& d = b.decode;
+    rows.push_back({str_cat(n), seconds_text(b.first_token), seconds_text(d.seconds), seconds_text(d.weight_seconds),
+                    seconds_text(d.cache_seconds), seconds_text(d.communication_seconds), fixed(1 / d.seconds, 1),
+                    fixed(b.tokens_per_second, 0), fixed(d.intensity, 1), bytes_text(d.cache), d.bound});
     if (usd > 0) rows.back().push_back(fixed(b.usd, 2));
-    if (!b.decode.fits) rows.back().push_back("(does not fit)");
+    if (!d.fits) rows.back().push_back("(does not fit)");
   }
-  text += profiler::table_text(rows);
+  text += str_cat(
+      profiler::table_text(rows),
+      "step: ", "reading weights and cache (keys and values), or products if they take longer, then communication and ",
+      seconds_text(one.launch_seconds), " of launches\n");
   return changes.empty() ? text : text + what_if_text(s, changes);
 }
 
@@ -103,6 +140,9 @@ std::string inference_json(const InferenceWorkload& s, double usd, const std::ve
                        {"weight_bytes", decode(s, 1, 0).weights},
                        {"kv_bytes_per_token", s.model.kv_bytes(s.kv_bytes)},
                        {"decode_bound_tokens_per_second", decode_bound(s, s.gpus)},
+                       {"usable_memory", s.usable_memory()},
+                       {"reached_flops", s.machine.reached * s.machine.products_of(s.products)},
+                       {"reached_bytes_per_second", s.machine.bytes},
                        {"compute_bound_batch", compute_bound_batch(s)},
                        {"sequences_that_fit", largest_batch(s)},
                        {"gpus_needed", gpus_needed(s)}};
@@ -114,14 +154,21 @@ std::string inference_json(const InferenceWorkload& s, double usd, const std::ve
                         {"tokens_per_second", 1 / b.decode.seconds},
                         {"all_tokens_per_second", b.tokens_per_second},
                         {"operations_per_byte", b.decode.intensity},
+                        {"weight_seconds", b.decode.weight_seconds},
+                        {"cache_seconds", b.decode.cache_seconds},
+                        {"product_seconds", b.decode.product_seconds},
+                        {"communication_seconds", b.decode.communication_seconds},
+                        {"launch_seconds", b.decode.launch_seconds},
                         {"cache_bytes", b.decode.cache},
                         {"fits", b.decode.fits},
                         {"bound_by", b.decode.bound}};
     if (usd > 0) one["usd_per_1e6_tokens"] = b.usd;
     json["batches"].push_back(std::move(one));
   }
-  for (const InferenceChange& change : changes) {
-    const Changed c = changed_of(s, change);
+  const std::vector<Changed> all = all_changed(s, changes);
+  const int64_t common = common_batch(all);
+  for (const Changed& c : all) {
+    const double at_common = decode(c.workload, common, c.context()).seconds;
     json["what_if"].push_back({{"kv_heads", c.workload.model.kv_heads},
                                {"context", c.workload.prompt + c.workload.generated},
                                {"kv_bytes_per_token", c.token_bytes},
@@ -131,6 +178,9 @@ std::string inference_json(const InferenceWorkload& s, double usd, const std::ve
                                {"step_seconds", c.decode.seconds},
                                {"tokens_per_second", 1 / c.decode.seconds},
                                {"all_tokens_per_second", c.tokens_per_second()},
+                               {"common_batch", common},
+                               {"step_seconds_at_common_batch", at_common},
+                               {"tokens_per_second_at_common_batch", 1 / at_common},
                                {"bound_by", c.decode.bound}});
   }
   return io::write_json(json, 1) + "\n";

@@ -49,6 +49,27 @@ TEST(Inference, TimeOfOneSequence) {
   EXPECT_NEAR(decode(s, 1, 0).memory_seconds, read / s.machine.bytes, 1e-6);
 }
 
+// One row of a product has an operation for each byte of weights in bf16: the ridge is the batch.
+TEST(Inference, TurnsComputeBoundAtTheRidge) {
+  InferenceWorkload s = workload("llama-8b", 1);
+  const double ridge = s.machine.reached * s.machine.products16 / s.machine.bytes;
+  EXPECT_NEAR(compute_bound_batch(s), ridge, 1.5);
+  s.weight_bytes = 1;
+  EXPECT_NEAR(compute_bound_batch(s), ridge / 2, 1.5);
+}
+
+TEST(Inference, TheMarginOfMemoryStaysFree) {
+  InferenceWorkload s = workload("llama-70b", 1);
+  EXPECT_EQ(gpus_needed(s), 2);
+  s.memory_margin = 0.2;
+  EXPECT_EQ(gpus_needed(s), 4);
+  s.prompt = int64_t{1} << 40;  // copies of the keys and values are on all GPUs beyond the heads
+  EXPECT_EQ(gpus_needed(s), 0);
+  s.machine.shares_cores = true;
+  s.gpus = 4;
+  EXPECT_EQ(s.usable_memory(), 0.8 * s.machine.memory);
+}
+
 TEST(Inference, AMachineWithItsOwnMemoryHasNoDataSheetOfThePreset) {
   InferenceWorkload s = workload("llama-8b", 1);
   s.machine = machine_from_json(R"({"like": "h100-sxm", "bytes": 4.8e12})", "mine");

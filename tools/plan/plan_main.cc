@@ -92,6 +92,8 @@ Workload setup_of(const Options& o) {
   } else {
     as_flag("gpu", "machine: ", machine);
   }
+  WEFT_CHECK(s.machine.memory > 0, o.gpu,
+             ": \"memory\" is missing or 0; need the bytes of a GPU's memory, such as 80e9");
   as_flag("attention", "attention: ", [&] { s.attention = attention_kernel(o.attention); });
   s.gpus = o.gpus;
   s.async_tp = o.async_tp;
@@ -119,14 +121,16 @@ int run_inference(const Options& o, const Workload& w) {
   check_flag("kv_dtype", o.kv_dtype == "bf16" || o.kv_dtype == "fp8" || o.kv_dtype == "f32", o.kv_dtype,
              "f32, bf16 or fp8");
   const auto bytes = [](const std::string& dtype) { return dtype == "f32" ? 4.0 : dtype == "bf16" ? 2.0 : 1.0; };
-  const InferenceWorkload s{.model = w.model,
-                            .machine = w.machine,
-                            .gpus = o.has_gpus ? o.gpus : 1,
-                            .prompt = o.prompt,
-                            .generated = o.generated,
-                            .weight_bytes = bytes(o.dtype),
-                            .kv_bytes = bytes(o.kv_dtype),
-                            .products = w.products};
+  InferenceWorkload s{.model = w.model,
+                      .machine = w.machine,
+                      .gpus = o.gpus,
+                      .prompt = o.prompt,
+                      .generated = o.generated,
+                      .weight_bytes = bytes(o.dtype),
+                      .kv_bytes = bytes(o.kv_dtype),
+                      .products = w.products,
+                      .memory_margin = w.memory_margin};
+  if (!o.has_gpus) s.gpus = std::max(1, gpus_needed(s));
   std::vector<InferenceChange> changes;
   std::string text;
   try {
@@ -188,7 +192,7 @@ std::string saved_text(const Options& o, const Workload& w, const Candidate& c) 
   const tools::StepChoice choice = step_of(w, c);
   tools::ModelStep step(choice, Device::meta());
   step.prepare();
-  dist::save_plan(step.compiled().plan(o.gpu), o.save_plan.path);
+  dist::save_plan(step.compiled().plan(o.gpu), o.save_plan.path, false);  // a trainer's step is another one
   return str_cat("saved ", c.text(), "; a run with it:\n  ./bazelw run //models/", choice.model, ":train -- --plan ",
                  o.save_plan.path, " --config ", choice.config, " --batch_size ", choice.batch_size, " --seq_len ",
                  choice.seq_len, " --microbatches ", choice.microbatches, " --dtype ", choice.dtype,
@@ -225,12 +229,18 @@ PartFlags plan_flags(Options& o) {
          {},
          &o.has_model},
         kAll},
-       {{"config", &o.config, "a Hugging Face config.json, instead of --model"}, kAll},
-       {{"gpu", &o.gpu,
-         "h100-sxm, h100-pcie, h200, b200, gb200, a100, mi300x, rtx-pro-6000, cpu, or a JSON file as doctor --measure "
-         "--out or compiler/cost/presets has it"},
+       {{"config", &o.config,
+         str_cat("a Hugging Face config.json, instead of --model; its model_type is one of ", hf_model_types())},
         kAll},
-       {{"gpus", &o.gpus, "number of GPUs; with --inference 1 unless given", {1, 1 << 20}, &o.has_gpus}, kAll},
+       {{"gpu", &o.gpu,
+         str_cat("h100-sxm, h100-pcie, h200, b200, gb200, a100, mi300x, rtx-pro-6000, cpu, or a JSON file as doctor "
+                 "--measure "
+                 "--out or compiler/cost/presets has it, such as {\"like\": \"h100-sxm\", \"memory\": 141e9}; its "
+                 "numbers are in ",
+                 kMachineUnits)},
+        kAll},
+       {{"gpus", &o.gpus, "number of GPUs; with --inference as many as needed unless given", {1, 1 << 20}, &o.has_gpus},
+        kAll},
        {{"batch_tokens",
          &o.batch_tokens,
          "tokens of a step; the nearest batch that suits the GPUs is taken, 5 % away at most",

@@ -39,8 +39,8 @@ BAD = [
     (["--dtype", "f32", "--tf32", "--save_plan", "a.plan"], "--save_plan: got --tf32; need"),
     (["--noasync_tp", "--save_plan", "a.plan"], "--save_plan: got --async_tp=false; need"),
     (["--recompute", "full", "--save_plan", "a.plan"], "--save_plan: got --recompute full; need"),
-    (["--gpus", "64", "--batch", "64", "--mesh", "fsdp64", "--save_plan", "a.plan"],
-     "--save_plan: got the best plan, fsdp64 recompute; need --recompute cheap"),
+    (["--what_if", "gpus=2x,gpus=2x"], "--what_if: got 'gpus=2x', the second gpus; need each name once"),
+    (["--what_if", "gpus=2x,"], "--what_if: got ''; need gpu_flops"),
     (["--measure", "1"], "--measure: got h100-sxm; need --gpu cpu"),
     (SMALL + ["--recompute", "full", "--measure", "1"], "--measure: got --recompute full; need"),
 ]
@@ -52,6 +52,11 @@ FAILED = [
     (["--gpus", "8", "--batch", "8", "--mesh", "fsdp8", "--microbatches", "3"], "sequences of a rank (1) does not"),
     (["--model", "llama-70b", "--gpus", "8"], "llama-70b fits nowhere: of"),
 ]
+
+
+def read(path):
+    with open(path, encoding="utf-8") as file:
+        return file.read()
 
 
 def main():
@@ -91,6 +96,26 @@ def main():
         for flag, path in pictures.items():
             check("<svg" in open(path, encoding="utf-8").read(), flag, "is no picture")
         check("measured" not in open(pictures["collectives"], encoding="utf-8").read(), own, "has measured points")
+
+        # The table comes first; a plan that computes layers again is not saved, but the best one without is.
+        plan = os.path.join(folder, "b.plan")
+        code, out, err = run(["--gpus", "64", "--batch", "64", "--mesh", "fsdp64", "--save_plan", plan], folder)
+        check(code == 1 and "fsdp64 recompute" in out and err.count("\n") == 1 and not os.path.exists(plan)
+              and "--save_plan: no plan fits but those that compute layers again" in err, "no plan to save", (out, err))
+        with open(own, "w", encoding="utf-8") as f:
+            json.dump({"like": "cpu", "memory": 3e7}, f)
+        code, out, err = run(["--model", "llama_shakespeare", "--gpu", own, "--dtype", "f32", "--gpus", "4", "--batch",
+                              "4", "--mesh", "pp4", "--save_plan", plan], folder)
+        check(code == 0 and "the best plan computes layers again" in out and "pipeline 1f1b" in read(plan), "saved", out)
+
+        # Changes in the machine's file that are no rates.
+        for text, part in [({"like": "h100-sxm", "memory": 80}, '"memory" is 80; need bytes, such as 80e9'),
+                           ({"bytes": 3e12, "flops": 1e13, "products": 1e14, "products16": 2e14,
+                             "links": {"inner_bus": 2e11, "outer_bus": 2e10}}, '"memory" is missing or 0; need')]:
+            with open(own, "w", encoding="utf-8") as f:
+                json.dump(text, f)
+            code, out, err = run(["--model", "llama-8b", "--gpu", own], folder)
+            check(code == 1 and not out and err.startswith(f"plan: {own}: {part}"), part, err)
 
         # A plan is priced with a ring for cp, so the saved plan has one.
         plan = os.path.join(folder, "a.plan")

@@ -81,6 +81,52 @@ def main():
         good("--model", "gpt2", "--gpus", "8", "--batch", "64", "--mesh", "dp8", "--microbatches", "2", "--save_plan",
              saved)
         check(os.path.getsize(saved) > 0, saved)
+    with tempfile.TemporaryDirectory() as folder:  # what if: the table is of the workload as it is
+        path = os.path.join(folder, "out.json")
+        text = good("--model", "llama-70b", "--gpus", "8", "--batch", "64", "--what_if", "memory=10x,gpus=4x,8x",
+                    "--json", path)
+        with open(path, encoding="utf-8") as file:
+            data = json.load(file)
+        rows = data["what_if"]
+        check([r["change"] for r in rows] == ["as it is", "memory=10x", "gpus=4x", "gpus=8x", "memory=10x,gpus=4x",
+                                              "memory=10x,gpus=8x"], rows)
+        check("fits nowhere" in text and "8 x h100-sxm" in text and "plans" not in data and rows[0]["best"] is None,
+              text)
+        check([r["gpus"] for r in rows] == [8, 8, 32, 64, 32, 64], rows)
+        for r in rows[1:]:
+            line = next(one for one in text.splitlines() if one.startswith(r["change"] + " "))
+            check(r["best"]["mesh"] in line and f"{100 * r['best']['mfu']:.1f}%" in line, line, r)
+        check(rows[4]["best"]["step_seconds"] <= rows[2]["best"]["step_seconds"], rows)
+
+        # The saved plan is that of the machine as it is, and the printed command trains with it.
+        small = ["--model", "llama_tiny", "--gpus", "4", "--gpu", "cpu", "--dtype", "f32", "--batch", "8", "--mesh",
+                 "pp2,fsdp2", "--what_if", "memory=2x,batch=2x", "--json", path, "--save_plan"]
+        saved = os.path.join(folder, "saved.plan")
+        text = good(*small, saved)
+        with open(path, encoding="utf-8") as file:
+            data = json.load(file)
+        check(data["what_if"][0]["best"] == data["plans"][0], data)
+        command = text.splitlines()[-1].split()
+        check(command[:4] == ["./bazelw", "run", "//models/llama:train", "--"], command)
+        check(f"--plan {saved} --config llama_tiny --batch_size 8 --seq_len 64" in text, text)
+        done = subprocess.run([os.path.join("models", "llama", "train"), *command[4:], "--steps", "1", "--eval_every",
+                               "0", "--checkpoint_every", "0", "--sample", "0", "--ranks", "threads"],
+                              capture_output=True, text=True, timeout=120)
+        check(done.returncode == 0 and "4 ranks as pp2,fsdp2" in done.stdout and "note:" not in done.stdout, done)
+
+        # Without --gpus, those that hold a sequence; each row of what if at its own batch, and all at one.
+        text = good("--model", "llama-70b", "--inference", "--json", path, "--what_if", "context=2048,4096")
+        with open(path, encoding="utf-8") as file:
+            data = json.load(file)
+        check(data["gpus"] == 2 and "2 x h100-sxm, as many as needed; 150 GB usable of 160 GB" in text, text)
+        check([r["common_batch"] for r in data["what_if"]] == [data["what_if"][1]["sequences_that_fit"]] * 2, data)
+        check(data["what_if"][1]["step_seconds_at_common_batch"] == data["what_if"][1]["step_seconds"], data)
+        check(data["what_if"][0]["step_seconds_at_common_batch"] < data["what_if"][0]["step_seconds"], data)
+        one = data["batches"][0]
+        check(abs(sum(one[f"{part}_seconds"] for part in ("weight", "cache", "communication", "launch"))
+                  - one["step_seconds"]) < 1e-9, one)
+        wide = good("--model", "llama-70b", "--inference", "--memory_margin", "0.2")
+        check("4 x h100-sxm, as many as needed; 256 GB usable of 320 GB" in wide, wide)
     for args, part in BAD:
         done = run("--model", "llama-8b", "--inference", *args)
         check(done.returncode == 2 and done.stderr.count("\n") == 1 and part in done.stderr, args, done)

@@ -119,38 +119,4 @@ ModelShape preset_shape(const std::string& name) {
                  str_cat("model: got '", name.substr(0, 60), "'; need one of ", names, ", or a config.json"));
 }
 
-void check_shape(const ModelShape& s) {
-  for (auto [what, n] : {std::pair("vocab", s.vocab),
-                         {"layers", s.layers},
-                         {"dim", s.dim},
-                         {"heads", s.heads},
-                         {"kv_heads", s.kv_heads},
-                         {"head_dim", s.head_dim},
-                         {"context", s.context}})
-    WEFT_CHECK(n >= 1 && n <= int64_t{1} << 30, s.name, ": ", what, " is ", n, "; need a number from 1 to ", 1 << 30);
-  for (auto [what, n] : {std::pair("ffn", s.ffn),
-                         {"experts", s.experts},
-                         {"top_k", s.top_k},
-                         {"expert_ffn", s.expert_ffn},
-                         {"shared_ffn", s.shared_ffn},
-                         {"dense_layers", s.dense_layers}})
-    WEFT_CHECK(n >= 0 && n <= 1 << 22, s.name, ": ", what, " is ", n, "; need a number from 0 to ", 1 << 22);
-  for (auto [what, n] : {std::pair("layers", s.layers), {"heads", s.heads}})
-    WEFT_CHECK(n <= 100000, s.name, ": ", what, " is ", n, "; need at most 100000");
-  WEFT_CHECK(s.dim <= 1 << 22 && s.vocab <= 1 << 26 && s.head_dim <= 1 << 16, s.name, ": dim ", s.dim, ", vocab ",
-             s.vocab, " and head_dim ", s.head_dim, " are too large");
-  // Counts are products of sizes in 64 bits.
-  const double dim = static_cast<double>(s.dim),
-               layer = dim * static_cast<double>(s.head_dim) * static_cast<double>(2 * s.heads + 2 * s.kv_heads) +
-                       3 * dim * static_cast<double>(s.ffn + s.shared_ffn + s.experts) +
-                       3 * dim * static_cast<double>(s.experts) * static_cast<double>(s.expert_ffn),
-               all = dim * static_cast<double>(2 * s.vocab + s.positions) + static_cast<double>(s.layers) * layer;
-  constexpr double kMost = 1e15;
-  WEFT_CHECK(all <= kMost, s.name, ": the sizes are those of about ", all, " parameters; need at most ", kMost);
-  WEFT_CHECK(s.heads % s.kv_heads == 0, s.name, ": kv_heads is ", s.kv_heads, "; need a divisor of heads, ", s.heads);
-  WEFT_CHECK(s.top_k <= s.experts, s.name, ": top_k is ", s.top_k, "; need at most experts, ", s.experts);
-  WEFT_CHECK(s.dense_layers <= s.layers, s.name, ": dense_layers is ", s.dense_layers, "; need at most layers, ",
-             s.layers);
-}
-
 }  // namespace weft::planner

@@ -46,7 +46,5 @@ ModelShape shape_of(const std::string& name, const std::string& family, const nn
 /// Of a preset of any family. Throws InvalidArgument naming them.
 ModelShape preset_shape(const std::string& name);
 std::vector<std::string> preset_names();
-/// Throws InvalidArgument, naming the size, if heads and groups do not fit.
-void check_shape(const ModelShape& shape);
 
 }  // namespace weft::planner

@@ -99,17 +99,52 @@ TEST(Shape, RefusesWhatItDoesNotHave) {
               HasSubstr("need at most 1e+15"));
 }
 
+// The file's names, and what transformers refuses.
+TEST(Shape, SizesThatDoNotFitGetOneSentence) {
+  const auto refused = [](const std::string& type, const std::string& more) {
+    return error_of([&] { config_of(type, more); });
+  };
+  const auto gpt2 = [](const char* dim, const char* layers) {
+    return error_of([&] {
+      hf_shape(str_cat(R"({"model_type": "gpt2", "vocab_size": 50257, "n_positions": 1024, "n_layer": )", layers,
+                       R"(, "n_embd": )", dim, R"(, "n_head": 12})"),
+               "c");
+    });
+  };
+  EXPECT_THAT(gpt2("770", "12"), HasSubstr("c: n_embd is 770; need a multiple of n_head, 12"));
+  EXPECT_THAT(gpt2("768", "0"), HasSubstr("c: n_layer is 0; need a number from 1 to 100000"));
+  // A field that comes twice is refused, so these leave out what they change.
+  const auto llama = [](const std::string& sizes) {
+    return str_cat(R"({"model_type": "llama", "vocab_size": 32000, "max_position_embeddings": 8192,
+        "num_hidden_layers": 4, "num_attention_heads": 32, )",
+                   sizes, "}");
+  };
+  EXPECT_THAT(error_of([&] { hf_shape(llama(R"("hidden_size": 4100, "intermediate_size": 8)"), "c"); }),
+              HasSubstr("c: hidden_size is 4100; need a multiple of num_attention_heads, 32, or head_dim"));
+  EXPECT_EQ(hf_shape(llama(R"("hidden_size": 4100, "head_dim": 128, "intermediate_size": 8)"), "c").head_dim, 128);
+  EXPECT_THAT(error_of([&] { hf_shape(llama(R"("hidden_size": 4096, "intermediate_size": 0)"), "c"); }),
+              HasSubstr("c: intermediate_size is 0; need a number from 1 to"));
+  EXPECT_THAT(refused("qwen3_moe", R"(, "num_experts": 8, "num_experts_per_tok": 0, "moe_intermediate_size": 512)"),
+              HasSubstr("c: num_experts_per_tok is 0; need a number from 1 to 8"));
+  EXPECT_THAT(refused("qwen3_moe", R"(, "num_experts": 8, "num_experts_per_tok": 9, "moe_intermediate_size": 512)"),
+              HasSubstr("c: num_experts_per_tok is 9; need a number from 1 to 8"));
+  EXPECT_THAT(refused("qwen3_moe", R"(, "num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 0)"),
+              HasSubstr("c: moe_intermediate_size is 0; need a number from 1 to"));
+  EXPECT_THAT(refused("qwen3_moe", R"(, "num_experts": 0, "num_experts_per_tok": 2, "moe_intermediate_size": 8)"),
+              HasSubstr("c: num_experts is 0; need a number from 1 to"));
+}
+
 TEST(Shape, WrongOnesGetOneSentence) {
   EXPECT_THAT(error_of([] { preset_shape("llama-7"); }),
               HasSubstr("model: got 'llama-7'; need one of gpt_shakespeare"));
   EXPECT_THAT(error_of([] { hf_shape("{}", "c"); }), HasSubstr("\"model_type\" is missing"));
   EXPECT_THAT(error_of([] {
                 hf_shape(R"({"model_type": "llama", "vocab_size": 10, "max_position_embeddings": 1,
-                  "num_hidden_layers": 1, "hidden_size": 8, "num_attention_heads": 3, "num_key_value_heads": 2,
+                  "num_hidden_layers": 1, "hidden_size": 9, "num_attention_heads": 3, "num_key_value_heads": 2,
                   "intermediate_size": 8})",
                          "c");
               }),
-              HasSubstr("c: kv_heads is 2; need a divisor of heads, 3"));
+              HasSubstr("c: num_key_value_heads is 2; need a divisor of num_attention_heads, 3"));
 }
 
 }  // namespace
