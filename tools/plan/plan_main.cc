@@ -180,8 +180,7 @@ void check_use(const Options& o, const Workload& w) {
 
 // The best plan that a file or a step here can have: neither holds that backward computes layers again.
 std::optional<Planned> best_cheap(const Workload& w, Fixed fixed, const Search& search) {
-  if (search.best.empty() || !search.best[0].candidate.full_recompute)
-    return search.best.empty() ? std::nullopt : std::optional(search.best[0]);
+  if (!search.best.empty() && !search.best[0].candidate.full_recompute) return search.best[0];
   fixed.recompute = false;
   const Search cheap = search_plans(w, fixed, 1);
   return cheap.best.empty() ? std::nullopt : std::optional(cheap.best[0]);
@@ -326,10 +325,11 @@ int run(const Options& o, const PartFlags& flags) {
     const std::optional<Planned> cheap = best_cheap(setup, fixed, search);
     if (!cheap) {
       write_output(text);
-      internal::fail(
-          Code::kResourceExhausted,
-          str_cat("--", o.save_plan ? "save_plan" : "measure", ": no plan fits but those that compute layers ",
-                  "again, which a saved plan cannot hold; more GPUs or a smaller batch may have one"));
+      internal::fail(Code::kResourceExhausted,
+                     str_cat("--", o.save_plan ? "save_plan: " : "measure: ",
+                             search.best.empty() ? nothing_fits(setup, search)
+                                                 : "no plan fits but those that compute layers again, which a saved "
+                                                   "plan cannot hold; more GPUs or a smaller batch may have one"));
     }
     if (search.best[0].candidate.full_recompute)
       text += str_cat("the best plan computes layers again, which a saved plan cannot hold; the best without is ",

@@ -51,6 +51,7 @@ FAILED = [
     (["--gpus", "128", "--batch", "128", "--mesh", "pp128"], "80 layers are fewer than 128 stages"),
     (["--gpus", "8", "--batch", "8", "--mesh", "fsdp8", "--microbatches", "3"], "sequences of a rank (1) does not"),
     (["--model", "llama-70b", "--gpus", "8"], "llama-70b fits nowhere: of"),
+    (["--model", "llama-70b", "--gpus", "8", "--what_if", "memory=1.1x"], "llama-70b fits nowhere: of"),
 ]
 
 

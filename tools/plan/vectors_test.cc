@@ -103,7 +103,7 @@ const std::vector<Row>& rows() {
       {"V6 4000", [] { return number_of(case_of(4000, 1000, 50e9)); }, 3, 0},
       {"V6 10000", [] { return number_of(case_of(10000, 8000, 200e9)); }, 4, 0},
       {"V6 16000", [] { return number_of(case_of(16000, 1000, 50e9)); }, 4, 0},
-      {"V7", [] { return slide_limit(""); }, 4000, 1e-9},
+      {"V7", [] { return slide_limit("network=1x"); }, 4000, 1e-9},
       {"V7 of another model",
        [] {
          Workload s = slide(4000, 500, 8000);
