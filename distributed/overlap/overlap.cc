@@ -248,9 +248,18 @@ class Scheduler {
   void wait_for(int32_t id) {
     Info& x = n_[id];
     HiddenCollective& h = s_.hidden[x.hidden];
-    h.exposed = std::max(0.0, x.finish - clock_);
-    s_.exposed += h.exposed;
-    clock_ = std::max(clock_, x.finish);
+    if (x.finish > clock_) {
+      // The rank waits for the transfers before this one on its network, too.
+      const auto& axes = g_.node(id).attrs.get<std::string>("axes");
+      for (int32_t other : under_way_) {
+        const Info& y = n_[other];
+        if (g_.node(other).attrs.get<std::string>("axes") == axes)
+          s_.hidden[y.hidden].exposed +=
+              std::max(0.0, std::min(y.finish, x.finish) - std::max(y.finish - y.seconds, clock_));
+      }
+      s_.exposed += x.finish - clock_;
+      clock_ = x.finish;
+    }
     h.by = by(meanwhile_[id]);
     meanwhile_.erase(id);
     ahead_ -= x.ahead;

@@ -87,6 +87,27 @@ TEST(StepCost, ReducesGradientsOf16BitStepsInF32) {
   }
 }
 
+// The partitioned graph's estimate: what a rank waits for is a part of all communication.
+TEST(StepCost, AnEstimateExposesAPartOfTheCommunication) {
+  for (const char* mesh : {"dp2", "fsdp2", "dp2,tp2"})
+    for (int64_t m : {1, 2, 4}) {
+      tools::ModelStep step({.model = "llama",
+                             .config = "llama_shakespeare",
+                             .batch_size = 8,
+                             .seq_len = 128,
+                             .dtype = "bf16",
+                             .mesh = mesh,
+                             .microbatches = m},
+                            Device::meta());
+      step.prepare();
+      for (const char* machine : {"h100-sxm", "cpu"}) {
+        const dist::Estimate e = step.compiled().plan(machine).estimate();
+        EXPECT_LE(e.exposed_seconds, e.comm_seconds * (1 + 1e-9)) << mesh << " m " << m << " " << machine;
+        EXPECT_GT(e.comm_seconds, 0);
+      }
+    }
+}
+
 Workload on_h100(const char* model, int gpus, int64_t batch, int64_t sequence = 8192) {
   return {.model = preset_shape(model),
           .machine = machine_preset("h100-sxm"),
