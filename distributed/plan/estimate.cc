@@ -9,6 +9,7 @@
 #include "ops/core/collective.h"
 #include "ops/core/core.h"
 #include "ops/core/dot.h"
+#include "ops/core/loop.h"
 
 namespace weft::dist {
 namespace {
@@ -34,24 +35,30 @@ std::vector<double> filled_rows(const Graph& g) {
   return filled;
 }
 
-}  // namespace
-
-double seconds_of(const Mesh& mesh, const PlannedCollective& c, const Machine& machine) {
-  return collective_seconds(c.kind, static_cast<double>(c.bytes), mesh, c.axes, machine);
+double bytes_of(const Graph& g, const std::vector<Value>& values) {
+  int64_t bytes = 0;
+  for (const Value v : values) bytes += g.type(v).nbytes();
+  return static_cast<double>(bytes);
 }
 
-Estimate estimate(const Mesh& mesh, const Graph& g, const std::vector<PlannedCollective>& collectives,
-                  const Machine& machine, bool memory) {
-  Estimate e;
+// Seconds of a graph's kernels, one after another. `updated`: bytes that are read and written besides values between
+// kernels.
+double add_work(const Graph& g, const Machine& machine, double updated, Estimate& e) {
   const KeepCosts costs(g);
   const std::vector<double> filled = filled_rows(g);
-  double stored = 0;
+  double stored = 0, seconds = 0;
   for (int32_t id = 0; id < g.size(); ++id) {
     const Node& n = g.node(id);
     for (int32_t k = 0; k < static_cast<int32_t>(n.outputs.size()); ++k) {
       const ValueCost& v = costs.value({id, k});
       if (!costs.node(id).alias && (v.stored || v.stored_after))
         stored += filled[static_cast<size_t>(id)] * static_cast<double>(n.outputs[static_cast<size_t>(k)].nbytes());
+    }
+    if (n.op == &loop_op) {  // each iteration updates the carries and writes its results
+      const Graph& body = *n.attrs.get<Ref<Graph>>("body");
+      seconds += static_cast<double>(n.attrs.i("length")) * add_work(body, machine, bytes_of(body, body.outputs), e);
+      e.at_most |= n.attrs.i("go_on", -1) >= 0;
+      continue;
     }
     if (!n.op->is(kContraction) && !n.op->decompose) continue;
     Cost work = op_cost(g, n);
@@ -61,12 +68,24 @@ Estimate estimate(const Mesh& mesh, const Graph& g, const std::vector<PlannedCol
       e.equal_loads = true;
     }
     e.at_most |= work.at_most && n.op != &grouped_dot_op;
-    e.compute_seconds += launch_seconds(machine, work, product_shape(g, n));
+    seconds += launch_seconds(machine, work, product_shape(g, n));
   }
-  // Values in memory between kernels are written once and read once; the update reads and writes every cell.
+  // Values in memory between kernels are written once and read once.
+  const double moved = stored + updated;
+  return seconds + roofline_seconds(machine, {.bytes = 2 * moved, .written = moved});
+}
+
+}  // namespace
+
+double seconds_of(const Mesh& mesh, const PlannedCollective& c, const Machine& machine) {
+  return collective_seconds(c.kind, static_cast<double>(c.bytes), mesh, c.axes, machine);
+}
+
+Estimate estimate(const Mesh& mesh, const Graph& g, const std::vector<PlannedCollective>& collectives,
+                  const Machine& machine, bool memory) {
+  Estimate e;
   for (const Ref<Cell>& c : g.cells) e.cell_bytes += c->type.nbytes();
-  const double moved = stored + static_cast<double>(e.cell_bytes);
-  e.compute_seconds += roofline_seconds(machine, {.bytes = 2 * moved, .written = moved});
+  e.compute_seconds = add_work(g, machine, static_cast<double>(e.cell_bytes), e);
   if (machine.shares_cores) e.compute_seconds *= mesh.size();  // the ranks compute one after another, or share cores
   for (const PlannedCollective& c : collectives) {
     const double s = seconds_of(mesh, c, machine);

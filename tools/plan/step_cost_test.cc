@@ -108,6 +108,22 @@ TEST(StepCost, AnEstimateExposesAPartOfTheCommunication) {
     }
 }
 
+// A step of microbatches has their work, one after another, and the sums of their gradients.
+TEST(StepCost, AnEstimateHasTheWorkOfAllMicrobatches) {
+  for (const char* model : {"gpt", "moe"}) {
+    const auto estimate = [&](int64_t microbatches) {
+      tools::ModelStep step({.model = model, .batch_size = 8, .seq_len = 64, .microbatches = microbatches},
+                            Device::meta());
+      step.prepare();
+      return step.compiled().plan("cpu").estimate().compute_seconds;
+    };
+    const double one = estimate(1), two = estimate(2), four = estimate(4);
+    EXPECT_GT(two, one) << model;
+    // Sums of one microbatch are no sums.
+    EXPECT_NEAR((four - two) / (two - one), 1, 0.2) << model;
+  }
+}
+
 Workload on_h100(const char* model, int gpus, int64_t batch, int64_t sequence = 8192) {
   return {.model = preset_shape(model),
           .machine = machine_preset("h100-sxm"),
