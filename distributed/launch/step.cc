@@ -3,12 +3,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 #include <map>
 #include <mutex>
 #include <tuple>
 
 #include "compiler/passes/pass_options.h"
+#include "distributed/launch/initial_shard.h"
 #include "distributed/launch/planned_step.h"
 #include "distributed/launch/processes.h"
 #include "distributed/launch/rank_plan.h"
@@ -132,6 +134,22 @@ void ShardedCell::scatter(const Tensor& whole) {
     const int at = layout_.place[r];
     if (at >= 0 && is_local(static_cast<int>(r))) shards[r]->value = shard(layout_.mesh, layout_.rest, whole, at);
     shards[r]->torn = false;
+  }
+}
+
+void ShardedCell::initialise(const Graph& init) {
+  std::map<int64_t, Tensor> made;  // by coordinate: ranks with equal ones have equal shards
+  const Axes axes = layout_.rest.split_axes();
+  for (size_t r = 0; r < shards.size(); ++r) {
+    const int at = layout_.place[r];
+    shards[r]->torn = false;
+    if (at < 0 || !is_local(static_cast<int>(r))) continue;
+    Tensor& part = made[layout_.mesh.coordinate(at, axes)];
+    if (!part.defined()) part = initial_shard(layout_.mesh, layout_.rest, init, at);
+    Tensor own = Tensor::empty(shards[r]->type);
+    if (own.type().nbytes() > 0)
+      std::memcpy(own.get().storage->data(), part.view_for_kernel().data, static_cast<size_t>(own.type().nbytes()));
+    shards[r]->value = own;
   }
 }
 
@@ -371,7 +389,10 @@ void MeshStep::shard_cells() {
     if (sharded && !writes(c)) continue;
     if (!sharded) {
       NoGrad guard;
-      own.scatter(CellHandle(plan_.joint->cells[c]).value());
+      if (!cell.value.defined() && !cell.remote && cell.init && cell.type.device == Device::cpu())
+        own.initialise(*cell.init);
+      else
+        own.scatter(CellHandle(plan_.joint->cells[c]).value());
       cell.remote = ranks_->cells[c];
       // A process of a job has no use for the memory of whole values.
       if (Processes::current()) Allocator::of(Device::cpu()).empty_cache();

@@ -28,6 +28,8 @@ class ShardedCell final : public RemoteValue {
   bool has_layout(const Layout& layout) const { return layout == layout_; }
   /// Splits a whole value into the shards.
   void scatter(const Tensor& whole);
+  /// Makes the shards by an initialiser (Cell::init), each without the others.
+  void initialise(const Graph& init);
   /// Whether `value` is the last result of gather(), and so not newer than the shards. This object also holds that
   /// value, so a step on one device does not write it in place but replaces it.
   bool gathered(const Tensor& value) const;
