@@ -1,4 +1,4 @@
-// Text of messages, errors, counted handles, small vectors, hashes.
+// Text of messages and amounts, errors, counted handles, small vectors, hashes.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -12,6 +12,7 @@
 #include "framework/base/ref.h"
 #include "framework/base/small_vec.h"
 #include "framework/base/testing/error_of.h"
+#include "framework/base/units.h"
 
 namespace weft {
 namespace {
@@ -155,6 +156,20 @@ TEST(Hash, IsTheSameInEveryProcessAndSeesOrder) {
   EXPECT_NE(hash_text(""), hash_text(std::string_view("\0", 1)));
   EXPECT_NE(hash_combine(hash_combine(0, 1), 2), hash_combine(hash_combine(0, 2), 1));
   EXPECT_NE(hash_combine(0, 0), 0u);
+}
+
+TEST(Units, AmountsOfAnySizeKeepTheirDigits) {
+  EXPECT_EQ(seconds_text(0.000619), "619 us");
+  EXPECT_EQ(seconds_text(2), "2 s");
+  EXPECT_EQ(seconds_text(0), "0 us");
+  EXPECT_EQ(seconds_text(1e6), "1000000 s");
+  EXPECT_EQ(seconds_text(1.5e30), "1.5e+30 s");
+  EXPECT_EQ(seconds_text(5.1234e299), "5.12e+299 s");
+  EXPECT_EQ(seconds_text(1e-9), "0.001 us");
+  EXPECT_EQ(seconds_text(1e-300), "1e-294 us");
+  EXPECT_EQ(bytes_text(283000), "283 KB");
+  EXPECT_EQ(bytes_text(1.05e300), "1.05e+285 PB");
+  EXPECT_EQ(flops_text(INFINITY), "inf PFLOP");
 }
 
 }  // namespace

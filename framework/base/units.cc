@@ -7,10 +7,12 @@ namespace weft {
 namespace {
 
 std::string three_digits(double x) {
+  // In the smallest and the largest unit there may be numbers of any size.
+  const bool exponent = x >= 1e15 || (x > 0 && x < 0.005);
   char s[32];
-  std::snprintf(s, sizeof s, x >= 100 ? "%.0f" : x >= 10 ? "%.1f" : "%.2f", x);
+  std::snprintf(s, sizeof s, exponent ? "%.3g" : x >= 100 ? "%.0f" : x >= 10 ? "%.1f" : "%.2f", x);
   std::string text = s;
-  if (text.find('.') != text.npos) {
+  if (!exponent && text.find('.') != text.npos) {
     while (text.back() == '0') text.pop_back();
     if (text.back() == '.') text.pop_back();
   }

@@ -27,9 +27,11 @@ std::string table_text(const std::vector<std::vector<std::string>>& lines) {
 }
 
 std::string fixed(double value, int digits) {
+  if (!(std::abs(value) < 1e15)) return number_text(value);
   char s[64];
   std::snprintf(s, sizeof s, "%.*f", digits, value);
-  return s;
+  const std::string text = s;
+  return text[0] == '-' && text.find_first_not_of("-0.") == text.npos ? text.substr(1) : text;
 }
 
 std::string number_text(double value, int digits) {
@@ -37,6 +39,10 @@ std::string number_text(double value, int digits) {
   const bool whole = value == std::round(value) && std::abs(value) < 1e6;
   std::snprintf(s, sizeof s, "%.*g", whole ? std::max(digits, 6) : digits, value);
   return s;
+}
+
+std::string count_text(double count, const std::string& noun) {
+  return str_cat(number_text(count), " ", noun, count == 1 ? "" : "s");
 }
 
 std::string percent(double share) { return str_cat(fixed(100 * share, std::abs(share) < .001 ? 2 : 1), "%"); }

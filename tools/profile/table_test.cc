@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 namespace weft::profiler {
 namespace {
 
@@ -24,6 +26,23 @@ TEST(NumberText, HasTheDigitsAndWholeNumbersInFull) {
               {1234.56789, 7, "1234.568"},
               {3.40282347e38, 6, "3.40282e+38"}};
   for (const auto& r : rows) EXPECT_EQ(number_text(r.value, r.digits), r.text);
+}
+
+TEST(Fixed, HasAllDigitsOrAnExponent) {
+  EXPECT_EQ(fixed(1234.5678, 2), "1234.57");
+  EXPECT_EQ(fixed(999999999999999., 2), "999999999999999.00");
+  EXPECT_EQ(fixed(5e299, 2), "5e+299");  // 300 digits did not fit
+  EXPECT_EQ(fixed(-1e100, 0), "-1e+100");
+  EXPECT_EQ(fixed(-1e-9, 2), "0.00");
+  EXPECT_EQ(fixed(-0.25, 1), "-0.2");
+  EXPECT_EQ(fixed(HUGE_VAL, 1), "inf");
+  EXPECT_EQ(percent(-1e-8), "0.00%");
+  EXPECT_EQ(percent(-5e298), "-5e+300%");
+}
+
+TEST(CountText, OneHasNoPlural) {
+  EXPECT_EQ(count_text(1, "node"), "1 node");
+  EXPECT_EQ(count_text(625, "replica"), "625 replicas");
 }
 
 TEST(TableText, AlignsTheFirstCellLeftAndOthersRight) {

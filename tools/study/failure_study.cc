@@ -11,6 +11,7 @@ namespace weft::study {
 namespace {
 
 using io::OrderedJson;
+using profiler::count_text;
 using profiler::number_text;
 using profiler::percent;
 using profiler::table_text;
@@ -64,8 +65,12 @@ std::string simulated_text(const Estimate& e) {
   return str_cat(percent(e.mean), " +- ", percent(e.error));
 }
 
+// Where the approximation is below 0, it does not hold.
+std::string first_order_text(const Goodput& g) { return g.first_order < 0 ? "-" : percent(g.first_order); }
+
 OrderedJson json_of(const Goodput& g) {
-  OrderedJson j{{"closed_form", g.closed}, {"first_order", g.first_order}};
+  OrderedJson j{{"closed_form", g.closed},
+                {"first_order", g.first_order < 0 ? OrderedJson() : OrderedJson(g.first_order)}};
   if (g.simulated.samples > 0)
     j["simulated"] = {
         {"mean", g.simulated.mean}, {"standard_error", g.simulated.error}, {"samples", g.simulated.samples}};
@@ -84,19 +89,19 @@ OrderedJson json_of(const Cluster& c, const Goodput& restart, const Goodput& dro
           {"batch_while_one_is_away", batch_share(c.drop.replicas)}};
 }
 
-std::string goodput_table(const Goodput& restart, const Goodput& drop, const std::string& interval,
-                          const std::string& replicas) {
-  return table_text({{"goodput", "closed form", "simulated", "first order"},
-                     {str_cat("restart, a checkpoint every ", interval), percent(restart.closed),
-                      simulated_text(restart.simulated), percent(restart.first_order)},
-                     {str_cat("drop one of ", replicas, " replicas"), percent(drop.closed),
-                      simulated_text(drop.simulated), percent(drop.first_order)}});
+std::string goodput_table(const Goodput& restart, const Goodput& drop, const std::string& interval, double replicas) {
+  return table_text(
+      {{"goodput", "closed form", "simulated", "first order"},
+       {str_cat("restart, a checkpoint every ", interval), percent(restart.closed), simulated_text(restart.simulated),
+        first_order_text(restart)},
+       {replicas == 1 ? "drop the one replica" : str_cat("drop one of ", number_text(replicas), " replicas"),
+        percent(drop.closed), simulated_text(drop.simulated), first_order_text(drop)}});
 }
 
 constexpr const char* kGoodputWords =
     "goodput: the share of the time that is training which stays done. +-: one standard error. first order: Young's\n"
     "1 - checkpoint/interval - (interval/2 + restart)/between and 1 - stall/between - rejoin/between/replicas, which\n"
-    "hold where failures are rare.\n";
+    "hold where failures are rare; -: below 0.\n";
 
 std::string batch_words(double replicas) {
   if (replicas == 1) return "With one replica, to drop it is to stop.\n";
@@ -116,7 +121,8 @@ draw::Chart run_chart(const Cluster& c, double days, Random& random) {
   const double end =
       std::min({days * kDay, kDrawnFailures * c.drop.between, kDrawnIntervals * (c.interval + c.restart.checkpoint)});
   const auto failures = sample_failures(c.drop.between, static_cast<int64_t>(c.drop.replicas), 0, end, random);
-  draw::Chart chart(str_cat("One run of ", number_text(c.nodes), " nodes: ", failures.size(), " failures"),
+  draw::Chart chart(str_cat("One run of ", count_text(c.nodes, "node"), ": ",
+                            count_text(static_cast<double>(failures.size()), "failure")),
                     {.label = "hours", .from = 0, .to = end / 3600},
                     {.label = "hours of training done", .from = 0, .to = end / 3600});
   chart.limit(std::vector<draw::Point>{{0, 0}, {end / 3600, end / 3600}}, "without failures");
@@ -158,7 +164,7 @@ draw::Chart nodes_chart(const FailureOptions& o, double least, double most, cons
 
 draw::Chart interval_chart(const Cluster& c, const Seeded& s, Random& random) {
   const double best = daly_interval(c.restart), least = best / 20, most = best * 20;
-  draw::Chart chart(str_cat("Restart over the checkpoint interval, ", number_text(c.nodes), " nodes"),
+  draw::Chart chart(str_cat("Restart over the checkpoint interval, ", count_text(c.nodes, "node")),
                     {.label = "seconds of work between checkpoints", .from = least, .to = most, .base = 10},
                     {.label = "goodput", .from = 0, .to = 1});
   std::vector<draw::Point> line;
@@ -187,10 +193,10 @@ Report failure_study(const FailureOptions& o, const Seeded& s) {
   const Cluster c = cluster_of(o, o.nodes);
   const Goodput restart = restart_goodput_of(c, s, random), drop = drop_goodput_of(c, s, random);
   Report report;
-  report.text = str_cat(number_text(o.nodes), " nodes, ", number_text(o.failures),
-                        " failures in 1000 node-days: a failure every ", time_text(c.restart.between), "\n\n",
-                        goodput_table(restart, drop, time_text(c.interval), number_text(c.drop.replicas)), "\n",
-                        kGoodputWords, batch_words(c.drop.replicas), "\n");
+  report.text = str_cat(count_text(o.nodes, "node"), ", ", count_text(o.failures, "failure"),
+                        " in 1000 node-days: a failure every ", time_text(c.restart.between), "\n\n",
+                        goodput_table(restart, drop, time_text(c.interval), c.drop.replicas), "\n", kGoodputWords,
+                        batch_words(c.drop.replicas), "\n");
   // From a hundredth to ten times of the nodes.
   OrderedJson over = OrderedJson::array();
   std::vector<std::vector<std::string>> rows{
@@ -221,7 +227,7 @@ Report failure_study(const FailureOptions& o, const Seeded& s) {
 
 Report run_study(const RunOptions& run, const FailureOptions& options, const Seeded& s) {
   Random random(s.seed);
-  const double nodes = run.gpus / run.gpus_per_node, ideal = run_seconds(run.flops, run.gpus, run.gpu_flops);
+  const double nodes = std::ceil(run.gpus / run.gpus_per_node), ideal = run_seconds(run.flops, run.gpus, run.gpu_flops);
   const Cluster c = cluster_of(options, nodes);
   const Goodput restart = restart_goodput_of(c, s, random), drop = drop_goodput_of(c, s, random);
   const double failures = expected_failures(ideal, nodes, options.failures);
@@ -232,14 +238,16 @@ Report run_study(const RunOptions& run, const FailureOptions& options, const See
     sampled = estimate(
         runs, [&] { return static_cast<double>(sample_failures(c.drop.between, 1, 0, ideal, random).size()); });
   Report report;
-  report.text = str_cat(number_text(run.flops), " operations on ", number_text(run.gpus), " GPUs (", number_text(nodes),
-                        " nodes) at ", number_text(run.gpu_flops / 1e12), " TFLOP/s each\n\n");
+  report.text = str_cat(number_text(run.flops), " operations on ", count_text(run.gpus, "GPU"), " (",
+                        count_text(nodes, "node"), ") at ", number_text(run.gpu_flops / 1e12), " TFLOP/s each\n\n");
   std::vector<std::vector<std::string>> rows{{"", "goodput", "time", "GPU-hours", "failures"}};
   OrderedJson json{{"flops", run.flops}, {"gpus", run.gpus}, {"gpu_flops", run.gpu_flops}, {"nodes", nodes}};
   const auto add = [&](const char* name, const char* key, double goodput) {
     const double seconds = ideal / goodput, hours = seconds / 3600 * run.gpus,
                  count = expected_failures(seconds, nodes, options.failures);
-    rows.push_back({name, percent(goodput), time_text(seconds), number_text(hours), number_text(count)});
+    const bool ends = std::isfinite(count);  // a goodput of 0, or nearly: never
+    rows.push_back({name, percent(goodput), ends ? time_text(seconds) : "never", ends ? number_text(hours) : "-",
+                    ends ? number_text(count) : "-"});
     json[key] = {{"goodput", goodput}, {"days", seconds / kDay}, {"gpu_hours", hours}, {"failures", count}};
   };
   add("no time lost", "ideal", 1);
@@ -252,10 +260,10 @@ Report run_study(const RunOptions& run, const FailureOptions& options, const See
                 " +- ", profiler::fixed(sampled.error, 2), " failures; expected: ", profiler::fixed(failures, 2), "\n");
     json["simulated_failures"] = {{"mean", sampled.mean}, {"standard_error", sampled.error}};
   }
-  report.text += str_cat("a failure every ", time_text(c.restart.between), " (", number_text(options.failures),
-                         " in 1000 node-days)\n\n",
-                         goodput_table(restart, drop, time_text(c.interval), number_text(c.drop.replicas)), "\n",
-                         kGoodputWords, batch_words(c.drop.replicas));
+  report.text +=
+      str_cat("a failure every ", time_text(c.restart.between), " (", number_text(options.failures),
+              " in 1000 node-days)\n\n", goodput_table(restart, drop, time_text(c.interval), c.drop.replicas), "\n",
+              kGoodputWords, batch_words(c.drop.replicas));
   json["cluster"] = json_of(c, restart, drop);
   report.json = io::write_json(json, 2);
   report.charts = {run_chart(c, ideal / kDay, random), interval_chart(c, s, random)};
@@ -263,7 +271,6 @@ Report run_study(const RunOptions& run, const FailureOptions& options, const See
 }
 
 std::string time_text(double seconds) {
-  if (!std::isfinite(seconds)) return "never";
   if (seconds < 90) return seconds_text(seconds);
   if (seconds < 90 * 60) return str_cat(number_text(seconds / 60), " min");
   if (seconds < 2 * kDay) return str_cat(number_text(seconds / 3600), " h");

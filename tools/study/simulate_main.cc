@@ -29,7 +29,7 @@ struct Options {
 };
 
 PartFlags study_flags(Options& o) {
-  const Range positive{.least = 0, .most = 1e30, .open = true}, any{.least = 0, .most = 1e30},
+  const Range positive{.least = 1e-12, .most = 1e30}, any{.least = 0, .most = 1e30},
       count{.least = 1, .most = 1e9, .whole = true};
   return PartFlags(
       {"the study of failures", "--train_flops", "--diloco", "--latency_wall", "--tp_wall"},
@@ -43,7 +43,7 @@ PartFlags study_flags(Options& o) {
 
           {{"nodes", &o.failures.nodes, "nodes of the cluster; of --train_flops they follow from --gpus", count},
            kFailures},
-          {{"failures", &o.failures.failures, "failures in 1000 node-days", {.least = 0, .most = 1e7, .open = true}},
+          {{"failures", &o.failures.failures, "failures in 1000 node-days", {.least = 1e-12, .most = 1e7}},
            kFailures | kRun},
           {{"checkpoint", &o.failures.checkpoint, "seconds that training stops for a checkpoint", positive},
            kFailures | kRun},
@@ -127,11 +127,11 @@ Study chosen(const Options& o, const PartFlags& flags) {
 }
 
 Report report_of(Options& o, Study study) {
+  check_flag("interval", o.failures.interval == 0 || o.failures.interval >= 1e-3, str_cat(o.failures.interval),
+             "0, or 0.001 or more");
   o.run.gpu_flops = o.wall.gpu_flops = o.gpu_tflops * 1e12;
   switch (study) {
     case kRun:
-      if (o.run.gpus < o.run.gpus_per_node)
-        usage_error(str_cat("--gpus is ", o.run.gpus, "; need ", o.run.gpus_per_node, " or more, --gpus_per_node"));
       return run_study(o.run, o.failures, o.seeded);
     case kDiloco:
       o.outer.bandwidth = o.bandwidth_gbit * 1e9 / 8;

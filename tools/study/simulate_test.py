@@ -11,14 +11,20 @@ SIMULATE = os.path.join("tools", "study", "simulate")
 # Arguments, and parts of the text.
 GOOD = [
     ([], ["a failure every 14.4 min", "drop one of 625 replicas"]),
-    (["--nodes", "8", "--interval", "100"], ["With one replica", "a checkpoint every 1.67 min"]),
+    (["--nodes", "8", "--interval", "100"], ["With one replica", "a checkpoint every 1.67 min", "drop the one replica"]),
+    (["--nodes", "1"], ["1 node, 10 failures"]),
+    (["--nodes", "1000000000"], ["every 8.64 ms        0.00%               -            -\n"]),
+    (["--interval", "1e9"], ["a checkpoint every 1.16e+04 d        0.00%               -            -\n"]),
+    (["--train_flops", "1e25", "--gpus", "1000000000"], ["restart all         0.00%        never          -          -\n"]),
+    (["--train_flops", "1e24", "--gpus", "4"], ["4 GPUs (1 node)"]),
+    (["--train_flops", "1e24", "--gpus", "9"], ["9 GPUs (2 nodes)"]),
     (["--train_flops", "1e24"], ["14.5 d", "1.39e+06", "72.3"]),
     (["--diloco"], ["3.5 GB", "35 MB", "streaming alone hides exchanges"]),
     (["--diloco", "--steps", "1e5"], ["100000 steps"]),
     (["--diloco", "--jitter", "0.1"], ["there is no closed form"]),
     (["--latency_wall"], ["at least 12 ms", "3.33 h"]),
     (["--tp_wall", "--gpu", "gb200"], ["nodes of 72"]),
-    (["--tp_wall"], ["134 MB", "841 us", "16   network"]),
+    (["--tp_wall"], ["134 MB", "841 us", "16   network", "Up to tp 8 a GPU's share is 70.0% or more, and under it beyond"]),
 ]
 
 # Arguments, and a part of the error.
@@ -38,8 +44,10 @@ BAD = [
     (["--diloco", "--replicas", "2.5"], "--replicas: got '2.5'; need a whole number from 2 to 1000000"),
     (["--nodes", "0.5"], "--nodes"),
     (["--diloco", "--overlap_steps", "0.5"], "--overlap_steps: got '0.5'; need a whole number"),
-    (["--checkpoint", "-1"], "need a number above 0 and at most 1e+30"),
-    (["--train_flops", "1e24", "--gpus", "4"], "--gpus is 4; need 8 or more"),
+    (["--checkpoint", "-1"], "need a number from 1e-12 to 1e+30"),
+    (["--interval", "1e-300"], "--interval: got 1e-300; need 0, or 0.001 or more"),
+    (["--diloco", "--bandwidth_gbit", "1e-300"], "--bandwidth_gbit: got '1e-300'; need a number from 1e-12 to 1e+30"),
+    (["--latency_wall", "--tokens_per_parameter", "1e-300"], "need a number from 1e-12 to 1e+30"),
     (["--tp_wall", "--gpu", "h999"], "--gpu: got h999; need a JSON file or one of [cpu, h100-sxm"),
     (["--tp_wall", "--gpu", "cpu"], "--gpu: got cpu; need GPUs"),
     (["--tp_wall", "--gpu_tflops", "100"], "--gpu_tflops is a flag of --train_flops and --latency_wall"),
@@ -68,6 +76,8 @@ def main():
                 check(part in out, f"{args} {part}", out)
             with open(data, encoding="utf-8") as f:
                 figures = json.load(f)
+            if "--train_flops" in args and "never" in out:
+                check(figures["restart"]["days"] is None, args, figures)
             check(len(figures) > 1 and "<svg" in open(chart, encoding="utf-8").read(), args, figures)
             check(run(args)[1] == out, f"{args}: a second run", "differs")
         code, _, err = run(["--json", os.path.join(folder, "no", "a.json")])

@@ -14,6 +14,8 @@ using profiler::number_text;
 using profiler::percent;
 
 constexpr double kLeastGpus = 100, kMostGpus = 1e9;
+constexpr int kMostRanks = 128;
+constexpr double kGoodShare = 0.7;  // of its speed alone, which a GPU of a group of tensor parallelism should reach
 
 }  // namespace
 
@@ -77,8 +79,8 @@ Report tp_wall_study(const TpBlock& b) {
   std::vector<draw::Bar> bars;
   std::vector<std::string> names;
   double best = HUGE_VAL, worst = 0;
-  int best_ranks = 1;
-  for (int n = 1; n <= 128; n *= 2) {
+  int best_ranks = 1, good_ranks = 1;
+  for (int n = 1; n <= kMostRanks; n *= 2) {
     const TpTime t = tp_time(b, n);
     const char* links = n == 1 ? "-" : tp_nodes(b, n) == 1 ? "node" : "network";
     rows.push_back({number_text(n), links, n == 1 ? "-" : seconds_text(t.communication / b.all_reduces),
@@ -91,6 +93,7 @@ Report tp_wall_study(const TpBlock& b) {
                                   {"block", t.step()}});
     bars.push_back({static_cast<double>(bars.size()), {{0, 1e3 * t.compute}, {1, 1e3 * t.communication}}});
     names.push_back(number_text(n));
+    if (good_ranks == n / 2 && one.step() / t.step() / n >= kGoodShare) good_ranks = n;
     if (t.step() < best) best = t.step(), best_ranks = n;
     worst = std::max(worst, t.step());
   }
@@ -101,9 +104,12 @@ Report tp_wall_study(const TpBlock& b) {
               bytes_text(all_reduce_bytes(b)), "\n", b.machine.name, ": nodes of ", b.machine.links.node, ", ",
               number_text(b.machine.products_of(kBFloat16) * b.machine.reached / 1e12),
               " TFLOP/s of 16-bit products a GPU; all-reduces are priced as in //tools:plan\n\n",
-              profiler::table_text(rows), "\nThe fastest: tp ", best_ranks,
-              ". More ranks share the compute, but each still sends 2 (n - 1) / n of every all-reduce.\n"
+              profiler::table_text(rows), "\nUp to tp ", good_ranks, " a GPU's share is ", percent(kGoodShare),
+              good_ranks < kMostRanks ? " or more, and under it beyond. " : " or more. ",
+              "Of these rows the fastest is tp ", best_ranks,
+              ".\nMore ranks share the compute, but each still sends 2 (n - 1) / n of every all-reduce.\n"
               "A GPU's share: the speed by rank, of that of one GPU alone.\n");
+  json["ranks_of_70_percent"] = good_ranks;
   report.json = io::write_json(json, 2);
   draw::Chart chart("Time of a block over the ranks of tensor parallelism", draw::x_names(names, "ranks"),
                     {.label = "ms", .from = 0, .to = 1e3 * worst * 1.05});
