@@ -123,7 +123,7 @@ std::string plan_report(const Workload& s, const Search& search, const Price& pr
                   best.host > 0 ? str_cat("; waits for the host ", seconds_text(best.host)) : "", "; memory: state ",
                   bytes_text(best.state), ", gathered ", bytes_text(best.gathered), ", kept ", bytes_text(best.kept),
                   ", working ", bytes_text(best.working), "\n");
-  text += str_cat(search.candidates, " candidates: ", search.too_large, " do not fit, ", search.uneven,
+  text += str_cat(search.candidates, " candidates: at least ", search.too_large, " do not fit, ", search.uneven,
                   " do not divide\nrejected\n");
   // The nearest ones, and the nearest that do not fit.
   for (bool fits : {true, false}) {

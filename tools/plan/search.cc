@@ -1,10 +1,17 @@
 #include "tools/plan/search.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <cstdio>
+#include <numeric>
+#include <utility>
 
 #include "framework/base/error.h"
 #include "framework/base/units.h"
+#include "tools/profile/table.h"
 
 namespace weft::planner {
 namespace {
@@ -15,22 +22,21 @@ std::vector<int> powers(int64_t most, int64_t whole) {
   return all;
 }
 
-std::vector<int> divisors(int64_t whole, int64_t most) {
-  std::vector<int> all;
-  for (int64_t n = 1; n <= std::min(whole, most); ++n)
-    if (whole % n == 0) all.push_back(static_cast<int>(n));
+std::vector<int64_t> divisors(int64_t whole) {
+  std::vector<int64_t> all, large;
+  for (int64_t n = 1; n * n <= whole; ++n) {
+    if (whole % n != 0) continue;
+    all.push_back(n);
+    if (n * n != whole) large.push_back(whole / n);
+  }
+  all.insert(all.end(), large.rbegin(), large.rend());
   return all;
 }
 
 // Divisors of the sequences of a rank: all small numbers of them, and those with few sequences each.
 std::vector<int64_t> microbatches_of(int64_t sequences, int pp) {
-  std::vector<int64_t> counts, small;  // falling
-  for (int64_t n = 1; n * n <= sequences; ++n) {
-    if (sequences % n != 0) continue;
-    counts.push_back(sequences / n);
-    if (n * n != sequences) small.push_back(n);
-  }
-  counts.insert(counts.end(), small.rbegin(), small.rend());
+  std::vector<int64_t> counts = divisors(sequences);
+  std::reverse(counts.begin(), counts.end());
   if (pp > 1) std::erase_if(counts, [pp](int64_t n) { return n < pp; });
   if (counts.size() > 6) counts.resize(6);
   if (counts.empty()) counts.push_back(sequences);
@@ -40,6 +46,17 @@ std::vector<int64_t> microbatches_of(int64_t sequences, int pp) {
 constexpr size_t kSimulated = 20;          // plans, at least
 constexpr int64_t kMostInTable = 1 << 20;  // stages times microbatches: with more, bubbles are a small part of a step
 
+constexpr double kRounding = 1 - 1e-9;  // of a bound, so that the rounding of sums skips nothing
+
+// Whatever a mesh may choose but how its data ranks are split over dp and fsdp, with bounds that hold for any split.
+// The price of full sharding has them: a split changes gathers, reductions and the state alone.
+struct Choice {
+  Candidate candidate;      // zero 3 over all data ranks, gathered once
+  double seconds[2] = {};   // no split takes less: gathered for each microbatch, and once
+  double bytes[2] = {};     // nor less memory: any, and those with zero 3 that gather once
+  std::string uneven = {};  // what does not divide; empty: all does
+};
+
 class Searcher {
  public:
   Searcher(const Workload& s, const Fixed& f, size_t keep) : s_(s), f_(f), keep_(keep) {}
@@ -47,32 +64,28 @@ class Searcher {
   Search run() {
     if (!f_.dimensions.empty()) {
       const auto size = [&](const char* name) { return f_.dimensions.at(name); };
-      mesh({.dp = size("dp"),
-            .fsdp = size("fsdp"),
-            .tp = size("tp"),
-            .cp = size("cp"),
-            .ep = size("ep"),
-            .pp = size("pp")});
+      const Candidate given{.dp = size("dp"),
+                            .fsdp = size("fsdp"),
+                            .tp = size("tp"),
+                            .cp = size("cp"),
+                            .ep = size("ep"),
+                            .pp = size("pp")};
+      mesh(given, choices(given));
       return finish();
     }
     const ModelShape& m = s_.model;
     const int64_t most_tp = std::min<int64_t>(m.heads, int64_t{4} * s_.machine.links.node);
-    for (int pp : divisors(s_.gpus, std::min<int64_t>(m.layers, 64)))
-      for (int tp : powers(most_tp, s_.gpus / pp))
-        for (int cp : powers(16, s_.gpus / pp / tp))
-          for (int ep : powers(m.experts ? m.experts : 1, s_.gpus / pp / tp / cp)) {
-            const int data = s_.gpus / pp / tp / cp / ep;
-            if (s_.batch % (int64_t{1} * data * ep) != 0) {
-              uneven({.fsdp = data, .tp = tp, .cp = cp, .ep = ep, .pp = pp},
-                     str_cat("batch (", s_.batch, ") does not divide over ", data * ep));
-              continue;
-            }
-            for (int fsdp : divisors(data, data)) {
-              // Parts of the data ranks shard over whole nodes only.
-              if (fsdp > 1 && fsdp < data && (fsdp * tp * cp * ep) % s_.machine.links.node != 0) continue;
-              mesh({.dp = data / fsdp, .fsdp = fsdp, .tp = tp, .cp = cp, .ep = ep, .pp = pp});
-            }
-          }
+    for (const int64_t pp : divisors(s_.gpus)) {
+      if (pp > std::min<int64_t>(m.layers, 64)) break;
+      for (const int tp : powers(most_tp, s_.gpus / pp))
+        for (const int cp : powers(16, s_.gpus / pp / tp))
+          for (const int ep : powers(m.experts ? m.experts : 1, s_.gpus / pp / tp / cp))
+            splits({.fsdp = static_cast<int>(s_.gpus / pp / tp / cp / ep),
+                    .tp = tp,
+                    .cp = cp,
+                    .ep = ep,
+                    .pp = static_cast<int>(pp)});
+    }
     return finish();
   }
 
@@ -82,70 +95,154 @@ class Searcher {
     if (out_.uneven_why.empty()) out_.uneven_why = str_cat(c.text(), ": ", why);
   }
 
-  void mesh(Candidate c) {
-    if (c.pp == 1 && !f_.schedule.empty()) return;
-    std::vector<int> zeros{3};
-    if (c.fsdp == 1) zeros = c.dp * c.ep * c.cp > 1 ? std::vector<int>{0, 1} : std::vector<int>{0};
-    std::optional<Planned> fastest, smallest;
-    for (int zero : zeros) {
-      c.zero = zero;
-      const int64_t sequences = std::max<int64_t>(1, s_.batch / c.data());
-      for (int64_t m : f_.microbatches ? std::vector{f_.microbatches} : microbatches_of(sequences, c.pp)) {
-        c.microbatches = m;
-        for (bool recompute : {false, true}) {
-          c.full_recompute = recompute;
-          if (f_.recompute && *f_.recompute != recompute) continue;
-          schedules(c, fastest, smallest);
+  // All splits of the data ranks of a mesh.
+  void splits(const Candidate& whole) {
+    const int data = whole.fsdp;
+    if (s_.batch % whole.data() != 0)
+      return uneven(whole, str_cat("batch (", s_.batch, ") does not divide over ", whole.data()));
+    const std::vector<Choice> all = choices(whole);
+    for (const int64_t fsdp : divisors(data)) {
+      Candidate c = whole;
+      c.fsdp = static_cast<int>(fsdp);
+      c.dp = data / c.fsdp;
+      // Parts of the data ranks shard over whole nodes only.
+      if (c.fsdp > 1 && c.dp > 1 && (c.fsdp * c.tp * c.cp * c.ep) % s_.machine.links.node != 0) continue;
+      mesh(c, all);
+    }
+  }
+
+  std::vector<Choice> choices(Candidate c) const {
+    std::vector<Choice> all;
+    if (c.pp == 1 && !f_.schedule.empty()) return all;
+    c.fsdp *= std::exchange(c.dp, 1);
+    c.zero = 3;
+    static const std::pair<const char*, int> kSchedules[] = {
+        {"gpipe", 1}, {"1f1b", 1}, {"interleaved_1f1b", 2}, {"interleaved_1f1b", 4}, {"zb_h1", 1},
+        {"zb_2p", 1}, {"zb_v", 2}, {"dualpipe_v", 2}};
+    const int64_t sequences = std::max<int64_t>(1, s_.batch / c.data());
+    for (const int64_t m : f_.microbatches ? std::vector{f_.microbatches} : microbatches_of(sequences, c.pp)) {
+      c.microbatches = m;
+      for (const bool recompute : {false, true}) {
+        c.full_recompute = recompute;
+        if (f_.recompute && *f_.recompute != recompute) continue;
+        if (c.pp == 1) {
+          all.push_back(choice(c));
+          continue;
+        }
+        for (const auto& [schedule, stages] : kSchedules) {
+          if (!f_.schedule.empty() && f_.schedule != schedule) continue;
+          c.schedule = schedule;
+          c.stages_per_rank = stages;
+          const bool interleaved = c.schedule == "interleaved_1f1b" && m % c.pp != 0;
+          if (!interleaved && (c.schedule != "dualpipe_v" || m >= 2 * c.pp)) {
+            all.push_back(choice(c));
+          } else if (!f_.schedule.empty()) {
+            all.push_back({.candidate = c,
+                           .uneven = str_cat("need ", interleaved ? "microbatches that pp divides"
+                                                                  : "2 microbatches for each of pp")});
+          }
         }
       }
     }
-    if (fastest) {
-      fits_.push_back(*fastest);
-    } else if (smallest) {
-      misfits_.push_back(*smallest);
-    }
+    return all;
   }
 
-  void schedules(Candidate c, std::optional<Planned>& fastest, std::optional<Planned>& smallest) {
-    if (c.pp == 1) return add(c, fastest, smallest);
-    static const std::pair<const char*, int> kAll[] = {
-        {"gpipe", 1}, {"1f1b", 1}, {"interleaved_1f1b", 2}, {"interleaved_1f1b", 4}, {"zb_h1", 1},
-        {"zb_2p", 1}, {"zb_v", 2}, {"dualpipe_v", 2}};
-    for (const auto& [schedule, stages] : kAll) {
-      if (!f_.schedule.empty() && f_.schedule != schedule) continue;
-      c.schedule = schedule;
-      c.stages_per_rank = stages;
-      const bool interleaved = c.schedule == "interleaved_1f1b" && c.microbatches % c.pp != 0;
-      if (interleaved || (c.schedule == "dualpipe_v" && c.microbatches < 2 * c.pp)) {
-        if (!f_.schedule.empty())
-          uneven(c, str_cat("need ", interleaved ? "microbatches that pp divides" : "2 microbatches for each of pp"));
-        continue;
-      }
-      for (bool once : {true, false}) {
-        c.gather_once = once;
-        if (!once && c.zero != 3) continue;
-        add(c, fastest, smallest);
-      }
-    }
-  }
-
-  void add(const Candidate& c, std::optional<Planned>& fastest, std::optional<Planned>& smallest) {
-    ++out_.candidates;
-    StepCost cost;
+  Choice choice(const Candidate& c) const {
     try {
-      cost = step_cost(s_, c);
+      const StepCost k = step_cost(s_, c);
+      const double busy = k.compute + k.exposed_tp + k.exposed_cp + k.exposed_ep + k.exposed_pp,
+                   launched = k.host > 0 ? k.step : 0;  // a step cannot be shorter than its launches
+      return {.candidate = c,
+              .seconds = {kRounding * std::max(busy, launched), kRounding * std::max(busy + k.bubble, launched)},
+              .bytes = {kRounding * (k.memory() - k.gathered), kRounding * k.memory()}};
     } catch (const Error& e) {
       if (e.code() != Code::kInvalidArgument) throw;  // else sizes that do not divide
-      return uneven(c, e.what());
+      return {.candidate = c, .uneven = e.what()};
     }
-    if (out_.least_memory == 0 || cost.memory() < out_.least_memory) {
-      out_.least_memory = cost.memory();
-      out_.least_plan = c.text();
-    }
-    const bool fits = cost.memory() <= s_.usable_memory();
-    if (!fits) ++out_.too_large;
-    if (fits && (!fastest || cost.step < fastest->cost.step)) fastest = {c, cost};
-    if (!smallest || cost.memory() < smallest->cost.memory()) smallest = {c, cost};
+  }
+
+  // The fastest candidate that fits; if none does, the smallest. Of equal ones the first. Prices those alone that can
+  // be it by their bounds.
+  void mesh(const Candidate& split, const std::vector<Choice>& choices) {
+    tell();
+    std::vector<int> zeros{3};
+    if (split.fsdp == 1) zeros = split.dp * split.ep * split.cp > 1 ? std::vector<int>{0, 1} : std::vector<int>{0};
+    struct Option {
+      const Choice* choice;
+      int zero;
+      bool once;
+      double seconds() const { return choice->seconds[once]; }
+      double bytes() const { return choice->bytes[once && zero == 3]; }
+    };
+    std::vector<Option> options;
+    const auto candidate_of = [&](const Option& o) {
+      Candidate c = o.choice->candidate;
+      c.dp = split.dp, c.fsdp = split.fsdp, c.zero = o.zero, c.gather_once = o.once;
+      return c;
+    };
+    for (const int zero : zeros)
+      for (const Choice& one : choices)
+        for (const bool once : {true, false}) {
+          if (!once && (zero != 3 || split.pp == 1)) continue;
+          ++out_.candidates;
+          const Option o{&one, zero, once};
+          if (one.uneven.empty()) {
+            options.push_back(o);
+          } else {
+            uneven(candidate_of(o), one.uneven);
+          }
+        }
+    const double most = s_.usable_memory();
+    std::vector<StepCost> costs(options.size());  // step 0: not priced
+    const auto price = [&](size_t i) -> const StepCost& {
+      if (costs[i].step == 0) costs[i] = step_cost(s_, candidate_of(options[i]));
+      return costs[i];
+    };
+    // The least value of candidates from `order`, which ends where a bound is above what was found.
+    const auto least = [&](auto bound, auto value, auto may) {
+      std::vector<size_t> order(options.size());
+      std::iota(order.begin(), order.end(), size_t{0});
+      std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return bound(a) < bound(b); });
+      std::optional<std::pair<double, size_t>> found;
+      for (const size_t i : order) {
+        if (found && bound(i) > found->first) break;
+        if (may(i)) found = std::min(found.value_or(std::pair(HUGE_VAL, i)), std::pair(value(i), i));
+      }
+      return found;
+    };
+    auto found = least([&](size_t i) { return options[i].seconds(); }, [&](size_t i) { return price(i).step; },
+                       [&](size_t i) { return options[i].bytes() <= most && price(i).memory() <= most; });
+    const bool fits = found.has_value();
+    if (!fits)
+      found = least([&](size_t i) { return options[i].bytes(); }, [&](size_t i) { return price(i).memory(); },
+                    [](size_t) { return true; });
+    for (size_t i = 0; i < options.size(); ++i)
+      if (options[i].bytes() > most || costs[i].memory() > most) ++out_.too_large;
+    if (found) (fits ? fits_ : misfits_).push_back({candidate_of(options[found->second]), costs[found->second]});
+  }
+
+  // simulated_cost(). Gathered once, all splits of the data ranks have the same table with the same times.
+  StepCost simulated(Candidate c, StepCost closed) {
+    tell();
+    if (!c.gather_once || s_.host_seconds > 0) return simulated_cost(s_, c);
+    Candidate whole = c;
+    whole.fsdp *= std::exchange(whole.dp, 1);
+    whole.zero = 3;
+    const auto [at, first] = bubbles_.try_emplace(whole.text());
+    if (first) at->second = simulated_cost(s_, c).bubble;
+    closed.step += at->second - closed.bubble;
+    closed.bubble = at->second;
+    return closed;
+  }
+
+  // On a terminal, a line a few seconds after the start and then now and again.
+  void tell() {
+    const auto now = std::chrono::steady_clock::now();
+    if (now < tell_at_) return;
+    tell_at_ = now + std::chrono::seconds(5);
+    if (::isatty(STDERR_FILENO))
+      std::fprintf(stderr, "the search has seen %ld candidates on %zu meshes; Ctrl-C ends it\n", out_.candidates,
+                   fits_.size() + misfits_.size());
   }
 
   Search finish() {
@@ -153,6 +250,10 @@ class Searcher {
     std::stable_sort(fits_.begin(), fits_.end(), faster);
     std::stable_sort(misfits_.begin(), misfits_.end(),
                      [](const Planned& a, const Planned& b) { return a.cost.memory() < b.cost.memory(); });
+    if (fits_.empty() && !misfits_.empty()) {
+      out_.least_memory = misfits_[0].cost.memory();
+      out_.least_plan = misfits_[0].candidate.text();
+    }
     // The best ones by closed forms are simulated. Others are compared by closed forms with what is the best then.
     struct Simulated {
       Planned plan;
@@ -163,7 +264,7 @@ class Searcher {
       first.push_back({fits_[i], fits_[i].cost});
       const Candidate& c = fits_[i].candidate;
       if (c.pp > 1 && int64_t{1} * c.pp * c.stages_per_rank * c.microbatches <= kMostInTable)
-        first[i].plan.cost = simulated_cost(s_, c);
+        first[i].plan.cost = simulated(c, fits_[i].cost);
     }
     std::stable_sort(first.begin(), first.end(),
                      [&](const Simulated& a, const Simulated& b) { return faster(a.plan, b.plan); });
@@ -173,12 +274,11 @@ class Searcher {
       if (i == 0) continue;
       const StepCost& best = i < first.size() ? first[0].plan.cost : first[0].closed;
       const double more = p.cost.step / best.step - 1;
-      char percent[32];
-      std::snprintf(percent, sizeof percent, "%.*f %% slower", more < 0.1 ? 1 : 0, 100 * more);
-      out_.rejected.push_back({.plan = p.candidate.text(),
-                               .why = str_cat(percent, ": ", why_slower(p.cost, best)),
-                               .step = p.cost.step,
-                               .memory = p.cost.memory()});
+      out_.rejected.push_back(
+          {.plan = p.candidate.text(),
+           .why = str_cat(profiler::fixed(100 * more, more < 0.1 ? 1 : 0), " % slower: ", why_slower(p.cost, best)),
+           .step = p.cost.step,
+           .memory = p.cost.memory()});
     }
     for (const Planned& p : misfits_)
       out_.rejected.push_back(
@@ -195,7 +295,9 @@ class Searcher {
   const Workload& s_;
   const Fixed& f_;
   const size_t keep_;
-  std::vector<Planned> fits_, misfits_;  // the best of each mesh; of those that do not fit, the smallest
+  std::vector<Planned> fits_, misfits_;    // the best of each mesh; of those that do not fit, the smallest
+  std::map<std::string, double> bubbles_;  // simulated, by what the splits share
+  std::chrono::steady_clock::time_point tell_at_ = std::chrono::steady_clock::now() + std::chrono::seconds(2);
   Search out_;
 };
 

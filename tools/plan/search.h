@@ -23,8 +23,9 @@ struct Rejected {
 struct Search {
   std::vector<Planned> best;       // by mesh the fastest that fits, the fastest first; times are simulated
   std::vector<Rejected> rejected;  // other meshes, the fastest first; then those that fit nowhere, by memory
-  int64_t candidates = 0, too_large = 0, uneven = 0;
-  double least_memory = 0;  // of all candidates
+  int64_t candidates = 0, uneven = 0;
+  int64_t too_large = 0;    // of those that were priced, and that cannot fit by their bounds
+  double least_memory = 0;  // of all candidates, if none fits
   std::string least_plan;
   std::string uneven_why;  // the first candidate that does not divide, and what does not
 };

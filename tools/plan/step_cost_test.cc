@@ -5,7 +5,6 @@
 
 #include "compiler/cost/collective_seconds.h"
 #include "distributed/launch/compile.h"
-#include "tools/plan/search.h"
 #include "tools/step/model_step.h"
 
 namespace weft::planner {
@@ -259,50 +258,6 @@ TEST(StepCost, SendsOfAllStages) {
   c.schedule = "interleaved_1f1b";
   c.stages_per_rank = 4;
   EXPECT_NEAR(step_cost(w, c).communication / plain, 4, 0.1);
-}
-
-TEST(Search, FindsPlansThatFit) {
-  const Workload w = llama70b(512, 512);
-  const Search s = search_plans(w, {}, 3);
-  ASSERT_EQ(s.best.size(), 3u);
-  for (const auto& p : s.best) EXPECT_LE(p.cost.memory(), w.usable_memory());
-  EXPECT_LE(s.best[0].cost.step, s.best[1].cost.step);
-  EXPECT_GT(s.too_large, 0);
-  // Eight GPUs cannot hold its state.
-  const Search none = search_plans(llama70b(8, 8), {}, 3);
-  EXPECT_TRUE(none.best.empty());
-  EXPECT_GT(none.least_memory, w.usable_memory());
-}
-
-// The largest common divisor with the GPUs within 5 %, then the nearest; at once for any size.
-TEST(Search, BatchesThatSuitTheGpus) {
-  EXPECT_EQ(batch_for(488, 4000), 500);
-  EXPECT_EQ(batch_for(488, 512), 512);
-  EXPECT_EQ(batch_for(101, 7), 98);
-  EXPECT_EQ(batch_for(3, 64), 3);
-  EXPECT_EQ(batch_for(1'000'000'000'000'003, 8), 1'000'000'000'000'000);
-  Workload w = on_h100("llama-8b", 8, 999'999'937);  // a prime
-  const Search s = search_plans(w, {}, 1);
-  EXPECT_GT(s.uneven, 0);
-  EXPECT_EQ(
-      search_plans(w, {.dimensions = {{"dp", 1}, {"fsdp", 8}, {"tp", 1}, {"cp", 1}, {"ep", 1}, {"pp", 1}}}).uneven_why,
-      "fsdp8 m124999992: batch (999999937) does not divide over 8");
-}
-
-// Simulated times are compared with simulated ones and closed forms with closed forms, and the best plan is the same
-// for any number that is kept.
-TEST(Search, TheBestIsTheFastest) {
-  const Workload w = on_h100("llama-405b", 512, 256);
-  const Search one = search_plans(w, {}, 1), ten = search_plans(w, {}, 10);
-  EXPECT_EQ(one.best[0].candidate.text(), ten.best[0].candidate.text());
-  EXPECT_EQ(one.best[0].cost.step, ten.best[0].cost.step);
-  for (const Rejected& r : ten.rejected) EXPECT_FALSE(r.why.starts_with("-")) << r.plan << ": " << r.why;
-}
-
-TEST(Search, AGivenScheduleHasMeshesWithPpAlone) {
-  const Search s = search_plans(on_h100("llama-8b", 8, 64), {.schedule = "zb_v"}, 5);
-  ASSERT_FALSE(s.best.empty());
-  for (const auto& p : s.best) EXPECT_EQ(p.candidate.schedule, "zb_v") << p.candidate.text();
 }
 
 }  // namespace
