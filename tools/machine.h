@@ -10,7 +10,7 @@ int usable_cores();
 /// Cycles in a second of the fastest processor at this moment, as Linux reports them; 0 if it reports none.
 double clock_hz();
 
-/// Bytes of memory, within the container's limit.
+/// Bytes of memory that this process may use, within the limits of its container and of `ulimit -v`.
 double usable_memory();
 
 /// Adds sections "cpu", "memory", "system".

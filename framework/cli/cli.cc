@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cerrno>
 #include <cmath>
 #include <cstdio>
@@ -18,6 +19,7 @@
 #include <limits>
 #include <map>
 #include <set>
+#include <span>
 #include <sstream>
 #include <thread>
 
@@ -118,9 +120,9 @@ KnownFlags known_flags(const Flags& table) {
 }
 
 // Upper-case name of a switch if `name` (any case, with or without a leading "no") is one, otherwise empty.
-std::string switch_name(std::string name) {
+std::string switch_name(std::string name, std::span<const Switch> switches) {
   for (char& c : name) c = static_cast<char>(toupper(c));
-  for (const Switch& s : all_switches())
+  for (const Switch& s : switches)
     if (name == s.name) return name;
   return {};
 }
@@ -132,7 +134,8 @@ std::string lower(std::string name) {
 
 bool writes(const File& file) { return file.use != File::Use::kRead; }
 
-void print_help(const char* program, const char* summary, const Flags& table, const KnownFlags& flags) {
+void print_help(const char* program, const char* summary, const Flags& table, const KnownFlags& flags,
+                std::span<const Switch> switches) {
   std::ostringstream out;
   out << summary << "\n\nusage: " << program << " [flags]\nThe last value of a repeated flag counts.\n";
   if (std::any_of(table.begin(), table.end(), [](const Flag& flag) {
@@ -144,13 +147,13 @@ void print_help(const char* program, const char* summary, const Flags& table, co
   for (auto& [name, flag] : flags)
     out << "  --" << name << "  (default " << (flag.fallback.empty() ? "\"\"" : flag.fallback) << ")\n      "
         << flag.help << "\n";
-  out << "\nswitches, also environment variables of the same name in capitals:\n";
-  for (const Switch& s : all_switches())
+  if (!switches.empty()) out << "\nswitches, also environment variables of the same name in capitals:\n";
+  for (const Switch& s : switches)
     out << "  --" << lower(s.name) << "  (default " << (*s.fallback ? s.fallback : "\"\"") << ")  " << s.help << "\n";
   write_output(out.str());
 }
 
-std::vector<std::string> parse(int argc, char** argv, const KnownFlags& flags) {
+std::vector<std::string> parse(int argc, char** argv, const KnownFlags& flags, std::span<const Switch> switches) {
   std::vector<std::string> rest;
   std::set<std::string> files;
   for (int i = 1; i < argc; ++i) {
@@ -170,7 +173,7 @@ std::vector<std::string> parse(int argc, char** argv, const KnownFlags& flags) {
       value = name.substr(equals + 1);
       name = name.substr(0, equals);
     }
-    if (std::string s = switch_name(name); !s.empty()) {
+    if (std::string s = switch_name(name, switches); !s.empty()) {
       if (!has_value) {
         if (i + 1 >= argc) usage_error(str_cat("--", name, " needs a value"));
         value = argv[++i];
@@ -187,7 +190,7 @@ std::vector<std::string> parse(int argc, char** argv, const KnownFlags& flags) {
     } else if (it == flags.end()) {
       std::vector<std::string> names;
       for (auto& [known, flag] : flags) names.push_back(known);
-      for (const Switch& s : all_switches()) names.push_back(lower(s.name));
+      for (const Switch& s : switches) names.push_back(lower(s.name));
       const std::string nearest = nearest_name(name, names);
       usage_error(str_cat("unknown flag --", name, nearest.empty() ? ";" : str_cat("; did you mean --", nearest, "?"),
                           " --help lists all"));
@@ -209,11 +212,11 @@ std::vector<std::string> parse(int argc, char** argv, const KnownFlags& flags) {
                           large && !flag.most.empty() ? str_cat(", at most ", flag.most) : "", " (", flag.help, ")"));
     if (flag.given) *flag.given = true;
   }
-  try {
-    check_switches();
-  } catch (const Error& e) {
-    usage_error(e.what());
-  }
+  if (!switches.empty()) try {
+      check_switches();
+    } catch (const Error& e) {
+      usage_error(e.what());
+    }
   return rest;
 }
 
@@ -288,7 +291,8 @@ void fill_closed_descriptors() {
 }
 
 int run(int argc, char** argv, const char* summary, const Flags& table,
-        const std::function<int(const std::vector<std::string>&)>& body) {
+        const std::function<int(const std::vector<std::string>&)>& body,
+        std::span<const Switch> switches = all_switches()) {
   fill_closed_descriptors();
   ::signal(SIGXFSZ, SIG_IGN);  // `ulimit -f`: the write fails and says so
   // So does a write to a pipe without a reader. A handler, because commands that this program starts would inherit
@@ -309,12 +313,12 @@ int run(int argc, char** argv, const char* summary, const Flags& table,
       for (int i = 1; i < argc && std::string(argv[i]) != "--"; ++i) {
         std::string a = argv[i];
         if (a == "--help" || a == "-help" || a == "-h") {
-          print_help(name.c_str(), summary, table, flags);
+          print_help(name.c_str(), summary, table, flags, switches);
           code = 0;
           return;
         }
       }
-      const std::vector<std::string> rest = parse(argc, argv, flags);
+      const std::vector<std::string> rest = parse(argc, argv, flags, switches);
       check_files(table);
       code = body(rest);
     } catch (const UsageError& e) {
@@ -368,6 +372,13 @@ void PartFlags::check(unsigned parts) const {
   for (size_t i = 0; i < flags_.size(); ++i)
     if (*flags_[i].given && !(parts_[i] & parts))
       usage_error(str_cat("--", flags_[i].name, " is a flag of ", text(parts_[i]), "; this is ", text(parts)));
+}
+
+unsigned PartFlags::only(unsigned asked, unsigned otherwise) const {
+  if (std::popcount(asked) > 1) usage_error(str_cat(text(asked), " exclude each other; give one"));
+  const unsigned part = asked ? asked : otherwise;
+  check(part);
+  return part;
 }
 
 std::string flag_text(const Flag& flag) {
@@ -432,11 +443,14 @@ int run_program(int argc, char** argv, const char* summary, const Flags& flags,
   return run(argc, argv, summary, flags, body);
 }
 
-int run_program(int argc, char** argv, const char* summary, const Flags& flags, const std::function<int()>& body) {
-  return run(argc, argv, summary, flags, [&](const std::vector<std::string>& rest) {
+int run_program(int argc, char** argv, const char* summary, const Flags& flags, const std::function<int()>& body,
+                Switches switches) {
+  const auto without_arguments = [&](const std::vector<std::string>& rest) {
     if (!rest.empty()) usage_error(str_cat("unexpected argument '", rest[0], "'; --help lists the flags"));
     return body();
-  });
+  };
+  return run(argc, argv, summary, flags, without_arguments,
+             switches == Switches::kAll ? all_switches() : std::span<const Switch>());
 }
 
 void write_output(std::string_view text) {

@@ -61,6 +61,9 @@ class PartFlags {
   std::string text(unsigned parts) const;
   /// Throws UsageError if the command line has a flag that none of `parts`, which this run uses, reads.
   void check(unsigned parts) const;
+  /// For parts of which a run is one: checks `asked`, or `otherwise` if that is none, and returns it. Throws UsageError
+  /// if several are asked for.
+  unsigned only(unsigned asked, unsigned otherwise) const;
 
  private:
   std::vector<std::string> names_;
@@ -85,6 +88,9 @@ void check_files(const Flags& flags);
 /// Throws UsageError "--FLAG: got GOT; need NEED" unless `ok`.
 void check_flag(const char* flag, bool ok, const std::string& got, const std::string& need);
 
+/// Whether a program has the switches as flags: not one that runs no kernel and plans none.
+enum class Switches : uint8_t { kAll, kNone };
+
 /// Parses flags and runs `body` with the remaining arguments; prints errors as one line "NAME: sentence" on stderr.
 /// Returns the exit code for main(). `summary` is the first line of --help.
 int run_program(int argc, char** argv, const char* summary,
@@ -94,7 +100,8 @@ int run_program(int argc, char** argv, const char* summary,
 int run_program(int argc, char** argv, const char* summary, const Flags& flags,
                 const std::function<int(const std::vector<std::string>&)>& body);
 /// The same for a program with a table of flags and no other arguments.
-int run_program(int argc, char** argv, const char* summary, const Flags& flags, const std::function<int()>& body);
+int run_program(int argc, char** argv, const char* summary, const Flags& flags, const std::function<int()>& body,
+                Switches switches = Switches::kAll);
 
 /// Writes text to standard output. If that fails, throws Error with the system's reason, unless output_closed().
 void write_output(std::string_view text);

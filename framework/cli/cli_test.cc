@@ -174,9 +174,32 @@ TEST(Program, AFlagOfAnotherPartIsAnError) {
   EXPECT_EQ(o.code, 2);
   EXPECT_EQ(o.err, "prog: --width is a flag of --draw; this is the table and --count\n");
   EXPECT_EQ(run_parts({"--rows", "3"}, 2).err, "prog: --rows is a flag of the table and --count; this is --draw\n");
-  bool given = false;  // a flag may have a variable of its own for this
+  bool given = false;  // that of a flag which has one is set too
   EXPECT_EQ(run_parts({"--rows", "3"}, 2, &given).code, 2);
   EXPECT_TRUE(given);
+}
+
+TEST(Program, OnePartOfSeveral) {
+  const PartFlags flags({"the table", "--draw", "--count"}, {});
+  EXPECT_EQ(flags.only(0, 1), 1u);
+  EXPECT_EQ(flags.only(4, 1), 4u);
+  const Outcome o = call({}, [&](int argc, char** argv, Outcome&) {
+    return run_program(argc, argv, "A test.", flags.flags(), [&] { return static_cast<int>(flags.only(6, 1)); });
+  });
+  EXPECT_EQ(o.code, 2);
+  EXPECT_EQ(o.err, "prog: --draw and --count exclude each other; give one\n");
+}
+
+TEST(Program, WithoutSwitches) {
+  const auto run_without = [](const std::vector<std::string>& args) {
+    return call(args, [](int argc, char** argv, Outcome&) {
+      return run_program(
+          argc, argv, "A test.", Flags(), [] { return 0; }, Switches::kNone);
+    });
+  };
+  EXPECT_EQ(run_without({"--help"}).out.find("weft_"), std::string::npos);
+  EXPECT_EQ(run_without({"--weft_isa", "avx2"}).err, "prog: unknown flag --weft_isa; --help lists all\n");
+  EXPECT_EQ(run_without({}).code, 0);
 }
 
 TEST(Program, TableHasTheSameErrorsAndHelp) {

@@ -1,7 +1,5 @@
 #include "tools/moe/layouts.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 
 #include "compiler/cost/collective_seconds.h"
@@ -10,6 +8,7 @@
 #include "framework/base/units.h"
 #include "framework/cli/cli.h"
 #include "framework/io/json.h"
+#include "tools/machine.h"
 #include "tools/moe/gap.h"
 #include "tools/profile/table.h"
 
@@ -59,7 +58,7 @@ Layout layout_of(const Placed& placed, tools::StepChoice choice, int64_t ranks, 
                                                 : l.others) += sent;
   }
   if (rounds == 0) return l;
-  const double memory = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
+  const double memory = tools::usable_memory();
   if (l.peak * all > memory / 2)
     usage_error(str_cat("--layouts: ", ranks, " ranks of ", bytes_text(l.peak), " on ", choice.mesh,
                         " need more than half of this machine's ", bytes_text(memory),
@@ -109,7 +108,7 @@ study::Report layout_study(tools::StepChoice choice, int64_t ranks, int64_t roun
     usage_error(str_cat("--batch_size is ", choice.batch_size, "; need a multiple of --ranks, ", ranks));
   for (const Placed& p : kLayouts) layouts.push_back(layout_of(p, choice, ranks, config, rounds));
   std::vector<std::vector<std::string>> rows{{"", "mesh", "copies", "peak", "parameters", "experts'",
-                                              "idle for a token", "sent: experts", "others", "gradients"}};
+                                              "idle for a token", "bytes sent: experts", "others", "gradients"}};
   if (rounds > 0) rows[0].insert(rows[0].end(), {"measured peak", "ms a step"});
   io::OrderedJson json{{"ranks", ranks}, {"tokens", tokens}};
   for (const Layout& l : layouts) {
@@ -134,7 +133,8 @@ study::Report layout_study(tools::StepChoice choice, int64_t ranks, int64_t roun
       "moe ", choice.config, ", ", ranks, " ranks, ", tokens, " tokens a step, ", choice.dtype, "\n\n",
       profiler::table_text(rows),
       "\npeak, parameters, experts': bytes of one rank. idle for a token: of experts on all ranks, those that it does "
-      "not\nuse. sent: bytes of all ranks for a token, in forward and backward by layers with experts and by others, "
+      "not\nuse. bytes sent: those of all ranks for a token, in forward and backward by layers with experts and by "
+      "others, "
       "and of\ngradients. replicate: each rank has all experts and its tokens. slice: each rank has a part of every "
       "expert and of\nevery head, and all tokens. spread: each rank has whole experts, and its tokens travel.\n");
   report.json = io::write_json(json, 2);

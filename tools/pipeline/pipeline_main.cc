@@ -125,7 +125,7 @@ int main(int argc, char** argv) {
       {"svg", &o.svg, "write the pictures to this file"},
       {"html", &o.html, "write a page with sliders to this file"},
   };
-  return weft::run_program(argc, argv,
-                           "Draws the schedules of a pipeline, and compares their bubbles, efficiency and activations.",
-                           flags, [&] { return weft::tools::run(o); });
+  return weft::run_program(
+      argc, argv, "Draws the schedules of a pipeline, and compares their bubbles, efficiency and activations.", flags,
+      [&] { return weft::tools::run(o); }, weft::Switches::kNone);
 }

@@ -35,6 +35,7 @@ BAD = [
     (["--forward", "1,1"], "--forward: got 2 times; need one, or one for each of the 4 stages"),
     (["--forward", "nan"], "--forward"),
     (["--forward", "0", "--input", "0", "--weight", "0"], "are all 0; need a time above 0"),
+    (["--schedule", "zb-v"], "--schedule: no schedule has the name 'zb-v'; need one of"),
     (["--schedule", "zb-v"], "did you mean zb_v?"),
     (["--schedule", "dualpipe_v", "--microbatches", "7"], "need 2 for each rank, 8 or more"),
     (["--pairs", "--schedule", "1f1b"], "--pairs is of dualpipe_v"),

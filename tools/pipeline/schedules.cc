@@ -69,6 +69,7 @@ bool exists(const PipelineChoice& c, const std::string& name, std::string& why) 
     return true;
   } catch (const Error& error) {
     why = error.what();
+    if (why.starts_with("pipeline: ")) why.erase(0, why.find(' ') + 1);
     return false;
   }
 }

@@ -281,6 +281,7 @@ PartFlags part_flags(Options& o) {
 
 int run(const Options& o, const PartFlags& flags) {
   unsigned parts = 0;
+  if (o.show.empty()) usage_error(str_cat("--show: got ''; need some of ", kPartNames));
   for (const std::string& part : o.show) {
     const auto at = std::find(kPartNames.begin(), kPartNames.end(), part);
     if (at == kPartNames.end()) usage_error(str_cat("--show: got '", part, "'; need some of ", kPartNames));
@@ -292,6 +293,7 @@ int run(const Options& o, const PartFlags& flags) {
     const int64_t context = context_of(o.run);
     if (wanted(kReinforce) && o.reinforce.length > context)
       usage_error(str_cat("--text_len is ", o.reinforce.length, "; need at most the context of the model, ", context));
+    check_memory(o.run);
   }
   watch_interrupts();
   Output out;

@@ -26,6 +26,7 @@ refused() {
     { echo "precision $*: exit code $code, wanted 2 and: $want"; cat out err; exit 1; }
 }
 refused "--show: got 'op'; need some of" --show op
+refused "--show: got ''; need some of [formats, ops, tensors" --show ''
 refused "--model is 'bert'; need one of" --show train --model bert
 refused "--config is 'gpt_huge'; need one of" --show train --config gpt_huge
 refused "--seq_len is 4096; need at most the context of gpt_tiny, 64" --show train --config gpt_tiny --seq_len 4096
@@ -34,4 +35,9 @@ refused "--steps" --steps 0
 refused "--model is a flag of tensors, train, decode and reinforce; this is formats and ops" --steps 500 --model llama
 refused "--repeats is a flag of ops; this is formats" --show formats --repeats 5
 refused "--text_len is a flag of reinforce; this is ops and train" --show train,ops --text_len 20
+# A step that does not fit is refused before anything runs.
+code=0
+(ulimit -v 8000000; "$precision" --show tensors --config gpt2-xl) > out 2> err || code=$?
+[[ $code == 1 && $(wc -l < err) == 1 && ! -s out ]] && grep -q "needs .* GB at its peak, and this process may use 8.19 GB" err ||
+  { echo "gpt2-xl: exit code $code"; cat out err; exit 1; }
 echo passed

@@ -6,12 +6,16 @@
 #include <random>
 
 #include "distributed/launch/compile.h"
+#include "distributed/plan/report.h"
+#include "framework/base/units.h"
 #include "framework/cli/cli.h"
 #include "models/data/corpus.h"
 #include "models/gpt/config.h"
 #include "models/llama/config.h"
 #include "models/moe/config.h"
 #include "models/train/generate.h"
+#include "tools/machine.h"
+#include "tools/step/model_step.h"
 
 namespace weft::precision {
 namespace {
@@ -81,6 +85,17 @@ class Update {
 }  // namespace
 
 int64_t context_of(const RunOptions& o) { return make_model(o)->context(); }
+
+void check_memory(const RunOptions& o) {
+  tools::ModelStep step(
+      {.model = o.model, .config = o.config, .fields = o.fields, .batch_size = o.batch_size, .seq_len = o.seq_len},
+      Device::meta());
+  step.prepare();
+  const auto peak = static_cast<double>(step.compiled().plan("cpu").peak_bytes());
+  WEFT_CHECK_AS(kResourceExhausted, peak <= tools::usable_memory(), step.title(), ": a step needs ", bytes_text(peak),
+                " at its peak, and this process may use ", bytes_text(tools::usable_memory()),
+                "; choose a smaller --config, --batch_size or --seq_len");
+}
 
 const std::vector<Mode>& training_modes() {
   static const std::vector<Mode> modes{{"f32"},

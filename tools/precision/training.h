@@ -23,6 +23,8 @@ struct RunOptions {
 /// The longest text of the model. Throws UsageError, naming the choices, for an unknown model or preset, and if seq_len
 /// is longer.
 int64_t context_of(const RunOptions& options);
+/// Throws ResourceExhausted if a step needs more memory than this process may use. The step is planned, nothing runs.
+void check_memory(const RunOptions& options);
 
 /// How a run computes. All weights and optimiser states are f32.
 struct Mode {

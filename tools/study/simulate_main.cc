@@ -1,6 +1,5 @@
 // simulate: what failures cost a training run, how DiLoCo uses a network, and the walls of large runs.
 #include <algorithm>
-#include <bit>
 #include <cmath>
 
 #include "compiler/cost/machine_file.h"
@@ -120,10 +119,7 @@ Study chosen(const Options& o, const PartFlags& flags) {
   for (const auto& [study, given] :
        {std::pair(kRun, o.run.flops > 0), {kDiloco, o.diloco}, {kLatency, o.latency_wall}, {kTp, o.tp_wall}})
     if (given) asked |= study;
-  if (std::popcount(asked) > 1) usage_error(str_cat(flags.text(asked), " are separate studies; give one"));
-  const Study study = asked ? static_cast<Study>(asked) : kFailures;
-  flags.check(study);
-  return study;
+  return static_cast<Study>(flags.only(asked, kFailures));
 }
 
 Report report_of(Options& o, Study study) {
@@ -173,8 +169,9 @@ int run(Options& o, const PartFlags& flags) {
 int main(int argc, char** argv) {
   weft::study::Options o;
   const weft::PartFlags flags = weft::study::study_flags(o);
-  return weft::run_program(argc, argv,
-                           "Shows what failures cost a training run. --train_flops, --diloco, --latency_wall and "
-                           "--tp_wall are other studies. Closed forms, beside simulations from a seed.",
-                           flags.flags(), [&] { return weft::study::run(o, flags); });
+  return weft::run_program(
+      argc, argv,
+      "Shows what failures cost a training run. --train_flops, --diloco, --latency_wall and "
+      "--tp_wall are other studies. Closed forms, beside simulations from a seed.",
+      flags.flags(), [&] { return weft::study::run(o, flags); }, weft::Switches::kNone);
 }

@@ -34,8 +34,8 @@ BAD = [
     (["--checkpoint", "-1"], "--checkpoint"),
     (["--bandwidth_gbit", "0", "--diloco"], "--bandwidth_gbit"),
     (["--train_flops", "0"], "--train_flops"),
-    (["--diloco", "--latency_wall"], "--diloco and --latency_wall are separate studies; give one"),
-    (["--train_flops", "1e24", "--tp_wall"], "--train_flops and --tp_wall are separate studies"),
+    (["--diloco", "--latency_wall"], "--diloco and --latency_wall exclude each other; give one"),
+    (["--train_flops", "1e24", "--tp_wall"], "--train_flops and --tp_wall exclude each other"),
     (["--parameters", "1e9"], "--parameters is a flag of --diloco; this is the study of failures"),
     (["--diloco", "--nodes", "5"], "--nodes is a flag of the study of failures; this is --diloco"),
     (["--latency_wall", "--seed", "5"], "this is --latency_wall"),
@@ -53,6 +53,7 @@ BAD = [
     (["--tp_wall", "--gpu_tflops", "100"], "--gpu_tflops is a flag of --train_flops and --latency_wall"),
     (["--replicas", "1", "--diloco"], "--replicas"),
     (["1e24"], "1e24"),
+    (["--weft_isa", "avx2"], "unknown flag --weft_isa"),
 ]
 
 
