@@ -27,5 +27,5 @@ out/bin/tools/study/simulate --svg docs/failures.svg
 out/bin/tools/study/simulate --diloco --svg docs/diloco.svg
 ./bazelw build //tools:moe
 out/bin/tools/moe/moe --remedies --svg docs/moe_load.svg
-out/bin/tools/moe/moe --layouts --ranks 4 --svg docs/moe_layouts.svg
+out/bin/tools/moe/moe --layouts --ranks 4 --rounds 0 --svg docs/moe_layouts.svg
 ls -l docs/pipeline_page.png docs/plan_timeline.png docs/failures.svg docs/diloco.svg docs/moe_*.svg
