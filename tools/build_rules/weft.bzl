@@ -21,6 +21,15 @@ def weft_test(name, deps, srcs = None, size = "small", **kwargs):
         **kwargs
     )
 
+def python_test(name, size = "small", **kwargs):
+    """A small test that is a program in Python, NAME.py."""
+    native.sh_test(
+        name = name,
+        size = size,
+        srcs = [name + ".py"],
+        **kwargs
+    )
+
 def fuzz_test(name, deps):
     """A test whose targets (framework/testing/fuzz.h) read damaged inputs: few here, many by tools/ci/fuzz."""
     cc_test(

@@ -151,7 +151,7 @@ std::string text_of(const std::vector<ShownGraph>& graphs, std::string (Graph::*
 std::string page_of(const std::string& title, const std::vector<ShownGraph>& graphs) {
   std::string script;
   for (const char* part : kScripts) script += str_cat(graph_texts(part), "\n");
-  return make_page(graph_texts("page_html"), graph_texts("page_css"), script, graphs_json(title, graphs));
+  return make_page("Graph", graph_texts("page_html"), graph_texts("page_css"), script, graphs_json(title, graphs));
 }
 
 // One run of the forward pass: tokens.npy and logits.npy.

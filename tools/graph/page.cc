@@ -16,11 +16,14 @@ void replace(std::string& page, std::string_view mark, std::string_view text) {
 
 }  // namespace
 
-std::string make_page(std::string_view shell, std::string_view style, std::string_view script, std::string_view json) {
-  std::string page(shell);
+std::string make_page(std::string_view title, std::string_view body, std::string_view style, std::string_view script,
+                      std::string_view json) {
+  std::string page(page_texts("page_shell_html"));
   replace(page, ">DATA<", str_cat(">", absl::Base64Escape(io::gzip_compress(json, 9)), "<"));
+  replace(page, "<title></title>", str_cat("<title>", title, "</title>"));
   replace(page, "/*STYLE*/", style);
   replace(page, "/*SCRIPT*/", str_cat(script, "\n", page_texts("page_data_js")));
+  replace(page, "<!--BODY-->", body);
   return page;
 }
 

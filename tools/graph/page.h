@@ -5,8 +5,9 @@
 
 namespace weft::tools {
 
-/// `shell` with the style, the scripts and the data, compressed, in place of /*STYLE*/, /*SCRIPT*/ and >DATA<. The
-/// script gets the data from `await unpackData()`.
-std::string make_page(std::string_view shell, std::string_view style, std::string_view script, std::string_view json);
+/// A page with this title (text without & and <), content of its body, style, scripts, and data, which is compressed:
+/// the script gets it from `await unpackData()`.
+std::string make_page(std::string_view title, std::string_view body, std::string_view style, std::string_view script,
+                      std::string_view json);
 
 }  // namespace weft::tools

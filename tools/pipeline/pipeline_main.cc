@@ -96,8 +96,8 @@ int run(Options& o) {
   if (o.svg) io::write_file_atomic(o.svg.path, draw::svg(schedule_charts(c, all)));
   if (o.html)
     io::write_file_atomic(o.html.path,
-                          make_page(pipeline_texts("page_html"), pipeline_texts("page_css"), pipeline_texts("page_js"),
-                                    page_json(c, kPageRanks, kPageMicrobatches)));
+                          make_page("Pipeline schedules", pipeline_texts("page_html"), pipeline_texts("page_css"),
+                                    pipeline_texts("page_js"), page_json(c, kPageRanks, kPageMicrobatches)));
   return 0;
 }
 

@@ -150,8 +150,8 @@ std::string timeline_page(const Workload& given) {
                             str_cat(bytes_text(c.memory()), c.memory() > w.usable_memory() ? ", does not fit" : "")});
   }
   json["svg"] = draw(lines);
-  return tools::make_page(plan_texts("timeline_html"), plan_texts("timeline_css"), plan_texts("timeline_js"),
-                          io::write_json(json));
+  return tools::make_page("A step in time", plan_texts("timeline_html"), plan_texts("timeline_css"),
+                          plan_texts("timeline_js"), io::write_json(json));
 }
 
 }  // namespace weft::planner

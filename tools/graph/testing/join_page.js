@@ -18,10 +18,12 @@ function scriptParts() {
 function joinPage(data) {
   const packed = zlib.gzipSync(JSON.stringify(data), {level: 9}).toString('base64');
   // Functions as replacements: `$&` in the text of a script must stay as it is.
-  return read('page.html')
-    .replace('/*STYLE*/', () => read('page.css'))
+  return read('page_shell.html')
     .replace('>DATA<', () => `>${packed}<`)
-    .replace('/*SCRIPT*/', () => scriptParts().map(read).join('\n'));
+    .replace('<title></title>', () => '<title>Graph</title>')
+    .replace('/*STYLE*/', () => read('page.css'))
+    .replace('/*SCRIPT*/', () => scriptParts().map(read).join('\n'))
+    .replace('<!--BODY-->', () => read('page.html'));
 }
 
 module.exports = {joinPage, scriptParts, read};
