@@ -366,7 +366,7 @@ const tests = {
     assert.strictEqual(layout.timeText(1234.5), '1.23 ms');
     assert.strictEqual(layout.timeText(0.25), '0.25 \u00b5s');
     assert.strictEqual(layout.bytesText(1536), '1.54 KB');
-    assert.strictEqual(layout.bytesText(3 * 2 ** 30), '3 GiB');
+    assert.strictEqual(layout.bytesText(3 * 2 ** 30), '3.22 GB');
   },
 };
 
