@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 
 #include "framework/io/json.h"
+#include "tools/profile/table.h"
 
 namespace weft::tools {
 
@@ -14,8 +14,7 @@ void Facts::add(std::string section, std::string name, std::string text) {
 
 void Facts::add(std::string section, std::string name, double value, std::string unit) {
   value = std::round(value * 100) / 100;
-  char number[32];
-  std::snprintf(number, sizeof number, value == std::floor(value) ? "%.0f" : "%.2f", value);
+  const std::string number = profiler::fixed(value, value == std::floor(value) ? 0 : 2);
   facts_.push_back({std::move(section), std::move(name), number + (unit.empty() ? "" : " " + unit), value});
 }
 

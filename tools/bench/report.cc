@@ -13,6 +13,7 @@
 #include "framework/io/json.h"
 #include "tools/facts.h"
 #include "tools/machine.h"
+#include "tools/profile/table.h"
 
 namespace weft::bench {
 namespace {
@@ -20,10 +21,7 @@ namespace {
 // Four significant digits, without an exponent.
 std::string number(double v) {
   if (std::isnan(v)) return "";
-  char text[64];
-  const int digits = v == 0 ? 0 : std::clamp(3 - static_cast<int>(std::floor(std::log10(std::fabs(v)))), 0, 6);
-  std::snprintf(text, sizeof(text), "%.*f", digits, v);
-  return text;
+  return profiler::fixed(v, v == 0 ? 0 : std::clamp(3 - static_cast<int>(std::floor(std::log10(std::fabs(v)))), 0, 6));
 }
 
 std::string today() {

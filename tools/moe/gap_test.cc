@@ -3,8 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include "tools/moe/load.h"
-
 namespace weft::moe_study {
 namespace {
 
@@ -68,10 +66,6 @@ TEST(Gap, CausesAndRestAddUp) {
   EXPECT_DOUBLE_EQ(gap.causes[5].ms, 7);  // imbalance
   EXPECT_DOUBLE_EQ(gap.causes[7].ms, 0.4);
   EXPECT_DOUBLE_EQ(gap.causes[8].ms, 3);  // host and gaps
-}
-
-TEST(Load, BytesOfTheExchange) {  // V29: tokens k d 2 (ep - 1) / ep
-  EXPECT_DOUBLE_EQ(exchange_bytes({.ranks = 8, .experts = 8, .top_k = 2, .tokens = 100, .dim = 64}, 2), 22400);
 }
 
 }  // namespace

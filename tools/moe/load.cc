@@ -1,10 +1,10 @@
 #include "tools/moe/load.h"
 
 #include <algorithm>
-#include <chrono>
-#include <cmath>
 #include <numeric>
 
+#include "compiler/cost/best_of_runs.h"
+#include "distributed/plan/limits.h"
 #include "framework/base/units.h"
 #include "framework/cli/cli.h"
 #include "framework/io/json.h"
@@ -16,16 +16,6 @@ namespace weft::moe_study {
 namespace {
 
 using profiler::fixed;
-
-double seconds_of(const std::function<void()>& fn, int64_t rounds) {
-  double least = HUGE_VAL;
-  for (int64_t i = 0; i <= rounds; ++i) {
-    const auto begin = std::chrono::steady_clock::now();
-    fn();
-    least = std::min(least, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
-  }
-  return least;
-}
 
 struct Phase {
   std::vector<int64_t> rows;  // by rank
@@ -58,29 +48,23 @@ std::vector<double> expert_ms(const LoadOptions& o, const std::vector<int64_t>& 
     std::vector<int64_t> offsets{0};
     for (int64_t e = 0; e < local; ++e) offsets.push_back(offsets.back() + rows[r * local + e]);
     const Tensor x = randn({offsets.back(), o.dim}), at = Tensor::from_vector<int64_t>(offsets, {local + 1});
-    ms.push_back(1e3 * seconds_of(
-                           [&] {
-                             const Tensor h = silu(grouped_matmul(x, gate, at)) * grouped_matmul(x, up, at);
-                             grouped_matmul(h, down, at).data<float>();
-                           },
-                           o.rounds));
+    ms.push_back(1e3 * internal::best_seconds(static_cast<int>(o.rounds) + 1, [&] {
+                   const Tensor h = silu(grouped_matmul(x, gate, at)) * grouped_matmul(x, up, at);
+                   grouped_matmul(h, down, at).data<float>();
+                 }));
   }
   return ms;
-}
-
-double exchange_bytes(const LoadOptions& o, double bytes_each) {
-  const auto ranks = static_cast<double>(o.ranks);
-  return static_cast<double>(o.tokens * o.top_k * o.dim) * bytes_each * (ranks - 1) / ranks;
 }
 
 study::Report load_study(const LoadOptions& o, const std::vector<std::string>& routes) {
   manual_seed(0);
   const Phase even = phase_of(o, nn::ExpertChoice::parse("balanced"));
   const double even_ms = *std::max_element(even.ms.begin(), even.ms.end());
+  const double sent = dist::dispatch_bytes(static_cast<double>(o.tokens), static_cast<double>(o.top_k),
+                                           static_cast<double>(o.dim), static_cast<double>(o.ranks));
   std::vector<std::vector<std::string>> rows{
       {"route", "rows by rank", "most / mean", "expected", "slowest ms", "times"}};
-  io::OrderedJson json{
-      {"ranks", o.ranks}, {"experts", o.experts}, {"tokens", o.tokens}, {"bytes", exchange_bytes(o, 2)}};
+  io::OrderedJson json{{"ranks", o.ranks}, {"experts", o.experts}, {"tokens", o.tokens}, {"bytes", sent}};
   std::vector<draw::Bar> bars;
   std::vector<std::string> labels;
   double most = 0;
@@ -90,12 +74,9 @@ study::Report load_study(const LoadOptions& o, const std::vector<std::string>& r
     const double slowest = *std::max_element(p.ms.begin(), p.ms.end());
     // The mean share of the fullest rank.
     const std::vector<double> shares = choice.shares(o.experts);
-    double expected = 0;
-    for (int64_t r = 0, local = o.experts / o.ranks; r < o.ranks; ++r) {
-      double share = 0;
-      for (int64_t e = 0; e < local; ++e) share += shares[r * local + e];
-      expected = std::max(expected, share * static_cast<double>(o.ranks));
-    }
+    std::vector<double> by_rank(static_cast<size_t>(o.ranks));
+    for (int64_t e = 0; e < o.experts; ++e) by_rank[e / (o.experts / o.ranks)] += shares[e];
+    const double expected = dist::expert_skew(by_rank.data(), static_cast<int>(o.ranks));
     std::string text;
     for (int64_t n : p.rows) text += str_cat(text.empty() ? "" : " ", n);
     rows.push_back(
@@ -115,12 +96,12 @@ study::Report load_study(const LoadOptions& o, const std::vector<std::string>& r
     }
   }
   study::Report report;
-  report.text = str_cat(
-      o.ranks, " ranks, ", o.experts, " experts, ", o.tokens, " tokens of ", o.dim, " values each, ", o.top_k,
-      " choices\n\n", profiler::table_text(rows),
-      "\nexpected: the law's share of the fullest rank times the ranks. times: the slowest rank's experts\n"
-      "beside those of even choices, measured one rank at a time.\nA rank sends ",
-      bytes_text(exchange_bytes(o, 2)), " in bf16 to dispatch and as much to combine, forward and again backward.\n");
+  report.text =
+      str_cat(profiler::count_text(static_cast<double>(o.ranks), "rank"), ", ", o.experts, " experts, ", o.tokens,
+              " tokens of ", o.dim, " values each, ", o.top_k, " choices\n\n", profiler::table_text(rows),
+              "\nexpected: the law's share of the fullest rank times the ranks. times: the slowest rank's experts\n"
+              "beside those of even choices, measured one rank at a time.\nA rank sends ",
+              bytes_text(sent), " in bf16 to dispatch and as much to combine, forward and again backward.\n");
   report.json = io::write_json(json, 2);
   std::vector<std::string> names;
   for (int64_t r = 0; r < o.ranks; ++r) names.push_back(str_cat("rank ", r));

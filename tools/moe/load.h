@@ -12,10 +12,6 @@ struct LoadOptions {
   int64_t rounds = 5;
 };
 
-/// Bytes that a rank sends for one dispatch or combination of its `tokens`: tokens k dim bytes_each (ranks - 1) / ranks
-/// for even choices. A training step of a layer has four.
-double exchange_bytes(const LoadOptions& o, double bytes_each);
-
 /// Milliseconds of each rank's experts, run one rank at a time, on so many rows of each of the `experts`; the least of
 /// `rounds`. Throws UsageError unless ranks divide experts.
 std::vector<double> expert_ms(const LoadOptions& o, const std::vector<int64_t>& rows);

@@ -36,8 +36,7 @@ draw::Chart schedule_chart(const Scheduled& s, double longest) {
       if (end > begin) spans.push_back({r, begin, end, numbers[{s.chunk_of(a.stage), a.kind}], str_cat(a.microbatch)});
     }
   const double rows = static_cast<double>(std::max(names.size(), labels.size() + 4));
-  draw::Chart chart(str_cat(s.name, ", ", names.size(), " ranks, ", s.table.microbatches, " microbatches"),
-                    {.label = "", .from = 0, .to = longest}, draw::y_names(names),
+  draw::Chart chart(s.title(), {.label = "", .from = 0, .to = longest}, draw::y_names(names),
                     {.width = kWidth,
                      .height = 90 + std::max(kRow * static_cast<double>(names.size()), 16 * rows - 30),
                      .left = 70,
@@ -50,7 +49,7 @@ draw::Chart schedule_chart(const Scheduled& s, double longest) {
 
 draw::Chart efficiency_chart(const PipelineChoice& c) {
   const int most = std::max(8 * c.ranks, 2 * c.microbatches);
-  draw::Chart chart(str_cat("Efficiency over microbatches, ", c.ranks, " ranks"),
+  draw::Chart chart(str_cat("Efficiency over microbatches, ", profiler::count_text(c.ranks, "rank")),
                     {.label = "microbatches", .from = 0, .to = static_cast<double>(most)},
                     {.label = "efficiency", .from = 0, .to = 1}, {.width = kWidth, .legend = 150});
   for (const std::string& name : c.schedules) {

@@ -46,8 +46,7 @@ std::string schedule_text(const Scheduled& s, size_t columns) {
   const double room = static_cast<double>(columns > name + 8 ? columns - name : 8);
   const double labelled = letters_of_a_unit(s, room),
                letters = labelled > 0 ? labelled : room / std::max(s.makespan(), 1e-300);
-  std::string text = str_cat(s.name, ", ", s.table.ranks.size(), " ranks, ", s.table.microbatches, " microbatches",
-                             s.chunks > 1 ? str_cat(", ", s.chunks, " stages a rank") : std::string(), "\n");
+  std::string text = str_cat(s.title(), s.chunks > 1 ? str_cat(", ", s.chunks, " stages a rank") : std::string(), "\n");
   for (size_t r = 0; r < s.table.ranks.size(); ++r) {
     std::string line(static_cast<size_t>(std::lround(s.makespan() * letters)), '.');
     for (size_t i = 0; i < s.table.ranks[r].size(); ++i) {

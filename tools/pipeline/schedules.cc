@@ -4,6 +4,7 @@
 
 #include "distributed/pipeline/schedules.h"
 #include "framework/base/error.h"
+#include "tools/profile/table.h"
 
 namespace weft::tools {
 namespace {
@@ -41,6 +42,11 @@ Table table_of(const PipelineChoice& c, const std::string& name) {
 }
 
 }  // namespace
+
+std::string Scheduled::title() const {
+  return str_cat(name, ", ", profiler::count_text(static_cast<double>(table.ranks.size()), "rank"), ", ",
+                 profiler::count_text(table.microbatches, "microbatch", "es"));
+}
 
 double Scheduled::efficiency() const {
   double busy = 0;

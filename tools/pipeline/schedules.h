@@ -29,6 +29,8 @@ struct Scheduled {
   dist::pipeline::Simulation run;
   int chunks = 1;  // stages of a rank
 
+  /// "1f1b, 4 ranks, 8 microbatches".
+  std::string title() const;
   double makespan() const { return run.makespan; }
   /// The mean share of its time until all have ended that a rank computes.
   double efficiency() const;

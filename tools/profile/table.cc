@@ -41,8 +41,8 @@ std::string number_text(double value, int digits) {
   return s;
 }
 
-std::string count_text(double count, const std::string& noun) {
-  return str_cat(number_text(count), " ", noun, count == 1 ? "" : "s");
+std::string count_text(double count, const std::string& noun, const char* plural) {
+  return str_cat(number_text(count), " ", noun, count == 1 ? "" : plural);
 }
 
 std::string percent(double share) { return str_cat(fixed(100 * share, std::abs(share) < .001 ? 2 : 1), "%"); }

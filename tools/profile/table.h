@@ -14,8 +14,8 @@ std::string table_text(const std::vector<std::vector<std::string>>& lines);
 std::string fixed(double value, int digits);
 /// A number of any size with so many significant digits, "0.00143", "1.39e+06"; whole ones below a million in full.
 std::string number_text(double value, int digits = 3);
-/// "1 node", "625 nodes".
-std::string count_text(double count, const std::string& noun);
+/// "1 node", "625 nodes"; `plural`: what the noun then ends with.
+std::string count_text(double count, const std::string& noun, const char* plural = "s");
 /// "12.3%" of a share.
 std::string percent(double share);
 /// amount / time with about three digits; "-" without a time.

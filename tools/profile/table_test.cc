@@ -43,6 +43,7 @@ TEST(Fixed, HasAllDigitsOrAnExponent) {
 TEST(CountText, OneHasNoPlural) {
   EXPECT_EQ(count_text(1, "node"), "1 node");
   EXPECT_EQ(count_text(625, "replica"), "625 replicas");
+  EXPECT_EQ(count_text(8, "microbatch", "es"), "8 microbatches");
 }
 
 TEST(TableText, AlignsTheFirstCellLeftAndOthersRight) {

@@ -17,11 +17,6 @@ double burst_bytes(const Outer& o) { return exchange_bytes(o) / o.fragments; }
 
 double exchange_seconds(const Outer& o, const Network& n) { return burst_bytes(o) / n.bandwidth + n.latency; }
 
-double diloco_train_seconds(const Outer& o, const Network& n, double tokens, double replica_flops, double steps) {
-  const double step = 6 * o.parameters * tokens / (o.replicas * replica_flops) / steps;
-  return steps * step / utilisation(o, n, {.mean = step});
-}
-
 double segment_compute(const Outer& o, const StepTime& s) { return o.steps / o.fragments * s.mean; }
 
 bool has_closed_form(const Outer& o, const StepTime& s) { return s.jitter == 0 || o.overlap == 0; }

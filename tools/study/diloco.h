@@ -32,9 +32,6 @@ struct Network {
 
 /// Seconds of the exchange of one part.
 double exchange_seconds(const Outer& o, const Network& n);
-/// Seconds of a training run: 6 N D / (R Q) of compute and the exchanges (Charles et al. 2025). `tokens`: D,
-/// `replica_flops`: Q, `steps`: of each replica.
-double diloco_train_seconds(const Outer& o, const Network& n, double tokens, double replica_flops, double steps);
 
 /// Steps of a replica take `mean` seconds with a standard deviation of `jitter`; each is normal and independent.
 struct StepTime {
