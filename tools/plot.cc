@@ -33,5 +33,7 @@ int main(int argc, char** argv) {
       {"out", &o.out, "the SVG"},
       {"title", &o.title, "of the loss"},
   };
-  return weft::run_program(argc, argv, "Draws a metrics file or a chart as SVG.", flags, [&] { return weft::run(o); });
+  return weft::run_program(
+      argc, argv, "Draws a metrics file or a chart as SVG.", flags, [&] { return weft::run(o); },
+      weft::Switches::kNone);
 }

@@ -42,7 +42,8 @@ struct Output {
   std::vector<draw::Chart> charts;
 };
 
-bool stop() { return interrupted(); }
+// Signals end the program at once, also within a long step: files are written at the end, each as a whole.
+bool stop() { return output_closed(); }
 
 void progress(const std::string& what, int64_t done, int64_t all) {
   if (done == all || done % std::max<int64_t>(1, all / 5) == 0)
@@ -85,7 +86,7 @@ OrderedJson magnitudes_json(const Magnitudes& m) {
   return j;
 }
 
-/// Trains in f32 for the steps of the run. False after an interrupt.
+/// Trains in f32 for the steps of the run. False if nobody reads the output.
 bool trained(Training& t, const Options& o, const std::string& what) {
   for (int64_t i = 1; i <= o.run.steps && !stop(); ++i) {
     t.step();
@@ -295,7 +296,6 @@ int run(const Options& o, const PartFlags& flags) {
       usage_error(str_cat("--text_len is ", o.reinforce.length, "; need at most the context of the model, ", context));
     check_memory(o.run);
   }
-  watch_interrupts();
   Output out;
   if (wanted(kFormats)) show_formats(out);
   if (wanted(kOps)) show_ops(o, out);
@@ -309,7 +309,7 @@ int run(const Options& o, const PartFlags& flags) {
       if (wanted(kReinforce)) show_reinforce(o, t, out);
     }
   }
-  if (stop()) return interrupted_code();
+  if (stop()) return 0;
   if (o.json) io::write_file_atomic(o.json.path, io::write_json(out.json, 1) + "\n");
   if (o.svg) io::write_file_atomic(o.svg.path, draw::svg(out.charts));
   return 0;
