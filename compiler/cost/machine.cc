@@ -52,12 +52,16 @@ void check_rates(const Machine& m) {
   for (auto [what, rate] : {std::pair("products64", m.products64),
                             {"products_tf32", m.products_tf32},
                             {"products8", m.products8},
+                            {"products4", m.products4},
                             {"memory", m.memory},
+                            {"l2", m.l2},
                             {"watts", m.watts},
-                            {"theoretical.bytes", m.theoretical.bytes}})
+                            {"theoretical.bytes", m.theoretical.bytes},
+                            {"theoretical.inner_bus", m.theoretical.inner_bus},
+                            {"theoretical.outer_bus", m.theoretical.outer_bus}})
     check_rate(m, what, rate, true);
-  WEFT_CHECK(m.multiprocessors >= 0, "machine '", m.name, "': multiprocessors is ", m.multiprocessors,
-             "; need 0 or more");
+  for (auto [what, count] : {std::pair("multiprocessors", m.multiprocessors), {"hbm_stacks", m.hbm_stacks}})
+    WEFT_CHECK(count >= 0, "machine '", m.name, "': ", what, " is ", count, "; need 0 or more");
   double before = 0;
   for (const MemoryRate& r : m.memory_rates) {
     const std::string at = str_cat("memory_rates of ", r.bytes, " bytes");
@@ -86,6 +90,7 @@ void check_machine(const Machine& m) {
   above("links.inner_bus", l.inner_bus);
   above("links.outer_bus", l.outer_bus);
   check_share(m, "links.ramp", l.ramp);
+  at_least("links.host_bus", l.host_bus);
   at_least("links.inner_all_to_all", l.inner_all_to_all);
   for (auto [what, seconds] : {std::pair("links.inner_hop", l.inner_hop),
                                {"links.outer_hop", l.outer_hop},

@@ -30,11 +30,12 @@ struct Links {
   double inner_all_to_all = 0, inner_all_to_all_latency = 0;
   std::vector<LinkPoint> outer_all_to_all = {};  // latency only; the bandwidth is the network's, less 0.44 / nodes
   double ramp = 1;                               // share of the outer bandwidth that large messages reach
+  double host_bus = 0;                           // bytes per second between a device and its host, one way; 0: unknown
 };
 
 /// What data sheets say of the rates that a Machine has as measured. 0: unknown.
 struct Theoretical {
-  double bytes = 0;
+  double bytes = 0, inner_bus = 0, outer_bus = 0;
 };
 
 /// Bytes per second that threads read, write, or copy, while they pass over `bytes` of memory again and again. A copy
@@ -61,11 +62,14 @@ struct Machine {
   double products16 = 0;      // of 16-bit operands
   double products64 = 0;      // of f64 operands; 0: half of `products`
   double products8 = 0;       // of 8-bit operands; 0: as `products16`
+  double products4 = 0;       // of 4-bit operands; 0: as `products8`
   double launch = 0;          // seconds that a kernel of its own adds
   double reached = 1;         // share of the rates above that kernels reach
   double memory = 0;          // bytes of one device
   bool shares_cores = false;  // ranks are threads: the cores that compute also communicate
   int multiprocessors = 0;    // that a product's tiles are spread over; 0: any number of tiles fills the device
+  double l2 = 0;              // bytes of the last cache; 0: unknown
+  int hbm_stacks = 0;         // 0: none, or unknown
   double watts = 0;           // of one device under load; 0: unknown
   std::string name = {};
   Links links = {};

@@ -25,10 +25,13 @@ constexpr std::pair<const char*, Number> kMembers[] = {
     {"products16", &Machine::products16},
     {"products64", &Machine::products64},
     {"products8", &Machine::products8},
+    {"products4", &Machine::products4},
     {"launch", &Machine::launch},
     {"reached", &Machine::reached},
     {"memory", &Machine::memory},
     {"multiprocessors", &Machine::multiprocessors},
+    {"l2", &Machine::l2},
+    {"hbm_stacks", &Machine::hbm_stacks},
     {"watts", &Machine::watts},
 };
 constexpr std::pair<const char*, double MemoryRate::*> kRateMembers[] = {{"bytes", &MemoryRate::bytes},
@@ -45,12 +48,15 @@ constexpr std::pair<const char*, double Links::*> kLinkMembers[] = {
     {"inner_all_to_all", &Links::inner_all_to_all},
     {"inner_all_to_all_latency", &Links::inner_all_to_all_latency},
     {"ramp", &Links::ramp},
+    {"host_bus", &Links::host_bus},
 };
 constexpr std::pair<const char*, std::vector<LinkPoint> Links::*> kPointMembers[] = {
     {"inner_gather", &Links::inner_gather},         {"inner_reduce", &Links::inner_reduce},
     {"outer_gather", &Links::outer_gather},         {"outer_reduce", &Links::outer_reduce},
     {"outer_all_to_all", &Links::outer_all_to_all},
 };
+constexpr std::pair<const char*, double Theoretical::*> kTheoreticalMembers[] = {
+    {"bytes", &Theoretical::bytes}, {"inner_bus", &Theoretical::inner_bus}, {"outer_bus", &Theoretical::outer_bus}};
 
 template <class Table>
 void add_names(const Table& table, std::vector<std::string_view>& names) {
@@ -152,11 +158,15 @@ Machine read_json(std::string_view text, std::string_view what, const Machine* c
     if (json.contains(name)) std::visit([&, &name = name](auto of) { read_into(m.*of, json, name, what); }, member);
   if (json.contains("shares_cores")) read_into(m.shares_cores, json, "shares_cores", what);
   if (json.contains("links")) m.links = links_from(json["links"], m.links, str_cat(what, ": links"));
-  if (json.contains("bytes")) m.theoretical.bytes = 0;  // that of the preset is of another memory
+  if (json.contains("bytes")) m.theoretical.bytes = 0;  // those of the preset are of another memory or link
+  if (json.contains("links")) m.theoretical.inner_bus = m.theoretical.outer_bus = 0;
   if (json.contains("theoretical")) {
     const std::string at = str_cat(what, ": theoretical");
-    check_members(json["theoretical"], at, {"bytes"});
-    if (json["theoretical"].contains("bytes")) read_into(m.theoretical.bytes, json["theoretical"], "bytes", at);
+    std::vector<std::string_view> known;
+    add_names(kTheoreticalMembers, known);
+    check_members(json["theoretical"], at, known);
+    for (const auto& [name, member] : kTheoreticalMembers)
+      if (json["theoretical"].contains(name)) read_into(m.theoretical.*member, json["theoretical"], name, at);
   }
   read_rows(m.memory_rates, json, "memory_rates", kRateMembers, what);
   read_rows(m.product_shares, json, "product_shares", kShareMembers, what);

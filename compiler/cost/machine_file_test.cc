@@ -101,13 +101,14 @@ TEST(MachineFile, HasItsOwnLinks) {
       R"({"like": "h100-sxm", "products_tf32": 5e14, "multiprocessors": 7, "about": "x",
           "links": {"node": 4, "inner_bus": 9e9, "outer_all_to_all": [{"size": 2, "latency": 1e-6},
                                                                       {"size": 4, "latency": 2e-6}]},
-          "theoretical": {"bytes": 4e12}})",
+          "theoretical": {"inner_bus": 1e10}})",
       "text");
   EXPECT_EQ(m.links.node, 4);
   EXPECT_EQ(m.links.inner_bus, 9e9);
   EXPECT_EQ(m.links.outer_all_to_all.size(), 2u);
   EXPECT_EQ(m.links.inner_gather.size(), 3u);
-  EXPECT_EQ(m.theoretical.bytes, 4e12);
+  EXPECT_EQ(m.theoretical.inner_bus, 1e10);
+  EXPECT_EQ(m.theoretical.bytes, 3.35e12);
   EXPECT_EQ(m.multiprocessors, 7);
   EXPECT_EQ(with_tf32(m, true).products_of(kFloat32), 5e14);
   EXPECT_EQ(with_tf32(m, false).products_of(kFloat32), 67e12);

@@ -43,21 +43,21 @@ struct Exhaustive {
   const Workload& w;
   int64_t candidates = 0, uneven = 0;
   std::set<std::pair<std::string, double>> plans = {};  // with their memory
-  Planned fastest = {}, smallest = {};                  // step 0: none
+  std::optional<Planned> fastest = {}, smallest = {};
 
   void price(const Candidate& c) {
     ++candidates;
     try {
       const StepCost k = step_cost(w, c);
-      if (k.memory() <= w.usable_memory() && (fastest.cost.step == 0 || k.step < fastest.cost.step)) fastest = {c, k};
-      if (smallest.cost.step == 0 || k.memory() < smallest.cost.memory()) smallest = {c, k};
+      if (k.memory() <= w.usable_memory() && (!fastest || k.step < fastest->cost.step)) fastest = {c, k};
+      if (!smallest || k.memory() < smallest->cost.memory()) smallest = {c, k};
     } catch (const Error&) {
       ++uneven;
     }
   }
 
   void mesh(Candidate c) {
-    fastest = smallest = {};
+    fastest = smallest = std::nullopt;
     const int64_t sequences = w.batch / c.data();
     for (c.zero = c.fsdp > 1 ? 3 : 0; c.zero < 4; c.zero += 1) {
       if (c.zero == 2 || (c.zero == 1 && c.dp * c.ep * c.cp == 1) || (c.zero == 3 && c.fsdp == 1)) continue;
@@ -92,8 +92,8 @@ struct Exhaustive {
           }
         }
     }
-    const Planned& best = fastest.cost.step > 0 ? fastest : smallest;
-    if (best.cost.step > 0) plans.emplace(best.candidate.text(), best.cost.memory());
+    const auto& best = fastest ? fastest : smallest;
+    if (best) plans.emplace(best->candidate.text(), best->cost.memory());
   }
 
   void run() {

@@ -98,6 +98,7 @@ const std::vector<Row>& rows() {
       {"V33 SXM", [] { return h100().multiprocessors; }, 132, 0},
       {"V33 PCIe", [] { return machine_preset("h100-pcie").multiprocessors; }, 114, 0},
       {"V33 difference", [] { return 1 - machine_preset("h100-pcie").multiprocessors / 132.; }, .136, 5e-3},
+      {"V33 stacks and L2", [] { return h100().hbm_stacks * h100().l2; }, 5 * 50e6, 0},
       // marin#6532: one controller starts every action of all ranks. Twice as many microbatches, each as large, are
       // twice the launches; the bubble falls from 47 to 30 %, the speed stays (8,077 and 7,987 tokens/s).
       {"V35", [] { return speedup_by_microbatches(8 * 900 * 7e-6); }, 7987. / 8077, .02},

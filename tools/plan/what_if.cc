@@ -57,7 +57,7 @@ Workload changed(Workload s, const std::vector<Change>& changes, bool fit_batch)
     if (c.name == "gpu_flops") {
       const double by = c.of(s.peak_flops()) / s.peak_flops();
       for (double Machine::*rate : {&Machine::flops, &Machine::products, &Machine::products_tf32, &Machine::products16,
-                                    &Machine::products64, &Machine::products8})
+                                    &Machine::products64, &Machine::products8, &Machine::products4})
         m.*rate *= by;
     } else if (c.name == "network") {
       for (double Links::*rate : {&Links::inner_bus, &Links::outer_bus, &Links::inner_all_to_all})
