@@ -63,7 +63,9 @@ def main():
         check(data["batches"][0]["usd_per_1e6_tokens"] > data["batches"][5]["usd_per_1e6_tokens"], data["batches"])
 
         page, picture = os.path.join(folder, "time.html"), os.path.join(folder, "time.svg")
-        good(*SMALL, "--timeline", page)
+        text = good(*SMALL, "--timeline", page)
+        check("memory 3000 GB/s (data sheet 3350)" in text and "132 multiprocessors, L2 50 MB, 5 stacks of HBM" in text,
+              text)
         good(*SMALL, "--timeline", picture)
         with open(page, encoding="utf-8") as file:
             html = file.read()

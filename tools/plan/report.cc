@@ -21,13 +21,40 @@ constexpr size_t kRejectedRows = 8;
 
 std::string name_of(DType t) { return t == kFloat32 ? "f32" : t == kBFloat16 ? "bf16" : "fp8"; }
 
+// Of large numbers all digits before the point.
+std::string whole_text(double n) { return n >= 1000 ? fixed(n, 0) : number_text(n); }
+
 std::string setup_text(const Workload& s) {
   return str_cat(s.model.name, ": ", number_text(static_cast<double>(s.model.parameters()) / 1e9), " B parameters; ",
                  s.gpus, " x ", s.machine.name, ", nodes of ", s.machine.links.node, "; ", s.batch, " sequences of ",
                  s.sequence, " tokens (", number_text(s.tokens() / 1e6), " M)\nproducts ", name_of(s.products), " at ",
-                 number_text(s.peak_flops() / 1e12), " TFLOP/s, of which kernels reach ",
+                 whole_text(s.peak_flops() / 1e12), " TFLOP/s, of which kernels reach ",
                  fixed(100 * s.machine.reached, 0), "%; ", bytes_text(s.usable_memory()), " usable of ",
                  bytes_text(s.machine.memory / s.sharing()), "\n");
+}
+
+// The rates and sizes of a GPU, those of its data sheet beside measured ones.
+std::string machine_text(const Machine& m) {
+  std::string text = "dense peaks in TFLOP/s: f32 " + whole_text(m.products / 1e12);
+  for (auto [name, rate] : {std::pair(", tf32 ", m.products_tf32),
+                            {", bf16 ", m.products16},
+                            {", fp8 ", m.products8},
+                            {", fp4 ", m.products4},
+                            {", f64 ", m.products64}})
+    if (rate > 0) text += name + whole_text(rate / 1e12);
+  const auto rates = [&](const char* what, double measured, double theoretical) {
+    if (measured <= 0) return;
+    text += str_cat(what, whole_text(measured / 1e9), " GB/s");
+    if (theoretical > 0) text += str_cat(" (data sheet ", whole_text(theoretical / 1e9), ")");
+  };
+  rates("; memory ", m.bytes, m.theoretical.bytes);
+  rates("; links in a node ", m.links.inner_bus, m.theoretical.inner_bus);
+  rates(", between nodes ", m.links.outer_bus, m.theoretical.outer_bus);
+  rates(", to the host ", m.links.host_bus, 0);
+  if (m.multiprocessors > 0) text += str_cat("; ", m.multiprocessors, " multiprocessors");
+  if (m.l2 > 0) text += str_cat(", L2 ", bytes_text(m.l2));
+  if (m.hbm_stacks > 0) text += str_cat(", ", m.hbm_stacks, " stacks of HBM");
+  return text + "\n";
 }
 
 // What a word of a plan means; printed if a plan has it.
@@ -99,7 +126,7 @@ double Price::usd(double rate) const { return kTokens / rate / 3600 * usd_per_gp
 double Price::kwh(double rate) const { return kTokens / rate / 3600 * kw_per_gpu; }
 
 std::string plan_report(const Workload& s, const Search& search, const Price& price) {
-  std::string text = setup_text(s);
+  std::string text = setup_text(s) + machine_text(s.machine);
   if (search.best.empty()) return text + nothing_fits(s, search) + "\n";
   std::vector<std::vector<std::string>> rows{
       {"plan", "step", "MFU", "tokens/s/GPU", "memory", "compute", "contention", "bubble", "exposed", "hidden"}};
