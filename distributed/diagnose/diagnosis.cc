@@ -113,20 +113,36 @@ class Analysis {
     const auto it = std::find_if(rows->begin(), rows->end(), fits);
     return it == rows->end() ? nullptr : &*it;
   }
-  // "all_reduce dp f32 4096 bytes of W at model.cc:3 (collective 5 of run 7 of step 1)".
+  // Which call of its step a record is of; 0: the record of its begin is lost.
+  static uint32_t call_of(const RankTrace& t, const Record& r) {
+    const auto begin = std::ranges::find_if(t.records, [&](const Record& b) {
+      return b.event == Event::kPhaseBegin && b.phase == flight::Phase::kStep && b.run == r.run;
+    });
+    return begin == t.records.end() ? 0 : begin->number;
+  }
+  // "call 7 of compiled step 1".
+  static std::string call_text(const RankTrace& t, const Record& r) {
+    const uint32_t call = call_of(t, r);
+    return str_cat(call ? str_cat("call ", call) : "a call", " of compiled step ", r.plan);
+  }
+  // "collective 5 of call 7 of compiled step 1".
+  static std::string place_of(const RankTrace& t, const Record& r) {
+    return str_cat("collective ", r.position + 1, " of ", call_text(t, r));
+  }
+  // "all_reduce dp f32 4096 bytes of W at model.cc:3 (collective 5 of call 7 of compiled step 1)".
   std::string describe(const RankTrace& t, const Record& r, const PlannedRow* row) const {
     std::string text = row ? text_of(row->kind, row->axes, row->dtype, row->bytes) : text_of_record(t, r);
     if (row && row->phase == "commit") text += ", the agreement of all ranks before they write";
     if (row && !row->what.empty()) text += str_cat(" of ", row->what);
     if (row && !row->line.empty()) text += str_cat(" at ", row->line);
     if (r.plan == 0) return str_cat(text, " (number ", r.number, ", outside of compiled steps)");
-    return str_cat(text, " (collective ", r.position + 1, " of run ", r.run, " of step ", r.plan, ")");
+    return str_cat(text, " (", place_of(t, r), ")");
   }
   void set_collective(const RankTrace& t, const Record& r, const PlannedRow* row) {
     d_.collective = row ? text_of(row->kind, row->axes, row->dtype, row->bytes) : text_of_record(t, r);
     d_.site = row ? row->site : r.site;
     if (row) d_.tensor = row->what, d_.line = row->line;
-    if (r.plan) d_.position = r.position, d_.run = r.run;
+    if (r.plan) d_.position = r.position, d_.call = call_of(t, r);
   }
 
   bool blame(Fault fault, int rank, std::string sentence, std::string detail = "") {
@@ -188,8 +204,7 @@ class Analysis {
   }
 
   void report(const RankTrace& t, const Deviation& d) {
-    const std::string place =
-        str_cat("collective ", d.started.position + 1, " of run ", d.started.run, " of step ", d.started.plan);
+    const std::string place = place_of(t, d.started);
     const std::string started = str_cat(text_of_record(t, d.started), " (site ", d.started.site, ")");
     std::string planned;
     if (d.planned) {
@@ -200,8 +215,8 @@ class Analysis {
     const std::string who = name(t.rank);
     if (d.ended) {
       blame(Fault::kNeverEntered, t.rank,
-            str_cat(who, " never entered ", planned, ": it ended run ", d.started.run, " of step ", d.started.plan,
-                    " after ", d.started.position, " of ", d.rows, " collectives"));
+            str_cat(who, " never entered ", planned, ": it ended ", call_text(t, d.started), " after ",
+                    d.started.position, " of ", d.rows, " collectives"));
     } else if (d.fault == Fault::kNeverEntered) {
       blame(d.fault, t.rank,
             str_cat(who, " never entered ", planned, ": it started ", started, " as ", place,
@@ -230,10 +245,10 @@ class Analysis {
       const auto other =
           std::find_if(by_rank.begin(), by_rank.end(), [&](const auto& p) { return p.second != by_rank.at(*odd); });
       blame(Fault::kMismatched, *odd,
-            str_cat(name(*odd), " ran step ", by_rank.at(*odd), " as its run ", run, ", and rank ", other->first,
-                    " step ", other->second, "; all ranks need the same host code"),
+            str_cat(name(*odd), " called compiled step ", by_rank.at(*odd), " where rank ", other->first,
+                    " called compiled step ", other->second, ", as call ", run,
+                    " of all compiled steps; all ranks need the same host code"),
             "step");
-      d_.run = run;
       return true;
     }
     return false;
@@ -265,7 +280,9 @@ class Analysis {
       blame(Fault::kMismatched, *odd,
             str_cat(name(*odd), " started ", describe(trace(*odd), r, nullptr), ", and rank ", other->first, " ",
                     text_of_record(trace(other->first), o),
-                    alike > 1 ? "; most ranks did the same" : "; no plan says which is right"),
+                    !alone().empty() ? str_cat("; ", alone())
+                    : alike > 1      ? "; most ranks did the same"
+                                     : "; no plan says which is right"),
             r.kind != o.kind     ? "kind"
             : r.dtype != o.dtype ? "dtype"
             : r.bytes != o.bytes ? "size"
@@ -274,6 +291,20 @@ class Analysis {
       return true;
     }
     return false;
+  }
+
+  // Which rank calls a collective of the host that another one does not, as under if (is_first()); or nothing.
+  std::string alone() const {
+    for (const RankTrace& t : job_.ranks) {
+      if (t.purpose.empty()) continue;
+      const auto other =
+          std::ranges::find_if(job_.ranks, [&](const RankTrace& o) { return o.present() && o.purpose != t.purpose; });
+      if (other == job_.ranks.end()) continue;
+      return str_cat(name(t.rank), " is in ", t.purpose, ", which is a collective, and rank ", other->rank, " is not",
+                     other->purpose.empty() ? "" : str_cat(", but in ", other->purpose),
+                     ": call it on all ranks (save, state_dict and item too), not under if (is_first())");
+    }
+    return "";
   }
 
   // When a rank failed by itself, in this time or, if others wait for it, later: an error that leaves its step ends
@@ -307,7 +338,7 @@ class Analysis {
         str_cat(name(rank), " failed", doing(rank), trace(rank).failure.empty() ? "" : ": ", trace(rank).failure));
   }
 
-  // ", in phase checkpoint", ", in its run 7 of step 1 after ...".
+  // " in phase checkpoint", " in call 7 of compiled step 1 after ...".
   std::string doing(int rank) const {
     const RankTrace& t = trace(rank);
     const Moment& m = moment(rank);
@@ -315,7 +346,7 @@ class Analysis {
     std::string text;
     if (!m.phases.empty() && m.phases.back().phase != flight::Phase::kStep)
       return str_cat(" in phase ", m.phases.back().phase);
-    if (!m.phases.empty()) text = str_cat(" in run ", m.phases.back().run, " of step ", m.phases.back().plan);
+    if (!m.phases.empty()) text = str_cat(" in ", call_text(t, m.phases.back()));
     if (m.done) text += str_cat(" after ", describe(t, *m.done, row_of(t, *m.done)));
     return text;
   }
@@ -441,11 +472,13 @@ class Analysis {
     const bool uneven = inside != seen.end() && outside != seen.end();
     if (uneven) at = *outside;
     const Record& r = *moment(at).waits;
+    const std::string lonely = alone();
     blame(Fault::kNeverEntered, at,
-          uneven ? str_cat("ranks made different numbers of calls of a step: ", name(at), " is", doing(at), ", and ",
-                           name(*inside), " is", doing(*inside), "; need as many calls on all ranks")
-                 : str_cat(name(at), " and other ranks wait for each other: it is", doing(at),
-                           ", and no rank left its plan: a defect of the plan, or of a communicator"));
+          !lonely.empty() ? lonely
+          : uneven ? str_cat("ranks made different numbers of calls of a step: ", name(at), " is", doing(at), ", and ",
+                             name(*inside), " is", doing(*inside), "; need as many calls on all ranks")
+                   : str_cat(name(at), " and other ranks wait for each other: it is", doing(at),
+                             ", and no rank left its plan: a defect of the plan, or of a communicator"));
     set_collective(trace(at), r, row_of(trace(at), r));
     return true;
   }

@@ -40,7 +40,7 @@ struct Diagnosis {
   std::string tensor, line;  // of the collective; empty: not known
   uint64_t site = 0;
   int64_t position = -1;  // in the plan of the step
-  uint32_t run = 0;       // of the step
+  uint32_t call = 0;      // of the step; 0: not known
   std::string sentence;   // the whole as one line
   std::vector<std::string> notes;
   std::vector<RankSummary> ranks;

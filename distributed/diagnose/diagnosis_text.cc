@@ -39,7 +39,7 @@ std::string Diagnosis::to_json() const {
     io::OrderedJson& c = j["collective"];
     c["text"] = collective;
     c["site"] = static_cast<int64_t>(site);
-    if (position >= 0) c["position"] = position, c["run"] = run;
+    if (position >= 0) c["position"] = position, c["call"] = call;
     c["tensor"] = tensor;
     c["line"] = line;
   }

@@ -91,6 +91,7 @@ RankTrace parse_ring(std::string_view bytes, std::string_view what) {
   RankTrace t;
   t.rank = h->rank, t.size = h->size, t.pid = h->pid;
   t.host = text_of(h->host), t.boot = text_of(h->boot), t.mesh = text_of(h->mesh), t.failure = text_of(h->failure);
+  t.purpose = text_of(h->purpose);
   t.process_start = h->process_start, t.plan = h->plan;
   t.failure_code = h->failure_code;
   t.monotonic = std::clamp<int64_t>(h->monotonic, 0, kLatest), t.real = std::clamp<int64_t>(h->real, 0, kLatest);

@@ -18,7 +18,7 @@ enum class ProcessState : uint8_t { kUnknown, kRuns, kStopped, kGone };
 /// The records of one rank. Times are ns of the clock of its host, plus `offset`.
 struct RankTrace {
   int rank = 0, size = 0, pid = 0;
-  std::string host, boot, mesh, failure;
+  std::string host, boot, mesh, failure, purpose;
   uint64_t process_start = 0, plan = 0;
   int failure_code = 0;
   int64_t monotonic = 0, real = 0;

@@ -6,7 +6,11 @@
 #include "distributed/comm/gloo/world.h"
 #include "distributed/comm/shared/world.h"
 #include "distributed/comm/world_checks.h"
+#include "framework/base/failure_report.h"
+#include "framework/base/origin.h"
+#include "framework/dispatch/first_process.h"
 #include "framework/dispatch/flight.h"
+#include "framework/dispatch/rank.h"
 
 namespace weft::dist {
 namespace {
@@ -61,7 +65,10 @@ Processes::~Processes() {
 }
 
 Processes* Processes::current() { return job().get(); }
-void Processes::set_current(std::unique_ptr<Processes> next) { job() = std::move(next); }
+void Processes::set_current(std::unique_ptr<Processes> next) {
+  weft::internal::set_on_first_process(next ? &dist::on_first : nullptr);
+  job() = std::move(next);
+}
 
 void Processes::broadcast(int root, const StridedView& data) {
   run({.kind = Collective::kBroadcast, .in = data, .out = data, .peer = root, .site = kOwnSites});
@@ -109,6 +116,43 @@ void Processes::check_equal(const std::string& what, uint64_t mine, const std::s
 
 void Processes::barrier() { run({}); }
 
+void Processes::collective(const std::string& what, const std::function<void()>& fn) {
+  const SourceLine* const line = weft::internal::origin.line;
+  flight::Ring* const ring = flight::ring(first_, size_);
+  if (ring) ring->set_purpose(str_cat(what, line ? " at " : "", line ? line->to_string() : ""));
+  try {
+    const weft::internal::NoOrigin within;  // the place is appended once
+    fn();
+  } catch (const Error& e) {  // its purpose stays, for the diagnosis
+    if (follows(e.code())) throw;
+    const std::string text = str_cat(what, " is a collective: call it on all ranks (save, state_dict and item too), ",
+                                     "not under if (is_first()); ", e.what());
+    throw Error(e.code(), str_cat(text, weft::internal::origin_text(line ? *line : SourceLine(), "")));
+  }
+  if (ring) ring->set_purpose("");
+}
+
+void Processes::on_first(const std::string& what, const std::function<void()>& fn) {
+  std::string failure;  // a code and a text
+  try {
+    if (process() == 0) {
+      const flight::HostPhase phase(flight::Phase::kCheckpoint);  // the others wait
+      fn();
+    }
+  } catch (const Error& e) {
+    failure = str_cat(static_cast<int>(e.code()), " ", e.what());
+  } catch (const std::exception& e) {
+    failure = str_cat(static_cast<int>(Code::kInternal), " ", e.what());
+  }
+  collective(what, [&] { failure = from_first(failure); });
+  if (failure.empty()) return;
+  try {
+    barrier();  // all have the cause before one of them ends the job
+  } catch (const Error&) {
+  }
+  throw Error(static_cast<Code>(std::atoi(failure.c_str())), failure.substr(failure.find(' ') + 1));
+}
+
 bool Processes::from_first(bool mine) {
   broadcast(0, {&mine, kBool, {}, {}});
   return mine;
@@ -139,6 +183,12 @@ bool is_local(int rank) {
 bool is_first() {
   const Processes* p = Processes::current();
   return !p || p->process() == 0;
+}
+
+void on_first(const std::string& what, const std::function<void()>& fn) {
+  Processes* const p = Processes::current();
+  if (!p || RankContext::current()) return fn();
+  p->on_first(what, fn);
 }
 
 }  // namespace weft::dist

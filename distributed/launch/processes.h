@@ -52,6 +52,11 @@ class Processes {
   /// Throws "the WHAT on rank R differs from that on rank S; need NEED", on all processes, if one gives another number.
   /// A collective.
   void check_equal(const std::string& what, uint64_t mine, const std::string& need);
+  /// Calls fn, whose collectives all processes have to start. If they do not, its errors and the diagnosis of the
+  /// flight records say where this process called `what`, such as "reading the sharded parameter 'w'".
+  void collective(const std::string& what, const std::function<void()>& fn);
+  /// Calls fn on process 0, and returns on all when it has ended; its error is thrown on all. A collective().
+  void on_first(const std::string& what, const std::function<void()>& fn);
   /// Returns when all processes have called it.
   void barrier();
 
@@ -68,5 +73,7 @@ class Processes {
 bool is_local(int rank);
 /// Whether this process is the first of its job, or has none: the one that prints and writes files.
 bool is_first();
+/// Processes::on_first of the job of this process; without one, and on a thread that is a rank, calls fn.
+void on_first(const std::string& what, const std::function<void()>& fn);
 
 }  // namespace weft::dist

@@ -153,12 +153,19 @@ void ShardedCell::initialise(const Graph& init) {
   }
 }
 
-Tensor ShardedCell::gather(const Cell&) {
+Tensor ShardedCell::gather(const Cell& cell) {
   ++moved.gathers;
   moved.bytes += type_.nbytes();
   std::vector<Tensor> parts;
   for (const Ref<Cell>& c : shards) parts.push_back(c->value);
-  return gathered_ = joined(layout_.mesh, layout_.rest, type_, layout_.place, parts);
+  const auto read = [&] { gathered_ = joined(layout_.mesh, layout_.rest, type_, layout_.place, parts); };
+  if (Processes* const job = Processes::current())
+    job->collective(str_cat("reading the sharded ", cell.is_parameter ? "parameter " : "buffer ",
+                            cell.name.empty() ? str_cat(type_) : str_cat("'", cell.name, "'")),
+                    read);
+  else
+    read();
+  return gathered_;
 }
 
 bool ShardedCell::gathered(const Tensor& value) const {

@@ -160,8 +160,8 @@ Record Ring::start(uint16_t communicator, const CommRequest& request, int64_t by
   return r;
 }
 
-void Ring::phase(Event event, Phase phase, uint16_t plan, uint32_t run, uint32_t position) {
-  write({.position = position, .run = run, .plan = plan, .event = event, .phase = phase});
+void Ring::phase(Event event, Phase phase, uint16_t plan, uint32_t run, uint32_t position, uint32_t call) {
+  write({.number = call, .position = position, .run = run, .plan = plan, .event = event, .phase = phase});
 }
 
 void Ring::fail(Code code, std::string_view why) {
@@ -176,6 +176,7 @@ void Ring::set_mesh(std::string_view mesh) { copy_text(header_->mesh, mesh); }
 void Ring::set_plan(uint64_t hash) {
   if (header_->plan == 0) header_->plan = hash;
 }
+void Ring::set_purpose(std::string_view text) { copy_text(header_->purpose, text); }
 void Ring::beat() { std::atomic_ref(header_->alive).store(internal::now_ns(), std::memory_order_relaxed); }
 void Ring::end(int code) {
   beat();

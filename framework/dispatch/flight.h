@@ -34,7 +34,8 @@ struct Record {
   int64_t time = 0;            // ns
   uint64_t site = 0;           // CommRequest::site
   int64_t bytes = 0;           // as CollectiveRecord counts them
-  uint32_t number = 0;         // of the collectives of this communicator, or of its transfers, from 1
+  uint32_t number = 0;         // of the collectives of this communicator, or of its transfers, from 1; where a run of
+                               // a step begins: of the calls of this step
   uint32_t position = 0;       // among the collectives that this run of the step has started, from 0
   uint32_t run = 0;            // of the compiled steps that this rank has run, from 1; 0: outside of steps
   uint16_t plan = 0;           // of the compiled step, from 1; 0: none
@@ -74,6 +75,7 @@ struct Header {
   uint64_t plan;            // hash of the first plan
   char host[64], boot[40], mesh[64];
   char failure[512];  // why the rank failed; empty: it has not
+  char purpose[256];  // what its host calls that is a collective of all ranks, as in "save at a.cc:3"; empty: nothing
   CommunicatorRow communicators[kMaxCommunicators];
   char unused[56];  // so that no record is in two cache lines
 };
@@ -102,13 +104,14 @@ class Ring {
   /// The record of a collective that starts now, which is written; later events of it are copies. `step`: the plan, run
   /// and position.
   Record start(uint16_t communicator, const CommRequest& request, int64_t bytes, const Record& step = {});
-  void phase(Event event, Phase phase, uint16_t plan = 0, uint32_t run = 0, uint32_t position = 0);
+  void phase(Event event, Phase phase, uint16_t plan = 0, uint32_t run = 0, uint32_t position = 0, uint32_t call = 0);
   /// A number for a run of a step.
   uint32_t new_run() { return ++runs_; }
   /// Records why the rank failed.
   void fail(Code code, std::string_view why);
   void set_mesh(std::string_view mesh);
   void set_plan(uint64_t hash);
+  void set_purpose(std::string_view text);
   void beat();
   /// Records that the process ends by exit(code).
   void end(int code);

@@ -77,7 +77,7 @@ void RankContext::begin_step(uint16_t plan) {
   step_.plan = plan;
   step_.run = flight->new_run();
   step_.position = 0;
-  flight->phase(flight::Event::kPhaseBegin, flight::Phase::kStep, step_.plan, step_.run);
+  flight->phase(flight::Event::kPhaseBegin, flight::Phase::kStep, step_.plan, step_.run, 0, ++calls_[plan]);
 }
 
 void RankContext::end_step() {
@@ -141,8 +141,8 @@ void RankContext::wait(const UnderWay& w) {
     return;
   }
   if (w.started.run == 0) throw *error;
-  throw Error(error->code(), str_cat(error->what(), "; collective ", w.started.position + 1, " of run ", w.started.run,
-                                     " of step ", w.started.plan));
+  throw Error(error->code(), str_cat(error->what(), "; collective ", w.started.position + 1, " of call ",
+                                     calls_[w.started.plan], " of compiled step ", w.started.plan));
 }
 
 void RankContext::run(const std::string& axes, const CommRequest& request) {

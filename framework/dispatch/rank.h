@@ -114,6 +114,7 @@ class RankContext {
   uint64_t own_sites_ = 0;
   Device device_;
   flight::Record step_;                 // plan, run and position of the next collective
+  std::map<uint16_t, uint32_t> calls_;  // by plan
   std::map<uint64_t, UnderWay> works_;  // by site
   std::vector<CollectiveRecord> records_;
   Totals totals_;

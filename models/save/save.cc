@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "framework/dispatch/first_process.h"
 #include "framework/dispatch/generator_state.h"
 #include "framework/dispatch/state.h"
 #include "framework/io/safetensors.h"
@@ -47,7 +48,7 @@ void save(const nn::StateDict& values, const std::string& path, SaveLoc loc) {
     view.strides = contiguous_strides(view.shape);
     views.push_back({name, view});
   }
-  io::write_safetensors(path, views, {{"format", "pt"}});
+  internal::on_first_process("save", [&] { io::write_safetensors(path, views, {{"format", "pt"}}); });
 }
 void save(const nn::Module& model, const std::string& path, SaveLoc loc) {
   LineScope line(loc);

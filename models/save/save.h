@@ -1,6 +1,9 @@
 // Saving and loading modules, optimisers, random generators and named tensors as safetensors files, which other
 // programs read as well. Values keep their bits, dtypes and shapes. Files are written atomically and have a checksum
 // for each tensor. A whole training run is a checkpoint (models/train/checkpoint.h).
+//
+// In a job of several processes save() is a collective: all processes call it. The first one writes the file; when
+// save() returns, the file is complete for all, or its one error is thrown in all.
 #pragma once
 #include <source_location>
 #include <string>

@@ -84,10 +84,10 @@ class Trainer {
   /// Trainer has to settle them again.
   bool lock() {
     if (setup_.checkpoint_every == 0) return true;
-    if (!dist::is_first()) return value_of_first(true);
-    io::make_folders(setup_.dir);
-    lock_.emplace(lock_path(setup_.dir), str_cat("--checkpoint_dir: ", setup_.dir));
-    return value_of_first(latest_checkpoint(setup_.dir) == setup_.resumed);
+    bool as_settled = true;
+    // If the folder cannot be used, all processes have the error of the first one.
+    dist::on_first("locking --checkpoint_dir", [&] { as_settled = lock_folder(); });
+    return value_of_first(as_settled);
   }
 
   int run() {
@@ -381,11 +381,23 @@ class Trainer {
     const NamedCells model = model_cells(), optimizer = optimizer_cells();
     const dist::GatheredCells whole_model(model), whole_optimizer(optimizer);
     std::string folder;
-    if (dist::is_first()) folder = save_checkpoint(setup_.dir, state_, model, optimizer, options_.keep);
+    dist::on_first("saving a checkpoint",
+                   [&] { folder = save_checkpoint(setup_.dir, state_, model, optimizer, options_.keep); });
     last_saved_ = state_.step;
     last_save_time_ = now_seconds();
     save_seconds_ = last_save_time_ - begin;
     if (tell) progress.note(str_cat("checkpoint: ", folder));
+  }
+
+  // See lock().
+  bool lock_folder() {
+    try {
+      io::make_folders(setup_.dir);
+      lock_.emplace(lock_path(setup_.dir), setup_.dir);
+    } catch (const Error& e) {
+      throw Error(e.code(), str_cat("--checkpoint_dir: ", e.what()));
+    }
+    return latest_checkpoint(setup_.dir) == setup_.resumed;
   }
 
   std::map<std::string, std::string> run_flags() const {

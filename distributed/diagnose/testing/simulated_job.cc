@@ -60,6 +60,7 @@ class Simulation {
     std::map<std::string, uint32_t> numbers;
     std::vector<std::pair<uint64_t, Record>> open;  // by site
     uint32_t run = 0, position = 0;
+    std::map<uint16_t, uint32_t> calls;  // by plan
     int64_t ended = kNever;
   };
 
@@ -128,7 +129,7 @@ class Simulation {
       case Action::kEnd: {
         const bool begins = a.kind == Action::kBegin;
         Record p{.plan = a.plan, .phase = a.phase};
-        if (a.phase == flight::Phase::kStep && begins) ++me.run, me.position = 0;
+        if (a.phase == flight::Phase::kStep && begins) ++me.run, me.position = 0, p.number = ++me.calls[a.plan];
         if (a.phase == flight::Phase::kStep) p.run = me.run, p.position = me.position;
         write(r, p, begins ? Event::kPhaseBegin : Event::kPhaseEnd, time);
         break;

@@ -1,0 +1,158 @@
+// save() and reads of sharded parameters in jobs of real processes. The test starts itself for each rank:
+//     save_test MODE FOLDER
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "distributed/launch/compile.h"
+#include "distributed/launch/job.h"
+#include "distributed/launch/launcher.h"
+#include "distributed/launch/processes.h"
+#include "framework/base/failure_report.h"
+#include "weft.h"
+
+namespace weft::testing {
+namespace {
+
+std::string self;
+
+std::string content(const std::string& path) {
+  std::ifstream file(path);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+bool has(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
+
+struct Model : nn::Module {
+  nn::Linear in, out;
+  Model() : in(16, 48), out(48, 16) { register_module("in", in), register_module("out", out); }
+  Tensor loss(const Tensor& x) const { return mse_loss(out(gelu(in(x))), x); }
+};
+
+// What rank writes: what it found, or the error that it got.
+void train(const std::string& mode, const std::string& folder) {
+  manual_seed(3);
+  Model model;
+  optim::AdamW optimizer(model.parameters());
+  auto step = dist::compile(
+      [&](Tensor x) {
+        const Tensor loss = model.loss(x);
+        optimizer.minimize(loss);
+        return loss;
+      },
+      {.mesh = dist::Mesh::parse("fsdp2"), .timeout = 20});
+  const Tensor x = ones({8, 16});
+  step(x);
+  const std::string rank = std::getenv("RANK"), path = folder + "/model.safetensors";
+  std::ofstream found(folder + "/found." + rank);
+  if (mode == "all") {
+    save(model, path);
+    save(optimizer, folder + "/optimizer.safetensors");
+    const nn::StateDict values = load(path), want = model.state_dict();
+    bool same = values.size() == want.size() && !load(folder + "/optimizer.safetensors").empty();
+    for (const auto& [name, value] : want) same &= equal(values.at(name), value);
+    found << (same ? "same" : "another") << ", " << (dist::is_first() ? "first" : "other") << "\n";
+    try {
+      save(model, folder + "/no/such/folder/x");
+    } catch (const Error& e) {
+      found << e.what() << "\n";
+    }
+    step(x);  // the job goes on
+    found << "done\n";
+  } else if (mode == "save") {
+    if (dist::is_first()) save(model, path);
+  } else if (mode == "item") {
+    if (dist::is_first()) model.in.weight.sum().item<float>();
+  } else if (dist::is_first()) {  // the other process is in the next step
+    save(model, path);
+  }
+  if (mode == "step") step(x);
+}
+
+struct Outcome {
+  int code = 0;
+  std::string error;
+};
+
+Outcome run(const std::string& mode, const std::string& folder) {
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder);
+  const std::string error = folder + "/error";
+  const pid_t pid = fork();
+  if (pid == 0) {
+    setenv("JOB_FLIGHT", (folder + "/flight").c_str(), 1);
+    setenv("WEFT_THREADS", "1", 1);
+    dup2(open(error.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), STDERR_FILENO);
+    _exit(dist::launch({.processes = 2, .command = {self, mode, folder}, .name = "job"}).code);
+  }
+  int status = 0;
+  waitpid(pid, &status, 0);
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, content(error)};
+}
+
+std::string folder_of(const std::string& mode) { return str_cat(::testing::TempDir(), "/", mode); }
+
+TEST(Save, TheFirstProcessWritesAndAllCanRead) {
+  const std::string folder = folder_of("all");
+  const Outcome o = run("all", folder);
+  EXPECT_EQ(o.code, 0) << o.error;
+  const std::string first = content(folder + "/found.0"), second = content(folder + "/found.1");
+  EXPECT_TRUE(first.starts_with("same, first\n")) << first;
+  EXPECT_TRUE(second.starts_with("same, other\n")) << second;
+  EXPECT_TRUE(first.ends_with("done\n"));
+  // One error for all, and no file.
+  EXPECT_EQ(first.substr(first.find('\n')), second.substr(second.find('\n')));
+  EXPECT_TRUE(has(first, "/no/such/folder/x")) << first;
+  EXPECT_TRUE(has(first, "No such file or directory; at distributed/testing/save_test.cc:")) << first;
+}
+
+TEST(Save, OnTheFirstProcessAloneIsNamed) {
+  for (const std::string mode : {"save", "item", "step"}) {
+    const Outcome o = run(mode, folder_of(mode));
+    EXPECT_EQ(o.code, 1) << mode;
+    const std::string what = "reading the sharded parameter 'in.weight'";
+    const std::string hint = "call it on all ranks (save, state_dict and item too), not under if (is_first())";
+    const std::string place = "distributed/testing/save_test.cc:";
+    EXPECT_TRUE(has(o.error, hint)) << mode << ": " << o.error;
+    if (mode == "step") {  // found by the launcher, as both would wait for ever
+      EXPECT_TRUE(has(o.error, str_cat("is in ", what, " at ", place))) << o.error;
+    } else {
+      EXPECT_TRUE(has(o.error, str_cat(what, " is a collective: ", hint))) << mode << ": " << o.error;
+      EXPECT_TRUE(has(o.error, str_cat("; at ", place))) << mode << ": " << o.error;
+    }
+  }
+}
+
+}  // namespace
+
+int child(const std::string& mode, const std::string& folder) {
+  std::optional<dist::Job> job;
+  try {
+    job.emplace(dist::JobOptions{.ranks = 2, .timeout = std::chrono::seconds(20)});
+    train(mode, folder);
+    return 0;
+  } catch (const Error& e) {
+    if (job) job->fail(e);
+    report_failure(e.code(), e.what());
+    std::fprintf(stderr, "%s\n", e.what());
+    return 1;
+  }
+}
+
+}  // namespace weft::testing
+
+int main(int argc, char** argv) {
+  if (argc == 3) return weft::testing::child(argv[1], argv[2]);
+  weft::testing::self = argv[0];
+  ::testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}

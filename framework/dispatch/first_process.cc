@@ -1,0 +1,19 @@
+#include "framework/dispatch/first_process.h"
+
+#include <atomic>
+
+namespace weft::internal {
+namespace {
+
+std::atomic<OnFirstProcess> current{nullptr};
+
+}  // namespace
+
+void on_first_process(const std::string& what, const std::function<void()>& fn) {
+  if (const OnFirstProcess how = current) return how(what, fn);
+  fn();
+}
+
+void set_on_first_process(OnFirstProcess how) { current = how; }
+
+}  // namespace weft::internal
