@@ -5,7 +5,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstring>
+#include <thread>
 
 #include "framework/base/str_cat.h"
 
@@ -16,13 +18,15 @@ struct Resolved {
   explicit Resolved(const std::string& host) {
     addrinfo hints = {};
     hints.ai_socktype = SOCK_DGRAM;
-    if (getaddrinfo(host.c_str(), "1", &hints, &first) != 0) first = nullptr;
+    bad = getaddrinfo(host.c_str(), "1", &hints, &first);
+    if (bad) first = nullptr;
   }
   ~Resolved() {
     if (first) freeaddrinfo(first);
   }
   Resolved(const Resolved&) = delete;
   addrinfo* first = nullptr;  // null: the name is not known
+  int bad = 0;
 };
 
 bool is_loopback(const sockaddr* a) {
@@ -34,6 +38,15 @@ bool is_loopback(const sockaddr* a) {
 
 std::string with_port(const std::string& host, int port) {
   return host.find(':') == host.npos ? str_cat(host, ":", port) : str_cat("[", host, "]:", port);
+}
+
+std::string unknown_host(const std::string& host) {
+  for (int tries = 0;; ++tries) {
+    const Resolved found(host);
+    if (!found.bad) return "";
+    if (found.bad != EAI_AGAIN || tries == 6) return gai_strerror(found.bad);
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  }
 }
 
 bool is_reachable(const std::string& host) {

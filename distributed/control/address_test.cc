@@ -17,6 +17,8 @@ TEST(Address, LoopbackIsNotReachableFromOtherHosts) {
   EXPECT_TRUE(is_reachable("192.0.2.1"));  // of documentation
   EXPECT_EQ(address_towards("127.0.0.1"), "");
   EXPECT_EQ(address_towards("no such host"), "");
+  EXPECT_EQ(unknown_host("127.0.0.1"), "");
+  EXPECT_NE(unknown_host("no such host"), "");
 }
 
 }  // namespace

@@ -58,7 +58,8 @@ SessionConfig config_of(const ClientOptions& o) {
   c.facts = o.facts;
   c.beat_ms = o.beat.count();
   c.service_rank = static_cast<int32_t>(o.service_rank);
-  c.join_deadline_ms = now_ms() + o.timeout.count();
+  c.join_begin_ms = now_ms();
+  c.join_deadline_ms = c.join_begin_ms + o.timeout.count();
   return c;
 }
 
@@ -302,7 +303,14 @@ const std::vector<Peer>& Client::join() {
   Impl& i = *impl_;
   std::unique_lock<std::mutex> lock(i.mutex.native());
   // The session ends the join at its deadline.
-  i.changed.wait(lock, [&] { return i.session.world() || i.session.end(); });
+  const auto over = [&] { return i.session.world() || i.session.end(); };
+  while (!i.changed.wait_for(lock, i.options.report_every, over)) {
+    const std::string text = i.session.missing();
+    if (!i.options.waiting) continue;
+    lock.unlock();
+    i.options.waiting(text);
+    lock.lock();
+  }
   if (i.session.end() && !(i.session.world() && i.session.end()->finished())) {
     const Failure cause = i.session.end()->cause();
     lock.unlock();

@@ -41,6 +41,9 @@ struct ClientOptions {
   std::chrono::milliseconds beat{200};
   /// The phase that heartbeats report. Called by the client's thread; must not wait.
   const char* (*phase)() = nullptr;
+  /// What join() calls each `report_every` while it waits, with whom it waits for.
+  std::function<void(const std::string&)> waiting;
+  std::chrono::milliseconds report_every{10000};
   /// Of the join, and of requests without a deadline of their own.
   std::chrono::milliseconds timeout{600000};
 };

@@ -193,7 +193,7 @@ struct Server::Impl {
     const auto at = metadata.find(kTokenKey);
     const std::string_view given =
         at == metadata.end() ? std::string_view() : std::string_view(at->second.data(), at->second.size());
-    if (!options.token.empty() && !same_token(given, options.token))
+    if (!options.token.empty() && !same_token(given, options.token) && ++refused)
       return finish(s, grpc::Status(grpc::StatusCode::UNAUTHENTICATED, "the token is not that of the job"));
     if (open_streams >= state.config.size + kSpareStreams)
       return finish(s, grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "too many connections"));
@@ -261,7 +261,7 @@ struct Server::Impl {
   std::unique_ptr<grpc::Server> server;
   Listener listener;
   std::map<uint64_t, std::unique_ptr<Stream>> streams;
-  uint64_t last_stream = 0, open_streams = 0;
+  uint64_t last_stream = 0, open_streams = 0, refused = 0;
   bool stopping = false;
   int64_t ticked_ms = 0;
   std::thread thread;
@@ -292,6 +292,7 @@ ServerStatus Server::status() const {
   for (const auto& [rank, m] : s.members) out.members += !m.left;
   out.keys = static_cast<int64_t>(s.keys.size());
   out.connections = static_cast<int64_t>(impl_->open_streams);
+  out.refused = static_cast<int64_t>(impl_->refused);
   out.cause = s.end.cause().text();
   Changes all;
   for (const Change& c : changes_of(s)) *all.add_changes() = c;

@@ -36,6 +36,7 @@ struct ServerStatus {
   int64_t members;  // that have joined and not left
   int64_t keys;
   int64_t connections;   // with the token
+  int64_t refused;       // that had another token
   std::string cause;     // of the end
   uint64_t fingerprint;  // of all that a restart keeps
 };

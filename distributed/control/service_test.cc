@@ -132,8 +132,15 @@ TEST(Service, Deadlines) {
   Server lonely(o);
   ClientOptions c = member(lonely.address(), 0, 2);
   c.timeout = milliseconds(400);
+  std::vector<std::string> reports;
+  c.waiting = [&](const std::string& text) { reports.push_back(text); };
+  c.report_every = milliseconds(100);
   Client client(c);
-  expect_has(error_of([&] { client.join(); }), "the join reached its deadline: rank 1 of 2 has not joined");
+  expect_has(error_of([&] { client.join(); }),
+             str_cat("the join reached its deadline of 0.4 s: rank 1 of 2 has not joined the coordination service at ",
+                     lonely.address()));
+  EXPECT_GE(reports.size(), 2u);
+  EXPECT_EQ(reports[0], str_cat("rank 1 of 2 has not joined the coordination service at ", lonely.address()));
   ClientOptions nobody = member("127.0.0.1:1", 0, 2);
   nobody.timeout = milliseconds(200);
   Client other(nobody);

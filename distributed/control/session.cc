@@ -154,11 +154,15 @@ void Session::received(int64_t now_ms, const ServiceMessage& m, Output& out) {
   }
 }
 
+std::string Session::missing() const {
+  return missing_.empty() ? str_cat("the coordination service did not answer at ", config_.service,
+                                    "; need its address and port, and rank 0 running")
+                          : str_cat(missing_, " the coordination service at ", config_.service);
+}
+
 void Session::give_up_join(int64_t now_ms, Output& out) {
-  const std::string why = missing_.empty() ? str_cat("the coordination service did not answer at ", config_.service,
-                                                     "; need its address and port, and rank 0 running")
-                                           : missing_;
-  const std::string text = str_cat("the join reached its deadline: ", why);
+  const std::string text = str_cat("the join reached its deadline of ",
+                                   seconds_text(config_.join_deadline_ms - config_.join_begin_ms), ": ", missing());
   if (!gave_up_) {  // the others need not wait longer; the service has the first cause
     gave_up_ = true;
     MemberMessage m;

@@ -35,8 +35,8 @@ struct SessionConfig {
   int64_t silence_ms = 2000;
   /// If this member itself did not run for so long, that time does not count as silence.
   int64_t stall_ms = 500;
-  /// When a join without a world fails, if the service knows no earlier cause.
-  int64_t join_deadline_ms = 0;
+  /// When the join begins, and when it fails without a world, if the service knows no earlier cause.
+  int64_t join_begin_ms = 0, join_deadline_ms = 0;
 };
 
 /// An answered request: done, a value, or a failure.
@@ -79,6 +79,8 @@ class Session {
   /// Why the epoch ended, or why this member was refused; null before.
   const End* end() const { return end_ ? &*end_ : nullptr; }
   bool left() const { return left_; }
+  /// What the join waits for: "rank 1 of 2 has not joined the coordination service at 127.0.0.1:29500".
+  std::string missing() const;
   const SessionConfig& config() const { return config_; }
 
  private:

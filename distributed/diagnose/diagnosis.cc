@@ -41,6 +41,7 @@ class Analysis {
                        ended_process() || cut_off() || blocked() || no_record() || late();
     if (!found) nothing();
     d_.notes.insert(d_.notes.end(), job_.notes.begin(), job_.notes.end());
+    d_.launcher = job_.verdict;
     summarise();
     d_.sentence = one_line(d_.sentence);
     return std::move(d_);
@@ -342,7 +343,9 @@ class Analysis {
   std::string doing(int rank) const {
     const RankTrace& t = trace(rank);
     const Moment& m = moment(rank);
-    if (m.waits) return str_cat(" in ", describe(t, *m.waits, row_of(t, *m.waits)));
+    if (m.waits)
+      return str_cat(" in ", m.waits->plan || t.purpose.empty() ? "" : str_cat(t.purpose, ", "),
+                     describe(t, *m.waits, row_of(t, *m.waits)));
     std::string text;
     if (!m.phases.empty() && m.phases.back().phase != flight::Phase::kStep)
       return str_cat(" in phase ", m.phases.back().phase);

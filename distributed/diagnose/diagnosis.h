@@ -42,12 +42,13 @@ struct Diagnosis {
   int64_t position = -1;  // in the plan of the step
   uint32_t call = 0;      // of the step; 0: not known
   std::string sentence;   // the whole as one line
+  std::string launcher;   // the verdict of the launcher (Job::verdict)
   std::vector<std::string> notes;
   std::vector<RankSummary> ranks;
 
   /// "never entered: rank 1 ..."; if no fault is found, the sentence.
   std::string verdict() const;
-  /// The verdict, a table of what each rank did last, and the notes.
+  /// The launcher's verdict if it is another one, the verdict, a table of what each rank did last, and the notes.
   std::string to_string() const;
   std::string to_json() const;
 };

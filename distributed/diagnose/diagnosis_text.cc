@@ -20,6 +20,8 @@ std::string Diagnosis::verdict() const {
 
 std::string Diagnosis::to_string() const {
   std::string text = verdict() + "\n";
+  if (!launcher.empty() && launcher != verdict())
+    text = str_cat("the launcher, when the job failed: ", launcher, "\nthe records alone: ", text);
   if (!ranks.empty()) text += "\nrank      pid  state       since  last\n";
   for (const RankSummary& r : ranks) {
     char line[80];
@@ -44,6 +46,7 @@ std::string Diagnosis::to_json() const {
     c["line"] = line;
   }
   j["sentence"] = sentence;
+  if (!launcher.empty()) j["launcher"] = launcher;
   j["ranks"] = io::OrderedJson::array();
   for (const RankSummary& r : ranks)
     j["ranks"].push_back({{"rank", r.rank},

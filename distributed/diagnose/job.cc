@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "framework/base/clock.h"
+#include "framework/base/one_line.h"
 #include "framework/io/file.h"
 
 namespace weft::dist::diagnose {
@@ -18,7 +19,7 @@ using flight::Record;
 
 constexpr int kMaxRanks = 1 << 16;
 constexpr int64_t kLatest = int64_t{1} << 61;  // ns, in 2043
-constexpr int64_t kMaxRing = 64 << 20, kMaxPlan = 256 << 20;
+constexpr int64_t kMaxRing = 64 << 20, kMaxPlan = 256 << 20, kMaxVerdict = 64 << 10;
 
 // Text of a file: up to its zero, without control characters.
 std::string text_of(const char* at, size_t size) {
@@ -139,6 +140,9 @@ Job read_job(const std::string& folder, bool look) {
       } else if (name.starts_with("plan.") && name.ends_with(".json")) {
         const auto plan = std::make_shared<const PlannedStep>(parse_planned(io::read_file(path, kMaxPlan), path));
         for (const auto& [r, program] : plan->program_of) job.plans[{plan->number, r}] = plan;
+      } else if (name == kVerdictName) {
+        const std::string text = io::read_file(path, kMaxVerdict);
+        job.verdict = one_line(text.substr(0, text.find('\n')));
       }
     } catch (const Error& e) {
       job.notes.push_back(e.what());

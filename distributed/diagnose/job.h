@@ -40,10 +40,14 @@ struct Job {
   std::map<std::pair<int, int>, std::shared_ptr<const PlannedStep>> plans;  // by number and rank
   std::optional<int64_t> now;  // if processes of the job were looked at on this host: its monotonic clock
   std::vector<std::string> notes;
+  std::string verdict;  // of the launcher, which saw the processes; empty: none
 
   /// The planned sequence of a rank, or null.
   const std::vector<PlannedRow>* rows(int plan, int rank) const;
 };
+
+/// The file of a folder of flight records with Job::verdict.
+inline constexpr const char* kVerdictName = "verdict";
 
 /// Reads the bytes of a ring. Throws InvalidArgument, naming `what`.
 RankTrace parse_ring(std::string_view bytes, std::string_view what);

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <utility>
 
 #include "framework/dispatch/flight.h"
@@ -34,6 +35,7 @@ FlightFolder::FlightFolder(int processes) {
     path_ = given;
     std::error_code ignored;
     fs::create_directories(path_, ignored);
+    fs::remove(str_cat(path_, "/", diagnose::kVerdictName), ignored);  // of an earlier job
     return;
   }
   if (has_room(kShared, 2 * processes * (flight::kRingBytes + kPlanBytes))) own_ = LockedFolder(kShared, kPrefix);
@@ -50,14 +52,17 @@ std::optional<diagnose::Diagnosis> FlightFolder::diagnose(const diagnose::Diagno
   }
 }
 
-std::string FlightFolder::keep(const std::string& parent) {
+std::string FlightFolder::keep(const std::string& parent, const std::string& verdict) {
   try {
     if (path_.empty() || fs::is_empty(path_)) return "";
-    if (own_.path().empty()) return path_;
-    std::string to = parent.empty() ? "" : new_folder(parent, kKept);
-    if (to.empty()) to = new_folder(temporary_parent(), kKept);
-    if (to.empty()) return "";
-    fs::copy(path_, to, fs::copy_options::recursive);
+    std::string to = path_;
+    if (!own_.path().empty()) {
+      to = parent.empty() ? "" : new_folder(parent, kKept);
+      if (to.empty()) to = new_folder(temporary_parent(), kKept);
+      if (to.empty()) return "";
+      fs::copy(path_, to, fs::copy_options::recursive);
+    }
+    std::ofstream(str_cat(to, "/", diagnose::kVerdictName)) << verdict << "\n";
     return to;
   } catch (const std::exception&) {
     return "";

@@ -18,9 +18,9 @@ class FlightFolder {
   const std::string& path() const { return path_; }
   /// What the records say now; nothing if there are none. Never throws.
   std::optional<diagnose::Diagnosis> diagnose(const diagnose::DiagnosisOptions& options = {}) const;
-  /// Copies the records into a new folder in `parent`, or in TMPDIR if it is empty or cannot be written; returns its
-  /// path, or nothing if there are no records. Never throws.
-  std::string keep(const std::string& parent);
+  /// Copies the records into a new folder in `parent`, or in TMPDIR if it is empty or cannot be written, and writes
+  /// `verdict` beside them, for //tools:diagnose; returns its path, or nothing if there are no records. Never throws.
+  std::string keep(const std::string& parent, const std::string& verdict);
 
  private:
   LockedFolder own_;  // empty if JOB_FLIGHT names the folder

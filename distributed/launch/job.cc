@@ -127,6 +127,26 @@ void share_cores(const Identity& id) {
       static_cast<int>(std::max<int64_t>(1, cores * (id.local_rank + 1) / all - cores * id.local_rank / all)));
 }
 
+std::unique_ptr<control::Server> start_service(const control::ServerOptions& o) {
+  try {
+    return std::make_unique<control::Server>(o);
+  } catch (const Error& e) {
+    if (std::string_view(e.what()).find(std::strerror(EADDRINUSE)) == std::string_view::npos) throw;
+    throw Error(e.code(), str_cat(e.what(), "; see whether two processes have rank 0, or an earlier job still runs"));
+  }
+}
+
+// A line of rank 0 while it waits for the others.
+void report_waiting(const std::string& missing, std::chrono::nanoseconds waited, std::chrono::nanoseconds timeout,
+                    int64_t refused) {
+  const auto seconds = [](std::chrono::nanoseconds t) { return std::chrono::duration_cast<std::chrono::seconds>(t); };
+  std::fprintf(
+      stderr, "%s\n",
+      str_cat(program_invocation_short_name, ": rank 0 has waited ", seconds(waited).count(), " s of ",
+              seconds(timeout).count(), " s: ", missing, refused ? "; a process with another token was refused" : "")
+          .c_str());
+}
+
 void close_output() {
   const int nothing = open("/dev/null", O_WRONLY | O_CLOEXEC);
   WEFT_CHECK_AS(kFailedPrecondition, nothing >= 0 && dup2(nothing, STDOUT_FILENO) >= 0,
@@ -149,14 +169,18 @@ struct Job::Member {
                   id.local_world == 0 ? "; or LOCAL_RANK and LOCAL_WORLD_SIZE, if all processes are on this host" : "");
     check_threads();
     const std::string host = id.service_host();
+    // In Kubernetes, the name of a pod is not known before it starts.
+    if (const std::string reason = id.source == "Kubernetes" ? "" : control::unknown_host(host); !reason.empty())
+      internal::fail(Code::kInvalidArgument, str_cat("join: the host of rank 0, '", host, "', is not known here: ",
+                                                     reason, "; need its name or address in MASTER_ADDR"));
     const auto deadline = std::chrono::steady_clock::now() + o.timeout;
     if (!id.store.empty()) folder = std::make_unique<FolderStore>(id.store);
     std::string address;
     if (id.rank == 0) {
       // The own name may be of the loopback interface here, or not be known yet, as in a pod that starts.
       const std::string own = !one_host && !control::is_reachable(host) ? "" : host;
-      server = std::make_unique<control::Server>(control::ServerOptions{
-          .address = control::with_port(own, id.port), .token = secret, .job = id.job, .size = id.world});
+      server = start_service(
+          {.address = control::with_port(own, id.port), .token = secret, .job = id.job, .size = id.world});
       address = control::with_port(host, server->port());
       if (folder) folder->set("service", address);
     } else {
@@ -168,6 +192,10 @@ struct Job::Member {
     client_options.timeout = std::chrono::duration_cast<std::chrono::milliseconds>(o.timeout);
     client_options.facts = {{"the binary", binary_fact()}, {"the switches", switches_fact()}};
     client_options.phase = flight::current_phase;
+    if (server)
+      client_options.waiting = [this, begin = std::chrono::steady_clock::now(), timeout = o.timeout](const auto& text) {
+        report_waiting(text, std::chrono::steady_clock::now() - begin, timeout, server->status().refused);
+      };
     client_options.facts.emplace_back("ranks", std::to_string(o.ranks));
     if (o.facts.empty()) client_options.facts.emplace_back("the arguments", short_fact(arguments_fact()));
     for (const auto& [name, value] : o.facts) client_options.facts.emplace_back(name, short_fact(value));
@@ -211,6 +239,7 @@ struct Job::Member {
     if (const Processes* const job = Processes::current())  // null: it fails while it joins
       for (int r = job->first(); r < job->first() + job->count(); ++r)
         if (flight::Ring* const ring = flight::ring(r, job->size())) ring->fail(cause.code(), cause.what());
+    report_failure(cause.code(), cause.what());
     // The others know of a failure that this one follows.
     if (!follows(cause.code())) client->abort(cause.code(), cause.what());
   }

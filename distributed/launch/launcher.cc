@@ -384,7 +384,7 @@ class Launcher {
   void report_fault() {
     const auto fault = diagnosis_ ? diagnosis_->fault : diagnose::Fault::kNone;
     if (fault != diagnose::Fault::kNone && fault != diagnose::Fault::kSlow) {  // no slow rank ends a job
-      if (const std::string kept = flight_.keep(options_.keep); !kept.empty())
+      if (const std::string kept = flight_.keep(options_.keep, diagnosis_->verdict()); !kept.empty())
         print(str_cat(options_.name, ": flight records for //tools:diagnose: ", kept, "\n"));
       print(str_cat(options_.name, ": ", diagnosis_->verdict(), "\n"));
     }

@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <sstream>
 
 #include "distributed/comm/gloo/world.h"
 #include "distributed/comm/shared/world.h"
 #include "distributed/comm/world_checks.h"
 #include "framework/base/failure_report.h"
+#include "framework/base/hash.h"
+#include "framework/base/one_line.h"
 #include "framework/base/origin.h"
 #include "framework/dispatch/first_process.h"
 #include "framework/dispatch/flight.h"
@@ -28,6 +31,29 @@ bool on_one_host(Store& store, const std::vector<int>& firsts, int first, Store:
   bool one = true;
   for (int r : firsts) one &= store.get(key(r), deadline) == mine;
   return one;
+}
+
+// "; at model.cc:3", the user's line, or nothing.
+std::string place_text() {
+  const SourceLine* const line = weft::internal::origin.line;
+  return weft::internal::origin_text(line ? *line : SourceLine(), "");
+}
+
+// "NAME is X on rank 1 and Y on rank 0", of the first lines "NAME\tVALUE" that differ.
+std::string difference(const std::string& a, int rank_a, const std::string& b, int rank_b) {
+  std::istringstream texts[2] = {std::istringstream(a), std::istringstream(b)};
+  std::string names[2], values[2];
+  do
+    for (int i : {0, 1}) {
+      names[i] = values[i] = "";
+      std::getline(texts[i], names[i], '\t');
+      std::getline(texts[i], values[i]);
+    }
+  while (names[0] == names[1] && values[0] == values[1]);
+  if (names[0] == names[1])
+    return str_cat(names[0], " is ", values[0], " on rank ", rank_a, " and ", values[1], " on rank ", rank_b);
+  for (int i : {0, 1}) names[i] = names[i].empty() ? "nothing" : str_cat(names[i], " (", values[i], ")");
+  return str_cat("rank ", rank_a, " has ", names[0], " where rank ", rank_b, " has ", names[1]);
 }
 
 }  // namespace
@@ -97,29 +123,36 @@ void Processes::run(CommRequest request) {
   if (error) throw *error;
 }
 
-void Processes::check_equal(const std::string& what, uint64_t mine, const std::string& need) {
+void Processes::check_equal(const std::string& what, const Facts& mine, const std::string& need) {
+  std::string text;
+  for (const auto& [name, value] : mine) text += str_cat(one_line(name, 400), "\t", one_line(value, 400), "\n");
+  uint64_t hash = hash_text(text);
   std::vector<uint64_t> all(static_cast<size_t>(size_ / count_));
-  run({.kind = Collective::kAllGather,
-       .in = {&mine, kInt64, {1}, {1}},
-       .out = {all.data(), kInt64, {static_cast<int64_t>(all.size())}, {1}},
-       .site = kOwnSites});
-  const auto count = [&](uint64_t n) { return std::count(all.begin(), all.end(), n); };
-  const uint64_t common =
-      *std::max_element(all.begin(), all.end(), [&](uint64_t a, uint64_t b) { return count(a) < count(b); });
-  for (size_t p = 0; p < all.size(); ++p)
-    WEFT_CHECK_AS(
-        kFailedPrecondition, all[p] == common, "the ", what, " on rank ", p * static_cast<size_t>(count_),
-        " differs from that on rank ",
-        static_cast<size_t>(std::find(all.begin(), all.end(), common) - all.begin()) * static_cast<size_t>(count_),
-        "; need ", need);
+  std::string texts[2];
+  int odd = -1, common = 0;  // processes
+  collective(what, [&] {
+    run({.kind = Collective::kAllGather,
+         .in = {&hash, kInt64, {1}, {1}},
+         .out = {all.data(), kInt64, {static_cast<int64_t>(all.size())}, {1}},
+         .site = kOwnSites});
+    const auto count = [&](uint64_t n) { return std::count(all.begin(), all.end(), n); };
+    const auto most = std::max_element(all.begin(), all.end(), [&](auto a, auto b) { return count(a) < count(b); });
+    const auto other = std::find_if(all.begin(), all.end(), [&](uint64_t n) { return n != *most; });
+    if (other == all.end()) return;
+    odd = static_cast<int>(other - all.begin()), common = static_cast<int>(most - all.begin());
+    texts[0] = from(odd, text), texts[1] = from(common, text);
+  });
+  if (odd < 0) return;
+  const std::string found = difference(texts[0], odd * count_, texts[1], common * count_);
+  fail_on_all(Error(Code::kFailedPrecondition, str_cat(found, "; need ", need, place_text())));
 }
 
 void Processes::barrier() { run({}); }
 
 void Processes::collective(const std::string& what, const std::function<void()>& fn) {
-  const SourceLine* const line = weft::internal::origin.line;
   flight::Ring* const ring = flight::ring(first_, size_);
-  if (ring) ring->set_purpose(str_cat(what, line ? " at " : "", line ? line->to_string() : ""));
+  const std::string place = place_text();
+  if (ring) ring->set_purpose(str_cat(what, place.empty() ? "" : place.substr(1)));
   try {
     const weft::internal::NoOrigin within;  // the place is appended once
     fn();
@@ -127,7 +160,7 @@ void Processes::collective(const std::string& what, const std::function<void()>&
     if (follows(e.code())) throw;
     const std::string text = str_cat(what, " is a collective: call it on all ranks (save, state_dict and item too), ",
                                      "not under if (is_first()); ", e.what());
-    throw Error(e.code(), str_cat(text, weft::internal::origin_text(line ? *line : SourceLine(), "")));
+    throw Error(e.code(), text + place);
   }
   if (ring) ring->set_purpose("");
 }
@@ -146,11 +179,16 @@ void Processes::on_first(const std::string& what, const std::function<void()>& f
   }
   collective(what, [&] { failure = from_first(failure); });
   if (failure.empty()) return;
+  fail_on_all(Error(static_cast<Code>(std::atoi(failure.c_str())), failure.substr(failure.find(' ') + 1)));
+}
+
+// All processes have this error. One that ended the job before the others have it would give them another one.
+void Processes::fail_on_all(const Error& cause) {
   try {
-    barrier();  // all have the cause before one of them ends the job
+    barrier();
   } catch (const Error&) {
   }
-  throw Error(static_cast<Code>(std::atoi(failure.c_str())), failure.substr(failure.find(' ') + 1));
+  throw cause;
 }
 
 bool Processes::from_first(bool mine) {

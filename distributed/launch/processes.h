@@ -49,9 +49,11 @@ class Processes {
   bool from_first(bool mine);
   /// What each process gives, by process. A collective.
   std::vector<std::string> gather(const std::string& mine);
-  /// Throws "the WHAT on rank R differs from that on rank S; need NEED", on all processes, if one gives another number.
-  /// A collective.
-  void check_equal(const std::string& what, uint64_t mine, const std::string& need);
+  /// What a process has, by name: {"argument 0", "f32[8, 4]"}.
+  using Facts = std::vector<std::pair<std::string, std::string>>;
+  /// Throws "NAME is X on rank R and Y on rank S; need NEED", on all processes, if one gives other facts, of the first
+  /// that differs. A collective() that errors name `what`.
+  void check_equal(const std::string& what, const Facts& mine, const std::string& need);
   /// Calls fn, whose collectives all processes have to start. If they do not, its errors and the diagnosis of the
   /// flight records say where this process called `what`, such as "reading the sharded parameter 'w'".
   void collective(const std::string& what, const std::function<void()>& fn);
@@ -65,6 +67,7 @@ class Processes {
   const std::chrono::nanoseconds timeout_;
   std::unique_ptr<ProcessWorld> world_;
   void run(CommRequest request);
+  [[noreturn]] void fail_on_all(const Error& cause);
   std::string from(int process, const std::string& mine);
   Ref<Communicator> hosts_;  // of the first ranks of all processes
 };

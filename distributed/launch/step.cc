@@ -350,16 +350,7 @@ void MeshStep::start() {
     }
   }
   std::lock_guard turn(ranks->shared->turn);
-  if (Processes* const job = Processes::current()) {
-    std::string text = str_cat(plan("cpu").hash());
-    for (int32_t id = 0; id < plan_.joint->size(); ++id) {
-      const Node& n = plan_.joint->node(id);
-      text += str_cat(" ", n.op->name, n.outputs.empty() ? "" : str_cat(n.outputs[0]));
-    }
-    const char* const need = "the same model, shapes of arguments, seed and switches in all processes";
-    job->check_equal("plan of the step", io::checksum(text), need);
-    job->check_equal("seed", static_cast<uint64_t>(default_generator().seed.value().item<int64_t>()), need);
-  }
+  check_plan();
   ranks->world().connect(axes_used());
   ranks->world().run([&](int r) {
     const auto i = static_cast<size_t>(r);
@@ -409,16 +400,54 @@ void MeshStep::shard_cells() {
   }
 }
 
+namespace {
+
+constexpr const char* kFirstCall = "the first call of a compiled step";
+
+// "argument 0, first used at model.cc:12".
+std::string argument_name(const Graph& g, size_t i) {
+  const Value v = g.inputs[i];
+  for (int32_t id = 0; id < g.size(); ++id) {
+    const Node& n = g.node(id);
+    if (n.line.line && std::find(n.inputs.begin(), n.inputs.end(), v) != n.inputs.end())
+      return str_cat("argument ", i, ", first used at ", n.line.to_string(), ",");
+  }
+  return str_cat("argument ", i);
+}
+
+}  // namespace
+
+// All processes must have captured the same step: what differs first is named as the program's text has it.
+void MeshStep::check_plan() const {
+  Processes* const job = Processes::current();
+  if (!job) return;
+  const Graph& g = *plan_.joint;
+  Processes::Facts facts{{"the seed", str_cat(default_generator().seed.value().item<int64_t>())}};
+  for (size_t i = 0; i < g.inputs.size(); ++i) facts.emplace_back(argument_name(g, i), str_cat(g.type(g.inputs[i])));
+  for (const Ref<Cell>& c : g.cells)
+    facts.emplace_back(str_cat(c->is_parameter ? "parameter" : "buffer", " '", c->name, "'"), str_cat(c->type));
+  for (int32_t id = 0; id < g.size(); ++id) {
+    const Node& n = g.node(id);
+    facts.emplace_back(str_cat("the value of ", n.op->name, internal::origin_text(n.line, n.scope)),
+                       n.outputs.empty() ? "nothing" : str_cat(n.outputs[0]));
+  }
+  facts.emplace_back("the plan of the step", str_cat(plan("cpu").hash()));
+  job->check_equal(kFirstCall, facts, "the same model, shapes of arguments, seed and switches in all processes");
+}
+
 // Each process passes whole arguments, and its ranks take their parts of them. If a process passed another batch, the
 // results would be wrong without an error, so the first call compares the values.
 void MeshStep::check_arguments(std::span<const Tensor> args) const {
   Processes* const job = Processes::current();
-  for (size_t i = 0; job && i < args.size(); ++i) {
+  if (!job) return;
+  Processes::Facts facts;
+  for (size_t i = 0; i < args.size(); ++i) {
     const std::span bytes(static_cast<const std::byte*>(args[i].view_for_kernel().data),
                           static_cast<size_t>(args[i].type().nbytes()));
-    job->check_equal(str_cat("value of argument ", i, ", ", args[i].type(), ","), io::checksum(bytes),
-                     "the same whole batch in all processes: the step gives each rank its part");
+    facts.emplace_back(argument_name(*plan_.joint, i),
+                       str_cat(args[i].type(), " with checksum ", io::hex64(io::checksum(bytes))));
   }
+  job->check_equal(kFirstCall, facts, "the same whole batch in all processes: the step gives each rank its part");
 }
 
 std::vector<Tensor> MeshStep::run(std::span<const Tensor> args) {

@@ -87,6 +87,7 @@ class MeshStep final : public internal::PartitionedStep {
   void save_for_diagnosis();
   [[noreturn]] void failed();
   void start();
+  void check_plan() const;
   void check_arguments(std::span<const Tensor> args) const;
 
   const std::chrono::nanoseconds timeout_;

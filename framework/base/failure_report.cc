@@ -16,6 +16,7 @@ std::optional<FailureReport> read_failure(const std::string& path) {
   std::ifstream file(path);
   std::string kind;
   if (!(file >> kind)) return {};
+  file.get();  // the space
   std::ostringstream text;
   text << file.rdbuf();
   return FailureReport{kind == "follows", text.str()};

@@ -1,16 +1,19 @@
-// save() and reads of sharded parameters in jobs of real processes. The test starts itself for each rank:
-//     save_test MODE FOLDER
+// What host code does in jobs of real processes: save(), reads of sharded parameters, steps that differ. The test starts itself for each rank:
+//     host_code_test MODE FOLDER
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 
+#include "distributed/diagnose/diagnosis.h"
 #include "distributed/launch/compile.h"
 #include "distributed/launch/job.h"
 #include "distributed/launch/launcher.h"
@@ -40,7 +43,7 @@ struct Model : nn::Module {
 
 // What rank writes: what it found, or the error that it got.
 void train(const std::string& mode, const std::string& folder) {
-  manual_seed(3);
+  manual_seed(mode == "seed" && std::getenv("RANK") == std::string("1") ? 4 : 3);
   Model model;
   optim::AdamW optimizer(model.parameters());
   auto step = dist::compile(
@@ -50,9 +53,9 @@ void train(const std::string& mode, const std::string& folder) {
         return loss;
       },
       {.mesh = dist::Mesh::parse("fsdp2"), .timeout = 20});
-  const Tensor x = ones({8, 16});
-  step(x);
   const std::string rank = std::getenv("RANK"), path = folder + "/model.safetensors";
+  const Tensor x = ones({mode == "shape" && rank == "1" ? 4 : 8, 16});
+  step(mode == "values" && rank == "1" ? x * 2 : x);
   std::ofstream found(folder + "/found." + rank);
   if (mode == "all") {
     save(model, path);
@@ -70,6 +73,9 @@ void train(const std::string& mode, const std::string& folder) {
     found << "done\n";
   } else if (mode == "save") {
     if (dist::is_first()) save(model, path);
+  } else if (mode == "stop") {
+    if (rank == "1") kill(getpid(), SIGSTOP);
+    step(x);
   } else if (mode == "item") {
     if (dist::is_first()) model.in.weight.sum().item<float>();
   } else if (dist::is_first()) {  // the other process is in the next step
@@ -112,7 +118,7 @@ TEST(Save, TheFirstProcessWritesAndAllCanRead) {
   // One error for all, and no file.
   EXPECT_EQ(first.substr(first.find('\n')), second.substr(second.find('\n')));
   EXPECT_TRUE(has(first, "/no/such/folder/x")) << first;
-  EXPECT_TRUE(has(first, "No such file or directory; at distributed/testing/save_test.cc:")) << first;
+  EXPECT_TRUE(has(first, "No such file or directory; at distributed/testing/host_code_test.cc:")) << first;
 }
 
 TEST(Save, OnTheFirstProcessAloneIsNamed) {
@@ -121,7 +127,7 @@ TEST(Save, OnTheFirstProcessAloneIsNamed) {
     EXPECT_EQ(o.code, 1) << mode;
     const std::string what = "reading the sharded parameter 'in.weight'";
     const std::string hint = "call it on all ranks (save, state_dict and item too), not under if (is_first())";
-    const std::string place = "distributed/testing/save_test.cc:";
+    const std::string place = "distributed/testing/host_code_test.cc:";
     EXPECT_TRUE(has(o.error, hint)) << mode << ": " << o.error;
     if (mode == "step") {  // found by the launcher, as both would wait for ever
       EXPECT_TRUE(has(o.error, str_cat("is in ", what, " at ", place))) << o.error;
@@ -129,6 +135,35 @@ TEST(Save, OnTheFirstProcessAloneIsNamed) {
       EXPECT_TRUE(has(o.error, str_cat(what, " is a collective: ", hint))) << mode << ": " << o.error;
       EXPECT_TRUE(has(o.error, str_cat("; at ", place))) << mode << ": " << o.error;
     }
+  }
+}
+
+// After the launcher has killed a stopped rank, records alone look like those of a dead one.
+TEST(Diagnosis, KeepsTheVerdictOfTheLauncher) {
+  const std::string folder = folder_of("stop");
+  const Outcome o = run("stop", folder);
+  EXPECT_NE(o.code, 0);
+  EXPECT_TRUE(has(o.error, "job: stopped: rank 1 (host ")) << o.error;
+  const dist::diagnose::Diagnosis d = dist::diagnose::diagnose(dist::diagnose::read_job(folder + "/flight"));
+  EXPECT_TRUE(d.launcher.starts_with("stopped: rank 1 (host ")) << d.to_string();
+  EXPECT_TRUE(has(o.error, d.launcher + "\n")) << d.to_string();
+  EXPECT_NE(d.fault, dist::diagnose::Fault::kStopped);
+  EXPECT_TRUE(d.to_string().starts_with("the launcher, when the job failed: stopped: rank 1 ")) << d.to_string();
+  EXPECT_TRUE(has(d.to_json(), "\"launcher\": \"stopped: rank 1 ")) << d.to_json();
+}
+
+// The first call of a step names the values that differ as the program's text has them.
+TEST(FirstCall, NamesWhatDiffers) {
+  const std::string used = "argument 0, first used at distributed/testing/host_code_test.cc:";
+  const std::pair<const char*, std::vector<std::string>> cases[] = {
+      {"seed", {"the seed is 4 on rank 1 and 3 on rank 0; need the same model"}},
+      {"shape", {used, ", is f32[4, 16] on rank 1 and f32[8, 16] on rank 0; need the same model"}},
+      {"values", {used, ", is f32[8, 16] with checksum ", "; need the same whole batch in all processes"}}};
+  for (const auto& [mode, parts] : cases) {
+    const Outcome o = run(mode, folder_of(mode));
+    EXPECT_EQ(o.code, 1) << mode;
+    for (const std::string& part : parts) EXPECT_TRUE(has(o.error, part)) << mode << ": " << o.error;
+    EXPECT_EQ(std::count(o.error.begin(), o.error.end(), '\n'), 1) << o.error;
   }
 }
 
