@@ -1,4 +1,5 @@
-// What host code does in jobs of real processes: save(), reads of sharded parameters, steps that differ. The test starts itself for each rank:
+// What host code does in jobs of real processes: save(), reads of sharded parameters, steps that differ, a rank that is
+// stopped. The test starts itself for each rank:
 //     host_code_test MODE FOLDER
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -41,7 +42,7 @@ struct Model : nn::Module {
   Tensor loss(const Tensor& x) const { return mse_loss(out(gelu(in(x))), x); }
 };
 
-// What rank writes: what it found, or the error that it got.
+// One process. Writes what it found to FOLDER/found.RANK.
 void train(const std::string& mode, const std::string& folder) {
   manual_seed(mode == "seed" && std::getenv("RANK") == std::string("1") ? 4 : 3);
   Model model;
