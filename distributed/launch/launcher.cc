@@ -356,6 +356,10 @@ class Launcher {
         });
     if (alike) {
       print(p->held + "\n");
+      if (!diagnosis_) diagnosis_ = flight_.diagnose();
+      // An error of all processes is that of none of them.
+      const bool of_none = diagnosis_ && diagnosis_->fault == diagnose::Fault::kFailed && processes_.size() > 1;
+      if (!of_none) report_fault();
       return p->code();
     }
     for (const Process& q : processes_)
