@@ -29,9 +29,9 @@ struct Launched {
 /// When a process fails, the others have a few seconds to end; then they are ended, or at once if all of them are
 /// stopped. A line on standard error names the process that failed first, how, and its last message. Behind it there is
 /// the diagnosis, which may name another process, if the ranks have left flight records (JOB_FLIGHT,
-/// framework/dispatch/flight.h) that show a fault. If all fail with one message, there is this message, and the diagnosis
-/// only if it says more than that a rank failed. Call before this process has threads. Throws if a process cannot be
-/// started.
+/// framework/dispatch/flight.h) that show a fault. If all fail with one message, there is this message, and the
+/// diagnosis only if it says more than that a rank failed. Call before this process has threads. Throws if a process
+/// cannot be started.
 Launched launch(const LaunchOptions& options);
 
 }  // namespace weft::dist

@@ -77,6 +77,8 @@ void train(const std::string& mode, const std::string& folder) {
   } else if (mode == "stop") {
     if (rank == "1") kill(getpid(), SIGSTOP);
     step(x);
+  } else if (mode == "plain") {
+    if (dist::is_first()) save(x, path);
   } else if (mode == "item") {
     if (dist::is_first()) model.in.weight.sum().item<float>();
   } else if (dist::is_first()) {  // the other process is in the next step
@@ -123,10 +125,10 @@ TEST(Save, TheFirstProcessWritesAndAllCanRead) {
 }
 
 TEST(Save, OnTheFirstProcessAloneIsNamed) {
-  for (const std::string mode : {"save", "item", "step"}) {
+  for (const std::string mode : {"save", "item", "step", "plain"}) {
     const Outcome o = run(mode, folder_of(mode));
     EXPECT_EQ(o.code, 1) << mode;
-    const std::string what = "reading the sharded parameter 'in.weight'";
+    const std::string what = mode == "plain" ? "save" : "reading the sharded parameter 'in.weight'";
     const std::string hint = "call it on all ranks (save, state_dict and item too), not under if (is_first())";
     const std::string place = "distributed/testing/host_code_test.cc:";
     EXPECT_TRUE(has(o.error, hint)) << mode << ": " << o.error;
