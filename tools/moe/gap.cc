@@ -171,7 +171,7 @@ study::Report gap_study(tools::StepChoice choice, const std::string& route, doub
   add("update of parameters", &Parts::update), add("attention, norms, head", &Parts::same);
   add("host and gaps", &Parts::host);
   parts.push_back({"step, the sum", fixed(d.sum(), 3), fixed(e.sum(), 3), fixed(s.sum(), 3)});
-  std::vector<std::string>& whole = parts.emplace_back(1, "step as it is, its least");
+  std::vector<std::string>& whole = parts.emplace_back(1, "step as it is");
   for (const profiler::TimedStep& t : steps) {
     whole.push_back(fixed(t.record.step_us * 1e-3, 3));
     json["step_ms"].push_back(t.record.step_us * 1e-3);
@@ -182,8 +182,8 @@ study::Report gap_study(tools::StepChoice choice, const std::string& route, doub
   report.text = str_cat(
       title, "\nbeside the dense model of equal active FLOPs: ", fixed(s.sum() / d.sum(), 2), " times as long\n\n",
       profiler::table_text(parts), "\n", profiler::table_text(rows),
-      "\nThe gap is that of the sums. Launches and the time between them are each the least of all rounds: a busy "
-      "machine\nadds to whole steps. As they are, the steps differ by ",
+      "\nThe gap is that of the sums. Times are means over the calmest third of all rounds. As they are, without timed "
+      "launches,\nthe steps differ by ",
       fixed(whole_ms, 3), " ms, of which the causes are ", percent((gap.ms - gap.rest) / whole_ms), ".\n");
   report.json = io::write_json(json, 2);
   report.charts.push_back(gap_chart(title, gap));

@@ -40,12 +40,22 @@ Timed time_launches(tools::ModelStep& step, int rank) {
   return t;
 }
 
-void take_least(std::vector<double>& least, const std::vector<double>& of_round) {
-  least.resize(of_round.size(), HUGE_VAL);
-  for (size_t k = 0; k < of_round.size(); ++k) least[k] = std::min(least[k], of_round[k]);
+double sum(const std::vector<double>& v) { return std::accumulate(v.begin(), v.end(), 0.0); }
+
+// The mean of the third of the rounds in which `total` is least.
+template <class Row, class Total, class Add>
+Row calm_mean(std::vector<Row> rounds, const Total& total, const Add& add_scaled) {
+  std::sort(rounds.begin(), rounds.end(), [&](const Row& a, const Row& b) { return total(a) < total(b); });
+  const size_t n = (rounds.size() + 2) / 3;
+  Row mean{};
+  for (size_t i = 0; i < n; ++i) add_scaled(mean, rounds[i], 1.0 / static_cast<double>(n));
+  return mean;
 }
 
-double sum(const std::vector<double>& v) { return std::accumulate(v.begin(), v.end(), 0.0); }
+void add_scaled(std::vector<double>& to, const std::vector<double>& from, double by) {
+  to.resize(from.size());
+  for (size_t k = 0; k < from.size(); ++k) to[k] += by * from[k];
+}
 
 }  // namespace
 
@@ -81,34 +91,34 @@ StepRecord measure(const tools::StepChoice& choice, int64_t steps, int rank) {
 
 std::vector<TimedStep> measure_in_turn(const std::vector<tools::StepChoice>& choices, int64_t rounds) {
   constexpr int kRank = 0;  // of a mesh
-  struct Least {
-    double step_us = HUGE_VAL;
-    Timed timed{.outside = HUGE_VAL};
-  };
   std::vector<std::unique_ptr<tools::ModelStep>> steps;
-  std::vector<Least> least(choices.size());
+  std::vector<std::vector<double>> whole(choices.size());
+  std::vector<std::vector<Timed>> timed(choices.size());
   for (const tools::StepChoice& c : choices) {
     steps.push_back(std::make_unique<tools::ModelStep>(c));
     for (int i = 0; i < kFirstSteps; ++i) steps.back()->run();
   }
   for (int64_t round = 0; round < rounds; ++round)
     for (size_t i = 0; i < steps.size(); ++i) {
-      Least& l = least[i];
-      l.step_us = std::min(l.step_us, 1e6 * steps[i]->run());
-      const Timed timed = time_launches(*steps[i], kRank);
-      take_least(l.timed.launches, timed.launches);
-      take_least(l.timed.before, timed.before);
-      l.timed.outside = std::min(l.timed.outside, timed.outside);
+      whole[i].push_back(1e6 * steps[i]->run());
+      timed[i].push_back(time_launches(*steps[i], kRank));
     }
   std::vector<TimedStep> result;
   for (size_t i = 0; i < steps.size(); ++i) {
-    const Timed& timed = least[i].timed;
-    TimedStep r{.record = steps[i]->compiled().record(kRank), .host_us = timed.outside + sum(timed.before)};
-    WEFT_BUG_IF(timed.launches.size() != r.record.launches.size(), "profile: ", timed.launches.size(),
+    const Timed mean = calm_mean(
+        timed[i], [](const Timed& t) { return sum(t.launches) + sum(t.before) + t.outside; },
+        [](Timed& to, const Timed& from, double by) {
+          add_scaled(to.launches, from.launches, by);
+          add_scaled(to.before, from.before, by);
+          to.outside += by * from.outside;
+        });
+    TimedStep r{.record = steps[i]->compiled().record(kRank), .host_us = mean.outside + sum(mean.before)};
+    WEFT_BUG_IF(mean.launches.size() != r.record.launches.size(), "profile: ", mean.launches.size(),
                 " launches were timed of ", r.record.launches.size());
-    for (size_t k = 0; k < timed.launches.size(); ++k) r.record.launches[k].measured_us = timed.launches[k];
+    for (size_t k = 0; k < mean.launches.size(); ++k) r.record.launches[k].measured_us = mean.launches[k];
     r.record.title = steps[i]->title();
-    r.record.step_us = least[i].step_us;
+    r.record.step_us = calm_mean(
+        whole[i], [](double us) { return us; }, [](double& to, double us, double by) { to += by * us; });
     result.push_back(std::move(r));
   }
   return result;

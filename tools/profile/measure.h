@@ -21,9 +21,9 @@ struct TimedStep {
   StepRecord record;
   double host_us = 0;
 };
-/// Several steps that run in turn, `rounds` times each as they are and with their launches timed. step_us, the time of
-/// each launch and the time before each launch are least, so they are of different rounds. For differences between
-/// steps on a busy machine.
+/// Several steps that run in turn, `rounds` times each as they are and with their launches timed, for differences
+/// between them. step_us is the mean of the third of the rounds in which the step took least; the times of launches and
+/// of the host are means over the third of the timed rounds that took least, so that they add up to a step.
 std::vector<TimedStep> measure_in_turn(const std::vector<tools::StepChoice>& choices, int64_t rounds);
 
 /// What happens during one step, after the first ones.
