@@ -36,6 +36,9 @@ int doctor(const Options& o) {
   std::string machine;
   if (o.measure) {
     weft::Machine cpu = add_cpu_rates(facts);
+    cpu.attention_shares = attention_shares(cpu);
+    for (const weft::ProductShare& a : cpu.attention_shares)
+      facts.add("measured", weft::str_cat("attention_f32_head_", a.side, "_share"), 100 * a.f32, "%");
     cpu.reached = reached_share(cpu);
     facts.add("measured", "reached_by_a_step", 100 * cpu.reached, "%");
     machine = weft::machine_to_json(cpu);

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "compiler/cost/rates.h"
 
 namespace weft::tools {
@@ -18,6 +20,21 @@ TEST(Reached, IsAShareOfTheRates) {
   fast.memory_rates.clear();
   fast.launch = 0;
   EXPECT_LT(reached_share(fast), 0.01);
+}
+
+TEST(Reached, AttentionHasSharesByHead) {
+  Machine m = measured_cpu(1);
+  m.attention_shares = attention_shares(m);
+  check_rates(m);
+  EXPECT_EQ(m.attention_shares.size(), 4u);
+  // Against products that are a thousand times as fast it reaches little.
+  m.products *= 1e3;
+  m.products16 *= 1e3;
+  m.flops *= 1e3;
+  m.bytes *= 1e3;
+  m.memory_rates.clear();
+  m.launch = 0;
+  for (const ProductShare& a : attention_shares(m)) EXPECT_LT(std::max(a.f32, a.bits16), 0.02) << a.side;
 }
 
 }  // namespace

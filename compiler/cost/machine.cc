@@ -71,13 +71,17 @@ void check_rates(const Machine& m) {
     before = r.bytes;
     for (double rate : {r.read, r.write, r.copy}) check_rate(m, at.c_str(), rate, false);
   }
-  before = 0;
-  for (const ProductShare& p : m.product_shares) {
-    check_rate(m, "a side of product_shares", p.side, false);
-    WEFT_CHECK(p.side > before, "machine '", m.name, "': product_shares has a side of ", p.side, " after one of ",
-               before, "; need increasing ones");
-    before = p.side;
-    for (double share : {p.f32, p.bits16}) check_share(m, str_cat("product_shares of side ", p.side).c_str(), share);
+  for (auto [what, shares] :
+       {std::pair("product_shares", &m.product_shares), {"attention_shares", &m.attention_shares}}) {
+    double side = 0;
+    for (const ProductShare& p : *shares) {
+      const std::string at = str_cat(what, " of side ", p.side);
+      check_rate(m, at.c_str(), p.side, false);
+      WEFT_CHECK(p.side > side, "machine '", m.name, "': ", what, " has a side of ", p.side, " after one of ", side,
+                 "; need increasing ones");
+      side = p.side;
+      for (double share : {p.f32, p.bits16}) check_share(m, at.c_str(), share);
+    }
   }
 }
 

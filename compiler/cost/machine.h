@@ -45,8 +45,8 @@ struct MemoryRate {
   double read = 0, write = 0, copy = 0;
 };
 
-/// Shares of the rate of large products that products reach whose smallest side, of m, n and k, is `side`: with f32 and
-/// with 16-bit operands.
+/// Shares of the rate of large products that products reach, with f32 and with 16-bit operands: those whose smallest
+/// side, of m, n and k, is `side`, or those of attention with `side` elements of a head.
 struct ProductShare {
   double side = 0;
   double f32 = 1, bits16 = 1;
@@ -74,8 +74,9 @@ struct Machine {
   std::string name = {};
   Links links = {};
   Theoretical theoretical = {};
-  std::vector<MemoryRate> memory_rates = {};      // by increasing working sets; empty: `bytes` for all
-  std::vector<ProductShare> product_shares = {};  // by increasing sides; empty: 1 for all
+  std::vector<MemoryRate> memory_rates = {};        // by increasing working sets; empty: `bytes` for all
+  std::vector<ProductShare> product_shares = {};    // by increasing sides; empty: 1 for all
+  std::vector<ProductShare> attention_shares = {};  // likewise, by elements of a head
 
   double products_of(DType operands) const;
 };

@@ -147,8 +147,9 @@ Machine read_json(std::string_view text, std::string_view what, const Machine* c
   const bool inside = whole.is_object() && whole.contains("machine");
   const io::Json& json = inside ? whole["machine"] : whole;
   WEFT_CHECK(json.is_object(), what, ": got ", json.type_name(), "; need an object with the rates of a machine");
-  std::vector<std::string_view> names{"name",           "like",  "about",       "memory_rates",
-                                      "product_shares", "links", "theoretical", "shares_cores"};
+  std::vector<std::string_view> names{"name",         "like",           "about",
+                                      "memory_rates", "product_shares", "attention_shares",
+                                      "links",        "theoretical",    "shares_cores"};
   add_names(kMembers, names);
   check_members(json, what, names);
   const bool like = json.contains("like"), links = json.contains("links"), measured = json.contains("memory_rates");
@@ -170,6 +171,7 @@ Machine read_json(std::string_view text, std::string_view what, const Machine* c
   }
   read_rows(m.memory_rates, json, "memory_rates", kRateMembers, what);
   read_rows(m.product_shares, json, "product_shares", kShareMembers, what);
+  read_rows(m.attention_shares, json, "attention_shares", kShareMembers, what);
   WEFT_CHECK(
       like || links || measured, what,
       ": has no \"like\" and no \"links\"; need \"like\" with a preset, such as \"h100-sxm\" or \"cpu\", or links");
@@ -231,6 +233,7 @@ std::string machine_to_json(const Machine& m) {
         member);
   write_rows(m.memory_rates, json, "memory_rates", kRateMembers);
   write_rows(m.product_shares, json, "product_shares", kShareMembers);
+  write_rows(m.attention_shares, json, "attention_shares", kShareMembers);
   return io::write_json(json);
 }
 

@@ -20,6 +20,7 @@ Machine made() {
   m.name = "mine";
   m.memory_rates = {{1 << 15, 400e9, 200e9, 300e9}, {1 << 25, 20e9, 10e9, 15e9}};
   m.product_shares = {{16, 0.25, 0.125}, {64, 0.5, 0.75}};
+  m.attention_shares = {{32, 0.5, 0.25}};
   return m;
 }
 

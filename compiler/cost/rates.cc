@@ -137,6 +137,7 @@ Machine rates_of(Device device) {
       Machine m = read_machine(file);
       m.reached = 1;
       m.product_shares.clear();
+      m.attention_shares.clear();
       return m;
     } catch (const Error& e) {
       throw Error(e.code(), str_cat("WEFT_MACHINE needs a file of doctor --measure --out: ", e.what()));

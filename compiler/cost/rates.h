@@ -19,9 +19,9 @@ std::vector<ProductShare> measured_product_shares(double launch, int repetitions
 /// InvalidArgument if they have rates of different working sets.
 Machine faster_of(Machine a, const Machine& b);
 
-/// The rates themselves, with `reached` 1 and no product_shares. The CPU's: those of the file that WEFT_MACHINE names,
-/// else measured once per process with all threads of the pool of the first call. A GPU's: its peak rates as its clocks
-/// and multiprocessors give them.
+/// The rates themselves, with `reached` 1 and no shares of small products. The CPU's: those of the file that
+/// WEFT_MACHINE names, else measured once per process with all threads of the pool of the first call. A GPU's: its peak
+/// rates as its clocks and multiprocessors give them.
 Machine rates_of(Device device);
 
 }  // namespace weft

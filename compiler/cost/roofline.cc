@@ -32,10 +32,10 @@ double memory_seconds(const Machine& m, const Cost& w) {
 
 // What products of this shape reach of the rate of large ones.
 double size_share(const Machine& m, const Cost& w, const ProductShape& s) {
-  if (m.product_shares.empty() || s.m <= 0 || w.products <= 0) return 1;
-  const double k = w.products / (2 * s.count * s.m * s.n), side = std::min({s.m, s.n, k});
-  const ProductShare share =
-      row_at(m.product_shares, &ProductShare::side, side, {&ProductShare::f32, &ProductShare::bits16});
+  const std::vector<ProductShare>& shares = s.head > 0 ? m.attention_shares : m.product_shares;
+  if (shares.empty() || (s.head <= 0 && s.m <= 0) || w.products <= 0) return 1;
+  const double side = s.head > 0 ? s.head : std::min({s.m, s.n, w.products / (2 * s.count * s.m * s.n)});
+  const ProductShare share = row_at(shares, &ProductShare::side, side, {&ProductShare::f32, &ProductShare::bits16});
   return itemsize(w.product_dtype) <= 2 ? share.bits16 : share.f32;
 }
 

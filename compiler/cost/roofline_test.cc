@@ -87,7 +87,8 @@ TEST(Roofline, SmallProductsReachLess) {
                   .flops = 1e30,
                   .products = 1,
                   .products16 = 2,
-                  .product_shares = {{32, 0.25, 0.5}, {128, 0.75, 1}}};
+                  .product_shares = {{32, 0.25, 0.5}, {128, 0.75, 1}},
+                  .attention_shares = {{32, 0.2, 1}, {128, 0.4, 1}}};
   const auto share = [&](ProductShape s, double k, DType t = kFloat32) {
     const double operations = 2 * s.count * s.m * s.n * k;
     const Cost w{.flops = operations, .bytes = 1, .products = operations, .product_dtype = t};
@@ -99,6 +100,7 @@ TEST(Roofline, SmallProductsReachLess) {
   EXPECT_DOUBLE_EQ(share({1, 8, 512}, 512), 0.25);
   EXPECT_DOUBLE_EQ(share({1, 512, 512}, 512), 0.75);
   EXPECT_DOUBLE_EQ(roofline_seconds(m, {.flops = 10, .bytes = 1, .products = 10}), 10);  // of an unknown shape
+  EXPECT_NEAR(roofline_seconds(m, {.flops = 10, .bytes = 1, .products = 10}, {.head = 64}), 10 / 0.3, 1e-12);
 }
 
 TEST(Roofline, NothingTakesNoTime) {
