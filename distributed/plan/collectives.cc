@@ -64,9 +64,20 @@ void add_arrangement(const CommunicationReport& report, std::vector<PlannedColle
     c.site = step;
     collectives.push_back(std::move(c));
   }
-  for (const std::vector<int64_t>& b : report.buckets) shared.emplace(b[0], b.size());
+  std::unordered_map<int64_t, const PlannedCollective*> largest;  // of a bucket, which it is called after
+  for (const std::vector<int64_t>& b : report.buckets) {
+    shared.emplace(b[0], b.size());
+    const PlannedCollective*& most = largest[b[0]];
+    for (int64_t site : b)
+      if (const auto it = replaced.find(site); it != replaced.end() && (!most || it->second.bytes > most->bytes))
+        most = &it->second;
+  }
   for (PlannedCollective& c : collectives) {
-    if (const auto it = shared.find(c.site); it != shared.end()) c.members = static_cast<int32_t>(it->second);
+    if (const auto it = shared.find(c.site); it != shared.end()) {
+      c.members = static_cast<int32_t>(it->second);
+      if (const PlannedCollective* like = largest[c.site])
+        c.subject = like->subject, c.phase = like->phase, c.what = like->what, c.line = like->line, c.why = like->why;
+    }
     const auto it = hidden.find(c.site);
     if (it == hidden.end()) continue;
     c.hidden_by = it->second->by;

@@ -17,10 +17,12 @@ std::string fsdp_alone(const Workload& s, const Planned& best) {
     return str_cat("fsdp alone ", alone.least_memory > 0 ? "does not fit" : "does not divide the batch");
   const Planned& plan = alone.best[0];
   if (plan.candidate.text() == best.candidate.text()) return "fsdp alone is the best plan";
+  const bool slower = plan.cost.step >= best.cost.step;  // a --mesh may be slower
   char more[64];
-  std::snprintf(more, sizeof more, "%.0f %% longer than the best plan (", 100 * (plan.cost.step / best.cost.step - 1));
+  std::snprintf(more, sizeof more, "%.0f %% %s than ", 100 * std::abs(plan.cost.step / best.cost.step - 1),
+                slower ? "longer" : "less");
   return str_cat("fsdp alone, ", plan.candidate.text(), ", takes ", seconds_text(plan.cost.step), ", ", more,
-                 why_slower(plan.cost, best.cost), ")");
+                 best.candidate.text(), slower ? str_cat(" (", why_slower(plan.cost, best.cost), ")") : std::string());
 }
 
 }  // namespace
@@ -50,13 +52,14 @@ Limits limits_of(const Workload& s) {
 }
 
 std::string advice(const Workload& s, const Limits& l, const Planned& best) {
-  char closed[32];
-  std::snprintf(closed, sizeof closed, "%.4g", l.closed_form);
+  char closed[96] = "";
+  if (l.closed_form >= 1)
+    std::snprintf(closed, sizeof closed, " (%.0f without latency and with gradients as wide as weights)",
+                  std::min(l.closed_form, 1e15));
   const std::string limits =
       str_cat("compute hides the gathers and reductions of fully sharded data parallelism (fsdp) up to ",
-              static_cast<int64_t>(l.communication), " GPUs", l.communication >= kMostGpus ? " or more" : "", " (",
-              closed, " without latency and with gradients as wide as weights), and the batch has ",
-              static_cast<int64_t>(l.batch + 0.5), " sequences for ", s.gpus, " GPUs: ");
+              static_cast<int64_t>(l.communication), " GPUs", l.communication >= kMostGpus ? " or more" : "", closed,
+              ", and the batch has ", static_cast<int64_t>(l.batch + 0.5), " sequences for ", s.gpus, " GPUs: ");
   switch (l.scale_case) {
     case dist::ScaleCase::kFsdp:
       return str_cat("case 1, within both limits: ", limits, fsdp_alone(s, best));

@@ -57,26 +57,31 @@ Decode decode(const InferenceWorkload& s, int64_t batch, double context) {
   r.weights = weights_of(s);
   r.cache = b * context_of(s) * kv_bytes_of(s);
   const double read = read_weights(s, b), keys = b * context * kv_bytes_of(s);
-  const double flops = b * (2 * static_cast<double>(s.model.multiplying_parameters()) +
-                            4 * static_cast<double>(s.model.layers) * heads * context);
-  r.intensity = flops / (read + keys);
-  const ResourceSeconds t = resource_seconds(s.machine, {.flops = flops / s.gpus,
-                                                         .bytes = (read + keys) / s.gpus,
-                                                         .products = flops / s.gpus,
-                                                         .product_dtype = s.products});
+  const double linear = b * 2 * static_cast<double>(s.model.multiplying_parameters()),
+               attention = b * 4 * static_cast<double>(s.model.layers) * heads * context;
+  r.intensity = (linear + attention) / (read + keys);
+  // Products of linear layers overlap with the reads of their weights, attention's with those of keys and values.
+  const auto part = [&](double flops, double bytes) {
+    return resource_seconds(
+        s.machine,
+        {.flops = flops / s.gpus, .bytes = bytes / s.gpus, .products = flops / s.gpus, .product_dtype = s.products});
+  };
+  const ResourceSeconds layers = part(linear, read), scores = part(attention, keys);
   // A step of decoding is a stream of its weights: it reaches what a copy reaches.
-  r.memory_seconds = t.memory * s.machine.reached;
-  r.weight_seconds = r.memory_seconds * read / (read + keys);
-  r.cache_seconds = r.memory_seconds - r.weight_seconds;
-  r.product_seconds = t.products;
+  r.weight_seconds = layers.memory * s.machine.reached;
+  r.cache_seconds = scores.memory * s.machine.reached;
+  r.product_seconds = layers.products + scores.products;
   r.communication_seconds = communication(s, b);
   r.launch_seconds = 8 * static_cast<double>(s.model.layers) * s.machine.launch;
-  r.seconds = std::max(r.memory_seconds, r.product_seconds) + r.communication_seconds + r.launch_seconds;
+  const double of_layers = std::max(r.weight_seconds, layers.products),
+               of_scores = std::max(r.cache_seconds, scores.products);
+  r.seconds = of_layers + of_scores + r.communication_seconds + r.launch_seconds;
   r.fits = r.weights + r.cache <= s.usable_memory();
-  r.bound = r.communication_seconds > std::max(r.memory_seconds, r.product_seconds) ? "communication"
-            : r.product_seconds > r.memory_seconds                                  ? "products"
-            : keys > read                                                           ? "keys and values"
-                                                                                    : "weights";
+  const double most = std::max({of_layers, of_scores, r.communication_seconds});
+  r.bound = most == r.communication_seconds                            ? "communication"
+            : most == of_layers && layers.products <= r.weight_seconds ? "weights"
+            : most == of_scores && scores.products <= r.cache_seconds  ? "keys and values"
+                                                                       : "products";
   return r;
 }
 
@@ -94,7 +99,7 @@ double prefill_seconds(const InferenceWorkload& s, int64_t batch) {
 double compute_bound_batch(const InferenceWorkload& s) {
   const auto bound = [&](int64_t b) {
     const Decode d = decode(s, b, 0);
-    return d.product_seconds >= d.memory_seconds;
+    return d.product_seconds >= d.weight_seconds;
   };
   int64_t b = 1;
   while (!bound(b)) {

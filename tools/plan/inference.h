@@ -30,10 +30,11 @@ double bound_bytes(const InferenceWorkload& s);
 struct Decode {
   int64_t batch = 1;
   double seconds = 0;  // the longer of memory and products, then communication and launches
-  double memory_seconds = 0, product_seconds = 0, communication_seconds = 0, launch_seconds = 0;
-  double weight_seconds = 0, cache_seconds = 0;  // the parts of memory_seconds
-  double intensity = 0;                          // operations per byte
-  double weights = 0, cache = 0;                 // bytes, over all GPUs
+  double weight_seconds = 0, cache_seconds = 0,
+         product_seconds = 0;  // products overlap with the reads of their operands
+  double communication_seconds = 0, launch_seconds = 0;
+  double intensity = 0;           // operations per byte
+  double weights = 0, cache = 0;  // bytes, over all GPUs
   bool fits = true;
   const char* bound = "";  // memory of weights, memory of keys and values, products, communication
 };

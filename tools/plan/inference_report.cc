@@ -110,22 +110,30 @@ std::string inference_report(const InferenceWorkload& s, double usd, const std::
   text += str_cat("decoding has ", fixed(one.intensity, 2),
                   " operations per byte of weights for one sequence, and turns compute-bound at batch ",
                   turn > 0 ? fixed(turn, 0) : std::string("(never)"), ", without keys and values\n");
-  std::vector<std::vector<std::string>> rows{{"batch", "first token", "step", "weights", "cache", "communication",
-                                              "tokens/s", "all tokens/s", "ops/byte", "cache size", "bound by"}};
+  std::vector<std::vector<std::string>> rows{{"batch", "first token", "step", "weights", "cache", "products",
+                                              "communication", "tokens/s", "all tokens/s", "ops/byte", "cache size",
+                                              "bound by"}};
   if (usd > 0) rows[0].push_back("USD/1e6");
   for (int64_t n : kBatches) {
     const Batch b = batch_of(s, n, usd);
     const Decode& d = b.decode;
     rows.push_back({str_cat(n), seconds_text(b.first_token), seconds_text(d.seconds), seconds_text(d.weight_seconds),
-                    seconds_text(d.cache_seconds), seconds_text(d.communication_seconds), fixed(1 / d.seconds, 1),
-                    fixed(b.tokens_per_second, 0), fixed(d.intensity, 1), bytes_text(d.cache), d.bound});
+                    seconds_text(d.cache_seconds), seconds_text(d.product_seconds),
+                    seconds_text(d.communication_seconds), fixed(1 / d.seconds, 1), fixed(b.tokens_per_second, 0),
+                    fixed(d.intensity, 1), bytes_text(d.cache), d.bound});
     if (usd > 0) rows.back().push_back(fixed(b.usd, 2));
     if (!d.fits) rows.back().push_back("(does not fit)");
   }
   text += str_cat(
       profiler::table_text(rows),
-      "step: ", "reading weights and cache (keys and values), or products if they take longer, then communication and ",
+      "step: reading weights, or their products if these take longer; reading the cache (keys and values, here at the "
+      "middle of\ngeneration), or attention's products; then communication and ",
       seconds_text(one.launch_seconds), " of launches\n");
+  if (s.gpus > s.model.kv_heads)
+    text +=
+        str_cat("more GPUs than heads of keys and values, ", s.model.kv_heads,
+                ": each GPU has a copy of one, so that the cache of all is ",
+                number_text(static_cast<double>(s.gpus) / static_cast<double>(s.model.kv_heads)), " times as large\n");
   return changes.empty() ? text : text + what_if_text(s, changes);
 }
 

@@ -46,7 +46,7 @@ TEST(Inference, BytesOfKeysAndValues) {
 TEST(Inference, TimeOfOneSequence) {
   const InferenceWorkload s = workload("llama-8b", 1);
   const double read = 2 * static_cast<double>(s.model.parameters() - s.model.table_parameters());
-  EXPECT_NEAR(decode(s, 1, 0).memory_seconds, read / s.machine.bytes, 1e-6);
+  EXPECT_NEAR(decode(s, 1, 0).weight_seconds, read / s.machine.bytes, 1e-6);
 }
 
 // One row of a product has an operation for each byte of weights in bf16: the ridge is the batch.

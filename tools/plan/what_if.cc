@@ -84,7 +84,7 @@ Workload changed(Workload s, const std::vector<Change>& changes, bool fit_batch)
   }
   if (batch) {
     s.batch = batch->whole(s.batch, 1e9);
-  } else if (fit_batch && s.gpus != before.gpus) {
+  } else if (fit_batch && (s.gpus != before.gpus || sequence)) {
     s.batch = batch_for(s.batch, s.gpus);
   }
   check_machine(m);

@@ -24,9 +24,9 @@ struct WhatIf {
 /// The workload as it is, with each value of "gpu_flops=8x,network=0.1x,0.5x,gpus=2x,batch=1000,seq=8192,memory=2x"
 /// alone, and, if there are several names, with a value of each: all combinations. Values are numbers, or factors with
 /// x. network: links between nodes and within them; bandwidth: of the GPU's memory. A change of seq keeps the tokens of
-/// a step, unless batch is changed too; the order of the names does not matter. With `fit_batch`, other gpus get a
-/// batch near the old one that suits them (batch_for), unless batch is changed too. Throws InvalidArgument, naming the
-/// part, for other text, and for more than 64 workloads.
+/// a step, unless batch is changed too; the order of the names does not matter. With `fit_batch`, other gpus or
+/// sequences get a batch near the old one that suits them (batch_for), unless batch is changed too. Throws
+/// InvalidArgument, naming the part, for other text, and for more than 64 workloads.
 std::vector<WhatIf> what_if(const Workload& setup, const std::string& text, bool fit_batch = false);
 
 }  // namespace weft::planner
