@@ -14,7 +14,7 @@ using Lock = std::unique_lock<std::mutex>;
 
 namespace {
 
-constexpr std::chrono::milliseconds kSettles{40};  // that ranks wait for others beyond two that differ
+constexpr std::chrono::milliseconds kSettles{40};  // from a mismatch of two ranks until the group fails
 constexpr uint64_t kMaxAhead = 1 << 20;            // collectives that another rank may have started before this one
 
 StridedView dense(const StridedView& v, const void* data) {
@@ -218,16 +218,16 @@ void Group::take(Stream& s, Op& op, size_t i, StartedRequest r) {
       check_retired(op);
   } catch (const Error& e) {
     // Two ranks that differ do not show which one is wrong: the others may still come.
-    if (!op.mismatch) op.settles = std::chrono::steady_clock::now() + kSettles;
-    if (all) op.settles = {};
-    op.mismatch = e;
-    settle(op);
+    const auto now = std::chrono::steady_clock::now();
+    if (!mismatch_ || all) mismatch_ = {Ref<Op>(&op), e, all ? now : now + kSettles};
+    if (mismatch_->op.get() == &op) mismatch_->error = e;
+    settle();
     changed_.notify_all();
   }
 }
 
-void Group::settle(Op& op) {
-  if (op.mismatch && !op.ended() && std::chrono::steady_clock::now() >= op.settles) fail(*op.mismatch, &op);
+void Group::settle() {
+  if (mismatch_ && std::chrono::steady_clock::now() >= mismatch_->settles) fail(mismatch_->error, mismatch_->op.get());
 }
 
 void Group::get_ready(Op& op) {
@@ -268,7 +268,7 @@ std::optional<Error> Group::wait(Op& op, Work::Deadline deadline) {
   Lock lock(hub_.mutex);
   bool poll = true;
   while (!(op.ended() && op.workers == 0)) {
-    settle(op);
+    settle();
     if (op.ended() && op.workers == 0) break;
     if (!op.failed && op.ready && !(op.runnable.empty() && op.early.empty())) {
       lock.unlock();
@@ -285,7 +285,7 @@ std::optional<Error> Group::wait(Op& op, Work::Deadline deadline) {
       lock.lock();
       continue;
     }
-    const auto until = op.mismatch ? std::min(deadline, op.settles) : deadline;
+    const auto until = mismatch_ && !failed_ ? std::min(deadline, mismatch_->settles) : deadline;
     if (changed_.wait_until(lock, until) != std::cv_status::timeout || (op.ended() && op.workers == 0)) continue;
     if (until < deadline) continue;
     if (!op.ended()) time_out(op);
@@ -295,21 +295,23 @@ std::optional<Error> Group::wait(Op& op, Work::Deadline deadline) {
 }
 
 void Group::time_out(Op& op) {
+  if (mismatch_) return fail(mismatch_->error, mismatch_->op.get());
   const bool all = std::find(op.here.begin(), op.here.end(), false) == op.here.end();
   fail(all ? names_.still_copying(op, op.to_send + op.to_apply, op.parts)
            : names_.missing(op, last_of(op), Code::kDeadlineExceeded, "the deadline has passed"),
        &op);
 }
 
-bool Group::done(Op& op) {
+bool Group::done(const Op& op) {
   const std::lock_guard lock(hub_.mutex);
-  settle(op);
+  settle();
   return op.ended() && op.workers == 0;
 }
 
 void Group::leave(Op& op) {
   Lock lock(hub_.mutex);
-  if (!op.ended()) fail(op.mismatch ? *op.mismatch : names_.dropped(op.requests[op.mine].kind, op.number, me_), &op);
+  if (!op.ended() && mismatch_) fail(mismatch_->error, mismatch_->op.get());
+  if (!op.ended()) fail(names_.dropped(op.requests[op.mine].kind, op.number, me_), &op);
   changed_.wait(lock, [&] { return op.workers == 0; });  // no deadline: this rank's memory is in use
 }
 

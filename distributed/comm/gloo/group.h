@@ -78,8 +78,6 @@ struct Op : RefCounted, internal::Match {
   std::vector<Early> early;  // data that came before the last request
   int64_t early_bytes = 0;
   std::optional<Error> error;
-  std::optional<Error> mismatch;  // two requests differ, and more are to come (Group::settle())
-  std::chrono::steady_clock::time_point settles;
 
   bool ended() const { return done || failed; }
 };
@@ -112,7 +110,7 @@ class Group final : public RefCounted {
   /// The op of this request; null with `*error` set if the group has failed.
   Ref<Op> start(const CommRequest& request, std::optional<Error>* error, const std::pair<int, int>* color = nullptr);
   std::optional<Error> wait(Op& op, Work::Deadline deadline);
-  bool done(Op& op);
+  bool done(const Op& op);
   /// The rank drops the op. If it is not done, it fails; returns when no thread uses its operands.
   void leave(Op& op);
   void abort(const std::string& cause);
@@ -141,7 +139,7 @@ class Group final : public RefCounted {
   Stream& stream_of(uint64_t id);
   Ref<Op> op_at(Stream& s, uint64_t k);
   void take(Stream& s, Op& op, size_t position, StartedRequest r);
-  void settle(Op& op);  // a mismatch fails its op when no request is missing, or has been for a while
+  void settle();  // fails the group by mismatch_ when its time has come
   void get_ready(Op& op);
   std::vector<int> sources_of(const Op& op, int transfer) const;
   bool needs_input(const internal::Request& r, int from, int to) const;
@@ -169,6 +167,13 @@ class Group final : public RefCounted {
   std::vector<bool> open_, retired_;
   std::vector<internal::LastStarted> last_;
   std::optional<Error> failed_;
+  /// Two requests of an op that differ. The group fails at `settles`, or when no request of the op is missing.
+  struct Mismatch {
+    Ref<Op> op;
+    Error error;
+    std::chrono::steady_clock::time_point settles;
+  };
+  std::optional<Mismatch> mismatch_;
 };
 
 }  // namespace weft::dist::wire

@@ -59,6 +59,24 @@ TEST(GlooWorld, AMismatchWaitsForOtherRanks) {
   }
 }
 
+// A rank that waits for a later collective has the error of the mismatch too, although a third rank starts neither.
+TEST(GlooWorld, AMismatchEndsLaterCollectives) {
+  EXPECT_EQ(run_world(gloo_world().with({}), each(3),
+                      [&](Communicator& c, ProcessWorld&) {
+                        std::vector<float> v(4), w(4), x(4);
+                        const ReduceOp op = c.rank() == 0 ? ReduceOp::kMax : ReduceOp::kSum;
+                        if (c.rank() == 2) std::this_thread::sleep_for(milliseconds(500));
+                        const auto first =
+                            c.start({.kind = Collective::kAllReduce, .op = op, .in = view(v), .out = view(w)});
+                        const auto second = c.start({.kind = Collective::kAllReduce, .in = view(v), .out = view(x)});
+                        for (const auto& work : {second, first}) {
+                          const std::string error = text(work->wait(Clock::now() + milliseconds(300)));
+                          EXPECT_NE(error.find(" started all_reduce max of f32[4]"), std::string::npos) << error;
+                        }
+                      }),
+            "0 0 0");
+}
+
 TEST(GlooWorld, NothingIsLeft) {
   auto count = [](const char* folder) {
     const std::filesystem::directory_iterator list(folder);
