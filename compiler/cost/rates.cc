@@ -97,8 +97,11 @@ std::vector<ProductShare> measured_product_shares(double launch, int repetitions
       const double operations = 4.0 * static_cast<double>(kRows * side * side);
       double seconds = 0;
       // Forward, and backward's gradients of the input and of the weight.
-      for (auto [m, n, k] : {std::array{kRows, 2 * side, side}, {kRows, side, 2 * side}, {side, 2 * side, kRows}})
-        seconds += std::max(operations / gemm_rate(t, m, n, k, repetitions) - launch, 1e-9);
+      for (auto [m, n, k] : {std::array{kRows, 2 * side, side}, {kRows, side, 2 * side}, {side, 2 * side, kRows}}) {
+        // A small product may not start other threads, and then a launch adds less.
+        const double whole = operations / gemm_rate(t, m, n, k, repetitions);
+        seconds += std::max(whole - launch, whole / 2);
+      }
       most = std::max(most, rates.emplace_back(3 * operations / seconds));
     }
     for (size_t i = 0; i < shares.size(); ++i) (t == kFloat32 ? shares[i].f32 : shares[i].bits16) = rates[i] / most;

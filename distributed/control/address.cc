@@ -41,10 +41,11 @@ std::string with_port(const std::string& host, int port) {
 }
 
 std::string unknown_host(const std::string& host) {
-  for (int tries = 0;; ++tries) {
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(3);
+  while (true) {
     const Resolved found(host);
     if (!found.bad) return "";
-    if (found.bad != EAI_AGAIN || tries == 6) return gai_strerror(found.bad);
+    if (found.bad != EAI_AGAIN || std::chrono::steady_clock::now() >= until) return gai_strerror(found.bad);
     std::this_thread::sleep_for(std::chrono::milliseconds(500));
   }
 }

@@ -6,7 +6,7 @@ namespace weft::control {
 
 /// "10.0.0.1:29500", "[fd00::1]:29500".
 std::string with_port(const std::string& host, int port);
-/// Why a name or address of a host is not known here; empty: it is. A name server that does not answer gets 3 s.
+/// Why a name or address of a host is not known here; empty: it is. If no name server answers, it asks again for 3 s.
 std::string unknown_host(const std::string& host);
 /// Whether other hosts can reach a name or address of this host: it is known here, and not of the loopback interface,
 /// as the own name of a host often is.

@@ -169,8 +169,9 @@ struct Job::Member {
                   id.local_world == 0 ? "; or LOCAL_RANK and LOCAL_WORLD_SIZE, if all processes are on this host" : "");
     check_threads();
     const std::string host = id.service_host();
-    // In Kubernetes, the name of a pod is not known before it starts.
-    if (const std::string reason = id.source == "Kubernetes" ? "" : control::unknown_host(host); !reason.empty())
+    // In Kubernetes, the name of a pod is not known before it starts. All pods have this variable.
+    const bool pod = std::getenv("KUBERNETES_SERVICE_HOST");
+    if (const std::string reason = pod ? "" : control::unknown_host(host); !reason.empty())
       internal::fail(Code::kInvalidArgument, str_cat("join: the host of rank 0, '", host, "', is not known here: ",
                                                      reason, "; need its name or address in MASTER_ADDR"));
     const auto deadline = std::chrono::steady_clock::now() + o.timeout;

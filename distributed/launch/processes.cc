@@ -150,19 +150,26 @@ void Processes::check_equal(const std::string& what, const Facts& mine, const st
 void Processes::barrier() { run({}); }
 
 void Processes::collective(const std::string& what, const std::function<void()>& fn) {
-  flight::Ring* const ring = flight::ring(first_, size_);
+  const auto set_purpose = [&](const std::string& text) {
+    for (int r = first_; r < first_ + count_; ++r)
+      if (flight::Ring* const ring = flight::ring(r, size_)) ring->set_purpose(text);
+  };
   const std::string place = place_text();
-  if (ring) ring->set_purpose(str_cat(what, place.empty() ? "" : place.substr(1)));
+  set_purpose(str_cat(what, place.empty() ? "" : place.substr(1)));
   try {
     const weft::internal::NoOrigin within;  // the place is appended once
     fn();
   } catch (const Error& e) {  // its purpose stays, for the diagnosis
     if (follows(e.code())) throw;
+    if (e.code() == Code::kResourceExhausted) {  // of this process: the others do not matter
+      set_purpose("");
+      throw Error(e.code(), str_cat(what, ": ", e.what(), place));
+    }
     const std::string text = str_cat(what, " is a collective: call it on all ranks (save, state_dict and item too), ",
                                      "not under if (is_first()); ", e.what());
     throw Error(e.code(), text + place);
   }
-  if (ring) ring->set_purpose("");
+  set_purpose("");
 }
 
 void Processes::on_first(const std::string& what, const std::function<void()>& fn) {
