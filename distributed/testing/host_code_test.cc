@@ -53,7 +53,7 @@ void train(const std::string& mode, const std::string& folder) {
         optimizer.minimize(loss);
         return loss;
       },
-      {.mesh = dist::Mesh::parse("fsdp2"), .timeout = 20});
+      {.mesh = dist::Mesh::parse(mode == "pairs" ? "fsdp4" : "fsdp2"), .timeout = 20});
   const std::string rank = std::getenv("RANK"), path = folder + "/model.safetensors";
   const Tensor x = ones({mode == "shape" && rank == "1" ? 4 : 8, 16});
   step(mode == "values" && rank == "1" ? x * 2 : x);
@@ -84,7 +84,7 @@ void train(const std::string& mode, const std::string& folder) {
   } else if (dist::is_first()) {  // the other process is in the next step
     save(model, path);
   }
-  if (mode == "step") step(x);
+  if (mode == "step" || mode == "pairs") step(x);
 }
 
 struct Outcome {
@@ -141,6 +141,13 @@ TEST(Save, OnTheFirstProcessAloneIsNamed) {
   }
 }
 
+// Both ranks of a process are where it is: the other rank is one of the other process.
+TEST(Save, OnTheFirstOfProcessesWithSeveralRanksIsNamed) {
+  const Outcome o = run("pairs", folder_of("pairs"));
+  EXPECT_EQ(o.code, 1);
+  EXPECT_TRUE(has(o.error, "which is a collective, and rank 2 is not: call it on all ranks")) << o.error;
+}
+
 // After the launcher has killed a stopped rank, records alone look like those of a dead one.
 TEST(Diagnosis, KeepsTheVerdictOfTheLauncher) {
   const std::string folder = folder_of("stop");
@@ -175,7 +182,8 @@ TEST(FirstCall, NamesWhatDiffers) {
 int child(const std::string& mode, const std::string& folder) {
   std::optional<dist::Job> job;
   try {
-    job.emplace(dist::JobOptions{.ranks = 2, .timeout = std::chrono::seconds(20)});
+    job.emplace(
+        dist::JobOptions{.ranks = mode == "pairs" ? 4 : 2, .timeout = std::chrono::seconds(mode == "pairs" ? 5 : 20)});
     train(mode, folder);
     return 0;
   } catch (const Error& e) {
