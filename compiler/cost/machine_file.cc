@@ -100,6 +100,10 @@ Links links_from(const io::Json& json, Links links, const std::string& what) {
   if (json.contains("node")) read_into(links.node, json, "node", what);
   for (const auto& [name, member] : kLinkMembers)
     if (json.contains(name)) read_into(links.*member, json, name, what);
+  // Measured points of the preset are of its links, not of these.
+  if (json.contains("inner_bus") || json.contains("inner_hop")) links.inner_gather = links.inner_reduce = {};
+  if (json.contains("outer_bus") || json.contains("outer_hop"))
+    links.outer_gather = links.outer_reduce = links.outer_all_to_all = {};
   for (const auto& [name, member] : kPointMembers) {
     if (!json.contains(name)) continue;
     std::vector<LinkPoint>& points = links.*member;
@@ -175,7 +179,7 @@ Machine read_json(std::string_view text, std::string_view what, const Machine* c
   WEFT_CHECK(
       like || links || measured, what,
       ": has no \"like\" and no \"links\"; need \"like\" with a preset, such as \"h100-sxm\" or \"cpu\", or links");
-  constexpr double kLeast = 1 << 20;
+  constexpr double kLeast = 1 << 20;  // less is memory in GB or MB
   WEFT_CHECK(!json.contains("memory") || m.memory == 0 || m.memory >= kLeast, what, ": \"memory\" is ", m.memory,
              "; need bytes, such as 80e9");
   try {

@@ -107,12 +107,22 @@ TEST(MachineFile, HasItsOwnLinks) {
   EXPECT_EQ(m.links.node, 4);
   EXPECT_EQ(m.links.inner_bus, 9e9);
   EXPECT_EQ(m.links.outer_all_to_all.size(), 2u);
-  EXPECT_EQ(m.links.inner_gather.size(), 3u);
+  EXPECT_EQ(m.links.outer_gather.size(), machine_preset("h100-sxm").links.outer_gather.size());
   EXPECT_EQ(m.theoretical.inner_bus, 1e10);
   EXPECT_EQ(m.theoretical.bytes, 3.35e12);
   EXPECT_EQ(m.multiprocessors, 7);
   EXPECT_EQ(with_tf32(m, true).products_of(kFloat32), 5e14);
   EXPECT_EQ(with_tf32(m, false).products_of(kFloat32), 67e12);
+}
+
+// The points that were measured of a preset's links are not those of other links.
+TEST(MachineFile, LinksOfAFileReplaceMeasuredOnes) {
+  const Machine slow = machine_from_json(R"({"like": "h100-sxm", "links": {"outer_bus": 5e9}})", "slow");
+  EXPECT_TRUE(slow.links.outer_gather.empty() && slow.links.outer_reduce.empty());
+  EXPECT_EQ(slow.links.inner_gather.size(), machine_preset("h100-sxm").links.inner_gather.size());
+  const Machine inside = machine_from_json(R"({"like": "h100-sxm", "links": {"inner_bus": 5e9}})", "inside");
+  EXPECT_TRUE(inside.links.inner_gather.empty() && inside.links.inner_reduce.empty());
+  EXPECT_FALSE(inside.links.outer_gather.empty());
 }
 
 // f32 without tensor cores, TF32 and 16 bits are three rates; a preset is slower than its data sheet where measured.

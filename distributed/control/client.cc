@@ -305,8 +305,8 @@ const std::vector<Peer>& Client::join() {
   // The session ends the join at its deadline.
   const auto over = [&] { return i.session.world() || i.session.end(); };
   while (!i.changed.wait_for(lock, i.options.report_every, over)) {
-    const std::string text = i.session.missing();
     if (!i.options.waiting) continue;
+    const std::string text = i.session.missing();
     lock.unlock();
     i.options.waiting(text);
     lock.lock();

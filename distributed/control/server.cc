@@ -193,8 +193,10 @@ struct Server::Impl {
     const auto at = metadata.find(kTokenKey);
     const std::string_view given =
         at == metadata.end() ? std::string_view() : std::string_view(at->second.data(), at->second.size());
-    if (!options.token.empty() && !same_token(given, options.token) && ++refused)
+    if (!options.token.empty() && !same_token(given, options.token)) {
+      ++refused;
       return finish(s, grpc::Status(grpc::StatusCode::UNAUTHENTICATED, "the token is not that of the job"));
+    }
     if (open_streams >= state.config.size + kSpareStreams)
       return finish(s, grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "too many connections"));
     s.open = true;

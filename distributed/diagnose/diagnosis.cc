@@ -276,14 +276,15 @@ class Analysis {
       const auto other =
           std::find_if(by_rank.begin(), by_rank.end(), [&](const auto& p) { return p.second != by_rank.at(*odd); });
       const Record &r = records.at({key, *odd}), &o = records.at({key, other->first});
-      const auto alike =
-          std::count_if(by_rank.begin(), by_rank.end(), [&](const auto& p) { return p.second == other->second; });
+      const auto alike = static_cast<size_t>(
+          std::count_if(by_rank.begin(), by_rank.end(), [&](const auto& p) { return p.second == other->second; }));
+      const std::string lonely = alone();
       blame(Fault::kMismatched, *odd,
             str_cat(name(*odd), " started ", describe(trace(*odd), r, nullptr), ", and rank ", other->first, " ",
                     text_of_record(trace(other->first), o),
-                    !alone().empty() ? str_cat("; ", alone())
-                    : alike > 1      ? "; most ranks did the same"
-                                     : "; no plan says which is right"),
+                    !lonely.empty()              ? str_cat("; ", lonely)
+                    : 2 * alike > by_rank.size() ? "; most ranks did the same"
+                                                 : "; no plan says which is right"),
             r.kind != o.kind     ? "kind"
             : r.dtype != o.dtype ? "dtype"
             : r.bytes != o.bytes ? "size"

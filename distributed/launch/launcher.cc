@@ -350,6 +350,12 @@ class Launcher {
       return 1;
     }
     const Process* p = culprit();
+    // All have agreed to end: a signal to one of them is one to all.
+    const auto agreed = [&](const Process& q) {
+      const int code = WIFEXITED(*q.status) ? WEXITSTATUS(*q.status) : 0;
+      return code == p->code() && (code == 128 + SIGINT || code == 128 + SIGTERM || code == 128 + SIGHUP);
+    };
+    asked_ = asked_ || (p && std::all_of(processes_.begin(), processes_.end(), agreed));
     const bool alike =
         p && !p->held.empty() && std::all_of(processes_.begin(), processes_.end(), [&](const Process& q) {
           return q.failed() && q.code() == p->code() && q.held == p->held;

@@ -15,7 +15,7 @@ struct LaunchOptions {
 
 struct Launched {
   int code = 0;        // of the process that failed first, 128 + the number of a signal that killed it, or 0
-  bool asked = false;  // a signal to the launcher asked the processes to end
+  bool asked = false;  // a signal to the launcher or to a rank asked the processes to end
 };
 
 /// Runs the command once for each process, with RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, JOB_STORE, a folder for

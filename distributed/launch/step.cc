@@ -387,7 +387,9 @@ void MeshStep::shard_cells() {
     if (sharded && !writes(c)) continue;
     if (!sharded) {
       NoGrad guard;
-      if (!cell.value.defined() && !cell.remote && cell.init && cell.type.device == Device::cpu())
+      // Threads have use for the whole: what needs it is made once for all of them.
+      if (Processes::current() && !cell.value.defined() && !cell.remote && cell.init &&
+          cell.type.device == Device::cpu())
         own.initialise(*cell.init);
       else
         own.scatter(CellHandle(plan_.joint->cells[c]).value());

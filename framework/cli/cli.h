@@ -88,7 +88,7 @@ void check_files(const Flags& flags);
 /// Throws UsageError "--FLAG: got GOT; need NEED" unless `ok`.
 void check_flag(const char* flag, bool ok, const std::string& got, const std::string& need);
 
-/// Whether a program has the switches as flags: not one that runs no kernel and plans none.
+/// Whether the switches are flags of a program. kNone: of one that neither runs nor plans kernels.
 enum class Switches : uint8_t { kAll, kNone };
 
 /// Parses flags and runs `body` with the remaining arguments; prints errors as one line "NAME: sentence" on stderr.

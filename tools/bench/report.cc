@@ -18,7 +18,7 @@
 namespace weft::bench {
 namespace {
 
-// Four significant digits, without an exponent.
+// Four significant digits, below 1e15 without an exponent.
 std::string number(double v) {
   if (std::isnan(v)) return "";
   return profiler::fixed(v, v == 0 ? 0 : std::clamp(3 - static_cast<int>(std::floor(std::log10(std::fabs(v)))), 0, 6));

@@ -39,7 +39,7 @@ Phase phase_of(const LoadOptions& o, const nn::ExpertChoice& choice) {
 
 std::vector<double> expert_ms(const LoadOptions& o, const std::vector<int64_t>& rows) {
   if (o.experts % o.ranks != 0)
-    usage_error(str_cat("--ranks is ", o.ranks, "; need a divisor of --experts, ", o.experts));
+    usage_error(str_cat("--ranks is ", o.ranks, "; need a divisor of the ", o.experts, " experts"));
   const int64_t local = o.experts / o.ranks;
   const Tensor gate = randn({local, o.dim, o.hidden}) * 0.02, up = randn({local, o.dim, o.hidden}) * 0.02,
                down = randn({local, o.hidden, o.dim}) * 0.02;

@@ -13,7 +13,7 @@ BAD = [
     (["--route", "uneven"], "--route"),
     (["--config", "gpt_tiny"], "--config is 'gpt_tiny'; need one of"),
     (["--ranks", "4"], "--ranks is a flag of --load and --layouts; this is the study of the gap"),
-    (["--load", "--ranks", "3"], "--ranks is 3; need a divisor of --experts, 8"),
+    (["--load", "--ranks", "3"], "--ranks is 3; need a divisor of the 8 experts"),
     (["--layouts", "--ranks", "3"], "--ranks is 3; need a divisor of the 8 experts"),
     (["--layouts", "--load"], "--load and --layouts exclude each other"),
     (["--load", "--mesh", "ep2"], "--mesh is a flag of the study of the gap and --remedies; this is --load"),

@@ -87,8 +87,8 @@ void skew_start(const nn::LanguageModel& model, const Tensor& tokens, double sha
     got = share_at(middle);
     (got < share ? low : high) = middle;
   }
-  WEFT_CHECK_AS(kFailedPrecondition, std::abs(got - share) <= 0.01, "moe: expert 0 has ", got,
-                " of the choices at the start; need ", share, ": more tokens, or another share");
+  WEFT_CHECK_AS(kFailedPrecondition, std::abs(got - share) <= 0.01, "expert 0 has ", got,
+                " of the choices at the start; need ", share, "; use a larger --batch_size or --seq_len");
 }
 
 study::Report remedy_study(precision::RunOptions run, const RemedyOptions& o) {

@@ -7,6 +7,7 @@
 #include "framework/base/error.h"
 #include "tools/draw/chart.h"
 #include "tools/plan/advice.h"
+#include "tools/profile/table.h"
 
 namespace weft::planner {
 namespace {
@@ -64,7 +65,7 @@ std::string collectives_svg(const Machine& m) {
         line.push_back({mib, bus});
         high = std::max(high, bus);
       }
-      lines.emplace_back(str_cat(nodes, nodes == 1 ? " node" : " nodes"), std::move(line));
+      lines.emplace_back(profiler::count_text(nodes, "node"), std::move(line));
     }
     Chart chart(str_cat(title, " on ", m.name, ", nodes of ", m.links.node),
                 {.label = "MiB", .from = 0.25, .to = 8192, .base = 2},

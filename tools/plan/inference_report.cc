@@ -79,7 +79,7 @@ std::string what_if_text(const InferenceWorkload& s, const std::vector<Inference
                  " sequences; at the end of the context\n");
 }
 
-// "693 TFLOP/s, 3.00 TB/s, 231 operations per byte".
+// "693 TFLOP/s, 3 TB/s, 231 operations per byte".
 std::string ridge_text(double flops, double bytes) {
   return str_cat(number_text(flops / 1e12), " TFLOP/s, ", number_text(bytes / 1e12), " TB/s, ", fixed(flops / bytes, 0),
                  " operations per byte");

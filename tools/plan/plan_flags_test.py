@@ -34,7 +34,11 @@ def main():
     for name, value in (("seq", "1025"), ("what_if", "seq=1025")):
         refused(["--model", "gpt2", "--gpus", "8", f"--{name}", value],
                 f"--{name}: got 1025 tokens of a sequence; need at most 1024, the positions of gpt2")
-    for args in (["--gpus", "2", "--mesh", "tp2", "--model", "gpt2", "--top", "1"],
+    refused(["--inference", "--model", "gpt2", "--prompt", "5000"],
+            "--prompt: got 5001 tokens of a sequence; need at most 1024, the positions of gpt2")
+    refused(["--inference", "--model", "gpt2", "--what_if", "context=100000"],
+            "--what_if: got 100000 tokens of a sequence; need at most 1024, the positions of gpt2")
+    for args in (["--inference", "--model", "gpt2"], ["--gpus", "2", "--mesh", "tp2", "--model", "gpt2", "--top", "1"],
                  ["--inference", "--model", "gpt2", "--prompt", "5", "--gpu", "h200", "--usd_per_gpu_hour", "2"]):
         code, out, err = run(args)
         if code or not out or err:

@@ -1,6 +1,8 @@
 // plan: the fastest meshes for a model on a number of GPUs, what they cost, and what changes when the hardware does.
 #include <algorithm>
+#include <cctype>
 #include <cstdio>
+#include <cstring>
 #include <optional>
 #include <span>
 #include <string>
@@ -37,10 +39,11 @@ struct Options {
   bool inference = false, has_gpus = false;
   double batch_tokens = 4e6, usd_per_gpu_hour = 0, kw_per_gpu = 0, host_us = 0, memory_margin = kMemoryMargin;
   bool tf32 = false, async_tp = true;
-  bool has_batch_tokens = false, has_model = false;
+  bool has_batch_tokens = false, has_model = false, has_prompt = false, has_generated = false;
 };
 
-Fixed fixed_of(const Options& o) {
+// Sets --gpus to the ranks of --mesh if it is not given.
+Fixed fixed_of(Options& o) {
   Fixed f{.schedule = o.schedule, .microbatches = o.microbatches};
   if (!o.mesh.empty()) {
     dist::Mesh mesh;
@@ -56,6 +59,7 @@ Fixed fixed_of(const Options& o) {
                  "dimensions dp, fsdp, tp, cp, ep and pp");
       f.dimensions[dim.name] = dim.size;
     }
+    if (!o.has_gpus) o.gpus = mesh.size();
     check_flag("mesh", mesh.size() == o.gpus, str_cat(o.mesh, ", ", mesh.size(), " ranks"),
                str_cat("as many as --gpus, ", o.gpus));
   }
@@ -130,6 +134,16 @@ int run_inference(const Options& o, const Workload& w) {
                       .kv_bytes = bytes(o.kv_dtype),
                       .products = w.products,
                       .memory_margin = w.memory_margin};
+  const auto check_positions = [&](const char* flag, int64_t tokens) {
+    check_flag(flag, w.model.positions == 0 || tokens <= w.model.positions, str_cat(tokens, " tokens of a sequence"),
+               str_cat("at most ", w.model.positions, ", the positions of ", w.model.name));
+  };
+  if (const int64_t all = w.model.positions; all > 0) {  // the defaults are for longer contexts
+    if (!o.has_prompt)
+      s.prompt = std::max<int64_t>(1, std::min(s.prompt, o.has_generated ? all - s.generated : all / 2));
+    if (!o.has_generated) s.generated = std::max<int64_t>(1, std::min(s.generated, all - s.prompt));
+  }
+  check_positions("prompt", s.prompt + s.generated);
   if (!o.has_gpus) s.gpus = std::max(1, gpus_needed(s));
   std::vector<InferenceChange> changes;
   std::string text;
@@ -139,6 +153,7 @@ int run_inference(const Options& o, const Workload& w) {
   } catch (const Error& e) {
     usage_error(str_cat("--", e.what()));
   }
+  for (const InferenceChange& c : changes) check_positions("what_if", c.context.value_or(0));
   if (o.json) io::write_file_atomic(o.json.path, inference_json(s, o.usd_per_gpu_hour, changes));
   write_output(text);
   return 0;
@@ -186,6 +201,15 @@ std::optional<Planned> best_cheap(const Workload& w, Fixed fixed, const Search& 
   return cheap.best.empty() ? std::nullopt : std::optional(cheap.best[0]);
 }
 
+// One word of a shell.
+std::string shell_word(const std::string& text) {
+  const auto plain = [](unsigned char c) { return std::isalnum(c) || std::strchr("_-./=,:+@%", c); };
+  if (!text.empty() && std::ranges::all_of(text, plain)) return text;
+  std::string word = "'";
+  for (char c : text) word += c == '\'' ? "'\\''" : std::string(1, c);
+  return word + "'";
+}
+
 // Partitions the step for a plan and saves what a trainer reads; says how to train with it.
 std::string saved_text(const Options& o, const Workload& w, const Candidate& c) {
   const tools::StepChoice choice = step_of(w, c);
@@ -193,8 +217,8 @@ std::string saved_text(const Options& o, const Workload& w, const Candidate& c) 
   step.prepare();
   dist::save_plan(step.compiled().plan(o.gpu), o.save_plan.path, false);  // a trainer's step is another one
   return str_cat("saved ", c.text(), "; a run with it:\n  ./bazelw run //models/", choice.model, ":train -- --plan ",
-                 o.save_plan.path, " --config ", choice.config, " --batch_size ", choice.batch_size, " --seq_len ",
-                 choice.seq_len, " --microbatches ", choice.microbatches, " --dtype ", choice.dtype,
+                 shell_word(o.save_plan.path), " --config ", choice.config, " --batch_size ", choice.batch_size,
+                 " --seq_len ", choice.seq_len, " --microbatches ", choice.microbatches, " --dtype ", choice.dtype,
                  w.model.vocab < 256 ? " --data synthetic\n" : "\n");  // the tokens of text are bytes
 }
 
@@ -238,7 +262,11 @@ PartFlags plan_flags(Options& o) {
                  "numbers are in ",
                  kMachineUnits)},
         kAll},
-       {{"gpus", &o.gpus, "number of GPUs; with --inference as many as needed unless given", {1, 1 << 20}, &o.has_gpus},
+       {{"gpus",
+         &o.gpus,
+         "number of GPUs; unless given those of --mesh, or with --inference as many as needed",
+         {1, 1 << 20},
+         &o.has_gpus},
         kAll},
        {{"batch_tokens",
          &o.batch_tokens,
@@ -277,8 +305,8 @@ PartFlags plan_flags(Options& o) {
        {{"inference", &o.inference,
          "what generating text costs instead of training; --what_if kv_heads=1,8,H,context=8192,32768 compares"},
         kAll},
-       {{"prompt", &o.prompt, "tokens of a prompt", {1, 1e9}}, kInference},
-       {{"generated", &o.generated, "tokens generated for each prompt", {1, 1e9}}, kInference},
+       {{"prompt", &o.prompt, "tokens of a prompt", {1, 1e9}, &o.has_prompt}, kInference},
+       {{"generated", &o.generated, "tokens generated for each prompt", {1, 1e9}, &o.has_generated}, kInference},
        {{"kv_dtype", &o.kv_dtype, "of keys and values: f32, bf16 or fp8"}, kInference},
        {{"curve", &o.curve, "SVG of compute and communication over the number of GPUs, with both limits"}, kStep},
        {{"collectives", &o.collectives, "SVG of the bus bandwidth of collectives by size over 1 to 32 nodes"}, kStep},
@@ -296,7 +324,7 @@ PartFlags plan_flags(Options& o) {
        {{"json", &o.json, "also write the plans, or with --inference its figures, to this file"}, kAll}});
 }
 
-int run(const Options& o, const PartFlags& flags) {
+int run(Options o, const PartFlags& flags) {
   flags.check(o.inference ? kInference : kStep);
   check_flag("model", !o.config || !o.has_model, o.model, "either --model or --config");
   const Fixed fixed = fixed_of(o);

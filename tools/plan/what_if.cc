@@ -14,7 +14,8 @@ namespace {
 
 constexpr std::string_view kNames[] = {"gpu_flops", "network", "bandwidth", "memory", "gpus", "batch", "seq"};
 constexpr std::string_view kNeed =
-    "need gpu_flops, network, bandwidth, memory, gpus, batch or seq with a number above 0, or a factor such as 8x";
+    "need gpu_flops, network, bandwidth, memory, gpus, batch or seq with a number above 0 and below 10^18, or a factor "
+    "such as 8x";
 constexpr size_t kMostWorkloads = 64;
 
 std::string part(std::string_view text) { return str_cat("what_if: got '", one_line(text, 40), "'"); }

@@ -14,8 +14,7 @@ using Lock = std::unique_lock<std::mutex>;
 
 namespace {
 
-constexpr std::chrono::milliseconds kSettles{40};  // from a mismatch of two ranks until the group fails
-constexpr uint64_t kMaxAhead = 1 << 20;            // collectives that another rank may have started before this one
+constexpr uint64_t kMaxAhead = 1 << 20;  // collectives that another rank may have started before this one
 
 StridedView dense(const StridedView& v, const void* data) {
   return {const_cast<void*>(data), v.dtype, v.shape, contiguous_strides(v.shape)};
@@ -219,7 +218,7 @@ void Group::take(Stream& s, Op& op, size_t i, StartedRequest r) {
   } catch (const Error& e) {
     // Two ranks that differ do not show which one is wrong: the others may still come.
     const auto now = std::chrono::steady_clock::now();
-    if (!mismatch_ || all) mismatch_ = {Ref<Op>(&op), e, all ? now : now + kSettles};
+    if (!mismatch_ || all) mismatch_ = {Ref<Op>(&op), e, all ? now : now + hub_.settles};
     if (mismatch_->op.get() == &op) mismatch_->error = e;
     settle();
     changed_.notify_all();

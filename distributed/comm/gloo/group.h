@@ -32,6 +32,8 @@ class Hub {
  public:
   virtual ~Hub() = default;
   std::mutex mutex;
+  /// From a mismatch of two ranks until the group fails: others may still come, and show which one is wrong.
+  std::chrono::nanoseconds settles{std::chrono::milliseconds(40)};
   /// Sends a frame; `header.to` says where.
   virtual void send(Outgoing frame) = 0;
   /// Has another thread do the tasks of a collective that need nothing more.

@@ -53,6 +53,7 @@ std::string key_of(int rank) { return str_cat("gloo/rank_", rank); }
 struct GlooWorld::State final : wire::Hub, std::enable_shared_from_this<GlooWorld::State> {
   State(Store& store, int size, const std::vector<int>& local_ranks, const GlooWorldOptions& o)
       : options(o), size(size), members(size), process_of(size), local(size) {
+    settles = options.settles;
     const auto deadline = std::chrono::steady_clock::now() + options.timeout;
     join(store, local_ranks, deadline);
     wire::ConnectOptions connect{options.address, options.interface, store.get("gloo/token", deadline)};

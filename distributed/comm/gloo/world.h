@@ -30,6 +30,9 @@ struct GlooWorldOptions {
   std::chrono::nanoseconds timeout = std::chrono::seconds(kDefaultTimeout);
   /// A connection is cut if the other host has not answered for this long.
   std::chrono::nanoseconds silence = std::chrono::seconds(5);
+  /// Ranks that start different collectives fail this long after, or when all ranks have started one: others may still
+  /// come, and show which one is wrong.
+  std::chrono::nanoseconds settles = std::chrono::milliseconds(40);
 };
 
 class GlooWorld final : public ProcessWorld {
