@@ -216,9 +216,10 @@ std::string saved_text(const Options& o, const Workload& w, const Candidate& c) 
   tools::ModelStep step(choice, Device::meta());
   step.prepare();
   dist::save_plan(step.compiled().plan(o.gpu), o.save_plan.path, false);  // a trainer's step is another one
-  return str_cat("saved ", c.text(), "; a run with it:\n  ./bazelw run //models/", choice.model, ":train -- --plan ",
-                 shell_word(o.save_plan.path), " --config ", choice.config, " --batch_size ", choice.batch_size,
-                 " --seq_len ", choice.seq_len, " --microbatches ", choice.microbatches, " --dtype ", choice.dtype,
+  return str_cat("saved ", c.text(), "; a run with it, on ranks of the CPU:\n  ./bazelw run //models/", choice.model,
+                 ":train -- --plan ", shell_word(o.save_plan.path), " --config ", choice.config, " --batch_size ",
+                 choice.batch_size, " --seq_len ", choice.seq_len, " --microbatches ", choice.microbatches, " --dtype ",
+                 choice.dtype,
                  w.model.vocab < 256 ? " --data synthetic\n" : "\n");  // the tokens of text are bytes
 }
 
@@ -300,7 +301,7 @@ PartFlags plan_flags(Options& o) {
        {{"what_if", &o.what_if,
          "changes of gpu_flops, network, bandwidth, memory, gpus, batch and seq, such as network=0.1x,0.5x,gpus=2x: "
          "the best plan with each value alone, and with all combinations of several names; the other output is of the "
-         "workload as it is"},
+         "workload as it is. network: all links, within nodes and between them; bandwidth: of a GPU's memory"},
         kAll},
        {{"inference", &o.inference,
          "what generating text costs instead of training; --what_if kv_heads=1,8,H,context=8192,32768 compares"},
