@@ -1,4 +1,4 @@
-// The choice of experts can be a constant, without a router. Each rank sorts the choices of its own tokens, and the
+// A model may choose experts by constants, without a router. Each rank then sorts the choices of its own tokens. The
 // results equal those of one device.
 #include <gtest/gtest.h>
 

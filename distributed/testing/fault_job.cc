@@ -19,8 +19,8 @@
 #include "distributed/launch/processes.h"
 #include "distributed/launch/step.h"
 #include "distributed/launch/world.h"
+#include "distributed/testing/child.h"
 #include "framework/base/clock.h"
-#include "framework/base/failure_report.h"
 #include "framework/dispatch/flight.h"
 #include "framework/io/file.h"
 #include "weft.h"
@@ -311,8 +311,7 @@ std::vector<FaultCase> fault_cases() {
 }
 
 int run_faulty(const FaultCase& c, const std::string& mark) {
-  std::unique_ptr<dist::Job> job;
-  try {
+  return run_child([&](std::unique_ptr<dist::Job>& job) {
     if (c.ranks != "threads") {
       const bool guilty = std::to_string(c.rank) == std::getenv("RANK");
       dist::JobOptions o;
@@ -326,13 +325,7 @@ int run_faulty(const FaultCase& c, const std::string& mark) {
       job = std::make_unique<dist::Job>(o);
     }
     Training(c, mark).run(job.get());
-    return 0;
-  } catch (const Error& e) {
-    if (job) job->fail(e);
-    report_failure(e.code(), e.what());
-    std::fprintf(stderr, "%s\n", e.what());
-    return 1;
-  }
+  });
 }
 
 }  // namespace weft::testing

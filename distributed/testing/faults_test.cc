@@ -19,6 +19,7 @@
 
 #include "distributed/diagnose/diagnosis.h"
 #include "distributed/launch/launcher.h"
+#include "distributed/testing/child.h"
 #include "distributed/testing/fault_job.h"
 #include "framework/base/clock.h"
 #include "framework/dispatch/flight.h"
@@ -31,15 +32,6 @@ namespace fs = std::filesystem;
 using dist::diagnose::Job;
 
 std::string self;
-
-std::string content(const std::string& path) {
-  std::ifstream file(path);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
-bool has(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
 
 struct Outcome {
   int code = 0;

@@ -19,22 +19,13 @@
 #include "distributed/launch/job.h"
 #include "distributed/launch/launcher.h"
 #include "distributed/launch/processes.h"
-#include "framework/base/failure_report.h"
+#include "distributed/testing/child.h"
 #include "weft.h"
 
 namespace weft::testing {
 namespace {
 
 std::string self;
-
-std::string content(const std::string& path) {
-  std::ifstream file(path);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
-bool has(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
 
 struct Model : nn::Module {
   nn::Linear in, out;
@@ -180,18 +171,11 @@ TEST(FirstCall, NamesWhatDiffers) {
 }  // namespace
 
 int child(const std::string& mode, const std::string& folder) {
-  std::optional<dist::Job> job;
-  try {
-    job.emplace(
+  return run_child([&](std::unique_ptr<dist::Job>& job) {
+    job = std::make_unique<dist::Job>(
         dist::JobOptions{.ranks = mode == "pairs" ? 4 : 2, .timeout = std::chrono::seconds(mode == "pairs" ? 5 : 20)});
     train(mode, folder);
-    return 0;
-  } catch (const Error& e) {
-    if (job) job->fail(e);
-    report_failure(e.code(), e.what());
-    std::fprintf(stderr, "%s\n", e.what());
-    return 1;
-  }
+  });
 }
 
 }  // namespace weft::testing

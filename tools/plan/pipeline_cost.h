@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace weft::planner {
@@ -14,6 +15,11 @@ double bubble_seconds(const std::string& schedule, int ranks, int stages_per_ran
                       double weight);
 double alive_microbatches(const std::string& schedule, int ranks, int stages_per_rank, int64_t microbatches,
                           int rank = 0);
+
+/// The schedules that the search tries, with the stages of a rank.
+inline constexpr std::pair<const char*, int> kSchedules[] = {
+    {"gpipe", 1}, {"1f1b", 1}, {"interleaved_1f1b", 2}, {"interleaved_1f1b", 4}, {"zb_h1", 1},
+    {"zb_2p", 1}, {"zb_v", 2}, {"dualpipe_v", 2}};
 
 /// The number of layers of each stage; the last one also has the head, which costs as much as `head` layers.
 std::vector<int64_t> stage_layers(int64_t layers, double head, int stages);

@@ -11,6 +11,7 @@
 
 #include "framework/base/error.h"
 #include "framework/base/units.h"
+#include "tools/plan/pipeline_cost.h"
 #include "tools/profile/table.h"
 
 namespace weft::planner {
@@ -116,9 +117,6 @@ class Searcher {
     if (c.pp == 1 && !f_.schedule.empty()) return all;
     c.fsdp *= std::exchange(c.dp, 1);
     c.zero = 3;
-    static const std::pair<const char*, int> kSchedules[] = {
-        {"gpipe", 1}, {"1f1b", 1}, {"interleaved_1f1b", 2}, {"interleaved_1f1b", 4}, {"zb_h1", 1},
-        {"zb_2p", 1}, {"zb_v", 2}, {"dualpipe_v", 2}};
     const int64_t sequences = std::max<int64_t>(1, s_.batch / c.data());
     for (const int64_t m : f_.microbatches ? std::vector{f_.microbatches} : microbatches_of(sequences, c.pp)) {
       c.microbatches = m;

@@ -5,16 +5,11 @@
 #include <random>
 #include <set>
 
+#include "tools/plan/pipeline_cost.h"
+#include "tools/plan/testing/on_h100.h"
+
 namespace weft::planner {
 namespace {
-
-Workload on_h100(const char* model, int gpus, int64_t batch, int64_t sequence = 8192) {
-  return {.model = preset_shape(model),
-          .machine = machine_preset("h100-sxm"),
-          .gpus = gpus,
-          .batch = batch,
-          .sequence = sequence};
-}
 
 // A small model on a few GPUs, of which some hold it and some do not.
 Workload random_workload(std::mt19937_64& random) {
@@ -73,14 +68,7 @@ struct Exhaustive {
             price(c);
             continue;
           }
-          for (const auto& [schedule, stages] : {std::pair("gpipe", 1),
-                                                 {"1f1b", 1},
-                                                 {"interleaved_1f1b", 2},
-                                                 {"interleaved_1f1b", 4},
-                                                 {"zb_h1", 1},
-                                                 {"zb_2p", 1},
-                                                 {"zb_v", 2},
-                                                 {"dualpipe_v", 2}}) {
+          for (const auto& [schedule, stages] : kSchedules) {
             c.schedule = schedule;
             c.stages_per_rank = stages;
             if (c.schedule == "interleaved_1f1b" && m % c.pp != 0) continue;

@@ -5,6 +5,7 @@
 
 #include "compiler/cost/collective_seconds.h"
 #include "distributed/launch/compile.h"
+#include "tools/plan/testing/on_h100.h"
 #include "tools/step/model_step.h"
 
 namespace weft::planner {
@@ -121,14 +122,6 @@ TEST(StepCost, AnEstimateHasTheWorkOfAllMicrobatches) {
     // Sums of one microbatch are no sums.
     EXPECT_NEAR((four - two) / (two - one), 1, 0.2) << model;
   }
-}
-
-Workload on_h100(const char* model, int gpus, int64_t batch, int64_t sequence = 8192) {
-  return {.model = preset_shape(model),
-          .machine = machine_preset("h100-sxm"),
-          .gpus = gpus,
-          .batch = batch,
-          .sequence = sequence};
 }
 
 Workload llama70b(int gpus, int64_t batch) { return on_h100("llama-70b", gpus, batch); }

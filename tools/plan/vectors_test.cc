@@ -117,14 +117,7 @@ TEST(Vectors, Rows) {
 // The closed forms are those of the tables that ranks run.
 TEST(Vectors, BubblesAreThoseOfTheTables) {
   namespace pl = dist::pipeline;
-  for (const auto& [schedule, v] : {std::pair("gpipe", 1),
-                                    {"1f1b", 1},
-                                    {"interleaved_1f1b", 2},
-                                    {"interleaved_1f1b", 4},
-                                    {"zb_h1", 1},
-                                    {"zb_2p", 1},
-                                    {"zb_v", 2},
-                                    {"dualpipe_v", 2}})
+  for (const auto& [schedule, v] : kSchedules)
     for (int p : {2, 4, 8})
       for (int time = 0; time < 125; ++time) {
         const double f = 1 + time % 5, i = 1 + time / 5 % 5, w = 1 + time / 25;
