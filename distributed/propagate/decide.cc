@@ -341,14 +341,14 @@ class Decider {
       }
       if (std::find(out.begin(), out.end(), s) == out.end()) out.push_back(std::move(s));
     };
-    if (!n.outputs.empty() && passing == 0)
-      if (const auto& u = update({id, 0}))
-        if (Split s = split_of(mesh_, rule, rule.map.out[0], u->spec); n.op->is(kPointwise)) {
-          if (result_spec(mesh_, rule, 0, s) == u->spec) return {s};
-          add(s);
-        } else if (n.op->is(kIndexing)) {  // the gradient of a table: the rows that are added may be far fewer
-          add(s);
-        }
+    if (!n.outputs.empty() && passing == 0) {
+      if (const auto& u = update({id, 0})) {
+        const Split s = split_of(mesh_, rule, rule.map.out[0], u->spec);
+        if (n.op->is(kPointwise) && result_spec(mesh_, rule, 0, s) == u->spec) return {s};
+        // The gradient of a table adds rows that may be far fewer than the table's.
+        if (n.op->is(kPointwise) || n.op->is(kIndexing)) add(s);
+      }
+    }
     for (size_t i : order)
       if (out.size() < 6) add(own[i]);
     if (out.empty()) out.push_back(whole(rule));

@@ -1,6 +1,6 @@
 """Files inside the program, so that it works wherever it is copied: the bytes of one file, or texts by name."""
 
-load("@rules_cc//cc:defs.bzl", "cc_library")
+load("//tools/build_rules:cc.bzl", "cc_library")
 
 def embed_file(name, src, symbol, **kwargs):
     """A cc_library that defines `extern "C" const unsigned char SYMBOL[], SYMBOL_end[]` (read-only data, 64-byte aligned).

@@ -1,6 +1,6 @@
 """The programs of a model family: //models/NAME:train, :generate and :score."""
 
-load("@rules_cc//cc:defs.bzl", "cc_binary")
+load("//tools/build_rules:cc.bzl", "cc_binary")
 
 def model_programs(name, family, header, deps, test_config):
     """Three binaries whose main() hands `family` (a `const weft::nn::ModelFamily&` expression declared in `header`)

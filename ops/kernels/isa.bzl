@@ -1,6 +1,6 @@
 """isa_library: one text compiled per instruction set, each in its own namespace (WEFT_ISA_NS)."""
 
-load("@rules_cc//cc:defs.bzl", "cc_library", "cc_test")
+load("//tools/build_rules:cc.bzl", "cc_library", "cc_test")
 
 _MARCH = {
     "avx2": "x86-64-v3",
@@ -19,6 +19,7 @@ def isa_library(name, srcs, hdrs = [], textual_hdrs = [], deps = []):
             name = "%s_%s" % (name, isa),
             srcs = srcs,
             hdrs = hdrs,
+            standard_headers = False,
             textual_hdrs = textual_hdrs,
             # Instrumented -O3 takes minutes per file.
             copts = select({

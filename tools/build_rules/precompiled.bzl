@@ -1,6 +1,10 @@
-"""A precompiled header, which saves about a third of the time that g++ spends on a file."""
+"""A precompiled header, which saves a quarter of the time that g++ spends on a file."""
 
 load("@rules_cc//cc:find_cc_toolchain.bzl", "find_cc_toolchain")
+load("@standard_headers//:version.bzl", "VERSION")
+
+# The header that cc.bzl includes in every file, as a path in the output folder.
+STANDARD_HEADERS = "framework/base/precompiled/%s/standard_headers.h" % VERSION
 
 def _precompiled_header_impl(ctx):
     toolchain = find_cc_toolchain(ctx)

@@ -1,6 +1,6 @@
 """Macros for the common targets of BUILD files."""
 
-load("@rules_cc//cc:defs.bzl", "cc_library", "cc_test")
+load("//tools/build_rules:cc.bzl", "cc_library", "cc_test")
 
 def weft_library(name, **kwargs):
     """A library with the files NAME.h and NAME.cc."""

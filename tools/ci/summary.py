@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """summary.py (TESTLOGS STATUS)...: counts the test cases in all test.xml files; prints `N passed, N failed, N skipped`.
 
-STATUS is the exit code of `bazel test`. If it is not 0 and no test case failed, the build or a test's process failed,
-which counts as one failure. Exits with 0 only if tests passed in each run and nothing failed.
+STATUS is the exit code of `bazel test`, or `stopped` if a run may end early. If it is another code than 0 and no test case
+failed, the build or a test's process failed, which counts as one failure. Exits with 0 only if nothing failed and tests
+passed in each run; a stopped run may have none.
 """
 import pathlib
 import sys
@@ -30,15 +31,16 @@ def count(testlogs):
 
 def main():
     runs = list(zip(sys.argv[1::2], sys.argv[2::2]))
-    if not runs or len(sys.argv) % 2 == 0 or not all(status.isdigit() for _, status in runs):
+    if not runs or len(sys.argv) % 2 == 0 or not all(s.isdigit() or s == "stopped" for _, s in runs):
         sys.exit("usage: summary.py (TESTLOGS STATUS)...")
     totals, empty = [0, 0, 0], False
     for testlogs, status in runs:
         passed, failed, skipped = count(testlogs)
-        if int(status) and not failed:
+        stopped = status == "stopped"
+        if not stopped and int(status) and not failed:
             print(f"summary: no test case failed, but bazel ended with {status}: a failed build, or a test's process")
             failed = 1
-        empty |= not passed
+        empty |= not passed and not stopped
         totals = [a + b for a, b in zip(totals, (passed, failed, skipped))]
     print("{} passed, {} failed, {} skipped".format(*totals))
     return 1 if totals[1] or empty else 0

@@ -30,7 +30,7 @@ def main():
     entries = {}
     for action in actions:
         arguments = [a for a in action["arguments"] if a not in GCC_ONLY]
-        # clang cannot read g++'s precompiled header.
+        # clang would read g++'s precompiled header beside this one, and fails on it.
         if "-include" in arguments:
             at = arguments.index("-include")
             del arguments[at : at + 2]

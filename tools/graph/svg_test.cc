@@ -96,8 +96,9 @@ TEST(ModuleRows, TheOptimiserIsUpdateInAllStages) {
     int update = 0;
     for (int32_t id = 0; id < g.size(); ++id) {
       const Phase phase = phases[static_cast<size_t>(id)];
-      if (!g.node(id).inputs.empty() && std::string_view(g.node(id).scope) == "opt")
+      if (!g.node(id).inputs.empty() && std::string_view(g.node(id).scope) == "opt") {
         EXPECT_EQ(phase, Phase::kUpdate) << stage << ": node " << id << ", " << g.node(id).op->name;
+      }
       update += phase == Phase::kUpdate;
     }
     EXPECT_GT(update, 20) << stage;

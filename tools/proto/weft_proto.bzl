@@ -7,7 +7,7 @@ With `grpc = True` the services in the .proto files get their classes, in NAME.g
 A .proto imports others by their path from the workspace root, and google/protobuf/*.proto from /usr/include.
 """
 
-load("@rules_cc//cc:defs.bzl", "cc_library")
+load("//tools/build_rules:cc.bzl", "cc_library")
 
 def _protos(label):
     return (label if ":" in label else label + ":" + label.split("/")[-1]) + "__protos"

@@ -1,0 +1,85 @@
+#!/usr/bin/env python3
+"""english.py [--list] [PATH...]: counts, in comments, messages and documents, the phrases that CONTRIBUTING.md replaces.
+
+Only the rules that a pattern can find are counted; the numbers are those of CONTRIBUTING.md, "Language".
+"""
+import io
+import re
+import subprocess
+import sys
+import tokenize
+
+RULES = {
+    "1 those of, that of, the one that": r"\b(?:those|that) of\b|\bthe ones? (?:that|which)\b",
+    "4 what as a noun": r"\bwhat (?:is|it|they|a|the|stages|ranks)\b",
+    "5 so many, as many": r"\b(?:so|as) many\b",
+    "2 begins with Of, By, With, In which": r"(?:^|[.:;!?] )(?:Of|By|With|In which) ",
+}
+QUESTION = re.compile(r"\bwhat [^.]*\?", re.I)
+C = (".h", ".cc", ".inc", ".js", ".cu")
+HASH = (".py", ".sh", ".bzl", "BUILD", "WORKSPACE", "bazelw", ".bazelrc", "run")
+TOKEN = re.compile(r'//[^\n]*|/\*.*?\*/|R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)
+
+
+def pieces(path, text):
+    """Yields (line number, text) of each comment line, text literal and line of a document."""
+    if path.endswith(".md"):
+        fence = False
+        for n, line in enumerate(text.splitlines(), 1):
+            fence ^= line.lstrip().startswith("```")
+            if not fence and not line.startswith("    "):
+                yield n, line.lstrip("#*->| ")
+    elif path.endswith(C):
+        for match in TOKEN.finditer(text):
+            token, first = match.group(), text.count("\n", 0, match.start()) + 1
+            if token[0] == "'" or (token[0] in '"R' and " " not in token):
+                continue
+            for n, line in enumerate(token.splitlines(), first):
+                yield n, line.strip().lstrip("/*< ").strip('"')
+    elif path.endswith(".py"):
+        try:
+            for token in tokenize.generate_tokens(io.StringIO(text).readline):
+                if token.type == tokenize.COMMENT or (token.type == tokenize.STRING and " " in token.string):
+                    for n, line in enumerate(token.string.splitlines(), token.start[0]):
+                        yield n, line.strip().lstrip("#\"' ")
+        except (tokenize.TokenError, IndentationError):
+            return
+    elif path.endswith(HASH):
+        for n, line in enumerate(text.splitlines(), 1):
+            if "#" in line:
+                yield n, line.split("#", 1)[1].lstrip("# ")
+
+
+def find(sources):
+    """{rule: ["path:line: text"]} for {path: text}."""
+    found = {rule: [] for rule in RULES}
+    for path, text in sorted(sources.items()):
+        before = {}
+        for n, line in pieces(path, text):
+            # A line that goes on a sentence of the line before does not begin one.
+            begins = n - 1 not in before or not before[n - 1] or before[n - 1][-1] in ".:;!?|"
+            before[n] = line.rstrip()
+            for rule, pattern in RULES.items():
+                for match in re.finditer(pattern, line, 0 if rule[0] == "2" else re.I):
+                    if rule[0] == "4" and QUESTION.search(line) or rule[0] == "2" and not match.start() and not begins:
+                        continue
+                    found[rule].append(f"{path}:{n}: {line.strip()[:140]}")
+    return found
+
+
+def main():
+    args = [a for a in sys.argv[1:] if a != "--list"]
+    paths = subprocess.run(["git", "ls-files", "--", *args], check=True, stdout=subprocess.PIPE, text=True).stdout.split("\n")
+    sources = {}
+    for path in paths:
+        if path.endswith(C + HASH + (".md",)) and not path.endswith("lint/english.py"):
+            with open(path, encoding="utf-8", errors="replace") as file:
+                sources[path] = file.read()
+    for rule, places in find(sources).items():
+        print(f"rule {rule}: {len(places)}")
+        if "--list" in sys.argv:
+            print("".join(f"  {place}\n" for place in places), end="")
+
+
+if __name__ == "__main__":
+    main()
