@@ -19,7 +19,7 @@ struct Slots {
 
 void accumulate_into(Tensor& slot, const Tensor& g) { slot = slot.defined() ? internal::accumulate(slot, g) : g; }
 
-// With `of_parameters`, wrt are values of parameters, and a gradient is the sum over all values that the loss used: the
+// If `of_parameters`, wrt are values of parameters, and a gradient is the sum over all values that the loss used: the
 // parameter may have been set since then.
 std::vector<Tensor> eager_grad(const Tensor& loss, const std::vector<Tensor>& wrt, const GradOptions& options,
                                bool of_parameters) {
@@ -107,7 +107,7 @@ std::vector<Tensor> eager_grad(const Tensor& loss, const std::vector<Tensor>& wr
   return result;
 }
 
-// What grad() needs, on the tape and in a capture.
+// Checks the arguments of grad(), on the tape and in a capture.
 void check(const Tensor& loss, const std::vector<Tensor>& wrt, const GradOptions& options) {
   for (const Tensor& t : wrt)
     WEFT_CHECK(is_floating(t.dtype()), "grad: cannot differentiate with respect to ", t.type(),
@@ -127,7 +127,7 @@ void check(const Tensor& loss, const std::vector<Tensor>& wrt, const GradOptions
              "a compiled function (call grad inside it), or from gradients without create_graph?");
 }
 
-/// The tape's node of `t`; of a cell's value in a capture, the cell's leaf.
+/// The tape's node of `t`, or the cell's leaf if `t` is a cell's value in a capture.
 const RefCounted* leaf_of(Capture& capture, const Tensor& t) {
   if (!t.is_traced()) return tape_node(t);
   const Graph& g = capture.graph();
@@ -135,7 +135,7 @@ const RefCounted* leaf_of(Capture& capture, const Tensor& t) {
   return n.op == &cell_op ? g.cells[n.attrs.i("index")]->leaf.get() : nullptr;
 }
 
-// A captured function has no tape of what was computed before it: such values are constants there. An error, because
+// A captured function has no tape of earlier computations: their values are constants there. This is an error, because
 // the same call outside the capture has other gradients.
 void check_inside(Capture& capture, const Tensor& loss, const std::vector<Tensor>& wrt) {
   if (capture.kind() != Capture::kStep) return;

@@ -268,7 +268,7 @@ TEST(CaptureGrad, WhatWasComputedOutsideIsAnError) {
                 capture(fn, scalar(1));
               }).find(str_cat("grad: ", type, " was computed from operand 0 outside the captured function")),
               0u);
-  // Of a leaf from outside, and of what a leaf from outside was computed to.
+  // A tensor that was computed outside from a leaf may be an operand of grad().
   const Graph g = capture([&](Tensor a) { return grad(square * a, {square})[0]; }, scalar(1));
   EXPECT_EQ(interpret(*expand_grad(g), {{scalar(5)}})[0].item<double>(), 5);
 }

@@ -32,7 +32,7 @@ bool depends_on(const Tensor& loss, const std::vector<Parameter>& parameters) {
   std::unordered_set<uint64_t> variables;
   for (const Parameter& p : parameters)
     if (const RefCounted* leaf = p.cell().leaf.get()) variables.insert(static_cast<const TapeNode*>(leaf)->variable);
-  // Ends at the first parameter, which is soon found: the last operand is followed first.
+  // The loop ends at the first parameter. It follows the last operand first, which finds a parameter soon.
   std::unordered_set<const TapeNode*> seen{tape_node(loss)};
   std::vector<const TapeNode*> stack{tape_node(loss)};
   while (!stack.empty()) {

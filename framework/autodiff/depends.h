@@ -1,4 +1,4 @@
-// What a loss depends on: where its derivative is not zero for lack of a path.
+// The values that a loss depends on: a path of derivatives leads from the loss to them.
 #pragma once
 #include <vector>
 
@@ -7,9 +7,9 @@
 
 namespace weft::internal {
 
-/// By node of a captured graph: whether the derivative of `loss` reaches it, past no detach() and no NoGrad.
+/// For each node of a captured graph, whether the derivative of `loss` reaches it, past no detach() and no NoGrad.
 std::vector<bool> reached_by_derivative(const Graph& g, Value loss);
-/// Whether the derivative of the loss reaches a value of one of the parameters. True if that is not known: in a body
+/// Whether the derivative of the loss reaches a value of one of the parameters. True if this is unknown, as in a body
 /// (checkpoint, custom_grad).
 bool depends_on(const Tensor& loss, const std::vector<Parameter>& parameters);
 /// Notes that an optimiser updates the parameter, or that grad() was called for it.

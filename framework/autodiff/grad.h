@@ -15,8 +15,8 @@ struct GradOptions {
   Tensor grad_output = {};    // gradient of `loss`; required unless loss has one element
 };
 
-/// Gradients and the parameters they belong to, by which an optimiser finds the parameter of each. One that is made of
-/// a plain vector has no parameters.
+/// Gradients with their parameters, so that an optimiser finds the parameter of each gradient. Gradients made from a
+/// plain vector have no parameters.
 struct Gradients : std::vector<Tensor> {
   using std::vector<Tensor>::vector;
   Gradients(std::vector<Tensor> values, std::vector<Parameter> of = {})
@@ -59,7 +59,7 @@ class CustomGrad {
   CustomGrad(TensorFn fn, BackwardFn backward, SourceLine line = std::source_location::current())
       : fn_(std::move(fn)), backward_(std::move(backward)), line_(line) {}
   std::vector<Tensor> operator()(const std::vector<Tensor>& inputs) const;
-  /// For functions with one result.
+  /// The form for functions with one result.
   template <class... T>
   Tensor operator()(const Tensor& first, const T&... rest) const {
     return only((*this)(std::vector<Tensor>{first, rest...}));

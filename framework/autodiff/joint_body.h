@@ -6,8 +6,8 @@
 
 namespace weft::internal {
 
-/// A body with its derivative. Inputs: those of the body, then a gradient for each selected result. Outputs: those of
-/// the body, then the gradients of the selected inputs that a selected result depends on.
+/// A body with its derivative. The inputs are the body's inputs, then a gradient for each selected result. The outputs
+/// are the body's outputs, then the gradients of the selected inputs that a selected result depends on.
 struct JointBody {
   Ref<Graph> graph;
   int32_t first_backward = 0;  // nodes from here on belong to the derivative

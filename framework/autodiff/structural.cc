@@ -207,7 +207,7 @@ std::vector<TensorType> types_of(const std::vector<Tensor>& inputs, const char* 
   return types;
 }
 
-// fn, whose results are checked. `line` is that of the check alone: the ops of fn have their own.
+// fn with a check of its results. `line` is the line of the check; the ops of fn have their own lines.
 TensorFn checked_results(const TensorFn& fn, const char* op, SourceLine line) {
   return [&fn, op, line](std::span<const Tensor> in) {
     std::vector<Tensor> out = fn(in);
@@ -258,7 +258,7 @@ std::vector<Tensor> CustomGrad::operator()(const std::vector<Tensor>& inputs) co
           WEFT_CHECK(g[i].shape() == types[i].shape, "custom_grad: the gradient of input ", i, " has shape ",
                      g[i].shape(), "; need ", types[i].shape);
           WEFT_CHECK(is_floating(g[i].dtype()) || !is_floating(types[i].dtype), "custom_grad: the gradient of input ",
-                     i, " is ", g[i].type(), "; need a floating-point dtype, as that of the input, ", types[i]);
+                     i, " is ", g[i].type(), "; need a floating-point dtype like the input, ", types[i]);
           defined |= int64_t{1} << i;
           kept.push_back(g[i].to(types[i].dtype));
         }

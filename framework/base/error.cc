@@ -22,7 +22,8 @@ void append(std::string& s, uint64_t v) { s.append(std::to_string(v)); }
 
 thread_local constinit Origin origin;
 
-// Part of the paths of its headers: not a line of the user. It is the caller of a constructor behind emplace_back().
+// A part of the paths of the standard library's headers. emplace_back() makes such a header the caller of a
+// constructor, but the place must be a line of the user.
 constexpr std::string_view kStandardLibrary = "/include/c++/";
 
 std::string origin_text(SourceLine line, std::string_view scope) {
@@ -44,7 +45,7 @@ std::string origin_path() {
 
 namespace {
 
-// Whether the message has this line as a whole: "model.cc:3" is not in "model.cc:31".
+// Whether the message contains this line as a whole: "model.cc:3" is not in "model.cc:31".
 bool names_line(const std::string& message, const std::string& line) {
   for (size_t at = message.find(line); at != message.npos; at = message.find(line, at + 1)) {
     const size_t end = at + line.size();

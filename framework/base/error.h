@@ -9,7 +9,7 @@
 
 namespace weft {
 
-/// Kinds of failure; the numbers are those of absl::StatusCode.
+/// Kinds of failure, with the numbers of absl::StatusCode.
 enum class Code {
   kInvalidArgument = 3,
   kDeadlineExceeded = 4,
@@ -39,7 +39,8 @@ namespace internal {
 /// Throws Error with the message and the current place.
 [[noreturn]] void fail(Code code, const std::string& message);
 [[noreturn]] void bug(const char* file, int line, const char* condition, const std::string& message);
-/// Prints "weft: MESSAGE" as one line to standard error: for what needs the user's attention and stops nothing.
+/// Prints "weft: MESSAGE" as one line to standard error: for a condition that needs the user's attention but stops
+/// nothing.
 void warn(const std::string& message);
 }  // namespace internal
 

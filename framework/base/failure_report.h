@@ -1,4 +1,4 @@
-// How a program of a job reports to its launcher why it failed.
+// The report of a failed program to the launcher of its job.
 #pragma once
 #include <optional>
 #include <string>

@@ -7,7 +7,8 @@
 namespace weft {
 namespace {
 
-// Names that people type are shorter. The cost of a comparison is the product of the lengths.
+// The longest names compared. The cost of a comparison is the product of the lengths; names that people type are
+// shorter.
 constexpr size_t kLongest = 200;
 
 // Both are at most kLongest long.

@@ -1,4 +1,4 @@
-// Messages quote names from files and command lines, which may have any bytes.
+// Messages quote names from files and command lines, which may contain any bytes.
 #pragma once
 #include <cstddef>
 #include <string>

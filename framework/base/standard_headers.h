@@ -1,5 +1,5 @@
 // The standard headers that most files include, compiled once before all of them (tools/build_rules/precompiled.bzl).
-// A file still includes what it uses: kernels, clang-tidy and other builds compile without this header.
+// A file still includes the headers that it uses: kernels, clang-tidy and other builds compile without this header.
 #include <algorithm>
 #include <array>
 #include <atomic>

@@ -43,7 +43,7 @@ constexpr Switch kSwitches[] = {
     {"WEFT_THREADS", Switch::kNumber, "number", "0", "threads of the pool, 0 for all cores", 0, 4096},
 };
 
-// Variables of our tests and scripts, which are no switches.
+// Variables of our tests and scripts, which are not switches.
 constexpr std::string_view kOthers[] = {"WEFT_BAZEL", "WEFT_GPU_CHECK", "WEFT_GPU_CHECK_SMALL",
                                         "WEFT_GPU_TEST_SECONDS"};
 

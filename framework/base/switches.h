@@ -8,7 +8,7 @@
 
 namespace weft {
 
-/// One switch: its environment variable, what its value is, a help text, and its default.
+/// One switch: its environment variable, the kind of its value, a help text, and its default.
 struct Switch {
   enum Kind {
     kText,    // any text

@@ -22,8 +22,8 @@ namespace {
 thread_local bool in_task = false;
 thread_local ThreadPool* scoped_pool = nullptr;
 
-// How often this process is a child of fork(). A child has none of the threads of its parent: there the pools of the
-// parent have one thread, the caller, until set_num_threads() starts others.
+// The number of calls of fork() between the first process and this one. A child has no threads of its parent: the
+// parent's pools have one thread there, the caller, until set_num_threads() starts others.
 std::atomic<int> forks{0};
 int forks_now() {
   [[maybe_unused]] static const int registered =

@@ -20,7 +20,7 @@ thread_local constinit TracedThread traced_thread;
 namespace {
 
 constexpr int kWindows = 2;
-constexpr uint64_t kSlots = kTraceRing + 1;     // of a ring: one more, which its thread may be writing
+constexpr uint64_t kSlots = kTraceRing + 1;     // of a ring: one more than it holds, which its thread may be writing
 constexpr size_t kMostEnded = size_t{1} << 19;  // events of threads that have ended
 
 using Word = uint64_t;
@@ -46,7 +46,7 @@ class Ring {
     std::memcpy(words.data(), &event, sizeof event);
     const uint64_t n = next_.load(std::memory_order_relaxed);
     Word* to = at(n);
-    // Release: whoever reads a new word sees that next_ is at least n.
+    // The release order ensures that a reader of a new word sees next_ >= n.
     for (Word w : words) std::atomic_ref(*to++).store(w, std::memory_order_release);
     next_.store(n + 1, std::memory_order_release);
   }
@@ -63,7 +63,7 @@ class Ring {
       for (Word& w : words) w = std::atomic_ref(const_cast<Word&>(*from++)).load(std::memory_order_acquire);
       std::memcpy(static_cast<void*>(&lane.events.emplace_back()), words.data(), sizeof words);
     }
-    // The thread may have replaced these meanwhile, or be replacing one.
+    // The thread may have replaced some of these events meanwhile, or be replacing one.
     const uint64_t now = next(), whole = now > uint64_t{kTraceRing} ? now - uint64_t{kTraceRing} : 0;
     if (whole > lane.first) {
       const uint64_t torn = std::min<uint64_t>(whole - lane.first, lane.events.size());
@@ -185,7 +185,7 @@ Trace collect_trace(TraceWindow window) {
     const auto thread = static_cast<int32_t>(trace.threads.size());
     for (uint64_t n = start; n < end; ++n) {
       const TraceEvent& e = lane.events[n - lane.first];
-      if (!(all.kinds[w] & bit_of(e.kind))) continue;  // of the other window
+      if (!(all.kinds[w] & bit_of(e.kind))) continue;  // belongs to the other window
       trace.events.push_back(e);
       trace.events.back().thread = thread;
     }

@@ -1,7 +1,7 @@
 // The tracer: what each thread did and when, as events of fixed size in one ring for each thread. Off, a place that may
-// record an event costs one relaxed load and allocates nothing. On, it takes no lock; only the first event of a thread
-// does, which makes the thread's ring. When a ring is full, each event replaces the oldest one, and the trace says how
-// many were lost. A thread's events outlive it until they are collected.
+// record an event costs one relaxed load and allocates nothing. On, it takes no lock, except at a thread's first event,
+// which makes the thread's ring. When a ring is full, each event replaces the oldest one, and the trace counts the lost
+// events. A thread's events outlive it until they are collected.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace weft {
 
-/// What a thread did from begin_ns to end_ns. The slices of one track (rank, thread, on_device) nest.
+/// The activity of a thread from begin_ns to end_ns. The slices of one track (rank, thread, on_device) nest.
 /// Texts live as long as the process.
 struct TraceEvent {
   enum Kind : uint8_t {
@@ -30,9 +30,9 @@ struct TraceEvent {
   const char* phase = "";  // of a launch: forward, backward or update
   SourceLine line;
   int64_t begin_ns = 0, end_ns = 0;  // of one steady clock
-  uint64_t flow = 0;                 // of a collective: a number that its ranks share, and no other collective has
-  int64_t bytes = -1;  // of a launch: what is live in the step's arena, as planned; of a collective: of the rank's data
-  int32_t rank = -1;   // on a mesh; -1: outside
+  uint64_t flow = 0;                 // of a collective: a number that is unique to it and equal on its ranks
+  int64_t bytes = -1;   // of a launch: live in the step's arena, as planned; of a collective: the rank's data
+  int32_t rank = -1;    // on a mesh; -1: outside
   int32_t thread = -1;  // index into Trace::threads
   Kind kind = kHost;
   bool failed = false;                 // it ended by an exception
@@ -52,7 +52,7 @@ namespace internal {
 /// The events that a thread's ring holds.
 inline constexpr int64_t kTraceRing = int64_t{1} << 16;
 
-/// What is recorded now: a bit for each kind of an open window.
+/// The kinds of events recorded now: a bit for each kind of an open window.
 extern std::atomic<uint32_t> traced_kinds;
 inline bool traced(TraceEvent::Kind kind) { return (traced_kinds.load(std::memory_order_relaxed) >> kind & 1) != 0; }
 constexpr uint32_t bit_of(TraceEvent::Kind kind) { return uint32_t{1} << kind; }
@@ -61,7 +61,7 @@ inline constexpr uint32_t kAllKinds = 2 * bit_of(TraceEvent::kArena) - 1;
 /// Adds an event of this thread, with times of now_ns() (framework/base/clock.h).
 void record(const TraceEvent& event);
 
-/// Two windows may be open at the same time: that of WEFT_TRACE and that of a profile.
+/// The windows of WEFT_TRACE and of a profile may be open at the same time.
 enum class TraceWindow { kFile, kProfile };
 /// Opens a window that records `kinds`. False if it is open.
 bool open_trace(TraceWindow window, uint32_t kinds);
@@ -87,7 +87,7 @@ class TraceScope {
     if (event_) end();
   }
   TraceScope(const TraceScope&) = delete;
-  /// For more about the event; null if it is not traced.
+  /// The event, for more data; null if it is not traced.
   TraceEvent* event() { return event_ ? &*event_ : nullptr; }
 
  private:

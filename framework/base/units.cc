@@ -7,7 +7,7 @@ namespace weft {
 namespace {
 
 std::string three_digits(double x) {
-  // In the smallest and the largest unit there may be numbers of any size.
+  // Numbers in the smallest and the largest unit may have any size.
   const bool exponent = x >= 1e15 || (x > 0 && x < 0.005);
   char s[32];
   std::snprintf(s, sizeof s, exponent ? "%.3g" : x >= 100 ? "%.0f" : x >= 10 ? "%.1f" : "%.2f", x);

@@ -55,7 +55,7 @@ std::string to_std(absl::string_view s) { return std::string(s.data(), s.size())
 // A flag of either kind.
 struct KnownFlag {
   std::string help, fallback;
-  std::string need;  // what a value must be
+  std::string need;  // the rule that a value must meet
   bool is_bool, is_file;
   std::function<bool(const std::string&)> parse;
   std::string most = {};  // the largest value of the type, if the flag's range has no end
@@ -247,19 +247,19 @@ std::string output_error(int error) {
   return str_cat("cannot write to standard output", error ? ": " : "", error ? std::strerror(error) : "");
 }
 
-// Writes what is buffered for standard output. False, with errno, if any of it was lost.
+// Writes the buffered standard output. False, with errno, if any of it was lost.
 bool flush_output() {
   errno = 0;
   const bool streams = static_cast<bool>(std::cout.flush());
   const bool written = std::fflush(stdout) == 0 && !std::ferror(stdout) && streams;
-  // An earlier write failed, and its reason is lost: another one has it.
+  // An earlier write failed and its reason is lost: another write fails for the same reason.
   if (!written && errno == 0) static_cast<void>(!::write(STDOUT_FILENO, "\n", 1));
   return written;
 }
 
 // `ulimit -s` limits the stack of the first thread, and is the default for all others. If it is too small, the default
-// for new threads is raised, and the program runs in a new thread. The first thread takes no signals: one that the
-// program's thread blocks would end the process.
+// for new threads is raised, and the program runs in a new thread. The first thread accepts no signals: a signal that
+// the program's thread blocks would end the process there.
 template <class F>
 void with_enough_stack(const F& f) {
   constexpr size_t kEnough = size_t{8} << 20;
@@ -282,8 +282,8 @@ void with_enough_stack(const F& f) {
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
-// A file that is opened while a standard descriptor is closed would get its number, and what is printed would be
-// written into that file. Reads and writes of the replacement fail, as those of a closed descriptor do.
+// A file that is opened while a standard descriptor is closed would get the descriptor's number and the program's
+// output. Reads and writes of the replacement fail, like reads and writes of a closed descriptor.
 void fill_closed_descriptors() {
   for (const int fd : {0, 1, 2})
     if (::fcntl(fd, F_GETFD) < 0 && errno == EBADF)
@@ -295,8 +295,8 @@ int run(int argc, char** argv, const char* summary, const Flags& table,
         std::span<const Switch> switches = all_switches()) {
   fill_closed_descriptors();
   ::signal(SIGXFSZ, SIG_IGN);  // `ulimit -f`: the write fails and says so
-  // So does a write to a pipe without a reader. A handler, because commands that this program starts would inherit
-  // SIG_IGN.
+  // A write to a pipe without a reader fails likewise. SIGPIPE gets a handler, because commands that this program
+  // starts would inherit SIG_IGN.
   ::signal(SIGPIPE, on_closed_pipe);
   std::string name = argc > 0 ? argv[0] : "weft";
   name = name.substr(name.rfind('/') + 1);

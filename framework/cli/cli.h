@@ -1,8 +1,8 @@
 // Command lines of all programs: strict flags, --help, exit codes (0 done, 1 failed, 2 bad usage, 129, 130, 141 and 143
 // ended by SIGHUP, SIGINT, a closed pipe and SIGTERM), Ctrl-C. A program whose standard output cannot be written fails;
 // if its reader ended, it prints no error. SIGPIPE does not end it. A flag is a row of the program's table or an
-// ABSL_FLAG; absl parses and prints the values of both. Of a repeated flag the last value counts, so that a script can
-// add flags to common ones; a flag of a file is given once at most. The switches of framework/base/switches.h are flags
+// ABSL_FLAG; absl parses and prints the values of both. The last value of a repeated flag counts, so that a script can
+// add flags to common ones; a flag of a file is given at most once. The switches of framework/base/switches.h are flags
 // too.
 #pragma once
 #include <cmath>
@@ -19,7 +19,7 @@ namespace weft {
 struct Range {
   double least = -HUGE_VAL, most = HUGE_VAL;
   bool open = false;
-  bool whole = false;  // whole numbers only, also of a double: a count that people write as 4e6
+  bool whole = false;  // whole numbers only; a double may hold a count that people write as 4e6
 };
 
 /// A file or folder that a flag names. An empty path and a repeated flag are errors. Before the program runs,
@@ -37,12 +37,12 @@ struct Flag {
   std::variant<bool*, int*, int64_t*, uint64_t*, double*, std::string*, std::vector<std::string>*, File*> variable;
   std::string help;
   Range range = {};
-  bool* given = nullptr;  // if set: becomes true if the command line has the flag
+  bool* given = nullptr;  // if set: becomes true if the command line contains the flag
 };
 using Flags = std::vector<Flag>;
 
-/// A flag of a program with parts, of which one run uses some: the modes of a tool, or what it can show. `parts` are
-/// the bits of those that read the flag.
+/// A flag of a program with several parts, such as modes or kinds of output; a run uses some of the parts. `parts` has
+/// the bits of the parts that read the flag.
 struct PartFlag {
   Flag flag;
   unsigned parts;
@@ -55,14 +55,14 @@ class PartFlags {
   PartFlags(std::vector<std::string> names, std::vector<PartFlag> table);
   PartFlags(const PartFlags&) = delete;  // flags() point to given_
 
-  /// For run_program().
+  /// The flags for run_program().
   const Flags& flags() const { return flags_; }
   /// The names of parts, as "a, b and c".
   std::string text(unsigned parts) const;
-  /// Throws UsageError if the command line has a flag that none of `parts`, which this run uses, reads.
+  /// Throws UsageError if the command line contains a flag and no part in `parts`, the parts of this run, reads it.
   void check(unsigned parts) const;
-  /// For parts of which a run is one: checks `asked`, or `otherwise` if that is none, and returns it. Throws UsageError
-  /// if several are asked for.
+  /// For programs that run one part at a time: checks and returns `asked`, or `otherwise` if `asked` is empty. Throws
+  /// UsageError if several parts are asked for.
   unsigned only(unsigned asked, unsigned otherwise) const;
 
  private:
@@ -88,7 +88,7 @@ void check_files(const Flags& flags);
 /// Throws UsageError "--FLAG: got GOT; need NEED" unless `ok`.
 void check_flag(const char* flag, bool ok, const std::string& got, const std::string& need);
 
-/// Whether the switches are flags of a program. kNone: of one that neither runs nor plans kernels.
+/// Whether the switches are flags of a program. kNone is for a program that neither runs nor plans kernels.
 enum class Switches : uint8_t { kAll, kNone };
 
 /// Parses flags and runs `body` with the remaining arguments; prints errors as one line "NAME: sentence" on stderr.

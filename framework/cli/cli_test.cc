@@ -31,7 +31,7 @@ struct Outcome {
   std::vector<std::string> rest;
 };
 
-// Runs the program with `args` and catches what it prints.
+// Runs the program with `args` and catches its output.
 Outcome call(std::vector<std::string> args, const std::function<int(int, char**, Outcome&)>& program) {
   args.insert(args.begin(), "/bin/prog");
   std::vector<char*> argv;
@@ -174,7 +174,7 @@ TEST(Program, AFlagOfAnotherPartIsAnError) {
   EXPECT_EQ(o.code, 2);
   EXPECT_EQ(o.err, "prog: --width is a flag of --draw; this is the table and --count\n");
   EXPECT_EQ(run_parts({"--rows", "3"}, 2).err, "prog: --rows is a flag of the table and --count; this is --draw\n");
-  bool given = false;  // that of a flag which has one is set too
+  bool given = false;  // Flag::given is set too
   EXPECT_EQ(run_parts({"--rows", "3"}, 2, &given).code, 2);
   EXPECT_TRUE(given);
 }

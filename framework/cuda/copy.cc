@@ -16,7 +16,7 @@ namespace {
 
 CUdeviceptr device_pointer(const void* p) { return reinterpret_cast<CUdeviceptr>(p); }
 
-// A pinned block for a scope; nothing may still use it at the end.
+// A pinned block for the duration of a scope. No work may use it at the end of the scope.
 class Pinned {
  public:
   Pinned(PinnedPool& pool, int64_t bytes) : pool_(pool), data_(static_cast<char*>(pool.take(bytes))) {}
@@ -44,8 +44,8 @@ void send(const char* from, char* to, int64_t bytes, Stream& stream) {
   }
 }
 
-// Copies contiguous device bytes to contiguous host bytes: the next piece is in transfer while one is read from its
-// block.
+// Copies contiguous device bytes to contiguous host bytes: the next piece is in transfer while the host reads a piece
+// from its block.
 void receive(const char* from, char* to, int64_t bytes, Stream& stream) {
   Gpu& gpu = stream.gpu();
   struct TransferPiece {

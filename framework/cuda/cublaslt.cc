@@ -145,7 +145,7 @@ class MatmulPlan::Descriptors {
       check(call_.cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value), "preference");
     };
     set_preference(lt::kMaxWorkspace, static_cast<uint64_t>(workspace_limit));
-    // Not in the result's type: partial sums of bf16 would be rounded before they are added.
+    // Partial sums are added in the compute type: sums in bf16 would be rounded before they are added.
     set_preference(lt::kReductionSchemes, static_cast<uint32_t>(lt::kReduceComputeType));
     set_preference(lt::kAlignmentA, static_cast<uint32_t>(s.align_b));
     set_preference(lt::kAlignmentB, static_cast<uint32_t>(s.align_a));
@@ -293,7 +293,7 @@ std::unique_ptr<MatmulPlan> CublasLt::make_plan(const MatmulShape& s, int64_t wo
   int found = 0;
   const int status = call_.cublasLtMatmulAlgoGetHeuristic(handle_, d.desc, d.first, d.second, d.out, d.out,
                                                           d.preference, 1, &result, &found);
-  // An epilogue that the library does not have, or not for this shape, is rejected with several status codes.
+  // The library uses several status codes to reject an epilogue that it lacks, in general or for this shape.
   if (status != lt::kNotSupported && s.epilogue == MatmulEpilogue::none) d.check(status, "choice of an algorithm");
   if (status != lt::kSuccess || found == 0 || result.state != lt::kSuccess) return nullptr;
   plan->algo = result.algo;

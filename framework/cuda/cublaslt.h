@@ -16,7 +16,7 @@
 
 namespace weft::cuda {
 
-/// Tensor cores have fast kernels for matrices whose lines begin at multiples of so many bytes.
+/// Tensor cores have fast kernels for matrices whose lines begin at multiples of kTensorCoreAlignment bytes.
 inline constexpr int kTensorCoreAlignment = 16;
 
 /// The library as found, or the reason why there is none.

@@ -172,7 +172,7 @@ TEST(CublasLt, SplitProducts) {
   head.beta = 1;
   EXPECT_FALSE(split_product(head));
 
-  // Split along both: the results are those of one product, and nothing is written between the lines.
+  // Split along both: the results are equal to one product's results, and nothing is written between the lines.
   FakeCublasLt fake;
   CublasLt lt(fake.table());
   Case c(1, 128, 2051, 2049, {0, 2052, 1}, {0, 1, 2052}, 2052);

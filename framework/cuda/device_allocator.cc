@@ -83,7 +83,7 @@ DeviceAllocator::Block* DeviceAllocator::take(FreeSet& set, int64_t bytes) {
   return block;
 }
 
-// A new segment as one block that is in no free set; null if the driver has not enough memory.
+// A new segment as one block outside the free sets; null if the driver has too little memory.
 DeviceAllocator::Block* DeviceAllocator::grow(int64_t bytes, bool small) {
   WEFT_CHECK_AS(kFailedPrecondition, !thread_is_capturing(), "cuda: ", bytes_text(bytes),
                 " of device memory are needed while a graph is captured, but no free block is large enough; "
@@ -92,8 +92,8 @@ DeviceAllocator::Block* DeviceAllocator::grow(int64_t bytes, bool small) {
   gpu_.make_current();
   CUdeviceptr p = 0;
   CUresult r = CUDA_ERROR_OUT_OF_MEMORY;
-  // Attempt 0: as planned. Attempt 1: after free memory was returned. Attempt 2: no more than needed, and from any free
-  // block.
+  // Attempt 0 allocates as planned. Attempt 1 follows the return of free memory. Attempt 2 asks for the needed bytes
+  // only, and accepts any free block.
   for (int attempt = 0; attempt < 3 && r == CUDA_ERROR_OUT_OF_MEMORY; ++attempt) {
     if (attempt == 1) {
       settle(true);
@@ -205,8 +205,8 @@ void DeviceAllocator::settle(bool wait) {
 }
 
 void DeviceAllocator::return_segments() {
-  // Work may still use memory that the host has freed: work of this stream, too (settle() waits for the other streams).
-  // Do not wait for the whole device: that would break the capture of another thread.
+  // Work of this stream may still use memory that the host has freed (settle() waits for the other streams). Do not
+  // wait for the whole device, which would break the capture of another thread.
   gpu_.stream().synchronize();
   for (auto it = blocks_.begin(); it != blocks_.end();) {
     Block* block = it->second.get();

@@ -1,5 +1,5 @@
-// Reactions to a kernel that failed on the device: nothing there can be read any more, and the call that found the
-// failure is not the one that failed.
+// Reactions to a kernel that failed on the device: nothing there can be read any more, and a later call reports the
+// failure.
 #pragma once
 #include <string>
 

@@ -1,4 +1,4 @@
-// Compares our declarations of the driver's C ABI with those of a toolkit's <cuda.h>, if this machine has one.
+// Compares our declarations of the driver's C ABI with a toolkit's <cuda.h>, if this machine has one.
 #include <gtest/gtest.h>
 
 #include "framework/cuda/driver_api.h"

@@ -118,8 +118,8 @@ class ScopedDriver {
 };
 
 namespace internal {
-/// Registers what must be destroyed when the driver is replaced. Functions run in reverse order of registration, each
-/// at most once per change.
+/// Registers a function that destroys objects when the driver is replaced. Functions run in reverse order of
+/// registration, each at most once per change.
 void at_driver_change(void (*forget)());
 /// The result of availability() for a table read from `library`; `missing` is the result of DynamicLibrary::fill.
 Availability probe(const DriverApi& table, const std::string& library, const std::string& missing);

@@ -7,7 +7,7 @@
 namespace weft::cuda {
 namespace {
 
-// For device_fault.h: that header is for code that handles faults, not for all callers of the driver.
+// Used by device_fault.h, a header for code that handles faults; driver_error.h is for all callers of the driver.
 using FaultReporter = std::string (*)();
 std::atomic<FaultReporter> fault_reporters[8];
 

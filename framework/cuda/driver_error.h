@@ -1,4 +1,4 @@
-// Turns results of the driver into weft::Error: what was being done, the driver's text, and a hint.
+// Turns results of the driver into weft::Error: the operation, the driver's text, and a hint.
 #pragma once
 #include <string>
 

@@ -28,8 +28,8 @@ class DynamicLibrary {
   const std::string& why_not() const { return why_not_; }
   /// The address of a symbol, or null.
   void* find(const char* symbol) const;
-  /// Fills a table. Returns "" or a clause that names what is missing ("libcuda.so.1 lacks cuFoo and 2 more"); missing
-  /// symbols are null. All are null if the library is not open.
+  /// Fills a table. Returns "" or a clause that names the missing symbols ("libcuda.so.1 lacks cuFoo and 2 more");
+  /// missing symbols are null. All are null if the library is not open.
   std::string fill(std::span<const WantedSymbol> table) const;
 
  private:

@@ -75,8 +75,8 @@ void GraphReplay::instantiate() {
         " operations ready on ", gpu_->device());
 }
 
-// Function::launch calls this after each launch. If the launch was captured, its node is the one that the stream's next
-// work depends on.
+// Function::launch calls this after each launch. If the launch was captured, the stream's next work depends on its
+// node.
 void GraphReplay::note(const Function& function, const KernelLaunch& launch, Stream& stream) {
   if (!recording) return;
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -178,7 +178,7 @@ bool GraphReplay::recapture(Stream& stream, const std::function<void()>& work) {
   if (r != CUDA_SUCCESS && r != CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE)
     check(r, "updating a captured graph of ", gpu_->device());
   if (r == CUDA_SUCCESS) {
-    // Parameters are set by the nodes of the graph that the executable graph was made from: those stay.
+    // Parameters are set through the nodes of the graph from which the executable graph was made, so these nodes stay.
     WEFT_BUG_IF(kernels_.size() != fresh.kernels_.size(), "an updated graph with another number of kernels");
     for (size_t i = 0; i < kernels_.size(); ++i) {
       kernels_[i].function = fresh.kernels_[i].function;

@@ -1,4 +1,5 @@
-// CUDA graphs: work captured once from a stream and replayed with one call. Not weft::Graph: these are its launches.
+// CUDA graphs: work captured once from a stream and replayed with one call. A weft::Graph is a computation; a CUDA
+// graph holds its launches.
 #pragma once
 #include <functional>
 #include <vector>
@@ -33,7 +34,7 @@ class GraphReplay {
   /// The kernels launched by Function::launch during capture, in that order.
   int kernels() const { return static_cast<int>(kernels_.size()); }
   const std::string& kernel_name(int kernel) const { return kernels_[kernel].function.name(); }
-  /// Sets the parameters of kernel `kernel` in later replays; as many bytes as were captured.
+  /// Sets the parameters of kernel `kernel` in later replays. The number of bytes must equal the captured number.
   void set_parameters(int kernel, std::span<const std::byte> parameters);
 
   /// Gives kernels [kernel, kernel + count) the parameters of the launches in `work`; nothing executes. Returns false

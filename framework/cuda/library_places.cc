@@ -42,7 +42,7 @@ std::vector<std::string> library_places(std::string_view stem, const std::string
     }
   if (const char* home = std::getenv("HOME"); home && *home == '/')
     packages.push_back(str_cat(home, "/.local/lib/python3*/site-packages"));
-  // Wheels of CUDA 13 have one folder, those of CUDA 12 one per library.
+  // Wheels of CUDA 13 have one folder; wheels of CUDA 12 have one per library.
   const std::string_view own = stem.substr(0, 6) == "cublas" ? "cublas" : stem;
   for (const std::string& folder : packages) {
     append_matches(str_cat(folder, "/nvidia/cu13/lib/", any), out);

@@ -33,7 +33,7 @@ void MemoryTarget::copy(const StridedView& from, Device from_device, const Strid
 
 Allocator& MemoryTarget::allocator(Device device) {
   Gpu& gpu = Gpu::of(device);
-  // After the GPU's own, so before it: what goes last was registered first.
+  // Registered after the GPU's own function, so it runs before that function: the order is reversed.
   [[maybe_unused]] static const bool registered =
       (internal::at_driver_change([] { weft::internal::forget_generators(DeviceType::kCuda); }), true);
   return gpu.allocator();
@@ -50,7 +50,7 @@ void MemoryTarget::set_name(Device device, const void* p, const std::string& nam
 
 // Vector loads of 16 bytes are the widest; the allocator's blocks start at multiples of 256.
 TargetLimits MemoryTarget::limits() const {
-  // Products are a library's, which reads its operands from memory.
+  // A library computes products, and reads its operands from memory.
   return {
       .synchronous = false, .buffer_alignment = 256, .address_alignment = 16, .row_alignment = 16, .prologues = false};
 }

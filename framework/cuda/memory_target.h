@@ -6,7 +6,7 @@
 
 namespace weft::cuda {
 
-/// The error flags of queued work, on their way to the host behind that work.
+/// The error flags of queued work, copied to the host after the work.
 struct QueuedLook {
   virtual ~QueuedLook() = default;
   /// Throws as MemoryTarget::look does. Call it once the copies queued with it have arrived. If nobody calls it, the

@@ -5,7 +5,7 @@
 namespace weft::cuda {
 namespace {
 
-// Smaller products gain less than the second launch takes.
+// The second launch takes longer than smaller products gain.
 constexpr int64_t kLeastExtent = 2048;
 constexpr double kLeastFlops = 1e9;
 

@@ -1,6 +1,6 @@
-// Products whose lines of memory begin at multiples of 16 bytes but do not end there, such as those with a vocabulary
-// of 50257. cuBLASLt has slow kernels only for them: 13.2 ms where the aligned product takes 1.9 (GPT-2's head in bf16,
-// 16384 tokens, H100).
+// Products whose lines of memory begin at multiples of 16 bytes but do not end there, such as products with a
+// vocabulary of 50257. cuBLASLt has only slow kernels for them: 13.2 ms where the aligned product takes 1.9 (GPT-2's
+// head in bf16, 16384 tokens, H100).
 #pragma once
 #include <optional>
 

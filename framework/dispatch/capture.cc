@@ -63,7 +63,8 @@ Tensor Capture::recorded(const Tensor& t) const {
 
 Tensor Capture::add_input(const TensorType& type, bool is_recorded) {
   const Tensor t = wrap(graph_->add_input(type));
-  // Only its caller knows whether an operand of a body is recorded; what a body computes is recorded if any of them is.
+  // Only its caller knows whether an operand of a body is recorded. The results of a body are recorded if any operand
+  // is.
   return is_recorded || (kind_ == kBody && is_floating(type.dtype)) ? recorded(t) : t;
 }
 
@@ -108,8 +109,9 @@ Value Capture::value_of(const Tensor& t) {
   return v;
 }
 
-// A cell that was read under NoGrad is a constant for grad(), but that handle has the value of all other handles of the
-// cell. (Values that this step wrote: see read_cell. A recapture reads no cells: its handles say nothing about grad().)
+// A cell that was read under NoGrad is a constant for grad(), although this handle has the same value as all other
+// handles of the cell. (Values that this step wrote: see read_cell. A recapture reads no cells: its handles say nothing
+// about grad().)
 Value Capture::recorded_operand(const Tensor& t) {
   const TensorImpl& i = t.get();
   if (!i.grad && i.trace.get() == link_.get()) {
@@ -163,7 +165,7 @@ Tensor Capture::read_cell(const Ref<Cell>& cell) {
     thread_state.capture = saved;
     return t;
   };
-  // A cell holds a value, not how it was computed: gradients stop at the argument of set(), as they do eagerly.
+  // A cell holds a value without its history: gradients stop at the argument of set(), as they do eagerly.
   if (written_.erase(cell.get())) it->second = value_of(detached());
   if (!cell->requires_grad) return wrap(it->second);
   if (!grad_enabled()) return graph_->node(it->second.node).op == &cell_op ? wrap(it->second) : detached();

@@ -14,7 +14,7 @@
 
 namespace weft {
 
-/// A host bool that changes what is computed (Module::train/eval); copies share it. A read under capture makes the flag
+/// A host bool that changes the computation (Module::train/eval); copies share it. A read under capture makes the flag
 /// and its value part of the key of the captured graph.
 class HostFlag {
  public:

@@ -54,10 +54,10 @@ struct CommRequest {
   int shift = 0;                              // kPermute
 };
 
-/// Sites from here on are of transfers outside of plans.
+/// Sites from here on belong to transfers outside plans.
 inline constexpr uint64_t kOwnSites = uint64_t{1} << 62;
 
-/// What an error says of a rank, behind "rank 2 (...) ", whose connection has ended. Diagnosis reads it.
+/// The text that follows "rank 2 (...) " in an error about a rank whose connection has ended. Diagnosis reads it.
 inline constexpr const char* kUnreachable = "has died or cannot be reached";
 
 /// Seconds that a rank waits for the others in a collective, by default.
@@ -73,7 +73,7 @@ class Work : public RefCounted {
   virtual bool done() = 0;
   /// After a wait() without error: when this rank learnt that all ranks had started it; the epoch if it is not known.
   virtual Deadline all_started() const { return {}; }
-  /// For traces: a number that all ranks of this collective share, and no other collective has; 0: none.
+  /// For traces: a number that is unique to this collective and equal on all its ranks; 0: none.
   virtual uint64_t number() const { return 0; }
 };
 

@@ -22,7 +22,7 @@ void check_operands(const OpDef& op, TensorPtrs in) {
   }
 }
 
-// The path of names of the current op. Consecutive ops mostly have the same one.
+// The path of names of the current op. Consecutive ops mostly have the same path.
 const char* current_scope() {
   if (!internal::origin.names) return "";
   static thread_local const char* last = "";

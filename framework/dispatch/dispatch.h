@@ -22,7 +22,7 @@ std::vector<Tensor> dispatch_multi(const OpDef& op, TensorPtrs in, const Attrs& 
 Tensor dispatch_pointwise(const OpDef& op, TensorPtrs in, const TensorType& type, SourceLine line);
 
 namespace internal {
-/// The results of op.decompose. Throws if those of a program's own op are not of these types, or if it calls itself.
+/// The results of op.decompose. Throws if a program's own op returns other types than these, or calls itself.
 std::vector<Tensor> decomposed(const OpDef& op, const Attrs& attrs, std::span<const Tensor> in,
                                std::span<const TensorType> types);
 /// The views, allocations and kernel of one eager call, without recording.

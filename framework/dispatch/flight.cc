@@ -49,7 +49,7 @@ int64_t clock_ns(clockid_t id) {
 // The rings of this process. Never destroyed: threads may write until the process ends.
 struct Rings {
   Mutex mutex;
-  pid_t pid = 0;  // that made them; a child of fork() has none
+  pid_t pid = 0;  // the process that made them; a child of fork() has none
   std::vector<std::unique_ptr<Ring>> all;
   bool failed = false;
 };
@@ -98,7 +98,7 @@ Ring::Ring(const std::string& path, int rank, int size, uint32_t capacity)
   unlink(path.c_str());
   const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   WEFT_CHECK_AS(kFailedPrecondition, fd >= 0, "flight recorder: cannot make ", path, ": ", std::strerror(errno));
-  // Without its room now, a store could fail later.
+  // The room is reserved now, because a store could fail later.
   const int error = posix_fallocate(fd, 0, static_cast<off_t>(bytes_));
   void* const at = error ? MAP_FAILED : mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
   const int reason = error ? error : errno;

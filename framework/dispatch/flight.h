@@ -1,5 +1,5 @@
 // The flight recorder: the last collectives and host phases of each rank, in a file that outlives its process, however
-// that ends. A ring of fixed records is mapped; writing one is a few stores. //tools:diagnose reads the files.
+// the process ends. A ring of fixed records is mapped; writing one is a few stores. //tools:diagnose reads the files.
 //
 // A file is a Header and then a ring of Records. Record number s (from 1) is in slot (s - 1) % capacity. Each record
 // has a check word, so that a reader skips one that was being written. Times are nanoseconds of the monotonic clock.
@@ -21,7 +21,7 @@ inline constexpr const char* kFolderVariable = "JOB_FLIGHT";
 enum class Event : uint8_t { kNone, kStart, kWait, kEnd, kPhaseBegin, kPhaseEnd, kFailed };
 inline constexpr int kNumEvents = 7;
 
-/// What a host does. kStep: a run of a compiled step.
+/// The activity of a host. kStep: a run of a compiled step.
 enum class Phase : uint8_t { kStep, kPlan, kLoader, kEvaluation, kCheckpoint };
 inline constexpr int kNumPhases = 5;
 constexpr std::string_view to_string_view(Phase p) {
@@ -30,7 +30,7 @@ constexpr std::string_view to_string_view(Phase p) {
 }
 
 struct Record {
-  uint64_t sequence = 0;       // of the records of this rank, from 1; 0: none
+  uint64_t sequence = 0;       // number of the record on this rank, from 1; 0: none
   int64_t time = 0;            // ns
   uint64_t site = 0;           // CommRequest::site
   int64_t bytes = 0;           // as CollectiveRecord counts them
@@ -68,14 +68,14 @@ struct Header {
   int32_t ended;            // 1: exit() was called
   int32_t code;             // of exit()
   int32_t failure_code;     // Code of `failure`
-  uint64_t process_start;   // when the process began, as /proc/PID/stat has it
+  uint64_t process_start;   // start of the process, as in /proc/PID/stat
   int64_t monotonic, real;  // both clocks at the same moment
-  int64_t alive;            // when a thread of the process last ran: it does so every kHeartbeat
+  int64_t alive;            // time of the last heartbeat of the process, one every kHeartbeat
   uint64_t next;            // records begun
   uint64_t plan;            // hash of the first plan
   char host[64], boot[40], mesh[64];
   char failure[512];  // why the rank failed; empty: it has not
-  char purpose[256];  // what its host calls that is a collective of all ranks, as in "save at a.cc:3"; empty: nothing
+  char purpose[256];  // the host's call that is a collective of all ranks, as "save at a.cc:3"; empty: none
   CommunicatorRow communicators[kMaxCommunicators];
   char unused[56];  // so that no record is in two cache lines
 };
@@ -88,7 +88,7 @@ inline constexpr int64_t kRingBytes = sizeof(Header) + int64_t{kCapacity} * size
 /// The name of a rank's file in the folder.
 std::string ring_name(int rank);
 
-/// The writer of one rank's file. Several threads may call it, of which one at a time starts collectives.
+/// The writer of one rank's file. Several threads may call it, but only one at a time starts collectives.
 class Ring {
  public:
   /// Makes the file, in place of one with this name. Throws if there is no room for it.
@@ -101,8 +101,8 @@ class Ring {
   void write(Record r);
   /// The row of a communicator; makes it at the first call. Rows are few: a full table gives the last one.
   uint16_t communicator(std::string_view name);
-  /// The record of a collective that starts now, which is written; later events of it are copies. `step`: the plan, run
-  /// and position.
+  /// Writes and returns the record of a collective that starts now; later events of the collective are copies of it.
+  /// `step` has the plan, run and position.
   Record start(uint16_t communicator, const CommRequest& request, int64_t bytes, const Record& step = {});
   void phase(Event event, Phase phase, uint16_t plan = 0, uint32_t run = 0, uint32_t position = 0, uint32_t call = 0);
   /// A number for a run of a step.

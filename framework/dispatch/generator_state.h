@@ -1,5 +1,5 @@
-// What the random generators count besides their cells: random ops outside compiled functions. For saving and loading
-// (models/save). Not part of generator.h, which most files include.
+// The random generators' count of random ops outside compiled functions, which is not in their cells. Saving and
+// loading (models/save) need it. It is separate from generator.h because most files include that header.
 #pragma once
 #include <cstdint>
 

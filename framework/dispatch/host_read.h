@@ -1,5 +1,5 @@
-// HostRead: values on their way to the host. The copies are queued behind the work that computes the values. The
-// program continues, queues more work, and waits when it needs the values.
+// HostRead: values on their way to the host. The copies are queued after the work that computes the values. The program
+// continues, queues more work, and waits when it needs the values.
 #pragma once
 #include <memory>
 #include <source_location>

@@ -10,7 +10,7 @@
 namespace weft {
 namespace {
 
-// During its lifetime, errors report a node's place, not that of the call that runs the graph.
+// During its lifetime, errors report a node's place instead of the place of the call that runs the graph.
 struct NodePlace {
   explicit NodePlace(const Node& n) : name(n.scope, /*path=*/true) {}
   const internal::NoOrigin around;

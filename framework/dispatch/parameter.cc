@@ -62,7 +62,7 @@ void materialise(Cell& c) {
     return;
   }
   WEFT_CHECK_AS(kFailedPrecondition, c.init, "cell ", label(c), " has neither value nor initialiser");
-  // A read by Weft itself has no line of the user: then errors report where the parameter was made.
+  // A read by Weft itself has no line of the user: its errors report the line that made the parameter.
   LineScope made_at(c.init->outputs.empty() ? SourceLine() : c.init->node(c.init->outputs[0]).line);
   NoGrad guard;
   Tensor t;
@@ -194,7 +194,7 @@ void CellHandle::set(const Tensor& value, Loc loc) const {
     return;
   }
   require_concrete(t, "set", loc);
-  if (c.leaf) {  // the new value is another tensor, but of the same parameter
+  if (c.leaf) {  // the new value is another tensor of the same parameter
     Ref<TapeNode> leaf = make_leaf();
     leaf->variable = static_cast<TapeNode*>(c.leaf.get())->variable;
     leaf->trained = static_cast<TapeNode*>(c.leaf.get())->trained;
@@ -211,7 +211,7 @@ void CellHandle::set(const Tensor& value, Loc loc) const {
 
 namespace {
 
-// Replaces a cell's value, if it has one, by `converted` of it. A remote value is read first.
+// Replaces a cell's value, if it has one, by converted(value). A remote value is read first.
 template <class F>
 void convert_value(Cell& c, const F& converted) {
   WEFT_CHECK_AS(

@@ -22,7 +22,7 @@ int64_t bytes_moved(const CommRequest& r) {
       return bytes_of(r.in);
     case Collective::kRecv:
       return bytes_of(r.out);
-    case Collective::kAllToAll:  // the larger one may have more space than data
+    case Collective::kAllToAll:  // the larger side may have more space than data
       return std::min(bytes_of(r.in), bytes_of(r.out));
     default:
       return std::max(bytes_of(r.in), bytes_of(r.out));

@@ -38,7 +38,7 @@ struct CollectiveTotal {
 /// Seconds in which a rank waited for collectives and computed nothing.
 struct WaitedSeconds {
   double all = 0;
-  double late = 0;  // of them before the last rank had started the collective; the rest moved data
+  double late = 0;  // the part before the last rank had started the collective; the rest moved data
 };
 
 class RankContext {
@@ -68,10 +68,10 @@ class RankContext {
   /// Where collectives are recorded for diagnosis, or null.
   flight::Ring* flight = nullptr;
   using Requests = std::vector<std::pair<std::string, CommRequest>>;  // with their mesh dimensions
-  /// For tests of faults: what this rank starts and records in place of a collective. All but the last are waited for
-  /// at once; of an empty list the rank starts nothing, and finds the collective done.
+  /// For tests of faults: the requests that this rank starts and records in place of a collective. The rank waits for
+  /// all but the last at once. If the list is empty, it starts nothing and finds the collective done.
   std::function<Requests(const std::string& axes, const CommRequest& request)> fault;
-  /// A run of the compiled step of this number begins: its collectives are recorded as those of the step.
+  /// Begins a run of the compiled step with this number: the next collectives are recorded as the step's collectives.
   void begin_step(uint16_t plan);
   void end_step();
   /// The collectives started since clear_statistics(), in order.

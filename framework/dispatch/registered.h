@@ -20,7 +20,7 @@ struct RegistryPlace final : RefCounted {
   const void* object = nullptr;  // null after the object was assigned another registry
 };
 
-/// What a registry sees of a registered handle.
+/// The data that a registry and a registered handle share.
 template <class T>
 struct Slot final : RefCounted {
   Ref<T> value;
@@ -97,7 +97,7 @@ class Registered {
   T& operator*() const { return *ref_; }
   explicit operator bool() const { return static_cast<bool>(ref_); }
 
-  /// True if a registry sees what is assigned to this handle.
+  /// True if a registry sees assignments to this handle.
   bool followed() const { return slot_ && slot_->holder == this; }
   /// The slot of this handle, made at the first call.
   const Ref<Slot<T>>& slot() const {

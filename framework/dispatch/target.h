@@ -24,8 +24,8 @@ struct PrepareOptions {
   friend bool operator==(const PrepareOptions&, const PrepareOptions&) = default;
 };
 
-/// An op, or a fused group of ops, prepared once for types and layouts. Its target runs it with addresses any number of
-/// times. Runs may overlap if each has its own workspace.
+/// An op, or a fused group of ops, prepared once for types and layouts. Its target runs it any number of times, each
+/// with its own addresses. Runs may overlap if each has its own workspace.
 class Operation {
  public:
   virtual ~Operation() = default;
@@ -72,8 +72,8 @@ struct LoopCalls {
   };
   struct Carry {
     StridedView value;  // contiguous
-    // Offset into the scratch memory: with the result, the two places that it alternates between. -1: an iteration
-    // computes it in its own place, that of the result.
+    // Offset into the scratch memory: the carry alternates between this place and the result. -1: each iteration
+    // computes the carry in place, in the result.
     int64_t spare = 0;
     bool starts_here = false;  // the operand is contiguous and need not be copied first; not if `spare` is -1
     // The stacked result that is the carry's value before (`shifted`) or after each iteration, so that its elements are
@@ -87,11 +87,11 @@ struct LoopCalls {
   std::vector<Carry> carries;      // the first operands and results
   int64_t length = 0;
   bool reverse = false;
-  int32_t go_on = -1;     // the carry that, where it is false, keeps all carries as they are from then on; -1: none
+  int32_t go_on = -1;     // the carry that stops all changes of carries once it is false; -1: none
   int64_t workspace = 0;  // bytes of scratch memory
 };
 
-/// An error of one op among those of an operation, with the node that it belongs to.
+/// An error of one op of an operation, with the node of the op.
 struct FailedNode : Error {
   FailedNode(const Error& e, const Node& n) : Error(e.code(), e.what()), node(n) {}
   const Node& node;
@@ -153,13 +153,13 @@ struct QueuedRead {
   virtual void wait() = 0;
 };
 
-/// What Target::compile did.
+/// The result of Target::compile.
 struct LoadReport {
   int64_t kernels = 0;   // distinct kernels of the operations, by their text
   int64_t compiled = 0;  // of these, compiled now
   int64_t from_disk = 0;
   double ms = 0;
-  std::vector<std::string> notes;  // what does not work as well as it could: no compiler, no cache folder
+  std::vector<std::string> notes;  // limitations: no compiler, no cache folder
 };
 
 struct LoadOptions {
@@ -167,10 +167,10 @@ struct LoadOptions {
   bool faults_are_errors = true;  // a kernel that the compiler rejects is an error; else it is interpreted
 };
 
-/// What a device asks of plans.
+/// The requirements of a device on plans.
 struct TargetLimits {
   bool synchronous = true;        // a run ends before it returns, and the host reads its results in place
-  int64_t buffer_alignment = 64;  // bytes of which each buffer of a plan starts at a multiple
+  int64_t buffer_alignment = 64;  // each buffer of a plan starts at a multiple of this number of bytes
   int64_t address_alignment = 1;  // the same for arguments, cells and captured tensors
   int64_t row_alignment = 1;  // bytes; products are faster if the rows of their matrices start at such multiples, so
                               // plans pad the rows of values in the arena. 1: no padding
@@ -208,7 +208,7 @@ class Target : public DeviceMemory {
   virtual std::shared_ptr<Operation> repeat(LoopCalls) {
     WEFT_BUG_IF(true, "this device runs no loops (TargetLimits::loops)");
   }
-  /// Compiles what is missing of these operations' kernels, all at once.
+  /// Compiles the missing kernels of these operations, all at once.
   virtual LoadReport compile(Device device, std::span<const std::shared_ptr<Operation>> operations,
                              const LoadOptions& options) = 0;
   /// Runs one eager op. Operands and results are on `device`; `line` is the user's, where known.

@@ -15,17 +15,17 @@ struct Cell;
 class CellHandle;
 class Tensor;
 
-/// Throws DataLoss, with what makes the cell whole again, if the cell is torn.
+/// Throws DataLoss, with the remedy, if the cell is torn.
 void check_not_torn(const Cell& c);
-/// What an error of a step adds if cells are torn, else nothing: "; cells were already being written: cell 'w' is torn:
-/// load a checkpoint before the next step, or set them".
+/// The text that an error of a step adds if cells are torn, else "": "; cells were already being written: cell 'w' is
+/// torn: load a checkpoint before the next step, or set them".
 std::string torn_text(std::span<const Ref<Cell>> cells);
-/// The values by name, without those of torn cells, whose names go to `torn`. If that is null, throws DataLoss that
-/// names all torn cells.
+/// The values by name, except torn cells, whose names go to `torn`. If `torn` is null, throws DataLoss with the names
+/// of all torn cells.
 std::map<std::string, Tensor> whole_values(const std::vector<std::pair<std::string, CellHandle>>& cells,
                                            std::vector<std::string>* torn);
-/// Why the cell cannot take this value of a checkpoint: "has shape [2], need [3]". Empty if it can: the shapes are
-/// equal, and a cell of integers or bools has a dtype that holds all values of the other one.
+/// The reason why the cell cannot accept this value of a checkpoint: "has shape [2], need [3]". Empty if it can: the
+/// shapes are equal, and a cell of integers or bools has a dtype that holds all values of the other one.
 std::string misfit(const CellHandle& cell, const Tensor& value);
 
 namespace internal {

@@ -17,7 +17,7 @@
 namespace weft::io {
 namespace {
 
-// Behind the name of what is being written, and of a folder that is being replaced.
+// Suffixes of the names of a file or folder that is being written, and of a folder that is being replaced.
 constexpr std::string_view kTemporary = ".tmp-", kReplaced = ".old-";
 
 std::string plain(const std::string& path) {
@@ -32,7 +32,7 @@ std::string unique_name(const std::string& path, std::string_view mark) {
 }
 std::string temporary_name(const std::string& path) { return unique_name(path, kTemporary); }
 
-/// The path that a unique_name was made of; "" of other names.
+/// The path in a name that unique_name() made; "" for other names.
 std::string name_before(const std::string& name, std::string_view mark) {
   size_t at = name.rfind(mark);
   if (at == std::string::npos) return "";
@@ -174,7 +174,7 @@ void AtomicFolder::commit() {
 }
 
 // For file systems that cannot exchange two names. If the process ends between the renames, restore_folders() gives the
-// old folder its name back; the lock on it says that a process is at work.
+// old folder its name back; the lock on the old folder shows that a process is at work.
 void AtomicFolder::swap_by_renames() {
   const std::string old = unique_name(path_, kReplaced);
   const int lock = internal::open_or_fail(path_, O_RDONLY | O_DIRECTORY, "replace folder", 0);

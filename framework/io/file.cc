@@ -165,7 +165,7 @@ std::string read_file(const std::string& path, int64_t max_bytes) {
                   " bytes");
   };
   check_size(size);
-  // The system may promise more memory than it has, and end the process that uses it.
+  // The system may promise more memory than it has, and then end the process that uses the memory.
   const int64_t memory = int64_t{::sysconf(_SC_PHYS_PAGES)} * ::sysconf(_SC_PAGESIZE);
   WEFT_CHECK_AS(kResourceExhausted, size <= memory, "cannot read '", path, "': it has ", size,
                 " bytes, and the machine has ", memory, " bytes of memory");
@@ -207,7 +207,7 @@ MappedFile::~MappedFile() {
 
 void MappedFile::advise(Advice advice) const {
   constexpr int kAdvice[] = {MADV_NORMAL, MADV_SEQUENTIAL, MADV_RANDOM, MADV_WILLNEED};
-  // Only a hint: a kernel that refuses it changes nothing.
+  // The advice is only a hint: a kernel that refuses it changes nothing.
   if (data_) (void)::madvise(const_cast<std::byte*>(data_), size_, kAdvice[static_cast<int>(advice)]);
 }
 

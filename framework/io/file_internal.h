@@ -12,7 +12,7 @@ namespace weft::io::internal {
 int open_or_fail(const std::string& path, int flags, std::string_view what, int mode);
 
 /// Throws "cannot WHAT 'PATH': it is a folder; need a file", and likewise for pipes and devices, unless `mode` (of
-/// stat) is that of a regular file.
+/// stat) says that it is a regular file.
 void need_regular(unsigned mode, std::string_view what, const std::string& path);
 
 }  // namespace weft::io::internal

@@ -1,4 +1,4 @@
-// Raw deflate streams and CRC-32, as zip archives have them.
+// Raw deflate streams and CRC-32, as in zip archives.
 #pragma once
 #include <cstdint>
 #include <string>

@@ -18,7 +18,7 @@ std::string plain_message(const char* message) {
 }
 
 /// Builds a value from the events of the parser; refuses deep nesting and repeated keys. The library's own parser with
-/// a callback takes quadratic time: where a member ends that is an object, it searches all members of the parent.
+/// a callback takes quadratic time: at the end of each member object it searches all members of the parent.
 class Builder final : public nlohmann::json_sax<Json> {
  public:
   Builder(std::string_view what, int max_depth) : what_(what), max_depth_(max_depth) {}
@@ -69,7 +69,7 @@ class Builder final : public nlohmann::json_sax<Json> {
   const std::string_view what_;
   const int max_depth_;
   std::vector<Json*> open_;  // the open objects and arrays, outermost first
-  Json* member_ = nullptr;   // of the innermost one: where its next value goes
+  Json* member_ = nullptr;   // of the innermost object: the place of its next value
 };
 
 }  // namespace

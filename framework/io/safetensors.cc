@@ -19,7 +19,7 @@ namespace {
 constexpr std::string_view kNames[] = {"F32", "F64", "BF16", "F16",  "I64",     "I32",
                                        "I16", "I8",  "U8",   "BOOL", "F8_E4M3", "F8_E5M2"};
 static_assert(std::size(kNames) == kNumDTypes);
-constexpr int64_t kMaxHeader = 100'000'000;  // as the reference reader
+constexpr int64_t kMaxHeader = 100'000'000;  // limit of the reference reader
 constexpr std::string_view kChecksumKey = "xxh3.";
 
 std::string_view as_text(std::span<const std::byte> bytes) {

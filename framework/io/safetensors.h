@@ -49,13 +49,14 @@ class SafetensorsFile {
  public:
   explicit SafetensorsFile(const std::string& path);
   const std::string& path() const;
-  /// Sorted by name.
+  /// The tensors, sorted by name.
   const std::vector<TensorInfo>& tensors() const;
-  /// Without Weft's checksums.
+  /// The metadata, without Weft's checksums.
   const Metadata& metadata() const;
-  /// Of the header. It identifies a file that Weft wrote: the header has the checksums of the data.
+  /// The header's checksum. It identifies a file that Weft wrote, because the header contains the checksums of the
+  /// data.
   uint64_t header_checksum() const;
-  /// Null if there is no tensor with that name.
+  /// The tensor with this name, or null.
   const TensorInfo* find(std::string_view name) const;
   /// Throws NotFound, naming the file, if there is no such tensor.
   const TensorInfo& at(std::string_view name) const;
@@ -78,7 +79,7 @@ class SafetensorsModel {
   explicit SafetensorsModel(const std::string& path);
   /// The file or index.
   const std::string& path() const { return path_; }
-  /// Sorted by name.
+  /// The names of the tensors, sorted.
   std::vector<std::string> names() const;
   bool contains(std::string_view name) const { return where_.find(name) != where_.end(); }
   const TensorInfo& at(std::string_view name) const { return file_of(name).at(name); }

@@ -215,14 +215,14 @@ TEST(SafetensorsFolder, LyingIndex) {
   EXPECT_THAT(read("{"), HasSubstr("not valid JSON"));
 }
 
-// Seconds of this thread, without those of other processes.
+// CPU seconds of this thread.
 double cpu_seconds() {
   timespec t;
   ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
   return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
 }
 
-// Four times as many tensors take four times as long, not sixteen times.
+// Four times the number of tensors takes four times as long, not sixteen times.
 TEST(Safetensors, TimeIsLinearInTheNumberOfTensors) {
   const std::string path = fresh_folder("many") + "/many.safetensors";
   const float value = 1;

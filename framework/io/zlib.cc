@@ -12,8 +12,8 @@ namespace {
 constexpr int kGzip = 15 + 16;              // largest window, gzip wrapper
 constexpr size_t kPiece = size_t{1} << 30;  // zlib counts in 32 bits
 
-// Calls `step` (deflate or inflate) with one piece of `bytes` after another until the stream ends, and removes what it
-// read. `check` gets each status and the number of bytes written so far.
+// Calls `step` (deflate or inflate) with one piece of `bytes` after another until the stream ends, and removes the
+// bytes read. `check` gets each status and the number of bytes written so far.
 template <class Step, class Check>
 std::string through(z_stream& z, std::string_view& bytes, const Step& step, const Check& check) {
   std::string out;

@@ -50,7 +50,7 @@ struct DimMap {
   /// group such as "(h d)", at most one size may be unknown; `sizes` gives further sizes by name.
   static DimMap parse(std::string_view text, std::span<const TensorType> in, std::span<const TensorType> out,
                       std::span<const std::pair<std::string, int64_t>> sizes = {});
-  /// For pointwise ops: the dims of each operand and result are aligned from the right with those of the first result.
+  /// For pointwise ops: the dims of each operand and result are aligned from the right with the first result's dims.
   /// 0-d operands have no dims.
   static DimMap pointwise(std::span<const TensorType> in, std::span<const TensorType> out);
   /// Points of the iteration space: the product of all factor sizes.

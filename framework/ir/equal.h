@@ -4,7 +4,7 @@
 
 namespace weft::internal {
 
-/// When two captured tensors are equal. Small ones (kInlineElements) are always compared by content.
+/// How captured tensors are compared. Small ones (kInlineElements) are always compared by content.
 enum class CapturedBy {
   kType,      // compares large ones by type: a parsed graph equals the printed one
   kIdentity,  // compares large ones by memory: nodes with nested graphs may be merged

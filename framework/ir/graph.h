@@ -85,7 +85,7 @@ class Graph final : public RefCounted {
 
 /// Equal structure: ops, attributes, types, inputs, outputs, writes; not lines, scopes or cell contents.
 bool structurally_equal(const Graph& a, const Graph& b);
-/// Hash of what structurally_equal compares.
+/// Hash of the structure that structurally_equal compares.
 uint64_t structural_hash(const Graph& g);
 
 }  // namespace weft

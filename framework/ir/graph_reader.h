@@ -1,4 +1,4 @@
-// What parse_graph and parse_graph_proto check in the same way: names, types, counts, captured tensors, nesting.
+// The checks that parse_graph and parse_graph_proto share: names, types, counts, captured tensors, nesting.
 #pragma once
 #include <string>
 #include <string_view>

@@ -28,7 +28,7 @@ enum Trait : uint32_t {
   kCollective = 1 << 13,  // depends on other ranks: never folded to a constant, never recomputed
   kOrdered = 1 << 14,     // keeps its order among such nodes and is not moved forward
   kSameMemory = 1 << 15,  // given operand 0's memory for its result, the kernel keeps operand 0's value there
-  kCustom = 1 << 17,      // an op of the program's own: names of its attributes have no meaning
+  kCustom = 1 << 17,      // an op of the program's own: the names of its attributes have no meaning
   kUnfolds = 1 << 16,  // compiled steps call decompose just before fusion, so that the parts fuse with their neighbours
 };
 
@@ -72,7 +72,7 @@ struct Cost {
   DType product_dtype = kFloat32;  // of the operands of these products
   bool at_most = false;            // `flops` is an upper bound: the number depends on data
   double written = 0;              // the part of `bytes` that is written
-  double working_set = 0;          // bytes that one pass touches: of a loop, those of one iteration
+  double working_set = 0;          // bytes that one pass touches; a pass of a loop is one iteration
 
   /// The work of both calls, one after the other: of the working sets, the larger counts.
   Cost& operator+=(const Cost& other);
@@ -142,12 +142,12 @@ Types infer_types(const OpDef& op, const Attrs& attrs, std::span<const TensorTyp
 
 /// Throws, naming the op, if operand i is on another device than operand j.
 void check_device(const OpDef& op, size_t i, Device of_i, size_t j, Device of_j);
-/// The device of a pointwise op's result: that of its operands. A scalar in host memory may be combined with tensors on
+/// The device of a pointwise op's result: its operands' device. A scalar in host memory may be combined with tensors on
 /// meta or another CPU. Throws on other mixtures.
 Device pointwise_device(const OpDef& op, std::span<const TensorType> in);
 
-/// The cost of one call, by the record's own rule or by its dim map. Of an op with kContraction whose rule sets no
-/// products, all operations are products.
+/// The cost of one call, by the record's own rule or by its dim map. If an op has kContraction and its rule sets no
+/// products, all its operations are products.
 Cost op_cost(const OpDef& op, const Attrs& attrs, std::span<const TensorType> in, std::span<const TensorType> out);
 /// The cost of a node whose operands are in `g`.
 Cost op_cost(const Graph& g, const Node& n);

@@ -270,7 +270,7 @@ class Parser final : internal::TextReader, internal::GraphReader {
       return;
     }
     skip_blanks();
-    if (word_char(peek()) && take_word("hash")) word();  // the text does not have the contents
+    if (word_char(peek()) && take_word("hash")) word();  // the text does not contain the elements
     s.g.captured.push_back(zeros(t));
   }
 

@@ -118,7 +118,8 @@ class Reader final : internal::MessageReader {
   }
 
  private:
-  // Checks what verify_read() does not see or needs: names, counts, operands that exist, elements, nesting.
+  // Checks the rules that verify_read() does not see or relies on: names, counts, operands that exist, elements,
+  // nesting.
   Ref<Graph> graph(const GraphProto& p) {
     const Level level(*this);
     auto g = make_ref<Graph>();

@@ -62,8 +62,8 @@ void verify(const Graph& g);
 Ref<Graph> parse_graph(std::string_view text, const OpTable& ops);
 
 /// Reads the bytes of Graph::to_proto() and verifies the graph. As in text, a captured tensor of more than 16 elements
-/// becomes zeros. Throws InvalidArgument with the place in the message, what was found and what is needed. Both are in
-/// //framework/ir:proto.
+/// becomes zeros. Throws InvalidArgument with the place in the message, the value found and the value needed. This
+/// function and Graph::to_proto() are in //framework/ir:proto.
 Ref<Graph> parse_graph_proto(std::string_view bytes, const OpTable& ops);
 
 }  // namespace weft

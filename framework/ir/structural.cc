@@ -74,8 +74,8 @@ Cost& Cost::operator+=(const Cost& other) {
 
 namespace {
 
-// What an op's rule may leave out: of a contraction, all operations are products; each result is written once; all
-// bytes are one working set.
+// Defaults for the fields that an op's rule left out: all operations of a contraction are products, each result is
+// written once, and all bytes are one working set.
 Cost completed(const OpDef& op, Cost c, std::span<const TensorType> in, std::span<const TensorType> out) {
   if (c.working_set == 0) {
     for (const TensorType& t : out) c.written += static_cast<double>(t.nbytes());

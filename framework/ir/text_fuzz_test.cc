@@ -64,7 +64,7 @@ TEST(GraphTextFuzz, DamagedText) {
                          if (t.defined() && t.type().nbytes() > 1 << 16) return;
                        const std::string again = g->to_string();
                        const Ref<Graph> back = parse_graph(again, testing::test_ops());
-                       // Of nested graphs, captured tensors that the text does not have are equal only to themselves.
+                       // In nested graphs, a captured tensor that the text does not contain is equal only to itself.
                        EXPECT_TRUE(structurally_equal(*g, *back) || back->to_string() == again) << again;
                        try {
                          verify(*g);

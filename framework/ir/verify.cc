@@ -68,7 +68,7 @@ class Verifier {
     arity("results", n.outputs.size(), n.op->num_outputs);
     if (!(!n.op->is(kReadsTape) || g_.stage == "captured"))
       broken(id, "stage", str_cat(n.op->name, " in stage ", g_.stage), "stage captured");
-    // First the nested graphs: inference reads them.
+    // Nested graphs come first, because inference reads them.
     for (const auto& [key, value] : n.attrs.entries())
       if (const Ref<Graph>* nested = std::get_if<Ref<Graph>>(&value); nested && *nested) {
         if (!((*nested)->writes.empty()))

@@ -35,8 +35,8 @@ class Mesh {
   Mesh(std::initializer_list<std::pair<std::string, int>> dims,
        std::source_location loc = std::source_location::current())
       : Mesh(std::vector<std::pair<std::string, int>>(dims), loc) {}
-  /// Reads "dp2,fsdp2,ep4(dp,fsdp)"; "" is one rank. Throws InvalidArgument with the column and what is needed there.
-  /// With an empty `loc`, errors name no line: for text of a flag or a file.
+  /// Reads "dp2,fsdp2,ep4(dp,fsdp)"; "" is one rank. Throws InvalidArgument with the column and the text needed there.
+  /// If `loc` is empty, errors name no line: for text of a flag or a file.
   static Mesh parse(std::string_view text, std::source_location loc = std::source_location::current());
 
   int size() const { return size_; }

@@ -1,4 +1,4 @@
-// Damaged text of meshes: each is refused, or reads back from what it prints.
+// Damaged text of meshes: parse() refuses it, or reads the mesh back from its printed text.
 #include <gtest/gtest.h>
 
 #include "framework/base/error.h"

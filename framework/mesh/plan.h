@@ -1,5 +1,5 @@
-// Plan: what a user may say about the placement of a step on a mesh. The rest follows from the names of the mesh
-// dimensions. Each option belongs to a strategy, whose OptionRow (options.h) has its allowed values and its help.
+// Plan: a user's choices for the placement of a step on a mesh. The rest follows from the names of the mesh dimensions.
+// Each option belongs to a strategy, whose OptionRow (options.h) has its allowed values and its help.
 #pragma once
 #include <initializer_list>
 #include <string>
@@ -36,7 +36,7 @@ struct Plan {
   std::string pipeline_gather = "once";
   double expert_room = 0;
   bool keep_gathered = false;
-  std::vector<const Strategy*> strategies = {};                // your own, asked after those of strategies.cc
+  std::vector<const Strategy*> strategies = {};                // your own, asked after the strategies of strategies.cc
   std::vector<std::pair<std::string, std::string>> more = {};  // their options: name and value
   bool choose = false;                                         // automatic(): the cost model chooses the options above
   int world = 0;                                               // automatic(world): and the mesh

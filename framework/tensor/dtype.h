@@ -36,7 +36,7 @@ constexpr bool is_floating(DType t) { return t <= DType::kFloat16 || t >= DType:
 constexpr bool is_integral(DType t) { return t >= kInt64 && t <= kUInt8; }
 /// The 16-bit floats, which are computed in f32.
 constexpr bool is_16bit(DType t) { return t == kBFloat16 || t == kFloat16; }
-/// Integers of 8 or 16 bits. Generated kernels read them; what computes a result in one is a kernel of its own.
+/// Integers of 8 or 16 bits. Generated kernels read them; results of these types have kernels of their own.
 constexpr bool is_small_integer(DType t) { return t >= kInt16 && t <= kUInt8; }
 
 /// f(T{}) for the C++ type T that stores an integer dtype; uint8_t for bool. Not for floats.

@@ -93,7 +93,7 @@ TEST(Shape, ViewStridesAgreeWithMovingElements) {
   auto below = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
   int views = 0, copies = 0;
   for (int trial = 0; trial < 20000; ++trial) {
-    // A permuted, sliced, broadcast view of something, and another shape of as many elements.
+    // A permuted, sliced, broadcast view of something, and another shape with the same number of elements.
     Shape shape, strides;
     for (int i = 1 + below(4); i > 0; --i) {
       constexpr int64_t kExtents[] = {1, 2, 3, 4, 6};

@@ -156,8 +156,8 @@ class CpuAllocator final : public Allocator {
     Block* next;
   };
 
-  // Large blocks are mapped one by one: the memory of each goes back to the system whole, and parts that nobody has
-  // written are no memory. Null if there is no memory.
+  // Large blocks are mapped one by one: the memory of each returns to the system whole, and pages that were never
+  // written use no memory. Null if there is no memory.
   static void* from_system(int64_t bytes) {
     if (bytes < kMapped) return std::aligned_alloc(64, static_cast<size_t>(bytes));
     const int64_t more = bytes >= kHuge ? static_cast<int64_t>(kHugePage) : 0;  // for the alignment

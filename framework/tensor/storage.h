@@ -13,7 +13,7 @@ namespace weft {
 struct MemoryStats {
   int64_t live = 0;                // held by tensors, cells and arenas now
   int64_t peak = 0;                // high-water mark of live since the last reset_peak
-  int64_t step_peak = 0;           // the same since the last reset_step_peak: what one replay of an executable needed
+  int64_t step_peak = 0;           // the same since the last reset_step_peak: the need of one replay of an executable
   int64_t cached = 0;              // freed blocks kept for reuse
   int64_t allocations = 0;         // number of blocks handed out so far
   int64_t system_allocations = 0;  // of these, taken from the operating system
@@ -41,7 +41,7 @@ class Allocator {
 
 struct StridedView;
 
-/// Memory of a device type other than the CPU and meta: its backend brings it.
+/// Memory of a device type other than the CPU and meta, provided by its backend.
 struct DeviceMemory {
   virtual ~DeviceMemory() = default;
   /// Throws Unavailable, saying why, where there is no such device.

@@ -217,11 +217,11 @@ T load(const void* p, DType t) {
   return T{};
 }
 
-// The element as V; throws where a narrower integer type does not have it.
+// The element as V; throws if a narrower integer type cannot hold it.
 template <class V>
 V load_whole(const void* p, DType t, const char* name) {
   if constexpr (std::is_integral_v<V> && !std::is_same_v<V, bool> && sizeof(V) < 8) {
-    // Whether V has all numbers of t.
+    // Whether V can hold all numbers of t.
     const auto size = static_cast<int64_t>(sizeof(V));
     const bool fits = t == kUInt8 ? size > 1 || !std::is_signed_v<V> : size >= itemsize(t) && std::is_signed_v<V>;
     if (is_integral(t) && !fits) {

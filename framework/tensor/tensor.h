@@ -157,10 +157,10 @@ class Tensor : public TensorMethods<Tensor> {
   Tensor to(DType dtype, Loc loc = Loc::current()) const;
   Tensor to(Device device, Loc loc = Loc::current()) const;
   Tensor contiguous(Loc loc = Loc::current()) const;
-  /// With a number: the slice at this position of dim 0, counted from the end if negative. With an integer tensor: the
-  /// slices that it selects, [index's shape..., rest]. With a bool tensor that has the extents of the first dims: the
-  /// elements where it is true, [count, rest]; see nonzero. index(x, {Slice(1, 3), 0}) takes several indices. Defined
-  /// for callers that include framework/dispatch/arg.h.
+  /// A number selects the slice at this position of dim 0, counted from the end if negative. An integer tensor selects
+  /// slices: [index's shape..., rest]. A bool tensor, with the extents of the first dims, selects the elements where it
+  /// is true: [count, rest]; see nonzero. index(x, {Slice(1, 3), 0}) takes several indices. Defined for callers that
+  /// include framework/dispatch/arg.h.
   Tensor operator[](const Arg& index) const;
 
   // For users of PyTorch.

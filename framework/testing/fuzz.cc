@@ -14,7 +14,7 @@
 
 #include "framework/base/error.h"
 
-// Of the sanitizers' run time, where there is one.
+// A function of the sanitizers' run time; null without sanitizers.
 extern "C" __attribute__((weak)) void __sanitizer_set_death_callback(void (*callback)());
 
 namespace weft::testing {

@@ -17,13 +17,13 @@ using FuzzRandom = std::mt19937_64;
 struct FuzzTarget {
   /// Valid inputs, which are damaged.
   std::vector<std::string> seeds;
-  /// Changes an input; damage_text() or damage_bytes(), and then what corrects lengths and checksums.
+  /// Changes an input: damage_text() or damage_bytes(), then corrections of lengths and checksums.
   std::function<void(std::string& input, FuzzRandom& random)> damage;
   /// Reads an input and checks the result with gtest. Throws weft::Error to refuse it.
   std::function<void(const std::string& input)> read;
   /// Every message contains this: the name of the file or flag.
   std::string names;
-  /// How many inputs are read without --inputs.
+  /// Number of inputs without --inputs.
   int64_t inputs = 20000;
 };
 

@@ -81,7 +81,7 @@ Tensor with_layout(const Tensor& t, Layout layout) {
   Tensor from = t.view_for_kernel().contiguous() ? t : from_reals(to_reals(t), t.type());
   const char* in = static_cast<const char*>(from.view_for_kernel().data);
   char* out = static_cast<char*>(storage->data()) + impl->offset;
-  // In reverse order, so that the first of repeated elements stays.
+  // Elements are written in reverse order, so that the first of repeated elements stays.
   for (int64_t i = t.numel() - 1; i >= 0; --i) {
     int64_t at = 0, rest = i;
     for (int d = rank - 1; d >= 0; --d) {

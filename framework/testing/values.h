@@ -4,7 +4,7 @@
 
 namespace weft::testing {
 
-/// Splitmix64: a separate small generator, so that tests of random ops do not use what they test.
+/// Splitmix64: a separate small generator, so that tests of random ops do not use these ops.
 class Random {
  public:
   explicit Random(uint64_t seed) : state_(seed) {}

@@ -80,8 +80,8 @@ class Descent {
       strip_.pieces.push_back({static_cast<int32_t>(r), static_cast<int32_t>(c0), static_cast<int32_t>(c1), tile});
   }
 
-  // The kind of a block that the analysis leaves open: by its name if such a block was seen before, otherwise by its
-  // bits.
+  // The kind of a block that the analysis leaves open. A block of the same name has the same kind; otherwise the bits
+  // show it.
   int32_t block(int64_t q0, int64_t q1, int64_t kv0, int64_t kv1) {
     const int64_t rows = q1 - q0, cols = kv1 - kv0;
     const int32_t name = rows == o_.block_q && cols == o_.block_kv ? keys_.name(analysis_, q0, kv0) : -1;
@@ -259,7 +259,7 @@ BlockLists build_block_lists(const MaskProgram& program, const MaskProgram& dens
 }
 
 BlockColumns transpose_lists(const BlockLists& lists) {
-  // From row to row, only columns whose kind changes are touched: the cost depends on the boundary, not on the area.
+  // Each row touches only the columns whose kind changes, so the cost depends on the boundary's length.
   const int64_t rows = lists.q_blocks(), cols = lists.kv_blocks(), images = lists.batch * lists.heads;
   struct Run {
     int64_t column;

@@ -67,8 +67,7 @@ struct VisibleScores {
 };
 VisibleScores visible_scores(const kernels::BlockMaskView& view);
 
-/// What a mask leaves of the scores of `batch` x `heads`, which share the keys of `kv_batch` (`batch` or 1) x
-/// `kv_heads`.
+/// The scores that a mask leaves for `batch` x `heads`, which share the keys of `kv_batch` (`batch` or 1) x `kv_heads`.
 struct MaskCount {
   double scores = 0;
   double keys = 0;  // rows of keys that a query sees

@@ -229,7 +229,7 @@ TEST(BlockMaskBuild, TilesBeyondThePoolAreUnknown) {
   EXPECT_TRUE(visible_scores(some.view()).at_most);
 }
 
-// Also with blocks whose bits are not stored. Neighbouring heads share keys; one case has keys for all entries.
+// Some blocks have bits that are not stored. Neighbouring heads share keys; one case has keys for all entries.
 TEST(BlockMaskBuild, CountsScoresAndKeysPointByPoint) {
   constexpr int64_t kBatch = 2, kHeads = 4, kQ = 150, kKv = 333;
   for (uint64_t seed = 1; seed <= 40; ++seed) {

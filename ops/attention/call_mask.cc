@@ -19,10 +19,10 @@ struct CachedMask {
   std::shared_ptr<const CallMask> mask;
 };
 
-/// Recently made masks, most recent first: the layers of a step and its backward use the same one.
+/// Recently made masks, most recent first: the layers of a step and its backward use the same mask.
 struct Cache {
-  static constexpr size_t kMost = 256;  // every rank of a process has its own
-  // Limit on all of them; a mask that needs more than half of it is not kept.
+  static constexpr size_t kMost = 256;  // masks; every rank of a process has its own
+  // Limit on the bytes of all masks; a mask that needs more than half of it is not kept.
   static constexpr int64_t kMostBytes = int64_t{64} << 20;
   Mutex mutex;
   std::list<std::shared_ptr<const CachedMask>> all WEFT_GUARDED_BY(mutex);

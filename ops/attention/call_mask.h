@@ -26,7 +26,7 @@ struct CallMask {
 
  private:
   mutable Mutex mutex_;
-  // Of the list of blocks, set by the first scores().
+  // The count of the list of blocks, set by the first scores().
   mutable std::optional<VisibleScores> counted_ WEFT_GUARDED_BY(mutex_);
 };
 

@@ -189,7 +189,7 @@ ContextResult cp_ring(const ContextCall& c) {
   PartialAttention all;
   Tensor kv = x.joined(x.k, x.v);
   for (int64_t s = 0; s <= last; ++s) {
-    // In progress while this step computes.
+    // The transfer is in progress while this step computes.
     const Tensor next = s < last ? c.group.permute(kv, 1) : Tensor();
     if (needed[static_cast<size_t>(s)]) {
       const IndexMap keys = x.keys_of(s ? remainder(c.group.rank + (x.ranks() - s), x.ranks()) : c.group.rank);

@@ -26,7 +26,7 @@ struct RankGroup {
 /// (ops/core/collective.h).
 RankGroup rank_group(const std::string& axes, int64_t size, Device device = {});
 
-/// One rank's part of a node: all ranks have equally many queries, and equally many keys.
+/// One rank's part of a node. All ranks have the same number of queries and the same number of keys.
 struct ContextCall {
   Attrs attrs;                   // of the whole node
   std::vector<Tensor> operands;  // of attention: q, k, v of this rank, the others of the whole

@@ -13,7 +13,7 @@ double scores_of(const CallSizes& s) {
   return static_cast<double>(s.batch * s.heads * s.q_len) * static_cast<double>(s.kv_len);
 }
 
-// With all bytes of operands and results.
+// The cost of this number of scores, with all bytes of operands and results.
 Cost cost_of_scores(double scores, const AttentionOperands& at, std::span<const TensorType> in,
                     std::span<const TensorType> out) {
   const double d = static_cast<double>(in[0].shape[3]), dv = static_cast<double>(in[2].shape[3]);

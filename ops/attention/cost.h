@@ -1,11 +1,11 @@
-// The work of attention and of its derivative: planned from types, and done by the values of masks and block masks.
+// The work of attention and of its derivative: planned from types, and counted by the values of masks and block masks.
 #pragma once
 #include "ops/attention/record.h"
 #include "ops/kernels/block_mask.h"
 
 namespace weft::internal {
 
-/// Number of keys of a call: Skv, or of paged keys those of all pages of an entry. `in`: types or views.
+/// The number of keys of a call: Skv, or the keys in all pages of an entry if keys are paged. `in`: types or views.
 int64_t keys_of(const AttentionOperands& at, const auto& in) {
   return in[1].shape[2] * (at.pages >= 0 ? in[static_cast<size_t>(at.pages)].shape[1] : 1);
 }
@@ -18,7 +18,7 @@ kernels::BlockMaskView block_mask_of(const Attrs& attrs, int64_t q_len, int64_t 
 /// counts, as a bound. So do the scores of blocks whose bits the list does not store.
 Cost attention_cost(const Attrs& attrs, std::span<const TensorType> in, std::span<const TensorType> out);
 
-/// OpDef::done of both: each score that the mask leaves, and of keys and values the rows that a query sees. Throws
+/// OpDef::done of both: each score that the mask leaves, and the rows of keys and values that a query sees. Throws
 /// OutOfRange, as the kernel does, if the mask reads beyond a table.
 Cost attention_done(const WorkCall& c);
 

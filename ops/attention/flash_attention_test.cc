@@ -41,7 +41,7 @@ std::vector<Tensor> operands(const Sizes& s, uint64_t seed) {
           random_tensor(kFloat32, {s.b, s.hkv, s.skv, s.dv}, random, -1, 1)};
 }
 
-/// As documented, point by point.
+/// Compares with FlashAttention's documentation, point by point.
 void expect_flash(const char* what, const Sizes& s, const Flash& f, const FlexAttentionOptions& options) {
   const std::vector<Tensor> x = operands(s, 1);
   const AttentionResult got = flex_attention_aux(x[0], x[1], x[2], options);
@@ -135,7 +135,7 @@ TEST(FlashAttention, FuncArguments) {
 
 TEST(FlashAttention, VarlenArguments) {
   using namespace attention;
-  // Documents with as many, more and fewer keys than queries, with none of either, and rows of one.
+  // Documents with equal numbers of keys and queries, with more or fewer keys, with none of either, and rows of one.
   const std::vector<int64_t> q{0, 5, 25, 25, 39, 40}, k{0, 5, 90, 93, 97, 150};
   const Sizes s{.b = 1};
   const Tensor cu_q = Tensor::from_vector<int64_t>(q, {6}),
@@ -158,7 +158,7 @@ TEST(FlashAttention, VarlenArguments) {
   expect_flash("equal", square, f, {.mask_mod = document_offsets(cu_q, cu_q, causal()), .enable_gqa = true});
 }
 
-// With equal probabilities and one feature per value, an output shows which probability was kept.
+// If probabilities are equal and a value has one feature, an output shows which probability was kept.
 TEST(FlashAttention, DropoutP) {
   constexpr int64_t n = 128;
   constexpr double p = 0.25;

@@ -171,8 +171,8 @@ void check(const Sizes& s, DType t, const std::vector<Tensor>& tables, const Mak
   for (const Tensor& v : x) exact.push_back(v.to(kFloat64));
   for (const Tensor& v : tables) wide.push_back(is_floating(v.dtype()) ? v.to(kFloat64) : v);
   const std::vector<Tensor> got = run(x, tables, options), want = run(exact, wide, options);
-  // In units of f32's roundoff u. |q|, |k|, |v| <= 1: the sum of a score has magnitude at most 0.4 D, each of its
-  // products and sums rounds once, then scale, mod and exponential.
+  // The error of a score in units of f32's roundoff u. |q|, |k|, |v| <= 1: the sum of a score has magnitude at most 0.4
+  // D, each of its products and sums rounds once, then scale, mod and exponential.
   const double u = unit_roundoff(kFloat32), narrow = t == kFloat32 ? 0 : unit_roundoff(t);
   const double score = slope * 0.4 * static_cast<double>(s.d) * static_cast<double>(s.d + 2) + mod_error + 4;
   // Relative error of a probability after the division by their sum; then rounded to a 16-bit dtype.
@@ -292,7 +292,7 @@ TEST(FlexAttention, ConstantTablesHaveNoGradients) {
   }
 }
 
-// Also where the first derivative has the table as a constant.
+// The second derivative is right also where the first derivative has the table as a constant.
 TEST(FlexAttention, SecondDerivativesByTables) {
   const internal::KeepAttentionNodes keep;
   const Sizes s{.b = 1, .hq = 2, .hkv = 1, .sq = 5, .skv = 6, .d = 3, .dv = 2, .kv_batch = 1};

@@ -26,14 +26,15 @@ struct IndexRead {
   SourceLine line;  // the user's line
 };
 
-/// Extents of the inputs (0-d, i64) that replace those of `in`, so that a captured mod is correct for tables of any
-/// length. An input without any, or a table that the mod reshapes, uses its own extents.
+/// Extents of the inputs (0-d, i64) that replace the extents of `in`, so that a captured mod is correct for tables of
+/// any length. An input without an entry, or a table that the mod reshapes, uses its own extents.
 using TableExtents = std::vector<std::vector<Tensor>>;
 
 /// The mod's result for in[0], ..., in[mapped - 1], tensors of one rank that broadcast against each other and replace
 /// the graph's first inputs; the other inputs are tables. An index outside its table gives NaN (floating point), or is
-/// replaced by 0; `indices`, if given, receives all of them. With `reads`, floating-point tables are read through f32
-/// (f64) tensors that record, so that grad() can differentiate by reads->all[i].value; tables in reads->fixed are not.
+/// replaced by 0; `indices`, if given, receives all of them. If `reads` is given, floating-point tables are read
+/// through f32 (f64) tensors that record, so that grad() can differentiate by reads->all[i].value; tables in
+/// reads->fixed do not record.
 Tensor map_mod(const Graph& mod, int mapped, std::span<const Tensor> in, TableReads* reads = nullptr,
                std::vector<IndexRead>* indices = nullptr, const TableExtents* extents = nullptr);
 

@@ -45,7 +45,7 @@ class MaskAnalysis {
  public:
   MaskAnalysis(const MaskProgram& program, TableBounds& bounds, int64_t b, int64_t h)
       : MaskAnalysis(program, bounds, MaskRange::of(b), MaskRange::of(h)) {}
-  /// For all these batch entries and heads at once.
+  /// The evaluation for all these batch entries and heads at once.
   MaskAnalysis(const MaskProgram& program, TableBounds& bounds, const MaskRange& b, const MaskRange& h);
 
   /// The mask over queries [q0, q1) x keys [kv0, kv1), none empty: constant only if it is constant over all points.

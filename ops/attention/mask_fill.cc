@@ -26,7 +26,7 @@ struct MixedStep {
   std::array<int32_t, 3> arg;
   std::array<int8_t, 3> size;
 };
-// Scratch of this thread too.
+// More scratch of this thread.
 std::vector<MixedStep>& mixed_steps() {
   thread_local std::vector<MixedStep> steps;
   return steps;
@@ -255,7 +255,7 @@ void MaskProgram::fill(const MaskTile& t, uint8_t* bits, int64_t row_bytes) cons
   }
   const Class result = class_of(instrs_[output_]);
   if (result == kMixed) {
-    bool* fresh = run.fresh;  // by instruction: the value differs from that of the previous row
+    bool* fresh = run.fresh;  // by instruction: the value differs from the previous row's value
     for (int64_t r = 0; r < t.rows; ++r) {
       for (MixedStep& m : mixed) {
         bool changed = r == 0 || m.args < 0;

@@ -86,7 +86,7 @@ int32_t MaskKeys::name(const MaskAnalysis& analysis, int64_t q0, int64_t kv0) {
     }
   }
   const Term& out = terms_[program_.output()];
-  // It reads a part of a table at the block's own q, and something else at its own kv: no other block has both.
+  // The block reads a part of a table at its own q and another value at its own kv, so no other block equals it.
   const uint8_t t = ties(out);
   if (((t & kReadsAtQ) && (t & (kMovesWithKv | kReadsAtKv))) || ((t & kReadsAtKv) && (t & kMovesWithQ))) return -1;
   return intern({{kCompared, out.base, out.constant, 0, 0}}, t);

@@ -1,5 +1,5 @@
-// Half the width, twice the lanes: values computed for every point are computed in i32 if ranges show that nothing is
-// lost. Values that depend only on q or only on kv are converted once for each row or column.
+// Half the width gives twice the lanes: values computed for every point are computed in i32 if their ranges fit. Values
+// that depend only on q or only on kv are converted once for each row or column.
 #include <limits>
 
 #include "ops/attention/mask_analysis.h"

@@ -21,8 +21,8 @@ int64_t MaskInstr::integer() const {
   });
 }
 
-/// Turns the nodes of a traced mask into instructions. A node is a single value, or a view into a captured tensor some
-/// of whose dims indices have already selected.
+/// Turns the nodes of a traced mask into instructions. A node is a single value, or a view into a captured tensor after
+/// indices have selected some dims.
 class MaskLowering {
  public:
   MaskLowering(MaskProgram& out, const Body& body) : out_(out), g_(*body.graph), lifted_(body.lifted) {}

@@ -10,7 +10,7 @@ using internal::LineScope;
 
 namespace {
 
-// Positions of a table that is made here.
+// The largest number of positions in a table that is made here.
 constexpr int64_t kMostPositions = int64_t{1} << 31;
 
 // A captured table must have integers and one of the ranks named in `shapes`.
@@ -273,7 +273,7 @@ MaskMod flamingo(const Tensor& intervals, int64_t tokens_per_image, Loc loc) {
   WEFT_CHECK(intervals.shape().back() == 2 && tokens_per_image >= 1, "attention::flamingo: intervals is ",
              intervals.type(), " for ", tokens_per_image,
              " tokens an image; need [N, 2] or [B, N, 2] and 1 or more tokens");
-  // By columns, so that a block of keys is a contiguous range of each column.
+  // The table is stored by columns, so that a block of keys is a contiguous range of each column.
   const std::vector<int64_t> v = intervals.to_vector<int64_t>();
   const int64_t batch = intervals.dim() == 3 ? intervals.size(0) : 1, n = intervals.size(-2);
   std::vector<int64_t> lo(batch * n), hi(batch * n);

@@ -159,8 +159,8 @@ Ref<Graph> on_cpu(const Graph& from) {
   return to;
 }
 
-/// A mod's graph. Its indices are traced on the CPU, where numbers and presets' tables are; if the mod closes over
-/// tensors of the call's own device, they are traced there.
+/// A mod's graph. Its indices are traced on the CPU, which stores numbers and the tables of presets, or on the call's
+/// device if the mod closes over tensors there.
 Body traced(const char* what, Device device, std::vector<TensorType> types,
             const std::function<Tensor(std::span<const Tensor>)>& mod) {
   auto body_with = [&] {

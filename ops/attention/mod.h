@@ -46,8 +46,8 @@ class MaskMod {
       : fn_(std::move(fn)) {}
   Tensor operator()(const Index& b, const Index& h, const Index& q, const Index& kv) const { return fn_(b, h, q, kv); }
   explicit operator bool() const { return static_cast<bool>(fn_); }
-  /// The mask with positions shifted: its value at (q, kv) is that at (q + dq, kv + dkv). With dq = Skv - Sq the last
-  /// query is aligned with the last key, as in FlashAttention: causal().shift(Skv - Sq, 0).
+  /// The mask with positions shifted: its value at (q, kv) is this mask's value at (q + dq, kv + dkv). The shift dq =
+  /// Skv - Sq aligns the last query with the last key, as in FlashAttention: causal().shift(Skv - Sq, 0).
   MaskMod shift(int64_t dq, int64_t dkv) const;
 
  private:

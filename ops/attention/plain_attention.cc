@@ -142,7 +142,7 @@ std::vector<Tensor> internal::plain_attention(const Attrs& attrs, std::span<cons
   const Tensor divisor = where(none, 1.0, total);
   Tensor prob = e / divisor;
   if (p.keep.defined()) prob = prob * p.keep;
-  // As in the kernel: the probabilities are rounded to v's dtype before they are multiplied by v.
+  // The kernel too rounds the probabilities to v's dtype before it multiplies them by v.
   prob = cast(cast(prob, in[2].dtype()), p.wide);
   const Tensor lse = where(none, -kInf, log(divisor) + shift);
   return {cast(matmul(prob, p.v), p.narrow(in[0])), reshape(lse, rows), reshape(top, rows)};

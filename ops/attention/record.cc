@@ -226,7 +226,7 @@ class Call {
   bool scored_ = false;
 };
 
-/// Operands whose memory the kernels read as arrays: the tables and all operands after q, k, v. Those that are not
+/// Operands whose memory the kernels read as arrays: the tables and all operands after q, k, v. Operands that are not
 /// contiguous are copied to the workspace.
 struct Arrays {
   std::vector<StridedView> views;
@@ -348,7 +348,7 @@ Grads vjp(const VjpCall& c) {
   return g;
 }
 
-// Through the decomposition: the whole scores are then in memory.
+// The second derivative uses the decomposition: the whole scores are then in memory.
 Grads vjp_backward(const VjpCall& c) {
   EnableGrad record;
   std::vector<Tensor> in, wrt;

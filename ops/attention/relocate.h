@@ -30,9 +30,10 @@ struct ShardOptions {
 };
 
 /// attention's results (out, lse, max) for a shard. `attrs`: of the whole node. `local`: its operands in order; q, k, v
-/// (and a page table) are local; tables, block lists, seed and step are the whole's. The kv heads are those that the
-/// local query heads read; the number of local query heads is a multiple of theirs. If keys are a part, the results are
-/// over these keys (see merge.h). f64 gives primitives. Throws, naming the dim, if maps and operands do not fit.
+/// (and a page table) are local; tables, block lists, seed and step are the whole's. The kv heads are the heads that
+/// the local query heads read; the number of local query heads is a multiple of the number of kv heads. If keys are a
+/// part, the results are over these keys (see merge.h). f64 gives primitives. Throws, naming the dim, if maps and
+/// operands do not fit.
 std::vector<Tensor> attention_on_shard(const Attrs& attrs, std::span<const Tensor> local, const ShardMaps& maps,
                                        const ShardOptions& options = {});
 /// attention_backward's results (dq, dk, dv, then the tables' gradients) for a shard. `local` ends with out, lse, dout

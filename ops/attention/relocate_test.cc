@@ -252,8 +252,8 @@ TEST(Relocate, SkipsBlocks) {
   }
 }
 
-// Lists made from the mask when the call runs: as many blocks on each rank of a head-tail layout, and no more than
-// needed.
+// Lists made from the mask when the call runs: each rank of a head-tail layout has the same number of blocks, and no
+// more than needed.
 TEST(Relocate, SkipsBlocksWhereRowsAreATable) {
   const ShardSizes s{.b = 1, .hq = 1, .hkv = 1, .sq = 1024, .skv = 1024, .d = 4, .dv = 4};
   const WholeCall w(s, kFloat32, shard_cases()[1], 8);

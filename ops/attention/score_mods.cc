@@ -82,7 +82,7 @@ int64_t t5_bucket(int64_t relative, bool bidirectional, int64_t num_buckets, int
   }
   const int64_t exact = num_buckets / 2;
   if (relative < exact) return first + relative;
-  // In f32, like the training code of the models that use it.
+  // Computed in f32, like the training code of the models that use it.
   const float ratio = std::log(static_cast<float>(relative) / static_cast<float>(exact)) /
                       static_cast<float>(std::log(static_cast<double>(max_distance) / static_cast<double>(exact)));
   const int64_t bucket = exact + static_cast<int64_t>(ratio * static_cast<float>(num_buckets - exact));

@@ -1,4 +1,4 @@
-// Ready-made modifications of scores. Their tensors are captured; those whose gradients are wanted get them.
+// Ready-made modifications of scores. Their tensors are captured and get gradients where these are wanted.
 #pragma once
 #include <vector>
 
@@ -33,7 +33,7 @@ int64_t t5_bucket(int64_t relative, bool bidirectional, int64_t num_buckets, int
 ScoreMod head_bias(const Tensor& bias, Loc loc = Loc::current());
 
 ScoreMod compose(std::vector<ScoreMod> mods);
-/// Applies the mods in order: each gets the value of the one before it.
+/// Applies the mods in order: each gets the value of the mod before it.
 template <class... M>
 requires(sizeof...(M) > 0) ScoreMod compose(ScoreMod first, const M&... more) {
   return compose(std::vector<ScoreMod>{std::move(first), ScoreMod(more)...});

@@ -82,7 +82,7 @@ class Interpreted final : public TileMod {
   std::vector<Tensor> tables_;
 };
 
-// A few thousand sums per chunk.
+// The sums of one chunk.
 constexpr int64_t kChunk = 4096;
 
 }  // namespace

@@ -46,9 +46,9 @@ class ScoreTiles {
              const AttentionOperands* backward = nullptr);
   ~ScoreTiles();
   const kernels::ScoreHook& hook() const { return hook_; }
-  /// Before attention_backward: sets the memory of each table's sums (by group, then the table's numel).
+  /// Sets the memory of each table's sums (by group, then the table's numel). Call it before attention_backward.
   void start_gradients(int64_t groups, float* sums);
-  /// After it: writes the sum over groups of table i.
+  /// Writes the sum over groups of table i. Call it after attention_backward.
   void finish_gradient(int table, const StridedView& out) const;
   static int64_t gradient_bytes(const AttentionOperands& at, std::span<const StridedView> tables, int64_t groups);
 

@@ -55,7 +55,7 @@ TEST(SequenceLayout, DocumentsAreBalancedEach) {
     const std::vector<int64_t> work = causal_pairs(n, c, layout, id);
     for (int64_t w : work) EXPECT_EQ(w, work[0]);
   }
-  // Any lengths: at most 2c - 1 tokens of each document are assigned one by one, and they see at most as many keys.
+  // Any lengths: at most 2c - 1 tokens of each document are assigned one by one, and each sees at most 2c - 1 keys.
   uint64_t state = 1;
   for (int64_t c : {2, 3, 4, 8}) {
     for (int times = 0; times < 20; ++times) {

@@ -31,7 +31,7 @@ class PartOfBatch {
   PartOfBatch(const Graph& body, size_t inputs, int64_t rows, int64_t parts)
       : parts_(parts), dims_(body, inputs, rows) {}
 
-  /// The results of a node for part number `part`; nothing: those of the node as it is.
+  /// The results of a node for part number `part`; nothing: the node stays as it is.
   Replaced operator()(const Graph& g, int32_t id, std::span<const Tensor> in, const Tensor& part) {
     const Node& n = g.node(id);
     if (n.op == &random_bits_op) return words(g, id, in, part);
@@ -131,7 +131,7 @@ class PartOfBatch {
   BatchDims dims_;
 };
 
-// The loop over the parts. `body` is that of accumulate_op, with gradients as nodes.
+// The loop over the parts. `body` is the body of accumulate_op, with gradients as nodes.
 std::vector<Tensor> loop_over_parts(const Body& body, const std::vector<Tensor>& stacked, bool recorded) {
   const int64_t n = stacked[0].size(0), rows = stacked[0].size(1);
   internal::LoopRules rules{.name = "accumulate", .own_seeds = false, .sums = true};
@@ -240,7 +240,7 @@ std::vector<Tensor> internal::run_accumulate(int64_t n, const TensorFn& fn, cons
         return out;
       },
       types);
-  // In a compiled step one node, whose body gets the passes that precede differentiation.
+  // A compiled step has one node, whose body gets the passes that precede differentiation.
   SmallVec<const Tensor*, 8> in = pointers(stacked);
   for (const Tensor& t : body.lifted) in.push_back(&t);
   const Capture* const capture = thread_state.capture;

@@ -28,10 +28,10 @@ std::vector<Tensor> run_accumulate(int64_t n, const TensorFn& fn, const std::vec
 /// `batch` and the result of `fn` are a Tensor, or a tuple, array, vector or struct of Tensors; `fn` takes the batch,
 /// or the elements of its tuple. `fn` is traced once, so the time to compile and the size of graphs do not depend on
 /// n. It may read cells and tensors of the program. f16 and bf16 results are summed in f32 and rounded once.
-/// Random ops that give numbers for rows of the batch (dropout) draw those of the whole batch, so that a part has the
-/// numbers that its rows have for n = 1; other random ops (noise on weights) draw the same numbers for each part. The
-/// exceptions, with new numbers for each part: tensors that have the rows in a dim behind what belongs to one row, as
-/// [time * rows, ...], and rows that were selected or sorted before.
+/// Random ops that give numbers for rows of the batch (dropout) draw the numbers of the whole batch, so that each row
+/// gets the numbers that it has for n = 1; other random ops (noise on weights) draw the same numbers for each part. Two
+/// kinds of tensors are exceptions, with new numbers for each part: tensors with a dim in which the rows are the minor
+/// factor, as [time * rows, ...], and rows that were selected or sorted before.
 /// Throws InvalidArgument if n is below 1 or does not divide the rows, or if `fn` returns bools; FailedPrecondition if
 /// `fn` reads values on the host or sets a cell.
 template <class Batch, class Fn>

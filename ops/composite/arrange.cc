@@ -120,7 +120,7 @@ Tensor swapdims(const Arg& x, int64_t a, int64_t b) { return transpose(x, a, b);
 Tensor moveaxis(const Arg& arg, const Shape& from, const Shape& to) {
   LineScope here(arg.line());
   const Tensor& x = tensor_of(arg, "moveaxis");
-  WEFT_CHECK(from.size() == to.size(), "moveaxis: dims ", from, " and positions ", to, "; need as many of both");
+  WEFT_CHECK(from.size() == to.size(), "moveaxis: dims ", from, " and positions ", to, "; need equal numbers");
   Shape dims = Shape::filled(x.dim(), -1);
   std::vector<bool> moved(static_cast<size_t>(x.dim()));
   for (int k = 0; k < from.size(); ++k) {

@@ -21,8 +21,7 @@ Tensor column_stack(const std::vector<Tensor>& xs, std::source_location loc = st
 /// The matrices (vectors are rows) along the diagonal of a matrix that is zero elsewhere.
 Tensor block_diag(const std::vector<Tensor>& xs, std::source_location loc = std::source_location::current());
 
-/// x repeated times[d] times along each dim; times has as many entries as x has dims, or more: these are new dims in
-/// front.
+/// x repeated times[d] times along each dim; times has one entry for each dim of x; more entries in front add new dims.
 Tensor repeat(const Arg& x, const Shape& times);
 /// The same, where times may also be shorter: it counts from the last dim.
 Tensor tile(const Arg& x, const Shape& times);

@@ -62,9 +62,9 @@ Tensor scaled_dot_product_attention(const Arg& query, const Arg& key, const Arg&
   WEFT_CHECK(q.dtype() == k.dtype() && q.dtype() == v.dtype(), kOp, ": dtypes are ", q.dtype(), ", ", k.dtype(), ", ",
              v.dtype(), "; need one");
   WEFT_CHECK(q.dim() >= 2 && k.dim() == q.dim() && v.dim() == q.dim(), kOp, ": q ", q.shape(), ", k ", k.shape(),
-             ", v ", v.shape(), "; need [..., S, D] with equally many dims");
+             ", v ", v.shape(), "; need [..., S, D] with equal numbers of dims");
   WEFT_CHECK(q.size(-1) == k.size(-1), kOp, ": q ", q.shape(), " and k ", k.shape(), "; need equal head dims");
-  WEFT_CHECK(k.size(-2) == v.size(-2), kOp, ": k ", k.shape(), " and v ", v.shape(), "; need equally many keys");
+  WEFT_CHECK(k.size(-2) == v.size(-2), kOp, ": k ", k.shape(), " and v ", v.shape(), "; need equal numbers of keys");
   WEFT_CHECK(!(options.is_causal && options.attn_mask.defined()), kOp, ": got both is_causal and attn_mask; need one");
 
   const int64_t hq = q.dim() > 2 ? q.size(-3) : 1, hk = k.dim() > 2 ? k.size(-3) : 1, hv = v.dim() > 2 ? v.size(-3) : 1;

@@ -20,7 +20,7 @@ struct KvCacheAttentionOptions {
   // Integers [B, n]: the cache is pages [P, Hkv, page_size, D]; see flex_attention's page_table.
   Tensor block_table = {};
   std::optional<double> scale = {};               // default: 1 / sqrt(D)
-  bool causal = false;                            // the last query sees the last key, the one before it one fewer
+  bool causal = false;                            // the last query sees the last key, each earlier query one fewer
   std::array<int64_t, 2> window_size = {-1, -1};  // keys before and after a query's own position; -1: all
   double softcap = 0;                             // above 0: cap * tanh(score / cap)
   bool rotary_interleaved = true;  // pairs are neighbours (2i, 2i + 1); otherwise halves (i, i + R / 2) as in Llama

@@ -360,7 +360,7 @@ TEST(AttentionWithKvCache, DerivativesAreCentralDifferences) {
   }
 }
 
-// In f32, where the kernel reads the pages: equal to the gathered form.
+// The kernel reads the pages in f32: results equal the gathered form.
 TEST(AttentionWithKvCache, DerivativesOfPagesAreThoseOfTheirRows) {
   Example e({.b = 2, .hq = 4, .hkv = 2, .sq = 3, .capacity = 16, .added = 3}, kFloat32, 6, 6);
   e.o.cache_seqlens = ints({20, 11}, {2});

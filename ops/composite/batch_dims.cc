@@ -67,7 +67,7 @@ int BatchDims::find(int c) {
   return c;
 }
 
-// The dims of v after the first `skipped` are those of w.
+// The dims of v after the first `skipped` are the dims of w.
 void BatchDims::join_values(const Graph& a, Value v, int skipped, const Graph& b, Value w) {
   for (int d = 0; d < b.type(w).shape.size(); ++d) join(class_of(a, v, d + skipped), class_of(b, w, d));
 }

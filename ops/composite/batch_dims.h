@@ -1,4 +1,4 @@
-// Which dims of the values of a graph have the rows of a batch: an analysis of the body of accumulate().
+// Finds the dims of a graph's values that have the rows of a batch: an analysis of the body of accumulate().
 #pragma once
 #include <map>
 #include <utility>
@@ -15,9 +15,10 @@ class BatchDims {
   /// The first `inputs` inputs have `rows` rows each in dim 0; 0-d ones have none. `g` must outlive this object.
   BatchDims(const Graph& g, size_t inputs, int64_t rows);
 
-  /// The dims of a value, of the graph or of a body in it, that consist of the rows, or of the rows times what belongs
-  /// to one row, rows first. With one row these dims are not known from extents: then the value must be random, and it
-  /// has the row if it meets a value of the batch in an elementwise op. The dim is the first of extent 1, otherwise 0.
+  /// The dims of a value, of the graph or of a body in it, that consist of the rows alone, or of the rows as the major
+  /// factor and elements of a row as the minor factor. If there is one row, extents do not show these dims: then the
+  /// value must be random, and it has the row if it meets a value of the batch in an elementwise op. The dim is the
+  /// first of extent 1, otherwise 0.
   std::vector<int> of(const Graph& g, Value v);
   /// Whether the random results of a node meet values of the batch in an elementwise op.
   bool meets_batch(const Graph& g, int32_t id) const;
@@ -32,7 +33,7 @@ class BatchDims {
   void visit_body(const Graph& g, const Node& n, int32_t id, std::vector<bool>& depends);
 
   const int64_t rows_;
-  std::map<std::pair<const Graph*, Value>, int> first_;  // class of dim 0; those of the other dims follow
+  std::map<std::pair<const Graph*, Value>, int> first_;  // class of dim 0; the classes of the other dims follow
   std::map<const Graph*, std::vector<bool>> depends_;    // by node: computed from the batch
   std::vector<int> parent_;                              // of classes
   int batch_ = -1;

@@ -18,7 +18,7 @@ struct Sizes : Shape {
 };
 
 /// Zeros around the input: numbers as Sizes, "valid" for none, or "same" for a result of the input's extents (with a
-/// stride of 1; the odd one is behind).
+/// stride of 1; an odd zero comes after the input).
 struct Padding {
   Padding(std::integral auto n) : sizes(n) {}
   Padding(std::initializer_list<int64_t> n) : sizes(n) {}
@@ -37,8 +37,8 @@ Tensor conv2d(const Arg& x, const Arg& weight, const Arg& bias = Tensor(), const
 Tensor conv3d(const Arg& x, const Arg& weight, const Arg& bias = Tensor(), const Sizes& stride = 1,
               const Padding& padding = 0, const Sizes& dilation = 1, int64_t groups = 1);
 
-/// The transpose of the convolution with these arguments, for weight[C, out channels / groups, kernel...]. Of the
-/// extents whose convolution has x's, it gives the smallest plus output_padding.
+/// The transpose of the convolution with these arguments, for weight[C, out channels / groups, kernel...]. The result's
+/// extents are the smallest whose convolution has x's extents, plus output_padding.
 Tensor conv_transpose1d(const Arg& x, const Arg& weight, const Arg& bias = Tensor(), const Sizes& stride = 1,
                         const Sizes& padding = 0, const Sizes& output_padding = 0, int64_t groups = 1,
                         const Sizes& dilation = 1);

@@ -37,7 +37,8 @@ Reals convolved(const Geometry& g, const Reals& x, const Reals& weight, const Re
   return y;
 }
 
-// The transposed one scatters: each element of x adds the kernel to the result. weight: [C, O / groups, kh, kw].
+// The transposed convolution scatters: each element of x adds the kernel to the result. weight: [C, O / groups, kh,
+// kw].
 Reals scattered(const Geometry& g, const Reals& x, const Reals& weight) {
   Reals y(g.n * g.o * g.out[0] * g.out[1]);
   const int64_t each = g.o / g.groups;
@@ -179,7 +180,7 @@ const std::vector<CompositeRow> kTable = {
 
 WEFT_TEST_COMPOSITES(Conv, kTable);
 
-// A convolution in three dims is the sum of those of the kernel's planes.
+// A convolution in three dims is the sum of the convolutions with the kernel's planes.
 TEST(ConvFunctions, ThreeDims) {
   Random random(3);
   const Tensor x = random_tensor(kFloat64, {2, 2, 4, 5, 6}, random),
@@ -220,8 +221,8 @@ TEST(ConvFunctions, ErrorsSayWhatIsNeeded) {
             "conv2d: padding is 'full'; need numbers, \"valid\" or \"same\"");
   EXPECT_EQ(
       error([&] { conv2d(x, w, Tensor(), 1, 0, 4); }),
-      "conv: a kernel of 9 elements does not fit into spatial dim 0 of input [2, 3, 8, 8], 8 with padding; need at "
-      "least as many");
+      "conv: a kernel of 9 elements does not fit into spatial dim 0 of input [2, 3, 8, 8], 8 with padding; need a "
+      "smaller kernel or more padding");
   EXPECT_EQ(
       error([&] {
         conv_transpose2d(x, ones({3, 2, 3, 3}), Tensor(), 2, 0, 2);

@@ -19,7 +19,7 @@ namespace {
 
 constexpr double kNever = -std::numeric_limits<double>::infinity();
 
-// Lengths as i64 [N], each looked up in 0 ... most: so a length out of range throws in compiled functions, too.
+// Lengths as i64 [N], each looked up in 0 ... most, so that a length out of range throws in compiled functions too.
 Tensor lengths_of(const Tensor& t, int64_t count, int64_t most, const char* what) {
   WEFT_CHECK(is_integral(t.dtype()) && t.numel() == count && t.dim() <= 1, "ctc_loss: ", what,
              " of each sequence: got ", t.type(), "; need ", count, " integers");
@@ -28,7 +28,7 @@ Tensor lengths_of(const Tensor& t, int64_t count, int64_t most, const char* what
                            weft::str_cat("ctc_loss: ", what, " is out of range"));
 }
 
-// The slices along dim 0. Their gradient is one stack, not a sum of as many padded tensors.
+// The slices along dim 0. Their gradient is one stack, which is cheaper than a sum with a padded tensor for each slice.
 std::vector<Tensor> slices(const Tensor& x) {
   const CustomGrad unbound([](std::span<const Tensor> in) { return unbind(in[0]); },
                            [](std::span<const Tensor>, std::span<const Tensor>, std::span<const Tensor> g) {
@@ -37,7 +37,7 @@ std::vector<Tensor> slices(const Tensor& x) {
   return x.size(0) > 0 ? unbound(std::vector<Tensor>{x}) : std::vector<Tensor>{};
 }
 
-// Targets in one piece as [N, S]; places behind a target's end are 0.
+// Targets in one piece as [N, S]; places after a target's end are 0.
 Tensor in_rows(const Tensor& targets, const std::vector<int64_t>& lengths) {
   int64_t total = 0, most = 0;
   for (int64_t n : lengths) {
@@ -82,7 +82,7 @@ Tensor losses(const Tensor& log_probs, const Tensor& targets, const Tensor& inpu
     const Tensor next = logsumexp(ways, 0) + at[t];
     paths = where(unsqueeze(gt(inputs, static_cast<int64_t>(t)), 1), next, paths);
   }
-  // All paths that end in the last target or in the blank behind it.
+  // All paths that end in the last target or in the blank after it.
   const Tensor end = unsqueeze(lengths * 2, 1);
   const Tensor ends = logical_or(eq(place, end), eq(place, end - 1));
   return -logsumexp(where(ends, paths, kNever), 1);

@@ -17,8 +17,8 @@ struct CtcLossOptions {
 /// targets one after another, [sum of target_lengths]; input_lengths and target_lengths: integers [N]. One sequence:
 /// log_probs[T, C], targets[S], lengths of shape [] or [1]. A length or a target out of range throws OutOfRange.
 /// Differentiable, the gradient of an infinite loss is 0. Computed by a loop over T on the host: about 10 nodes for
-/// each step of time in a compiled function, and as many small kernels eagerly. Targets in one piece need lengths whose
-/// values can be read, so inside a compiled function they must be vectors.
+/// each step of time in a compiled function, and about 10 small kernels eagerly. Targets in one piece need lengths
+/// whose values can be read, so inside a compiled function they must be vectors.
 Tensor ctc_loss(const Arg& log_probs, const Arg& targets, const Arg& input_lengths, const Arg& target_lengths,
                 const CtcLossOptions& options = {});
 Tensor ctc_loss(const Arg& log_probs, const Arg& targets, const std::vector<int64_t>& input_lengths,

@@ -17,7 +17,7 @@ namespace {
 
 constexpr int64_t kTime = 5, kBatch = 4, kClasses = 4, kMost = 3;
 const std::vector<int64_t> kInputs = {5, 4, 3, 5}, kLengths = {2, 3, 0, 3};
-// Targets of two equal labels in a row, and numbers behind a target's end that are no classes.
+// Targets of two equal labels in a row, and numbers after a target's end that are no classes.
 const std::vector<std::vector<int64_t>> kTargets = {{1, 1, 77}, {2, 1, 3}, {-9, -9, -9}, {3, 3, 1}};
 
 // The probability of the targets, as the sum over all label sequences of this length: by its definition.

@@ -8,7 +8,7 @@ namespace weft::internal {
 
 namespace {
 
-// custom_grad captures both functions on each call; a call that nobody differentiates need not.
+// custom_grad captures both functions on each call; a call that nobody differentiates skips this.
 bool recorded(std::initializer_list<const Tensor*> in) {
   return thread_state.capture || should_record(custom_grad_op, {in.begin(), in.size()});
 }

@@ -1,4 +1,4 @@
-// For composites with an explicit derivative: the derivative of their parts would be inexact or infinite somewhere.
+// Explicit derivatives of composites, for which the derivative of the parts would be inexact or infinite somewhere.
 #pragma once
 #include <functional>
 

@@ -83,7 +83,7 @@ Tensor Normal::sample(const Shape& shape, std::source_location at) const {
 }
 Tensor Normal::log_prob(const Arg& value) const {
   LineScope line(value.line());
-  // Last, because scale may be f32 where value is f64.
+  // The constant is subtracted last, because scale may be f32 where value is f64.
   return sub(sub(mul(square(div(sub(value, loc), scale)), -0.5), log(scale)), 0.5 * std::log(2 * M_PI));
 }
 Tensor Normal::entropy(std::source_location at) const {
@@ -268,7 +268,7 @@ Tensor Categorical::entropy(std::source_location at) const {
 Tensor kl_divergence(const Categorical& p, const Categorical& q, std::source_location at) {
   LineScope line(at);
   WEFT_CHECK(p.probs.size(-1) == q.probs.size(-1), "kl_divergence: Categoricals of ", p.probs.size(-1), " and ",
-             q.probs.size(-1), " classes; need as many");
+             q.probs.size(-1), " classes; need equal numbers");
   broadcast_shapes(p.probs.shape(), q.probs.shape(), "kl_divergence");
   const Tensor none = eq(p.probs, 0.0), never = eq(q.probs, 0.0), unused = bit_or(none, never);
   const Tensor term = mul(p.probs, sub(where(unused, 0.0, p.logits), where(unused, 0.0, q.logits)));

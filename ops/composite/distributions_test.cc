@@ -137,7 +137,7 @@ TEST(Distributions, ErrorsSayWhatIsWrong) {
   expect_error([] { Bernoulli(0.9).log_prob(7); }, "Bernoulli: a value is not 0 or 1; need what sample() gives");
   expect_error([] { Bernoulli(0.9).log_prob(full({2}, 0.5)); }, "Bernoulli: a value is not 0 or 1");
   expect_error([] { kl_divergence(Categorical(ones({3})), Categorical(ones({4}))); },
-               "kl_divergence: Categoricals of 3 and 4 classes; need as many");
+               "kl_divergence: Categoricals of 3 and 4 classes; need equal numbers");
   expect_error([] { kl_divergence(Normal(ones({3}), 1.0), Normal(ones({4}), 1.0)); },
                "kl_divergence: shapes [3] and [4] do not broadcast");
   expect_error([] { Exponential(-1.0); }, "Exponential: a rate is not above 0; need positive numbers");

@@ -12,7 +12,7 @@ using internal::LineScope;
 
 namespace {
 
-// f(x) and the x that it was computed from, which records.
+// f(x), and x as a value that records.
 struct Called {
   Tensor x, y;
 };
@@ -68,7 +68,7 @@ FunctionalProduct vjp(const TensorFunction& f, const Arg& arg, const Arg& along,
   Tensor v = along.is_tensor() ? along.tensor() : full_like(c.y, along);
   WEFT_CHECK(v.defined() || c.y.numel() == 1, "vjp: the function returned ", c.y.type(), "; need v of that shape");
   if (!v.defined()) v = ones_like(c.y);
-  WEFT_CHECK(v.shape() == c.y.shape(), "vjp: v has shape ", v.shape(), "; need that of f(x), ", c.y.shape());
+  WEFT_CHECK(v.shape() == c.y.shape(), "vjp: v has shape ", v.shape(), "; need f(x)'s shape, ", c.y.shape());
   return {result(c.y, options), result(pulled(c.y, c.x, cast(v, c.y.dtype())), options)};
 }
 
@@ -79,7 +79,7 @@ FunctionalProduct jvp(const TensorFunction& f, const Arg& arg, const Arg& along,
   const Called c = called(f, floating_of(arg, "jvp"), "jvp");
   const Tensor v = along.is_tensor() ? along.tensor() : full_like(c.x, along);
   WEFT_CHECK(v.defined() && v.shape() == c.x.shape(), "jvp: v has shape ", v.defined() ? v.shape() : Shape{},
-             "; need that of x, ", c.x.shape());
+             "; need x's shape, ", c.x.shape());
   const Tensor u = zeros_like(c.y).requires_grad();
   return {result(c.y, options), result(pulled(pulled(c.y, c.x, u), u, cast(v, c.x.dtype())), options)};
 }

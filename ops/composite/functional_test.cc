@@ -69,8 +69,8 @@ TEST(Functional, ErrorsSayWhatIsWrong) {
   expect_error([&] { jacobian(same, arange(3)); }, "jacobian: operand is i64[3]; need a floating-point dtype");
   expect_error([&] { hessian(same, ones({2})); }, "hessian: the function returned f32[2]; need one number");
   expect_error([&] { vjp(same, ones({2})); }, "vjp: the function returned f32[2]; need v of that shape");
-  expect_error([&] { vjp(same, ones({2}), ones({3})); }, "vjp: v has shape [3]; need that of f(x), [2]");
-  expect_error([&] { jvp(same, ones({2}), ones({3})); }, "jvp: v has shape [3]; need that of x, [2]");
+  expect_error([&] { vjp(same, ones({2}), ones({3})); }, "vjp: v has shape [3]; need f(x)'s shape, [2]");
+  expect_error([&] { jvp(same, ones({2}), ones({3})); }, "jvp: v has shape [3]; need x's shape, [2]");
   expect_error([&] { jacobian([](const Tensor& x) { return gt(x, 0); }, ones({2})); },
                "jacobian: the function returned bool[2]; need a floating-point tensor");
   expect_error([&] { jacobian(same, ones({1, 1, 1, 1, 1})); }, "need at most 8 dims together");

@@ -25,7 +25,7 @@ Tensor finished(const Tensor& x, const TensorOptions& options) {
   return options.requires_grad ? y.requires_grad() : y;
 }
 
-// In f64. The second half is counted from the end, so that the last number is `end`.
+// The numbers in f64. The second half is counted from the end, so that the last number is `end`.
 Tensor spaced(double start, double end, int64_t steps, Device device, const char* op) {
   WEFT_CHECK(steps >= 0, op, ": ", steps, " steps; need 0 or more");
   WEFT_CHECK(std::isfinite(start) && std::isfinite(end), op, ": from ", start, " to ", end, "; need finite numbers");
@@ -150,7 +150,7 @@ Tensor combinations(const Arg& arg, int64_t r, bool with_replacement) {
     for (size_t k = 0; k < at.size(); ++k) at[k] = with_replacement ? 0 : static_cast<int64_t>(k);
     for (auto to = out.begin(); to != out.end();) {
       to = std::copy(at.begin(), at.end(), to);
-      // The next choice: the last position that can move up does, and those after it follow.
+      // The next choice: the last position that can move up does, and the positions after it follow.
       int64_t k = r - 1;
       while (k > 0 && at[static_cast<size_t>(k)] == n - 1 - (with_replacement ? 0 : r - 1 - k)) --k;
       int64_t next = at[static_cast<size_t>(k)] + 1;

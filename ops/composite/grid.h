@@ -23,7 +23,7 @@ Tensor triu_indices(int64_t rows, int64_t columns, int64_t diagonal = 0,
                     std::source_location loc = std::source_location::current());
 
 /// One tensor for each 1-d tensor of xs, all of shape [size of xs[0], size of xs[1], ...]: tensor k varies along dim k.
-/// With indexing "xy" the first two dims are exchanged.
+/// The indexing "xy" exchanges the first two dims.
 std::vector<Tensor> meshgrid(const std::vector<Tensor>& xs, std::string_view indexing = "ij",
                              std::source_location loc = std::source_location::current());
 /// Every choice of one element from each 1-d tensor: [number of choices, number of tensors]; of one tensor, itself.

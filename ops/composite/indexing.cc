@@ -127,7 +127,7 @@ Tensor looked_up(const Parts& p, const char* op) {
   }
   if (count == 0) return p.x;
   const int place = last - first + 1 == count ? first : 0;
-  // The dims in the order: those before the place, the indexed ones, the others.
+  // The order of the dims is: dims before the place, indexed dims, other dims.
   Shape dims, merged, result;
   int64_t extent = 1;
   auto indexed = [&](int d) { return p.at[static_cast<size_t>(d)].defined(); };

@@ -66,8 +66,8 @@ using indexing::TensorIndex;
 Tensor index(const Arg& x, const std::vector<TensorIndex>& at);
 
 /// x with the elements at these indices replaced by `values`, which broadcast to index(x, at), or with values added to
-/// them. If an element occurs twice, the last value stays (accumulate: all are added). Of one mask and a number, the
-/// mask may be computed in a compiled function.
+/// them. If an element occurs twice, the last value stays (accumulate: all are added). If the index is one mask and the
+/// value a number, the mask may be computed in a compiled function.
 Tensor index_put(const Arg& x, const std::vector<TensorIndex>& at, const Arg& values, bool accumulate = false);
 
 namespace internal {

@@ -25,7 +25,7 @@ auto order(const I& o) {
     return r;
   };
 }
-// The operand with these elements replaced by those of the second.
+// The operand with these elements replaced by the second operand's elements.
 auto replaced(const I& to) {
   return [to](const std::vector<Reals>& in) {
     Reals r = in[0];
@@ -89,7 +89,7 @@ TEST(Indexing, PositionsSlicesNoneAndEllipsis) {
   EXPECT_EQ(index(counting({}), {Ellipsis}).dim(), 0);
 }
 
-// The places of results are those of NumPy.
+// The places of results are the same as in NumPy.
 TEST(Indexing, Tensors) {
   const Tensor x = counting({2, 3, 4}), a = ints({0, 1, 1}), b = ints({2, 0, 1});
   EXPECT_EQ(index(x, {a}).shape(), Shape({3, 3, 4}));
@@ -180,7 +180,7 @@ TEST(Indexing, TensorsOfPositionsCountFromTheEnd) {
     EXPECT_EQ(error_of([&] { read(x, ints({bad})); }), text);
     EXPECT_EQ(error_of([&] { compile(read)(x, ints({bad})); }), text);
   }
-  EXPECT_EQ(error_of([&] { x(0, 1, 2); }), "x(i, j): x has 2 dims, got 3 indices; need as many or fewer");
+  EXPECT_EQ(error_of([&] { x(0, 1, 2); }), "x(i, j): x has 2 dims, got 3 indices; need at most one index for each dim");
 }
 
 TEST(Indexing, Errors) {

@@ -49,7 +49,7 @@ Tensor converted(const std::vector<From>& from, const Shape& shape) {
   return Tensor::from_vector(to, shape);
 }
 
-// Converted here and not by an op: in a captured function too, the tensor has values.
+// The host converts here instead of an op, so that the tensor has values in a captured function too.
 template <class From>
 Tensor stored(const std::vector<From>& from, const Shape& shape, DType dtype) {
   switch (dtype) {

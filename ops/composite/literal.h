@@ -37,7 +37,7 @@ class Literal {
   /// All numbers in row-major order, as doubles and, where each is an integer, exactly.
   const std::vector<double>& numbers() const { return numbers_; }
   const std::vector<int64_t>& integers() const { return integers_; }
-  /// What is wrong with the literal; empty if nothing is.
+  /// The fault of the literal; empty if it has none.
   const std::string& problem() const { return problem_; }
 
  private:
@@ -64,12 +64,12 @@ class Literal {
   Shape shape_;
   std::optional<DType> dtype_;
   std::vector<double> numbers_;
-  std::vector<int64_t> integers_;  // as many as numbers_ as long as all are integers
+  std::vector<int64_t> integers_;  // the same numbers, as long as all are integers
   std::string problem_;
 };
 
 struct LiteralOptions {
-  std::optional<DType> dtype = {};  // default: that of the numbers
+  std::optional<DType> dtype = {};  // default: the numbers' dtype
   Device device = Device::cpu();
   bool requires_grad = false;
 };

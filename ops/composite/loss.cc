@@ -35,7 +35,7 @@ struct Classes {
     if (dim != n - 1) scores = movedim(x, dim, -1);
   }
   int64_t count() const { return scores.shape().back(); }
-  // Once in a process: a training loop would repeat it in every step.
+  // Warns once in a process: a training loop would repeat the warning in every step.
   void warn_once(const Tensor& targets, const char* op) const {
     static std::atomic<bool> said = false;
     if (said.exchange(true)) return;

@@ -21,8 +21,8 @@ struct CrossEntropyOptions {
 /// classes are the last dim of the logits: [..., C] with targets [...], or with probabilities [..., C]. In PyTorch they
 /// are dim 1, which is the same for two dims: for [N, C, d...] give {.dim = 1}; targets are then [N, d...], or
 /// probabilities [N, C, d...]. If logits of more than two dims fit the targets both ways and dim is not given, a
-/// warning says so. A target out of range throws OutOfRange with its position. With `weight` the mean of class targets
-/// is weighted, as in PyTorch.
+/// warning says so. A target out of range throws OutOfRange with its position. If `weight` is given, the mean of class
+/// targets is weighted, as in PyTorch.
 Tensor cross_entropy(const Arg& logits, const Arg& targets, const CrossEntropyOptions& options = {});
 
 struct LossOptions {

@@ -59,7 +59,7 @@ Tensor gaussian_nll_loss(const Arg& x, const Arg& target, const Arg& var, const 
   shared.push_back(1);
   WEFT_CHECK(!var.is_tensor() || s.shape() == v.shape() || (v.dim() > 0 && s.shape() == shared), op, ": var has shape ",
              var.tensor().shape(), " and x ", v.shape(), "; need equal shapes, a last extent of 1, or no last dim");
-  // Below eps: eps, with the gradient of var.
+  // A variance below eps becomes eps, with the gradient of var.
   s = where(lt(s, o.eps), where(lt(s, 0.0), std::numeric_limits<double>::quiet_NaN(), (s - s.detach()) + o.eps), s);
   Tensor loss = (log(s) + square(v - t) / s) * 0.5;
   if (o.full) loss = loss + 0.5 * ::std::log(2 * ::std::numbers::pi);

@@ -1,5 +1,5 @@
 // Losses that are the negative logarithm of a distribution's density, and the divergence of two distributions. Dtypes
-// and reductions are those of loss.h.
+// and reductions are as in loss.h.
 #pragma once
 #include <string_view>
 
@@ -8,7 +8,7 @@
 namespace weft {
 
 /// target (log target - x), where x is the logarithm of the model's probabilities and 0 log 0 = 0; with log_target,
-/// target is a logarithm too: e^target (target - x). reduction also takes "batchmean", the sum divided by the first
+/// target is a logarithm too: e^target (target - x). reduction also accepts "batchmean", the sum divided by the first
 /// extent: the divergence by its definition. "mean" divides by the number of elements, as in PyTorch.
 Tensor kl_div(const Arg& x, const Arg& target, std::string_view reduction = "mean", bool log_target = false);
 

@@ -1,4 +1,4 @@
-// Losses that ask for a margin: between scores, or between distances. Dtypes and reductions are those of loss.h.
+// Losses that ask for a margin: between scores, or between distances. Dtypes and reductions are as in loss.h.
 #pragma once
 #include <string_view>
 

@@ -17,7 +17,7 @@ inline Tensor reduced(const Tensor& loss, std::string_view reduction) {
   return reduction == "mean" ? mean(loss) : reduction == "sum" ? sum(loss) : loss;
 }
 
-/// Throws unless both have the same shape; the names are those of the operands.
+/// Throws unless both have the same shape; the names are the operands' names.
 inline void check_same(const Tensor& x, const Tensor& target, const char* op, const char* x_name = "x",
                        const char* target_name = "target") {
   WEFT_CHECK(x.shape() == target.shape(), op, ": ", x_name, " has shape ", x.shape(), " and ", target_name, " ",

@@ -150,7 +150,8 @@ WEFT_REAL_WITH_DERIVATIVE(tan, sin(x) / cos(x), (square(y) + 1.0) * dy)
 WEFT_REAL_WITH_DERIVATIVE(asin, atan_of(x / sqrt(one_less_square(x))), rsqrt(one_less_square(x)) * dy)
 WEFT_REAL_WITH_DERIVATIVE(acos, atan_above(sqrt((1.0 - x) / (1.0 + x))) * 2.0, neg(dy) * rsqrt(one_less_square(x)))
 WEFT_REAL_WITH_DERIVATIVE(atan, atan_of(x), dy / (square(x) + 1.0))
-// Not sinh and cosh themselves: custom_grad captures the derivative with each call, so that would not end.
+// The derivatives use sinh_of and cosh_of: custom_grad captures the derivative with each call, so sinh and cosh would
+// not end.
 WEFT_REAL_WITH_DERIVATIVE(sinh, sinh_of(x), cosh_of(x) * dy)
 WEFT_REAL_WITH_DERIVATIVE(cosh, cosh_of(x), sinh_of(x) * dy)
 WEFT_REAL_WITH_DERIVATIVE(asinh, asinh_of(x), dy / hypot(x, 1.0))

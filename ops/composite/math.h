@@ -40,12 +40,12 @@ Tensor rad2deg(const Arg& x);
 Tensor trunc(const Arg& x);
 /// x - trunc(x), for floating-point x.
 Tensor frac(const Arg& x);
-/// a - b trunc(a / b), computed exactly: has the sign of a (remainder has that of b). Integers give integers; an
+/// a - b trunc(a / b), computed exactly: has the sign of a (remainder has the sign of b). Integers give integers; an
 /// integer b of 0 throws.
 Tensor fmod(const Arg& a, const Arg& b);
 /// remainder(a, b), as Python's %.
 inline Tensor operator%(const Arg& a, const Arg& b) { return remainder(a, b); }
-/// |a| with the sign of b, also that of -0.
+/// |a| with the sign of b, also if b is -0.
 Tensor copysign(const Arg& a, const Arg& b);
 /// 0 for a < 0 and NaN, 1 for a > 0, `values` where a is 0.
 Tensor heaviside(const Arg& a, const Arg& values);

@@ -49,7 +49,7 @@ Tensor diagonal(const Arg& arg, int64_t offset, int64_t dim1, int64_t dim2) {
   const Plane plane(dim1, dim2, x.dim(), "diagonal");
   const Tensor m = permute(x, plane.last(x.dim()));
   const int64_t rows = m.size(-2), columns = m.size(-1);
-  // Bounded first, so that no offset overflows.
+  // The offset is bounded first, so that nothing overflows.
   const int64_t down = std::clamp<int64_t>(offset, -rows, 0), right = std::clamp<int64_t>(offset, 0, columns);
   const int64_t count = std::max<int64_t>(std::min(rows + down, columns - right), 0);
   Shape flat(std::span<const int64_t>(m.shape()).first(m.dim() - 2));
@@ -67,7 +67,7 @@ Tensor diag_embed(const Arg& arg, int64_t offset, int64_t dim1, int64_t dim2) {
   const int64_t shift = std::max(offset, -offset), n = saturating_add(x.size(-1), shift);
   const TensorOptions places{.dtype = kInt64, .device = x.device()};
   const Tensor at = arange(n, places), on = eq(unsqueeze(at, -1) + offset, at);
-  // The element of row i is x[i], or for a negative offset that of column j is x[j].
+  // The element of row i is x[i]; for a negative offset, the element of column j is x[j].
   const Tensor m = where(on, unsqueeze(pad(x, {0, shift}), offset >= 0 ? -1 : -2),
                          full({}, 0, {.dtype = x.dtype(), .device = x.device()}));
   const Shape order = plane.last(rank);
@@ -148,7 +148,7 @@ Tensor tensordot(const Arg& x, const Arg& y, int64_t dims) {
 Tensor tensordot(const Arg& x, const Arg& y, const Shape& a_dims, const Shape& b_dims) {
   LineScope line(x.line());
   const Tensor &a = tensor_of(x, "tensordot"), &b = tensor_of(y, "tensordot");
-  WEFT_CHECK(a_dims.size() == b_dims.size(), "tensordot: dims ", a_dims, " and ", b_dims, "; need equally many");
+  WEFT_CHECK(a_dims.size() == b_dims.size(), "tensordot: dims ", a_dims, " and ", b_dims, "; need equal numbers");
   DotDims dims;
   for (int i = 0; i < a_dims.size(); ++i) {
     const int p = normalize_dim(a_dims[i], a.dim(), "tensordot"), q = normalize_dim(b_dims[i], b.dim(), "tensordot");

@@ -36,7 +36,7 @@ const Tensor& matrix_of(const Arg& x, int rank, const char* op, const char* need
 
 constexpr double kMostPlaces = 0x1p58;  // a tensor has fewer elements
 
-// Choices as i64; one that is no expert throws, in compiled functions when they run.
+// Choices as i64. A choice that is no expert throws, in compiled functions when they run.
 Tensor experts_of(const Tensor& choices, int64_t num_experts, const char* op) {
   WEFT_CHECK(num_experts > 0, op, ": num_experts is ", num_experts, "; need 1 or more");
   return in_range(choices.to(kInt64), num_experts, op);

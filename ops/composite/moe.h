@@ -21,7 +21,7 @@ struct RouteOptions {
 struct Routing {
   Tensor weights;  // f32 [T, k]: differentiable
   Tensor experts;  // i64 [T, k], best first
-  Tensor probs;    // f32 [T, E]: all scores; those of a token sum to 1
+  Tensor probs;    // f32 [T, E]: all scores; a token's scores sum to 1
 };
 /// Chooses each token's top_k experts by score, for logits [T, E].
 Routing route_top_k(const Arg& logits, const RouteOptions& options = {});

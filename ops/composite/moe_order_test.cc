@@ -1,5 +1,5 @@
 // Tests that routing as records gives the bits of routing by sorts, gathers and scatters, eagerly and compiled, and
-// that the capacity plan equals that of one long priority list.
+// that the capacity plan equals the plan of one long priority list.
 #include <gtest/gtest.h>
 
 #include "compiler/exec/compile.h"

@@ -14,8 +14,8 @@ Tensor rms_norm(const Arg& x, const Shape& normalized_shape, const Arg& weight =
 Tensor rms_norm(const Arg& x, const Arg& weight, double eps);
 
 /// (x - mean) / sqrt(var + eps) * weight + bias for each channel (dim 1) of x [N, C, ...] (Ioffe & Szegedy 2015,
-/// arXiv:1502.03167). mean and var [C] are running statistics; without them, those of x itself, over all other dims.
-/// weight and bias [C] may be undefined. nn::BatchNorm1d to 3d keep running statistics.
+/// arXiv:1502.03167). mean and var [C] are running statistics; without them, the statistics of x over all other dims
+/// are used. weight and bias [C] may be undefined. nn::BatchNorm1d to 3d keep running statistics.
 Tensor batch_norm(const Arg& x, const Arg& mean = Tensor(), const Arg& var = Tensor(), const Arg& weight = Tensor(),
                   const Arg& bias = Tensor(), double eps = 1e-5);
 /// The same for each sample and each of `groups` groups of channels, which divide C (Wu & He 2018, arXiv:1803.08494).

@@ -51,7 +51,7 @@ struct Pool {
       WEFT_CHECK(n >= reach, op, ": a window of ", reach, " elements does not fit into spatial dim ", i, " of input ",
                  x.shape(), " with padding ", padding, "; need ", n, " or fewer");
       int64_t windows = (n - reach) / stride[i] + 1;
-      // One more window if it begins before the padding behind.
+      // There is one more window if it begins before the padding at the end.
       const bool more =
           ceil_mode && (n - reach) % stride[i] != 0 && windows * stride[i] < x.size(first + i) + padding[i];
       beyond.push_back(more ? windows * stride[i] + reach - n : 0);
@@ -242,8 +242,8 @@ Tensor adaptive_pool_nd(const char* op, int spatial, const Arg& arg, const Sizes
     const Tensor w = windows(widened(x), cuts);
     return mean(w, last_dims(w, spatial)).to(x.dtype());
   }
-  // One dim at a time; the parts of a dim have two sizes at most, so each is taken by itself. Equal neighbours are
-  // taken once.
+  // Pools one dim at a time. Parts of a dim have at most two sizes, so each part is reduced by itself, and equal
+  // neighbours once.
   Tensor y = max ? x : widened(x);
   for (int i = 0; i < spatial; ++i) {
     constexpr int64_t kMostParts = int64_t{1} << 31;  // each is visited
@@ -336,7 +336,7 @@ Tensor fold(const Arg& arg, const Sizes& output_size, const Sizes& kernel_size, 
     const int64_t reach = saturating_add(saturating_mul(c.kernel[i] - 1, c.dilation[i]), 1);
     const int64_t n = saturating_add(out[i], saturating_mul(2, c.padding[i]));
     WEFT_CHECK(out[i] >= 1 && n >= reach, "fold: a kernel of ", reach, " elements does not fit into output_size ", out,
-               " with padding ", c.padding, "; need as many or fewer");
+               " with padding ", c.padding, "; need a smaller kernel or more padding");
     count.push_back((n - reach) / c.stride[i] + 1);
   }
   WEFT_CHECK(x.dim() == 3 && x.size(1) % c.kernel.numel() == 0 && x.size(2) == count.numel(), "fold: input is ",

@@ -7,8 +7,8 @@
 namespace weft {
 
 /// The largest value of each window; NaN if there is one. The gradient goes to the first of equal values. Padding is
-/// -inf, at most half of the kernel. With ceil_mode, windows that begin inside the input or the padding before it may
-/// reach over the end.
+/// -inf, at most half of the kernel. If ceil_mode is set, windows that begin inside the input or the padding before it
+/// may reach over the end.
 Tensor max_pool1d(const Arg& x, const Sizes& kernel_size, const Sizes& stride = 0, const Sizes& padding = 0,
                   const Sizes& dilation = 1, bool ceil_mode = false);
 Tensor max_pool2d(const Arg& x, const Sizes& kernel_size, const Sizes& stride = 0, const Sizes& padding = 0,

@@ -18,7 +18,7 @@ using internal::widened;
 
 namespace {
 
-// The number of positions of x per position of the result. It is that of the factor, if one was given.
+// The number of positions of x per position of the result. It follows from the factor, if one was given.
 double ratio(int64_t in, int64_t out, std::optional<double> factor) {
   return factor ? 1 / *factor : static_cast<double>(in) / static_cast<double>(out);
 }
@@ -110,7 +110,7 @@ Tensor interpolate(const Arg& arg, const InterpolateOptions& o) {
 
 Tensor interpolate(const Arg& x, double scale_factor) {
   LineScope line(x.line());
-  WEFT_CHECK(scale_factor != 0,  // what interpolate(x, {}) gives
+  WEFT_CHECK(scale_factor != 0,  // as from interpolate(x, {})
              "interpolate: scale_factor is 0, or neither it nor size is given; need one of them, above 0");
   return interpolate(x, InterpolateOptions{.scale_factor = {scale_factor}});
 }

@@ -14,14 +14,14 @@ using internal::LineScope;
 
 namespace {
 
-// In f64, at least 2^-54: a divisor must not be 0.
+// Exponential numbers in f64 of at least 2^-54, because a divisor must not be 0.
 Tensor exponentials(const Shape& shape, Device device) {
   return maximum(-log1p(-rand(shape, {.dtype = kFloat64, .device = device})), 0x1p-54);
 }
 
 }  // namespace
 
-// Keys of 53 random bits: equal ones, which would keep their order, are too rare to matter.
+// Keys of 53 random bits: equal keys, which would keep their order, are too rare to matter.
 Tensor randperm(int64_t n, const TensorOptions& options, std::source_location loc) {
   LineScope here(loc);
   WEFT_CHECK(n >= 0, "randperm: n is ", n, "; need 0 or more");
@@ -58,17 +58,17 @@ Tensor multinomial(const Arg& weights, int64_t samples, bool replacement) {
   if (!valid.is_traced() && valid.device().type != DeviceType::kMeta) WEFT_CHECK(all(valid).item<bool>(), wrong);
   Tensor picked;
   if (replacement) {
-    // The category whose part of the running sum has the point. The factor keeps points below the total.
+    // The category whose interval of the running sum contains the point. The factor keeps points below the total.
     const Tensor ends = cumsum(p, -1);
     Shape shape = w.shape();
     shape.back() = samples;
     const Tensor points = rand(shape, {.dtype = kFloat64, .device = w.device()}) * (1 - 0x1p-50);
     picked = searchsorted(ends, points * slice(ends, -1, n - 1, n), {.right = true});
   } else {
-    // The order of weight / exponential is that of successive draws (Efraimidis and Spirakis 2006).
+    // The order of weight / exponential is the order of successive draws (Efraimidis and Spirakis 2006).
     picked = topk(p / exponentials(w.shape(), w.device()), samples).indices;
   }
-  // In a compiled function wrong weights are found when it runs: n is no category.
+  // A compiled function finds wrong weights when it runs: n is no category.
   const Tensor categories = arange(n, {.dtype = kInt64, .device = w.device()});
   return reshape(internal::look_up(index_select_op, categories, 0, flatten(where(valid, picked, n)), wrong),
                  picked.shape());

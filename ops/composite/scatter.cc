@@ -39,7 +39,7 @@ struct Scatter {
       fits = index.shape()[k] <= src.shape()[k] && (k == dim || index.shape()[k] <= x.shape()[k]);
     WEFT_CHECK(fits, op, ": index ", index.shape(), " and src ", src.shape(), " do not fit x ", x.shape(),
                " along dim ", dim,
-               "; need as many dims, src as large as index, and index not larger than x outside dim ", dim);
+               "; need equal numbers of dims, src as large as index, and index not larger than x outside dim ", dim);
     for (int k = 0; k < x.dim(); ++k) src = slice(src, k, 0, index.shape()[k]);
     if (x.dim() > 1) index = in_range(index, x.shape()[dim], op);  // a vector's are checked where they are used
   }
@@ -96,8 +96,8 @@ Tensor reduce_best(const Scatter& s, bool smallest, bool include_self) {
   return custom_grad(value, backward)({s.x, s.src})[0];
 }
 
-// The products of the values for each element, in log2(n) steps: step by step each value of a sorted list takes in
-// those before it for the same element.
+// The products of the values for each element, in log2(n) steps: in each step, a value of a sorted list is multiplied
+// by an earlier value for the same element.
 Tensor reduce_product(const Scatter& s, bool include_self) {
   const Sorted places = sort(s.places());
   Tensor v = widened(index_select(flatten(s.src), 0, places.indices));
@@ -170,7 +170,7 @@ Tensor put(const Arg& arg, const Arg& index, const Arg& source, bool accumulate)
   const Tensor &x = tensor_of(arg, "put"), &i = tensor_of(index, "put");
   const Tensor src = source_for(x, source, "put");
   WEFT_CHECK(src.numel() == i.numel(), "put: index has shape ", i.shape(), " and source ", src.shape(),
-             "; need as many elements");
+             "; need equal numbers of elements");
   const Tensor to = flatten(from_front(i, x.numel(), "put")), from = flatten(src), flat = flatten(x);
   return reshape(changed(accumulate ? index_add_op : index_copy_op, flat, to, from, "put"), x.shape());
 }

@@ -174,7 +174,7 @@ TEST(Scatter, Errors) {
   EXPECT_EQ(error_of([&] { scatter_reduce(x, 1, i, x, "max"); }),
             "scatter_reduce: reduce is 'max'; need \"sum\", \"prod\", \"mean\", \"amax\" or \"amin\"");
   EXPECT_EQ(error_of([&] { put(x, ints({0}, 1), ones(2)); }),
-            "put: index has shape [1] and source [2]; need as many elements");
+            "put: index has shape [1] and source [2]; need equal numbers of elements");
   const auto outside = [](const char* what, int64_t index, int64_t last) {
     return str_cat(what, ": index ", index, " at position 0 is out of range; need 0 to ", last);
   };

@@ -22,8 +22,8 @@ Tensor before(const Tensor& element, const Tensor& value, bool right) {
   return (element <= value) | isnan(value);
 }
 
-// For each value, the number of elements of its row that are before it: one bit after the other from the highest, so
-// log2(n) look-ups.
+// For each value, the number of elements of its row that are before it. The bits of the number are found from the
+// highest one down, in log2(n) look-ups.
 Tensor places(const Tensor& sorted, const Tensor& values, bool right) {
   const int64_t n = sorted.size(-1);
   const bool rows = sorted.dim() > 1;

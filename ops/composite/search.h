@@ -26,8 +26,9 @@ struct Unique {
 Unique unique(const Arg& x);
 /// The same for runs of equal neighbours in the flattened x, in their order.
 Unique unique_consecutive(const Arg& x);
-/// How often each of 0 to max(x) occurs in a 1-d x of integers, i64 [max(max(x) + 1, minlength)]. With weights, of x's
-/// shape: their sum, f32 for f32 weights, otherwise f64. x must have values: see nonzero; histogram needs none.
+/// How often each of 0 to max(x) occurs in a 1-d x of integers, i64 [max(max(x) + 1, minlength)]. If weights, of x's
+/// shape, are given: the sum of the weights instead, f32 for f32 weights, otherwise f64. x must have values: see
+/// nonzero; histogram needs none.
 Tensor bincount(const Arg& x, const Tensor& weights = {}, int64_t minlength = 0);
 
 }  // namespace weft

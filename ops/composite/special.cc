@@ -41,7 +41,7 @@ Tensor erfc_exponent(const Tensor& u) {
 }
 
 Tensor erfc_of(const Tensor& x) {
-  // erfc(28) is 0 in f64 too. h has few enough bits that its square is exact: an error of z^2 would be one of the
+  // erfc(28) is 0 in f64 too. h has few enough bits that its square is exact: an error of z^2 would be an error of the
   // result.
   const double grid = x.dtype() == kFloat64 ? 0x1p20 : 0x1p8;
   const Tensor z = minimum(abs(x), 28.0), h = round(z * grid) * (1 / grid), d = z + 2.0;
@@ -68,8 +68,8 @@ Tensor erfinv_of(const Tensor& x) {
 // x minus the nearest whole number: sin(pi x) and tan(pi x) need no more, and it is exact.
 Tensor fraction(const Tensor& x) { return x - round(x); }
 
-// Recurrence up to 10 and the asymptotic series there; the reflection formula below 1/2. Its derivatives are those of
-// its parts, so the branch that is not taken must be finite.
+// Recurrence up to 10 and the asymptotic series there; the reflection formula below 1/2. Its derivative is made of the
+// parts' derivatives, so the branch that is not taken must be finite.
 Tensor digamma_of(const Tensor& x) {
   const Tensor reflect = lt(x, 0.5), z = where(reflect, 1.0 - x, x);
   const Tensor near = lt(z, 10.0), low = where(near, z, 10.0);
@@ -99,7 +99,7 @@ Tensor lgamma_of(const Tensor& x) {
   // [1/2, 5/2): Gamma(z) = Gamma(z + 1) / z below 3/2.
   const Tensor s = where(small, z, 2.0), first = lt(s, 1.5), u = where(first, s - 1.0, s - 2.0);
   const Tensor low = u * (u + 1.0) * lgamma_near_two(u) - log(where(first, s, 1.0));
-  // Above: Stirling's series, at z + 8 for z < 10.
+  // From 5/2 on, Stirling's series, at z + 8 for z < 10.
   const Tensor t = where(small, 10.0, z), near = lt(t, 10.0), q = where(near, t, 1.0);
   Tensor product = q;
   for (int k = 1; k < 8; ++k) product = product * (q + static_cast<double>(k));

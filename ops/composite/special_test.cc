@@ -32,7 +32,7 @@ Real digamma_reference(Real x) {
          r * (Real(1) / 12 - r * (Real(1) / 120 - r * (Real(1) / 252 - r * (Real(1) / 240 - r / 132))));
 }
 
-// By bisection of erf, or of erfc near 1.
+// Bisection of erf, or of erfc near 1.
 Real erfinv_reference(Real x) {
   const Real a = std::fabs(x);
   if (a < 1e-9) return x * std::sqrt(kPi) / 2;
@@ -112,7 +112,7 @@ TEST(Special, SlopesAtCornersAreFinite) {
 }
 
 // The largest error over random points: in ulp of the result, or of 1 for smaller results where `beside_zero` says that
-// a zero of the function is not one of the formula.
+// a zero of the function is not a zero of the formula.
 struct Accuracy {
   const char* name;
   Tensor (*f)(const Arg&);

@@ -9,7 +9,7 @@
 namespace weft {
 
 /// The middle value along dim, the lower of two; NaN if there is one (nanmedian: of the others, NaN if there are none).
-/// Without dim: of all elements, 0-d.
+/// Without dim, the median of all elements, 0-d.
 ValuesIndices median(const Arg& x, int64_t dim, bool keepdim = false);
 Tensor median(const Arg& x);
 ValuesIndices nanmedian(const Arg& x, int64_t dim, bool keepdim = false);

@@ -27,7 +27,7 @@ class BodyValues {
       if (!has(v)) return false;
     return true;
   }
-  /// Computes the results of a node. Its place, names and recording are those of the node.
+  /// Computes the results of a node, with the node's place, names and recording.
   void run(int32_t id) {
     run(id, [](const Node& n, TensorPtrs in) { return dispatch_multi(*n.op, in, n.attrs); });
   }

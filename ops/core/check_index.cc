@@ -1,5 +1,5 @@
 // check_index: the indices of a rank's look-up are checked against the whole table before the rank looks at its own
-// part of it. The error is that of one device: it has the position in the whole index.
+// part of it. The error is the same as on one device: it has the position in the whole index.
 #include "framework/base/thread_pool.h"
 #include "ops/core/collective.h"
 #include "ops/core/collective_types.h"
@@ -21,7 +21,7 @@ Types infer_check_index(const InferCall& c) {
   const Shape &index = c.in[0].shape, &whole = c.attrs.ints("shape"), &dims = c.attrs.ints("dims");
   WEFT_CHECK(whole.size() == index.size() && dims.size() + 1 == static_cast<int>(c.in.size()), "check_index: index ",
              index, " of ", whole, " with positions of ", dims.size(), " dims in ", c.in.size() - 1,
-             " operands; need as many dims, and one operand for each");
+             " operands; need equal ranks, and one operand for each dim");
   for (int k = 0; k < dims.size(); ++k) {
     const int64_t d = dims[k];
     const TensorType& at = c.in[static_cast<size_t>(k) + 1];
@@ -33,7 +33,7 @@ Types infer_check_index(const InferCall& c) {
   return {c.in[0]};
 }
 
-// Where the element with this flat position is in memory.
+// The offset in memory of the element with this flat position.
 int64_t offset_of(const StridedView& v, int64_t at) {
   int64_t offset = 0;
   for (int d = v.shape.size() - 1; d >= 0; at /= v.shape[d--]) offset += at % v.shape[d] * v.strides[d];
@@ -97,7 +97,7 @@ std::vector<Sample> samples_check_index() {
        "gather: index 7 at position 12 is out of range; need 0 to 2"},
       {{{Shape{1}, kInt64, 7, 7}, {Shape{1}, kInt64, 3, 3}}, attrs(3, {4}, {0}), "gather: index 7 at position 3 is"},
       {{{Shape{2}}}, attrs(3, {2}, {}), "check_index: index is f32[2]; need i64 or i32"},
-      {{{Shape{2}, kInt64, 0, 1}, offset}, attrs(3, {2}, {}), "need as many dims, and one operand for each"},
+      {{{Shape{2}, kInt64, 0, 1}, offset}, attrs(3, {2}, {}), "need equal ranks, and one operand for each dim"},
       {{{Shape{2}, kInt64, 0, 1}, {Shape{3}, kInt64, 0, 1}}, attrs(3, {4}, {0}), "check_index: the positions of dim 0"},
   };
 }

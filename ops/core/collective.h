@@ -25,10 +25,10 @@ extern const OpDef broadcast_ranks_op;  // x {axes, root}
 extern const OpDef send_op;             // x {axes, peer} -> 0-d zero, the receipt
 extern const OpDef recv_op;             // like {axes, peer} -> a value of like's type
 extern const OpDef copy_to_op;          // x {axes} -> x; its derivative is an all_reduce
-extern const OpDef stage_boundary_op;   // x -> x: a pipeline stage begins behind it
+extern const OpDef stage_boundary_op;   // x -> x: a pipeline stage begins after it
 extern const OpDef rank_coordinate_op;  // {axes, device?} -> i64: this rank's coordinate along axes
 // index, positions {before, after, limit, shape, dims, ignore?} -> index: throws OutOfRange for an index that is not in
-// [0, limit). The position in the error is that in the whole index, of `shape`; positions are those of the local
+// [0, limit). The error has the position in the whole index, of `shape`. `positions` has the positions of the local
 // indices along `dims`: the first one (0-d), or all.
 extern const OpDef check_index_op;
 

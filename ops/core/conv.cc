@@ -54,7 +54,7 @@ Types infer_conv(const InferCall& c) {
   const int spatial = x.size() - 2;
   WEFT_CHECK(spatial >= 1 && spatial <= kMaxSpatial && w.size() == x.size(), "conv: input ", x, " and weight ", w,
              "; need [batch, channels, 1 to ", kMaxSpatial,
-             " spatial dims] and [out channels, channels / groups, as many kernel dims]");
+             " spatial dims] and [out channels, channels / groups, one kernel dim per spatial dim]");
   WEFT_CHECK(is_floating(c.in[0].dtype) && itemsize(c.in[0].dtype) > 1, "conv: does not support ", c.in[0].dtype,
              "; need a floating-point dtype");
   WEFT_CHECK(c.in[0].dtype == c.in[1].dtype, "conv: input is ", c.in[0].dtype, " and weight ", c.in[1].dtype,
@@ -71,7 +71,7 @@ Types infer_conv(const InferCall& c) {
     const int64_t have = padded_of(d, i, x[i + 2]), need = reach_of(w[i + 2], d.dilation[i]);
     WEFT_CHECK(w[i + 2] >= 1, "conv: weight ", w, " has an empty kernel dim; need 1 or more");
     WEFT_CHECK(have >= need, "conv: a kernel of ", need, " elements does not fit into spatial dim ", i, " of input ", x,
-               ", ", have, " with padding; need at least as many");
+               ", ", have, " with padding; need a smaller kernel or more padding");
     out.push_back((have - need) / d.stride[i] + 1);
   }
   return {TensorType{c.in[0].dtype, c.in[0].device, out}};
@@ -133,10 +133,11 @@ Tensor channels_first(const Tensor& x) {
 
 Tensor in_f32(const Tensor& x) { return is_16bit(x.dtype()) ? cast(x, kFloat32) : x; }
 
-// One channel of x for each of y: products of one element, so a sum of elementwise products.
+// True if each channel of y reads one channel of x: products then have one element, so the result is a sum of
+// elementwise products.
 bool is_depthwise(const Shape& w, int64_t groups) { return groups > 1 && w[1] == 1 && w[0] == groups; }
 
-// One group at a time, if a dim for the groups were one too many.
+// True if groups are computed one at a time, because a dim for the groups would exceed kMaxDims.
 bool by_group(int spatial, int64_t groups) { return groups > 1 && 3 + 2 * spatial > kMaxDims; }
 
 // The calls of the groups, each with its channels.
@@ -162,8 +163,8 @@ bool has_phases(const ConvDims& d) {
   return phases > 1 && phases <= kMostPhases;
 }
 
-// A convolution of a spread operand, without its zeros. With s - 1 zeros between neighbours, the results whose number
-// has one remainder by s read every s-th element of the kernel: they are a convolution of the operand as it is.
+// A convolution of a spread operand, without its zeros. If there are s - 1 zeros between neighbours, results with equal
+// positions modulo s read every s-th element of the kernel: they are a convolution of the operand before the spread.
 class Phases {
  public:
   Phases(const Tensor& x, const Shape& w, const ConvDims& d) : x_(x), d_(d) {
@@ -392,7 +393,7 @@ std::vector<Sample> samples_conv() {
 
 }  // namespace
 
-// Backwards in each of its dims is its elements backwards.
+// A kernel backwards in each dim has its elements in reverse order.
 Tensor internal::flip_kernels(const Tensor& w) { return reshape(flip(flatten(w, 2), 2), w.shape()); }
 
 Tensor conv_general(const Arg& x, const Arg& w, const ConvDims& dims) {
@@ -407,7 +408,7 @@ Tensor conv_transpose_general(const Arg& y, const Arg& w, const ConvDims& d, con
   const Tensor &g = internal::tensor_of(y, "conv_transpose"), &weight = internal::tensor_of(w, "conv_transpose");
   const int spatial = g.dim() - 2;
   WEFT_CHECK(spatial >= 1 && weight.dim() == g.dim() && extent.size() == spatial, "conv_transpose: input ", g.shape(),
-             " and weight ", weight.shape(), "; need [batch, channels, spatial dims] and as many dims");
+             " and weight ", weight.shape(), "; need [batch, channels, spatial dims] and equal numbers of dims");
   check_dims(d, spatial);
   WEFT_CHECK(weight.size(0) % d.groups == 0, "conv_transpose: weight ", weight.shape(), " has ", weight.size(0),
              " channels; need a multiple of the ", d.groups, " groups");

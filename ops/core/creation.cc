@@ -184,7 +184,8 @@ Tensor random_bits(const Shape& shape, Device device) {
 // 16-bit floats are computed in f32 and rounded once.
 DType wide(DType t) { return t == kFloat16 || t == kBFloat16 ? kFloat32 : t; }
 
-// Uniform on [0, 1) with as many bits as the mantissa has: the result is exact, so it cannot be rounded up to 1.
+// Uniform on [0, 1), with one random bit for each bit of the mantissa: the result is exact, so it cannot be rounded up
+// to 1.
 Tensor uniform_bits(const Shape& shape, DType dtype, Device device) {
   WEFT_CHECK(is_floating(dtype) && itemsize(dtype) > 1, "rand: dtype is ", dtype, "; need f32, f64, f16 or bf16");
   checked_numel(shape, "rand");

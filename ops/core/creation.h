@@ -34,7 +34,7 @@ Tensor arange(const Arg& start, const Arg& end, const Arg& step, const TensorOpt
 Tensor eye(int64_t n, int64_t m = -1, const TensorOptions& options = {},
            std::source_location loc = std::source_location::current());
 
-/// Uniform on [0, 1), with as many random bits as the dtype's mantissa has (f32 24, f64 53, f16 11, bf16 8).
+/// Uniform on [0, 1), with one random bit for each bit of the dtype's mantissa (f32 24, f64 53, f16 11, bf16 8).
 Tensor rand(const Shape& shape, const TensorOptions& options = {},
             std::source_location loc = std::source_location::current());
 /// Normal with mean 0 and variance 1, by Box-Muller (1958).

@@ -61,7 +61,7 @@ TEST(Creation, NumbersFitTheDtype) {
             "where: 256 does not fit u8; need 0 to 255");
 }
 
-// Also where lo + u (hi - lo) is rounded to hi, and where hi - lo has no value of the dtype.
+// This holds also where lo + u (hi - lo) is rounded to hi, and where hi - lo has no value of the dtype.
 TEST(Creation, UniformIsBelowItsEnd) {
   struct Case {
     double lo, hi;

@@ -12,7 +12,7 @@ namespace weft {
 namespace {
 
 struct Record : OpDef {
-  OpDef own;  // the program's record; this one checks what its functions return
+  OpDef own;  // the program's record; the outer record checks the results of its functions
   std::string own_name;
 };
 const OpDef& own(const OpDef& op) { return static_cast<const Record&>(op).own; }
@@ -56,7 +56,7 @@ void run_packed(const KernelCall& c) {
   for (const Packed& p : out) p.write();
 }
 
-// So that a compiled step or a mesh does not find an error that an eager call did not have.
+// The types of `infer`, checked so that a compiled step or a mesh finds no error that an eager call missed.
 Types checked_types(const InferCall& c) {
   const Types types = own(c.op).infer(c);
   WEFT_CHECK(c.op.num_outputs < 0 || types.size() == static_cast<size_t>(c.op.num_outputs), c.op.name,
@@ -119,7 +119,7 @@ const OpDef* registered(const OpDef& record, const std::string& name) {
 CustomOp::CustomOp(const OpDef& record, std::source_location loc) {
   const internal::LineScope here(loc);
   const std::string name = record.name ? record.name : "";
-  bool plain = name.find('.') != name.npos;  // so that no name is that of one of Weft's ops
+  bool plain = name.find('.') != name.npos;  // Weft's own ops have no '.', so the names differ
   for (char ch : name) plain &= std::isalnum(static_cast<unsigned char>(ch)) || ch == '_' || ch == '.';
   WEFT_CHECK(plain, "CustomOp: the name is '", name, "'; need letters, digits, '_' and a '.', such as \"my.op\"");
   WEFT_CHECK(record.infer, "CustomOp: '", name, "' has no `infer`; need a function that returns the results' types");

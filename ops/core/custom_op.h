@@ -22,11 +22,10 @@ namespace weft {
 ///   }};
 ///   Tensor y = row_max({x});
 /// The kernel gets operands and results in row-major memory. as<T>() does not convert, so `infer` throws on operands
-/// that the kernel does not take. Without `vjp` a gradient through the op is an error; with the trait
-/// kNotDifferentiable it is zero. Without `dims` a mesh does not split it. Without `decompose`, the same function in
-/// other ops, it runs on the CPU only. Compiled steps call the kernel as eager calls do. vmap() calls the op for all
-/// examples at once, if `dims`, `infer` and the kernel take one more dim in front; else it uses `decompose` and its
-/// derivative.
+/// that the kernel does not accept. Without `vjp` a gradient through the op is an error; the trait kNotDifferentiable
+/// makes it zero. Without `dims` a mesh does not split it. Without `decompose`, the same function in other ops, it runs
+/// on the CPU only. Compiled steps call the kernel as eager calls do. vmap() calls the op for all examples at once, if
+/// `dims`, `infer` and the kernel accept one more dim in front; else it uses `decompose` and its derivative.
 class CustomOp {
  public:
   /// Throws InvalidArgument if the record has no name, no `infer`, or neither a kernel nor `decompose`, or if there is

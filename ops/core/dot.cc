@@ -136,7 +136,7 @@ DimMap dims_grouped(const Attrs& attrs, std::span<const TensorType> in, std::spa
                                       : DimMap::parse("r~ k, r~ n, o? -> e? k n", in, out);
 }
 
-// As if each row were in a group.
+// The cost as if each row were in a group.
 Cost cost_grouped(const Attrs&, std::span<const TensorType> in, std::span<const TensorType> out) {
   Cost c{.at_most = true};
   c.flops = 2.0 * static_cast<double>(in[0].shape.numel()) * static_cast<double>(in[1].shape.back());
@@ -219,7 +219,7 @@ Tensor operand_gradient(const Tensor& g, const Tensor& y, int x_rank, const Shap
   for (int d = 0; d < y.dim(); ++d)
     for (int k = 0; k < y_contract.size(); ++k)
       if (y_contract[k] == d) partners.push_back(x_contract[k]);
-  // Both operand orders are possible; take the one whose result needs no transpose.
+  // Both operand orders are possible; use the order whose result needs no transpose.
   for (bool g_first : {true, false}) {
     Shape order = x_batch;  // order[i]: the dim of x at position i of the result
     for (const Shape* part : {g_first ? &x_free : &partners, g_first ? &partners : &x_free})

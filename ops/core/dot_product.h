@@ -21,8 +21,8 @@ std::optional<Shape> strides_of_rows(const Shape& shape, int64_t columns, int64_
 /// `alignment` bytes: at a whole cache line where that costs at most an eighth more memory. There is no padding where
 /// it would cost more than a quarter.
 int64_t padded_distance(int64_t columns, int64_t size, int64_t alignment);
-/// The distance between such rows of a view; none if its strides are others. `columns` if the view is contiguous. The
-/// result of dot needs such rows.
+/// Elements from one row of a view to the next; none if the view has no such rows. `columns` if the view is contiguous.
+/// The result of dot needs such rows.
 std::optional<int64_t> row_distance(const StridedView& v, int64_t columns);
 
 class DotProduct {
@@ -51,7 +51,7 @@ class DotProduct {
   /// The operands as [batch, m, k] and [batch, k, n], copied to `scratch` if necessary.
   Operands operands(const StridedView& a, const StridedView& b, void* scratch) const;
 
-  /// For kernels::gemm, which need not have copies: the operands that it gathers, and the bytes of the other copies.
+  /// The operands that kernels::gemm gathers without copies, and the bytes of the other copies.
   kernels::GemmFilled gathered() const { return {a_.gathers(), b_.gathers()}; }
   int64_t gemm_bytes() const { return (a_.gathers() ? 0 : a_.bytes()) + (b_.gathers() ? 0 : b_.bytes()); }
   class GemmOperands;

@@ -106,7 +106,7 @@ Grads vjp_scatter_add(const VjpCall& c) {
   return {c.grad[0], Tensor(), c.needs(2) ? gather(c.grad[0], dim_of(c.attrs), c.in[1]) : Tensor()};
 }
 
-// Runs an op with indices. Its error begins with what the caller looks up, if the node has that (see look_up).
+// Runs an op with indices. Its error begins with the attribute `what` of the node, if there is one (see look_up).
 template <class F>
 void with_what(const KernelCall& c, const F& run) {
   try {
@@ -488,7 +488,7 @@ const OpDef index_add_op = {
 };
 const OpDef index_copy_op = {
     .name = "index_copy",
-    .doc = "x with its rows at the indices replaced by those of src, in order.",
+    .doc = "x with its rows at the indices replaced by src's rows, in order.",
     .traits = kIndexing | kInPlace,
     .num_inputs = 3,
     .flops_per_point = 0,

@@ -32,7 +32,7 @@ Tensor histogram(const Arg& x, int64_t bins);
 /// value where mask is true, otherwise x.
 Tensor masked_fill(const Arg& x, const Arg& mask, const Arg& value);
 /// The positions of the nonzero elements in row-major order, i64 [count, dims of x]. The count depends on values, so x
-/// must have them: in a compiled function it must not be computed there.
+/// must have values: a compiled function must not compute x itself.
 Tensor nonzero(const Arg& x);
 /// The elements of x where the bool mask is true, 1-d; x and mask broadcast. As for nonzero, mask must have values.
 Tensor masked_select(const Arg& x, const Arg& mask);
@@ -50,8 +50,8 @@ Tensor part_at(const Arg& x, std::initializer_list<const Arg*> indices);
 
 namespace internal {
 /// gather or index_select for a function that looks up `what`. The error of an index out of range begins with it, in
-/// compiled functions too: "cross_entropy: a target is not a class: gather: index 7 at position 2 ...". If `what` says
-/// what is needed, it is the whole error, an InvalidArgument: the index means nothing to the user.
+/// compiled functions too: "cross_entropy: a target is not a class: gather: index 7 at position 2 ...". If `what` has
+/// its own "; need ...", it is the whole error, an InvalidArgument: the index means nothing to the user.
 Tensor look_up(const OpDef& op, const Arg& x, int64_t dim, const Arg& index, std::string what);
 /// i64 positions of a dim of extent n, where negative ones counted from the end; throws, naming `op`, if the dtype is
 /// not integral.

@@ -58,8 +58,8 @@ std::vector<Tensor> tensors(std::initializer_list<Arg> starts, Device device) {
   return r;
 }
 
-// Whether an index, of which `i` has the elements in i64 or i32, may count from the end. A single one in a mod or in
-// kernel() does not: their analysis knows reads at positions, and the reads of a mod have their own check.
+// Whether an index, of which `i` has the elements in i64 or i32, may count from the end. A single index in a mod or in
+// kernel() does not: their analysis handles reads at positions, and the reads of a mod have their own check.
 bool may_be_negative(const Tensor& index, const Tensor& i) {
   if (index.numel() == 0 || index.dtype() == kUInt8) return false;
   const Capture* capture = internal::thread_state.capture;
@@ -158,7 +158,7 @@ Tensor part_at(const Arg& x, std::initializer_list<const Arg*> indices) {
   Tensor part = tensor_of(x, "x(i, j)");
   WEFT_CHECK_AS(kOutOfRange, static_cast<int>(indices.size()) <= part.dim(), "x(i, j): x has ", part.dim(),
                 part.dim() == 1 ? " dim" : " dims", ", got ", indices.size(),
-                indices.size() == 1 ? " index" : " indices", "; need as many or fewer");
+                indices.size() == 1 ? " index" : " indices", "; need at most one index for each dim");
   for (const Arg* i : indices) {
     WEFT_CHECK(indices.size() == 1 || !i->is_tensor() || !i->tensor().defined() || i->tensor().dim() == 0,
                "x(i, j): an index is ", i->tensor().type(),

@@ -189,8 +189,8 @@ Grads vjp(const VjpCall& c) {
 }
 
 // Derivative of the gradient of L' = sum(g loss) by the logits, dl = g (k p - q), with p = softmax, k = 1 + 2 z lse and
-// q the smoothed targets. With m the incoming gradient of dl, and h that of the loss, the logits get g p (k (m - sum p
-// m) + 2 z sum p m) + h (k p - q).
+// q the smoothed targets. Let m be the incoming gradient of dl, and h the incoming gradient of the loss. Then the
+// logits get g p (k (m - sum p m) + 2 z sum p m) + h (k p - q).
 Grads vjp_grad(const VjpCall& c) {
   const Parts p(c.attrs, c.in[0], c.in[1], c.in[2], at(c.in, 4));
   const Tensor g = unsqueeze(cast(c.in[3], p.wide), -1) * p.counts, slope = p.slope(), soft = p.softmax();

@@ -96,14 +96,14 @@ void check_ended(const Parts& p, std::vector<Tensor>& carry) {
     if (still.item<bool>()) internal::loop_goes_on(p.length);
     return;
   }
-  // 1 is no position, so that the look-up fails; otherwise it is 0.
+  // The look-up fails at position 1, and succeeds at 0.
   const Tensor zero = internal::look_up(index_select_op, arange(1, {.dtype = kInt64, .device = still.device()}), 0,
                                         reshape(where(still, 1, 0), {1}), text_of_endless(p.length));
   for (Tensor& t : carry) t = where(eq(reshape(zero, {}), 0), t, zeros({}, {.dtype = t.dtype(), .device = t.device()}));
 }
 
-// One iteration. In a capture its nodes keep the names of those of the body, and whether they belong to backward: a
-// mesh places them by both.
+// One iteration. In a capture its nodes keep the names of the body's nodes and their mark of backward: a mesh places
+// nodes by both.
 std::vector<Tensor> iterate(const Graph& body, std::span<const Tensor> args) {
   if (!is_capturing()) return interpret(body, args);
   internal::BodyValues values(body);
@@ -173,7 +173,7 @@ Grads vjp_loop(const VjpCall& c) {
   for (size_t o = p.carries; o < c.out.size(); ++o) results.push_back(c.grad[o].defined());
   const internal::LoopDerivative d = internal::loop_derivative(p.body, static_cast<int>(p.carries),
                                                                static_cast<int>(p.stacked), std::move(inputs), results);
-  // What the derivative reads: where the loop was recorded, its own results have all of it.
+  // The values that the derivative reads. If the loop was recorded, its own results have all of them.
   std::vector<Tensor> again;
   if (d.forward) again = dispatch_multi(loop_op, pointers(c.in), c.attrs.with("body", d.forward));
   const std::span<const Tensor> out = d.forward ? std::span<const Tensor>(again) : c.out;
@@ -241,8 +241,9 @@ bool throws_nothing(const Node& n) {
   return known && !n.op->is(kCustom) && !n.op->is(kStructural) && !divides_integers(n);
 }
 
-// The body without what is the same in each iteration: that is computed before the loop, and is shared. Input `fixed`
-// counts iterations, and stays only where it is read. With rules.sums, the first inputs are the sums so far.
+// The body without the values that are the same in each iteration: they are computed before the loop, and shared. Input
+// `fixed` counts iterations, and stays only where it is read. If rules.sums is set, the first inputs are the sums so
+// far.
 LoopBody hoist(const Body& traced, size_t fixed, const internal::LoopRules& rules) {
   const Graph& g = *traced.graph;
   LoopBody body;
@@ -257,7 +258,7 @@ LoopBody hoist(const Body& traced, size_t fixed, const internal::LoopRules& rule
     if (n.op == &input_op) continue;
     constant[id] = n.inputs.empty();
     const bool fixed_effect = !n.op->is(kRandom) && !n.op->is(kSideEffect) && !n.op->is(kCollective);
-    // Other ops may throw, and not before an iteration that does not run.
+    // Other ops may throw, which they must not do for an iteration that does not run.
     if (may_not_run && !throws_nothing(n)) continue;
     if (fixed_effect && outside.knows_operands(n)) outside.run(id);
   }
@@ -392,7 +393,7 @@ std::vector<Tensor> internal::run_traced_loop(const Body& traced, const std::vec
   // Gradients that the function computed are constants.
   const EnableGrad record(grad_enabled() && recorded);
   if (should_record(loop_op, operands)) {
-    // One run of the loop computes its results and what the derivative reads.
+    // One run of the loop computes its results and the values that the derivative reads.
     std::vector<bool> inputs, all;
     for (const Tensor& t : in) inputs.push_back(t.requires_grad_enabled());
     for (size_t o = carries; o < results; ++o)
@@ -428,8 +429,8 @@ std::vector<Tensor> internal::run_while(const std::function<Tensor(std::span<con
       [&](std::span<const Tensor> args) {
         const std::span<const Tensor> now = args.first(n);
         const Tensor& go = args[n];
-        // After the end: values at which the function is defined, so that it throws nothing and its derivative there,
-        // which is multiplied by 0, is finite.
+        // After the end, the function gets values at which it is defined: it throws nothing, and its derivative, which
+        // is multiplied by 0, is finite.
         std::vector<Tensor> defined;
         for (size_t k = 0; k < n; ++k) defined.push_back(where(go, now[k], carry[k].detach()));
         Iteration out{fn(defined), {}};

@@ -9,7 +9,7 @@
 namespace weft {
 
 struct WhileOptions {
-  int64_t max_iterations = 1000;  // the loop throws if its condition still holds after so many
+  int64_t max_iterations = 1000;  // the loop throws if its condition still holds after this number
 };
 
 struct ScanOptions {
@@ -27,19 +27,19 @@ std::span<const OpDef* const> loop_ops();
 
 namespace internal {
 
-/// What one iteration returns.
+/// The result of one iteration.
 struct Iteration {
   std::vector<Tensor> carry, results;
 };
-/// The results of a node of a body in the body's copy, or nothing for the node itself: of the node's number, its
-/// operands in the copy, and the number of the iteration, a 0-d i64 tensor.
+/// Returns the results of a body's node in the body's copy, or nothing for the node itself. Its arguments are the
+/// node's number, its operands in the copy, and the number of the iteration, a 0-d i64 tensor.
 using Replacement =
     std::function<std::optional<std::vector<Tensor>>(int32_t, std::span<const Tensor>, const Tensor& iteration)>;
 
 /// How the loops of scan(), while_loop() and accumulate() differ.
 struct LoopRules {
   const char* name = "scan";  // the caller, in errors
-  int64_t go_on = -1;         // that of the op
+  int64_t go_on = -1;         // the op's attribute
   bool own_seeds = true;      // random ops draw new numbers in each iteration
   bool sums = false;          // the results are summed over the iterations, not stacked; f16 and bf16 in f32
   std::function<Replacement(const Graph& body)> replacement = {};
@@ -128,8 +128,8 @@ auto scan(Fn&& fn, const Carry& init, const Xs& xs, const ScanOptions& options =
 /// Eager, and in compiled functions on the CPU, a loop without gradients ends with its condition. Everywhere else (with
 /// gradients, compiled on CUDA, on meshes, in exported steps, inside vmap, under verify_numerics) all
 /// options.max_iterations run, so set it as low as you can; without gradients the graph has the body that often. After
-/// the end, `fn` gets `init`, and what it returns is dropped. So `fn` must be defined at `init`, with finite
-/// derivatives where these are needed, even if the condition is false there.
+/// the end, `fn` gets `init`, and its result is dropped. So `fn` must be defined at `init`, with finite derivatives
+/// where these are needed, even if the condition is false there.
 /// Throws InvalidArgument if the condition still holds after max_iterations, if it is not a bool[], or if the carry
 /// changes its shapes, dtypes or count.
 template <class Condition, class Fn, class Carry>

@@ -15,8 +15,8 @@ namespace {
 
 using Stack = LoopDerivative::Stack;
 
-// Splits a body with its derivative into two bodies. What the second reads of the first is stacked over the iterations,
-// except what costs nothing to compute again: views and constants.
+// Splits a body with its derivative into two bodies. The values that the second reads from the first are stacked over
+// the iterations, except views and constants, which cost nothing to compute again.
 class Splitter {
  public:
   Splitter(const Graph& body, int carries, int stacked, std::vector<bool> inputs, const std::vector<bool>& results)
@@ -46,7 +46,7 @@ class Splitter {
     const int operands = static_cast<int>(gradient_.size());
     for (int k = 0; k < carries_; ++k)
       if (is_floating(g_->type(g_->inputs[k]).dtype)) d_.carry.push_back(k);
-    // Products first: a sum is gathered only where its operand is stacked for a product.
+    // Products come first: a sum is gathered only where its operand is stacked for a product.
     std::vector<bool> gathered(gradient_.size());
     for (bool product : {true, false})
       for (int k = fixed_; k < operands; ++k)
@@ -72,7 +72,7 @@ class Splitter {
   bool is_backward(Value v) const { return v.node >= joint_.first_backward; }
   const TensorType& type(Value v) const { return g_->type(v); }
 
-  /// Where a value exists as a stack; what does not yet becomes a further result of a loop.
+  /// The stack of a value. A value without one becomes a further result of a loop.
   Stack stack_of(Value v) {
     if (const auto at = input_of_.find(v); at != input_of_.end() && at->second >= carries_ && at->second < fixed_)
       return {Stack::kOperand, at->second - carries_};
@@ -170,7 +170,7 @@ class Splitter {
     d_.backward = capture.finish(out);
   }
 
-  /// Marks what the backward loop computes, and finds what it reads.
+  /// Marks the nodes that the backward loop computes, and finds the values that it reads.
   void need(Value v) {
     if (live_[v.node]) return;
     const Node& n = g_->node(v);
@@ -190,7 +190,7 @@ class Splitter {
     for (Value operand : n.inputs) need(operand);
   }
 
-  // ---- the loop with what the derivative reads ----
+  // ---- the loop with the values that the derivative reads ----
 
   void make_forward() {
     if (missing_.empty()) return;

@@ -1,5 +1,5 @@
-// The derivative of a loop: the loop once more with what the derivative reads, a loop in the other direction, and
-// products over all iterations.
+// The derivative of a loop: the loop once more with the values that the derivative reads, a loop in the other
+// direction, and products over all iterations.
 #pragma once
 #include <vector>
 
@@ -25,7 +25,7 @@ struct LoopDerivative {
   struct After {
     int shared = 0;
     std::vector<Stack> operands;
-    std::vector<Node> nodes;  // each reads the result of the one before it
+    std::vector<Node> nodes;  // each reads the result of the node before it
   };
   /// (d carry..., sums..., stacks..., shared...) -> (d carry..., sums..., d slices..., parts...).
   Ref<Graph> backward;

@@ -130,7 +130,7 @@ Types infer_dots(const InferCall& c) {
   return {TensorType{wide_of(y.dtype, x.dtype), y.device, Shape{rows / k, k}}};
 }
 
-// t and r may only be split together, by a partitioner that knows the meaning: each rank sorts the slots of its own
+// t and r may only be split together, by a partitioner that knows their meaning: each rank sorts the slots of its own
 // tokens. Then r's parts are not parts of the whole order; slots, tokens and rows count from the rank's first token and
 // row; counts and offsets are terms of a sum. So only the factor d is free.
 DimMap parse_moves(const char* plain, const char* weighted, const Attrs& attrs, std::span<const TensorType> in,

@@ -1,7 +1,7 @@
 // Host numbers as arguments of compiled functions. Inside, such a number is a 0-d f32 value, so that no op gets another
-// dtype from it than from a number of the host. Beside f64 it is the number itself, not rounded to f32: each number is
-// known in f64 too, and so is what ops compute from such numbers alone.
-// A target of its own, because a header of ops/core is an input of most compilations.
+// dtype from it than from a number of the host. Beside f64 it is the number itself, without rounding to f32: each
+// number is known in f64 too, and so are the results of ops on such numbers alone.
+// This header is a target of its own, because a header of ops/core is an input of most compilations.
 #pragma once
 #include <utility>
 #include <vector>

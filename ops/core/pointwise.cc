@@ -45,8 +45,8 @@ Tensor number(const Arg& a, DType dtype, Device device) {
   return t;
 }
 
-// A number as an operand of `op`. Bit operations take an integer's low bits. A floating-point number is rounded as
-// results are, to infinity if it is large, unless `op` returns it as it is.
+// A number as an operand of `op`. Bit operations take an integer's low bits. A floating-point number is rounded like a
+// result, to infinity if it is large, unless `op` returns its operand unchanged.
 Tensor operand(Pw op, const Arg& a, DType dtype, Device device) {
   const kernels::PwInfo& info = kernels::pointwise_info(op);
   if (is_floating(dtype) ? op == Pw::where : info.types != PwTypes::BITS) internal::check_fits(info.name, a, dtype);
@@ -156,7 +156,7 @@ Tensor integer_pow(const Arg& a, const Arg& b, DType dtype, Device device) {
   const SourceLine line = a.line();
   const auto to = [&](const Arg& x, DType t) { return x.is_tensor() ? as(x.tensor(), t, line) : number(x, t, device); };
   if (b.is_tensor()) {
-    // From 64 on, all powers overflow but those of 0, 1 and -1, for which the parity decides.
+    // From 64 on, all powers overflow except the powers of 0, 1 and -1, for which the parity decides.
     const Tensor e = to(b, dtype), parity = bit_and(e, 1), base = to(a, dtype);
     const Tensor left = where(gt(e, 63), add(parity, 62), where(lt(e, 0), parity, e));
     Tensor square = base, power = internal::full_of(e.type(), 1);

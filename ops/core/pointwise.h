@@ -37,7 +37,7 @@ namespace internal {
 /// logical_not with the line of x: an operator of a Tensor itself has no argument for the line of its call.
 Tensor logical_not_there(const Tensor& x);
 }  // namespace internal
-/// For a Tensor itself, whose conversion to bool (an error) is as good a match as that to Arg.
+/// The operator for a Tensor itself, whose conversion to bool (an error) would match as well as the conversion to Arg.
 template <class T>
 requires std::is_same_v<T, Tensor> Tensor operator!(const T& x) { return internal::logical_not_there(x); }
 

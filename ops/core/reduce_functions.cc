@@ -121,7 +121,7 @@ Tensor std_of(const Arg& arg, const Dims& dims, double correction, bool keepdim)
   LineScope here(arg.line());
   const Tensor& x = tensor_of(arg, "std");
   need_float(x, "std");
-  // The gradient of equal elements is 0, as in PyTorch, where that of sqrt is infinite.
+  // The gradient of equal elements is 0, as in PyTorch, where the gradient of sqrt is infinite.
   const Tensor v = wide_var(x, resolve(dims, x.dim(), "std"), correction, keepdim), none = eq(v, 0);
   return cast(where(none, 0, sqrt(where(none, 1, v))), x.dtype());
 }

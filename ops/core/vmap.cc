@@ -25,7 +25,7 @@ struct Positions {
   int64_t start = 0, step = 1;
 };
 
-// A value of the body: one that all examples share, or the values of all examples along dim 0.
+// A value of the body: a value that all examples share, or the values of all examples along dim 0.
 struct Mapped {
   Tensor t;
   bool batched = false;
@@ -252,7 +252,7 @@ class Mapper {
     return {{broadcast_to(reshape(x, aligned), with_front(count_, shape)), true}};
   }
 
-  // The examples are a batch dim where both operands have them, else a free dim of the one that has.
+  // The examples are a batch dim where both operands have them, else a free dim of the operand that has them.
   Many dot(const Node& n, const Many& in) const {
     const bool both = in[0].batched && in[1].batched;
     Attrs attrs = n.attrs;
@@ -337,7 +337,7 @@ class Mapper {
     return all;
   }
 
-  // The derivative is the user's for all examples.
+  // The result keeps the user's derivative, for all examples.
   Many custom_grad(const Node& n, const Many& in) const {
     const auto inputs = static_cast<size_t>(n.attrs.i("inputs"));
     const auto lifted = static_cast<size_t>(n.attrs.i("backward_lifted"));
@@ -371,7 +371,7 @@ class Mapper {
         tensors(in), n.line));
   }
 
-  // Of no examples.
+  // The results for no examples.
   static Many nothing(const Node& n) {
     Many out;
     for (TensorType t : n.outputs) {

@@ -17,8 +17,8 @@ class Index : public Tensor {
 };
 
 struct VmapOptions {
-  // By argument: the dim of its tensors that counts the examples, or std::nullopt: all examples share the argument.
-  // Empty: dim 0 of every argument.
+  // For each argument, the dim of its tensors that counts the examples, or std::nullopt: all examples share the
+  // argument. Empty: dim 0 of every argument.
   std::vector<std::optional<int64_t>> in_dims = {};
   int64_t out_dim = 0;  // the dim that counts the examples in the results
 };
@@ -29,8 +29,8 @@ struct KernelOptions {
 
 namespace internal {
 
-/// The results of `fn`, a function of one example, for all examples along in_dims[i] of in[i]. With `positions`, in[0]
-/// is 0, 1, 2, ...
+/// The results of `fn`, a function of one example, for all examples along in_dims[i] of in[i]. If `positions` is set,
+/// in[0] is 0, 1, 2, ...
 std::vector<Tensor> run_vmap(const TensorFn& fn, std::span<const Tensor> in,
                              std::span<const std::optional<int64_t>> in_dims, int64_t out_dim, SourceLine line,
                              bool positions = false);
@@ -42,7 +42,7 @@ constexpr bool takes_indices(std::index_sequence<I...>) {
   return std::is_invocable_v<Fn&, decltype((static_cast<void>(I), std::declval<Index>()))...>;
 }
 
-/// Calls fn with N indices, if it takes so many.
+/// Calls fn with N indices, if it accepts N.
 template <size_t N, class Fn>
 std::optional<Tensor> call_with_indices(Fn& fn, std::span<const Index> i) {
   if constexpr (takes_indices<Fn>(std::make_index_sequence<N>())) {
@@ -59,8 +59,8 @@ std::optional<Tensor> call_with_indices(Fn& fn, std::span<const Index> i) {
 /// `fn` for all examples: vmap(fn)(x, y) computes fn(x[i], y[i]) for every i and stacks the results, as torch.vmap.
 /// `fn` takes and returns Tensors, or tuples, vectors or structs of Tensors; it is traced once, and its ops run once on
 /// all examples. The examples are along options.out_dim of the results. `fn` may take gradients: vmap of a function
-/// that returns grad(loss, {w}) gives a gradient for each example. A scan() inside becomes as many ops as it has
-/// slices. Throws InvalidArgument if the numbers of examples differ, if `fn` draws random numbers, and for an op that
+/// that returns grad(loss, {w}) gives a gradient for each example. The ops of a scan() inside are repeated for each
+/// slice. Throws InvalidArgument if the numbers of examples differ, if `fn` draws random numbers, and for an op that
 /// cannot be applied to a batch; FailedPrecondition if `fn` reads values on the host or sets a cell.
 template <class Fn>
 auto vmap(Fn fn, VmapOptions options = {}, std::source_location loc = std::source_location::current()) {

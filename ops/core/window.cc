@@ -137,8 +137,8 @@ Grads vjp_window_sum(const VjpCall& c) { return {windows(c.grad[0], cuts_in(c.at
 // The windowed dims: a plane is all their elements at one position of the other dims.
 struct Planes {
   std::vector<Window> cuts;
-  // By cut: the number of windows, the distance in the operand between windows and between elements of one, and the
-  // stride of the dim in the sum.
+  // For each cut, the number of windows, the distance in the operand between windows and between elements of one, and
+  // the stride of the dim in the sum.
   std::vector<int64_t> count, window_stride, element_stride, sum_stride;
 
   /// Adds the elements at `in`, of the cuts from `level` on, to the plane.
@@ -217,7 +217,8 @@ void run_window_sum(const KernelCall& c) {
   }
 }
 
-// One windowed dim at a time: the sum over the elements of a window of what they add to the result.
+// Decomposes one windowed dim at a time into a sum over the elements of a window: each term has one element of all
+// windows at its positions in the result.
 std::vector<Tensor> decompose_window_sum(const Attrs& attrs, std::span<const Tensor> in) {
   const std::vector<Window> cuts = cuts_in(attrs);
   const Shape& shape = attrs.ints("shape");

@@ -12,8 +12,8 @@ struct Window {
   int64_t dim = 0, size = 1, stride = 1, dilation = 1;
 };
 
-/// A view of x. In each windowed dim, the position is that of the window; behind x's dims, one dim for each Window, in
-/// their order, has the elements of a window. [N, C, T] with {{2, k}} gives [N, C, T - k + 1, k].
+/// A view of x. A windowed dim counts the windows; after x's dims, one dim for each Window, in their order, counts the
+/// elements of a window. [N, C, T] with {{2, k}} gives [N, C, T - k + 1, k].
 Tensor windows(const Arg& x, std::span<const Window> cuts);
 /// The transpose of windows: every element of the result, whose shape is `shape`, is the sum of its copies in x.
 Tensor window_sum(const Arg& x, const Shape& shape, std::span<const Window> cuts);

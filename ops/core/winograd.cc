@@ -126,7 +126,7 @@ Cost cost_of(const Shape& results, int64_t channels, std::span<const TensorType>
 
 namespace internal {
 
-// With fewer channels the transforms take longer than the products that they save.
+// If there are fewer channels, the transforms take longer than the products that they save.
 bool suits_winograd(const TensorType& x, const Shape& w, const ConvDims& d) {
   constexpr int64_t kFewChannels = 32;
   const Shape one{1, 1}, none{0, 0};

@@ -87,7 +87,7 @@ TEST(Winograd, IsTheConvolution) {
   }
 }
 
-// Small whole numbers: all transforms and sums are exact, so the results are those of f64.
+// Small whole numbers: all transforms and sums are exact, so the results equal the results in f64.
 TEST(Winograd, GradientsAreThoseOfTheConvolution) {
   Random random(2);
   for (const Case& c : kCases) {
@@ -128,7 +128,7 @@ TEST(Winograd, BitsDoNotDependOnTheNumberOfThreads) {
   for (size_t i = 0; i < one.size(); ++i) EXPECT_TRUE(same_bits(contiguous(one[i]), contiguous(three[i]))) << i;
 }
 
-// The last block of tiles is smaller, and its product needs more scratch memory than that of a whole block.
+// The last block of tiles is smaller, and its product needs more scratch memory than the product of a whole block.
 TEST(Winograd, TheLastBlockFitsItsMemory) {
   Random random(4);
   const Case c{{5, 64, 28, 28}, {64, 64, 3, 3}, {1, 1}, {1, 1}};  // 980 tiles: blocks of 512 and 468

@@ -18,8 +18,9 @@ constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr int64_t kPackKeys = 512;       // keys packed by one task
 constexpr int64_t kHeadBytes = 1 << 20;  // packed keys and values in a worker's private memory
 constexpr int64_t kWantedTasks = 8, kLeastPiece = 512;
-constexpr int64_t kRowsInPlace = 8, kRowsInPlaceNarrow = 4;  // for so few queries, packing the keys does not pay off
-constexpr int64_t kWantedOnce = 16;  // tasks, if keys are read once and memory bandwidth is the limit
+constexpr int64_t kRowsInPlace = 8,
+                  kRowsInPlaceNarrow = 4;  // up to this number of queries, packing the keys does not pay off
+constexpr int64_t kWantedOnce = 16;        // tasks, if keys are read once and memory bandwidth is the limit
 
 /// How the work is split, and offsets into the workspace.
 struct ForwardPlan {
@@ -27,7 +28,7 @@ struct ForwardPlan {
   int64_t tile_heads, head_blocks, q_blocks;  // tiles of one (batch, kv head): head_blocks x q_blocks
   bool by_head;    // a task computes all tiles of a (batch, kv head) and packs its keys itself
   bool once;       // only one tile reads each key, and packs it for itself
-  bool in_place;   // `once`, with so few queries that keys are not packed at all
+  bool in_place;   // `once`, and the queries are too few for keys to be packed
   int64_t pieces;  // several tasks may share the keys of a tile; their results are merged afterwards
   int64_t tiles, tasks, slots;
   int64_t packed_keys, k_bytes, v_bytes;  // keys packed at a time
@@ -153,7 +154,7 @@ class Forward {
     return (s_.kv_batch == 1 ? 0 : head / s_.kv_heads) * s_.kv_heads + head % s_.kv_heads;
   }
 
-  // Head by head, so that its keys stay in the caches; in each head, the longest tiles come first.
+  // Tiles are ordered by head, so that a head's keys stay in the caches; in each head, the longest tiles come first.
   std::vector<int64_t> sorted_tiles() const {
     std::vector<int64_t> order(plan_.tiles);
     for (int64_t i = 0; i < plan_.tiles; ++i) order[i] = i;

@@ -22,8 +22,8 @@ struct ScoreTile {
 struct ScoreHook {
   /// Replaces q k^T by the modified t.scale * q k^T, in place.
   void (*forward)(const void* context, const ScoreTile& t, float* scores);
-  /// grad: on entry, the gradient of the modified scores (0 where masked); on return, that of the scaled scores before
-  /// modification. raw: q k^T, 0 where masked. May add to gradients of its own, stored separately per task.
+  /// grad: on entry, the gradient of the modified scores (0 where masked); on return, the gradient of the scaled scores
+  /// before modification. raw: q k^T, 0 where masked. May add to gradients of its own, stored separately per task.
   void (*backward)(const void* context, const ScoreTile& t, const float* raw, float* grad);
   const void* context;
 };

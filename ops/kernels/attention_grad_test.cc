@@ -134,7 +134,7 @@ TEST(AttentionGrad, HooksMeetZerosWhereMasked) {
   run(call);
 }
 
-// Without a mask, and with enough queries, tiles have many rows.
+// Tiles have many rows if there is no mask and there are enough queries.
 TEST(AttentionGrad, ManyTiles) {
   for (DType t : kTypes)
     for (int64_t hkv : {8, 4})

@@ -1,6 +1,6 @@
-// The stages of attention for one instruction set (WEFT_ISA_NS). With AVX512-BF16, probabilities and gradients are bf16
-// for products on AMX tiles, otherwise f32. The lanes of a row are summed in one order; no element depends on its
-// tile's height.
+// The stages of attention for one instruction set (WEFT_ISA_NS). Probabilities and gradients are bf16 for products on
+// AMX tiles if AVX512-BF16 is available, otherwise f32. The lanes of a row are summed in one order; no element depends
+// on its tile's height.
 #if defined(__AVX512F__)
 #include <immintrin.h>
 // GCC's own intrinsics have undefined operands.
@@ -286,7 +286,7 @@ W_FN char* panel_at(void* panels, i64 stride, i64 row, i64 col) {
                  : panel + (row * kNr + col % kNr) * 4;
 }
 
-// With kNarrow, pairs of rows are stored together.
+// If kNarrow is true, pairs of rows are stored together.
 constexpr int kPair = kNarrow ? 2 : 1;
 W_FN void put_panels(void* panels, i64 stride, i64 row, i64 col, const VF (&x)[kPair][2]) {
 #if defined(__AVX512BF16__)

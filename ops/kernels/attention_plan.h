@@ -123,7 +123,8 @@ void run_tasks(int64_t tasks, int64_t workers, FunctionRef<void(int64_t worker, 
 int64_t worker_slots(int64_t tasks);
 
 /// Calls f(head, first, count) for strips [first, first + count) of a step's rows, each of one head. A strip is small
-/// enough for its scores to stay in the nearest cache between passes. With one head, `first` is a multiple of 32.
+/// enough for its scores to stay in the nearest cache between passes. If there is one head, `first` is a multiple of
+/// 32.
 template <class F>
 void for_strips(const RowBlock& rows, F f) {
   constexpr int64_t kStrip = 32;

@@ -13,7 +13,7 @@ inline constexpr int64_t kTileKeys = 128;
 inline constexpr int64_t kSumLanes = 16;
 inline constexpr float kLog2E = 1.44269504f;
 
-/// A tile of scores for the softmax stage. Its rows, and those of `p`, have room for whole groups of 32 columns.
+/// A tile of scores for the softmax stage. Its rows and the rows of `p` have room for whole groups of 32 columns.
 struct SoftmaxTile {
   float* scores;
   int64_t ld, rows, cols;

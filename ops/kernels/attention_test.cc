@@ -78,7 +78,7 @@ TEST(Attention, MaskedNanAndInfinityStayOut) {
       for (Case::Mask mask : {Case::fill, Case::blocks}) {
         const int64_t skv = sq == 3 ? 2100 : 200;
         Call call({.b = 1, .hq = 2, .hkv = 2, .sq = sq, .skv = skv, .d = 16, .dv = 8, .type = t, .mask = mask});
-        // In every fifth key; queries that see it are not compared.
+        // The bad values are in every fifth key; queries that see it are not compared.
         const double bad[] = {std::numeric_limits<double>::quiet_NaN(), -kNegInf, kNegInf};
         for (int64_t h = 0; h < 2; ++h)
           for (int64_t j = 0; j < skv; j += 5) {
@@ -104,7 +104,7 @@ TEST(Attention, VisibleNanReachesTheResult) {
   EXPECT_TRUE(std::isfinite(r.out[1]));
 }
 
-// Without a mask, and with enough queries, tiles have many rows.
+// Tiles have many rows if there is no mask and there are enough queries.
 TEST(Attention, ManyTiles) {
   for (DType t : kTypes)
     for (int64_t hkv : {8, 4})

@@ -1,12 +1,12 @@
-// Conversions between dtypes of one instruction set (WEFT_ISA_NS), n elements at a time: from and to f32, and among the
-// other vector types, in vectors; the rest one element at a time.
+// Conversions between dtypes of one instruction set (WEFT_ISA_NS), n elements at a time: conversions from and to f32
+// and among the other vector types use vectors; the others handle one element at a time.
 #include "ops/kernels/tables.h"
 
 namespace weft::kernels::WEFT_ISA_NS {
 namespace {
 #include "ops/kernels/simd.inc"
 
-// One element at a time; the compiler vectorises these loops.
+// Conversions of one element at a time; the compiler vectorises these loops.
 struct Truth {
   u8 bits;
 };
@@ -80,7 +80,7 @@ int vector_cast(const void* const* in, void* out, int64_t n, uint32_t scalars) {
   return 0;
 }
 
-// Through f32, a block at a time.
+// Converts through f32, a block at a time.
 template <PwFn first, int from_size, PwFn second, int to_size>
 int two_casts(const void* const* in, void* out, int64_t n, uint32_t scalars) {
   alignas(64) float block[512];

@@ -8,7 +8,8 @@
 // kExactPlain terms are not carried, so sums of parts equal the whole to the bit; longer sums are carried to |d| <=
 // 2^39. In both cases, 1024 of them can be added by plain integer additions. Properties:
 //   - the result is the exact sum of the rounded terms, rounded once to nearest even: N terms are off by N 2^-150;
-//   - products of f64 are rounded to f64 first; those of f32, bf16 and f16 are exact before the rounding to the grid;
+//   - products of f64 are rounded to f64 first; products of f32, bf16 and f16 are exact before the rounding to the
+//     grid;
 //   - sums of magnitude 2^138 and more are infinite.
 #pragma once
 #include "ops/kernels/gemm.h"

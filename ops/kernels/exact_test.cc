@@ -198,7 +198,7 @@ TEST(Exact, WhatIsNoNumberIsNotLost) {
   EXPECT_EQ(finish<double>(sum({kMost, kMost})), 2.0 * kMost);
   EXPECT_TRUE(std::isnan(finish(plus(sum({inf}), sum({-inf})))));
   EXPECT_TRUE(std::isnan(finish(plus(sum({1, 2}), sum({3, nan})))));
-  for (float v : {inf, -inf, nan}) {  // so many that counts would overflow without carries
+  for (float v : {inf, -inf, nan}) {  // counts of 3 << 20 terms would overflow without carries
     const Digits d = sum(std::vector<float>(3 << 20, v));
     EXPECT_EQ(bits(finish(d)) & 0xffc00000, bits(v) & 0xffc00000);
     EXPECT_GT(d[kExactDigits], 0);

@@ -59,7 +59,7 @@ void plain(const StridedView& a, const StridedView& b, const StridedView& c, con
   });
 }
 
-// Unsigned, so that overflow wraps.
+// The arithmetic is unsigned, so that overflow wraps.
 void whole_numbers(const StridedView& a, const StridedView& b, const StridedView& c, const Product& p) {
   const bool same = a.dtype == c.dtype;
   WEFT_CHECK(is_integral(a.dtype), "matmul: does not support dtype ", a.dtype);
@@ -82,7 +82,7 @@ void gemm_f64(const StridedView& a, const StridedView& b, const StridedView& c, 
       const int64_t i = tm * tile_m, j = tn * tile_n, m = std::min(tile_m, p.m - i), n = std::min(tile_n, p.n - j);
       const double* x = reinterpret_cast<const double*>(at_batch(a, batch)) + i * p.am;
       const double* y = reinterpret_cast<const double*>(at_batch(b, batch)) + j * p.bn;
-      // Copied to column-major first: Eigen has no fast path for two free strides.
+      // Operands are copied to column-major first: Eigen has no fast path for two free strides.
       const Matrix mx = Eigen::Map<const Matrix, 0, Strides>(x, m, p.k, Strides(p.ak, p.am));
       const Matrix my = Eigen::Map<const Matrix, 0, Strides>(y, p.k, n, Strides(p.bn, p.bk));
       Eigen::Map<RowMajorMatrix, 0, Eigen::OuterStride<>>(reinterpret_cast<double*>(at_batch(c, batch)) + i * p.cm + j,
@@ -155,7 +155,8 @@ bool few_rows(const StridedView& a, const StridedView& b, const StridedView& c, 
 // ---- packed panels ----
 
 struct PackedPlan : TilePlan {
-  // Who packs b: each task block by block, each task whole matrices, or all tasks together before any product.
+  // How b is packed: by each task block by block, by each task in whole matrices, or by all tasks together before any
+  // product.
   enum class B { streamed, by_task, shared };
   B b;
   int64_t tiles, slots, slot_b, slot_bytes, shared_bytes;
@@ -181,7 +182,7 @@ struct PackedPlan : TilePlan {
   // needs the room of a whole strip of a.
   static TilePlan cut(const GemmKernel& g, int64_t batch, int64_t m, int64_t n, int64_t k, GemmFilled filled) {
     const double flops = 2.0 * static_cast<double>(m * n) * static_cast<double>(k);
-    // Blocks are faster up to this many tiles of a task: each tile packs both operands. Measured.
+    // Blocks are faster up to this many tiles of a task: each tile packs both operands. The numbers are measured.
     const int64_t deep_tiles = g.size == 2 ? 6 : 2;
     constexpr int64_t kLeast = 1 << 20;
     if (batch == 1 && m > 4 && n > 1 && flops >= kLeast) {

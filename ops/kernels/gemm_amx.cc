@@ -233,7 +233,7 @@ AMX_INLINE void micro(const GemmBlock& g, const char* a, const char* b, i64 row,
   pending.mask = first(least(g.n - col, 16 * C));
 }
 
-// Static: the intrinsic declares to the compiler only that it reads the first bytes.
+// The configuration is static: the intrinsic declares to the compiler only that it reads the first bytes.
 const TileConfig kConfig;
 
 void run(const GemmBlock& g) {

@@ -27,13 +27,13 @@ struct TilePlan {
   int64_t tiles_m, tiles_n;
   bool blocks = false;  // each tile packs both operands, a block at a time, into memory of the second-level cache
 
-  /// At least `wanted` tiles, together with those of the other `matrices`, as long as a tile is worth a task.
+  /// Plans at least `wanted` tiles for all `matrices` together, as long as a tile is worth a task.
   TilePlan(const GemmKernel& kernel, int64_t matrices, int64_t m, int64_t n, int64_t k, int64_t wanted);
   /// Tiles for deep products, which pack block by block: the split that packs least for this many tasks.
   static TilePlan by_blocks(const GemmKernel& kernel, int64_t matrices, int64_t m, int64_t n, int64_t k, int64_t tasks,
                             GemmFilled filled = {});
 
-  /// Makes tiles as wide as the matrix, with about as many elements.
+  /// Makes tiles as wide as the matrix, with about the same number of elements.
   void widen();
 
   int64_t padded_k() const { return round_up(k, kernel->kr); }

@@ -46,7 +46,7 @@ struct GroupedPlan {
   }
   bool by_rows() const { return mode == GroupedMode::rows; }
   int64_t workspace() const { return t == 0 || tile.n == 0 ? 0 : slots * slot_bytes + panels_bytes; }
-  // Several groups share the rows; at least a tile's worth, because groups differ in size.
+  // The expected rows of a group; at least a tile's worth, because groups differ in size.
   int64_t rows_each() const { return std::min(t, std::max<int64_t>(256, t / std::max<int64_t>(groups, 1))); }
 
  private:
@@ -59,12 +59,12 @@ struct GroupedPlan {
     const int64_t matrices = std::max<int64_t>(groups, 1);
     if (by_rows()) {
       TilePlan p(g, matrices, rows_each(), n, k, 16);
-      // Whole lines of the result if they are not too long: the memory that an epilogue reads besides is then
+      // Tiles have whole lines of the result if these are not too long: other memory that an epilogue reads is then
       // contiguous.
       if (p.tiles_n > 1 && n <= kWideTile) p.widen();
       return p;
     }
-    // Several tiles per task, because groups differ in size.
+    // A task has several tiles, because groups differ in size.
     return TilePlan::by_blocks(g, 1, k, n, t, std::max<int64_t>(2, 8 * tasks(g, k, n) / matrices));
   }
 };

@@ -381,7 +381,7 @@ void index_copy(const StridedView& in, const StridedView& index, const StridedVi
   from.shape[0] = to.shape[0] = 1;
   const int64_t size = itemsize(out.dtype), bytes = from.numel() * size;
   const bool dense = from.contiguous() && to.contiguous();
-  // In order: if a row is written twice, the last write stays.
+  // Rows are written in order: if a row is written twice, the last write stays.
   for (int64_t i = 0; i < index.shape[0]; ++i) {
     from.data = static_cast<char*>(src.data) + i * src.strides[0] * size;
     to.data = static_cast<char*>(out.data) +

@@ -71,8 +71,8 @@ enum class Rd : int { sum, max, min, prod, argmax, argmin };
 /// Reduces the dims of `in` whose bits are set in dim_mask; out has the kept dims in order. Sum and prod accumulate
 /// floats in f32 (f64 for f64) in the order of reduce_order.h, integers and bool in i64. out's dtype: in's or f32 for
 /// floats; i64 for integer and bool sum and prod; in's for max and min; i64 for argmax and argmin (which take exactly
-/// one dim; the first index wins). max and min propagate NaN; argmax and argmin return the first NaN. With no element,
-/// sum gives 0, prod gives 1, and the others throw. `workspace` has reduce_workspace bytes (may be null if 0).
+/// one dim; the first index wins). max and min propagate NaN; argmax and argmin return the first NaN. If there is no
+/// element, sum gives 0, prod gives 1, and the others throw. `workspace` has reduce_workspace bytes (may be null if 0).
 void reduce(Rd op, const StridedView& in, uint32_t dim_mask, const StridedView& out, void* workspace);
 int64_t reduce_workspace(Rd op, DType in, const Shape& in_shape, uint32_t dim_mask);
 /// The steps of reduce_order.h on n accumulators of type f32, f64 or i64 (sum, max, min, prod), on the calling thread:

@@ -27,8 +27,8 @@ struct LinearCrossEntropy {
 /// 512 rows, the products cost more than that. At most 64 MiB of logits.
 int64_t linear_cross_entropy_rows(int64_t classes);
 /// Sums run over the rows in order, chunk after chunk, so bits do not depend on the thread count. In f32 without bias,
-/// and with more than 4 classes, the bits are those of the separate ops. Throws OutOfRange for a target that is neither
-/// a class nor ignore_index. `workspace` has linear_cross_entropy_workspace bytes.
+/// and with more than 4 classes, the bits equal the bits of the separate ops. Throws OutOfRange for a target that is
+/// neither a class nor ignore_index. `workspace` has linear_cross_entropy_workspace bytes.
 void linear_cross_entropy(const LinearCrossEntropy& c, void* workspace);
 int64_t linear_cross_entropy_workspace(DType dtype, int64_t rows, int64_t classes, int64_t dim, bool gradients);
 

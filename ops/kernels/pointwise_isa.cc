@@ -114,7 +114,7 @@ int compare(const void* const* in, void* out, int64_t n, uint32_t scalars) {
   return 0;
 }
 
-// `where` moves bits: one function for each element size. I: lanes of that size; C: as many bytes.
+// `where` moves bits: one function for each element size. I: lanes of that size; C: one byte for each lane.
 template <class E, class I, class C>
 int where_bits(const void* const* in, void* out, int64_t n, uint32_t scalars) {
   constexpr int N = sizeof(I) / sizeof(E);

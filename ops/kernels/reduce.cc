@@ -223,8 +223,8 @@ ReducePlan::ReducePlan(Rd op, DType in_dtype, const Shape& shape, const Shape& s
   if (!kept_dims) kept[kept_dims++] = {1, size, 1};
   blocks = (n + kReduceBlock - 1) / kReduceBlock;
 
-  // By columns if the closest elements in memory belong to different outputs, and there are enough outputs for a
-  // vector.
+  // The plan is by columns if the closest elements in memory belong to different outputs, and there are enough outputs
+  // for a vector.
   int closest = kept_dims - 1;
   for (int k = 0; k < kept_dims; ++k)
     if (kept[k].extent > 1 && std::abs(kept[k].in) < std::abs(kept[closest].in)) closest = k;
@@ -270,7 +270,8 @@ void fill_identity(Rd op, DType acc, void* a, int64_t n) {
 }
 
 int64_t reduce_workspace(Rd op, DType in, const Shape& in_shape, uint32_t dim_mask) {
-  // Holds for any strides: fewer than 16 chunks, none longer than its line, so at most half of the space is unused.
+  // The size suffices for any strides: fewer than 16 chunks, none longer than its line, so at most half of the space is
+  // unused.
   int64_t n = 1, outputs = 1;
   for (int d = 0; d < in_shape.size(); ++d) (dim_mask >> d & 1 ? n : outputs) *= in_shape[d];
   const int64_t blocks = (n + kReduceBlock - 1) / kReduceBlock;

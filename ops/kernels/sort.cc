@@ -53,7 +53,7 @@ void read_entries(const T* x, int64_t n, int64_t stride, bool descending, std::v
   }
 }
 
-// Counting sort if the keys span a small range (experts, tokens, bins), otherwise by comparison.
+// Sorts by counting if the keys span a small range (experts, tokens, bins), otherwise by comparison.
 template <class E>
 void sort_entries(std::vector<E>& e, std::vector<E>& spare, std::vector<int64_t>& counts) {
   const int64_t n = e.size();
@@ -107,7 +107,7 @@ void select(std::vector<E>& e, int64_t k) {
   }
 }
 
-// k < 0: sorts whole lines.
+// Sorts whole lines if k < 0.
 template <class T>
 void order(const StridedView& in, int64_t k, int dim, bool descending, const StridedView& values,
            const StridedView& indices) {

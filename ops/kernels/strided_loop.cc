@@ -204,7 +204,8 @@ Blocks cut(const LoopPlan& p, int64_t grain) {
 
 int run_block(const LoopPlan& p, const Blocks& b, PwFn fn, int64_t index) {
   const int inner = p.dims - 1, out = p.operands;
-  // Row blocks first: tiled operands are nearly contiguous along the partner, so pages and prefetched lines are reused.
+  // Row blocks come first: tiled operands are nearly contiguous along the partner, so pages and prefetched lines are
+  // reused.
   const int64_t row_block = index % b.row_blocks;
   index /= b.row_blocks;
   const int64_t col_block = index % b.col_blocks;

@@ -39,7 +39,8 @@ class Scratch {
   char* at_;
 };
 
-// From one of 16 matrices to the next. A power of two would put the lines of a tile into the same set of a cache.
+// The stride from one of 16 matrices to the next. A power of two would put the lines of a tile into the same set of a
+// cache.
 int64_t stride_of(int64_t rows, int64_t columns) { return (rows * columns + 15) / 16 * 16 + 16; }
 
 // The tiles of an image [N, H, W, C] with contiguous channels; outside there are zeros.
@@ -164,7 +165,7 @@ void winograd(const StridedView& x, const StridedView& w, const StridedView& y, 
         const int64_t tile = first + i, n = tile / (s.down * s.across);
         const int64_t row = tile / s.across % s.down * 2, column = tile % s.across * 2;
         float* const out = y.as<float>() + ((n * y.shape[1] + row) * y.shape[2] + column) * s.outs;
-        // A result outside the image is written to the place of one inside, which is written after it.
+        // A result outside the image is written to the place of a result inside, which is written after it.
         const int64_t right = column + 1 < y.shape[2] ? s.outs : 0,
                       below = row + 1 < y.shape[1] ? y.shape[2] * s.outs : 0;
         float* const results[] = {out, out + right, out + below, out + below + right};

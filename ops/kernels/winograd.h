@@ -14,8 +14,8 @@ struct WinogradPadding {
 };
 
 /// y[n, i, j, o] = sum over k, l, c of x[n, i + k - rows, j + l - columns, c] w[o, c, k, l], where x is 0 outside. x is
-/// [N, H, W, C] and w [O, C, 3, 3], with any strides; y is [N, I, J, O], contiguous. With `flip`, w[o, c, 2 - k, 2 - l]
-/// instead. An infinity among the elements of a tile may give NaN in results that read it. `workspace` has
+/// [N, H, W, C] and w [O, C, 3, 3], with any strides; y is [N, I, J, O], contiguous. `flip` selects w[o, c, 2 - k, 2 -
+/// l] instead. An infinity among the elements of a tile may give NaN in results that read it. `workspace` has
 /// winograd_workspace bytes, 64-byte aligned.
 void winograd(const StridedView& x, const StridedView& w, const StridedView& y, WinogradPadding padding, bool flip,
               void* workspace);

@@ -80,7 +80,7 @@ void output(const float* m, int64_t stride, int64_t n, float* const* out) {
           top[j] = r0 + r1 + r2;
           low[j] = r1 - r2 - r3;
         }
-        // In this order: a result that is not needed has the address of a later one.
+        // The order matters: a result that is not needed has the address of a later result.
         store(y11 + i, low[1] - low[2] - low[3]);
         store(y10 + i, low[0] + low[1] + low[2]);
         store(y01 + i, top[1] - top[2] - top[3]);

@@ -24,7 +24,7 @@ void solve(const StridedView& a, const StridedView& b, const StridedView& x) {
                     " of its LU decomposition is 0; need an invertible matrix, or pinv");
     const Matrix from = read(b, i);
     Matrix to(n, k);
-    // Groups of one size, so that the bits of a column do not depend on how many there are.
+    // Groups have one size, so that the bits of a column do not depend on the number of columns.
     parallel_for(groups, [&](int64_t g) {
       const int64_t begin = g * kColumns, width = std::min(kColumns, k - begin);
       Matrix group = Matrix::Zero(n, kColumns);

@@ -45,7 +45,7 @@ Tensor identities(const Tensor& x) {
   return broadcast_to(eye(x.size(-1), -1, {.dtype = x.dtype(), .device = x.device()}), x.shape());
 }
 
-// The matrix whose lower triangle is that of x, or the transpose of x's upper triangle.
+// The matrix whose lower triangle is x's lower triangle, or the transpose of x's upper triangle.
 Tensor lower_of(const Tensor& x, std::string_view uplo, const char* op) {
   WEFT_CHECK(uplo == "L" || uplo == "U", op, ": uplo is '", uplo, "'; need L or U");
   return uplo == "L" ? x : mT(x);
@@ -181,7 +181,7 @@ namespace {
 Tensor moved(const Tensor& x, const Dims& dims) {
   WEFT_CHECK(dims.size() == 2, "matrix_norm: dims are ", Shape(dims), "; need two");
   const int a = normalize_dim(dims[0], x.dim(), "matrix_norm"), b = normalize_dim(dims[1], x.dim(), "matrix_norm");
-  WEFT_CHECK(a != b, "matrix_norm: dims are ", Shape(dims), "; need two different ones");
+  WEFT_CHECK(a != b, "matrix_norm: dims are ", Shape(dims), "; need two different dims");
   Shape order;
   for (int d = 0; d < x.dim(); ++d)
     if (d != a && d != b) order.push_back(d);

@@ -1,6 +1,6 @@
 // Linear algebra with the names and meaning of torch.linalg. Operands are f32 or f64; the last two dims are matrices
-// and the dims before them a batch. The results are differentiable; derivatives of decompositions need what PyTorch's
-// do (distinct eigenvalues or singular values, full rank). They run on the CPU.
+// and the dims before them a batch. The results are differentiable; derivatives of decompositions need the same
+// conditions as in PyTorch (distinct eigenvalues or singular values, full rank). They run on the CPU.
 #pragma once
 #include <optional>
 #include <string_view>
@@ -33,7 +33,8 @@ QR qr(const Arg& a);
 struct Eigh {
   Tensor eigenvalues, eigenvectors;  // ascending [..., n]; in columns [..., n, n]
 };
-/// Of symmetric matrices; reads the lower triangle, or with uplo "U" the upper one. Signs of vectors are arbitrary.
+/// The eigenvalues and eigenvectors of symmetric matrices. Reads the lower triangle, or the upper triangle if uplo is
+/// "U". Signs of vectors are arbitrary.
 Eigh eigh(const Arg& a, std::string_view uplo = "L");
 Tensor eigvalsh(const Arg& a, std::string_view uplo = "L");
 struct SVD {

@@ -292,7 +292,7 @@ TEST(Linalg, EmptyMatricesHaveResults) {
   EXPECT_EQ(matrix_rank(zeros({3, 0})).item<int64_t>(), 0);
 }
 
-// The vectors of equal values are not unique, so their derivative does not exist; that of the values does.
+// The vectors of equal values are not unique, so their derivative does not exist; the values' derivative does.
 TEST(Linalg, EqualEigenvaluesHaveGradientsAndTheirVectorsNone) {
   const Tensor x = eye(3, -1, {.dtype = kFloat64}).requires_grad();
   expect_near(grad(sum(eigvalsh(x)), {x})[0], x, 1e-14);
@@ -335,7 +335,7 @@ TEST(Linalg, ErrorsSayWhatIsWrong) {
   expect_error([] { eigh(eye(2), "X"); }, "eigh: uplo is 'X'; need L or U");
   expect_error([] { matrix_norm(eye(2), 3); }, "matrix_norm: ord is 3; need fro, nuc, 1, -1, 2, -2, inf or -inf");
   expect_error([] { matrix_norm(eye(2), "l2"); }, "matrix_norm: ord is 'l2'; need fro");
-  expect_error([] { matrix_norm(eye(2), 1, {0, 0}); }, "matrix_norm: dims are [0, 0]; need two different ones");
+  expect_error([] { matrix_norm(eye(2), 1, {0, 0}); }, "matrix_norm: dims are [0, 0]; need two different dims");
   expect_error([] { lstsq(eye(2), ones({3, 1})); }, "lstsq: got f32[2, 2] and f32[3, 1]; need equal dtypes");
   EXPECT_EQ(inv(Tensor::empty({kFloat32, Device::meta(), {4, 4}})).device(), Device::meta());
 }

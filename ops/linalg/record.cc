@@ -1,5 +1,5 @@
 // Types, dim maps, costs and derivatives. The derivatives are PyTorch's (torch/csrc/autograd/FunctionsManual.cpp): NaN
-// where vectors of equal eigenvalues or singular values are used, which have none.
+// where vectors of equal eigenvalues or singular values are used, because these have no derivative.
 #include "ops/linalg/record.h"
 
 #include "framework/dispatch/dispatch.h"
@@ -12,7 +12,7 @@ namespace {
 
 // ---- types ----
 
-// Of operand i, after the check that it is a batch of matrices.
+// The type of operand i, after the check that it is a batch of matrices.
 const TensorType& matrices(const InferCall& c, int i = 0) {
   const TensorType& t = c.in[static_cast<size_t>(i)];
   WEFT_CHECK(t.dtype == kFloat32 || t.dtype == kFloat64, c.op.name, ": operand ", i, " is ", t,
@@ -82,7 +82,7 @@ Types infer_svd(const InferCall& c) {
 
 // ---- dim maps and costs ----
 
-// The batch is free, and everything else whole, but for the columns of solve's b.
+// The batch and the columns of solve's b may be split; all other dims are whole.
 DimMap dims_batch(const Attrs&, std::span<const TensorType> in, std::span<const TensorType> out) {
   const int batch = in[0].shape.size() - 2;
   int next = batch;
@@ -151,7 +151,7 @@ Grads vjp_determinant(const VjpCall& c) {
   return {ga};
 }
 
-// With k = a^-T: d(det k) = det (tr(k^T da) k - k da^T k).
+// If k = a^-T, then d(det k) = det (tr(k^T da) k - k da^T k).
 Grads vjp_cofactors(const VjpCall& c) {
   const Tensor& a = c.in[0];
   const Tensor* in[] = {&a};

@@ -18,7 +18,7 @@ void cofactors(const StridedView& a, const StridedView& out) {
     // rcond() is meaningless if a pivot is 0.
     if (const Eigen::PartialPivLU<Matrix> lu(m); lu.determinant() != 0 && lu.rcond() > 1e-6)
       return write(out, i, lu.determinant() * lu.inverse().transpose());
-    // Nearly singular: the factors of U diag(s) V^T have no inverse to lose digits in.
+    // The matrix is nearly singular. The factors U diag(s) V^T need no inverse, which would lose digits.
     const Eigen::BDCSVD<Matrix> svd(m, Eigen::ComputeFullU | Eigen::ComputeFullV);
     const Vector& s = svd.singularValues();
     Vector others = Vector::Ones(n);

@@ -1,7 +1,7 @@
-// Number formats as data: what the bits of a number mean, and conversion from and to f64 (round to nearest, ties to
-// even). Sources: IEEE 754-2019; OCP 8-bit Floating Point Specification 1.0 (E4M3, E5M2); OCP Microscaling Formats 1.0
-// (E2M1, E8M0, MXFP4, MXFP8); NVIDIA's cuBLAS documentation (TF32, NVFP4). tools/precision/ml_dtypes_check.py compares
-// them with ml_dtypes.
+// Number formats as data: the meaning of the bits of a number, and conversion from and to f64 (round to nearest, ties
+// to even). Sources: IEEE 754-2019; OCP 8-bit Floating Point Specification 1.0 (E4M3, E5M2); OCP Microscaling Formats
+// 1.0 (E2M1, E8M0, MXFP4, MXFP8); NVIDIA's cuBLAS documentation (TF32, NVFP4). tools/precision/ml_dtypes_check.py
+// compares them with ml_dtypes.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -11,7 +11,7 @@
 
 namespace weft::formats {
 
-/// What the codes at the top of a float format mean.
+/// The meaning of the codes at the top of a float format.
 enum class TopCodes : uint8_t {
   kIeee,     // the greatest exponent is kept for infinity and NaN
   kOneNan,   // the code of all ones is NaN; there is no infinity
@@ -36,7 +36,7 @@ struct FloatFormat {
 /// only numbers below (E2M1, E2M3, E3M2).
 FloatFormat float_format(int exponent_bits, int mantissa_bits);
 
-/// What values beyond the greatest number become; kByFormat: an infinity if the format has one, else that number.
+/// The result for values beyond the greatest number; kByFormat: an infinity if the format has one, else that number.
 enum class Overflow : uint8_t { kByFormat, kSaturate, kNan };
 
 /// The nearest value of the format. Keeps the sign of zero, and NaN. An infinity counts as a value beyond the greatest
@@ -46,8 +46,9 @@ double rounded(const FloatFormat& format, double x, Overflow overflow = Overflow
 uint32_t encode(const FloatFormat& format, double x, Overflow overflow = Overflow::kByFormat);
 double decode(const FloatFormat& format, uint32_t code);
 
-/// The exponent of the power of two by which OCP MX divides a block: that of its greatest finite magnitude, less that
-/// of the format's greatest number; in [-127, 127], as E8M0 holds it. 0 for a block of zeros.
+/// The exponent of the power of two by which OCP MX divides a block: the exponent of the block's greatest finite
+/// magnitude, less the exponent of the format's greatest number; in [-127, 127], the range of E8M0. 0 for a block of
+/// zeros.
 int block_exponent(const FloatFormat& format, std::span<const double> block);
 /// E8M0, the format of these scales: 2^(code - 127); 255 is NaN.
 uint8_t encode_e8m0(int exponent);
@@ -91,7 +92,7 @@ NumberFormat number_format(std::string_view name);
 /// 1 for other formats and for zeros.
 double tensor_scale(const NumberFormat& format, std::span<const double> tensor);
 /// Values of the format for one block of a tensor, or for any values of a format without blocks. Returns the scale by
-/// which codes are multiplied, that of the tensor included. `codes` (null: not wanted) gets the codes of the elements.
+/// which codes are multiplied, including the tensor's scale. `codes` (null: not wanted) gets the codes of the elements.
 double round_block(const NumberFormat& format, double tensor_scale, std::span<double> block,
                    std::vector<uint32_t>* codes = nullptr);
 /// A whole tensor, whose blocks follow each other.

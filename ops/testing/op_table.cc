@@ -288,7 +288,7 @@ TEST_P(OpTable, BadOperandsAreErrorsNotCrashes) {
       EXPECT_NE(error_of([&] { run(bad, bad.in); }).find("undefined"), std::string::npos);
       if (c.in.size() > 1) {
         bad.in[i] = Tensor::empty({c.in[i].dtype(), Device::meta(), c.in[i].shape()});
-        // Pointwise ops take 0-d operands on the CPU beside those of any other host device.
+        // Pointwise ops accept 0-d operands on the CPU beside operands on any other host device.
         bool only_scalars = true;
         for (size_t k = 0; k < c.in.size(); ++k) only_scalars &= k == i || c.in[k].dim() == 0;
         const std::string error = error_of([&] { run(bad, bad.in); });

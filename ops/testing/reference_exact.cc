@@ -1,5 +1,5 @@
 // Order-free sums in extended precision: digits of each term by division, then added; the finished number by adding the
-// digits' bits one by one. All exact.
+// digits' bits one by one. All steps are exact.
 #include <cmath>
 
 #include "ops/testing/reference.h"

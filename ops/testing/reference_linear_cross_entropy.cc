@@ -1,6 +1,6 @@
 // linear_cross_entropy and its gradients as plain loops. Errors are propagated to first order in the unit roundoff u:
-// the error of a logit of D products is at most (D + 2) u sum|x w| (Higham 2002, eq. 3.5), that of exp and log is kMath
-// u relative, that of a sum of V terms is V u of their magnitudes, in any order.
+// the error of a logit of D products is at most (D + 2) u sum|x w| (Higham 2002, eq. 3.5), the error of exp and log is
+// kMath u relative, and the error of a sum of V terms is V u of their magnitudes, in any order.
 #include <algorithm>
 #include <cmath>
 

@@ -1,5 +1,5 @@
 // Reductions and running sums in extended precision. The error of a sum of n terms in any order is at most (n - 1) u
-// sum|x| (Higham 2002, eq. 4.4); that of a product is a factor (1 + u)^(n - 1).
+// sum|x| (Higham 2002, eq. 4.4); the error of a product is a factor (1 + u)^(n - 1).
 #include <algorithm>
 #include <cmath>
 
@@ -108,7 +108,7 @@ std::vector<RefResult> cumsum(const RefCall& c) {
 }
 
 // Relative errors to first order: the difference from the largest value has an error of u of itself, which e^ makes
-// relative; e^ adds 4 u; the sum has those of its terms and n u more; the quotient adds u.
+// relative; e^ adds 4 u; the sum has the errors of its terms and n u more; the quotient adds u.
 std::vector<RefResult> softmax(const RefCall& c) {
   const int dim = static_cast<int>(c.attrs.i("dim"));
   const Shape& shape = c.in[0].type.shape;

@@ -17,12 +17,12 @@ namespace {
 
 // Ops that cannot be applied to a batch: vmap() says so. All others can.
 const std::set<std::string_view> kRefused = {
-    // What differs between examples is not in the operands, or acts outside.
+    // The difference between examples is not in the operands, or the op acts outside.
     "random_bits", "random_bits_at", "debug_print",
     // Rows in ragged groups, and blocks at run-time places.
     "grouped_dot", "dynamic_slice", "dynamic_update_slice", "index_add", "index_copy", "expert_order", "dispatch_rows",
     "combine_rows", "row_dots",
-    // Made by passes only.
+    // Only passes make these ops.
     "check_index", "exact_dot", "exact_grouped_dot", "exact_row_dots", "exact_index_add"};
 
 constexpr int kExamples = 3;

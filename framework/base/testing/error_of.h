@@ -1,4 +1,4 @@
-// For tests: the text of an error, and what it contains.
+// For tests: the text of an error, and checks of its content.
 #pragma once
 #include <gtest/gtest.h>
 

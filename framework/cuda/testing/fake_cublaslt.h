@@ -37,7 +37,7 @@ struct FakeMatmul {
 
 class FakeCublasLt {
  public:
-  /// At most one at a time in a process. `driver`, if not null, runs the products and must outlive this.
+  /// At most one exists at a time in a process. `driver`, if not null, runs the products and must outlive this.
   explicit FakeCublasLt(testing::FakeDriver* driver = nullptr);
   ~FakeCublasLt();
   FakeCublasLt(const FakeCublasLt&) = delete;
@@ -48,7 +48,7 @@ class FakeCublasLt {
   /// Scratch size that every plan asks for.
   void set_workspace(uint64_t bytes) { workspace_ = bytes; }
 
-  /// The products run, and those that the heuristics were asked for.
+  /// The products run, and the products that the heuristics were asked for.
   const std::vector<FakeMatmul>& ran() const { return ran_; }
   const std::vector<FakeMatmul>& planned() const { return planned_; }
   /// The 16-bit products among planned() that have no fast kernel: rows of a matrix do not start at multiples of 16

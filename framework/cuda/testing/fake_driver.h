@@ -16,7 +16,7 @@
 
 namespace weft::cuda::testing {
 
-/// Properties that the fake GPU reports: those of an H100, except for its memory.
+/// Properties that the fake GPU reports: the properties of an H100, except for its memory.
 struct FakeGpu {
   std::string name = "Fake GPU";
   int sm = 90;  // compute capability times 10
@@ -119,7 +119,7 @@ class FakeDriver {
   /// Number of operations queued on streams and not yet run.
   int pending() const;
   size_t allocated_bytes() const;
-  /// Runs `read` while the host can read device memory: for tests that check what a kernel wrote.
+  /// Runs `read` while the host can read device memory: for tests that check a kernel's results.
   void with_memory_open(const std::function<void()>& read);
 
  private:

@@ -1,4 +1,4 @@
-// Tests the fake driver through its own table: what it does late, and what it reports.
+// Tests the fake driver through its own table: work that runs late, and reports of misuse.
 #include <cstring>
 
 #include "framework/cuda/testing/fake_gpu_test.h"

@@ -8,7 +8,7 @@
 
 namespace weft::cuda::testing {
 
-/// How many operations of each stream (by number) are known to be done or to come before.
+/// For each stream (by number), how many of its operations are known to be done or to come before.
 class FakeClock {
  public:
   void join(const FakeClock& other) {

@@ -114,7 +114,7 @@ struct FakeState {
   std::vector<std::string> run;
   uint64_t records = 0, steps = 0, streams_made = 0;
   uint64_t random = 1;  // state of the random order in which streams proceed
-  FakeClock host;       // what the host has waited for
+  FakeClock host;       // the work that the host has waited for
   FakeAccesses accesses;
   int open = 0;  // nesting of with_memory_open
   int allocations_to_failure = -1, launches_to_failure = -1;
@@ -167,7 +167,7 @@ struct FakeCalls {
   FakeState& s = *FakeCalls::state;                    \
   std::lock_guard<std::recursive_mutex> lock(s.mutex); \
   ++s.calls[#name]
-/// Same as WEFT_FAKE_CALL, for calls that release what a context holds: they need a context, and work after a failed
+/// Same as WEFT_FAKE_CALL, for calls that release objects of a context: they need a context, and succeed after a failed
 /// launch.
 #define WEFT_FAKE_RELEASE_CALL(name) \
   WEFT_FAKE_CALL(name);              \

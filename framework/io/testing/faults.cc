@@ -40,14 +40,14 @@ bool watched(const std::string& path) {
   return !folder.empty() && path.starts_with(folder);
 }
 
-/// The function of libc behind one of this file.
+/// The function of libc that a function of this file replaces.
 template <class F>
 F next(const char* name, F) {
   return reinterpret_cast<F>(::dlsym(RTLD_NEXT, name));
 }
 
-/// Counts a call for `path` and does `call`, or what the fault says. `half` does half of a write; `removes` is true of
-/// a call that needs no space.
+/// Counts a call for `path` and does `call` or the fault. `half` does half of a write; `removes` is true for a call
+/// that needs no space.
 template <class Call, class Half>
 auto run(const char* name, const std::string& path, bool removes, Call&& call, Half&& half) -> decltype(call()) {
   State& s = state();

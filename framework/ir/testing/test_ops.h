@@ -12,7 +12,7 @@ extern const OpDef fill_op;     // no operands; {shape, value}
 extern const OpDef split_op;    // two results of operand 0's type
 extern const OpDef sum_op;      // 0-d sum
 extern const OpDef print_op;    // side effect, no results
-extern const OpDef call_op;     // {body}: a nested graph of as many inputs
+extern const OpDef call_op;     // {body}: a nested graph with an input for each operand
 extern const OpDef history_op;  // kReadsTape
 
 /// All of the above.

@@ -3,7 +3,6 @@
 // MASK: none, causal or window=N. WHAT: forward, backward, both, or plain (only the products of both, with whole score
 // matrices in memory, and two passes over them). Layout: [B, S, H, D]. Prints NAME, the least and the median
 // milliseconds of REPS runs, and the least processor time (of all threads), which a busy machine disturbs less.
-// milliseconds of REPS runs, and the least processor time (of all threads), which a busy machine disturbs less.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
