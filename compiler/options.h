@@ -22,7 +22,7 @@ struct CommunicationOptions;
 }
 
 namespace internal {
-/// No plan fits the memory budget. Unlike other errors of planning, it would be the same in every call.
+/// The error if no plan fits the memory budget. Unlike other planning errors, it is the same in every call.
 class OverBudget : public Error {
  public:
   using Error::Error;
@@ -49,13 +49,14 @@ struct CompileOptions {
   std::string numerics = "fast";  // "eager": the bits of eager. "fast": chains of 16-bit values round less often, and
                                   // attention and linear + cross-entropy found in the graph sum in their own order
   bool verify_numerics = false;   // sums give the same bits on one device and on any mesh, slowly; numerics are eager
-  bool verify = false;        // one CPU: compare each plan's first results and writes with the reference, bit for bit;
-                              // on CUDA and on a mesh each launch with its ops, products within bounds
-  int64_t check_capture = 0;  // every so many calls the function is traced again: host values that changed since the
-                              // capture are an error that names them; 0: never
-  int64_t max_plans = 32;     // plans kept for calls with other argument types, the least recently used first out
-  bool tf32 = false;          // CUDA: f32 products on tensor cores, of operands rounded to 11 bits
-  bool cuda_graph = true;     // CUDA: the step is captured once and replayed as one launch; also WEFT_CUDA_GRAPH
+  bool verify = false;  // one CPU: compare each plan's first results and writes with the reference, bit for bit;
+                        // on CUDA and on a mesh each launch with its ops, products within bounds
+  int64_t check_capture =
+      0;  // number of calls after which the function is traced again: host values that changed since the
+          // capture are an error that names them; 0: never
+  int64_t max_plans = 32;  // plans kept for calls with other argument types, the least recently used first out
+  bool tf32 = false;       // CUDA: f32 products on tensor cores, of operands rounded to 11 bits
+  bool cuda_graph = true;  // CUDA: the step is captured once and replayed as one launch; also WEFT_CUDA_GRAPH
   std::vector<std::string> disable = {};  // passes to leave out, or "all"
   std::string kernel_cache = {};          // folder of compiled kernels, or "off"; empty: compiler/jit/jit.h's default
   std::shared_ptr<const dist::CommunicationOptions> communication = {};  // null: the defaults of overlap/arrange.h

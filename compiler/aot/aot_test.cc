@@ -53,7 +53,7 @@ TEST_P(Exported, TrainsWithTheBitsOfTheCompiledStep) {
     std::snprintf(line, sizeof line, "%08x\n", std::bit_cast<uint32_t>(step(in[0], in[1]).item<float>()));
     want += line;
   }
-  // No compiler, no cache, nothing on PATH.
+  // The environment has no compiler, no cache and nothing on PATH.
   const std::string values = mlp ? "-" : kFolder + name + ".safetensors", saved = scratch(name + ".safetensors");
   for (int threads : {1, 3})
     EXPECT_EQ(run(str_cat("PATH= WEFT_CXX=/nowhere WEFT_CACHE=off WEFT_THREADS=", threads, " ", kFolder, "trainer ",

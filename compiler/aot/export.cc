@@ -24,7 +24,7 @@ constexpr struct {
                         {"x86-64-v3", {"__AVX2__", "__FMA__", "__F16C__"}},
                         {"x86-64-v4", {"__AVX2__", "__FMA__", "__F16C__", "__AVX512F__"}}};
 
-// What the first line of each exported file contains, and the metadata of its values.
+// The mark in the first line of each exported file and in the metadata of its values.
 constexpr std::string_view kWriter = "written by Weft's aot_export.";
 constexpr const char* kWriterKey = "writer";
 

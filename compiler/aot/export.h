@@ -32,8 +32,8 @@ AotFiles aot_export(const CompiledCore& core, const std::string& name, const Aot
 
 /// Writes NAME.h and NAME.cc for the plan that `step` used last (call it or prepare() it first), with the current
 /// values of its cells. It replaces files that it wrote, and no others. `name`, a C++ identifier, is the name of the
-/// class. Its operator() takes the tensors of the arguments in order and returns what the function returned: nothing, a
-/// Tensor, or a vector of them. The kernels are for the instruction set of this process (WEFT_ISA).
+/// class. Its operator() accepts the tensors of the arguments in order and returns the function's result: nothing, a
+/// Tensor, or a vector of tensors. The kernels are for the instruction set of this process (WEFT_ISA).
 template <class Fn>
 AotFiles aot_export(const Compiled<Fn>& step, const std::string& name, const AotOptions& options = {},
                     std::source_location loc = std::source_location::current()) {

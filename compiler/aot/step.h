@@ -25,7 +25,7 @@ struct AotProgram {
   std::span<const unsigned long long> data;
 };
 
-/// Arguments, results and state are those of the exported function, flattened. Only one call may run at a time.
+/// A step has the arguments, results and state of the exported function, flattened. Only one call may run at a time.
 class AotStep {
  public:
   AotStep(const AotStep&) = delete;
@@ -59,10 +59,9 @@ namespace internal {
 class LaunchCheck;
 /// Tests set it, so that the first results of kernels are compared with their ops; null otherwise.
 extern std::unique_ptr<LaunchCheck> (*aot_check_for_test)();
-/// What cell `index` is called in files and by AotStep: its name, or "cell.INDEX" if it has none of its own.
+/// The name of cell `index` in files and in AotStep: its own name, or "cell.INDEX" if it has none.
 std::string aot_cell_name(const Graph& g, size_t index);
-/// The first node, also of nested graphs, whose op AotStep does not find by its name: an op of the user. Null if there
-/// is none.
+/// The first node, nested graphs included, whose op AotStep cannot find by name (a user's op); null if there is none.
 const Node* aot_unknown_op(const Graph& g);
 }  // namespace internal
 

@@ -1,4 +1,4 @@
-// What measurements of this machine share: the fastest of some runs, and memory to run on.
+// Helpers for measurements of this machine: the fastest of several runs, and memory to run on.
 #pragma once
 #include <algorithm>
 #include <cstdint>

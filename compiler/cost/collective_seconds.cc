@@ -6,8 +6,8 @@
 namespace weft {
 namespace {
 
-// Between two points, bus bandwidth and latency are interpolated linearly. Beyond them the bandwidth is that of the
-// nearest point, and the line of the latency goes on.
+// Between two points, bus bandwidth and latency are interpolated linearly. Beyond them, the bandwidth stays at the
+// nearest point's value, and the latency is extrapolated.
 LinkPoint at(const std::vector<LinkPoint>& points, int size, Collective kind, double ranks_each) {
   auto bus = [&](const LinkPoint& p) { return p.bandwidth * bus_factor(kind, p.size * ranks_each); };
   size_t i = 0;
@@ -22,7 +22,7 @@ struct Reach {
   double latency, bus;
 };
 
-// One ring over `ranks` on `nodes`. The ranks of a node share its network.
+// A ring over `ranks` ranks on `nodes` nodes. The ranks of a node share its network.
 Reach reach(Collective kind, int ranks, int nodes, const Links& links) {
   const bool reduce = kind == Collective::kAllReduce,
              ring = reduce || kind == Collective::kAllGather || kind == Collective::kReduceScatter;
@@ -37,7 +37,7 @@ Reach reach(Collective kind, int ranks, int nodes, const Links& links) {
   }
   const double each = std::max(1.0, static_cast<double>(ranks) / nodes);
   if (kind == Collective::kAllToAll) {
-    // What leaves the node goes through each rank's own port.
+    // Bytes that leave the node go through each rank's own port.
     const double efficiency = 1 - 0.44 / nodes,
                  outside = (ranks - each) / std::max(1.0, static_cast<double>(ranks - 1));
     const double latency = links.outer_all_to_all.empty()
@@ -47,7 +47,7 @@ Reach reach(Collective kind, int ranks, int nodes, const Links& links) {
   }
   if (!ring) return {links.outer_hop, links.outer_bus};
   const auto& points = reduce ? links.outer_reduce : links.outer_gather;
-  // With one rank of each node, gathers and scatters go in steps of doubling distance (NCCL's PAT, since 2.23).
+  // If each node has one rank, gathers and scatters run in steps of doubling distance (NCCL's PAT, since 2.23).
   const double hops = each <= 1 ? std::ceil(std::log2(ranks)) * (reduce ? 2 : 1) : steps;
   if (points.empty()) {
     const double ports = links.outer_bus * each * links.ramp;  // a ring also passes the links inside each node
@@ -55,7 +55,8 @@ Reach reach(Collective kind, int ranks, int nodes, const Links& links) {
             each > 1 ? std::min(ports, reach(kind, static_cast<int>(each), 1, links).bus) : ports};
   }
   const LinkPoint p = at(points, nodes, kind, links.node);
-  // The points have all devices of a node in the ring; a ring with fewer has as many steps as ranks and as few ports.
+  // The points have all devices of a node in the ring. A ring with `each` devices has fewer steps, and each / node of
+  // the ports.
   return {each >= links.node ? p.latency : hops * links.outer_hop, p.bandwidth * each / links.node * links.ramp};
 }
 

@@ -1,5 +1,5 @@
 // The time of collectives from the rates of a machine's links. It is the one cost of communication: placements,
-// schedules and reports use it. Rates are those of a preset or a file, never measured here, so that every rank and
+// schedules and reports use it. Rates come from a preset or a file and are never measured here, so that every rank and
 // every run makes the same plan.
 #pragma once
 #include "compiler/cost/machine.h"

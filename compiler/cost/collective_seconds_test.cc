@@ -33,13 +33,13 @@ TEST(Rings, V40TensorParallelism) {
 TEST(Rings, BytesOfALink) {
   // Data parallelism: an all-reduce of 2-byte gradients moves about twice their bytes; 1e9 parameters, 4 GB.
   EXPECT_NEAR(2e9 * bus_factor(Collective::kAllReduce, 1024), 4e9, 0.005e9);
-  // An all-gather and a reduce-scatter move what an all-reduce does: sequence parallelism costs no bytes.
+  // An all-gather and a reduce-scatter together move the bytes of an all-reduce: sequence parallelism costs no bytes.
   for (double n : {2.0, 8.0, 72.0})
     EXPECT_DOUBLE_EQ(bus_factor(Collective::kAllGather, n) + bus_factor(Collective::kReduceScatter, n),
                      bus_factor(Collective::kAllReduce, n));
 }
 
-// Two trees, each of half of the bytes: the bandwidth of a ring of many ranks, with log2 n hops each way.
+// Two trees, each for half of the bytes: the bandwidth of a ring of many ranks, with log2 n hops each way.
 TEST(Trees, FewHops) {
   EXPECT_NEAR(tree_seconds(0, 1024, 50e9, 5e-6), 2 * 10 * 5e-6, 1e-12);
   EXPECT_LT(tree_seconds(1e6, 1024, 50e9, 5e-6), ring_seconds(Collective::kAllReduce, 1e6, 1024, 50e9, 5e-6));

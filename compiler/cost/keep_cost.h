@@ -50,9 +50,9 @@ class KeepCosts {
   double seconds(int64_t cost) const {
     return static_cast<double>(cost) / kCostPerByte / (machine_.bytes * machine_.reached);
   }
-  /// Some node was made by reverse mode.
+  /// Whether some node was made by reverse mode.
   bool any_backward() const { return any_backward_; }
-  /// Ops that need this operand in memory: contraction, indexing, sort, scan.
+  /// Whether the op needs its operands in memory: contraction, indexing, sort, scan.
   static bool reads_memory(const OpDef& op);
 
  private:

@@ -67,7 +67,7 @@ void check_rates(const Machine& m) {
     const std::string at = str_cat("memory_rates of ", r.bytes, " bytes");
     check_rate(m, "the working set of memory_rates", r.bytes, false);
     WEFT_CHECK(r.bytes > before, "machine '", m.name, "': memory_rates has a working set of ", r.bytes,
-               " bytes after one of ", before, "; need increasing ones");
+               " bytes after one of ", before, "; need increasing working sets");
     before = r.bytes;
     for (double rate : {r.read, r.write, r.copy}) check_rate(m, at.c_str(), rate, false);
   }
@@ -78,7 +78,7 @@ void check_rates(const Machine& m) {
       const std::string at = str_cat(what, " of side ", p.side);
       check_rate(m, at.c_str(), p.side, false);
       WEFT_CHECK(p.side > side, "machine '", m.name, "': ", what, " has a side of ", p.side, " after one of ", side,
-                 "; need increasing ones");
+                 "; need increasing sides");
       side = p.side;
       for (double share : {p.f32, p.bits16}) check_share(m, at.c_str(), share);
     }

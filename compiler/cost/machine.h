@@ -1,5 +1,6 @@
 // Machine: the rates of one device and of the links that join devices. Presets are files of the program
-// (presets/*.json), so a plan is the same on every machine that makes it. rates.h has the rates of the device at hand.
+// (presets/*.json), so a plan is the same on every machine that makes it. rates.h has the rates of this machine's
+// devices.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -33,20 +34,20 @@ struct Links {
   double host_bus = 0;                           // bytes per second between a device and its host, one way; 0: unknown
 };
 
-/// What data sheets say of the rates that a Machine has as measured. 0: unknown.
+/// Data-sheet values of rates for which Machine contains measured values. 0: unknown.
 struct Theoretical {
   double bytes = 0, inner_bus = 0, outer_bus = 0;
 };
 
 /// Bytes per second that threads read, write, or copy, while they pass over `bytes` of memory again and again. A copy
-/// counts what it reads and writes, in separate or in the same memory, whichever is faster.
+/// counts the bytes read plus the bytes written, to separate memory or in place, whichever is faster.
 struct MemoryRate {
   double bytes = 0;  // the working set
   double read = 0, write = 0, copy = 0;
 };
 
-/// Shares of the rate of large products that products reach, with f32 and with 16-bit operands: those whose smallest
-/// side, of m, n and k, is `side`, or those of attention with `side` elements of a head.
+/// The rate of smaller products as a share of the rate of large products, for f32 and for 16-bit operands. `side`: the
+/// smallest of m, n and k; in attention, the elements of a head.
 struct ProductShare {
   double side = 0;
   double f32 = 1, bits16 = 1;
@@ -85,7 +86,7 @@ struct Machine {
 /// Throws InvalidArgument naming them.
 const Machine& machine_preset(std::string_view name);
 std::vector<std::string> machine_names();
-/// The machine as a run with CompileOptions::tf32 sees it: with it, f32 products have the rate of TF32.
+/// The machine for a run with CompileOptions::tf32 = `tf32`. If it is true, f32 products have the rate of TF32.
 Machine with_tf32(Machine machine, bool tf32);
 /// Throws InvalidArgument, with the name of the rate, if a rate of the device is not finite or not above 0, a share
 /// above 1, or a time above 10 s.
@@ -93,8 +94,8 @@ void check_rates(const Machine& machine);
 /// Checks the links too, and that their measured points are in order.
 void check_machine(const Machine& machine);
 
-/// The preset that plans for this kind of device are made for: "cpu" or "h100-sxm". An A100 has the same ratios within
-/// 1.9, which changes the place of few values.
+/// The preset for plans on this kind of device: "cpu" or "h100-sxm". The ratios of an A100 are the same within a factor
+/// of 1.9, which changes the place of few values.
 const Machine& planned_machine(DeviceType type);
 
 }  // namespace weft

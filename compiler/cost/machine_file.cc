@@ -63,7 +63,7 @@ void add_names(const Table& table, std::vector<std::string_view>& names) {
   for (const auto& row : table) names.push_back(row.first);
 }
 
-// Throws if an object has a member that is none of these.
+// Throws if an object has a member outside `names`.
 void check_members(const io::Json& json, const std::string_view what, const std::vector<std::string_view>& names) {
   WEFT_CHECK(json.is_object(), what, " is ", json.type_name(), "; need an object");
   for (const auto& [name, value] : json.items()) {
@@ -100,7 +100,7 @@ Links links_from(const io::Json& json, Links links, const std::string& what) {
   if (json.contains("node")) read_into(links.node, json, "node", what);
   for (const auto& [name, member] : kLinkMembers)
     if (json.contains(name)) read_into(links.*member, json, name, what);
-  // Measured points of the preset are of its links, not of these.
+  // Measured points of the preset describe its own links only.
   if (json.contains("inner_bus") || json.contains("inner_hop")) links.inner_gather = links.inner_reduce = {};
   if (json.contains("outer_bus") || json.contains("outer_hop"))
     links.outer_gather = links.outer_reduce = links.outer_all_to_all = {};
@@ -121,7 +121,7 @@ Links links_from(const io::Json& json, Links links, const std::string& what) {
   return links;
 }
 
-// Rows of an array, with all members of a table each.
+// Rows of an array. Each row has all members of a table.
 template <class Row, class Table>
 void read_rows(std::vector<Row>& rows, const io::Json& json, const char* name, const Table& table,
                std::string_view what) {
@@ -163,7 +163,7 @@ Machine read_json(std::string_view text, std::string_view what, const Machine* c
     if (json.contains(name)) std::visit([&, &name = name](auto of) { read_into(m.*of, json, name, what); }, member);
   if (json.contains("shares_cores")) read_into(m.shares_cores, json, "shares_cores", what);
   if (json.contains("links")) m.links = links_from(json["links"], m.links, str_cat(what, ": links"));
-  if (json.contains("bytes")) m.theoretical.bytes = 0;  // those of the preset are of another memory or link
+  if (json.contains("bytes")) m.theoretical.bytes = 0;  // the preset's values describe another memory or link
   if (json.contains("links")) m.theoretical.inner_bus = m.theoretical.outer_bus = 0;
   if (json.contains("theoretical")) {
     const std::string at = str_cat(what, ": theoretical");
@@ -195,7 +195,7 @@ const Machine* find(const std::vector<Machine>& presets, std::string_view name) 
   return at == presets.end() ? nullptr : &*at;
 }
 
-// In the order of their files: a preset may be like one before it.
+// The order of the files matters: a preset may be like an earlier preset.
 const std::vector<Machine>& presets() {
   static const auto* all = [] {
     auto* read = new std::vector<Machine>;

@@ -1,4 +1,4 @@
-// Machines as files: what is written is read again, damaged files get one sentence, and plans take them.
+// Machines as files: written files are read again, damaged files get one sentence, and plans accept machine files.
 #include "compiler/cost/machine_file.h"
 
 #include <gmock/gmock.h>
@@ -29,7 +29,7 @@ TEST(MachineFile, IsReadAsItWasWritten) {
   EXPECT_EQ(machine_to_json(read), machine_to_json(m));
   EXPECT_EQ(read.name, "mine");
   EXPECT_EQ(read.links.inner_bus, machine_preset("cpu").links.inner_bus);
-  // As the doctor writes it: among other facts.
+  // The doctor writes the machine among other facts.
   const std::string inside = str_cat(R"({"cpu": {"cores": 2}, "machine": )", machine_to_json(m), "}");
   EXPECT_EQ(machine_to_json(machine_from_json(inside, "text")), machine_to_json(m));
 }
@@ -63,12 +63,12 @@ TEST(MachineFile, DamagedOnesGetOneSentence) {
        "m: machine 'm': memory_rates of 1 bytes is 0; need a finite number above 0"},
       {R"({"memory_rates": [{"bytes": 2, "read": 1, "write": 1, "copy": 1},
                             {"bytes": 1, "read": 1, "write": 1, "copy": 1}]})",
-       "memory_rates has a working set of 1 bytes after one of 2; need increasing ones"},
+       "memory_rates has a working set of 1 bytes after one of 2; need increasing working sets"},
       {R"({"like": "cpu", "product_shares": [{"side": 16, "f32": 1}]})", R"(m: product_shares 0: "bits16" is missing)"},
       {R"({"like": "cpu", "product_shares": [{"side": 16, "f32": 1.5, "bits16": 1}]})",
        "m: machine 'm': product_shares of side 16 is 1.5; need a share above 0, at most 1"},
       {R"({"like": "cpu", "product_shares": [{"side": 2, "f32": 1, "bits16": 1}, {"side": 2, "f32": 1, "bits16": 1}]})",
-       "product_shares has a side of 2 after one of 2; need increasing ones"},
+       "product_shares has a side of 2 after one of 2; need increasing sides"},
       {R"({"like": "cpu", "links": {"inner_bus": 0}})",
        "m: machine 'm': links.inner_bus is 0; need a finite number above 0"},
       {R"({"links": {"speed": 0}})", R"(m: links: got "speed"; need members of node, inner_hop, inner_bus)"},
@@ -115,7 +115,7 @@ TEST(MachineFile, HasItsOwnLinks) {
   EXPECT_EQ(with_tf32(m, false).products_of(kFloat32), 67e12);
 }
 
-// The points that were measured of a preset's links are not those of other links.
+// The measured points of a preset's links do not describe other links.
 TEST(MachineFile, LinksOfAFileReplaceMeasuredOnes) {
   const Machine slow = machine_from_json(R"({"like": "h100-sxm", "links": {"outer_bus": 5e9}})", "slow");
   EXPECT_TRUE(slow.links.outer_gather.empty() && slow.links.outer_reduce.empty());
@@ -137,7 +137,7 @@ TEST(MachineFile, PresetsHaveTheirRatesApart) {
     EXPECT_LT(m.bytes, m.theoretical.bytes) << name;
     EXPECT_GT(m.multiprocessors, 0) << name;
     EXPECT_GT(m.watts, 0) << name;
-    // Those without 8-bit products have no rate for them.
+    // Machines without 8-bit products have no rate for them.
     EXPECT_NEAR(m.products8 / m.products16, name == "a100" ? 0 : 2, 0.01) << name;
   }
 }
@@ -153,7 +153,7 @@ TEST(MachineFile, NamesArePresetsOrFiles) {
   EXPECT_THAT(error_of([] { machine_named("mine"); }), HasSubstr("or a file that ends in .json"));
 }
 
-// What is both read and written is copied; the rest is only read or only written; rates are those of the working set.
+// Bytes both read and written are copied; the rest is only read or only written. Rates depend on the working set.
 TEST(MachineFile, MemoryTakesTheRatesOfTheWorkingSet) {
   const Machine m = made();
   const auto time = [&](double bytes, double written, double set) {

@@ -1,5 +1,5 @@
 // Maximum flow and minimum cut in a directed network with integer capacities (Dinic 1970). The result depends on the
-// network alone: of several minimum cuts it is the one nearest to the sink.
+// network alone: if there are several minimum cuts, it is the cut nearest to the sink.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -14,8 +14,8 @@ class FlowNetwork {
   explicit FlowNetwork(int32_t vertices) : first_(vertices, -1) {}
   /// An arc from one vertex to another that carries at most `capacity` >= 0.
   void add_arc(int32_t from, int32_t to, int64_t capacity);
-  /// The maximum flow from source to sink: the capacity of the minimum cut, or kInfinite and a little more. Call it
-  /// once.
+  /// The maximum flow from source to sink: the capacity of the minimum cut, or at least kInfinite if no cut is finite.
+  /// Call it once.
   int64_t run(int32_t source, int32_t sink);
   /// After run(): the vertex is on the sink's side of the minimum cut.
   bool on_sink_side(int32_t vertex) const { return level_[vertex] >= 0; }

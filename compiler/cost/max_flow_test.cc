@@ -47,7 +47,7 @@ TEST(MaxFlow, APathWithoutBoundIsInfinite) {
   EXPECT_GE(f.run(0, 2), FlowNetwork::kInfinite);
 }
 
-// Against every cut of small random networks.
+// Compares the result with every cut of small random networks.
 TEST(MaxFlow, EqualsTheLeastOfAllCuts) {
   std::mt19937 random(5);
   for (int round = 0; round < 300; ++round) {

@@ -12,7 +12,7 @@ namespace weft {
 namespace {
 
 constexpr int64_t kLeast = 32 << 10, kMost = 128 << 20, kStep = 4, kRun = 32 << 20;
-constexpr int64_t kUnit = 2048;  // of a thread's part: half of it is a multiple of what a loop's turn takes
+constexpr int64_t kUnit = 2048;  // of a thread's part: half of it is a multiple of a loop iteration's bytes
 
 const MemoryFns& fns() {
   static constexpr const MemoryFns& (*kFns[kNumIsas])() = {baseline::memory_fns, avx2::memory_fns, avx512::memory_fns};
@@ -31,7 +31,7 @@ std::vector<MemoryRate> measured_memory_rates(int repetitions) {
   for (int64_t size = kLeast; size <= kMost; size *= kStep) {
     const int64_t part = std::max(kUnit, size / threads / kUnit * kUnit), passes = std::max<int64_t>(1, kRun / size);
     if (!rates.empty() && static_cast<double>(part * threads) <= rates.back().bytes) continue;  // many threads
-    // Bytes per second of the best of some runs, of which each passes over all parts.
+    // Bytes per second of the best of several runs. Each run passes over all parts.
     const auto best = [&](double bytes_of_byte, auto&& pass) {
       const double seconds = internal::best_seconds(repetitions, [&] {
         parallel_for(threads, [&](int64_t t) {

@@ -9,7 +9,7 @@ namespace weft {
 
 int64_t estimated_peak(const Graph& g) {
   const KeepCosts costs(g);
-  std::vector<int32_t> last(g.size(), -1);  // reader of a node's memory, or of what is computed from it inside kernels
+  std::vector<int32_t> last(g.size(), -1);  // reader of a node's memory, or of values computed from it inside kernels
   for (Value v : g.outputs) last[costs.value(v).base.node] = g.size();
   for (const CellWrite& w : g.writes) last[costs.value(w.value).base.node] = g.size();
   std::vector<int64_t> change(g.size() + 1, 0);

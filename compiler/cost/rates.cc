@@ -126,7 +126,7 @@ Machine faster_of(Machine a, const Machine& b) {
   const bool same = std::equal(a.memory_rates.begin(), a.memory_rates.end(), b.memory_rates.begin(),
                                b.memory_rates.end(), [](auto& x, auto& y) { return x.bytes == y.bytes; });
   WEFT_CHECK(same, "faster_of: got rates of ", a.memory_rates.size(), " and ", b.memory_rates.size(),
-             " working sets; need the same ones");
+             " working sets; need the same sets");
   for (size_t i = 0; i < a.memory_rates.size(); ++i)
     for (double MemoryRate::*rate : {&MemoryRate::read, &MemoryRate::write, &MemoryRate::copy})
       a.memory_rates[i].*rate = std::max(a.memory_rates[i].*rate, b.memory_rates[i].*rate);

@@ -1,4 +1,4 @@
-// What is measured of this machine has the order that every machine has; no number of seconds is asserted.
+// The measured rates of this machine have the order of every machine's rates; no number of seconds is asserted.
 #include "compiler/cost/rates.h"
 
 #include <gtest/gtest.h>
@@ -43,7 +43,7 @@ TEST(Rates, TheFasterOfTwoIsFasterInEachRate) {
   EXPECT_EQ(machine_to_json(m),
             machine_to_json(
                 {.bytes = 2, .flops = 3, .products = 5, .products16 = 6, .launch = 2, .memory_rates = {{8, 3, 2, 3}}}));
-  EXPECT_EQ(error_of([&] { faster_of(a, {}); }), "faster_of: got rates of 1 and 0 working sets; need the same ones");
+  EXPECT_EQ(error_of([&] { faster_of(a, {}); }), "faster_of: got rates of 1 and 0 working sets; need the same sets");
 }
 
 TEST(Rates, AFileReplacesTheMeasurement) {

@@ -8,7 +8,7 @@ namespace {
 
 double seconds(double amount, double rate) { return rate > 0 ? amount / rate : 0; }
 
-// The row of `at`, linear in the logarithm of the column `by` between two that were measured.
+// The row at `at`, interpolated between two measured rows, linearly in the logarithm of the column `by`.
 template <class Row, size_t N>
 Row row_at(const std::vector<Row>& rows, double Row::*by, double at, double Row::*const (&columns)[N]) {
   const auto above =
@@ -30,7 +30,7 @@ double memory_seconds(const Machine& m, const Cost& w) {
   return seconds(2 * copied, rate.copy) + seconds(read - copied, rate.read) + seconds(written - copied, rate.write);
 }
 
-// What products of this shape reach of the rate of large ones.
+// The rate of products of this shape, as a share of the rate of large products.
 double size_share(const Machine& m, const Cost& w, const ProductShape& s) {
   const std::vector<ProductShare>& shares = s.head > 0 ? m.attention_shares : m.product_shares;
   if (shares.empty() || (s.head <= 0 && s.m <= 0) || w.products <= 0) return 1;

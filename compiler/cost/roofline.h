@@ -1,6 +1,6 @@
 // The shortest time of a piece of work at a machine's rates. Reports, plans and recomputation all predict a launch with
-// it. Also: where arithmetic starts to cost, the share of a step that each kind of work takes, and what remains when
-// one kind becomes faster.
+// it. Also: where arithmetic starts to cost, the share of a step that each kind of work takes, and the shares when one
+// kind becomes faster.
 #pragma once
 #include <vector>
 
@@ -9,7 +9,7 @@
 
 namespace weft {
 
-/// The results of a matrix product: `count` matrices [m, n]. With m = 0 they are unknown.
+/// The results of a matrix product: `count` matrices [m, n]; unknown if m is 0.
 struct ProductShape {
   double count = 1, m = 0, n = 0;
   double head = 0;  // of attention: elements of a head
@@ -23,12 +23,13 @@ double wave_share(const Machine& machine, const ProductShape& shape);
 struct ResourceSeconds {
   double memory = 0, arithmetic = 0, products = 0;
 };
-/// Memory takes the rates of the work's working set (of all its bytes if that is 0), between those that were measured:
-/// as many bytes as are both read and written are copied, the others only read or only written. Products take the rate
-/// of their dtype times wave_share() and the share of their smallest side, between those that were measured.
+/// Memory has the rates of the work's working set (of all its bytes if that is 0), interpolated between the measured
+/// sets. If r bytes are read and w bytes written, min(r, w) bytes are copied and the rest is only read or only written.
+/// Products have the rate of their dtype times wave_share() and the share of their smallest side, interpolated between
+/// the measured sides.
 ResourceSeconds resource_seconds(const Machine& machine, const Cost& work, const ProductShape& shape = {});
 
-/// Seconds of `work` where memory, elementwise arithmetic and products overlap perfectly: the longest of the three
+/// Seconds of `work` if memory, elementwise arithmetic and products overlap perfectly: the longest of the three
 /// (Williams, Waterman, Patterson: Roofline, 2009).
 double roofline_seconds(const Machine& machine, const Cost& work, const ProductShape& shape = {});
 
@@ -39,7 +40,7 @@ double launch_seconds(const Machine& machine, const Cost& work, const ProductSha
 /// fewer are free.
 double free_operations(const Machine& machine, double bytes);
 
-/// Operations on each element at which a kernel that moves `bytes` for it takes `times` as long as the move alone.
+/// Operations on each element that make a kernel take `times` as long as moving the element's `bytes` alone.
 double operations_for(const Machine& machine, double bytes, double times);
 
 /// Share of the whole time that each kind of work takes, one kernel of each kind.

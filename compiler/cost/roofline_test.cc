@@ -21,8 +21,8 @@ TEST(Roofline, V18MultipliesAreFreeUntilTheyTakeAsLongAsMemory) {
   EXPECT_DOUBLE_EQ(time(160), 4 * time(1));
 }
 
-// The dense rate of an H100 (the sparse one, which tables print, is twice it) by its memory's data sheet, and by the
-// bandwidth that is measured, which plans use.
+// The dense rate of an H100 (half of the sparse rate in tables), by the data sheet's bandwidth and by the measured
+// bandwidth, which plans use.
 TEST(Roofline, V19ProductsNeedHundredsOfOperationsForEachByte) {
   const Machine& h100 = machine_preset("h100-sxm");
   const double dense = h100.products_of(kBFloat16);
@@ -51,12 +51,12 @@ TEST(Roofline, V20FewOperationsTakeManySecondsWhereTheyWaitForMemory) {
   EXPECT_NEAR(share[0], .610, .001);
   EXPECT_NEAR(share[1], .255, .001);
   EXPECT_NEAR(share[2], .135, .001);
-  // Fused into the products' kernels, what waited for memory is nearly free.
+  // Work that waited for memory is nearly free after fusion into the products' kernels.
   const double fused = roofline_seconds(v100, {all, products.bytes, products.products});
   EXPECT_NEAR(fused / roofline_seconds(v100, products), 1, 1e-12);
 }
 
-// Matrix units made products ten times as fast: what was 15 % of the time became nearly two thirds.
+// Matrix units made products ten times as fast: work that took 15 % of the time took nearly two thirds afterwards.
 TEST(Roofline, V34TheRestGrowsWhenProductsBecomeFast) {
   EXPECT_NEAR(shares_after_speedup({.85, .15}, {10, 1})[1], .638, .0005);
   EXPECT_DOUBLE_EQ(shares_after_speedup({.85, .15}, {1, 1})[1], .15);
@@ -81,7 +81,7 @@ TEST(Roofline, ProductsPayForTheirLastWave) {
   EXPECT_DOUBLE_EQ(roofline_seconds(m, w, {133, 128, 256}), 10 / wave_share(m, {133, 128, 256}));
 }
 
-// Small products reach less, by their smallest side: linear in its logarithm between two that were measured.
+// Small products reach a share that depends on the smallest side, linear in its logarithm between two measured sides.
 TEST(Roofline, SmallProductsReachLess) {
   const Machine m{.bytes = 1e30,
                   .flops = 1e30,

@@ -24,7 +24,7 @@ Tensor in_parts(int64_t n, const Tensor& x, const Rows& rows) {
   });
 }
 
-// What `rows` gives in n parts is what it gives for the whole batch, bit by bit, eager and compiled.
+// `rows` gives the same bits in n parts as for the whole batch, eager and compiled.
 void expect_the_rows_of_the_batch(const char* what, const Tensor& x, const Rows& rows) {
   SCOPED_TRACE(what);
   manual_seed(5);
@@ -142,7 +142,7 @@ TEST(Accumulate, RowsThatWereSelectedHaveOwnNumbers) {
   const Tensor x = ones({8, 64});
   const auto step = compile([&](const Tensor& t) {
     return accumulate(2, t, [](const Tensor& part) {
-      // Which of the parts' words are drawn: 1 for the first of two equal rows.
+      // The selected rows of both parts are equal; their random words differ.
       return dropout(index_select(part, 0, arange(1, {.dtype = kInt64})), 0.5) * part.select(0, 0);
     });
   });
@@ -182,7 +182,7 @@ TEST(Accumulate, SumsAreComputedInPlace) {
     return accumulate(4, t, [&](const Tensor& part) { return matmul(transpose(part, 0, 1), part); });
   });
   step(randn({64, 512}));
-  // The product of a part, and its packed operands; a second place of the sum would need as much as the product.
+  // The product of a part, and its packed operands. A second copy of the sum would need the product's memory again.
   EXPECT_LT(step.stats().arena_bytes, 2 * 512 * 512 * 4);
 }
 

@@ -21,8 +21,8 @@ std::vector<int64_t> live_bytes(std::span<const Interval> intervals) {
   return live;
 }
 
-// Places the intervals in this order, each into the smallest gap that fits (or the lowest) between placed intervals
-// that are live at the same time.
+// Places the intervals in this order. Each gets the smallest gap that fits (or the lowest) between placed intervals
+// live at the same time.
 int64_t place_in(std::span<Interval> all, const std::vector<int32_t>& order, bool lowest) {
   std::vector<int32_t> placed;  // by offset
   placed.reserve(all.size());

@@ -19,10 +19,10 @@ struct Candidate {
   RecomputeResult result;
 };
 
-// Policies with rising prices of a stored byte: from recomputing only what is nearly free to recomputing whatever saves
-// memory. A price applies to the part of the step up to a narrow place: its values live longest, and they are computed
-// again last, when the other values are gone. Later values have a lower price: the backward part reads them first, so
-// they are better kept. The last policies keep fewer narrow places.
+// Policies with rising prices of a stored byte: from recomputing only nearly free values to recomputing every value
+// that saves memory. A price applies to the part of the step up to a narrow place: its values live longest, and they
+// are computed again last, when the other values are gone. Later values have a lower price: the backward part reads
+// them first, so they are better kept. The last policies keep fewer narrow places.
 std::vector<RecomputePolicy> policies(const std::vector<double>& narrow) {
   constexpr auto& kPrices = kStoredBytePrices;
   constexpr double kFree = kPrices[0];

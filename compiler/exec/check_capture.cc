@@ -1,5 +1,4 @@
-// CompileOptions::check_capture: traces a compiled function again and compares the graph with the one that its plans
-// were made of.
+// CompileOptions::check_capture: traces a compiled function again and compares the graph with the graph of its plans.
 #include <bit>
 #include <cstring>
 
@@ -63,9 +62,9 @@ class Comparison {
 
  private:
   [[noreturn]] static void fail(const std::string& what) {
-    internal::fail(
-        Code::kFailedPrecondition,
-        str_cat("compile: check_capture: ", what, "; what the host decides or computes is fixed at capture: ", kFix));
+    internal::fail(Code::kFailedPrecondition,
+                   str_cat("compile: check_capture: ", what,
+                           "; values that the host decides or computes are fixed at capture: ", kFix));
   }
   [[noreturn]] static void frozen(const std::string& what, const Node& n, const std::string& was,
                                   const std::string& now) {

@@ -18,7 +18,7 @@ Tensor ramp() { return Tensor::from_vector({1, 2, 3, 4}, {4}); }
 
 std::string at(int line) { return str_cat(" at compiler/exec/check_capture_test.cc:", line); }
 
-// The first error of `calls` calls of a function that is checked at each, and then the host value is as it was.
+// The error of a call after change(1), for a function that is checked at each call. change(0) restores the host value.
 template <class Fn>
 std::string frozen(const Fn& fn, const std::function<void(int)>& change) {
   auto step = compile(fn, {.check_capture = 1});
@@ -36,11 +36,11 @@ std::string frozen(const Fn& fn, const std::function<void(int)>& change) {
 TEST(CheckCapture, NamesTheNumberThatChanged) {
   double beta = 0;
   std::string e = frozen([&](Tensor x) { return x * beta; }, [&](int k) { beta = 0.5 + k; });
-  EXPECT_EQ(
-      e, str_cat("compile: check_capture: the host number", at(__LINE__ - 2),
-                 " was 0.5 when the function was captured and is 1.5 now; what the host decides or computes is fixed "
-                 "at capture: pass it as an argument (a call may pass a number where the function takes a Tensor) or "
-                 "keep it in a Buffer"));
+  EXPECT_EQ(e,
+            str_cat("compile: check_capture: the host number", at(__LINE__ - 2),
+                    " was 0.5 when the function was captured and is 1.5 now; values that the host decides or computes "
+                    "are fixed at capture: pass it as an argument (a call may pass a number where the function takes a "
+                    "Tensor) or keep it in a Buffer"));
   // As an optimiser's set_lr(value) inside the step.
   Buffer lr(full({}, 0.0), "lr");
   double value = 0;

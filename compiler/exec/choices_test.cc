@@ -1,5 +1,6 @@
-// Elements chosen by index inside kernels: lookups, a target's logit, rows sent to experts and back, and what flows
-// back through them. The bits of eager mode with any number of threads; an index out of range is the op's own error.
+// Elements chosen by index inside kernels: lookups, a target's logit, rows sent to experts and back, and their
+// gradients. Results have the bits of eager mode with any number of threads; an index out of range gives the op's own
+// error.
 #include <gtest/gtest.h>
 
 #include "compiler/exec/test_programs.h"
@@ -72,7 +73,7 @@ TEST(Choices, LookupsAreScaledAndConvertedAsTheyAreRead) {
   auto lookup = [](const Tensors& x) { return Tensors{(embedding(x[0], x[1]) * 1.5 + x[2]).to(kBFloat16)}; };
   EXPECT_EQ(check(lookup, {ids(19, {6, 33}), normal({19, 40}), normal({33, 40})}), 1);
   EXPECT_EQ(check(lookup, {ids(19, {6, 33}, kInt32), normal({19, 40}), normal({33, 40})}), 1);
-  // What is looked up is computed where it is read, if the table is larger than what is read of it.
+  // A table is computed at its reads if it is larger than the elements read from it.
   auto converted = [](const Tensors& x) { return Tensors{embedding(x[0], x[1].to(kBFloat16)) * 2.0}; };
   EXPECT_EQ(check(converted, {ids(900, {5}), normal({900, 40})}), 1);
   EXPECT_EQ(check([](const Tensors& x) { return Tensors{embedding(x[0], tanh(x[1])) * 2.0}; },
@@ -154,7 +155,7 @@ TEST(Choices, AnIndexOutOfRangeIsTheOpsError) {
   for (int64_t wrong : {int64_t{9}, int64_t{-1}, INT64_MAX, INT64_MIN})
     expect_same_error(lookup, {table, at({0, 8, 3})}, {table, at({0, 8, wrong})}, line);
   expect_same_error(lookup, {table, at({0, 8}).to(kInt32)}, {table, at({0, 9}).to(kInt32)}, line);
-  // The index is computed in the kernel, and of the result only a part is wanted.
+  // The index is computed in the kernel, and only a part of the result is wanted.
   auto part = [](const Tensors& x) { return Tensors{slice(gather(exp(x[0]), 1, x[1] - 1), 0, 0, 2)}; };
   expect_same_error(part, {table, ones({9, 3}, {.dtype = kInt64})},
                     {table, cat({ones({8, 3}, {.dtype = kInt64}), full({1, 3}, 41, {.dtype = kInt64})}, 0)},

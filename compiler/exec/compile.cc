@@ -30,7 +30,7 @@ Exec exec_mode(const CompileOptions& options) {
 }
 
 // Warns once for each line at which one compiled function after another was captured for a single call: a compile() in
-// a loop. `used_once`: so was the one that ends now.
+// a loop. `used_once`: whether the function that ends now was also captured for a single call.
 void count_captures_at(SourceLine line, bool used_once) {
   constexpr int kMost = 8;
   static auto* mutex = new Mutex;
@@ -43,7 +43,7 @@ void count_captures_at(SourceLine line, bool used_once) {
   if (n == kMost)
     warn(str_cat("compile at ", line, ": ", n,
                  " compiled functions in a row were made here, captured for one call and dropped, so nothing is "
-                 "reused: call compile() once, outside the loop, and keep what it returns"));
+                 "reused: call compile() once, outside the loop, and keep its result"));
 }
 }  // namespace
 
@@ -74,7 +74,7 @@ class CompiledCore {
   Entry& find(std::span<const Tensor> args, std::span<const int32_t> structure, CompiledCall::Trace fn) {
     fill_key(args, structure);
     ++stats.calls;
-    // A module that was assigned to a member after the capture is not the one that the entry reads.
+    // An entry does not read a module that was assigned to a member after the capture.
     const uint64_t changes = registered_changes.load(std::memory_order_relaxed);
     std::erase_if(entries, [&](const auto& e) {
       const bool stale = e->registered_changes != changes;

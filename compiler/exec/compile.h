@@ -20,7 +20,7 @@ class PlanReport;
 class World;
 }  // namespace dist
 
-/// What compile() did so far. Figures of memory and launches are those of the plan used last.
+/// Counts of compile() so far. Figures of memory and launches describe the plan used last.
 struct CompileStats {
   int64_t captures = 0;  // times that fn was traced
   int64_t plans = 0;     // plans made
@@ -31,7 +31,7 @@ struct CompileStats {
   int64_t nodes = 0;               // of the scheduled graph
   int64_t kernels = 0;             // launches per step
   int64_t copies = 0;              // launches that only copy a value to a cell or an output
-  int64_t planned_peak_bytes = 0;  // compiler/exec/plan.h says what it counts
+  int64_t planned_peak_bytes = 0;  // compiler/exec/plan.h lists its parts
   int64_t measured_peak_bytes = 0;
   int64_t arena_bytes = 0;
   int64_t cells = 0;            // read or written by a step
@@ -58,7 +58,7 @@ class CompiledCall {
     std::shared_ptr<const void> like;
   };
 
-  /// True inside a capture or a step, and when not enabled: the function is called as it is.
+  /// True inside a capture or a step, and if not enabled: the function itself is called.
   bool direct() const { return direct_; }
   /// Opens the step of a direct call that is not inside another one, and ends it.
   void begin_direct();
@@ -98,7 +98,7 @@ void structure_of(const T& v, std::vector<int32_t>& out) {
   }
 }
 
-/// A host number as an argument of a call: a 0-d value of f64, for which the function gets number_of() it.
+/// A host number as an argument of a call: a 0-d value of f64. The function gets its number_of().
 struct Number {
   Tensor wide;
   operator Tensor() const { return wide; }
@@ -144,7 +144,7 @@ Carried<T> carry(const T& v) {
   return v;
 }
 
-/// What the function gets for an argument of type T.
+/// The value that the function gets for an argument of type T.
 template <class T>
 Carried<T> received(const Carried<T>& v) {
   if constexpr (std::is_same_v<T, Number>) {
@@ -285,12 +285,11 @@ class Compiled {
   CompileStats stats() const { return internal::core_stats(*core_); }
   /// Text: host constants, passes, launches, memory, and optimisations that were not possible, with the reason.
   std::string report() const { return internal::core_report(*core_); }
-  /// What the step does, as data: its launches, memory and rates (compiler/exec/record.h); over a mesh, what this rank
-  /// does. Throws FailedPrecondition before the first call or prepare(), OutOfRange if there is no such rank.
+  /// The step as data: its launches, memory and rates (compiler/exec/record.h); on a mesh, the part of rank `rank`.
+  /// Throws FailedPrecondition before the first call or prepare(), OutOfRange if there is no such rank.
   StepRecord record(int rank = 0) const { return internal::core_record(*core_, rank); }
-  /// The next call counts the work that depends on values (masks, lengths of a cache, rows of experts); record() then
-  /// has it (LaunchRecord::done). That call is slower and its times are not measured. On a mesh it throws
-  /// Unimplemented.
+  /// The next call counts the work that depends on values (masks, lengths of a cache, rows of experts), for record()
+  /// (LaunchRecord::done). That call is slower, and its times are not measured. On a mesh it throws Unimplemented.
   void count_work() const { internal::core_count_work(*core_); }
   /// The plan used last at stage "captured", "joint", "partitioned" (over a mesh: rank 0's), "fused" or "scheduled";
   /// valid until the next call.

@@ -1,4 +1,4 @@
-// compile(): errors name lines and leave state whole; what a step can tell of itself.
+// compile(): errors name lines and leave state whole, and a step's queries describe it.
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -58,7 +58,7 @@ TEST(CompileErrors, AStepThatFailsHalfWayTearsItsCells) {
   EXPECT_NE(error_of([&] { step(good); }).find("torn"), std::string::npos);
   w.set(zeros({4}));
   EXPECT_EQ(step(good).item<float>(), 1);
-  // With another holder the failed step wrote elsewhere: nothing is lost.
+  // If the value has another holder, the failed step wrote elsewhere and nothing is lost.
   Tensor held = w.value();
   EXPECT_EQ(error_of([&] { step(bad); }).find("load a checkpoint"), std::string::npos);
   EXPECT_EQ(w.value().to_vector<float>(), std::vector<float>(4, 1));
@@ -159,7 +159,7 @@ TEST(CompileErrors, AFunctionThatIsCompiledInALoopIsReportedOnce) {
   EXPECT_EQ(reported(false), str_cat("weft: compile at compiler/exec/compile_errors_test.cc:", __LINE__ - 7,
                                      ": 8 compiled functions in a row were made here, captured for one call and "
                                      "dropped, so nothing is reused: call compile() once, outside the loop, and keep "
-                                     "what it returns\n"));
+                                     "its result\n"));
 }
 
 TEST(CompileErrors, CommitIfNamesItsLine) {

@@ -1,4 +1,4 @@
-// compile(): what a plan is kept by: types, layouts, structures, flags, cells.
+// compile(): the key of a plan: types, layouts, structures, flags, cells.
 #include <gtest/gtest.h>
 
 #include "compiler/exec/test_programs.h"
@@ -226,7 +226,7 @@ TEST(CompileKey, HostFlagsGradModeAndCellTypesArePartOfTheKey) {
 }
 
 TEST(CompileKey, PlansOutliveTheOwnerOfAFlagTheyRead) {
-  struct Layer {  // what a module is to compile(): a flag and a cell
+  struct Layer {  // a module as compile() sees it: a flag and a cell
     HostFlag training{true};
     Parameter w{Tensor::from_vector({2}, {})};
     Tensor operator()(const Tensor& x) const { return training.get() ? x * w : x + w; }

@@ -1,4 +1,4 @@
-// compile(): what programs compute is the same in every way of running them.
+// compile(): programs give the same results in every way of running them.
 #include "compiler/exec/compile.h"
 
 #include "compiler/exec/test_programs.h"

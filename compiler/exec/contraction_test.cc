@@ -1,5 +1,6 @@
-// Contractions that are not matrix products: f(a[m, k], b[k, n]) reduced over k. One kernel each way that never holds
-// the m x k x n intermediate, with the bits of eager and the values of f64 within a derived bound.
+// Contractions that are not matrix products: f(a[m, k], b[k, n]) reduced over k. One kernel each for forward and
+// backward never stores the m x k x n intermediate. Results have the bits of eager, and the values of f64 within a
+// derived bound.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -36,7 +37,7 @@ struct Reference {
       : out(s.m * s.n), da(s.m * s.k), db(s.k * s.n), out_bound(out.size()), da_bound(da.size()), db_bound(db.size()) {}
 };
 
-// Sums over one index of terms known to a relative error `of_term` + one rounding for each addition.
+// Adds a term to a sum over one index. Its relative error is `of_term` roundings, and one for each addition.
 void accumulate(Matrix& sum, Matrix& bound, int64_t at, double term, int64_t terms, double of_term) {
   sum[at] += term;
   bound[at] += kU * (static_cast<double>(terms) + of_term) * std::abs(term);

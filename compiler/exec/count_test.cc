@@ -44,7 +44,7 @@ double points(const MaskMod& mask, int64_t n) {
 
 Tensor heads(int64_t h, int64_t n) { return testing::normal({kB, h, n, kD}); }
 
-/// Attention and its gradients; in[3] is what the mask reads.
+/// Attention and its gradients; the mask reads in[3].
 auto attention_step(const std::function<MaskMod(const Tensor&)>& mask) {
   return compile([mask](const std::vector<Tensor>& in) {
     const Tensor q = in[0].requires_grad();

@@ -1,4 +1,4 @@
-// Ops of a program's own: eager, compiled, with gradients, and what is wrong with a record or a call.
+// Ops of a program's own: eager, compiled, with gradients, and the errors of a wrong record or call.
 #include "ops/core/custom_op.h"
 
 #include <gtest/gtest.h>

@@ -32,11 +32,11 @@ void check_budget(const Planned& p, const Rematerialisation& remat, const Compil
   for (size_t c = 0; c < plan.cells.size(); ++c)
     if (plan.cells[c].used) cells += accounted(plan.graph->cells[c]->type.nbytes());
   for (int64_t b : plan.output_blocks) outputs += accounted(b);
-  OverBudget::fail(str_cat(
-      "compile: ", who, " needs ", plan.peak_bytes(), " bytes at its peak (arena ", plan.arena_bytes, ", cells ", cells,
-      ", outputs ", outputs, ", constants ", plan.folded_bytes, ")",
-      remat.tried ? str_cat(", ", remat.least_peak, " at the least, computing again what it can") : std::string(),
-      "; memory_budget is ", options.memory_budget));
+  OverBudget::fail(
+      str_cat("compile: ", who, " needs ", plan.peak_bytes(), " bytes at its peak (arena ", plan.arena_bytes,
+              ", cells ", cells, ", outputs ", outputs, ", constants ", plan.folded_bytes, ")",
+              remat.tried ? str_cat(", ", remat.least_peak, " at the least, with recomputation") : std::string(),
+              "; memory_budget is ", options.memory_budget));
 }
 
 namespace {
@@ -79,8 +79,8 @@ bool take_if_less(Entry& e, Planned p) {
   return true;
 }
 
-/// Over the budget: products compute expensive operands again instead of keeping them, then passes may choose what
-/// needs less memory. Whether they do better does not depend on the budget.
+/// Saves memory if the plan exceeds the budget: first products recompute expensive operands instead of keeping them,
+/// then passes may choose ops that need less memory. The saving does not depend on the budget.
 void save_memory(Entry& e, const CompileOptions& options) {
   e.saved_memory = true;
   take_if_less(e, plan_joint(e.joint, e.key.layouts, options, !e.low_memory));

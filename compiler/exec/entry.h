@@ -26,7 +26,7 @@ struct CallKey {
   SourceLine line = {};  // of the call of compile(), for errors; not compared
 };
 
-/// What is computed again so that the plan fits the memory budget.
+/// The values that are computed again so that the plan fits the memory budget.
 struct Rematerialisation {
   bool tried = false;  // the plan without recomputation exceeds the budget
   bool fits = false;
@@ -46,13 +46,13 @@ struct Planned {
   std::vector<PassReport> passes_to_plan;  // from the joint graph to the plan
   std::shared_ptr<FusionReport> report;
   LoadReport load;
-  const char* order = "";   // which order of execution it has
+  const char* order = "";   // the order of execution
   bool low_memory = false;  // products compute expensive operands again instead of keeping them
 };
 
 struct Entry : Planned {
   CallKey key;
-  std::vector<std::pair<HostFlag, bool>> flags;  // that the function read, with their values then
+  std::vector<std::pair<HostFlag, bool>> flags;  // read by the function, with their values at capture
   struct CellState {
     Ref<Cell> cell;
     TensorType type;
@@ -94,13 +94,14 @@ void load_kernels(Planned& p, const CompileOptions& options);
 void check_scheduled(const Planned& p);
 /// The check of a plan's launches, if the user asks for one or the target checks all (in tests); else null.
 std::unique_ptr<LaunchCheck> launch_check(const Planned& p, bool asked);
-/// Throws OverBudget if a plan exceeds the memory budget, and says what needs the memory.
+/// Throws OverBudget, with a breakdown of the memory, if a plan exceeds the memory budget.
 void check_budget(const Planned& p, const Rematerialisation& remat, const CompileOptions& options);
-/// Plans e.joint for the layouts of e.key. Over the memory budget, values are computed again. Throws OverBudget,
-/// with what needs the memory, if no plan fits. Does not need e.captured; with it, other passes are tried too.
+/// Plans e.joint for the layouts of e.key. If the plan exceeds the memory budget, values are computed again. Throws
+/// OverBudget, with a breakdown of the memory, if no plan fits. e.captured may be null; if it is not, other passes are
+/// tried too.
 void plan_within_budget(Entry& e, const CompileOptions& options);
-/// Replaces e.plan, which exceeds `budget`, by the plan that fits and costs the least extra time. Replaces its graph
-/// and pass reports too. A smaller budget never gives a larger peak. If no plan fits, e.plan stays.
+/// Replaces e.plan, which exceeds `budget`, by the fitting plan with the least extra time. Replaces its graph and pass
+/// reports too. A smaller budget never gives a larger peak. If no plan fits, e.plan stays.
 void rematerialise(Entry& e, int64_t budget, const CompileOptions& options);
 
 /// One run of a function on traced arguments.
@@ -111,7 +112,8 @@ struct Traced {
 };
 Traced trace(const CallKey& key, CompiledCall::Trace fn);
 
-/// Traces the function again. Throws if the graph is not the captured one, and names the host value that differs.
+/// Traces the function again. Throws if the graph differs from the captured graph, and names the host value that
+/// differs.
 void check_capture(const Entry& e, CompiledCall::Trace fn);
 
 /// Captures, runs the passes and plans.
@@ -122,7 +124,7 @@ std::unique_ptr<Entry> replan(const Entry& e, CallKey key, const CompileOptions&
 /// The entry used last. Throws "WHO: ..." if there is none.
 const Entry& current_entry(const CompiledCore& core, const char* who);
 
-/// What a plan does. `executable`: has the measured times; null: none.
+/// The record of a plan. `executable` has the measured times; null: none.
 StepRecord record_of(const Planned& p, const Executable* executable);
 std::vector<PassRecord> passes_of(std::span<const PassReport> reports);
 /// The name of BufferRecord::home.

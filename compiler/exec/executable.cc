@@ -31,8 +31,8 @@ bool has_other_holder(const Tensor& t) {
 
 // The bytes of strided memory, from the address of its first element.
 struct Extent {
-  int64_t begin = 0, end = 0;  // of the lowest element, behind the highest
-  // What a copy has ahead of the first element, so that its alignment stays.
+  int64_t begin = 0, end = 0;  // of the lowest element, after the highest
+  // The bytes of a copy ahead of the first element, which keep its alignment.
   int64_t room_before() const { return (-begin + 255) / 256 * 256; }
 };
 Extent extent_of(const Tensor& t) {
@@ -519,13 +519,13 @@ void Executable::failed(size_t at) {
     try {
       throw;
     } catch (const Error& e) {
-      lost = e.code() == Code::kAborted;  // the device, and what it holds
+      lost = e.code() == Code::kAborted;  // the device, and all values on it
     } catch (...) {
     }
   }
   tear(at, lost);
   const Node* launched =
-      at < plan_.launches.size() ? &g.node(plan_.launches[at].node) : nullptr;  // null: behind the last
+      at < plan_.launches.size() ? &g.node(plan_.launches[at].node) : nullptr;  // null: after the last
   auto fail = [&](const Error& e, const Node* n) {
     // A fault of a device is found by a later call, unless each is waited for.
     const bool here = n && (limits_.synchronous || e.code() != Code::kAborted || switch_on("WEFT_SYNC"));

@@ -17,7 +17,7 @@ struct SharedArena {
   int64_t bytes() const { return storage ? storage->bytes() : 0; }
 };
 
-/// What the last replay did.
+/// Counts of the last replay.
 struct ReplayStats {
   int64_t predicted_peak_bytes = 0;  // as in plan.h, with the new cell storage of this replay
   int64_t measured_peak_bytes = 0;   // the allocator's peak, without memory that does not belong to the step
@@ -26,7 +26,7 @@ struct ReplayStats {
 };
 
 struct ExecutableOptions {
-  Target* target = nullptr;  // null: the one registered for the plan's device
+  Target* target = nullptr;  // null: the target registered for the plan's device
   bool captured = true;      // ReplayOptions::captured
   std::unique_ptr<LaunchCheck> check = {};
   /// One of several ranks that run the plan: its device, and its cells by index, with the types of the plan.
@@ -130,7 +130,7 @@ class Executable {
   SharedArena& arena_;
   const Device device_;
   const std::vector<Ref<Cell>> cells_;
-  const bool rank_;  // one of several: its owner commits
+  const bool rank_;  // true: one rank of several, and its owner commits
   Target& target_;
   const TargetLimits limits_;
   Ref<Storage> folded_;
@@ -149,7 +149,7 @@ class Executable {
   int64_t staging_bytes_ = 0;  // of all staging buffers, as accounted
   int64_t reused_bytes_ = 0;   // output blocks that existed before this replay
   bool debug_ = false;
-  bool traced_ = false;                   // this replay's launches are
+  bool traced_ = false;                   // this replay's launches are traced
   std::vector<TraceEvent> descriptions_;  // by launch; empty before the first traced replay
   int64_t begin_ns_ = 0;                  // of the launch that runs
   int64_t device_ns_ = 0;                 // the end of the last traced launch of a device
@@ -159,7 +159,7 @@ class Executable {
   std::unique_ptr<LaunchCheck> check_;
   bool checked_ = false;  // the first replay is done, and compared if there is a check
   bool named_ = false;
-  bool past_commit_point_ = false;  // always true without one
+  bool past_commit_point_ = false;  // always true without a commit point
   bool ended_ = false;              // a rank's run has ended, and is neither committed nor discarded
   bool moved_ = true;               // an address changed since the last replay
   std::vector<double> launch_us_;

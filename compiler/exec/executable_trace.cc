@@ -1,4 +1,4 @@
-// The timed replays of an Executable, and what they report to traces and to WEFT_DEBUG.
+// The timed replays of an Executable, and their reports to traces and to WEFT_DEBUG.
 #include <algorithm>
 
 #include "compiler/exec/executable.h"

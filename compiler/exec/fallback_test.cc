@@ -1,5 +1,5 @@
-// What compile() does without a working compiler or cache: kernels are interpreted, one note says so, results have the
-// same bits.
+// compile() without a working compiler or cache: kernels are interpreted, one note says so, and results have the same
+// bits.
 #include <sys/stat.h>
 
 #include <cstdlib>
@@ -38,7 +38,7 @@ struct Served {
   CompileStats stats;
 };
 
-// Runs fn compiled, with the result of eager; kernels of `fn` must be in no other test.
+// Runs fn compiled and expects the result of eager. Kernels of `fn` must be in no other test.
 Served serve(const Fn& fn, const std::string& compiler, const std::string& cache = "off") {
   Switched cxx("WEFT_CXX", compiler), verify("WEFT_VERIFY", "0");
   manual_seed(1);
@@ -113,7 +113,7 @@ TEST(Fallback, ACacheThatCannotBeMadeOrIsOff) {
   ::testing::internal::CaptureStderr();
   const Served s = serve([](Tensor x) { return exp(x) + exp(x * x); }, "", "/proc/weft-kernels");
   const std::string warning = ::testing::internal::GetCapturedStderr();
-  EXPECT_EQ(count(warning, "kernel cache: the folder /proc/weft-kernels cannot be made"), 1u) << warning;
+  EXPECT_EQ(count(warning, "kernel cache: the folder /proc/weft-kernels cannot be created"), 1u) << warning;
   EXPECT_EQ(s.stats.compilations, 1) << s.report;
   EXPECT_EQ(count(s.report, "kernels are kept in memory only"), 1u) << s.report;
   const Served off = serve([](Tensor x) { return exp(x) - exp(x * x); }, "", "off");

@@ -1,5 +1,5 @@
-// Fused nodes in compiled steps, made by hand: kernels give the bits of their ops, whatever the layout of operands and
-// the number of threads, results take the memory of operands and cells, and lengths share kernels.
+// Fused nodes in compiled steps, made by hand: kernels give the bits of their ops, for any layout of operands and any
+// number of threads, results take the memory of operands and cells, and lengths share kernels.
 #include <gtest/gtest.h>
 
 #include "compiler/exec/test_programs.h"
@@ -122,7 +122,7 @@ TEST(FusedStep, LengthsShareKernels) {
   EXPECT_EQ(step.stats().compilations, compiled);
 }
 
-// What verification says of a step whose kernels were damaged.
+// The error of verification for a step with damaged kernels.
 std::string caught(void (*fault)(loop_ir::Lowered&), const TensorFn& fn, const Tensors& in) {
   internal::forget_operations(DeviceType::kCpu);
   internal::fault_for_test = fault;
@@ -145,7 +145,7 @@ TEST(FusedStep, DamagedKernelsAreCaughtNamedAndReproduced) {
       soft, in);
   EXPECT_NE(e.find("exp"), std::string::npos) << e;
   EXPECT_NE(e.find("[0, 0]"), std::string::npos) << e;
-  // The maximum is not taken away: the same in exact arithmetic.
+  // The maximum is not subtracted, which changes nothing in exact arithmetic.
   caught(
       [](loop_ir::Lowered& low) {
         for (loop_ir::Instr& i : low.kernel.instrs)

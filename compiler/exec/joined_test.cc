@@ -1,4 +1,4 @@
-// Concatenations made where they will be: kernels of the operands write into the result; bits and peaks stay.
+// Concatenations without a copy: kernels of the operands write into the result, and bits and peaks stay.
 #include <gtest/gtest.h>
 
 #include "compiler/exec/test_programs.h"
@@ -48,7 +48,7 @@ TEST(Joined, ResultsOfKernelsAlongAnyDim) {
 
 TEST(Joined, OthersAreCopied) {
   const Tensors in = {normal({30, 40}), normal({30, 40})};
-  // Read elsewhere too, an argument, the same twice, a sum.
+  // Operands that are read elsewhere too, an argument, the same value twice, a sum.
   auto used = [](Tensors x) {
     const Tensor a = exp(x[0]) * x[1];
     return Tensors{concat(std::vector<Tensor>{a, gelu(x[1]) + x[0]}, 0, SourceLine()), matmul(a, x[1].transpose(0, 1))};

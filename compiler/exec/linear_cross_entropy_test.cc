@@ -1,4 +1,4 @@
-// Large logits that only cross_entropy reads are never whole in memory; what must stay says why.
+// Large logits that only cross_entropy reads are never whole in memory. A note gives the reason for logits that stay.
 #include <gtest/gtest.h>
 
 #include "compiler/exec/test_programs.h"
@@ -33,7 +33,7 @@ struct Problem {
   std::vector<Tensor> step(const Tensor& x_in, const Tensor& w_in, const Tensor& b_in, const Tensor& t) const {
     Tensor x = x_in.requires_grad(), w = w_in.requires_grad(), b = b_in.requires_grad();
     Tensor h = x;
-    for (int i = 0; i < 20; ++i) h = (tanh(h) + x) * 0.5;  // what comes before is not looked at
+    for (int i = 0; i < 20; ++i) h = (tanh(h) + x) * 0.5;  // earlier ops are not examined
     const Tensor logits = linear(h, w, bias ? Arg(b) : Arg(Tensor())).reshape({n, v});
     const Tensor loss = cross_entropy(logits, t.reshape({n}), options);
     std::vector<Tensor> wrt{x, w};
@@ -107,7 +107,7 @@ TEST(LinearCrossEntropyPass, ResultsAreThoseOfThePlainForm) {
       const std::vector<Tensor> in = p.operands();
       const std::vector<Tensor> plain = p.step(in[0], in[1], in[2], in[3]), fast = run(p, in, {.verify = true}),
                                 eager = run(p, in, {.numerics = "eager"});
-      // Sums of D products, V terms and N rows in any order, each term off by what came before it. 16-bit layers round
+      // Sums of D products, V terms and N rows in any order, each term with the errors before it. 16-bit layers round
       // the logits (at most D / 2 + 1 in size), their gradient and the results.
       const double terms = static_cast<double>(p.d + 2 * p.v + p.n), wide = static_cast<double>(p.d + 2 + 4);
       for (size_t i = 0; i < plain.size(); ++i) {
@@ -131,7 +131,7 @@ TEST(LinearCrossEntropyPass, ThePlanHoldsNoLogits) {
   EXPECT_NE(testing::error_of([&] { step.why("exp", "dot"); }).find("are never whole in memory"), std::string::npos);
 }
 
-// Small logits are whole, save where memory is short.
+// Small logits are whole, unless the memory budget is too small for them.
 TEST(LinearCrossEntropyPass, IsUsedWhereTheBudgetNeedsIt) {
   const Problem p{.n = 2048, .v = 700};
   const std::vector<Tensor> in = p.operands(), plain = p.step(in[0], in[1], in[2], in[3]);

@@ -100,7 +100,7 @@ class LoopPlanner {
     return at;
   }
 
-  // By output block, the result of the loop that it is a part of.
+  // Finds the loop's result to which each output block belongs.
   void find_results(const MemoryPlan& plan) {
     results_.resize(plan.output_blocks.size());
     for (size_t o = 0; o < plan.outputs.size(); ++o)

@@ -239,7 +239,7 @@ TEST(Scan, StackedCarriesHaveTheBitsOfEager) {
         auto [y, last] = scan(
             [](const State& s, const Tensor& xt) {
               const Tensor next = tanh(s[0] + xt), sums = s[1] + next * s[2];
-              // Before, after, both, swapped, and never changed.
+              // Carries stacked before, after, both, swapped, and never changed.
               return std::pair{State{next, sums, s[3], s[2] * 0.5, s[4]},
                                std::array<Tensor, 8>{s[0], next, next, sums, sums * 2, s[2], s[0], s[4]}};
             },

@@ -86,7 +86,7 @@ class RowPadder {
   /// Pads the value that operand i is a view of, if its rows or columns do not start at such multiples yet.
   void pad_operand(const Product& p, int i) {
     if (!p.operands[i].valid()) return;
-    std::vector<Value> views;  // the operand, what it is a view of, ...
+    std::vector<Value> views;  // the operand and the views under it
     Value v = p.operands[i];
     for (; g_.node(v).op->view; v = g_.node(v).inputs[0]) views.push_back(v);
     if (padded_.count(v) > 0) return;
@@ -135,7 +135,8 @@ class RowPadder {
     return strides.has_value();
   }
 
-  /// Whether the launch that computes v can write such rows: those of its product, else any rows that it does not sum.
+  /// Whether the launch that computes v can write such rows: a product's own rows, else any rows that the launch does
+  /// not sum.
   bool may_pad(Value v, int64_t columns) const {
     const Node& n = g_.node(v);
     const auto writes = [&](const Graph& g, const Node& product) {
@@ -152,8 +153,8 @@ class RowPadder {
     return !body.node(made).op->is(kReduction);
   }
 
-  /// Pads results that are computed from a padded value of their shape. With equal rows a kernel keeps access in
-  /// vectors, and may compute in place.
+  /// Pads results that are computed from a padded value of their shape. Equal rows let a kernel keep access in vectors
+  /// and compute in place.
   void pad_neighbours() {
     for (int32_t id = 0; id < g_.size(); ++id) {
       const Node& n = g_.node(id);
@@ -196,7 +197,7 @@ class RowPadder {
     return strides.has_value();
   }
 
-  /// Drops the values that a reader cannot take as they are. Returns whether there were any.
+  /// Drops the values that a reader cannot accept unchanged. Returns whether there were any.
   bool drop_refused() {
     seen_.clear();
     std::set<Value> refused;

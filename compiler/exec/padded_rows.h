@@ -8,9 +8,9 @@
 
 namespace weft::internal {
 
-/// By value, for a scheduled graph: the strides of the results of launches whose rows are padded. These are matrices
-/// that 16-bit products, and f32 ones with tf32, write or read, and elementwise results of the same shape that are
-/// computed from them. All readers of a value here, directly or through views, take these strides without a copy.
+/// The strides of padded launch results of a scheduled graph, by value. They are matrices that 16-bit products (with
+/// tf32 also f32 products) write or read, and elementwise results of the same shape that are computed from them. All
+/// readers of such a value, directly or through views, accept these strides without a copy.
 std::map<Value, Shape> padded_rows(const Graph& g, const TargetLimits& limits, const PrepareOptions& options);
 
 }  // namespace weft::internal

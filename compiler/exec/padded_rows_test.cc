@@ -1,4 +1,4 @@
-// Which values of a graph get padded rows.
+// The values of a graph that get padded rows.
 #include "compiler/exec/padded_rows.h"
 
 #include "compiler/exec/test_programs.h"
@@ -34,7 +34,7 @@ TEST(PaddedRows, OfWhatProductsWrite) {
   EXPECT_EQ(padded(sums, in, kFloat32, true), Texts{"dot [80, 1]"});
   EXPECT_EQ(padded(sums, {{8, 32}, {32, 80}}), Texts{});
   EXPECT_EQ(padded(sums, {{1, 32}, {32, 77}}), Texts{});  // one row
-  EXPECT_EQ(padded(sums, {{8, 32}, {32, 9}}), Texts{});   // almost twice as many bytes
+  EXPECT_EQ(padded(sums, {{8, 32}, {32, 9}}), Texts{});   // almost twice the bytes
   EXPECT_EQ(padded([](Args x) { return Tensors{amax(matmul(x[0], x[1]), {-1})}; }, {{2, 3, 8, 32}, {2, 3, 32, 77}}),
             Texts{"dot [1920, 640, 80, 1]"});
   // Rows of several dims.
@@ -67,14 +67,14 @@ TEST(PaddedRows, NotWhereAReaderNeedsWholeRows) {
   EXPECT_EQ(padded([](Args x) { return Tensors{cat({mm(x[0], x[1]), mm(x[0], x[1])}, 0)}; }, in), Texts{});
 }
 
-// As the gradient of logits: an operand of two products, once transposed.
+// Like the gradient of logits: an operand of two products, once transposed.
 TEST(PaddedRows, OfWhatProductsReadAndOfValuesBetween) {
   const auto fn = [](Args x) {
     const Tensor y = matmul(x[0], x[1]).reshape({16, 77}), d = exp(y) * 2.0;
     return Tensors{matmul(d, transpose(x[1], 0, 1)), matmul(transpose(x[0].reshape({16, 32}), 0, 1), d), amax(y)};
   };
   EXPECT_EQ(padded(fn, {{2, 8, 32}, {32, 77}}), (Texts{"dot [640, 80, 1]", "exp [80, 1]", "mul [80, 1]"}));
-  // An operand only, that the step computes from an argument.
+  // A value that is only an operand, and that the step computes from an argument.
   const auto cast = [](Args x) { return Tensors{mm(x[0].to(kBFloat16), x[1].to(kBFloat16))}; };
   EXPECT_EQ(padded(cast, {{8, 77}, {77, 32}}, kFloat32), Texts{"cast [80, 1]"});
   EXPECT_EQ(padded([](Args x) { return Tensors{mm(x[0] * 2.0, transpose(x[1], 0, 1) * 2.0)}; }, {{8, 77}, {32, 77}}),

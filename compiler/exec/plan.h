@@ -17,7 +17,7 @@ class Operations;
 
 enum class Home : uint8_t {
   kArena,     // bytes [offset, offset + bytes) of the arena
-  kFolded,    // the same bytes of the block of constants, which are computed once when the plan is bound
+  kFolded,    // this range of the block of constants, which is computed once when the plan is bound
   kArgument,  // memory of argument `index`
   kCell,      // value of cell `index` when the step starts
   kCellNew,   // its value after the step: the same memory, unless another handle holds the cell's storage
@@ -103,8 +103,8 @@ constexpr int64_t aligned(int64_t bytes, int64_t alignment) { return (bytes + al
 /// The device that a graph runs on. Throws if one part is on an accelerator and another is not; names an op of each.
 Device device_of(const Graph& g);
 /// Plans a graph whose nodes all have a kernel, or a view that is always possible. Launches are prepared, but their
-/// kernels are not compiled. The arena is not laid out yet: its size is live_bytes. Throws CannotLower for a
-/// fused node that cannot be one operation for the planned layouts.
+/// kernels are not compiled. The arena is not laid out yet: its size is live_bytes. Throws CannotLower for a fused node
+/// that cannot be one operation in the planned layouts.
 MemoryPlan draft_plan(Ref<Graph> graph, std::span<const ArgumentLayout> arguments, Operations& operations);
 /// Whether a result can be computed in the memory of an argument of its type: nothing reads the argument later.
 bool fits_in_place(const MemoryPlan& plan, int32_t argument, const PlanOutput& result);
@@ -112,11 +112,11 @@ bool fits_in_place(const MemoryPlan& plan, int32_t argument, const PlanOutput& r
 void lay_out(MemoryPlan& plan);
 /// MemoryPlan::live_bytes.
 int64_t bytes_live(const MemoryPlan& plan);
-/// By launch: the bytes of the arena that are live during it.
+/// The bytes of the arena that are live during each launch.
 std::vector<int64_t> live_by_launch(const MemoryPlan& plan);
 /// The name of a launch in reports: its operation's, else its op's.
 const char* name_of(const Launch& launch);
-/// The work of a launch: what reports, traces and predicted times count.
+/// The work of a launch, for reports, traces and predicted times.
 Cost cost_of(const Launch& launch, const Graph& g);
 /// The distinct operations of a plan's launches, in order of first use.
 std::vector<std::shared_ptr<Operation>> operations_of(const MemoryPlan& plan);

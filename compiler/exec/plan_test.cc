@@ -1,4 +1,4 @@
-// Arena placement, orders of execution, and what a plan says about where values live.
+// Arena placement, orders of execution, and the places of values in a plan.
 #include "compiler/exec/plan.h"
 
 #include "compiler/exec/arena.h"
@@ -57,7 +57,7 @@ const TensorType kVec{kFloat32, {}, {1024}};
 TEST(Plan, AChainRunsInOneBlock) {
   MemoryPlan p = plan_of([](auto in) { return std::vector<Tensor>{tanh(exp(neg(in[0])) * 2.0)}; }, {kVec});
   EXPECT_EQ(p.launches.size(), 4u);
-  EXPECT_EQ(p.arena_bytes, 0);  // even the first value lies in the output block
+  EXPECT_EQ(p.arena_bytes, 0);  // even the first value is in the output block
   EXPECT_EQ(p.output_blocks, std::vector<int64_t>{4096});
   EXPECT_EQ(p.setup.size(), 1u);
 }

@@ -15,7 +15,7 @@ void Profile::save(const std::string& path) const { save_trace(trace_, internal:
 std::string Profile::summary() const {
   const RankTimes t = times();
   char line[120];
-  std::snprintf(line, sizeof line, "%lld %s in %.3f ms, traced: a step is slower than without\n",
+  std::snprintf(line, sizeof line, "%lld %s in %.3f ms, traced; tracing slows steps down\n",
                 static_cast<long long>(steps_), steps_ == 1 ? "step" : "steps", static_cast<double>(t.total) * 1e-6);
   std::string text = line + t.to_string(steps_);
   if (trace_.lost > 0)

@@ -1,4 +1,4 @@
-// profile(step, 10): what every thread and rank did during ten steps, compiled or eager.
+// profile(step, 10): the events of every thread and rank during ten steps, compiled or eager.
 #pragma once
 #include <optional>
 #include <source_location>
@@ -18,7 +18,7 @@ class Profile {
   const Trace& trace() const { return trace_; }
   int64_t steps() const { return steps_; }
   /// Writes Chrome's JSON for ui.perfetto.dev and chrome://tracing. Relative paths start at the current folder, under
-  /// `bazel run` too at that of your shell. Throws Unavailable if the file cannot be written.
+  /// `bazel run` at your shell's current folder. Throws Unavailable if the file cannot be written.
   void save(const std::string& path) const;
   RankTimes times() const { return rank_times(trace_.events); }
   /// Compute, communication, waiting and idle time of each rank, the critical rank, and how many events were lost.
@@ -46,8 +46,8 @@ class ProfileWindow {
 
 }  // namespace internal
 
-/// Calls step() `steps` times and records what happens, on all threads of the process. Call the step once before, or
-/// the profile shows how it is captured and compiled. If step() throws, so does profile().
+/// Calls step() `steps` times and records the events of all threads of the process. Call the step once before, or the
+/// profile shows how it is captured and compiled. If step() throws, so does profile().
 template <class F>
 Profile profile(F&& step, int steps, std::source_location loc = std::source_location::current()) {
   internal::ProfileWindow window(steps, loc);

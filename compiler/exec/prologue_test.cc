@@ -1,5 +1,5 @@
-// Operands of products computed while they are packed: the bits of the ops one by one, whatever the layout, the dims
-// and the number of threads; and what a training step holds of what two products can compute.
+// Operands of products computed while they are packed: the bits of the ops one by one, for any layout, dims and number
+// of threads; and the memory that a training step keeps for a value that two products can compute.
 #include "compiler/loop_ir/prologue.h"
 
 #include <gtest/gtest.h>
@@ -55,7 +55,7 @@ TEST(Prologue, BatchesMasksAndInterleavedHeads) {
         return Tensors{matmul((x[0] + x[1]).reshape({B * T, H * D}), x[2])};
       },
       {normal({B, T, H, D}), normal({H, 1}), normal({H * D, 33})});
-  // Operands that lie transposed.
+  // Operands that are transposed in memory.
   check([&](Args x) { return Tensors{matmul(tanh(x[0]), x[1])}; }, {normal({D, T}).transpose(0, 1), normal({D, 33})});
 }
 

@@ -16,13 +16,13 @@ struct RankTime {
   int64_t communication = 0;  // in collectives that all their ranks had started: exposed, nothing else ran
   int64_t waiting = 0;        // in collectives that another rank had not started yet
   int64_t idle = 0;           // the rest: the host's own work, and nothing
-  int64_t awaited = 0;        // what other ranks waited because this one started a collective last, added up
+  int64_t awaited = 0;        // total time that other ranks waited for this rank to start a collective
 };
 
 struct RankTimes {
   std::vector<RankTime> ranks;  // by rank
   int64_t total = 0;            // from the first event to the end of the last
-  int32_t critical = -1;  // the rank that was awaited longest; if none was, the one with most compute; -1: no ranks
+  int32_t critical = -1;  // the rank that was awaited longest; if none was, the rank with most compute; -1: no ranks
 
   /// A table of milliseconds for each of `steps` steps, and a sentence that names the critical rank.
   std::string to_string(int64_t steps = 1) const;

@@ -47,7 +47,7 @@ TEST(RankTimes, HiddenCommunicationIsCompute) {
   const RankTimes t = rank_times(events);
   EXPECT_EQ(numbers(t.ranks[0]), (Numbers{49, 11, 0, 0, 0}));
   EXPECT_EQ(numbers(t.ranks[1]), (Numbers{24, 6, 0, 30, 0}));
-  EXPECT_EQ(t.critical, 0);  // none was awaited: the one with most compute
+  EXPECT_EQ(t.critical, 0);  // none was awaited: the rank with most compute
 }
 
 TEST(RankTimes, OneDeviceIsOneRow) {

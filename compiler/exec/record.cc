@@ -43,7 +43,7 @@ std::string MissedRecord::to_string() const {
 
 namespace {
 
-// The ops of a node: those of the body of a fused node or of a loop, else its own.
+// Calls fn for the ops of a node: the ops in the body of a fused node or a loop, else its own op.
 template <class F>
 void each_op(const Node& n, const F& fn) {
   if (n.op != &loop_ir::fused_op && n.op != &loop_op) return fn(n);
@@ -88,7 +88,7 @@ Phases phases_in(const Graph& g, std::span<const Phase> inputs) {
     std::vector<Phase> operands;
     for (Value v : n.inputs) operands.push_back(p.results[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)]);
     if (n.op == &loop_ir::fused_op) {
-      // That of all its results, else of most of its operations.
+      // The phase of all its results, else of most of its operations.
       const Graph& body = loop_ir::body_of(n);
       const Phases inside = phases_in(body, operands);
       double work[3] = {};
@@ -98,7 +98,7 @@ Phases phases_in(const Graph& g, std::span<const Phase> inputs) {
       phase = static_cast<Phase>(std::max_element(work, work + 3) - work);
       for (Value v : body.outputs)
         results.push_back(inside.results[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)]);
-      // A kernel that computes forward values again for a gradient is of the phase of what it gives.
+      // A kernel that computes forward values again for a gradient has the phase of its results.
       if (std::all_of(results.begin(), results.end(), [&](Phase r) { return r == results[0]; })) phase = results[0];
       continue;
     }
@@ -180,7 +180,7 @@ std::string place_of(const LaunchRecord& l) {
                  l.scope.empty() ? std::string() : str_cat(" in ", l.scope));
 }
 
-// Bytes of results that have the memory of an operand, or, of cells, have it unless another handle holds the value.
+// Bytes of results in the memory of an operand. A cell's new value counts, as if no other handle held the old value.
 double bytes_in_place(const MemoryPlan& plan, const Launch& l) {
   const auto same = [&](const BufferPlace& a, const BufferPlace& b) {
     const PlanBuffer &from = plan.buffers[static_cast<size_t>(a.buffer)],
@@ -211,7 +211,7 @@ void add_launches(const MemoryPlan& plan, const Executable* executable, StepReco
     if (const Cost* done = executable ? executable->done(t) : nullptr) one.done = *done, one.counted = true;
     const double twice = bytes_in_place(plan, l);
     for (Cost* c : {&one.work, &one.done})
-      if (c->working_set > twice) c->working_set -= twice;  // else it is not that of all operands and results
+      if (c->working_set > twice) c->working_set -= twice;  // else it does not count all operands and results
     if (executable) one.measured_us = executable->launch_us(t);
     one.fused = l.op == &loop_ir::fused_op;
     one.copy = l.copy;
@@ -306,7 +306,7 @@ void add_separate(const FusionReport& report, StepRecord& r) {
                         op_at_line(report.before->node(x.to)), x.reason, x.bytes});
 }
 
-// Equal ones as one, and of these the ones that cost most.
+// Merges equal records, and returns the records that cost most.
 std::vector<MissedRecord> most_of(const std::vector<MissedRecord>& all) {
   constexpr size_t kMost = 100;
   std::vector<MissedRecord> sums;

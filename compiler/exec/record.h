@@ -1,4 +1,4 @@
-// StepRecord: what one compiled step does, as data: its launches with their work, time and place in the program, its
+// StepRecord: one compiled step as data. It contains the launches with their work, time and place in the program, the
 // memory, and the machine's rates. It is made from the plan, so it exists before the step has run. Times are measured
 // from the second run on; they are 0 before. Reports, tools and benchmarks print it and compute none of it themselves.
 #pragma once
@@ -15,14 +15,14 @@
 namespace weft {
 
 /// The kind of work of a launch, after its most expensive op (Ivanov et al.: Data Movement Is All You Need, 2021; they
-/// call reductions with what follows them statistical normalisation).
+/// call reductions with the ops after them statistical normalisation).
 enum class WorkClass : uint8_t { kContraction, kNormalisation, kElementwise, kMovement, kCollective };
-/// What bounds the time of a launch on this machine.
+/// The resource that bounds the time of a launch on this machine.
 enum class Bound : uint8_t { kMemory, kArithmetic, kProducts };
 
-/// By node of a step's graph: its phase. A node outside the gradient that reads one is an update, and so is what only
-/// updates read, such as a power of the step count; what is computed again for the gradient is a part of it; a fused
-/// node has the phase of most of its operations.
+/// The phase of each node of a step's graph. Nodes of the gradient, and values computed again for it, are backward.
+/// Other nodes that read them are updates, and so are values that only updates read, such as a power of the step count.
+/// A fused node has the common phase of its results, else the phase of most of its operations.
 std::vector<Phase> phases_of(const Graph& g);
 /// The first class of collective, contraction, normalisation and elementwise that the node's op has, or an op of the
 /// body of a fused node or loop; else movement.
@@ -45,7 +45,7 @@ struct LaunchRecord {
   Cost work;                // planned; `at_most` if it depends on values
   std::string axes;         // of a collective: the mesh dimensions that it joins, "dp,tp"
   double sent = 0;          // bytes of a collective over the rank's link
-  Cost done;                // what the values needed in the last call that counted it (Compiled::count_work)
+  Cost done;                // for the values of the last call that counted it (Compiled::count_work)
   bool counted = false;     // `done` is known
   double predicted_us = 0;  // at the machine's rates
   double measured_us = 0;   // 0: not measured yet
@@ -84,11 +84,11 @@ struct PassRecord {
 /// Memory traffic of a copy, or of two kernels instead of one, and the reason.
 struct MissedRecord {
   enum Kind : uint8_t { kCopy, kSeparateKernels } kind = kCopy;
-  std::string from;  // of a copy, what is copied; else an op with its line, "mul at model.cc:43"
+  std::string from;  // of a copy: the copied value; else an op with its line, "mul at model.cc:43"
   std::string to;    // the op that is not in the kernel of `from`; empty for a copy
   std::string reason;
-  double bytes = 0;   // of all times
-  int32_t times = 1;  // equal ones, of equal layers
+  double bytes = 0;   // of all `times` together
+  int32_t times = 1;  // number of equal records, from equal layers
   /// "1.05 MB  mul at model.cc:43 | sum at model.cc:50: they iterate over different points (4096 and 64), 12 times".
   std::string to_string() const;
 };
@@ -96,7 +96,7 @@ const char* to_string(MissedRecord::Kind kind);
 
 /// A step on one device, or one rank's part of a step on a mesh.
 struct StepRecord {
-  std::string title;  // what the step is; empty: not known
+  std::string title;  // name of the step; empty: unknown
   std::string device;
   std::string mesh;   // "dp2,tp2"; empty: one device
   int32_t rank = -1;  // of the mesh
@@ -106,7 +106,7 @@ struct StepRecord {
   std::vector<std::string> kernels;  // their code, by LaunchRecord::kernel
   std::vector<MissedRecord> missed;  // copies and pairs of kernels, the 100 that cost most; most bytes first
   std::vector<BufferRecord> buffers;
-  double step_us = 0;               // the least of steps whose launches were not timed, set by who times them; 0: none
+  double step_us = 0;               // the fastest step without timed launches, set by callers that time steps; 0: none
   int64_t peak_bytes = 0;           // planned; equal to the measured peak
   int64_t measured_peak_bytes = 0;  // of the last step; 0: none has run
   int32_t peak_launch = -1;         // where most of the arena is live
@@ -119,7 +119,7 @@ struct StepRecord {
     int32_t launches = 0;
     Sum& operator+=(const LaunchRecord& l);
   };
-  /// Predicts the time of all launches but a mesh's collectives, and what bounds them, at these rates.
+  /// Predicts the time and the bound of all launches at these rates, except a mesh's collectives.
   void predict(const Machine& rates);
   Sum sum() const;
   Sum sum(WorkClass kind) const;
@@ -129,10 +129,10 @@ struct StepRecord {
   /// "buffers": [...], "step_us"?, "peak_bytes",
   /// "measured_peak_bytes"?, "peak_launch", "at_peak"}.
   std::string to_json() const;
-  /// Serialised weft.RecordProto (compiler/exec/record.proto). Of the machine it has the rates, not the links.
+  /// Serialised weft.RecordProto (compiler/exec/record.proto). It contains the machine's rates without the links.
   std::string to_proto() const;
-  /// Reads the bytes of to_proto(). Throws InvalidArgument with the place in the message, what was found and what is
-  /// needed: numbers are finite and not negative, indices within their lists, names known.
+  /// Reads the bytes of to_proto(). Throws InvalidArgument with the place in the message, the value found and the value
+  /// needed. Numbers must be finite and not negative, indices must be within their lists, and names must be known.
   static StepRecord from_proto(std::string_view bytes);
 };
 

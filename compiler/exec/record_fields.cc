@@ -19,8 +19,8 @@ using Json = io::OrderedJson;
 
 // ---- the fields ----
 
-// What a row gives to a visitor: the field's name in JSON, the member, its value in a new record, whether JSON has it
-// if it still has that value, and how to set and get it in a message.
+// A row gives a visitor the field's name in JSON, the member, its value in a new record, whether JSON contains it at
+// that value, and functions that set and get it in a message.
 #define ROW(json, field, member, always)                                                                 \
   visit.value(                                                                                           \
       json, r.member, none.member, always, [](auto& message, const auto& v) { message.set_##field(v); }, \
@@ -134,7 +134,7 @@ void fields(Record& r, Visit& visit) {
 #undef FIELD_IF_SET
 #undef PART
 
-// ---- values, as JSON and messages have them ----
+// ---- values in JSON and messages ----
 
 constexpr int count_of(Phase) { return static_cast<int>(Phase::kUpdate) + 1; }
 constexpr int count_of(WorkClass) { return static_cast<int>(WorkClass::kCollective) + 1; }
@@ -299,7 +299,7 @@ class RecordReader final : internal::MessageReader {
     v = {intern(std::string_view(p).substr(0, colon)), line};
   }
 
-  // Indices of lists, and what the members of one part say about each other.
+  // Checks indices of lists, and members of one part against each other.
   void check(const StepRecord& r) {
     try {
       check_rates(r.machine);

@@ -72,7 +72,7 @@ TEST(Record, HasThePartsOfATrainingStep) {
     }
   }
   EXPECT_EQ(launches, static_cast<int>(r.launches.size()));
-  // Two products forward, and their gradients without the one of x.
+  // Two forward products and their gradients, without the gradient of x.
   const double rows = 2 * 32.0 * (16 * 64 + 64 * 8);
   EXPECT_EQ(products, rows + rows + 2 * 32.0 * 64 * 8);
   EXPECT_EQ(r.sum(Phase::kForward).work.products, rows);
@@ -90,7 +90,8 @@ TEST(Record, HasThePartsOfATrainingStep) {
   EXPECT_TRUE(scopes.contains("up") && scopes.contains("down")) << scopes.size();
 }
 
-// A group with operations of several phases has that of most of them; without an optimiser nothing is an update.
+// A group with operations of several phases has the phase of most operations. Without an optimiser, nothing is an
+// update.
 TEST(Record, ThereIsNoUpdateWithoutAnOptimiser) {
   auto step = compile([](Tensor x) {
     const Tensor v = x.requires_grad();

@@ -128,9 +128,9 @@ class Report {
          bytes_text(plan_.live_bytes), "), cells ", bytes_text(cells), ", outputs ", bytes_text(outputs),
          ", constants ", bytes_text(plan_.folded_bytes));
     if (options_.memory_budget > 0) line("  budget ", bytes_text(options_.memory_budget));
-    if (e_.low_memory) line("  to need less, products compute expensive operands again: they are not kept");
+    if (e_.low_memory) line("  to save memory, products compute expensive operands again instead of keeping them");
     if (const Rematerialisation& r = e_.remat; r.fits)
-      line("  to keep to the budget ", r.copies, " nodes are computed again: ", fixed(r.flops * 1e-9, 3),
+      line("  to fit the budget, ", r.copies, " nodes are computed again: ", fixed(r.flops * 1e-9, 3),
            " GFLOP more, about ", fixed(r.seconds * 1e3, 2), " ms; from forward to backward ", bytes_text(r.kept),
            " are kept instead of ", bytes_text(r.kept_before), "; the peak was ", bytes_text(r.peak_before));
     if (stats_.arena_bytes > plan_.arena_bytes)
@@ -292,7 +292,7 @@ class Report {
     for (const std::string& n : plan_.notes) line("  ", n);
     if (stats_.fresh_writes > 0)
       line("  ", stats_.fresh_writes,
-           " cells went to fresh storage in the last call: their old one has another holder");
+           " cells went to fresh storage in the last call: their old storage has another holder");
     for (const PassReport& p : e_.passes)
       if (p.disabled) line("  pass ", p.name, " is disabled");
     if (out_.size() == before) line("  nothing left out");

@@ -1,4 +1,4 @@
-// Reproductions build alone and run: of kernels that are right they print "equal", in every mode that drivers have.
+// Reproductions build alone and run. They print "equal" for correct kernels, in every mode of the drivers.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
@@ -18,7 +18,7 @@ namespace {
 using Args = std::span<const Tensor>;
 using Tensors = std::vector<Tensor>;
 
-// The exit status of the reproduction of fn's kernel; `damage`: of one that computes something else.
+// The exit status of the reproduction of fn's kernel; `damage`: of a kernel that computes something else.
 int status_of(const TensorFn& fn, const Tensors& in, bool damage = false) {
   std::vector<TensorType> types;
   for (const Tensor& t : in) types.push_back(t.type());

@@ -10,7 +10,7 @@
 
 namespace weft::internal {
 
-/// The outputs of a drafted plan that need a copy: each other one fills an output block that no other output uses.
+/// The outputs of a drafted plan that need a copy. Each other output fills an output block of its own.
 std::set<size_t> shared_outputs(const MemoryPlan& plan);
 /// A graph with copies of these outputs in their place.
 Ref<Graph> with_copies(const Graph& g, const std::set<size_t>& outputs);
@@ -43,7 +43,7 @@ class StampedPlan {
   /// Adds a node that is run by itself: a collective. Returns its id in graph().
   int32_t add_node(Node node);
 
-  /// The number of launches of a part, and memory for so many in the plan.
+  /// The number of launches of a part. reserve() makes room for `launches` launches in the plan.
   size_t launches_of(int32_t part) const { return parts_[static_cast<size_t>(part)].plan.launches.size(); }
   void reserve(size_t launches) { plan_.launches.reserve(launches); }
   /// Appends the launches of a part. `in` by operand, `out` by result.

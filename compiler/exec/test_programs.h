@@ -1,4 +1,4 @@
-// Running one program in every way it can be run, for tests: all must give the same bits.
+// Runs one program in every possible way, for tests. All ways must give the same bits.
 #pragma once
 #include <functional>
 
@@ -20,7 +20,7 @@ namespace weft::testing {
 
 using Tensors = std::vector<Tensor>;
 
-/// f32 arguments of so many steps.
+/// f32 arguments for `steps` steps.
 inline std::vector<Tensors> random_inputs(int steps, const std::vector<Shape>& shapes, uint64_t seed = 1) {
   Random random(seed);
   std::vector<Tensors> all(steps);
@@ -29,7 +29,7 @@ inline std::vector<Tensors> random_inputs(int steps, const std::vector<Shape>& s
   return all;
 }
 
-/// Normal, of another seed at each call of a process.
+/// Normal values, with another seed in each call of a process.
 inline Tensor normal(const Shape& shape, DType dtype = kFloat32) {
   static int seed = 0;
   manual_seed(++seed);
@@ -40,7 +40,7 @@ inline Parameter random_parameter(const Shape& shape) {
   return Parameter(TensorType{kFloat32, {}, shape}, [=] { return randn(shape) * 0.3; });
 }
 
-/// An op of f32 whose kernel gives another result at each run: zeros, but the runs before it at position 2.
+/// An op of f32 whose kernel gives another result in each run: zeros, but the number of earlier runs at position 2.
 inline const OpDef& unsteady_op() {
   static int runs = 0;
   static const OpDef op = {.name = "unsteady",
@@ -53,14 +53,14 @@ inline const OpDef& unsteady_op() {
   return op;
 }
 
-/// fn's ops in a graph, as kernels have them.
+/// fn's ops in a graph, lowered as for kernels.
 inline Ref<Graph> lowered_body(const TensorFn& fn, const Tensors& in) {
   std::vector<TensorType> types;
   for (const Tensor& t : in) types.push_back(t.type());
   return internal::lower(*capture_graph(fn, types));
 }
 
-/// fn as one fused node where it is traced; as it is elsewhere.
+/// fn as one fused node where it is traced; elsewhere its plain ops.
 inline Tensors fused(const TensorFn& fn, const Tensors& in) {
   if (!internal::thread_state.capture) return fn(in);
   SmallVec<const Tensor*, 4> operands;
@@ -68,7 +68,7 @@ inline Tensors fused(const TensorFn& fn, const Tensors& in) {
   return dispatch_multi(loop_ir::fused_op, operands, {{"body", lowered_body(fn, in)}});
 }
 
-/// The bits of eager from one fused node, whatever the number of threads.
+/// Expects the bits of eager from one fused node for each number of threads.
 inline void expect_fused_bits(const TensorFn& fn, const Tensors& in, std::initializer_list<int> threads = {1, 2, 3}) {
   Tensors want;
   {
@@ -89,7 +89,7 @@ inline void expect_fused_bits(const TensorFn& fn, const Tensors& in, std::initia
   set_num_threads(before);
 }
 
-/// A switch that has another value while this lives.
+/// Gives a switch another value during its lifetime.
 struct Switched {
   Switched(const char* name, const std::string& value) : name_(name), before_(switch_value(name)) {
     set_switch(name, value);

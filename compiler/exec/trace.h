@@ -8,9 +8,9 @@
 
 namespace weft {
 
-/// Writes a trace as Chrome's JSON. A "pid" is 2 plus the rank, or 1 for what is on no rank; a "tid" is a thread. Each
-/// slice has the arguments scope, line, phase, bytes and rank, where it has them. Collectives are joined by flows from
-/// the rank that came last to the others; the bytes that are live in the arena are a counter. Throws Unavailable if the
+/// Writes a trace as Chrome's JSON. A "pid" is 2 plus the rank, or 1 for events without a rank; a "tid" is a thread.
+/// The arguments of a slice are scope, line, phase, bytes and rank, if known. Collectives are joined by flows from the
+/// rank that came last to the others; the bytes that are live in the arena are a counter. Throws Unavailable if the
 /// file cannot be written; `who` begins the message.
 void save_trace(const Trace& trace, const std::string& path, const char* who);
 

@@ -16,7 +16,7 @@ std::string untrained_parameters(const Graph& g) {
   for (const CellWrite& w : g.writes) trained[static_cast<size_t>(w.cell)] = true;
   for (int32_t id = 0; id < g.size(); ++id) {
     const Node& n = g.node(id);
-    // A gradient of other things, as of an input, trains nothing.
+    // A gradient for other values, such as an input, trains nothing.
     if (n.op == &grad_op &&
         std::any_of(n.inputs.begin() + 1, n.inputs.end(), [&](Value v) { return cell_of(v) >= 0; })) {
       const std::vector<bool> reached = reached_by_derivative(g, n.inputs[0]);

@@ -49,7 +49,7 @@ TEST(Untrained, NothingIsSaidWithoutCause) {
   Net net;
   std::vector<std::shared_ptr<void>> kept;  // compiled functions that are dropped cause another warning
   const auto run = [&](const std::function<Tensor(Tensor)>& fn) {
-    net = Net();  // whose parameters no gradient was taken of
+    net = Net();  // no gradient of its parameters was taken
     auto step = std::make_shared<decltype(compile(fn))>(compile(fn));
     kept.push_back(step);
     return stderr_of([&] { (*step)(ones({4, 3})); });
@@ -61,7 +61,7 @@ TEST(Untrained, NothingIsSaidWithoutCause) {
               return loss;
             }),
             "");
-  EXPECT_EQ(run([&](const Tensor& x) {  // written without a gradient, as an average of weights is
+  EXPECT_EQ(run([&](const Tensor& x) {  // written without a gradient, like an average of weights
               const Tensor loss = net.loss(x);
               const std::vector<Tensor> g = grad(loss, std::vector<Parameter>{net.body, net.head});
               net.body.set(net.body - g[0]);
@@ -98,7 +98,7 @@ TEST(Untrained, NothingIsSaidWithoutCause) {
               return other + sum(grad(loss, std::vector<Parameter>{net.body})[0]);
             }),
             "");
-  EXPECT_EQ(run([&](const Tensor& x) {  // by the input: nothing is trained
+  EXPECT_EQ(run([&](const Tensor& x) {  // the gradient of the input trains nothing
               const Tensor at = x.requires_grad();
               return grad(net.loss(at), {at})[0];
             }),

@@ -48,7 +48,7 @@ TEST(VmapFunction, GivesAGradientForEachExample) {
   EXPECT_TRUE(close(compiled, eager, kFloat64, 50));
 }
 
-// A body has no tape of what was computed before it, as a captured function has none.
+// A body has no tape of computations before it, like a captured function.
 TEST(VmapFunction, AGradientThroughWhatWasComputedOutsideIsAnError) {
   const Tensor x = tensor({{1.0, 2.0}, {3.0, 4.0}});
   const Parameter p(tensor({1.0, 2.0}));
@@ -67,7 +67,7 @@ TEST(VmapFunction, AGradientThroughWhatWasComputedOutsideIsAnError) {
       const std::string e = testing::error_of(call);
       EXPECT_NE(e.find("was computed from an operand of grad outside the function of "), e.npos) << e;
     }
-    // Detached, from something else, or inside: no gradient is lost.
+    // Values that are detached, depend on other values, or are computed inside: no gradient is lost.
     const Tensor other = ones({2}).requires_grad() * 3;
     const Tensor got = vmap([&](Tensor a) { return grad((a * h.detach() * r + other * (r * a)).sum(), {r})[0]; })(x);
     if (!got.is_traced()) {

@@ -125,7 +125,7 @@ Cache::Cache(const std::string& folder, bool asked, ObjectKind kind) : kind_(kin
       note_ = error.what();
     }
     if (!note_.empty()) {
-      note_ = str_cat("kernel cache: the folder ", folder, " cannot be made (", note_,
+      note_ = str_cat("kernel cache: the folder ", folder, " cannot be created (", note_,
                       "); kernels are kept in memory only");
       return;
     }

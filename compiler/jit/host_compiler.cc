@@ -142,7 +142,7 @@ std::vector<std::string> kernel_flags(const HostCompiler& compiler, Isa isa) {
   // Only intrinsics and assembly use these: they do not change other code.
   if (isa == Isa::avx512 && cpu_features().avx512_bf16) flags.push_back("-mavx512bf16");
   if (isa == Isa::avx512 && cpu_features().amx_bf16) flags.insert(flags.end(), {"-mamx-tile", "-mamx-bf16"});
-  // Kernel texts already use vectors and unrolling, so most of -O2 has nothing to improve. Of -O2, global CSE (loads of
+  // Kernel texts already use vectors and unrolling, so most of -O2 has nothing to improve. Only global CSE (loads of
   // loop invariants) pays.
   if (compiler.clang())
     flags.push_back("-O2");

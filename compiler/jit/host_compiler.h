@@ -14,9 +14,9 @@ struct HostCompiler {
   bool clang() const { return version.find("clang") != std::string::npos; }
 };
 
-/// The compiler `wanted` (a path or a name on PATH); if that is empty, the one of switch WEFT_CXX, or the first of g++,
-/// c++, clang++ on PATH that runs. Each process asks once per name. `memo_folder`, if not empty, keeps the output of
-/// --version for other processes, which saves starting a program.
+/// The compiler `wanted` (a path or a name on PATH); if that is empty, the compiler of switch WEFT_CXX, or the first of
+/// g++, c++, clang++ on PATH that runs. Each process asks once per name. `memo_folder`, if not empty, keeps the output
+/// of --version for other processes, which saves starting a program.
 HostCompiler find_compiler(const std::string& wanted, const std::string& memo_folder);
 
 /// Flags for kernels on `isa`: the shortest compile time that still gives the speed of -O2.
@@ -27,7 +27,7 @@ struct Unit {
   std::string source, object;  // paths
   std::string
       failure;         // after compile(): why there is no object, a clause like "ended with ..."; empty if there is one
-  std::string output;  // what the compiler printed
+  std::string output;  // text that the compiler printed
   bool timed_out = false;
 };
 

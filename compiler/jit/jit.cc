@@ -95,7 +95,7 @@ void* open_object(const std::string& path) {
   int fd = ::memfd_create("weft-kernels", MFD_CLOEXEC);
   if (fd < 0) return nullptr;
   void* handle = nullptr;
-  // The descriptor stays open: the loader takes a path that it has seen for the library that it has loaded.
+  // The descriptor stays open: for a known path, the loader returns the library that it has loaded.
   if (::write(fd, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()))
     handle = ::dlopen(str_cat("/proc/self/fd/", fd).c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!handle) ::close(fd);
@@ -177,7 +177,7 @@ Work make_work(Load& l, std::vector<std::string>& places) {
         why = error.what();
       }
     }
-    if (in_cache) l.out.notes.push_back(str_cat("kernel cache: ", cache, " takes no new kernels: ", why));
+    if (in_cache) l.out.notes.push_back(str_cat("kernel cache: ", cache, " accepts no new kernels: ", why));
   }
   return {};
 }
@@ -290,7 +290,7 @@ void too_slow(Load& l, size_t i, const std::string& failure) {
   table().slow.emplace(l.keys[i], l.out.notes.back());
 }
 
-// After a round in which units reached the time limit: decides what to try next. A process gives a compiler up after
+// Chooses the next attempt after a round in which units reached the time limit. A process gives a compiler up after
 // kMostWaits such rounds, or at once if every one of several kernels reached the limit alone.
 void give_up_or_isolate(Load& l, const std::vector<std::vector<size_t>>& parts, const std::vector<Unit>& units) {
   constexpr int kMostWaits = 4;
@@ -316,8 +316,8 @@ void give_up_or_isolate(Load& l, const std::vector<std::vector<size_t>>& parts, 
   table().given_up[l.compiler.path] = l.out.unavailable;
 }
 
-// The result of one run of the compiler in a work folder. The files of each round have new names, because the loader
-// takes a path that it has seen for the library that it has loaded.
+// The result of one run of the compiler in a work folder. The files of each round have new names, because for a known
+// path, the loader returns the library that it has loaded.
 enum class Round { kDone, kAgain, kNoRoom };
 Round compile_round(Load& l, Work& work, int round, const std::vector<std::vector<size_t>>& parts) {
   bool again = false;
@@ -421,7 +421,7 @@ void compile_missing(Load& l) {
       return;
     }
     if (in_cache)
-      l.out.notes.push_back(str_cat("kernel cache: ", l.cache->folder(), " takes no new kernels: the disk is full"));
+      l.out.notes.push_back(str_cat("kernel cache: ", l.cache->folder(), " accepts no new kernels: the disk is full"));
   }
 }
 

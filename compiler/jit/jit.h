@@ -1,6 +1,6 @@
 // Kernels from C++ text: finds them in this process or in the cache on disk, or builds them with the host's compiler. A
-// kernel is one extern "C" function. Its key is its content: text, prelude, flags, compiler and format. So a function
-// found under a key is the one that the text defines. Functions are never unloaded.
+// kernel is one extern "C" function. Its key is its content: text, prelude, flags, compiler and format. So the function
+// found under a key is the function that the text defines. Functions are never unloaded.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -54,7 +54,7 @@ Loaded load(const Request& request, const Options& options = {});
 /// $XDG_CACHE_HOME/weft/kernels, else ~/.cache/weft/kernels; "off" if none of these is set.
 std::string default_cache();
 
-/// What load() would use, to show to people.
+/// The compiler and the cache that load() would use, for display.
 struct Status {
   std::string compiler, version;  // path, and the first line of --version
   std::string unavailable;        // why there is no compiler

@@ -38,7 +38,7 @@ TEST(JitCache, AnotherProcessFindsTheKernels) {
   EXPECT_EQ(r.from_disk, 5) << r.to_string();
   EXPECT_EQ(r.compiled, 0);
   EXPECT_TRUE(r.right);
-  // Some of them and a new one.
+  // Some of these kernels and a new kernel.
   request.kernels.erase(request.kernels.begin(), request.kernels.begin() + 3);
   request.kernels.push_back(adder(5005, "adder5"));
   r = load_in_child(request, options, 5003);
@@ -350,7 +350,7 @@ TEST(JitFolder, AFileIsNoFolder) {
   EXPECT_TRUE(contains(r.text, path + " is not a folder")) << r.text;
   r = load_in_child(adders(6400, 1), {.cache = path + "/below"}, 6400);
   EXPECT_TRUE(r.right) << r.to_string();
-  EXPECT_TRUE(contains(r.text, "cannot be made")) << r.text;
+  EXPECT_TRUE(contains(r.text, "cannot be created")) << r.text;
 }
 
 TEST(JitFolder, AFolderThatCannotBeWrittenServesReaders) {
@@ -372,13 +372,13 @@ TEST(JitFolder, AFolderThatCannotBeWrittenServesReaders) {
     ::setenv("TMPDIR", "/tmp", 1);
   };
   InChild r = load_in_child(old, options, 6500, become);
-  if (contains(r.text, "seteuid") || contains(r.text, "cannot be made") || contains(r.text, "cannot be read"))
+  if (contains(r.text, "seteuid") || contains(r.text, "cannot be created") || contains(r.text, "cannot be read"))
     GTEST_SKIP() << "another user cannot reach " << options.cache;
   EXPECT_EQ(r.from_disk, 2) << r.to_string();
   r = load_in_child(fresh, options, 6510, become);
   EXPECT_TRUE(r.right) << r.to_string();
   EXPECT_EQ(r.compiled, 2);
-  EXPECT_TRUE(contains(r.text, "takes no new kernels")) << r.text;
+  EXPECT_TRUE(contains(r.text, "accepts no new kernels")) << r.text;
   EXPECT_EQ(names_with(options.cache, ".so").size(), 2u);
 }
 
@@ -386,7 +386,7 @@ TEST(JitFolder, AFullDiskIsSaidAndWorkedAround) {
   const Options options{.cache = temporary("full"), .min_free_bytes = INT64_MAX};
   InChild r = load_in_child(adders(6600, 2), options, 6600);
   EXPECT_TRUE(r.right) << r.to_string();
-  EXPECT_TRUE(contains(r.text, "takes no new kernels: the disk is full")) << r.text;
+  EXPECT_TRUE(contains(r.text, "accepts no new kernels: the disk is full")) << r.text;
   EXPECT_EQ(names_with(options.cache, ".so").size(), 0u);
   // The compiler notices it only while it runs.
   std::string compiler = fake_compiler(

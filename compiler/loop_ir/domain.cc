@@ -131,7 +131,7 @@ class Finder {
     }
   }
 
-  /// A value that no edge connects to the root, but that has its shape, is assumed to have the map of the root.
+  /// A value that no edge connects to the root gets the root's map if it has the root's shape.
   void assume() {
     for (int32_t id = 0; id < g_.size(); ++id) {
       if (anchors_[id] || !same_shape(id, root_)) continue;
@@ -270,8 +270,7 @@ class Finder {
     return true;
   }
 
-  /// Checks that the reduced dims are whole axes in the order of the domain. The order of sums is then that of the
-  /// eager kernel.
+  /// Checks that the reduced dims are whole axes in the order of the domain. Sums then have the eager kernel's order.
   void check_reduced(const Node& n, const IndexMap& map) {
     int last = -1;
     int64_t points = 1, elements = 1;
@@ -301,7 +300,7 @@ class Finder {
 
 Domain find_domain(const Graph& g) {
   int32_t root = -1, dot = -1;
-  // The points are those of the widest result or reduced operand. Every other value is computed where these need it.
+  // The widest result or reduced operand defines the points. Every other value is computed where these points need it.
   double most = -1;
   auto widest = [&](Value v) {
     const double numel = static_cast<double>(g.type(v).shape.numel());

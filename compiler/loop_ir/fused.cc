@@ -17,14 +17,14 @@ Types infer_fused(const InferCall& c) {
   WEFT_BUG_IF(body.inputs.size() != c.in.size(), "fused: ", c.in.size(), " operands for a body of ",
               body.inputs.size());
   for (size_t i = 0; i < c.in.size(); ++i)
-    WEFT_BUG_IF(!(body.type(body.inputs[i]) == c.in[i]), "fused: operand ", i, " is ", c.in[i], "; the body takes ",
+    WEFT_BUG_IF(!(body.type(body.inputs[i]) == c.in[i]), "fused: operand ", i, " is ", c.in[i], "; the body accepts ",
                 body.type(body.inputs[i]));
   Types out;
   for (Value v : body.outputs) out.push_back(body.type(v));
   return out;
 }
 
-// Bytes that the group reads of each operand: all, or only what its ops select of it.
+// Bytes that the group reads of each operand: all of it, or only the elements that its ops select.
 std::vector<double> bytes_read(const Graph& body, std::span<const TensorType> in) {
   std::vector<double> selected(in.size());
   std::vector<bool> whole(in.size());

@@ -201,7 +201,7 @@ void Kernel::verify() const {
           if (info.operands == 3 && of != Type::pred) fail(id, "the condition is not a predicate");
           if (i.type != (info.bool_result ? Type::pred : t)) fail(id, "has the wrong type");
           constexpr DType kDTypes[] = {kFloat32, kFloat64, kInt32, kInt64, kBool};
-          if (!kernels::pointwise_takes(i.pw, kDTypes[static_cast<int>(t)])) fail(id, "does not take this type");
+          if (!kernels::pointwise_takes(i.pw, kDTypes[static_cast<int>(t)])) fail(id, "does not accept this type");
           if (!is_floating(kDTypes[static_cast<int>(t)]) &&
               (i.pw == kernels::Pw::remainder || i.pw == kernels::Pw::floor_divide))
             fail(id, "divides integers");

@@ -6,7 +6,7 @@
 // kernel serves every size, and its text is its key in the kernel cache.
 //
 // A kernel runs one *instance* after another. An instance is a list of segments. A straight segment runs once, a loop
-// segment runs along the loop axis. Axes are numbered from the outermost. The mode says what the axes mean:
+// segment runs along the loop axis. Axes are numbered from the outermost. The mode defines the axes:
 // - kRows: axes are outer..., L. The lane axis L is also the loop axis: a loop takes 16 lanes of L at a time. An
 //   instance is one outer point. A kernel without kReduce can run on any part [l0, l1) of L.
 // - kAcross: axes are outer..., K, L. An instance is one outer point and 16 neighbours along L. A loop takes one step

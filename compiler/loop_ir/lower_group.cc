@@ -399,8 +399,8 @@ class Lowering : Instructions {
           if (b.output || b.index != static_cast<int32_t>(input)) continue;
           read = true;
           ok &= !k.operands[k.instrs[i].slot].indexed;
-          // Instructions run in the order of their numbers. So no instruction reads, at one point, what was written
-          // there.
+          // Instructions run in the order of their numbers. So no instruction reads an element at one point after it
+          // was written there.
           ok &= b.offset == out.offset && b.strides == out.strides && static_cast<int>(i) < store &&
                 k.instrs[i].level == k.instrs[store].level;
         }

@@ -1,5 +1,5 @@
-// A product whose operands are computed while it packs them. The body is split into one kernel for each computed
-// operand, which writes any piece of it, and a main graph in which that operand is an ordinary input.
+// A product whose operands are computed while it packs them. The body is split into a main graph, in which these
+// operands are ordinary inputs, and one kernel for each computed operand. The kernel writes any piece of its operand.
 #pragma once
 #include <optional>
 
@@ -19,15 +19,14 @@ struct Prologue {
 };
 
 struct DotParts {
-  Ref<Graph> main;  // its inputs: those of the whole graph, then one for each computed operand
+  Ref<Graph> main;  // its inputs: the inputs of the whole graph, then one for each computed operand
   Prologue operand[2];
 };
 
 /// Empty if the body computes no operand of a product. Throws Unfusable if gemm cannot take the operand.
 std::optional<DotParts> take_apart(const Graph& body);
 
-/// Why gemm cannot take operand 0 or 1 of a dot in pieces that are computed on demand, whatever computes them. Empty if
-/// it can.
+/// Why gemm cannot accept operand 0 or 1 of a dot in pieces that any kernel computes on demand. Empty if it can.
 std::string cannot_fill(const Node& dot, const TensorType& a, const TensorType& b, int operand);
 
 /// The kernel for a computed operand. Its only result, the last operand of the kernel, has strides that the caller

@@ -46,7 +46,7 @@ class Regroup {
     const bool first_fixed = fixed(sum.a), subtracts = sum.pw == Pw::sub;
     const Term c{first_fixed ? sum.b : sum.a, inner.negative != (first_fixed && subtracts)};
     const Term s{first_fixed ? sum.a : sum.b, inner.negative != (!first_fixed && subtracts)};
-    // t = s + p. It takes the sign of the positive one, if either is positive.
+    // t = s + p. t is positive if s or p is positive.
     Instr t = i;
     t.level = Level::kPoint;
     bool t_negative = false;

@@ -17,7 +17,7 @@ struct FusionReport;
 
 struct FuseOptions {
   bool rows = true, epilogue = true, siblings = true, duplicate = true, prologue = true;
-  bool low_memory = false;  // prologues also compute what costs more time than it saves
+  bool low_memory = false;  // prologues also compute values that cost more time than they save
 };
 
 /// The parts that are switched on, and the facts that fusion reads.

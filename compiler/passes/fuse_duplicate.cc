@@ -91,7 +91,7 @@ class Duplicator {
     groups.erase(std::unique(groups.begin(), groups.end()), groups.end());
     groups.erase(std::remove(groups.begin(), groups.end(), own), groups.end());
     // A product of 16-bit rows reads them in place and runs soon, so keeping the value does not slow it down. The value
-    // is written for that product, and only readers for which it would have to be kept recompute it.
+    // is written for that product. Other readers recompute it only if it would have to be kept for them.
     const size_t readers = groups.size();
     if (is_16bit(g_.graph().type(v).dtype))
       std::erase_if(groups, [&](int32_t i) {
@@ -190,7 +190,7 @@ class Duplicator {
     return true;
   }
 
-  /// Tries to stop at values that are in memory anyway, then to go on to their operands.
+  /// Tries to stop at values that are in memory anyway, then to continue to their operands.
   Chain chain(int32_t id, int32_t group) const {
     const Chain shallow = expand(id, group, true), deep = expand(id, group, false);
     if (!deep.possible) return shallow;

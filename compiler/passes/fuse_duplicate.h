@@ -26,7 +26,7 @@ class Flow {
 /// Which operands products compute while they pack them.
 enum class Operands : uint8_t {
   kNone,
-  kCheap,  // those that need fewer operations than keeping them is worth
+  kCheap,  // operands that need fewer operations than keeping them is worth
   kAll,    // all: less memory, more time
 };
 

@@ -76,7 +76,7 @@ class Epilogues {
       if (!r.map.regular && !r.gathered && r.whole && g_.points(x.nodes[0]) == points) return offer(x.nodes);
     }
     if (x.space.n != points) return;
-    // Nodes that need no reduction of the group and, of these, the ones that depend on the product.
+    // `eligible`: nodes that need no reduction of the group. `from_d`: eligible nodes that depend on the product.
     std::unordered_set<int32_t> eligible, from_d;
     std::vector<int32_t> ends;
     for (int32_t id : x.nodes) {

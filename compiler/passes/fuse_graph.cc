@@ -182,7 +182,7 @@ void FusionGraph::classify(bool free_chains) {
   }
 }
 
-/// Of one view node, from its operand.
+/// The spread of one view node, from its operand.
 Spread FusionGraph::spread_of(Value v) const {
   const Node& n = g_.node(v);
   const Shape &in = g_.type(n.inputs[0]).shape, &out = n.outputs[0].shape;

@@ -1,5 +1,5 @@
-// What fusion needs to know about a graph: which nodes compute and which are views, and who reads which value through
-// which view. Edges skip views and constants: a unit (a node that is launched or fused) reads root values.
+// The facts about a graph that fusion needs: the role of each node, and the reads of each unit through views. Edges
+// skip views and constants: a unit (a node that is launched or fused) reads root values.
 #pragma once
 #include <algorithm>
 #include <span>
@@ -74,11 +74,11 @@ class FusionGraph {
   }
   /// Whether the node is gather or index_select.
   bool chooses(int32_t id) const;
-  /// Whether it is one whose positions differ from point to point.
+  /// Whether the node chooses at positions that differ from point to point.
   bool scatters_reads(int32_t id) const;
   /// Library calls before it in the program: a measure of time.
   int32_t library_calls_before(int32_t id) const { return library_calls_before_[id]; }
-  /// The points that the node iterates over: those of a reduction's operand, otherwise those of its result.
+  /// The number of points that the node iterates over: the elements of a reduction's operand, otherwise of its result.
   int64_t points(int32_t id) const;
 
  private:

@@ -262,7 +262,7 @@ Match Partition::siblings(int32_t a, int32_t b) const {
   return combine(&s, groups_[a], groups_[b]);
 }
 
-// ---- what a join saves and what it needs ----
+// ---- savings and conditions of a join ----
 
 int64_t Partition::saved(int32_t a, int32_t b) {
   int64_t bytes = 0;

@@ -80,8 +80,8 @@ void Partition::each_predecessor(const Group& x, F f) const {
   }
 }
 
-/// Collects the groups on paths from `from` (to it, if backward) whose order is between those of `from` and `to`. True
-/// if a path meets `to`; direct edges are ignored if skip_direct_to is `to`.
+/// Collects the groups on paths from `from` (to it, if backward) that are between `from` and `to` in the order. True if
+/// a path meets `to`; direct edges are ignored if skip_direct_to is `to`.
 bool Partition::reaches(int32_t from, int32_t to, int32_t skip_direct_to, std::vector<int32_t>& seen, bool backward) {
   const int32_t lo = std::min(groups_[from].order, groups_[to].order),
                 hi = std::max(groups_[from].order, groups_[to].order);

@@ -1,4 +1,4 @@
-// What fusion did, and why it did no more.
+// The result of fusion, and the reasons why it joined no more launches.
 #pragma once
 #include <string>
 #include <string_view>
@@ -29,9 +29,9 @@ struct FusionReport {
     double bytes = 0;
   };
   std::vector<Refused> refused;
-  /// What a list of traffic names: `refused`, and library calls beside generated kernels. Their sum counts the write of
-  /// a value once, if no launch outside these pairs reads it, and the read of each launch once; pairs that would add
-  /// nothing to it are left out. Most bytes first.
+  /// The pairs that a list of traffic names: `refused`, and library calls beside generated kernels. The sum of their
+  /// bytes counts the write of a value once, if no launch outside these pairs reads it, and the read of each launch
+  /// once. Pairs that would add nothing to the sum are left out. Most bytes first.
   std::vector<Refused> separate;
   double bytes_before = 0, bytes_after = 0;  // moved by all launches
   int32_t launches_before = 0, launches_after = 0;

@@ -16,10 +16,10 @@ using Refused = FusionReport::Refused;
 // its traffic.
 struct Shared {
   double bytes = 0;                 // of its write
-  int32_t writer = -1;              // group; -1: an argument, a cell, or what every kernel computes itself
+  int32_t writer = -1;              // group; -1: an argument, a cell, or a value that every kernel computes itself
   bool pinned = false;              // it is in memory in any case
   std::map<int32_t, double> reads;  // bytes by group
-  std::map<int32_t, int32_t> part;  // by group: another one that it is connected to, or itself
+  std::map<int32_t, int32_t> part;  // by group: another group that it is connected to, or itself
   size_t parts = 0;
 
   bool uses(int32_t group) const { return writer == group || reads.count(group); }
@@ -113,7 +113,7 @@ class Separate {
     return v.reads.at(v.writer == x.b || !v.reads.count(x.b) ? x.a : x.b);
   }
 
-  // What one launch instead of the two would save, whatever becomes of the others.
+  // The bytes that one launch instead of the two would save, if the other launches stay.
   double saved(const Refused& x) const {
     double bytes = 0;
     for (const Shared* v : values_of_[static_cast<size_t>(x.a)]) {
@@ -124,7 +124,7 @@ class Separate {
     return bytes;
   }
 
-  // The part of it that no earlier pair has. The pair that connects the last use also has the write.
+  // The part of these bytes that no earlier pair counts. The pair that connects the last use also counts the write.
   double take(const Refused& x) {
     double bytes = 0;
     for (Shared* v : values_of_[static_cast<size_t>(x.a)]) {

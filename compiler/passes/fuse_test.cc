@@ -312,7 +312,7 @@ TEST(Fuse, CheapValuesAreComputedAgain) {
 
 TEST(Fuse, ElementsChosenByIndex) {
   const TensorType ids{kInt64, Device::cpu(), {12}};
-  // Rows are read in place, whatever follows.
+  // Rows are read in place, for any ops after them.
   auto lookup = [](std::span<const Tensor> x) {
     return std::vector{(index_select(x[0], 0, x[1]) * x[2]).to(kBFloat16)};
   };
@@ -425,7 +425,7 @@ TEST(Fuse, WhyTellsTheRule) {
 }
 
 TEST(Fuse, SeparateKernelsCountEachWriteAndEachReadOnce) {
-  // Three kernels over different dims read x: three pairs, of which two would save all that can be saved.
+  // Three kernels over different dims read x: three pairs, but two joins would save all extra reads.
   const double bytes = 24 * 32 * 40 * 4;
   auto softmaxes = [](const Tensor& x) { return std::vector{softmax(x, 0), softmax(x, 1), softmax(x, 2)}; };
   auto g = joint([&](std::span<const Tensor> x) { return softmaxes(x[0]); }, {f32({24, 32, 40})});

@@ -25,7 +25,7 @@ bool has_loop(const Graph& g) {
   return false;
 }
 
-// The joint passes before the one with this name, and those after it.
+// The joint passes before and after the pass with this name.
 std::pair<std::span<const Pass>, std::span<const Pass>> joint_around(std::string_view name) {
   const std::span<const Pass> joint = passes_of(PassStage::kJoint);
   for (size_t i = 0; i < joint.size(); ++i)
@@ -37,11 +37,11 @@ PassOptions options_of(const PassContext& context) {
   return {.disable = context.disabled, .known = all_passes(), .facts = context.facts};
 }
 
-// By result of a loop before, its result now, or -1.
+// The new result for each old result of a loop, or -1.
 using Kept = std::vector<int32_t>;
 
 // Removes stacked results that nothing reads: a joint graph often keeps some of them for gradients that turned out not
-// to be needed. Merges those that are one value of the body, as the gradients of a sum's operands are.
+// to be needed. Merges results that are one value of the body, such as the gradients of a sum's operands.
 Ref<Graph> with_fewer_results(const Ref<Graph>& body, int64_t carries, const std::function<bool(int32_t)>& read,
                               Kept& kept) {
   const auto now = make_ref<Graph>(*body);
@@ -56,8 +56,8 @@ Ref<Graph> with_fewer_results(const Ref<Graph>& body, int64_t carries, const std
   return now;
 }
 
-// Products of a loop's body with a matrix that is the same in each iteration get it as gemm packs it, so that it is
-// packed once: [n / columns, k, columns]. These matrices become operands of the loop.
+// If a matrix of a product is the same in each iteration of a loop, the product gets it in gemm's packed form, so that
+// it is packed once: [n / columns, k, columns]. These matrices become operands of the loop.
 class Panels {
  public:
   Panels(Rewriter& outer, const Node& loop)
@@ -94,7 +94,7 @@ class Panels {
     return now;
   }
 
-  std::vector<Value> operands;  // of the loop, added behind its own
+  std::vector<Value> operands;  // of the loop, added after its own
 
  private:
   struct Matrix {

@@ -1,4 +1,4 @@
-// Loops (ops/core/loop.h): what happens to their bodies.
+// Passes over loops (ops/core/loop.h) and their bodies.
 #pragma once
 #include "compiler/passes/pass.h"
 

@@ -62,7 +62,7 @@ class Dump {
   }
 
  private:
-  // Numbered files of another process would mix with those of this one.
+  // Numbered files of another process would mix with this process's files.
   void remove_earlier() const {
     static Mutex mutex;
     static auto* const seen = new std::set<std::string>;  // folders of this process
@@ -155,7 +155,7 @@ void verify_same_interface(const Graph& before, const Graph& after) {
   for (const CellWrite& w : before.writes) written.insert(before.cells[w.cell].get());
   for (const CellWrite& w : after.writes)
     WEFT_BUG_IF(!written.contains(after.cells[w.cell].get()), "verify: writes: got one of cell \"",
-                after.cells[w.cell]->name, "\"; need those of before the pass");
+                after.cells[w.cell]->name, "\"; need the writes from before the pass");
   WEFT_BUG_IF(side_effects(after) < side_effects(before), "verify: side effects: got ", side_effects(after),
               "; need at least ", side_effects(before), ", as before the pass");
 }

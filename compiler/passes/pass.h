@@ -25,12 +25,12 @@ struct PassFacts {
   bool stages = false;      // the loop over the parts of a batch is cut into pipeline stages
 };
 
-/// What a pass gets besides the graph.
+/// The input of a pass besides the graph, and its notes.
 struct PassContext {
   PassFacts facts = {};
   std::vector<std::string> disabled = {};  // names of parts of the pass that are switched off
   FusionReport* fusion = nullptr;          // where fuse describes its groups; null: nowhere
-  std::vector<std::string> notes = {};     // what the pass did or left unchanged, and why; one sentence each
+  std::vector<std::string> notes = {};     // changes that the pass made or refused, and why; one sentence each
 
   /// Whether the part of a pass with this name is switched on.
   bool enabled(std::string_view part) const;
@@ -64,7 +64,7 @@ struct Pass {
   bool required = false;
 };
 
-/// What one pass did.
+/// The outcome of one pass.
 struct PassReport {
   const char* name = "";
   double ms = 0;
@@ -112,7 +112,7 @@ class PassSteps {
 std::string dump_graph(const Graph& g, std::string_view pass);
 
 /// Throws weft::Error(kInternal) unless `after` has the arguments, outputs and cell writes of `before` (types, order)
-/// and at least as many side effects.
+/// and no fewer side effects.
 void verify_same_interface(const Graph& before, const Graph& after);
 
 }  // namespace weft

@@ -97,7 +97,7 @@ TEST(RunPasses, ReportsWhatEachDid) {
   EXPECT_THAT(report[1].to_string(), HasSubstr("ms  unchanged"));
 }
 
-// Adds a node, unless its part is disabled; notes what it knows of the step.
+// Adds a node, unless its part is disabled; notes its facts about the step.
 Ref<Graph> with_context(const Graph& g, PassContext& context) {
   context.note(str_cat("low_memory ", context.facts.low_memory));
   return context.enabled("part") ? add_one(g) : nullptr;

@@ -32,7 +32,7 @@ class Recomputer {
   bool forward(int32_t id) const { return !cost_.node(id).backward; }
   bool early(int32_t id) const { return rank_[id] < policy_.share * forward_nodes_; }
 
-  // ---- what may be recomputed ----
+  // ---- the values that may be recomputed ----
 
   void find_allowed() {
     rank_.resize(g_.size());
@@ -87,7 +87,7 @@ class Recomputer {
     }
   }
 
-  // ---- what is kept ----
+  // ---- the kept values ----
 
   int64_t keep_cost(Value v) const {
     const ValueCost& c = cost_.value(v);

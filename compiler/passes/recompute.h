@@ -13,7 +13,7 @@ namespace weft {
 
 class KeepCosts;
 
-/// What may be recomputed, and the cost of a stored byte.
+/// The kinds of values that may be recomputed, and the cost of a stored byte.
 struct RecomputePolicy {
   double stored_byte = 0.25;  // cost of a byte kept from forward to backward, in bytes moved
   bool expensive = false;     // also reductions, contractions, indexing, sorting and random bits
@@ -26,7 +26,8 @@ struct RecomputePolicy {
   int64_t small = 4096;  // bytes: values of at most this size are kept
 };
 
-/// Rising prices of a stored byte, for callers that try several policies: from what is nearly free to recompute to all.
+/// Rising prices of a stored byte, for callers that try several policies. The lowest recomputes only nearly free
+/// values, the highest recomputes all values.
 inline constexpr double kStoredBytePrices[] = {0.25, 1, 2, 4, 8, 128};
 
 struct RecomputeResult {
@@ -39,7 +40,7 @@ struct RecomputeResult {
   double flops = 0;            // of the recomputed nodes
 };
 
-/// `costs` are those of g with policy.small, for callers that try several policies.
+/// `costs`: KeepCosts(g, policy.small), for callers that try several policies.
 RecomputeResult recompute_by(const Graph& g, const RecomputePolicy& policy);
 RecomputeResult recompute_by(const Graph& g, const RecomputePolicy& policy, const KeepCosts& costs);
 

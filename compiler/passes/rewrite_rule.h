@@ -25,7 +25,7 @@ struct RewriteRule {
   Value (*build)(Match&) = nullptr;
 };
 
-/// What a pattern matched, in terms of the new graph.
+/// The match of a pattern, in terms of the new graph.
 class Match {
  public:
   virtual ~Match() = default;

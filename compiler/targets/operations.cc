@@ -12,8 +12,8 @@
 namespace weft::internal {
 namespace {
 
-// Equal to the number of each node and to its line: errors of a group name the user's lines, and a plan that is written
-// out names nodes by number.
+// Compares numbers and lines of nodes too: errors of a group name the user's lines, and a plan that is written out
+// names nodes by number.
 bool same_nodes(const Graph& a, const Graph& b) {
   if (&a == &b) return true;
   if (a.size() != b.size() || a.inputs != b.inputs || a.outputs != b.outputs) return false;
@@ -27,7 +27,7 @@ bool same_nodes(const Graph& a, const Graph& b) {
   return true;
 }
 
-// What an operation is prepared for.
+// The key of a prepared operation.
 struct Key {
   Target* target = nullptr;
   Device device;
@@ -109,7 +109,7 @@ class Cache {
     uint64_t hash;
     std::shared_ptr<Operation> operation;
   };
-  // What is dropped is destroyed by the caller, once the lock is released.
+  // The caller destroys dropped operations, once the lock is released.
   void drop(std::list<Entry>::iterator which, std::list<Entry>& dropped) WEFT_REQUIRES(mutex_) {
     for (auto [at, end] = index_.equal_range(which->hash); at != end; ++at)
       if (at->second == which) {

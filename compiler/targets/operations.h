@@ -9,14 +9,15 @@
 
 namespace weft::internal {
 
-/// What the cache has done since the process began.
+/// Counts of the cache since the process began.
 struct OperationCounts {
   int64_t kept = 0, found = 0, prepared = 0;
 };
 OperationCounts operation_counts();
-/// At most this many operations are kept; the least recently used go first. Users of an operation hold it themselves.
+/// Keeps at most this number of operations and drops the least recently used first. Users of an operation hold it
+/// themselves.
 void set_operation_capacity(int64_t operations);
-/// Drops the operations of one kind of device: its driver goes, or a test changes how they are prepared.
+/// Drops the operations of one kind of device, because its driver is unloaded or a test changes how they are prepared.
 void forget_operations(DeviceType type);
 
 /// The operations of one step, or of eager calls with one set of options.

@@ -218,7 +218,7 @@ class Evaluator {
     }
     BoundedValue v;
     if (n.op->is(kReduction) || pw == Pw::kCount) {
-      // Anything unsure makes all results unsure; a float operand too unless it is a point everywhere.
+      // An unsure element makes all results unsure, and so does a float operand that is not a point everywhere.
       bool all = unsure.defined() && any(unsure).item<bool>();
       for (int i = 0; i < count; ++i)
         if (in(n, i).lo.defined()) all |= !weft::all(is_point(in(n, i))).item<bool>();
@@ -396,7 +396,8 @@ class Evaluator {
     }
   }
 
-  // What the functions of approximations.inc add to kOpError, which covers their relative errors of at most 4 ulp.
+  // Adds the errors of the functions of approximations.inc that kOpError does not cover. kOpError covers relative
+  // errors of at most 4 ulp.
   void approximated(Pw pw, const Node& n, BoundedValue& v) {
     const BoundedValue& a = in(n, 0);
     // An error of the exponent is a relative error of the result: |x| (2^-24 + 2^-26). Beyond 128 the result is 0 or

@@ -1,5 +1,5 @@
-// Verified launches: the first results of each launch against its ops, run one by one on the CPU from the operands that
-// the launch had. The target says how closely they must agree (Target::agreement).
+// Verified launches: the first results of each launch are compared with its ops, run one by one on the CPU from the
+// launch's operands. The target says how closely they must agree (Target::agreement).
 #pragma once
 #include <memory>
 #include <span>
@@ -15,9 +15,9 @@ class LaunchCheck {
   virtual ~LaunchCheck() = default;
   /// Whether compare() has something to do. `copy`: the launch copies a value of the node.
   virtual bool wants(const Operation& operation, const Node& n, bool copy) = 0;
-  /// Throws kInternal naming the kernel, its ops and lines, the first element that differs, and the file with a program
-  /// that reproduces it, where the target can write one. All tensors are on the CPU. `in` holds the operands from
-  /// before the launch; those of a launch on the CPU have its strides, except slices of much larger memory.
+  /// Throws kInternal. The message names the kernel, its ops and lines, the first element that differs, and the file of
+  /// a reproduction, if the target can write one. All tensors are on the CPU. `in` holds the operands from before the
+  /// launch; for a launch on the CPU they have its strides, except slices of much larger memory.
   virtual void compare(const Operation& operation, const Node& n, bool copy, std::span<const Tensor> in,
                        std::span<const Tensor> out) = 0;
   /// One line for reports: how many launches were compared, and how; empty: nothing to say.

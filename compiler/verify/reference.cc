@@ -99,7 +99,7 @@ struct Worst {
   int64_t at = -1;
 };
 
-// The worst kind of value in a tensor, and where it is first.
+// The worst kind of value in a tensor, and its first position.
 Worst worst_of(const Tensor& value) {
   Worst w;
   if (!is_floating(value.dtype()) || value.numel() == 0) return w;

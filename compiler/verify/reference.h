@@ -6,7 +6,7 @@
 
 namespace weft::internal {
 
-/// What a step would return and write.
+/// The values that a step would return and write.
 struct Evaluation {
   std::vector<Tensor> outputs;
   std::vector<Tensor> writes;  // one per graph.writes
@@ -27,10 +27,10 @@ std::string index_text(int64_t flat, const Shape& shape);
 std::string element_text(const Tensor& t, int64_t flat);
 
 /// Throws naming the first element in which `got` differs from `want` bit for bit, any NaN agreeing with any; `what`
-/// says whose value it is.
+/// names the value.
 void check_same_bits(const Tensor& got, const Tensor& want, const std::string& what);
 
-/// A contiguous copy in memory of its own; of a value on a device in host memory.
+/// A contiguous copy in its own memory. A value on a device is copied to host memory.
 Tensor copy_of(const Tensor& t);
 
 /// Sentence naming the first op of the step that makes a NaN from operands without one, or an infinity from finite

@@ -50,7 +50,7 @@ TEST_P(MeshBudget, IsKeptWithTheSameBits) {
     EXPECT_EQ(e.code(), Code::kResourceExhausted);
     EXPECT_EQ(text.rfind("compile: a rank needs ", 0), 0u) << text;
     for (const char* part : {" bytes at its peak (arena ", ", cells ", ", outputs ", ", constants ",
-                             " at the least, computing again what it can; memory_budget is 1"})
+                             " at the least, with recomputation; memory_budget is 1"})
       EXPECT_NE(text.find(part), text.npos) << text;
     const size_t end = text.find(" at the least");
     ASSERT_NE(end, text.npos) << text;

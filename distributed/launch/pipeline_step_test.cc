@@ -117,7 +117,7 @@ void expect_budgets(const std::string& schedule, int ranks, bool runs) {
   };
   const int64_t peak = peak_of(0);
   const std::string error = error_of([&] { peak_of(1); });
-  const size_t end = error.find(" at the least, computing again what it can; memory_budget is 1");
+  const size_t end = error.find(" at the least, with recomputation; memory_budget is 1");
   ASSERT_NE(end, error.npos) << error;
   const int64_t least = std::stoll(error.substr(error.rfind(' ', end - 1) + 1));
   EXPECT_LE(least, peak);

@@ -35,7 +35,7 @@ inline Request adders(int64_t from, int count) {
   return r;
 }
 
-/// Whether all functions exist and compute what adders(from) defines.
+/// Whether all functions exist and compute the sums of adders(from).
 inline bool adds(const Loaded& l, int64_t from) {
   for (size_t i = 0; i < l.functions.size(); ++i)
     if (!l.functions[i] || reinterpret_cast<AddFunction>(l.functions[i])(1) != 1 + from + static_cast<int64_t>(i))

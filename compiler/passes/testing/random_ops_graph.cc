@@ -145,7 +145,7 @@ class Generator {
   }
   Value number(int64_t value) { return add(constant_op, {}, {{"value", value}, {"dtype", kInt64}}); }
 
-  /// Gathers elements of a value at valid positions: consecutive ones, or ones computed from another value.
+  /// Gathers elements of a value at valid positions, which are consecutive or computed from another value.
   void choose(const OpDef& op) {
     const Value x = any();
     const Shape shape = g_->type(x).shape;

@@ -33,7 +33,7 @@ void write_bytes(std::ostream& f, const std::string& name, const void* data, int
   f << "};\n";
 }
 
-// The operand as it lay when the kernel was lowered: elements between stay zero.
+// The operand in the layout for which the kernel was lowered. Elements in its gaps stay zero.
 void write_operand(std::ostream& f, const std::string& name, const Tensor& value, StridedView layout) {
   int64_t elements = value.numel() ? 1 : 0;
   for (int d = 0; d < layout.shape.size() && elements; ++d) elements += (layout.shape[d] - 1) * layout.strides[d];
@@ -126,7 +126,7 @@ void write_sums(std::ostream& f, const loop_ir::Lowered& low) {
       << ");\n";
 }
 
-// The finished product that an epilogue reads: by the eager kernel, which gives the same bits.
+// The finished product that an epilogue reads. The eager kernel computes it with the same bits.
 Tensor product_of(const FusedKernel& k, const Graph& body, std::span<const Tensor> in) {
   Graph g(body);
   g.outputs = {Value{k.lowered().dot, 0}};

@@ -72,7 +72,7 @@ std::shared_ptr<FusedKernel> product_kernel(const Ref<Graph>& body, loop_ir::Dot
   }
   loop_ir::Lowered low = loop_ir::lower_group(*dot.main, main_in, out, options);
   low.rounds_less.insert(low.rounds_less.begin(), rounds.begin(), rounds.end());
-  // A task may still pack what another's tile would overwrite.
+  // A task may still pack elements that another task's tile would overwrite.
   std::erase_if(low.overwrites, [&](const auto& pair) {
     return std::find(filling.begin(), filling.end(), pair.first) != filling.end();
   });

@@ -1,5 +1,5 @@
 // The CPU as a target: groups of ops are lowered, printed as C++ and compiled by the host's compiler; other ops run the
-// kernels of their records. Equal kernel texts are compiled once in a process, all missing ones in one batch.
+// kernels of their records. Equal kernel texts are compiled once in a process, all missing texts in one batch.
 #pragma once
 #include <memory>
 #include <string>
@@ -33,10 +33,10 @@ std::shared_ptr<FusedKernel> make_fused_kernel(const Ref<Graph>& body, std::span
 /// Gives the kernels their functions; compiles the missing ones.
 LoadReport load_kernels(std::span<const FusedKernel* const> kernels, const LoadOptions& options);
 
-/// Tests set it to damage what lowering returns, and then call forget_operations(DeviceType::kCpu); null otherwise.
+/// Tests set it to damage the result of lowering, and then call forget_operations(DeviceType::kCpu); null otherwise.
 extern void (*fault_for_test)(loop_ir::Lowered&);
 
-/// Bytes that differ for kernels with different code, whatever their names and notes.
+/// Bytes that differ for kernels with different code, independent of names and notes.
 std::string kernel_key(const loop_ir::Kernel& k);
 
 /// "NAME_HASH": the file name, without its ending, of a kernel's dump.

@@ -246,7 +246,7 @@ void check(const Combination& r, uint64_t seed) {
       .check(kThreads[a], kThreads[b]);
 }
 
-// By score_mod, so that each one is compiled once if tests are sharded.
+// One test per score_mod, so that each mod is compiled once if tests are sharded.
 class Conformance : public ::testing::TestWithParam<int> {
  protected:
   void TearDown() override { set_num_threads(before_); }
@@ -265,7 +265,7 @@ TEST_P(Conformance, EveryPairOfChoices) {
   RecordProperty("cases", static_cast<int>(n));
 }
 
-// In f64 all scores are stored in memory. The remaining errors are those of mods and derivatives.
+// All f64 scores are stored in memory. The remaining errors come from mods and derivatives.
 TEST_P(Conformance, InF64) {
   if (g_full) GTEST_SKIP() << "the full product runs instead";
   for (size_t m = 0; m < conformance_masks().size(); ++m) {

@@ -46,7 +46,7 @@ struct Read {
   bool rows = true, cols = true;  // whether the position differs between rows, between columns
 };
 
-/// The kernels of a mod, for tables of these types. With `fixed`, those of backward too.
+/// The kernels of a mod, for tables of these types. `fixed` adds the kernels of backward.
 struct Program {
   Ref<Graph> mod;
   std::vector<TensorType> tables;
@@ -84,7 +84,7 @@ Ref<Graph> part_of(const Graph& g, std::span<const Value> outputs, std::vector<i
   return part;
 }
 
-/// Throws CannotLower where they are not one kernel. `in_place`: the operand where result 0 is to lie.
+/// Throws CannotLower if they are not one kernel. `in_place`: the operand whose memory result 0 gets.
 TileKernel lowered(const Graph& g, std::span<const Value> outputs, int32_t in_place = -1) {
   TileKernel part;
   std::vector<Value> computed;

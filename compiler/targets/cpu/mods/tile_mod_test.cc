@@ -132,7 +132,7 @@ TEST(TileMod, ComputesTheGradientsThatAreWanted) {
   }
 }
 
-// Gradients of tables are computed where they are wanted: neither of captured constants nor of other arguments.
+// Only wanted gradients of tables are computed: captured constants and other arguments have none.
 TEST(TileMod, TablesOfACompiledStepWithoutGradients) {
   Random random(5);
   const Tensor constant = random_tensor(kFloat32, {4}, random, 0.01, 0.1),

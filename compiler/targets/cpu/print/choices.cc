@@ -16,7 +16,7 @@ using loop_ir::StrideKind;
 
 // A core's instruction window does not span this many dependent operations, so it does not reach the next vector.
 constexpr int kLongChain = 48;
-// With this many operations between loads, the hardware prefetcher does not keep up in an elementwise loop.
+// Operations between loads at which the hardware prefetcher does not keep up in an elementwise loop.
 constexpr int kBusy = 16;
 // Processing several vectors at once leaves registers for this many values.
 constexpr int kFewValues = 3;

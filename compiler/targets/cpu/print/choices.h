@@ -27,8 +27,8 @@ const loop_ir::Segment* fetching_loop(const loop_ir::Kernel& k);
 /// store's own.
 const loop_ir::Segment* loop_before(const loop_ir::Kernel& k, const loop_ir::Instr& store);
 
-/// An elementwise kernel with large results and so many operations between a load and a store that the hardware
-/// prefetcher does not see the next load in time.
+/// An elementwise kernel with large results, whose operations between a load and a store are too many for the hardware
+/// prefetcher to see the next load in time.
 bool fetches_ahead(const loop_ir::Kernel& k);
 
 /// A store of whole cache lines. If the result is large, they may be written to memory without being read first.

@@ -480,7 +480,7 @@ class Printer : Lines {
       open(wide_ ? t_.along_wide : t_.along);
       last = t_.along_end;
     } else {
-      // With enough other work, the latency of a chain of additions is hidden.
+      // Enough other work hides the latency of a chain of additions.
       open(fill(t_.blocks, {{"w", flops < kHides ? "4" : "1"}}));
       last = t_.blocks_end;
     }

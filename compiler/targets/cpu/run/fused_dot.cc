@@ -1,5 +1,5 @@
-// A product with what surrounds it: kernels write pieces of its operands just before these are packed, and one reads
-// each finished tile while it is in the cache.
+// A product with computed operands and an epilogue. Kernels write pieces of the operands just before they are packed,
+// and the epilogue's kernel reads each finished tile while it is in the cache.
 #include <algorithm>
 #include <optional>
 
@@ -21,8 +21,8 @@ struct FusedKernel::Dot {
   int64_t zeros_at = 0;  // grouped: a row of zeros in the scratch
 };
 
-/// GemmFill::cost of a computed operand: packing an element takes about as long as a few operations, of 16-bit ones
-/// fewer, as kernels compute in f32.
+/// GemmFill::cost of a computed operand: packing an element takes about as long as a few operations, fewer for 16-bit
+/// elements, because kernels compute in f32.
 int FusedKernel::fill_cost(int operand) const {
   const loop_ir::Prologue& p = parts_.prologue[operand];
   const double per_element = loop_ir::body_cost(*p.body).flops / static_cast<double>(p.type.shape.numel());
@@ -158,7 +158,7 @@ void FusedKernel::run_grouped(const FusedOperands& x) const {
   const kernels::GemmEpilogue epilogue{&Epilogue::run, &context};
   kernels::grouped_gemm(kernels::GroupedMode::rows, a, b, offsets, {nullptr, dot_->out, {points_, lanes_}, {lanes_, 1}},
                         scratch, &epilogue);
-  // Rows of no group are no tile's: what follows is computed from zeros.
+  // Rows outside all groups belong to no tile: the epilogue computes them from zeros.
   auto offset = [&](int64_t i) {
     return offsets.dtype == kInt64 ? offsets.as<int64_t>()[i * offsets.strides[0]]
                                    : int64_t{offsets.as<int32_t>()[i * offsets.strides[0]]};
@@ -176,7 +176,7 @@ void FusedKernel::run_grouped(const FusedOperands& x) const {
   }
 }
 
-/// Operands and results of the epilogue that lie like the product's result, row by row.
+/// Operands and results of the epilogue with the layout of the product's result, row by row.
 int FusedKernel::touches(const FusedOperands& x, std::span<kernels::GemmEpilogue::Touch> to) const {
   const loop_ir::Kernel& k = lowered_.kernel;
   const int outer = k.outer_axes();

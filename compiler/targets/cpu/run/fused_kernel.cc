@@ -39,7 +39,7 @@ void combine_blocks(kernels::Rd rd, DType type, char* rows, int64_t row_bytes, i
       kernels::combine(rd, type, rows + b * row_bytes, rows + (b + s) * row_bytes, n);
 }
 
-// The sum or product of nothing.
+// The sum or product of no terms.
 void fill_nothing(kernels::Rd rd, const StridedView& out) { kernels::fill(out, rd == kernels::Rd::prod ? 1 : 0); }
 
 void write_result(const void* from, loop_ir::Type type, int64_t first, int64_t n, const StridedView& out) {
@@ -181,8 +181,8 @@ void FusedKernel::run(FusedOperands x) const {
     fail_index(x);
 }
 
-// Computes the indices again, op by op, until one of them says what is wrong. What they are computed from has not been
-// overwritten; elements to choose from do not matter.
+// Computes the indices again, op by op, until one of them throws its error. Their operands have not been overwritten;
+// elements to choose from do not matter.
 void FusedKernel::fail_index(const FusedOperands& x) const {
   NoGrad guard;
   const Graph& g = *body_;

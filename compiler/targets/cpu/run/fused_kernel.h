@@ -12,7 +12,7 @@
 
 namespace weft::internal {
 
-/// What one launch works on.
+/// The memory of one launch.
 struct FusedOperands {
   void* const* ptr = nullptr;            // by binding: the element at position 0 of all axes
   std::span<const StridedView> in, out;  // operands and results of the node
@@ -26,7 +26,7 @@ class FusedKernel;
 struct FusedDot {
   Ref<Graph> main;                         // where Lowered::dot is
   loop_ir::Prologue prologue[2];           // without body: from memory
-  std::shared_ptr<FusedKernel> kernel[2];  // of these
+  std::shared_ptr<FusedKernel> kernel[2];  // of the prologues
 };
 
 /// Operand or result `index` of the node, from `offset` (elements) on; index < 0: bound by the kernel itself.
@@ -44,10 +44,9 @@ class FusedKernel final : public HostOperation {
 
   const Graph& body() const { return *body_; }
   const loop_ir::Lowered& lowered() const { return lowered_; }
-  /// The operands as they lay when it was lowered, without addresses.
+  /// The layouts of the operands for which it was lowered, without addresses.
   std::span<const StridedView> in() const { return in_; }
   const char* name() const override { return name_; }
-  /// What FusedOperands::ptr holds: the operands of the kernel, then those of the kernels for a product's operands.
   /// The kernels for a product's operands, if any are computed.
   const FusedDot& parts() const { return parts_; }
   /// The compiled function; null: the loop IR is interpreted.
@@ -58,7 +57,7 @@ class FusedKernel final : public HostOperation {
   std::span<const std::string> rounds_less() const override { return lowered_.rounds_less; }
   std::string remark() const override;
   std::string text() const override;
-  /// Throws FailedNode, OutOfRange as the op itself, where an index is.
+  /// Throws FailedNode with the op's own OutOfRange error if an index is out of range.
   void run(FusedOperands x) const;
   void run(std::span<const StridedView> in, std::span<const StridedView> out, void* workspace) const override;
 
@@ -119,7 +118,7 @@ class FusedKernel final : public HostOperation {
 
 /// The operation as a fused kernel of the CPU, or null.
 inline const FusedKernel* fused_kernel(const Operation* o) { return dynamic_cast<const FusedKernel*>(o); }
-/// The fused kernels among operations, those of products' operands before the products.
+/// The fused kernels among operations. The kernels for a product's operands come before the product's kernel.
 std::vector<const FusedKernel*> fused_kernels(std::span<const std::shared_ptr<Operation>> operations);
 
 }  // namespace weft::internal

@@ -27,7 +27,7 @@ struct Threads {
   int before;
 };
 
-// A kernel over [points, lanes] with one f32 operand and whatever results.
+// A kernel over [points, lanes] with one f32 operand and any results.
 loop_ir::Lowered lowered_of(int64_t points, int64_t lanes, loop_ir::Mode mode, bool reduces) {
   loop_ir::Lowered low;
   low.kernel.name = "by_hand";

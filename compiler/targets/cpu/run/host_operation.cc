@@ -66,7 +66,7 @@ class HostReplay final : public Replay {
   size_t at() const override { return at_; }
 
  private:
-  // Behind the last call too: a rank that writes nothing agrees as well.
+  // It runs after the last call too: a rank that writes nothing agrees as well.
   void agree() const {
     if (static_cast<int32_t>(at_) == commit_point_) agree_();
   }

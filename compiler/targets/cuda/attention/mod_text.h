@@ -16,7 +16,7 @@ std::string table_key(const TensorType& t);
 /// How the gradient of one read of a learned table reaches the table.
 struct ModRead {
   int table = 0;  // of the score's tables
-  /// What the position in the table depends on: queries, keys, or, instead of these, only their distance.
+  /// Whether the position in the table depends on queries, on keys, or only on their distance (diagonal).
   bool rows = false, cols = false, diagonal = false;
 };
 

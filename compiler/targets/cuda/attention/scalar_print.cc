@@ -106,7 +106,7 @@ std::string ScalarPrinter::output(int i) {
 
 uint8_t ScalarPrinter::deps(int i) const { return of(g_.outputs[static_cast<size_t>(i)]).deps; }
 
-// Finds the ranges of values and what they depend on.
+// Finds the ranges and dependencies of values.
 void ScalarPrinter::analyse(int32_t id) {
   const Node& n = g_.node(id);
   At& to = at_[static_cast<size_t>(id)];

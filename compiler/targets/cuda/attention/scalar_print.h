@@ -10,10 +10,10 @@
 
 namespace weft::cuda {
 
-/// What a value depends on.
+/// Bits for the indices on which a value depends.
 enum ScalarDep : uint8_t { kOnQuery = 1, kOnKey = 2, kOnDistance = 4, kOnBatch = 8, kOnHead = 16 };
 
-/// An input of the graph: its text, and what is known about it.
+/// An input of the graph: its text, its range and its dependencies.
 struct ScalarInput {
   std::string text;  // a name; for a table, the address of its array
   bool table = false;
@@ -27,7 +27,7 @@ class ScalarPrinter {
   ScalarPrinter(const Graph& g, std::span<const ScalarInput> inputs, int first, int last, const char* what);
   /// The expression of output i. statements() holds the statements that it needs so far.
   std::string output(int i);
-  /// What output i depends on.
+  /// The ScalarDep bits of output i.
   uint8_t deps(int i) const;
   const std::string& statements() const { return statements_; }
 

@@ -10,7 +10,7 @@
 namespace weft::cuda {
 namespace {
 
-// 24 + 2 x 240 registers are those of three warpgroups with 168 registers per thread.
+// 24 + 2 x 240 = 3 x 168: the registers per thread of three warpgroups.
 constexpr int kHopperGradProducer = 24, kHopperGradConsumer = 240;
 
 int padded(int n) { return (n + 15) / 16 * 16; }
@@ -42,7 +42,7 @@ bool is_hopper_grad(AttentionPart part) {
   return part == AttentionPart::kKeyGradHopper || part == AttentionPart::kQueryGradHopper;
 }
 bool is_hopper(AttentionPart part) { return part == AttentionPart::kForwardHopper || is_hopper_grad(part); }
-/// The warpgroup that loads tiles comes before those that compute.
+/// The warpgroup that loads tiles precedes the warpgroups that compute.
 int threads_of(const AttentionSpec& s, AttentionPart part) { return 32 * s.warps + (is_hopper(part) ? 128 : 0); }
 bool is_backward(AttentionPart part) {
   return part == AttentionPart::kKeyGrad || part == AttentionPart::kQueryGrad || part == AttentionPart::kTableGrad ||

@@ -1,5 +1,5 @@
-// Matches the ops after a product with an epilogue of cuBLASLt. They are recognised by what they compute, not by how
-// they are written: the body's function of one element is evaluated at sample points and compared with the epilogue.
+// Matches the ops after a product with an epilogue of cuBLASLt. The match depends only on the computed values: the
+// body's function of one element is evaluated at sample points and compared with the epilogue.
 #pragma once
 #include <optional>
 

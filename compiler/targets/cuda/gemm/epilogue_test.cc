@@ -1,5 +1,5 @@
-// The bodies that are epilogues of cuBLASLt, however they are written, and those that are not. A recognised epilogue
-// computes the body.
+// Bodies that are epilogues of cuBLASLt, in any spelling, and bodies that are none. A recognised epilogue computes the
+// body.
 #include "compiler/targets/cuda/gemm/epilogue.h"
 
 #include <gtest/gtest.h>

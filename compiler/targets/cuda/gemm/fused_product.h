@@ -1,5 +1,5 @@
 // A product and the ops after it as one kernel: the ops read the sums from the tile, and the product is never stored in
-// memory. The bits are those of the product stored as f32, followed by the group.
+// memory. The results have the same bits as a product stored as f32, followed by the group.
 #pragma once
 #include <optional>
 

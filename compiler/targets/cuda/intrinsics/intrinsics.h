@@ -51,10 +51,10 @@
 //                                        group; until at most N groups are in flight. wgmma_fence(d), wgmma_wait<N>(d):
 //                                        also keep accesses to the accumulators d on their side
 //   wgmma_keep(a)                        the same for operands uint32_t a[..][4] in registers, before the fence
-//   wgmma_desc(t, element, leading_bytes, stride_bytes, swizzle_bytes)    an operand in shared memory. With K
+//   wgmma_desc(t, element, leading_bytes, stride_bytes, swizzle_bytes)    an operand in shared memory. K
 //                                        contiguous (K-major), swizzled: rows of swizzle_bytes, 8 rows are an atom,
 //                                        stride_bytes is the distance of atoms along M or N, leading_bytes is unused;
-//                                        the next 16 of K are 32 bytes further. With M or N contiguous (transposed),
+//                                        the next 16 of K are 32 bytes further. M or N contiguous (transposed),
 //                                        swizzled: rows of K of swizzle_bytes, stride_bytes from 8 rows of K to the
 //                                        next, leading_bytes between atoms along M or N. swizzle_bytes 0: atoms of 8 x
 //                                        16 bytes, leading_bytes apart along K and stride_bytes along M or N

@@ -17,11 +17,11 @@ struct Kernel {
   int least_sm = 80;        // required compute capability, times 10
   bool only_sm90a = false;  // WGMMA, TMA multicast, setmaxnreg: for sm_90a only
   int max_registers = 255;  // limit for the compiled kernel; more is a defect of its generator
-  int least_registers = 0;  // with fewer, a block's do not suffice for setmaxnreg.inc, which then waits for ever
+  int least_registers = 0;  // with fewer, a block lacks registers for setmaxnreg.inc, which then waits for ever
   int max_spill_bytes = 0;  // expected by tests
 };
 
-/// What tell_bad_index records when an index is out of range. All zeros before.
+/// The record that tell_bad_index writes when an index is out of range. All zeros before.
 struct BadIndex {
   int32_t raised = 0, lock = 0;  // only kernels use the lock
   int64_t position = 0, value = 0, limit = 0;

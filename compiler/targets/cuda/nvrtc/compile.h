@@ -50,17 +50,17 @@ struct CompiledKernels {
 /// Any thread may call it.
 CompiledKernels compile(std::span<const Kernel> kernels, Arch arch, const NvrtcOptions& options = {});
 
-/// The CUDA C++ source of a kernel with its intrinsics: one file that a compiler takes as it is.
+/// The CUDA C++ source of a kernel with its intrinsics: one file that a compiler accepts unchanged.
 std::string source_text(const Kernel& kernel);
 
-/// A clause that says by how much a compiled kernel exceeds its own limits or the device's, so that it cannot run;
-/// empty if it does not.
+/// A clause with the figures by which a compiled kernel exceeds its own limits or the device's and cannot run; empty if
+/// it does not.
 std::string exceeds(const Kernel& kernel, const Usage& usage, Arch arch);
-/// A clause that says by how much a compiled kernel spills more than its generator expects; empty if it does not. For
-/// tests only: spills depend on NVRTC's version and on the shapes, and a few bytes cost little time.
+/// A clause with the figures by which a compiled kernel spills more than its generator expects; empty if it does not.
+/// For tests only: spills depend on NVRTC's version and on the shapes, and a few bytes cost little time.
 std::string spills(const Kernel& kernel, const Usage& usage);
 
-/// The options that compile() passes to NVRTC: those of the intrinsics and of the architecture, and since 13 two more.
+/// The options that compile() passes to NVRTC: options of the intrinsics and of the architecture, and two since 13.
 /// --no-cache: a kernel from NVRTC's own cache, which is used where there is a driver, has no log and so no figures.
 /// --minimal: without textures and similar features. It reduced the CPU time of a small kernel from 26 ms to 22, and
 /// from 42 to 38 with the intrinsics. A precompiled header of the intrinsics would save 4 more, but processes would

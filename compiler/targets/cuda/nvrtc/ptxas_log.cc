@@ -26,7 +26,7 @@ std::string_view line_at(std::string_view text, size_t at) {
 }  // namespace
 
 std::optional<Usage> parse_ptxas_log(std::string_view log, std::string_view symbol) {
-  // From the line that starts the kernel to the next line that starts one.
+  // The text from the line that starts the kernel to the next kernel's first line.
   constexpr std::string_view opens = "Compiling entry function '";
   size_t begin = log.find(str_cat(opens, symbol, "'"));
   if (begin == std::string_view::npos) return {};

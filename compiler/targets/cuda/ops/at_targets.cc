@@ -1,7 +1,7 @@
-// Sums and copies at indices, in the order of the CPU and without atomics. Entries are sorted by target, so that those
-// of one target form a run. For short runs, each thread takes a target and a few columns. For a long run, a block (on
-// lines: a warp) takes it: its threads load rows while each column is summed in order. So a run costs about the latency
-// of one addition (4 cycles) per row, however long it is.
+// Sums and copies at indices, in the order of the CPU and without atomics. Entries are sorted by target, so that the
+// entries of one target form a run. In short runs, each thread sums a few columns of a target. A block (on lines: a
+// warp) sums a long run: its threads load rows while each column is summed in order. So a run of any length costs about
+// the latency of one addition (4 cycles) per row.
 #include "compiler/targets/cuda/ops/families.h"
 #include "compiler/targets/cuda/ops/layout.h"
 #include "compiler/targets/cuda/ops/order.h"
@@ -219,7 +219,7 @@ bool make_index_add(const Request& r, Launches& to) {
     to.add(t.step(kAddRows, blocks_for(rows.n * pieces_of_row)));
   }
   if (rows.n <= kLongRun) return true;
-  // 128 bytes of a row, or what 32 threads load with one element each.
+  // 128 bytes of a row, or one element for each of 32 threads.
   const int64_t pieces = std::min<int64_t>(32, 128 / (rows.each * element)), columns = pieces * rows.each;
   const int64_t strips = blocks_for(pieces_of_row, pieces);
   constexpr int kThreads = 256;

@@ -367,7 +367,7 @@ bool make_row_dots(const Request& r, Launches& to) {
   return true;
 }
 
-// Sums of src at index along dim. The dims of index are those of src, or dim only.
+// Sums of src at index along dim. index has the dims of src, or dim only.
 bool add_at(const Request& r, Launches& to, int dim, bool elementwise) {
   const StridedView &index = r.in[0], &src = r.in[1], &y = r.out[0];
   if (!y.contiguous()) return false;

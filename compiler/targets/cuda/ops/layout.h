@@ -27,7 +27,7 @@ struct Walk {
                std::initializer_list<std::string_view> names) const;
 };
 
-/// The dims of a view that a reduction keeps, and those that it reduces.
+/// The kept dims and the reduced dims of a reduction's operand.
 struct Reduced {
   Shape kept, kept_strides, reduced, reduced_strides;
   Reduced(const StridedView& x, const Shape& dims);

@@ -10,7 +10,7 @@ struct EntrySource {
   std::string name;   // part of the kernel's symbol, together with the types and constants of `text`
   std::string text;   // static inline E entry_at(const P& p, int64 line, int64 i)
   bool wide = false;  // E is Wide (64-bit keys); otherwise uint64_t: the key above, the index in the low half
-  void (*declare)(Text& text, const void* of) = nullptr;  // declares what `text` reads of P, and its types
+  void (*declare)(Text& text, const void* of) = nullptr;  // declares the fields of P that `text` reads, and its types
   const void* of = nullptr;
 };
 

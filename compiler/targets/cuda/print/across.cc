@@ -1,6 +1,7 @@
 // Sums along an axis K other than the lane axis: 16 classes of steps x 32 lanes. So the 16 logical lanes of a sum are
 // threads, and neighbouring threads read neighbouring elements. Each class takes steps k, k + 16, ...; blocks of 1024
-// steps as in rows. With at most 16 steps each logical lane takes one step; then one thread computes a whole sum.
+// steps as in rows. If there are at most 16 steps, each logical lane takes one step, and one thread computes a whole
+// sum.
 #include <algorithm>
 
 #include "compiler/targets/cuda/print/writer.h"

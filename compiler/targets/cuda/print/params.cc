@@ -53,7 +53,7 @@ std::string Params::i64(const std::string& name, int64_t value) {
 }
 
 std::string Params::div(const std::string& name, int64_t divisor) {
-  // By Granlund and Montgomery: q = (mulhi(x, m) + x) >> s, exact for x < 2^31.
+  // The method of Granlund and Montgomery: q = (mulhi(x, m) + x) >> s, exact for x < 2^31.
   struct {
     uint32_t n, m, s;
   } d;

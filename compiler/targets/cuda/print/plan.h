@@ -20,7 +20,7 @@
 // Every schedule sums in the order of ops/numerics/reduce_order.h, for any grid and device: threads are its logical
 // lanes. So an f32 sum has the same bits as on the CPU. No atomics are used.
 //
-// traffic_test checks what launches move, in vectors or one by one, and whether enough bytes are in flight.
+// traffic_test checks the bytes that launches move, in vectors or one by one, and whether enough bytes are in flight.
 //
 // A result may overwrite operands as Lowered::overwrites allows, and no others. The kernel reads an element of such an
 // operand before it writes it. It may read other operands at any time.

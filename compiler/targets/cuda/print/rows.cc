@@ -1,6 +1,6 @@
 // Sums along rows. 16 threads, the logical lanes, take a block of 1024 elements of a row: thread t takes elements t, t
-// + 16, ... A row has as many half warps as blocks, at most 32. A thread block has as many rows as give 128 threads. In
-// rows up to 16384, values that several loops need stay in registers (kSteps per thread); longer rows are read again.
+// + 16, ... A row has one half warp per block, at most 32. A thread block has enough rows for 128 threads. In rows up
+// to 16384, values that several loops need stay in registers (kSteps per thread); longer rows are read again.
 #include <algorithm>
 
 #include "compiler/targets/cuda/print/writer.h"
@@ -66,8 +66,8 @@ class Rows : Writer {
     n_ = open_rows(rows_, 16 * halves_, full_, few_, narrow_);
     loops_at_point(few_, [this](int l) { loop(l); });
     if (!form_.last.empty()) {
-      // Other threads, also those of rows after the last one, may not yet have read what is overwritten now.
-      if (overwrites_points()) line("__syncthreads();  // all have read what is overwritten");
+      // Other threads, also in rows after the last one, may not yet have read the elements that are overwritten now.
+      if (overwrites_points()) line("__syncthreads();  // all have read the overwritten elements");
       const std::string first = long_ ? "threadIdx.x == 0" : "lane == 0";
       open(str_cat("if (", has_row(rows_, full_, few_), first, ") {"));
       for (int id : form_.last) store(id);

@@ -1,6 +1,6 @@
 // Sums that two kernels compute. First, few long rows (kSplit): thread blocks take neighbouring blocks of 1024, one
-// half warp each, through shared memory (stage.h). Second, the kernel that combines these partial sums, and those of
-// sums over rows, in place in scratch, by the tree of reduce_order.h.
+// half warp each, through shared memory (stage.h). Second, the kernel that combines these partial sums, or the partial
+// sums of sums over rows, in place in scratch, by the tree of reduce_order.h.
 #include <algorithm>
 
 #include "compiler/targets/cuda/print/stage.h"

@@ -124,7 +124,7 @@ void Stage::find_first_part() {
     for (int id : part.compute)
       if (std::any_of(kept_.begin(), kept_.end(), [&](const Tile& t) { return t.id == id; })) have[id] = true;
   }
-  // The order in which values for kept ones are computed.
+  // The order in which the values for kept values are computed.
   first.compute = form_.closure_of(first.sinks, {}, values);
   // Values read later must not be overwritten before, so operands that a result may overwrite rule out a first part.
   // Operands that only the first part reads must be readable in vectors.
@@ -246,7 +246,7 @@ void Stage::print_stores(const StagePart& part, const std::string& n, const std:
   in_vectors_ = true;
   std::string back;
   if (!even_) {
-    // Vectors start where those of the narrowest result do.
+    // Vectors are aligned for the narrowest result.
     int first = -1;
     for (int id : part.sinks) {
       const int slot = k_.instrs[id].slot;

@@ -41,7 +41,7 @@ class Stage : protected Writer {
   bool has_gathered() const;
   /// Whether the plan proves that all copied rows start and end at multiples of 16 bytes.
   bool tiles_even() const;
-  /// The loads that are copied to shared memory; and those of `ids` that are not.
+  /// The loads that are copied to shared memory; and the loads of `ids` that are not.
   std::vector<int> staged() const;
   std::vector<int> unstaged(const std::vector<int>& ids) const;
 

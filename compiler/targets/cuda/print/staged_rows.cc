@@ -1,6 +1,6 @@
 // Sums along rows that fit in shared memory. Each row is copied there once (stage.h). 16 threads, the logical lanes,
-// take a block of 1024 elements: thread t takes elements t, t + 16, ... A row has as many half warps as blocks, at most
-// 32. A thread block has as many rows as give 128 threads, or fewer if there are few rows or they are long.
+// take a block of 1024 elements: thread t takes elements t, t + 16, ... A row has one half warp per block, at most 32.
+// A thread block has enough rows for 128 threads, or fewer if there are few rows or they are long.
 #include <algorithm>
 
 #include "compiler/targets/cuda/print/stage.h"
@@ -26,7 +26,7 @@ class StagedRows : Stage {
       find_parts(keeps);
       if (fits(least())) break;
     }
-    // As many rows as give the threads of a block, unless some multiprocessors would get no block or the rows need much
+    // Enough rows for the threads of a block, unless some multiprocessors would get no block or the rows need much
     // memory.
     for (rows_ = std::max(kThreads / team_, 1); rows_ > least(); rows_ /= 2)
       if (rows_ * row_bytes() <= kManyBytes && points_ >= int64_t{rows_} * job_.device.multiprocessors) break;
@@ -79,7 +79,7 @@ class StagedRows : Stage {
     }
     for (; stage <= static_cast<int>(form_.loops.size()); ++stage) values_before(stage);
     if (!form_.last.empty()) {
-      if (overwrites_points()) line("__syncthreads();  // all have read what is overwritten");
+      if (overwrites_points()) line("__syncthreads();  // all have read the overwritten elements");
       open(str_cat("if (", has_row(rows_, full_, few_), "who == 0) {"));
       for (int id : form_.last) store(id);
       close();

@@ -1,7 +1,8 @@
 // Elementwise with operands transposed against the lanes: tiles of 64 x 64 (or 32 x 32) points (along the last outer
-// axis) and lanes. A thread has a square of 4 x 4 (2 x 2) elements. It reads that of all operands before it uses any:
-// of transposed ones along the points, of the others along the lanes. It turns the transposed squares in registers and
-// exchanges them through shared memory. Where an axis allows no vectors, the elements of a square are 16 apart.
+// axis) and lanes. A thread has a square of 4 x 4 (2 x 2) elements. It reads the squares of all operands before it uses
+// any: squares of transposed operands along the points, the others along the lanes. It turns the transposed squares in
+// registers and exchanges them through shared memory. Where an axis allows no vectors, the elements of a square are 16
+// apart.
 //
 // A row of a tile in shared memory has 16 pieces, one per thread. Their order differs from row to row, so that neither
 // writing down the rows nor reading along them has bank conflicts.
@@ -19,7 +20,7 @@ using loop_ir::Instr;
 using loop_ir::Op;
 using loop_ir::StrideKind;
 
-constexpr int kThreads = 256, kSide = 16;  // threads, and those along one side of a tile
+constexpr int kThreads = 256, kSide = 16;  // threads, and threads along one side of a tile
 constexpr int64_t kReadBytes = 256;        // per thread, for its squares of all operands
 constexpr int64_t kNear = 16;  // tiles along the points that run together: longer reads, and fewer pages of memory
 
@@ -77,8 +78,8 @@ class Tiles : Writer {
   std::string pack(int slot) const { return str_cat("Pack<", memory_type(k_.operands[slot].dtype), ", ", w_, ">"); }
   bool same_for_points(int slot) const { return k_.operands[slot].strides[point_] == StrideKind::kZero; }
 
-  // Loads and stores that are read and written as squares. The place of an index that is out of range is computed from
-  // its address, so a kernel with indices has none.
+  // Finds loads and stores that are read and written as squares. The place of an index out of range is computed from
+  // its address, so a kernel with indices has no squares.
   void find_packs() {
     pack_.assign(k_.operands.size(), false);
     for (const Instr& i : k_.instrs) {
@@ -259,7 +260,7 @@ class Tiles : Writer {
     return str_cat(base(slot), " + ", l, terms(slot, point_, str_cat("i", point_)));
   }
 
-  // Whether the operand varies along an axis before that of the tile's points.
+  // Whether the operand varies along an axis before the axis of the tile's points.
   bool moves_before(int slot) const {
     for (int a = 0; a < point_; ++a)
       if (k_.operands[slot].strides[a] != StrideKind::kZero) return true;

@@ -37,7 +37,7 @@ struct Approximation {
   kernels::Pw op;
   const char* expression;
   int operations;
-  bool whole;  // not where the kernel rounds to whole numbers: exact quotients and roots may be whole
+  bool whole;  // not used if the kernel rounds to whole numbers: exact quotients and roots may be whole
 };
 
 /// Prints one kernel. A schedule derives from it or sets its hooks.

@@ -1,6 +1,6 @@
 // Kernels of fused bodies with 16-bit values use the hardware's approximations (print/approximations.inc), others keep
-// the CPU's bits. On the emulated GPU, whose approximations are off by what the hardware's may be off, f32 results are
-// within the bounds of compiler/verify and near those of f64, at all special values too.
+// the CPU's bits. The emulated GPU's approximations are within the error bounds of the hardware's instructions. Its f32
+// results are within the bounds of compiler/verify and near f64 results, at all special values too.
 #include <gtest/gtest.h>
 
 #include <cmath>

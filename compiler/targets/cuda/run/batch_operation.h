@@ -1,6 +1,6 @@
-// Several operations with equal kernels as one launch of each kernel. The launch is most of what a small kernel costs:
-// the optimiser and the norm of a step have hundreds that differ in addresses and sizes only. The parameters of all of
-// them are one array of structs, and a thread block finds the operation to which it belongs by its number.
+// Several operations with equal kernels as one launch of each kernel. The launch is most of the cost of a small kernel,
+// and the optimiser and the norm of a step have hundreds of kernels that differ only in addresses and sizes. The
+// parameters of all operations are one array of structs, and a thread block finds its operation by its number.
 #pragma once
 #include <memory>
 #include <span>
@@ -11,13 +11,13 @@
 
 namespace weft::cuda {
 
-/// What identifies operations that a batch can hold: the kernels' texts. Empty if no batch can hold it: its kernels
+/// The key of operations that fit one batch: their kernels' texts. Empty if the kernels fit no batch, because they
 /// check indices, have grids of two dimensions, or are not ours.
 std::string batch_key(const Operation& operation);
 
 class BatchOperation final : public Operation {
  public:
-  /// For operations with the batch_key of this one.
+  /// For operations with the batch_key of `first`.
   explicit BatchOperation(const Operation& first);
   std::span<const Kernel> kernels() const override { return kernels_; }
   void bind(std::span<const Function> functions) override { functions_.assign(functions.begin(), functions.end()); }

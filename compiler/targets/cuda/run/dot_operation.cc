@@ -27,7 +27,7 @@
 namespace weft::cuda::internal {
 namespace {
 
-// Workspace limit of cuBLASLt, which needs it to split sums. More than in proportion to the result has no use.
+// Workspace limit of cuBLASLt, which needs it to split sums. It is proportional to the result, because more is useless.
 int64_t blas_workspace(const MatmulShape& s) {
   return std::clamp<int64_t>(round_to_256(s.batch * s.m * s.n * 32), int64_t{1} << 20, int64_t{32} << 20);
 }
@@ -289,7 +289,7 @@ class ProductOperation final : public Operation {
     int64_t bytes = limit;
     if (options_.gpu) {
       const MatmulPlan* p = blas_of(*options_.gpu).plan(shape_, limit);
-      // Our own kernel computes what cuBLASLt refuses.
+      // Our own kernel computes products that cuBLASLt refuses.
       if (!p && !lt_) return gemm(dense(), "dot");
       if (p) bytes = p->workspace;
     }

@@ -15,7 +15,7 @@ namespace {
 constexpr int kMostCapturesInARow = 4;
 
 constexpr size_t kLeast = 4;        // operations of a batch: with fewer, compiling its kernel does not pay
-constexpr size_t kFarthest = 1000;  // calls between those of a unit
+constexpr size_t kFarthest = 1000;  // calls between two calls of a unit
 
 const Operation& operation_of(const StepCall& c) { return static_cast<const Operation&>(*c.operation); }
 
@@ -92,7 +92,7 @@ void GraphStep::enqueue(size_t call, Stream& stream) const {
 
 void GraphStep::enqueue(const Unit& unit, Stream& stream) const {
   if (unit.calls.size() == 1) return enqueue(unit.calls[0], stream);
-  // Calls that moved to the unit must not write workspaces there: the plan's are free only at the calls' own places.
+  // Calls that moved to the unit need other workspaces: the plan's workspaces are free only at the calls' own places.
   std::vector<SmallVec<void*, 8>> memory(unit.calls.size());
   std::vector<BatchOperation::Member> members;
   char* scratch = static_cast<char*>(scratch_);
@@ -122,8 +122,8 @@ std::vector<void*> GraphStep::addresses_of(const Unit& unit) const {
   return all;
 }
 
-// A call joins the last unit with its key, unless that unit or one after it touches memory that the call writes, or
-// writes memory that the call reads.
+// A call joins the last unit with its key, unless that unit or a later unit touches memory written by the call, or
+// writes memory read by the call.
 std::vector<GraphStep::Unit> GraphStep::make_units() const {
   std::vector<Unit> units;
   std::vector<Touched> touched;  // by unit
@@ -224,7 +224,7 @@ bool GraphStep::rename() {
     if (!captured_[i].renameable) return false;
     moved.push_back(i);
   }
-  // With other addresses, calls between those of a unit may touch its memory.
+  // If addresses change, calls between two calls of a unit may touch its memory.
   if (several && !moved.empty() && make_units() != units_) return false;
   for (size_t i : moved) {
     at_ = units_[i].calls[0];

@@ -47,7 +47,7 @@ class GraphStep {
   }
   /// Whether runs after the first are replays.
   bool graphs() const { return graphs_; }
-  /// The call that was queued last: the one that an exception belongs to.
+  /// The call that was queued last. An exception comes from this call.
   size_t at() const { return at_; }
   const GraphCounts& counts() const { return counts_; }
 

@@ -49,7 +49,7 @@ TEST_P(IndexErrors, SayWhatTheCpuSays) {
   std::vector<int64_t> good, bad;
   for (int64_t i = 0; i < n; ++i) good.push_back(i * 7 % c.limit);
   bad = good;
-  // Of two bad indices, the first is reported.
+  // If two indices are bad, the first is reported.
   bad[static_cast<size_t>(place)] = c.limit + 2;
   bad[static_cast<size_t>(n - 1)] = -1000;
   const Tensor x = ramp(c.x), src = ramp(c.src);
@@ -60,7 +60,7 @@ TEST_P(IndexErrors, SayWhatTheCpuSays) {
   };
   const Device d = Device::cuda();
   const Tensor gx = x.to(d), gsrc = src.to(d), gright = right.to(d), gwrong = wrong.to(d);
-  // Eager: the CPU's text. A GPU's error comes too late for the prefix that a composite op puts before it.
+  // Eager calls give the CPU's text. A GPU's error is too late for the prefix that a composite op adds.
   const std::string eager = error_of([&] { fn(x, wrong, src); });
   const std::string on_gpu = placed_error_of([&] { fn(gx, gwrong, gsrc).to_vector<float>(); }, Code::kOutOfRange);
   ASSERT_NE(eager.find(str_cat(" at position ", place, " is out of range")), std::string::npos) << eager;

@@ -66,11 +66,11 @@ struct OperationOptions {
   bool approximate = false;       // functions of f32 by the hardware's approximations; see approximates()
   bool tf32 = false;              // f32 products on tensor cores with 11 bits of their operands
   bool lt_epilogues = true;       // let cuBLASLt compute the epilogues that it supports
-  Gpu* gpu = nullptr;             // ask cuBLASLt on this GPU what it supports; null: assume that it supports everything
+  Gpu* gpu = nullptr;             // ask cuBLASLt on this GPU for its support; null: assume that it supports everything
 };
 
-/// Whether the kernels of a fused body use approximations: they hold values that its ops round to 16 bits, so that they
-/// have bounds and not the ops' bits. Others keep the CPU's bits.
+/// Whether the kernels of a fused body use approximations. They do if its ops round values to 16 bits, because such
+/// kernels have bounds instead of the ops' bits. Other kernels keep the CPU's bits.
 bool approximates(const Graph& body, bool round_like_eager);
 
 /// The operation of a node with operands and results of these layouts. Does not read their addresses, which will be

@@ -69,7 +69,7 @@ int64_t compiled_kernels() { return compiled_count.load(); }
 int64_t load(Gpu& gpu, std::span<Operation* const> operations) {
   [[maybe_unused]] static const bool registered = (internal::at_driver_change(forget_functions), true);
   Table& t = table();
-  // Held during compilation, so that another thread that needs the same kernels waits instead of compiling them again.
+  // Held during compilation: another thread that needs the same kernels waits instead of compiling them again.
   MutexLock lock(t.mutex);
   Functions& functions = t.of_gpu[gpu.index()];
   std::vector<Kernel> missing;

@@ -194,7 +194,7 @@ HostKernelsGpu::~HostKernelsGpu() {
   } catch (const Error&) {
     // An error that a test provoked sticks.
   }
-  forget_operations(DeviceType::kCuda);  // they are numbers of what is cleared here
+  forget_operations(DeviceType::kCuda);  // they are numbers of the functions cleared here
   HostKernels::functions().clear();
   in_place_.reset();
   HostKernels::all().clear();

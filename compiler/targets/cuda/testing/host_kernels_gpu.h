@@ -1,7 +1,7 @@
-// A GPU for tests of compiled steps: every launch goes through the fake driver, as parameters of a kernel, and does on
-// its memory what the CPU's kernel of the op does. So a step on it has the CPU's bits, and what is compared is the
-// path: order, addresses, lifetimes, captures and replays.
-// (compiler/targets/cuda/testing/gpu/emulated_gpu.h runs the GPU's own kernels.)
+// A GPU for tests of compiled steps. Every launch goes through the fake driver, as parameters of a kernel, and runs the
+// CPU's kernel of the op on the GPU's memory. So a step on it has the CPU's bits, and comparisons test the path: order,
+// addresses, lifetimes, captures and replays. (compiler/targets/cuda/testing/gpu/emulated_gpu.h runs the GPU's own
+// kernels.)
 #pragma once
 #include <map>
 #include <memory>
@@ -16,9 +16,9 @@ namespace weft::internal {
 
 class HostKernelsGpu {
  public:
-  /// `idle`: kernels, copies and waits of the host do nothing and cost nothing: to time what queues them.
+  /// `idle`: kernels, copies and waits of the host do nothing and cost nothing, to time the code that queues them.
   explicit HostKernelsGpu(cuda::testing::FakeGpu gpu = {}, bool idle = false);
-  /// Fails the running test with the driver's complaints and with what was left behind. Tensors, cells and compiled
+  /// Fails the running test with the driver's complaints and with the objects left behind. Tensors, cells and compiled
   /// functions on the GPU must have gone.
   ~HostKernelsGpu();
   HostKernelsGpu(const HostKernelsGpu&) = delete;

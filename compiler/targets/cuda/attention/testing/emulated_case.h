@@ -10,7 +10,7 @@
 
 namespace weft::cuda {
 
-/// The case. Names are those of ops/attention/testing/conformance.h.
+/// The case. `mask` and `score` are names in ops/attention/testing/conformance.h.
 struct EmulatedCase {
   testing::AttentionSizes sizes;
   DType type = kBFloat16;
@@ -29,7 +29,7 @@ struct EmulatedCase {
 /// Runs the kernels. Expects each result within its bound, and the same bits for another order of threads.
 void check_emulated(const EmulatedCase& c);
 
-/// Runs one call in the emulation. Operands are on the CPU; results are those of attention (or attention_backward).
+/// Runs one call in the emulation. Operands are on the CPU. Returns the results of attention (or attention_backward).
 std::vector<Tensor> run_emulated(const Attrs& attrs, const std::vector<Tensor>& in, bool backward,
                                  const AttentionKernelOptions& options = {}, uint64_t seed = 1);
 

@@ -21,7 +21,7 @@ std::string compile_faults(std::span<const Kernel> kernels, const NvrtcOptions& 
 }  // namespace weft::cuda
 
 /// Skips the test if NVRTC is absent. Otherwise expects that the kernels compile within their limits. `kernels` is a
-/// container of Kernel; further arguments are those of compile_faults.
+/// container of Kernel; further arguments go to compile_faults.
 #define WEFT_EXPECT_COMPILES(kernels, ...)                                                             \
   do {                                                                                                 \
     if (!::weft::cuda::nvrtc().unavailable.empty()) GTEST_SKIP() << ::weft::cuda::nvrtc().unavailable; \

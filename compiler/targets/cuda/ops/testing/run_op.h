@@ -16,7 +16,7 @@ std::string first_difference(const Tensor& got, const Tensor& want);
 /// Prepares calls, compiles all their kernels together, and runs them.
 class OpRunner {
  public:
-  /// False if there is no operation. Operands may be views. `alignment` is what the kernels may assume.
+  /// False if there is no operation. Operands may be views. The kernels may assume addresses of this `alignment`.
   bool prepare(const testing::Case& c, int alignment = 16);
   struct Result {
     std::vector<Tensor> out;

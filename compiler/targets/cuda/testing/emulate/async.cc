@@ -226,7 +226,7 @@ void encode_tensor_map(void* map128, int element_bytes, const void* base, std::s
   EmulatedMap m;
   const size_t n = extents.size();
   WEFT_CHECK(n >= 1 && n <= 5 && strides.size() + 1 == n && box.size() == n, "tensor map: of ", n, " extents, ",
-             strides.size(), " strides and ", box.size(), " box extents; need 1 to 5, one less, as many");
+             strides.size(), " strides and ", box.size(), " box extents; need n (1 to 5), n - 1 and n");
   WEFT_CHECK(element_bytes == 1 || element_bytes == 2 || element_bytes == 4 || element_bytes == 8,
              "tensor map: elements of ", element_bytes, " bytes; need 1, 2, 4 or 8");
   WEFT_CHECK(reinterpret_cast<uintptr_t>(base) % 16 == 0,

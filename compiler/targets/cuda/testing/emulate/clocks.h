@@ -1,6 +1,6 @@
 // Happens-before among the threads of a block, as vector clocks. Besides the threads there are agents: the copy
 // engine's loads and stores (TMA), and the tensor core of each warpgroup. A barrier of the whole block starts a new
-// age, which is ordered after everything before it. So clocks only record what happened within an age.
+// age, which is ordered after everything before it. So clocks record only events within an age.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -14,7 +14,7 @@ class Clocks {
   using Stamp = uint64_t;
   static int who(Stamp s) { return static_cast<int>(s >> 28 & 0xfff); }
 
-  /// The combined knowledge of all that arrived at a barrier.
+  /// The combined knowledge of all arrivals at a barrier.
   struct BarrierClock {
     std::vector<uint32_t> seen;
     uint32_t age = 0;
@@ -36,13 +36,13 @@ class Clocks {
   int tensor_core(int warpgroup) const { return threads_ + 1 + warpgroup; }
 
   Stamp now(int who) const { return uint64_t{age_} << 40 | uint64_t(who) << 28 | epoch_[who]; }
-  /// Whether the event stamped `s` happened before what thread `t` does now.
+  /// Whether the event stamped `s` happened before the current action of thread `t`.
   bool ordered(Stamp s, int t) {
     if (s >> 40 != age_) return true;
     const int w = who(s);
     return w == t || row(t)[w] >= (s & 0xfffffff);
   }
-  /// Makes everything that t did so far known to all that acquire `r`.
+  /// Makes the earlier actions of t known to all threads that acquire `r`.
   void release(int t, BarrierClock& r) {
     fit(r);
     raise(r.seen.data(), row(t));
@@ -84,7 +84,7 @@ class Clocks {
   }
 
  private:
-  // In steps of constant length, so that compilers vectorise it.
+  // Its steps have constant length, so that compilers vectorise it.
   void raise(uint32_t* a, const uint32_t* b) const {
     for (int i = 0; i < width_; i += 16)
       for (int j = 0; j < 16; ++j) a[i + j] = a[i + j] > b[i + j] ? a[i + j] : b[i + j];

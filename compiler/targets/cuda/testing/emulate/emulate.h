@@ -39,8 +39,7 @@ class Emulated {
   Emulated(Emulated&&) noexcept;
 
   /// Runs a kernel on all blocks of the grid in order. `params`: the bytes of its parameter struct. Throws weft::Error
-  /// for the first error, in one sentence that names kernel, block, thread and line. What the kernel wrote so far
-  /// stays.
+  /// for the first error, in one sentence that names kernel, block, thread and line. The kernel's earlier writes stay.
   void launch(const std::string& symbol, Grid grid, std::span<const std::byte> params);
   template <class P>
   void launch(const std::string& symbol, Grid grid, const P& params) {

@@ -22,7 +22,7 @@ class FiberStacks {
   /// Memory beside the stacks for the data of the running block: kRoom bytes, at a multiple of 4096.
   char* room();
   static constexpr size_t kRoom = 512 << 10;
-  /// All of it: room and stacks.
+  /// The whole memory: room and stacks.
   const void* begin() const { return memory_; }
   size_t bytes() const { return bytes_; }
   /// Whether an address is inside the stacks.

@@ -68,7 +68,7 @@ GlobalShadow::Other GlobalShadow::access(Clocks& clocks, uint32_t block, int t, 
         }
         continue;
       }
-      // Of unordered readers, two are kept, of different warps if possible.
+      // Two unordered readers are kept, from different warps if possible.
       if (c.reads[0] && !clocks.ordered(c.reads[0], t) && !(Clocks::who(c.reads[0]) / 32 == t / 32 && c.reads[1]))
         c.reads[1] = c.reads[0];
       c.reads[0] = now;

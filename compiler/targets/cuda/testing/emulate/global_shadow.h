@@ -1,5 +1,6 @@
 // Global memory during one launch: who last wrote and read each byte. Blocks of a launch are not ordered: it is a race
-// if one block accesses what another wrote, or writes what another accessed. Within a block the clocks decide.
+// if one block accesses bytes that another wrote, or writes bytes that another accessed. Within a block the clocks
+// decide.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -30,7 +31,7 @@ class GlobalShadow {
     Clocks::Stamp write = 0, reads[2] = {0, 0};
     uint32_t write_block = 0, read_block = 0;  // for reads: kMany blocks; the first one is in reads[1]
   };
-  // A cell covers 1 << shift bytes: as many as all accesses so far treat alike.
+  // A cell covers 1 << shift bytes, which all accesses so far treat alike.
   struct Page {
     uint64_t launch = 0;
     int shift = 0;

@@ -54,7 +54,7 @@ inline bool Shadow::note_read(Cell& c, int mask, int t, int me, Clocks::Stamp no
     return false;
   c.read_line = static_cast<uint16_t>(line);
   if (c.reads[0] == now) return true;
-  // Of unordered readers, two are kept, of different warps if possible.
+  // Two unordered readers are kept, from different warps if possible.
   if (Clocks::who(c.reads[0]) != me && !clocks_.ordered(c.reads[0], t) &&
       !(Clocks::who(c.reads[0]) / 32 == me / 32 && c.reads[1]))
     c.reads[1] = c.reads[0];

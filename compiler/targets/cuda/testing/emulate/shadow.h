@@ -32,7 +32,7 @@ class Shadow {
   std::string expect(int t, int offset, int bytes, Pending by, int line);
   /// The copy has completed; `who` (a thread or an agent) wrote the bytes.
   void arrive(int who, int offset, int bytes);
-  /// fence_async_shared by thread t: agents see what it wrote so far.
+  /// fence_async_shared by thread t: agents see its earlier writes.
   void fence_async(int t) {
     fences_[t] = clocks_.now(t);
     clocks_.advance(t);

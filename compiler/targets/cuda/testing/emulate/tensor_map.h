@@ -18,8 +18,8 @@ struct EmulatedMap {
 };
 static_assert(sizeof(EmulatedMap) <= 128);
 
-/// The bytes of a TensorMap for the emulation. The arguments are those of cuTensorMapEncodeTiled. `strides`: in bytes,
-/// of all dims except the innermost. Throws weft::Error where the driver would return an error.
+/// The bytes of a TensorMap for the emulation. The arguments follow cuTensorMapEncodeTiled. `strides`: in
+/// bytes, of all dims except the innermost. Throws weft::Error where the driver would return an error.
 void encode_tensor_map(void* map128, int element_bytes, const void* base, std::span<const uint64_t> extents,
                        std::span<const uint64_t> strides, std::span<const uint32_t> box, int swizzle_bytes);
 

@@ -1,6 +1,6 @@
 // The tensor cores of sm_90a: m64nNk16 with operands in shared memory, addressed by their descriptors (a wrong
-// descriptor reads the wrong bytes), or with A in registers. From wgmma to wgmma_wait, accumulators hold a special NaN,
-// which intrinsics that store or convert reject. Sums as in warp.cc.
+// descriptor reads the wrong bytes), or with A in registers. From wgmma to wgmma_wait, accumulators contain a special
+// NaN. Intrinsics that store or convert reject it. Sums as in warp.cc.
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -51,7 +51,7 @@ void Block::wgmma(Group& g, int warpgroup) {
   for (const abi::Lane* lane : g.lanes)
     if ((!registers && lane->value != one.value) || lane->value_b != one.value_b)
       fail("wgmma: the threads of a warpgroup hand over different descriptors", line);
-  // The thread whose clock decides what is visible: a random one each time.
+  // The thread whose clock decides which writes are visible: a random thread each time.
   const int judge = warpgroup * 128 + static_cast<int>(random() % 128);
   const int agent = shadow_.clocks().tensor_core(warpgroup);
   auto value = [&](const Descriptor& d, int i, int k, bool trans) {
@@ -146,7 +146,8 @@ void Block::wgmma_wait(Group& g, int warpgroup) {
   w.fenced = false;
 }
 
-// The registers per thread under __launch_bounds__(threads, 1): those of the whole multiprocessor, in units of 8.
+// The registers per thread under __launch_bounds__(threads, 1): the multiprocessor's registers divided by the threads,
+// in units of 8.
 int Block::registers_at_entry() const { return std::min(255, 65536 / threads_) / 8 * 8; }
 
 void Block::set_registers(Group& g, int warpgroup) {

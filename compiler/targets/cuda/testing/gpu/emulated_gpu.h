@@ -25,7 +25,7 @@ struct EmulatedGpuOptions {
 class ScopedEmulatedGpu {
  public:
   explicit ScopedEmulatedGpu(EmulatedGpuOptions options = {});
-  /// Fails the running test with every error of the driver and cuBLASLt, and with what was not freed.
+  /// Fails the running test with every error of the driver and cuBLASLt, and with the objects that were not freed.
   ~ScopedEmulatedGpu();
   ScopedEmulatedGpu(const ScopedEmulatedGpu&) = delete;
 
