@@ -1,5 +1,5 @@
 // comm_bench: time and bandwidth of collectives by size, between threads, processes that share memory, and processes
-// that use TCP. The columns are those of nccl-tests. It starts its own processes.
+// that use TCP. The columns equal the columns of nccl-tests. comm_bench starts its own processes.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -32,7 +32,7 @@ struct Options {
 double seconds_since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
 
 Collective collective_of(const std::string& name) {
-  if (name == "sendrecv") return Collective::kSend;  // and a kRecv: to the next rank and from the one before
+  if (name == "sendrecv") return Collective::kSend;  // with a kRecv: to the next rank and from the previous rank
   for (int k = 0; k < kNumCollectives; ++k)
     if (to_string_view(static_cast<Collective>(k)) == name) return static_cast<Collective>(k);
   usage_error(str_cat("--collectives: got '", name, "'; need names such as all_reduce, or sendrecv"));
@@ -117,7 +117,7 @@ class Bench {
     std::fflush(stdout);
   }
 
-  // Elements of this rank's result that are not what they must be.
+  // Number of wrong elements of this rank's result.
   int64_t wrong_in(Collective kind, const std::vector<float>& out, int64_t share, int64_t count, bool skewed) const {
     const auto sum = [&](int64_t i) {
       float s = 0;
@@ -193,7 +193,7 @@ void print_copy_rate() {
   std::fflush(stdout);
 }
 
-// The part of a process that this program has started.
+// Runs in a process that this program has started.
 int run_rank(const Options& o, const std::string& transport) {
   const int n = static_cast<int>(o.ranks), rank = std::atoi(std::getenv("RANK"));
   std::vector<int> all(n);
@@ -257,6 +257,6 @@ int main(int argc, char** argv) {
       {"skew", &o.skew, "all_to_all: the part of its elements that each other rank gives to rank 0; 0: equal", {0, 1}},
   };
   return weft::run_program(argc, argv,
-                           "Times collectives between ranks of this host by size; the columns are those of nccl-tests.",
+                           "Times collectives between ranks of this host by size, with the columns of nccl-tests.",
                            flags, [&] { return weft::run(o, argv); });
 }

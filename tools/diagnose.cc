@@ -1,4 +1,4 @@
-// diagnose: names the rank of a job that is at fault, how and in which collective, from the job's flight records.
+// diagnose: names the faulty rank of a job, its fault and its collective, from the job's flight records.
 #include "distributed/diagnose/diagnosis.h"
 #include "framework/cli/cli.h"
 #include "framework/io/file.h"

@@ -56,7 +56,8 @@ int main(int argc, char** argv) {
   Options o;
   const weft::Flags flags{
       {"measure", &o.measure,
-       "also measure memory by working set, GEMM by size and dtype, and what GPUs copy (takes about ten seconds)"},
+       "also measure memory by working set, GEMM by size and dtype, and the copy rates of GPUs (takes about ten "
+       "seconds)"},
       {"json", &o.json, "print JSON instead of text"},
       {"out", &o.out,
        "also write the JSON to this file; with --measure it is a machine file, for WEFT_MACHINE and "

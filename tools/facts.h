@@ -15,11 +15,11 @@ class Facts {
   /// Adds a number; the text form appends `unit` ("GB/s").
   void add(std::string section, std::string name, double value, std::string unit = "");
   void add_flag(std::string section, std::string name, bool value);
-  /// Adds a missing thing: null in JSON, with the entry NAME_reason.
+  /// Adds a missing item: null in JSON, with the entry NAME_reason.
   void add_absent(std::string section, std::string name, std::string reason);
 
   std::string to_text() const;
-  /// With a last member "machine", if the text of an object is given.
+  /// The facts as JSON. A nonempty `machine`, the text of an object, becomes the last member "machine".
   std::string to_json(const std::string& machine = "") const;
 
  private:

@@ -39,13 +39,14 @@ int main(int argc, char** argv) {
   std::vector<std::string> command(argv + own, argv + argc);
   if (!command.empty() && command[0] == "--") command.erase(command.begin());
   const auto body = [&] {
-    if (command.empty()) weft::usage_error("no program; need one behind the flags: launch --nproc 4 PROGRAM ARGUMENTS");
-    // Each would start a job of its own.
+    if (command.empty())
+      weft::usage_error("no program; need a program after the flags: launch --nproc 4 PROGRAM ARGUMENTS");
+    // Each process would start its own job.
     const weft::control::Identity id = weft::control::identity_of(weft::control::environment());
     if (id.world > 1)
       weft::usage_error(weft::str_cat(id.source, " has started ", id.world,
-                                      " processes of launch, which starts those of one host; need ", id.source,
-                                      " to start PROGRAM itself, which joins the job"));
+                                      " processes of launch, but one launch starts all processes of a host; need ",
+                                      id.source, " to start PROGRAM itself, which joins the job"));
     std::string& program = command[0];
     if (program.starts_with("//"))
       weft::usage_error(
@@ -55,7 +56,7 @@ int main(int argc, char** argv) {
     for (int64_t k = 0;; ++k) {
       const weft::dist::Launched job =
           weft::dist::launch({.processes = static_cast<int>(processes), .command = command, .name = "launch"});
-      // A program that cannot start, or refuses its flags, would do so again.
+      // A program that cannot start or refuses its flags would fail again.
       const bool again = job.code != 0 && std::count(std::begin(kRefusals), std::end(kRefusals), job.code) == 0;
       if (!again || job.asked || k == restarts) return job.code;
       std::fprintf(stderr, "launch: restart %ld of %ld\n", static_cast<long>(k + 1), static_cast<long>(restarts));

@@ -7,7 +7,7 @@ namespace weft::tools {
 /// The processors that this process may use, within its container's limit.
 int usable_cores();
 
-/// Cycles in a second of the fastest processor at this moment, as Linux reports them; 0 if it reports none.
+/// The current clock of the fastest processor in cycles per second, as Linux reports it; 0 if Linux reports none.
 double clock_hz();
 
 /// Bytes of memory that this process may use, within the limits of its container and of `ulimit -v`.
@@ -17,7 +17,7 @@ double usable_memory();
 void add_machine(Facts& facts);
 
 /// Adds section "weft": the instruction set, features and threads that Weft uses, the compiler of kernels, and the
-/// folder of their cache. Throws weft::Error if WEFT_ISA or WEFT_THREADS names something the machine does not have.
+/// folder of their cache. Throws weft::Error if WEFT_ISA or WEFT_THREADS requests more than the machine has.
 void add_choice(Facts& facts);
 
 }  // namespace weft::tools

@@ -28,7 +28,7 @@ void add_rate(Facts& facts, const std::string& name, double rate, const char* un
   facts.add("measured", name, rate / kGiga, unit);
 }
 
-// With the rate that the hardware's clock allows, and the share of it that was reached.
+// Adds the rate, its limit by the hardware's clock, and the reached share of the limit.
 void add_rate(Facts& facts, const std::string& name, double rate, double theoretical, const char* unit) {
   add_rate(facts, name, rate, unit);
   if (theoretical <= 0) return;
@@ -44,8 +44,8 @@ double f32_of_cycle() {
   return kUnits * kOperations * lanes;
 }
 
-// bf16 operations of a core in a cycle: a tile unit's products of 16 x 32 by 32 x 16 take 16 cycles; without one, the
-// vectors' products of pairs, or what f32 has.
+// bf16 operations of a core in a cycle: a tile unit's products of 16 x 32 by 32 x 16 take 16 cycles; without a tile
+// unit, the vectors' products of pairs, or the operations in f32.
 double bf16_of_cycle() {
   const CpuFeatures& f = cpu_features();
   return f.amx_bf16 ? 2.0 * 16 * 16 * 32 / 16 : f.avx512_bf16 ? 2 * f32_of_cycle() : f32_of_cycle();

@@ -1,4 +1,4 @@
-// Measures what the machine's processor and GPUs do in a second.
+// Measures the rates of the machine's processor and GPUs.
 #pragma once
 #include "compiler/cost/machine.h"
 #include "tools/facts.h"
@@ -6,13 +6,12 @@
 namespace weft::tools {
 
 /// Adds section "measured" with the rates of one thread and of all cores: memory by working set, products by size and
-/// dtype beside what the processor's clock of the moment allows, what small linear layers reach of these, and what a
-/// parallel loop adds. Returns the rates of
-/// all cores, with the name of the processor and its memory.
+/// dtype beside the limit of the processor's current clock, the share of these rates in small linear layers, and the
+/// overhead of a parallel loop. Returns the rates of all cores, with the processor's name and its memory.
 Machine add_cpu_rates(Facts& facts);
 
-/// Adds to section "measured" what each GPU copies: to the host and back, by pinned and by pageable memory, on the
-/// device beside what its memory's clock allows, and to each other GPU. Nothing without a GPU.
+/// Adds each GPU's copy rates to section "measured": to the host and back with pinned and with pageable memory, on the
+/// device beside the limit of its memory's clock, and to each other GPU. Adds nothing without a GPU.
 void add_gpu_rates(Facts& facts);
 
 }  // namespace weft::tools

@@ -1,4 +1,4 @@
-// What the doctor measures: a machine file that the library reads, and what GPUs copy.
+// The doctor's measurements: a machine file that the library reads, and the copy rates of GPUs.
 #include "tools/measure.h"
 
 #include <gmock/gmock.h>

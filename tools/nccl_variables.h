@@ -9,15 +9,15 @@
 namespace weft::tools {
 
 struct NcclVariable {
-  std::string_view name, does, when;  // what it does, and when to change it
-  std::string_view now = {};          // not of NCCL, or not any more: what takes its place
+  std::string_view name, does, when;  // name, effect, and reason to change it
+  std::string_view now = {};          // replacement, if NCCL does not or no longer read the variable
 };
 
-/// The entry of a variable, by NVIDIA's and PyTorch's documentation; null for one that is not known.
+/// The entry of a variable, by NVIDIA's and PyTorch's documentation; null for an unknown variable.
 const NcclVariable* nccl_variable(std::string_view name);
 
-/// Adds section "nccl_variables": each one of `environment` that begins with NCCL_, its value, what it does and when to
-/// change it.
+/// Adds section "nccl_variables": each variable of `environment` that begins with NCCL_, its value, its effect and the
+/// reason to change it.
 void add_nccl_variables(Facts& facts, const std::map<std::string, std::string>& environment);
 
 }  // namespace weft::tools

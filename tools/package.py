@@ -22,7 +22,8 @@ VERSION = "0.1.0"
 GLIBC_LIMIT = (2, 34)
 # The C library is not packaged: it must match the other machine's kernel and dynamic linker.
 GLIBC = re.compile(r"^(ld-linux.*|lib(c|m|mvec|pthread|dl|rt|resolv|util|anl|nsl|BrokenLocale)|linux-vdso)\.so(\.\d+)?$")
-# A program brings them. With a library they would replace those of the user's program, and they need a newer glibc.
+# A program's package contains these libraries. In a library's package, they would replace the libraries of the user's
+# program, and they need a newer glibc.
 RUNTIME = re.compile(r"^lib(stdc\+\+|gcc_s)\.so(\.\d+)?$")
 
 

@@ -8,7 +8,7 @@ import tempfile
 PLOT = os.path.join("tools", "plot")
 GOOD = '{"step": 1, "loss": 2.5, "expert_load": [0.5, 0.5]}\n{"step": 2, "loss": 2.0, "expert_load": [0.4, 0.6]}\n'
 
-# Name, what the file of metrics has, and a part of the error.
+# Name, content of the file of metrics, and a part of the error.
 BAD = [
     ("empty", "", "no steps in it"),
     ("no object", "[]\n", "line 1: got array; need an object with \"step\""),

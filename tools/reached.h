@@ -4,11 +4,11 @@
 
 namespace weft::tools {
 
-/// The time that plans predict for a step of a small transformer on `machine` over the time that it takes, at most 1:
-/// plans expect it of other steps (Machine::reached).
+/// The predicted time of a small transformer's step on `machine` over its measured time, at most 1. Plans expect this
+/// share in other steps (Machine::reached).
 double reached_share(const Machine& machine);
-/// What forward and backward of causal attention over 256 tokens reach of the rate of large products, by elements of a
-/// head from 16 to 128 (Machine::attention_shares).
+/// The rate of causal attention over 256 tokens, forward and backward, as a share of the rate of large products, by
+/// elements of a head from 16 to 128 (Machine::attention_shares).
 std::vector<ProductShare> attention_shares(const Machine& machine);
 
 }  // namespace weft::tools

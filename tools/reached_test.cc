@@ -27,7 +27,7 @@ TEST(Reached, AttentionHasSharesByHead) {
   m.attention_shares = attention_shares(m);
   check_rates(m);
   EXPECT_EQ(m.attention_shares.size(), 4u);
-  // Against products that are a thousand times as fast it reaches little.
+  // If products are a thousand times as fast, attention reaches a small share.
   m.products *= 1e3;
   m.products16 *= 1e3;
   m.flops *= 1e3;

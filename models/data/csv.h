@@ -11,15 +11,14 @@ namespace weft::data {
 
 struct CsvOptions {
   char delimiter = ',';
-  bool header = true;      // the first line has the names; otherwise they are "0", "1", ...
-  DType dtype = kFloat32;  // of columns with fractions or empty fields: f32 or f64
+  bool header = true;      // the first line contains the names; otherwise they are "0", "1", ...
+  DType dtype = kFloat32;  // f32 or f64, for columns with fractions or empty fields
 };
 
 struct Csv {
   std::vector<std::string> names;
   std::vector<Tensor> columns;  // [rows] each
-  /// The texts of each column that has other than numbers, in order of first appearance: the column has their
-  /// positions.
+  /// The distinct texts of each column of texts, in order of first appearance. The column contains their positions.
   std::map<std::string, std::vector<std::string>> categories;
   int64_t rows = 0;
   /// The column of this name; throws NotFound, listing the names.

@@ -75,10 +75,10 @@ void check_batch(std::span<const Tensor> tensors, size_t n) {
     WEFT_CHECK(tensors[t].defined() && tensors[t].dim() > 0 && tensors[t].size(0) == static_cast<int64_t>(n),
                "get_batch of ", n, n == 1 ? " index" : " indices", " gave ",
                tensors[t].defined() ? tensors[t].type().to_string() : "no value", " as tensor ", t,
-               "; need as many rows as indices");
+               "; need one row for each index");
 }
 
-// Batches between their makers and the consumer. All members below the mutex are guarded by it.
+// Batches between their makers and the consumer. The mutex guards all members below it.
 struct BatchSource::Workers {
   struct Result {
     AnyBatch batch;

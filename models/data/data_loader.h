@@ -1,10 +1,10 @@
 // Batches of a dataset's items, in an order that is a pure function of seed and epoch. Worker threads make batches
-// ahead; neither their number nor their speed changes what is yielded. The position can be saved and set.
+// ahead; neither their number nor their speed changes the batches. The position can be saved and set.
 //
 // A dataset has size() and get(index), both const and safe to call from several threads; get returns a Tensor, or a
 // tuple, array, vector or struct of tensors. It may have get(index, seed) instead, for random changes of items: the
 // seed is a function of the loader's seed, the epoch and the index. It may have get_batch(indices), which is faster.
-// Vectors in items may have other lengths from batch to batch, but not within a batch.
+// The lengths of vectors in items may differ between batches, but not within a batch.
 #pragma once
 #include <array>
 #include <concepts>
@@ -33,7 +33,7 @@ namespace internal {
 /// An argument of a pack of N: it knows the line of the call, as each single Arg does.
 template <size_t>
 using ArgOfPack = Arg;
-/// Checks that the arguments are tensors with equal first extents, and returns that.
+/// Checks that the arguments are tensors with equal first extents, and returns this extent.
 int64_t common_size(std::initializer_list<const Arg*> args);
 /// The slices of `x` along dim 0.
 Tensor rows_of(const Tensor& x, std::span<const int64_t> indices);
@@ -73,7 +73,7 @@ struct DataLoaderOptions {
   bool shuffle = false;
   bool drop_last = false;  // leave out a last batch that is smaller
   int workers = 0;         // threads that make batches ahead; 0: the caller makes them
-  uint64_t seed = 0;       // of the order and of get(index, seed)
+  uint64_t seed = 0;       // determines the order and the seeds of get(index, seed)
   int prefetch = 2;        // batches ahead for each worker
 };
 
@@ -89,7 +89,7 @@ namespace internal {
 int64_t index_at(int64_t k, int64_t n, bool shuffle, uint64_t seed, int64_t epoch);
 /// The seed for get(index, seed).
 uint64_t seed_of(uint64_t seed, int64_t epoch, int64_t index);
-/// Appends the lengths of the vectors inside `v`, in order: with its type they are its structure.
+/// Appends the lengths of the vectors inside `v`, in order. The type and these lengths are the structure of `v`.
 template <class T>
 void lengths_of(const T& v, std::vector<size_t>& out) {
   if constexpr (std::is_convertible_v<const T&, Tensor>) {
@@ -113,14 +113,14 @@ class Stack {
   std::vector<Tensor> stacked() const;
 
  private:
-  std::vector<size_t> lengths_;  // of the first item
+  std::vector<size_t> lengths_;  // lengths of the first item
   std::vector<std::vector<Tensor>> items_;
 };
-/// Checks that `n` is the first extent of these tensors, which get_batch gave.
+/// Checks that `n` is the first extent of these tensors, the result of get_batch.
 void check_batch(std::span<const Tensor> tensors, size_t n);
 
 /// Makes the batch of the items with these indices: a DataLoader<D>::Item. `at` is set to the index that is being made,
-/// or -1 for all of them together; `stop` says that nobody wants the batch any more.
+/// or -1 for all of them together; `stop` returns true if the batch is no longer needed.
 using AnyBatch = std::shared_ptr<const void>;
 using MakeBatch = std::function<AnyBatch(std::span<const int64_t> indices, int64_t epoch, int64_t& at,
                                          const std::function<bool()>& stop)>;
@@ -135,7 +135,7 @@ class BatchSource {
   int64_t batches() const;
   DataPosition position() const { return position_; }
   void seek(const DataPosition& position);
-  /// Starts an epoch: from the position that was set, or else the first, or the next one.
+  /// Starts an epoch at the position that was set; without one, starts the first or the next epoch.
   void begin();
   /// The next batch, or null at the end of the epoch.
   AnyBatch next();
@@ -161,7 +161,7 @@ class BatchSource {
 
 /// for (auto [x, y] : loader) ... runs through one epoch; each loop is the next epoch, with another order if shuffled.
 /// A loop that is left early is not continued: the next one begins the next epoch. An exception of the dataset is
-/// thrown in the loop when its batch is due, as weft::Error with the item's index.
+/// thrown in the loop in place of its batch, as weft::Error with the item's index.
 template <Dataset D>
 class DataLoader {
  public:
@@ -173,7 +173,7 @@ class DataLoader {
                 options, loc) {}
   DataLoader(const DataLoader&) = delete;
 
-  /// What get returns, with each tensor stacked along a new dim 0.
+  /// The result of get, with each tensor stacked along a new dim 0.
   using Item = decltype([](const D& d) {
     if constexpr (requires { d.get(int64_t{}, uint64_t{}); })
       return d.get(int64_t{}, uint64_t{});
@@ -184,8 +184,8 @@ class DataLoader {
   /// Number of batches in an epoch.
   int64_t size() const { return source_.batches(); }
   const D& dataset() const { return *dataset_; }
-  /// What comes next. Saved at the end of a loop's body and given to seek() in another run, that run continues with the
-  /// same batches to the bit.
+  /// The position of the next batch. Save it at the end of a loop's body; after seek() in another run, that run
+  /// continues with the same batches to the bit.
   DataPosition position() const { return source_.position(); }
   /// The next loop begins here.
   void seek(const DataPosition& position) { source_.seek(position); }
@@ -258,7 +258,7 @@ class DataLoader {
 
   std::shared_ptr<const D> dataset_;
   uint64_t seed_ = 0;
-  internal::BatchSource source_;  // last: its threads end before the rest goes
+  internal::BatchSource source_;  // last member: its threads end before the other members are destroyed
 };
 
 }  // namespace weft::data

@@ -167,7 +167,7 @@ TEST(DataLoader, EndsInTheMiddleOfBatches) {
     DataLoader loader(Slow{&calls}, {.batch_size = 2, .workers = 2, .prefetch = 3});
     for (const Tensor& batch : loader)
       if (batch.to_vector<float>()[0] >= 6) break;
-    // At most the batches that were taken, and those ahead.
+    // At most the consumed batches and the batches ahead.
     EXPECT_LE(calls, 2 * (4 + 2 * 3 + 2));
   }
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
@@ -222,8 +222,8 @@ TEST(DataLoader, EachBatchHasTheStructureOfItsItems) {
     DataLoader rows(SevenRows{}, {.batch_size = 2, .workers = workers});
     expect_error(
         [&] { rows.begin(); },
-        "DataLoader: the items [0, 1] of epoch 0: get_batch of 2 indices gave f32[7] as tensor 0; need as many "
-        "rows as indices");
+        "DataLoader: the items [0, 1] of epoch 0: get_batch of 2 indices gave f32[7] as tensor 0; need one row "
+        "for each index");
   }
 }
 

@@ -82,7 +82,7 @@ TokenDataset TokenDataset::from_shards(const std::vector<std::string>& paths) {
     shards.emplace_back(path);
     WEFT_CHECK(
         shards.back().tokenizer() == shards[0].tokenizer() && shards.back().vocab_size() == shards[0].vocab_size(),
-        path, ": tokens of '", shards.back().tokenizer(), "', but ", paths[0], " holds those of '",
+        path, ": tokens of '", shards.back().tokenizer(), "', but ", paths[0], " holds tokens of '",
         shards[0].tokenizer(), "'; need one tokenizer");
   }
   int64_t vocab_size = shards[0].vocab_size();

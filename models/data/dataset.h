@@ -55,11 +55,12 @@ struct TokenDataset::Split {
 struct TokenizeOptions {
   /// The folder of the shards; empty: default_cache_folder().
   std::string cache_folder;
-  /// Texts of up to this many bytes are tokenized in memory, in every run; larger texts once, into shards.
+  /// Texts of at most `memory_bytes` bytes are tokenized in memory in every run; larger texts are tokenized once, into
+  /// shards.
   int64_t memory_bytes = int64_t{64} << 20;
   /// Number of tokens of one shard file.
   int64_t shard_tokens = int64_t{1} << 28;
-  /// Called from time to time with the share done (0 to 1) while shards are written.
+  /// Called from time to time while shards are written, with the completed share (0 to 1).
   std::function<void(double)> progress;
 };
 
@@ -75,7 +76,7 @@ TokenDataset tokenize(std::string_view text, const Tokenizer& tokenizer, std::st
 TokenDataset prepare(const std::string& path, const Tokenizer& tokenizer, const TokenizeOptions& options = {});
 
 /// The data for the flag --data: "" or "shakespeare" is the embedded text, "synthetic" is random ids below
-/// `synthetic_vocab`, anything else is a path (already resolved).
+/// `synthetic_vocab`, and any other value is a resolved path.
 TokenDataset open_data(const std::string& data, const Tokenizer& tokenizer, int64_t synthetic_vocab = 256,
                        uint64_t seed = 0, const TokenizeOptions& options = {});
 

@@ -1,4 +1,4 @@
-// Token sources agree with each other; shards survive nothing but an intact file; bad input is one sentence.
+// Token sources agree with each other, damaged shards are refused, and bad input gives one sentence.
 #include "models/data/dataset.h"
 
 #include <gmock/gmock.h>
@@ -151,7 +151,7 @@ TEST(Prepare, FileAndFolderInMemoryAndAsShards) {
   std::string kept = dir + "/cache/" + folders[0];
   EXPECT_THAT(io::list_folder(kept), ElementsAre("00000.tok", "00001.tok", "00002.tok", "00003.tok"));
 
-  // Kept ones are used again, damaged ones made again, and other content has its own.
+  // Intact shards are reused, damaged shards are made again, and other content has its own shards.
   last = -1;
   EXPECT_EQ(text_of(prepare(dir + "/text", t, o)), joined);
   EXPECT_EQ(last, -1);
@@ -196,7 +196,7 @@ TEST(Prepare, EndOfTextAfterEachDocument) {
   EndingTokenizer t;
   TokenDataset d = prepare(dir, t);
   EXPECT_THAT(d.tokens(0, d.size()), ElementsAre('a', 256, 'b', '\n', 256));
-  // Tokens of one tokenizer do not serve another.
+  // Tokens of one tokenizer are not used for another.
   ShardWriter w(dir + "/a.tok", "ending", 257);
   w.append(std::vector<int32_t>{1});
   w.commit();

@@ -113,12 +113,12 @@ struct JpegErrors {
   throw Error(Code::kDataLoss,
               str_cat(*reinterpret_cast<JpegErrors*>(c->err)->what, ": the JPEG is damaged: ", printable(text)));
 }
-// A warning says that the decoder makes up pixels; only bytes between markers are harmless.
+// A warning means invented pixels, except the warning about bytes between markers.
 void jpeg_warn(j_common_ptr c, int level) {
   if (level < 0 && c->err->msg_code != JWRN_EXTRANEOUS_DATA) jpeg_fail(c);
 }
 
-// Every scan of a progressive file decodes the whole picture again: small files could take hours.
+// Every scan of a progressive file decodes the whole picture again, so small files could take hours.
 void jpeg_progress(j_common_ptr c) {
   if (c->is_decompressor && reinterpret_cast<j_decompress_ptr>(c)->input_scan_number > 64)
     ERREXIT(c, JERR_BAD_PROGRESSION);

@@ -11,7 +11,7 @@
 namespace weft::data {
 namespace {
 
-// Corrects the checksums of a PNG's chunks, so that damaged ones are read.
+// Corrects the checksums of a PNG's chunks, so that damaged chunks are read.
 void correct(std::string& s) {
   for (size_t at = 8; at + 12 <= s.size();) {
     uint64_t length = 0;

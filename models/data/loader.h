@@ -75,8 +75,8 @@ class SequentialLoader {
   int64_t windows_ = 0;
 };
 
-/// Image of `i` under a permutation of [0, n) that `key` selects. Takes constant expected time and no memory: a Feistel
-/// network on the next even number of bits, applied until the value is below n (Black and Rogaway 2002).
+/// Image of `i` under a permutation of [0, n) that `key` selects. A Feistel network on the next even number of bits is
+/// applied until the value is below n (Black and Rogaway 2002), in constant expected time and without memory.
 int64_t permute(int64_t i, int64_t n, uint64_t key);
 
 }  // namespace weft::data

@@ -1,4 +1,4 @@
-// Makes tokens from a path: finds the files, refuses binary ones, and stores shards.
+// Makes tokens from a path: finds the files, refuses binary files, and stores shards.
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>

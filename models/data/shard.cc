@@ -20,7 +20,7 @@ struct Header {
   uint64_t data_checksum;
   char tokenizer[128];       // ends with 0
   char reserved[80];         // 0
-  uint64_t header_checksum;  // of the bytes before it
+  uint64_t header_checksum;  // checksum of the bytes before this field
 };
 static_assert(sizeof(Header) == 256);
 constexpr char kMagic[8] = {'W', 'E', 'F', 'T', 'T', 'O', 'K', '\n'};

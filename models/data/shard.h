@@ -13,11 +13,11 @@ namespace weft::data {
 /// Writes a shard in pieces; the file appears only when it is complete.
 class ShardWriter {
  public:
-  /// `vocab_size` decides u16 or u32; `tokenizer` is Tokenizer::name(), at most 127 bytes.
+  /// `vocab_size` selects u16 or u32; `tokenizer` is Tokenizer::name(), at most 127 bytes.
   ShardWriter(const std::string& path, const std::string& tokenizer, int64_t vocab_size);
   void append(std::span<const int32_t> ids);
   int64_t count() const { return count_; }
-  /// Completes the file and gives it its name.
+  /// Completes the file and gives it its final name.
   void commit();
 
  private:

@@ -13,7 +13,8 @@ namespace weft::data {
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
-  /// Identifies the exact mapping (for a trained one, with a hash of its tables). Prepared tokens are stored under it.
+  /// Identifies the exact mapping (for a trained tokenizer, with a hash of its tables). Prepared tokens are stored
+  /// under this name.
   virtual std::string name() const = 0;
   /// Ids are 0 to vocab_size() - 1.
   virtual int64_t vocab_size() const = 0;
@@ -35,7 +36,7 @@ class ByteTokenizer final : public Tokenizer {
   std::string decode(std::span<const int32_t> ids) const override;
 };
 
-/// The tokenizer of this name: "bytes". Throws NotFound, listing the names, for another one.
+/// The tokenizer of this name: "bytes". Throws NotFound, listing the names, for any other name.
 std::shared_ptr<const Tokenizer> make_tokenizer(const std::string& name);
 
 }  // namespace weft::data

@@ -56,7 +56,7 @@ int main(int argc, char** argv) {
   manual_seed(seed);
   const std::string text = data::embedded_corpus();
   std::string vocab;                    // the character of each token
-  std::vector<int64_t> token(256, -1);  // of each character
+  std::vector<int64_t> token(256, -1);  // token of each character
   std::vector<int64_t> tokens;
   for (unsigned char c : text) {
     if (token[c] < 0) token[c] = static_cast<int64_t>(vocab.size()), vocab += static_cast<char>(c);

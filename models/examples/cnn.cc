@@ -68,7 +68,7 @@ int main(int argc, char** argv) {
     NoGrad guard;
     return count_right(model(x), y);
   });
-  auto accuracy = [&] {  // of the held-out pictures
+  auto accuracy = [&] {  // share of correct held-out pictures
     model.eval();
     int64_t right = 0;
     for (const auto& [x, y] : test_loader) right += test_step(x, y).item<int64_t>();

@@ -41,7 +41,7 @@ struct Denoiser : nn::Module {
   Tensor operator()(const Tensor& x, const Tensor& t) const { return rest(in(x) + time(t)); }
 };
 
-/// Mean distance of each point to the nearest of the other ones.
+/// Mean distance of each point to the nearest other point.
 double distance(const Tensor& from, const Tensor& to) { return cdist(from, to).amin({1}).mean().item(); }
 
 /// Points as text: 24 lines of 64 characters.

@@ -1,5 +1,5 @@
 // Generated pictures of digits for the examples: glyphs of 5 x 7 dots, moved, scaled, turned and slanted at random, and
-// noise. No download; a seed always gives the same pictures.
+// noise. They need no download, and a seed always gives the same pictures.
 #pragma once
 #include <algorithm>
 #include <cmath>

@@ -1,5 +1,5 @@
-// A GPT trained on documents of different lengths, packed into one row without padding. No document attends to the
-// tokens of another one. The model is an ordinary GPT; packing takes one mask and one tensor of positions.
+// A GPT trained on documents of different lengths, packed into one row without padding. No document attends to another
+// document's tokens. The model is an ordinary GPT; packing needs one mask and one tensor of positions.
 //   ./bazelw run //models/examples:packed_documents
 #include <cstdio>
 

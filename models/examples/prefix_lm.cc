@@ -1,6 +1,6 @@
 // A prefix-LM (Raffel et al. 2020) that learns to sort: up to 12 different letters, then '|', then the same letters in
-// order. The letters before '|' attend to each other in both directions; later ones attend to all tokens before them.
-// Each row has its own prefix length.
+// order. The letters before '|' attend to each other in both directions; later letters attend to all tokens before
+// them. Each row has its own prefix length.
 //   ./bazelw run //models/examples:prefix_lm
 #include <algorithm>
 #include <cstdio>

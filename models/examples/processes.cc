@@ -1,4 +1,4 @@
-// A step of your own whose ranks are processes: four of this host, or those that torchrun, mpirun or Slurm starts.
+// Your own step with processes as ranks: four on this host, or the processes that torchrun, mpirun or Slurm starts.
 //
 //   ./bazelw run //models/examples:processes -- fsdp2,tp2
 #include <cstdio>
@@ -13,7 +13,7 @@ int main(int argc, char** argv) try {
   const dist::Mesh mesh = dist::Mesh::parse(argc > 1 ? argv[1] : "dp2,tp2", {});
   const int64_t steps = argc > 2 ? std::atoi(argv[2]) : 100;
   dist::Job job({.ranks = mesh.size()});
-  if (job.code()) return *job.code();  // this process has started those of the ranks
+  if (job.code()) return *job.code();  // this process has started the processes of the ranks
 
   manual_seed(0);
   nn::Linear up(16, 64), down(64, 1);
@@ -28,7 +28,7 @@ int main(int argc, char** argv) try {
   for (int64_t i = 1; i <= steps; ++i) try {
       const Tensor x = randn({32, 16}), y = x.slice(1, 0, 1) * x.slice(1, 1, 2);
       const Tensor loss = step(x, y);
-      if (i == 1 || i == steps) std::printf("step %ld  loss %.9g\n", i, loss.item<double>());  // of rank 0
+      if (i == 1 || i == steps) std::printf("step %ld  loss %.9g\n", i, loss.item<double>());  // rank 0's loss
     } catch (const Error& e) {
       job.fail(e);  // the other processes end with this cause
       throw;

@@ -1,5 +1,5 @@
 // A pipeline by hand (Narayanan et al. 2019): each rank has some layers of the model and runs the state machine of 1F1B
-// over sends and receives. Loss and weights have the bits of the step that dist::compile makes from the model of one
+// over sends and receives. Loss and weights equal, bit for bit, the results of dist::compile on the model of one
 // device.
 //   ./bazelw run //models/examples:raw_1f1b -- --ranks 4 --microbatches 8
 #include <cstdio>
@@ -28,8 +28,8 @@ struct Result {
   std::vector<Tensor> weights;
 };
 
-/// One rank: warm-up with a forward for each later rank, then one forward and one backward in turn, then the rest of
-/// the backwards.
+/// One rank: warm-up with a forward for each later rank, then one forward and one backward in turn, then the other
+/// backwards.
 class Rank {
  public:
   Rank(std::vector<Tensor> weights, const Tensor& x, const Tensor& y, int microbatches)
@@ -97,7 +97,7 @@ class Rank {
   std::vector<dist::Transfer> sent_;
 };
 
-/// By the compiler, from the step of one device.
+/// Compiles the pipeline from the step of one device.
 Result compiled(int ranks, int microbatches, const std::vector<Tensor>& weights, const Tensor& x, const Tensor& y) {
   std::vector<Parameter> parameters;
   for (const Tensor& w : weights) parameters.emplace_back(w, str_cat("layers.", parameters.size()));

@@ -1,7 +1,7 @@
 // Expert parallelism by hand (Lepikhin et al. 2020): every rank has its own tokens and some of the experts. Two
 // all-to-alls, whose sizes depend on the data, send tokens to their experts and back. No token is dropped, and an
-// expert without tokens needs no special case. Values and gradients equal those of one device with all tokens and
-// experts. The collectives equal those that dist::compile inserts when the plan says only that the experts are split.
+// expert without tokens needs no special case. Values and gradients equal the results of one device with all tokens and
+// experts. The collectives equal the collectives of dist::compile for a plan that only splits the experts.
 //   ./bazelw run //models/examples:raw_ep -- --ranks 4
 #include <algorithm>
 #include <cstdio>
@@ -127,7 +127,7 @@ int main(int argc, char** argv) try {
     std::printf("%4d  %8ld  %8.2f  %6.2f ms\n", r, rows[r], static_cast<double>(rows[r]) / mean, wait * 1e3);
   }
 
-  // By the compiler: one_device(), unchanged, and the placement of the experts; the compiler inserts the collectives.
+  // The compiled version: one_device(), unchanged, and the placement of the experts; the compiler inserts collectives.
   const Parameter router(all.router, "router"), up(all.up, "up"), down(all.down, "down");
   auto step = dist::compile(
       [&](Tensor xs, Tensor dys) {

@@ -29,12 +29,12 @@ for ranks in 1 2 4; do
   [[ $ranks == 1 || $(planned "$out") == "$want" ]] || fail "raw_tp: planned otherwise: $out"
   out=$("$2" --ranks $ranks) || fail "raw_ep: exit code $?"
   close "$out" 10 || fail "raw_ep, $ranks ranks: $out"
-  # Counts once; rows there and back, forward and backward.
+  # One exchange of counts; rows there and back, forward and backward.
   grep -qE "^all_to_all +ep +5 " <<<"$out" || fail "raw_ep: $out"
   [[ $ranks == 1 || $(planned "$out" | sort) == $(ran "$out" | sort) ]] || fail "raw_ep: planned otherwise: $out"
   out=$("$2" --ranks $ranks --skew 0.9) || fail "raw_ep --skew: exit code $?"
   close "$out" 10 || fail "raw_ep --skew, $ranks ranks: $out"
-  # Of 2 T choices of each rank's T tokens 0.9 go to expert 0 on rank 0, within 5 standard deviations; every row counts.
+  # 0.9 of the 2 T choices of each rank's T tokens select expert 0 on rank 0, within 5 standard deviations.
   grep -E "^ +[0-9]+ +[0-9]+ +[0-9.]+ +[0-9.]+ ms$" <<<"$out" | awk -v n=$ranks '
     { sum += $2; if ($1 == 0) first = $2 }
     END { all = 256 * n; want = 0.9 + 0.1 / 7 * (8 / n - 1); off = first / all - want

@@ -1,6 +1,6 @@
 // Tensor parallelism by hand (Shoeybi et al. 2019, Korthikanti et al. 2022): a layer's weights are split over the ranks
-// of the mesh, and the program calls the collectives itself. Values and gradients equal those of one device. The
-// collectives equal those that dist::compile inserts when the plan gives only the placement of the tensors.
+// of the mesh, and the program calls the collectives itself. Values and gradients equal the results of one device. The
+// collectives equal the collectives of dist::compile for a plan with only the placement of the tensors.
 //   ./bazelw run //models/examples:raw_tp -- --ranks 4
 #include <algorithm>
 #include <cstdio>
@@ -82,7 +82,7 @@ std::vector<Tensor> gradients(const Fn& fn, bool pair, Tensor x, Tensor a, Tenso
   return all;
 }
 
-/// By the compiler: the layer of one device and the placement of its tensors; the compiler inserts the collectives.
+/// The compiled version: the layer of one device and the placement of its tensors; the compiler inserts collectives.
 std::string compiled(const Layer& layer, int ranks, const Tensor& x, const Tensor& a, const Tensor& b, const Tensor& w,
                      const std::vector<Tensor>& want) {
   const bool pair = layer.b_dim >= 0;

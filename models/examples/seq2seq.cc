@@ -71,7 +71,7 @@ struct Seq2Seq : nn::Module {
     for (const auto& layer : encoder) x = layer(x, {.key_padding_mask = source == kPad});
     return encoder_norm(x);
   }
-  /// Logits [B, T, kVocab] of each token of an answer [B, T], given those before it.
+  /// Logits [B, T, kVocab] of each token of an answer [B, T], given the tokens before it.
   Tensor decode(const Tensor& answer, const Tensor& memory, const Tensor& source) const {
     const int64_t length = answer.size(1);
     Tensor x = embed(cat({full({answer.size(0), 1}, kStart, {.dtype = kInt64}), answer.slice(1, 0, length - 1)}, 1));
@@ -123,7 +123,7 @@ int main(int argc, char** argv) {
     for (int64_t i = 0; i < kLength; ++i) answer = extend(answer, memory, x, i);
     return answer;
   };
-  auto accuracy = [&] {  // of whole held-out strings
+  auto accuracy = [&] {  // share of correct held-out strings
     model.eval();
     double right = 0;
     for (const auto& [x, y] : test_loader) right += all((answer_to(x) == y) | (y == kPad), {1}).sum().item();

@@ -12,7 +12,7 @@ struct Config {
   bool bias = true;       // in linear layers and LayerNorm
   bool tied = true;       // the head shares the token embedding
   double norm_eps = 1e-5;
-  double dropout = 0;  // of the embeddings and of each layer's addition to the residual
+  double dropout = 0;  // applied to the embeddings and to each layer's addition to the residual
 
   template <class F>
   void fields(F&& f) {

@@ -28,7 +28,7 @@ Config llama2(int64_t context, int64_t layers, int64_t kv_heads, int64_t dim, in
           .rope_theta = 10000};
 }
 
-// With Llama 3.1's scaled rotary frequencies for long contexts.
+// `c` with Llama 3.1's scaled rotary frequencies for long contexts.
 Config scaled(Config c, double factor) {
   c.context = 131072;
   c.rope_factor = factor;

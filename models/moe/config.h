@@ -15,8 +15,8 @@ struct Config {
   int64_t ffn = 256;              // hidden size of an expert
   int64_t shared_ffn = 0;         // hidden size of the expert for every token; 0: no such expert
   int64_t dense_layers = 0;       // number of first layers with a feed-forward layer instead of experts
-  int64_t dense_ffn = 0;          // its hidden size
-  std::string score = "softmax";  // of the router: softmax or sigmoid
+  int64_t dense_ffn = 0;          // hidden size of these feed-forward layers
+  std::string score = "softmax";  // scores of the router: softmax or sigmoid
   bool normalize = true;          // the weights of a token's experts sum to 1
   double route_scale = 1;         // factor of the weights
   double capacity_factor = 0;     // training: capacity of an expert relative to an even load; 0: drop nothing

@@ -14,7 +14,7 @@ struct Block : nn::Module {
   nn::RMSNorm norm2;
   std::optional<nn::MoE> moe;     // a block has either experts
   std::optional<nn::SwiGlu> ffn;  // or one feed-forward layer
-  /// `std` and `residual_std` are those of the initial weights.
+  /// `std` and `residual_std` are standard deviations of initial weights (see nn::BlockOptions).
   Block(const Config& config, bool dense, double std, double residual_std);
   /// A block with experts appends the result of its MoE layer to `routed`.
   Tensor operator()(const Tensor& x, const nn::AttentionContext& context, int64_t layer,

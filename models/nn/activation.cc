@@ -19,7 +19,7 @@ Unflatten::Unflatten(int64_t dim, const Shape& sizes)
         const int64_t at = dim < 0 ? dim + x.dim() : dim;
         WEFT_CHECK(at >= 0 && at < x.dim(), "Unflatten: dim ", dim, " is out of range for ", x.type(), "; need ",
                    -x.dim(), " to ", x.dim() - 1);
-        // At most one extent is -1 in reshape, and that one belongs to this dim: the others are numbers.
+        // reshape allows one extent of -1, which belongs to this dim: the other extents are numbers.
         int64_t known = 1, open = 0;
         for (int64_t n : sizes) n == -1 ? static_cast<void>(++open) : static_cast<void>(known *= n);
         const int64_t extent = x.size(at);

@@ -1,5 +1,5 @@
-// Functions as layers, for nn::Sequential and as members: they have no parameters. Arguments and defaults are those of
-// the function with the same name in lower case.
+// Functions as layers, for nn::Sequential and as members. They have no parameters. Arguments and defaults equal the
+// arguments and defaults of the function with the same name in lower case.
 #pragma once
 #include <functional>
 #include <string>
@@ -12,8 +12,8 @@
 
 namespace weft::nn {
 
-/// A layer that calls a function of one tensor. Parameters that the function uses are not listed: give them to a module
-/// of your own.
+/// A layer that calls a function of one tensor. parameters() does not contain parameters that the function uses:
+/// register them in a module of your own.
 class Lambda : public Module {
  public:
   explicit Lambda(std::function<Tensor(const Tensor&)> fn, std::source_location loc = std::source_location::current());
@@ -50,7 +50,7 @@ WEFT_FUNCTION_LAYER_OF(LogSoftmax, (int64_t dim), log_softmax(x, dim))
 WEFT_FUNCTION_LAYER_OF(Flatten, (int64_t start_dim = 1, int64_t end_dim = -1), flatten(x, start_dim, end_dim))
 #undef WEFT_FUNCTION_LAYER_OF
 
-/// Gives dim the shape `sizes`, in which one extent may be -1.
+/// Replaces dim by the dims `sizes`; one extent may be -1.
 class Unflatten : public Lambda {
  public:
   Unflatten(int64_t dim, const Shape& sizes);

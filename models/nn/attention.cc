@@ -18,7 +18,7 @@ RopeTables rotary_tables(const Arg& arg, int64_t head_dim, const RotaryOptions& 
   for (int64_t i = 0; i < head_dim; i += 2) {
     double f = ::std::pow(o.theta, -static_cast<double>(i) / static_cast<double>(head_dim));
     if (o.factor != 1) {
-      // Scale wavelengths longer than the original context, keep short ones, and interpolate between the two.
+      // Scale wavelengths longer than the original context, keep short wavelengths, and interpolate in between.
       double turns = static_cast<double>(o.original_context) * f / (2 * ::std::numbers::pi);
       double keep = (turns - o.low_freq_factor) / (o.high_freq_factor - o.low_freq_factor);
       keep = ::std::fmin(::std::fmax(keep, 0), 1);
@@ -48,7 +48,7 @@ ScoreMod starting_at(const ScoreMod& mod, const Tensor& start) {
 
 int64_t kv_heads_of(int64_t heads, const AttentionOptions& o) { return o.kv_heads ? o.kv_heads : heads; }
 
-// Checks the sizes that the layers are made of.
+// Checks the sizes of the layers.
 int64_t head_dim_of(int64_t dim, int64_t heads, const AttentionOptions& o, std::source_location loc) {
   internal::LineScope line(loc);
   WEFT_CHECK(dim > 0 && heads > 0 && o.kv_heads >= 0 && o.head_dim >= 0, "Attention: need positive sizes; got dim ",

@@ -21,32 +21,32 @@ RopeTables rotary_tables(const Arg& positions, int64_t head_dim, const RotaryOpt
 /// Inputs that all attention layers of one forward pass share.
 struct AttentionContext {
   RopeTables rope;                 // undefined: no rotary positions
-  const KvCache* cache = nullptr;  // null: the keys are those of x alone
-  // Mods of this pass, in addition to the layer's own. The layer's score_mod runs first; a key is visible if both masks
-  // allow it. In all mods, q and kv count from the start of the sequence, also with a cache.
+  const KvCache* cache = nullptr;  // null: the keys are the keys of x
+  // Mods of this pass, in addition to the layer's own mods. The layer's score_mod runs first; a key is visible if both
+  // masks allow it. All mods count q and kv from the start of the sequence, also with a cache.
   ScoreMod score_mod = {};
   MaskMod mask_mod = {};
-  // Replaces causal and every mask_mod by one mask whose blocks are computed once for many steps. Not for use with a
-  // cache.
+  // Replaces causal and every mask_mod by one mask whose blocks are computed once for many steps. Requires a pass
+  // without a cache.
   BlockMask block_mask = {};
 };
 
 struct AttentionOptions {
-  int64_t kv_heads = 0;  // 0: as many as heads; else a divisor of heads
+  int64_t kv_heads = 0;  // 0: equal to heads; else a divisor of heads
   int64_t head_dim = 0;  // 0: dim / heads
   bool bias = false;
-  bool causal = true;       // requires q >= kv, in addition to mask_mod
+  bool causal = true;       // a key is visible only if q >= kv, in addition to mask_mod
   ScoreMod score_mod = {};  // as in flex_attention, for every pass
   MaskMod mask_mod = {};
-  double dropout = 0;  // of the output
-  double std = 0;      // of the normal initialisation; 0: Linear's default
+  double dropout = 0;  // applied to the output
+  double std = 0;      // standard deviation of the normal initialisation; 0: Linear's default
   double out_std = 0;  // the same for the output projection; 0: std
 };
 
 class Attention : public Module {
  public:
   // The rows of qkv are grouped by key-value head: heads / kv_heads queries, one key, one value, each of head_dim rows.
-  // So a shard of whole groups along dim 0 is a smaller attention layer.
+  // A shard of whole groups along dim 0 is therefore a smaller attention layer.
   Linear qkv, out;
   Dropout drop;
   Attention(int64_t dim, int64_t heads, const AttentionOptions& options = {},

@@ -11,7 +11,7 @@ void check_options(const std::string& name, int64_t channels, double eps) {
   internal::check_eps(eps, name);
 }
 
-// x has one of the numbers of dims and the channels.
+// Checks that x has an allowed number of dims and the channels.
 void check_input(const std::string& name, const Tensor& x, int least, int most, int64_t channels) {
   WEFT_CHECK(x.dim() >= least && x.dim() <= most, name, ": x is ", x.type(), "; need ",
              least == most ? str_cat(most) : str_cat(least, " or ", most), " dims");

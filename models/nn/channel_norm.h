@@ -5,13 +5,13 @@
 
 namespace weft::nn {
 
-/// What the norms have in common: a weight and a bias for each channel.
+/// The base of the norms: a weight and a bias for each channel.
 class ChannelNorm : public Module {
  public:
   Parameter weight, bias;  // [channels]; undefined without affine
 
  protected:
-  /// Weights of 1 and biases of 0.
+  /// Registers weights of 1 and biases of 0.
   void add_affine(int64_t channels);
 };
 
@@ -23,7 +23,7 @@ struct BatchNormOptions {
 };
 
 /// Normalises each channel over batch and spatial dims (Ioffe & Szegedy 2015): in train() by the statistics of the
-/// batch, in eval() by the running ones. On a mesh the batch is that of all ranks.
+/// batch, in eval() by the running statistics. On a mesh, a batch contains the rows of all ranks.
 template <int N>
 class BatchNorm : public ChannelNorm {
  public:
@@ -31,7 +31,7 @@ class BatchNorm : public ChannelNorm {
   Buffer num_batches_tracked;        // i64
   explicit BatchNorm(int64_t channels, const BatchNormOptions& options = {},
                      std::source_location loc = std::source_location::current());
-  /// x [N, channels, N spatial dims]; BatchNorm1d takes [N, channels] as well.
+  /// x [N, channels, N spatial dims]; BatchNorm1d also accepts [N, channels].
   Tensor operator()(const Arg& x) const;
 
  private:

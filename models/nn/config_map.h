@@ -1,5 +1,5 @@
 // ConfigMap: a model's configuration as a map from field to text, for checkpoints and flags. A config struct lists its
-// fields once, with the values that they may have:
+// fields once, with their allowed values:
 //   template <class F> void fields(F&& f) { f("layers", layers, nn::kLayers); f("dropout", dropout, nn::kShare); }
 #pragma once
 #include <map>
@@ -12,13 +12,13 @@ namespace weft::nn {
 /// Numbers are in their shortest exact form; bools are true or false.
 using ConfigMap = std::map<std::string, std::string>;
 
-/// The values that a field of a configuration may have. No number may be infinite or NaN.
+/// The allowed values of a field of a configuration. No number may be infinite or NaN.
 struct Allowed {
   double least = -1e300, most = 1e300;
-  bool above = false, below = false;  // without `least`, without `most`
-  const char* words = nullptr;        // of a text: the allowed ones, separated by commas; null: any
+  bool above = false, below = false;  // exclude `least`, exclude `most`
+  const char* words = nullptr;        // the allowed texts, separated by commas; null: any text
 };
-/// The products of these sizes that models use as numbers of elements fit in 63 bits.
+/// Numbers of elements in models are products of these sizes and fit in 63 bits.
 inline constexpr Allowed kSize{.least = 1, .most = 1 << 22};
 inline constexpr Allowed kSizeOrNone{.least = 0, .most = 1 << 22};
 inline constexpr Allowed kVocab{.least = 1, .most = 1 << 26};
@@ -53,7 +53,8 @@ ConfigMap to_map(Config config) {
   return map;
 }
 
-/// `base` with the fields of `map` replaced. Throws, naming the field, if it is unknown or its value does not parse.
+/// `base` with the fields of `map` replaced. Throws, naming the field, if a field is unknown or its value does not
+/// parse.
 template <class Config>
 Config from_map(const ConfigMap& map, Config base = {}) {
   size_t found = 0;
@@ -64,7 +65,7 @@ Config from_map(const ConfigMap& map, Config base = {}) {
   return base;
 }
 
-/// `config` unchanged. Throws, naming the field and what it may be, if one has a value that is not allowed.
+/// `config` unchanged. Throws, naming the field and its allowed values, if a value is not allowed.
 template <class Config>
 const Config& checked(const Config& config) {
   Config(config).fields([](const char* name, const auto& value, const Allowed& allowed = {}) {

@@ -13,18 +13,18 @@
 
 namespace weft::nn {
 
-/// What nn::Sequential takes: a module or a function, called with one tensor, whose result is a tensor.
+/// An argument of nn::Sequential: a module or function from one tensor to one tensor.
 template <class L>
 concept Layer = requires(const std::decay_t<L>& layer, const Tensor& x) {
   { layer(x) } -> std::convertible_to<Tensor>;
 };
 
 /// Layers in a chain: nn::Sequential s(nn::Linear(4, 8), nn::ReLU(), nn::Linear(8, 2)). They are registered as "0",
-/// "1", ..., as in PyTorch. A function gets a place, too; parameters that it uses are not listed.
+/// "1", ..., as in PyTorch. A function is a layer, too; parameters() does not contain parameters that it uses.
 class Sequential : public Module {
  public:
   Sequential() = default;
-  // One Sequential is a copy; that is checked first.
+  // A single Sequential argument selects the copy constructor; this is checked first.
   template <class First, class... Rest>
   requires(sizeof...(Rest) > 0 || !std::derived_from<std::decay_t<First>, Sequential>) && Layer<First> &&
       (Layer<Rest> && ...) explicit Sequential(First&& first, Rest&&... rest) {
@@ -46,10 +46,10 @@ class Sequential : public Module {
   Tensor operator()(const Arg& x) const;
   size_t size() const { return layers_.size(); }
   bool empty() const { return layers_.empty(); }
-  /// The layer at this place as a module; its type is that of at<M>().
+  /// The layer at this index as a module. at<M>() returns it with its own type.
   Module& operator[](size_t i) { return layer(i, {}); }
   const Module& operator[](size_t i) const { return layer(i, {}); }
-  /// The layer at this place, which must be an M: s.at<nn::Linear>(0).weight.
+  /// The layer at this index, which must be an M: s.at<nn::Linear>(0).weight.
   template <class M>
   M& at(size_t i, std::source_location loc = std::source_location::current()) {
     return as<M>(i, loc);
@@ -75,7 +75,7 @@ class Sequential : public Module {
     Module& module() override { return layer; }
     M layer;
   };
-  // Copies as its layer does: an alias, or inside clone() an independent layer.
+  // A copy aliases the layer; inside clone() it contains an independent layer.
   class Place {
    public:
     explicit Place(std::unique_ptr<AnyLayer> layer) : layer_(std::move(layer)) {}
@@ -141,9 +141,9 @@ class ModuleDict : public Module {
                       std::source_location loc = std::source_location::current()) {
     for (const auto& [name, m] : modules) insert(name, m, loc);
   }
-  /// Throws for a name that is taken; assign to dict["name"] to replace a module.
+  /// Throws for a name in use; assign to dict["name"] to replace a module.
   ModuleDict& insert(const std::string& name, M module, std::source_location loc = std::source_location::current()) {
-    register_module(name, module, loc);  // before the vector has it: a name that is refused must not stay
+    register_module(name, module, loc);  // before the vector changes: it may throw
     modules_.emplace_back(name, std::move(module));
     return *this;
   }

@@ -56,7 +56,7 @@ TEST(Sequential, NestsAndCopies) {
   const Tensor x = input();
   EXPECT_EQ(alias(x).to_vector<float>(), s(x).to_vector<float>());
   EXPECT_NE(copy(x).to_vector<float>(), s(x).to_vector<float>());
-  // The clone's layers are those that it lists.
+  // The clone lists its own layers.
   EXPECT_TRUE(copy.at<Sequential>(0).at<Linear>(0).bias == copy.parameters()[1]);
   Sequential moved = std::move(s);
   EXPECT_EQ(moved(x).to_vector<float>(), alias(x).to_vector<float>());
@@ -145,7 +145,7 @@ TEST(Module, AppliesAFunction) {
   });
   EXPECT_EQ(order, (std::vector<std::string>{"0", "1.0", "1.1", "1", "2", ""}));
   for (size_t i : {0, 2}) EXPECT_EQ(s.parameters()[i].value().to_vector<float>()[0], 0.5f);
-  // A clone and a copy know the types, too, after the original is gone.
+  // A clone and a copy keep the types after the original is destroyed.
   const auto copied = [] {
     Sequential original(Linear(4, 4));
     return std::pair(Sequential(original.at<Linear>(0), ReLU()), clone(original));

@@ -15,7 +15,7 @@ ConvParameters::ConvParameters(const std::string& name, int spatial, int64_t fro
     WEFT_CHECK(k > 0, name, ": kernel_size is ", static_cast<const Shape&>(kernel_size), "; need positive sizes");
     shape.push_back(k);
   }
-  // Uniform within 1 / sqrt(elements that give one result).
+  // Uniform within 1 / sqrt(number of elements in one result's sum).
   const double bound = 1 / ::std::sqrt(static_cast<double>(shape.numel() / from));
   weight = uniform_parameter(shape, bound);
   register_parameter("weight", weight);

@@ -5,7 +5,7 @@
 
 namespace weft::nn {
 
-/// The parameters of a convolution, or of a transposed one, in PyTorch's initialisation.
+/// The parameters of a convolution or transposed convolution, with PyTorch's initialisation.
 class ConvParameters : public Module {
  public:
   Parameter weight;

@@ -8,7 +8,7 @@
 namespace weft::nn {
 
 struct EmbeddingOptions {
-  double std = 1;                           // of the normal initialisation
+  double std = 1;                           // standard deviation of the normal initialisation
   std::optional<int64_t> padding_idx = {};  // this row starts at zero and gets no gradient; negative: from the end
 };
 

@@ -47,7 +47,7 @@ Tensor ExpertChoice::choose(const Tensor& logits, int64_t top_k) const {
   if (law == Law::kBalanced) {
     chosen = reshape(remainder(arange(tokens * top_k, integers), experts), {tokens, top_k});
   } else {
-    // The expert is the number of ends of shares that a uniform number has passed; that of the last one is 1.
+    // The expert is the number of interval ends at or below a uniform number; the last end is 1.
     std::vector<double> p = shares(experts);
     std::partial_sum(p.begin(), p.end(), p.begin());
     std::vector<float> ends(p.begin(), p.end());
@@ -55,7 +55,7 @@ Tensor ExpertChoice::choose(const Tensor& logits, int64_t top_k) const {
     const Tensor u = rand({tokens, top_k, 1}, {.device = logits.device()});
     chosen = sum((u >= Tensor::from_vector<float>(ends, {1, 1, experts}).to(logits.device())).to(kInt64), -1);
   }
-  // Read from the logits, so that on a mesh each rank chooses for its own tokens.
+  // The result depends on the logits, so that on a mesh each rank chooses for its own tokens.
   NoGrad guard;
   return where(isnan(slice(logits, 1, 0, 1)), zeros({}, integers), chosen);
 }

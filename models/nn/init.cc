@@ -65,8 +65,8 @@ Tensor polynomial(const Tensor& x, std::initializer_list<double> from_highest) {
   return y;
 }
 
-// The x with this share of the normal distribution below it, for f64 p in (0, 1): algorithm AS 241 (Wichura 1988),
-// within 1e-15 relative.
+// The quantile x of the normal distribution at p in (0, 1), in f64: algorithm AS 241 (Wichura 1988), within 1e-15
+// relative.
 Tensor normal_quantile(const Tensor& p) {
   const Tensor q = p - 0.5, near = le(abs(q), 0.425);
   const Tensor r = 0.180625 - square(where(near, q, 0.0));
@@ -115,14 +115,14 @@ void trunc_normal(const CellHandle& p, double mean, double std, double a, double
   WEFT_CHECK(std > 0 && a < b, "init::trunc_normal: std is ", std, ", a ", a, " and b ", b,
              "; need std above 0 and a < b");
   double lo = (a - mean) / std, hi = (b - mean) / std;
-  // Shares near 0 are more precise than those near 1.
+  // Shares near 0 are more precise than shares near 1.
   const bool mirrored = lo > 0;
   if (mirrored) lo = -::std::exchange(hi, -lo);
   const double share = below(lo), width = below(hi) - share;
   WEFT_CHECK(width > 0, "init::trunc_normal: [", a, ", ", b, "] has no normal numbers with mean ", mean, " and std ",
              std, "; need an interval nearer to the mean");
   const Tensor random = rand(p.shape(), {.dtype = kFloat64, .device = p.type().device});
-  // The least share keeps log finite.
+  // The smallest share keeps log finite.
   const Tensor x = normal_quantile(clamp(random * width + share, 1e-300, 1 - 0x1p-53));
   set(p, clamp(x * (mirrored ? -std : std) + mean, a, b));
 }
@@ -209,11 +209,11 @@ void orthogonal(const CellHandle& p, double gain, Loc loc) {
   const std::vector<double> random = randn({tall * narrow}, {.dtype = kFloat64}).to_vector<double>();
   const Eigen::HouseholderQR<Matrix> qr(Eigen::Map<const Matrix>(random.data(), tall, narrow));
   Matrix q = qr.householderQ() * Matrix::Identity(tall, narrow);
-  // With these signs q is uniformly distributed (Mezzadri 2007).
+  // These signs make q uniformly distributed (Mezzadri 2007).
   for (int64_t i = 0; i < narrow; ++i)
     if (qr.matrixQR()(i, i) < 0) q.col(i) = -q.col(i);
   q *= gain;
-  // Columns in memory, so the rows of this tensor are the columns of q.
+  // q is stored by columns, so the rows of this tensor are the columns of q.
   const Tensor t = Tensor::from_vector(std::vector<double>(q.data(), q.data() + q.size()), {narrow, tall});
   const Tensor matrix = rows < columns ? t : t.t();
   set(p, reshape(matrix, p.shape()).to(p.dtype()).to(p.type().device));

@@ -13,7 +13,7 @@ using Loc = std::source_location;
 /// Uniform on [a, b).
 void uniform(const CellHandle& p, double a = 0, double b = 1, Loc loc = Loc::current());
 void normal(const CellHandle& p, double mean = 0, double std = 1, Loc loc = Loc::current());
-/// Normal, without values outside [a, b]; a and b are not in units of std.
+/// Normal, truncated to [a, b]; a and b are absolute values.
 void trunc_normal(const CellHandle& p, double mean = 0, double std = 1, double a = -2, double b = 2,
                   Loc loc = Loc::current());
 void constant(const CellHandle& p, double value, Loc loc = Loc::current());
@@ -24,18 +24,17 @@ void eye(const CellHandle& p, Loc loc = Loc::current());
 /// Convolutions [out, in, 1 to 3 dims] that keep their first channels: 1 in the middle of filter (i, i) of each group.
 void dirac(const CellHandle& p, int64_t groups = 1, Loc loc = Loc::current());
 
-/// The factor by which a nonlinearity needs larger weights: 1 for "linear", "conv1d" and the other layers and for
-/// "sigmoid", 5/3 for "tanh", sqrt(2) for "relu", sqrt(2 / (1 + param^2)) for "leaky_relu" (param: its slope, 0.01
-/// unless given), 3/4 for "selu".
+/// The factor by which a nonlinearity needs larger weights: 1 for "linear", "conv1d", the other layers and "sigmoid",
+/// 5/3 for "tanh", sqrt(2) for "relu", sqrt(2 / (1 + param^2)) for "leaky_relu" (param is its slope), 3/4 for "selu".
 double calculate_gain(std::string_view nonlinearity, double param = 0.01, Loc loc = Loc::current());
 
-// Fan in is the number of elements of p[0], fan out that of p[:, 0]: p has two or more dims.
+// Fan in is the number of elements of p[0], and fan out is the number of elements of p[:, 0]. p has two or more dims.
 /// Uniform within gain sqrt(6 / (fan in + fan out)) (Glorot and Bengio 2010).
 void xavier_uniform(const CellHandle& p, double gain = 1, Loc loc = Loc::current());
 /// Normal with std gain sqrt(2 / (fan in + fan out)).
 void xavier_normal(const CellHandle& p, double gain = 1, Loc loc = Loc::current());
-/// Uniform within gain sqrt(3 / fan); gain is that of the nonlinearity with slope a, mode "fan_in" or "fan_out" (He et
-/// al. 2015, arXiv:1502.01852).
+/// Uniform within gain sqrt(3 / fan); the gain is calculate_gain(nonlinearity, a), the fan is `mode`, "fan_in" or
+/// "fan_out" (He et al. 2015, arXiv:1502.01852).
 void kaiming_uniform(const CellHandle& p, double a = 0, std::string_view mode = "fan_in",
                      std::string_view nonlinearity = "leaky_relu", Loc loc = Loc::current());
 /// Normal with std gain / sqrt(fan).

@@ -31,7 +31,7 @@ Moments moments(const Parameter& p) {
   return m;
 }
 
-// Within five standard deviations; those of the mean and of the variance of n numbers with this kurtosis.
+// Allows five standard deviations of the mean and of the variance of n numbers with this kurtosis.
 void expect_moments(const Parameter& p, double mean, double variance, double kurtosis) {
   const auto n = static_cast<double>(p.numel());
   const Moments m = moments(p);

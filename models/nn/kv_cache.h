@@ -21,17 +21,18 @@ struct KvCache {
   std::vector<Layer> layers;
   Buffer position;  // i64 0-d: number of tokens stored
   int64_t capacity = 0;
-  std::shared_ptr<int64_t> appended = std::make_shared<int64_t>(0);  // calls of append so far, traced ones too
+  std::shared_ptr<int64_t> appended =
+      std::make_shared<int64_t>(0);  // number of calls of append, including traced calls
 
   explicit KvCache(const KvCacheShape& shape, std::source_location loc = std::source_location::current());
   /// Removes all tokens.
   void reset() const;
-  /// A larger cache with the same tokens. It has cells of its own: compile the functions that use it again.
+  /// A larger cache with the same tokens. It has new cells: compile functions that use it again.
   KvCache grown(int64_t larger_capacity) const;
   /// i64 [count]: the positions of the next `count` tokens.
   Tensor next_positions(int64_t count) const;
-  /// Writes the keys and values [batch, kv_heads, count, head_dim] of the next tokens and returns those of all tokens,
-  /// shaped as in Layer. Throws OutOfRange if they do not fit.
+  /// Writes the keys and values [batch, kv_heads, count, head_dim] of the next tokens and returns the keys and values
+  /// of all tokens, shaped as in Layer. Throws OutOfRange if the next tokens do not fit.
   struct All {
     Tensor keys, values;
   };

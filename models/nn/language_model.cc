@@ -86,7 +86,7 @@ Tensor LanguageModel::learned_positions(const Embedding& table, const Tensor& po
 }
 
 double LanguageModel::flops_per_token(int64_t length) const {
-  // As in evaluation: without dropout, and with room for every choice of an expert.
+  // Evaluation mode: no dropout, and room for every choice of an expert.
   struct EvalMode {
     explicit EvalMode(const Module& m) : module(m), training(m.is_training()) { module.eval(); }
     ~EvalMode() { module.train(training); }

@@ -1,5 +1,5 @@
-// LanguageModel: the interface of a model for training, generation and scoring. ConfiguredModel: the part of it that
-// follows from a configuration. ModelFamily: makes the models of one family.
+// LanguageModel: the interface of a model for training, generation and scoring. ConfiguredModel implements the parts
+// that follow from a configuration. ModelFamily makes the models of one family.
 #pragma once
 #include <cmath>
 #include <functional>
@@ -19,9 +19,9 @@
 
 namespace weft::nn {
 
-/// f32 scalars unless noted. Models without experts give zeros and empty tensors. E experts, L layers with experts.
+/// f32 scalars unless noted. E experts, L layers with experts; models without experts return zeros and empty tensors.
 struct LossOut {
-  Tensor loss;           // ce + aux: differentiate this one
+  Tensor loss;           // ce + aux: differentiate this loss
   Tensor ce;             // mean cross-entropy in nats
   Tensor aux;            // sum of the auxiliary losses, each times its coefficient
   Tensor expert_load;    // f32 [E]: share of the routed choices by expert, over all layers
@@ -29,12 +29,12 @@ struct LossOut {
   Tensor expert_counts;  // i64 [L, E]: routed choices; add them up over micro-batches for update_balance
 };
 
-/// What a part of a batch, a microbatch, is of the whole: the sum of the parts' losses is then that of the batch, also
-/// if some parts have fewer targets that count than others. By default a part is the whole.
+/// The share of a part, such as a microbatch, in a batch. The losses of the parts then sum to the loss of the batch,
+/// even if the parts contain different numbers of counted targets. The default is the whole batch.
 struct BatchShare {
-  Tensor targets = {};  // 0-d: how many targets of the whole batch count
-  double rows = 1;      // the share of its rows
-  /// Of one of `parts` equal parts of a batch with these targets.
+  Tensor targets = {};  // 0-d: number of counted targets of the whole batch
+  double rows = 1;      // share of the batch's rows
+  /// The share of one of `parts` equal parts of a batch with these targets.
   static BatchShare of(int64_t parts, const Tensor& targets);
 };
 
@@ -44,12 +44,12 @@ class LanguageModel : public Module {
   Tensor logits(const Tensor& tokens) const;
   /// The logits of T tokens that follow the tokens in the cache. Appends the tokens to the cache.
   Tensor logits(const Tensor& tokens, const KvCache& cache) const;
-  /// The same logits, but of the last token only: [B, vocab].
+  /// The logits of the last token only: [B, vocab].
   Tensor next_logits(const Tensor& tokens, const KvCache& cache) const;
-  /// Mean cross-entropy against targets[B, T], without targets of -100, and the auxiliary losses of the family; of a
-  /// part its share of the batch's. Auxiliary losses see the tokens of the part alone.
+  /// Mean cross-entropy against targets[B, T], without targets of -100, and the auxiliary losses of the family. For a
+  /// part of a batch, the result is its share of the batch's loss; auxiliary losses depend on the part's tokens alone.
   virtual LossOut loss(const Tensor& tokens, const Tensor& targets, const BatchShare& share = {}) const;
-  /// Balances the experts by the counts of a whole step. Call it in the step, after the gradients.
+  /// Balances the experts by the counts of a whole step. Call it in the step after computing gradients.
   virtual void update_balance(const Tensor& expert_counts) const {}
 
   virtual std::string family() const = 0;  // "gpt", "llama", "moe"
@@ -63,14 +63,14 @@ class LanguageModel : public Module {
 
   /// The device of the parameters.
   Device device() const { return parameters().front().type().device; }
-  /// For `batch` texts of `capacity` tokens, in the dtype of the activations, on the device of the parameters.
+  /// A cache for `batch` texts of `capacity` tokens, in the dtype of the activations, on the device of the parameters.
   KvCache make_cache(int64_t batch, int64_t capacity) const;
-  /// The dtype of the activations: layers convert their weights to it. Unset: the dtype of the weights.
+  /// Sets the dtype of the activations, to which layers convert their weights; std::nullopt: the dtype of the weights.
   void set_compute_dtype(std::optional<DType> dtype) { compute_dtype_ = dtype; }
 
  protected:
-  /// tokens[B, T] -> the input of the head [B, T, dim]. With a cache, the T tokens follow those in it; the caller
-  /// advances it.
+  /// tokens[B, T] -> the input of the head [B, T, dim]. If there is a cache, the T tokens follow the cached tokens, and
+  /// the caller advances the cache.
   virtual Tensor hidden(const Tensor& tokens, const KvCache* cache) const = 0;
   /// hidden() -> logits.
   virtual Tensor head(const Tensor& x) const = 0;
@@ -90,8 +90,8 @@ class LanguageModel : public Module {
 };
 
 /// A LanguageModel with a configuration `Config`, which names the family (kFamily) and has the fields vocab, context,
-/// layers, heads, dim and tied, and kv_heads if it may differ from heads. It has the embedding of tokens and the head,
-/// whose weight is the embedding's if they are tied.
+/// layers, heads, dim and tied, and kv_heads if it may differ from heads. The model contains the embedding of tokens
+/// and the head; if they are tied, both use the embedding's weight.
 template <class Config>
 class ConfiguredModel : public LanguageModel {
  public:
@@ -112,7 +112,7 @@ class ConfiguredModel : public LanguageModel {
       : config_(valid(config, loc)), tok_(config.vocab, config.dim, {.std = kStd}, loc) {
     register_module("tok", tok_);
   }
-  /// Registers these and the head: the last step of a constructor.
+  /// Registers the blocks, the norm and the head. Call it last in a constructor.
   template <class Block>
   void register_blocks(const std::vector<Block>& blocks, const Module& norm) {
     register_modules("blocks", blocks);
@@ -152,11 +152,11 @@ class ConfiguredModel : public LanguageModel {
 /// The models of one family, for programs.
 struct ModelFamily {
   std::string name;
-  std::string default_preset;  // for the text in the repository
+  std::string default_preset;  // trains on the embedded text
   std::vector<std::string> presets;
   /// The configuration of a preset; throws, listing the presets, for another name.
   std::function<ConfigMap(const std::string& preset)> preset;
-  /// A model with lazy parameters: it needs no memory before they are read.
+  /// A model with lazy parameters, which need no memory before they are read.
   std::function<std::unique_ptr<LanguageModel>(const ConfigMap& config)> make;
 };
 
@@ -172,7 +172,7 @@ const Config& find_preset(const std::vector<std::pair<std::string, Config>>& tab
   return table.front().second;
 }
 
-/// A family from its table of presets. The first one is the default.
+/// A family from its table of presets. The first preset is the default.
 template <class Model, class Config>
 ModelFamily make_family(const std::vector<std::pair<std::string, Config>>& table) {
   ModelFamily f{.name = Config::kFamily, .default_preset = table.front().first};

@@ -105,7 +105,7 @@ TEST(Attention, AMaskOfTheLayerAndOneOfThePassBothCount) {
   // Position 5 sees 4 and 5, position 3 itself only.
   EXPECT_TRUE(weft::testing::close(y.slice(1, 5, 6), attn(x.slice(1, 4, 6)).slice(1, 1, 2), kFloat64, 64));
   EXPECT_TRUE(weft::testing::close(y.slice(1, 3, 4), attn(x.slice(1, 3, 4)), kFloat64, 64));
-  // The same with its blocks found before.
+  // The same mask with blocks computed before.
   const MaskMod all = attention::causal() & attention::sliding_window(1) & attention::document(documents);
   EXPECT_EQ(attn(x, {.block_mask = create_block_mask(all, 1, 1, 6, 6)}).to_vector<double>(), y.to_vector<double>());
 }
@@ -121,7 +121,7 @@ TEST(Attention, ModsOfTheLayerAndOfThePassFollowEachOther) {
   EXPECT_NE(layer(x, {.score_mod = doubled}).to_vector<double>(), layer(x).to_vector<double>());
 }
 
-// Mods count positions from the start of the sequence, whatever part of it a pass computes.
+// Mods count positions from the start of the sequence, even if a pass computes only a part.
 TEST(Attention, ACacheKeepsPositionsOfMods) {
   Attention attn(8, 2, {.score_mod = attention::alibi(2), .mask_mod = attention::sliding_window(2)});
   Random random(3);
@@ -261,7 +261,7 @@ TEST(ExpertChoice, LawsHaveTheirShares) {
     const Tensor chosen = choice.choose(logits, K);
     const std::vector<int64_t> counts = sort_by_expert(chosen, E).counts.to_vector<int64_t>();
     const std::vector<double> want = choice.shares(E);
-    // Five standard deviations of a share of T K draws; balanced choices have none.
+    // Five standard deviations of a share of T K draws; balanced choices have no deviation.
     const double most = choice.law == ExpertChoice::Law::kBalanced ? 1e-12 : 5 * 0.5 / std::sqrt(T * K);
     for (int64_t e = 0; e < E; ++e)
       EXPECT_NEAR(static_cast<double>(counts[e]) / (T * K), want[e], most) << text << " " << e;
@@ -295,7 +295,7 @@ TEST(MoE, EvenLoadCostsTheCoefficient) {
   MoE moe(4, {.experts = 4, .top_k = 2, .hidden = 3, .aux_loss = 0.5});
   moe.router.weight.set(zeros({4, 4}));
   Random random(7);
-  // Equal scores: probabilities are even, so the loss is its coefficient whatever is chosen.
+  // Equal scores give even probabilities, so the loss is its coefficient for any choice.
   EXPECT_FLOAT_EQ(moe(random_tensor(kFloat32, {8, 4}, random)).aux.item<float>(), 0.5f);
 }
 

@@ -6,8 +6,8 @@ namespace weft::nn {
 
 struct MlpOptions {
   bool bias = true;
-  const char* gelu = "tanh";  // which gelu: "tanh" or "none"
-  double std = 0;             // of the normal initialisation; 0: Linear's default
+  const char* gelu = "tanh";  // approximation of gelu: "tanh" or "none"
+  double std = 0;             // standard deviation of the normal initialisation; 0: Linear's default
   double down_std = 0;        // the same for the projection back to dim; 0: std
 };
 

@@ -48,8 +48,8 @@ Ref<ModuleState> clone_of(const Ref<ModuleState>& state) {
   return made;
 }
 
-// Called before `owner` gets another state: what is then assigned to its members belongs to that one. Copies of it keep
-// the old state as it is.
+// Call it before `owner` gets another state: later assignments to its members belong to the new state. Copies of
+// `owner` keep the old state unchanged.
 void let_members_go(ModuleState* state, const Module* owner) {
   if (!state || state->place->object != owner) return;
   for (auto* cells : {&state->parameters, &state->buffers})
@@ -58,7 +58,7 @@ void let_members_go(ModuleState* state, const Module* owner) {
   state->place->object = nullptr;
 }
 
-// Gives a registered module and those below it their paths.
+// Sets the paths of a registered module and the modules below it.
 void set_path(Slot<ModuleState>& slot, const std::string& path) {
   slot.path = path;
   if (!slot.value) return;
@@ -104,7 +104,7 @@ const Ref<Slot<T>>& entered(const Ref<Slot<T>>& slot, const ModuleState& s) {
   return slot;
 }
 
-// The state of a child, which knows its type: what was assigned to a member has the member's.
+// The state of a child with its type: an assigned module has the member's type.
 const Ref<ModuleState>& typed(const ModuleState::Member<ModuleState>& child) {
   if (!child.slot->value->type) child.slot->value->type = child.type;
   return child.slot->value;

@@ -1,9 +1,8 @@
 // Module: a named tree of parameters, buffers and child modules. Modules are handles: a copy shares cells and
-// train/eval mode with the original; weft::clone(module) makes an independent one. A module that was moved from has no
-// members: it can be assigned to, and all else is an error. A module registers its members by
-// name. Assigning to a registered member (`net.head = nn::Linear(8, 5)`, `layer.weight = Parameter(w)`) replaces it for
-// parameters(), state_dict(), to() and the others, and so does a swap of two members. Assigning to a member of a copy
-// does not.
+// train/eval mode with the original; weft::clone(module) makes an independent module. A moved-from module has no
+// members: every use but assignment is an error. A module registers its members by name. Assigning to a registered
+// member (`net.head = nn::Linear(8, 5)`, `layer.weight = Parameter(w)`) replaces it for parameters(), state_dict(),
+// to() and the others, and so does a swap of two members. Assigning to a member of a copy does not.
 #pragma once
 #include <functional>
 #include <map>
@@ -23,22 +22,22 @@ class Module;
 
 namespace weft::internal {
 
-/// What a module registers. Not a member of Module: a member type would hide a user's type of that name in the user's
-/// modules.
+/// The members that a module registers. This type is outside Module because a member type would hide a user's type of
+/// the same name in the user's modules.
 struct ModuleState final : RefCounted {
   template <class T>
   struct Member {
     std::string name;
     Ref<Slot<T>> slot;  // empty after an undefined handle was assigned
     bool full_precision = false;
-    const std::type_info* type = nullptr;  // of a child, when it was registered
+    const std::type_info* type = nullptr;  // type of a child at its registration
   };
   std::vector<Member<Cell>> parameters, buffers;
   std::vector<Member<ModuleState>> children;
   HostFlag training{true};
-  const std::type_info* type = nullptr;                  // of the module; null until it is listed as a child
+  const std::type_info* type = nullptr;                  // type of the module; null until it is listed as a child
   std::string path;                                      // see Module::path
-  Ref<RegistryPlace> place = make_ref<RegistryPlace>();  // of the Module whose members these are
+  Ref<RegistryPlace> place = make_ref<RegistryPlace>();  // place of the Module with these members
 };
 
 }  // namespace weft::internal
@@ -51,34 +50,34 @@ using StateDict = std::map<std::string, Tensor>;
 class Module {
  public:
   Module();
-  /// Shares the cells of `o`; inside weft::clone(), makes cells of its own.
+  /// Shares the cells of `o`; inside weft::clone(), makes new cells.
   Module(const Module& o);
   Module(Module&& o) noexcept;
   Module& operator=(const Module& o);
   Module& operator=(Module&& o) noexcept;
   virtual ~Module() = default;
 
-  /// Parameters by path, in order of registration, those of a module before those of its children. A shared parameter
-  /// appears once, under its first path. Each cell gets its path as its name, unless it has a longer one that ends in
-  /// it.
+  /// Parameters by path, in order of registration; a module's own parameters precede its children's parameters. A
+  /// shared parameter appears once, under its first path. Each cell gets its path as its name, unless it has a longer
+  /// name with this ending.
   std::vector<std::pair<std::string, Parameter>> named_parameters() const;
   std::vector<Parameter> parameters(std::source_location loc = std::source_location::current()) const;
   std::vector<std::pair<std::string, Buffer>> named_buffers() const;
   /// Parameters, then buffers: the contents of a checkpoint.
   std::vector<std::pair<std::string, CellHandle>> named_cells() const;
-  /// The parameter with this path; an error names the nearest one if there is none.
+  /// The parameter with this path; if there is none, an error names the nearest path.
   Parameter get_parameter(const std::string& path, std::source_location loc = std::source_location::current()) const;
-  /// The modules registered in this one, as handles: they have parameters, modes and paths, but no call operator. A
+  /// The modules registered in this module, as handles with parameters, modes and paths but without a call operator. A
   /// path is relative to this module.
   std::vector<std::pair<std::string, Module>> named_children() const;
   std::vector<Module> children() const;
-  /// This module (with path "") and all below it, parents first; a shared one appears once.
+  /// This module (with path "") and all modules below it, parents first; a shared module appears once.
   std::vector<std::pair<std::string, Module>> named_modules() const;
   std::vector<Module> modules() const;
-  /// Calls fn with each module below this one, children first, then with this one. fn finds out with is() what it got:
-  /// model.apply([](const nn::Module& m) { if (m.is<nn::Linear>()) nn::init::zeros(m.get_parameter("bias")); }).
+  /// Calls fn with each module below this module, children first, then with this module. fn checks a module's type with
+  /// is(): model.apply([](const nn::Module& m) { if (m.is<nn::Linear>()) nn::init::zeros(m.get_parameter("bias")); }).
   const Module& apply(const std::function<void(const Module&)>& fn) const;
-  /// Whether this is an M, or a handle of a module that was registered as an M.
+  /// Whether this is an M or a handle of a module registered as an M.
   template <class M>
   bool is() const {
     return dynamic_cast<const M*>(this) || (state_ && state_->type && *state_->type == typeid(M));
@@ -89,27 +88,27 @@ class Module {
     static_assert(sizeof...(T) > 99,
                   "zero_grad: remove this call: gradients are values that grad() returns; nothing accumulates");
   }
-  /// Number of elements of all parameters, or with `trainable` of those that are not frozen.
+  /// Number of elements of all parameters, or with `trainable` of the parameters that are not frozen.
   int64_t num_parameters(bool trainable = false) const;
 
-  /// The values of all cells by path; materialises lazy ones. A step that failed half-way leaves torn cells: then it
-  /// throws DataLoss, which names them. With `torn` it returns the values of the other cells, and the paths of the torn
-  /// ones there; load_state_dict(values, /*strict=*/false) takes the values back.
+  /// The values of all cells by path; materialises lazy cells. Throws DataLoss, naming the torn cells that a half-way
+  /// failed step left. If `torn` is given, returns the values of the other cells instead and sets `torn` to the paths
+  /// of torn cells; load_state_dict(values, /*strict=*/false) restores the values.
   StateDict state_dict(std::vector<std::string>* torn = nullptr,
                        std::source_location loc = std::source_location::current()) const;
-  /// Sets cells from values of the same shape, converted to the cell's dtype; a cell of integers or bools takes no
-  /// values that this would change. Throws before it changes anything, and names every entry that is missing,
-  /// unexpected or does not fit; strict = false allows missing and unexpected ones.
+  /// Sets cells from values of the same shape, converted to the cell's dtype; a cell of integers or bools accepts only
+  /// values that the conversion keeps. Throws before it changes anything, and names every entry that is missing,
+  /// unexpected or does not fit; strict = false allows missing and unexpected entries.
   void load_state_dict(const StateDict& values, bool strict = true,
                        std::source_location loc = std::source_location::current()) const;
 
-  /// Converts every floating-point cell; lazy ones stay lazy.
+  /// Converts every floating-point cell; lazy cells stay lazy.
   void to(DType dtype, std::source_location loc = std::source_location::current()) const;
-  /// Converts the parameters that layers convert to their input's dtype in every call: all but those registered as
-  /// full precision. A model that is only read then stores and converts them once. Lazy ones stay lazy.
+  /// Converts the parameters that layers convert to their input's dtype in every call: all that are not registered as
+  /// full precision. A read-only model then stores and converts them once. Lazy parameters stay lazy.
   void cast_weights(DType dtype, std::source_location loc = std::source_location::current()) const;
-  /// Moves every cell; lazy ones stay lazy. Make optimisers after this call: they put their state on the device of the
-  /// parameters.
+  /// Moves every cell; lazy cells stay lazy. Make optimisers after this call, because they store their state on the
+  /// device of the parameters.
   void to(Device device, std::source_location loc = std::source_location::current()) const;
   /// Turns dropout on (train) or off (eval), here and in all children. A compiled function is captured once per mode.
   void train(bool on = true) const;
@@ -121,10 +120,10 @@ class Module {
   void freeze(bool on = true) const;
 
  protected:
-  /// The value, or an undefined tensor if the handle has no cell: of an optional bias.
+  /// The value of an optional bias: an undefined tensor if the handle has no cell.
   static Tensor value_or_none(const Parameter& p) { return p.defined() ? p.value() : Tensor(); }
-  /// A dot continues the path. Two names must differ, and none may begin with another one and a dot: a path names one
-  /// thing.
+  /// A dot continues the path. A path must be unique: two names must differ, and no name may begin with another name
+  /// and a dot.
   void register_module(const std::string& name, const Module& child,
                        std::source_location loc = std::source_location::current());
   template <class M>
@@ -132,7 +131,7 @@ class Module {
                         std::source_location loc = std::source_location::current()) {
     for (size_t i = 0; i < children.size(); ++i) register_module(name + "." + std::to_string(i), children[i], loc);
   }
-  /// Full precision: the layer computes with the parameter as it is stored, whatever its input's dtype.
+  /// `full_precision`: the layer computes with the parameter in its stored dtype, whatever its input's dtype.
   void register_parameter(const std::string& name, const Parameter& parameter, bool full_precision = false,
                           std::source_location loc = std::source_location::current());
   void register_buffer(const std::string& name, const Buffer& buffer,
@@ -146,8 +145,8 @@ class Module {
   internal::Registered<internal::ModuleState> state_;
 };
 
-/// During its lifetime, ops carry the line of a layer's caller, and errors report that line and the layer's path. The
-/// first statement of a layer's call operator. (The constructor has no path yet: it begins with a LineScope.)
+/// During its lifetime, ops carry the line of a layer's caller, and errors report this line and the layer's path. A
+/// layer's call operator begins with a CallScope. (A constructor has no path yet and begins with a LineScope.)
 class CallScope {
  public:
   CallScope(const Module& layer, SourceLine line) : line_(line), name_(layer.path(), /*path=*/true) {}
@@ -157,7 +156,7 @@ class CallScope {
   const internal::OriginName name_;
 };
 
-// Parameters that are initialised when they are first read. Before that, they need no memory.
+// Lazy parameters: the first read initialises them, and before it they need no memory.
 /// Normal with mean 0 and this standard deviation.
 Parameter normal_parameter(const Shape& shape, double std);
 /// Uniform on [-bound, bound).

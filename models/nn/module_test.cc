@@ -186,7 +186,7 @@ TEST(Module, StateDictSavesNoTornCell) {
   EXPECT_EQ(error_of([&] { copy.state_dict(); }), all);
   copy.to(kFloat64);
   EXPECT_EQ(error_of([&] { copy.state_dict(); }), all);
-  // A new model takes the rest; setting the torn cells makes the old one whole.
+  // A new model accepts the other values; setting the torn cells repairs the old model.
   const Stack fresh;
   fresh.load_state_dict(rest, /*strict=*/false);
   EXPECT_EQ(fresh.blocks[0].up.weight.value().to_vector<float>(), before.at("blocks.0.up.weight").to_vector<float>());
@@ -208,7 +208,7 @@ TEST(Module, RefusesBadNamesAndTypes) {
             "Module::to: cannot convert parameters to i64; need a floating-point type");
 }
 
-// A path names one thing.
+// A path is unique.
 TEST(Module, RefusesNamesWhosePathsCollide) {
   struct Open : Module {
     using Module::register_buffer;

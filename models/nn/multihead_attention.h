@@ -9,12 +9,12 @@
 namespace weft::nn {
 
 struct MultiheadAttentionOptions {
-  double dropout = 0;  // of the probabilities, in train()
+  double dropout = 0;  // applied to the probabilities, in train()
   bool bias = true;
   int64_t kdim = 0, vdim = 0;  // width of keys and values; 0: embed_dim
   bool batch_first = false;    // operands are [batch, length, dim] instead of [length, batch, dim]
 };
-/// What a call may have. Masks are PyTorch's: true hides a key; numbers are added to the scores.
+/// Optional masks of a call. As in PyTorch, true hides a key, and numbers are added to the scores.
 struct AttentionMasks {
   Tensor key_padding_mask = {};  // [batch, keys]: bool, or numbers
   Tensor attn_mask = {};         // [queries, keys] or [batch * heads, queries, keys]: bool, or numbers
@@ -29,9 +29,9 @@ class MultiheadAttention : public Module {
   Linear out_proj;
   MultiheadAttention(int64_t embed_dim, int64_t num_heads, const MultiheadAttentionOptions& options = {},
                      std::source_location loc = std::source_location::current());
-  /// The result for queries, like q. Operands have a batch dim or none.
+  /// The result has the shape of q. Operands have a batch dim or none.
   Tensor operator()(const Arg& q, const Arg& k, const Arg& v, const AttentionMasks& masks = {}) const;
-  /// The same, with the probabilities [batch, queries, keys], the mean over heads.
+  /// The result and the mean of the probabilities over heads, [batch, queries, keys].
   struct WithWeights {
     Tensor output, weights;
   };
@@ -54,7 +54,7 @@ struct TransformerLayerOptions {
   bool bias = true;
 };
 
-/// Self-attention and a feed-forward layer, each with a residual and a norm after it (norm_first: before it).
+/// Self-attention and a feed-forward layer, each with a residual and a norm after the layer (norm_first: before it).
 class TransformerEncoderLayer : public Module {
  public:
   MultiheadAttention self_attn;

@@ -12,7 +12,7 @@ struct RecurrentOptions {
   int64_t num_layers = 1;
   bool bias = true;
   bool batch_first = false;  // operands are [batch, time, features] instead of [time, batch, features]
-  double dropout = 0;        // of the results of all layers but the last, in train()
+  double dropout = 0;        // applied to the results of all layers but the last, in train()
   bool bidirectional = false;
 };
 
@@ -29,8 +29,9 @@ RecurrentState next_state(RecurrentKind kind, const Tensor& from_input, const Te
                           const RecurrentState& before);
 }  // namespace recurrent
 
-/// What the three have in common: the parameters weight_ih_l0 [gates * hidden, input], weight_hh_l0 [gates * hidden,
-/// hidden], bias_ih_l0 and bias_hh_l0 [gates * hidden] of layer 0, and so on; "_reverse" for the second direction.
+/// The base of RNN, GRU and LSTM, with the parameters weight_ih_l0 [gates * hidden, input], weight_hh_l0 [gates *
+/// hidden, hidden], bias_ih_l0 and bias_hh_l0 [gates * hidden] of layer 0, and so on; "_reverse" for the second
+/// direction.
 class Recurrent : public Module {
  public:
   int64_t input_size() const { return input_; }
@@ -51,7 +52,7 @@ class Recurrent : public Module {
   Kind kind_;
   int64_t input_, hidden_;
   RecurrentOptions options_;
-  std::vector<Parameter> parameters_;  // of each layer and direction: weight_ih, weight_hh and, with bias, two biases
+  std::vector<Parameter> parameters_;  // for each layer and direction: weight_ih, weight_hh and, with bias, two biases
 };
 
 /// A recurrent layer whose state is h alone.
@@ -61,7 +62,7 @@ class SimpleRecurrent : public Recurrent {
     Tensor output;  // the last layer's h of each position: [time, batch, directions * hidden]
     Tensor h;       // after the last position: [layers * directions, batch, hidden]
   };
-  /// x [time, batch, input], or [time, input]. h0 is as Output::h, or undefined for zeros.
+  /// x [time, batch, input], or [time, input]. h0 has the shape of Output::h, or is undefined for zeros.
   Output operator()(const Arg& x, const Tensor& h0 = {}) const {
     CallScope call(*this, x.line());
     const Result r = run(x, h0, {});

@@ -1,4 +1,4 @@
-// One position of a recurrent layer, for loops of the program's own, with PyTorch's arguments and parameter names.
+// One position of a recurrent layer, for a program's own loops, with PyTorch's arguments and parameter names.
 #pragma once
 #include "framework/dispatch/arg.h"
 #include "models/nn/recurrent.h"

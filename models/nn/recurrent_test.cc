@@ -181,7 +181,7 @@ TEST(RecurrentCell, IsOnePositionOfTheLayer) {
   EXPECT_EQ(error_of([&] { gru_cell(x[0], ones({2, 3})); }), "GRUCell: h is f32[2, 3]; need [2, 4]");
 }
 
-// 2 T B (inputs + hidden) 4 hidden operations forward, and twice as many backward.
+// 2 T B (inputs + hidden) 4 hidden operations forward, and twice this number backward.
 TEST(Recurrent, ProductsOfAllStepsAreCounted) {
   const LSTM lstm(6, 5);
   const Ref<Graph> g = capture_graph([&](std::span<const Tensor> in) { return std::vector{lstm(in[0]).output}; },

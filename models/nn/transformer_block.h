@@ -10,7 +10,7 @@ namespace weft::nn {
 
 struct BlockOptions {
   int64_t heads = 1;
-  int64_t kv_heads = 0;   // 0: as many as heads
+  int64_t kv_heads = 0;   // 0: equal to heads
   int64_t hidden = 0;     // hidden size of the feed-forward layer; 0: 4 dim
   bool rms_norm = false;  // RMSNorm instead of LayerNorm
   bool swiglu = false;    // SwiGlu instead of Mlp
@@ -19,8 +19,8 @@ struct BlockOptions {
   ScoreMod score_mod = {};
   MaskMod mask_mod = {};
   double norm_eps = 1e-5;
-  double dropout = 0;       // of the additions to the residual
-  double std = 0.02;        // of the normal initialisation
+  double dropout = 0;       // applied to the additions to the residual
+  double std = 0.02;        // standard deviation of the normal initialisation
   double residual_std = 0;  // the same for the two projections back to the residual; 0: std
 };
 

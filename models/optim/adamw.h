@@ -12,7 +12,7 @@ struct AdamWOptions {
   std::array<double, 2> betas = {0.9, 0.999};
   double eps = 1e-8;
   double weight_decay = 0.01;
-  bool amsgrad = false;  // v is the largest one so far (Reddi et al. 2018, arXiv:1904.09237)
+  bool amsgrad = false;  // v is the largest v so far (Reddi et al. 2018, arXiv:1904.09237)
 };
 
 /// p <- p (1 - lr wd) - lr / (1 - b1^t) m / (sqrt(v) / sqrt(1 - b2^t) + eps).

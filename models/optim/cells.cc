@@ -54,7 +54,7 @@ void set_lr(const Buffer& lr, double value, const char* what) {
   check_lr(value, what);
   WEFT_CHECK_AS(kFailedPrecondition, !is_capturing(), what,
                 ": called inside a compiled function, which would keep this one number; need a call between steps");
-  // Passes the number as data. As a constant, each value would need a kernel of its own.
+  // Passes the number as data. As a constant, each value would need its own kernel.
   lr.set(full({}, value).to(lr.type().device));
 }
 

@@ -1,4 +1,4 @@
-// What optimisers have in common: names and values of their cells, and the learning rate.
+// Functions that all optimisers share: names and values of their cells, and the learning rate.
 #pragma once
 #include <map>
 #include <string>
@@ -12,11 +12,12 @@ namespace weft::internal {
 
 /// Sets the cells from values of the same names and shapes. Throws before it changes anything, and names every entry
 /// that is missing, unexpected or does not fit; `what` names the owner of the cells: "optimiser". The first `scalars`
-/// cells take finite numbers >= 0: learning rates and counts.
+/// cells accept only finite numbers >= 0: learning rates and counts.
 void set_cells(const std::vector<std::pair<std::string, CellHandle>>& cells,
                const std::map<std::string, Tensor>& values, const char* what, size_t scalars);
 
-/// Names for the state of parameters: of those of two modules, which may be equal, the later one begins with a number.
+/// Unique names for the state of parameters. If parameters of two modules have equal names, the later name begins with
+/// a number.
 class StateNames {
  public:
   const std::string& add(const Parameter& p);
@@ -25,7 +26,7 @@ class StateNames {
   std::unordered_set<std::string> names_;
 };
 
-/// "parameter 'w'", or of one without a name "parameter 3" of the caller's list: for errors.
+/// "parameter 'w'", or without a name "parameter 3" (its position in the caller's list), for errors.
 std::string shown(const Parameter& p, size_t position);
 
 /// Throws unless this is a learning rate; `what` is the caller: "set_lr".

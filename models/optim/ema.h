@@ -1,4 +1,4 @@
-// EMA: a running mean of parameters, to evaluate with (Polyak and Juditsky 1992).
+// EMA: a running mean of parameters for evaluation (Polyak and Juditsky 1992).
 #pragma once
 #include <map>
 #include <string>
@@ -10,21 +10,21 @@
 namespace weft::optim {
 
 /// mean <- decay mean + (1 - decay) p after each step; the first update copies the parameters, as in PyTorch's
-/// AveragedModel. The means are cells: update() inside a compiled step is part of it. Arithmetic is f32 (f64 for f64
+/// AveragedModel. The means are cells, so a compiled step can contain update(). Arithmetic is f32 (f64 for f64
 /// parameters).
 class EMA {
  public:
   explicit EMA(const std::vector<Parameter>& params, double decay = 0.999,
                std::source_location loc = std::source_location::current());
 
-  /// Call it after the optimiser's step.
+  /// Call it after the optimiser's step().
   void update(std::source_location loc = std::source_location::current()) const;
   /// Writes the means into the parameters.
   void copy_to_parameters(std::source_location loc = std::source_location::current()) const;
   /// Exchanges means and parameters; a second call exchanges them back: swap(); evaluate; swap(). An exchange rounds
   /// the means to the parameters' dtype. Do not train in between.
   void swap(std::source_location loc = std::source_location::current()) const;
-  /// In the order of the parameters.
+  /// The means in the order of the parameters.
   std::vector<Tensor> values() const;
 
   Buffer updates;  // i64 scalar: updates so far

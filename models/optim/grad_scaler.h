@@ -23,18 +23,18 @@ struct GradScalerOptions {
 ///   scaler.update(ok);  commit_if(ok);  opt.step(clipped);
 class GradScaler {
  public:
-  /// Use factors that are powers of two: they change no bits of values that stay in range.
+  /// Use powers of two as factors: they keep the significant bits of values that stay in range.
   explicit GradScaler(const GradScalerOptions& options = {},
                       std::source_location loc = std::source_location::current());
 
   /// loss * scale, in f32 or wider.
   Tensor scale(const Tensor& loss, std::source_location loc = std::source_location::current()) const;
-  /// Gradients of a scaled loss, times factor / scale. 16-bit gradients become f32; undefined ones stay undefined.
+  /// Gradients of a scaled loss, times factor / scale. 16-bit gradients become f32; undefined gradients stay undefined.
   Gradients unscale(const Gradients& grads, double factor = 1,
                     std::source_location loc = std::source_location::current()) const;
-  /// Call it once per step, after unscale(). `ok` is a bool scalar: no gradient overflowed. If false, the scale
-  /// shrinks, but not below 1. After growth_interval good steps in a row it grows, unless it would overflow. commit_if
-  /// has no effect on it.
+  /// Call it once per step, after unscale(). `ok` is a bool scalar: no gradient overflowed. If `ok` is false, the scale
+  /// shrinks, but not below 1. After growth_interval good steps in a row the scale grows, unless it would overflow.
+  /// commit_if has no effect on the scale.
   void update(const Tensor& ok, std::source_location loc = std::source_location::current()) const;
 
   Buffer scale_factor;  // f32 scalar: "loss_scale"

@@ -16,9 +16,9 @@ namespace weft::optim {
 struct LBFGSOptions {
   double lr = 1;
   int64_t max_iter = 20;                 // iterations of one step
-  std::optional<int64_t> max_eval = {};  // evaluations of the closure in one step; max_iter * 5 / 4
-  double tolerance_grad = 1e-7;          // of the largest element of the gradient
-  double tolerance_change = 1e-9;        // of the largest element of a move, and of the loss
+  std::optional<int64_t> max_eval = {};  // evaluations of the closure in one step; default: max_iter * 5 / 4
+  double tolerance_grad = 1e-7;          // limit of the gradient's largest element
+  double tolerance_change = 1e-9;        // limit of a move's largest element, and of the change of the loss
   int64_t history_size = 100;
   std::string line_search_fn = {};  // or "strong_wolfe": lr is then the first length to try
 };
@@ -45,7 +45,7 @@ class LBFGS {
       return minimise(closure, loc);
     }
   }
-  /// Those that are not frozen when the optimiser is made.
+  /// The parameters that are not frozen when the optimiser is made.
   const std::vector<Parameter>& parameters() const { return params_; }
   /// Evaluations of the closure so far.
   int64_t evaluations() const { return evaluations_; }
@@ -66,11 +66,11 @@ class LBFGS {
     Tensor y, s;
     double ro = 0;
   };
-  /// What the closure gives at the parameters' current values; slope is not set.
+  /// The closure's loss and gradient at the parameters' current values; does not set slope.
   Point evaluate(const Closure& closure, Tensor* loss = nullptr);
   Point evaluate_at(const Closure& closure, const std::vector<Tensor>& start, double length);
   /// A point that satisfies the strong Wolfe conditions (Nocedal and Wright 2006, algorithms 3.5 and 3.6), or the best
-  /// one of 25.
+  /// of 25 points.
   Point strong_wolfe(const Closure& closure, const std::vector<Tensor>& start, const Point& from, double length);
   Tensor minimise(const Closure& closure, std::source_location loc);
   void update_direction(const Tensor& grad);

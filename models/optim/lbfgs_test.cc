@@ -27,7 +27,7 @@ TEST(Lbfgs, FindsTheEndOfAValley) {
   LBFGS opt({v.x, v.y}, {.max_iter = 100, .line_search_fn = "strong_wolfe"});
   const Tensor first = opt.step([&] { return v.loss(); });
   EXPECT_EQ(first.item<double>(), 6.25 + 100 * 0.0625);
-  // It stops where the loss changes by less than 1e-9: within the root of that, times the shape of the valley.
+  // L-BFGS stops when the loss changes by less than 1e-9: the parameters are within its root, times the valley's shape.
   EXPECT_NEAR(v.at(v.x), 1, 1e-4);
   EXPECT_NEAR(v.at(v.y), 1, 1e-4);
   EXPECT_LT(opt.evaluations(), 80);

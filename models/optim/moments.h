@@ -26,7 +26,7 @@ inline Tensor decayed(const Tensor& value, const Tensor& lr, double weight_decay
   return weight_decay == 0 ? value : value * (1.0 - lr * weight_decay);
 }
 
-/// The gradient with that of weight_decay |value|^2 / 2.
+/// The gradient plus the gradient of weight_decay |value|^2 / 2.
 inline Tensor with_decay(const Tensor& grad, const Tensor& value, double weight_decay) {
   return weight_decay == 0 ? grad : grad + value * weight_decay;
 }

@@ -12,7 +12,7 @@ namespace {
 
 using weft::testing::error_of;
 
-// The problem behind every number below: in PyTorch 2.15, f64,
+// Every number below comes from this problem in PyTorch 2.15, f64:
 //   p = [0.5, -1.25, 2, -0.03125]; for t in 0, 1, 2: p.grad = [0.1, -0.2, 0.3, 0.05] (t + 1) - [0, 0.3, 0, 0.2];
 //   opt.step()
 const std::vector<double> kStart = {0.5, -1.25, 2.0, -0.03125};
@@ -34,7 +34,7 @@ void expect_equals(const Options& options, const std::vector<double>& want) {
   const std::vector<double> wide = after_three_steps<Opt>(options, kFloat64),
                             narrow = after_three_steps<Opt>(options, kFloat32);
   for (size_t i = 0; i < want.size(); ++i) {
-    // lr is an f32 cell, so the whole way from the start is off by half an ulp of it; `want` has 12 digits.
+    // lr is an f32 cell, so the change from the start is off by half an ulp of lr; `want` has 12 digits.
     EXPECT_NEAR(wide[i], want[i], 0x1p-24 * std::fabs(want[i] - kStart[i]) + 2e-11);
     // Three steps of about ten f32 roundings of numbers up to max(|p|, lr).
     EXPECT_NEAR(narrow[i], want[i], 30 * 0x1p-24 * std::max(std::fabs(want[i]), 0.05));
@@ -125,7 +125,7 @@ TEST(Optim, RefusesWhatDoesNotFit) {
   EXPECT_EQ(error_of([&] { AdamW({a}, {.betas = {0.9, 1.5}}); }), "AdamW: betas are 0.9 and 1.5; need 0 <= beta < 1");
 }
 
-// decay_groups gives the optimiser another order than the model's; both parameters have one shape.
+// decay_groups reorders the model's parameters; both parameters have one shape.
 struct TwoOrders {
   Parameter scale{Tensor::from_vector({1, 2}, {2}), "scale"}, w{Tensor::from_vector({3, 4}, {1, 2}), "w"},
       bias{Tensor::from_vector({5, 6}, {2}), "bias"};

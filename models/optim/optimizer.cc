@@ -13,7 +13,7 @@
 namespace weft::optim {
 namespace {
 
-// The names in checkpoints, also of buffers that the user gave in their place.
+// The names in checkpoints, also for buffers that a user assigned.
 constexpr const char *kLrName = "opt.lr", *kStepsName = "opt.steps";
 
 DType arithmetic(DType t) { return t == kFloat64 ? kFloat64 : kFloat32; }
@@ -24,7 +24,7 @@ double checked_lr(double value, std::source_location loc) {
   return value;
 }
 
-// Where the optimiser's cells are. Throws inside a compiled function.
+// The device of the optimiser's cells. Throws inside a compiled function.
 Device checked_device(const std::vector<ParamGroup>& groups, std::source_location loc) {
   internal::LineScope line(loc);
   WEFT_CHECK_AS(kFailedPrecondition, !is_capturing(),

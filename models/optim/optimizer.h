@@ -29,14 +29,14 @@ class Optimizer {
   Optimizer(const Optimizer&) = default;
   Optimizer& operator=(const Optimizer&) = default;
 
-  /// One update with the gradients of `loss`: step(grad(loss, parameters(true))). Throws if the loss depends on none of
-  /// them.
+  /// One update with the gradients of `loss`: step(grad(loss, parameters(true))). Throws if the loss depends on no
+  /// parameter.
   void minimize(const Tensor& loss, std::source_location loc = std::source_location::current());
   /// One update. Gradients of grad(loss, parameters) may have any order, because Gradients::parameters names the
   /// parameter of each; plain tensors have the order of parameters() or of parameters(true). Parameters without a
-  /// gradient (undefined) and frozen ones do not change. Throws if the number or a shape is wrong.
+  /// gradient (undefined) and frozen parameters do not change. Throws if the number or a shape is wrong.
   void step(const Gradients& grads, std::source_location loc = std::source_location::current());
-  /// In the order of construction, one group after another; with `trainable`, without the frozen ones.
+  /// The parameters in the order of construction, one group after another; with `trainable`, without frozen parameters.
   std::vector<Parameter> parameters(bool trainable = false) const;
 
   Buffer lr;     // f32 scalar: the learning rate of the next step
@@ -53,7 +53,7 @@ class Optimizer {
 
   /// lr, steps, then the state of each parameter ("blocks.0.attn.qkv.weight.exp_avg"), for checkpoints.
   std::vector<std::pair<std::string, CellHandle>> named_cells() const;
-  /// Their values; `torn` as in nn::Module::state_dict.
+  /// The values of named_cells(); `torn` as in nn::Module::state_dict.
   std::map<std::string, Tensor> state_dict(std::vector<std::string>* torn = nullptr,
                                            std::source_location loc = std::source_location::current()) const;
   /// Throws before it changes anything, and names every entry that is missing, unexpected or does not fit.
@@ -84,7 +84,7 @@ class Optimizer {
   using StateOf = std::function<std::vector<StateTensor>(const Parameter&)>;
   Optimizer(std::vector<ParamGroup> groups, double lr, double weight_decay, const StateOf& state_of,
             std::source_location loc);
-  /// State shaped like the parameter that starts at 0.
+  /// Each state tensor has the parameter's shape and starts at 0.
   Optimizer(std::vector<ParamGroup> groups, double lr, double weight_decay, const std::vector<std::string>& state_names,
             std::source_location loc);
   /// Returns the parameter's new value and replaces u.state.

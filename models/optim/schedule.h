@@ -1,5 +1,5 @@
 // Learning-rate schedules: plain functions of the step number, counted from 0. Pass at(step) to Optimizer::set_lr, or
-// let Scheduler count (scheduler.h). Those with PyTorch's names have its numbers after `step` calls of step().
+// let Scheduler count (scheduler.h). Schedules with PyTorch's names have its numbers after `step` calls of step().
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -23,7 +23,7 @@ struct ConstantWarmup {
   }
 };
 
-/// Share of the steps from `warmup` to `total` that are done, at most 1.
+/// Completed share of the steps from `warmup` to `total`, at most 1.
 inline double share_after(int64_t step, int64_t warmup, int64_t total) {
   return std::min(1.0, static_cast<double>(step - warmup) / static_cast<double>(std::max<int64_t>(1, total - warmup)));
 }
@@ -61,7 +61,7 @@ struct WarmupStableDecay {
   int64_t total = 1;
   int64_t decay = 0;
   double min_ratio = 0;
-  std::string shape = "linear";  // of the fall: "linear", "cosine", or "sqrt" for 1 - sqrt(share)
+  std::string shape = "linear";  // shape of the fall: "linear", "cosine", or "sqrt" for 1 - sqrt(share)
   double at(int64_t step) const;
 };
 
@@ -76,7 +76,7 @@ struct StepLR {
   }
 };
 
-/// base * gamma^n, where n of the milestones are at most step.
+/// base * gamma^n, where n is the number of milestones <= step.
 struct MultiStepLR {
   double base = 1e-3;
   std::vector<int64_t> milestones;
@@ -143,7 +143,8 @@ struct CosineAnnealingLR {
   }
 };
 
-/// Half a cosine from base to eta_min in t_0 steps, then again from base in t_mult times as many, and so on.
+/// Half a cosine from base to eta_min in t_0 steps, then again from base; each period is t_mult times as long as the
+/// one before.
 struct CosineAnnealingWarmRestarts {
   double base = 1e-3;
   int64_t t_0 = 1;
@@ -153,9 +154,9 @@ struct CosineAnnealingWarmRestarts {
 };
 
 /// From max_lr / div_factor up to max_lr in the first pct_start of total_steps, then down to max_lr / div_factor /
-/// final_div_factor (Smith and Topin 2017, arXiv:1708.07120). three_phase: first down as slowly as up. The momentum is
-/// not changed. at(total_steps) equals at(total_steps - 1), because the last call of Scheduler::step() asks for
-/// it; later steps throw.
+/// final_div_factor (Smith and Topin 2017, arXiv:1708.07120). three_phase: the rate first falls as slowly as it rose,
+/// to its start. The momentum stays. at(total_steps) equals at(total_steps - 1), because the last call of
+/// Scheduler::step() asks for it; later steps throw.
 struct OneCycleLR {
   double max_lr = 1e-3;
   int64_t total_steps = 1;

@@ -1,4 +1,4 @@
-// Schedules that count by themselves, as PyTorch's: they set the learning rate of an optimiser. They run on the host,
+// Schedules that count their own steps, as in PyTorch, and set the learning rate of an optimiser. They run on the host,
 // between compiled steps; the optimiser's lr is a cell, so a step needs no new capture.
 #pragma once
 #include <concepts>
@@ -13,7 +13,7 @@
 
 namespace weft::optim {
 
-/// Sets lr to schedule.at(0), and with each step() to that of the next number. `schedule` is one of schedule.h, or any
+/// Sets lr to schedule.at(0), and in the n-th step() to schedule.at(n). `schedule` is a schedule of schedule.h or any
 /// function from int64_t to double.
 class Scheduler {
  public:
@@ -53,15 +53,15 @@ class Scheduler {
 struct PlateauOptions {
   std::string mode = "min";  // or "max": whether a smaller or a larger metric is better
   double factor = 0.1;
-  int64_t patience = 10;  // calls without a better metric that change nothing
+  int64_t patience = 10;  // a reduction needs more than `patience` calls without a better metric
   double threshold = 1e-4;
-  std::string threshold_mode = "rel";  // or "abs": how much better counts
-  int64_t cooldown = 0;                // calls after a reduction that are not counted
+  std::string threshold_mode = "rel";  // or "abs": how `threshold` defines a better metric
+  int64_t cooldown = 0;                // number of uncounted calls after a reduction
   double min_lr = 0;
-  double eps = 1e-8;  // a smaller change of lr is not made
+  double eps = 1e-8;  // smallest change of lr
 };
 
-/// lr <- max(lr * factor, min_lr) after more than `patience` metrics in a row that were not better, as in PyTorch.
+/// lr <- max(lr * factor, min_lr) after more than `patience` metrics in a row without an improvement, as in PyTorch.
 class ReduceLROnPlateau {
  public:
   explicit ReduceLROnPlateau(const Optimizer& opt, const PlateauOptions& options = {},

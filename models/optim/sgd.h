@@ -8,7 +8,7 @@ struct SGDOptions {
   double lr = 1e-3;
   double momentum = 0;
   double weight_decay = 0;
-  bool nesterov = false;  // needs momentum above 0
+  bool nesterov = false;  // requires momentum > 0
 };
 
 /// g <- g + wd p;  m <- momentum m + g;  p <- p - lr (nesterov ? g + momentum m : m).
@@ -23,7 +23,7 @@ struct MuonOptions {
   double momentum = 0.95;
   double weight_decay = 0;
   bool nesterov = true;
-  int iterations = 5;  // of Newton-Schulz
+  int iterations = 5;  // number of Newton-Schulz iterations
 };
 
 /// SGD that makes the update of each matrix nearly orthogonal and scales it by sqrt(max(1, rows / columns)). Parameters

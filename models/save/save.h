@@ -1,5 +1,5 @@
 // Saving and loading modules, optimisers, random generators and named tensors as safetensors files, which other
-// programs read as well. Values keep their bits, dtypes and shapes. Files are written atomically and have a checksum
+// programs can read. Values keep their bits, dtypes and shapes. Files are written atomically and have a checksum
 // for each tensor. A whole training run is a checkpoint (models/train/checkpoint.h).
 //
 // In a job of several processes save() is a collective: all processes call it. The first one writes the file; when
@@ -16,17 +16,18 @@ namespace weft {
 
 using SaveLoc = std::source_location;
 
-/// Writes the tensors to `path`, of any device and layout. Replaces a file of that name when the new one is complete.
+/// Writes tensors of any device and layout to `path`. Replaces an existing file when the new file is complete.
 void save(const nn::StateDict& values, const std::string& path, SaveLoc loc = SaveLoc::current());
-/// One tensor, by the name "tensor".
+/// Saves one tensor under the name "tensor".
 inline void save(const Tensor& value, const std::string& path, SaveLoc loc = SaveLoc::current()) {
   save(nn::StateDict{{"tensor", value}}, path, loc);
 }
-/// model.state_dict().
+/// Saves model.state_dict().
 void save(const nn::Module& model, const std::string& path, SaveLoc loc = SaveLoc::current());
-/// Learning rate, step count and the state of each parameter.
+/// Saves the learning rate, the step count and the state of each parameter.
 void save(const optim::Optimizer& optimizer, const std::string& path, SaveLoc loc = SaveLoc::current());
-/// Seed, step, and the count of random ops outside compiled functions: random numbers continue where they were.
+/// Saves the seed, the step and the count of random ops outside compiled functions. After load() the random numbers
+/// continue.
 void save(const Generator& generator, const std::string& path, SaveLoc loc = SaveLoc::current());
 
 /// The tensors of a .safetensors file, of an index file, or of a folder of them, on the CPU.

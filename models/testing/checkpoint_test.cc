@@ -1,4 +1,4 @@
-// Checkpoints with damage: whatever is wrong in a file, the error names the file, and nothing is allocated for it
+// Damaged checkpoints: whatever the damage, the error names the file, and nothing is allocated for the file
 // first.
 #include "models/train/checkpoint.h"
 
@@ -118,10 +118,10 @@ TEST(Checkpoint, AChecksumProtectsTheState) {
   write(path, edited);
   EXPECT_EQ(error_of([&] { train::read_state(folder); }),
             path + ": the file is damaged or was edited: its checksum differs; remove \"xxh3\" to read it as it is");
-  // An older file has none.
+  // An older file has no checksum.
   write(path, with_field(text, "samples", "13"));
   EXPECT_EQ(train::read_state(folder).samples, 13);
-  // White space and the order of members do not count.
+  // White space and the order of members do not matter.
   std::string flat;
   for (char c : text)
     if (c != '\n') flat += c;

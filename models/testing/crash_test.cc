@@ -1,6 +1,6 @@
-// A training run that saves a checkpoint after each step is killed at random instants, and file operations of it fail
-// one by one. Each time the checkpoints left behind are complete and have the bits of an undisturbed run, no step is
-// lost, and the run can be resumed. With --kills=N and --faults=N there are more of them; --seed=S chooses others.
+// A training run that saves a checkpoint after each step is killed at random instants, and its file operations fail one
+// by one. Each time, the remaining checkpoints are complete and have the bits of an undisturbed run, no step is lost,
+// and the run can be resumed. --kills=N and --faults=N set the numbers of kills and faults; --seed=S selects others.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -57,7 +57,7 @@ class Crash : public ::testing::Test {
   void SetUp() override {
     root_ = io::testing::fast_folder();
     ASSERT_NE(root_, "");
-    // Not in memory: such a file system may refuse to run code.
+    // On a disk, because a file system in memory may refuse to run code.
     kernels_ = ::testing::TempDir() + "/crash_kernels";
     io::remove_all(kernels_);
   }
@@ -141,13 +141,13 @@ class Crash : public ::testing::Test {
     return newest.empty() ? 0 : train::read_state(newest).step;
   }
 
-  /// The lines of a metrics file without what a clock says.
+  /// The lines of a metrics file without the clock's values.
   std::string metrics(const std::string& name) {
     static const std::regex clock(R"re("(step_ms|tokens_per_s|mfu)":[^,}]*,?)re");
     return std::regex_replace(io::read_file(root_ + "/" + name + "/metrics.jsonl"), clock, "");
   }
 
-  /// Resumes until the end: the result is that of the whole run, and nothing is left over.
+  /// Resumes until the end: the result equals the whole run's result, and no temporary file remains.
   void check_end(const std::string& name, const std::vector<std::string>& flags) {
     const Outcome o = run(name, flags);
     ASSERT_EQ(o.code, 0) << o.err;
@@ -159,8 +159,8 @@ class Crash : public ::testing::Test {
 
   std::string root_, kernels_;
   int64_t steps_ = 0;
-  double seconds_ = 0;  // of the whole run
-  int64_t calls_ = 0;   // of the whole run, that change files
+  double seconds_ = 0;  // duration of the whole run
+  int64_t calls_ = 0;   // calls of the whole run that change files
 };
 
 TEST_F(Crash, KilledAtRandomInstants) {
@@ -198,7 +198,7 @@ TEST_F(Crash, FileOperationsFail) {
   steps_ = 20;
   const std::vector<std::string> flags = {"--keep=1", "--dtype=f16"};
   ASSERT_NO_FATAL_FAILURE(run_whole({"--dtype=f16"}));
-  // The calls of about two checkpoints in the middle of the run, each with each fault.
+  // Each fault at each call of about two checkpoints in the middle of the run.
   const int64_t per_step = calls_ / steps_, first = 10 * per_step,
                 all = 2 * per_step * std::ssize(io::testing::kFaults);
   std::mt19937_64 random(g_seed);

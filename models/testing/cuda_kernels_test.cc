@@ -1,5 +1,5 @@
-// The fused kernels of whole training steps, as CUDA: those of small models give the bits of the interpreter when they
-// are emulated, and those of the measured models compile for every architecture within their limits.
+// The fused kernels of whole training steps, as CUDA. Emulated kernels of small models give the interpreter's bits, and
+// kernels of the measured models compile for every architecture within their limits.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -77,7 +77,7 @@ TEST(CudaKernels, OfMeasuredStepsFillTheGpu) {
   cuda::DeviceLimits device;
   device.max_shared_bytes = 227 * 1024;
   cuda::PlanOptions options;
-  options.approximate = true;  // as in steps that are not like eager
+  options.approximate = true;  // as in steps with fast numerics
   int kernels = 0;
   for (const internal::FusedKernel* k :
        internal::fused_kernels(operations_of(internal::current_entry(*step.core(), "test").plan))) {

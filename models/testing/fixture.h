@@ -1,4 +1,4 @@
-// Fixture: one training step of a model as PyTorch computed it (make_fixtures.py), and the measure of closeness.
+// Fixture: one training step of a model, computed by PyTorch (make_fixtures.py), and the measure of closeness.
 #pragma once
 #include <map>
 #include <memory>
@@ -20,8 +20,9 @@ struct Fixture {
 std::vector<std::string> fixture_names();
 Fixture load_fixture(const std::string& name);
 
-/// max over all tensors of max|a - b| / scale, where a tensor's scale is max(max|b|, floor), and names the worst. For
-/// gradients floor is a thousandth of the largest of all; for weights the learning rate.
+/// max over all tensors of max|a - b| / scale, where a tensor's scale is max(max|b|, floor), and the name of the worst
+/// tensor. For gradients, floor is a thousandth of the largest element of all gradients; for weights, the learning
+/// rate.
 struct Closeness {
   double worst = 0;
   std::string name;

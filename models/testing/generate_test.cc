@@ -107,7 +107,7 @@ TEST_P(Generate, CapacityDoesNotChangeTokens) {
             greedy(*model, prompt_of(500, 97), 540));
 }
 
-// Attention may split its sum over the keys by the capacity, so logits agree to the roundings of those sums.
+// Attention may split its sum over the keys by the capacity, so logits agree up to the roundings of these sums.
 TEST_P(Generate, LogitsAgreeForAllCapacities) {
   nn::ConfigMap fields = kSmall;
   fields["context"] = "4096";
@@ -180,7 +180,7 @@ TEST_P(Generate, SixteenBitModelsTakeHalfTheMemory) {
   // Norms and routers stay f32.
   EXPECT_LT(bf16, f32 * 52 / 100) << f32;
   EXPECT_GE(bf16, f32 / 2);
-  // Loading never holds all f32 weights either: the largest tensor is the only one in both dtypes.
+  // Loading never stores all f32 weights either: only the largest tensor exists in both dtypes.
   EXPECT_LT(peak_of([&] { train::load_model(family_of(GetParam()), {.checkpoint = l.folder, .dtype = "bf16"}); }),
             f32 * 8 / 10);
 }

@@ -16,7 +16,7 @@ std::vector<float> numbers(int64_t n, int seed) {
   return v;
 }
 
-// Gradients are clipped by their norm. `first`: parameters whose gradients use those of other parameters.
+// Gradients are clipped by their norm. `first`: parameters whose gradients depend on other parameters' gradients.
 struct Model {
   explicit Model(Device d, bool chained) : device(d) {
     for (size_t i = 0; i < kShapes.size(); ++i) {

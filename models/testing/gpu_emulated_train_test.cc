@@ -19,8 +19,8 @@ using testing::TrainSteps;
 const nn::ConfigMap kSize = {{"vocab", "32"}, {"context", "8"}, {"layers", "1"}, {"heads", "2"}, {"dim", "32"}};
 const nn::ConfigMap kLlama = {{"kv_heads", "1"}}, kMoe = {{"kv_heads", "1"}, {"experts", "4"}, {"top_k", "2"}};
 
-// What losses of one model may differ by: 1e-5 in f32, as over meshes; with 16-bit activations one rounding of each
-// logit (a loss is a mean of differences of logits, of a few units each).
+// The allowed difference between losses of one model: 1e-5 in f32, as over meshes; with 16-bit activations, one
+// rounding of each logit (a loss is a mean of differences of logits, of a few units each).
 double tolerance(const TrainCase& c) { return !c.dtype ? 1e-5 : c.dtype == kBFloat16 ? 0x1p-8 : 0x1p-11; }
 
 std::vector<double> losses(const TrainCase& c, Device device, int steps = 3) {
@@ -64,7 +64,7 @@ TEST_P(Emulated, LossesAreTheCpus) {
   cuda::testing::ScopedEmulatedGpu gpu;
   const std::vector<double> got = losses(c, Device::cuda());
   for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], tolerance(c) * std::fabs(want[i])) << i;
-  // Captured once, and no node of the graph was touched since: not for new batches either.
+  // The graph is captured once, and none of its nodes changes afterwards, even for new batches.
   EXPECT_EQ(gpu.driver().calls("cuStreamBeginCapture_v2"), 1);
   EXPECT_EQ(gpu.driver().calls("cuGraphExecKernelNodeSetParams_v2"), 0);
   EXPECT_EQ(gpu.driver().calls("cuGraphLaunch"), 2);
@@ -104,7 +104,7 @@ TEST_P(Emulated, DecodesAsTheCpu) {
 INSTANTIATE_TEST_SUITE_P(, Emulated, ::testing::Range(0, 10),
                          [](const auto& info) { return std::string(cases()[info.param].name); });
 
-// A scale that overflows f16: the step changes nothing, the scale is halved until it fits.
+// If a scale overflows f16, the step changes nothing, and the scale is halved until it fits.
 TEST(EmulatedLossScaling, StepsThatOverflowAreSkipped) {
   cuda::testing::ScopedEmulatedGpu gpu;
   const TrainCase c{"gpt_f16", gpt::family(), {}, kFloat16};

@@ -1,5 +1,5 @@
-// Every kernel that a training step of the measured models needs on a GPU compiles for that GPU within its limits:
-// those of sm_80, sm_90a and sm_100, as the step's plan for such a device chooses them. Nothing runs.
+// Every kernel that a training step of the measured models needs on sm_80, sm_90a or sm_100 compiles within the limits
+// of the GPU. The step's plan for this GPU selects the kernels. Nothing runs.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -21,7 +21,7 @@ struct Collected {
   std::vector<Kernel> kernels;
   std::set<std::string> seen;
   std::vector<std::string> misaligned;  // products of the last step
-  std::string report;                   // of the last step
+  std::string report;                   // report of the last step
 };
 
 // Plans the bf16 step of two layers for a GPU of this compute capability;

@@ -1,4 +1,4 @@
-// optim::GradScaler inside steps: the scale goes the way of a plain reference, and a step whose gradients overflow
+// optim::GradScaler inside steps: the scale follows a plain reference, and a step whose gradients overflow
 // changes nothing else; op by op, compiled, on a GPU (whose kernels are the CPU's) and over a mesh,
 // across a save and a load.
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ const optim::GradScalerOptions kOptions{.init_scale = 1024, .growth_interval = 3
 constexpr bool kOverflows[] = {0, 0, 0, 1, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0};
 constexpr int kSteps = std::size(kOverflows);
 
-// What PyTorch's GradScaler does, on the host.
+// PyTorch's GradScaler on the host.
 struct Reference {
   double scale = kOptions.init_scale;
   int64_t good = 0;

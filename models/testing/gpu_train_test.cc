@@ -1,5 +1,5 @@
 // The models trained on a GPU, on one whose kernels are the CPU's: losses, norms, weights and optimiser state have the
-// CPU's bits, memory is as planned, and replays of the CUDA graph do as the queue does.
+// CPU's bits, memory use equals the plan, and replays of the CUDA graph equal queued steps.
 #include <gtest/gtest.h>
 
 #include "compiler/targets/cuda/testing/host_kernels_gpu.h"
@@ -18,7 +18,7 @@ using testing::TrainSteps;
 
 struct Trained {
   std::vector<float> numbers;             // loss and norm of each step
-  std::vector<std::vector<float>> cells;  // of model and optimiser
+  std::vector<std::vector<float>> cells;  // cells of model and optimiser
   CompileStats stats;
 };
 

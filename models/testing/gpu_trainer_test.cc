@@ -1,5 +1,5 @@
-// The training loop on a GPU (whose kernels are the CPU's): it queues a step ahead, and metrics, checkpoints and errors
-// are those of the CPU all the same.
+// The training loop on a GPU (whose kernels are the CPU's) queues a step ahead, but its metrics, checkpoints and errors
+// equal the CPU's.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -28,7 +28,7 @@ std::string read(const std::string& path) {
   return s.str();
 }
 
-// The metrics file without what a clock says.
+// The metrics file without the clock's values.
 std::string plain(const std::string& path) {
   std::istringstream in(read(path));
   std::string all;
@@ -184,7 +184,7 @@ TEST_F(GpuTrainer, ASteadyStepWaitsForThePreviousOneAlone) {
                                            {"cuMemcpyDtoDAsync_v2", 1},  // into the cell's memory
                                            {"cuMemcpyDtoHAsync_v2", 3},  // loss, norm, ok of the step
                                            {"cuEventRecord", 4},         // behind the copies
-                                           {"cuEventSynchronize", 1}};   // of the step before
+                                           {"cuEventSynchronize", 1}};   // waits for the previous step
   EXPECT_EQ(a_step, want);
 }
 

@@ -14,7 +14,7 @@ double student_quantile(int n, double p) {
              "; need an even number, 0 < p < 1");
   auto outside = [&](double t) {
     const double c2 = n / (n + t * t), s = t / std::sqrt(n + t * t);
-    // 1 - s (sum of n / 2 terms): all terms give 1 / s, so what is left out is summed, lest small p cancel.
+    // 1 - s (sum of n / 2 terms). All terms sum to 1 / s, so the omitted terms are summed, lest small p cancel.
     double term = 1, rest = 0;
     for (int k = 1; k < n / 2; ++k) term *= (2 * k - 1) / (2.0 * k) * c2;
     for (int k = n / 2; k < 100000 && term > 1e-30; ++k) rest += term *= (2 * k - 1) / (2.0 * k) * c2;

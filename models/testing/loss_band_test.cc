@@ -1,4 +1,4 @@
-// The band of losses on the CPU: other orders of sums, f64 and eager execution lie inside, wrong runs outside.
+// The band of losses on the CPU includes other orders of sums, f64 and eager execution, and excludes wrong runs.
 #include "models/testing/loss_band.h"
 
 #include <gtest/gtest.h>
@@ -69,7 +69,7 @@ TEST_P(Band, ExcludesWrongRuns) {
   how.adamw.lr *= c.dtype ? 1.05 : 1.01;  // 16-bit roundings hide less
   EXPECT_GT(worst("learning rate", band_losses(c, how, kSteps)), 1);
   how = small();
-  // The gradients of one vector in f32 (a bias or a norm's scale), of all in 16 bits.
+  // Changes the gradients of one vector in f32 (a bias or a norm's scale), of all vectors in 16 bits.
   how.tamper = [&](const std::vector<Parameter>& p, std::vector<Tensor>& g) {
     bool first = true;
     for (size_t i = 0; i < p.size(); ++i) {

@@ -78,7 +78,7 @@ TEST_P(MemoryBudget, IsKeptWithTheSameBits) {
     ASSERT_NE(end, text.npos) << text;
     least = std::stoll(text.substr(text.rfind(' ', end - 1) + 1));
   }
-  // Clipping needs all gradients at once: they, the parameters and their moments stay.
+  // Clipping needs all gradients at once, so gradients, parameters and moments stay.
   EXPECT_LT(least - free.fixed, (peak - free.fixed) * 7 / 10);
   EXPECT_THROW(train(GetParam(), {.memory_budget = least - 1}), Error);
 

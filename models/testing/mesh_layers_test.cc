@@ -1,4 +1,4 @@
-// Training steps of a convolutional net with batch norm and of an LSTM over the ranks of dp2 are those of one device:
+// Training steps of a convolutional net with batch norm and of an LSTM over the ranks of dp2 equal one device's steps:
 // losses, weights, running statistics (of the whole batch) and the optimiser's state.
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@ struct Cnn : nn::Module {
     register_module("net", net);
   }
   Tensor loss(const Tensor& x, const Tensor& y) const { return cross_entropy(net(x), y); }
-  // Samples of different means: statistics of one rank's samples would be other ones.
+  // The samples have different means, so statistics of one rank's samples would differ.
   static std::array<Tensor, 2> batch() {
     return {randn({8, 1, 8, 8}) + arange(8).to(kFloat32).reshape({8, 1, 1, 1}), randint(0, 10, {8})};
   }

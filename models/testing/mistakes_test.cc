@@ -1,4 +1,4 @@
-// About 100 mistakes of users. Each message says what is wrong, where, what was given and what is needed.
+// About 100 mistakes of users. Each message names the mistake, its place, the given value and the needed value.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -20,7 +20,7 @@ using testing::placed_error_of;
 
 struct Mistake {
   int line;
-  const char* what;  // the beginning of the message: the op and what is wrong
+  const char* what;  // the beginning of the message: the op and the mistake
   const char* got;
   const char* need;
   std::function<void()> code;

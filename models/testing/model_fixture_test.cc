@@ -9,7 +9,7 @@
 namespace weft::testing {
 namespace {
 
-constexpr double kTolerance = 1e-5;  // of f32 models, in the measure of fixture.h
+constexpr double kTolerance = 1e-5;  // for f32 models, in the measure of fixture.h
 
 struct LossAndGrads {
   Tensor loss;

@@ -1,4 +1,4 @@
-// Every family learns one batch by heart, in f32 and with bf16 activations.
+// Every family memorises one batch, in f32 and with bf16 activations.
 #include <gtest/gtest.h>
 
 #include "models/gpt/config.h"

@@ -116,7 +116,7 @@ TEST(Places, OfConstructorsAreTheCallersLine) {
   EXPECT_EQ(placed_error_of([] { std::make_unique<nn::Linear>(8, 0); }), zero);
 }
 
-// Where Weft itself reads a lazy value, no line of the user is known but the one that made it.
+// If Weft itself reads a lazy value, the only known line of the user is the line that made the value.
 TEST(Places, OfLazyValuesAreWhereTheyAreReadOrMade) {
   const nn::LayerNorm huge(int64_t{1} << 48, {.bias = false});
   const int line = __LINE__ - 1;
@@ -174,7 +174,7 @@ TEST(Places, OfRunTimeErrorsAreTheSameCompiledAndOnAMesh) {
         return embedding(t, table.weight);
       },
       tokens, "", __LINE__ - 2);
-  // An error of shapes is found before the step is split: it is that of one device.
+  // An error of shapes is found before the step is split, so it equals the error of one device.
   auto wrong = dist::compile([](Tensor t) { return matmul(t, ones({9, 2})); }, {.mesh = dist::Mesh({{"dp", 2}})});
   expect_text(placed_error_of([&] {
                 wrong(ones({4, 8}));
@@ -187,7 +187,7 @@ TEST(Places, EndWithTheirCall) {
   EXPECT_EQ(placed_error_of([] { parse_dtype("f31"); }).find("; at "), std::string::npos);
 }
 
-// Every public function: its nodes, and those of its parts, carry the line of the call.
+// Every public function: its nodes and its parts' nodes carry the line of the call.
 struct Row {
   const char* name;
   std::function<void(const Tensor& x, const Tensor& i, const Parameter& p)> call;

@@ -88,7 +88,7 @@ TEST(Presets, FlopsPerToken) {
   const auto gpt2 = make(gpt::family(), "gpt2");
   const double vectors = 124439808 - 1024 * 768 - 12 * (12 * 768 * 768) - 50257 * 768;
   EXPECT_EQ(gpt2->flops_per_token(1024), 6 * (124439808 - 1024 * 768 - vectors) + 12.0 * 12 * 768 * 1025 / 2);
-  // Of eight experts a token meets two.
+  // A token uses two of eight experts.
   const auto mixtral = make(moe::family(), "mixtral-8x7b");
   const double all = 32.0 * 8 * 3 * 4096 * 14336, norms = 65 * 4096, table = 32000 * 4096;
   EXPECT_EQ(mixtral->flops_per_token(1), 6 * (46702792704.0 - table - norms - all * 6 / 8) + 12.0 * 32 * 4096);

@@ -11,7 +11,7 @@
 
 namespace weft::testing {
 
-/// Which model: `changes` to the family's default preset, activations in `dtype`.
+/// The model: the family's default preset with `changes`, and activations in `dtype`.
 struct TrainCase {
   const char* name;
   const nn::ModelFamily& family;
@@ -27,12 +27,12 @@ struct TrainHow {
   CompileOptions compile = {};
   optim::AdamWOptions adamw = {.lr = 1e-2};
   DType weights = kFloat32;  // kFloat64: everything in f64, from the f32 run's own initial values
-  double loss_scale = 1024;  // of f16 runs, at first
+  double loss_scale = 1024;  // initial loss scale of f16 runs
   /// Changes the gradients before they are clipped: the deliberate faults of tests.
   std::function<void(const std::vector<Parameter>&, std::vector<Tensor>&)> tamper = {};
 };
 
-/// What a step returns, all 0-d but expert_load [E] (0 elements without experts).
+/// The results of a step, all 0-d but expert_load [E] (0 elements without experts).
 struct StepOut {
   Tensor loss, ce, norm, expert_load, ok;
 };
@@ -42,7 +42,7 @@ class TrainSteps {
   TrainSteps(const TrainCase& c, TrainHow how);
   TrainSteps(const TrainSteps&) = delete;
 
-  /// Random tokens i64[batch, context + 1], drawn once the model is made; on the CPU.
+  /// Random tokens i64[batch, context + 1] on the CPU, drawn after the model is made.
   const Tensor& text() const { return text_; }
   /// One step on a text of this shape, on any device: the model reads all but the last token of each row.
   StepOut step(const Tensor& text);

@@ -10,12 +10,12 @@ namespace weft::testing {
 
 struct VerifiedStep {
   std::vector<double> losses;
-  int64_t good_steps = 0;  // f16: of the loss scale
-  std::string verify;      // the line of the report: what was compared, how
+  int64_t good_steps = 0;  // f16: good steps of the loss scaler
+  std::string verify;      // the report's line about the comparison
 };
 
-/// `steps` steps, the first of them compared launch by launch, each loss read while the next step is queued. Throws
-/// where a launch is wrong. `changes`: of the family's default configuration. f16 scales its loss.
+/// `steps` steps, the first compared launch by launch; each loss is read while the next step is queued. Throws at a
+/// wrong launch. `changes` applies to the family's default configuration. f16 runs scale the loss.
 VerifiedStep verified_step(const nn::ModelFamily& family, const nn::ConfigMap& changes, std::optional<DType> dtype,
                            const std::string& numerics, int steps);
 

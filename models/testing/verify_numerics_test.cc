@@ -1,4 +1,4 @@
-// Training with sums that do not depend on order: near the same run without, and the same bits when the sequences of
+// Training with sums that do not depend on order: close to ordinary training, and the same bits when the sequences of
 // the batch change places, as they do when a mesh cuts it.
 #include <gtest/gtest.h>
 

@@ -78,13 +78,13 @@ std::map<std::string, std::string> to_map(const io::Json& j, const std::string& 
   return m;
 }
 
-// Of the fields of state.json but the checksum itself, whatever their order and white space.
+// The checksum of the fields of state.json without kChecksum; order and white space do not matter.
 std::string checksum_of(io::Json j) {
   j.erase(kChecksum);
   return io::hex64(io::checksum(io::write_json(j)));
 }
 
-// Identifies the tensors of a checkpoint: files of two checkpoints do not belong together.
+// Identifies the tensors of a checkpoint, so that files of two checkpoints are not combined.
 std::string tensors_checksum(const io::SafetensorsModel& model) {
   std::string all;
   for (const io::SafetensorsFile& f : model.files()) all += io::hex64(f.header_checksum());
@@ -99,7 +99,7 @@ Tensor read_tensor(const io::SafetensorsModel& file, const std::string& name) {
   return t;
 }
 
-// A value in a file, which is read when it is needed.
+// A value in a file; a reader reads it when it is needed.
 class StoredValue final : public RemoteValue {
  public:
   StoredValue(io::SafetensorsModel file, std::string name) : file_(std::move(file)), name_(std::move(name)) {}

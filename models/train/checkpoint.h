@@ -11,7 +11,7 @@
 
 namespace weft::train {
 
-/// Cells by the name they are stored under.
+/// Cells by their names in the file.
 using NamedCells = std::vector<std::pair<std::string, CellHandle>>;
 
 /// The state besides tensors that a run needs to resume exactly.
@@ -25,42 +25,42 @@ struct TrainState {
   std::string family;                          // gpt, llama, moe
   std::map<std::string, std::string> model;    // configuration of the model
   std::map<std::string, std::string> run;      // flags that change the result: batch_size, seq_len, lr, data, ...
-  std::map<std::string, std::string> tensors;  // read only: what identifies the tensors of "model" and "optimizer"
+  std::map<std::string, std::string> tensors;  // read only: identifies the tensors of "model" and "optimizer"
 };
 
 /// Writes `dir/step_N` and then removes all but the newest `keep` checkpoints (0 keeps all). Returns the folder.
-/// Replaces and removes checkpoints only: throws if `dir/step_N` is something else.
+/// Replaces and removes only checkpoints; throws if `dir/step_N` is not a checkpoint.
 std::string save_checkpoint(const std::string& dir, const TrainState& state, const NamedCells& model,
                             const NamedCells& optimizer, int64_t keep);
 
-/// Throws if `dir` has a file or folder step_N that save_checkpoint() would have to replace and that is not a
-/// checkpoint, naming it and the file that it lacks.
+/// Throws if a file or folder step_N in `dir` that save_checkpoint() would replace is not a checkpoint, naming it and
+/// its missing file.
 void check_only_checkpoints(const std::string& dir);
 
-/// The file that the run which writes checkpoints to `dir` holds a lock on.
+/// The lock file of the run that writes checkpoints to `dir`.
 std::string lock_path(const std::string& dir);
 
 /// The newest checkpoint folder in `dir`, or "" if there is none.
 std::string latest_checkpoint(const std::string& dir);
 
-/// The checkpoint folder for a path that is one or contains some (the newest). Throws NotFound.
+/// `path` itself if it is a checkpoint folder, else the newest checkpoint folder in it. Throws NotFound.
 std::string find_checkpoint(const std::string& path);
 
 /// The file of a checkpoint folder that read_state() reads.
 std::string state_path(const std::string& folder);
-/// state.json of a checkpoint folder; throws on a damaged one, naming file and field. A file with a checksum is
-/// compared with it; older ones have none.
+/// state.json of a checkpoint folder; throws if it is damaged, naming file and field. The checksum is verified; older
+/// files have none.
 TrainState read_state(const std::string& folder);
 
-/// Opens FOLDER/STEM.safetensors, STEM being "model" or "optimizer". Throws, naming the file, if it comes from another
-/// checkpoint than `state`, or has not as many blocks as the configuration of `state` has layers. Models are made only
-/// then: the memory for a block's modules is needed before its weights are read.
+/// Opens FOLDER/STEM.safetensors, STEM being "model" or "optimizer". Throws, naming the file, if the file belongs to
+/// another checkpoint than `state`, or if its number of blocks differs from the number of layers in the configuration
+/// of `state`. Call it before making a model: a block's modules need memory before its weights are read.
 io::SafetensorsModel open_tensors(const std::string& folder, const std::string& stem, const TrainState& state);
 
-/// Sets the cells from a file. Throws, naming tensor and file, on a tensor that is missing or unexpected or has another
-/// shape or, without `convert`, another dtype, before it allocates anything; then no cell has changed. With `convert`,
-/// values are converted to the dtype of their cell. With `later`, values are checked now, and each is read again when
-/// it is needed: a rank of a mesh never has all of them.
+/// Sets the cells from a file. Before it allocates anything or changes a cell, it throws on a missing or unexpected
+/// tensor, another shape or, without `convert`, another dtype, naming tensor and file. `convert` converts values to the
+/// dtype of their cell. `later` checks the values now and reads each again when it is needed, so a rank of a mesh never
+/// stores all values.
 void load_cells(const io::SafetensorsModel& file, const NamedCells& cells, bool convert = false, bool later = false);
 
 }  // namespace weft::train

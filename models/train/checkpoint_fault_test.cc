@@ -1,6 +1,6 @@
-// A checkpoint is saved while each of its file operations in turn fails or is the last before the process is killed.
-// Whatever happens, the folder has complete checkpoints only, the newest at least as new as before, and the next save
-// succeeds and leaves nothing else behind.
+// Each file operation of saving a checkpoint in turn fails, or is the last before the process is killed.
+// The folder then contains only complete checkpoints, the newest at least as new as before. The next save succeeds and
+// leaves no other files behind.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -63,7 +63,7 @@ class CheckpointFaults : public ::testing::TestWithParam<Scenario> {
   }
   void TearDown() override { io::remove_all(root_); }
 
-  /// Fills the folder of the run with what is saved already.
+  /// Fills the run's folder with the earlier checkpoints.
   void begin(const std::string& dir) {
     io::remove_all(dir);
     io::make_folders(dir);
@@ -78,7 +78,7 @@ class CheckpointFaults : public ::testing::TestWithParam<Scenario> {
   }
 
   using Files = std::map<std::string, std::string>;
-  std::map<std::string, Files> before_, whole_;  // by checkpoint: what is saved already, what a save gives
+  std::map<std::string, Files> before_, whole_;  // by checkpoint: earlier files, files of a complete save
   std::string root_;
 };
 

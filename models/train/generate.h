@@ -16,7 +16,7 @@ struct SampleOptions {
   uint64_t seed = 0;
 };
 
-/// Draws a token from the distribution that `logits` and the options give. `draw` is uniform on [0, 1).
+/// Draws a token from the distribution defined by `logits` and the options. `draw` is uniform on [0, 1).
 int32_t sample_token(std::span<const float> logits, const SampleOptions& options, double draw);
 
 /// Continues `prompt`. Calls `emit` with each new token and stops when it returns false, or after max_new_tokens. When
@@ -25,12 +25,12 @@ int32_t sample_token(std::span<const float> logits, const SampleOptions& options
 std::vector<int32_t> generate(const nn::LanguageModel& model, std::vector<int32_t> prompt, const SampleOptions& options,
                               const std::function<bool(int32_t)>& emit = {});
 
-/// Log-probabilities f32 [B, T] of targets[B, T] (integers), each after tokens[B, T] up to its place, by one forward
-/// pass.
+/// Log-probabilities f32 [B, T] of targets[B, T] (integers), each given tokens[B, T] up to its position, from one
+/// forward pass.
 Tensor target_log_probs(const nn::LanguageModel& model, const Tensor& tokens, const Tensor& targets);
 
-/// Log-probability of each token but the first, given the tokens before it: all of them, or if the text is longer than
-/// the context at least half a context.
+/// Log-probability of each token but the first, given the tokens before it. If the text is longer than the context,
+/// each token is given at least half a context.
 std::vector<double> score(const nn::LanguageModel& model, std::span<const int32_t> tokens);
 
 /// main() of the programs //models/FAMILY:generate and :score.

@@ -5,8 +5,8 @@
 namespace weft::train {
 namespace {
 
-// Flags whose values may differ between processes: those of the machine, of files that only the first one writes, and
-// another name of a flag.
+// Whether the values of a flag may differ between processes: flags of the machine and of files that only the first
+// process writes, and a flag's second name.
 bool may_differ(const std::string& flag) {
   for (const char* name :
        {"threads", "kernel_cache", "microbatches", "metrics", "profile_out", "save_plan", "show_plan"})

@@ -8,11 +8,11 @@
 
 namespace weft::train {
 
-/// The job of the settled options: with --ranks processes and a mesh, all ranks are processes; otherwise it does
+/// The job of the settled options. All ranks are processes with --ranks processes and a mesh; otherwise the job does
 /// nothing.
 std::unique_ptr<dist::Job> make_job(const TrainOptions& settled);
 
-/// What the first process of the job gives; without a job, `mine`.
+/// The value `mine` of the job's first process; without a job, `mine`.
 template <class T>
 T value_of_first(T mine) {
   dist::Processes* const job = dist::Processes::current();

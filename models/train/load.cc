@@ -11,7 +11,7 @@ namespace weft::train {
 Flags model_flags(ModelOptions& o, Flags more) {
   Flags flags{
       {"checkpoint", &o.checkpoint, "checkpoint folder step_N, or a folder of them (the newest); needed"},
-      {"dtype", &o.dtype, "f32, bf16 or f16: what activations are computed in"},
+      {"dtype", &o.dtype, "f32, bf16 or f16: dtype of activations"},
       {"device", &o.device, "cpu, cuda or cuda:N: where the model runs"},
       {"threads", &o.threads, "threads; 0: all cores", {0, 4096}},
   };
@@ -41,7 +41,7 @@ LoadedModel load_model(const nn::ModelFamily& family, const ModelOptions& o) {
     m.model->cast_weights(parse_dtype(o.dtype));  // before loading: memory never holds all weights in f32
   }
   load_cells(tensors, m.model->named_cells(), /*convert=*/true);
-  Allocator::of(Device::cpu()).empty_cache();  // of values before their conversion
+  Allocator::of(Device::cpu()).empty_cache();  // frees the values before conversion
   m.model->to(device);
   m.model->eval();
   m.tokenizer = data::make_tokenizer("bytes");

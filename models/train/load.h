@@ -1,4 +1,4 @@
-// Loads a trained model from a checkpoint, for inference; the flags that choose it.
+// Loads a trained model from a checkpoint for inference, and defines the flags that select it.
 #pragma once
 #include <memory>
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace weft::train {
 
-/// Which model a program runs, and where.
+/// The model that a program runs, and its device.
 struct ModelOptions {
   std::string checkpoint;
   std::string dtype = "f32";
@@ -25,9 +25,9 @@ struct LoadedModel {
   std::shared_ptr<const data::Tokenizer> tokenizer;
 };
 
-/// The model of a checkpoint folder, or of the newest folder in it. Activations are computed in options.dtype, and all
-/// weights that layers would convert to it are stored in it. Sets the number of threads. Throws one sentence for a bad
-/// option and for a checkpoint that is missing, damaged or of another family.
+/// The model of a checkpoint folder, or of the newest folder in it. Computes activations in options.dtype and stores in
+/// this dtype all weights that layers would convert to it. Sets the number of threads. Throws one sentence for a bad
+/// option and for a missing or damaged checkpoint or another family's checkpoint.
 LoadedModel load_model(const nn::ModelFamily& family, const ModelOptions& options);
 
 }  // namespace weft::train

@@ -15,14 +15,14 @@
 namespace weft::train {
 namespace {
 
-constexpr std::string_view kFirst = "{\"step\":";  // what every line begins with
+constexpr std::string_view kFirst = "{\"step\":";  // the beginning of every line
 
 // Opens and locks a metrics file.
 std::FILE* open_locked(const std::string& path) {
   const int fd = io::open_for_update(path);
   std::FILE* const file = ::fdopen(fd, "r+");
   WEFT_CHECK_AS(kResourceExhausted, file, path, ": cannot be written: ", io::errno_text(errno));
-  // A file system without locks: nothing can be known of other processes.
+  // A file system without locks cannot detect other processes.
   if (::flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return file;
   std::fclose(file);
   internal::fail(Code::kFailedPrecondition,

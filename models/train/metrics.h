@@ -6,19 +6,20 @@
 
 namespace weft::train {
 
-/// What a rank of a mesh did in a step, or in several. Shares are of that time, from 0 to 1.
+/// The activity of a rank of a mesh during one or more steps. Shares of this time are from 0 to 1.
 struct RankMetrics {
-  double tokens_per_s = 0;  // an equal part of the batch, over the time without waiting for slower ranks
-  double exposed = 0;       // share of exposed communication: in wait() of collectives, where nothing computes
-  double waiting = 0;       // the part of it in which another rank had not started the collective
+  double tokens_per_s = 0;  // tokens of an equal part of the batch, over the time without waiting for slower ranks
+  double exposed = 0;       // share of exposed communication: in wait() of collectives, while nothing computes
+  double waiting = 0;       // part of `exposed` before another rank started the collective
 };
 
-/// A table of the ranks of a run; of more than eight, those that waited least, which the others waited for.
+/// A table of the ranks of a run; if there are more than eight, only the ranks that waited least: the others waited for
+/// them.
 std::string ranks_text(const std::vector<RankMetrics>& ranks, int64_t steps, double tokens_per_s);
 
-/// How evenly the experts of a step were chosen.
+/// The distribution of a step's choices over the experts.
 struct ExpertLoad {
-  std::vector<double> share;          // by expert, of the choices of all layers
+  std::vector<double> share;          // by expert: share of the choices of all layers
   std::vector<double> max_over_mean;  // by layer: choices of the fullest expert over the mean; 1: even
   std::vector<int64_t> dead;          // by layer: experts that no token chose
   std::vector<double> dropped;        // by layer: share of the choices beyond an expert's capacity
@@ -27,8 +28,8 @@ struct ExpertLoad {
   ExpertLoad(const std::vector<int64_t>& counts, std::vector<double> dropped);
 };
 
-/// One line of the metrics file. A NaN field is left out. mfu: the model FLOPs of a second (models/nn/model_flops.h)
-/// over the device's rate of products.
+/// One line of the metrics file, without NaN fields. mfu: model FLOPs per second (models/nn/model_flops.h) over the
+/// device's rate of products.
 struct StepMetrics {
   int64_t step = 0;
   double loss = 0, grad_norm = 0, lr = 0, step_ms = 0, tokens_per_s = 0, mfu = 0;
@@ -38,13 +39,13 @@ struct StepMetrics {
   std::vector<RankMetrics> ranks;  // on a mesh; empty: not collected for this step
 };
 
-/// Appends lines to a file; can truncate it to an earlier length. Refuses what is not a metrics file, and a file that
+/// Appends lines to a file; can truncate it to an earlier length. Refuses other kinds of files, and a metrics file that
 /// another run writes.
 class MetricsFile {
  public:
   MetricsFile() = default;
-  /// Starts a new file, or, with `resume_at` >= 0, truncates an existing one to that many bytes and continues. With
-  /// `resume_at` 0 nothing was resumed, so an existing file with lines is renamed: the folder of checkpoints may be
+  /// Starts a new file or, if `resume_at` >= 0, truncates an existing file to `resume_at` bytes and continues. If
+  /// `resume_at` is 0, nothing was resumed, so an existing file with lines is renamed: the folder of checkpoints may be
   /// wrong.
   MetricsFile(const std::string& path, int64_t resume_at);
   ~MetricsFile();
@@ -53,7 +54,7 @@ class MetricsFile {
   void write_eval(int64_t step, double loss);
   /// Bytes written so far, flushed.
   int64_t size();
-  /// What an existing file was renamed to; empty: nothing was.
+  /// The new path of a renamed existing file; empty: nothing was renamed.
   const std::string& kept() const { return kept_; }
 
  private:
@@ -66,7 +67,7 @@ class MetricsFile {
 class Progress {
  public:
   Progress(int64_t first_step, int64_t steps);
-  /// Whether update() should be called for the step that begins now and takes about so many seconds.
+  /// Whether update() should be called for the step that begins now and takes about `seconds`.
   bool due(int64_t step, double seconds) const;
   void update(const StepMetrics& m);
   /// Prints a separate line above the progress line.

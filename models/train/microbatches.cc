@@ -19,7 +19,7 @@ int64_t settle_microbatches(const dist::Mesh& mesh, dist::Plan& plan, int64_t ba
     check_flag("stages", plan.stages == dist::Plan().stages, str_cat("'", plan.stages, "'"), need);
     return parts;
   }
-  // So that a saved plan finds the table from other folders too.
+  // An absolute path lets a saved plan find the table from other folders too.
   if (plan.pipeline.ends_with(".csv"))
     plan.pipeline = std::filesystem::absolute(io::resolve_path(plan.pipeline)).string();
   try {

@@ -7,9 +7,9 @@
 
 namespace weft::train {
 
-/// The number of microbatches of a batch: `asked`, or, if that is 0, dist::default_microbatches(). The path of a table
-/// in `plan` becomes absolute. Throws UsageError, naming the flags, for a number that the batch, the mesh or the
-/// schedule does not have; `flag` is the one that `asked` comes from.
+/// The number of microbatches of a batch: `asked`, or if it is 0, dist::default_microbatches(). Makes the path of a
+/// table in `plan` absolute. Throws UsageError, naming the flags, for a number that the batch, the mesh or the schedule
+/// does not allow; `flag` is the flag with the value `asked`.
 int64_t settle_microbatches(const dist::Mesh& mesh, dist::Plan& plan, int64_t batch, int64_t asked,
                             const char* flag = "microbatches");
 

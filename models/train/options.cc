@@ -40,7 +40,7 @@ Flags train_flags(TrainOptions& o) {
        "steps between checkpoints, 0 for none, or auto: about 1 % of the time"},
       {"keep", &o.keep, "checkpoints to keep, the newest; 0: all", {0}},
       {"device", &o.device, "cpu, cuda or cuda:N: where the model is trained"},
-      {"dtype", &o.dtype, "f32, bf16 or f16: what activations are computed in; master weights are always f32"},
+      {"dtype", &o.dtype, "f32, bf16 or f16: dtype of activations; master weights are always f32"},
       {"compile", &step.enabled, "capture the step as one graph and replay it; false: run it op by op"},
       {"memory_budget", &step.memory_budget, "most bytes a step may plan for; 0: no limit", {0}},
       {"numerics", &step.numerics, "fast, or eager: round exactly as op-by-op execution does"},
@@ -49,7 +49,7 @@ Flags train_flags(TrainOptions& o) {
        "sums that give the same bits on one device and on any mesh: slow; numerics are eager"},
       {"check_capture",
        &step.check_capture,
-       "every so many steps trace the step again, and fail if a host value that it fixed has changed; 0: never",
+       "steps between new traces of the step; fails if a host value that the trace fixed has changed; 0: never",
        {0}},
       {"verify", &step.verify,
        "compare the compiled step with the interpreter on the first batch; with --mesh or --device cuda each of its "
@@ -60,7 +60,7 @@ Flags train_flags(TrainOptions& o) {
        "ranks along dimensions pp, dp, fsdp, tp, cp, ep, outermost first, as in dp2,tp2 or dp2,tp2,ep4(dp,tp); "
        "empty: one device"},
       {"ranks", &o.ranks,
-       "what the ranks of --mesh are: processes (started on this host, unless torchrun, mpirun, Slurm, Kubernetes or "
+       "kind of the ranks of --mesh: processes (started on this host, unless torchrun, mpirun, Slurm, Kubernetes or "
        "//tools:launch has started them), or threads of this process"},
       {"transport", &o.transport,
        "between --ranks processes: shared (memory of one host), gloo (TCP) or auto: shared memory if all are on one "
@@ -86,21 +86,21 @@ Flags train_flags(TrainOptions& o) {
       {"sequence", &plan.sequence,
        "with --mesh and a dimension tp, split sequences where tp does not split features (sequence parallelism)"},
       {"async_tp", &o.async_tp,
-       "with --mesh, gathers and scatters become rings with their products, which hide what is sent: auto (where the "
+       "with --mesh, gathers and scatters become rings with their products, which hide the transfers: auto (where the "
        "cost model predicts a gain), on or off; a ring sums in another order, so the last digits of results differ"},
       {"show_plan", &o.show_plan,
        "print how the step is laid over the mesh, every collective with its reason, before the first step"},
       {"forbid", &step.forbid,
        "with --mesh, collectives the plan may not have, as in allgather@dp:activations,allreduce@tp: "
        "KIND@DIMENSION[:WHAT], * for any; one that it has is an error"},
-      {"plan", &o.plan, "file that --save_plan wrote: mesh and placements are those of that plan"},
+      {"plan", &o.plan, "file that --save_plan wrote; mesh and placements follow this plan"},
       {"save_plan", &o.save_plan, "with --mesh, file for the plan, written before the first step"},
       {"checkpoint_dir", &o.checkpoint_dir,
        "folder for checkpoints; empty: runs/FAMILY-CONFIG where you are, numbered if there is one"},
       {"resume", &o.resume,
-       "go on from the newest checkpoint in --checkpoint_dir, if there is one, with the flags of its run, but for "
+       "resume from the newest checkpoint in --checkpoint_dir, if there is one, with the flags of its run, except "
        "--mesh "
-       "and what goes with it: any mesh can go on; a given flag wins"},
+       "and its flags: you can resume on any mesh; a given flag wins"},
       {"metrics", &o.metrics, "file for one JSON object a step"},
       {"profile_steps", &o.profile_steps, "first and last step to trace, as in 10-12; empty: none"},
       {"profile_out", &o.profile_out, "with --profile_steps, file for their trace, for ui.perfetto.dev"},
@@ -146,7 +146,7 @@ void check_batch(const Setup& p, const TrainOptions& o) {
   }
 }
 
-// Takes mesh and placements from --plan. A flag that says otherwise is an error.
+// Reads mesh and placements from --plan. A contradicting flag is an error.
 void load_saved_plan(Setup& p, TrainOptions& o) {
   const dist::SavedPlan saved = dist::load_plan(io::resolve_path(o.plan));
   const dist::Plan &asked = o.step.plan, &has = saved.plan;
@@ -168,7 +168,7 @@ void load_saved_plan(Setup& p, TrainOptions& o) {
   p.saved_hash = saved.hash;
 }
 
-// --async_tp, which is an option of the arrangement of collectives.
+// Applies --async_tp, an option of the arrangement of collectives.
 void settle_async_tp(TrainOptions& o) {
   check_flag("async_tp", o.async_tp == "auto" || o.async_tp == "on" || o.async_tp == "off", in_quotes(o.async_tp),
              "auto, on or off");
@@ -182,7 +182,7 @@ void settle_async_tp(TrainOptions& o) {
   o.step.communication = std::make_shared<const dist::CommunicationOptions>(how);
 }
 
-// --mesh, --plan and the flags that need a mesh.
+// Settles --mesh, --plan and the flags that need a mesh.
 void settle_mesh(Setup& p, TrainOptions& o) {
   const dist::Plan& plan = o.step.plan;
   check_flag("transport", o.transport == "auto" || o.transport == "shared" || o.transport == "gloo",
@@ -225,7 +225,7 @@ void settle_mesh(Setup& p, TrainOptions& o) {
   }
 }
 
-// The flags that are fields of the configurations with experts.
+// Settles the flags for fields of configurations with experts.
 void settle_experts(Setup& p, TrainOptions& o) {
   TrainOptions defaults;
   const Flags flags = train_flags(o), plain = train_flags(defaults);
@@ -246,7 +246,7 @@ void settle_experts(Setup& p, TrainOptions& o) {
   }
 }
 
-// --profile_steps and --profile_out.
+// Settles --profile_steps and --profile_out.
 void settle_profile(Setup& p, const TrainOptions& o) {
   const bool on = !o.profile_steps.empty();
   check_flag("profile_out", on || o.profile_out == TrainOptions().profile_out, o.profile_out,
@@ -281,7 +281,7 @@ std::string pick_folder(const std::string& base, bool resume) {
   return found;
 }
 
-// Takes the flags of a resumed run that are not given and have their default.
+// Copies flags from a resumed run if they are not given and have their default.
 void take_from_run(const std::string& folder, const nn::ModelFamily& family, TrainOptions& o) {
   const TrainState state = read_state(folder);
   WEFT_CHECK(state.family == family.name, state_path(folder), ": \"family\" is '", state.family, "'; need '",

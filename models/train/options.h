@@ -1,4 +1,4 @@
-// TrainOptions: one training run, as the flags describe it, and Setup: the same with every open value settled.
+// TrainOptions: the flags of one training run. Setup: the values that settle() derives from them.
 #pragma once
 #include <map>
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace weft::train {
 
-/// What a run does. train_flags() binds each field to a flag; the values here are the flags' defaults.
+/// The options of a run. train_flags() binds each field to a flag; the values here are the flags' defaults.
 struct TrainOptions {
   std::string config;      // empty: the family's default
   std::string data;        // "", synthetic, or a path
@@ -19,7 +19,7 @@ struct TrainOptions {
   double lr = 0;
   int64_t warmup = -1;                    // -1: a twentieth of the steps
   int64_t grad_accum = 0;                 // microbatches; 0: 1, or with pp about twice its ranks
-  int64_t asked_grad_accum = 0;           // the same before settle(): a resumed run may have another mesh
+  int64_t asked_grad_accum = 0;           // grad_accum before settle(): a resumed run may have another mesh
   int64_t eval_every = -1;                // 0: never; -1: a quarter of the steps
   std::string checkpoint_every = "auto";  // a number of steps, 0: never, auto: about 1 % of the time
   int64_t keep = 3;
@@ -40,35 +40,35 @@ struct TrainOptions {
   std::string profile_out = "trace.json";
   uint64_t seed = 0;
   int64_t threads = 0;
-  // Of a mixture of experts: fields of its configuration (nn::MoEOptions); below 0: as configured.
+  // MoE fields (nn::MoEOptions); "learned" and negative numbers keep the configuration's values.
   std::string route = "learned";
   double capacity_factor = -1, aux_loss = -1, bias_rate = -1;
   int64_t sample_tokens = -1;  // length of the sample printed at the end; 0: none; -1: 400 after training on text
-  std::map<std::string, bool> given;  // by flag: whether the command line has it
+  std::map<std::string, bool> given;  // by flag: whether the command line contains it
 };
 
-/// The flags that set fields of configurations with experts, by the names of these fields.
+/// The fields of configurations with experts that flags set; fields and flags have equal names.
 inline constexpr const char* kExpertFlags[] = {"route", "capacity_factor", "aux_loss", "bias_rate"};
 
-/// The table of flags: name, field, help, and where in `given` it is noted.
+/// The table of flags: name, field, help, and entry in `given`.
 Flags train_flags(TrainOptions& options);
 
-/// What the options leave to be derived.
+/// The values that settle() derives from the options.
 struct Setup {
   nn::ConfigMap config;
   std::string config_name;
   DType dtype = kFloat32;
   Device device;
   int64_t checkpoint_every = 0;  // -1: auto
-  std::string dir;               // of checkpoints
-  std::string resumed;           // the checkpoint to go on from; empty: none
+  std::string dir;               // folder of checkpoints
+  std::string resumed;           // the checkpoint to resume from; empty: none
   bool on_text = true;
-  uint64_t saved_hash = 0;                      // of the plan in options.plan; 0: none
+  uint64_t saved_hash = 0;                      // hash of the plan in options.plan; 0: none
   int64_t profile_first = 0, profile_last = 0;  // from 1; 0: none
 };
 
-/// Checks the options and fills in their open values. With `resume`, flags that change the result and are neither given
-/// nor changed take the value that the resumed run had. Throws UsageError on bad ones; writes nothing.
+/// Checks the options and fills in their open values. If `resume` is set, a flag that changes the result keeps the
+/// resumed run's value, unless the flag is given or changed. Throws UsageError on bad options; writes nothing.
 Setup settle(const nn::ModelFamily& family, TrainOptions& options);
 
 }  // namespace weft::train

@@ -15,7 +15,7 @@
 namespace weft::train {
 namespace {
 
-/// Collects what is printed to `stderr`. The descriptor stays, for the reports of sanitizers.
+/// Collects the output to `stderr`. The descriptor stays, for the reports of sanitizers.
 class Captured {
  public:
   Captured() : before_(stderr) { stderr = ::open_memstream(&text_, &size_); }

@@ -10,7 +10,7 @@ flags=(--config "$config" --data synthetic --batch_size 4 --seq_len 16 --steps 2
 failures=0
 
 fail() { echo "FAILED: $*"; failures=$((failures + 1)); }
-# Metrics without what a clock says.
+# Metrics without the clock's values.
 plain() { sed -E 's/"ranks":\{[^}]*\},?//g; s/"(step_ms|tokens_per_s|mfu)":[^,}]*,?//g' "$1"; }
 same() { cmp -s <(plain "$1") <(plain "$2") || { fail "$3"; diff <(plain "$1") <(plain "$2") | head -6; }; }
 lines() { [[ -f $1 ]] && wc -l <"$1" || echo 0; }
@@ -53,7 +53,7 @@ same v1.jsonl v2.jsonl "--verify_numerics: one thread differs from two"
 [[ $(grep -oE '"loss":[0-9]+\.[0-9]{3}' v1.jsonl | head -1) == "$(grep -oE '"loss":[0-9]+\.[0-9]{3}' whole.jsonl | head -1)" ]] || fail "--verify_numerics: another first loss"
 expect 2 "--verify_numerics: got --compile=false" "$train" "${flags[@]}" --verify_numerics --compile=false
 
-# In a pipeline everything is that of one device with as many microbatches, to the bit.
+# A pipeline gives the bits of one device with the same number of microbatches.
 piped=("${flags[@]}" --steps 4 --threads 2 --checkpoint_every 4 --eval_every 2)
 "$train" "${piped[@]}" --grad_accum 2 --checkpoint_dir parts --metrics parts.jsonl >p.txt 2>&1 || fail "train --grad_accum 2: $(tail -1 p.txt)"
 for schedule in 1f1b zb_h1; do
@@ -69,8 +69,8 @@ expect 2 "--pipeline: dualpipe_v: got 2 microbatches for 2 ranks" "$train" "${pi
 expect 2 "--stages: got 'blocks.1'; need --mesh with a dimension pp as well" "$train" "${piped[@]}" --stages blocks.1
 expect 1 "stages: 'nothing' is no module" "$train" "${piped[@]}" --mesh pp2 --stages nothing --checkpoint_dir no_stages
 
-# Over a mesh the losses are those of one device: to rounding, with --verify_numerics to the bit. A checkpoint goes on
-# with any mesh or none.
+# Over a mesh the losses equal one device's losses up to rounding, with --verify_numerics to the bit. A checkpoint
+# resumes on any mesh or without one.
 short=(--steps 4 --threads 2 --checkpoint_every 2 --keep 0)
 losses() { grep -oE '"loss":[0-9.e-]+' "$1" | cut -d: -f2; }
 near() { [[ $(lines "$1") == "$(lines "$2")" ]] && paste <(losses "$1") <(losses "$2") | awk '{d = $1 - $2; if (d < 0) d = -d; if (d > 1e-5 * $2) exit 1}'; }
@@ -286,14 +286,14 @@ for more in "" "--steps 1"; do
   grep -q "^nothing left to do: step 24 is done; raise --steps" again.txt || fail "resume of a finished run: $(cat again.txt)"
 done
 
-# With closed descriptors, files have their own content only, and what cannot be printed is a failure.
+# If descriptors are closed, files contain only their own content, and output that cannot be printed is a failure.
 "$train" "${flags[@]}" --checkpoint_every 5 --checkpoint_dir closed --metrics closed.jsonl >&- 2>&- <&-
 [[ $? == 1 ]] || fail "exit code with a closed standard output"
 same whole.jsonl closed.jsonl "metrics with closed descriptors"
 for f in model optimizer; do cmp -s whole/step_24/$f.safetensors closed/step_24/$f.safetensors || fail "$f.safetensors with closed descriptors"; done
 "$generate" --checkpoint closed --max_new_tokens 1 >g.txt 2>&1 || fail "state.json with closed descriptors: $(cat g.txt)"
 
-# What is not a checkpoint or metrics file of ours is not replaced; a damaged file of metrics is not continued.
+# Only our checkpoints and metrics files are replaced; a damaged file of metrics is not continued.
 mkdir -p own/step_5
 expect 1 "own/step_5 is not a checkpoint: it has no state.json" "$train" "${flags[@]}" --checkpoint_dir own
 mkdir lost && cp -r whole/step_20 lost/ && rm lost/step_20/model.safetensors

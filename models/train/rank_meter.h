@@ -1,4 +1,4 @@
-// Measures what the ranks of a mesh wait for each other in training steps.
+// Measures the times that the ranks of a mesh wait for each other in training steps.
 #pragma once
 #include <vector>
 
@@ -9,19 +9,19 @@ namespace weft::train {
 
 class RankMeter {
  public:
-  /// Of the ranks of `world`, which must outlive this object.
+  /// Measures the ranks of `world`, which must outlive this object.
   explicit RankMeter(dist::World& world);
-  /// Around a step.
+  /// Call them before and after each step.
   void begin();
   void end();
-  /// The step took so many seconds for so many tokens of all ranks.
+  /// The last step took `seconds` for the `tokens` of all ranks.
   void count(double seconds, double tokens);
-  /// By rank, of the last step and of all steps but the first one, which also makes buffers. A collective, if ranks are
-  /// processes.
+  /// The metrics by rank for the last step and for all steps but the first, which also makes buffers. These are
+  /// collectives if the ranks are processes.
   std::vector<RankMetrics> last();
   std::vector<RankMetrics> all();
   int64_t steps() const { return steps_; }
-  /// Of all ranks together, in the steps of all().
+  /// The rate of all ranks together in the steps of all().
   double tokens_per_s() const { return seconds_ > 0 ? tokens_ / seconds_ : 0; }
 
  private:

@@ -10,7 +10,7 @@
 namespace weft::train {
 namespace {
 
-// Rank 1 is slowed: rank 0 waits for it, and it waits for nobody. Relations only: a machine may be as slow as it likes.
+// Rank 1 is slowed: rank 0 waits for it, and it waits for no rank. Only relations are checked: machines may be slow.
 TEST(RankMeter, ASlowRankShowsUp) {
   dist::World world(dist::Mesh{{"dp", 2}});
   RankMeter meter(world);
@@ -38,7 +38,7 @@ TEST(RankMeter, ASlowRankShowsUp) {
   }
 }
 
-// The first step is not part of the sums; the rate of all is that of the steps, the rates of ranks are without waiting.
+// The sums exclude the first step; the rate of all ranks includes waiting, the rates of single ranks exclude it.
 TEST(RankMeter, SumsOfARun) {
   dist::World world(dist::Mesh{{"dp", 2}});
   RankMeter meter(world);

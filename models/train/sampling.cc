@@ -84,7 +84,7 @@ namespace {
 
 constexpr int64_t kLeastCapacity = 64, kMostAhead = 512;
 
-// A power of two, so that generating many tokens needs few captures.
+// Returns a power of two, so that generating many tokens needs few captures.
 int64_t capacity_class(int64_t tokens, int64_t context) {
   const auto power = std::bit_ceil(static_cast<uint64_t>(std::max(tokens, kLeastCapacity)));
   return std::min<int64_t>(static_cast<int64_t>(power), context);
@@ -96,7 +96,7 @@ class Decoder {
   Decoder(const nn::LanguageModel& model, int64_t tokens)
       : model_(model), cache_(model.make_cache(1, capacity_class(tokens, model.context()))) {}
 
-  /// Reads `ids` and returns the logits of the token after them. The caller keeps to the context.
+  /// Reads `ids` and returns the logits of the token after them. The caller stays within the context.
   std::vector<float> read(std::span<const int32_t> ids) {
     const auto count = static_cast<int64_t>(ids.size());
     if (held_ + count > cache_.capacity) {
@@ -122,7 +122,7 @@ class Decoder {
  private:
   const nn::LanguageModel& model_;
   nn::KvCache cache_;
-  std::optional<Compiled<std::function<Tensor(Tensor)>>> step_;  // of this cache; one plan for each number of tokens
+  std::optional<Compiled<std::function<Tensor(Tensor)>>> step_;  // for this cache; one plan for each number of tokens
   int64_t held_ = 0;
 };
 

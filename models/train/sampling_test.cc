@@ -1,4 +1,4 @@
-// Sampling: the tokens that a sort of the whole vocabulary gives, without that sort.
+// Sampling gives the tokens of a sort of the whole vocabulary, without this sort.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -33,7 +33,7 @@ void operator delete(void* p, size_t) noexcept { std::free(p); }
 namespace weft::train {
 namespace {
 
-// The definition: sort all tokens, keep the first ones, and walk through their weights.
+// The definition: sort all tokens, keep the first tokens, and walk through their weights.
 int32_t by_sorting(std::span<const float> logits, const SampleOptions& o, double draw) {
   std::vector<int32_t> order(logits.size());
   std::iota(order.begin(), order.end(), 0);

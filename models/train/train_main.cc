@@ -19,7 +19,7 @@ int train_main(int argc, char** argv, const nn::ModelFamily& family) {
     try {
       return train(family, options);
     } catch (const Error& e) {
-      // The code is also that of full disks.
+      // A full disk has the same code.
       const bool memory = std::string_view(e.what()).find("out of memory on") != std::string_view::npos;
       if (e.code() != Code::kResourceExhausted || !memory || options.step.memory_budget != 0) throw;
       throw Error(e.code(), str_cat(e.what(),

@@ -45,7 +45,7 @@ struct Flight {
   double begin = 0, lr = 0;
   int64_t samples = 0;   // position of the loader after its batch
   bool show = false;     // its progress line is due
-  bool collect = false;  // the ranks hand in what they waited
+  bool collect = false;  // the ranks report their waiting times
   data::Batch batch;
   HostRead results;  // loss, norm, ok; mixtures of experts: also aux, dropped, counts
 };
@@ -85,7 +85,7 @@ class Trainer {
   bool lock() {
     if (setup_.checkpoint_every == 0) return true;
     bool as_settled = true;
-    // If the folder cannot be used, all processes have the error of the first one.
+    // If the folder cannot be used, all processes throw the first process's error.
     dist::on_first("locking --checkpoint_dir", [&] { as_settled = lock_folder(); });
     return value_of_first(as_settled);
   }
@@ -93,7 +93,7 @@ class Trainer {
   int run() {
     restore();
     check_flag("profile_steps", setup_.profile_first == 0 || setup_.profile_first > state_.step, options_.profile_steps,
-               str_cat("steps from ", state_.step + 1, " on: the run goes on there"));
+               str_cat("steps from ", state_.step + 1, " on: the run resumes there"));
     watch_interrupts();
     announce();
     MetricsFile no_metrics;
@@ -129,7 +129,7 @@ class Trainer {
         StepMetrics m{.step = f.step, .loss = got[0].item<double>(), .grad_norm = got[1].item<double>(), .lr = f.lr};
         if (!got[2].item<bool>() && !scaler_) {
           progress.finish();
-          // The steps queued after it changed nothing either (healthy_), so the cells still have its inputs.
+          // Steps queued after the failed step also changed nothing (healthy_), so the cells still contain its inputs.
           optimizer_->set_lr(f.lr);
           internal::fail(Code::kInternal,
                          str_cat("step ", m.step, ": the ", std::isfinite(m.loss) ? "gradient norm" : "loss", " is ",
@@ -232,8 +232,8 @@ class Trainer {
  private:
   size_t lookahead() const { return setup_.device.type == DeviceType::kCuda ? kLookahead : 0; }
 
-  // What all processes agree on before a step: whether a signal to one of them ends the run here, whether the step gets
-  // a line, and whether the ranks hand in what they waited. The first process has the line and --metrics.
+  // The agreement of all processes before a step: whether a signal to one of them ends the run here, whether the step
+  // gets a line, and whether the ranks report their waiting times. The first process has the line and --metrics.
   struct NextStep {
     bool stop, show, collect;
   };
@@ -249,7 +249,7 @@ class Trainer {
 
   static Setup settled(const nn::ModelFamily& family, TrainOptions& options) {
     Setup s = settle(family, options);
-    // Folders that the first process may have written to since.
+    // The first process may have written to these folders since.
     s.dir = value_of_first(s.dir);
     s.resumed = value_of_first(s.resumed);
     if (dist::Processes* job = dist::Processes::current()) job->barrier();
@@ -462,7 +462,7 @@ class Trainer {
     std::fflush(stdout);
   }
 
-  // MFU is the share of the device's rate of products that the model's own FLOPs take.
+  // MFU is the rate of the model's FLOPs over the device's rate of products.
   static void announce_mfu(double flops_per_token, double rate) {
     std::printf(
         "mfu counts model FLOPs (3 x the products of the forward pass), not the work that kernels do: %.3f MFLOP "
@@ -506,7 +506,7 @@ class Trainer {
   TrainState state_;
   int64_t last_saved_ = -1;
   bool planned_ = false, stops_ = false;
-  int code_ = 0;  // with which the program ends if a signal stops it
+  int code_ = 0;  // exit code if a signal stops the program
   std::optional<internal::ProfileWindow> profile_;
   double last_save_time_ = 0, save_seconds_ = 0;
 };
@@ -518,7 +518,7 @@ int train(const nn::ModelFamily& family, const TrainOptions& options) {
   settle(family, o);
   const std::unique_ptr<dist::Job> job = make_job(o);
   if (job->code()) return *job->code();
-  // Inside the scope of the Trainer: the others must have the cause before they see its communicators end.
+  // Inside the scope of the Trainer, so that the other processes get the cause before its communicators end.
   const auto reported = [&](auto&& fn) {
     try {
       return fn();

@@ -101,7 +101,7 @@ TEST(Trainer, ProfilesTheStepsThatItIsAskedFor) {
     o.resume = true;
     o.steps = 9;
     testing::expect_error([&] { train(gpt::family(), o); },
-                          "--profile_steps: got 2-4; need steps from 6 on: the run goes on there");
+                          "--profile_steps: got 2-4; need steps from 6 on: the run resumes there");
   }
 }
 

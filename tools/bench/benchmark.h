@@ -4,8 +4,8 @@
 
 namespace weft::bench {
 
-/// The main of the benchmark `name`: parses the flags, calls `run`, prints its rows and writes them to --json. Without
-/// rows (a program that serves lines of standard input) nothing is printed.
+/// The main of the benchmark `name`: parses the flags, calls `run`, prints its rows and writes them to --json. If there
+/// are no rows (a program that serves lines of standard input), prints nothing.
 int run_benchmark(int argc, char** argv, const char* name, const char* doc, void (*run)(Report& report));
 
 }  // namespace weft::bench

@@ -1,6 +1,6 @@
 // flex: the time of flex_attention by mod and mask, B1 H8 S2048 D64, forward and backward, beside flex_attention
-// without mods; of its first call and its block mask; and of decoding, one query of 8 heads of D128 for each entry,
-// beside the time to read the bytes of its keys and values. pytorch/flex.py does the same work. With --serve, each line
+// without mods; the time of its first call and its block mask; and the time of decoding, one query of 8 heads of D128
+// for each entry, beside the time to read its keys and values. pytorch/flex.py does the same work. --serve: each line
 // of standard input names a case to time now (versus_pytorch.py).
 #include <algorithm>
 #include <cmath>
@@ -111,7 +111,7 @@ class Timed {
   struct Beside {
     double ms, bound;
   };
-  /// Milliseconds. For decoding also those of reading the bytes of keys and values, timed in turn.
+  /// Milliseconds of a call, and for decoding also of reading the bytes of keys and values, timed in turn.
   Beside beside_bound() {
     std::vector<double> times, reads;
     Tensor bytes;

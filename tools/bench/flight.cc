@@ -1,5 +1,5 @@
-// flight: what the flight recorder costs a collective, in a world of one rank: its three records, and the difference
-// that a collective has with and without it. And what a host phase costs.
+// flight: the cost of the flight recorder for a collective in a world of one rank (its three records, and the
+// difference between a collective with and without the recorder), and the cost of a host phase.
 #include "framework/dispatch/flight.h"
 
 #include <unistd.h>
@@ -20,7 +20,7 @@ ABSL_FLAG(int32_t, rounds, 301, "repetitions");
 namespace weft::bench {
 namespace {
 
-// Nanoseconds of a call of each, measured in turn.
+// Nanoseconds of a call of each function, measured in turn.
 std::vector<double> times_of(const std::vector<std::function<void()>>& bodies) {
   constexpr int kCalls = 500;
   std::vector<std::vector<double>> times(bodies.size());
@@ -71,6 +71,6 @@ void run(Report& report) {
 }  // namespace weft::bench
 
 int main(int argc, char** argv) {
-  return weft::bench::run_benchmark(argc, argv, "flight", "What the flight recorder costs a collective.",
+  return weft::bench::run_benchmark(argc, argv, "flight", "Measures the cost of the flight recorder for a collective.",
                                     weft::bench::run);
 }

@@ -1,7 +1,7 @@
 // gemm: rates of the kernels of matrix products by shape and dtype, each beside the rate of a large square product
-// timed in turn; and the effect of the operands' values on the rate. The shapes are those of gpt_tiny (768 tokens),
-// gpt_base (4096) and moe_small: for each linear layer the forward product and those of the gradients of its input (dx)
-// and its weight (dw); attention's batched products; the experts' grouped products.
+// timed in turn; and the effect of the operands' values on the rate. The shapes come from gpt_tiny (768 tokens),
+// gpt_base (4096) and moe_small: for each linear layer the forward product and the products for the gradients of its
+// input (dx) and its weight (dw); attention's batched products; the experts' grouped products.
 #include "ops/kernels/gemm.h"
 
 #include <algorithm>

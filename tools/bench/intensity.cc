@@ -1,5 +1,5 @@
 // intensity: one multiply repeated K times over an array that fits no cache, fused into one kernel and op by op. Memory
-// hides the arithmetic up to some K; the roofline says which (compiler/cost/roofline.h).
+// hides the arithmetic up to some K; the roofline determines this K (compiler/cost/roofline.h).
 #include <functional>
 #include <string>
 #include <vector>

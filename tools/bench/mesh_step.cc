@@ -1,5 +1,5 @@
 // mesh_step: a training step on thread ranks beside the same step with the same batch on one rank with all cores, timed
-// in turn. Reports how long the ranks wait for one another and what they copy, by collective.
+// in turn. Reports by collective the ranks' waiting times and copied bytes.
 #include <algorithm>
 #include <cstdio>
 #include <functional>

@@ -12,7 +12,7 @@ struct ModelShape {
   int64_t layers, heads, dim, context, batch, vocab, experts, top_k, hidden;
 };
 
-/// gpt_tiny, gpt_base or moe_small; throws, listing the names, for another.
+/// gpt_tiny, gpt_base or moe_small; throws, listing the names, for any other name.
 const ModelShape& model_shape(const std::string& name);
 
 /// A pre-norm decoder with RMSNorm, learned positions and an untied head, without biases; a layer's feed-forward part

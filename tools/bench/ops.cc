@@ -1,6 +1,6 @@
 // ops: memory-bound work beside a copy of the same number of bytes, and matrix products beside the machine's rate. A
-// case and the copy are timed in turn, under equal conditions. pytorch/ops.py does the same work. With --serve, each
-// line of standard input names a case to time now (versus_pytorch.py).
+// case and the copy are timed in turn, under equal conditions. pytorch/ops.py does the same work. --serve: each line of
+// standard input names a case to time now (versus_pytorch.py).
 #include <cstring>
 #include <functional>
 #include <iostream>
@@ -25,7 +25,7 @@ namespace {
 struct Case {
   std::string name;
   double bytes;  // least traffic of the case: each operand read once, each result written once
-  double flops;  // of a product; 0: bound by memory
+  double flops;  // FLOPs of a product; 0: bound by memory
   DType dtype;
   double goal;  // times the bound
   std::function<std::vector<Tensor>()> make;

@@ -1,6 +1,6 @@
 // prediction: the time and the peak memory of training steps as the planner predicts them and as they are here, for
 // gpt_base, moe_small and three configurations that a seed draws, on one device and on meshes of thread ranks. The
-// rates are those of `//tools:doctor -- --measure --out FILE`.
+// rates come from `//tools:doctor -- --measure --out FILE`.
 #include <algorithm>
 #include <random>
 #include <string>
@@ -29,7 +29,7 @@ struct Model {
   nn::ConfigMap fields;
 };
 
-// Of any family, with sizes that a step of about a second has.
+// Draws a model of any family, with sizes for a step of about a second.
 Model drawn(std::mt19937_64& random) {
   const auto one_of = [&](std::vector<int64_t> all) { return all[random() % all.size()]; };
   const nn::ModelFamily* families[] = {&gpt::family(), &llama::family(), &moe::family()};

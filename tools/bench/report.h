@@ -1,4 +1,4 @@
-// The results of a benchmark: rows of numbers, each with its bound and goal if it has them, printed as a table and
+// The results of a benchmark: rows of numbers, each with an optional bound and goal, printed as a table and
 // written as JSON.
 #pragma once
 #include <chrono>
@@ -23,7 +23,7 @@ struct Row {
 
 class Report {
  public:
-  /// `name`: the benchmark's. Facts about the machine and Weft are added.
+  /// `name`: the benchmark's name. Facts about the machine and Weft are added.
   explicit Report(std::string name) : name_(std::move(name)) {}
   /// A fact about the run: configuration, dtype, shapes.
   void fact(std::string name, std::string text) { facts_.emplace_back(std::move(name), std::move(text)); }
@@ -48,7 +48,7 @@ inline double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-/// The middle value; the upper one if there are two.
+/// The middle value; the upper middle value if there are two.
 double median(std::vector<double> values);
 
 /// Median seconds of one call of `body` over `repetitions`; each repeats the call for about `at_least` seconds.

@@ -1,5 +1,5 @@
-// shared_memory: all-reduce between processes of this host through shared memory, beside copies by as many processes at
-// once. The bound of an all-reduce is dist::shared_memory_floor; a copy of S bytes moves 2 S.
+// shared_memory: all-reduce between processes of this host through shared memory, beside copies by the same processes
+// at once. The bound of an all-reduce is dist::shared_memory_floor; a copy of S bytes moves 2 S.
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -68,7 +68,7 @@ class Rank {
     for (const int64_t b : {4, 256, 4096, 65536})
       report.add({"all_reduce " + std::to_string(b) + " B", small([&] { reduce(in, out, b); }) * 1e6, "us"});
     report.add({"barrier", small([&] { wait(c_->start({})); }) * 1e6, "us"});
-    // A rank that computes for as long as the collective takes, between start and wait.
+    // Between start and wait, the rank computes for the duration of the collective.
     const double alone = large([&] { reduce(in, out, bytes_); });
     const double both = large([&] {
       auto w = start(in, out, bytes_);
@@ -93,7 +93,7 @@ class Rank {
                     .in = {in, kFloat32, Shape{in_bytes / 4}, {1}},
                     .out = {out, kFloat32, Shape{out_bytes / 4}, {1}}}));
   }
-  // Processor time, not elapsed time: a thread that has to share its core computes longer.
+  // Processor time, because a thread that shares its core needs more elapsed time.
   static void compute(double seconds) {
     timespec begin, now;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &begin);
@@ -101,7 +101,7 @@ class Rank {
     while (static_cast<double>(now.tv_sec - begin.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec - begin.tv_nsec) <
            seconds);
   }
-  static constexpr int kWarmup = 10;  // then the transport has chosen how pieces are written (piece_writes.h)
+  static constexpr int kWarmup = 10;  // until the transport has chosen its method to write pieces (piece_writes.h)
   double large(const std::function<void()>& body) {
     std::vector<double> times;
     for (int i = 0; i < absl::GetFlag(FLAGS_rounds) + kWarmup; ++i) {

@@ -1,4 +1,4 @@
-// What train_step measures: a model with its loss and its random batches. pytorch/train_step.py has the same models.
+// The subject of train_step: a model with its loss and its random batches. pytorch/train_step.py has the same models.
 #pragma once
 #include <functional>
 #include <memory>
@@ -21,7 +21,7 @@ struct StepModel {
 
 /// gpt_tiny, gpt_base or moe_small (model.h); resnet: ResNet-18 for 32 x 32 images, batch 64 (He et al. 2016,
 /// arXiv:1512.03385); lstm: an embedding, an LSTM and a linear layer of 512, 64 positions, batch 32. Throws, listing
-/// the names, for another.
+/// the names, for any other name.
 StepModel make_step_model(const std::string& name);
 
 }  // namespace weft::bench

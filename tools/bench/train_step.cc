@@ -1,5 +1,5 @@
 // train_step: a training step (forward, backward, AdamW) on random data; pytorch/train_step.py does the same work.
-// With --serve, each line of standard input is a number of steps to run now, and the answer is one line of JSON, until
+// --serve: each line of standard input is a number of steps to run now, and the answer is one line of JSON, until
 // the end of input. versus_pytorch.py uses it to time two programs in turn.
 #include <algorithm>
 #include <cstdio>
@@ -26,9 +26,9 @@ ABSL_FLAG(int64_t, memory_budget, 0,
           "memory limit of the plan in bytes; values that do not fit are recomputed; 0: no limit");
 ABSL_FLAG(std::string, kernel_cache, "",
           "folder of compiled kernels, or off; empty: ~/.cache/weft/kernels, or the value of WEFT_CACHE");
-ABSL_FLAG(int32_t, steps, 0, "steps to run; 0: as many as take about 20 seconds");
+ABSL_FLAG(int32_t, steps, 0, "steps to run; 0: steps of about 20 seconds in all");
 ABSL_FLAG(bool, profile, false, "also print the time of each kernel and of each class of work (compiled steps only)");
-ABSL_FLAG(bool, report, false, "print what the compiler did after the first step, and stop");
+ABSL_FLAG(bool, report, false, "print the compiler's report after the first step, and stop");
 ABSL_FLAG(bool, bound, true, "measure the machine's GEMM rate for the bound (takes a few seconds)");
 ABSL_FLAG(bool, serve, false, "run the numbers of steps read from standard input");
 
@@ -60,7 +60,7 @@ class Trainer {
   int64_t parameters() const { return model_.module->num_parameters(); }
   CompileStats stats() const { return step_.stats(); }
   std::string report() const { return step_.report(); }
-  /// With the work of this step as its values need it.
+  /// The record with the work that the values of one more step need.
   StepRecord record() {
     step_.count_work();
     step();

@@ -13,8 +13,8 @@ namespace {
 constexpr double kTop = 40, kBottom = 44, kRight = 20, kLegendRow = 16;
 constexpr double kLetter = 6.4;      // the width of a letter, about
 constexpr double kMark = 4;          // half of the width of a mark
-constexpr size_t kMostMarks = 40;    // a line of more points, or of two, has no marks
-constexpr double kLeastSpan = 1e-9;  // of an axis, relative to its ends
+constexpr size_t kMostMarks = 40;    // a line of more points, or of two points, has no marks
+constexpr double kLeastSpan = 1e-9;  // smallest span of an axis, relative to its ends
 constexpr const char *kAxis = "#444444", *kGrid = "#dddddd", *kLimit = "#333333";
 
 std::string number(double v) {
@@ -287,11 +287,11 @@ void Chart::spans(std::span<const std::string> labels, std::span<const Span> spa
 
 void Chart::note(Point at, std::string_view note) {
   check(at.x, at.y);
-  constexpr double kNear = 6, kHeight = 9;  // of digits and capitals
+  constexpr double kNear = 6, kHeight = 9;  // kHeight: height of digits and capitals
   constexpr double kAway[] = {kNear, 14, 24, 36, 50, 66};
   constexpr std::pair<int, int> kDirections[] = {{1, -1}, {1, 0}, {1, 1}, {0, -1}, {0, 1}, {-1, -1}, {-1, 0}, {-1, 1}};
   const double x = px(at.x), y = py(at.y), width = kLetter * static_cast<double>(note.size());
-  // The nearest place that is free, and inside the axes; else the first one.
+  // The nearest free place inside the axes; else the first place.
   const auto placed = [&](double away, std::pair<int, int> to) -> Box {
     const auto begin = [&](double middle, int side, double size) {
       return side > 0 ? middle + away : side < 0 ? middle - away - size : middle - size / 2;

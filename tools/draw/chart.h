@@ -13,12 +13,12 @@ struct Point {
   double x = 0, y = 0;
 };
 
-/// The values between two ends of the drawing. The label has the unit.
+/// The values between two ends of the drawing. The label contains the unit.
 struct Axis {
   std::string label;
   double from = 0, to = 1;
-  double base = 0;                      // of a logarithmic scale; 0: linear
-  std::vector<std::string> names = {};  // of the places 0, 1, ...: instead of numbers
+  double base = 0;                      // base of a logarithmic scale; 0: linear
+  std::vector<std::string> names = {};  // names of the places 0, 1, ..., instead of numbers
 };
 /// An axis with one place for each name. On a y axis the first name is at the top.
 Axis x_names(std::vector<std::string> names, std::string label = "");
@@ -27,7 +27,7 @@ Axis y_names(std::vector<std::string> names);
 /// Multiples of 1, 2 or 5 times a power of ten, or powers of the base: about six values from axis.from to axis.to.
 std::vector<double> ticks_of(const Axis& axis);
 
-/// In pixels: the whole drawing, and the parts of its width for the labels of the y axis and for the legend.
+/// Pixels of the whole drawing, and the parts of its width for the labels of the y axis and for the legend.
 struct Layout {
   double width = 760, height = 300, left = 70, legend = 190;
 };
@@ -54,7 +54,7 @@ class Chart {
   Chart(std::string title, Axis x, Axis y, Layout layout = {});
 
   void line(std::span<const Point> points, const std::string& label);
-  /// A thin dashed line: a bound beside which others are compared. Without a label it is not in the legend.
+  /// A thin dashed line: a bound for comparison. A limit without a label is not in the legend.
   void limit(std::span<const Point> points, const std::string& label);
   void dots(std::span<const Point> points, const std::string& label);
   /// Dots with a bar from y - error to y + error through each; no errors: no bars.
@@ -64,8 +64,8 @@ class Chart {
   void areas(std::span<const double> x, std::span<const std::string> labels,
              const std::vector<std::vector<double>>& heights);
   void spans(std::span<const std::string> labels, std::span<const Span> spans);
-  /// A short text beside a point, to the right of it if there is room. Near dots and notes that are there already it is
-  /// farther away, and a line leads to it.
+  /// A short text beside a point, to the right of it if there is room. Near existing dots and notes, it is farther
+  /// away, and a line leads to it.
   void note(Point at, std::string_view text);
   /// A line of text below the legend so far.
   void remark(std::string_view text);

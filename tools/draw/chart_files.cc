@@ -13,7 +13,7 @@ using io::Json;
 
 constexpr double kMost = 1e30;  // larger values are not drawn
 
-// A value in errors: its type and, of what is short, its text.
+// A value in errors: its type and, except for null, lists and objects, its text.
 std::string got(const Json& j) {
   if (j.is_null() || j.is_structured()) return j.type_name();
   return str_cat(j.type_name(), " ", one_line(io::write_json(j), 40));
@@ -176,7 +176,7 @@ std::vector<Chart> metrics_charts(std::string_view text, const std::string& file
   charts.emplace_back(title, x, Axis{.label = "loss in nats", .from = low, .to = high}, kMetricsLayout);
   charts[0].line(m.train, "training");
   if (!m.held_out.empty()) charts[0].dots(m.held_out, "held out");
-  // Lines by expert or layer, without those that stay 0.
+  // Lines by expert or layer, without lines that stay 0.
   const auto add = [&](const char* title, const char* label, const Metrics::Rows& rows, const char* one) {
     const size_t lines = rows.back().second.size();
     double most = 0;

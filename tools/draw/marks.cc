@@ -32,7 +32,7 @@ constexpr Fill kFills[] = {
     {"#b497bd", "<path d=\"M0 4 H8 M4 0 V8\" stroke=\"#ffffff\"/>"},
 };
 
-// The bytes of the first character; 0: they are not UTF-8, or a character that XML does not have.
+// The length of the first character in bytes; 0: no UTF-8, or a character that XML does not allow.
 size_t character(std::string_view s) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(s[i]); };
   const unsigned first = byte(0);

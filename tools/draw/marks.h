@@ -1,4 +1,4 @@
-// How the series of a chart look: by number, each differs from its neighbours in shape as well as in colour.
+// The styles of a chart's series, by number: neighbours differ in shape and in colour.
 #pragma once
 #include <string>
 #include <string_view>

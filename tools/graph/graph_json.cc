@@ -128,7 +128,7 @@ class GraphWriter {
     if (!d.empty()) details_[std::to_string(id)] = std::move(d);
   }
 
-  // Why the node, or an op in it, is not in other kernels.
+  // The reasons why the node, or an op in it, is not in other kernels.
   Json reasons(const Node& n) const {
     std::set<std::string> all;
     const auto add = [&](const Node& o) {
@@ -144,7 +144,7 @@ class GraphWriter {
     return Json(std::vector<std::string>(all.begin(), all.end()));
   }
 
-  // What the launches of the nodes read, write and take.
+  // Adds the work and the times of the nodes' launches.
   void times() {
     for (const LaunchRecord& l : shown_.record->launches) {
       if (l.copy) continue;

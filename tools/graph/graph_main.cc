@@ -88,7 +88,7 @@ ShownGraph read_graph(const std::string& file) {
   return g;
 }
 
-// Gives a record with measured times to the scheduled graphs of its step, instead of the one that WEFT_DUMP wrote
+// Gives a record with measured times to the scheduled graphs of its step. It replaces the record that WEFT_DUMP wrote
 // before the first run.
 void add_record(const std::string& file, std::vector<ShownGraph>& graphs) {
   const auto record = std::make_shared<const StepRecord>(profiler::read_measured_record("record", file));
@@ -126,9 +126,9 @@ std::vector<ShownGraph> dumped(const std::string& from, const std::string& stage
 }
 
 constexpr std::pair<const char*, const char*> kStages[] = {
-    {"captured", "What the function computes, as it was recorded."},
-    {"joint", "With gradients, simplified: what the whole step computes."},
-    {"partitioned", "What rank 0 of the mesh computes, with its collectives."},
+    {"captured", "The computation of the function, as recorded."},
+    {"joint", "The computation of the whole step, with gradients, simplified."},
+    {"partitioned", "The computation of rank 0 of the mesh, with its collectives."},
     {"fused", "Its kernels."},
     {"scheduled", "Its launches, in the order in which they run."},
 };

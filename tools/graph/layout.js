@@ -56,8 +56,8 @@ function components(next) {
   return component;
 }
 
-/// Marks the edges [from, to] that must be ignored to make the graph of the items acyclic: those inside a cycle that
-/// go against the order of the items.
+/// Marks the edges [from, to] that must be ignored to make the graph of the items acyclic: edges inside a cycle
+/// against the order of the items.
 function backEdges(count, edges) {
   const next = Array.from({length: count}, () => []);
   for (const [from, to] of edges) next[from].push(to);
@@ -112,7 +112,7 @@ function rowsOf(count, nets, mostInRow) {
     used[at] = (used[at] || 0) + 1;
     row[i] = at;
   }
-  // Rows without items would only be gaps.
+  // Rows without items would be gaps.
   const compact = [];
   let last = 0;
   for (let at = 1; at < used.length; ++at) compact[at] = used[at] ? ++last : last;

@@ -1,9 +1,9 @@
-// Checks the data and turns a graph into tables. What a program wrote is read or refused with one sentence.
+// Checks the data and turns a graph into tables. A program's output is read or refused with one sentence.
 
 const PHASES = ['forward', 'backward', 'update'];
 const CLASSES = ['contraction', 'normalisation', 'elementwise', 'movement', 'collective', 'other'];
 const OTHER_CLASS = 5;
-const MOST_LEVELS = 100;  // of scopes; functions that walk the tree are recursive
+const MOST_LEVELS = 100;  // levels of scopes; functions that walk the tree are recursive
 
 class DataError extends Error {}
 

@@ -1,21 +1,21 @@
-// The tree of scopes of each lane (forward, backward, update): which boxes exist, which of them are equal, which are
-// open at the start. Pure functions and plain objects: no DOM.
+// The tree of scopes of each lane (forward, backward, update): the boxes, the groups of equal boxes, and the boxes that
+// are open at the start. Pure functions and plain objects without DOM.
 //
 // An item is a node (its number), a group or a fold. A group is a scope or, where a scope has too many nodes of its
 // own, a run of consecutive nodes. A fold stands for groups that are equal up to a number in their name.
 
 const VIEW_OPS = new Set(['reshape', 'permute', 'broadcast', 'slice', 'window', 'view', 'transpose', 'squeeze']);
-const MOST_NODES = 60;   // of a scope without runs
+const MOST_NODES = 60;   // nodes of a scope without runs
 const SHORT_RUN = 50;
 const RUN = 200;
 const RUN_OF_RUNS = 2000;
 const MOST_RUNS = 50;
-const MOST_ITEMS = 150;  // of a scope without runs, scopes included
+const MOST_ITEMS = 150;  // items of a scope without runs, including scopes
 const MOST_AT_START = 60;
 
-/// Lane and scope in which each node is drawn: those that the data gives, but a constant or cell that its lane does not
-/// read is drawn where it is read first, and one without a scope is drawn in the scope of its first reader. Otherwise
-/// the state of the optimiser would fill the forward lane.
+/// Lane and scope in which each node is drawn, usually the node's own. A constant or cell that its lane does not read
+/// is drawn at its first reader, and a constant or cell without a scope in the scope of its first reader. Otherwise the
+/// state of the optimiser would fill the forward lane.
 function drawnPlaces(m) {
   const lane = Int32Array.from(m.phase);
   const scope = Int32Array.from(m.scope);
@@ -214,8 +214,8 @@ function cutRuns(tree, group, nodes, length) {
   return runs;
 }
 
-/// What must be equal for two groups to be folded: ops, types, phases, scopes inside and operands inside. The caller
-/// compares names. Operands from outside count as equal.
+/// The signature of a group; groups with equal signatures may be folded: ops, types, phases, scopes inside and operands
+/// inside. The caller compares names. Operands from outside count as equal.
 function signature(tree, group, place) {
   const m = tree.m;
   group.all.forEach((id, k) => { place[id] = k; });
@@ -284,8 +284,8 @@ function newFold(tree, parent, members) {
   return fold;
 }
 
-/// A group that would show only one box, or only numbered boxes few in number, gives its place to them: "blocks" around
-/// "blocks.0 to blocks.31" says nothing.
+/// A group that would show only one box, or only a few numbered boxes, is replaced by them: "blocks" around "blocks.0
+/// to blocks.31" adds no information.
 function hoisted(item, kept) {
   if (item.kind !== 'group') return [item];
   const numbered = item.items.every((inner) => inner.kind === 'fold' || /(^|\.)\d+$/.test(inner.path));
@@ -308,8 +308,8 @@ function contentOf(item) {
   return item.kind === 'fold' ? item.members[item.shown] : item;
 }
 
-/// Opens scopes, outer and large ones first, while the number of visible boxes stays below MOST_AT_START. A scope opens
-/// in all lanes or in none, but the update lane stays closed: it repeats the same few ops for each parameter.
+/// Opens scopes, outer and large scopes first, while the number of visible boxes stays below MOST_AT_START. A scope
+/// opens in all lanes or in none, but the update lane stays closed: it repeats the same few ops for each parameter.
 function openAtStart(tree) {
   const lanes = tree.lanes.filter((lane) => lane);
   let visible = 0;
@@ -346,7 +346,7 @@ function openAtStart(tree) {
   }
 }
 
-/// Copies which boxes are open from one member of a fold to another one, which has the same items in the same order.
+/// Copies the open boxes of one member of a fold to another member, which has the same items in the same order.
 function copyOpen(from, to) {
   from.items.forEach((item, k) => {
     const other = to.items[k];
@@ -415,7 +415,8 @@ function containsSorted(list, value) {
   return list[low] === value;
 }
 
-/// Opens all that hides the node: folds show the member that has it. Returns false if the node has no box.
+/// Opens all boxes around the node, and shows the member that contains it in each fold. Returns false if the node has
+/// no box.
 function reveal(tree, id) {
   const chain = chainTo(tree, id);
   if (!chain) return false;

@@ -11,7 +11,7 @@ const LANE_HEADER = 30;
 const CHIP_HEIGHT = 15;
 const MOST_CHIPS = 4;
 const CHAR = 6.6;         // width of a character of 11 px monospace text
-const SMALL_CHAR = 6.05;  // of 10 px
+const SMALL_CHAR = 6.05;  // width of a character of 10 px text
 const MOST_CHARS = 26;
 
 function shorten(text, most) {
@@ -91,8 +91,8 @@ function bytesText(bytes) {
   return `${Number(bytes.toPrecision(3))} ${units[k]}`;
 }
 
-/// Makes the visible boxes below `box` and sets for each node the visible box that stands for it. Members of an open
-/// fold that are not shown are equal to the one shown: their nodes are those of that member; `folded` keeps which.
+/// Makes the visible boxes below `box` and sets for each node the visible box that stands for it. Hidden members of an
+/// open fold equal the shown member and share its boxes; `folded` contains the member of each node.
 function addBoxes(view, box, content, folded) {
   for (const item of shownItems(content.items)) {
     if (typeof item === 'number') {
@@ -132,8 +132,8 @@ function addBoxes(view, box, content, folded) {
   }
 }
 
-/// True for an edge inside an open fold that the drawing shows already for the member that is shown, or that connects
-/// two members.
+/// True for an edge inside an open fold if the drawing shows it for the shown member, or if the edge connects two
+/// members.
 function hiddenByFold(a, b) {
   for (let x = a; x; x = x.outer) {
     for (let y = b; y; y = y.outer) {
@@ -165,7 +165,7 @@ function collectEdges(view) {
   return Array.from(byPair.values());
 }
 
-/// The box that contains both ends, and the children of it that hold the ends.
+/// The box that contains both ends, and its children around the ends.
 function meeting(edge) {
   const above = [];
   for (let box = edge.from; box; box = box.parent) above.push(box);
@@ -261,8 +261,8 @@ function rowHeights(box) {
   return {heights, gaps};
 }
 
-/// Paths of the scopes that a box stands for, below the scope of the box that contains it: members of a fold that show
-/// different layers have the same ones.
+/// Paths of the scopes that a box represents, below the scope of its parent box: fold members with different layers
+/// have equal paths.
 function innerPaths(box) {
   if (box.kind === 'node' || box.kind === 'run') return [];
   const members = box.kind === 'fold' ? box.item.members : [box.item];
@@ -304,8 +304,8 @@ function increasing(pairs) {
   return chosen.reverse();
 }
 
-/// Heights and y of rows of two boxes beside each other, so that equal scopes have equal y. `right` may be null. A
-/// `guide` has its rows already: those of `left` move down to them where they can.
+/// Heights and y of rows of two boxes beside each other, so that equal scopes have equal y. `right` may be null. The
+/// rows of `guide` are fixed: rows of `left` move down to them if possible.
 function measure(left, right, guide) {
   const sides = right ? [left, right] : [left];
   const pairs = right ? matching(left, right) : [];

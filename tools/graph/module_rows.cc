@@ -16,7 +16,7 @@ struct Scope {
   std::vector<int32_t> own, all;  // drawn nodes, ascending
 };
 
-// A module, or a run of ops of one module between its inner ones.
+// A module, or a run of ops of one module between its inner modules.
 struct Item {
   std::string label;
   const Scope* scope = nullptr;  // null: a run
@@ -47,14 +47,14 @@ class Builder {
 
  private:
   static constexpr int kDeepest = 16;
-  static constexpr size_t kMostRuns = 8;  // of one module
+  static constexpr size_t kMostRuns = 8;  // runs of one module
 
   void add(int32_t id) {
     Scope* at = &scopes_;
     at->all.push_back(id);
     std::string_view left = g_.node(id).scope ? g_.node(id).scope : "";
     for (int depth = 0; !left.empty(); ++depth) {
-      // What is deeper than a page shows is one name.
+      // Levels deeper than a page shows are one name.
       const size_t end = depth + 1 < kDeepest ? std::min(left.find_first_of("./"), left.size()) : left.size();
       const std::string name(left.substr(0, end));
       auto it = std::find_if(at->inner.begin(), at->inner.end(), [&](const auto& s) { return s->name == name; });
@@ -97,7 +97,7 @@ class Builder {
     return text;
   }
 
-  // Inner modules by their first node of forward, runs of own nodes between them; then what forward does not have.
+  // Inner modules by their first node of forward, and runs of own nodes between them; then nodes outside forward.
   std::vector<Item> items_of(const Scope& s) {
     std::vector<std::pair<int32_t, const Scope*>> forward, others;
     for (const auto& inner : s.inner) {
@@ -147,7 +147,7 @@ class Builder {
     Item item{.label = s.path, .scope = &s, .nodes = s.all, .items = items_of(s)};
     const bool numbered =
         s.own.empty() && std::all_of(s.inner.begin(), s.inner.end(), [](const auto& i) { return is_number(i->name); });
-    if (numbered) {  // "blocks" around "blocks.0" says nothing
+    if (numbered) {  // "blocks" around "blocks.0" adds no information
       for (Item& inner : item.items) items.push_back(std::move(inner));
       last.clear();
       return;
@@ -196,7 +196,7 @@ class Builder {
 
   const Graph& g_;
   std::span<const Phase> phases_;
-  std::vector<int32_t> place_;  // of nodes in their scope, during signature()
+  std::vector<int32_t> place_;  // places of nodes in their scope, during signature()
   Scope scopes_;
   std::vector<Item> root_;
   ModuleRows out_;

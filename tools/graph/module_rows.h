@@ -16,15 +16,15 @@ struct ModuleRows {
     std::string label;
     int first = 0, last = 0, depth = 0;
   };
-  std::vector<std::string> labels;  // by row: a module that is drawn closed, or the line of ops between modules
+  std::vector<std::string> labels;  // by row: a closed module, or the line of ops between modules
   std::vector<int> depths;          // by row: the frames around it
-  std::vector<Frame> frames;        // outer ones first
+  std::vector<Frame> frames;        // outer frames first
   std::vector<int> row;             // by node; -1: arguments, cells, constants and views, which have no row
-  std::vector<bool> repeated;       // by node: it is in a layer that is shown by an equal one before it
+  std::vector<bool> repeated;       // by node: whether an equal earlier layer shows its layer
 };
 
-/// Opens modules, outer ones first, while there are at most `most` rows. Layers with numbers for names are one if their
-/// nodes have equal ops, types, phases and operands. Ops of backward and update are in the rows of their module.
+/// Opens modules, outer modules first, while there are at most `most` rows. Layers with numbers as names share rows if
+/// their nodes have equal ops, types, phases and operands. Ops of backward and update are in the rows of their module.
 ModuleRows module_rows(const Graph& g, std::span<const Phase> phases, int most);
 
 /// The drawn node whose result `v` is, through views; -1 if it is an argument, a cell or a constant.

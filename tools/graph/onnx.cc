@@ -14,9 +14,9 @@ namespace weft::tools {
 namespace {
 
 constexpr int64_t kIrVersion = 8, kOpset = 17;
-constexpr int64_t kMostBytes = (int64_t{1} << 31) - 1;  // of a protobuf message
+constexpr int64_t kMostBytes = (int64_t{1} << 31) - 1;  // limit of a protobuf message
 constexpr int64_t kLeastExternal = 1024;                // smaller weights stay in the model
-constexpr int64_t kAlignment = 4096;                    // of weights in their file, so that readers can map them
+constexpr int64_t kAlignment = 4096;  // alignment of weights in their file, so that readers can map them
 
 bool is_leaf(const Node& n) { return n.op == &input_op || n.op == &cell_op || n.op == &captured_op; }
 
@@ -27,7 +27,7 @@ bool can_expand(const Graph& g, const Node& n) {
   return n.op->decompose && !n.op->is(kReadsTape);
 }
 
-// What replaces a node for which can_expand() holds.
+// The replacement of a node for which can_expand() holds.
 std::vector<Tensor> parts(const Node& n, std::span<const Tensor> in) {
   if (!find_onnx_row(*n.op)) return internal::decomposed(*n.op, n.attrs, in, n.outputs);
   const DType from = in[0].dtype(), to = computed_in(*n.op, from);

@@ -9,17 +9,17 @@
 
 namespace weft::tools {
 
-/// What happens to the values of cells.
+/// The place of cell values.
 enum class OnnxWeights {
   kInline,    // in the model: at most 2 GB in all
   kExternal,  // in a file beside the model
-  kNone,      // the model has a further input for each cell, with the cell's name
+  kNone,      // nowhere: each cell becomes an input of the model, with the cell's name
 };
 
 struct OnnxOptions {
   OnnxWeights weights = OnnxWeights::kInline;
-  std::string data_name;             // kExternal: of the file of the weights, in the folder of the model
-  io::AtomicFile* data = nullptr;    // kExternal: gets the weights; the caller commits it, and the model after it
+  std::string data_name;             // kExternal: name of the file of weights, in the model's folder
+  io::AtomicFile* data = nullptr;    // kExternal: receives the weights; the caller commits it before the model
   std::vector<std::string> inputs;   // names; without them input_0, input_1, ...
   std::vector<std::string> outputs;  // names; without them output_0, output_1, ...
 };
@@ -29,8 +29,8 @@ struct OnnxOptions {
 /// graph that writes cells, and InvalidArgument for more than 2 GB inside the model.
 std::string to_onnx(const Graph& g, const OnnxOptions& options = {});
 
-/// Writes the model to `path`, and its weights to `path`.data if they are kExternal. A failure leaves both files as
-/// they were. Returns the bytes of the model.
+/// Writes the model to `path`, and its weights to `path`.data if they are kExternal. A failure leaves both files
+/// unchanged. Returns the bytes of the model.
 size_t save_onnx(const Graph& g, OnnxOptions options, const std::string& path);
 
 }  // namespace weft::tools

@@ -39,7 +39,7 @@ bool is_float(const OnnxCall& c) { return is_floating(c.type(0).dtype); }
 
 Names same(OnnxCall& c) { return {c.add("Identity", {c.in(0)})}; }
 
-// Of integers, these are the identity.
+// The identity for integers.
 Names round_row(OnnxCall& c) { return {c.add(is_float(c) ? c.onnx : "Identity", {c.in(0)})}; }
 
 Names expm1_row(OnnxCall& c) { return {c.add("Sub", {c.add("Exp", c.in()), c.number(1, c.out().dtype)})}; }
@@ -104,8 +104,8 @@ Names slice_row(OnnxCall& c) {
                           c.ints(range(c.out().shape.size())), c.ints(list(a.ints("step")))})};
 }
 
-// x with `interior` values between neighbours, then `lo` before and `hi` after; negative ones crop. Each
-// element gets a new dim, which is padded with the values; those after the last element are cropped.
+// x with `interior` values between neighbours, then `lo` before and `hi` after; negative numbers crop. Each element
+// gets a new dim, which is padded with the values; the values after the last element are cropped.
 std::string padded(OnnxCall& c, std::string x, Ints shape, Ints lo, Ints hi, const Ints& interior, double value) {
   const std::string fill = c.number(value, c.type(0).dtype);
   for (size_t d = 0; d < shape.size(); ++d) {
@@ -175,7 +175,7 @@ Names dot_row(OnnxCall& c) {
   const Side a = side(c, 0, at.ints("a_batch"), at.ints("a_contract"), true);
   const Side b = side(c, 1, at.ints("b_batch"), at.ints("b_contract"), false);
   const int64_t k = product(a.contract);
-  // MatMul takes more rows' dims than one if the other operand is one matrix.
+  // MatMul accepts several dims of rows if the other operand is one matrix.
   const bool matrix_b = b.free.size() == 1 && b.contract.size() == 1;
   const bool matrix_a =
       a.contract.size() == 1 && (a.free.size() == 1 || (a.free.size() > 1 && matrix_b && a.batch.empty()));
@@ -353,7 +353,7 @@ constexpr OnnxRow kRows[] = {
     {"topk", "", topk_row},
 };
 
-// What operators of opset 17 do not take.
+// Dtypes that operators of opset 17 do not accept.
 struct Missing {
   std::string_view op;
   DType dtype, instead;

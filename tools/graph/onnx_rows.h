@@ -18,7 +18,7 @@ namespace weft::tools {
 using Names = std::vector<std::string>;
 using Ints = std::vector<int64_t>;
 
-/// ONNX's number of a dtype; throws for the 8-bit floats, which opset 17 does not have.
+/// ONNX's number of a dtype; throws for 8-bit floats, which opset 17 lacks.
 int onnx_dtype(DType dtype);
 /// Fills in dtype and shape.
 void set_type(onnx::ValueInfoProto& info, const std::string& name, const TensorType& type);
@@ -34,7 +34,7 @@ class OnnxGraph {
   onnx::GraphProto& proto() { return proto_; }
   /// `wanted`, with a number appended if the graph has that name.
   std::string unique(const std::string& wanted);
-  /// A constant with this value, stored once for each different one.
+  /// A constant with this value; equal constants are stored once.
   std::string constant(const Tensor& value);
 
  private:
@@ -57,7 +57,7 @@ class OnnxCall {
   const std::string& in(size_t i) const { return in_[i]; }
   const TensorType& type(size_t i) const { return from_.type(node_.inputs[static_cast<int>(i)]); }
   const TensorType& out() const { return node_.outputs[0]; }
-  /// The operator of the row.
+  /// The ONNX operator of the row.
   const char* onnx = nullptr;
 
   /// Appends a node and returns the names of its results.
@@ -69,7 +69,7 @@ class OnnxCall {
   std::string ints(const Ints& values);
   std::string number(double value, DType dtype);
   std::string constant(const Tensor& value) { return to_.constant(value); }
-  /// These return `x` itself where nothing changes.
+  /// These functions return `x` itself if nothing changes.
   std::string cast(const std::string& x, DType from, DType to);
   std::string transpose(const std::string& x, const Ints& dims);
   std::string reshape(const std::string& x, const Ints& shape);
@@ -81,17 +81,17 @@ class OnnxCall {
   Names in_;
 };
 
-/// How an op is written in ONNX.
+/// The ONNX form of an op.
 struct OnnxRow {
   std::string_view op;
-  const char* onnx = nullptr;          // the operator; with `make` null it gets the operands alone
-  Names (*make)(OnnxCall&) = nullptr;  // the names of the results; none: these attributes have no ONNX form
+  const char* onnx = nullptr;          // the operator; if `make` is null, it receives the operands alone
+  Names (*make)(OnnxCall&) = nullptr;  // returns the results' names; none: these attributes have no ONNX form
 };
 
 std::span<const OnnxRow> onnx_rows();
-/// `dtype`, or the dtype to compute in where the op's operator does not take operands of `dtype`.
+/// The dtype to compute in: `dtype` if the op's operator accepts it.
 DType computed_in(const OpDef& op, DType dtype);
-/// Null if the op has none.
+/// The row of `op`, or null.
 const OnnxRow* find_onnx_row(const OpDef& op);
 
 }  // namespace weft::tools

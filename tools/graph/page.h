@@ -1,4 +1,4 @@
-// A page of HTML with a program and its data inside: it opens from a file and asks the network for nothing.
+// A page of HTML that contains its program and data: it opens from a file and needs no network.
 #pragma once
 #include <string>
 #include <string_view>

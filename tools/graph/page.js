@@ -1,4 +1,4 @@
-// State of the page and what changes it. The other page_*.js files draw it and read the user's input.
+// State of the page and its changes. The other page_*.js files draw it and read the user's input.
 
 const app = {
   file: null, graph: 0, trees: [], tree: null, view: null, byId: new Map(),
@@ -116,7 +116,7 @@ function toggleBox(box) {
   focusBox(box.id);
 }
 
-/// Unfolds the fold of a box, or folds the equal scopes that the box is one of.
+/// Unfolds the fold of a box, or folds the scopes that equal the box.
 function toggleFold(box) {
   for (let at = box; at; at = at.parent) {
     const item = at.item;

@@ -2,8 +2,8 @@
 
 const STEPS = 6;
 
-/// Steps of the scale of time or bytes: a step is a factor of 10 (time) or 16 (bytes); the last one holds the largest
-/// scope.
+/// Steps of the scale of time or bytes: a step is a factor of 10 (time) or 16 (bytes); the last step contains the
+/// largest scope.
 function scaleOf(kind) {
   const m = app.tree.m;
   const costs = kind === 'time' ? m.us : m.bytes;

@@ -142,7 +142,7 @@ function drawGroup(made, box, fill, ink, matching) {
   made.append(textAt(box.x + 9, box.y + 16, ink, title), textAt(box.x + 9, box.y + 31, `sub ${ink}`, box.sub));
 }
 
-/// Boxes that hold matches of the search, with the number of matches.
+/// Boxes that contain matches of the search, with the number of matches.
 function matchingBoxes() {
   if (!app.matches) return null;
   const found = new Map();
@@ -170,7 +170,7 @@ function drawEdges() {
   return made.concat(last);
 }
 
-/// Applies the position; draws again when the window shows something that has no elements yet.
+/// Applies the position; draws again when the window shows a part without elements.
 function move() {
   const shift = `translate(${app.x.toFixed(2)} ${app.y.toFixed(2)})`;
   byName('world').setAttribute('transform', `${shift} scale(${app.scale.toFixed(4)})`);
@@ -216,7 +216,7 @@ function zoomBy(factor, atX, atY) {
   move();
 }
 
-/// Moves a box to the centre. With `readable`, also zooms in until its text can be read.
+/// Moves a box to the centre; if `readable`, also zooms in until its text can be read.
 function centreOn(id, readable) {
   const box = app.byId.get(id);
   if (!box) return;

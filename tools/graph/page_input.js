@@ -133,7 +133,7 @@ function presentBox() {
   return id ? app.byId.get(id) : null;
 }
 
-/// Tab goes through all boxes in the order of the drawing, also those outside of the window.
+/// Tab visits all boxes in the order of the drawing, including boxes outside the window.
 function onTab(event) {
   const stage = byName('stage');
   const active = document.activeElement;

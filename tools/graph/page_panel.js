@@ -1,4 +1,4 @@
-// The panel at the side: all that is known of a node. page_totals.js has what it shows of scopes.
+// The panel at the side, with all facts about a node. page_totals.js contains its part for scopes.
 
 const MOST_LINKS = 60;
 

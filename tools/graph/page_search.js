@@ -19,7 +19,7 @@ function connectSearch() {
   byName('search-form').addEventListener('submit', (event) => event.preventDefault());
 }
 
-/// A function that says whether a text contains the query. `*` in the query stands for a number.
+/// A function that tests whether a text contains the query. `*` in the query stands for a number.
 function matcher(query) {
   if (!/[.]\*|\*[.]/.test(query)) return (text) => text.toLowerCase().includes(query);
   const parts = query.split('*').map((part) => part.replace(/[\\^$.*+?()[\]{}|]/g, '\\$&'));
@@ -115,7 +115,7 @@ function runSearch(text) {
   list.hidden = !rows.length;
 }
 
-/// A row of the list. The first click makes the nodes of the entry the matches; each click goes to the next one.
+/// A row of the list. The first click makes the nodes of the entry the matches; each click selects the next match.
 function entryRow(entry) {
   const onclick = (event) => {
     for (const other of byName('matches').querySelectorAll('[aria-current]')) other.removeAttribute('aria-current');
@@ -129,7 +129,7 @@ function entryRow(entry) {
                          el('span', {class: 'count'}, entry.nodes.length.toLocaleString('en'))));
 }
 
-/// Makes these nodes the matches that Enter goes through.
+/// Makes these nodes the matches; Enter selects one after another.
 function choose(nodes) {
   search.nodes = nodes;
   search.at = -1;

@@ -1,4 +1,4 @@
-// Totals of a scope and of the graph for the panel: where time and bytes go.
+// Totals of a scope and of the graph for the panel: time and bytes.
 
 const MOST_TOTALS = 12;
 
@@ -129,7 +129,7 @@ function scopeFamily(path) {
   return family(path.split('.').slice(0, 3).join('.'));
 }
 
-/// Copies, and pairs of kernels that are not one, with the traffic that this costs.
+/// Copies and pairs of unfused kernels, with the traffic that they cost.
 function missedList(m) {
   if (!m.missed.length) return [];
   const rows = m.missed.slice(0, MOST_LINKS).map((text) => el('li', {}, text));

@@ -18,10 +18,10 @@ namespace {
 
 constexpr int kLanes = 3, kClasses = 5;
 constexpr int kBoxWidth = 310, kBoxHeight = 40, kGap = 16, kFrameTop = 22, kFrameSide = 8, kTrack = 7, kMargin = 20;
-constexpr int kKept = 120;  // between forward and backward, for what backward reads
+constexpr int kKept = 120;  // between forward and backward, for values that backward reads
 constexpr int kTop = 96;
 
-// By class of work: the fill, and whether text on it is white. The fills have distinct lightness.
+// For each class of work, the fill, and whether text on it is white. The fills have distinct lightness.
 struct Colour {
   const char* fill;
   bool dark;
@@ -29,7 +29,7 @@ struct Colour {
 constexpr std::array<Colour, kClasses> kColours = {
     {{"#173f78", true}, {"#9d86c6", false}, {"#8cc29c", false}, {"#ecdcae", false}, {"#a83e28", true}}};
 
-// What one box has.
+// The contents of one box.
 struct Cell {
   std::map<std::string, int> ops;
   std::array<double, kClasses> weight{};
@@ -137,7 +137,7 @@ text { font: 11px system-ui, 'DejaVu Sans', sans-serif; fill: #1b2129 }
     c.weight[static_cast<size_t>(class_of(n))] += cost.flops + cost.bytes;
   }
 
-  // Against the direction of its lane: to the next one of equal layers, for instance.
+  // Against the direction of its lane, for instance to the next equal layer.
   static bool is_loop(const Net& net, int to) { return net.lane == 1 ? to > net.from : to < net.from; }
   // A line that goes straight to the box beside it needs no track.
   static bool is_beside(const Net& net, int to) { return to == net.from + (net.lane == 1 ? -1 : 1); }
@@ -287,7 +287,7 @@ text { font: 11px system-ui, 'DejaVu Sans', sans-serif; fill: #1b2129 }
     return s.size() <= most ? s : str_cat("...", s.substr(s.size() - most + 3));
   }
 
-  // The most frequent ops, as many as fit.
+  // The most frequent ops that fit.
   static std::string ops_text(const Cell& c) {
     std::vector<std::pair<std::string, int>> ops(c.ops.begin(), c.ops.end());
     std::stable_sort(ops.begin(), ops.end(), [](const auto& a, const auto& b) { return a.second > b.second; });

@@ -60,7 +60,7 @@ TEST(ModuleRows, EqualLayersAreOneAndOpsBetweenModulesHaveRows) {
                                              "model.cc:32", "blocks.0.ffn.down", "model.cc:32"}));
   EXPECT_EQ(std::count(r.labels.begin(), r.labels.end(), "opt"), 1);
 
-  // A node of backward is in the row of its module, that of another layer in the row of the layer that is shown.
+  // A node of backward is in the row of its module; a hidden layer's node is in the row of the shown layer.
   int backward = 0;
   for (int32_t id = 0; id < g.size(); ++id) {
     const auto i = static_cast<size_t>(id);
@@ -72,7 +72,7 @@ TEST(ModuleRows, EqualLayersAreOneAndOpsBetweenModulesHaveRows) {
   EXPECT_EQ(backward, 2);  // two products
 }
 
-// Equal modules with ops of their parent between them are no layers.
+// Equal modules with ops of their parent between them are not layers.
 TEST(ModuleRows, OpsOfTheParentBetweenNumberedModules) {
   const TensorType type{kFloat32, Device::cpu(), {4}};
   const auto layer = [](const char* name, const Tensor& t) {
@@ -86,7 +86,7 @@ TEST(ModuleRows, OpsOfTheParentBetweenNumberedModules) {
   EXPECT_EQ(std::count(r.labels.begin(), r.labels.end(), "1"), 1);
 }
 
-// What of the optimiser does not read gradients, such as powers of the step count, is drawn with what does.
+// Optimiser ops that do not read gradients, such as powers of the step count, are drawn with the other optimiser ops.
 TEST(ModuleRows, TheOptimiserIsUpdateInAllStages) {
   ModelStep step(tiny("gpt", "gpt_tiny"), Device::meta());
   step.prepare();
@@ -129,7 +129,7 @@ TEST(Svg, HasTitleLegendLanesAndOneBoxForEachRowOfALane) {
                            ">kept for backward<", ">blocks.0 to 3: 4 equal layers<", ">2 dot<"})
     expect_has(svg, part);
   EXPECT_EQ(count_of(svg, ">blocks.0.attn.qkv<"), 2u);  // forward and backward
-  EXPECT_EQ(count_of(svg, ">opt<"), 1u);                // what only the update reads is in its lane
+  EXPECT_EQ(count_of(svg, ">opt<"), 1u);                // nodes that only the update reads are in its lane
 
   const StepRecord record = step.compiled().record();
   const std::string timed = graph_svg("t", step.compiled().graph("scheduled"), &record);

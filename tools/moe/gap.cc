@@ -29,8 +29,8 @@ std::set<std::string> blocks_with_experts(const StepRecord& record) {
   return blocks;
 }
 
-// The part that a launch belongs to. One of a whole block with experts is the sum of a token's rows, fused with what
-// follows.
+// The part of a launch. A launch of a whole block with experts is the sum of a token's rows, fused with the following
+// ops.
 double& part_of(Parts& p, const LaunchRecord& l, const std::set<std::string>& blocks, int64_t dim, int64_t hidden) {
   if (l.phase == Phase::kUpdate) return p.update;
   if (within(l.scope, "ffn") || within(l.scope, "shared")) return p.experts;
@@ -45,7 +45,7 @@ double& part_of(Parts& p, const LaunchRecord& l, const std::set<std::string>& bl
   return last == hidden ? p.experts : last == dim ? p.dispatch : p.routing;
 }
 
-// Each cause begins where the one before it ends.
+// Each cause begins at the end of the previous cause.
 draw::Chart gap_chart(const std::string& title, const Gap& gap) {
   const std::vector<std::string> labels{"the gap", "a cause", "the rest"};
   std::vector<std::string> names{"gap"};

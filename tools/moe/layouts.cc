@@ -22,13 +22,13 @@ struct Placed {
 };
 constexpr Placed kLayouts[] = {{"replicate", "dp", true}, {"slice", "tp", false}, {"spread", "ep", true}};
 
-/// Bytes, of a rank unless noted.
+/// Bytes of a rank unless noted.
 struct Layout {
   std::string name, mesh;
   double peak = 0, measured_peak = 0, parameters = 0, experts = 0;
-  double copies = 0;                         // of an expert, over all ranks
-  double idle = 0;                           // of experts on all ranks that a token does not use
-  double rows = 0, others = 0, updates = 0;  // sent by all ranks for a token: of experts' layers, of others, gradients
+  double copies = 0;                         // copies of an expert on all ranks
+  double idle = 0;                           // bytes of experts on all ranks that a token does not use
+  double rows = 0, others = 0, updates = 0;  // sent by all ranks for a token: experts' layers, others, gradients
   double step_ms = 0;                        // 0: not run
 };
 
@@ -133,7 +133,7 @@ study::Report layout_study(tools::StepChoice choice, int64_t ranks, int64_t roun
       "moe ", choice.config, ", ", ranks, " ranks, ", tokens, " tokens a step, ", choice.dtype, "\n\n",
       profiler::table_text(rows),
       "\npeak, parameters, experts': bytes of one rank. idle for a token: of experts on all ranks, those that it does "
-      "not\nuse. bytes sent: those of all ranks for a token, in forward and backward by layers with experts and by "
+      "not\nuse. bytes sent: by all ranks for a token, in forward and backward by layers with experts and by "
       "others, "
       "and of\ngradients. replicate: each rank has all experts and its tokens. slice: each rank has a part of every "
       "expert and of\nevery head, and all tokens. spread: each rank has whole experts, and its tokens travel.\n");

@@ -100,8 +100,8 @@ study::Report load_study(const LoadOptions& o, const std::vector<std::string>& r
       str_cat(profiler::count_text(static_cast<double>(o.ranks), "rank"), ", ", o.experts, " experts, ", o.tokens,
               " tokens of ", o.dim, " values each, ", o.top_k, " choices\n\n", profiler::table_text(rows),
               "\nexpected: the law's share of the fullest rank times the ranks. times: the slowest rank's experts\n"
-              "beside those of even choices, measured one rank at a time.\nA rank sends ",
-              bytes_text(sent), " in bf16 to dispatch and as much to combine, forward and again backward.\n");
+              "beside the times of even choices, measured one rank at a time.\nA rank sends ",
+              bytes_text(sent), " in bf16 to dispatch and the same to combine, forward and again backward.\n");
   report.json = io::write_json(json, 2);
   std::vector<std::string> names;
   for (int64_t r = 0; r < o.ranks; ++r) names.push_back(str_cat("rank ", r));

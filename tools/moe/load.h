@@ -1,4 +1,4 @@
-// What uneven choices of experts cost ranks that each have some of the experts.
+// The cost of uneven choices of experts for ranks that each have some of the experts.
 #pragma once
 #include <string>
 #include <vector>
@@ -12,7 +12,7 @@ struct LoadOptions {
   int64_t rounds = 5;
 };
 
-/// Milliseconds of each rank's experts, run one rank at a time, on so many rows of each of the `experts`; the least of
+/// Milliseconds of each rank's experts, run one rank at a time, with rows[e] rows for expert e; the minimum over
 /// `rounds`. Throws UsageError unless ranks divide experts.
 std::vector<double> expert_ms(const LoadOptions& o, const std::vector<int64_t>& rows);
 

@@ -1,4 +1,4 @@
-// moe: why a mixture of experts is slower than the dense model of equal active FLOPs, and what uneven load costs.
+// moe: the extra time of a mixture of experts over the dense model of equal active FLOPs, and the cost of uneven load.
 #include <algorithm>
 #include <iterator>
 
@@ -52,17 +52,18 @@ PartFlags study_flags(Options& o) {
         "instead: memory, idle parameters and bytes of experts on every rank, cut by tp, and spread"},
        kAll},
       {{"remedies", &o.remedies,
-        "instead: what dropping, the auxiliary loss and the bias recover in training, where 0.9 of the choices go to "
+        "instead: the recovery by dropping, the auxiliary loss and the bias in training, where 0.9 of the choices go "
+        "to "
         "one expert at the start"},
        kAll},
       {{"ranks",
         &o.load.ranks,
-        "ranks that share 8 experts; with --layouts, those of each mesh",
+        "ranks that share 8 experts; with --layouts, the ranks of each mesh",
         {.least = 1, .most = 1024}},
        kLoad | kLayouts},
       {{"aux_loss", &o.remedy.aux_loss, "the coefficient of the auxiliary loss", {.least = 0, .most = 1e6}}, kRemedies},
       {{"bias_rate", &o.remedy.bias_rate, "how far a step moves a bias", {.least = 0, .most = 1e6}}, kRemedies},
-      {{"steps", &o.remedy.steps, "of training", {.least = 1, .most = 1e6}}, kRemedies},
+      {{"steps", &o.remedy.steps, "training steps", {.least = 1, .most = 1e6}}, kRemedies},
       {{"json", &o.json, "write the figures to this file"}, kAll},
       {{"svg", &o.svg, "write charts to this file"}, kAll}};
   table.insert(table.end(), std::begin(own), std::end(own));
@@ -114,8 +115,9 @@ int run(Options& o, const PartFlags& flags) {
 int main(int argc, char** argv) {
   weft::moe_study::Options o;
   const weft::PartFlags flags = weft::moe_study::study_flags(o);
-  return weft::run_program(argc, argv,
-                           "Measures why a mixture of experts is slower than the dense model of equal active FLOPs; "
-                           "--load, --layouts and --remedies: what uneven load and placement cost, and what helps.",
-                           flags.flags(), [&] { return weft::moe_study::run(o, flags); });
+  return weft::run_program(
+      argc, argv,
+      "Measures the extra time of a mixture of experts over the dense model of equal active FLOPs; "
+      "--load, --layouts and --remedies measure the cost of uneven load and placement, and remedies.",
+      flags.flags(), [&] { return weft::moe_study::run(o, flags); });
 }

@@ -63,7 +63,7 @@ def main():
             # V29: 7.2, within five standard deviations of 4096 draws.
             check(abs(routes["skew:0.9"]["most_over_mean"] - 7.2) < 0.2, "skew", routes)
             check(all(sum(r["rows"]) == 4096 for r in routes.values()), "rows", routes)
-        # One layer with 4 experts, of which one has 0.9 of the choices at the start.
+        # One layer with 4 experts; one expert has 0.9 of the choices at the start.
         tiny = ["--config", "moe_tiny", "--batch_size", "8", "--seq_len", "32", "--rounds", "1"]
         code, out, err = run(["--remedies", *tiny, "--steps", "60", "--aux_loss", "0.1", *files])
         check(code == 0 and "recovered" in out, "remedies", err)

@@ -27,11 +27,11 @@ struct Run {
   nn::ConfigMap fields;
   std::unique_ptr<precision::Training> training = nullptr;
   std::vector<double> load = {}, losses = {}, dropped = {}, ms = {};  // by step; means over the layers
-  std::vector<int64_t> counts = {};                                   // of the last step
+  std::vector<int64_t> counts = {};                                   // counts of the last step
   int64_t dead = 0;
 };
 
-/// Of the last tenth of the steps.
+/// The mean over the last tenth of the steps.
 double late(const std::vector<double>& v) {
   const size_t n = std::max<size_t>(1, v.size() / 10);
   return mean_of({v.end() - static_cast<std::ptrdiff_t>(n), v.end()});
@@ -65,13 +65,13 @@ draw::Chart chart_over_steps(const std::string& title, const std::string& label,
 
 void skew_start(const nn::LanguageModel& model, const Tensor& tokens, double share) {
   Parameter embedding = model.get_parameter("tok.weight");
-  std::vector<std::pair<Parameter, Tensor>> routers;  // and their first weights
+  std::vector<std::pair<Parameter, Tensor>> routers;  // parameter and first weight
   for (const auto& [name, p] : model.named_parameters())
     if (name.ends_with(".moe.router.weight")) routers.emplace_back(p, p.value());
   const Tensor rows_VD = embedding.value();
   Tensor common_D = randn({rows_VD.size(1)});
   common_D = common_D / sqrt(sum(square(common_D)));
-  // As long as a row is without it.
+  // The direction's length equals the length of a row without it.
   embedding.set(rows_VD + common_D * sqrt(mean(sum(square(rows_VD), -1))));
   const auto share_at = [&](double strength) {
     for (auto& [router, weight_ED] : routers) {
@@ -120,7 +120,7 @@ study::Report remedy_study(precision::RunOptions run, const RemedyOptions& o) {
       r.dead = std::accumulate(load.dead.begin(), load.dead.end(), int64_t{0});
     }
 
-  // The phase of the experts as ranks with one expert each have it: V29's. Dropping computes all places of an expert.
+  // The experts' phase on ranks with one expert each, as in V29. Dropping computes all places of an expert.
   const nn::ConfigMap config = runs[0].training->model().config();
   const int64_t experts = std::stoll(config.at("experts")), tokens = run.batch_size * run.seq_len,
                 layers = static_cast<int64_t>(runs[0].counts.size()) / experts;
@@ -150,7 +150,7 @@ study::Report remedy_study(precision::RunOptions run, const RemedyOptions& o) {
       ms += slowest_ms(of_layer) / static_cast<double>(layers);
     }
     const double recovered = (start - slowest) / (start - 1);
-    // Of a busy machine, the least of the late steps.
+    // The minimum over late steps excludes a busy machine's disturbances.
     const double step_ms =
         *std::min_element(r.ms.end() - static_cast<std::ptrdiff_t>(std::max<size_t>(1, r.ms.size() / 4)), r.ms.end());
     rows.push_back({r.name, fixed(load, 2), str_cat(r.dead, " of ", r.counts.size()), percent(late(r.dropped)),
@@ -175,7 +175,7 @@ study::Report remedy_study(precision::RunOptions run, const RemedyOptions& o) {
       "\nAt the start expert 0 has ", percent(o.skew), " of the choices: the fullest expert has ", fixed(start, 2),
       " times the mean.\n\n", profiler::table_text(rows),
       "\nmax / mean, dropped, loss (without the auxiliary one): means of the last tenth of the steps. slowest rank: "
-      "rows\nthat it computes over the mean, with an expert on each rank; measured: its time over that of even "
+      "rows\nthat it computes over the mean, with an expert on each rank; measured: its time over the time of even "
       "choices,\none rank at a time. recovered: of the time that the start costs above even choices.\n");
   report.json = io::write_json(json, 2);
   double most = 0, least_loss = HUGE_VAL, most_loss = 0;

@@ -1,13 +1,13 @@
-// Draws what distributed/pipeline has computed: the tables of actions and their times are in the data. Nothing here
-// makes a schedule or times one; the closed form of a fixed batch is the one formula.
+// Draws the results of distributed/pipeline: the data contains the tables of actions and their times. Nothing here
+// makes or times a schedule; the only formula is the closed form of a fixed batch.
 'use strict';
 
 const KINDS = ['F', 'I', 'W', 'B'];
-// By kind; the second, third, ... stage of a rank is darker. The four differ in lightness.
+// Fills of the kinds; the second, third, ... stage of a rank is darker. The four fills differ in lightness.
 const FILLS = [[59, 110, 165], [251, 209, 155], [120, 180, 115], [246, 198, 198]];
 const STROKES = ['#3b6ea5', '#d95f02', '#3f8f3a', '#c43c3c', '#2b9a93', '#8e5a9b', '#7d5a45'];
 const DASHES = ['', '7 4', '2 3', '10 3 2 3', '14 4', '4 2', '1 4'];
-const SIZES = [16, 32, 64, 128, 250, 500, 1000, 2000, 4000, 8000, 16000];  // of batches and of GPUs
+const SIZES = [16, 32, 64, 128, 250, 500, 1000, 2000, 4000, 8000, 16000];  // numbers of sequences and of GPUs
 const byName = (id) => document.getElementById(id);
 let data;
 
@@ -23,7 +23,7 @@ function fill(kind, chunk) {
   return `rgb(${FILLS[kind].map((c) => Math.round(c * scale)).join(' ')})`;
 }
 
-/// What the generator found for a schedule, p and m; null if the schedule does not exist for them.
+/// The generator's results for a schedule, p and m; null if the schedule does not exist for them.
 function tableOf(schedule, p, m) {
   const row = schedule.tables[p - 1] && schedule.tables[p - 1][m - 1];
   if (!row) return null;

@@ -11,8 +11,8 @@ namespace {
 
 using dist::pipeline::Action;
 
-/// The actions of a rank: of each a letter, 'A' + 4 x chunk + kind, after the idle time before it, if there is any. Its
-/// time follows from the kind, its microbatch from how many of the same letter came before.
+/// The actions of a rank: for each, the idle time before it, if any, and a letter, 'A' + 4 x chunk + kind. The kind
+/// determines its time; the number of equal letters before it is its microbatch.
 std::string rank_text(const Scheduled& s, size_t rank) {
   std::string text;
   double at = 0;

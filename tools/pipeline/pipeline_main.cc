@@ -15,7 +15,7 @@ namespace weft::tools {
 namespace {
 
 constexpr int kPageRanks = 16, kPageMicrobatches = 64;
-constexpr int kMostRanks = 64, kMostMicrobatches = 256;  // of what is drawn
+constexpr int kMostRanks = 64, kMostMicrobatches = 256;  // limits of the drawing
 
 struct Options {
   PipelineChoice choice;
@@ -45,7 +45,7 @@ std::vector<double> parse_times(const char* flag, const std::string& text, int s
 
 int run(Options& o) {
   PipelineChoice& c = o.choice;
-  const bool some = !o.schedules.empty();  // not all of them
+  const bool some = !o.schedules.empty();  // not all schedules
   c.forward = parse_times("forward", o.forward, c.ranks);
   c.input = parse_times("input", o.input, c.ranks);
   c.weight = parse_times("weight", o.weight, c.ranks);

@@ -86,11 +86,11 @@ def main():
         # V9: (p - 1) / (m + p - 1).
         one = figures(["--schedule", "gpipe", "--stages", "16", "--microbatches", "64"])["schedules"][0]
         check(abs(1 - one["efficiency"] - 0.1899) < 5e-5, "V9", one["efficiency"])
-        # A slower last part: with it on every rank, the bubble is that of the slow one.
+        # The last part is slower: if every rank has such a part, the bubble equals the slow part's bubble.
         uneven = figures(["--schedule", "1f1b", "--forward", "1,1,1,2"])["schedules"][0]
         check(uneven["ranks"][3]["busy"] == 8 * 4 and uneven["ranks"][0]["busy"] == 8 * 3, "uneven", uneven["ranks"])
 
-        # Its charts show the mean idle time of ranks, which is less than that of the worst rank, the bubble.
+        # Its charts show the ranks' mean idle time, which is less than the bubble, the worst rank's idle time.
         check(run(["--schedule", "1f1b", "--forward", "1,1,1,2", "--svg", chart])[0] == 0, "uneven", "fails")
         idle = f"idle {100 * (1 - uneven['efficiency']):.1f}%"
         check(uneven["bubble"] / uneven["step"] > 1 - uneven["efficiency"] + 0.04, "uneven", uneven["bubble"])

@@ -16,7 +16,7 @@ constexpr double kWidth = 1100, kRow = 24;
 
 draw::Chart schedule_chart(const Scheduled& s, double longest) {
   std::vector<std::string> names, labels;
-  std::map<std::pair<int, Kind>, size_t> numbers;  // those that occur, by chunk and kind
+  std::map<std::pair<int, Kind>, size_t> numbers;  // the occurring labels, by chunk and kind
   for (size_t r = 0; r < s.table.ranks.size(); ++r) {
     names.push_back(str_cat("rank ", r));
     for (const Action& a : s.table.ranks[r]) numbers[{s.chunk_of(a.stage), a.kind}] = 0;
@@ -30,7 +30,7 @@ draw::Chart schedule_chart(const Scheduled& s, double longest) {
     for (size_t i = 0; i < s.table.ranks[r].size(); ++i) {
       const Action& a = s.table.ranks[r][i];
       auto [begin, end] = s.run.spans[r][i];
-      const double middle = (begin + end) / 2;  // of a pair the first comes first
+      const double middle = (begin + end) / 2;  // in a pair, the first action runs first
       if (a.with_next) end = middle;
       if (i > 0 && s.table.ranks[r][i - 1].with_next) begin = middle;
       if (end > begin) spans.push_back({r, begin, end, numbers[{s.chunk_of(a.stage), a.kind}], str_cat(a.microbatch)});

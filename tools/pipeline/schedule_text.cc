@@ -14,7 +14,7 @@ using dist::pipeline::Simulation;
 using profiler::fixed;
 using profiler::number_text;
 
-/// When an action runs by itself: of a pair the first comes first.
+/// The time span of an action alone: in a pair, the first action runs first.
 Simulation::Span span_of(const Scheduled& s, size_t rank, size_t i) {
   Simulation::Span span = s.run.spans[rank][i];
   const auto& list = s.table.ranks[rank];

@@ -7,14 +7,14 @@ namespace weft::planner {
 
 /// The two limits of fully sharded data parallelism, in GPUs.
 struct Limits {
-  double communication = 0;  // the most whose compute takes as long as their gathers and reductions (fsdp_seconds())
+  double communication = 0;  // most GPUs whose compute takes as long as their gathers and reductions (fsdp_seconds())
   double closed_form = 0;    // the same without latency, attention and f32 gradients (distributed/plan/limits.h)
   double batch = 0;          // sequences of a step
   dist::ScaleCase scale_case = dist::ScaleCase::kFsdp;
 };
 inline constexpr int kMostGpus = 1 << 20;  // the limit of communication is searched up to this number
 Limits limits_of(const Workload& setup);
-/// `best`: the fastest plan, beside which fully sharded data parallelism alone is priced.
+/// `best`: the fastest plan, which is compared with fully sharded data parallelism alone.
 std::string advice(const Workload& setup, const Limits& limits, const Planned& best);
 
 }  // namespace weft::planner

@@ -9,24 +9,24 @@
 
 namespace weft::planner {
 
-/// The share of a rank's memory that stays free: some of a GPU's belongs to driver, libraries and the allocator's gaps.
+/// The share of a rank's memory that stays free for the driver, libraries and the allocator's gaps.
 inline constexpr double kMemoryMargin = 0.06;
 
-/// What all candidates share.
+/// The inputs that all candidates share.
 struct Workload {
   ModelShape model;
-  Machine machine;  // as the run sees it (with_tf32)
+  Machine machine;  // with the rates of the run (with_tf32)
   int gpus = 1;
   int64_t batch = 1;  // sequences of a step
   int64_t sequence = 1;
-  DType activations = kBFloat16;  // and of the weights at use
-  DType products = kBFloat16;     // of the operands of layers' products
+  DType activations = kBFloat16;  // dtype of activations and of the weights at use
+  DType products = kBFloat16;     // dtype of the operands of layers' products
   bool async_tp = true;           // products overlap with the tp collectives beside them
   AttentionKernel attention = AttentionKernel::kWeft;
-  double host_seconds = 0;  // of the host for each launch; 0: the step is replayed as one graph
+  double host_seconds = 0;  // host time for each launch; 0: the step is replayed as one graph
   double memory_margin = kMemoryMargin;
   double peak_flops() const { return machine.products_of(products); }
-  /// How many ranks share the device of one: all, if they are threads of one CPU.
+  /// The number of ranks that share one device: all ranks if they are threads of one CPU.
   double sharing() const { return machine.shares_cores ? gpus : 1; }
   double tokens() const { return static_cast<double>(batch) * static_cast<double>(sequence); }
   /// Bytes that a rank may use; threads of one CPU share its memory.
@@ -40,8 +40,8 @@ struct Candidate {
   std::string schedule = "1f1b";  // with pp
   int stages_per_rank = 1;        // with pp
   int64_t microbatches = 1;
-  bool full_recompute = false;  // backward computes each layer's forward again; else cheap values alone
-  bool gather_once = true;      // with pp and zero 3: once for all microbatches
+  bool full_recompute = false;  // backward recomputes each layer's forward; else only cheap values
+  bool gather_once = true;      // with pp and zero 3: gather once for all microbatches
   int data() const { return dp * fsdp * ep; }
   int ranks() const { return data() * tp * cp * pp; }
   std::string mesh() const;  // "pp8,fsdp8,tp8"; "" of one rank

@@ -25,7 +25,7 @@ std::string curve_svg(const Workload& w) {
   const double most = std::min<double>(
       kMostGpus, 4 * std::max({limits.communication, limits.batch, static_cast<double>(w.gpus), 16.0}));
   for (double n = 8; n <= most; n *= 1.1) {
-    const int node = w.machine.links.node, whole = n > node ? node : 1;  // of nodes that are not full, links idle
+    const int node = w.machine.links.node, whole = n > node ? node : 1;  // links idle in nodes that are not full
     const int gpus = std::max(1, static_cast<int>(n / whole + 0.5)) * whole;
     if (!compute.empty() && compute.back().x >= gpus) continue;
     const FsdpSeconds t = fsdp_seconds(w, gpus);

@@ -1,4 +1,4 @@
-// Pictures of what limits a step: over the number of GPUs, and by the size of collectives.
+// Pictures of the limits of a step: over the number of GPUs, and by the size of collectives.
 #pragma once
 #include "tools/plan/step_cost.h"
 

@@ -23,17 +23,17 @@ class Fields {
   std::string_view what_;
 };
 
-// A model_type whose layers are llama's but for these; transformers' configuration classes have the defaults.
+// A model_type with llama's layers except for these fields; transformers' configuration classes contain the defaults.
 struct Kind {
   const char* type;
-  bool tied = false;      // where tie_word_embeddings is missing
+  bool tied = false;      // if tie_word_embeddings is missing
   bool qkv_bias = false;  // always
   bool qk_norm = false;
   const char* experts = nullptr;      // the field that counts them
   const char* expert_ffn = nullptr;   // the field of their width
-  const char* shared_ffn = nullptr;   // of the width of shared ones together
-  const char* shared = nullptr;       // of the number of shared ones, each as wide as another
-  const char* dense_first = nullptr;  // of the number of first layers without experts
+  const char* shared_ffn = nullptr;   // the field of the width of all shared experts together
+  const char* shared = nullptr;       // the field of the number of shared experts, each as wide as another expert
+  const char* dense_first = nullptr;  // the field of the number of first layers without experts
 };
 constexpr Kind kKinds[] = {
     {.type = "llama"},
@@ -97,12 +97,12 @@ void check_shape(const ModelShape& s, const Names& of) {
                        3 * dim * static_cast<double>(s.experts) * static_cast<double>(s.expert_ffn),
                all = dim * static_cast<double>(2 * s.vocab + s.positions) + static_cast<double>(s.layers) * layer;
   constexpr double kMost = 1e15;
-  WEFT_CHECK(all <= kMost, s.name, ": the sizes are those of about ", all, " parameters; need at most ", kMost);
+  WEFT_CHECK(all <= kMost, s.name, ": the sizes give about ", all, " parameters; need at most ", kMost);
   WEFT_CHECK(s.heads % s.kv_heads == 0, s.name, ": ", of.kv_heads, " is ", s.kv_heads, "; need a divisor of ", of.heads,
              ", ", s.heads);
 }
 
-// As transformers has it: what the heads share evenly.
+// The heads share dim evenly, as in transformers.
 int64_t width_of_head(const ModelShape& s, const Names& of, const char* other) {
   WEFT_CHECK(s.heads > 0, s.name, ": ", of.heads, " is ", s.heads, "; need 1 or more");
   WEFT_CHECK(s.dim % s.heads == 0, s.name, ": ", of.dim, " is ", s.dim, "; need a multiple of ", of.heads, ", ",
@@ -158,7 +158,7 @@ ModelShape hf_shape(std::string_view text, std::string_view what) {
   s.head_dim = f.has("head_dim") ? f.number("head_dim") : width_of_head(s, names, ", or head_dim");
   s.qkv_bias = kind.qkv_bias || f.flag("attention_bias", false);
   s.qk_norm = kind.qk_norm;
-  // What changes a cost and has no place in a shape.
+  // Fields that change a cost and have no place in a shape.
   WEFT_CHECK(!f.has("kv_lora_rank"), what, ": has kv_lora_rank; need keys and values of whole heads");
   WEFT_CHECK(!f.flag("mlp_bias", false), what, ": mlp_bias is true; need layers without it");
   if (f.flag("use_sliding_window", !type.starts_with("qwen")) && f.has("sliding_window"))

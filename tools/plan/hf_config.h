@@ -7,13 +7,13 @@
 
 namespace weft::planner {
 
-/// The values of model_type that are read: "gpt2, llama, ...".
+/// The supported values of model_type: "gpt2, llama, ...".
 std::string hf_model_types();
 
-/// Reads a config.json of one of them. Only sizes are read: rotary, activation and routing settings do not change a
+/// Reads a config.json of a supported model. Reads only sizes: rotary, activation and routing settings do not change a
 /// cost. Throws InvalidArgument, naming `what` and the field, for other models, for sizes that transformers refuses,
-/// and for what a shape does not have: latent attention, windows shorter than the context, layers of experts between
-/// dense ones.
+/// and for models that a shape cannot describe: latent attention, windows shorter than the context, layers of experts
+/// between dense layers.
 ModelShape hf_shape(std::string_view text, std::string_view what);
 
 }  // namespace weft::planner

@@ -25,13 +25,13 @@ double unread_experts(const InferenceWorkload& s, double rows) {
   return static_cast<double>(m.expert_layers() * m.expert_parameters()) * missed * s.weight_bytes;
 }
 
-// Weights that one step reads: not the table of an embedding that has its own head.
+// Weights that one step reads: all but the table of an untied embedding.
 double read_weights(const InferenceWorkload& s, double rows) {
   const double table = s.model.tied ? 0 : static_cast<double>(s.model.table_parameters()) * s.weight_bytes;
   return weights_of(s) - table - unread_experts(s, rows);
 }
 
-// Keys and values of one token, over all GPUs: where they are more than the heads, each head is on several.
+// Keys and values of one token over all GPUs. If there are more GPUs than heads, several GPUs store each head.
 double kv_bytes_of(const InferenceWorkload& s) {
   const double copies = std::max(1.0, static_cast<double>(s.gpus) / static_cast<double>(s.model.kv_heads));
   return copies * s.model.kv_bytes(s.kv_bytes);
@@ -60,14 +60,14 @@ Decode decode(const InferenceWorkload& s, int64_t batch, double context) {
   const double linear = b * 2 * static_cast<double>(s.model.multiplying_parameters()),
                attention = b * 4 * static_cast<double>(s.model.layers) * heads * context;
   r.intensity = (linear + attention) / (read + keys);
-  // Products of linear layers overlap with the reads of their weights, attention's with those of keys and values.
+  // Products of linear layers overlap with reads of weights, attention's products with reads of keys and values.
   const auto part = [&](double flops, double bytes) {
     return resource_seconds(
         s.machine,
         {.flops = flops / s.gpus, .bytes = bytes / s.gpus, .products = flops / s.gpus, .product_dtype = s.products});
   };
   const ResourceSeconds layers = part(linear, read), scores = part(attention, keys);
-  // A step of decoding is a stream of its weights: it reaches what a copy reaches.
+  // A step of decoding streams its weights and reaches the rate of a copy.
   r.weight_seconds = layers.memory * s.machine.reached;
   r.cache_seconds = scores.memory * s.machine.reached;
   r.product_seconds = layers.products + scores.products;

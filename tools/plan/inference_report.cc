@@ -17,7 +17,7 @@ constexpr int64_t kBatches[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512};
 // The figures of one batch.
 struct Batch {
   Decode decode;
-  double first_token, tokens_per_second, usd;  // seconds; of all sequences; for 10^6 tokens
+  double first_token, tokens_per_second, usd;  // seconds; tokens of all sequences; USD for 10^6 tokens
 };
 
 Batch batch_of(const InferenceWorkload& s, int64_t batch, double usd_per_gpu_hour) {
@@ -26,12 +26,12 @@ Batch batch_of(const InferenceWorkload& s, int64_t batch, double usd_per_gpu_hou
   return {d, prefill_seconds(s, batch), rate, 1e6 / rate / 3600 * usd_per_gpu_hour * s.gpus};
 }
 
-// What a change leaves: the largest batch that fits, at the end of its sequences, where keys and values are longest.
+// A changed workload with its largest batch that fits, at the end of its sequences, where keys and values are longest.
 struct Changed {
   InferenceWorkload workload;
-  double token_bytes, sequence_bytes;  // of keys and values
+  double token_bytes, sequence_bytes;  // bytes of keys and values
   int64_t fits;
-  Decode decode;  // of that batch; of one sequence if none fits
+  Decode decode;  // decoding of this batch; of one sequence if none fits
   double context() const { return static_cast<double>(workload.prompt + workload.generated); }
   double tokens_per_second() const { return static_cast<double>(decode.batch) / decode.seconds; }
 };
@@ -51,7 +51,7 @@ std::vector<Changed> all_changed(const InferenceWorkload& s, const std::vector<I
   return all;
 }
 
-// Sequences at which rows compare: the most that every row holds, of those that hold one.
+// The batch for comparing rows: the most sequences that fit in every row that fits one.
 int64_t common_batch(const std::vector<Changed>& all) {
   int64_t least = 0;
   for (const Changed& c : all)

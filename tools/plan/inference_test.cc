@@ -24,7 +24,7 @@ TEST(Inference, TheBoundOfExpertsIsThatOfTheChosenOnes) {
   EXPECT_NEAR(bound_bytes(workload("mixtral-8x7b", 1)), 2 * 12.9e9, 0.2e9);
 }
 
-// Of 8 GPUs with 1 head of keys and values, each has all of it: as many bytes as 8 heads on 8 GPUs.
+// Each of 8 GPUs has all of 1 head of keys and values: the bytes equal 8 heads on 8 GPUs.
 TEST(Inference, GpusBeyondTheHeadsHaveCopiesOfKeysAndValues) {
   InferenceWorkload s = workload("llama-70b", 8);
   ASSERT_EQ(s.model.kv_heads, 8);

@@ -62,7 +62,7 @@ double Costs::product(double m, double n, double k, double count, bool head) con
                                        {count, m, n});
 }
 
-// Elementwise kernels reach what a copy reaches, which Machine::bytes is: 0.9 to 1.05 of it (docs/gpu.md).
+// Elementwise kernels reach 0.9 to 1.05 of the rate of a copy, Machine::bytes (docs/gpu.md).
 double Costs::move(double read, double written) const {
   const ResourceSeconds t = resource_seconds(s_.machine, {.bytes = read + written, .written = written});
   return s_.sharing() * (s_.machine.launch + t.memory * s_.machine.reached);
@@ -72,7 +72,7 @@ double Costs::collective(Collective kind, double bytes, int ranks, int stride) c
   return collective_seconds(kind, bytes, ranks, nodes_spanned(ranks, stride, s_.machine.links.node), s_.machine);
 }
 
-// A collective over tp beside a product: with rings, all steps but the first hide behind the product's parts.
+// A collective over tp beside a product. In a ring, the product's parts hide all steps but the first.
 double Costs::beside(double seconds, double product, double& hidden) const {
   if (!s_.async_tp || c_.tp == 1) return seconds;
   const double part = 1.0 / c_.tp, left = seconds * part + std::max(0.0, (1 - part) * (seconds - product));
@@ -80,8 +80,8 @@ double Costs::beside(double seconds, double product, double& hidden) const {
   return left;
 }
 
-// A collective over tp in backward that one of a linear layer's two products does not wait for: it runs while that
-// product does, on multiprocessors if it is not sent in parts.
+// A collective over tp in backward beside one of a linear layer's two products, which does not wait for it. The
+// collective uses multiprocessors if it is not sent in parts.
 double Costs::behind(double seconds, double product, Layer& l) const {
   if (s_.async_tp) return beside(seconds, product, l.hidden_backward);
   const double left = std::max(0.0, seconds - product);
@@ -139,8 +139,9 @@ Layer Costs::layer(bool expert) const {
                  scatter = collective(Collective::kReduceScatter, stream_, c_.tp, 1);
     l.tp_forward = beside(gather, qkv, l.hidden_forward) + beside(scatter, out, l.hidden_forward) +
                    beside(gather, up, l.hidden_forward) + beside(scatter, down, l.hidden_forward);
-    // Gradients are gathered and scattered likewise, and the inputs of column-parallel products gathered once more:
-    // for the gradient of the weight, while that of the input is computed. That one is scattered while the other is.
+    // Gradients are gathered and scattered likewise. The inputs of column-parallel products are gathered again for the
+    // weight's gradient, while the input's gradient is computed; the input's gradient is scattered while the weight's
+    // gradient is computed.
     l.tp_backward = beside(gather, out, l.hidden_backward) + behind(scatter, qkv, l) +
                     beside(gather, down, l.hidden_backward) + behind(scatter, up, l) + behind(gather, qkv, l) +
                     behind(gather, up, l);
@@ -158,7 +159,7 @@ Layer Costs::layer(bool expert) const {
   return l;
 }
 
-// Of causal queries: half of the scores. Backward computes them again (Dao 2023): 2.5 times the forward's products.
+// Causal queries need half of the scores. Backward recomputes them (Dao 2023): 2.5 times the forward's products.
 void Costs::attention(Layer& l, double t, double q, double kv) const {
   const double pairs = t * (d(s_.sequence) + 1) / 2, flops = 4 * q * pairs;
   const auto run = [&](double times) {
@@ -167,7 +168,7 @@ void Costs::attention(Layer& l, double t, double q, double kv) const {
                                                        .products = times * flops,
                                                        .product_dtype = s_.activations,
                                                        .written = times * q * t * element_});
-    // A ring attends to the part of one rank at a time.
+    // A ring attends to one rank's part at a time.
     const double rate = attention_rate(s_.machine, s_.attention, d(s_.sequence) / c_.cp, d(m_.head_dim), times > 1);
     const bool known = rate > 0 && itemsize(s_.activations) == 2;
     return s_.sharing() * (known ? std::max(seconds, s_.machine.launch + times * flops / rate) : seconds);
@@ -177,7 +178,7 @@ void Costs::attention(Layer& l, double t, double q, double kv) const {
   l.input += backward;
   l.flops += flops;
   if (c_.cp == 1) return;
-  // A ring passes keys and values on while attention works on those before; nothing follows the last ones.
+  // A ring transfers the next keys and values while attention works on the current ones; nothing follows the last ones.
   const double ring = (c_.cp - 1) * collective(Collective::kPermute, kv * t * element_, c_.cp, c_.tp),
                beside = (c_.cp - 1.0) / c_.cp;
   l.cp_forward = std::max(0.0, ring - beside * forward);
@@ -236,7 +237,7 @@ Layer Costs::head() const {
   return l;
 }
 
-// Rows of the table, each rank those of its part of the vocabulary.
+// Rows of the table; each rank has its part of the vocabulary.
 Layer Costs::embedding() const {
   Layer l;
   const double own = stream_ / c_.tp;
@@ -274,8 +275,8 @@ double Costs::send_seconds() const {
   return collective(Collective::kSend, stream_ / c_.tp, 2, c_.ranks() / c_.pp);
 }
 
-// Seconds that compute loses to collectives that run beside it for so long. Parts of products that async_tp sends are
-// copies, which need no multiprocessors.
+// Seconds that compute loses to collectives that run beside it for `hidden` seconds. async_tp sends parts of products
+// as copies, which need no multiprocessors.
 double Costs::contention(double hidden) const {
   const int all = s_.machine.multiprocessors;
   return all > 0 ? std::max(0.0, hidden) * std::min(0.5, kCollectiveMultiprocessors / all) : 0;

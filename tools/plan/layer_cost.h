@@ -1,16 +1,16 @@
 // The predicted seconds, bytes and FLOPs of one layer on one rank for one microbatch. Every time comes from
-// compiler/cost, as the partitioner's do (roofline, waves of products, collectives); only the list of a layer's ops is
-// written here.
+// compiler/cost, like the partitioner's times (roofline, waves of products, collectives); only the list of a layer's
+// ops is written here.
 #pragma once
 #include "compiler/cost/collective_seconds.h"
 #include "tools/plan/candidate.h"
 
 namespace weft::planner {
 
-/// Nodes that a group of ranks spans, whose members are `stride` ranks apart.
+/// Nodes that a group of `ranks` ranks spans; its members are `stride` ranks apart.
 int nodes_spanned(int ranks, int stride, int node);
 
-/// Bytes of the f32 weights that an update makes, and of gradients that ranks reduce.
+/// Bytes of an f32 weight that an update makes, and of a gradient that ranks reduce.
 inline constexpr double kMasterBytes = 4;
 
 /// One layer of a rank for one microbatch: seconds, bytes, FLOPs, numbers of parameters.
@@ -19,10 +19,10 @@ struct Layer {
   double tp_forward = 0, tp_backward = 0;     // exposed seconds
   double cp_forward = 0, cp_backward = 0, ep_forward = 0, ep_backward = 0;
   double hidden_forward = 0, hidden_backward = 0;  // seconds of these collectives that products or attention hide
-  double contended = 0;                            // the part of the hidden seconds that uses multiprocessors
-  double forward_bytes = 0, backward_bytes = 0;    // of these collectives
-  double flops = 0;                                // of products, forward alone
-  double kept = 0, input_bytes = 0;                // bytes: for backward; of the input alone
+  double contended = 0;                            // part of the hidden seconds that uses multiprocessors
+  double forward_bytes = 0, backward_bytes = 0;    // bytes of these collectives
+  double flops = 0;                                // FLOPs of products in forward alone
+  double kept = 0, input_bytes = 0;                // bytes kept for backward; bytes of the input alone
   double dense = 0, experts = 0;                   // parameters that the rank uses
 
   double parameters() const { return dense + experts; }
@@ -35,32 +35,32 @@ struct Layer {
 /// The prices of one candidate's layers.
 class Costs {
  public:
-  /// `workload` and `candidate` must outlive it. Sizes may not divide: check_divides() says so.
+  /// `workload` and `candidate` must outlive this object. Their sizes may not divide: see check_divides().
   Costs(const Workload& workload, const Candidate& candidate);
   /// Throws InvalidArgument, in one clause, for sizes of the model or the batch that do not divide over the candidate.
   void check_divides() const;
 
-  double tokens() const { return tokens_; }    // of a rank in a microbatch
+  double tokens() const { return tokens_; }    // tokens of a rank in a microbatch
   double stream() const { return stream_; }    // bytes of its activations between layers, not cut by tp
   double element() const { return element_; }  // bytes
 
   Layer layer(bool expert) const;
   Layer head() const;       // logits, loss and their gradients
-  Layer embedding() const;  // rows of the table, each rank those of its part of the vocabulary
+  Layer embedding() const;  // rows of the table; each rank has its part of the vocabulary
 
   double collective(Collective kind, double bytes, int ranks, int stride) const;
   /// Seconds to gather the parameters of a layer, to reduce its gradients, and to send activations to the next stage.
   double gather_seconds(const Layer& layer) const;
   double reduce_seconds(const Layer& layer) const;
   double send_seconds() const;
-  /// Seconds that compute loses to collectives that run beside it for `hidden` seconds. Parts of products that async_tp
-  /// sends are copies, which need no multiprocessors.
+  /// Seconds that compute loses to collectives that run beside it for `hidden` seconds. async_tp sends parts of
+  /// products as copies, which need no multiprocessors.
   double contention(double hidden) const;
 
   /// Ranks that share the state of dense parameters, and of experts.
   int state_group() const { return c_.zero == 3 ? c_.fsdp * c_.cp * c_.ep : c_.dp * c_.cp * c_.ep; }
   int expert_group() const { return c_.zero == 3 ? c_.fsdp : c_.dp; }
-  /// Whether a microbatch that is not the last one reduces its gradients too.
+  /// Whether every microbatch, not only the last, reduces its gradients.
   bool reduces_each() const { return c_.zero == 3 && c_.pp == 1; }
 
  private:

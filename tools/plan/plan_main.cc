@@ -1,4 +1,4 @@
-// plan: the fastest meshes for a model on a number of GPUs, what they cost, and what changes when the hardware does.
+// plan: the fastest meshes for a model on a number of GPUs, their costs, and the effects of changes of the hardware.
 #include <algorithm>
 #include <cctype>
 #include <cstdio>
@@ -61,7 +61,7 @@ Fixed fixed_of(Options& o) {
     }
     if (!o.has_gpus) o.gpus = mesh.size();
     check_flag("mesh", mesh.size() == o.gpus, str_cat(o.mesh, ", ", mesh.size(), " ranks"),
-               str_cat("as many as --gpus, ", o.gpus));
+               str_cat("a mesh of --gpus ranks, ", o.gpus));
   }
   const auto& schedules = dist::pipeline::schedule_names();
   check_flag("schedule", o.schedule.empty() || std::ranges::find(schedules, o.schedule) != schedules.end(), o.schedule,
@@ -72,7 +72,7 @@ Fixed fixed_of(Options& o) {
   return f;
 }
 
-// Makes an error of `fn` one of a flag's value. `begin`: of the error's text, left out.
+// Turns an error of `fn` into an error of a flag's value. `begin`: the beginning of the error's text, left out.
 template <class Fn>
 void as_flag(const char* flag, std::string_view begin, const Fn& fn) {
   try {
@@ -170,7 +170,7 @@ tools::StepChoice step_of(const Workload& w, const Candidate& c) {
                            .microbatches = c.microbatches};
   choice.zero = c.zero;
   choice.gather = c.gather_once ? "once" : "each";
-  choice.cp = "ring";  // what step_cost() prices
+  choice.cp = "ring";  // step_cost() prices a ring
   if (c.pp > 1)
     choice.pipeline = c.stages_per_rank > 1 && c.schedule == "interleaved_1f1b"
                           ? str_cat(c.schedule, ":", c.stages_per_rank)
@@ -178,7 +178,7 @@ tools::StepChoice step_of(const Workload& w, const Candidate& c) {
   return choice;
 }
 
-// A plan that is saved or run must be the one that was priced: neither has all that prices know.
+// A saved or run plan must equal the priced plan: saved plans and runs lack some of the priced options.
 void check_use(const Options& o, const Workload& w) {
   if (!o.save_plan && o.measure == 0) return;
   const char* use = o.save_plan ? "save_plan" : "measure";
@@ -193,7 +193,7 @@ void check_use(const Options& o, const Workload& w) {
              "--gpu cpu or a file of doctor --measure --out");
 }
 
-// The best plan that a file or a step here can have: neither holds that backward computes layers again.
+// The best plan for a file or a step here: neither can express that backward recomputes layers.
 std::optional<Planned> best_cheap(const Workload& w, Fixed fixed, const Search& search) {
   if (!search.best.empty() && !search.best[0].candidate.full_recompute) return search.best[0];
   fixed.recompute = false;
@@ -210,12 +210,12 @@ std::string shell_word(const std::string& text) {
   return word + "'";
 }
 
-// Partitions the step for a plan and saves what a trainer reads; says how to train with it.
+// Partitions the step for a plan and saves the plan for a trainer; returns the command for training.
 std::string saved_text(const Options& o, const Workload& w, const Candidate& c) {
   const tools::StepChoice choice = step_of(w, c);
   tools::ModelStep step(choice, Device::meta());
   step.prepare();
-  dist::save_plan(step.compiled().plan(o.gpu), o.save_plan.path, false);  // a trainer's step is another one
+  dist::save_plan(step.compiled().plan(o.gpu), o.save_plan.path, false);  // a trainer's step is a different step
   return str_cat("saved ", c.text(), "; a run with it, on ranks of the CPU:\n  ./bazelw run //models/", choice.model,
                  ":train -- --plan ", shell_word(o.save_plan.path), " --config ", choice.config, " --batch_size ",
                  choice.batch_size, " --seq_len ", choice.seq_len, " --microbatches ", choice.microbatches, " --dtype ",
@@ -241,7 +241,7 @@ std::string measured_text(const Options& o, const Workload& w, const Planned& be
   return text;
 }
 
-// What the program plans.
+// The subjects of the program's plans.
 enum Part : unsigned { kStep = 1, kInference = 2, kAll = 3 };
 
 PartFlags plan_flags(Options& o) {
@@ -265,7 +265,7 @@ PartFlags plan_flags(Options& o) {
         kAll},
        {{"gpus",
          &o.gpus,
-         "number of GPUs; unless given those of --mesh, or with --inference as many as needed",
+         "number of GPUs; default: the ranks of --mesh, or with --inference the smallest number with enough memory",
          {1, 1 << 20},
          &o.has_gpus},
         kAll},
@@ -279,7 +279,7 @@ PartFlags plan_flags(Options& o) {
        {{"seq", &o.seq, "tokens of a sequence; 0: the model's context", {0, 1e9}}, kStep},
        {{"dtype", &o.dtype, "f32, bf16, or fp8 (products of layers alone)"}, kAll},
        {{"tf32", &o.tf32, "with --dtype f32: products on tensor cores, as CompileOptions::tf32"}, kAll},
-       {{"recompute", &o.recompute, "what backward computes again: cheap values, full layers, or auto"}, kStep},
+       {{"recompute", &o.recompute, "values that backward recomputes: cheap values, full layers, or auto"}, kStep},
        {{"mesh", &o.mesh, "plan this mesh alone, such as pp8,fsdp8,tp8"}, kStep},
        {{"schedule", &o.schedule, "plan meshes with pp alone, with this schedule"}, kStep},
        {{"microbatches", &o.microbatches, "plan this number alone; 0: all", {0, 1e9}}, kStep},
@@ -304,7 +304,7 @@ PartFlags plan_flags(Options& o) {
          "workload as it is. network: all links, within nodes and between them; bandwidth: of a GPU's memory"},
         kAll},
        {{"inference", &o.inference,
-         "what generating text costs instead of training; --what_if kv_heads=1,8,H,context=8192,32768 compares"},
+         "the cost of generating text instead of training; --what_if kv_heads=1,8,H,context=8192,32768 compares"},
         kAll},
        {{"prompt", &o.prompt, "tokens of a prompt", {1, 1e9}, &o.has_prompt}, kInference},
        {{"generated", &o.generated, "tokens generated for each prompt", {1, 1e9}, &o.has_generated}, kInference},
@@ -334,7 +334,7 @@ int run(Options o, const PartFlags& flags) {
   check_use(o, setup);
   std::vector<WhatIf> changes{{.workload = setup}};
   if (!o.what_if.empty()) as_flag("what_if", "what_if: ", [&] { changes = what_if(setup, o.what_if, !o.batch); });
-  const int64_t positions = setup.model.positions;  // of a learned table; 0: there is none
+  const int64_t positions = setup.model.positions;  // rows of a learned table; 0: there is no table
   for (const WhatIf& w : changes)
     check_flag(w.workload.sequence == setup.sequence ? "seq" : "what_if",
                positions == 0 || w.workload.sequence <= positions,

@@ -86,7 +86,7 @@ def main():
             code, out, err = run(args, folder)
             check(code == 1 and not out and err.count("\n") == 1 and part in err, args, f"{code} {err}")
 
-        # Heads that the GPUs of a node do not divide, and a machine of a user that has a preset's name.
+        # Heads that the GPUs of a node do not divide, and a user's machine with a preset's name.
         own = os.path.join(folder, "own.json")
         with open(own, "w", encoding="utf-8") as f:
             json.dump({"like": "h100-sxm", "name": "h100-sxm", "links": {"node": 3}}, f)
@@ -98,7 +98,7 @@ def main():
             check("<svg" in open(path, encoding="utf-8").read(), flag, "is no picture")
         check("measured" not in open(pictures["collectives"], encoding="utf-8").read(), own, "has measured points")
 
-        # The table comes first; a plan that computes layers again is not saved, but the best one without is.
+        # The table comes first; the saved plan is the best plan that does not recompute layers.
         plan = os.path.join(folder, "b.plan")
         code, out, err = run(["--gpus", "64", "--batch", "64", "--mesh", "fsdp64", "--save_plan", plan], folder)
         check(code == 1 and "fsdp64 recompute" in out and err.count("\n") == 1 and not os.path.exists(plan)
@@ -109,7 +109,7 @@ def main():
                               "4", "--mesh", "pp4", "--save_plan", plan], folder)
         check(code == 0 and "the best plan computes layers again" in out and "pipeline 1f1b" in read(plan), "saved", out)
 
-        # Changes in the machine's file that are no rates.
+        # Changes in the machine's file that are not rates.
         for text, part in [({"like": "h100-sxm", "memory": 80}, '"memory" is 80; need bytes, such as 80e9'),
                            ({"bytes": 3e12, "flops": 1e13, "products": 1e14, "products16": 2e14,
                              "links": {"inner_bus": 2e11, "outer_bus": 2e10}}, '"memory" is missing or 0; need')]:
@@ -118,7 +118,7 @@ def main():
             code, out, err = run(["--model", "llama-8b", "--gpu", own], folder)
             check(code == 1 and not out and err.startswith(f"plan: {own}: {part}"), part, err)
 
-        # A plan is priced with a ring for cp, so the saved plan has one.
+        # A plan is priced with a ring for cp, so the saved plan has a ring.
         plan = os.path.join(folder, "a.plan")
         code, _, err = run(SMALL + ["--gpus", "2", "--mesh", "cp2", "--save_plan", plan], folder)
         check(code == 0 and "cp ring" in open(plan, encoding="utf-8").read(), "cp of a saved plan", err)

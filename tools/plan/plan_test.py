@@ -49,7 +49,7 @@ def main():
         check([(r["context"], r["kv_heads"]) for r in rows]
               == [(c, h) for c in (8192, 32768) for h in (1, 8, 32)], rows)
         for r in rows:
-            # 2 x layers x heads x head_dim x 2 bytes; the batch is what the memory beside the weights holds.
+            # 2 x layers x heads x head_dim x 2 bytes; the batch fills the memory beside the weights.
             check(r["kv_bytes_per_token"] == 2 * 32 * r["kv_heads"] * 128 * 2, r)
             check(r["kv_bytes_per_sequence"] == r["kv_bytes_per_token"] * r["context"], r)
             if r["kv_heads"] == 8:  # other numbers of heads change the weights, too
@@ -83,7 +83,7 @@ def main():
         good("--model", "gpt2", "--gpus", "8", "--batch", "64", "--mesh", "dp8", "--microbatches", "2", "--save_plan",
              saved)
         check(os.path.getsize(saved) > 0, saved)
-    with tempfile.TemporaryDirectory() as folder:  # what if: the table is of the workload as it is
+    with tempfile.TemporaryDirectory() as folder:  # what if: the table shows the unchanged workload
         path = os.path.join(folder, "out.json")
         text = good("--model", "llama-70b", "--gpus", "8", "--batch", "64", "--what_if", "memory=10x,gpus=4x,8x",
                     "--json", path)
@@ -100,7 +100,7 @@ def main():
             check(r["best"]["mesh"] in line and f"{100 * r['best']['mfu']:.1f}%" in line, line, r)
         check(rows[4]["best"]["step_seconds"] <= rows[2]["best"]["step_seconds"], rows)
 
-        # The saved plan is that of the machine as it is, and the printed command trains with it.
+        # The saved plan is the plan for the unchanged machine, and the printed command trains with it.
         small = ["--model", "llama_tiny", "--gpus", "4", "--gpu", "cpu", "--dtype", "f32", "--batch", "8", "--mesh",
                  "pp2,fsdp2", "--what_if", "memory=2x,batch=2x", "--json", path, "--save_plan"]
         saved = os.path.join(folder, "saved.plan")
@@ -116,7 +116,7 @@ def main():
                               capture_output=True, text=True, timeout=120)
         check(done.returncode == 0 and "4 ranks as pp2,fsdp2" in done.stdout and "note:" not in done.stdout, done)
 
-        # Without --gpus, those that hold a sequence; each row of what if at its own batch, and all at one.
+        # Without --gpus, the GPUs that hold a sequence; each row of what if at its own batch, and all rows at one.
         text = good("--model", "llama-70b", "--inference", "--json", path, "--what_if", "context=2048,4096")
         with open(path, encoding="utf-8") as file:
             data = json.load(file)

@@ -1,5 +1,5 @@
-// Published runs against predictions, as relative effects: what is known of each run goes in, the ratio of two runs
-// comes out. No rate is fitted to them. Rows that miss by more than 10 % say by how much, and why.
+// Published runs against predictions, as relative effects: from the known facts of each run, the planner predicts the
+// ratio of two runs. No rate is fitted to the runs. Rows that miss by more than 10 % have their gap and its reason.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -20,7 +20,7 @@ struct Gpt {
   int64_t heads, dim, layers;
   int tp, pp, gpus;
   int64_t batch;
-  double tflops;  // of a GPU, as Megatron counts them: attention without the mask
+  double tflops;  // TFLOP/s of a GPU in Megatron's count: attention without the mask
 };
 const Gpt kMegatron[] = {
     {"1.7B", 16, 2048, 24, 1, 1, 48, 192, 408.8},       {"7.1B", 32, 4096, 30, 2, 1, 96, 192, 465.9},
@@ -46,7 +46,7 @@ Planned megatron(const Gpt& g, Workload& w) {
        .batch = g.batch,
        .sequence = 4096,
        .attention = AttentionKernel::kCudnn};
-  // Not published: the microbatch and the number of stages of a rank. The best ones that fit.
+  // The microbatch and the number of stages of a rank are not published: the best values that fit.
   const int dp = g.gpus / g.tp / g.pp;
   const int64_t sequences = g.batch / dp;
   std::optional<Planned> best;
@@ -67,8 +67,8 @@ double flops_per_token(const Gpt& g) {
   return 72 * l * h * h + 12 * 4096 * h * l + 6 * h * 131072;
 }
 
-// Predicted over published TFLOP/s, over the geometric mean of that of all rows. Megatron gathers new weights behind
-// forward (--overlap-param-gather), which the planner does not.
+// The ratio of predicted to published TFLOP/s, over the geometric mean of this ratio for all rows. Megatron, unlike the
+// planner, gathers new weights behind forward (--overlap-param-gather).
 double megatron_effect(const std::string& name) {
   double mean = 0, of = 0;
   for (const Gpt& g : kMegatron) {
@@ -149,7 +149,7 @@ struct Row {
   const char* effect;
   std::function<double()> predicted;
   double published;
-  double gap;  // predicted / published - 1, of rows that miss by more than 10 %; 0: those that do not
+  double gap;  // predicted / published - 1 if the row misses by more than 10 %, else 0
 };
 
 const Row kRows[] = {
@@ -179,7 +179,7 @@ const Row kRows[] = {
     {"8B, 128 GPUs over 8", [] { return speed_of_8b(128, false) / speed_of_8b(8, false); }, 6514. / 6667, 0},
     {"8B, fp8 over bf16", [] { return speed_of_8b(8, true) / speed_of_8b(8, false); }, 8532. / 6667, 0},
 
-    // With the planner's time for all else, attention falls from about 240 to 180 TFLOP/s of a GPU between cp 2 and
+    // If all else takes the planner's time, attention falls from about 240 to 180 TFLOP/s of a GPU between cp 2 and
     // cp 4. Transfers are 1 % of its time and merging partial results about 6 %: the cause is not known.
     {"8B, 64k with cp 2 over 32k", [] { return context_parallel(2) / context_parallel(1); }, 2540. / 3890, 0},
     {"8B, 128k with cp 4 over 64k with cp 2", [] { return context_parallel(4) / context_parallel(2); }, 1071. / 2540,

@@ -21,7 +21,7 @@ constexpr size_t kRejectedRows = 8;
 
 std::string name_of(DType t) { return t == kFloat32 ? "f32" : t == kBFloat16 ? "bf16" : "fp8"; }
 
-// Of large numbers all digits before the point.
+// Shows all digits before the point of large numbers.
 std::string whole_text(double n) { return n >= 1000 ? fixed(n, 0) : number_text(n); }
 
 std::string setup_text(const Workload& s) {
@@ -33,7 +33,7 @@ std::string setup_text(const Workload& s) {
                  bytes_text(s.machine.memory / s.sharing()), "\n");
 }
 
-// The rates and sizes of a GPU, those of its data sheet beside measured ones.
+// The rates and sizes of a GPU, measured values with the data sheet's values.
 std::string machine_text(const Machine& m) {
   std::string text = "dense peaks in TFLOP/s: f32 " + whole_text(m.products / 1e12);
   for (auto [name, rate] : {std::pair(", tf32 ", m.products_tf32),
@@ -57,7 +57,7 @@ std::string machine_text(const Machine& m) {
   return text + "\n";
 }
 
-// What a word of a plan means; printed if a plan has it.
+// The meaning of a word in plans; printed if a plan contains the word.
 constexpr std::pair<const char*, const char*> kWords[] = {
     {" m", "m2: two microbatches, parts of a batch that run one after another"},
     {" zero ", "zero 1: the state of the optimiser is split over dp; zero 0: each rank of dp has all of it"},
@@ -73,8 +73,9 @@ std::string legend_text(const Search& search, const Price& price) {
         break;
       }
   text +=
-      "contention: what compute loses to hidden collectives, which take multiprocessors\n"
-      "exposed: communication that compute waits for; hidden: that runs beside it; both as shares of the step\n";
+      "contention: compute's loss to hidden collectives, which use multiprocessors\n"
+      "exposed: communication that compute waits for; hidden: communication beside compute; both as shares of the "
+      "step\n";
   if (price.kw_per_gpu > 0)
     text += str_cat("kWh/1e9: energy of 10^9 tokens at ", number_text(price.kw_per_gpu), " kW a GPU\n");
   return text;
@@ -152,7 +153,7 @@ std::string plan_report(const Workload& s, const Search& search, const Price& pr
                   ", working ", bytes_text(best.working), "\n");
   text += str_cat(search.candidates, " candidates: at least ", search.too_large, " do not fit, ", search.uneven,
                   " do not divide\nrejected\n");
-  // The nearest ones, and the nearest that do not fit.
+  // The nearest plans that fit, and the nearest plans that do not fit.
   for (bool fits : {true, false}) {
     size_t shown = 0;
     for (const Rejected& r : search.rejected)

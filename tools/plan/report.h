@@ -8,12 +8,12 @@ namespace weft::planner {
 
 struct Price {
   double usd_per_gpu_hour = 0, kw_per_gpu = 0;
-  /// Of 10^9 tokens at this speed.
+  /// The price and the energy of 10^9 tokens at this speed.
   double usd(double tokens_per_gpu_second) const;
   double kwh(double tokens_per_gpu_second) const;
 };
 
-/// Plans, and if there are none why, with a legend.
+/// The plans, or the reason why there are none, with a legend.
 std::string plan_report(const Workload& setup, const Search& search, const Price& price);
 /// A workload of --what_if and its best plans.
 struct Compared {

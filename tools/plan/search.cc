@@ -34,7 +34,7 @@ std::vector<int64_t> divisors(int64_t whole) {
   return all;
 }
 
-// Divisors of the sequences of a rank: all small numbers of them, and those with few sequences each.
+// Numbers of microbatches: the six largest divisors of the sequences of a rank, of at least pp.
 std::vector<int64_t> microbatches_of(int64_t sequences, int pp) {
   std::vector<int64_t> counts = divisors(sequences);
   std::reverse(counts.begin(), counts.end());
@@ -44,18 +44,18 @@ std::vector<int64_t> microbatches_of(int64_t sequences, int pp) {
   return counts;
 }
 
-constexpr size_t kSimulated = 20;          // plans, at least
-constexpr int64_t kMostInTable = 1 << 20;  // stages times microbatches: with more, bubbles are a small part of a step
+constexpr size_t kSimulated = 20;          // least number of simulated plans
+constexpr int64_t kMostInTable = 1 << 20;  // stages times microbatches; beyond it, bubbles are a small part of a step
 
-constexpr double kRounding = 1 - 1e-9;  // of a bound, so that the rounding of sums skips nothing
+constexpr double kRounding = 1 - 1e-9;  // factor of a bound, so that the rounding of sums skips no candidate
 
-// Whatever a mesh may choose but how its data ranks are split over dp and fsdp, with bounds that hold for any split.
-// The price of full sharding has them: a split changes gathers, reductions and the state alone.
+// The choices of a mesh except the split of its data ranks over dp and fsdp, with bounds that hold for any split.
+// The bounds follow from the price of full sharding: a split changes only gathers, reductions and the state.
 struct Choice {
   Candidate candidate;      // zero 3 over all data ranks, gathered once
-  double seconds[2] = {};   // no split takes less: gathered for each microbatch, and once
-  double bytes[2] = {};     // nor less memory: any, and those with zero 3 that gather once
-  std::string uneven = {};  // what does not divide; empty: all does
+  double seconds[2] = {};   // lower bounds of all splits: gathered for each microbatch, and once
+  double bytes[2] = {};     // lower bounds of memory: any split, and splits with zero 3 that gather once
+  std::string uneven = {};  // the reason why sizes do not divide; empty: all divide
 };
 
 class Searcher {
@@ -159,8 +159,8 @@ class Searcher {
     }
   }
 
-  // The fastest candidate that fits; if none does, the smallest. Of equal ones the first. Prices those alone that can
-  // be it by their bounds.
+  // Finds the fastest candidate that fits; if none fits, the smallest. The first of equal candidates wins. Prices only
+  // candidates that can win by their bounds.
   void mesh(const Candidate& split, const std::vector<Choice>& choices) {
     tell();
     std::vector<int> zeros{3};
@@ -196,7 +196,7 @@ class Searcher {
       if (costs[i].step == 0) costs[i] = step_cost(s_, candidate_of(options[i]));
       return costs[i];
     };
-    // The least value of candidates from `order`, which ends where a bound is above what was found.
+    // The least value of candidates in the order of their bounds; stops at a bound above the found value.
     const auto least = [&](auto bound, auto value, auto may) {
       std::vector<size_t> order(options.size());
       std::iota(order.begin(), order.end(), size_t{0});
@@ -219,7 +219,7 @@ class Searcher {
     if (found) (fits ? fits_ : misfits_).push_back({candidate_of(options[found->second]), costs[found->second]});
   }
 
-  // simulated_cost(). Gathered once, all splits of the data ranks have the same table with the same times.
+  // simulated_cost(). If weights are gathered once, all splits of the data ranks share one table with equal times.
   StepCost simulated(Candidate c, StepCost closed) {
     tell();
     if (!c.gather_once || s_.host_seconds > 0) return simulated_cost(s_, c);
@@ -233,7 +233,7 @@ class Searcher {
     return closed;
   }
 
-  // On a terminal, a line a few seconds after the start and then now and again.
+  // On a terminal, prints a line a few seconds after the start and then from time to time.
   void tell() {
     const auto now = std::chrono::steady_clock::now();
     if (now < tell_at_) return;
@@ -252,7 +252,7 @@ class Searcher {
       out_.least_memory = misfits_[0].cost.memory();
       out_.least_plan = misfits_[0].candidate.text();
     }
-    // The best ones by closed forms are simulated. Others are compared by closed forms with what is the best then.
+    // The best plans by closed forms are simulated. Closed forms compare the other plans with the best simulated plan.
     struct Simulated {
       Planned plan;
       StepCost closed;
@@ -293,8 +293,8 @@ class Searcher {
   const Workload& s_;
   const Fixed& f_;
   const size_t keep_;
-  std::vector<Planned> fits_, misfits_;    // the best of each mesh; of those that do not fit, the smallest
-  std::map<std::string, double> bubbles_;  // simulated, by what the splits share
+  std::vector<Planned> fits_, misfits_;    // the best candidate of each mesh; if none fits, the smallest
+  std::map<std::string, double> bubbles_;  // simulated bubbles, by the text that all splits share
   std::chrono::steady_clock::time_point tell_at_ = std::chrono::steady_clock::now() + std::chrono::seconds(2);
   Search out_;
 };

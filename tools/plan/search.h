@@ -1,4 +1,4 @@
-// All meshes, schedules and options for a number of GPUs: what fits into memory, by predicted time, and why the others
+// All meshes, schedules and options for a number of GPUs: plans that fit into memory, by predicted time, and why others
 // lose.
 #pragma once
 #include <map>
@@ -13,35 +13,35 @@ struct Planned {
   StepCost cost;
 };
 
-/// A mesh that is not the best: why.
+/// A mesh that loses, and the reason.
 struct Rejected {
-  std::string plan, why;  // of a plan that is slower: than the best, both by simulation or both by closed forms
+  std::string plan, why;  // why a slower plan loses to the best: both by simulation or both by closed forms
   bool fits = true;
-  double step = 0, memory = 0;  // of its best candidate
+  double step = 0, memory = 0;  // values of its best candidate
 };
 
 struct Search {
-  std::vector<Planned> best;       // by mesh the fastest that fits, the fastest first; times are simulated
-  std::vector<Rejected> rejected;  // other meshes, the fastest first; then those that fit nowhere, by memory
+  std::vector<Planned> best;       // the fastest fitting plan of each mesh, the fastest first; times are simulated
+  std::vector<Rejected> rejected;  // other meshes, the fastest first; then meshes that do not fit, by memory
   int64_t candidates = 0, uneven = 0;
-  int64_t too_large = 0;    // of those that were priced, and that cannot fit by their bounds
-  double least_memory = 0;  // of all candidates, if none fits
+  int64_t too_large = 0;    // candidates that do not fit, by their memory or its bound
+  double least_memory = 0;  // least memory of all candidates, if none fits
   std::string least_plan;
-  std::string uneven_why;  // the first candidate that does not divide, and what does not
+  std::string uneven_why;  // the first candidate that does not divide, and the reason
 };
 
-/// What the search may not vary; 0 or empty: it varies everything.
+/// The values that the search keeps fixed; it varies values that are 0 or empty.
 struct Fixed {
-  std::map<std::string, int> dimensions;  // of the mesh, all six
-  std::string schedule;                   // of meshes with pp alone
+  std::map<std::string, int> dimensions;  // all six dimensions of the mesh
+  std::string schedule;                   // for meshes with pp alone
   int64_t microbatches = 0;
   std::optional<bool> recompute;
 };
 
-/// `keep` plans, of which the times are simulated; which one is the best does not depend on `keep`.
+/// Finds `keep` plans and simulates their times; the best plan does not depend on `keep`.
 Search search_plans(const Workload& setup, const Fixed& fixed = {}, size_t keep = 10);
 
-/// "bubble 0.21 s, exposed tp 0.10 s": the parts of a step that are larger than those of `best`.
+/// "bubble 0.21 s, exposed tp 0.10 s": the parts of a step that exceed the parts of `best`.
 std::string why_slower(const StepCost& cost, const StepCost& best);
 
 /// A batch near `asked` that shares a large divisor with the number of GPUs: at most 5 % away.

@@ -11,7 +11,7 @@
 namespace weft::planner {
 namespace {
 
-// A small model on a few GPUs, of which some hold it and some do not.
+// A small model on a few GPUs, with enough or too little memory.
 Workload random_workload(std::mt19937_64& random) {
   const auto one_of = [&](const std::vector<int>& all) { return all[random() % all.size()]; };
   Workload w = on_h100("llama-8b", one_of({1, 2, 6, 8, 12, 16, 24, 32, 48}), 0, one_of({128, 192, 1024}));
@@ -33,11 +33,11 @@ Workload random_workload(std::mt19937_64& random) {
   return w;
 }
 
-// What a mesh may choose, priced one by one: its fastest candidate that fits, or the smallest.
+// Prices all candidates of a mesh one by one and finds the fastest that fits, or the smallest.
 struct Exhaustive {
   const Workload& w;
   int64_t candidates = 0, uneven = 0;
-  std::set<std::pair<std::string, double>> plans = {};  // with their memory
+  std::set<std::pair<std::string, double>> plans = {};  // plan and memory
   std::optional<Planned> fastest = {}, smallest = {};
 
   void price(const Candidate& c) {
@@ -103,7 +103,7 @@ struct Exhaustive {
   }
 };
 
-// Bounds skip most candidates, and none that is the best of its mesh.
+// Bounds skip most candidates, but never the best candidate of a mesh.
 TEST(Search, FindsWhatAnExhaustiveSearchFinds) {
   int64_t fitting = 0, misfits = 0;
   for (uint64_t seed = 1; seed <= 60; ++seed) {
@@ -146,7 +146,7 @@ TEST(Search, FindsPlansThatFit) {
   for (const auto& p : s.best) EXPECT_LE(p.cost.memory(), w.usable_memory());
   EXPECT_LE(s.best[0].cost.step, s.best[1].cost.step);
   EXPECT_GT(s.too_large, 0);
-  // Eight GPUs cannot hold its state.
+  // The state exceeds the memory of eight GPUs.
   const Search none = search_plans(on_h100("llama-70b", 8, 8), {}, 3);
   EXPECT_TRUE(none.best.empty());
   EXPECT_GT(none.least_memory, w.usable_memory());
@@ -167,8 +167,8 @@ TEST(Search, BatchesThatSuitTheGpus) {
       "fsdp8 m124999992: batch (999999937) does not divide over 8");
 }
 
-// Simulated times are compared with simulated ones and closed forms with closed forms, and the best plan is the same
-// for any number that is kept.
+// Simulated times are compared with simulated times and closed forms with closed forms, and the best plan is the same
+// for any number of kept plans.
 TEST(Search, TheBestIsTheFastest) {
   const Workload w = on_h100("llama-405b", 512, 256);
   const Search one = search_plans(w, {}, 1), ten = search_plans(w, {}, 10);

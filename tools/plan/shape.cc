@@ -13,7 +13,7 @@ const std::vector<const nn::ModelFamily*>& families() {
   return *all;
 }
 
-// What all families' configurations have.
+// The fields of all families' configurations.
 template <class Config>
 ModelShape common(const std::string& name, const Config& c) {
   ModelShape s{.name = name,

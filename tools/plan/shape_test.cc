@@ -51,7 +51,7 @@ TEST(Shape, OfConfigJson) {
   EXPECT_EQ(m.parameters(), 30532122624);  // Qwen3-30B-A3B
 }
 
-// A config.json of llama's fields with others.
+// A config.json with llama's fields and others.
 ModelShape config_of(const std::string& type, const std::string& more) {
   return hf_shape(str_cat(R"({"model_type": ")", type, R"(", "vocab_size": 32000, "max_position_embeddings": 32768,
       "num_hidden_layers": 4, "hidden_size": 1024, "num_attention_heads": 16, "num_key_value_heads": 8,
@@ -99,7 +99,7 @@ TEST(Shape, RefusesWhatItDoesNotHave) {
               HasSubstr("need at most 1e+15"));
 }
 
-// The file's names, and what transformers refuses.
+// The file's names, and values that transformers refuses.
 TEST(Shape, SizesThatDoNotFitGetOneSentence) {
   const auto refused = [](const std::string& type, const std::string& more) {
     return error_of([&] { config_of(type, more); });
@@ -113,7 +113,7 @@ TEST(Shape, SizesThatDoNotFitGetOneSentence) {
   };
   EXPECT_THAT(gpt2("770", "12"), HasSubstr("c: n_embd is 770; need a multiple of n_head, 12"));
   EXPECT_THAT(gpt2("768", "0"), HasSubstr("c: n_layer is 0; need a number from 1 to 100000"));
-  // A field that comes twice is refused, so these leave out what they change.
+  // A repeated field is refused, so these texts leave out the changed fields.
   const auto llama = [](const std::string& sizes) {
     return str_cat(R"({"model_type": "llama", "vocab_size": 32000, "max_position_embeddings": 8192,
         "num_hidden_layers": 4, "num_attention_heads": 32, )",

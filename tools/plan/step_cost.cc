@@ -13,7 +13,7 @@
 namespace weft::planner {
 namespace {
 
-// Launches of a layer in a microbatch: forward, and backward with its two products for each.
+// Launches of a layer in a microbatch: forward, and backward with two products for each forward product.
 constexpr double kForwardLaunches = 12, kBackwardLaunches = 24;
 
 double d(int64_t n) { return static_cast<double>(n); }
@@ -54,7 +54,7 @@ std::vector<Pass> passes_of(const Costs& costs, const LayerCosts& model, bool re
                    .blocking_bytes = l.backward_bytes,
                    .reduce_bytes = l.parameters() * kMasterBytes});
   }
-  // The embedding has too little work to hide anything: it goes with the first layer. Backward reads no table.
+  // The embedding has too little work to hide a collective, so it is part of the first layer. Backward reads no table.
   const Layer& table = model.embedding;
   Pass &first = all.front(), &last = all.back();
   first.gather += costs.gather_seconds(table);
@@ -75,9 +75,9 @@ std::vector<Pass> passes_of(const Costs& costs, const LayerCosts& model, bool re
 
 // One stage of a pipeline for one microbatch.
 struct Stage {
-  double forward = 0, input = 0, weight = 0;                              // with what they wait for
+  double forward = 0, input = 0, weight = 0;                              // including waiting for collectives
   double compute = 0, tp = 0, cp = 0, ep = 0, data = 0, all_network = 0;  // parts of the sum
-  double contended = 0;                                                   // of what is hidden in layers
+  double contended = 0;                                                   // by collectives hidden in layers
   double gather = 0, reduce = 0, kept = 0, dense = 0, experts = 0;
 };
 
@@ -103,7 +103,7 @@ void add(Stage& s, const Layer& l, const Costs& costs, const Candidate& c) {
   s.experts += l.experts;
 }
 
-// What one rank has in memory: parameters that it uses, and bytes.
+// The contents of one rank's memory: parameters that it uses, and bytes.
 struct Held {
   double dense = 0, experts = 0, gathered = 0, kept = 0, working = 0;
 };
@@ -119,7 +119,7 @@ StepCost cost_of(const Workload& s, const Candidate& c, bool simulate) {
   // Logits with their gradients, or one layer's values while it is computed again.
   const double again = c.full_recompute ? largest.kept : 0, stream = 4 * costs.stream() / c.tp,
                logits = std::max(again, 2 * costs.tokens() * d(s.model.vocab) / c.tp * e);
-  // Of gathers for each use: a layer beside the next one, or beside a table.
+  // If weights are gathered for each use, memory holds a layer and the next layer, or a layer and a table.
   const double one_ahead = (layer_parameters + std::max(layer_parameters, table)) * e;
   std::vector<Held> ranks;
   double launches = 0;
@@ -134,7 +134,7 @@ StepCost cost_of(const Workload& s, const Candidate& c, bool simulate) {
       r.communication += n * (t.network + t.blocking + ahead);
       hidden += n * (t.network - t.exposed + ahead);
     };
-    // Later microbatches gather for their first layer behind backward of the one before.
+    // Later microbatches gather for their first layer behind the previous microbatch's backward.
     add_microbatches(1, m == 1 || costs.reduces_each(), true);
     add_microbatches(m - 2, costs.reduces_each(), false);
     add_microbatches(m == 1 ? 0 : 1, true, false);
@@ -202,7 +202,7 @@ StepCost cost_of(const Workload& s, const Candidate& c, bool simulate) {
     r.exposed_tp = m * slow.tp;
     r.exposed_cp = m * slow.cp;
     r.exposed_ep = m * slow.ep;
-    // The first and the last value pass all stages; the others travel behind work.
+    // The first and the last value pass all stages; work hides the other transfers.
     const double send = costs.send_seconds();
     r.exposed_pp = 2 * (stages - 1) * send;
     const double reduced = slow.reduce - slow.reduce / std::max(1.0, d(split[0]) * c.stages_per_rank);
@@ -231,7 +231,7 @@ StepCost cost_of(const Workload& s, const Candidate& c, bool simulate) {
   double updated = 0, new_weights = 0;
   for (const Held& one : ranks) {
     double state = state_bytes(one.dense, c.zero, shard, e) + state_bytes(one.experts, c.zero, expert_shard, e);
-    // Sums over microbatches in f32 stay whole where gradients are reduced at the end.
+    // Sums over microbatches in f32 stay whole if gradients are reduced at the end.
     if (c.zero == 3 && c.pp > 1)
       state += 4 * ((one.dense - one.dense / shard) + (one.experts - one.experts / expert_shard));
     if (state + one.gathered + one.kept + one.working > r.memory())
@@ -243,11 +243,12 @@ StepCost cost_of(const Workload& s, const Candidate& c, bool simulate) {
                                                              costs.expert_group(), c.tp * c.cp * c.ep)
                                           : 0));
   }
-  // Reads weights, two moments and gradients, these once more for their norm; writes weights, moments and what layers
-  // use. 2.2 ms of GPT-2's step on an H100 (docs/gpu.md): the share of the memory's rate that is `reached`.
+  // The update reads weights, two moments and gradients, and the gradients again for their norm. It writes weights,
+  // moments and the weights at use. 2.2 ms of GPT-2's step on an H100 (docs/gpu.md) reach the share `reached` of the
+  // memory's rate.
   const double written = (12 + (e < 4 ? e : 0)) * updated;
   r.update = s.sharing() * roofline_seconds(s.machine, {.bytes = 20 * updated + written, .written = written});
-  if (c.zero == 1) {  // new weights to all
+  if (c.zero == 1) {  // gather new weights to all ranks
     r.update_gather = new_weights;
     r.exposed_data += new_weights;
     r.communication += new_weights;

@@ -7,9 +7,9 @@
 
 namespace weft::planner {
 
-/// Bytes at rest and of gradients for each of `parameters`: weights at use of `at_use` bytes, gradients in f32, 12 more
-/// for master weights and two moments (8 if the weights are f32). `shards`: ranks that the state is spread over, from
-/// zero 1 the optimiser's, from 2 gradients, in 3 all.
+/// Bytes of state and gradients for `parameters` parameters: weights at use of `at_use` bytes, gradients in f32, and 12
+/// bytes for master weights and two moments (8 if the weights are f32). `shards` ranks share optimiser state if zero >=
+/// 1, also gradients if zero >= 2, and everything if zero is 3.
 double state_bytes(double parameters, int zero, double shards, double at_use);
 
 /// A step cannot be shorter than its launches on the host.
@@ -19,12 +19,12 @@ inline double with_host(double device_seconds, double launches, double host_seco
 
 struct StepCost {
   double step = 0;     // seconds
-  double compute = 0;  // of the slowest rank
+  double compute = 0;  // compute of the slowest rank
   double bubble = 0, update = 0, host = 0;
-  double update_gather = 0;  // of new weights to all ranks with ZeRO-1; part of exposed_data
-  double contention = 0;     // that compute loses while collectives use multiprocessors beside it
+  double update_gather = 0;  // gathering new weights to all ranks with ZeRO-1; part of exposed_data
+  double contention = 0;     // compute's loss while collectives use multiprocessors beside it
   double exposed_tp = 0, exposed_cp = 0, exposed_ep = 0, exposed_pp = 0, exposed_data = 0;
-  double communication = 0;                               // all collectives of a rank, hidden ones too
+  double communication = 0;                               // all collectives of a rank, including hidden collectives
   double state = 0, gathered = 0, kept = 0, working = 0;  // bytes of the largest rank; kept: for backward
   double exposed() const { return exposed_tp + exposed_cp + exposed_ep + exposed_pp + exposed_data; }
   double memory() const { return state + gathered + kept + working; }
@@ -34,7 +34,7 @@ struct StepCost {
 
 /// Throws InvalidArgument, in one clause, for a candidate that the model or the batch does not divide over.
 StepCost step_cost(const Workload& setup, const Candidate& candidate);
-/// The same; the bubble is that of the schedule's table, action by action (distributed/pipeline/simulate.h).
+/// The cost with a simulated bubble: the schedule's table is run action by action (distributed/pipeline/simulate.h).
 StepCost simulated_cost(const Workload& setup, const Candidate& candidate);
 /// One microbatch of a rank without pp: forward, head, backward, gradients.
 Timeline step_timeline(const Workload& setup, const Candidate& candidate);

@@ -87,7 +87,7 @@ TEST(StepCost, ReducesGradientsOf16BitStepsInF32) {
   }
 }
 
-// The partitioned graph's estimate: what a rank waits for is a part of all communication.
+// In the partitioned graph's estimate, a rank waits for a part of all communication.
 TEST(StepCost, AnEstimateExposesAPartOfTheCommunication) {
   for (const char* mesh : {"dp2", "fsdp2", "dp2,tp2"})
     for (int64_t m : {1, 2, 4}) {
@@ -119,7 +119,7 @@ TEST(StepCost, AnEstimateHasTheWorkOfAllMicrobatches) {
     };
     const double one = estimate(1), two = estimate(2), four = estimate(4);
     EXPECT_GT(two, one) << model;
-    // Sums of one microbatch are no sums.
+    // One microbatch needs no sums.
     EXPECT_NEAR((four - two) / (two - one), 1, 0.2) << model;
   }
 }
@@ -133,7 +133,7 @@ TEST(StepCost, HiddenCollectivesSlowCompute) {
   const StepCost k = step_cost(w, c);
   EXPECT_GT(k.contention, 0);
   EXPECT_NEAR(k.step, k.compute + k.contention + k.exposed() + k.update, 1e-9);
-  // The gathers and reductions alone, without what the ring of cp hides.
+  // Only gathers and reductions contend; the hidden part of cp's ring does not.
   EXPECT_LE(k.contention, 24. / 132 * (k.communication - k.exposed()) * (1 + 1e-9));
   w.machine.multiprocessors = 0;
   EXPECT_EQ(step_cost(w, c).contention, 0);
@@ -141,7 +141,7 @@ TEST(StepCost, HiddenCollectivesSlowCompute) {
 
 TEST(StepCost, AttentionHasItsOwnRate) {
   const Machine& m = machine_preset("h100-sxm");
-  // As measured (docs/gpu.md).
+  // The measured value (docs/gpu.md).
   EXPECT_DOUBLE_EQ(attention_rate(m, AttentionKernel::kWeft, 8192, 128, false), 493e12);
   EXPECT_DOUBLE_EQ(attention_rate(m, AttentionKernel::kWeft, 1024, 64, true), 118e12);
   EXPECT_DOUBLE_EQ(attention_rate(m, AttentionKernel::kFlash2, 8192, 256, true), 263e12);
@@ -160,7 +160,7 @@ TEST(StepCost, AttentionHasItsOwnRate) {
   EXPECT_NEAR(step_cost(w, c).compute / weft, (1 / 282. + 2.5 / 263) / (1 / 493. + 2.5 / 383), 0.05);
 }
 
-// With a dense first layer, ranks after the first have more experts. Without pp, the head's table is gathered beside a
+// If the first layer is dense, later ranks have more experts. Without pp, the head's table is gathered beside a
 // layer.
 TEST(StepCost, MemoryIsThatOfTheLargestRank) {
   Workload w = on_h100("mixtral-8x7b", 2, 4, 1024);
@@ -191,7 +191,7 @@ TEST(StepCost, ARingHidesBehindAttention) {
   EXPECT_GT(slow.exposed_cp, 0.99 * slow.step);
 }
 
-// Later microbatches gather for their first layer behind backward of the one before.
+// Later microbatches gather for their first layer behind the previous microbatch's backward.
 TEST(StepCost, WaitsForTheFirstGatherOnce) {
   const auto cost = [](int64_t m) {  // one sequence of each rank in a microbatch
     return step_cost(on_h100("llama-8b", 8, 8 * m), {.fsdp = 8, .zero = 3, .microbatches = m});
@@ -219,11 +219,11 @@ TEST(StepCost, PricesTheEmbedding) {
   small.model.layers = 1;
   const StepCost c = step_cost(small, {.tp = 8});
   const double stream = 8. * 8192 * 4096 * 2;
-  // Of the embedding and of the head alone, which nothing hides.
+  // The exposed collectives of the embedding and of the head alone.
   EXPECT_GE(c.exposed_tp, 5 * collective_seconds(Collective::kAllGather, stream, 8, 1, w.machine) * (1 - 1e-9));
 }
 
-// Collectives of tp take as long with and without async_tp, which hides some of their time behind products.
+// Collectives of tp take equal times with and without async_tp, which hides some of this time behind products.
 TEST(StepCost, ATimelineHasHiddenCollectives) {
   Workload w = on_h100("llama-8b", 8, 1);
   w.model.layers = 2;
@@ -235,7 +235,7 @@ TEST(StepCost, ATimelineHasHiddenCollectives) {
       if (s.row == TimelineSpan::kExposed) exposed[async] += s.to - s.from;
       if (s.row != TimelineSpan::kInPass) continue;
       in_pass[async] += s.to - s.from;
-      EXPECT_LE(s.bytes / (s.to - s.from), 600e9) << s.name;  // of a link of 450e9, 7/8 of them
+      EXPECT_LE(s.bytes / (s.to - s.from), 600e9) << s.name;  // a link of 450e9, for 7/8 of the bytes
     }
     EXPECT_NEAR(exposed[async], t.exposed + t.blocking, 1e-9);
   }
@@ -243,7 +243,7 @@ TEST(StepCost, ATimelineHasHiddenCollectives) {
   EXPECT_LT(exposed[true], 0.8 * exposed[false]);
 }
 
-// All stages of a rank send: those that go in turns over the ranks send more.
+// All stages of a rank send, so interleaved stages send more.
 TEST(StepCost, SendsOfAllStages) {
   const Workload w = on_h100("llama-8b", 2, 16, 1024);
   Candidate c{.pp = 2, .microbatches = 16};

@@ -18,16 +18,16 @@ constexpr int64_t kLayers = 6;
 
 struct Line {
   std::string name;
-  Timeline time;  // of a few layers
-  StepCost step;  // of all layers
+  Timeline time;  // timeline of a few layers
+  StepCost step;  // cost of all layers
 };
 
 struct Lines {
-  Workload drawn, whole;  // with a few layers, and with all
+  Workload drawn, whole;  // with a few layers; with all layers
   std::vector<Line> all;
 };
 
-// Ends with the update of the parameters and, with ZeRO-1, the gather of the new ones.
+// Ends with the update of the parameters and, in ZeRO-1, the gather of the new parameters.
 Timeline timeline_of(const Workload& w, const Candidate& c) {
   Timeline t = step_timeline(w, c);
   const StepCost cost = step_cost(w, c);

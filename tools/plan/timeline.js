@@ -1,4 +1,4 @@
-// Shows the picture and the table that the planner has made, and the title of the bar under the pointer.
+// Shows the planner's picture and table, and the title of the bar under the pointer.
 'use strict';
 
 const COLUMNS = ['', 'step', 'compute', 'contention', 'communication', 'hidden', 'exposed', 'exposed / step',
@@ -11,7 +11,7 @@ function row(kind, cells) {
   return made;
 }
 
-/// The browser's own title would come late, and over the box.
+/// The browser's own title would appear late, and over the box.
 function showTitles() {
   const box = byName('box');
   for (const title of document.querySelectorAll('rect > title')) {

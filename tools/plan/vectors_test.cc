@@ -1,4 +1,4 @@
-// One row for each published or computed figure that the planner must reproduce: input, formula, expected. Those of
+// One row for each published or computed figure that the planner must reproduce: input, formula, expected. Figures of
 // other packages are beside their functions: distributed/plan/limits_test.cc, distributed/pipeline/simulate_test.cc,
 // distributed/launch/golden_test.cc, and tests of compiler/cost.
 #include <gtest/gtest.h>
@@ -43,8 +43,8 @@ double slide_limit(const char* change) {
   return limits_of(what_if(slide(4000, 4'000'000 / 8000, 8000), change)[1].workload).closed_form;
 }
 
-// What one more layer of Llama 8B adds to the tp collectives of a step with one sequence of 16,384 tokens, in units of
-// the residual stream: all that the planner prices, backward and residual stream included.
+// The increase by one more layer of Llama 8B in the tp collectives of a step with one sequence of 16,384 tokens, in
+// units of the residual stream: all collectives that the planner prices, including backward and residual stream.
 CollectiveBytes streams_of_layer() {
   const auto of = [](int64_t layers) {
     Workload w{.model = preset_shape("llama-8b"), .machine = h100(), .gpus = 8, .batch = 1, .sequence = 16384};
@@ -57,8 +57,8 @@ CollectiveBytes streams_of_layer() {
           .tp_scattered = (two.tp_scattered - one.tp_scattered) / stream};
 }
 
-// Tokens a second of 16 microbatches over 8 ranks of a pipeline by those of 8; `host`: seconds of the host for all
-// launches of a microbatch.
+// Tokens per second of 16 microbatches over 8 microbatches on 8 ranks of a pipeline. `host`: seconds of the host for
+// all launches of a microbatch.
 double speedup_by_microbatches(double host) {
   const auto speed = [&](int64_t m) {
     const Workload s{.model = preset_shape("llama-8b"),
@@ -99,8 +99,8 @@ const std::vector<Row>& rows() {
       {"V33 PCIe", [] { return machine_preset("h100-pcie").multiprocessors; }, 114, 0},
       {"V33 difference", [] { return 1 - machine_preset("h100-pcie").multiprocessors / 132.; }, .136, 5e-3},
       {"V33 stacks and L2", [] { return h100().hbm_stacks * h100().l2; }, 5 * 50e6, 0},
-      // marin#6532: one controller starts every action of all ranks. Twice as many microbatches, each as large, are
-      // twice the launches; the bubble falls from 47 to 30 %, the speed stays (8,077 and 7,987 tokens/s).
+      // marin#6532: one controller starts every action of all ranks. Twice the microbatches of equal size are twice the
+      // launches; the bubble falls from 47 to 30 %, the speed stays (8,077 and 7,987 tokens/s).
       {"V35", [] { return speedup_by_microbatches(8 * 900 * 7e-6); }, 7987. / 8077, .02},
       {"V35 without the controller", [] { return speedup_by_microbatches(0); }, (1 + 7 / 8.) / (1 + 7 / 16.), .05},
       {"V41",
@@ -114,7 +114,7 @@ TEST(Vectors, Rows) {
   for (const Row& r : rows()) EXPECT_NEAR(r.formula(), r.expected, r.tolerance * std::abs(r.expected)) << r.vector;
 }
 
-// The closed forms are those of the tables that ranks run.
+// The closed forms equal the bubbles of the tables that ranks run.
 TEST(Vectors, BubblesAreThoseOfTheTables) {
   namespace pl = dist::pipeline;
   for (const auto& [schedule, v] : kSchedules)
@@ -132,7 +132,7 @@ TEST(Vectors, BubblesAreThoseOfTheTables) {
       }
 }
 
-// V8: a network of a tenth, or GPUs 8 times as fast, change the advice for what data parallelism alone could do.
+// V8: a tenth of the network, or GPUs 8 times as fast, change the advice about data parallelism alone.
 TEST(Vectors, V8ChangesTheAdvice) {
   const Workload s = slide(480, 4'000'000 / 8000, 8000);
   EXPECT_EQ(limits_of(s).scale_case, dist::ScaleCase::kFsdp);

@@ -1,4 +1,4 @@
-// Lists of changes become workloads: each value alone, all combinations, and one sentence for what is no change.
+// Lists of changes become workloads: each value alone, all combinations, and one sentence for text that is no change.
 #include "tools/plan/what_if.h"
 
 #include <gmock/gmock.h>

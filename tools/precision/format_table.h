@@ -7,7 +7,7 @@
 
 namespace weft::precision {
 
-/// One line a format: bits of sign, exponent and mantissa, limits, epsilon, what the top codes mean, and scales.
+/// One line per format: bits of sign, exponent and mantissa, limits, epsilon, the meaning of the top codes, and scales.
 std::vector<std::vector<std::string>> format_lines();
 io::OrderedJson format_json();
 

@@ -23,7 +23,7 @@ double sum_of(const Values& x, const Rounding& r) {
 
 struct Op {
   const char* name;
-  size_t length;  // of each operand
+  size_t length;  // length of each operand
   Values (*run)(const Values& a, const Values& b, const Rounding& r);
 };
 

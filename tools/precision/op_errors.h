@@ -1,4 +1,4 @@
-// What ops lose in a number format.
+// The errors of ops in a number format.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -7,21 +7,21 @@
 
 namespace weft::precision {
 
-/// Of relative errors.
+/// Statistics of relative errors.
 struct ErrorRange {
   double median = 0, p99 = 0, max = 0;
 };
 
-/// Relative errors of the results of one op in one format, against f64 of the same operands before rounding. Results
-/// that f64 gives as 0 are left out.
+/// Relative errors of the results of one op in one format, against f64 results of the same operands before rounding.
+/// Results that are 0 in f64 are left out.
 struct OpError {
   std::string op, format;
-  /// Operands and results are rounded, and between them the op computes in f64: as Weft's kernels, which compute 16-bit
-  /// floats in f32.
+  /// Operands and results are rounded, and the op computes in f64, like Weft's kernels, which compute 16-bit floats in
+  /// f32.
   ErrorRange wide;
   /// The result of each scalar operation is rounded; none in a format with blocks.
   std::optional<ErrorRange> narrow;
-  double overflowed = 0;  // share of results that are infinite or NaN, with each operation rounded; not in the errors
+  double overflowed = 0;  // share of infinite or NaN results, with each operation rounded; excluded from the errors
 };
 
 /// Products, sums, sums of squares, dot products, softmax, RMS norm, layer norm, exp and GELU of 256 standard normal

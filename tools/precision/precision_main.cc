@@ -1,5 +1,5 @@
-// precision: number formats, and what they cost: errors of ops, values of a real training step out of range, loss
-// curves, and log-probabilities of decoding against those of training.
+// precision: number formats and their cost: errors of ops, values of a real training step out of range, loss
+// curves, and log-probabilities of decoding against log-probabilities of training.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -36,7 +36,7 @@ std::string share_text(int64_t part, int64_t all) {
   return part == 0 ? "0" : number_text(100 * static_cast<double>(part) / static_cast<double>(all)) + "%";
 }
 
-/// What the parts add to.
+/// The output of all parts.
 struct Output {
   OrderedJson json;
   std::vector<draw::Chart> charts;
@@ -122,7 +122,7 @@ void show_tensors(const Options& o, Output& out) {
                        " steps of training in f32 that a format would lose. ",
                        "Underflow: below the least normal number.\n", table_text(lines), "\n"));
   out.json["tensors"]["tensors"] = std::move(tensors);
-  // Tensors of one name are one row: those of an expression, and of the optimiser for all parameters.
+  // Tensors with one name are one row: the tensors of an expression, and the optimiser's tensors of all parameters.
   std::vector<TensorRange> named;
   for (const TensorRange& r : ranges) {
     const auto same = std::find_if(named.begin(), named.end(),
@@ -254,7 +254,7 @@ void show_reinforce(const Options& o, Training& t, Output& out) {
 
 // The parts of the program, in the order of kPartNames.
 enum Part : unsigned { kFormats = 1, kOps = 2, kTensors = 4, kTrain = 8, kDecode = 16, kReinforce = 32, kAll = 63 };
-constexpr unsigned kRuns = kTensors | kTrain | kDecode | kReinforce;  // those that train a model
+constexpr unsigned kRuns = kTensors | kTrain | kDecode | kReinforce;  // the parts that train a model
 const std::vector<std::string> kPartNames{"formats", "ops", "tensors", "train", "decode", "reinforce"};
 
 PartFlags part_flags(Options& o) {
@@ -321,7 +321,7 @@ int run(const Options& o, const PartFlags& flags) {
 int main(int argc, char** argv) {
   weft::precision::Options o;
   const weft::PartFlags flags = weft::precision::part_flags(o);
-  return weft::run_program(argc, argv, "Shows number formats and what they cost.", flags.flags(), [&] {
+  return weft::run_program(argc, argv, "Shows number formats and their cost.", flags.flags(), [&] {
     o.reinforce.seed = o.run.seed;
     return weft::precision::run(o, flags);
   });

@@ -35,7 +35,7 @@ TEST(OpErrors, GrowWithFewerDigitsAndWithRoundedSums) {
   EXPECT_GT((by[{"squares", "BF16"}].narrow->median), 5 * (by[{"squares", "BF16"}].wide.median));
   // A sum of squares in E4M3 stops growing where half its last place exceeds a term: far below 256.
   EXPECT_GT((by[{"squares", "E4M3"}].narrow->median), 0.3);
-  // Also without an error, a format without blocks has errors of each operation; a format with blocks has none.
+  // A format without blocks has errors of each operation; a format with blocks has none.
   const auto once = op_errors(1, 1);
   EXPECT_EQ(std::ranges::count_if(once, [](const OpError& e) { return e.narrow.has_value(); }), 9 * 7);
   EXPECT_EQ(once.size(), 9u * 10);
@@ -86,7 +86,7 @@ TEST(Training, DtypesStartFromOneModelAndLearn) {
     for (int i = 0; i < 12; ++i) last = t.step();
     EXPECT_LT(last, first.back() - 0.1) << mode.name;
   }
-  EXPECT_EQ(first[0], first[3]);  // the forward pass is that of f32
+  EXPECT_EQ(first[0], first[3]);  // the forward pass equals f32's
   EXPECT_NE(first[0], first[1]);
 }
 

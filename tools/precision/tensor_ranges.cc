@@ -55,8 +55,8 @@ Magnitudes magnitudes_of(const Tensor& t) {
   std::vector<Bounds> bounds;
   for (const std::string& name : counted_formats()) {
     const FloatFormat f = *number_format(name).real;
-    // The middle between the greatest number and the next one is the first that goes beyond, as that number is odd; in
-    // E4M3 it is even, and the middle rounds to it.
+    // The middle between the greatest number and the next number is the first value that overflows, because the
+    // greatest number is odd. In E4M3 it is even, and the middle rounds to it.
     const double last = std::ldexp(1.0, std::ilogb(f.max()) - f.mantissa);
     const double middle = f.max() + last / 2;
     const bool odd = encode(f, f.max()) & 1;
@@ -84,7 +84,7 @@ Magnitudes magnitudes_of(const Tensor& t) {
 
 std::vector<TensorRange> tensor_ranges(const Graph& step, std::span<const Tensor> args) {
   std::vector<TensorRange> ranges;
-  bool backward = false;  // whether the gradients have begun: later nodes that are not theirs belong to the optimiser
+  bool backward = false;  // whether the gradients have begun: later nodes outside the gradients belong to the optimiser
   internal::evaluate(step, args, [&](int32_t id, std::span<const Tensor>, std::span<const Tensor> out) {
     const Node& n = step.node(id);
     backward = backward || n.backward;

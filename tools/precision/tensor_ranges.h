@@ -1,4 +1,4 @@
-// Which of a training step's values a number format loses.
+// The values of a training step that a number format loses.
 #pragma once
 #include <map>
 #include <string>
@@ -11,7 +11,7 @@ namespace weft::precision {
 /// Elements of one or several tensors that a format cannot hold.
 struct Losses {
   int64_t overflow = 0;   // beyond the greatest number: infinite, or saturated
-  int64_t underflow = 0;  // below the least normal number, with fewer digits: those that become 0 included
+  int64_t underflow = 0;  // below the least normal number, with fewer digits; includes values that become 0
   int64_t flushed = 0;    // nonzero values that become 0
 };
 
@@ -34,7 +34,7 @@ struct TensorRange {
   Magnitudes magnitudes;
 };
 
-/// The formats that are counted: floats without blocks, of at most 16 bits.
+/// The counted formats: floats without blocks, of at most 16 bits.
 std::vector<std::string> counted_formats();
 
 Magnitudes magnitudes_of(const Tensor& t);

@@ -54,8 +54,8 @@ double mean_of(std::span<const double> v) {
   return v.empty() ? 0 : s / static_cast<double>(v.size());
 }
 
-/// A step's update in the order of the trainer's: gradients of the scaled loss, clipped; whether they are finite. It
-/// is not the trainer's own, which has no place to round gradients and no loss but the model's, as REINFORCE needs it.
+/// A step's update in the trainer's order: gradients of the scaled loss, clipped; whether they are finite. The
+/// trainer's own update cannot round gradients and has the model's loss; REINFORCE needs another loss.
 class Update {
  public:
   Update(const nn::LanguageModel& model, const Mode& mode, double lr)

@@ -12,9 +12,9 @@
 namespace weft::precision {
 
 struct RunOptions {
-  std::string model = "gpt", config;  // of a family with presets: gpt, llama, moe; empty: the family's default
-  nn::ConfigMap fields = {};          // of the configuration that differ from the preset
-  std::string mesh = {};              // "ep2", of ranks that are threads; empty: one device
+  std::string model = "gpt", config;  // a family (gpt, llama, moe) and its preset; empty: the family's default
+  nn::ConfigMap fields = {};          // changes of the preset
+  std::string mesh = {};              // "ep2", with threads as ranks; empty: one device
   int64_t batch_size = 8, seq_len = 64, steps = 100;
   double lr = 1e-3;
   uint64_t seed = 0;
@@ -26,22 +26,22 @@ int64_t context_of(const RunOptions& options);
 /// Throws ResourceExhausted if a step needs more memory than this process may use. The step is planned, nothing runs.
 void check_memory(const RunOptions& options);
 
-/// How a run computes. All weights and optimiser states are f32.
+/// The arithmetic of a run. All weights and optimiser states are f32.
 struct Mode {
   std::string name;                    // "bf16", or "f32, gradients in E5M2"
-  DType dtype = kFloat32;              // of activations
-  int64_t exponent = 0, mantissa = 0;  // of the format to which gradients are rounded; 0: not rounded
+  DType dtype = kFloat32;              // dtype of activations
+  int64_t exponent = 0, mantissa = 0;  // format of rounded gradients; 0: gradients are not rounded
 };
 /// f32, bf16, f16 (with loss scaling), and f32 with gradients in E5M2 and E4M3.
 const std::vector<Mode>& training_modes();
 /// f32, bf16, f16.
 std::vector<Mode> dtype_modes();
 
-/// A model in training on the embedded text, as the trainer's step: gradients clipped to norm 1, AdamW, and a step
-/// whose gradients are not finite changes nothing.
+/// A model in training on the embedded text with the trainer's step: gradients clipped to norm 1, AdamW, and no change
+/// by a step whose gradients are not finite.
 class Training {
  public:
-  /// Throws as context_of does.
+  /// Throws the errors of context_of.
   Training(const RunOptions& options, const Mode& mode);
   ~Training();
 
@@ -49,7 +49,7 @@ class Training {
   double step();
   /// Seconds of the last step, without the time to make its batch.
   double seconds() const { return seconds_; }
-  /// Of the last step: nn::LossOut::expert_counts and dropped.
+  /// nn::LossOut::expert_counts and dropped of the last step.
   std::vector<int64_t> expert_counts() const { return counts_; }
   std::vector<double> dropped() const { return dropped_; }
   /// Steps whose gradients were not finite.
@@ -57,7 +57,7 @@ class Training {
   nn::LanguageModel& model() const;
   /// The next batch, i64 [batch, time] each.
   std::pair<Tensor, Tensor> next_batch();
-  /// The step's graph after differentiation. Needs one step before.
+  /// The step's graph after differentiation. Call step() first.
   const Graph& graph() const;
 
  private:
@@ -69,16 +69,16 @@ class Training {
   std::vector<double> dropped_;
 };
 
-/// Differences between log-probabilities (nats) of the same tokens: of the forward pass on whole texts, as training
-/// computes it, and of decoding one token at a time with a KV cache.
+/// Differences between log-probabilities (nats) of the same tokens in training's forward pass on whole texts and in
+/// decoding one token at a time with a KV cache.
 struct Mismatch {
-  double mean = 0, max = 0;  // of |difference|
-  double bias = 0;           // mean of decoding less forward
+  double mean = 0, max = 0;  // mean and maximum of |difference|
+  double bias = 0;           // mean of decoding minus forward
   double ratio_99 = 0;       // 99th percentile of |exp(difference) - 1|: the error of an importance weight
 };
 Mismatch mismatch_of(std::span<const double> forward, std::span<const double> decoded);
 
-/// Log-probabilities f32 [B, T - 1] of tokens[B, T] after the first, by the forward pass.
+/// Computes log-probabilities f32 [B, T - 1] of tokens[B, T] after the first, by the forward pass.
 class ForwardScorer {
  public:
   explicit ForwardScorer(const nn::LanguageModel& model);
@@ -89,13 +89,13 @@ class ForwardScorer {
 };
 
 /// Texts made or scored token by token with a KV cache. train::generate() makes one text without its probabilities;
-/// this decodes a batch at once and keeps the log-probabilities that the tokens were drawn from.
+/// Decoder decodes a batch at once and keeps the log-probabilities from which the tokens were drawn.
 class Decoder {
  public:
-  /// For `batch` texts of up to `length` tokens.
+  /// A decoder for `batch` texts of up to `length` tokens.
   Decoder(const nn::LanguageModel& model, int64_t batch, int64_t length);
   struct Text {
-    Tensor tokens;                  // i64 [B, T], the first column given
+    Tensor tokens;                  // i64 [B, T], the first column is given
     std::vector<double> log_probs;  // [B, T - 1], in row-major order
   };
   /// Draws T - 1 tokens after first[B] at temperature 1.
@@ -113,7 +113,7 @@ class Decoder {
 };
 
 /// A step of REINFORCE from a trained model: texts are drawn with the KV cache in the mode's dtype, and the forward
-/// pass in the same dtype gives the gradients.
+/// pass in the same dtype provides the gradients.
 struct ReinforceStep {
   double reward = 0;  // mean over texts
   Mismatch mismatch;  // between drawing and the forward pass
@@ -125,7 +125,7 @@ struct ReinforceOptions {
   uint64_t seed = 0;
 };
 /// The reward of a text is the share of its tokens that are lower-case vowels. Advantages are rewards less their mean,
-/// divided by their deviation. `start` has the weights to start from; it stays as it is.
+/// divided by their deviation. `start` contains the initial weights and stays unchanged.
 /// Stops after the step for which `progress` returns false.
 std::vector<ReinforceStep> reinforce(const RunOptions& run, const nn::LanguageModel& start, const Mode& mode,
                                      const ReinforceOptions& options,

@@ -1,4 +1,4 @@
-// Records for tests, made by hand.
+// Handmade records for tests.
 #pragma once
 #include <string>
 
@@ -6,7 +6,7 @@
 
 namespace weft::profiler {
 
-/// A launch in `us`, of which the roofline would need `predicted_us`.
+/// A launch that took `us`; the roofline predicts `predicted_us`.
 inline LaunchRecord made_launch(const std::string& name, const std::string& scope, uint32_t line, WorkClass kind,
                                 double us, double predicted_us, Cost work, Bound bound = Bound::kMemory) {
   LaunchRecord l;

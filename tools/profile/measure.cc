@@ -18,10 +18,10 @@ namespace {
 
 constexpr int kFirstSteps = 4;  // the first captures and compiles; the launches of the next three are timed
 
-// Microseconds of one step, on a mesh those of one rank.
+// Microseconds of one step, on a mesh on one rank.
 struct Timed {
-  std::vector<double> launches, before;  // of each launch; where no launch ran since the one before it
-  double outside = 0;                    // before the first launch and after the last one
+  std::vector<double> launches, before;  // times of each launch, and of the gap before it
+  double outside = 0;                    // before the first launch and after the last launch
 };
 Timed time_launches(tools::ModelStep& step, int rank) {
   internal::open_trace(internal::TraceWindow::kProfile, internal::bit_of(TraceEvent::kLaunch));
@@ -90,7 +90,7 @@ StepRecord measure(const tools::StepChoice& choice, int64_t steps, int rank) {
 }
 
 std::vector<TimedStep> measure_in_turn(const std::vector<tools::StepChoice>& choices, int64_t rounds) {
-  constexpr int kRank = 0;  // of a mesh
+  constexpr int kRank = 0;  // the measured rank of a mesh
   std::vector<std::unique_ptr<tools::ModelStep>> steps;
   std::vector<std::vector<double>> whole(choices.size());
   std::vector<std::vector<Timed>> timed(choices.size());

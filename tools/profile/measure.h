@@ -1,4 +1,4 @@
-// The record of a model's step that runs here.
+// Measures the record of a model's step.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -9,24 +9,24 @@
 
 namespace weft::profiler {
 
-/// Runs the step `steps` times as it is and as often with its launches timed, in turn. step_us and the times of the
-/// launches are those of the pair whose slower one took least time: both are from one calm moment, so that the launches
-/// add up to a step. While such times are not comparable(), more pairs run, at most four times as many. The least times
-/// of single launches would add up to less. The machine's rates are those of WEFT_MACHINE, or the better of two
-/// measurements, before and after. `rank`: whose part of a step on a mesh; throws UsageError for others.
+/// Runs `steps` pairs of steps: one step without timed launches, and one with timed launches. step_us and the times of
+/// launches come from the pair whose slower step took least time, so that other work disturbed both steps little and
+/// the launches add up to a step. (The least times of single launches would add up to less.) While these times are not
+/// comparable(), more pairs run, up to 4 * steps. The machine's rates come from WEFT_MACHINE, or from the better of two
+/// measurements before and after. `rank`: the measured rank of a mesh; throws UsageError for a rank outside the mesh.
 StepRecord measure(const tools::StepChoice& choice, int64_t steps, int rank = 0);
 
-/// A record, and the time of its steps that no launch covers: between launches, for arguments and for results.
+/// A record, and the time of its steps outside launches: between launches, for arguments and for results.
 struct TimedStep {
   StepRecord record;
   double host_us = 0;
 };
-/// Several steps that run in turn, `rounds` times each as they are and with their launches timed, for differences
-/// between them. step_us is the mean of the third of the rounds in which the step took least; the times of launches and
-/// of the host are means over the third of the timed rounds that took least, so that they add up to a step.
+/// Runs several steps in turn for differences between them, each `rounds` times without and `rounds` times with timed
+/// launches. step_us is the mean over the fastest third of the rounds. The times of launches and of the host are means
+/// over the fastest third of the timed rounds, so that they add up to a step.
 std::vector<TimedStep> measure_in_turn(const std::vector<tools::StepChoice>& choices, int64_t rounds);
 
-/// What happens during one step, after the first ones.
+/// The events of one step after the first steps.
 Profile trace(const tools::StepChoice& choice);
 
 }  // namespace weft::profiler

@@ -1,4 +1,4 @@
-// A tiny model's step that runs here: its rows, its overhead and its memory.
+// Runs a tiny model's step: its rows, its overhead and its memory.
 #include "tools/profile/measure.h"
 
 #include <gtest/gtest.h>
@@ -37,7 +37,7 @@ TEST(Measure, ThePeakIsTheMeasuredOneAndHasOwners) {
   ASSERT_GT(r.measured_peak_bytes, 0);
   const MemoryUse use = memory_of(r);
   EXPECT_EQ(use.peak(), r.measured_peak_bytes);
-  // What has no owner is what the arena loses between buffers.
+  // Bytes without an owner are the arena's gaps between buffers.
   EXPECT_GE(use.gaps, 0);
   EXPECT_LE(use.gaps, r.measured_peak_bytes / 10);
   for (size_t i = 0; i < 10; ++i) {
@@ -45,7 +45,7 @@ TEST(Measure, ThePeakIsTheMeasuredOneAndHasOwners) {
     EXPECT_FALSE(h.name.empty());
     EXPECT_FALSE(h.line.empty()) << h.name;
   }
-  // The timeline is highest where the plan says so, and there it is the peak without the gaps.
+  // The timeline's maximum is at the plan's peak launch and equals the peak without the gaps.
   std::vector<double> live(r.launches.size());
   for (const MemorySeries& s : memory_timeline(r, 4))
     for (size_t t = 0; t < live.size(); ++t) live[t] += s.bytes[t];

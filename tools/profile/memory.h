@@ -1,4 +1,4 @@
-// Who has the memory of a step: from the plan in its record. Nothing is sampled.
+// The holders of a step's memory, from the plan in its record. Nothing is sampled.
 #pragma once
 #include <string>
 #include <vector>
@@ -9,17 +9,17 @@ namespace weft::profiler {
 
 /// A block of memory that is live at the peak.
 struct Holder {
-  std::string name;    // of the cell, or of the kernel that writes it first
+  std::string name;    // name of the cell, or of the first kernel that writes the block
   std::string module;  // "blocks.3.attn"; empty outside modules
-  std::string line;    // of the launch that writes it, or uses the cell, first; empty if there is none
-  std::string phase;   // of that launch; empty for cells and constants
+  std::string line;    // line of the first launch that writes it or uses the cell; empty if there is none
+  std::string phase;   // phase of this launch; empty for cells and constants
   std::string home;    // arena, cell, output or constants
   int64_t bytes = 0;
   int32_t first = -1, last = -1;  // launches between which its content is needed; -1: always
 };
 
 struct MemoryUse {
-  std::vector<Holder> holders;  // at the peak, the largest first
+  std::vector<Holder> holders;  // holders at the peak, the largest first
   int64_t gaps = 0;             // bytes of the arena between buffers
   /// The planned peak: holders and gaps.
   int64_t peak() const;
@@ -34,8 +34,8 @@ struct MemorySeries {
   std::string name;
   std::vector<double> bytes;
 };
-/// What lives as long as the step (cells; outputs and constants), and then the arena by the module that writes it: the
-/// `most` modules with most bytes at the peak, and the others together.
+/// Memory that lives as long as the step (cells; outputs and constants), then the arena by the module that writes it:
+/// the `most` modules with most bytes at the peak, and the other modules together.
 std::vector<MemorySeries> memory_timeline(const StepRecord& record, size_t most);
 
 }  // namespace weft::profiler

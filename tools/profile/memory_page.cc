@@ -9,7 +9,7 @@
 namespace weft::profiler {
 namespace {
 
-constexpr size_t kModules = 6;  // of the timeline, each with an area
+constexpr size_t kModules = 6;  // modules with an area of their own in the timeline
 constexpr size_t kLargest = 10;
 
 std::string mb_text(double bytes) { return fixed(bytes / 1e6, bytes < 1e6 ? 3 : 2); }

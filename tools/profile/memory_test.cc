@@ -1,4 +1,4 @@
-// Who has the memory: holders at the peak, sums and the timeline of a record made by hand.
+// The holders of memory at the peak, their sums, and the timeline of a handmade record.
 #include "tools/profile/memory.h"
 
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 namespace weft::profiler {
 namespace {
 
-// An arena of 700 bytes, of which 640 are live at launch 2, a cell with two buffers, its moment, and an output.
+// An arena of 700 bytes (640 live at launch 2), a cell with two buffers, its moment, and an output.
 StepRecord with_memory() {
   StepRecord r = made_record();
   r.buffers = {{.home = "arena", .owner = "dot", .bytes = 384, .first = 0, .last = 3},

@@ -12,7 +12,7 @@ std::string roofline_svg(const StepRecord& record, By by);
 
 /// Memory over the launches and the lives of the ten largest holders at the peak, as SVG.
 std::string memory_svg(const StepRecord& record);
-/// The same as one page, with tables by holder, module and line.
+/// The memory of a step as one page, with tables by holder, module and line.
 std::string memory_html(const StepRecord& record);
 
 }  // namespace weft::profiler

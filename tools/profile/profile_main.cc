@@ -1,4 +1,4 @@
-// profile: where the time and the memory of a step go, from its record: a model's that runs here, or a record file's.
+// profile: the time and the memory of a step by part, from the record of a model's step that runs here, or of a file.
 #include <algorithm>
 #include <functional>
 #include <vector>
@@ -44,7 +44,7 @@ int compare(Options& o, By by, const std::vector<std::string>& files) {
   return 0;
 }
 
-// Writes all outputs: one that fails does not lose the others.
+// Writes all outputs, even if an output fails.
 void write_all(const std::vector<std::function<void()>>& outputs) {
   std::string failed;
   for (const auto& write : outputs) try {
@@ -132,7 +132,7 @@ int main(int argc, char** argv) {
        &o.what_if_given},
       {"roofline", &o.roofline, "write the roofline with the rows of the table to this SVG"},
       {"memory", &o.memory, "write who has the memory, and when, to this .svg or .html"},
-      {"trace", &o.trace, "write what each thread did during one step to this .json, for ui.perfetto.dev, or .svg"},
+      {"trace", &o.trace, "write each thread's activity during one step to this .json, for ui.perfetto.dev, or .svg"},
       {"json", &o.json, "JSON instead of text"},
       {"out", &o.out, "write to this file instead of to standard output"},
   };

@@ -1,4 +1,4 @@
-// Tables, shares and comparisons of records made by hand.
+// Tables, shares and comparisons of handmade records.
 #include <gtest/gtest.h>
 
 #include <numeric>
@@ -108,7 +108,7 @@ TEST(Rows, RecordsWithoutTimesHaveWorkOnly) {
 }
 
 // Data Movement Is All You Need (Ivanov et al. 2021), table 1: 99.80, 0.17 and 0.03 % of the FLOPs take 61.0, 25.5 and
-// 13.5 % of the time. The machine and the intensities are those of compiler/cost/roofline_test.cc.
+// 13.5 % of the time. The machine and the intensities come from compiler/cost/roofline_test.cc.
 TEST(Classes, V20FewOperationsTakeMuchOfTheTime) {
   StepRecord r;
   r.machine = {.bytes = 0.9e12, .flops = 14e12, .products = 125e12};
@@ -158,14 +158,14 @@ TEST(WhatIf, V34TheRestGrowsWhenProductsBecomeFast) {
 TEST(Busy, TimesThatAreNotComparableAreReported) {
   StepRecord r = made_record();
   const std::string note = "the machine was busy, and these times are not comparable; measure again on an idle machine";
-  r.step_us = 790;  // of launches of 800 us: noise
+  r.step_us = 790;  // the launches take 800 us: noise
   EXPECT_EQ(rows_text(r, By::kKernel).find(note), std::string::npos);
   r.step_us = 400;
   expect_has(rows_text(r, By::kKernel), "The launches took 0.800 ms when they were timed, and the step 0.400 ms");
   expect_has(rows_text(r, By::kKernel), note);
   EXPECT_EQ(diff_text(made_record(), made_record(), By::kKernel).find(note), std::string::npos);
   expect_has(diff_text(made_record(), r, By::kKernel), "after: The launches took 0.800 ms");
-  // The step changes as the launches do: 600 us of 800 are products.
+  // The step changes like the launches: 600 us of 800 us are products.
   EXPECT_DOUBLE_EQ(what_if(r, parse_what_if("contraction=10")).step_us, 400 * .325);
   const io::Json j = io::parse_json(profile_json(r, By::kModule, parse_what_if("contraction=1e9")), "profile");
   EXPECT_EQ(j["comparable"], false);
@@ -186,7 +186,7 @@ TEST(Diff, MatchesRowsAndNamesWhatIsNewAndGone) {
   const StepRecord before = made_record();
   StepRecord after = made_record();
   after.step_us = 700;
-  after.launches.pop_back();  // the update is gone
+  after.launches.pop_back();  // without the update
   for (LaunchRecord& l : after.launches)
     if (l.name == "dot") l.measured_us = 200;
   after.launches.push_back(made_launch("copy", "", 31, WorkClass::kMovement, 60, 50, {.bytes = 5e5}));

@@ -12,13 +12,13 @@ namespace {
 
 using Json = io::OrderedJson;
 
-constexpr double kMostReached = 1.05;  // of the roofline, with the noise of both measurements
+constexpr double kMostReached = 1.05;  // share of the roofline, with the noise of both measurements
 
 std::string ms_text(double us) { return us != 0 ? fixed(us / 1e3, 3) : "-"; }
 
 std::string share_of(double us, double whole) { return us != 0 && whole > 0 ? percent(us / whole) : "-"; }
 
-// Of the step, or of all launches if the step was not timed.
+// The time of the step, or of all launches if the step was not timed.
 double whole_us(const StepRecord& r) { return r.step_us > 0 ? r.step_us : r.sum().measured_us; }
 
 std::vector<std::string> cells_of(const std::string& name, const StepRecord::Sum& s, double whole) {
@@ -90,7 +90,7 @@ std::string head_text(const StepRecord& r) {
 std::string rows_text(const StepRecord& r, By by) {
   std::vector<std::vector<std::string>> lines{
       {to_string(by), "calls", "ms", "share", "MB", "MFLOP", "GB/s", "GFLOP/s", "roofline", "bound"}};
-  if (by == By::kKernel) lines[0].push_back("where");  // the other names say it, or are sums over places
+  if (by == By::kKernel) lines[0].push_back("where");  // other names contain the place, or are sums over places
   const double whole = whole_us(r);
   bool above = false;
   for (const ProfileRow& row : rows_of(r, by)) {
@@ -128,9 +128,9 @@ std::string parts_text(const StepRecord& r) {
 }
 
 std::string missed_text(const StepRecord& r) {
-  constexpr size_t kMost = 10;  // of each kind
+  constexpr size_t kMost = 10;  // rows of each kind
   if (r.missed.empty()) return {};
-  std::string s = "copies, and what is not one kernel, with the traffic that this costs\n";
+  std::string s = "copies and unfused kernels, with the traffic that they cost\n";
   for (const auto kind : {MissedRecord::kCopy, MissedRecord::kSeparateKernels}) {
     size_t count = 0;
     for (const MissedRecord& m : r.missed)

@@ -8,14 +8,14 @@ namespace weft::profiler {
 
 /// The step: title, time, the machine's rates.
 std::string head_text(const StepRecord& record);
-/// The rows with calls, time, bytes, FLOPs, rates, share of the roofline and what bounds them, their sum, the overhead,
-/// and the step.
+/// The rows with calls, time, bytes, FLOPs, rates, share of the roofline and bound; their sum, the overhead, and the
+/// step.
 std::string rows_text(const StepRecord& record, By by);
 /// Compute, memory, communication and overhead of the step, and the classes' shares of FLOPs and of time.
 std::string parts_text(const StepRecord& record);
-/// The copies and pairs of kernels that cost the most traffic, with the reason; empty: there are none.
+/// The copies and unfused pairs of kernels that cost the most traffic, with the reason; empty: there are none.
 std::string missed_text(const StepRecord& record);
-/// The classes' shares if some were faster, and the time of the step then.
+/// The classes' shares and the step's time if some classes were faster.
 std::string what_if_text(const StepRecord& record, const Speedups& speedups);
 
 /// {"title", "device", "machine": {...}, "step_us", "all": {...}, "overhead_us", "comparable", "by", "rows": [...],

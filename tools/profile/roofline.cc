@@ -10,7 +10,7 @@
 namespace weft::profiler {
 namespace {
 
-constexpr size_t kNamed = 12;  // rows with a number and a name: those that take most of the time
+constexpr size_t kNamed = 12;  // number of named rows: the rows that take most of the time
 constexpr double kGiga = 1e9;
 
 // A power of ten not above, or not below, a value.

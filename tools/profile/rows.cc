@@ -17,9 +17,9 @@ namespace {
 constexpr const char* kByNames[] = {"kernel", "module", "class", "line"};
 constexpr size_t kBounds = 3;
 constexpr const char* kNoModule = "(no module)";
-constexpr double kNoise = .03;  // of a step's time, from one run to the next
+constexpr double kNoise = .03;  // relative change of a step's time between runs
 
-// The time that counts for a launch or a sum: the measured one, or the predicted one in a record without measured ones.
+// The time of a launch or a sum: the measured time, or the predicted time in a record without measured times.
 template <class T>
 double time_of(const T& one, bool measured) {
   return measured ? one.measured_us : one.predicted_us;

@@ -33,7 +33,7 @@ size_t kind_of(const TraceEvent& e) {
   return phase == "backward" ? kBackward : phase == "update" ? kUpdate : kForward;
 }
 
-// Bars of one kind that follow one another without a visible gap, as one.
+// Joins bars of one kind without a visible gap between them.
 std::vector<draw::Span> joined(const std::vector<draw::Span>& spans, double gap) {
   std::vector<draw::Span> out;
   std::map<std::pair<size_t, size_t>, size_t> last;  // by row and label
@@ -52,7 +52,7 @@ std::vector<draw::Span> joined(const std::vector<draw::Span>& spans, double gap)
 }  // namespace
 
 std::string timeline_svg(const Profile& profile, const std::string& title) {
-  // The part of a loop that a thread of launches runs is inside of its launch.
+  // A part of a loop on a thread with launches is inside its launch.
   std::map<Track, bool> tracks;  // whether it has launches or ops
   int64_t begin = INT64_MAX, end = 0;
   for (const TraceEvent& e : profile.events()) {
@@ -83,13 +83,13 @@ std::string timeline_svg(const Profile& profile, const std::string& title) {
   }
   const double whole = static_cast<double>(end - begin) * 1e-6;
   std::vector<draw::Span> spans;
-  for (const std::vector<draw::Span>& one : by_kind) {  // what is inside of another comes later
+  for (const std::vector<draw::Span>& one : by_kind) {  // inner spans come later
     const std::vector<draw::Span> fewer = joined(one, whole / kWidth);
     spans.insert(spans.end(), fewer.begin(), fewer.end());
   }
   draw::Chart chart(title, {.label = "ms", .from = 0, .to = whole}, draw::y_names(names),
                     {.width = kWidth, .height = 90 + kRow * static_cast<double>(names.size()), .left = 130});
-  std::vector<std::string> kinds;  // those that occur
+  std::vector<std::string> kinds;  // the occurring kinds
   size_t numbers[kKinds] = {};
   for (size_t kind = 0; kind < kKinds; ++kind)
     if (!by_kind[kind].empty()) numbers[kind] = kinds.size(), kinds.push_back(labels()[kind]);

@@ -1,5 +1,5 @@
-// A program that copies an argument and has two sums over different dims, which are no one kernel: the tools name its
-// lines and bytes, and what becomes of them when it is mended.
+// A program copies an argument and has two sums over different dims, which cannot be one kernel. The tools name its
+// lines and bytes, and show the effect of a corrected program.
 #include <gtest/gtest.h>
 
 #include "framework/io/json.h"
@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kSoftmaxLine = __LINE__ + 5, kSliceLine = kSoftmaxLine + 1;
 
-// Two softmaxes over different dims, and a part of the argument as a result; mended: over one dim, and no copy.
+// Two softmaxes over different dims, and a part of the argument as a result; corrected: over one dim, without a copy.
 std::vector<Tensor> program(const Tensor& x, bool mended) {
   const Tensor a = exp(x);
   const Tensor b = mended ? softmax(a, 1) * softmax(a, 1) : softmax(a, 0) * softmax(a, 1);

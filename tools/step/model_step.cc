@@ -28,7 +28,7 @@ const nn::ModelFamily& family_of(const std::string& name, const std::string& che
   usage_error(str_cat("--model is '", name, "'; need one of ", names));
 }
 
-// The numbers are in their ranges if they are flags'; other callers may have any.
+// Numbers from flags are in their ranges; other callers may pass any numbers.
 void check_choice(const StepChoice& c) {
   StepChoice copy = c;
   for (const Flag& flag : step_flags(copy))
@@ -111,7 +111,7 @@ Flags step_flags(StepChoice& c) {
 ModelStep::ModelStep(const StepChoice& c, std::optional<Device> instead)
     : device_(instead ? *instead : train::parse_device(c.device)) {
   if (!c.mesh.empty() && device_.type == DeviceType::kCuda)
-    usage_error("--mesh goes with --device cpu: the ranks of a mesh run on the CPU");
+    usage_error("--mesh combines only with --device cpu: the ranks of a mesh run on the CPU");
   Chosen chosen = chosen_model(c, false);
   model_ = std::move(chosen.model);
   shape_ = {c.batch_size, chosen.length};

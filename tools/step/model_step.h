@@ -1,4 +1,4 @@
-// The training step of a reference model, for tools that show what it does.
+// The training step of a reference model, for tools that show it.
 #pragma once
 #include <functional>
 #include <memory>
@@ -14,17 +14,17 @@
 
 namespace weft::tools {
 
-/// Which step to show.
+/// The choice of a step.
 struct StepChoice {
   std::string model = "gpt";  // gpt, llama or moe
   std::string config;         // a preset of the model; empty: its default
-  nn::ConfigMap fields = {};  // of the configuration that differ from the preset
-  File checkpoint;            // a folder that a train program wrote: gives model and configuration; empty: none
+  nn::ConfigMap fields = {};  // changes of the preset
+  File checkpoint;            // a folder that a train program wrote, with model and configuration; empty: none
   int64_t batch_size = 8;
   int64_t seq_len = 0;  // 0: the model's context, 128 at most
   std::string dtype = "f32";
   std::string mesh;          // "dp2,tp2"; empty: one device
-  int64_t microbatches = 0;  // 0: 1, and with pp what default_microbatches() says
+  int64_t microbatches = 0;  // 0: 1, with pp default_microbatches()
   std::string pipeline = dist::Plan().pipeline, stages = dist::Plan().stages;
   int zero = dist::Plan().zero;  // -1: 3 with fsdp, else 0
   bool sequence = dist::Plan().sequence;
@@ -33,14 +33,14 @@ struct StepChoice {
   bool forward = false;  // the loss alone: no gradients, no optimiser
 };
 
-/// The flags that set a choice, but for the device: only programs that run the step have one.
+/// The flags that set a choice, without the device: only programs that run the step have its flag.
 Flags step_flags(StepChoice& choice);
 
 /// A model with its optimiser and its compiled step (tokens, targets) -> loss.
 class ModelStep {
  public:
-  /// On the chosen device, or `instead` of it: on meta, a step of any size is planned without its memory, and cannot
-  /// run. Throws UsageError, naming the choices, for an unknown model, preset, dtype, device or mesh.
+  /// Makes the step on the chosen device, or on `instead`. On meta, a step of any size is planned without its memory
+  /// and cannot run. Throws UsageError, naming the choices, for an unknown model, preset, dtype, device or mesh.
   explicit ModelStep(const StepChoice& choice, std::optional<Device> instead = {});
   ModelStep(const ModelStep&) = delete;
   using Fn = std::function<Tensor(const Tensor&, const Tensor&)>;
@@ -58,16 +58,16 @@ class ModelStep {
   std::unique_ptr<optim::AdamW> opt_;
   std::unique_ptr<Compiled<Fn>> step_;
   Device device_;
-  Shape shape_;  // of the tokens
+  Shape shape_;  // shape of the tokens
   std::string title_;
 };
 
 /// A model's forward pass in evaluation mode.
 struct ForwardPass {
-  std::unique_ptr<nn::LanguageModel> model;  // on the CPU; has the weights of the checkpoint, if there is one
+  std::unique_ptr<nn::LanguageModel> model;  // on the CPU, with the checkpoint's weights if there is a checkpoint
   Ref<Graph> graph;                          // tokens i64[batch, time] -> logits [batch, time, vocab]
 };
-/// Captured; nothing runs. Throws as ModelStep does.
+/// Captures the forward pass; nothing runs. Throws the errors of ModelStep.
 ForwardPass forward_pass(const StepChoice& choice);
 
 }  // namespace weft::tools

@@ -35,7 +35,7 @@ double bandwidth_for(double utilisation, const Outer& o, double latency, double 
 }
 
 double mean_of_largest(double n) {
-  // The integral of x d(P(x)^n), by parts: of 1 - P^n above 0 less P^n below, with P the normal distribution.
+  // The integral of x d(P(x)^n), by parts: 1 - P^n above 0 minus P^n below 0, with P the normal distribution.
   constexpr double kEnd = 12, kStep = 1e-3;
   double sum = 0;
   for (double x = kStep / 2; x < kEnd; x += kStep) {
@@ -50,12 +50,12 @@ Estimate simulate_segment(const Outer& o, const Network& n, const StepTime& s, i
   const size_t replicas = s.jitter > 0 ? static_cast<size_t>(o.replicas) : 1;
   const double steps = o.steps / o.fragments, exchange = exchange_seconds(o, n);
   std::normal_distribution<double> normal;
-  const auto compute = [&](double count) {  // the sum of so many steps
+  const auto compute = [&](double count) {  // time of `count` steps
     return count * s.mean + (s.jitter > 0 && count > 0 ? s.jitter * std::sqrt(count) * normal(random) : 0);
   };
-  std::vector<double> at(replicas);  // when each replica comes to the end of its segment
+  std::vector<double> at(replicas);  // end of each replica's segment
   for (double& t : at) t = compute(steps);
-  constexpr int kBatch = 20;  // with overlap a segment depends on the one before it; batches hardly do
+  constexpr int kBatch = 20;  // overlap makes a segment depend on the previous one; batches hardly depend
   return estimate(samples, [&] {
     const double from = *std::max_element(at.begin(), at.end());
     for (int i = 0; i < kBatch; ++i) {

@@ -13,7 +13,7 @@ namespace {
 using profiler::number_text;
 using profiler::percent;
 
-constexpr double kUtilisation = 0.9;  // for which the bandwidth is told
+constexpr double kUtilisation = 0.9;  // utilisation of the reported bandwidth
 
 struct Method {
   std::string name;
@@ -105,12 +105,12 @@ Report diloco_study(const DilocoOptions& o, const Seeded& s) {
       number_text(o.parameters), " parameters, ", number_text(o.replicas), " replicas, ", gbit_text(o.bandwidth),
       " Gbit/s and ", seconds_text(o.latency), " between them, steps of ", seconds_text(o.step_seconds),
       o.jitter > 0 ? str_cat(" +- ", seconds_text(o.jitter)) : std::string(), "\n\n", profiler::table_text(rows),
-      "\nbytes: what a replica sends, 2 (R - 1) / R of the parameters by exchange. utilisation: the share of its time\n"
+      "\nbytes: sent by a replica, 2 (R - 1) / R of the parameters by exchange. utilisation: the share of its time\n"
       "that a replica computes, in closed form. +-: one standard error. Gbit/s: for that utilisation without jitter;\n"
       "none: latency alone costs more.\n",
       all_closed ? "" : "With overlap and jitter together there is no closed form.\n",
       "Gradients of data parallelism are sent after the step's compute; of the rows, streaming alone hides exchanges.\n"
-      "DiLoCo is other training than data parallelism: fewer bytes say nothing about the loss.\n");
+      "DiLoCo trains differently from data parallelism: fewer bytes do not predict the loss.\n");
   report.json = io::write_json(json, 2);
   report.charts = {bandwidth_chart(o)};
   return report;

@@ -17,13 +17,13 @@ using profiler::percent;
 using profiler::table_text;
 
 constexpr double kDay = 86400;
-constexpr double kMostFailures = 2e6;  // of one simulated figure
-constexpr double kDropFailures = 200;  // of one sample
+constexpr double kMostFailures = 2e6;  // failures of one simulated figure
+constexpr double kDropFailures = 200;  // failures of one sample
 
-/// A closed form and what a simulation found.
+/// A closed form and the result of a simulation.
 struct Goodput {
   double closed = 0, first_order = 0;
-  Estimate simulated = {};  // of the goodput
+  Estimate simulated = {};  // simulated goodput
 };
 
 struct Cluster {
@@ -65,7 +65,7 @@ std::string simulated_text(const Estimate& e) {
   return str_cat(percent(e.mean), " +- ", percent(e.error));
 }
 
-// Where the approximation is below 0, it does not hold.
+// The approximation does not hold below 0.
 std::string first_order_text(const Goodput& g) { return g.first_order < 0 ? "-" : percent(g.first_order); }
 
 OrderedJson json_of(const Goodput& g) {
@@ -104,7 +104,7 @@ constexpr const char* kGoodputWords =
     "hold where failures are rare; -: below 0.\n";
 
 std::string batch_words(double replicas) {
-  if (replicas == 1) return "With one replica, to drop it is to stop.\n";
+  if (replicas == 1) return "Dropping the only replica stops the training.\n";
   return str_cat("While a replica is away, the batch is ", profiler::fixed(100 * batch_share(replicas), 2),
                  "% of its size: other training than without failures. Choose a rule for\n"
                  "the learning rate (keep it, scale it by the share, or by its square root).\n");

@@ -9,7 +9,7 @@ namespace weft::study {
 namespace {
 
 constexpr double kDay = 86400;
-constexpr int64_t kLeastSamples = 30;  // of an estimate with an error
+constexpr int64_t kLeastSamples = 30;  // samples of an estimate with an error
 
 double exponential(double mean, Random& random) {
   return mean * -std::log1p(-std::generate_canonical<double, 53>(random));
@@ -74,7 +74,7 @@ std::vector<RunPoint> drop_run(const Drop& d, const std::vector<Failure>& failur
     double time;
     size_t failure;
   };
-  std::deque<Return> returns;                // in the order of the failures, since every rejoin takes as long
+  std::deque<Return> returns;                // in the order of the failures, since all rejoins take equal times
   std::unordered_map<int64_t, size_t> away;  // by replica: its last failure
   double time = 0, work = 0, stalled_until = -1;
   const auto advance = [&](double to) {
@@ -113,7 +113,7 @@ Estimate simulate_drop(const Drop& d, int64_t samples, double failures, double m
   samples = static_cast<int64_t>(std::min(static_cast<double>(samples), most_failures / each));
   if (samples < kLeastSamples) return {};
   return estimate(samples, [&] {
-    // Failures before the start, so that replicas are away at the start as often as later.
+    // Failures begin before the start, so that replicas are away at the start as often as later.
     const auto all = sample_failures(d.between, static_cast<int64_t>(d.replicas), -(d.stall + d.rejoin), end, random);
     return drop_run(d, all, end).back().work / end;
   });

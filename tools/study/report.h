@@ -1,4 +1,4 @@
-// What a study shows.
+// The result of a study.
 #pragma once
 #include <string>
 #include <vector>

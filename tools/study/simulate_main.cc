@@ -1,4 +1,4 @@
-// simulate: what failures cost a training run, how DiLoCo uses a network, and the walls of large runs.
+// simulate: the cost of failures in a training run, DiLoCo's use of a network, and the walls of large runs.
 #include <algorithm>
 #include <cmath>
 
@@ -33,7 +33,7 @@ PartFlags study_flags(Options& o) {
   return PartFlags(
       {"the study of failures", "--train_flops", "--diloco", "--latency_wall", "--tp_wall"},
       {
-          {{"train_flops", &o.run.flops, "days, GPU-hours and failures of a training run of so many operations",
+          {{"train_flops", &o.run.flops, "days, GPU-hours and failures of a training run of this number of operations",
             positive},
            kAll},
           {{"diloco", &o.diloco, "bytes and utilisation of DiLoCo beside data parallelism"}, kAll},
@@ -46,7 +46,7 @@ PartFlags study_flags(Options& o) {
            kFailures | kRun},
           {{"checkpoint", &o.failures.checkpoint, "seconds that training stops for a checkpoint", positive},
            kFailures | kRun},
-          {{"restart", &o.failures.restart, "seconds from a failure until training goes on from a checkpoint", any},
+          {{"restart", &o.failures.restart, "seconds from a failure until training continues from a checkpoint", any},
            kFailures | kRun},
           {{"interval", &o.failures.interval, "seconds of training between checkpoints; 0: the best (Daly 2006)", any},
            kFailures | kRun},
@@ -105,7 +105,7 @@ PartFlags study_flags(Options& o) {
           {{"seed", &o.seeded.seed, "of the simulations"}, kFailures | kRun | kDiloco},
           {{"samples",
             &o.seeded.samples,
-            "most samples of a figure: intervals, a twentieth as many runs that drop replicas, 20 exchanges each of "
+            "most samples of a figure: intervals, runs that drop replicas (a twentieth of them), 20 exchanges each of "
             "DiLoCo",
             {.least = 30, .most = 1e6}},
            kFailures | kRun | kDiloco},
@@ -171,7 +171,7 @@ int main(int argc, char** argv) {
   const weft::PartFlags flags = weft::study::study_flags(o);
   return weft::run_program(
       argc, argv,
-      "Shows what failures cost a training run. --train_flops, --diloco, --latency_wall and "
+      "Shows the cost of failures in a training run. --train_flops, --diloco, --latency_wall and "
       "--tp_wall are other studies. Closed forms, beside simulations from a seed.",
       flags.flags(), [&] { return weft::study::run(o, flags); }, weft::Switches::kNone);
 }

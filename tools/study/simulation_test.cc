@@ -15,7 +15,7 @@ constexpr double kErrors = 4;
 void expect_agrees(const Estimate& e, double closed, double most_error) {
   ASSERT_GT(e.samples, 1);
   EXPECT_LE(std::abs(e.mean - closed), kErrors * e.error + 1e-9 * closed);
-  EXPECT_LE(e.error, most_error * closed);  // so that agreement says something
+  EXPECT_LE(e.error, most_error * closed);  // so that agreement is significant
 }
 
 TEST(Estimate, MeanAndErrorOfKnownSamples) {
@@ -53,7 +53,7 @@ TEST(Simulation, DropAgreesWithTheClosedForm) {
     expect_agrees(simulate_drop(d, 200, 100, 1e6, random), drop_goodput(d), 0.02);
 }
 
-// The first order is right where failures are rare, and a simulation without failures finds no loss.
+// The first order is accurate if failures are rare, and a simulation without failures finds no loss.
 TEST(Simulation, FirstOrder) {
   const Drop d{.between = 1e6, .replicas = 8, .stall = 30, .rejoin = 180};
   EXPECT_NEAR(drop_goodput(d), drop_goodput_first_order(d), 1e-8);
@@ -73,7 +73,8 @@ TEST(ClosedForm, DalysIntervalIsTheBest) {
 }
 
 TEST(Run, RestartByHand) {
-  // Work 10, checkpoint 1. The failure at 15 loses the 4 after the checkpoint at 11; one at 17 starts the restart anew.
+  // Work 10, checkpoint 1. The failure at 15 loses the 4 after the checkpoint at 11; the failure at 17 begins the
+  // restart again.
   const auto points = restart_run({.checkpoint = 1, .restart = 5}, 10, {{15, 0}, {17, 0}}, 30);
   std::vector<std::pair<double, double>> got;
   for (const RunPoint& p : points) got.emplace_back(p.time, p.work);

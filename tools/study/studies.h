@@ -18,11 +18,11 @@ struct Seeded {
 };
 
 struct FailureOptions {
-  double nodes = 10000, failures = 10;  // in 1000 node-days
+  double nodes = 10000, failures = 10;  // nodes; failures in 1000 node-days
   double checkpoint = 60, restart = 300, stall = 30, rejoin = 180;
   double interval = 0;  // seconds of work between checkpoints; 0: Daly's
   double nodes_per_replica = 16;
-  double days = 1;  // of the run that is drawn
+  double days = 1;  // length of the drawn run
 };
 /// Goodput with restarts and with dropped replicas: for these nodes, over nodes, over the interval, and one run.
 Report failure_study(const FailureOptions& o, const Seeded& s);
@@ -36,7 +36,7 @@ Report run_study(const RunOptions& run, const FailureOptions& o, const Seeded& s
 struct DilocoOptions {
   double parameters = 1e9, replicas = 8;
   double inner_steps = 100;                                  // H
-  double fragments = 10, overlap_steps = 5, outer_bits = 4;  // of streaming
+  double fragments = 10, overlap_steps = 5, outer_bits = 4;  // for streaming
   double bandwidth = 125e6, latency = 0.05;
   double step_seconds = 1, jitter = 0;
   double steps = 10000;
@@ -50,7 +50,7 @@ Report latency_wall_study(const LatencyWall& w);
 /// Time of a block over the ranks of tensor parallelism.
 Report tp_wall_study(const TpBlock& b);
 
-/// "14.4 min", "3.33 h", "14.5 d"; below that as seconds_text.
+/// "14.4 min", "3.33 h", "14.5 d"; shorter times as in seconds_text.
 std::string time_text(double seconds);
 
 }  // namespace weft::study

@@ -5,7 +5,7 @@
 
 namespace weft::study {
 
-/// Of a run of `flops` operations on GPUs that each do `gpu_flops` per second.
+/// The seconds of a run of `flops` operations on GPUs with `gpu_flops` operations per second each.
 double run_seconds(double flops, double gpus, double gpu_flops);
 /// Failures while `nodes` run for `seconds`.
 double expected_failures(double seconds, double nodes, double failures_per_1000_node_days);
@@ -15,19 +15,19 @@ double expected_failures(double seconds, double nodes, double failures_per_1000_
 /// compute and layers x collectives x latency.
 struct LatencyWall {
   double layers = 100, collectives = 4, latency = 30e-6;
-  double batch_tokens = 4e6;  // more do not train in fewer steps: the critical batch
+  double batch_tokens = 4e6;  // the critical batch: a larger batch does not reduce the number of steps
   double tokens_per_parameter = 20;
   double gpu_flops = 200e12;
-  double seconds = 90 * 86400.;  // of the run
+  double seconds = 90 * 86400.;  // length of the run
 };
 
 /// The least seconds of a step.
 double least_step(const LatencyWall& w);
-/// The operations of the largest run in the time, on so many GPUs; infinitely many: the wall.
+/// The operations of the largest run in `w.seconds` on `gpus` GPUs; infinity gives the wall.
 double largest_run(const LatencyWall& w, double gpus);
 double latency_wall(const LatencyWall& w);
 
-/// The model of a run of so many operations.
+/// The model of a run of `flops` operations.
 struct RunSize {
   double parameters, tokens;
 };
@@ -45,10 +45,10 @@ struct TpTime {
   double step() const { return compute + communication; }
 };
 double all_reduce_bytes(const TpBlock& b);
-/// Nodes of `ranks` GPUs, as many on each.
+/// The number of nodes for `ranks` GPUs; all nodes but the last are full.
 int tp_nodes(const TpBlock& b, int ranks);
-/// Compute at the rate that 16-bit products reach, or that of reading the weights if that takes longer; all-reduces as
-/// the planner prices them (collective_seconds).
+/// Compute takes the longer of the products at the 16-bit rate and the reads of the weights; all-reduces have the
+/// planner's price (collective_seconds).
 TpTime tp_time(const TpBlock& b, int ranks);
 
 }  // namespace weft::study

@@ -1,4 +1,4 @@
-// The closed forms against published and computed figures: one row a figure, by its number in the list of vectors.
+// The closed forms against published and computed figures: one row per figure, by its number in the list of vectors.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -18,7 +18,7 @@ struct Row {
 
 constexpr double kDay = 86400, kMany = 1e15;
 
-// Figures that are given in two or three digits are compared in these.
+// Figures with two or three digits are compared in these digits.
 const Row kRows[] = {
     {"V22", "1 node, 10 failures in 1000 node-days", "1000 / 10 days", seconds_between_failures(1, 10) / kDay, 100,
      1e-9},
@@ -72,7 +72,7 @@ const Row kRows[] = {
     {"V39", "1e6 such steps", "hours", 1e6 * least_step({}) / 3600, 3.3, 0.05},
     {"V39", "on many GPUs the largest run is the wall", "6 tokens^2 / ratio, tokens = batch x time / step",
      largest_run({}, 1e30) / latency_wall({}), 1, 1e-6},
-    {"V39", "on few GPUs it is what they compute", "GPUs x rate x time",
+    {"V39", "on few GPUs the run is their compute", "GPUs x rate x time",
      largest_run({}, 100) / (100 * 200e12 * 90 * kDay), 1, 1e-3},
 
     {"V40", "8,192 tokens x 8,192 in bf16", "tokens x dim x 2, MB", all_reduce_bytes({}) / 1e6, 134, 0.5},

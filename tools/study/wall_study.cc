@@ -15,7 +15,7 @@ using profiler::percent;
 
 constexpr double kLeastGpus = 100, kMostGpus = 1e9;
 constexpr int kMostRanks = 128;
-constexpr double kGoodShare = 0.7;  // of its speed alone, which a GPU of a group of tensor parallelism should reach
+constexpr double kGoodShare = 0.7;  // share of its speed alone that a GPU should reach in a group of tensor parallelism
 
 }  // namespace
 
@@ -106,9 +106,9 @@ Report tp_wall_study(const TpBlock& b) {
               " TFLOP/s of 16-bit products a GPU; all-reduces are priced as in //tools:plan\n\n",
               profiler::table_text(rows), "\nUp to tp ", good_ranks, " a GPU's share is ", percent(kGoodShare),
               good_ranks < kMostRanks ? " or more, and under it beyond. " : " or more. ",
-              "Of these rows the fastest is tp ", best_ranks,
+              "The fastest of these rows is tp ", best_ranks,
               ".\nMore ranks share the compute, but each still sends 2 (n - 1) / n of every all-reduce.\n"
-              "A GPU's share: the speed by rank, of that of one GPU alone.\n");
+              "A GPU's share: the speed per rank, relative to one GPU alone.\n");
   json["ranks_of_70_percent"] = good_ranks;
   report.json = io::write_json(json, 2);
   draw::Chart chart("Time of a block over the ranks of tensor parallelism", draw::x_names(names, "ranks"),

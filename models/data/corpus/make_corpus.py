@@ -9,7 +9,7 @@ import re
 import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
-# What a Project Gutenberg head or tail would bring in; none of it may be left.
+# Words of Project Gutenberg heads and tails; the text must not contain them.
 FORBIDDEN = re.compile(r"gutenberg|copyright|\be-?text\b|https?:|www\.|public domain|small print", re.IGNORECASE)
 
 

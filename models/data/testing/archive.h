@@ -22,7 +22,7 @@ inline std::string npy_bytes(std::string_view descr, std::string_view fortran, s
   return s + header + std::string(data);
 }
 
-/// A zip archive of these entries. A deflate stream is that of gzip without header and end.
+/// A zip archive of these entries. A deflate stream is a gzip stream without its header and trailer.
 inline std::string npz_bytes(const std::vector<std::pair<std::string, std::string>>& entries, bool deflated) {
   auto number = [](uint64_t v, int bytes) {
     std::string s;

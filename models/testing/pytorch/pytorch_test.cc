@@ -68,7 +68,7 @@ const Fixtures& fixtures() {
 struct Result {
   std::vector<Tensor> outs;
   std::vector<bool> records;            // whether an output has a gradient
-  std::map<std::string, Tensor> grads;  // of the operands, and "0.weight": of the first layer
+  std::map<std::string, Tensor> grads;  // gradients of the operands, and of the first layer ("0.weight")
 };
 
 const std::vector<OperandText>& operands() {
@@ -107,8 +107,8 @@ Tensor weights(int64_t output, const Tensor& like) {
   return Tensor::from_vector<double>(w, like.shape()).to(like.dtype());
 }
 
-/// The row's results, and the gradients of the sum of weights times results. Under capture, `eager` says which results
-/// have a gradient, and `layers` are those of FILLED.
+/// The row's results, and the gradients of the sum of weights times results. Under capture, `eager` contains a gradient
+/// for each result that has one, and `layers` are the layers of FILLED.
 Result evaluate(const Row& row, std::vector<Tensor> in, const Result* eager = nullptr,
                 const std::vector<nn::Module>& layers = context().layers) {
   Result r;
@@ -217,7 +217,7 @@ void compare(const Row& row, const Fixture& f, const Result& r, DType dtype, con
                   0);
 }
 
-/// Calls `check` with each row that the test runs, and reports what it throws.
+/// Calls `check` with each row that the test runs, and reports its exceptions.
 void for_each(const std::function<void(const Row&)>& check) {
   for (const Row& row : all_rows()) {
     if (!only.empty() && only != row.place) continue;
@@ -344,7 +344,7 @@ TEST(PyTorch, CompiledIsEager) {
     const std::span<const EagerRow> some = std::span(rows).subspan(from, std::min(kTogether, rows.size() - from));
     try {
       expect_compiled_is_eager(some);
-    } catch (const std::exception&) {  // of one of them: which
+    } catch (const std::exception&) {  // one row fails: find it
       for (const EagerRow& e : some) {
         try {
           expect_compiled_is_eager({&e, 1});

@@ -21,7 +21,7 @@ struct Row {
   const char* weft;
   const char* torch;  // "": the row only compiles and runs
   unsigned tags;
-  std::vector<std::string> operands;  // that it names
+  std::vector<std::string> operands;  // the operands in the row
   std::vector<Tensor> (*run)(std::span<const Tensor> in);
 };
 std::vector<Row>& all_rows();

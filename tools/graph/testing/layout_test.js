@@ -43,7 +43,7 @@ function checkBoxes(view) {
   });
 }
 
-/// Lines go in the direction of their lane at each point; returns the number of those that do not have to.
+/// Lines go in the direction of their lane at each point; returns the number of lines that may go against it.
 function checkEdges(view) {
   let back = 0;
   for (const edge of view.edges) {

@@ -1,5 +1,5 @@
 'use strict';
-// Graphs as a captured step has them, for tests and screenshots.
+// Graphs like a captured step's graphs, for tests and screenshots.
 // As a program: node sample_data.js mlp|gpt|plain [layers or nodes] prints the JSON.
 
 class Builder {

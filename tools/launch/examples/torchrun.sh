@@ -6,8 +6,8 @@ program=${PROGRAM:-./train}  # of //models/gpt:train
 export JOB_FLIGHT=${JOB_FLIGHT:-$PWD/flight.$(date +%s)}
 mkdir -p "$JOB_FLIGHT"
 
-# --no-python: the program is not a script. torchrun ends all ranks when one fails, and its exit code is 1; what the
-# ranks said stands above its table. The coordination service takes another port than torchrun's own store.
+# --no-python: the program is not a script. torchrun ends all ranks when one fails, and its exit code is 1; the ranks'
+# output is above its table. The coordination service uses another port than torchrun's own store.
 torchrun --no-python --nnodes "${NODES:-1}" --nproc_per_node 2 --rdzv_backend c10d --rdzv_endpoint "${HEAD:-localhost}:29400" \
   --rdzv_id "${ID:-weft}" "$program" --mesh "${MESH:-dp2}" "$@"
 code=$?

@@ -1,4 +1,4 @@
-// Prints the loss of the exported step: the bits that use_all wrote to exported_step.txt.
+// Prints the loss of the exported step, which must equal the bits in use_all's exported_step.txt.
 #include <cstdio>
 #include <iostream>
 #include <vector>

@@ -51,7 +51,7 @@ void use_all(const std::string& folder) {
   const auto two = losses([](auto fn) { return dist::compile(fn, {.mesh = dist::Mesh({{"dp", 2}})}); });
   for (size_t i = 0; i < one.size(); ++i) check(std::abs(one[i] - two[i]) < 1e-5, "dist: the loss of one device");
 
-  // An error that one library throws is the type that another one catches.
+  // One library catches an error that another library throws, by its type.
   bool caught = false;
   try {
     data::decode_image(std::as_bytes(std::span("not a picture")));
