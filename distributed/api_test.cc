@@ -1,5 +1,5 @@
-// The public names are a contract: what the documentation shows compiles against weft.h and distributed.h alone, and
-// means what it says.
+// The public names are a contract: code in the documentation compiles against weft.h and distributed.h alone, and
+// behaves as documented.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -85,7 +85,7 @@ TEST(DistributedApi, PlansBeforeAnythingIsMade) {
   const dist::PlanReport p = dist::plan(t.step(), {.mesh = dist::Mesh::parse("dp2,tp2")}, ids, ids);
   EXPECT_EQ(p.mesh().size(), 4);
   EXPECT_FALSE(p.collectives().empty());
-  // A step without a backward part has one, too.
+  // A step without a backward part has a plan, too.
   EXPECT_GT(dist::plan([](Tensor x) { return sum(x); }, {.mesh = dist::Mesh::parse("dp2")}, ids).peak_bytes(), 0);
 }
 

@@ -1,5 +1,5 @@
-// What the collectives compute on several ranks, their gradients, and compiled graphs in which they are begun and
-// ended. All numbers are exact in f64, so equality is asked for.
+// Results and gradients of the collectives on several ranks, and compiled graphs in which collectives start and end
+// separately. All numbers are exact in f64, so the tests require equality.
 #include "distributed/collectives.h"
 
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ Tensor values(int rank, const Shape& shape, int salt = 0) {
 
 using Fn = std::function<Tensor(const Tensor& x, int rank)>;
 
-// The gradient of the sum over ranks of weighted results against differences, eagerly and captured.
+// Compares the gradient of the weighted results' sum over ranks with differences, eagerly and captured.
 void check_gradient(World& world, const std::vector<Shape>& shapes, const Fn& fn) {
   const int n = world.size();
   std::vector<std::vector<double>> x(n), eager(n), compiled(n);
@@ -115,7 +115,7 @@ TEST(Collectives, SendAndReceiveWithGradients) {
   });
 }
 
-// Two products cut over tp between copy_to and reduce_from: value and gradients of the whole.
+// Two products are split over tp between copy_to and reduce_from: value and gradients equal the whole products'.
 TEST(Collectives, CopyToAndReduceFromMakeTheSandwich) {
   const Tensor x = values(0, {3, 4}), a = values(1, {4, 6}), b = values(2, {6, 5}), w = values(3, {3, 5});
   auto loss = [&](const Tensor& x, const Tensor& a, const Tensor& b) { return sum(matmul(matmul(x, a), b) * w); };
@@ -162,7 +162,7 @@ TEST(Collectives, ErrorsAreClear) {
             std::string::npos);
 }
 
-// ---- begun and ended ----
+// ---- started and ended separately ----
 
 Tensor begin(const OpDef& op, const Tensor& x, Attrs attrs, int64_t site) {
   return dispatch(op, {&x}, attrs.with("site", site));
@@ -214,7 +214,8 @@ TEST(Collectives, BegunAndEndedGivesTheSame) {
     });
 }
 
-// A weight whose new value depends on a reduction of its old one, updated in place while others still read it.
+// A weight's new value depends on a reduction of its old value, and is written in place while other ranks still read
+// it.
 TEST(Collectives, CellsAreNotOverwrittenWhileTheyAreSent) {
   World world(Mesh{{"tp", 2}});
   world.run([](int r) {

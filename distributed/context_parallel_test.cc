@@ -1,5 +1,5 @@
-// Context parallelism on ranks of a world: one captured graph for all of them, its collectives counted, its results
-// those of the whole call; with heads split over another mesh dimension, too.
+// Context parallelism on ranks of a world, also with heads split over another mesh dimension. One captured graph serves
+// all ranks; the tests count its collectives and compare its results with the whole call.
 #include "ops/attention/context_parallel.h"
 
 #include <map>
@@ -24,7 +24,7 @@ using testing::WholeCall;
 enum Lowering { kAllGather, kRing, kUlysses };
 constexpr const char* kNames[] = {"all-gather", "ring", "Ulysses"};
 
-/// What a rank computes from its q, k, v and dout: out, then the gradients.
+/// A rank's program, from its q, k, v and dout to out and the gradients.
 TensorFn program(const WholeCall& w, Lowering l, int64_t c, int64_t tp, const Tensor& layout) {
   return [=, call = w.call, s = w.s](std::span<const Tensor> in) {
     ContextCall x{call.attrs, call.operands, {}, {}, layout, layout, rank_group("cp", c)};
@@ -166,7 +166,7 @@ TEST(ContextParallel, TablesWithoutGradients) {
   }
 }
 
-// Planned and replayed, collectives begun and ended: the bits of the interpreter.
+// A planned and replayed graph, with collectives started and ended separately, has the bits of the interpreter.
 TEST(ContextParallel, Compiled) {
   const ShardSizes s{.hkv = 4};
   World world(Mesh({{"cp", 4}}));

@@ -1,4 +1,5 @@
-// Everything of meshes: weft::dist. Beside weft.h, for programs that lay steps over ranks or write collectives by hand.
+// All of weft::dist: for programs that distribute steps over the ranks of a mesh or call collectives. Include it with
+// weft.h.
 #pragma once
 #include "distributed/collectives.h"
 #include "distributed/launch/compile.h"

@@ -1,5 +1,5 @@
-// Experts on several ranks give the numbers of one device: results, gradients of tokens and weights, and each expert's
-// gradient, bit for bit, however the choices are spread.
+// Experts on several ranks give the bits of one device for any choices: results, gradients of tokens and weights, and
+// each expert's gradient.
 #include "ops/composite/moe_ep.h"
 
 #include <gtest/gtest.h>
@@ -23,8 +23,8 @@ enum class Load { kSpread, kOne, kFew };
 
 struct Problem {
   int64_t k = 2, experts = 8, dim = 5;
-  std::vector<int64_t> tokens, owned;  // of each rank
-  Tensor x, choices, weights, w;       // of all ranks
+  std::vector<int64_t> tokens, owned;  // numbers on each rank
+  Tensor x, choices, weights, w;       // values of all ranks
 
   Problem(int64_t k, std::vector<int64_t> tokens, std::vector<int64_t> owned, Load load, DType dtype, uint64_t seed)
       : k(k), tokens(std::move(tokens)), owned(std::move(owned)) {
@@ -52,7 +52,7 @@ Tensor expert(const Tensor& x, const Tensor& w, const Tensor& offsets) {
   return y * y;
 }
 
-// y and the gradients of x, weights and w for ones at y.
+// Returns y, and the gradients of x, weights and w for ones at y.
 std::vector<Tensor> differentiated(const Tensor& x, const Tensor& weights, const Tensor& w,
                                    const std::function<Tensor(const Tensor&, const Tensor&, const Tensor&)>& fn) {
   const std::vector<Tensor> leaves{x.requires_grad(), weights.requires_grad(), w.requires_grad()};
@@ -142,7 +142,7 @@ TEST(ExpertParallel, RoomIsTheFactorsAndNoMore) {
       }).find("all_to_all_rows: rank 1 receives 24 rows; the bound is 18 by factor 1.5; need a factor of 2, or 0"),
       std::string::npos)
       << testing::error_of([&] { check(two, skewed, 1.5, false); });
-  check(two, skewed, 2, false);  // never more than there are
+  check(two, skewed, 2, false);  // never more rows than exist
 }
 
 TEST(ExpertParallel, BadNumbersAreOneSentence) {

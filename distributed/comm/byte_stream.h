@@ -28,7 +28,7 @@ class ByteWriter {
   Bytes bytes;
 };
 
-/// Reads what a ByteWriter has written. Throws kDataLoss, "`source` is malformed", if there are too few bytes.
+/// Reads the bytes of a ByteWriter. Throws kDataLoss, "`source` is malformed", if there are too few bytes.
 class ByteReader {
  public:
   ByteReader(std::string_view bytes, const char* source) : bytes_(bytes), source_(source) {}

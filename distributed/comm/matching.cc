@@ -49,7 +49,7 @@ void GroupNames::agree(const Match& m, int first, size_t second) const {
   const Request &a = m.requests[first], &b = m.requests[second];
   const bool pair = point_to_point(a.kind);
   bool same = (pair || a.kind == b.kind) && dtype_of(a) == dtype_of(b);
-  // Ranks count transfers outside of plans by themselves.
+  // Outside of plans, each rank numbers its own transfers.
   if (!pair && a.site < kOwnSites && b.site < kOwnSites) same &= a.site == b.site;
   if (combines(a.kind)) same &= a.op == b.op;
   if (a.kind == Collective::kBroadcast) same &= a.peer == b.peer;
@@ -88,7 +88,7 @@ void GroupNames::add(Match& m, Transfer t, int from_rank, const std::vector<int>
   const Collective kind = m.requests[0].kind;
   for (const StridedView& f : t.from)
     WEFT_CHECK(f.shape == t.shape() && f.dtype == t.from[0].dtype, where(kind, m.number), "the input of ",
-               who(m.members[0]), " is ", t.from[0].dtype, t.shape(), " and that of ",
+               who(m.members[0]), " is ", t.from[0].dtype, t.shape(), ", and the input of ",
                who(m.members[&f - t.from.data()]), " is ", f.dtype, f.shape, "; need the same type on all ranks");
   for (size_t k = 0; k < t.to.size(); ++k)
     WEFT_CHECK(t.to[k].shape == t.shape() && t.to[k].dtype == t.from[0].dtype, where(kind, m.number),

@@ -1,5 +1,5 @@
-// What all transports share: how the requests of ranks are matched, compared and turned into copies, and the sentences
-// of errors. Nothing here waits or copies.
+// Shared code of all transports: matches and compares the requests of ranks, lists their copies, and writes error
+// messages. Nothing here waits or copies.
 #pragma once
 #include <optional>
 #include <string>
@@ -12,7 +12,7 @@
 namespace weft::dist::internal {
 
 inline constexpr int64_t kBoxBytes = 256 << 10;   // a thread checks for failure after each box
-inline constexpr int64_t kSmallBytes = 64 << 10;  // up to this size latency counts more than the bytes that are moved
+inline constexpr int64_t kSmallBytes = 64 << 10;  // up to this size latency costs more than moving the bytes
 
 /// One rank's request, with its own copy of the counts.
 struct Request : CommRequest {
@@ -35,11 +35,11 @@ inline bool combines(Collective c) { return c == Collective::kAllReduce || c == 
 struct Match {
   std::vector<int> members;  // ranks of the communicator, by position in `requests`
   std::vector<Request> requests;
-  std::vector<bool> here;           // who has started it
-  int first = -1;                   // position of the one who started it first
-  uint64_t number = 0;              // among those of its ranks, for messages; 0: none
+  std::vector<bool> here;           // by position: whether the rank has started it
+  int first = -1;                   // position of the rank that started it first
+  uint64_t number = 0;              // number among the collectives of its ranks, for messages; 0: none
   Work::Deadline all_started = {};  // when build() was called
-  int splits = 0;                   // ranks that called split(), with the colour and key of each
+  int splits = 0;                   // number of ranks that called split(); `colors` contains their colours and keys
   std::vector<std::pair<int, int>> colors;
   std::vector<Transfer> transfers;
   std::vector<std::vector<int>> sources, receivers;  // for each transfer: the positions of its sources and destinations
@@ -84,7 +84,7 @@ struct GroupNames {
   /// "WHAT; missing: rank 4 (last started barrier #1); waiting in all_reduce sum of f32[4]: rank 0, rank 2"; `last` is
   /// by position.
   Error missing(const Match& m, const std::vector<LastStarted>& last, Code code, const std::string& what) const;
-  /// The same for a rank that will start no more collectives.
+  /// missing() for a rank that will start no more collectives.
   Error returned(const Match& m, const std::vector<LastStarted>& last, size_t position) const;
   /// The deadline has passed, and `left` of `all` parts are not copied yet.
   Error still_copying(const Match& m, size_t left, size_t all) const;
@@ -98,8 +98,8 @@ struct GroupNames {
   void check_reducible(const Match& m) const;
 };
 
-/// A communicator whose rank can say that it will start no more collectives, or that it may again. Ranks that wait for
-/// it then fail at once, not at the deadline.
+/// A communicator that can be retired: its rank will start no more collectives until retire(false). Ranks that wait for
+/// a retired rank fail at once, before the deadline.
 class GroupCommunicator : public Communicator {
  public:
   virtual void retire(bool on) = 0;
@@ -121,7 +121,7 @@ Error abort_error(const std::string& cause);
 /// The error of all other and later collectives of a communicator that has failed.
 Error aborted_by(const std::string& what);
 
-/// A number from two, for keys and numbers of collectives.
+/// Hashes two numbers into one, for keys and numbers of collectives.
 uint64_t mix(uint64_t h, uint64_t x);
 
 }  // namespace weft::dist::internal

@@ -1,5 +1,5 @@
-// The communicator and the works of a rank, on the group of a transport between processes. A group has rank(), size(),
-// names(), key(), start(), wait(), done(), leave(), abort() and retire().
+// The communicator and the Works of a rank, on top of the group of a transport between processes. A group has rank(),
+// size(), names(), key(), start(), wait(), done(), leave(), abort() and retire().
 #pragma once
 #include <algorithm>
 #include <utility>

@@ -27,7 +27,7 @@ std::string FolderStore::path_of(const std::string& key) const {
   return folder_ + "/" + name;
 }
 
-// Not through AtomicFile: nothing here needs to survive a crash, and fsync would be most of a start's time.
+// Does not use AtomicFile: the store need not survive a crash, and fsync would dominate the start time.
 void FolderStore::set(const std::string& key, const std::string& value) {
   static std::atomic<int> files{0};
   const std::string path = path_of(key), temporary = str_cat(path, ".tmp-", getpid(), "-", ++files);

@@ -13,19 +13,19 @@ class Store {
   virtual void set(const std::string& key, const std::string& value) = 0;
   /// Waits until a key is set and returns its value; throws DeadlineExceeded.
   virtual std::string get(const std::string& key, Deadline deadline) = 0;
-  /// Throws the cause if the job has ended. Called in turn by what waits for other processes without the store.
+  /// Throws the cause if the job has ended. Code that waits for other processes without the store calls it repeatedly.
   virtual void check() {}
 };
 
-/// A store in a folder that all processes can read and write: one file for each key. For tests, and for programs on one
-/// host without a coordination service. The folder must be new for each job.
+/// A store in a folder that all processes can read and write, with one file for each key. Tests, and programs on one
+/// host without a coordination service, use it. The folder must be new for each job.
 class FolderStore final : public Store {
  public:
   /// Makes the folder if it does not exist; its parent must.
   explicit FolderStore(std::string folder);
   void set(const std::string& key, const std::string& value) override;
   std::string get(const std::string& key, Deadline deadline) override;
-  /// Makes a key one that is not set, if it is.
+  /// Removes a key if it is set.
   void remove(const std::string& key);
 
  private:

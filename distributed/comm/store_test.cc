@@ -28,7 +28,7 @@ TEST(FolderStore, AValueThatCannotBeWrittenIsNotSet) {
   rlimit before{};
   getrlimit(RLIMIT_FSIZE, &before);
   signal(SIGXFSZ, SIG_IGN);
-  const rlimit none{0, before.rlim_max};  // as a full disk
+  const rlimit none{0, before.rlim_max};  // acts like a full disk
   setrlimit(RLIMIT_FSIZE, &none);
   std::string error;
   try {

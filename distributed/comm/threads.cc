@@ -39,7 +39,7 @@ struct Op : RefCounted, Match {
   size_t next = 0, done = 0;
   int active = 0;  // boxes in progress
   std::condition_variable changed;
-  std::vector<Ref<Communicator>> parts;  // of split()
+  std::vector<Ref<Communicator>> parts;  // communicators made by split()
 
   bool finished() const { return failed ? active == 0 : ready && done == boxes.size(); }
 };
@@ -105,7 +105,7 @@ class Group final : public RefCounted {
         parallel_for(std::min<int64_t>(num_threads(), static_cast<int64_t>(left)), [&](int64_t) { work_on(op); });
         lock.lock();
       } else if (op.changed.wait_until(lock, deadline) == std::cv_status::timeout && !op.finished()) {
-        // Boxes that others still copy keep this rank's memory in use: leave() waits for them.
+        // Other threads may still copy boxes in this rank's memory: leave() waits for them.
         if (op.failed) break;
         fail_op(op, op.ready ? names_.still_copying(op, op.boxes.size() - op.done, op.boxes.size())
                              : names_.missing(op, last_of(op), Code::kDeadlineExceeded, "the deadline has passed"));
@@ -163,7 +163,7 @@ class Group final : public RefCounted {
       open_.push_back(make_op(std::move(all), k + 1));
     }
     Ref<Op> op = open_[k - base_];
-    if (op->arrived + 1 == size_) {  // so all earlier ones are complete too
+    if (op->arrived + 1 == size_) {  // so all earlier collectives are complete too
       open_.pop_front();
       ++base_;
     }
@@ -215,20 +215,20 @@ class Group final : public RefCounted {
     std::erase_if(live_, [&](const Ref<Op>& o) { return o.get() == &op; });
   }
 
-  // Fails an op that a retired rank has not started: it never will.
+  // Fails an op that a retired rank has not started, and never will.
   void fail_if_retired(Op& op) {
     for (size_t i = 0; i < op.members.size(); ++i)
       if (!op.here[i] && retired_[op.members[i]]) return fail_op(op, names_.returned(op, last_of(op), i));
   }
 
-  // By position.
+  // The last started collective of each rank, by position.
   std::vector<LastStarted> last_of(const Op& op) const {
     std::vector<LastStarted> last;
     for (int m : op.members) last.push_back(last_[m]);
     return last;
   }
 
-  // This op fails with the error itself; all other and later ones fail as aborted because of it.
+  // This op fails with the error itself; all other and later ops fail as aborted by it.
   void fail_op(Op& op, const Error& error) {
     op.failed = true;
     op.error = error;
@@ -259,10 +259,10 @@ class Group final : public RefCounted {
   std::vector<uint64_t> started_;  // by rank
   std::vector<LastStarted> last_;
   std::vector<bool> retired_;
-  std::deque<Ref<Op>> open_;  // not started by all ranks yet; the first has number base_ + 1
+  std::deque<Ref<Op>> open_;  // ops that some rank has not started; the first has number base_ + 1
   uint64_t base_ = 0;
   std::map<std::pair<int, int>, Pair> pairs_;
-  std::vector<Ref<Op>> live_;  // not finished
+  std::vector<Ref<Op>> live_;  // ops that have not finished
   std::optional<Error> failed_;
 };
 

@@ -18,7 +18,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 Work::Deadline in_a_minute() { return Clock::now() + std::chrono::minutes(1); }
 
-// fn(communicator) on one thread for each rank.
+// Runs fn(communicator) on one thread for each rank.
 void on_ranks(int n, const std::function<void(Communicator&)>& fn) {
   auto all = make_thread_communicators(n);
   std::vector<std::thread> threads;
@@ -95,7 +95,7 @@ void check_reductions(int ranks, int64_t n) {
       EXPECT_TRUE(same(out, want));
       const auto begin = want.begin() + c.rank() * (n / ranks);
       EXPECT_TRUE(same(part, std::vector<T>(begin, begin + n / ranks)));
-      // In place.
+      // The collective works in place.
       auto p = c.start({.kind = Collective::kAllReduce, .op = op, .in = view(in), .out = view(in)});
       EXPECT_EQ(text(p->wait(in_a_minute())), "");
       EXPECT_TRUE(same(in, want));
@@ -125,7 +125,7 @@ TEST(Threads, GathersAlongAnyDimWithUnevenSizes) {
   const int64_t sizes[] = {2, 0, 3, 1};
   for (int dim : {0, 1, 2})
     on_ranks(4, [&](Communicator& c) {
-      // Element values are their place in the whole tensor.
+      // Each element's value is its position in the whole tensor.
       Shape whole{4, 5, 3}, own = whole;
       whole[dim] = 6;
       own[dim] = sizes[c.rank()];
@@ -144,7 +144,7 @@ TEST(Threads, GathersAlongAnyDimWithUnevenSizes) {
                         .out_dim = dim});
       EXPECT_EQ(text(g->wait(in_a_minute())), "");
       EXPECT_EQ(out, want);
-      // And back, summed over ranks.
+      // The reduce-scatter goes back, summed over ranks.
       std::vector<int64_t> part(in.size());
       auto b = c.start({.kind = Collective::kReduceScatter,
                         .in = view(out, whole),
@@ -157,7 +157,7 @@ TEST(Threads, GathersAlongAnyDimWithUnevenSizes) {
 }
 
 TEST(Threads, AllToAllMovesDims) {
-  // [4n, 6] cut by rows becomes [rows, 6n] cut by columns: of the whole, transposed in who has what.
+  // [4n, 6] split by rows becomes [rows, 6n] split by columns.
   on_ranks(3, [&](Communicator& c) {
     const int r = c.rank();
     std::vector<float> in, out(4 * 6), want;
@@ -207,7 +207,7 @@ TEST(Threads, BroadcastPermuteSendAndBarrier) {
                 "");
       EXPECT_EQ(out[0], static_cast<float>(((c.rank() - shift) % 16 + 16) % 16));
     }
-    // Pairs in an order of their own, among collectives.
+    // Pairs exchange in their own order, between collectives.
     if (c.rank() < 2) {
       const int peer = 1 - c.rank();
       std::vector<float> a(2), b(2), second{-r, -r};
@@ -302,7 +302,7 @@ TEST(Threads, MismatchNamesBothSides) {
     EXPECT_EQ(first, second);
     EXPECT_NE(first.find(row.need), std::string::npos) << first;
     EXPECT_NE(first.find("over tp"), std::string::npos) << first;
-    // Later ones say why.
+    // Later collectives report the cause.
     auto later = c[0]->start({.kind = Collective::kBarrier})->wait(in_a_minute());
     EXPECT_EQ(later->code(), Code::kAborted);
     EXPECT_NE(text(later).find(row.need), std::string::npos) << text(later);
@@ -326,7 +326,7 @@ TEST(Threads, DeadlineNamesTheMissing) {
             "f32[4] (site 3): rank 0, rank 2");
   EXPECT_TRUE(b->done());
   EXPECT_EQ(text(b->wait(in_a_minute())), error->what());
-  // The one that comes late learns it at once.
+  // A rank that comes late gets the error at once.
   EXPECT_EQ(c[2]->start({.kind = Collective::kAllReduce, .in = view(v), .out = view(v)})->wait(in_a_minute())->code(),
             Code::kAborted);
 }
@@ -362,7 +362,7 @@ TEST(Threads, Split) {
     EXPECT_EQ(static_cast<bool>(part), c.rank() != 5);
     if (!part) return;
     EXPECT_EQ(part->size(), c.rank() % 2 ? 2 : 3);
-    EXPECT_EQ(part->rank(), part->size() - 1 - c.rank() / 2);  // by key: descending
+    EXPECT_EQ(part->rank(), part->size() - 1 - c.rank() / 2);  // the keys reverse the order of ranks
     std::vector<int64_t> in{c.rank()}, out(1);
     EXPECT_EQ(
         text(part->start({.kind = Collective::kAllReduce, .in = view(in), .out = view(out)})->wait(in_a_minute())), "");
@@ -423,7 +423,7 @@ TEST(Threads, ARankThatStopsWhileItCopiesMeetsTheDeadline) {
   StridedView b = view(a);
   b.data = slow.page;
   auto first = c[0]->start({.kind = Collective::kAllReduce, .in = view(a), .out = view(out_a)});
-  std::thread late([&] {  // the last to come does the work, and stops at the page
+  std::thread late([&] {  // the last thread does the work, and stops at the page
     auto work = c[1]->start({.kind = Collective::kAllReduce, .in = b, .out = view(out_b)});
     EXPECT_NE(text(work->wait(in_a_minute())).find("the deadline has passed"), std::string::npos);
   });

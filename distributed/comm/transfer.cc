@@ -12,7 +12,7 @@ namespace weft::dist::internal {
 namespace {
 
 constexpr int64_t kChunk = 2048;              // elements combined at a time: they stay in the L1 cache
-constexpr int64_t kLarge = int64_t{8} << 20;  // bytes of a result that is not in a cache when it is read
+constexpr int64_t kLarge = int64_t{8} << 20;  // bytes of a result that has left the caches before it is read
 
 char* at(const StridedView& v, const Shape& index) {
   int64_t offset = 0;
@@ -20,11 +20,11 @@ char* at(const StridedView& v, const Shape& index) {
   return static_cast<char*>(v.data) + offset * itemsize(v.dtype);
 }
 
-// The trailing dims that are one run of elements in every view: the first of them, and the run's length.
+// The trailing dims that form one run of elements in every view: the first such dim, and the run's length.
 struct Run {
   int dim;
   int64_t length;
-  bool dense;  // unit stride in all
+  bool dense;  // unit stride in all views
 };
 Run run_of(const Transfer& t, const Shape& extent) {
   auto all = [&](int d, int64_t stride) {
@@ -85,7 +85,7 @@ void store(char* p, int64_t stride, int64_t n, const Acc* acc) {
   for (int64_t i = 0; i < n; ++i) x[i * stride] = convert(acc[i]);
 }
 
-// Whether to write the result around the caches: one that is larger than they are is not read before it is written.
+// Whether to write the result around the caches: a result larger than the caches leaves them before it is read.
 bool streams(const Transfer& t) {
   return t.around_caches.value_or(t.shape().numel() * itemsize(t.from[0].dtype) >= kLarge);
 }
@@ -233,7 +233,7 @@ void run(const Transfer& t, const Box& box) {
     if (d < 0) break;
   }
 #ifdef __SSE2__
-  _mm_sfence();  // streamed results are seen by whoever sees that the box is done
+  _mm_sfence();  // a thread that sees that the box is done also sees the streamed results
 #endif
 }
 

@@ -1,5 +1,5 @@
 // The data movement of collectives: strided copies and ordered reductions, split into boxes. An element of a result
-// depends on its operands only, never on how the work was split.
+// depends on its operands only, never on the split into boxes.
 #pragma once
 #include <optional>
 #include <vector>
@@ -13,7 +13,7 @@ namespace weft::dist::internal {
 struct Transfer {
   std::vector<StridedView> from, to;
   ReduceOp op = ReduceOp::kSum;
-  std::optional<bool> around_caches;  // how results are written; by default, only large ones are written around them
+  std::optional<bool> around_caches;  // whether results bypass the caches; by default, only large results do
   const Shape& shape() const { return from[0].shape; }
 };
 
@@ -25,7 +25,8 @@ struct Box {
 
 /// The part [begin, begin + extent) of a view along `dim`.
 StridedView slice(StridedView view, int dim, int64_t begin, int64_t extent);
-/// Appends the boxes of a transfer, each of about `bytes` or less. If all its views are contiguous, it becomes 1-d.
+/// Appends the boxes of a transfer, each of about `bytes` or less. If all views of the transfer are contiguous, it
+/// becomes 1-d.
 void cut(Transfer& t, int32_t index, int64_t bytes, std::vector<Box>& boxes);
 /// Appends boxes of at most `elements` each, which depend on the shape only.
 void split(const Shape& shape, int32_t index, int64_t elements, std::vector<Box>& boxes);

@@ -7,7 +7,7 @@
 namespace weft::dist::internal {
 namespace {
 
-// Results larger than the caches are written in another way: at any alignment, beside one that is also an operand.
+// Results larger than the caches are streamed: at any alignment, and beside a result that is also an operand.
 template <class T>
 void check_large(DType type, int64_t skip) {
   const int64_t n = (int64_t{9} << 20) / static_cast<int64_t>(sizeof(T));

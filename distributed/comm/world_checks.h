@@ -1,4 +1,4 @@
-// What worlds of processes check in the same way, and names of places.
+// Checks that all process worlds share, and names of hosts and keys.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -13,7 +13,7 @@ void check_group(const std::string& name, const std::vector<int>& group, int siz
 /// A number for a name; not 0.
 uint64_t key_of(const std::string& text);
 
-/// The same text in processes that reach each other at 127.0.0.1, and in no others.
+/// A text that is equal in two processes if and only if they reach each other at 127.0.0.1.
 std::string own_network();
 
 }  // namespace weft::dist::internal

@@ -1,4 +1,4 @@
-// Changes of the service's state that its journal keeps: made, and written for a whole state.
+// Changes of the service's state for its journal: applies them, and lists the changes that make a whole state.
 #include <algorithm>
 
 #include "distributed/control/state.h"

@@ -9,7 +9,7 @@
 namespace weft::control {
 namespace {
 
-constexpr size_t kNamed = 4;  // ranks that a sentence names
+constexpr size_t kNamed = 4;  // limit of the ranks that a sentence names
 
 std::string listed(const std::vector<std::string>& names, size_t count, const char* one, const char* many) {
   std::string out = str_cat(count == 1 ? one : many, " ");
@@ -22,7 +22,7 @@ std::string placed(const Process& p) {
   return str_cat(p.rank(), " (host ", one_line(p.host(), 80), ", pid ", p.pid(), ")");
 }
 
-/// The most frequent value among the members; on a tie, that of the lowest rank. A missing fact counts as "".
+/// The most frequent value among the members; on a tie, the lowest rank's value. A missing fact counts as "".
 std::string most_common(const std::map<uint32_t, std::string>& values) {
   std::map<std::string, size_t> count;
   for (const auto& [rank, value] : values) ++count[value];
@@ -56,7 +56,7 @@ std::string seconds_text(int64_t ms) {
 }
 
 End difference_of(const std::map<uint32_t, Member>& members) {
-  std::vector<std::string> names;  // in the order of the lowest rank that has them
+  std::vector<std::string> names;  // ordered by the lowest rank that has the fact
   for (const auto& [rank, m] : members)
     for (const Fact& f : m.facts)
       if (std::find(names.begin(), names.end(), f.name()) == names.end()) names.push_back(f.name());

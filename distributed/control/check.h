@@ -8,11 +8,11 @@
 
 namespace weft::control {
 
-/// The members whose facts differ from those of most members, and what differs; code 0 if all are equal.
+/// The members whose facts differ from the majority, and the facts that differ; code 0 if all are equal.
 End difference_of(const std::map<uint32_t, Member>& members);
 /// "ranks 2 and 3", "rank 1", "ranks 0, 1, 2 and 9 more".
 std::string ranks_text(const std::vector<uint32_t>& ranks);
-/// The same with host and pid of each: "ranks 2 (host b, pid 7) and 3 (host b, pid 8)".
+/// ranks_text() with the host and pid of each rank: "ranks 2 (host b, pid 7) and 3 (host b, pid 8)".
 std::string names_text(const std::vector<const Process*>& processes);
 /// "2.4 s".
 std::string seconds_text(int64_t ms);

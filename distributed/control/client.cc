@@ -77,7 +77,7 @@ struct Stream {
   ServiceMessage incoming;
   std::deque<MemberMessage> outgoing;
   grpc::Status status;
-  int operations = 0;  // not complete
+  int operations = 0;  // number of operations that are not complete
   bool open = false, writing = false, finishing = false;
 };
 
@@ -87,7 +87,7 @@ void* tag_of(Stream::Kind kind) { return reinterpret_cast<void*>(static_cast<int
 
 struct Client::Impl {
   explicit Impl(const ClientOptions& o) : options(o), session(config_of(o)) {
-    MemberMessage probe;  // refuses here what the service would refuse
+    MemberMessage probe;  // finds here the errors that the service would report
     probe.set_incarnation(1);
     probe.set_sequence(1);
     probe.set_rank(session.config().rank);
@@ -166,7 +166,7 @@ struct Client::Impl {
     }
   }
 
-  /// mutex is held here and below.
+  /// Here and below, the caller holds `mutex`.
   std::function<void()> end_call() {
     if (!on_end || !session.end() || session.end()->finished()) return nullptr;
     auto call = [fn = std::move(on_end), e = ending_of(*session.end())] { fn(e); };
@@ -243,7 +243,7 @@ struct Client::Impl {
     session.received(now, m, out);
   }
 
-  /// Sends messages and wakes whoever waits.
+  /// Sends messages and wakes all waiting threads.
   void pass_on(Session::Output& out) {
     if (stream && stream->open) {
       for (MemberMessage& m : out.messages) stream->outgoing.push_back(std::move(m));
@@ -263,7 +263,7 @@ struct Client::Impl {
     std::unique_lock<std::mutex> lock(mutex.native());
     WEFT_CHECK_AS(kFailedPrecondition, !session.left(), "coordination client: rank ", options.rank,
                   " has left; need requests before leave()");
-    MemberMessage probe = m;  // refuses here what the service would refuse
+    MemberMessage probe = m;  // finds here the errors that the service would report
     probe.set_incarnation(1);
     probe.set_sequence(1);
     const std::string problem = problem_of(probe, Limits());
@@ -285,7 +285,7 @@ struct Client::Impl {
   mutable Mutex mutex;
   std::condition_variable changed;
   Session session;
-  std::map<uint64_t, Answer> answers;  // not fetched yet
+  std::map<uint64_t, Answer> answers;  // answers that are not fetched yet
   std::vector<Peer> peers;
   std::function<void(const Ending&)> on_end;
   std::atomic<uint64_t> step{0};
@@ -354,7 +354,7 @@ void Client::abort(Code code, const std::string& text) {
   try {
     impl_->request(std::move(m), std::chrono::steady_clock::now());
   } catch (const Error&) {
-    // It has ended for another cause, or the service is away and the others will miss this rank.
+    // The epoch has ended for another cause, or the service is away and the others will miss this rank.
   }
 }
 

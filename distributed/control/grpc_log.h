@@ -1,4 +1,4 @@
-// gRPC writes what happens on its connections to standard error; here only where GRPC_VERBOSITY asks for it.
+// Stops gRPC from logging connection events to standard error, unless GRPC_VERBOSITY is set.
 #pragma once
 #include <grpc/support/log.h>
 
@@ -10,7 +10,7 @@ inline void quiet_grpc() {
   if (!std::getenv("GRPC_VERBOSITY")) gpr_set_log_function([](gpr_log_func_args*) {});
 }
 
-/// The metadata that has the token.
+/// The metadata key of the token.
 inline constexpr const char* kTokenKey = "weft-token-bin";
 
 }  // namespace weft::control

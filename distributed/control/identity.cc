@@ -12,8 +12,8 @@ namespace weft::control {
 namespace {
 
 constexpr int64_t kMostRanks = 1 << 20;
-constexpr int kDefaultPort = 29500;  // torchrun's
-// Ports for jobs by number: below those that the kernel gives to outgoing connections.
+constexpr int kDefaultPort = 29500;  // torchrun's default
+// Ports for numbered jobs: below the ports that the kernel gives to outgoing connections.
 constexpr int kFirstPort = 20000, kPorts = 9000;
 
 class Reader {
@@ -26,7 +26,7 @@ class Reader {
     return has(name) ? str_cat(name, "=", one_line(text(name), 60)) : str_cat(name, " not set");
   }
 
-  /// The number of a variable. `with` is set and makes it necessary.
+  /// The number in a variable. The variable `with` is set and requires this variable.
   int64_t number(const char* name, const char* with, int64_t least, int64_t most) const {
     WEFT_CHECK(has(name), "identity: ", shown(with), " and ", name, " is not set; ", source_,
                " sets both; need both or none of them");
@@ -77,7 +77,7 @@ int port_of(const std::string& job) {
   return kFirstPort + static_cast<int>(h % kPorts);
 }
 
-/// Rank, size, and the same on this host.
+/// Reads rank and size, in the world and on this host.
 void read_ranks(const Reader& r, Identity& id, const char* rank, const char* size, const char* local,
                 const char* locals) {
   id.rank = r.number(rank, size, 0, kMostRanks);
@@ -110,7 +110,7 @@ Identity from_torchrun(const Environment& v) {
   }
   if (id.host.empty()) id.host = "127.0.0.1";
   if (id.local_world == 0 && (id.host == "localhost" || id.host == "::1" || id.host.starts_with("127."))) {
-    id.local_world = id.world;  // the service is on this host alone
+    id.local_world = id.world;  // the service listens on this host alone
     id.local_rank = id.rank;
   }
   id.port = r.port(kDefaultPort);
@@ -139,7 +139,7 @@ Identity from_mpirun(const Environment& v) {
                " and MASTER_ADDR is not set; need the host of rank 0 in MASTER_ADDR: mpirun -x MASTER_ADDR=HOST");
     id.host = "127.0.0.1";
   }
-  // Two jobs on one host need two ports; all ranks of a job have its name space.
+  // Two jobs on one host need two ports; all ranks of a job have the name space of the job.
   if (r.has("PMIX_NAMESPACE")) id.job = r.text("PMIX_NAMESPACE");
   id.port = r.port(r.has("PMIX_NAMESPACE") ? port_of(id.job) : kDefaultPort);
   return id;

@@ -18,7 +18,7 @@
 namespace weft::control {
 namespace {
 
-// A record: the size of its bytes, their checksum, and the bytes, a Changes. The first record is text.
+// A record consists of a size, a checksum, and `size` bytes: a Changes message. The first record is text.
 constexpr size_t kHead = 12;
 
 std::string record_of(const std::string& bytes) {
@@ -30,7 +30,7 @@ std::string record_of(const std::string& bytes) {
   return out + bytes;
 }
 
-/// The bytes of the record at `at`, which moves behind it; false at an incomplete or damaged record.
+/// Reads the record at `at`, and moves `at` to its end; false at an incomplete or damaged record.
 bool next_record(const std::string& file, size_t& at, std::string& bytes) {
   if (file.size() - at < kHead) return false;
   uint32_t size = 0;
@@ -97,7 +97,7 @@ void Journal::write(const std::string& records) {
     if (n <= 0) {
       internal::warn(str_cat("the coordination service cannot write its journal ", one_line(path_), ": ",
                              std::strerror(errno), "; it cannot be restarted any more"));
-      (void)!::ftruncate(fd_, 0);  // not a part of what members know
+      (void)!::ftruncate(fd_, 0);  // an empty journal is better than an incomplete one
       ::close(fd_);
       fd_ = -1;
       return;
@@ -122,7 +122,7 @@ void Journal::shorten(const ServiceState& state) {
     *one.add_changes() = c;
     records += record_of(one.SerializeAsString());
   }
-  // The new file has its lock before it has the name.
+  // The new file is locked before it gets the name.
   const std::string temp = path_ + ".new";
   const int old = fd_;
   fd_ = ::open(temp.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);

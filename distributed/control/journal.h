@@ -1,7 +1,7 @@
 // The journal of a coordination service: a file with the changes of its state. A record is written before the replies
-// of its event are sent, so that a service that was killed continues with all that its members know. Records are not
-// forced to the disk: a crash of the host, which ends the members there as well, may lose the last ones. One file
-// belongs to one run of a job. It has the values of keys, but not the token, and only its owner can read it.
+// of its event are sent, so that a restarted service has all state that its members have seen. Records are not synced
+// to disk: a crash of the host, which also ends the members there, may lose the last records. One file belongs to one
+// run of a job. It contains the values of keys but no token, and only its owner can read it.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -13,7 +13,7 @@ namespace weft::control {
 
 class Journal {
  public:
-  /// Opens the file, or makes it, and makes its changes in `state`, which is new. An incomplete last record is removed.
+  /// Opens or creates the file, and applies its changes to `state`, which is new. Removes an incomplete last record.
   /// Throws if the file is in use, belongs to another job, or is damaged before its last record.
   Journal(const std::string& path, ServiceState& state);
   ~Journal();
@@ -21,10 +21,10 @@ class Journal {
 
   /// Whether the file had changes when it was opened.
   bool continued() const { return continued_; }
-  /// Writes one record. If that fails, warns, and writes nothing any more.
+  /// Writes one record. If the write fails, warns, and writes no more records.
   void append(const std::vector<Change>& changes);
-  /// Writes the file anew with the changes of the state alone, if it is several times as large as it was after the last
-  /// time.
+  /// Rewrites the file with only the changes of the current state, once it is several times as large as after the last
+  /// rewrite.
   void shorten(const ServiceState& state);
 
  private:

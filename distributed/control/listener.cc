@@ -22,7 +22,7 @@ namespace {
 
 constexpr double kPerSecond = 1000;
 
-/// The number of a descriptor's socket, which no other open file has; 0 if it is none.
+/// The number of a descriptor's socket, unique among open files; 0 if the descriptor is no socket.
 uint64_t socket_of(int fd) {
   struct stat s;
   return ::fstat(fd, &s) == 0 && S_ISSOCK(s.st_mode) ? s.st_ino : 0;
@@ -32,7 +32,8 @@ int listen_on(const addrinfo& a) {
   const int fd = ::socket(a.ai_family, a.ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, a.ai_protocol);
   if (fd < 0) return -1;
   const int on = 1, off = 0;
-  ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);  // closed connections do not occupy it; a listener does
+  ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on,
+               sizeof on);  // only a listener occupies the port, not closed connections
   if (a.ai_family == AF_INET6) ::setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
   if (::bind(fd, a.ai_addr, a.ai_addrlen) == 0 && ::listen(fd, 1024) == 0) return fd;
   const int error = errno;
@@ -53,7 +54,7 @@ Listener::Listener(const std::string& address, size_t most_open) : most_open_(mo
   hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
   const int bad = ::getaddrinfo(host.empty() ? nullptr : host.c_str(), address.c_str() + colon + 1, &hints, &found);
   std::string reason = bad ? ::gai_strerror(bad) : "";
-  // The address of all interfaces takes IPv4 as well if it is that of IPv6.
+  // The IPv6 address of all interfaces also accepts IPv4.
   for (const int family : {host.empty() ? AF_INET6 : AF_UNSPEC, AF_UNSPEC})
     for (const addrinfo* a = found; a && fd_ < 0; a = a->ai_next) {
       if (family != AF_UNSPEC && family != a->ai_family) continue;
@@ -97,7 +98,7 @@ bool Listener::has_room() {
 
 void Listener::run() {
   const double burst = static_cast<double>(most_open_);
-  double may = burst;  // how many may be accepted now
+  double may = burst;  // number of connections that may be accepted now
   int64_t last_ns = internal::now_ns();
   while (true) {
     pollfd fds[] = {{stop_fd_, POLLIN, 0}, {fd_, POLLIN, 0}};
@@ -107,7 +108,7 @@ void Listener::run() {
     may = std::min(burst, may + 1e-9 * static_cast<double>(now - last_ns) * kPerSecond);
     last_ns = now;
     if (may < 1) {
-      ::poll(fds, 1, 10);  // they wait in the kernel
+      ::poll(fds, 1, 10);  // further connections wait in the kernel
       continue;
     }
     const int fd = ::accept4(fd_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);

@@ -1,6 +1,6 @@
-// The port of the coordination service. gRPC's own listener accepts as long as clients connect, and meanwhile does not
-// read from open connections: any client could delay heartbeats until members count as dead. This one bounds how many
-// connections are accepted in a second, and how many are open.
+// The port of the coordination service. gRPC's own listener accepts while clients connect, and meanwhile does not read
+// from open connections: any client could delay heartbeats until members count as dead. This listener bounds the
+// connections that it accepts per second, and the open connections.
 #pragma once
 #include <functional>
 #include <string>
@@ -12,14 +12,14 @@ namespace weft::control {
 
 class Listener {
  public:
-  /// Listens on "host:port", "[fd00::1]:port", or ":port" on all interfaces; port 0 takes a free one. Throws if that
-  /// cannot be.
+  /// Listens on "host:port", "[fd00::1]:port", or ":port" on all interfaces; port 0 chooses a free port. Throws if it
+  /// cannot listen.
   Listener(const std::string& address, size_t most_open);
   ~Listener();
   Listener(const Listener&) = delete;
 
   int port() const { return port_; }
-  /// Starts a thread that calls `taken` with the descriptor of each connection. It owns the descriptor.
+  /// Starts a thread that calls `taken` with the descriptor of each connection; `taken` then owns the descriptor.
   void start(std::function<void(int)> taken);
   /// Ends the thread, and accepts no more.
   void stop();

@@ -26,11 +26,11 @@ namespace weft::control {
 namespace {
 
 constexpr int64_t kTickMs = 50;
-constexpr size_t kSpareStreams = 64;                // for members that connect again
-constexpr size_t kMostOutgoing = size_t{64} << 20;  // bytes for a member that does not read
-constexpr size_t kMostMemory = size_t{512} << 20;   // of gRPC's buffers
+constexpr size_t kSpareStreams = 64;                // for members that reconnect
+constexpr size_t kMostOutgoing = size_t{64} << 20;  // limit of bytes for a member that does not read
+constexpr size_t kMostMemory = size_t{512} << 20;   // limit of gRPC's buffers
 
-/// One call of Talk. An operation of gRPC has the address of one of `tags` until it is complete.
+/// One call of Talk. A gRPC operation uses the address of one of `tags` until it is complete.
 struct Stream {
   enum Kind { kAccept, kRead, kWrite, kFinish };
   struct Tag {
@@ -47,7 +47,7 @@ struct Stream {
   MemberMessage incoming;
   std::deque<ServiceMessage> outgoing;
   size_t outgoing_bytes = 0;
-  int operations = 0;  // not complete
+  int operations = 0;  // number of operations that are not complete
   bool open = false, writing = false, finishing = false;
 };
 
@@ -84,7 +84,7 @@ struct Server::Impl {
       MutexLock lock(mutex);
       stopping = true;
     }
-    server->Shutdown(std::chrono::system_clock::now());  // gRPC takes no other clock here; the time has passed
+    server->Shutdown(std::chrono::system_clock::now());  // gRPC accepts no other clock here; the deadline has passed
     queue->Shutdown();
     thread.join();
     streams.clear();
@@ -115,7 +115,7 @@ struct Server::Impl {
     b.SetMaxReceiveMessageSize(static_cast<int>(state.config.limits.value_bytes) + 4096);
     b.SetResourceQuota(grpc::ResourceQuota("coordination").Resize(kMostMemory));
     b.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, 4);
-    b.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, 5000);  // of strangers: members have a call
+    b.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, 5000);  // for strangers: members have a call
     b.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 10000);
     b.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5000);
     b.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 1000);
@@ -146,7 +146,7 @@ struct Server::Impl {
     }
   }
 
-  /// mutex is held here and below.
+  /// Here and below, the caller holds `mutex`.
   void accept_next() {
     if (stopping) return;
     const uint64_t n = ++last_stream;
@@ -195,7 +195,7 @@ struct Server::Impl {
         at == metadata.end() ? std::string_view() : std::string_view(at->second.data(), at->second.size());
     if (!options.token.empty() && !same_token(given, options.token)) {
       ++refused;
-      return finish(s, grpc::Status(grpc::StatusCode::UNAUTHENTICATED, "the token is not that of the job"));
+      return finish(s, grpc::Status(grpc::StatusCode::UNAUTHENTICATED, "the token is not the job's token"));
     }
     if (open_streams >= state.config.size + kSpareStreams)
       return finish(s, grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "too many connections"));
@@ -228,7 +228,7 @@ struct Server::Impl {
     if (!s.open) return;
     s.open = false;
     --open_streams;
-    s.context.TryCancel();  // completes what is under way
+    s.context.TryCancel();  // completes the pending operations
     finish(s, grpc::Status::CANCELLED);
     if (!stopping) handle({.kind = ServiceEvent::Kind::kClosed, .now_ms = now_ms(), .connection = s.number});
   }

@@ -1,8 +1,8 @@
-// Strangers, damaged frames and damaged messages change nothing of a job that runs beside them:
+// Strangers, damaged frames and damaged messages do not affect a running job:
 //   frames    damaged bytes of HTTP/2 and gRPC on the port, without the token and with it
 //   messages  damaged and repeated messages on streams of gRPC, without the token and with it
-// --inputs=N  how many of each (10000)    --seed=S  other inputs
-// --port=P    frames go to the service of another job on this host, such as one that trains; messages are left out
+// --inputs=N  number of inputs of each kind (10000)    --seed=S  other inputs
+// --port=P    sends frames to the service of another job on this host, such as a training job, and no messages
 #include <arpa/inet.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
@@ -31,11 +31,11 @@ namespace {
 
 int64_t g_inputs = 10000;
 uint64_t g_seed = 1;
-int g_port = 0;  // 0: of a job of this test
+int g_port = 0;  // 0: the port of this test's job
 
 constexpr const char* kToken = "the secret";
 
-/// Two members, which exchange keys and meet in barriers as long as this exists, and a third one, raw.
+/// Two members, which exchange keys and meet in barriers as long as this exists, and a third, raw member.
 class RunningJob {
  public:
   RunningJob() : server_(ServerOptions{.token = kToken, .job = "fuzz", .size = 3}) {
@@ -60,7 +60,7 @@ class RunningJob {
 
   int port() const { return server_.port(); }
   Coordination::Stub& stub() { return *stub_; }
-  /// What the third member has sent.
+  /// The messages that the third member has sent.
   std::vector<MemberMessage> sent() {
     MutexLock lock(mutex_);
     return sent_;
@@ -96,7 +96,7 @@ class RunningJob {
     }
   }
 
-  /// A member that keeps what it sends.
+  /// Runs a member that keeps its sent messages.
   void raw_member() {
     grpc::ClientContext context;
     context.AddMetadata("weft-token-bin", kToken);
@@ -227,12 +227,12 @@ TEST(ServiceFuzz, Messages) {
     });
     const std::vector<MemberMessage> sent = job.sent();
     for (int64_t k = 0; k < per_stream; ++k) {
-      MemberMessage m = sent[random() % sent.size()];  // one in eight as it was: a replay
+      MemberMessage m = sent[random() % sent.size()];  // one in eight stays unchanged: a replay
       const bool replay = random() % 8 == 0;
       if (!replay)
         for (uint64_t n = 1 + random() % 3; n > 0; --n) change(m, random);
-      // A join with a new number is what the member itself sends over a new connection: it has the incarnation, which
-      // no stranger knows.
+      // The member itself sends a join with a new number over a new connection: this join has the incarnation, which no
+      // stranger knows.
       if (!replay && m.incarnation() == 4711 && m.has_join()) m.set_incarnation(1 + random() % 1000);
       if (!stream->Write(m)) break;
     }
@@ -260,7 +260,7 @@ std::string frame(int type, int flags, uint32_t stream, const std::string& paylo
   return out + payload;
 }
 
-/// A header field of HPACK, written out.
+/// A literal HPACK header field.
 std::string field(const std::string& name, const std::string& value) {
   return std::string(1, '\x10') + static_cast<char>(name.size()) + name + static_cast<char>(value.size()) + value;
 }
@@ -276,7 +276,7 @@ std::string conversation(bool token, const std::string& message) {
          frame(0, 0, 1, data + message);
 }
 
-/// One connection. Its end is a reset, so that no port stays occupied for minutes.
+/// One connection. It ends with a reset, so that no port stays occupied for minutes.
 class Connection {
  public:
   Connection(int port, const std::string& bytes) : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -293,7 +293,7 @@ class Connection {
   ~Connection() {
     if (fd_ >= 0) ::close(fd_);
   }
-  /// What the server sends, until it closes or has sent nothing for so long.
+  /// Reads until the server closes, or has sent nothing for `wait_ms`.
   std::string read(int wait_ms) {
     const timeval wait{wait_ms / 1000, wait_ms % 1000 * 1000};
     ::setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof wait);
@@ -326,10 +326,10 @@ TEST(ServiceFuzz, Frames) {
     seeds.push_back(conversation(token, join.SerializeAsString()) + frame(6, 0, 0, "12345678") +
                     frame(3, 0, 1, "1234"));
   }
-  // Undamaged, they are understood: the token is refused, or the join is.
+  // The server understands undamaged frames: it refuses the token or the join.
   const std::string none = Connection(port, seeds[0]).read(300);
   const std::string good = Connection(port, seeds[3]).read(300);
-  EXPECT_NE(none.find("the token is not that of the job"), none.npos);
+  EXPECT_NE(none.find("the token is not the job's token"), none.npos);
   EXPECT_TRUE(!job || good.find("came when the world of 3 ranks was complete") != good.npos) << good;
   int64_t sent = 0;
   std::deque<Connection> open;
@@ -337,7 +337,7 @@ TEST(ServiceFuzz, Frames) {
     std::string bytes = seeds[random() % seeds.size()];
     if (random() % 16 == 0) {
       for (char& c : bytes) c = static_cast<char>(random());
-    } else if (random() % 4 == 0) {  // behind an intact preface
+    } else if (random() % 4 == 0) {  // after an intact preface
       std::string rest = bytes.substr(24);
       weft::testing::damage_bytes(rest, random);
       bytes = bytes.substr(0, 24) + rest;

@@ -1,5 +1,5 @@
-// Server and clients over loopback, in one process and in several. The program starts itself again as a server or as a
-// member, before gRPC has started any thread.
+// Server and clients over loopback, in one process and in several. The program starts itself again as a server or a
+// member before gRPC has started any thread.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -110,7 +110,7 @@ TEST(Service, ServesIPv6) {
   Job job(2, {.address = "[::1]:0"});
   job[0].set("k", "v");
   EXPECT_EQ(job[1].get("k", in(10000)), "v");
-  // On all interfaces: each member by another protocol.
+  // The server listens on all interfaces, and each member connects by another protocol.
   Server server({.address = ":0", .token = "secret", .size = 2});
   Client a(member(str_cat("127.0.0.1:", server.port()), 0, 2)), b(member(str_cat("[::1]:", server.port()), 1, 2));
   a.join(), b.join();
@@ -249,7 +249,7 @@ TEST(Service, Abort) {
 TEST(Service, DeathByClosedConnection) {
   Job job(3);
   job[2].progress(12);
-  std::this_thread::sleep_for(milliseconds(500));  // a heartbeat
+  std::this_thread::sleep_for(milliseconds(500));  // longer than a heartbeat
   const int64_t begin = internal::now_ns();
   job.clients[2].reset();
   const std::string text = error_of([&] { job[0].barrier("x", in(20000)); });
@@ -314,7 +314,7 @@ TEST(Service, RestartInOneProcess) {
   std::this_thread::sleep_for(milliseconds(2500));
   job.on_all([&](int64_t rank) { job[static_cast<size_t>(rank)].barrier("x", in(20000)); });
   EXPECT_EQ(job.server->status().stage, ServerStatus::Stage::kRunning);
-  // Another job's journal, and a damaged one.
+  // The service refuses another job's journal and a damaged journal.
   job.server.reset();
   expect_has(error_of([&] { Server(ServerOptions{.token = "secret", .size = 3, .journal = journal}); }),
              "2 ranks'; need 'weft");
@@ -340,7 +340,7 @@ TEST(Service, ThreadsAndFiles) {
     std::printf("threads: %lld, with a server and 4 clients %lld; files: %lld, %lld\n", static_cast<long long>(threads),
                 static_cast<long long>(entries_of("/proc/self/task")), static_cast<long long>(files),
                 static_cast<long long>(entries_of("/proc/self/fd")));
-    // Five of our own; gRPC starts some for each core.
+    // Five threads are our own; gRPC starts some for each core.
     EXPECT_LE(entries_of("/proc/self/task"), threads + 5 + 8 + 4 * std::thread::hardware_concurrency());
     EXPECT_LE(entries_of("/proc/self/fd"), files + 40);
     std::this_thread::sleep_for(milliseconds(300));
@@ -423,7 +423,7 @@ TEST(Processes, StoppedMember) {
   EXPECT_GT(seconds_since(begin), 1.5);
   expect_has(text, str_cat("rank 1 (host h, pid ", child, ") is dead or stopped: no heartbeat for 2."));
   ::kill(child, SIGCONT);
-  EXPECT_EQ(end_of(child) & 0x7f, 0);  // it gets the cause, and ends by itself
+  EXPECT_EQ(end_of(child) & 0x7f, 0);  // the child gets the cause, and ends by itself
 }
 
 int run_server(char** argv) {

@@ -101,7 +101,7 @@ uint64_t Session::request(int64_t now_ms, MemberMessage content, int64_t deadlin
   content.set_sequence(n);
   const bool leaves = content.has_leave();
   pending_[n] = {std::move(content), now_ms, deadline_ms, -1};
-  if (end_) {  // all is over: a leave has nothing left to do
+  if (end_) {  // the epoch has ended: a leave has nothing left to do
     finish(n, leaves ? Failure() : end_->cause(), "", out);
   } else {
     send_pending(now_ms, out);
@@ -111,7 +111,7 @@ uint64_t Session::request(int64_t now_ms, MemberMessage content, int64_t deadlin
 
 void Session::finish(uint64_t sequence, Failure failure, std::string value, Output& out) {
   const auto at = pending_.find(sequence);
-  if (at == pending_.end()) return;  // an answer that came twice
+  if (at == pending_.end()) return;  // a repeated answer
   if (at->second.message.has_leave() && failure.code() == 0) left_ = true;
   pending_.erase(at);
   out.answers.push_back({sequence, std::move(failure), std::move(value)});
@@ -122,7 +122,7 @@ void Session::set_end(const End& end, Output& out) {
   end_ = end;
   while (!pending_.empty()) {
     const auto& [sequence, p] = *pending_.begin();
-    // The end is what an abort wants, and after it a leave has nothing left to do.
+    // An abort wants this end, and after the end a leave has nothing left to do.
     const bool done = end.finished() || p.message.has_abort() || p.message.has_death() || p.message.has_leave();
     finish(sequence, done ? Failure() : end.cause(), "", out);
   }
@@ -163,7 +163,7 @@ std::string Session::missing() const {
 void Session::give_up_join(int64_t now_ms, Output& out) {
   const std::string text = str_cat("the join reached its deadline of ",
                                    seconds_text(config_.join_deadline_ms - config_.join_begin_ms), ": ", missing());
-  if (!gave_up_) {  // the others need not wait longer; the service has the first cause
+  if (!gave_up_) {  // the others need not wait longer; the service keeps the first cause
     gave_up_ = true;
     MemberMessage m;
     m.mutable_abort()->set_code(static_cast<uint32_t>(Code::kDeadlineExceeded));

@@ -1,8 +1,9 @@
-// The logic of one member of a job at the coordination service, without clock, socket or thread: which messages to send
-// when, and what the answers mean. The client (client.h) and the simulator run it. Times are ms of a steady clock.
+// The logic of one member of a job at the coordination service, without clock, socket or thread: it decides which
+// messages to send when, and interprets the answers. The client (client.h) and the simulator run it. Times are ms of a
+// steady clock.
 //
-// A request is sent until it is answered: again over each new connection, and after `resend_ms`. The service carries it
-// out once. After the end of the epoch, each request fails with the cause of the end.
+// A request is sent until it is answered: again over each new connection, and after `resend_ms`. The service executes
+// it once. After the end of the epoch, each request fails with the cause of the end.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -23,23 +24,23 @@ struct SessionConfig {
   std::string host;
   uint32_t pid = 0;
   std::vector<std::string> endpoints;
-  /// What must be equal in all ranks, such as {"plan", "1f3a..."}.
+  /// Values that must be equal on all ranks, such as {"plan", "1f3a..."}.
   std::vector<std::pair<std::string, std::string>> facts;
   int64_t beat_ms = 200;
   int64_t resend_ms = 5000;
-  /// How much later than the service a member gives up a request.
+  /// Extra time after the service's deadline before a member gives up a request.
   int64_t grace_ms = 1000;
-  /// If the rank `service_rank` has the service in its process: without an answer for so long, that rank is dead or
-  /// stopped. -1: the service is elsewhere, and members wait for its restart.
+  /// The rank whose process runs the service: if it does not answer for `silence_ms`, this rank is dead or stopped. -1:
+  /// the service is elsewhere, and members wait for its restart.
   int32_t service_rank = -1;
   int64_t silence_ms = 2000;
-  /// If this member itself did not run for so long, that time does not count as silence.
+  /// If this member itself did not run for this time, the gap does not count as silence.
   int64_t stall_ms = 500;
-  /// When the join begins, and when it fails without a world, if the service knows no earlier cause.
+  /// When the join begins, and when it fails without a world, unless the service has an earlier cause.
   int64_t join_begin_ms = 0, join_deadline_ms = 0;
 };
 
-/// An answered request: done, a value, or a failure.
+/// The answer to a request: success, a value, or a failure.
 struct Answer {
   uint64_t sequence = 0;
   Failure failure;  // code 0: none
@@ -48,10 +49,10 @@ struct Answer {
 
 class Session {
  public:
-  static constexpr size_t kRequests = 32;  // without an answer; fewer than the service's limit
+  static constexpr size_t kRequests = 32;  // limit of unanswered requests; lower than the service's limit
 
   struct Output {
-    std::vector<MemberMessage> messages;  // to be sent, in this order
+    std::vector<MemberMessage> messages;  // messages to send, in this order
     std::vector<Answer> answers;
   };
 
@@ -61,7 +62,7 @@ class Session {
   void connected(int64_t now_ms, Output& out);
   void closed() { connected_ = bound_ = false; }
   void received(int64_t now_ms, const ServiceMessage& message, Output& out);
-  /// To be called several times within `beat_ms`.
+  /// Call it several times within `beat_ms`.
   void tick(int64_t now_ms, Output& out);
 
   /// Starts a request: set, get, barrier, abort, death or leave, without header and wait. Returns its number. It is
@@ -79,14 +80,14 @@ class Session {
   /// Why the epoch ended, or why this member was refused; null before.
   const End* end() const { return end_ ? &*end_ : nullptr; }
   bool left() const { return left_; }
-  /// What the join waits for: "rank 1 of 2 has not joined the coordination service at 127.0.0.1:29500".
+  /// Why the join still waits: "rank 1 of 2 has not joined the coordination service at 127.0.0.1:29500".
   std::string missing() const;
   const SessionConfig& config() const { return config_; }
 
  private:
   struct Pending {
     MemberMessage message;
-    int64_t begin_ms, deadline_ms, sent_ms;  // sent_ms -1: not over this connection
+    int64_t begin_ms, deadline_ms, sent_ms;  // sent_ms -1: not sent over this connection
   };
 
   MemberMessage headed(MemberMessage m, uint64_t sequence) const;
@@ -103,12 +104,12 @@ class Session {
   bool bound_ = false;  // the service has answered the join of this connection with the world
   uint64_t signal_ = 0, sequence_ = 0;
   int64_t signalled_ms_ = 0;
-  int64_t heard_ms_ = 0, ticked_ms_ = 0;  // the latest message of the service, 0: none; the latest tick
+  int64_t heard_ms_ = 0, ticked_ms_ = 0;  // times of the service's latest message (0: none) and of the latest tick
   std::map<uint64_t, Pending> pending_;
   std::optional<World> world_;
   std::optional<End> end_;
   bool left_ = false, gave_up_ = false;
-  std::string missing_;  // who the join waits for
+  std::string missing_;  // missing(), as the service reported it
   uint64_t step_ = 0;
   std::string phase_;
 };

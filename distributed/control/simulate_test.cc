@@ -1,7 +1,7 @@
-// Runs the shipped logic of service and members in virtual time, by seeds: messages are lost, doubled, late and out of
-// order, connections break, members crash and stop, old messages come again, and the service restarts from its journal.
-//   --schedules=N  how many (100000; 5000 under sanitizers)    --seed=S  the first seed
-//   --only         that seed alone, with its events
+// Runs the shipped logic of service and members in virtual time, by seeds. Messages are lost, repeated, late, out of
+// order and replayed; connections break; members crash and stop; the service restarts from its journal.
+//   --schedules=N  number of schedules (100000; 5000 under sanitizers)    --seed=S  the first seed
+//   --only         runs this seed alone, and prints its events
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -31,9 +31,9 @@ int64_t g_schedules = 100000;
 uint64_t g_seed = 1;
 bool g_print = false;
 
-/// What one schedule may do to the job.
+/// The faults of one schedule.
 struct Faults {
-  bool calm;  // nothing that may end the job
+  bool calm;  // no fault that may end the job
   double loss, twice, late;
   int breaks, restarts, pauses, crashes, aborts, replays;
 };
@@ -63,7 +63,7 @@ class Simulation {
     service_ = std::make_unique<ServiceState>(config_);
   }
 
-  /// "" or what is wrong.
+  /// Runs the schedule. Returns the error, or "".
   std::string run() {
     at(0, [this] { service_tick(); });
     begin_epoch(1);
@@ -130,7 +130,7 @@ class Simulation {
     Outcome out = apply(*service_, e);
     check_changes(e, epoch, out);
     journal_.insert(journal_.end(), out.changes.begin(), out.changes.end());
-    if (!out.changes.empty() && crash_after_change_) {  // the journal has it, and no member gets an answer
+    if (!out.changes.empty() && crash_after_change_) {  // the journal has the change, and no member gets an answer
       crash_after_change_ = false;
       crash_service();
       return;
@@ -188,7 +188,7 @@ class Simulation {
       c.host = str_cat("host", rank / 2);
       c.pid = 100 + rank;
       c.facts = {{"plan", "1f"}, {"seed", "7"}};
-      // Without losses, only a new connection makes it necessary to send again.
+      // If no messages are lost, only a new connection requires a resend.
       c.resend_ms = faults_.loss == 0 ? 1000000 : 300;
       c.join_deadline_ms = now_ + 20000;
       auto node = std::make_unique<Node>();
@@ -284,7 +284,7 @@ class Simulation {
     handle(n, o);
   }
 
-  /// Any message of the past comes again, over any connection.
+  /// Delivers any past message again, over any connection.
   void replay() {
     if (sent_.empty() || connections_ == 0) return;
     counts_.replays++;
@@ -292,8 +292,8 @@ class Simulation {
     uint64_t connection = 1 + below(static_cast<uint32_t>(connections_));
     if (const uint64_t own = live_[m.rank()]->connection; own != 0 && below(2)) connection = own;
     if (m.has_abort()) return;
-    // A join over a foreign connection takes the member's own away until its next join: only whoever has the token and
-    // the incarnation could send it.
+    // A join over a foreign connection detaches the member's own connection until its next join. Only a sender with the
+    // token and the incarnation could send it.
     if (m.has_join() && owners_[connection]->session->config().incarnation != m.incarnation()) return;
     service_event({.kind = ServiceEvent::Kind::kMessage, .now_ms = now_, .connection = connection, .message = m});
   }
@@ -336,9 +336,9 @@ class Simulation {
     if (!end || end->finished()) return;
     const std::string cause = end->SerializeAsString();
     print(str_cat("rank ", n.session->config().rank, " gets the end: ", end->cause().text()));
-    // Without the service, each member finds out by itself.
+    // If the service is away, each member finds out by itself.
     if (end->cause().text().find("the join reached its deadline") != std::string::npos) return;
-    // A member that did not get the cause before the next epoch began.
+    // Whether the member did not get the cause before the next epoch began.
     const bool late = n.session->config().epoch < epoch_;
     if (late && end->cause().text().find("is in epoch") != std::string::npos) return;
     const auto [at, is_new] = causes_.try_emplace(n.session->config().epoch, cause);
@@ -439,7 +439,7 @@ class Simulation {
   int last_round_;
   bool crash_after_change_ = false, any_crash_ = false, any_abort_ = false;
   std::vector<std::unique_ptr<Node>> nodes_;
-  std::vector<Node*> live_;  // of the latest epoch
+  std::vector<Node*> live_;  // members of the latest epoch
   std::map<uint64_t, Node*> owners_;
   std::vector<MemberMessage> sent_;
   std::map<uint64_t, std::string> worlds_, causes_;

@@ -25,7 +25,7 @@ End cause_of(Code code, int64_t rank, const std::string& text) {
   return end;
 }
 
-/// One event's work.
+/// The transition for one event.
 class Transition {
  public:
   explicit Transition(ServiceState& s) : s_(s) {}
@@ -65,7 +65,7 @@ class Transition {
   ServiceMessage& reply(const Member& m, uint64_t sequence) {
     return reply(m.connection, m.process.incarnation(), sequence);
   }
-  /// To the sender of the event's message.
+  /// Replies to the sender of the event's message.
   ServiceMessage& reply(uint64_t connection, uint64_t sequence) { return reply(connection, sender_, sequence); }
   void refuse(uint64_t connection, uint64_t sequence, Code code, const std::string& text) {
     *reply(connection, sequence).mutable_failure() = failure_of(code, text);
@@ -91,7 +91,7 @@ class Transition {
       *reply(m, sequence).mutable_failure() = failure;
     }
   }
-  /// The first cause stays.
+  /// Ends the epoch. The first cause stays.
   void end(const End& cause) {
     if (s_.stage == Stage::kEnded) return;
     Change c;
@@ -150,7 +150,7 @@ class Transition {
     }
   }
 
-  /// Also of a member that has left: it may not have got the answer.
+  /// Accepts a repeated join, also from a member that has left: it may have missed the answer.
   void join_again(uint64_t connection, const MemberMessage& message, Member& m) {
     if (message.sequence() <= m.signal) return;  // arrived late, or twice
     connect(connection, message, m);
@@ -195,7 +195,7 @@ class Transition {
     for (const auto& [rank, member] : s_.members) admit(member);
   }
 
-  /// Sends the world, or who is missing.
+  /// Sends the world, or the missing ranks.
   void admit(const Member& m) {
     ServiceMessage& r = reply(m, 0);
     if (s_.stage == Stage::kRunning) {
@@ -225,7 +225,7 @@ class Transition {
                     str_cat("rank ", message.rank(), " of epoch ", message.epoch(),
                             " is no member; the coordination service is in epoch ", s_.epoch));
     Member& m = at->second;
-    if (connection != m.connection) {  // an earlier connection, or a late join has taken the place of its latest
+    if (connection != m.connection) {  // an earlier connection, or a late join has replaced the member's latest one
       ServiceMessage& r = reply(connection, 0);
       if (s_.stage == Stage::kEnded) {
         *r.mutable_end() = s_.end;
@@ -263,7 +263,7 @@ class Transition {
                     str_cat(name_of(m.process), ": request ", n, " while request ", message.floor(),
                             " has no answer; need at most ", s_.config.limits.requests, " requests without an answer"));
     raise_floor(m, message.floor());
-    if (n < m.floor) return;  // answered, and the member has the answer
+    if (n < m.floor) return;  // the member has the answer already
     if (const auto a = m.answers.find(n); a != m.answers.end()) return repeat(m, n, a->second);
     if (s_.waiting.count({m.process.rank(), n})) return;
     if (s_.stage == Stage::kEnded) {
@@ -302,7 +302,7 @@ class Transition {
     }
   }
 
-  /// What is below the floor needs no answer any more: the member has it, or has given up.
+  /// Requests below the floor need no answer any more: the member has the answer, or has given up.
   void raise_floor(Member& m, uint64_t floor) {
     if (floor <= m.floor) return;
     m.floor = floor;
@@ -434,8 +434,8 @@ class Transition {
       const bool entered = std::any_of(in.begin(), in.end(), [&](const RequestId& id) { return id.first == rank; });
       if (!entered && !member.left) missing.push_back(&member.process);
     }
-    return str_cat("barrier '", name, "': ", waited, " for ", names_text(missing), "; need all ranks: see what ",
-                   missing.size() == 1 ? "this rank does" : "these ranks do");
+    return str_cat("barrier '", name, "': ", waited, " for ", names_text(missing), "; need all ranks: check ",
+                   missing.size() == 1 ? "this rank" : "these ranks");
   }
 
   // ---- deaths ----
@@ -495,7 +495,7 @@ class Transition {
 
   ServiceState& s_;
   Outcome out_;
-  uint64_t sender_ = 0;  // the incarnation of the message
+  uint64_t sender_ = 0;  // the incarnation in the event's message
 };
 
 }  // namespace

@@ -2,16 +2,16 @@
 // carry the time. The server (server.h) and the simulator (simulate_test.cc) run this code.
 //
 // A job has epochs. In one epoch `size` ranks join, once: they form the one world of the epoch. The epoch ends when all
-// members have left, or with the first cause: an abort, a death, or joins that do not fit together. All members get the
-// cause. A later epoch needs an epoch that has ended.
+// members have left, or with the first cause: an abort, a death, or joins with different facts. All members get the
+// cause. A later epoch can start only after that.
 //
 // A message changes the state only if it has the epoch, the rank and the incarnation of a member and comes over the
-// member's latest connection. Each request has a number. A request that arrives twice is carried out once and answered
-// twice. Thus a member that got no answer sends its request again, also to a service that has restarted.
+// member's latest connection. Each request has a number. A request that arrives twice is executed once and answered
+// twice. So a member without an answer can resend its request, even to a restarted service.
 //
 // Changes that must survive a restart are returned as records (Change). The server writes them to its journal before it
-// sends the replies. Connections, times of heartbeats and waiting requests are not among them: members connect again
-// and send again what is unanswered.
+// sends the replies. Connections, times of heartbeats and waiting requests are not recorded: members reconnect and
+// resend unanswered requests.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -23,15 +23,15 @@
 
 namespace weft::control {
 
-/// Bounds of what members can make the service keep.
+/// Limits of the state that members can create in the service.
 struct Limits {
   uint32_t members = 4096;
-  size_t name_bytes = 256;  // of a key, a barrier, a host, an endpoint, a fact
+  size_t name_bytes = 256;  // limit of a name: key, barrier, host, endpoint, fact
   size_t text_bytes = 4000;
   size_t value_bytes = size_t{1} << 20;
   size_t keys = 65536;
-  size_t stored_bytes = size_t{256} << 20;  // of all keys and values
-  uint64_t requests = 64;                   // of one member without an answer
+  size_t stored_bytes = size_t{256} << 20;  // limit of the sum of all keys and values
+  uint64_t requests = 64;                   // unanswered requests of one member
   int endpoints = 8, facts = 64;
   uint64_t wait_ms = 604800000;  // one week
 };
@@ -40,13 +40,13 @@ struct ServiceConfig {
   std::string job;
   uint32_t size = 1;   // ranks of the world
   uint64_t epoch = 1;  // the first epoch
-  /// A member without a heartbeat for so long is dead.
+  /// A member without a heartbeat for this time is dead.
   int64_t silence_ms = 2000;
-  /// A member whose connection closed, and that makes no new one for so long, is dead.
+  /// A member without a connection for this time is dead.
   int64_t reconnect_ms = 400;
-  /// After a restart of the service, members have so long to connect.
+  /// Time for members to connect after a restart of the service.
   int64_t restart_ms = 5000;
-  /// If the service itself did not run for so long, that time does not count as silence of members.
+  /// If the service itself did not run for this time, the gap does not count as silence of members.
   int64_t stall_ms = 500;
   Limits limits;
 };
@@ -55,9 +55,9 @@ struct Member {
   Process process;
   std::vector<Fact> facts;
   bool left = false;
-  std::map<uint64_t, Failure> answers;  // of requests from `floor` on; code 0: done
+  std::map<uint64_t, Failure> answers;  // answers to requests from `floor` on; code 0: done
   uint64_t floor = 1;
-  // Until the service restarts:
+  // The fields below are lost when the service restarts.
   uint64_t connection = 0;  // 0: none
   uint64_t signal = 0;      // the number of its latest join or beat
   int64_t heard_ms = 0;
@@ -83,7 +83,7 @@ struct ServiceState {
   ServiceConfig config;
   uint64_t epoch;
   Stage stage = Stage::kJoining;
-  End end;  // of kEnded
+  End end;  // set in kEnded
   std::map<uint32_t, Member> members;
   std::map<std::string, std::string> keys;
   size_t stored_bytes = 0;
@@ -100,8 +100,8 @@ struct ServiceEvent {
     kDeath,   // the process that runs the service knows that a rank died
   };
   Kind kind;
-  int64_t now_ms;           // of a steady clock; never decreases
-  uint64_t connection = 0;  // of kMessage and kClosed; each has its own number, not 0
+  int64_t now_ms;           // time of a steady clock; never decreases
+  uint64_t connection = 0;  // kMessage and kClosed: the number of the connection, unique and not 0
   MemberMessage message{};
   Death death{};
 };
@@ -121,12 +121,12 @@ Outcome apply(ServiceState& state, const ServiceEvent& event);
 
 /// Makes a change of the journal. Returns false, and changes nothing, if it does not fit the state.
 bool commit(ServiceState& state, const Change& change);
-/// The changes that make this state from a new one, but for what a restart may forget.
+/// The changes that turn a new state into this state, except the parts that a restart may lose.
 std::vector<Change> changes_of(const ServiceState& state);
-/// To be called after the last change of the journal: members get `restart_ms` to connect.
+/// Call it after the last change of the journal: members get `restart_ms` to connect.
 void restart(ServiceState& state, int64_t now_ms);
 
-/// What is wrong with the form and the sizes of a message; "" if nothing is.
+/// The first error in the form or the sizes of a message; "" if there is none.
 std::string problem_of(const MemberMessage& message, const Limits& limits);
 /// "rank 2 (host b, pid 7)".
 std::string name_of(const Process& process);

@@ -177,7 +177,7 @@ TEST(State, JoinsThatDoNotFit) {
     for (const Addressed& a : replies)
       if (a.message.end().cause().text() == job.cause()) told.insert(a.connection);
     EXPECT_EQ(told, (std::set<uint64_t>{1, 2, 3, 9}));
-    // Who comes later gets the same.
+    // A later member gets the same end.
     const std::vector<Addressed> late = job.send(job.join(3), 10);
     ASSERT_EQ(late.size(), 1u);
     EXPECT_EQ(late[0].message.end().cause().text(), job.cause());
@@ -215,7 +215,7 @@ TEST(State, StrangersChangeNothing) {
   m.set_epoch(7);
   check(m, 9, "is of epoch 7; the service is in epoch 1");
   m = job.set(0, "key", "other");
-  m.set_sequence(1);  // came before
+  m.set_sequence(1);  // number 1 came before
   check(m, 1, "");
   m = job.set(0, "key", "other");
   m.set_epoch(2);
@@ -223,7 +223,7 @@ TEST(State, StrangersChangeNothing) {
   m = job.set(0, "key", "other");
   m.set_incarnation(3);
   check(m, 1, "is no member");
-  check(job.set(0, "key", "other"), 2, "");  // over the connection of another member
+  check(job.set(0, "key", "other"), 2, "");  // came over the connection of another member
   check(job.set(0, std::string(257, 'k'), ""), 1, "a key of 257 bytes; need at most 256");
   check(job.set(0, "key", std::string((1 << 20) + 1, 'v')), 1, "a value of 1048577 bytes; need at most 1048576");
   check(job.set(0, "", "v"), 1, "a key without a name");
@@ -250,13 +250,13 @@ TEST(State, Keys) {
   EXPECT_EQ(r[1].connection, 1u);
   EXPECT_EQ(r[1].message.value(), "1");
   job.send(job.set(0, "a", "2"));
-  r = job.send(set);  // again: answered, not carried out
+  r = job.send(set);  // a repeated request is answered and not executed
   ASSERT_EQ(r.size(), 1u);
   EXPECT_TRUE(r[0].message.has_done());
   EXPECT_EQ(job.state.keys.at("a"), "2");
   EXPECT_EQ(job.send(job.get(1, "a"))[0].message.value(), "2");
   EXPECT_EQ(job.state.stored_bytes, 2u);
-  // A deadline.
+  // A request reaches its deadline.
   job.send(job.get(1, "b", 500));
   for (int i = 0; i < 4; ++i) job.tick(100), job.send(job.beat(0)), job.send(job.beat(1));
   r = job.tick(100);
@@ -277,7 +277,7 @@ TEST(State, Limits) {
   expect_has(only_failure(job.send(job.set(0, "b", std::string(15, 'x')))),
              "15 bytes more than the coordination service can keep; it has 10 of 20");
   EXPECT_TRUE(job.send(job.set(0, "b", std::string(14, 'x')))[0].message.has_done());
-  // Requests without an answer are bounded; the answered ones are forgotten as the floor rises.
+  // Unanswered requests are bounded; answered requests are forgotten as the floor rises.
   for (int i = 0; i < 59; ++i) job.send(job.get(0, "wanted"));
   expect_has(only_failure(job.send(job.get(0, "wanted"))), "requests without an answer");
   EXPECT_EQ(job.state.waiting.size(), 59u);
@@ -299,14 +299,14 @@ TEST(State, Barriers) {
              "barrier 'x': rank 1 (host h0, pid 1001) entered twice at once");
   EXPECT_EQ(job.send(job.barrier(2, "x")).size(), 3u);
   EXPECT_TRUE(job.send(second)[0].message.has_done());
-  // A deadline names who is missing. Its barrier is over for this rank alone.
+  // At a deadline, the error names the missing ranks. The barrier is over for this rank alone.
   EXPECT_TRUE(job.send(job.barrier(1, "x", 500)).empty());
   EXPECT_EQ(only_failure(job.tick(500)),
             "barrier 'x': rank 1 (host h0, pid 1001) waited 0.5 s for ranks 0 (host h0, pid 1000) and 2 (host h1, pid "
-            "1002); need all ranks: see what these ranks do");
+            "1002); need all ranks: check these ranks");
   EXPECT_TRUE(job.send(job.barrier(0, "x", 5000)).empty());
   EXPECT_TRUE(job.send(job.barrier(2, "x", 5000)).empty());
-  // Who leaves is not waited for.
+  // A barrier does not wait for a rank that has left.
   EXPECT_EQ(job.send(job.leave(1)).size(), 3u);
   job.send(job.leave(0));
   job.send(job.leave(2));
@@ -349,9 +349,9 @@ TEST(State, ClosedConnection) {
   job.join_all();
   job.run({.kind = ServiceEvent::Kind::kClosed, .now_ms = job.now, .connection = 2});
   EXPECT_TRUE(job.tick(400).empty());
-  job.send(job.join(1), 5);  // again, in time
+  job.send(job.join(1), 5);  // a repeated join, in time
   EXPECT_TRUE(job.tick(400).empty());
-  job.run({.kind = ServiceEvent::Kind::kClosed, .now_ms = job.now, .connection = 2});  // the earlier one
+  job.run({.kind = ServiceEvent::Kind::kClosed, .now_ms = job.now, .connection = 2});  // the earlier connection
   EXPECT_TRUE(job.tick(450).empty());
   job.run({.kind = ServiceEvent::Kind::kClosed, .now_ms = job.now, .connection = 5});
   job.tick(450);
@@ -415,7 +415,7 @@ TEST(State, Restart) {
   send(set);
   send(enter);
   send(job.barrier(1, "x"));
-  send(job.barrier(1, "y"));  // waits when the service is killed
+  send(job.barrier(1, "y"));  // this request waits when the service is killed
   auto text = [](const std::vector<Change>& changes) {
     std::string out;
     for (const Change& c : changes) out += c.SerializeAsString();

@@ -10,7 +10,7 @@ using flight::Event;
 using flight::Record;
 using Rows = std::vector<PlannedRow>;
 
-// What a rank started in one run of a step.
+// The collectives that a rank started in one run of a step.
 struct Run {
   uint16_t plan = 0;
   uint32_t first = 0;  // position of starts[0]: older records may be lost
@@ -46,7 +46,7 @@ class Comparison {
   bool same(const PlannedRow& row, const Record& r) const {
     return row.kind == r.kind && row.site == r.site && row.axes == axes(r);
   }
-  // What differs in the operands of the same collective.
+  // The difference in the operands of the same collective.
   static std::string difference(const PlannedRow& row, const Record& r) {
     if (row.kind == Collective::kBarrier) return "";
     if (row.dtype != r.dtype) return "dtype";
@@ -54,15 +54,14 @@ class Comparison {
     const bool combines = r.kind == Collective::kAllReduce || r.kind == Collective::kReduceScatter;
     return combines && row.op != r.op ? "operation" : "";
   }
-  // How many records from the i-th on are the rows from the p-th on.
+  // The number of consecutive records, from the i-th on, that equal the rows from the p-th on.
   size_t equal(size_t i, size_t p) const {
     size_t n = 0;
     while (i + n < run_.starts.size() && p + n < rows_.size() && same(rows_[p + n], run_.starts[i + n])) ++n;
     return n;
   }
 
-  // Record i is not row p. Of the explanations, the one that explains most of the following records; of equal ones the
-  // first.
+  // Record i is not row p. Returns the deviation that explains most of the following records; if several do, the first.
   Deviation at(size_t i, size_t p) const {
     const Record& r = run_.starts[i];
     const PlannedRow& row = rows_[p];
@@ -127,7 +126,7 @@ std::optional<Deviation> deviation_of(const Job& job, const RankTrace& t, int64_
   for (const auto& [number, run] : runs) {
     const Rows* const rows = job.rows(run.plan, t.rank);
     if (!rows) continue;
-    // What it started after that shows how it deviates.
+    // The records after the deviation show its kind.
     const auto d = Comparison(t, *rows, run).first();
     if (d && d->started.time <= time) return d;
   }

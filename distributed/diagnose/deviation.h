@@ -10,10 +10,10 @@ struct Deviation {
   Fault fault = Fault::kNone;
   std::string detail;
   const PlannedRow* planned = nullptr;  // null: nothing more was planned
-  flight::Record started;  // what the rank started instead; without a communicator's event: it ended the step
-  bool ended = false;      // the step ended instead
-  int skipped = 0;         // planned ones that it left out
-  size_t rows = 0;         // planned ones
+  flight::Record started;               // the event that the rank started instead
+  bool ended = false;                   // the step ended instead
+  int skipped = 0;                      // planned collectives that the rank left out
+  size_t rows = 0;                      // number of planned collectives
 };
 
 /// The first deviation of a rank up to `time`, or nothing.

@@ -48,7 +48,7 @@ class Analysis {
   }
 
  private:
-  // The times of all ranks as those of the first one's host.
+  // Converts the times of all ranks to the clock of the first rank's host.
   static Job with_one_clock(Job job) {
     const RankTrace* base = nullptr;
     for (const RankTrace& t : job.ranks)
@@ -67,7 +67,7 @@ class Analysis {
     return job;
   }
 
-  // The moment that is looked at: the first failure, or else the last that is known.
+  // Finds the moment of the diagnosis: the first failure, or else the last known moment.
   void find_time() {
     int64_t first = std::numeric_limits<int64_t>::max(), last = 0;
     for (const RankTrace& t : job_.ranks) {
@@ -79,7 +79,7 @@ class Analysis {
       for (const Record& r : t.records) {
         const bool fails = r.event == Event::kFailed || (r.event == Event::kEnd && r.outcome != 0);
         if (fails && r.time < failure) failure = r.time, code = static_cast<Code>(r.outcome);
-        // The job went on after what failed before.
+        // The job continued after an earlier failure.
         if (r.event == Event::kPhaseEnd && r.phase == flight::Phase::kStep) failure = first;
       }
       if (failure < first) first = failure, failure_code_ = code;
@@ -114,7 +114,7 @@ class Analysis {
     const auto it = std::find_if(rows->begin(), rows->end(), fits);
     return it == rows->end() ? nullptr : &*it;
   }
-  // Which call of its step a record is of; 0: the record of its begin is lost.
+  // The number of the step's call to which a record belongs; 0: the record of its begin is lost.
   static uint32_t call_of(const RankTrace& t, const Record& r) {
     const auto begin = std::ranges::find_if(t.records, [&](const Record& b) {
       return b.event == Event::kPhaseBegin && b.phase == flight::Phase::kStep && b.run == r.run;
@@ -155,9 +155,9 @@ class Analysis {
     return true;
   }
 
-  // ---- the checks, the surest first ----
+  // ---- the checks, most certain first ----
 
-  // The value that fewest ranks have, and one of these; of two ranks, the one that is not rank 0.
+  // The rarest value, and a rank that has it; if there are two ranks, the rank other than 0.
   template <class T>
   static std::optional<int> odd_one(const std::map<int, T>& by_rank) {
     std::map<T, std::vector<int>> ranks;
@@ -195,7 +195,7 @@ class Analysis {
         all.emplace(t.rank, *d);
       }
     }
-    // The plan does not know what all ranks do.
+    // The plan does not cover the collectives of all ranks.
     if (all.empty() || (all.size() > 1 && all.size() == planned && places.size() == 1)) return false;
     const auto first = std::min_element(all.begin(), all.end(), [](const auto& a, const auto& b) {
       return a.second.started.time < b.second.started.time;
@@ -234,7 +234,7 @@ class Analysis {
     set_collective(t, d.started, d.fault == Fault::kExtra ? nullptr : d.planned);
   }
 
-  // Ranks that run different steps.
+  // Checks for ranks that run different steps.
   bool other_step() {
     std::map<uint32_t, std::map<int, uint16_t>> plans;  // by run and rank
     for (const RankTrace& t : job_.ranks)
@@ -255,7 +255,7 @@ class Analysis {
     return false;
   }
 
-  // Outside of plans: the same number of a communicator is another collective.
+  // Outside of plans: checks for ranks whose n-th collectives of a communicator differ.
   bool unlike_collective() {
     using Key = std::pair<std::vector<int>, std::pair<std::string, uint32_t>>;
     std::map<Key, std::map<int, std::tuple<Collective, DType, ReduceOp, int64_t>>> kinds;
@@ -295,7 +295,7 @@ class Analysis {
     return false;
   }
 
-  // Which rank calls a collective of the host that another one does not, as under if (is_first()); or nothing.
+  // A sentence if a rank calls a collective of the host and another does not, as under if (is_first()); else nothing.
   std::string alone() const {
     for (const RankTrace& t : job_.ranks) {
       if (t.purpose.empty()) continue;
@@ -309,12 +309,12 @@ class Analysis {
     return "";
   }
 
-  // When a rank failed by itself, in this time or, if others wait for it, later: an error that leaves its step ends
-  // the collectives of the others first.
+  // When a rank failed by itself: by this time or, if others wait for it, later. An error that leaves the rank's step
+  // ends the collectives of the others first.
   std::optional<int64_t> failure_of(const RankTrace& t) const {
     const auto own = [](const Record& r) {
       const auto code = static_cast<Code>(r.outcome);
-      return code != Code::kAborted && code != Code::kUnavailable;  // it follows from another failure
+      return code != Code::kAborted && code != Code::kUnavailable;  // these codes follow from another failure
     };
     const Moment& m = moment(t.rank);
     if (m.failed_itself && m.last && own(*m.last)) return m.last->time;
@@ -355,10 +355,10 @@ class Analysis {
     return text;
   }
 
-  // Processes that are stopped or that had ended when the others failed.
+  // Checks for processes that are stopped, or had ended when the others failed.
   bool ended_process() {
     int64_t newest = 0;
-    bool others = false;  // some rank goes on, or has reported a failure
+    bool others = false;  // some rank continues, or has reported a failure
     for (const RankTrace& t : job_.ranks) {
       if (!t.present()) continue;
       newest = std::max(newest, t.alive);
@@ -376,7 +376,7 @@ class Analysis {
         return blame(Fault::kStopped, t.rank,
                      str_cat(name(t.rank), " had not run for ", seconds_text(time_ - t.alive),
                              " and was not dead: it was stopped by a signal", doing(t.rank), waiters(t.rank)));
-    // As after a wrong flag: no rank is to blame.
+    // All ranks failed alike, as after a wrong flag: no rank is at fault.
     const bool all = std::all_of(job_.ranks.begin(), job_.ranks.end(),
                                  [](const RankTrace& t) { return !t.present() || (t.ended && t.code != 0); });
     std::optional<std::pair<int64_t, int>> first;
@@ -404,12 +404,13 @@ class Analysis {
     return true;
   }
 
-  // The rank that most others report as unreachable. Of two that have lost each other none is more at fault.
+  // Checks for the rank that most others report as unreachable. If two ranks have lost each other, neither is more at
+  // fault.
   bool cut_off() {
     std::map<int, std::vector<int>> lost_by;
     for (const RankTrace& t : job_.ranks) {
       const size_t end = t.failure.find(kUnreachable), begin = t.failure.rfind("rank ", end);
-      // What it has seen itself: a report that it has heard names first the rank that reports.
+      // Only failures that the rank has seen itself count: a relayed report first names the reporting rank.
       if (end == t.failure.npos || begin == t.failure.npos || begin != t.failure.find("rank ")) continue;
       const int rank = std::atoi(t.failure.c_str() + begin + 5);
       if (rank >= 0 && rank < job_.size && rank != t.rank && trace(rank).present()) lost_by[rank].push_back(t.rank);
@@ -448,7 +449,7 @@ class Analysis {
     return str_cat("; rank ", other, " waited for it in ", describe(t, r, row));
   }
 
-  // Follows from the rank that has waited longest, over those for which ranks wait.
+  // Starts at the rank that has waited longest, and follows the ranks for which each waits.
   bool blocked() {
     int at = -1;
     for (const RankTrace& t : job_.ranks) {
@@ -480,7 +481,7 @@ class Analysis {
     blame(Fault::kNeverEntered, at,
           !lonely.empty() ? lonely
           : uneven ? str_cat("ranks made different numbers of calls of a step: ", name(at), " is", doing(at), ", and ",
-                             name(*inside), " is", doing(*inside), "; need as many calls on all ranks")
+                             name(*inside), " is", doing(*inside), "; need equal numbers of calls on all ranks")
                    : str_cat(name(at), " and other ranks wait for each other: it is", doing(at),
                              ", and no rank left its plan: a defect of the plan, or of a communicator"));
     set_collective(trace(at), r, row_of(trace(at), r));
@@ -525,7 +526,7 @@ class Analysis {
     return false;
   }
 
-  // Collectives that one rank entered long after the others.
+  // Checks for collectives that one rank entered long after the others.
   bool late() {
     const LateEntry worst = latest_entry(job_, groups_, time_);
     if (worst.by < slow_ || worst.by == 0) return false;
@@ -582,7 +583,7 @@ class Analysis {
   const Groups groups_;
   const int64_t patience_, slow_;
   int64_t time_ = 0, now_ = 0;
-  bool failed_ = false;  // time_ is that of the first failure
+  bool failed_ = false;  // time_ is the time of the first failure
   Code failure_code_ = Code::kInternal;
   std::vector<Moment> moments_;
   Diagnosis d_;

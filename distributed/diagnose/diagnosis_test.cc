@@ -1,4 +1,4 @@
-// Faults in simulated jobs: each is named with its rank, its kind and its collective, whatever the seed.
+// Faults in simulated jobs: the diagnosis names rank, kind and collective of each, for every seed.
 #include "distributed/diagnose/diagnosis.h"
 
 #include <gtest/gtest.h>
@@ -108,7 +108,7 @@ Victim victim_of(Script& s, Random& random, size_t rows_after = 0) {
   return v;
 }
 
-// What must be named.
+// The expected diagnosis.
 struct Want {
   std::vector<std::pair<Fault, std::string>> any_of;
   bool collective = true;
@@ -145,7 +145,7 @@ void change_row(const Victim& v, const std::function<void(PlannedRow&)>& f) {
     if ((a.kind == Action::kStart || a.kind == Action::kWait) && a.row.site == v.row + 1) f(a.row);
 }
 
-// The ends that a fault can have: others meet the deadline, or a person looks before it.
+// Chooses one of a fault's two ends: other ranks meet the deadline, or a person looks before it.
 void either_end(SimulationOptions& o, Random& random, int64_t look) {
   if (random() % 2) {
     o.timeout = kSecond;
@@ -197,7 +197,7 @@ TEST(Diagnosis, Repeated) {
   });
 }
 
-// If the rank fails in the first of the two, what it would have done next is not known.
+// If the rank fails in the first of the two, its next collective is not known.
 TEST(Diagnosis, Reorder) {
   check(
       "reorder",
@@ -222,7 +222,7 @@ TEST(Diagnosis, ReorderOfEqualOnes) {
   check(
       "reorder of equal ones",
       [](Script& s, const Victim& v, SimulationOptions& o, Random& random) {
-        // The transport does not see it: the ranks mix up two tensors and go on.
+        // The transport does not detect the fault: the ranks mix up two tensors and continue.
         for (auto& runs : s.runs)
           for (auto& run : runs)
             for (Action& a : run)
@@ -348,7 +348,7 @@ TEST(Diagnosis, Phases) {
             case 2:
               o.look = 3 * kSecond + kSecond / 2, o.killed = true;
               break;
-            default:  // the job goes on
+            default:  // the job continues
               break;
           }
           return Want{{{Fault::kBusy, std::string(flight::to_string_view(phase))}}, false};

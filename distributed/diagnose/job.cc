@@ -21,7 +21,7 @@ constexpr int kMaxRanks = 1 << 16;
 constexpr int64_t kLatest = int64_t{1} << 61;  // ns, in 2043
 constexpr int64_t kMaxRing = 64 << 20, kMaxPlan = 256 << 20, kMaxVerdict = 64 << 10;
 
-// Text of a file: up to its zero, without control characters.
+// A text in a file: up to its zero, without control characters.
 std::string text_of(const char* at, size_t size) {
   std::string text(at, strnlen(at, size));
   for (char& c : text)
@@ -48,7 +48,7 @@ bool valid(const Record& r, size_t communicators) {
          (r.event > flight::Event::kEnd || r.communicator < communicators) && r.time >= 0 && r.time < kLatest;
 }
 
-// The process of a ring on this host.
+// The state of a ring's process on this host.
 ProcessState look_at(const RankTrace& t) {
   const std::string stat = first_line(str_cat("/proc/", t.pid, "/stat"));
   size_t at = stat.rfind(')');  // the name of the program may have spaces
@@ -117,7 +117,7 @@ RankTrace parse_ring(std::string_view bytes, std::string_view what) {
     }
   }
   std::sort(all.begin(), all.end(), [](const Record& a, const Record& b) { return a.sequence < b.sequence; });
-  // The last ones, without a gap.
+  // Keeps the last records without a gap.
   size_t first = all.size();
   while (first > 0 && (first == all.size() || all[first - 1].sequence + 1 == all[first].sequence)) --first;
   t.records.assign(all.begin() + static_cast<ptrdiff_t>(first), all.end());
@@ -134,7 +134,7 @@ Job read_job(const std::string& folder, bool look) {
       if (const auto rank = ring_rank(name)) {
         RankTrace t = parse_ring(io::read_file(path, kMaxRing), path);
         WEFT_CHECK(t.rank == *rank, path, ": is of rank ", t.rank);
-        if (t.damaged > 1)  // one may have been being written
+        if (t.damaged > 1)  // one record may have been incomplete when it was read
           job.notes.push_back(str_cat(path, ": ", t.damaged, " records are damaged and left out"));
         found[*rank] = std::move(t);
       } else if (name.starts_with("plan.") && name.ends_with(".json")) {

@@ -1,4 +1,4 @@
-// What a job's folder of flight records says, as data. Files may be damaged: what cannot be read becomes a note.
+// The content of a job's folder of flight records. Files may be damaged: an unreadable part becomes a note.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -26,32 +26,32 @@ struct RankTrace {
   bool ended = false;
   int code = 0;
   std::vector<std::string> communicators;
-  std::vector<uint64_t> started;        // by communicator: collectives of all its ranks, those of lost records too
+  std::vector<uint64_t> started;  // by communicator: number of collectives of all its ranks, including lost records
   std::vector<flight::Record> records;  // in order, without gaps
-  uint64_t lost = 0;                    // older ones
-  uint64_t damaged = 0;                 // not readable
+  uint64_t lost = 0;                    // number of older records that were overwritten
+  uint64_t damaged = 0;                 // number of unreadable records
   ProcessState state = ProcessState::kUnknown;
   bool present() const { return pid > 0; }
 };
 
 struct Job {
   int size = 0;
-  std::vector<RankTrace> ranks;  // by rank; those without a file are not present()
+  std::vector<RankTrace> ranks;  // by rank; ranks without a file are not present()
   std::map<std::pair<int, int>, std::shared_ptr<const PlannedStep>> plans;  // by number and rank
-  std::optional<int64_t> now;  // if processes of the job were looked at on this host: its monotonic clock
+  std::optional<int64_t> now;  // this host's monotonic clock, if processes of the job were examined on it
   std::vector<std::string> notes;
-  std::string verdict;  // of the launcher, which saw the processes; empty: none
+  std::string verdict;  // verdict of the launcher, which saw the processes; empty: none
 
   /// The planned sequence of a rank, or null.
   const std::vector<PlannedRow>* rows(int plan, int rank) const;
 };
 
-/// The file of a folder of flight records with Job::verdict.
+/// The file with Job::verdict in a folder of flight records.
 inline constexpr const char* kVerdictName = "verdict";
 
 /// Reads the bytes of a ring. Throws InvalidArgument, naming `what`.
 RankTrace parse_ring(std::string_view bytes, std::string_view what);
-/// Reads a folder. With `look`, sees in /proc which processes of this host run. Throws if there is no ring.
+/// Reads a folder. `look`: also checks in /proc which processes of this host run. Throws if there is no ring.
 Job read_job(const std::string& folder, bool look = true);
 
 }  // namespace weft::dist::diagnose

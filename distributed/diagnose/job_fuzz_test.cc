@@ -1,4 +1,4 @@
-// Damaged flight records and plans: each is refused with a sentence, or gives a diagnosis.
+// Damaged flight records and plans: each is refused with an error, or gives a diagnosis.
 #include <gtest/gtest.h>
 
 #include <filesystem>

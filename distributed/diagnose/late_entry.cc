@@ -10,7 +10,7 @@ using flight::Record;
 
 namespace {
 
-// The time between two moments that a rank waited in collectives.
+// The time that a rank waited in collectives between two moments.
 int64_t waiting_time(const RankTrace& t, int64_t begin, int64_t end) {
   int64_t sum = 0, since = -1;
   for (const Record& r : t.records) {
@@ -42,7 +42,7 @@ LateEntry latest_entry(const Job& job, const Groups& groups, int64_t time) {
       int64_t by = last.first - before.first;
       if (by <= worst.by) continue;
       const RankTrace& late = job.ranks[static_cast<size_t>(last.second)];
-      by -= waiting_time(late, before.first, last.first);  // for others, which are late themselves
+      by -= waiting_time(late, before.first, last.first);  // for ranks that are late themselves
       if (by <= worst.by) continue;
       worst = {by, before.first, last.second, r};
       for (const Record& own : late.records)

@@ -9,15 +9,15 @@
 namespace weft::dist::diagnose {
 
 struct LateEntry {
-  int64_t by = 0;      // ns after the last of the others, without the time that the rank waited in collectives
+  int64_t by = 0;      // ns after the last of the others, less the time that the rank waited in collectives
   int64_t before = 0;  // when the last of the others entered
   int rank = -1;
-  flight::Record record;  // of the rank's start
+  flight::Record record;  // record of the rank's start
 };
 /// The latest entry of all collectives that all their ranks have started up to `time`; `by` is 0 if there is none.
 LateEntry latest_entry(const Job& job, const Groups& groups, int64_t time);
 
-/// The phase in which most of the time between two moments was spent, if more than half was.
+/// The phase in which the rank spent more than half of the time between two moments, if there is one.
 std::optional<flight::Phase> phase_during(const RankTrace& t, int64_t begin, int64_t end);
 
 }  // namespace weft::dist::diagnose

@@ -48,7 +48,7 @@ Moment moment_at(const RankTrace& t, int64_t time) {
         break;
       case Event::kEnd:
         m.outcome = r.outcome;
-        if (r.outcome) {  // it has waited until now
+        if (r.outcome) {  // the rank has waited until now
           std::stable_partition(open.begin(), open.end(), [&](const Record& o) { return !same(o); });
           break;
         }
@@ -56,7 +56,7 @@ Moment moment_at(const RankTrace& t, int64_t time) {
         m.done = &r;
         break;
       case Event::kPhaseBegin:
-        if (r.phase == flight::Phase::kStep) {  // a step that failed has no end
+        if (r.phase == flight::Phase::kStep) {  // a failed step has no end
           const auto step = std::find_if(m.phases.begin(), m.phases.end(),
                                          [](const Record& p) { return p.phase == flight::Phase::kStep; });
           m.phases.erase(step, m.phases.end());
@@ -80,7 +80,7 @@ Moment moment_at(const RankTrace& t, int64_t time) {
     }
   }
   if (open.empty() || !m.last) return m;
-  // A rank waits if nothing has happened on it since.
+  // A rank waits if it has no newer record.
   const Record& newest = open.back();
   if (newest.sequence == m.last->sequence || m.outcome) m.waits = newest;
   return m;
@@ -126,7 +126,7 @@ std::optional<int64_t> Groups::start_of(int rank, const RankTrace& t, const Reco
   const auto c = static_cast<uint16_t>(row - other.communicators.begin());
   if (row == other.communicators.end()) return {};
   if (is_transfer(r)) {
-    // The transfers between two ranks are ordered: the n-th of a run belongs to the n-th of the other one.
+    // The transfers between two ranks are ordered: the n-th transfers of both ranks in a run belong together.
     const std::vector<int> group = members(t, r);
     const auto position = std::find(group.begin(), group.end(), t.rank) - group.begin();
     int before = 0;

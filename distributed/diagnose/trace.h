@@ -1,4 +1,4 @@
-// What a rank was doing at a moment, from its records; and which ranks a collective has.
+// The state of a rank at a moment, from its records; and the ranks of a collective.
 #pragma once
 #include <map>
 #include <optional>
@@ -15,15 +15,15 @@ inline bool is_transfer(const flight::Record& r) { return r.kind == Collective::
 /// "all_reduce dp f32 4096 bytes".
 std::string text_of(Collective kind, std::string_view axes, DType dtype, int64_t bytes);
 
-/// A rank at a moment.
+/// The state of a rank at a moment.
 struct Moment {
-  size_t count = 0;                      // records up to then
-  std::optional<flight::Record> waits;   // the event by which it began to wait, or started, what is not done
-  uint8_t outcome = 0;                   // of that, if it has failed at this moment
-  std::vector<flight::Record> phases;    // that have begun and not ended, the innermost last
+  size_t count = 0;                      // number of records up to then
+  std::optional<flight::Record> waits;   // the event of an unfinished collective: its wait, or else its start
+  uint8_t outcome = 0;                   // outcome of this event, if it has failed at this moment
+  std::vector<flight::Record> phases;    // phases that have begun and not ended, the innermost last
   const flight::Record* last = nullptr;  // record
   const flight::Record* done = nullptr;  // the last collective that ended well
-  bool failed_itself = false;            // by an error of no collective
+  bool failed_itself = false;            // the rank failed by an error outside collectives
 };
 Moment moment_at(const RankTrace& t, int64_t time);
 
@@ -34,7 +34,7 @@ class Groups {
   std::vector<int> members(const RankTrace& t, const flight::Record& r) const;
   /// The other ranks of a collective that have not started it up to `time`.
   std::vector<int> missing(const RankTrace& t, const flight::Record& r, int64_t time) const;
-  /// When a rank started this collective of another one; nothing if it has not.
+  /// When a rank started the collective of another rank's record; nothing if it has not.
   std::optional<int64_t> start_of(int rank, const RankTrace& t, const flight::Record& r) const;
 
  private:

@@ -1,5 +1,5 @@
-// accumulate() on meshes without pp, where its loop is unrolled: each rank has rows of every part, and training is that
-// of one device.
+// accumulate() on meshes without pp, where its loop is unrolled: each rank has rows of every part, and training equals
+// training on one device.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -52,7 +52,7 @@ TEST(AccumulateOnMesh, ABatchThatIsComputed) {
   for (const PlannedCollective& c : p.collectives()) EXPECT_NE(c.kind, Collective::kAllGather) << c.why;
 }
 
-// Other values of which single entries are read say nothing about the batch.
+// Other values with reads of single entries say nothing about the batch.
 TEST(AccumulateOnMesh, OtherViewsThatAreCut) {
   Parameter w(zeros({4, 6}), "w");
   const auto fn = [&](Tensor x) {
@@ -63,7 +63,7 @@ TEST(AccumulateOnMesh, OtherViewsThatAreCut) {
   EXPECT_GE(placed_as(p, "[12@dp, 6]"), 1) << p.to_string();
 }
 
-// A batch of which one entry is read is no batch of parts.
+// A batch with a read of one entry is no batch of parts.
 TEST(AccumulateOnMesh, OneEntryOfTheBatch) {
   Parameter w(zeros({4, 6}), "w");
   const auto fn = [&](Tensor x) { return matmul(x, w.value()).sum() + select(x.unsqueeze(1), 0, 0).sum(); };
@@ -71,12 +71,12 @@ TEST(AccumulateOnMesh, OneEntryOfTheBatch) {
   EXPECT_GE(placed_as(p, "[16@dp, 6]"), 1) << p.to_string();
 }
 
-// A dimension that does not divide the rows of a part does not take away the next one.
+// If a dimension does not divide the rows of a part, the next dimension is still used.
 TEST(AccumulateOnMesh, OneOfTwoDimensionsDivides) {
   EXPECT_GE(placed_as(plan_products("dp3,fsdp2", 3, 2), "[2@fsdp, 6]"), 3);
 }
 
-// The gradients of a loss that accumulate() gives: the loop is recorded, and its derivative is unrolled, too.
+// Takes the gradients of a loss from accumulate(): the loop is recorded, and its derivative is also unrolled.
 TEST(AccumulateOnMesh, GradientsOutsideOfTheFunction) {
   const auto run = [](const std::string& mesh, int64_t parts, PlanReport* report) {
     manual_seed(3);
@@ -204,7 +204,7 @@ void expect_one_device(const Case& c) {
   }
 }
 
-// Each part is placed as a batch of its own is: its nodes keep their names and whether they belong to backward.
+// Each part is placed like a batch of its own: its nodes keep their names and phases.
 TEST(AccumulateOnMesh, APartIsPlacedAsABatch) {
   for (const char* mesh : {"tp2", "dp2,tp2", "fsdp2,cp2", "dp2,tp2,ep4(dp,tp)"}) {
     for (const bool sequence : {false, true}) {
@@ -247,15 +247,15 @@ TEST(AccumulateOnMesh, ExpertsWithACapacityTrainAsOnOneDevice) {
     expect_one_device({.mesh = mesh, .capacity = 1.25, .parts = 3, .batch = 12});
 }
 
-// Tokens are split over the axes of experts where rows are not: behind a sequence in head-tail order, too.
+// Tokens are split over the experts' axes that do not split rows, also after a sequence in head-tail order.
 TEST(AccumulateOnMesh, ExpertsSplitOverMoreAxesThanRows) {
   expect_one_device({.mesh = "dp2,cp2,tp2,ep4(dp,tp)", .parts = 2, .batch = 8, .sequence = false});
-  // There is no such split for so few rows: the weights of experts are gathered.
+  // Two rows allow no such split, so the weights of experts are gathered.
   expect_one_device({.mesh = "ep4,cp2", .parts = 2, .batch = 4});
   expect_one_device({.mesh = "tp2,dp2,cp2,ep4(tp,dp)", .parts = 2, .batch = 4, .sequence = false});
 }
 
-// Without sequence parallelism values of tokens may be split over tp by their columns, until experts need them.
+// Without sequence parallelism, values of tokens may be split over tp by columns, until experts need them.
 TEST(AccumulateOnMesh, ExpertsTakeTheAxesOfColumns) {
   for (const char* mesh : {"dp2,tp2,ep4(dp,tp)", "cp2,tp2,ep4(cp,tp)", "tp2,ep2(tp)"})
     expect_one_device({.mesh = mesh, .parts = 2, .batch = 16, .sequence = false, .plain = true});

@@ -1,5 +1,5 @@
 // A memory budget on a mesh: the ranks compute values again until their plans fit, with the same bits. If no plan fits,
-// the error lists what needs the memory.
+// the error lists the largest uses of memory.
 #include <gtest/gtest.h>
 
 #include <string_view>
@@ -61,7 +61,7 @@ TEST_P(MeshBudget, IsKeptWithTheSameBits) {
     const Trained tight = train(GetParam(), budget);
     EXPECT_LE(tight.stats.planned_peak_bytes, budget);
     EXPECT_EQ(tight.stats.measured_peak_bytes, tight.stats.planned_peak_bytes);
-    // With fsdp and tp a smaller plan of the products is enough: nothing else at the peak can be computed again.
+    // On fsdp with tp, a smaller plan of the products is enough: nothing else at the peak can be computed again.
     if (budget == least && std::string_view(GetParam()) != "fsdp2,tp2") {
       EXPECT_NE(tight.report.find(str_cat("memory_budget ", budget, ": ")), std::string::npos) << tight.report;
     }

@@ -1,5 +1,5 @@
-// A step on a mesh commits on all ranks or on none, whatever a rank throws and wherever it throws. Steps on equal
-// meshes take turns. A read of a sharded cell does not make the next step shard it again.
+// A step on a mesh commits on all ranks or on none, for any error at any place. Steps on equal meshes take turns. After
+// a read of a sharded cell, the next step does not shard it again.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -29,7 +29,7 @@ Fault fault = Fault::kNone;  // how the kernel of `trip` fails on rank 1; set be
 void trip_kernel(const KernelCall& c) {
   for (int64_t i = 0; i < c.out[0].numel(); ++i) c.out[0].as<float>()[i] = c.in[0].as<float>()[i];
   if (fault == Fault::kNone || RankContext::require("trip").rank() != 1) return;
-  if (fault == Fault::kStops) {  // until the other rank's failure aborts the collectives
+  if (fault == Fault::kStops) {  // waits until the other rank's failure aborts the collectives
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
     EXPECT_TRUE(RankContext::require("trip").communicator("dp").start({})->wait(deadline));
     return;
@@ -120,11 +120,12 @@ void check(const std::string& mesh, const weft::CompileOptions& options, Fault k
     fault = kind;
     expect_has(error_of([&] { step(ones({4, 8})); }), text_of(kind));
     fault = Fault::kNone;
-    if (!late) {  // as if the step had not run
+    if (!late) {  // the cells are as if the step had not run
       expect_all(c, done, what + ", after the fault");
       continue;
     }
-    // Rank 1 has overwritten w and not v. The others run to the end, but write neither in place while they are held.
+    // Rank 1 has overwritten w but not v. The others run to the end, but write neither in place while the values are
+    // held.
     const bool v_whole = held && shards_of(c.v).shards.size() == 2;
     expect_has(error_of([&] { static_cast<void>(c.w.value()); }), "'w' was torn by a step that failed half-way");
     if (v_whole) {
@@ -155,7 +156,7 @@ TEST(MeshCommit, OnAllRanksOrOnNone) {
     }
 }
 
-// A bad index, before or after the cells are written: a cell that no rank has overwritten keeps its value.
+// An index is bad, before or after the cells are written: a cell that no rank has overwritten keeps its value.
 TEST(MeshCommit, OfABadIndexOnAllRanksOrOnNone) {
   for (const char* mesh : {"dp2", "fsdp2", "tp2", "dp2,tp2"})
     for (bool late : {false, true})
@@ -236,7 +237,7 @@ TEST(MeshCommit, OnlyWhatARankHasOverwrittenIsTorn) {
       std::vector<std::string> torn;
       const nn::StateDict rest = model.state_dict(&torn);
       EXPECT_EQ(rest.size() + torn.size(), before.size());
-      if (torn.empty()) {  // no rank has come to the write of the buffer
+      if (torn.empty()) {  // no rank has reached the write of the buffer
         EXPECT_EQ(e.find("torn"), e.npos) << e;
       } else {
         ++tears;
@@ -257,7 +258,7 @@ TEST(MeshCommit, OnlyWhatARankHasOverwrittenIsTorn) {
   EXPECT_GT(tears, 0);
 }
 
-// With 4 heads over 8 ranks, every other rank has an empty part of the one cell that is written. All ranks agree.
+// If 4 heads are split over 8 ranks, every other rank has an empty part of the only written cell. All ranks agree.
 TEST(MeshCommit, RanksWithEmptyPartsAgreeToo) {
   gpt::Model model({.vocab = 16, .context = 8, .layers = 1, .heads = 4, .dim = 32, .ffn = 64});
   Parameter qkv;

@@ -27,7 +27,7 @@ Tensor values(int rank, const Shape& shape, int salt) {
   return Tensor::from_vector<double>(v, shape);
 }
 
-// A random program of one rank of "a2,b2" on inputs [4 k, 4 k]. Every unused value is a result.
+// A random program for one rank of "a2,b2" on inputs [4 k, 4 k]. Every unused value is a result.
 struct Random {
   Ref<Graph> graph;
   std::vector<Shape> inputs;
@@ -133,7 +133,7 @@ TEST(Communication, RandomGraphsKeepTheirBits) {
     const Bits want = run(world, *plain, small.inputs);
     for (const auto& [bucket, overlap] : {std::pair(true, false), std::pair(false, true), std::pair(true, true)}) {
       CommunicationOptions options{.bucket = bucket, .overlap = overlap};
-      // Slow links, so that there is communication to hide, or fast ones.
+      // Links are fast, or slow, so that there is communication to hide.
       if (seed % 2) options.machine.links.inner_hop = 1e-6, options.machine.links.inner_bus = 1e8;
       std::vector<Ref<Graph>> classes{plain, other};
       const CommunicationReport report = arrange_communication(mesh, classes, options);
@@ -167,7 +167,7 @@ TEST(Communication, SchedulesKeepToTheirMemory) {
       EXPECT_EQ(s.peak_before, free.peak_before);
       exposed = std::max(exposed, s.exposed);
     }
-    // Time in which a rank waits for several transfers counts for the one that is under way.
+    // If a rank waits for several transfers, the time counts for the transfer under way.
     double waits = 0;
     for (const HiddenCollective& h : free.hidden) {
       EXPECT_LE(h.exposed, h.seconds * (1 + 1e-9)) << seed;
@@ -178,7 +178,8 @@ TEST(Communication, SchedulesKeepToTheirMemory) {
   }
 }
 
-// Two products of one gathered operand, then one whose sum is scattered. Small values keep all sums exact.
+// The graph has two products of one gathered operand, then a product whose sum is scattered. Small values keep all sums
+// exact.
 TEST(Communication, RingsGiveWhatProductsGive) {
   const Mesh mesh = Mesh::parse("dp2,tp4");
   World world(mesh, {.timeout = std::chrono::seconds(60)});
@@ -252,8 +253,8 @@ Ref<Graph> gathers(int64_t n, int work) {
   return with_sites(*capture.finish(out));
 }
 
-// If they started as soon as they can, their results would take memory for long; where that does not fit, nothing was
-// hidden at all.
+// If all gathers started as early as possible, their results would need memory for a long time. If this memory did not
+// fit, nothing would be hidden.
 TEST(Communication, CollectivesStartOnlyAsEarlyAsHidesThem) {
   const Mesh mesh = Mesh::parse("tp2");
   const Machine& machine = machine_preset("cpu");
@@ -271,7 +272,7 @@ TEST(Communication, CollectivesStartOnlyAsEarlyAsHidesThem) {
   EXPECT_LT(before, work);
 }
 
-// Cores that move what they send hide nothing within a host; a network between hosts is hidden.
+// If cores move the data, a ring hides nothing within a host, but hides the network between hosts.
 TEST(Communication, RingsAreChosenWhereANetworkIsSlow) {
   const Mesh mesh = Mesh::parse("tp2");
   const Ref<Graph> g = gathers(2048, 1);
@@ -329,7 +330,7 @@ TEST(Communication, StepsKeepTheirBits) {
   }
 }
 
-// A ring sums over ranks in another order: f64 within 1e-9, as on meshes of other shapes.
+// A ring sums over ranks in another order: f64 agrees within 1e-9, as on meshes of other shapes.
 TEST(Communication, StepsWithRingsTrainAlike) {
   const Trained plain = train("dp2,tp2", 48, {}, kFloat64),
                 rings = train("dp2,tp2", 48, {.async_tp = AsyncTp::kOn}, kFloat64);

@@ -8,7 +8,7 @@ namespace weft::internal {
 
 /// The options with a partitioner for their mesh. Throws InvalidArgument for options that a mesh does not support.
 CompileOptions for_mesh(CompileOptions options);
-/// The same for steps that are only planned: to call one is an error.
+/// The options for a step that is only planned: calling such a step is an error.
 CompileOptions for_planning(CompileOptions options);
 dist::PlanReport plan_report(const CompiledCore& core, const std::string& machine);
 dist::World& world_of(const CompiledCore& core);

@@ -88,7 +88,7 @@ TEST(MeshCompile, GptTrainsAsOnOneDevice) {
   }
 }
 
-// The attention node and linear + cross-entropy, which f64 does not have.
+// Tests the attention node and linear + cross-entropy, which do not support f64.
 TEST(MeshCompile, GptInF32) {
   const gpt::Config config = small_gpt(false, 0.1);
   const Trained want = train_gpt(config, "", {}, 3, nullptr, kFloat32);
@@ -174,7 +174,7 @@ Trained train_moe(const moe::Config& config, const std::string& mesh, const Plan
   return r;
 }
 
-// Without sequence parallelism tp cuts experts by their hidden values.
+// Without sequence parallelism, tp splits experts along their hidden dim.
 TEST(MeshCompile, SlicedExpertsTrainAsOnOneDevice) {
   Plan plan;
   plan.sequence = false;

@@ -1,5 +1,5 @@
-// Rows of packed documents, split over cp per document, give the results of one device: ids computed in the step,
-// parameters read by position, split results. Also the cases that cannot be split this way.
+// Rows of packed documents, split over cp per document, give the results of one device: with ids computed in the step,
+// parameters read by position, and split results. Other tests cover rows that cannot be split this way.
 #include <gtest/gtest.h>
 
 #include <cmath>

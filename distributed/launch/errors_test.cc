@@ -1,5 +1,5 @@
-// Errors of a mesh and a plan: each is one sentence and comes before anything is allocated. Also steps that fail or are
-// skipped.
+// Errors of a mesh and a plan: each is one sentence, before anything is allocated. Other tests cover failed and skipped
+// steps.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -107,12 +107,12 @@ TEST(MeshErrors, WorkThatDoesNotDivide) {
   expect_has(error_of([] { plan_moe("dp2,tp2,ep4(dp,tp)", 3); }), "3 experts ('blocks.0.moe.w");
 }
 
-// Where a request cannot be met but there is another way, that way is taken and the report says so.
+// If a request cannot be met but there is an alternative, the plan uses it and the report says so.
 TEST(MeshErrors, NothingIsLeftOutSilently) {
   expect_has(notes_of(plan_gpt("cp2", with_cp("ring"), {.length = 18})), "cp ring: attention at models/gpt/model.cc:");
   expect_has(notes_of(plan_gpt("cp2", with_cp("ring"), {.length = 18})),
              "over 18 keys and 18 queries gathers its keys; a ring "
-             "needs as many of both, a multiple of 4");
+             "needs equal numbers of both, a multiple of 4");
   expect_has(notes_of(plan_gpt("tp8")), "tp: 'blocks.0.attn.qkv.weight' is split over 4 of 8 ranks only");
   expect_has(notes_of(plan_gpt("tp4", {}, {.ffn = 2})),
              "[2, 32] is whole on every rank of tp: a dim of 2 has less than 4 parts");
@@ -122,7 +122,7 @@ TEST(MeshErrors, NothingIsLeftOutSilently) {
   expect_has(notes_of(plan_moe("ep4", 6)), "unevenly: 'blocks.0.moe.");
   expect_has(notes_of(plan_gpt("ep2")), "ep: the step has no experts");
   expect_has(notes_of(plan_gpt("tp2", with_zero(3))), "zero 3: the mesh has no dp, fsdp, cp or ep to shard over");
-  // Micro-batches: slices of 3 rows over two ranks.
+  // Microbatches are slices of 3 rows over two ranks.
   Parameter w(ones({4}));
   auto fn = [&](Tensor a) {
     Tensor l = zeros({});
@@ -380,7 +380,7 @@ TEST(MeshSteps, OneRankThatFailsFailsTheStep) {
   for (int k = 0; k < 3; ++k) {
     EXPECT_EQ(step(good, scale).item<double>(), one(good, scale).item<double>());
     EXPECT_EQ(bits(many.table), bits(alone.table));
-    // Rank 2 fails before any cell is written: the others end too, nothing changes, the world stays usable.
+    // Rank 2 fails before any cell is written: the others end, nothing changes, and the world stays usable.
     const std::string e = error_of([&] { step(rows({0, 3, 8, 7}), scale); });
     expect_has(e, "8");
     EXPECT_EQ(bits(many.table), bits(alone.table));
@@ -404,7 +404,7 @@ TEST(MeshSteps, AStepThatFailsHalfWayTearsItsCells) {
   EXPECT_EQ(step(good).to_vector<float>(), std::vector<float>(2, 1));
 }
 
-// With a NaN in one rank's rows, no rank commits.
+// If one rank's rows contain a NaN, no rank commits.
 TEST(MeshSteps, NanOnOneRankSkipsTheStepOnAll) {
   for (const char* mesh : {"dp4", "fsdp4", "dp2,fsdp2"}) {
     Lookup alone, many;

@@ -17,10 +17,10 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kShared = "/dev/shm";
-constexpr int64_t kPlanBytes = 4 << 20;  // of a rank, about
+constexpr int64_t kPlanBytes = 4 << 20;  // approximate bytes of a rank's plans
 
-constexpr std::string_view kPrefix = "weft-recorder-";  // of folders that their launcher removes
-constexpr std::string_view kKept = "weft-flight-";      // of copies that stay
+constexpr std::string_view kPrefix = "weft-recorder-";  // prefix of folders that their launcher removes
+constexpr std::string_view kKept = "weft-flight-";      // prefix of copies that stay
 
 bool has_room(const char* folder, int64_t bytes) {
   struct statvfs s {};
@@ -35,7 +35,7 @@ FlightFolder::FlightFolder(int processes) {
     path_ = given;
     std::error_code ignored;
     fs::create_directories(path_, ignored);
-    fs::remove(str_cat(path_, "/", diagnose::kVerdictName), ignored);  // of an earlier job
+    fs::remove(str_cat(path_, "/", diagnose::kVerdictName), ignored);  // removes the verdict of an earlier job
     return;
   }
   if (has_room(kShared, 2 * processes * (flight::kRingBytes + kPlanBytes))) own_ = LockedFolder(kShared, kPrefix);
@@ -47,7 +47,7 @@ std::optional<diagnose::Diagnosis> FlightFolder::diagnose(const diagnose::Diagno
   try {
     if (path_.empty() || fs::is_empty(path_)) return {};
     return diagnose::diagnose(diagnose::read_job(path_), options);
-  } catch (const std::exception&) {  // it does not hide the failure of the job
+  } catch (const std::exception&) {  // an error here must not hide the failure of the job
     return {};
   }
 }

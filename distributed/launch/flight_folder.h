@@ -10,13 +10,13 @@ namespace weft::dist {
 
 class FlightFolder {
  public:
-  /// The folder that JOB_FLIGHT names in this process, or else a new one: in /dev/shm, where records cost no disk
-  /// traffic, if there is room for those of so many processes, else in TMPDIR. A new folder is removed in the end;
-  /// keep() copies its records before that.
+  /// The folder that JOB_FLIGHT names in this process, or else a new one. A new folder is in /dev/shm, where records
+  /// cause no disk traffic, if the records of `processes` fit there, else in TMPDIR. The destructor removes a new
+  /// folder; keep() copies its records before that.
   explicit FlightFolder(int processes);
 
   const std::string& path() const { return path_; }
-  /// What the records say now; nothing if there are none. Never throws.
+  /// The diagnosis of the current records; nothing if there are none. Never throws.
   std::optional<diagnose::Diagnosis> diagnose(const diagnose::DiagnosisOptions& options = {}) const;
   /// Copies the records into a new folder in `parent`, or in TMPDIR if it is empty or cannot be written, and writes
   /// `verdict` beside them, for //tools:diagnose; returns its path, or nothing if there are no records. Never throws.

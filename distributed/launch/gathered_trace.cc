@@ -62,9 +62,9 @@ const char* kept(const std::string& text) {
   return all->insert(text).first->c_str();
 }
 
-// Adds a process's trace, with `now_ns` where the clock of another host had the value that it sent.
+// Adds a process's trace; `now_ns` here corresponds to the sent time on the clock of another host.
 void add(Trace& all, const std::string& text, int process, int64_t now_ns) {
-  internal::ByteReader r(text, "trace: that of another process");
+  internal::ByteReader r(text, "trace: the trace of another process");
   const bool one_clock = r.text() == boot();
   const int64_t other = r.get<int64_t>(), shift = one_clock ? 0 : now_ns - other;
   all.lost += r.get<int64_t>();

@@ -4,8 +4,8 @@
 
 namespace weft::dist {
 
-/// In the first process, the trace of all processes, with the times of its clock; in others, and without a job, `mine`.
-/// A collective.
+/// A collective. Returns the trace of all processes, in times of the first process's clock, to the first process;
+/// returns `mine` to others, and without a job.
 Trace gather_traces(Trace mine);
 
 }  // namespace weft::dist

@@ -183,8 +183,8 @@ TEST(Golden, ExpertLayer) {
   }
 }
 
-// Without sequence parallelism tp cuts every expert as it does a feed-forward layer. Partial sums are added up over a
-// token's rows before ranks add theirs: tokens d itemsize, forward and backward, and dots with the router's weights.
+// Without sequence parallelism, tp splits every expert like a feed-forward layer. Partial sums are added over a token's
+// rows before ranks add them: tokens d itemsize, forward and backward, and dots with the router's weights.
 TEST(Golden, SlicedExperts) {
   const PlanReport p = moe_plan_of(1, "tp2", 0, 0, 0, false);
   for (const PlannedCell& c : p.parameters()) {
@@ -222,11 +222,12 @@ TEST(Golden, ExpertBytes) {
   }
 }
 
-// With a capacity, the buffer [E C, D] has the slots of one device, so a token of any rank may take any slot. index_add
-// over split tokens leaves partial sums of the whole buffer on every rank. They are scattered to the experts' ranks:
-// each rank sends E C D (n - 1) / n. On the way back the buffer is gathered, because every rank reads its tokens' slots
-// from all of it: the same bytes again. Backward mirrors both. GShard gives each rank C / n slots: its all-to-alls send
-// 1 / n of these bytes, but it drops other tokens than one device does. Dropless experts send no more than GShard.
+// If there is a capacity, the buffer [E C, D] has the slots of one device, so a token of any rank may use any slot.
+// index_add over split tokens leaves partial sums of the whole buffer on every rank. They are scattered to the experts'
+// ranks: each rank sends E C D (n - 1) / n. On the way back the buffer is gathered, because every rank reads its
+// tokens' slots from all of it: the same bytes again. Backward mirrors both. GShard gives each rank C / n slots: its
+// all-to-alls send 1 / n of these bytes, but it drops different tokens than one device. Dropless experts send no more
+// than GShard.
 TEST(Golden, CapacityBytes) {
   const int64_t experts = 8, k = 2, tokens = 4 * 16, d = 32, n = 4;
   const int64_t places = experts * static_cast<int64_t>(std::ceil(1.25 * static_cast<double>(tokens * k) / experts));
@@ -343,14 +344,15 @@ double split_dim_of_8b(const std::string& weight) {
   return -1;
 }
 
-// Seconds that tp8 gathers the tokens for a weight, over those that it gathers the weight itself (both of K columns).
+// The time in which tp8 gathers the tokens for a weight, relative to a gather of the weight itself (both with K
+// columns).
 double forward_rule(double tokens, double out, double in) {
   const Machine& m = machine_preset("h100-sxm");
   const auto gather = [&](double rows) { return collective_seconds(Collective::kAllGather, rows * in * 2, 8, 1, m); };
   return gather(tokens) / gather(out);
 }
 
-// (query, key) pairs of the rank with the most over those of the rank with the fewest.
+// The ratio of the most to the fewest (query, key) pairs of a rank.
 double most_over_least(int64_t ranks, bool head_tail) {
   const int64_t length = 1024 * ranks;
   const std::vector<int64_t> pairs =
@@ -359,7 +361,8 @@ double most_over_least(int64_t ranks, bool head_tail) {
          static_cast<double>(*std::min_element(pairs.begin(), pairs.end()));
 }
 
-// Of what the partitioner places on each rank; row i of a causal mask has i + 1 columns.
+// Work of the last rank relative to the first, as the partitioner places rows; row i of a causal mask has i + 1
+// columns.
 double last_over_first(int c, SegLayout layout) {
   const Mesh mesh({{"cp", c}});
   const auto work = [&](int rank) {
@@ -401,8 +404,8 @@ const Row kRows[] = {
     {"V13", "transformer block: bytes of forward with sequence parallelism over those without", "1",
      [] { return forward_bytes_of_layer(true) / forward_bytes_of_layer(false); }, 1, 1e-12},
 
-    // The rule of forward's bytes alone would gather q, k, v and w1 of Llama 8B; it ignores that attention needs whole
-    // sequences, that w3 shares the gather of w1, and backward. The partitioner cuts all of them by columns.
+    // A rule based on forward's bytes alone would gather q, k, v and w1 of Llama 8B. It ignores backward, the whole
+    // sequences that attention needs, and the gather that w1 and w3 share. The partitioner splits all four by columns.
     {"V28", "70B w1, 16,384 tokens: gathering tokens over gathering the weight", "M / N = 16384 / 28672",
      [] { return forward_rule(16384, 28672, 8192); }, 16384. / 28672, 0.05},
     {"V28", "8B wq, 16,384 tokens: the rule alone says sequence", "M / N = 16384 / 4096",

@@ -1,5 +1,5 @@
-// An index out of range is the same error on every mesh as on one device, after the rank: index, position and bound are
-// those of the whole index and the whole table, whichever of them is split.
+// An index out of range gives the error of one device on every mesh, after the rank: index, position and bound refer to
+// the whole index and the whole table, even if one of them is split.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -16,7 +16,7 @@ using testing::placed_error_of;
 constexpr int64_t kRows = 12, kColumns = 8, kBatch = 4;
 
 Tensor flat(const Tensor& index) { return reshape(index, {-1}); }
-// One index for each row of the batch; the bad one is in column 3.
+// One index for each row of the batch; the bad index is in column 3.
 Tensor column(const Tensor& index) { return flat(slice(index, 1, 3, 4)); }
 
 struct Case {
@@ -48,7 +48,7 @@ struct Step {
   Tensor operator()(const Tensor& index, const Tensor& x) {
     if (asked == Asked::kAfterSet) w.set(w.value() * 1.0);
     const Tensor y = sum(c.fn(w.value(), index, x));
-    // The table is in every graph, so that rules find it.
+    // The table is in every graph so that rules find it.
     return asked == Asked::kGradient ? grad(y, std::vector<Parameter>{w})[0] + w.value() : y;
   }
 };
@@ -95,7 +95,7 @@ TEST_P(MeshIndexErrors, AreThoseOfOneDevice) {
 }
 INSTANTIATE_TEST_SUITE_P(Meshes, MeshIndexErrors, ::testing::Values("dp2", "fsdp2", "tp2", "dp2,tp2", "cp2"));
 
-// The rows that fewer ranks have than the mesh: some ranks have none.
+// The table has fewer rows than the mesh has ranks, so some ranks have none.
 TEST(MeshIndices, WithEmptyPartsOfTheTable) {
   Parameter w(full({2, 4}, 1.0), "w");
   auto step = compile([&](Tensor i) { return index_select(w.value(), 0, i); },
@@ -107,7 +107,7 @@ TEST(MeshIndices, WithEmptyPartsOfTheTable) {
             std::string::npos);
 }
 
-// quantile's error says nothing of the index by which it looks up.
+// quantile's error does not mention the index of its look-up.
 TEST(MeshIndices, AWholeErrorIsThatOfOneDevice) {
   auto fn = [](Tensor q, Tensor x) { return sum(quantile(flatten(x), q)); };
   auto one = weft::compile(fn);
@@ -119,7 +119,7 @@ TEST(MeshIndices, AWholeErrorIsThatOfOneDevice) {
   EXPECT_EQ(got.substr(std::min(got.size(), got.find(": ") + 2)), want);
 }
 
-// A target that is ignored is no error, and counts nowhere.
+// An ignored target is no error, and counts nowhere.
 TEST(MeshIndices, IgnoredTargetsAreNotErrors) {
   for (const char* mesh : {"dp2", "tp2"}) {
     const bool tp = Mesh::parse(mesh).find("tp");

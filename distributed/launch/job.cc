@@ -66,7 +66,7 @@ std::string switches_fact() {
   return text;
 }
 
-// Facts are of bounded length; what is cut off is in the checksum.
+// Facts have bounded length; a checksum covers the truncated rest.
 std::string short_fact(const std::string& text) {
   constexpr size_t kMost = 200;
   return text.size() <= kMost ? text
@@ -102,9 +102,9 @@ int launch_own(const JobOptions& o) {
       .code;
 }
 
-// gRPC waits for ever for threads that it could not start, so a limit is found before.
+// gRPC waits forever for threads that it could not start, so this checks the thread limit first.
 void check_threads() {
-  constexpr int kThreads = 16;  // about those of gRPC and of the transports
+  constexpr int kThreads = 16;  // about the number of threads of gRPC and the transports
   std::latch release(1);
   std::vector<std::thread> threads;
   std::string reason;
@@ -136,7 +136,7 @@ std::unique_ptr<control::Server> start_service(const control::ServerOptions& o) 
   }
 }
 
-// A line of rank 0 while it waits for the others.
+// Rank 0 prints a line while it waits for the others.
 void report_waiting(const std::string& missing, std::chrono::nanoseconds waited, std::chrono::nanoseconds timeout,
                     int64_t refused) {
   const auto seconds = [](std::chrono::nanoseconds t) { return std::chrono::duration_cast<std::chrono::seconds>(t); };
@@ -178,7 +178,7 @@ struct Job::Member {
     if (!id.store.empty()) folder = std::make_unique<FolderStore>(id.store);
     std::string address;
     if (id.rank == 0) {
-      // The own name may be of the loopback interface here, or not be known yet, as in a pod that starts.
+      // The host's own name may resolve to loopback here, or may not be known yet, as in a starting pod.
       const std::string own = !one_host && !control::is_reachable(host) ? "" : host;
       server = start_service(
           {.address = control::with_port(own, id.port), .token = secret, .job = id.job, .size = id.world});
@@ -207,7 +207,7 @@ struct Job::Member {
       client->join();
       auto job = std::make_unique<Processes>(store, o.ranks, static_cast<int>(id.rank) * count, count, o.timeout,
                                              o.transport, control::address_towards(host));
-      // The service sees what a transport does not: a stopped process, a host that is away, the cause of a failure.
+      // The service detects more than a transport: a stopped process, an unreachable host, the cause of a failure.
       client->on_end([world = &job->world()](const control::Ending& e) { world->abort(e.text); });
       Processes::set_current(std::move(job));
     } catch (const Error& e) {
@@ -231,21 +231,21 @@ struct Job::Member {
       }
     }
     await_end();
-    client.reset();  // first: it may call the world
+    client.reset();  // the client goes first: it may call the world
     Processes::set_current({});
   }
 
   void fail(const Error& cause) {
     if (std::exchange(failed, true)) return;
-    if (const Processes* const job = Processes::current())  // null: it fails while it joins
+    if (const Processes* const job = Processes::current())  // null: the process failed while it joined
       for (int r = job->first(); r < job->first() + job->count(); ++r)
         if (flight::Ring* const ring = flight::ring(r, job->size())) ring->fail(cause.code(), cause.what());
     report_failure(cause.code(), cause.what());
-    // The others know of a failure that this one follows.
+    // If this failure follows from another one, the others know the other.
     if (!follows(cause.code())) client->abort(cause.code(), cause.what());
   }
 
-  // Others may still ask the service, or have to hear why the job has ended; some are stopped and never will.
+  // Waits while others may still use the service, or must learn why the job has ended; stopped processes never will.
   void await_end() {
     const auto over = [&] {
       const control::ServerStatus s = server->status();
@@ -255,8 +255,8 @@ struct Job::Member {
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
 
-  std::unique_ptr<FolderStore> folder;      // of a job of our launcher
-  std::unique_ptr<control::Server> server;  // of rank 0
+  std::unique_ptr<FolderStore> folder;      // the store of a job that our launcher started
+  std::unique_ptr<control::Server> server;  // only in the process of rank 0
   std::unique_ptr<control::Client> client;
   bool failed = false;
   const int exceptions = std::uncaught_exceptions();

@@ -35,7 +35,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::seconds;
 
-constexpr seconds kToEnd(3), kToEndOnSignal(3);  // for others after a failure; after SIGTERM
+constexpr seconds kToEnd(3), kToEndOnSignal(3);  // time for others to end after a failure; after SIGTERM
 constexpr size_t kMostShown = 4096;              // lines
 
 LockedFolder store_folder() {
@@ -45,7 +45,7 @@ LockedFolder store_folder() {
   return folder;
 }
 
-// Standard output or error of this process, opened once more: a write to a full pipe fails instead of waiting, and the
+// Standard output or error of this process, opened again: its writes to a full pipe fail instead of waiting, while
 // ranks that write to the same pipe still wait.
 class Output {
  public:
@@ -85,7 +85,7 @@ struct Process {
   int code() const { return WIFSIGNALED(*status) ? 128 + WTERMSIG(*status) : WEXITSTATUS(*status); }
 };
 
-// How often the kernel has killed a process of this control group for memory; -1: unknown.
+// The number of processes in this control group that the kernel has killed for memory; -1: unknown.
 int64_t memory_kills() {
   std::ifstream groups("/proc/self/cgroup");
   std::string line, group;
@@ -170,7 +170,7 @@ class Launcher {
     if (p.pid == 0) {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
       if (getppid() != parent) _exit(1);
-      setpgid(0, 0);  // signals of the terminal go to the launcher alone, which passes them on once
+      setpgid(0, 0);  // the terminal signals only the launcher, which passes each signal on once
       if (!own) {
         dup2(out[1], STDOUT_FILENO);
         if (const int nothing = open("/dev/null", O_RDONLY); nothing >= 0) dup2(nothing, STDIN_FILENO);
@@ -233,10 +233,10 @@ class Launcher {
       if (!p.running() || waitpid(p.pid, &status, WNOHANG) != p.pid) continue;
       p.status = status;
       p.ended = Clock::now();
-      kill(-p.pid, SIGKILL);  // what it has started
+      kill(-p.pid, SIGKILL);  // the children of the process
       if (p.failed() && !failure_) failure_ = p.ended;
     }
-    // A process that it left behind in another group may hold its pipes.
+    // A process that it has left in another group may hold its pipes.
     if (!running() && quiet_++ > 10)
       for (Process& p : processes_)
         for (Stream& s : p.streams) end(p, s);
@@ -278,7 +278,8 @@ class Launcher {
       return;
     put(to, str_cat(p.rank ? str_cat("rank ", p.rank, ": ") : std::string(), line, "\n"));
   }
-  // Writes when the reader has room. Passes signals on meanwhile, and after one waits for the reader only once more.
+  // Writes when the reader has room. Meanwhile passes signals on; after a signal it waits for the reader only once
+  // more.
   void put(int to, const std::string& text) {
     for (size_t at = 0; at < text.size();) {
       pollfd list[] = {{to, POLLOUT, 0}, {signals_, POLLIN, 0}};
@@ -316,20 +317,20 @@ class Launcher {
     });
   }
 
-  // Others report that a process has died; one that does not is ended.
+  // Other processes report that a process has died; a process that does not end is killed.
   void end_others() {
     if (!failure_ || !running()) return;
     const auto now = Clock::now();
     if (!terminated_ && (now > *failure_ + kToEnd || all_stopped())) {
       terminated_ = now;
-      diagnosis_ = flight_.diagnose();  // while stopped and busy processes are there
+      diagnosis_ = flight_.diagnose();  // before stopped and busy processes are killed
       signal_all(SIGTERM);
     }
     if (terminated_ && (now > *terminated_ + kToEndOnSignal || all_stopped())) signal_all(SIGKILL);
   }
 
-  // The process that failed by itself, before others that only report it: killed by a signal, or with an error of its
-  // own; the first of these.
+  // The first process that failed by itself (a signal killed it, or its own error ended it); other processes may only
+  // report this failure.
   const Process* culprit() const {
     const auto order = [&](const Process& p) {
       const std::optional<FailureReport> report = read_failure(report_path(p.rank));
@@ -350,7 +351,7 @@ class Launcher {
       return 1;
     }
     const Process* p = culprit();
-    // All have agreed to end: a signal to one of them is one to all.
+    // All processes have agreed to end: a signal to one process counts for all.
     const auto agreed = [&](const Process& q) {
       const int code = WIFEXITED(*q.status) ? WEXITSTATUS(*q.status) : 0;
       return code == p->code() && (code == 128 + SIGINT || code == 128 + SIGTERM || code == 128 + SIGHUP);
@@ -363,7 +364,7 @@ class Launcher {
     if (alike) {
       print(p->held + "\n");
       if (!diagnosis_) diagnosis_ = flight_.diagnose();
-      // An error of all processes is that of none of them.
+      // An error of all processes is the fault of none.
       const bool of_none = diagnosis_ && diagnosis_->fault == diagnose::Fault::kFailed && processes_.size() > 1;
       if (!of_none) report_fault();
       return p->code();
@@ -371,7 +372,7 @@ class Launcher {
     for (const Process& q : processes_)
       if (&q != p && !q.held.empty()) show(q, STDERR_FILENO, q.held);
     if (!p) return 0;
-    if (asked_ && p->code() > 128) {  // stopped as it was asked to
+    if (asked_ && p->code() > 128) {  // a signal asked the process to end
       if (!p->held.empty()) show(*p, STDERR_FILENO, p->held);
       return p->code();
     }
@@ -393,7 +394,7 @@ class Launcher {
   // The last lines of a job that has failed.
   void report_fault() {
     const auto fault = diagnosis_ ? diagnosis_->fault : diagnose::Fault::kNone;
-    if (fault != diagnose::Fault::kNone && fault != diagnose::Fault::kSlow) {  // no slow rank ends a job
+    if (fault != diagnose::Fault::kNone && fault != diagnose::Fault::kSlow) {  // a slow rank ends no job
       if (const std::string kept = flight_.keep(options_.keep, diagnosis_->verdict()); !kept.empty())
         print(str_cat(options_.name, ": flight records for //tools:diagnose: ", kept, "\n"));
       print(str_cat(options_.name, ": ", diagnosis_->verdict(), "\n"));

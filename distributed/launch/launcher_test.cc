@@ -48,7 +48,7 @@ Outcome run(int processes, const std::string& script, const std::function<void(p
   if (pid == 0) {
     dup2(open(out.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), STDOUT_FILENO);
     dup2(open(error.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), STDERR_FILENO);
-    setenv("JOB_FLIGHT", temporary("flight").c_str(), 1);  // a launcher that is killed removes nothing
+    setenv("JOB_FLIGHT", temporary("flight").c_str(), 1);  // a killed launcher removes nothing
     _exit(launch({.processes = processes, .command = {"/bin/sh", "-c", script}, .name = "job"}).code);
   }
   if (meanwhile) meanwhile(pid);
@@ -119,7 +119,7 @@ TEST(Launcher, PassesASignalOnOnce) {
   EXPECT_EQ(o.error, "");
 }
 
-// A signal to the launcher, where nobody reads what it writes.
+// The launcher gets a signal while nobody reads its output.
 TEST(Launcher, PassesASignalOnWhileItsOutputIsFull) {
   for (const char* to : {"1", "2"}) {
     int out[2];

@@ -1,4 +1,4 @@
-// Llama 70B on 4,000 devices, planned without them: the plan's volumes agree with the formulas.
+// A plan of Llama 70B for 4,000 devices, made without devices: its volumes agree with the formulas.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -61,7 +61,7 @@ TEST(LlamaPlan, SeventyBillionOn4000Devices) {
   const PlanReport& p = planned.report;
   printf("%s\nplanned in %.2f s\n", p.to_string().c_str(), planned.seconds);
 
-  // Matrices: embedding, head, and in each layer queries, keys, values, output and three in the mlp.
+  // The matrices are embedding and head, and in each layer queries, keys, values, output and three in the mlp.
   const double d = static_cast<double>(config.dim), head = d / static_cast<double>(config.heads);
   const double layer =
       d * (d + 2 * static_cast<double>(config.kv_heads) * head) + d * d + 3 * d * static_cast<double>(config.ffn);
@@ -69,9 +69,9 @@ TEST(LlamaPlan, SeventyBillionOn4000Devices) {
   const double matrices = layers * layer + 2 * table;
   EXPECT_NEAR(matrices, 70.55e9, 0.01e9);
 
-  // Over fsdp, for each parameter of a tp rank: 2 bytes gathered in forward, 2 again in backward, and 2 bytes of
-  // gradients scattered: 3 x 2 x 70e9 bytes / tp 8. Backward does not read the embedding table. Norms (161 x 8192) are
-  // gathered in 4 bytes, on every rank of tp.
+  // Over fsdp, each parameter of a tp rank moves 2 bytes in the gather of forward, 2 in the gather of backward, and 2
+  // in the scatter of gradients: 3 x 2 x 70e9 bytes / tp 8. Backward does not read the embedding table. Norms (161 x
+  // 8192) are gathered in 4 bytes, on every rank of tp.
   const double norms = (2 * layers + 1) * d;
   EXPECT_EQ(bytes_of(p, Phase::kForward, Subject::kParameter, Collective::kAllGather, "fsdp"),
             2 * matrices / tp + 4 * norms);

@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The descriptor of a folder of this user that no living process has locked; -1 if it is not one.
+// Locks a folder of this user that no living process has locked; returns its descriptor, or -1.
 int lock(const std::string& path) {
   const int fd = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   struct stat s {};
@@ -50,7 +50,7 @@ std::string new_folder(const std::string& parent, std::string_view prefix) {
 
 LockedFolder::LockedFolder(const std::string& parent, std::string_view prefix) {
   remove_left(parent, prefix);
-  for (int i = 0; i < 10 && lock_ < 0; ++i) {  // another process may remove it before it is locked
+  for (int i = 0; i < 10 && lock_ < 0; ++i) {  // another process may remove the folder before this one locks it
     path_ = new_folder(parent, prefix);
     lock_ = path_.empty() ? -1 : lock(path_);
     if (lock_ >= 0 && access(path_.c_str(), F_OK) != 0) close(std::exchange(lock_, -1));

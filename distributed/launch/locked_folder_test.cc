@@ -45,7 +45,7 @@ TEST(LockedFolder, MovesWithItsLock) {
   LockedFolder b;
   b = std::move(a);
   EXPECT_EQ(b.path(), path);
-  LockedFolder(temporary_parent(), "locked-");  // removes those of dead owners alone
+  LockedFolder(temporary_parent(), "locked-");  // removes only folders of dead owners
   EXPECT_TRUE(fs::exists(path));
 }
 

@@ -1,5 +1,5 @@
-// What a program defines itself (CustomOp, kernel(), scan, while_loop, vmap, custom_grad) has the bits of one device on
-// every mesh.
+// Functions that a program defines (CustomOp, kernel(), scan, while_loop, vmap, custom_grad) have the bits of one
+// device on every mesh.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -62,7 +62,7 @@ void expect_bits_of_one_device(const nn::ModelFamily& family, const std::string&
         o.plan.pipeline = schedule;
         if (schedule == "dualpipe_v" && microbatches < 2 * ranks) {
           EXPECT_EQ(error_of([&] { train(family, preset, microbatches, changes, o); }),
-                    "dualpipe_v: got 4 microbatches for 4 ranks; need 2 for each rank, 8 or more; zb_v takes fewer");
+                    "dualpipe_v: got 4 microbatches for 4 ranks; need 2 for each rank, 8 or more; zb_v accepts fewer");
           continue;
         }
         const Trained got = train(family, preset, microbatches, changes, o);
@@ -77,7 +77,7 @@ TEST(PipelineStep, Gpt) { expect_bits_of_one_device(gpt::family(), "gpt_tiny", {
 TEST(PipelineStep, Llama) { expect_bits_of_one_device(llama::family(), "llama_tiny", {{"layers", "8"}}); }
 TEST(PipelineStep, Moe) { expect_bits_of_one_device(moe::family(), "moe_tiny", {{"layers", "8"}}); }
 
-// The pass that checks and predicts tables gives the same figures for those of a real step as for a chain of stages.
+// The pass that checks and predicts tables gives equal figures for a real step and for a chain of stages.
 TEST(PipelineStep, TablesOfAStepHaveTheFiguresOfTheSchedule) {
   const TrainerStep s = trainer_step(gpt::family(), "gpt_tiny", 8, {{"layers", "8"}});
   for (const std::string& schedule : pipeline::schedule_names()) {
@@ -100,7 +100,7 @@ TEST(PipelineStep, TablesOfAStepHaveTheFiguresOfTheSchedule) {
 }
 
 // Under a memory budget, stages compute more forward values again or differ in work, with the same bits. Every budget
-// from the least one to the peak without a budget can be kept.
+// from the least to the peak without a budget can be met.
 void expect_budgets(const std::string& schedule, int ranks, bool runs) {
   SCOPED_TRACE(str_cat(schedule, " on ", ranks, " ranks"));
   const nn::ConfigMap changes{{"dropout", "0.1"}, {"layers", "8"}};
@@ -151,7 +151,7 @@ TEST(PipelineStep, RecomputesWithoutABudget) {
   set_switch("WEFT_DISABLE", "");
 }
 
-// What the update of other ranks reads: the squares of all gradients of a rank go in one message.
+// A rank sends the squares of all its gradients, which the update of other ranks reads, in one message.
 TEST(PipelineStep, ScalarsOfTheUpdateGoTogether) {
   const TrainerStep s = trainer_step(gpt::family(), "gpt_tiny", 4, {{"layers", "8"}});
   auto step = dist::compile(
@@ -177,11 +177,11 @@ TEST(PipelineStep, ScalarsOfTheUpdateGoTogether) {
     }
     EXPECT_EQ(activations, 8) << "rank " << rank;
     EXPECT_LE(scalars, 8) << "rank " << rank;
-    EXPECT_GE(most, 4 * 25) << "rank " << rank;  // of four layers
+    EXPECT_GE(most, 4 * 25) << "rank " << rank;  // four layers have 25 each
   }
 }
 
-// Microbatches with different numbers of targets, one with none, weigh as in the whole batch.
+// Microbatches with different numbers of targets, even none, weigh as in the whole batch.
 TEST(PipelineStep, IgnoredTargetsWeighAsInTheBatch) {
   constexpr int64_t kRows = 8, kTime = 16;
   const auto run = [&](int64_t microbatches, const CompileOptions& options) {
@@ -190,7 +190,7 @@ TEST(PipelineStep, IgnoredTargetsWeighAsInTheBatch) {
     model.to(kFloat64);
     optim::SGD opt(model.parameters(), {.lr = 1});
     const Tensor tokens = randint(0, 48, {kRows, kTime}), row = arange(kRows).unsqueeze(1);
-    // The targets of rows 2 and 3 are all ignored, and half of those of row 5.
+    // All targets of rows 2 and 3 are ignored, and half of row 5's.
     Tensor targets = where(logical_or(row == 2, row == 3), -100, randint(0, 48, {kRows, kTime}));
     targets = where(logical_and(row == 5, arange(kTime) < kTime / 2), -100, targets);
     auto step = dist::compile(

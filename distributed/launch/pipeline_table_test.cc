@@ -1,4 +1,5 @@
-// Tables of the user's own: one with an error is refused, and names it; every other gives the bits of one device.
+// User-defined tables: a table with an error is refused with a message that names the error; every other table gives
+// the bits of one device.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -54,7 +55,7 @@ struct Chain {
     return {loss};
   }
 
-  std::vector<int> marks;  // layers behind which a stage begins
+  std::vector<int> marks;  // layers after which a stage begins
   std::vector<Parameter> weights;
   std::optional<optim::SGD> opt;
 };
@@ -99,7 +100,7 @@ TEST_P(PipelineTable, RefusedOrTheSameBits) {
     if (!error.empty()) {
       ++refused;
       bool named = error.find("deadlock") != error.npos;
-      // In a file, a stage is on the rank of its first line: where that was moved, all others are wrong.
+      // In a file, a stage is on the rank of its first line: if this line was moved, all other lines are wrong.
       named |= m.what.starts_with("moved") && error.starts_with("pipeline table: rank ");
       for (const pipeline::Action& a : m.touched) {
         named |= error.find(a.to_string()) != error.npos;
@@ -131,7 +132,7 @@ TEST(PipelineErrors, EachIsOneSentence) {
             "pipeline: no schedule has the name 'zb'; need one of gpipe, 1f1b, interleaved_1f1b, zb_h1, zb_2p, zb_v, "
             "dualpipe_v");
   EXPECT_EQ(error("interleaved_1f1b:x"),
-            "pipeline: got 'interleaved_1f1b:x'; need the stages of a rank behind the colon, as "
+            "pipeline: got 'interleaved_1f1b:x'; need the stages of a rank after the colon, as "
             "'interleaved_1f1b:4'");
   EXPECT_EQ(error("1f1b", "auto", 64),
             "pp: the step has 12 pieces of work for a microbatch; need one or more for each "
@@ -143,7 +144,7 @@ TEST(PipelineErrors, EachIsOneSentence) {
   std::ofstream(file.path) << pipeline::table_text(pipeline::make_schedule("1f1b", {.ranks = 2, .microbatches = 8}));
   EXPECT_EQ(error(file.path), str_cat("pipeline: ", file.path, " is for 8 microbatches; the step has 4"));
   EXPECT_EQ(error(file.path, "auto", 4, 8),
-            str_cat("pipeline: ", file.path, " is for 2 ranks; need a table for those of the mesh, pp4"));
+            str_cat("pipeline: ", file.path, " is for 2 ranks; need a table for the ranks of the mesh, pp4"));
   EXPECT_EQ(error_of([&] {
               run(4, 1, {.mesh = Mesh{{"pp", 2}}});
             }),
@@ -201,8 +202,7 @@ TEST(PipelineLinks, SkipConnectionsAndSharedWeights) {
     }
 }
 
-// A cell whose new value follows from no gradient, but from a cell that the step writes too; and ranks that write
-// nothing.
+// A cell's new value follows from another cell that the step writes, and from no gradient; some ranks write nothing.
 TEST(PipelineUpdate, CellsThatFollowFromCells) {
   const auto train = [](const CompileOptions& o) {
     Chain chain(6);
@@ -251,7 +251,7 @@ TEST(PipelineBatch, CapturedTensors) {
   for (size_t i = 0; i < want.size(); ++i) EXPECT_TRUE(same_bits(got[i], want[i])) << i;
 }
 
-// By its own model, the chosen schedule is the fastest of those that fit.
+// According to its own model, the chosen schedule is the fastest schedule that fits.
 TEST(PipelineChoice, IsNeverWorseThanInterleaved) {
   const auto choose = [](int64_t budget) {
     Chain chain(16);
@@ -275,7 +275,7 @@ TEST(PipelineChoice, IsNeverWorseThanInterleaved) {
     return r.first.find("pipeline interleaved_1f1b") != std::string::npos;
   };
   EXPECT_TRUE(std::ranges::any_of(rejected, is_interleaved) || free.plan().pipeline == "interleaved_1f1b");
-  // Less memory: a schedule that fits, or an error.
+  // For less memory, the choice is a schedule that fits, or an error.
   EXPECT_LE(choose(least).estimate().peak_bytes, least);
   EXPECT_NE(error_of([&] { choose(1000); }).find("fits 1000 bytes"), std::string::npos);
 }

@@ -45,7 +45,7 @@ std::vector<float> two_steps(const Step& step) {
   return losses;
 }
 
-/// The passes that a first call runs, as WEFT_DEBUG=2 prints them, with the text behind each name.
+/// The passes of a first call, as WEFT_DEBUG=2 prints them, with the text after each name.
 template <class Step>
 std::vector<std::pair<std::string, std::string>> passes_run(const Step& step) {
   Switched debug("WEFT_DEBUG", "2");
@@ -74,7 +74,8 @@ std::vector<std::string> rows(bool mesh) {
   for (const PipelineStage& s : weft::pipeline()) {
     if (s.stage == PassStage::kRecompute || (!mesh && std::string_view(s.when) == "mesh")) continue;
     for (const Pass& p : s.passes)
-      if (!std::string_view(p.why_here).starts_with("part of fuse") && std::string_view(p.name) != "stages")  // of pp
+      if (!std::string_view(p.why_here).starts_with("part of fuse") &&
+          std::string_view(p.name) != "stages")  // stages is a pass of pp
         all.push_back(p.name);
   }
   return all;

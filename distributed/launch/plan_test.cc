@@ -1,5 +1,5 @@
-// Plans compared with what the ranks do: every collective is predicted, rules forbid some, and the bytes are those of
-// published formulas.
+// Compares plans with runs: plans predict every collective, rules forbid some, and the bytes agree with published
+// formulas.
 #include <gtest/gtest.h>
 
 #include "distributed/launch/compile.h"
@@ -28,7 +28,7 @@ PlanReport plan_gpt(const std::string& mesh, const CompileOptions& more = {}, co
   return plan([&](Tensor a, Tensor b) { return t(a, b); }, o, x, x);
 }
 
-// The values of a step on meta have no memory; the plan is that of the CPU.
+// The values of a step on meta have no memory; the plan equals the CPU's plan.
 TEST(Plan, OnMetaIsThatOnTheCpu) {
   for (const char* mesh : {"dp2", "fsdp2", "tp2", "cp2", "dp2,tp2", "fsdp2,cp2"}) {
     SCOPED_TRACE(mesh);
@@ -104,7 +104,7 @@ TEST(Plan, TellsEverything) {
   }
   const std::string text = p.to_string();
   EXPECT_NE(text.find("blocks.*.attn.qkv.weight"), text.npos) << text;
-  // The text has as many lines for many layers as for two.
+  // The text has the same number of lines for any number of layers.
   gpt::Config deep = small_gpt();
   deep.layers = 12;
   const std::string more = plan_gpt("fsdp2,tp2", {}, deep).to_string();
@@ -162,7 +162,7 @@ TEST(Forbid, Patterns) {
   EXPECT_FALSE(name_matches("*.qkv", "blocks.0.attn.qkv.weight"));
   EXPECT_TRUE(name_matches("*", ""));
   EXPECT_FALSE(name_matches("", "a"));
-  // Many stars do not take exponential time.
+  // Patterns with many stars do not need exponential time.
   EXPECT_FALSE(name_matches(std::string(2000, '*') + "b", std::string(2000, 'a')));
 }
 
@@ -199,7 +199,7 @@ TEST(Automatic, ChoosesTheMesh) {
   const PlanReport p = plan_gpt("", {.plan = Plan::automatic(4)});
   EXPECT_EQ(p.mesh().size(), 4);
   EXPECT_GE(p.rejected.size(), 10u);
-  // With fewer rows than ranks, sequences may be split too, in each of the three ways.
+  // If there are fewer rows than ranks, sequences may also be split, in each of the three ways.
   const PlanReport more = plan_gpt("", {.plan = Plan::automatic(8)});
   std::string tried = more.mesh().to_string();
   for (const RejectedPlan& r : more.rejected) tried += "\n" + r.text;

@@ -64,7 +64,7 @@ uint16_t save_planned_step(const MeshPlan& plan, const std::vector<internal::Pla
   diagnose::PlannedStep step{.number = ++steps, .mesh = plan.world.to_string()};
   step.programs = planned_rows(plan, planned);
   step.hash = hash_of(step.programs, step.mesh);
-  // Only the programs of these ranks.
+  // Keeps only the programs of these ranks.
   std::map<int, int> kept;
   std::vector<std::vector<diagnose::PlannedRow>> programs;
   for (const auto& [rank, program] : program_of) {

@@ -9,10 +9,10 @@
 
 namespace weft::dist {
 
-/// What each program starts, in order; with the agreement of all ranks before they write.
+/// The collectives that each program starts, in order, including the agreement of all ranks before they write.
 std::vector<std::vector<diagnose::PlannedRow>> planned_rows(const MeshPlan& plan,
                                                             const std::vector<internal::Planned>& planned);
-/// Writes them for the ranks of this process into the folder of the flight recorder, with the program of each rank.
+/// Writes the rows for the ranks of this process into the folder of the flight recorder, with the program of each rank.
 /// Returns the number of the step, from 1; a file that cannot be written is a warning.
 uint16_t save_planned_step(const MeshPlan& plan, const std::vector<internal::Planned>& planned,
                            const std::vector<std::pair<int, int>>& program_of);

@@ -23,7 +23,7 @@ std::unique_ptr<Processes>& job() {
   return *job;
 }
 
-// Whether all processes are on one host: each writes where it is.
+// Whether all processes are on one host: each writes its host to the store.
 bool on_one_host(Store& store, const std::vector<int>& firsts, int first, Store::Deadline deadline) {
   const auto key = [](int r) { return str_cat("processes/host_of_rank_", r); };
   const std::string mine = internal::own_network();
@@ -39,7 +39,7 @@ std::string place_text() {
   return weft::internal::origin_text(line ? *line : SourceLine(), "");
 }
 
-// "NAME is X on rank 1 and Y on rank 0", of the first lines "NAME\tVALUE" that differ.
+// "NAME is X on rank 1 and Y on rank 0", from the first lines "NAME\tVALUE" that differ.
 std::string difference(const std::string& a, int rank_a, const std::string& b, int rank_b) {
   std::istringstream texts[2] = {std::istringstream(a), std::istringstream(b)};
   std::string names[2], values[2];
@@ -161,7 +161,7 @@ void Processes::collective(const std::string& what, const std::function<void()>&
     fn();
   } catch (const Error& e) {  // its purpose stays, for the diagnosis
     if (follows(e.code())) throw;
-    if (e.code() == Code::kResourceExhausted) {  // of this process: the others do not matter
+    if (e.code() == Code::kResourceExhausted) {  // this process has no memory: the other processes do not matter
       set_purpose("");
       throw Error(e.code(), str_cat(what, ": ", e.what(), place));
     }
@@ -189,7 +189,7 @@ void Processes::on_first(const std::string& what, const std::function<void()>& f
   fail_on_all(Error(static_cast<Code>(std::atoi(failure.c_str())), failure.substr(failure.find(' ') + 1)));
 }
 
-// All processes have this error. One that ended the job before the others have it would give them another one.
+// All processes get this error. A process that ends first would hide it from the others.
 void Processes::fail_on_all(const Error& cause) {
   try {
     barrier();

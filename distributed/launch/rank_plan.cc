@@ -17,7 +17,7 @@ using internal::StampPlace;
 using pipeline::Action;
 using pipeline::Kind;
 
-// A value on one rank that is kept for each microbatch: by the stage that computed it, or that received it.
+// A value that a rank keeps for each microbatch, with the stage that computed or received it.
 struct KeptKey {
   Value value;
   int stage = 0;
@@ -63,18 +63,18 @@ class RankPlanner {
     planned_.plan = plan_->finish(outputs);
     planned_.plan.commit_point = commit_point;
     planned_.fused = planned_.plan.graph;
-    planned_.order = "that of the pipeline's actions";
+    planned_.order = "the order of the pipeline's actions";
     return {std::move(planned_), std::move(described_)};
   }
 
  private:
-  // A planned part. `number` -1: it has nothing to run.
+  // A planned part. `number` -1: it has no work.
   struct Ready {
     int32_t number = -1;
     std::vector<bool> in_place;  // by operand: the sum is added to in its own memory
   };
 
-  // When each action runs, and each RECV by its stage, the sending stage and the microbatch.
+  // Finds when each action runs, and when each RECV runs, by its stage, the sending stage and the microbatch.
   void find_order() {
     when_.resize(call_.order.size());
     for (size_t i = 0; i < call_.order.size(); ++i) when_[static_cast<size_t>(call_.order[i])] = static_cast<int>(i);
@@ -101,7 +101,7 @@ class RankPlanner {
 
   void add_parts() {
     before_ = add(parts_.before);
-    // In the order of one microbatch, so that operands come before what reads them.
+    // The actions in the order of one microbatch, so that operands come before their readers.
     std::vector<std::pair<int, Kind>> order;
     for (const auto& [key, part] : parts_.actions) order.push_back(key);
     const auto rank_in_order = [](const std::pair<int, Kind>& k) {
@@ -122,20 +122,20 @@ class RankPlanner {
     int32_t start = -1, wait = -1;
   };
 
-  // One message between two levels: a value, or scalars that are stored one behind the other.
+  // One message between two levels: a value, or scalars that are stored contiguously.
   struct Message {
     std::vector<Value> values;
     int from = 0, to = 0;
     Nodes nodes;
   };
 
-  /// What this rank sends and receives behind a level of the update. Scalars of one rank, as the squares of its
-  /// gradients' norms, go to the same ranks in one message.
+  /// The messages that this rank sends and receives after a level of the update. Scalars of one rank, such as the
+  /// squares of its gradients' norms, go to the same ranks in one message.
   std::vector<Message> messages_behind(size_t level) {
     std::map<Value, std::set<int>> readers;
     for (const Hop& hop : call_.split.hops[level]) readers[hop.value].insert(hop.to);
     std::map<std::tuple<int, DType, std::set<int>>, size_t> bundles;
-    std::vector<std::pair<int, std::vector<Value>>> sent;  // and the sender
+    std::vector<std::pair<int, std::vector<Value>>> sent;  // by sender
     for (const Hop& hop : call_.split.hops[level]) {
       const std::set<int>& to = readers.at(hop.value);
       if (hop.to != *to.begin()) continue;  // once for each value
@@ -163,7 +163,7 @@ class RankPlanner {
       once_[values[i]] = {StampPlace::kBlock, block, static_cast<int64_t>(i) * bytes};
   }
 
-  // A plan of many microbatches is not copied while it grows.
+  // Reserves memory, so that a plan of many microbatches is not copied while it grows.
   void reserve() {
     size_t launches = 0;
     const auto count = [&](const Ready& ready) { launches += ready.number < 0 ? 0 : plan_->launches_of(ready.number); };
@@ -206,7 +206,7 @@ class RankPlanner {
     return ready;
   }
 
-  /// The value in the plan's graph. One that no part of this rank computes is received.
+  /// The value in the plan's graph. A value that no part of this rank computes is received.
   Value value_for(Value v, int stage) {
     if (const auto it = values_.find(v); it != values_.end()) return it->second;
     WEFT_BUG_IF(!is_kept(v), "pipeline: rank ", rank_, " reads ", g_.node(v).op->name, " before it is computed");
@@ -225,7 +225,7 @@ class RankPlanner {
     return {{"axes", std::string("pp")}, {"peer", static_cast<int64_t>(peer)}, {"site", ++site_}};
   }
 
-  // What the collective with the last site is for.
+  // Records the value that the collective with the last site moves.
   void describe(Value v) {
     const Node& of = g_.node(v);
     const bool once = !is_kept(v);
@@ -314,7 +314,7 @@ class RankPlanner {
 
   // ---- values of microbatches ----
 
-  /// The number of a kept value. One that another stage of this rank computed is that stage's.
+  /// The number of a kept value. A value that another stage of this rank computed belongs to the other stage.
   int kept(Value v, int stage) {
     if (rank_of(at(v).stage) == rank_) stage = at(v).stage;
     const auto [it, fresh] = kept_.try_emplace({v, stage}, static_cast<int>(kept_values_.size()));
@@ -322,7 +322,7 @@ class RankPlanner {
     return it->second;
   }
 
-  /// What SEND and RECV between two stages move.
+  /// The values that SEND and RECV between two stages move.
   const std::vector<Value>& payload(int from, int to) const {
     static const std::vector<Value> nothing;
     for (const Crossing& c : call_.crossings) {
@@ -336,7 +336,7 @@ class RankPlanner {
     int first = -1, last = -1;  // numbers of actions
   };
 
-  // The actions at which each kept value of each microbatch begins and ends to be needed.
+  // Finds the first and the last action that needs each kept value of each microbatch.
   void find_lives() {
     for (size_t i = 0; i < actions_.size(); ++i) {
       const Action& a = actions_[i];
@@ -363,12 +363,12 @@ class RankPlanner {
 
   struct Slot {
     int32_t block = -1;
-    int microbatch = -1;  // of the value in it
+    int microbatch = -1;  // the microbatch of the slot's value
     struct Send {
       const Nodes* nodes;
       int receive;  // when its RECV runs
     };
-    std::vector<Send> unsent;  // nobody has waited for these
+    std::vector<Send> unsent;  // sends that nobody has waited for
   };
 
   StampPlace place(int k, int slot) const {
@@ -381,9 +381,9 @@ class RankPlanner {
     s.unsent.clear();
   }
 
-  // Gives a value a slot before action `i`, which makes it. A slot is free when nothing reads its value any more. If
-  // its value is still being sent, another slot is taken while there are fewer than two, and also if the RECV may come
-  // after action `i`: ranks that waited for it could wait for each other.
+  // Assigns a slot to a value before action `i`, which makes it. A slot is free after the last read of its value. While
+  // the slot's value is still being sent, another slot is used if there are fewer than two, or if the RECV may come
+  // after action `i`: ranks that waited for this RECV could wait for each other.
   int slot_for(int k, int microbatch, int i) {
     int& own = slot_[static_cast<size_t>(k)][static_cast<size_t>(microbatch)];
     if (own >= 0) return own;
@@ -421,11 +421,11 @@ class RankPlanner {
     return {StampPlace::kBlock, block, 0};
   }
 
-  /// The place of a value that is computed once a step.
+  /// The place of a value that is computed once per step.
   StampPlace once(Value v) {
     const auto [it, fresh] = once_.try_emplace(v);
     if (fresh) {
-      // Of a slice: the stacked batch.
+      // A slice is computed once per step as the stacked batch.
       const int64_t count = is_slice(v) ? static_cast<int64_t>(microbatches_) : 1;
       it->second.index = plan_->add_block(g_.type(v).nbytes() * count);
     }
@@ -446,7 +446,7 @@ class RankPlanner {
     return place(k, slot_[static_cast<size_t>(k)][static_cast<size_t>(microbatch)]);
   }
 
-  // A part that runs once a step.
+  // Runs a part that runs once per step.
   void run_once(const Ready& ready, const Part& part) {
     if (ready.number < 0) return;
     std::vector<StampPlace> in, out;
@@ -542,7 +542,7 @@ class RankPlanner {
   Ready before_;
   std::map<std::pair<int, Kind>, Ready> action_;
   std::vector<Ready> after_;
-  std::map<Value, Value> values_;  // of the plan's graph
+  std::map<Value, Value> values_;  // values of the plan's graph
   std::vector<Value> outputs_;
   std::map<TransferKey, Nodes> transfers_;
   std::vector<std::vector<Message>> messages_;  // by level

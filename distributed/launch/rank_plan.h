@@ -1,5 +1,5 @@
-// The plan of one rank of a pipeline: its parts (stages/split.h) planned once each, and stamped in the order of its
-// actions, with what it sends and receives.
+// The plan of one rank of a pipeline: plans each part (stages/split.h) once, and copies the plans in the order of the
+// rank's actions, with its sends and receives.
 #pragma once
 #include <span>
 
@@ -19,11 +19,11 @@ struct RankPlanCall {
 
 struct RankPlan {
   internal::Planned planned;
-  std::vector<PlannedCollective> transfers;  // what its sends and receives are for, by site
+  std::vector<PlannedCollective> transfers;  // the values that it sends and receives, by site
 };
 
-/// The plan of a rank of the table. Kernels are not loaded yet. Its commit point is the same place for all ranks: in
-/// front of the first level of the update at which one of them writes a cell.
+/// The plan of a rank of the table, without loaded kernels. The commit point is the same place for all ranks: before
+/// the first level of the update at which a rank writes a cell.
 RankPlan plan_rank(const RankPlanCall& call, int rank);
 
 }  // namespace weft::dist

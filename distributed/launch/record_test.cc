@@ -1,4 +1,4 @@
-// Compiled::record() of a step on a mesh: one record a rank, with its collectives.
+// Compiled::record() of a step on a mesh: one record for each rank, with its collectives.
 #include "compiler/exec/record.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // A model may choose experts by constants, without a router. Each rank then sorts the choices of its own tokens. The
-// results equal those of one device.
+// results equal the results of one device.
 #include <gtest/gtest.h>
 
 #include "distributed/launch/compile.h"

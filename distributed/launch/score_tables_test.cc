@@ -1,5 +1,5 @@
-// Attention with tables of a score_mod on a mesh trains as on one device: tables that are parameters, and constants,
-// of which backward has no gradients.
+// Attention with tables of a score_mod on a mesh trains as on one device. Tables are parameters, or constants, for
+// which backward computes no gradients.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -24,7 +24,7 @@ struct Biased : nn::Module {
 
 struct Trained {
   std::vector<double> losses, weights;
-  std::vector<size_t> results;  // of each attention_backward
+  std::vector<size_t> results;  // numbers of results of each attention_backward
 };
 
 Trained train(bool learned, const std::string& mesh, const char* cp) {

@@ -44,8 +44,8 @@ std::shared_ptr<MeshWorld> world_of(const Mesh& mesh) {
 }
 
 // Sets the commit point: the launch before which a rank waits for all others. It must not come after the first launch
-// that writes a cell in place. Ranks of other shape classes may write earlier, but all must wait between the same two
-// collectives, or they deadlock.
+// that writes a cell in place. Ranks of other shape classes may write earlier, but all ranks must wait between the same
+// two collectives, or they deadlock.
 void set_commit_points(std::vector<internal::Planned>& planned) {
   auto first_write = [](const internal::MemoryPlan& p) {
     size_t first = p.launches.size();
@@ -76,7 +76,7 @@ void set_commit_points(std::vector<internal::Planned>& planned) {
   }
 }
 
-// The whole value of its parts, of which this process has those of its ranks. `place`: by rank, the rank of `mesh`
+// Joins parts into the whole value. This process has the parts of its own ranks. `place`: by rank, the rank of `mesh`
 // whose part it has, or -1.
 Tensor joined(const Mesh& mesh, const Spec& spec, const TensorType& type, const std::vector<int>& place,
               std::vector<Tensor> mine) {
@@ -138,7 +138,7 @@ void ShardedCell::scatter(const Tensor& whole) {
 }
 
 void ShardedCell::initialise(const Graph& init) {
-  std::map<int64_t, Tensor> made;  // by coordinate: ranks with equal ones have equal shards
+  std::map<int64_t, Tensor> made;  // by coordinate: ranks with equal coordinates have equal shards
   const Axes axes = layout_.rest.split_axes();
   for (size_t r = 0; r < shards.size(); ++r) {
     const int at = layout_.place[r];
@@ -226,7 +226,7 @@ MeshStep::MeshStep(const Ref<Graph>& joint, const CompileOptions& options)
     if (!plan_.on_meta) internal::load_kernels(p, options);
 }
 
-// With a budget, by the first choice of cut and recomputation whose plans fit: estimates do not decide.
+// If there is a budget, uses the first choice of cut and recomputation whose plans fit: plans decide, not estimates.
 void MeshStep::plan_stages(const CompileOptions& options) {
   if (options.memory_budget <= 0) return plan_ranks(options);
   PipelinePlan& p = *plan_.pipeline;
@@ -273,7 +273,7 @@ void MeshStep::plan_ranks(const CompileOptions& options) {
       const auto key = [](const PlannedCollective& k) { return std::tuple(k.kind, k.axes, k.site); };
       const std::vector<PlannedCollective>& first = plan_.launched[static_cast<size_t>(r)];
       WEFT_BUG_IF(!std::ranges::equal(first, plan_.launched.back(), {}, key, key), "mesh: ranks of shape class ", c,
-                  " start other collectives than those of class 0 in stage position ", r);
+                  " and of class 0 start different collectives in stage position ", r);
     }
   }
 }
@@ -387,14 +387,14 @@ void MeshStep::shard_cells() {
     if (sharded && !writes(c)) continue;
     if (!sharded) {
       NoGrad guard;
-      // Threads have use for the whole: what needs it is made once for all of them.
+      // Threads share the whole value: an initialiser that needs it runs once for all threads.
       if (Processes::current() && !cell.value.defined() && !cell.remote && cell.init &&
           cell.type.device == Device::cpu())
         own.initialise(*cell.init);
       else
         own.scatter(CellHandle(plan_.joint->cells[c]).value());
       cell.remote = ranks_->cells[c];
-      // A process of a job has no use for the memory of whole values.
+      // A process of a job does not reuse the memory of whole values.
       if (Processes::current()) Allocator::of(Device::cpu()).empty_cache();
     }
     own.forget();
@@ -419,7 +419,7 @@ std::string argument_name(const Graph& g, size_t i) {
 
 }  // namespace
 
-// All processes must have captured the same step: what differs first is named as the program's text has it.
+// All processes must have captured the same step: an error names the first difference as it is in the program's text.
 void MeshStep::check_plan() const {
   Processes* const job = Processes::current();
   if (!job) return;
@@ -437,8 +437,8 @@ void MeshStep::check_plan() const {
   job->check_equal(kFirstCall, facts, "the same model, shapes of arguments, seed and switches in all processes");
 }
 
-// Each process passes whole arguments, and its ranks take their parts of them. If a process passed another batch, the
-// results would be wrong without an error, so the first call compares the values.
+// Each process passes whole arguments, and its ranks use their parts. If a process passed another batch, the results
+// would be silently wrong, so the first call compares the values.
 void MeshStep::check_arguments(std::span<const Tensor> args) const {
   Processes* const job = Processes::current();
   if (!job) return;
@@ -488,7 +488,7 @@ std::vector<Tensor> MeshStep::run(std::span<const Tensor> args) {
   }
 }
 
-// A cell that one rank has overwritten is torn on all. The others keep the values that they had before the step.
+// A cell that one rank has overwritten is torn on all ranks. All other cells keep their values from before the step.
 void MeshStep::failed() {
   for (const auto& e : ranks_->executables)
     if (e) e->discard();
@@ -502,7 +502,7 @@ void MeshStep::failed() {
   }
 }
 
-// The whole results, from those of each rank. In a pipeline, the ranks of its first position have them.
+// Joins the results of the ranks into whole results. In a pipeline, the ranks of its first position have the results.
 std::vector<Tensor> MeshStep::joined_results(const std::vector<std::vector<Tensor>>& results) const {
   const internal::TraceScope trace(TraceEvent::kHost, "join results");
   std::vector<int> place;
@@ -557,7 +557,7 @@ const Graph* MeshStep::graph(const std::string& stage) const {
   return nullptr;
 }
 
-// Of the rank of this process with the largest peak.
+// Fills in the statistics of the rank of this process with the largest peak.
 void MeshStep::fill(CompileStats& s) const {
   size_t rank = 0;
   int64_t most = -1;

@@ -1,6 +1,6 @@
-// MeshStep: one captured step, partitioned over a mesh and run by ranks that are threads of this process, or of the
-// processes of a job (processes.h), each of which has the shards of its own ranks. All ranks commit, or none does. A
-// step that fails tears the cells that a rank has overwritten, and no others.
+// MeshStep: one captured step, partitioned over a mesh. Its ranks are threads of this process, or of the processes of a
+// job (processes.h); each process has the shards of its own ranks. All ranks commit, or none does. A failed step tears
+// only the cells that a rank has overwritten.
 #pragma once
 #include <memory>
 #include <string>
@@ -19,7 +19,7 @@ class ShardedCell final : public RemoteValue {
   /// Which ranks have a shard, and which one.
   struct Layout {
     Mesh mesh;               // without pp
-    std::vector<int> place;  // by rank: the rank of `mesh` whose shard it has; -1: it has none
+    std::vector<int> place;  // by rank: the rank of `mesh` whose shard it has; -1: none
     Spec rest;
     friend bool operator==(const Layout&, const Layout&) = default;
   };
@@ -28,14 +28,14 @@ class ShardedCell final : public RemoteValue {
   bool has_layout(const Layout& layout) const { return layout == layout_; }
   /// Splits a whole value into the shards.
   void scatter(const Tensor& whole);
-  /// Makes the shards by an initialiser (Cell::init), each without the others.
+  /// Makes each shard alone by an initialiser (Cell::init).
   void initialise(const Graph& init);
-  /// Whether `value` is the last result of gather(), and so not newer than the shards. This object also holds that
-  /// value, so a step on one device does not write it in place but replaces it.
+  /// Whether `value` is the last result of gather(), and so not newer than the shards. This object also holds this
+  /// value, so a step on one device replaces it and does not write it in place.
   bool gathered(const Tensor& value) const;
   /// Call before the shards are written: the gathered value is then out of date.
   void forget() { gathered_ = {}; }
-  /// By rank; those of other processes have no values.
+  /// Cells by rank; ranks of other processes have cells without values.
   std::vector<Ref<Cell>> shards;
   /// How often whole values were scattered and gathered, and their bytes.
   struct Moved {
@@ -48,8 +48,9 @@ class ShardedCell final : public RemoteValue {
   Tensor gathered_;
 };
 
-/// The whole values of cells on the first process of a job, while this object exists. The other processes give their
-/// shards and keep nothing. To make one is a collective, if cells are sharded over the job; without a job, nothing.
+/// The whole values of cells on the first process of a job, while this object exists. The other processes send their
+/// shards and keep nothing. Its constructor is a collective if cells are sharded over the job; without a job it does
+/// nothing.
 class GatheredCells {
  public:
   explicit GatheredCells(std::vector<std::pair<std::string, CellHandle>> cells);
@@ -96,8 +97,8 @@ class MeshStep final : public internal::PartitionedStep {
   const std::vector<MeshPlan::Place> places_;
   std::vector<internal::Planned> planned_;  // by shape class; with pp: by shape class and rank of the pipeline
   std::unique_ptr<Ranks> ranks_;
-  bool checked_ = false;  // the arguments of the first call
-  uint16_t number_ = 0;   // among the steps of the flight recorder; 0: there is none
+  bool checked_ = false;  // whether the arguments of the first call were checked
+  uint16_t number_ = 0;   // number of the step in the flight recorder; 0: none
 };
 
 }  // namespace weft::dist

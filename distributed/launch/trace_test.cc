@@ -18,7 +18,7 @@ namespace {
 
 using testing::TraceFile;
 
-// Two layers and their update: products split over tp, gradients summed over dp.
+// Two layers and their update, with products split over tp and gradients summed over dp.
 struct Training {
   Parameter up{ones({16, 32}) * 0.01, "up"}, down{ones({32, 16}) * 0.01, "down"};
   Tensor operator()(const Tensor& x) {

@@ -58,7 +58,7 @@ class GroupTransport : public Transport {
   }
 
  protected:
-  using Group = std::map<int, Ref<Communicator>>;  // by rank, those of this process
+  using Group = std::map<int, Ref<Communicator>>;  // by rank of this process
   virtual Group make(const std::string& axes, const std::vector<int>& group) = 0;
 
  private:
@@ -85,7 +85,7 @@ class ThreadTransport final : public GroupTransport {
 class ProcessTransport final : public GroupTransport {
  public:
   ProcessTransport(const Mesh& mesh, Processes& job) : GroupTransport(mesh), job_(job) {}
-  // Another process may be in its next call already, or still in the one before.
+  // Another process may be in its next call already, or still in its previous call.
   void leave(int) override {}
   void begin() override {}
 

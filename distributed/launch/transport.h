@@ -16,10 +16,10 @@ class Transport {
   virtual ~Transport() = default;
   /// The communicator of a rank of this process along mesh dimensions.
   virtual Ref<Communicator> get(int rank, const std::string& axes) = 0;
-  /// Aborts all communicators, those made later too, until reset(). Keeps the first cause.
+  /// Aborts all communicators, including later ones, until reset(). Keeps the first cause.
   virtual void abort(const std::string& cause) = 0;
-  /// The rank has returned from its function: no other rank may wait for it any more. Between processes, which end
-  /// their functions at different times, this holds only when the process has left.
+  /// The rank has returned from its function: no other rank may wait for it any more. Processes end their functions at
+  /// different times, so between processes this holds only when the process has left.
   virtual void leave(int rank) = 0;
   /// All ranks run again.
   virtual void begin() = 0;
@@ -27,10 +27,10 @@ class Transport {
   virtual void reset() = 0;
 };
 
-/// Between threads. Communicators are created at first use.
+/// The transport between threads. Communicators are created at first use.
 std::unique_ptr<Transport> make_thread_transport(const Mesh& mesh);
-/// Between processes. Communicators are created at first use, which waits for the other processes: ranks that use
-/// several must do so in one order.
+/// The transport between processes. The first use of a communicator creates it and waits for the other processes: ranks
+/// must use several communicators in one order.
 std::unique_ptr<Transport> make_process_transport(const Mesh& mesh, Processes& job);
 
 }  // namespace weft::dist

@@ -1,4 +1,4 @@
-// With sums that do not depend on order, a mesh gives the bits of one device: losses, gradient norms, weights and the
+// If sums do not depend on order, a mesh gives the bits of one device: losses, gradient norms, weights and the
 // optimiser's state after some steps.
 #include <gtest/gtest.h>
 

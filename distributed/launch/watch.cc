@@ -16,13 +16,13 @@ using flight::Event;
 using flight::Record;
 
 constexpr int64_t kEvery = 500'000'000, kPatience = 2'000'000'000;  // ns
-constexpr int kMostAlike = 3;                                       // reports of one rank in one phase
+constexpr int kMostAlike = 3;                                       // limit of the reports about one rank in one phase
 
 struct Tail {
   std::optional<Record> record, next;
 };
 
-// The record of a rank with this number, or its last one if that is 0, and the one behind it.
+// Reads a rank's record with this number (0: its last record), and the next record.
 Tail read_tail(const std::string& path, uint64_t sequence) {
   Tail tail;
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
@@ -82,10 +82,10 @@ std::optional<std::string> Watch::begin() {
     if (longest.path.empty() || last->time < longest.record.time) longest = {file.path(), *last};
   }
   if (longest.path.empty() || (waiting_ && !all)) return {};
-  // Waits that are over are of no interest.
+  // Finished waits are not reported.
   const auto d = folder_.diagnose({.patience = static_cast<double>(kPatience) * 1e-9, .slow = 1e9});
   using diagnose::Fault;
-  // Those end the job at once.
+  // These faults end the job at once.
   if (!d || d->fault == Fault::kNone || d->fault == Fault::kDead || d->fault == Fault::kFailed ||
       d->fault == Fault::kStopped)
     return {};

@@ -15,18 +15,18 @@ namespace weft::dist {
 class Watch {
  public:
   explicit Watch(const FlightFolder& folder) : folder_(folder) {}
-  /// A sentence when a rank has waited for more than 2 s, which says for which other one and what that does; another
-  /// one when it waits no longer; nothing else. Looks at most twice a second, at the last record of each rank; reads
-  /// all records only when a rank waits. `last`: looks in any case. Never throws.
+  /// Returns a sentence when a rank has waited for more than 2 s, with the awaited rank and its activity; another when
+  /// the wait has ended; otherwise nothing. Reads the last record of each rank, at most twice a second, and all records
+  /// only when a rank waits. `last`: reads regardless of the time. Never throws.
   std::optional<std::string> look(bool last = false);
-  /// The fault, once a rank has left its plan and all ranks have waited in collectives for more than 2 s: they would do
-  /// so until their deadline.
+  /// The fault, once a rank has left its plan and all ranks have waited in collectives for more than 2 s: they would
+  /// wait until their deadline.
   const std::optional<diagnose::Diagnosis>& deadlock() const { return deadlock_; }
 
  private:
   struct Waiting {
-    std::string path;       // of the records of a rank that waits
-    flight::Record record;  // by which it began to
+    std::string path;       // path of the records of a rank that waits
+    flight::Record record;  // the event that began the wait
     int late = -1;          // the rank that it waits for
     bool shown = false;
   };
@@ -36,8 +36,8 @@ class Watch {
   const FlightFolder& folder_;
   int64_t next_ = 0;  // time of the next look
   std::optional<diagnose::Diagnosis> deadlock_;
-  std::optional<Waiting> waiting_;                       // of the last report
-  std::map<std::pair<int, std::string>, int> reported_;  // how often, by rank and what it did
+  std::optional<Waiting> waiting_;                       // the wait of the last report
+  std::map<std::pair<int, std::string>, int> reported_;  // number of reports, by rank and its activity
 };
 
 }  // namespace weft::dist

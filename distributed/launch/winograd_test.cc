@@ -1,5 +1,5 @@
-// Convolutions by Winograd's algorithm on meshes: of small whole numbers all sums are exact, so the results are those
-// of one device.
+// Convolutions by Winograd's algorithm on meshes: for small integers all sums are exact, so the results equal one
+// device's.
 #include <gtest/gtest.h>
 
 #include "distributed/launch/compile.h"

@@ -1,4 +1,4 @@
-// Gradients that are sent as bf16: where they are rounded, how far that is from the exact sum, and the plan's bytes.
+// Tests gradients sent as bf16: the places of rounding, the distance from the exact sum, and the plan's bytes.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -10,8 +10,8 @@
 namespace weft::dist {
 namespace {
 
-// A step from zero with learning rate 1 makes the parameter minus its gradient, to which rank r of four gives the
-// product of row r of x and of row r of y.
+// A step from zero with learning rate 1 sets the parameter to minus its gradient. Rank r of four adds the product of
+// row r of x and row r of y to the gradient.
 constexpr int64_t kRanks = 4, kWidth = 64;
 
 struct Trained {
@@ -55,8 +55,8 @@ TEST(Wire, RoundsWhatARankGivesAndTheSum) {
       }
       EXPECT_EQ(wide.gradient[i], sum);
       ASSERT_EQ(narrow.gradient[i], static_cast<float>(bfloat16(given))) << "zero " << zero;
-      // A rounding to bf16 changes a value by 2^-8 of it at most: those of the ranks by 2^-8 of `size` in all, and the
-      // sum is not larger than that. An f32 sum adds 2^-24 of `size` for each rank.
+      // Rounding to bf16 changes a value by at most 2^-8 of it: all ranks' terms by 2^-8 of `size` in total, and the
+      // sum, which is at most `size`, by as much again. An f32 sum adds 2^-24 of `size` for each rank.
       const double bound = (std::ldexp(2.0, -8) + std::ldexp(1.0, -16) + std::ldexp(4.0, -24)) * size;
       ASSERT_LE(std::fabs(narrow.gradient[i] - exact), bound);
       rounded += narrow.gradient[i] != sum;

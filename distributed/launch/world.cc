@@ -43,7 +43,7 @@ struct World::Impl {
     const int n = mesh.size();
     Processes* const job = Processes::current();
     WEFT_CHECK(!job || job->size() == n, "world: mesh ", mesh.to_string(), " has ", n, " ranks, and the job ",
-               job ? job->size() : 0, "; need as many");
+               job ? job->size() : 0, "; need equal numbers");
     transport = job ? make_process_transport(mesh, *job) : make_thread_transport(mesh);
     WEFT_CHECK(n <= 4096, "world: ", n, " ranks as threads of one process; need at most 4096");
     WEFT_CHECK(o.threads >= 0, "world: threads is ", o.threads, "; need 0 (one for each core) or more");
@@ -125,7 +125,7 @@ struct World::Impl {
   const Mesh mesh;
   std::unique_ptr<Transport> transport;
   std::vector<int> local;                    // the ranks of this process
-  std::vector<std::unique_ptr<Rank>> ranks;  // by rank; null for those of other processes
+  std::vector<std::unique_ptr<Rank>> ranks;  // by rank; null for ranks of other processes
   std::vector<std::thread> drivers;
 
   std::mutex mutex;
@@ -176,7 +176,7 @@ void World::run(const std::function<void(int)>& fn) {
 }
 
 void World::connect(const std::vector<std::string>& axes) {
-  // By the first ranks of groups: the same order in all processes.
+  // Goes through groups by their first ranks, which is the same order in all processes.
   for (const std::string& names : axes)
     for (int first = 0; first < size(); ++first) {
       const std::vector<int> group = mesh().group(first, names);

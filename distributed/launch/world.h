@@ -1,7 +1,6 @@
-// World: the ranks of a mesh, as threads of this process, or those of this process in a job of several (processes.h).
-// Each rank has a driver thread, a share of the machine's cores, a RankContext and a device whose allocator counts the
-// rank's memory. Driver threads live as long as the world and sleep between calls. Only driver threads wait for each
-// other.
+// World: the ranks of a mesh as threads of this process; in a job (processes.h), only this process's ranks. Each rank
+// has a driver thread, a share of the machine's cores, a RankContext and a device whose allocator counts the rank's
+// memory. Driver threads live as long as the world and sleep between calls. Only driver threads wait for each other.
 #pragma once
 #include <chrono>
 #include <functional>
@@ -15,8 +14,8 @@
 namespace weft::dist {
 
 struct WorldOptions {
-  int threads = 0;  // for all ranks together; 0: one for each core
-  std::chrono::nanoseconds timeout = std::chrono::seconds(kDefaultTimeout);  // of a wait for other ranks
+  int threads = 0;  // total for all ranks; 0: one for each core
+  std::chrono::nanoseconds timeout = std::chrono::seconds(kDefaultTimeout);  // timeout of a wait for other ranks
   bool record = false;  // keep a CollectiveRecord of each collective
 };
 
@@ -30,12 +29,13 @@ class World {
   int size() const { return mesh().size(); }
   /// The ranks of this process.
   const std::vector<int>& local() const;
-  /// Calls fn(rank) on all ranks of this process at the same time; returns when all have returned. If one throws, all
-  /// collectives are aborted, so that no rank waits for it, and the first error is thrown as "rank 3: ...". The world
-  /// can be used again after that. Throws FailedPrecondition if run() is in progress.
+  /// Calls fn(rank) on all ranks of this process at the same time; returns when all have returned. If a rank throws,
+  /// all collectives are aborted, so that no rank waits for it, and the first error is thrown as "rank 3: ...". The
+  /// world can be used again afterwards. Throws FailedPrecondition if run() is in progress.
   void run(const std::function<void(int rank)>& fn);
   /// Creates the communicators of the ranks of this process along each of these mesh dimensions, in this order. All
-  /// processes call it with the same list, as they wait for each other; others are created at first use.
+  /// processes must call it with the same list, since they wait for each other. Other communicators are created at
+  /// first use.
   void connect(const std::vector<std::string>& axes);
   /// The context of a rank of this process, for its statistics; not while run() is in progress.
   RankContext& rank(int rank);
@@ -43,7 +43,7 @@ class World {
   void clear_statistics();
   /// Turns the recording of collectives on or off.
   void record(bool on);
-  /// A table by collective and axes: count, bytes and waiting time of the average rank.
+  /// A table by collective and axes of the average rank's counts, bytes and waiting times.
   std::string statistics() const;
 
  private:

@@ -56,7 +56,7 @@ TEST(World, RanksKnowWhoTheyAre) {
 TEST(World, SubGroupsOfACube) {
   World world(Mesh{{"a", 2}, {"b", 2}, {"c", 2}});
   world.run([](int r) {
-    const int64_t v = int64_t{1} << (8 * (r / 4 + 2 * (r / 2 % 2) + 4 * (r % 2)));  // each rank has its own byte
+    const int64_t v = int64_t{1} << (8 * (r / 4 + 2 * (r / 2 % 2) + 4 * (r % 2)));  // each rank adds into its own byte
     auto expect = [&](const std::string& axes, int mask) {
       int64_t want = 0;
       for (int p = 0; p < 8; ++p)
@@ -102,7 +102,7 @@ TEST(World, TheFirstErrorWakesAllAndIsNamed) {
                 });
               }),
               "rank 2: loader: out of data");
-    world.run([](int) { EXPECT_EQ(sum_over("dp", 1), 4); });  // usable again
+    world.run([](int) { EXPECT_EQ(sum_over("dp", 1), 4); });  // the world is usable again
   }
   EXPECT_EQ(error_of([&] {
               world.run([](int r) {
@@ -243,7 +243,7 @@ TEST(World, WaitingForTheSlowestIsKnown) {
   EXPECT_LE(fast.late, fast.all);
   EXPECT_LE(slow.late, slow.all);
   EXPECT_LE(fast.all, between(started[0], ended[0]));
-  // Up to a moment after the late rank has started.
+  // The wait may end a moment after the late rank has started.
   EXPECT_LE(slow.late, between(started[1], ended[1]));
   EXPECT_LE(fast.late, between(started[0], ended[1]));
   world.clear_statistics();

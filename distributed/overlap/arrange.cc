@@ -23,7 +23,7 @@ int64_t count(const Graph& g) {
   return n;
 }
 
-// Without overlap: the rank waits for the whole time of each collective.
+// The schedule without overlap: the rank waits for the whole time of each collective.
 OverlapSchedule plain_schedule(const Graph& g, const Mesh& mesh, const Machine& machine) {
   OverlapSchedule s;
   const Dependencies flow(g);
@@ -40,7 +40,7 @@ OverlapSchedule plain_schedule(const Graph& g, const Mesh& mesh, const Machine& 
   return s;
 }
 
-// Why kAuto leaves collectives beside their products: the one that comes closest to a gain.
+// Why kAuto declines rings: names the ring that comes closest to a gain.
 std::string why_declined(const Graph& g, const Machine& machine, size_t rings, const std::vector<Ring>& declined) {
   const Ring& r = *std::min_element(declined.begin(), declined.end(), [](const Ring& a, const Ring& b) {
     return a.ring_seconds / a.plain_seconds < b.ring_seconds / b.plain_seconds;
@@ -48,7 +48,7 @@ std::string why_declined(const Graph& g, const Machine& machine, size_t rings, c
   const Node& n = g.node(r.collective);
   return str_cat("async_tp auto: ", rings, " of ", rings + declined.size(), " rings; the best other (", n.op->name,
                  " at ", n.line.to_string(), ") would take ", ms(r.ring_seconds), " ms instead of ",
-                 ms(r.plain_seconds), machine.shares_cores ? ": cores move what ranks send" : "");
+                 ms(r.plain_seconds), machine.shares_cores ? ": cores move the data" : "");
 }
 
 }  // namespace
@@ -111,7 +111,7 @@ CommunicationReport arrange_communication(const Mesh& mesh, std::span<Ref<Graph>
       report.notes.push_back("ranks have graphs of different structure: collectives are not rearranged");
       return report;
     }
-  // Each pass decides on the first class. All classes get the same change.
+  // Each pass decides on the first class, and all classes get the same change.
   PassSteps steps(passes);
   auto replaced = [&](const char* pass) {
     report.after = count(*classes[0]);

@@ -23,15 +23,15 @@ struct CommunicationOptions {
 struct CommunicationReport {
   int64_t before = 0, after = 0;              // number of collectives
   std::vector<int64_t> rings;                 // sites of the gathers and scatters that became rings with their products
-  std::map<int64_t, int64_t> ring_steps;      // by site of a ring's permute_ranks: the site of what it replaces
+  std::map<int64_t, int64_t> ring_steps;      // by site of a ring's permute_ranks: the site of the replaced collective
   OverlapSchedule plain, schedule;            // predicted times without overlap, and as arranged; without events
   std::vector<std::vector<int64_t>> buckets;  // sites of each bucket's members; the bucket keeps the first
   std::vector<std::string> notes;             // sentences for reports
   /// How the collective with this site is hidden: "hidden by dot at model.cc:50 and 3 more (0.12 of 0.30 ms exposed)",
   /// "one of 6 in a bucket", or "" if unknown.
   std::string hidden_by(int64_t site) const;
-  /// "collectives: 60, after bucketing 34; memory before fusion 512 -> 640 bytes". Without times: plan/estimate.h
-  /// predicts those of the arranged graph, which the plan report shows.
+  /// "collectives: 60, after bucketing 34; memory before fusion 512 -> 640 bytes". Without times: the plan report shows
+  /// the times that plan/estimate.h predicts for the arranged graph.
   std::string to_string() const;
 };
 

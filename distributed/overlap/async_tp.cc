@@ -26,7 +26,7 @@ int result_dim(const Graph& g, const Node& dot, int i, int64_t d) {
   return at;
 }
 
-// The operand, and its dim, from which dim d of a product's result comes; {-1, -1} for a batch dim.
+// The operand and the operand's dim from which dim d of a product's result comes; {-1, -1} for a batch dim.
 std::pair<int, int> operand_dim(const Graph& g, const Node& dot, int64_t d) {
   for (int i : {0, 1})
     for (int k = 0; k < g.type(dot.inputs[i]).shape.size(); ++k)
@@ -36,11 +36,11 @@ std::pair<int, int> operand_dim(const Graph& g, const Node& dot, int64_t d) {
 
 bool even(const Node& n) { return !n.attrs.has("sizes") && !n.attrs.has("extent") && n.attrs.i("parts") > 1; }
 
-// Seconds that the cores of a rank are busy with a step of a ring: they cannot compute then.
+// Seconds for which a step of a ring keeps the cores of a rank from computing.
 double busy_seconds(const Machine& machine, int nodes, double bytes, double send) {
   if (!machine.shares_cores) return 0;
   if (nodes == 1) return send;  // the link is the memory
-  // Each side copies between its own memory and that of the network's driver.
+  // Each side copies between its own memory and the network driver's memory.
   return std::min(send, roofline_seconds(machine, {.bytes = 4 * bytes, .written = 2 * bytes}));
 }
 
@@ -118,8 +118,8 @@ class Applier {
     for (size_t i = 0; i < g_.node(id).outputs.size(); ++i)
       mine.push_back(capture_.wrap({now, static_cast<int32_t>(i)}));
   }
-  // A ring computes all products of one gather at the place of the first, so an operand may come later in the old
-  // order: it is copied now.
+  // Copies the operand now: a ring computes all products of one gather at the place of the first, so an operand may
+  // come later in the old order.
   const Tensor& operand(Value v) {
     if (values_[static_cast<size_t>(v.node)].empty()) copy(v.node);
     return get(v);
@@ -226,7 +226,7 @@ std::vector<Ring> choose_rings(const Graph& g, const Mesh& mesh, const Machine& 
         const Node& dot = g.node(to);
         fits = fits && dot.op == &dot_op && !taken[to] && dot.inputs[0].node != dot.inputs[1].node &&
                result_dim(g, dot, dot.inputs[0].node == id ? 0 : 1, n.attrs.i("dim")) >= 0;
-        // The ring computes all products at the place of the first: none may depend on another.
+        // The ring computes all products at the place of the first, so none may depend on another.
         fits = fits && (to == readers[id][0] || flow.ready[to] < readers[id][0]);
         r.dots.push_back(to);
       }

@@ -16,7 +16,7 @@ bool can_share(const Graph& g, const Node& n) {
   return !n.attrs.has("sizes") && !n.attrs.has("extent") && g.type(n.inputs[0]).shape.numel() > 0;
 }
 
-// Equal for collectives that may share a bucket.
+// A key that is equal for collectives that may share a bucket.
 std::string key_of(const Graph& g, const Node& n) {
   std::string key = str_cat(n.op->name, " ", n.attrs.get<std::string>("axes"), " ", g.type(n.inputs[0]).dtype,
                             n.backward ? " backward" : "");
@@ -40,7 +40,7 @@ class Applier {
   }
 
   Ref<Graph> run() {
-    // A bucket is added with the first node that needs it. All its operands exist by then.
+    // Adds a bucket at the first node that needs it, when all its operands exist.
     for (int32_t id = 0; id < g_.size(); ++id)
       if (flow_.live[id] && !flow_.light[id] && bucket_[static_cast<size_t>(id)] < 0) copy_({id, 0});
     copy_.copy_results();
@@ -65,7 +65,7 @@ class Applier {
   }
   Value permuted(Value v, const Shape& dims, const Node& n) { return add(permute_op, {v}, {{"dims", dims}}, n); }
 
-  // A shape's elements before `dim`, in it, and after it.
+  // A shape's numbers of elements before, in and after `dim`.
   struct Split {
     int64_t outer = 1, extent = 1, inner = 1;
     Split(const Shape& s, int64_t dim) : extent(s[static_cast<int>(dim)]) {
@@ -80,7 +80,7 @@ class Applier {
     const OpDef& op = *first.op;
     const bool scatter = &op == &reduce_scatter_op, gather = &op == &all_gather_op;
     const int64_t parts = scatter || gather ? first.attrs.i("parts") : 1;
-    // Operands are packed as [rows, elements]. A reduce_scatter has one row for each rank.
+    // Operands are packed as [rows, elements], with one row for each rank of a reduce_scatter.
     std::vector<Value> packed;
     std::vector<int64_t> sizes;
     for (int32_t id : members) {
@@ -127,7 +127,7 @@ class Applier {
 };
 
 // A position for each heavy node, after the positions of its operands. All members of a bucket get one position, after
-// all their operands and before all their users, so no choice of further buckets can make a cycle.
+// all their operands and before all their users. So further buckets cannot make a cycle.
 class Positions {
  public:
   explicit Positions(const Dependencies& flow) : flow_(flow), at_(flow.live.size()), after_(flow.live.size()) {

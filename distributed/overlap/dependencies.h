@@ -15,20 +15,20 @@ struct Dependencies {
   std::vector<bool> live, light;  // by node
   std::vector<int32_t> ready;     // by node: the last heavy node that its operands need, or -1
   std::vector<int32_t> use;       // by node: the first heavy node that needs its results; g.size() if there is none
-  /// By node: the heavy nodes that must come before it, each once: its nearest heavy operands, and the readers of a
-  /// cell whose new value this node computes.
+  /// By node: the heavy nodes that must come before it, each once. These are its nearest heavy operands and the readers
+  /// of a cell whose new value it computes.
   std::vector<std::vector<int32_t>> before;
 };
 
 /// Copies a node when its value is first needed, operands first.
 class CopyOnDemand {
  public:
-  /// `make` may add a node in another way than by a copy, operands included; it then returns true.
+  /// `make` may add a node (and its operands) other than by a copy; it then returns true.
   CopyOnDemand(const Graph& g, Rewriter& r, std::function<bool(int32_t id)> make = nullptr)
       : g_(g), r_(r), make_(std::move(make)) {}
   /// The value of `v` in the new graph.
   Value operator()(Value v);
-  /// Copies what inputs, outputs and cell writes need.
+  /// Copies all nodes that inputs, outputs and cell writes need.
   void copy_results();
 
  private:

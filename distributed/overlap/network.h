@@ -1,5 +1,5 @@
-// What schedules and reports ask of the cost of communication (compiler/cost/collective_seconds.h): collectives of a
-// graph over the dimensions of a mesh.
+// Costs of a graph's collectives over the dimensions of a mesh, for schedules and reports (from
+// compiler/cost/collective_seconds.h).
 #pragma once
 #include <optional>
 #include <string>
@@ -34,8 +34,8 @@ std::optional<Collective> collective_of(const Node& n);
 /// Whether a node is a blocking collective: neither a start nor a wait.
 bool communicates(const Node& n);
 
-/// Bytes of a collective as RankContext counts them: of the first operand or result, whichever is larger. Of an
-/// all-to-all the smaller one, because the other may have room for rows that do not come.
+/// Bytes of a collective as RankContext counts them: the larger of the first operand and result. An all-to-all counts
+/// the smaller one, because the other may have room for rows that do not come.
 int64_t collective_bytes(const Graph& g, const Node& n);
 
 /// The number of ranks in a collective.
@@ -44,7 +44,7 @@ int64_t collective_parts(const Mesh& mesh, const Node& n);
 /// Seconds of a blocking collective.
 double communication_seconds(const Machine& machine, const Mesh& mesh, const Graph& g, const Node& n);
 
-/// Seconds that a node computes. Elementwise nodes count as half fused: a third of their traffic and no launch.
+/// Seconds that a node computes. Elementwise nodes count as partly fused: a third of their traffic and no launch.
 double compute_seconds(const Machine& machine, const Graph& g, const Node& n);
 
 }  // namespace weft::dist

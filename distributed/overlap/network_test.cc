@@ -15,7 +15,7 @@ TEST(Network, MeshDimensionsReachTheirNodes) {
   EXPECT_EQ(nodes_of(mesh, "dp,tp", m), 4);
   EXPECT_EQ(collective_seconds(Collective::kAllReduce, 1e8, mesh, "dp,tp", m),
             collective_seconds(Collective::kAllReduce, 1e8, 32, 4, m));
-  // A step of a ring without measured points is one hop over one link.
+  // Without measured points, a step of a ring is one hop over one link.
   const Machine& cpu = machine_preset("cpu");
   const Link link = link_of(mesh, "tp", cpu);
   EXPECT_DOUBLE_EQ(link.latency, cpu.links.inner_hop);

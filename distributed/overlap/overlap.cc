@@ -11,7 +11,7 @@
 namespace weft::dist {
 namespace {
 
-// Live bytes while nodes run in some order. A light node that views another node's memory keeps it alive.
+// Live bytes while nodes run in some order. A light node keeps alive the memory that it views.
 class LiveBytes {
  public:
   LiveBytes(const Graph& g, const Dependencies& flow)
@@ -50,7 +50,7 @@ class LiveBytes {
     for (int32_t from : reads_[id])
       if (--uses_[from] == 0) live_ -= bytes_[from];
   }
-  /// Bytes that are freed once this node has read its operands.
+  /// Bytes that become free once this node has read its operands.
   int64_t frees(int32_t id) const {
     int64_t bytes = 0;
     for (int32_t from : reads_[id])
@@ -95,7 +95,7 @@ std::string_view layer_of(const Node& n) {
 
 class Scheduler {
  public:
-  /// `window`: bytes of parameters that may be gathered ahead. `limit`: live bytes above which nothing starts early.
+  /// `window`: limit of bytes of parameters gathered ahead. `limit`: live bytes above which nothing starts early.
   /// `in_place`: keeps the graph's order, without overlap.
   Scheduler(const Graph& g, const Dependencies& flow, const Mesh& mesh, const Machine& machine,
             const OverlapOptions& options, int64_t window, int64_t limit, bool in_place)
@@ -177,7 +177,7 @@ class Scheduler {
  private:
   struct Info {
     bool splits = false, fixed = false, started = false, done = false;
-    int32_t missing = 0;  // nodes of Dependencies::before that are not done
+    int32_t missing = 0;  // number of nodes of Dependencies::before that are not done
     double seconds = 0, finish = 0, before = 0;
     size_t hidden = 0;  // a collective's index in OverlapSchedule::hidden
     int64_t ahead = 0;  // its bytes in the prefetch window
@@ -249,7 +249,7 @@ class Scheduler {
     Info& x = n_[id];
     HiddenCollective& h = s_.hidden[x.hidden];
     if (x.finish > clock_) {
-      // The rank waits for the transfers before this one on its network, too.
+      // The rank also waits for earlier transfers on the same network.
       const auto& axes = g_.node(id).attrs.get<std::string>("axes");
       for (int32_t other : under_way_) {
         const Info& y = n_[other];
@@ -279,8 +279,9 @@ class Scheduler {
     return s;
   }
 
-  /// Whether a collective would keep memory for longer than hides it: its result is larger than what it frees, and the
-  /// work after the next node and up to its use takes more than twice its time, with what the network has to do before.
+  /// Whether a collective would keep memory for longer than its hiding needs. Its result must be larger than the memory
+  /// that it frees; and the work after the next node and up to its use must take more than twice its time, including
+  /// the network's earlier transfers.
   bool too_early(size_t head, int32_t id) {
     if (memory_.bytes(id) <= memory_.frees(id)) return false;
     const int32_t use = flow_.use[id];
@@ -290,8 +291,8 @@ class Scheduler {
     return work > 2 * (network + n_[id].seconds);
   }
 
-  /// Starts the collectives whose operands are ready: gathers of parameters only within the window, others not long
-  /// before their use, none beyond the budget.
+  /// Starts the collectives whose operands are ready. Gathers of parameters start only within the window, others not
+  /// long before their use, and none beyond the budget.
   void start_ready(size_t head) {
     const std::vector<int32_t> open = open_;
     for (int32_t id : open) {
@@ -300,7 +301,7 @@ class Scheduler {
       if (memory_.live() + memory_.bytes(id) > budget_) continue;
       if (flow_.ready[id] < 0 && id > order_[head]) {
         const int64_t bytes = memory_.bytes(id);
-        if (ahead_ > 0 && ahead_ + bytes > window_) break;  // in the order of use
+        if (ahead_ > 0 && ahead_ + bytes > window_) break;  // gathers start in the order of use
         ahead_ += bytes;
         x.ahead = bytes;
       } else if (flow_.ready[id] >= 0 && too_early(head, id)) {
@@ -317,7 +318,7 @@ class Scheduler {
       if (n_[id].finish + n_[id].seconds <= clock_ && memory_.frees(id) > 0) wait_for(id);
   }
 
-  /// Waits for collectives whose operands' memory becomes free, the oldest first, until `bytes` more fit.
+  /// Waits for collectives that free their operands' memory, oldest first, until `bytes` more fit.
   void make_room(int64_t bytes) {
     if (memory_.live() + bytes <= budget_) return;
     const std::vector<int32_t> all = under_way_;
@@ -327,7 +328,7 @@ class Scheduler {
     }
   }
 
-  /// Whether collectives alone need the result.
+  /// Whether only collectives need the result.
   bool only_communicated(const Info& x) const {
     return std::all_of(x.after.begin(), x.after.end(), [&](int32_t to) { return n_[to].splits; });
   }
@@ -342,7 +343,7 @@ class Scheduler {
       if (free_at(id) > clock_) continue;
       const int64_t more = memory_.bytes(id) - memory_.frees(id);
       if (memory_.live() + more > std::max(memory_.live(), budget_)) continue;
-      // A large gradient would wait for its reduction with the parameter that is gathered now.
+      // A large gradient would be alive, until its reduction, together with the parameter that is gathered now.
       if (window_ > 0 && more > window_ && only_communicated(x)) continue;
       return id;
     }
@@ -358,7 +359,7 @@ class Scheduler {
   std::vector<Info> n_;
   std::vector<int32_t> order_, open_, under_way_;  // open_: collectives not started, in order
   std::map<int32_t, std::vector<int32_t>> meanwhile_;
-  std::map<std::string, double> network_;  // by axes: when it is idle
+  std::map<std::string, double> network_;  // by axes: the time from which the network is idle
   int64_t ahead_ = 0;
   double clock_ = 0, all_ = 0;  // all_: seconds of all work
   OverlapSchedule s_;
@@ -369,8 +370,9 @@ OverlapSchedule plain_of(OverlapSchedule s) {
   return s;
 }
 
-// What most layers gather: half of all bytes are of layers with at most so many. The largest may be an embedding that
-// is many times larger than the other layers, which would all be gathered ahead of it.
+// The bytes b that a typical layer gathers: layers with at most b bytes have half of all bytes. The largest layer would
+// be no good limit: it may be an embedding, many times larger than the other layers, which would all be gathered ahead
+// of it.
 int64_t bytes_of_a_layer(const Graph& g, const Dependencies& flow) {
   std::map<std::pair<std::string_view, bool>, int64_t> layers;
   for (int32_t id = 0; id < g.size(); ++id) {
@@ -398,11 +400,11 @@ OverlapSchedule schedule(const Graph& g, const Mesh& mesh, const Machine& machin
   const int64_t window = options.prefetch_bytes > 0 ? options.prefetch_bytes : bytes_of_a_layer(g, flow);
   const OverlapSchedule plain = Scheduler(g, flow, mesh, machine, options, 0, 0, true).run();
   const int64_t budget = options.memory_bytes > 0 ? options.memory_bytes : plain.peak + plain.peak / 50 + window;
-  // The limit decides only what may start early. The peak can still exceed the budget; the limit is then lowered.
+  // The limit only bounds early starts. The peak can still exceed the budget; the limit is then lowered.
   int64_t limit = budget;
   OverlapOptions tried = options;
   for (int attempt = 0; attempt < 5; ++attempt) {
-    if (attempt == 3) tried.look_ahead = 0;  // early results use memory too
+    if (attempt == 3) tried.look_ahead = 0;  // early results also use memory
     OverlapSchedule s = Scheduler(g, flow, mesh, machine, tried, window, limit, false).run();
     s.peak_before = plain.peak;
     if (s.peak <= budget) return s.exposed <= plain.exposed ? s : plain_of(plain);
@@ -414,7 +416,7 @@ OverlapSchedule schedule(const Graph& g, const Mesh& mesh, const Machine& machin
 Ref<Graph> apply_schedule(const Graph& g, const OverlapSchedule& s) {
   Rewriter r(g);
   CopyOnDemand copy(g, r);
-  std::map<int32_t, std::pair<Value, Value>> started;  // operand and result
+  std::map<int32_t, std::pair<Value, Value>> started;  // the operand and the result
   for (const ScheduleEvent& e : s.events) {
     const Node& n = g.node(e.node);
     if (e.kind == ScheduleEvent::kRun) {

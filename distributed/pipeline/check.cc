@@ -14,7 +14,7 @@ constexpr const char* kWho = "pipeline table: rank ";
 void check_order_of_rank(const ActionIndex& index, int rank) {
   const std::vector<Action>& list = index.table().ranks[static_cast<size_t>(rank)];
   const int first = index.first(rank), end = index.first(rank + 1);
-  int begin = first;  // of the pair that the action is in
+  int begin = first;  // position of the action, or of the first action of its pair
   for (int n = first; n < end; ++n) {
     const Action& a = list[static_cast<size_t>(n - first)];
     if (n == first || !list[static_cast<size_t>(n - first - 1)].with_next) begin = n;
@@ -28,11 +28,11 @@ void check_order_of_rank(const ActionIndex& index, int rank) {
   }
 }
 
-/// Weights are there from GATHER to RELEASE, in stages that have a GATHER; REDUCE takes what was accumulated before.
+/// In stages with a GATHER, weights exist from GATHER to RELEASE. REDUCE reduces the gradients accumulated before it.
 void check_stage_actions(const Table& table) {
   struct Stage {
     bool gathers = false, gathered = false, reduces = false;
-    const Action* gradient = nullptr;  // the last one that no REDUCE has taken
+    const Action* gradient = nullptr;  // the last gradient that no REDUCE has reduced
   };
   std::vector<Stage> stages(static_cast<size_t>(table.stages()));
   for (const std::vector<Action>& rank : table.ranks)
@@ -73,7 +73,7 @@ int most_alive(const std::vector<Action>& list) {
   return most;
 }
 
-/// Runs the table without times: a rank goes on until an action awaits another rank, which wakes it.
+/// Runs the table without times: a rank runs until an action awaits another rank, which wakes it.
 class Run {
  public:
   explicit Run(const ActionIndex& index) : index_(index) {
@@ -132,8 +132,8 @@ class Run {
     }
   }
 
-  /// Every rank that waits awaits one that waits too: from any, the way leads into a circle. Names the wait of its
-  /// lowest rank.
+  /// Every waiting rank awaits another waiting rank, so the path from any rank leads into a cycle. Names the wait of
+  /// the cycle's lowest rank.
   [[noreturn]] void report() {
     int rank = 0;
     while (next(rank) == index_.first(rank + 1)) ++rank;
@@ -149,7 +149,7 @@ class Run {
     } while (rank != start);
     rank = lowest;
     const int awaited = awaited_[static_cast<size_t>(rank)];
-    // Of a pair, the action that awaits.
+    // If the head is a pair, the action that awaits.
     const Action* a = &head(rank);
     bool first = false;
     index_.for_each_awaited(*a, [&](int n, int) { first |= n == awaited; });
@@ -162,8 +162,8 @@ class Run {
 
   const ActionIndex& index_;
   std::vector<int> next_;          // by rank: its first action that has not run
-  std::vector<int> awaited_;       // by rank that sleeps
-  std::vector<int> next_sleeper_;  // by rank: another one that awaits the same action
+  std::vector<int> awaited_;       // by sleeping rank: the awaited action
+  std::vector<int> next_sleeper_;  // by rank: another rank that awaits the same action
   std::vector<int> sleeper_;       // by action: a rank that awaits it
   std::vector<int> awake_;
   std::vector<int> order_;

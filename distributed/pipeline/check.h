@@ -7,17 +7,17 @@
 
 namespace weft::dist::pipeline {
 
-/// What check() found. Keeps references to the table and the links.
+/// The result of check(). Keeps references to the table and the links.
 struct Checked {
   ActionIndex index;
   std::vector<int> order;  // the numbers of all actions, in an order in which they can run
   std::vector<int> alive;  // by rank: the most microbatches of its stages between their F and their W or B
 };
 
-/// Throws InvalidArgument with one sentence that names the rank and the action if an action is missing, doubled or on
-/// a wrong rank, if it comes before one of its own rank that it awaits, if it computes with weights that are not
-/// gathered or a gradient misses the REDUCE of its stage, and if ranks wait for each other in a circle. Takes a time
-/// linear in the number of actions.
+/// Throws InvalidArgument, naming the rank and the action, if an action is missing, doubled or on a wrong rank; if it
+/// precedes an action of its own rank that it awaits; if it computes with weights that are not gathered; if a gradient
+/// misses the REDUCE of its stage; and if ranks wait for each other in a cycle. The time is linear in the number of
+/// actions.
 Checked check(const Table& table, const Links& links);
 
 }  // namespace weft::dist::pipeline

@@ -1,4 +1,4 @@
-// Tables that cannot run, and what is said about each; tables that can.
+// Tables that cannot run, with the error of each, and tables that can.
 #include "distributed/pipeline/check.h"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@ namespace {
 
 using weft::testing::error_of;
 
-/// Lines with | between them, over a chain of stages.
+/// The error of a table over a chain of stages; | separates the lines.
 std::string error(std::string text) {
   std::replace(text.begin(), text.end(), '|', '\n');
   return error_of([&] {
@@ -67,7 +67,7 @@ TEST(Check, Order) {
   EXPECT_EQ(error("0,F,0,0|0,W,0,0|0,I,0,0"),
             "pipeline table: rank 0 has W of stage 0, microbatch 0 before I of stage 0, microbatch 0, which it awaits; "
             "need them in the other order");
-  // Two stages on one rank.
+  // The rank has two stages.
   EXPECT_EQ(error("0,F,1,0|0,F,0,0|0,B,1,0|0,B,0,0"),
             "pipeline table: rank 0 has F of stage 1, microbatch 0 before F of stage 0, microbatch 0, which it awaits; "
             "need them in the other order");
@@ -80,7 +80,7 @@ TEST(Check, Deadlock) {
       "pipeline table: deadlock of 2 ranks: rank 0 waits at B of stage 0, microbatch 0 for B of stage 1, microbatch "
       "0 on rank 1, which waits at F of stage 1, microbatch 1; need an order in which B of stage 1, microbatch 0 "
       "can come first");
-  // Ranks that only wait for those of the circle are not named.
+  // The error does not name ranks that only wait for ranks of the cycle.
   EXPECT_EQ(
       error("0,F,0,0|0,F,0,1|0,B,0,0|0,B,0,1|"
             "1,F,1,0|1,B,1,0|1,F,1,1|1,B,1,1|2,F,2,0|2,F,2,1|2,B,2,0|2,B,2,1"),
@@ -102,7 +102,7 @@ TEST(Check, Joined) {
       error(replaced(kTwo, "0,F,0,0|0,F,0,1", "0,F&,0,0|0,F&,0,1")),
       "pipeline table: rank 0 joins F of stage 0, microbatch 0 with F of stage 0, microbatch 1; need one other F, "
       "I, W or B, which is not joined with its next action");
-  // The F of the pair could run, but its B waits for ever.
+  // The F of the pair could run, but its B waits forever.
   EXPECT_EQ(
       error("0,F,0,0|0,F&,0,1|0,B,0,0|0,B,0,1|1,F,1,0|1,F,1,1|1,B,1,0|1,B,1,1"),
       "pipeline table: deadlock of 2 ranks: rank 0 waits at B of stage 0, microbatch 0 for B of stage 1, microbatch "
@@ -184,7 +184,7 @@ TEST(Check, TablesThatNoFileHas) {
             "pipeline table: rank 1 has F of stage 7, microbatch 0; need a stage from 0 to 1");
   EXPECT_EQ(error_with([](Table& t) { t.ranks[1][0].microbatch = -3; }),
             "pipeline table: rank 1 has F of stage 1, microbatch -3; need a microbatch from 0 to 1");
-  // Nothing of the size of the missing actions is allocated.
+  // check() allocates no memory for the missing actions.
   EXPECT_EQ(error_with([](Table& t) { t.microbatches = 2000000000; }),
             "pipeline table: rank 0 lacks F of stage 0, microbatch 2; need it for each of 2000000000 microbatches");
 }

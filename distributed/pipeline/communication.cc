@@ -16,7 +16,7 @@ Table add_communication(const Table& table, const Links& links, const Costs& cos
   std::vector<double> end;  // by number
   for (const std::vector<Simulation::Span>& rank : simulation.spans)
     for (const Simulation::Span& span : rank) end.push_back(span.end);
-  // By the time of the end; among equal ones, what is awaited comes first.
+  // Ordered by end times; at equal times, an awaited action comes before the action that awaits it.
   std::vector<int> order = checked.order;
   std::stable_sort(order.begin(), order.end(),
                    [&](int a, int b) { return end[static_cast<size_t>(a)] < end[static_cast<size_t>(b)]; });
@@ -40,7 +40,7 @@ Table add_communication(const Table& table, const Links& links, const Costs& cos
         if (index.crosses(link)) transfer(a, a.stage, links[link].from);
     }
   };
-  const Action* first_of_pair = nullptr;  // its results go out behind the second one
+  const Action* first_of_pair = nullptr;  // its results are sent after the second action
   for (int number : order) {
     const Action& a = index.action(number);
     result.ranks[static_cast<size_t>(index.rank_of(number))].push_back(a);

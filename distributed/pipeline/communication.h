@@ -5,10 +5,10 @@
 
 namespace weft::dist::pipeline {
 
-/// The table with a SEND behind each action whose result another rank reads, and the RECV in the reader's list at the
-/// same time: behind the actions that end before it. All transfers then have one order that every rank keeps, so that
-/// no rank waits for another in a circle, even if a transfer blocks both its ranks until it ends. A RECV has started
-/// when its SEND does, if the times are right. Throws as simulate() does, and on a table that has transfers.
+/// Adds a SEND after each action whose result another rank reads, and the RECV at the same time in the reader's list:
+/// after the actions that end before it. All ranks keep one order of transfers, so ranks never wait in a cycle, even if
+/// a transfer blocks both its ranks until it ends. If the costs are right, a RECV has started when its SEND starts.
+/// Throws like simulate(), and on a table with transfers.
 Table add_communication(const Table& table, const Links& links, const Costs& costs);
 
 }  // namespace weft::dist::pipeline

@@ -1,4 +1,4 @@
-// Transfers are where they cost nothing, and in an order in which no rank waits for ever.
+// Transfers are at places where they cost nothing, and in an order in which no rank waits forever.
 #include "distributed/pipeline/communication.h"
 
 #include <gtest/gtest.h>

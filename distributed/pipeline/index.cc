@@ -10,7 +10,7 @@ namespace {
 
 constexpr const char* kWho = "pipeline table: rank ";
 
-/// The least number from 0 on that is not in the list.
+/// The least number >= 0 that is not in the list.
 int first_gap(std::vector<int> numbers) {
   std::sort(numbers.begin(), numbers.end());
   int gap = 0;
@@ -81,7 +81,7 @@ void ActionIndex::check_peer(int rank, const Action& a) const {
   WEFT_CHECK(crosses(link), kWho, rank, " has ", a, ", but both stages are on this rank; need no transfer");
 }
 
-/// After this every table by stage or link and microbatch is no larger than the table of actions.
+/// After this check, every array by stage or link and microbatch is no larger than the table of actions.
 void ActionIndex::check_enough() const {
   const int m = table_.microbatches;
   std::vector<std::vector<int>> forwards(static_cast<size_t>(table_.stages()));
@@ -159,7 +159,7 @@ void ActionIndex::fill() {
     }
 }
 
-/// A stage has M forwards and none is doubled, so no forward is missing; neither is a transfer.
+/// A stage has M forwards, and none is doubled, so no forward is missing. The same holds for transfers.
 void ActionIndex::check_complete() const {
   for (int s = 0; s < table_.stages(); ++s)
     for (int m = 0; m < table_.microbatches; ++m) {
@@ -174,8 +174,8 @@ void ActionIndex::check_complete() const {
 /// Two ranks that begin their transfers in one order can use any channel between them.
 void ActionIndex::check_transfer_order() const {
   struct Transfers {
-    std::vector<int> numbers;  // on the lower rank, in its order
-    size_t next = 0;           // on the higher one
+    std::vector<int> numbers;  // numbers of the transfers on the lower rank, in its order
+    size_t next = 0;           // index of the next transfer on the higher rank
   };
   std::map<std::pair<int, int>, Transfers> between;
   int number = 0;

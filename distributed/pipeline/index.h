@@ -1,4 +1,4 @@
-// Where each action of a table is. An action's number counts the actions of all ranks, rank after rank.
+// The position of each action in a table. An action's number counts the actions of all ranks, rank after rank.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -10,7 +10,8 @@
 
 namespace weft::dist::pipeline {
 
-/// Of a table that has each action exactly once, on the rank of its stage. Built in a time linear in the actions.
+/// The index of a table that has each action exactly once, on the rank of its stage. Built in a time linear in the
+/// number of actions.
 class ActionIndex {
  public:
   /// Throws InvalidArgument on stages, microbatches and links that do not exist, and on actions that are missing,
@@ -32,13 +33,15 @@ class ActionIndex {
   /// Whether the two stages of a link are on different ranks.
   bool crosses(int link) const { return rank_of_stage(links_[link].from) != rank_of_stage(links_[link].to); }
 
-  /// F of a stage and microbatch; its gradient of the inputs, I or B; its gradient of the weights, W or B.
+  /// Action numbers for a stage and microbatch: F; the gradient of the inputs, I or B; the gradient of the weights, W
+  /// or B.
   int forward(int stage, int microbatch) const { return forward_[slot(stage, microbatch)]; }
   int gradient(int stage, int microbatch) const { return gradient_[slot(stage, microbatch)]; }
   int weight(int stage, int microbatch) const { return weight_[slot(stage, microbatch)]; }
 
-  /// Calls fn(number, link) for each action that `a` awaits. `link` is not -1 if a value has to cross it before `a`
-  /// can begin: `number` is then its SEND, its RECV, or without these the action that computes it.
+  /// Calls fn(number, link) for each action that `a` awaits. If `link` is not -1, a value must cross it before `a` can
+  /// begin: `number` is then the value's SEND or RECV, or in a table without transfers the action that computes the
+  /// value.
   template <class Fn>
   void for_each_awaited(const Action& a, Fn fn) const {
     const int m = a.microbatch;
@@ -59,7 +62,7 @@ class ActionIndex {
   size_t slot(int row, int microbatch) const {
     return static_cast<size_t>(row) * static_cast<size_t>(table_.microbatches) + static_cast<size_t>(microbatch);
   }
-  /// The slot of a transfer; `back`: of the gradient.
+  /// The slot of a transfer; `back`: the transfer of the gradient.
   size_t transfer(int link, bool back, int microbatch) const { return slot(2 * link + back, microbatch); }
   template <class Fn>
   void await(int link, int microbatch, bool back, Fn fn) const {

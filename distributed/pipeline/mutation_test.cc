@@ -1,5 +1,5 @@
-// Tables with one change: each is refused with the right action named, or is still right. A second implementation
-// (reference.h) says which.
+// Tables with one change: check() refuses each with the right action, or the table is still right. A second
+// implementation (reference.h) decides which.
 #include <gtest/gtest.h>
 
 #include "distributed/pipeline/check.h"
@@ -17,8 +17,8 @@ using testing::mutate;
 using testing::Mutation;
 using testing::Random;
 
-/// Whether a deadlock is as the error says: a rank waits, after all that can run has run, at the named action for one
-/// that did not run.
+/// Whether a deadlock agrees with the error: after all possible actions have run, a rank waits at the named action for
+/// an action that did not run.
 bool is_deadlock(const std::string& error, const Table& table, testing::Reference& reference) {
   if (reference.run()) return false;
   for (size_t r = 0; r < table.ranks.size(); ++r) {
@@ -64,7 +64,7 @@ TEST(Mutation, RefusedOrRight) {
     EXPECT_TRUE(named) << error;
     EXPECT_NE(error.find(m.says), error.npos) << error;
   }
-  // Enough of each that the test says something.
+  // The test needs enough tables of each kind.
   EXPECT_GT(refused, 1000);
   EXPECT_GT(right, 50);
   EXPECT_GT(deadlocks, 5);

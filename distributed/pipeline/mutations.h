@@ -17,8 +17,8 @@ inline int below(Random& random, size_t end) { return static_cast<int>(random() 
 struct Mutation {
   Table table;
   std::string what;
-  std::vector<Action> touched;  // an error has to name one of these or the other end of a transfer, or is a deadlock
-  std::string says;             // and this, if it is an error
+  std::vector<Action> touched;  // an error must name one of these or the other end of a transfer, or report a deadlock
+  std::string says;             // text that the error must also contain
 };
 
 /// Removes, doubles, moves to another rank, or swaps.
@@ -28,7 +28,7 @@ inline Mutation mutate(Table table, Random& random) {
   const auto at = [&](int i) { return list.begin() + i; };
   const int i = below(random, list.size());
   const Action a = *at(i);
-  // Where pairs are torn apart, the error names the first of a pair.
+  // If the change splits a pair, the error names the first action of the pair.
   std::vector<Action> touched = {a};
   auto touch = [&](int k) {
     if (k >= 0 && k < static_cast<int>(list.size()) && at(k)->with_next) touched.push_back(*at(k));

@@ -1,4 +1,4 @@
-// For tests: a second, slow implementation of what check() and simulate() find, straight from the rules.
+// For tests: a second, slow implementation of check() and simulate(), straight from the rules.
 #pragma once
 #include <algorithm>
 #include <map>
@@ -21,7 +21,7 @@ struct Case {
   std::string to_string() const { return str_cat(name, " p=", ranks, " m=", microbatches); }
 };
 
-/// Of a SEND its RECV, and of a RECV its SEND.
+/// The RECV of a SEND, or the SEND of a RECV.
 inline Action other_end(const Action& a) {
   return {a.kind == Kind::kSend ? Kind::kRecv : Kind::kSend, false, a.peer, a.microbatch, a.stage};
 }
@@ -36,8 +36,8 @@ class Reference {
       }
   }
 
-  /// Whether each action is there once, on its rank, and whether the ranks can run to the end. Of tables without
-  /// GATHER, RELEASE and REDUCE.
+  /// Whether each action exists once, on its rank, and all ranks can run to the end. For tables without GATHER, RELEASE
+  /// and REDUCE.
   bool valid() {
     for (size_t r = 0; r < table_.ranks.size(); ++r)
       for (size_t i = 0; i < table_.ranks[r].size(); ++i) {
@@ -68,7 +68,8 @@ class Reference {
     return same_transfer_order() && run();
   }
 
-  /// Runs what can run, without times. Whether all did. `blocking`: a transfer needs both its ranks at once.
+  /// Runs all actions that can run, without times. Returns whether every action ran. `blocking`: a transfer needs both
+  /// its ranks at once.
   bool run(bool blocking = false) {
     done_.clear();
     at.assign(table_.ranks.size(), 0);
@@ -93,7 +94,7 @@ class Reference {
     return true;
   }
 
-  /// After run(): the action at which a rank waits, null if it ended; and whether it awaits `awaited`.
+  /// After run(): the action at which a rank waits; null if the rank has ended.
   const Action* head(size_t rank) const {
     return at[rank] < table_.ranks[rank].size() ? &table_.ranks[rank][at[rank]] : nullptr;
   }
@@ -104,7 +105,8 @@ class Reference {
     return found;
   }
 
-  /// The longest way through the actions, by relaxing all edges until nothing changes. Of tables without pairs.
+  /// The length of the longest path through the actions: relaxes all edges until nothing changes. For tables without
+  /// pairs.
   double longest_path(const Costs& costs) const {
     std::map<Key, double> begin;
     auto end = [&](const Action& a) { return begin[key(a)] + costs.time(a.stage, a.kind); };
@@ -112,7 +114,8 @@ class Reference {
     for (bool changed = true; changed;) {
       changed = false;
       for (const std::vector<Action>& rank : table_.ranks)
-        for (size_t i = rank.size(); i-- > 0;) {  // against the order, so that few edges come in the right one
+        for (size_t i = rank.size();
+             i-- > 0;) {  // in reverse order, so that one pass relaxes few edges in the right order
           double t = i ? end(rank[i - 1]) : 0;
           for (const auto& [b, link] : awaited(rank[i]))
             t = std::max(t, end(b) + (link < 0 || costs.wire.empty() ? 0 : costs.wire[size(link)]));
@@ -124,7 +127,7 @@ class Reference {
     return longest;
   }
 
-  std::vector<size_t> at;  // by rank: how many actions have run
+  std::vector<size_t> at;  // by rank: the number of actions that have run
 
  private:
   using Key = std::tuple<Kind, int, int, int>;
@@ -141,7 +144,7 @@ class Reference {
   }
   Action forward(int stage, int m) const { return {.stage = stage, .microbatch = m}; }
 
-  /// What an action awaits, and the link over which it comes or -1.
+  /// The actions that an action awaits, each with the link that its value crosses, or -1.
   std::vector<std::pair<Action, int>> awaited(const Action& a) const {
     std::vector<std::pair<Action, int>> list;
     const int m = a.microbatch;

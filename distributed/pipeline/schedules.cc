@@ -12,8 +12,8 @@
 namespace weft::dist::pipeline {
 namespace {
 
-/// Writes the actions of one rank. A chunk is the rank's 0th, 1st, ... stage. Each call takes the chunk's next
-/// microbatch, so the order of microbatches is the same for all schedules.
+/// Writes the actions of one rank. A chunk is the rank's 0th, 1st, ... stage. Each call uses the chunk's next
+/// microbatch, so all schedules have one order of microbatches.
 class RankWriter {
  public:
   RankWriter(const ScheduleOptions& o, int rank_number, std::vector<int> stages)
@@ -34,13 +34,13 @@ class RankWriter {
     ++weight_[static_cast<size_t>(chunk)];
     add(Kind::kBackward, chunk, backward_);
   }
-  /// A forward and a backward beside each other.
+  /// Writes an adjacent forward and backward.
   void forward_and_backward(int forward_chunk, int backward_chunk) {
     forward(forward_chunk);
     actions.back().with_next = pairs;
     backward(backward_chunk);
   }
-  /// What was begun so far.
+  /// The numbers of actions written so far.
   int forwards(int chunk = 0) const { return forward_[static_cast<size_t>(chunk)]; }
   int inputs(int chunk = 0) const { return backward_[static_cast<size_t>(chunk)]; }
   int weights(int chunk = 0) const { return weight_[static_cast<size_t>(chunk)]; }
@@ -50,7 +50,7 @@ class RankWriter {
   std::vector<Action> actions;
 
  private:
-  /// A schedule may go on behind the last microbatch: those are none.
+  /// Adds an action. Ignores actions beyond the last microbatch.
   void add(Kind kind, int chunk, std::vector<int>& next) {
     const int microbatch = next[static_cast<size_t>(chunk)]++;
     if (microbatch < microbatches)
@@ -61,13 +61,14 @@ class RankWriter {
   std::vector<int> forward_, backward_, weight_;  // by chunk
 };
 
-/// All forwards, then all backwards.
+/// Writes all forwards, then all backwards.
 void gpipe(RankWriter& w) {
   for (int i = 0; i < w.microbatches; ++i) w.forward();
   for (int i = 0; i < w.microbatches; ++i) w.backward();
 }
 
-/// A backward after each forward, as soon as the first microbatch comes back: no more than `ranks` are alive.
+/// Writes a backward after each forward as soon as the first microbatch comes back, so at most `ranks` microbatches are
+/// alive.
 void one_f_one_b(RankWriter& w) {
   const int ahead = std::min(w.microbatches, w.ranks - 1 - w.rank);
   for (int i = 0; i < ahead; ++i) w.forward();
@@ -78,8 +79,9 @@ void one_f_one_b(RankWriter& w) {
   for (int i = 0; i < ahead; ++i) w.backward();
 }
 
-/// The microbatches go through the chunks in groups of at least `ranks`, so that a group's first one is back from the
-/// last rank before its last one has left. Groups as equal as possible: any number of microbatches is as good.
+/// The microbatches go through the chunks in groups of at least `ranks`, so that a group's first microbatch is back
+/// from the last rank before its last microbatch leaves. The groups are as equal as possible, so any number of
+/// microbatches is equally good.
 void interleaved(RankWriter& w) {
   const int groups = std::max(1, w.microbatches / w.ranks);
   std::vector<int> chunk_of;  // by forward
@@ -100,7 +102,7 @@ void interleaved(RankWriter& w) {
   }
 }
 
-/// Forwards ahead, then I and F in turn; W follows its I when `delay` others are in between.
+/// Writes forwards ahead, then I and F in turn; W follows its I after `delay` others.
 void split_backward(RankWriter& w, int ahead, int delay, bool forward_first) {
   for (int i = 0; i < std::min(w.microbatches, ahead); ++i) w.forward();
   while (w.inputs() < w.microbatches) {
@@ -115,11 +117,11 @@ void split_backward(RankWriter& w, int ahead, int delay, bool forward_first) {
 /// 1f1b with W as late as the activations of rank 0 allow on every rank.
 void zb_h1(RankWriter& w) { split_backward(w, w.ranks - 1 - w.rank, w.rank, true); }
 
-/// More forwards ahead fill the start, twice the activations of zb_h1. (ZB-H2 of the paper.)
+/// ZB-H2 of the paper: more forwards ahead fill the start, at twice the activations of zb_h1.
 void zb_2p(RankWriter& w) { split_backward(w, 2 * (w.ranks - w.rank) - 1, 2 * w.rank, false); }
 
-/// Two chunks per rank in a V, with the activations of 1f1b. Written for 2 ranks - 1 microbatches or more; with fewer,
-/// the others are left out.
+/// Two chunks per rank in a V, with the activations of 1f1b. The code is for at least 2 ranks - 1 microbatches; for
+/// fewer, excess actions are ignored.
 void zb_v(RankWriter& w) {
   const int p = w.ranks, r = w.rank;
   const int microbatches = std::max(w.microbatches, 2 * p - 1);
@@ -153,9 +155,9 @@ void zb_v(RankWriter& w) {
 
 /// DualPipe without the second copy of the weights: the eight steps of the published schedule.
 void dualpipe_v(RankWriter& w) {
-  const int after = w.ranks - 1 - w.rank;  // ranks behind this one
+  const int after = w.ranks - 1 - w.rank;  // number of ranks after this one
   const int self = w.rank + 1;
-  std::deque<int> late;  // chunks whose W is still to come
+  std::deque<int> late;  // chunks whose W has not come yet
   auto next_weight = [&] {
     w.weight(late.front());
     late.pop_front();
@@ -175,7 +177,7 @@ void dualpipe_v(RankWriter& w) {
     w.forward(1);
   }
   for (int i = 0; i < w.microbatches - 2 * w.ranks + self; ++i) {
-    if (i == 0 && after == 0) {  // of the last rank both chunks are neighbours: this B awaits the F before it
+    if (i == 0 && after == 0) {  // on the last rank the chunks are neighbours: this B awaits the F before it
       w.forward(0);
       w.backward(1);
     } else {
@@ -187,7 +189,7 @@ void dualpipe_v(RankWriter& w) {
     w.backward(1);
     w.forward_and_backward(1, 0);
   }
-  for (int i = 0; i < 2 * self; ++i) {  // backwards of both chunks; those of the second half without W
+  for (int i = 0; i < 2 * self; ++i) {  // backwards of both chunks; in the second half without W
     const int chunk = 1 - i % 2;
     if (i < self) {
       w.backward(chunk);
@@ -253,7 +255,7 @@ Table make_schedule(std::string_view name, const ScheduleOptions& given) {
              o.stages_per_rank, " stages per rank; need ",
              schedule.most_stages == kAny ? "2 or more; 1f1b has one stage per rank" : str_cat(schedule.least_stages),
              o.stages_per_rank > 1 && schedule.most_stages == 1 ? "; interleaved_1f1b has more" : "");
-  // In this order nothing overflows, and a table has at most 3 actions for each of these.
+  // In this order the product does not overflow; a table has at most 3 actions for each stage and microbatch.
   const int64_t most = kMostActions / 3;
   WEFT_CHECK(
       o.ranks <= most && o.stages_per_rank <= most / o.ranks && o.microbatches <= most / o.ranks / o.stages_per_rank,
@@ -261,7 +263,7 @@ Table make_schedule(std::string_view name, const ScheduleOptions& given) {
       " microbatches are too many; need a product of at most ", most);
   const int64_t least = int64_t{schedule.least_microbatches_per_rank} * o.ranks;
   WEFT_CHECK(o.microbatches >= least, name, ": got ", o.microbatches, " microbatches for ", o.ranks,
-             " ranks; need 2 for each rank, ", least, " or more; zb_v takes fewer");
+             " ranks; need 2 for each rank, ", least, " or more; zb_v accepts fewer");
 
   Table table;
   table.microbatches = o.microbatches;

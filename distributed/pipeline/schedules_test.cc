@@ -1,4 +1,4 @@
-// All schedules for many sizes: they can run, on the ranks that they should have, and sum in the order of microbatches.
+// All schedules for many sizes: they can run, have the right stages on each rank, and sum in the order of microbatches.
 #include "distributed/pipeline/schedules.h"
 
 #include <gtest/gtest.h>
@@ -87,7 +87,7 @@ TEST(Schedules, Errors) {
   EXPECT_EQ(error_of([] { make_schedule("zb_v", {.ranks = 4, .stages_per_rank = 3, .microbatches = 4}); }),
             "zb_v: got 3 stages per rank; need 2");
   EXPECT_EQ(error_of([] { make_schedule("dualpipe_v", {.ranks = 4, .microbatches = 7}); }),
-            "dualpipe_v: got 7 microbatches for 4 ranks; need 2 for each rank, 8 or more; zb_v takes fewer");
+            "dualpipe_v: got 7 microbatches for 4 ranks; need 2 for each rank, 8 or more; zb_v accepts fewer");
   expect_error([] { make_schedule("gpipe", {.ranks = 1 << 30, .microbatches = 1 << 30}); },
                "microbatches are too many; need a product of at most 5592405");
   expect_error([] { make_schedule("gpipe", {.ranks = -1}); }, "got -1 ranks");

@@ -31,7 +31,7 @@ void check_costs(const Costs& c, const Links& links) {
   for (size_t k = 0; k < c.wire.size(); ++k) check_numbers(std::array{c.wire[k]}, "the time", "link", k);
 }
 
-/// The summary of one rank; `spans` of its actions.
+/// The summary of one rank; `spans` belong to its actions.
 Simulation::Rank summarize(const std::vector<Action>& list, const std::vector<Simulation::Span>& spans,
                            const Costs& costs, double makespan) {
   Simulation::Rank rank;
@@ -80,7 +80,7 @@ Simulation simulate(const Table& table, const Links& links, const Costs& costs) 
   std::vector<double> free_at(table.ranks.size(), 0);
   Simulation result;
   for (const std::vector<Action>& rank : table.ranks) result.spans.emplace_back(rank.size());
-  // In the order of check(), what an action awaits has its times before the action.
+  // In the order of check(), awaited actions get their times before the actions that await them.
   for (size_t i = 0; i < checked.order.size();) {
     const int number = checked.order[i];
     const size_t rank = static_cast<size_t>(index.rank_of(number));

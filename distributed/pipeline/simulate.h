@@ -1,5 +1,5 @@
-// How long a table of actions takes, and how much it keeps alive. Times are doubles of any unit; with whole numbers all
-// results are exact.
+// The time of a table of actions, and the memory that it keeps alive. Times are doubles in any unit; for whole numbers,
+// all results are exact.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -10,12 +10,12 @@
 namespace weft::dist::pipeline {
 
 struct Costs {
-  /// By stage and kind: how long the action occupies its rank. SEND and RECV only start a transfer.
+  /// Time that an action occupies its rank, by stage and kind. SEND and RECV only start a transfer.
   std::vector<std::array<double, kKinds>> times;
-  /// By link: how long a value takes between two ranks, from when both its SEND and its RECV have started. Transfers
-  /// do not slow each other down. Empty: no time.
+  /// Time of a transfer between two ranks, by link, from the later start of its SEND and RECV. Transfers do not slow
+  /// each other down. Empty: 0.
   std::vector<double> wire;
-  /// By stage: what one microbatch keeps alive from its F to its W or B, in any unit. Empty: 1.
+  /// Memory that one microbatch keeps alive from its F to its W or B, by stage, in any unit. Empty: 1.
   std::vector<double> activation;
   /// The part of the shorter of two joined actions (Action::with_next) that costs no time, from 0 to 1.
   double overlap = 0;
@@ -34,22 +34,22 @@ struct Simulation {
     double busy = 0;
     /// Idle time until all ranks have ended: the bubble if the step commits on all ranks together.
     double idle = 0;
-    /// Idle time between the rank's own first and last action that takes time: the bubble if ranks go on alone.
+    /// Idle time between the rank's own first and last action that takes time: the bubble if each rank continues alone.
     double idle_inside = 0;
     int alive = 0;          // the most microbatches of its stages between their F and their W or B
-    double activation = 0;  // the most of Costs::activation that these keep alive
+    double activation = 0;  // the largest sum of Costs::activation that these keep alive
   };
-  std::vector<std::vector<Span>> spans;  // as Table::ranks
+  std::vector<std::vector<Span>> spans;  // indexed like Table::ranks
   std::vector<Rank> ranks;
   double makespan = 0;
 
-  /// The worst rank's.
+  /// The largest over all ranks.
   double idle() const;
   double idle_inside() const;
 };
 
-/// Every rank runs its actions in their order, each as early as it can. Throws as check() does, and on times and sizes
-/// that are negative or not finite.
+/// Every rank runs its actions in order, each as early as possible. Throws like check(), and on times and sizes that
+/// are negative or not finite.
 Simulation simulate(const Table& table, const Links& links, const Costs& costs);
 
 }  // namespace weft::dist::pipeline

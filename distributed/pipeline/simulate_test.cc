@@ -1,6 +1,6 @@
 // Bubbles and activations of the schedules against published and computed figures (V9 to V12, V42 to V49), and times
-// against the longest path. All numbers are whole, so every comparison is exact. Times of stages are those of a rank;
-// with v stages per rank, a stage has a vth of it: a result in stages divided by v is one in ranks.
+// against the longest path. All numbers are integers, so every comparison is exact. A time of a stage stands for a
+// whole rank; if a rank has v stages, each takes a vth of it, so a result in stages divided by v is a result in ranks.
 #include "distributed/pipeline/simulate.h"
 
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ Simulation simulated(const char* name, int p, int m, std::array<double, 3> fiw =
   return simulate(table, Links(table.stages()), Costs::equal(table.stages(), fiw[0], fiw[1], fiw[2]));
 }
 
-/// In times and activations of a rank; the activations of rank 0.
+/// Figures in times and activations of a rank; activations are rank 0's.
 Figures figures(const char* name, int p, int m, std::array<double, 3> fiw = {1, 1, 1}, int v = 1, bool pairs = false) {
   const Simulation s = simulated(name, p, m, fiw, v, pairs);
   return {s.idle() / v, s.idle_inside() / v, s.ranks[0].activation / v};
@@ -80,7 +80,7 @@ TEST(Bubble, V11OneForwardOneBackwardSavesMemoryOnly) {
   }
 }
 
-// A fixed batch of B sequences on G devices: with P stages there are B P / G microbatches.
+// A fixed batch of B sequences on G devices: P stages give B P / G microbatches.
 TEST(Bubble, V12FixedBatch) {
   auto share = [](int devices, int batch, int p) {
     const Simulation s = simulated("1f1b", p, batch * p / devices);
@@ -150,7 +150,7 @@ TEST(Bubble, V48DualpipeV) {
   EXPECT_EQ(figures("dualpipe_v", 8, 32, {1, 1, 1}, 2, false).idle, 3.5);
 }
 
-// Two ranks of one core each against one rank with both: makespan by busy time.
+// Compares two ranks of one core each with one rank of two cores: makespan over busy time.
 TEST(Bubble, V49TwoRanks) {
   for (int m : {4, 8}) {
     const Simulation one = simulated("1f1b", 2, m), zb = simulated("zb_h1", 2, m);
@@ -159,7 +159,7 @@ TEST(Bubble, V49TwoRanks) {
   }
 }
 
-// The formulas for other times than F = I = W. Those of zb_v and dualpipe_v hold for equal times only.
+// The formulas for times other than F = I = W. The formulas of zb_v and dualpipe_v hold for equal times only.
 TEST(Bubble, Formulas) {
   for (int p = 2; p <= 5; ++p)
     for (int m : {p, 2 * p - 1, 2 * p, 3 * p + 1})
@@ -169,7 +169,7 @@ TEST(Bubble, Formulas) {
         EXPECT_EQ(simulated("gpipe", p, m, {f, i, w}).idle(), (p - 1) * (f + i + w));
         EXPECT_EQ(simulated("1f1b", p, m, {f, i, w}).idle(), (p - 1) * (f + i + w));
         EXPECT_EQ(simulated("zb_h1", p, m, {f, i, w}).idle(), (p - 1) * std::max({f, i, f + i - w}));
-        if (m < 2 * p - 1) continue;  // fewer do not fill the start of zb_2p
+        if (m < 2 * p - 1) continue;  // fewer microbatches do not fill the start of zb_2p
         const Simulation zb = simulated("zb_2p", p, m, {f, i, w});
         EXPECT_EQ(zb.idle(), (p - 1) * std::max({f, i - f, f + i - 2 * w}));
         EXPECT_EQ(zb.ranks[0].alive, 2 * p - 1);
@@ -180,7 +180,7 @@ TEST(Bubble, Formulas) {
       }
 }
 
-/// Whole numbers from `least` to 9.
+/// Integers from `least` to 9.
 Costs random_costs(int stages, int links, std::mt19937_64& random, int least) {
   std::uniform_int_distribution<int> number(least, 9);
   Costs costs = Costs::equal(stages);

@@ -29,7 +29,7 @@ std::vector<Link> chain(int stages) {
   return links;
 }
 
-/// Where the links of each stage begin in a list that is sorted by stage.
+/// The begin of each stage's links in a list that is sorted by stage.
 std::vector<int> begins(int stages, const std::vector<Link>& links, int Link::*end) {
   std::vector<int> first(static_cast<size_t>(stages) + 1, 0);
   for (const Link& link : links) ++first[static_cast<size_t>(link.*end) + 1];

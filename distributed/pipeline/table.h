@@ -1,6 +1,6 @@
 // The action table of a pipeline schedule: for each rank its actions in order. Generators (schedules.h) and files
-// (table_text.h) make tables, check.h says whether one can run, simulate.h says how long it takes.
-// A stage is one piece of the model's depth, and lies on one rank; a microbatch is one part of the batch.
+// (table_text.h) make tables, check.h checks whether a table can run, and simulate.h computes its time.
+// A stage is one piece of the model's depth, on one rank; a microbatch is one part of the batch.
 #pragma once
 #include <compare>
 #include <cstddef>
@@ -15,16 +15,16 @@ namespace weft::dist::pipeline {
 enum class Kind : uint8_t {
   kForward,   // F
   kInput,     // I: the gradient of the stage's inputs
-  kWeight,    // W: the gradient of its weights
-  kBackward,  // B: both in one
-  kSend,      // starts to send the stage's result (to a later stage) or the gradient of its input (to an earlier one)
-  kRecv,      // is ready to receive it; who reads it waits for it
-  kGather,    // brings the stage's sharded weights together
-  kRelease,   // frees them again
-  kReduce,    // sums the gradients that the stage has accumulated over its data-parallel ranks
+  kWeight,    // W: the gradient of the stage's weights
+  kBackward,  // B: I and W in one
+  kSend,      // starts to send the stage's result to a later stage, or the gradient of its input to an earlier stage
+  kRecv,      // is ready to receive the value; actions that read it wait for it
+  kGather,    // gathers the stage's sharded weights
+  kRelease,   // frees the gathered weights
+  kReduce,    // sums the stage's accumulated gradients over its data-parallel ranks
 };
 constexpr int kKinds = 9;
-/// A table has no more actions than this: a bound for memory, far above any use.
+/// The largest number of actions in a table: a bound for memory, far above any use.
 constexpr int kMostActions = 1 << 24;
 
 /// The name in files and messages: F, I, W, B, SEND, RECV, GATHER, RELEASE, REDUCE.
@@ -36,12 +36,12 @@ constexpr bool transfers(Kind kind) { return kind == Kind::kSend || kind == Kind
 
 struct Action {
   Kind kind = Kind::kForward;
-  /// Runs as one with the next action of the rank: both begin when both can, and the results of both come at the end.
-  /// For kernels that overlap the communication of one with the other. Of two actions that compute.
+  /// Runs together with the next action of the rank: both begin when both can, and the results of both come at the end.
+  /// Both actions must compute. For kernels that overlap the communication of one with the computation of the other.
   bool with_next = false;
   int stage = 0;
   int microbatch = -1;  // -1 for GATHER, RELEASE and REDUCE
-  int peer = -1;        // of SEND and RECV: the other stage
+  int peer = -1;        // SEND and RECV: the other stage
 
   /// "F of stage 1, microbatch 3", "SEND from stage 1 to 2, microbatch 3".
   std::string to_string() const;
@@ -57,7 +57,7 @@ struct Table {
   friend bool operator==(const Table&, const Table&) = default;
 };
 
-/// Stage `to` reads a value that stage `from` computed; the gradient goes back. `from` is below `to`.
+/// Stage `to` reads a value that stage `from` computed; the gradient crosses it backwards. `from` is below `to`.
 struct Link {
   int from = 0;
   int to = 0;
@@ -69,11 +69,11 @@ class Links {
  public:
   /// Each stage reads the one before it.
   explicit Links(int stages);
-  /// Throws on a link to an earlier stage, to a stage that is none, and on one that is given twice.
+  /// Throws on a link to an earlier stage, a link to a stage that does not exist, and a repeated link.
   Links(int stages, std::vector<Link> links);
 
   int stages() const { return static_cast<int>(first_output_.size()) - 1; }
-  /// By `from`, then by `to`.
+  /// All links, ordered by `from`, then by `to`.
   const std::vector<Link>& all() const { return links_; }
   int size() const { return static_cast<int>(links_.size()); }
   const Link& operator[](int link) const { return links_[static_cast<size_t>(link)]; }

@@ -20,7 +20,7 @@ std::string_view trim(std::string_view s) {
   return begin == s.npos ? std::string_view() : s.substr(begin, s.find_last_not_of(kSpace) - begin + 1);
 }
 
-/// The text before the first `end`, which is taken off `rest`.
+/// Removes the text up to the first `end` from `rest`, and returns it.
 std::string_view take(std::string_view& rest, char end) {
   const size_t length = std::min(rest.find(end), rest.size());
   const std::string_view head = rest.substr(0, length);
@@ -28,7 +28,7 @@ std::string_view take(std::string_view& rest, char end) {
   return head;
 }
 
-/// One line, for messages.
+/// A line of the file, for messages.
 struct Line {
   std::string_view file;
   int64_t number = 0;

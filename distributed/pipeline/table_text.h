@@ -1,4 +1,4 @@
-// Action tables as text, for schedules of one's own.
+// Action tables as text, for user-defined schedules.
 #pragma once
 #include <string>
 #include <string_view>
@@ -7,14 +7,14 @@
 
 namespace weft::dist::pipeline {
 
-/// Lines "rank,action,stage,microbatch", those of a rank in its order: "0,F,0,3". SEND and RECV have the other stage as
-/// fifth field; GATHER, RELEASE and REDUCE end behind the stage. "F&" is joined with the rank's next action. Begins
-/// with a comment.
+/// Lines "rank,action,stage,microbatch", such as "0,F,0,3", with each rank's lines in the rank's order. SEND and RECV
+/// have the other stage as fifth field; GATHER, RELEASE and REDUCE end after the stage. "F&" is joined with the rank's
+/// next action. The text begins with a comment.
 std::string table_text(const Table& table);
 
-/// Reads such lines. Empty lines and what follows a # are left out. A stage is on the rank of its first line.
-/// `name` is the file's, for errors. Throws InvalidArgument with the line and what is needed there; safe for any bytes.
-/// Whether the table can run is for check() to say.
+/// Reads such lines. Skips empty lines and comments, which begin with #. A stage is on the rank of its first line.
+/// `name` is the file's, for errors. Throws InvalidArgument with the line and the expected text; safe for any bytes.
+/// Use check() to find out whether the table can run.
 Table parse_table(std::string_view text, std::string_view name);
 
 }  // namespace weft::dist::pipeline

@@ -1,4 +1,4 @@
-// Damaged files of tables: each is refused, or is read and judged as the second implementation of check() does.
+// Damaged files of tables: each is refused, or check() agrees with its second implementation.
 #include <gtest/gtest.h>
 
 #include "distributed/pipeline/check.h"
@@ -12,7 +12,7 @@
 namespace weft::dist::pipeline {
 namespace {
 
-/// Whether the reference knows all that the table has.
+/// Whether the reference supports the whole table.
 bool simple(const Table& table) {
   size_t actions = 0;
   for (const std::vector<Action>& rank : table.ranks) {

@@ -1,4 +1,4 @@
-// Tables are read back as they were written; what is wrong in a file is named with its line.
+// Tables are read back as written; errors in a file name their lines.
 #include "distributed/pipeline/table_text.h"
 
 #include <gtest/gtest.h>

@@ -11,14 +11,14 @@
 namespace weft::dist {
 namespace {
 
-// The factor of a dim that is one factor, or -1.
+// The factor of a dim that consists of one factor, or -1.
 int only_factor(const DimFactors& tensor, int64_t dim) {
   const auto& f = tensor[static_cast<size_t>(dim)];
   return f.size() == 1 ? f[0] : -1;
 }
 
-// Positions that are looked up or written: factors that a dim map calls whole, but that propagate/local_op.cc can
-// split.
+// Allows splits of positions that are looked up or written: a dim map calls these factors whole, but
+// propagate/local_op.cc can split them.
 void allow_indexed(const Node& n, Rule& r) {
   auto allow = [&](int f) {
     if (f >= 0) r.splittable[static_cast<size_t>(f)] = true;
@@ -72,7 +72,7 @@ Rule rule_of(const Graph& g, const Node& n) {
   if (n.op->dims) {
     r.map = n.op->dims(n.attrs, in, {n.outputs.data(), n.outputs.size()});
     while (r.map.in.size() < in.size())
-      r.map.in.push_back(whole_dims(in[r.map.in.size()]));  // operands of a barrier that are not read
+      r.map.in.push_back(whole_dims(in[r.map.in.size()]));  // operands of a barrier that the barrier does not read
   } else {
     for (const TensorType& t : in) r.map.in.push_back(whole_dims(t));
     for (const TensorType& t : n.outputs) r.map.out.push_back(whole_dims(t));
@@ -185,7 +185,7 @@ bool complete(const Mesh& mesh, const Rule& rule, double room, Split& split) {
   if (whole(owners) && is_rows(rows) && rows[0].layout == SegLayout::kByExpert)
     owners = one_segment(rule.map.factors[static_cast<size_t>(rule.experts)].size, rows[0].experts);
   const Axes experts = axes_of(owners);
-  for (size_t f = 0; f < split.size(); ++f)  // rows do not move: no other factor may use their axes
+  for (size_t f = 0; f < split.size(); ++f)  // rows do not move, so no other factor may use their axes
     if (static_cast<int>(f) != rule.rows && static_cast<int>(f) != rule.experts)
       for (int8_t a : axes_of(split[f]))
         if (std::find(axes.begin(), axes.end(), a) != axes.end()) return false;
@@ -215,7 +215,7 @@ void merge(const Mesh& mesh, const Split& more, Split& split) {
     for (int8_t a : axes_of(d)) used.push_back(a);
   for (size_t f = 0; f < split.size(); ++f) {
     if (!whole(split[f]) || whole(more[f])) continue;
-    if (is_rows(more[f])) {  // the axes of rows are those of tokens, or include those of experts
+    if (is_rows(more[f])) {  // rows have the axes of tokens, or include the axes of experts
       split[f] = more[f];
       continue;
     }

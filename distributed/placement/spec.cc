@@ -185,7 +185,7 @@ namespace {
 
 int64_t bound(int64_t extent, int64_t parts, int64_t i) { return i * extent / parts; }
 
-// [begin, end) pieces of a segment that a rank owns, in local order.
+// The ranges [begin, end) of a segment that a rank owns, in local order.
 SmallVec<std::pair<int64_t, int64_t>, 2> pieces(const Mesh& mesh, const Seg& seg, int rank) {
   SmallVec<std::pair<int64_t, int64_t>, 2> out;
   WEFT_BUG_IF(seg.is_rows() || seg.layout == SegLayout::kTable, "positions are known only when the step runs");

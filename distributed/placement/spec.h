@@ -1,5 +1,6 @@
 // Spec: the placement of one tensor on a mesh. A dim is a list of segments, major first, each split over axes of the
-// mesh. This describes exactly a dim flattened from (batch, time) with both split, or from heads split unevenly.
+// mesh. Segments describe exactly a dim that was flattened from (batch, time) with both split, or from unevenly split
+// heads.
 #pragma once
 #include <optional>
 #include <string>
@@ -13,10 +14,10 @@ namespace weft::dist {
 
 /// Which indices of a segment a rank owns.
 enum class SegLayout : uint8_t {
-  kBlock,     // rank i of n: [floor(i N / n), floor((i + 1) N / n)): parts of parts are parts
-  kHeadTail,  // chunks i and 2n - 1 - i of 2n such blocks: equal work under a causal mask
-  kTable,     // equally many on each rank; a table that the step makes at run time lists them
-  // Only for rows sorted by expert (ops/core/moe.h):
+  kBlock,     // rank i of n: [floor(i N / n), floor((i + 1) N / n)): a part of a part is a part
+  kHeadTail,  // blocks i and 2n - 1 - i of 2n such blocks: equal work under a causal mask
+  kTable,     // equal numbers on each rank; a table that the step makes at run time lists them
+  // The layouts below are only for rows sorted by expert (ops/core/moe.h).
   kByToken,   // a rank has the rows of its own tokens, sorted among themselves
   kByExpert,  // a rank has the rows of its own experts, known at run time, in a buffer of `room` rows
 };
@@ -26,17 +27,17 @@ struct Seg {
   Axes axes = {};  // major first
   SegLayout layout = SegLayout::kBlock;
   int64_t room = 0;   // kByExpert
-  Axes experts = {};  // kByExpert: those of the axes that split the experts
+  Axes experts = {};  // kByExpert: the axes among `axes` that split the experts
   friend bool operator==(const Seg&, const Seg&) = default;
   bool is_rows() const { return layout == SegLayout::kByToken || layout == SegLayout::kByExpert; }
-  /// The number of pieces for n ranks. Ranks have equal parts if the pieces are equal.
+  /// The number of pieces for n ranks. If the pieces are equal, the ranks' parts are equal.
   int64_t pieces(int64_t n) const { return layout == SegLayout::kHeadTail ? 2 * n : n; }
 };
 
 /// The product of the extents is the extent of the dim. Always canonical: see canonical().
 using DimSpec = SmallVec<Seg, 1>;
 
-/// The ranks along this axis hold terms that are not reduced yet.
+/// A reduction that is not done yet: the ranks along this axis hold its terms.
 struct Pending {
   int8_t axis = 0;
   ReduceOp op = ReduceOp::kSum;
@@ -64,7 +65,7 @@ struct Spec {
 DimSpec canonical(const Mesh& mesh, const DimSpec& dim);
 /// A dim that is one segment.
 DimSpec one_segment(int64_t extent, const Axes& axes = {}, SegLayout layout = SegLayout::kBlock);
-/// Cuts a dim into factors of these sizes, major first. Nothing if a split crosses factors.
+/// Cuts a dim into factors of these sizes, major first; nothing if a split crosses factors.
 std::optional<std::vector<DimSpec>> cut(const Mesh& mesh, const DimSpec& dim, const std::vector<int64_t>& sizes);
 /// The dim made of these parts, major first.
 DimSpec join(const Mesh& mesh, const std::vector<DimSpec>& parts);
@@ -83,10 +84,11 @@ std::vector<int64_t> global_indices(const Mesh& mesh, const DimSpec& dim, int ra
 /// True if the parts of all ranks have the same size.
 bool even(const Mesh& mesh, const Spec& spec);
 
-/// A copy of one rank's part of a whole tensor. Along pending axes coordinate 0 gets the value, the others get zeros.
+/// A copy of one rank's part of a whole tensor. Along pending axes, coordinate 0 gets the value, and the others get
+/// zeros.
 Tensor shard(const Mesh& mesh, const Spec& spec, const Tensor& whole, int rank);
-/// The whole tensor from the parts of all ranks, by rank. Reductions are done in f64. Of parts that are copies, the one
-/// of the lowest rank is taken.
+/// The whole tensor from the parts of all ranks, by rank. Reductions are computed in f64. If parts are copies, the copy
+/// of the lowest rank counts.
 Tensor unshard(const Mesh& mesh, const Spec& spec, const TensorType& type, const std::vector<Tensor>& parts);
 
 /// "[256@dp, 64] + sum@tp": extents with the mesh dimensions that split them; segments of one dim: "(8@dp 64@tp)".

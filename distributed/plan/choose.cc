@@ -53,7 +53,7 @@ CompileOptions on(const CompileOptions& how, const Mesh& mesh) {
 // All settings of the options that strategies vary on this mesh.
 std::vector<CompileOptions> settings(const CompileOptions& how) {
   std::vector<CompileOptions> all{how};
-  for (const OptionRow* row : options_of(how.plan)) {  // the first one varies slowest
+  for (const OptionRow* row : options_of(how.plan)) {  // the first option varies slowest
     std::vector<CompileOptions> next;
     for (const CompileOptions& one : all) {
       const std::vector<std::string> values = row->tried ? row->tried(one.mesh, one.plan) : std::vector<std::string>();
@@ -73,7 +73,7 @@ std::string text_of(const CompileOptions& how) {
                  options_text(how.mesh, settled(how.mesh, how.plan)));
 }
 
-// The plans tried so far, by text.
+// The plans tried so far.
 class Trials {
  public:
   Trials(const Ref<Graph>& joint, const CompileOptions& how, const PlanScope& scope)
@@ -102,7 +102,7 @@ class Trials {
     tried_.push_back(std::move(r));
   }
 
-  // Indices, the best first: plans that fit by time, then by memory; then plans that do not fit, by memory.
+  // Indices, best first: plans that fit by time, then by memory; then plans that do not fit, by memory.
   std::vector<size_t> ranked() const {
     std::vector<size_t> order;
     for (size_t i = 0; i < tried_.size(); ++i)
@@ -164,7 +164,7 @@ MeshPlan choose_plan(const Ref<Graph>& joint, const CompileOptions& how, const P
   Trials trials(joint, how, scope);
   std::vector<Mesh> meshes{how.mesh};
   if (how.mesh.size() <= 1 && how.plan.world > 1) {
-    // Each mesh with the default options; then all options on the best few.
+    // Tries each mesh with the default options, then all options on the best few meshes.
     for (const Mesh& mesh : meshes_of(how.plan, {*joint, how.plan.world, machine_named(how.machine).links.node}))
       trials.add(on(how, mesh));
     meshes.clear();

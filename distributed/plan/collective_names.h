@@ -1,4 +1,4 @@
-// Text of collectives in plans: names, bytes, seconds, and one name for equal layers.
+// Texts about collectives in plans: names, and one name for equal layers.
 #pragma once
 #include <string>
 #include <vector>
@@ -15,7 +15,7 @@ const char* to_string(Subject subject);
 /// The mesh dimensions of axes as Mesh::name writes them: "dp,tp:1" has dp and tp.
 std::vector<std::string> dimensions_of(const std::string& axes);
 
-/// Numbers that stand alone in a path become *: "blocks.12.attn" is "blocks.*.attn".
+/// Replaces numeric components of a path by *: "blocks.12.attn" becomes "blocks.*.attn".
 std::string layers_as_one(const std::string& name);
 
 }  // namespace weft::dist

@@ -33,7 +33,7 @@ std::vector<PlannedCollective> collectives_in(const Graph& g, std::span<const in
     PlannedCollective c;
     if (it != by_site.end()) {
       c = *it->second;
-    } else {  // of an op's own lowering
+    } else {  // a collective of an op's own lowering
       c.phase = n.backward ? Phase::kBackward : update[static_cast<size_t>(id)] ? Phase::kUpdate : Phase::kForward;
       c.what = str_cat(n.scope, *n.scope ? ": " : "", n.op->name);
       c.line = n.line.to_string();
@@ -64,7 +64,8 @@ void add_arrangement(const CommunicationReport& report, std::vector<PlannedColle
     c.site = step;
     collectives.push_back(std::move(c));
   }
-  std::unordered_map<int64_t, const PlannedCollective*> largest;  // of a bucket, which it is called after
+  std::unordered_map<int64_t, const PlannedCollective*>
+      largest;  // largest collective of a bucket, which gives the bucket its name
   for (const std::vector<int64_t>& b : report.buckets) {
     shared.emplace(b[0], b.size());
     const PlannedCollective*& most = largest[b[0]];

@@ -6,15 +6,15 @@
 
 namespace weft::dist {
 
-/// The collectives of `g` in its order. Kind, axes, type and bytes are those of the node. The rest comes from the row
-/// of `known` with the same site, or from the node if there is no such row.
+/// The collectives of `g` in its order. Kind, axes, type and bytes come from the node. The rest comes from the row of
+/// `known` with the same site, or from the node if there is no such row.
 std::vector<PlannedCollective> collectives_in(const Graph& g, const std::vector<PlannedCollective>& known);
-/// The same of these nodes, in their order; a node may be there several times.
+/// The collectives of these nodes, in their order; a node may occur several times.
 std::vector<PlannedCollective> collectives_in(const Graph& g, std::span<const int32_t> nodes,
                                               const std::vector<PlannedCollective>& known);
 
-/// Adds the result of the arrangement: rows for the steps of rings, the work that hides each collective, and how many
-/// share its bucket.
+/// Adds the result of the arrangement: rows for the steps of rings, and for each collective the work that hides it and
+/// the size of its bucket.
 void add_arrangement(const CommunicationReport& report, std::vector<PlannedCollective>& collectives);
 
 }  // namespace weft::dist

@@ -14,7 +14,7 @@
 namespace weft::dist {
 namespace {
 
-// Of the first result of each node, the share of rows that hold data if experts have equal loads: an exchange has room
+// For the first result of each node, the share of rows that hold data if experts have equal loads. An exchange has room
 // for the rows of all ranks.
 std::vector<double> filled_rows(const Graph& g) {
   std::vector<double> filled(static_cast<size_t>(g.size()), 1);
@@ -41,8 +41,8 @@ double bytes_of(const Graph& g, const std::vector<Value>& values) {
   return static_cast<double>(bytes);
 }
 
-// Seconds of a graph's kernels, one after another. `updated`: bytes that are read and written besides values between
-// kernels.
+// Adds the seconds of a graph's kernels, one after another. `updated`: bytes that are read and written besides values
+// between kernels.
 double add_work(const Graph& g, const Machine& machine, double updated, Estimate& e) {
   const KeepCosts costs(g);
   const std::vector<double> filled = filled_rows(g);
@@ -104,7 +104,7 @@ Estimate estimate_pipeline(const PipelinePlan& p, const Graph& g, const Machine&
   double busy = 0;
   for (size_t r = 0; r < p.simulation.ranks.size(); ++r) {
     const pipeline::Simulation::Rank& rank = p.simulation.ranks[r];
-    int64_t cells = 0, sums = 0, once = 0;  // once: the batch, and parameters in the form in which stages read them
+    int64_t cells = 0, sums = 0, once = 0;  // once: the batch, and parameters as stages read them
     const Part& before = p.splits[0].ranks[r].before;
     for (size_t o = 0; o < before.out.size(); ++o)
       if (g.node(before.out[o]).op != &microbatch_sum_op) once += before.graph->type(before.graph->outputs[o]).nbytes();

@@ -29,7 +29,7 @@ std::string plain(std::string_view word) {
 // The first 40 characters are enough to recognise a word.
 std::string shown(const std::string& text) { return text.size() <= 40 ? text : text.substr(0, 40) + "..."; }
 
-// The setting that has no such collective; of the last strategy that names one.
+// The setting that avoids such a collective, from the last strategy that names one.
 std::string avoid(const Mesh& mesh, const Plan& plan, const PlannedCollective& c) {
   const std::vector<const Strategy*> all = strategies_of(plan);
   for (size_t i = all.size(); i-- > 0;)
@@ -112,7 +112,7 @@ void check_forbidden(const Mesh& mesh, const Plan& plan, const std::vector<Forbi
                      str_cat("forbid: '", r.text, "' forbids the ", title(c.kind), " of ", bytes_text(c.bytes),
                              " over ", c.axes, " of ", c.what, " (", to_string(c.subject), ", ", to_string(c.phase),
                              ")", c.line.empty() ? "" : str_cat(" made at ", c.line), "; it is there because ", c.why,
-                             "; what avoids it: ", avoid(mesh, plan, c)));
+                             "; to avoid it: ", avoid(mesh, plan, c)));
     }
 }
 

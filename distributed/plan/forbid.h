@@ -1,4 +1,4 @@
-// Rules that forbid collectives in a plan: "allgather@dp:activations". A plan that has one is an error.
+// Rules that forbid collectives in a plan: "allgather@dp:activations". A plan with a forbidden collective is an error.
 #pragma once
 #include <string>
 #include <vector>
@@ -13,7 +13,7 @@ struct ForbidRule {
   std::optional<Collective> kind;  // nothing: any
   std::string dimension;           // "*": any
   std::optional<Subject> subject;
-  std::string pattern;  // of names, * stands for any text; empty: any
+  std::string pattern;  // pattern of names, in which * stands for any text; empty: any
 };
 
 /// Parses KIND@DIMENSION[:WHAT]. KIND: allreduce, allgather, reducescatter, alltoall, permute, broadcast, send, recv or
@@ -24,7 +24,7 @@ std::vector<ForbidRule> parse_forbid(const Mesh& mesh, const std::vector<std::st
 
 bool matches(const ForbidRule& rule, const PlannedCollective& c);
 
-/// Throws FailedPrecondition with the first forbidden collective, its line, its reason and what would avoid it.
+/// Throws FailedPrecondition with the first forbidden collective, its line, its reason and a setting that avoids it.
 void check_forbidden(const Mesh& mesh, const Plan& plan, const std::vector<ForbidRule>& rules,
                      const std::vector<PlannedCollective>& collectives);
 

@@ -14,7 +14,7 @@ double train_compute_seconds(double parameters, double tokens, double flops, dou
 /// The largest number of ranks for which compute hides fully sharded communication of 2-byte values: tokens * bandwidth
 /// / flops. It does not depend on the number of parameters.
 double fsdp_comm_limit(double tokens, double link_bandwidth, double flops);
-/// The largest number of ranks that each have a sequence of their own.
+/// The largest number of ranks with at least one sequence each.
 double fsdp_batch_limit(double tokens, double sequence);
 
 enum class ScaleCase : uint8_t {
@@ -23,7 +23,7 @@ enum class ScaleCase : uint8_t {
   kComm = 3,   // too much communication: pp, or tp between nodes
   kBoth = 4,   // cp or tp with pp, or tp between nodes
 };
-/// Of `gpus` ranks beside both limits.
+/// The case of `gpus` ranks against both limits.
 ScaleCase scale_case(double gpus, double comm_limit, double batch_limit);
 
 /// Bytes that a rank sends to other ranks when it dispatches its tokens, as 2-byte rows, to k experts. A layer has four
@@ -31,10 +31,10 @@ ScaleCase scale_case(double gpus, double comm_limit, double batch_limit);
 double dispatch_bytes(double tokens, double k, double dim, double ep);
 /// The slowest rank's compute time relative to equal shares. `shares` are the ranks' shares of the rows and sum to 1.
 double expert_skew(const double* shares, int ranks);
-/// The least seconds of a step for any number of ranks: its collectives wait for each other.
+/// The least seconds of a step on any number of ranks, since its collectives wait for each other.
 double latency_floor(double layers, double collectives_each, double latency);
 /// The least seconds of an all-reduce of `bytes` between `ranks` that share a memory, each with its own operand and
-/// result: every operand is read and every result written once, 2 n S bytes in all. `copy_rate`: bytes per second,
+/// result. Every operand is read and every result written once, 2 n S bytes in all. `copy_rate`: bytes per second,
 /// read plus written, when all ranks copy at once.
 double shared_memory_floor(double ranks, double bytes, double copy_rate);
 

@@ -9,7 +9,7 @@ namespace {
 TEST(Limits, V1ToV5FullySharded) {
   EXPECT_NEAR(fsdp_comm_seconds(70e9, 2, 200e9), 2.1, 1e-12);               // V1
   EXPECT_NEAR(train_compute_seconds(70e9, 4e6, 200e12, 4000), 2.1, 1e-12);  // V2
-  // V3: half the bandwidth and twice the tokens: both take twice as long. Erratum: the source prints 2.1 for these.
+  // V3: half the bandwidth and twice the tokens: both take twice as long. Erratum: the source prints 2.1 for both.
   EXPECT_NEAR(fsdp_comm_seconds(70e9, 2, 100e9), 4.2, 1e-12);
   EXPECT_NEAR(train_compute_seconds(70e9, 8e6, 200e12, 4000), 4.2, 1e-12);
   EXPECT_NEAR(fsdp_comm_limit(8e6, 100e9, 200e12), 4000, 1e-9);
@@ -43,7 +43,7 @@ TEST(Limits, V29Experts) {
 // 64 MiB over 2 ranks at 20e9 bytes/s read plus written: 4 times the operand.
 TEST(Limits, V53SharedMemory) {
   EXPECT_NEAR(shared_memory_floor(2, 64 * 1024 * 1024, 20e9), 4 * 67108864 / 20e9, 1e-12);
-  // What one rank copies alone in a second, n ranks together reduce in 2 n / 2 = n.
+  // n ranks together reduce in n seconds (2 n / 2) the bytes that one rank copies alone in a second.
   EXPECT_NEAR(shared_memory_floor(8, 1e9, 2e9), 8, 1e-12);
 }
 

@@ -20,8 +20,8 @@ bool on_meta(const Graph& g) {
   return false;
 }
 
-// The same graph with all values on the CPU, where emission makes indices and constants. A plan reads no value, so
-// captured tensors need no memory.
+// The graph with all values on the CPU, where emission makes indices and constants. A plan reads no values, so captured
+// tensors need no memory.
 Ref<Graph> off_meta(const Graph& g) {
   const auto on_cpu = [](TensorType t) {
     if (t.device.type == DeviceType::kMeta) t.device = Device::cpu();
@@ -54,7 +54,7 @@ Ref<Graph> off_meta(const Graph& g) {
   return out;
 }
 
-// The first choice of cut and recomputation that is estimated to fit in the budget, or the smallest one.
+// Sets the first choice of cut and recomputation that is estimated to fit into the budget, or else the smallest choice.
 void choose_within_budget(MeshPlan& p, int64_t budget) {
   PipelinePlan& pipeline = *p.pipeline;
   size_t best = 0;
@@ -134,7 +134,7 @@ MeshPlan plan_mesh(const Ref<Graph>& joint, const CompileOptions& how, const Pla
     p.arranged.push_back(local.graph);
     p.locals.push_back(std::move(local));
   }
-  // The report shows the placements of results. The rest of a choice was for emit(), and is larger than the graph.
+  // The report shows only the placements of results. The rest of a choice was for emit(), and is larger than the graph.
   for (NodeChoice& c : p.decision.nodes) {
     c.split = Split();
     c.in = std::vector<Spec>();

@@ -1,5 +1,5 @@
-// MeshPlan: the placement of one captured step on a mesh. Pure data: making it needs no memory, ranks or compiler.
-// Ranks whose shards have the same shapes share one local graph.
+// MeshPlan: the placement of one captured step on a mesh. Pure data: making it allocates no tensors and needs no ranks
+// or compiler. Ranks whose shards have the same shapes share one local graph.
 #pragma once
 #include <string>
 #include <vector>
@@ -13,7 +13,7 @@
 
 namespace weft::dist {
 
-/// What a plan is made for. The default: to run here.
+/// The purpose of a plan; by default, to run on this machine.
 struct PlanScope {
   bool for_machine = false;  // schedules are made for the links of options.machine, not for options.communication
   bool every_class = true;   // false: only the first and the last rank's graph are made
@@ -28,30 +28,31 @@ struct RejectedPlan {
 };
 
 struct MeshPlan {
-  Mesh mesh;   // of the placements: without pp
-  Mesh world;  // of all ranks
+  Mesh mesh;   // the mesh of the placements: `world` without pp
+  Mesh world;  // the mesh of all ranks
   Plan plan;
-  Ref<Graph> joint;      // with pp: of one microbatch
-  bool on_meta = false;  // some value of the joint graph is on meta: the plan is that of the CPU, and cannot run
+  Ref<Graph> joint;      // the joint graph; with pp, for one microbatch
+  bool on_meta = false;  // some value of the joint graph is on meta: the plan is made for the CPU, and cannot run
   Pins pins;
   Decision decision;
   std::vector<int> class_of;         // by rank of `mesh`; -1: not made
-  std::vector<LocalGraph> locals;    // by class, simplified; the collectives are those of the graph that runs
-  std::vector<Ref<Graph>> arranged;  // by class: bucketed and overlapped; with pp as in `locals`
+  std::vector<LocalGraph> locals;    // by class, simplified; its collectives come from the graph that runs
+  std::vector<Ref<Graph>> arranged;  // by class: bucketed and overlapped; with pp, equal to `locals`
   CommunicationReport communication;
   std::shared_ptr<PipelinePlan> pipeline;  // null without pp
-  // With pp, of a step that is compiled: by program the collectives of a rank in the order in which it starts them.
+  // Only for a compiled step with pp: the collectives of a rank by program, in the order in which the rank starts them.
   std::vector<std::vector<PlannedCollective>> launched;
   std::vector<std::string> notes;
-  std::vector<RejectedPlan> rejected;  // of Plan::automatic(), the fastest first
+  std::vector<RejectedPlan> rejected;  // plans that Plan::automatic() rejected, fastest first
 
   struct Place {
-    int rank = 0;   // in `mesh`, whose dimensions have the order that they have in `world`
+    int rank = 0;   // rank in `mesh`, whose dimensions keep their order in `world`
     int stage = 0;  // position in the pipeline
   };
-  /// By rank of `world`.
+  /// The place of each rank of `world`.
   std::vector<Place> places() const;
-  /// The number of a rank's program: those of a shape class are behind each other, by position in the pipeline.
+  /// The number of a rank's program. The programs of a shape class are consecutive, ordered by position in the
+  /// pipeline.
   int program_of(const Place& p) const {
     return class_of[static_cast<size_t>(p.rank)] * (pipeline ? pipeline->ranks : 1) + p.stage;
   }

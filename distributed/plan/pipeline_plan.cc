@@ -30,7 +30,7 @@ pipeline::Table read_table(const std::string& path, int ranks, int64_t microbatc
   const std::string file = io::resolve_path(path);
   pipeline::Table table = pipeline::parse_table(io::read_file(file), file);
   WEFT_CHECK(static_cast<int>(table.ranks.size()) == ranks, "pipeline: ", file, " is for ", table.ranks.size(),
-             table.ranks.size() == 1 ? " rank" : " ranks", "; need a table for those of the mesh, pp", ranks);
+             table.ranks.size() == 1 ? " rank" : " ranks", "; need a table for the ranks of the mesh, pp", ranks);
   for (const std::vector<pipeline::Action>& rank : table.ranks)
     for (const pipeline::Action& a : rank)
       WEFT_CHECK(pipeline::computes(a.kind) || pipeline::transfers(a.kind), "pipeline: ", file, " has ", a.to_string(),
@@ -53,7 +53,7 @@ std::vector<std::string> modules_of(const std::string& stages) {
   return modules;
 }
 
-// By stage: the most microbatches between their F and the end of their backward, in the order of the table.
+// For each stage, the most microbatches between their F and the end of their backward, in the order of the table.
 std::vector<double> alive_of(const pipeline::Table& table) {
   std::vector<double> now(static_cast<size_t>(table.stages())), most(now);
   for (const std::vector<pipeline::Action>& rank : table.ranks)
@@ -71,7 +71,7 @@ std::vector<pipeline::Link> links_of(const std::vector<Crossing>& crossings) {
   return links;
 }
 
-// The time in which actions gather parameters, each of those that read them.
+// Adds the time of gathers of parameters to each action that reads them.
 void add_gathers(const Mesh& mesh, const Graph& g, const PipelinePlan& p, const Machine& machine,
                  pipeline::Costs& costs) {
   std::vector<std::set<std::pair<int, Kind>>> readers(static_cast<size_t>(g.size()));
@@ -94,8 +94,8 @@ void add_gathers(const Mesh& mesh, const Graph& g, const PipelinePlan& p, const 
   }
 }
 
-// Seconds to compute a forward node again. What the kernels of pointwise ops read and write is left out: most run
-// inside the kernels that read their results.
+// Seconds to compute a forward node again. Omits the traffic of pointwise ops: most run inside the kernels that read
+// their results.
 double again_seconds(const Machine& machine, const Graph& g, const Node& n) {
   Cost work = op_cost(g, n);
   if (n.op->is(kPointwise) || n.op->view) work.bytes = work.written = 0;
@@ -108,7 +108,7 @@ pipeline::Costs costs_of(const Mesh& mesh, const Graph& g, const PipelinePlan& p
   const auto stages = static_cast<size_t>(p.cut.stages);
   costs.times.resize(stages);
   costs.activation.assign(stages, 0);
-  std::vector<std::set<Value>> kept(stages);  // what B, I or W reads of F
+  std::vector<std::set<Value>> kept(stages);  // forward values that B, I or W reads
   const Recomputed again(g, p.cut);
   for (int32_t id = 0; id < g.size(); ++id) {
     const StageOf& s = p.cut.nodes[static_cast<size_t>(id)];
@@ -174,7 +174,7 @@ pipeline::Table pipeline_table(const std::string& schedule, int ranks, int64_t m
     const char *begin = schedule.data() + colon + 1, *end = schedule.data() + schedule.size();
     const auto [at, error] = std::from_chars(begin, end, o.stages_per_rank);
     WEFT_CHECK(at == end && error == std::errc() && o.stages_per_rank > 0, "pipeline: got '", schedule,
-               "'; need the stages of a rank behind the colon, as 'interleaved_1f1b:4'");
+               "'; need the stages of a rank after the colon, as 'interleaved_1f1b:4'");
   }
   return pipeline::make_schedule(schedule.substr(0, colon), o);
 }
@@ -189,7 +189,7 @@ int64_t default_microbatches(const Mesh& mesh, const Plan& plan, int64_t batch) 
       check_arguments(mesh, plan, {&rows, 1});
       pipeline_table(plan.pipeline, ranks, n);
       found = n;
-    } catch (const Error&) {  // another number may do
+    } catch (const Error&) {  // another number may work
     }
   }
   return found;

@@ -95,7 +95,7 @@ SavedPlan parse_plan(std::string_view text, const std::vector<const Strategy*>& 
       rules.back().placements.emplace_back(std::string(w[2]), placement);
       continue;
     }
-    // An option of any text, as the name of a file, may have spaces.
+    // The value of a free-text option, such as the name of a file, may contain spaces.
     const auto free = std::ranges::find(options, w[0], &OptionRow::name);
     if (w.size() > 2 && free != options.end() && (*free)->allowed.empty() &&
         std::holds_alternative<std::string Plan::*>((*free)->field))

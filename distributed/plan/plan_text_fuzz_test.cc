@@ -1,4 +1,4 @@
-// Damaged files of plans: each is refused, or is a mesh with placements along its dimensions.
+// Damaged files of plans: each is refused, or gives a mesh with placements along its dimensions.
 #include <gtest/gtest.h>
 
 #include "distributed/plan/plan_text.h"

@@ -14,7 +14,7 @@
 namespace weft::dist {
 namespace {
 
-constexpr size_t kWide = 180;  // characters of a line
+constexpr size_t kWide = 180;  // largest number of characters in a line
 
 std::string fitted(std::string s, size_t n) { return s.size() <= n ? s : s.substr(0, n - 3) + "..."; }
 std::string left(std::string s, size_t n) { return s.size() < n ? s + std::string(n - s.size(), ' ') : s; }
@@ -56,7 +56,7 @@ std::string table(const std::vector<std::vector<std::string>>& rows, const std::
   return out;
 }
 
-// The first names, and the number of the others.
+// The first few names, and the number of further names.
 struct Names {
   std::vector<std::string> all;
   void add(std::string name) {
@@ -91,7 +91,8 @@ class Groups {
 
 bool matters(const Node& n) { return n.op->is(kContraction) || n.op->decompose || n.op->is(kIndexing); }
 
-// The mesh dimensions that split a parameter, with the dim; and those along which a rule of the plan keeps it whole.
+// The mesh dimensions that split a parameter, with the dim; and the mesh dimensions along which a rule of the plan
+// keeps it whole.
 std::vector<std::pair<std::string, int>> split_at_use(const Mesh& mesh, const Plan& plan, const std::string& name,
                                                       const Spec& use) {
   std::vector<std::pair<std::string, int>> out;
@@ -132,7 +133,7 @@ PlanReport::PlanReport(const MeshPlan& p, const std::string& machine, int64_t ex
     if (cell.is_parameter) k.split = split_at_use(p.mesh, p.plan, cell.name, pin.use);
     cells_.push_back(std::move(k));
   }
-  bool backward = false;  // has begun: activations are those before it
+  bool backward = false;  // whether backward has begun: activations come before it
   for (int32_t id = 0; id < p.joint->size(); ++id) {
     const Node& n = p.joint->node(id);
     const NodeChoice& c = p.decision.nodes[static_cast<size_t>(id)];
@@ -156,7 +157,7 @@ PlanReport::PlanReport(const MeshPlan& p, const std::string& machine, int64_t ex
   collectives_ = (*all)[static_cast<size_t>(class_of_[0])];
   const auto first = static_cast<size_t>(p.class_of[0]);
   if (p.pipeline) {
-    placements_.clear();  // those of one microbatch
+    placements_.clear();  // they belong to one microbatch
     PipelinePlan predicted = *p.pipeline;
     predicted.predict(p.mesh, *p.arranged[first], machine_named(machine));
     pipeline_ = predicted.to_string();
@@ -211,7 +212,7 @@ std::vector<CollectiveSum> PlanReport::totals() const {
 uint64_t PlanReport::hash() const {
   std::string all = mesh_.to_string();
   for (const PlannedCell& c : cells_) all += str_cat("\n", c.name, " ", c.rest, " ", c.use);
-  all += pipeline_key_;  // its sends follow
+  all += pipeline_key_;  // sends follow from the key
   if (by_class_ && pipeline_key_.empty())
     for (const auto& one : *by_class_)
       for (const PlannedCollective& c : one)

@@ -10,18 +10,18 @@ namespace weft::dist {
 
 struct PlannedCell {
   std::string name;
-  TensorType type;        // of the whole
+  TensorType type;        // type of the whole value
   std::string rest, use;  // "[4096@(tp,fsdp), 1024]"
   std::string why;
-  int64_t bytes = 0;       // of the largest rank's shard
+  int64_t bytes = 0;       // bytes of the largest shard
   bool parameter = false;  // else optimiser state and other cells
-  /// At use: mesh dimension and dim; -1: a rule keeps it whole along that mesh dimension.
+  /// Splits at use: mesh dimension and dim; dim -1: a rule keeps the parameter whole along this mesh dimension.
   std::vector<std::pair<std::string, int>> split = {};
 };
 
 struct PlannedActivation {
   std::string name, spec, line;  // "blocks.0/attn: dot"
-  int64_t bytes = 0;             // of one rank
+  int64_t bytes = 0;             // bytes on one rank
 };
 
 /// Sums over a rank's collectives of one kind over the same mesh dimensions.
@@ -36,7 +36,7 @@ struct CollectiveSum {
 class PlanReport {
  public:
   PlanReport() = default;
-  /// `exact_peak`: of a compiled step, the planned peak of the largest rank; 0: the peak is estimated.
+  /// `exact_peak`: the planned peak of a compiled step's largest rank; 0: the peak is estimated.
   PlanReport(const MeshPlan& plan, const std::string& machine, int64_t exact_peak = 0);
 
   const Mesh& mesh() const { return mesh_; }
@@ -49,7 +49,7 @@ class PlanReport {
   /// The parameters among cells().
   std::vector<PlannedCell> parameters() const;
   const std::vector<PlannedActivation>& activations() const { return activations_; }
-  /// By node of the joint graph: the placement of its first result, "[4096@(tp,fsdp), 1024]"; empty: it has none.
+  /// The placement of the first result of each node of the joint graph, "[4096@(tp,fsdp), 1024]"; empty: none.
   const std::vector<std::string>& placements() const { return placements_; }
   std::vector<CollectiveSum> totals() const;
   const Estimate& estimate() const { return estimate_; }
@@ -59,12 +59,12 @@ class PlanReport {
   const std::vector<std::string>& notes() const { return notes_; }
   /// The stages, the bubbles and the memory of a pipeline, as text; empty without pp.
   const std::string& pipeline() const { return pipeline_; }
-  /// Equal for plans with the same mesh, placements and collectives on all ranks.
+  /// A hash, equal for plans with the same mesh, placements and collectives on all ranks.
   uint64_t hash() const;
-  /// About 60 lines for a transformer of any depth: equal layers share lines.
+  /// The report as text, about 60 lines for a transformer of any depth: equal layers share lines.
   std::string to_string() const;
 
-  std::vector<RejectedPlan> rejected;  // of Plan::automatic(), best first
+  std::vector<RejectedPlan> rejected;  // plans that Plan::automatic() rejected, best first
 
  private:
   Mesh mesh_;

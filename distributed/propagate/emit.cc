@@ -135,7 +135,7 @@ class Emitter final : public Locals {
     }
   }
 
-  // The whole of a value that depends on arguments alone.
+  // The whole value of a node that depends on arguments only.
   Tensor on_every_rank(Value v) {
     const Node& n = g_.node(v);
     if (n.op == &input_op || n.op == &captured_op) return versions(v).front().local;
@@ -165,7 +165,7 @@ class Emitter final : public Locals {
     return !v.gathered || !user || v.backward == user->backward || (parameter ? !again : pins_.keep_gathered);
   }
 
-  // The pin of the cell that v is made from alone; null if v is made from more.
+  // The pin of the only cell from which v is made; null if v is made from more.
   const CellPin* parameter_of(Value v) const {
     for (;;) {
       const Node& n = g_.node(v);
@@ -309,7 +309,7 @@ class Emitter final : public Locals {
     collectives_.push_back(std::move(c));
   }
 
-  // The sums of a gradient over ranks have the type that the plan names for them.
+  // Converts a gradient to the type in which the plan sums gradients over ranks.
   Tensor sent(const Tensor& t, const ReshardStep& step, Value v) const {
     const bool gradient = d_.gradient_of[static_cast<size_t>(v.node)] >= 0;
     return gradient && step.op == ReduceOp::kSum && t.dtype() == kFloat32 ? cast(t, pins_.wire) : t;
@@ -319,7 +319,7 @@ class Emitter final : public Locals {
                    const std::string& why) {
     const std::string axes = mesh_.name(step.axes);
     const auto n = static_cast<int64_t>(mesh_.parts(step.axes));
-    SpecPart no_part;  // of a move that concerns no dim: a sum of pending values
+    SpecPart no_part;  // for a move without a dim: a sum of pending values
     SpecPart& part = static_cast<size_t>(step.part) < parts.size() ? parts[static_cast<size_t>(step.part)] : no_part;
     auto grow = [&](SpecPart& p, SegLayout layout) {
       for (int8_t a : step.axes) p.axes.push_back(a);
@@ -453,7 +453,7 @@ class Emitter final : public Locals {
     return exchanges_[key] = exchange_order(local, o);
   }
 
-  // This rank's part: t has the part that `before` describes, the result the one that `after` describes.
+  // Slices this rank's part: t has the part `before`, and the result has the part `after`.
   Tensor slice_of(const Tensor& t, int dim, const SpecPart& before, const SpecPart& after) {
     const Tensor zero = constant(int64_t{0}, kInt64);
     auto block = [&](const Tensor& start, int64_t extent) {
@@ -516,7 +516,7 @@ class Emitter final : public Locals {
   PositionTable positions_;
   std::map<std::pair<int32_t, std::string>, ExpertExchange> exchanges_;
   std::vector<PlannedCollective> collectives_;
-  int64_t sites_ = 0;                   // the last one given
+  int64_t sites_ = 0;                   // the last assigned site
   std::vector<bool> follows_gradient_;  // by node: it is a gradient, or is made from one
   int32_t written_ = -1;                // the cell whose new value is being resharded to its placement at rest
 };

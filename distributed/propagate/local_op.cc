@@ -47,9 +47,9 @@ const DimSpec& factor_split(const LocalCall& c, const DimFactors& tensor, int64_
 // A node's indices into a table.
 struct Indices {
   size_t operand = 1;
-  int dim = -1;               // of operand 0, which is the table; -1: the node has no table that may be split
+  int dim = -1;               // dim of operand 0, the table; -1: the node has no table that may be split
   int64_t limit = 0;          // entries of the whole table
-  std::string before, after;  // the node's own error
+  std::string before, after;  // texts of the node's own error
   int64_t ignore = 0;         // an index that the node does not use; 0: none
   std::string instead;        // the whole error, if not empty
 };
@@ -75,8 +75,8 @@ std::optional<Indices> indices_of(const Graph& g, const Node& n) {
   return at;
 }
 
-// The indices of a node that has a part of the table or of the indices, checked against the whole table: the error is
-// that of one device.
+// The indices of a node with a part of the table or of the indices, checked against the whole table, so the error
+// equals one device's.
 Tensor checked(const LocalCall& c, const Indices& at) {
   const Tensor& index = c.in[at.operand];
   const Shape& shape = c.graph.type(c.node.inputs[at.operand]).shape;
@@ -98,7 +98,7 @@ Tensor checked(const LocalCall& c, const Indices& at) {
   return dispatch(check_index_op, pointers(in, ptrs), attrs, c.node.line);
 }
 
-// Indices into a split dim: as local indices, and whether this rank has them.
+// Indices into a split dim, converted to local indices; and whether this rank owns each.
 struct Owned {
   Tensor index, inside;
 };
@@ -106,7 +106,7 @@ Owned owned(const LocalCall& c, const DimSpec& dim, const Tensor& index) {
   const Mesh& mesh = c.locals.mesh();
   Tensor rest = index.to(kInt64), at, inside;
   auto both = [](const Tensor& a, const Tensor& b) { return a.defined() ? logical_and(a, b) : b; };
-  int64_t stride = 1;  // of a segment in local positions; from the minor segment up
+  int64_t stride = 1;  // stride of a segment in local positions, from the minor segment up
   for (size_t k = dim.size(); k-- > 0;) {
     const Seg& s = dim[k];
     Tensor own = k == 0 ? rest : remainder(rest, s.extent);
@@ -142,7 +142,7 @@ Tensor shaped_like(const Tensor& flags, const Shape& shape, int dim) {
   return broadcast_to(reshape(flags, s), shape);
 }
 
-// Rows that other ranks have give zeros, so that the results are terms of a sum over the ranks.
+// Rows on other ranks give zeros, so that the results are terms of a sum over the ranks.
 std::vector<Tensor> local_lookup(const LocalCall& c) {
   const int64_t dim = c.node.attrs.i("dim");
   const DimSpec& own = factor_split(c, c.rule.map.in[0], dim);
@@ -155,7 +155,7 @@ std::vector<Tensor> local_lookup(const LocalCall& c) {
   return {where(shaped_like(at.inside, y.shape(), static_cast<int>(dim)), y, zeros_like(y))};
 }
 
-// Rows that other ranks have become zeros that are added to row 0.
+// Rows on other ranks become zeros that are added to row 0.
 std::vector<Tensor> local_add(const LocalCall& c) {
   const int64_t dim = c.node.op == &index_add_op ? 0 : c.node.attrs.i("dim");
   const DimSpec& own = factor_split(c, c.rule.map.in[0], dim);
@@ -172,7 +172,7 @@ std::vector<Tensor> local_add(const LocalCall& c) {
 std::vector<Tensor> local_iota(const LocalCall& c) {
   const DimSpec& dim = c.split[0];
   if (whole(dim)) return same_op(c, c.node.attrs);
-  // Computed like the kernel does: in f64 (integers in i64), rounded once.
+  // Computes like the kernel: in f64 (integers in i64), rounded once.
   const AttrValue &start = *c.node.attrs.find("start"), &step = *c.node.attrs.find("step");
   const DType dtype = c.node.attrs.get<DType>("dtype");
   const Tensor at = global_index(c.locals, dim);
@@ -189,14 +189,14 @@ std::vector<Tensor> local_random(const LocalCall& c) {
   bool split = false;
   for (const DimSpec& d : c.split) split |= !whole(d);
   if (!split) return same_op(c, c.node.attrs);
-  // Each segment is a dim of its own. A head-tail segment is two dims: the chunk and the place in it.
+  // Each segment becomes a dim. A head-tail segment becomes two dims: the chunk and the position in it.
   Shape shape, strides;
   const bool placed = c.node.op == &random_bits_at_op;
   Tensor base = placed ? c.in[2] : Tensor();
   auto add = [&](const Tensor& t) { base = base.defined() ? base + t : t; };
   const Shape outer = placed ? c.node.attrs.ints("strides") : contiguous_strides(global);
   int listed = -1;                         // the dim with SegLayout::kTable
-  Tensor places;                           // what its positions add to base
+  Tensor places;                           // contribution of its positions to base
   std::vector<std::pair<int, Seg>> tails;  // head-tail dims: one call for each chunk
   for (int d = 0; d < global.size(); ++d) {
     const std::vector<Seg> segs = segments(c, c.rule.map.out[0][static_cast<size_t>(d)]);
@@ -315,7 +315,7 @@ Tensor global_index(Locals& locals, const DimSpec& dim) {
   return all;
 }
 
-// Whether this rank's part of every result is empty, as with fewer heads than ranks.
+// Whether this rank's part of every result is empty, for example if there are fewer heads than ranks.
 bool nothing_here(const LocalCall& c) {
   if (c.node.outputs.empty() || c.node.op->is(kSideEffect) || c.node.op->is(kCollective)) return false;
   bool anywhere = false;

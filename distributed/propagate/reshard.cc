@@ -8,7 +8,7 @@
 namespace weft::dist {
 namespace {
 
-struct Pair {  // one part as it is and as it should become
+struct Pair {  // one part, with its current and its new split
   SpecPart now;
   Axes to;
   SegLayout to_layout = SegLayout::kBlock;
@@ -95,7 +95,7 @@ class Planner {
       if (contains(p.now.axes, axis)) return true;
     return is_pending(axis);
   }
-  // The axes that part i still lacks; none if it must first give up other axes.
+  // The axes that part i lacks; none if it must first give up other axes.
   Axes gains(size_t i) const {
     const Pair& p = pairs_[i];
     const size_t n = common(p);
@@ -137,7 +137,7 @@ class Planner {
     return true;
   }
 
-  // Part i takes over axes that part j must give up.
+  // Moves axes that part j must give up to part i.
   bool exchange(size_t i, size_t j) {
     if (i == j) return false;
     const Axes want = gains(i);
@@ -192,7 +192,7 @@ class Planner {
     return true;
   }
 
-  // Copies are terms of a maximum, a minimum or a mean already.
+  // Copies already are terms of a maximum, a minimum or a mean.
   void make_pending() {
     Axes run;
     for (const Pending& p : want_)
@@ -213,7 +213,7 @@ class Planner {
   ReshardStage stage_;
 };
 
-// Changes the layout of rows sorted by expert, then reshards the other dims. Rows have no other moves.
+// Changes the layout of rows sorted by expert, then reshards the other dims. Rows support no other moves.
 std::vector<ReshardStage> move_rows(const Mesh& mesh, const Spec& from, const Spec& to, size_t dim) {
   ReshardStage s;
   for (size_t d = 0; d < from.dims.size(); ++d)
@@ -280,7 +280,7 @@ std::vector<ReshardStage> reshard(const Mesh& mesh, const Spec& from, const Spec
 double sent_bytes(Move move, double bytes, int64_t n) {
   const auto ranks = static_cast<double>(n);
   switch (move) {
-    case Move::kAllGather:  // the result is the larger one
+    case Move::kAllGather:  // the result is larger than the operand
       return bytes * ranks * bus_factor(Collective::kAllGather, ranks);
     case Move::kReduceScatter:
       return bytes * bus_factor(Collective::kReduceScatter, ranks);

@@ -29,17 +29,18 @@ struct SpecPart {
 
 struct ReshardStep {
   Move move = Move::kSlice;
-  int part = 0;    // the one that changes; kAllToAll: the one that is split
-  int from = 0;    // kAllToAll: the one that is joined
-  Axes axes = {};  // added or removed
+  int part = 0;    // the part that changes; kAllToAll: the part that is split
+  int from = 0;    // kAllToAll: the part that is joined
+  Axes axes = {};  // the axes that are added or removed
   ReduceOp op = ReduceOp::kSum;
-  SegLayout layout = SegLayout::kBlock;  // kSlice, kReduceScatter, kRows: of the new split
+  SegLayout layout = SegLayout::kBlock;  // kSlice, kReduceScatter, kRows: layout of the new split
   int64_t room = 0;                      // kRows
 };
 
-/// Steps over one set of parts. Two specs without a common refinement need two stages: to whole dims, and from there.
+/// Steps over one set of parts. Two specs without a common refinement need two stages: to whole dims, and from whole
+/// dims.
 struct ReshardStage {
-  std::vector<SpecPart> parts;  // of the tensor before the first step
+  std::vector<SpecPart> parts;  // the parts of the tensor before the first step
   std::vector<ReshardStep> steps;
 };
 
@@ -53,8 +54,8 @@ struct MoveCost {
   int collectives = 0;
 };
 MoveCost cost_of(const Mesh& mesh, const std::vector<ReshardStage>& stages, DType dtype);
-/// The bytes that a rank sends for one collective over n ranks. `bytes`: what the rank holds before (all-gather,
-/// all-to-all: its part; reduce-scatter, all-reduce: the whole).
+/// The bytes that a rank sends for one collective over n ranks. `bytes`: the size of the rank's operand (its part for
+/// all-gather and all-to-all, the whole for reduce-scatter and all-reduce).
 double sent_bytes(Move move, double bytes, int64_t n);
 
 }  // namespace weft::dist

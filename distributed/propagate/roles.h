@@ -11,10 +11,10 @@ struct RoleSeg {
   int64_t extent = 1;
   char role = 0;  // 'b', 't' or 0
 };
-/// By dim: its segments, major first. Only the first result of a node has roles.
+/// The segments of each dim, major first. Only the first result of a node has roles.
 using ValueRoles = std::vector<std::vector<RoleSeg>>;
 
-/// By node. Arguments of rank 2 and more have both roles; arguments of rank 1 have a batch.
+/// Roles by node. Arguments of rank 2 and more have both roles; arguments of rank 1 have a batch.
 std::vector<ValueRoles> find_roles(const Graph& g);
 
 }  // namespace weft::dist

@@ -41,7 +41,7 @@ Sums find_sums(const Graph& g, const Pins& pins, const UpdateSpecs& updates) {
   const auto size = static_cast<size_t>(g.size());
   Sums s{std::vector<bool>(size, false), std::vector<bool>(size, false)};
   if (pins.activations.empty()) return s;
-  // Of rows by expert, those that meet their tokens: sums over a token's rows are of fewer bytes than the rows.
+  // Numbers of uses, by node: all uses, and uses that combine rows by token, whose sums have fewer bytes than the rows.
   std::vector<int32_t> used(size, 0), by_tokens(size, 0);
   for (int32_t id = 0; id < g.size(); ++id) {
     const Node& n = g.node(id);

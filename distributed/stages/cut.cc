@@ -30,7 +30,7 @@ class Cutter {
   StageCut run() {
     find_regions();
     find_pieces();
-    // First, each piece is a stage: this finds the piece that computes each gradient.
+    // Makes each piece a stage first, to find the piece that computes each gradient.
     place(pieces_);
     const std::vector<double> work = work_of_stages(pieces_.size() + 1);
     std::vector<int> begins = options_.begins.empty() ? at_marks() : at_modules();
@@ -57,7 +57,7 @@ class Cutter {
   // ---- regions ----
 
   void find_regions() {
-    std::vector<bool> varies(g_.size());  // by microbatch
+    std::vector<bool> varies(g_.size());  // whether the node varies by microbatch
     bases_.resize(g_.size());
     lazy_.resize(g_.size());
     for (int32_t id = 0; id < g_.size(); ++id) {
@@ -67,7 +67,7 @@ class Cutter {
       varies[id] = n.op == &input_op && n.attrs.i("index") >= arguments_;
       if (n.op == &cell_op) {
         const Cell& cell = *g_.cells[n.attrs.i("index")];
-        // Generators, counters and scales are on every rank.
+        // Every rank has generators, counters and scales.
         free = !cell.is_parameter && n.outputs[0].shape.empty();
         if (!free) bases_[id].insert(id);
       }
@@ -107,7 +107,7 @@ class Cutter {
   void find_pieces() {
     for (int32_t id = 0; id < g_.size(); ++id)
       if (is_forward(id) && !is_sum(id)) order_.push_back(id);
-    // A piece ends behind a node with work: views belong to what reads them.
+    // A piece ends after a node with work: views belong to their readers.
     bool work = false;
     for (int k = 0; k < static_cast<int>(order_.size()); ++k) {
       if (work) pieces_.push_back(k);
@@ -130,7 +130,7 @@ class Cutter {
     return false;
   }
 
-  /// Positions in the order behind stage_boundary().
+  /// Positions in the order after stage_boundary().
   std::vector<int> at_marks() const {
     std::vector<int> begins;
     for (int k = 0; k + 1 < static_cast<int>(order_.size()); ++k)
@@ -150,7 +150,7 @@ class Cutter {
                  "stages: stage ", s,
                  s < begins.size() ? str_cat(", which ends before ", name(order_[static_cast<size_t>(to)]), ",")
                                    : ", the last one,",
-                 " has no work; need some in each stage");
+                 " has no work; need work in each stage");
       from = to;
     }
   }
@@ -186,7 +186,7 @@ class Cutter {
     for (size_t i = 0; i < work.size(); ++i) before[i + 1] = before[i] + work[i];
     const std::vector<double> bytes = bytes_crossing();
     Memory memory = options_.memory > 0 ? memory_of_pieces(work.size()) : Memory();
-    // The most even cut at places where at most so many bytes cross.
+    // The most even cut at places where at most `level` bytes cross. Sets `most`.
     double most = 0;
     const auto cut_below = [&](double level) {
       std::vector<int> places;
@@ -204,7 +204,7 @@ class Cutter {
       cut_below(levels.back());
     }
     const double allowed = most * kUnevenStages;
-    // A higher level allows all cuts of a lower one.
+    // A higher level allows all cuts of a lower level.
     const auto level = std::partition_point(levels.begin(), levels.end() - 1,
                                             [&](double l) { return cut_below(l).empty() || most > allowed; });
     std::vector<int> begins;
@@ -212,9 +212,9 @@ class Cutter {
     return begins;
   }
 
-  // Bytes before each piece: of cells with sums of gradients, and of what a microbatch keeps for backward.
+  // Bytes before each piece: cells with sums of gradients, and values that a microbatch keeps for backward.
   struct Memory {
-    double limit = 0;  // of a stage; 0: none
+    double limit = 0;  // limit of a stage; 0: none
     std::vector<double> cells = {}, kept = {}, alive = {};
 
     bool fits(int from, int to, int stage) const {
@@ -224,7 +224,7 @@ class Cutter {
     }
   };
 
-  /// Nodes have the numbers of their pieces as stages.
+  /// Requires that each node's stage is the number of its piece.
   Memory memory_of_pieces(size_t pieces) const {
     Memory m{static_cast<double>(options_.memory) / options_.stages_of_rank, std::vector<double>(pieces + 1),
              std::vector<double>(pieces + 1), options_.alive};
@@ -256,13 +256,13 @@ class Cutter {
     return m;
   }
 
-  /// The first pieces of stages 1, 2, ..., all in `places`, and the work of the largest stage: more than all work if
-  /// some stage does not fit in the memory. Empty: there are too few places.
+  /// The first pieces of stages 1, 2, ..., all in `places`, and the work of the largest stage, which is more than all
+  /// work if some stage does not fit into the memory. Empty: there are too few places.
   static std::vector<int> most_even(const std::vector<int>& places, const std::vector<double>& before,
                                     const Memory& memory, int stages, double* most) {
     const int m = static_cast<int>(places.size());
     if (m < stages - 1) return {};
-    // Each stage takes as much as the limit allows, and leaves a place for each stage behind.
+    // Each stage gets as much work as the limit allows, but leaves a place for each later stage.
     const int all = static_cast<int>(before.size()) - 1;
     const auto fill = [&](double limit, double* largest) {
       std::vector<int> begins;
@@ -294,7 +294,7 @@ class Cutter {
     return best;
   }
 
-  /// By position in the order: bytes of the values that were computed before and are read there or later.
+  /// For each position in the order, the bytes of values that were computed before it and are read there or later.
   std::vector<double> bytes_crossing() const {
     std::vector<int> position(g_.size(), -1);
     for (int k = 0; k < static_cast<int>(order_.size()); ++k) position[order_[k]] = k;
@@ -325,7 +325,7 @@ class Cutter {
     }
     for (int32_t id = 0; id < g_.size(); ++id)
       if (nodes_[id].backward || (in_stage(id) && is_sum(id))) nodes_[id].stage = stage_with(id, last);
-    // What only prepares a gradient, or shows it in another shape, is computed where it is read.
+    // A node that only prepares a gradient, or views it in another shape, is computed where it is read.
     for (int32_t id = g_.size() - 1; id >= 0; --id) {
       if (!nodes_[id].backward || !lazy_[id]) continue;
       int latest = -1;
@@ -340,7 +340,7 @@ class Cutter {
     }
   }
 
-  /// Gradients go from the last stage to the first: the first stage on this way that has all operands.
+  /// The first stage, from `last` downwards as gradients flow, that has all operands of a node.
   int stage_with(int32_t id, int last) {
     int latest = last, home = 0;
     std::set<int32_t> bases;
@@ -355,7 +355,7 @@ class Cutter {
     return std::min(latest, home);
   }
 
-  /// Whether a stage has a forward value or a cell without a transfer for it alone.
+  /// Whether a stage has a forward value or a cell without an additional transfer.
   bool has(int32_t base, int stage) const {
     if (readers_[base].contains(stage)) return true;
     return in_stage(base) ? nodes_[base].stage == stage : readers_[base].empty();
@@ -369,7 +369,7 @@ class Cutter {
   }
 
   void find_weights() {
-    std::vector<bool> awaited(g_.size());  // by another stage
+    std::vector<bool> awaited(g_.size());  // whether another stage awaits the node
     for (int32_t id = g_.size() - 1; id >= 0; --id) {
       StageOf& own = nodes_[id];
       if (!own.backward) continue;
@@ -384,7 +384,7 @@ class Cutter {
   const CutOptions& options_;
   const std::vector<std::vector<int32_t>> users_;
   std::vector<StageOf> nodes_;
-  // By node: the forward values and cells that a stage needs in order to compute the node itself, without receiving it.
+  // For each node, the forward values and cells that a stage needs to compute the node itself instead of receiving it.
   std::vector<std::set<int32_t>> bases_;
   bool fits_ = true;
   std::vector<bool> lazy_;              // backward nodes that are computed where they are read

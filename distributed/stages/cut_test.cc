@@ -77,7 +77,7 @@ void expect_regions(const Case& c) {
   }
 }
 
-// Stages are contiguous and have work; values go forth in F and back in B.
+// Stages are contiguous and have work; values flow forward in F and back in B.
 void expect_directions(const Case& c) {
   std::vector<double> forward(static_cast<size_t>(c.cut.stages));
   std::set<std::pair<Value, int>> received;  // by stage: the forward values that its forward nodes read
@@ -111,7 +111,7 @@ void expect_directions(const Case& c) {
   }
 }
 
-// W is all that no value for another stage follows from.
+// W consists of all nodes from which no value for another stage follows.
 void expect_weights(const Case& c) {
   const std::vector<std::vector<int32_t>> users = weft::users(c.g);
   for (int32_t id = 0; id < c.g.size(); ++id) {
@@ -142,11 +142,13 @@ void expect_balance(const Case& c) {
     if (c.in_stage(id) && !c.g.node(id).op->view)
       all += roofline_seconds(machine_preset("cpu"), op_cost(c.g, c.g.node(id)));
   EXPECT_NEAR(total, all, 1e-9 * all);
-  // Pieces in a row, cut where a stage first exceeds the mean: no stage is larger than the mean and one piece.
+  // If consecutive pieces are cut where a stage first exceeds the mean, no stage is larger than the mean plus one
+  // piece.
   EXPECT_LE(*std::max_element(work.begin(), work.end()), kUnevenStages * (total / c.cut.stages + c.cut.largest_piece));
 }
 
-// Each stage by itself, with what crossings() lists: all F, then I from the last stage to the first, then W.
+// Runs each stage alone, with the values that crossings() lists: all F, then I from the last stage to the first, then
+// W.
 std::vector<Tensor> run_stages(const Case& c, const std::vector<Tensor>& args) {
   const MicrobatchValues step(*c.joint, c.m, args);
   const std::vector<Crossing> links = crossings(c.g, c.cut);
@@ -242,7 +244,7 @@ TEST(Cut, OnlyTheResidualStreamCrosses) {
     EXPECT_EQ(c.cut.first[static_cast<size_t>(k) + 1].rfind(str_cat("blocks.", k + 1, ".norm1: "), 0), 0u)
         << c.cut.first[static_cast<size_t>(k) + 1];
   }
-  // Block 1: a product for the weights and one for the input, for each of the four matrices.
+  // Block 1 has a product for the weights and a product for the input for each of its four matrices.
   int input = 0, weight = 0;
   for (int32_t id = 0; id < c.g.size(); ++id)
     if (c.cut.nodes[id].stage == 1 && c.cut.nodes[id].backward && std::string_view(c.g.node(id).op->name) == "dot")
@@ -251,7 +253,7 @@ TEST(Cut, OnlyTheResidualStreamCrosses) {
   EXPECT_EQ(weight, 4);
 }
 
-// Inside a block: what prepares a gradient, as 2 x of the norm, is computed where it is read.
+// Inside a block, a value that prepares a gradient, such as 2 x of the norm, is computed where it is read.
 TEST(Cut, GradientsCrossOnceForEachValue) {
   const TrainerStep s = trainer_step(gpt::family(), "gpt_tiny", 2);
   const Case c(s.joint, {.stages = 3});
@@ -399,7 +401,7 @@ TEST(Cut, AGradientWhoseOperandsNoStageHas) {
   const Case c(joint, {.stages = 3, .begins = {"layers.1", "layers.2"}});
   expect_regions(c);
   expect_weights(c);
-  // The last stage of its forward operands gets the gradient and the other one.
+  // The gradient and the other operand go to the last stage of the forward operands.
   for (int32_t id = 0; id < c.g.size(); ++id)
     if (std::string_view(c.g.node(id).op->name) == "where") {
       EXPECT_EQ(c.cut.nodes[id].stage, 1);
@@ -438,7 +440,7 @@ TEST(Cut, SumsOfValuesThatNoMicrobatchChanges) {
   std::vector<int> stages;
   for (int32_t id = 0; id < c.g.size(); ++id)
     if (c.is_sum(id)) stages.push_back(c.cut.nodes[id].stage);
-  // What follows from a parameter is added where the parameter is read.
+  // A value that follows from a parameter is added where the parameter is read.
   EXPECT_EQ(stages, (std::vector<int>{1, 0, 1, 1}));
   expect_bits(c, s.args);
 }
@@ -483,7 +485,7 @@ TEST(Cut, WrongMarks) {
             "stages: 'blocks.2' does not begin after 'blocks.2'; need modules in the order of the step");
   EXPECT_EQ(
       error(2, {"tok"}),
-      "stages: stage 0, which ends before tok: index_select at models/gpt/model.cc:31, has no work; need some in each "
+      "stages: stage 0, which ends before tok: index_select at models/gpt/model.cc:31, has no work; need work in each "
       "stage");
 }
 
@@ -499,7 +501,7 @@ TEST(Cut, MarksBehindAllWork) {
       },
       s.args);
   EXPECT_EQ(error_of([&] { Case(joint, {.stages = 2, .begins = {"shape"}}); }),
-            "stages: stage 1, the last one, has no work; need some in each stage");
+            "stages: stage 1, the last one, has no work; need work in each stage");
 }
 
 // The first stage of a chain of equal blocks holds more microbatches: under a limit it gets fewer blocks.
@@ -512,7 +514,7 @@ TEST(Cut, KeepsMemory) {
     return cut_stages(*m.graph, m.arguments, o);
   };
   const StageCut even = cut(0);
-  int64_t least = 1, most = int64_t{1} << 40;  // of limits that a cut keeps
+  int64_t least = 1, most = int64_t{1} << 40;  // bounds of the least limit that a cut meets
   while (least + 1 < most) {
     const int64_t middle = (least + most) / 2;
     (cut(middle).fits ? most : least) = middle;
@@ -523,7 +525,7 @@ TEST(Cut, KeepsMemory) {
   EXPECT_EQ(none.first, even.first);
   EXPECT_LT(tight.seconds[0], 0.8 * even.seconds[0]);
   EXPECT_NEAR(tight.seconds[0] + tight.seconds[1], even.seconds[0] + even.seconds[1], 1e-9);
-  // What the stages keep, counted anew.
+  // The bytes that the stages keep, counted independently.
   const auto kept = [&](const StageCut& c, int stage) {
     std::set<Value> values;
     for (int32_t id = 0; id < m.graph->size(); ++id)

@@ -45,7 +45,7 @@ int32_t find_loop(const Graph& joint) {
   return loop;
 }
 
-// By node: whether it follows from arguments and constants alone.
+// Whether each node follows from arguments and constants alone.
 std::vector<bool> follows_from_arguments(const Graph& g) {
   std::vector<bool> all(g.size());
   for (int32_t id = 0; id < g.size(); ++id) {
@@ -62,7 +62,7 @@ class Inliner {
   Inliner(const Node& loop, Graph& to)
       : body_(*loop.attrs.get<Ref<Graph>>("body")), carries_(loop.outputs.size()), to_(to) {}
 
-  /// `slices` and `shared`: the operands of the body behind the sums so far.
+  /// `slices` and `shared`: the operands of the body after the running sums.
   void copy_body(std::span<const Value> slices, std::span<const Value> shared) {
     for (size_t i = carries_; i < body_.inputs.size(); ++i)
       now_[body_.inputs[i]] =
@@ -73,7 +73,7 @@ class Inliner {
       if (!adds[id] && body_.node(id).op != &input_op) copy_node(body_, id, to_, now_);
   }
 
-  /// Result `o` of the loop; `before`: what the loop adds to.
+  /// Result `o` of the loop; `before`: the initial value of the sum.
   Value sum(size_t o, Value before) {
     const Value so_far = body_.inputs[o], out = body_.outputs[o];
     if (out == so_far) return before;  // adds zero
@@ -136,7 +136,7 @@ Microbatch one_microbatch(const Graph& joint) {
   for (size_t k = 0; k < stacked; ++k) {
     m.sources.push_back(n.inputs[carries + k]);
     WEFT_CHECK(from_arguments[m.sources[k].node], "pp: the batch of accumulate()", at_line(n),
-               " follows from cells or random numbers; need arguments of the step, or what follows from them alone");
+               " follows from cells or random numbers; need values that follow from arguments of the step alone");
     TensorType slice = joint.type(m.sources[k]);
     slice.shape.erase(0);
     slices.push_back(g.add_input(slice));
@@ -154,7 +154,7 @@ Microbatch one_microbatch(const Graph& joint) {
   }
   for (Value v : joint.outputs) g.outputs.push_back(now.at(v));
   for (const CellWrite& w : joint.writes) g.writes.push_back({w.cell, now.at(w.value)});
-  // What only the loop read: the batch as a whole, and zeros.
+  // Removes values that only the loop read: the whole batch, and zeros.
   if (const Ref<Graph> used = dce(g)) m.graph = used;
   return m;
 }

@@ -25,7 +25,7 @@ using weft::testing::same_bits;
 using weft::testing::trainer_step;
 using weft::testing::TrainerStep;
 
-// The results of a step by its graph of one microbatch, whose values are added in order. Cells stay.
+// The results of a step from its graph of one microbatch, whose values are added in order. Does not change cells.
 std::vector<Tensor> run_microbatches(const Graph& joint, const Microbatch& m, const std::vector<Tensor>& args) {
   const Graph& g = *m.graph;
   const MicrobatchValues step(joint, m, args);
@@ -43,7 +43,7 @@ std::vector<Tensor> run_microbatches(const Graph& joint, const Microbatch& m, co
       sum = sum.defined() ? sum + values(n.inputs[0]) : values(n.inputs[0]);
       values.set({id, 0}, sum);
     }
-    // Before, results follow from sums of fewer microbatches.
+    // Earlier results follow from sums of fewer microbatches.
     if (k + 1 == m.count) return step.results(values);
   }
 }
@@ -68,7 +68,7 @@ int count_of(const Graph& g, const OpDef& op) {
 void expect_step(const TrainerStep& s, int64_t microbatches) {
   const Microbatch m = one_microbatch(*s.joint);
   EXPECT_EQ(m.count, microbatches);
-  // A sum for each gradient and for each figure that is returned.
+  // There is a sum for each gradient and for each returned figure.
   EXPECT_GE(count_of(*m.graph, microbatch_sum_op), static_cast<int>(s.model->parameters().size()) + 1);
   for (int32_t id = 0; id < m.graph->size(); ++id) EXPECT_FALSE(is_sum_over_parts(m.graph->node(id)));
   expect_bits_of_the_loop(*s.joint, s.args);
@@ -81,7 +81,7 @@ TEST(Microbatch, GptHasTheBitsOfTheLoop) {
 TEST(Microbatch, DropoutDrawsTheNumbersOfTheWholeBatch) {
   const TrainerStep s = trainer_step(gpt::family(), "gpt_tiny", 2, {{"context", "16"}, {"dropout", "0.2"}});
   expect_step(s, 2);
-  // Tokens, targets, and the number of the microbatch.
+  // The sources are tokens, targets, and the number of the microbatch.
   EXPECT_EQ(one_microbatch(*s.joint).sources.size(), 3u);
 }
 
@@ -183,7 +183,7 @@ TEST(Microbatch, ABatchThatArgumentsDoNotGive) {
   };
   const auto text = [&] {
     return str_cat("pp: the batch of accumulate() at ", at(line),
-                   " follows from cells or random numbers; need arguments of the step, or what follows from them "
+                   " follows from cells or random numbers; need values that follow from arguments of the step "
                    "alone");
   };
   const std::string of_cells = error([&](const Tensor& x) { return x * s.w.value().detach(); });

@@ -1,4 +1,4 @@
-// Forward values of a stage that its backward actions compute again instead of reading what F kept.
+// Forward values of a stage that its backward actions compute again instead of reading values that F kept.
 #pragma once
 #include <vector>
 
@@ -6,12 +6,12 @@
 
 namespace weft::dist {
 
-/// The forward nodes that actions of their stage compute again, by node: those that may be (StageOf::may_recompute) and
-/// that a backward node of the stage follows from.
+/// The forward nodes that actions of their stage compute again: a node with StageOf::may_recompute from which a
+/// backward node of the stage follows.
 struct Recomputed {
   Recomputed(const Graph& g, const StageCut& cut);
   bool any(int32_t id) const { return input[static_cast<size_t>(id)] || weight[static_cast<size_t>(id)]; }
-  /// In I and in W; B computes what either does.
+  /// Whether I, and whether W, computes each node again; B computes the union.
   std::vector<bool> input, weight;
 };
 

@@ -25,7 +25,7 @@ bool is_state(const Node& n) { return n.op == &cell_op || n.op == &captured_op; 
 
 class PartMaker {
  public:
-  /// Parts have the cells of `step`, and its captured tensors in front of those of `joint`.
+  /// Parts have the cells of `step`, and its captured tensors before the captured tensors of `joint`.
   PartMaker(const Graph& step, const Graph& joint) {
     part_.graph = make_ref<Graph>();
     part_.graph->cells = step.cells;
@@ -53,9 +53,9 @@ class PartMaker {
     return static_cast<int32_t>(part_.out.size()) - 1;
   }
 
-  /// Copies the values `roots` of a graph, and what they follow from. `now` gets the copies. Results of nodes that
-  /// `computes` rejects become operands, named by `key`. `captured`: the number of the graph's first captured tensor.
-  /// Copies of nodes that `again` accepts are marked as recomputed for backward.
+  /// Copies the values `roots` of a graph, and the nodes from which they follow. `now` gets the copies. Results of
+  /// nodes that `computes` rejects become operands, named by `key`. `captured`: the number of the graph's first
+  /// captured tensor. Copies of nodes that `again` accepts are marked as recomputed for backward.
   void copy(const Graph& from, std::span<const Value> roots, const std::function<bool(int32_t)>& computes,
             const std::function<Value(Value)>& key, Values& now, int64_t captured = 0,
             const std::function<bool(int32_t)>& again = {}) {
@@ -81,7 +81,7 @@ class PartMaker {
     for (Value v : roots) find(v);
   }
 
-  /// sum + x for the node of a microbatch_sum, as a result.
+  /// Adds the result sum + x for the node of a microbatch_sum.
   void add_to_sum(Value sum, const Node& n, Value x) {
     const Value operands[] = {operand(sum, n.outputs[0]), x};
     const Value added{graph().add(new_node(graph(), pointwise_op("add"), operands, {}, n)), 0};
@@ -139,7 +139,7 @@ class Splitter {
   int rank_of(int stage) const { return call_.table.rank_of_stage[static_cast<size_t>(stage)]; }
   bool is_free(int32_t id) const { return at(id).region == StageOf::kFree && g_.node(id).op != &input_op; }
 
-  // Values that no microbatch changes, but which other ranks have a part of.
+  // Finds values that no microbatch changes, but of which other ranks have a part.
   void find_gathered() {
     gathered_.resize(static_cast<size_t>(g_.size()));
     for (int32_t id = 0; id < g_.size(); ++id) {
@@ -150,8 +150,8 @@ class Splitter {
     }
   }
 
-  /// Whether each action computes a value that no microbatch changes, instead of reading that of `before`: a view of a
-  /// parameter, which costs no memory then, and a parameter that is gathered for each action.
+  /// Whether each action computes a value that no microbatch changes instead of reading the result of `before`. True
+  /// for a view of a parameter, which then costs no memory, and for a parameter that is gathered for each action.
   bool computed_by_each(int32_t id) const {
     return at(id).region == StageOf::kOutside &&
            (g_.node(id).op->view || (!call_.gather_once && gathered_[static_cast<size_t>(id)]));
@@ -208,7 +208,7 @@ class Splitter {
     return part.finish();
   }
 
-  /// The results of a node that other actions read. What they compute again, they do not read.
+  /// The results of a node that other actions read; an action does not read values that it computes again.
   std::set<Value> read_elsewhere(int32_t id, int stage, Kind kind) const {
     std::set<Value> found;
     for (int32_t user : users_[static_cast<size_t>(id)]) {
@@ -223,7 +223,7 @@ class Splitter {
     return found;
   }
 
-  // Sums of floats have bits that depend on the order of their terms.
+  // Checks the order of microbatches: the bits of a float sum depend on the order of its terms.
   void check_order(int rank) const {
     std::map<std::pair<int, bool>, const Action*> last;  // by stage and direction
     for (const Action& a : call_.table.ranks[static_cast<size_t>(rank)]) {
@@ -247,7 +247,7 @@ class Splitter {
       if (s.region == StageOf::kAfter) place(id);
     }
     find_homes();
-    // A rank that needs a value may read further cells, and then has these too.
+    // A rank that needs a value may read further cells, and then also has these.
     do {
       find_needs();
     } while (add_homes());
@@ -272,7 +272,7 @@ class Splitter {
 
   int& where(int32_t id) { return where_[static_cast<size_t>(id)]; }
   int& level(int32_t id) { return level_[static_cast<size_t>(id)]; }
-  /// Of a value that follows from the sums, or is one.
+  /// Whether a value follows from the sums, or is one.
   bool comes_from_sums(Value v) const { return at(v.node).region == StageOf::kAfter || is_sum(g_.node(v)); }
   /// Whether a rank computes this node of the update, if it needs it.
   bool runs(int32_t id, int rank) {
@@ -284,8 +284,9 @@ class Splitter {
     return level(v.node) + (where(v.node) != kAll && where(v.node) != rank);
   }
 
-  // Scalars that follow from several ranks, as the norm of all gradients, are computed on all. Everything else is
-  // computed where its largest operand is, as the update of a parameter is beside its gradient.
+  // Scalars that follow from several ranks, such as the norm of all gradients, are computed on every rank that needs
+  // them. Every other node is computed on the rank of its largest operand: for example, the update of a parameter on
+  // the rank of its gradient.
   void place(int32_t id) {
     const Node& n = g_.node(id);
     std::set<int> owners;
@@ -308,13 +309,13 @@ class Splitter {
 
   bool has_cell(int rank, int32_t cell) const { return homes_[static_cast<size_t>(cell)].contains(rank); }
 
-  /// The ranks that have a cell: those whose actions read it, and the one that computes its new value.
+  /// Finds the ranks that have a cell: ranks whose actions read it, and the rank that computes its new value.
   void find_homes() {
     homes_.assign(g_.cells.size(), {});
     for (int r = 0; r < ranks_; ++r) {
       for (const auto& [key, part] : ranks(r).actions) {
         for (int32_t id = 0; id < part.graph->size(); ++id) add_home(part.graph->node(id), r);
-        // Values that `before` computes.
+        // These are values that `before` computes.
         for (Value v : part.in)
           if (at(v.node).region == StageOf::kOutside)
             for (int32_t id : closure(v)) add_home(g_.node(id), r);
@@ -329,14 +330,14 @@ class Splitter {
       }
     }
     for (std::set<int>& homes : homes_)
-      if (homes.empty()) homes.insert(0);  // nothing uses it, or only the update of rank 0
+      if (homes.empty()) homes.insert(0);  // nothing uses the cell, or only the update of rank 0
   }
 
   bool add_home(const Node& n, int rank) {
     return n.op == &cell_op && homes_[static_cast<size_t>(n.attrs.i("index"))].insert(rank).second;
   }
 
-  /// The nodes that a value follows from, as far as no microbatch changes them.
+  /// The nodes from which a value follows, as far as no microbatch changes them.
   std::set<int32_t> closure(Value v) const {
     std::set<int32_t> all;
     std::vector<int32_t> open{v.node};
@@ -349,7 +350,7 @@ class Splitter {
     return all;
   }
 
-  /// By rank, the nodes that its update reads; and the values that ranks send each other for it.
+  /// Finds the nodes that the update reads on each rank, and the values that ranks send each other for the update.
   void find_needs() {
     needed_.assign(static_cast<size_t>(ranks_), std::vector<bool>(static_cast<size_t>(g_.size())));
     hops_.clear();
@@ -380,15 +381,15 @@ class Splitter {
     return more;
   }
 
-  /// The level at which a rank gives a cell its new value: the value is known, and no later level reads the old one.
+  /// The level at which a rank writes a cell: the new value is known, and no later level reads the old value.
   int write_level(const CellWrite& w, int rank) {
     const auto [it, fresh] = write_levels_.try_emplace(rank);
     if (fresh) it->second = find_write_levels(rank);
     return it->second[static_cast<size_t>(&w - g_.writes.data())];
   }
 
-  /// By write. A new value that follows from no sum is computed at the level that writes it, from cells that must not
-  /// be written before.
+  /// The level of each write. A new value that follows from no sum is computed at the level that writes it, from cells
+  /// that must not be written earlier.
   std::vector<int> find_write_levels(int rank) {
     std::vector<int> levels;
     for (const CellWrite& w : g_.writes) levels.push_back(level_at(w.value, rank));
@@ -405,7 +406,7 @@ class Splitter {
     return levels;
   }
 
-  /// By cell: the last level at which a rank reads its old value.
+  /// For each cell, the last level at which a rank reads its old value.
   std::vector<int> last_reads(int rank, const std::vector<int>& write_levels) {
     std::vector<int> last(g_.cells.size());
     std::vector<int> reader(static_cast<size_t>(g_.size()), -1);  // by node: the last level that computes it
@@ -437,7 +438,7 @@ class Splitter {
     const auto here = [&](int32_t id) {
       return needed[static_cast<size_t>(id)] && runs(id, rank) && this->level(id) == level;
     };
-    // What this level computes for later ones, for other ranks, for cells and for the caller.
+    // Values that this level computes for later levels, for other ranks, for cells and for the caller.
     std::set<Value> kept;
     const auto keep = [&](Value v, bool outside) {
       if (outside && here(v.node)) kept.insert(v);
@@ -514,11 +515,11 @@ class Splitter {
   StepSplit split_;
   const Recomputed recomputed_;
   std::vector<bool> gathered_;  // by node
-  // Of nodes of the update, and of sums: the rank and the level that compute them.
+  // The rank and the level that compute each node of the update, and each sum.
   std::vector<int> where_, level_;
   std::vector<std::set<int>> homes_;              // by cell
   std::vector<std::vector<bool>> needed_;         // by rank and node
-  std::map<Hop, int> hops_;                       // and the level behind which each is sent
+  std::map<Hop, int> hops_;                       // each hop, with the level after which it is sent
   std::map<int, std::vector<int>> write_levels_;  // by rank and write
   int levels_ = 0;
 };

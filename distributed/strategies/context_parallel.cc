@@ -14,9 +14,9 @@
 namespace weft::dist {
 namespace {
 
-// ---- lowerings of attention; all-gather needs none: the rule of attention keeps keys whole ----
+// ---- lowerings of attention; allgather needs none, since the rule of attention keeps keys whole ----
 
-// Attention whose queries are split over the axes of cp alone.
+// Whether the queries of an attention are split over the axes of cp only.
 bool shares_sequence(const SplitNode& n, const Axes& cp) {
   if (n.node.op != &attention_op && n.node.op != &attention_backward_op) return false;
   const DimSpec& queries = n.split[factor(n.rule, "s")];
@@ -34,11 +34,11 @@ class RingAttention final : public Lowering {
                   keys = n.rule.map.factors[factor(n.rule, "t")].size, chunks = 2 * n.mesh.parts(cp_);
     if (keys == queries && queries % chunks == 0) return true;
     note = str_cat("cp ring: attention at ", n.node.line.to_string(), " over ", keys, " keys and ", queries,
-                   " queries gathers its keys; a ring needs as many of both, a multiple of ", chunks);
+                   " queries gathers its keys; a ring needs equal numbers of both, a multiple of ", chunks);
     return false;
   }
 
-  // Keys and values are split like queries, and so are their gradients, which need no reduction then.
+  // Keys and values are split like queries, and so are their gradients, which then need no reduction.
   void place_operand(const SplitNode& n, size_t i, Spec& spec) const override {
     if (i == 1 || i == 2) spec.dims[2] = n.split[factor(n.rule, "s")];
   }
@@ -71,7 +71,7 @@ class RingAttention final : public Lowering {
   }
 
  private:
-  // The positions of rank 0, then of rank 1, ...; undefined if they are in order.
+  // The positions of rank 0, then rank 1, ...; undefined if they are in order.
   static Tensor positions(Locals& locals, const DimSpec& dim) {
     if (dim[0].layout == SegLayout::kBlock) return {};
     if (dim[0].layout == SegLayout::kTable) return locals.positions().positions;
@@ -148,7 +148,7 @@ SegLayout sequence_layout(StrategyContext& s, const Axes& cp) {
     for (Value v : s.graph.inputs) {
       const Shape& shape = s.graph.type(v).shape;
       WEFT_CHECK(shape.size() < 2 || shape[1] == length, "plan: cp_layout documents with ids of ", length,
-                 " positions; argument ", s.graph.type(v), " has sequences of ", shape[1], "; need as many");
+                 " positions; argument ", s.graph.type(v), " has sequences of ", shape[1], "; need equal lengths");
     }
     s.pins.positions = {ids, [ranks](std::span<const Tensor> rows) {
                           std::vector<Tensor> all;
@@ -183,7 +183,7 @@ std::vector<std::string> kinds(const Mesh& mesh, const Plan&) {
   return {std::begin(kKinds), std::end(kKinds)};
 }
 
-// If the step has attention and fewer rows than ranks.
+// Tries cp if the step has attention and fewer rows than ranks.
 std::vector<int> sizes(const MeshSearch& s) {
   const Graph& g = s.graph;
   const int64_t rows = g.inputs.empty() || g.type(g.inputs[0]).shape.empty() ? 0 : g.type(g.inputs[0]).shape[0];

@@ -46,10 +46,10 @@ bool has_rows_of_argument(const Graph& g, Value v) {
   return false;
 }
 
-// Batches that the step takes one part after another, as the unrolled loop of accumulate() does: views
-// [parts, rows, ...] of which every entry of dim 0 is read by itself. By rows of the batch: the most parts.
+// The most parts of a batch, by rows of the batch. A step reads such a batch part by part, like the unrolled loop of
+// accumulate(): it reads each entry of dim 0 of a view [parts, rows, ...] separately.
 std::map<int64_t, int64_t> parts_of_batches(const Graph& g) {
-  std::map<int32_t, std::set<int64_t>> entries;  // by view: those that are read
+  std::map<int32_t, std::set<int64_t>> entries;  // by view: the entries that are read
   for (int32_t id = 0; id < g.size(); ++id) {
     const Node& n = g.node(id);
     if (n.op != &slice_op || n.backward || g.node(n.inputs[0]).op != &reshape_op) continue;
@@ -71,8 +71,8 @@ std::map<int64_t, int64_t> parts_of_batches(const Graph& g) {
   return parts;
 }
 
-// A rank has rows of every part. A split of the whole batch would give it all rows of some parts, which all ranks then
-// compute in turn, each the same.
+// A rank has rows of every part. If the whole batch were split, a rank would have all rows of some parts, and all ranks
+// would repeat the same work for each part.
 void annotate(StrategyContext& s) {
   if (s.plan.wire == "bf16") s.pins.wire = kBFloat16;
   const Axes batch = batch_axes(s.mesh);
@@ -105,7 +105,7 @@ std::string avoid(const Mesh&, const PlannedCollective& c) {
                  " has none of it");
 }
 
-std::vector<int> sizes(const MeshSearch& s) { return {s.world / s.inner}; }  // all that are left
+std::vector<int> sizes(const MeshSearch& s) { return {s.world / s.inner}; }  // all remaining ranks
 
 constexpr std::string_view kDimensions[] = {"dp", "fsdp"};
 constexpr std::string_view kWires[] = {"f32", "bf16"};
@@ -113,9 +113,8 @@ constexpr OptionRow kOptions[] = {
     {.name = "wire",
      .field = &Plan::wire,
      .allowed = kWires,
-     .help =
-         "what f32 gradients are sent as when ranks reduce them: f32, or bf16, half the bytes: what a rank gives is "
-         "rounded, summed in f32, and the sum is rounded"},
+     .help = "type in which ranks exchange f32 gradients: f32, or bf16 with half the bytes, where each rank's term is "
+             "rounded, summed in f32, and the sum is rounded"},
 };
 
 }  // namespace

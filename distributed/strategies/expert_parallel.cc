@@ -37,7 +37,7 @@ void annotate(StrategyContext& s) {
   s.pins.expert_room = s.plan.expert_room;
 }
 
-// Up to the number of experts.
+// Tries sizes up to the number of experts.
 std::vector<int> sizes(const MeshSearch& s) {
   int64_t experts = 0;
   for (int32_t id = 0; id < s.graph.size(); ++id)
@@ -52,7 +52,7 @@ constexpr OptionRow kOptions[] = {
      .field = &Plan::expert_room,
      .need = "a number of average shares, or 0",
      .help =
-         "rows that a rank takes for its experts, in average shares; more is an error. 0: as many as there could be"},
+         "capacity of a rank for rows of its experts, in average shares; more rows are an error. 0: room for all rows"},
 };
 
 }  // namespace

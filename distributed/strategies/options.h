@@ -13,23 +13,23 @@
 namespace weft::dist {
 
 struct OptionRow {
-  std::string_view name;  // of the member of Plan, of the line in saved plans, of the flag
-  /// Where Plan stores it. monostate: in Plan::more, as text.
+  std::string_view name;  // name of the member of Plan, of the line in saved plans, and of the flag
+  /// The member of Plan that stores the value; monostate: Plan::more stores it as text.
   std::variant<std::monostate, int Plan::*, bool Plan::*, double Plan::*, std::string Plan::*> field = {};
   std::string_view fallback = {};                  // the value if Plan::more has none
-  std::span<const std::string_view> allowed = {};  // of text; empty: any
-  int least = 0, most = 0;                         // of int; the default of Plan is allowed, too
-  std::string_view need = {};                      // of numbers: "a stage from 0 to 3"
+  std::span<const std::string_view> allowed = {};  // allowed texts; empty: any
+  int least = 0, most = 0;                         // range of an int; the default of Plan is also allowed
+  std::string_view need = {};                      // numbers only: "a stage from 0 to 3"
   std::string_view help = {};                      // one sentence
-  /// The values that Plan::automatic() compares on this mesh; empty, or null: the one that the plan has.
+  /// The values that Plan::automatic() compares on this mesh; empty, or null: the plan's value.
   std::vector<std::string> (*tried)(const Mesh&, const Plan&) = nullptr;
 };
 
 /// The value of an option as text: "3", "on", "2.5", "ring".
 std::string text_of(const OptionRow& row, const Plan& plan);
-/// Whether set_option() takes this text.
+/// Whether set_option() accepts this text.
 bool is_allowed(const OptionRow& row, std::string_view text);
-/// What is_allowed() asks for: "allgather, ring or ulysses", "on or off".
+/// The values that is_allowed() accepts: "allgather, ring or ulysses", "on or off".
 std::string need_of(const OptionRow& row);
 /// `text` must be allowed.
 void set_option(const OptionRow& row, std::string_view text, Plan& plan);

@@ -21,7 +21,7 @@ std::vector<std::string> schedules(const Mesh& mesh, const Plan& plan) {
 
 constexpr std::string_view kGathers[] = {"once", "each"};
 
-// Where ranks have parts of parameters that stages read whole.
+// Tries both gathers if ranks have parts of parameters that stages read whole.
 std::vector<std::string> gathers(const Mesh& mesh, const Plan& plan) {
   if (schedules(mesh, plan).empty() || (!mesh.find("fsdp") && plan.zero < 3)) return {};
   return {std::begin(kGathers), std::end(kGathers)};
@@ -40,8 +40,8 @@ constexpr OptionRow kOptions[] = {
     {.name = "pipeline_gather",
      .field = &Plan::pipeline_gather,
      .allowed = kGathers,
-     .help = "when stages gather parameters that ranks have parts of: each, in each action that reads them, or once a "
-             "step, which needs memory for those of all its stages",
+     .help = "when stages gather sharded parameters: each, in each action that reads them, or once a "
+             "step, which needs memory for the parameters of all the rank's stages",
      .tried = gathers},
 };
 

@@ -34,7 +34,7 @@ std::string nearest(const StrategyContext& s, const std::string& pattern) {
 }  // namespace
 
 bool name_matches(std::string_view pattern, std::string_view name) {
-  // Greedy, and goes back to the last star only: linear in practice.
+  // The match is greedy, and goes back to the last star only, so it is linear in practice.
   size_t p = 0, n = 0, star = pattern.npos, back = 0;
   while (n < name.size()) {
     if (p < pattern.size() && pattern[p] == '*') {

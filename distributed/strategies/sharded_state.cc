@@ -33,7 +33,7 @@ void annotate(StrategyContext& s) {
     }
     const int64_t n = s.mesh.parts(own);
     if (n == 1 || p.shape.numel() < n) continue;
-    // The first dim that divides; else the largest, unevenly.
+    // Chooses the first dim that divides; else the largest, split unevenly.
     int best = -1;
     for (int d = 0; d < p.shape.size() && best < 0; ++d)
       if (p.shape[d] % (n * s.mesh.parts(p.split[static_cast<size_t>(d)])) == 0) best = d;

@@ -4,25 +4,25 @@
 
 namespace weft::dist {
 
-/// The strategies of the registry, then those of plan.strategies, in the order in which they annotate. Throws
-/// InvalidArgument if one is null.
+/// The strategies of the registry, then plan.strategies, in the order in which they annotate. Throws InvalidArgument if
+/// one is null.
 std::vector<const Strategy*> strategies_of(const Plan& plan);
-/// The options of all strategies. Those of later strategies come first: Plan::automatic() varies them slowest.
+/// The options of all strategies. Options of later strategies come first: Plan::automatic() varies them slowest.
 std::vector<const OptionRow*> options_of(const Plan& plan);
 /// The row of the registry with this name; null if there is none.
 const OptionRow* find_option(std::string_view name);
 /// The plan with Strategy::settle of all strategies applied.
 Plan settled(const Mesh& mesh, Plan plan);
-/// "zero 3, sequence on": the options that Plan::automatic() varies, of strategies that serve this mesh.
+/// "zero 3, sequence on": the options that Plan::automatic() varies, for strategies that serve this mesh.
 std::string options_text(const Mesh& mesh, const Plan& plan);
 
-/// Throws InvalidArgument for values of options that are not allowed, and for names in plan.more that are no options.
+/// Throws InvalidArgument for option values that are not allowed, and for unknown names in plan.more.
 void check_options(const Plan& plan);
-/// The same, and for mesh dimensions without a strategy, and for arguments that do not divide. make_pins() checks the
-/// same.
+/// check_options(), which also throws for mesh dimensions without a strategy and for arguments that do not divide.
+/// make_pins() does the same checks.
 void check_arguments(const Mesh& mesh, const Plan& plan, std::span<const TensorType> arguments);
 
-/// The pins of a step. `plan` must be settled. Throws InvalidArgument for values of options that are not allowed, rules
+/// The pins of a step. `plan` must be settled. Throws InvalidArgument for option values that are not allowed, rules
 /// that match no parameter, mesh dimensions without a strategy, and work that does not divide.
 Pins make_pins(const Mesh& mesh, const Graph& joint, const Plan& plan, std::vector<std::string>* notes = nullptr);
 

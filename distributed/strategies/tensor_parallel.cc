@@ -43,7 +43,7 @@ class TensorParallel {
     return cell < 0 ? nullptr : s_.find(cell);
   }
 
-  // Operand i of node n, if it is made from a parameter: applies its pin, or finds one.
+  // If operand i of node n is made from a parameter, applies the parameter's pin, or finds one.
   void weight(const Node& n, int32_t id, const Rule& rule, size_t i, Split& split) {
     ParameterPin* p = parameter(n.inputs[i]);
     if (!p) return;
@@ -67,7 +67,7 @@ class TensorParallel {
   }
 
   void find_split(const Node& n, int32_t id, const Rule& rule, size_t i, Split& split, ParameterPin& p) {
-    // Rows: the other operand is split over a factor that is summed.
+    // Splits by rows: the other operand is split over a summed factor.
     for (size_t d = 0; d < rule.map.in[i].size(); ++d) {
       if (rule.map.in[i][d].size() != 1) continue;
       const auto f = static_cast<size_t>(rule.map.in[i][d][0]);
@@ -77,8 +77,8 @@ class TensorParallel {
     }
     for (const DimSpec& d : split)
       for (int8_t a : axes_of(d))
-        if (std::find(tp_.begin(), tp_.end(), a) != tp_.end()) return;  // split otherwise already
-    // Columns: a factor that only this operand has and that the result keeps.
+        if (std::find(tp_.begin(), tp_.end(), a) != tp_.end()) return;  // already split in another way
+    // Splits by columns: a factor of the result that only this operand has.
     for (size_t d = 0; d < rule.map.in[i].size(); ++d) {
       if (rule.map.in[i][d].size() != 1) continue;
       const int f = rule.map.in[i][d][0];
@@ -94,7 +94,8 @@ class TensorParallel {
                                    s_.mesh.parts(tp_), " parts"));
         return;
       }
-      // Over all of tp, or as many of its axes as later nodes allow (fewer key heads than ranks).
+      // Splits over all of tp, or over the leading axes that later nodes allow (if there are fewer key heads than
+      // ranks).
       for (Axes axes = tp_; !axes.empty(); axes = without_last(axes)) {
         Split columns = split;
         columns[static_cast<size_t>(f)] = one_segment(factor.size, axes);
@@ -224,13 +225,13 @@ std::string avoid(const Mesh&, const PlannedCollective& c) {
   if (c.subject == Subject::kGradient || c.axes.find("tp") == c.axes.npos) return {};
   const bool gather = c.kind == Collective::kAllGather;
   if (gather && c.phase == Phase::kBackward)
-    return "keep_gathered = true keeps what forward gathered; sequence = false has all-reduces instead";
-  if (gather || c.kind == Collective::kReduceScatter) return "sequence = false has all-reduces instead";
-  if (c.kind == Collective::kAllReduce) return "sequence = true has reduce-scatters and all-gathers instead";
+    return "keep_gathered = true keeps gathered activations for backward; sequence = false uses all-reduces instead";
+  if (gather || c.kind == Collective::kReduceScatter) return "sequence = false uses all-reduces instead";
+  if (c.kind == Collective::kAllReduce) return "sequence = true uses reduce-scatters and all-gathers instead";
   return {};
 }
 
-// Within a node.
+// Tries sizes within a node.
 std::vector<int> sizes(const MeshSearch& s) { return powers_of_2(s, std::min(s.node, 8)); }
 
 constexpr std::string_view kDimensions[] = {"tp"};
@@ -241,7 +242,7 @@ constexpr OptionRow kOptions[] = {
      .tried = sequences},
     {.name = "keep_gathered",
      .field = &Plan::keep_gathered,
-     .help = "backward uses what forward gathered: less communication, more memory",
+     .help = "backward keeps gathered activations of forward: less communication, more memory",
      .tried = keeps},
 };
 

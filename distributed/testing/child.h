@@ -1,4 +1,4 @@
-// For tests that start processes of a job: what such a process does, and what it leaves behind.
+// For tests that start processes of a job: helpers for these processes and for the files that they leave.
 #pragma once
 #include <cstdio>
 #include <fstream>

@@ -1,4 +1,4 @@
-// What emit() makes of a reshard, run with real collectives on thread ranks: each rank ends with its part.
+// Runs emit()'s code for a reshard with real collectives on thread ranks: each rank ends with its part.
 #include <gtest/gtest.h>
 
 #include <mutex>

@@ -43,7 +43,7 @@ struct Model : nn::Module {
   Tensor loss(const Tensor& x) const { return mse_loss(down(gelu(up(x))), x); }
 };
 
-// Cuts this process's connections, but that to the coordination service.
+// Cuts this process's connections, except the connection to the coordination service.
 void cut_links() {
   std::ifstream file(std::string(std::getenv("JOB_STORE")) + "/service");
   std::string address;
@@ -108,7 +108,7 @@ class Training {
         const flight::HostPhase phase(flight::Phase::kPlan);
         step.prepare(x);
       }
-      if (k == 0) step(x);  // kernels are compiled
+      if (k == 0) step(x);  // compiles the kernels
       if (now && c_.where != Where::kEvaluation && c_.where != Where::kCheckpoint) arm(step.world(), 1);
       step(x);
       {
@@ -135,7 +135,7 @@ class Training {
 
   void mark() { io::write_file_atomic(mark_, std::to_string(internal::now_ns())); }
 
-  // The fault of a process, here.
+  // Makes this process's fault happen here.
   void happen() {
     mark();
     switch (c_.kind) {
@@ -166,7 +166,7 @@ class Training {
     if (guilty() && c_.kind != Kind::kNone) happen();
   }
 
-  // The fault comes at a collective of the next run of the step with this number.
+  // Sets the fault to happen at a collective of the next run of the step with this number.
   void arm(dist::World& world, int number) {
     if (!guilty() || c_.kind == Kind::kNone || c_.kind == Kind::kLoader) return;
     const int first = world.local()[0];
@@ -225,7 +225,7 @@ class Training {
     }
   }
 
-  // The view becomes one of other data.
+  // Makes the view refer to other data.
   void change(StridedView& v, int64_t times, DType dtype) {
     if (v.shape.empty()) v.shape = {1};
     for (int64_t& n : v.shape) {
@@ -237,7 +237,7 @@ class Training {
     v.data = scratch_;
   }
 
-  // Collectives as GatheredCells has them: one for each cell.
+  // Runs the collectives of GatheredCells: one for each cell.
   void checkpoint(const Model& model, const optim::AdamW& optimizer, bool now) {
     const flight::HostPhase phase(flight::Phase::kCheckpoint);
     const dist::GatheredCells whole(model.named_cells()), state(optimizer.named_cells());
@@ -299,9 +299,9 @@ std::vector<FaultCase> fault_cases() {
         const auto kind = static_cast<Kind>(k);
         const auto where = static_cast<Where>(w);
         const bool threads = ranks == std::string("threads");
-        // A process is one rank, or the fault of one rank is that of all.
+        // These faults need one rank per process: on threads, the fault of one rank would hit all ranks.
         if (threads && !of_collective(kind) && kind != Kind::kDelay && kind != Kind::kThrow) continue;
-        if (threads && where == Where::kCheckpoint) continue;  // has no collectives
+        if (threads && where == Where::kCheckpoint) continue;  // a checkpoint of threads has no collectives
         if (kind == Kind::kLink && ranks != std::string("gloo")) continue;
         if (kind == Kind::kLoader && where != Where::kForward && where != Where::kEvaluation) continue;
         if (of_start(kind) && where != Where::kForward) continue;

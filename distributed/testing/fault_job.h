@@ -1,5 +1,5 @@
-// For tests: a job of processes or threads that trains as the trainers do (loader, step, evaluation, checkpoint), with
-// a fault in one rank.
+// For tests: a job of processes or threads that trains like the trainers (loader, step, evaluation, checkpoint), with a
+// fault in one rank.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -9,22 +9,22 @@ namespace weft::testing {
 
 enum class Kind : uint8_t {
   kNone,
-  kDrop,     // a collective that the rank leaves out
-  kExtra,    // one too many
-  kReorder,  // two are exchanged
+  kDrop,     // the rank omits a collective
+  kExtra,    // the rank starts an additional collective
+  kReorder,  // the rank exchanges two collectives
   kResize,
   kRetype,
-  kDelay,  // of 3 s
+  kDelay,  // the rank is 3 s late
   kPause,  // the process is stopped for 1 s: no fault
-  kExit,   // with code 3
+  kExit,   // the process exits with code 3
   kThrow,
   kKill,
-  kStop,    // for ever
+  kStop,    // the process is stopped forever
   kLoader,  // the loader does not return for 3 s
-  kSeed,    // another one than the other ranks have
+  kSeed,    // the seed differs from the other ranks' seed
   kLr,
   kBatch,
-  kLink,  // its TCP connections are cut
+  kLink,  // the rank's TCP connections are cut
 };
 inline constexpr int kNumKinds = 17;
 std::string_view to_string_view(Kind kind);
@@ -37,10 +37,10 @@ std::string_view to_string_view(Where where);
 struct FaultCase {
   Kind kind = Kind::kNone;
   Where where = Where::kForward;
-  std::string ranks = "threads";  // or a transport between processes: "shared", "gloo"
+  std::string ranks = "threads";  // "threads", or a transport between processes: "shared", "gloo"
   std::string mesh = "fsdp2";
-  int rank = 0;       // that has the fault
-  int step = 0;       // of the training, from 0
+  int rank = 0;       // the rank with the fault
+  int step = 0;       // step of the training, from 0
   uint64_t pick = 0;  // chooses one of several collectives
 };
 
@@ -48,7 +48,7 @@ struct FaultCase {
 std::string to_string(const FaultCase& c);
 FaultCase parse_fault_case(const std::string& text);
 
-/// The cases that have a meaning, without mesh, rank, step and pick.
+/// The meaningful cases, without mesh, rank, step and pick.
 std::vector<FaultCase> fault_cases();
 
 /// Runs this process's part of the job; returns its exit code. Writes the time of the fault (CLOCK_MONOTONIC, ns) to

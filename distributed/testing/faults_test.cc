@@ -1,6 +1,6 @@
-// Faults in jobs of real ranks: each is named, with its rank, within a time limit, and nothing hangs or is left. The
-// plain test runs one case of each kind; --seeds N --jobs J runs N seeds, J at a time, and prints a table. The test
-// starts itself for each rank.
+// Faults in jobs of real ranks: the diagnosis names each fault and its rank within a time limit, nothing hangs, and no
+// process remains. The plain test runs one case of each kind; --seeds N --jobs J runs N seeds, J at a time, and prints
+// a table. The test starts itself for each rank.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -37,11 +37,11 @@ struct Outcome {
   int code = 0;
   std::string error, last;
   double seen = -1;      // seconds from the fault until another rank knew; -1: not measured
-  double reported = -1;  // until the launcher had ended
-  int left = 0;          // processes of the job that still run
+  double reported = -1;  // seconds from the fault until the launcher had ended
+  int left = 0;          // number of the job's processes that still run
 };
 
-// When another rank knew of the fault, and for a mismatch when it was there to know.
+// When another rank knew of the fault; for a mismatch, when a rank could know of it.
 double seen(const Job& job, const FaultCase& c, int64_t fault) {
   int64_t first = INT64_MAX, came = fault;
   for (const dist::diagnose::RankTrace& t : job.ranks) {
@@ -59,8 +59,8 @@ double seen(const Job& job, const FaultCase& c, int64_t fault) {
   return static_cast<double>(first - (c.kind <= Kind::kRetype ? std::min(came, first) : fault)) * 1e-9;
 }
 
-// The flight records of a job are in `folder`/flight. With `keeps`, the launcher records in a temporary folder, and
-// copies it there if the job fails. `meanwhile` is called in this process while the job runs.
+// The flight records of a job are in `folder`/flight. `keeps`: the launcher records in a temporary folder, and copies
+// it there if the job fails. `meanwhile` is called in this process while the job runs.
 Outcome run_case(const FaultCase& c, const std::string& folder, bool keeps,
                  const std::function<void()>& meanwhile = {}) {
   fs::remove_all(folder);
@@ -84,7 +84,7 @@ Outcome run_case(const FaultCase& c, const std::string& folder, bool keeps,
               .code);
   }
   if (meanwhile) meanwhile();
-  // A hang ends here.
+  // This wait ends a hang.
   int status = 0;
   bool hangs = true;
   for (int i = 0; i < 12000 && hangs; ++i) {
@@ -109,7 +109,7 @@ Outcome run_case(const FaultCase& c, const std::string& folder, bool keeps,
   return o;
 }
 
-// What is wrong with the report of a case; empty: nothing.
+// The error in the report of a case; empty: none.
 std::string judge(const FaultCase& c, const Outcome& o) {
   const std::string who = str_cat(": rank ", c.rank, " ");
   const auto line = [&](const std::string& kind) { return has(o.last, str_cat("job: ", kind, who)); };
@@ -124,8 +124,8 @@ std::string judge(const FaultCase& c, const Outcome& o) {
     case Kind::kDrop:
     case Kind::kReorder:
     case Kind::kExtra:
-      // Outside of plans a collective that is not that of the others is all there is to see. A reordered collective is
-      // one left out, until the rank starts it.
+      // Outside of plans, records show only that a collective differs from the others' collective. A reordered
+      // collective looks omitted until the rank starts it.
       if (outside && has(o.last, "job: mismatched (") && has(o.last, who)) return "";
       if (c.kind == Kind::kExtra) return line("extra") ? "" : "not named";
       if (line("mismatched (order)")) return "";
@@ -161,7 +161,7 @@ std::string judge(const FaultCase& c, const Outcome& o) {
     case Kind::kLr:
     case Kind::kBatch: {
       const std::string flag = c.kind == Kind::kSeed ? "--seed" : c.kind == Kind::kLr ? "--lr" : "--batch_size";
-      // Of two ranks none is in the right.
+      // If there are two ranks, neither is known to be right.
       const bool named =
           has(o.last, str_cat("rank ", c.rank, " (")) || (c.mesh.ends_with('2') && has(o.last, "rank 1 ("));
       return has(o.last, str_cat(" has ", flag)) && named ? "" : "not named";
@@ -174,15 +174,16 @@ std::string judge(const FaultCase& c, const Outcome& o) {
   }
 }
 
-// The case of a seed: all of them in turn.
+// The case of a seed: seeds go through all cases in turn.
 FaultCase case_of(uint64_t seed) {
   static const std::vector<FaultCase> all = fault_cases();
   std::mt19937_64 random(seed);
   FaultCase c = all[seed % all.size()];
   const bool data_parallel = c.where == Where::kUpdate && (c.kind == Kind::kResize || c.kind == Kind::kRetype);
-  const bool sharded = c.where == Where::kForward || c.kind == Kind::kReorder;  // the meshes with such collectives
+  const bool sharded =
+      c.where == Where::kForward || c.kind == Kind::kReorder;  // these cases need meshes with such collectives
   c.mesh = data_parallel || (!sharded && random() % 3 == 0) ? "dp" : "fsdp";
-  // Without a plan, most ranks say which one is wrong.
+  // Without a plan, the majority of ranks decides which rank is wrong.
   const bool by_majority = c.where == Where::kCheckpoint && c.kind <= Kind::kRetype;
   c.mesh += by_majority ? "3" : random() % 8 == 0 ? "4" : "2";
   c.rank = static_cast<int>(random() % static_cast<uint64_t>(dist::Mesh::parse(c.mesh).size()));
@@ -204,7 +205,7 @@ std::string temporary() {
 class Faults : public ::testing::TestWithParam<int> {};
 
 TEST_P(Faults, AreNamed) {
-  // One case of this kind, another one each time the list is turned.
+  // One case of this kind; each rotation of the list gives another case.
   std::vector<uint64_t> seeds;
   for (uint64_t s = 0; s < fault_cases().size(); ++s)
     if (case_of(s).kind == static_cast<Kind>(GetParam())) seeds.push_back(s);
@@ -239,7 +240,7 @@ TEST(Faults, ProcessesRunOneJobAfterTheOther) {
   EXPECT_EQ(dist::launch({.processes = 2, .command = {"/bin/sh", "-c", one + " && " + one}, .name = "job"}).code, 0);
 }
 
-// Records outlive all ranks, and say what they did.
+// Records outlive all ranks, and show their last actions.
 TEST(Faults, AreNamedAfterAllRanksAreKilledAtOnce) {
   const FaultCase c{.kind = Kind::kDelay, .where = Where::kEvaluation, .ranks = "shared", .rank = 1};
   const std::string flight = temporary() + "/flight";

@@ -1,5 +1,5 @@
-// What host code does in jobs of real processes: save(), reads of sharded parameters, steps that differ, a rank that is
-// stopped. The test starts itself for each rank:
+// Host code in jobs of real processes: save(), reads of sharded parameters, different steps, a stopped rank. The test
+// starts itself for each rank:
 //     host_code_test MODE FOLDER
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -33,7 +33,7 @@ struct Model : nn::Module {
   Tensor loss(const Tensor& x) const { return mse_loss(out(gelu(in(x))), x); }
 };
 
-// One process. Writes what it found to FOLDER/found.RANK.
+// Runs one process. Writes its findings to FOLDER/found.RANK.
 void train(const std::string& mode, const std::string& folder) {
   manual_seed(mode == "seed" && std::getenv("RANK") == std::string("1") ? 4 : 3);
   Model model;
@@ -61,7 +61,7 @@ void train(const std::string& mode, const std::string& folder) {
     } catch (const Error& e) {
       found << e.what() << "\n";
     }
-    step(x);  // the job goes on
+    step(x);  // the job continues
     found << "done\n";
   } else if (mode == "save") {
     if (dist::is_first()) save(model, path);
@@ -109,7 +109,7 @@ TEST(Save, TheFirstProcessWritesAndAllCanRead) {
   EXPECT_TRUE(first.starts_with("same, first\n")) << first;
   EXPECT_TRUE(second.starts_with("same, other\n")) << second;
   EXPECT_TRUE(first.ends_with("done\n"));
-  // One error for all, and no file.
+  // All processes get one error, and no file is written.
   EXPECT_EQ(first.substr(first.find('\n')), second.substr(second.find('\n')));
   EXPECT_TRUE(has(first, "/no/such/folder/x")) << first;
   EXPECT_TRUE(has(first, "No such file or directory; at distributed/testing/host_code_test.cc:")) << first;
@@ -123,7 +123,7 @@ TEST(Save, OnTheFirstProcessAloneIsNamed) {
     const std::string hint = "call it on all ranks (save, state_dict and item too), not under if (is_first())";
     const std::string place = "distributed/testing/host_code_test.cc:";
     EXPECT_TRUE(has(o.error, hint)) << mode << ": " << o.error;
-    if (mode == "step") {  // found by the launcher, as both would wait for ever
+    if (mode == "step") {  // the launcher finds it, since both would wait forever
       EXPECT_TRUE(has(o.error, str_cat("is in ", what, " at ", place))) << o.error;
     } else {
       EXPECT_TRUE(has(o.error, str_cat(what, " is a collective: ", hint))) << mode << ": " << o.error;
@@ -132,14 +132,14 @@ TEST(Save, OnTheFirstProcessAloneIsNamed) {
   }
 }
 
-// Both ranks of a process are where it is: the other rank is one of the other process.
+// Both ranks of a process are at the same place: the missing rank is in the other process.
 TEST(Save, OnTheFirstOfProcessesWithSeveralRanksIsNamed) {
   const Outcome o = run("pairs", folder_of("pairs"));
   EXPECT_EQ(o.code, 1);
   EXPECT_TRUE(has(o.error, "which is a collective, and rank 2 is not: call it on all ranks")) << o.error;
 }
 
-// After the launcher has killed a stopped rank, records alone look like those of a dead one.
+// After the launcher has killed a stopped rank, its records look like a dead rank's records.
 TEST(Diagnosis, KeepsTheVerdictOfTheLauncher) {
   const std::string folder = folder_of("stop");
   const Outcome o = run("stop", folder);
@@ -153,7 +153,7 @@ TEST(Diagnosis, KeepsTheVerdictOfTheLauncher) {
   EXPECT_TRUE(has(d.to_json(), "\"launcher\": \"stopped: rank 1 ")) << d.to_json();
 }
 
-// The first call of a step names the values that differ as the program's text has them.
+// The first call of a step names the different values as they are in the program's text.
 TEST(FirstCall, NamesWhatDiffers) {
   const std::string used = "argument 0, first used at distributed/testing/host_code_test.cc:";
   const std::pair<const char*, std::vector<std::string>> cases[] = {

@@ -103,7 +103,7 @@ std::string MatrixCase::name() const {
 }
 
 MatrixRun run_case(const MatrixCase& c) {
-  internal::KeepAttentionNodes keep;  // f64 too
+  internal::KeepAttentionNodes keep;  // also for f64
   manual_seed(7);
   Model model(c.vocab, c.capacity);
   model.to(c.dtype);

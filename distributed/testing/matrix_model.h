@@ -13,7 +13,7 @@ namespace weft::testing {
 struct MatrixCase {
   std::string mesh;  // "": one device
   dist::Plan plan;
-  double capacity = 0;  // of experts; 0: dropless
+  double capacity = 0;  // capacity of experts; 0: dropless
   DType dtype = kFloat64;
   int64_t vocab = 264;
   int steps = 3;
@@ -22,17 +22,17 @@ struct MatrixCase {
   std::string name() const;
 };
 
-/// What must be equal.
+/// The values that must be equal between runs.
 struct MatrixRun {
   std::vector<double> losses, norms;
   std::vector<std::pair<std::string, std::vector<double>>> cells;  // parameters, optimiser state, counts, generator
   std::vector<std::string> planned, actual;     // collectives of the last rank of this process in one step
-  int64_t planned_peak = 0, measured_peak = 0;  // of the largest rank
+  int64_t planned_peak = 0, measured_peak = 0;  // peaks of the largest rank
 };
 MatrixRun run_case(const MatrixCase& c);
 
-/// What differs, first the most surprising; empty if runs are equal within `tol` (decisions.md 14), `loss_tol` for
-/// losses.
+/// The differences, most surprising first; empty if runs are equal within `tol` (decisions.md 14), losses within
+/// `loss_tol`.
 std::string difference(const MatrixRun& got, const MatrixRun& want, double tol, double loss_tol);
 
 }  // namespace weft::testing

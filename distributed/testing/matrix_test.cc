@@ -1,5 +1,5 @@
-// The equality matrix: every pair of settings of every two mesh dimensions and options at least once, on thread ranks,
-// against one device. `-- --full` walks the whole product (hours), `--seed N` takes another sample of it.
+// The equality matrix: compares thread ranks with one device for every pair of settings of every two mesh dimensions
+// and options. `-- --full` runs the whole product (hours), `--seed N` runs another sample of it.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -26,13 +26,14 @@ int ranks(const Cell& c) { return (1 << c[kDp]) * (1 << c[kTp]) * (1 << c[kCp]) 
 bool valid(const Cell& c, int most) {
   const int n = ranks(c);
   if (n < 2 || n > most) return false;
-  if ((1 << c[kDp]) * (1 << c[kEp]) > 8) return false;  // rows of a micro-batch
+  if ((1 << c[kDp]) * (1 << c[kEp]) > 8) return false;  // a microbatch has 8 rows
   if (c[kCp] == 0 && c[kCpKind] != 0) return false;
-  if (c[kTp] == 0 && c[kSequence] == 0) return false;  // says nothing
+  if (c[kTp] == 0 && c[kSequence] == 0) return false;  // this setting has no effect without tp
   if (c[kPp] == 0 && c[kSchedule] != 0) return false;
   const bool ulysses = c[kCpKind] % 3 == 2, other_order = c[kCpKind] >= 3;
-  if (ulysses && (1 << c[kTp]) * (1 << c[kCp]) > 2) return false;    // two key heads
-  if (other_order && c[kTp] > 0 && c[kSequence] == 1) return false;  // one order of a sequence only
+  if (ulysses && (1 << c[kTp]) * (1 << c[kCp]) > 2) return false;  // there are two key heads
+  if (other_order && c[kTp] > 0 && c[kSequence] == 1)
+    return false;  // sequence parallelism supports one order of a sequence
   return true;
 }
 
@@ -61,7 +62,7 @@ MatrixCase make(const Cell& c, DType dtype, int steps) {
   return m;
 }
 
-// A covering array: cells until every pair of settings that some valid cell has is in one.
+// A covering array: cells that together contain every pair of settings of a valid cell.
 std::vector<Cell> pairwise(std::mt19937_64& random, int most) {
   auto draw = [&] {
     Cell c;
@@ -137,7 +138,7 @@ void check(const MatrixCase& c) {
     ADD_FAILURE() << e.what();
     return;
   }
-  // f32: weights move by lr whatever the gradient's size, so only losses are held to 1e-5.
+  // In f32, weights move by lr for any size of the gradient, so only losses must agree within 1e-5.
   const bool wide = c.dtype == kFloat64;
   EXPECT_EQ(difference(got, one_device(c), wide ? 1e-9 : 0.05, wide ? 1e-9 : 1e-5), "");
   EXPECT_EQ(got.actual, got.planned);

@@ -1,4 +1,4 @@
-// The memory of a process of a job: that of its shards and its plan, not that of whole values. The test starts itself.
+// A process of a job needs memory for its shards and its plan, and never for whole values. The test starts itself.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -14,7 +14,8 @@ namespace {
 
 std::string self;
 
-// What no plan counts: pieces in shared memory, kernels, the graphs of a small step, and values while they are sharded.
+// Memory that no plan counts: pieces in shared memory, kernels, the graphs of a small step, and values while they are
+// sharded.
 constexpr int64_t kOther = int64_t{50} << 20;
 
 // A line of /proc/self/status, in bytes.
@@ -38,7 +39,7 @@ struct Layers : nn::Module {
   }
 };
 
-// 100 MB of parameters, and twice as much of the optimiser's state.
+// Trains 100 MB of parameters with 200 MB of optimiser state.
 Memory train(const char* mesh) {
   const int64_t before = status("VmRSS");
   constexpr int64_t kDim = 1024;
@@ -60,7 +61,7 @@ Memory train(const char* mesh) {
   return {status("VmHWM") - before, step.stats().planned_peak_bytes};
 }
 
-// The memory of each process.
+// Runs the processes, and returns the memory of each.
 std::vector<Memory> run(int processes, const char* mesh) {
   const char* const folder = std::getenv("TEST_TMPDIR");
   const std::string out = str_cat(folder ? folder : "/tmp", "/memory", processes, ".");

@@ -1,5 +1,5 @@
-// Cases of the equality matrix as processes, over shared memory and over Gloo, and as threads of one process: equal
-// bits, and each rank starts the collectives of its plan. The test starts itself:
+// Cases of the equality matrix as processes, over shared memory and over Gloo, and as threads of one process. Bits are
+// equal, and each rank starts the collectives of its plan. The test starts itself:
 //     processes_test threads|shared|gloo RANKS OUT
 // runs the cases and writes their bits to OUT + "threads", or to OUT + transport + rank. On several hosts a process
 // for each rank is started by hand, with RANK, JOB_STORE and, for the network to use, JOB_ADDRESS or JOB_INTERFACE.
@@ -65,7 +65,7 @@ std::vector<MatrixCase> cases(int ranks) {
   return all;
 }
 
-// What a process found: bits of all values, and whether its last rank started what was planned.
+// The findings of a process: bits of all values, and whether its last rank started the planned collectives.
 std::string text_of(const MatrixCase& c) {
   const MatrixRun r = run_case(c);
   std::ostringstream text;
@@ -112,7 +112,7 @@ TEST_P(Ranks, ProcessesHaveTheBitsOfThreads) {
     setenv(flight::kFolderVariable, flight.c_str(), 1);
     ASSERT_EQ(start(n, transport), 0);
     unsetenv(flight::kFolderVariable);
-    // The flight records agree with the plans, as far as they reach.
+    // The flight records, as far as they reach back, agree with the plans.
     const dist::diagnose::Job job = dist::diagnose::read_job(flight);
     EXPECT_EQ(job.plans.size() % static_cast<size_t>(n), 0u);
     EXPECT_GE(job.plans.size(), cases(n).size() * static_cast<size_t>(n));

@@ -24,12 +24,12 @@ std::vector<int64_t> owned(const Mesh& mesh, const SpecPart& p, int rank) {
   return dist::global_indices(mesh, d, rank);
 }
 
-// The elements at these places of a dim.
+// The elements at these positions of a dim.
 Tensor pick(const Tensor& t, int dim, const std::vector<int64_t>& at) {
   return index_select(t, dim, Tensor::from_vector<int64_t>(at, {static_cast<int64_t>(at.size())}));
 }
 
-// Places in `have` (indices into the whole, any order) of those in `want`.
+// The positions in `have` of the indices in `want`. Both list indices into the whole, in any order.
 std::vector<int64_t> places(const std::vector<int64_t>& have, const std::vector<int64_t>& want) {
   std::vector<int64_t> out;
   for (int64_t w : want) {
@@ -76,12 +76,12 @@ class Simulation {
     return dims;
   }
 
-  // Each rank's new part `to` of dim k from what it has as `from`.
+  // Cuts each rank's part `from` of dim k to the part `to`.
   void cut(int k, const SpecPart& from, const SpecPart& to) {
     for (int r = 0; r < mesh_.size(); ++r) at(r) = pick(at(r), k, places(owned(mesh_, from, r), owned(mesh_, to, r)));
   }
 
-  // Each rank gets the peers' parts of dim k, in the order of the whole.
+  // Joins the peers' parts of dim k on each rank, in the order of the whole.
   void join(int k, const SpecPart& from, const SpecPart& to, const Axes& axes) {
     std::vector<Tensor> next;
     for (int r = 0; r < mesh_.size(); ++r) {

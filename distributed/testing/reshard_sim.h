@@ -1,4 +1,4 @@
-// What the steps of a reshard do to the parts of all ranks, one rank after another in this thread.
+// Simulates the steps of a reshard on the parts of all ranks, one rank after another in this thread.
 #pragma once
 #include <vector>
 
@@ -6,7 +6,7 @@
 
 namespace weft::testing {
 
-/// The parts of all ranks after the stages; WEFT_CHECKs that each step fits what is there.
+/// The parts of all ranks after the stages; WEFT_CHECKs that each step fits the parts.
 std::vector<Tensor> simulate(const dist::Mesh& mesh, const std::vector<dist::ReshardStage>& stages,
                              std::vector<Tensor> parts);
 

@@ -1,5 +1,5 @@
-// Resharding between all pairs of specs of a small tensor gives every rank the right values. It is never more expensive
-// than gathering the whole tensor, and takes the shortest way if there is one.
+// Resharding between all pairs of specs of a small tensor gives every rank the right values. It never costs more than a
+// gather of the whole tensor, and uses the shortest sequence if there is one.
 #include "distributed/propagate/reshard.h"
 
 #include <gtest/gtest.h>
@@ -27,10 +27,10 @@ std::vector<Move> moves(const std::vector<dist::ReshardStage>& stages) {
   return out;
 }
 
-// Whole numbers: sums are exact.
+// The values are integers, so sums are exact.
 Tensor numbers(const Shape& shape) { return arange(shape.numel()).reshape(shape).to(kFloat64); }
 
-// Every `stride`-th pair.
+// Tests every `stride`-th pair.
 void all_pairs(const Mesh& mesh, const Shape& shape, size_t stride, bool maxima) {
   const Tensor whole = numbers(shape);
   const std::vector<Spec> all = specs(mesh, shape, maxima);
@@ -65,7 +65,7 @@ TEST(Reshard, AllPairsOverTwoByTwoByTwoUneven) { all_pairs(Mesh({{"a", 2}, {"b",
 TEST(Reshard, AllPairsOverTwoByThree) { all_pairs(Mesh({{"a", 2}, {"b", 3}}), {12, 6}, 1, true); }
 TEST(Reshard, AllPairsOverTwoByThreeUneven) { all_pairs(Mesh({{"a", 2}, {"b", 3}}), {7, 5}, 1, true); }
 
-// ---- the shortest ways ----
+// ---- the shortest sequences ----
 
 const Mesh kMesh({{"a", 2}, {"b", 2}});
 
@@ -98,7 +98,7 @@ TEST(Reshard, ASplitMovesBetweenDimsByOneAllToAll) {
 }
 
 TEST(Reshard, WhatIsSplitFinerGoesInTheCheaperOrder) {
-  // Slicing comes before what is gathered or exchanged: fewer bytes go.
+  // A slice comes before gathers and exchanges, so that fewer bytes move.
   const auto steps = way(spec("a", ""), spec("", "a,b"));
   ASSERT_FALSE(steps.empty());
   EXPECT_LE(dist::cost_of(kMesh, dist::reshard(kMesh, spec("a", ""), spec("", "b,a")), kFloat64).bytes, 8.0 * 32 / 2);

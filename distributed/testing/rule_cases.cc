@@ -14,7 +14,7 @@ struct Reason {
   const char* reason;
 };
 
-// Ops of which only wrong placements are looked for, not missing ones.
+// Ops that are tested for wrong placements only, not for missing placements.
 constexpr Reason kOnlyWrong[] = {
     {"attention", "parts of the keys are tried in distributed/context_parallel_test"},
     {"attention_backward", "as attention"},
@@ -22,14 +22,14 @@ constexpr Reason kOnlyWrong[] = {
     {"window", "windows that do not overlap could be split; the rule keeps every windowed dim whole"},
 };
 
-// Ops that have no call of their own to split.
+// Ops without calls to split.
 constexpr Reason kNotTried[] = {
     {"grad", "gone before a graph is split"},        {"checkpoint", "gone before a graph is split"},
     {"custom_grad", "gone before a graph is split"}, {"accumulate", "gone before a graph is split"},
     {"loop", "gone before a graph is split"},
 };
 
-// Operands whose terms pass by accident or are kept from passing.
+// Operands whose terms pass by accident, or are deliberately kept from passing.
 struct Excuse {
   std::string_view op;
   size_t operand;
@@ -40,7 +40,7 @@ constexpr Excuse kExcuses[] = {
     {"cast", 0, [](const RuleCase& c) { return !dist::rule_of(c.graph, c.call()).map.linear; },
      "each term would be rounded to fewer digits before they are added"},
     {"debug_print", 0, nullptr, "prints values, not terms"},
-    {"barrier", 1, nullptr, "not read: it stays as it lies (decide)"},
+    {"barrier", 1, nullptr, "not read: it keeps its placement (decide)"},
     {"linear_cross_entropy_grad", 3, nullptr,
      "the gradients would be terms, the loss not: a rule says one thing of all results"},
     {"dynamic_update_slice", 0, [](const RuleCase& c) { return c.in[0].shape() == c.in[1].shape(); },
@@ -52,7 +52,7 @@ using In = SampleInput;
 In index(const Shape& shape, double below) { return {shape, kInt64, 0, below - 1}; }
 Attrs along(int64_t dim) { return {{"dim", dim}}; }
 
-// Elementwise: the first sample's operands in a shape that divides, each also as a scalar.
+// Elementwise ops: the first sample's operands in a shape that divides, each also as a scalar.
 std::vector<Sample> elementwise(const OpDef& op) {
   std::vector<Sample> out;
   for (const Sample& s : op.samples()) {
@@ -142,7 +142,7 @@ std::vector<Sample> contractions(std::string_view op) {
   return {};
 }
 
-// Plain calls: mods and lists of blocks are lowered by an own rule.
+// Plain calls of attention: mods and lists of blocks have their own rule.
 std::vector<Sample> attention(std::string_view op) {
   std::vector<Sample> out;
   for (int64_t kv_batch : {6, 1}) {
@@ -228,7 +228,7 @@ std::vector<Sample> others(const OpDef& op) {
 
 void append(std::vector<Sample>& to, std::vector<Sample> from) { to.insert(to.end(), from.begin(), from.end()); }
 
-// Small whole numbers: draws of truth values that are not all one, and sums without rounding.
+// Rounds to small integers: they give mixed truth values, and sums without rounding.
 void round_off(Tensor& t) {
   std::vector<Real> v = to_reals(t);
   for (Real& x : v) x = static_cast<Real>(static_cast<int>(x));
@@ -240,7 +240,7 @@ void round_off(Tensor& t) {
 const char* not_tried(const OpDef& op) {
   for (const Reason& r : kNotTried)
     if (r.op == op.name) return r.reason;
-  return op.is(kCollective) ? "talks to other ranks: in no graph that is split" : nullptr;
+  return op.is(kCollective) ? "communicates between ranks: in no graph that is split" : nullptr;
 }
 
 const char* only_wrong(const OpDef& op) {
@@ -281,8 +281,8 @@ std::vector<Sample> rule_samples(const OpDef& op) {
 }
 
 RuleCase rule_case(const OpDef& op, const Sample& sample, uint64_t seed) {
-  // Elementwise ops of integers have samples of i32; f64 takes the place of all other data.
-  // Winograd's convolutions take f32 only: of small whole numbers, their sums are exact.
+  // Elementwise ops of integers have i32 samples; all other data becomes f64.
+  // Winograd's convolutions accept f32 only: for small integers, their sums are exact.
   const bool whole = op.scalar >= 0 && sample.in[0].dtype == kInt32;
   const bool single = std::string_view(op.name).starts_with("winograd");
   Case c = make_case(op, sample, whole ? kInt32 : single ? kFloat32 : kFloat64, seed);

@@ -1,4 +1,5 @@
-// The calls on which the rules of all ops are tried: the samples of their records, and more that divide among ranks.
+// The calls with which the rules of all ops are tested: the samples of their records, and further calls that divide
+// among ranks.
 #pragma once
 #include <string>
 #include <vector>
@@ -7,26 +8,26 @@
 
 namespace weft::testing {
 
-/// The ops whose rules are tried by samples.
+/// The ops whose rules are tested with samples.
 std::vector<const OpDef*> ruled_ops();
-/// Why an op is not among them, or null.
+/// Why ruled_ops() excludes an op, or null.
 const char* not_tried(const OpDef& op);
 
-/// Why no missing rules are looked for, or null.
+/// Why the search for missing rules excludes an op, or null.
 const char* only_wrong(const OpDef& op);
 
 struct RuleCase;
-/// Why the rule need not say what happens if this operand of the call is terms of a sum, or null.
+/// Why the rule may ignore the case that this operand of the call is terms of a sum, or null.
 const char* excused(const RuleCase& c, size_t operand);
 
-/// Its samples without errors, and calls of our own with extents that two and three ranks divide.
+/// The op's samples without errors, and further calls with extents divisible by two and three.
 std::vector<Sample> rule_samples(const OpDef& op);
 
 /// One call as a graph of one node, with operands drawn by seed: data in f64.
 struct RuleCase {
   Graph graph;
   int32_t node = 0;
-  std::vector<Tensor> in, out;  // whole; out by the op itself
+  std::vector<Tensor> in, out;  // whole tensors; `out` is computed by the op itself
   const Node& call() const { return graph.node(node); }
 };
 RuleCase rule_case(const OpDef& op, const Sample& sample, uint64_t seed);

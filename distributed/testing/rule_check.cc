@@ -18,19 +18,19 @@ using dist::Split;
 
 namespace {
 
-// Tokens, rows and experts are split together, in layouts that only steps of several ops show: see
-// distributed/launch:compile_test and distributed:moe_ep_test.
+// Whether a factor is tokens, rows or experts. These are split together, in layouts that only steps of several ops
+// have: see distributed/launch:compile_test and distributed:moe_ep_test.
 bool of_routing(const Rule& rule, size_t factor) {
   const auto f = static_cast<int>(factor);
   return f == rule.tokens || f == rule.rows || f == rule.experts;
 }
 
-constexpr size_t kMostErrors = 6;  // of one call
-constexpr uint64_t kDraws = 24;    // of operands: few enough elements may agree by chance in one
+constexpr size_t kMostErrors = 6;  // limit of errors for one call
+constexpr uint64_t kDraws = 24;    // draws of operands: in a single draw, a few elements may agree by chance
 
-// ---- what a rule says ----
+// ---- splits that a rule allows ----
 
-// Operands that are terms of a sum together: sets of bits.
+// Sets of operands, as bits, that may be terms of a sum together.
 std::vector<uint32_t> pending_sets(const RuleCase& c, const Rule& rule) {
   uint32_t can = 0;
   for (size_t i = 0; i < c.in.size() && i < 32; ++i) {
@@ -99,7 +99,7 @@ class Wrong {
   }
 
  private:
-  // Each factor over one axis: in blocks, head to tail, in any order.
+  // Splits each factor over one axis: in blocks, head to tail, in any order.
   std::vector<Split> singles(const Mesh& mesh, int8_t axis) const {
     std::vector<Split> out;
     dist::Axes axes;
@@ -119,8 +119,8 @@ class Wrong {
     return out;
   }
 
-  // Two splits at once: of one factor the second splits the parts of the first, if both are blocks. There is one table
-  // of positions.
+  // Combines two splits. If both split one factor in blocks, the second splits the parts of the first. There is only
+  // one table of positions.
   Split joined(const Split& a, const Split& b) const {
     Split s = a;
     auto listed = [](const Split& split) {
@@ -138,7 +138,7 @@ class Wrong {
     return s;
   }
 
-  // A factor that is itself (major minor), each split: a dim flattened from two.
+  // Splits a factor that is itself (major minor), as in a dim flattened from two, with both parts split.
   std::vector<Split> nested(const Mesh& mesh) const {
     std::vector<Split> out;
     for (size_t f = 0; f < rule_.splittable.size(); ++f) {
@@ -189,7 +189,7 @@ class Wrong {
 // ---- missing ----
 
 // How a tensor is split over the single axis of two ranks.
-enum : int { kWhole = -1, kSum = -2, kMax = -3, kMin = -4, kOther = -5 };  // or the dim that is split
+enum : int { kWhole = -1, kSum = -2, kMax = -3, kMin = -4, kOther = -5 };  // else the number of the split dim
 using Places = std::vector<int>;
 
 int place_of(const Spec& s) {
@@ -209,7 +209,7 @@ Spec spec_at(const Mesh& mesh, const Shape& shape, int place) {
   return s;
 }
 
-// Without communication: a whole tensor becomes a part or terms.
+// Whether `to` follows from `from` without communication: a whole tensor becomes a part or terms.
 bool follows(int from, int to) { return from == to || from == kWhole; }
 
 const char* text_of(int place) {
@@ -285,7 +285,7 @@ class Missing {
     }
   }
 
-  // Where an attribute is the result's shape, it is one of these.
+  // The candidates for attributes that contain the result's shape.
   std::vector<Attrs> local_attrs() const {
     const Node& n = first().call();
     const char* key = n.attrs.has("shape") ? "shape" : n.op == &dynamic_slice_op ? "sizes" : nullptr;
@@ -301,7 +301,7 @@ class Missing {
     }
     return out;
   }
-  // A slice takes what it takes; of dims that it leaves, all there is.
+  // The attributes of a local slice: it keeps its bounds in the dims that it cuts, and takes all of other dims.
   Attrs slice_attrs(const Shape& local) const {
     const Node& n = first().call();
     Shape end = n.attrs.ints("end");
@@ -356,7 +356,7 @@ class Missing {
     });
   }
 
-  // A result that does not depend on the operands' values says nothing.
+  // Whether a result does not depend on the operands' values, and so tests nothing.
   bool constant(size_t o) const {
     if (first().in.empty()) return false;
     for (const RuleCase& c : cases_)

@@ -1,4 +1,4 @@
-// Checks of one rule on whole tensors: is every split that it allows right, and does it allow every one that is?
+// Checks of one rule on whole tensors: is every allowed split right, and is every right split allowed?
 #pragma once
 #include <string>
 #include <vector>
@@ -20,8 +20,8 @@ struct MissingReport {
   int valid = 0;  // combinations of placements that give the right results
   std::vector<std::string> missing;
 };
-/// Runs the op itself on two ranks with every combination of operands replicated, split and, of floats, terms of a sum;
-/// reports those that give a result's parts, or terms, and that the rule does not say.
+/// Runs the op itself on two ranks with every combination of operands: replicated, split or (floats only) terms of a
+/// sum. Reports the combinations that give parts or terms of the result and that the rule lacks.
 MissingReport missing_splits(const OpDef& op, const Sample& sample);
 
 }  // namespace weft::testing

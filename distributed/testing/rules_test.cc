@@ -1,4 +1,4 @@
-// The rules of all ops: none wrong, none missing. DTensor's strategy_validation does the same for its strategies.
+// Checks that no rule of any op is wrong or missing, like DTensor's strategy_validation for its strategies.
 #include <gtest/gtest.h>
 
 #include "distributed/testing/rule_check.h"
@@ -12,7 +12,7 @@ class Rules : public ::testing::TestWithParam<const OpDef*> {
   const OpDef& op() const { return *GetParam(); }
 };
 
-// Ops of which nothing can be split, and why.
+// Ops that cannot be split, and why.
 struct Unsplittable {
   std::string_view op;
   const char* reason;
@@ -53,7 +53,7 @@ TEST_P(Rules, NoneIsMissing) {
 INSTANTIATE_TEST_SUITE_P(Ops, Rules, ::testing::ValuesIn(ruled_ops()),
                          [](const auto& info) { return std::string(info.param->name); });
 
-// Records with a mistake: the validator sees each.
+// Records with an error, which the validator must find.
 DimMap all_pass(const Attrs&, std::span<const TensorType> in, std::span<const TensorType> out) {
   return DimMap::pointwise(in, out);
 }

@@ -18,7 +18,7 @@ using dist::Spec;
 
 namespace {
 
-// Positions of a sequence in an order of no particular kind, the same in all calls.
+// Positions of a sequence in an arbitrary order, the same in all calls.
 Tensor any_order(int64_t length) {
   std::vector<int64_t> at(static_cast<size_t>(length));
   std::iota(at.begin(), at.end(), 0);
@@ -59,7 +59,7 @@ Spec without_pending(Spec spec) {
 Tensor own_part(const Mesh& mesh, const Spec& spec, const Tensor& whole, int rank) {
   Spec own = without_pending(spec);
   Tensor from = whole;
-  for (size_t d = 0; d < own.dims.size(); ++d) {  // such positions are blocks of the whole in their order
+  for (size_t d = 0; d < own.dims.size(); ++d) {  // these positions are blocks of the whole in this order
     int64_t major = 1, minor = whole.size(static_cast<int64_t>(d));
     for (dist::Seg& s : own.dims[d]) {
       if (s.extent > 0) minor /= s.extent;

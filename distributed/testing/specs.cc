@@ -14,7 +14,7 @@ using dist::Spec;
 
 namespace {
 
-// Every ordered choice of axes, none twice.
+// All ordered choices of axes.
 std::vector<Axes> choices(int axes) {
   std::vector<Axes> out{{}};
   for (size_t i = 0; i < out.size(); ++i)
@@ -36,14 +36,15 @@ bool overlap(const Axes& a, const Axes& b) {
   return false;
 }
 
-// The ways a dim may lie over these axes: blocks, head to tail, and as a flattened pair of segments.
+// The splits of a dim over these axes: in blocks, head to tail, and as a flattened pair of segments.
 std::vector<DimSpec> ways(const Mesh& mesh, int64_t extent, const Axes& axes) {
   std::vector<DimSpec> out{dist::one_segment(extent, axes)};
   if (axes.empty()) return out;
   if (extent % (2 * mesh.parts(axes)) == 0) out.push_back(dist::one_segment(extent, axes, SegLayout::kHeadTail));
   for (int64_t major : {2, 4}) {
     if (extent % major != 0 || extent == major) continue;
-    for (size_t first = 0; first < axes.size(); ++first) {  // these to the major segment, the others to the minor one
+    for (size_t first = 0; first < axes.size();
+         ++first) {  // these axes split the major segment, the others the minor segment
       Axes a, b;
       for (size_t i = 0; i < axes.size(); ++i) (i < first ? a : b).push_back(axes[i]);
       DimSpec d;
@@ -93,7 +94,7 @@ Tensor whole_part(const Mesh& mesh, const Spec& spec, const Tensor& whole, int r
   for (const dist::Pending& p : spec.pending) axes.push_back(p.axis);
   const int64_t n = mesh.parts(axes), at = mesh.coordinate(rank, axes);
   if (spec.pending[0].op == ReduceOp::kMax) return own - static_cast<double>(n - 1 - at);
-  // 1, 2, ... times the value, and what is missing to once.
+  // Terms are 1, 2, ... times the value, and a last term that makes the sum equal the value.
   return own * static_cast<double>(at + 1 < n ? at + 1 : 1 - n * (n - 1) / 2);
 }
 

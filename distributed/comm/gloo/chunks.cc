@@ -1,4 +1,4 @@
-// How the operands of a collective are divided, sent, received and combined.
+// Divides, sends, receives and combines the operands of a collective.
 #include <algorithm>
 #include <cstring>
 #include <numeric>
@@ -53,8 +53,8 @@ std::vector<int> Group::sources_of(const Op& op, int transfer) const {
   }
 }
 
-// Lists this rank's tasks and sends its chunks. Parts that this rank neither sends nor receives are not looked at: only
-// other ranks know their sizes.
+// Lists this rank's tasks and sends its chunks. Ignores parts that this rank neither sends nor receives: only other
+// ranks know their sizes.
 void Group::plan(Op& op) {
   const Collective kind = op.requests[op.mine].kind;
   const auto n = static_cast<int64_t>(op.members.size());
@@ -62,7 +62,8 @@ void Group::plan(Op& op) {
   op.task_of.resize(op.transfers.size());
   const auto inlined = std::count(op.inlined.begin(), op.inlined.end(), true);
   const bool shares = kind == Collective::kAllReduce && n > 1 && inlined == 0;
-  WEFT_CHECK(!combines(kind) || inlined == 0 || inlined == n, "gloo: ranks disagree on what they send with a request");
+  WEFT_CHECK(!combines(kind) || inlined == 0 || inlined == n,
+             "gloo: ranks disagree on whether they send inputs with requests");
   for (int ti = 0; ti < static_cast<int>(op.transfers.size()); ++ti) {
     const Transfer& t = op.transfers[ti];
     const std::vector<int>& receivers = op.receivers[ti];
@@ -174,7 +175,7 @@ void Group::receive_data(Op& op, const FrameHeader& h, const char* payload, Lock
   if (--t.missing == 0 && !op.ended()) apply(op, index, nullptr, lock);
 }
 
-// Does a task whose last chunk has come; `last` is the one that is not staged.
+// Does a task whose last chunk has come; `last` is this chunk, which is not staged.
 void Group::apply(Op& op, int index, const char* last, Lock& lock) {
   const Ref<Op> keep(&op);
   ++op.workers;
@@ -197,7 +198,7 @@ void Group::apply(Op& op, int index, const char* last, Lock& lock) {
   finish(op);
 }
 
-// Without the lock.
+// The caller does not hold the lock.
 void Group::run_task(const Op& op, const Task& t, const char* last) const {
   const Transfer& all = op.transfers[t.transfer];
   const bool sums = combines(op.requests[op.mine].kind);

@@ -23,7 +23,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr size_t kMaxPending = 256;  // accepted connections whose hello has not come
+constexpr size_t kMaxPending = 256;  // limit of accepted connections without a hello
 constexpr auto kHelloTimeout = std::chrono::seconds(5);
 
 class Socket {
@@ -68,16 +68,16 @@ Endpoint endpoint_of(const std::string& address, const std::string& port, int fl
   return e;
 }
 
-// The higher the better; 0: none that others can reach. A link-local address needs the name of the interface, which may
-// be another one on their side.
+// The preference of an address: the higher the better; 0: other processes cannot reach it. A link-local address needs
+// the name of the interface, which may differ on the other hosts.
 int preference_of(const sockaddr* a) {
   if (!a || (a->sa_family != AF_INET && a->sa_family != AF_INET6)) return 0;
   if (a->sa_family == AF_INET) return 3;
   return IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6*>(a)->sin6_addr) ? 1 : 2;
 }
 
-// An address of an interface; without a name, of one that is up and not the loopback interface. Of addresses with equal
-// preference it is the first.
+// The best address of an interface; without a name, of all interfaces that are up, except loopback. Among addresses
+// with equal preference, the first wins.
 Endpoint address_of_interface(const std::string& name) {
   WEFT_CHECK_AS(kNotFound, name.empty() || if_nametoindex(name.c_str()) > 0,
                 "gloo: this host has no network interface '", name, "'");
@@ -126,7 +126,7 @@ bool wait_for(int fd, int16_t events, Store& store, Store::Deadline deadline) {
   }
 }
 
-// The time does not depend on where the texts differ.
+// Compares in a time that does not depend on the position of a difference.
 bool equal_in_constant_time(const std::string& a, const std::string& b) {
   if (a.size() != b.size()) return false;
   int differ = 0;
@@ -134,13 +134,13 @@ bool equal_in_constant_time(const std::string& a, const std::string& b) {
   return differ == 0;
 }
 
-// A connection whose hello has not come.
+// A connection without a hello so far.
 struct PendingConnection {
   Socket socket;
   Store::Deadline end;
   std::string text;
 
-  // Reads up to `size` bytes in all, never more; false if the connection has ended.
+  // Reads until `size` bytes are there, never more; false if the connection has ended.
   bool read(size_t size) {
     while (text.size() < size) {
       char buffer[256];
@@ -195,7 +195,7 @@ class Connector {
  private:
   static std::string key_of(int process) { return str_cat("gloo/address_", process); }
 
-  // Connects to a process of a lower number, which may still be connecting itself.
+  // Connects to a process with a lower number, which may itself still be connecting.
   void connect_to(int p) {
     const std::string text = address_of(p);
     const size_t space = text.find(' ');
@@ -223,7 +223,7 @@ class Connector {
                  str_cat("gloo: cannot connect to ", names_[p], " at ", address, ": ", std::strerror(error)));
   }
 
-  // Waits for the hello of a process that this one has connected to.
+  // Waits for the hello of a process to which this process has connected.
   void receive_answer(int p) {
     const std::string want = hello(p, mine_, token_);
     PendingConnection pending{Socket(dup(sockets_[p].get())), deadline_, {}};

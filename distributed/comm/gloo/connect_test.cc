@@ -1,4 +1,4 @@
-// Connections of other programs to the port where a process waits for the others have no effect.
+// If other programs connect to the port of a waiting process, they have no effect.
 #include "distributed/comm/gloo/connect.h"
 
 #include <arpa/inet.h>
@@ -26,7 +26,7 @@ const std::string kToken = "0123456789abcdef0123456789abcdef";
 
 Store::Deadline in(int ms) { return Clock::now() + std::chrono::milliseconds(ms); }
 
-// A connection to the port of process 0, which sends a text.
+// Connects to the port of process 0, and sends a text.
 int connection(Store& store, const std::string& text) {
   std::istringstream own(store.get("gloo/address_0", in(10000)));
   std::string host;
@@ -51,7 +51,7 @@ bool closed(int fd) {
   return n == 0 || (n < 0 && errno == ECONNRESET);
 }
 
-// What the other side sends, up to `size` bytes.
+// The bytes that the other side sends, up to `size`.
 std::string received(int fd, size_t size) {
   std::string text(size, 0);
   const ssize_t n = recv(fd, text.data(), size, MSG_WAITALL);
@@ -91,7 +91,7 @@ TEST(Connect, ConnectionsWithoutTheTokenHaveNoEffect) {
     EXPECT_TRUE(closed(fd)) << text.substr(0, 100);
     close(fd);
   }
-  std::vector<int> silent;  // more than may be pending
+  std::vector<int> silent;  // more connections than may be pending
   for (int i = 0; i < 300; ++i) silent.push_back(connection(store, hello(1, 0, kToken).substr(0, i % 88)));
 
   const int one = connection(store, hello(1, 0, kToken));
@@ -138,7 +138,7 @@ TEST(Connect, WorksOverIPv6) {
   close(sockets[0][1]), close(sockets[1][0]);
 }
 
-// The address of an interface that has link-local and another address of IPv6, and none of IPv4.
+// The interface has a link-local and another IPv6 address, and no IPv4 address.
 TEST(Connect, FindsTheAddressOfAHostWithIPv6Alone) {
   weft::testing::Processes one(1, [](int) {
     if (unshare(CLONE_NEWNET | (geteuid() == 0 ? 0 : CLONE_NEWUSER)) != 0 ||

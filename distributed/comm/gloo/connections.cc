@@ -1,6 +1,6 @@
-// Connections over TCP. One thread, the event loop of Gloo, sends and receives for all of them. To save the time until
-// it wakes, small frames are sent by the thread that starts a collective, and a thread that waits receives itself for a
-// short time.
+// Connections over TCP. One thread, the event loop of Gloo, sends and receives for all of them. To save its wake-up
+// time, the thread that starts a collective sends small frames itself, and a waiting thread receives itself for a short
+// time.
 #include <gloo/transport/tcp/loop.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -28,8 +28,8 @@ using ::gloo::transport::tcp::Loop;
 using std::chrono::milliseconds;
 
 constexpr size_t kFrameBytes = sizeof(FrameHeader) + kMaxPayload;
-constexpr size_t kReadAhead = 8 << 10;  // is read at once while no frame has begun
-constexpr int kAtOnce = 8;              // frames of a connection before others get their turn
+constexpr size_t kReadAhead = 8 << 10;  // bytes of one read while no frame has begun
+constexpr int kAtOnce = 8;              // frames of a connection before other connections get their turn
 constexpr milliseconds kFlush{1000}, kInterval{250};
 constexpr std::chrono::microseconds kPoll{50};
 
@@ -52,8 +52,8 @@ class TcpLink final : public Link, public Handler {
   }
   ~TcpLink() override { close(); }
 
-  // The kernel sends again what is not acknowledged, but gives up only after many minutes. A process that has stopped
-  // does not keep its kernel from acknowledging. Called every `interval`.
+  // The kernel sends unacknowledged data again, but gives up only after many minutes. The kernel of a stopped process
+  // still acknowledges. Called every `interval`.
   void check_answers(milliseconds interval) {
     const std::lock_guard lock(mutex_);
     tcp_info info = {};
@@ -98,14 +98,14 @@ class TcpLink final : public Link, public Handler {
       shutdown(socket_, SHUT_RDWR);
       changed_.wait(lock, [&] { return gone_ && pollers_ == 0; });
       lock.unlock();
-      const std::lock_guard left(reading_);  // the loop's thread has it until it has left this object
+      const std::lock_guard left(reading_);  // the loop's thread holds it until it has left this object
     }
     ::close(socket_);
     socket_ = -1;
   }
 
-  // Before and after a thread polls this link: between them the loop does not wake for what comes. False if the link
-  // closes.
+  // Called before and after a thread polls this link: in between, arriving data does not wake the loop. False if the
+  // link closes.
   bool begin_poll() {
     const std::lock_guard lock(mutex_);
     if (ended_ || closing_) return false;
@@ -119,7 +119,7 @@ class TcpLink final : public Link, public Handler {
     watch();
     changed_.notify_all();
   }
-  // Gives the frames that have come to the events, if no other thread does so; true if there was one.
+  // Passes the received frames to the events, unless another thread does; true if there was a frame.
   bool poll() {
     const std::unique_lock lock(reading_, std::try_to_lock);
     return lock && receive() == Received::kSome;
@@ -135,7 +135,7 @@ class TcpLink final : public Link, public Handler {
  private:
   enum class Received { kNothing, kSome, kEnd };
 
-  // What the loop waits for. Needs the lock.
+  // Sets the events that the loop waits for. The caller holds the lock.
   void watch() {
     if (!started_ || ended_) return;
     uint32_t events = pollers_ > 0 ? 0u : uint32_t{EPOLLIN};
@@ -151,7 +151,7 @@ class TcpLink final : public Link, public Handler {
     begin_ = 0;
     end_ = sizeof h + h.bytes;
   }
-  // Sends of the packed frame what the kernel takes. If the connection has ended, the loop will see it.
+  // Sends the part of the packed frame that the kernel accepts. If the connection has ended, the loop will see it.
   void send_packed() {
     while (begin_ < end_) {
       const ssize_t n = ::send(socket_, out_.data() + begin_, end_ - begin_, MSG_NOSIGNAL);
@@ -186,11 +186,11 @@ class TcpLink final : public Link, public Handler {
     changed_.notify_all();
   }
 
-  // Reads what has come. Needs `reading_`.
+  // Reads the received bytes. The caller holds `reading_`.
   Received receive() {
     Received result = Received::kNothing;
     try {
-      // All frames that are read are given: for what is in `in_` the loop does not wake.
+      // Passes on all frames in `in_`: buffered data does not wake the loop.
       for (int reads = 0;;) {
         const size_t need = frame_end();
         if (need > 0 && have_ >= need) {
@@ -201,7 +201,7 @@ class TcpLink final : public Link, public Handler {
           result = Received::kSome;
           continue;
         }
-        // The header of the next frame too, but not more, which would have to be moved.
+        // Also reads the header of the next frame, but no more: further bytes would have to be moved.
         if (reads++ == kAtOnce) return result;
         const size_t most = need == 0 ? kReadAhead : need + sizeof(FrameHeader);
         const ssize_t n = recv(socket_, in_.data() + have_, most - have_, 0);
@@ -249,12 +249,12 @@ class TcpLink final : public Link, public Handler {
   const int64_t silence_ms_;
   int64_t unanswered_ms_ = 0;
   LinkEvents events_;
-  std::mutex reading_;    // is locked before the locks of the events
-  std::vector<char> in_;  // bytes that are read but not processed
+  std::mutex reading_;    // locked before the locks of the events
+  std::vector<char> in_;  // received bytes that are not processed yet
   size_t have_ = 0;
-  std::mutex mutex_;  // of what follows; no other lock is taken under it
+  std::mutex mutex_;  // guards the members below; no other lock is locked under it
   std::condition_variable changed_;
-  std::vector<char> out_;  // the frame that is being sent: bytes [begin, end) are left
+  std::vector<char> out_;  // the frame being sent: bytes [begin_, end_) are left
   size_t begin_ = 0, end_ = 0;
   std::deque<Outgoing> queue_;
   uint32_t events_now_ = ~0u;

@@ -1,4 +1,4 @@
-// What ranks see when a process ends or stops, or a link is cut: the rank is named, and nothing hangs.
+// If a process ends or stops, or a link is cut, the errors of the other ranks name the rank, and nothing hangs.
 #include <gtest/gtest.h>
 #include <sched.h>
 
@@ -23,7 +23,7 @@ Work::Deadline in(int ms) { return std::chrono::steady_clock::now() + millisecon
 
 bool shell(const std::string& command) { return std::system((command + " >/dev/null 2>&1").c_str()) == 0; }
 
-// Two network namespaces joined by a cable of which one end goes down, while data is sent (`busy`) or ranks wait.
+// Joins two network namespaces by a virtual cable, and takes one end down while ranks send data (`busy`) or wait.
 void cut_a_link(bool busy) {
   const std::string folder = new_folder();
   Common<Times> times;

@@ -14,7 +14,7 @@ using Lock = std::unique_lock<std::mutex>;
 
 namespace {
 
-constexpr uint64_t kMaxAhead = 1 << 20;  // collectives that another rank may have started before this one
+constexpr uint64_t kMaxAhead = 1 << 20;  // collectives by which another rank may be ahead of this rank
 
 StridedView dense(const StridedView& v, const void* data) {
   return {const_cast<void*>(data), v.dtype, v.shape, contiguous_strides(v.shape)};
@@ -75,7 +75,7 @@ void Group::open(Work::Deadline deadline) {
   while (true) {
     const auto it = std::find(open_.begin(), open_.end(), false);
     if (it == open_.end()) break;
-    // An aborted world, not a failed group: other ranks may have opened it and failed in a collective already.
+    // The cause is an aborted world: other ranks may have opened the group and failed in a collective already.
     const std::string cause = hub_.aborted();
     WEFT_CHECK_AS(kAborted, cause.empty(), "communicator ", names_.name, ": ", cause);
     const int i = static_cast<int>(it - open_.begin());
@@ -127,7 +127,7 @@ Ref<Op> Group::op_at(Stream& s, uint64_t k) {
   return s.ops[k - s.base];
 }
 
-// Whether the rank at a position needs the input of another one, which both know from one of their requests.
+// Whether the rank at position `to` needs the input of the rank at `from`. Both know it from one of their requests.
 bool Group::needs_input(const Request& r, int from, int to) const {
   switch (r.kind) {
     case Collective::kBarrier:
@@ -155,7 +155,7 @@ Ref<Op> Group::start(const CommRequest& request, std::optional<Error>* error, co
   Ref<Op> op = op_at(s, s.started[s.mine]);
   StartedRequest sent;
   sent.request = r;
-  // A wrong number of counts is found by all ranks; they need not have them all.
+  // All ranks find a wrong number of counts; they need not have all counts for that.
   for (auto* counts : {&sent.request.send, &sent.request.recv})
     if (counts->size() > static_cast<size_t>(size()) + 1) counts->resize(size() + 1);
   sent.time = system_time();
@@ -189,7 +189,7 @@ Ref<Op> Group::start(const CommRequest& request, std::optional<Error>* error, co
   return op;
 }
 
-// A rank has started the op: this one or another one.
+// A rank has started the op: this rank or another one.
 void Group::take(Stream& s, Op& op, size_t i, StartedRequest r) {
   ++s.started[i];
   op.here[i] = true;
@@ -216,7 +216,7 @@ void Group::take(Stream& s, Op& op, size_t i, StartedRequest r) {
     else
       check_retired(op);
   } catch (const Error& e) {
-    // Two ranks that differ do not show which one is wrong: the others may still come.
+    // A mismatch of two ranks does not show which rank is wrong: other requests may still come.
     const auto now = std::chrono::steady_clock::now();
     if (!mismatch_ || all) mismatch_ = {Ref<Op>(&op), e, all ? now : now + hub_.settles};
     if (mismatch_->op.get() == &op) mismatch_->error = e;
@@ -288,7 +288,7 @@ std::optional<Error> Group::wait(Op& op, Work::Deadline deadline) {
     if (changed_.wait_until(lock, until) != std::cv_status::timeout || (op.ended() && op.workers == 0)) continue;
     if (until < deadline) continue;
     if (!op.ended()) time_out(op);
-    break;  // leave() waits for those who still use the operands
+    break;  // leave() waits for the threads that still use the operands
   }
   return op.error;
 }

@@ -1,5 +1,5 @@
-// A communicator as one rank sees it: the collectives that it and the others have started, and how they advance. All
-// members are guarded by the mutex of the hub, which is one for all ranks of a process.
+// A communicator as one rank sees it: its started collectives, and how they advance. The mutex of the hub, shared by
+// all ranks of a process, guards all members.
 //
 // A rank that starts a collective sends its request to the others, with the input if that is small. When a rank has
 // the requests of all, it compares them, divides the operands into chunks in the same way as all others, and sends
@@ -27,22 +27,23 @@ namespace weft::dist::wire {
 class Group;
 struct Op;
 
-/// What groups need of their process.
+/// The services that groups use in their process.
 class Hub {
  public:
   virtual ~Hub() = default;
   std::mutex mutex;
-  /// From a mismatch of two ranks until the group fails: others may still come, and show which one is wrong.
+  /// Time from the first mismatch until the group fails: meanwhile other requests may arrive and show which rank is
+  /// wrong.
   std::chrono::nanoseconds settles{std::chrono::milliseconds(40)};
   /// Sends a frame; `header.to` says where.
   virtual void send(Outgoing frame) = 0;
-  /// Has another thread do the tasks of a collective that need nothing more.
+  /// Gives the runnable tasks of a collective to another thread.
   virtual void work(Ref<Group> group, Ref<Op> op) = 0;
-  /// Receives in this thread until something of one of these ranks has come; false if nothing has in a short time.
+  /// Receives in this thread until a frame of one of these ranks has come; false if none comes within a short time.
   virtual bool poll(const std::vector<int>& ranks) = 0;
-  /// Why the world has failed; empty: it has not. Needs the lock.
+  /// Why the world has failed; empty: it has not. The caller holds the lock.
   virtual std::string aborted() const { return {}; }
-  /// Why a rank will send nothing more; empty if it may. `left`: it has left in an orderly way.
+  /// Why a rank will send no more frames; empty if it may. `left`: it has left in an orderly way.
   virtual std::string ending(int rank, bool* left) const = 0;
 };
 
@@ -52,10 +53,10 @@ struct Task {
   internal::Box box;
   std::vector<int> sources;  // positions, in the order in which they are combined
   std::vector<bool> arrived;
-  std::vector<std::vector<char>> staged;  // by index in `sources`: chunks that wait for others
+  std::vector<std::vector<char>> staged;  // by index in `sources`: chunks that wait for other chunks
   int missing = 0;                        // sources that are not staged yet
   bool from_owner = false;                // the result of an all-reduce, from the rank that has combined it
-  bool forward = false;                   // the others wait for the result
+  bool forward = false;                   // the other ranks wait for the result
 };
 
 /// One collective.
@@ -64,14 +65,14 @@ struct Op : RefCounted, internal::Match {
   uint64_t id = 0;  // Work::number()
   uint64_t k = 0, stream = 0;
   size_t mine = 0;
-  std::vector<int64_t> times;  // by position
+  std::vector<int64_t> times;  // start times by position
   std::vector<bool> inlined;
-  std::vector<std::vector<char>> inputs;  // of those that sent them with their requests
+  std::vector<std::vector<char>> inputs;  // by position: the input, if it was sent with the request
   bool started = false, ready = false, done = false, failed = false;
   std::vector<Task> tasks;
-  std::vector<std::vector<int>> task_of;        // by transfer and chunk; empty if the result is of other ranks
-  std::deque<int> runnable;                     // tasks that need nothing more
-  size_t to_send = 0, to_apply = 0, parts = 0;  // `parts`: their sum at first
+  std::vector<std::vector<int>> task_of;        // by transfer and chunk; empty if only other ranks get the result
+  std::deque<int> runnable;                     // tasks whose chunks are all there
+  size_t to_send = 0, to_apply = 0, parts = 0;  // `parts`: their initial sum
   int workers = 0;                              // threads that use this rank's operands
   struct Early {
     FrameHeader header;
@@ -90,7 +91,7 @@ struct Stream {
   std::vector<int> members;  // positions in the group
   size_t mine = 0;
   std::vector<uint64_t> started;  // by member
-  std::deque<Ref<Op>> ops;        // not ended; the first has k = base
+  std::deque<Ref<Op>> ops;        // collectives that have not ended; the first has k = base
   uint64_t base = 0;
 };
 
@@ -107,7 +108,7 @@ class Group final : public RefCounted {
   const std::shared_ptr<void>& world() const { return world_; }
 
   // These lock the hub.
-  /// Waits until the other ranks have created it; throws the error of one that does not.
+  /// Waits until the other ranks have created the group; throws if one does not.
   void open(Work::Deadline deadline);
   /// The op of this request; null with `*error` set if the group has failed.
   Ref<Op> start(const CommRequest& request, std::optional<Error>* error, const std::pair<int, int>* color = nullptr);
@@ -117,15 +118,15 @@ class Group final : public RefCounted {
   void leave(Op& op);
   void abort(const std::string& cause);
   void retire(bool on);
-  /// Does the tasks of an op that need nothing more.
+  /// Does the runnable tasks of an op.
   void work(Op& op);
 
-  // These need the hub's lock; receive() may release it for a while.
+  // The caller of these holds the hub's lock; receive() may release it for a while.
   /// A frame for this rank; throws if it is wrong.
   void receive(const FrameHeader& h, const char* payload, std::unique_lock<std::mutex>& lock);
   /// Reports to the other ranks that this rank has created the group.
   void announce();
-  /// Another rank has created it.
+  /// Another rank has created the group.
   void opened(int position);
   /// A rank of the group has ended or left.
   void ended(int world_rank);

@@ -1,4 +1,4 @@
-// Damaged frames of another rank: each is refused with an error, or taken, and nothing outside of buffers is touched.
+// Damaged frames of another rank: each is refused with an error or accepted, without access outside buffers.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,7 +20,7 @@ struct FakeHub final : Hub {
   std::deque<std::pair<Ref<Group>, Ref<Op>>> tasks;
 };
 
-// One rank of two, with collectives of each kind of operand: inline, in chunks, with counts, between two ranks.
+// One of two ranks, with collectives of each kind of operand: inline, in chunks, with counts, between two ranks.
 struct Rank {
   explicit Rank(int r)
       : rank(r), group(make_ref<Group>(hub, std::shared_ptr<void>(), "tp", std::vector<int>{0, 1}, r, 7)) {}
@@ -48,7 +48,7 @@ struct Rank {
     lock.unlock();
     for (; !hub.tasks.empty(); hub.tasks.pop_front()) hub.tasks.front().first->work(*hub.tasks.front().second);
   }
-  // The next frame that is sent, as bytes; empty if there is none.
+  // The bytes of the next sent frame; empty if there is none.
   std::string next() {
     while (!hub.sent.empty()) {
       Outgoing f = std::move(hub.sent.front());
@@ -70,7 +70,7 @@ struct Rank {
   Ref<Group> group;
 };
 
-// Gives the frames in `text` to a rank.
+// Passes the frames in `text` to a rank.
 void give(Rank& rank, const std::string& text) {
   for (size_t at = 0; at < text.size();) {
     char buffer[sizeof(FrameHeader)] = {};
@@ -78,7 +78,7 @@ void give(Rank& rank, const std::string& text) {
     FrameHeader h = read_header(buffer);
     at = std::min(text.size(), at + sizeof h);
     const std::vector<char> payload = [&] {
-      std::vector<char> p(h.bytes);  // as long as it says: a read behind it is found by sanitizers
+      std::vector<char> p(h.bytes);  // exactly as long as the header says, so that sanitizers find reads beyond the end
       std::copy_n(text.begin() + static_cast<int64_t>(at), std::min<size_t>(h.bytes, text.size() - at), p.begin());
       return p;
     }();
@@ -88,7 +88,7 @@ void give(Rank& rank, const std::string& text) {
 }
 
 TEST(GroupFuzz, DamagedFrames) {
-  // What rank 1 sends in a run without damage.
+  // The frames of rank 1 in a run without damage.
   Rank zero(0), one(1);
   zero.start();
   one.start();

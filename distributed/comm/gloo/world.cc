@@ -24,7 +24,7 @@ using Lock = std::unique_lock<std::mutex>;
 
 constexpr size_t kMaxEarlyOpens = 1 << 16;
 constexpr auto kLeaveTimeout = std::chrono::seconds(2);
-constexpr auto kShortLeaveTimeout = std::chrono::milliseconds(200);  // the others have another source of the cause
+constexpr auto kShortLeaveTimeout = std::chrono::milliseconds(200);  // the others learn the cause from another source
 
 std::string random_text() {
   std::random_device random;
@@ -39,7 +39,7 @@ std::string own_host() {
   return name;
 }
 
-// What a process writes to the store for each of its ranks.
+// A process's entry in the store for each of its ranks.
 struct Member {
   int first = 0;  // the process's first rank
   int64_t pid = 0;
@@ -163,7 +163,7 @@ struct GlooWorld::State final : wire::Hub, std::enable_shared_from_this<GlooWorl
       const Ref<Group> group = it->second;
       return group->receive(h, payload, lock);
     }
-    if (h.kind != FrameKind::kOpen) return;  // this rank has dropped the communicator
+    if (h.kind != FrameKind::kOpen) return;  // for other kinds, this rank has dropped the communicator
     WEFT_CHECK(early_opens.size() < kMaxEarlyOpens, "gloo: too many communicators");
     early_opens.insert({h.group, h.to, h.from});
   }
@@ -220,7 +220,7 @@ struct GlooWorld::State final : wire::Hub, std::enable_shared_from_this<GlooWorl
       const auto gone = [&](size_t p) { return static_cast<int>(p) == mine || peers[p].acknowledged || peers[p].lost; };
       for (size_t p = 0; p < peers.size(); ++p)
         if (!gone(p)) send_to_process(static_cast<int>(p), FrameKind::kLeave);
-      // What the others have not read yet could be lost with the connection.
+      // Data that the others have not read yet could be lost with the connection.
       changed.wait_for(lock, cause.empty() ? kLeaveTimeout : kShortLeaveTimeout, [&] {
         for (size_t p = 0; p < peers.size(); ++p)
           if (!gone(p)) return false;
@@ -238,9 +238,9 @@ struct GlooWorld::State final : wire::Hub, std::enable_shared_from_this<GlooWorl
   }
 
   struct Peer {
-    bool left = false;          // it has sent kLeave
-    bool acknowledged = false;  // that this process leaves
-    bool lost = false;          // its connection has ended
+    bool left = false;          // the peer has sent kLeave
+    bool acknowledged = false;  // the peer has acknowledged that this process leaves
+    bool lost = false;          // the peer's connection has ended
   };
 
   const pid_t pid = getpid();
@@ -254,8 +254,9 @@ struct GlooWorld::State final : wire::Hub, std::enable_shared_from_this<GlooWorl
   std::unique_ptr<wire::Link> own;
   std::vector<Peer> peers;                                // by process
   std::map<std::pair<uint64_t, int>, Ref<Group>> groups;  // by key and rank
-  std::set<std::tuple<uint64_t, int, int>> early_opens;   // key, to, from: before this rank has created it
-  std::map<std::string, int> made;                        // communicators of this name and these ranks so far
+  std::set<std::tuple<uint64_t, int, int>>
+      early_opens;                  // key, to, from: a peer has created the communicator before this rank
+  std::map<std::string, int> made;  // number of communicators of this name and these ranks so far
   std::deque<std::pair<Ref<Group>, Ref<Op>>> tasks;
   std::condition_variable changed;
   bool closed = false;
@@ -296,7 +297,7 @@ GlooWorld::~GlooWorld() {
   if (state_->pid == getpid())
     state_->close();
   else
-    new std::shared_ptr<State>(std::move(state_));  // a child of fork() has none of the threads
+    new std::shared_ptr<State>(std::move(state_));  // a child of fork() has no threads to stop
 }
 
 int GlooWorld::size() const { return state_->size; }

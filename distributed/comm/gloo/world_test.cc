@@ -27,7 +27,7 @@ TEST(GlooWorld, ProgressWhileRanksCompute) {
                       [](Communicator& c, ProcessWorld&) {
                         std::vector<float> v(1 << 20, 1.0f);
                         auto w = c.start({.kind = Collective::kAllReduce, .in = view(v), .out = view(v)});
-                        // No call of wait().
+                        // The test does not call wait().
                         const auto end = Clock::now() + std::chrono::seconds(10);
                         while (!w->done() && Clock::now() < end) std::this_thread::sleep_for(milliseconds(1));
                         EXPECT_TRUE(w->done());
@@ -37,14 +37,14 @@ TEST(GlooWorld, ProgressWhileRanksCompute) {
             "0 0");
 }
 
-// Worlds in which a mismatch of two ranks waits so long for the others.
+// Worlds that wait for `time` after a mismatch of two ranks.
 MakeWorld settling(std::chrono::nanoseconds time) {
   return [time](Store& store, int size, std::vector<int> local) {
     return std::make_unique<GlooWorld>(store, size, std::move(local), GlooWorldOptions{.settles = time});
   };
 }
 
-// Two ranks that differ do not show which one is wrong: a third may still start its collective, though not for long.
+// A mismatch of two ranks does not show which rank is wrong: for a short time, a third may still start its collective.
 TEST(GlooWorld, AMismatchWaitsForOtherRanks) {
   for (const bool comes : {true, false}) {
     const auto time = comes ? std::chrono::seconds(30) : std::chrono::seconds(0);
@@ -65,7 +65,7 @@ TEST(GlooWorld, AMismatchWaitsForOtherRanks) {
   }
 }
 
-// A rank that waits for a later collective has the error of the mismatch too, although a third rank starts neither.
+// A rank that waits for a later collective also gets the error of the mismatch, although a third rank starts neither.
 TEST(GlooWorld, AMismatchEndsLaterCollectives) {
   EXPECT_EQ(run_world(settling(milliseconds(1)), each(3),
                       [&](Communicator& c, ProcessWorld&) {

@@ -22,18 +22,18 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr uint64_t kMagic = 0x3165666977746677;
-constexpr int kMaxRanks = 200;  // of one process: the kernel passes at most 253 descriptors at once
+constexpr int kMaxRanks = 200;  // limit for one process: the kernel passes at most 253 descriptors at once
 
 // The one message of a connection, in each direction.
 struct Hello {
   uint64_t magic = kMagic;
-  char token[32] = {};  // of the receiver, from the store: shows that the sender belongs to this job
+  char token[32] = {};  // the receiver's token from the store: shows that the sender belongs to this job
   int64_t reserve = 0;
   int32_t size = 0, count = 0;
   int32_t ranks[kMaxRanks] = {};
 };
 
-// What a process writes to the store.
+// A process's entry in the store.
 struct Address {
   std::string name, token;
 };
@@ -61,7 +61,7 @@ Fd make_socket() {
   return s;
 }
 
-// False at the deadline. Throws if the job has ended.
+// Waits until a socket is readable; false at the deadline. Throws if the job has ended.
 bool readable(int fd, Store& store, Store::Deadline deadline) {
   while (true) {
     store.check();
@@ -101,7 +101,7 @@ void send_hello(int socket, int rank, const Hello& hello, const std::vector<Segm
                 "shared memory: cannot send to the process of rank ", rank, ": ", std::strerror(errno));
 }
 
-// Reads the message of another process; false if it is not one of this job.
+// Reads the message of another process; false if the process is not in this job.
 bool receive_hello(int socket, const std::string& token, Hello* hello, std::vector<Fd>* fds) {
   iovec data{hello, sizeof *hello};
   std::vector<char> control(CMSG_SPACE(253 * sizeof(int)));
@@ -131,7 +131,7 @@ PeerProcess make_peer(Fd socket, pid_t pid, const Hello& hello, std::vector<Fd>&
   for (int i = 0; i < hello.count; ++i)
     p.segments.push_back(std::make_unique<Segment>(hello.ranks[i], hello.reserve, fds[i].release()));
   p.socket = std::move(socket);
-  if (pid > 0) p.pidfd = Fd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));  // it sets close-on-exec
+  if (pid > 0) p.pidfd = Fd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));  // pidfd_open sets close-on-exec
   return p;
 }
 
@@ -160,7 +160,8 @@ std::vector<PeerProcess> connect_processes(Store& store, int size, const std::ve
                 "shared memory: cannot listen on a unix-domain socket: ", std::strerror(errno));
   for (const Segment* s : own) store.set(key_of(s->rank()), str_cat(mine.name, " ", mine.token));
 
-  // Processes by their first rank. A process connects to all with a smaller first rank, and is connected to by others.
+  // Processes by name, with their first ranks. A process connects to all processes with a smaller first rank; the
+  // others connect to it.
   std::map<std::string, std::pair<int, Address>> processes;  // by name
   for (int r = 0; r < size; ++r) {
     std::stringstream text(store.get(key_of(r), deadline));

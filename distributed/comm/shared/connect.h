@@ -1,6 +1,6 @@
-// How the processes of one host find each other: each opens an abstract unix-domain socket, whose address is in the
-// store, and sends the file descriptors of its ranks' segments over a connection to each other process. The connections
-// stay open: their end shows that a process has ended.
+// Connects the processes of one host: each opens an abstract unix-domain socket, puts its address into the store, and
+// sends the file descriptors of its ranks' segments over a connection to each other process. The connections stay open,
+// so that the end of a connection shows the end of a process.
 #pragma once
 #include <sys/types.h>
 
@@ -35,7 +35,7 @@ struct PeerProcess {
   pid_t pid = 0;
   std::vector<int> ranks;
   std::vector<std::unique_ptr<Segment>> segments;  // by position in `ranks`
-  Fd socket, pidfd;                                // both report its end; pidfd may be missing
+  Fd socket, pidfd;                                // both report the end of the process; pidfd may be missing
 };
 
 /// Exchanges segments with the processes of all other ranks below `size`. `own` are the segments of this process. Only

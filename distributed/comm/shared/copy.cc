@@ -1,4 +1,4 @@
-// How collectives of a group advance: when a collective is ready, which boxes this rank copies, and when it is done.
+// Progress of a group's collectives: when a collective is ready, which boxes this rank copies, and when it is done.
 #include <algorithm>
 #include <chrono>
 
@@ -15,13 +15,13 @@ using State = Op::State;
 
 namespace {
 
-// Boxes of one page and less would cost more than they divide.
+// Smaller boxes would cost more than their division saves.
 constexpr int64_t kLeastBox = 4096;
 constexpr int64_t kThreadBox = 64 << 10;
 
 int64_t bytes_of(const StridedView& v) { return v.numel() * itemsize(v.dtype); }
 
-// What a rank copies now.
+// The bytes that a rank copies now.
 int64_t bytes_of(const Op& op) {
   int64_t bytes = 0;
   for (const Box& b : op.boxes) {
@@ -122,7 +122,7 @@ bool Group::ready(Stream& s, Op& op) {
   return true;
 }
 
-// Fails an op that a retired rank has not started: it never will.
+// Fails an op that a retired rank has not started, and never will.
 void Group::check_retired(Stream& s, Op& op) {
   for (size_t i = 0; i < s.members.size(); ++i) {
     if (!areas_[s.members[i]].header().retired.load() || counters(s, i).published.load() > op.k) continue;
@@ -145,7 +145,7 @@ bool Group::decide(const Stream& s, uint64_t k) {
   return true;
 }
 
-// Lists what this rank copies, once all have published the op.
+// Lists this rank's copies, once all ranks have published the op.
 void Group::list_copies(Stream& s, Op& op) {
   const size_t n = s.members.size();
   bool pieces = false;
@@ -164,8 +164,8 @@ void Group::list_copies(Stream& s, Op& op) {
     internal::cut(op.copies[i], static_cast<int32_t>(i), kBoxBytes, op.boxes);
 }
 
-// Boxes that depend on the shapes alone, so that all ranks have the same. In a round, each transfer moves one box, and
-// a rank has room for a piece of its input, which is divided among the transfers that read it.
+// Cuts boxes that depend on the shapes alone, so that all ranks have the same boxes. In a round, each transfer moves
+// one box, and a rank has room for a piece of its input, divided among the transfers that read it.
 void Group::cut_rounds(Op& op) {
   size_t most = 0;
   for (size_t i = 0; i < op.transfers.size(); ++i) {
@@ -182,7 +182,7 @@ int64_t Group::share_bytes(const Op& op) const {
   return std::max<int64_t>(engine_.places().piece_bytes / (divides(op) ? size() : 1) / 64 * 64, 64);
 }
 
-// A transfer to the result of this rank alone; nothing if it has none.
+// A transfer with only this rank's result as destination; nothing if this rank has no result there.
 std::optional<Transfer> Group::mine(const Op& op, size_t transfer) {
   const std::vector<int>& to = op.receivers[transfer];
   const auto at = std::find(to.begin(), to.end(), static_cast<int>(op.mine));
@@ -207,10 +207,10 @@ StridedView Group::in_ring(const Stream& s, const Op& op, int member, size_t tra
   return v;
 }
 
-// The copies of one tick. In tick t, a rank writes the pieces of round t to its ring, and reads those of round t - 1
-// from the rings of others into its result. In an all-reduce, the ranks first reduce a round together, each a slice in
-// its own ring; a tick later they read the slices. A rank begins a tick when all have ended the one before: then a ring
-// of kPieces is neither read before it is written nor the reverse.
+// Plans the copies of one tick. In tick t, a rank writes the pieces of round t to its ring, and reads the pieces of
+// round t - 1 from the rings of others into its result. In an all-reduce, the ranks first reduce a round together, each
+// a slice in its own ring; a tick later they read the slices. A rank begins a tick when all ranks have ended the
+// previous tick: so in a ring of kPieces, no piece is read before it is written or overwritten before it is read.
 void Group::plan_tick(Stream& s, Op& op) {
   const int me = static_cast<int>(s.mine), n = static_cast<int>(s.members.size());
   op.copies.clear();
@@ -255,7 +255,7 @@ void Group::plan_tick(Stream& s, Op& op) {
   }
 }
 
-// Plans what this rank copies next. False if it has to wait for other ranks.
+// Plans the next copies of this rank. False if it has to wait for other ranks.
 bool Group::plan(Stream& s, Op& op) {
   if (op.ticks > 0) {
     for (size_t i = 0; i < s.members.size(); ++i)
@@ -283,7 +283,7 @@ Ref<Op> Group::to_copy() {
   return {};
 }
 
-// A thread has no more boxes to copy. The last one ends what was planned.
+// A thread has no more boxes to copy. The last such thread ends the planned copies.
 void Group::leave_copy(Op& op) {
   if (--op.workers > 0 || op.copied.load() < op.boxes.size() || op.state != State::kCopying) return;
   Stream& s = streams_.at(op.stream);

@@ -1,4 +1,5 @@
-// What ranks see when a process ends or stops: its rank is named, nothing hangs, and nothing is left behind.
+// If a process ends or stops, the errors of the other ranks name its rank, nothing hangs, and no memory or file
+// remains.
 #include <gtest/gtest.h>
 
 #include <fstream>

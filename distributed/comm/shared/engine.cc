@@ -11,15 +11,15 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Sleeping threads look again after this time, so that a wake-up from a process that died in between is not needed.
+// Sleeping threads check again after this time, in case a process died before it could wake them.
 constexpr auto kLongestSleep = std::chrono::milliseconds(100);
-constexpr int kPolls = 64;  // before the thread yields its core: the other rank may need it
+constexpr int kPolls = 64;  // polls before the thread yields its core, which the other rank may need
 
 }  // namespace
 
 void ring(const Places& places, int rank) {
   SegmentHeader& h = places.segments[rank]->header();
-  // Sequentially consistent: either this thread sees that the other one sleeps, or that one sees the new value.
+  // Sequentially consistent: either this thread sees that the other thread sleeps, or the other sees the new value.
   h.bell.fetch_add(1);
   if (h.sleepers.load()) futex_wake(h.bell);
   if (!h.wants_progress.load()) return;

@@ -1,6 +1,6 @@
 // The engine of one rank: its communicators with collectives under way, and how its threads wait for other processes.
-// Every event that a rank may wait for changes the bell of its segment. A thread reads the bell, advances what it can,
-// and, if there was nothing to do, waits until the bell changes: first it polls, then it sleeps.
+// Every event that a rank may wait for changes the bell of its segment. A thread reads the bell and advances its
+// collectives. If it could advance none, it waits until the bell changes: first it polls, then it sleeps.
 #pragma once
 #include <atomic>
 #include <chrono>
@@ -15,12 +15,12 @@
 
 namespace weft::dist::shared {
 
-/// What an engine needs to know of its world.
+/// The part of the world that an engine reads.
 struct Places {
   std::vector<Segment*> segments;        // by rank
-  std::vector<bool> local;               // by rank: of this process
-  std::vector<std::atomic<bool>> ended;  // by rank: its process has ended
-  std::vector<std::string> endings;      // by rank: the sentence; set before `ended`
+  std::vector<bool> local;               // by rank: whether it is in this process
+  std::vector<std::atomic<bool>> ended;  // by rank: whether its process has ended
+  std::vector<std::string> endings;      // by rank: the error message; set before `ended`
   std::atomic<bool> aborted{false};      // the world has failed
   std::string cause;                     // why; set before `aborted`
   int64_t piece_bytes;                   // the largest piece of an operand that passes through shared memory
@@ -36,7 +36,7 @@ class Engine {
   Segment& segment() const { return *places_.segments[rank_]; }
   SharedHeap& heap() { return heap_; }
 
-  /// Holds the engine's lock; groups that are not needed any more are freed after it.
+  /// Holds the engine's lock; frees unused groups after it releases the lock.
   class Lock {
    public:
     explicit Lock(Engine& e) : engine_(e), lock_(e.mutex_.native()) {}
@@ -54,18 +54,19 @@ class Engine {
   void activate(Group* group);
   /// Advances all groups; returns an op with boxes to copy, and its group. Needs the lock.
   std::pair<Ref<Group>, Ref<Op>> progress();
-  /// Waits until stop(), called with the lock held after progress, returns true, or until the deadline: then false. The
-  /// thread copies what there is to copy; `parallel` with all threads of its pool.
+  /// Waits until stop(), called with the lock held after each progress(), returns true; false at the deadline.
+  /// Meanwhile the thread copies boxes; with `parallel`, all threads of its pool do.
   bool wait_until(const std::function<bool()>& stop, Work::Deadline deadline);
-  /// For the progress thread: advances, and copies a part; false if there was nothing to copy.
+  /// For the progress thread: advances, and copies boxes of one op; false if there was nothing to copy.
   bool step();
-  /// Asks for the progress thread if collectives are under way and no thread of this rank waits. Needs the lock.
+  /// Asks for the progress thread if collectives are under way and no thread of this rank waits. The caller holds the
+  /// lock.
   void ask_for_progress();
-  /// A rank's process has ended: all groups with it fail.
+  /// A rank's process has ended: all groups with this rank fail.
   void end(int rank, const std::string& sentence);  // locks
   /// All groups fail.
   void abort(const std::string& cause);  // locks
-  /// Says that this rank starts nothing more; drops all groups.
+  /// Announces that this rank starts no more collectives; drops all groups.
   void close();  // locks
 
  private:

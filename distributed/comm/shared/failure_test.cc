@@ -1,4 +1,4 @@
-// What ranks see when one of them fails: every error is that of thread ranks, and nothing hangs.
+// If a rank fails, the others get the errors of thread ranks, and nothing hangs.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -18,7 +18,7 @@ namespace {
 using namespace weft::testing;
 using Clock = std::chrono::steady_clock;
 
-// Deadlines that pass while the others complete the collective.
+// Some deadlines pass while the other ranks complete the collective.
 TEST(SharedFailure, ACollectiveSucceedsOnAllRanksOrOnNone) {
   struct Counts {
     std::atomic<int> successes[3];

@@ -52,7 +52,7 @@ Group::Group(std::shared_ptr<void> world, Engine& engine, std::string name, std:
   me_ = static_cast<int>(std::find(members.begin(), members.end(), engine.rank()) - members.begin());
   areas_.resize(members.size());
   for (int r : members) segments_.push_back(engine.places().segments[r]);
-  // The area is never freed: a slow peer may still look at it when this rank has dropped the communicator.
+  // The area is never freed: a slow peer may still read it after this rank has dropped the communicator.
   const AreaLayout layout{size()};
   char* area = static_cast<char*>(engine.heap().allocate(layout.bytes()));
   new (area) AreaHeader{};
@@ -63,7 +63,7 @@ Group::Group(std::shared_ptr<void> world, Engine& engine, std::string name, std:
   engine.add(this);
 }
 
-// Its rank starts nothing more: no other rank needs to wait for it.
+// The rank starts no more collectives, so no other rank needs to wait for it.
 Group::~Group() {
   engine_.remove(this);
   retire_locked(true);
@@ -82,7 +82,7 @@ void Group::open(Work::Deadline deadline) {
         continue;
       }
       missing = i;
-      // Ranks that have left may have added their areas before.
+      // A rank that has left may have added its area before.
       const int r = names_.ranks[i];
       WEFT_CHECK_AS(kAborted, !engine_.places().ended[r].load(std::memory_order_acquire), "communicator ", names_.name,
                     ": ", engine_.places().endings[r]);
@@ -110,7 +110,7 @@ bool Group::has(int world_rank) const {
 
 void Group::ring(int position) const { shared::ring(engine_.places(), names_.ranks[position]); }
 
-// Wakes the other members of a stream: all of them, or those that wait for a slot.
+// Wakes the other members of a stream: all members, or the members that wait for a slot.
 void Group::ring_others(const Stream& s, bool all) const {
   for (size_t i = 0; i < s.members.size(); ++i)
     if (i != s.mine && (all || counters(s, i).blocked.load())) ring(s.members[i]);
@@ -158,7 +158,7 @@ Ref<Op> Group::start(const CommRequest& request, std::optional<Error>* error, co
     op->splits_here = true;
     op->colors[op->mine] = *color;
   }
-  // Without the lock: it copies.
+  // The caller does not hold the lock, since this copies.
   const auto out_of_memory = [&](const Error& e) {
     fail(e, nullptr);
     *error = e;
@@ -253,7 +253,7 @@ void Group::publish(Stream& s, Op& op) {
   }
 }
 
-// Reads the requests that other ranks have published by now, and finds the first of all.
+// Reads the requests that other ranks have published by now, and finds the first request.
 void Group::read_requests(Stream& s, Op& op) {
   int64_t earliest = 0;
   op.first = -1;
@@ -271,7 +271,7 @@ void Group::read_requests(Stream& s, Op& op) {
       earliest = d.time;
     }
   }
-  if (op.first < 0) op.first = static_cast<int>(s.mine);  // not even this rank's: it waits for a slot
+  if (op.first < 0) op.first = static_cast<int>(s.mine);  // no rank has published: this rank waits for a slot
 }
 
 void Group::compare(const Op& op) const {
@@ -293,7 +293,7 @@ std::optional<Error> Group::wait(Op& op, Work::Deadline deadline) {
     Engine::Lock lock(engine_);
     if (!op.ended()) time_out(op);
     if (op.state == Op::State::kFailed) break;  // leave() waits for the threads that still use the operands
-    // All ranks have agreed in the last moment that it is done: it only has to be copied.
+    // At the last moment all ranks have agreed that the collective is done: only copies remain.
     deadline = Work::Deadline::max();
   }
   return op.error;
@@ -325,7 +325,7 @@ void Group::leave(Op& op) {
     if (op.state == Op::State::kDone) return;
     if (!op.ended()) fail(names_.dropped(op.requests[op.mine].kind, op.number, me_), &op);
   }
-  // No deadline: threads of this rank use its memory.
+  // There is no deadline, because threads of this rank use its memory.
   engine_.wait_until([&] { return op.workers == 0 && op.ended(); }, Work::Deadline::max());
 }
 
@@ -346,9 +346,9 @@ void Group::retire_locked(bool on) {
     if (i != me_ && areas_[i]) ring(i);
 }
 
-// The first failure counts. A collective that all ranks have agreed to be done does not fail.
+// The first failure counts. A collective does not fail once all ranks have agreed that it is done.
 void Group::fail(const Error& error, const Op* op) {
-  if (failed_ || !open_) return;  // open() looks for ranks that have ended before
+  if (failed_ || !open_) return;  // open() checks for ranks that ended before
   AreaHeader& mine = areas_[me_].header();
   const std::string text = error.what();
   mine.failure_code = static_cast<int32_t>(error.code());

@@ -1,14 +1,14 @@
-// A communicator as one rank sees it: the collectives that it has started, and how they advance. All members are
-// guarded by the mutex of the rank's engine, except where it says otherwise.
+// A communicator as one rank sees it: its started collectives, and how they advance. The mutex of the rank's engine
+// guards all members, unless a comment says otherwise.
 //
 // A collective of a stream is published (its description is in shared memory), ready (all ranks have published theirs),
 // copied (this rank's part is done) and done. They advance in the order in which they were started.
 //
 // Operands are in private memory. An input of at most kSmallBytes is copied into shared memory before it is published.
 // A larger one passes through a ring of few pieces (copy.cc), so that shared memory stays small. Each rank fills its
-// own result. No rank takes over the part of another one, which may die with it.
+// own result and takes over no part of another rank, since either may die.
 //
-// A rank that has done its part needs no other one: what the others still read stays in shared memory.
+// A rank that has done its part needs no other rank: data that others still read stays in shared memory.
 #pragma once
 #include <array>
 #include <deque>
@@ -27,7 +27,7 @@ namespace weft::dist::shared {
 class Engine;
 class Group;
 
-constexpr int64_t kPieces = 3;  // of a ring
+constexpr int64_t kPieces = 3;  // number of pieces in a ring
 
 /// One collective as this rank sees it.
 struct Op : RefCounted, internal::Match {
@@ -42,20 +42,20 @@ struct Op : RefCounted, internal::Match {
   StridedView in, out;    // this rank's operands
   void* stage = nullptr;  // a copy of the whole input, if it is in the heap
   bool whole = false;     // this rank's input does not pass in pieces
-  bool inlined = false;   // it is in the slot
+  bool inlined = false;   // the input is in the slot
 
-  // Of a collective in which an input passes in pieces:
+  // For a collective whose input passes in pieces:
   std::vector<std::vector<internal::Box>> rounds;  // by transfer and round: the box that passes
-  bool around = false;                             // pieces are written around the caches
+  bool around = false;                             // pieces bypass the caches
   bool sliced = false;                             // an all-reduce, whose pieces are reduced by all ranks together
   int64_t tick = 0, ticks = 0;                     // ticks done, and all; 0: no input passes in pieces
 
-  // What this rank copies now: all of its part, or that of a tick.
+  // The current copies of this rank: all of its part, or its part of one tick.
   bool planned = false;
   std::vector<internal::Transfer> copies;
   std::vector<internal::Box> boxes;
   std::atomic<size_t> next{0}, copied{0};
-  std::atomic<int64_t> copy_ns{0};  // of all threads
+  std::atomic<int64_t> copy_ns{0};  // sum over all threads
   int workers = 0;                  // threads that copy boxes
   std::optional<Error> error;
 
@@ -68,7 +68,7 @@ struct Stream {
   std::vector<int> members;  // positions in the group
   std::vector<int> indices;  // the number of the stream in the area of each member
   size_t mine = 0;
-  std::deque<Ref<Op>> ops;  // not all ranks have done their part yet; the first has k = base
+  std::deque<Ref<Op>> ops;  // collectives of which some rank has not done its part; the first has k = base
   uint64_t base = 0, started = 0, published = 0, copied = 0, finished = 0;
   uint64_t ticks = 0;    // StreamCounters::ticks of this rank
   void* ring = nullptr;  // this rank's pieces, while it needs them
@@ -80,7 +80,7 @@ class Group final : public RefCounted {
   /// Adds the control area of this rank; `members` are ranks of the world. Does not wait.
   Group(std::shared_ptr<void> world, Engine& engine, std::string name, std::vector<int> members, uint64_t key);
   ~Group() override;
-  /// Waits until all other ranks have added theirs; throws the error of one that does not.
+  /// Waits until all other ranks have added their areas; throws if one does not.
   void open(Work::Deadline deadline);
 
   int rank() const { return me_; }
@@ -101,18 +101,18 @@ class Group final : public RefCounted {
   /// Copies boxes of this rank's part until none is left to start. Several threads may do so.
   void copy(Op& op);
 
-  // These need the engine's lock.
+  // The caller of these holds the engine's lock.
   /// Advances all streams as far as possible without copying large operands.
   void progress();
   /// An op with boxes to copy, or null.
   Ref<Op> to_copy();
   bool idle() const;
-  /// Whether an op is not done that is large enough to wake another thread for it.
+  /// Whether an unfinished op is large enough to wake another thread for it.
   bool busy() const;
   bool has(int world_rank) const;
-  /// Makes the group fail on all ranks; `op` is the collective that failed, if it is one.
+  /// Makes the group fail on all ranks; `op` is the failed collective, or null.
   void fail(const Error& error, const Op* op);
-  /// This rank leaves the world: its areas say that it starts nothing more.
+  /// Marks in this rank's area whether the rank will start no more collectives.
   void retire_locked(bool on);
   uint64_t key() const { return key_; }
 
@@ -156,7 +156,7 @@ class Group final : public RefCounted {
   int me_ = 0;
   std::vector<Segment*> segments_;
   std::vector<Area> areas_;
-  std::map<int, Stream> streams_;                    // by this rank's number
+  std::map<int, Stream> streams_;                    // by this rank's number of the stream
   std::array<PieceWrites, kNumCollectives> writes_;  // by kind
   bool open_ = false;                                // the areas of all members are known
   std::optional<Error> failed_;

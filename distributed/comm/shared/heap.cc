@@ -21,7 +21,7 @@ void* SharedHeap::allocate(int64_t bytes) {
              segment_.reserve());
   const int64_t size = aligned(std::max<int64_t>(bytes, 1));
   MutexLock lock(mutex_);
-  // The smallest block that fits: blocks of the same few sizes come and go.
+  // Chooses the smallest block that fits: programs use blocks of the same few sizes.
   auto best = free_.end();
   for (auto it = free_.begin(); it != free_.end(); ++it)
     if (it->second >= size && (best == free_.end() || it->second < best->second)) best = it;

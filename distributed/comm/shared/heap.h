@@ -12,19 +12,19 @@ namespace weft::dist {
 class SharedHeap {
  public:
   explicit SharedHeap(shared::Segment& segment);
-  /// Memory of `bytes`, aligned to 64. Its content is not defined. Throws ResourceExhausted.
+  /// Uninitialised memory of `bytes`, aligned to 64. Throws ResourceExhausted.
   void* allocate(int64_t bytes);
-  /// Frees what allocate() returned.
+  /// Frees a block that allocate() returned.
   void free(void* p);
-  /// Bytes in use, and the largest number so far.
+  /// Bytes in use now, and at the peak.
   int64_t in_use() const;
   int64_t peak() const;
 
  private:
   shared::Segment& segment_;
   mutable Mutex mutex_;
-  std::map<uint64_t, int64_t> used_, free_;  // offset -> bytes; neighbours among the free blocks are one
-  uint64_t end_;                             // of the last block
+  std::map<uint64_t, int64_t> used_, free_;  // offset -> bytes; adjacent free blocks are merged
+  uint64_t end_;                             // end of the last block
   int64_t in_use_ = 0, peak_ = 0;
 };
 

@@ -1,7 +1,7 @@
-// How a rank writes pieces that other ranks read: into its caches, or around them. Cores that share a last-level cache
-// are faster with the first. If they do not share one, a line that another core has written is read at a small part of
-// the memory's rate (tools/bench/README.md, "Shared memory"), and the second is faster. Which cores run the ranks can
-// change at any time, so both ways are measured. The results do not depend on it.
+// Chooses how a rank writes pieces that other ranks read: through its caches, or around them. Writes through the caches
+// are faster between cores that share a last-level cache. Other cores read a line from the writer's cache at a small
+// part of the memory's rate (tools/bench/README.md, "Shared memory"), so writes around the caches are faster there.
+// Ranks can move to other cores at any time, so both ways are measured. Results do not depend on the choice.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -10,14 +10,15 @@ namespace weft::dist::shared {
 
 class PieceWrites {
  public:
-  /// Whether the next collective writes around the caches: the way that took less time, now and then the other one.
+  /// Whether the next collective writes around the caches: chooses the faster way, and retries the other one now and
+  /// then.
   bool next() {
     const bool faster = seconds_[1] < kGain * seconds_[0];
     const int64_t n = count_++;
     if (n < kFirst) return n % 2 == 1;
     return n % kRetry == 0 ? !faster : faster;
   }
-  /// A collective that wrote so has copied for that many seconds per byte.
+  /// Records the copy time, in seconds per byte, of a collective that wrote this way.
   void took(bool around, double seconds) {
     double& least = seconds_[around];
     least = least == 0 ? seconds : std::min(kForget * least, seconds);
@@ -25,9 +26,11 @@ class PieceWrites {
 
  private:
   static constexpr int64_t kFirst = 8, kRetry = 128;  // the first collectives alternate: their memory may be new
-  static constexpr double kGain = 0.9;  // around the caches must be that much faster: other work finds its data in them
-  static constexpr double kForget = 1.05;  // a value from before the cores changed is replaced after some collectives
-  double seconds_[2] = {0, 0};             // about the least of the last collectives; 0: not measured
+  static constexpr double kGain =
+      0.9;  // limit of the time ratio: writes around the caches must gain more, since cached data helps later work
+  static constexpr double kForget =
+      1.05;                     // lets a measurement from before a change of cores expire after some collectives
+  double seconds_[2] = {0, 0};  // roughly the least time of recent collectives; 0: not measured
   int64_t count_ = 0;
 };
 

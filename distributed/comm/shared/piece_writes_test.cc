@@ -5,7 +5,7 @@
 namespace weft::dist::shared {
 namespace {
 
-// The share of collectives that write around the caches, if they take these times.
+// The fraction of collectives that write around the caches, given these times.
 double share(PieceWrites& w, double cached, double around, int n) {
   int times = 0;
   for (int i = 0; i < n; ++i) {
@@ -30,7 +30,7 @@ TEST(PieceWrites, EqualTimesKeepTheCaches) {
 TEST(PieceWrites, RanksThatMoveToOtherCoresAreNoticed) {
   PieceWrites w;
   share(w, 1.0, 1.2, 1000);
-  share(w, 5.0, 2.0, 200);  // time to notice
+  share(w, 5.0, 2.0, 200);  // enough collectives to notice the change
   EXPECT_GT(share(w, 5.0, 2.0, 1280), 0.98);
   share(w, 1.0, 1.2, 200);
   EXPECT_LT(share(w, 1.0, 1.2, 1280), 0.02);

@@ -24,7 +24,7 @@ Segment::Segment(int rank, int64_t reserve) : rank_(rank), reserve_(reserve) {
   WEFT_CHECK_AS(kResourceExhausted, fd_ >= 0, "shared memory: memfd_create failed: ", std::strerror(errno));
   try {
     grow(sizeof(SegmentHeader));
-    // A peer that reads beyond the end of a file is killed: it must not shrink.
+    // A read beyond the end of the file kills a peer, so the file must not shrink.
     const int sealed = fcntl(fd_, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_SEAL);
     WEFT_CHECK_AS(kInternal, sealed == 0, "shared memory: cannot seal: ", std::strerror(errno));
     map();
@@ -72,7 +72,7 @@ void Segment::grow(int64_t bytes) {
   if (bytes <= size_) return;
   WEFT_CHECK_AS(kResourceExhausted, bytes <= reserve_, "shared memory: rank ", rank_, " needs ", bytes, " bytes, and ",
                 reserve_, " are reserved");
-  // Few calls: pages take memory only once they are written.
+  // Grows in large steps for few calls: pages take memory only once they are written.
   const int64_t size = std::min(reserve_, std::max(bytes, size_ + size_ / 2));
   WEFT_CHECK_AS(kResourceExhausted, ftruncate(fd_, size) == 0, "shared memory: cannot grow the segment of rank ", rank_,
                 " to ", size, " bytes: ", std::strerror(errno));
@@ -91,7 +91,7 @@ void Segment::publish(uint64_t key, uint64_t offset) {
 
 uint64_t Segment::find(uint64_t key) const {
   const SegmentHeader& h = header();
-  // The newest first: that is what is looked for.
+  // Starts at the newest entries, since most searches are for these.
   for (uint32_t i = std::min(h.entries.load(std::memory_order_acquire), kDirectory); i-- > 0;)
     if (h.directory[i].key.load(std::memory_order_acquire) == key) return h.directory[i].offset;
   return 0;

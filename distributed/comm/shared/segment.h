@@ -1,6 +1,6 @@
 // The shared memory of one rank: a memfd without a name, mapped by its owner and by the other processes of the host.
-// The kernel frees it when the last of them has ended, however they end. It can only grow. All processes reserve the
-// same range of addresses for it, so they see its growth without mapping it again.
+// The kernel frees it when the last of these processes has ended, however it ended. It can only grow. All processes
+// reserve the same range of addresses for it, so they see its growth without mapping it again.
 #pragma once
 #include <atomic>
 #include <chrono>
@@ -24,10 +24,10 @@ struct SegmentHeader {
   int32_t progress_rank;         // the rank whose segment has the progress thread's words for this rank's process
   int64_t piece_bytes;           // SharedWorldOptions::piece_bytes
   std::atomic<uint32_t> closed;  // the owner has left in an orderly way
-  alignas(64) std::atomic<uint32_t> bell;           // changes whenever something happens that this rank may wait for
+  alignas(64) std::atomic<uint32_t> bell;           // changes at every event that this rank may wait for
   std::atomic<uint32_t> sleepers;                   // threads of the owner that sleep until it changes
   std::atomic<uint32_t> wants_progress;             // the owner has collectives under way and computes
-  alignas(64) std::atomic<uint32_t> progress_bell;  // the same for the progress thread of a process
+  alignas(64) std::atomic<uint32_t> progress_bell;  // the bell of the progress thread of a process
   std::atomic<uint32_t> progress_sleeps;
   alignas(64) std::atomic<uint32_t> entries;
   DirectoryEntry directory[kDirectory];
@@ -50,7 +50,7 @@ class Segment {
   uint64_t offset_of(const void* p) const { return static_cast<uint64_t>(static_cast<const char*>(p) - base_); }
   bool contains(const void* p) const { return p >= base_ && p < base_ + reserve_; }
   int64_t size() const { return size_; }
-  /// Makes the segment at least this large. For its owner; one thread at a time.
+  /// Makes the segment at least this large. Only its owner calls it, from one thread at a time.
   void grow(int64_t bytes);
   /// Adds a control area to the directory.
   void publish(uint64_t key, uint64_t offset);

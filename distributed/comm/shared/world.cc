@@ -69,7 +69,7 @@ struct SharedWorld::State {
     if (options.progress_thread) progress = std::thread([this] { help(); });
   }
 
-  // Ends the threads; what communicators need stays.
+  // Ends the threads; keeps everything that communicators need.
   void close() {
     for (auto& [r, e] : engines) e->close();
     for (auto& segment : own) segment->header().closed.store(1);
@@ -126,7 +126,7 @@ struct SharedWorld::State {
       }
   }
 
-  // Does the parts of ranks that compute, and sleeps while there are none.
+  // Does the parts of ranks that compute, and sleeps while there are no such parts.
   void help() {
     SegmentHeader& h = own[0]->header();
     while (!stop.load()) {
@@ -158,7 +158,7 @@ struct SharedWorld::State {
   std::vector<std::unique_ptr<Segment>> own;
   std::vector<PeerProcess> peers;
   std::map<int, std::unique_ptr<Engine>> engines;  // by rank
-  std::map<std::string, int> made;                 // communicators of this name and these ranks so far
+  std::map<std::string, int> made;                 // number of communicators of this name and these ranks so far
   shared::Fd quit;
   std::atomic<bool> stop{false};
   std::thread watcher, progress;
@@ -173,7 +173,7 @@ SharedWorld::~SharedWorld() {
   if (state_->process == getpid())
     state_->close();
   else
-    new std::shared_ptr<State>(std::move(state_));  // a child of fork() has none of the threads
+    new std::shared_ptr<State>(std::move(state_));  // a child of fork() has no threads to stop
 }
 
 int SharedWorld::size() const { return static_cast<int>(state_->pids.size()); }

@@ -1,8 +1,8 @@
 // Communicators between processes of one host, through shared memory. They give the bits of thread ranks
 // (distributed/comm/threads.h), and the same errors.
 //
-// A process has one rank or several, each used by one thread at a time. Operands may be anywhere; they pass through
-// shared memory in pieces, so that it stays small. Reductions combine rank 0, 1, 2, ... from the left.
+// A process has one rank or several, each used by one thread at a time. Operands may be in private memory; they pass
+// through shared memory in pieces, so that it stays small. Reductions combine rank 0, 1, 2, ... from the left.
 //
 // No lock is shared between processes. If a process ends, communicators with its ranks fail on all other ranks within
 // milliseconds, with a sentence that names the rank and the process. A process that stops for a while fails nothing
@@ -20,10 +20,10 @@
 namespace weft::dist {
 
 struct SharedWorldOptions {
-  /// Addresses that each rank's memory may take; memory is used only as far as it is written.
+  /// Address range reserved for each rank's shared memory; pages take memory only when they are written.
   int64_t reserve_bytes = int64_t{64} << 30;
-  /// Large operands pass through shared memory in pieces of at most so many bytes; the same in all processes. A rank
-  /// has memory for a few pieces in each communicator with collectives under way.
+  /// Largest piece of an operand that passes through shared memory, in bytes; equal in all processes. A rank has memory
+  /// for a few pieces in each communicator with collectives under way.
   int64_t piece_bytes = 512 << 10;
   /// How long to wait for other processes to join, and to create a communicator.
   std::chrono::nanoseconds timeout = std::chrono::seconds(kDefaultTimeout);

@@ -44,7 +44,7 @@ TEST(SharedWorld, ProgressWhileRanksCompute) {
                       [](Communicator& c, ProcessWorld&) {
                         std::vector<float> v(1 << 20, 1.0f);
                         auto w = c.start({.kind = Collective::kAllReduce, .in = view(v), .out = view(v)});
-                        // No call of wait() or done().
+                        // The test does not call wait() or done().
                         const auto end = Clock::now() + std::chrono::seconds(10);
                         volatile const float* last = &v.back();
                         while (*last != 2.0f && Clock::now() < end) std::this_thread::yield();

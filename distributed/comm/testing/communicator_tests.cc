@@ -42,7 +42,7 @@ TEST_P(WorldCommunicators, KnowWhenAllHadStarted) {
             "0 0 0");
 }
 
-// Many chunks, and a share for each rank.
+// The operand has many chunks, and each rank reduces a share.
 TEST_P(WorldCommunicators, LargeAllReduce) {
   EXPECT_EQ(run(each(3),
                 [](Communicator& c, dist::ProcessWorld&) {
@@ -66,7 +66,7 @@ TEST_P(WorldCommunicators, SplitAndSeveralCommunicators) {
     auto everyone = world->communicators("world", all_of(4))[0];
     auto pair = world->communicators("tp", rank < 2 ? std::vector<int>{0, 1} : std::vector<int>{2, 3})[0];
     EXPECT_EQ(pair->rank(), rank % 2);
-    // Ordered by key: descending.
+    // The keys reverse the order of ranks.
     auto part = everyone->split(rank == 3 ? -1 : 0, -rank, in_a_minute());
     EXPECT_EQ(static_cast<bool>(part), rank != 3);
     for (int i = 0; i < 20; ++i) {

@@ -12,7 +12,7 @@ namespace weft::testing {
 
 namespace {
 
-// The results of thread ranks.
+// The results on thread ranks.
 std::vector<std::vector<char>> by_threads(const std::vector<RankOperands>& all) {
   auto c = dist::make_thread_communicators(static_cast<int>(all.size()));
   std::vector<std::vector<char>> results(all.size());

@@ -62,7 +62,7 @@ TEST_P(WorldDeath, AStoppedRankMeetsTheDeadline) {
   EXPECT_EQ(two.wait(), "0 0");
 }
 
-// Ranks run random collectives; one is killed at a random instant. All others get one error that names it.
+// Ranks run random collectives; one is killed at a random instant. All others get one error with its name.
 TEST_P(WorldDeath, DeathAtAnyInstantIsNamed) {
   const auto end = Clock::now() + std::chrono::seconds(8);
   Common<Times> times;
@@ -113,7 +113,7 @@ TEST_P(WorldDeath, DeathAtAnyInstantIsNamed) {
   std::printf("%d deaths; longest time to an error: %.2f ms\n", seeds, times->longest * 1e-6);
 }
 
-// Death while the world starts: the others end by their deadline.
+// If a process dies while the world starts, the others end by their deadline.
 TEST_P(WorldDeath, DeathWhileRanksJoin) {
   for (uint64_t seed = 1; seed <= 12; ++seed) {
     std::mt19937_64 random(seed);

@@ -66,7 +66,7 @@ TEST_P(WorldFailure, AbortDropAndRetireReachAllRanks) {
                 if (kind == 1) start();
                 if (kind == 2) dist::set_retired(c, true);
                 if (kind == 2) std::this_thread::sleep_for(milliseconds(100));
-                return;  // kind 3: it leaves the world
+                return;  // kind 3: the rank leaves the world
               }
               if (kind == 1) std::this_thread::sleep_for(milliseconds(50));
               const auto begin = Clock::now();
@@ -98,7 +98,7 @@ TEST_P(WorldFailure, SplitHasADeadlineAndNeedsAllRanks) {
             "0 0");
 }
 
-// A rank leaves; the others still use what does not need it.
+// A rank leaves; the others still use communicators without it.
 TEST_P(WorldFailure, LeavingFailsNothingElse) {
   EXPECT_EQ(run(each(3),
                 [&](Communicator& c, dist::ProcessWorld&) {

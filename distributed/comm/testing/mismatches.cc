@@ -45,7 +45,7 @@ void check_mismatches(const MakeWorld& make) {
         return r ? CommRequest{.kind = C::kRecv, .out = wide(f, 5), .peer = 0}
                  : CommRequest{.kind = C::kSend, .in = view(f), .peer = 1};
       }},
-      // Large enough to be divided among the ranks.
+      // The operands are large enough to be divided among the ranks.
       {[=](int r) {
         return CommRequest{.kind = C::kAllReduce, .in = wide(h, r ? 40000 : 39999), .out = wide(hh, r ? 40000 : 39999)};
       }},
@@ -66,7 +66,7 @@ void check_mismatches(const MakeWorld& make) {
         make, each(2),
         [&](Communicator& c, dist::ProcessWorld&) {
           const int rank = c.rank();
-          if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(15));  // rank 0 is the first
+          if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(15));  // so rank 0 starts first
           if (rank == 1) times->event = now();
           auto work = c.start(row.request(rank));
           const auto error = work->wait(in_a_minute());

@@ -1,4 +1,4 @@
-// For tests: child processes that run one function each, and their ends.
+// For tests: child processes that run one function each, and their exit codes.
 #pragma once
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -65,7 +65,8 @@ class Processes {
   pid_t pid(int i) const { return pids_[i]; }
   void signal(int i, int number) const { ::kill(pids_[i], number); }
 
-  /// Waits for all children for some seconds; "0 0 signal 9" are their exit codes. "running" is one that has not ended.
+  /// Waits up to `seconds` for all children; returns their exit codes, such as "0 0 signal 9". "running" is a child
+  /// that has not ended.
   std::string wait(double seconds = 30) {
     const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
     std::string text;

@@ -139,7 +139,7 @@ std::vector<RankOperands> random_collective(uint64_t seed, int n) {
       out = with(r.in_dim, row[0]);
       out[r.out_dim] *= n;
     } else if (pairs) {
-      // Two opposite transfers are two cases: this one sends in one direction.
+      // A case sends in one direction: two opposite transfers are two cases.
       o.takes_part = p == from || p == to;
       o.request.kind = p == from ? Collective::kSend : Collective::kRecv;
       o.request.peer = p == from ? to : from;

@@ -1,5 +1,5 @@
-// For tests: collectives with random types, shapes, strides and counts. A case is made from its seed alone, so every
-// process makes the same one, and its operands for every rank.
+// For tests: collectives with random types, shapes, strides and counts. A case follows from its seed alone, so every
+// process makes the same case, with its operands for every rank.
 #pragma once
 #include <memory>
 #include <random>
@@ -11,12 +11,12 @@ namespace weft::testing {
 
 /// The operands of one rank: requests refer to these buffers.
 struct RankOperands {
-  std::vector<char> in, out;            // as they are before the collective
+  std::vector<char> in, out;            // contents before the collective
   StridedView in_view, out_view;        // `data` is null; offsets are below
-  int64_t in_begin = 0, out_begin = 0;  // of the first element, in bytes
+  int64_t in_begin = 0, out_begin = 0;  // offset of the first element, in bytes
   bool same = false;                    // out is in
   std::vector<int64_t> send, recv;
-  CommRequest request;  // without views and counts
+  CommRequest request;  // the request without views and counts
   bool takes_part = true;
 };
 

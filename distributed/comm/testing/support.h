@@ -1,4 +1,4 @@
-// For tests: what ranks in forked processes need.
+// For tests: helpers for ranks in forked processes.
 #pragma once
 #include <sys/mman.h>
 

@@ -1,4 +1,4 @@
-// For tests: suites of what holds for every kind of ProcessWorld. The tests of a transport instantiate them with its
+// For tests: suites that every kind of ProcessWorld passes. The tests of a transport instantiate them with its
 // TestedWorld.
 #pragma once
 #include <gtest/gtest.h>
@@ -9,15 +9,15 @@ namespace weft::testing {
 
 struct WorldSetting {
   std::chrono::nanoseconds timeout = std::chrono::seconds(kDefaultTimeout);  // see the options of the worlds
-  uint64_t variant = 0;  // chooses among what the transport can vary, such as sizes of its pieces; 0: the default
+  uint64_t variant = 0;  // chooses one of the transport's variants, such as another piece size; 0: the default
 };
 
 struct TestedWorld {
   const char* name;
   std::function<std::unique_ptr<dist::ProcessWorld>(dist::Store&, int size, std::vector<int> local, WorldSetting)> make;
-  /// The errors of a collective if the process of a rank has died.
+  /// Possible errors of a collective after the process of a rank has died.
   std::function<std::vector<std::string>(const dist::ProcessWorld&, int rank)> death_errors;
-  int deaths;  // that 8 s suffice for
+  int deaths;  // number of deaths that the test can do in 8 s
 
   MakeWorld with(WorldSetting setting) const {
     return [make = make, setting](dist::Store& store, int size, std::vector<int> local) {

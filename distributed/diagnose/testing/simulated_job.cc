@@ -13,12 +13,12 @@ using flight::Event;
 using flight::Record;
 
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
-constexpr int64_t kNotice = 1'000'000;  // until others see that a rank has failed or died
+constexpr int64_t kNotice = 1'000'000;  // time until others see that a rank has failed or died
 
 struct Meeting {
   std::map<int, std::pair<int64_t, PlannedRow>> starts;  // by rank
   size_t members = 0;
-  int64_t failed = kNever;  // since then: the kinds differ
+  int64_t failed = kNever;  // time since which the kinds differ
 };
 
 class Simulation {
@@ -70,7 +70,7 @@ class Simulation {
   RankTrace& trace(int r) { return job_.ranks[static_cast<size_t>(r)]; }
   Rank& rank(int r) { return ranks_[static_cast<size_t>(r)]; }
 
-  // When the rank can do its next action; kNever: it waits for others without end.
+  // When the rank can do its next action; kNever: it waits for other ranks forever.
   int64_t ready(int r) {
     Rank& me = rank(r);
     if (me.over || me.at == scripts_[static_cast<size_t>(r)].size()) return kNever;
@@ -78,7 +78,7 @@ class Simulation {
     if (a.kind == Action::kCompute) return me.clock + a.ns;
     if (a.kind != Action::kWait) return me.clock;
     const Record& w = open(me, a.row.site);
-    if (!waiting_.contains(r)) return me.clock;  // to record that it waits
+    if (!waiting_.contains(r)) return me.clock;  // the rank records its wait
     const Meeting& c = all_[key_of(r, a.row.axes, w.number)];
     int64_t done = kNever;
     if (c.starts.size() == c.members) {

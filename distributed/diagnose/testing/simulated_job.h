@@ -1,4 +1,4 @@
-// A job of simulated ranks on a virtual clock, which leaves the records that real ranks leave.
+// A job of simulated ranks on a virtual clock. It leaves the same records as real ranks.
 #pragma once
 #include <functional>
 #include <optional>
@@ -9,20 +9,20 @@
 
 namespace weft::dist::diagnose {
 
-/// What a rank does next.
+/// The next action of a rank.
 struct Action {
   enum Kind { kCompute, kStart, kWait, kBegin, kEnd, kDie, kStop, kThrow, kExit } kind = kCompute;
   int64_t ns = 0;                              // kCompute
   PlannedRow row = {};                         // kStart, kWait
-  uint16_t plan = 0;                           // kStart, of the step; kBegin, kEnd of a step
+  uint16_t plan = 0;                           // the step's plan: kStart; kBegin and kEnd of a step
   flight::Phase phase = flight::Phase::kStep;  // kBegin, kEnd
 };
 
 struct SimulationOptions {
   std::string mesh = "dp2,tp2";
-  int64_t timeout = 600'000'000'000;  // ns of a wait
-  std::optional<int64_t> look;        // the job is looked at then, while it runs
-  bool killed = false;                // at `look`, all processes are killed at once
+  int64_t timeout = 600'000'000'000;  // limit of a wait in ns
+  std::optional<int64_t> look;        // time at which the running job is examined
+  bool killed = false;                // whether all processes are killed at `look`
   uint32_t capacity = flight::kCapacity;
 };
 

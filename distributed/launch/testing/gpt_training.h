@@ -11,7 +11,7 @@ inline gpt::Config small_gpt(int64_t vocab = 48) {
   return {.vocab = vocab, .context = 16, .layers = 2, .heads = 4, .dim = 32, .ffn = 64};
 }
 
-/// Model, optimiser and step. The step gives the loss and the norm of the gradients.
+/// Model, optimiser and step. The step returns the loss and the norm of the gradients.
 struct GptTraining {
   explicit GptTraining(const gpt::Config& config, DType dtype = kFloat32, Device device = Device::cpu())
       : model(converted(config, dtype, device)), opt(optim::decay_groups(model.parameters(), 0.1), {.lr = 1e-3}) {}

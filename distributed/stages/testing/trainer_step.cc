@@ -15,7 +15,7 @@ Ref<Graph> joint_for_stages(const TensorFn& fn, const std::vector<Tensor>& args)
 
 TrainerStep trainer_step(const nn::ModelFamily& family, const std::string& preset, int64_t microbatches,
                          const nn::ConfigMap& changes) {
-  constexpr int64_t kRows = 2;  // of a microbatch
+  constexpr int64_t kRows = 2;  // rows of a microbatch
   manual_seed(1);
   nn::ConfigMap config = family.preset(preset);
   for (const auto& [field, text] : changes) config[field] = text;

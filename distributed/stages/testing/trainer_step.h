@@ -1,4 +1,4 @@
-// For tests: joint graphs with a loop over microbatches, the training step of a reference model as one, and their
+// For tests: joint graphs with a loop over microbatches (among them the training step of a reference model), and their
 // values by the interpreter.
 #pragma once
 #include <memory>
@@ -20,14 +20,14 @@ struct TrainerStep {
   std::unique_ptr<nn::LanguageModel> model;
   std::unique_ptr<optim::AdamW> optimizer;
   std::vector<Tensor> args;  // tokens and targets
-  TensorFn fn;               // of args; returns loss, norm of the gradients, and the mixture of experts' figures
+  TensorFn fn;  // function of args; returns loss, gradient norm, and the statistics of the mixture of experts
   Ref<Graph> joint;
 };
-/// `changes`: to the preset.
+/// `changes`: changes to the preset.
 TrainerStep trainer_step(const nn::ModelFamily& family, const std::string& preset, int64_t microbatches,
                          const nn::ConfigMap& changes = {});
 
-/// The results of a step, then the new values of the cells that it writes. The cells get them.
+/// The results of a step, then the new values of the cells that it writes. Also writes these cells.
 std::vector<Tensor> interpreted(const Graph& joint, std::span<const Tensor> args);
 
 /// Runs the graph of one microbatch node by node.
@@ -36,7 +36,7 @@ class MicrobatchValues {
   MicrobatchValues(const Graph& joint, const dist::Microbatch& m, std::span<const Tensor> args);
   /// Arguments, slices of microbatch k, cells and captured tensors.
   internal::BodyValues leaves(int64_t k) const;
-  /// What interpreted() returns, of values that have all results.
+  /// The results of interpreted(), from values that contain all results.
   std::vector<Tensor> results(const internal::BodyValues& values) const;
 
  private:

@@ -1,5 +1,5 @@
-// A strategy outside of the framework. Along mesh dimension "time" each rank has a part of the sequences (dim 1 of the
-// arguments) and of the parameters (at rest). Running sums over time have a lowering: each rank sums its own part and
+// A strategy outside the framework. Along mesh dimension "time", each rank has a part of the sequences (dim 1 of the
+// arguments) and of the parameters (at rest). Running sums over time have a lowering: each rank sums its own part, and
 // adds the totals of the ranks before it.
 #include <gtest/gtest.h>
 
@@ -176,7 +176,7 @@ TEST(ToyStrategy, ForbidNamesItsSetting) {
          {.mesh = Mesh::parse("time4"), .plan = with("gather"), .forbid = {"allgather@time:activations"}},
          zeros({4, 12, 4}, {.dtype = kFloat64}));
   });
-  EXPECT_NE(error.find("what avoids it: time_sums = split sends totals only"), error.npos) << error;
+  EXPECT_NE(error.find("to avoid it: time_sums = split sends totals only"), error.npos) << error;
 }
 
 TEST(ToyStrategy, OptionsAreCheckedAndSaved) {
