@@ -7,8 +7,8 @@ among the files that it read, so Bazel could not see that an undeclared one was 
 load("@rules_cc//cc:defs.bzl", _cc_binary = "cc_binary", _cc_library = "cc_library", _cc_test = "cc_test")
 load("//tools/build_rules:precompiled.bzl", "STANDARD_HEADERS")
 
-# Rooms that plan, write kernels as text or run once per job. They have no loop over data, so a fast compilation counts
-# for more than fast code.
+# Rooms that call ops, plan, write kernels as text or run once per job. They have no loop over data, so a fast compilation
+# counts for more than fast code.
 _PLANNING = [
     "compiler/jit",
     "compiler/targets/cpu/print",
@@ -34,6 +34,7 @@ _PLANNING = [
     "models/nn",
     "models/optim",
     "models/train",
+    "ops/composite",
 ]
 
 def _with_flags(kwargs, standard_headers):
