@@ -90,8 +90,9 @@ class PartMaker {
   }
 
   Value zeros(const TensorType& type, const Node& like) {
-    const AttrValue zero = is_floating(type.dtype) ? AttrValue(0.0) : AttrValue(int64_t{0});
-    const Value v{graph().add(new_node(graph(), constant_op, {}, {{"value", zero}, {"dtype", type.dtype}}, like)), 0};
+    const Attrs attrs = is_floating(type.dtype) ? Attrs{{"value", 0.0}, {"dtype", type.dtype}}
+                                                : Attrs{{"value", int64_t{0}}, {"dtype", type.dtype}};
+    const Value v{graph().add(new_node(graph(), constant_op, {}, attrs, like)), 0};
     if (type.shape.empty()) return v;
     return {graph().add(new_node(graph(), broadcast_op, {&v, 1}, {{"shape", type.shape}}, like)), 0};
   }
