@@ -28,7 +28,7 @@ struct Noisy {
   }
 };
 
-// Points of a square; those of class 1 are inside a circle.
+// Points of a square; points inside a circle are class 1.
 void write_files() {
   const Tensor x = rand({1024, 2}) * 2 - 1, inside = ((x * x).sum(1) < 0.6).to(kInt64);
   data::save_npy(x, "points.npy");

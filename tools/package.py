@@ -3,6 +3,7 @@
 
     ./bazelw run //tools:package -- --out DIR             the library with all its components (//tools:components)
     ./bazelw run //tools:package -- TARGET --out DIR      a program (//models/moe:train) or one library (//:weft)
+    ./bazelw run //tools:package -- --archive FOLDER      the same as a release archive: FOLDER/weft-V-linux-x86_64.tar.xz
 
 A library's folder has lib/, include/ and the files for CMake's find_package(weft) and pkg-config. It uses the system's
 C and C++ libraries. A program's folder has bin/ and lib/ and needs only the machine's C library. Both can be moved.
@@ -11,13 +12,16 @@ import argparse
 import json
 import os
 import pathlib
+import platform
 import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 
-VERSION = "0.1.0"
+# The version of this tree, written here only: packages and archives carry it, and a test compares CHANGELOG.md.
+VERSION = "0.2.0"
 # The newest glibc that a library may need: Ubuntu 22.04, RHEL 9 and Debian 12 have it.
 GLIBC_LIMIT = (2, 34)
 # The C library is not packaged: it must match the other machine's kernel and dynamic linker.
@@ -41,7 +45,8 @@ class Failure(Exception):
 
 class Parser(argparse.ArgumentParser):
     def error(self, message):
-        raise Failure(f"{message}; usage: ./bazelw run //tools:package -- [TARGET] --out DIR", 2)
+        raise Failure(f"{message}; usage: ./bazelw run //tools:package -- [TARGET] --out DIR, or --archive "
+                      "FOLDER", 2)
 
 
 def run(*command, cwd=None):
@@ -271,34 +276,75 @@ def replace(out, target, force, fill):
     return result
 
 
+def archive_name(name):
+    """The file name of a release archive, without its suffix: also the one folder at the top of the archive."""
+    return f"{name}-{VERSION}-linux-{platform.machine()}"
+
+
+def write_archive(folder, path):
+    """Writes the files of `folder` as the .tar.xz file `path`. Equal files give equal bytes."""
+    def plain(entry):
+        if entry.name.endswith("/" + MARKER):
+            return None
+        entry.uid = entry.gid = entry.mtime = 0
+        entry.uname = entry.gname = "root"
+        entry.mode = 0o755 if entry.isdir() or entry.mode & 0o100 else 0o644
+        return entry
+
+    with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as work:
+        written = pathlib.Path(work) / path.name
+        with tarfile.open(written, "w:xz", format=tarfile.PAX_FORMAT) as tar:
+            tar.add(folder, arcname=path.name[:-len(".tar.xz")], filter=plain)
+        written.rename(path)
+
+
 def main():
     parser = Parser(prog="package", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("target", metavar="TARGET", nargs="?", default="//tools:components",
                         help="a cc_binary or cc_library: //models/moe:train, //:weft; without it the library with all "
                              "its components")
-    parser.add_argument("--out", required=True, metavar="DIR", help="the folder to write; must not exist, or be empty")
+    place = parser.add_mutually_exclusive_group(required=True)
+    place.add_argument("--out", metavar="DIR", help="the folder to write; must not exist, or be empty")
+    place.add_argument("--archive", metavar="FOLDER",
+                       help=f"write FOLDER/{archive_name('weft')}.tar.xz, or the same with the name of TARGET")
     parser.add_argument("--force", action="store_true", help="replace DIR if it contains an earlier package and no "
-                                                             "other files")
+                                                             "other files, or an earlier archive")
     args = parser.parse_args()
     workspace = os.environ.get("BUILD_WORKSPACE_DIRECTORY")
     if not workspace:
         raise Failure("start it with ./bazelw run //tools:package", 2)
     if args.target.startswith("-") or not re.match(r"^(@|//|:)", args.target):
         raise Failure(f"TARGET is a label such as //models/moe:train; got {args.target}", 2)
-    out = pathlib.Path(os.environ.get("BUILD_WORKING_DIRECTORY", "."), args.out).resolve()
-    check_replaceable(out, args.force)
+    shell = os.environ.get("BUILD_WORKING_DIRECTORY", ".")
+    if args.archive is not None:
+        name = "weft" if args.target == "//tools:components" else re.split("[/:]", args.target)[-1]
+        out = pathlib.Path(shell, args.archive).resolve() / (archive_name(name) + ".tar.xz")
+        if out.exists() and not args.force:
+            raise Failure(f"{out} exists; --force replaces it", 2)
+    else:
+        out = pathlib.Path(shell, args.out).resolve()
+        check_replaceable(out, args.force)
     if not out.parent.is_dir():
         raise Failure(f"the folder {out.parent} does not exist", 2)
 
     what, name, root = build(bazel_command(pathlib.Path(workspace)), workspace, args.target)
 
     def fill(folder):
+        shutil.copyfile(pathlib.Path(workspace) / "LICENSE", folder / "LICENSE")
         if what["kind"] == "program":
             package_program(what, name, root, folder)
             return needs(folder)
         package_library(what, "weft" if "components" in what else name, root, folder)
         return needs(folder, GLIBC_LIMIT)
 
+    if args.archive is not None:
+        with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as work:
+            folder = pathlib.Path(work) / "package"
+            folder.mkdir()
+            versions = fill(folder)
+            write_archive(folder, out)
+        print(f"{out}: {out.stat().st_size / 1e6:.1f} MB; needs {versions}")
+        return
     versions = replace(out, args.target, args.force, fill)
     size = sum(f.stat().st_size for f in out.rglob("*") if f.is_file() and not f.is_symlink())
     print(f"{out}: {size / 1e6:.1f} MB; needs {versions}")

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import unittest
 
@@ -43,10 +44,21 @@ class PackageTest(unittest.TestCase):
             self.assertTrue((lib / f"lib{name}.so").exists() and (lib / f"pkgconfig/{name}.pc").exists(), name)
         self.assertEqual([f.name for pattern in ("libstdc++*", "libgcc*") for f in lib.glob(pattern)], [])
         self.assertNotIn("libweft.so", package.run("objdump", "-p", lib / "libweft_aot.so"))
-        readme = (ROOT / "README.md").read_text()
-        self.assertIn(package.needs(self.out, package.GLIBC_LIMIT), " ".join(readme.split()))
+        page = (ROOT / "docs/install.md").read_text()
+        self.assertIn(package.needs(self.out, package.GLIBC_LIMIT), " ".join(page.split()))
         with self.assertRaisesRegex(package.Failure, r"^lib/lib\S+ needs \S+ of GLIBC_2.\d+; systems with glibc 2.3 "):
             package.needs(self.out, (2, 3))
+
+    def test_version(self):
+        """The files that carry the version read it from package.py; pages that name it have the same one."""
+        lib = self.out / "lib"
+        self.assertIn(f"set(PACKAGE_VERSION {package.VERSION})\n",
+                      (lib / "cmake/weft/weftConfigVersion.cmake").read_text())
+        self.assertIn(f"\nVersion: {package.VERSION}\n", (lib / "pkgconfig/weft.pc").read_text())
+        releases = re.findall(r"^## (\d+\.\d+\.\d+)", (ROOT / "CHANGELOG.md").read_text(), re.M)
+        self.assertEqual(releases[:1], [package.VERSION], "CHANGELOG.md: the newest release is another version")
+        archives = set(re.findall(r"weft-[\d.]+-linux-x86_64", (ROOT / "docs/install.md").read_text()))
+        self.assertEqual(archives, {f"weft-{package.VERSION}-linux-x86_64"})
 
     def test_needs_headers(self):
         target = dict(self.what["components"][0]["targets"][0], headers=[])
@@ -79,6 +91,31 @@ class PackageTest(unittest.TestCase):
         done = subprocess.run([CLANG, "-std=c++20", "-fsyntax-only", "-Werror", "-I", include, "-x", "c++", "-"],
                               input=text, text=True, stderr=subprocess.PIPE, cwd=self.work)
         self.assertEqual(done.returncode, 0, done.stderr)
+
+
+class ArchiveTest(unittest.TestCase):
+    def test_equal_files_give_equal_bytes(self):
+        with tempfile.TemporaryDirectory() as work:
+            folder, name = pathlib.Path(work) / "package", package.archive_name("weft")
+            self.assertRegex(name, r"^weft-\d+\.\d+\.\d+-linux-\w+$")
+            (folder / "lib").mkdir(parents=True)
+            (folder / "lib/b.so").write_text("b")
+            (folder / "lib/a.so").write_text("a")
+            (folder / "lib/a.so").chmod(0o755)
+            (folder / package.MARKER).write_text("lib/a.so\n")
+            bytes_of = []
+            for place in ("first", "second"):
+                path = pathlib.Path(work) / place / (name + ".tar.xz")
+                path.parent.mkdir()
+                package.write_archive(folder, path)
+                self.assertEqual([f.name for f in path.parent.iterdir()], [path.name])
+                bytes_of.append(path.read_bytes())
+                os.utime(folder / "lib/a.so", (1, 1))
+            self.assertEqual(bytes_of[0], bytes_of[1])
+            with tarfile.open(path) as tar:
+                self.assertEqual([(e.name, e.mode) for e in tar],
+                                 [(name, 0o755), (f"{name}/lib", 0o755), (f"{name}/lib/a.so", 0o755),
+                                  (f"{name}/lib/b.so", 0o644)])
 
 
 class ReplaceTest(unittest.TestCase):

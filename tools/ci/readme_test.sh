@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Tests the README: its model is an example that builds and learns, and its test command is the one that CI runs.
+# Tests the samples of README.md, docs/mesh.md and docs/gpu.md: the model is an example that builds and learns, CI runs
+# the test command, and the programs print the outputs.
 set -u
 failures=0
 fail() { echo "FAILED: $*"; failures=$((failures + 1)); }
@@ -20,31 +21,27 @@ awk -v l="$loss" 'BEGIN {exit !(l != "" && l < 0.02)}' || fail "first_model lear
 rows() { grep -E ' [0-9]+ x |(all_to_all|all_reduce) +(tp|ep) ' | sed -E 's/ +(exposed|[0-9]+% behind|[0-9.]+ ms$).*//; s/over its link.*//; s/ +/ /g'; }
 models/moe/train --mesh dp2,ep2 --ranks threads --batch_size 8 --seq_len 64 --steps 1 --sample 0 --eval_every 0 --checkpoint_every 0 --show_plan >plan.txt || fail "train --mesh: exit code $?"
 { models/examples/raw_tp; models/examples/raw_ep; } >by_hand.txt || fail "raw_tp, raw_ep: exit code $?"
-shown=$(awk '/^## / {on = /One model, any mesh/} on' README.md | rows)
-[[ $(wc -l <<<"$shown") -ge 20 ]] || fail "README.md shows too little of a plan: $shown"
+shown=$(rows <docs/mesh.md)
+[[ $(wc -l <<<"$shown") -ge 20 ]] || fail "docs/mesh.md shows too little of a plan: $shown"
 printed=$(cat plan.txt by_hand.txt | rows)
 while read -r row; do
-  grep -qF -- "$row" <<<"$printed" || fail "README.md: '$row' is not what the programs print"
+  grep -qF -- "$row" <<<"$printed" || fail "docs/mesh.md: the programs do not print '$row'"
 done <<<"$shown"
 # Without the line, which each change of the trainer moves.
 places() { grep -oE '[a-z_]+ at [a-z_]+\.cc:[0-9]+:' | sed -E 's/trainer.cc:[0-9]+/trainer.cc/' | sort -u; }
-placed=$(awk '/^## / {on = /One model, any mesh/} on' README.md | places)
-[[ $(wc -l <<<"$placed") -ge 3 ]] || fail "README.md shows too few reasons of collectives: $placed"
+placed=$(places <docs/mesh.md)
+[[ $(wc -l <<<"$placed") -ge 3 ]] || fail "docs/mesh.md shows too few reasons of collectives: $placed"
 while read -r place; do
-  places <plan.txt | grep -qxF -- "$place" || fail "README.md: '$place' is not a reason of the plan: $(places <plan.txt)"
+  places <plan.txt | grep -qxF -- "$place" || fail "docs/mesh.md: '$place' is not a reason of the plan: $(places <plan.txt)"
 done <<<"$placed"
 
-# The section on GPUs: its kernel is the printer's output, its error is the trainer's on a machine without a GPU.
-kernel=$(awk '/^## / {gpu = /On an NVIDIA GPU/} /^```c\+\+$/ {on = gpu; next} /^```$/ {on = 0} on' README.md)
-[[ $kernel == "$(cat compiler/targets/cuda/print/testdata/gelu_mul.golden)" ]] || fail "the README's kernel differs from gelu_mul.golden"
+# The page on GPUs: its kernel is the printer's output, its error is the trainer's on a machine without a GPU.
+kernel=$(awk '/^```c\+\+$/ {on = 1; next} /^```$/ {on = 0} on' docs/gpu.md)
+[[ $kernel == "$(cat compiler/targets/cuda/print/testdata/gelu_mul.golden)" ]] || fail "the kernel of docs/gpu.md differs from gelu_mul.golden"
 said=$(models/moe/train --device cuda --steps 1 --sample 0 --eval_every 0 --checkpoint_every 0 2>&1 >/dev/null)
 code=$?
 if [[ $said == *libcuda.so.1* ]]; then
   [[ $code -eq 2 ]] || fail "train --device cuda: exit code $code; need 2"
-  grep -qF -- "$said" README.md || fail "README.md does not show '$said'"
+  grep -qF -- "$said" docs/gpu.md || fail "docs/gpu.md does not show '$said'"
 fi
-
-for picture in $(grep -oE '\]\([^)]+\.(svg|png)\)' README.md | sed 's/^](//; s/)$//'); do
-  [[ -s $picture ]] || fail "README.md shows $picture, which does not exist"
-done
 exit $((failures > 0))

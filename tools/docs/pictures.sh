@@ -1,7 +1,6 @@
 #!/bin/bash
-# Draws the pictures of a step in README.md and the pictures in docs/study.md anew: tools/docs/pictures.sh, from the
-# root of the repository. Look at them before you commit them. Needs Debian's chromium-headless-shell for the pictures
-# of pages.
+# Draws the pictures of docs/debugging.md and docs/study.md anew: tools/docs/pictures.sh, from the root of the
+# repository. Look at them before you commit them. Needs Debian's chromium-headless-shell for the pictures of pages.
 set -euo pipefail
 
 step=(--model gpt --config gpt_base --batch_size 4)
