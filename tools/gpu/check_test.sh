@@ -35,17 +35,29 @@ says "need a whole number"
 check 2 --only
 says "--only needs a value"
 
-# All parts have time. --torch-seconds changes the last limit.
-check 0 --list
-minutes=$(sed -n 's/^minutes=//p' "$dir/check.sh")
-sum=0
-while read -r _ seconds; do sum=$((sum + seconds)); done < "$TEST_TMPDIR/log"
-[ "$sum" -gt 0 ] || fail "no limits"
-[ "$sum" -le $((60 * minutes)) ] || fail "parts of $sum s in $minutes minutes"
-check 0 --torch-seconds 77 --list
-says "torch 77"
-check 2 --torch-seconds soon
-says "--torch-seconds: got 'soon'"
+# Both columns have one order. Their sums leave time for the start. Limits are smaller where there is less time.
+listed() {  # SECONDS NAMES_PATTERN ARGUMENTS...: the parts with time are NAMES_PATTERN, and take at most SECONDS.
+  local most=$1 names=$2 found='' sum=0 part seconds
+  shift 2
+  check 0 --list "$@"
+  while read -r part seconds; do
+    sum=$((sum + seconds))
+    [ "$seconds" -eq 0 ] || found="$found $part"
+  done < "$TEST_TMPDIR/log"
+  [ "$sum" -le "$most" ] || fail "$*: parts of $sum s; need at most $most"
+  # shellcheck disable=SC2254
+  case $found in $names) ;; *) fail "$*: the parts are$found" ;; esac
+}
+short=' runtime attention steps flex products memory verify train ops torch memcheck'
+listed 400 "$short" --minutes 7
+listed 225 "$short" --minutes 4
+says "torch 39"
+listed 1425 "${short// /* }*"
+says "torch 240"
+listed 225 ' steps flex' --minutes 4 --only flex,steps
+says "steps 60"
+listed 225 ' train ops torch' --minutes 4 --only train,ops,torch
+listed 60 ' racecheck' --minutes 7 --only racecheck
 
 # No GPU: the real program on this machine, or a fake that reports it.
 rm -f "$TEST_TMPDIR/out.json"
@@ -80,7 +92,8 @@ case $filter in
   *) echo "$WEFT_GPU_TEST_SECONDS seconds, kernels in $WEFT_CACHE"; pass Train.z; exit 0 ;;
 esac
 FAKE
-# Benchmarks: flex crashes after its first row, steps before its first.
+# Benchmarks: flex crashes after its first row, steps before its first. With a folder `hang`, products hangs after its
+# first row.
 cat > "$dir/bench/bin/bench" <<'FAKE'
 #!/bin/bash
 while [ $# -gt 0 ]; do case $1 in --only) part=$2 ;; --json) json=$2 ;; esac; shift; done
@@ -88,9 +101,10 @@ row='{"name": "'$part' row", "value": 2.0, "unit": "GB/s", "goal": 1.0}'
 [ "$part" = steps ] && kill -ABRT $$
 echo '{"benchmark": "gpu", "date": "2026-01-01", "facts": {"gpu": "a fake"}, "rows": ['"$row"']}' > "$json"
 [ "$part$WEFT_HOPPER" = flex1 ] && kill -SEGV $$
+[ "$part" = products ] && [ -d "${0%/*}/hang" ] && sleep 60
 exit 0
 FAKE
-sed -i 's/^grace=.*/grace=1/; s/tests 15 /tests 1 /' "$dir/check.sh"
+sed -i 's/^grace=.*/grace=1/; s/tests 15 /tests 1 /; s/^products .*/products 2 2/' "$dir/check.sh"
 mkdir "$dir/kernels"
 echo carried > "$dir/kernels/a.cubin"
 check 1 --keep "$TEST_TMPDIR/kept"
@@ -109,13 +123,35 @@ whole '[r["name"] for r in d["rows"]] == ["chains row", "flex row", "mma: flex r
 whole 'd["rows"][0]["goal"] == 1 and "goal" not in d["rows"][2]'
 whole 'd["parts"]["memcheck"]["state"] == d["parts"]["torch"]["state"] == "skipped"'
 whole '"python3" in d["parts"]["torch"]["why"]'
-whole 'list(d["parts"])[:3] == ["runtime", "ops", "attention_mma"] and list(d["parts"])[-1] == "torch"'
+whole 'list(d["parts"])[:3] == ["runtime", "attention", "steps"] and list(d["parts"])[-1] == "racecheck"'
 says "met"
 cmp "$TEST_TMPDIR/out.json" "$TEST_TMPDIR/kept/gpu_check.json" || fail "another JSON was kept"
 tar -xzf "$TEST_TMPDIR/kept/logs.tar.gz" -C "$TEST_TMPDIR/kept" ./train.log ./bench_flex_mma.json ./parts.tsv ||
   fail "the logs are incomplete"
 grep -q "^40 seconds, kernels in $TEST_TMPDIR/weft_gpu_kernels" "$TEST_TMPDIR/kept/train.log" || fail "environment"
 [ -s "$TEST_TMPDIR/weft_gpu_kernels/a.cubin" ] || fail "the carried kernels were not copied"
+
+# Seven minutes with a part that hangs: its row is kept, the other parts report, and the parts without time are left
+# out. A second call replaces the results of its parts, and keeps the others; not those of another GPU.
+mkdir "$dir/bench/bin/hang"
+check 1 --minutes 7 --keep "$TEST_TMPDIR/first"
+in_state() { whole "' '.join(n for n, p in d['parts'].items() if p['state'] == '$1') == '$2'"; }
+in_state "timed out" "attention products"
+in_state "left out" "chains attention_mma steps_mma flex_mma large_ops synccheck racecheck"
+whole 'd["parts"]["products"]["seconds"] < 15'
+whole "[n for n, p in d['parts'].items() if p['state'] != 'left out'] == '$short'.split()"
+whole '[r["name"] for r in d["rows"]] == ["flex row", "memory row", "products row"]'
+whole 'd["parts"]["ops"]["tests"]["passed"] == 2 and d["parts"]["train"]["state"] == "held"'
+rmdir "$dir/bench/bin/hang"
+check 0 --minutes 4 --only products,chains --merge "$TEST_TMPDIR/first/logs.tar.gz"
+whole 'd["held"] is False and d["parts"]["products"]["state"] == d["parts"]["chains"]["state"] == "held"'
+whole '[r["name"] for r in d["rows"]] == ["chains row", "flex row", "memory row", "products row"]'
+whole 'd["parts"]["attention"]["state"] == "timed out" and "log" not in d["parts"]["products"]'
+printf '#!/bin/bash\necho "Another GPU, 1"\n' > "$TEST_TMPDIR/path/nvidia-smi"
+chmod +x "$TEST_TMPDIR/path/nvidia-smi"
+check 2 --only products --merge "$TEST_TMPDIR/first/logs.tar.gz"
+says "this GPU is 'Another GPU, 1'"
+rm "$TEST_TMPDIR/path/nvidia-smi"
 
 # Findings of racecheck are recorded and do not count; those of memcheck count. memcheck ignores errors of the API.
 cat > "$TEST_TMPDIR/path/compute-sanitizer" <<'FAKE'
@@ -139,9 +175,11 @@ row='{"name": "memory row", "value": 1.0, "unit": "GB/s"}, {"name": "sdpa", "val
 echo '{"torch": "0", "rows": ['"$row"'], "failed": {"slow": "'"$VIRTUAL_ENV"'"}, "left_out": []}' > "$json"
 FAKE
 chmod +x "$TEST_TMPDIR/path/python3"
-VIRTUAL_ENV='' check 0 --only memory,torch
+VIRTUAL_ENV='' check 0 --only memory,torch --keep "$TEST_TMPDIR/kept_torch"
 whole '[(r["name"], r["value"], r["torch"]) for r in d["rows"]] == [("memory row", 2, 1), ("sdpa", None, 3)]'
 whole 'd["torch_failed"] == {"slow": "/fake/venv"} and "torch_left_out" not in d'
+check 0 --only memory --merge "$TEST_TMPDIR/kept_torch/logs.tar.gz"
+whole '[(r["name"], r["value"], r["torch"]) for r in d["rows"]] == [("memory row", 2, 1), ("sdpa", None, 3)]'
 rm "$TEST_TMPDIR/path/python3"
 
 # One selected part passes. Without any time nothing runs, and this is reported.

@@ -5,11 +5,13 @@ import argparse
 import contextlib
 import gc
 import json
+import os
 import signal
 import statistics
 import sys
 import time
 
+start = time.monotonic()  # importing PyTorch takes seconds
 try:
     import torch
     import torch.nn.functional as F
@@ -19,7 +21,6 @@ except ImportError as missing:
     print(f"skipped: {missing}")
     sys.exit(77)
 
-start = time.monotonic()
 rows, failed, left_out = [], {}, []
 args = None
 
@@ -29,11 +30,13 @@ class TooSlow(BaseException):
 
 
 def write():
-    """Writes the rows so far, so that a later crash does not lose them."""
+    """Writes the rows so far, so that a later crash does not lose them. Replaces the file at once: the program may be
+    killed at any time."""
     if args.json:
-        with open(args.json, "w") as file:
+        with open(f"{args.json}.new", "w") as file:
             json.dump({"torch": torch.__version__, "gpu": torch.cuda.get_device_name(), "rows": rows, "failed": failed,
                        "left_out": left_out}, file, indent=1)
+        os.replace(file.name, args.json)
 
 
 @contextlib.contextmanager
@@ -275,7 +278,7 @@ def chains():
 
 
 def main():
-    parts = {part.__name__: part for part in (products, attention, steps, chains, memory)}
+    parts = {part.__name__: part for part in (steps, attention, products, memory, chains)}
     flags = argparse.ArgumentParser(description=__doc__)
     flags.add_argument("--json", default="", help="also write the results to this file")
     flags.add_argument("--only", default=",".join(parts), help="comma-separated parts (default: all)")

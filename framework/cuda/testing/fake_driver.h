@@ -28,6 +28,7 @@ struct FakeGpu {
   int threads_per_block = 1024;
   int threads_per_multiprocessor = 2048;
   int registers = 65536;  // per block and per multiprocessor
+  bool pages = true;      // false: device memory has addresses only, for idle_table()
 };
 
 /// Bytes that a kernel reads or writes.
@@ -84,6 +85,9 @@ class FakeDriver {
   FakeDriver(const FakeDriver&) = delete;
 
   DriverApi table() const;
+  /// The same, but kernels, copies and fills do nothing, nothing waits, and the host reads zeros. Captures still
+  /// record.
+  DriverApi idle_table() const;
 
   /// Adds a kernel to every module.
   void add_kernel(const std::string& symbol, FakeKernel kernel);

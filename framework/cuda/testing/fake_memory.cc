@@ -172,7 +172,7 @@ CUresult FakeState::allocate(int device, size_t bytes, void** out) {
   FakeMemory m{bytes, (bytes + kPage - 1) / kPage * kPage, device};
   void* p = mmap(nullptr, m.mapped + kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (p == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
-  std::memset(p, 0xff, m.mapped);
+  if (gpu.pages || device < 0) std::memset(p, 0xff, m.mapped);
   mprotect(static_cast<char*>(p) + m.mapped, kPage, PROT_NONE);
   if (device >= 0) {
     used[device] += bytes;

@@ -146,45 +146,11 @@ struct HostKernels {
   }
 };
 
-namespace {
-
-// The table of a driver on which nothing runs. Captures still record.
-cuda::DriverApi idle_table(cuda::DriverApi t) {
-  using namespace cuda;
-  static DriverApi real;
-  real = t;
-  static thread_local bool capturing = false;
-  t.cuStreamBeginCapture_v2 = [](auto... a) {
-    capturing = true;
-    return real.cuStreamBeginCapture_v2(a...);
-  };
-  t.cuStreamEndCapture = [](auto... a) {
-    capturing = false;
-    return real.cuStreamEndCapture(a...);
-  };
-  t.cuLaunchKernel = [](auto... a) { return capturing ? real.cuLaunchKernel(a...) : CUDA_SUCCESS; };
-  t.cuGraphLaunch = [](auto...) { return CUDA_SUCCESS; };
-  t.cuGraphExecKernelNodeSetParams_v2 = [](auto...) { return CUDA_SUCCESS; };
-  t.cuMemcpyHtoDAsync_v2 = [](auto...) { return CUDA_SUCCESS; };
-  t.cuMemcpyDtoHAsync_v2 = [](auto...) { return CUDA_SUCCESS; };
-  t.cuMemcpyDtoDAsync_v2 = [](auto...) { return CUDA_SUCCESS; };
-  t.cuMemcpy2DAsync_v2 = [](auto...) { return CUDA_SUCCESS; };
-  t.cuMemsetD8Async = [](auto...) { return CUDA_SUCCESS; };
-  t.cuMemsetD32Async = [](auto...) { return CUDA_SUCCESS; };
-  t.cuEventRecord = [](auto...) { return CUDA_SUCCESS; };
-  t.cuEventQuery = [](auto...) { return CUDA_SUCCESS; };
-  t.cuEventSynchronize = [](auto...) { return CUDA_SUCCESS; };
-  t.cuStreamWaitEvent = [](auto...) { return CUDA_SUCCESS; };
-  return t;
-}
-
-}  // namespace
-
 HostKernelsGpu::HostKernelsGpu(cuda::testing::FakeGpu gpu, bool idle) : driver_(gpu) {
   driver_.set_resolver([](const void*, const std::string& symbol) -> std::optional<FakeKernel> {
     return HostKernels::kernel(std::stoul(symbol.substr(symbol.find('_') + 1)));
   });
-  in_place_.emplace(idle ? idle_table(driver_.table()) : driver_.table());
+  in_place_.emplace(idle ? driver_.idle_table() : driver_.table());
   register_target(DeviceType::kCuda, &HostKernels::target());
 }
 

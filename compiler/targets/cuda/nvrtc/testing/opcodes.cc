@@ -17,15 +17,15 @@ T read_at(std::string_view bytes, uint64_t at) {
   return value;
 }
 
-// The machine code of the first kernel: the section ".text.NAME".
-std::string_view text_of(std::string_view cubin) {
+// The first section of a cubin whose name begins with `prefix`.
+std::string_view section_of(std::string_view cubin, std::string_view prefix) {
   const auto head = read_at<Elf64_Ehdr>(cubin, 0);
   const auto section = [&](int i) { return read_at<Elf64_Shdr>(cubin, head.e_shoff + uint64_t{head.e_shentsize} * i); };
   const Elf64_Shdr names = section(head.e_shstrndx);
   for (int i = 0; i < head.e_shnum; ++i) {
     const Elf64_Shdr s = section(i);
     const uint64_t name = names.sh_offset + s.sh_name;
-    if (name < cubin.size() && cubin.substr(name).starts_with(".text.")) return cubin.substr(s.sh_offset, s.sh_size);
+    if (name < cubin.size() && cubin.substr(name).starts_with(prefix)) return cubin.substr(s.sh_offset, s.sh_size);
   }
   internal::fail(Code::kInvalidArgument, "cubin: there is no kernel");
 }
@@ -35,7 +35,7 @@ std::string_view text_of(std::string_view cubin) {
 std::string overlap_opcodes(std::string_view cubin) {
   constexpr uint64_t kMufu = 0x308, kWarpgroup = 0x9c5, kLdl = 0x983, kStl = 0x387;
   constexpr uint64_t kHgmma = 0x9f0, kHgmmaOfRegisters = 0xdf0;  // where the first operand is
-  const std::string_view text = text_of(cubin);
+  const std::string_view text = section_of(cubin, ".text.");     // of the first kernel
   std::string out;
   for (uint64_t at = 0; at < text.size(); at += 16) {
     const auto word = read_at<uint64_t>(text, at);
@@ -47,6 +47,18 @@ std::string overlap_opcodes(std::string_view cubin) {
     if (op == kWarpgroup && waits) out += static_cast<char>('0' + (read_at<uint64_t>(text, at + 8) >> 8 & 7));
   }
   return out;
+}
+
+size_t parameter_bytes(std::string_view cubin) {
+  constexpr uint8_t kValue = 3, kList = 4, kParameterBytes = 0x19;  // two kinds of attributes, and one attribute
+  const std::string_view info = section_of(cubin, ".nv.info.");
+  for (uint64_t at = 0; at < info.size();) {
+    const auto kind = read_at<uint8_t>(info, at), attribute = read_at<uint8_t>(info, at + 1);
+    const auto value = read_at<uint16_t>(info, at + 2);
+    if (kind == kValue && attribute == kParameterBytes) return value;
+    at += kind == kList ? 4 + value : 4;
+  }
+  return 0;
 }
 
 }  // namespace weft::cuda
