@@ -104,11 +104,9 @@ if [ -n "$pack" ]; then
     program=${target##*[/:]}
     rm -rf "${pack:?}/$program"
     $bazel run -- //tools:package "$target" --out "$pack/$program" || exit 1
-    strip "$pack/$program"/bin/* 2>/dev/null
     cp "$pack/$program"/lib/* "$pack/lib/" && rm -r "${pack:?}/$program/lib" || exit 1
     ln -s ../lib "$pack/$program/lib" || exit 1
   done
-  strip --strip-unneeded "$pack"/lib/* 2>/dev/null
   cp tools/gpu/check.sh tools/gpu/torch_bench.py "$pack/" || exit 1
   rm -rf "$pack/kernels"
   for arch in $sm; do
@@ -146,7 +144,8 @@ if [ $? -eq 77 ]; then
   cat "$work/device.log"
   exit 77
 fi
-gpu=$(nvidia-smi --query-gpu=name,driver_version,power.limit,clocks.max.sm --format=csv,noheader 2> /dev/null)
+facts=name,driver_version,power.limit,clocks.max.sm
+gpu=$(timeout 10 nvidia-smi --query-gpu=$facts --format=csv,noheader 2> /dev/null)
 if [ -n "$merge" ]; then
   tar -C "$work" -xzf "$merge" || exit 2
   before=$(cat "$work/gpu.txt")

@@ -35,6 +35,15 @@ says "need a whole number"
 check 2 --only
 says "--only needs a value"
 
+# The kernels that are packed are compiled without a GPU, if there is NVRTC.
+kernels=$TEST_TMPDIR/kernels
+WEFT_GPU_CHECK_SMALL=1 WEFT_CACHE=$kernels "$root/tools/gpu/kernels" --only steps > "$TEST_TMPDIR/log" 2>&1
+case $? in
+  0) ls "$kernels"/*.cubin > /dev/null || fail "no kernels" ;;
+  77) says "skipped: NVRTC" ;;
+  *) cat "$TEST_TMPDIR/log" && fail "kernels" ;;
+esac
+
 # Both columns have one order. Their sums leave time for the start. Limits are smaller where there is less time.
 listed() {  # SECONDS NAMES_PATTERN ARGUMENTS...: the parts with time are NAMES_PATTERN, and take at most SECONDS.
   local most=$1 names=$2 found='' sum=0 part seconds

@@ -1,4 +1,4 @@
-// gpu kernels: compiles the kernels of the benchmarks into WEFT_CACHE, for a GPU that this machine does not need to have:
+// gpu kernels: compiles the kernels of the benchmarks into WEFT_CACHE, also for a GPU that this machine does not have:
 // the benchmarks run on a fake driver on which nothing runs. check.sh packs them. Exit code 77: there is no NVRTC.
 #include <cstdio>
 #include <cstdlib>

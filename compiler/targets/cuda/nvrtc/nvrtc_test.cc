@@ -8,6 +8,7 @@
 #include "compiler/targets/cuda/nvrtc/compile.h"
 #include "compiler/targets/cuda/nvrtc/library.h"
 #include "compiler/targets/cuda/nvrtc/testing/compile_check.h"
+#include "compiler/targets/cuda/nvrtc/testing/opcodes.h"
 #include "framework/base/testing/error_of.h"
 #include "framework/io/file.h"
 
@@ -134,6 +135,13 @@ TEST(Nvrtc, CompilesForEveryArchitecture) {
   std::vector<Kernel> kernels{scale(2)};
   WEFT_EXPECT_COMPILES(kernels, {}, tested_archs(), &table);
   EXPECT_NE(table.find("scale sm_90a: "), std::string::npos) << table;
+}
+
+TEST(Nvrtc, CubinsHaveTheSizeOfTheirParameters) {
+  NEED_NVRTC();
+  const Kernel k = scale(20);
+  for (const Arch arch : tested_archs())
+    EXPECT_EQ(parameter_bytes(compile(std::span(&k, 1), arch).cubins[0]->bytes), 24u) << arch.name();
 }
 
 TEST(Nvrtc, ErrorsNameKernelAndLine) {
