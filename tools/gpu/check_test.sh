@@ -141,7 +141,7 @@ grep -q "^40 seconds, kernels in $TEST_TMPDIR/weft_gpu_kernels" "$TEST_TMPDIR/ke
 [ -s "$TEST_TMPDIR/weft_gpu_kernels/a.cubin" ] || fail "the carried kernels were not copied"
 
 # Seven minutes with a part that hangs: its row is kept, the other parts report, and the parts without time are left
-# out. A second call replaces the results of its parts, and keeps the others; not those of another GPU.
+# out. A second call replaces the results of its parts and keeps the other results. It refuses results of another GPU.
 mkdir "$dir/bench/bin/hang"
 check 1 --minutes 7 --keep "$TEST_TMPDIR/first"
 in_state() { whole "' '.join(n for n, p in d['parts'].items() if p['state'] == '$1') == '$2'"; }
