@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "compiler/exec/test_programs.h"
+#include "compiler/exec/testing/test_programs.h"
 #include "framework/testing/compare.h"
 #include "weft.h"
 

@@ -4,7 +4,7 @@
 #include <limits>
 #include <thread>
 
-#include "compiler/exec/test_programs.h"
+#include "compiler/exec/testing/test_programs.h"
 #include "framework/autodiff/grad.h"
 #include "framework/dispatch/dispatch.h"
 #include "ops/attention/flex_attention.h"

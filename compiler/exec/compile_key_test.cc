@@ -1,7 +1,7 @@
 // compile(): the key of a plan: types, layouts, structures, flags, cells.
 #include <gtest/gtest.h>
 
-#include "compiler/exec/test_programs.h"
+#include "compiler/exec/testing/test_programs.h"
 #include "framework/autodiff/grad.h"
 #include "ops/core/core.h"
 

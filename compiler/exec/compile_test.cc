@@ -1,7 +1,7 @@
 // compile(): programs give the same results in every way of running them.
 #include "compiler/exec/compile.h"
 
-#include "compiler/exec/test_programs.h"
+#include "compiler/exec/testing/test_programs.h"
 #include "framework/autodiff/grad.h"
 #include "ops/composite/composite.h"
 #include "ops/core/core.h"

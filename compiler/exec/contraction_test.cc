@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "compiler/exec/test_programs.h"
+#include "compiler/exec/testing/test_programs.h"
 #include "framework/autodiff/grad.h"
 #include "framework/base/thread_pool.h"
 #include "ops/composite/composite.h"

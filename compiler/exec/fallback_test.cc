@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "compiler/exec/test_programs.h"
+#include "compiler/exec/testing/test_programs.h"
 #include "ops/composite/composite.h"
 #include "ops/core/core.h"
 

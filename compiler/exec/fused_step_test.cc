@@ -2,7 +2,7 @@
 // number of threads, results take the memory of operands and cells, and lengths share kernels.
 #include <gtest/gtest.h>
 
-#include "compiler/exec/test_programs.h"
+#include "compiler/exec/testing/test_programs.h"
 #include "compiler/loop_ir/fused.h"
 #include "compiler/passes/lower.h"
 #include "compiler/targets/cpu/target.h"

@@ -1,6 +1,6 @@
 // Random programs over views, in-place chances, cells and gradients: eager, interpreted and compiled runs have the same
 // bits, and the predicted peak is the measured one.
-#include "compiler/exec/test_programs.h"
+#include "compiler/exec/testing/test_programs.h"
 #include "framework/autodiff/grad.h"
 #include "ops/composite/composite.h"
 #include "ops/core/core.h"

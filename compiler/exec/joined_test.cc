@@ -1,7 +1,7 @@
 // Concatenations without a copy: kernels of the operands write into the result, and bits and peaks stay.
 #include <gtest/gtest.h>
 
-#include "compiler/exec/test_programs.h"
+#include "compiler/exec/testing/test_programs.h"
 #include "framework/autodiff/grad.h"
 #include "ops/composite/composite.h"
 #include "ops/core/core.h"

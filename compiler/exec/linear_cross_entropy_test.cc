@@ -1,7 +1,7 @@
 // Large logits that only cross_entropy reads are never whole in memory. A note gives the reason for logits that stay.
 #include <gtest/gtest.h>
 
-#include "compiler/exec/test_programs.h"
+#include "compiler/exec/testing/test_programs.h"
 #include "compiler/passes/pass.h"
 #include "compiler/passes/pipeline.h"
 #include "framework/autodiff/grad.h"

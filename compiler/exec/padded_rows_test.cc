@@ -1,7 +1,7 @@
 // The values of a graph that get padded rows.
 #include "compiler/exec/padded_rows.h"
 
-#include "compiler/exec/test_programs.h"
+#include "compiler/exec/testing/test_programs.h"
 #include "framework/dispatch/capture.h"
 #include "ops/composite/composite.h"
 #include "ops/core/core.h"

@@ -3,7 +3,7 @@
 
 #include "compiler/exec/arena.h"
 #include "compiler/exec/order.h"
-#include "compiler/exec/test_programs.h"
+#include "compiler/exec/testing/test_programs.h"
 #include "framework/dispatch/capture.h"
 #include "ops/composite/composite.h"
 #include "ops/core/core.h"

@@ -3,7 +3,7 @@
 // "eager"; with numerics "fast" each kernel stays within the bound that verification derives for it.
 #include <gtest/gtest.h>
 
-#include "compiler/exec/test_programs.h"
+#include "compiler/exec/testing/test_programs.h"
 #include "framework/autodiff/grad.h"
 #include "framework/base/thread_pool.h"
 #include "ops/composite/composite.h"

@@ -4,7 +4,7 @@
 
 #include <cstdlib>
 
-#include "compiler/exec/test_programs.h"
+#include "compiler/exec/testing/test_programs.h"
 #include "compiler/targets/cpu/target.h"
 #include "compiler/verify/reference.h"
 #include "framework/base/cpu.h"

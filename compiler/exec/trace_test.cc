@@ -5,7 +5,7 @@
 #include <set>
 
 #include "compiler/exec/profile.h"
-#include "compiler/exec/test_programs.h"
+#include "compiler/exec/testing/test_programs.h"
 #include "compiler/exec/testing/trace_file.h"
 #include "framework/autodiff/grad.h"
 #include "framework/base/thread_pool.h"

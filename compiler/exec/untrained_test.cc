@@ -1,5 +1,5 @@
 // The warning about trainable parameters that a training step reads but does not train.
-#include "compiler/exec/test_programs.h"
+#include "compiler/exec/testing/test_programs.h"
 #include "framework/autodiff/grad.h"
 #include "ops/core/core.h"
 

@@ -4,9 +4,9 @@
 
 #include "distributed/pipeline/check.h"
 #include "distributed/pipeline/communication.h"
-#include "distributed/pipeline/mutations.h"
-#include "distributed/pipeline/reference.h"
 #include "distributed/pipeline/schedules.h"
+#include "distributed/pipeline/testing/mutations.h"
+#include "distributed/pipeline/testing/reference.h"
 #include "framework/base/testing/error_of.h"
 
 namespace weft::dist::pipeline {

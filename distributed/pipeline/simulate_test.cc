@@ -7,8 +7,8 @@
 
 #include <random>
 
-#include "distributed/pipeline/reference.h"
 #include "distributed/pipeline/schedules.h"
+#include "distributed/pipeline/testing/reference.h"
 #include "framework/base/testing/error_of.h"
 
 namespace weft::dist::pipeline {

@@ -3,9 +3,9 @@
 
 #include "distributed/pipeline/check.h"
 #include "distributed/pipeline/communication.h"
-#include "distributed/pipeline/reference.h"
 #include "distributed/pipeline/schedules.h"
 #include "distributed/pipeline/table_text.h"
+#include "distributed/pipeline/testing/reference.h"
 #include "framework/base/error.h"
 #include "framework/testing/fuzz.h"
 

@@ -91,7 +91,7 @@ TEST(NumberFormat, CodesOfMlDtypes) {
     uint32_t bf16, f16, e4m3, e5m2, e2m1;
   };
   const Row rows[] = {
-#include "ops/numerics/number_format_codes.inc"
+#include "ops/numerics/testing/number_format_codes.inc"
   };
   for (const Row& r : rows) {
     EXPECT_EQ(encode(float_format(8, 7), r.x), r.bf16) << r.x;

@@ -4,7 +4,7 @@
 ml_dtypes is installed in its own virtual environment, which is created from requirements.txt on first use (about 100
 MB); nothing else in the project needs it. For each format it compares the table (finfo), the value of every code, and
 the codes of about 900,000 f32 values: all upper halves with thirteen lower ones, which hold every tie of a format of
-up to 16 bits, and random values. --table prints ops/numerics/number_format_codes.inc instead.
+up to 16 bits, and random values. --table prints ops/numerics/testing/number_format_codes.inc instead.
 """
 import argparse
 import pathlib

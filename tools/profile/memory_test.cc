@@ -3,8 +3,8 @@
 
 #include <gtest/gtest.h>
 
-#include "tools/profile/made_record.h"
 #include "tools/profile/pictures.h"
+#include "tools/profile/testing/made_record.h"
 
 namespace weft::profiler {
 namespace {

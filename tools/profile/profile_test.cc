@@ -7,9 +7,9 @@
 #include "framework/base/testing/error_of.h"
 #include "framework/io/json.h"
 #include "tools/profile/diff.h"
-#include "tools/profile/made_record.h"
 #include "tools/profile/pictures.h"
 #include "tools/profile/profile_text.h"
+#include "tools/profile/testing/made_record.h"
 
 namespace weft::profiler {
 namespace {

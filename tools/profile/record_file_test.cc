@@ -5,7 +5,7 @@
 
 #include "framework/base/testing/error_of.h"
 #include "framework/io/file.h"
-#include "tools/profile/made_record.h"
+#include "tools/profile/testing/made_record.h"
 
 namespace weft::profiler {
 namespace {

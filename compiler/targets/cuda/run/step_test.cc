@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "compiler/exec/compile.h"
-#include "compiler/exec/test_programs.h"
+#include "compiler/exec/testing/test_programs.h"
 #include "compiler/targets/cuda/testing/host_kernels_gpu.h"
 #include "framework/autodiff/grad.h"
 #include "framework/base/switches.h"
