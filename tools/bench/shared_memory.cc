@@ -15,9 +15,9 @@
 
 #include "absl/flags/flag.h"
 #include "distributed/comm/shared/world.h"
-#include "distributed/plan/limits.h"
 #include "framework/base/thread_pool.h"
 #include "tools/bench/benchmark.h"
+#include "tools/plan/limits.h"
 
 ABSL_FLAG(int32_t, ranks, 2, "processes, each with one rank");
 ABSL_FLAG(int64_t, mib, 64, "size of a large operand");

@@ -4,11 +4,11 @@
 #include <numeric>
 
 #include "compiler/cost/best_of_runs.h"
-#include "distributed/plan/limits.h"
 #include "framework/base/units.h"
 #include "framework/cli/cli.h"
 #include "framework/io/json.h"
 #include "models/nn/expert_choice.h"
+#include "tools/plan/limits.h"
 #include "tools/profile/table.h"
 #include "weft.h"
 

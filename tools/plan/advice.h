@@ -1,6 +1,6 @@
 // The four cases of scaling fully sharded data parallelism as one sentence.
 #pragma once
-#include "distributed/plan/limits.h"
+#include "tools/plan/limits.h"
 #include "tools/plan/search.h"
 
 namespace weft::planner {

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "compiler/cost/collective_seconds.h"
-#include "distributed/plan/limits.h"
+#include "tools/plan/limits.h"
 #include "tools/study/failures.h"
 
 namespace weft::study {

@@ -1,5 +1,5 @@
 // The limits of scaling against published figures.
-#include "distributed/plan/limits.h"
+#include "tools/plan/limits.h"
 
 #include <gtest/gtest.h>
 

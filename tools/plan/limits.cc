@@ -1,4 +1,4 @@
-#include "distributed/plan/limits.h"
+#include "tools/plan/limits.h"
 
 #include <algorithm>
 
