@@ -54,7 +54,7 @@ class Rank {
     const double copy = large([&] { std::memcpy(out, in, bytes_); });
     // All ranks copy at once.
     const double rate = 2.0 * n_ * static_cast<double>(bytes_) / copy;
-    const double bound = dist::shared_memory_floor(n_, static_cast<double>(bytes_), rate);
+    const double bound = planner::shared_memory_floor(n_, static_cast<double>(bytes_), rate);
     const std::string size = std::to_string(absl::GetFlag(FLAGS_mib)) + " MiB";
     report.add({"memcpy of " + size + " in each process", copy * 1e3, "ms"});
     report.add({"memcpy, bytes read and written in all", rate * 1e-9, "GB/s"});

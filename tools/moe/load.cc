@@ -60,8 +60,8 @@ study::Report load_study(const LoadOptions& o, const std::vector<std::string>& r
   manual_seed(0);
   const Phase even = phase_of(o, nn::ExpertChoice::parse("balanced"));
   const double even_ms = *std::max_element(even.ms.begin(), even.ms.end());
-  const double sent = dist::dispatch_bytes(static_cast<double>(o.tokens), static_cast<double>(o.top_k),
-                                           static_cast<double>(o.dim), static_cast<double>(o.ranks));
+  const double sent = planner::dispatch_bytes(static_cast<double>(o.tokens), static_cast<double>(o.top_k),
+                                              static_cast<double>(o.dim), static_cast<double>(o.ranks));
   std::vector<std::vector<std::string>> rows{
       {"route", "rows by rank", "most / mean", "expected", "slowest ms", "times"}};
   io::OrderedJson json{{"ranks", o.ranks}, {"experts", o.experts}, {"tokens", o.tokens}, {"bytes", sent}};
@@ -76,7 +76,7 @@ study::Report load_study(const LoadOptions& o, const std::vector<std::string>& r
     const std::vector<double> shares = choice.shares(o.experts);
     std::vector<double> by_rank(static_cast<size_t>(o.ranks));
     for (int64_t e = 0; e < o.experts; ++e) by_rank[e / (o.experts / o.ranks)] += shares[e];
-    const double expected = dist::expert_skew(by_rank.data(), static_cast<int>(o.ranks));
+    const double expected = planner::expert_skew(by_rank.data(), static_cast<int>(o.ranks));
     std::string text;
     for (int64_t n : p.rows) text += str_cat(text.empty() ? "" : " ", n);
     rows.push_back(

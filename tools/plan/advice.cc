@@ -31,10 +31,10 @@ Limits limits_of(const Workload& s) {
   Limits l;
   const int node = s.machine.links.node, nodes = (s.gpus + node - 1) / node;
   const double bandwidth = bus_bandwidth(Collective::kAllGather, std::max(2, s.gpus), std::max(1, nodes), s.machine);
-  // An element of 4 bytes takes twice the time of the form's 2 bytes, and unused experts add no compute.
-  l.closed_form = dist::fsdp_comm_limit(
-      s.tokens(), bandwidth * 2 / static_cast<double>(itemsize(s.activations)) * s.model.used_share(),
-      s.peak_flops() * s.machine.reached);
+  // An element of 4 bytes takes twice the time of the 2 that the form is for, and unused experts add no compute.
+  l.closed_form =
+      fsdp_comm_limit(s.tokens(), bandwidth * 2 / static_cast<double>(itemsize(s.activations)) * s.model.used_share(),
+                      s.peak_flops() * s.machine.reached);
   const auto hidden = [&](int gpus) {
     const FsdpSeconds t = fsdp_seconds(s, gpus);
     return t.communication <= t.compute;
@@ -46,8 +46,8 @@ Limits limits_of(const Workload& s) {
     (hidden(middle) ? within : beyond) = middle;
   }
   l.communication = within;
-  l.batch = dist::fsdp_batch_limit(s.tokens(), static_cast<double>(s.sequence));
-  l.scale_case = dist::scale_case(s.gpus, l.communication, l.batch);
+  l.batch = fsdp_batch_limit(s.tokens(), static_cast<double>(s.sequence));
+  l.scale_case = scale_case(s.gpus, l.communication, l.batch);
   return l;
 }
 
@@ -61,15 +61,15 @@ std::string advice(const Workload& s, const Limits& l, const Planned& best) {
               static_cast<int64_t>(l.communication), " GPUs", l.communication >= kMostGpus ? " or more" : "", closed,
               ", and the batch has ", static_cast<int64_t>(l.batch + 0.5), " sequences for ", s.gpus, " GPUs: ");
   switch (l.scale_case) {
-    case dist::ScaleCase::kFsdp:
+    case ScaleCase::kFsdp:
       return str_cat("case 1, within both limits: ", limits, fsdp_alone(s, best));
-    case dist::ScaleCase::kBatch:
+    case ScaleCase::kBatch:
       return str_cat("case 2, limited by the batch: ", limits,
                      "split sequences (cp) or matrices (tp) too; pp does not help");
-    case dist::ScaleCase::kComm:
+    case ScaleCase::kComm:
       return str_cat("case 3, limited by communication: ", limits, "use pp, or tp between nodes; ",
                      fsdp_alone(s, best));
-    case dist::ScaleCase::kBoth:
+    case ScaleCase::kBoth:
       break;
   }
   return str_cat("case 4, beyond both limits: ", limits, "use cp or tp together with pp, or tp between nodes");

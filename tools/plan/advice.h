@@ -10,7 +10,7 @@ struct Limits {
   double communication = 0;  // most GPUs whose compute takes as long as their gathers and reductions (fsdp_seconds())
   double closed_form = 0;    // the same without latency, attention and f32 gradients (distributed/plan/limits.h)
   double batch = 0;          // sequences of a step
-  dist::ScaleCase scale_case = dist::ScaleCase::kFsdp;
+  ScaleCase scale_case = ScaleCase::kFsdp;
 };
 inline constexpr int kMostGpus = 1 << 20;  // the limit of communication is searched up to this number
 Limits limits_of(const Workload& setup);

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace weft::dist {
+namespace weft::planner {
 
 double fsdp_comm_seconds(double parameters, double bytes_each, double link_bandwidth) {
   return 3 * parameters * bytes_each / link_bandwidth;
@@ -31,4 +31,4 @@ double latency_floor(double layers, double collectives_each, double latency) {
 
 double shared_memory_floor(double ranks, double bytes, double copy_rate) { return 2 * ranks * bytes / copy_rate; }
 
-}  // namespace weft::dist
+}  // namespace weft::planner

@@ -3,7 +3,7 @@
 #pragma once
 #include <cstdint>
 
-namespace weft::dist {
+namespace weft::planner {
 
 /// Seconds that a rank's link needs for fully sharded parameters of `bytes_each`: two gathers of the parameters and one
 /// scatter of the gradients.
@@ -38,4 +38,4 @@ double latency_floor(double layers, double collectives_each, double latency);
 /// read plus written, when all ranks copy at once.
 double shared_memory_floor(double ranks, double bytes, double copy_rate);
 
-}  // namespace weft::dist
+}  // namespace weft::planner

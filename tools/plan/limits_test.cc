@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace weft::dist {
+namespace weft::planner {
 namespace {
 
 TEST(Limits, V1ToV5FullySharded) {
@@ -48,4 +48,4 @@ TEST(Limits, V53SharedMemory) {
 }
 
 }  // namespace
-}  // namespace weft::dist
+}  // namespace weft::planner

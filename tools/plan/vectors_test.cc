@@ -135,10 +135,10 @@ TEST(Vectors, BubblesAreThoseOfTheTables) {
 // V8: a tenth of the network, or GPUs 8 times as fast, change the advice about data parallelism alone.
 TEST(Vectors, V8ChangesTheAdvice) {
   const Workload s = slide(480, 4'000'000 / 8000, 8000);
-  EXPECT_EQ(limits_of(s).scale_case, dist::ScaleCase::kFsdp);
-  EXPECT_EQ(limits_of(what_if(s, "gpu_flops=2x")[1].workload).scale_case, dist::ScaleCase::kFsdp);
+  EXPECT_EQ(limits_of(s).scale_case, ScaleCase::kFsdp);
+  EXPECT_EQ(limits_of(what_if(s, "gpu_flops=2x")[1].workload).scale_case, ScaleCase::kFsdp);
   for (const char* change : {"network=0.1x", "gpu_flops=8x"})
-    EXPECT_EQ(limits_of(what_if(s, change)[1].workload).scale_case, dist::ScaleCase::kComm) << change;
+    EXPECT_EQ(limits_of(what_if(s, change)[1].workload).scale_case, ScaleCase::kComm) << change;
 }
 
 // The priced limit has gradients in f32, which take 8 bytes of a parameter instead of 6, and all compute of a step.

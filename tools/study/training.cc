@@ -15,7 +15,7 @@ double expected_failures(double seconds, double nodes, double failures_per_1000_
   return seconds / seconds_between_failures(nodes, failures_per_1000_node_days);
 }
 
-double least_step(const LatencyWall& w) { return dist::latency_floor(w.layers, w.collectives, w.latency); }
+double least_step(const LatencyWall& w) { return planner::latency_floor(w.layers, w.collectives, w.latency); }
 
 double largest_run(const LatencyWall& w, double gpus) {
   // flops / rate + a sqrt(flops) = seconds, since the number of steps grows with the square root of the operations.
