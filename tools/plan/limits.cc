@@ -4,14 +4,6 @@
 
 namespace weft::planner {
 
-double fsdp_comm_seconds(double parameters, double bytes_each, double link_bandwidth) {
-  return 3 * parameters * bytes_each / link_bandwidth;
-}
-
-double train_compute_seconds(double parameters, double tokens, double flops, double gpus) {
-  return 6 * parameters * tokens / (flops * gpus);
-}
-
 double fsdp_comm_limit(double tokens, double link_bandwidth, double flops) { return tokens * link_bandwidth / flops; }
 
 double fsdp_batch_limit(double tokens, double sequence) { return tokens / sequence; }

@@ -5,12 +5,6 @@
 
 namespace weft::planner {
 
-/// Seconds that a rank's link needs for fully sharded parameters of `bytes_each`: two gathers of the parameters and one
-/// scatter of the gradients.
-double fsdp_comm_seconds(double parameters, double bytes_each, double link_bandwidth);
-/// Seconds of a step on `gpus` with 6 operations for each parameter and token (forward 2, backward 4; Kaplan et al.
-/// 2020).
-double train_compute_seconds(double parameters, double tokens, double flops, double gpus);
 /// The largest number of ranks for which compute hides fully sharded communication of 2-byte values: tokens * bandwidth
 /// / flops. It does not depend on the number of parameters.
 double fsdp_comm_limit(double tokens, double link_bandwidth, double flops);
