@@ -75,15 +75,7 @@ double launch_seconds(const Machine& m, const Cost& w, const ProductShape& shape
   return m.launch + roofline_seconds(m, w, shape);
 }
 
-double free_operations(const Machine& m, double bytes) { return operations_for(m, bytes, 1); }
-
 double operations_for(const Machine& m, double bytes, double times) { return times * bytes / m.bytes * m.flops; }
-
-std::vector<double> time_shares(const Machine& m, const std::vector<Cost>& kinds) {
-  std::vector<double> times;
-  for (const Cost& w : kinds) times.push_back(roofline_seconds(m, w));
-  return shares_after_speedup(times, std::vector<double>(kinds.size(), 1));
-}
 
 std::vector<double> shares_after_speedup(const std::vector<double>& shares, const std::vector<double>& speedups) {
   std::vector<double> after;

@@ -36,15 +36,8 @@ double roofline_seconds(const Machine& machine, const Cost& work, const ProductS
 /// Seconds of a kernel of its own: its roofline and the launch.
 double launch_seconds(const Machine& machine, const Cost& work, const ProductShape& shape = {});
 
-/// Operations on each element at which arithmetic takes as long as moving the element's `bytes` (read plus written):
-/// fewer are free.
-double free_operations(const Machine& machine, double bytes);
-
-/// Operations on each element that make a kernel take `times` as long as moving the element's `bytes` alone.
+/// Operations on each element at which a kernel that moves `bytes` for it takes `times` as long as the move alone.
 double operations_for(const Machine& machine, double bytes, double times);
-
-/// Share of the whole time that each kind of work takes, one kernel of each kind.
-std::vector<double> time_shares(const Machine& machine, const std::vector<Cost>& kinds);
 
 /// Shares of the whole time once each kind of work k, which takes shares[k] of it, runs speedups[k] times as fast
 /// (Amdahl 1967). `shares` may be times too; zeros if nothing takes time.

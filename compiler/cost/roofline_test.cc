@@ -12,7 +12,7 @@ const Machine kA100{.bytes = 2e12, .flops = 10e12, .products = 312e12};
 TEST(Roofline, V18MultipliesAreFreeUntilTheyTakeAsLongAsMemory) {
   const double element = 4 + 4;  // read and written
   EXPECT_DOUBLE_EQ(kA100.bytes / element, 250e9);
-  EXPECT_DOUBLE_EQ(free_operations(kA100, element), 40);
+  EXPECT_DOUBLE_EQ(operations_for(kA100, element, 1), 40);
   EXPECT_DOUBLE_EQ(operations_for(kA100, element, 2), 80);
   auto time = [&](double multiplies) { return roofline_seconds(kA100, {.flops = multiplies, .bytes = element}); };
   for (double k : {1.0, 8.0, 39.0, 40.0}) EXPECT_DOUBLE_EQ(time(k), time(1)) << k;
@@ -47,7 +47,9 @@ TEST(Roofline, V20FewOperationsTakeManySecondsWhereTheyWaitForMemory) {
   const Cost products{.flops = .998 * all, .bytes = .998 * all / 1000, .products = .998 * all};
   const Cost norms{.flops = .0017 * all, .bytes = .0017 * all / .566};
   const Cost pointwise{.flops = .0003 * all, .bytes = .0003 * all / .189};
-  const std::vector<double> share = time_shares(v100, {products, norms, pointwise});
+  std::vector<double> times;
+  for (const Cost& kind : {products, norms, pointwise}) times.push_back(roofline_seconds(v100, kind));
+  const std::vector<double> share = shares_after_speedup(times, {1, 1, 1});
   EXPECT_NEAR(share[0], .610, .001);
   EXPECT_NEAR(share[1], .255, .001);
   EXPECT_NEAR(share[2], .135, .001);
@@ -105,7 +107,7 @@ TEST(Roofline, SmallProductsReachLess) {
 
 TEST(Roofline, NothingTakesNoTime) {
   EXPECT_EQ(roofline_seconds({}, {1, 1, 1}), 0);
-  EXPECT_EQ(time_shares(kA100, {{}, {}}), (std::vector<double>{0, 0}));
+  EXPECT_EQ(shares_after_speedup({0, 0}, {1, 1}), (std::vector<double>{0, 0}));
 }
 
 }  // namespace
