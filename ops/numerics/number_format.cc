@@ -93,8 +93,6 @@ int block_exponent(const FloatFormat& f, std::span<const double> block) {
   const double most = greatest_magnitude(block);
   return most == 0 ? 0 : std::clamp(std::ilogb(most) - std::ilogb(f.max()), -127, 127);
 }
-uint8_t encode_e8m0(int exponent) { return static_cast<uint8_t>(std::clamp(exponent, -127, 127) + 127); }
-double decode_e8m0(uint8_t code) { return code == 255 ? kNan : std::ldexp(1.0, code - 127); }
 
 // ---- integers ----
 

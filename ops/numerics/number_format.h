@@ -50,9 +50,6 @@ double decode(const FloatFormat& format, uint32_t code);
 /// magnitude, less the exponent of the format's greatest number; in [-127, 127], the range of E8M0. 0 for a block of
 /// zeros.
 int block_exponent(const FloatFormat& format, std::span<const double> block);
-/// E8M0, the format of these scales: 2^(code - 127); 255 is NaN.
-uint8_t encode_e8m0(int exponent);
-double decode_e8m0(uint8_t code);
 
 /// Signed integers of `bits` bits; the value of a code is (code - zero_point) * scale.
 struct IntegerFormat {

@@ -103,9 +103,6 @@ TEST(NumberFormat, CodesOfMlDtypes) {
 }
 
 TEST(NumberFormat, BlocksShareAScale) {
-  EXPECT_EQ(decode_e8m0(encode_e8m0(-127)), 0x1p-127);
-  EXPECT_EQ(decode_e8m0(encode_e8m0(200)), 0x1p127);
-  EXPECT_TRUE(std::isnan(decode_e8m0(255)));
   std::vector<double> x{100, -3, 0.4, 0}, zeros(4);
   EXPECT_EQ(block_exponent(float_format(2, 1), x), 6 - 2);
   EXPECT_EQ(block_exponent(float_format(4, 3), x), 6 - 8);

@@ -1,7 +1,6 @@
 #include "compiler/targets/cuda/gemm/dot.h"
 
 #include <algorithm>
-#include <bit>
 
 #include "framework/base/error.h"
 #include "ops/core/dot_product.h"
@@ -51,11 +50,6 @@ Dot plan_dot(const Attrs& attrs, std::span<const StridedView> in, DType out) {
   place(in[0], d.a, s.a, s.m, s.k, !p.copies_a(), p.a_strides());
   place(in[1], d.b, s.b, s.k, s.n, !p.copies_b(), p.b_strides());
   return d;
-}
-
-int alignment_of(const void* address) {
-  const auto bits = reinterpret_cast<uintptr_t>(address);
-  return bits == 0 ? 256 : static_cast<int>(std::min<uintptr_t>(256, uintptr_t{1} << std::countr_zero(bits)));
 }
 
 }  // namespace weft::cuda

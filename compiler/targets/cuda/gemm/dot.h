@@ -32,7 +32,4 @@ inline bool cublaslt_takes(DType t) { return is_floating(t) && itemsize(t) > 1; 
 /// `product` afterwards.
 Dot plan_dot(const Attrs& attrs, std::span<const StridedView> in, DType out);
 
-/// The alignment of an address, in the form of MatmulShape.
-int alignment_of(const void* address);
-
 }  // namespace weft::cuda

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <vector>
 
@@ -16,6 +17,12 @@ namespace weft::cuda {
 namespace {
 
 StridedView view_of(const Tensor& t) { return t.view_for_kernel(); }
+
+// The alignment of an address, in the form of MatmulShape.
+int alignment_of(const void* address) {
+  const auto bits = reinterpret_cast<uintptr_t>(address);
+  return bits == 0 ? 256 : static_cast<int>(std::min<uintptr_t>(256, uintptr_t{1} << std::countr_zero(bits)));
+}
 
 // Runs a dot as the CUDA backend does: copies the operands that need it, then runs the product. Returns the result.
 Tensor through_fake(const Tensor& a, const Tensor& b, const DotDims& dims, std::optional<DType> out_dtype, CublasLt& lt,

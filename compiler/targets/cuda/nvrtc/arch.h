@@ -1,7 +1,6 @@
 // GPU architectures as compilation targets, and the limits of a block on each.
 #pragma once
 #include <string>
-#include <vector>
 
 #include "compiler/targets/cuda/intrinsics/kernel.h"
 
@@ -18,9 +17,6 @@ struct Arch {
 
 /// The target for a device of this compute capability: sm_90a for 9.0, the generic target for all others.
 inline Arch arch_of_device(int sm) { return {sm, sm == 90}; }
-
-/// The targets for which the tests compile kernels.
-inline std::vector<Arch> tested_archs() { return {{80, false}, {90, true}, {100, false}}; }
 
 /// Whether a kernel can be compiled for the target.
 inline bool runs_on(const Kernel& k, Arch a) { return k.only_sm90a ? a == Arch{90, true} : a.sm >= k.least_sm; }

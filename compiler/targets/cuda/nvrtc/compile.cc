@@ -223,12 +223,6 @@ std::string exceeds(const Kernel& k, const Usage& u, Arch arch) {
   return "";
 }
 
-std::string spills(const Kernel& k, const Usage& u) {
-  if (u.spill_load_bytes + u.spill_store_bytes <= k.max_spill_bytes) return "";
-  return str_cat("spills ", u.spill_store_bytes, " bytes and loads ", u.spill_load_bytes, " back; its limit is ",
-                 k.max_spill_bytes);
-}
-
 void internal::forget_compiled() {
   MutexLock lock(table().mutex);
   table().cubins.clear();

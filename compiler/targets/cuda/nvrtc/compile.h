@@ -56,9 +56,6 @@ std::string source_text(const Kernel& kernel);
 /// A clause with the figures by which a compiled kernel exceeds its own limits or the device's and cannot run; empty if
 /// it does not.
 std::string exceeds(const Kernel& kernel, const Usage& usage, Arch arch);
-/// A clause with the figures by which a compiled kernel spills more than its generator expects; empty if it does not.
-/// For tests only: spills depend on NVRTC's version and on the shapes, and a few bytes cost little time.
-std::string spills(const Kernel& kernel, const Usage& usage);
 
 /// The options that compile() passes to NVRTC: options of the intrinsics and of the architecture, and two since 13.
 /// --no-cache: a kernel from NVRTC's own cache, which is used where there is a driver, has no log and so no figures.

@@ -6,6 +6,12 @@
 
 namespace weft::cuda {
 
+std::string spills(const Kernel& k, const Usage& u) {
+  if (u.spill_load_bytes + u.spill_store_bytes <= k.max_spill_bytes) return "";
+  return str_cat("spills ", u.spill_store_bytes, " bytes and loads ", u.spill_load_bytes, " back; its limit is ",
+                 k.max_spill_bytes);
+}
+
 std::string compile_faults(std::span<const Kernel> kernels, const NvrtcOptions& options, const std::vector<Arch>& archs,
                            std::string* table) {
   for (const Kernel& k : kernels)

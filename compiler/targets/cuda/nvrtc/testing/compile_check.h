@@ -12,6 +12,13 @@
 
 namespace weft::cuda {
 
+/// The targets for which the tests compile kernels.
+inline std::vector<Arch> tested_archs() { return {{80, false}, {90, true}, {100, false}}; }
+
+/// A clause that says by how much a compiled kernel spills more than its generator expects; empty if it does not. Only
+/// a fault in tests: spills depend on NVRTC's version and on the shapes, and a few bytes cost little time.
+std::string spills(const Kernel& kernel, const Usage& usage);
+
 /// The first fault of `kernels` on `archs`, with its figures; empty if there is none. Each kernel is compiled for every
 /// architecture on which it runs; there must be at least one. Serialised products of a warpgroup are a fault too. Adds
 /// the usage of each kernel to `table`, one line per kernel.
