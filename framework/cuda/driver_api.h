@@ -55,12 +55,10 @@
   X(cuFuncGetAttribute, (int* value, CUfunction_attribute attribute, CUfunction function))                             \
   X(cuFuncSetAttribute, (CUfunction function, CUfunction_attribute attribute, int value))                              \
   X(cuFuncGetParamInfo, (CUfunction function, size_t index, size_t* offset, size_t* size))                             \
-  X(cuOccupancyMaxActiveBlocksPerMultiprocessor, (int* blocks, CUfunction function, int threads, size_t shared_bytes)) \
   X(cuLaunchKernel, (CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,         \
                      unsigned block_y, unsigned block_z, unsigned shared_bytes, CUstream stream, void** parameters,    \
                      void** extra))                                                                                    \
   X(cuGraphInstantiateWithFlags, (CUgraphExec* exec, CUgraph graph, unsigned long long flags))                         \
-  X(cuGraphUpload, (CUgraphExec exec, CUstream stream))                                                                \
   X(cuGraphLaunch, (CUgraphExec exec, CUstream stream))                                                                \
   X(cuGraphGetNodes, (CUgraph graph, CUgraphNode* nodes, size_t* count))                                               \
   X(cuGraphExecKernelNodeSetParams_v2,                                                                                 \

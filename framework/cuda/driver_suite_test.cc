@@ -156,21 +156,14 @@ TEST_P(DriverSuite, Properties) {
   EXPECT_GE(p.multiprocessors, 1);
   EXPECT_EQ(p.warp, 32);
   EXPECT_GE(p.shared_per_block_optin, p.shared_per_block);
-  EXPECT_GE(p.shared_per_multiprocessor, p.shared_per_block_optin);
-  EXPECT_GE(p.threads_per_block, 512);
+  EXPECT_GT(p.memory, 0);
   EXPECT_GE(p.grid_y, 65535);
-  auto [free, total] = gpu().memory_info();
-  EXPECT_GT(free, 0);
-  EXPECT_LE(free, total);
 }
 
 TEST_P(DriverSuite, KernelsSeeTheirParameters) {
   if (gpu().properties().sm < 80) GTEST_SKIP() << "the kernels are for compute capability 8.0 and later";
   Floats y(gpu(), 1000);
   Function f = function("add");
-  EXPECT_EQ(f.parameter_bytes(), sizeof(AddParameters));
-  EXPECT_GT(f.registers(), 0);
-  EXPECT_GE(f.blocks_per_multiprocessor(128, 0), 1);
   AddParameters p{y.data, 0.5f, 1000};
   f.launch(stream(), launch_of(p));
   p = {y.data, 2, 10};
@@ -247,7 +240,7 @@ TEST_P(DriverSuite, MemoryComesAndGoes) {
   a.deallocate(q, 1000);
   a.empty_cache();
   EXPECT_EQ(a.reserved(), before);
-  const int64_t more = gpu().memory_info().second + 1;
+  const int64_t more = 2 * gpu().properties().memory;
   EXPECT_EQ(error_of([&] { a.allocate(more); }).find("out of memory on cuda:0: asked for "), 0u);
   a.deallocate(a.allocate(100), 100);  // the allocator is still usable
 }
@@ -268,7 +261,6 @@ TEST_P(DriverSuite, GraphsReplay) {
   EXPECT_EQ(g.size(), 2u);
   ASSERT_EQ(g.kernels(), 2);
   EXPECT_EQ(y.read(), counted(500, 0));
-  g.upload(stream());
   g.launch(stream());
   g.launch(stream());
   EXPECT_EQ(y.read(), counted(500, 22));

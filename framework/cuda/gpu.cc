@@ -90,15 +90,11 @@ GpuProperties gpu_properties(int index) {
   p.sm = 10 * get(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) + get(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
   p.multiprocessors = get(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
   p.warp = get(CU_DEVICE_ATTRIBUTE_WARP_SIZE);
-  p.threads_per_block = get(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
-  p.threads_per_multiprocessor = get(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR);
   p.grid_x = get(CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X);
   p.grid_y = get(CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y);
   p.grid_z = get(CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z);
   p.shared_per_block = get(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK);
   p.shared_per_block_optin = get(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
-  p.shared_per_multiprocessor = get(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR);
-  p.registers_per_multiprocessor = get(CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR);
   // Clocks are used for estimates only; a driver may not report them.
   auto clock = [&](CUdevice_attribute a) {
     int value = 0;
@@ -161,13 +157,6 @@ void Gpu::synchronize() {
   MutexLock lock(captures_);
   make_current();
   check(driver().cuCtxSynchronize(), "waiting for ", device());
-}
-
-std::pair<int64_t, int64_t> Gpu::memory_info() const {
-  make_current();
-  size_t free = 0, total = 0;
-  check(driver().cuMemGetInfo_v2(&free, &total), "asking for free memory on ", device());
-  return {static_cast<int64_t>(free), static_cast<int64_t>(total)};
 }
 
 }  // namespace weft::cuda

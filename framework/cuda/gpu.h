@@ -22,12 +22,9 @@ struct GpuProperties {
   int multiprocessors = 0;
   int64_t memory = 0;
   int warp = 32;
-  int threads_per_block = 0, threads_per_multiprocessor = 0;
   int64_t grid_x = 0, grid_y = 0, grid_z = 0;  // maximum blocks per dimension
   int shared_per_block = 0;                    // by default
   int shared_per_block_optin = 0;              // maximum, if requested
-  int shared_per_multiprocessor = 0;
-  int registers_per_multiprocessor = 0;
   int clock_khz = 0, memory_clock_khz = 0, memory_bus_bits = 0;
 
   /// Peak rate of device memory in bytes per second, from the clocks; 0 if the driver does not report them.
@@ -70,8 +67,6 @@ class Gpu {
   void synchronize();
   /// Locked while a stream of this GPU captures.
   Mutex& captures() { return captures_; }
-  /// Free and total bytes of device memory now.
-  std::pair<int64_t, int64_t> memory_info() const;
 
  private:
   explicit Gpu(int index);

@@ -141,11 +141,6 @@ size_t GraphReplay::size() const {
   return count;
 }
 
-void GraphReplay::upload(Stream& stream) {
-  gpu_->make_current();
-  check(driver().cuGraphUpload(exec_, stream.handle()), "uploading a captured graph to ", gpu_->device());
-}
-
 void GraphReplay::launch(Stream& stream) {
   gpu_->make_current();
   check(driver().cuGraphLaunch(exec_, stream.handle()), "replaying a captured graph on ", gpu_->device());

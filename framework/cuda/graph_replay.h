@@ -26,15 +26,12 @@ class GraphReplay {
 
   /// Queues a replay of everything.
   void launch(Stream& stream);
-  /// Does the preparation of the first replay now.
-  void upload(Stream& stream);
   /// Number of captured operations: kernels, copies, fills.
   size_t size() const;
 
   /// The kernels launched by Function::launch during capture, in that order.
   int kernels() const { return static_cast<int>(kernels_.size()); }
-  const std::string& kernel_name(int kernel) const { return kernels_[kernel].function.name(); }
-  /// Sets the parameters of kernel `kernel` in later replays. The number of bytes must equal the captured number.
+  /// Sets the parameters of kernel `kernel` in later replays; as many bytes as were captured.
   void set_parameters(int kernel, std::span<const std::byte> parameters);
 
   /// Gives kernels [kernel, kernel + count) the parameters of the launches in `work`; nothing executes. Returns false

@@ -64,8 +64,6 @@ Function Module::function(const std::string& symbol, int shared_bytes) const {
   };
   get(CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, &f.max_threads_);
   get(CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, &f.static_shared_);
-  get(CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, &f.spilled_bytes_);
-  get(CU_FUNC_ATTRIBUTE_NUM_REGS, &f.registers_);
   size_t offset = 0;
   if (api.cuFuncGetParamInfo(f.handle_, 0, &offset, &f.parameter_bytes_) != CUDA_SUCCESS) f.parameter_bytes_ = 0;
 
@@ -83,14 +81,6 @@ Function Module::function(const std::string& symbol, int shared_bytes) const {
 }
 
 Gpu& Function::gpu() const { return module_->gpu(); }
-
-int Function::blocks_per_multiprocessor(int threads, int shared_bytes) const {
-  gpu().make_current();
-  int blocks = 0;
-  check(driver().cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, handle_, threads, shared_bytes),
-        "asking how many blocks of kernel ", name_, " fit");
-  return blocks;
-}
 
 void Function::launch(Stream& stream, const KernelLaunch& l) const {
   const GpuProperties& p = gpu().properties();

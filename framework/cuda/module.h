@@ -35,11 +35,6 @@ class Function {
   const std::string& name() const { return name_; }
   CUfunction handle() const { return handle_; }
   Gpu& gpu() const;
-  int registers() const { return registers_; }
-  int spilled_bytes() const { return spilled_bytes_; }
-  size_t parameter_bytes() const { return parameter_bytes_; }
-  /// The number of blocks with this many threads that one multiprocessor runs at a time.
-  int blocks_per_multiprocessor(int threads, int shared_bytes) const;
 
   /// Queues a launch. Throws InvalidArgument if the device or the kernel does not support it. Under WEFT_SYNC=1, waits
   /// for it (unless the stream is capturing) and names a failed launch with its op and line.
@@ -51,7 +46,7 @@ class Function {
   std::shared_ptr<const Module> module_;
   std::string name_;
   CUfunction handle_ = nullptr;
-  int max_threads_ = 0, registers_ = 0, spilled_bytes_ = 0, static_shared_ = 0, max_dynamic_shared_ = 0;
+  int max_threads_ = 0, static_shared_ = 0, max_dynamic_shared_ = 0;
   size_t parameter_bytes_ = 0;
 };
 

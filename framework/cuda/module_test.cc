@@ -81,10 +81,6 @@ class ModuleTest : public testing::FakeGpuTest {
 
 TEST_F(ModuleTest, LaunchesRunInStreamOrder) {
   Function f = add();
-  EXPECT_EQ(f.registers(), 32);
-  EXPECT_EQ(f.spilled_bytes(), 0);
-  EXPECT_EQ(f.parameter_bytes(), sizeof(AddParameters));
-  EXPECT_EQ(f.blocks_per_multiprocessor(256, 0), 8);
   AddParameters p{zeros(), 1.5f};
   f.launch(gpu().stream(), launch_of(p));
   p.x = 2;  // the launch has its own copy
@@ -220,8 +216,6 @@ TEST_F(ModuleTest, AGraphReplaysWhatWasCaptured) {
   EXPECT_EQ(fake.pending(), 0);
   EXPECT_EQ(g.size(), 3u);
   ASSERT_EQ(g.kernels(), 2);
-  EXPECT_EQ(g.kernel_name(1), "add");
-  g.upload(gpu().stream());
   g.launch(gpu().stream());
   g.launch(gpu().stream());
   gpu().stream().synchronize();

@@ -102,9 +102,6 @@ CUresult device_attribute(int* value, CUdevice_attribute attribute, CUdevice dev
   if (CUresult r = check_device(s, device, "cuDeviceGetAttribute"); r != CUDA_SUCCESS) return r;
   const FakeGpu& g = s.gpu;
   switch (attribute) {
-    case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
-      *value = g.threads_per_block;
-      break;
     case CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X:
       *value = 0x7fffffff;
       break;
@@ -117,13 +114,6 @@ CUresult device_attribute(int* value, CUdevice_attribute attribute, CUdevice dev
       break;
     case CU_DEVICE_ATTRIBUTE_WARP_SIZE:
       *value = 32;
-      break;
-    case CU_DEVICE_ATTRIBUTE_MAX_PITCH:
-      *value = 0x7fffffff;
-      break;
-    case CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK:
-    case CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR:
-      *value = g.registers;
       break;
     case CU_DEVICE_ATTRIBUTE_CLOCK_RATE:
       *value = 1980000;
@@ -140,23 +130,14 @@ CUresult device_attribute(int* value, CUdevice_attribute attribute, CUdevice dev
     case CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE:
       *value = 50 << 20;
       break;
-    case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR:
-      *value = g.threads_per_multiprocessor;
-      break;
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
       *value = g.sm / 10;
       break;
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR:
       *value = g.sm % 10;
       break;
-    case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR:
-      *value = g.shared_per_multiprocessor;
-      break;
     case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN:
       *value = g.shared_per_block_optin;
-      break;
-    case CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR:
-      *value = 32;
       break;
     default:
       return s.complain(CUDA_ERROR_INVALID_VALUE, "cuDeviceGetAttribute: unknown attribute ",

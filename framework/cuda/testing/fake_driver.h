@@ -24,10 +24,8 @@ struct FakeGpu {
   int multiprocessors = 132;
   int shared_per_block = 48 << 10;
   int shared_per_block_optin = 227 << 10;
-  int shared_per_multiprocessor = 228 << 10;
   int threads_per_block = 1024;
-  int threads_per_multiprocessor = 2048;
-  int registers = 65536;  // per block and per multiprocessor
+  int registers = 65536;  // per block
   bool pages = true;      // false: device memory has addresses only, for idle_table()
 };
 
@@ -57,7 +55,6 @@ struct FakeKernel {
   int max_threads = 1024;  // __launch_bounds__
   int static_shared_bytes = 0;
   int registers = 32;
-  int spilled_bytes = 0;
   std::function<void(const FakeLaunch&)> run;
   /// If given, the memory that each launch uses. The fake checks that it is alive then, and not freed while work is
   /// pending.

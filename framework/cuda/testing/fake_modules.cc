@@ -85,12 +85,6 @@ CUresult get_attribute(int* value, CUfunction_attribute attribute, CUfunction ha
     case CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES:
       *value = f->kernel.static_shared_bytes;
       break;
-    case CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES:
-      *value = f->kernel.spilled_bytes;
-      break;
-    case CU_FUNC_ATTRIBUTE_NUM_REGS:
-      *value = f->kernel.registers;
-      break;
     case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
       *value = f->max_dynamic_shared;
       break;
@@ -117,20 +111,6 @@ CUresult parameter_info(CUfunction handle, size_t index, size_t* offset, size_t*
   if (index > 0) return CUDA_ERROR_INVALID_VALUE;  // this is how callers find the number of parameters
   *offset = 0;
   *size = f->kernel.parameter_bytes;
-  return CUDA_SUCCESS;
-}
-CUresult occupancy(int* blocks, CUfunction handle, int threads, size_t shared_bytes) {
-  WEFT_FAKE_CONTEXT_CALL(cuOccupancyMaxActiveBlocksPerMultiprocessor);
-  FakeFunction* f = nullptr;
-  if (CUresult r = check_function(s, handle, &f, "cuOccupancyMaxActiveBlocksPerMultiprocessor"); r != CUDA_SUCCESS)
-    return r;
-  if (threads < 1)
-    return s.complain(CUDA_ERROR_INVALID_VALUE, "cuOccupancyMaxActiveBlocksPerMultiprocessor: ", threads, " threads");
-  int by_threads = s.gpu.threads_per_multiprocessor / threads;
-  int by_registers = s.gpu.registers / std::max(1, f->kernel.registers * threads);
-  int by_shared =
-      s.gpu.shared_per_multiprocessor / static_cast<int>(shared_bytes + f->kernel.static_shared_bytes + 1024);
-  *blocks = std::min({by_threads, by_registers, by_shared, 32});
   return CUDA_SUCCESS;
 }
 
@@ -227,12 +207,6 @@ CUresult graph_instantiate(CUgraphExec* out, CUgraph handle, unsigned long long 
   *out = reinterpret_cast<CUgraphExec>(exec);
   return CUDA_SUCCESS;
 }
-CUresult graph_upload(CUgraphExec exec, CUstream stream) {
-  WEFT_FAKE_CONTEXT_CALL(cuGraphUpload);
-  FakeStream* on = nullptr;
-  if (!exec_of(s, exec)) return s.complain(CUDA_ERROR_INVALID_VALUE, "cuGraphUpload: no such executable graph");
-  return s.check_stream(stream, &on, "cuGraphUpload");
-}
 CUresult graph_launch(CUgraphExec handle, CUstream stream_handle) {
   WEFT_FAKE_CONTEXT_CALL(cuGraphLaunch);
   FakeExec* exec = exec_of(s, handle);
@@ -324,13 +298,11 @@ void FakeCalls::add_modules(DriverApi& t) {
   t.cuFuncGetAttribute = get_attribute;
   t.cuFuncSetAttribute = set_attribute;
   t.cuFuncGetParamInfo = parameter_info;
-  t.cuOccupancyMaxActiveBlocksPerMultiprocessor = occupancy;
   t.cuLaunchKernel = launch;
 }
 
 void FakeCalls::add_graphs(DriverApi& t) {
   t.cuGraphInstantiateWithFlags = graph_instantiate;
-  t.cuGraphUpload = graph_upload;
   t.cuGraphLaunch = graph_launch;
   t.cuGraphGetNodes = graph_nodes;
   t.cuGraphExecKernelNodeSetParams_v2 = set_node_parameters;
