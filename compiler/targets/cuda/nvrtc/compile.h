@@ -26,11 +26,8 @@ using CubinPtr = std::shared_ptr<const Cubin>;
 
 struct NvrtcOptions {
   std::optional<std::string> prelude;  // text before each kernel; none: the intrinsics of its level
-  bool fmad = false;                   // let the compiler fuse a*b+c
-  bool line_info = false;              // for sanitizers and profilers
-  bool check_limits = true;
-  std::string cache;  // folder of the cache, "off", or empty for jit::default_cache()
-  int threads = 0;    // 0: one per core
+  std::string cache;                   // folder of the cache, "off", or empty for jit::default_cache()
+  int threads = 0;                     // 0: one per core
 };
 
 struct CompiledKernels {
@@ -56,13 +53,6 @@ std::string source_text(const Kernel& kernel);
 /// A clause with the figures by which a compiled kernel exceeds its own limits or the device's and cannot run; empty if
 /// it does not.
 std::string exceeds(const Kernel& kernel, const Usage& usage, Arch arch);
-
-/// The options that compile() passes to NVRTC: options of the intrinsics and of the architecture, and two since 13.
-/// --no-cache: a kernel from NVRTC's own cache, which is used where there is a driver, has no log and so no figures.
-/// --minimal: without textures and similar features. It reduced the CPU time of a small kernel from 26 ms to 22, and
-/// from 42 to 38 with the intrinsics. A precompiled header of the intrinsics would save 4 more, but processes would
-/// have to share a file.
-std::vector<std::string> nvrtc_options(Arch arch, const NvrtcOptions& options);
 
 namespace internal {
 /// Drops all cubins of this process, for tests of the cache on disk.
