@@ -5,8 +5,8 @@
 
 #include "framework/dispatch/dispatch.h"
 #include "framework/dispatch/generator.h"
+#include "ops/attention/mod.h"
 #include "ops/attention/record.h"
-#include "ops/attention/trace_on.h"
 #include "ops/core/core.h"
 
 namespace weft {
@@ -81,13 +81,13 @@ internal::AttentionCall internal::attention_call(const Tensor& q, const Tensor& 
                                   {"mask_tables", int64_t{0}},
                                   {"block_q", int64_t{0}}};
   if (o.score_mod) {
-    const Body body = internal::trace_score_on(o.score_mod, wide, q.device());
+    const Body body = internal::trace_score(o.score_mod, wide, q.device());
     attrs.push_back({"score", body.graph});
     attrs[1].second = static_cast<int64_t>(body.lifted.size());
     in.insert(in.end(), body.lifted.begin(), body.lifted.end());
   }
   if (o.mask_mod || o.block_mask) {
-    const Body body = internal::trace_mask_on(o.block_mask ? o.block_mask.mask() : o.mask_mod, q.device());
+    const Body body = internal::trace_mask(o.block_mask ? o.block_mask.mask() : o.mask_mod, q.device());
     attrs.push_back({"mask", body.graph});
     attrs[2].second = static_cast<int64_t>(body.lifted.size());
     in.insert(in.end(), body.lifted.begin(), body.lifted.end());

@@ -5,7 +5,6 @@
 
 #include "framework/dispatch/dispatch.h"
 #include "framework/ir/op_def.h"
-#include "ops/attention/trace_on.h"
 #include "ops/core/creation.h"
 #include "ops/core/index.h"
 #include "ops/core/view.h"
@@ -193,10 +192,7 @@ Body traced(const char* what, Device device, std::vector<TensorType> types,
 
 }  // namespace
 
-Body trace_mask(const MaskMod& mask) { return trace_mask_on(mask, Device::cpu()); }
-Body trace_score(const ScoreMod& mod, DType dtype) { return trace_score_on(mod, dtype, Device::cpu()); }
-
-Body trace_mask_on(const MaskMod& mask, Device device) {
+Body trace_mask(const MaskMod& mask, Device device) {
   return traced("mask_mod", device, {4, {kInt64, Device::cpu(), {}}}, [&](std::span<const Tensor> in) {
     Tensor m = mask(Index(in[0]), Index(in[1]), Index(in[2]), Index(in[3]));
     WEFT_CHECK(m.defined() && m.dtype() == kBool && m.dim() == 0, "mask_mod: returned ",
@@ -205,7 +201,7 @@ Body trace_mask_on(const MaskMod& mask, Device device) {
   });
 }
 
-Body trace_score_on(const ScoreMod& mod, DType dtype, Device device) {
+Body trace_score(const ScoreMod& mod, DType dtype, Device device) {
   std::vector<TensorType> types(5, {kInt64, Device::cpu(), {}});
   types[0].dtype = dtype;
   return traced("score_mod", device, types, [&](std::span<const Tensor> in) {

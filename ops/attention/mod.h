@@ -60,11 +60,12 @@ MaskMod operator!(MaskMod a);
 namespace internal {
 /// The mask's graph: inputs b, h, q, kv (i64), then the tensors that it closes over (`lifted`); one 0-d bool output.
 /// Computations on those tensors only (table[0], table.to(kFloat32)) are done before, by ordinary ops. Throws, naming
-/// the op, if another op is not pointwise on 0-d values or an index into a captured tensor, or is random.
-Body trace_mask(const MaskMod& mask);
+/// the op, if another op is not pointwise on 0-d values or an index into a captured tensor, or is random. On a GPU,
+/// indices and score are on the device of the call, where the tables are.
+Body trace_mask(const MaskMod& mask, Device device = Device::cpu());
 /// The mod's graph: inputs value (of this dtype), b, h, q, kv, then the tensors that it closes over; one 0-d output of
 /// the dtype.
-Body trace_score(const ScoreMod& mod, DType dtype = kFloat32);
+Body trace_score(const ScoreMod& mod, DType dtype = kFloat32, Device device = Device::cpu());
 }  // namespace internal
 
 }  // namespace weft
