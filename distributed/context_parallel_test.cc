@@ -16,25 +16,21 @@ namespace weft::dist {
 namespace {
 
 using testing::Assembled;
+using testing::head_tail_layout;
 using testing::shard_cases;
 using testing::ShardBounds;
 using testing::ShardSizes;
 using testing::WholeCall;
 
-enum Lowering { kAllGather, kRing, kUlysses };
-constexpr const char* kNames[] = {"all-gather", "ring", "Ulysses"};
-
-/// A rank's program, from its q, k, v and dout to out and the gradients.
-TensorFn program(const WholeCall& w, Lowering l, int64_t c, int64_t tp, const Tensor& layout) {
+/// What a rank computes from its q, k, v and dout: out, then the gradients.
+TensorFn program(const WholeCall& w, int64_t c, int64_t tp, const Tensor& layout) {
   return [=, call = w.call, s = w.s](std::span<const Tensor> in) {
     ContextCall x{call.attrs, call.operands, {}, {}, layout, layout, rank_group("cp", c)};
     std::copy(in.begin(), in.begin() + 3, x.operands.begin());
     if (tp > 1)
       x.h = {.offset = dispatch(rank_coordinate_op, {}, {{"axes", std::string("tp")}}) * (s.hq / tp), .extent = s.hq};
-    const ContextResult f = l == kAllGather ? cp_all_gather(x) : l == kRing ? cp_ring(x) : cp_ulysses(x);
-    std::vector<Tensor> r = l == kAllGather ? cp_all_gather_backward(x, f, in[3])
-                            : l == kRing    ? cp_ring_backward(x, f, in[3])
-                                            : cp_ulysses_backward(x, f, in[3]);
+    const ContextResult f = cp_ring(x);
+    std::vector<Tensor> r = cp_ring_backward(x, f, in[3]);
     r.insert(r.begin(), f.out);
     return r;
   };
@@ -112,22 +108,20 @@ std::map<std::string, int> collectives(const Graph& g) {
 
 TEST(ContextParallel, OneGraphServesAllRanks) {
   using Counts = std::map<std::string, int>;
-  const Counts want[] = {{{"all_gather", 2}, {"reduce_scatter", 1}}, {{"permute_ranks", 9}}, {{"all_to_all", 8}}};
   const ShardSizes s{.hkv = 4};
   World world(Mesh({{"cp", 4}}));
   for (size_t n : {1, 6, 7, 8, 9}) {
     const testing::ShardCase c = shard_cases()[n];
     const WholeCall w(s, kFloat32, c, 21);
-    for (Lowering l : {kAllGather, kRing, kUlysses})
-      for (const Tensor& layout : {Tensor(), head_tail_layout(s.sq, 4)}) {
-        SCOPED_TRACE(str_cat(c.name, ", ", kNames[l], layout.defined() ? ", head-tail" : ""));
-        const Cut cut(w, 4, 1, layout);
-        const Ref<Graph> g = captured(program(w, l, 4, 1, layout), cut.arguments(0));
-        EXPECT_EQ(collectives(*g), want[l]);
-        std::vector<std::vector<Tensor>> got(4);
-        world.run([&](int r) { got[static_cast<size_t>(r)] = interpret(*g, cut.arguments(r)); });
-        expect_whole(w, cut, got, ShardBounds(s, kFloat32, std::string(c.name) == "dropout"));
-      }
+    for (const Tensor& layout : {Tensor(), head_tail_layout(s.sq, 4)}) {
+      SCOPED_TRACE(str_cat(c.name, layout.defined() ? ", head-tail" : ""));
+      const Cut cut(w, 4, 1, layout);
+      const Ref<Graph> g = captured(program(w, 4, 1, layout), cut.arguments(0));
+      EXPECT_EQ(collectives(*g), (Counts{{"permute_ranks", 9}}));
+      std::vector<std::vector<Tensor>> got(4);
+      world.run([&](int r) { got[static_cast<size_t>(r)] = interpret(*g, cut.arguments(r)); });
+      expect_whole(w, cut, got, ShardBounds(s, kFloat32, std::string(c.name) == "dropout"));
+    }
   }
 }
 
@@ -139,13 +133,11 @@ TEST(ContextParallel, BesideTensorParallelHeads) {
     const testing::ShardCase c = shard_cases()[n];
     const WholeCall w(s, kFloat32, c, 22);
     const Cut cut(w, 2, 2, layout);
-    for (Lowering l : {kAllGather, kRing, kUlysses}) {
-      SCOPED_TRACE(str_cat(c.name, ", ", kNames[l]));
-      std::vector<std::vector<Tensor>> got(4);
-      const TensorFn fn = program(w, l, 2, 2, layout);
-      world.run([&](int r) { got[static_cast<size_t>(r)] = fn(cut.arguments(r)); });
-      expect_whole(w, cut, got, ShardBounds(s, kFloat32, std::string(c.name) == "dropout"));
-    }
+    SCOPED_TRACE(c.name);
+    std::vector<std::vector<Tensor>> got(4);
+    const TensorFn fn = program(w, 2, 2, layout);
+    world.run([&](int r) { got[static_cast<size_t>(r)] = fn(cut.arguments(r)); });
+    expect_whole(w, cut, got, ShardBounds(s, kFloat32, std::string(c.name) == "dropout"));
   }
 }
 
@@ -156,13 +148,11 @@ TEST(ContextParallel, TablesWithoutGradients) {
   for (int64_t fixed : {1, 2, 3}) {
     const WholeCall w(s, kBFloat16, c, 24, fixed);
     const Cut cut(w, 2, 2, {});
-    for (Lowering l : {kAllGather, kRing, kUlysses}) {
-      SCOPED_TRACE(str_cat("fixed ", fixed, ", ", kNames[l]));
-      std::vector<std::vector<Tensor>> got(4);
-      const TensorFn fn = program(w, l, 2, 2, {});
-      world.run([&](int r) { got[static_cast<size_t>(r)] = fn(cut.arguments(r)); });
-      expect_whole(w, cut, got, ShardBounds(s, kBFloat16, false));
-    }
+    SCOPED_TRACE(str_cat("fixed ", fixed));
+    std::vector<std::vector<Tensor>> got(4);
+    const TensorFn fn = program(w, 2, 2, {});
+    world.run([&](int r) { got[static_cast<size_t>(r)] = fn(cut.arguments(r)); });
+    expect_whole(w, cut, got, ShardBounds(s, kBFloat16, false));
   }
 }
 
@@ -172,21 +162,18 @@ TEST(ContextParallel, Compiled) {
   World world(Mesh({{"cp", 4}}));
   const WholeCall w(s, kFloat32, shard_cases()[7], 23);
   const Cut cut(w, 4, 1, {});
-  for (Lowering l : {kAllGather, kRing, kUlysses}) {
-    SCOPED_TRACE(kNames[l]);
-    const TensorFn fn = program(w, l, 4, 1, {});
-    world.run([&](int r) {
-      auto step = compile([&](const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& dout) {
-        const Tensor in[] = {q, k, v, dout};
-        return fn(in);
-      });
-      const std::vector<Tensor> in = cut.arguments(r), want = fn(in);
-      for (int twice = 0; twice < 2; ++twice) {
-        const std::vector<Tensor> got = step(in[0], in[1], in[2], in[3]);
-        for (size_t i = 0; i < want.size(); ++i) EXPECT_TRUE(testing::same_bits(got[i], want[i])) << i;
-      }
+  const TensorFn fn = program(w, 4, 1, {});
+  world.run([&](int r) {
+    auto step = compile([&](const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& dout) {
+      const Tensor in[] = {q, k, v, dout};
+      return fn(in);
     });
-  }
+    const std::vector<Tensor> in = cut.arguments(r), want = fn(in);
+    for (int twice = 0; twice < 2; ++twice) {
+      const std::vector<Tensor> got = step(in[0], in[1], in[2], in[3]);
+      for (size_t i = 0; i < want.size(); ++i) EXPECT_TRUE(testing::same_bits(got[i], want[i])) << i;
+    }
+  });
 }
 
 }  // namespace

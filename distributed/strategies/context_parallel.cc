@@ -66,7 +66,7 @@ class RingAttention final : public Lowering {
       const ContextResult r = cp_ring(call);
       return {r.out, r.lse, r.max};
     }
-    const ContextResult forward{.out = c.in[count], .lse = c.in[count + 1], .max = {}, .saved = {}};
+    const ContextResult forward{.out = c.in[count], .lse = c.in[count + 1], .max = {}};
     return cp_ring_backward(call, forward, c.in[count + 2], c.in[count + 3]);
   }
 

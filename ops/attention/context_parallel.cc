@@ -1,7 +1,6 @@
 #include "ops/attention/context_parallel.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "framework/dispatch/dispatch.h"
 #include "ops/attention/mask_analysis.h"
@@ -14,16 +13,16 @@ namespace {
 
 using internal::AttentionOperands;
 
-/// Shared by the lowerings: shapes, and the mapping of a rank's part.
+/// Shapes, and the mapping of a rank's part.
 class Context {
  public:
-  Context(const ContextCall& call, const char* op)
-      : c(call), q(call.operands[0]), k(call.operands[1]), v(call.operands[2]) {
-    WEFT_CHECK(AttentionOperands(c.attrs).pages < 0, op, ": paged keys are not supported here; gather the pages first");
-    WEFT_CHECK(c.group.size >= 1 && c.group.rank.defined(), op, ": got no group of ranks");
+  explicit Context(const ContextCall& call) : c(call), q(call.operands[0]), k(call.operands[1]), v(call.operands[2]) {
+    WEFT_CHECK(AttentionOperands(c.attrs).pages < 0,
+               "cp_ring: paged keys are not supported here; gather the pages first");
+    WEFT_CHECK(c.group.size >= 1 && c.group.rank.defined(), "cp_ring: got no group of ranks");
     for (const auto& [t, n, name] :
          {std::tuple{&c.q_positions, q_length(), "queries"}, std::tuple{&c.kv_positions, kv_length(), "keys"}})
-      WEFT_CHECK(!t->defined() || (t->dtype() == kInt64 && t->shape() == Shape{n}), op, ": positions of ", name,
+      WEFT_CHECK(!t->defined() || (t->dtype() == kInt64 && t->shape() == Shape{n}), "cp_ring: positions of ", name,
                  " are ", t->defined() ? t->type() : TensorType(), "; need i64 [", n, "], ", c.group.size,
                  " ranks with ", n / c.group.size, " each");
   }
@@ -35,8 +34,6 @@ class Context {
   /// The queries of the rank at this position.
   IndexMap queries_of(const Tensor& rank) const { return part(c.q_positions, rank, q.size(2)); }
   IndexMap keys_of(const Tensor& rank) const { return part(c.kv_positions, rank, k.size(2)); }
-  IndexMap all_queries() const { return {.table = c.q_positions, .extent = q_length()}; }
-  IndexMap all_keys() const { return {.table = c.kv_positions, .extent = kv_length()}; }
 
   /// Keys and values as one message, and the inverse.
   Tensor joined(const Tensor& keys, const Tensor& values) const { return weft::cat({keys, values}, -1); }
@@ -112,7 +109,7 @@ std::vector<std::vector<PositionRange>> intervals(const Tensor& positions, int64
 }  // namespace
 
 std::vector<bool> internal::ring_steps(const ContextCall& call) {
-  const Context x(call, "cp_ring");
+  const Context x(call);
   const int64_t c = x.ranks();
   std::vector<bool> needed(static_cast<size_t>(c), true);
   const AttentionOperands at(call.attrs);
@@ -145,44 +142,17 @@ std::vector<bool> internal::ring_steps(const ContextCall& call) {
   return needed;
 }
 
-RankGroup rank_group(const std::string& axes, int64_t size, Device device) {
-  const Attrs on{{"axes", axes}}, among = on.with("parts", size);
+RankGroup rank_group(const std::string& axes, int64_t size) {
+  const Attrs on{{"axes", axes}};
   RankGroup g;
   g.size = size;
-  g.rank = dispatch(rank_coordinate_op, {}, device == Device::cpu() ? on : on.with("device", device.to_string()));
-  g.all_gather = [=](const Tensor& x, int64_t dim) { return dispatch(all_gather_op, {&x}, among.with("dim", dim)); };
-  g.reduce_scatter = [=](const Tensor& x, int64_t dim) {
-    return dispatch(reduce_scatter_op, {&x}, among.with("dim", dim).with("op", std::string("sum")));
-  };
-  g.all_to_all = [=](const Tensor& x, int64_t split, int64_t concat) {
-    return dispatch(all_to_all_op, {&x}, among.with("split_dim", split).with("concat_dim", concat));
-  };
+  g.rank = dispatch(rank_coordinate_op, {}, on);
   g.permute = [=](const Tensor& x, int64_t shift) { return dispatch(permute_ranks_op, {&x}, on.with("shift", shift)); };
   return g;
 }
 
-ContextResult cp_all_gather(const ContextCall& c) {
-  const Context x(c, "cp_all_gather");
-  const Tensor kv = c.group.all_gather(x.joined(x.k, x.v), 2);
-  const std::vector<Tensor> r =
-      x.forward(x.operands(x.q, x.keys(kv), x.values(kv)), {c.b, c.h, x.queries_of(c.group.rank), x.all_keys()}, false);
-  return {r[0], r[1], r[2], {}};
-}
-
-std::vector<Tensor> cp_all_gather_backward(const ContextCall& c, const ContextResult& forward, const Tensor& dout,
-                                           const Tensor& dlse) {
-  const Context x(c, "cp_all_gather");
-  const Tensor kv = c.group.all_gather(x.joined(x.k, x.v), 2);
-  std::vector<Tensor> g =
-      x.backward(x.operands(x.q, x.keys(kv), x.values(kv)), {c.b, c.h, x.queries_of(c.group.rank), x.all_keys()},
-                 forward.out, forward.lse, dout, dlse);
-  const Tensor own = c.group.reduce_scatter(x.joined(g[1], g[2]), 2);
-  g[1] = x.keys(own), g[2] = x.values(own);
-  return x.narrowed(std::move(g));
-}
-
 ContextResult cp_ring(const ContextCall& c) {
-  const Context x(c, "cp_ring");
+  const Context x(c);
   const std::vector<bool> needed = internal::ring_steps(c);
   const int64_t last = std::find(needed.rbegin(), needed.rend(), true).base() - needed.begin() - 1;
   const IndexMap queries = x.queries_of(c.group.rank);
@@ -200,12 +170,12 @@ ContextResult cp_ring(const ContextCall& c) {
     }
     kv = next;
   }
-  return {cast(all.out, x.q.dtype()), all.lse, all.max, {}};
+  return {cast(all.out, x.q.dtype()), all.lse, all.max};
 }
 
 std::vector<Tensor> cp_ring_backward(const ContextCall& c, const ContextResult& forward, const Tensor& dout,
                                      const Tensor& dlse) {
-  const Context x(c, "cp_ring");
+  const Context x(c);
   const std::vector<bool> needed = internal::ring_steps(c);
   const int64_t last = std::find(needed.rbegin(), needed.rend(), true).base() - needed.begin() - 1;
   const IndexMap queries = x.queries_of(c.group.rank);
@@ -234,49 +204,6 @@ std::vector<Tensor> cp_ring_backward(const ContextCall& c, const ContextResult& 
     sum[1] = sum[1] + x.keys(home), sum[2] = sum[2] + x.values(home);
   }
   return x.narrowed(std::move(sum));
-}
-
-namespace {
-
-/// The maps of this rank's heads over the whole sequence.
-ShardMaps heads_maps(const Context& x, const char* op) {
-  const int64_t c = x.ranks(), hq = x.q.size(1), hkv = x.k.size(1);
-  WEFT_CHECK(hkv % c == 0, op, ": ", hkv, " key heads of a rank cannot be divided among ", c, " ranks; degree ",
-             std::gcd(hkv, c), " fits, or pass keys around a ring or gather them (cp_ring, cp_all_gather)");
-  IndexMap h = x.c.h;
-  const Tensor own = x.c.group.rank * (hq / c);
-  h.offset = h.offset.defined() ? h.offset + own : own;
-  h.extent = h.extent ? h.extent : hq;
-  h.multiple = 1;
-  return {x.c.b, h, x.all_queries(), x.all_keys()};
-}
-
-}  // namespace
-
-ContextResult cp_ulysses(const ContextCall& c, bool want_lse) {
-  const Context x(c, "cp_ulysses");
-  const ShardMaps maps = heads_maps(x, "cp_ulysses");
-  auto to_heads = [&](const Tensor& t) { return c.group.all_to_all(t, 1, 2); };
-  auto to_sequence = [&](const Tensor& t) { return c.group.all_to_all(t, 2, 1); };
-  const Tensor q = to_heads(x.q), k = to_heads(x.k), v = to_heads(x.v);
-  const std::vector<Tensor> r = x.forward(x.operands(q, k, v), maps, false);
-  ContextResult result{to_sequence(r[0]), {}, {}, {q, k, v, r[0], r[1]}};
-  if (want_lse) result.lse = to_sequence(r[1]), result.max = to_sequence(r[2]);
-  return result;
-}
-
-std::vector<Tensor> cp_ulysses_backward(const ContextCall& c, const ContextResult& forward, const Tensor& dout,
-                                        const Tensor& dlse) {
-  const Context x(c, "cp_ulysses");
-  const ShardMaps maps = heads_maps(x, "cp_ulysses");
-  WEFT_CHECK(forward.saved.size() == 5, "cp_ulysses_backward: got ", forward.saved.size(),
-             " saved tensors; need cp_ulysses' five");
-  const std::vector<Tensor>& s = forward.saved;
-  std::vector<Tensor> g =
-      x.narrowed(x.backward(x.operands(s[0], s[1], s[2]), maps, s[3], s[4], c.group.all_to_all(dout, 1, 2),
-                            dlse.defined() ? c.group.all_to_all(dlse, 1, 2) : Tensor()));
-  for (size_t i = 0; i < 3; ++i) g[i] = c.group.all_to_all(g[i], 2, 1);
-  return g;
 }
 
 }  // namespace weft

@@ -1,9 +1,8 @@
-// Tests the three lowerings of context parallelism on simulated ranks (threads that exchange tensors): results and
-// gradients of the whole call, and the number of exchanges.
+// Ring attention on simulated ranks (threads that exchange tensors): results and gradients of the whole call, and the
+// number of exchanges.
 #include "ops/attention/context_parallel.h"
 
 #include <condition_variable>
-#include <map>
 #include <mutex>
 #include <thread>
 
@@ -14,7 +13,7 @@ namespace weft {
 namespace {
 
 using testing::Assembled;
-using testing::error_of;
+using testing::head_tail_layout;
 using testing::Random;
 using testing::shard_cases;
 using testing::ShardBounds;
@@ -25,10 +24,10 @@ using testing::WholeCall;
 class Board {
  public:
   explicit Board(int64_t ranks) : slots_(static_cast<size_t>(ranks)) {}
-  std::vector<Tensor> exchange(int64_t rank, const Tensor& t, const char* what) {
+  std::vector<Tensor> exchange(int64_t rank, const Tensor& t) {
     std::unique_lock<std::mutex> lock(mutex_);
     slots_[static_cast<size_t>(rank)] = t.contiguous();
-    if (rank == 0) ++counts[what];
+    if (rank == 0) ++count;
     const int64_t turn = turn_;
     if (++arrived_ == static_cast<int64_t>(slots_.size())) {
       shown_ = slots_;
@@ -40,7 +39,7 @@ class Board {
     }
     return shown_;
   }
-  std::map<std::string, int> counts;
+  int count = 0;
 
  private:
   std::mutex mutex_;
@@ -50,37 +49,15 @@ class Board {
 };
 
 RankGroup group_of(Board& board, int64_t rank, int64_t ranks) {
-  auto part = [=](const Tensor& t, int64_t dim) {
-    const int64_t n = t.size(static_cast<int>(dim)) / ranks;
-    return slice(t, dim, rank * n, (rank + 1) * n);
-  };
   RankGroup g{.size = ranks, .rank = full({}, rank, {.dtype = kInt64})};
-  g.all_gather = [&board, rank](const Tensor& x, int64_t dim) {
-    return cat(board.exchange(rank, x, "all_gather"), dim);
-  };
-  g.reduce_scatter = [=, &board](const Tensor& x, int64_t dim) {
-    Tensor sum;
-    for (const Tensor& t : board.exchange(rank, x, "reduce_scatter"))
-      sum = sum.defined() ? sum + part(t, dim) : part(t, dim);
-    return sum;
-  };
-  g.all_to_all = [=, &board](const Tensor& x, int64_t split, int64_t concat) {
-    std::vector<Tensor> parts;
-    for (const Tensor& t : board.exchange(rank, x, "all_to_all")) parts.push_back(part(t, split));
-    return cat(parts, concat);
-  };
   g.permute = [=, &board](const Tensor& x, int64_t shift) {
-    return board.exchange(rank, x, "permute")[static_cast<size_t>(((rank - shift) % ranks + ranks) % ranks)];
+    return board.exchange(rank, x)[static_cast<size_t>(((rank - shift) % ranks + ranks) % ranks)];
   };
   return g;
 }
 
-enum Lowering { kAllGather, kRing, kUlysses };
-constexpr const char* kNames[] = {"all-gather", "ring", "Ulysses"};
-
-/// Runs `c` ranks with queries and keys in `layout` and compares the results; returns the counts of exchanges.
-std::map<std::string, int> expect_whole(const WholeCall& w, Lowering lowering, int64_t c, const Tensor& layout,
-                                        const ShardBounds& bounds) {
+/// Runs `c` ranks with queries and keys in `layout` and compares the results; returns the number of exchanges.
+int expect_whole(const WholeCall& w, int64_t c, const Tensor& layout, const ShardBounds& bounds) {
   const std::vector<Tensor>& x = w.call.operands;
   const int64_t sq = w.s.sq / c, skv = w.s.skv / c;
   const std::vector<int64_t> order =
@@ -102,12 +79,8 @@ std::map<std::string, int> expect_whole(const WholeCall& w, Lowering lowering, i
       ContextCall call{w.call.attrs, x, {}, {}, layout, layout, group_of(board, r, c)};
       call.operands[0] = own(x[0], sq), call.operands[1] = own(x[1], skv), call.operands[2] = own(x[2], skv);
       const Tensor dout = own(w.upstream[0], sq), dlse = own(w.upstream[1], sq);
-      const ContextResult f = lowering == kAllGather ? cp_all_gather(call)
-                              : lowering == kRing    ? cp_ring(call)
-                                                     : cp_ulysses(call, true);
-      grads[static_cast<size_t>(r)] = lowering == kAllGather ? cp_all_gather_backward(call, f, dout, dlse)
-                                      : lowering == kRing    ? cp_ring_backward(call, f, dout, dlse)
-                                                             : cp_ulysses_backward(call, f, dout, dlse);
+      const ContextResult f = cp_ring(call);
+      grads[static_cast<size_t>(r)] = cp_ring_backward(call, f, dout, dlse);
       got[static_cast<size_t>(r)] = {f.out, f.lse, f.max};
     });
   for (std::thread& t : threads) t.join();
@@ -130,33 +103,31 @@ std::map<std::string, int> expect_whole(const WholeCall& w, Lowering lowering, i
   EXPECT_TRUE(back[0].is(w.back[0], bounds.dq));
   for (size_t i : {1, 2}) EXPECT_TRUE(back[i].is(w.back[i], bounds.dk)) << i;
   for (size_t i = 3; i < w.back.size(); ++i) EXPECT_TRUE(back[i].is(w.back[i], bounds.table)) << i;
-  return board.counts;
+  return board.count;
 }
 
-TEST(ContextParallel, EveryLoweringIsTheWholeInF64) {
+TEST(ContextParallel, RanksTogetherAreTheWholeInF64) {
   const ShardSizes s{.hkv = 4};
   ShardBounds bounds(s, kFloat64, true);
   bounds.out = bounds.lse = bounds.dq = bounds.dk = bounds.table = 1e-12;
   for (const testing::ShardCase& c : shard_cases()) {
     const WholeCall w(s, kFloat64, c, 11);
-    for (Lowering l : {kAllGather, kRing, kUlysses})
-      for (const Tensor& layout : {Tensor(), head_tail_layout(s.sq, 4)}) {
-        SCOPED_TRACE(str_cat(c.name, ", ", kNames[l], layout.defined() ? ", head-tail" : ""));
-        expect_whole(w, l, 4, layout, bounds);
-      }
+    for (const Tensor& layout : {Tensor(), head_tail_layout(s.sq, 4)}) {
+      SCOPED_TRACE(str_cat(c.name, layout.defined() ? ", head-tail" : ""));
+      expect_whole(w, 4, layout, bounds);
+    }
   }
 }
 
-TEST(ContextParallel, EveryLoweringIsTheWholeInKernels) {
+TEST(ContextParallel, RanksTogetherAreTheWholeInKernels) {
   const ShardSizes s;
   for (const testing::ShardCase& c : shard_cases()) {
     const WholeCall w(s, kFloat32, c, 12);
-    for (Lowering l : {kAllGather, kRing, kUlysses})
-      for (int64_t ranks : {1, 2}) {
-        SCOPED_TRACE(str_cat(c.name, ", ", kNames[l], ", ", ranks));
-        const Tensor layout = ranks == 1 ? Tensor() : head_tail_layout(s.sq, ranks);
-        expect_whole(w, l, ranks, layout, ShardBounds(s, kFloat32, std::string(c.name) == "dropout"));
-      }
+    for (int64_t ranks : {1, 2}) {
+      SCOPED_TRACE(str_cat(c.name, ", ", ranks));
+      const Tensor layout = ranks == 1 ? Tensor() : head_tail_layout(s.sq, ranks);
+      expect_whole(w, ranks, layout, ShardBounds(s, kFloat32, std::string(c.name) == "dropout"));
+    }
   }
 }
 
@@ -164,30 +135,23 @@ TEST(ContextParallel, DocumentLayout) {
   const ShardSizes s;
   const Tensor layout = document_layout(testing::document_ids(s.sq), 4);
   const WholeCall w(s, kFloat32, shard_cases()[3], 13);
-  for (Lowering l : {kAllGather, kRing}) {
-    SCOPED_TRACE(kNames[l]);
-    expect_whole(w, l, 4, layout, ShardBounds(s, kFloat32, false));
-  }
+  expect_whole(w, 4, layout, ShardBounds(s, kFloat32, false));
 }
 
 // Partial results are merged in f32: a bf16 ring is as close to f64 as one bf16 call may be.
 TEST(ContextParallel, RingInBFloat16SumsInF32) {
   const ShardSizes s;
   const WholeCall w(s, kBFloat16, shard_cases()[1], 14);
-  expect_whole(w, kRing, 8, Tensor(), ShardBounds(s, kBFloat16, false));
+  expect_whole(w, 8, Tensor(), ShardBounds(s, kBFloat16, false));
 }
 
 TEST(ContextParallel, CountsOfExchanges) {
-  using Counts = std::map<std::string, int>;
   const ShardSizes s{.hkv = 4};
   const ShardBounds bounds(s, kFloat32, false);
   const WholeCall causal(s, kFloat32, shard_cases()[1], 15), window(s, kFloat32, shard_cases()[2], 15);
-  EXPECT_EQ(expect_whole(causal, kAllGather, 4, {}, bounds), (Counts{{"all_gather", 2}, {"reduce_scatter", 1}}));
-  EXPECT_EQ(expect_whole(causal, kRing, 4, {}, bounds), (Counts{{"permute", 3 + 6}}));
-  // Besides out, dout and the gradients: lse, max and dlse, which are requested here.
-  EXPECT_EQ(expect_whole(causal, kUlysses, 4, {}, bounds), (Counts{{"all_to_all", 8 + 3}}));
+  EXPECT_EQ(expect_whole(causal, 4, {}, bounds), 3 + 6);
   // A window no wider than a rank's keys: one neighbour.
-  EXPECT_EQ(expect_whole(window, kRing, 4, {}, bounds), (Counts{{"permute", 1 + 2}}));
+  EXPECT_EQ(expect_whole(window, 4, {}, bounds), 1 + 2);
 }
 
 TEST(ContextParallel, RingSteps) {
@@ -205,16 +169,6 @@ TEST(ContextParallel, RingSteps) {
   // The second document is on ranks 0, 1 and 2.
   EXPECT_EQ(steps(shard_cases()[3], {}), (Steps{true, true, true, false}));
   EXPECT_EQ(steps(shard_cases()[1], head_tail_layout(s.sq, 4)), (Steps{true, true, true, true}));
-}
-
-TEST(ContextParallel, UlyssesNeedsKeyHeads) {
-  const ShardSizes s;
-  const WholeCall w(s, kFloat32, shard_cases()[0], 17);
-  ContextCall call{w.call.attrs, w.call.operands, {}, {}, {}, {}, {.size = 4, .rank = full({}, 0, {.dtype = kInt64})}};
-  EXPECT_EQ(
-      error_of([&] { cp_ulysses(call); }),
-      "cp_ulysses: 2 key heads of a rank cannot be divided among 4 ranks; degree 2 fits, or pass keys around a ring "
-      "or gather them (cp_ring, cp_all_gather)");
 }
 
 }  // namespace

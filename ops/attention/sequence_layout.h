@@ -2,15 +2,9 @@
 // is a permutation of positions: rank 0's, then rank 1's, ..., an equal number each, ascending within a rank. It is
 // data, made by ordinary ops, eagerly or in a captured step.
 #pragma once
-#include <vector>
-
 #include "framework/tensor/tensor.h"
 
 namespace weft {
-
-/// i64 [length]: the sequence is split into 2c chunks; rank i owns chunks i and 2c - 1 - i. Throws unless 2c divides
-/// the length.
-Tensor head_tail_layout(int64_t length, int64_t ranks);
 
 /// i64 [S] for packed documents. document_ids: integers [S] or [rows, S], equal within a document, whose tokens are
 /// contiguous. Each document is split as in head_tail_layout. The first tokens of a document that do not fill 2c chunks
@@ -18,10 +12,5 @@ Tensor head_tail_layout(int64_t length, int64_t ranks);
 /// the segments in which no row begins a document are split this way. This is equally balanced: along each segment, the
 /// work of every row grows linearly. Throws unless c divides S.
 Tensor document_layout(const Tensor& document_ids, int64_t ranks);
-
-/// The number of (query, key) pairs that each rank's queries see: keys of their own document at or before them. layout:
-/// as made above (undefined: in order); document_ids undefined: one document.
-std::vector<int64_t> causal_pairs(int64_t length, int64_t ranks, const Tensor& layout = {},
-                                  const Tensor& document_ids = {});
 
 }  // namespace weft

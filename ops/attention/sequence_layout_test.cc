@@ -32,17 +32,35 @@ Tensor ids(const std::vector<int64_t>& lengths) {
   return Tensor::from_vector<int64_t>(id, {static_cast<int64_t>(id.size())});
 }
 
+// The number of (query, key) pairs that each rank's queries see: keys of their own document at or before them. layout
+// undefined: in order; document_ids undefined: one document.
+std::vector<int64_t> causal_pairs(int64_t length, int64_t ranks, const Tensor& layout = {},
+                                  const Tensor& document_ids = {}) {
+  std::vector<int64_t> at, id, pairs(static_cast<size_t>(ranks));
+  if (layout.defined()) at = layout.contiguous().to_vector<int64_t>();
+  if (document_ids.defined()) id = cast(document_ids, kInt64).contiguous().to_vector<int64_t>();
+  std::vector<int64_t> seen(static_cast<size_t>(length), 1);
+  for (size_t i = 1; i < seen.size(); ++i)
+    if (id.empty() || id[i] == id[i - 1]) seen[i] = seen[i - 1] + 1;
+  for (int64_t i = 0; i < length; ++i)
+    pairs[static_cast<size_t>(i / (length / ranks))] +=
+        seen[static_cast<size_t>(at.empty() ? i : at[static_cast<size_t>(i)])];
+  return pairs;
+}
+
+Tensor one_document_layout(int64_t n, int64_t ranks) { return document_layout(zeros({n}, {.dtype = kInt64}), ranks); }
+
 // A row of causal work: query p sees p + 1 keys. In order, counting half of the diagonal, rank i has 2i + 1 shares.
 TEST(SequenceLayout, HeadTailIsEqualWorkWhereInOrderIsNot) {
   for (int64_t c : {1, 2, 3, 4, 8, 16}) {
     const int64_t n = 48 * c, own = n / c;
-    const Tensor layout = head_tail_layout(n, c);
+    const Tensor layout = one_document_layout(n, c);
     expect_layout(layout, n, c);
     const std::vector<int64_t> work = causal_pairs(n, c, layout), in_order = causal_pairs(n, c);
     for (int64_t w : work) EXPECT_EQ(w, n * (n + 1) / 2 / c);
     EXPECT_EQ(2 * in_order.back() - own, (2 * c - 1) * (2 * in_order.front() - own));
   }
-  EXPECT_EQ(values(head_tail_layout(8, 2)), (std::vector<int64_t>{0, 1, 6, 7, 2, 3, 4, 5}));
+  EXPECT_EQ(values(one_document_layout(8, 2)), (std::vector<int64_t>{0, 1, 6, 7, 2, 3, 4, 5}));
 }
 
 TEST(SequenceLayout, DocumentsAreBalancedEach) {
@@ -91,10 +109,6 @@ TEST(SequenceLayout, RowsShareALayout) {
   }
 }
 
-TEST(SequenceLayout, OneDocumentIsHeadTail) {
-  EXPECT_EQ(values(document_layout(zeros({24}, {.dtype = kInt64}), 3)), values(head_tail_layout(24, 3)));
-}
-
 // In a captured step, the ids come from a batch.
 TEST(SequenceLayout, InACapturedStep) {
   const Tensor id = ids({5, 9, 10}), other = ids({12, 12});
@@ -105,8 +119,6 @@ TEST(SequenceLayout, InACapturedStep) {
 }
 
 TEST(SequenceLayout, Errors) {
-  EXPECT_EQ(testing::error_of([] { head_tail_layout(20, 4); }),
-            "head_tail_layout: length 20 on 4 ranks; need a multiple of 8");
   EXPECT_EQ(testing::error_of([] { document_layout(zeros({10}, {.dtype = kInt64}), 4); }),
             "document_layout: length 10 on 4 ranks; need a multiple of 4");
 }

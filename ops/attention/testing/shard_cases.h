@@ -12,6 +12,7 @@
 #include "framework/testing/values.h"
 #include "ops/attention/flex_attention.h"
 #include "ops/attention/record.h"
+#include "ops/attention/sequence_layout.h"
 #include "ops/core/core.h"
 
 namespace weft::testing {
@@ -31,6 +32,11 @@ inline Tensor document_ids(int64_t n) {
   std::vector<int64_t> id;
   for (int64_t i = 0; i < n; ++i) id.push_back(i < n / 5 ? 0 : i < n / 2 + 1 ? 1 : 2);
   return Tensor::from_vector<int64_t>(id, {n});
+}
+
+/// The layout of one document: rank i owns chunks i and 2c - 1 - i.
+inline Tensor head_tail_layout(int64_t length, int64_t ranks) {
+  return document_layout(zeros({length}, {.dtype = kInt64}), ranks);
 }
 
 inline std::vector<ShardCase> shard_cases() {
