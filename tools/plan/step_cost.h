@@ -46,14 +46,4 @@ struct FsdpSeconds {
 };
 FsdpSeconds fsdp_seconds(const Workload& setup, int gpus);
 
-/// The work of one rank for all layers of one microbatch, for comparison with graphs: FLOPs of products in forward and
-/// backward.
-double product_flops(const Workload& setup, const Candidate& candidate);
-/// Bytes of a rank's collectives of one microbatch: gathers and scatters over tp, gathers and reductions over the data
-/// dimensions (the larger of operand and result).
-struct CollectiveBytes {
-  double tp_gathered = 0, tp_scattered = 0, data_gathered = 0, data_reduced = 0;
-};
-CollectiveBytes collective_bytes(const Workload& setup, const Candidate& candidate);
-
 }  // namespace weft::planner

@@ -6,6 +6,7 @@
 #include "compiler/cost/collective_seconds.h"
 #include "distributed/launch/compile.h"
 #include "tools/plan/testing/on_h100.h"
+#include "tools/plan/testing/step_sums.h"
 #include "tools/step/model_step.h"
 
 namespace weft::planner {

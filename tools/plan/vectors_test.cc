@@ -15,6 +15,7 @@
 #include "tools/plan/limits.h"
 #include "tools/plan/pipeline_cost.h"
 #include "tools/plan/search.h"
+#include "tools/plan/testing/step_sums.h"
 #include "tools/plan/what_if.h"
 
 namespace weft::planner {

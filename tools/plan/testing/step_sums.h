@@ -1,0 +1,38 @@
+// The work of one rank for all layers of one microbatch, for comparison with graphs.
+#pragma once
+#include "tools/plan/layer_cost.h"
+
+namespace weft::planner {
+
+/// FLOPs of products in forward and backward.
+inline double product_flops(const Workload& setup, const Candidate& c) {
+  const auto d = [](int64_t n) { return static_cast<double>(n); };
+  const Costs costs(setup, c);
+  const LayerCosts model(setup, costs);
+  return 3 *
+         (d(model.dense_layers) * model.dense.flops + d(model.expert_layers) * model.expert.flops + model.head.flops);
+}
+
+/// Bytes of a rank's collectives: gathers and scatters over tp, gathers and reductions over the data dimensions (the
+/// larger of operand and result).
+struct CollectiveBytes {
+  double tp_gathered = 0, tp_scattered = 0, data_gathered = 0, data_reduced = 0;
+};
+inline CollectiveBytes collective_bytes(const Workload& setup, const Candidate& c) {
+  const auto d = [](int64_t n) { return static_cast<double>(n); };
+  const Costs costs(setup, c);
+  const LayerCosts model(setup, costs);
+  const double layers = d(setup.model.layers), e = costs.element(), stream = costs.stream();
+  const double parameters = d(model.dense_layers) * model.dense.dense + d(model.expert_layers) * model.expert.dense,
+               table = d(setup.model.table_parameters()) / c.tp;
+  CollectiveBytes b;
+  if (c.tp > 1) {
+    b.tp_gathered = (2 * layers + 1 + 4 * layers + 2) * stream;
+    b.tp_scattered = (4 * layers + 2) * stream;
+  }
+  if (c.zero == 3) b.data_gathered = (2 * parameters + 3 * table) * e;  // backward does not read the embedding
+  b.data_reduced = (parameters + 2 * table) * kMasterBytes;
+  return b;
+}
+
+}  // namespace weft::planner
