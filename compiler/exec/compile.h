@@ -343,11 +343,11 @@ class Compiled {
 
 /// Compiles `fn`: the first call with new argument types captures it, later calls replay. fn returns nothing, a Tensor,
 /// or a tuple, array, vector or aggregate of them; it may read and write cells. Everything else that it uses is a
-/// constant of the capture, except the values of HostFlag and arguments: host values, and tensors that it closes over
-/// or makes from host values. A variable that gets another tensor after the capture changes nothing: pass the tensor as
-/// an argument, or keep it in a Buffer. report() lists host values; CompileOptions::check_capture finds values and
-/// tensors that change. Inside a capture the call is inlined. Call compile() once, not in a loop: each compiled
-/// function captures anew.
+/// constant of the capture, except HostFlags and arguments: host values, and tensors that it closes over or makes from
+/// host values. A variable that gets another tensor after the capture changes nothing: pass the tensor as an argument,
+/// or keep it in a Buffer. report() lists host values; CompileOptions::check_capture finds values and tensors that
+/// change. Inside a capture the call is inlined. Call compile() once, not in a loop: each compiled function captures
+/// anew.
 template <class Fn>
 Compiled<std::decay_t<Fn>> compile(Fn&& fn, CompileOptions options = {},
                                    std::source_location loc = std::source_location::current()) {
