@@ -5,17 +5,15 @@
 #include <gloo/rendezvous/context.h>
 #include <gloo/rendezvous/file_store.h>
 #include <gloo/transport/tcp/device.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <functional>
 
 #include "absl/flags/flag.h"
 #include "distributed/comm/gloo/world.h"
 #include "framework/base/thread_pool.h"
 #include "tools/bench/benchmark.h"
+#include "tools/bench/ranks.h"
 
 ABSL_FLAG(int32_t, ranks, 2, "processes, each with one rank");
 ABSL_FLAG(int32_t, rounds, 20, "turns of each side; the least time of one counts");
@@ -88,28 +86,8 @@ class Rank {
 
 void run(Report& report) {
   const int n = absl::GetFlag(FLAGS_ranks);
-  std::string folder = (std::filesystem::temp_directory_path() / "weft-XXXXXX").string();
-  if (!mkdtemp(folder.data())) throw Error(Code::kUnavailable, "cannot make a folder");
   set_num_threads(1);
-  std::vector<pid_t> children;
-  for (int r = 1; r < n; ++r) {
-    const pid_t child = fork();
-    if (child == 0) {
-      Report own("child");
-      try {
-        Rank(folder, r, n).run(own);
-      } catch (const std::exception& e) {
-        std::fprintf(stderr, "rank %d: %s\n", r, e.what());
-        _exit(1);
-      }
-      _exit(0);
-    }
-    children.push_back(child);
-  }
-  report.fact("ranks", std::to_string(n));
-  Rank(folder, 0, n).run(report);
-  for (const pid_t child : children) waitpid(child, nullptr, 0);
-  std::filesystem::remove_all(folder);
+  run_ranks(n, report, [n](const std::string& folder, int rank, Report& to) { Rank(folder, rank, n).run(to); });
 }
 
 }  // namespace

@@ -1,13 +1,10 @@
 // shared_memory: all-reduce between processes of this host through shared memory, beside copies by the same processes
 // at once. The bound of an all-reduce is dist::shared_memory_floor; a copy of S bytes moves 2 S.
 #include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <filesystem>
 #include <functional>
 #include <new>
 #include <string>
@@ -17,6 +14,7 @@
 #include "distributed/comm/shared/world.h"
 #include "framework/base/thread_pool.h"
 #include "tools/bench/benchmark.h"
+#include "tools/bench/ranks.h"
 #include "tools/plan/limits.h"
 
 ABSL_FLAG(int32_t, ranks, 2, "processes, each with one rank");
@@ -134,29 +132,10 @@ class Rank {
 
 void run(Report& report) {
   const int n = absl::GetFlag(FLAGS_ranks);
-  std::string folder = (std::filesystem::temp_directory_path() / "weft-XXXXXX").string();
-  if (!mkdtemp(folder.data())) throw Error(Code::kUnavailable, "cannot make a folder");
-  std::vector<pid_t> children;
-  for (int r = 1; r < n; ++r) {
-    const pid_t child = fork();
-    if (child == 0) {
-      Report own("child");
-      set_num_threads(absl::GetFlag(FLAGS_threads));
-      try {
-        Rank(folder, r, n).run(own);
-      } catch (const std::exception& e) {
-        std::fprintf(stderr, "rank %d: %s\n", r, e.what());
-        _exit(1);
-      }
-      _exit(0);
-    }
-    children.push_back(child);
-  }
-  set_num_threads(absl::GetFlag(FLAGS_threads));
-  report.fact("ranks", std::to_string(n));
-  Rank(folder, 0, n).run(report);
-  for (const pid_t child : children) waitpid(child, nullptr, 0);
-  std::filesystem::remove_all(folder);
+  run_ranks(n, report, [n](const std::string& folder, int rank, Report& to) {
+    set_num_threads(absl::GetFlag(FLAGS_threads));
+    Rank(folder, rank, n).run(to);
+  });
 }
 
 }  // namespace
