@@ -31,7 +31,6 @@ class Writer {
       each(v);
     }
   }
-  static constexpr bool kReads = false;
   std::string text() { return std::move(out_) + "\n"; }
 
  private:
@@ -84,7 +83,6 @@ class Reader : TextReader {
       each(values[static_cast<int>(i)]);
     }
   }
-  static constexpr bool kReads = true;
   void end() {
     skip();
     if (pos_ < text_.size()) fail("the end of the text");

@@ -109,14 +109,12 @@ class Interpreter {
     may_alias_.assign(k_.instrs.size(), true);
     for (const Segment& s : k_.segments) {
       std::vector<char> stored_since(k_.instrs.size(), 0);
-      bool stored = false;
       for (int i : s.instrs) {
         const Instr& in = k_.instrs[i];
         for (int x : {in.a, in.b, in.c})
           if (x >= 0 && stored_since[x]) may_alias_[x] = false;
         if (in.op == Op::kStore)
           for (int j : s.instrs) stored_since[j] = 1;
-        stored |= in.op == Op::kStore;
         stored_since[i] = 0;
       }
       // A value that is loaded once must survive later stores.

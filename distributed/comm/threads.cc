@@ -274,7 +274,6 @@ class ThreadWork final : public Work {
   bool done() override { return group_->done(*op_); }
   Deadline all_started() const override { return op_->all_started; }
   uint64_t number() const override { return op_->id; }
-  Op& op() { return *op_; }
 
  private:
   Ref<Group> group_;

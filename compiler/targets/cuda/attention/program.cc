@@ -177,8 +177,7 @@ AttentionPart AttentionProgram::query_grad_part(const AttentionSpec& base, const
 }
 AttentionSpec AttentionProgram::key_grad_spec(const AttentionSpec& base, const Sizes& z) const {
   const AttentionPart part = key_grad_part(base, z);
-  return part == AttentionPart::kKeyGrad ? key_grad_tiles(base, z.kv_len, z.block_q, z.block_kv)
-                                         : hopper_grad_tiles(base, part);
+  return part == AttentionPart::kKeyGrad ? key_grad_tiles(base, z.kv_len, z.block_kv) : hopper_grad_tiles(base, part);
 }
 AttentionSpec AttentionProgram::query_grad_spec(const AttentionSpec& base, const Sizes& z) const {
   const AttentionPart part = query_grad_part(base, z);

@@ -66,7 +66,7 @@ AttentionSpec forward_tiles(AttentionSpec s, int64_t rows, int64_t block_q) {
   return fitted(s, AttentionPart::kForward, "forward");
 }
 
-AttentionSpec key_grad_tiles(AttentionSpec s, int64_t keys, int64_t block_q, int64_t block_kv) {
+AttentionSpec key_grad_tiles(AttentionSpec s, int64_t keys, int64_t block_kv) {
   s.value_cols = std::min(widest(s), s.type == kFloat32 ? 64 : 128);
   return fitted(grad_tiles(s, keys, block_kv, 64), AttentionPart::kKeyGrad, "gradients of keys and values");
 }

@@ -10,7 +10,7 @@ inline constexpr int kMostSharedBytes = 166912;
 /// block_q, block_kv: of the block mask, 0 if there is none. A tile never crosses the edge of a block. They throw, with
 /// the figures, if the head dims do not fit.
 AttentionSpec forward_tiles(AttentionSpec s, int64_t rows, int64_t block_q);
-AttentionSpec key_grad_tiles(AttentionSpec s, int64_t keys, int64_t block_q, int64_t block_kv);
+AttentionSpec key_grad_tiles(AttentionSpec s, int64_t keys, int64_t block_kv);
 AttentionSpec query_grad_tiles(AttentionSpec s, int64_t rows, int64_t block_q);
 AttentionSpec table_grad_tiles(AttentionSpec s, int64_t rows, int64_t block_q);
 

@@ -21,8 +21,7 @@ struct ValueBuffer {
 class SequenceOperation final : public Operation {
  public:
   SequenceOperation(const char* name, const Graph& g, std::span<const StridedView> in, std::span<const StridedView> out,
-                    const GpuProperties& gpu, int alignment, const OperationOptions& options)
-      : name_(name) {
+                    const GpuProperties& gpu, int alignment, const OperationOptions& options) {
     WEFT_CHECK_AS(kUnavailable, g.captured.empty() && g.cells.empty(), name,
                   ": its definition captures tensors or cells; CUDA has no kernel for it yet");
     std::vector<std::vector<StridedView>> views(g.size());
@@ -130,7 +129,6 @@ class SequenceOperation final : public Operation {
     steps_.push_back({std::move(operation), first, std::move(in), std::move(out)});
   }
 
-  const char* name_;
   std::vector<Kernel> kernels_;
   std::vector<OperationStep> steps_;
   int64_t workspace_ = 0, most_scratch_ = 0, step_scratch_ = 0;
