@@ -35,6 +35,13 @@ std::string most_common(const std::map<uint32_t, std::string>& values) {
 
 }  // namespace
 
+Failure failure_of(Code code, const std::string& text) {
+  Failure f;
+  f.set_code(static_cast<uint32_t>(code));
+  f.set_text(text);
+  return f;
+}
+
 std::string name_of(const Process& p) { return str_cat("rank ", placed(p)); }
 
 std::string ranks_text(const std::vector<uint32_t>& ranks) {

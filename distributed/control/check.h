@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "distributed/control/state.h"
+#include "framework/base/error.h"
 
 namespace weft::control {
 
@@ -14,6 +15,7 @@ End difference_of(const std::map<uint32_t, Member>& members);
 std::string ranks_text(const std::vector<uint32_t>& ranks);
 /// ranks_text() with the host and pid of each rank: "ranks 2 (host b, pid 7) and 3 (host b, pid 8)".
 std::string names_text(const std::vector<const Process*>& processes);
+Failure failure_of(Code code, const std::string& text);
 /// "2.4 s".
 std::string seconds_text(int64_t ms);
 

@@ -37,13 +37,6 @@ std::string what_of(const MemberMessage& m) {
   }
 }
 
-Failure failure_of(Code code, const std::string& text) {
-  Failure f;
-  f.set_code(static_cast<uint32_t>(code));
-  f.set_text(text);
-  return f;
-}
-
 }  // namespace
 
 MemberMessage Session::headed(MemberMessage m, uint64_t sequence) const {

@@ -11,13 +11,6 @@ namespace {
 
 using Stage = ServiceState::Stage;
 
-Failure failure_of(Code code, const std::string& text) {
-  Failure f;
-  f.set_code(static_cast<uint32_t>(code));
-  f.set_text(text);
-  return f;
-}
-
 End cause_of(Code code, int64_t rank, const std::string& text) {
   End end;
   *end.mutable_cause() = failure_of(code, text);
