@@ -54,7 +54,7 @@ class ChannelsLast {
     return emit(op, std::span<const Value>(in.begin(), in.size()), std::move(attrs));
   }
   Value emit(const OpDef& op, std::span<const Value> in, Attrs attrs) {
-    return {r_.graph().add(new_node(r_.graph(), op, in, std::move(attrs), *from_)), 0};
+    return add_node(r_.graph(), op, in, std::move(attrs), *from_);
   }
 
   const Moved* moved(Value v) const {

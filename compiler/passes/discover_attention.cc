@@ -346,7 +346,7 @@ class Discovery {
   Value emit(Rewriter& r, const Found& f) const {
     const Node &softmax = g_.node(f.softmax), &scores = g_.node(f.scores), &out = g_.node(f.out);
     auto add = [&](const OpDef& op, const std::vector<Value>& in, Attrs attrs) {
-      return Value{r.graph().add(new_node(r.graph(), op, in, std::move(attrs), softmax)), 0};
+      return add_node(r.graph(), op, in, std::move(attrs), softmax);
     };
     auto shaped = [&](Value v, const Shape& shape) {
       return r.graph().type(v).shape == shape ? v : add(reshape_op, {v}, {{"shape", shape}});

@@ -254,7 +254,7 @@ class Discovery {
 
   Value emit(Rewriter& r, const Node& loss, const Found& f) const {
     auto add = [&](const OpDef& op, const std::vector<Value>& in, Attrs attrs) {
-      return Value{r.graph().add(new_node(r.graph(), op, in, std::move(attrs), loss)), 0};
+      return add_node(r.graph(), op, in, std::move(attrs), loss);
     };
     auto shaped = [&](Value v, const Shape& shape) {
       return r.graph().type(v).shape == shape ? v : add(reshape_op, {v}, {{"shape", shape}});

@@ -131,7 +131,7 @@ class Panels {
   }
 
   static Value emit(Rewriter& r, const OpDef& op, std::initializer_list<Value> in, Attrs attrs, const Node& from) {
-    return {r.graph().add(new_node(r.graph(), op, {in.begin(), in.size()}, std::move(attrs), from)), 0};
+    return add_node(r.graph(), op, {in.begin(), in.size()}, std::move(attrs), from);
   }
 
   Rewriter& outer_;

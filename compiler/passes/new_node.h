@@ -27,6 +27,11 @@ inline Node new_node(const Graph& to, const OpDef& op, std::span<const Value> in
   return n;
 }
 
+/// Adds new_node() to `graph`; returns its first result.
+inline Value add_node(Graph& graph, const OpDef& op, std::span<const Value> in, Attrs attrs, const Node& replaced) {
+  return {graph.add(new_node(graph, op, in, std::move(attrs), replaced)), 0};
+}
+
 /// " at model.cc:43" for notes; empty for a node without a line.
 inline std::string at_line(const Node& n) {
   const std::string line = n.line.to_string();

@@ -64,7 +64,7 @@ class Rearranger {
   static uint64_t key(Value v) { return static_cast<uint64_t>(v.node) << 8 | static_cast<uint64_t>(v.index); }
 
   Value emit(const OpDef& op, std::span<const Value> in, Attrs attrs) {
-    return {r_.graph().add(new_node(r_.graph(), op, in, std::move(attrs), *from_)), 0};
+    return add_node(r_.graph(), op, in, std::move(attrs), *from_);
   }
   Value emit(const OpDef& op, std::initializer_list<Value> in, Attrs attrs = {}) {
     return emit(op, std::span<const Value>(in.begin(), in.size()), std::move(attrs));

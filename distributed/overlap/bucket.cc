@@ -58,7 +58,7 @@ class Applier {
   }
 
   Value add(const OpDef& op, std::initializer_list<Value> in, Attrs attrs, const Node& n) {
-    return {r_.graph().add(new_node(r_.graph(), op, std::span(in.begin(), in.size()), std::move(attrs), n)), 0};
+    return add_node(r_.graph(), op, std::span(in.begin(), in.size()), std::move(attrs), n);
   }
   Value reshaped(Value v, const Shape& shape, const Node& n) {
     return r_.graph().type(v).shape == shape ? v : add(reshape_op, {v}, {{"shape", shape}}, n);
@@ -98,7 +98,7 @@ class Applier {
       sizes.push_back(r_.graph().type(v).shape[1]);
       packed.push_back(v);
     }
-    const Value whole{r_.graph().add(new_node(r_.graph(), concat_op, packed, {{"dim", int64_t{1}}}, first)), 0};
+    const Value whole = add_node(r_.graph(), concat_op, packed, {{"dim", int64_t{1}}}, first);
     Attrs attrs = first.attrs;
     if (scatter || gather) attrs = attrs.with("dim", int64_t{0});
     const Value done = add(op, {whole}, attrs, first);

@@ -423,13 +423,12 @@ Ref<Graph> apply_schedule(const Graph& g, const OverlapSchedule& s) {
       copy({e.node, 0});
     } else if (e.kind == ScheduleEvent::kStart) {
       const Value in = copy(n.inputs[0]);
-      const Value out{r.graph().add(new_node(r.graph(), *start_form(*n.op), {&in, 1}, n.attrs, n)), 0};
+      const Value out = add_node(r.graph(), *start_form(*n.op), {&in, 1}, n.attrs, n);
       started[e.node] = {in, out};
     } else {
       const auto [in, out] = started.at(e.node);
       const Value both[] = {out, in};
-      r.map({e.node, 0},
-            {r.graph().add(new_node(r.graph(), collective_wait_op, both, {{"site", n.attrs.i("site")}}, n)), 0});
+      r.map({e.node, 0}, add_node(r.graph(), collective_wait_op, both, {{"site", n.attrs.i("site")}}, n));
     }
   }
   copy.copy_results();

@@ -84,7 +84,7 @@ class PartMaker {
   /// Adds the result sum + x for the node of a microbatch_sum.
   void add_to_sum(Value sum, const Node& n, Value x) {
     const Value operands[] = {operand(sum, n.outputs[0]), x};
-    const Value added{graph().add(new_node(graph(), pointwise_op("add"), operands, {}, n)), 0};
+    const Value added = add_node(graph(), pointwise_op("add"), operands, {}, n);
     const auto at = std::find(part_.in.begin(), part_.in.end(), sum) - part_.in.begin();
     part_.adds_to[static_cast<size_t>(at)] = result(sum, added);
   }
@@ -92,9 +92,9 @@ class PartMaker {
   Value zeros(const TensorType& type, const Node& like) {
     const Attrs attrs = is_floating(type.dtype) ? Attrs{{"value", 0.0}, {"dtype", type.dtype}}
                                                 : Attrs{{"value", int64_t{0}}, {"dtype", type.dtype}};
-    const Value v{graph().add(new_node(graph(), constant_op, {}, attrs, like)), 0};
+    const Value v = add_node(graph(), constant_op, {}, attrs, like);
     if (type.shape.empty()) return v;
-    return {graph().add(new_node(graph(), broadcast_op, {&v, 1}, {{"shape", type.shape}}, like)), 0};
+    return add_node(graph(), broadcast_op, {&v, 1}, {{"shape", type.shape}}, like);
   }
 
   Part finish() { return std::move(part_); }

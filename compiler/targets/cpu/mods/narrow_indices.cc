@@ -47,7 +47,7 @@ class Narrower {
   At& operand(const Node& n, size_t i) { return values_[static_cast<size_t>(n.inputs[i].node)]; }
 
   Value added(const OpDef& op, std::span<const Value> in, Attrs attrs, const Node& like) {
-    return {out_->add(new_node(*out_, op, in, std::move(attrs), like)), 0};
+    return add_node(*out_, op, in, std::move(attrs), like);
   }
   Value wide(At& at, const Node& n) {
     if (at.wide.node < 0) at.wide = added(cast_op, {{at.narrow}}, Attrs{{"dtype", kInt64}}, n);
