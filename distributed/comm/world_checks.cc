@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <random>
 
 #include "framework/base/error.h"
 
@@ -32,6 +33,13 @@ uint64_t key_of(const std::string& text) {
   uint64_t h = 0xcbf29ce484222325;
   for (const char c : text) h = (h ^ static_cast<uint8_t>(c)) * 0x100000001b3;
   return h ? h : 1;
+}
+
+std::string random_text() {
+  std::random_device random;
+  std::string text;
+  while (text.size() < 32) text += "0123456789abcdef"[random() % 16];
+  return text;
 }
 
 std::string own_network() {

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <map>
-#include <random>
 #include <sstream>
 #include <thread>
 
@@ -25,13 +24,6 @@ using Lock = std::unique_lock<std::mutex>;
 constexpr size_t kMaxEarlyOpens = 1 << 16;
 constexpr auto kLeaveTimeout = std::chrono::seconds(2);
 constexpr auto kShortLeaveTimeout = std::chrono::milliseconds(200);  // the others learn the cause from another source
-
-std::string random_text() {
-  std::random_device random;
-  std::string text;
-  while (text.size() < 32) text += "0123456789abcdef"[random() % 16];
-  return text;
-}
 
 std::string own_host() {
   char name[256] = {};
@@ -73,7 +65,7 @@ struct GlooWorld::State final : wire::Hub, std::enable_shared_from_this<GlooWorl
   }
 
   void join(Store& store, const std::vector<int>& local_ranks, Store::Deadline deadline) {
-    if (local_ranks[0] == 0) store.set("gloo/token", random_text());
+    if (local_ranks[0] == 0) store.set("gloo/token", internal::random_text());
     for (int r : local_ranks)
       store.set(key_of(r), str_cat(local_ranks[0], " ", getpid(), " ", own_host(), " ", internal::own_network()));
     for (int r = 0; r < size; ++r) {

@@ -11,9 +11,9 @@
 #include <cstddef>
 #include <cstring>
 #include <map>
-#include <random>
 #include <sstream>
 
+#include "distributed/comm/world_checks.h"
 #include "framework/base/error.h"
 
 namespace weft::dist::shared {
@@ -37,13 +37,6 @@ struct Hello {
 struct Address {
   std::string name, token;
 };
-
-std::string random_text() {
-  std::random_device random;
-  std::string text;
-  while (text.size() < 32) text += "0123456789abcdef"[random() % 16];
-  return text;
-}
 
 std::string key_of(int rank) { return str_cat("shared_memory/rank_", rank); }
 
@@ -150,7 +143,7 @@ std::vector<PeerProcess> connect_processes(Store& store, int size, const std::ve
   hello.size = size;
   hello.count = static_cast<int32_t>(own.size());
   for (size_t i = 0; i < own.size(); ++i) hello.ranks[i] = own[i]->rank();
-  const Address mine{str_cat("weft-", getpid(), "-", random_text()), random_text()};
+  const Address mine{str_cat("weft-", getpid(), "-", internal::random_text()), internal::random_text()};
   Fd listener = make_socket();
   socklen_t length;
   const sockaddr_un address = socket_address(mine.name, &length);

@@ -5,6 +5,7 @@
 #include <sys/types.h>
 
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "distributed/comm/shared/segment.h"
