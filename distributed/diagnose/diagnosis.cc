@@ -169,6 +169,12 @@ class Analysis {
     return least->second[0];
   }
 
+  // A rank whose value is not the value of `odd`, and its value.
+  template <class T>
+  static const std::pair<const int, T>& other_than(const std::map<int, T>& by_rank, int odd) {
+    return *std::find_if(by_rank.begin(), by_rank.end(), [&](const auto& p) { return p.second != by_rank.at(odd); });
+  }
+
   bool other_plan() {
     std::map<int, std::map<int, uint64_t>> hashes;  // by number and rank
     for (const auto& [key, plan] : job_.plans) hashes[key.first][key.second] = plan->hash;
@@ -243,11 +249,10 @@ class Analysis {
     for (const auto& [run, by_rank] : plans) {
       const auto odd = odd_one(by_rank);
       if (!odd) continue;
-      const auto other =
-          std::find_if(by_rank.begin(), by_rank.end(), [&](const auto& p) { return p.second != by_rank.at(*odd); });
+      const auto& other = other_than(by_rank, *odd);
       blame(Fault::kMismatched, *odd,
-            str_cat(name(*odd), " called compiled step ", by_rank.at(*odd), " where rank ", other->first,
-                    " called compiled step ", other->second, ", as call ", run,
+            str_cat(name(*odd), " called compiled step ", by_rank.at(*odd), " where rank ", other.first,
+                    " called compiled step ", other.second, ", as call ", run,
                     " of all compiled steps; all ranks need the same host code"),
             "step");
       return true;
@@ -273,15 +278,14 @@ class Analysis {
     for (const auto& [key, by_rank] : kinds) {
       const auto odd = odd_one(by_rank);
       if (!odd) continue;
-      const auto other =
-          std::find_if(by_rank.begin(), by_rank.end(), [&](const auto& p) { return p.second != by_rank.at(*odd); });
-      const Record &r = records.at({key, *odd}), &o = records.at({key, other->first});
+      const auto& other = other_than(by_rank, *odd);
+      const Record &r = records.at({key, *odd}), &o = records.at({key, other.first});
       const auto alike = static_cast<size_t>(
-          std::count_if(by_rank.begin(), by_rank.end(), [&](const auto& p) { return p.second == other->second; }));
+          std::count_if(by_rank.begin(), by_rank.end(), [&](const auto& p) { return p.second == other.second; }));
       const std::string lonely = alone();
       blame(Fault::kMismatched, *odd,
-            str_cat(name(*odd), " started ", describe(trace(*odd), r, nullptr), ", and rank ", other->first, " ",
-                    text_of_record(trace(other->first), o),
+            str_cat(name(*odd), " started ", describe(trace(*odd), r, nullptr), ", and rank ", other.first, " ",
+                    text_of_record(trace(other.first), o),
                     !lonely.empty()              ? str_cat("; ", lonely)
                     : 2 * alike > by_rank.size() ? "; most ranks did the same"
                                                  : "; no plan says which is right"),
