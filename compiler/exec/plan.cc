@@ -383,22 +383,7 @@ class Planner {
       copy({t.from, aside, t.node});
       t.from = aside;
     }
-    scan_uses();
-  }
-
-  void scan_uses() {
-    for (PlanBuffer& b : plan_.buffers) b.first = b.last = -1;
-    for (int32_t t = 0; t < static_cast<int32_t>(plan_.launches.size()); ++t) {
-      const Launch& l = plan_.launches[t];
-      auto use = [&](int32_t b) {
-        PlanBuffer& x = plan_.buffers[b];
-        if (x.first < 0) x.first = t;
-        x.last = t;
-      };
-      for (const BufferPlace& p : l.in) use(p.buffer);
-      for (const BufferPlace& p : l.out) use(p.buffer);
-      if (l.workspace >= 0) use(l.workspace);
-    }
+    scan_uses(plan_);
   }
 
   // ---- buffers that several values use in turn ----
@@ -427,7 +412,7 @@ class Planner {
     }
     for (const CopyTask& t : finals_) copy(t);
     for (const CopyTask& t : late) copy(t);
-    scan_uses();
+    scan_uses(plan_);
   }
 
   void reuse_in_place() {

@@ -108,6 +108,8 @@ Device device_of(const Graph& g);
 MemoryPlan draft_plan(Ref<Graph> graph, std::span<const ArgumentLayout> arguments, Operations& operations);
 /// Whether a result can be computed in the memory of an argument of its type: nothing reads the argument later.
 bool fits_in_place(const MemoryPlan& plan, int32_t argument, const PlanOutput& result);
+/// Finds the first and the last launch that uses each buffer.
+void scan_uses(MemoryPlan& plan);
 /// Gives arena buffers their offsets.
 void lay_out(MemoryPlan& plan);
 /// MemoryPlan::live_bytes.

@@ -22,6 +22,21 @@ std::vector<Interval> arena_intervals(const MemoryPlan& plan, std::vector<int32_
 
 }  // namespace
 
+void scan_uses(MemoryPlan& plan) {
+  for (PlanBuffer& b : plan.buffers) b.first = b.last = -1;
+  for (int32_t t = 0; t < static_cast<int32_t>(plan.launches.size()); ++t) {
+    const Launch& l = plan.launches[t];
+    auto use = [&](int32_t b) {
+      PlanBuffer& x = plan.buffers[b];
+      if (x.first < 0) x.first = t;
+      x.last = t;
+    };
+    for (const BufferPlace& p : l.in) use(p.buffer);
+    for (const BufferPlace& p : l.out) use(p.buffer);
+    if (l.workspace >= 0) use(l.workspace);
+  }
+}
+
 void lay_out(MemoryPlan& plan) {
   std::vector<int32_t> which;
   std::vector<Interval> intervals = arena_intervals(plan, which);

@@ -236,17 +236,7 @@ MemoryPlan StampedPlan::finish(std::span<const Value> outputs) {
         {PlanOutput::kBlock, 0,
          place({StampPlace::kOutput, static_cast<int32_t>(o), 0}, type, contiguous_strides(type.shape))});
   }
-  for (int32_t t = 0; t < launches(); ++t) {
-    const Launch& l = plan_.launches[static_cast<size_t>(t)];
-    const auto use = [&](int32_t b) {
-      PlanBuffer& x = plan_.buffers[static_cast<size_t>(b)];
-      if (x.first < 0) x.first = t;
-      x.last = t;
-    };
-    for (const BufferPlace& p : l.in) use(p.buffer);
-    for (const BufferPlace& p : l.out) use(p.buffer);
-    if (l.workspace >= 0) use(l.workspace);
-  }
+  scan_uses(plan_);
   plan_.fixed_bytes = plan_.folded_bytes;
   for (size_t c = 0; c < plan_.cells.size(); ++c)
     if (plan_.cells[c].used) plan_.fixed_bytes += accounted(graph_.cells[c]->type.nbytes());
