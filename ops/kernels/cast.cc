@@ -123,23 +123,16 @@ void cast_copy(const StridedView& in, const StridedView& out) {
   strided_apply(fn, {&in, 1}, out, kGrain);
 }
 
-void fill(const StridedView& out, double value) {
-  StridedView v{&value, kFloat64, {}, {}};
-  alignas(8) char converted[8];
-  StridedView c{converted, out.dtype, {}, {}};
-  cast_copy(v, c);
-  cast_copy(c, out);
-}
-
-void fill_int(const StridedView& out, int64_t value) {
-  StridedView v{&value, kInt64, {}, {}};
-  alignas(8) char converted[8];
-  StridedView c{converted, out.dtype, {}, {}};
-  cast_copy(v, c);
-  cast_copy(c, out);
-}
-
 namespace {
+
+template <class T>
+void fill_with(const StridedView& out, T value) {
+  StridedView v{&value, DTypeOf<T>::value, {}, {}};
+  alignas(8) char converted[8];
+  StridedView c{converted, out.dtype, {}, {}};
+  cast_copy(v, c);
+  cast_copy(c, out);
+}
 
 // Writes value(0), value(1), ... to a vector, converted from T to its dtype.
 template <class T, class F>
@@ -159,6 +152,10 @@ void fill_range(const StridedView& out, const F& value) {
 }
 
 }  // namespace
+
+void fill(const StridedView& out, double value) { fill_with(out, value); }
+
+void fill_int(const StridedView& out, int64_t value) { fill_with(out, value); }
 
 void iota(const StridedView& out, double start, double step) {
   fill_range<double>(out, [=](int64_t i) { return start + static_cast<double>(i) * step; });
