@@ -57,6 +57,19 @@ void check_positive(const char* op, const char* what, const Shape& v) {
   for (int64_t n : v) WEFT_CHECK(n >= 1, op, ": ", what, " is ", v, "; need 1 or more");
 }
 
+ConvDims dims_of(const char* op, int spatial, const Sizes& stride, const Sizes& padding, const Sizes& dilation,
+                 int64_t groups) {
+  ConvDims d;
+  d.groups = groups;
+  d.stride = stride.of(spatial, op, "stride");
+  d.dilation = dilation.of(spatial, op, "dilation");
+  d.lo = d.hi = padding.of(spatial, op, "padding");
+  d.interior = Shape::filled(spatial, 0);
+  check_positive(op, "stride", d.stride);
+  check_positive(op, "dilation", d.dilation);
+  return d;
+}
+
 }  // namespace
 
 namespace internal {
@@ -65,14 +78,7 @@ Tensor conv_nd(const char* op, int spatial, const Arg& x, const Arg& weight, con
                const Padding& padding, const Sizes& dilation, int64_t groups) {
   LineScope line(x.line());
   const Operands in(op, spatial, x, weight, bias, groups, /*transposed=*/false);
-  ConvDims d;
-  d.groups = groups;
-  d.stride = stride.of(spatial, op, "stride");
-  d.dilation = dilation.of(spatial, op, "dilation");
-  d.lo = d.hi = padding.sizes.of(spatial, op, "padding");
-  d.interior = Shape::filled(spatial, 0);
-  check_positive(op, "stride", d.stride);
-  check_positive(op, "dilation", d.dilation);
+  ConvDims d = dims_of(op, spatial, stride, padding.sizes, dilation, groups);
   for (int64_t n : d.lo) WEFT_CHECK(n >= 0, op, ": padding is ", d.lo, "; need 0 or more");
   if (!padding.name.empty() && padding.name != "valid") {
     WEFT_CHECK(padding.name == "same", op, ": padding is '", padding.name, "'; need numbers, \"valid\" or \"same\"");
@@ -91,15 +97,8 @@ Tensor conv_transpose_nd(const char* op, int spatial, const Arg& x, const Arg& w
                          const Sizes& dilation) {
   LineScope line(x.line());
   const Operands in(op, spatial, x, weight, bias, groups, /*transposed=*/true);
-  ConvDims d;
-  d.groups = groups;
-  d.stride = stride.of(spatial, op, "stride");
-  d.dilation = dilation.of(spatial, op, "dilation");
-  d.lo = d.hi = padding.of(spatial, op, "padding");
-  d.interior = Shape::filled(spatial, 0);
+  const ConvDims d = dims_of(op, spatial, stride, padding, dilation, groups);
   const Shape more = output_padding.of(spatial, op, "output_padding");
-  check_positive(op, "stride", d.stride);
-  check_positive(op, "dilation", d.dilation);
   Shape extent;
   for (int i = 0; i < spatial; ++i) {
     WEFT_CHECK(d.lo[i] >= 0, op, ": padding is ", d.lo, "; need 0 or more");
