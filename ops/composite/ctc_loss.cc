@@ -6,6 +6,7 @@
 #include "framework/autodiff/grad.h"
 #include "ops/composite/activation.h"
 #include "ops/composite/loss_parts.h"
+#include "ops/composite/padded_rows.h"
 #include "ops/core/index.h"
 #include "ops/core/view.h"
 
@@ -47,13 +48,7 @@ Tensor in_rows(const Tensor& targets, const std::vector<int64_t>& lengths) {
   }
   WEFT_CHECK(total == targets.numel(), "ctc_loss: targets have shape ", targets.shape(), " and target lengths sum to ",
              total, "; need the sum, or targets [N, S]");
-  std::vector<Tensor> rows;
-  int64_t at = 0;
-  for (int64_t n : lengths) {
-    rows.push_back(pad(slice(targets, 0, at, at + n), {0, most - n}));
-    at += n;
-  }
-  return stack(rows);
+  return internal::padded_rows(targets, lengths, most);
 }
 
 // The losses [N] of log_probs [T, N, C], targets [N, S] and checked lengths [N].

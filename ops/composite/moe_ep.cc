@@ -6,6 +6,7 @@
 
 #include "framework/dispatch/dispatch.h"
 #include "framework/dispatch/state.h"
+#include "ops/composite/padded_rows.h"
 #include "ops/core/collective.h"
 #include "ops/core/core.h"
 
@@ -36,14 +37,7 @@ std::vector<int64_t> owned_experts(const ExpertParallel& o) {
 /// Counts [E] as [n, m], one row per rank, zero where a rank has fewer than m experts.
 Tensor by_owner(const Tensor& counts, const std::vector<int64_t>& owned, int64_t most) {
   const int64_t n = static_cast<int64_t>(owned.size()), num = counts.size(0);
-  if (n * most == num) return reshape(counts, {n, most});
-  std::vector<Tensor> parts;
-  int64_t at = 0;
-  for (int64_t own : owned) {
-    parts.push_back(pad(slice(counts, 0, at, at + own), {0, most - own}));
-    at += own;
-  }
-  return stack(parts);
+  return n * most == num ? reshape(counts, {n, most}) : internal::padded_rows(counts, owned, most);
 }
 
 Tensor rows_between(const Tensor& x, const Tensor& send, const Tensor& recv, const ExpertExchange& e, int64_t rows) {
