@@ -39,9 +39,6 @@ const std::vector<std::pair<std::string, Config>>& table() {
 
 Config preset(const std::string& name) { return nn::find_preset(table(), name); }
 
-const nn::ModelFamily& family() {
-  static const auto* f = new nn::ModelFamily(nn::make_family<Model>(table()));
-  return *f;
-}
+const nn::ModelFamily& family() { return nn::family_of<Model>(table()); }
 
 }  // namespace weft::gpt

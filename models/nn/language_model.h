@@ -182,4 +182,11 @@ ModelFamily make_family(const std::vector<std::pair<std::string, Config>>& table
   return f;
 }
 
+/// The same, once for each Model.
+template <class Model, class Config>
+const ModelFamily& family_of(const std::vector<std::pair<std::string, Config>>& table) {
+  static const auto* f = new ModelFamily(make_family<Model>(table));
+  return *f;
+}
+
 }  // namespace weft::nn
