@@ -80,12 +80,7 @@ class Across : Writer {
       line(str_cat("const bool in = k < ", extent(steps_axis_, narrow_), ";"));
       guard = "in";
     }
-    looping = true;
-    values_of(arrays_.compute[number]);
-    for (int r : l.reduces) take(r, "[k]");
-    for (int id : l.stores) store(id);
-    looping = false;
-    guard.clear();
+    loop_step(number, arrays_.compute[number], "[k]");
     close();
     for (int r : l.reduces) line(str_cat("const ", type(r), " ", name(r), " = fold_lanes<", op(r), ">(acc", r, ");"));
   }
@@ -166,7 +161,6 @@ class Across : Writer {
 
   // Prints the loop's body for each of its steps.
   void one_by_one(int number, const std::string& start, const std::string& stop) {
-    const Loop& l = form_.loops[number];
     const std::string at = narrow_ ? "i32" : "i64";
     if (held_) {
       open(str_cat("UNROLL for (int i = 0; i < ", steps_, "; ++i) {"));
@@ -176,12 +170,7 @@ class Across : Writer {
     } else {
       open(str_cat("_Pragma(\"unroll 4\") for (", at, " k = ", start, "; k < ", stop, "; k += 16) {"));
     }
-    looping = true;
-    values_of(arrays_.compute[number]);
-    for (int r : l.reduces) take(r);
-    for (int id : l.stores) store(id);
-    looping = false;
-    guard.clear();
+    loop_step(number, arrays_.compute[number]);
     if (const int most = held_ ? steps_at_once(form_, arrays_, number, steps_) : 0)
       line(str_cat("if (i % ", most, " == ", most - 1, ") __syncwarp();"), "no more loads at once");
     close();

@@ -152,7 +152,6 @@ class Rows : Writer {
   }
   // Prints the loop's body for each of its positions; leaves the loop open.
   void one_by_one(int number, const std::string& index, const std::string& start) {
-    const Loop& l = form_.loops[number];
     if (long_) {
       open(str_cat("_Pragma(\"unroll 8\") for (", index, " l = ", start, "; l < end; l += 16) {"));
     } else {
@@ -162,12 +161,7 @@ class Rows : Writer {
       if (!full_ && !held_) open(str_cat("if (l < ", n_, ") {"));
       if (!full_ && held_) guard = "in";
     }
-    looping = true;
-    values_of(arrays_.compute[number]);
-    for (int r : l.reduces) take(r);
-    for (int id : l.stores) store(id);
-    looping = false;
-    guard.clear();
+    loop_step(number, arrays_.compute[number]);
     if (!long_ && !full_ && !held_) close();
     if (const int most = held_ ? steps_at_once(form_, arrays_, number, steps_) : 0)
       line(str_cat("if (i % ", most, " == ", most - 1, ") __syncwarp();"), "no more loads at once");

@@ -268,6 +268,15 @@ int Writer::together_of(int loop, const std::vector<int>& values) const {
   const auto reads = std::count_if(values.begin(), values.end(), [&](int id) { return reads_first(id); });
   return reads == 0 ? 0 : reads <= 2 ? 4 : 2;
 }
+void Writer::loop_step(int loop, const std::vector<int>& values, const char* at) {
+  looping = true;
+  values_of(values);
+  for (int r : form_.loops[loop].reduces) take(r, at);
+  for (int id : form_.loops[loop].stores) store(id);
+  looping = false;
+  guard.clear();
+}
+
 void Writer::read_together(int loop, const std::vector<int>& values, int together,
                            const std::function<void()>& declare) {
   std::vector<int> reads, rest;
