@@ -62,8 +62,8 @@ bool contains(const Axes& a, int8_t x) { return std::find(a.begin(), a.end(), x)
 
 class Planner {
  public:
-  Planner(const Mesh& mesh, std::vector<Pair> pairs, const Spec& from, const Spec& to)
-      : mesh_(mesh), pairs_(std::move(pairs)), pending_(from.pending), want_(to.pending) {
+  Planner(std::vector<Pair> pairs, const Spec& from, const Spec& to)
+      : pairs_(std::move(pairs)), pending_(from.pending), want_(to.pending) {
     for (const Pair& p : pairs_) stage_.parts.push_back(p.now);
   }
 
@@ -207,7 +207,6 @@ class Planner {
     pending_ = std::move(left);
   }
 
-  const Mesh& mesh_;
   std::vector<Pair> pairs_;
   SmallVec<Pending, 2> pending_, want_;
   ReshardStage stage_;
@@ -270,7 +269,7 @@ std::vector<ReshardStage> reshard(const Mesh& mesh, const Spec& from, const Spec
     }
     for (Pair& p : own) pairs.push_back(std::move(p));
   }
-  ReshardStage s = Planner(mesh, std::move(pairs), from, to).run();
+  ReshardStage s = Planner(std::move(pairs), from, to).run();
   if (s.steps.empty()) return {};
   std::vector<ReshardStage> out;
   out.push_back(std::move(s));
