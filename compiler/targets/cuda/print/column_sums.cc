@@ -95,10 +95,7 @@ class ColumnSums : Writer {
     open(str_cat("UNROLL for (int j = 0; j < ", width_, "; ++j) {"));
     line(str_cat("const ", at_, " l = l0 + j;"));
     values_of(values_);
-    for (int c : sums)
-      line(str_cat("sum", k_.instrs[c].slot, "[j] = ", op(c), "::f(sum", k_.instrs[c].slot, "[j], ",
-                   use(k_.instrs[c].a), ");"),
-           k_.instrs[c].note);
+    for (int c : sums) take_column(c);
     for (int id : form_.loops[last_].stores) store(id);
     close();
     for (int slot : outs) line(str_cat("store<", width_, ">(", pointer_name(slot), " + l0, r", slot, ");"));

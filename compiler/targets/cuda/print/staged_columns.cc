@@ -240,10 +240,7 @@ class StagedColumns : Stage {
     line("const int l = l0 + j;");
     values_of(first);
     values_of(rest);
-    for (int c : columns)
-      line(str_cat("sum", k_.instrs[c].slot, "[j] = ", op(c), "::f(sum", k_.instrs[c].slot, "[j], ",
-                   use(k_.instrs[c].a), ");"),
-           k_.instrs[c].note);
+    for (int c : columns) take_column(c);
     if (merged_)
       for (int id : parts_.back().sinks) store(id);
     close();

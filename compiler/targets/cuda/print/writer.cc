@@ -253,6 +253,10 @@ void Writer::take(int r, const char* at) {
                use(i.a), ");"),
        i.note);
 }
+void Writer::take_column(int c) {
+  const Instr& i = k_.instrs[c];
+  line(str_cat("sum", i.slot, "[j] = ", op(c), "::f(sum", i.slot, "[j], ", use(i.a), ");"), i.note);
+}
 void Writer::store(int id) {
   line(str_cat(looping && !guard.empty() ? str_cat("if (", guard, ") ") : "", "set(", element(k_.instrs[id]), ", ",
                stored(id), ");"),

@@ -74,6 +74,8 @@ class Writer : public codegen::Lines {
   void store(int id);
   /// acc = Op::f(acc, value) of reduction r. `at` follows acc ("[k]").
   void take(int r, const char* at = "");
+  /// The same for element j of the sum of a column.
+  void take_column(int c);
   /// One step of a loop: its values, then its reductions (into accumulators[at]) and stores. Ends the guard.
   void loop_step(int loop, const std::vector<int>& values, const char* at = "");
   std::string stored(int id) const;  // the value of a store or reduction, as it is stored
