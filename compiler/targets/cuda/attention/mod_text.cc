@@ -72,11 +72,6 @@ internal::TableExtents add_operands(std::vector<Tensor>* to, std::span<const Ten
 
 }  // namespace
 
-std::string table_key(const TensorType& t) {
-  // A table of at most one element is part of the mod's text.
-  return t.shape.numel() <= 1 || extents_of(t) != t.shape.size() ? str_cat(t) : str_cat(t.dtype, "x", t.shape.size());
-}
-
 std::string score_mod_text(const Graph& mod, std::span<const TensorType> tables) {
   const TensorType first[] = {scalar(kFloat32), scalar(kInt64), scalar(kInt64), scalar(kInt64), scalar(kInt64)};
   const Ref<Graph> g = traced(

@@ -9,10 +9,6 @@
 
 namespace weft::cuda {
 
-/// The part of a captured tensor's type on which a mod's text depends: dtype and rank, but not extents that are
-/// parameters.
-std::string table_key(const TensorType& t);
-
 /// How the gradient of one read of a learned table reaches the table.
 struct ModRead {
   int table = 0;  // of the score's tables

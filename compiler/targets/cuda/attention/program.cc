@@ -77,7 +77,6 @@ AttentionProgram::AttentionProgram(const Attrs& attrs, std::span<const StridedVi
                in[i].strides[3], " along its last dim; need 1");
   const AttentionSpec base = base_spec(in, out);
   if (base.classes) mask_mod_text(*base.mask, base.mask_tables, &mask_deps_);
-  choices_ = choices(in, out);
   const Sizes z(attrs_, in, mask_deps_);
   if (!backward) {
     const AttentionSpec s = forward_spec(base, z);
@@ -192,30 +191,6 @@ AttentionSpec AttentionProgram::delta_spec(const AttentionSpec& base) const {
   s.score = s.mask = nullptr, s.score_tables.clear(), s.mask_tables.clear();
   s.value_cols = s.value_dim;
   return s;
-}
-
-// Everything on which the text of the kernels depends, besides the attributes.
-std::string AttentionProgram::choices(std::span<const StridedView> in, std::span<const StridedView> out) const {
-  const AttentionSpec base = base_spec(in, out);
-  const Sizes z(attrs_, in, mask_deps_);
-  std::string c =
-      str_cat(base.type, " ", base.dim, " ", base.value_dim, " ", base.aligned, " ", base.boxes, " ", base.wide);
-  for (const auto* tables : {&base.score_tables, &base.mask_tables})
-    for (const TensorType& t : *tables) c += " " + table_key(t);
-  auto tiles = [&](const AttentionSpec& s) {
-    c += str_cat(" ", s.row_tiles, "x", s.warps, "x", s.block_n, s.split ? "s" : "", s.pack_heads ? "p" : "");
-  };
-  if (backward_) {
-    tiles(key_grad_spec(base, z)), tiles(query_grad_spec(base, z));
-    c += str_cat(" ", static_cast<int>(key_grad_part(base, z)), " ", static_cast<int>(query_grad_part(base, z)));
-  } else {
-    tiles(forward_spec(base, z));
-  }
-  return c;
-}
-
-bool AttentionProgram::serves(std::span<const StridedView> in, std::span<const StridedView> out) const {
-  return choices(in, out) == choices_;
 }
 
 AttentionParams AttentionProgram::params(std::span<const StridedView> in) const {

@@ -48,8 +48,6 @@ class AttentionProgram {
                    const AttentionKernelOptions& options = {});
   /// The kernels in the order of their indices in launches().
   std::span<const Kernel> kernels() const { return kernels_; }
-  /// Whether the same kernels can run a call with these views.
-  bool serves(std::span<const StridedView> in, std::span<const StridedView> out) const;
   /// Bytes of scratch for such a call; 256-byte aligned.
   int64_t workspace(std::span<const StridedView> in) const;
   /// The launches in order, for one stream.
@@ -58,7 +56,6 @@ class AttentionProgram {
 
  private:
   struct Sizes;
-  std::string choices(std::span<const StridedView> in, std::span<const StridedView> out) const;
   AttentionSpec base_spec(std::span<const StridedView> in, std::span<const StridedView> out) const;
   AttentionSpec forward_spec(const AttentionSpec& base, const Sizes& z) const;
   bool hopper(const AttentionSpec& forward, const Sizes& z) const;
@@ -79,8 +76,7 @@ class AttentionProgram {
   Attrs attrs_;
   AttentionKernelOptions options_;
   bool backward_ = false;
-  MaskDeps mask_deps_;  // for a mask without lists
-  std::string choices_;
+  MaskDeps mask_deps_;                // for a mask without lists
   std::vector<AttentionSpec> specs_;  // by kernel
   std::vector<AttentionPart> parts_;
   std::vector<Kernel> kernels_;

@@ -84,7 +84,6 @@ std::vector<Tensor> run_emulated(const Attrs& attrs, const std::vector<Tensor>& 
     std::memset(out_views.back().data, 0x7f, static_cast<size_t>(t.nbytes()));  // makes unwritten elements visible
   }
   const AttentionProgram program(attrs, in_views, out_views, backward, options);
-  EXPECT_TRUE(program.serves(in_views, out_views));
   std::vector<char> memory(static_cast<size_t>(program.workspace(in_views)) + 256, 0x7f);
   void* workspace = reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(memory.data()) + 255) / 256 * 256);
   if (options.maps) {
