@@ -3,7 +3,6 @@
 // adjacent). Each has the bits of its CPU kernel: sums run in the same order, without atomics.
 #pragma once
 #include <memory>
-#include <string>
 
 #include "compiler/targets/cuda/run/operation.h"
 
@@ -11,11 +10,8 @@ namespace weft::cuda {
 
 /// The operation of a node with operands and results of these layouts. Addresses are not read; they will be multiples
 /// of `alignment` bytes. Null if the op or its types are handled elsewhere: by the loop IR, products, attention,
-/// collectives, or as why_not() says. An integer division by zero counts as a bad index (Addresses::bad).
+/// collectives, by decompose, or on the host. An integer division by zero counts as a bad index (Addresses::bad).
 std::unique_ptr<Operation> make_op(const OpDef& op, const Attrs& attrs, std::span<const StridedView> in,
                                    std::span<const StridedView> out, const GpuProperties& gpu, int alignment = 16);
-
-/// Why an op with a CPU kernel has no own operation on a GPU; empty if it has one.
-std::string why_not(const OpDef& op);
 
 }  // namespace weft::cuda

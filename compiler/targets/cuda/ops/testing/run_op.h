@@ -10,6 +10,9 @@
 
 namespace weft::cuda {
 
+/// Why an op with a CPU kernel has no own operation on a GPU; empty if it has one.
+std::string why_not(const OpDef& op);
+
 /// Empty if both hold the same bytes in row-major order; otherwise the first difference.
 std::string first_difference(const Tensor& got, const Tensor& want);
 
