@@ -77,11 +77,6 @@ double bus_factor(Collective kind, double n) {
   }
 }
 
-double ring_seconds(Collective kind, double bytes, double ranks, double bus, double hop) {
-  const double steps = (ranks - 1) * (kind == Collective::kAllReduce ? 2 : 1);
-  return bytes * bus_factor(kind, ranks) / bus + steps * hop;
-}
-
 double tree_seconds(double bytes, double ranks, double bus, double hop) {
   return 2 * bytes / bus + 2 * std::ceil(std::log2(std::max(1.0, ranks))) * hop;
 }

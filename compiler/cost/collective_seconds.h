@@ -10,10 +10,8 @@ namespace weft {
 /// Bytes that cross a rank's link for each byte of the larger of operand and result: all-reduce 2 (n-1) / n;
 /// all-gather, reduce-scatter and all-to-all (n-1) / n; others 1 (nccl-tests, PERFORMANCE.md).
 double bus_factor(Collective kind, double ranks);
-/// A ring: its n-1 steps (twice for an all-reduce), each after `hop` seconds, over links of `bus` bytes per second.
-double ring_seconds(Collective kind, double bytes, double ranks, double bus, double hop = 0);
 /// A pair of binary trees, each for half of the bytes (Sanders, Speck, Traff 2009): all-reduces of few bytes over many
-/// ranks.
+/// ranks. Each step takes `hop` seconds; `bus`: bytes per second of a link.
 double tree_seconds(double bytes, double ranks, double bus, double hop);
 
 /// Bytes per second of a link for large messages, over ranks that are spread evenly over nodes.

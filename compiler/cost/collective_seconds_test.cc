@@ -12,6 +12,12 @@ namespace {
 
 constexpr double kMiB = 1024.0 * 1024, kGiB = 1024 * kMiB;
 
+// A ring: its n-1 steps (twice for an all-reduce), each after `hop` seconds, over links of `bus` bytes per second.
+double ring_seconds(Collective kind, double bytes, double ranks, double bus, double hop = 0) {
+  const double steps = (ranks - 1) * (kind == Collective::kAllReduce ? 2 : 1);
+  return bytes * bus_factor(kind, ranks) / bus + steps * hop;
+}
+
 TEST(Rings, V14AnAllReduceOfOneGiB) {
   EXPECT_NEAR(ring_seconds(Collective::kAllReduce, kGiB, 8, 480e9), 3.915e-3, 0.0005e-3);
 }
