@@ -20,6 +20,7 @@ constexpr int kLanes = 3, kClasses = 5;
 constexpr int kBoxWidth = 310, kBoxHeight = 40, kGap = 16, kFrameTop = 22, kFrameSide = 8, kTrack = 7, kMargin = 20;
 constexpr int kKept = 120;  // between forward and backward, for values that backward reads
 constexpr int kTop = 96;
+constexpr int kMostRows = 40;
 
 // For each class of work, the fill, and whether text on it is white. The fills have distinct lightness.
 struct Colour {
@@ -46,10 +47,10 @@ struct Net {
 
 class Picture {
  public:
-  Picture(const Graph& g, const StepRecord* record, int most_rows)
+  Picture(const Graph& g, const StepRecord* record)
       : g_(g),
         phases_(phases_of(g)),
-        rows_(module_rows(g, phases_, most_rows)),
+        rows_(module_rows(g, phases_, kMostRows)),
         cells_(rows_.labels.size()),
         kept_(rows_.labels.size()) {
     for (int32_t id = 0; id < g.size(); ++id)
@@ -318,8 +319,8 @@ text { font: 11px system-ui, 'DejaVu Sans', sans-serif; fill: #1b2129 }
 
 }  // namespace
 
-std::string graph_svg(const std::string& title, const Graph& g, const StepRecord* record, int most_rows) {
-  return Picture(g, record, most_rows).draw(title);
+std::string graph_svg(const std::string& title, const Graph& g, const StepRecord* record) {
+  return Picture(g, record).draw(title);
 }
 
 }  // namespace weft::tools

@@ -8,8 +8,7 @@
 
 namespace weft::tools {
 
-/// `record`: the record of the step with the scheduled graph `g`, for times; or null. Modules open while there are at
-/// most `most_rows` rows.
-std::string graph_svg(const std::string& title, const Graph& g, const StepRecord* record = nullptr, int most_rows = 40);
+/// `record`: of the step whose scheduled graph `g` is, for times; or null. Modules open while there are at most 40 rows.
+std::string graph_svg(const std::string& title, const Graph& g, const StepRecord* record = nullptr);
 
 }  // namespace weft::tools

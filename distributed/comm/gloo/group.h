@@ -104,7 +104,6 @@ class Group final : public RefCounted {
   int size() const { return names_.size(); }
   uint64_t key() const { return key_; }
   const internal::GroupNames& names() const { return names_; }
-  Hub& hub() const { return hub_; }
   const std::shared_ptr<void>& world() const { return world_; }
 
   // These lock the hub.
