@@ -14,24 +14,46 @@
 #include "ops/core/softmax.h"
 #include "ops/core/window.h"
 #include "ops/core/winograd.h"
-#include "ops/linalg/record.h"
 
 namespace weft {
+
+namespace {
+
+std::vector<const OpDef*>& registered() {
+  static auto* wings = new std::vector<const OpDef*>;
+  return *wings;
+}
+
+}  // namespace
+
+void register_ops(std::span<const OpDef* const> family) {
+  registered().insert(registered().end(), family.begin(), family.end());
+}
 
 std::span<const OpDef* const> all_ops() {
   static const auto* all = [] {
     auto* v = new std::vector<const OpDef*>;
-    for (auto family : {pointwise_ops(), creation_ops(),
-                        view_ops(),      window_ops(),
-                        reduce_ops(),    dot_ops(),
-                        conv_ops(),      winograd_ops(),
-                        index_ops(),     misc_ops(),
-                        rounding_ops(),  collective_ops(),
-                        softmax_ops(),   linear_cross_entropy_ops(),
-                        moe_ops(),       exact_ops(),
-                        attention_ops(), linalg_ops(),
-                        loop_ops(),      accumulate_ops(),
-                        autodiff_ops()})
+    for (auto family : {pointwise_ops(),
+                        creation_ops(),
+                        view_ops(),
+                        window_ops(),
+                        reduce_ops(),
+                        dot_ops(),
+                        conv_ops(),
+                        winograd_ops(),
+                        index_ops(),
+                        misc_ops(),
+                        rounding_ops(),
+                        collective_ops(),
+                        softmax_ops(),
+                        linear_cross_entropy_ops(),
+                        moe_ops(),
+                        exact_ops(),
+                        attention_ops(),
+                        loop_ops(),
+                        accumulate_ops(),
+                        autodiff_ops(),
+                        std::span<const OpDef* const>(registered())})
       v->insert(v->end(), family.begin(), family.end());
     return v;
   }();

@@ -2,13 +2,14 @@
 #include <iostream>
 
 #include "framework/cli/cli.h"
+#include "framework/dispatch/generator.h"
 #include "framework/io/file.h"
 #include "framework/io/json.h"
 #include "models/data/tokenizer.h"
+#include "models/nn/nn.h"
 #include "models/train/checkpoint.h"
 #include "models/train/generate.h"
 #include "models/train/load.h"
-#include "weft.h"
 
 namespace weft::train {
 

@@ -4,9 +4,13 @@
 #include <numeric>
 #include <optional>
 
+#include "compiler/exec/compile.h"
+#include "framework/dispatch/generator.h"
 #include "models/data/mix.h"
+#include "models/nn/nn.h"
 #include "models/train/generate.h"
-#include "weft.h"
+#include "ops/composite/composite.h"
+#include "ops/core/core.h"
 
 namespace weft::train {
 namespace {

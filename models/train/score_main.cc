@@ -7,9 +7,11 @@
 #include "framework/cli/cli.h"
 #include "framework/io/file.h"
 #include "framework/io/json.h"
+#include "models/nn/nn.h"
 #include "models/train/generate.h"
 #include "models/train/load.h"
-#include "weft.h"
+#include "ops/composite/composite.h"
+#include "ops/core/core.h"
 
 namespace weft::train {
 namespace {

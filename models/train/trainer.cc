@@ -20,12 +20,13 @@
 #include "models/data/dataset.h"
 #include "models/data/loader.h"
 #include "models/data/tokenizer.h"
+#include "models/nn/nn.h"
+#include "models/optim/optim.h"
 #include "models/train/checkpoint.h"
 #include "models/train/generate.h"
 #include "models/train/job.h"
 #include "models/train/metrics.h"
 #include "models/train/rank_meter.h"
-#include "weft.h"
 
 namespace weft::train {
 namespace {

@@ -3,6 +3,7 @@
 #include "ops/linalg/record.h"
 
 #include "framework/dispatch/dispatch.h"
+#include "ops/all_ops.h"
 #include "ops/core/core.h"
 #include "ops/core/dim_text.h"
 #include "ops/linalg/kernels.h"
@@ -310,6 +311,10 @@ std::span<const OpDef* const> linalg_ops() {
   static const OpDef* const all[] = {&solve_op, &determinant_op, &cofactors_op, &cholesky_op,
                                      &qr_op,    &eigh_op,        &svd_op,       &matrix_exp_op};
   return all;
+}
+
+namespace {
+const bool registered = (register_ops(linalg_ops()), true);
 }
 
 }  // namespace weft
