@@ -1,4 +1,4 @@
-// The public names are a contract: what the documentation shows compiles against weft.h alone and means what it says.
+// The public names are a contract: code in the documentation compiles against weft.h alone and behaves as documented.
 #include <gtest/gtest.h>
 
 #include <sstream>

@@ -1,4 +1,4 @@
-// What the umbrella wires up for every program: the targets, and generated score_mods.
+// The umbrella registers the targets and the generated score_mods for every program.
 #include "compiler/targets/cpu/mods/tile_mod.h"
 #include "compiler/targets/cpu/target.h"
 #include "compiler/targets/cuda/run/target.h"

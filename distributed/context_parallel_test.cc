@@ -22,7 +22,7 @@ using testing::ShardBounds;
 using testing::ShardSizes;
 using testing::WholeCall;
 
-/// What a rank computes from its q, k, v and dout: out, then the gradients.
+/// A rank's program, from its q, k, v and dout to out and the gradients.
 TensorFn program(const WholeCall& w, int64_t c, int64_t tp, const Tensor& layout) {
   return [=, call = w.call, s = w.s](std::span<const Tensor> in) {
     ContextCall x{call.attrs, call.operands, {}, {}, layout, layout, rank_group("cp", c)};

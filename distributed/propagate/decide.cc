@@ -39,7 +39,7 @@ class Decider {
   Decider(const Mesh& mesh, const Graph& g, const Pins& pins, Orders orders)
       : mesh_(mesh), g_(g), pins_(pins), orders_(std::move(orders)) {}
 
-  // `orders`, and those of this run that need another placement than they got.
+  // `orders`, and the orders of this run that need another placement.
   const Orders& orders() const { return orders_; }
 
   Decision run() {
@@ -242,7 +242,7 @@ class Decider {
     uint32_t pending = 0;
     for (size_t i = 0; i < n.inputs.size() && i < 32; ++i)
       if (!free(n.inputs[i]) && !current(n, i).pending.empty()) pending |= 1u << i;
-    // What a narrow type rounds is the gradient, not a value that the update makes of it.
+    // A narrow wire rounds gradients only, not the values that the update computes from them.
     if (pins_.wire != kFloat32 && !n.backward && std::popcount(pending) < static_cast<int>(n.inputs.size()))
       for (size_t i = 0; i < n.inputs.size() && i < 32; ++i)
         if (out_.gradient_of[static_cast<size_t>(n.inputs[i].node)] >= 0) pending &= ~(1u << i);
@@ -285,7 +285,7 @@ class Decider {
     return !v.gathered || v.backward == n.backward || (s.parameter ? !s.again : pins_.keep_gathered);
   }
 
-  // The placement of operand i that consumers see: of a reduced version if there is one, else that of the terms.
+  // The placement of operand i for consumers: of its reduced version if there is one, otherwise of its terms.
   Spec current(const Node& n, size_t i) {
     ValueState& s = state(n.inputs[i]);
     if (s.base.pending.empty()) return s.anchor;
@@ -382,7 +382,7 @@ class Decider {
         for (size_t f = 0; f < split.size(); ++f) {
           const Axes own = axes_of(split[f]);
           if (static_cast<int>(f) == rule.tokens || std::find(own.begin(), own.end(), a) == own.end()) continue;
-          split[f] = one_segment(extent_of(split[f]));  // whole: what is left of a segment may not divide
+          split[f] = one_segment(extent_of(split[f]));  // whole: the rest of a segment may not divide
         }
         break;
       }

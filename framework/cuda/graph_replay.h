@@ -31,7 +31,7 @@ class GraphReplay {
 
   /// The kernels launched by Function::launch during capture, in that order.
   int kernels() const { return static_cast<int>(kernels_.size()); }
-  /// Sets the parameters of kernel `kernel` in later replays; as many bytes as were captured.
+  /// Sets the parameters of kernel `kernel` in later replays. The number of bytes must equal the captured number.
   void set_parameters(int kernel, std::span<const std::byte> parameters);
 
   /// Gives kernels [kernel, kernel + count) the parameters of the launches in `work`; nothing executes. Returns false

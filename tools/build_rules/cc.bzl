@@ -6,44 +6,20 @@ among the files that it read, so Bazel could not see that an undeclared one was 
 
 load("@rules_cc//cc:defs.bzl", _cc_binary = "cc_binary", _cc_library = "cc_library", _cc_test = "cc_test")
 load("//tools/build_rules:precompiled.bzl", "STANDARD_HEADERS")
+load("//tools/lint:layers.bzl", "row_of")
 
-# Rooms that call ops, plan, write kernels as text or run once per job. They have no loop over data, so a fast compilation
-# counts for more than fast code.
-_PLANNING = [
-    "compiler/jit",
-    "compiler/targets/cpu/print",
-    "compiler/targets/cuda/attention",
-    "compiler/targets/cuda/gemm",
-    "compiler/targets/cuda/intrinsics",
-    "compiler/targets/cuda/nvrtc",
-    "compiler/targets/cuda/ops",
-    "compiler/targets/cuda/print",
-    "distributed/control",
-    "distributed/diagnose",
-    "distributed/launch",
-    "distributed/overlap",
-    "distributed/pipeline",
-    "distributed/placement",
-    "distributed/plan",
-    "distributed/propagate",
-    "distributed/stages",
-    "distributed/strategies",
-    "models/gpt",
-    "models/llama",
-    "models/moe",
-    "models/nn",
-    "models/optim",
-    "models/train",
-    "ops/composite",
-]
+def _planning():
+    package = native.package_name()
+    row = row_of(package)
+    return row and row.planning and "testing" not in package.split("/")
 
 def _with_flags(kwargs, standard_headers):
     if not kwargs.get("srcs"):
         return kwargs
-    copts = ["-O1"] if native.package_name() in _PLANNING else []
+    copts = ["-O1"] if _planning() else []
     if standard_headers:
         copts = copts + select({
-            "//tools/build_rules:own_includes": [],
+            "//framework/base:own_includes": [],
             "//conditions:default": ["-include", STANDARD_HEADERS],
         })
         kwargs["deps"] = kwargs.get("deps", []) + ["//framework/base:standard_headers"]

@@ -13,7 +13,7 @@
 # 7, and the others are reported as left out. --only names parts to run, with their limits of 24 minutes. Limits become
 # smaller in proportion if their sum is more than N minutes. Parts named *_mma run without the kernels for sm_90a.
 # --keep writes the JSON and all files (logs.tar.gz) to FOLDER. --merge takes such a file of an earlier call on the same
-# kind of GPU: its results stay, except those of the parts that run now. Compiled kernels are stored in WEFT_CACHE (by
+# kind of GPU: its results stay, except for the parts that run now. Compiled kernels are stored in WEFT_CACHE (by
 # default $TMPDIR/weft_gpu_kernels) and stay there; kernels in DIR/kernels are copied to it first.
 # Exit code: 0 all held, 1 something failed (racecheck does not count), 2 bad usage, 77 there is no GPU.
 set -u -o pipefail

@@ -101,8 +101,8 @@ case $filter in
   *) echo "$WEFT_GPU_TEST_SECONDS seconds, kernels in $WEFT_CACHE"; pass Train.z; exit 0 ;;
 esac
 FAKE
-# Benchmarks: flex crashes after its first row, steps before its first. With a folder `hang`, products hangs after its
-# first row.
+# Benchmarks: flex crashes after its first row, steps before its first. If there is a folder `hang`, products hangs after
+# its first row.
 cat > "$dir/bench/bin/bench" <<'FAKE'
 #!/bin/bash
 while [ $# -gt 0 ]; do case $1 in --only) part=$2 ;; --json) json=$2 ;; esac; shift; done
@@ -162,7 +162,7 @@ check 2 --only products --merge "$TEST_TMPDIR/first/logs.tar.gz"
 says "this GPU is 'Another GPU, 1'"
 rm "$TEST_TMPDIR/path/nvidia-smi"
 
-# Findings of racecheck are recorded and do not count; those of memcheck count. memcheck ignores errors of the API.
+# Findings of racecheck are recorded and do not count; findings of memcheck count. memcheck ignores errors of the API.
 cat > "$TEST_TMPDIR/path/compute-sanitizer" <<'FAKE'
 #!/bin/bash
 echo "========= a finding of $*"

@@ -1,30 +1,34 @@
 #!/usr/bin/env python3
-"""Dependencies between packages follow the table tools/lint/layers.txt, and none leads to test support.
+"""Dependencies between packages follow the table tools/lint/layers.bzl, and none leads to test support.
 
 Bazel's query prints the edges of the programs and libraries listed in tools/lint/BUILD.
 """
 import re
+import types
 import unittest
 
-TABLE = "tools/lint/layers.txt"
+TABLE = "tools/lint/layers.bzl"
 EDGES = "tools/lint/edges.txt"
 
 
-def read_table(text):
-    """Returns {row: rows it may use, including itself}. A row may name only rows above it."""
+def read_layers(text):
+    """The rows of layers.bzl, which is a program in Python too."""
+    names = {"struct": types.SimpleNamespace}
+    exec(compile(text, TABLE, "exec"), names)
+    return names["LAYERS"]
+
+
+def check_layers(layers):
+    """Returns {row: rows it may use, including itself}. A row names only rows above it, and the core names no wing."""
     reach = {}
-    for number, line in enumerate(text.splitlines(), 1):
-        line = line.split("#")[0].strip()
-        if not line:
-            continue
-        row, _, named = line.partition(":")
-        if row in reach:
-            raise ValueError(f"{TABLE}:{number}: {row} is listed twice")
-        reach[row] = {row}
-        for other in named.split():
-            if other not in reach or other == row:
-                raise ValueError(f"{TABLE}:{number}: {row} names {other}, which is no row above it")
-            reach[row] |= reach[other]
+    for name, row in layers.items():
+        reach[name] = {name}
+        for other in row.uses + row.wings:
+            if other not in reach:
+                raise ValueError(f"{TABLE}: {name} names {other}, which is no row above it")
+            if other in row.uses and layers[other].wing and not row.wing:
+                raise ValueError(f"{TABLE}: {name} is in the core and names the wing {other}; need it in `wings`")
+            reach[name] |= {r for r in reach[other] if row.wing or other in row.wings or not layers[r].wing}
     return reach
 
 
@@ -65,19 +69,32 @@ class DepsTest(unittest.TestCase):
         with open(TABLE) as table, open(EDGES) as edges:
             edges = read_edges(edges.read())
             self.assertTrue(edges, "the query printed no edges")
-            found = problems(edges, read_table(table.read()))
+            found = problems(edges, check_layers(read_layers(table.read())))
         if found:
             self.fail("\n" + "\n".join(found))
 
     def test_rules(self):
-        table = read_table("third_party/*:\na: third_party/*\nb: a\nc: a\n.: b c\n")
-        self.assertEqual(problems([("//b:x", "//a:y"), ("//b:x", "//third_party/absl:base"), ("//:w", "//a:y")], table), [])
-        self.assertRegex(problems([("//a:x", "//b:y")], table)[0], "^a must not depend on b")
-        self.assertRegex(problems([("//b:x", "//c:y")], table)[0], "^b must not depend on c")
-        self.assertRegex(problems([("//a:x", "//a/testing:y")], read_table("a/testing:\na: a/testing\n"))[0], "^a ships")
-        self.assertRegex(problems([("//b:x", "//new/room:y")], table)[0], "^new/room is in no row")
+        def table(**rows):
+            head = "def room(uses=[], wing=False, wings=[]):\n    return struct(uses=uses, wing=wing, wings=wings)\n"
+            rows = "".join(f"'{name}': room({row}),\n" for name, row in rows.items())
+            return check_layers(read_layers(f"{head}LAYERS = {{{rows}}}"))
+
+        layers = table(**{"third_party/*": "", "a": "['third_party/*']", "b": "['a']", "c": "['a'], wing=True",
+                          ".": "['b'], wings=['c']"})
+        allowed = [("//b:x", "//a:y"), ("//b:x", "//third_party/absl:base"), ("//:w", "//c:y")]
+        self.assertEqual(problems(allowed, layers), [])
+        self.assertRegex(problems([("//a:x", "//b:y")], layers)[0], "^a must not depend on b")
+        self.assertRegex(problems([("//b:x", "//c:y")], layers)[0], "^b must not depend on c")
+        shipping = table(**{"a/testing": "", "a": "['a/testing']"})
+        self.assertRegex(problems([("//a:x", "//a/testing:y")], shipping)[0], "^a ships")
+        self.assertRegex(problems([("//b:x", "//new/room:y")], layers)[0], "^new/room is in no row")
         with self.assertRaisesRegex(ValueError, "a names b"):
-            read_table("a: b\nb:\n")
+            table(a="['b']", b="")
+        with self.assertRaisesRegex(ValueError, "a is in the core and names the wing w"):
+            table(w="[], wing=True", a="['w']")
+        # Only the row that names a wing may use it.
+        layers = table(w="[], wing=True", a="[], wings=['w']", b="['a']")
+        self.assertRegex(problems([("//b:x", "//w:y")], layers)[0], "^b must not depend on w")
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ RULES = {
 QUESTION = re.compile(r"\bwhat [^.]*\?", re.I)
 C = (".h", ".cc", ".inc", ".js", ".cu")
 HASH = (".py", ".sh", ".bzl", "BUILD", "WORKSPACE", "bazelw", ".bazelrc", "run")
+TEXTS = C + HASH + (".md",)
 TOKEN = re.compile(r'//[^\n]*|/\*.*?\*/|R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)
 
 
@@ -54,6 +55,9 @@ def find(sources):
     """{rule: ["path:line: text"]} for {path: text}."""
     found = {rule: [] for rule in RULES}
     for path, text in sorted(sources.items()):
+        # The rules themselves quote the phrases.
+        if path.endswith(("lint/english.py", "CONTRIBUTING.md")):
+            continue
         before = {}
         for n, line in pieces(path, text):
             # A line that goes on a sentence of the line before does not begin one.
@@ -67,18 +71,22 @@ def find(sources):
     return found
 
 
+def report(sources, listed):
+    for rule, places in find(sources).items():
+        print(f"rule {rule}: {len(places)}")
+        if listed:
+            print("".join(f"  {place}\n" for place in places), end="")
+
+
 def main():
     args = [a for a in sys.argv[1:] if a != "--list"]
     paths = subprocess.run(["git", "ls-files", "--", *args], check=True, stdout=subprocess.PIPE, text=True).stdout.split("\n")
     sources = {}
     for path in paths:
-        if path.endswith(C + HASH + (".md",)) and not path.endswith("lint/english.py"):
+        if path.endswith(TEXTS):
             with open(path, encoding="utf-8", errors="replace") as file:
                 sources[path] = file.read()
-    for rule, places in find(sources).items():
-        print(f"rule {rule}: {len(places)}")
-        if "--list" in sys.argv:
-            print("".join(f"  {place}\n" for place in places), end="")
+    report(sources, "--list" in sys.argv)
 
 
 if __name__ == "__main__":

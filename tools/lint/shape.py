@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Reports the shape of the tree: lines per folder, long files, long lines and duplicates.
+"""Reports the shape of the tree: lines per folder, long files, long lines, duplicates and phrases to replace.
 
 ./bazelw run //tools/lint:shape [-- [--at REV] [--base REV] [--list]]
 
 --at reports on a commit instead of the work tree. --base adds the lines that each folder gained and lost since REV.
---list names each long line and each pair of duplicates. The report never fails.
+--list names each long line, pair of duplicates and phrase. The report never fails.
 """
 import argparse
 import collections
@@ -14,8 +14,10 @@ import subprocess
 import tarfile
 
 import duplicates
+import english
 
 SOURCES = (".h", ".cc", ".inc", ".py", ".bzl", ".sh", "BUILD", "WORKSPACE", "bazelw", "run")
+TEXTS = SOURCES + (".md", ".js")
 LONG = 600
 COLUMNS = 120
 
@@ -25,14 +27,14 @@ def git(*args):
 
 
 def read(rev):
-    """{path: text} of the sources in the work tree, or in commit `rev`."""
+    """{path: text} of the sources and documents in the work tree, or in commit `rev`."""
     if rev:
         with tarfile.open(fileobj=io.BytesIO(git("archive", rev))) as tar:
             return {m.name: tar.extractfile(m).read().decode(errors="replace")
-                    for m in tar.getmembers() if m.isfile() and m.name.endswith(SOURCES)}
+                    for m in tar.getmembers() if m.isfile() and m.name.endswith(TEXTS)}
     files = {}
     for path in git("ls-files").decode().splitlines():
-        if path.endswith(SOURCES) and os.path.isfile(path):
+        if path.endswith(TEXTS) and os.path.isfile(path):
             with open(path, encoding="utf-8", errors="replace") as file:
                 files[path] = file.read()
     return files
@@ -51,13 +53,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--at", help="report on this commit instead of the work tree")
     parser.add_argument("--base", help="a commit to compare with")
-    parser.add_argument("--list", action="store_true", help="name each long line and each pair of duplicates")
+    parser.add_argument("--list", action="store_true", help="name each long line, pair of duplicates and phrase")
     args = parser.parse_args()
     os.chdir(os.environ.get("BUILD_WORKSPACE_DIRECTORY", "."))
 
     lines, files = [collections.Counter() for _ in range(3)], collections.Counter()
     long_files, long_lines = [], []
-    sources = read(args.at)
+    texts = read(args.at)
+    sources = {path: text for path, text in texts.items() if path.endswith(SOURCES)}
     for path, text in sources.items():
         rows = text.splitlines()
         files[room(path)] += 1
@@ -96,6 +99,7 @@ def main():
     if args.list:
         for same, count, a, b in pairs:
             print(f"  {'exact' if same else 'shape'} {count:4}  {a[0]}:{a[1]}  {b[0]}:{b[1]}")
+    english.report(texts, args.list)
 
 
 if __name__ == "__main__":

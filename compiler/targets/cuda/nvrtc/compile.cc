@@ -195,7 +195,7 @@ void check_available(const Nvrtc& n, Arch arch) {
                 arch.name(), "; it knows ", known);
 }
 
-// The options that compile() passes to NVRTC: those of the intrinsics and of the architecture, and since 13 two more.
+// The options that compile() passes to NVRTC, for the intrinsics and the architecture. NVRTC 13 gets two more.
 // --no-cache: a kernel from NVRTC's own cache, which is used where there is a driver, has no log and so no figures.
 // --minimal: without textures and similar features. It reduced the CPU time of a small kernel from 26 ms to 22, and
 // from 42 to 38 with the intrinsics. A precompiled header of the intrinsics would save 4 more, but processes would

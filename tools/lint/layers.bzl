@@ -1,0 +1,165 @@
+"""The packages in order of dependency: the one list of rooms.
+
+A row is PACKAGE: room(packages that it may use). A package may also use everything that the named rows may use. A row
+may name only rows above it, so there can be no cycles. NAME/* means a package and all packages below it that have no
+row of their own; "." is the root package, the umbrella //:weft. tools/lint/deps_test.py executes this file and compares
+the rows with the build, tools/build_rules/cc.bzl reads `planning`, and docs/architecture.md describes each package.
+"""
+
+def room(uses = [], wing = False, wings = [], planning = False):
+    """One row.
+
+    Args:
+      uses: the packages that this package may use.
+      wing: this package is attached to the core, which never uses it; the other rows are the core.
+      wings: wings that this package of the core may use all the same.
+      planning: this package calls ops, plans, writes kernels as text or runs once per job. It has no loop over data, so
+        a fast compilation (-O1) counts for more than fast code.
+    """
+    return struct(uses = uses, wing = wing, wings = wings, planning = planning)
+
+LAYERS = {
+    "third_party/*": room(),
+    "framework/base": room(["third_party/*"]),
+    "framework/tensor": room(["framework/base"]),
+    "framework/ir": room(["framework/tensor"]),
+    "framework/io": room(["framework/ir"]),
+    "framework/dispatch": room(["framework/ir"]),
+    "framework/cuda": room(["framework/dispatch"], wing = True),
+    "framework/autodiff": room(["framework/dispatch"]),
+    "framework/cli": room(["framework/io"]),
+    "framework/testing": room(["framework/autodiff", "framework/io"]),
+    # Meshes and plans as data, so that the options of compile can name them.
+    "framework/mesh": room(["framework/base"]),
+
+    "ops/numerics": room(["framework/tensor"]),
+    "ops/kernels/*": room(["framework/tensor", "ops/numerics"]),
+    "ops/core": room(["framework/autodiff", "ops/kernels/*", "ops/numerics"]),
+    "ops/attention": room(["ops/core", "framework/autodiff"]),
+    "ops/composite": room(["ops/attention"], planning = True),
+    "ops": room(["ops/composite"]),
+    # Decompositions of matrices, by Eigen. A wing: it registers its records.
+    "ops/linalg": room(["ops"], wing = True),
+
+    "compiler": room(["framework/mesh", "framework/dispatch"]),
+    "compiler/cost": room(
+        ["ops/core", "ops/attention", "framework/io", "framework/testing"],
+        wings = ["framework/cuda"],
+    ),
+    "compiler/loop_ir": room(["ops/core"]),
+    "compiler/passes": room(
+        ["compiler", "compiler/cost", "compiler/loop_ir", "ops", "ops/composite", "framework/autodiff"],
+    ),
+    "compiler/jit": room(["framework/io"], planning = True),
+    "compiler/verify": room(["compiler/loop_ir"]),
+
+    # Targets are siblings behind framework/dispatch/target.h. compiler/exec sees the cache of operations and no target.
+    "compiler/targets": room(["compiler/loop_ir"]),
+    "compiler/targets/cpu/print": room(["compiler/cost", "compiler/loop_ir", "ops/composite"], planning = True),
+    "compiler/targets/cpu/run": room(["compiler/loop_ir"]),
+    "compiler/targets/cpu": room(["compiler/targets/cpu/print", "compiler/targets/cpu/run", "compiler/jit"]),
+    "compiler/targets/cpu/mods": room(["compiler/targets/cpu", "compiler/passes", "ops/attention"]),
+    "compiler/targets/cuda/*": room(
+        [
+            "compiler/jit", "compiler/targets", "compiler/targets/cpu/print", "compiler/passes", "framework/cuda",
+            "ops/attention",
+        ],
+        wing = True,
+        planning = True,
+    ),
+    "compiler/exec": room(["compiler", "compiler/targets", "compiler/passes", "compiler/verify", "framework/io"]),
+    "compiler/aot": room(["compiler/exec", "compiler/targets/cpu"], wing = True),
+
+    "distributed/comm": room(["framework/dispatch"], wing = True),
+    "distributed/comm/testing": room(["distributed/comm"], wing = True),
+    # Between processes of one host.
+    "distributed/comm/shared": room(["distributed/comm", "distributed/comm/testing"], wing = True),
+    # Between hosts, over Gloo. Not reachable from the umbrella.
+    "distributed/comm/gloo": room(["distributed/comm", "distributed/comm/testing", "framework/testing"], wing = True),
+    # Coordination of processes by gRPC. Not reachable from the umbrella.
+    "distributed/control": room(["framework/io"], wing = True, planning = True),
+    # Schedules of pipelines as data.
+    "distributed/pipeline": room(["framework/base"], wing = True, planning = True),
+
+    # The op tests compare eager calls with compiled ones, and run collectives in a world of one.
+    "ops/testing": room(["compiler/exec", "ops/composite", "framework/testing"], wings = ["distributed/comm"]),
+
+    "distributed/placement": room(["framework/mesh", "ops/attention"], wing = True, planning = True),
+    "distributed/propagate": room(
+        ["compiler/cost", "distributed/placement", "ops/composite"],
+        wing = True,
+        planning = True,
+    ),
+    "distributed/strategies": room(["distributed/propagate"], wing = True, planning = True),
+    "distributed/overlap": room(["distributed/propagate", "compiler/passes"], wing = True, planning = True),
+    # Pipeline stages: the graph of one microbatch, and how it is cut.
+    "distributed/stages": room(["distributed/pipeline", "compiler/passes"], wing = True, planning = True),
+    "distributed/plan": room(
+        [
+            "compiler", "distributed/comm", "distributed/strategies", "distributed/overlap", "distributed/stages",
+            "framework/io",
+        ],
+        wing = True,
+        planning = True,
+    ),
+    # Flight records of the ranks of a job, held against their plans.
+    "distributed/diagnose": room(
+        ["framework/dispatch", "framework/io", "framework/mesh"],
+        wing = True,
+        planning = True,
+    ),
+    "distributed/launch": room(
+        [
+            "distributed/comm/shared", "distributed/comm/gloo", "distributed/control", "distributed/diagnose",
+            "distributed/plan", "distributed/strategies", "distributed/overlap", "distributed/stages",
+            "compiler/exec",
+        ],
+        wing = True,
+        planning = True,
+    ),
+    "distributed/testing": room(["distributed/launch", "ops/testing"], wing = True),
+
+    # Collectives for programs written by hand.
+    "distributed": room(["ops/core"], wing = True),
+
+    "models/nn": room(["ops/composite", "framework/autodiff"], planning = True),
+    "models/optim": room(["models/nn"], planning = True),
+    "models/data": room(["ops/composite", "framework/io"]),
+    "models/save": room(["models/optim", "framework/io"]),
+    ".": room(
+        [
+            "compiler/exec", "compiler/targets/cpu/mods", "models/nn", "models/optim", "models/save",
+            "models/data",
+        ],
+        wings = ["compiler/targets/cuda/*", "ops/linalg"],
+    ),
+    # The loop knows families through nn::ModelFamily only; the programs of a family stand on it.
+    "models/train": room([".", "framework/cli", "models/data", "distributed/launch"], wing = True, planning = True),
+    "models/gpt": room(["models/train", "distributed/placement"], wing = True, planning = True),
+    "models/llama": room(["models/train", "distributed/placement"], wing = True, planning = True),
+    "models/moe": room(["models/train", "distributed/placement"], wing = True, planning = True),
+    "models/testing/*": room(
+        [".", "models/gpt", "models/llama", "models/moe", "framework/io", "framework/testing"],
+        wing = True,
+    ),
+
+    # Programs for people. Nothing above depends on them.
+    "tools/*": room(
+        [
+            "models/gpt", "models/llama", "models/moe", "distributed/launch", "distributed/comm/shared",
+            "distributed/comm/gloo", "framework/testing", "ops/testing", "distributed/diagnose",
+            "distributed/comm",
+        ],
+        wing = True,
+    ),
+}
+
+def row_of(package):
+    """The row of a package; None if it has none."""
+    if package in LAYERS:
+        return LAYERS[package]
+    parts = package.split("/")
+    for n in range(len(parts), 0, -1):
+        if "/".join(parts[:n]) + "/*" in LAYERS:
+            return LAYERS["/".join(parts[:n]) + "/*"]
+    return None
