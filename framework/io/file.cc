@@ -206,8 +206,8 @@ MappedFile::~MappedFile() {
 }
 
 void MappedFile::advise(Advice advice) const {
-  constexpr int kAdvice[] = {MADV_NORMAL, MADV_SEQUENTIAL, MADV_RANDOM, MADV_WILLNEED};
-  // The advice is only a hint: a kernel that refuses it changes nothing.
+  constexpr int kAdvice[] = {MADV_SEQUENTIAL, MADV_RANDOM};
+  // Only a hint: a kernel that refuses it changes nothing.
   if (data_) (void)::madvise(const_cast<std::byte*>(data_), size_, kAdvice[static_cast<int>(advice)]);
 }
 

@@ -38,7 +38,7 @@ int open_for_update(const std::string& path);
 /// A file mapped read-only. Can be moved, not copied. The file must not be truncated while it is mapped.
 class MappedFile {
  public:
-  enum class Advice { kNormal, kSequential, kRandom, kWillNeed };
+  enum class Advice { kSequential, kRandom };
 
   MappedFile() = default;
   explicit MappedFile(const std::string& path);
