@@ -9,9 +9,11 @@ import pathlib
 import subprocess
 import sys
 import tempfile
-import venv
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+from python_environment import python_with  # noqa: E402
+
 LIMIT = 1e-4
 COMPARE = """
 import sys, numpy, onnxruntime
@@ -24,26 +26,13 @@ print(float(abs(logits - weft).max()))
 """
 
 
-def python_with_onnxruntime(folder):
-    """The Python of a virtual environment with the packages of requirements.txt. Creates it if it does not exist."""
-    folder = pathlib.Path(folder).expanduser()
-    python = folder / "bin" / "python"
-    if not python.exists():
-        venv.create(folder, with_pip=True)
-    if subprocess.run([python, "-c", "import onnxruntime"], stderr=subprocess.DEVNULL).returncode:
-        print(f"installing onnxruntime in {folder}", flush=True)
-        requirements = ROOT / "tools" / "graph" / "requirements.txt"
-        subprocess.run([python, "-m", "pip", "install", "-q", "-r", requirements], check=True)
-    return python
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="*", default=["gpt", "llama", "moe"], metavar="MODEL", help="all by default")
     parser.add_argument("--venv", default="~/.cache/weft/onnxruntime-venv", metavar="DIR", help="the virtual environment")
     parser.add_argument("--graph", metavar="FILE", help="the graph program, if it is built already")
     args = parser.parse_args()
-    python = python_with_onnxruntime(args.venv)
+    python = python_with("onnxruntime", args.venv, ROOT / "tools" / "graph" / "requirements.txt")
     graph = args.graph
     if not graph:
         subprocess.run([ROOT / "bazelw", "build", "//tools/graph"], cwd=ROOT, check=True)

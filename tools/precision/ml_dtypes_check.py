@@ -11,23 +11,12 @@ import pathlib
 import subprocess
 import sys
 import tempfile
-import venv
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+from python_environment import python_with  # noqa: E402
+
 LOW = [0, 1, 0xFFF, 0x1000, 0x1001, 0x1FFF, 0x2FFF, 0x3000, 0x3001, 0x7FFF, 0x8000, 0x8001, 0xFFFF]
-
-
-def python_with_ml_dtypes(folder):
-    """The Python of a virtual environment with the packages of requirements.txt. Creates it if it does not exist."""
-    folder = pathlib.Path(folder).expanduser()
-    python = folder / "bin" / "python"
-    if not python.exists():
-        venv.create(folder, with_pip=True)
-    if subprocess.run([python, "-c", "import ml_dtypes"], stderr=subprocess.DEVNULL).returncode:
-        print(f"installing ml_dtypes in {folder}", flush=True)
-        requirements = ROOT / "tools" / "precision" / "requirements.txt"
-        subprocess.run([python, "-m", "pip", "install", "-q", "-r", requirements], check=True)
-    return python
 
 
 def inputs(np):
@@ -162,7 +151,7 @@ def main():
     args = parser.parse_args()
     if args.inside:
         return table() if args.table else compare(args)
-    python = python_with_ml_dtypes(args.venv)
+    python = python_with("ml_dtypes", args.venv, ROOT / "tools" / "precision" / "requirements.txt")
     if not args.table and not args.convert:
         subprocess.run([ROOT / "bazelw", "build", "//tools/precision/testing:convert"], cwd=ROOT, check=True)
         args.convert = ROOT / "out" / "bin" / "tools" / "precision" / "testing" / "convert"
