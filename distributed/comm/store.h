@@ -25,8 +25,6 @@ class FolderStore final : public Store {
   explicit FolderStore(std::string folder);
   void set(const std::string& key, const std::string& value) override;
   std::string get(const std::string& key, Deadline deadline) override;
-  /// Removes a key if it is set.
-  void remove(const std::string& key);
 
  private:
   std::string path_of(const std::string& key) const;

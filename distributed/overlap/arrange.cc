@@ -150,25 +150,6 @@ CommunicationReport arrange_communication(const Mesh& mesh, std::span<Ref<Graph>
   return report;
 }
 
-std::string CommunicationReport::hidden_by(int64_t site) const {
-  if (std::find(rings.begin(), rings.end(), site) != rings.end()) return "in a ring with its product";
-  std::string prefix;
-  for (const std::vector<int64_t>& b : buckets)
-    if (std::find(b.begin(), b.end(), site) != b.end()) {
-      prefix = str_cat("one of ", b.size(), " in a bucket");
-      site = b[0];
-    }
-  for (const HiddenCollective& h : schedule.hidden) {
-    if (h.site != site) continue;
-    std::string s = prefix.empty() ? "" : prefix + "; ";
-    if (h.exposed >= h.seconds && h.seconds > 0) return s + str_cat("exposed, ", ms(h.seconds), " ms");
-    s += str_cat("hidden by ", h.by.empty() ? "nothing" : h.by);
-    if (h.exposed > 0) s += str_cat(" (", ms(h.exposed), " of ", ms(h.seconds), " ms exposed)");
-    return s;
-  }
-  return prefix;
-}
-
 std::string CommunicationReport::to_string() const {
   std::string s = str_cat("collectives: ", before);
   if (!rings.empty()) s += str_cat(", ", rings.size(), " in rings with their products");

@@ -27,11 +27,8 @@ struct CommunicationReport {
   OverlapSchedule plain, schedule;            // predicted times without overlap, and as arranged; without events
   std::vector<std::vector<int64_t>> buckets;  // sites of each bucket's members; the bucket keeps the first
   std::vector<std::string> notes;             // sentences for reports
-  /// How the collective with this site is hidden: "hidden by dot at model.cc:50 and 3 more (0.12 of 0.30 ms exposed)",
-  /// "one of 6 in a bucket", or "" if unknown.
-  std::string hidden_by(int64_t site) const;
-  /// "collectives: 60, after bucketing 34; memory before fusion 512 -> 640 bytes". Without times: the plan report shows
-  /// the times that plan/estimate.h predicts for the arranged graph.
+  /// "collectives: 60, after bucketing 34; memory before fusion 512 -> 640 bytes". Without times: plan/estimate.h
+  /// predicts those of the arranged graph, which the plan report shows.
   std::string to_string() const;
 };
 

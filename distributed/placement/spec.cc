@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "framework/base/hash.h"
 #include "ops/core/core.h"
 
 namespace weft::dist {
@@ -51,20 +50,6 @@ Axes Spec::split_axes() const {
   for (const DimSpec& d : dims)
     for (int8_t a : axes_of(d)) out.push_back(a);
   return out;
-}
-
-size_t Spec::hash() const {
-  uint64_t h = dims.size();
-  auto mix = [&](uint64_t v) { h = (h ^ v) * 0x9e3779b97f4a7c15ull + (h >> 29); };
-  for (const DimSpec& d : dims) {
-    mix(d.size());
-    for (const Seg& s : d) {
-      mix(static_cast<uint64_t>(s.extent) * 8 + static_cast<uint64_t>(s.layout));
-      for (int8_t a : s.axes) mix(static_cast<uint64_t>(a) + 1);
-    }
-  }
-  for (const Pending& p : pending) mix(static_cast<uint64_t>(p.axis) * 8 + static_cast<uint64_t>(p.op) + 1000);
-  return h;
 }
 
 DimSpec one_segment(int64_t extent, const Axes& axes, SegLayout layout) {

@@ -58,7 +58,6 @@ struct Spec {
   void add_pending(int axis, ReduceOp op);
   /// The axes that split dims.
   Axes split_axes() const;
-  size_t hash() const;
 };
 
 /// Joins adjacent segments where this does not change the meaning; removes segments of extent 1.

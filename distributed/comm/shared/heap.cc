@@ -40,7 +40,6 @@ void* SharedHeap::allocate(int64_t bytes) {
   }
   used_[offset] = size;
   in_use_ += size;
-  peak_ = std::max(peak_, in_use_);
   return segment_.at(offset);
 }
 
@@ -70,10 +69,6 @@ void SharedHeap::free(void* p) {
 int64_t SharedHeap::in_use() const {
   MutexLock lock(mutex_);
   return in_use_;
-}
-int64_t SharedHeap::peak() const {
-  MutexLock lock(mutex_);
-  return peak_;
 }
 
 }  // namespace weft::dist

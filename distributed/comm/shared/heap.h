@@ -18,14 +18,13 @@ class SharedHeap {
   void free(void* p);
   /// Bytes in use now, and at the peak.
   int64_t in_use() const;
-  int64_t peak() const;
 
  private:
   shared::Segment& segment_;
   mutable Mutex mutex_;
-  std::map<uint64_t, int64_t> used_, free_;  // offset -> bytes; adjacent free blocks are merged
-  uint64_t end_;                             // end of the last block
-  int64_t in_use_ = 0, peak_ = 0;
+  std::map<uint64_t, int64_t> used_, free_;  // offset -> bytes; neighbours among the free blocks are one
+  uint64_t end_;                             // of the last block
+  int64_t in_use_ = 0;
 };
 
 }  // namespace weft::dist

@@ -85,8 +85,6 @@ Level level_of(const Kernel& kernel) {
   return kernel.least_sm >= 90 ? Level::kSm90 : Level::kSm80;
 }
 
-std::string program(const Kernel& kernel) { return intrinsics(level_of(kernel)) + kernel.text; }
-
 const std::vector<std::string>& nvrtc_options() {
   static const std::vector<std::string> options = {"--std=c++20", "--fmad=false", "--device-as-default-execution-space",
                                                    "--disable-warnings"};

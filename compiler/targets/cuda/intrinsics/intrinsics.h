@@ -81,9 +81,6 @@ const std::string& intrinsics(Level level);
 /// The lowest level that supports a kernel, from Kernel::least_sm and only_sm90a.
 Level level_of(const Kernel& kernel);
 
-/// intrinsics(level_of(kernel)) and the kernel's text: one program for NVRTC.
-std::string program(const Kernel& kernel);
-
 /// The parts that CUDA and the emulation share: scalar maths, types, TensorMap; and the intrinsics made of others.
 const std::string& scalar_intrinsics();
 const std::string& shared_intrinsics();
