@@ -103,17 +103,6 @@ IntegerFormat fixed_point(int whole_bits, int fraction_bits) {
   return {1 + whole_bits + fraction_bits, std::ldexp(1.0, -fraction_bits), 0};
 }
 
-IntegerFormat affine(int bits, double low, double high) {
-  WEFT_CHECK(bits >= 2 && bits <= 32, "affine: ", bits, " bits; need 2 to 32");
-  WEFT_CHECK(std::isfinite(low) && std::isfinite(high) && low < high, "affine: the range is [", low, ", ", high,
-             "]; need two finite numbers in ascending order");
-  IntegerFormat f{bits, 1, 0};
-  low = std::min(low, 0.0), high = std::max(high, 0.0);
-  f.scale = (high - low) / static_cast<double>(f.greatest() - f.least());
-  f.zero_point = std::clamp(f.least() - int64_t{std::lrint(low / f.scale)}, f.least(), f.greatest());
-  return f;
-}
-
 int64_t encode(const IntegerFormat& f, double x) {
   if (std::isnan(x)) return f.zero_point;
   const double q = std::nearbyint(x / f.scale) + static_cast<double>(f.zero_point);

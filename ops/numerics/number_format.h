@@ -62,8 +62,6 @@ struct IntegerFormat {
 };
 /// Q m.n: a sign, m whole bits and n fractional bits; scale 2^-n.
 IntegerFormat fixed_point(int whole_bits, int fraction_bits);
-/// The format whose codes cover [low, high] and 0, which is a value of it. Throws unless low < high, both finite.
-IntegerFormat affine(int bits, double low, double high);
 /// Rounds x / scale to nearest even, adds the zero point and saturates. NaN: the zero point.
 int64_t encode(const IntegerFormat& format, double x);
 double decode(const IntegerFormat& format, int64_t code);

@@ -145,16 +145,6 @@ TEST(NumberFormat, FixedPointAndAffineIntegers) {
   EXPECT_EQ(encode(q, -1e9), -128);
   for (int64_t c = q.least(); c <= q.greatest(); ++c) EXPECT_EQ(encode(q, decode(q, c)), c);
 
-  const IntegerFormat a = affine(8, -1, 3);
-  EXPECT_EQ(a.zero_point, -64);
-  EXPECT_EQ(decode(a, encode(a, 0)), 0);
-  for (int64_t c = a.least(); c <= a.greatest(); ++c) EXPECT_EQ(encode(a, decode(a, c)), c);
-  for (double x = -1; x <= 3; x += 0.01) EXPECT_NEAR(decode(a, encode(a, x)), x, 0.51 * a.scale);
-  EXPECT_EQ(encode(a, std::numeric_limits<double>::quiet_NaN()), a.zero_point);
-  EXPECT_EQ(affine(4, 2, 3).zero_point, -8);  // 0 is covered
-
-  EXPECT_EQ(error_of([] { affine(8, 1, 1); }),
-            "affine: the range is [1, 1]; need two finite numbers in ascending order");
   EXPECT_EQ(error_of([] { fixed_point(20, 20); }), "fixed_point: Q20.20; need 1 to 31 bits beside the sign");
   EXPECT_EQ(number_format("Q3.4").whole->scale, 0.0625);
   EXPECT_NE(error_of([] { number_format("Q3.x"); }).find("or Qm.n"), std::string::npos);
