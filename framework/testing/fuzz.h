@@ -1,6 +1,6 @@
 // Fuzzing: gives a reader many damaged inputs. Each must be read, or refused with a weft::Error whose message is one
 // line that names where. A crash, a hang, another exception and too much time for the input's size are failures.
-// An input follows from the seed and its number alone. Flags of a fuzz_test (tools/build_rules/weft.bzl):
+// An input follows from the seed and its number alone. Flags of a fuzz_test (tools/build_rules/cc.bzl):
 //   --inputs=N  how many inputs each target gets     --seed=S  other inputs     --only=I  input I alone
 #pragma once
 #include <functional>

@@ -1,7 +1,10 @@
-"""cc_library, cc_binary and cc_test as all BUILD files of this repository load them.
+"""cc_library, cc_binary, cc_test and short forms of them, as all BUILD files of this repository load them.
 
 A flag and the dependency that it needs come from here together: when g++ uses a precompiled header, it does not list it
 among the files that it read, so Bazel could not see that an undeclared one was used.
+
+Targets are visible everywhere: tools/lint/layers.bzl is the one table of permitted dependencies. A target that only some
+packages of a room's users may see says so itself.
 """
 
 load("@rules_cc//cc:defs.bzl", _cc_binary = "cc_binary", _cc_library = "cc_library", _cc_test = "cc_test")
@@ -14,6 +17,8 @@ def _planning():
     return row and row.planning and "testing" not in package.split("/")
 
 def _with_flags(kwargs, standard_headers):
+    if not kwargs.get("visibility"):
+        kwargs["visibility"] = ["//visibility:public"]
     if not kwargs.get("srcs"):
         return kwargs
     copts = ["-O1"] if _planning() else []
@@ -35,3 +40,41 @@ def cc_binary(standard_headers = True, **kwargs):
 
 def cc_test(standard_headers = True, **kwargs):
     _cc_test(**_with_flags(kwargs, standard_headers))
+
+def weft_library(name, **kwargs):
+    """A library with the files NAME.h and NAME.cc."""
+    cc_library(
+        name = name,
+        srcs = [name + ".cc"],
+        hdrs = [name + ".h"],
+        **kwargs
+    )
+
+def weft_test(name, deps, srcs = None, size = "small", **kwargs):
+    """A small test with GoogleTest's main; its source is NAME.cc unless `srcs` is given."""
+    cc_test(
+        name = name,
+        size = size,
+        srcs = srcs or [name + ".cc"],
+        deps = deps + ["//third_party/gtest:gtest_main"],
+        **kwargs
+    )
+
+def python_test(name, size = "small", **kwargs):
+    """A small test that is a program in Python, NAME.py."""
+    native.sh_test(
+        name = name,
+        size = size,
+        srcs = [name + ".py"],
+        **kwargs
+    )
+
+def fuzz_test(name, deps):
+    """A test whose targets (framework/testing/fuzz.h) read damaged inputs: few here, many by tools/ci/fuzz."""
+    cc_test(
+        name = name,
+        size = "small",
+        srcs = [name + ".cc"],
+        tags = ["fuzz"],
+        deps = deps + ["//framework/testing:fuzz"],
+    )

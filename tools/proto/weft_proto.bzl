@@ -12,7 +12,7 @@ load("//tools/build_rules:cc.bzl", "cc_library")
 def _protos(label):
     return (label if ":" in label else label + ":" + label.split("/")[-1]) + "__protos"
 
-def weft_proto_library(name, srcs, deps = [], grpc = False, visibility = None, **kwargs):
+def weft_proto_library(name, srcs, deps = [], grpc = False, visibility = ["//visibility:public"], **kwargs):
     inputs = srcs + [_protos(d) for d in deps]
     stems = [s[:-len(".proto")] for s in srcs]
     endings = [".pb"] + ([".grpc.pb"] if grpc else [])
