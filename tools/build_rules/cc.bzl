@@ -69,7 +69,7 @@ def python_test(name, size = "small", **kwargs):
         **kwargs
     )
 
-def fuzz_test(name, deps):
+def fuzz_test(name, deps, **kwargs):
     """A test whose targets (framework/testing/fuzz.h) read damaged inputs: few here, many by tools/ci/fuzz."""
     cc_test(
         name = name,
@@ -77,4 +77,21 @@ def fuzz_test(name, deps):
         srcs = [name + ".cc"],
         tags = ["fuzz"],
         deps = deps + ["//framework/testing:fuzz"],
+        **kwargs
     )
+
+def weft_tests(deps, each = {}):
+    """A test for each file *_test.cc of the package; *_fuzz_test.cc are fuzz tests.
+
+    Args:
+      deps: libraries that every test of this package links.
+      each: {name of a test: its own attributes}; its `deps` are added to `deps`.
+    """
+    for source in native.glob(["*_test.cc"]):
+        name = source[:-len(".cc")]
+        own = dict(each.get(name, {}))
+        rule = fuzz_test if name.endswith("fuzz_test") else weft_test
+        rule(name = name, deps = deps + own.pop("deps", []), **own)
+    for name in each:
+        if not native.glob([name + ".cc"]):
+            fail("there is no %s.cc" % name)
