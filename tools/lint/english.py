@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""english.py [--list] [PATH...]: counts, in comments, messages and documents, the phrases that CONTRIBUTING.md replaces.
+"""english.py [--list] [PATH...]: counts phrases that CONTRIBUTING.md replaces, in comments, messages and documents.
 
 Only the rules that a pattern can find are counted; the numbers are those of CONTRIBUTING.md, "Language".
 """
@@ -80,9 +80,9 @@ def report(sources, listed):
 
 def main():
     args = [a for a in sys.argv[1:] if a != "--list"]
-    paths = subprocess.run(["git", "ls-files", "--", *args], check=True, stdout=subprocess.PIPE, text=True).stdout.split("\n")
+    listed = subprocess.run(["git", "ls-files", "--", *args], check=True, stdout=subprocess.PIPE, text=True)
     sources = {}
-    for path in paths:
+    for path in listed.stdout.split("\n"):
         if path.endswith(TEXTS):
             with open(path, encoding="utf-8", errors="replace") as file:
                 sources[path] = file.read()

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A package names each package whose headers its files include, so that no dependency comes by way of another package."""
+"""A package names each package whose headers it includes: no dependency comes by way of another package."""
 import os
 import pathlib
 import re
@@ -7,30 +7,23 @@ import subprocess
 import unittest
 
 ROOT = pathlib.Path(os.path.realpath(__file__)).parents[2]  # the work tree: this file is a link into it
-# Macros of tools/build_rules and models/train add these packages to the targets that they make.
-MACROS = {"fuzz_test": "framework/testing", "model_programs": "models/train"}
-
-
-def named(build):
-    """The packages that the text of a BUILD file names."""
-    return (set(re.findall(r'"//([^":]*)[":]', build)) |
-            {package for macro, package in MACROS.items() if re.search(rf"^{macro}\(", build, re.M)})
+FROM_RULES = {"framework/testing/fuzz.h"}  # the rules of fuzz tests add the dependency
 
 
 def problems(sources, builds):
-    """`sources`: {path: text}; `builds`: {package: text of its BUILD file}. Returns a sentence for each missing edge."""
+    """`sources`: {path: text}; `builds`: {package: text of BUILD}. Returns a sentence for each missing edge."""
     def package_of(path):
         folder = os.path.dirname(path)
         while folder not in builds:
             folder = os.path.dirname(folder)
         return folder
 
-    names = {package: named(text) for package, text in builds.items()}
+    names = {package: set(re.findall(r'"//([^":]*)[":]', text)) for package, text in builds.items()}
     found = {}
     for path, text in sources.items():
         for header in re.findall(r'^#include "([^"]+)"', text, re.M):
             user, used = package_of(path), package_of(header)
-            if header in sources and user != used and used not in names[user]:
+            if header in sources and header not in FROM_RULES and user != used and used not in names[user]:
                 found[user, used] = f"{path} includes {header}; need a dependency on //{used} in {user}/BUILD"
     return list(found.values())
 
@@ -45,6 +38,12 @@ class IncludesTest(unittest.TestCase):
         found = problems(texts, builds)
         if found:
             self.fail("\n" + "\n".join(found))
+
+    def test_rules_of_cc(self):
+        own_rules = "@rules_cc//cc:defs|native[.]cc_(library|binary|test)"
+        run = subprocess.run(["git", "-C", ROOT, "grep", "-lE", own_rules, "--", "*BUILD", "*.bzl",
+                              ":!third_party/shims", ":!tools/build_rules/cc.bzl"], stdout=subprocess.PIPE, text=True)
+        self.assertEqual(run.stdout, "", "load the rules from //tools/build_rules:cc.bzl")
 
     def test_rules(self):
         sources = {"a/x.h": "", "b/y.h": '#include "a/x.h"\n', "b/c/z.cc": '#include "b/y.h"\n'}
