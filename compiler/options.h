@@ -56,7 +56,7 @@ struct CompileOptions {
           // capture are an error that names them; 0: never
   int64_t max_plans = 32;  // plans kept for calls with other argument types, the least recently used first out
   bool tf32 = false;       // CUDA: f32 products on tensor cores, of operands rounded to 11 bits
-  bool cuda_graph = true;  // CUDA: the step is captured once and replayed as one launch; also WEFT_CUDA_GRAPH
+  bool cuda_graph = true;  // CUDA: the step is captured once and replayed as one launch; also WEFT_CUDA=nograph
   std::vector<std::string> disable = {};  // passes to leave out, or "all"
   std::string kernel_cache = {};          // folder of compiled kernels, or "off"; empty: compiler/jit/jit.h's default
   std::shared_ptr<const dist::CommunicationOptions> communication = {};  // null: the defaults of overlap/arrange.h

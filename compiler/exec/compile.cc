@@ -172,7 +172,7 @@ class CompiledCore {
   }
 
   std::unique_ptr<Executable> make_executable(const Entry& e) {
-    ExecutableOptions how{.captured = options.cuda_graph && switch_on("WEFT_CUDA_GRAPH"),
+    ExecutableOptions how{.captured = options.cuda_graph && !switch_has("WEFT_CUDA", "nograph"),
                           .check = launch_check(e, options.verify)};
     return std::make_unique<Executable>(e.plan, arena, std::move(how));
   }

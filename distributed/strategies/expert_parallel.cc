@@ -52,7 +52,8 @@ constexpr OptionRow kOptions[] = {
      .field = &Plan::expert_room,
      .need = "a number of average shares, or 0",
      .help =
-         "capacity of a rank for rows of its experts, in average shares; more rows are an error. 0: room for all rows"},
+         "capacity of a rank for rows of its experts, in average shares; more rows are an error. 0: room for all rows",
+     .flag = false},
 };
 
 }  // namespace

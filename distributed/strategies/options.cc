@@ -43,6 +43,21 @@ bool is_allowed(const OptionRow& row, std::string_view text) {
   return row.allowed.empty() || std::ranges::count(row.allowed, text) > 0;
 }
 
+bool is_same(const OptionRow& row, const Plan& a, const Plan& b) {
+  return std::visit(
+      [&]<class Field>(const Field& field) {
+        if constexpr (std::is_same_v<Field, std::monostate>)
+          return text_of(row, a) == text_of(row, b);
+        else
+          return a.*field == b.*field;
+      },
+      row.field);
+}
+
+bool is_valid(const OptionRow& row, const Plan& plan) {
+  return is_same(row, plan, {}) || is_allowed(row, text_of(row, plan));
+}
+
 std::string need_of(const OptionRow& row) {
   if (!row.need.empty()) return std::string(row.need);
   return std::holds_alternative<bool Plan::*>(row.field) ? "on or off" : one_of(row.allowed);

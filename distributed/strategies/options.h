@@ -1,5 +1,5 @@
 // OptionRow: one option of a strategy. Saved plans (plan/plan_text.h), Plan::automatic(), reports and the flags of
-// trainers read these rows; an option is written nowhere else.
+// trainers (models/train/plan_flags.h) read these rows; an option is written nowhere else.
 #pragma once
 #include <span>
 #include <string>
@@ -21,6 +21,7 @@ struct OptionRow {
   int least = 0, most = 0;                         // range of an int; the default of Plan is also allowed
   std::string_view need = {};                      // numbers only: "a stage from 0 to 3"
   std::string_view help = {};                      // one sentence
+  bool flag = true;                                // trainers have a flag for it
   /// The values that Plan::automatic() compares on this mesh; empty, or null: the plan's value.
   std::vector<std::string> (*tried)(const Mesh&, const Plan&) = nullptr;
 };
@@ -29,6 +30,10 @@ struct OptionRow {
 std::string text_of(const OptionRow& row, const Plan& plan);
 /// Whether set_option() accepts this text.
 bool is_allowed(const OptionRow& row, std::string_view text);
+/// Whether two plans have the same value.
+bool is_same(const OptionRow& row, const Plan& a, const Plan& b);
+/// Whether the plan's value is allowed, or the default.
+bool is_valid(const OptionRow& row, const Plan& plan);
 /// The values that is_allowed() accepts: "allgather, ring or ulysses", "on or off".
 std::string need_of(const OptionRow& row);
 /// `text` must be allowed.

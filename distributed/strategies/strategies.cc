@@ -111,12 +111,6 @@ std::vector<const OptionRow*> options_of(const Plan& plan) {
   return rows;
 }
 
-const OptionRow* find_option(std::string_view name) {
-  for (const OptionRow* row : options_of({}))
-    if (row->name == name) return row;
-  return nullptr;
-}
-
 Plan settled(const Mesh& mesh, Plan plan) {
   for (const Strategy* s : strategies_of(plan))
     if (s->settle) s->settle(mesh, plan);
@@ -141,8 +135,7 @@ void check_options(const Plan& plan) {
   for (const OptionRow* row : rows) {
     const std::string text = text_of(*row, plan);
     const char* quote = row->allowed.empty() ? "" : "'";
-    WEFT_CHECK(text == text_of(*row, {}) || is_allowed(*row, text), "plan: ", row->name, " is ", quote, text, quote,
-               "; need ", need_of(*row));
+    WEFT_CHECK(is_valid(*row, plan), "plan: ", row->name, " is ", quote, text, quote, "; need ", need_of(*row));
   }
   const auto is_text = [](const OptionRow* row) { return std::holds_alternative<std::monostate>(row->field); };
   std::vector<std::string_view> names;

@@ -9,8 +9,6 @@ namespace weft::dist {
 std::vector<const Strategy*> strategies_of(const Plan& plan);
 /// The options of all strategies. Options of later strategies come first: Plan::automatic() varies them slowest.
 std::vector<const OptionRow*> options_of(const Plan& plan);
-/// The row of the registry with this name; null if there is none.
-const OptionRow* find_option(std::string_view name);
 /// The plan with Strategy::settle of all strategies applied.
 Plan settled(const Mesh& mesh, Plan plan);
 /// "zero 3, sequence on": the options that Plan::automatic() varies, for strategies that serve this mesh.

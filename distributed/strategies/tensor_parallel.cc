@@ -243,6 +243,7 @@ constexpr OptionRow kOptions[] = {
     {.name = "keep_gathered",
      .field = &Plan::keep_gathered,
      .help = "backward keeps gathered activations of forward: less communication, more memory",
+     .flag = false,
      .tried = keeps},
 };
 

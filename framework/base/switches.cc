@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cstdlib>
 #include <map>
@@ -32,15 +33,16 @@ constexpr Switch kSwitches[] = {
      "path of libnvrtc, the compiler of CUDA kernels; empty: the usual locations"},
     {"WEFT_CUBLASLT", Switch::kLookup, "path", "",
      "path of libcublasLt, matrix products on a GPU; empty: the usual locations"},
-    {"WEFT_CUDA_GRAPH", Switch::kChoice, "0, 1", "1", "replay compiled steps on a GPU as one CUDA graph: 0 or 1"},
-    {"WEFT_CUDA_BATCH", Switch::kChoice, "0, 1", "1", "in it, operations with equal kernels are one launch: 0 or 1"},
-    {"WEFT_HOPPER", Switch::kChoice, "0, 1", "1", "use the instructions of sm_90a (TMA, WGMMA) on a GPU: 0 or 1"},
+    {"WEFT_CUDA", Switch::kWords, "nograph, nobatch, sm80", "",
+     "on a GPU, a list of nograph (replay no step as one CUDA graph), nobatch (operations with equal kernels are "
+     "separate launches) and sm80 (no instructions of sm_90a: TMA, WGMMA)"},
     {"WEFT_SYNC", Switch::kChoice, "0, 1", "0", "run devices synchronously: 0 or 1"},
     {"WEFT_MACHINE", Switch::kPath, "file", "",
      "rates of this machine, a file of //tools:doctor -- --measure --out; empty: measured where they are needed"},
     {"WEFT_ISA", Switch::kChoice, "auto, baseline, avx2, avx512", "auto",
      "instruction set of CPU kernels: auto, baseline, avx2 or avx512"},
-    {"WEFT_THREADS", Switch::kNumber, "number", "0", "threads of the pool, 0 for all cores", 0, 4096},
+    {"WEFT_THREADS", Switch::kNumber, "number", "0",
+     "threads of each process; 0: all cores of the host, which the processes of a mesh share", 0, 4096, "threads"},
 };
 
 // Variables of our tests and scripts, which are not switches.
@@ -76,16 +78,17 @@ const Switch& find(std::string_view name) {
   return *s;
 }
 
-std::vector<std::string> choices_of(const Switch& s) {
+std::vector<std::string> split(std::string_view all, std::string_view separator) {
   std::vector<std::string> out;
-  const std::string_view all = s.values;
   for (size_t at = 0; at < all.size();) {
-    const size_t end = std::min(all.find(", ", at), all.size());
+    const size_t end = std::min(all.find(separator, at), all.size());
     out.emplace_back(all.substr(at, end - at));
-    at = end + 2;
+    at = end + separator.size();
   }
   return out;
 }
+
+std::vector<std::string> choices_of(const Switch& s) { return split(s.values, ", "); }
 
 std::string need_of(const Switch& s) {
   if (s.kind == Switch::kNumber) return str_cat("a whole number from ", s.least, " to ", s.most);
@@ -93,7 +96,7 @@ std::string need_of(const Switch& s) {
   std::string text;
   for (size_t i = 0; i < choices.size(); ++i)
     text += str_cat(i == 0 ? "" : i + 1 < choices.size() ? ", " : " or ", choices[i]);
-  return text;
+  return s.kind == Switch::kWords ? str_cat("words separated by commas: ", text) : text;
 }
 
 bool is_true(std::string_view v) { return v == "1" || v == "true" || v == "on" || v == "yes"; }
@@ -105,6 +108,10 @@ bool takes(const Switch& s, const std::string& v) {
     const bool on_off = choices[0] == "0" && choices.back() != "2";  // levels (0, 1, 2) do not take true or false
     return std::find(choices.begin(), choices.end(), v) != choices.end() || (on_off && (is_true(v) || is_false(v)));
   }
+  if (s.kind == Switch::kWords) {
+    const std::vector<std::string> words = choices_of(s);
+    return std::ranges::all_of(split(v, ","), [&](const std::string& w) { return std::ranges::count(words, w) > 0; });
+  }
   if (s.kind != Switch::kNumber) return true;
   long n = 0;
   const auto [end, error] = std::from_chars(v.data(), v.data() + v.size(), n);
@@ -114,6 +121,13 @@ bool takes(const Switch& s, const std::string& v) {
 }  // namespace
 
 std::span<const Switch> all_switches() { return kSwitches; }
+
+std::string flag_of(const Switch& s) {
+  if (s.flag) return s.flag;
+  std::string name = s.name;
+  for (char& c : name) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return name;
+}
 
 std::string switch_value(std::string_view name) {
   static const bool reported = [] {
@@ -145,6 +159,12 @@ bool switch_on(std::string_view name) {
   const std::string v = switch_value(name);
   WEFT_CHECK(is_true(v) || is_false(v), name, ": got '", v, "'; need 0 or 1");
   return is_true(v);
+}
+
+bool switch_has(std::string_view name, std::string_view word) {
+  const Switch& s = find(name);
+  WEFT_BUG_IF(s.kind != Switch::kWords || std::ranges::count(choices_of(s), word) == 0, name, " has no word ", word);
+  return std::ranges::count(split(switch_value(name), ","), word) > 0;
 }
 
 long switch_int(std::string_view name) { return std::stol(switch_value(name)); }

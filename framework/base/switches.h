@@ -1,4 +1,4 @@
-// The one table of switches (WEFT_* environment variables); programs expose each row as a flag of the same name.
+// The one table of switches (WEFT_* environment variables); programs expose each row as one flag.
 // docs/debugging.md has the same rows; a test compares them.
 #pragma once
 #include <span>
@@ -13,6 +13,7 @@ struct Switch {
   enum Kind {
     kText,    // any text
     kChoice,  // one of `values`, which are separated by commas; "0, 1" also takes true, on, yes, false, off, no
+    kWords,   // some of `values`, separated by commas; none by default
     kNumber,  // a whole number from `least` to `most`
     kPath,    // a file or folder; a relative path starts at the folder where `bazel run` was typed
     kLookup,  // the same if it has a slash; otherwise a name that is looked up
@@ -23,7 +24,11 @@ struct Switch {
   const char* fallback;
   const char* help;
   long least = 0, most = 0;
+  const char* flag = nullptr;  // name of the flag; null: the variable in lower case
 };
+
+/// The name of the flag of a switch: "weft_debug", "threads".
+std::string flag_of(const Switch& s);
 
 /// Every switch that Weft reads.
 std::span<const Switch> all_switches();
@@ -37,6 +42,9 @@ void set_switch(std::string_view name, std::string value);
 
 /// The value of a switch that is 0 or 1: true for 1, true, on, yes; false for 0, false, off, no and empty.
 bool switch_on(std::string_view name);
+
+/// Whether the value of a switch of kWords has this word.
+bool switch_has(std::string_view name, std::string_view word);
 
 /// The value of a switch that is a whole number.
 long switch_int(std::string_view name);

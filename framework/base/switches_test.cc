@@ -7,6 +7,7 @@
 #include <fstream>
 #include <functional>
 #include <set>
+#include <tuple>
 
 #include "framework/base/error.h"
 #include "framework/base/nearest.h"
@@ -46,6 +47,9 @@ TEST(Switches, EveryValueIsChecked) {
       {"WEFT_VERIFY", "2", "0, 1 or auto"},
       {"WEFT_EXEC", "quickly", "compiled, interp or eager"},
       {"WEFT_ISA", "sse", "auto, baseline, avx2 or avx512"},
+      {"WEFT_CUDA", "nograph,nobatsh", "words separated by commas: nograph, nobatch or sm80"},
+      {"WEFT_CUDA", "0", "words separated by commas: nograph, nobatch or sm80"},
+      {"WEFT_CUDA", ",sm80", "words separated by commas: nograph, nobatch or sm80"},
       {"WEFT_CXX_SECONDS", "-1", "a whole number from 1 to 1000000"},
       {"WEFT_CXX_SECONDS", "99999999999999999999", "a whole number from 1 to 1000000"},
       {"WEFT_THREADS", "2x", "a whole number from 0 to 4096"},
@@ -63,6 +67,20 @@ TEST(Switches, EveryValueIsChecked) {
     set_switch("WEFT_VERIFY", v);
     EXPECT_EQ(switch_value("WEFT_VERIFY"), v);
   }
+}
+
+TEST(Switches, AListHasItsWords) {
+  const std::string before = switch_value("WEFT_CUDA");
+  for (const auto& [value, graph, sm80] : {std::tuple("", false, false),
+                                           {"nograph", true, false},
+                                           {"sm80,nograph", true, true},
+                                           {"sm80,sm80", false, true}}) {
+    set_switch("WEFT_CUDA", value);
+    EXPECT_EQ(switch_has("WEFT_CUDA", "nograph"), graph) << value;
+    EXPECT_EQ(switch_has("WEFT_CUDA", "sm80"), sm80) << value;
+  }
+  set_switch("WEFT_CUDA", before);
+  EXPECT_NE(error_of([] { switch_has("WEFT_CUDA", "graph"); }).find("WEFT_CUDA has no word graph"), std::string::npos);
 }
 
 TEST(Switches, AnUnknownNameIsReportedWithTheNearest) {

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <strings.h>
 #include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
@@ -43,6 +44,33 @@ static bool AbslParseFlag(absl::string_view text, File* file, std::string*) {
 }
 static std::string AbslUnparseFlag(const File& file) { return file.path; }
 
+static bool parse_value(const std::string& text, Settings* settings) {
+  Settings all = *settings;
+  for (size_t at = 0; at <= text.size();) {
+    const size_t end = std::min(text.find(',', at), text.size()), equals = text.find('=', at);
+    if (equals >= end || equals == at) return false;
+    all[text.substr(at, equals - at)] = text.substr(equals + 1, end - equals - 1);
+    at = end + 1;
+  }
+  *settings = std::move(all);
+  return true;
+}
+static std::string value_text(const Settings& settings) {
+  std::string text;
+  for (const auto& [name, value] : settings) text += str_cat(text.empty() ? "" : ",", name, "=", value);
+  return text;
+}
+template <class T>
+bool parse_value(const std::string& text, T* value) {
+  std::string error;
+  return absl::ParseFlag(text, value, &error);
+}
+template <class T>
+std::string value_text(const T& value) {
+  const auto text = absl::UnparseFlag(value);
+  return {text.data(), text.size()};
+}
+
 namespace {
 
 class UsageError : public Error {
@@ -67,6 +95,7 @@ template <class T>
 std::string needed(const Range& r = {}) {
   if (std::is_same_v<T, bool>) return "true or false";
   if (std::is_same_v<T, File>) return "a path";
+  if (std::is_same_v<T, Settings>) return "NAME=VALUE";
   if (!std::is_arithmetic_v<T>) return "another value";
   const std::string kind = std::is_same_v<T, double> && !r.whole ? "a number" : "a whole number";
   const bool from = std::isfinite(r.least), to = std::isfinite(r.most);
@@ -107,7 +136,7 @@ KnownFlags known_flags(const Flags& table) {
     std::visit(
         [&]<class T>(T* variable) {
           flags[row.name] = {row.help,
-                             absl::UnparseFlag(*variable),
+                             value_text(*variable),
                              needed<T>(row.range),
                              std::is_same_v<T, bool>,
                              std::is_same_v<T, File>,
@@ -119,17 +148,35 @@ KnownFlags known_flags(const Flags& table) {
   return flags;
 }
 
-// Upper-case name of a switch if `name` (any case, with or without a leading "no") is one, otherwise empty.
-std::string switch_name(std::string name, std::span<const Switch> switches) {
-  for (char& c : name) c = static_cast<char>(toupper(c));
+// The switch with this flag, in any case; null if there is none.
+const Switch* find_switch(std::string name, std::span<const Switch> switches) {
+  for (char& c : name) c = static_cast<char>(tolower(c));
   for (const Switch& s : switches)
-    if (name == s.name) return name;
-  return {};
+    if (name == flag_of(s)) return &s;
+  return nullptr;
 }
 
-std::string lower(std::string name) {
-  for (char& c : name) c = static_cast<char>(tolower(c));
-  return name;
+// The flag that an unknown name may mean; empty if none is near.
+std::string nearest_flag(const std::string& name, const KnownFlags& flags, std::span<const Switch> switches) {
+  std::vector<std::string> names;
+  for (auto& [known, flag] : flags) names.push_back(known);
+  for (const Switch& s : switches) {
+    if (strcasecmp(name.c_str(), s.name) == 0) return flag_of(s);
+    names.push_back(flag_of(s));
+  }
+  return nearest_name(name, names);
+}
+
+// Sets a switch, and throws UsageError if it does not take the value.
+void set_switch_flag(const Switch& s, std::string value) {
+  set_switch(s.name, std::move(value));
+  try {
+    switch_value(s.name);
+  } catch (const Error& e) {
+    const std::string_view error = e.what(), name = s.name;
+    if (!error.starts_with(name)) throw;
+    usage_error(str_cat("--", flag_of(s), error.substr(name.size()), " (", s.help, ")"));
+  }
 }
 
 bool writes(const File& file) { return file.use != File::Use::kRead; }
@@ -138,6 +185,8 @@ void print_help(const char* program, const char* summary, const Flags& table, co
                 std::span<const Switch> switches) {
   std::ostringstream out;
   out << summary << "\n\nusage: " << program << " [flags]\nThe last value of a repeated flag counts.\n";
+  if (std::ranges::any_of(table, [](const Flag& flag) { return std::holds_alternative<Settings*>(flag.variable); }))
+    out << "A flag of NAME=VALUE may be repeated: its values add up.\n";
   if (std::any_of(table.begin(), table.end(), [](const Flag& flag) {
         File* const* const file = std::get_if<File*>(&flag.variable);
         return file && writes(**file);
@@ -147,9 +196,10 @@ void print_help(const char* program, const char* summary, const Flags& table, co
   for (auto& [name, flag] : flags)
     out << "  --" << name << "  (default " << (flag.fallback.empty() ? "\"\"" : flag.fallback) << ")\n      "
         << flag.help << "\n";
-  if (!switches.empty()) out << "\nswitches, also environment variables of the same name in capitals:\n";
+  if (!switches.empty()) out << "\nswitches, also environment variables (--weft_NAME is WEFT_NAME):\n";
   for (const Switch& s : switches)
-    out << "  --" << lower(s.name) << "  (default " << (*s.fallback ? s.fallback : "\"\"") << ")  " << s.help << "\n";
+    out << "  --" << flag_of(s) << "  (default " << (*s.fallback ? s.fallback : "\"\"") << ")  " << s.help
+        << (s.flag ? str_cat(" (", s.name, ")") : "") << "\n";
   write_output(out.str());
 }
 
@@ -173,25 +223,22 @@ std::vector<std::string> parse(int argc, char** argv, const KnownFlags& flags, s
       value = name.substr(equals + 1);
       name = name.substr(0, equals);
     }
-    if (std::string s = switch_name(name, switches); !s.empty()) {
+    auto it = flags.find(name);
+    if (const Switch* s = it == flags.end() ? find_switch(name, switches) : nullptr) {
       if (!has_value) {
-        if (i + 1 >= argc) usage_error(str_cat("--", name, " needs a value"));
+        if (i + 1 >= argc) usage_error(str_cat("--", flag_of(*s), " needs a value: ", s->help));
         value = argv[++i];
       }
-      set_switch(s, value);
+      set_switch_flag(*s, value);
       continue;
     }
-    auto it = flags.find(name);
     const bool negated = it == flags.end() && name.rfind("no", 0) == 0 && flags.count(name.substr(2)) &&
                          flags.at(name.substr(2)).is_bool && !has_value;
     if (negated) {
       it = flags.find(name.substr(2));
       value = "false";
     } else if (it == flags.end()) {
-      std::vector<std::string> names;
-      for (auto& [known, flag] : flags) names.push_back(known);
-      for (const Switch& s : switches) names.push_back(lower(s.name));
-      const std::string nearest = nearest_name(name, names);
+      const std::string nearest = nearest_flag(name, flags, switches);
       usage_error(str_cat("unknown flag --", name, nearest.empty() ? ";" : str_cat("; did you mean --", nearest, "?"),
                           " --help lists all"));
     } else if (!has_value) {
@@ -382,21 +429,44 @@ unsigned PartFlags::only(unsigned asked, unsigned otherwise) const {
 }
 
 std::string flag_text(const Flag& flag) {
-  return std::visit([](auto* variable) { return to_std(absl::UnparseFlag(*variable)); }, flag.variable);
+  return std::visit([](auto* variable) { return value_text(*variable); }, flag.variable);
+}
+
+static bool is_in(const Range& range, double v) {
+  return std::isfinite(v) && v >= range.least && v <= range.most && !(range.open && v == range.least) &&
+         !(range.whole && v != std::floor(v));
+}
+
+bool in_range(const Flag& flag) {
+  return std::visit(
+      [&]<class T>(const T* variable) {
+        if constexpr (std::is_arithmetic_v<T> && !std::is_same_v<T, bool>)
+          return is_in(flag.range, static_cast<double>(*variable));
+        else
+          return true;
+      },
+      flag.variable);
+}
+
+bool same_value(const Flag& a, const Flag& b) {
+  return std::visit(
+      [&]<class T>(const T* variable) {
+        const T& other = *std::get<T*>(b.variable);
+        if constexpr (std::is_same_v<T, File>)
+          return variable->path == other.path;
+        else
+          return *variable == other;
+      },
+      a.variable);
 }
 
 bool set_flag(const Flag& flag, const std::string& text) {
-  std::string error;
   return std::visit(
       [&]<class T>(T* variable) {
         T value = *variable;
-        if (!absl::ParseFlag(text, &value, &error)) return false;
-        if constexpr (std::is_arithmetic_v<T> && !std::is_same_v<T, bool>) {
-          const auto v = static_cast<double>(value);
-          if (!std::isfinite(v) || v < flag.range.least || v > flag.range.most) return false;
-          if (flag.range.open && v == flag.range.least) return false;
-          if (flag.range.whole && v != std::floor(v)) return false;
-        }
+        if (!parse_value(text, &value)) return false;
+        if constexpr (std::is_arithmetic_v<T> && !std::is_same_v<T, bool>)
+          if (!is_in(flag.range, static_cast<double>(value))) return false;
         *variable = std::move(value);
         return true;
       },

@@ -2,11 +2,12 @@
 // ended by SIGHUP, SIGINT, a closed pipe and SIGTERM), Ctrl-C. A program whose standard output cannot be written fails;
 // if its reader ended, it prints no error. SIGPIPE does not end it. A flag is a row of the program's table or an
 // ABSL_FLAG; absl parses and prints the values of both. The last value of a repeated flag counts, so that a script can
-// add flags to common ones; a flag of a file is given at most once. The switches of framework/base/switches.h are flags
+// add flags to common ones; a flag of a file is given at most once; flags of Settings add up. The switches of framework/base/switches.h are flags
 // too.
 #pragma once
 #include <cmath>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -31,10 +32,14 @@ struct File {
   explicit operator bool() const { return !path.empty(); }
 };
 
+/// Values by name, from NAME=VALUE or NAME=VALUE,NAME=VALUE. Each use of the flag adds to them.
+using Settings = std::map<std::string, std::string>;
+
 /// One flag: it sets `variable`. The variable's value before the command line is read is the flag's default.
 struct Flag {
   std::string name;
-  std::variant<bool*, int*, int64_t*, uint64_t*, double*, std::string*, std::vector<std::string>*, File*> variable;
+  std::variant<bool*, int*, int64_t*, uint64_t*, double*, std::string*, std::vector<std::string>*, Settings*, File*>
+      variable;
   std::string help;
   Range range = {};
   bool* given = nullptr;  // if set: becomes true if the command line contains the flag
@@ -77,6 +82,12 @@ std::string flag_text(const Flag& flag);
 
 /// Sets a flag's variable from text; false, and the variable keeps its value, if the text is not a value of it.
 bool set_flag(const Flag& flag, const std::string& text);
+
+/// Whether the value of a flag's variable is in the flag's range.
+bool in_range(const Flag& flag);
+
+/// Whether the variables of two flags of one type have equal values.
+bool same_value(const Flag& a, const Flag& b);
 
 /// Throws UsageError if two flags name the same file and one of them writes it. Throws Error, naming the flag, if a
 /// file or folder cannot be written: the folder that it is in must exist. Looks at the flags of files only; changes

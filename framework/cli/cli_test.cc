@@ -320,9 +320,51 @@ TEST(Program, SwitchesAreCheckedAtTheStart) {
   };
   const Outcome o = run({"--weft_verify", "2"}, body);
   EXPECT_EQ(o.code, 2);
-  EXPECT_EQ(o.err, "prog: WEFT_VERIFY: got '2'; need 0, 1 or auto\n");
+  EXPECT_TRUE(o.err.starts_with("prog: --weft_verify: got '2'; need 0, 1 or auto (compare")) << o.err;
   EXPECT_FALSE(ran);
   set_switch("WEFT_VERIFY", "auto");
+}
+
+TEST(Program, SettingsAddUp) {
+  Settings settings{{"a", "0"}};
+  const Flags flags{{"set", &settings, "a field"}};
+  const auto call_with = [&](const std::vector<std::string>& args) {
+    return call(args, [&](int argc, char** argv, Outcome&) {
+      return run_program(argc, argv, "A test.", flags, [] { return 0; });
+    });
+  };
+  EXPECT_EQ(call_with({"--set", "b=1", "--set=c=zipf:1.1,a=2", "--set", "b="}).code, 0);
+  EXPECT_EQ(settings, (Settings{{"a", "2"}, {"b", ""}, {"c", "zipf:1.1"}}));
+  EXPECT_EQ(flag_text(flags[0]), "a=2,b=,c=zipf:1.1");
+  for (const char* bad : {"", "a", "=1", "a=1,", "a=1,=2", ",a=1"})
+    EXPECT_EQ(call_with({"--set", bad}).err, str_cat("prog: --set: got '", bad, "'; need NAME=VALUE (a field)\n"));
+  EXPECT_EQ(flag_text(flags[0]), "a=2,b=,c=zipf:1.1");
+}
+
+TEST(Flags, ValuesCompare) {
+  double a = 1e-3, b = 0.001;
+  std::string s = "x";
+  const Flag first{"a", &a, "", {0, 1}}, second{"b", &b, "", {0, 1, true}};
+  EXPECT_TRUE(same_value(first, second) && in_range(first));
+  a = b = 0;
+  EXPECT_TRUE(in_range(first));
+  EXPECT_FALSE(in_range(second));
+  a = NAN;
+  EXPECT_FALSE(in_range(first) || same_value(first, second));
+  EXPECT_TRUE(in_range({"s", &s, ""}));
+}
+
+TEST(Program, ASwitchWithAShortNameIsOneFlag) {
+  const std::string before = switch_value("WEFT_THREADS");
+  EXPECT_EQ(run({"--threads", "3"}).code, 0);
+  EXPECT_EQ(switch_value("WEFT_THREADS"), "3");
+  EXPECT_EQ(run({"--weft_threads=2"}).err,
+            "prog: unknown flag --weft_threads; did you mean --threads? --help lists all\n");
+  EXPECT_TRUE(
+      run({"--threads=2x"})
+          .err.starts_with("prog: --threads: got '2x'; need a whole number from 0 to 4096 (threads of each process"));
+  EXPECT_NE(run({"--help"}).out.find("  --threads  (default 0)  threads of each process"), std::string::npos);
+  set_switch("WEFT_THREADS", before);
 }
 
 // Runs f in a child process and returns its exit code.

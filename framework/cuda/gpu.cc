@@ -61,7 +61,7 @@ std::string bytes_text(int64_t bytes) {
   return text;
 }
 
-int GpuProperties::kernel_sm() const { return sm == 90 && !switch_on("WEFT_HOPPER") ? 80 : sm; }
+int GpuProperties::kernel_sm() const { return sm == 90 && switch_has("WEFT_CUDA", "sm80") ? 80 : sm; }
 
 std::string GpuProperties::to_string() const {
   return str_cat(name, ", compute capability ", sm / 10, ".", sm % 10, ", ", multiprocessors, " multiprocessors, ",

@@ -29,7 +29,7 @@ struct GpuProperties {
 
   /// Peak rate of device memory in bytes per second, from the clocks; 0 if the driver does not report them.
   double memory_rate() const { return 2.0 * memory_clock_khz * 1e3 * memory_bus_bits / 8; }
-  /// `sm`, or 80 for 90 under WEFT_HOPPER=0: selects the instructions of kernels with tensor cores.
+  /// `sm`, or 80 for 90 under WEFT_CUDA=sm80: selects the instructions of kernels with tensor cores.
   int kernel_sm() const;
   /// "NVIDIA H100 80GB HBM3, compute capability 9.0, 132 multiprocessors, 79.1 GiB".
   std::string to_string() const;

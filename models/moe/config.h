@@ -1,5 +1,6 @@
 // Configurations of the mixture-of-experts family, by name.
 #pragma once
+#include "models/nn/expert_choice.h"
 #include "models/nn/language_model.h"
 
 namespace weft::moe {
@@ -36,7 +37,8 @@ struct Config {
     f("score", score, nn::Allowed{.words = "softmax,sigmoid"}), f("normalize", normalize);
     f("route_scale", route_scale, nn::kPositive), f("capacity_factor", capacity_factor, nn::kNotNegative);
     f("aux_loss", aux_loss, nn::kNotNegative), f("z_loss", z_loss, nn::kNotNegative);
-    f("bias_rate", bias_rate, nn::kNotNegative), f("route", route);
+    f("bias_rate", bias_rate, nn::kNotNegative),
+        f("route", route, nn::Allowed{.accepts = nn::ExpertChoice::accepts, .need = nn::ExpertChoice::kNeed});
   }
 };
 

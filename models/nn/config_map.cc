@@ -1,6 +1,9 @@
 #include "models/nn/config_map.h"
 
 #include <charconv>
+#include <vector>
+
+#include "framework/base/nearest.h"
 
 namespace weft::nn::config_fields {
 namespace {
@@ -54,13 +57,22 @@ void check(const char* field, double value, const Allowed& a) { check_number(fie
 void check(const char* field, const std::string& value, const Allowed& a) {
   WEFT_CHECK(!a.words || str_cat(",", a.words, ",").find(str_cat(",", value, ",")) != std::string::npos,
              "config: field '", field, "' is '", value, "'; need one of ", a.words ? a.words : "");
+  WEFT_CHECK(!a.accepts || a.accepts(value), "config: field '", field, "' is '", value, "'; need ", a.need);
 }
 
 void fail_unknown(const ConfigMap& map, const ConfigMap& known) {
-  std::string names;
-  for (const auto& [name, value] : known) names += str_cat(names.empty() ? "" : ", ", name);
-  for (const auto& [name, value] : map)
-    WEFT_CHECK(known.count(name), "config: no field '", name, "'; need one of ", names);
+  std::string all;
+  std::vector<std::string> names;
+  for (const auto& [name, value] : known) {
+    all += str_cat(all.empty() ? "" : ", ", name);
+    names.push_back(name);
+  }
+  for (const auto& [name, value] : map) {
+    if (known.count(name)) continue;
+    const std::string near = nearest_name(name, names);
+    WEFT_CHECK(false, "config: no field '", name, "'", near.empty() ? "" : str_cat(" (did you mean ", near, "?)"),
+               "; need one of ", all);
+  }
   WEFT_BUG_IF(true, "fail_unknown called for a known map");
 }
 

@@ -15,8 +15,10 @@ using ConfigMap = std::map<std::string, std::string>;
 /// The allowed values of a field of a configuration. No number may be infinite or NaN.
 struct Allowed {
   double least = -1e300, most = 1e300;
-  bool above = false, below = false;  // exclude `least`, exclude `most`
-  const char* words = nullptr;        // the allowed texts, separated by commas; null: any text
+  bool above = false, below = false;              // exclude `least`, exclude `most`
+  const char* words = nullptr;                    // the allowed texts, separated by commas; null: any text
+  bool (*accepts)(const std::string&) = nullptr;  // or a function of the text, and
+  const char* need = nullptr;                     // the texts that it accepts
 };
 /// Numbers of elements in models are products of these sizes and fit in 63 bits.
 inline constexpr Allowed kSize{.least = 1, .most = 1 << 22};

@@ -28,6 +28,15 @@ ExpertChoice ExpertChoice::parse(const std::string& text) {
   return {name == "zipf" ? Law::kZipf : Law::kSkew, value};
 }
 
+bool ExpertChoice::accepts(const std::string& text) {
+  try {
+    parse(text);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 std::vector<double> ExpertChoice::shares(int64_t experts) const {
   std::vector<double> p(experts, 1.0);
   for (int64_t e = 0; e < experts; ++e) {

@@ -15,6 +15,8 @@ struct ExpertChoice {
   static constexpr const char* kNeed = "learned, balanced, zipf:S with S from 0 to 10, or skew:P with P from 0 to 1";
   /// "learned", "balanced", "zipf:1.1" or "skew:0.9"; throws InvalidArgument for others.
   static ExpertChoice parse(const std::string& text);
+  /// Whether parse() accepts the text.
+  static bool accepts(const std::string& text);
 
   bool learned() const { return law == Law::kLearned; }
   /// The mean share of each expert in the choices: equal; in proportion to 1 / rank^S (Zipf 1949); or P for expert 0

@@ -89,6 +89,27 @@ class LanguageModel : public Module {
   std::optional<DType> compute_dtype_;
 };
 
+/// The number of heads of keys and values.
+template <class Config>
+int64_t kv_heads_of(const Config& config) {
+  if constexpr (requires { config.kv_heads; })
+    return config.kv_heads;
+  else
+    return config.heads;
+}
+
+/// `config` unchanged, if a model can have it. Throws, naming the field and its allowed values, for other values.
+template <class Config>
+const Config& checked_model(const Config& config) {
+  checked(config);
+  const int64_t kv_heads = kv_heads_of(config);
+  WEFT_CHECK(config.dim % config.heads == 0, "config: field 'dim' is '", config.dim, "'; need a multiple of heads, ",
+             config.heads);
+  WEFT_CHECK(config.heads % kv_heads == 0, "config: field 'kv_heads' is '", kv_heads, "'; need a divisor of heads, ",
+             config.heads);
+  return config;
+}
+
 /// A LanguageModel with a configuration `Config`, which names the family (kFamily) and has the fields vocab, context,
 /// layers, heads, dim and tied, and kv_heads if it may differ from heads. The model contains the embedding of tokens
 /// and the head; if they are tied, both use the embedding's weight.
@@ -129,23 +150,11 @@ class ConfiguredModel : public LanguageModel {
  private:
   std::optional<Linear> head_;  // empty if tied
 
-  static int64_t kv_heads_of(const Config& config) {
-    if constexpr (requires { config.kv_heads; })
-      return config.kv_heads;
-    else
-      return config.heads;
-  }
   int64_t kv_heads() const { return kv_heads_of(config_); }
 
   static const Config& valid(const Config& config, std::source_location loc) {
     internal::LineScope line(loc);
-    checked(config);
-    const int64_t kv_heads = kv_heads_of(config);
-    WEFT_CHECK(config.dim % config.heads == 0, "config: field 'dim' is '", config.dim, "'; need a multiple of heads, ",
-               config.heads);
-    WEFT_CHECK(config.heads % kv_heads == 0, "config: field 'kv_heads' is '", kv_heads, "'; need a divisor of heads, ",
-               config.heads);
-    return config;
+    return checked_model(config);
   }
 };
 
@@ -156,6 +165,9 @@ struct ModelFamily {
   std::vector<std::string> presets;
   /// The configuration of a preset; throws, listing the presets, for another name.
   std::function<ConfigMap(const std::string& preset)> preset;
+  /// `config` with these fields, in the form of to_map(). Throws, naming the field and its allowed values, for an unknown
+  /// field and for a value that is not allowed.
+  std::function<ConfigMap(const ConfigMap& config, const ConfigMap& fields)> with_fields;
   /// A model with lazy parameters, which need no memory before they are read.
   std::function<std::unique_ptr<LanguageModel>(const ConfigMap& config)> make;
 };
@@ -178,6 +190,9 @@ ModelFamily make_family(const std::vector<std::pair<std::string, Config>>& table
   ModelFamily f{.name = Config::kFamily, .default_preset = table.front().first};
   for (const auto& [key, config] : table) f.presets.push_back(key);
   f.preset = [&table](const std::string& key) { return to_map(find_preset(table, key)); };
+  f.with_fields = [](const ConfigMap& config, const ConfigMap& fields) {
+    return to_map(checked_model(from_map<Config>(fields, from_map<Config>(config))));
+  };
   f.make = [](const ConfigMap& map) { return std::make_unique<Model>(from_map<Config>(map)); };
   return f;
 }

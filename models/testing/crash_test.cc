@@ -84,7 +84,7 @@ class Crash : public ::testing::Test {
                                      str_cat("--steps=", steps_),
                                      str_cat("--checkpoint_dir=", dir, "/steps"),
                                      str_cat("--metrics=", dir, "/metrics.jsonl"),
-                                     str_cat("--kernel_cache=", kernels_)};
+                                     str_cat("--weft_cache=", kernels_)};
     args.insert(args.end(), more.begin(), more.end());
     std::vector<char*> argv;
     for (std::string& a : args) argv.push_back(a.data());

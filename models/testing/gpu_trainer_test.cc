@@ -91,7 +91,7 @@ TEST_F(GpuTrainer, WritesWhatTheCpuWrites) {
 TEST_F(GpuTrainer, InF16) {
   expect_same_run("f16", gpt::family(), {3, 4}, [](train::TrainOptions& o) {
     o.dtype = "f16";
-    o.grad_accum = 2;
+    o.microbatches = 2;
     o.steps = 4;
   });
 }

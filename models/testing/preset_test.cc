@@ -80,6 +80,19 @@ TEST(Presets, RefuseWhatTheyDoNotKnow) {
             }),
             "config: no field 'depth'; need one of bias, context, dim, dropout, ffn, heads, layers, norm_eps, "
             "rms_norm, tied, vocab");
+  const auto set = [](const nn::ModelFamily& family, const nn::ConfigMap& fields) {
+    return error_of([&] { family.with_fields(family.preset(family.default_preset), fields); });
+  };
+  EXPECT_EQ(set(gpt::family(), {{"lyers", "2"}}),
+            "config: no field 'lyers' (did you mean layers?); need one of bias, context, dim, dropout, ffn, heads, "
+            "layers, norm_eps, rms_norm, tied, vocab");
+  EXPECT_EQ(set(gpt::family(), {{"dropout", "1"}}),
+            "config: field 'dropout' is '1'; need a number from 0 to less than 1");
+  EXPECT_EQ(set(moe::family(), {{"kv_heads", "3"}}), "config: field 'kv_heads' is '3'; need a divisor of heads, 4");
+  EXPECT_EQ(set(moe::family(), {{"route", "zipf:11"}}),
+            "config: field 'route' is 'zipf:11'; need learned, balanced, zipf:S with S from 0 to 10, or skew:P with P "
+            "from 0 to 1");
+  EXPECT_EQ(moe::family().with_fields(moe::family().preset("moe_tiny"), {{"aux_loss", "0.50"}}).at("aux_loss"), "0.5");
 }
 
 TEST(Presets, FlopsPerToken) {

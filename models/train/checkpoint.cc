@@ -78,6 +78,17 @@ std::map<std::string, std::string> to_map(const io::Json& j, const std::string& 
   return m;
 }
 
+// state.json keeps the name that a flag had when the format was made.
+constexpr const char* kMicrobatches[] = {"microbatches", "grad_accum"};
+
+std::map<std::string, std::string> renamed(std::map<std::string, std::string> run, const char* from, const char* to) {
+  if (auto entry = run.extract(from)) {
+    entry.key() = to;
+    run.insert(std::move(entry));
+  }
+  return run;
+}
+
 // The checksum of the fields of state.json without kChecksum; order and white space do not matter.
 std::string checksum_of(io::Json j) {
   j.erase(kChecksum);
@@ -158,7 +169,7 @@ std::string save_checkpoint(const std::string& dir, const TrainState& state, con
     j["good_steps"] = state.good_steps;
     j["family"] = state.family;
     j["model"] = to_json(state.model);
-    j["run"] = to_json(state.run);
+    j["run"] = to_json(renamed(state.run, kMicrobatches[0], kMicrobatches[1]));
     for (const char* stem : {"model", "optimizer"})
       j["tensors"][stem] = tensors_checksum(io::SafetensorsModel(tensors_path(folder.folder(), stem)));
     j[kChecksum] = checksum_of(io::parse_json(io::write_json(j), path));
@@ -221,7 +232,7 @@ TrainState read_state(const std::string& folder) {
   s.good_steps = not_negative("good_steps");
   s.family = io::json_get<std::string>(j, "family", path);
   s.model = to_map(io::json_member(j, "model", path), path + ": \"model\"");
-  s.run = to_map(io::json_member(j, "run", path), path + ": \"run\"");
+  s.run = renamed(to_map(io::json_member(j, "run", path), path + ": \"run\""), kMicrobatches[1], kMicrobatches[0]);
   if (j.contains("tensors")) s.tensors = to_map(j["tensors"], path + ": \"tensors\"");
   return s;
 }

@@ -1,15 +1,14 @@
 #include "models/train/job.h"
 
+#include "framework/base/switches.h"
 #include "framework/io/file.h"
 
 namespace weft::train {
 namespace {
 
-// Whether the values of a flag may differ between processes: flags of the machine and of files that only the first
-// process writes, and a flag's second name.
+// Whether the values of a flag may differ between processes: flags of files that only the first process writes.
 bool may_differ(const std::string& flag) {
-  for (const char* name :
-       {"threads", "kernel_cache", "microbatches", "metrics", "profile_out", "save_plan", "show_plan"})
+  for (const char* name : {"metrics", "profile_out", "save_plan", "show_plan"})
     if (flag == name) return true;
   return false;
 }
@@ -33,7 +32,7 @@ std::unique_ptr<dist::Job> make_job(const TrainOptions& o) {
     if (!may_differ(flag.name)) job.facts.emplace_back("--" + flag.name, flag_text(flag));
   job.timeout = std::chrono::nanoseconds(static_cast<int64_t>(o.step.timeout * 1e9));
   job.transport = o.transport;
-  job.share_cores = o.threads == 0;
+  job.share_cores = switch_int("WEFT_THREADS") == 0;
   if (!o.checkpoint_dir.empty()) job.keep = io::resolve_path(o.checkpoint_dir);
   return std::make_unique<dist::Job>(job);
 }

@@ -1,6 +1,5 @@
 #include "models/train/load.h"
 
-#include "framework/base/thread_pool.h"
 #include "framework/io/file.h"
 #include "framework/tensor/storage.h"
 #include "models/train/checkpoint.h"
@@ -13,7 +12,6 @@ Flags model_flags(ModelOptions& o, Flags more) {
       {"checkpoint", &o.checkpoint, "checkpoint folder step_N, or a folder of them (the newest); needed"},
       {"dtype", &o.dtype, "f32, bf16 or f16: dtype of activations"},
       {"device", &o.device, "cpu, cuda or cuda:N: where the model runs"},
-      {"threads", &o.threads, "threads; 0: all cores", {0, 4096}},
   };
   flags.insert(flags.end(), more.begin(), more.end());
   return flags;
@@ -24,7 +22,6 @@ LoadedModel load_model(const nn::ModelFamily& family, const ModelOptions& o) {
   if (o.dtype != "f32" && o.dtype != "bf16" && o.dtype != "f16")
     usage_error(str_cat("--dtype: got '", o.dtype, "'; need f32, bf16 or f16"));
   const Device device = parse_device(o.device);
-  if (o.threads > 0) set_num_threads(static_cast<int>(o.threads));
   const std::string folder = find_checkpoint(io::resolve_path(o.checkpoint));
   TrainState state = read_state(folder);
   WEFT_CHECK(state.family == family.name, state_path(folder), ": \"family\" is '", state.family, "'; need '",

@@ -14,7 +14,6 @@ struct ModelOptions {
   std::string checkpoint;
   std::string dtype = "f32";
   std::string device = "cpu";
-  int64_t threads = 0;  // 0: all cores
 };
 
 /// The flags of ModelOptions and `more`.
@@ -26,7 +25,7 @@ struct LoadedModel {
 };
 
 /// The model of a checkpoint folder, or of the newest folder in it. Computes activations in options.dtype and stores in
-/// this dtype all weights that layers would convert to it. Sets the number of threads. Throws one sentence for a bad
+/// this dtype all weights that layers would convert to it. Throws one sentence for a bad
 /// option and for a missing or damaged checkpoint or another family's checkpoint.
 LoadedModel load_model(const nn::ModelFamily& family, const ModelOptions& options);
 

@@ -8,11 +8,12 @@
 
 namespace weft::train {
 
-int64_t settle_microbatches(const dist::Mesh& mesh, dist::Plan& plan, int64_t batch, int64_t asked, const char* flag) {
+int64_t settle_microbatches(const dist::Mesh& mesh, dist::Plan& plan, int64_t batch, int64_t asked) {
   const int ranks = dist::pipeline_ranks(mesh);
   const bool open = asked == 0;
   const int64_t parts = !open ? asked : dist::default_microbatches(mesh, plan, batch);
-  check_flag(flag, batch % parts == 0, std::to_string(parts), str_cat("a divisor of --batch_size, which is ", batch));
+  check_flag("microbatches", batch % parts == 0, std::to_string(parts),
+             str_cat("a divisor of --batch_size, which is ", batch));
   if (ranks == 1) {
     const char* const need = "--mesh with a dimension pp as well";
     check_flag("pipeline", plan.pipeline == dist::Plan().pipeline, str_cat("'", plan.pipeline, "'"), need);
@@ -30,7 +31,7 @@ int64_t settle_microbatches(const dist::Mesh& mesh, dist::Plan& plan, int64_t ba
   }
   check_flag("batch_size", !open || parts > 1, std::to_string(batch),
              str_cat("2 or more on mesh ", mesh.to_string(), ": its microbatches run through the stages"));
-  check_flag(flag, parts > 1, std::to_string(parts),
+  check_flag("microbatches", parts > 1, std::to_string(parts),
              str_cat("2 or more on mesh ", mesh.to_string(), ": they run through its stages"));
   return parts;
 }

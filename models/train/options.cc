@@ -8,30 +8,30 @@
 #include "distributed/plan/plan_text.h"
 #include "distributed/strategies/strategies.h"
 #include "framework/io/file.h"
-#include "models/nn/expert_choice.h"
 #include "models/train/checkpoint.h"
 #include "models/train/device.h"
 #include "models/train/microbatches.h"
+#include "models/train/plan_flags.h"
+#include "models/train/set_fields.h"
 
 namespace weft::train {
 
 Flags train_flags(TrainOptions& o) {
   CompileOptions& step = o.step;
-  dist::Plan& plan = o.step.plan;
   Flags flags{
       {"config", &o.config, "configuration by name (--config list prints them); empty: the program's default"},
+      field_flag(o.set),
       {"data", &o.data, "text file, folder of .txt files, token shards, or synthetic; empty: the works of Shakespeare"},
       {"steps", &o.steps, "optimiser steps; 0: the configuration's default", {0}},
       {"batch_size", &o.batch_size, "sequences per step; 0: the configuration's default", {0, 1e9}},
       {"seq_len", &o.seq_len, "tokens per sequence; 0: the configuration's context", {0, 1e9}},
       {"lr", &o.lr, "peak learning rate; 0: the configuration's default", {0, 1e30}},
       {"warmup", &o.warmup, "steps of linear warm-up before the cosine; -1: a twentieth of the steps", {-1}},
-      {"grad_accum",
-       &o.grad_accum,
-       "microbatches: equal parts of a batch whose gradients are summed one after another, to save memory, or which "
-       "run through the stages of a mesh with pp; 0: 1, and with pp about twice its ranks",
+      {"microbatches",
+       &o.microbatches,
+       "equal parts of a batch whose gradients are summed one after another, to save memory, or which run through the "
+       "stages of a mesh with pp; 0: 1, and with pp about twice its ranks",
        {0}},
-      {"microbatches", &o.grad_accum, "another name of --grad_accum", {0}},
       {"eval_every",
        &o.eval_every,
        "steps between evaluations on held-out text; 0: never; -1: a quarter of the steps",
@@ -54,8 +54,6 @@ Flags train_flags(TrainOptions& o) {
       {"verify", &step.verify,
        "compare the compiled step with the interpreter on the first batch; with --mesh or --device cuda each of its "
        "launches with its ops on the CPU"},
-      {"kernel_cache", &step.kernel_cache,
-       "folder of compiled kernels, or off; empty: ~/.cache/weft/kernels, or the value of WEFT_CACHE"},
       {"mesh", &o.mesh,
        "ranks along dimensions pp, dp, fsdp, tp, cp, ep, outermost first, as in dp2,tp2 or dp2,tp2,ep4(dp,tp); "
        "empty: one device"},
@@ -70,21 +68,6 @@ Flags train_flags(TrainOptions& o) {
        "with --mesh, seconds that a rank waits for the others in a collective before the run fails and names the "
        "missing ranks",
        {0, 1e9, true}},
-      {"zero", &plan.zero,
-       "with --mesh, ZeRO stage: 1 shards optimiser state over the data ranks, 2 gradients too, 3 parameters too; "
-       "-1: 3 over fsdp, else 0"},
-      {"cp", &plan.cp,
-       "with --mesh and a dimension cp, how attention sees the whole sequence: allgather, ring or ulysses"},
-      {"cp_layout", &plan.cp_layout,
-       "with --mesh and a dimension cp, which positions a rank has: contiguous, headtail (equal work under a causal "
-       "mask), documents (equal work for packed documents), or auto"},
-      {"pipeline", &plan.pipeline, str_cat("with --mesh and a dimension pp, ", dist::find_option("pipeline")->help)},
-      {"pipeline_gather", &plan.pipeline_gather,
-       str_cat("with --mesh and a dimension pp, ", dist::find_option("pipeline_gather")->help)},
-      {"stages", &plan.stages, str_cat("with --mesh and a dimension pp, ", dist::find_option("stages")->help)},
-      {"wire", &plan.wire, str_cat("with --mesh, ", dist::find_option("wire")->help)},
-      {"sequence", &plan.sequence,
-       "with --mesh and a dimension tp, split sequences where tp does not split features (sequence parallelism)"},
       {"async_tp", &o.async_tp,
        "with --mesh, gathers and scatters become rings with their products, which hide the transfers: auto (where the "
        "cost model predicts a gain), on or off; a ring sums in another order, so the last digits of results differ"},
@@ -105,26 +88,20 @@ Flags train_flags(TrainOptions& o) {
       {"profile_steps", &o.profile_steps, "first and last step to trace, as in 10-12; empty: none"},
       {"profile_out", &o.profile_out, "with --profile_steps, file for their trace, for ui.perfetto.dev"},
       {"seed", &o.seed, "seed of weights, dropout and the order of data"},
-      {"route", &o.route, str_cat("how tokens choose experts, to study uneven load: ", nn::ExpertChoice::kNeed)},
-      {"capacity_factor",
-       &o.capacity_factor,
-       "choices that an expert takes in training, relative to an even load; more are dropped; 0: all are taken; -1: "
-       "the configuration's",
-       {-1, 1e6}},
-      {"aux_loss",
-       &o.aux_loss,
-       "coefficient of the loss that balances experts; 0: none; -1: the configuration's",
-       {-1, 1e6}},
-      {"bias_rate",
-       &o.bias_rate,
-       "how far a step moves each expert's bias, which only the choice sees, towards an even load; 0: no bias; -1: the "
-       "configuration's",
-       {-1, 1e6}},
-      {"threads", &o.threads, "threads; 0: all cores", {0, 4096}},
       {"sample", &o.sample_tokens, "tokens of text to write at the end; 0: none; -1: 400 after training on text", {-1}},
   };
+  for (Flag& flag : plan_flags(step.plan)) flags.push_back(std::move(flag));
   for (Flag& flag : flags) flag.given = &o.given[flag.name];
   return flags;
+}
+
+bool is_same_flag(const std::string& name, const std::string& a, const std::string& b) {
+  TrainOptions first, second;
+  const Flags flags = train_flags(first), others = train_flags(second);
+  for (size_t i = 0; i < flags.size(); ++i)
+    if (flags[i].name == name && set_flag(flags[i], a) && set_flag(others[i], b))
+      return same_value(flags[i], others[i]);
+  return a == b;
 }
 
 namespace {
@@ -135,13 +112,13 @@ std::string in_quotes(const std::string& s) { return str_cat("'", s, "'"); }
 void check_batch(const Setup& p, const TrainOptions& o) {
   const int64_t context = std::stoll(p.config.at("context")),
                 length = o.seq_len > 0 ? o.seq_len : std::min<int64_t>(context, 256);
-  const TensorType tokens{.dtype = kInt32, .shape = {o.batch_size / o.grad_accum, length}};
+  const TensorType tokens{.dtype = kInt32, .shape = {o.batch_size / o.microbatches, length}};
   try {
     dist::check_arguments(o.step.mesh, o.step.plan, {&tokens, 1});
   } catch (const Error& e) {
-    const std::string part = o.grad_accum > 1 ? str_cat(" (a microbatch: ", o.batch_size, " of --batch_size / ",
-                                                        o.grad_accum, " microbatches)")
-                                              : std::string();
+    const std::string part = o.microbatches > 1 ? str_cat(" (a microbatch: ", o.batch_size, " of --batch_size / ",
+                                                          o.microbatches, " microbatches)")
+                                                : std::string();
     usage_error(str_cat(o.plan.empty() ? "--" : str_cat("--plan ", o.plan, ": "), e.what(), part));
   }
 }
@@ -153,16 +130,12 @@ void load_saved_plan(Setup& p, TrainOptions& o) {
   if (!o.mesh.empty() && !(o.step.mesh == saved.mesh))
     usage_error(str_cat("--mesh: got ", o.mesh, "; --plan ", o.plan, " is of mesh ", saved.mesh.to_string(),
                         ", which needs no --mesh"));
-  const auto check = [&](const char* flag, bool ok, const std::string& got, const std::string& stored) {
-    check_flag(flag, ok, got, str_cat("none: --plan ", o.plan, " has ", stored));
-  };
-  check("zero", asked.zero < 0 || asked.zero == has.zero, str_cat(asked.zero), str_cat("stage ", has.zero));
-  check("wire", !o.given["wire"] || asked.wire == has.wire, asked.wire, str_cat("wire ", has.wire));
-  check("cp_layout", asked.cp_layout == "auto" || asked.cp_layout == has.cp_layout, asked.cp_layout, has.cp_layout);
-  check("sequence", asked.sequence || !has.sequence, "false", "sequence on");
-  check("cp", asked.cp == "allgather" || asked.cp == has.cp, asked.cp, has.cp);
-  check("pipeline", !o.given["pipeline"] || asked.pipeline == has.pipeline, asked.pipeline, has.pipeline);
-  check("stages", !o.given["stages"] || asked.stages == has.stages, asked.stages, has.stages);
+  for (const dist::OptionRow* row : dist::options_of({})) {
+    const std::string name(row->name);
+    const bool open = dist::is_same(*row, asked, {}) && !o.given[name];
+    check_flag(name.c_str(), open || dist::is_same(*row, asked, has), dist::text_of(*row, asked),
+               str_cat("none: --plan ", o.plan, " has ", name, " ", dist::text_of(*row, has)));
+  }
   o.step.mesh = saved.mesh;
   o.step.plan = saved.plan;
   p.saved_hash = saved.hash;
@@ -170,30 +143,25 @@ void load_saved_plan(Setup& p, TrainOptions& o) {
 
 // Applies --async_tp, an option of the arrangement of collectives.
 void settle_async_tp(TrainOptions& o) {
-  check_flag("async_tp", o.async_tp == "auto" || o.async_tp == "on" || o.async_tp == "off", in_quotes(o.async_tp),
-             "auto, on or off");
+  dist::CommunicationOptions how = o.step.communication ? *o.step.communication : dist::CommunicationOptions();
+  try {
+    how.async_tp = dist::parse_async_tp(o.async_tp);
+  } catch (const Error& e) {
+    usage_error(str_cat("--", e.what()));
+  }
   const bool many = o.step.mesh.size() > 1;
   check_flag("async_tp", many || o.async_tp != "on", "on", "--mesh as well");
   check_flag("async_tp", !o.step.mesh.find("pp") || o.async_tp != "on", "on",
              "a mesh without pp: the stages of a pipeline have no rings");
-  if (!many) return;
-  dist::CommunicationOptions how = o.step.communication ? *o.step.communication : dist::CommunicationOptions();
-  how.async_tp = dist::parse_async_tp(o.async_tp);
-  o.step.communication = std::make_shared<const dist::CommunicationOptions>(how);
+  if (many) o.step.communication = std::make_shared<const dist::CommunicationOptions>(how);
 }
 
 // Settles --mesh, --plan and the flags that need a mesh.
 void settle_mesh(Setup& p, TrainOptions& o) {
-  const dist::Plan& plan = o.step.plan;
   check_flag("transport", o.transport == "auto" || o.transport == "shared" || o.transport == "gloo",
              in_quotes(o.transport), "auto, shared or gloo");
   check_flag("ranks", o.ranks == "threads" || o.ranks == "processes", in_quotes(o.ranks), "threads or processes");
-  for (const char* name : {"zero", "wire", "cp", "cp_layout", "pipeline_gather"}) {
-    const dist::OptionRow& row = *dist::find_option(name);
-    const std::string text = dist::text_of(row, plan);
-    check_flag(name, text == dist::text_of(row, {}) || dist::is_allowed(row, text),
-               row.allowed.empty() ? text : in_quotes(text), dist::need_of(row));
-  }
+  check_plan_flags(o.step.plan);
   try {
     o.step.mesh = dist::Mesh::parse(o.mesh, {});
   } catch (const Error& e) {
@@ -202,9 +170,8 @@ void settle_mesh(Setup& p, TrainOptions& o) {
   if (!o.plan.empty()) load_saved_plan(p, o);
   const std::string mesh = o.step.mesh.to_string();
   const bool many = o.step.mesh.size() > 1;
-  o.asked_grad_accum = o.grad_accum;
-  o.grad_accum = settle_microbatches(o.step.mesh, o.step.plan, o.batch_size, o.grad_accum,
-                                     o.given["grad_accum"] ? "grad_accum" : "microbatches");
+  o.asked_microbatches = o.microbatches;
+  o.microbatches = settle_microbatches(o.step.mesh, o.step.plan, o.batch_size, o.microbatches);
   const char* from = o.plan.empty() ? "mesh" : "plan";
   const std::string got = o.plan.empty() ? mesh : str_cat(o.plan, " of mesh ", mesh);
   check_flag(from, !many || o.device.rfind("cuda", 0) != 0, got,
@@ -222,27 +189,6 @@ void settle_mesh(Setup& p, TrainOptions& o) {
     dist::parse_forbid(o.step.mesh, o.step.forbid);
   } catch (const Error& e) {
     usage_error(str_cat("--", e.what()));
-  }
-}
-
-// Settles the flags for fields of configurations with experts.
-void settle_experts(Setup& p, TrainOptions& o) {
-  TrainOptions defaults;
-  const Flags flags = train_flags(o), plain = train_flags(defaults);
-  for (size_t i = 0; i < flags.size(); ++i) {
-    const std::string &name = flags[i].name, text = flag_text(flags[i]);
-    if (std::find(std::begin(kExpertFlags), std::end(kExpertFlags), name) == std::end(kExpertFlags)) continue;
-    const auto field = p.config.find(name);
-    if (text == flag_text(plain[i])) continue;
-    check_flag(name.c_str(), field != p.config.end(), in_quotes(text), "a model with experts");
-    const auto* number = std::get_if<double*>(&flags[i].variable);
-    check_flag(name.c_str(), !number || **number >= 0, text, "0 or more, or -1 for the configuration's");
-    field->second = text;
-  }
-  try {
-    nn::ExpertChoice::parse(o.route);
-  } catch (const Error&) {
-    check_flag("route", false, in_quotes(o.route), nn::ExpertChoice::kNeed);
   }
 }
 
@@ -281,8 +227,14 @@ std::string pick_folder(const std::string& base, bool resume) {
   return found;
 }
 
-// Copies flags from a resumed run if they are not given and have their default.
-void take_from_run(const std::string& folder, const nn::ModelFamily& family, TrainOptions& o) {
+std::string join(const std::vector<std::string>& v) {
+  std::string s;
+  for (const std::string& x : v) s += (s.empty() ? "" : ", ") + x;
+  return s;
+}
+
+// Copies flags from a resumed run if they are not given and have their default. Returns the run's state.
+TrainState take_from_run(const std::string& folder, const nn::ModelFamily& family, TrainOptions& o) {
   const TrainState state = read_state(folder);
   WEFT_CHECK(state.family == family.name, state_path(folder), ": \"family\" is '", state.family, "'; need '",
              family.name, "': use the program of that family, or another --checkpoint_dir");
@@ -290,16 +242,31 @@ void take_from_run(const std::string& folder, const nn::ModelFamily& family, Tra
   const Flags flags = train_flags(o), plain = train_flags(defaults);
   for (size_t i = 0; i < flags.size(); ++i) {
     const auto stored = state.run.find(flags[i].name);
-    if (stored == state.run.end() || *flags[i].given || flag_text(flags[i]) != flag_text(plain[i])) continue;
+    if (stored == state.run.end() || *flags[i].given || !same_value(flags[i], plain[i])) continue;
     WEFT_CHECK_AS(kDataLoss, set_flag(flags[i], stored->second), state_path(folder), ": \"run\": '", flags[i].name,
                   "' is '", stored->second, "', which is not a value of --", flags[i].name);
   }
+  return state;
 }
 
-std::string join(const std::vector<std::string>& v) {
-  std::string s;
-  for (const std::string& x : v) s += (s.empty() ? "" : ", ") + x;
-  return s;
+// Settles the configuration of the model. A resumed run keeps the fields of its model.
+void settle_config(Setup& p, const nn::ModelFamily& family, const TrainState& run, const TrainOptions& o) {
+  if (o.config != "" && std::find(family.presets.begin(), family.presets.end(), o.config) == family.presets.end())
+    usage_error(str_cat("--config: got '", o.config, "'; need one of ", join(family.presets)));
+  p.config = family.preset(p.config_name);
+  const auto name = run.run.find("config");
+  const bool same = name != run.run.end() && name->second == p.config_name;
+  if (same) try {
+      p.config = family.with_fields(p.config, run.model);
+    } catch (const Error& e) {
+      throw Error(Code::kDataLoss, str_cat(state_path(p.resumed), ": \"model\": ", e.what()));
+    }
+  p.config = set_fields(family, p.config, o.set);
+  if (!same) return;
+  for (const auto& [field, value] : o.set)
+    if (const auto stored = run.model.find(field); stored != run.model.end())
+      check_flag("set", p.config.at(field) == stored->second, str_cat(field, "=", value),
+                 str_cat(stored->second, ", as the resumed run in ", p.dir, " has it, or another --checkpoint_dir"));
 }
 
 }  // namespace
@@ -311,16 +278,14 @@ Setup settle(const nn::ModelFamily& family, TrainOptions& o) {
               ? pick_folder(io::resolve_path(str_cat("runs/", family.name, "-", name_of())), o.resume)
               : io::resolve_path(o.checkpoint_dir);
   if (o.resume) p.resumed = latest_checkpoint(p.dir);
-  if (!p.resumed.empty()) take_from_run(p.resumed, family, o);
+  TrainState run;
+  if (!p.resumed.empty()) run = take_from_run(p.resumed, family, o);
   p.on_text = o.data != "synthetic";
   p.config_name = name_of();
-  if (o.config != "" && std::find(family.presets.begin(), family.presets.end(), o.config) == family.presets.end())
-    usage_error(str_cat("--config: got '", o.config, "'; need one of ", join(family.presets)));
-  p.config = family.preset(p.config_name);
-  settle_experts(p, o);
+  settle_config(p, family, run, o);
   const bool own = p.config_name == family.default_preset;
   for (const Flag& flag : train_flags(o))  // a program may fill the options itself
-    check_flag(flag.name.c_str(), set_flag(flag, flag_text(flag)), flag_text(flag), "a value in its range (--help)");
+    check_flag(flag.name.c_str(), in_range(flag), flag_text(flag), "a value in its range (--help)");
   if (o.steps == 0) o.steps = own ? 600 : 200;
   if (o.batch_size == 0) o.batch_size = own ? 24 : 12;
   if (o.lr == 0) o.lr = own ? 2e-3 : 1e-3;

@@ -12,14 +12,15 @@ namespace weft::train {
 /// The options of a run. train_flags() binds each field to a flag; the values here are the flags' defaults.
 struct TrainOptions {
   std::string config;      // empty: the family's default
+  Settings set;            // fields of the configuration that get other values
   std::string data;        // "", synthetic, or a path
   int64_t steps = 0;       // 0: the configuration's default; so are batch_size, seq_len and lr
-  int64_t batch_size = 0;  // sequences per step over all parts of gradient accumulation
+  int64_t batch_size = 0;  // sequences per step over all microbatches
   int64_t seq_len = 0;
   double lr = 0;
   int64_t warmup = -1;                    // -1: a twentieth of the steps
-  int64_t grad_accum = 0;                 // microbatches; 0: 1, or with pp about twice its ranks
-  int64_t asked_grad_accum = 0;           // grad_accum before settle(): a resumed run may have another mesh
+  int64_t microbatches = 0;               // 0: 1, or with pp about twice its ranks
+  int64_t asked_microbatches = 0;         // microbatches before settle(): a resumed run may have another mesh
   int64_t eval_every = -1;                // 0: never; -1: a quarter of the steps
   std::string checkpoint_every = "auto";  // a number of steps, 0: never, auto: about 1 % of the time
   int64_t keep = 3;
@@ -39,19 +40,15 @@ struct TrainOptions {
   std::string profile_steps;  // "10-12": the first and the last step that are traced; empty: none
   std::string profile_out = "trace.json";
   uint64_t seed = 0;
-  int64_t threads = 0;
-  // MoE fields (nn::MoEOptions); "learned" and negative numbers keep the configuration's values.
-  std::string route = "learned";
-  double capacity_factor = -1, aux_loss = -1, bias_rate = -1;
   int64_t sample_tokens = -1;  // length of the sample printed at the end; 0: none; -1: 400 after training on text
   std::map<std::string, bool> given;  // by flag: whether the command line contains it
 };
 
-/// The fields of configurations with experts that flags set; fields and flags have equal names.
-inline constexpr const char* kExpertFlags[] = {"route", "capacity_factor", "aux_loss", "bias_rate"};
-
 /// The table of flags: name, field, help, and entry in `given`.
 Flags train_flags(TrainOptions& options);
+
+/// Whether two texts are equal values of a flag: "1e-3" and "0.001".
+bool is_same_flag(const std::string& name, const std::string& a, const std::string& b);
 
 /// The values that settle() derives from the options.
 struct Setup {

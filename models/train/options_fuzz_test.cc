@@ -43,37 +43,19 @@ TEST(OptionsFuzz, DamagedCommandLines) {
       "--config\ngpt_tiny\n--data\nsynthetic\n--batch_size\n4\n--seq_len\n16\n--steps\n24\n--lr\n0.01\n--seed\n7",
       "--mesh\ndp2,tp2\n--batch_size=8\n--zero=2\n--forbid=allgather@dp:activations,allreduce@tp\n--show_plan",
       "--mesh=fsdp2,tp2,ep4(fsdp,tp)\n--batch_size=4\n--verify_numerics\n--numerics\neager\n--timeout\n90.5",
-      "--mesh=dp2,cp2\n--cp\nring\n--cp_layout=headtail\n--seq_len=64\n--grad_accum=2\n--batch_size=8\n--keep=0",
+      "--mesh=dp2,cp2\n--cp\nring\n--cp_layout=headtail\n--seq_len=64\n--microbatches=2\n--batch_size=8\n--keep=0",
       "--dtype\nbf16\n--checkpoint_every\n100\n--eval_every=-1\n--warmup=0\n--sample\n0\n--threads=2\n--nocompile",
-      "--config=gpt_base\n--memory_budget=1000000000\n--kernel_cache\noff\n--weft_debug=0\n--metrics=m.jsonl\n--"
+      "--config=gpt_tiny\n--set\nlayers=1,dropout=0.5\n--set=ffn=64\n--data=synthetic\n--microbatches=3",
+      "--config=gpt_base\n--memory_budget=1000000000\n--weft_cache\noff\n--weft_debug=0\n--metrics=m.jsonl\n--"
       "resume"};
   TrainOptions all;
   std::vector<std::string> names;
   for (const Flag& flag : train_flags(all)) names.push_back("--" + flag.name);
-  std::vector<std::string_view> words = {"\n",
-                                         "--",
-                                         "=",
-                                         "-",
-                                         "--no",
-                                         "true",
-                                         "false",
-                                         "auto",
-                                         "list",
-                                         "cuda:1",
-                                         "dp2",
-                                         "dp1048576",
-                                         "ep4(dp,tp)",
-                                         "tp3",
-                                         "cp2",
-                                         "f16",
-                                         "synthetic",
-                                         "--weft_isa",
-                                         "--weft_threads=2",
-                                         "--plan=no.plan",
-                                         "allgather@dp",
-                                         "*@*",
-                                         "@",
-                                         ","};
+  std::vector<std::string_view> words = {
+      "\n",           "--",   "=",       "-",         "--no",       "true",        "false",
+      "auto",         "list", "cuda:1",  "dp2",       "dp1048576",  "ep4(dp,tp)",  "tp3",
+      "cp2",          "f16",  "heads=3", "synthetic", "--weft_isa", "--threads=2", "--plan=no.plan",
+      "allgather@dp", "*@*",  "@",       ","};
   words.insert(words.end(), names.begin(), names.end());
 
   std::ostringstream help;

@@ -40,7 +40,7 @@ same whole.jsonl one.jsonl "one thread differs from two"
 # 16-bit activations: the same compiled or not, and learning.
 for dtype in bf16 f16; do
   for compiled in true false; do
-    "$train" "${flags[@]}" --steps 8 --dtype $dtype --numerics eager --grad_accum 2 --compile=$compiled --checkpoint_every 0 --metrics $dtype-$compiled.jsonl >h.txt 2>&1 || fail "$dtype: $(tail -1 h.txt)"
+    "$train" "${flags[@]}" --steps 8 --dtype $dtype --numerics eager --microbatches 2 --compile=$compiled --checkpoint_every 0 --metrics $dtype-$compiled.jsonl >h.txt 2>&1 || fail "$dtype: $(tail -1 h.txt)"
   done
   same $dtype-true.jsonl $dtype-false.jsonl "$dtype: --compile=false differs from --compile=true"
 done
@@ -55,10 +55,10 @@ expect 2 "--verify_numerics: got --compile=false" "$train" "${flags[@]}" --verif
 
 # A pipeline gives the bits of one device with the same number of microbatches.
 piped=("${flags[@]}" --steps 4 --threads 2 --checkpoint_every 4 --eval_every 2)
-"$train" "${piped[@]}" --grad_accum 2 --checkpoint_dir parts --metrics parts.jsonl >p.txt 2>&1 || fail "train --grad_accum 2: $(tail -1 p.txt)"
+"$train" "${piped[@]}" --microbatches 2 --checkpoint_dir parts --metrics parts.jsonl >p.txt 2>&1 || fail "train --microbatches 2: $(tail -1 p.txt)"
 for schedule in 1f1b zb_h1; do
   "$train" "${piped[@]}" --mesh pp2 --ranks threads --microbatches 2 --pipeline $schedule --checkpoint_dir $schedule --metrics $schedule.jsonl >p.txt 2>&1 || fail "train --mesh pp2: $(tail -1 p.txt)"
-  same parts.jsonl $schedule.jsonl "--mesh pp2 --pipeline $schedule differs from --grad_accum 2"
+  same parts.jsonl $schedule.jsonl "--mesh pp2 --pipeline $schedule differs from --microbatches 2"
   for file in model optimizer; do
     cmp -s parts/step_4/$file.safetensors $schedule/step_4/$file.safetensors || fail "$schedule: another $file.safetensors"
   done
@@ -100,18 +100,25 @@ for mesh in "${meshes[@]}"; do
   same_state "off-$mesh" e1 "written on $mesh, resumed without"
   same_state "on-$mesh" e1 "written without a mesh, resumed on $mesh"
 done
-# What balances experts is a flag and a field of the configuration: a resumed run keeps it, with its biases.
+# Fields of the configuration: a resumed run keeps them, with the biases of its experts.
 if [[ $config == moe_* ]]; then
   even=("${flags[@]}" --steps 4 --threads 2 --checkpoint_every 2 --keep 0)
-  "$train" "${even[@]}" --aux_loss 0 --bias_rate 0.25 --capacity_factor 0.5 --checkpoint_dir even --metrics even.jsonl >b.txt 2>&1 || fail "--bias_rate: $(tail -1 b.txt)"
-  [[ $(grep -cE '"aux_loss":0.0,.*"dropped":0\.[1-9]' even.jsonl) == 4 ]] || fail "--aux_loss 0 --capacity_factor 0.5: $(cat even.jsonl)"
+  "$train" "${even[@]}" --set aux_loss=0 --set bias_rate=0.25,capacity_factor=0.5 --checkpoint_dir even --metrics even.jsonl >b.txt 2>&1 || fail "--set bias_rate: $(tail -1 b.txt)"
+  [[ $(grep -cE '"aux_loss":0.0,.*"dropped":0\.[1-9]' even.jsonl) == 4 ]] || fail "--set aux_loss=0 --set capacity_factor=0.5: $(cat even.jsonl)"
   mkdir -p resumed-even && cp -r even/step_2 resumed-even/
   "$train" "${flags[@]}" --steps 4 --threads 2 --checkpoint_every 2 --keep 0 --resume --checkpoint_dir resumed-even >b.txt 2>&1 || fail "resume with biases: $(tail -1 b.txt)"
   same_state even resumed-even "resumed with biases"
-  expect 2 "--bias_rate: got -0.5; need 0 or more, or -1" "$train" "${even[@]}" --bias_rate -0.5
+  expect 2 "--set: field 'bias_rate' is '-0.5'; need a number of at least 0" "$train" "${even[@]}" --set bias_rate=-0.5
+  expect 2 "--set: field 'route' is 'best'; need learned, balanced, zipf:S with S from 0 to 10" "$train" "${even[@]}" --set route=best
+  expect 2 "--set: got aux_loss=0.5; need 0, as the resumed run in" "$train" --resume --checkpoint_dir resumed-even --set aux_loss=0.5
 else
-  expect 2 "--bias_rate: got '0.1'; need a model with experts" "$train" "${flags[@]}" --bias_rate 0.1
+  expect 2 "--set: no field 'bias_rate'; need one of " "$train" "${flags[@]}" --set bias_rate=0.1
 fi
+expect 2 "--set: no field 'layer' (did you mean layers?); need one of " "$train" "${flags[@]}" --set layer=1
+expect 2 "--set: field 'layers' is '0'; need a whole number from 1 to 10000" "$train" "${flags[@]}" --set layers=0
+expect 2 "--set: got 'layers'; need NAME=VALUE" "$train" "${flags[@]}" --set layers
+expect 2 "--set: field 'dim' is '61'; need a multiple of heads" "$train" "${flags[@]}" --set dim=61
+"$train" "${flags[@]}" --set layers=1 --steps 1 --checkpoint_every 0 >set.txt 2>&1 || fail "--set layers=1: $(tail -1 set.txt)"
 # Ranks as processes: metrics and checkpoints of threads, to the byte.
 for ranks in threads processes; do
   "$train" "${flags[@]}" "${short[@]}" --mesh dp2,tp2 --ranks $ranks --eval_every 2 --metrics r-$ranks.jsonl --checkpoint_dir r-$ranks >r-$ranks.txt 2>&1 || fail "--ranks $ranks: $(tail -1 r-$ranks.txt)"
@@ -347,14 +354,14 @@ done
 for flag in warmup eval_every sample; do
   expect 2 "--$flag: got '-2'; need a whole number, -1 or more (" "$train" "--$flag=-2"
 done
-expect 2 "--grad_accum: got '-1'; need a whole number, 0 or more (" "$train" --grad_accum=-1
+expect 2 "--microbatches: got '-1'; need a whole number, 0 or more (" "$train" --microbatches=-1
 expect 2 "--batch_size: got '9223372036854775807'; need a whole number from 0 to 1000000000 (" "$train" --batch_size=9223372036854775807
 for program in "$train" "$generate" "$score"; do
   expect 2 "--threads: got '100000'; need a whole number from 0 to 4096 (" "$program" --threads=100000
 done
 expect 2 "--top_p: got '0'; need a number above 0 and at most 1 (" "$generate" --top_p 0
 expect 2 "--temperature: got 'nan'; need a number, 0 or more (" "$generate" --temperature nan
-expect 2 "a divisor of --batch_size" "$train" "${flags[@]}" --grad_accum 3
+expect 2 "a divisor of --batch_size" "$train" "${flags[@]}" --microbatches 3
 expect 2 "add --resume to go on" "$train" "${flags[@]}" --checkpoint_dir whole
 expect 1 "no/such/file" "$train" --data no/such/file
 expect 1 "memory" "$train" "${flags[@]}" --checkpoint_every 0 --memory_budget 1000

@@ -23,7 +23,7 @@ int train_main(int argc, char** argv, const nn::ModelFamily& family) {
       const bool memory = std::string_view(e.what()).find("out of memory on") != std::string_view::npos;
       if (e.code() != Code::kResourceExhausted || !memory || options.step.memory_budget != 0) throw;
       throw Error(e.code(), str_cat(e.what(),
-                                    "; a smaller --batch_size or --seq_len, a larger --grad_accum, or a "
+                                    "; a smaller --batch_size or --seq_len, a larger --microbatches, or a "
                                     "--memory_budget needs less memory"));
     }
   });

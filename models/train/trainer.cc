@@ -55,7 +55,6 @@ class Trainer {
  public:
   Trainer(const nn::ModelFamily& family, const TrainOptions& options, dist::Job& job)
       : options_(options), setup_(settled(family, options_)), family_(family), job_(job) {
-    if (options_.threads > 0) set_num_threads(static_cast<int>(options_.threads));
     manual_seed(options_.seed);
     model_ = family.make(setup_.config);
     model_->to(setup_.device);
@@ -290,9 +289,9 @@ class Trainer {
     return Tensor::from_vector<int32_t>(ids, {rows, options_.seq_len}).to(setup_.device);
   }
 
-  // Forward, backward and optimiser, captured as one graph. grad_accum splits the batch into parts.
+  // Forward, backward and optimiser, captured as one graph over all microbatches.
   StepOut train_step(const Tensor& tokens, const Tensor& targets) {
-    const int64_t parts = options_.grad_accum;
+    const int64_t parts = options_.microbatches;
     const nn::BatchShare share = nn::BatchShare::of(parts, targets);
     auto [sum, grads] = accumulate(parts, std::pair{tokens, targets}, [&](const Tensor& x, const Tensor& y) {
       NameScope scope("model");
@@ -330,7 +329,7 @@ class Trainer {
       options.forbid.clear();  // --forbid is for the training step only
       eval_ = dist::compile(EvalFn([this](const Tensor& tokens, const Tensor& targets) {
                               NoGrad guard;
-                              const int64_t parts = options_.grad_accum;
+                              const int64_t parts = options_.microbatches;
                               const nn::BatchShare share = nn::BatchShare::of(parts, targets);
                               return accumulate(parts, std::pair{tokens, targets},
                                                 [&](Tensor x, Tensor y) { return model_->loss(x, y, share).ce; });
@@ -409,11 +408,12 @@ class Trainer {
                                            {"seq_len", str_cat(options_.seq_len)},
                                            {"lr", str_cat(options_.lr)},
                                            {"warmup", str_cat(options_.warmup)},
-                                           {"grad_accum", str_cat(options_.asked_grad_accum)},
+                                           {"microbatches", str_cat(options_.asked_microbatches)},
                                            {"dtype", options_.dtype},
                                            {"seed", str_cat(options_.seed)}};
-    for (const char* name : kExpertFlags)
-      if (const auto field = setup_.config.find(name); field != setup_.config.end()) run.insert(*field);
+    const nn::ConfigMap preset = family_.preset(setup_.config_name);
+    for (const auto& [field, value] : setup_.config)  // for earlier versions; this one reads the model's fields
+      if (preset.at(field) != value) run.emplace(field, value);
     return run;
   }
 
@@ -432,7 +432,7 @@ class Trainer {
     const io::SafetensorsModel model = open_tensors(folder, "model", s),
                                optimizer = open_tensors(folder, "optimizer", s);
     for (auto& [flag, value] : run_flags())
-      if (s.run.count(flag) && s.run[flag] != value)
+      if (s.run.count(flag) && !is_same_flag(flag, s.run[flag], value))
         std::printf("note: --%s was '%s' and is now '%s'; the run continues with the new value\n", flag.c_str(),
                     s.run[flag].c_str(), value.c_str());
     const bool later = dist::Processes::current() != nullptr;

@@ -12,6 +12,7 @@
 
 #include "absl/flags/flag.h"
 #include "distributed/comm/shared/world.h"
+#include "framework/base/switches.h"
 #include "framework/base/thread_pool.h"
 #include "tools/bench/benchmark.h"
 #include "tools/bench/ranks.h"
@@ -20,7 +21,6 @@
 ABSL_FLAG(int32_t, ranks, 2, "processes, each with one rank");
 ABSL_FLAG(int64_t, mib, 64, "size of a large operand");
 ABSL_FLAG(int32_t, rounds, 15, "repetitions of a large collective");
-ABSL_FLAG(int32_t, threads, 1, "threads of each process");
 ABSL_FLAG(int64_t, piece_kib, 512, "size of the pieces in which operands pass");
 ABSL_FLAG(bool, progress_thread, true, "a thread of each process works while its rank computes");
 
@@ -133,7 +133,7 @@ class Rank {
 void run(Report& report) {
   const int n = absl::GetFlag(FLAGS_ranks);
   run_ranks(n, report, [n](const std::string& folder, int rank, Report& to) {
-    set_num_threads(absl::GetFlag(FLAGS_threads));
+    set_num_threads(std::max(1, static_cast<int>(switch_int("WEFT_THREADS"))));
     Rank(folder, rank, n).run(to);
   });
 }

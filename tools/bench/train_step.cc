@@ -24,8 +24,6 @@ ABSL_FLAG(std::string, dtype, "f32", "f32 or bf16: the dtype of activations; mas
 ABSL_FLAG(bool, compile, true, "capture the step and replay its plan; false: eagerly");
 ABSL_FLAG(int64_t, memory_budget, 0,
           "memory limit of the plan in bytes; values that do not fit are recomputed; 0: no limit");
-ABSL_FLAG(std::string, kernel_cache, "",
-          "folder of compiled kernels, or off; empty: ~/.cache/weft/kernels, or the value of WEFT_CACHE");
 ABSL_FLAG(int32_t, steps, 0, "steps to run; 0: steps of about 20 seconds in all");
 ABSL_FLAG(bool, profile, false, "also print the time of each kernel and of each class of work (compiled steps only)");
 ABSL_FLAG(bool, report, false, "print the compiler's report after the first step, and stop");
@@ -105,9 +103,7 @@ void run(Report& report) {
     usage_error(e.what());
   }
   Trainer trainer(std::move(model), parse_dtype(dtype_name),
-                  {.enabled = compiled,
-                   .memory_budget = absl::GetFlag(FLAGS_memory_budget),
-                   .kernel_cache = absl::GetFlag(FLAGS_kernel_cache)});
+                  {.enabled = compiled, .memory_budget = absl::GetFlag(FLAGS_memory_budget)});
   const double first = trainer.step(), first_done = process_age(), first_loss = trainer.loss();
   if (absl::GetFlag(FLAGS_report)) {
     for (int i = 0; i < 4; ++i) trainer.step();  // these steps are timed

@@ -269,13 +269,13 @@ torch() {
   fi
 }
 
-hopper=${WEFT_HOPPER:-1}
+cuda=${WEFT_CUDA:-}
 for part in $all; do
   seconds=${limits[$part]-}
   [ -n "$seconds" ] || continue
   case " $left_out " in *" $part "*) record "left out" 0 "" && continue ;; esac
   rm -f "$work/$part.log" "$work/$part.json" "$work/bench_$part.json" # of an earlier call
-  case $part in *_mma) export WEFT_HOPPER=0 ;; *) export WEFT_HOPPER=$hopper ;; esac
+  case $part in *_mma) export WEFT_CUDA=${cuda:+$cuda,}sm80 ;; *) export WEFT_CUDA=$cuda ;; esac
   case $part in
     runtime)
       tests 10 'Libraries.*:*DriverSuite.*'

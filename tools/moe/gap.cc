@@ -7,6 +7,7 @@
 
 #include "framework/base/error.h"
 #include "framework/io/json.h"
+#include "models/train/set_fields.h"
 #include "ops/composite/moe.h"
 #include "tools/profile/measure.h"
 #include "tools/profile/table.h"
@@ -123,20 +124,20 @@ moe::Config config_of(tools::StepChoice& choice) {
   const std::vector<std::string>& presets = moe::family().presets;
   if (std::find(presets.begin(), presets.end(), choice.config) == presets.end())
     usage_error(str_cat("--config is '", choice.config, "'; need one of ", presets));
-  return moe::preset(choice.config);
+  const nn::ModelFamily& family = moe::family();
+  return nn::from_map<moe::Config>(train::set_fields(family, family.preset(choice.config), choice.fields));
 }
 
 int64_t tokens_of(const tools::StepChoice& choice, const moe::Config& config) {
   return choice.batch_size * (choice.seq_len > 0 ? choice.seq_len : std::min<int64_t>(config.context, 128));
 }
 
-study::Report gap_study(tools::StepChoice choice, const std::string& route, double capacity, int64_t rounds) {
+study::Report gap_study(tools::StepChoice choice, int64_t rounds) {
   const moe::Config config = config_of(choice);
   tools::StepChoice dense = choice, even = choice, step = choice;
-  dense.fields = {{"dense_layers", str_cat(config.layers)},
-                  {"dense_ffn", str_cat(config.top_k * config.ffn + config.shared_ffn)}};
-  even.fields = {{"route", "balanced"}, {"capacity_factor", str_cat(capacity)}};
-  step.fields = {{"route", route}, {"capacity_factor", str_cat(capacity)}};
+  dense.fields["dense_layers"] = str_cat(config.layers);
+  dense.fields["dense_ffn"] = str_cat(config.top_k * config.ffn + config.shared_ffn);
+  even.fields["route"] = "balanced";
   const std::vector<profiler::TimedStep> steps = profiler::measure_in_turn({dense, even, step}, rounds);
   const Parts d = parts_of(steps[0], config.dim, config.ffn), e = parts_of(steps[1], config.dim, config.ffn),
               s = parts_of(steps[2], config.dim, config.ffn);
@@ -144,15 +145,15 @@ study::Report gap_study(tools::StepChoice choice, const std::string& route, doub
   const int64_t tokens = tokens_of(choice, config);
   const double chosen = static_cast<double>(tokens * config.top_k);
   double padding = 0;
-  if (capacity > 0) {
+  if (const double capacity = config.capacity_factor; capacity > 0) {
     const auto places =
         static_cast<double>(config.experts * expert_capacity(tokens, config.top_k, config.experts, capacity));
     padding = std::max(0.0, 1 - chosen / places);
   }
   const Gap gap = gap_of(d, e, s, padding, slower_ms(steps[0], steps[2], config.dim, config.ffn));
   std::vector<std::vector<std::string>> rows{{"cause", "ms", "of the gap"}};
-  const std::string title = str_cat(steps[2].record.title, ", route ", route);
-  io::OrderedJson json{{"title", title}, {"route", route}, {"gap_ms", gap.ms}};
+  const std::string title = steps[2].record.title;
+  io::OrderedJson json{{"title", title}, {"route", config.route}, {"gap_ms", gap.ms}};
   for (const Cause& c : gap.causes) {
     rows.push_back({c.name, fixed(c.ms, 3), percent(c.ms / gap.ms)});
     json["causes"][c.name] = c.ms;
@@ -161,7 +162,7 @@ study::Report gap_study(tools::StepChoice choice, const std::string& route, doub
   rows.push_back({"the rest", fixed(gap.rest, 3), percent(gap.rest / gap.ms)});
   rows.push_back({"gap", fixed(gap.ms, 3), "100.0%"});
   json["rest_ms"] = gap.rest;
-  std::vector<std::vector<std::string>> parts{{"ms", "dense", "experts, even", route}};
+  std::vector<std::vector<std::string>> parts{{"ms", "dense", "experts, even", config.route}};
   const auto add = [&](const char* name, double Parts::*part) {
     parts.push_back({name, fixed(d.*part, 3), fixed(e.*part, 3), fixed(s.*part, 3)});
     json["parts"][name] = {d.*part, e.*part, s.*part};

@@ -44,8 +44,8 @@ moe::Config config_of(tools::StepChoice& choice);
 /// The number of tokens of a step.
 int64_t tokens_of(const tools::StepChoice& choice, const moe::Config& config);
 
-/// Measures three steps in turn: dense, with evenly chosen experts, and with `route`. `route`: nn::ExpertChoice;
-/// `capacity`: the configuration's capacity_factor. Throws UsageError for a model without experts.
-study::Report gap_study(tools::StepChoice choice, const std::string& route, double capacity, int64_t rounds);
+/// Measures three steps in turn: dense, with evenly chosen experts, and the chosen step. Throws UsageError for a model
+/// without experts.
+study::Report gap_study(tools::StepChoice choice, int64_t rounds);
 
 }  // namespace weft::moe_study

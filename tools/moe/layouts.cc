@@ -35,7 +35,7 @@ struct Layout {
 Layout layout_of(const Placed& placed, tools::StepChoice choice, int64_t ranks, const moe::Config& config,
                  int64_t rounds) {
   choice.mesh = str_cat(placed.axis, ranks);
-  choice.sequence = placed.sequence;
+  choice.plan.sequence = placed.sequence;
   tools::ModelStep planned(choice, Device::meta());
   planned.prepare();
   const dist::PlanReport plan = planned.compiled().plan("cpu");
@@ -101,7 +101,7 @@ study::Report layout_study(tools::StepChoice choice, int64_t ranks, int64_t roun
   const moe::Config config = config_of(choice);
   if (ranks < 2 || config.experts % ranks != 0)
     usage_error(str_cat("--ranks is ", ranks, "; need a divisor of the ", config.experts, " experts, 2 or more"));
-  choice.fields = {{"route", "balanced"}};
+  choice.fields["route"] = "balanced";
   const int64_t tokens = tokens_of(choice, config);
   std::vector<Layout> layouts;
   if (choice.batch_size % ranks != 0)

@@ -4,7 +4,6 @@
 
 #include "framework/cli/cli.h"
 #include "framework/io/file.h"
-#include "models/nn/expert_choice.h"
 #include "tools/moe/gap.h"
 #include "tools/moe/layouts.h"
 #include "tools/moe/load.h"
@@ -15,8 +14,6 @@ namespace {
 
 struct Options {
   tools::StepChoice step{.model = "moe", .config = "moe_small", .batch_size = 4};
-  std::string route = "learned";
-  double capacity = 0;
   RemedyOptions remedy;
   LoadOptions load;
   int64_t rounds = 40;
@@ -31,21 +28,16 @@ enum Study : unsigned { kGap = 1, kLoad = 2, kLayouts = 4, kRemedies = 8, kAll =
 PartFlags study_flags(Options& o) {
   std::vector<PartFlag> table;
   for (Flag& f : tools::step_flags(o.step)) {
-    const unsigned parts = f.name == "config" || f.name == "batch_size" || f.name == "seq_len" ? kAll & ~kLoad
-                           : f.name == "dtype"                                                 ? kGap | kLayouts
-                           : f.name == "mesh"                                                  ? kGap | kRemedies
-                                                                                               : 0;
+    const bool all = f.name == "config" || f.name == "set" || f.name == "batch_size" || f.name == "seq_len";
+    const unsigned parts = all                 ? kAll & ~kLoad
+                           : f.name == "dtype" ? kGap | kLayouts
+                           : f.name == "mesh"  ? kGap | kRemedies
+                                               : 0;
     if (f.name == "config") f.given = &o.has_config;
     if (f.name == "batch_size") f.given = &o.has_batch;
     if (parts) table.push_back({std::move(f), parts});
   }
   const PartFlag own[] = {
-      {{"route", &o.route, str_cat("how tokens choose experts: ", nn::ExpertChoice::kNeed)}, kGap},
-      {{"capacity_factor",
-        &o.capacity,
-        "of an expert over an even load; 0: nothing is dropped or padded; with --remedies 0 is 1.25",
-        {.least = 0, .most = 1e6}},
-       kGap | kRemedies},
       {{"rounds", &o.rounds, "measurements; 0, with --layouts: plans alone", {.least = 0, .most = 1000}}, kAll},
       {{"load", &o.loads, "instead: rows and time by rank for balanced, zipf:1.1 and skew:0.9"}, kAll},
       {{"layouts", &o.layouts,
@@ -53,16 +45,14 @@ PartFlags study_flags(Options& o) {
        kAll},
       {{"remedies", &o.remedies,
         "instead: the recovery by dropping, the auxiliary loss and the bias in training, where 0.9 of the choices go "
-        "to "
-        "one expert at the start"},
+        "to one expert at the start; --set capacity_factor, aux_loss and bias_rate are their strengths (1.25, 0.05 and "
+        "0.005)"},
        kAll},
       {{"ranks",
         &o.load.ranks,
         "ranks that share 8 experts; with --layouts, the ranks of each mesh",
         {.least = 1, .most = 1024}},
        kLoad | kLayouts},
-      {{"aux_loss", &o.remedy.aux_loss, "the coefficient of the auxiliary loss", {.least = 0, .most = 1e6}}, kRemedies},
-      {{"bias_rate", &o.remedy.bias_rate, "how far a step moves a bias", {.least = 0, .most = 1e6}}, kRemedies},
       {{"steps", &o.remedy.steps, "training steps", {.least = 1, .most = 1e6}}, kRemedies},
       {{"json", &o.json, "write the figures to this file"}, kAll},
       {{"svg", &o.svg, "write charts to this file"}, kAll}};
@@ -86,19 +76,20 @@ study::Report report_of(Options& o, const PartFlags& flags) {
   if (study == kRemedies) {
     if (!o.has_config) o.step.config = "moe_shakespeare";
     if (!o.has_batch) o.step.batch_size = 8;
-    config_of(o.step);
-    if (o.capacity > 0) o.remedy.capacity_factor = o.capacity;
+    const moe::Config config = config_of(o.step);
+    if (config.capacity_factor > 0) o.remedy.capacity_factor = config.capacity_factor;
+    if (o.step.fields.count("aux_loss")) o.remedy.aux_loss = config.aux_loss;
+    if (o.step.fields.count("bias_rate")) o.remedy.bias_rate = config.bias_rate;
     o.remedy.rounds = o.rounds;
     const int64_t length = o.step.seq_len > 0 ? o.step.seq_len : 64;
-    return remedy_study(
-        {.config = o.step.config, .mesh = o.step.mesh, .batch_size = o.step.batch_size, .seq_len = length}, o.remedy);
+    return remedy_study({.config = o.step.config,
+                         .fields = o.step.fields,
+                         .mesh = o.step.mesh,
+                         .batch_size = o.step.batch_size,
+                         .seq_len = length},
+                        o.remedy);
   }
-  try {
-    nn::ExpertChoice::parse(o.route);
-  } catch (const Error&) {
-    check_flag("route", false, str_cat("'", o.route, "'"), nn::ExpertChoice::kNeed);
-  }
-  return gap_study(o.step, o.route, o.capacity, o.rounds);
+  return gap_study(o.step, o.rounds);
 }
 
 int run(Options& o, const PartFlags& flags) {

@@ -10,16 +10,17 @@ MOE = os.path.join("tools", "moe", "moe")
 STEP = ["--config", "moe_tiny", "--batch_size", "2", "--seq_len", "16", "--rounds", "1"]
 
 BAD = [
-    (["--route", "uneven"], "--route"),
+    (["--set", "route=uneven"], "--set: field 'route' is 'uneven'; need learned, balanced, zipf:S"),
+    (["--set", "capcity_factor=1"], "--set: no field 'capcity_factor' (did you mean capacity_factor?); need one of aux_loss"),
     (["--config", "gpt_tiny"], "--config is 'gpt_tiny'; need one of"),
     (["--ranks", "4"], "--ranks is a flag of --load and --layouts; this is the study of the gap"),
     (["--load", "--ranks", "3"], "--ranks is 3; need a divisor of the 8 experts"),
     (["--layouts", "--ranks", "3"], "--ranks is 3; need a divisor of the 8 experts"),
     (["--layouts", "--load"], "--load and --layouts exclude each other"),
     (["--load", "--mesh", "ep2"], "--mesh is a flag of the study of the gap and --remedies; this is --load"),
-    (["--remedies", "--route", "balanced"], "--route is a flag of the study of the gap; this is --remedies"),
+    (["--load", "--set", "layers=2"], "--set is a flag of the study of the gap, --layouts and --remedies; this is --load"),
     (["--remedies", "--config", "gpt_tiny"], "--config is 'gpt_tiny'; need one of"),
-    (["--capacity_factor", "-1"], "--capacity_factor"),
+    (["--set", "capacity_factor=-1"], "--set: field 'capacity_factor' is '-1'; need a number of at least 0"),
     (["--rounds", "0"], "--rounds"),
     (["x"], "x"),
 ]
@@ -45,7 +46,7 @@ def main():
                 check("<svg" in picture.read(), "picture", "no SVG")
                 return json.load(f)
 
-        for more in [], ["--route", "skew:0.9", "--capacity_factor", "2"], ["--mesh", "ep2"]:
+        for more in [], ["--set", "route=skew:0.9,capacity_factor=2"], ["--mesh", "ep2"]:
             code, out, err = run([*STEP, *more, *files])
             check(code == 0 and "small products" in out, more, err or out)
             if code:
@@ -53,7 +54,7 @@ def main():
             f = figures()
             total = sum(f["causes"].values()) + f["rest_ms"]
             check(abs(total - f["gap_ms"]) < 1e-9, more, f)
-            check((f["causes"]["padding"] > 0) == ("--capacity_factor" in more), more, f)
+            check((f["causes"]["padding"] > 0) == ("--set" in more), more, f)
             check((f["causes"]["exchange"] > 0) == ("--mesh" in more), more, f)
         code, out, err = run(["--load", "--rounds", "1", *files])
         check(code == 0, "load", err)
@@ -65,7 +66,7 @@ def main():
             check(all(sum(r["rows"]) == 4096 for r in routes.values()), "rows", routes)
         # One layer with 4 experts; one expert has 0.9 of the choices at the start.
         tiny = ["--config", "moe_tiny", "--batch_size", "8", "--seq_len", "32", "--rounds", "1"]
-        code, out, err = run(["--remedies", *tiny, "--steps", "60", "--aux_loss", "0.1", *files])
+        code, out, err = run(["--remedies", *tiny, "--steps", "60", "--set", "aux_loss=0.1", *files])
         check(code == 0 and "recovered" in out, "remedies", err)
         if code == 0:
             f = figures()

@@ -94,8 +94,12 @@ void skew_start(const nn::LanguageModel& model, const Tensor& tokens, double sha
 study::Report remedy_study(precision::RunOptions run, const RemedyOptions& o) {
   run.model = "moe";
   // One choice of a token, weighted by its score: normalised weights would be 1, and the router would learn nothing.
-  run.fields = {
-      {"top_k", "1"}, {"normalize", "false"}, {"aux_loss", "0"}, {"bias_rate", "0"}, {"capacity_factor", "0"}};
+  for (const auto& [field, value] : {std::pair("top_k", "1"),
+                                     {"normalize", "false"},
+                                     {"aux_loss", "0"},
+                                     {"bias_rate", "0"},
+                                     {"capacity_factor", "0"}})
+    run.fields[field] = value;
   std::vector<Run> runs;
   runs.push_back({"nothing", {}});
   runs.push_back({str_cat("dropping above ", o.capacity_factor), {{"capacity_factor", str_cat(o.capacity_factor)}}});

@@ -168,13 +168,13 @@ tools::StepChoice step_of(const Workload& w, const Candidate& c) {
                            .dtype = w.activations == kFloat32 ? "f32" : "bf16",
                            .mesh = c.mesh(),
                            .microbatches = c.microbatches};
-  choice.zero = c.zero;
-  choice.gather = c.gather_once ? "once" : "each";
-  choice.cp = "ring";  // step_cost() prices a ring
+  choice.plan.zero = c.zero;
+  choice.plan.pipeline_gather = c.gather_once ? "once" : "each";
+  choice.plan.cp = "ring";  // step_cost() prices a ring
   if (c.pp > 1)
-    choice.pipeline = c.stages_per_rank > 1 && c.schedule == "interleaved_1f1b"
-                          ? str_cat(c.schedule, ":", c.stages_per_rank)
-                          : c.schedule;
+    choice.plan.pipeline = c.stages_per_rank > 1 && c.schedule == "interleaved_1f1b"
+                               ? str_cat(c.schedule, ":", c.stages_per_rank)
+                               : c.schedule;
   return choice;
 }
 

@@ -8,6 +8,7 @@
 #include "framework/cli/cli.h"
 #include "framework/io/file.h"
 #include "framework/io/json.h"
+#include "models/train/set_fields.h"
 #include "tools/precision/charts.h"
 #include "tools/precision/format_table.h"
 #include "tools/precision/op_errors.h"
@@ -266,6 +267,7 @@ PartFlags part_flags(Options& o) {
         kAll},
        {{"model", &o.run.model, "gpt, llama or moe"}, kRuns},
        {{"config", &o.run.config, "a configuration of the model; empty: its default"}, kRuns},
+       {train::field_flag(o.run.fields), kRuns},
        {{"batch_size", &o.run.batch_size, "sequences of a step", {1, 1e6}}, kRuns},
        {{"seq_len", &o.run.seq_len, "tokens of a sequence", {2, 1e6}}, kRuns},
        {{"steps", &o.run.steps, "steps of training", {1, 1e9}}, kRuns},

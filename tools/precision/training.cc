@@ -14,6 +14,7 @@
 #include "models/llama/config.h"
 #include "models/moe/config.h"
 #include "models/train/generate.h"
+#include "models/train/set_fields.h"
 #include "tools/machine.h"
 #include "tools/step/model_step.h"
 
@@ -28,8 +29,7 @@ std::unique_ptr<nn::LanguageModel> make_model(const RunOptions& o) {
     const std::string preset = o.config.empty() ? f->default_preset : o.config;
     if (std::find(f->presets.begin(), f->presets.end(), preset) == f->presets.end())
       usage_error(str_cat("--config is '", preset, "'; need one of ", f->presets));
-    nn::ConfigMap config = f->preset(preset);
-    for (const auto& [field, value] : o.fields) config[field] = value;
+    nn::ConfigMap config = train::set_fields(*f, f->preset(preset), o.fields);
     if (std::stoll(config.at("vocab")) < 256) config["vocab"] = "256";  // the text's tokens are bytes
     auto model = f->make(config);
     if (o.seq_len > model->context())

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "framework/cli/cli.h"
 #include "models/data/loader.h"
 #include "models/nn/language_model.h"
 #include "weft.h"
@@ -13,7 +14,7 @@ namespace weft::precision {
 
 struct RunOptions {
   std::string model = "gpt", config;  // a family (gpt, llama, moe) and its preset; empty: the family's default
-  nn::ConfigMap fields = {};          // changes of the preset
+  Settings fields = {};               // fields of the preset with other values
   std::string mesh = {};              // "ep2", with threads as ranks; empty: one device
   int64_t batch_size = 8, seq_len = 64, steps = 100;
   double lr = 1e-3;

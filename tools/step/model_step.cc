@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "distributed/launch/compile.h"
-#include "distributed/strategies/strategies.h"
 #include "models/gpt/config.h"
 #include "models/llama/config.h"
 #include "models/moe/config.h"
@@ -13,6 +12,8 @@
 #include "models/train/device.h"
 #include "models/train/load.h"
 #include "models/train/microbatches.h"
+#include "models/train/plan_flags.h"
+#include "models/train/set_fields.h"
 
 namespace weft::tools {
 namespace {
@@ -32,8 +33,7 @@ const nn::ModelFamily& family_of(const std::string& name, const std::string& che
 void check_choice(const StepChoice& c) {
   StepChoice copy = c;
   for (const Flag& flag : step_flags(copy))
-    if (const std::string text = flag_text(flag); !set_flag(flag, text))
-      usage_error(str_cat("--", flag.name, " is ", text, "; need ", flag.help));
+    if (!in_range(flag)) usage_error(str_cat("--", flag.name, " is ", flag_text(flag), "; need ", flag.help));
   if (c.dtype != "f32" && c.dtype != "bf16") usage_error(str_cat("--dtype is '", c.dtype, "'; need f32 or bf16"));
 }
 
@@ -70,11 +70,12 @@ Chosen chosen_model(const StepChoice& c, bool weights) {
     const std::string config = c.config.empty() ? family.default_preset : c.config;
     if (std::find(family.presets.begin(), family.presets.end(), config) == family.presets.end())
       usage_error(str_cat("--config is '", config, "'; need one of ", family.presets));
-    nn::ConfigMap map = family.preset(config);
-    for (const auto& [field, value] : c.fields) map[field] = value;
-    r.model = family.make(map);
+    r.model = family.make(train::set_fields(family, family.preset(config), c.fields));
     r.title = str_cat(c.model, " ", config);
+    for (const auto& [field, value] : c.fields) r.title += str_cat(" ", field, "=", value);
   } else {
+    for (const auto& [field, value] : c.fields)
+      usage_error(str_cat("--set: got ", field, "=", value, "; need none with --checkpoint, which has all fields"));
     const std::string folder = train::find_checkpoint(c.checkpoint.path);
     const train::TrainState state = train::read_state(folder);
     const nn::ModelFamily& family = family_of(state.family, folder);
@@ -92,20 +93,21 @@ Chosen chosen_model(const StepChoice& c, bool weights) {
 }  // namespace
 
 Flags step_flags(StepChoice& c) {
-  return {{"model", &c.model, "gpt, llama or moe"},
-          {"config", &c.config, "a configuration of the model; empty: its default"},
-          {"checkpoint", &c.checkpoint, "a folder that a train program wrote, instead of --model and --config"},
-          {"batch_size", &c.batch_size, "sequences of a step", {.least = 1, .most = 1e9}},
-          {"seq_len", &c.seq_len, "tokens of a sequence; 0: the model's context, at most 128", {.least = 0}},
-          {"dtype", &c.dtype, "f32 or bf16: the dtype of activations"},
-          {"mesh", &c.mesh, "mesh of ranks such as dp2,tp2 or pp2; empty: one device"},
-          {"microbatches",
-           &c.microbatches,
-           "equal parts of the batch; 0: 1, and with pp about twice its ranks",
-           {.least = 0}},
-          {"pipeline", &c.pipeline, str_cat("with pp, ", dist::find_option("pipeline")->help)},
-          {"stages", &c.stages, str_cat("with pp, ", dist::find_option("stages")->help)},
-          {"forward", &c.forward, "the loss alone, without gradients and optimiser"}};
+  Flags flags{{"model", &c.model, "gpt, llama or moe"},
+              {"config", &c.config, "a configuration of the model; empty: its default"},
+              train::field_flag(c.fields),
+              {"checkpoint", &c.checkpoint, "a folder that a train program wrote, instead of --model and --config"},
+              {"batch_size", &c.batch_size, "sequences of a step", {.least = 1, .most = 1e9}},
+              {"seq_len", &c.seq_len, "tokens of a sequence; 0: the model's context, at most 128", {.least = 0}},
+              {"dtype", &c.dtype, "f32 or bf16: the dtype of activations"},
+              {"mesh", &c.mesh, "mesh of ranks such as dp2,tp2 or pp2; empty: one device"},
+              {"microbatches",
+               &c.microbatches,
+               "equal parts of the batch; 0: 1, and with pp about twice its ranks",
+               {.least = 0}},
+              {"forward", &c.forward, "the loss alone, without gradients and optimiser"}};
+  for (Flag& flag : train::plan_flags(c.plan, {"pipeline", "stages"})) flags.push_back(std::move(flag));
+  return flags;
 }
 
 ModelStep::ModelStep(const StepChoice& c, std::optional<Device> instead)
@@ -119,12 +121,7 @@ ModelStep::ModelStep(const StepChoice& c, std::optional<Device> instead)
   if (!c.forward) opt_ = std::make_unique<optim::AdamW>(model_->parameters(), optim::AdamWOptions{.lr = 1e-3});
   CompileOptions options;
   if (!c.mesh.empty()) options.mesh = mesh_of(c);
-  options.plan.pipeline = c.pipeline;
-  options.plan.stages = c.stages;
-  options.plan.zero = c.zero;
-  options.plan.sequence = c.sequence;
-  options.plan.pipeline_gather = c.gather;
-  options.plan.cp = c.cp;
+  options.plan = c.plan;
   const int64_t parts = train::settle_microbatches(options.mesh, options.plan, c.batch_size, c.microbatches);
   if (!c.mesh.empty()) check_batch(options.mesh, {c.batch_size / parts, chosen.length});
   step_ = std::make_unique<Compiled<Fn>>(dist::compile(

@@ -18,17 +18,14 @@ namespace weft::tools {
 struct StepChoice {
   std::string model = "gpt";  // gpt, llama or moe
   std::string config;         // a preset of the model; empty: its default
-  nn::ConfigMap fields = {};  // changes of the preset
+  Settings fields = {};       // fields of the preset with other values
   File checkpoint;            // a folder that a train program wrote, with model and configuration; empty: none
   int64_t batch_size = 8;
   int64_t seq_len = 0;  // 0: the model's context, 128 at most
   std::string dtype = "f32";
   std::string mesh;          // "dp2,tp2"; empty: one device
   int64_t microbatches = 0;  // 0: 1, with pp default_microbatches()
-  std::string pipeline = dist::Plan().pipeline, stages = dist::Plan().stages;
-  int zero = dist::Plan().zero;  // -1: 3 with fsdp, else 0
-  bool sequence = dist::Plan().sequence;
-  std::string gather = dist::Plan().pipeline_gather, cp = dist::Plan().cp;
+  dist::Plan plan;           // how the mesh is used
   std::string device = "cpu";
   bool forward = false;  // the loss alone: no gradients, no optimiser
 };

@@ -15,7 +15,7 @@ namespace weft::testing {
 /// The joint graph of a function, with the loop of accumulate(), as dist::compile makes it on a mesh with "pp".
 Ref<Graph> joint_for_stages(const TensorFn& fn, const std::vector<Tensor>& args);
 
-/// A step of the trainer with --grad_accum, and arguments for it. The model's cells have their initial values.
+/// A step of the trainer with --microbatches, and arguments for it. The model's cells have their initial values.
 struct TrainerStep {
   std::unique_ptr<nn::LanguageModel> model;
   std::unique_ptr<optim::AdamW> optimizer;

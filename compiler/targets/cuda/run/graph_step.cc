@@ -152,7 +152,7 @@ std::vector<GraphStep::Unit> GraphStep::make_units() const {
 }
 
 void GraphStep::find_keys() {
-  const bool on = switch_on("WEFT_CUDA_BATCH");
+  const bool on = !switch_has("WEFT_CUDA", "nobatch");
   std::map<std::string, int> numbers;
   for (const StepCall& c : calls_) {
     const std::string key = on ? batch_key(operation_of(c)) : "";

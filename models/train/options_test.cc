@@ -1,0 +1,156 @@
+// Options of a training run. Commit 0848e293 wrote the files of testdata.
+#include "models/train/options.h"
+
+#include <gtest/gtest.h>
+
+#include "framework/base/testing/error_of.h"
+#include "framework/io/file.h"
+#include "models/moe/config.h"
+#include "models/train/checkpoint.h"
+
+namespace weft::train {
+namespace {
+
+std::string folder(const std::string& name) {
+  const std::string dir = ::testing::TempDir() + "/options_test_" + name;
+  io::remove_all(dir);
+  io::make_folders(dir);
+  return dir;
+}
+
+// A folder with the checkpoint of an earlier version, as far as settle() reads it.
+std::string earlier_run(const std::string& name) {
+  const std::string dir = folder(name);
+  io::make_folders(dir + "/step_5");
+  io::write_file_atomic(dir + "/step_5/state.json", io::read_file("models/train/testdata/state_0848e293.json"));
+  io::write_file_atomic(dir + "/step_5/model.safetensors", "");
+  return dir;
+}
+
+TEST(Options, ARunOfAnEarlierVersionResumesWithItsFlags) {
+  TrainOptions o;
+  o.checkpoint_dir = earlier_run("resume");
+  o.resume = true;
+  const auto s = settle(moe::family(), o);
+  EXPECT_EQ(s.resumed, o.checkpoint_dir + "/step_5");
+  EXPECT_EQ(s.config_name, "moe_tiny");
+  EXPECT_EQ(s.config, read_state(s.resumed).model);
+  EXPECT_EQ(o.asked_microbatches, 2);
+  EXPECT_EQ(o.microbatches, 2);
+  EXPECT_EQ(o.batch_size, 4);
+  EXPECT_EQ(o.seq_len, 16);
+  EXPECT_EQ(o.steps, 24);
+  EXPECT_EQ(o.warmup, 1);
+  EXPECT_EQ(o.lr, 0.01);
+  EXPECT_EQ(o.seed, 7u);
+  EXPECT_EQ(o.data, "synthetic");
+}
+
+TEST(Options, AGivenFlagReplacesTheResumedRuns) {
+  TrainOptions o;
+  o.checkpoint_dir = earlier_run("given");
+  o.resume = true;
+  o.microbatches = 4;
+  settle(moe::family(), o);
+  EXPECT_EQ(o.microbatches, 4);
+  EXPECT_EQ(o.batch_size, 4);
+}
+
+TEST(Options, SetGivesFieldsOfTheConfiguration) {
+  TrainOptions o;
+  o.config = "moe_tiny";
+  o.data = "synthetic";
+  o.checkpoint_every = "0";
+  o.set = {{"capacity_factor", "1.250"}, {"route", "zipf:1.1"}};
+  nn::ConfigMap want = moe::family().preset("moe_tiny");
+  want["capacity_factor"] = "1.25";
+  want["route"] = "zipf:1.1";
+  EXPECT_EQ(settle(moe::family(), o).config, want);
+  const auto refused = [&](const Settings& fields) {
+    o.set = fields;
+    return testing::error_of([&] { settle(moe::family(), o); });
+  };
+  EXPECT_EQ(refused({{"aux_los", "1"}}).substr(0, 60), "--set: no field 'aux_los' (did you mean aux_loss?); need one");
+  EXPECT_EQ(refused({{"aux_loss", "-1"}}), "--set: field 'aux_loss' is '-1'; need a number of at least 0");
+  EXPECT_EQ(refused({{"layers", "two"}}), "--set: field 'layers' is 'two'; need a whole number");
+}
+
+TEST(Options, AResumedRunKeepsItsModel) {
+  TrainOptions o;
+  o.checkpoint_dir = earlier_run("model");
+  o.resume = true;
+  o.set = {{"capacity_factor", "0.50"}};
+  EXPECT_EQ(settle(moe::family(), o).config.at("bias_rate"), "0.25");
+  o.set = {{"bias_rate", "0.5"}};
+  EXPECT_EQ(testing::error_of([&] { settle(moe::family(), o); }),
+            str_cat("--set: got bias_rate=0.5; need 0.25, as the resumed run in ", o.checkpoint_dir,
+                    " has it, or another --checkpoint_dir"));
+}
+
+// Earlier versions read the files that this one writes.
+TEST(Options, StateKeepsTheKeyOfMicrobatches) {
+  const std::string dir = folder("key");
+  const TrainState state{.step = 1, .family = "moe", .run = {{"microbatches", "2"}, {"steps", "3"}}};
+  const std::string path = save_checkpoint(dir, state, {}, {}, 0);
+  const std::string text = io::read_file(state_path(path));
+  EXPECT_NE(text.find("\"grad_accum\": \"2\""), text.npos) << text;
+  EXPECT_EQ(text.find("microbatches"), text.npos) << text;
+  EXPECT_EQ(read_state(path).run, state.run);
+}
+
+TEST(Options, APlanOfAnEarlierVersionIsUsed) {
+  TrainOptions o;
+  o.plan = "models/train/testdata/plan_0848e293.plan";
+  o.data = "synthetic";
+  o.checkpoint_every = "0";
+  const auto s = settle(moe::family(), o);
+  EXPECT_NE(s.saved_hash, 0u);
+  EXPECT_EQ(o.step.mesh.to_string(), "dp2,tp2");
+  EXPECT_EQ(o.step.plan.zero, 1);
+  EXPECT_EQ(o.step.plan.wire, "bf16");
+  EXPECT_FALSE(o.step.plan.sequence);
+  EXPECT_EQ(o.step.plan.rules.size(), 15u);
+}
+
+TEST(Options, FlagsCompareByValue) {
+  EXPECT_TRUE(is_same_flag("lr", "1e-3", "0.001"));
+  EXPECT_FALSE(is_same_flag("lr", "0.001", "0.002"));
+  EXPECT_TRUE(is_same_flag("dtype", "f32", "f32"));
+  EXPECT_FALSE(is_same_flag("no_flag", "1.0", "1"));
+}
+
+TEST(Options, OptionsOfStrategiesAreFlags) {
+  TrainOptions o;
+  std::map<std::string, Flag> flags;
+  for (const Flag& flag : train_flags(o)) flags.emplace(flag.name, flag);
+  for (const char* name : {"zero", "cp", "cp_layout", "pipeline", "pipeline_gather", "stages", "wire", "sequence"}) {
+    ASSERT_TRUE(flags.contains(name)) << name;
+    EXPECT_TRUE(flags.at(name).help.starts_with("with --mesh")) << flags.at(name).help;
+  }
+  EXPECT_FALSE(flags.contains("keep_gathered") || flags.contains("expert_room"));
+  EXPECT_TRUE(set_flag(flags.at("zero"), "2") && set_flag(flags.at("sequence"), "false") &&
+              set_flag(flags.at("cp"), "ring"));
+  EXPECT_EQ(std::tie(o.step.plan.zero, o.step.plan.sequence, o.step.plan.cp), std::tuple(2, false, "ring"));
+}
+
+TEST(Options, AnOptionThatTheSavedPlanContradicts) {
+  const auto refused = [](const char* flag, const char* value) {
+    TrainOptions o;
+    for (const Flag& f : train_flags(o))
+      if (f.name == flag) *f.given = set_flag(f, value);
+    o.plan = "models/train/testdata/plan_0848e293.plan";
+    o.checkpoint_every = "0";
+    return testing::error_of([&] { settle(moe::family(), o); });
+  };
+  EXPECT_EQ(refused("zero", "1"), "");
+  EXPECT_EQ(refused("wire", "bf16"), "");
+  const std::string has = "need none: --plan models/train/testdata/plan_0848e293.plan has ";
+  EXPECT_EQ(refused("zero", "2"), str_cat("--zero: got 2; ", has, "zero 1"));
+  EXPECT_EQ(refused("wire", "f32"), str_cat("--wire: got f32; ", has, "wire bf16"));
+  EXPECT_EQ(refused("sequence", "true"), str_cat("--sequence: got on; ", has, "sequence off"));
+  EXPECT_EQ(refused("zero", "4"), "--zero: got 4; need a stage from 0 to 3");
+  EXPECT_EQ(refused("cp", "rings"), "--cp: got 'rings'; need allgather, ring or ulysses");
+}
+
+}  // namespace
+}  // namespace weft::train
