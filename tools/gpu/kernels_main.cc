@@ -38,7 +38,7 @@ int compile_kernels(int sm, const std::string& only) {
   cuda::internal::set_cublaslt(&blas.table());
   size_t kernels = 0, bytes = 0;
   double seconds = 0;
-  // The image of a module of the fake driver is the size of its kernel's parameters.
+  // The image of a module of the fake driver is the size of its kernel's parameter.
   cuda::internal::set_kernel_compiler([&](std::span<const cuda::Kernel> wanted, cuda::Arch arch) {
     const cuda::CompiledKernels compiled = cuda::compile(wanted, arch);
     for (const std::string& note : compiled.notes) std::fprintf(stderr, "%s\n", note.c_str());

@@ -50,13 +50,16 @@ std::string overlap_opcodes(std::string_view cubin) {
 }
 
 size_t parameter_bytes(std::string_view cubin) {
-  constexpr uint8_t kValue = 3, kList = 4, kParameterBytes = 0x19;  // two kinds of attributes, and one attribute
+  // Attributes have 4 bytes; kList is followed by a list of bytes. Each kParameter has the number of a parameter at byte
+  // 4 of its list, and the size above bit 18 of the word at byte 8.
+  constexpr uint8_t kList = 4, kParameter = 0x17;
   const std::string_view info = section_of(cubin, ".nv.info.");
   for (uint64_t at = 0; at < info.size();) {
-    const auto kind = read_at<uint8_t>(info, at), attribute = read_at<uint8_t>(info, at + 1);
-    const auto value = read_at<uint16_t>(info, at + 2);
-    if (kind == kValue && attribute == kParameterBytes) return value;
-    at += kind == kList ? 4 + value : 4;
+    const bool list = read_at<uint8_t>(info, at) == kList, parameter = read_at<uint8_t>(info, at + 1) == kParameter;
+    const uint64_t bytes = list ? read_at<uint16_t>(info, at + 2) : 0;
+    at += 4;
+    if (list && parameter && read_at<uint16_t>(info, at + 4) == 0) return read_at<uint32_t>(info, at + 8) >> 18;
+    at += bytes;
   }
   return 0;
 }

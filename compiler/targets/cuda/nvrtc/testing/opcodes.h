@@ -11,7 +11,7 @@ namespace weft::cuda {
 /// bits of each word of 16 bytes. Throws InvalidArgument if the bytes are not a cubin with a kernel.
 std::string overlap_opcodes(std::string_view cubin);
 
-/// The bytes of the parameters of a cubin's first kernel; 0 if it has none.
+/// The bytes of the first parameter of a cubin's first kernel; 0 if it has none.
 size_t parameter_bytes(std::string_view cubin);
 
 }  // namespace weft::cuda
