@@ -37,7 +37,7 @@ says "--only needs a value"
 
 # The kernels that are packed are compiled without a GPU, if there is NVRTC.
 kernels=$TEST_TMPDIR/kernels
-WEFT_GPU_CHECK_SMALL=1 WEFT_CACHE=$kernels "$root/tools/gpu/kernels" --only steps > "$TEST_TMPDIR/log" 2>&1
+WEFT_GPU_CHECK_SMALL=1 WEFT_CACHE=$kernels "$root/tools/gpu/kernels" --only products > "$TEST_TMPDIR/log" 2>&1
 case $? in
   0) ls "$kernels"/*.cubin > /dev/null || fail "no kernels" ;;
   77) says "skipped: NVRTC" ;;
