@@ -39,6 +39,8 @@ void FolderStore::set(const std::string& key, const std::string& value) {
   WEFT_CHECK_AS(kUnavailable, set, "store: cannot write ", path, ": ", std::strerror(reason));
 }
 
+void FolderStore::remove(const std::string& key) { unlink(path_of(key).c_str()); }
+
 std::string FolderStore::get(const std::string& key, Deadline deadline) {
   auto pause = std::chrono::microseconds(200);
   while (true) {

@@ -43,5 +43,18 @@ TEST(FolderStore, AValueThatCannotBeWrittenIsNotSet) {
   std::filesystem::remove_all(folder);
 }
 
+TEST(FolderStore, ARemovedKeyIsNotSet) {
+  const std::string folder = new_folder();
+  FolderStore store(folder);
+  store.set("a/b", "1");
+  EXPECT_EQ(store.get("a/b", now()), "1");
+  store.remove("a/b");
+  store.remove("a/b");
+  EXPECT_THROW(store.get("a/b", now()), Error);
+  store.set("a/b", "2");
+  EXPECT_EQ(store.get("a/b", now()), "2");
+  std::filesystem::remove_all(folder);
+}
+
 }  // namespace
 }  // namespace weft::dist

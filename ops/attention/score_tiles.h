@@ -23,8 +23,8 @@ class TileMod {
 
 /// A TileMod that interprets the mod op by op. The tables (contiguous) must outlive it.
 std::unique_ptr<TileMod> interpreted_tile_mod(const Ref<Graph>& mod, std::span<const StridedView> tables);
-/// Makes a TileMod without the interpreter if possible, otherwise returns null (set by compiler/targets/cpu/mods). `fixed`: the
-/// tables whose gradients backward() does not compute, as bits; without a value there is no backward().
+/// Makes a TileMod without the interpreter if possible, otherwise returns null (set by compiler/targets/cpu/mods).
+/// `fixed`: the tables whose gradients backward() does not compute, as bits; without a value there is no backward().
 using MakeTileMod = std::unique_ptr<TileMod> (*)(const Ref<Graph>& mod, std::span<const StridedView> tables,
                                                  std::optional<int64_t> fixed);
 extern MakeTileMod make_tile_mod;

@@ -8,7 +8,7 @@ namespace weft::planner {
 /// The two limits of fully sharded data parallelism, in GPUs.
 struct Limits {
   double communication = 0;  // most GPUs whose compute takes as long as their gathers and reductions (fsdp_seconds())
-  double closed_form = 0;    // the same without latency, attention and f32 gradients (distributed/plan/limits.h)
+  double closed_form = 0;    // the same without latency, attention and f32 gradients (tools/plan/limits.h)
   double batch = 0;          // sequences of a step
   ScaleCase scale_case = ScaleCase::kFsdp;
 };

@@ -1,5 +1,5 @@
 // One row for each published or computed figure that the planner must reproduce: input, formula, expected. Figures of
-// other packages are beside their functions: distributed/plan/limits_test.cc, distributed/pipeline/simulate_test.cc,
+// other packages are beside their functions: tools/plan/limits_test.cc, distributed/pipeline/simulate_test.cc,
 // distributed/launch/golden_test.cc, and tests of compiler/cost.
 #include <gtest/gtest.h>
 

@@ -1,0 +1,50 @@
+#!/usr/bin/env python3
+"""Paths of the tree that comments and documents name exist."""
+import os
+import pathlib
+import re
+import subprocess
+import unittest
+
+ROOT = pathlib.Path(os.path.realpath(__file__)).parents[2]  # the work tree: this file is a link into it
+FOLDERS = "compiler|distributed|docs|framework|models|ops|third_party|tools"
+# A path with a capital stands for several (compiler/passes/NAME.h); braces and stars name a set.
+PATH = re.compile(rf"(?<![\w/.:~-])(?:{FOLDERS})(?:/[a-z0-9_.-]+)+(?![\w/*{{-])")
+COMMENT = {".h": "//", ".cc": "//", ".inc": "//", ".proto": "//", ".js": "//", ".py": "#", ".bzl": "#", ".sh": "#"}
+
+
+def named(path, text):
+    """(line, path) for each path that a document, or a comment of a source, names."""
+    mark = COMMENT.get(pathlib.PurePath(path).suffix, "#" if path.endswith("BUILD") else "")
+    for number, line in enumerate(text.split("\n"), 1):
+        # Links of documents are relative; docs/links_test.py checks them.
+        comment = line.partition(mark)[2] if mark else re.sub(r"\[[^]]*\]\([^)]*\)", "", line)
+        for match in PATH.finditer(comment):
+            yield number, match.group().rstrip(".")
+
+
+def exists(tree, name):
+    return name in tree or any(name + suffix in tree for suffix in (".h", ".cc", ".py", ".proto"))
+
+
+class PathsTest(unittest.TestCase):
+    def test_repository(self):
+        listed = subprocess.run(["git", "-C", ROOT, "ls-files", "-co", "--exclude-standard"], check=True,
+                                stdout=subprocess.PIPE, text=True).stdout.splitlines()
+        tree = {str(folder) for path in listed for folder in (pathlib.PurePath(path), *pathlib.PurePath(path).parents)}
+        skipped = ("CHANGELOG.md", "docs/links_test.py")  # files that are gone, and files that a test makes up
+        read = [p for p in listed
+                if p.endswith((*COMMENT, "BUILD", ".md")) and p not in skipped and (ROOT / p).is_file()]
+        found = [f"{p}:{number}: there is no {name}" for p in read
+                 for number, name in named(p, (ROOT / p).read_text(errors="replace")) if not exists(tree, name)]
+        if found:
+            self.fail("\n" + "\n".join(found))
+
+    def test_rules(self):
+        self.assertEqual(list(named("a.h", "int x;  // see ops/core/dot.h.\n")), [(1, "ops/core/dot.h")])
+        self.assertEqual(list(named("a.cc", "ops/core/dot.h;  // compiler/passes/NAME.h, ops/*.h")), [])
+        self.assertTrue(exists({"ops/core", "ops/core/dot.h"}, "ops/core/dot"))
+
+
+if __name__ == "__main__":
+    unittest.main()
