@@ -29,9 +29,7 @@ std::set<size_t> shared_outputs(const MemoryPlan& plan) {
 }
 
 Ref<Graph> with_copies(const Graph& g, const std::set<size_t>& outputs) {
-  Rewriter r(g);
-  for (int32_t id = 0; id < g.size(); ++id) r.copy(id);
-  const Ref<Graph> copied = r.finish();
+  const auto copied = make_ref<Graph>(g);
   for (size_t o : outputs) {
     Value& v = copied->outputs[o];
     Node n;
@@ -84,13 +82,12 @@ int32_t StampedPlan::add_node(Node node) { return graph_.add(std::move(node)); }
 int32_t StampedPlan::add_part(const MemoryPlan& plan, std::span<const Value> operands) {
   Part p{.plan = plan};
   const Graph& from = *plan.graph;
-  std::vector<std::vector<Value>> now(static_cast<size_t>(from.size()));
+  NodeCopier now(from, graph_);
   for (int32_t id = 0; id < from.size(); ++id) {
-    Node n = from.node(id);
-    std::vector<Value>& made = now[static_cast<size_t>(id)];
+    const Node& n = from.node(id);
     if (n.op == &input_op) {
       p.nodes.push_back(-1);
-      made.push_back(operands[static_cast<size_t>(n.attrs.i("index"))]);
+      now.map({id, 0}, operands[static_cast<size_t>(n.attrs.i("index"))]);
       continue;
     }
     // One node for each cell and captured tensor.
@@ -98,18 +95,16 @@ int32_t StampedPlan::add_part(const MemoryPlan& plan, std::span<const Value> ope
                                          : n.op == &captured_op ? &captured_nodes_
                                                                 : nullptr;
     int32_t* const leaf = leaves ? &(*leaves)[static_cast<size_t>(n.attrs.i("index"))] : nullptr;
-    int32_t to = leaf ? *leaf : -1;
-    if (to < 0) {
-      for (Value& v : n.inputs) v = now[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)];
-      to = graph_.add(std::move(n));
-      if (leaf) *leaf = to;
+    if (leaf && *leaf >= 0) {
+      now.map(id, *leaf);
+      p.nodes.push_back(*leaf);
+      continue;
     }
-    p.nodes.push_back(to);
-    for (int32_t o = 0; o < static_cast<int32_t>(from.node(id).outputs.size()); ++o) made.push_back({to, o});
+    p.nodes.push_back(now.copy(id));
+    if (leaf) *leaf = p.nodes.back();
   }
-  const auto value = [&](Value v) { return now[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)]; };
-  for (Value v : from.outputs) p.results.push_back(value(v));
-  for (const CellWrite& w : from.writes) graph_.writes.push_back({w.cell, value(w.value)});
+  for (Value v : from.outputs) p.results.push_back(now(v));
+  for (const CellWrite& w : from.writes) graph_.writes.push_back({w.cell, now(w.value)});
   p.workspaces.assign(plan.buffers.size(), -1);
   p.outputs.resize(plan.output_blocks.size());
   for (size_t o = 0; o < plan.outputs.size(); ++o)

@@ -5,6 +5,7 @@
 
 #include "compiler/loop_ir/domain.h"
 #include "framework/base/error.h"
+#include "framework/ir/rewrite.h"
 #include "ops/core/creation.h"
 #include "ops/core/dot.h"
 #include "ops/core/dot_product.h"
@@ -25,27 +26,6 @@ StridedView row_major(const TensorType& t) { return {nullptr, t.dtype, t.shape, 
 DotProduct product_of(const Node& dot, const TensorType& a, const TensorType& b) {
   return DotProduct(dot.attrs, std::array{row_major(a), row_major(b)});
 }
-
-/// Copies the nodes that a value needs into a graph that already has the inputs. Stops at nodes that are mapped.
-class Copier {
- public:
-  Copier(const Graph& from, Graph& to) : from_(from), to_(to), now_(from.size()) {}
-  void map(Value old, Value now) { now_[old.node] = now; }
-  bool has(Value v) const { return now_[v.node].valid(); }
-
-  Value bring(Value v) {
-    if (has(v)) return {now_[v.node].node, v.index};
-    Node n = from_.node(v);
-    for (Value& in : n.inputs) in = bring(in);
-    now_[v.node] = {to_.add(std::move(n)), 0};
-    return {now_[v.node].node, v.index};
-  }
-
- private:
-  const Graph& from_;
-  Graph& to_;
-  std::vector<Value> now_;
-};
 
 /// The inputs from which `v` is computed, in ascending order of index.
 std::vector<int32_t> inputs_of(const Graph& g, Value v) {
@@ -76,7 +56,7 @@ Prologue prologue_of(const Graph& g, const Node& dot, int operand) {
   p.inputs = inputs_of(g, v);
   p.body = make_ref<Graph>();
   p.body->stage = g.stage;
-  Copier copier(g, *p.body);
+  NodeCopier copier(g, *p.body);
   for (int32_t i : p.inputs) copier.map(g.inputs[i], p.body->add_input(g.type(g.inputs[i])));
   p.body->outputs.push_back(copier.bring(v));
   const DotProduct product = product_of(dot, a, b);
@@ -107,31 +87,30 @@ std::string cannot_fill(const Node& dot, const TensorType& a, const TensorType& 
 }
 
 std::optional<DotParts> take_apart(const Graph& body) {
-  const Node* dot = nullptr;
-  for (int32_t id = 0; id < body.size() && !dot; ++id)
-    if (body.node(id).op == &dot_op) dot = &body.node(id);
-  if (!dot) return {};
+  int32_t id = 0;
+  while (id < body.size() && body.node(id).op != &dot_op) ++id;
+  if (id == body.size()) return {};
+  const Node& dot = body.node(id);
   bool any = false;
-  for (Value v : dot->inputs) any |= body.node(v).op != &input_op;
+  for (Value v : dot.inputs) any |= body.node(v).op != &input_op;
   if (!any) return {};
 
   DotParts parts;
   parts.main = make_ref<Graph>();
   parts.main->stage = body.stage;
-  Copier copier(body, *parts.main);
+  NodeCopier copier(body, *parts.main);
   for (Value v : body.inputs) copier.map(v, parts.main->add_input(body.type(v)));
-  Node now = *dot;
+  Node now = dot;
   for (int i = 0; i < 2; ++i) {
-    const Value v = dot->inputs[i];
+    const Value v = dot.inputs[i];
     if (body.node(v).op == &input_op) {
       now.inputs[i] = copier.bring(v);
     } else {
-      parts.operand[i] = prologue_of(body, *dot, i);
+      parts.operand[i] = prologue_of(body, dot, i);
       now.inputs[i] = parts.main->add_input(body.type(v));
     }
   }
-  for (int32_t id = 0; id < body.size(); ++id)
-    if (&body.node(id) == dot) copier.map({id, 0}, {parts.main->add(std::move(now)), 0});
+  copier.map(id, parts.main->add(std::move(now)));
   for (Value v : body.outputs) parts.main->outputs.push_back(copier.bring(v));
   return parts;
 }

@@ -50,7 +50,7 @@ Ref<Graph> cse(const Graph& g) {
     }
     if (same >= 0) {
       changed = true;
-      for (int32_t i = 0; i < static_cast<int32_t>(n.outputs.size()); ++i) r.map({id, i}, {same, i});
+      r.map(id, same);
     } else {
       seen.emplace(h, r.copy(id));  // operands must match in the same order
     }

@@ -59,15 +59,11 @@ Ref<Graph> dce(const Graph& g) {
   std::vector<int64_t> cell_now = compact(to.cells, cell), captured_now = compact(to.captured, captured);
   for (int32_t id = 0; id < g.size(); ++id) {
     if (!live[id]) continue;
-    const Node& n = g.node(id);
-    if (n.op != &cell_op && n.op != &captured_op) {
-      r.copy(id);
-      continue;
-    }
-    Node moved = n;
-    int64_t was = n.attrs.i("index"), now = n.op == &cell_op ? cell_now[was] : captured_now[was];
-    if (now != was) moved.attrs = n.attrs.with("index", now);
-    r.map({id, 0}, {to.add(std::move(moved)), 0});
+    r.copy(id, [&](Node& n) {
+      if (n.op != &cell_op && n.op != &captured_op) return;
+      const int64_t was = n.attrs.i("index"), now = n.op == &cell_op ? cell_now[was] : captured_now[was];
+      if (now != was) n.attrs = n.attrs.with("index", now);
+    });
   }
   Ref<Graph> result = r.finish();
   for (CellWrite& w : result->writes) w.cell = static_cast<int32_t>(cell_now[w.cell]);

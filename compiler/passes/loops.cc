@@ -173,17 +173,11 @@ Ref<Graph> unroll(const Graph& g, PassContext& context) {
   for (const Graph* at = &g; any(*at); at = now.get()) now = internal::expand(*at, unrolled);
   const Graph& last = now ? *now : g;
   if (!has_loop(last)) return now;
-  Rewriter r(last);
-  for (int32_t id = 0; id < last.size(); ++id) {
-    const int32_t copy = r.copy(id);
-    if (last.node(id).op != &loop_op) continue;
-    const Ref<Graph>& body = last.node(id).attrs.get<Ref<Graph>>("body");
-    Node n = r.graph().node(copy);
+  return changed_copy(last, [&](Node& n) {
+    if (n.op != &loop_op) return;
+    const Ref<Graph> body = n.attrs.get<Ref<Graph>>("body");
     n.attrs = n.attrs.with("body", run_passes(body, joint_around("parts").second, options_of(context)));
-    const int32_t changed = r.graph().add(std::move(n));
-    for (int32_t o = 0; o < static_cast<int32_t>(last.node(id).outputs.size()); ++o) r.map({id, o}, {changed, o});
-  }
-  return r.finish();
+  });
 }
 
 Ref<Graph> loop_bodies(const Graph& g, PassContext& context) {

@@ -182,17 +182,11 @@ class Recomputer {
     rewriter_ = &r;
     result_.copies = 0;
     for (int32_t id = 0; id < g_.size(); ++id) {
-      bool changed = false;
-      if (!forward(id))
-        for (Value v : g_.node(id).inputs) changed |= forward(v.node) && redo_[v.node];
-      if (!changed) {
-        r.copy(id);
-        continue;
-      }
-      Node n = g_.node(id);
-      for (Value& v : n.inputs) v = again(v, cost_.node(id).level);
-      const int32_t now = r.graph().add(std::move(n));
-      for (int32_t k = 0; k < static_cast<int32_t>(g_.node(id).outputs.size()); ++k) r.map({id, k}, {now, k});
+      r.copy(id, [&](Node& n) {
+        if (forward(id)) return;
+        n.inputs = g_.node(id).inputs;
+        for (Value& v : n.inputs) v = again(v, cost_.node(id).level);
+      });
     }
     Ref<Graph> all = r.finish();
     Ref<Graph> less = dce(*all);

@@ -37,8 +37,7 @@ class Simplifier {
         continue;
       }
       if (!fixed && n.op->is(kPointwise)) changed_ |= numbers(n);
-      int32_t now = append(std::move(n), fixed);
-      for (int32_t i = 0; i < static_cast<int32_t>(old.outputs.size()); ++i) r_.map({id, i}, {now, i});
+      r_.map(id, append(std::move(n), fixed));
     }
     return changed_ ? r_.finish() : nullptr;
   }

@@ -54,22 +54,12 @@ std::string why_declined(const Graph& g, const Machine& machine, size_t rings, c
 }  // namespace
 
 Ref<Graph> with_sites(const Graph& g) {
-  Rewriter r(g);
   int64_t site = 0;
   for (int32_t id = 0; id < g.size(); ++id)
     if (g.node(id).op->is(kCollective)) site = std::max(site, g.node(id).attrs.i("site", 0));
-  for (int32_t id = 0; id < g.size(); ++id) {
-    if (!communicates(g.node(id)) || g.node(id).attrs.i("site", 0) > 0) {
-      r.copy(id);
-      continue;
-    }
-    Node n = g.node(id);
-    for (Value& v : n.inputs) v = r(v);
-    n.attrs = n.attrs.with("site", ++site);
-    const int32_t now = r.graph().add(std::move(n));
-    for (int32_t i = 0; i < static_cast<int32_t>(g.node(id).outputs.size()); ++i) r.map({id, i}, {now, i});
-  }
-  return r.finish();
+  return changed_copy(g, [&](Node& n) {
+    if (communicates(n) && n.attrs.i("site", 0) <= 0) n.attrs = n.attrs.with("site", ++site);
+  });
 }
 
 std::vector<std::string> sequence_of_collectives(const Graph& g) {

@@ -8,6 +8,7 @@
 #include "distributed/plan/choose.h"
 #include "distributed/plan/estimate.h"
 #include "distributed/plan/forbid.h"
+#include "framework/ir/rewrite.h"
 #include "ops/core/core.h"
 
 namespace weft::dist {
@@ -27,30 +28,22 @@ Ref<Graph> off_meta(const Graph& g) {
     if (t.device.type == DeviceType::kMeta) t.device = Device::cpu();
     return t;
   };
-  auto out = make_ref<Graph>();
-  for (int32_t id = 0; id < g.size(); ++id) {
-    Node n = g.node(id);
+  const Ref<Graph> out = changed_copy(g, [&](Node& n) {
     for (TensorType& t : n.outputs) t = on_cpu(t);
     n.attrs = n.attrs.without("device");
     if (n.attrs.has("body")) n.attrs = n.attrs.with("body", off_meta(*n.attrs.get<Ref<Graph>>("body")));
-    out->add(std::move(n));
-  }
-  for (const Ref<Cell>& cell : g.cells) {
+  });
+  for (Ref<Cell>& cell : out->cells) {
     auto c = make_ref<Cell>();
     c->name = cell->name;
     c->type = on_cpu(cell->type);
     c->is_parameter = cell->is_parameter;
     c->requires_grad = cell->requires_grad;
-    out->cells.push_back(std::move(c));
+    cell = std::move(c);
   }
   NoGrad guard;
-  for (const Tensor& t : g.captured)
-    out->captured.push_back(t.device().type == DeviceType::kMeta ? zeros({}, {.dtype = t.dtype()}).expand(t.shape())
-                                                                 : t);
-  out->inputs = g.inputs;
-  out->outputs = g.outputs;
-  out->writes = g.writes;
-  out->stage = g.stage;
+  for (Tensor& t : out->captured)
+    if (t.device().type == DeviceType::kMeta) t = zeros({}, {.dtype = t.dtype()}).expand(t.shape());
   return out;
 }
 

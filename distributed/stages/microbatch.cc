@@ -1,10 +1,9 @@
 #include "distributed/stages/microbatch.h"
 
-#include <map>
-
 #include "compiler/passes/dce.h"
 #include "compiler/passes/loops.h"
 #include "compiler/passes/new_node.h"
+#include "framework/ir/rewrite.h"
 #include "ops/core/loop.h"
 #include "ops/core/pointwise.h"
 
@@ -16,15 +15,6 @@ DimMap dims_of_sum(const Attrs&, std::span<const TensorType> in, std::span<const
   return DimMap::pointwise(in, out);
 }
 Cost no_cost(const Attrs&, std::span<const TensorType>, std::span<const TensorType>) { return {}; }
-
-using Values = std::map<Value, Value>;
-
-void copy_node(const Graph& from, int32_t id, Graph& to, Values& now) {
-  Node n = from.node(id);
-  for (Value& v : n.inputs) v = now.at(v);
-  const int32_t copy = to.add(std::move(n));
-  for (int32_t o = 0; o < static_cast<int32_t>(from.node(id).outputs.size()); ++o) now[{id, o}] = {copy, o};
-}
 
 // The only loop over the parts of a batch.
 int32_t find_loop(const Graph& joint) {
@@ -60,17 +50,17 @@ std::vector<bool> follows_from_arguments(const Graph& g) {
 class Inliner {
  public:
   Inliner(const Node& loop, Graph& to)
-      : body_(*loop.attrs.get<Ref<Graph>>("body")), carries_(loop.outputs.size()), to_(to) {}
+      : body_(*loop.attrs.get<Ref<Graph>>("body")), carries_(loop.outputs.size()), to_(to), now_(body_, to) {}
 
   /// `slices` and `shared`: the operands of the body after the running sums.
   void copy_body(std::span<const Value> slices, std::span<const Value> shared) {
     for (size_t i = carries_; i < body_.inputs.size(); ++i)
-      now_[body_.inputs[i]] =
-          i < carries_ + slices.size() ? slices[i - carries_] : shared[i - carries_ - slices.size()];
+      now_.map(body_.inputs[i],
+               i < carries_ + slices.size() ? slices[i - carries_] : shared[i - carries_ - slices.size()]);
     std::vector<bool> adds(body_.size());
     for (Value v : body_.outputs) adds[v.node] = true;
     for (int32_t id = 0; id < body_.size(); ++id)
-      if (!adds[id] && body_.node(id).op != &input_op) copy_node(body_, id, to_, now_);
+      if (!adds[id] && body_.node(id).op != &input_op) now_.copy(id);
   }
 
   /// Result `o` of the loop; `before`: the initial value of the sum.
@@ -82,7 +72,7 @@ class Inliner {
     const size_t at = add && n.inputs[1] == so_far ? 1 : 0;
     WEFT_BUG_IF((!add && !sub) || n.inputs[at] != so_far || n.inputs[1 - at] == so_far,
                 "stages: the body of the loop does not add to sum ", o);
-    Value part = now_.at(n.inputs[1 - at]);
+    Value part = now_(n.inputs[1 - at]);
     // simplify writes the sum with a negated value as a difference, which has the same bits.
     // The sum of gradients is a gradient.
     Value summed = part;
@@ -102,7 +92,7 @@ class Inliner {
   const Graph& body_;
   const size_t carries_;
   Graph& to_;
-  Values now_;
+  NodeCopier now_;
 };
 
 }  // namespace
@@ -130,8 +120,8 @@ Microbatch one_microbatch(const Graph& joint) {
   g.cells = joint.cells;
   g.captured = joint.captured;
   g.stage = joint.stage;
-  Values now;
-  for (Value v : joint.inputs) now[v] = g.add_input(joint.type(v));
+  NodeCopier now(joint, g);
+  for (Value v : joint.inputs) now.map(v, g.add_input(joint.type(v)));
   std::vector<Value> slices, shared;
   for (size_t k = 0; k < stacked; ++k) {
     m.sources.push_back(n.inputs[carries + k]);
@@ -144,16 +134,16 @@ Microbatch one_microbatch(const Graph& joint) {
   for (int32_t id = 0; id < joint.size(); ++id) {
     if (joint.node(id).op == &input_op) continue;
     if (id != loop) {
-      copy_node(joint, id, g, now);
+      now.copy(id);
       continue;
     }
-    for (size_t i = carries + stacked; i < n.inputs.size(); ++i) shared.push_back(now.at(n.inputs[i]));
+    for (size_t i = carries + stacked; i < n.inputs.size(); ++i) shared.push_back(now(n.inputs[i]));
     Inliner body(n, g);
     body.copy_body(slices, shared);
-    for (size_t o = 0; o < carries; ++o) now[{id, static_cast<int32_t>(o)}] = body.sum(o, now.at(n.inputs[o]));
+    for (size_t o = 0; o < carries; ++o) now.map({id, static_cast<int32_t>(o)}, body.sum(o, now(n.inputs[o])));
   }
-  for (Value v : joint.outputs) g.outputs.push_back(now.at(v));
-  for (const CellWrite& w : joint.writes) g.writes.push_back({w.cell, now.at(w.value)});
+  for (Value v : joint.outputs) g.outputs.push_back(now(v));
+  for (const CellWrite& w : joint.writes) g.writes.push_back({w.cell, now(w.value)});
   // Removes values that only the loop read: the whole batch, and zeros.
   if (const Ref<Graph> used = dce(g)) m.graph = used;
   return m;

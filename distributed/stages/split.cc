@@ -16,7 +16,6 @@ namespace {
 
 using pipeline::Action;
 using pipeline::Kind;
-using Values = std::map<Value, Value>;
 
 constexpr int kAll = -1;  // in place of a rank: each rank that needs the value computes it
 
@@ -53,32 +52,32 @@ class PartMaker {
     return static_cast<int32_t>(part_.out.size()) - 1;
   }
 
-  /// Copies the values `roots` of a graph, and the nodes from which they follow. `now` gets the copies. Results of
-  /// nodes that `computes` rejects become operands, named by `key`. `captured`: the number of the graph's first
-  /// captured tensor. Copies of nodes that `again` accepts are marked as recomputed for backward.
-  void copy(const Graph& from, std::span<const Value> roots, const std::function<bool(int32_t)>& computes,
-            const std::function<Value(Value)>& key, Values& now, int64_t captured = 0,
-            const std::function<bool(int32_t)>& again = {}) {
+  /// Copies the values `roots` of a graph, and the nodes from which they follow. Results of nodes that `computes`
+  /// rejects become operands, named by `key`. `captured`: the number of the graph's first captured tensor. Copies of
+  /// nodes that `again` accepts are marked as recomputed for backward.
+  NodeCopier copy(const Graph& from, std::span<const Value> roots, const std::function<bool(int32_t)>& computes,
+                  const std::function<Value(Value)>& key, int64_t captured = 0,
+                  const std::function<bool(int32_t)>& again = {}) {
     std::vector<bool> needed(static_cast<size_t>(from.size()));
     const auto computed = [&](int32_t id) { return is_state(from.node(id)) || computes(id); };
     for (Value v : roots) needed[static_cast<size_t>(v.node)] = true;
     for (int32_t id = from.size() - 1; id >= 0; --id)
       if (needed[static_cast<size_t>(id)] && computed(id))
         for (Value v : from.node(id).inputs) needed[static_cast<size_t>(v.node)] = true;
+    NodeCopier now(from, graph());
     const auto find = [&](Value v) {
-      const auto it = now.find(v);
-      return it != now.end() ? it->second : now[v] = operand(key(v), from.type(v));
+      if (!now.has(v)) now.map(v, operand(key(v), from.type(v)));
     };
     for (int32_t id = 0; id < from.size(); ++id) {
-      if (!needed[static_cast<size_t>(id)] || !computed(id) || now.contains({id, 0})) continue;
-      Node n = from.node(id);
-      for (Value& v : n.inputs) v = find(v);
-      if (again && again(id)) n.backward = n.recomputed = true;
-      if (n.op == &captured_op) n.attrs = n.attrs.with("index", n.attrs.i("index") + captured);
-      const int32_t to = graph().add(std::move(n));
-      for (int32_t o = 0; o < static_cast<int32_t>(from.node(id).outputs.size()); ++o) now[{id, o}] = {to, o};
+      if (!needed[static_cast<size_t>(id)] || !computed(id)) continue;
+      for (Value v : from.node(id).inputs) find(v);
+      now.copy(id, [&](Node& n) {
+        if (again && again(id)) n.backward = n.recomputed = true;
+        if (n.op == &captured_op) n.attrs = n.attrs.with("index", n.attrs.i("index") + captured);
+      });
     }
     for (Value v : roots) find(v);
+    return now;
   }
 
   /// Adds the result sum + x for the node of a microbatch_sum.
@@ -101,7 +100,7 @@ class PartMaker {
 
  private:
   Part part_;
-  Values operands_;  // by key
+  std::map<Value, Value> operands_;  // by key
 };
 
 class Splitter {
@@ -198,14 +197,13 @@ class Splitter {
     }
     roots.insert(roots.end(), kept.begin(), kept.end());
     PartMaker part(g_, call_.joint);
-    Values now;
     const auto again = [&](int32_t id) { return recomputes(id, stage, kind); };
     const auto computes = [&](int32_t id) {
       return is_free(id) || belongs(id, stage, kind) || computed_by_each(id) || again(id);
     };
-    part.copy(g_, roots, computes, std::identity(), now, 0, again);
-    for (int32_t id : sums) part.add_to_sum({id, 0}, g_.node(id), now.at(g_.node(id).inputs[0]));
-    for (Value v : kept) part.result(v, now.at(v));
+    const NodeCopier now = part.copy(g_, roots, computes, std::identity(), 0, again);
+    for (int32_t id : sums) part.add_to_sum({id, 0}, g_.node(id), now(g_.node(id).inputs[0]));
+    for (Value v : kept) part.result(v, now(v));
     return part.finish();
   }
 
@@ -462,13 +460,11 @@ class Splitter {
     for (const auto& [v, number] : results) roots.push_back(v);
     for (const CellWrite& w : writes) roots.push_back(w.value);
     PartMaker part(g_, call_.joint);
-    Values now;
-    part.copy(
-        g_, roots, [&](int32_t id) { return here(id) || is_free(id) || at(id).region == StageOf::kOutside; },
-        std::identity(), now);
-    for (Value v : kept) part.result(v, now.at(v));
-    for (const auto& [v, number] : results) part.result(v, now.at(v), number);
-    for (const CellWrite& w : writes) part.graph().writes.push_back({w.cell, now.at(w.value)});
+    const auto computes = [&](int32_t id) { return here(id) || is_free(id) || at(id).region == StageOf::kOutside; };
+    const NodeCopier now = part.copy(g_, roots, computes, std::identity());
+    for (Value v : kept) part.result(v, now(v));
+    for (const auto& [v, number] : results) part.result(v, now(v), number);
+    for (const CellWrite& w : writes) part.graph().writes.push_back({w.cell, now(w.value)});
     return part.finish();
   }
 
@@ -495,16 +491,15 @@ class Splitter {
     std::vector<Value> roots;
     for (Value v : slices) roots.push_back(source(v));
     const Graph& joint = call_.joint;
-    Values batch, now;
-    part.copy(
+    const NodeCopier batch = part.copy(
         joint, roots, [&](int32_t id) { return joint.node(id).op != &input_op; },
-        [&](Value v) { return g_.inputs[static_cast<size_t>(joint.node(v).attrs.i("index"))]; }, batch,
+        [&](Value v) { return g_.inputs[static_cast<size_t>(joint.node(v).attrs.i("index"))]; },
         static_cast<int64_t>(g_.captured.size()));
-    for (Value v : slices) part.result(v, batch.at(source(v)));
+    for (Value v : slices) part.result(v, batch(source(v)));
     roots.assign(once.begin(), once.end());
-    part.copy(
-        g_, roots, [&](int32_t id) { return g_.node(id).op != &input_op; }, std::identity(), now);
-    for (Value v : once) part.result(v, now.at(v));
+    const NodeCopier now = part.copy(
+        g_, roots, [&](int32_t id) { return g_.node(id).op != &input_op; }, std::identity());
+    for (Value v : once) part.result(v, now(v));
     for (Value v : sums) part.result(v, part.zeros(g_.type(v), g_.node(v)));
     return part.finish();
   }

@@ -2,35 +2,39 @@
 
 namespace weft {
 
-Rewriter::Rewriter(const Graph& from) : from_(from), to_(make_ref<Graph>()), values_(from.size()) {
-  to_->cells = from.cells;
-  to_->captured = from.captured;
-  to_->stage = from.stage;
-}
-
-bool Rewriter::has(Value old) const {
+bool NodeCopier::has(Value old) const {
   const auto& v = values_[old.node];
   return old.index < static_cast<int32_t>(v.size()) && v[old.index].valid();
 }
 
-Value Rewriter::operator()(Value old) const {
+Value NodeCopier::operator()(Value old) const {
   WEFT_BUG_IF(!has(old), "rewrite: %", old.node, ".", old.index, " (", from_.node(old).op->name,
               ") is used but was neither copied nor replaced");
   return values_[old.node][old.index];
 }
 
-int32_t Rewriter::copy(int32_t id) {
-  Node n = from_.node(id);
-  for (Value& v : n.inputs) v = (*this)(v);
-  int32_t now = to_->add(std::move(n));
-  for (int32_t i = 0; i < static_cast<int32_t>(to_->node(now).outputs.size()); ++i) map({id, i}, {now, i});
-  return now;
+Value NodeCopier::bring(Value old) {
+  if (!has(old)) {
+    for (Value v : from_.node(old).inputs) bring(v);
+    copy(old.node);
+  }
+  return (*this)(old);
 }
 
-void Rewriter::map(Value old, Value now) {
+void NodeCopier::map(Value old, Value now) {
   auto& v = values_[old.node];
   if (static_cast<int32_t>(v.size()) <= old.index) v.resize(old.index + 1);
   v[old.index] = now;
+}
+
+void NodeCopier::map(int32_t old, int32_t now) {
+  for (int32_t i = 0; i < static_cast<int32_t>(from_.node(old).outputs.size()); ++i) map({old, i}, {now, i});
+}
+
+Rewriter::Rewriter(const Graph& from, Ref<Graph> to) : NodeCopier(from, *to), to_(std::move(to)) {
+  to_->cells = from.cells;
+  to_->captured = from.captured;
+  to_->stage = from.stage;
 }
 
 Ref<Graph> Rewriter::finish() {

@@ -9,27 +9,63 @@
 
 namespace weft {
 
-/// Copies nodes of `from` into a new graph and replaces their operands. Call copy() for each kept node in order (or
-/// map() for a replaced value), then finish().
-class Rewriter {
+/// Copies nodes of `from` into the graph `to` and replaces their operands.
+class NodeCopier {
  public:
-  explicit Rewriter(const Graph& from);
+  NodeCopier(const Graph& from, Graph& to) : from_(from), to_(to), values_(from.size()) {}
   /// The new value for `old`; it is a bug of the pass if there is none yet.
   Value operator()(Value old) const;
   bool has(Value old) const;
-  /// Copies one node and maps its operands.
-  int32_t copy(int32_t id);
+  /// Copies one node and maps its operands. change(node) may change the copy before it is added.
+  template <class Change>
+  int32_t copy(int32_t id, const Change& change) {
+    Node n = from_.node(id);
+    for (Value& v : n.inputs) v = (*this)(v);
+    change(n);
+    const int32_t now = to_.add(std::move(n));
+    map(id, now);
+    return now;
+  }
+  int32_t copy(int32_t id) {
+    return copy(id, [](Node&) {});
+  }
+  /// The new value for `old`. Copies its node, operands first, if there is none yet.
+  Value bring(Value old);
   /// Makes `now` (a value of the new graph) the replacement of `old`.
   void map(Value old, Value now);
+  /// Makes the results of node `now` the replacements of the results of node `old`.
+  void map(int32_t old, int32_t now);
+
+ protected:
+  const Graph& from_;
+
+ private:
+  Graph& to_;
+  std::vector<SmallVec<Value, 1>> values_;
+};
+
+/// Copies nodes into a new graph. Call copy() for each kept node in order (or map() for a replaced value), then
+/// finish().
+class Rewriter : public NodeCopier {
+ public:
+  explicit Rewriter(const Graph& from) : Rewriter(from, make_ref<Graph>()) {}
   Graph& graph() { return *to_; }
   /// Carries over inputs, cells, captured, writes, outputs, stage. Inputs are always kept.
   Ref<Graph> finish();
 
  private:
-  const Graph& from_;
+  Rewriter(const Graph& from, Ref<Graph> to);
+
   Ref<Graph> to_;
-  std::vector<SmallVec<Value, 1>> values_;
 };
+
+/// A copy of the graph. change(node) may change each copied node, whose operands are mapped.
+template <class Change>
+Ref<Graph> changed_copy(const Graph& g, const Change& change) {
+  Rewriter r(g);
+  for (int32_t id = 0; id < g.size(); ++id) r.copy(id, change);
+  return r.finish();
+}
 
 /// A copy of the graph in which the result of each node in `found` is replaced by emit(rewriter, node, entry).
 template <class Found, class Emit>

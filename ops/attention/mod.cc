@@ -1,10 +1,10 @@
 #include "ops/attention/mod.h"
 
-#include <map>
 #include <optional>
 
 #include "framework/dispatch/dispatch.h"
 #include "framework/ir/op_def.h"
+#include "framework/ir/rewrite.h"
 #include "ops/core/creation.h"
 #include "ops/core/index.h"
 #include "ops/core/view.h"
@@ -60,7 +60,8 @@ void check_ops(const Graph& g, const char* what) {
 /// inputs.
 class Hoisting {
  public:
-  Hoisting(const Body& body, size_t own) : from_(*body.graph), lifted_(body.lifted), own_(own), values_(from_.size()) {
+  Hoisting(const Body& body, size_t own)
+      : from_(*body.graph), lifted_(body.lifted), own_(own), values_(from_.size()), now_(from_, *to_) {
     for (int32_t id = 0; id < from_.size(); ++id) of_.push_back(kind_of(id));
   }
 
@@ -68,7 +69,7 @@ class Hoisting {
     bool any = false;
     for (int32_t id = 0; id < from_.size(); ++id) any = any || (of_[id] == kTables && from_.node(id).op != &input_op);
     if (!any) return {};
-    for (size_t i = 0; i < own_; ++i) known_[from_.inputs[i]] = to_->add_input(from_.type(from_.inputs[i]));
+    for (size_t i = 0; i < own_; ++i) now_.map(from_.inputs[i], to_->add_input(from_.type(from_.inputs[i])));
     for (int32_t id = 0; id < from_.size(); ++id)
       if (of_[id] == kPoint && from_.node(id).op != &input_op) copy(id);
     for (Value v : from_.outputs) to_->outputs.push_back(inside(v));
@@ -89,22 +90,20 @@ class Hoisting {
   }
 
   void copy(int32_t id) {
-    Node n = from_.node(id);
-    for (Value& v : n.inputs) v = inside(v);
-    const int32_t now = to_->add(std::move(n));
-    for (int32_t i = 0; i < static_cast<int32_t>(from_.node(id).outputs.size()); ++i) known_[{id, i}] = {now, i};
+    for (Value v : from_.node(id).inputs) inside(v);
+    now_.copy(id);
   }
 
   /// The value in the new graph; a value computed outside becomes a further input.
   Value inside(Value v) {
-    if (auto it = known_.find(v); it != known_.end()) return it->second;
+    if (now_.has(v)) return now_(v);
     if (of_[v.node] == kNumbers) {
       copy(v.node);
     } else {
-      known_[v] = to_->add_input(from_.type(v));
+      now_.map(v, to_->add_input(from_.type(v)));
       reads_.push_back(outside(v));
     }
-    return known_[v];
+    return now_(v);
   }
 
   /// The value computed by ordinary ops.
@@ -131,7 +130,7 @@ class Hoisting {
   std::vector<Kind> of_;
   std::vector<std::vector<Tensor>> values_;
   Ref<Graph> to_ = make_ref<Graph>();
-  std::map<Value, Value> known_;
+  NodeCopier now_;
   std::vector<Tensor> reads_;
 };
 
@@ -142,20 +141,10 @@ Body hoisted(Body body, size_t own) {
 
 /// The same graph with every value on the CPU: a mod computes single values, wherever its kernel runs.
 Ref<Graph> on_cpu(const Graph& from) {
-  Ref<Graph> to = make_ref<Graph>();
-  for (int32_t id = 0; id < from.size(); ++id) {
-    Node n = from.node(id);
+  return changed_copy(from, [](Node& n) {
     for (TensorType& t : n.outputs) t.device = Device::cpu();
-    if (n.op == &input_op) {
-      to->add_input(n.outputs[0]);
-      continue;
-    }
     n.attrs = n.attrs.without("device");
-    to->add(std::move(n));
-  }
-  to->outputs = from.outputs;
-  WEFT_BUG_IF(to->inputs != from.inputs, "mod: inputs of its graph are out of order");
-  return to;
+  });
 }
 
 /// A mod's graph. Its indices are traced on the CPU, which stores numbers and the tables of presets, or on the call's

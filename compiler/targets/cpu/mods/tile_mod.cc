@@ -17,6 +17,7 @@
 #include "framework/base/mutex.h"
 #include "framework/base/switches.h"
 #include "framework/dispatch/capture.h"
+#include "framework/ir/rewrite.h"
 #include "ops/attention/map_mod.h"
 #include "ops/attention/score_tiles.h"
 #include "ops/core/core.h"
@@ -63,24 +64,22 @@ Ref<Graph> part_of(const Graph& g, std::span<const Value> outputs, std::vector<i
   for (int32_t id = g.size() - 1; id >= 0; --id)
     if (used[static_cast<size_t>(id)])
       for (Value v : g.node(id).inputs) used[static_cast<size_t>(v.node)] = 1;
-  std::vector<int32_t> to(static_cast<size_t>(g.size()), -1);
   Ref<Graph> part = make_ref<Graph>();
+  NodeCopier now(g, *part);
   for (size_t i = 0; i < g.inputs.size(); ++i) {
     if (!used[static_cast<size_t>(g.inputs[i].node)]) continue;
-    to[static_cast<size_t>(g.inputs[i].node)] = part->add_input(g.type(g.inputs[i])).node;
+    now.map(g.inputs[i], part->add_input(g.type(g.inputs[i])));
     inputs->push_back(static_cast<int32_t>(i));
   }
   for (int32_t id = 0; id < g.size(); ++id) {
     if (!used[static_cast<size_t>(id)] || g.node(id).op == &input_op) continue;
-    Node n = g.node(id);
-    if (n.op == &barrier_op) {  // its only purpose was to keep gradients apart
-      to[static_cast<size_t>(id)] = to[static_cast<size_t>(n.inputs[0].node)];
-      continue;
+    if (g.node(id).op == &barrier_op) {  // its only purpose was to keep gradients apart
+      now.map({id, 0}, now(g.node(id).inputs[0]));
+    } else {
+      now.copy(id);
     }
-    for (Value& v : n.inputs) v.node = to[static_cast<size_t>(v.node)];
-    to[static_cast<size_t>(id)] = part->add(std::move(n));
   }
-  for (Value v : outputs) part->outputs.push_back({to[static_cast<size_t>(v.node)], v.index});
+  for (Value v : outputs) part->outputs.push_back(now(v));
   return part;
 }
 
