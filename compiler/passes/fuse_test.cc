@@ -60,23 +60,9 @@ std::vector<std::string> launches(const Graph& g) {
 /// Runs the graph; fused nodes run as lowered kernels on one thread.
 std::vector<Tensor> run_kernels(const Graph& g, std::span<const Tensor> args) {
   NoGrad guard;
-  std::vector<std::vector<Tensor>> values(g.size());
-  for (int32_t id = 0; id < g.size(); ++id) {
+  const auto run = [&](int32_t id, std::span<const Tensor> in, std::vector<Tensor>& out) {
     const Node& n = g.node(id);
-    std::vector<Tensor> in;
-    for (Value v : n.inputs) in.push_back(values[v.node][v.index]);
-    if (n.op == &input_op) {
-      values[id] = {args[n.attrs.i("index")]};
-      continue;
-    }
-    if (n.op == &cell_op) {
-      values[id] = {g.cells[n.attrs.i("index")]->value};
-      continue;
-    }
-    if (n.op == &captured_op) {
-      values[id] = {g.captured[n.attrs.i("index")]};
-      continue;
-    }
+    if (!out.empty()) return true;
     if (n.op == &loop_ir::fused_op && loop_ir::take_apart(loop_ir::body_of(n))) {
       EXPECT_EQ(loop_ir::cannot_lower(loop_ir::body_of(n)),
                 "");  // run as several kernels: see compiler/exec/prologue_test.cc
@@ -89,25 +75,24 @@ std::vector<Tensor> run_kernels(const Graph& g, std::span<const Tensor> args) {
         vi.push_back(t.view_for_kernel());
       }
       for (const TensorType& t : n.outputs) {
-        values[id].push_back(Tensor::empty(t));
+        out.push_back(Tensor::empty(t));
         lo.push_back({t, contiguous_strides(t.shape)});
-        vo.push_back(values[id].back().view_for_kernel());
+        vo.push_back(out.back().view_for_kernel());
       }
       const loop_ir::Lowered low = loop_ir::lower_group(body, li, lo, {.round_like_eager = true});
       low.kernel.verify();
       if (low.dot < 0) {
         loop_ir::run_lowered(low, vi, vo);
-        continue;
+        return true;
       }
     }
     // One node as a separate graph.
     std::vector<TensorType> operands;
     for (const Tensor& t : in) operands.push_back(t.type());
-    values[id] = interpret(*graph_of_one(n, operands), in);
-  }
-  std::vector<Tensor> out;
-  for (Value v : g.outputs) out.push_back(values[v.node][v.index]);
-  return out;
+    out = interpret(*graph_of_one(n, operands), in);
+    return true;
+  };
+  return internal::evaluate_nodes(g, args, run).outputs;
 }
 
 /// Fuses, and checks the graph and its values on normal random arguments.

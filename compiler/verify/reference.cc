@@ -21,33 +21,21 @@ Tensor copy_of(const Tensor& t) {
 
 Evaluation evaluate(const Graph& g, std::span<const Tensor> args, const Visitor& visit) {
   NoGrad guard;
-  std::vector<std::vector<Tensor>> values(g.size());
-  const std::vector<int32_t> last_use = last_uses(g);
-
-  for (int32_t id = 0; id < g.size(); ++id) {
+  Evaluation e = evaluate_nodes(g, args, [&](int32_t id, std::span<const Tensor> in, std::vector<Tensor>& out) {
     const Node& n = g.node(id);
-    std::vector<Tensor> in;
-    for (Value v : n.inputs) in.push_back(values[v.node][v.index]);
     if (n.op == &input_op) {
-      values[id] = {args[n.attrs.i("index")].detach()};
-    } else if (n.op == &cell_op) {
-      values[id] = {CellHandle(g.cells[n.attrs.i("index")]).value()};
-    } else if (n.op == &captured_op) {
-      values[id] = {g.captured[n.attrs.i("index")]};
+      out[0] = out[0].detach();
     } else if (n.op->is(kSideEffect) && !n.op->is(kCollective) && n.outputs.size() <= 1) {
-      if (!n.outputs.empty()) values[id] = {in[0]};
-    } else {
+      if (!n.outputs.empty()) out = {in[0]};
+    } else if (out.empty()) {
       SmallVec<const Tensor*, 4> operands;
       for (const Tensor& t : in) operands.push_back(&t);
-      values[id] = dispatch_multi(*n.op, operands, n.attrs, n.line);
+      out = dispatch_multi(*n.op, operands, n.attrs, n.line);
     }
-    if (visit && !visit(id, in, values[id])) return {};
-    for (Value v : n.inputs)
-      if (last_use[v.node] == id) values[v.node].clear();
-  }
-  Evaluation e;
-  for (Value v : g.outputs) e.outputs.push_back(copy_of(values[v.node][v.index]));
-  for (const CellWrite& w : g.writes) e.writes.push_back(copy_of(values[w.value.node][w.value.index]));
+    return !visit || visit(id, in, out);
+  });
+  for (std::vector<Tensor>* values : {&e.outputs, &e.writes})
+    for (Tensor& t : *values) t = copy_of(t);
   return e;
 }
 

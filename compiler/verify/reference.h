@@ -2,15 +2,9 @@
 #pragma once
 #include <functional>
 
-#include "framework/ir/graph.h"
+#include "framework/dispatch/interpreter.h"
 
 namespace weft::internal {
-
-/// The values that a step would return and write.
-struct Evaluation {
-  std::vector<Tensor> outputs;
-  std::vector<Tensor> writes;  // one per graph.writes
-};
 
 /// Called with each node's operands and results; returning false ends the evaluation.
 using Visitor = std::function<bool(int32_t id, std::span<const Tensor> in, std::span<const Tensor> out)>;

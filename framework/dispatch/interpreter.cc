@@ -19,52 +19,62 @@ struct NodePlace {
 
 }  // namespace
 
-std::vector<Tensor> interpret(const Graph& g, std::span<const Tensor> args) {
-  WEFT_CHECK(args.size() == g.inputs.size(), "interpret: the graph takes ", g.inputs.size(), " arguments; got ",
-             args.size());
+internal::Evaluation internal::evaluate_nodes(const Graph& g, std::span<const Tensor> args, NodeEvaluator run) {
   std::vector<std::vector<Tensor>> values(g.size());
   const std::vector<int32_t> last_use = last_uses(g);
-
-  // A graph that still has grad nodes is evaluated over the tape.
-  bool history = false;
-  for (int32_t id = 0; id < g.size(); ++id) history |= g.node(id).op->is(kReadsTape);
-
   for (int32_t id = 0; id < g.size(); ++id) {
     const Node& n = g.node(id);
+    std::vector<Tensor> in;
+    for (Value v : n.inputs) in.push_back(values[v.node][v.index]);
     if (n.op == &input_op) {
-      const Tensor& a = args[n.attrs.i("index")];
-      WEFT_CHECK(a.shape() == n.outputs[0].shape && a.dtype() == n.outputs[0].dtype, "interpret: argument ",
-                 n.attrs.i("index"), " is ", a.type(), "; need ", n.outputs[0]);
-      values[id] = {a};
+      values[id] = {args[n.attrs.i("index")]};
     } else if (n.op == &cell_op) {
       values[id] = {CellHandle(g.cells[n.attrs.i("index")]).value()};
     } else if (n.op == &captured_op) {
       values[id] = {g.captured[n.attrs.i("index")]};
-    } else {
-      SmallVec<const Tensor*, 4> in;
-      for (Value v : n.inputs) in.push_back(&values[v.node][v.index]);
-      std::optional<NodePlace> place;
-      if (!is_capturing()) place.emplace(n);
-      EnableGrad grad((grad_enabled() || history) && !n.no_grad);
-      if (n.op->is(kReadsTape)) {
-        std::vector<Tensor> args;
-        for (const Tensor* t : in) args.push_back(*t);
-        internal::LineScope here(n.line);
-        values[id] = n.op->decompose(n.attrs, args);
-        continue;
-      }
-      values[id] = dispatch_multi(*n.op, in, n.attrs, n.line);
-      if (history && n.op->is(kTapeStart) && !is_capturing())
-        for (Tensor& t : values[id])
-          if (!t.get().grad && is_floating(t.dtype())) t = with_tape(t, make_leaf(), 0);
     }
+    if (!run(id, in, values[id])) return {};
     for (Value v : n.inputs)
       if (last_use[v.node] == id) values[v.node].clear();
   }
-  std::vector<Tensor> out;
-  for (Value v : g.outputs) out.push_back(values[v.node][v.index]);
-  for (const CellWrite& w : g.writes) CellHandle(g.cells[w.cell]).set(values[w.value.node][w.value.index]);
-  return out;
+  Evaluation e;
+  for (Value v : g.outputs) e.outputs.push_back(values[v.node][v.index]);
+  for (const CellWrite& w : g.writes) e.writes.push_back(values[w.value.node][w.value.index]);
+  return e;
+}
+
+std::vector<Tensor> interpret(const Graph& g, std::span<const Tensor> args) {
+  WEFT_CHECK(args.size() == g.inputs.size(), "interpret: the graph takes ", g.inputs.size(), " arguments; got ",
+             args.size());
+  // A graph that still has grad nodes is evaluated over the tape.
+  bool history = false;
+  for (int32_t id = 0; id < g.size(); ++id) history |= g.node(id).op->is(kReadsTape);
+
+  const auto run = [&](int32_t id, std::span<const Tensor> in, std::vector<Tensor>& out) {
+    const Node& n = g.node(id);
+    if (n.op == &input_op)
+      WEFT_CHECK(out[0].shape() == n.outputs[0].shape && out[0].dtype() == n.outputs[0].dtype, "interpret: argument ",
+                 n.attrs.i("index"), " is ", out[0].type(), "; need ", n.outputs[0]);
+    if (!out.empty()) return true;
+    std::optional<NodePlace> place;
+    if (!is_capturing()) place.emplace(n);
+    EnableGrad grad((grad_enabled() || history) && !n.no_grad);
+    if (n.op->is(kReadsTape)) {
+      internal::LineScope here(n.line);
+      out = n.op->decompose(n.attrs, in);
+      return true;
+    }
+    SmallVec<const Tensor*, 4> operands;
+    for (const Tensor& t : in) operands.push_back(&t);
+    out = dispatch_multi(*n.op, operands, n.attrs, n.line);
+    if (history && n.op->is(kTapeStart) && !is_capturing())
+      for (Tensor& t : out)
+        if (!t.get().grad && is_floating(t.dtype())) t = with_tape(t, make_leaf(), 0);
+    return true;
+  };
+  internal::Evaluation e = internal::evaluate_nodes(g, args, run);
+  for (size_t i = 0; i < g.writes.size(); ++i) CellHandle(g.cells[g.writes[i].cell]).set(e.writes[i]);
+  return std::move(e.outputs);
 }
 
 }  // namespace weft
