@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "compiler/cost/rates.h"
+#include "compiler/exec/profile.h"
 #include "distributed/launch/compile.h"
 #include "distributed/launch/gathered_trace.h"
 #include "distributed/launch/step.h"
@@ -14,7 +15,9 @@
 #include "framework/base/switches.h"
 #include "framework/base/thread_pool.h"
 #include "framework/base/tracer.h"
+#include "framework/dispatch/commit_always.h"
 #include "framework/dispatch/flight.h"
+#include "framework/dispatch/generator.h"
 #include "framework/dispatch/host_read.h"
 #include "framework/io/file.h"
 #include "models/data/dataset.h"
@@ -27,6 +30,8 @@
 #include "models/train/job.h"
 #include "models/train/metrics.h"
 #include "models/train/rank_meter.h"
+#include "ops/composite/composite.h"
+#include "ops/core/core.h"
 
 namespace weft::train {
 namespace {
