@@ -92,7 +92,7 @@ Processes::~Processes() {
 
 Processes* Processes::current() { return job().get(); }
 void Processes::set_current(std::unique_ptr<Processes> next) {
-  weft::internal::set_on_first_process(next ? &dist::on_first : nullptr);
+  weft::internal::set_on_first_process(next ? &Processes::on_first : nullptr);
   job() = std::move(next);
 }
 
@@ -173,9 +173,11 @@ void Processes::collective(const std::string& what, const std::function<void()>&
 }
 
 void Processes::on_first(const std::string& what, const std::function<void()>& fn) {
+  if (RankContext::current()) return fn();
+  Processes& job = *current();
   std::string failure;  // a code and a text
   try {
-    if (process() == 0) {
+    if (job.process() == 0) {
       const flight::HostPhase phase(flight::Phase::kCheckpoint);  // the others wait
       fn();
     }
@@ -184,9 +186,9 @@ void Processes::on_first(const std::string& what, const std::function<void()>& f
   } catch (const std::exception& e) {
     failure = str_cat(static_cast<int>(Code::kInternal), " ", e.what());
   }
-  collective(what, [&] { failure = from_first(failure); });
+  job.collective(what, [&] { failure = job.from_first(failure); });
   if (failure.empty()) return;
-  fail_on_all(Error(static_cast<Code>(std::atoi(failure.c_str())), failure.substr(failure.find(' ') + 1)));
+  job.fail_on_all(Error(static_cast<Code>(std::atoi(failure.c_str())), failure.substr(failure.find(' ') + 1)));
 }
 
 // All processes get this error. A process that ends first would hide it from the others.
@@ -228,12 +230,6 @@ bool is_local(int rank) {
 bool is_first() {
   const Processes* p = Processes::current();
   return !p || p->process() == 0;
-}
-
-void on_first(const std::string& what, const std::function<void()>& fn) {
-  Processes* const p = Processes::current();
-  if (!p || RankContext::current()) return fn();
-  p->on_first(what, fn);
 }
 
 }  // namespace weft::dist

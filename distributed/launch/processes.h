@@ -57,8 +57,6 @@ class Processes {
   /// Calls fn, whose collectives all processes must start. If one does not, the errors and the diagnosis of the flight
   /// records say where this process called `what`, such as "reading the sharded parameter 'w'".
   void collective(const std::string& what, const std::function<void()>& fn);
-  /// Calls fn on process 0, and returns on all processes when fn has ended; its error is thrown on all. A collective().
-  void on_first(const std::string& what, const std::function<void()>& fn);
   /// Returns when all processes have called it.
   void barrier();
 
@@ -67,6 +65,8 @@ class Processes {
   const std::chrono::nanoseconds timeout_;
   std::unique_ptr<ProcessWorld> world_;
   void run(CommRequest request);
+  /// internal::on_first_process() (framework/dispatch/first_process.h) in a job. A collective().
+  static void on_first(const std::string& what, const std::function<void()>& fn);
   [[noreturn]] void fail_on_all(const Error& cause);
   std::string from(int process, const std::string& mine);
   Ref<Communicator> hosts_;  // communicator of the first ranks of all processes
@@ -76,7 +76,5 @@ class Processes {
 bool is_local(int rank);
 /// Whether this process prints and writes files: it is the first of its job, or has no job.
 bool is_first();
-/// Processes::on_first of the job of this process; without a job, and on a rank thread, calls fn.
-void on_first(const std::string& what, const std::function<void()>& fn);
 
 }  // namespace weft::dist

@@ -16,6 +16,7 @@
 #include "framework/base/thread_pool.h"
 #include "framework/base/tracer.h"
 #include "framework/dispatch/commit_always.h"
+#include "framework/dispatch/first_process.h"
 #include "framework/dispatch/flight.h"
 #include "framework/dispatch/generator.h"
 #include "framework/dispatch/host_read.h"
@@ -91,7 +92,7 @@ class Trainer {
     if (setup_.checkpoint_every == 0) return true;
     bool as_settled = true;
     // If the folder cannot be used, all processes throw the first process's error.
-    dist::on_first("locking --checkpoint_dir", [&] { as_settled = lock_folder(); });
+    internal::on_first_process("locking --checkpoint_dir", [&] { as_settled = lock_folder(); });
     return value_of_first(as_settled);
   }
 
@@ -386,8 +387,8 @@ class Trainer {
     const NamedCells model = model_cells(), optimizer = optimizer_cells();
     const dist::GatheredCells whole_model(model), whole_optimizer(optimizer);
     std::string folder;
-    dist::on_first("saving a checkpoint",
-                   [&] { folder = save_checkpoint(setup_.dir, state_, model, optimizer, options_.keep); });
+    internal::on_first_process("saving a checkpoint",
+                               [&] { folder = save_checkpoint(setup_.dir, state_, model, optimizer, options_.keep); });
     last_saved_ = state_.step;
     last_save_time_ = now_seconds();
     save_seconds_ = last_save_time_ - begin;
