@@ -1,5 +1,13 @@
 // comm_bench: time and bandwidth of collectives by size, between threads, processes that share memory, and processes
-// that use TCP. The columns equal the columns of nccl-tests. comm_bench starts its own processes.
+// that use TCP. The columns equal the columns of nccl-tests. comm_bench starts its own processes. --against adds the
+// time of gloo::allreduce, or of a copy, which is the bound of an all_reduce through shared memory: each operand is read
+// once and each result written once.
+#include <gloo/allreduce.h>
+#include <gloo/math.h>
+#include <gloo/rendezvous/context.h>
+#include <gloo/rendezvous/file_store.h>
+#include <gloo/transport/tcp/device.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -7,6 +15,7 @@
 #include <filesystem>
 #include <functional>
 #include <numeric>
+#include <optional>
 #include <thread>
 
 #include "distributed/comm/gloo/world.h"
@@ -24,6 +33,7 @@ using Clock = std::chrono::steady_clock;
 struct Options {
   int64_t ranks = 2, least = 4, most = 64 << 20, factor = 4;
   double seconds = 0.05, skew = 0;
+  std::string against;
   std::vector<std::string> transports{"threads", "shared", "gloo"};
   std::vector<std::string> collectives{"all_reduce", "all_gather", "reduce_scatter", "all_to_all",
                                        "broadcast",  "permute",    "sendrecv",       "barrier"};
@@ -45,21 +55,45 @@ double bus_factor(Collective c, double n) {
   return 1;
 }
 
+// gloo::allreduce of the library between the processes of the job.
+class GlooLibrary {
+ public:
+  GlooLibrary(int rank, int ranks) : context_(std::make_shared<gloo::rendezvous::Context>(rank, ranks)) {
+    const auto folder = std::filesystem::path(std::getenv("JOB_STORE")) / "library";
+    std::filesystem::create_directories(folder);
+    gloo::rendezvous::FileStore store(folder);
+    std::shared_ptr<gloo::transport::Device> device = gloo::transport::tcp::CreateDevice("127.0.0.1");
+    context_->connectFullMesh(store, device);
+  }
+  void all_reduce(std::vector<float>& v) {
+    gloo::AllreduceOptions options(context_);
+    options.setOutput(v.data(), v.size());
+    options.setReduceFunction([](void* c, const void* a, const void* b, size_t n) { gloo::sum<float>(c, a, b, n); });
+    gloo::allreduce(options);
+  }
+
+ private:
+  std::shared_ptr<gloo::rendezvous::Context> context_;
+};
+
 // The value of an element of a rank's input: sums of them are exact.
 float value(int rank, int64_t i) { return static_cast<float>((i * 7 + rank * 13) % 101); }
 
 class Bench {
  public:
   Bench(const Options& o, const std::string& transport, Communicator& c, bool prints)
-      : o_(o), transport_(transport), c_(c), n_(c.size()), rank_(c.rank()), prints_(prints) {}
+      : o_(o), transport_(transport), c_(c), n_(c.size()), rank_(c.rank()), prints_(prints) {
+    if (o.against == "gloo" && transport != "threads") library_.emplace(rank_, n_);
+  }
 
   void run() {
     for (const std::string& name : o_.collectives) {
       const Collective kind = collective_of(name);
       if (prints_)
-        std::printf("# %s, %s, %d ranks%s\n#%11s %12s %6s %6s %11s %13s %14s %8s\n", name.c_str(), transport_.c_str(),
+        std::printf("# %s, %s, %d ranks%s\n#%11s %12s %6s %6s %11s %13s %14s %8s%s\n", name.c_str(), transport_.c_str(),
                     n_, kind == Collective::kAllToAll && o_.skew > 0 ? str_cat(", skew ", o_.skew).c_str() : "",
-                    "size (B)", "count", "type", "redop", "time (us)", "algbw (GB/s)", "busbw (GB/s)", "#wrong");
+                    "size (B)", "count", "type", "redop", "time (us)", "algbw (GB/s)", "busbw (GB/s)", "#wrong",
+                    o_.against.empty() ? "" : str_cat("   ", o_.against, " (us)   ratio").c_str());
       for (int64_t bytes = o_.least; bytes <= o_.most; bytes *= o_.factor) {
         row(kind, bytes);
         if (kind == Collective::kBarrier) break;
@@ -102,18 +136,33 @@ class Bench {
     if (kind == Collective::kSend) r = {.kind = kind, .in = r.in, .peer = (rank_ + 1) % n_};
     const CommRequest receive{
         .kind = Collective::kRecv, .out = {out.data(), kFloat32, {outs}, {1}}, .peer = (rank_ + n_ - 1) % n_};
-    const double time = measure([&] {
+    const auto call = [&] {
       const Ref<Work> work = c_.start(r);
       if (kind == Collective::kSend) wait(c_.start(receive));
       wait(work);
-    });
+    };
+    double time = measure(call);
     const int64_t wrong = total(wrong_in(kind, out, share, count, skewed));
+    // Both sides take turns, and the least time of each counts.
+    double other = 0;
+    const bool copies = o_.against == "copy" && kind != Collective::kBarrier;
+    if (copies || (library_ && kind == Collective::kAllReduce))
+      for (int round = 0; round < kRounds; ++round) {
+        const double now = measure([&] {
+          if (library_) return library_->all_reduce(out);
+          std::memcpy(out.data(), in.data(), static_cast<size_t>(std::min(ins, outs)) * sizeof(float));
+        });
+        other = round == 0 ? now : std::min(other, now);
+        time = std::min(time, measure(call));
+      }
     if (!prints_) return;
     const double rate = static_cast<double>(count) * 4 / time * 1e-9;
     const bool sums = kind == Collective::kAllReduce || kind == Collective::kReduceScatter;
-    std::printf(" %11ld %12ld %6s %6s %11.2f %13.3f %14.3f %8ld\n", static_cast<long>(count * 4),
+    std::printf(" %11ld %12ld %6s %6s %11.2f %13.3f %14.3f %8ld", static_cast<long>(count * 4),
                 static_cast<long>(count), "float", sums ? "sum" : "none", time * 1e6, rate, rate * bus_factor(kind, n_),
                 static_cast<long>(wrong));
+    if (other > 0) std::printf(" %11.2f %7.2f", other * 1e6, time / other);
+    std::printf("\n");
     std::fflush(stdout);
   }
 
@@ -173,11 +222,13 @@ class Bench {
     if (const auto e = w->wait(Clock::now() + std::chrono::minutes(1))) throw *e;
   }
 
+  static constexpr int kRounds = 10;
   const Options& o_;
   const std::string transport_;
   Communicator& c_;
   const int n_, rank_;
   const bool prints_;
+  std::optional<GlooLibrary> library_;
 };
 
 void print_copy_rate() {
@@ -224,6 +275,8 @@ int run(const Options& o, char** argv) {
   for (const std::string& c : o.collectives) collective_of(c);
   for (const std::string& t : o.transports)
     check_flag("transports", t == "threads" || t == "shared" || t == "gloo", "'" + t + "'", "threads, shared or gloo");
+  check_flag("against", o.against.empty() || o.against == "copy" || o.against == "gloo", "'" + o.against + "'",
+             "copy or gloo");
   if (std::getenv("JOB_STORE") && std::getenv("RANK")) return run_rank(o, o.transports.at(0));
   print_copy_rate();
   std::vector<std::string> command;
@@ -254,6 +307,8 @@ int main(int argc, char** argv) {
       {"max_bytes", &o.most, "largest operand in bytes", {4, int64_t{1} << 32}},
       {"factor", &o.factor, "how much larger the next size is", {2, 1024}},
       {"seconds", &o.seconds, "time of each measurement", {0, 60}},
+      {"against", &o.against,
+       "compares with a copy of the operand on all ranks at once (copy), or all_reduce with gloo::allreduce (gloo)"},
       {"skew", &o.skew, "all_to_all: the part of its elements that each other rank gives to rank 0; 0: equal", {0, 1}},
   };
   return weft::run_program(argc, argv,
