@@ -17,7 +17,7 @@
 #include "tools/graph/graph_json.h"
 #include "tools/graph/graph_texts.h"
 #include "tools/graph/onnx.h"
-#include "tools/graph/page.h"
+#include "tools/draw/page.h"
 #include "tools/graph/svg.h"
 #include "tools/profile/record_file.h"
 #include "tools/step/model_step.h"

@@ -10,24 +10,6 @@ const app = {
   x: 0, y: 0, scale: 1,
 };
 
-const byName = (id) => document.getElementById(id);
-
-/// An element with properties and children; strings become text.
-function el(tag, properties, ...children) {
-  const made = document.createElement(tag);
-  for (const [key, value] of Object.entries(properties || {})) {
-    if (key.startsWith('on')) made.addEventListener(key.slice(2), value);
-    else if (value !== null && value !== undefined && value !== false) made.setAttribute(key, value);
-  }
-  made.append(...children.filter((child) => child !== null && child !== undefined));
-  return made;
-}
-
-function showMessage(text) {
-  byName('message').textContent = text;
-  byName('message').hidden = !text;
-}
-
 async function readData() {
   let json;
   try {

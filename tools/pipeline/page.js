@@ -1,22 +1,12 @@
 // Draws the results of distributed/pipeline: the data contains the tables of actions and their times. Nothing here
 // makes or times a schedule; the only formula is the closed form of a fixed batch.
-'use strict';
-
 const KINDS = ['F', 'I', 'W', 'B'];
 // Fills of the kinds; the second, third, ... stage of a rank is darker. The four fills differ in lightness.
 const FILLS = [[59, 110, 165], [251, 209, 155], [120, 180, 115], [246, 198, 198]];
 const STROKES = ['#3b6ea5', '#d95f02', '#3f8f3a', '#c43c3c', '#2b9a93', '#8e5a9b', '#7d5a45'];
 const DASHES = ['', '7 4', '2 3', '10 3 2 3', '14 4', '4 2', '1 4'];
 const SIZES = [16, 32, 64, 128, 250, 500, 1000, 2000, 4000, 8000, 16000];  // numbers of sequences and of GPUs
-const byName = (id) => document.getElementById(id);
 let data;
-
-function el(name, attributes, ...children) {
-  const made = document.createElement(name);
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  made.append(...children);
-  return made;
-}
 
 function fill(kind, chunk) {
   const scale = 1 / (1 + 0.35 * chunk);
@@ -204,9 +194,7 @@ async function start() {
   try {
     data = await unpackData();
   } catch (error) {
-    byName('message').textContent = error.message;
-    byName('message').hidden = false;
-    return;
+    return showMessage(error.message);
   }
   byName('ranks').max = data.most_ranks;
   byName('ranks').value = data.ranks;

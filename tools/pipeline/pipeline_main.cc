@@ -7,7 +7,7 @@
 #include "framework/base/error.h"
 #include "framework/cli/cli.h"
 #include "framework/io/file.h"
-#include "tools/graph/page.h"
+#include "tools/draw/page.h"
 #include "tools/pipeline/pipeline_texts.h"
 #include "tools/pipeline/schedules.h"
 
@@ -96,7 +96,7 @@ int run(Options& o) {
   if (o.svg) io::write_file_atomic(o.svg.path, draw::svg(schedule_charts(c, all)));
   if (o.html)
     io::write_file_atomic(o.html.path,
-                          make_page("Pipeline schedules", pipeline_texts("page_html"), pipeline_texts("page_css"),
+                          make_document("Pipeline schedules", pipeline_texts("page_html"), pipeline_texts("page_css"),
                                     pipeline_texts("page_js"), page_json(c, kPageRanks, kPageMicrobatches)));
   return 0;
 }

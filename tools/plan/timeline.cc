@@ -8,7 +8,7 @@
 #include "framework/base/units.h"
 #include "framework/io/json.h"
 #include "tools/draw/chart.h"
-#include "tools/graph/page.h"
+#include "tools/draw/page.h"
 #include "tools/plan/plan_texts.h"
 
 namespace weft::planner {
@@ -150,7 +150,7 @@ std::string timeline_page(const Workload& given) {
                             str_cat(bytes_text(c.memory()), c.memory() > w.usable_memory() ? ", does not fit" : "")});
   }
   json["svg"] = draw(lines);
-  return tools::make_page("A step in time", plan_texts("timeline_html"), plan_texts("timeline_css"),
+  return tools::make_document("A step in time", plan_texts("timeline_html"), plan_texts("timeline_css"),
                           plan_texts("timeline_js"), io::write_json(json));
 }
 

@@ -1,15 +1,7 @@
 // Shows the planner's picture and table, and the title of the bar under the pointer.
-'use strict';
-
 const COLUMNS = ['', 'step', 'compute', 'contention', 'communication', 'hidden', 'exposed', 'exposed / step',
                  'memory'];
-const byName = (id) => document.getElementById(id);
-
-function row(kind, cells) {
-  const made = document.createElement('tr');
-  for (const text of cells) made.appendChild(document.createElement(kind)).textContent = text;
-  return made;
-}
+const row = (kind, cells) => el('tr', {}, ...cells.map((text) => el(kind, {}, text)));
 
 /// The browser's own title would appear late, and over the box.
 function showTitles() {
@@ -34,7 +26,4 @@ unpackData().then((data) => {
   byName('figures').replaceChildren(row('th', COLUMNS), ...data.rows.map((cells) => row('td', cells)));
   byName('drawing').innerHTML = data.svg;
   showTitles();
-}).catch((error) => {
-  byName('message').hidden = false;
-  byName('message').textContent = error.message;
-});
+}).catch((error) => showMessage(error.message));

@@ -2,6 +2,7 @@
 
 #include "tools/draw/chart.h"
 #include "tools/draw/marks.h"
+#include "tools/draw/page.h"
 #include "tools/profile/memory.h"
 #include "tools/profile/pictures.h"
 #include "tools/profile/table.h"
@@ -103,18 +104,17 @@ std::string memory_html(const StepRecord& r) {
                        h.first < 0 ? "all" : str_cat(h.first, " to ", h.last)});
   }
   const double measured = static_cast<double>(r.measured_peak_bytes);
-  return str_cat(
-      "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>", draw::escape(title),
-      "</title>\n<style>body{font:14px sans-serif;background:#fff;color:#222;margin:2em;max-width:1000px}"
-      "table{border-collapse:collapse}td,th{padding:2px 10px;text-align:left;border-bottom:1px solid #ddd}"
-      "td:first-child{text-align:right}</style></head><body>\n<h1>",
-      draw::escape(title), "</h1>\n<p>The peak is ", mb_text(static_cast<double>(r.peak_bytes)), " MB",
-      measured > 0 ? str_cat(" as planned, and ", mb_text(measured), " MB as measured by the allocator")
-                   : std::string(" as planned; the step has not run"),
-      ". It counts the step's own values, cells, constants and outputs; arguments belong to the caller.</p>\n",
-      memory_svg(r), html_table(str_cat("The ", largest.size() - 1, " largest at the peak"), largest),
-      html_table("At the peak by module", sums(use, "module", &Holder::module, r.peak_bytes)),
-      html_table("At the peak by line", sums(use, "line", &Holder::line, r.peak_bytes)), "</body></html>\n");
+  const std::string body =
+      str_cat("<h1>", draw::escape(title), "</h1>\n<p>The peak is ", mb_text(static_cast<double>(r.peak_bytes)), " MB",
+              measured > 0 ? str_cat(" as planned, and ", mb_text(measured), " MB as measured by the allocator")
+                           : std::string(" as planned; the step has not run"),
+              ". It counts the step's own values, cells, constants and outputs; arguments belong to the caller.</p>\n",
+              memory_svg(r), html_table(str_cat("The ", largest.size() - 1, " largest at the peak"), largest),
+              html_table("At the peak by module", sums(use, "module", &Holder::module, r.peak_bytes)),
+              html_table("At the peak by line", sums(use, "line", &Holder::line, r.peak_bytes)));
+  return tools::make_document(draw::escape(title), body,
+                              "body { max-width: 1000px; }\nth, td { text-align: left; }\n"
+                              "td:first-child { text-align: right; }\n");
 }
 
 }  // namespace weft::profiler

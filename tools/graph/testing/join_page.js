@@ -16,13 +16,14 @@ function scriptParts() {
 }
 
 function joinPage(data) {
+  const kit = (name) => read(`../draw/${name}`);
   const packed = zlib.gzipSync(JSON.stringify(data), {level: 9}).toString('base64');
   // Functions as replacements: `$&` in the text of a script must stay as it is.
-  return read('page_shell.html')
+  return kit('page_shell.html')
     .replace('>DATA<', () => `>${packed}<`)
     .replace('<title></title>', () => '<title>Graph</title>')
     .replace('/*STYLE*/', () => read('page.css'))
-    .replace('/*SCRIPT*/', () => scriptParts().map(read).join('\n'))
+    .replace('/*SCRIPT*/', () => [kit('page_kit.js'), ...scriptParts().map(read)].join('\n'))
     .replace('<!--BODY-->', () => read('page.html'));
 }
 
