@@ -97,7 +97,7 @@ int run(Options& o) {
   if (o.html)
     io::write_file_atomic(o.html.path,
                           make_document("Pipeline schedules", pipeline_texts("page_html"), pipeline_texts("page_css"),
-                                    pipeline_texts("page_js"), page_json(c, kPageRanks, kPageMicrobatches)));
+                                        pipeline_texts("page_js"), page_json(c, kPageRanks, kPageMicrobatches)));
   return 0;
 }
 

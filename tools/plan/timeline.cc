@@ -151,7 +151,7 @@ std::string timeline_page(const Workload& given) {
   }
   json["svg"] = draw(lines);
   return tools::make_document("A step in time", plan_texts("timeline_html"), plan_texts("timeline_css"),
-                          plan_texts("timeline_js"), io::write_json(json));
+                              plan_texts("timeline_js"), io::write_json(json));
 }
 
 }  // namespace weft::planner
