@@ -125,7 +125,7 @@ struct StepRecord {
   Sum sum(WorkClass kind) const;
   Sum sum(Phase phase) const;
 
-  /// JSON: {"title"?, "device", "machine", "passes": [...], "launches": [...], "kernels": [...], "missed": [...],
+  /// JSON: {"title"?, "device", "mesh"?, "rank"?, "machine", "passes": [...], "launches": [...], "kernels": [...], "missed": [...],
   /// "buffers": [...], "step_us"?, "peak_bytes",
   /// "measured_peak_bytes"?, "peak_launch", "at_peak"}.
   std::string to_json() const;

@@ -174,8 +174,9 @@ void settle_mesh(Setup& p, TrainOptions& o) {
   o.microbatches = settle_microbatches(o.step.mesh, o.step.plan, o.batch_size, o.microbatches);
   const char* from = o.plan.empty() ? "mesh" : "plan";
   const std::string got = o.plan.empty() ? mesh : str_cat(o.plan, " of mesh ", mesh);
-  check_flag(from, !many || o.device.rfind("cuda", 0) != 0, got,
-             "none with --device cuda: the ranks of a mesh run on the CPU");
+  if (many && o.device.rfind("cuda", 0) == 0)
+    usage_error(str_cat("--", from, " ", got, " does not work with --device ", o.device,
+                        ": meshes run on the CPU; drop one flag"));
   check_flag(from, !many || o.step.enabled, got, "--compile as well: only captured steps are laid over a mesh");
   if (many) check_batch(p, o);
   settle_async_tp(o);

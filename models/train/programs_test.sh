@@ -199,7 +199,7 @@ expect 2 "--mesh zz2: no strategy for dimension 'zz'; need dp, fsdp, ep, tp, cp 
 expect 2 "--mesh: mesh: " "${on[@]}" --mesh dp2,dp2
 expect 2 "--mesh: mesh: dimension 'replica' is reserved for elastic training; use dp" "${on[@]}" --mesh replica2
 expect 2 "--mesh: got dp2; need --compile" "${on[@]}" --mesh dp2 --compile=false
-expect 2 "--mesh: got dp2; need none with --device cuda: the ranks of a mesh run on the CPU" "${on[@]}" --mesh dp2 --device cuda
+expect 2 "--mesh dp2 does not work with --device cuda: meshes run on the CPU; drop one flag" "${on[@]}" --mesh dp2 --device cuda
 for timeout in 0 -1 nan 1e+10; do
   expect 2 "--timeout: got '$timeout'; need a number above 0 and at most 1000000000 (with --mesh, seconds" "${on[@]}" --mesh dp2 --timeout "$timeout"
 done

@@ -113,7 +113,7 @@ Flags step_flags(StepChoice& c) {
 ModelStep::ModelStep(const StepChoice& c, std::optional<Device> instead)
     : device_(instead ? *instead : train::parse_device(c.device)) {
   if (!c.mesh.empty() && device_.type == DeviceType::kCuda)
-    usage_error("--mesh combines only with --device cpu: the ranks of a mesh run on the CPU");
+    usage_error("--mesh does not work with --device cuda: meshes run on the CPU; drop one flag");
   Chosen chosen = chosen_model(c, false);
   model_ = std::move(chosen.model);
   shape_ = {c.batch_size, chosen.length};
