@@ -1,6 +1,7 @@
 #include "compiler/exec/trace.h"
 
 #include <cstdio>
+#include <cstring>
 #include <map>
 #include <set>
 #include <vector>

@@ -1,5 +1,6 @@
 // Index maps: the elements of a value that an iteration domain visits, as affine functions of the domain's axes.
 #pragma once
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <vector>

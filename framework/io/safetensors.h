@@ -2,6 +2,7 @@
 // such files with an index. Format: https://github.com/huggingface/safetensors. A reader checks everything in the file.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>

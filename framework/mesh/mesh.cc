@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <functional>
 
 #include "framework/base/error.h"
 #include "framework/base/origin.h"

@@ -1,5 +1,6 @@
 #include "models/data/npy.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstring>
 

@@ -1,5 +1,7 @@
 #include "ops/composite/accumulate.h"
 
+#include <algorithm>
+
 #include "framework/autodiff/grad.h"
 #include "framework/dispatch/tape.h"
 #include "ops/attention/record.h"

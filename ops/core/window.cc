@@ -1,5 +1,6 @@
 #include "ops/core/window.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "framework/base/saturate.h"
