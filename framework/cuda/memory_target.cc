@@ -4,7 +4,7 @@
 #include "framework/cuda/copy.h"
 #include "framework/cuda/device_allocator.h"
 #include "framework/cuda/gpu.h"
-#include "framework/cuda/queued_read.h"
+#include "framework/cuda/pinned_read.h"
 #include "framework/dispatch/generator.h"
 
 namespace weft::cuda {
@@ -39,9 +39,9 @@ Allocator& MemoryTarget::allocator(Device device) {
   return gpu.allocator();
 }
 
-std::unique_ptr<weft::QueuedRead> MemoryTarget::queue_read(Device device, std::span<const StridedView> from,
-                                                           std::span<const StridedView> to) {
-  return std::make_unique<QueuedRead>(Gpu::of(device), from, to, queue_look(device));
+std::unique_ptr<QueuedRead> MemoryTarget::queue_read(Device device, std::span<const StridedView> from,
+                                                     std::span<const StridedView> to) {
+  return std::make_unique<PinnedRead>(Gpu::of(device), from, to, queue_look(device));
 }
 
 void MemoryTarget::set_name(Device device, const void* p, const std::string& name) {

@@ -53,8 +53,8 @@ class EmulatedOps : public ::testing::TestWithParam<const OpDef*> {};
 // Builds the kernels of all cases together.
 void load_all(const std::vector<Case>& cases) {
   cuda::Gpu& gpu = cuda::Gpu::get(0);
-  std::vector<std::unique_ptr<cuda::Operation>> operations;
-  std::vector<cuda::Operation*> raw;
+  std::vector<std::unique_ptr<cuda::DeviceOperation>> operations;
+  std::vector<cuda::DeviceOperation*> raw;
   cuda::OperationOptions options;
   options.gpu = &gpu;
   for (const Case& c : cases) {

@@ -37,8 +37,8 @@ void build_together(const std::vector<Case>& cases) {
   cuda::Gpu& gpu = cuda::Gpu::get(0);
   cuda::OperationOptions options;
   options.gpu = &gpu;
-  std::vector<std::unique_ptr<cuda::Operation>> operations;
-  std::vector<cuda::Operation*> raw;
+  std::vector<std::unique_ptr<cuda::DeviceOperation>> operations;
+  std::vector<cuda::DeviceOperation*> raw;
   for (const Case& c : cases) {
     if (!c.op->kernel || c.in.empty()) continue;
     std::vector<StridedView> in, out;

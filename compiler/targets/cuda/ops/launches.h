@@ -35,7 +35,7 @@ struct KernelStep {
   bool left_out(const Addresses& at) const;
 };
 
-class Launches final : public Operation {
+class Launches final : public DeviceOperation {
  public:
   explicit Launches(const char* op) : op_(op) {}
   void add(KernelStep step);

@@ -11,7 +11,8 @@ namespace weft::cuda {
 /// The operation of a node with operands and results of these layouts. Addresses are not read; they will be multiples
 /// of `alignment` bytes. Null if the op or its types are handled elsewhere: by the loop IR, products, attention,
 /// collectives, by decompose, or on the host. An integer division by zero counts as a bad index (Addresses::bad).
-std::unique_ptr<Operation> make_op(const OpDef& op, const Attrs& attrs, std::span<const StridedView> in,
-                                   std::span<const StridedView> out, const GpuProperties& gpu, int alignment = 16);
+std::unique_ptr<DeviceOperation> make_op(const OpDef& op, const Attrs& attrs, std::span<const StridedView> in,
+                                         std::span<const StridedView> out, const GpuProperties& gpu,
+                                         int alignment = 16);
 
 }  // namespace weft::cuda

@@ -29,7 +29,7 @@ bool must_be_copied(const StridedView& v, size_t operand, size_t own, bool backw
   return rows ? v.shape[3] > 1 && v.strides[3] != 1 : !v.contiguous();
 }
 
-class AttentionOperation final : public Operation {
+class AttentionOperation final : public DeviceOperation {
  public:
   AttentionOperation(const OpDef& op, const Attrs& attrs, std::span<const StridedView> in,
                      std::span<const StridedView> out, const GpuProperties& gpu, int alignment,
@@ -103,7 +103,7 @@ class AttentionOperation final : public Operation {
     size_t operand;
     size_t first;  // index of its first kernel
     int64_t at;
-    std::unique_ptr<Operation> operation;
+    std::unique_ptr<DeviceOperation> operation;
   };
   const char* name_;
   std::vector<StridedView> in_, out_;
@@ -116,9 +116,10 @@ class AttentionOperation final : public Operation {
 
 }  // namespace
 
-std::unique_ptr<Operation> attention_operation(const OpDef& op, const Attrs& attrs, std::span<const StridedView> in,
-                                               std::span<const StridedView> out, const GpuProperties& gpu,
-                                               int alignment, const OperationOptions& options) {
+std::unique_ptr<DeviceOperation> attention_operation(const OpDef& op, const Attrs& attrs,
+                                                     std::span<const StridedView> in, std::span<const StridedView> out,
+                                                     const GpuProperties& gpu, int alignment,
+                                                     const OperationOptions& options) {
   AttentionKernelOptions o;
   o.alignment = alignment;
   o.tf32 = options.tf32;

@@ -42,7 +42,7 @@ Kernel batch_of(const Kernel& one, size_t parameter_bytes) {
 
 }  // namespace
 
-std::string batch_key(const Operation& operation) {
+std::string batch_key(const DeviceOperation& operation) {
   const std::vector<LaunchSize> sizes = operation.launch_sizes();
   if (sizes.empty() || operation.checks_indices()) return "";
   std::string key;
@@ -54,7 +54,7 @@ std::string batch_key(const Operation& operation) {
   return key;
 }
 
-BatchOperation::BatchOperation(const Operation& first) {
+BatchOperation::BatchOperation(const DeviceOperation& first) {
   for (const LaunchSize& l : first.launch_sizes()) {
     kernels_.push_back(batch_of(first.kernels()[l.kernel], l.parameter_bytes));
     most_.push_back(most_of(l.parameter_bytes));

@@ -13,17 +13,17 @@ namespace weft::cuda {
 
 /// The key of operations that fit one batch: their kernels' texts. Empty if the kernels fit no batch, because they
 /// check indices, have grids of two dimensions, or are not ours.
-std::string batch_key(const Operation& operation);
+std::string batch_key(const DeviceOperation& operation);
 
-class BatchOperation final : public Operation {
+class BatchOperation final : public DeviceOperation {
  public:
   /// For operations with the batch_key of `first`.
-  explicit BatchOperation(const Operation& first);
+  explicit BatchOperation(const DeviceOperation& first);
   std::span<const Kernel> kernels() const override { return kernels_; }
   void bind(std::span<const Function> functions) override { functions_.assign(functions.begin(), functions.end()); }
 
   struct Member {
-    const Operation* operation;
+    const DeviceOperation* operation;
     Addresses at;
     SourceLine line;
   };

@@ -41,7 +41,7 @@ struct ProductBuffer {
   }
 };
 
-class ProductOperation final : public Operation {
+class ProductOperation final : public DeviceOperation {
  public:
   ProductOperation(const char* name, const GpuProperties& gpu, int alignment, const OperationOptions& options)
       : name_(name), properties_(gpu), alignment_(alignment), options_(options) {}
@@ -211,7 +211,7 @@ class ProductOperation final : public Operation {
     ProductBuffer to, scratch;
   };
   struct Copied {
-    std::unique_ptr<Operation> operation;
+    std::unique_ptr<DeviceOperation> operation;
     size_t first = 0;  // index of its first kernel
     ProductBuffer from, to;
     bool to_result = false;
@@ -416,9 +416,9 @@ void ProductOperation::run_gemm(const Addresses& at, void* out, Stream& stream, 
 
 }  // namespace
 
-std::unique_ptr<Operation> product_operation(const OpDef& op, const Attrs& attrs, std::span<const StridedView> in,
-                                             std::span<const StridedView> out, const GpuProperties& gpu, int alignment,
-                                             const OperationOptions& options) {
+std::unique_ptr<DeviceOperation> product_operation(const OpDef& op, const Attrs& attrs, std::span<const StridedView> in,
+                                                   std::span<const StridedView> out, const GpuProperties& gpu,
+                                                   int alignment, const OperationOptions& options) {
   // Small integers wrap: compute the product in 32 bits and truncate it.
   if (is_small_integer(in[0].dtype)) {
     std::vector<TensorType> types;
@@ -442,9 +442,10 @@ std::unique_ptr<Operation> product_operation(const OpDef& op, const Attrs& attrs
   return p;
 }
 
-std::unique_ptr<Operation> fused_product_operation(const char* name, const Graph& body, std::span<const StridedView> in,
-                                                   std::span<const StridedView> out, const GpuProperties& gpu,
-                                                   int alignment, const OperationOptions& options) {
+std::unique_ptr<DeviceOperation> fused_product_operation(const char* name, const Graph& body,
+                                                         std::span<const StridedView> in,
+                                                         std::span<const StridedView> out, const GpuProperties& gpu,
+                                                         int alignment, const OperationOptions& options) {
   auto p = std::make_unique<ProductOperation>(name, gpu, alignment, options);
   const std::optional<loop_ir::DotParts> parts = loop_ir::take_apart(body);
   const Graph& main = parts ? *parts->main : body;

@@ -8,13 +8,14 @@
 namespace weft::cuda::internal {
 
 /// The operation of dot or grouped_dot.
-std::unique_ptr<Operation> product_operation(const OpDef& op, const Attrs& attrs, std::span<const StridedView> in,
-                                             std::span<const StridedView> out, const GpuProperties& gpu, int alignment,
-                                             const OperationOptions& options);
-
-/// The operation of a fused body with one product.
-std::unique_ptr<Operation> fused_product_operation(const char* name, const Graph& body, std::span<const StridedView> in,
+std::unique_ptr<DeviceOperation> product_operation(const OpDef& op, const Attrs& attrs, std::span<const StridedView> in,
                                                    std::span<const StridedView> out, const GpuProperties& gpu,
                                                    int alignment, const OperationOptions& options);
+
+/// The operation of a fused body with one product.
+std::unique_ptr<DeviceOperation> fused_product_operation(const char* name, const Graph& body,
+                                                         std::span<const StridedView> in,
+                                                         std::span<const StridedView> out, const GpuProperties& gpu,
+                                                         int alignment, const OperationOptions& options);
 
 }  // namespace weft::cuda::internal

@@ -52,9 +52,9 @@ std::vector<std::string> check(const TensorFn& fn, const std::vector<Tensor>& in
     out_addresses.push_back(out_views.back().data);
   }
   Gpu& device = Gpu::get(0);
-  const std::unique_ptr<Operation> op =
+  const std::unique_ptr<DeviceOperation> op =
       prepare(loop_ir::fused_op, {{"body", body}}, views, out_views, device.properties(), 16, {.gpu = &device});
-  Operation* const ops[] = {op.get()};
+  DeviceOperation* const ops[] = {op.get()};
   load(device, ops);
   const Tensor workspace = randn({op->workspace_bytes() / 4 + 1}).to(Device::cuda()),
                bad = Tensor::from_vector(std::vector<int32_t>(sizeof(BadIndex) / 4), {sizeof(BadIndex) / 4})

@@ -51,7 +51,7 @@ TEST(Eager, KernelsAreCountedByTheirTextAndDumped) {
   ScopedEmulatedGpu gpu;
   const Device device = Device::cuda();
   const StridedView in[] = {{nullptr, kFloat32, {5, 7}, {7, 1}}}, out[] = {{nullptr, kFloat16, {5, 7}, {7, 1}}};
-  std::vector<std::shared_ptr<weft::Operation>> twice;
+  std::vector<std::shared_ptr<Operation>> twice;
   for (int i = 0; i < 2; ++i)
     twice.push_back(cuda_target().prepare(device, cast_op, Attrs{{"dtype", kFloat16}}, in, out, 16, {}));
   const LoadReport first = cuda_target().compile(device, twice, {});

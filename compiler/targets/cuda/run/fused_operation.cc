@@ -30,7 +30,7 @@ void replace_all(std::string& text, const std::string& from, const std::string& 
 
 constexpr char kPlaceholder[] = "weft_kernel_";
 
-class GroupOperation final : public Operation {
+class GroupOperation final : public DeviceOperation {
  public:
   GroupOperation(const char* name, const loop_ir::Lowered& low, std::span<const loop_ir::ValueLayout> out,
                  const GpuProperties& gpu, int alignment, bool approximate)
@@ -185,9 +185,10 @@ Ref<Graph> body_of_one(const OpDef& op, const Attrs& attrs, std::span<const Stri
   return graph_of_one(std::move(n), types);
 }
 
-std::unique_ptr<Operation> group_operation(const char* name, const Graph& body, std::span<const StridedView> in,
-                                           std::span<const StridedView> out, const GpuProperties& gpu, int alignment,
-                                           const loop_ir::LowerOptions& options, bool approximate) {
+std::unique_ptr<DeviceOperation> group_operation(const char* name, const Graph& body, std::span<const StridedView> in,
+                                                 std::span<const StridedView> out, const GpuProperties& gpu,
+                                                 int alignment, const loop_ir::LowerOptions& options,
+                                                 bool approximate) {
   std::vector<loop_ir::ValueLayout> in_layouts, out_layouts;
   for (const StridedView& v : in) in_layouts.push_back(layout_of(v));
   for (const StridedView& v : out) out_layouts.push_back(layout_of(v));

@@ -66,9 +66,10 @@ Ref<Graph> body_of_one(const OpDef& op, const Attrs& attrs, std::span<const Stri
                        std::span<const StridedView> out);
 
 /// The operation of a body without a product. Throws loop_ir::Unfusable if it cannot be one group.
-std::unique_ptr<Operation> group_operation(const char* name, const Graph& body, std::span<const StridedView> in,
-                                           std::span<const StridedView> out, const GpuProperties& gpu, int alignment,
-                                           const loop_ir::LowerOptions& options = {}, bool approximate = false);
+std::unique_ptr<DeviceOperation> group_operation(const char* name, const Graph& body, std::span<const StridedView> in,
+                                                 std::span<const StridedView> out, const GpuProperties& gpu,
+                                                 int alignment, const loop_ir::LowerOptions& options = {},
+                                                 bool approximate = false);
 
 /// Parts of an operation's scratch memory start at multiples of 256 bytes, as device memory does.
 constexpr int64_t round_to_256(int64_t bytes) { return (bytes + 255) / 256 * 256; }

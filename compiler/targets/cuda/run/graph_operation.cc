@@ -18,7 +18,7 @@ struct ValueBuffer {
   int64_t offset = 0;  // in bytes
 };
 
-class SequenceOperation final : public Operation {
+class SequenceOperation final : public DeviceOperation {
  public:
   SequenceOperation(const char* name, const Graph& g, std::span<const StridedView> in, std::span<const StridedView> out,
                     const GpuProperties& gpu, int alignment, const OperationOptions& options) {
@@ -110,7 +110,7 @@ class SequenceOperation final : public Operation {
 
  private:
   struct OperationStep {
-    std::unique_ptr<Operation> operation;
+    std::unique_ptr<DeviceOperation> operation;
     size_t first;  // index of its first kernel
     std::vector<ValueBuffer> in, out;
   };
@@ -121,7 +121,7 @@ class SequenceOperation final : public Operation {
       while (h.offset % alignment != 0) alignment /= 2;
     return alignment;
   }
-  void add(std::unique_ptr<Operation> operation, std::vector<ValueBuffer> in, std::vector<ValueBuffer> out) {
+  void add(std::unique_ptr<DeviceOperation> operation, std::vector<ValueBuffer> in, std::vector<ValueBuffer> out) {
     most_scratch_ = std::max(most_scratch_, round_to_256(operation->workspace_bytes()));
     checks_ |= operation->checks_indices();
     const size_t first = kernels_.size();
@@ -137,18 +137,19 @@ class SequenceOperation final : public Operation {
 
 }  // namespace
 
-std::unique_ptr<Operation> decomposed_operation(const OpDef& op, const Attrs& attrs, std::span<const StridedView> in,
-                                                std::span<const StridedView> out, const GpuProperties& gpu,
-                                                int alignment, const OperationOptions& options) {
+std::unique_ptr<DeviceOperation> decomposed_operation(const OpDef& op, const Attrs& attrs,
+                                                      std::span<const StridedView> in, std::span<const StridedView> out,
+                                                      const GpuProperties& gpu, int alignment,
+                                                      const OperationOptions& options) {
   std::vector<TensorType> types;
   for (const StridedView& v : in) types.push_back({v.dtype, Device::cpu(), v.shape});
   const Ref<Graph> body = capture_graph([&](std::span<const Tensor> x) { return op.decompose(attrs, x); }, types);
   return graph_operation(op.name, *body, in, out, gpu, alignment, options);
 }
 
-std::unique_ptr<Operation> graph_operation(const char* name, const Graph& body, std::span<const StridedView> in,
-                                           std::span<const StridedView> out, const GpuProperties& gpu, int alignment,
-                                           const OperationOptions& options) {
+std::unique_ptr<DeviceOperation> graph_operation(const char* name, const Graph& body, std::span<const StridedView> in,
+                                                 std::span<const StridedView> out, const GpuProperties& gpu,
+                                                 int alignment, const OperationOptions& options) {
   bool one_group = body.captured.empty() && body.cells.empty();
   for (int32_t id = 0; id < body.size(); ++id) {
     const Node& n = body.node(id);

@@ -17,9 +17,9 @@ constexpr int kMostCapturesInARow = 4;
 constexpr size_t kLeast = 4;        // operations of a batch: with fewer, compiling its kernel does not pay
 constexpr size_t kFarthest = 1000;  // calls between two calls of a unit
 
-const Operation& operation_of(const StepCall& c) { return static_cast<const Operation&>(*c.operation); }
+const DeviceOperation& operation_of(const StepCall& c) { return static_cast<const DeviceOperation&>(*c.operation); }
 
-int64_t scratch_of(const Operation& o) { return internal::round_to_256(o.workspace_bytes()); }
+int64_t scratch_of(const DeviceOperation& o) { return internal::round_to_256(o.workspace_bytes()); }
 
 // The memory that calls read and write, as ranges of addresses.
 struct Touched {
@@ -164,14 +164,14 @@ void GraphStep::prepare_units() {
   if (keys_.empty()) find_keys();
   units_ = make_units();
   int64_t bytes = 0;
-  std::vector<Operation*> missing;
+  std::vector<DeviceOperation*> missing;
   for (Unit& u : units_) {
     if (u.calls.size() == 1) continue;
     int64_t all = 0;
     for (size_t call : u.calls) all += scratch_of(operation_of(calls_[call]));
     bytes = std::max(bytes, all);
     if (u.calls.size() < kLeast) continue;
-    const Operation& first = operation_of(calls_[u.calls[0]]);
+    const DeviceOperation& first = operation_of(calls_[u.calls[0]]);
     auto& batch = batches_[keys_[u.calls[0]]];
     if (!batch) batch = std::make_unique<BatchOperation>(first);
     u.batch = batch.get();

@@ -23,7 +23,7 @@ using internal::body_of_one;
 using internal::group_operation;
 
 // Moves elements with the driver's copies, for types and layouts that no kernel supports.
-class CopyOperation final : public Operation {
+class CopyOperation final : public DeviceOperation {
  public:
   CopyOperation(const StridedView& from, const StridedView& to) : from_(from), to_(to) {}
   void enqueue(const Addresses& at, Stream& stream, SourceLine) const override {
@@ -38,7 +38,7 @@ class CopyOperation final : public Operation {
 };
 
 // debug_print: copies the value to the host and runs the CPU's kernel.
-class PrintOperation final : public Operation {
+class PrintOperation final : public DeviceOperation {
  public:
   PrintOperation(const OpDef& op, const Attrs& attrs, const StridedView& from, const StridedView& to)
       : op_(op), attrs_(attrs), from_(from), to_(to) {}
@@ -60,7 +60,7 @@ class PrintOperation final : public Operation {
   StridedView from_, to_;
 };
 
-class Nothing final : public Operation {
+class Nothing final : public DeviceOperation {
  public:
   void enqueue(const Addresses&, Stream&, SourceLine) const override {}
 };
@@ -81,9 +81,9 @@ bool approximates(const Graph& body, bool round_like_eager) {
   return false;
 }
 
-std::unique_ptr<Operation> prepare(const OpDef& op, const Attrs& attrs, std::span<const StridedView> in,
-                                   std::span<const StridedView> out, const GpuProperties& gpu, int alignment,
-                                   const OperationOptions& options) {
+std::unique_ptr<DeviceOperation> prepare(const OpDef& op, const Attrs& attrs, std::span<const StridedView> in,
+                                         std::span<const StridedView> out, const GpuProperties& gpu, int alignment,
+                                         const OperationOptions& options) {
   if (all_empty(out) && !op.is(kSideEffect)) return std::make_unique<Nothing>();
   loop_ir::LowerOptions lower;
   lower.round_like_eager = options.round_like_eager;
@@ -107,12 +107,12 @@ std::unique_ptr<Operation> prepare(const OpDef& op, const Attrs& attrs, std::spa
   // These kernels take numbers as parameters. In a group numbers are part of the text, and eager programs would compile
   // a kernel for each new number.
   if (&op == &constant_op || &op == &iota_op)
-    if (std::unique_ptr<Operation> own = make_op(op, attrs, in, out, gpu, alignment)) return own;
+    if (std::unique_ptr<DeviceOperation> own = make_op(op, attrs, in, out, gpu, alignment)) return own;
   const Ref<Graph> body = body_of_one(op, attrs, in, out);
   const Node& node = body->node(body->outputs[0]);
   if (loop_ir::can_fuse(node) && loop_ir::cannot_lower(*body).empty())
     return group_operation(op.name, *body, in, out, gpu, alignment, lower);
-  if (std::unique_ptr<Operation> own = make_op(op, attrs, in, out, gpu, alignment)) return own;
+  if (std::unique_ptr<DeviceOperation> own = make_op(op, attrs, in, out, gpu, alignment)) return own;
   // The driver moves types that no kernel supports.
   if (&op == &contiguous_op) return std::make_unique<CopyOperation>(in[0], out[0]);
   if (op.view) {

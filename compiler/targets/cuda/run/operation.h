@@ -29,7 +29,7 @@ struct LaunchSize {
   size_t parameter_bytes = 0;
 };
 
-class Operation : public weft::Operation {
+class DeviceOperation : public Operation {
  public:
   /// Kernels to bind, in this order, before the first run. Empty for work of libraries.
   virtual std::span<const Kernel> kernels() const { return {}; }
@@ -75,12 +75,12 @@ bool approximates(const Graph& body, bool round_like_eager);
 
 /// The operation of a node with operands and results of these layouts. Does not read their addresses, which will be
 /// multiples of `alignment` bytes. Throws Unavailable, with the op's name, if CUDA has no kernel.
-std::unique_ptr<Operation> prepare(const OpDef& op, const Attrs& attrs, std::span<const StridedView> in,
-                                   std::span<const StridedView> out, const GpuProperties& gpu, int alignment = 16,
-                                   const OperationOptions& options = {});
+std::unique_ptr<DeviceOperation> prepare(const OpDef& op, const Attrs& attrs, std::span<const StridedView> in,
+                                         std::span<const StridedView> out, const GpuProperties& gpu, int alignment = 16,
+                                         const OperationOptions& options = {});
 
 /// Compiles all kernels of the operations that are not compiled yet, at once, and binds them. Throws an error with the
 /// kernel's name if one does not compile or exceeds the device's limits. Returns the number of kernels loaded.
-int64_t load(Gpu& gpu, std::span<Operation* const> operations);
+int64_t load(Gpu& gpu, std::span<DeviceOperation* const> operations);
 
 }  // namespace weft::cuda

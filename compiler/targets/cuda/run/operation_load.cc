@@ -66,7 +66,7 @@ void set_kernel_compiler(KernelCompiler compiler) {
 int64_t compiled_kernels() { return compiled_count.load(); }
 }  // namespace internal
 
-int64_t load(Gpu& gpu, std::span<Operation* const> operations) {
+int64_t load(Gpu& gpu, std::span<DeviceOperation* const> operations) {
   [[maybe_unused]] static const bool registered = (internal::at_driver_change(forget_functions), true);
   Table& t = table();
   // Held during compilation: another thread that needs the same kernels waits instead of compiling them again.
@@ -75,7 +75,7 @@ int64_t load(Gpu& gpu, std::span<Operation* const> operations) {
   std::vector<Kernel> missing;
   std::vector<std::string> keys;
   std::unordered_map<std::string, bool> asked;
-  for (const Operation* op : operations)
+  for (const DeviceOperation* op : operations)
     for (const Kernel& k : op->kernels()) {
       std::string key = key_of(k);
       if (functions.count(key) || !asked.try_emplace(key, true).second) continue;
@@ -91,7 +91,7 @@ int64_t load(Gpu& gpu, std::span<Operation* const> operations) {
     }
     compiled_count += static_cast<int64_t>(missing.size());
   }
-  for (Operation* op : operations) {
+  for (DeviceOperation* op : operations) {
     if (op->compiled()) continue;  // another thread bound it while this one waited
     std::vector<Function> bound;
     for (const Kernel& k : op->kernels()) bound.push_back(functions.at(key_of(k)));

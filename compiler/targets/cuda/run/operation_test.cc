@@ -40,7 +40,7 @@ void expect_same(const FusedRun& r) {
   EXPECT_FALSE(r.run.bad);
 }
 
-std::unique_ptr<Operation> prepare_fused(const TensorFn& fn, const std::vector<Tensor>& in) {
+std::unique_ptr<DeviceOperation> prepare_fused(const TensorFn& fn, const std::vector<Tensor>& in) {
   std::vector<TensorType> types;
   std::vector<StridedView> views, results;
   for (const Tensor& x : in) {
@@ -71,7 +71,7 @@ TEST(Operation, BatchesCompile) {
     const Tensor x = whole({n}, 1), y = whole({2 * n}, 1);
     const auto one = prepare_fused(update, {x, x, x, x});
     EXPECT_EQ(batch_key(*one), batch_key(*prepare_fused(update, {y, y, y, y}))) << n;
-    for (const Operation* o : {one.get(), two.get()}) {
+    for (const DeviceOperation* o : {one.get(), two.get()}) {
       EXPECT_NE(batch_key(*o), "");
       const BatchOperation batch(*o);
       kernels.insert(kernels.end(), batch.kernels().begin(), batch.kernels().end());

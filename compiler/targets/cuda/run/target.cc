@@ -28,7 +28,7 @@
 namespace weft::cuda {
 namespace {
 
-const Operation& operation_of(const StepCall& c) { return static_cast<const Operation&>(*c.operation); }
+const DeviceOperation& operation_of(const StepCall& c) { return static_cast<const DeviceOperation&>(*c.operation); }
 
 // The op of a group that reads by index.
 const Node& indexing_node(const Node& n) {
@@ -129,9 +129,9 @@ bool CudaTarget::may_spread(const Node& n) const {
   return true;
 }
 
-std::shared_ptr<weft::Operation> CudaTarget::prepare(Device device, const OpDef& op, const Attrs& attrs,
-                                                     std::span<const StridedView> in, std::span<const StridedView> out,
-                                                     int alignment, const weft::PrepareOptions& options) {
+std::shared_ptr<Operation> CudaTarget::prepare(Device device, const OpDef& op, const Attrs& attrs,
+                                               std::span<const StridedView> in, std::span<const StridedView> out,
+                                               int alignment, const weft::PrepareOptions& options) {
   // Operations hold functions of the driver. This callback is registered after the GPU's own and so runs before it.
   Gpu& gpu = Gpu::of(device);
   [[maybe_unused]] static const bool registered =
@@ -155,14 +155,14 @@ std::shared_ptr<weft::Operation> CudaTarget::prepare(Device device, const OpDef&
   }
 }
 
-LoadReport CudaTarget::compile(Device device, std::span<const std::shared_ptr<weft::Operation>> operations,
+LoadReport CudaTarget::compile(Device device, std::span<const std::shared_ptr<Operation>> operations,
                                const LoadOptions&) {
   const auto start = std::chrono::steady_clock::now();
-  std::vector<Operation*> missing;
+  std::vector<DeviceOperation*> missing;
   LoadReport report;
   std::unordered_set<std::string_view> distinct;
   for (const auto& o : operations) {
-    auto* operation = static_cast<Operation*>(o.get());
+    auto* operation = static_cast<DeviceOperation*>(o.get());
     for (const Kernel& k : operation->kernels()) distinct.insert(k.text);
     if (!operation->compiled()) missing.push_back(operation);
   }
@@ -182,9 +182,9 @@ void CudaTarget::run_now(const KernelCall& call, Device device, SourceLine line)
       bits |= reinterpret_cast<uintptr_t>(v.data);
     }
   weft::internal::Operations operations(*this, gpu.device(), {.tf32 = tf32()});
-  const std::shared_ptr<weft::Operation> prepared = operations.get(call.op, call.attrs, call.in, call.out, bits);
+  const std::shared_ptr<Operation> prepared = operations.get(call.op, call.attrs, call.in, call.out, bits);
   if (!prepared->compiled()) compile(device, {&prepared, 1}, {});
-  const auto& operation = static_cast<const Operation&>(*prepared);
+  const auto& operation = static_cast<const DeviceOperation&>(*prepared);
   const std::span<void* const> all(addresses.data(), addresses.size());
   Addresses at{all.first(call.in.size()), all.subspan(call.in.size())};
   if (operation.checks_indices())
@@ -208,7 +208,7 @@ std::unique_ptr<Replay> CudaTarget::replay(Device device, std::span<const StepCa
 
 // Our kernels sum in the CPU's order and give its bits. A library may sum a product in any order. Attention and
 // linear + cross-entropy have their own order.
-Agreement CudaTarget::agreement(const weft::Operation&, const Node& n, const weft::PrepareOptions& options) const {
+Agreement CudaTarget::agreement(const Operation&, const Node& n, const weft::PrepareOptions& options) const {
   for (const OpDef* own_order :
        {&attention_op, &attention_backward_op, &linear_cross_entropy_op, &linear_cross_entropy_grad_op})
     if (n.op == own_order) return {Agreement::kNone};
@@ -224,9 +224,9 @@ Agreement CudaTarget::agreement(const weft::Operation&, const Node& n, const wef
   return {approximate ? Agreement::kBounds : Agreement::kBits, 0, approximate};
 }
 
-std::string CudaTarget::dump(const weft::Operation& operation, const std::string& folder) const {
+std::string CudaTarget::dump(const Operation& operation, const std::string& folder) const {
   std::string first;
-  for (const Kernel& k : static_cast<const Operation&>(operation).kernels()) {
+  for (const Kernel& k : static_cast<const DeviceOperation&>(operation).kernels()) {
     const std::string name = k.symbol + ".cu";
     std::filesystem::create_directories(folder);
     io::write_file_atomic(str_cat(folder, "/", name), source_text(k));

@@ -8,16 +8,15 @@ namespace weft::cuda {
 class CudaTarget : public MemoryTarget {
  public:
   bool may_spread(const Node& n) const override;
-  std::shared_ptr<weft::Operation> prepare(Device device, const OpDef& op, const Attrs& attrs,
-                                           std::span<const StridedView> in, std::span<const StridedView> out,
-                                           int alignment, const weft::PrepareOptions& options) override;
-  LoadReport compile(Device device, std::span<const std::shared_ptr<weft::Operation>> operations,
+  std::shared_ptr<Operation> prepare(Device device, const OpDef& op, const Attrs& attrs,
+                                     std::span<const StridedView> in, std::span<const StridedView> out, int alignment,
+                                     const weft::PrepareOptions& options) override;
+  LoadReport compile(Device device, std::span<const std::shared_ptr<Operation>> operations,
                      const LoadOptions& options) override;
   void run_now(const KernelCall& call, Device device, SourceLine line) override;
   std::unique_ptr<Replay> replay(Device device, std::span<const StepCall> calls, ReplayOptions options) override;
-  Agreement agreement(const weft::Operation& operation, const Node& n,
-                      const weft::PrepareOptions& options) const override;
-  std::string dump(const weft::Operation& operation, const std::string& folder) const override;
+  Agreement agreement(const Operation& operation, const Node& n, const weft::PrepareOptions& options) const override;
+  std::string dump(const Operation& operation, const std::string& folder) const override;
 
  protected:
   void look(Device device) override;

@@ -68,9 +68,9 @@ struct HostKernels {
     return at->second;
   }
 
-  class Operation final : public cuda::Operation {
+  class HostKernelOperation final : public cuda::DeviceOperation {
    public:
-    explicit Operation(size_t id) : id_(id) {}
+    explicit HostKernelOperation(size_t id) : id_(id) {}
     int64_t workspace_bytes() const override { return all()[id_]->workspace(); }
     bool may_overwrite(int in, int out) const override {
       const Work& w = *all()[id_];
@@ -106,7 +106,7 @@ struct HostKernels {
         w->fused =
             make_fused_kernel(attrs.get<Ref<Graph>>("body"), in, out, {.round_like_eager = options.round_like_eager});
       all().push_back(std::move(w));
-      return std::make_shared<Operation>(all().size() - 1);
+      return std::make_shared<HostKernelOperation>(all().size() - 1);
     }
   };
   static Target& target() {

@@ -33,7 +33,7 @@ class OpRunner {
 
  private:
   struct Call {
-    std::unique_ptr<Operation> op;
+    std::unique_ptr<DeviceOperation> op;
     Types out;
   };
   std::vector<Call> calls_;

@@ -34,8 +34,8 @@ OperationRun run_operation(const OpDef& op, const Attrs& attrs, const std::vecto
     to.push_back(out_views.back().data);
     poison(to.back(), t.shape.numel() * itemsize(t.dtype));
   }
-  std::unique_ptr<Operation> operation = prepare(op, attrs, in_views, out_views, gpu.properties(), 16, options);
-  Operation* one[] = {operation.get()};
+  std::unique_ptr<DeviceOperation> operation = prepare(op, attrs, in_views, out_views, gpu.properties(), 16, options);
+  DeviceOperation* one[] = {operation.get()};
   load(gpu, one);
   OperationRun r;
   r.workspace = operation->workspace_bytes();

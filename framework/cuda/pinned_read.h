@@ -11,12 +11,12 @@
 
 namespace weft::cuda {
 
-class QueuedRead final : public weft::QueuedRead {
+class PinnedRead final : public QueuedRead {
  public:
   /// Queues the copies. `look`, if given, was queued before; it is judged once the copies have arrived.
-  QueuedRead(Gpu& gpu, std::span<const StridedView> from, std::span<const StridedView> to,
+  PinnedRead(Gpu& gpu, std::span<const StridedView> from, std::span<const StridedView> to,
              std::unique_ptr<QueuedLook> look);
-  ~QueuedRead() override;
+  ~PinnedRead() override;
 
   bool done() const override { return event_->done(); }
   void wait() override;

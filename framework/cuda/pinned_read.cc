@@ -1,4 +1,4 @@
-#include "framework/cuda/queued_read.h"
+#include "framework/cuda/pinned_read.h"
 
 #include <cstring>
 #include <map>
@@ -45,7 +45,7 @@ std::unique_ptr<Event> take_event(Gpu& gpu) {
 
 }  // namespace
 
-QueuedRead::QueuedRead(Gpu& gpu, std::span<const StridedView> from, std::span<const StridedView> to,
+PinnedRead::PinnedRead(Gpu& gpu, std::span<const StridedView> from, std::span<const StridedView> to,
                        std::unique_ptr<QueuedLook> look)
     : gpu_(gpu), to_(to.begin(), to.end()), look_(std::move(look)), event_(take_event(gpu)) {
   int64_t total = 0;
@@ -69,7 +69,7 @@ QueuedRead::QueuedRead(Gpu& gpu, std::span<const StridedView> from, std::span<co
   }
 }
 
-QueuedRead::~QueuedRead() {
+PinnedRead::~PinnedRead() {
   if (!pinned_) return;
   try {
     gpu_.pinned().give_back(pinned_, gpu_.stream());
@@ -78,7 +78,7 @@ QueuedRead::~QueuedRead() {
   }
 }
 
-void QueuedRead::wait() {
+void PinnedRead::wait() {
   event_->synchronize();
   int64_t at = 0;
   for (const StridedView& v : to_) {
