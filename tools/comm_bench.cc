@@ -1,7 +1,7 @@
 // comm_bench: time and bandwidth of collectives by size, between threads, processes that share memory, and processes
 // that use TCP. The columns equal the columns of nccl-tests. comm_bench starts its own processes. --against adds the
-// time of gloo::allreduce, or of a copy, which is the bound of an all_reduce through shared memory: each operand is read
-// once and each result written once.
+// time of gloo::allreduce, or of a copy. A copy is the bound of an all_reduce through shared memory, because each
+// operand is read once and each result written once.
 #include <gloo/allreduce.h>
 #include <gloo/math.h>
 #include <gloo/rendezvous/context.h>
