@@ -43,7 +43,7 @@ Ref<Graph> with_copies(const Graph& g, const std::set<size_t>& outputs) {
   return copied;
 }
 
-StampedPlan::StampedPlan(const Graph& like, std::span<const TensorType> arguments, Operations& operations)
+Stamper::Stamper(const Graph& like, std::span<const TensorType> arguments, Operations& operations)
     : operations_(operations), plan_{.graph = make_ref<Graph>()}, graph_(*plan_.graph) {
   graph_.cells = like.cells;
   graph_.captured = like.captured;
@@ -58,13 +58,13 @@ StampedPlan::StampedPlan(const Graph& like, std::span<const TensorType> argument
   scratch_ = add_buffer(Home::kArena, 0, 0);
 }
 
-int32_t StampedPlan::add_buffer(Home home, int32_t index, int64_t bytes) {
+int32_t Stamper::add_buffer(Home home, int32_t index, int64_t bytes) {
   plan_.buffers.push_back({home, index, bytes});
   return static_cast<int32_t>(plan_.buffers.size()) - 1;
 }
 
 // The one buffer of an argument, an output, a cell or a captured tensor.
-int32_t StampedPlan::shared_buffer(Home home, int32_t index, int64_t bytes) {
+int32_t Stamper::shared_buffer(Home home, int32_t index, int64_t bytes) {
   std::vector<int32_t>& all = shared_[static_cast<size_t>(home)];
   if (all.size() <= static_cast<size_t>(index)) all.resize(static_cast<size_t>(index) + 1, -1);
   int32_t& buffer = all[static_cast<size_t>(index)];
@@ -72,14 +72,14 @@ int32_t StampedPlan::shared_buffer(Home home, int32_t index, int64_t bytes) {
   return buffer;
 }
 
-int32_t StampedPlan::add_block(int64_t bytes) {
+int32_t Stamper::add_block(int64_t bytes) {
   blocks_.push_back(add_buffer(Home::kArena, 0, bytes));
   return static_cast<int32_t>(blocks_.size()) - 1;
 }
 
-int32_t StampedPlan::add_node(Node node) { return graph_.add(std::move(node)); }
+int32_t Stamper::add_node(Node node) { return graph_.add(std::move(node)); }
 
-int32_t StampedPlan::add_part(const MemoryPlan& plan, std::span<const Value> operands) {
+int32_t Stamper::add_part(const MemoryPlan& plan, std::span<const Value> operands) {
   Part p{.plan = plan};
   const Graph& from = *plan.graph;
   NodeCopier now(from, graph_);
@@ -125,7 +125,7 @@ int32_t StampedPlan::add_part(const MemoryPlan& plan, std::span<const Value> ope
   return static_cast<int32_t>(parts_.size()) - 1;
 }
 
-BufferPlace StampedPlan::place(const StampPlace& p, const TensorType& type, const Shape& strides) {
+BufferPlace Stamper::place(const StampPlace& p, const TensorType& type, const Shape& strides) {
   switch (p.kind) {
     case StampPlace::kBlock:
       return {blocks_[static_cast<size_t>(p.index)], p.offset, type, strides};
@@ -138,8 +138,8 @@ BufferPlace StampedPlan::place(const StampPlace& p, const TensorType& type, cons
   }
 }
 
-BufferPlace StampedPlan::place(const Part& part, const BufferPlace& p, std::span<const StampPlace> in,
-                               std::span<const StampPlace> out) {
+BufferPlace Stamper::place(const Part& part, const BufferPlace& p, std::span<const StampPlace> in,
+                           std::span<const StampPlace> out) {
   const PlanBuffer& b = part.plan.buffers[static_cast<size_t>(p.buffer)];
   const auto index = static_cast<size_t>(b.index);
   BufferPlace to = p;
@@ -164,8 +164,7 @@ BufferPlace StampedPlan::place(const Part& part, const BufferPlace& p, std::span
   }
 }
 
-Launch StampedPlan::stamped(Part& part, const Launch& l, std::span<const StampPlace> in,
-                            std::span<const StampPlace> out) {
+Launch Stamper::stamped(Part& part, const Launch& l, std::span<const StampPlace> in, std::span<const StampPlace> out) {
   Launch to = l;
   to.node = part.nodes[static_cast<size_t>(l.node)];
   // The copied operand is no node of the part. Reports need one: they get an input of the step.
@@ -184,7 +183,7 @@ Launch StampedPlan::stamped(Part& part, const Launch& l, std::span<const StampPl
   return to;
 }
 
-void StampedPlan::run(int32_t number, std::span<const StampPlace> in, std::span<const StampPlace> out) {
+void Stamper::run(int32_t number, std::span<const StampPlace> in, std::span<const StampPlace> out) {
   Part& part = parts_[static_cast<size_t>(number)];
   const int32_t first = launches();
   for (const Launch& l : part.plan.launches) plan_.launches.push_back(stamped(part, l, in, out));
@@ -199,7 +198,7 @@ void StampedPlan::run(int32_t number, std::span<const StampPlace> in, std::span<
   }
 }
 
-void StampedPlan::run_node(int32_t id, std::span<const StampPlace> in, std::span<const StampPlace> out) {
+void Stamper::run_node(int32_t id, std::span<const StampPlace> in, std::span<const StampPlace> out) {
   const Node& n = graph_.node(id);
   Launch l;
   l.op = n.op;
@@ -215,7 +214,7 @@ void StampedPlan::run_node(int32_t id, std::span<const StampPlace> in, std::span
   plan_.launches.push_back(std::move(l));
 }
 
-MemoryPlan StampedPlan::finish(std::span<const Value> outputs) {
+MemoryPlan Stamper::finish(std::span<const Value> outputs) {
   int64_t end = aligned(plan_.buffers[static_cast<size_t>(scratch_)].bytes, plan_.alignment);
   for (int32_t b : blocks_) {
     PlanBuffer& block = plan_.buffers[static_cast<size_t>(b)];

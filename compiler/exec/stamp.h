@@ -26,10 +26,10 @@ struct StampPlace {
   int64_t offset = 0;  // bytes into it
 };
 
-class StampedPlan {
+class Stamper {
  public:
   /// A plan with the cells and captured tensors of `like`, which all parts share, for arguments of these types.
-  StampedPlan(const Graph& like, std::span<const TensorType> arguments, Operations& operations);
+  Stamper(const Graph& like, std::span<const TensorType> arguments, Operations& operations);
 
   /// The nodes of all parts, once each, in the order in which they were added.
   const Graph& graph() const { return *plan_.graph; }

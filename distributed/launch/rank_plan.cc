@@ -26,7 +26,7 @@ struct KeptKey {
 
 class RankPlanner {
  public:
-  RankPlanner(const RankPlanCall& call, int rank)
+  RankPlanner(const RankProgramCall& call, int rank)
       : call_(call),
         g_(call.step.graph),
         rank_(rank),
@@ -45,7 +45,7 @@ class RankPlanner {
     find_order();
   }
 
-  RankPlan run() {
+  RankProgram run() {
     add_parts();
     find_lives();
     reserve();
@@ -530,7 +530,7 @@ class RankPlanner {
     }
   }
 
-  const RankPlanCall& call_;
+  const RankProgramCall& call_;
   const Graph& g_;
   const int rank_;
   const RankParts& parts_;
@@ -538,7 +538,7 @@ class RankPlanner {
   const size_t microbatches_;
   internal::Planned planned_;
   std::vector<PlannedCollective> described_;
-  std::optional<internal::StampedPlan> plan_;
+  std::optional<internal::Stamper> plan_;
   Ready before_;
   std::map<std::pair<int, Kind>, Ready> action_;
   std::vector<Ready> after_;
@@ -564,6 +564,6 @@ class RankPlanner {
 
 }  // namespace
 
-RankPlan plan_rank(const RankPlanCall& call, int rank) { return RankPlanner(call, rank).run(); }
+RankProgram plan_rank(const RankProgramCall& call, int rank) { return RankPlanner(call, rank).run(); }
 
 }  // namespace weft::dist

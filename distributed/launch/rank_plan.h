@@ -9,7 +9,7 @@
 
 namespace weft::dist {
 
-struct RankPlanCall {
+struct RankProgramCall {
   const SplitCall& step;  // its table has SEND and RECV for `crossings`
   const StepSplit& split;
   std::span<const Crossing> crossings;
@@ -17,13 +17,13 @@ struct RankPlanCall {
   std::span<const int> order;  // an order in which all actions can run (pipeline::Checked)
 };
 
-struct RankPlan {
+struct RankProgram {
   internal::Planned planned;
   std::vector<PlannedCollective> transfers;  // the values that it sends and receives, by site
 };
 
 /// The plan of a rank of the table, without loaded kernels. The commit point is the same place for all ranks: before
 /// the first level of the update at which a rank writes a cell.
-RankPlan plan_rank(const RankPlanCall& call, int rank);
+RankProgram plan_rank(const RankProgramCall& call, int rank);
 
 }  // namespace weft::dist

@@ -260,7 +260,7 @@ void MeshStep::plan_ranks(const CompileOptions& options) {
   for (size_t c = 0; c < plan_.locals.size(); ++c) {
     const SplitCall step = plan_.pipeline->call(*plan_.arranged[c]);
     for (int r = 0; r < plan_.pipeline->ranks; ++r) {
-      RankPlan rank =
+      RankProgram rank =
           plan_rank({step, plan_.pipeline->splits[c], plan_.pipeline->crossings, options, plan_.pipeline->order}, r);
       planned_.push_back(std::move(rank.planned));
       const internal::MemoryPlan& plan = planned_.back().plan;

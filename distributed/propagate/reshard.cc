@@ -60,9 +60,9 @@ Axes tail(const Axes& a, size_t from) {
 }
 bool contains(const Axes& a, int8_t x) { return std::find(a.begin(), a.end(), x) != a.end(); }
 
-class Planner {
+class Resharder {
  public:
-  Planner(std::vector<Pair> pairs, const Spec& from, const Spec& to)
+  Resharder(std::vector<Pair> pairs, const Spec& from, const Spec& to)
       : pairs_(std::move(pairs)), pending_(from.pending), want_(to.pending) {
     for (const Pair& p : pairs_) stage_.parts.push_back(p.now);
   }
@@ -269,7 +269,7 @@ std::vector<ReshardStage> reshard(const Mesh& mesh, const Spec& from, const Spec
     }
     for (Pair& p : own) pairs.push_back(std::move(p));
   }
-  ReshardStage s = Planner(std::move(pairs), from, to).run();
+  ReshardStage s = Resharder(std::move(pairs), from, to).run();
   if (s.steps.empty()) return {};
   std::vector<ReshardStage> out;
   out.push_back(std::move(s));

@@ -75,7 +75,7 @@ struct Side {
   char* data;
   bool on_device;
 };
-void copy_rows(const CopyPlan& plan, Side from, Side to, Stream& stream) {
+void copy_rows(const NestedCopy& plan, Side from, Side to, Stream& stream) {
   if (plan.run == 0) return;
   constexpr int64_t kMaxPitch = 0x7fffffff;
   const CopyLoop inner = plan.loops.empty() ? CopyLoop{} : plan.loops[plan.loops.size() - 1];
@@ -105,7 +105,7 @@ void copy_rows(const CopyPlan& plan, Side from, Side to, Stream& stream) {
   });
 }
 
-CopyPlan plan_of(const StridedView& from, const StridedView& to) {
+NestedCopy plan_of(const StridedView& from, const StridedView& to) {
   WEFT_BUG_IF(from.dtype != to.dtype || from.shape != to.shape, "a copy of ", from.dtype, from.shape, " to ", to.dtype,
               to.shape);
   return plan_copy(from.shape, from.strides, to.strides, itemsize(from.dtype));
@@ -113,7 +113,7 @@ CopyPlan plan_of(const StridedView& from, const StridedView& to) {
 
 // The plan and addresses of a copy between host and device. If `plan.run` is 0, there is nothing to copy.
 struct HostCopy {
-  CopyPlan plan;
+  NestedCopy plan;
   int64_t bytes;
   const char* source;
   char* target;
@@ -166,7 +166,7 @@ void copy_to_host(const StridedView& from, const StridedView& to, Stream& stream
 }
 
 void copy_on_device(const StridedView& from, const StridedView& to, Stream& stream) {
-  CopyPlan plan = plan_of(from, to);
+  NestedCopy plan = plan_of(from, to);
   if (plan.run == 0) return;
   stream.gpu().make_current();
   if (!plan.loops.empty()) {
@@ -184,7 +184,7 @@ void copy_on_device(void* to, const void* from, int64_t bytes, Stream& stream) {
 }
 
 void copy_between_devices(const StridedView& from, Gpu& from_gpu, const StridedView& to, Gpu& to_gpu) {
-  CopyPlan plan = plan_of(from, to);
+  NestedCopy plan = plan_of(from, to);
   if (plan.run == 0) return;
   const int64_t bytes = from.numel() * itemsize(from.dtype);
   // Both sides of the copy must be contiguous; a strided side goes through memory of its own device.

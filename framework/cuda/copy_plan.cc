@@ -4,8 +4,8 @@
 
 namespace weft::cuda {
 
-CopyPlan plan_copy(const Shape& shape, const Shape& from_strides, const Shape& to_strides, int64_t size) {
-  CopyPlan plan;
+NestedCopy plan_copy(const Shape& shape, const Shape& from_strides, const Shape& to_strides, int64_t size) {
+  NestedCopy plan;
   plan.run = size;
   SmallVec<CopyLoop, 4> reversed;  // innermost first
   for (int d = static_cast<int>(shape.size()) - 1; d >= 0; --d) {
@@ -25,7 +25,7 @@ CopyPlan plan_copy(const Shape& shape, const Shape& from_strides, const Shape& t
   return plan;
 }
 
-void for_each_run(const CopyPlan& plan, int inner_loops, const std::function<void(int64_t, int64_t)>& copy) {
+void for_each_run(const NestedCopy& plan, int inner_loops, const std::function<void(int64_t, int64_t)>& copy) {
   if (plan.run == 0) return;
   const int n = static_cast<int>(plan.loops.size()) - inner_loops;
   SmallVec<int64_t, 4> index;
@@ -47,7 +47,7 @@ void for_each_run(const CopyPlan& plan, int inner_loops, const std::function<voi
   }
 }
 
-void copy_on_host(const CopyPlan& plan, const void* from, void* to) {
+void copy_on_host(const NestedCopy& plan, const void* from, void* to) {
   if (plan.run == 0) return;
   const int inner = plan.loops.empty() ? 0 : 1;
   const CopyLoop loop = inner ? plan.loops[plan.loops.size() - 1] : CopyLoop{};

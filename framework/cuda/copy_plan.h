@@ -14,20 +14,20 @@ struct CopyLoop {
 
 /// A copy as nested loops around runs of bytes that are contiguous on both sides. Loops are outermost first; no loop
 /// has extent 1, and none could be merged with the next.
-struct CopyPlan {
+struct NestedCopy {
   int64_t run = 0;  // bytes; 0 if there is nothing to copy
   SmallVec<CopyLoop, 4> loops;
 };
 
 /// The plan for `shape` elements of `size` bytes; strides in elements, 0 where broadcast.
-CopyPlan plan_copy(const Shape& shape, const Shape& from_strides, const Shape& to_strides, int64_t size);
+NestedCopy plan_copy(const Shape& shape, const Shape& from_strides, const Shape& to_strides, int64_t size);
 
 /// Calls copy(from byte offset, to byte offset) in plan order for each run, or, with inner_loops 1, for each row of
 /// runs: the innermost `inner_loops` loops are left to `copy`.
-void for_each_run(const CopyPlan& plan, int inner_loops, const std::function<void(int64_t, int64_t)>& copy);
+void for_each_run(const NestedCopy& plan, int inner_loops, const std::function<void(int64_t, int64_t)>& copy);
 
 /// Runs the plan on the host.
-void copy_on_host(const CopyPlan& plan, const void* from, void* to);
+void copy_on_host(const NestedCopy& plan, const void* from, void* to);
 
 /// The first byte and one past the last byte of a view's elements, relative to its data.
 struct ByteSpan {

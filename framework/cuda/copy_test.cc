@@ -18,8 +18,8 @@ namespace {
 
 using testing::error_of;
 
-TEST(CopyPlan, JoinsWhatLiesTogether) {
-  CopyPlan p = plan_copy({2, 3, 4}, {12, 4, 1}, {12, 4, 1}, 4);
+TEST(NestedCopy, JoinsWhatLiesTogether) {
+  NestedCopy p = plan_copy({2, 3, 4}, {12, 4, 1}, {12, 4, 1}, 4);
   EXPECT_EQ(p.run, 96);
   EXPECT_EQ(p.loops.size(), 0u);
   p = plan_copy({2, 3, 4}, {24, 8, 1}, {12, 4, 1}, 4);  // rows with gaps: one loop over all six
@@ -35,7 +35,7 @@ TEST(CopyPlan, JoinsWhatLiesTogether) {
   EXPECT_EQ(plan_copy({}, {}, {}, 8).run, 8);
 }
 
-TEST(CopyPlan, Spans) {
+TEST(NestedCopy, Spans) {
   StridedView v{nullptr, kFloat32, {2, 3}, {10, 1}};
   EXPECT_EQ(span_of(v).end, (10 + 2 + 1) * 4);
   v.strides = {-10, 1};

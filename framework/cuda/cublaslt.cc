@@ -103,7 +103,7 @@ void check_shape(const MatmulShape& s) {
 }  // namespace
 
 // The descriptors of one product; destroyed with it.
-class MatmulPlan::Descriptors {
+class PreparedMatmul::Descriptors {
  public:
   Descriptors(const lt::Table& call, const MatmulShape& s) : call_(call) {
     const bool f64 = s.in == kFloat64;
@@ -183,13 +183,13 @@ class MatmulPlan::Descriptors {
 };
 
 /// Plans of the same CublasLt, which keeps them.
-struct MatmulPlan::Parts {
+struct PreparedMatmul::Parts {
   SplitProduct split;
-  const MatmulPlan *first, *second;
+  const PreparedMatmul *first, *second;
 };
 
-MatmulPlan::MatmulPlan() = default;
-MatmulPlan::~MatmulPlan() = default;
+PreparedMatmul::PreparedMatmul() = default;
+PreparedMatmul::~PreparedMatmul() = default;
 
 bool readable_in_place(int64_t rows, int64_t cols, const MatrixStrides& s) {
   return form_of(rows, cols, s).has_value();
@@ -256,38 +256,38 @@ CublasLt::~CublasLt() {
   call_.cublasLtDestroy(handle_);
 }
 
-const MatmulPlan* CublasLt::plan(const MatmulShape& s, int64_t workspace_limit) {
+const PreparedMatmul* CublasLt::plan(const MatmulShape& s, int64_t workspace_limit) {
   check_shape(s);
   MutexLock lock(mutex_);
   return find_plan(s, workspace_limit);
 }
 
-const MatmulPlan* CublasLt::find_plan(const MatmulShape& s, int64_t workspace_limit) {
+const PreparedMatmul* CublasLt::find_plan(const MatmulShape& s, int64_t workspace_limit) {
   const auto [it, fresh] = plans_.try_emplace({s, workspace_limit});
   if (!fresh) return it->second.get();
-  std::unique_ptr<MatmulPlan> plan;
+  std::unique_ptr<PreparedMatmul> plan;
   if (const auto split = split_product(s)) {
-    const MatmulPlan* first = find_plan(split->first, workspace_limit);
-    const MatmulPlan* second = first ? find_plan(split->second, workspace_limit) : nullptr;
+    const PreparedMatmul* first = find_plan(split->first, workspace_limit);
+    const PreparedMatmul* second = first ? find_plan(split->second, workspace_limit) : nullptr;
     if (second) {
-      plan = std::make_unique<MatmulPlan>();
+      plan = std::make_unique<PreparedMatmul>();
       plan->shape = s;
       plan->workspace = std::max(first->workspace, second->workspace);
-      plan->parts.reset(new MatmulPlan::Parts{*split, first, second});
+      plan->parts.reset(new PreparedMatmul::Parts{*split, first, second});
     }
   }
   if (!plan) plan = make_plan(s, workspace_limit);
   return (it->second = std::move(plan)).get();
 }
 
-std::unique_ptr<MatmulPlan> CublasLt::make_plan(const MatmulShape& s, int64_t workspace_limit) {
+std::unique_ptr<PreparedMatmul> CublasLt::make_plan(const MatmulShape& s, int64_t workspace_limit) {
   // gelu's input is stored in lines of 16-byte pieces.
   if (has_aux(s.epilogue) && (s.align_out < 16 || aux_ld(s) % 8 != 0 || (s.batch > 1 && s.out_batch % 8 != 0)))
     return nullptr;
-  auto plan = std::make_unique<MatmulPlan>();
+  auto plan = std::make_unique<PreparedMatmul>();
   plan->shape = s;
-  plan->descriptors = std::make_unique<MatmulPlan::Descriptors>(call_, s);
-  MatmulPlan::Descriptors& d = *plan->descriptors;
+  plan->descriptors = std::make_unique<PreparedMatmul::Descriptors>(call_, s);
+  PreparedMatmul::Descriptors& d = *plan->descriptors;
   d.prefer(s, workspace_limit);
   lt::HeuristicResult result = {};
   int found = 0;
@@ -301,7 +301,7 @@ std::unique_ptr<MatmulPlan> CublasLt::make_plan(const MatmulShape& s, int64_t wo
   return plan;
 }
 
-void CublasLt::run(const MatmulPlan& plan, const MatmulPointers& at, void* stream) {
+void CublasLt::run(const PreparedMatmul& plan, const MatmulPointers& at, void* stream) {
   const MatmulShape& s = plan.shape;
   if (plan.parts) {
     const SplitProduct& split = plan.parts->split;
@@ -314,7 +314,7 @@ void CublasLt::run(const MatmulPlan& plan, const MatmulPointers& at, void* strea
     run(*plan.parts->second, split.first_is_smaller ? larger : smaller, stream);
     return;
   }
-  MatmulPlan::Descriptors& d = *plan.descriptors;
+  PreparedMatmul::Descriptors& d = *plan.descriptors;
   const double alpha64 = s.alpha, beta64 = s.beta;
   const float alpha32 = static_cast<float>(s.alpha), beta32 = static_cast<float>(s.beta);
   const bool f64 = s.in == kFloat64;

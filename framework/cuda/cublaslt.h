@@ -70,9 +70,9 @@ bool readable_in_place(int64_t rows, int64_t cols, const MatrixStrides& s);
 
 /// A prepared product: its algorithm, its scratch size, and the library's descriptors, made once; or two products in
 /// its place (framework/cuda/split_product.h).
-struct MatmulPlan {
-  MatmulPlan();
-  ~MatmulPlan();
+struct PreparedMatmul {
+  PreparedMatmul();
+  ~PreparedMatmul();
   MatmulShape shape;
   lt::Algo algo = {};
   int64_t workspace = 0;
@@ -104,21 +104,21 @@ class CublasLt {
 
   /// The fastest algorithm for a shape by cuBLASLt's heuristics, cached per shape. Null if there is none within
   /// `workspace_limit` (epilogues need alignments that the shape may not have). Extents must be positive.
-  const MatmulPlan* plan(const MatmulShape& shape, int64_t workspace_limit = int64_t{32} << 20);
+  const PreparedMatmul* plan(const MatmulShape& shape, int64_t workspace_limit = int64_t{32} << 20);
   /// Queues the product on a stream.
-  void run(const MatmulPlan& plan, const MatmulPointers& at, void* stream);
+  void run(const PreparedMatmul& plan, const MatmulPointers& at, void* stream);
   /// Unique among the CublasLt objects of a process: a plan cached with this number is still alive.
   uint64_t serial() const { return serial_; }
 
  private:
   static const lt::Table& checked_table();
-  const MatmulPlan* find_plan(const MatmulShape& shape, int64_t workspace_limit) WEFT_REQUIRES(mutex_);
-  std::unique_ptr<MatmulPlan> make_plan(const MatmulShape& shape, int64_t workspace_limit) WEFT_REQUIRES(mutex_);
+  const PreparedMatmul* find_plan(const MatmulShape& shape, int64_t workspace_limit) WEFT_REQUIRES(mutex_);
+  std::unique_ptr<PreparedMatmul> make_plan(const MatmulShape& shape, int64_t workspace_limit) WEFT_REQUIRES(mutex_);
   const lt::Table& call_;
   const uint64_t serial_;
   lt::Context* handle_ = nullptr;
   Mutex mutex_;
-  std::map<std::pair<MatmulShape, int64_t>, std::unique_ptr<MatmulPlan>> plans_ WEFT_GUARDED_BY(mutex_);
+  std::map<std::pair<MatmulShape, int64_t>, std::unique_ptr<PreparedMatmul>> plans_ WEFT_GUARDED_BY(mutex_);
 };
 
 }  // namespace weft::cuda

@@ -62,7 +62,7 @@ struct Case {
 
   bool run(FakeCublasLt& fake, CublasLt& lt, const float* c = nullptr) {
     for (const auto* v : {&a, &b, &out, &bias, &aux}) fake.allow(v->data(), v->size() * 4);
-    const MatmulPlan* plan = lt.plan(s);
+    const PreparedMatmul* plan = lt.plan(s);
     if (!plan) return false;
     lt.run(*plan, {a.data(), b.data(), c, out.data(), bias.data(), aux.data(), nullptr}, nullptr);
     return true;
@@ -258,7 +258,7 @@ TEST(CublasLt, ComputeTypesAndChoice) {
   s.a = s.b = {0, 8, 1};
   s.out_row = 8;
   EXPECT_EQ(lt.plan(s, 1024), nullptr);
-  const MatmulPlan* plan = lt.plan(s);
+  const PreparedMatmul* plan = lt.plan(s);
   ASSERT_TRUE(plan);
   EXPECT_EQ(plan->workspace, 4096);
   EXPECT_EQ(lt.plan(s), plan);  // cached

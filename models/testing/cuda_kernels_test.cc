@@ -83,7 +83,7 @@ TEST(CudaKernels, OfMeasuredStepsFillTheGpu) {
        internal::fused_kernels(operations_of(internal::current_entry(*step.core(), "test").plan))) {
     std::vector<loop_ir::ValueLayout> out;
     for (Value v : k->body().outputs) out.push_back({k->body().type(v), contiguous_strides(k->body().type(v).shape)});
-    const cuda::CudaPlan p = cuda::plan(k->lowered(), out, device, options);
+    const cuda::CudaLaunches p = cuda::plan(k->lowered(), out, device, options);
     EXPECT_EQ(cuda::fault_of(cuda::traffic_of(k->lowered(), p.launches[0], device), device), "")
         << p.launches[0].kernel.text.substr(cuda::loop_intrinsics(true).size());
     ++kernels;

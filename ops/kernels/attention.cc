@@ -23,7 +23,7 @@ constexpr int64_t kRowsInPlace = 8,
 constexpr int64_t kWantedOnce = 16;        // tasks, if keys are read once and memory bandwidth is the limit
 
 /// How the work is split, and offsets into the workspace.
-struct ForwardPlan {
+struct ForwardSplit {
   AttentionSizes s;
   int64_t tile_heads, head_blocks, q_blocks;  // tiles of one (batch, kv head): head_blocks x q_blocks
   bool by_head;    // a task computes all tiles of a (batch, kv head) and packs its keys itself
@@ -37,7 +37,7 @@ struct ForwardPlan {
   // Offsets in the workspace, after the slots:
   int64_t keys, states, bytes;
 
-  explicit ForwardPlan(const Attention& a) : s(a) {
+  explicit ForwardSplit(const Attention& a) : s(a) {
     const bool one_mask = !a.blocks || a.blocks->heads == 1;
     tile_heads = one_mask && s.q_len > 0 ? std::clamp<int64_t>(s.tile_rows / s.q_len, 1, s.group) : 1;
     head_blocks = ceil_div(s.group, tile_heads);
@@ -84,7 +84,7 @@ struct ForwardPlan {
 /// The state of a tile from step to step.
 struct State {
   float *out, *sum, *base, *top;
-  State(char* memory, const ForwardPlan& plan)
+  State(char* memory, const ForwardSplit& plan)
       : out(reinterpret_cast<float*>(memory)),
         sum(out + plan.s.tile_rows * plan.out_ld()),
         base(sum + plan.s.tile_rows * kSumLanes),
@@ -415,7 +415,7 @@ class Forward {
   const StridedView& out_;
   float *lse_, *max_;
   char* workspace_;
-  const ForwardPlan plan_;
+  const ForwardSplit plan_;
   const AttentionSizes& s_;
   std::vector<uint8_t> seen_;  // chunks of kPackKeys keys
   bool scaled_first_;
@@ -429,6 +429,6 @@ void attention(const Attention& a, const StridedView& out, float* lse, float* ma
   internal::Forward(a, out, lse, max, static_cast<char*>(workspace)).run();
 }
 
-int64_t attention_workspace(const Attention& a) { return internal::ForwardPlan(a).bytes; }
+int64_t attention_workspace(const Attention& a) { return internal::ForwardSplit(a).bytes; }
 
 }  // namespace weft::kernels

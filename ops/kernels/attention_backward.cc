@@ -22,7 +22,7 @@ constexpr int64_t kPrivateBytes = 64 << 20;  // of dq of all tasks together, unl
 constexpr int64_t kLocalBytes = 4 << 20;     // max bytes of per-query scratch private to a worker
 
 /// How the work is split, and offsets into the workspace.
-struct BackwardPlan {
+struct BackwardSplit {
   AttentionSizes s;
   int64_t owners, members;  // (batch, kv head) pairs with their own keys; query heads of each
   int64_t block, blocks, chunk_blocks, chunks;
@@ -35,7 +35,7 @@ struct BackwardPlan {
   int64_t kt, vt, kd, scores, grad, raw, p_panels, d_panels, d, bits, keep, dkt, dvt, plain, line, heads;
   int64_t slot_bytes, heads_at, bytes;
 
-  explicit BackwardPlan(const Attention& a) : s(a) {
+  explicit BackwardSplit(const Attention& a) : s(a) {
     owners = s.kv_batch * s.kv_heads;
     members = s.kv_batch == 0 ? 0 : s.batch / s.kv_batch * s.group;
     block = a.blocks && a.blocks->block_kv % kTileKeys ? kTileKeys / 2 : kTileKeys;
@@ -422,7 +422,7 @@ class Backward {
   const Attention& a_;
   const AttentionGrad& g_;
   char* workspace_;
-  const BackwardPlan plan_;
+  const BackwardSplit plan_;
   const AttentionSizes& s_;
   bool scaled_first_;
   float exponent_scale_;
@@ -435,7 +435,7 @@ class Backward {
 void attention_backward(const Attention& a, const AttentionGrad& g, void* workspace) {
   internal::Backward(a, g, static_cast<char*>(workspace)).run();
 }
-int64_t attention_backward_workspace(const Attention& a) { return internal::BackwardPlan(a).bytes; }
-int64_t attention_tasks(const Attention& a) { return internal::BackwardPlan(a).tasks; }
+int64_t attention_backward_workspace(const Attention& a) { return internal::BackwardSplit(a).bytes; }
+int64_t attention_tasks(const Attention& a) { return internal::BackwardSplit(a).tasks; }
 
 }  // namespace weft::kernels

@@ -154,15 +154,15 @@ bool few_rows(const StridedView& a, const StridedView& b, const StridedView& c, 
 
 // ---- packed panels ----
 
-struct PackedPlan : TilePlan {
+struct PackedTiling : GemmTiling {
   // How b is packed: by each task block by block, by each task in whole matrices, or by all tasks together before any
   // product.
   enum class B { streamed, by_task, shared };
   B b;
   int64_t tiles, slots, slot_b, slot_bytes, shared_bytes;
 
-  PackedPlan(DType in, int64_t batch, int64_t m, int64_t n, int64_t k, GemmFilled filled)
-      : TilePlan(cut(gemm_kernel(panel_type(in)), batch, m, n, k, filled)), tiles(batch * tiles_m * tiles_n) {
+  PackedTiling(DType in, int64_t batch, int64_t m, int64_t n, int64_t k, GemmFilled filled)
+      : GemmTiling(cut(gemm_kernel(panel_type(in)), batch, m, n, k, filled)), tiles(batch * tiles_m * tiles_n) {
     const GemmKernel& g = *kernel;
     constexpr int64_t kSmall = 64 << 10, kMedium = 1 << 20;
     b = blocks || tiles_m <= 1                                        ? B::streamed
@@ -180,30 +180,30 @@ struct PackedPlan : TilePlan {
   // Uses blocks if each task has one tile, so that it need not wait for others to pack, or if k is deep and a task has
   // few tiles, so that it packs little more than its share. A few rows are computed elsewhere; their filled operand
   // needs the room of a whole strip of a.
-  static TilePlan cut(const GemmKernel& g, int64_t batch, int64_t m, int64_t n, int64_t k, GemmFilled filled) {
+  static GemmTiling cut(const GemmKernel& g, int64_t batch, int64_t m, int64_t n, int64_t k, GemmFilled filled) {
     const double flops = 2.0 * static_cast<double>(m * n) * static_cast<double>(k);
     // Blocks are faster up to this many tiles of a task: each tile packs both operands. The numbers are measured.
     const int64_t deep_tiles = g.size == 2 ? 6 : 2;
     constexpr int64_t kLeast = 1 << 20;
     if (batch == 1 && m > 4 && n > 1 && flops >= kLeast) {
       const int64_t tasks = slots_for(max_threads(), flops, g.size == 2 ? 4e6 : 1e6);
-      const TilePlan blocks = by_blocks(g, batch, m, n, k, tasks, filled);
+      const GemmTiling blocks = by_blocks(g, batch, m, n, k, tasks, filled);
       const int64_t tiles = blocks.tiles_m * blocks.tiles_n;
       // Rows of a are packed once per column of tiles, and columns of b once per row of tiles.
       constexpr int64_t kMostFills = 4;
       if (filled.a * blocks.tiles_n > kMostFills || filled.b * blocks.tiles_m > kMostFills)
-        return TilePlan(g, batch, m, n, k, 16);
+        return GemmTiling(g, batch, m, n, k, 16);
       if (tiles <= tasks || (k > 2 * g.kc && tiles <= deep_tiles * tasks)) return blocks;
     }
-    return TilePlan(g, batch, m, n, k, 16);
+    return GemmTiling(g, batch, m, n, k, 16);
   }
 };
 
 // Smaller products keep their scratch on the stack.
 constexpr int64_t kOnStack = 32 << 10;
 
-void packed(const StridedView& a, const StridedView& b, const StridedView& c, const Product& p, const PackedPlan& plan,
-            char* workspace, const GemmHooks& hooks) {
+void packed(const StridedView& a, const StridedView& b, const StridedView& c, const Product& p,
+            const PackedTiling& plan, char* workspace, const GemmHooks& hooks) {
   const GemmKernel& g = *plan.kernel;
   const int64_t out_size = itemsize(c.dtype);
   auto source_a = [&](int64_t i) {
@@ -237,11 +237,11 @@ void packed(const StridedView& a, const StridedView& b, const StridedView& c, co
       const char* panels = static_cast<const char*>(hooks.panels);
       if (panels) {
         // In memory already.
-      } else if (plan.b == PackedPlan::B::by_task) {
+      } else if (plan.b == PackedTiling::B::by_task) {
         if (packed_b != i) pack_panels(g, true, from_b, 0, p.n, 0, p.k, slot.b, plan.b_panel(), slot.fill);
         packed_b = i;
         panels = slot.b;
-      } else if (plan.b == PackedPlan::B::shared) {
+      } else if (plan.b == PackedTiling::B::shared) {
         panels = workspace + plan.slots * plan.slot_bytes;
       }
       char* to = hooks.epilogue ? nullptr : at_batch(c, i) + (row * p.cm + col) * out_size;
@@ -271,7 +271,7 @@ void packed(const StridedView& a, const StridedView& b, const StridedView& c, co
     }
   };
   auto task_slot = [&](int64_t task) { return Slot(workspace + task * plan.slot_bytes, plan, plan.slot_b); };
-  if (plan.b != PackedPlan::B::shared || hooks.panels) {
+  if (plan.b != PackedTiling::B::shared || hooks.panels) {
     return parallel_for(plan.slots, [&](int64_t task) {
       tiles(task_slot(task), plan.tiles * task / plan.slots, plan.tiles * (task + 1) / plan.slots);
     });
@@ -340,8 +340,8 @@ void gemm(const StridedView& a, const StridedView& b, const StridedView& c, void
   if (p.k == 0) return no_sums(c, p, hooks.epilogue);
   if (!is_floating(a.dtype)) return whole_numbers(a, b, c, p);
   if (a.dtype == kFloat64) return gemm_f64(a, b, c, p);
-  const PackedPlan plan(a.dtype, p.batch, p.m, p.n, p.k,
-                        {hooks.a ? std::max(hooks.a->cost, 1) : 0, hooks.b ? std::max(hooks.b->cost, 1) : 0});
+  const PackedTiling plan(a.dtype, p.batch, p.m, p.n, p.k,
+                          {hooks.a ? std::max(hooks.a->cost, 1) : 0, hooks.b ? std::max(hooks.b->cost, 1) : 0});
   char stack[kOnStack + 64];  // aligned by hand: AddressSanitizer's stack ignores alignas(64)
   if (plan.workspace() <= kOnStack) workspace = stack + 64 - reinterpret_cast<uintptr_t>(stack) % 64;
   WEFT_CHECK(workspace, "matmul: needs ", plan.workspace(), " bytes of workspace; got none");
@@ -358,7 +358,7 @@ int64_t gemm_panel(DType in) {
 
 int64_t gemm_workspace(DType in, DType, int64_t batch, int64_t m, int64_t n, int64_t k, GemmFilled filled) {
   if (!is_floating(in) || in == kFloat64) return 0;
-  const int64_t bytes = PackedPlan(in, batch, m, n, k, filled).workspace();
+  const int64_t bytes = PackedTiling(in, batch, m, n, k, filled).workspace();
   return bytes <= kOnStack ? 0 : bytes;
 }
 

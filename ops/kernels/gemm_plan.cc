@@ -21,7 +21,7 @@ constexpr int64_t kMostBlockTile = 512, kBlockBytes = 1400 << 10;
 
 int64_t line64(int64_t bytes) { return round_up(bytes, 64); }
 
-int64_t fill_bytes(const TilePlan& p) {
+int64_t fill_bytes(const GemmTiling& p) {
   const GemmKernel& g = *p.kernel;
   const int64_t lines = std::max(round_up(p.tile_m, g.mr), std::min(round_up(p.n, g.nr), kFillColumns));
   return line64(std::min(kFillBytes, lines * p.padded_k() * 4));
@@ -46,7 +46,7 @@ int64_t even_part(int64_t n, int64_t most, int64_t unit) {
   return round_up((n + parts - 1) / parts, unit);
 }
 
-TilePlan::TilePlan(const GemmKernel& g, int64_t matrices, int64_t m_, int64_t n_, int64_t k_, int64_t wanted)
+GemmTiling::GemmTiling(const GemmKernel& g, int64_t matrices, int64_t m_, int64_t n_, int64_t k_, int64_t wanted)
     : kernel(&g), m(m_), n(n_), k(k_) {
   const int64_t unit_n = std::max(g.nr, 32);
   int64_t most_m = kMostTile / g.mr * g.mr, most_n = kMostTile;
@@ -68,7 +68,7 @@ TilePlan::TilePlan(const GemmKernel& g, int64_t matrices, int64_t m_, int64_t n_
   tiles_n = tile_n ? (n + tile_n - 1) / tile_n : 0;
 }
 
-void TilePlan::widen() {
+void GemmTiling::widen() {
   const int64_t rows = round_up((tile_m + tiles_n - 1) / tiles_n, kernel->mr);
   tile_m = std::min(m, even_part(m, rows, kernel->mr));
   tile_n = n;
@@ -76,9 +76,9 @@ void TilePlan::widen() {
   tiles_n = n ? 1 : 0;
 }
 
-TilePlan TilePlan::by_blocks(const GemmKernel& g, int64_t matrices, int64_t m, int64_t n, int64_t k, int64_t tasks,
-                             GemmFilled filled) {
-  TilePlan best(g, matrices, m, n, k, 1);
+GemmTiling GemmTiling::by_blocks(const GemmKernel& g, int64_t matrices, int64_t m, int64_t n, int64_t k, int64_t tasks,
+                                 GemmFilled filled) {
+  GemmTiling best(g, matrices, m, n, k, 1);
   best.blocks = true;
   const int64_t depth = best.a_depth(), unit_n = std::max(g.nr, 32);
   // The number of sums that take as long as packing one element.
@@ -107,13 +107,13 @@ TilePlan TilePlan::by_blocks(const GemmKernel& g, int64_t matrices, int64_t m, i
   return best;
 }
 
-int64_t Slot::bytes(const TilePlan& p, int64_t b_bytes, bool fills) {
+int64_t Slot::bytes(const GemmTiling& p, int64_t b_bytes, bool fills) {
   const int64_t rows = round_up(p.tile_m, p.kernel->mr);
   return line64(rows / p.kernel->mr * p.a_panel()) + line64(b_bytes) + line64(rows * p.tile_ld() * 4) +
          (fills ? fill_bytes(p) : 0);
 }
 
-Slot::Slot(char* base, const TilePlan& p, int64_t b_bytes) {
+Slot::Slot(char* base, const GemmTiling& p, int64_t b_bytes) {
   const int64_t rows = round_up(p.tile_m, p.kernel->mr);
   a = base;
   b = a + line64(rows / p.kernel->mr * p.a_panel());

@@ -20,7 +20,7 @@ int64_t even_part(int64_t n, int64_t most, int64_t unit);
 PanelType panel_type(DType type);
 
 /// Tiles of one matrix of m x n sums over k.
-struct TilePlan {
+struct GemmTiling {
   const GemmKernel* kernel;
   int64_t m, n, k;
   int64_t tile_m, tile_n;  // whole panels, except if the matrix is smaller
@@ -28,10 +28,10 @@ struct TilePlan {
   bool blocks = false;  // each tile packs both operands, a block at a time, into memory of the second-level cache
 
   /// Plans at least `wanted` tiles for all `matrices` together, as long as a tile is worth a task.
-  TilePlan(const GemmKernel& kernel, int64_t matrices, int64_t m, int64_t n, int64_t k, int64_t wanted);
+  GemmTiling(const GemmKernel& kernel, int64_t matrices, int64_t m, int64_t n, int64_t k, int64_t wanted);
   /// Tiles for deep products, which pack block by block: the split that packs least for this many tasks.
-  static TilePlan by_blocks(const GemmKernel& kernel, int64_t matrices, int64_t m, int64_t n, int64_t k, int64_t tasks,
-                            GemmFilled filled = {});
+  static GemmTiling by_blocks(const GemmKernel& kernel, int64_t matrices, int64_t m, int64_t n, int64_t k,
+                              int64_t tasks, GemmFilled filled = {});
 
   /// Makes tiles as wide as the matrix, with about the same number of elements.
   void widen();
@@ -54,8 +54,8 @@ struct Slot {
   float* tile;  // sums
   char* fill;   // output of a GemmFill before it is packed; has no room if `bytes` was called with fills = false
 
-  Slot(char* base, const TilePlan& p, int64_t b_bytes);
-  static int64_t bytes(const TilePlan& p, int64_t b_bytes, bool fills);
+  Slot(char* base, const GemmTiling& p, int64_t b_bytes);
+  static int64_t bytes(const GemmTiling& p, int64_t b_bytes, bool fills);
 };
 
 /// A whole operand, or the part that one group contracts over; lines are rows of a or columns of b.
@@ -73,7 +73,7 @@ void pack_panels(const GemmKernel& kernel, bool b_side, const PanelSource& sourc
 
 /// One tile of rows x cols sums over k (above 0, except with an epilogue).
 struct TileRun {
-  const TilePlan* plan;
+  const GemmTiling* plan;
   int64_t rows, cols, k;
   const char* a;             // packed rows, or null: packed here, block by block, from a_source
   int64_t a_line;            // not 0: rows in memory (GemmBlock)

@@ -30,13 +30,13 @@ void check_offsets(const Offsets& o, int64_t groups, int64_t t) {
 
 // In mode rows, all tasks together pack the panels of b (each group's matrix) before any product. In mode contraction,
 // where k is deep, each tile packs block by block.
-struct GroupedPlan {
+struct GroupedTiling {
   GroupedMode mode;
   int64_t groups, t;
-  TilePlan tile;  // rows: of one group with t / groups rows; contraction: of one group with all rows
+  GemmTiling tile;  // rows: of one group with t / groups rows; contraction: of one group with all rows
   int64_t slots, slot_b, slot_bytes, panels_bytes;
 
-  GroupedPlan(GroupedMode mode_, DType in, int64_t groups_, int64_t t_, int64_t k, int64_t n)
+  GroupedTiling(GroupedMode mode_, DType in, int64_t groups_, int64_t t_, int64_t k, int64_t n)
       : mode(mode_), groups(groups_), t(t_), tile(cut(gemm_kernel(panel_type(in)), k, n)) {
     const GemmKernel& g = *tile.kernel;
     slots = tasks(g, k, n);
@@ -55,17 +55,17 @@ struct GroupedPlan {
     return std::max<int64_t>(
         1, std::min<int64_t>(max_threads(), static_cast<int64_t>(flops / (g.size == 2 ? 4e6 : 1e6)) + 1));
   }
-  TilePlan cut(const GemmKernel& g, int64_t k, int64_t n) const {
+  GemmTiling cut(const GemmKernel& g, int64_t k, int64_t n) const {
     const int64_t matrices = std::max<int64_t>(groups, 1);
     if (by_rows()) {
-      TilePlan p(g, matrices, rows_each(), n, k, 16);
+      GemmTiling p(g, matrices, rows_each(), n, k, 16);
       // Tiles have whole lines of the result if these are not too long: other memory that an epilogue reads is then
       // contiguous.
       if (p.tiles_n > 1 && n <= kWideTile) p.widen();
       return p;
     }
     // A task has several tiles, because groups differ in size.
-    return TilePlan::by_blocks(g, 1, k, n, t, std::max<int64_t>(2, 8 * tasks(g, k, n) / matrices));
+    return GemmTiling::by_blocks(g, 1, k, n, t, std::max<int64_t>(2, 8 * tasks(g, k, n) / matrices));
   }
 };
 
@@ -75,7 +75,7 @@ struct Group {
 
 class Grouped {
  public:
-  Grouped(const GroupedPlan& p, const StridedView& a, const StridedView& b, const Offsets& offsets,
+  Grouped(const GroupedTiling& p, const StridedView& a, const StridedView& b, const Offsets& offsets,
           const StridedView& out, char* workspace, const GemmEpilogue* epilogue)
       : p_(p),
         g_(*p.tile.kernel),
@@ -137,7 +137,7 @@ class Grouped {
 
   // Computes the tiles of a group whose middle, in units of work starting at `at`, is between begin and end.
   void tiles(const Group& group, double at, double begin, double end, const Slot& slot) const {
-    const TilePlan& tile = p_.tile;
+    const GemmTiling& tile = p_.tile;
     const int64_t m = p_.by_rows() ? group.rows : tile.m, k = p_.by_rows() ? a_.shape[1] : group.rows;
     const int64_t tile_m = std::min(m, even_part(m, round_up(tile.tile_m, g_.mr), g_.mr));
     const int64_t tiles_m = (m + tile_m - 1) / tile_m, count = tiles_m * tile.tiles_n;
@@ -164,7 +164,7 @@ class Grouped {
     }
   }
 
-  const GroupedPlan& p_;
+  const GroupedTiling& p_;
   const GemmKernel& g_;
   const StridedView &a_, &b_, &out_;
   const Offsets& offsets_;
@@ -175,7 +175,7 @@ class Grouped {
 }  // namespace
 
 int64_t grouped_gemm_workspace(GroupedMode mode, DType in, DType, int64_t groups, int64_t t, int64_t k, int64_t n) {
-  return in == kFloat64 ? 0 : GroupedPlan(mode, in, groups, t, std::max<int64_t>(k, 1), n).workspace();
+  return in == kFloat64 ? 0 : GroupedTiling(mode, in, groups, t, std::max<int64_t>(k, 1), n).workspace();
 }
 
 void grouped_gemm(GroupedMode mode, const StridedView& a, const StridedView& b, const StridedView& offsets,
@@ -242,7 +242,7 @@ void grouped_gemm(GroupedMode mode, const StridedView& a, const StridedView& b, 
     return;
   }
 
-  const GroupedPlan p(mode, a.dtype, groups, t, std::max<int64_t>(k, 1), n);
+  const GroupedTiling p(mode, a.dtype, groups, t, std::max<int64_t>(k, 1), n);
   if (p.workspace() == 0) return;
   WEFT_CHECK(workspace, "grouped_matmul: needs ", p.workspace(), " bytes of workspace; got none");
   Grouped(p, a, b, o, out, static_cast<char*>(workspace), epilogue).run();

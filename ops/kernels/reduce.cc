@@ -33,7 +33,7 @@ const ArgFns& arg_fns_of(Rd op, DType acc) {
 // ---- values and their order, for any layout in memory ----
 
 // Packs elements first .. first + n of the sequence at `base`, converted to plan.element, into `buffer`.
-void pack(const ReducePlan& p, const char* base, int64_t first, int64_t n, char* buffer) {
+void pack(const ReduceSplit& p, const char* base, int64_t first, int64_t n, char* buffer) {
   alignas(64) char raw[kReduceBlock * 8];
   char* to = p.converts ? raw : buffer;
   int64_t done = 0;
@@ -45,7 +45,7 @@ void pack(const ReducePlan& p, const char* base, int64_t first, int64_t n, char*
 }
 
 // Packs elements first .. first + n as rows of `cols` columns into `buffer`, row after row.
-void pack_columns(const ReducePlan& p, const char* base, int64_t first, int64_t n, int64_t cols, char* buffer) {
+void pack_columns(const ReduceSplit& p, const char* base, int64_t first, int64_t n, int64_t cols, char* buffer) {
   const int64_t size = itemsize(p.element);
   p.for_runs(first, n, [&](int64_t offset, int64_t stride, int64_t count) {
     cast_copy({const_cast<char*>(base) + offset, p.in, {count, cols}, {stride / p.size, p.column_stride / p.size}},
@@ -55,7 +55,7 @@ void pack_columns(const ReducePlan& p, const char* base, int64_t first, int64_t 
 }
 
 // Computes the result of block b for `count` outputs from `base` on (rows or columns) into acc[0 .. count).
-void one_block(const ReducePlan& p, const ReduceFns& fns, const char* base, int64_t count, int64_t b, void* acc) {
+void one_block(const ReduceSplit& p, const ReduceFns& fns, const char* base, int64_t count, int64_t b, void* acc) {
   const int64_t first = b * kReduceBlock, n = std::min<int64_t>(kReduceBlock, p.n - first);
   const int64_t size = itemsize(p.element);
   if (p.by_columns) {
@@ -85,7 +85,7 @@ void one_block(const ReducePlan& p, const ReduceFns& fns, const char* base, int6
 
 // All blocks of `count` <= kChunk outputs, combined as they are computed: the tree of reduce_order.h as a binary
 // counter.
-void all_blocks(const ReducePlan& p, const ReduceFns& fns, const char* base, int64_t count, char* acc) {
+void all_blocks(const ReduceSplit& p, const ReduceFns& fns, const char* base, int64_t count, char* acc) {
   if (p.blocks == 1) return one_block(p, fns, base, count, 0, acc);
   if (p.direct && !p.by_columns) return fns.rows(base, p.column_stride, count, p.n, acc);
   alignas(64) char stack[48][kChunk * 8];
@@ -98,7 +98,7 @@ void all_blocks(const ReducePlan& p, const ReduceFns& fns, const char* base, int
   std::memcpy(acc, stack[0], count * p.acc_size);
 }
 
-void write(const ReducePlan& p, const void* acc, int64_t chunk, const StridedView& out) {
+void write(const ReduceSplit& p, const void* acc, int64_t chunk, const StridedView& out) {
   const auto at = p.chunk(chunk);
   cast_copy({const_cast<void*>(acc), p.acc, {at.count}, {1}},
             {static_cast<char*>(out.data) + at.out * itemsize(out.dtype), out.dtype, {at.count}, {p.out_stride}});
@@ -106,7 +106,7 @@ void write(const ReducePlan& p, const void* acc, int64_t chunk, const StridedVie
 
 // Few outputs: their blocks are divided among tasks, too. Partial results are stored in the workspace and combined
 // afterwards.
-void reduce_split(const ReducePlan& p, const ReduceFns& fns, const char* data, const StridedView& out,
+void reduce_split(const ReduceSplit& p, const ReduceFns& fns, const char* data, const StridedView& out,
                   char* workspace) {
   constexpr int64_t kGroup = kWork / kReduceBlock;
   const int64_t groups = (p.blocks + kGroup - 1) / kGroup, width = p.chunk_size * p.acc_size;
@@ -131,7 +131,7 @@ void reduce_split(const ReducePlan& p, const ReduceFns& fns, const char* data, c
   });
 }
 
-void reduce_arg(Rd op, const ReducePlan& p, const char* data, const StridedView& out) {
+void reduce_arg(Rd op, const ReduceSplit& p, const char* data, const StridedView& out) {
   const ArgFns& fns = arg_fns_of(op, p.acc);
   const int64_t size = itemsize(p.acc);
   parallel_chunks(p.chunks, p.chunks_per_task(), [&](int64_t begin, int64_t end) {
@@ -182,8 +182,8 @@ void reduce_nothing(Rd op, const StridedView& out) {
 
 }  // namespace
 
-ReducePlan::ReducePlan(Rd op, DType in_dtype, const Shape& shape, const Shape& strides, uint32_t mask,
-                       const Shape* out_strides)
+ReduceSplit::ReduceSplit(Rd op, DType in_dtype, const Shape& shape, const Shape& strides, uint32_t mask,
+                         const Shape* out_strides)
     : in(in_dtype), size(itemsize(in_dtype)) {
   const bool arg = op == Rd::argmax || op == Rd::argmin;
   acc = in == kFloat64 ? kFloat64 : is_floating(in) ? kFloat32 : kInt64;
@@ -249,7 +249,7 @@ ReducePlan::ReducePlan(Rd op, DType in_dtype, const Shape& shape, const Shape& s
   split = !arg && chunks < 16 && blocks >= 4 && n * outputs >= 4 * kWork;
 }
 
-int64_t ReducePlan::chunks_per_task() const {
+int64_t ReduceSplit::chunks_per_task() const {
   return std::max<int64_t>(1, kWork / std::max<int64_t>(1, n * chunk_size));
 }
 
@@ -293,7 +293,7 @@ void reduce(Rd op, const StridedView& in, uint32_t dim_mask, const StridedView& 
                  : out.dtype == in.dtype || (floating && out.dtype == kFloat32) ||
                        (!floating && !keeps && out.dtype == kInt64),
              name, ": output has dtype ", out.dtype, " for input ", in.dtype);
-  const ReducePlan p(op, in.dtype, in.shape, in.strides, dim_mask, &out.strides);
+  const ReduceSplit p(op, in.dtype, in.shape, in.strides, dim_mask, &out.strides);
   if (p.outputs == 0) return;
   if (p.n == 0) return reduce_nothing(op, out);
   const char* data = static_cast<const char*>(in.data);

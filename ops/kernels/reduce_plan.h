@@ -7,7 +7,7 @@
 
 namespace weft::kernels {
 
-struct ReducePlan {
+struct ReduceSplit {
   struct Dim {
     int64_t extent, stride;  // bytes
   };
@@ -19,7 +19,7 @@ struct ReducePlan {
   };
 
   /// out_strides may be null: then only sizes are planned.
-  ReducePlan(Rd op, DType in, const Shape& shape, const Shape& strides, uint32_t mask, const Shape* out_strides);
+  ReduceSplit(Rd op, DType in, const Shape& shape, const Shape& strides, uint32_t mask, const Shape* out_strides);
 
   DType in, element, acc;  // stored, read by kernels, accumulated
   int64_t size, acc_size;  // bytes of in and acc

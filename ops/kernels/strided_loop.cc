@@ -10,7 +10,7 @@ namespace weft::kernels {
 namespace {
 
 // A call after collapsing: dims from outermost to innermost by out's strides.
-struct LoopPlan {
+struct CollapsedCall {
   int operands = 0;  // inputs; the output's entry follows them
   int dims = 0;
   int64_t extent[kMaxDims];
@@ -19,8 +19,8 @@ struct LoopPlan {
   int64_t size[kMaxOperands + 1];
 };
 
-LoopPlan collapse(std::span<const StridedView> in, const StridedView& out) {
-  LoopPlan p;
+CollapsedCall collapse(std::span<const StridedView> in, const StridedView& out) {
+  CollapsedCall p;
   p.operands = static_cast<int>(in.size());
   auto view = [&](int k) -> const StridedView& { return k < p.operands ? in[k] : out; };
   int order[kMaxDims], n = 0;
@@ -161,7 +161,7 @@ struct Blocks {
 
 constexpr int64_t kTile = 4096;  // elements of a tile
 
-Blocks cut(const LoopPlan& p, int64_t grain) {
+Blocks cut(const CollapsedCall& p, int64_t grain) {
   Blocks b;
   const int inner = p.dims - 1, all = p.operands + 1;
   const int64_t extent = p.extent[inner];
@@ -202,7 +202,7 @@ Blocks cut(const LoopPlan& p, int64_t grain) {
   return b;
 }
 
-int run_block(const LoopPlan& p, const Blocks& b, PwFn fn, int64_t index) {
+int run_block(const CollapsedCall& p, const Blocks& b, PwFn fn, int64_t index) {
   const int inner = p.dims - 1, out = p.operands;
   // Row blocks come first: tiled operands are nearly contiguous along the partner, so pages and prefetched lines are
   // reused.
@@ -271,7 +271,7 @@ void copy_2d(const void* src, int64_t src_row, int64_t src_col, void* dst, int64
 
 int strided_apply(PwFn fn, std::span<const StridedView> in, const StridedView& out, int64_t grain) {
   if (out.numel() == 0) return 0;
-  const LoopPlan p = collapse(in, out);
+  const CollapsedCall p = collapse(in, out);
   const Blocks b = cut(p, grain);
   const int64_t blocks = b.outer * b.row_blocks * b.col_blocks;
   const int64_t per_task = std::max<int64_t>(1, grain / (b.rows * b.cols));

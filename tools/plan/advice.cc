@@ -10,12 +10,12 @@ namespace weft::planner {
 namespace {
 
 // Fully sharded data parallelism alone, beside the best plan.
-std::string fsdp_alone(const Workload& s, const Planned& best) {
+std::string fsdp_alone(const Workload& s, const PricedCandidate& best) {
   const Search alone =
       search_plans(s, {.dimensions = {{"dp", 1}, {"fsdp", s.gpus}, {"tp", 1}, {"cp", 1}, {"ep", 1}, {"pp", 1}}}, 1);
   if (alone.best.empty())
     return str_cat("fsdp alone ", alone.least_memory > 0 ? "does not fit" : "does not divide the batch");
-  const Planned& plan = alone.best[0];
+  const PricedCandidate& plan = alone.best[0];
   if (plan.candidate.text() == best.candidate.text()) return "fsdp alone is the best plan";
   const bool slower = plan.cost.step >= best.cost.step;  // a --mesh may be slower
   char more[64];
@@ -51,7 +51,7 @@ Limits limits_of(const Workload& s) {
   return l;
 }
 
-std::string advice(const Workload& s, const Limits& l, const Planned& best) {
+std::string advice(const Workload& s, const Limits& l, const PricedCandidate& best) {
   char closed[96] = "";
   if (l.closed_form >= 1)
     std::snprintf(closed, sizeof closed, " (%.0f without latency and with gradients as wide as weights)",

@@ -15,6 +15,6 @@ struct Limits {
 inline constexpr int kMostGpus = 1 << 20;  // the limit of communication is searched up to this number
 Limits limits_of(const Workload& setup);
 /// `best`: the fastest plan, which is compared with fully sharded data parallelism alone.
-std::string advice(const Workload& setup, const Limits& limits, const Planned& best);
+std::string advice(const Workload& setup, const Limits& limits, const PricedCandidate& best);
 
 }  // namespace weft::planner

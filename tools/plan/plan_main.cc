@@ -194,7 +194,7 @@ void check_use(const Options& o, const Workload& w) {
 }
 
 // The best plan for a file or a step here: neither can express that backward recomputes layers.
-std::optional<Planned> best_cheap(const Workload& w, Fixed fixed, const Search& search) {
+std::optional<PricedCandidate> best_cheap(const Workload& w, Fixed fixed, const Search& search) {
   if (!search.best.empty() && !search.best[0].candidate.full_recompute) return search.best[0];
   fixed.recompute = false;
   const Search cheap = search_plans(w, fixed, 1);
@@ -224,7 +224,7 @@ std::string saved_text(const Options& o, const Workload& w, const Candidate& c) 
 }
 
 // Runs the step of the best plan here, and compares.
-std::string measured_text(const Options& o, const Workload& w, const Planned& best) {
+std::string measured_text(const Options& o, const Workload& w, const PricedCandidate& best) {
   tools::ModelStep step(step_of(w, best.candidate));
   step.run();
   double least = 1e30;
@@ -351,7 +351,7 @@ int run(Options o, const PartFlags& flags) {
   std::string text = plan_report(setup, search, price);
   if (!compared.empty()) text += what_if_report(compared);
   if (o.save_plan || o.measure > 0) {
-    const std::optional<Planned> cheap = best_cheap(setup, fixed, search);
+    const std::optional<PricedCandidate> cheap = best_cheap(setup, fixed, search);
     if (!cheap) {
       write_output(text);
       internal::fail(Code::kResourceExhausted,

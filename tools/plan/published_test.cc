@@ -29,7 +29,7 @@ const Gpt kMegatron[] = {
     {"177B", 96, 12288, 96, 8, 6, 2304, 1152, 432.8},   {"314B", 128, 16384, 96, 8, 8, 3072, 1536, 474.4},
     {"462B", 144, 18432, 112, 8, 16, 6144, 3072, 459.9}};
 
-Planned megatron(const Gpt& g, Workload& w) {
+PricedCandidate megatron(const Gpt& g, Workload& w) {
   w = {.model = {.name = g.name,
                  .family = "gpt",
                  .vocab = 131072,
@@ -49,7 +49,7 @@ Planned megatron(const Gpt& g, Workload& w) {
   // The microbatch and the number of stages of a rank are not published: the best values that fit.
   const int dp = g.gpus / g.tp / g.pp;
   const int64_t sequences = g.batch / dp;
-  std::optional<Planned> best;
+  std::optional<PricedCandidate> best;
   for (int64_t size : {1, 2, 4})
     for (int stages : {1, 2, 4}) {
       Candidate c{.dp = dp, .tp = g.tp, .pp = g.pp, .zero = 1, .microbatches = sequences / size};
@@ -59,7 +59,7 @@ Planned megatron(const Gpt& g, Workload& w) {
       if (k.memory() <= w.usable_memory() && (!best || k.step < best->cost.step)) best = {c, k};
     }
   EXPECT_TRUE(best) << g.name;
-  return best.value_or(Planned{});
+  return best.value_or(PricedCandidate{});
 }
 
 double flops_per_token(const Gpt& g) {
@@ -73,7 +73,7 @@ double megatron_effect(const std::string& name) {
   double mean = 0, of = 0;
   for (const Gpt& g : kMegatron) {
     Workload w;
-    const Planned p = megatron(g, w);
+    const PricedCandidate p = megatron(g, w);
     const double seconds = p.cost.step - p.cost.update_gather,
                  ratio = w.tokens() / seconds / w.gpus * flops_per_token(g) / 1e12 / g.tflops;
     mean += std::log(ratio) / std::size(kMegatron);

@@ -67,7 +67,7 @@ constexpr std::pair<const char*, const char*> kWords[] = {
 std::string legend_text(const Search& search, const Price& price) {
   std::string text;
   for (const auto& [word, line] : kWords)
-    for (const Planned& p : search.best)
+    for (const PricedCandidate& p : search.best)
       if (p.candidate.text().find(word) != std::string::npos) {
         text += str_cat(line, "\n");
         break;
@@ -90,7 +90,7 @@ io::OrderedJson limits_json(const Limits& l) {
           {"case", static_cast<int>(l.scale_case)}};
 }
 
-io::OrderedJson planned_json(const Workload& s, const Planned& p, const Price& price) {
+io::OrderedJson planned_json(const Workload& s, const PricedCandidate& p, const Price& price) {
   const Candidate& c = p.candidate;
   const StepCost& k = p.cost;
   const double rate = k.tokens_per_gpu_second(s);
@@ -133,7 +133,7 @@ std::string plan_report(const Workload& s, const Search& search, const Price& pr
       {"plan", "step", "MFU", "tokens/s/GPU", "memory", "compute", "contention", "bubble", "exposed", "hidden"}};
   if (price.usd_per_gpu_hour > 0) rows[0].push_back("USD/1e9");
   if (price.kw_per_gpu > 0) rows[0].push_back("kWh/1e9");
-  for (const Planned& p : search.best) {
+  for (const PricedCandidate& p : search.best) {
     const StepCost& c = p.cost;
     const double rate = c.tokens_per_gpu_second(s);
     rows.push_back({p.candidate.text(), seconds_text(c.step), percent(c.mfu(s)), fixed(rate, 0), bytes_text(c.memory()),
@@ -176,7 +176,7 @@ std::string what_if_report(std::span<const Compared> all) {
       row.push_back(search.least_memory > 0 ? "fits nowhere" : "nothing divides");
       row.insert(row.end(), 6, "-");
     } else {
-      const Planned& p = search.best[0];
+      const PricedCandidate& p = search.best[0];
       const StepCost& c = p.cost;
       row.insert(row.end(),
                  {p.candidate.text(), seconds_text(c.step), percent(c.mfu(s)), fixed(c.tokens_per_gpu_second(s), 0),
@@ -202,7 +202,7 @@ std::string plan_json(const Workload& s, const Search& search, const Price& pric
   const Limits limits = limits_of(s);
   json["limits"] = limits_json(limits);
   if (!search.best.empty()) json["limits"]["advice"] = advice(s, limits, search.best[0]);
-  for (const Planned& p : search.best) json["plans"].push_back(planned_json(s, p, price));
+  for (const PricedCandidate& p : search.best) json["plans"].push_back(planned_json(s, p, price));
   for (const Rejected& r : search.rejected)
     json["rejected"].push_back(
         {{"plan", r.plan}, {"fits", r.fits}, {"why", r.why}, {"step_seconds", r.step}, {"memory", r.memory}});

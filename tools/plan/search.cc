@@ -244,17 +244,18 @@ class Searcher {
   }
 
   Search finish() {
-    const auto faster = [](const Planned& a, const Planned& b) { return a.cost.step < b.cost.step; };
+    const auto faster = [](const PricedCandidate& a, const PricedCandidate& b) { return a.cost.step < b.cost.step; };
     std::stable_sort(fits_.begin(), fits_.end(), faster);
-    std::stable_sort(misfits_.begin(), misfits_.end(),
-                     [](const Planned& a, const Planned& b) { return a.cost.memory() < b.cost.memory(); });
+    std::stable_sort(misfits_.begin(), misfits_.end(), [](const PricedCandidate& a, const PricedCandidate& b) {
+      return a.cost.memory() < b.cost.memory();
+    });
     if (fits_.empty() && !misfits_.empty()) {
       out_.least_memory = misfits_[0].cost.memory();
       out_.least_plan = misfits_[0].candidate.text();
     }
     // The best plans by closed forms are simulated. Closed forms compare the other plans with the best simulated plan.
     struct Simulated {
-      Planned plan;
+      PricedCandidate plan;
       StepCost closed;
     };
     std::vector<Simulated> first;
@@ -267,7 +268,7 @@ class Searcher {
     std::stable_sort(first.begin(), first.end(),
                      [&](const Simulated& a, const Simulated& b) { return faster(a.plan, b.plan); });
     for (size_t i = 0; i < fits_.size(); ++i) {
-      const Planned& p = i < first.size() ? first[i].plan : fits_[i];
+      const PricedCandidate& p = i < first.size() ? first[i].plan : fits_[i];
       if (i < keep_) out_.best.push_back(p);
       if (i == 0) continue;
       const StepCost& best = i < first.size() ? first[0].plan.cost : first[0].closed;
@@ -278,7 +279,7 @@ class Searcher {
            .step = p.cost.step,
            .memory = p.cost.memory()});
     }
-    for (const Planned& p : misfits_)
+    for (const PricedCandidate& p : misfits_)
       out_.rejected.push_back(
           {.plan = p.candidate.text(),
            .why = str_cat("needs ", bytes_text(p.cost.memory()), " of ", bytes_text(s_.usable_memory()), ": state ",
@@ -293,8 +294,8 @@ class Searcher {
   const Workload& s_;
   const Fixed& f_;
   const size_t keep_;
-  std::vector<Planned> fits_, misfits_;    // the best candidate of each mesh; if none fits, the smallest
-  std::map<std::string, double> bubbles_;  // simulated bubbles, by the text that all splits share
+  std::vector<PricedCandidate> fits_, misfits_;  // the best candidate of each mesh; if none fits, the smallest
+  std::map<std::string, double> bubbles_;        // simulated bubbles, by the text that all splits share
   std::chrono::steady_clock::time_point tell_at_ = std::chrono::steady_clock::now() + std::chrono::seconds(2);
   Search out_;
 };

@@ -8,7 +8,7 @@
 
 namespace weft::planner {
 
-struct Planned {
+struct PricedCandidate {
   Candidate candidate;
   StepCost cost;
 };
@@ -21,8 +21,8 @@ struct Rejected {
 };
 
 struct Search {
-  std::vector<Planned> best;       // the fastest fitting plan of each mesh, the fastest first; times are simulated
-  std::vector<Rejected> rejected;  // other meshes, the fastest first; then meshes that do not fit, by memory
+  std::vector<PricedCandidate> best;  // the fastest fitting plan of each mesh, the fastest first; times are simulated
+  std::vector<Rejected> rejected;     // other meshes, the fastest first; then meshes that do not fit, by memory
   int64_t candidates = 0, uneven = 0;
   int64_t too_large = 0;    // candidates that do not fit, by their memory or its bound
   double least_memory = 0;  // least memory of all candidates, if none fits

@@ -38,7 +38,7 @@ struct Exhaustive {
   const Workload& w;
   int64_t candidates = 0, uneven = 0;
   std::set<std::pair<std::string, double>> plans = {};  // plan and memory
-  std::optional<Planned> fastest = {}, smallest = {};
+  std::optional<PricedCandidate> fastest = {}, smallest = {};
 
   void price(const Candidate& c) {
     ++candidates;
@@ -114,7 +114,7 @@ TEST(Search, FindsWhatAnExhaustiveSearchFinds) {
     all.run();
     const Search s = search_plans(w, {}, 1);
     std::set<std::pair<std::string, double>> plans;
-    for (const Planned& p : s.best) plans.emplace(p.candidate.text(), p.cost.memory());
+    for (const PricedCandidate& p : s.best) plans.emplace(p.candidate.text(), p.cost.memory());
     for (const Rejected& r : s.rejected) {
       plans.emplace(r.plan, r.memory);
       ++(r.fits ? fitting : misfits);
@@ -132,7 +132,7 @@ TEST(Search, TimesOfTheBestAreSimulated) {
   const Workload w = on_h100("llama-70b", 512, 512);
   const Search s = search_plans(w, {.schedule = "zb_h1"}, 20);
   ASSERT_EQ(s.best.size(), 20u);
-  for (const Planned& p : s.best) {
+  for (const PricedCandidate& p : s.best) {
     const StepCost whole = simulated_cost(w, p.candidate);
     EXPECT_NEAR(p.cost.step, whole.step, 1e-12 * whole.step) << p.candidate.text();
     EXPECT_EQ(p.cost.bubble, whole.bubble) << p.candidate.text();

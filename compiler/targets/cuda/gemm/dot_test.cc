@@ -55,7 +55,7 @@ Tensor through_fake(const Tensor& a, const Tensor& b, const DotDims& dims, std::
   d.product.align_a = alignment_of(at[0]);
   d.product.align_b = alignment_of(at[1]);
   d.product.align_out = alignment_of(out.data);
-  const MatmulPlan* plan = lt.plan(d.product);
+  const PreparedMatmul* plan = lt.plan(d.product);
   EXPECT_TRUE(plan);
   if (plan) lt.run(*plan, {at[0], at[1], nullptr, out.data, nullptr, nullptr, nullptr}, nullptr);
   return result;

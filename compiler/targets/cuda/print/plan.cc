@@ -29,9 +29,9 @@ const std::string& loop_intrinsics(bool approximate) {
   return approximate ? all : exact;
 }
 
-CudaPlan plan(const loop_ir::Lowered& low, std::span<const loop_ir::ValueLayout> out, const DeviceLimits& device,
-              const PlanOptions& options) {
-  CudaPlan all;
+CudaLaunches plan(const loop_ir::Lowered& low, std::span<const loop_ir::ValueLayout> out, const DeviceLimits& device,
+                  const PlanOptions& options) {
+  CudaLaunches all;
   const Form form = form_of(low.kernel);
   PlanOptions plain = options;
   plain.notes = false;

@@ -67,7 +67,7 @@ struct CudaLaunch {
 };
 
 /// Launches in stream order.
-struct CudaPlan {
+struct CudaLaunches {
   std::vector<CudaLaunch> launches;
   int64_t scratch_bytes = 0;  // 256-byte aligned; need not be cleared
   bool reads_bad = false;  // kBad is an int32 that the caller clears; kernels set it to 1 if an index is out of range
@@ -75,8 +75,8 @@ struct CudaPlan {
 
 /// The launches of a lowered group whose results have the layouts `out` (results that are sums over rows or of long
 /// rows: dense). Throws Error if no schedule fits the device (a row that is too long).
-CudaPlan plan(const loop_ir::Lowered& low, std::span<const loop_ir::ValueLayout> out, const DeviceLimits& device = {},
-              const PlanOptions& options = {});
+CudaLaunches plan(const loop_ir::Lowered& low, std::span<const loop_ir::ValueLayout> out,
+                  const DeviceLimits& device = {}, const PlanOptions& options = {});
 
 /// The device functions of generated loops (loops.inc), with which the text of every kernel starts; approximate: also
 /// approximations.inc.

@@ -44,7 +44,7 @@ Traffic check(const std::string& name, const TensorFn& fn, const std::vector<In>
   const loop_ir::Lowered low = loop_ir::lower_group(*graph, ins, outs, {});
   DeviceLimits device;
   device.max_shared_bytes = 227 * 1024;
-  const CudaPlan p = plan(low, outs, device);
+  const CudaLaunches p = plan(low, outs, device);
   const Traffic t = traffic_of(low, p.launches[0], device);
   if (std::getenv("WEFT_SHOW"))
     printf("%-30s %.1f MB, moved %.1f, under way %.2f; %lld blocks of %d  %s\n", name.c_str(), t.arguments / 1e6,

@@ -288,14 +288,14 @@ class ProductOperation final : public DeviceOperation {
     const int64_t limit = blas_workspace(shape_);
     int64_t bytes = limit;
     if (options_.gpu) {
-      const MatmulPlan* p = blas_of(*options_.gpu).plan(shape_, limit);
+      const PreparedMatmul* p = blas_of(*options_.gpu).plan(shape_, limit);
       // Our own kernel computes products that cuBLASLt refuses.
       if (!p && !lt_) return gemm(dense(), "dot");
       if (p) bytes = p->workspace;
     }
     blas_scratch_ = scratch(bytes);
   }
-  const MatmulPlan* plan_of(CublasLt& blas) const;
+  const PreparedMatmul* plan_of(CublasLt& blas) const;
   void run_blas(const Addresses& at, void* out, Stream& stream) const;
   void run_gemm(const Addresses& at, void* out, Stream& stream, SourceLine line) const;
 
@@ -318,11 +318,11 @@ class ProductOperation final : public DeviceOperation {
   std::optional<LtEpilogue> lt_;
   int64_t workspace_ = 0;
   // The plan from the cuBLASLt that ran it last, so that it is looked up once.
-  mutable std::atomic<const MatmulPlan*> plan_{nullptr};
+  mutable std::atomic<const PreparedMatmul*> plan_{nullptr};
   mutable std::atomic<uint64_t> plan_serial_{0};
 };
 
-const MatmulPlan* ProductOperation::plan_of(CublasLt& blas) const {
+const PreparedMatmul* ProductOperation::plan_of(CublasLt& blas) const {
   if (plan_serial_.load(std::memory_order_acquire) != blas.serial()) {
     plan_.store(blas.plan(shape_, blas_workspace(shape_)), std::memory_order_relaxed);
     plan_serial_.store(blas.serial(), std::memory_order_release);
@@ -374,7 +374,7 @@ void ProductOperation::enqueue(const Addresses& at, Stream& stream, SourceLine l
 void ProductOperation::run_blas(const Addresses& at, void* out, Stream& stream) const {
   CublasLt& blas = blas_of(stream.gpu());
   stream.gpu().make_current();
-  const MatmulPlan* plan = plan_of(blas);
+  const PreparedMatmul* plan = plan_of(blas);
   WEFT_CHECK_AS(kUnimplemented, plan, name_, ": cuBLASLt has no product of ", shape_.in, " [", shape_.batch, ", ",
                 shape_.m, ", ", shape_.k, "] x [", shape_.k, ", ", shape_.n, "] into ", shape_.out, " on ",
                 stream.gpu().properties().name);

@@ -75,7 +75,7 @@ GroupLaunches::GroupLaunches(const loop_ir::Lowered& low, std::span<const loop_i
   options.notes = false;
   options.approximate = approximate;
   options.symbol = kPlaceholder;
-  CudaPlan p = plan(low, out, limits, options);
+  CudaLaunches p = plan(low, out, limits, options);
   for (CudaLaunch& l : p.launches)
     if (!l.empty()) add(low, std::move(l), kernels);
   scratch_bytes_ = p.scratch_bytes;

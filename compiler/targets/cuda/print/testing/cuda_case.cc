@@ -137,7 +137,7 @@ Memory by_interpreter(const CudaCase& c) {
   return m;
 }
 
-Memory by_emulation(const CudaCase& c, const CudaPlan& plan, Emulated& emulated) {
+Memory by_emulation(const CudaCase& c, const CudaLaunches& plan, Emulated& emulated) {
   Memory m = memory_of(c);
   if (c.in_place) {
     std::vector<bool> taken(m.in.size());
@@ -253,7 +253,7 @@ CudaCase case_of(const codegen::KernelCase& c) {
   return r;
 }
 
-CudaPlan plan_of(const CudaCase& c, const std::string& symbol) {
+CudaLaunches plan_of(const CudaCase& c, const std::string& symbol) {
   PlanOptions options;
   options.symbol = symbol;
   options.wide = c.wide;
@@ -267,7 +267,7 @@ CudaPlan plan_of(const CudaCase& c, const std::string& symbol) {
 
 std::vector<std::string> faults(const std::vector<CudaCase>& cases,
                                 const std::function<std::string(std::string)>& change) {
-  std::vector<CudaPlan> plans;
+  std::vector<CudaLaunches> plans;
   std::vector<Kernel> kernels;
   for (const CudaCase& c : cases) {
     plans.push_back(plan_of(c, str_cat("k", plans.size())));
@@ -289,7 +289,7 @@ std::vector<std::string> faults(const std::vector<CudaCase>& cases,
 }
 
 std::vector<std::string> differences(const std::vector<CudaCase>& cases, uint64_t seed) {
-  std::vector<CudaPlan> plans;
+  std::vector<CudaLaunches> plans;
   std::vector<Kernel> kernels;
   for (const CudaCase& c : cases) {
     plans.push_back(plan_of(c, str_cat("k", plans.size())));

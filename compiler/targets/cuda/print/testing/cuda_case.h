@@ -28,7 +28,7 @@ struct CudaCase {
 CudaCase case_of(const codegen::KernelCase& c);
 
 /// The plan of a case. The symbols of its kernels start with `symbol`.
-CudaPlan plan_of(const CudaCase& c, const std::string& symbol);
+CudaLaunches plan_of(const CudaCase& c, const std::string& symbol);
 
 /// Runs all cases with both (one compilation). Returns the first difference or fault of each case that has one, by
 /// name.
