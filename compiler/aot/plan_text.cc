@@ -5,194 +5,65 @@
 #include "compiler/loop_ir/fused.h"
 #include "compiler/loop_ir/prologue.h"
 #include "compiler/targets/cpu/run/fused_kernel.h"
-#include "framework/ir/text_reader.h"
+#include "framework/io/text_fields.h"
 
-namespace weft::internal {
-namespace {
+namespace weft {
 
-constexpr const char* kHomeNames[kHomes] = {"arena", "folded", "argument", "cell", "cell_new", "output", "captured"};
+namespace loop_ir {
 
-// Writer and Reader have the same interface, so the functions below them define the content of a record only once.
-class Writer {
- public:
-  void line(const char* tag) { out_ += str_cat(out_.empty() ? "" : "\n", tag); }
-  template <class T>
-  void operator()(const char* label, const T& v) {
-    out_ += str_cat(' ', label, ' ');
-    put(v);
-  }
-  /// A list of records, one per line.
-  template <class List, class F>
-  void list(const char* tag, const List& values, F&& each) {
-    line(tag);
-    out_ += str_cat(' ', values.size());
-    for (const auto& v : values) {
-      line("  ");
-      each(v);
-    }
-  }
-  std::string text() { return std::move(out_) + "\n"; }
-
- private:
-  void put(bool v) { out_ += v ? "1" : "0"; }
-  void put(double v) { out_ += exact(v); }
-  void put(const std::string& v) { out_ += quoted(v); }
-  void put(Home v) { out_ += kHomeNames[static_cast<int>(v)]; }
-  void put(DType v) { out_ += to_string_view(v); }
-  template <class T>
-  requires std::is_integral_v<T>
-  void put(T v) { out_ += str_cat(v); }
-  template <class T>
-  requires std::is_enum_v<T>
-  void put(T v) { out_ += str_cat(static_cast<int>(v)); }
-  void put(const Shape& v) { put_all(v); }
-  template <class T>
-  void put(const std::vector<T>& v) {
-    put_all(v);
-  }
-  void put_all(const auto& values) {
-    out_ += '[';
-    bool first = true;
-    for (const auto& v : values) {
-      if (!first) out_ += ", ";
-      first = false;
-      put(v);
-    }
-    out_ += ']';
-  }
-
-  std::string out_;
-};
-
-class Reader : TextReader {
- public:
-  explicit Reader(std::string_view text) : TextReader(text) {}
-
-  void line(const char* tag) { keyword(tag); }
-  template <class T>
-  void operator()(const char* label, T& v) {
-    keyword(label);
-    get(v);
-  }
-  template <class List, class F>
-  void list(const char* tag, List& values, F&& each) {
-    keyword(tag);
-    const int64_t n = index(int64_t{1} << 30, "records");
-    for (int64_t i = 0; i < n; ++i) {
-      values.push_back({});
-      each(values[static_cast<int>(i)]);
-    }
-  }
-  void end() {
-    skip();
-    if (pos_ < text_.size()) fail("the end of the text");
-  }
-
- private:
-  void get(bool& v) { v = integer() != 0; }
-  void get(double& v) {
-    v = std::visit([](auto x) { return static_cast<double>(x); }, number());
-  }
-  void get(std::string& v) { v = string(); }
-  void get(Home& v) {
-    const std::string_view w = word();
-    for (int h = 0; h < kHomes; ++h)
-      if (w == kHomeNames[h]) return void(v = static_cast<Home>(h));
-    fail(quoted(w), "a memory kind");
-  }
-  void get(DType& v) {
-    const std::string_view w = word();
-    for (int t = 0; t < kNumDTypes; ++t)
-      if (w == to_string_view(static_cast<DType>(t))) return void(v = static_cast<DType>(t));
-    fail(quoted(w), "a dtype");
-  }
-  template <class T>
-  requires std::is_integral_v<T>
-  void get(T& v) { v = static_cast<T>(integer()); }
-  template <class T>
-  requires std::is_enum_v<T>
-  void get(T& v) { v = static_cast<T>(integer()); }
-  void get(Shape& v) { get_all<int64_t>(v); }
-  template <class T>
-  void get(std::vector<T>& v) {
-    get_all<T>(v);
-  }
-  template <class T>
-  void get_all(auto& values) {
-    expect('[');
-    while (!take(']')) {
-      if (!values.empty()) expect(',');
-      T v{};
-      get(v);
-      values.push_back(v);
-    }
-  }
-};
-
-void visit(auto& a, auto& p, const BufferPlace*) {
-  a("buffer", p.buffer);
-  a("at", p.offset);
-  a("of", p.type.dtype);
-  a("shape", p.type.shape);
-  a("strides", p.strides);
+template <class V>
+void fields(V& v, Finish& f) {
+  v("slot", f.slot), v("output", f.output), v("rd", f.rd), v("type", f.type);
 }
 
-void visit(auto& a, auto& b, const PlanBuffer*) {
-  a("home", b.home);
-  a("index", b.index);
-  a("bytes", b.bytes);
-  a("at", b.offset);
-  a("first", b.first);
-  a("last", b.last);
-}
-
-void visit(auto& a, auto& c, const PlanCell*) {
-  a("used", c.used);
-  a("read", c.read);
-  a("written", c.written);
-  a("first_write", c.first_write);
-  a("direct", c.direct);
-}
-
-void visit(auto& a, auto& f, const loop_ir::Finish*) {
-  a("slot", f.slot);
-  a("output", f.output);
-  a("rd", f.rd);
-  a("type", f.type);
-}
-
-void visit(auto& a, auto& b, const loop_ir::Bound*) {
-  a("output", b.output);
-  a("index", b.index);
-  a("offset", b.offset);
-  a("strides", b.strides);
-  a("index_stride", b.index_stride);
+template <class V>
+void fields(V& v, Bound& b) {
+  v("output", b.output), v("index", b.index), v("offset", b.offset), v("strides", b.strides);
+  v("index_stride", b.index_stride);
 }
 
 // The part of a kernel's loop IR that its driver reads.
-void visit(auto& a, auto& low, const loop_ir::Lowered*) {
-  auto& k = low.kernel;
-  a("mode", k.mode);
-  a("axes", k.axes);
-  a("params", low.params);
-  a("kept", k.kept);
-  a("columns", k.columns);
-  a("partials", k.partials);
-  a("extents", low.extents);
-  a("dot", low.dot);
-  a("tile", low.tile);
-  a("flops", low.flops);
-  a("bytes", low.bytes);
-  auto each = [&]<class T>(T& v) { visit(a, v, static_cast<const std::remove_cv_t<T>*>(nullptr)); };
-  a.list("bound", low.bound, each);
-  a.list("finished_columns", low.columns, each);
-  a.list("finished_partials", low.partials, each);
+template <class V>
+void fields(V& v, Lowered& low) {
+  Kernel& k = low.kernel;
+  v("mode", k.mode), v("axes", k.axes), v("params", low.params), v("kept", k.kept), v("columns", k.columns);
+  v("partials", k.partials), v("extents", low.extents), v("dot", low.dot), v("tile", low.tile);
+  v("flops", low.flops), v("bytes", low.bytes), v("bound", low.bound), v("finished_columns", low.columns);
+  v("finished_partials", low.partials);
 }
 
-template <class T>
-void record(auto& a, T& v) {
-  visit(a, v, static_cast<const std::remove_cv_t<T>*>(nullptr));
+}  // namespace loop_ir
+
+namespace internal {
+
+constexpr std::string_view kHomeNames[] = {"arena", "folded", "argument", "cell", "cell_new", "output", "captured"};
+static constexpr int count_of(Home) { return kHomes; }
+static constexpr std::string_view to_string_view(Home h) { return kHomeNames[static_cast<int>(h)]; }
+
+template <class V>
+void fields(V& v, BufferPlace& p) {
+  v("buffer", p.buffer), v("at", p.offset), v("of", p.type.dtype), v("shape", p.type.shape), v("strides", p.strides);
 }
+
+template <class V>
+void fields(V& v, PlanBuffer& b) {
+  v("home", b.home), v("index", b.index), v("bytes", b.bytes), v("at", b.offset), v("first", b.first);
+  v("last", b.last);
+}
+
+template <class V>
+void fields(V& v, PlanCell& c) {
+  v("used", c.used), v("read", c.read), v("written", c.written), v("first_write", c.first_write);
+  v("direct", c.direct);
+}
+
+template <class V>
+void fields(V& v, PlanOutput& o) {
+  v("kind", o.kind), v("index", o.index);
+  fields(v, o.place);
+}
+
+namespace {
 
 // A launch, with the index of its kernel.
 struct LaunchText {
@@ -200,14 +71,11 @@ struct LaunchText {
   int32_t kernel = -1;
 };
 
-void visit(auto& a, auto& t, const LaunchText*) {
-  auto& l = t.launch;
-  a("node", l.node);
-  a("copy", l.copy);
-  a("kernel", t.kernel);
-  a("workspace", l.workspace);
-  a.list("in", l.in, [&](auto& p) { record(a, p); });
-  a.list("out", l.out, [&](auto& p) { record(a, p); });
+template <class V>
+void fields(V& v, LaunchText& t) {
+  Launch& l = t.launch;
+  v("node", l.node), v("copy", l.copy), v("kernel", t.kernel), v("workspace", l.workspace);
+  v("in", l.in), v("out", l.out);
 }
 
 struct KernelText {
@@ -221,39 +89,30 @@ struct KernelText {
   std::vector<BufferPlace> in;  // types and strides with which the operands were lowered
 };
 
-void visit(auto& a, auto& k, const KernelText*) {
-  a("name", k.name);
-  a("node", k.node);
-  a("part", k.part);
-  a("parts", k.parts);
-  a("reduces", k.reduces);
-  a("dtypes", k.dtypes);
-  record(a, k.lowered);
-  a.list("operands", k.in, [&](auto& p) { record(a, p); });
-}
-
-void visit(auto& a, auto& o, const PlanOutput*) {
-  a("kind", o.kind);
-  a("index", o.index);
-  record(a, o.place);
+template <class V>
+void fields(V& v, KernelText& k) {
+  v("name", k.name), v("node", k.node), v("part", k.part), v("parts", k.parts), v("reduces", k.reduces);
+  v("dtypes", k.dtypes);
+  fields(v, k.lowered);
+  v("operands", k.in);
 }
 
 // The whole plan, with the texts of its kernels and launches.
-void visit_plan(auto& a, auto& plan, auto& kernels, auto& setup, auto& launches) {
-  auto each = [&](auto& v) { record(a, v); };
-  a.list("buffers", plan.buffers, each);
-  a.list("kernels", kernels, each);
-  a.list("setup", setup, each);
-  a.list("launches", launches, each);
-  a.list("results", plan.outputs, each);
-  a.list("cells", plan.cells, each);
-  a.line("sizes");
-  a("blocks", plan.output_blocks);
-  a("arena", plan.arena_bytes);
-  a("live", plan.live_bytes);
-  a("folded", plan.folded_bytes);
-  a("setup_workspace", plan.setup_workspace);
-  a("fixed", plan.fixed_bytes);
+struct PlanText {
+  MemoryPlan plan;
+  std::vector<KernelText> kernels;
+  std::vector<LaunchText> setup, launches;
+};
+
+template <class V>
+void fields(V& v, PlanText& t) {
+  MemoryPlan& plan = t.plan;
+  v.line("plan");
+  v("buffers", plan.buffers), v("kernels", t.kernels), v("setup", t.setup), v("launches", t.launches);
+  v("results", plan.outputs), v("cells", plan.cells);
+  v.line("sizes");
+  v("blocks", plan.output_blocks), v("arena", plan.arena_bytes), v("live", plan.live_bytes);
+  v("folded", plan.folded_bytes), v("setup_workspace", plan.setup_workspace), v("fixed", plan.fixed_bytes);
 }
 
 // Grows workspaces whose size depends on the number of threads.
@@ -305,7 +164,7 @@ std::string plan_to_text(const MemoryPlan& plan) {
     }
     return all;
   };
-  const std::vector<LaunchText> setup = texts(plan.setup), launches = texts(plan.launches);
+  PlanText all{plan, {}, texts(plan.setup), texts(plan.launches)};
   for (size_t i = 0; i < fused.size(); ++i) {
     KernelText& k = kernels[i];
     WEFT_BUG_IF(k.node < 0, "plan: no node has the body of kernel ", fused[i]->name());
@@ -317,20 +176,18 @@ std::string plan_to_text(const MemoryPlan& plan) {
         std::any_of(instrs.begin(), instrs.end(), [](const loop_ir::Instr& i) { return i.op == loop_ir::Op::kReduce; });
     for (const StridedView& v : fused[i]->in()) k.in.push_back({0, 0, {v.dtype, {}, v.shape}, v.strides});
   }
-  Writer w;
-  w.line("plan");
-  visit_plan(w, plan, kernels, setup, launches);
-  return w.text();
+  all.kernels = std::move(kernels);
+  io::TextFieldWriter writer;
+  fields(writer, all);
+  return writer.text();
 }
 
 MemoryPlan plan_from_text(std::string_view text, Ref<Graph> graph, std::span<const void* const> functions) {
-  MemoryPlan plan;
-  std::vector<KernelText> kernels;
-  std::vector<LaunchText> setup, launches;
-  Reader r(text);
-  r.line("plan");
-  visit_plan(r, plan, kernels, setup, launches);
-  r.end();
+  PlanText all;
+  io::TextFieldReader reader(text);
+  fields(reader, all);
+  reader.end();
+  auto& [plan, kernels, setup, launches] = all;
   WEFT_CHECK(kernels.size() == functions.size(), "plan: ", kernels.size(), " kernels; got ", functions.size(),
              " functions");
   plan.graph = std::move(graph);
@@ -386,7 +243,8 @@ MemoryPlan plan_from_text(std::string_view text, Ref<Graph> graph, std::span<con
   make(setup, plan.setup);
   make(launches, plan.launches);
   fit_workspaces(plan);
-  return plan;
+  return std::move(plan);
 }
 
-}  // namespace weft::internal
+}  // namespace internal
+}  // namespace weft

@@ -34,6 +34,21 @@ TEST(MachineFile, IsReadAsItWasWritten) {
   EXPECT_EQ(machine_to_json(machine_from_json(inside, "text")), machine_to_json(m));
 }
 
+TEST(MachineFile, IsWrittenByteForByte) {
+  EXPECT_EQ(machine_to_json(made()),
+            R"({"name":"mine","bytes":20000000000.0,"flops":50000000000.0,"products":100000000000.0,)"
+            R"("products16":200000000000.0,"launch":1e-06,"reached":1.0,"memory":8000000000.0,"memory_rates":[)"
+            R"({"bytes":32768.0,"read":400000000000.0,"write":200000000000.0,"copy":300000000000.0},)"
+            R"({"bytes":33554432.0,"read":20000000000.0,"write":10000000000.0,"copy":15000000000.0}],)"
+            R"("product_shares":[{"side":16.0,"f32":0.25,"bits16":0.125},{"side":64.0,"f32":0.5,"bits16":0.75}],)"
+            R"("attention_shares":[{"side":32.0,"f32":0.5,"bits16":0.25}]})");
+  EXPECT_EQ(machine_to_json(machine_preset("h100-sxm")),
+            R"({"name":"h100-sxm","bytes":3000000000000.0,"flops":67000000000000.0,"products":67000000000000.0,)"
+            R"("products_tf32":494700000000000.0,"products16":989500000000000.0,"products64":66900000000000.0,)"
+            R"("products8":1.979e+15,"launch":2e-06,"reached":0.7,"memory":80000000000.0,"multiprocessors":132,)"
+            R"("l2":50000000.0,"hbm_stacks":5,"watts":700.0})");
+}
+
 TEST(MachineFile, TakesWhatItLeavesOutFromAPreset) {
   const Machine m = machine_from_json(R"({"like": "h100-sxm", "bytes": 4e12})", "text");
   EXPECT_EQ(m.bytes, 4e12);
@@ -47,7 +62,7 @@ TEST(MachineFile, DamagedOnesGetOneSentence) {
   const std::pair<const char*, const char*> cases[] = {
       {"[]", "m: got array; need an object with the rates of a machine"},
       {R"({"machine": 3})", "m: got number; need an object with the rates of a machine"},
-      {R"({"byte": 3})", R"(m: got "byte"; need members of name, like, about, memory_rates, product_shares,)"},
+      {R"({"byte": 3})", R"(m: got "byte"; need members of like, about, name, bytes, flops, products,)"},
       {R"({"bytes": "3"})", R"("bytes")"},
       {R"({"bytes": 4e12})", R"(m: has no "like" and no "links"; need "like" with a preset)"},
       {R"({"links": {"node": 8, "inner_bus": 1e11, "outer_bus": 1e10}})", "m: machine 'm': bytes is 0; need"},
@@ -72,7 +87,7 @@ TEST(MachineFile, DamagedOnesGetOneSentence) {
       {R"({"like": "cpu", "links": {"inner_bus": 0}})",
        "m: machine 'm': links.inner_bus is 0; need a finite number above 0"},
       {R"({"links": {"speed": 0}})", R"(m: links: got "speed"; need members of node, inner_hop, inner_bus)"},
-      {R"({"links": {"node": -1}})", R"(m: links: "node" is -1; need a number from 0)"},
+      {R"({"links": {"node": -1}})", R"(m: links: "node" is -1; need a whole number from 0)"},
       {R"({"links": {"inner_reduce": [{"size": 2}]}})", R"(m: links: inner_reduce 0: "latency" is missing)"},
       {R"({"links": 1})", "m: links is number; need an object"},
       {R"({"theoretical": {"bits": 1}})", R"(m: theoretical: got "bits"; need members of bytes)"},

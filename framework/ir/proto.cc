@@ -1,32 +1,24 @@
 // Graphs as protobuf (graph.proto): Graph::to_proto and parse_graph_proto. This is a separate library: steps that are
 // compiled ahead of time do not link protobuf.
+#include <climits>
 #include <cstring>
 
 #include "framework/ir/equal.h"
-#include "framework/ir/message_reader.h"
+#include "framework/ir/graph.pb.h"
+#include "framework/ir/graph_reader.h"
 #include "framework/ir/rewrite.h"
 #include "framework/ir/text.h"
 
 namespace weft {
-namespace internal {
+namespace {
+
+// ---- writing ----
 
 void write_type(const TensorType& t, TypeProto& p) {
   p.set_dtype(std::string(to_string_view(t.dtype)));
   p.set_device(t.device.to_string());
   p.mutable_shape()->Assign(t.shape.begin(), t.shape.end());
 }
-
-TensorType MessageReader::type(const TypeProto& p) const {
-  TensorType t{dtype_named(p.dtype()), device_named(p.device()), ints(p.shape())};
-  check_shape(t);
-  return t;
-}
-
-}  // namespace internal
-
-namespace {
-
-// ---- writing ----
 
 void write(Value v, ValueProto& p) {
   p.set_node(v.node);
@@ -55,7 +47,7 @@ void write(const Node& n, NodeProto& p) {
   p.set_op(n.op->name);
   for (Value v : n.inputs) write(v, *p.add_inputs());
   for (const Attrs::Entry& e : n.attrs.entries()) write(e, *p.add_attrs());
-  for (const TensorType& t : n.outputs) internal::write_type(t, *p.add_outputs());
+  for (const TensorType& t : n.outputs) write_type(t, *p.add_outputs());
   if (n.line.line) {
     p.set_file(n.line.file);
     p.set_line(n.line.line);
@@ -68,7 +60,7 @@ void write(const Node& n, NodeProto& p) {
 
 void write(const Tensor& t, CapturedProto& p) {
   if (!t.defined()) return;
-  internal::write_type(t.type(), *p.mutable_type());
+  write_type(t.type(), *p.mutable_type());
   if (!internal::is_inline(t)) return;
   const Tensor host = internal::on_host(t);
   const StridedView v = host.view_for_kernel();
@@ -90,7 +82,7 @@ void write(const Graph& g, GraphProto& p) {
   for (const Ref<Cell>& c : g.cells) {
     CellProto& cell = *p.add_cells();
     cell.set_name(c->name);
-    internal::write_type(c->type, *cell.mutable_type());
+    write_type(c->type, *cell.mutable_type());
     cell.set_is_parameter(c->is_parameter);
     cell.set_requires_grad(c->requires_grad);
   }
@@ -107,17 +99,51 @@ void write(const Graph& g, GraphProto& p) {
 
 Value value(const ValueProto& p) { return {p.node(), p.index()}; }
 
-class Reader final : internal::MessageReader {
+class Reader final : internal::GraphReader {
  public:
-  explicit Reader(const OpTable& ops) : MessageReader("parse_graph_proto"), ops_(ops) {}
+  explicit Reader(const OpTable& ops) : ops_(ops) {}
 
   Ref<Graph> run(std::string_view bytes) {
-    const Ref<Graph> g = graph(message<GraphProto>(bytes, "GraphProto"));
+    GraphProto p;
+    if (bytes.size() > INT_MAX || !p.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())) || !p.end())
+      refuse(str_cat(bytes.size(), " bytes that are no complete message GraphProto"),
+             "all bytes that to_proto() returned");
+    const Ref<Graph> g = graph(p);
     internal::verify_read(*g, "parse_graph_proto");
     return g;
   }
 
  private:
+  std::string place() const final { return place_; }
+
+  // During its lifetime, errors name this part of the message too.
+  class Part {
+   public:
+    template <class... Ts>
+    explicit Part(Reader& r, const Ts&... name) : place_(r.place_), before_(place_.size()) {
+      place_ += str_cat(name..., ": ");
+    }
+    ~Part() { place_.resize(before_); }
+    Part(const Part&) = delete;
+
+   private:
+    std::string& place_;
+    size_t before_;
+  };
+
+  TensorType type(const TypeProto& p) const {
+    TensorType t{dtype_named(p.dtype()), device_named(p.device()), ints(p.shape())};
+    check_shape(t);
+    return t;
+  }
+  template <class Integers>
+  Shape ints(const Integers& values) const {
+    if (values.size() > kMaxDims) refuse(str_cat(values.size(), " integers"), str_cat("at most ", kMaxDims));
+    Shape s;
+    for (int64_t v : values) s.push_back(v);
+    return s;
+  }
+
   // Checks the rules that verify_read() does not see or relies on: names, counts, operands that exist, elements,
   // nesting.
   Ref<Graph> graph(const GraphProto& p) {
@@ -210,6 +236,7 @@ class Reader final : internal::MessageReader {
   }
 
   const OpTable& ops_;
+  std::string place_ = "parse_graph_proto: ";
 };
 
 }  // namespace
@@ -217,7 +244,11 @@ class Reader final : internal::MessageReader {
 std::string Graph::to_proto() const {
   GraphProto p;
   write(*this, p);
-  return internal::bytes_of(p, "to_proto: the graph");
+  p.set_end(true);
+  std::string bytes;
+  WEFT_CHECK(p.ByteSizeLong() <= INT_MAX && p.SerializeToString(&bytes), "to_proto: the graph has ", p.ByteSizeLong(),
+             " bytes as protobuf; need at most ", INT_MAX);
+  return bytes;
 }
 
 Ref<Graph> parse_graph_proto(std::string_view bytes, const OpTable& ops) { return Reader(ops).run(bytes); }

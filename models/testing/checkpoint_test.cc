@@ -92,11 +92,11 @@ TEST(Checkpoint, FieldsThatAreNotAllowedAreNamed) {
       {"moe", "top_k", "\"60000\"", "top_k 60000 of 8 experts"},
       {"moe", "score", "\"hardmax\"", "config: field 'score' is 'hardmax'; need one of softmax,sigmoid"},
       {"gpt", "format", "2", "\"format\" is 2; this program reads 1"},
-      {"gpt", "step", "-1", "\"step\" is -1; need 0 or more"},
+      {"gpt", "step", "-1", "\"step\" is -1; need a whole number, 0 or more"},
       {"gpt", "samples", "1.5", "\"samples\" is number; need a whole number"},
-      {"gpt", "seed", "\"7x\"", "\"seed\" is '7x'; need a whole number, 0 or more"},
+      {"gpt", "seed", "\"7x\"", "\"seed\" is \"7x\"; need a whole number, 0 or more"},
       {"gpt", "loss_scale", "0", "\"loss_scale\" is 0; need a number above 0"},
-      {"gpt", "good_steps", "-7", "\"good_steps\" is -7; need 0 or more"},
+      {"gpt", "good_steps", "-7", "\"good_steps\" is -7; need a whole number, 0 or more"},
       {"gpt", "family", "\"llama\"", "\"family\" is 'llama'; need 'gpt'"},
   };
   for (const auto& c : cases) {
@@ -106,6 +106,39 @@ TEST(Checkpoint, FieldsThatAreNotAllowedAreNamed) {
     EXPECT_EQ(error.find(path + ": "), 0u) << error;
     EXPECT_NE(error.find(c.error), error.npos) << error;
   }
+}
+
+TEST(Checkpoint, TheStateIsWrittenByteForByte) {
+  const std::string dir = fresh("bytes");
+  const TrainState state{.step = 12,
+                         .samples = 48,
+                         .metrics_bytes = 2345,
+                         .seed = 18446744073709551615u,
+                         .loss_scale = 65536,
+                         .good_steps = 7,
+                         .family = "gpt",
+                         .model = {{"dim", "128"}, {"dropout", "0.1"}},
+                         .run = {{"lr", "0.001"}}};
+  const std::string text = io::read_file(train::save_checkpoint(dir, state, {}, {}, 0) + "/state.json");
+  EXPECT_EQ(text.substr(0, text.find("    \"model\": \"")), R"({
+  "format": 1,
+  "step": 12,
+  "samples": 48,
+  "metrics_bytes": 2345,
+  "seed": "18446744073709551615",
+  "loss_scale": 65536.0,
+  "good_steps": 7,
+  "family": "gpt",
+  "model": {
+    "dim": "128",
+    "dropout": "0.1"
+  },
+  "run": {
+    "lr": "0.001"
+  },
+  "tensors": {
+)");
+  EXPECT_NE(text.find("\"\n  },\n  \"xxh3\": \""), text.npos) << text;
 }
 
 TEST(Checkpoint, AChecksumProtectsTheState) {

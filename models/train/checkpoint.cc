@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
 #include <cstring>
 #include <set>
 
@@ -10,15 +9,22 @@
 #include "framework/dispatch/torn.h"
 #include "framework/io/checksum.h"
 #include "framework/io/file.h"
-#include "framework/io/json.h"
+#include "framework/io/json_fields.h"
 
 namespace weft::train {
+
+template <class V>
+void fields(V& v, TrainState& s) {
+  v("step", s.step, io::kNotNegative), v("samples", s.samples, io::kNotNegative);
+  v("metrics_bytes", s.metrics_bytes, io::kNotNegative), v("seed", s.seed);
+  v("loss_scale", s.loss_scale, io::kPositive), v("good_steps", s.good_steps, io::kNotNegative);
+  v("family", s.family), v("model", s.model), v("run", s.run), v("tensors", s.tensors, io::if_set(0));
+}
+
 namespace {
 
 constexpr int64_t kFormat = 1;
 constexpr const char* kChecksum = "xxh3";
-constexpr std::string_view kFields[] = {"format",     "step",   "samples", "metrics_bytes", "seed",    "loss_scale",
-                                        "good_steps", "family", "model",   "run",           "tensors", kChecksum};
 
 // N of "step_N", or -1.
 int64_t step_of(const std::string& name) {
@@ -60,22 +66,6 @@ std::vector<io::NamedView> views(const NamedCells& cells, std::vector<Tensor>* a
     v.push_back({name, alive->back().view_for_kernel()});
   }
   return v;
-}
-
-io::OrderedJson to_json(const std::map<std::string, std::string>& m) {
-  io::OrderedJson j = io::OrderedJson::object();
-  for (auto& [k, v] : m) j[k] = v;
-  return j;
-}
-
-std::map<std::string, std::string> to_map(const io::Json& j, const std::string& what) {
-  WEFT_CHECK_AS(kDataLoss, j.is_object(), what, " is ", j.type_name(), "; need an object");
-  std::map<std::string, std::string> m;
-  for (auto& [k, v] : j.items()) {
-    WEFT_CHECK_AS(kDataLoss, v.is_string(), what, ": \"", k, "\" is ", v.type_name(), "; need a string");
-    m[k] = v.get<std::string>();
-  }
-  return m;
 }
 
 // state.json keeps the name that a flag had when the format was made.
@@ -159,19 +149,12 @@ std::string save_checkpoint(const std::string& dir, const TrainState& state, con
     io::AtomicFolder folder(path);
     io::write_safetensors_folder(folder.folder(), "model", model_views, {{"format", "pt"}});
     io::write_safetensors_folder(folder.folder(), "optimizer", optimizer_views);
-    io::OrderedJson j;
-    j["format"] = kFormat;
-    j["step"] = state.step;
-    j["samples"] = state.samples;
-    j["metrics_bytes"] = state.metrics_bytes;
-    j["seed"] = std::to_string(state.seed);
-    j["loss_scale"] = state.loss_scale;
-    j["good_steps"] = state.good_steps;
-    j["family"] = state.family;
-    j["model"] = to_json(state.model);
-    j["run"] = to_json(renamed(state.run, kMicrobatches[0], kMicrobatches[1]));
+    TrainState written = state;
+    written.run = renamed(state.run, kMicrobatches[0], kMicrobatches[1]);
     for (const char* stem : {"model", "optimizer"})
-      j["tensors"][stem] = tensors_checksum(io::SafetensorsModel(tensors_path(folder.folder(), stem)));
+      written.tensors[stem] = tensors_checksum(io::SafetensorsModel(tensors_path(folder.folder(), stem)));
+    io::OrderedJson j{{"format", kFormat}};
+    io::add_fields(written, j);
     j[kChecksum] = checksum_of(io::parse_json(io::write_json(j), path));
     io::write_file_atomic(state_path(folder.folder()), io::write_json(j, 2) + "\n");
     folder.commit();
@@ -209,31 +192,9 @@ TrainState read_state(const std::string& folder) {
     WEFT_CHECK_AS(kDataLoss, io::json_get<std::string>(j, kChecksum, path) == checksum_of(j), path,
                   ": the file is damaged or was edited: its checksum differs; remove \"", kChecksum,
                   "\" to read it as it is");
-  for (const auto& [key, value] : j.items())
-    WEFT_CHECK_AS(kDataLoss, std::find(std::begin(kFields), std::end(kFields), key) != std::end(kFields), path,
-                  ": unknown field \"", key, "\"; the file is damaged, or a later version wrote it");
-  const auto not_negative = [&](const char* key) {
-    const int64_t n = io::json_get<int64_t>(j, key, path);
-    WEFT_CHECK_AS(kDataLoss, n >= 0, path, ": \"", key, "\" is ", n, "; need 0 or more");
-    return n;
-  };
   TrainState s;
-  s.step = not_negative("step");
-  s.samples = not_negative("samples");
-  s.metrics_bytes = not_negative("metrics_bytes");
-  const std::string seed = io::json_get<std::string>(j, "seed", path);
-  const char* end = seed.data() + seed.size();
-  const auto r = std::from_chars(seed.data(), end, s.seed);
-  WEFT_CHECK_AS(kDataLoss, r.ec == std::errc() && r.ptr == end, path, ": \"seed\" is '", seed,
-                "'; need a whole number, 0 or more");
-  s.loss_scale = io::json_get<double>(j, "loss_scale", path);
-  WEFT_CHECK_AS(kDataLoss, s.loss_scale > 0 && std::isfinite(s.loss_scale), path, ": \"loss_scale\" is ", s.loss_scale,
-                "; need a number above 0");
-  s.good_steps = not_negative("good_steps");
-  s.family = io::json_get<std::string>(j, "family", path);
-  s.model = to_map(io::json_member(j, "model", path), path + ": \"model\"");
-  s.run = renamed(to_map(io::json_member(j, "run", path), path + ": \"run\""), kMicrobatches[1], kMicrobatches[0]);
-  if (j.contains("tensors")) s.tensors = to_map(j["tensors"], path + ": \"tensors\"");
+  io::read_fields(s, j, path, {"format", kChecksum}, "; the file is damaged, or a later version wrote it");
+  s.run = renamed(std::move(s.run), kMicrobatches[1], kMicrobatches[0]);
   return s;
 }
 

@@ -122,7 +122,7 @@ LAYERS = {
     # Collectives for programs written by hand.
     "distributed": room(["ops/core"], wing = True),
 
-    "models/nn": room(["ops/composite", "framework/autodiff"], planning = True),
+    "models/nn": room(["ops/composite", "framework/autodiff", "framework/io"], planning = True),
     "models/optim": room(["models/nn"], planning = True),
     "models/data": room(["ops/composite", "framework/io"]),
     "models/save": room(["models/optim", "framework/io"]),
