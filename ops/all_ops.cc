@@ -23,10 +23,12 @@ std::vector<const OpDef*>& registered() {
   static auto* wings = new std::vector<const OpDef*>;
   return *wings;
 }
+bool complete = false;  // all_ops() has returned the list
 
 }  // namespace
 
 void register_ops(std::span<const OpDef* const> family) {
+  WEFT_BUG_IF(complete, "register_ops() after all_ops()");
   registered().insert(registered().end(), family.begin(), family.end());
 }
 
@@ -55,6 +57,7 @@ std::span<const OpDef* const> all_ops() {
                         autodiff_ops(),
                         std::span<const OpDef* const>(registered())})
       v->insert(v->end(), family.begin(), family.end());
+    complete = true;
     return v;
   }();
   return *all;

@@ -36,7 +36,7 @@ double roofline_seconds(const Machine& machine, const Cost& work, const ProductS
 /// Seconds of a kernel of its own: its roofline and the launch.
 double launch_seconds(const Machine& machine, const Cost& work, const ProductShape& shape = {});
 
-/// Operations on each element at which a kernel that moves `bytes` for it takes `times` as long as the move alone.
+/// Operations on each element that make a kernel take `times` as long as moving the element's `bytes` alone.
 double operations_for(const Machine& machine, double bytes, double times);
 
 /// Shares of the whole time once each kind of work k, which takes shares[k] of it, runs speedups[k] times as fast

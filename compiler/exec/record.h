@@ -125,9 +125,8 @@ struct StepRecord {
   Sum sum(WorkClass kind) const;
   Sum sum(Phase phase) const;
 
-  /// JSON: {"title"?, "device", "mesh"?, "rank"?, "machine", "passes": [...], "launches": [...], "kernels": [...], "missed": [...],
-  /// "buffers": [...], "step_us"?, "peak_bytes",
-  /// "measured_peak_bytes"?, "peak_launch", "at_peak"}.
+  /// JSON: {"title"?, "device", "mesh"?, "rank"?, "machine", "passes": [...], "launches": [...], "kernels": [...],
+  /// "missed": [...], "buffers": [...], "step_us"?, "peak_bytes", "measured_peak_bytes"?, "peak_launch", "at_peak"}.
   std::string to_json() const;
   /// The fields by the numbers of record_fields.cc (framework/io/byte_fields.h), as a protobuf message has them. It
   /// contains the machine's rates without the links.

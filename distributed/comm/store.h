@@ -25,7 +25,7 @@ class FolderStore final : public Store {
   explicit FolderStore(std::string folder);
   void set(const std::string& key, const std::string& value) override;
   std::string get(const std::string& key, Deadline deadline) override;
-  /// Makes a key one that is not set, if it is.
+  /// Removes a key if it is set.
   void remove(const std::string& key);
 
  private:

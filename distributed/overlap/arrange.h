@@ -27,8 +27,8 @@ struct CommunicationReport {
   OverlapSchedule plain, schedule;            // predicted times without overlap, and as arranged; without events
   std::vector<std::vector<int64_t>> buckets;  // sites of each bucket's members; the bucket keeps the first
   std::vector<std::string> notes;             // sentences for reports
-  /// "collectives: 60, after bucketing 34; memory before fusion 512 -> 640 bytes". Without times: plan/estimate.h
-  /// predicts those of the arranged graph, which the plan report shows.
+  /// "collectives: 60, after bucketing 34; memory before fusion 512 -> 640 bytes". Without
+  /// times: the plan report shows the times that plan/estimate.h predicts for the arranged graph.
   std::string to_string() const;
 };
 

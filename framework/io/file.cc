@@ -207,7 +207,7 @@ MappedFile::~MappedFile() {
 
 void MappedFile::advise(Advice advice) const {
   constexpr int kAdvice[] = {MADV_SEQUENTIAL, MADV_RANDOM};
-  // Only a hint: a kernel that refuses it changes nothing.
+  // The advice is only a hint: a kernel that refuses it changes nothing.
   if (data_) (void)::madvise(const_cast<std::byte*>(data_), size_, kAdvice[static_cast<int>(advice)]);
 }
 

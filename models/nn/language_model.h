@@ -165,8 +165,8 @@ struct ModelFamily {
   std::vector<std::string> presets;
   /// The configuration of a preset; throws, listing the presets, for another name.
   std::function<ConfigMap(const std::string& preset)> preset;
-  /// `config` with these fields, in the form of to_map(). Throws, naming the field and its allowed values, for an unknown
-  /// field and for a value that is not allowed.
+  /// `config` with these fields, in the form of to_map(). Throws, naming the field and its allowed values, for an
+  /// unknown field and for a value that is not allowed.
   std::function<ConfigMap(const ConfigMap& config, const ConfigMap& fields)> with_fields;
   /// A model with lazy parameters, which need no memory before they are read.
   std::function<std::unique_ptr<LanguageModel>(const ConfigMap& config)> make;

@@ -135,7 +135,7 @@ TEST(NumberFormat, Nvfp4HasTwoScales) {
   }
 }
 
-TEST(NumberFormat, FixedPointAndAffineIntegers) {
+TEST(NumberFormat, FixedPoint) {
   const IntegerFormat q = fixed_point(3, 4);
   EXPECT_EQ(q.bits, 8);
   EXPECT_EQ(decode(q, q.greatest()), 7.9375);
@@ -143,6 +143,7 @@ TEST(NumberFormat, FixedPointAndAffineIntegers) {
   EXPECT_EQ(encode(q, 1.03125), 16);  // 16.5 to even
   EXPECT_EQ(encode(q, 1e9), 127);
   EXPECT_EQ(encode(q, -1e9), -128);
+  EXPECT_EQ(encode(q, std::numeric_limits<double>::quiet_NaN()), 0);
   for (int64_t c = q.least(); c <= q.greatest(); ++c) EXPECT_EQ(encode(q, decode(q, c)), c);
 
   EXPECT_EQ(error_of([] { fixed_point(20, 20); }), "fixed_point: Q20.20; need 1 to 31 bits beside the sign");

@@ -3,8 +3,8 @@
 A flag and the dependency that it needs come from here together: when g++ uses a precompiled header, it does not list it
 among the files that it read, so Bazel could not see that an undeclared one was used.
 
-Targets are visible everywhere: tools/lint/layers.bzl is the one table of permitted dependencies. A target that only some
-packages of a room's users may see says so itself.
+Targets are visible everywhere: tools/lint/layers.bzl is the one table of permitted dependencies. A target with fewer
+users sets its own `visibility`.
 """
 
 load("@rules_cc//cc:defs.bzl", _cc_binary = "cc_binary", _cc_library = "cc_library", _cc_test = "cc_test")
@@ -87,11 +87,12 @@ def weft_tests(deps, each = {}):
       deps: libraries that every test of this package links.
       each: {name of a test: its own attributes}; its `deps` are added to `deps`.
     """
-    for source in native.glob(["*_test.cc"]):
+    sources = native.glob(["*_test.cc"])
+    for name in each:
+        if name + ".cc" not in sources:
+            fail("there is no %s.cc" % name)
+    for source in sources:
         name = source[:-len(".cc")]
         own = dict(each.get(name, {}))
         rule = fuzz_test if name.endswith("fuzz_test") else weft_test
         rule(name = name, deps = deps + own.pop("deps", []), **own)
-    for name in each:
-        if not native.glob([name + ".cc"]):
-            fail("there is no %s.cc" % name)

@@ -11,7 +11,7 @@ block=$(awk '/^```cpp$/ {on = 1; next} /^```$/ {on = 0} on' README.md)
   diff <(echo "$block") models/examples/first_model.cc | head
 }
 grep -qF './bazelw test //...' README.md || fail "README.md lacks the test command"
-grep -qF './bazelw test //...' .ci/run || fail ".ci/run does not run the README's test command"
+grep -qE '^tests .* --config=ci //[.]{3}$' .ci/run || fail ".ci/run does not run the README's test command"
 
 out=$(models/examples/first_model) || fail "first_model: exit code $?"
 loss=$(sed -n 's/^step 500  loss \(.*\)/\1/p' <<<"$out")

@@ -5,9 +5,9 @@
 
 namespace weft::tools {
 
-/// A page with this title (text without & and <), content of its body, style, script, and data, which is compressed: the
-/// script gets it from `await unpackData()` and calls the other functions of page_kit.js. A page without a script has no
-/// data.
+/// A page with this title (text without & and <), content of its body, style, script, and data. The data is compressed:
+/// the script gets it from `await unpackData()` and calls the other functions of page_kit.js. A page without a script
+/// has no data.
 std::string make_page(std::string_view title, std::string_view body, std::string_view style, std::string_view script,
                       std::string_view json);
 

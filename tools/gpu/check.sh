@@ -15,7 +15,7 @@
 # --keep writes the JSON and all files (logs.tar.gz) to FOLDER. --merge takes such a file of an earlier call on the same
 # kind of GPU: its results stay, except for the parts that run now. Compiled kernels are stored in WEFT_CACHE (by
 # default $TMPDIR/weft_gpu_kernels) and stay there; kernels in DIR/kernels are copied to it first.
-# Exit code: 0 all held, 1 something failed (racecheck does not count), 2 bad usage, 77 there is no GPU.
+# Exit code: 0 all parts of this call held, 1 something failed (racecheck does not count), 2 bad usage, 77 there is no GPU.
 set -u -o pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # The parts in their order, and their limits in seconds in 24 minutes and in 7. 0: left out.
@@ -40,7 +40,7 @@ racecheck 60 0'
 grace=5 # seconds after the limit of a test until its process is killed
 usage() {
   echo "check.sh: $1" >&2
-  sed -n '2,21s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
+  sed -n '2,18s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
   exit 2
 }
 whole() { case $2 in '' | *[!0-9]*) usage "$1: got '$2'; need a whole number" ;; esac; }
@@ -65,7 +65,7 @@ while [ $# -gt 0 ]; do
         --keep) keep=$2 ;;
         --merge) merge=$2 ;;
         --only) only=${2//,/ } ;;
-        --minutes) whole "$1" "$2" && minutes=$2 ;;
+        --minutes) whole "$1" "$2" && minutes=$((10#$2)) ;;
       esac
       shift 2
       ;;

@@ -94,8 +94,8 @@ TEST_P(SmallOps, MatchTheReference) {
   compare(cases, [](const Case& c, const std::vector<Tensor>& got) { return matches_reference(c, c.in, got); });
 }
 
-// Calls of many blocks have the CPU's bits. Exceptions are products, which a library sums in its own order, and functions
-// of f64, which come from each compiler's library.
+// Calls of many blocks have the CPU's bits. Exceptions are products, which a library sums in its own order, and
+// functions of f64, which come from each compiler's library.
 TEST_P(LargeOps, HaveTheBitsOfTheCpu) {
   if (!cuda::availability().ok) GTEST_SKIP() << cuda::availability().why;
   if (shrunk()) GTEST_SKIP() << "many blocks take an emulated GPU minutes";

@@ -8,7 +8,8 @@
 
 namespace weft::tools {
 
-/// `record`: of the step whose scheduled graph `g` is, for times; or null. Modules open while there are at most 40 rows.
+/// `record`: the record of the step with the scheduled graph `g`, for times; or null. Modules open while there are at
+/// most 40 rows.
 std::string graph_svg(const std::string& title, const Graph& g, const StepRecord* record = nullptr);
 
 }  // namespace weft::tools

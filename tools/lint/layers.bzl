@@ -120,7 +120,7 @@ LAYERS = {
     "distributed/testing": room(["distributed/launch", "ops/testing"], wing = True),
 
     # Collectives for programs written by hand.
-    "distributed": room(["ops/core"], wing = True),
+    "distributed": room(["ops/core", "distributed/launch", "framework/mesh"], wing = True),
 
     "models/nn": room(["ops/composite", "framework/autodiff", "framework/io"], planning = True),
     "models/optim": room(["models/nn"], planning = True),
@@ -133,6 +133,8 @@ LAYERS = {
         ],
         wings = ["compiler/targets/cuda/*", "ops/linalg"],
     ),
+    "models/examples": room([".", "distributed", "models/data"], wing = True),
+    "docs": room([".", "distributed"], wing = True),
     # The loop knows families through nn::ModelFamily only; the programs of a family stand on it.
     "models/train": room([".", "framework/cli", "models/data", "distributed/launch"], wing = True, planning = True),
     "models/gpt": room(["models/train", "distributed/placement"], wing = True, planning = True),
@@ -146,7 +148,7 @@ LAYERS = {
     # Programs for people. Nothing above depends on them.
     "tools/*": room(
         [
-            "models/gpt", "models/llama", "models/moe", "distributed/launch", "distributed/comm/shared",
+            "distributed", "models/gpt", "models/llama", "models/moe", "distributed/launch", "distributed/comm/shared",
             "distributed/comm/gloo", "framework/testing", "ops/testing", "distributed/diagnose",
             "distributed/comm",
         ],

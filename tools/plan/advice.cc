@@ -31,7 +31,7 @@ Limits limits_of(const Workload& s) {
   Limits l;
   const int node = s.machine.links.node, nodes = (s.gpus + node - 1) / node;
   const double bandwidth = bus_bandwidth(Collective::kAllGather, std::max(2, s.gpus), std::max(1, nodes), s.machine);
-  // An element of 4 bytes takes twice the time of the 2 that the form is for, and unused experts add no compute.
+  // An element of 4 bytes takes twice the time of the form's 2 bytes, and unused experts add no compute.
   l.closed_form =
       fsdp_comm_limit(s.tokens(), bandwidth * 2 / static_cast<double>(itemsize(s.activations)) * s.model.used_share(),
                       s.peak_flops() * s.machine.reached);

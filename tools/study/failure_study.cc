@@ -65,7 +65,7 @@ std::string simulated_text(const Estimate& e) {
   return str_cat(percent(e.mean), " +- ", percent(e.error));
 }
 
-// The approximation does not hold below 0.
+// The approximation does not hold where its value is below 0.
 std::string first_order_text(const Goodput& g) { return g.first_order < 0 ? "-" : percent(g.first_order); }
 
 OrderedJson json_of(const Goodput& g) {

@@ -16,14 +16,14 @@ class SharedHeap {
   void* allocate(int64_t bytes);
   /// Frees a block that allocate() returned.
   void free(void* p);
-  /// Bytes in use now, and at the peak.
+  /// Bytes in use now.
   int64_t in_use() const;
 
  private:
   shared::Segment& segment_;
   mutable Mutex mutex_;
-  std::map<uint64_t, int64_t> used_, free_;  // offset -> bytes; neighbours among the free blocks are one
-  uint64_t end_;                             // of the last block
+  std::map<uint64_t, int64_t> used_, free_;  // offset -> bytes; adjacent free blocks are merged
+  uint64_t end_;                             // end of the last block
   int64_t in_use_ = 0;
 };
 

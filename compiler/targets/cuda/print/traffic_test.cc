@@ -129,7 +129,9 @@ TEST(Traffic, OfSumsOverRows) {
                                                    sum(wide(x[2]) * h, {0}), sum(wide(x[2]), {0})};
                               },
                               {{rows, d}, {{n}}, {rows, d}});
-      if (n == 768) EXPECT_GE(t.resident, 2) << "a block that waits for sums along rows needs another one that works";
+      if (n == 768) {
+        EXPECT_GE(t.resident, 2) << "a block that waits for sums along rows needs another block that works";
+      }
     }
 }
 

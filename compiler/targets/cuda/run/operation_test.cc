@@ -67,7 +67,9 @@ TEST(Operation, BatchesCompile) {
   std::vector<Kernel> kernels;
   for (int64_t n : {4096, 200000}) {
     const auto two = prepare_fused(norm, {whole({n}, 1)}), same = prepare_fused(norm, {whole({n + 1024}, 1)});
-    if (n > 4096) EXPECT_EQ(batch_key(*two), batch_key(*same)) << n;
+    if (n > 4096) {
+      EXPECT_EQ(batch_key(*two), batch_key(*same)) << n;
+    }
     const Tensor x = whole({n}, 1), y = whole({2 * n}, 1);
     const auto one = prepare_fused(update, {x, x, x, x});
     EXPECT_EQ(batch_key(*one), batch_key(*prepare_fused(update, {y, y, y, y}))) << n;

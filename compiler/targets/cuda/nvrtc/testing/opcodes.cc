@@ -50,8 +50,8 @@ std::string overlap_opcodes(std::string_view cubin) {
 }
 
 size_t parameter_bytes(std::string_view cubin) {
-  // Attributes have 4 bytes; kList is followed by a list of bytes. Each kParameter has the number of a parameter at byte
-  // 4 of its list, and the size above bit 18 of the word at byte 8.
+  // Attributes have 4 bytes; kList is followed by a list of bytes. Each kParameter has the number of a parameter at
+  // byte 4 of its list, and the size above bit 18 of the word at byte 8.
   constexpr uint8_t kList = 4, kParameter = 0x17;
   const std::string_view info = section_of(cubin, ".nv.info.");
   for (uint64_t at = 0; at < info.size();) {
