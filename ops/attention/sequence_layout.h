@@ -7,10 +7,10 @@
 namespace weft {
 
 /// i64 [S] for packed documents. document_ids: integers [S] or [rows, S], equal within a document, whose tokens are
-/// contiguous. Each document is split into 2c chunks; rank i owns chunks i and 2c - 1 - i. The first tokens of a document
-/// that do not fill 2c chunks (fewer than 2c, the cheapest) are assigned to the ranks in turn, forward and backward. If there are several rows,
-/// the segments in which no row begins a document are split this way. This is equally balanced: along each segment, the
-/// work of every row grows linearly. Throws unless c divides S.
+/// contiguous. Each document is split into 2c chunks; rank i owns chunks i and 2c - 1 - i. The first tokens of a
+/// document that do not fill 2c chunks (fewer than 2c, the cheapest) are assigned to the ranks in turn, forward and
+/// backward. If there are several rows, the segments in which no row begins a document are split this way. This is
+/// equally balanced: along each segment, the work of every row grows linearly. Throws unless c divides S.
 Tensor document_layout(const Tensor& document_ids, int64_t ranks);
 
 }  // namespace weft
