@@ -9,6 +9,7 @@
 #include "distributed/plan/plan_text.h"
 #include "framework/io/file.h"
 #include "framework/io/json.h"
+#include "framework/io/text_fields.h"
 #include "framework/testing/fuzz.h"
 #include "models/train/checkpoint.h"
 
@@ -165,6 +166,48 @@ TEST(RecordsFuzz, StatesOfCheckpoints) {
                  .damage = [&](std::string& s, FuzzRandom& r) { testing::damage_text(s, r, words); },
                  .read = read,
                  .names = file.path()});
+}
+
+struct Inner {
+  double x = 0;
+  std::vector<DType> types;
+};
+template <class V>
+void fields(V& v, Inner& r) {
+  v("x", r.x), v("types", r.types);
+}
+struct Outer {
+  std::string name;
+  bool on = false;
+  int32_t n = 0;
+  Shape shape;
+  std::vector<Inner> all;
+};
+template <class V>
+void fields(V& v, Outer& r) {
+  v.line("outer");
+  v("name", r.name), v("on", r.on), v("n", r.n), v("shape", r.shape), v("all", r.all);
+}
+
+// As plans compiled ahead of time are written.
+TEST(RecordsFuzz, Texts) {
+  Outer outer{"a\n", true, -7, {2, 3}, {{0.5, {kFloat32, kBool}}, {1e-9, {}}}};
+  io::TextFieldWriter writer;
+  fields(writer, outer);
+  const std::vector<std::string_view> words = {"outer", "name", "\"x\"", "all", "9999999",
+                                               "[",     "]",    "f32",   "nan", "-1"};
+  const auto read = [](const std::string& text) {
+    io::TextFieldReader reader(text);
+    Outer r;
+    fields(reader, r);
+    reader.end();
+    io::TextFieldWriter again;
+    fields(again, r);
+    EXPECT_FALSE(again.text().empty());
+  };
+  testing::fuzz({.seeds = {writer.text()},
+                 .damage = [&](std::string& s, FuzzRandom& r) { testing::damage_text(s, r, words); },
+                 .read = read});
 }
 
 }  // namespace
