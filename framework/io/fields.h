@@ -16,8 +16,13 @@ constexpr int count_of(DType) { return kNumDTypes; }
 
 namespace io {
 
-/// JSON has a field: always; always when written; unless it has the value of a new record; only in texts of users.
-enum class In : uint8_t { kNeeded, kWritten, kIfSet, kRead };
+/// When JSON has a field.
+enum class In : uint8_t {
+  kNeeded,   // written always; a reader refuses objects without it
+  kWritten,  // written always
+  kIfSet,    // written unless it has the value of a new record
+  kRead,     // never written
+};
 
 /// The allowed values of a field, and its place in files. No number may be infinite or NaN.
 struct Field {
