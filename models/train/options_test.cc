@@ -71,7 +71,7 @@ TEST(Options, SetGivesFieldsOfTheConfiguration) {
     return testing::error_of([&] { settle(moe::family(), o); });
   };
   EXPECT_EQ(refused({{"aux_los", "1"}}).substr(0, 60), "--set: no field 'aux_los' (did you mean aux_loss?); need one");
-  EXPECT_EQ(refused({{"aux_loss", "-1"}}), "--set: field 'aux_loss' is '-1'; need a number of at least 0");
+  EXPECT_EQ(refused({{"aux_loss", "-1"}}), "--set: field 'aux_loss' is '-1'; need a number, 0 or more");
   EXPECT_EQ(refused({{"layers", "two"}}), "--set: field 'layers' is 'two'; need a whole number");
 }
 

@@ -108,7 +108,7 @@ if [[ $config == moe_* ]]; then
   mkdir -p resumed-even && cp -r even/step_2 resumed-even/
   "$train" "${flags[@]}" --steps 4 --threads 2 --checkpoint_every 2 --keep 0 --resume --checkpoint_dir resumed-even >b.txt 2>&1 || fail "resume with biases: $(tail -1 b.txt)"
   same_state even resumed-even "resumed with biases"
-  expect 2 "--set: field 'bias_rate' is '-0.5'; need a number of at least 0" "$train" "${even[@]}" --set bias_rate=-0.5
+  expect 2 "--set: field 'bias_rate' is '-0.5'; need a number, 0 or more" "$train" "${even[@]}" --set bias_rate=-0.5
   expect 2 "--set: field 'route' is 'best'; need learned, balanced, zipf:S with S from 0 to 10" "$train" "${even[@]}" --set route=best
   expect 2 "--set: got aux_loss=0.5; need 0, as the resumed run in" "$train" --resume --checkpoint_dir resumed-even --set aux_loss=0.5
 else

@@ -20,7 +20,7 @@ BAD = [
     (["--load", "--mesh", "ep2"], "--mesh is a flag of the study of the gap and --remedies; this is --load"),
     (["--load", "--set", "layers=2"], "--set is a flag of the study of the gap, --layouts and --remedies; this is --load"),
     (["--remedies", "--config", "gpt_tiny"], "--config is 'gpt_tiny'; need one of"),
-    (["--set", "capacity_factor=-1"], "--set: field 'capacity_factor' is '-1'; need a number of at least 0"),
+    (["--set", "capacity_factor=-1"], "--set: field 'capacity_factor' is '-1'; need a number, 0 or more"),
     (["--rounds", "0"], "--rounds"),
     (["x"], "x"),
 ]
