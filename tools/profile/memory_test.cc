@@ -69,7 +69,8 @@ TEST(Memory, PagesNameTheHolders) {
     for (const char* part : {"blocks.0.up.weight", "blocks.*.up", "model.cc:12", "most is live: launch 2"})
       EXPECT_NE(text->find(part), std::string::npos) << part;
   EXPECT_NE(html.find("The 5 largest at the peak"), std::string::npos);
-  EXPECT_EQ(html.find("http"), html.find("http://www.w3.org/2000/svg"));
+  EXPECT_EQ(html.find("http:"), html.find("http://www.w3.org/2000/svg"));
+  EXPECT_EQ(html.find("https:"), std::string::npos);
 }
 
 }  // namespace
