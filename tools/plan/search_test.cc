@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <random>
 #include <set>
+#include <string>
 
 #include "tools/plan/pipeline_cost.h"
 #include "tools/plan/testing/on_h100.h"
@@ -33,26 +35,33 @@ Workload random_workload(std::mt19937_64& random) {
   return w;
 }
 
+// A priced plan; infinite if there is none.
+struct Found {
+  std::string plan;
+  double step = std::numeric_limits<double>::infinity(), memory = std::numeric_limits<double>::infinity();
+};
+
 // Prices all candidates of a mesh one by one and finds the fastest that fits, or the smallest.
 struct Exhaustive {
   const Workload& w;
   int64_t candidates = 0, uneven = 0;
   std::set<std::pair<std::string, double>> plans = {};  // plan and memory
-  std::optional<PricedCandidate> fastest = {}, smallest = {};
+  Found fastest = {}, smallest = {};
 
   void price(const Candidate& c) {
     ++candidates;
     try {
       const StepCost k = step_cost(w, c);
-      if (k.memory() <= w.usable_memory() && (!fastest || k.step < fastest->cost.step)) fastest = {c, k};
-      if (!smallest || k.memory() < smallest->cost.memory()) smallest = {c, k};
+      const Found found{c.text(), k.step, k.memory()};
+      if (k.memory() <= w.usable_memory() && k.step < fastest.step) fastest = found;
+      if (k.memory() < smallest.memory) smallest = found;
     } catch (const Error&) {
       ++uneven;
     }
   }
 
   void mesh(Candidate c) {
-    fastest = smallest = std::nullopt;
+    fastest = smallest = {};
     const int64_t sequences = w.batch / c.data();
     for (c.zero = c.fsdp > 1 ? 3 : 0; c.zero < 4; c.zero += 1) {
       if (c.zero == 2 || (c.zero == 1 && c.dp * c.ep * c.cp == 1) || (c.zero == 3 && c.fsdp == 1)) continue;
@@ -80,8 +89,8 @@ struct Exhaustive {
           }
         }
     }
-    const auto& best = fastest ? fastest : smallest;
-    if (best) plans.emplace(best->candidate.text(), best->cost.memory());
+    const Found& best = fastest.plan.empty() ? smallest : fastest;
+    if (!best.plan.empty()) plans.emplace(best.plan, best.memory);
   }
 
   void run() {
