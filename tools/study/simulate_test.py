@@ -11,7 +11,8 @@ SIMULATE = os.path.join("tools", "study", "simulate")
 # Arguments, and parts of the text.
 GOOD = [
     ([], ["a failure every 14.4 min", "drop one of 625 replicas"]),
-    (["--nodes", "8", "--interval", "100"], ["Dropping the only replica stops the training", "a checkpoint every 1.67 min", "drop the one replica"]),
+    (["--nodes", "8", "--interval", "100"],
+     ["Dropping the only replica stops the training", "a checkpoint every 1.67 min", "drop the one replica"]),
     (["--nodes", "1"], ["1 node, 10 failures"]),
     (["--nodes", "1000000000"], ["every 8.64 ms        0.00%               -            -\n"]),
     (["--interval", "1e9"], ["a checkpoint every 1.16e+04 d        0.00%               -            -\n"]),
