@@ -205,7 +205,7 @@ MemoryPlan plan_from_text(std::string_view text, Ref<Graph> graph, std::span<con
     std::vector<StridedView> in;
     for (const BufferPlace& p : k.in) in.push_back({nullptr, p.type.dtype, p.type.shape, p.strides});
     const Node& n = node(k.node);
-    WEFT_CHECK(n.op == &loop_ir::fused_op, "plan: node ", k.node, " is ", n.op->name, "; need fused");
+    WEFT_CHECK(n.op->is(kGroup), "plan: node ", k.node, " is ", n.op->name, "; need fused");
     Ref<Graph> body = n.attrs.get<Ref<Graph>>("body");
     FusedDot dot;
     const bool computes = std::any_of(k.parts.begin(), k.parts.end(), [](int32_t p) { return p >= 0; });

@@ -4,17 +4,15 @@
 
 #include "compiler/cost/roofline.h"
 #include "framework/ir/op_def.h"
-#include "ops/core/creation.h"
 #include "ops/core/reduce.h"
-#include "ops/core/view.h"
 
 namespace weft {
 namespace {
 
 // The op can run inside a kernel that reads its result.
 bool fusible(const OpDef& op) {
-  return op.is(kPointwise) || op.is(kView) || op.is(kReduction) || op.is(kRandom) || &op == &pad_op ||
-         &op == &concat_op || &op == &constant_op || &op == &iota_op;
+  return op.is(kPointwise) || op.is(kView) || op.is(kReduction) || op.is(kRandom) || op.is(kAssembles) ||
+         op.is(kFromAttrs);
 }
 
 // A reduction whose result can be used while the reduced rows are at hand.
@@ -35,7 +33,7 @@ Redo redo_of(const Node& n) {
   if (op.is(kRandom)) return Redo::kExpensive;
   if (n.inputs.empty()) return Redo::kFree;
   if (op.is(kCollective)) return Redo::kNever;
-  if (op.is(kPointwise) || op.is(kView) || &op == &pad_op || &op == &concat_op) return Redo::kCheap;
+  if (op.is(kPointwise) || op.is(kView) || op.is(kAssembles)) return Redo::kCheap;
   if (op.is(kReduction)) return Redo::kReduce;
   return op.kernel ? Redo::kExpensive : Redo::kNever;
 }
@@ -86,7 +84,7 @@ void KeepCosts::classify(const Graph& g) {
       at({id, k}).base = {id, k};
       bytes += n.outputs[k].nbytes();
     }
-    c.always = bytes <= small_ && !n.op->is(kRandom) && !n.op->is(kSideEffect) && n.op != &input_op && n.op != &cell_op;
+    c.always = bytes <= small_ && !n.op->is(kRandom) && !n.op->is(kSideEffect) && !is_argument(n) && !is_cell(n);
     for (Value v : n.inputs) {
       const NodeCost& from = nodes_[v.node];
       c.backward |= from.backward;

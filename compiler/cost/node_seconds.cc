@@ -1,14 +1,12 @@
 #include "compiler/cost/node_seconds.h"
 
-#include "ops/attention/record.h"
 #include "ops/core/dot.h"
 
 namespace weft {
 
 ProductShape product_shape(const Graph& g, const Node& n) {
-  if (n.op == &attention_op || n.op == &attention_backward_op)
-    return {.head = static_cast<double>(g.type(n.inputs[0]).shape.back())};
-  if (n.op != &dot_op && n.op != &grouped_dot_op) return {};
+  if (n.op->is(kAttention)) return {.head = static_cast<double>(g.type(n.inputs[0]).shape.back())};
+  if (!n.op->is(kProduct)) return {};
   const Shape& out = n.outputs[0].shape;
   if (n.op == &grouped_dot_op) {
     const int rank = out.size();

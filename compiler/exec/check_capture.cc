@@ -93,10 +93,10 @@ class Comparison {
       if (!(a.outputs[i] == b.outputs[i]))
         frozen(str_cat("the type of ", a.op->name), b, a.outputs[i].to_string(), b.outputs[i].to_string());
     const auto index = [](const Node& n) { return static_cast<size_t>(n.attrs.i("index")); };
-    if (a.op == &cell_op && was_.cells[index(a)].get() != now_.cells[index(b)].get())
+    if (is_cell(a) && was_.cells[index(a)].get() != now_.cells[index(b)].get())
       fail(str_cat("the function reads or writes other parameters or buffers than when it was captured: ",
                    name_of(*now_.cells[index(b)]), " instead of ", name_of(*was_.cells[index(a)]), "; ", reader_of(b)));
-    if (a.op == &captured_op && !same_values(was_.captured[index(a)], now_.captured[index(b)]))
+    if (a.op->leaf == Leaf::kCaptured && !same_values(was_.captured[index(a)], now_.captured[index(b)]))
       fail(str_cat("a tensor ", a.outputs[0],
                    " that the function closes over or makes from host values has other "
                    "values than when the function was captured; ",

@@ -172,8 +172,7 @@ Planned plan_joint(const Ref<Graph>& joint, std::span<const ArgumentLayout> layo
     } catch (const CannotLower& c) {
       // Rare: fusion looks at types only, a kernel at the layouts of its operands too.
       p.passes_to_plan.resize(fused);
-      p.fused = expand(
-          *p.fused, [&](const Node& n) { return n.op == &loop_ir::fused_op && &loop_ir::body_of(n) == c.body.get(); });
+      p.fused = expand(*p.fused, [&](const Node& n) { return loop_ir::group_of(n) == c.body.get(); });
       notes.push_back(str_cat("not one kernel: ", loop_ir::ops_text(*c.body, 8), ": ", c.why));
     }
   }

@@ -88,8 +88,7 @@ class LoopPlanner {
       try {
         return draft_plan(body, layouts, operations);
       } catch (const CannotLower& c) {
-        body = expand(
-            *body, [&](const Node& n) { return n.op == &loop_ir::fused_op && &loop_ir::body_of(n) == c.body.get(); });
+        body = expand(*body, [&](const Node& n) { return loop_ir::group_of(n) == c.body.get(); });
       }
     }
   }

@@ -103,7 +103,7 @@ class Scheduler {
         edge(v.node, id);
         if (cell_of[v.node] >= 0) readers[cell_of[v.node]].push_back(id);
       }
-      if (n.op == &cell_op) cell_of[id] = static_cast<int32_t>(n.attrs.i("index"));
+      if (is_cell(n)) cell_of[id] = static_cast<int32_t>(cell_index(n));
       if (n.op->view && !n.inputs.empty()) cell_of[id] = cell_of[n.inputs[0].node];
       if (n.op->is(kSideEffect) || n.op->is(kOrdered)) {
         if (effect >= 0) edge(effect, id);

@@ -55,13 +55,13 @@ class RowPadder {
     for (int32_t id = 0; id < g_.size(); ++id) {
       const Node& n = g_.node(id);
       if (n.op == &dot_op) add_product(id, g_, n, [&](Value v) { return v; });
-      if (n.op != &loop_ir::fused_op) continue;
-      const Graph& body = loop_ir::body_of(n);
-      for (int32_t k = 0; k < body.size(); ++k)
-        if (body.node(k).op == &dot_op)
-          add_product(id, body, body.node(k), [&](Value v) {
-            const Node& x = body.node(v);
-            return x.op == &input_op ? n.inputs[static_cast<size_t>(x.attrs.i("index"))] : Value();
+      const Graph* const body = loop_ir::group_of(n);
+      if (!body) continue;
+      for (int32_t k = 0; k < body->size(); ++k)
+        if (body->node(k).op == &dot_op)
+          add_product(id, *body, body->node(k), [&](Value v) {
+            const int64_t i = argument_index(body->node(v));
+            return i >= 0 ? n.inputs[static_cast<size_t>(i)] : Value();
           });
     }
   }
@@ -144,8 +144,9 @@ class RowPadder {
              product.outputs[0].shape.numel() == g_.type(v).shape.numel();
     };
     if (n.op == &dot_op) return writes(g_, n);
-    if (n.op != &loop_ir::fused_op) return n.op->is(kPointwise) && loop_ir::can_fuse(n);
-    const Graph& body = loop_ir::body_of(n);
+    const Graph* const group = loop_ir::group_of(n);
+    if (!group) return n.op->is(kPointwise) && loop_ir::can_fuse(n);
+    const Graph& body = *group;
     for (int32_t id = 0; id < body.size(); ++id)
       if (loop_ir::is_product(body.node(id)) && !writes(body, body.node(id))) return false;
     Value made = body.outputs[static_cast<size_t>(v.index)];
@@ -208,7 +209,7 @@ class RowPadder {
       const Node& n = g_.node(id);
       if (!see(id) || !takes_rows(n))
         for (Value v : n.inputs) refuse(v);
-      if (n.op == &loop_ir::fused_op && !one_kernel(id)) {
+      if (n.op->is(kGroup) && !one_kernel(id)) {
         for (Value v : n.inputs) refuse(v);
         for (int32_t i = 0; i < static_cast<int32_t>(n.outputs.size()); ++i) refuse({id, i});
       }
@@ -225,8 +226,8 @@ class RowPadder {
 
   static bool takes_rows(const Node& n) {
     if (n.op->is(kSameMemory) || n.op->is(kCustom)) return false;
-    return n.op == &loop_ir::fused_op || n.op == &dot_op || n.op == &grouped_dot_op || n.op->view ||
-           n.op->is(kPointwise) || n.op->is(kReduction) || n.op->is(kIndexing);
+    return n.op->is(kGroup) || n.op->is(kProduct) || n.op->view || n.op->is(kPointwise) || n.op->is(kReduction) ||
+           n.op->is(kIndexing);
   }
 
   /// Whether a fused node stays one kernel with these layouts.

@@ -127,15 +127,15 @@ class Planner {
     for (;; v = g_.node(v).inputs[0]) {
       const Node& n = g_.node(v);
       if (uses.at(v) != 1) return {};
-      if (n.op == &loop_ir::fused_op)
-        return operations_.target().may_spread(n) && strided_result(loop_ir::body_of(n), p) ? v : Value();
+      if (const Graph* body = loop_ir::group_of(n))
+        return operations_.target().may_spread(n) && strided_result(*body, p) ? v : Value();
       // The kernel writes the gradients of q, k and v with any strides if their rows are dense.
       if (n.op == &attention_backward_op && v.index < 3 && operations_.target().may_spread(n))
         return !p.strides.empty() && p.strides.back() == 1 ? v : Value();
-      if (n.op != &permute_op && n.op != &reshape_op) return {};
+      if (!is_rearranged(n)) return {};
       const TensorType& in = g_.type(n.inputs[0]);
       Shape strides = in.shape;
-      if (n.op == &permute_op) {
+      if (n.op->placing == Placing::kPermute) {
         const Shape& dims = n.attrs.ints("dims");
         for (int d = 0; d < dims.size(); ++d) strides[static_cast<int>(dims[d])] = p.strides[d];
       } else {
@@ -181,14 +181,14 @@ class Planner {
   void place_node(int32_t id) {
     const Node& n = g_.node(id);
     auto& own = places_[id];
-    if (n.op == &input_op) {
+    if (is_argument(n)) {
       int32_t i = static_cast<int32_t>(n.attrs.i("index"));
       const TensorType& t = n.outputs[0];
       own.push_back({add_buffer(Home::kArgument, i, t.nbytes()), 0, t, arguments_[i].strides});
-    } else if (n.op == &cell_op) {
+    } else if (is_cell(n)) {
       int32_t c = static_cast<int32_t>(n.attrs.i("index"));
       own.push_back({cell_buffer(c), 0, n.outputs[0], contiguous_strides(n.outputs[0].shape)});
-    } else if (n.op == &captured_op) {
+    } else if (n.op->leaf == Leaf::kCaptured) {
       int32_t i = static_cast<int32_t>(n.attrs.i("index"));
       const Tensor& t = g_.captured[i];
       const Shape strides = t.device().type == DeviceType::kMeta ? contiguous_strides(t.shape()) : t.strides();
@@ -266,8 +266,7 @@ class Planner {
     };
     for (const BufferPlace& p : l.in) add(p, in);
     for (const BufferPlace& p : l.out) add(p, out);
-    WEFT_BUG_IF(!l.op->kernel && l.op != &loop_ir::fused_op && l.op != &loop_op, "plan: ", l.op->name,
-                " has neither kernel nor view");
+    WEFT_BUG_IF(!l.op->kernel && !l.op->is(kRunsBody), "plan: ", l.op->name, " has neither kernel nor view");
     try {
       l.operation = l.op == &loop_op ? prepare_loop(n.attrs, in, out, operations_)
                                      : operations_.get(*l.op, l.copy ? Attrs() : n.attrs, in, out, offsets);
@@ -299,8 +298,8 @@ class Planner {
 
   void plan_output(Value v) {
     const Node& n = g_.node(v);
-    if (n.op == &input_op || n.op == &captured_op) {
-      auto kind = n.op == &input_op ? PlanOutput::kArgument : PlanOutput::kCaptured;
+    if (is_unwritten_leaf(n)) {
+      auto kind = is_argument(n) ? PlanOutput::kArgument : PlanOutput::kCaptured;
       plan_.outputs.push_back({kind, static_cast<int32_t>(n.attrs.i("index")), {}});
       return;
     }

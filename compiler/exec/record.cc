@@ -9,7 +9,6 @@
 #include "compiler/exec/entry.h"
 #include "compiler/loop_ir/fused.h"
 #include "compiler/passes/fuse_report.h"
-#include "framework/autodiff/grad.h"
 #include "framework/base/units.h"
 #include "framework/ir/rewrite.h"
 #include "framework/ir/text.h"
@@ -46,10 +45,10 @@ namespace {
 // Calls fn for the ops of a node: the ops in the body of a fused node or a loop, else its own op.
 template <class F>
 void each_op(const Node& n, const F& fn) {
-  if (n.op != &loop_ir::fused_op && n.op != &loop_op) return fn(n);
+  if (!n.op->is(kRunsBody)) return fn(n);
   const Graph& body = loop_ir::body_of(n);
   for (int32_t id = 0; id < body.size(); ++id)
-    if (body.node(id).op != &input_op) each_op(body.node(id), fn);
+    if (!is_argument(body.node(id))) each_op(body.node(id), fn);
 }
 
 }  // namespace
@@ -87,13 +86,13 @@ Phases phases_in(const Graph& g, std::span<const Phase> inputs) {
     std::vector<Phase>& results = p.results[static_cast<size_t>(id)];
     std::vector<Phase> operands;
     for (Value v : n.inputs) operands.push_back(p.results[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)]);
-    if (n.op == &loop_ir::fused_op) {
+    if (n.op->is(kGroup)) {
       // The phase of all its results, else of most of its operations.
       const Graph& body = loop_ir::body_of(n);
       const Phases inside = phases_in(body, operands);
       double work[3] = {};
       for (int32_t k = 0; k < body.size(); ++k)
-        if (body.node(k).op != &input_op)
+        if (!is_argument(body.node(k)))
           work[static_cast<int>(inside.nodes[static_cast<size_t>(k)])] += 1 + op_cost(body, body.node(k)).flops;
       phase = static_cast<Phase>(std::max_element(work, work + 3) - work);
       for (Value v : body.outputs)
@@ -103,7 +102,7 @@ Phases phases_in(const Graph& g, std::span<const Phase> inputs) {
       continue;
     }
     const bool reads = std::any_of(operands.begin(), operands.end(), [](Phase o) { return o != Phase::kForward; });
-    if (n.backward || n.recomputed || n.op == &grad_op) {
+    if (n.backward || n.recomputed || n.op->is(kReadsTape)) {
       phase = Phase::kBackward;
     } else if (reads) {
       phase = Phase::kUpdate;
@@ -213,7 +212,7 @@ void add_launches(const MemoryPlan& plan, const Executable* executable, StepReco
     for (Cost* c : {&one.work, &one.done})
       if (c->working_set > twice) c->working_set -= twice;  // else it does not count all operands and results
     if (executable) one.measured_us = executable->launch_us(t);
-    one.fused = l.op == &loop_ir::fused_op;
+    one.fused = l.op->is(kGroup);
     one.copy = l.copy;
     one.node = l.node;
     if (one.fused) {

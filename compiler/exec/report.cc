@@ -237,7 +237,7 @@ class Report {
   void fused_products() {
     std::map<std::string, int> ways;
     for (const Launch& l : plan_.launches) {
-      if (l.op != &loop_ir::fused_op || l.operation->remark().empty()) continue;
+      if (!l.op->is(kGroup) || l.operation->remark().empty()) continue;
       const Graph& body = loop_ir::body_of(g_.node(l.node));
       for (int32_t id = 0; id < body.size(); ++id)
         if (loop_ir::is_product(body.node(id))) ++ways[l.operation->remark()];
@@ -262,7 +262,7 @@ class Report {
   void score_mods() {
     std::vector<std::pair<std::string, int>> lines;
     for (const Launch& l : plan_.launches) {
-      if (l.op != &attention_op && l.op != &attention_backward_op) continue;
+      if (!l.op->is(kAttention)) continue;
       const Node& n = g_.node(l.node);
       if (!n.attrs.has("score")) continue;
       const AttentionOperands at(n.attrs);

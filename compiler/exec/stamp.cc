@@ -85,15 +85,15 @@ int32_t Stamper::add_part(const MemoryPlan& plan, std::span<const Value> operand
   NodeCopier now(from, graph_);
   for (int32_t id = 0; id < from.size(); ++id) {
     const Node& n = from.node(id);
-    if (n.op == &input_op) {
+    if (is_argument(n)) {
       p.nodes.push_back(-1);
       now.map({id, 0}, operands[static_cast<size_t>(n.attrs.i("index"))]);
       continue;
     }
     // One node for each cell and captured tensor.
-    std::vector<int32_t>* const leaves = n.op == &cell_op       ? &cell_nodes_
-                                         : n.op == &captured_op ? &captured_nodes_
-                                                                : nullptr;
+    std::vector<int32_t>* const leaves = is_cell(n)                      ? &cell_nodes_
+                                         : n.op->leaf == Leaf::kCaptured ? &captured_nodes_
+                                                                         : nullptr;
     int32_t* const leaf = leaves ? &(*leaves)[static_cast<size_t>(n.attrs.i("index"))] : nullptr;
     if (leaf && *leaf >= 0) {
       now.map(id, *leaf);

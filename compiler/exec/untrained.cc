@@ -12,7 +12,7 @@ namespace weft::internal {
 std::string untrained_parameters(const Graph& g) {
   std::vector<bool> trained(g.cells.size()), used = trained;  // used: by a loss of which a gradient is taken
   std::vector<std::string> place(g.cells.size());  // " at model.cc:31, in head": of the first op that reads the cell
-  const auto cell_of = [&](Value v) { return g.node(v).op == &cell_op ? g.node(v).attrs.i("index") : -1; };
+  const auto cell_of = [&](Value v) { return cell_index(g.node(v)); };
   for (const CellWrite& w : g.writes) trained[static_cast<size_t>(w.cell)] = true;
   for (int32_t id = 0; id < g.size(); ++id) {
     const Node& n = g.node(id);

@@ -3,10 +3,8 @@
 #include <algorithm>
 
 #include "ops/core/creation.h"
-#include "ops/core/dot.h"
 #include "ops/core/index.h"
 #include "ops/core/reduce.h"
-#include "ops/core/view.h"
 
 namespace weft::loop_ir {
 namespace {
@@ -84,7 +82,7 @@ class Finder {
   void visit(int32_t id) {
     const Node& n = g_.node(id);
     if (n.inputs.empty() || is_product(n)) return;
-    if (is_gather(n)) return visit_gather(id, n);
+    if (n.op->is(kPicks)) return visit_gather(id, n);
     const int32_t x = n.inputs[0].node;
     const TensorType& type = g_.node(x).outputs[0];
     if (is_index_map(n)) {
@@ -118,8 +116,6 @@ class Finder {
     }
   }
 
-  static bool is_gather(const Node& n) { return n.op == &gather_op || n.op == &index_select_op; }
-
   /// The indices of a gather use the map of its result. The gathered operand gets no map from it.
   void visit_gather(int32_t id, const Node& n) {
     const int32_t i = n.inputs[1].node;
@@ -136,7 +132,7 @@ class Finder {
     for (int32_t id = 0; id < g_.size(); ++id) {
       if (anchors_[id] || !same_shape(id, root_)) continue;
       const Node& n = g_.node(id);
-      if (n.op == &broadcast_op && anchors_[n.inputs[0].node]) {  // back to the rows from which it was reduced
+      if (is_broadcast(n) && anchors_[n.inputs[0].node]) {  // back to the rows from which it was reduced
         const Shape& in = g_.type(n.inputs[0]).shape;
         const int shift = n.outputs[0].shape.size() - in.size();
         bool fits = true;
@@ -172,7 +168,7 @@ class Finder {
     const Node& n = g_.node(id);
     Expr e;
     e.node = id;
-    if (n.op == &input_op) {
+    if (is_argument(n)) {
       e.kind = Expr::kInput;
       e.input = static_cast<int32_t>(n.attrs.i("index"));
       e.map = map;
@@ -216,7 +212,7 @@ class Finder {
       e.args.push_back(pull(x, *anchors_[x]));
       return add(std::move(e));
     }
-    if (is_gather(n)) return pull_gather(n, id, map);
+    if (n.op->is(kPicks)) return pull_gather(n, id, map);
     for (Value v : n.inputs) {
       const bool scalar = g_.type(v).shape.empty() && !n.outputs[0].shape.empty();
       e.args.push_back(pull(v.node, scalar ? IndexMap{} : map));
@@ -315,7 +311,7 @@ Domain find_domain(const Graph& g) {
     if (is_product(n)) {
       if (dot >= 0) throw Unfusable{"it has two products"};
       dot = id;
-    } else if (n.op != &input_op && !can_fuse(n)) {
+    } else if (!is_argument(n) && !can_fuse(n)) {
       throw Unfusable{str_cat(n.op->name, " of ", n.outputs[0].dtype, " has no generated code")};
     }
     if (n.op->is(kReduction)) widest(n.inputs[0]);
@@ -325,7 +321,7 @@ Domain find_domain(const Graph& g) {
   int columns = 0;
   if (dot >= 0) {
     for (Value v : g.node(dot).inputs)
-      if (g.node(v).op != &input_op) throw Unfusable{"an operand of the product is computed in the group"};
+      if (!is_argument(g.node(v))) throw Unfusable{"an operand of the product is computed in the group"};
     root = dot;
     columns = product_columns(g, g.node(dot));
   }

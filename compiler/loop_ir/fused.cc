@@ -29,13 +29,12 @@ std::vector<double> bytes_read(const Graph& body, std::span<const TensorType> in
   std::vector<double> selected(in.size());
   std::vector<bool> whole(in.size());
   auto operand_of = [&](Value v) {
-    const Node& n = body.node(v);
-    return n.op == &input_op ? static_cast<size_t>(n.attrs.i("index")) : in.size();
+    const int64_t i = argument_index(body.node(v));
+    return i >= 0 ? static_cast<size_t>(i) : in.size();
   };
   for (int32_t id = 0; id < body.size(); ++id) {
     const Node& n = body.node(id);
-    const bool selects =
-        n.op == &gather_op || n.op == &index_select_op || n.op == &slice_op || n.op == &dynamic_slice_op;
+    const bool selects = n.op->is(kPicks) || n.op == &slice_op || n.op == &dynamic_slice_op;
     for (int i = 0; i < n.inputs.size(); ++i) {
       const size_t operand = operand_of(n.inputs[i]);
       if (operand == in.size()) continue;
@@ -76,7 +75,7 @@ Cost done_fused(const WorkCall& c) {
     for (Value v : n.inputs) in.push_back(body.type(v));
     const auto value = [&](size_t i) {
       const Node& operand = body.node(n.inputs[static_cast<int>(i)].node);
-      WEFT_BUG_IF(operand.op != &input_op, "fused: operand ", i, " of ", n.op->name, " is computed in the group");
+      WEFT_BUG_IF(!is_argument(operand), "fused: operand ", i, " of ", n.op->name, " is computed in the group");
       return c.value(static_cast<size_t>(operand.attrs.i("index")));
     };
     const Cost planned = op_cost(body, n), done = op_done(*n.op, {n.attrs, in, n.outputs, value});
@@ -112,7 +111,7 @@ std::string ops_text(const Graph& body, size_t lines) {
   std::vector<std::pair<std::string, std::string>> by_line;  // line, ops
   for (int32_t id = 0; id < body.size(); ++id) {
     const Node& n = body.node(id);
-    if (n.op->is(kStructural) || n.op == &input_op || n.op == &constant_op || n.op->is(kView)) continue;
+    if (n.op->is(kStructural) || n.op == &constant_op || n.op->is(kView)) continue;
     const std::string line = n.line.to_string();
     auto at = by_line.begin();
     while (at != by_line.end() && at->first != line) ++at;
@@ -137,6 +136,7 @@ const OpDef copy_op = {.name = "copy",
 const OpDef fused_op = {
     .name = "fused",
     .doc = "The nodes of its body as one generated kernel.",
+    .traits = kRunsBody | kGroup,
     .num_inputs = -1,
     .num_outputs = -1,
     .infer = infer_fused,

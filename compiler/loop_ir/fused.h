@@ -20,5 +20,7 @@ Cost body_cost(const Graph& body);
 std::string ops_text(const Graph& body, size_t lines = 100);
 
 inline const Graph& body_of(const Node& n) { return *n.attrs.get<Ref<Graph>>("body"); }
+/// The body of a fused node; null for other nodes.
+inline const Graph* group_of(const Node& n) { return n.op->is(kGroup) ? &body_of(n) : nullptr; }
 
 }  // namespace weft::loop_ir

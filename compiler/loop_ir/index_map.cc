@@ -2,10 +2,7 @@
 
 #include <algorithm>
 
-#include "framework/autodiff/grad.h"
 #include "framework/ir/op_def.h"
-#include "ops/core/view.h"
-#include "ops/core/window.h"
 
 namespace weft::loop_ir {
 namespace {
@@ -14,12 +11,32 @@ void sort_terms(DimIndex& d) {
   std::sort(d.terms.begin(), d.terms.end(), [](const Term& a, const Term& b) { return a.axis < b.axis; });
 }
 
+// The map of the operand, of shape `in`, of a window op.
+std::optional<IndexMap> window_map(const Node& n, const Shape& in, const IndexMap& result) {
+  const Shape &dims = n.attrs.ints("dims"), &stride = n.attrs.ints("stride"), &dilation = n.attrs.ints("dilation");
+  IndexMap map(result.begin(), result.begin() + in.size());
+  for (int k = 0; k < dims.size(); ++k) {
+    DimIndex& at = map[static_cast<size_t>(dims[k])];
+    const DimIndex& element = result[static_cast<size_t>(in.size() + k)];
+    if (at.dynamic >= 0 || element.dynamic >= 0) return {};
+    for (Term& t : at.terms) t.coeff *= stride[k];
+    at.offset = at.offset * stride[k] + element.offset * dilation[k];
+    for (const Term& t : element.terms) {
+      const auto same = std::find_if(at.terms.begin(), at.terms.end(), [&](const Term& u) { return u.axis == t.axis; });
+      if (same == at.terms.end()) {
+        at.terms.push_back({t.axis, t.coeff * dilation[k]});
+      } else {
+        same->coeff += t.coeff * dilation[k];
+      }
+    }
+    sort_terms(at);
+  }
+  return map;
+}
+
 }  // namespace
 
-bool is_index_map(const Node& n) {
-  return n.op == &reshape_op || n.op == &permute_op || n.op == &broadcast_op || n.op == &slice_op ||
-         n.op == &window_op || n.op == &stop_gradient_op;
-}
+bool is_index_map(const Node& n) { return n.op->placing != Placing::kNone; }
 
 std::optional<IndexMap> reshape_map(const IndexMap& map, const Shape& from, const Shape& to,
                                     const std::vector<int64_t>& extents, SplitAxis* split) {
@@ -89,46 +106,37 @@ std::optional<IndexMap> reshape_map(const IndexMap& map, const Shape& from, cons
 std::optional<IndexMap> operand_map(const Node& n, const TensorType& operand, const IndexMap& result,
                                     const std::vector<int64_t>& extents, SplitAxis* split) {
   const Shape &in = operand.shape, &out = n.outputs[0].shape;
-  if (n.op == &stop_gradient_op) return result;
-  if (n.op == &reshape_op) return reshape_map(result, out, in, extents, split);
   IndexMap map(in.size());
-  if (n.op == &permute_op) {
-    const Shape& dims = n.attrs.ints("dims");
-    for (int d = 0; d < dims.size(); ++d) map[dims[d]] = result[d];
-  } else if (n.op == &broadcast_op) {
-    const int shift = out.size() - in.size();
-    for (int d = 0; d < in.size(); ++d)
-      if (in[d] == out[d + shift]) map[d] = result[d + shift];
-  } else if (n.op == &slice_op) {
-    const Shape &begin = n.attrs.ints("begin"), &step = n.attrs.ints("step");
-    for (int d = 0; d < in.size(); ++d) {
-      map[d] = result[d];
-      if (map[d].dynamic >= 0 && !(begin[d] == 0 && step[d] == 1)) return {};
-      for (Term& t : map[d].terms) t.coeff *= step[d];
-      map[d].offset = begin[d] + map[d].offset * step[d];
+  switch (n.op->placing) {
+    case Placing::kNone:
+      return {};
+    case Placing::kSame:
+      return result;
+    case Placing::kReshape:
+      return reshape_map(result, out, in, extents, split);
+    case Placing::kPermute: {
+      const Shape& dims = n.attrs.ints("dims");
+      for (int d = 0; d < dims.size(); ++d) map[dims[d]] = result[d];
+      break;
     }
-  } else if (n.op == &window_op) {
-    const Shape &dims = n.attrs.ints("dims"), &stride = n.attrs.ints("stride"), &dilation = n.attrs.ints("dilation");
-    for (int d = 0; d < in.size(); ++d) map[d] = result[d];
-    for (int k = 0; k < dims.size(); ++k) {
-      DimIndex& at = map[static_cast<size_t>(dims[k])];
-      const DimIndex& element = result[static_cast<size_t>(in.size() + k)];
-      if (at.dynamic >= 0 || element.dynamic >= 0) return {};
-      for (Term& t : at.terms) t.coeff *= stride[k];
-      at.offset = at.offset * stride[k] + element.offset * dilation[k];
-      for (const Term& t : element.terms) {
-        const auto same =
-            std::find_if(at.terms.begin(), at.terms.end(), [&](const Term& u) { return u.axis == t.axis; });
-        if (same == at.terms.end()) {
-          at.terms.push_back({t.axis, t.coeff * dilation[k]});
-        } else {
-          same->coeff += t.coeff * dilation[k];
-        }
+    case Placing::kBroadcast: {
+      const int shift = out.size() - in.size();
+      for (int d = 0; d < in.size(); ++d)
+        if (in[d] == out[d + shift]) map[d] = result[d + shift];
+      break;
+    }
+    case Placing::kSlice: {
+      const Shape &begin = n.attrs.ints("begin"), &step = n.attrs.ints("step");
+      for (int d = 0; d < in.size(); ++d) {
+        map[d] = result[d];
+        if (map[d].dynamic >= 0 && !(begin[d] == 0 && step[d] == 1)) return {};
+        for (Term& t : map[d].terms) t.coeff *= step[d];
+        map[d].offset = begin[d] + map[d].offset * step[d];
       }
-      sort_terms(at);
+      break;
     }
-  } else {
-    return {};
+    case Placing::kWindow:
+      return window_map(n, in, result);
   }
   return map;
 }
@@ -136,26 +144,35 @@ std::optional<IndexMap> operand_map(const Node& n, const TensorType& operand, co
 std::optional<IndexMap> result_map(const Node& n, const TensorType& operand, const IndexMap& map,
                                    const std::vector<int64_t>& extents, SplitAxis* split) {
   const Shape &in = operand.shape, &out = n.outputs[0].shape;
-  if (n.op == &stop_gradient_op) return map;
-  if (n.op == &reshape_op) return reshape_map(map, in, out, extents, split);
   IndexMap result(out.size());
-  if (n.op == &permute_op) {
-    const Shape& dims = n.attrs.ints("dims");
-    for (int d = 0; d < dims.size(); ++d) result[d] = map[dims[d]];
-    return result;
-  }
-  if (n.op == &broadcast_op) {
-    const int shift = out.size() - in.size();
-    for (int d = 0; d < out.size(); ++d) {
-      if (d >= shift && in[d - shift] == out[d]) {
-        result[d] = map[d - shift];
-      } else if (out[d] != 1) {
-        return {};
-      }
+  switch (n.op->placing) {
+    case Placing::kSame:
+      return map;
+    case Placing::kReshape:
+      return reshape_map(map, in, out, extents, split);
+    case Placing::kPermute: {
+      const Shape& dims = n.attrs.ints("dims");
+      for (int d = 0; d < dims.size(); ++d) result[d] = map[dims[d]];
+      return result;
     }
-    return result;
+    case Placing::kBroadcast: {
+      const int shift = out.size() - in.size();
+      for (int d = 0; d < out.size(); ++d) {
+        if (d >= shift && in[d - shift] == out[d]) {
+          result[d] = map[d - shift];
+        } else if (out[d] != 1) {
+          return {};
+        }
+      }
+      return result;
+    }
+    case Placing::kSlice:
+      if (in == out) return map;
+      return {};
+    case Placing::kNone:
+    case Placing::kWindow:
+      return {};
   }
-  if (n.op == &slice_op && in == out) return map;
   return {};
 }
 

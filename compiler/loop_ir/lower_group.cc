@@ -12,9 +12,7 @@
 #include "ops/core/creation.h"
 #include "ops/core/dot.h"
 #include "ops/core/dot_product.h"
-#include "ops/core/index.h"
 #include "ops/core/pointwise.h"
-#include "ops/core/reduce.h"
 #include "ops/core/view.h"
 
 namespace weft::loop_ir {
@@ -30,9 +28,17 @@ constexpr double kKeepAbove = 8;
 bool whole_number(double x) { return std::trunc(x) == x && std::fabs(x) < 9e15; }
 
 Rd reduction_of(const Node& n) {
-  if (n.op == &reduce_max_op) return Rd::max;
-  if (n.op == &reduce_min_op) return Rd::min;
-  if (n.op == &reduce_prod_op) return Rd::prod;
+  switch (n.op->reduction) {
+    case Reduction::kMax:
+      return Rd::max;
+    case Reduction::kMin:
+      return Rd::min;
+    case Reduction::kProd:
+      return Rd::prod;
+    case Reduction::kNone:
+    case Reduction::kSum:
+      break;
+  }
   return Rd::sum;
 }
 
@@ -375,9 +381,9 @@ class Lowering : Instructions {
     std::vector<bool> needed(g_.size());
     for (int32_t id = g_.size() - 1; id >= 0; --id) {
       const Node& n = g_.node(id);
-      if (n.op == &gather_op || n.op == &index_select_op) needed[n.inputs[1].node] = true;
+      if (n.op->is(kPicks)) needed[n.inputs[1].node] = true;
       if (!needed[id]) continue;
-      if (n.op == &input_op) in_indices_[n.attrs.i("index")] = true;
+      if (is_argument(n)) in_indices_[n.attrs.i("index")] = true;
       for (Value v : n.inputs) needed[v.node] = true;
     }
   }
@@ -498,9 +504,8 @@ bool can_fuse(const Node& n) {
     const double end = start + step * static_cast<double>(n.outputs[0].shape[0]);
     return whole_number(start) && whole_number(step) && whole_number(end);  // positions are computed in f64
   }
-  if (n.op == &cast_op || n.op == &gather_op || n.op == &index_select_op) return true;
-  if (n.op == &reduce_sum_op || n.op == &reduce_prod_op || n.op == &reduce_max_op || n.op == &reduce_min_op)
-    return t != kBool && t != kInt32;
+  if (n.op == &cast_op || n.op->is(kPicks)) return true;
+  if (n.op->reduction != Reduction::kNone) return t != kBool && t != kInt32;
   if (!n.op->is(kPointwise) || n.op->scalar < 0) return false;
   const Pw pw = static_cast<Pw>(n.op->scalar);
   return is_floating(t) || t == kBool || (pw != Pw::remainder && pw != Pw::floor_divide);

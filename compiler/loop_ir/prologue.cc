@@ -35,7 +35,7 @@ std::vector<int32_t> inputs_of(const Graph& g, Value v) {
   while (!stack.empty()) {
     const Node& n = g.node(stack.back());
     stack.pop_back();
-    if (n.op == &input_op) found.push_back(static_cast<int32_t>(n.attrs.i("index")));
+    if (is_argument(n)) found.push_back(static_cast<int32_t>(n.attrs.i("index")));
     if (n.op->is(kReduction) || is_product(n)) throw Unfusable{"an operand of the product is not computed elementwise"};
     for (Value u : n.inputs) {
       if (seen[u.node]) continue;
@@ -92,7 +92,7 @@ std::optional<DotParts> take_apart(const Graph& body) {
   if (id == body.size()) return {};
   const Node& dot = body.node(id);
   bool any = false;
-  for (Value v : dot.inputs) any |= body.node(v).op != &input_op;
+  for (Value v : dot.inputs) any |= !is_argument(body.node(v));
   if (!any) return {};
 
   DotParts parts;
@@ -103,7 +103,7 @@ std::optional<DotParts> take_apart(const Graph& body) {
   Node now = dot;
   for (int i = 0; i < 2; ++i) {
     const Value v = dot.inputs[i];
-    if (body.node(v).op == &input_op) {
+    if (is_argument(body.node(v))) {
       now.inputs[i] = copier.bring(v);
     } else {
       parts.operand[i] = prologue_of(body, dot, i);

@@ -75,7 +75,7 @@ class ChannelsLast {
   Value reordered(Value v, const Shape& order) {
     if (const Moved* m = moved(v); m && m->order == order) return m->value;
     const Shape back = inverse(order);
-    if (const Node& n = g_.node(v); n.op == &broadcast_op) {
+    if (const Node& n = g_.node(v); is_broadcast(n)) {
       // Broadcast to the new shape instead, if the elements keep their order.
       const Shape& from = g_.type(n.inputs[0]).shape;
       const int added = order.size() - from.size();
@@ -124,24 +124,13 @@ class ChannelsLast {
   /// Computes the node in the order of dims of its operand `m`, if that is possible.
   bool reorder(int32_t id, const Node& n, const Moved m) {
     const Shape& order = m.order;
-    if (n.op == &permute_op) {
-      Shape dims = n.attrs.ints("dims");
-      for (int64_t& d : dims) d = order[static_cast<int>(d)];
-      move(id, m.value, dims);
-      return true;
-    }
+    if (n.op->placing != Placing::kNone) return view(id, n, m);
     if (n.op->is(kPointwise)) return pointwise(id, n, order);
     if (n.op == &pad_op) {
       Attrs attrs = n.attrs;
       for (const char* key : {"lo", "hi", "interior"})
         if (attrs.has(key)) attrs = attrs.with(key, by_order(attrs.ints(key), order));
       move(id, emit(pad_op, {m.value}, attrs), order);
-      return true;
-    }
-    if (n.op == &slice_op) {
-      Attrs attrs = n.attrs;
-      for (const char* key : {"begin", "end", "step"}) attrs = attrs.with(key, by_order(attrs.ints(key), order));
-      move(id, emit(slice_op, {m.value}, attrs), order);
       return true;
     }
     if (n.op == &concat_op) {
@@ -151,12 +140,36 @@ class ChannelsLast {
       move(id, emit(concat_op, {in.data(), in.size()}, n.attrs.with("dim", dim)), order);
       return true;
     }
-    if (n.op == &broadcast_op && n.outputs[0].shape.size() == order.size()) {
-      move(id, emit(broadcast_op, {m.value}, {{"shape", by_order(n.outputs[0].shape, order)}}), order);
-      return true;
-    }
-    if (n.op == &window_op) return window(id, n, m);
     if (n.op->is(kReduction) && !n.op->is(kCustom) && n.attrs.has("dims")) return reduction(id, n, m);
+    return false;
+  }
+
+  bool view(int32_t id, const Node& n, const Moved& m) {
+    const Shape& order = m.order;
+    switch (n.op->placing) {
+      case Placing::kPermute: {
+        Shape dims = n.attrs.ints("dims");
+        for (int64_t& d : dims) d = order[static_cast<int>(d)];
+        move(id, m.value, dims);
+        return true;
+      }
+      case Placing::kSlice: {
+        Attrs attrs = n.attrs;
+        for (const char* key : {"begin", "end", "step"}) attrs = attrs.with(key, by_order(attrs.ints(key), order));
+        move(id, emit(slice_op, {m.value}, attrs), order);
+        return true;
+      }
+      case Placing::kBroadcast:
+        if (n.outputs[0].shape.size() != order.size()) return false;
+        move(id, emit(broadcast_op, {m.value}, {{"shape", by_order(n.outputs[0].shape, order)}}), order);
+        return true;
+      case Placing::kWindow:
+        return window(id, n, m);
+      case Placing::kNone:
+      case Placing::kSame:
+      case Placing::kReshape:
+        return false;
+    }
     return false;
   }
 
@@ -168,15 +181,15 @@ class ChannelsLast {
   static bool ascend(const Shape& dims) { return std::is_sorted(dims.begin(), dims.end()); }
 
   /// Whether the value is the value of a cell, or a view of it.
-  bool is_cell(Value v) const {
+  bool shows_cell(Value v) const {
     const Node* n = &g_.node(v);
-    while (n->op->is(kView) && n->inputs.size() == 1 && n->op != &broadcast_op) n = &g_.node(n->inputs[0]);
-    return n->op == &cell_op;
+    while (n->op->is(kView) && n->inputs.size() == 1 && !is_broadcast(*n)) n = &g_.node(n->inputs[0]);
+    return is_cell(*n);
   }
 
   bool pointwise(int32_t id, const Node& n, const Shape& order) {
     for (Value v : n.inputs)
-      if (is_cell(v) && g_.type(v).shape == n.outputs[0].shape) return false;
+      if (shows_cell(v) && g_.type(v).shape == n.outputs[0].shape) return false;
     SmallVec<Value, 4> in;
     for (Value v : n.inputs) in.push_back(g_.type(v).shape.empty() ? in_order(v) : reordered(v, order));
     move(id, emit(*n.op, {in.data(), in.size()}, n.attrs), order);
@@ -212,7 +225,7 @@ class ChannelsLast {
     if (dot.op != &dot_op) return false;
     for (Value operand : dot.inputs) {
       const Node* n = &g_.node(operand);
-      while (n->op == &permute_op || n->op == &reshape_op) n = &g_.node(n->inputs[0]);
+      while (is_rearranged(*n)) n = &g_.node(n->inputs[0]);
       if (n->op == &window_op) return true;
     }
     return false;

@@ -10,7 +10,7 @@ namespace weft {
 namespace {
 
 bool mergeable(const Node& n) {
-  if (n.op == &cell_op || n.op == &captured_op) return true;
+  if (is_kept(n)) return true;
   return !n.recomputed && !n.op->is(kSideEffect) && !n.op->is(kStructural) && !n.outputs.empty();
 }
 

@@ -44,10 +44,8 @@ Ref<Graph> dce(const Graph& g) {
     const Node& n = g.node(id);
     if (!live[id])
       all = false;
-    else if (n.op == &cell_op)
-      cell[n.attrs.i("index")] = true;
-    else if (n.op == &captured_op)
-      captured[n.attrs.i("index")] = true;
+    else if (is_kept(n))
+      (is_cell(n) ? cell : captured)[n.attrs.i("index")] = true;
   }
   for (const CellWrite& w : g.writes) cell[w.cell] = true;
   for (bool b : cell) all &= b;
@@ -60,8 +58,8 @@ Ref<Graph> dce(const Graph& g) {
   for (int32_t id = 0; id < g.size(); ++id) {
     if (!live[id]) continue;
     r.copy(id, [&](Node& n) {
-      if (n.op != &cell_op && n.op != &captured_op) return;
-      const int64_t was = n.attrs.i("index"), now = n.op == &cell_op ? cell_now[was] : captured_now[was];
+      if (!is_kept(n)) return;
+      const int64_t was = n.attrs.i("index"), now = is_cell(n) ? cell_now[was] : captured_now[was];
       if (now != was) n.attrs = n.attrs.with("index", now);
     });
   }

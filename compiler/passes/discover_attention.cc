@@ -75,9 +75,8 @@ class Discovery {
 
   /// The number that all elements of v have, if any.
   std::optional<double> number(Value v) const {
-    const Node* n = &g_.node(v);
-    while (n->op == &broadcast_op || n->op == &reshape_op || n->op == &cast_op) n = &g_.node(n->inputs[0]);
-    if (n->op != &constant_op) return {};
+    const Node* const n = constant_behind(g_, v, true);
+    if (!n) return {};
     const AttrValue& x = *n->attrs.find("value");
     if (const double* d = std::get_if<double>(&x)) return *d;
     return static_cast<double>(std::get<int64_t>(x));
@@ -279,15 +278,15 @@ class Discovery {
         for (const Tensor& t : in) operands.push_back(&t);
         return dispatch(*n.op, TensorPtrs(operands), n.attrs, n.line);
       }
-      if (n.op == &broadcast_op || n.op == &permute_op || n.op == &reshape_op) {
+      if (is_spread(n)) {
         const Shape& from = g.type(n.inputs[0]).shape;
         At in(static_cast<size_t>(from.size()));
         bool ok = true;
-        if (n.op == &broadcast_op) {
+        if (is_broadcast(n)) {
           const int more = shape.size() - from.size();
           for (int d = 0; d < from.size(); ++d)
             if (from[d] != 1) in[static_cast<size_t>(d)] = at[static_cast<size_t>(d + more)];
-        } else if (n.op == &permute_op) {
+        } else if (n.op->placing == Placing::kPermute) {
           const Shape& dims = n.attrs.ints("dims");
           for (int d = 0; d < dims.size(); ++d) in[static_cast<size_t>(dims[d])] = at[static_cast<size_t>(d)];
         } else {

@@ -42,15 +42,14 @@ Ref<Graph> primitives_of(const Graph& g) {
       return is_composed(n) ? n.op->decompose(n.attrs, in) : std::vector<Tensor>();
     };
     now = retrace(*now, decomposed, true);
-    if (has(*now, [](const Node& n) { return n.op == &grad_op; })) now = expand_grad(*now);  // of a score_mod
+    if (has(*now, [](const Node& n) { return n.op->is(kReadsTape); })) now = expand_grad(*now);  // of a score_mod
   }
   return now;
 }
 
 bool is_zero(const Graph& g, Value v) {
-  const Node* n = &g.node(v);
-  while (n->op == &broadcast_op || n->op == &reshape_op) n = &g.node(n->inputs[0]);
-  if (n->op != &constant_op) return false;
+  const Node* const n = constant_behind(g, v);
+  if (!n) return false;
   const AttrValue& value = *n->attrs.find("value");
   const auto* real = std::get_if<double>(&value);
   return real ? *real == 0 : n->attrs.i("value") == 0;

@@ -10,7 +10,6 @@
 #include "framework/ir/rewrite.h"
 #include "ops/core/creation.h"
 #include "ops/core/view.h"
-#include "ops/core/window.h"
 
 namespace weft::fusion {
 namespace {
@@ -87,7 +86,7 @@ class BodyMaker {
   bool is_transposed(Value v) const {
     for (; g_.role(v.node) == Role::kView; v = old_.node(v).inputs[0]) {
       const Node& n = old_.node(v);
-      if (n.op != &permute_op) continue;
+      if (n.op->placing != Placing::kPermute) continue;
       const Shape& dims = n.attrs.ints("dims");
       if (dims.size() > 1 && dims[dims.size() - 1] != dims.size() - 1) return true;
     }
@@ -155,10 +154,10 @@ class BodyMaker {
   /// makes windows is not, nor is one before it.
   bool inside(Value v, Value root) const {
     const bool several = several_.contains(g_.value_id(root));
-    const auto moves = [](const Node& n) { return n.op == &permute_op || n.op == &slice_op || n.op == &window_op; };
+    const auto moves = [](const Node& n) { return n.op->placing == Placing::kPermute || is_part(n); };
     bool repeats = false, moved = false;
     for (Value u = v; !(u == root); u = old_.node(u).inputs[0]) {
-      repeats |= old_.node(u).op == &broadcast_op;
+      repeats |= is_broadcast(old_.node(u));
       moved |= moves(old_.node(u));
     }
     return !moves(old_.node(v)) && (repeats || (several && !moved));
@@ -188,7 +187,7 @@ class Builder {
 
   Ref<Graph> run(std::vector<int32_t>* made) {
     for (int32_t id = 0; id < old_.size(); ++id)
-      if (old_.node(id).op == &input_op) rewriter_.copy(id);
+      if (is_argument(old_.node(id))) rewriter_.copy(id);
     std::vector<std::pair<int32_t, int32_t>> order;
     for (int32_t i = 0; i < p_.size(); ++i) {
       const Group& x = p_.group(i);

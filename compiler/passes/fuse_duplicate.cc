@@ -249,7 +249,7 @@ class Duplicator {
   /// Whether w is the old value of a cell whose new value is computed before the group runs.
   bool overwritten(Value w, int32_t group) const {
     const Graph& g = g_.graph();
-    if (g.node(w).op != &cell_op) return false;
+    if (!is_cell(g.node(w))) return false;
     for (const CellWrite& write : g.writes) {
       if (write.cell != g.node(w).attrs.i("index")) continue;
       const int32_t writer = p_.of(g_.root(write.value).node);

@@ -10,8 +10,6 @@
 #include "ops/core/creation.h"
 #include "ops/core/dot.h"
 #include "ops/core/index.h"
-#include "ops/core/view.h"
-#include "ops/core/window.h"
 
 namespace weft::fusion {
 namespace {
@@ -19,10 +17,6 @@ namespace {
 constexpr int kMaxFreeChain = 16;
 // A mask that stays in cache and is read many times is cheaper to read than to compute, because positions are 64-bit.
 constexpr int64_t kSmallMask = 1 << 20, kManyTimes = 4, kLeastMask = 256;
-
-bool is_source(const Node& n) { return n.op == &input_op || n.op == &cell_op || n.op == &captured_op; }
-
-bool is_gather(const Node& n) { return n.op == &gather_op || n.op == &index_select_op; }
 
 /// How index_select reads its indices: each one serves all positions before and after the dim.
 Spread index_spread(const Shape& out, int dim) {
@@ -114,7 +108,7 @@ void FusionGraph::classify(bool free_chains) {
   std::vector<bool> reread(g_.size());
   for (int32_t id = 0; id < g_.size(); ++id) {
     const Node& n = g_.node(id);
-    if (n.op != &broadcast_op || !g_.node(n.inputs[0]).op->is(kPointwise)) continue;
+    if (!is_broadcast(n) || !g_.node(n.inputs[0]).op->is(kPointwise)) continue;
     const TensorType& t = g_.type(n.inputs[0]);
     reread[n.inputs[0].node] = t.nbytes() <= kSmallMask && t.shape.numel() >= kLeastMask &&
                                n.outputs[0].shape.numel() >= kManyTimes * t.shape.numel();
@@ -128,18 +122,18 @@ void FusionGraph::classify(bool free_chains) {
     if (!live_[id]) continue;
     const Node& n = g_.node(id);
     Role& role = role_[id];
-    if (is_source(n)) {
+    if (is_leaf(n)) {
       role = Role::kSource;
       continue;
     }
-    const bool fuse = fusible(n) && !(saves && is_gather(n));
-    if (fuse && (n.op == &constant_op || (free_chains && n.op == &iota_op))) {
+    const bool fuse = fusible(n) && !(saves && n.op->is(kPicks));
+    if (fuse && n.op->is(kFromAttrs) && (free_chains || n.op == &constant_op)) {
       role = Role::kFree;
       chain_[id] = 1;
       continue;
     }
-    if (fuse && n.op != &iota_op && !is_gather(n) && !n.op->is(kReduction) &&
-        (free_chains || loop_ir::is_index_map(n)) && !reread[id]) {
+    if (fuse && !n.op->is(kPicks) && !n.op->is(kReduction) && (free_chains || loop_ir::is_index_map(n)) &&
+        !reread[id]) {
       int ops = 1;
       for (Value v : n.inputs) ops += role_[v.node] == Role::kFree ? chain_[v.node] : kMaxFreeChain;
       if (ops <= kMaxFreeChain && !n.inputs.empty()) {
@@ -160,7 +154,7 @@ void FusionGraph::classify(bool free_chains) {
         role = Role::kView;
         root_[id] = root(x);
         strides_[id] = strides;
-        whole_[id] = (!of_view || whole_[x.node]) && n.op != &slice_op && n.op != &window_op;
+        whole_[id] = (!of_view || whole_[x.node]) && !is_part(n);
         const Spread first = of_view ? spread_[x.node] : identity(t.shape.numel());
         spread_[id] = compose(first, spread_of({id, 0}));
         continue;
@@ -186,8 +180,8 @@ void FusionGraph::classify(bool free_chains) {
 Spread FusionGraph::spread_of(Value v) const {
   const Node& n = g_.node(v);
   const Shape &in = g_.type(n.inputs[0]).shape, &out = n.outputs[0].shape;
-  if (n.op == &broadcast_op) return broadcast_spread(in, out);
-  if (n.op == &permute_op) {
+  if (is_broadcast(n)) return broadcast_spread(in, out);
+  if (n.op->placing == Placing::kPermute) {
     int64_t last = -1;
     for (int64_t d : n.attrs.ints("dims")) {
       if (in[static_cast<int>(d)] == 1) continue;
@@ -196,7 +190,7 @@ Spread FusionGraph::spread_of(Value v) const {
     }
     return identity(out.numel());
   }
-  if ((n.op == &slice_op || n.op == &window_op) && !(in == out)) return {.regular = false};
+  if (is_part(n) && !(in == out)) return {.regular = false};
   return identity(out.numel());
 }
 
@@ -217,7 +211,7 @@ void FusionGraph::connect() {
       if (role_[id] == Role::kPointwise && !copy && g_.type(v).shape.empty() && points > 1)
         r.map = compose(r.map, {true, 1, points, 1});
       if (copy) r.map = compose(r.map, spread_of({id, 0}));
-      if (is_gather(node)) follow_gather(node, &v - node.inputs.begin(), r);
+      if (node.op->is(kPicks)) follow_gather(node, &v - node.inputs.begin(), r);
       reads_.push_back(r);
       ++first_reader_[r.value.node + 1];
     }
@@ -250,11 +244,11 @@ void FusionGraph::follow_gather(const Node& n, int64_t k, Read& r) const {
   r.map = {.regular = false};
 }
 
-bool FusionGraph::chooses(int32_t id) const { return is_gather(g_.node(id)); }
+bool FusionGraph::chooses(int32_t id) const { return g_.node(id).op->is(kPicks); }
 
 bool FusionGraph::scatters_reads(int32_t id) const {
   const Node& n = g_.node(id);
-  if (!is_gather(n)) return false;
+  if (!n.op->is(kPicks)) return false;
   const Shape& out = n.outputs[0].shape;
   return n.op == &gather_op || n.attrs.i("dim") == out.size() - 1;
 }
@@ -271,7 +265,7 @@ void FusionGraph::order_edges() {
   for (int32_t id = 0; id < g_.size(); ++id) {
     if (!live_[id]) continue;
     const Node& n = g_.node(id);
-    if (n.op == &cell_op) cell[n.attrs.i("index")] = id;
+    if (is_cell(n)) cell[n.attrs.i("index")] = id;
     if (!n.op->is(kSideEffect) && !n.op->is(kOrdered)) continue;
     if (effect >= 0) edge(effect, id);
     effect = id;

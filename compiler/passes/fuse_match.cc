@@ -4,9 +4,6 @@
 #include "compiler/passes/fuse_partition.h"
 #include "framework/ir/op_def.h"
 #include "ops/core/creation.h"
-#include "ops/core/index.h"
-#include "ops/core/view.h"
-#include "ops/core/window.h"
 
 namespace weft::fusion {
 namespace {
@@ -168,7 +165,7 @@ bool Partition::carries(Value v, int dim, int32_t a, int32_t b) const {
   const Node& n = g.node(v);
   const bool member = of_[v.node] >= 0 && (of_[v.node] == a || of_[v.node] == b);
   if (n.inputs.empty()) return n.op != &iota_op;
-  if (member ? n.op == &gather_op || n.op == &index_select_op : g_.is_unit(v.node)) return !member;
+  if (member ? n.op->is(kPicks) : g_.is_unit(v.node)) return !member;
   const Shape& out = n.outputs[0].shape;
   if (!n.op->view) {
     for (Value u : n.inputs)
@@ -176,13 +173,14 @@ bool Partition::carries(Value v, int dim, int32_t a, int32_t b) const {
     return true;
   }
   const Shape& in = g.type(n.inputs[0]).shape;
-  if (n.op == &permute_op) return carries(n.inputs[0], static_cast<int>(n.attrs.ints("dims")[dim]), a, b);
-  if (n.op == &broadcast_op) {
+  if (n.op->placing == Placing::kPermute)
+    return carries(n.inputs[0], static_cast<int>(n.attrs.ints("dims")[dim]), a, b);
+  if (is_broadcast(n)) {
     const int d = dim - (out.size() - in.size());
     return d < 0 || in[d] != out[dim] || carries(n.inputs[0], d, a, b);
   }
-  if ((n.op == &slice_op || n.op == &window_op) && !(in == out)) return false;
-  if (n.op == &reshape_op) {
+  if (is_part(n) && !(in == out)) return false;
+  if (n.op->placing == Placing::kReshape) {
     // The dim must stay one dim.
     int64_t before = 1, above = 1;
     for (int d = 0; d < dim; ++d) before *= out[d];

@@ -243,7 +243,7 @@ class Discovery {
   /// The value b[V] in add(.., broadcast(b)), if any.
   Value bias_of(const Node& add) const {
     const Node& b = g_.node(add.inputs[1]);
-    if (b.op != &broadcast_op) return {};
+    if (!is_broadcast(b)) return {};
     const Shape& s = g_.type(b.inputs[0]).shape;
     return s.size() == 1 && s[0] == add.outputs[0].shape.back() ? b.inputs[0] : Value();
   }

@@ -110,7 +110,7 @@ class Panels {
       source = &body.node(source->inputs[0]);
       m->transposed = !m->transposed;
     }
-    if (source->op != &input_op || source->attrs.i("index") < fixed_) return false;
+    if (!is_argument(*source) || source->attrs.i("index") < fixed_) return false;
     m->operand = source->attrs.i("index");
     const TensorType& type = source->outputs[0];
     if (type.shape.size() != 2 || !(n.outputs[0].dtype == type.dtype)) return false;

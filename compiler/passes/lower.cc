@@ -1,18 +1,15 @@
 #include "compiler/passes/lower.h"
 
-#include "compiler/loop_ir/fused.h"
 #include "compiler/passes/retrace.h"
 #include "framework/dispatch/dispatch.h"
 #include "framework/ir/op_def.h"
-#include "ops/core/loop.h"
 
 namespace weft::internal {
 namespace {
 
 bool must_lower(const Node& n) {
   if (n.op->is(kUnfolds)) return true;
-  return n.op != &loop_ir::fused_op && n.op != &loop_op && n.op != &input_op && n.op != &cell_op &&
-         n.op != &captured_op && !n.op->kernel && !n.op->view;
+  return !n.op->is(kRunsBody) && !is_leaf(n) && !n.op->kernel && !n.op->view;
 }
 
 }  // namespace

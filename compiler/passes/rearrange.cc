@@ -82,9 +82,8 @@ class Rearranger {
   }
 
   bool is_zeros(Value v) const {
-    const Node* n = &g_.node(v);
-    while (n->op == &broadcast_op || n->op == &reshape_op) n = &g_.node(n->inputs[0]);
-    return n->op == &constant_op && number(n->attrs, "value") == 0;
+    const Node* const n = constant_behind(g_, v);
+    return n && number(n->attrs, "value") == 0;
   }
   /// Whether v is start, start + 1, ...
   bool is_range(Value v, int64_t* start) const {
@@ -211,9 +210,8 @@ class Rearranger {
   Value sums_of_pairs(const Node& n) {
     const Node& half = g_.node(n.inputs[1]);
     if (half.op != &floor_divide_ || !is_floating(n.outputs[0].dtype)) return {};
-    const Node* by = &g_.node(half.inputs[1]);
-    while (by->op == &broadcast_op || by->op == &reshape_op) by = &g_.node(by->inputs[0]);
-    if (by->op != &constant_op || number(by->attrs, "value") != 2) return {};
+    const Node* const by = constant_behind(g_, half.inputs[1]);
+    if (!by || number(by->attrs, "value") != 2) return {};
     const Value inverse = inverse_of(half.inputs[0]);
     if (!inverse.valid()) return {};
     Shape pairs = n.outputs[0].shape;

@@ -70,7 +70,7 @@ class Simplifier {
       k->uniform = evaluate(*n.op, n.attrs.without("device"), {}, {n.outputs[0].dtype, Device::cpu(), {}});
     } else if (n.op->is(kView) && !n.op->is(kStructural) && n.inputs.size() == 1 && n.outputs.size() == 1) {
       k->uniform = known_[n.inputs[0].node].uniform;
-    } else if (n.op == &captured_op) {
+    } else if (n.op->leaf == Leaf::kCaptured) {
       const Tensor& t = to().captured[n.attrs.i("index")];
       if (t.numel() <= kFoldElements && t.device().type == DeviceType::kCpu && !t.is_traced()) k->all = t;
     }
@@ -193,7 +193,7 @@ class Simplifier {
     if (shape.empty()) return false;
     bool done = false;
     for (Value& v : n.inputs) {
-      if (to().node(v).op != &broadcast_op || !known_[v.node].uniform.defined()) continue;
+      if (!is_broadcast(to().node(v)) || !known_[v.node].uniform.defined()) continue;
       bool other = false;
       for (const Value& w : n.inputs) other |= &w != &v && !to().type(w).shape.empty();
       Value number = to().node(v).inputs[0];

@@ -5,7 +5,6 @@
 #include <cstring>
 #include <list>
 
-#include "compiler/loop_ir/fused.h"
 #include "framework/base/hash.h"
 #include "framework/base/mutex.h"
 
@@ -154,7 +153,7 @@ std::shared_ptr<Operation> Operations::get(const OpDef& op, const Attrs& attrs, 
   const int alignment = 1 << std::countr_zero(address_bits | static_cast<uint64_t>(target_.limits().address_alignment));
   if (target_.prepares_at_once(op)) return target_.prepare(device_, op, attrs, in, out, alignment, options_);
   Key key{&target_, device_, &op, {}, {}, {}, in.size(), alignment, options_};
-  if (&op == &loop_ir::fused_op) {
+  if (op.is(kGroup)) {
     key.body = attrs.get<Ref<Graph>>("body");
   } else {
     key.attrs = attrs;

@@ -77,7 +77,7 @@ class Evaluator {
   std::vector<BoundedValue> run(std::span<const Tensor> in) {
     for (int32_t id = 0; id < g_.size(); ++id) {
       const Node& n = g_.node(id);
-      if (n.op == &input_op) {
+      if (is_argument(n)) {
         values_[id] = exact(in[n.attrs.i("index")]);
         continue;
       }
@@ -105,11 +105,11 @@ class Evaluator {
   BoundedValue evaluate(const Node& n, const Tensor& eager) {
     const bool floating = is_floating(eager.dtype());
     if (n.inputs.empty()) return exact(eager);
-    if (n.op == &gather_op || n.op == &index_select_op) return picked(n, eager);
-    if (n.op->is(kView) || n.op == &pad_op || n.op == &concat_op) return moved(n, eager);
+    if (n.op->is(kPicks)) return picked(n, eager);
+    if (n.op->is(kView) || n.op->is(kAssembles)) return moved(n, eager);
     if (n.op == &cast_op) return converted(n, eager);
     if (n.op->is(kReduction)) return floating ? reduced(n, eager) : uncertain(n, eager);
-    if ((n.op == &dot_op || n.op == &grouped_dot_op) && floating) return product(n, eager);
+    if (n.op->is(kProduct) && floating) return product(n, eager);
     if (n.op->is(kPointwise) && n.op->scalar >= 0) {
       const Pw pw = static_cast<Pw>(n.op->scalar);
       if (pw == Pw::where && floating) return chosen(n, eager);
@@ -259,12 +259,13 @@ class Evaluator {
     const Shape dims = n.attrs.has("dims") ? n.attrs.ints("dims") : Shape{};
     double count = 1;
     for (int64_t d : dims) count *= static_cast<double>(x.eager.shape()[static_cast<int>(d)]);
-    if (n.op == &reduce_max_op || n.op == &reduce_min_op) {
+    const Reduction kind = n.op->reduction;
+    if (kind == Reduction::kMax || kind == Reduction::kMin) {
       v.lo = apply(x.lo);
       v.hi = apply(x.hi);
       return v;
     }
-    if (n.op == &reduce_sum_op) {
+    if (kind == Reduction::kSum) {
       v.lo = apply(x.lo);
       v.hi = apply(x.hi);
       // Each of the count - 1 additions is off by 2^-24 of a partial sum, none greater than the sum of magnitudes.
@@ -272,7 +273,7 @@ class Evaluator {
       settle(v);
       return v;
     }
-    if (n.op == &reduce_prod_op) {
+    if (kind == Reduction::kProd) {
       const bool positive = weft::all(ge(x.lo, 0.0)).item<bool>();
       if (!positive) return unknown_value(eager);
       v.lo = apply(x.lo);

@@ -20,7 +20,7 @@ Ref<Graph> ops_of(const Node& node, std::span<const Tensor> in) {
     for (TensorType& t : n.outputs) t.device = Device::cpu();
     return n;
   };
-  if (node.op == &loop_ir::fused_op) {
+  if (node.op->is(kGroup)) {
     auto g = make_ref<Graph>();
     const Graph& body = loop_ir::body_of(node);
     for (int32_t id = 0; id < body.size(); ++id) g->add(on_host(body.node(id)));
@@ -91,9 +91,9 @@ class Check final : public LaunchCheck {
 
   // "on cuda:0, kernel NAME (add, mul at model.cc:12)".
   std::string name_of(const Operation& o, const Node& n, bool copy) const {
-    std::string ops = copy                         ? std::string("copy")
-                      : n.op == &loop_ir::fused_op ? loop_ir::ops_text(loop_ir::body_of(n), 8)
-                                                   : str_cat(n.op->name, n.line.line ? " at " : "", n.line);
+    std::string ops = copy               ? std::string("copy")
+                      : n.op->is(kGroup) ? loop_ir::ops_text(loop_ir::body_of(n), 8)
+                                         : str_cat(n.op->name, n.line.line ? " at " : "", n.line);
     const char* kernel = o.name();
     return str_cat(once_ ? std::string() : str_cat("on ", n.outputs[0].device, ", "),
                    kernel ? str_cat("kernel ", kernel, " (", ops, ")") : ops);

@@ -23,7 +23,7 @@ Evaluation evaluate(const Graph& g, std::span<const Tensor> args, const Visitor&
   NoGrad guard;
   Evaluation e = evaluate_nodes(g, args, [&](int32_t id, std::span<const Tensor> in, std::vector<Tensor>& out) {
     const Node& n = g.node(id);
-    if (n.op == &input_op) {
+    if (is_argument(n)) {
       out[0] = out[0].detach();
     } else if (n.op->is(kSideEffect) && !n.op->is(kCollective) && n.outputs.size() <= 1) {
       if (!n.outputs.empty()) out = {in[0]};
@@ -121,7 +121,7 @@ std::string find_nonfinite(const Graph& g, std::span<const Tensor> args) {
   std::string found;
   evaluate(g, args, [&](int32_t id, std::span<const Tensor> in, std::span<const Tensor> out) {
     const Node& n = g.node(id);
-    const bool source = n.op == &input_op || n.op == &cell_op || n.op == &captured_op;
+    const bool source = is_leaf(n);
     Kind before = kFinite;
     for (size_t i = 0; i < out.size(); ++i) {
       const Worst w = worst_of(out[i]);
@@ -134,9 +134,9 @@ std::string find_nonfinite(const Graph& g, std::span<const Tensor> args) {
       found = str_cat(w.kind == kNan ? "NaN" : "infinity", " first at ", index_text(w.at, out[i].shape()), " of ");
       if (source) {
         const int64_t index = n.attrs.i("index");
-        found += n.op == &input_op  ? str_cat("argument ", index)
-                 : n.op == &cell_op ? str_cat("cell '", g.cells[index]->name, "'")
-                                    : str_cat("captured tensor ", index);
+        found += is_argument(n) ? str_cat("argument ", index)
+                 : is_cell(n)   ? str_cat("cell '", g.cells[index]->name, "'")
+                                : str_cat("captured tensor ", index);
       } else {
         found += str_cat("the result of ", n.op->name);
       }

@@ -90,11 +90,11 @@ class RankPlanner {
 
   const StageOf& at(Value v) const { return call_.step.cut.nodes[static_cast<size_t>(v.node)]; }
   int rank_of(int stage) const { return call_.step.table.rank_of_stage[static_cast<size_t>(stage)]; }
-  bool is_sum(Value v) const { return g_.node(v).op == &microbatch_sum_op; }
+  bool is_sum(Value v) const { return is_microbatch_sum(g_.node(v)); }
   bool is_kept(Value v) const { return at(v).region == StageOf::kStage && !is_sum(v); }
   bool is_slice(Value v) const {
     const Node& n = g_.node(v);
-    return n.op == &input_op && n.attrs.i("index") >= static_cast<int64_t>(call_.step.microbatch.arguments);
+    return argument_index(n) >= static_cast<int64_t>(call_.step.microbatch.arguments);
   }
 
   // ---- the parts ----
@@ -438,8 +438,7 @@ class RankPlanner {
       p.offset = microbatch * g_.type(v).nbytes();
       return p;
     }
-    if (g_.node(v).op == &input_op)
-      return {StampPlace::kArgument, static_cast<int32_t>(g_.node(v).attrs.i("index")), 0};
+    if (is_argument(g_.node(v))) return {StampPlace::kArgument, static_cast<int32_t>(g_.node(v).attrs.i("index")), 0};
     if (is_sum(v) && sums_.contains(v)) return sum_place(sums_[v], v, sums_[v].now);
     if (!is_kept(v)) return once(v);
     const int k = kept(v, stage);

@@ -113,8 +113,7 @@ class Applier {
       v = capture_.value_of(get(v));
     }
     const int32_t now = capture_.graph().add(std::move(n));
-    if (g_.node(id).op == &input_op)
-      capture_.graph().inputs[static_cast<size_t>(g_.node(id).attrs.i("index"))] = {now, 0};
+    if (is_argument(g_.node(id))) capture_.graph().inputs[static_cast<size_t>(g_.node(id).attrs.i("index"))] = {now, 0};
     for (size_t i = 0; i < g_.node(id).outputs.size(); ++i)
       mine.push_back(capture_.wrap({now, static_cast<int32_t>(i)}));
   }

@@ -34,7 +34,7 @@ Dependencies::Dependencies(const Graph& g)
     }
     const bool view = n.op->view && !n.inputs.empty();
     light[id] = !pinned && (sources || view);
-    if (n.op == &cell_op) cell_of[id] = static_cast<int32_t>(n.attrs.i("index"));
+    if (is_cell(n)) cell_of[id] = static_cast<int32_t>(cell_index(n));
     if (view) cell_of[id] = cell_of[n.inputs[0].node];
   }
   for (const CellWrite& w : g.writes) {

@@ -6,7 +6,6 @@
 #include "ops/attention/record.h"
 #include "ops/core/core.h"
 #include "ops/core/exact.h"
-#include "ops/core/moe.h"
 
 namespace weft::dist {
 namespace {
@@ -23,13 +22,13 @@ void allow_indexed(const Node& n, Rule& r) {
   auto allow = [&](int f) {
     if (f >= 0) r.splittable[static_cast<size_t>(f)] = true;
   };
-  const bool select = n.op == &index_select_op || n.op == &gather_op;
-  const bool add = n.op == &index_add_op || n.op == &scatter_add_op;
+  const bool select = n.op->is(kPicks);
+  const bool add = n.op->is(kAddsAtIndex);
   if (!select && !add) return;
-  const int64_t dim = n.op == &index_add_op ? 0 : n.attrs.i("dim");
+  const int64_t dim = indexed_dim(n);
   allow(only_factor(r.map.in[0], dim));
   if (!add) return;
-  allow(only_factor(r.map.in[1], n.op == &index_add_op ? 0 : dim));
+  allow(only_factor(r.map.in[1], dim));
   r.in_terms = true;
 }
 
@@ -41,8 +40,7 @@ int named(const DimMap& map, std::string_view name) {
 
 // Routing ops have tokens and rows; grouped products have rows and experts.
 void allow_rows(const Node& n, Rule& r) {
-  const bool moves = n.op == &expert_order_op || n.op == &dispatch_rows_op || n.op == &combine_rows_op ||
-                     n.op == &row_dots_op || n.op == &exact_row_dots_op;
+  const bool moves = n.op->is(kExpertRows) || n.op == &exact_row_dots_op;
   if (!moves && n.op != &grouped_dot_op && n.op != &exact_grouped_dot_op) return;
   r.rows = named(r.map, "r");
   if (moves) {

@@ -107,7 +107,7 @@ Estimate estimate_pipeline(const PipelinePlan& p, const Graph& g, const Machine&
     int64_t cells = 0, sums = 0, once = 0;  // once: the batch, and parameters as stages read them
     const Part& before = p.splits[0].ranks[r].before;
     for (size_t o = 0; o < before.out.size(); ++o)
-      if (g.node(before.out[o]).op != &microbatch_sum_op) once += before.graph->type(before.graph->outputs[o]).nbytes();
+      if (!is_microbatch_sum(g.node(before.out[o]))) once += before.graph->type(before.graph->outputs[o]).nbytes();
     for (size_t c = 0; c < g.cells.size(); ++c)
       if (p.splits[0].cells[r][c]) cells += g.cells[c]->type.nbytes();
     for (const auto& [key, part] : p.splits[0].ranks[r].actions)

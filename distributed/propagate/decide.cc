@@ -53,7 +53,7 @@ class Decider {
     updates_ = find_update_specs(mesh_, g_, pins_);
     sums_ = find_sums(g_, pins_, updates_);
     for (int32_t id = 0; id < g_.size(); ++id)
-      if (g_.node(id).op == &cell_op) node_of_cell_[g_.node(id).attrs.i("index")] = id;
+      if (is_cell(g_.node(id))) node_of_cell_[g_.node(id).attrs.i("index")] = id;
     for (int32_t id = 0; id < g_.size(); ++id) {
       const bool gradient = g_.node(id).backward && !g_.node(id).outputs.empty() && update({id, 0});
       out_.gradient_of.push_back(gradient ? update({id, 0})->cell : -1);
@@ -81,7 +81,7 @@ class Decider {
   // A broadcast of a value that is not free: made on demand too, but its operand may have to move.
   bool lazy(Value v) const {
     const NodeChoice& c = out_.nodes[static_cast<size_t>(v.node)];
-    return c.free && g_.node(v).op == &broadcast_op && !out_.nodes[static_cast<size_t>(g_.node(v).inputs[0].node)].free;
+    return c.free && is_broadcast(g_.node(v)) && !out_.nodes[static_cast<size_t>(g_.node(v).inputs[0].node)].free;
   }
   // The placement that the operand of a lazy value needs so that the value gets placement `want`.
   Spec behind(Value v, const Spec& want) const {
@@ -110,11 +110,11 @@ class Decider {
   // ---- free values: every rank can make its part without communication ----
 
   bool is_free(const Node& n) {
-    if (n.op == &input_op || n.op == &captured_op || n.op == &constant_op || n.op == &iota_op) return true;
-    const bool random = n.op == &random_bits_op || (n.op == &random_bits_at_op && g_.type(n.inputs[2]).shape.empty());
-    const bool plain = n.op->is(kPointwise) || random || n.op == &broadcast_op || n.op == &reshape_op ||
-                       n.op == &permute_op || n.op == &slice_op || n.op == &pad_op || n.op == &concat_op ||
-                       n.op == &stop_gradient_op;
+    if (is_unwritten_leaf(n) || n.op->is(kFromAttrs)) return true;
+    // Random bits at one place: operand 2 of random_bits_at, if it is a number.
+    const bool random = n.op->is(kRandom) && (n.inputs.size() < 3 || g_.type(n.inputs[2]).shape.empty());
+    const bool view = n.op->placing != Placing::kNone && n.op->placing != Placing::kWindow;
+    const bool plain = n.op->is(kPointwise) || random || view || n.op->is(kAssembles);
     if (!plain) return false;
     bool any = random;
     for (Value v : n.inputs) {
@@ -130,10 +130,10 @@ class Decider {
   Spec preferred(int32_t id) {
     const Node& n = g_.node(id);
     const TensorType& t = n.outputs[0];
-    if (n.op == &input_op) return pins_.inputs[static_cast<size_t>(n.attrs.i("index"))];
+    if (is_argument(n)) return pins_.inputs[static_cast<size_t>(n.attrs.i("index"))];
     Spec best = Spec::replicated(t.shape);
     if (n.inputs.empty()) return best;
-    if (n.op == &slice_op) {  // part of a split dim is split the same way
+    if (n.op->placing == Placing::kSlice) {  // part of a split dim is split the same way
       Spec s = out_.prefer[static_cast<size_t>(n.inputs[0].node)];
       for (int d = 0; d < t.shape.size(); ++d) {
         DimSpec& dim = s.dims[static_cast<size_t>(d)];
@@ -171,14 +171,14 @@ class Decider {
   void decide(int32_t id) {
     const Node& n = g_.node(id);
     NodeChoice& c = out_.nodes[static_cast<size_t>(id)];
-    if (n.op == &cell_op) {
+    if (is_cell(n)) {
       const CellPin& pin = out_.cells[static_cast<size_t>(n.attrs.i("index"))];
       c.out.push_back(pin.rest);
       c.settled.push_back(pin.rest);
       state({id, 0}) = {pin.rest, pin.use, true, pin.gather_again, {{pin.rest}}};
       return;
     }
-    const bool broadcast = n.op == &broadcast_op && !free(n.inputs[0]) && state(n.inputs[0]).base.pending.empty();
+    const bool broadcast = is_broadcast(n) && !free(n.inputs[0]) && state(n.inputs[0]).base.pending.empty();
     if (broadcast || is_free(n)) {
       c.free = true;
       const Spec p = broadcast ? preferred_of_broadcast(n) : preferred(id);
@@ -218,9 +218,7 @@ class Decider {
   // Values made from one parameter alone (a cast, a transposed view) are computed on its shards.
   bool made_of_parameter(int32_t id, const Rule& rule, NodeChoice& c) {
     const Node& n = g_.node(id);
-    if (n.inputs.size() != 1 || n.outputs.size() != 1 ||
-        (!n.op->is(kPointwise) && n.op != &reshape_op && n.op != &permute_op))
-      return false;
+    if (n.inputs.size() != 1 || n.outputs.size() != 1 || (!n.op->is(kPointwise) && !is_rearranged(n))) return false;
     const ValueState from = state(n.inputs[0]);
     if (!from.parameter || update({id, 0})) return false;
     const Split at_rest = split_of(mesh_, rule, rule.map.in[0], from.base),

@@ -99,7 +99,7 @@ class Emitter final : public Locals {
   void node(int32_t id) {
     const Node& n = g_.node(id);
     const NodeChoice& c = d_.nodes[static_cast<size_t>(id)];
-    if (n.op == &input_op) {
+    if (is_argument(n)) {
       const auto index = static_cast<size_t>(n.attrs.i("index"));
       Node copy = n;
       const int32_t now = capture_.graph().add(std::move(copy));
@@ -107,12 +107,12 @@ class Emitter final : public Locals {
       versions({id, 0}).push_back({Spec::replicated(n.outputs[0].shape), capture_.wrap({now, 0})});
       return;
     }
-    if (n.op == &captured_op || n.op == &cell_op) {
+    if (is_kept(n)) {
       Node copy = n;
-      if (n.op == &cell_op) copy.outputs[0] = capture_.graph().cells[static_cast<size_t>(n.attrs.i("index"))]->type;
+      if (is_cell(n)) copy.outputs[0] = capture_.graph().cells[static_cast<size_t>(n.attrs.i("index"))]->type;
       const int32_t now = capture_.graph().add(std::move(copy));
       versions({id, 0}).push_back(
-          {n.op == &cell_op ? c.out[0] : Spec::replicated(n.outputs[0].shape), capture_.wrap({now, 0})});
+          {is_cell(n) ? c.out[0] : Spec::replicated(n.outputs[0].shape), capture_.wrap({now, 0})});
       return;
     }
     if (c.free) return;
@@ -138,7 +138,7 @@ class Emitter final : public Locals {
   // The whole value of a node that depends on arguments only.
   Tensor on_every_rank(Value v) {
     const Node& n = g_.node(v);
-    if (n.op == &input_op || n.op == &captured_op) return versions(v).front().local;
+    if (is_unwritten_leaf(n)) return versions(v).front().local;
     std::vector<Tensor>& done = whole_[v.node];
     if (done.empty()) {
       std::vector<Tensor> in;
@@ -169,10 +169,8 @@ class Emitter final : public Locals {
   const CellPin* parameter_of(Value v) const {
     for (;;) {
       const Node& n = g_.node(v);
-      if (n.op == &cell_op) return &d_.cells[static_cast<size_t>(n.attrs.i("index"))];
-      if (n.inputs.size() != 1 || n.outputs.size() != 1 ||
-          (!n.op->is(kPointwise) && n.op != &reshape_op && n.op != &permute_op))
-        return nullptr;
+      if (is_cell(n)) return &d_.cells[static_cast<size_t>(n.attrs.i("index"))];
+      if (n.inputs.size() != 1 || n.outputs.size() != 1 || (!n.op->is(kPointwise) && !is_rearranged(n))) return nullptr;
       v = n.inputs[0];
     }
   }
@@ -208,7 +206,7 @@ class Emitter final : public Locals {
   Tensor make_free(Value v, const Spec& want) {
     const Node& n = g_.node(v);
     const OriginScope at(n, n.backward);
-    if (n.op != &input_op && n.op != &captured_op) {
+    if (!is_unwritten_leaf(n)) {
       const Rule rule = rule_of(g_, n);
       const Split split = split_of(mesh_, rule, rule.map.out[static_cast<size_t>(v.index)], want);
       const Spec direct = result_spec(mesh_, rule, static_cast<size_t>(v.index), split);
@@ -231,13 +229,11 @@ class Emitter final : public Locals {
   }
 
   bool is_zero(Value v) const {
-    const Node& n = g_.node(v);
-    if (n.op == &constant_op) {
-      const AttrValue& x = *n.attrs.find("value");
-      return std::holds_alternative<double>(x) ? std::get<double>(x) == 0
-                                               : std::holds_alternative<int64_t>(x) && std::get<int64_t>(x) == 0;
-    }
-    return (n.op == &broadcast_op || n.op == &reshape_op || n.op == &cast_op) && is_zero(n.inputs[0]);
+    const Node* const n = constant_behind(g_, v, true);
+    if (!n) return false;
+    const AttrValue& x = *n->attrs.find("value");
+    return std::holds_alternative<double>(x) ? std::get<double>(x) == 0
+                                             : std::holds_alternative<int64_t>(x) && std::get<int64_t>(x) == 0;
   }
 
   Tensor move(const Tensor& t, const Spec& from, const Spec& to, Value v, const Node* user, const std::string& why) {
@@ -290,7 +286,7 @@ class Emitter final : public Locals {
     int32_t cell = written_;
     if (parameter_of(v)) {
       Value at = v;
-      while (g_.node(at).op != &cell_op) at = g_.node(at).inputs[0];
+      while (!is_cell(g_.node(at))) at = g_.node(at).inputs[0];
       cell = static_cast<int32_t>(g_.node(at).attrs.i("index"));
     }
     if (cell >= 0) {
@@ -424,7 +420,7 @@ class Emitter final : public Locals {
       if (!seen.insert(id).second) continue;
       const Node& n = g_.node(id);
       if (n.op == &expert_order_op) return id;
-      const bool moves = n.op == &dispatch_rows_op || n.op == &combine_rows_op || n.op == &row_dots_op;
+      const bool moves = n.op->is(kExpertRows);
       for (size_t i = n.inputs.size(); i-- > 0;) {
         const Value in = n.inputs[i];
         if (moves && g_.node(in).op == &expert_order_op) return in.node;
@@ -527,7 +523,7 @@ std::vector<bool> follows_gradients(const Graph& g) {
   std::vector<bool> all, constant;
   for (int32_t id = 0; id < g.size(); ++id) {
     const Node& n = g.node(id);
-    bool follows = n.backward, fixed = n.op != &input_op && n.op != &captured_op && n.op != &cell_op;
+    bool follows = n.backward, fixed = !is_leaf(n);
     for (Value v : n.inputs) {
       follows = follows || all[static_cast<size_t>(v.node)];
       fixed = fixed && constant[static_cast<size_t>(v.node)];

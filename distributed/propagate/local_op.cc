@@ -9,7 +9,6 @@
 #include "ops/core/core.h"
 #include "ops/core/exact.h"
 #include "ops/core/index.h"
-#include "ops/core/linear_cross_entropy.h"
 
 namespace weft::dist {
 namespace {
@@ -60,16 +59,15 @@ std::optional<Indices> indices_of(const Graph& g, const Node& n) {
   if (n.op == &exact_index_add_op || n.op == &exact_scatter_add_op) {
     at.operand = 0;
     at.limit = n.attrs.i("rows");
-  } else if (n.op == &linear_cross_entropy_op || n.op == &linear_cross_entropy_grad_op) {
+  } else if (n.op->is(kLinearLoss)) {
     at.operand = 2;
     at.limit = g.type(n.inputs[1]).shape[0];
     at.before = "cross_entropy: a target is not a class: got ";
     at.after = "";
     at.ignore = n.attrs.i("ignore_index");
   } else {
-    const bool rows = n.op == &index_add_op || n.op == &index_copy_op;
-    if (!rows && n.op != &index_select_op && n.op != &gather_op && n.op != &scatter_add_op) return {};
-    at.dim = rows ? 0 : static_cast<int>(n.attrs.i("dim"));
+    if (!n.op->is(kPicks) && !n.op->is(kAddsAtIndex) && n.op != &index_copy_op) return {};
+    at.dim = static_cast<int>(indexed_dim(n));
     at.limit = g.type(n.inputs[0]).shape[at.dim];
   }
   return at;
@@ -157,7 +155,7 @@ std::vector<Tensor> local_lookup(const LocalCall& c) {
 
 // Rows on other ranks become zeros that are added to row 0.
 std::vector<Tensor> local_add(const LocalCall& c) {
-  const int64_t dim = c.node.op == &index_add_op ? 0 : c.node.attrs.i("dim");
+  const int64_t dim = indexed_dim(c.node);
   const DimSpec& own = factor_split(c, c.rule.map.in[0], dim);
   if (whole(own)) return same_op(c, c.node.attrs);
   if (c.in[0].size(dim) == 0) return {c.in[0]};
@@ -255,7 +253,7 @@ std::vector<Tensor> local_random(const LocalCall& c) {
 std::vector<Tensor> local_extreme(const LocalCall& c) {
   if (c.in[0].numel() > 0) return same_op(c, c.node.attrs);
   const DType t = c.in[0].dtype();
-  const bool least = c.node.op == &reduce_max_op;
+  const bool least = c.node.op->reduction == Reduction::kMax;
   const Shape shape = result_shape(c, 0);
   if (is_floating(t))
     return {full(shape, least ? -std::numeric_limits<double>::infinity() : std::numeric_limits<double>::infinity(),
@@ -269,9 +267,7 @@ std::vector<Tensor> local_extreme(const LocalCall& c) {
   return {broadcast_to(constant(least ? lowest : greatest, t), shape)};
 }
 
-std::vector<Tensor> local_cut(const LocalCall& c) {  // slice and pad do not cut split dims
-  const bool is_slice = c.node.op == &slice_op;
-  if (!is_slice) return same_op(c, c.node.attrs);
+std::vector<Tensor> local_slice(const LocalCall& c) {  // does not cut split dims
   Shape begin = c.node.attrs.ints("begin"), end = c.node.attrs.ints("end");
   for (int d = 0; d < begin.size(); ++d) {
     const auto& f = c.rule.map.in[0][static_cast<size_t>(d)];
@@ -282,9 +278,35 @@ std::vector<Tensor> local_cut(const LocalCall& c) {  // slice and pad do not cut
   return same_op(c, c.node.attrs.with("begin", begin).with("end", end));
 }
 
+std::vector<Tensor> local_shape(const LocalCall& c) {
+  return same_op(c, c.node.attrs.with("shape", result_shape(c, 0)));
+}
+
+std::vector<Tensor> local_sizes(const LocalCall& c) {
+  return same_op(c, c.node.attrs.with("sizes", result_shape(c, 0)));
+}
+
 }  // namespace
 
 std::vector<Tensor> local_attention(const LocalCall& c);  // local_attention.cc
+
+namespace {
+
+struct LocalRow {
+  const OpDef* op;
+  std::vector<Tensor> (*emit)(const LocalCall&);
+};
+// The ops that a rank computes with other attributes or operands than one device. All others stay the same.
+constexpr LocalRow kLocalRows[] = {
+    {&reshape_op, local_shape},       {&broadcast_op, local_shape},       {&window_sum_op, local_shape},
+    {&slice_op, local_slice},         {&dynamic_slice_op, local_sizes},   {&iota_op, local_iota},
+    {&random_bits_op, local_random},  {&random_bits_at_op, local_random}, {&attention_op, local_attention},
+    {&index_select_op, local_lookup}, {&gather_op, local_lookup},         {&attention_backward_op, local_attention},
+    {&index_add_op, local_add},       {&scatter_add_op, local_add},       {&reduce_max_op, local_extreme},
+    {&reduce_min_op, local_extreme},
+};
+
+}  // namespace
 
 Tensor block_begin(Locals& locals, const Seg& seg) {
   if (seg.axes.empty()) return scalar(0);
@@ -328,7 +350,6 @@ bool nothing_here(const LocalCall& c) {
 
 std::vector<Tensor> local_op(const LocalCall& call) {
   LocalCall c = call;
-  const OpDef* op = c.node.op;
   if (nothing_here(c)) {
     std::vector<Tensor> none;
     for (size_t i = 0; i < c.node.outputs.size(); ++i)
@@ -341,16 +362,8 @@ std::vector<Tensor> local_op(const LocalCall& call) {
     in[at->operand] = checked(c, *at);
     c.in = in;
   }
-  if (op == &reshape_op || op == &broadcast_op || op == &window_sum_op)
-    return same_op(c, c.node.attrs.with("shape", result_shape(c, 0)));
-  if (op == &slice_op || op == &pad_op) return local_cut(c);
-  if (op == &iota_op) return local_iota(c);
-  if (op == &random_bits_op || op == &random_bits_at_op) return local_random(c);
-  if (op == &attention_op || op == &attention_backward_op) return local_attention(c);
-  if (op == &index_select_op || op == &gather_op) return local_lookup(c);
-  if (op == &index_add_op || op == &scatter_add_op) return local_add(c);
-  if (op == &reduce_max_op || op == &reduce_min_op) return local_extreme(c);
-  if (op == &dynamic_slice_op) return same_op(c, c.node.attrs.with("sizes", result_shape(c, 0)));
+  for (const LocalRow& row : kLocalRows)
+    if (c.node.op == row.op) return row.emit(c);
   return same_op(c, c.node.attrs);
 }
 

@@ -65,7 +65,7 @@ std::vector<ValueRoles> find_roles(const Graph& g) {
     const Shape& shape = n.outputs[0].shape;
     ValueRoles& roles = all[static_cast<size_t>(id)];
     for (int64_t e : shape) roles.push_back({{e, 0}});
-    if (n.op == &input_op) {
+    if (is_argument(n)) {
       if (shape.size() > 0) roles[0][0].role = 'b';
       if (shape.size() > 1) roles[1][0].role = 't';
       continue;
@@ -86,7 +86,7 @@ std::vector<ValueRoles> find_roles(const Graph& g) {
           Dim& to = factors[static_cast<size_t>(parts[k])];
           if (!has_role(to)) to = cuts[k];
         }
-        if (n.op == &slice_op && has_role(from[d]) && from[d].size() == 1)
+        if (n.op->placing == Placing::kSlice && has_role(from[d]) && from[d].size() == 1)
           roles[d] = {{shape[static_cast<int>(d)], from[d][0].role}};
       }
     }

@@ -2,7 +2,6 @@
 
 #include <string_view>
 
-#include "framework/autodiff/grad.h"
 #include "ops/core/core.h"
 #include "ops/core/moe.h"
 
@@ -23,8 +22,7 @@ UpdateSpecs find_update_specs(const Mesh& mesh, const Graph& g, const Pins& pins
     const Node& n = g.node(id);
     if (n.inputs.empty() || !n.outputs.size() || !updates[static_cast<size_t>(id)][0]) continue;
     const UpdateSpec u = *updates[static_cast<size_t>(id)][0];
-    const bool view = n.op == &reshape_op || n.op == &permute_op || n.op == &barrier_op || n.op == &stop_gradient_op;
-    if (!n.op->is(kPointwise) && !view) continue;
+    if (!n.op->is(kPointwise) && !is_rearranged(n) && !is_passed_on(n)) continue;
     const Rule rule = rule_of(g, n);
     const Split split = split_of(mesh, rule, rule.map.out[0], u.spec);
     if (!(result_spec(mesh, rule, 0, split) == u.spec)) continue;
@@ -57,7 +55,7 @@ Sums find_sums(const Graph& g, const Pins& pins, const UpdateSpecs& updates) {
     bool all = true;
     for (Value v : n.inputs) {
       const auto i = static_cast<size_t>(v.node);
-      const bool product = g.node(v).op == &dot_op || g.node(v).op == &grouped_dot_op;
+      const bool product = g.node(v).op->is(kProduct);
       all &= used[i] == 1 && (product || s.adds_up[i]) && g.type(v).shape == n.outputs[0].shape;
     }
     if (!all) continue;

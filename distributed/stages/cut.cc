@@ -7,7 +7,6 @@
 #include "compiler/cost/node_seconds.h"
 #include "compiler/passes/new_node.h"
 #include "distributed/stages/microbatch.h"
-#include "framework/autodiff/grad.h"
 #include "framework/ir/rewrite.h"
 #include "ops/core/collective.h"
 
@@ -16,8 +15,7 @@ namespace {
 
 // Whether each stage may compute a node, if its operands are free.
 bool may_be_free(const Node& n) {
-  const bool structural = n.op->is(kStructural) && n.op != &barrier_op && n.op != &stop_gradient_op &&
-                          n.op != &captured_op && n.op != &input_op;
+  const bool structural = n.op->is(kStructural) && !is_passed_on(n) && !is_unwritten_leaf(n);
   return !structural && !n.op->is(kContraction) && !n.op->is(kSideEffect) && !n.op->is(kCollective) &&
          !n.op->is(kCustom);
 }
@@ -50,7 +48,7 @@ class Cutter {
 
  private:
   StageOf& at(Value v) { return nodes_[v.node]; }
-  bool is_sum(int32_t id) const { return g_.node(id).op == &microbatch_sum_op; }
+  bool is_sum(int32_t id) const { return is_microbatch_sum(g_.node(id)); }
   bool in_stage(int32_t id) const { return nodes_[id].region == StageOf::kStage; }
   bool is_forward(int32_t id) const { return in_stage(id) && !nodes_[id].backward; }
 
@@ -64,8 +62,8 @@ class Cutter {
       const Node& n = g_.node(id);
       StageOf& own = nodes_[id];
       bool after = false, free = may_be_free(n);
-      varies[id] = n.op == &input_op && n.attrs.i("index") >= arguments_;
-      if (n.op == &cell_op) {
+      varies[id] = is_argument(n) && argument_index(n) >= arguments_;
+      if (is_cell(n)) {
         const Cell& cell = *g_.cells[n.attrs.i("index")];
         // Every rank has generators, counters and scales.
         free = !cell.is_parameter && n.outputs[0].shape.empty();
@@ -239,7 +237,7 @@ class Cutter {
     };
     for (int32_t id = 0; id < g_.size(); ++id) {
       const Node& n = g_.node(id);
-      if (n.op == &cell_op && !readers_[id].empty()) {
+      if (is_cell(n) && !readers_[id].empty()) {
         const Cell& cell = *g_.cells[n.attrs.i("index")];
         const double bytes = static_cast<double>(cell.type.nbytes());
         if (cell.is_parameter)

@@ -22,7 +22,6 @@ namespace {
 
 using weft::testing::error_of;
 using weft::testing::interpreted;
-using weft::testing::is_leaf;
 using weft::testing::joint_for_stages;
 using weft::testing::MicrobatchValues;
 using weft::testing::same_bits;

@@ -40,7 +40,7 @@ std::vector<bool> follows_from_arguments(const Graph& g) {
   std::vector<bool> all(g.size());
   for (int32_t id = 0; id < g.size(); ++id) {
     const Node& n = g.node(id);
-    all[id] = n.op != &cell_op && !n.op->is(kRandom);
+    all[id] = !is_cell(n) && !n.op->is(kRandom);
     for (Value v : n.inputs) all[id] = all[id] && all[v.node];
   }
   return all;
@@ -60,7 +60,7 @@ class Inliner {
     std::vector<bool> adds(body_.size());
     for (Value v : body_.outputs) adds[v.node] = true;
     for (int32_t id = 0; id < body_.size(); ++id)
-      if (!adds[id] && body_.node(id).op != &input_op) now_.copy(id);
+      if (!adds[id] && !is_argument(body_.node(id))) now_.copy(id);
   }
 
   /// Result `o` of the loop; `before`: the initial value of the sum.
@@ -132,7 +132,7 @@ Microbatch one_microbatch(const Graph& joint) {
     slices.push_back(g.add_input(slice));
   }
   for (int32_t id = 0; id < joint.size(); ++id) {
-    if (joint.node(id).op == &input_op) continue;
+    if (is_argument(joint.node(id))) continue;
     if (id != loop) {
       now.copy(id);
       continue;

@@ -11,6 +11,7 @@ namespace weft::dist {
 /// (x) {index}: result `index` of the loop, the sum of x over all microbatches. A step adds the values of x in the
 /// order of the microbatches, as the loop does.
 extern const OpDef microbatch_sum_op;
+inline bool is_microbatch_sum(const Node& n) { return n.op == &microbatch_sum_op; }
 
 /// A joint graph with the body of the loop over microbatches in place of the loop.
 struct Microbatch {

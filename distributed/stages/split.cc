@@ -19,9 +19,6 @@ using pipeline::Kind;
 
 constexpr int kAll = -1;  // in place of a rank: each rank that needs the value computes it
 
-bool is_sum(const Node& n) { return n.op == &microbatch_sum_op; }
-bool is_state(const Node& n) { return n.op == &cell_op || n.op == &captured_op; }
-
 class PartMaker {
  public:
   /// Parts have the cells of `step`, and its captured tensors before the captured tensors of `joint`.
@@ -59,7 +56,7 @@ class PartMaker {
                   const std::function<Value(Value)>& key, int64_t captured = 0,
                   const std::function<bool(int32_t)>& again = {}) {
     std::vector<bool> needed(static_cast<size_t>(from.size()));
-    const auto computed = [&](int32_t id) { return is_state(from.node(id)) || computes(id); };
+    const auto computed = [&](int32_t id) { return is_kept(from.node(id)) || computes(id); };
     for (Value v : roots) needed[static_cast<size_t>(v.node)] = true;
     for (int32_t id = from.size() - 1; id >= 0; --id)
       if (needed[static_cast<size_t>(id)] && computed(id))
@@ -73,7 +70,7 @@ class PartMaker {
       for (Value v : from.node(id).inputs) find(v);
       now.copy(id, [&](Node& n) {
         if (again && again(id)) n.backward = n.recomputed = true;
-        if (n.op == &captured_op) n.attrs = n.attrs.with("index", n.attrs.i("index") + captured);
+        if (n.op->leaf == Leaf::kCaptured) n.attrs = n.attrs.with("index", n.attrs.i("index") + captured);
       });
     }
     for (Value v : roots) find(v);
@@ -137,7 +134,7 @@ class Splitter {
   RankParts& ranks(int r) { return split_.ranks[static_cast<size_t>(r)]; }
   const StageOf& at(int32_t id) const { return call_.cut.nodes[static_cast<size_t>(id)]; }
   int rank_of(int stage) const { return call_.table.rank_of_stage[static_cast<size_t>(stage)]; }
-  bool is_free(int32_t id) const { return at(id).region == StageOf::kFree && g_.node(id).op != &input_op; }
+  bool is_free(int32_t id) const { return at(id).region == StageOf::kFree && !is_argument(g_.node(id)); }
 
   // Finds values that no microbatch changes, but of which other ranks have a part.
   void find_gathered() {
@@ -188,7 +185,7 @@ class Splitter {
     std::vector<int32_t> sums;
     for (int32_t id = 0; id < g_.size(); ++id) {
       if (!belongs(id, stage, kind)) continue;
-      if (is_sum(g_.node(id))) {
+      if (is_microbatch_sum(g_.node(id))) {
         sums.push_back(id);
         roots.push_back(g_.node(id).inputs[0]);
         continue;
@@ -242,7 +239,7 @@ class Splitter {
     level_.assign(static_cast<size_t>(g_.size()), 0);
     for (int32_t id = 0; id < g_.size(); ++id) {
       const StageOf& s = at(id);
-      if (s.region == StageOf::kStage && is_sum(g_.node(id))) where(id) = rank_of(s.stage);
+      if (s.region == StageOf::kStage && is_microbatch_sum(g_.node(id))) where(id) = rank_of(s.stage);
       if (s.region == StageOf::kAfter) place(id);
     }
     find_homes();
@@ -272,7 +269,7 @@ class Splitter {
   int& where(int32_t id) { return where_[static_cast<size_t>(id)]; }
   int& level(int32_t id) { return level_[static_cast<size_t>(id)]; }
   /// Whether a value follows from the sums, or is one.
-  bool comes_from_sums(Value v) const { return at(v.node).region == StageOf::kAfter || is_sum(g_.node(v)); }
+  bool comes_from_sums(Value v) const { return at(v.node).region == StageOf::kAfter || is_microbatch_sum(g_.node(v)); }
   /// Whether a rank computes this node of the update, if it needs it.
   bool runs(int32_t id, int rank) {
     return at(id).region == StageOf::kAfter && (where(id) == kAll || where(id) == rank);
@@ -333,7 +330,7 @@ class Splitter {
   }
 
   bool add_home(const Node& n, int rank) {
-    return n.op == &cell_op && homes_[static_cast<size_t>(n.attrs.i("index"))].insert(rank).second;
+    return is_cell(n) && homes_[static_cast<size_t>(n.attrs.i("index"))].insert(rank).second;
   }
 
   /// The nodes from which a value follows, as far as no microbatch changes them.
@@ -423,7 +420,7 @@ class Splitter {
       if (at(id).region == StageOf::kAfter)
         l = runs(id, rank) && needed_[static_cast<size_t>(rank)][static_cast<size_t>(id)] ? level(id) : -1;
       if (l < 0 || at(id).region == StageOf::kStage) continue;
-      if (n.op == &cell_op) {
+      if (is_cell(n)) {
         int& of_cell = last[static_cast<size_t>(n.attrs.i("index"))];
         of_cell = std::max(of_cell, l);
       }
@@ -476,11 +473,11 @@ class Splitter {
     for (const auto& [key, part] : ranks(rank).actions)
       for (Value v : part.in) {
         const Node& n = g_.node(v);
-        if (is_sum(n)) {
+        if (is_microbatch_sum(n)) {
           sums.insert(v);
-        } else if (n.op == &input_op && n.attrs.i("index") >= arguments) {
+        } else if (is_argument(n) && n.attrs.i("index") >= arguments) {
           slices.insert(v);
-        } else if (n.op != &input_op && at(v.node).region == StageOf::kOutside) {
+        } else if (!is_argument(n) && at(v.node).region == StageOf::kOutside) {
           once.insert(v);
         }
       }
@@ -492,13 +489,13 @@ class Splitter {
     for (Value v : slices) roots.push_back(source(v));
     const Graph& joint = call_.joint;
     const NodeCopier batch = part.copy(
-        joint, roots, [&](int32_t id) { return joint.node(id).op != &input_op; },
+        joint, roots, [&](int32_t id) { return !is_argument(joint.node(id)); },
         [&](Value v) { return g_.inputs[static_cast<size_t>(joint.node(v).attrs.i("index"))]; },
         static_cast<int64_t>(g_.captured.size()));
     for (Value v : slices) part.result(v, batch(source(v)));
     roots.assign(once.begin(), once.end());
     const NodeCopier now = part.copy(
-        g_, roots, [&](int32_t id) { return g_.node(id).op != &input_op; }, std::identity());
+        g_, roots, [&](int32_t id) { return !is_argument(g_.node(id)); }, std::identity());
     for (Value v : once) part.result(v, now(v));
     for (Value v : sums) part.result(v, part.zeros(g_.type(v), g_.node(v)));
     return part.finish();

@@ -18,7 +18,7 @@ namespace {
 
 // Whether the queries of an attention are split over the axes of cp only.
 bool shares_sequence(const SplitNode& n, const Axes& cp) {
-  if (n.node.op != &attention_op && n.node.op != &attention_backward_op) return false;
+  if (!n.node.op->is(kAttention)) return false;
   const DimSpec& queries = n.split[factor(n.rule, "s")];
   return axes_of(queries) == cp && queries.size() == 1;
 }

@@ -36,7 +36,7 @@ bool has_rows_of_argument(const Graph& g, Value v) {
     const Node& n = g.node(at);
     const Shape& shape = g.type(at).shape;
     if (shape.empty() || !seen.insert(at).second) continue;
-    if (n.op == &input_op) return true;
+    if (is_argument(n)) return true;
     if (n.inputs.empty()) continue;
     const Rule rule = rule_of(g, n);
     for (size_t i = 0; i < n.inputs.size(); ++i)
@@ -52,7 +52,8 @@ std::map<int64_t, int64_t> parts_of_batches(const Graph& g) {
   std::map<int32_t, std::set<int64_t>> entries;  // by view: the entries that are read
   for (int32_t id = 0; id < g.size(); ++id) {
     const Node& n = g.node(id);
-    if (n.op != &slice_op || n.backward || g.node(n.inputs[0]).op != &reshape_op) continue;
+    if (n.op->placing != Placing::kSlice || n.backward) continue;
+    if (g.node(n.inputs[0]).op->placing != Placing::kReshape) continue;
     const Shape &all = g.type(n.inputs[0]).shape, &part = n.outputs[0].shape;
     if (all.size() < 2 || all[0] < 2 || part[0] != 1 || part[1] != all[1]) continue;
     entries[n.inputs[0].node].insert(n.attrs.ints("begin")[0]);

@@ -25,7 +25,7 @@ std::set<int32_t> nodes_behind(const Graph& g, Value v) {
 std::set<int64_t> inputs_behind(const Graph& mask, Value v) {
   std::set<int64_t> out;
   for (int32_t id : nodes_behind(mask, v))
-    if (mask.node(id).op == &input_op) out.insert(mask.node(id).attrs.i("index"));
+    if (is_argument(mask.node(id))) out.insert(mask.node(id).attrs.i("index"));
   return out;
 }
 
@@ -66,7 +66,7 @@ std::vector<Value> find_documents(const Graph& g) {
                  queries, " (attention at ", n.line.to_string(), "); need one length");
       for (int32_t behind : nodes_behind(g, v)) {
         const Node& b = g.node(behind);
-        WEFT_CHECK(b.op != &cell_op && !b.op->is(kRandom) && b.op != &attention_op,
+        WEFT_CHECK(!is_cell(b) && !b.op->is(kRandom) && b.op != &attention_op,
                    "plan: cp_layout documents: the ids that attention at ", n.line.to_string(), " compares come from ",
                    b.op->name, " at ", b.line.to_string(), "; need ids made of the arguments alone");
       }

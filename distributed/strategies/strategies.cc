@@ -72,9 +72,8 @@ Axes StrategyContext::axes(std::string_view name) const {
 int32_t parameter_behind(const Graph& g, Value v) {
   for (;;) {
     const Node& n = g.node(v);
-    if (n.op == &cell_op) return static_cast<int32_t>(n.attrs.i("index"));
-    const bool view = n.op == &reshape_op || n.op == &permute_op || n.op == &broadcast_op;
-    if (n.inputs.size() != 1 || (!view && !n.op->is(kPointwise))) return -1;
+    if (is_cell(n)) return static_cast<int32_t>(cell_index(n));
+    if (n.inputs.size() != 1 || (!is_spread(n) && !n.op->is(kPointwise))) return -1;
     v = n.inputs[0];
   }
 }

@@ -163,7 +163,7 @@ class TensorParallel {
   // The spec of value v, which is made from parameter p.
   Spec behind(Value v, const ParameterPin& p) {
     const Node& n = s_.graph.node(v);
-    if (n.op == &cell_op) {
+    if (is_cell(n)) {
       Spec s = Spec::replicated(p.shape);
       for (size_t d = 0; d < s.dims.size(); ++d)
         for (int8_t a : p.split[d])
@@ -184,7 +184,7 @@ class TensorParallel {
   void pin(Value v, ParameterPin& p, size_t d, const Axes& axes, const char* why) {
     Spec want = Spec::replicated(s_.graph.type(v).shape);
     want.dims[d] = one_segment(s_.graph.type(v).shape[static_cast<int>(d)], axes);
-    while (s_.graph.node(v).op != &cell_op) {
+    while (!is_cell(s_.graph.node(v))) {
       const Node& n = s_.graph.node(v);
       const Rule rule = rule_of(s_.graph, n);
       want = operand_spec(s_.mesh, rule, 0, split_of(s_.mesh, rule, rule.map.out[0], want));

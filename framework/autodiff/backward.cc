@@ -132,7 +132,7 @@ const RefCounted* leaf_of(Capture& capture, const Tensor& t) {
   if (!t.is_traced()) return tape_node(t);
   const Graph& g = capture.graph();
   const Node& n = g.node(capture.value_of(t));
-  return n.op == &cell_op ? g.cells[n.attrs.i("index")]->leaf.get() : nullptr;
+  return is_cell(n) ? g.cells[n.attrs.i("index")]->leaf.get() : nullptr;
 }
 
 // A captured function has no tape of earlier computations: their values are constants there. This is an error, because

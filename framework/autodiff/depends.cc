@@ -12,7 +12,7 @@ std::vector<bool> reached_by_derivative(const Graph& g, Value loss) {
   reached.back() = true;
   for (int32_t id = loss.node; id >= 0; --id) {
     const Node& n = g.node(id);
-    if (!reached[static_cast<size_t>(id)] || n.no_grad || (!n.op->vjp && n.op != &grad_op)) continue;
+    if (!reached[static_cast<size_t>(id)] || n.no_grad || (!n.op->vjp && !n.op->is(kReadsTape))) continue;
     for (Value v : n.inputs)
       if (is_floating(g.type(v).dtype)) reached[static_cast<size_t>(v.node)] = true;
   }

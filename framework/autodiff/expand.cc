@@ -175,11 +175,14 @@ namespace {
 // True for an op that is one node only because of its derivative (softmax).
 bool is_whole_for_grad(const OpDef& op) { return op.vjp && op.decompose && !op.kernel && !op.is(kStructural); }
 
+// True for an op that calls its body once, and is one node only because of its derivative (checkpoint, custom_grad).
+bool is_whole_body(const OpDef& op) { return op.is(kCallsBody) && !op.is(kRunsBody); }
+
 Ref<Graph> inline_bodies(const Graph& from) {
   auto op_with_body = [](const Graph& g) -> const OpDef* {
     for (int32_t id = 0; id < g.size(); ++id) {
       const OpDef* op = g.node(id).op;
-      if (op == &checkpoint_op || op == &custom_grad_op || op == &grad_op || is_whole_for_grad(*op)) return op;
+      if (is_whole_body(*op) || op->is(kReadsTape) || is_whole_for_grad(*op)) return op;
     }
     return nullptr;
   };
@@ -190,7 +193,7 @@ Ref<Graph> inline_bodies(const Graph& from) {
     WEFT_CHECK(round < kMostRounds, op->name, ": `decompose` calls the op itself; need other ops");
     const Ref<Graph> next =
         recapture(*current, [](const Node& n, std::span<const Tensor> in) -> std::optional<std::vector<Tensor>> {
-          const bool body = n.op == &checkpoint_op || n.op == &custom_grad_op;
+          const bool body = is_whole_body(*n.op);
           if (!body && !is_whole_for_grad(*n.op)) return {};
           const EnableGrad record(!n.no_grad);
           if (body) {  // its nodes keep their own lines
@@ -202,7 +205,7 @@ Ref<Graph> inline_bodies(const Graph& from) {
         });
     // Bodies may themselves have grad nodes (checkpoint inside a differentiated body): expand those too.
     bool grads = false;
-    for (int32_t id = 0; id < next->size(); ++id) grads |= next->node(id).op == &grad_op;
+    for (int32_t id = 0; id < next->size(); ++id) grads |= next->node(id).op->is(kReadsTape);
     current = grads ? Expander(*next).run() : next;
   }
   return current;

@@ -116,7 +116,7 @@ Value Capture::recorded_operand(const Tensor& t) {
   const TensorImpl& i = t.get();
   if (!i.grad && i.trace.get() == link_.get()) {
     const Node& n = graph_->node(i.node);
-    const Cell* cell = n.op == &cell_op ? graph_->cells[n.attrs.i("index")].get() : nullptr;
+    const Cell* cell = is_cell(n) ? graph_->cells[n.attrs.i("index")].get() : nullptr;
     if (cell && cell->requires_grad && cell_now_.count(cell)) return value_of(t.detach());
   }
   return value_of(t);
@@ -168,7 +168,7 @@ Tensor Capture::read_cell(const Ref<Cell>& cell) {
   // A cell holds a value without its history: gradients stop at the argument of set(), as they do eagerly.
   if (written_.erase(cell.get())) it->second = value_of(detached());
   if (!cell->requires_grad) return wrap(it->second);
-  if (!grad_enabled()) return graph_->node(it->second.node).op == &cell_op ? wrap(it->second) : detached();
+  if (!grad_enabled()) return is_cell(graph_->node(it->second.node)) ? wrap(it->second) : detached();
   std::vector<Value>& reads = recorded_reads_[cell.get()];
   if (reads.empty() || !(reads.back() == it->second)) reads.push_back(it->second);
   return recorded(wrap(it->second));
@@ -234,7 +234,7 @@ Ref<Graph> recapture(const Graph& g, Recapture replacement) {
     copy.inputs.clear();
     for (const Tensor& t : in) copy.inputs.push_back(capture.value_of(t));
     const int32_t now = to.add(std::move(copy));
-    if (n.op == &input_op) to.inputs[n.attrs.i("index")] = {now, 0};
+    if (is_argument(n)) to.inputs[n.attrs.i("index")] = {now, 0};
     for (size_t i = 0; i < n.outputs.size(); ++i) values[id].push_back(capture.wrap({now, static_cast<int32_t>(i)}));
   }
   for (const CellWrite& w : g.writes)

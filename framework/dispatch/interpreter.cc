@@ -26,12 +26,18 @@ internal::Evaluation internal::evaluate_nodes(const Graph& g, std::span<const Te
     const Node& n = g.node(id);
     std::vector<Tensor> in;
     for (Value v : n.inputs) in.push_back(values[v.node][v.index]);
-    if (n.op == &input_op) {
-      values[id] = {args[n.attrs.i("index")]};
-    } else if (n.op == &cell_op) {
-      values[id] = {CellHandle(g.cells[n.attrs.i("index")]).value()};
-    } else if (n.op == &captured_op) {
-      values[id] = {g.captured[n.attrs.i("index")]};
+    switch (n.op->leaf) {
+      case Leaf::kNone:
+        break;
+      case Leaf::kArgument:
+        values[id] = {args[n.attrs.i("index")]};
+        break;
+      case Leaf::kCell:
+        values[id] = {CellHandle(g.cells[n.attrs.i("index")]).value()};
+        break;
+      case Leaf::kCaptured:
+        values[id] = {g.captured[n.attrs.i("index")]};
+        break;
     }
     if (!run(id, in, values[id])) return {};
     for (Value v : n.inputs)
@@ -52,7 +58,7 @@ std::vector<Tensor> interpret(const Graph& g, std::span<const Tensor> args) {
 
   const auto run = [&](int32_t id, std::span<const Tensor> in, std::vector<Tensor>& out) {
     const Node& n = g.node(id);
-    if (n.op == &input_op)
+    if (is_argument(n))
       WEFT_CHECK(out[0].shape() == n.outputs[0].shape && out[0].dtype() == n.outputs[0].dtype, "interpret: argument ",
                  n.attrs.i("index"), " is ", out[0].type(), "; need ", n.outputs[0]);
     if (!out.empty()) return true;

@@ -22,8 +22,8 @@ std::string label(std::string_view s) {
 }
 
 const char* look(const Node& n) {
-  if (n.op == &input_op) return "shape=ellipse, style=filled, fillcolor=\"#d9ead3\"";
-  if (n.op == &captured_op) return "shape=ellipse, style=filled, fillcolor=\"#eeeeee\"";
+  if (is_argument(n)) return "shape=ellipse, style=filled, fillcolor=\"#d9ead3\"";
+  if (n.op->leaf == Leaf::kCaptured) return "shape=ellipse, style=filled, fillcolor=\"#eeeeee\"";
   if (n.op->is(kContraction)) return "style=\"filled,rounded\", fillcolor=\"#f9cb9c\"";
   if (n.op->is(kReduction)) return "style=\"filled,rounded\", fillcolor=\"#fff2cc\"";
   if (n.op->is(kSideEffect)) return "style=\"filled,rounded\", fillcolor=\"#f4cccc\"";
@@ -34,8 +34,8 @@ const char* look(const Node& n) {
 std::string node_text(const Graph& g, int32_t id) {
   const Node& n = g.node(id);
   std::string s = str_cat('%', id, ' ', n.op->name);
-  if (n.op == &cell_op) s = str_cat('%', id, ' ', g.cells[n.attrs.i("index")]->name);
-  if (n.op != &cell_op && n.op != &captured_op && n.op != &input_op && !n.attrs.empty()) {
+  if (is_cell(n)) s = str_cat('%', id, ' ', g.cells[n.attrs.i("index")]->name);
+  if (!is_leaf(n) && !n.attrs.empty()) {
     s += " {";
     bool first = true;
     for (const auto& [key, value] : n.attrs.entries()) {
@@ -60,9 +60,8 @@ std::string Graph::to_dot() const {
   std::map<std::string_view, std::string> scopes;  // the nodes of each box, in order
   for (int32_t id = 0; id < size(); ++id) {
     const Node& n = node(id);
-    std::string line =
-        str_cat("n", id, " [label=", label(node_text(*this, id)), ", ",
-                n.op == &cell_op ? "shape=cylinder, style=filled, fillcolor=\"#cfe2f3\"" : look(n), "];\n");
+    std::string line = str_cat("n", id, " [label=", label(node_text(*this, id)), ", ",
+                               is_cell(n) ? "shape=cylinder, style=filled, fillcolor=\"#cfe2f3\"" : look(n), "];\n");
     if (n.scope && *n.scope)
       scopes[n.scope] += "    " + line;
     else

@@ -28,9 +28,37 @@ enum Trait : uint32_t {
   kCollective = 1 << 13,  // depends on other ranks: never folded to a constant, never recomputed
   kOrdered = 1 << 14,     // keeps its order among such nodes and is not moved forward
   kSameMemory = 1 << 15,  // given operand 0's memory for its result, the kernel keeps operand 0's value there
-  kCustom = 1 << 17,      // an op of the program's own: the names of its attributes have no meaning
   kUnfolds = 1 << 16,  // compiled steps call decompose just before fusion, so that the parts fuse with their neighbours
+  kCustom = 1 << 17,   // an op of the program's own: the names of its attributes have no meaning
+  kPicks = 1 << 18,    // the elements of operand 0 that the indices in operand 1 choose along {dim}
+  kAddsAtIndex = 1 << 19,  // operand 0 plus operand 2, element by element at the indices in operand 1
+  kProduct = 1 << 20,      // sums of products of operands 0 and 1, along which groups and targets make tiles
+  kAttention = 1 << 21,    // attention or its derivative: ops/attention describes the operands
+  kFromAttrs = 1 << 22,    // no operands: the attributes determine each element, so any part can be made again
+  kExpertRows = 1 << 23,  // the order that sorts rows by expert, and what moves or multiplies rows by it; no exact sums
+  kRunsBody = 1 << 24,    // no kernel of its own: the plan of the step prepares the ops of its {body}
+  kGroup = 1 << 25,       // its {body} is one generated kernel
+  kAssembles = 1 << 26,   // puts elements of its operands, in their order, beside others: no arithmetic
+  kCallsBody = 1 << 27,   // calls its {body}, a function of the program, on its operands
+  kLinearLoss = 1 << 28,  // the loss of a linear layer or its gradient: (x, weights, targets, ...)
 };
+
+/// What a leaf of a graph reads: entry {index} of Graph::inputs, of Graph::cells or of Graph::captured.
+enum class Leaf : uint8_t { kNone, kArgument, kCell, kCaptured };
+
+/// How a view that analyses see through places the elements of operand 0.
+enum class Placing : uint8_t {
+  kNone,       // no view, or one with another purpose (barrier)
+  kSame,       // each in its place
+  kReshape,    // in their order, in a result of other dims
+  kPermute,    // dim i of the result is dim {dims}[i]
+  kBroadcast,  // repeated along dims that operand 0 lacks or has with extent 1
+  kSlice,      // those of {begin, end, step}
+  kWindow,     // those of each window of {dims, size, stride, dilation}
+};
+
+/// What an op computes over its {dims}.
+enum class Reduction : uint8_t { kNone, kSum, kMax, kMin, kProd };
 
 using Types = SmallVec<TensorType, 1>;
 
@@ -102,6 +130,9 @@ struct OpDef {
   const char* name = "";
   const char* doc = "";
   uint32_t traits = 0;
+  Leaf leaf = Leaf::kNone;
+  Placing placing = Placing::kNone;
+  Reduction reduction = Reduction::kNone;
   int num_inputs = 1;  // -1: any number
   int num_outputs = 1;
   double flops_per_point = 1;  // per point of the dim map's iteration space
@@ -132,6 +163,8 @@ struct OpDef {
   /// The work that the values of the operands need: scores that a mask leaves, rows in groups, and the bytes of
   /// operands that these read. Null: the op cannot count. Kernels may compute more (whole tiles).
   Cost (*done)(const WorkCall&) = nullptr;
+  /// kCollective: the op that only starts it; null: none does.
+  const OpDef* start = nullptr;
 
   bool is(Trait t) const { return traits & t; }
 };
@@ -158,6 +191,31 @@ Cost op_done(const OpDef& op, const WorkCall& call);
 extern const OpDef input_op;     // argument {index}
 extern const OpDef cell_op;      // value of a cell when the graph starts {index}
 extern const OpDef captured_op;  // concrete tensor closed over {index}
+
+/// A value from outside the graph.
+inline bool is_leaf(const Node& n) { return n.op->leaf != Leaf::kNone; }
+/// In a body: an operand of the node that the body belongs to.
+inline bool is_argument(const Node& n) { return n.op->leaf == Leaf::kArgument; }
+inline bool is_cell(const Node& n) { return n.op->leaf == Leaf::kCell; }
+/// A value that the step itself keeps: a cell or a captured tensor. Bodies have none.
+inline bool is_kept(const Node& n) { return is_cell(n) || n.op->leaf == Leaf::kCaptured; }
+/// A leaf that no write of the graph changes.
+inline bool is_unwritten_leaf(const Node& n) { return is_leaf(n) && !is_cell(n); }
+/// The index of the argument or cell that a node reads; -1 if it reads none.
+inline int64_t argument_index(const Node& n) { return is_argument(n) ? n.attrs.i("index") : -1; }
+inline int64_t cell_index(const Node& n) { return is_cell(n) ? n.attrs.i("index") : -1; }
+
+/// A view whose result has each element of operand 0 exactly once, in any order.
+inline bool is_rearranged(const Node& n) {
+  return n.op->placing == Placing::kReshape || n.op->placing == Placing::kPermute;
+}
+/// A view whose result has equal values if operand 0 has: every element is there, perhaps several times.
+inline bool is_spread(const Node& n) { return is_rearranged(n) || n.op->placing == Placing::kBroadcast; }
+/// A view of parts of operand 0, by strides.
+inline bool is_part(const Node& n) { return n.op->placing == Placing::kSlice || n.op->placing == Placing::kWindow; }
+/// Operand 0 itself, in an op that matters to differentiation or to order only (barrier, stop_gradient).
+inline bool is_passed_on(const Node& n) { return n.op->is(kStructural) && n.op->is(kView); }
+inline bool is_broadcast(const Node& n) { return n.op->placing == Placing::kBroadcast; }
 
 /// Finds ops by name for parse_graph: first the structural ops, then the ops of the table that it was made from.
 class OpTable {

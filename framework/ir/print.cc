@@ -140,11 +140,11 @@ void print_attrs(std::string& out, const Attrs& attrs, const std::string& indent
 
 /// cell c0, captured t0: the short form of the structural op with only an index.
 bool print_short(std::string& out, const Node& n) {
-  if (n.op != &cell_op && n.op != &captured_op) return false;
+  if (!is_kept(n)) return false;
   const AttrValue* index = n.attrs.find("index");
   if (n.attrs.entries().size() != 1 || !std::holds_alternative<int64_t>(*index) || std::get<int64_t>(*index) < 0)
     return false;
-  out += str_cat(n.op == &cell_op ? " c" : " t", std::get<int64_t>(*index));
+  out += str_cat(is_cell(n) ? " c" : " t", std::get<int64_t>(*index));
   return true;
 }
 
@@ -166,9 +166,9 @@ void print_line_comment(std::string& out, const Node& n, size_t line_start) {
   }
 }
 
-bool is_argument(const Graph& g, int32_t id) {
+bool is_listed_argument(const Graph& g, int32_t id) {
   const AttrValue* v = g.node(id).attrs.find("index");
-  if (g.node(id).op != &input_op || !v || !std::holds_alternative<int64_t>(*v)) return false;
+  if (!is_argument(g.node(id)) || !v || !std::holds_alternative<int64_t>(*v)) return false;
   int64_t i = std::get<int64_t>(*v);
   return i >= 0 && i < static_cast<int64_t>(g.inputs.size()) && g.inputs[i] == Value{id, 0};
 }
@@ -213,7 +213,7 @@ void print_graph(std::string& out, const Graph& g, const std::string& indent) {
     out += '\n';
   }
   for (int32_t i = 0; i < g.size(); ++i)
-    if (!is_argument(g, i)) print_node(out, g, i, in);
+    if (!is_listed_argument(g, i)) print_node(out, g, i, in);
   for (const CellWrite& w : g.writes) out += str_cat(in, "write c", w.cell, ", ", value_name(g, w.value), '\n');
   out += in + "return";
   for (size_t i = 0; i < g.outputs.size(); ++i) out += (i ? ", " : " ") + value_name(g, g.outputs[i]);

@@ -10,16 +10,19 @@ namespace weft {
 const OpDef input_op = {.name = "input",
                         .doc = "argument {index} of the graph",
                         .traits = kStructural,
+                        .leaf = Leaf::kArgument,
                         .num_inputs = 0,
                         .flops_per_point = 0};
 const OpDef cell_op = {.name = "cell",
                        .doc = "value of cell {index} when the graph starts",
                        .traits = kStructural,
+                       .leaf = Leaf::kCell,
                        .num_inputs = 0,
                        .flops_per_point = 0};
 const OpDef captured_op = {.name = "captured",
                            .doc = "concrete tensor {index} that the captured function closed over",
                            .traits = kStructural | kNotDifferentiable,
+                           .leaf = Leaf::kCaptured,
                            .num_inputs = 0,
                            .flops_per_point = 0};
 

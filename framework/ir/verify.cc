@@ -75,7 +75,7 @@ class Verifier {
           broken(id, "nested", str_cat("writes to cells in ", key), "writes in the outermost graph only");
         Verifier(**nested, str_cat(path_, "node %", id, " (", n.op->name, ") ", key, ": "), code_).run();
       }
-    if (n.op == &input_op || n.op == &cell_op || n.op == &captured_op) {
+    if (is_leaf(n)) {
       structural(id, n);
     } else if (n.op->infer) {
       types(id, n);
@@ -86,15 +86,15 @@ class Verifier {
     const AttrValue* v = n.attrs.find("index");
     const int64_t* at = v ? std::get_if<int64_t>(v) : nullptr;
     if (!at) broken(id, "index", "no integer attribute index", "one");
-    size_t count = n.op == &input_op ? g_.inputs.size() : n.op == &cell_op ? g_.cells.size() : g_.captured.size();
+    size_t count = is_argument(n) ? g_.inputs.size() : is_cell(n) ? g_.cells.size() : g_.captured.size();
     if (!(*at >= 0 && *at < static_cast<int64_t>(count)))
       broken(id, "index", *at, str_cat("0 to ", static_cast<int64_t>(count) - 1));
-    if (n.op == &input_op) {
+    if (is_argument(n)) {
       if (!(g_.inputs[*at] == Value{id, 0}))
         broken(id, "inputs", str_cat("argument ", *at, " = ", raw(g_.inputs[*at])), raw({id, 0}));
       read_[*at] = true;
     } else {
-      same_type(id, "types", n.outputs[0], n.op == &cell_op ? g_.cells[*at]->type : g_.captured[*at].type());
+      same_type(id, "types", n.outputs[0], is_cell(n) ? g_.cells[*at]->type : g_.captured[*at].type());
     }
   }
 

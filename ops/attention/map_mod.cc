@@ -47,7 +47,7 @@ class Mapper {
   Tensor run() {
     for (int32_t id = 0; id < g_.size(); ++id) {
       const Node& n = g_.node(id);
-      if (n.op != &input_op) values_[static_cast<size_t>(id)] = value_of(n, id);
+      if (!is_argument(n)) values_[static_cast<size_t>(id)] = value_of(n, id);
     }
     const Tensor out = read(values_[static_cast<size_t>(g_.outputs[0].node)]);
     if (!bad_.defined() || !is_floating(out.dtype())) return out;

@@ -8,7 +8,6 @@
 #include "framework/ir/op_def.h"
 #include "ops/core/creation.h"
 #include "ops/core/index.h"
-#include "ops/core/view.h"
 
 namespace weft::internal {
 
@@ -45,9 +44,9 @@ class MaskLowering {
 
   Lowered lower(int32_t id) {
     const Node& n = g_.node(id);
-    if (n.op == &input_op) return input(id);
+    if (is_argument(n)) return input(id);
     if (n.op == &constant_op) return of(constant(n));
-    if (n.op == &reshape_op) return reshaped(n);
+    if (n.op->placing == Placing::kReshape) return reshaped(n);
     if (n.op == &index_select_op) return selected(n);
     if (n.op == &cast_op) return of(cast_to(arg(n, 0), n.outputs[0].dtype, n.line));
     WEFT_CHECK_AS(kUnimplemented, n.op->is(kPointwise) && n.op->scalar >= 0, "mask_mod: uses ", n.op->name, at(n),

@@ -67,11 +67,11 @@ class Hoisting {
 
   Body run() {
     bool any = false;
-    for (int32_t id = 0; id < from_.size(); ++id) any = any || (of_[id] == kTables && from_.node(id).op != &input_op);
+    for (int32_t id = 0; id < from_.size(); ++id) any = any || (of_[id] == kTables && !is_argument(from_.node(id)));
     if (!any) return {};
     for (size_t i = 0; i < own_; ++i) now_.map(from_.inputs[i], to_->add_input(from_.type(from_.inputs[i])));
     for (int32_t id = 0; id < from_.size(); ++id)
-      if (of_[id] == kPoint && from_.node(id).op != &input_op) copy(id);
+      if (of_[id] == kPoint && !is_argument(from_.node(id))) copy(id);
     for (Value v : from_.outputs) to_->outputs.push_back(inside(v));
     return {to_, std::move(reads_)};
   }

@@ -405,7 +405,7 @@ bool AttentionOperands::learned(int i, DType t) const {
 const OpDef attention_op = {
     .name = "attention",
     .doc = "softmax(score({scale} q k^T) where mask) v, its log-sum-exp and its largest scores.",
-    .traits = kContraction,
+    .traits = kContraction | kAttention,
     .num_inputs = -1,
     .num_outputs = 3,
     .infer = infer,
@@ -421,7 +421,7 @@ const OpDef attention_op = {
 const OpDef attention_backward_op = {
     .name = "attention_backward",
     .doc = "Gradients of attention's operands.",
-    .traits = kContraction,
+    .traits = kContraction | kAttention,
     .num_inputs = -1,
     .num_outputs = -1,
     .infer = infer,

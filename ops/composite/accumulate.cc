@@ -38,8 +38,8 @@ class PartOfBatch {
     const Node& n = g.node(id);
     if (n.op == &random_bits_op) return words(g, id, in, part);
     if (n.op == &random_bits_at_op) return with_own_seed(n, in, 0, part);
-    if (n.op == &attention_op || n.op == &attention_backward_op) return attention(g, id, in, part);
-    if (n.op != &checkpoint_op && n.op != &custom_grad_op && n.op != &loop_op) return {};
+    if (n.op->is(kAttention)) return attention(g, id, in, part);
+    if (!n.op->is(kCallsBody)) return {};
     const Graph& body = *n.attrs.get<Ref<Graph>>("body");
     if (!draws(body)) return {};
     if (n.op == &custom_grad_op) return with_own_seeds(n, body, in, part);
@@ -59,7 +59,7 @@ class PartOfBatch {
     internal::BodyValues values(body);
     for (size_t i = 0; i < args.size(); ++i) values.set(body.inputs[i], args[i]);
     for (int32_t id = 0; id < body.size(); ++id) {
-      if (body.node(id).op == &input_op) continue;
+      if (is_argument(body.node(id))) continue;
       values.run(id, [&](const Node& n, TensorPtrs in) {
         std::vector<Tensor> all;
         for (const Tensor* t : in) all.push_back(*t);
@@ -180,7 +180,7 @@ Cost cost_accumulate(const Attrs& attrs, std::span<const TensorType> in, std::sp
   const Graph& body = *attrs.get<Ref<Graph>>("body");
   Cost total;
   for (int32_t id = 0; id < body.size(); ++id)
-    if (const Node& n = body.node(id); n.op != &input_op && !n.op->view) total += op_cost(body, n);
+    if (const Node& n = body.node(id); !is_argument(n) && !n.op->view) total += op_cost(body, n);
   const auto parts = static_cast<double>(in[0].shape[0]);
   total.flops *= parts, total.bytes *= parts, total.written *= parts, total.products *= parts;
   return total;

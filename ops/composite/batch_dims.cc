@@ -75,9 +75,9 @@ void BatchDims::join_values(const Graph& a, Value v, int skipped, const Graph& b
 void BatchDims::visit(const Graph& g, std::vector<bool> depends) {
   for (int32_t id = 0; id < g.size(); ++id) {
     const Node& n = g.node(id);
-    if (n.op == &input_op) continue;
+    if (is_argument(n)) continue;
     for (Value v : n.inputs) depends[id] = depends[id] || depends[v.node];
-    if (n.op == &checkpoint_op || n.op == &custom_grad_op || n.op == &loop_op) {
+    if (n.op->is(kCallsBody)) {
       visit_body(g, n, id, depends);
       continue;
     }

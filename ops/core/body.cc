@@ -37,7 +37,7 @@ using Key = std::pair<const void*, int64_t>;
 void add_keys(const Graph& g, int32_t id, std::set<Key>& keys) {
   keys.insert({&g, id});
   const Node& n = g.node(id);
-  if (n.op != &cell_op) return;
+  if (!is_cell(n)) return;
   if (const void* leaf = g.cells[static_cast<size_t>(n.attrs.i("index"))]->leaf.get()) keys.insert({leaf, 0});
 }
 

@@ -305,6 +305,7 @@ const OpDef all_reduce_op = {
     .kernel = run_collective<ask_all_reduce, false>,
     .samples = samples_all_reduce,
     .linear = 1,
+    .start = &all_reduce_start_op,
 };
 const OpDef all_gather_op = {
     .name = "all_gather",
@@ -319,6 +320,7 @@ const OpDef all_gather_op = {
     .vjp_reads_in = 0,
     .vjp_reads_out = 0,
     .linear = 1,
+    .start = &all_gather_start_op,
 };
 const OpDef reduce_scatter_op = {
     .name = "reduce_scatter",
@@ -332,6 +334,7 @@ const OpDef reduce_scatter_op = {
     .vjp_reads_in = 0,
     .vjp_reads_out = 0,
     .linear = 1,
+    .start = &reduce_scatter_start_op,
 };
 const OpDef all_to_all_op = {
     .name = "all_to_all",
@@ -346,6 +349,7 @@ const OpDef all_to_all_op = {
     .vjp_reads_in = 0,
     .vjp_reads_out = 0,
     .linear = 1,
+    .start = &all_to_all_start_op,
 };
 const OpDef all_to_all_rows_op = {
     .name = "all_to_all_rows",
@@ -375,6 +379,7 @@ const OpDef permute_ranks_op = {
     .vjp_reads_in = 0,
     .vjp_reads_out = 0,
     .linear = 1,
+    .start = &permute_ranks_start_op,
 };
 const OpDef broadcast_ranks_op = {
     .name = "broadcast_ranks",
@@ -401,6 +406,7 @@ const OpDef send_op = {
     .kernel = run_send<false>,
     .vjp_reads_in = 0,
     .vjp_reads_out = 0,
+    .start = &send_start_op,
 };
 const OpDef recv_op = {
     .name = "recv",
@@ -413,6 +419,7 @@ const OpDef recv_op = {
     .kernel = run_recv<false>,
     .vjp_reads_in = 0,
     .vjp_reads_out = 0,
+    .start = &recv_start_op,
 };
 const OpDef copy_to_op = {
     .name = "copy_to",
@@ -540,17 +547,6 @@ const OpDef collective_wait_op = {
         },
     .kernel = run_wait,
 };
-
-const OpDef* start_form(const OpDef& op) {
-  if (&op == &all_reduce_op) return &all_reduce_start_op;
-  if (&op == &all_gather_op) return &all_gather_start_op;
-  if (&op == &reduce_scatter_op) return &reduce_scatter_start_op;
-  if (&op == &all_to_all_op) return &all_to_all_start_op;
-  if (&op == &permute_ranks_op) return &permute_ranks_start_op;
-  if (&op == &send_op) return &send_start_op;
-  if (&op == &recv_op) return &recv_start_op;
-  return nullptr;
-}
 
 std::span<const OpDef* const> collective_ops() {
   static const OpDef* const all[] = {&all_reduce_op,

@@ -40,7 +40,7 @@ extern const OpDef recv_start_op;       // {axes, peer, site, shape, dtype, devi
 extern const OpDef collective_wait_op;  // (y of a start, its x) {site} -> y, in y's memory
 
 /// The `..._start` record of a collective, or null.
-const OpDef* start_form(const OpDef& op);
+inline const OpDef* start_form(const OpDef& op) { return op.start; }
 
 /// Text of a list of sizes, "2,1,1", and the list of a text; parse_sizes throws InvalidArgument on other text.
 std::string sizes_text(std::span<const int64_t> sizes);

@@ -296,10 +296,17 @@ DType range_dtype(std::initializer_list<const Arg*> args) {
 
 }  // namespace
 
+const Node* constant_behind(const Graph& g, Value v, bool cast) {
+  const Node* n = &g.node(v);
+  while (n->op->placing == Placing::kReshape || is_broadcast(*n) || (cast && n->op == &cast_op))
+    n = &g.node(n->inputs[0]);
+  return n->op == &constant_op ? n : nullptr;
+}
+
 const OpDef constant_op = {
     .name = "constant",
     .doc = "The number {value} as a scalar of {dtype}.",
-    .traits = kNotDifferentiable,
+    .traits = kFromAttrs | kNotDifferentiable,
     .num_inputs = 0,
     .flops_per_point = 0,
     .infer = infer_constant,
@@ -310,7 +317,7 @@ const OpDef constant_op = {
 const OpDef iota_op = {
     .name = "iota",
     .doc = "start + i * step for i below {size}, computed in f64 (integers: i64).",
-    .traits = kNotDifferentiable,
+    .traits = kFromAttrs | kNotDifferentiable,
     .num_inputs = 0,
     .infer = infer_iota,
     .dims = dims_of_result,

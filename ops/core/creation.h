@@ -69,6 +69,10 @@ namespace internal {
 const Tensor& tensor_of(const Arg& x, const char* op);
 }  // namespace internal
 
+/// The constant whose number all elements of a value are, through reshapes, broadcasts and, if `cast`, casts; null if
+/// there is none.
+const Node* constant_behind(const Graph& g, Value v, bool cast = false);
+
 extern const OpDef constant_op;        // () -> 0-d {value: f64 or i64, dtype, device?}
 extern const OpDef iota_op;            // () -> [size] {size, dtype, start, step: f64 or i64, device?}
 extern const OpDef random_bits_op;     // (seed, step) -> i32 {shape, op_id, device?}

@@ -342,7 +342,7 @@ std::vector<Sample> samples_grouped() {
 const OpDef dot_op = {
     .name = "dot",
     .doc = "Products summed over the contracted dims: batch, free dims of a, free dims of b.",
-    .traits = kContraction,
+    .traits = kContraction | kProduct,
     .num_inputs = 2,
     .flops_per_point = 2,
     .infer = infer_dot,
@@ -357,7 +357,7 @@ const OpDef dot_op = {
 const OpDef grouped_dot_op = {
     .name = "grouped_dot",
     .doc = "One matrix product per group of rows, groups given by run-time offsets: ragged rows or ragged contraction.",
-    .traits = kContraction,
+    .traits = kContraction | kProduct,
     .num_inputs = 3,
     .flops_per_point = 2,
     .infer = infer_grouped,

@@ -76,6 +76,9 @@ Tensor argsort(const Arg& x, int64_t dim = -1, bool descending = false);
 /// The k largest (or smallest) along dim, best first; among equal values the lower index comes first.
 TopK topk(const Arg& x, int64_t k, int64_t dim = -1, bool largest = true);
 
+/// kPicks, kAddsAtIndex, index_copy: the dim of operand 0 along which the indices in operand 1 choose.
+inline int64_t indexed_dim(const Node& n) { return n.attrs.i("dim", 0); }
+
 extern const OpDef gather_op;                // (x, index) {dim, what?: see look_up}
 extern const OpDef index_select_op;          // (x, index) {dim, what?}
 extern const OpDef scatter_add_op;           // (x, index, src) {dim}

@@ -109,7 +109,7 @@ std::vector<Tensor> iterate(const Graph& body, std::span<const Tensor> args) {
   internal::BodyValues values(body);
   for (size_t i = 0; i < args.size(); ++i) values.set(body.inputs[i], args[i]);
   for (int32_t id = 0; id < body.size(); ++id)
-    if (body.node(id).op != &input_op) values.run(id);
+    if (!is_argument(body.node(id))) values.run(id);
   std::vector<Tensor> out;
   for (Value v : body.outputs) out.push_back(values(v));
   return out;
@@ -147,7 +147,7 @@ Cost cost_loop(const Attrs& attrs, std::span<const TensorType>, std::span<const 
   const Parts p(attrs);
   Cost total;
   for (int32_t id = 0; id < p.body.size(); ++id)
-    if (const Node& n = p.body.node(id); n.op != &input_op && !n.op->view) total += op_cost(p.body, n);
+    if (const Node& n = p.body.node(id); !is_argument(n) && !n.op->view) total += op_cost(p.body, n);
   const double times = static_cast<double>(p.length);
   total.flops *= times;
   total.bytes *= times;
@@ -255,7 +255,7 @@ LoopBody hoist(const Body& traced, size_t fixed, const internal::LoopRules& rule
   std::vector<bool> constant(g.size());
   for (int32_t id = 0; id < g.size(); ++id) {
     const Node& n = g.node(id);
-    if (n.op == &input_op) continue;
+    if (is_argument(n)) continue;
     constant[id] = n.inputs.empty();
     const bool fixed_effect = !n.op->is(kRandom) && !n.op->is(kSideEffect) && !n.op->is(kCollective);
     // Other ops may throw, which they must not do for an iteration that does not run.
@@ -278,7 +278,7 @@ LoopBody hoist(const Body& traced, size_t fixed, const internal::LoopRules& rule
   };
   for (int32_t id = 0; id < g.size(); ++id) {
     const Node& n = g.node(id);
-    if (n.op == &input_op || (!constant[id] && outside.has({id, 0}))) continue;
+    if (is_argument(n) || (!constant[id] && outside.has({id, 0}))) continue;
     for (Value v : n.inputs) need(v);
     in.run(id, [&](const Node& node, TensorPtrs operands) {
       std::optional<std::vector<Tensor>> other;
@@ -454,7 +454,7 @@ std::vector<Tensor> internal::run_while(const std::function<Tensor(std::span<con
 const OpDef loop_op = {
     .name = "loop",
     .doc = "Runs {body} {length} times: carried values, slices of stacked operands, shared operands.",
-    .traits = kStructural,
+    .traits = kStructural | kCallsBody | kRunsBody,
     .num_inputs = -1,
     .num_outputs = -1,
     .infer = infer_loop,

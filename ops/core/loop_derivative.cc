@@ -8,7 +8,6 @@
 #include "ops/core/body.h"
 #include "ops/core/dot.h"
 #include "ops/core/reduce.h"
-#include "ops/core/view.h"
 
 namespace weft::internal {
 namespace {
@@ -100,7 +99,7 @@ class Splitter {
     Late l{k, gradient_[k], {}};
     for (;;) {
       const Node& n = g_->node(l.last);
-      if (!is_backward(l.last) || (n.op != &permute_op && n.op != &reshape_op)) break;
+      if (!is_backward(l.last) || !is_rearranged(n)) break;
       l.views.push_back(l.last.node);
       l.last = n.inputs[0];
     }

@@ -107,7 +107,7 @@ class Mapper {
     const std::vector<int32_t> last = last_uses(g_);
     for (int32_t id = 0; id < g_.size(); ++id) {
       const Node& n = g_.node(id);
-      if (n.op == &input_op || (last[id] < 0 && !n.op->is(kSideEffect))) continue;
+      if (is_argument(n) || (last[id] < 0 && !n.op->is(kSideEffect))) continue;
       const internal::OriginScope at(n, internal::thread_state.backward || n.backward);
       const EnableGrad record(grad_enabled() && !n.no_grad);
       Many operands;
@@ -127,6 +127,12 @@ class Mapper {
   }
 
  private:
+  /// An op whose results for all examples are not those of the op with one more dim in front.
+  struct Row {
+    const OpDef* op;
+    Many (Mapper::*map)(const Node&, const Many&) const;
+  };
+
   Many results(const Node& n, const Many& in) {
     const bool any = std::any_of(in.begin(), in.end(), [](const Mapped& m) { return m.batched; });
     WEFT_CHECK(!draws(n), "vmap: the function draws random numbers (", n.op->name,
@@ -144,19 +150,15 @@ class Mapper {
     for (const TensorType& t : n.outputs) check(t);
     if (count_ == 0) return nothing(n);
     if (n.op->is(kPointwise)) return pointwise(n, in);
-    if (n.op == &reshape_op) {
-      Many out = generic(n, in);
-      if (n.outputs[0].shape.numel() == 1) out[0].positions = in[0].positions;
-      return out;
-    }
-    if (n.op == &permute_op) return call(n, tensors(in), {{"dims", with_front(0, plus_one(n.attrs.ints("dims")))}});
-    if (n.op == &broadcast_op) return broadcast(n, in[0].t);
-    if (n.op == &dot_op) return dot(n, in);
-    if (n.op == &index_select_op) return index_select(n, in);
-    if (n.op == &conv_op) return conv(n, in);
-    if (n.op == &index_add_op) return index_add(n, in);
-    if (n.op == &custom_grad_op) return custom_grad(n, in);
-    if (n.op == &checkpoint_op) return checkpoint(n, in);
+    static constexpr Row kRows[] = {
+        {&reshape_op, &Mapper::reshaped},          {&permute_op, &Mapper::permuted},
+        {&broadcast_op, &Mapper::broadcast},       {&dot_op, &Mapper::dot},
+        {&index_select_op, &Mapper::index_select}, {&conv_op, &Mapper::conv},
+        {&index_add_op, &Mapper::index_add},       {&custom_grad_op, &Mapper::custom_grad},
+        {&checkpoint_op, &Mapper::checkpoint},
+    };
+    for (const Row& row : kRows)
+      if (n.op == row.op) return (this->*row.map)(n, in);
     if (keeps_examples_apart(n, types)) return generic(n, in);
     WEFT_CHECK(n.op->decompose || !n.op->is(kCustom), "vmap: ", n.op->name,
                " cannot be applied to a batch of examples; need `dims`, `infer` and a kernel that take one more dim in "
@@ -244,7 +246,18 @@ class Mapper {
     return fits(now.start) && fits(now.step) && fits(last) ? std::optional(now) : std::nullopt;
   }
 
-  Many broadcast(const Node& n, const Tensor& x) const {
+  Many reshaped(const Node& n, const Many& in) const {
+    Many out = generic(n, in);
+    if (n.outputs[0].shape.numel() == 1) out[0].positions = in[0].positions;
+    return out;
+  }
+
+  Many permuted(const Node& n, const Many& in) const {
+    return call(n, tensors(in), {{"dims", with_front(0, plus_one(n.attrs.ints("dims")))}});
+  }
+
+  Many broadcast(const Node& n, const Many& in) const {
+    const Tensor& x = in[0].t;
     const Shape& shape = n.outputs[0].shape;
     Shape aligned = Shape::filled(shape.size() + 1, 1);
     aligned[0] = count_;

@@ -297,6 +297,7 @@ const OpDef window_op = {
     .name = "window",
     .doc = "Overlapping windows of {dims} as further dims: window i has elements i * stride + j * dilation.",
     .traits = kView,
+    .placing = Placing::kWindow,
     .flops_per_point = 0,
     .infer = infer_window,
     .vjp = vjp_window,

@@ -68,7 +68,7 @@ class GraphWriter {
       for (Value v : n.inputs) operands.push_back(value_json(v));
       nodes.push_back(Json::array({ops_.number(n.op->name), scopes_.number(n.scope), lines_.number(n.line.to_string()),
                                    static_cast<int>(phases[static_cast<size_t>(id)]), types, operands}));
-      const bool structural = n.op == &input_op || n.op == &cell_op || n.op == &captured_op;
+      const bool structural = is_leaf(n);
       classes.push_back(structural ? -1 : static_cast<int>(class_of(n)));
       label(id, n);
       details(id, n);
@@ -103,19 +103,19 @@ class GraphWriter {
   }
 
   void label(int32_t id, const Node& n) {
-    if (n.op == &cell_op) labels_[std::to_string(id)] = cell_name(n.attrs.i("index"));
-    if (n.op == &input_op) labels_[std::to_string(id)] = str_cat("argument ", n.attrs.i("index"));
-    if (n.op == &captured_op) labels_[std::to_string(id)] = str_cat("captured ", n.attrs.i("index"));
+    if (is_cell(n)) labels_[std::to_string(id)] = cell_name(n.attrs.i("index"));
+    if (is_argument(n)) labels_[std::to_string(id)] = str_cat("argument ", n.attrs.i("index"));
+    if (n.op->leaf == Leaf::kCaptured) labels_[std::to_string(id)] = str_cat("captured ", n.attrs.i("index"));
   }
 
   void details(int32_t id, const Node& n) {
     Json d = Json::object();
-    if (n.op == &loop_ir::fused_op) {
-      d["ops"] = loop_ir::ops_text(loop_ir::body_of(n), 12);
-    } else if (n.op != &input_op && n.op != &cell_op && n.op != &captured_op) {
+    if (const Graph* body = loop_ir::group_of(n)) {
+      d["ops"] = loop_ir::ops_text(*body, 12);
+    } else if (!is_leaf(n)) {
       if (!n.attrs.empty()) d["attrs"] = attributes_text(n.attrs);
     }
-    if (!n.op->is(kStructural) && (n.op->kernel || n.op->cost || n.op == &loop_ir::fused_op)) {
+    if (!n.op->is(kStructural) && (n.op->kernel || n.op->cost || n.op->is(kGroup))) {
       const Cost c = op_cost(g_, n);
       d["bytes"] = c.bytes;
       d["flops"] = c.flops;
@@ -135,11 +135,11 @@ class GraphWriter {
       const auto found = reasons_.find(op_at_line(o));
       if (found != reasons_.end()) all.insert(found->second.begin(), found->second.end());
     };
-    if (n.op != &loop_ir::fused_op) {
+    const Graph* const body = loop_ir::group_of(n);
+    if (!body) {
       add(n);
     } else {
-      const Graph& body = loop_ir::body_of(n);
-      for (int32_t id = 0; id < body.size(); ++id) add(body.node(id));
+      for (int32_t id = 0; id < body->size(); ++id) add(body->node(id));
     }
     return Json(std::vector<std::string>(all.begin(), all.end()));
   }

@@ -18,8 +18,6 @@ constexpr int64_t kMostBytes = (int64_t{1} << 31) - 1;  // limit of a protobuf m
 constexpr int64_t kLeastExternal = 1024;                // smaller weights stay in the model
 constexpr int64_t kAlignment = 4096;  // alignment of weights in their file, so that readers can map them
 
-bool is_leaf(const Node& n) { return n.op == &input_op || n.op == &cell_op || n.op == &captured_op; }
-
 bool can_expand(const Graph& g, const Node& n) {
   if (is_leaf(n)) return false;
   if (find_onnx_row(*n.op) && n.inputs.empty()) return false;
@@ -83,7 +81,7 @@ class ModelWriter {
     for (size_t i = 0; i < g_.outputs.size(); ++i)
       outputs.push_back(graph_.unique(name_of(options_.outputs, i, "output_")));
     for (int32_t id = 0; id < g_.size(); ++id)
-      if (g_.node(id).op == &cell_op) cell(id);
+      if (is_cell(g_.node(id))) cell(id);
     for (int32_t id = 0; id < g_.size(); ++id)
       if (values_[static_cast<size_t>(id)].empty()) node(id);
     for (size_t i = 0; i < outputs.size(); ++i) {
@@ -145,7 +143,7 @@ class ModelWriter {
     const Node& n = g_.node(id);
     const internal::OriginScope at(n, false);  // errors report line and scope
     Names& results = values_[static_cast<size_t>(id)];
-    if (n.op == &captured_op) {
+    if (n.op->leaf == Leaf::kCaptured) {
       results = {graph_.constant(g_.captured[static_cast<size_t>(n.attrs.i("index"))])};
       return;
     }

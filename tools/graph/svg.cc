@@ -109,7 +109,7 @@ text { font: 11px system-ui, 'DejaVu Sans', sans-serif; fill: #1b2129 }
 
   void add(int32_t id) {
     const Node& n = g_.node(id);
-    const bool fused = n.op == &loop_ir::fused_op;
+    const bool fused = n.op->is(kGroup);
     std::set<int32_t> sources;
     for (Value v : n.inputs)
       if (const int32_t from = source_of(g_, v); from >= 0) sources.insert(from);

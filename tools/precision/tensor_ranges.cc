@@ -17,7 +17,7 @@ using namespace formats;
 bool counted(const TensorType& t) { return is_floating(t.dtype) && t.shape.numel() > 0; }
 
 std::string name_of(const Graph& g, const Node& n) {
-  if (n.op == &cell_op) return g.cells[static_cast<size_t>(n.attrs.i("index"))]->name;
+  if (is_cell(n)) return g.cells[static_cast<size_t>(n.attrs.i("index"))]->name;
   std::string name = *n.scope ? str_cat(n.scope, ": ", n.op->name) : std::string(n.op->name);
   if (n.line.line) name += str_cat(" at ", n.line);
   return name;
@@ -88,8 +88,8 @@ std::vector<TensorRange> tensor_ranges(const Graph& step, std::span<const Tensor
   internal::evaluate(step, args, [&](int32_t id, std::span<const Tensor>, std::span<const Tensor> out) {
     const Node& n = step.node(id);
     backward = backward || n.backward;
-    const bool cell = n.op == &cell_op;
-    if (n.op == &input_op || n.op == &captured_op || n.op->view || (n.inputs.empty() && !cell)) return true;
+    const bool cell = is_cell(n);
+    if (is_unwritten_leaf(n) || n.op->view || (n.inputs.empty() && !cell)) return true;
     Kind kind = n.backward ? Kind::kGradient : backward && !n.recomputed ? Kind::kUpdate : Kind::kValue;
     if (cell)
       kind = step.cells[static_cast<size_t>(n.attrs.i("index"))]->is_parameter ? Kind::kParameter : Kind::kUpdate;

@@ -141,7 +141,7 @@ std::shared_ptr<FusedKernel> make_fused_kernel(const Ref<Graph>& body, std::span
 std::shared_ptr<Operation> CpuTarget::prepare(Device device, const OpDef& op, const Attrs& attrs,
                                               std::span<const StridedView> in, std::span<const StridedView> out,
                                               int alignment, const PrepareOptions& options) {
-  if (&op != &loop_ir::fused_op) return HostTarget::prepare(device, op, attrs, in, out, alignment, options);
+  if (!op.is(kGroup)) return HostTarget::prepare(device, op, attrs, in, out, alignment, options);
   return make_fused_kernel(attrs.get<Ref<Graph>>("body"), in, out, {.round_like_eager = options.round_like_eager});
 }
 

@@ -84,6 +84,4 @@ std::vector<Tensor> MicrobatchValues::results(const internal::BodyValues& values
   return out;
 }
 
-bool is_leaf(const Node& n) { return n.op == &input_op || n.op == &cell_op || n.op == &captured_op; }
-
 }  // namespace weft::testing

@@ -44,7 +44,5 @@ class MicrobatchValues {
   const std::vector<Tensor> args_;
   std::vector<Tensor> batch_;  // by slice, stacked
 };
-/// Whether leaves() has the values of a node.
-bool is_leaf(const Node& n);
 
 }  // namespace weft::testing

@@ -27,7 +27,7 @@ class Narrower {
 
   Ref<Graph> run() {
     for (int32_t id = 0; id < g_.size(); ++id)
-      if (g_.node(id).op != &input_op) visit(g_.node(id), &values_[static_cast<size_t>(id)]);
+      if (!is_argument(g_.node(id))) visit(g_.node(id), &values_[static_cast<size_t>(id)]);
     for (Value v : g_.outputs) out_->outputs.push_back(wide(values_[static_cast<size_t>(v.node)], g_.node(v)));
     return out_;
   }
@@ -60,12 +60,12 @@ class Narrower {
 
   void visit(const Node& n, At* to) {
     const DType type = n.outputs[0].dtype;
-    const bool view = n.op == &reshape_op || n.op == &broadcast_op || n.op == &permute_op;
+    const bool view = is_spread(n);
     bool fit = true, any = false;  // over the i64 operands
     for (size_t i = 0; i < n.inputs.size(); ++i)
       if (g_.type(n.inputs[i]).dtype == kInt64) any = true, fit &= operand(n, i).fits;
     if (type == kInt64 || type == kBool) to->range = range(n);
-    const bool made = n.op == &iota_op || n.op == &constant_op;
+    const bool made = n.op->is(kFromAttrs);
     to->fits = type == kInt64 && to->range.fits_i32() && (made || ((view || same_in_32_bits(n)) && fit));
     // Comparisons and conversions to float take the narrow operands and give the same result.
     const bool takes =
@@ -93,7 +93,7 @@ class Narrower {
       constexpr int64_t kMost = int64_t{1} << 30;
       if (a && s && *a >= 0 && *a < kMost && *s == 1 && t.shape[0] < kMost)
         return MaskRange::between(*a, *a + std::max<int64_t>(t.shape[0] - 1, 0));
-    } else if (n.op == &reshape_op || n.op == &broadcast_op || n.op == &permute_op) {
+    } else if (is_spread(n)) {
       return operand(n, 0).range;
     } else if (n.op->scalar >= 0) {
       return range_of_node(g_, n,

@@ -72,7 +72,7 @@ Ref<Graph> part_of(const Graph& g, std::span<const Value> outputs, std::vector<i
     inputs->push_back(static_cast<int32_t>(i));
   }
   for (int32_t id = 0; id < g.size(); ++id) {
-    if (!used[static_cast<size_t>(id)] || g.node(id).op == &input_op) continue;
+    if (!used[static_cast<size_t>(id)] || is_argument(g.node(id))) continue;
     if (g.node(id).op == &barrier_op) {  // its only purpose was to keep gradients apart
       now.map({id, 0}, now(g.node(id).inputs[0]));
     } else {

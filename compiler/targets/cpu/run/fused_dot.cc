@@ -38,7 +38,7 @@ int64_t FusedKernel::plan_dot(std::span<const StridedView> in) {
   StridedView operands[2];
   for (int i = 0; i < 2; ++i) {
     const Node& source = g.node(n.inputs[i]);
-    WEFT_BUG_IF(source.op != &input_op, "fused: operand ", i, " of the dot in ", name_, " is computed inside");
+    WEFT_BUG_IF(!is_argument(source), "fused: operand ", i, " of the dot in ", name_, " is computed inside");
     of[i] = parts_.kernel[i] ? -1 : static_cast<int32_t>(source.attrs.i("index"));
     const TensorType& t = g.type(n.inputs[i]);
     operands[i] = of[i] < 0 ? StridedView{nullptr, t.dtype, t.shape, contiguous_strides(t.shape)} : in[of[i]];

@@ -9,7 +9,6 @@
 #include "framework/dispatch/state.h"
 #include "framework/ir/op_def.h"
 #include "ops/core/creation.h"
-#include "ops/core/index.h"
 #include "ops/numerics/reduce_order.h"
 
 namespace weft::internal {
@@ -186,7 +185,7 @@ void FusedKernel::run(FusedOperands x) const {
 void FusedKernel::fail_index(const FusedOperands& x) const {
   NoGrad guard;
   const Graph& g = *body_;
-  auto chooses = [](const Node& n) { return n.op == &gather_op || n.op == &index_select_op; };
+  auto chooses = [](const Node& n) { return n.op->is(kPicks); };
   std::vector<bool> needed(g.size());
   for (int32_t id = g.size() - 1; id >= 0; --id) {
     if (chooses(g.node(id))) needed[g.node(id).inputs[1].node] = true;
@@ -196,11 +195,11 @@ void FusedKernel::fail_index(const FusedOperands& x) const {
   std::vector<Tensor> values(g.size());
   for (int32_t id = 0; id < g.size(); ++id) {
     const Node& n = g.node(id);
-    if (n.op == &input_op) {
+    if (is_argument(n)) {
       values[id] = Tensor::empty(n.outputs[0]);
       if (needed[id]) kernels::cast_copy(x.in[n.attrs.i("index")], values[id].view_for_kernel());
     }
-    if (n.op == &input_op || (!needed[id] && !chooses(n))) continue;
+    if (is_argument(n) || (!needed[id] && !chooses(n))) continue;
     SmallVec<const Tensor*, 4> in;
     for (Value v : n.inputs) {
       if (!values[v.node].defined()) values[v.node] = Tensor::empty(g.type(v));

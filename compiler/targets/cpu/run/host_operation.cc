@@ -1,6 +1,5 @@
 #include "compiler/targets/cpu/run/host_operation.h"
 
-#include "compiler/loop_ir/fused.h"
 #include "framework/base/clock.h"
 #include "ops/kernels/kernels.h"
 
@@ -88,7 +87,7 @@ Allocator& HostTarget::allocator(Device device) { return Allocator::of(device); 
 void HostTarget::copy(const StridedView& from, Device, const StridedView& to, Device) { kernels::cast_copy(from, to); }
 
 // A record's kernel needs no preparation but the size of its workspace.
-bool HostTarget::prepares_at_once(const OpDef& op) const { return &op != &loop_ir::fused_op; }
+bool HostTarget::prepares_at_once(const OpDef& op) const { return !op.is(kGroup); }
 
 std::shared_ptr<Operation> HostTarget::prepare(Device, const OpDef& op, const Attrs& attrs,
                                                std::span<const StridedView> in, std::span<const StridedView> out, int,

@@ -21,8 +21,7 @@ using kernels::Pw;
 constexpr size_t kLongText = 64;  // longer expressions get a name
 
 bool is_view(const Node& n) {
-  return n.op == &reshape_op || n.op == &broadcast_op || n.op == &permute_op || n.op == &barrier_op ||
-         (n.op == &reduce_sum_op && n.outputs[0].shape.numel() == 1);
+  return is_spread(n) || n.op == &barrier_op || (n.op->reduction == Reduction::kSum && n.outputs[0].shape.numel() == 1);
 }
 /// The letter of operand i in a row of pointwise.inc.
 char letter(size_t operands, int i) { return operands == 1 ? 'x' : operands == 2 ? "ab"[i] : "cab"[i]; }
@@ -79,7 +78,7 @@ ScalarPrinter::ScalarPrinter(const Graph& g, std::span<const ScalarInput> inputs
     at.narrow = !in.table && g.type(g.inputs[i]).dtype == kInt64;
   }
   for (int32_t id = 0; id < g.size(); ++id)
-    if (g.node(id).op != &input_op) analyse(id);
+    if (!is_argument(g.node(id))) analyse(id);
   std::vector<char> live(at_.size(), 0);
   for (int i = first; i < last; ++i) {
     const Value v = g.outputs[static_cast<size_t>(i)];
@@ -321,7 +320,7 @@ void ScalarPrinter::print(int32_t id) {
       to.text = str_cat("(", type_text(type, to.narrow), ")", x);
       if (is_small_integer(type)) to.text = wrapped(to.text, type);
     }
-  } else if (n.op == &index_select_op || n.op == &gather_op) {
+  } else if (n.op->is(kPicks)) {
     to.text = read(n);
     to.atom = true;
     named = named || to.text.size() > 24;

@@ -96,16 +96,16 @@ class Points {
     }
     const std::optional<Broadcast> here = broadcast_of(type.shape);
     if (!here) return {};
-    if (n.op == &input_op) {
+    if (is_argument(n)) {
       if (*here == Broadcast::scalar || !is_floating(type.dtype)) return {};
       auto& list = *here == Broadcast::row ? rows : fulls;
       list.push_back({static_cast<int>(n.attrs.i("index")), values(1 + static_cast<int>(rows.size() + fulls.size()))});
       return Value{tensor(list.back().at), *here};
     }
     if (n.op == &constant_op) return constant(n, type);
-    if (n.op == &reshape_op || n.op == &broadcast_op || n.op == &stop_gradient_op) {
+    if (const Placing p = n.op->placing; p == Placing::kReshape || p == Placing::kBroadcast || p == Placing::kSame) {
       std::optional<Value> x = of(n.inputs[0]);
-      if (!x || (n.op == &broadcast_op && !repeats_rows(g_.type(n.inputs[0]).shape, type.shape))) return {};
+      if (!x || (p == Placing::kBroadcast && !repeats_rows(g_.type(n.inputs[0]).shape, type.shape))) return {};
       x->broadcast = *here;
       return x;
     }
@@ -173,9 +173,9 @@ bool equals(const Function& f, F expected) {
 
 // The operand of an output that is a sum over the rows, if it is one.
 std::optional<Value> summed_rows(const Graph& g, Value v, const Points& p) {
-  while (g.node(v).op == &cast_op || g.node(v).op == &reshape_op) v = g.node(v).inputs[0];
+  while (g.node(v).op == &cast_op || g.node(v).op->placing == Placing::kReshape) v = g.node(v).inputs[0];
   const Node& n = g.node(v);
-  if (n.op != &reduce_sum_op || n.outputs[0].shape.numel() != p.columns()) return {};
+  if (n.op->reduction != Reduction::kSum || n.outputs[0].shape.numel() != p.columns()) return {};
   const Shape& dims = n.attrs.ints("dims");
   if (g.type(n.inputs[0]).shape.numel() != p.numel()) return {};
   for (int i = 0; i < dims.size(); ++i)

@@ -461,7 +461,7 @@ std::unique_ptr<DeviceOperation> fused_product_operation(const char* name, const
   std::array<ProductBuffer, 3> places;
   for (size_t i = 0; i < n.inputs.size(); ++i) {
     const Node& source = main.node(n.inputs[i]);
-    WEFT_BUG_IF(source.op != &input_op, name, ": operand ", i, " of the product is not an input of the body");
+    WEFT_BUG_IF(!is_argument(source), name, ": operand ", i, " of the product is not an input of the body");
     if (parts && i < 2 && parts->operand[i].body) {
       const TensorType& t = parts->operand[i].type;
       operands.push_back({nullptr, t.dtype, t.shape, contiguous_strides(t.shape)});

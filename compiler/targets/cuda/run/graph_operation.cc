@@ -31,7 +31,7 @@ class SequenceOperation final : public DeviceOperation {
       for (const TensorType& t : n.outputs)
         views[id].push_back({nullptr, t.dtype, t.shape, contiguous_strides(t.shape)});
       buffers[id].resize(n.outputs.size());
-      if (n.op == &input_op) {
+      if (is_argument(n)) {
         const int i = static_cast<int>(n.attrs.i("index"));
         views[id][0] = in[i];
         buffers[id][0] = {ValueBuffer::kIn, i, 0};
@@ -153,7 +153,7 @@ std::unique_ptr<DeviceOperation> graph_operation(const char* name, const Graph& 
   bool one_group = body.captured.empty() && body.cells.empty();
   for (int32_t id = 0; id < body.size(); ++id) {
     const Node& n = body.node(id);
-    one_group &= n.op == &input_op || (!loop_ir::is_product(n) && loop_ir::can_fuse(n));
+    one_group &= is_argument(n) || (!loop_ir::is_product(n) && loop_ir::can_fuse(n));
   }
   if (one_group && loop_ir::cannot_lower(body).empty()) {
     loop_ir::LowerOptions lower;

@@ -2,7 +2,6 @@
 #include "compiler/targets/cuda/run/operation.h"
 
 #include "compiler/loop_ir/domain.h"
-#include "compiler/loop_ir/fused.h"
 #include "compiler/targets/cuda/ops/ops.h"
 #include "compiler/targets/cuda/run/attention_operation.h"
 #include "compiler/targets/cuda/run/dot_operation.h"
@@ -10,9 +9,7 @@
 #include "compiler/targets/cuda/run/graph_operation.h"
 #include "framework/base/error.h"
 #include "framework/cuda/copy.h"
-#include "ops/attention/record.h"
 #include "ops/core/creation.h"
-#include "ops/core/dot.h"
 #include "ops/core/misc.h"
 #include "ops/core/view.h"
 
@@ -77,7 +74,7 @@ bool approximates(const Graph& body, bool round_like_eager) {
   if (round_like_eager) return false;
   for (int32_t id = 0; id < body.size(); ++id)
     for (const TensorType& t : body.node(id).outputs)
-      if (body.node(id).op != &input_op && is_16bit(t.dtype)) return true;
+      if (!is_argument(body.node(id)) && is_16bit(t.dtype)) return true;
   return false;
 }
 
@@ -87,7 +84,7 @@ std::unique_ptr<DeviceOperation> prepare(const OpDef& op, const Attrs& attrs, st
   if (all_empty(out) && !op.is(kSideEffect)) return std::make_unique<Nothing>();
   loop_ir::LowerOptions lower;
   lower.round_like_eager = options.round_like_eager;
-  if (&op == &loop_ir::fused_op) {
+  if (op.is(kGroup)) {
     const Graph& body = *attrs.get<Ref<Graph>>("body");
     // A body that cannot be one kernel runs op by op.
     if (!loop_ir::cannot_lower(body).empty())
@@ -99,14 +96,13 @@ std::unique_ptr<DeviceOperation> prepare(const OpDef& op, const Attrs& attrs, st
         return internal::fused_product_operation(op.name, body, in, out, gpu, alignment, own);
     return group_operation(op.name, body, in, out, gpu, alignment, lower, own.approximate);
   }
-  if (&op == &dot_op || &op == &grouped_dot_op)
-    return internal::product_operation(op, attrs, in, out, gpu, alignment, options);
-  if ((&op == &attention_op || &op == &attention_backward_op) && in[0].dtype != kFloat64)
+  if (op.is(kProduct)) return internal::product_operation(op, attrs, in, out, gpu, alignment, options);
+  if (op.is(kAttention) && in[0].dtype != kFloat64)
     return internal::attention_operation(op, attrs, in, out, gpu, alignment, options);
   if (&op == &debug_print_op) return std::make_unique<PrintOperation>(op, attrs, in[0], out[0]);
   // These kernels take numbers as parameters. In a group numbers are part of the text, and eager programs would compile
   // a kernel for each new number.
-  if (&op == &constant_op || &op == &iota_op)
+  if (op.is(kFromAttrs))
     if (std::unique_ptr<DeviceOperation> own = make_op(op, attrs, in, out, gpu, alignment)) return own;
   const Ref<Graph> body = body_of_one(op, attrs, in, out);
   const Node& node = body->node(body->outputs[0]);

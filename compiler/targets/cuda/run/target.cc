@@ -19,10 +19,7 @@
 #include "framework/cuda/device_allocator.h"
 #include "framework/dispatch/tf32.h"
 #include "framework/io/file.h"
-#include "ops/attention/record.h"
-#include "ops/core/dot.h"
 #include "ops/core/index.h"
-#include "ops/core/linear_cross_entropy.h"
 #include "ops/core/pointwise.h"
 
 namespace weft::cuda {
@@ -32,10 +29,9 @@ const DeviceOperation& operation_of(const StepCall& c) { return static_cast<cons
 
 // The op of a group that reads by index.
 const Node& indexing_node(const Node& n) {
-  if (n.op != &loop_ir::fused_op) return n;
-  const Graph& body = loop_ir::body_of(n);
-  for (int32_t id = 0; id < body.size(); ++id)
-    if (body.node(id).op == &gather_op || body.node(id).op == &index_select_op) return body.node(id);
+  const Graph* const body = loop_ir::group_of(n);
+  for (int32_t id = 0; body && id < body->size(); ++id)
+    if (body->node(id).op->is(kPicks)) return body->node(id);
   return n;
 }
 
@@ -117,16 +113,15 @@ class CudaReplay final : public Replay {
 };
 
 // A library sums these; loop_ir::is_product is true only for the products whose epilogue can be a kernel of ours.
-bool is_product(const Node& n) { return n.op == &dot_op || n.op == &grouped_dot_op; }
+bool is_product(const Node& n) { return n.op->is(kProduct); }
 
 }  // namespace
 
 bool CudaTarget::may_spread(const Node& n) const {
-  if (n.op != &loop_ir::fused_op) return false;
-  const Graph& body = loop_ir::body_of(n);
-  for (int32_t id = 0; id < body.size(); ++id)
-    if (loop_ir::is_product(body.node(id))) return false;
-  return true;
+  const Graph* const body = loop_ir::group_of(n);
+  for (int32_t id = 0; body && id < body->size(); ++id)
+    if (loop_ir::is_product(body->node(id))) return false;
+  return body != nullptr;
 }
 
 std::shared_ptr<Operation> CudaTarget::prepare(Device device, const OpDef& op, const Attrs& attrs,
@@ -136,7 +131,7 @@ std::shared_ptr<Operation> CudaTarget::prepare(Device device, const OpDef& op, c
   Gpu& gpu = Gpu::of(device);
   [[maybe_unused]] static const bool registered =
       (internal::at_driver_change([] { weft::internal::forget_operations(DeviceType::kCuda); }), true);
-  const bool fused = &op == &loop_ir::fused_op;
+  const bool fused = op.is(kGroup);
   // A plan's copies are casts to the same type: a captured graph can give kernels new addresses, but not copies.
   if (&op == &loop_ir::copy_op)
     return prepare(device, cast_op, Attrs{{"dtype", out[0].dtype}}, in, out, alignment, options);
@@ -209,12 +204,10 @@ std::unique_ptr<Replay> CudaTarget::replay(Device device, std::span<const StepCa
 // Our kernels sum in the CPU's order and give its bits. A library may sum a product in any order. Attention and
 // linear + cross-entropy have their own order.
 Agreement CudaTarget::agreement(const Operation&, const Node& n, const weft::PrepareOptions& options) const {
-  for (const OpDef* own_order :
-       {&attention_op, &attention_backward_op, &linear_cross_entropy_op, &linear_cross_entropy_grad_op})
-    if (n.op == own_order) return {Agreement::kNone};
+  if (n.op->is(kAttention) || n.op->is(kLinearLoss)) return {Agreement::kNone};
   if (n.op->is(kSideEffect) || n.op->is(kCollective)) return {Agreement::kNone};
   const double operand_error = options.tf32 ? 0x1p-10 : 0;
-  if (n.op != &loop_ir::fused_op)
+  if (!n.op->is(kGroup))
     return is_product(n) ? Agreement{Agreement::kBounds, operand_error} : Agreement{Agreement::kBits};
   const Graph& body = loop_ir::body_of(n);
   bool product = false;
