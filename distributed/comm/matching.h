@@ -98,13 +98,6 @@ struct GroupNames {
   void check_reducible(const Match& m) const;
 };
 
-/// A communicator that can be retired: its rank will start no more collectives until retire(false). Ranks that wait for
-/// a retired rank fail at once, before the deadline.
-class GroupCommunicator : public Communicator {
- public:
-  virtual void retire(bool on) = 0;
-};
-
 /// A collective that failed when it was started.
 class FailedWork final : public Work {
  public:

@@ -25,7 +25,7 @@ class ProcessWork final : public Work {
 };
 
 template <class Group, class Op>
-class ProcessCommunicator : public GroupCommunicator {
+class ProcessCommunicator : public Communicator {
  public:
   explicit ProcessCommunicator(Ref<Group> group) : group_(std::move(group)) {}
   int rank() const override { return group_->rank(); }

@@ -281,7 +281,7 @@ class ThreadWork final : public Work {
   int rank_;
 };
 
-class ThreadCommunicator final : public internal::GroupCommunicator {
+class ThreadCommunicator final : public Communicator {
  public:
   ThreadCommunicator(Ref<Group> group, int rank) : group_(std::move(group)), rank_(rank) {}
   int rank() const override { return rank_; }
@@ -329,12 +329,6 @@ std::vector<Ref<Communicator>> make_thread_communicators(int size, std::string n
   std::vector<Ref<Communicator>> all;
   for (int r = 0; r < size; ++r) all.push_back(make_ref<ThreadCommunicator>(group, r));
   return all;
-}
-
-void set_retired(Communicator& communicator, bool retired) {
-  auto* c = dynamic_cast<internal::GroupCommunicator*>(&communicator);
-  WEFT_BUG_IF(!c, "set_retired: the communicator cannot be retired");
-  c->retire(retired);
 }
 
 }  // namespace weft::dist
