@@ -12,8 +12,10 @@ test "$(echo "$out" | grep -c '^ ')" = 87
 
 # A copy beside each collective, and the library beside all_reduce between processes.
 out=$(tools/comm_bench --max_bytes 4 --seconds 0 --against copy)
+echo "$out"
 test "$(echo "$out" | grep '^ ' | awk 'NF == 10 && $8 == 0 && $10 > 0' | wc -l)" = 21
 out=$(tools/comm_bench --max_bytes 4 --seconds 0 --against gloo)
+echo "$out"
 test "$(echo "$out" | grep '^ ' | awk 'NF == 10 && $8 == 0 && $10 > 0' | wc -l)" = 2
 
 # No size to measure.

@@ -17,8 +17,4 @@ namespace weft::dist {
 /// The communicators of `size` ranks, by rank. `name` and `ranks` (their numbers in the world) are for messages.
 std::vector<Ref<Communicator>> make_thread_communicators(int size, std::string name = "", std::vector<int> ranks = {});
 
-/// Retires this communicator: its rank will start no more collectives until set_retired(false). Ranks that wait for a
-/// retired rank fail at once, before the deadline.
-void set_retired(Communicator& communicator, bool retired);
-
 }  // namespace weft::dist

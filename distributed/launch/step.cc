@@ -25,21 +25,14 @@
 namespace weft::dist {
 namespace {
 
-// The ranks of all steps on equal meshes in this process. One step at a time runs on them: `turn` is held during the
-// whole call.
-struct MeshWorld {
-  explicit MeshWorld(const Mesh& mesh) : world(mesh) {}
-  World world;
-  std::mutex turn;
-};
-
-std::shared_ptr<MeshWorld> world_of(const Mesh& mesh) {
-  static auto* all = new std::map<std::pair<pid_t, std::string>, std::weak_ptr<MeshWorld>>;
+// The world of all steps on equal meshes in this process.
+std::shared_ptr<World> world_of(const Mesh& mesh) {
+  static auto* all = new std::map<std::pair<pid_t, std::string>, std::weak_ptr<World>>;
   static auto* mutex = new std::mutex;
   std::lock_guard lock(*mutex);
-  std::weak_ptr<MeshWorld>& slot = (*all)[{getpid(), mesh.to_string()}];
-  std::shared_ptr<MeshWorld> w = slot.lock();
-  if (!w) slot = w = std::make_shared<MeshWorld>(mesh);
+  std::weak_ptr<World>& slot = (*all)[{getpid(), mesh.to_string()}];
+  std::shared_ptr<World> w = slot.lock();
+  if (!w) slot = w = std::make_shared<World>(mesh);
   return w;
 }
 
@@ -203,8 +196,7 @@ GatheredCells::~GatheredCells() {
 }
 
 struct MeshStep::Ranks {
-  std::shared_ptr<MeshWorld> shared;
-  World& world() { return shared->world; }
+  std::shared_ptr<World> world;
   std::vector<internal::SharedArena> arenas;
   std::vector<std::unique_ptr<internal::Executable>> executables;
   std::vector<Ref<ShardedCell>> cells;
@@ -314,7 +306,7 @@ ShardedCell::Layout MeshStep::layout_of(size_t cell) const {
 
 World& MeshStep::world() {
   start();
-  return ranks_->world();
+  return *ranks_->world;
 }
 
 // The mesh dimensions of all collectives, in the order of the plans.
@@ -336,7 +328,7 @@ void MeshStep::start() {
                 "world: the step has values on meta and was only planned for mesh ", plan_.world.to_string(),
                 "; need values on the CPU");
   auto ranks = std::make_unique<Ranks>();
-  ranks->shared = world_of(plan_.world);
+  ranks->world = world_of(plan_.world);
   ranks->arenas.resize(static_cast<size_t>(this->ranks()));
   ranks->executables.resize(static_cast<size_t>(this->ranks()));
   for (size_t c = 0; c < plan_.joint->cells.size(); ++c) {
@@ -349,10 +341,10 @@ void MeshStep::start() {
       ranks->cells.push_back(make_ref<ShardedCell>(std::move(layout), cell.type));
     }
   }
-  std::lock_guard turn(ranks->shared->turn);
+  std::lock_guard turn(ranks->world->turn());
   check_plan();
-  ranks->world().connect(axes_used());
-  ranks->world().run([&](int r) {
+  ranks->world->connect(axes_used());
+  ranks->world->run([&](int r) {
     const auto i = static_cast<size_t>(r);
     std::vector<Ref<Cell>> own;
     for (const Ref<ShardedCell>& c : ranks->cells) own.push_back(c->shards[i]);
@@ -369,7 +361,7 @@ void MeshStep::start() {
 // Ranks that run several steps make them in the same order, so that the numbers are equal on all.
 void MeshStep::save_for_diagnosis() {
   if (flight::folder().empty()) return;
-  const std::vector<int>& local = ranks_->world().local();
+  const std::vector<int>& local = ranks_->world->local();
   std::vector<std::pair<int, int>> programs;
   for (int r : local) programs.emplace_back(r, static_cast<int>(program(static_cast<size_t>(r))));
   number_ = save_planned_step(plan_, planned_, programs);
@@ -463,8 +455,8 @@ std::vector<Tensor> MeshStep::run(std::span<const Tensor> args) {
     return out;
   }
   start();
-  std::lock_guard turn(ranks_->shared->turn);
-  World& world = ranks_->world();
+  std::lock_guard turn(ranks_->world->turn());
+  World& world = *ranks_->world;
   shard_cells();
   std::vector<Tensor> whole;
   for (const Tensor& t : args) whole.push_back(t.contiguous());

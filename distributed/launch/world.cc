@@ -5,17 +5,96 @@
 #include <algorithm>
 #include <condition_variable>
 #include <cstdio>
+#include <map>
 #include <mutex>
+#include <set>
 #include <thread>
 #include <vector>
 
+#include "distributed/comm/threads.h"
 #include "distributed/launch/processes.h"
-#include "distributed/launch/transport.h"
 #include "framework/base/mutex.h"
 #include "framework/base/thread_pool.h"
 
 namespace weft::dist {
 namespace {
+
+// The communicators of the ranks of this process, by axes and first rank of their group: between threads, or between
+// the processes of a job. The first use of a communicator creates it. In a job it also waits for the other processes:
+// ranks must use several communicators in one order.
+class Transport {
+ public:
+  Transport(const Mesh& mesh, Processes* job) : mesh_(mesh), job_(job) {}
+
+  // The communicator of a rank of this process along mesh dimensions.
+  Ref<Communicator> get(int rank, const std::string& axes) {
+    const std::vector<int> group = mesh_.group(rank, axes);
+    MutexLock lock(mutex_);
+    auto& all = groups_[{axes, group[0]}];
+    if (all.empty()) {
+      all = make(axes, group);
+      if (!cause_.empty()) all.begin()->second->abort(cause_);
+      for (auto& [r, c] : all)
+        if (returned_.contains(r)) c->retire(true);
+    }
+    return all.at(rank);
+  }
+
+  // Aborts all communicators, including later ones, until reset(). Keeps the first cause.
+  void abort(const std::string& cause) {
+    MutexLock lock(mutex_);
+    if (!cause_.empty()) return;
+    cause_ = cause;
+    for (auto& [key, all] : groups_)
+      if (!all.empty()) all.begin()->second->abort(cause);
+  }
+
+  // The rank has returned from its function: no other rank may wait for it any more. Not in a job, where another
+  // process may be in its next call already, or still in its previous call.
+  void leave(int rank) {
+    if (job_) return;
+    MutexLock lock(mutex_);
+    returned_.insert(rank);
+    for (auto& [key, all] : groups_)
+      if (const auto it = all.find(rank); it != all.end()) it->second->retire(true);
+  }
+  // All ranks run again.
+  void begin() {
+    MutexLock lock(mutex_);
+    if (returned_.empty()) return;
+    returned_.clear();
+    for (auto& [key, all] : groups_)
+      for (auto& [r, c] : all) c->retire(false);
+  }
+
+  // Drops all communicators; later ones are new.
+  void reset() {
+    MutexLock lock(mutex_);
+    groups_.clear();
+    cause_.clear();
+  }
+
+ private:
+  using Group = std::map<int, Ref<Communicator>>;  // by rank of this process
+
+  Group make(const std::string& axes, const std::vector<int>& group) {
+    const std::vector<Ref<Communicator>> all =
+        job_ ? job_->world().communicators(axes, group)
+             : make_thread_communicators(static_cast<int>(group.size()), axes, group);
+    Group made;
+    auto next = all.begin();
+    for (int r : group)
+      if (!job_ || job_->owns(r)) made[r] = *next++;
+    return made;
+  }
+
+  const Mesh& mesh_;
+  Processes* const job_;
+  Mutex mutex_;
+  std::map<std::pair<std::string, int>, Group> groups_;
+  std::string cause_;
+  std::set<int> returned_;
+};
 
 class Rank final : public RankContext {
  public:
@@ -41,10 +120,8 @@ class Rank final : public RankContext {
 struct World::Impl {
   Impl(Mesh m, WorldOptions o) : mesh(std::move(m)) {
     const int n = mesh.size();
-    Processes* const job = Processes::current();
     WEFT_CHECK(!job || job->size() == n, "world: mesh ", mesh.to_string(), " has ", n, " ranks, and the job ",
                job ? job->size() : 0, "; need equal numbers");
-    transport = job ? make_process_transport(mesh, *job) : make_thread_transport(mesh);
     WEFT_CHECK(n <= 4096, "world: ", n, " ranks as threads of one process; need at most 4096");
     WEFT_CHECK(o.threads >= 0, "world: threads is ", o.threads, "; need 0 (one for each core) or more");
     WEFT_CHECK(o.timeout.count() > 0, "world: timeout is ", o.timeout.count(), " ns; need more than 0");
@@ -53,7 +130,7 @@ struct World::Impl {
     for (int r = 0; r < n; ++r) {
       if (!is_local(r)) continue;
       local.push_back(r);
-      ranks[r] = std::make_unique<Rank>(r, n, *transport);
+      ranks[r] = std::make_unique<Rank>(r, n, transport);
       ranks[r]->timeout = o.timeout;
       ranks[r]->recording = o.record;
       ranks[r]->flight = flight::ring(r, n);
@@ -109,7 +186,7 @@ struct World::Impl {
     } catch (...) {
       cause = "an exception of unknown type";
     }
-    if (cause.empty()) return transport->leave(r);
+    if (cause.empty()) return transport.leave(r);
     if (ranks[r]->flight) ranks[r]->flight->fail(code, cause);
     cause = str_cat("rank ", r, ": ", cause);
     {
@@ -117,18 +194,19 @@ struct World::Impl {
       // Aborted ranks only report that another rank failed.
       if (!error || (error->code() == Code::kAborted && code != Code::kAborted)) error.emplace(code, cause);
     }
-    transport->abort(cause);
+    transport.abort(cause);
     ranks[r]->abandon();
   }
 
   const pid_t process = getpid();
   const Mesh mesh;
-  std::unique_ptr<Transport> transport;
+  Processes* const job = Processes::current();
+  Transport transport{mesh, job};
   std::vector<int> local;                    // the ranks of this process
   std::vector<std::unique_ptr<Rank>> ranks;  // by rank; null for ranks of other processes
   std::vector<std::thread> drivers;
 
-  std::mutex mutex;
+  std::mutex turn, mutex;
   std::condition_variable begin, end;
   const std::function<void(int)>* fn = nullptr;
   uint64_t generation = 0;
@@ -159,7 +237,7 @@ void World::run(const std::function<void(int)>& fn) {
     std::unique_lock lock(w.mutex);
     WEFT_CHECK_AS(kFailedPrecondition, !w.running, "world: run() is already in progress");
     w.running = true;
-    w.transport->begin();
+    w.transport.begin();
     w.fn = &fn;
     w.left = static_cast<int>(w.local.size());
     ++w.generation;
@@ -171,7 +249,7 @@ void World::run(const std::function<void(int)>& fn) {
   }
   if (!error) return;
   for (int r : w.local) w.ranks[r]->reset();
-  w.transport->reset();
+  w.transport.reset();
   throw *error;
 }
 
@@ -185,6 +263,8 @@ void World::connect(const std::vector<std::string>& axes) {
         if (impl_->ranks[r]) impl_->ranks[r]->communicator(names);
     }
 }
+
+std::mutex& World::turn() { return impl_->turn; }
 
 void World::clear_statistics() {
   for (int r : impl_->local) impl_->ranks[r]->clear_statistics();

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,8 @@ class World {
   /// processes must call it with the same list, since they wait for each other. Other communicators are created at
   /// first use.
   void connect(const std::vector<std::string>& axes);
+  /// Steps on equal meshes share a world: each holds this during its whole call, so that one at a time runs.
+  std::mutex& turn();
   /// The context of a rank of this process, for its statistics; not while run() is in progress.
   RankContext& rank(int rank);
   /// Resets the statistics of all ranks.

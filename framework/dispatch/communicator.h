@@ -87,6 +87,9 @@ class Communicator : public RefCounted {
   virtual Ref<Communicator> split(int color, int key, Work::Deadline deadline) = 0;
   /// Makes every pending and later Work of all ranks fail at once with this cause.
   virtual void abort(const std::string& cause) = 0;
+  /// Retires this communicator: its rank will start no more collectives until retire(false). Ranks that wait for a
+  /// retired rank fail at once, before the deadline.
+  virtual void retire(bool on) = 0;
 };
 
 }  // namespace weft

@@ -64,7 +64,7 @@ TEST_P(WorldFailure, AbortDropAndRetireReachAllRanks) {
                 std::this_thread::sleep_for(milliseconds(10));
                 if (kind == 0) c.abort("rank 2: out of memory");
                 if (kind == 1) start();
-                if (kind == 2) dist::set_retired(c, true);
+                if (kind == 2) c.retire(true);
                 if (kind == 2) std::this_thread::sleep_for(milliseconds(100));
                 return;  // kind 3: the rank leaves the world
               }
@@ -120,11 +120,11 @@ TEST_P(WorldFailure, ARetiredRankMayReturn) {
   EXPECT_EQ(run(each(2),
                 [&](Communicator& c, dist::ProcessWorld&) {
                   for (int i = 0; i < 20; ++i) {
-                    dist::set_retired(c, false);
+                    c.retire(false);
                     EXPECT_EQ(text(c.start({})->wait(in_a_minute())), "");
                     EXPECT_EQ(text(c.start({})->wait(in_a_minute())), "");
                   }
-                  dist::set_retired(c, true);
+                  c.retire(true);
                 }),
             "0 0");
 }
