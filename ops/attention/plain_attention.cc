@@ -8,20 +8,17 @@
 #include "ops/attention/record.h"
 #include "ops/attention/score_reads.h"
 #include "ops/core/core.h"
+#include "ops/core/record_parts.h"
 
 namespace weft {
 
 using internal::AttentionOperands;
+using internal::graph_of;
+using internal::wide_of;
 
 namespace {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
-
-DType wide_of(DType t) { return t == kFloat64 ? kFloat64 : kFloat32; }
-
-const Graph* graph_of(const Attrs& attrs, const char* key) {
-  return attrs.has(key) ? attrs.get<Ref<Graph>>(key).get() : nullptr;
-}
 
 /// Scores and the values derived from them, all in memory, in f32 (f64 for f64).
 struct Plain {

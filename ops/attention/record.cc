@@ -10,14 +10,16 @@
 #include "ops/attention/score_reads.h"
 #include "ops/attention/score_tiles.h"
 #include "ops/core/core.h"
-#include "ops/core/dim_text.h"
+#include "ops/core/record_parts.h"
 #include "ops/kernels/attention.h"
 #include "ops/kernels/kernels.h"
 
 namespace weft {
 
 using internal::AttentionOperands;
+using internal::graph_of;
 using internal::keys_of;
+using internal::wide_of;
 
 namespace {
 
@@ -27,12 +29,6 @@ constexpr int64_t kMaxGradientBytes = int64_t{256} << 20;
 
 bool is_backward(const OpDef& op) { return &op == &attention_backward_op; }
 
-DType wide_of(DType t) { return t == kFloat64 ? kFloat64 : kFloat32; }
-
-const Graph* graph_of(const Attrs& attrs, const char* key) {
-  return attrs.has(key) ? attrs.get<Ref<Graph>>(key).get() : nullptr;
-}
-
 // ---- types ----
 
 Types infer(const InferCall& c) {
@@ -41,7 +37,7 @@ Types infer(const InferCall& c) {
   WEFT_CHECK(static_cast<int>(c.in.size()) == at.count + extra, c.op.name, ": ", c.in.size(), " operands; need ",
              at.count + extra);
   const TensorType &q = c.in[0], &k = c.in[1], &v = c.in[2];
-  WEFT_CHECK(is_floating(q.dtype) && itemsize(q.dtype) > 1 && k.dtype == q.dtype && v.dtype == q.dtype, c.op.name,
+  WEFT_CHECK(internal::is_computed_float(q.dtype) && k.dtype == q.dtype && v.dtype == q.dtype, c.op.name,
              ": q, k and v are ", q.dtype, ", ", k.dtype, " and ", v.dtype, "; need one of f32, bf16, f16, f64");
   WEFT_CHECK(q.shape.size() == 4 && k.shape.size() == 4 && v.shape.size() == 4, c.op.name, ": q ", q.shape, ", k ",
              k.shape, ", v ", v.shape, "; need [B, H, S, D] each");

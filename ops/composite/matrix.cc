@@ -5,6 +5,7 @@
 
 #include "ops/composite/precision.h"
 #include "ops/core/dot.h"
+#include "ops/core/record_parts.h"
 #include "ops/core/reduce.h"
 
 namespace weft {
@@ -70,10 +71,7 @@ Tensor diag_embed(const Arg& arg, int64_t offset, int64_t dim1, int64_t dim2) {
   // The element of row i is x[i]; for a negative offset, the element of column j is x[j].
   const Tensor m = where(on, unsqueeze(pad(x, {0, shift}), offset >= 0 ? -1 : -2),
                          full({}, 0, {.dtype = x.dtype(), .device = x.device()}));
-  const Shape order = plane.last(rank);
-  Shape back = order;
-  for (int i = 0; i < rank; ++i) back[static_cast<int>(order[i])] = i;
-  return permute(m, back);
+  return permute(m, internal::inverse_order(plane.last(rank)));
 }
 
 Tensor diag(const Arg& arg, int64_t offset) {

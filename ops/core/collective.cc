@@ -7,6 +7,7 @@
 #include "ops/core/collective_types.h"
 #include "ops/core/creation.h"
 #include "ops/core/pointwise.h"
+#include "ops/core/record_parts.h"
 #include "ops/core/view.h"
 #include "ops/kernels/kernels.h"
 
@@ -131,8 +132,6 @@ template <bool kStart>
 void run_recv(const KernelCall& c) {
   run_transfer<kStart>(c, {.kind = Collective::kRecv, .out = c.out[0]});
 }
-
-void run_copy(const KernelCall& c) { kernels::cast_copy(c.in[0], c.out[0]); }
 
 void run_rank_coordinate(const KernelCall& c) {
   *c.out[0].as<int64_t>() = RankContext::require(c.op.name).communicator(axes_of(c.attrs)).rank();
@@ -409,7 +408,7 @@ const OpDef recv_op = {
     .flops_per_point = 0,
     .infer = infer_same,
     .vjp = vjp_recv,
-    .dims = dims_plain,
+    .dims = dims_pointwise,
     .kernel = run_recv<false>,
     .vjp_reads_in = 0,
     .vjp_reads_out = 0,
@@ -422,7 +421,7 @@ const OpDef copy_to_op = {
     .flops_per_point = 0,
     .infer = infer_same,
     .vjp = vjp_copy_to,
-    .dims = dims_plain,
+    .dims = dims_pointwise,
     .kernel = run_copy,
     .view = show_same,
     .samples = samples_copy_to,
@@ -436,7 +435,7 @@ const OpDef stage_boundary_op = {
     .traits = kCollective,
     .flops_per_point = 0,
     .infer = infer_same,
-    .vjp = [](const VjpCall& c) -> Grads { return {c.grad[0]}; },
+    .vjp = vjp_same,
     .dims = dims_same,
     .kernel = run_copy,
     .view = show_same,
@@ -452,7 +451,7 @@ const OpDef rank_coordinate_op = {
     .num_inputs = 0,
     .flops_per_point = 0,
     .infer = infer_rank_coordinate,
-    .dims = dims_plain,
+    .dims = dims_pointwise,
     .kernel = run_rank_coordinate,
     .samples = samples_rank_coordinate,
 };
@@ -515,7 +514,7 @@ const OpDef recv_start_op = {
     .num_inputs = 0,
     .flops_per_point = 0,
     .infer = infer_recv_start,
-    .dims = dims_plain,
+    .dims = dims_pointwise,
     .kernel = run_recv<true>,
 };
 const OpDef collective_wait_op = {
@@ -526,7 +525,7 @@ const OpDef collective_wait_op = {
     .traits = kBegun | kSameMemory,
     .num_inputs = 2,
     .flops_per_point = 0,
-    .infer = infer_wait,
+    .infer = infer_same,
     .dims =
         [](const Attrs&, std::span<const TensorType> in, std::span<const TensorType> out) {
           DimMap m = DimMap::pointwise(in.first(1), out);  // the other operand is not read

@@ -8,6 +8,7 @@
 #include "framework/dispatch/dispatch.h"
 #include "ops/core/fits.h"
 #include "ops/core/pointwise.h"
+#include "ops/core/record_parts.h"
 #include "ops/core/reduce.h"
 #include "ops/core/view.h"
 #include "ops/kernels/kernels.h"
@@ -131,10 +132,6 @@ std::vector<Sample> samples_random_bits_at() {
           {{word, word, word}, attrs({2, 2}, {1}), "strides [1] for shape [2, 2]"},
           {{word, word, {Shape{1}, kInt64, 0, 9}}, attrs({2}, {1})},
           {{word, word, {Shape{1}, kFloat32, 0, 9}}, attrs({2}, {1}), "need i64 scalars"}};
-}
-
-DimMap dims_of_result(const Attrs&, std::span<const TensorType> in, std::span<const TensorType> out) {
-  return DimMap::pointwise(in, out);
 }
 
 std::vector<Sample> samples_constant() {
@@ -303,7 +300,7 @@ const OpDef constant_op = {
     .num_inputs = 0,
     .flops_per_point = 0,
     .infer = infer_constant,
-    .dims = dims_of_result,
+    .dims = internal::dims_pointwise,
     .kernel = run_constant,
     .samples = samples_constant,
 };
@@ -313,7 +310,7 @@ const OpDef iota_op = {
     .traits = kNotDifferentiable,
     .num_inputs = 0,
     .infer = infer_iota,
-    .dims = dims_of_result,
+    .dims = internal::dims_pointwise,
     .kernel = run_iota,
     .samples = samples_iota,
 };
@@ -324,7 +321,7 @@ const OpDef random_bits_op = {
     .num_inputs = 2,
     .flops_per_point = 30,
     .infer = infer_random_bits,
-    .dims = dims_of_result,
+    .dims = internal::dims_pointwise,
     .kernel = run_random_bits,
     .samples = samples_random_bits,
 };
@@ -336,7 +333,7 @@ const OpDef random_bits_at_op = {
     .num_inputs = 3,
     .flops_per_point = 30,
     .infer = infer_random_bits_at,
-    .dims = dims_of_result,
+    .dims = internal::dims_pointwise,
     .kernel = run_random_bits_at,
     .samples = samples_random_bits_at,
 };

@@ -5,6 +5,7 @@
 
 #include "framework/dispatch/dispatch.h"
 #include "ops/core/creation.h"
+#include "ops/core/record_parts.h"
 #include "ops/kernels/kernels.h"
 
 namespace weft {
@@ -26,10 +27,9 @@ const OpDef debug_print_op = {
     .doc = "The operand, printed to stderr with its {label} when computed.",
     .traits = kSideEffect,
     .flops_per_point = 0,
-    .infer = [](const InferCall& c) { return Types{c.in[0]}; },
-    .vjp = [](const VjpCall& c) { return Grads{c.grad[0]}; },
-    .dims = [](const Attrs&, std::span<const TensorType> in,
-               std::span<const TensorType> out) { return DimMap::pointwise(in, out); },
+    .infer = internal::infer_same,
+    .vjp = internal::vjp_same,
+    .dims = internal::dims_pointwise,
     .kernel = run_debug_print,
     .samples =
         [] {

@@ -3,24 +3,20 @@
 
 #include "framework/dispatch/dispatch.h"
 #include "ops/core/creation.h"
-#include "ops/core/dim_text.h"
 #include "ops/core/index.h"
 #include "ops/core/pointwise.h"
+#include "ops/core/record_parts.h"
 #include "ops/core/view.h"
 #include "ops/kernels/kernels.h"
 
 namespace weft {
 namespace {
 
+using internal::check_computed;
 using internal::factor_name;
 using internal::join_words;
+using internal::mask_of;
 using kernels::Rd;
-
-uint32_t mask_of(const Shape& dims) {
-  uint32_t m = 0;
-  for (int64_t d : dims) m |= 1u << d;
-  return m;
-}
 
 DType sum_dtype(DType t) { return is_floating(t) ? t : kInt64; }
 
@@ -41,13 +37,8 @@ Shape kept_shape(const InferCall& c, const Shape& dims) {
   return kept;
 }
 
-void check_storage(const InferCall& c) {
-  WEFT_CHECK(!is_floating(c.in[0].dtype) || itemsize(c.in[0].dtype) > 1, c.op.name, ": does not support ",
-             c.in[0].dtype, "; convert with to(f32) first");
-}
-
 Types infer_sum(const InferCall& c) {
-  check_storage(c);
+  check_computed(c);
   const DType own = sum_dtype(c.in[0].dtype);
   const DType out = c.attrs.has("out_dtype") ? c.attrs.get<DType>("out_dtype") : own;
   WEFT_CHECK(out == own || (out == kFloat32 && is_16bit(own)), c.op.name, ": out_dtype is ", out, " for ",
@@ -56,7 +47,7 @@ Types infer_sum(const InferCall& c) {
 }
 
 Types infer_best(const InferCall& c) {
-  check_storage(c);
+  check_computed(c);
   const Shape& dims = c.attrs.ints("dims");
   const Shape kept = kept_shape(c, dims);
   for (int64_t d : dims)
@@ -66,7 +57,7 @@ Types infer_best(const InferCall& c) {
 }
 
 Types infer_arg(const InferCall& c) {
-  check_storage(c);
+  check_computed(c);
   const Shape dims{c.attrs.i("dim")};
   const Shape kept = kept_shape(c, dims);
   WEFT_CHECK(c.in[0].shape[static_cast<int>(dims[0])] > 0, c.op.name, ": dim ", dims[0], " of ", c.in[0].shape,
@@ -75,10 +66,8 @@ Types infer_arg(const InferCall& c) {
 }
 
 Types infer_cumsum(const InferCall& c) {
-  check_storage(c);
-  const int64_t dim = c.attrs.i("dim");
-  WEFT_CHECK_AS(kOutOfRange, dim >= 0 && dim < c.in[0].shape.size(), "cumsum: dim ", dim, " is out of range for ",
-                c.in[0].shape, "; need 0 to ", c.in[0].shape.size() - 1);
+  check_computed(c);
+  internal::checked_dim(c);
   return {TensorType{sum_dtype(c.in[0].dtype), c.in[0].device, c.in[0].shape}};
 }
 
@@ -106,13 +95,6 @@ DimMap dims_of(const Attrs& attrs, std::span<const TensorType> in, std::span<con
 
 DimMap dims_arg(const Attrs& attrs, std::span<const TensorType> in, std::span<const TensorType> out) {
   return dims_reduced(in, out, 1u << attrs.i("dim"), "?");
-}
-
-DimMap dims_cumsum(const Attrs& attrs, std::span<const TensorType> in, std::span<const TensorType> out) {
-  std::vector<std::string> words;
-  for (int i = 0; i < in[0].shape.size(); ++i) words.push_back(factor_name(i) + (i == attrs.i("dim") ? "?" : ""));
-  DimMap m = DimMap::parse(join_words(words) + " -> " + join_words(words), in, out);
-  return m;
 }
 
 // ---- kernels ----
@@ -172,7 +154,7 @@ Tensor product_before(const Tensor& x) {
 Grads vjp_prod(const VjpCall& c) {
   const Shape &dims = c.attrs.ints("dims"), &shape = c.in[0].shape();
   // The reduced dims become one dim, the last.
-  Shape order, kept, back = shape;
+  Shape order, kept;
   const uint32_t mask = mask_of(dims);
   for (int i = 0; i < shape.size(); ++i)
     if (!(mask >> i & 1)) order.push_back(i), kept.push_back(shape[i]);
@@ -180,13 +162,12 @@ Grads vjp_prod(const VjpCall& c) {
   int64_t n = 1;
   for (int64_t d : dims)
     order.push_back(d), n *= shape[static_cast<int>(d)], moved.push_back(shape[static_cast<int>(d)]);
-  for (int i = 0; i < order.size(); ++i) back[static_cast<int>(order[i])] = i;
   Shape rows = kept;
   rows.insert(rows.size(), n);
   const Tensor x = reshape(permute(c.in[0], order), rows);
   const Tensor others = mul(product_before(x), flip(product_before(flip(x, -1)), -1));
   const Tensor g = mul(broadcast_to(unsqueeze(c.grad[0], -1), rows), others);
-  return {permute(reshape(g, moved), back)};
+  return {permute(reshape(g, moved), internal::inverse_order(order))};
 }
 
 Grads vjp_cumsum(const VjpCall& c) { return {cumsum(c.grad[0], c.attrs.i("dim"), !c.attrs.b("reverse"))}; }
@@ -329,7 +310,7 @@ const OpDef cumsum_op = {
     .doc = "Running sum along {dim}, from the end if {reverse}; integers give i64.",
     .infer = infer_cumsum,
     .vjp = vjp_cumsum,
-    .dims = dims_cumsum,
+    .dims = internal::dims_along,
     .kernel =
         [](const KernelCall& c) {
           kernels::cumsum(c.in[0], static_cast<int>(c.attrs.i("dim")), c.out[0], c.attrs.b("reverse"));

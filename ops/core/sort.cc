@@ -2,8 +2,8 @@
 #include "framework/autodiff/grad.h"
 #include "framework/dispatch/dispatch.h"
 #include "ops/core/creation.h"
-#include "ops/core/dim_text.h"
 #include "ops/core/index.h"
+#include "ops/core/record_parts.h"
 #include "ops/kernels/kernels.h"
 
 namespace weft {
@@ -12,12 +12,10 @@ using internal::tensor_of;
 
 namespace {
 
-void check(const InferCall& c) {
-  const int64_t dim = c.attrs.i("dim");
-  WEFT_CHECK_AS(kOutOfRange, dim >= 0 && dim < c.in[0].shape.size(), c.op.name, ": dim ", dim, " is out of range for ",
-                c.in[0].shape, "; need 0 to ", c.in[0].shape.size() - 1);
-  WEFT_CHECK(!is_floating(c.in[0].dtype) || itemsize(c.in[0].dtype) > 1, c.op.name, ": does not support ",
-             c.in[0].dtype, "; convert with to(f32) first");
+int check(const InferCall& c) {
+  const int dim = internal::checked_dim(c);
+  internal::check_computed(c);
+  return dim;
 }
 
 Types infer_sort(const InferCall& c) {
@@ -26,8 +24,7 @@ Types infer_sort(const InferCall& c) {
 }
 
 Types infer_topk(const InferCall& c) {
-  check(c);
-  const int dim = static_cast<int>(c.attrs.i("dim"));
+  const int dim = check(c);
   const int64_t k = c.attrs.i("k");
   WEFT_CHECK(k >= 0 && k <= c.in[0].shape[dim], "topk: k is ", k, " of dim ", dim, " of ", c.in[0].shape,
              "; need 0 to ", c.in[0].shape[dim]);

@@ -7,14 +7,15 @@
 #include "framework/base/thread_pool.h"
 #include "framework/dispatch/dispatch.h"
 #include "ops/core/creation.h"
-#include "ops/core/dim_text.h"
 #include "ops/core/pointwise.h"
+#include "ops/core/record_parts.h"
 #include "ops/core/view.h"
 #include "ops/kernels/kernels.h"
 
 namespace weft {
 namespace {
 
+using internal::bytes_of;
 using internal::factor_name;
 using internal::join_words;
 
@@ -121,11 +122,10 @@ DimMap dims_window_sum(const Attrs& attrs, std::span<const TensorType> in, std::
 }
 
 Cost cost_window(const Attrs&, std::span<const TensorType> in, std::span<const TensorType> out) {
-  return {0, static_cast<double>(in[0].nbytes()) + static_cast<double>(out[0].nbytes())};
+  return {0, bytes_of(in) + bytes_of(out)};
 }
 Cost cost_window_sum(const Attrs&, std::span<const TensorType> in, std::span<const TensorType> out) {
-  return {static_cast<double>(in[0].shape.numel()),
-          static_cast<double>(in[0].nbytes()) + static_cast<double>(out[0].nbytes())};
+  return {static_cast<double>(in[0].shape.numel()), bytes_of(in) + bytes_of(out)};
 }
 
 Grads vjp_window(const VjpCall& c) {
