@@ -292,9 +292,22 @@ std::vector<Sample> samples_rank_coordinate() { return {{{}, attrs({})}}; }
 
 constexpr uint32_t kBegun = kCollective | kOrdered | kNotDifferentiable;
 
+// The form of `op` that collective_wait completes. Passes make it, so it has no derivative and no samples.
+constexpr OpDef started(OpDef op, const char* name, const char* doc, void (*kernel)(const KernelCall&)) {
+  op.name = name;
+  op.doc = doc;
+  op.traits = kBegun | (op.traits & kSideEffect);
+  op.kernel = kernel;
+  op.vjp = nullptr;
+  op.samples = nullptr;
+  op.vjp_reads_in = op.vjp_reads_out = ~0u;
+  op.linear = 0;
+  return op;
+}
+
 }  // namespace
 
-const OpDef all_reduce_op = {
+constexpr OpDef all_reduce_op = {
     .name = "all_reduce",
     .doc = "The operands of all ranks along {axes} combined by {op}, on each.",
     .traits = kCollective | kOrdered,
@@ -305,7 +318,7 @@ const OpDef all_reduce_op = {
     .samples = samples_all_reduce,
     .linear = 1,
 };
-const OpDef all_gather_op = {
+constexpr OpDef all_gather_op = {
     .name = "all_gather",
     .doc = "The operands of all ranks along {axes}, concatenated along {dim}.",
     .traits = kCollective | kOrdered,
@@ -319,7 +332,7 @@ const OpDef all_gather_op = {
     .vjp_reads_out = 0,
     .linear = 1,
 };
-const OpDef reduce_scatter_op = {
+constexpr OpDef reduce_scatter_op = {
     .name = "reduce_scatter",
     .doc = "This rank's part along {dim} of the operands of all ranks along {axes}, combined by {op}.",
     .traits = kCollective | kOrdered,
@@ -332,7 +345,7 @@ const OpDef reduce_scatter_op = {
     .vjp_reads_out = 0,
     .linear = 1,
 };
-const OpDef all_to_all_op = {
+constexpr OpDef all_to_all_op = {
     .name = "all_to_all",
     .doc = "The parts of all ranks' operands along {split_dim} that are for this rank, joined along {concat_dim}.",
     .traits = kCollective | kOrdered,
@@ -361,7 +374,7 @@ const OpDef all_to_all_rows_op = {
     .vjp_reads_out = 0,
     .linear = 1,
 };
-const OpDef permute_ranks_op = {
+constexpr OpDef permute_ranks_op = {
     .name = "permute_ranks",
     .doc = "The operand of the rank {shift} positions before this one in the ring along {axes}.",
     .traits = kCollective | kOrdered,
@@ -389,7 +402,7 @@ const OpDef broadcast_ranks_op = {
     .vjp_reads_out = 0,
     .linear = 1,
 };
-const OpDef send_op = {
+constexpr OpDef send_op = {
     .name = "send",
     .doc = "Sends the operand to rank {peer} along {axes}. The result, zero, is a receipt: its derivative receives.",
     .traits = kSideEffect | kCollective | kOrdered,
@@ -455,58 +468,23 @@ const OpDef rank_coordinate_op = {
     .kernel = run_rank_coordinate,
     .samples = samples_rank_coordinate,
 };
-const OpDef all_reduce_start_op = {
-    .name = "all_reduce_start",
-    .doc = "Starts all_reduce; collective_wait {site} completes it.",
-    .traits = kBegun,
-    .infer = infer_all_reduce,
-    .dims = dims_same,
-    .kernel = run_collective<ask_all_reduce, true>,
-};
-const OpDef all_gather_start_op = {
-    .name = "all_gather_start",
-    .doc = "Starts all_gather; collective_wait {site} completes it.",
-    .traits = kBegun,
-    .flops_per_point = 0,
-    .infer = infer_all_gather,
-    .dims = dims_of_dim,
-    .kernel = run_collective<ask_all_gather, true>,
-};
-const OpDef reduce_scatter_start_op = {
-    .name = "reduce_scatter_start",
-    .doc = "Starts reduce_scatter; collective_wait {site} completes it.",
-    .traits = kBegun,
-    .infer = infer_reduce_scatter,
-    .dims = dims_of_dim,
-    .kernel = run_collective<ask_reduce_scatter, true>,
-};
-const OpDef all_to_all_start_op = {
-    .name = "all_to_all_start",
-    .doc = "Starts all_to_all; collective_wait {site} completes it.",
-    .traits = kBegun,
-    .flops_per_point = 0,
-    .infer = infer_all_to_all,
-    .dims = dims_all_to_all,
-    .kernel = run_collective<ask_all_to_all, true>,
-};
-const OpDef permute_ranks_start_op = {
-    .name = "permute_ranks_start",
-    .doc = "Starts permute_ranks; collective_wait {site} completes it.",
-    .traits = kBegun,
-    .flops_per_point = 0,
-    .infer = infer_same,
-    .dims = dims_same,
-    .kernel = run_collective<ask_permute, true>,
-};
-const OpDef send_start_op = {
-    .name = "send_start",
-    .doc = "Starts send; collective_wait {site} of the receipt completes it.",
-    .traits = kBegun | kSideEffect,
-    .flops_per_point = 0,
-    .infer = infer_send,
-    .dims = dims_send,
-    .kernel = run_send<true>,
-};
+const OpDef all_reduce_start_op =
+    started(all_reduce_op, "all_reduce_start", "Starts all_reduce; collective_wait {site} completes it.",
+            run_collective<ask_all_reduce, true>);
+const OpDef all_gather_start_op =
+    started(all_gather_op, "all_gather_start", "Starts all_gather; collective_wait {site} completes it.",
+            run_collective<ask_all_gather, true>);
+const OpDef reduce_scatter_start_op =
+    started(reduce_scatter_op, "reduce_scatter_start", "Starts reduce_scatter; collective_wait {site} completes it.",
+            run_collective<ask_reduce_scatter, true>);
+const OpDef all_to_all_start_op =
+    started(all_to_all_op, "all_to_all_start", "Starts all_to_all; collective_wait {site} completes it.",
+            run_collective<ask_all_to_all, true>);
+const OpDef permute_ranks_start_op =
+    started(permute_ranks_op, "permute_ranks_start", "Starts permute_ranks; collective_wait {site} completes it.",
+            run_collective<ask_permute, true>);
+const OpDef send_start_op =
+    started(send_op, "send_start", "Starts send; collective_wait {site} of the receipt completes it.", run_send<true>);
 const OpDef recv_start_op = {
     .name = "recv_start",
     .doc = "Starts recv of a value of {shape} and {dtype}; collective_wait {site} completes it.",

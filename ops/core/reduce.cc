@@ -37,6 +37,15 @@ Shape kept_shape(const InferCall& c, const Shape& dims) {
   return kept;
 }
 
+// The same for a reduction that needs an element.
+Shape kept_of_some(const InferCall& c, const Shape& dims) {
+  const Shape kept = kept_shape(c, dims);
+  for (int64_t d : dims)
+    WEFT_CHECK(c.in[0].shape[static_cast<int>(d)] > 0, c.op.name, ": dim ", d, " of ", c.in[0].shape,
+               " is empty; need one element or more");
+  return kept;
+}
+
 Types infer_sum(const InferCall& c) {
   check_computed(c);
   const DType own = sum_dtype(c.in[0].dtype);
@@ -48,21 +57,12 @@ Types infer_sum(const InferCall& c) {
 
 Types infer_best(const InferCall& c) {
   check_computed(c);
-  const Shape& dims = c.attrs.ints("dims");
-  const Shape kept = kept_shape(c, dims);
-  for (int64_t d : dims)
-    WEFT_CHECK(c.in[0].shape[static_cast<int>(d)] > 0, c.op.name, ": dim ", d, " of ", c.in[0].shape,
-               " is empty; need one element or more");
-  return {TensorType{c.in[0].dtype, c.in[0].device, kept}};
+  return {TensorType{c.in[0].dtype, c.in[0].device, kept_of_some(c, c.attrs.ints("dims"))}};
 }
 
 Types infer_arg(const InferCall& c) {
   check_computed(c);
-  const Shape dims{c.attrs.i("dim")};
-  const Shape kept = kept_shape(c, dims);
-  WEFT_CHECK(c.in[0].shape[static_cast<int>(dims[0])] > 0, c.op.name, ": dim ", dims[0], " of ", c.in[0].shape,
-             " is empty; need one element or more");
-  return {TensorType{kInt64, c.in[0].device, kept}};
+  return {TensorType{kInt64, c.in[0].device, kept_of_some(c, {c.attrs.i("dim")})}};
 }
 
 Types infer_cumsum(const InferCall& c) {
@@ -204,8 +204,6 @@ std::vector<Sample> samples_sum() {
   s.push_back({{{Shape{3, 5}, kBool, 0, 1}}, Attrs{{"dims", Shape{0}}}});
   return s;
 }
-std::vector<Sample> samples_max() { return samples_dims("reduce_max", false); }
-std::vector<Sample> samples_min() { return samples_dims("reduce_min", false); }
 std::vector<Sample> samples_prod() {
   std::vector<Sample> s = samples_dims("reduce_prod", true);
   s.push_back({{{Shape{2, 3}, kFloat32, 0, 0}}, Attrs{{"dims", Shape{1}}}, "", true});  // all zeros
@@ -223,14 +221,38 @@ std::vector<Sample> samples_along(const char* name, bool reverse) {
   return s;
 }
 std::vector<Sample> samples_cumsum() { return samples_along("cumsum", true); }
-std::vector<Sample> arg_samples(const char* name) {
+std::vector<Sample> samples_arg(const char* name) {
   std::vector<Sample> s = samples_along(name, false);
   s.back().error = str_cat(name, ": dims [1] of [3]");
   s.push_back({{{Shape{3, 0}}}, {{"dim", int64_t{1}}}, str_cat(name, ": dim 1 of [3, 0] is empty")});
   return s;
 }
-std::vector<Sample> samples_argmax() { return arg_samples("argmax"); }
-std::vector<Sample> samples_argmin() { return arg_samples("argmin"); }
+
+template <Rd kOp, char kSuffix>
+constexpr OpDef best_op(const char* name, const char* doc, std::vector<Sample> (*samples)()) {
+  return {.name = name,
+          .doc = doc,
+          .traits = kReduction,
+          .infer = infer_best,
+          .vjp = vjp_best,
+          .dims = dims_of<kSuffix>,
+          .kernel = run_reduce<kOp>,
+          .workspace = reduce_bytes<kOp>,
+          .samples = samples,
+          .linear = 1};
+}
+
+template <Rd kOp>
+constexpr OpDef arg_op(const char* name, const char* doc, std::vector<Sample> (*samples)()) {
+  return {.name = name,
+          .doc = doc,
+          .traits = kReduction | kNotDifferentiable,
+          .infer = infer_arg,
+          .dims = dims_arg,
+          .kernel = run_arg<kOp>,
+          .workspace = arg_bytes<kOp>,
+          .samples = samples};
+}
 
 }  // namespace
 
@@ -248,30 +270,12 @@ const OpDef reduce_sum_op = {
     .vjp_reads_out = 0,
     .linear = 1,
 };
-const OpDef reduce_max_op = {
-    .name = "reduce_max",
-    .doc = "Largest value over {dims}; NaN if there is one; ties share the gradient.",
-    .traits = kReduction,
-    .infer = infer_best,
-    .vjp = vjp_best,
-    .dims = dims_of<'^'>,
-    .kernel = run_reduce<Rd::max>,
-    .workspace = reduce_bytes<Rd::max>,
-    .samples = samples_max,
-    .linear = 1,
-};
-const OpDef reduce_min_op = {
-    .name = "reduce_min",
-    .doc = "Smallest value over {dims}; NaN if there is one; ties share the gradient.",
-    .traits = kReduction,
-    .infer = infer_best,
-    .vjp = vjp_best,
-    .dims = dims_of<'_'>,
-    .kernel = run_reduce<Rd::min>,
-    .workspace = reduce_bytes<Rd::min>,
-    .samples = samples_min,
-    .linear = 1,
-};
+const OpDef reduce_max_op =
+    best_op<Rd::max, '^'>("reduce_max", "Largest value over {dims}; NaN if there is one; ties share the gradient.",
+                          [] { return samples_dims("reduce_max", false); });
+const OpDef reduce_min_op =
+    best_op<Rd::min, '_'>("reduce_min", "Smallest value over {dims}; NaN if there is one; ties share the gradient.",
+                          [] { return samples_dims("reduce_min", false); });
 const OpDef reduce_prod_op = {
     .name = "reduce_prod",
     .doc = "Product over {dims}; integers give i64.",
@@ -285,26 +289,12 @@ const OpDef reduce_prod_op = {
     .vjp_reads_out = 0,
     .linear = 1,
 };
-const OpDef argmax_op = {
-    .name = "argmax",
-    .doc = "Index of the largest value along {dim}, the first of equal ones; of the first NaN if there is one.",
-    .traits = kReduction | kNotDifferentiable,
-    .infer = infer_arg,
-    .dims = dims_arg,
-    .kernel = run_arg<Rd::argmax>,
-    .workspace = arg_bytes<Rd::argmax>,
-    .samples = samples_argmax,
-};
-const OpDef argmin_op = {
-    .name = "argmin",
-    .doc = "Index of the smallest value along {dim}, the first of equal ones; of the first NaN if there is one.",
-    .traits = kReduction | kNotDifferentiable,
-    .infer = infer_arg,
-    .dims = dims_arg,
-    .kernel = run_arg<Rd::argmin>,
-    .workspace = arg_bytes<Rd::argmin>,
-    .samples = samples_argmin,
-};
+const OpDef argmax_op = arg_op<Rd::argmax>(
+    "argmax", "Index of the largest value along {dim}, the first of equal ones; of the first NaN if there is one.",
+    [] { return samples_arg("argmax"); });
+const OpDef argmin_op = arg_op<Rd::argmin>(
+    "argmin", "Index of the smallest value along {dim}, the first of equal ones; of the first NaN if there is one.",
+    [] { return samples_arg("argmin"); });
 const OpDef cumsum_op = {
     .name = "cumsum",
     .doc = "Running sum along {dim}, from the end if {reverse}; integers give i64.",
