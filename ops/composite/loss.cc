@@ -12,9 +12,9 @@
 namespace weft {
 
 using internal::check_reduction;
-using internal::check_same;
 using internal::floating_of;
 using internal::LineScope;
+using internal::loss_operands;
 using internal::reduced;
 using internal::tensor_of;
 using internal::widened;
@@ -167,10 +167,8 @@ namespace {
 template <class F>
 Tensor difference_loss(const Arg& x, const Arg& target, std::string_view reduction, const char* op, const F& loss) {
   LineScope line(x.line());
-  const Tensor &a = floating_of(x, op), &b = floating_of(target, op);
-  check_reduction(reduction, op);
-  check_same(a, b, op);
-  return reduced(loss(widened(a) - widened(b)), reduction);
+  const auto [v, t] = loss_operands(x, target, reduction, op);
+  return reduced(loss(v - t), reduction);
 }
 
 }  // namespace
@@ -226,10 +224,7 @@ Tensor binary_cross_entropy_with_logits(const Arg& x, const Arg& target, std::st
 Tensor binary_cross_entropy_with_logits(const Arg& x, const Arg& target, const BinaryCrossEntropyOptions& o) {
   LineScope line(x.line());
   const char* op = "binary_cross_entropy_with_logits";
-  const Tensor &a = floating_of(x, op), &b = floating_of(target, op);
-  check_reduction(o.reduction, op);
-  check_same(a, b, op);
-  const Tensor v = widened(a), t = widened(b);
+  const auto [v, t] = loss_operands(x, target, o.reduction, op);
   if (!o.pos_weight.defined()) return weighted((1.0 - t) * v - logsigmoid(v), o, op);
   // -(w t log sigmoid(x) + (1 - t) (log sigmoid(x) - x)).
   const Tensor w = weight_for(v, o.pos_weight, "pos_weight", op);
@@ -244,11 +239,8 @@ Tensor binary_cross_entropy(const Arg& x, const Arg& target, std::string_view re
 Tensor binary_cross_entropy(const Arg& x, const Arg& target, const BinaryCrossEntropyOptions& o) {
   LineScope line(x.line());
   const char* op = "binary_cross_entropy";
-  const Tensor &a = floating_of(x, op), &b = floating_of(target, op);
-  check_reduction(o.reduction, op);
-  check_same(a, b, op);
+  const auto [v, t] = loss_operands(x, target, o.reduction, op);
   WEFT_CHECK(!o.pos_weight.defined(), op, ": got pos_weight; need binary_cross_entropy_with_logits for it");
-  const Tensor v = widened(a);
   // The derivative of the clamped logarithms is 0 or infinite where x is 0 or 1; PyTorch's is large and finite.
   const auto logs = [](const Tensor& p) { return std::pair(clamp_min(log(p), -100.0), clamp_min(log1p(-p), -100.0)); };
   const CustomGrad loss(
@@ -261,7 +253,7 @@ Tensor binary_cross_entropy(const Arg& x, const Arg& target, const BinaryCrossEn
         const auto [yes, no] = logs(p);
         return std::vector<Tensor>{g[0] * (p - t) / clamp_min((1.0 - p) * p, 1e-12), g[0] * (no - yes)};
       });
-  return weighted(loss(v, widened(b).to(v.dtype())), o, op);
+  return weighted(loss(v, t.to(v.dtype())), o, op);
 }
 
 }  // namespace weft

@@ -36,9 +36,12 @@ struct Plane {
   }
 };
 
-void check_vectors(const Tensor& a, const Tensor& b, const char* op) {
+Tensor vector_product(const Arg& x, const Arg& y, const char* op) {
+  LineScope line(x.line());
+  const Tensor &a = tensor_of(x, op), &b = tensor_of(y, op);
   WEFT_CHECK(a.dim() == 1 && b.dim() == 1 && a.size(0) == b.size(0), op, ": got ", a.shape(), " and ", b.shape(),
              "; need two vectors of equal length");
+  return dot_general(a, b, {{}, {}, {0}, {0}});
 }
 
 }  // namespace
@@ -88,19 +91,8 @@ Tensor trace(const Arg& arg) {
   return sum(diagonal(x));
 }
 
-Tensor dot(const Arg& x, const Arg& y) {
-  LineScope line(x.line());
-  const Tensor &a = tensor_of(x, "dot"), &b = tensor_of(y, "dot");
-  check_vectors(a, b, "dot");
-  return dot_general(a, b, {{}, {}, {0}, {0}});
-}
-
-Tensor vdot(const Arg& x, const Arg& y) {
-  LineScope line(x.line());
-  const Tensor &a = tensor_of(x, "vdot"), &b = tensor_of(y, "vdot");
-  check_vectors(a, b, "vdot");
-  return dot_general(a, b, {{}, {}, {0}, {0}});
-}
+Tensor dot(const Arg& x, const Arg& y) { return vector_product(x, y, "dot"); }
+Tensor vdot(const Arg& x, const Arg& y) { return vector_product(x, y, "vdot"); }
 
 Tensor inner(const Arg& x, const Arg& y) {
   LineScope line(x.line());
