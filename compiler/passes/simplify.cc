@@ -11,6 +11,7 @@
 #include "framework/ir/rewrite.h"
 #include "ops/all_ops.h"
 #include "ops/core/creation.h"
+#include "ops/core/record_parts.h"
 #include "ops/core/view.h"
 
 namespace weft {
@@ -100,9 +101,7 @@ class Simplifier {
   /// A constant 0-d node, broadcast if `type` has dims.
   Value constant(const Tensor& scalar, const TensorType& type) {
     AttrValue value = is_floating(type.dtype) ? AttrValue(scalar.item<double>()) : AttrValue(scalar.item<int64_t>());
-    Attrs attrs{{"value", value}, {"dtype", type.dtype}};
-    if (type.device != Device::cpu()) attrs = attrs.with("device", type.device.to_string());
-    Value v = emit(constant_op, {}, std::move(attrs));
+    Value v = emit(constant_op, {}, internal::with_device({{"value", value}, {"dtype", type.dtype}}, type.device));
     return type.shape.empty() ? v : emit(broadcast_op, {{v}}, {{"shape", type.shape}});
   }
 

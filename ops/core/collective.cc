@@ -198,9 +198,8 @@ Grads vjp_permute(const VjpCall& c) {
 }
 
 Grads vjp_broadcast(const VjpCall& c) {
-  Attrs attrs{{"axes", axes_of(c.attrs)}};
-  if (c.grad[0].device() != Device::cpu()) attrs = attrs.with("device", c.grad[0].device().to_string());
-  const Tensor me = dispatch(rank_coordinate_op, {}, attrs), sum = reduced(c.grad[0], c.attrs, "sum");
+  const Tensor me = dispatch(rank_coordinate_op, {}, with_device({{"axes", axes_of(c.attrs)}}, c.grad[0].device())),
+               sum = reduced(c.grad[0], c.attrs, "sum");
   return {where(me == c.attrs.i("root"), sum, internal::full_of(sum.type(), 0))};
 }
 

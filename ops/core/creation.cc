@@ -17,15 +17,11 @@ namespace weft {
 
 using internal::LineScope;
 using internal::thread_state;
+using internal::with_device;
 
 namespace {
 
 // ---- records ----
-
-// The attribute `device` is absent for the first CPU device, so that graphs do not print the default.
-Attrs with_device(Attrs attrs, Device device) {
-  return device == Device::cpu() ? attrs : attrs.with("device", device.to_string());
-}
 
 Device device_of(const InferCall& c) {
   if (!c.attrs.has("device")) return c.in.empty() ? Device::cpu() : c.in[0].device;

@@ -51,6 +51,10 @@ DimMap dims_pointwise(const Attrs&, std::span<const TensorType> in, std::span<co
 Grads vjp_same(const VjpCall& c) { return {c.grad[0]}; }
 void run_copy(const KernelCall& c) { kernels::cast_copy(c.in[0], c.out[0]); }
 
+Attrs with_device(Attrs attrs, Device device) {
+  return device == Device::cpu() ? attrs : attrs.with("device", device.to_string());
+}
+
 std::string factor_name(int i) {
   std::string s(1, static_cast<char>('a' + i % 26));
   return i < 26 ? s : s + std::to_string(i / 26);

@@ -34,6 +34,9 @@ DimMap dims_pointwise(const Attrs&, std::span<const TensorType> in, std::span<co
 Grads vjp_same(const VjpCall& c);
 void run_copy(const KernelCall& c);
 
+/// The attribute {device} added to attributes; absent for the first CPU device, so that graphs do not print the default.
+Attrs with_device(Attrs attrs, Device device);
+
 // ---- text of dim maps ----
 
 /// The i-th factor's name: a, b, ..., z, a1, b1, ...
