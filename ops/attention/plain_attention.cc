@@ -12,9 +12,7 @@
 
 namespace weft {
 
-using internal::AttentionOperands;
-using internal::graph_of;
-using internal::wide_of;
+using namespace internal;
 
 namespace {
 

@@ -16,10 +16,7 @@
 
 namespace weft {
 
-using internal::AttentionOperands;
-using internal::graph_of;
-using internal::keys_of;
-using internal::wide_of;
+using namespace internal;
 
 namespace {
 

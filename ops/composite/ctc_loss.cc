@@ -12,9 +12,7 @@
 
 namespace weft {
 
-using internal::floating_of;
-using internal::LineScope;
-using internal::tensor_of;
+using namespace internal;
 
 namespace {
 

@@ -14,9 +14,7 @@
 
 namespace weft {
 
-using internal::host_list;
-using internal::LineScope;
-using internal::tensor_of;
+using namespace internal;
 
 namespace {
 

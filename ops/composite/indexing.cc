@@ -10,8 +10,7 @@
 
 namespace weft {
 
-using internal::LineScope;
-using internal::tensor_of;
+using namespace internal;
 
 namespace internal {
 
@@ -37,9 +36,6 @@ Tensor source_for(const Tensor& x, const Arg& source, const char* op) {
 }  // namespace internal
 
 namespace {
-
-using internal::from_front;
-using internal::in_range;
 
 // x after positions, slices and None, and the tensors that index its dims (undefined: the dim stays).
 struct Parts {

@@ -11,13 +11,7 @@
 
 namespace weft {
 
-using internal::check_reduction;
-using internal::floating_of;
-using internal::LineScope;
-using internal::loss_operands;
-using internal::reduced;
-using internal::tensor_of;
-using internal::widened;
+using namespace internal;
 
 namespace {
 

@@ -9,11 +9,7 @@
 
 namespace weft {
 
-using internal::floating_of;
-using internal::LineScope;
-using internal::loss_operands;
-using internal::reduced;
-using internal::widened;
+using namespace internal;
 
 Tensor kl_div(const Arg& x, const Arg& target, std::string_view reduction, bool log_target) {
   LineScope line(x.line());

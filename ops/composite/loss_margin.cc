@@ -9,13 +9,7 @@
 
 namespace weft {
 
-using internal::check_reduction;
-using internal::check_same;
-using internal::floating_of;
-using internal::LineScope;
-using internal::reduced;
-using internal::tensor_of;
-using internal::widened;
+using namespace internal;
 
 namespace {
 

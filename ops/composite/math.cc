@@ -9,17 +9,7 @@
 
 namespace weft {
 
-using internal::common;
-using internal::floating_of;
-using internal::LineScope;
-using internal::of_real;
-using internal::of_reals;
-using internal::Pair;
-using internal::PairGrads;
-using internal::polynomial;
-using internal::tensor_of;
-using internal::widened;
-using internal::with_derivative;
+using namespace internal;
 
 namespace {
 

@@ -14,11 +14,7 @@
 
 namespace weft {
 
-using internal::floating_of;
-using internal::in_range;
-using internal::LineScope;
-using internal::tensor_of;
-using internal::widened;
+using namespace internal;
 
 namespace {
 

@@ -8,10 +8,7 @@
 
 namespace weft {
 
-using internal::check_eps;
-using internal::floating_of;
-using internal::LineScope;
-using internal::widened;
+using namespace internal;
 
 void internal::check_eps(double eps, std::string_view op) {
   WEFT_CHECK(std::isfinite(eps) && eps >= 0, op, ": eps is ", eps, "; need a finite number >= 0");

@@ -7,12 +7,7 @@
 
 namespace weft {
 
-using internal::common;
-using internal::floating_of;
-using internal::LineScope;
-using internal::Pair;
-using internal::tensor_of;
-using internal::widened;
+using namespace internal;
 
 namespace {
 

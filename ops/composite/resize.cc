@@ -11,10 +11,7 @@
 
 namespace weft {
 
-using internal::floating_of;
-using internal::host_list;
-using internal::LineScope;
-using internal::widened;
+using namespace internal;
 
 namespace {
 

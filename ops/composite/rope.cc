@@ -5,9 +5,7 @@
 
 namespace weft {
 
-using internal::floating_of;
-using internal::LineScope;
-using internal::widened;
+using namespace internal;
 
 RopeTables rope_tables(const Arg& positions, int64_t dim, double theta) {
   LineScope line(positions.line());

@@ -10,12 +10,7 @@
 
 namespace weft {
 
-using internal::from_front;
-using internal::in_range;
-using internal::LineScope;
-using internal::source_for;
-using internal::tensor_of;
-using internal::widened;
+using namespace internal;
 
 namespace {
 

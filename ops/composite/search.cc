@@ -10,9 +10,7 @@
 
 namespace weft {
 
-using internal::LineScope;
-using internal::require_values;
-using internal::tensor_of;
+using namespace internal;
 
 namespace {
 

@@ -9,9 +9,7 @@
 
 namespace weft {
 
-using internal::floating_of;
-using internal::LineScope;
-using internal::widened;
+using namespace internal;
 
 namespace {
 

@@ -10,11 +10,7 @@
 
 namespace weft {
 
-using internal::of_real;
-using internal::of_reals;
-using internal::PairGrads;
-using internal::polynomial;
-using internal::with_derivative;
+using namespace internal;
 
 namespace {
 

@@ -13,10 +13,7 @@
 
 namespace weft {
 
-using internal::floating_of;
-using internal::LineScope;
-using internal::tensor_of;
-using internal::widened;
+using namespace internal;
 
 namespace {
 

@@ -15,9 +15,7 @@
 
 namespace weft {
 
-using internal::LineScope;
-using internal::thread_state;
-using internal::with_device;
+using namespace internal;
 
 namespace {
 

@@ -13,10 +13,7 @@
 namespace weft {
 namespace {
 
-using internal::bytes_of;
-using internal::check_float;
-using internal::factor_name;
-using internal::join_words;
+using namespace internal;
 using kernels::kExactWidth;
 
 // The approximate cost of splitting a term into digits.

@@ -11,12 +11,7 @@
 namespace weft {
 namespace {
 
-using internal::bytes_of;
-using internal::check_index;
-using internal::checked_dim;
-using internal::factor_name;
-using internal::full_of;
-using internal::join_words;
+using namespace internal;
 using Words = std::vector<std::string>;
 
 int dim_of(const Attrs& attrs) { return static_cast<int>(attrs.i("dim")); }

@@ -10,9 +10,7 @@
 
 namespace weft {
 
-using internal::LineScope;
-using internal::positions_of;
-using internal::tensor_of;
+using namespace internal;
 
 namespace {
 

@@ -11,9 +11,7 @@
 namespace weft {
 namespace {
 
-using internal::bytes_of;
-using internal::is_computed_float;
-using internal::wide_of;
+using namespace internal;
 
 bool is_grad(const OpDef& op) { return &op == &linear_cross_entropy_grad_op; }
 /// Position of the bias among the operands.

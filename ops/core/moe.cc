@@ -12,10 +12,7 @@
 namespace weft {
 namespace {
 
-using internal::bytes_of;
-using internal::is_computed_float;
-using internal::is_index;
-using internal::tensor_of;
+using namespace internal;
 
 DType wide_of(DType a, DType b) { return internal::wide_of(a == kFloat64 ? a : b); }
 

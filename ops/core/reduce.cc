@@ -12,10 +12,7 @@
 namespace weft {
 namespace {
 
-using internal::check_computed;
-using internal::factor_name;
-using internal::join_words;
-using internal::mask_of;
+using namespace internal;
 using kernels::Rd;
 
 DType sum_dtype(DType t) { return is_floating(t) ? t : kInt64; }

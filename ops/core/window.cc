@@ -15,9 +15,7 @@
 namespace weft {
 namespace {
 
-using internal::bytes_of;
-using internal::factor_name;
-using internal::join_words;
+using namespace internal;
 
 std::vector<Window> cuts_in(const Attrs& attrs) {
   const Shape &dims = attrs.ints("dims"), &size = attrs.ints("size"), &stride = attrs.ints("stride"),
