@@ -33,10 +33,9 @@ struct Classes {
   void warn_once(const Tensor& targets, const char* op) const {
     static std::atomic<bool> said = false;
     if (said.exchange(true)) return;
-    internal::warn(weft::str_cat(
-        op, ": the classes of scores ", scores.type(), " with targets ", targets.type(),
-        " can be the last dim or dim 1; took the last one: give {.dim = -1} or {.dim = 1}",
-        internal::origin_text(internal::origin.line ? *internal::origin.line : SourceLine(), internal::origin_path())));
+    warn(weft::str_cat(op, ": the classes of scores ", scores.type(), " with targets ", targets.type(),
+                       " can be the last dim or dim 1; took the last one: give {.dim = -1} or {.dim = 1}",
+                       origin_text(origin.line ? *origin.line : SourceLine(), origin_path())));
   }
   /// Whether these targets fit scores with the classes in `dim`.
   static bool fits(const Shape& scores, const Tensor& targets, int dim) {
@@ -88,7 +87,7 @@ struct Targets {
   /// scores[..., class].
   Tensor pick(const Tensor& scores) const {
     const std::string what = weft::str_cat(op, ": a target is not a class");
-    return squeeze(internal::look_up(gather_op, scores, -1, unsqueeze(classes, -1), what), -1);
+    return squeeze(look_up(gather_op, scores, -1, unsqueeze(classes, -1), what), -1);
   }
   Tensor reduce(const Tensor& loss, std::string_view reduction) const {
     const Tensor kept = where(counts, loss, 0.0);

@@ -48,7 +48,7 @@ Tensor class_names(const Tensor& x) { return arange(x.shape().back(), {.dtype = 
 
 // scores[..., class], for classes of a smaller or equal number than scores.
 Tensor pick(const Tensor& scores, const Tensor& classes, const char* op) {
-  return internal::look_up(gather_op, scores, -1, classes, weft::str_cat(op, ": a target is not a class"));
+  return look_up(gather_op, scores, -1, classes, weft::str_cat(op, ": a target is not a class"));
 }
 
 }  // namespace

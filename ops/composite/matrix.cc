@@ -70,7 +70,7 @@ Tensor diag_embed(const Arg& arg, int64_t offset, int64_t dim1, int64_t dim2) {
   // The element of row i is x[i]; for a negative offset, the element of column j is x[j].
   const Tensor m = where(on, unsqueeze(pad(x, {0, shift}), offset >= 0 ? -1 : -2),
                          full({}, 0, {.dtype = x.dtype(), .device = x.device()}));
-  return permute(m, internal::inverse_order(plane.last(rank)));
+  return permute(m, inverse_order(plane.last(rank)));
 }
 
 Tensor diag(const Arg& arg, int64_t offset) {

@@ -79,7 +79,7 @@ Tensor rms_norm(const Arg& x, const Shape& normalized_shape, const Arg& weight, 
 }
 
 Tensor rms_norm(const Arg& x, const Arg& weight, double eps) {
-  return rms_norm(x, internal::tensor_of(weight, "rms_norm").shape(), weight, eps);
+  return rms_norm(x, tensor_of(weight, "rms_norm").shape(), weight, eps);
 }
 
 namespace {

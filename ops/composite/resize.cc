@@ -96,7 +96,7 @@ Tensor interpolate(const Arg& arg, const InterpolateOptions& o) {
   Shape result = x.shape();
   for (int i = 0; i < spatial; ++i) result[i + 2] = size[i];
   checked_numel(result, "interpolate");
-  if (area) return internal::adaptive_pool_nd("interpolate", spatial, x, size, /*max=*/false);
+  if (area) return adaptive_pool_nd("interpolate", spatial, x, size, /*max=*/false);
   Tensor y = is_nearest ? x : widened(x);
   for (int i = 0; i < spatial; ++i) {
     const std::optional<double> f = factor[static_cast<size_t>(i)];

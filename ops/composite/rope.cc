@@ -9,7 +9,7 @@ using namespace internal;
 
 RopeTables rope_tables(const Arg& positions, int64_t dim, double theta) {
   LineScope line(positions.line());
-  const Tensor& p = internal::tensor_of(positions, "rope_tables");
+  const Tensor& p = tensor_of(positions, "rope_tables");
   WEFT_CHECK(dim > 0 && dim % 2 == 0, "rope_tables: dim is ", dim, "; need a positive even number");
   WEFT_CHECK(theta > 0, "rope_tables: theta is ", theta, "; need a positive number");
   const Tensor pair = arange(dim / 2, TensorOptions{.dtype = kFloat32, .device = p.device()});

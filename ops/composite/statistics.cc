@@ -117,8 +117,8 @@ Tensor quantile(const Arg& arg, const Arg& q, std::optional<int64_t> dim, bool k
   // No position for a q outside [0, 1].
   const Tensor q_line = reshape(part, {-1}), inside = (q_line >= 0.0) & (q_line <= 1.0);
   auto element = [&](const Tensor& p) {  // [..., quantiles]
-    return internal::look_up(index_select_op, v, -1, where(inside, cast(p, kInt64), -1),
-                             "quantile: a q is not in [0, 1]; need numbers from 0 to 1");
+    return look_up(index_select_op, v, -1, where(inside, cast(p, kInt64), -1),
+                   "quantile: a q is not in [0, 1]; need numbers from 0 to 1");
   };
   Tensor y;
   if (how == "lower") {
@@ -162,8 +162,8 @@ Tensor histc(const Arg& arg, int64_t bins, double min, double max) {
     // In a compiled function they are found when it runs: 1 is no position, otherwise 0 is added.
     if (low.is_traced()) {
       const Tensor bad = reshape(where(isfinite(high - low), 0, 1), {1});
-      const Tensor zero = internal::look_up(index_select_op, arange(1, {.dtype = kInt64, .device = x.device()}), 0, bad,
-                                            "histc: x has values that are not finite; need finite ones, or a range");
+      const Tensor zero = look_up(index_select_op, arange(1, {.dtype = kInt64, .device = x.device()}), 0, bad,
+                                  "histc: x has values that are not finite; need finite ones, or a range");
       low = low + cast(reshape(zero, {}), kFloat64);
     }
   }
@@ -187,7 +187,7 @@ Tensor cov(const Arg& arg, const CovOptions& options) {
     WEFT_CHECK(part->shape() == Shape{n} && (part == &options.aweights || is_integral(part->dtype())),
                "cov: ", part == &options.aweights ? "aweights" : "fweights", " are ", part->type(), "; need ",
                part == &options.aweights ? "numbers" : "integers", " of shape [", n, "]");
-    if (n > 0 && !internal::thread_state.capture && part->device().type == DeviceType::kCpu) {
+    if (n > 0 && !thread_state.capture && part->device().type == DeviceType::kCpu) {
       NoGrad guard;
       const double least = amin(*part).item<double>();
       WEFT_CHECK(least >= 0, "cov: one of ", part == &options.aweights ? "aweights" : "fweights", " is ", least,

@@ -200,11 +200,11 @@ Grads vjp_permute(const VjpCall& c) {
 Grads vjp_broadcast(const VjpCall& c) {
   const Tensor me = dispatch(rank_coordinate_op, {}, with_device({{"axes", axes_of(c.attrs)}}, c.grad[0].device())),
                sum = reduced(c.grad[0], c.attrs, "sum");
-  return {where(me == c.attrs.i("root"), sum, internal::full_of(sum.type(), 0))};
+  return {where(me == c.attrs.i("root"), sum, full_of(sum.type(), 0))};
 }
 
 Grads vjp_send(const VjpCall& c) {
-  const Tensor like = internal::full_of(c.in[0].type(), 0);
+  const Tensor like = full_of(c.in[0].type(), 0);
   return {dispatch(recv_op, {&like}, c.attrs)};
 }
 Grads vjp_recv(const VjpCall& c) { return {dispatch(send_op, {&c.grad[0]}, c.attrs).expand(c.in[0].shape())}; }

@@ -196,8 +196,7 @@ double largest_below(double x, DType dtype) {
   const int smallest = dtype == kFloat16 ? -13 : -125;  // of frexp, for normal numbers
   int exponent = 0;
   std::frexp(below, &exponent);
-  const double step =
-      std::ldexp(1.0, std::max(exponent, smallest)) / static_cast<double>(internal::whole_numbers(dtype).second);
+  const double step = std::ldexp(1.0, std::max(exponent, smallest)) / static_cast<double>(whole_numbers(dtype).second);
   return std::ceil(x / step) * step - step;
 }
 
@@ -262,12 +261,12 @@ Tensor range(const Arg& start, const Arg& end, const Arg& step, const TensorOpti
                     : extent <= 0 ? 0
                                   : static_cast<int64_t>(std::min(std::ceil(extent), 0x1p62));
   if (n > 0) {
-    internal::check_fits("arange", start, options.dtype);
+    check_fits("arange", start, options.dtype);
     if (exact) {
       const int64_t last = saturating_add(start.integer(), saturating_mul(n - 1, step.integer()));
-      internal::check_fits("arange", last, options.dtype);
+      check_fits("arange", last, options.dtype);
     } else {
-      internal::check_fits("arange", start.number() + static_cast<double>(n - 1) * step.number(), options.dtype);
+      check_fits("arange", start.number() + static_cast<double>(n - 1) * step.number(), options.dtype);
     }
   }
   AttrValue from = start.number(), by = step.number();
@@ -294,7 +293,7 @@ const OpDef constant_op = {
     .num_inputs = 0,
     .flops_per_point = 0,
     .infer = infer_constant,
-    .dims = internal::dims_pointwise,
+    .dims = dims_pointwise,
     .kernel = run_constant,
     .samples = samples_constant,
 };
@@ -304,7 +303,7 @@ const OpDef iota_op = {
     .traits = kNotDifferentiable,
     .num_inputs = 0,
     .infer = infer_iota,
-    .dims = internal::dims_pointwise,
+    .dims = dims_pointwise,
     .kernel = run_iota,
     .samples = samples_iota,
 };
@@ -315,7 +314,7 @@ const OpDef random_bits_op = {
     .num_inputs = 2,
     .flops_per_point = 30,
     .infer = infer_random_bits,
-    .dims = internal::dims_pointwise,
+    .dims = dims_pointwise,
     .kernel = run_random_bits,
     .samples = samples_random_bits,
 };
@@ -327,7 +326,7 @@ const OpDef random_bits_at_op = {
     .num_inputs = 3,
     .flops_per_point = 30,
     .infer = infer_random_bits_at,
-    .dims = internal::dims_pointwise,
+    .dims = dims_pointwise,
     .kernel = run_random_bits_at,
     .samples = samples_random_bits_at,
 };
@@ -357,12 +356,12 @@ Tensor constant(int64_t value, DType dtype, Device device, SourceLine line) {
 Tensor full(const Shape& shape, const Arg& value, const TensorOptions& options) {
   LineScope here(value.line());
   if (!value.is_tensor()) {
-    internal::check_fits("full", value, options.dtype);
+    check_fits("full", value, options.dtype);
     return finish(filled({options.dtype, options.device, shape}, value.number(), value.integer(),
                          value.kind() != Arg::kFloat, value.line()),
                   options);
   }
-  const Tensor& v = internal::tensor_of(value, "full");
+  const Tensor& v = tensor_of(value, "full");
   WEFT_CHECK(v.dim() == 0, "full: the value is ", v.type(), "; need a number or a 0-d tensor");
   return finish(broadcast_to(cast(v, options.dtype), shape), options);
 }
@@ -380,22 +379,22 @@ Tensor empty(const Shape& shape, const TensorOptions& options, std::source_locat
 }
 Tensor empty_like(const Arg& x) {
   LineScope here(x.line());
-  const Tensor& like = internal::tensor_of(x, "empty_like");
+  const Tensor& like = tensor_of(x, "empty_like");
   return empty(like.shape(), {.dtype = like.dtype(), .device = like.device()});
 }
 Tensor full_like(const Arg& x, const Arg& value) {
   LineScope here(x.line());
-  const Tensor& like = internal::tensor_of(x, "full_like");
+  const Tensor& like = tensor_of(x, "full_like");
   return full(like.shape(), value, {.dtype = like.dtype(), .device = like.device()});
 }
 Tensor zeros_like(const Arg& x) {
   LineScope here(x.line());
-  const Tensor& like = internal::tensor_of(x, "zeros_like");
+  const Tensor& like = tensor_of(x, "zeros_like");
   return filled({like.dtype(), like.device(), like.shape()}, 0, 0, true, x.line());
 }
 Tensor ones_like(const Arg& x) {
   LineScope here(x.line());
-  const Tensor& like = internal::tensor_of(x, "ones_like");
+  const Tensor& like = tensor_of(x, "ones_like");
   return filled({like.dtype(), like.device(), like.shape()}, 1, 1, true, x.line());
 }
 
@@ -436,7 +435,7 @@ Tensor uniform(const Shape& shape, double lo, double hi, const TensorOptions& op
   LineScope here(loc);
   WEFT_CHECK(lo <= hi && std::isfinite(lo) && std::isfinite(hi), "uniform: range [", lo, ", ", hi,
              "); need finite numbers, in order");
-  for (double end : {lo, hi}) internal::check_fits("uniform", end, options.dtype);
+  for (double end : {lo, hi}) check_fits("uniform", end, options.dtype);
   const DType type = wide(options.dtype);
   // Half of each number, if hi - lo is too large for the dtype.
   const double largest = type == kFloat64 ? std::numeric_limits<double>::max() : std::numeric_limits<float>::max();
@@ -450,7 +449,7 @@ Tensor uniform(const Shape& shape, double lo, double hi, const TensorOptions& op
 Tensor normal(const Shape& shape, double mean, double std, const TensorOptions& options, std::source_location loc) {
   LineScope here(loc);
   WEFT_CHECK(std >= 0, "normal: std is ", std, "; need a number >= 0");
-  for (double v : {mean, std}) internal::check_fits("normal", v, options.dtype);
+  for (double v : {mean, std}) check_fits("normal", v, options.dtype);
   return finish(cast(add(mul(normal_bits(shape, wide(options.dtype), options.device), std), mean), options.dtype),
                 options);
 }
@@ -458,7 +457,7 @@ Tensor randint(int64_t low, int64_t high, const Shape& shape, const TensorOption
   LineScope here(loc);
   WEFT_CHECK(low < high && static_cast<uint64_t>(high) - static_cast<uint64_t>(low) <= uint64_t{1} << 31,
              "randint: range [", low, ", ", high, "); need 1 to 2^31 integers");
-  const auto [least, most] = internal::whole_numbers(options.dtype);
+  const auto [least, most] = whole_numbers(options.dtype);
   WEFT_CHECK(low >= least && high - 1 <= most, "randint: ", options.dtype, " does not have all integers from ", low,
              " to ", high - 1, "; need a range within ", least, " to ", most, ", or another dtype");
   // The high word of (a random 32-bit word times the number of integers).
@@ -467,17 +466,17 @@ Tensor randint(int64_t low, int64_t high, const Shape& shape, const TensorOption
 }
 Tensor rand_like(const Arg& x) {
   LineScope here(x.line());
-  const Tensor& like = internal::tensor_of(x, "rand_like");
+  const Tensor& like = tensor_of(x, "rand_like");
   return rand(like.shape(), {.dtype = like.dtype(), .device = like.device()});
 }
 Tensor randn_like(const Arg& x) {
   LineScope here(x.line());
-  const Tensor& like = internal::tensor_of(x, "randn_like");
+  const Tensor& like = tensor_of(x, "randn_like");
   return randn(like.shape(), {.dtype = like.dtype(), .device = like.device()});
 }
 Tensor randint_like(const Arg& x, int64_t low, int64_t high) {
   LineScope here(x.line());
-  const Tensor& like = internal::tensor_of(x, "randint_like");
+  const Tensor& like = tensor_of(x, "randint_like");
   return randint(low, high, like.shape(), {.dtype = like.dtype(), .device = like.device()});
 }
 Tensor randint_like(const Arg& x, int64_t high) {
@@ -486,10 +485,10 @@ Tensor randint_like(const Arg& x, int64_t high) {
 }
 Tensor bernoulli(const Arg& p) {
   LineScope here(p.line());
-  const Tensor& probability = internal::tensor_of(p, "bernoulli");
+  const Tensor& probability = tensor_of(p, "bernoulli");
   const DType type = probability.dtype();
   // In a capture, ops on values from outside are nodes too.
-  if (!internal::thread_state.capture && type != kBool && probability.numel() > 0 &&
+  if (!thread_state.capture && type != kBool && probability.numel() > 0 &&
       probability.device().type == DeviceType::kCpu) {
     NoGrad guard;
     const double least = amin(probability).item<double>(), most = amax(probability).item<double>();
@@ -501,9 +500,9 @@ Tensor bernoulli(const Arg& p) {
 }
 
 void advance_random_step() {
-  internal::StepScope* scope = internal::thread_state.step;
+  StepScope* scope = thread_state.step;
   for (Device d : scope ? scope->used_on : std::vector{Device::cpu()}) {
-    if (d.type == DeviceType::kMeta && !internal::thread_state.capture) continue;  // it has no values
+    if (d.type == DeviceType::kMeta && !thread_state.capture) continue;  // it has no values
     const Buffer& step = default_generator(d).step;
     step.set(add(step.value(), 1));
   }

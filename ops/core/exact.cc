@@ -81,12 +81,11 @@ std::vector<Sample> samples_sum() {
 int64_t align(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 int64_t dot_bytes(const Attrs& attrs, std::span<const StridedView> in, std::span<const StridedView>) {
-  return align(internal::DotProduct(attrs, in).bytes()) + kernels::exact_copy_bytes(in[0]) +
-         kernels::exact_copy_bytes(in[1]);
+  return align(DotProduct(attrs, in).bytes()) + kernels::exact_copy_bytes(in[0]) + kernels::exact_copy_bytes(in[1]);
 }
 
 void run_dot(const KernelCall& c) {
-  const internal::DotProduct p(c.attrs, c.in);
+  const DotProduct p(c.attrs, c.in);
   const auto [a, b] = p.operands(c.in[0], c.in[1], c.workspace);
   StridedView y = c.out[0];
   y.shape = Shape{p.batch(), p.m(), p.n(), kExactWidth};
@@ -135,7 +134,7 @@ std::vector<Sample> samples_grouped() {
 // ---- exact_index_add, exact_scatter_add ----
 
 Types infer_index_add(const InferCall& c) {
-  internal::check_index(c, c.in[0]);
+  check_index(c, c.in[0]);
   check_float(c, c.in[1].dtype);
   const TensorType &index = c.in[0], &src = c.in[1];
   const int64_t rows = c.attrs.i("rows");
@@ -172,7 +171,7 @@ std::vector<Sample> samples_index_add() {
 }
 
 Types infer_scatter_add(const InferCall& c) {
-  internal::check_index(c, c.in[0]);
+  check_index(c, c.in[0]);
   check_float(c, c.in[1].dtype);
   const TensorType &index = c.in[0], &src = c.in[1];
   const int64_t dim = c.attrs.i("dim"), rows = c.attrs.i("rows");
@@ -237,7 +236,7 @@ Types infer_finish(const InferCall& c) {
   WEFT_CHECK(x.dtype == kInt64 && !x.shape.empty() && x.shape.back() == kExactWidth, "exact_finish: x is ", x,
              "; need i64[..., ", kExactWidth, "]");
   const DType t = c.attrs.get<DType>("dtype");
-  WEFT_CHECK(internal::is_computed_float(t), "exact_finish: dtype is ", t, "; need one of f64, f32, bf16, f16");
+  WEFT_CHECK(is_computed_float(t), "exact_finish: dtype is ", t, "; need one of f64, f32, bf16, f16");
   return {without_digits(x, t)};
 }
 
@@ -285,9 +284,7 @@ const OpDef exact_sum_op = {
     .dims = dims_like<reduce_sum_op>,
     .cost = cost_of<exact_sum_op>,
     .kernel =
-        [](const KernelCall& c) {
-          kernels::exact_sum(c.in[0], internal::mask_of(c.attrs.ints("dims")), c.out[0], c.workspace);
-        },
+        [](const KernelCall& c) { kernels::exact_sum(c.in[0], mask_of(c.attrs.ints("dims")), c.out[0], c.workspace); },
     .workspace = [](const Attrs&, std::span<const StridedView> in,
                     std::span<const StridedView>) { return kernels::exact_copy_bytes(in[0]); },
     .samples = samples_sum,

@@ -36,7 +36,7 @@ void check_elementwise_index(const InferCall& c) {
 // Sums need a dtype that supports addition.
 void check_sum(const InferCall& c) {
   WEFT_CHECK(c.in[0].dtype != kBool, c.op.name, ": does not support bool; convert with to(f32) first");
-  internal::check_computed(c);
+  check_computed(c);
 }
 
 // ---- gather, scatter_add ----
@@ -100,7 +100,7 @@ void with_what(const KernelCall& c, const F& run) {
   } catch (const Error& e) {
     if (!c.attrs.has("what")) throw;
     const auto what = c.attrs.get<std::string>("what");
-    if (internal::is_whole_error(what)) internal::fail(Code::kInvalidArgument, what);
+    if (is_whole_error(what)) fail(Code::kInvalidArgument, what);
     throw Error(e.code(), str_cat(what, ": ", e.what()));
   }
 }
@@ -259,8 +259,8 @@ void check_starts(const InferCall& c, size_t first) {
   WEFT_CHECK(static_cast<int>(c.in.size() - first) == rank, c.op.name, ": ", c.in.size() - first, " starts for ",
              c.in[0].shape, "; need one per dim");
   for (size_t i = first; i < c.in.size(); ++i)
-    WEFT_CHECK(internal::is_index(c.in[i].dtype) && c.in[i].shape.empty(), c.op.name, ": start ", i - first, " is ",
-               c.in[i], "; need an integer scalar");
+    WEFT_CHECK(is_index(c.in[i].dtype) && c.in[i].shape.empty(), c.op.name, ": start ", i - first, " is ", c.in[i],
+               "; need an integer scalar");
 }
 
 void check_block(const char* op, const Shape& block, const Shape& x) {
@@ -317,12 +317,12 @@ std::string no_words(size_t n) {
 }
 
 DimMap dims_dynamic_update_slice(const Attrs&, std::span<const TensorType> in, std::span<const TensorType> out) {
-  const auto [x, block] = internal::words_of_equal(in[0].shape, in[1].shape);
+  const auto [x, block] = words_of_equal(in[0].shape, in[1].shape);
   return DimMap::parse(x + ", " + block + no_words(in.size() - 2) + " -> " + x, in, out);
 }
 
 DimMap dims_dynamic_slice(const Attrs& attrs, std::span<const TensorType> in, std::span<const TensorType> out) {
-  const auto [x, block] = internal::words_of_equal(in[0].shape, attrs.ints("sizes"));
+  const auto [x, block] = words_of_equal(in[0].shape, attrs.ints("sizes"));
   return DimMap::parse(x + no_words(in.size() - 1) + " -> " + block, in, out);
 }
 

@@ -60,7 +60,7 @@ std::vector<Tensor> tensors(std::initializer_list<Arg> starts, Device device) {
 // kernel() does not: their analysis handles reads at positions, and the reads of a mod have their own check.
 bool may_be_negative(const Tensor& index, const Tensor& i) {
   if (index.numel() == 0 || index.dtype() == kUInt8) return false;
-  const Capture* capture = internal::thread_state.capture;
+  const Capture* capture = thread_state.capture;
   if (capture) return !capture->positions_only || index.dim() > 0;
   if (i.is_traced() || i.device().type != DeviceType::kCpu || !i.is_contiguous()) return true;
   const StridedView v = i.view_for_kernel();
@@ -71,7 +71,7 @@ bool may_be_negative(const Tensor& index, const Tensor& i) {
 
 // The flat positions of the true (nonzero) elements.
 std::vector<int64_t> true_positions(const Tensor& x, const char* op) {
-  internal::require_values(x, op, "where(mask, x, 0), which keeps x's shape");
+  require_values(x, op, "where(mask, x, 0), which keeps x's shape");
   const std::vector<bool> values = x.to_vector<bool>();
   std::vector<int64_t> positions;
   for (size_t i = 0; i < values.size(); ++i)
@@ -147,7 +147,7 @@ Tensor Tensor::operator[](const Arg& at) const {
   Shape s = index.shape();
   for (int d = 1; d < dim(); ++d) s.push_back(size(d));
   Tensor i = as_index(weft::reshape(index, {-1}));
-  if (may_be_negative(index, i)) i = internal::from_front(i, size(0), "operator[]");
+  if (may_be_negative(index, i)) i = from_front(i, size(0), "operator[]");
   return weft::reshape(weft::index_select(*this, 0, i), s);
 }
 
@@ -197,7 +197,7 @@ Tensor embedding(const Arg& indices, const Arg& weight) {
   WEFT_CHECK(w.dim() == 2, "embedding: weight is ", w.type(), "; need [rows, width]");
   Shape shape = i.shape();
   shape.push_back(w.size(1));
-  const Tensor rows = internal::look_up(index_select_op, w, 0, reshape(i, {-1}), "embedding: an index is not a row");
+  const Tensor rows = look_up(index_select_op, w, 0, reshape(i, {-1}), "embedding: an index is not a row");
   return reshape(rows, shape);
 }
 

@@ -29,8 +29,8 @@ Types infer(const InferCall& c) {
              "; need one of f64, f32, bf16, f16");
   WEFT_CHECK(x.shape.size() == 2 && w.shape.size() == 2 && x.shape[1] == w.shape[1] && w.shape[0] > 0, op, ": x is ",
              x.shape, " and w ", w.shape, "; need [N, D] and [V, D], V at least 1");
-  WEFT_CHECK(internal::is_index(t.dtype) && t.shape == Shape{x.shape[0]}, op, ": targets are ", t,
-             "; need i64 or i32 [", x.shape[0], "]");
+  WEFT_CHECK(is_index(t.dtype) && t.shape == Shape{x.shape[0]}, op, ": targets are ", t, "; need i64 or i32 [",
+             x.shape[0], "]");
   const TensorType loss{wide_of(x.dtype), x.device, {x.shape[0]}};
   Types out{loss};
   if (is_grad(c.op)) {

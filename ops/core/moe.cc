@@ -322,7 +322,7 @@ std::span<const OpDef* const> moe_ops() {
 }
 
 ExpertOrder expert_order(const Arg& arg, int64_t num_experts) {
-  internal::LineScope here(arg.line());
+  LineScope here(arg.line());
   const Tensor& experts = tensor_of(arg, "expert_order");
   const Tensor* in[] = {&experts};
   std::vector<Tensor> r = dispatch_multi(expert_order_op, in, {{"num_experts", num_experts}}, arg.line());
@@ -332,7 +332,7 @@ ExpertOrder expert_order(const Arg& arg, int64_t num_experts) {
 namespace {
 
 Tensor moved(const OpDef& op, const Arg& arg, const ExpertOrder& o, const Arg& weights) {
-  internal::LineScope line(arg.line());
+  LineScope line(arg.line());
   const Tensor& x = tensor_of(arg, op.name);
   const Tensor order[] = {o.slots, o.tokens, o.rows};
   return move(op, x, order, weights.tensor(), {{"k", o.top_k}});
@@ -347,7 +347,7 @@ Tensor combine_rows(const Arg& y, const ExpertOrder& order, const Arg& weights) 
   return moved(combine_rows_op, y, order, weights);
 }
 Tensor row_dots(const Arg& y, const Arg& x, const ExpertOrder& o) {
-  internal::LineScope line(y.line());
+  LineScope line(y.line());
   const Tensor order[] = {o.slots, o.tokens, o.rows};
   return dots(tensor_of(y, "row_dots"), tensor_of(x, "row_dots"), order, {{"k", o.top_k}});
 }

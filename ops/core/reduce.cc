@@ -64,7 +64,7 @@ Types infer_arg(const InferCall& c) {
 
 Types infer_cumsum(const InferCall& c) {
   check_computed(c);
-  internal::checked_dim(c);
+  checked_dim(c);
   return {TensorType{sum_dtype(c.in[0].dtype), c.in[0].device, c.in[0].shape}};
 }
 
@@ -164,7 +164,7 @@ Grads vjp_prod(const VjpCall& c) {
   const Tensor x = reshape(permute(c.in[0], order), rows);
   const Tensor others = mul(product_before(x), flip(product_before(flip(x, -1)), -1));
   const Tensor g = mul(broadcast_to(unsqueeze(c.grad[0], -1), rows), others);
-  return {permute(reshape(g, moved), internal::inverse_order(order))};
+  return {permute(reshape(g, moved), inverse_order(order))};
 }
 
 Grads vjp_cumsum(const VjpCall& c) { return {cumsum(c.grad[0], c.attrs.i("dim"), !c.attrs.b("reverse"))}; }
@@ -297,7 +297,7 @@ const OpDef cumsum_op = {
     .doc = "Running sum along {dim}, from the end if {reverse}; integers give i64.",
     .infer = infer_cumsum,
     .vjp = vjp_cumsum,
-    .dims = internal::dims_along,
+    .dims = dims_along,
     .kernel =
         [](const KernelCall& c) {
           kernels::cumsum(c.in[0], static_cast<int>(c.attrs.i("dim")), c.out[0], c.attrs.b("reverse"));

@@ -280,14 +280,14 @@ std::vector<Sample> samples_window_sum() {
 }  // namespace
 
 Tensor windows(const Arg& x, std::span<const Window> cuts) {
-  internal::LineScope line(x.line());
-  const Tensor& t = internal::tensor_of(x, "windows");
+  LineScope line(x.line());
+  const Tensor& t = tensor_of(x, "windows");
   return dispatch(window_op, {&t}, attrs_of(cuts));
 }
 
 Tensor window_sum(const Arg& x, const Shape& shape, std::span<const Window> cuts) {
-  internal::LineScope line(x.line());
-  const Tensor& t = internal::tensor_of(x, "window_sum");
+  LineScope line(x.line());
+  const Tensor& t = tensor_of(x, "window_sum");
   return dispatch(window_sum_op, {&t}, attrs_of(cuts).with("shape", shape));
 }
 
