@@ -317,20 +317,16 @@ constexpr OpDef all_reduce_op = {
     .samples = samples_all_reduce,
     .linear = 1,
 };
-constexpr OpDef all_gather_op = {
+constexpr OpDef all_gather_op = moves({
     .name = "all_gather",
     .doc = "The operands of all ranks along {axes}, concatenated along {dim}.",
     .traits = kCollective | kOrdered,
-    .flops_per_point = 0,
     .infer = infer_all_gather,
     .vjp = vjp_all_gather,
     .dims = dims_of_dim,
     .kernel = run_collective<ask_all_gather, false>,
     .samples = samples_all_gather,
-    .vjp_reads_in = 0,
-    .vjp_reads_out = 0,
-    .linear = 1,
-};
+});
 constexpr OpDef reduce_scatter_op = {
     .name = "reduce_scatter",
     .doc = "This rank's part along {dim} of the operands of all ranks along {axes}, combined by {op}.",
@@ -344,20 +340,16 @@ constexpr OpDef reduce_scatter_op = {
     .vjp_reads_out = 0,
     .linear = 1,
 };
-constexpr OpDef all_to_all_op = {
+constexpr OpDef all_to_all_op = moves({
     .name = "all_to_all",
     .doc = "The parts of all ranks' operands along {split_dim} that are for this rank, joined along {concat_dim}.",
     .traits = kCollective | kOrdered,
-    .flops_per_point = 0,
     .infer = infer_all_to_all,
     .vjp = vjp_all_to_all,
     .dims = dims_all_to_all,
     .kernel = run_collective<ask_all_to_all, false>,
     .samples = samples_all_to_all,
-    .vjp_reads_in = 0,
-    .vjp_reads_out = 0,
-    .linear = 1,
-};
+});
 const OpDef all_to_all_rows_op = {
     .name = "all_to_all_rows",
     .doc = "Rows sent to and received from each rank along {axes} by the counts; {rows} in total, unused ones zero.",
@@ -373,34 +365,26 @@ const OpDef all_to_all_rows_op = {
     .vjp_reads_out = 0,
     .linear = 1,
 };
-constexpr OpDef permute_ranks_op = {
+constexpr OpDef permute_ranks_op = moves({
     .name = "permute_ranks",
     .doc = "The operand of the rank {shift} positions before this one in the ring along {axes}.",
     .traits = kCollective | kOrdered,
-    .flops_per_point = 0,
     .infer = infer_same,
     .vjp = vjp_permute,
     .dims = dims_same,
     .kernel = run_collective<ask_permute, false>,
     .samples = samples_permute,
-    .vjp_reads_in = 0,
-    .vjp_reads_out = 0,
-    .linear = 1,
-};
-const OpDef broadcast_ranks_op = {
+});
+const OpDef broadcast_ranks_op = moves({
     .name = "broadcast_ranks",
     .doc = "The operand of rank {root} along {axes}.",
     .traits = kCollective | kOrdered,
-    .flops_per_point = 0,
     .infer = infer_same,
     .vjp = vjp_broadcast,
     .dims = dims_same,
     .kernel = run_collective<ask_broadcast, false>,
     .samples = samples_broadcast,
-    .vjp_reads_in = 0,
-    .vjp_reads_out = 0,
-    .linear = 1,
-};
+});
 constexpr OpDef send_op = {
     .name = "send",
     .doc = "Sends the operand to rank {peer} along {axes}. The result, zero, is a receipt: its derivative receives.",
@@ -425,37 +409,29 @@ const OpDef recv_op = {
     .vjp_reads_in = 0,
     .vjp_reads_out = 0,
 };
-const OpDef copy_to_op = {
+const OpDef copy_to_op = moves({
     .name = "copy_to",
     .doc =
         "The operand, equal on all ranks along {axes}, for uses that differ between ranks: their gradients are added.",
     .traits = kCollective,
-    .flops_per_point = 0,
     .infer = infer_same,
     .vjp = vjp_copy_to,
     .dims = dims_pointwise,
     .kernel = run_copy,
     .view = show_same,
     .samples = samples_copy_to,
-    .vjp_reads_in = 0,
-    .vjp_reads_out = 0,
-    .linear = 1,
-};
-const OpDef stage_boundary_op = {
+});
+const OpDef stage_boundary_op = moves({
     .name = "stage_boundary",
     .doc = "The operand. On a mesh with pp, a pipeline stage begins behind it.",
     .traits = kCollective,
-    .flops_per_point = 0,
     .infer = infer_same,
     .vjp = vjp_same,
     .dims = dims_same,
     .kernel = run_copy,
     .view = show_same,
     .samples = samples_permute,
-    .vjp_reads_in = 0,
-    .vjp_reads_out = 0,
-    .linear = 1,
-};
+});
 const OpDef rank_coordinate_op = {
     .name = "rank_coordinate",
     .doc = "The coordinate of this rank along {axes}.",

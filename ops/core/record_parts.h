@@ -37,6 +37,14 @@ void run_copy(const KernelCall& c);
 /// The attribute {device} added to attributes; absent for the first CPU device, so that graphs do not print the default.
 Attrs with_device(Attrs attrs, Device device);
 
+/// The record of an op that moves elements: no arithmetic, linear in operand 0, and its derivative reads no values.
+constexpr OpDef moves(OpDef r) {
+  r.flops_per_point = 0;
+  r.vjp_reads_in = r.vjp_reads_out = 0;
+  r.linear = 1;
+  return r;
+}
+
 // ---- text of dim maps ----
 
 /// The i-th factor's name: a, b, ..., z, a1, b1, ...

@@ -440,11 +440,10 @@ std::vector<Sample> samples_contiguous() { return {sample({3, 17}, {}), sample({
 
 }  // namespace
 
-const OpDef reshape_op = {
+const OpDef reshape_op = internal::moves({
     .name = "reshape",
     .doc = "The same elements in row-major order with {shape}.",
     .traits = kView,
-    .flops_per_point = 0,
     .infer = infer_reshape,
     .vjp = vjp_reshape,
     .dims = dims_reshape,
@@ -452,45 +451,33 @@ const OpDef reshape_op = {
     .kernel = run_reshape,
     .view = view_reshape,
     .samples = samples_reshape,
-    .vjp_reads_in = 0,
-    .vjp_reads_out = 0,
-    .linear = 1,
-};
-const OpDef permute_op = {
+});
+const OpDef permute_op = internal::moves({
     .name = "permute",
     .doc = "Dim i of the result is dim dims[i] of the operand.",
     .traits = kView,
-    .flops_per_point = 0,
     .infer = infer_permute,
     .vjp = vjp_permute,
     .dims = dims_permute,
     .kernel = copy_of_view,
     .view = view_permute,
     .samples = samples_permute,
-    .vjp_reads_in = 0,
-    .vjp_reads_out = 0,
-    .linear = 1,
-};
-const OpDef broadcast_op = {
+});
+const OpDef broadcast_op = internal::moves({
     .name = "broadcast",
     .doc = "NumPy broadcasting to {shape}, dims aligned on the right.",
     .traits = kView,
-    .flops_per_point = 0,
     .infer = infer_broadcast,
     .vjp = vjp_broadcast,
     .dims = internal::dims_pointwise,
     .kernel = copy_of_view,
     .view = view_broadcast,
     .samples = samples_broadcast,
-    .vjp_reads_in = 0,
-    .vjp_reads_out = 0,
-    .linear = 1,
-};
-const OpDef slice_op = {
+});
+const OpDef slice_op = internal::moves({
     .name = "slice",
     .doc = "Elements begin, begin + step, ... below end, in every dim.",
     .traits = kView,
-    .flops_per_point = 0,
     .infer = infer_slice,
     .vjp = vjp_slice,
     .dims = dims_cut,
@@ -498,24 +485,17 @@ const OpDef slice_op = {
     .kernel = copy_of_view,
     .view = view_slice,
     .samples = samples_slice,
-    .vjp_reads_in = 0,
-    .vjp_reads_out = 0,
-    .linear = 1,
-};
-const OpDef pad_op = {
+});
+const OpDef pad_op = internal::moves({
     .name = "pad",
     .doc = "The operand with {lo} values before, {hi} after and {interior} between neighbours, in every dim.",
-    .flops_per_point = 0,
     .infer = infer_pad,
     .vjp = vjp_pad,
     .dims = dims_pad,
     .cost = cost_of_copy,
     .kernel = run_pad,
     .samples = samples_pad,
-    .vjp_reads_in = 0,
-    .vjp_reads_out = 0,
-    .linear = 1,
-};
+});
 const OpDef concat_op = {
     .name = "concat",
     .doc = "The operands concatenated along {dim}.",
@@ -532,21 +512,17 @@ const OpDef concat_op = {
     .linear = ~0u,
     .jointly = true,
 };
-const OpDef contiguous_op = {
+const OpDef contiguous_op = internal::moves({
     .name = "contiguous",
     .doc = "The operand in row-major memory.",
     .traits = kView,
-    .flops_per_point = 0,
     .infer = internal::infer_same,
     .vjp = internal::vjp_same,
     .dims = internal::dims_pointwise,
     .kernel = internal::run_copy,
     .view = view_contiguous,
     .samples = samples_contiguous,
-    .vjp_reads_in = 0,
-    .vjp_reads_out = 0,
-    .linear = 1,
-};
+});
 
 std::span<const OpDef* const> view_ops() {
   static const OpDef* const all[] = {&reshape_op, &permute_op, &broadcast_op, &slice_op,

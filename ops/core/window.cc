@@ -291,11 +291,10 @@ Tensor window_sum(const Arg& x, const Shape& shape, std::span<const Window> cuts
   return dispatch(window_sum_op, {&t}, attrs_of(cuts).with("shape", shape));
 }
 
-const OpDef window_op = {
+const OpDef window_op = moves({
     .name = "window",
     .doc = "Overlapping windows of {dims} as further dims: window i has elements i * stride + j * dilation.",
     .traits = kView,
-    .flops_per_point = 0,
     .infer = infer_window,
     .vjp = vjp_window,
     .dims = dims_window,
@@ -303,10 +302,7 @@ const OpDef window_op = {
     .kernel = run_window,
     .view = view_window,
     .samples = samples_window,
-    .vjp_reads_in = 0,
-    .vjp_reads_out = 0,
-    .linear = 1,
-};
+});
 const OpDef window_sum_op = {
     .name = "window_sum",
     .doc = "The sum over all windows: the tensor of {shape} whose windows have the operand as gradient.",
