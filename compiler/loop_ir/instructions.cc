@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ops/core/record_parts.h"
+
 namespace weft::loop_ir {
 
 Type type_of(DType t) {
@@ -21,11 +23,6 @@ Type type_of(DType t) {
     default:
       return Type::f32;
   }
-}
-
-double number(const Attrs& attrs, const char* key) {
-  const AttrValue& v = *attrs.find(key);
-  return std::holds_alternative<double>(v) ? std::get<double>(v) : static_cast<double>(std::get<int64_t>(v));
 }
 
 namespace {
@@ -88,7 +85,7 @@ int Instructions::scalar(double value, Type type, const std::string& note, std::
 int Instructions::constant(int32_t node, std::vector<int>& segment) {
   const Node& n = g_.node(node);
   const DType t = n.outputs[0].dtype;
-  return scalar(rounded_to(number(n.attrs, "value"), t), type_of(t), note_of(node), segment);
+  return scalar(rounded_to(internal::number(n.attrs, "value"), t), type_of(t), note_of(node), segment);
 }
 
 int Instructions::converted(int value, Type to, std::vector<int>& segment) {

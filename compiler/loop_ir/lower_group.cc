@@ -14,12 +14,14 @@
 #include "ops/core/dot_product.h"
 #include "ops/core/index.h"
 #include "ops/core/pointwise.h"
+#include "ops/core/record_parts.h"
 #include "ops/core/reduce.h"
 #include "ops/core/view.h"
 
 namespace weft::loop_ir {
 namespace {
 
+using internal::number;
 using kernels::Pw;
 using kernels::Rd;
 

@@ -16,6 +16,7 @@
 #include "ops/core/dot.h"
 #include "ops/core/linear_cross_entropy.h"
 #include "ops/core/pointwise.h"
+#include "ops/core/record_parts.h"
 #include "ops/core/reduce.h"
 #include "ops/core/view.h"
 #include "ops/kernels/linear_cross_entropy.h"
@@ -27,11 +28,7 @@ namespace {
 constexpr int64_t kIgnored = -739391;
 constexpr double kSmoothing = 0.31640625, kZLoss = 0.15234375;
 
-double number(const Node& constant) {
-  const AttrValue& v = *constant.attrs.find("value");
-  if (const double* d = std::get_if<double>(&v)) return *d;
-  return static_cast<double>(std::get<int64_t>(v));
-}
+double number(const Node& constant) { return internal::number(constant.attrs, "value"); }
 
 /// cross_entropy as it is captured, to match against a graph. The pattern is the composite itself.
 class Pattern {

@@ -14,16 +14,12 @@
 #include "ops/core/view.h"
 
 namespace weft {
+
+using internal::number;
+
 namespace {
 
 const OpDef& op_named(const char* name) { return *op_table().find(name); }
-
-double number(const Attrs& attrs, const char* key) {
-  const AttrValue* v = attrs.find(key);
-  if (!v) return 0;
-  if (const double* d = std::get_if<double>(v)) return *d;
-  return static_cast<double>(std::get<int64_t>(*v));
-}
 
 class Rearranger {
  public:

@@ -40,11 +40,6 @@ void check_number(const InferCall& c, const char* key) {
              " must be a number");
 }
 
-double number(const Attrs& attrs, const char* key) {
-  const AttrValue& v = *attrs.find(key);
-  return std::holds_alternative<double>(v) ? std::get<double>(v) : static_cast<double>(std::get<int64_t>(v));
-}
-
 Types infer_constant(const InferCall& c) {
   check_number(c, "value");
   return {TensorType{c.attrs.get<DType>("dtype"), device_of(c), {}}};

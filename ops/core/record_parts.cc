@@ -26,6 +26,13 @@ void check_index(const InferCall& c, const TensorType& index) {
   WEFT_CHECK(is_index(index.dtype), c.op.name, ": index is ", index, "; need i64 or i32");
 }
 
+double number(const Attrs& attrs, const char* key) {
+  const AttrValue* v = attrs.find(key);
+  if (!v) return 0;
+  const double* d = std::get_if<double>(v);
+  return d ? *d : static_cast<double>(std::get<int64_t>(*v));
+}
+
 uint32_t mask_of(const Shape& dims) {
   uint32_t m = 0;
   for (int64_t d : dims) m |= 1u << d;

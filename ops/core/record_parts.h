@@ -22,6 +22,9 @@ void check_computed(const InferCall& c);
 void check_float(const InferCall& c, DType t);
 void check_index(const InferCall& c, const TensorType& index);
 
+/// The number in an attribute that is an integer or a float; 0 if absent.
+double number(const Attrs& attrs, const char* key);
+
 /// The dims as bits.
 uint32_t mask_of(const Shape& dims);
 /// For an order of dims: the order that undoes it.

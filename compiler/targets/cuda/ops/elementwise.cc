@@ -7,6 +7,7 @@
 #include "framework/base/error.h"
 #include "ops/core/creation.h"
 #include "ops/core/pointwise.h"
+#include "ops/core/record_parts.h"
 #include "ops/core/view.h"
 #include "ops/kernels/kernels.h"
 
@@ -316,11 +317,6 @@ bool make_constant(const Request& r, Launches& to) {
   return true;
 }
 
-double number(const Attrs& attrs, const char* key) {
-  const AttrValue& v = *attrs.find(key);
-  return std::holds_alternative<int64_t>(v) ? static_cast<double>(std::get<int64_t>(v)) : std::get<double>(v);
-}
-
 bool make_iota(const Request& r, Launches& to) {
   const StridedView& y = r.out[0];
   if (y.numel() == 0) return true;
@@ -332,7 +328,7 @@ bool make_iota(const Request& r, Launches& to) {
   if (whole) {
     t.whole("start", *start).whole("step", *step);
   } else {
-    t.real("start", number(r.attrs, "start")).real("step", number(r.attrs, "step"));
+    t.real("start", weft::internal::number(r.attrs, "start")).real("step", weft::internal::number(r.attrs, "step"));
   }
   t.index("n", y.numel()).index("stride", y.strides[0]);
   to.add(t.step(kIota, blocks_for(y.numel())));
