@@ -8,13 +8,10 @@
 #include "ops/core/window.h"
 
 namespace weft::loop_ir {
-namespace {
 
-void sort_terms(DimIndex& d) {
+static void sort_terms(DimIndex& d) {
   std::sort(d.terms.begin(), d.terms.end(), [](const Term& a, const Term& b) { return a.axis < b.axis; });
 }
-
-}  // namespace
 
 bool is_index_map(const Node& n) {
   return n.op == &reshape_op || n.op == &permute_op || n.op == &broadcast_op || n.op == &slice_op ||

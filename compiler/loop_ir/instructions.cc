@@ -25,10 +25,8 @@ Type type_of(DType t) {
   }
 }
 
-namespace {
-
 /// Converts as the kernel of constant does.
-double rounded_to(double value, DType t) {
+static double rounded_to(double value, DType t) {
   switch (t) {
     case kFloat32:
       return static_cast<float>(value);
@@ -46,8 +44,6 @@ double rounded_to(double value, DType t) {
       return value;
   }
 }
-
-}  // namespace
 
 Level Instructions::join(Level a, Level b) {
   if (a == b || b == Level::kPoint) return a;

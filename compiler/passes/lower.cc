@@ -7,15 +7,12 @@
 #include "ops/core/loop.h"
 
 namespace weft::internal {
-namespace {
 
-bool must_lower(const Node& n) {
+static bool must_lower(const Node& n) {
   if (n.op->is(kUnfolds)) return true;
   return n.op != &loop_ir::fused_op && n.op != &loop_op && n.op != &input_op && n.op != &cell_op &&
          n.op != &captured_op && !n.op->kernel && !n.op->view;
 }
-
-}  // namespace
 
 Ref<Graph> expand(const Graph& g, FunctionRef<bool(const Node&)> which) {
   return retrace(g, [&](const Node& n, std::span<const Tensor> in) {

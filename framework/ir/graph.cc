@@ -29,15 +29,13 @@ int32_t Graph::add(Node node) {
   return size() - 1;
 }
 
-namespace {
-Value add_structural(Graph& g, const OpDef& op, size_t index, const TensorType& type) {
+static Value add_structural(Graph& g, const OpDef& op, size_t index, const TensorType& type) {
   Node n;
   n.op = &op;
   n.attrs = {{"index", static_cast<int64_t>(index)}};
   n.outputs = {type};
   return {g.add(std::move(n)), 0};
 }
-}  // namespace
 
 Value Graph::add_input(const TensorType& type) {
   inputs.push_back(add_structural(*this, input_op, inputs.size(), type));

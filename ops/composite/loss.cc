@@ -154,17 +154,14 @@ Tensor nll_loss(const Arg& log_probs, const Arg& targets, const LossOptions& opt
   return t.reduce(loss, options.reduction);
 }
 
-namespace {
-
 // A loss of the difference of x and target, in the dtype of the sum.
 template <class F>
-Tensor difference_loss(const Arg& x, const Arg& target, std::string_view reduction, const char* op, const F& loss) {
+static Tensor difference_loss(const Arg& x, const Arg& target, std::string_view reduction, const char* op,
+                              const F& loss) {
   LineScope line(x.line());
   const auto [v, t] = loss_operands(x, target, reduction, op);
   return reduced(loss(v - t), reduction);
 }
-
-}  // namespace
 
 Tensor mse_loss(const Arg& x, const Arg& target, std::string_view reduction) {
   return difference_loss(x, target, reduction, "mse_loss", [](const Tensor& d) { return square(d); });

@@ -289,11 +289,9 @@ Tensor lerp(const Arg& start, const Arg& end, const Arg& weight) {
   return where(lt(abs(w), 0.5), near(w), far(w)).to(p.a.dtype());
 }
 
-namespace {
-
 // x + value f(a, b), with 16-bit floats in f32.
 template <class F>
-Tensor plus_scaled(const Arg& x, const Arg& a, const Arg& b, const Arg& value, const char* op, const F& f) {
+static Tensor plus_scaled(const Arg& x, const Arg& a, const Arg& b, const Arg& value, const char* op, const F& f) {
   LineScope line(x.line());
   const Tensor &tx = tensor_of(x, op), &ta = tensor_of(a, op), &tb = tensor_of(b, op);
   const Arg* args[] = {&x, &a, &b};
@@ -304,8 +302,6 @@ Tensor plus_scaled(const Arg& x, const Arg& a, const Arg& b, const Arg& value, c
   const Tensor scaled = once ? y : value.is_tensor() ? mul(y, value.tensor()) : mul(y, value);
   return (tx.to(wide) + scaled).to(dtype);
 }
-
-}  // namespace
 
 Tensor addcmul(const Arg& x, const Arg& a, const Arg& b, const Arg& value) {
   return plus_scaled(x, a, b, value, "addcmul", [](const Tensor& u, const Tensor& v) { return u * v; });

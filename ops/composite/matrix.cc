@@ -105,14 +105,10 @@ Tensor outer(const Arg& x, const Arg& y) {
   return unsqueeze(a, 1) * unsqueeze(b, 0);
 }
 
-namespace {
-
-void check_matrix_vector(const Tensor& a, const Tensor& v, const char* op) {
+static void check_matrix_vector(const Tensor& a, const Tensor& v, const char* op) {
   WEFT_CHECK(a.dim() == 2 && v.dim() == 1 && a.size(1) == v.size(0), op, ": got ", a.shape(), " x ", v.shape(),
              "; need a matrix [N, M] and a vector [M]");
 }
-
-}  // namespace
 
 Tensor mv(const Arg& x, const Arg& y) {
   LineScope line(x.line());
@@ -149,9 +145,7 @@ Tensor tensordot(const Arg& x, const Arg& y, const Shape& a_dims, const Shape& b
   return dot_general(a, b, dims);
 }
 
-namespace {
-
-Tensor cross_along(const Arg& x, const Arg& y, std::optional<int64_t> dim) {
+static Tensor cross_along(const Arg& x, const Arg& y, std::optional<int64_t> dim) {
   LineScope line(x.line());
   const Pair p = common(x, y, "cross");
   const Shape& shape = p.a.shape();
@@ -166,8 +160,6 @@ Tensor cross_along(const Arg& x, const Arg& y, std::optional<int64_t> dim) {
   const Tensor a = widened(p.a), b = widened(p.b);
   return (roll(a, -1, d) * roll(b, -2, d) - roll(a, -2, d) * roll(b, -1, d)).to(p.a.dtype());
 }
-
-}  // namespace
 
 Tensor cross(const Arg& a, const Arg& b) { return cross_along(a, b, {}); }
 Tensor cross(const Arg& a, const Arg& b, int64_t dim) { return cross_along(a, b, dim); }
@@ -189,11 +181,9 @@ Tensor kron(const Arg& x, const Arg& y) {
   return reshape(reshape(a, of_a) * reshape(b, of_b), shape);
 }
 
-namespace {
-
 // beta input + alpha a b.
-Tensor scaled_sum(const Arg& input, const Tensor& a, const Tensor& b, const Arg& beta, const Arg& alpha,
-                  const DotDims& dims, const char* op) {
+static Tensor scaled_sum(const Arg& input, const Tensor& a, const Tensor& b, const Arg& beta, const Arg& alpha,
+                         const DotDims& dims, const char* op) {
   const Tensor& t = tensor_of(input, op);
   const DType dtype = promote(t.dtype(), promote(a.dtype(), b.dtype()));
   for (const Arg* s : {&beta, &alpha}) {
@@ -208,8 +198,6 @@ Tensor scaled_sum(const Arg& input, const Tensor& a, const Tensor& b, const Arg&
   if (beta.number() == 0) return product.to(dtype);
   return (scaled(base.to(wide), beta) + product).to(dtype);
 }
-
-}  // namespace
 
 Tensor addmm(const Arg& input, const Arg& x, const Arg& y, const Arg& beta, const Arg& alpha) {
   LineScope line(input.line());

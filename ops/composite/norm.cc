@@ -139,17 +139,14 @@ Tensor batch_norm(const Arg& x, const Arg& running_mean, const Arg& running_var,
   return scaled((v - m.mean) * rsqrt(m.var + eps), t, weight, bias, op);
 }
 
-namespace {
-
-Tensor norm_of_groups(const Tensor& t, int64_t groups, const Arg& weight, const Arg& bias, double eps, const char* op) {
+static Tensor norm_of_groups(const Tensor& t, int64_t groups, const Arg& weight, const Arg& bias, double eps,
+                             const char* op) {
   check_eps(eps, op);
   const Tensor v = widened(t);
   Shape split{t.size(0), groups, groups == 0 ? 0 : t.numel() / std::max<int64_t>(1, t.size(0) * groups)};
   const Tensor rows = reshape(v, split), centred = rows - mean(rows, 2, true);
   return scaled(reshape(centred * rsqrt(mean(square(centred), 2, true) + eps), t.shape()), t, weight, bias, op);
 }
-
-}  // namespace
 
 Tensor group_norm(const Arg& x, int64_t groups, const Arg& weight, const Arg& bias, double eps) {
   LineScope line(x.line());

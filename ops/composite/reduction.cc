@@ -108,14 +108,10 @@ Tensor isclose(const Arg& x, const Arg& y, double rtol, double atol, bool equal_
   return equal_nan ? close | (isnan(a) & isnan(b)) : close;
 }
 
-namespace {
-
-bool truth(const Tensor& t, const char* op, std::source_location loc) {
+static bool truth(const Tensor& t, const char* op, std::source_location loc) {
   require_concrete(t, op, loc);
   return t.item<bool>(loc);
 }
-
-}  // namespace
 
 bool allclose(const Arg& a, const Arg& b, double rtol, double atol, bool equal_nan, std::source_location loc) {
   LineScope line(loc);

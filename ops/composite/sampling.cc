@@ -12,14 +12,10 @@ namespace weft {
 using internal::floating_of;
 using internal::LineScope;
 
-namespace {
-
 // Exponential numbers in f64 of at least 2^-54, because a divisor must not be 0.
-Tensor exponentials(const Shape& shape, Device device) {
+static Tensor exponentials(const Shape& shape, Device device) {
   return maximum(-log1p(-rand(shape, {.dtype = kFloat64, .device = device})), 0x1p-54);
 }
-
-}  // namespace
 
 // Keys of 53 random bits: equal keys, which would keep their order, are too rare to matter.
 Tensor randperm(int64_t n, const TensorOptions& options, std::source_location loc) {

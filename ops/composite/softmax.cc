@@ -11,15 +11,11 @@ namespace weft {
 
 using namespace internal;
 
-namespace {
-
 // The shift does not change the result, so no gradient passes through it.
-Tensor row_max(const Tensor& x, int64_t dim) {
+static Tensor row_max(const Tensor& x, int64_t dim) {
   NoGrad guard;
   return amax(x, dim, true);
 }
-
-}  // namespace
 
 Tensor softmax(const Arg& x, int64_t dim) {
   LineScope line(x.line());

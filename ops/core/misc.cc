@@ -9,9 +9,8 @@
 #include "ops/kernels/kernels.h"
 
 namespace weft {
-namespace {
 
-void run_debug_print(const KernelCall& c) {
+static void run_debug_print(const KernelCall& c) {
   const StridedView& out = c.out[0];
   kernels::cast_copy(c.in[0], out);
   const Tensor shown = Tensor::from_blob(out.data, out.shape, out.dtype);
@@ -19,8 +18,6 @@ void run_debug_print(const KernelCall& c) {
   const std::string text = weft::str_cat(label, label.empty() ? "" : " = ", shown.to_string(), "\n");
   std::fputs(text.c_str(), stderr);  // one call: lines of several threads do not mix
 }
-
-}  // namespace
 
 const OpDef debug_print_op = {
     .name = "debug_print",

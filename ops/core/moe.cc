@@ -329,16 +329,12 @@ ExpertOrder expert_order(const Arg& arg, int64_t num_experts) {
   return {r[0], r[1], r[2], r[3], r[4], experts.size(1)};
 }
 
-namespace {
-
-Tensor moved(const OpDef& op, const Arg& arg, const ExpertOrder& o, const Arg& weights) {
+static Tensor moved(const OpDef& op, const Arg& arg, const ExpertOrder& o, const Arg& weights) {
   LineScope line(arg.line());
   const Tensor& x = tensor_of(arg, op.name);
   const Tensor order[] = {o.slots, o.tokens, o.rows};
   return move(op, x, order, weights.tensor(), {{"k", o.top_k}});
 }
-
-}  // namespace
 
 Tensor dispatch_rows(const Arg& x, const ExpertOrder& order, const Arg& weights) {
   return moved(dispatch_rows_op, x, order, weights);

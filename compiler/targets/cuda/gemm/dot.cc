@@ -4,18 +4,15 @@
 #include "ops/core/dot_product.h"
 
 namespace weft::cuda {
-namespace {
 
 // The dims by groups; free dims keep their order.
-Shape order_of(int rank, const Shape& batch, const Shape& contract, bool contract_last) {
+static Shape order_of(int rank, const Shape& batch, const Shape& contract, bool contract_last) {
   const Shape free = weft::internal::free_dims(rank, batch, contract);
   Shape order = batch;
   for (const Shape* group : {contract_last ? &free : &contract, contract_last ? &contract : &free})
     for (int64_t d : *group) order.push_back(d);
   return order;
 }
-
-}  // namespace
 
 Dot plan_dot(const Attrs& attrs, std::span<const StridedView> in, DType out) {
   const internal::DotProduct p(attrs, in);

@@ -153,10 +153,8 @@ int vector_bytes(int64_t element, const Shape& shape, std::initializer_list<Shap
   return static_cast<int>(element);
 }
 
-namespace {
-
 // Adds a copy of y's lines from x's columns. False if they are not laid out that way, or are short.
-bool add_transpose(Launches& to, const Walk& w, const MemoryAddress& from, const MemoryAddress& at, int bytes) {
+static bool add_transpose(Launches& to, const Walk& w, const MemoryAddress& from, const MemoryAddress& at, int bytes) {
   const int last = w.rank() - 1;
   const Shape &x = w.strides[0], &y = w.strides[1];
   int row = -1;
@@ -177,8 +175,6 @@ bool add_transpose(Launches& to, const Walk& w, const MemoryAddress& from, const
   to.add(t.step(kTranspose, others.n * tiles_m * tiles_n, 256, 32 * 33 * bytes));
   return true;
 }
-
-}  // namespace
 
 void add_copy(Launches& to, const StridedView& x, const MemoryAddress& from, const StridedView& y,
               const MemoryAddress& at, int alignment) {
@@ -215,10 +211,8 @@ void add_copy_unless_same(const Request& r, Launches& to) {
   if (to.steps().size() > before && r.in[0].strides == r.out[0].strides) to.leave_out_where_same(0, 0);
 }
 
-namespace {
-
 template <class V>
-void fill(Launches& to, const StridedView& y, const MemoryAddress& at, V value) {
+static void fill(Launches& to, const StridedView& y, const MemoryAddress& at, V value) {
   if (y.numel() == 0) return;
   const Walk w(y.shape, {y.strides});
   Text t("fill", w.wide());
@@ -235,8 +229,6 @@ void fill(Launches& to, const StridedView& y, const MemoryAddress& at, V value) 
   w.declare(t, {"to"});
   to.add(t.step(kFill, blocks_for(w.n)));
 }
-
-}  // namespace
 
 void add_fill(Launches& to, const StridedView& y, const MemoryAddress& at, double value) { fill(to, y, at, value); }
 void add_fill(Launches& to, const StridedView& y, const MemoryAddress& at, int64_t value) { fill(to, y, at, value); }
