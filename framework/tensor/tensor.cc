@@ -189,32 +189,16 @@ T load(const void* p, DType t) {
     std::memcpy(&v, p, sizeof v);
     return v;
   };
-  switch (t) {
-    case kFloat32:
-      return cast(as(float{}));
-    case kFloat64:
-      return cast(as(double{}));
-    case kBFloat16:
-      return cast(static_cast<float>(as(bfloat16{})));
-    case kFloat16:
-      return cast(static_cast<float>(as(float16{})));
-    case kInt64:
-      return cast(as(int64_t{}));
-    case kInt32:
-      return cast(as(int32_t{}));
-    case kInt16:
-      return cast(as(int16_t{}));
-    case kInt8:
-      return cast(as(int8_t{}));
-    case kUInt8:
-      return cast(as(uint8_t{}));
-    case kBool:
-      return cast(static_cast<int>(as(uint8_t{}) != 0));
-    case kFloat8E4M3:
-    case kFloat8E5M2:
-      return cast(float8_to_float(as(uint8_t{}), t));
-  }
-  return T{};
+  if (t == kBool) return cast(static_cast<int>(as(uint8_t{}) != 0));
+  if (!is_floating(t)) return with_integer(t, [&](auto s) { return cast(as(s)); });
+  if (itemsize(t) == 1) return cast(float8_to_float(as(uint8_t{}), t));
+  return with_float(t, [&]<class S>(S s) {
+    if constexpr (sizeof(S) == 2) {
+      return cast(static_cast<float>(as(s)));
+    } else {
+      return cast(as(s));
+    }
+  });
 }
 
 // The element as V; throws if a narrower integer type cannot hold it.

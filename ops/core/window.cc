@@ -202,18 +202,9 @@ void sum_planes(const KernelCall& c) {
 
 void run_window_sum(const KernelCall& c) {
   if (c.attrs.ints("dims").empty()) return kernels::cast_copy(c.in[0], c.out[0]);
-  switch (c.out[0].dtype) {
-    case kFloat32:
-      return sum_planes<float, float>(c);
-    case kFloat64:
-      return sum_planes<double, double>(c);
-    case kBFloat16:
-      return sum_planes<bfloat16, float>(c);
-    case kFloat16:
-      return sum_planes<float16, float>(c);
-    default:
-      return with_integer(c.in[0].dtype, [&]<class T>(T) { sum_planes<T, T>(c); });
-  }
+  if (!is_floating(c.out[0].dtype)) return with_integer(c.in[0].dtype, [&]<class T>(T) { sum_planes<T, T>(c); });
+  with_float(c.out[0].dtype,
+             [&]<class T>(T) { sum_planes<T, std::conditional_t<std::is_same_v<T, double>, double, float>>(c); });
 }
 
 // Decomposes one windowed dim at a time into a sum over the elements of a window: each term has one element of all
