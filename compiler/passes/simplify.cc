@@ -79,10 +79,8 @@ class Simplifier {
   }
 
   Tensor evaluate(const OpDef& op, const Attrs& attrs, std::span<const Tensor> in, const TensorType& type) {
-    SmallVec<const Tensor*, 4> pointers;
-    for (const Tensor& t : in) pointers.push_back(&t);
     Tensor out;
-    internal::run_eager(op, TensorPtrs(pointers), attrs, {&type, 1}, {&out, 1});
+    internal::run_eager(op, internal::pointers(in), attrs, {&type, 1}, {&out, 1});
     return out;
   }
 

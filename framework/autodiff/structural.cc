@@ -228,10 +228,7 @@ std::vector<Tensor> checkpoint_n(const TensorFn& fn, const std::vector<Tensor>& 
     types = types_of(inputs, "checkpoint");
   }
   Body body = capture_body(checked_results(fn, "checkpoint", line), types);
-  SmallVec<const Tensor*, 8> in;
-  for (const Tensor& t : inputs) in.push_back(&t);
-  for (const Tensor& t : body.lifted) in.push_back(&t);
-  return dispatch_multi(checkpoint_op, in, {{"body", body.graph}}, line);
+  return dispatch_multi(checkpoint_op, internal::pointers(inputs, body.lifted), {{"body", body.graph}}, line);
 }
 
 std::vector<Tensor> CustomGrad::operator()(const std::vector<Tensor>& inputs) const {
@@ -269,11 +266,7 @@ std::vector<Tensor> CustomGrad::operator()(const std::vector<Tensor>& inputs) co
   // needs.
   auto whole = make_ref<Graph>(*body.graph);
   for (const Tensor& t : backward.lifted) whole->add_input(t.type());
-  SmallVec<const Tensor*, 8> in;
-  for (const Tensor& t : inputs) in.push_back(&t);
-  for (const Tensor& t : body.lifted) in.push_back(&t);
-  for (const Tensor& t : backward.lifted) in.push_back(&t);
-  return dispatch_multi(custom_grad_op, in,
+  return dispatch_multi(custom_grad_op, internal::pointers(inputs, body.lifted, backward.lifted),
                         {{"body", whole},
                          {"backward", backward.graph},
                          {"inputs", static_cast<int64_t>(n)},

@@ -119,9 +119,7 @@ AttentionResult flex_attention_aux(const Arg& query, const Arg& key, const Arg& 
   if (q.dtype() == kFloat64 && !(keep_nodes && is_capturing())) {
     out = internal::plain_attention(call.attrs, call.operands);
   } else {
-    SmallVec<const Tensor*, 8> operands;
-    for (const Tensor& t : call.operands) operands.push_back(&t);
-    out = dispatch_multi(attention_op, TensorPtrs(operands), call.attrs);
+    out = dispatch_multi(attention_op, internal::pointers(call.operands), call.attrs);
   }
   return {out[0], out[1], out[2]};
 }

@@ -235,8 +235,7 @@ std::vector<Tensor> internal::run_accumulate(int64_t n, const TensorFn& fn, cons
       },
       types);
   // A compiled step has one node, whose body gets the passes that precede differentiation.
-  SmallVec<const Tensor*, 8> in = pointers(stacked);
-  for (const Tensor& t : body.lifted) in.push_back(&t);
+  const SmallVec<const Tensor*, 8> in = pointers(stacked, body.lifted);
   const Capture* const capture = thread_state.capture;
   recorded = recorded && should_record(loop_op, in);
   if (!recorded && capture && capture->kind() == Capture::kStep && !capture->parent()) {

@@ -120,12 +120,6 @@ Cost body_cost(const Graph& body) {
   return total;
 }
 
-SmallVec<const Tensor*, 8> pointers(std::span<const Tensor> in) {
-  SmallVec<const Tensor*, 8> all;
-  for (const Tensor& t : in) all.push_back(&t);
-  return all;
-}
-
 Shape plus_one(Shape dims) {
   for (int64_t& d : dims) ++d;
   return dims;

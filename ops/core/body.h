@@ -70,8 +70,6 @@ Body capture_expanded(const char* what, const TensorFn& fn, std::span<const Tens
 /// The cost of one run of a body; views cost nothing.
 Cost body_cost(const Graph& body);
 
-/// The address of each tensor, as dispatch takes operands.
-SmallVec<const Tensor*, 8> pointers(std::span<const Tensor> in);
 /// The numbers of these dims in a value with one more dim in front.
 Shape plus_one(Shape dims);
 

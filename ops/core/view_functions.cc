@@ -231,10 +231,8 @@ Tensor concat(const std::vector<Tensor>& xs, int64_t dim, SourceLine line) {
   WEFT_CHECK(xs[0].dim() > 0, "cat: got a scalar; need a dim to join along, or stack");
   const int64_t d = normalize_dim(dim, xs[0].dim(), "cat");
   std::vector<Tensor> same;
-  SmallVec<const Tensor*, 8> in;
   for (const Tensor& x : xs) same.push_back(cast(x, dtype));
-  for (const Tensor& x : same) in.push_back(&x);
-  return same.size() == 1 ? same[0] : dispatch(concat_op, TensorPtrs(in), {{"dim", d}});
+  return same.size() == 1 ? same[0] : dispatch(concat_op, internal::pointers(same), {{"dim", d}});
 }
 
 Tensor stack(const std::vector<Tensor>& xs, int64_t dim, std::source_location loc) {
