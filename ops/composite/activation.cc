@@ -21,8 +21,7 @@ Tensor log1p_exp(const Tensor& x, double linear) { return where(x > linear, x, l
 // f(x) in f32 or f64, in x's dtype.
 template <class F>
 Tensor activated(const Arg& x, const char* op, const F& f) {
-  LineScope line(x.line());
-  const Tensor& t = floating_of(x, op);
+  const FloatingOperand t(x, op);
   return f(widened(t)).to(t.dtype());
 }
 
@@ -59,8 +58,7 @@ Tensor logsigmoid(const Arg& arg) {
 }
 
 Tensor leaky_relu(const Arg& x, double negative_slope) {
-  LineScope line(x.line());
-  const Tensor& t = floating_of(x, "leaky_relu");
+  const FloatingOperand t(x, "leaky_relu");
   return where(t > 0.0, t, t * negative_slope);
 }
 
@@ -131,8 +129,7 @@ Tensor tanhshrink(const Arg& arg) {
 }
 
 Tensor hardshrink(const Arg& x, double lambd) {
-  LineScope line(x.line());
-  const Tensor& t = floating_of(x, "hardshrink");
+  const FloatingOperand t(x, "hardshrink");
   return where(le(abs(t), lambd), 0.0, t);
 }
 
@@ -144,8 +141,7 @@ Tensor softshrink(const Arg& arg, double lambd) {
 }
 
 Tensor threshold(const Arg& x, double threshold, double value) {
-  LineScope line(x.line());
-  const Tensor& t = tensor_of(x, "threshold");
+  const FirstOperand t(x, "threshold");
   return where(le(t, threshold), full({}, value, {.dtype = t.dtype(), .device = t.device()}), t);
 }
 

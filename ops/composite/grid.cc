@@ -134,8 +134,7 @@ Tensor cartesian_prod(const std::vector<Tensor>& xs, std::source_location loc) {
 }
 
 Tensor combinations(const Arg& arg, int64_t r, bool with_replacement) {
-  LineScope here(arg.line());
-  const Tensor& x = tensor_of(arg, "combinations");
+  const FirstOperand x(arg, "combinations");
   WEFT_CHECK(x.dim() == 1, "combinations: got ", x.type(), "; need one dim");
   WEFT_CHECK(r >= 0, "combinations: r is ", r, "; need 0 or more");
   const int64_t n = x.size(0);

@@ -167,8 +167,7 @@ Tensor index(const Arg& arg, const std::vector<TensorIndex>& at) {
 }
 
 Tensor index_put(const Arg& arg, const std::vector<TensorIndex>& at, const Arg& values, bool accumulate) {
-  LineScope here(arg.line());
-  const Tensor& x = tensor_of(arg, "index_put");
+  const FirstOperand x(arg, "index_put");
   const Tensor v = source_for(x, values, "index_put");
   if (is_mask(at) && v.numel() == 1) {
     Tensor mask = at[0].tensor();

@@ -100,9 +100,8 @@ struct Targets {
 }  // namespace
 
 Tensor cross_entropy(const Arg& logits, const Arg& targets, const CrossEntropyOptions& options) {
-  LineScope line(logits.line());
   const char* op = "cross_entropy";
-  const Tensor& scores = floating_of(logits, op);
+  const FloatingOperand scores(logits, op);
   const Tensor& target = tensor_of(targets, op);
   check_reduction(options.reduction, op);
   const double s = options.label_smoothing;
@@ -139,9 +138,8 @@ Tensor cross_entropy(const Arg& logits, const Arg& targets, const CrossEntropyOp
 }
 
 Tensor nll_loss(const Arg& log_probs, const Arg& targets, const LossOptions& options) {
-  LineScope line(log_probs.line());
   const char* op = "nll_loss";
-  const Tensor& scores = floating_of(log_probs, op);
+  const FloatingOperand scores(log_probs, op);
   const Tensor& target = tensor_of(targets, op);
   check_reduction(options.reduction, op);
   const Classes classes(widened(scores), target, options.dim, op);

@@ -184,8 +184,7 @@ Tensor trunc(const Arg& x) {
 }
 
 Tensor frac(const Arg& x) {
-  LineScope line(x.line());
-  const Tensor& t = floating_of(x, "frac");
+  const FloatingOperand t(x, "frac");
   return t - trunc(t);
 }
 
@@ -252,8 +251,7 @@ double largest(DType t) {
 }  // namespace
 
 Tensor isinf(const Arg& x) {
-  LineScope line(x.line());
-  const Tensor& t = tensor_of(x, "isinf");
+  FirstOperand t(x, "isinf");
   return is_infinity(is_floating(t.dtype()) ? abs(t) : t, kInf);
 }
 Tensor isposinf(const Arg& x) {
@@ -266,8 +264,7 @@ Tensor isneginf(const Arg& x) {
 }
 
 Tensor nan_to_num(const Arg& x, double nan, std::optional<double> posinf, std::optional<double> neginf) {
-  LineScope line(x.line());
-  const Tensor& t = tensor_of(x, "nan_to_num");
+  const FirstOperand t(x, "nan_to_num");
   if (!is_floating(t.dtype())) return t;
   const double most = largest(t.dtype());
   const Tensor above = where(eq(t, kInf), posinf.value_or(most), t);

@@ -43,8 +43,7 @@ Tensor vector_product(const Arg& x, const Arg& y, const char* op) {
 }  // namespace
 
 Tensor diagonal(const Arg& arg, int64_t offset, int64_t dim1, int64_t dim2) {
-  LineScope line(arg.line());
-  const Tensor& x = tensor_of(arg, "diagonal");
+  const FirstOperand x(arg, "diagonal");
   WEFT_CHECK(x.dim() >= 2, "diagonal: got ", x.shape(), "; need two dims or more");
   const Plane plane(dim1, dim2, x.dim(), "diagonal");
   const Tensor m = permute(x, plane.last(x.dim()));
@@ -59,8 +58,7 @@ Tensor diagonal(const Arg& arg, int64_t offset, int64_t dim1, int64_t dim2) {
 }
 
 Tensor diag_embed(const Arg& arg, int64_t offset, int64_t dim1, int64_t dim2) {
-  LineScope line(arg.line());
-  const Tensor& x = tensor_of(arg, "diag_embed");
+  const FirstOperand x(arg, "diag_embed");
   WEFT_CHECK(x.dim() >= 1, "diag_embed: got a scalar; need a dim");
   const int rank = x.dim() + 1;
   const Plane plane(dim1, dim2, rank, "diag_embed");
@@ -74,15 +72,13 @@ Tensor diag_embed(const Arg& arg, int64_t offset, int64_t dim1, int64_t dim2) {
 }
 
 Tensor diag(const Arg& arg, int64_t offset) {
-  LineScope line(arg.line());
-  const Tensor& x = tensor_of(arg, "diag");
+  const FirstOperand x(arg, "diag");
   WEFT_CHECK(x.dim() == 1 || x.dim() == 2, "diag: got ", x.shape(), "; need a vector or a matrix");
   return x.dim() == 1 ? diag_embed(x, offset) : diagonal(x, offset);
 }
 
 Tensor trace(const Arg& arg) {
-  LineScope line(arg.line());
-  const Tensor& x = tensor_of(arg, "trace");
+  const FirstOperand x(arg, "trace");
   WEFT_CHECK(x.dim() == 2, "trace: got ", x.shape(), "; need a matrix");
   return sum(diagonal(x));
 }

@@ -191,8 +191,7 @@ Tensor router_z_loss(const Arg& logits) {
 }
 
 Tensor update_router_bias(const Arg& bias, const Arg& counts, double rate) {
-  LineScope line(bias.line());
-  const Tensor& b = floating_of(bias, "update_router_bias");
+  const FloatingOperand b(bias, "update_router_bias");
   const Tensor& c = tensor_of(counts, "update_router_bias");
   WEFT_CHECK(b.shape() == c.shape(), "update_router_bias: bias has shape ", b.shape(), " and counts ", c.shape(),
              "; need equal shapes");

@@ -52,8 +52,7 @@ double epsilon(DType t) {
 }  // namespace
 
 Tensor layer_norm(const Arg& x, const Shape& normalized_shape, const Arg& weight, const Arg& bias, double eps) {
-  LineScope line(x.line());
-  const Tensor& t = floating_of(x, "layer_norm");
+  const FloatingOperand t(x, "layer_norm");
   check_eps(eps, "layer_norm");
   const Shape dims = last_dims(t, normalized_shape, "layer_norm");
   const Tensor v = widened(t);
@@ -67,8 +66,7 @@ Tensor layer_norm(const Arg& x, const Shape& normalized_shape, const Arg& weight
 }
 
 Tensor rms_norm(const Arg& x, const Shape& normalized_shape, const Arg& weight, double eps) {
-  LineScope line(x.line());
-  const Tensor& t = floating_of(x, "rms_norm");
+  const FloatingOperand t(x, "rms_norm");
   check_eps(eps < 0 ? epsilon(t.dtype()) : eps, "rms_norm");
   const Shape dims = last_dims(t, normalized_shape, "rms_norm");
   const Tensor v = widened(t);

@@ -59,8 +59,7 @@ Tensor linear(const Tensor& x, int dim, int64_t out, std::optional<double> facto
 }  // namespace
 
 Tensor interpolate(const Arg& arg, const InterpolateOptions& o) {
-  LineScope line(arg.line());
-  const Tensor& x = floating_of(arg, "interpolate");
+  FloatingOperand x(arg, "interpolate");
   const int spatial = x.dim() - 2;
   WEFT_CHECK(spatial >= 1 && spatial <= 3, "interpolate: x is ", x.type(), "; need [N, C, 1 to 3 spatial dims]");
   const bool exact = o.mode == "nearest-exact", is_nearest = exact || o.mode == "nearest", area = o.mode == "area";

@@ -9,7 +9,7 @@
 
 namespace weft {
 
-using internal::floating_of;
+using internal::FloatingOperand;
 using internal::LineScope;
 
 // Exponential numbers in f64 of at least 2^-54, because a divisor must not be 0.
@@ -39,8 +39,7 @@ Tensor exponential(const Shape& shape, double rate, const TensorOptions& options
 }
 
 Tensor multinomial(const Arg& weights, int64_t samples, bool replacement) {
-  LineScope here(weights.line());
-  const Tensor& w = floating_of(weights, "multinomial");
+  const FloatingOperand w(weights, "multinomial");
   WEFT_CHECK(w.dim() == 1 || w.dim() == 2, "multinomial: weights are ", w.type(), "; need one or two dims");
   const int64_t n = w.size(-1);
   WEFT_CHECK(n > 0, "multinomial: weights are ", w.type(), "; need one category or more");

@@ -100,8 +100,7 @@ Tensor msort(const Arg& arg) {
 
 Tensor quantile(const Arg& arg, const Arg& q, std::optional<int64_t> dim, bool keepdim,
                 std::string_view interpolation) {
-  LineScope here(arg.line());
-  const Tensor& x = floating_of(arg, "quantile");
+  FloatingOperand x(arg, "quantile");
   const std::string_view how = interpolation;
   WEFT_CHECK(how == "linear" || how == "lower" || how == "higher" || how == "midpoint" || how == "nearest",
              "quantile: interpolation is '", how,
@@ -145,8 +144,7 @@ Tensor quantile(const Arg& arg, const Arg& q, std::optional<int64_t> dim, bool k
 }
 
 Tensor histc(const Arg& arg, int64_t bins, double min, double max) {
-  LineScope here(arg.line());
-  const Tensor& x = floating_of(arg, "histc");
+  const FloatingOperand x(arg, "histc");
   WEFT_CHECK(bins > 0, "histc: ", bins, " bins; need 1 or more");
   checked_numel({saturating_add(bins, 1)}, "histc");
   WEFT_CHECK(std::isfinite(max - min) && min <= max, "histc: range ", min, " to ", max,
@@ -176,8 +174,7 @@ Tensor histc(const Arg& arg, int64_t bins, double min, double max) {
 }
 
 Tensor cov(const Arg& arg, const CovOptions& options) {
-  LineScope here(arg.line());
-  const Tensor& given = floating_of(arg, "cov");
+  FloatingOperand given(arg, "cov");
   WEFT_CHECK(given.dim() <= 2, "cov: got ", given.type(), "; need [variables, observations]");
   const Tensor x = widened(given.dim() == 2 ? given : reshape(given, {1, given.numel()}));
   const int64_t n = x.size(1);
@@ -213,8 +210,7 @@ Tensor cov(const Arg& arg, const CovOptions& options) {
 }
 
 Tensor corrcoef(const Arg& arg) {
-  LineScope here(arg.line());
-  const Tensor& x = floating_of(arg, "corrcoef");
+  const FloatingOperand x(arg, "corrcoef");
   WEFT_CHECK(x.dim() <= 2, "corrcoef: got ", x.type(), "; need [variables, observations]");
   const Tensor c = cov(widened(x));
   if (x.dim() < 2) return cast(c / c, x.dtype());

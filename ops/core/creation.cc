@@ -373,23 +373,19 @@ Tensor empty(const Shape& shape, const TensorOptions& options, std::source_locat
   return finish(Tensor::empty({options.dtype, options.device, shape}), options);
 }
 Tensor empty_like(const Arg& x) {
-  LineScope here(x.line());
-  const Tensor& like = tensor_of(x, "empty_like");
+  const FirstOperand like(x, "empty_like");
   return empty(like.shape(), {.dtype = like.dtype(), .device = like.device()});
 }
 Tensor full_like(const Arg& x, const Arg& value) {
-  LineScope here(x.line());
-  const Tensor& like = tensor_of(x, "full_like");
+  const FirstOperand like(x, "full_like");
   return full(like.shape(), value, {.dtype = like.dtype(), .device = like.device()});
 }
 Tensor zeros_like(const Arg& x) {
-  LineScope here(x.line());
-  const Tensor& like = tensor_of(x, "zeros_like");
+  const FirstOperand like(x, "zeros_like");
   return filled({like.dtype(), like.device(), like.shape()}, 0, 0, true, x.line());
 }
 Tensor ones_like(const Arg& x) {
-  LineScope here(x.line());
-  const Tensor& like = tensor_of(x, "ones_like");
+  const FirstOperand like(x, "ones_like");
   return filled({like.dtype(), like.device(), like.shape()}, 1, 1, true, x.line());
 }
 
@@ -460,18 +456,15 @@ Tensor randint(int64_t low, int64_t high, const Shape& shape, const TensorOption
   return finish(cast(add(shift_right(mul(word, high - low), 32), low), options.dtype), options);
 }
 Tensor rand_like(const Arg& x) {
-  LineScope here(x.line());
-  const Tensor& like = tensor_of(x, "rand_like");
+  const FirstOperand like(x, "rand_like");
   return rand(like.shape(), {.dtype = like.dtype(), .device = like.device()});
 }
 Tensor randn_like(const Arg& x) {
-  LineScope here(x.line());
-  const Tensor& like = tensor_of(x, "randn_like");
+  const FirstOperand like(x, "randn_like");
   return randn(like.shape(), {.dtype = like.dtype(), .device = like.device()});
 }
 Tensor randint_like(const Arg& x, int64_t low, int64_t high) {
-  LineScope here(x.line());
-  const Tensor& like = tensor_of(x, "randint_like");
+  const FirstOperand like(x, "randint_like");
   return randint(low, high, like.shape(), {.dtype = like.dtype(), .device = like.device()});
 }
 Tensor randint_like(const Arg& x, int64_t high) {
@@ -479,8 +472,7 @@ Tensor randint_like(const Arg& x, int64_t high) {
   return randint_like(x, 0, high);
 }
 Tensor bernoulli(const Arg& p) {
-  LineScope here(p.line());
-  const Tensor& probability = tensor_of(p, "bernoulli");
+  const FirstOperand probability(p, "bernoulli");
   const DType type = probability.dtype();
   // In a capture, ops on values from outside are nodes too.
   if (!thread_state.capture && type != kBool && probability.numel() > 0 &&

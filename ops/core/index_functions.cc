@@ -202,8 +202,7 @@ Tensor embedding(const Arg& indices, const Arg& weight) {
 }
 
 Tensor one_hot(const Arg& arg, int64_t classes) {
-  LineScope here(arg.line());
-  const Tensor& x = tensor_of(arg, "one_hot");
+  const FirstOperand x(arg, "one_hot");
   check_index_type(x, "one_hot");
   WEFT_CHECK(classes >= 0, "one_hot: ", classes, " classes; need 0 or more");
   return cast(eq(unsqueeze(as_index(x), -1), arange(classes, {.dtype = as_index(x).dtype(), .device = x.device()})),
@@ -211,8 +210,7 @@ Tensor one_hot(const Arg& arg, int64_t classes) {
 }
 
 Tensor histogram(const Arg& arg, int64_t bins) {
-  LineScope here(arg.line());
-  const Tensor& x = tensor_of(arg, "histogram");
+  const FirstOperand x(arg, "histogram");
   check_index_type(x, "histogram");
   WEFT_CHECK(bins >= 0, "histogram: ", bins, " bins; need 0 or more");
   const TensorOptions counts{.dtype = kInt64, .device = x.device()};
@@ -225,8 +223,7 @@ Tensor masked_fill(const Arg& x, const Arg& mask, const Arg& value) {
 }
 
 Tensor nonzero(const Arg& arg) {
-  LineScope here(arg.line());
-  const Tensor& x = tensor_of(arg, "nonzero");
+  const FirstOperand x(arg, "nonzero");
   const std::vector<int64_t> flat = true_positions(x, "nonzero");
   std::vector<int64_t> at(flat.size() * static_cast<size_t>(x.dim()));
   for (size_t i = 0; i < flat.size(); ++i) {
@@ -258,8 +255,7 @@ Tensor masked_select(const Arg& arg, const Arg& mask) {
 }
 
 Tensor dynamic_update_slice(const Arg& x, const Arg& update, std::initializer_list<Arg> starts) {
-  LineScope here(x.line());
-  const Tensor& t = tensor_of(x, "dynamic_update_slice");
+  const FirstOperand t(x, "dynamic_update_slice");
   return dynamic_update_slice(x, update, tensors(starts, t.device()));
 }
 Tensor dynamic_update_slice(const Arg& x, const Arg& update, std::span<const Tensor> starts, SourceLine line) {
@@ -270,8 +266,7 @@ Tensor dynamic_update_slice(const Arg& x, const Arg& update, std::span<const Ten
 }
 
 Tensor dynamic_slice(const Arg& x, std::initializer_list<Arg> starts, const Shape& sizes) {
-  LineScope here(x.line());
-  const Tensor& t = tensor_of(x, "dynamic_slice");
+  const FirstOperand t(x, "dynamic_slice");
   return dynamic_slice(x, tensors(starts, t.device()), sizes);
 }
 Tensor dynamic_slice(const Arg& x, std::span<const Tensor> starts, const Shape& sizes, SourceLine line) {

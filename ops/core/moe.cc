@@ -322,16 +322,14 @@ std::span<const OpDef* const> moe_ops() {
 }
 
 ExpertOrder expert_order(const Arg& arg, int64_t num_experts) {
-  LineScope here(arg.line());
-  const Tensor& experts = tensor_of(arg, "expert_order");
+  const FirstOperand experts(arg, "expert_order");
   const Tensor* in[] = {&experts};
   std::vector<Tensor> r = dispatch_multi(expert_order_op, in, {{"num_experts", num_experts}}, arg.line());
   return {r[0], r[1], r[2], r[3], r[4], experts.size(1)};
 }
 
 static Tensor moved(const OpDef& op, const Arg& arg, const ExpertOrder& o, const Arg& weights) {
-  LineScope line(arg.line());
-  const Tensor& x = tensor_of(arg, op.name);
+  const FirstOperand x(arg, op.name);
   const Tensor order[] = {o.slots, o.tokens, o.rows};
   return move(op, x, order, weights.tensor(), {{"k", o.top_k}});
 }

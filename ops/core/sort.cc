@@ -8,8 +8,6 @@
 
 namespace weft {
 
-using internal::tensor_of;
-
 namespace {
 
 int check(const InferCall& c) {
@@ -125,8 +123,7 @@ const OpDef topk_op = {
 };
 
 Sorted sort(const Arg& arg, int64_t dim, bool descending) {
-  internal::LineScope here(arg.line());
-  const Tensor& x = tensor_of(arg, "sort");
+  const internal::FirstOperand x(arg, "sort");
   WEFT_CHECK(x.dim() > 0, "sort: got a scalar; need a dim");
   const int64_t d = normalize_dim(dim, x.dim(), "sort");
   const Tensor* in[] = {&x};
@@ -137,8 +134,7 @@ Sorted sort(const Arg& arg, int64_t dim, bool descending) {
 Tensor argsort(const Arg& x, int64_t dim, bool descending) { return sort(x, dim, descending).indices; }
 
 TopK topk(const Arg& arg, int64_t k, int64_t dim, bool largest) {
-  internal::LineScope here(arg.line());
-  const Tensor& x = tensor_of(arg, "topk");
+  const internal::FirstOperand x(arg, "topk");
   WEFT_CHECK(x.dim() > 0, "topk: got a scalar; need a dim");
   const int64_t d = normalize_dim(dim, x.dim(), "topk");
   const Tensor* in[] = {&x};

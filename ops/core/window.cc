@@ -271,14 +271,12 @@ std::vector<Sample> samples_window_sum() {
 }  // namespace
 
 Tensor windows(const Arg& x, std::span<const Window> cuts) {
-  LineScope line(x.line());
-  const Tensor& t = tensor_of(x, "windows");
+  const FirstOperand t(x, "windows");
   return dispatch(window_op, {&t}, attrs_of(cuts));
 }
 
 Tensor window_sum(const Arg& x, const Shape& shape, std::span<const Window> cuts) {
-  LineScope line(x.line());
-  const Tensor& t = tensor_of(x, "window_sum");
+  const FirstOperand t(x, "window_sum");
   return dispatch(window_sum_op, {&t}, attrs_of(cuts).with("shape", shape));
 }
 
