@@ -194,10 +194,8 @@ std::span<const OpDef* const> autodiff_ops() {
   return all;
 }
 
-namespace {
-
 // The types of the operands of a call of `op`.
-std::vector<TensorType> types_of(const std::vector<Tensor>& inputs, const char* op) {
+static std::vector<TensorType> types_of(const std::vector<Tensor>& inputs, const char* op) {
   std::vector<TensorType> types;
   for (const Tensor& t : inputs) {
     WEFT_CHECK_AS(kFailedPrecondition, t.defined(), op, ": operand ", types.size(),
@@ -208,7 +206,7 @@ std::vector<TensorType> types_of(const std::vector<Tensor>& inputs, const char* 
 }
 
 // fn with a check of its results. `line` is the line of the check; the ops of fn have their own lines.
-TensorFn checked_results(const TensorFn& fn, const char* op, SourceLine line) {
+static TensorFn checked_results(const TensorFn& fn, const char* op, SourceLine line) {
   return [&fn, op, line](std::span<const Tensor> in) {
     std::vector<Tensor> out = fn(in);
     internal::LineScope here(line);
@@ -218,8 +216,6 @@ TensorFn checked_results(const TensorFn& fn, const char* op, SourceLine line) {
     return out;
   };
 }
-
-}  // namespace
 
 std::vector<Tensor> checkpoint_n(const TensorFn& fn, const std::vector<Tensor>& inputs, SourceLine line) {
   std::vector<TensorType> types;

@@ -173,10 +173,8 @@ const void* Tensor::data_checked(DType dtype, Loc loc) const {
   return static_cast<char*>(i.storage->data()) + i.offset;
 }
 
-namespace {
-
 template <class T>
-T load(const void* p, DType t) {
+static T load(const void* p, DType t) {
   auto cast = [](auto v) {
     if constexpr (std::is_same_v<T, bool>) {
       return v != decltype(v){};
@@ -203,7 +201,7 @@ T load(const void* p, DType t) {
 
 // The element as V; throws if a narrower integer type cannot hold it.
 template <class V>
-V load_whole(const void* p, DType t, const char* name) {
+static V load_whole(const void* p, DType t, const char* name) {
   if constexpr (std::is_integral_v<V> && !std::is_same_v<V, bool> && sizeof(V) < 8) {
     // Whether V can hold all numbers of t.
     const auto size = static_cast<int64_t>(sizeof(V));
@@ -216,8 +214,6 @@ V load_whole(const void* p, DType t, const char* name) {
   }
   return load<V>(p, t);
 }
-
-}  // namespace
 
 template <class V>
 V Tensor::item(Loc loc) const {
