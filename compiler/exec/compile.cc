@@ -292,9 +292,7 @@ std::shared_ptr<CompiledCore> make_core(CompileOptions options, SourceLine line)
   return std::make_shared<CompiledCore>(std::move(options), line);
 }
 
-namespace {
-Tensor on_device(const Tensor& t, Device d) { return d.type == DeviceType::kCpu ? t : t.to(d); }
-}  // namespace
+static Tensor on_device(const Tensor& t, Device d) { return d.type == DeviceType::kCpu ? t : t.to(d); }
 
 Number as_value(double number, Device d) { return {on_device(full({}, number, {.dtype = kFloat64}), d)}; }
 Tensor as_value(int64_t number, Device d) { return on_device(full({}, number, {.dtype = kInt64}), d); }

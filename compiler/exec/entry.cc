@@ -16,13 +16,10 @@
 #include "ops/core/creation.h"
 
 namespace weft::internal {
-namespace {
 
-double ms_since(std::chrono::steady_clock::time_point t) {
+static double ms_since(std::chrono::steady_clock::time_point t) {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - t).count();
 }
-
-}  // namespace
 
 void check_budget(const Planned& p, const Rematerialisation& remat, const CompileOptions& options) {
   const MemoryPlan& plan = p.plan;

@@ -447,17 +447,15 @@ void Executable::name_memory() {
   }
 }
 
-namespace {
-
 // The elements of memory that a view spans.
-int64_t span_of(const StridedView& v) {
+static int64_t span_of(const StridedView& v) {
   int64_t elements = v.numel() > 0 ? 1 : 0;
   for (int d = 0; d < v.shape.size() && elements > 0; ++d) elements += (v.shape[d] - 1) * v.strides[d];
   return elements;
 }
 
 // A copy with the strides of the view, on which the order of sums of a product of few rows depends.
-Tensor copy_of_memory(const StridedView& v) {
+static Tensor copy_of_memory(const StridedView& v) {
   const int64_t bytes = span_of(v) * itemsize(v.dtype);
   auto* impl = new TensorImpl;
   const Tensor copy(impl);
@@ -467,8 +465,6 @@ Tensor copy_of_memory(const StridedView& v) {
   if (bytes > 0) std::memcpy(impl->storage->data(), v.data, static_cast<size_t>(bytes));
   return copy;
 }
-
-}  // namespace
 
 void Executable::run_checked(Replay& replay, const std::vector<Launch>& launches, std::span<const StepCall> calls) {
   const Graph& g = *plan_.graph;

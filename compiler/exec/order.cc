@@ -2,25 +2,17 @@
 
 #include <algorithm>
 
+#include "compiler/passes/dce.h"
 #include "framework/ir/op_def.h"
 #include "framework/ir/rewrite.h"
 
 namespace weft::internal {
 
 std::vector<int32_t> insertion_order(const Graph& g) {
-  std::vector<bool> live(g.size());
-  for (Value v : g.inputs) live[v.node] = true;
-  for (Value v : g.outputs) live[v.node] = true;
-  for (const CellWrite& w : g.writes) live[w.value.node] = true;
+  const std::vector<bool> live = live_nodes(g);
   std::vector<int32_t> order;
-  for (int32_t id = g.size() - 1; id >= 0; --id) {
-    const Node& n = g.node(id);
-    if (!live[id] && !n.op->is(kSideEffect)) continue;
-    live[id] = true;
-    order.push_back(id);
-    for (Value v : n.inputs) live[v.node] = true;
-  }
-  std::reverse(order.begin(), order.end());
+  for (int32_t id = 0; id < g.size(); ++id)
+    if (live[id]) order.push_back(id);
   return order;
 }
 

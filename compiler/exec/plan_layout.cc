@@ -6,10 +6,9 @@
 #include "compiler/exec/plan.h"
 
 namespace weft::internal {
-namespace {
 
 // The lifetimes of the arena buffers in use; `which` gets their indices.
-std::vector<Interval> arena_intervals(const MemoryPlan& plan, std::vector<int32_t>& which) {
+static std::vector<Interval> arena_intervals(const MemoryPlan& plan, std::vector<int32_t>& which) {
   std::vector<Interval> intervals;
   for (int32_t b = 0; b < static_cast<int32_t>(plan.buffers.size()); ++b) {
     const PlanBuffer& x = plan.buffers[b];
@@ -19,8 +18,6 @@ std::vector<Interval> arena_intervals(const MemoryPlan& plan, std::vector<int32_
   }
   return intervals;
 }
-
-}  // namespace
 
 void scan_uses(MemoryPlan& plan) {
   for (PlanBuffer& b : plan.buffers) b.first = b.last = -1;

@@ -40,18 +40,14 @@ std::string MissedRecord::to_string() const {
                  times > 1 ? str_cat(", ", times, " times") : std::string());
 }
 
-namespace {
-
 // Calls fn for the ops of a node: the ops in the body of a fused node or a loop, else its own op.
 template <class F>
-void each_op(const Node& n, const F& fn) {
+static void each_op(const Node& n, const F& fn) {
   if (!n.op->is(kRunsBody)) return fn(n);
   const Graph& body = loop_ir::body_of(n);
   for (int32_t id = 0; id < body.size(); ++id)
     if (!is_argument(body.node(id))) each_op(body.node(id), fn);
 }
-
-}  // namespace
 
 WorkClass class_of(const Node& n) {
   bool contracts = false, reduces = false, computes = false, communicates = false;

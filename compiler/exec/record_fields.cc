@@ -117,10 +117,8 @@ void fields(V& v, StepRecord& r) {
   v("at_peak", r.at_peak, at(7));
 }
 
-namespace {
-
 // Checks indices of lists, and members of one part against each other.
-void check(const StepRecord& r, io::BytePlace& place) {
+static void check(const StepRecord& r, io::BytePlace& place) {
   try {
     check_rates(r.machine);
   } catch (const Error& e) {
@@ -155,8 +153,6 @@ void check(const StepRecord& r, io::BytePlace& place) {
   };
   for (size_t i = 0; i < r.buffers.size(); ++i) place.in(str_cat("buffers ", i), [&] { check_buffer(r.buffers[i]); });
 }
-
-}  // namespace
 
 std::string StepRecord::to_json() const { return io::write_json(io::json_of(*this)); }
 

@@ -16,15 +16,11 @@
 
 namespace weft {
 
-namespace {
-
-std::string fixed(double v, int digits) {
+static std::string fixed(double v, int digits) {
   char s[48];
   std::snprintf(s, sizeof s, "%.*f", digits, v);
   return s;
 }
-
-}  // namespace
 
 std::string CompileStats::to_string() const {
   return str_cat(captures, " captures, ", plans, " plans (", plans_kept, " kept), ", compilations,

@@ -41,6 +41,9 @@ struct File {
   ~File() {
     if (fd >= 0) ::close(fd);
   }
+  bool write(std::string_view bytes) const {
+    return fd >= 0 && ::write(fd, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size());
+  }
   int fd;
 };
 
@@ -229,10 +232,8 @@ std::string Cache::store(const std::string& path, std::span<const Key> keys) con
     ::unlink(link.c_str());
     if (::link(path.c_str(), link.c_str()) != 0) {
       // On a file system without hard links, make copies.
-      std::string bytes = io::read_file(path, kMaxObject);
-      File copy(link, O_WRONLY | O_CREAT | O_TRUNC, 0600);
-      const bool written =
-          copy.fd >= 0 && ::write(copy.fd, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size());
+      const std::string bytes = io::read_file(path, kMaxObject);
+      const bool written = File(link, O_WRONLY | O_CREAT | O_TRUNC, 0600).write(bytes);
       WEFT_CHECK_AS(kUnavailable, written, "kernel cache: cannot write to ", folder_, ": ", io::errno_text(errno));
     }
     WEFT_CHECK_AS(kUnavailable, ::rename(link.c_str(), path_of(key).c_str()) == 0, "kernel cache: cannot write to ",
@@ -247,12 +248,8 @@ void Cache::store(std::span<const std::pair<Key, std::string_view>> objects) con
   io::AtomicFolder work(folder_ + "/weft-compile");  // never committed
   for (const auto& [key, bytes] : objects) {
     const std::string path = work.path(key.hex());
-    {
-      File file(path, O_WRONLY | O_CREAT | O_EXCL, 0600);
-      const bool written =
-          file.fd >= 0 && ::write(file.fd, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size());
-      WEFT_CHECK_AS(kUnavailable, written, "kernel cache: cannot write to ", folder_, ": ", io::errno_text(errno));
-    }
+    const bool written = File(path, O_WRONLY | O_CREAT | O_EXCL, 0600).write(bytes);
+    WEFT_CHECK_AS(kUnavailable, written, "kernel cache: cannot write to ", folder_, ": ", io::errno_text(errno));
     store(path, std::span<const Key>(&key, 1));
   }
 }

@@ -9,14 +9,11 @@
 #include "framework/io/file.h"
 
 namespace weft::jit {
-namespace {
 
 // Whether `count` records of `bytes` each from `begin` on are inside a file of `size` bytes.
-bool inside(uint64_t begin, uint64_t count, uint64_t bytes, uint64_t size) {
+static bool inside(uint64_t begin, uint64_t count, uint64_t bytes, uint64_t size) {
   return begin <= size && (bytes == 0 || count <= (size - begin) / bytes);
 }
-
-}  // namespace
 
 bool is_whole_object(const std::string& path) try {
   const io::MappedFile file(path);

@@ -6,6 +6,7 @@
 #include "framework/dispatch/interpreter.h"
 #include "ops/core/creation.h"
 #include "ops/core/index.h"
+#include "ops/core/record_parts.h"
 #include "ops/core/view.h"
 #include "ops/kernels/kernels.h"
 
@@ -86,12 +87,6 @@ Cost done_fused(const WorkCall& c) {
   return cost;
 }
 
-DimMap copy_dims(const Attrs&, std::span<const TensorType> in, std::span<const TensorType> out) {
-  return DimMap::pointwise(in, out);
-}
-Types copy_infer(const InferCall& c) { return {c.in[0]}; }
-void copy_kernel(const KernelCall& c) { kernels::cast_copy(c.in[0], c.out[0]); }
-
 std::vector<Tensor> decompose_fused(const Attrs& attrs, std::span<const Tensor> in) {
   return interpret(*attrs.get<Ref<Graph>>("body"), in);
 }
@@ -129,9 +124,9 @@ std::string ops_text(const Graph& body, size_t lines) {
 const OpDef copy_op = {.name = "copy",
                        .doc = "The operand's elements in other memory.",
                        .flops_per_point = 0,
-                       .infer = copy_infer,
-                       .dims = copy_dims,
-                       .kernel = copy_kernel};
+                       .infer = internal::infer_same,
+                       .dims = internal::dims_pointwise,
+                       .kernel = internal::run_copy};
 
 const OpDef fused_op = {
     .name = "fused",

@@ -5,14 +5,13 @@
 #include "framework/ir/op_def.h"
 
 namespace weft::loop_ir {
-namespace {
 
-void sort_terms(DimIndex& d) {
+static void sort_terms(DimIndex& d) {
   std::sort(d.terms.begin(), d.terms.end(), [](const Term& a, const Term& b) { return a.axis < b.axis; });
 }
 
 // The map of the operand, of shape `in`, of a window op.
-std::optional<IndexMap> window_map(const Node& n, const Shape& in, const IndexMap& result) {
+static std::optional<IndexMap> window_map(const Node& n, const Shape& in, const IndexMap& result) {
   const Shape &dims = n.attrs.ints("dims"), &stride = n.attrs.ints("stride"), &dilation = n.attrs.ints("dilation");
   IndexMap map(result.begin(), result.begin() + in.size());
   for (int k = 0; k < dims.size(); ++k) {
@@ -33,8 +32,6 @@ std::optional<IndexMap> window_map(const Node& n, const Shape& in, const IndexMa
   }
   return map;
 }
-
-}  // namespace
 
 bool is_index_map(const Node& n) { return n.op->placing != Placing::kNone; }
 

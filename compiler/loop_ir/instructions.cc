@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ops/core/record_parts.h"
+
 namespace weft::loop_ir {
 
 Type type_of(DType t) {
@@ -23,15 +25,8 @@ Type type_of(DType t) {
   }
 }
 
-double number(const Attrs& attrs, const char* key) {
-  const AttrValue& v = *attrs.find(key);
-  return std::holds_alternative<double>(v) ? std::get<double>(v) : static_cast<double>(std::get<int64_t>(v));
-}
-
-namespace {
-
 /// Converts as the kernel of constant does.
-double rounded_to(double value, DType t) {
+static double rounded_to(double value, DType t) {
   switch (t) {
     case kFloat32:
       return static_cast<float>(value);
@@ -49,8 +44,6 @@ double rounded_to(double value, DType t) {
       return value;
   }
 }
-
-}  // namespace
 
 Level Instructions::join(Level a, Level b) {
   if (a == b || b == Level::kPoint) return a;
@@ -88,7 +81,7 @@ int Instructions::scalar(double value, Type type, const std::string& note, std::
 int Instructions::constant(int32_t node, std::vector<int>& segment) {
   const Node& n = g_.node(node);
   const DType t = n.outputs[0].dtype;
-  return scalar(rounded_to(number(n.attrs, "value"), t), type_of(t), note_of(node), segment);
+  return scalar(rounded_to(internal::number(n.attrs, "value"), t), type_of(t), note_of(node), segment);
 }
 
 int Instructions::converted(int value, Type to, std::vector<int>& segment) {

@@ -10,8 +10,6 @@ namespace weft::loop_ir {
 
 /// The type in which a value of this dtype is computed.
 Type type_of(DType t);
-/// A number in the attributes, integer or float.
-double number(const Attrs& attrs, const char* key);
 
 class Instructions {
  public:

@@ -13,11 +13,13 @@
 #include "ops/core/dot.h"
 #include "ops/core/dot_product.h"
 #include "ops/core/pointwise.h"
+#include "ops/core/record_parts.h"
 #include "ops/core/view.h"
 
 namespace weft::loop_ir {
 namespace {
 
+using internal::number;
 using kernels::Pw;
 using kernels::Rd;
 

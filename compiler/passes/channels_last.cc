@@ -6,6 +6,7 @@
 #include "compiler/passes/new_node.h"
 #include "framework/ir/rewrite.h"
 #include "ops/core/dot.h"
+#include "ops/core/record_parts.h"
 #include "ops/core/reduce.h"
 #include "ops/core/view.h"
 #include "ops/core/window.h"
@@ -19,12 +20,6 @@ bool is_identity(const Shape& order) {
     if (order[i] != i) return false;
   return true;
 }
-Shape inverse(const Shape& order) {
-  Shape r = order;
-  for (int i = 0; i < order.size(); ++i) r[static_cast<int>(order[i])] = i;
-  return r;
-}
-
 class ChannelsLast {
  public:
   explicit ChannelsLast(const Graph& g) : g_(g), r_(g) {}
@@ -74,7 +69,7 @@ class ChannelsLast {
   /// The old value in the new graph, with its dims in this order.
   Value reordered(Value v, const Shape& order) {
     if (const Moved* m = moved(v); m && m->order == order) return m->value;
-    const Shape back = inverse(order);
+    const Shape back = internal::inverse_order(order);
     if (const Node& n = g_.node(v); is_broadcast(n)) {
       // Broadcast to the new shape instead, if the elements keep their order.
       const Shape& from = g_.type(n.inputs[0]).shape;

@@ -7,20 +7,17 @@
 #include "framework/ir/rewrite.h"
 
 namespace weft {
-namespace {
 
-bool mergeable(const Node& n) {
+static bool mergeable(const Node& n) {
   if (is_kept(n)) return true;
   return !n.recomputed && !n.op->is(kSideEffect) && !n.op->is(kStructural) && !n.outputs.empty();
 }
 
-uint64_t hash_of(const Node& n) {
+static uint64_t hash_of(const Node& n) {
   uint64_t h = hash_combine(reinterpret_cast<uintptr_t>(n.op), n.attrs.hash());
   for (Value v : n.inputs) h = hash_combine(h, static_cast<uint64_t>(v.node) << 32 | static_cast<uint32_t>(v.index));
   return h;
 }
-
-}  // namespace
 
 Ref<Graph> cse(const Graph& g) {
   const PendingGrad pending(g);

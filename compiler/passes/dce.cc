@@ -19,11 +19,9 @@ std::vector<bool> live_nodes(const Graph& g) {
   return live;
 }
 
-namespace {
-
 /// The new index of each kept entry, -1 for the others. Removes the others from `table`.
 template <class T>
-std::vector<int64_t> compact(std::vector<T>& table, const std::vector<bool>& keep) {
+static std::vector<int64_t> compact(std::vector<T>& table, const std::vector<bool>& keep) {
   std::vector<int64_t> now(keep.size(), -1);
   std::vector<T> kept;
   for (size_t i = 0; i < keep.size(); ++i) {
@@ -34,8 +32,6 @@ std::vector<int64_t> compact(std::vector<T>& table, const std::vector<bool>& kee
   table = std::move(kept);
   return now;
 }
-
-}  // namespace
 
 Ref<Graph> dce(const Graph& g) {
   std::vector<bool> live = live_nodes(g), cell(g.cells.size()), captured(g.captured.size());

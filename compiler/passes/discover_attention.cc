@@ -16,6 +16,7 @@
 #include "ops/all_ops.h"
 #include "ops/attention/record.h"
 #include "ops/core/core.h"
+#include "ops/core/record_parts.h"
 #include "ops/core/softmax.h"
 
 namespace weft {
@@ -46,10 +47,7 @@ struct Mod {
 class Discovery {
  public:
   Discovery(const Graph& g, PassContext& context)
-      : g_(g), context_(context), pending_(g), users_(users(g)), output_(static_cast<size_t>(g.size())) {
-    for (Value v : g.outputs) output_[static_cast<size_t>(v.node)] = true;
-    for (const CellWrite& w : g.writes) output_[static_cast<size_t>(w.value.node)] = true;
-  }
+      : g_(g), context_(context), pending_(g), users_(users(g)), last_use_(last_uses(g)) {}
 
   Ref<Graph> run() {
     std::map<int32_t, Found> by_out;
@@ -97,7 +95,7 @@ class Discovery {
       return str_cat("q is ", q.dtype, ", v ", v.dtype, " and the result ", g_.node(f.out).outputs[0].dtype);
     for (int32_t id : f.inside) {
       if (id == f.out) continue;
-      if (output_[static_cast<size_t>(id)] || pending_.keeps(id))
+      if (last_use_[static_cast<size_t>(id)] == g_.size() || pending_.keeps(id))
         return str_cat(g_.node(id).op->name, at_line(g_.node(id)), " is a result too");
       if (g_.node(id).no_grad != softmax.no_grad) return "gradients stop inside";
       for (int32_t u : users_[static_cast<size_t>(id)])
@@ -347,9 +345,7 @@ class Discovery {
     auto add = [&](const OpDef& op, const std::vector<Value>& in, Attrs attrs) {
       return add_node(r.graph(), op, in, std::move(attrs), softmax);
     };
-    auto shaped = [&](Value v, const Shape& shape) {
-      return r.graph().type(v).shape == shape ? v : add(reshape_op, {v}, {{"shape", shape}});
-    };
+    auto shaped = [&](Value v, const Shape& shape) { return add_reshape(r.graph(), v, shape, softmax); };
     // Reshapes [batch..., rows, last] to [B, H, rows, last].
     auto operand = [&](Value old, const Shape& batch, int64_t last) {
       Value v = r(old);
@@ -397,8 +393,7 @@ class Discovery {
       const TensorType& t = r.graph().type(y);
       const Value lse = shaped({y.node, 1}, {t.shape[0], t.shape[1], t.shape[2], 1});
       auto constant = [&](double c, DType type) {
-        const Attrs attrs{{"value", c}, {"dtype", type}};
-        return add(constant_op, {}, t.device == Device::cpu() ? attrs : attrs.with("device", t.device.to_string()));
+        return add(constant_op, {}, internal::with_device({{"value", c}, {"dtype", type}}, t.device));
       };
       const Value empty = add(op("eq"), {lse, constant(-kInf, kFloat32)}, {});
       result =
@@ -411,7 +406,7 @@ class Discovery {
   PassContext& context_;
   const PendingGrad pending_;
   const std::vector<std::vector<int32_t>> users_;
-  std::vector<bool> output_;
+  std::vector<int32_t> last_use_;
 };
 
 }  // namespace

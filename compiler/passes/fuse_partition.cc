@@ -140,17 +140,14 @@ int32_t Partition::join(int32_t producer, int32_t consumer, Fit fit) {
           if (x.space.k && level_[id] == Level::kColumn) level_[id] = Level::kLane;
       break;
     case Fit::kConsumerRow:
+    case Fit::kConsumerLane:
       x.space = p.space;
-      lower(c, Level::kRow);
+      lower(c, fit == Fit::kConsumerRow ? Level::kRow : Level::kLane);
       break;
     case Fit::kProducerRow:
       x.space = c.space;
       x.space.row = c.space.n / p.space.n;
       lower(p, Level::kRow);
-      break;
-    case Fit::kConsumerLane:
-      x.space = p.space;
-      lower(c, Level::kLane);
       break;
     case Fit::kProducerLane:
       x.space = c.space;

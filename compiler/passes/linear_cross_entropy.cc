@@ -16,6 +16,7 @@
 #include "ops/core/dot.h"
 #include "ops/core/linear_cross_entropy.h"
 #include "ops/core/pointwise.h"
+#include "ops/core/record_parts.h"
 #include "ops/core/reduce.h"
 #include "ops/core/view.h"
 #include "ops/kernels/linear_cross_entropy.h"
@@ -27,11 +28,7 @@ namespace {
 constexpr int64_t kIgnored = -739391;
 constexpr double kSmoothing = 0.31640625, kZLoss = 0.15234375;
 
-double number(const Node& constant) {
-  const AttrValue& v = *constant.attrs.find("value");
-  if (const double* d = std::get_if<double>(&v)) return *d;
-  return static_cast<double>(std::get<int64_t>(v));
-}
+double number(const Node& constant) { return internal::number(constant.attrs, "value"); }
 
 /// cross_entropy as it is captured, to match against a graph. The pattern is the composite itself.
 class Pattern {
@@ -124,10 +121,7 @@ struct Linear {
 class Discovery {
  public:
   Discovery(const Graph& g, PassContext& context)
-      : g_(g), context_(context), pending_(g), users_(users(g)), output_(g.size()) {
-    for (Value v : g.outputs) output_[v.node] = true;
-    for (const CellWrite& w : g.writes) output_[w.value.node] = true;
-  }
+      : g_(g), context_(context), pending_(g), users_(users(g)), last_use_(last_uses(g)) {}
 
   Ref<Graph> run() {
     std::map<int32_t, Found> found;
@@ -232,7 +226,8 @@ class Discovery {
         if (id == m.inside.back()) continue;
         if (part == &linear.chain && g_.node(id).no_grad != g_.node(m.inside.back()).no_grad)
           return "no gradient flows through them";
-        if (output_[id] || pending_.keeps(id)) return "they, or values computed from them, are a result too";
+        if (last_use_[id] == g_.size() || pending_.keeps(id))
+          return "they, or values computed from them, are a result too";
         for (int32_t u : users_[id])
           if (!contains(m.inside, u) && !contains(linear.chain, u))
             return str_cat(g_.node(u).op->name, at_line(g_.node(u)), " reads them too");
@@ -256,9 +251,7 @@ class Discovery {
     auto add = [&](const OpDef& op, const std::vector<Value>& in, Attrs attrs) {
       return add_node(r.graph(), op, in, std::move(attrs), loss);
     };
-    auto shaped = [&](Value v, const Shape& shape) {
-      return r.graph().type(v).shape == shape ? v : add(reshape_op, {v}, {{"shape", shape}});
-    };
+    auto shaped = [&](Value v, const Shape& shape) { return add_reshape(r.graph(), v, shape, loss); };
     const Node& dot = g_.node(f.linear.dot);
     const Shape& rows = loss.outputs[0].shape;
     const int64_t n = rows.numel();
@@ -279,7 +272,7 @@ class Discovery {
   PassContext& context_;
   const PendingGrad pending_;
   const std::vector<std::vector<int32_t>> users_;
-  std::vector<bool> output_;
+  std::vector<int32_t> last_use_;
   const OpDef &where_ = op("where"), &ne_ = op("ne"), &add_ = op("add");
 };
 

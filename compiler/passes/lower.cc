@@ -5,14 +5,11 @@
 #include "framework/ir/op_def.h"
 
 namespace weft::internal {
-namespace {
 
-bool must_lower(const Node& n) {
+static bool must_lower(const Node& n) {
   if (n.op->is(kUnfolds)) return true;
   return !n.op->is(kRunsBody) && !is_leaf(n) && !n.op->kernel && !n.op->view;
 }
-
-}  // namespace
 
 Ref<Graph> expand(const Graph& g, FunctionRef<bool(const Node&)> which) {
   return retrace(g, [&](const Node& n, std::span<const Tensor> in) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "framework/ir/op_def.h"
+#include "ops/core/view.h"
 
 namespace weft {
 
@@ -30,6 +31,12 @@ inline Node new_node(const Graph& to, const OpDef& op, std::span<const Value> in
 /// Adds new_node() to `graph`; returns its first result.
 inline Value add_node(Graph& graph, const OpDef& op, std::span<const Value> in, Attrs attrs, const Node& replaced) {
   return {graph.add(new_node(graph, op, in, std::move(attrs), replaced)), 0};
+}
+
+/// `v` with this shape.
+inline Value add_reshape(Graph& graph, Value v, const Shape& shape, const Node& replaced) {
+  if (graph.type(v).shape == shape) return v;
+  return add_node(graph, reshape_op, {&v, 1}, {{"shape", shape}}, replaced);
 }
 
 /// " at model.cc:43" for notes; empty for a node without a line.

@@ -9,20 +9,17 @@
 #include "ops/all_ops.h"
 #include "ops/core/creation.h"
 #include "ops/core/index.h"
+#include "ops/core/record_parts.h"
 #include "ops/core/reduce.h"
 #include "ops/core/view.h"
 
 namespace weft {
+
+using internal::number;
+
 namespace {
 
 const OpDef& op_named(const char* name) { return *op_table().find(name); }
-
-double number(const Attrs& attrs, const char* key) {
-  const AttrValue* v = attrs.find(key);
-  if (!v) return 0;
-  if (const double* d = std::get_if<double>(v)) return *d;
-  return static_cast<double>(std::get<int64_t>(*v));
-}
 
 class Rearranger {
  public:
@@ -73,9 +70,7 @@ class Rearranger {
   /// A 0-d zero of this dtype.
   Value zero(const TensorType& type) {
     AttrValue value = is_floating(type.dtype) ? AttrValue(0.0) : AttrValue(int64_t{0});
-    Attrs attrs{{"value", value}, {"dtype", type.dtype}};
-    if (type.device != Device::cpu()) attrs = attrs.with("device", type.device.to_string());
-    return emit(constant_op, {}, std::move(attrs));
+    return emit(constant_op, {}, internal::with_device({{"value", value}, {"dtype", type.dtype}}, type.device));
   }
   Value spread(Value v, const Shape& shape) {
     return r_.graph().type(v).shape == shape ? v : emit(broadcast_op, {v}, {{"shape", shape}});
@@ -245,8 +240,8 @@ class Rearranger {
     }
     if (!checked) return {};
     const TensorType& index = g_.type(n.inputs[1]);
-    Attrs iota{{"size", shape[dim]}, {"dtype", index.dtype}, {"start", int64_t{0}}, {"step", int64_t{1}}};
-    if (index.device != Device::cpu()) iota = iota.with("device", index.device.to_string());
+    const Attrs iota = internal::with_device(
+        {{"size", shape[dim]}, {"dtype", index.dtype}, {"start", int64_t{0}}, {"step", int64_t{1}}}, index.device);
     Shape row;
     for (int d = 0; d < shape.size(); ++d) row.push_back(d == dim ? shape[d] : 1);
     const Value classes = spread(emit(reshape_op, {emit(iota_op, {}, iota)}, {{"shape", row}}), shape);

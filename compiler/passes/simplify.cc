@@ -11,6 +11,7 @@
 #include "framework/ir/rewrite.h"
 #include "ops/all_ops.h"
 #include "ops/core/creation.h"
+#include "ops/core/record_parts.h"
 #include "ops/core/view.h"
 
 namespace weft {
@@ -78,10 +79,8 @@ class Simplifier {
   }
 
   Tensor evaluate(const OpDef& op, const Attrs& attrs, std::span<const Tensor> in, const TensorType& type) {
-    SmallVec<const Tensor*, 4> pointers;
-    for (const Tensor& t : in) pointers.push_back(&t);
     Tensor out;
-    internal::run_eager(op, TensorPtrs(pointers), attrs, {&type, 1}, {&out, 1});
+    internal::run_eager(op, internal::pointers(in), attrs, {&type, 1}, {&out, 1});
     return out;
   }
 
@@ -100,9 +99,7 @@ class Simplifier {
   /// A constant 0-d node, broadcast if `type` has dims.
   Value constant(const Tensor& scalar, const TensorType& type) {
     AttrValue value = is_floating(type.dtype) ? AttrValue(scalar.item<double>()) : AttrValue(scalar.item<int64_t>());
-    Attrs attrs{{"value", value}, {"dtype", type.dtype}};
-    if (type.device != Device::cpu()) attrs = attrs.with("device", type.device.to_string());
-    Value v = emit(constant_op, {}, std::move(attrs));
+    Value v = emit(constant_op, {}, internal::with_device({{"value", value}, {"dtype", type.dtype}}, type.device));
     return type.shape.empty() ? v : emit(broadcast_op, {{v}}, {{"shape", type.shape}});
   }
 

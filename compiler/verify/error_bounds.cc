@@ -133,9 +133,7 @@ class Evaluator {
     auto move = [&](auto part) {
       std::vector<Tensor> parts;
       for (int i = 0; i < static_cast<int>(n.inputs.size()); ++i) parts.push_back(part(in(n, i)));
-      SmallVec<const Tensor*, 4> operands;
-      for (const Tensor& t : parts) operands.push_back(&t);
-      return dispatch(*n.op, operands, n.attrs, n.line);
+      return dispatch(*n.op, internal::pointers(parts), n.attrs, n.line);
     };
     BoundedValue v;
     if (is_floating(eager.dtype())) {

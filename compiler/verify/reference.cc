@@ -28,9 +28,7 @@ Evaluation evaluate(const Graph& g, std::span<const Tensor> args, const Visitor&
     } else if (n.op->is(kSideEffect) && !n.op->is(kCollective) && n.outputs.size() <= 1) {
       if (!n.outputs.empty()) out = {in[0]};
     } else if (out.empty()) {
-      SmallVec<const Tensor*, 4> operands;
-      for (const Tensor& t : in) operands.push_back(&t);
-      out = dispatch_multi(*n.op, operands, n.attrs, n.line);
+      out = dispatch_multi(*n.op, internal::pointers(in), n.attrs, n.line);
     }
     return !visit || visit(id, in, out);
   });

@@ -6,14 +6,11 @@
 #include "framework/ir/rewrite.h"
 #include "ops/core/loop.h"
 #include "ops/core/pointwise.h"
+#include "ops/core/record_parts.h"
 
 namespace weft::dist {
 namespace {
 
-Types infer_sum(const InferCall& c) { return {c.in[0]}; }
-DimMap dims_of_sum(const Attrs&, std::span<const TensorType> in, std::span<const TensorType> out) {
-  return DimMap::pointwise(in, out);
-}
 Cost no_cost(const Attrs&, std::span<const TensorType>, std::span<const TensorType>) { return {}; }
 
 // The only loop over the parts of a batch.
@@ -101,8 +98,8 @@ const OpDef microbatch_sum_op = {
     .name = "microbatch_sum",
     .doc = "The sum over all microbatches of the operand; {index}: of the results of accumulate().",
     .traits = kStructural,
-    .infer = infer_sum,
-    .dims = dims_of_sum,
+    .infer = internal::infer_same,
+    .dims = internal::dims_pointwise,
     .cost = no_cost,
     .linear = 1,
 };

@@ -181,10 +181,8 @@ std::vector<Tensor> internal::captured_grad(Capture& capture, const Tensor& loss
   return gradients;
 }
 
-namespace {
-
 // Outside of captures, no operand of grad() is traced.
-void check_not_escaped(const Tensor& loss, const std::vector<Tensor>& wrt, const GradOptions& options) {
+static void check_not_escaped(const Tensor& loss, const std::vector<Tensor>& wrt, const GradOptions& options) {
   const auto fail = [](const std::string& what, const Tensor& t) {
     WEFT_CHECK_AS(
         kFailedPrecondition, false, "grad: ", what, " (", t.type(),
@@ -196,8 +194,8 @@ void check_not_escaped(const Tensor& loss, const std::vector<Tensor>& wrt, const
   if (options.grad_output.defined() && options.grad_output.is_traced()) fail("grad_output", options.grad_output);
 }
 
-std::vector<Tensor> gradients(const Tensor& loss, const std::vector<Tensor>& wrt, const GradOptions& options,
-                              bool of_parameters) {
+static std::vector<Tensor> gradients(const Tensor& loss, const std::vector<Tensor>& wrt, const GradOptions& options,
+                                     bool of_parameters) {
   Capture* const capture = internal::thread_state.capture;
   // The operands of derivatives that are expanded now were checked when they were captured.
   if (capture && capture->differentiate) return internal::captured_grad(*capture, loss, wrt, options);
@@ -209,8 +207,6 @@ std::vector<Tensor> gradients(const Tensor& loss, const std::vector<Tensor>& wrt
   check_inside(*capture, loss, wrt);
   return internal::captured_grad(*capture, loss, wrt, seeded);
 }
-
-}  // namespace
 
 std::vector<Tensor> grad(const Tensor& loss, const std::vector<Tensor>& wrt, const GradOptions& options,
                          std::source_location loc) {

@@ -195,10 +195,8 @@ std::span<const OpDef* const> autodiff_ops() {
   return all;
 }
 
-namespace {
-
 // The types of the operands of a call of `op`.
-std::vector<TensorType> types_of(const std::vector<Tensor>& inputs, const char* op) {
+static std::vector<TensorType> types_of(const std::vector<Tensor>& inputs, const char* op) {
   std::vector<TensorType> types;
   for (const Tensor& t : inputs) {
     WEFT_CHECK_AS(kFailedPrecondition, t.defined(), op, ": operand ", types.size(),
@@ -209,7 +207,7 @@ std::vector<TensorType> types_of(const std::vector<Tensor>& inputs, const char* 
 }
 
 // fn with a check of its results. `line` is the line of the check; the ops of fn have their own lines.
-TensorFn checked_results(const TensorFn& fn, const char* op, SourceLine line) {
+static TensorFn checked_results(const TensorFn& fn, const char* op, SourceLine line) {
   return [&fn, op, line](std::span<const Tensor> in) {
     std::vector<Tensor> out = fn(in);
     internal::LineScope here(line);
@@ -220,8 +218,6 @@ TensorFn checked_results(const TensorFn& fn, const char* op, SourceLine line) {
   };
 }
 
-}  // namespace
-
 std::vector<Tensor> checkpoint_n(const TensorFn& fn, const std::vector<Tensor>& inputs, SourceLine line) {
   std::vector<TensorType> types;
   {
@@ -229,10 +225,7 @@ std::vector<Tensor> checkpoint_n(const TensorFn& fn, const std::vector<Tensor>& 
     types = types_of(inputs, "checkpoint");
   }
   Body body = capture_body(checked_results(fn, "checkpoint", line), types);
-  SmallVec<const Tensor*, 8> in;
-  for (const Tensor& t : inputs) in.push_back(&t);
-  for (const Tensor& t : body.lifted) in.push_back(&t);
-  return dispatch_multi(checkpoint_op, in, {{"body", body.graph}}, line);
+  return dispatch_multi(checkpoint_op, internal::pointers(inputs, body.lifted), {{"body", body.graph}}, line);
 }
 
 std::vector<Tensor> CustomGrad::operator()(const std::vector<Tensor>& inputs) const {
@@ -270,11 +263,7 @@ std::vector<Tensor> CustomGrad::operator()(const std::vector<Tensor>& inputs) co
   // needs.
   auto whole = make_ref<Graph>(*body.graph);
   for (const Tensor& t : backward.lifted) whole->add_input(t.type());
-  SmallVec<const Tensor*, 8> in;
-  for (const Tensor& t : inputs) in.push_back(&t);
-  for (const Tensor& t : body.lifted) in.push_back(&t);
-  for (const Tensor& t : backward.lifted) in.push_back(&t);
-  return dispatch_multi(custom_grad_op, in,
+  return dispatch_multi(custom_grad_op, internal::pointers(inputs, body.lifted, backward.lifted),
                         {{"body", whole},
                          {"backward", backward.graph},
                          {"inputs", static_cast<int64_t>(n)},

@@ -43,10 +43,8 @@ std::string origin_path() {
   return path;
 }
 
-namespace {
-
 // Whether the message contains this line as a whole: "model.cc:3" is not in "model.cc:31".
-bool names_line(const std::string& message, const std::string& line) {
+static bool names_line(const std::string& message, const std::string& line) {
   for (size_t at = message.find(line); at != message.npos; at = message.find(line, at + 1)) {
     const size_t end = at + line.size();
     if (end == message.size() || message[end] < '0' || message[end] > '9') return true;
@@ -55,13 +53,11 @@ bool names_line(const std::string& message, const std::string& line) {
 }
 
 // The message with the current place, unless it names the line already.
-std::string placed(std::string message) {
+static std::string placed(std::string message) {
   SourceLine line = origin.line ? *origin.line : SourceLine();
   if (line.line && names_line(message, line.to_string())) line = {};
   return message + origin_text(line, origin_path());
 }
-
-}  // namespace
 
 void fail(Code code, const std::string& message) { throw Error(code, one_line(placed(message))); }
 

@@ -193,13 +193,11 @@ void ThreadPool::run(int64_t tasks, FunctionRef<void(int64_t)> fn) {
   if (error) std::rethrow_exception(error);
 }
 
-namespace {
-ThreadPool& process_pool() {
+static ThreadPool& process_pool() {
   // Never destroyed: threads of the user may still compute while static objects are destroyed.
   static ThreadPool* pool = new ThreadPool(threads_from_switch());
   return *pool;
 }
-}  // namespace
 
 ThreadPool& ThreadPool::current() { return scoped_pool ? *scoped_pool : process_pool(); }
 

@@ -4,9 +4,8 @@
 #include <initializer_list>
 
 namespace weft {
-namespace {
 
-std::string three_digits(double x) {
+static std::string three_digits(double x) {
   // Numbers in the smallest and the largest unit may have any size.
   const bool exponent = x >= 1e15 || (x > 0 && x < 0.005);
   char s[32];
@@ -19,13 +18,11 @@ std::string three_digits(double x) {
   return text;
 }
 
-std::string amount_text(double amount, std::initializer_list<const char*> units) {
+static std::string amount_text(double amount, std::initializer_list<const char*> units) {
   size_t unit = 0;
   while (amount >= 999.5 && unit + 1 < units.size()) amount /= 1000, ++unit;
   return three_digits(amount) + " " + units.begin()[unit];
 }
-
-}  // namespace
 
 std::string bytes_text(double bytes) { return amount_text(bytes, {"B", "KB", "MB", "GB", "TB", "PB"}); }
 std::string flops_text(double flops) {

@@ -6,14 +6,11 @@
 #include "framework/base/str_cat.h"
 
 namespace weft::cuda {
-namespace {
 
 // True if dlerror reports that the file does not exist, rather than that it cannot be used.
-bool says_absent(const std::string& error, const std::string& name) {
+static bool says_absent(const std::string& error, const std::string& name) {
   return error.rfind(name + ": cannot open shared object file: No such file", 0) == 0;
 }
-
-}  // namespace
 
 DynamicLibrary::DynamicLibrary(std::span<const std::string> names) {
   std::string broken, listed;

@@ -8,10 +8,9 @@
 #include "framework/base/str_cat.h"
 
 namespace weft::cuda {
-namespace {
 
 // The matching paths in descending order, so that the newest of several versions comes first.
-void append_matches(const std::string& pattern, std::vector<std::string>& out) {
+static void append_matches(const std::string& pattern, std::vector<std::string>& out) {
   glob_t found{};
   if (::glob(pattern.c_str(), 0, nullptr, &found) == 0)
     for (size_t i = found.gl_pathc; i-- > 0;) out.push_back(found.gl_pathv[i]);
@@ -19,12 +18,10 @@ void append_matches(const std::string& pattern, std::vector<std::string>& out) {
 }
 
 // The major version: 13 for ".../libnvrtc.so.13", 0 if the name has none.
-int major_of(const std::string& path) {
+static int major_of(const std::string& path) {
   const size_t at = path.rfind(".so.");
   return at == std::string::npos ? 0 : std::atoi(path.c_str() + at + 4);
 }
-
-}  // namespace
 
 std::vector<std::string> library_places(std::string_view stem, const std::string& asked, int driver_major) {
   if (!asked.empty()) return {asked};

@@ -6,19 +6,16 @@
 #include "framework/cuda/graph_replay.h"
 
 namespace weft::cuda {
-namespace {
 
 // "kernel add_7 (add at model.cc:12)".
-std::string named(std::string_view what, std::string_view op, SourceLine at) {
+static std::string named(std::string_view what, std::string_view op, SourceLine at) {
   std::string line = at.to_string();
   std::string of = str_cat(op, !op.empty() && !line.empty() ? " at " : "", line);
   return str_cat(what, of.empty() ? "" : str_cat(" (", of, ")"));
 }
-std::string named(const std::string& kernel, const KernelLaunch& l) {
+static std::string named(const std::string& kernel, const KernelLaunch& l) {
   return named(str_cat("kernel ", kernel), l.op, l.line);
 }
-
-}  // namespace
 
 void check_queued(Stream& stream, std::string_view what, std::string_view op, SourceLine line) {
   if (!stream.gpu().synchronous() || stream.capturing()) return;

@@ -22,6 +22,17 @@ std::vector<Tensor> dispatch_multi(const OpDef& op, TensorPtrs in, const Attrs& 
 Tensor dispatch_pointwise(const OpDef& op, TensorPtrs in, const TensorType& type, SourceLine line);
 
 namespace internal {
+/// The addresses of the tensors of these lists, as dispatch takes operands.
+template <class... Lists>
+SmallVec<const Tensor*, 8> pointers(const Lists&... lists) {
+  SmallVec<const Tensor*, 8> all;
+  const auto add = [&](std::span<const Tensor> list) {
+    for (const Tensor& t : list) all.push_back(&t);
+  };
+  (add(lists), ...);
+  return all;
+}
+
 /// The results of op.decompose. Throws if a program's own op returns other types than these, or calls itself.
 std::vector<Tensor> decomposed(const OpDef& op, const Attrs& attrs, std::span<const Tensor> in,
                                std::span<const TensorType> types);

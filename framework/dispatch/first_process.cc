@@ -3,11 +3,8 @@
 #include <atomic>
 
 namespace weft::internal {
-namespace {
 
-std::atomic<OnFirstProcess> current{nullptr};
-
-}  // namespace
+static std::atomic<OnFirstProcess> current{nullptr};
 
 void on_first_process(const std::string& what, const std::function<void()>& fn) {
   if (const OnFirstProcess how = current) return how(what, fn);

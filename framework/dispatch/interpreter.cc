@@ -70,9 +70,7 @@ std::vector<Tensor> interpret(const Graph& g, std::span<const Tensor> args) {
       out = n.op->decompose(n.attrs, in);
       return true;
     }
-    SmallVec<const Tensor*, 4> operands;
-    for (const Tensor& t : in) operands.push_back(&t);
-    out = dispatch_multi(*n.op, operands, n.attrs, n.line);
+    out = dispatch_multi(*n.op, internal::pointers(in), n.attrs, n.line);
     if (history && n.op->is(kTapeStart) && !is_capturing())
       for (Tensor& t : out)
         if (!t.get().grad && is_floating(t.dtype())) t = with_tape(t, make_leaf(), 0);

@@ -209,11 +209,9 @@ void CellHandle::set(const Tensor& value, Loc loc) const {
   c.torn = false;
 }
 
-namespace {
-
 // Replaces a cell's value, if it has one, by converted(value). A remote value is read first.
 template <class F>
-void convert_value(Cell& c, const F& converted) {
+static void convert_value(Cell& c, const F& converted) {
   WEFT_CHECK_AS(
       kFailedPrecondition, !thread_state.capture || (!c.value.defined() && !c.remote), "to: cell ", label(c),
       " has a value, and inside a compiled function it cannot be converted or moved; call it before the step");
@@ -227,8 +225,6 @@ void convert_value(Cell& c, const F& converted) {
   }
   if (c.value.defined()) c.value = converted(c.value);
 }
-
-}  // namespace
 
 void CellHandle::convert(DType dtype) const {
   Cell& c = cell();
@@ -264,8 +260,7 @@ Buffer::Buffer(const Tensor& value, std::string name, Loc loc)
 Buffer::Buffer(const TensorType& type, const Initializer& init, std::string name, Loc loc)
     : CellHandle(make_lazy_cell(type, init, std::move(name), false, loc)) {}
 
-namespace {
-Ref<Cell> clone_cell(Cell& c) {
+static Ref<Cell> clone_cell(Cell& c) {
   if (c.remote && !c.value.defined()) materialise(c);
   auto n = make_ref<Cell>();
   n->name = c.name;
@@ -277,7 +272,6 @@ Ref<Cell> clone_cell(Cell& c) {
   n->is_parameter = c.is_parameter;
   return n;
 }
-}  // namespace
 
 thread_local constinit internal::CloneScope* internal::clone_scope = nullptr;
 internal::CloneScope::CloneScope() : saved_(std::exchange(clone_scope, this)) {}

@@ -5,11 +5,8 @@
 #include "framework/base/error.h"
 
 namespace weft {
-namespace {
 
-std::atomic<Target*> targets[kDeviceTypes];
-
-}  // namespace
+static std::atomic<Target*> targets[kDeviceTypes];
 
 Target* find_target(DeviceType type) {
   if (type == DeviceType::kMeta) type = DeviceType::kCpu;

@@ -3,9 +3,8 @@
 #include <atomic>
 
 namespace weft {
-namespace {
-std::atomic<bool> allowed{false};
-}  // namespace
+
+static std::atomic<bool> allowed{false};
 
 void set_tf32(bool on) { allowed.store(on, std::memory_order_relaxed); }
 bool tf32() { return allowed.load(std::memory_order_relaxed); }

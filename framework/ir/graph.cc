@@ -29,15 +29,13 @@ int32_t Graph::add(Node node) {
   return size() - 1;
 }
 
-namespace {
-Value add_structural(Graph& g, const OpDef& op, size_t index, const TensorType& type) {
+static Value add_structural(Graph& g, const OpDef& op, size_t index, const TensorType& type) {
   Node n;
   n.op = &op;
   n.attrs = {{"index", static_cast<int64_t>(index)}};
   n.outputs = {type};
   return {g.add(std::move(n)), 0};
 }
-}  // namespace
 
 Value Graph::add_input(const TensorType& type) {
   inputs.push_back(add_structural(*this, input_op, inputs.size(), type));
@@ -123,19 +121,15 @@ bool structurally_equal(const Graph& a, const Graph& b) {
   return internal::graphs_equal(a, b, internal::CapturedBy::kType);
 }
 
-namespace {
-
-uint64_t hash_type(uint64_t h, const TensorType& t) {
+static uint64_t hash_type(uint64_t h, const TensorType& t) {
   h = hash_combine(h, static_cast<uint64_t>(t.dtype) | static_cast<uint64_t>(t.device.type) << 8 |
                           static_cast<uint64_t>(static_cast<uint16_t>(t.device.index)) << 16);
   return hash_bytes(t.shape.data(), t.shape.size() * sizeof(int64_t), h);
 }
 
-uint64_t hash_of(uint64_t h, Value v) {
+static uint64_t hash_of(uint64_t h, Value v) {
   return hash_combine(h, static_cast<uint64_t>(v.node) << 32 | static_cast<uint32_t>(v.index));
 }
-
-}  // namespace
 
 uint64_t structural_hash(const Graph& g) {
   uint64_t h = hash_text(g.stage);

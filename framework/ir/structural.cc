@@ -75,11 +75,9 @@ Cost& Cost::operator+=(const Cost& other) {
   return *this;
 }
 
-namespace {
-
 // Defaults for the fields that an op's rule left out: all operations of a contraction are products, each result is
 // written once, and all bytes are one working set.
-Cost completed(const OpDef& op, Cost c, std::span<const TensorType> in, std::span<const TensorType> out) {
+static Cost completed(const OpDef& op, Cost c, std::span<const TensorType> in, std::span<const TensorType> out) {
   if (c.working_set == 0) {
     for (const TensorType& t : out) c.written += static_cast<double>(t.nbytes());
     c.written = std::min(c.written, c.bytes);
@@ -91,8 +89,6 @@ Cost completed(const OpDef& op, Cost c, std::span<const TensorType> in, std::spa
   }
   return c;
 }
-
-}  // namespace
 
 Cost op_cost(const OpDef& op, const Attrs& attrs, std::span<const TensorType> in, std::span<const TensorType> out) {
   Cost c;

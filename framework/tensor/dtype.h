@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <iosfwd>
 #include <string_view>
+#include <type_traits>
 
 namespace weft {
 
@@ -89,6 +90,21 @@ struct float16 {
   static float to_float(uint16_t h);
 };
 
+/// f(T{}) for the C++ type T that stores a float dtype of 16 bits or more.
+template <class F>
+constexpr decltype(auto) with_float(DType t, const F& f) {
+  switch (t) {
+    case kFloat64:
+      return f(double{});
+    case kBFloat16:
+      return f(bfloat16{});
+    case kFloat16:
+      return f(float16{});
+    default:
+      return f(float{});
+  }
+}
+
 /// The 8-bit storage formats (OCP FP8: E4M3 has no infinity, E5M2 is IEEE-like); values out of range saturate for E4M3.
 uint8_t float8_from_float(float f, DType format);
 float float8_to_float(uint8_t bits, DType format);
@@ -101,48 +117,26 @@ concept HasDType = requires {
   DTypeOf<T>::value;
 };
 template <>
-struct DTypeOf<float> {
-  static constexpr DType value = kFloat32;
-};
+struct DTypeOf<float> : std::integral_constant<DType, kFloat32> {};
 template <>
-struct DTypeOf<double> {
-  static constexpr DType value = kFloat64;
-};
+struct DTypeOf<double> : std::integral_constant<DType, kFloat64> {};
 template <>
-struct DTypeOf<bfloat16> {
-  static constexpr DType value = kBFloat16;
-};
+struct DTypeOf<bfloat16> : std::integral_constant<DType, kBFloat16> {};
 template <>
-struct DTypeOf<float16> {
-  static constexpr DType value = kFloat16;
-};
+struct DTypeOf<float16> : std::integral_constant<DType, kFloat16> {};
 template <>
-struct DTypeOf<int64_t> {
-  static constexpr DType value = kInt64;
-};
+struct DTypeOf<int64_t> : std::integral_constant<DType, kInt64> {};
 template <>
-struct DTypeOf<long long> {
-  static constexpr DType value = kInt64;
-};
+struct DTypeOf<long long> : std::integral_constant<DType, kInt64> {};
 template <>
-struct DTypeOf<int32_t> {
-  static constexpr DType value = kInt32;
-};
+struct DTypeOf<int32_t> : std::integral_constant<DType, kInt32> {};
 template <>
-struct DTypeOf<int16_t> {
-  static constexpr DType value = kInt16;
-};
+struct DTypeOf<int16_t> : std::integral_constant<DType, kInt16> {};
 template <>
-struct DTypeOf<int8_t> {
-  static constexpr DType value = kInt8;
-};
+struct DTypeOf<int8_t> : std::integral_constant<DType, kInt8> {};
 template <>
-struct DTypeOf<uint8_t> {
-  static constexpr DType value = kUInt8;
-};
+struct DTypeOf<uint8_t> : std::integral_constant<DType, kUInt8> {};
 template <>
-struct DTypeOf<bool> {
-  static constexpr DType value = kBool;
-};
+struct DTypeOf<bool> : std::integral_constant<DType, kBool> {};
 
 }  // namespace weft

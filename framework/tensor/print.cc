@@ -22,18 +22,8 @@ T read(const char* p) {
 }
 
 double read_float(const char* p, DType t) {
-  switch (t) {
-    case kFloat32:
-      return read<float>(p);
-    case kFloat64:
-      return read<double>(p);
-    case kBFloat16:
-      return read<bfloat16>(p);
-    case kFloat16:
-      return read<float16>(p);
-    default:
-      return float8_to_float(read<uint8_t>(p), t);
-  }
+  if (itemsize(t) == 1) return float8_to_float(read<uint8_t>(p), t);
+  return with_float(t, [&]<class T>(T) -> double { return read<T>(p); });
 }
 
 int64_t read_int(const char* p, DType t) {

@@ -193,9 +193,7 @@ class CpuAllocator final : public Allocator {
 
 }  // namespace
 
-namespace {
-std::atomic<DeviceMemory*> memories[kDeviceTypes];
-}  // namespace
+static std::atomic<DeviceMemory*> memories[kDeviceTypes];
 
 DeviceMemory* device_memory(DeviceType type) {
   return memories[static_cast<int>(type)].load(std::memory_order_acquire);

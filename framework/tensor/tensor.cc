@@ -173,10 +173,8 @@ const void* Tensor::data_checked(DType dtype, Loc loc) const {
   return static_cast<char*>(i.storage->data()) + i.offset;
 }
 
-namespace {
-
 template <class T>
-T load(const void* p, DType t) {
+static T load(const void* p, DType t) {
   auto cast = [](auto v) {
     if constexpr (std::is_same_v<T, bool>) {
       return v != decltype(v){};
@@ -189,37 +187,21 @@ T load(const void* p, DType t) {
     std::memcpy(&v, p, sizeof v);
     return v;
   };
-  switch (t) {
-    case kFloat32:
-      return cast(as(float{}));
-    case kFloat64:
-      return cast(as(double{}));
-    case kBFloat16:
-      return cast(static_cast<float>(as(bfloat16{})));
-    case kFloat16:
-      return cast(static_cast<float>(as(float16{})));
-    case kInt64:
-      return cast(as(int64_t{}));
-    case kInt32:
-      return cast(as(int32_t{}));
-    case kInt16:
-      return cast(as(int16_t{}));
-    case kInt8:
-      return cast(as(int8_t{}));
-    case kUInt8:
-      return cast(as(uint8_t{}));
-    case kBool:
-      return cast(static_cast<int>(as(uint8_t{}) != 0));
-    case kFloat8E4M3:
-    case kFloat8E5M2:
-      return cast(float8_to_float(as(uint8_t{}), t));
-  }
-  return T{};
+  if (t == kBool) return cast(static_cast<int>(as(uint8_t{}) != 0));
+  if (!is_floating(t)) return with_integer(t, [&](auto s) { return cast(as(s)); });
+  if (itemsize(t) == 1) return cast(float8_to_float(as(uint8_t{}), t));
+  return with_float(t, [&]<class S>(S s) {
+    if constexpr (sizeof(S) == 2) {
+      return cast(static_cast<float>(as(s)));
+    } else {
+      return cast(as(s));
+    }
+  });
 }
 
 // The element as V; throws if a narrower integer type cannot hold it.
 template <class V>
-V load_whole(const void* p, DType t, const char* name) {
+static V load_whole(const void* p, DType t, const char* name) {
   if constexpr (std::is_integral_v<V> && !std::is_same_v<V, bool> && sizeof(V) < 8) {
     // Whether V can hold all numbers of t.
     const auto size = static_cast<int64_t>(sizeof(V));
@@ -232,8 +214,6 @@ V load_whole(const void* p, DType t, const char* name) {
   }
   return load<V>(p, t);
 }
-
-}  // namespace
 
 template <class V>
 V Tensor::item(Loc loc) const {

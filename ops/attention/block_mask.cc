@@ -332,10 +332,8 @@ void BlockMask::check_fits(const char* op, int64_t batch, int64_t heads, int64_t
              ")");
 }
 
-namespace {
-
-void check_list(const char* which, const Tensor& num, const Tensor& index, const Shape& want_num,
-                const Shape& want_index) {
+static void check_list(const char* which, const Tensor& num, const Tensor& index, const Shape& want_num,
+                       const Shape& want_index) {
   const auto whole = [](const Tensor& t) { return t.dtype() == kInt32 || t.dtype() == kInt64; };
   WEFT_CHECK(num.defined() && index.defined(), "BlockMask::from_kv_blocks: ", which, "num_blocks and ", which,
              "indices go together; got one of them; need both or none");
@@ -344,8 +342,6 @@ void check_list(const char* which, const Tensor& num, const Tensor& index, const
              index.type(), "; need integers of shapes [B, H, q blocks] = ", want_num,
              " and [B, H, q blocks, kv blocks] = ", want_index, ", as block_mask.kv_lists() gives them");
 }
-
-}  // namespace
 
 BlockMask BlockMask::from_kv_blocks(const Tensor& kv_num_blocks, const Tensor& kv_indices,
                                     const Tensor& full_kv_num_blocks, const Tensor& full_kv_indices,

@@ -1,6 +1,7 @@
 #include "ops/attention/cost.h"
 
 #include "ops/attention/call_mask.h"
+#include "ops/core/record_parts.h"
 
 namespace weft::internal {
 namespace {
@@ -21,8 +22,7 @@ Cost cost_of_scores(double scores, const AttentionOperands& at, std::span<const 
   Cost c;
   c.products = scores * (backward ? 6 * d + 4 * dv : 2 * (d + dv));
   c.flops = c.products + scores * (backward ? 30 : 20);
-  for (const TensorType& t : in) c.bytes += static_cast<double>(t.nbytes());
-  for (const TensorType& t : out) c.bytes += static_cast<double>(t.nbytes());
+  c.bytes = bytes_of(in) + bytes_of(out);
   return c;
 }
 

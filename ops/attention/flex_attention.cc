@@ -80,18 +80,14 @@ internal::AttentionCall internal::attention_call(const Tensor& q, const Tensor& 
                                   {"score_tables", int64_t{0}},
                                   {"mask_tables", int64_t{0}},
                                   {"block_q", int64_t{0}}};
-  if (o.score_mod) {
-    const Body body = internal::trace_score(o.score_mod, wide, q.device());
-    attrs.push_back({"score", body.graph});
-    attrs[1].second = static_cast<int64_t>(body.lifted.size());
+  const auto add = [&](const char* key, size_t tables, const Body& body) {
+    attrs.push_back({key, body.graph});
+    attrs[tables].second = static_cast<int64_t>(body.lifted.size());
     in.insert(in.end(), body.lifted.begin(), body.lifted.end());
-  }
-  if (o.mask_mod || o.block_mask) {
-    const Body body = internal::trace_mask(o.block_mask ? o.block_mask.mask() : o.mask_mod, q.device());
-    attrs.push_back({"mask", body.graph});
-    attrs[2].second = static_cast<int64_t>(body.lifted.size());
-    in.insert(in.end(), body.lifted.begin(), body.lifted.end());
-  }
+  };
+  if (o.score_mod) add("score", 1, internal::trace_score(o.score_mod, wide, q.device()));
+  if (o.mask_mod || o.block_mask)
+    add("mask", 2, internal::trace_mask(o.block_mask ? o.block_mask.mask() : o.mask_mod, q.device()));
   if (o.block_mask && !o.block_mask.traced() && wide != kFloat64) {
     const kernels::BlockMaskView v = o.block_mask.view();
     attrs[3].second = v.block_q;
@@ -123,9 +119,7 @@ AttentionResult flex_attention_aux(const Arg& query, const Arg& key, const Arg& 
   if (q.dtype() == kFloat64 && !(keep_nodes && is_capturing())) {
     out = internal::plain_attention(call.attrs, call.operands);
   } else {
-    SmallVec<const Tensor*, 8> operands;
-    for (const Tensor& t : call.operands) operands.push_back(&t);
-    out = dispatch_multi(attention_op, TensorPtrs(operands), call.attrs);
+    out = dispatch_multi(attention_op, internal::pointers(call.operands), call.attrs);
   }
   return {out[0], out[1], out[2]};
 }

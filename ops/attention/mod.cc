@@ -115,11 +115,9 @@ class Hoisting {
       const Node& n = from_.node(v);
       std::vector<Tensor> in;
       for (Value x : n.inputs) in.push_back(outside(x));
-      std::vector<const Tensor*> at;
-      for (const Tensor& t : in) at.push_back(&t);
       std::optional<NoGrad> quiet;
       if (n.no_grad) quiet.emplace();
-      results = dispatch_multi(*n.op, at, n.attrs, n.line);
+      results = dispatch_multi(*n.op, internal::pointers(in), n.attrs, n.line);
     }
     return results[v.index];
   }

@@ -8,20 +8,15 @@
 #include "ops/attention/record.h"
 #include "ops/attention/score_reads.h"
 #include "ops/core/core.h"
+#include "ops/core/record_parts.h"
 
 namespace weft {
 
-using internal::AttentionOperands;
+using namespace internal;
 
 namespace {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
-
-DType wide_of(DType t) { return t == kFloat64 ? kFloat64 : kFloat32; }
-
-const Graph* graph_of(const Attrs& attrs, const char* key) {
-  return attrs.has(key) ? attrs.get<Ref<Graph>>(key).get() : nullptr;
-}
 
 /// Scores and the values derived from them, all in memory, in f32 (f64 for f64).
 struct Plain {
@@ -30,7 +25,7 @@ struct Plain {
   bool all_wide;
   int64_t b, hq, hkv, sq, skv, group;
   Tensor q, k, v, raw, scores, seen, keep;
-  internal::TableReads reads;
+  TableReads reads;
 
   Plain(const Attrs& attrs, std::span<const Tensor> in, bool derivative) : at(attrs) {
     wide = wide_of(in[0].dtype());
@@ -41,18 +36,18 @@ struct Plain {
     sq = in[0].size(2);
     group = hq / hkv;
     std::vector<Tensor> kv{in[1], in[2]};
-    if (at.pages >= 0) kv = internal::gathered_pages(in[static_cast<size_t>(at.pages)], in[1], in[2]);
+    if (at.pages >= 0) kv = gathered_pages(in[static_cast<size_t>(at.pages)], in[1], in[2]);
     skv = kv[0].size(2);
     q = cast(in[0], wide);
     k = heads(cast(kv[0], wide));
     v = heads(cast(kv[1], wide));
     raw = matmul(q, transpose(k, -1, -2)) * attrs.f("scale");
     const std::vector<Tensor> where_at = positions();
-    std::vector<internal::IndexRead> indices;
+    std::vector<IndexRead> indices;
     scores = raw;
     if (derivative) {
       EnableGrad record;
-      scores = raw = internal::own_tape(raw);
+      scores = raw = own_tape(raw);
       reads.fixed = at.fixed_tables;
       if (const Graph* mod = graph_of(attrs, "score")) scores = modified(*mod, in, where_at, &reads, nullptr);
     } else if (const Graph* mod = graph_of(attrs, "score")) {
@@ -61,13 +56,13 @@ struct Plain {
     if (const Graph* mask = graph_of(attrs, "mask")) {
       std::vector<Tensor> args = where_at;
       for (int i = 0; i < at.mask_tables; ++i) args.push_back(in[static_cast<size_t>(at.mask_first + i)]);
-      std::vector<internal::IndexRead> of_mask;
-      seen = broadcast_to(internal::map_mod(*mask, 4, args, nullptr, &of_mask), scores.shape());
-      if (!raw.is_traced()) internal::check_reads("mask_mod", *mask, of_mask, scores.shape(), Tensor());
+      std::vector<IndexRead> of_mask;
+      seen = broadcast_to(map_mod(*mask, 4, args, nullptr, &of_mask), scores.shape());
+      if (!raw.is_traced()) check_reads("mask_mod", *mask, of_mask, scores.shape(), Tensor());
     }
     // While capturing, the values are unknown: such a score stays NaN.
     if (!raw.is_traced() && !indices.empty())
-      internal::check_reads("score_mod", *graph_of(attrs, "score"), indices, scores.shape(), seen);
+      check_reads("score_mod", *graph_of(attrs, "score"), indices, scores.shape(), seen);
     if (at.dropout >= 0) {
       const Shape whole = at.places >= 0 ? attrs.ints("dropout_extents") : raw.shape();
       Tensor bits =
@@ -102,11 +97,11 @@ struct Plain {
             reshape(arange(sq, i64), {1, 1, sq, 1}), reshape(arange(skv, i64), {1, 1, 1, skv})};
   }
   Tensor modified(const Graph& mod, std::span<const Tensor> in, const std::vector<Tensor>& where_at,
-                  internal::TableReads* table_reads, std::vector<internal::IndexRead>* indices) const {
+                  TableReads* table_reads, std::vector<IndexRead>* indices) const {
     std::vector<Tensor> args{raw};
     args.insert(args.end(), where_at.begin(), where_at.end());
     for (int i = 0; i < at.score_tables; ++i) args.push_back(in[static_cast<size_t>(at.score_first + i)]);
-    return broadcast_to(internal::map_mod(mod, 5, args, table_reads, indices), raw.shape());
+    return broadcast_to(map_mod(mod, 5, args, table_reads, indices), raw.shape());
   }
 };
 
@@ -165,7 +160,7 @@ std::vector<Tensor> internal::plain_attention_backward(const Attrs& attrs, std::
   std::vector<Tensor> tables;
   if (graph_of(attrs, "score")) {
     std::vector<Tensor> wrt{p.raw};
-    for (const internal::TableRead& r : p.reads.all) wrt.push_back(r.value);
+    for (const TableRead& r : p.reads.all) wrt.push_back(r.value);
     std::vector<Tensor> d(wrt.size());
     if (p.scores.requires_grad_enabled()) d = grad(p.scores, wrt, {.create_graph = grad_enabled(), .grad_output = ds});
     for (int i = 0; i < p.at.score_tables; ++i) {

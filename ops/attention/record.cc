@@ -10,14 +10,13 @@
 #include "ops/attention/score_reads.h"
 #include "ops/attention/score_tiles.h"
 #include "ops/core/core.h"
-#include "ops/core/dim_text.h"
+#include "ops/core/record_parts.h"
 #include "ops/kernels/attention.h"
 #include "ops/kernels/kernels.h"
 
 namespace weft {
 
-using internal::AttentionOperands;
-using internal::keys_of;
+using namespace internal;
 
 namespace {
 
@@ -27,12 +26,6 @@ constexpr int64_t kMaxGradientBytes = int64_t{256} << 20;
 
 bool is_backward(const OpDef& op) { return &op == &attention_backward_op; }
 
-DType wide_of(DType t) { return t == kFloat64 ? kFloat64 : kFloat32; }
-
-const Graph* graph_of(const Attrs& attrs, const char* key) {
-  return attrs.has(key) ? attrs.get<Ref<Graph>>(key).get() : nullptr;
-}
-
 // ---- types ----
 
 Types infer(const InferCall& c) {
@@ -41,8 +34,8 @@ Types infer(const InferCall& c) {
   WEFT_CHECK(static_cast<int>(c.in.size()) == at.count + extra, c.op.name, ": ", c.in.size(), " operands; need ",
              at.count + extra);
   const TensorType &q = c.in[0], &k = c.in[1], &v = c.in[2];
-  WEFT_CHECK(is_floating(q.dtype) && itemsize(q.dtype) > 1 && k.dtype == q.dtype && v.dtype == q.dtype, c.op.name,
-             ": q, k and v are ", q.dtype, ", ", k.dtype, " and ", v.dtype, "; need one of f32, bf16, f16, f64");
+  WEFT_CHECK(is_computed_float(q.dtype) && k.dtype == q.dtype && v.dtype == q.dtype, c.op.name, ": q, k and v are ",
+             q.dtype, ", ", k.dtype, " and ", v.dtype, "; need one of f32, bf16, f16, f64");
   WEFT_CHECK(q.shape.size() == 4 && k.shape.size() == 4 && v.shape.size() == 4, c.op.name, ": q ", q.shape, ", k ",
              k.shape, ", v ", v.shape, "; need [B, H, S, D] each");
   const bool paged = at.pages >= 0;
@@ -102,7 +95,7 @@ DimMap dims(const Attrs& attrs, std::span<const TensorType> in, std::span<const 
   auto whole = [](const TensorType& t, int i) {
     std::vector<std::string> words;
     for (int d = 0; d < t.shape.size(); ++d) words.push_back(str_cat("x", i, "d", d, "?"));
-    return internal::join_words(words);
+    return join_words(words);
   };
   for (int i = 3; i < at.count; ++i) from.push_back(whole(in[static_cast<size_t>(i)], i));
   if (static_cast<int>(in.size()) == at.count) {
@@ -141,17 +134,16 @@ class Call {
     }
     const bool masked = attrs.has("mask");
     if (masked && run) {
-      mask_ =
-          internal::mask_of_call(attrs.get<Ref<Graph>>("mask"),
-                                 in.subspan(static_cast<size_t>(at_.mask_first), static_cast<size_t>(at_.mask_tables)),
-                                 {in[0].shape[0], in[0].shape[1], in[0].shape[2], keys}, at_.blocks < 0);
+      mask_ = mask_of_call(attrs.get<Ref<Graph>>("mask"),
+                           in.subspan(static_cast<size_t>(at_.mask_first), static_cast<size_t>(at_.mask_tables)),
+                           {in[0].shape[0], in[0].shape[1], in[0].shape[2], keys}, at_.blocks < 0);
       if (at_.blocks < 0) a.blocks = &mask_->view;
     }
     // The size of the workspace does not depend on the mask.
     static constexpr kernels::MaskFill kNoFill{};
     if (masked) a.mask = run ? &mask_->fill : &kNoFill;
     if (at_.blocks >= 0) {
-      blocks_ = internal::block_mask_of(attrs, in[0].shape[2], keys, &in[static_cast<size_t>(at_.blocks)]);
+      blocks_ = block_mask_of(attrs, in[0].shape[2], keys, &in[static_cast<size_t>(at_.blocks)]);
       if (run) a.blocks = &blocks_;
     }
     scored_ = attrs.has("score");
@@ -159,8 +151,8 @@ class Call {
     if (scored_ && run) {
       const Shape& q = in[0].shape;
       const bool backward = in.size() > static_cast<size_t>(at_.count);
-      score_ = std::make_unique<internal::ScoreTiles>(attrs.get<Ref<Graph>>("score"), score_tables(),
-                                                      std::max({q[0], q[1], q[2], keys}), backward ? &at_ : nullptr);
+      score_ = std::make_unique<ScoreTiles>(attrs.get<Ref<Graph>>("score"), score_tables(),
+                                            std::max({q[0], q[1], q[2], keys}), backward ? &at_ : nullptr);
     }
     if (scored_) a.score = run ? &score_->hook() : &kNoHook;
     if (at_.dropout >= 0) {
@@ -185,11 +177,11 @@ class Call {
   /// Bytes of workspace before the kernel's own, in backward: private sums of the tables' gradients.
   int64_t sums_bytes() const {
     if (!scored_) return 0;
-    return (internal::ScoreTiles::gradient_bytes(at_, score_tables(), groups()) + 63) / 64 * 64;
+    return (ScoreTiles::gradient_bytes(at_, score_tables(), groups()) + 63) / 64 * 64;
   }
   /// Number of sets of sums; the tasks of a set run one after another. Depends on the shapes only.
   int64_t groups() const {
-    const int64_t one = std::max<int64_t>(1, internal::ScoreTiles::gradient_bytes(at_, score_tables(), 1));
+    const int64_t one = std::max<int64_t>(1, ScoreTiles::gradient_bytes(at_, score_tables(), 1));
     const int64_t tasks = std::max<int64_t>(1, kernels::attention_tasks(a));
     return std::min(tasks, std::max<int64_t>(2, kMaxGradientBytes / one));
   }
@@ -220,9 +212,9 @@ class Call {
  private:
   AttentionOperands at_;
   std::span<const StridedView> in_;
-  std::shared_ptr<const internal::CallMask> mask_;
+  std::shared_ptr<const CallMask> mask_;
   kernels::BlockMaskView blocks_;
-  std::unique_ptr<internal::ScoreTiles> score_;
+  std::unique_ptr<ScoreTiles> score_;
   bool scored_ = false;
 };
 
@@ -273,7 +265,7 @@ void run(const KernelCall& c) {
   } else {
     kernels::attention(call.a, c.out[0], c.out[1].as<float>(), c.out[2].as<float>(), workspace);
     if (const Graph* score = graph_of(c.attrs, "score"))
-      internal::check_score_reads(*score, call.score_tables(), call.a, c.out[1].as<float>());
+      check_score_reads(*score, call.score_tables(), call.a, c.out[1].as<float>());
   }
 }
 
@@ -319,19 +311,19 @@ Grads vjp(const VjpCall& c) {
   std::vector<Tensor> kv;
   Attrs attrs = at.pages >= 0 ? c.attrs.without("paged") : c.attrs;
   if (at.pages >= 0) {
-    kv = internal::gathered_pages(c.in[static_cast<size_t>(at.pages)], c.in[1], c.in[2]);
+    kv = gathered_pages(c.in[static_cast<size_t>(at.pages)], c.in[1], c.in[2]);
     in[1] = &kv[0], in[2] = &kv[1];
   }
-  Tensor out = c.out[0], dout = c.grad[0].defined() ? c.grad[0] : internal::full_of(c.out[0].type(), 0);
+  Tensor out = c.out[0], dout = c.grad[0].defined() ? c.grad[0] : full_of(c.out[0].type(), 0);
   if (attrs.b("wide", false)) {
     attrs = attrs.without("wide");
     out = cast(out, c.in[0].dtype()), dout = cast(dout, c.in[0].dtype());
   }
-  const Tensor dlse = c.grad[1].defined() ? c.grad[1] : internal::full_of(c.out[1].type(), 0);
+  const Tensor dlse = c.grad[1].defined() ? c.grad[1] : full_of(c.out[1].type(), 0);
   int64_t fixed = 0;
   for (int i = 0; i < at.score_tables; ++i)
-    if (const int k = at.score_first + i; internal::has_gradient(c.in[static_cast<size_t>(k)].dtype()) && !c.needs(k))
-      fixed = internal::with_table(fixed, i);
+    if (const int k = at.score_first + i; has_gradient(c.in[static_cast<size_t>(k)].dtype()) && !c.needs(k))
+      fixed = with_table(fixed, i);
   if (fixed) attrs = attrs.with("fixed_tables", fixed);
   for (const Tensor* t : std::initializer_list<const Tensor*>{&out, &c.out[1], &dout, &dlse}) in.push_back(t);
   std::vector<Tensor> back = dispatch_multi(attention_backward_op, TensorPtrs(in), attrs);
@@ -356,13 +348,13 @@ Grads vjp_backward(const VjpCall& c) {
   for (size_t i = 0; i < c.in.size(); ++i) {
     Tensor t = c.in[i];
     if (is_floating(t.dtype()) && c.needs(static_cast<int>(i))) {
-      t = internal::own_tape(t);
+      t = own_tape(t);
       wrt.push_back(t);
       which.push_back(i);
     }
     in.push_back(t);
   }
-  const std::vector<Tensor> out = internal::plain_attention_backward(c.attrs, in);
+  const std::vector<Tensor> out = plain_attention_backward(c.attrs, in);
   Grads g(c.in.size());
   for (size_t o = 0; o < out.size(); ++o) {
     if (!c.grad[o].defined()) continue;
@@ -398,9 +390,7 @@ AttentionOperands::AttentionOperands(const Attrs& attrs) {
   fixed_tables = attrs.i("fixed_tables", 0);
 }
 
-bool AttentionOperands::learned(int i, DType t) const {
-  return internal::has_gradient(t) && !internal::in_tables(fixed_tables, i);
-}
+bool AttentionOperands::learned(int i, DType t) const { return has_gradient(t) && !in_tables(fixed_tables, i); }
 
 const OpDef attention_op = {
     .name = "attention",
@@ -411,12 +401,12 @@ const OpDef attention_op = {
     .infer = infer,
     .vjp = vjp,
     .dims = dims,
-    .cost = internal::attention_cost,
+    .cost = attention_cost,
     .kernel = run,
     .workspace = workspace,
-    .decompose = internal::plain_attention,
+    .decompose = plain_attention,
     .vjp_reads_out = 3,
-    .done = internal::attention_done,
+    .done = attention_done,
 };
 const OpDef attention_backward_op = {
     .name = "attention_backward",
@@ -427,12 +417,12 @@ const OpDef attention_backward_op = {
     .infer = infer,
     .vjp = vjp_backward,
     .dims = dims,
-    .cost = internal::attention_cost,
+    .cost = attention_cost,
     .kernel = run,
     .workspace = workspace,
-    .decompose = internal::plain_attention_backward,
+    .decompose = plain_attention_backward,
     .vjp_reads_out = 0,
-    .done = internal::attention_done,
+    .done = attention_done,
 };
 
 std::span<const OpDef* const> attention_ops() {

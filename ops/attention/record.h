@@ -46,6 +46,11 @@ struct AttentionOperands {
   bool learned(int i, DType t) const;
 };
 
+/// The graph in this attribute; null if absent.
+inline const Graph* graph_of(const Attrs& attrs, const char* key) {
+  return attrs.has(key) ? attrs.get<Ref<Graph>>(key).get() : nullptr;
+}
+
 /// k and v [P, H, page_size, ...] as [B, H, n page_size, ...], for a table [B, n]; page numbers outside [0, P) select
 /// arbitrary pages.
 std::vector<Tensor> gathered_pages(const Tensor& pages, const Tensor& k, const Tensor& v);

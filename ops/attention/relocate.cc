@@ -183,9 +183,7 @@ class Relocation {
 std::vector<Tensor> call(const OpDef& op, LocalAttention node, const ShardOptions& options) {
   if (options.wide) node.attrs = node.attrs.with("wide", true);
   if (node.operands[0].dtype() == kFloat64) return op.decompose(node.attrs, node.operands);
-  std::vector<const Tensor*> in;
-  for (const Tensor& t : node.operands) in.push_back(&t);
-  return dispatch_multi(op, in, node.attrs);
+  return dispatch_multi(op, internal::pointers(node.operands), node.attrs);
 }
 
 }  // namespace

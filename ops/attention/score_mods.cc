@@ -15,6 +15,9 @@ void check_table(const char* op, const char* name, const Tensor& t, int least, i
              t.defined() ? str_cat(t.type()) : "undefined", "; need floating-point values ", shapes);
 }
 
+// The slope of a score's head, from a table [H] or [B, H].
+Tensor slope_of(const Tensor& slopes, const Score& s) { return slopes.dim() == 2 ? slopes[s.b][s.h] : slopes[s.h]; }
+
 }  // namespace
 
 Tensor alibi_slopes(int64_t heads, Loc loc) {
@@ -39,19 +42,13 @@ ScoreMod alibi(int64_t heads, Loc loc) {
 ScoreMod alibi(const Tensor& slopes, Loc loc) {
   LineScope here(loc);
   check_table("attention::alibi", "slopes", slopes, 1, 2, "[H] or [B, H]");
-  return [slopes](const Score& s) {
-    const Tensor slope = slopes.dim() == 2 ? slopes[s.b][s.h] : slopes[s.h];
-    return s.value + slope * (s.kv - s.q);
-  };
+  return [slopes](const Score& s) { return s.value + slope_of(slopes, s) * (s.kv - s.q); };
 }
 
 ScoreMod alibi_symmetric(const Tensor& slopes, Loc loc) {
   LineScope here(loc);
   check_table("attention::alibi_symmetric", "slopes", slopes, 1, 2, "[H] or [B, H]");
-  return [slopes](const Score& s) {
-    const Tensor slope = slopes.dim() == 2 ? slopes[s.b][s.h] : slopes[s.h];
-    return s.value - slope * abs(s.q - s.kv);
-  };
+  return [slopes](const Score& s) { return s.value - slope_of(slopes, s) * abs(s.q - s.kv); };
 }
 
 ScoreMod softcap(double cap, Loc loc) {

@@ -57,19 +57,14 @@ class PartOfBatch {
  private:
   std::vector<Tensor> run(const Graph& body, std::span<const Tensor> args, const Tensor& part) {
     internal::BodyValues values(body);
-    for (size_t i = 0; i < args.size(); ++i) values.set(body.inputs[i], args[i]);
-    for (int32_t id = 0; id < body.size(); ++id) {
-      if (is_argument(body.node(id))) continue;
+    return values.run_all(args, [&](int32_t id) {
       values.run(id, [&](const Node& n, TensorPtrs in) {
         std::vector<Tensor> all;
         for (const Tensor* t : in) all.push_back(*t);
         Replaced other = (*this)(body, id, all, part);
         return other ? std::move(*other) : dispatch_multi(*n.op, in, n.attrs);
       });
-    }
-    std::vector<Tensor> out;
-    for (Value v : body.outputs) out.push_back(values(v));
-    return out;
+    });
   }
 
   static Replaced with_own_seed(const Node& n, std::span<const Tensor> in, int seed, const Tensor& part) {
@@ -177,10 +172,7 @@ std::vector<Tensor> decompose_accumulate(const Attrs& attrs, std::span<const Ten
 }
 
 Cost cost_accumulate(const Attrs& attrs, std::span<const TensorType> in, std::span<const TensorType>) {
-  const Graph& body = *attrs.get<Ref<Graph>>("body");
-  Cost total;
-  for (int32_t id = 0; id < body.size(); ++id)
-    if (const Node& n = body.node(id); !is_argument(n) && !n.op->view) total += op_cost(body, n);
+  Cost total = internal::body_cost(*attrs.get<Ref<Graph>>("body"));
   const auto parts = static_cast<double>(in[0].shape[0]);
   total.flops *= parts, total.bytes *= parts, total.written *= parts, total.products *= parts;
   return total;
@@ -243,8 +235,7 @@ std::vector<Tensor> internal::run_accumulate(int64_t n, const TensorFn& fn, cons
       },
       types);
   // A compiled step has one node, whose body gets the passes that precede differentiation.
-  SmallVec<const Tensor*, 8> in = pointers(stacked);
-  for (const Tensor& t : body.lifted) in.push_back(&t);
+  const SmallVec<const Tensor*, 8> in = pointers(stacked, body.lifted);
   const Capture* const capture = thread_state.capture;
   recorded = recorded && should_record(loop_op, in);
   if (!recorded && capture && capture->kind() == Capture::kStep && !capture->parent()) {

@@ -7,10 +7,7 @@
 
 namespace weft {
 
-using internal::floating_of;
-using internal::LineScope;
-using internal::tensor_of;
-using internal::widened;
+using namespace internal;
 
 namespace {
 
@@ -24,8 +21,7 @@ Tensor log1p_exp(const Tensor& x, double linear) { return where(x > linear, x, l
 // f(x) in f32 or f64, in x's dtype.
 template <class F>
 Tensor activated(const Arg& x, const char* op, const F& f) {
-  LineScope line(x.line());
-  const Tensor& t = floating_of(x, op);
+  const FloatingOperand t(x, op);
   return f(widened(t)).to(t.dtype());
 }
 
@@ -34,52 +30,40 @@ Tensor limited(const Tensor& x, double lo, double hi) { return where(le(x, lo), 
 
 }  // namespace
 
-Tensor gelu(const Arg& x, std::string_view approximate) {
-  LineScope line(x.line());
-  const Tensor& t = floating_of(x, "gelu");
-  WEFT_CHECK(approximate == "none" || approximate == "tanh", "gelu: approximate is '", approximate,
-             "'; need \"none\" or \"tanh\"");
-  const Tensor v = widened(t);
-  if (approximate == "none") return (v * 0.5 * (erf(v * (1 / std::numbers::sqrt2)) + 1.0)).to(t.dtype());
-  // (1 + tanh(u)) / 2 = sigmoid(2u): fewer ops, fewer values kept for the gradient, and no cancellation for x << 0.
-  constexpr double kScale = 2 * std::numbers::sqrt2 * std::numbers::inv_sqrtpi;
-  return (v * sigmoid(v * (square(v) * (kScale * 0.044715) + kScale))).to(t.dtype());
+Tensor gelu(const Arg& arg, std::string_view approximate) {
+  return activated(arg, "gelu", [=](const Tensor& x) {
+    WEFT_CHECK(approximate == "none" || approximate == "tanh", "gelu: approximate is '", approximate,
+               "'; need \"none\" or \"tanh\"");
+    if (approximate == "none") return x * 0.5 * (erf(x * (1 / std::numbers::sqrt2)) + 1.0);
+    // (1 + tanh(u)) / 2 = sigmoid(2u): fewer ops, fewer values kept for the gradient, and no cancellation for x << 0.
+    constexpr double kScale = 2 * std::numbers::sqrt2 * std::numbers::inv_sqrtpi;
+    return x * sigmoid(x * (square(x) * (kScale * 0.044715) + kScale));
+  });
 }
 
-Tensor silu(const Arg& x) {
-  LineScope line(x.line());
-  const Tensor& t = floating_of(x, "silu");
-  const Tensor v = widened(t);
-  return (v * sigmoid(v)).to(t.dtype());
+Tensor silu(const Arg& arg) {
+  return activated(arg, "silu", [](const Tensor& x) { return x * sigmoid(x); });
 }
 
-Tensor softplus(const Arg& x, double beta, double threshold) {
-  LineScope line(x.line());
-  const Tensor& t = floating_of(x, "softplus");
-  WEFT_CHECK(beta > 0, "softplus: beta is ", beta, "; need a positive number");
-  const Tensor v = widened(t);
-  const Tensor y = beta == 1 ? log1p_exp(v, threshold) : log1p_exp(v * beta, threshold) / beta;
-  return y.to(t.dtype());
+Tensor softplus(const Arg& arg, double beta, double threshold) {
+  return activated(arg, "softplus", [=](const Tensor& x) {
+    WEFT_CHECK(beta > 0, "softplus: beta is ", beta, "; need a positive number");
+    return beta == 1 ? log1p_exp(x, threshold) : log1p_exp(x * beta, threshold) / beta;
+  });
 }
 
-Tensor logsigmoid(const Arg& x) {
-  LineScope line(x.line());
-  const Tensor& t = floating_of(x, "logsigmoid");
+Tensor logsigmoid(const Arg& arg) {
   // e^80 is finite in f32, and log(1 + e^-80) is negligible against 80 even in f64.
-  return (-log1p_exp(-widened(t), 80)).to(t.dtype());
+  return activated(arg, "logsigmoid", [](const Tensor& x) { return -log1p_exp(-x, 80); });
 }
 
 Tensor leaky_relu(const Arg& x, double negative_slope) {
-  LineScope line(x.line());
-  const Tensor& t = floating_of(x, "leaky_relu");
+  const FloatingOperand t(x, "leaky_relu");
   return where(t > 0.0, t, t * negative_slope);
 }
 
-Tensor elu(const Arg& x, double alpha) {
-  LineScope line(x.line());
-  const Tensor& t = floating_of(x, "elu");
-  const Tensor v = widened(t);
-  return where(v > 0.0, v, expm1(up_to(v, 0)) * alpha).to(t.dtype());
+Tensor elu(const Arg& arg, double alpha) {
+  return activated(arg, "elu", [=](const Tensor& x) { return where(x > 0.0, x, expm1(up_to(x, 0)) * alpha); });
 }
 
 Tensor selu(const Arg& arg) {
@@ -145,8 +129,7 @@ Tensor tanhshrink(const Arg& arg) {
 }
 
 Tensor hardshrink(const Arg& x, double lambd) {
-  LineScope line(x.line());
-  const Tensor& t = floating_of(x, "hardshrink");
+  const FloatingOperand t(x, "hardshrink");
   return where(le(abs(t), lambd), 0.0, t);
 }
 
@@ -158,8 +141,7 @@ Tensor softshrink(const Arg& arg, double lambd) {
 }
 
 Tensor threshold(const Arg& x, double threshold, double value) {
-  LineScope line(x.line());
-  const Tensor& t = tensor_of(x, "threshold");
+  const FirstOperand t(x, "threshold");
   return where(le(t, threshold), full({}, value, {.dtype = t.dtype(), .device = t.device()}), t);
 }
 

@@ -10,14 +10,14 @@
 
 namespace weft {
 
+using internal::FirstOperand;
 using internal::LineScope;
 using internal::tensor_of;
 
 namespace {
 
 Tensor at_least(const Arg& arg, int dims, const char* op) {
-  LineScope here(arg.line());
-  const Tensor& x = tensor_of(arg, op);
+  const FirstOperand x(arg, op);
   Shape to = x.shape();
   if (dims >= 1 && to.size() == 0) to = {1};
   if (dims >= 2 && to.size() == 1) to = {1, to[0]};
@@ -100,15 +100,13 @@ Tensor block_diag(const std::vector<Tensor>& xs, std::source_location loc) {
 }
 
 Tensor repeat(const Arg& arg, const Shape& times) {
-  LineScope here(arg.line());
-  const Tensor& x = tensor_of(arg, "repeat");
+  const FirstOperand x(arg, "repeat");
   WEFT_CHECK(times.size() >= x.dim(), "repeat: times ", times, " for ", x.shape(),
              "; need a number for each dim, or tile()");
   return repeated(x, times, "repeat");
 }
 Tensor tile(const Arg& arg, const Shape& times) {
-  LineScope here(arg.line());
-  const Tensor& x = tensor_of(arg, "tile");
+  const FirstOperand x(arg, "tile");
   Shape all = times;
   while (all.size() < x.dim()) all.insert(0, 1);
   return repeated(x, all, "tile");
@@ -118,8 +116,7 @@ Tensor swapaxes(const Arg& x, int64_t a, int64_t b) { return transpose(x, a, b);
 Tensor swapdims(const Arg& x, int64_t a, int64_t b) { return transpose(x, a, b); }
 
 Tensor moveaxis(const Arg& arg, const Shape& from, const Shape& to) {
-  LineScope here(arg.line());
-  const Tensor& x = tensor_of(arg, "moveaxis");
+  const FirstOperand x(arg, "moveaxis");
   WEFT_CHECK(from.size() == to.size(), "moveaxis: dims ", from, " and positions ", to, "; need equal numbers");
   Shape dims = Shape::filled(x.dim(), -1);
   std::vector<bool> moved(static_cast<size_t>(x.dim()));
@@ -142,8 +139,7 @@ Tensor moveaxis(const Arg& arg, const Shape& from, const Shape& to) {
 Tensor ravel(const Arg& x) { return flatten(x); }
 
 Tensor unflatten(const Arg& arg, int64_t dim, const Shape& sizes) {
-  LineScope here(arg.line());
-  const Tensor& x = tensor_of(arg, "unflatten");
+  const FirstOperand x(arg, "unflatten");
   WEFT_CHECK(x.dim() > 0, "unflatten: got a scalar; need a dim to split");
   const int d = normalize_dim(dim, x.dim(), "unflatten");
   const int64_t n = x.shape()[d];
@@ -172,21 +168,18 @@ Tensor unflatten(const Arg& arg, int64_t dim, const Shape& sizes) {
 }
 
 Tensor fliplr(const Arg& arg) {
-  LineScope here(arg.line());
-  const Tensor& x = tensor_of(arg, "fliplr");
+  const FirstOperand x(arg, "fliplr");
   WEFT_CHECK(x.dim() >= 2, "fliplr: got ", x.type(), "; need two dims or more");
   return flip(x, 1);
 }
 Tensor flipud(const Arg& arg) {
-  LineScope here(arg.line());
-  const Tensor& x = tensor_of(arg, "flipud");
+  const FirstOperand x(arg, "flipud");
   WEFT_CHECK(x.dim() >= 1, "flipud: got ", x.type(), "; need one dim or more");
   return flip(x, 0);
 }
 
 Tensor rot90(const Arg& arg, int64_t k, const Shape& dims) {
-  LineScope here(arg.line());
-  const Tensor& x = tensor_of(arg, "rot90");
+  const FirstOperand x(arg, "rot90");
   WEFT_CHECK(x.dim() >= 2 && dims.size() == 2, "rot90: dims ", dims, " of ", x.shape(), "; need two dims");
   const int a = normalize_dim(dims[0], x.dim(), "rot90"), b = normalize_dim(dims[1], x.dim(), "rot90");
   WEFT_CHECK(a != b, "rot90: dims ", dims, " of ", x.shape(), "; need two different dims");
@@ -240,8 +233,7 @@ Tensor pad(const Arg& arg, const std::vector<int64_t>& pads, std::string_view mo
 }
 
 Tensor narrow(const Arg& arg, int64_t dim, int64_t start, int64_t length) {
-  LineScope here(arg.line());
-  const Tensor& x = tensor_of(arg, "narrow");
+  const FirstOperand x(arg, "narrow");
   WEFT_CHECK(x.dim() > 0, "narrow: got a scalar; need a dim to cut");
   const int d = normalize_dim(dim, x.dim(), "narrow");
   const int64_t n = x.shape()[d], begin = start < 0 ? start + n : start;
@@ -251,8 +243,7 @@ Tensor narrow(const Arg& arg, int64_t dim, int64_t start, int64_t length) {
 }
 
 std::vector<Tensor> tensor_split(const Arg& arg, const std::vector<int64_t>& positions, int64_t dim) {
-  LineScope here(arg.line());
-  const Tensor& x = tensor_of(arg, "tensor_split");
+  const FirstOperand x(arg, "tensor_split");
   WEFT_CHECK(x.dim() > 0, "tensor_split: got a scalar; need a dim to cut");
   const int d = normalize_dim(dim, x.dim(), "tensor_split");
   const int64_t n = x.shape()[d];

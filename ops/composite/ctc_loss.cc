@@ -12,9 +12,7 @@
 
 namespace weft {
 
-using internal::floating_of;
-using internal::LineScope;
-using internal::tensor_of;
+using namespace internal;
 
 namespace {
 
@@ -25,8 +23,8 @@ Tensor lengths_of(const Tensor& t, int64_t count, int64_t most, const char* what
   WEFT_CHECK(is_integral(t.dtype()) && t.numel() == count && t.dim() <= 1, "ctc_loss: ", what,
              " of each sequence: got ", t.type(), "; need ", count, " integers");
   const Tensor range = arange(most + 1, {.dtype = kInt64, .device = t.device()});
-  return internal::look_up(index_select_op, range, 0, reshape(t, {count}).to(kInt64),
-                           weft::str_cat("ctc_loss: ", what, " is out of range"));
+  return look_up(index_select_op, range, 0, reshape(t, {count}).to(kInt64),
+                 weft::str_cat("ctc_loss: ", what, " is out of range"));
 }
 
 // The slices along dim 0. Their gradient is one stack, which is cheaper than a sum with a padded tensor for each slice.
@@ -48,7 +46,7 @@ Tensor in_rows(const Tensor& targets, const std::vector<int64_t>& lengths) {
   }
   WEFT_CHECK(total == targets.numel(), "ctc_loss: targets have shape ", targets.shape(), " and target lengths sum to ",
              total, "; need the sum, or targets [N, S]");
-  return internal::padded_rows(targets, lengths, most);
+  return padded_rows(targets, lengths, most);
 }
 
 // The losses [N] of log_probs [T, N, C], targets [N, S] and checked lengths [N].
@@ -62,7 +60,7 @@ Tensor losses(const Tensor& log_probs, const Tensor& targets, const Tensor& inpu
   const Tensor labels =
       cat({reshape(cat({blanks, unsqueeze(own, 2)}, 2), {batch, 2 * most}), full({batch, 1}, blank, integers)}, 1);
   const Tensor at_each_time = expand(unsqueeze(labels, 0), {log_probs.size(0), batch, states});
-  const Tensor scores = internal::look_up(gather_op, log_probs, 2, at_each_time, "ctc_loss: a target is not a class");
+  const Tensor scores = look_up(gather_op, log_probs, 2, at_each_time, "ctc_loss: a target is not a class");
   // A path may skip the blank between two different targets.
   const auto before = [&](const Tensor& x, int64_t n, double outside) {
     return slice(pad(x, {n, 0}, outside), 1, 0, states);
@@ -88,8 +86,8 @@ template <class F>
 Tensor loss_of(const Arg& log_probs, const Arg& targets, const Arg& input_lengths, const Arg& target_lengths,
                const CtcLossOptions& o, const F& read) {
   const char* op = "ctc_loss";
-  Tensor x = internal::widened(floating_of(log_probs, op)), t = tensor_of(targets, op);
-  internal::check_reduction(o.reduction, op);
+  Tensor x = widened(floating_of(log_probs, op)), t = tensor_of(targets, op);
+  check_reduction(o.reduction, op);
   const bool one = x.dim() == 2;
   WEFT_CHECK(x.dim() == 3 || one, op, ": log_probs are ", x.type(), "; need [time, batch, classes] or [time, classes]");
   WEFT_CHECK(is_integral(t.dtype()) && (t.dim() == 1 || t.dim() == 2), op, ": targets are ", t.type(),
@@ -108,7 +106,7 @@ Tensor loss_of(const Arg& log_probs, const Arg& targets, const Arg& input_length
   if (o.zero_infinity) loss = where(eq(loss, std::numeric_limits<double>::infinity()), 0.0, loss);
   if (o.reduction == "mean") loss = loss / clamp_min(lengths, 1).to(loss.dtype());
   if (one && o.reduction == "none") return squeeze(loss, 0);
-  return internal::reduced(loss, o.reduction);
+  return reduced(loss, o.reduction);
 }
 
 }  // namespace

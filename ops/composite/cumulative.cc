@@ -9,10 +9,7 @@
 
 namespace weft {
 
-using internal::floating_of;
-using internal::LineScope;
-using internal::tensor_of;
-using internal::widened;
+using namespace internal;
 
 namespace {
 
@@ -35,8 +32,7 @@ Tensor running(Tensor x, int d, double identity, const F& join) {
 // `wins(a, b)`: a later value b replaces the earlier a.
 template <class F>
 ValuesIndices running_best(const Arg& arg, int64_t dim, const char* op, const F& wins) {
-  LineScope line(arg.line());
-  const Tensor& x = tensor_of(arg, op);
+  FirstOperand x(arg, op);
   const int d = normalize_dim(dim, x.dim(), op);
   if (x.dim() == 0) return {x, zeros({}, {.dtype = kInt64, .device = x.device()})};
   Shape along = Shape::filled(x.dim(), 1);
@@ -58,8 +54,7 @@ ValuesIndices running_best(const Arg& arg, int64_t dim, const char* op, const F&
 }  // namespace
 
 Tensor cumprod(const Arg& arg, int64_t dim) {
-  LineScope line(arg.line());
-  const Tensor& x = tensor_of(arg, "cumprod");
+  const FirstOperand x(arg, "cumprod");
   const int d = normalize_dim(dim, x.dim(), "cumprod");
   const Tensor v = is_floating(x.dtype()) ? widened(x) : x.to(kInt64);
   if (x.dim() == 0) return v.to(is_floating(x.dtype()) ? x.dtype() : kInt64);
@@ -68,8 +63,7 @@ Tensor cumprod(const Arg& arg, int64_t dim) {
 }
 
 Tensor logcumsumexp(const Arg& arg, int64_t dim) {
-  LineScope line(arg.line());
-  const Tensor& x = floating_of(arg, "logcumsumexp");
+  const FloatingOperand x(arg, "logcumsumexp");
   const int d = normalize_dim(dim, x.dim(), "logcumsumexp");
   if (x.dim() == 0) return x;
   const double none = -std::numeric_limits<double>::infinity();

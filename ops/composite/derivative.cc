@@ -6,14 +6,10 @@
 
 namespace weft::internal {
 
-namespace {
-
 // custom_grad captures both functions on each call; a call that nobody differentiates skips this.
-bool recorded(std::initializer_list<const Tensor*> in) {
+static bool recorded(std::initializer_list<const Tensor*> in) {
   return thread_state.capture || should_record(custom_grad_op, {in.begin(), in.size()});
 }
-
-}  // namespace
 
 Tensor with_derivative(const Tensor& x, const std::function<Tensor(const Tensor&)>& fn,
                        const std::function<Tensor(const Tensor&, const Tensor&, const Tensor&)>& backward) {

@@ -8,11 +8,7 @@
 
 namespace weft {
 
-using internal::common;
-using internal::floating_of;
-using internal::LineScope;
-using internal::Pair;
-using internal::widened;
+using namespace internal;
 
 namespace {
 
@@ -45,14 +41,12 @@ DType result_of(const Arg& x, const Arg& y) { return promote(x.tensor().dtype(),
 }  // namespace
 
 Tensor norm(const Arg& x, double p, const Dims& dims, bool keepdim) {
-  LineScope line(x.line());
-  const Tensor& t = floating_of(x, "norm");
+  const FloatingOperand t(x, "norm");
   return norm_of(widened(t), p, dims, keepdim, "norm").to(t.dtype());
 }
 
 Tensor normalize(const Arg& x, double p, int64_t dim, double eps) {
-  LineScope line(x.line());
-  const Tensor& t = floating_of(x, "normalize");
+  const FloatingOperand t(x, "normalize");
   const int d = normalize_dim(dim, t.dim(), "normalize");
   const Tensor v = widened(t);
   return (v / clamp_min(norm_of(v, p, d, true, "normalize"), eps)).to(t.dtype());

@@ -5,8 +5,7 @@
 namespace weft {
 
 Tensor dropout(const Arg& x, double p, bool training) {
-  internal::LineScope line(x.line());
-  const Tensor& t = internal::floating_of(x, "dropout");
+  const internal::FloatingOperand t(x, "dropout");
   WEFT_CHECK(p >= 0 && p <= 1, "dropout: p is ", p, "; need a probability from 0 to 1");
   if (!training || p == 0) return t;
   if (p == 1) return t * 0.0;

@@ -14,9 +14,7 @@
 
 namespace weft {
 
-using internal::host_list;
-using internal::LineScope;
-using internal::tensor_of;
+using namespace internal;
 
 namespace {
 
@@ -40,7 +38,7 @@ Tensor triangle_indices(int64_t rows, int64_t columns, int64_t diagonal, bool lo
                         const char* op) {
   WEFT_CHECK(rows >= 0 && columns >= 0, op, ": ", rows, " rows and ", columns, " columns; need 0 or more");
   checked_numel({2, rows, columns}, op);
-  internal::check_fits(op, std::max<int64_t>({rows - 1, columns - 1, 0}), options.dtype);
+  check_fits(op, std::max<int64_t>({rows - 1, columns - 1, 0}), options.dtype);
   constexpr int64_t kMostRows = int64_t{1} << 31;  // each is visited
   WEFT_CHECK_AS(kResourceExhausted, rows <= kMostRows, op, ": ", rows, " rows; need at most ", kMostRows);
   const int64_t shift = std::clamp(diagonal, -rows, columns);  // beyond these all or nothing is kept
@@ -94,7 +92,7 @@ std::vector<Tensor> grid(const std::vector<Tensor>& xs, const char* op) {
 Tensor linspace(double start, double end, int64_t steps, const TensorOptions& options, std::source_location loc) {
   LineScope here(loc);
   if (std::isfinite(start) && std::isfinite(end))
-    for (double v : {start, end}) internal::check_fits("linspace", v, options.dtype);
+    for (double v : {start, end}) check_fits("linspace", v, options.dtype);
   return finished(spaced(start, end, steps, options.device, "linspace"), options);
 }
 
@@ -102,7 +100,7 @@ Tensor logspace(double start, double end, int64_t steps, double base, const Tens
                 std::source_location loc) {
   LineScope here(loc);
   if (std::isfinite(start) && std::isfinite(end))
-    for (double v : {start, end}) internal::check_fits("logspace", std::pow(base, v), options.dtype);
+    for (double v : {start, end}) check_fits("logspace", std::pow(base, v), options.dtype);
   return finished(pow(base, spaced(start, end, steps, options.device, "logspace")), options);
 }
 
@@ -136,8 +134,7 @@ Tensor cartesian_prod(const std::vector<Tensor>& xs, std::source_location loc) {
 }
 
 Tensor combinations(const Arg& arg, int64_t r, bool with_replacement) {
-  LineScope here(arg.line());
-  const Tensor& x = tensor_of(arg, "combinations");
+  const FirstOperand x(arg, "combinations");
   WEFT_CHECK(x.dim() == 1, "combinations: got ", x.type(), "; need one dim");
   WEFT_CHECK(r >= 0, "combinations: r is ", r, "; need 0 or more");
   const int64_t n = x.size(0);

@@ -10,8 +10,7 @@
 
 namespace weft {
 
-using internal::LineScope;
-using internal::tensor_of;
+using namespace internal;
 
 namespace internal {
 
@@ -38,9 +37,6 @@ Tensor source_for(const Tensor& x, const Arg& source, const char* op) {
 
 namespace {
 
-using internal::from_front;
-using internal::in_range;
-
 // x after positions, slices and None, and the tensors that index its dims (undefined: the dim stays).
 struct Parts {
   Tensor x;
@@ -63,7 +59,7 @@ void add_mask(Parts& p, const Tensor& mask, const char* op) {
   for (int k = 0; k < mask.dim(); ++k)
     WEFT_CHECK(mask.shape()[k] == p.x.shape()[d + k], op, ": a mask has shape ", mask.shape(), " for dims ", d, " to ",
                d + mask.dim() - 1, " of ", p.x.shape(), "; need equal extents");
-  internal::require_values(mask, op, "where(mask, x, 0), which keeps x's shape");
+  require_values(mask, op, "where(mask, x, 0), which keeps x's shape");
   const Tensor positions = nonzero(mask);
   for (int k = 0; k < mask.dim(); ++k) p.at.push_back(select(positions, 1, k));
 }
@@ -153,8 +149,8 @@ Tensor looked_up(const Parts& p, const char* op) {
     flat = flat.defined() ? flat * n + at : at;
   }
   const Tensor rows = reshape(permute(p.x, dims), merged);
-  return reshape(internal::look_up(index_select_op, rows, place, flatten(broadcast_to(flat, common)),
-                                   str_cat(op, ": an index is not a position")),
+  return reshape(look_up(index_select_op, rows, place, flatten(broadcast_to(flat, common)),
+                         str_cat(op, ": an index is not a position")),
                  result);
 }
 
@@ -171,9 +167,8 @@ Tensor index(const Arg& arg, const std::vector<TensorIndex>& at) {
 }
 
 Tensor index_put(const Arg& arg, const std::vector<TensorIndex>& at, const Arg& values, bool accumulate) {
-  LineScope here(arg.line());
-  const Tensor& x = tensor_of(arg, "index_put");
-  const Tensor v = internal::source_for(x, values, "index_put");
+  const FirstOperand x(arg, "index_put");
+  const Tensor v = source_for(x, values, "index_put");
   if (is_mask(at) && v.numel() == 1) {
     Tensor mask = at[0].tensor();
     Shape begin;

@@ -52,30 +52,10 @@ Tensor converted(const std::vector<From>& from, const Shape& shape) {
 // The host converts here instead of an op, so that the tensor has values in a captured function too.
 template <class From>
 Tensor stored(const std::vector<From>& from, const Shape& shape, DType dtype) {
-  switch (dtype) {
-    case kFloat32:
-      return converted<float>(from, shape);
-    case kFloat64:
-      return converted<double>(from, shape);
-    case kFloat16:
-      return converted<float16>(from, shape);
-    case kBFloat16:
-      return converted<bfloat16>(from, shape);
-    case kInt64:
-      return converted<int64_t>(from, shape);
-    case kInt32:
-      return converted<int32_t>(from, shape);
-    case kInt16:
-      return converted<int16_t>(from, shape);
-    case kInt8:
-      return converted<int8_t>(from, shape);
-    case kUInt8:
-      return converted<uint8_t>(from, shape);
-    case kBool:
-      return converted<bool>(from, shape);
-    default:
-      return cast(converted<float>(from, shape), dtype);
-  }
+  const auto as = [&]<class T>(T) { return converted<T>(from, shape); };
+  if (dtype == kBool) return as(bool{});
+  if (!is_floating(dtype)) return with_integer(dtype, as);
+  return itemsize(dtype) > 1 ? with_float(dtype, as) : cast(as(float{}), dtype);
 }
 
 Tensor made(const Literal& values, const LiteralOptions& options, const char* op) {

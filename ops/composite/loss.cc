@@ -11,13 +11,7 @@
 
 namespace weft {
 
-using internal::check_reduction;
-using internal::check_same;
-using internal::floating_of;
-using internal::LineScope;
-using internal::reduced;
-using internal::tensor_of;
-using internal::widened;
+using namespace internal;
 
 namespace {
 
@@ -39,10 +33,9 @@ struct Classes {
   void warn_once(const Tensor& targets, const char* op) const {
     static std::atomic<bool> said = false;
     if (said.exchange(true)) return;
-    internal::warn(weft::str_cat(
-        op, ": the classes of scores ", scores.type(), " with targets ", targets.type(),
-        " can be the last dim or dim 1; took the last one: give {.dim = -1} or {.dim = 1}",
-        internal::origin_text(internal::origin.line ? *internal::origin.line : SourceLine(), internal::origin_path())));
+    warn(weft::str_cat(op, ": the classes of scores ", scores.type(), " with targets ", targets.type(),
+                       " can be the last dim or dim 1; took the last one: give {.dim = -1} or {.dim = 1}",
+                       origin_text(origin.line ? *origin.line : SourceLine(), origin_path())));
   }
   /// Whether these targets fit scores with the classes in `dim`.
   static bool fits(const Shape& scores, const Tensor& targets, int dim) {
@@ -94,7 +87,7 @@ struct Targets {
   /// scores[..., class].
   Tensor pick(const Tensor& scores) const {
     const std::string what = weft::str_cat(op, ": a target is not a class");
-    return squeeze(internal::look_up(gather_op, scores, -1, unsqueeze(classes, -1), what), -1);
+    return squeeze(look_up(gather_op, scores, -1, unsqueeze(classes, -1), what), -1);
   }
   Tensor reduce(const Tensor& loss, std::string_view reduction) const {
     const Tensor kept = where(counts, loss, 0.0);
@@ -107,9 +100,8 @@ struct Targets {
 }  // namespace
 
 Tensor cross_entropy(const Arg& logits, const Arg& targets, const CrossEntropyOptions& options) {
-  LineScope line(logits.line());
   const char* op = "cross_entropy";
-  const Tensor& scores = floating_of(logits, op);
+  const FloatingOperand scores(logits, op);
   const Tensor& target = tensor_of(targets, op);
   check_reduction(options.reduction, op);
   const double s = options.label_smoothing;
@@ -146,9 +138,8 @@ Tensor cross_entropy(const Arg& logits, const Arg& targets, const CrossEntropyOp
 }
 
 Tensor nll_loss(const Arg& log_probs, const Arg& targets, const LossOptions& options) {
-  LineScope line(log_probs.line());
   const char* op = "nll_loss";
-  const Tensor& scores = floating_of(log_probs, op);
+  const FloatingOperand scores(log_probs, op);
   const Tensor& target = tensor_of(targets, op);
   check_reduction(options.reduction, op);
   const Classes classes(widened(scores), target, options.dim, op);
@@ -161,19 +152,14 @@ Tensor nll_loss(const Arg& log_probs, const Arg& targets, const LossOptions& opt
   return t.reduce(loss, options.reduction);
 }
 
-namespace {
-
 // A loss of the difference of x and target, in the dtype of the sum.
 template <class F>
-Tensor difference_loss(const Arg& x, const Arg& target, std::string_view reduction, const char* op, const F& loss) {
+static Tensor difference_loss(const Arg& x, const Arg& target, std::string_view reduction, const char* op,
+                              const F& loss) {
   LineScope line(x.line());
-  const Tensor &a = floating_of(x, op), &b = floating_of(target, op);
-  check_reduction(reduction, op);
-  check_same(a, b, op);
-  return reduced(loss(widened(a) - widened(b)), reduction);
+  const auto [v, t] = loss_operands(x, target, reduction, op);
+  return reduced(loss(v - t), reduction);
 }
-
-}  // namespace
 
 Tensor mse_loss(const Arg& x, const Arg& target, std::string_view reduction) {
   return difference_loss(x, target, reduction, "mse_loss", [](const Tensor& d) { return square(d); });
@@ -226,10 +212,7 @@ Tensor binary_cross_entropy_with_logits(const Arg& x, const Arg& target, std::st
 Tensor binary_cross_entropy_with_logits(const Arg& x, const Arg& target, const BinaryCrossEntropyOptions& o) {
   LineScope line(x.line());
   const char* op = "binary_cross_entropy_with_logits";
-  const Tensor &a = floating_of(x, op), &b = floating_of(target, op);
-  check_reduction(o.reduction, op);
-  check_same(a, b, op);
-  const Tensor v = widened(a), t = widened(b);
+  const auto [v, t] = loss_operands(x, target, o.reduction, op);
   if (!o.pos_weight.defined()) return weighted((1.0 - t) * v - logsigmoid(v), o, op);
   // -(w t log sigmoid(x) + (1 - t) (log sigmoid(x) - x)).
   const Tensor w = weight_for(v, o.pos_weight, "pos_weight", op);
@@ -244,11 +227,8 @@ Tensor binary_cross_entropy(const Arg& x, const Arg& target, std::string_view re
 Tensor binary_cross_entropy(const Arg& x, const Arg& target, const BinaryCrossEntropyOptions& o) {
   LineScope line(x.line());
   const char* op = "binary_cross_entropy";
-  const Tensor &a = floating_of(x, op), &b = floating_of(target, op);
-  check_reduction(o.reduction, op);
-  check_same(a, b, op);
+  const auto [v, t] = loss_operands(x, target, o.reduction, op);
   WEFT_CHECK(!o.pos_weight.defined(), op, ": got pos_weight; need binary_cross_entropy_with_logits for it");
-  const Tensor v = widened(a);
   // The derivative of the clamped logarithms is 0 or infinite where x is 0 or 1; PyTorch's is large and finite.
   const auto logs = [](const Tensor& p) { return std::pair(clamp_min(log(p), -100.0), clamp_min(log1p(-p), -100.0)); };
   const CustomGrad loss(
@@ -261,7 +241,7 @@ Tensor binary_cross_entropy(const Arg& x, const Arg& target, const BinaryCrossEn
         const auto [yes, no] = logs(p);
         return std::vector<Tensor>{g[0] * (p - t) / clamp_min((1.0 - p) * p, 1e-12), g[0] * (no - yes)};
       });
-  return weighted(loss(v, widened(b).to(v.dtype())), o, op);
+  return weighted(loss(v, t.to(v.dtype())), o, op);
 }
 
 }  // namespace weft

@@ -9,20 +9,13 @@
 
 namespace weft {
 
-using internal::check_reduction;
-using internal::check_same;
-using internal::floating_of;
-using internal::LineScope;
-using internal::reduced;
-using internal::widened;
+using namespace internal;
 
 Tensor kl_div(const Arg& x, const Arg& target, std::string_view reduction, bool log_target) {
   LineScope line(x.line());
-  const Tensor &a = floating_of(x, "kl_div"), &b = floating_of(target, "kl_div");
   const bool batch = reduction == "batchmean";
-  if (!batch) check_reduction(reduction, "kl_div");
-  check_same(a, b, "kl_div");
-  const Tensor v = widened(a), t = widened(b).to(v.dtype());
+  const auto [v, other] = loss_operands(x, target, batch ? "sum" : reduction, "kl_div");
+  const Tensor t = other.to(v.dtype());
   const Tensor loss = log_target ? exp(t) * (t - v) : t * (log(where(eq(t, 0.0), 1.0, t)) - v);
   if (!batch) return reduced(loss, reduction);
   return sum(loss) / (loss.dim() > 0 ? static_cast<double>(loss.size(0)) : 1.0);
@@ -31,11 +24,9 @@ Tensor kl_div(const Arg& x, const Arg& target, std::string_view reduction, bool 
 Tensor poisson_nll_loss(const Arg& x, const Arg& target, const PoissonNllOptions& o) {
   LineScope line(x.line());
   const char* op = "poisson_nll_loss";
-  const Tensor &a = floating_of(x, op), &b = floating_of(target, op);
-  check_reduction(o.reduction, op);
-  check_same(a, b, op);
+  const auto [v, other] = loss_operands(x, target, o.reduction, op);
   WEFT_CHECK(o.eps >= 0, op, ": eps is ", o.eps, "; need a number >= 0");
-  const Tensor v = widened(a), t = widened(b).to(v.dtype());
+  const Tensor t = other.to(v.dtype());
   Tensor loss = o.log_input ? exp(v) - t * v : v - t * log(v + o.eps);
   if (o.full) {
     const Tensor counts = gt(t, 1.0), n = where(counts, t, 1.0), log_n = log(n);
@@ -47,11 +38,9 @@ Tensor poisson_nll_loss(const Arg& x, const Arg& target, const PoissonNllOptions
 Tensor gaussian_nll_loss(const Arg& x, const Arg& target, const Arg& var, const GaussianNllOptions& o) {
   LineScope line(x.line());
   const char* op = "gaussian_nll_loss";
-  const Tensor &a = floating_of(x, op), &b = floating_of(target, op);
-  check_reduction(o.reduction, op);
-  check_same(a, b, op);
+  const auto [v, other] = loss_operands(x, target, o.reduction, op);
   WEFT_CHECK(o.eps > 0, op, ": eps is ", o.eps, "; need a number above 0");
-  const Tensor v = widened(a), t = widened(b).to(v.dtype());
+  const Tensor t = other.to(v.dtype());
   Tensor s = var.is_tensor() ? widened(floating_of(var, op)).to(v.dtype()) : full({}, var).to(v.dtype());
   Shape shared = v.shape();
   if (v.dim() > 0) shared.pop_back();

@@ -9,13 +9,7 @@
 
 namespace weft {
 
-using internal::check_reduction;
-using internal::check_same;
-using internal::floating_of;
-using internal::LineScope;
-using internal::reduced;
-using internal::tensor_of;
-using internal::widened;
+using namespace internal;
 
 namespace {
 
@@ -54,7 +48,7 @@ Tensor class_names(const Tensor& x) { return arange(x.shape().back(), {.dtype = 
 
 // scores[..., class], for classes of a smaller or equal number than scores.
 Tensor pick(const Tensor& scores, const Tensor& classes, const char* op) {
-  return internal::look_up(gather_op, scores, -1, classes, weft::str_cat(op, ": a target is not a class"));
+  return look_up(gather_op, scores, -1, classes, weft::str_cat(op, ": a target is not a class"));
 }
 
 }  // namespace

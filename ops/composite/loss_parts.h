@@ -1,6 +1,7 @@
 // Shared by losses: the checks of their operands, and how the loss of each element becomes the result.
 #pragma once
 #include <string_view>
+#include <utility>
 
 #include "ops/composite/precision.h"
 #include "ops/core/reduce.h"
@@ -22,6 +23,15 @@ inline void check_same(const Tensor& x, const Tensor& target, const char* op, co
                        const char* target_name = "target") {
   WEFT_CHECK(x.shape() == target.shape(), op, ": ", x_name, " has shape ", x.shape(), " and ", target_name, " ",
              target.shape(), "; need equal shapes");
+}
+
+/// The operands of a loss in the dtype in which it is computed; throws unless they are floats of equal shape.
+inline std::pair<Tensor, Tensor> loss_operands(const Arg& x, const Arg& target, std::string_view reduction,
+                                               const char* op) {
+  const Tensor &a = floating_of(x, op), &b = floating_of(target, op);
+  check_reduction(reduction, op);
+  check_same(a, b, op);
+  return {widened(a), widened(b)};
 }
 
 }  // namespace weft::internal

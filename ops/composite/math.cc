@@ -9,17 +9,7 @@
 
 namespace weft {
 
-using internal::common;
-using internal::floating_of;
-using internal::LineScope;
-using internal::of_real;
-using internal::of_reals;
-using internal::Pair;
-using internal::PairGrads;
-using internal::polynomial;
-using internal::tensor_of;
-using internal::widened;
-using internal::with_derivative;
+using namespace internal;
 
 namespace {
 
@@ -194,8 +184,7 @@ Tensor trunc(const Arg& x) {
 }
 
 Tensor frac(const Arg& x) {
-  LineScope line(x.line());
-  const Tensor& t = floating_of(x, "frac");
+  const FloatingOperand t(x, "frac");
   return t - trunc(t);
 }
 
@@ -262,8 +251,7 @@ double largest(DType t) {
 }  // namespace
 
 Tensor isinf(const Arg& x) {
-  LineScope line(x.line());
-  const Tensor& t = tensor_of(x, "isinf");
+  FirstOperand t(x, "isinf");
   return is_infinity(is_floating(t.dtype()) ? abs(t) : t, kInf);
 }
 Tensor isposinf(const Arg& x) {
@@ -276,8 +264,7 @@ Tensor isneginf(const Arg& x) {
 }
 
 Tensor nan_to_num(const Arg& x, double nan, std::optional<double> posinf, std::optional<double> neginf) {
-  LineScope line(x.line());
-  const Tensor& t = tensor_of(x, "nan_to_num");
+  const FirstOperand t(x, "nan_to_num");
   if (!is_floating(t.dtype())) return t;
   const double most = largest(t.dtype());
   const Tensor above = where(eq(t, kInf), posinf.value_or(most), t);
@@ -299,11 +286,9 @@ Tensor lerp(const Arg& start, const Arg& end, const Arg& weight) {
   return where(lt(abs(w), 0.5), near(w), far(w)).to(p.a.dtype());
 }
 
-namespace {
-
 // x + value f(a, b), with 16-bit floats in f32.
 template <class F>
-Tensor plus_scaled(const Arg& x, const Arg& a, const Arg& b, const Arg& value, const char* op, const F& f) {
+static Tensor plus_scaled(const Arg& x, const Arg& a, const Arg& b, const Arg& value, const char* op, const F& f) {
   LineScope line(x.line());
   const Tensor &tx = tensor_of(x, op), &ta = tensor_of(a, op), &tb = tensor_of(b, op);
   const Arg* args[] = {&x, &a, &b};
@@ -314,8 +299,6 @@ Tensor plus_scaled(const Arg& x, const Arg& a, const Arg& b, const Arg& value, c
   const Tensor scaled = once ? y : value.is_tensor() ? mul(y, value.tensor()) : mul(y, value);
   return (tx.to(wide) + scaled).to(dtype);
 }
-
-}  // namespace
 
 Tensor addcmul(const Arg& x, const Arg& a, const Arg& b, const Arg& value) {
   return plus_scaled(x, a, b, value, "addcmul", [](const Tensor& u, const Tensor& v) { return u * v; });

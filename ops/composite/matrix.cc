@@ -5,15 +5,12 @@
 
 #include "ops/composite/precision.h"
 #include "ops/core/dot.h"
+#include "ops/core/record_parts.h"
 #include "ops/core/reduce.h"
 
 namespace weft {
 
-using internal::common;
-using internal::LineScope;
-using internal::Pair;
-using internal::tensor_of;
-using internal::widened;
+using namespace internal;
 
 namespace {
 
@@ -35,16 +32,18 @@ struct Plane {
   }
 };
 
-void check_vectors(const Tensor& a, const Tensor& b, const char* op) {
+Tensor vector_product(const Arg& x, const Arg& y, const char* op) {
+  LineScope line(x.line());
+  const Tensor &a = tensor_of(x, op), &b = tensor_of(y, op);
   WEFT_CHECK(a.dim() == 1 && b.dim() == 1 && a.size(0) == b.size(0), op, ": got ", a.shape(), " and ", b.shape(),
              "; need two vectors of equal length");
+  return dot_general(a, b, {{}, {}, {0}, {0}});
 }
 
 }  // namespace
 
 Tensor diagonal(const Arg& arg, int64_t offset, int64_t dim1, int64_t dim2) {
-  LineScope line(arg.line());
-  const Tensor& x = tensor_of(arg, "diagonal");
+  const FirstOperand x(arg, "diagonal");
   WEFT_CHECK(x.dim() >= 2, "diagonal: got ", x.shape(), "; need two dims or more");
   const Plane plane(dim1, dim2, x.dim(), "diagonal");
   const Tensor m = permute(x, plane.last(x.dim()));
@@ -59,8 +58,7 @@ Tensor diagonal(const Arg& arg, int64_t offset, int64_t dim1, int64_t dim2) {
 }
 
 Tensor diag_embed(const Arg& arg, int64_t offset, int64_t dim1, int64_t dim2) {
-  LineScope line(arg.line());
-  const Tensor& x = tensor_of(arg, "diag_embed");
+  const FirstOperand x(arg, "diag_embed");
   WEFT_CHECK(x.dim() >= 1, "diag_embed: got a scalar; need a dim");
   const int rank = x.dim() + 1;
   const Plane plane(dim1, dim2, rank, "diag_embed");
@@ -70,39 +68,23 @@ Tensor diag_embed(const Arg& arg, int64_t offset, int64_t dim1, int64_t dim2) {
   // The element of row i is x[i]; for a negative offset, the element of column j is x[j].
   const Tensor m = where(on, unsqueeze(pad(x, {0, shift}), offset >= 0 ? -1 : -2),
                          full({}, 0, {.dtype = x.dtype(), .device = x.device()}));
-  const Shape order = plane.last(rank);
-  Shape back = order;
-  for (int i = 0; i < rank; ++i) back[static_cast<int>(order[i])] = i;
-  return permute(m, back);
+  return permute(m, inverse_order(plane.last(rank)));
 }
 
 Tensor diag(const Arg& arg, int64_t offset) {
-  LineScope line(arg.line());
-  const Tensor& x = tensor_of(arg, "diag");
+  const FirstOperand x(arg, "diag");
   WEFT_CHECK(x.dim() == 1 || x.dim() == 2, "diag: got ", x.shape(), "; need a vector or a matrix");
   return x.dim() == 1 ? diag_embed(x, offset) : diagonal(x, offset);
 }
 
 Tensor trace(const Arg& arg) {
-  LineScope line(arg.line());
-  const Tensor& x = tensor_of(arg, "trace");
+  const FirstOperand x(arg, "trace");
   WEFT_CHECK(x.dim() == 2, "trace: got ", x.shape(), "; need a matrix");
   return sum(diagonal(x));
 }
 
-Tensor dot(const Arg& x, const Arg& y) {
-  LineScope line(x.line());
-  const Tensor &a = tensor_of(x, "dot"), &b = tensor_of(y, "dot");
-  check_vectors(a, b, "dot");
-  return dot_general(a, b, {{}, {}, {0}, {0}});
-}
-
-Tensor vdot(const Arg& x, const Arg& y) {
-  LineScope line(x.line());
-  const Tensor &a = tensor_of(x, "vdot"), &b = tensor_of(y, "vdot");
-  check_vectors(a, b, "vdot");
-  return dot_general(a, b, {{}, {}, {0}, {0}});
-}
+Tensor dot(const Arg& x, const Arg& y) { return vector_product(x, y, "dot"); }
+Tensor vdot(const Arg& x, const Arg& y) { return vector_product(x, y, "vdot"); }
 
 Tensor inner(const Arg& x, const Arg& y) {
   LineScope line(x.line());
@@ -119,14 +101,10 @@ Tensor outer(const Arg& x, const Arg& y) {
   return unsqueeze(a, 1) * unsqueeze(b, 0);
 }
 
-namespace {
-
-void check_matrix_vector(const Tensor& a, const Tensor& v, const char* op) {
+static void check_matrix_vector(const Tensor& a, const Tensor& v, const char* op) {
   WEFT_CHECK(a.dim() == 2 && v.dim() == 1 && a.size(1) == v.size(0), op, ": got ", a.shape(), " x ", v.shape(),
              "; need a matrix [N, M] and a vector [M]");
 }
-
-}  // namespace
 
 Tensor mv(const Arg& x, const Arg& y) {
   LineScope line(x.line());
@@ -163,9 +141,7 @@ Tensor tensordot(const Arg& x, const Arg& y, const Shape& a_dims, const Shape& b
   return dot_general(a, b, dims);
 }
 
-namespace {
-
-Tensor cross_along(const Arg& x, const Arg& y, std::optional<int64_t> dim) {
+static Tensor cross_along(const Arg& x, const Arg& y, std::optional<int64_t> dim) {
   LineScope line(x.line());
   const Pair p = common(x, y, "cross");
   const Shape& shape = p.a.shape();
@@ -180,8 +156,6 @@ Tensor cross_along(const Arg& x, const Arg& y, std::optional<int64_t> dim) {
   const Tensor a = widened(p.a), b = widened(p.b);
   return (roll(a, -1, d) * roll(b, -2, d) - roll(a, -2, d) * roll(b, -1, d)).to(p.a.dtype());
 }
-
-}  // namespace
 
 Tensor cross(const Arg& a, const Arg& b) { return cross_along(a, b, {}); }
 Tensor cross(const Arg& a, const Arg& b, int64_t dim) { return cross_along(a, b, dim); }
@@ -203,11 +177,9 @@ Tensor kron(const Arg& x, const Arg& y) {
   return reshape(reshape(a, of_a) * reshape(b, of_b), shape);
 }
 
-namespace {
-
 // beta input + alpha a b.
-Tensor scaled_sum(const Arg& input, const Tensor& a, const Tensor& b, const Arg& beta, const Arg& alpha,
-                  const DotDims& dims, const char* op) {
+static Tensor scaled_sum(const Arg& input, const Tensor& a, const Tensor& b, const Arg& beta, const Arg& alpha,
+                         const DotDims& dims, const char* op) {
   const Tensor& t = tensor_of(input, op);
   const DType dtype = promote(t.dtype(), promote(a.dtype(), b.dtype()));
   for (const Arg* s : {&beta, &alpha}) {
@@ -222,8 +194,6 @@ Tensor scaled_sum(const Arg& input, const Tensor& a, const Tensor& b, const Arg&
   if (beta.number() == 0) return product.to(dtype);
   return (scaled(base.to(wide), beta) + product).to(dtype);
 }
-
-}  // namespace
 
 Tensor addmm(const Arg& input, const Arg& x, const Arg& y, const Arg& beta, const Arg& alpha) {
   LineScope line(input.line());

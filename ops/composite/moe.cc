@@ -14,11 +14,7 @@
 
 namespace weft {
 
-using internal::floating_of;
-using internal::in_range;
-using internal::LineScope;
-using internal::tensor_of;
-using internal::widened;
+using namespace internal;
 
 namespace {
 
@@ -195,8 +191,7 @@ Tensor router_z_loss(const Arg& logits) {
 }
 
 Tensor update_router_bias(const Arg& bias, const Arg& counts, double rate) {
-  LineScope line(bias.line());
-  const Tensor& b = floating_of(bias, "update_router_bias");
+  const FloatingOperand b(bias, "update_router_bias");
   const Tensor& c = tensor_of(counts, "update_router_bias");
   WEFT_CHECK(b.shape() == c.shape(), "update_router_bias: bias has shape ", b.shape(), " and counts ", c.shape(),
              "; need equal shapes");

@@ -13,8 +13,8 @@
 namespace weft {
 namespace {
 
+using internal::FirstOperand;
 using internal::LineScope;
-using internal::tensor_of;
 
 std::vector<int64_t> owned_experts(const ExpertParallel& o) {
   WEFT_CHECK(o.ranks >= 1 && o.num_experts >= 1 && o.factor >= 0, "exchange_experts: ", o.num_experts, " experts on ",
@@ -49,8 +49,7 @@ Tensor rows_between(const Tensor& x, const Tensor& send, const Tensor& recv, con
 }  // namespace
 
 ExpertExchange exchange_experts(const Arg& experts, const ExpertParallel& options) {
-  LineScope line(experts.line());
-  const Tensor& t = tensor_of(experts, "exchange_experts");
+  const FirstOperand t(experts, "exchange_experts");
   return exchange_order(expert_order(t, options.num_experts), options);
 }
 
@@ -87,14 +86,12 @@ ExpertExchange exchange_order(const ExpertOrder& order, const ExpertParallel& o)
 }
 
 Tensor rows_to_experts(const Arg& rows, const ExpertExchange& e) {
-  LineScope line(rows.line());
-  const Tensor& x = tensor_of(rows, "rows_to_experts");
+  const FirstOperand x(rows, "rows_to_experts");
   return dispatch_rows(rows_between(x, e.send_counts, e.recv_counts, e, e.rows), e.received);
 }
 
 Tensor rows_from_experts(const Arg& rows, const ExpertExchange& e) {
-  LineScope line(rows.line());
-  const Tensor& y = tensor_of(rows, "rows_from_experts");
+  const FirstOperand y(rows, "rows_from_experts");
   return rows_between(combine_rows(y, e.received), e.recv_counts, e.send_counts, e, e.sent.slots.numel());
 }
 

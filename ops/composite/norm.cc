@@ -8,10 +8,7 @@
 
 namespace weft {
 
-using internal::check_eps;
-using internal::floating_of;
-using internal::LineScope;
-using internal::widened;
+using namespace internal;
 
 void internal::check_eps(double eps, std::string_view op) {
   WEFT_CHECK(std::isfinite(eps) && eps >= 0, op, ": eps is ", eps, "; need a finite number >= 0");
@@ -55,8 +52,7 @@ double epsilon(DType t) {
 }  // namespace
 
 Tensor layer_norm(const Arg& x, const Shape& normalized_shape, const Arg& weight, const Arg& bias, double eps) {
-  LineScope line(x.line());
-  const Tensor& t = floating_of(x, "layer_norm");
+  const FloatingOperand t(x, "layer_norm");
   check_eps(eps, "layer_norm");
   const Shape dims = last_dims(t, normalized_shape, "layer_norm");
   const Tensor v = widened(t);
@@ -70,8 +66,7 @@ Tensor layer_norm(const Arg& x, const Shape& normalized_shape, const Arg& weight
 }
 
 Tensor rms_norm(const Arg& x, const Shape& normalized_shape, const Arg& weight, double eps) {
-  LineScope line(x.line());
-  const Tensor& t = floating_of(x, "rms_norm");
+  const FloatingOperand t(x, "rms_norm");
   check_eps(eps < 0 ? epsilon(t.dtype()) : eps, "rms_norm");
   const Shape dims = last_dims(t, normalized_shape, "rms_norm");
   const Tensor v = widened(t);
@@ -82,7 +77,7 @@ Tensor rms_norm(const Arg& x, const Shape& normalized_shape, const Arg& weight, 
 }
 
 Tensor rms_norm(const Arg& x, const Arg& weight, double eps) {
-  return rms_norm(x, internal::tensor_of(weight, "rms_norm").shape(), weight, eps);
+  return rms_norm(x, tensor_of(weight, "rms_norm").shape(), weight, eps);
 }
 
 namespace {
@@ -142,17 +137,14 @@ Tensor batch_norm(const Arg& x, const Arg& running_mean, const Arg& running_var,
   return scaled((v - m.mean) * rsqrt(m.var + eps), t, weight, bias, op);
 }
 
-namespace {
-
-Tensor norm_of_groups(const Tensor& t, int64_t groups, const Arg& weight, const Arg& bias, double eps, const char* op) {
+static Tensor norm_of_groups(const Tensor& t, int64_t groups, const Arg& weight, const Arg& bias, double eps,
+                             const char* op) {
   check_eps(eps, op);
   const Tensor v = widened(t);
   Shape split{t.size(0), groups, groups == 0 ? 0 : t.numel() / std::max<int64_t>(1, t.size(0) * groups)};
   const Tensor rows = reshape(v, split), centred = rows - mean(rows, 2, true);
   return scaled(reshape(centred * rsqrt(mean(square(centred), 2, true) + eps), t.shape()), t, weight, bias, op);
 }
-
-}  // namespace
 
 Tensor group_norm(const Arg& x, int64_t groups, const Arg& weight, const Arg& bias, double eps) {
   LineScope line(x.line());

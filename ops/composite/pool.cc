@@ -15,8 +15,8 @@
 
 namespace weft {
 
-using internal::floating_of;
-using internal::LineScope;
+using internal::FirstOperand;
+using internal::FloatingOperand;
 
 namespace {
 
@@ -192,16 +192,14 @@ namespace internal {
 
 Tensor max_pool_nd(const char* op, int spatial, const Arg& arg, const Sizes& kernel_size, const Sizes& stride,
                    const Sizes& padding, const Sizes& dilation, bool ceil_mode) {
-  LineScope line(arg.line());
-  const Tensor& x = floating_of(arg, op);
+  const FloatingOperand x(arg, op);
   const Pool p(op, spatial, x, kernel_size, stride, padding, dilation, ceil_mode);
   return window_max(p.padded(x, -std::numeric_limits<double>::infinity(), true), p.cuts());
 }
 
 Tensor avg_pool_nd(const char* op, int spatial, const Arg& arg, const Sizes& kernel_size, const Sizes& stride,
                    const Sizes& padding, bool ceil_mode, bool count_include_pad) {
-  LineScope line(arg.line());
-  const Tensor& x = floating_of(arg, op);
+  const FloatingOperand x(arg, op);
   const Pool p(op, spatial, x, kernel_size, stride, padding, 1, ceil_mode);
   const Tensor total = window_total(p.padded(widened(x), 0, true), p.cuts());
   bool beyond = false;
@@ -217,8 +215,7 @@ Tensor avg_pool_nd(const char* op, int spatial, const Arg& arg, const Sizes& ker
 }
 
 Tensor adaptive_pool_nd(const char* op, int spatial, const Arg& arg, const Sizes& output_size, bool max) {
-  LineScope line(arg.line());
-  const Tensor& x = floating_of(arg, op);
+  FloatingOperand x(arg, op);
   check_dims(op, x, spatial);
   const Shape out = output_size.of(spatial, op, "output_size");
   const int first = x.dim() - spatial;
@@ -316,8 +313,7 @@ struct Columns {
 
 Tensor unfold(const Arg& arg, const Sizes& kernel_size, const Sizes& dilation, const Sizes& padding,
               const Sizes& stride) {
-  LineScope line(arg.line());
-  const Tensor& x = internal::tensor_of(arg, "unfold");
+  const FirstOperand x(arg, "unfold");
   WEFT_CHECK(x.dim() == 4, "unfold: input is ", x.type(), "; need [N, C, H, W]");
   const Columns c("unfold", kernel_size, dilation, padding, stride);
   const Tensor padded = pad(x, {c.padding[1], c.padding[1], c.padding[0], c.padding[0]});
@@ -327,8 +323,7 @@ Tensor unfold(const Arg& arg, const Sizes& kernel_size, const Sizes& dilation, c
 
 Tensor fold(const Arg& arg, const Sizes& output_size, const Sizes& kernel_size, const Sizes& dilation,
             const Sizes& padding, const Sizes& stride) {
-  LineScope line(arg.line());
-  const Tensor& x = internal::tensor_of(arg, "fold");
+  const FirstOperand x(arg, "fold");
   const Columns c("fold", kernel_size, dilation, padding, stride);
   const Shape out = output_size.of(2, "fold", "output_size");
   Shape count;

@@ -16,6 +16,12 @@ inline const Tensor& floating_of(const Arg& x, const char* op) {
   return t;
 }
 
+/// The same for the first operand of a function, whose line nodes and errors get.
+class FloatingOperand : LineScope, public Tensor {
+ public:
+  FloatingOperand(const Arg& x, const char* op) : LineScope(x.line()), Tensor(floating_of(x, op)) {}
+};
+
 /// 16-bit floats as f32, others unchanged: the dtype in which norms, softmax, losses and routers compute.
 inline Tensor widened(const Tensor& t) { return t.dtype() == kBFloat16 || t.dtype() == kFloat16 ? t.to(kFloat32) : t; }
 
@@ -23,8 +29,7 @@ inline Tensor widened(const Tensor& t) { return t.dtype() == kBFloat16 || t.dtyp
 /// or f32 for integers and bool.
 template <class F>
 Tensor of_real(const Arg& x, const char* op, const F& f) {
-  LineScope line(x.line());
-  const Tensor& t = tensor_of(x, op);
+  const FirstOperand t(x, op);
   if (!is_floating(t.dtype())) return f(t.to(kFloat32));
   return f(widened(t)).to(t.dtype());
 }

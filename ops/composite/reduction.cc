@@ -7,12 +7,7 @@
 
 namespace weft {
 
-using internal::common;
-using internal::floating_of;
-using internal::LineScope;
-using internal::Pair;
-using internal::tensor_of;
-using internal::widened;
+using namespace internal;
 
 namespace {
 
@@ -25,8 +20,7 @@ const Tensor& some_of(const Arg& x, const char* op) {
 // The values at `index`, which find computes along a dim that it keeps; the gradient goes to them alone.
 template <class F>
 ValuesIndices picked(const Arg& x, int64_t dim, bool keepdim, const char* op, const F& find) {
-  LineScope line(x.line());
-  const Tensor& t = tensor_of(x, op);
+  const FirstOperand t(x, op);
   const int d = normalize_dim(dim, t.dim(), op);
   if (t.dim() == 0) return {t, zeros({}, {.dtype = kInt64, .device = t.device()})};
   WEFT_CHECK(t.shape()[d] > 0, op, ": dim ", d, " of ", t.shape(), " is empty; need one element or more");
@@ -63,8 +57,7 @@ MinMax aminmax(const Arg& x) {
   return {amin(t), amax(t)};
 }
 MinMax aminmax(const Arg& x, int64_t dim, bool keepdim) {
-  LineScope line(x.line());
-  const Tensor& t = tensor_of(x, "aminmax");
+  const FirstOperand t(x, "aminmax");
   const int d = normalize_dim(dim, t.dim(), "aminmax");
   WEFT_CHECK(t.dim() == 0 || t.shape()[d] > 0, "aminmax: dim ", d, " of ", t.shape(),
              " is empty; need one element or more");
@@ -77,27 +70,23 @@ Tensor count_nonzero(const Arg& x, const Dims& dims) {
 }
 
 Tensor nansum(const Arg& x, const Dims& dims, bool keepdim) {
-  LineScope line(x.line());
-  const Tensor& t = tensor_of(x, "nansum");
+  FirstOperand t(x, "nansum");
   return sum(is_floating(t.dtype()) ? where(isnan(t), 0.0, t) : t, dims, keepdim);
 }
 
 Tensor nanmean(const Arg& x, const Dims& dims, bool keepdim) {
-  LineScope line(x.line());
-  const Tensor& t = floating_of(x, "nanmean");
+  const FloatingOperand t(x, "nanmean");
   const Tensor v = widened(t), none = isnan(v);
   return (sum(where(none, 0.0, v), dims, keepdim) / sum(logical_not(none), dims, keepdim).to(v.dtype())).to(t.dtype());
 }
 
 StdMean std_mean(const Arg& x, const Dims& dims, double correction, bool keepdim) {
-  LineScope line(x.line());
-  const Tensor& t = floating_of(x, "std_mean");
+  const FloatingOperand t(x, "std_mean");
   return {weft::std(t, dims, correction, keepdim), mean(t, dims, keepdim)};
 }
 
 VarMean var_mean(const Arg& x, const Dims& dims, double correction, bool keepdim) {
-  LineScope line(x.line());
-  const Tensor& t = floating_of(x, "var_mean");
+  const FloatingOperand t(x, "var_mean");
   return {var(t, dims, correction, keepdim), mean(t, dims, keepdim)};
 }
 
@@ -113,14 +102,10 @@ Tensor isclose(const Arg& x, const Arg& y, double rtol, double atol, bool equal_
   return equal_nan ? close | (isnan(a) & isnan(b)) : close;
 }
 
-namespace {
-
-bool truth(const Tensor& t, const char* op, std::source_location loc) {
+static bool truth(const Tensor& t, const char* op, std::source_location loc) {
   require_concrete(t, op, loc);
   return t.item<bool>(loc);
 }
-
-}  // namespace
 
 bool allclose(const Arg& a, const Arg& b, double rtol, double atol, bool equal_nan, std::source_location loc) {
   LineScope line(loc);

@@ -11,10 +11,7 @@
 
 namespace weft {
 
-using internal::floating_of;
-using internal::host_list;
-using internal::LineScope;
-using internal::widened;
+using namespace internal;
 
 namespace {
 
@@ -62,8 +59,7 @@ Tensor linear(const Tensor& x, int dim, int64_t out, std::optional<double> facto
 }  // namespace
 
 Tensor interpolate(const Arg& arg, const InterpolateOptions& o) {
-  LineScope line(arg.line());
-  const Tensor& x = floating_of(arg, "interpolate");
+  FloatingOperand x(arg, "interpolate");
   const int spatial = x.dim() - 2;
   WEFT_CHECK(spatial >= 1 && spatial <= 3, "interpolate: x is ", x.type(), "; need [N, C, 1 to 3 spatial dims]");
   const bool exact = o.mode == "nearest-exact", is_nearest = exact || o.mode == "nearest", area = o.mode == "area";
@@ -99,7 +95,7 @@ Tensor interpolate(const Arg& arg, const InterpolateOptions& o) {
   Shape result = x.shape();
   for (int i = 0; i < spatial; ++i) result[i + 2] = size[i];
   checked_numel(result, "interpolate");
-  if (area) return internal::adaptive_pool_nd("interpolate", spatial, x, size, /*max=*/false);
+  if (area) return adaptive_pool_nd("interpolate", spatial, x, size, /*max=*/false);
   Tensor y = is_nearest ? x : widened(x);
   for (int i = 0; i < spatial; ++i) {
     const std::optional<double> f = factor[static_cast<size_t>(i)];

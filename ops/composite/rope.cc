@@ -5,13 +5,10 @@
 
 namespace weft {
 
-using internal::floating_of;
-using internal::LineScope;
-using internal::widened;
+using namespace internal;
 
 RopeTables rope_tables(const Arg& positions, int64_t dim, double theta) {
-  LineScope line(positions.line());
-  const Tensor& p = internal::tensor_of(positions, "rope_tables");
+  const FirstOperand p(positions, "rope_tables");
   WEFT_CHECK(dim > 0 && dim % 2 == 0, "rope_tables: dim is ", dim, "; need a positive even number");
   WEFT_CHECK(theta > 0, "rope_tables: theta is ", theta, "; need a positive number");
   const Tensor pair = arange(dim / 2, TensorOptions{.dtype = kFloat32, .device = p.device()});
@@ -21,8 +18,7 @@ RopeTables rope_tables(const Arg& positions, int64_t dim, double theta) {
 }
 
 Tensor apply_rope(const Arg& x, const RopeTables& tables, bool interleaved) {
-  LineScope line(x.line());
-  const Tensor& t = floating_of(x, "apply_rope");
+  const FloatingOperand t(x, "apply_rope");
   WEFT_CHECK(t.dim() >= 2 && t.size(-1) == 2 * tables.cos.size(-1), "apply_rope: x has shape ", t.shape(),
              " and tables ", tables.cos.shape(), "; need [..., S, D] and [..., S, D/2]");
   const Tensor v = widened(t);
@@ -44,8 +40,7 @@ Tensor apply_rope(const Arg& x, const RopeTables& tables, bool interleaved) {
 }
 
 Tensor rope(const Arg& x, const RopeOptions& options) {
-  LineScope line(x.line());
-  const Tensor& t = floating_of(x, "rope");
+  const FloatingOperand t(x, "rope");
   WEFT_CHECK(t.dim() >= 2, "rope: x has shape ", t.shape(), "; need [..., S, D]");
   const int64_t dim = t.size(-1), rotated = options.rotary_dim ? options.rotary_dim : dim;
   WEFT_CHECK(rotated > 0 && rotated <= dim && rotated % 2 == 0, "rope: ", rotated, " of ", dim,

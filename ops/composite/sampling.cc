@@ -9,17 +9,13 @@
 
 namespace weft {
 
-using internal::floating_of;
+using internal::FloatingOperand;
 using internal::LineScope;
 
-namespace {
-
 // Exponential numbers in f64 of at least 2^-54, because a divisor must not be 0.
-Tensor exponentials(const Shape& shape, Device device) {
+static Tensor exponentials(const Shape& shape, Device device) {
   return maximum(-log1p(-rand(shape, {.dtype = kFloat64, .device = device})), 0x1p-54);
 }
-
-}  // namespace
 
 // Keys of 53 random bits: equal keys, which would keep their order, are too rare to matter.
 Tensor randperm(int64_t n, const TensorOptions& options, std::source_location loc) {
@@ -43,8 +39,7 @@ Tensor exponential(const Shape& shape, double rate, const TensorOptions& options
 }
 
 Tensor multinomial(const Arg& weights, int64_t samples, bool replacement) {
-  LineScope here(weights.line());
-  const Tensor& w = floating_of(weights, "multinomial");
+  const FloatingOperand w(weights, "multinomial");
   WEFT_CHECK(w.dim() == 1 || w.dim() == 2, "multinomial: weights are ", w.type(), "; need one or two dims");
   const int64_t n = w.size(-1);
   WEFT_CHECK(n > 0, "multinomial: weights are ", w.type(), "; need one category or more");

@@ -10,12 +10,7 @@
 
 namespace weft {
 
-using internal::from_front;
-using internal::in_range;
-using internal::LineScope;
-using internal::source_for;
-using internal::tensor_of;
-using internal::widened;
+using namespace internal;
 
 namespace {
 
@@ -162,7 +157,7 @@ Tensor take(const Arg& arg, const Arg& index) {
   LineScope here(arg.line());
   const Tensor &x = tensor_of(arg, "take"), &i = tensor_of(index, "take");
   const Tensor at = flatten(from_front(i, x.numel(), "take"));
-  return reshape(internal::look_up(index_select_op, flatten(x), 0, at, "take: an index is not a position"), i.shape());
+  return reshape(look_up(index_select_op, flatten(x), 0, at, "take: an index is not a position"), i.shape());
 }
 
 Tensor put(const Arg& arg, const Arg& index, const Arg& source, bool accumulate) {

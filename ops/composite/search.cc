@@ -10,9 +10,7 @@
 
 namespace weft {
 
-using internal::LineScope;
-using internal::require_values;
-using internal::tensor_of;
+using namespace internal;
 
 namespace {
 
@@ -69,14 +67,12 @@ Runs runs_of(const Tensor& x) {
 }  // namespace
 
 Tensor searchsorted(const Arg& sorted, const Arg& values, const SearchOptions& options) {
-  LineScope here(sorted.line());
-  const Tensor& s = tensor_of(sorted, "searchsorted");
+  const FirstOperand s(sorted, "searchsorted");
   return search(s, value_of(values, s, "searchsorted"), options, "searchsorted");
 }
 
 Tensor bucketize(const Arg& x, const Arg& boundaries, const SearchOptions& options) {
-  LineScope here(boundaries.line());
-  const Tensor& s = tensor_of(boundaries, "bucketize");
+  const FirstOperand s(boundaries, "bucketize");
   WEFT_CHECK(s.dim() == 1, "bucketize: boundaries are ", s.type(), "; need one dim");
   return search(s, value_of(x, s, "bucketize"), options, "bucketize");
 }
@@ -94,8 +90,7 @@ Tensor isin(const Arg& x, const Arg& test, bool invert) {
 }
 
 Unique unique(const Arg& arg) {
-  LineScope here(arg.line());
-  const Tensor& x = tensor_of(arg, "unique");
+  const FirstOperand x(arg, "unique");
   require_values(x, "unique", "sort(x), which keeps the number of elements");
   const Sorted s = sort(flatten(x));
   const Runs runs = runs_of(s.values);
@@ -104,8 +99,7 @@ Unique unique(const Arg& arg) {
 }
 
 Unique unique_consecutive(const Arg& arg) {
-  LineScope here(arg.line());
-  const Tensor& x = tensor_of(arg, "unique_consecutive");
+  const FirstOperand x(arg, "unique_consecutive");
   require_values(x, "unique_consecutive", "a mask of the elements that differ from their neighbours");
   const Tensor flat = flatten(x);
   const Runs runs = runs_of(flat);
@@ -113,8 +107,7 @@ Unique unique_consecutive(const Arg& arg) {
 }
 
 Tensor bincount(const Arg& arg, const Tensor& weights, int64_t minlength) {
-  LineScope here(arg.line());
-  const Tensor& x = tensor_of(arg, "bincount");
+  const FirstOperand x(arg, "bincount");
   WEFT_CHECK(x.dim() == 1 && is_integral(x.dtype()), "bincount: got ", x.type(), "; need integers in one dim");
   WEFT_CHECK(minlength >= 0, "bincount: minlength is ", minlength, "; need 0 or more");
   require_values(x, "bincount", "histogram(x, bins)");

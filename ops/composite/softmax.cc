@@ -9,23 +9,16 @@
 
 namespace weft {
 
-using internal::floating_of;
-using internal::LineScope;
-using internal::widened;
-
-namespace {
+using namespace internal;
 
 // The shift does not change the result, so no gradient passes through it.
-Tensor row_max(const Tensor& x, int64_t dim) {
+static Tensor row_max(const Tensor& x, int64_t dim) {
   NoGrad guard;
   return amax(x, dim, true);
 }
 
-}  // namespace
-
 Tensor softmax(const Arg& x, int64_t dim) {
-  LineScope line(x.line());
-  const Tensor& t = floating_of(x, "softmax");
+  const FloatingOperand t(x, "softmax");
   const int64_t along = normalize_dim(dim, t.dim(), "softmax");
   if (t.numel() == 0) return t;
   if (t.dim() == 0) return reshape(softmax(reshape(t, {1}), 0), {});
@@ -34,8 +27,7 @@ Tensor softmax(const Arg& x, int64_t dim) {
 }
 
 Tensor log_softmax(const Arg& x, int64_t dim) {
-  LineScope line(x.line());
-  const Tensor& t = floating_of(x, "log_softmax");
+  const FloatingOperand t(x, "log_softmax");
   normalize_dim(dim, t.dim(), "log_softmax");
   if (t.numel() == 0) return t;
   const Tensor v = widened(t);
@@ -49,8 +41,7 @@ Tensor softmin(const Arg& x, int64_t dim) {
 }
 
 Tensor gumbel_softmax(const Arg& logits, double tau, bool hard, int64_t dim) {
-  LineScope line(logits.line());
-  const Tensor& t = floating_of(logits, "gumbel_softmax");
+  const FloatingOperand t(logits, "gumbel_softmax");
   WEFT_CHECK(tau > 0, "gumbel_softmax: tau is ", tau, "; need a positive number");
   const int64_t along = normalize_dim(dim, t.dim(), "gumbel_softmax");
   if (t.numel() == 0) return t;

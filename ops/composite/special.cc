@@ -10,11 +10,7 @@
 
 namespace weft {
 
-using internal::of_real;
-using internal::of_reals;
-using internal::PairGrads;
-using internal::polynomial;
-using internal::with_derivative;
+using namespace internal;
 
 namespace {
 
@@ -176,10 +172,8 @@ Tensor xlogy(const Arg& a, const Arg& b) {
   });
 }
 
-namespace {
-
 // max(a, b) + log(1 + e^(-scale |a - b|)) / scale.
-Tensor log_add(const Arg& x, const Arg& y, double scale, const char* op) {
+static Tensor log_add(const Arg& x, const Arg& y, double scale, const char* op) {
   return of_reals(x, y, op, [=](const Tensor& u, const Tensor& v) {
     // Equal infinities have difference 0.
     const auto difference = [](const Tensor& a, const Tensor& b) { return where(eq(a, b) & isinf(a), 0.0, a - b); };
@@ -194,8 +188,6 @@ Tensor log_add(const Arg& x, const Arg& y, double scale, const char* op) {
         });
   });
 }
-
-}  // namespace
 
 Tensor logaddexp(const Arg& a, const Arg& b) { return log_add(a, b, 1, "logaddexp"); }
 Tensor logaddexp2(const Arg& a, const Arg& b) { return log_add(a, b, std::numbers::ln2, "logaddexp2"); }

@@ -13,10 +13,7 @@
 
 namespace weft {
 
-using internal::floating_of;
-using internal::LineScope;
-using internal::tensor_of;
-using internal::widened;
+using namespace internal;
 
 namespace {
 
@@ -103,8 +100,7 @@ Tensor msort(const Arg& arg) {
 
 Tensor quantile(const Arg& arg, const Arg& q, std::optional<int64_t> dim, bool keepdim,
                 std::string_view interpolation) {
-  LineScope here(arg.line());
-  const Tensor& x = floating_of(arg, "quantile");
+  FloatingOperand x(arg, "quantile");
   const std::string_view how = interpolation;
   WEFT_CHECK(how == "linear" || how == "lower" || how == "higher" || how == "midpoint" || how == "nearest",
              "quantile: interpolation is '", how,
@@ -120,8 +116,8 @@ Tensor quantile(const Arg& arg, const Arg& q, std::optional<int64_t> dim, bool k
   // No position for a q outside [0, 1].
   const Tensor q_line = reshape(part, {-1}), inside = (q_line >= 0.0) & (q_line <= 1.0);
   auto element = [&](const Tensor& p) {  // [..., quantiles]
-    return internal::look_up(index_select_op, v, -1, where(inside, cast(p, kInt64), -1),
-                             "quantile: a q is not in [0, 1]; need numbers from 0 to 1");
+    return look_up(index_select_op, v, -1, where(inside, cast(p, kInt64), -1),
+                   "quantile: a q is not in [0, 1]; need numbers from 0 to 1");
   };
   Tensor y;
   if (how == "lower") {
@@ -148,8 +144,7 @@ Tensor quantile(const Arg& arg, const Arg& q, std::optional<int64_t> dim, bool k
 }
 
 Tensor histc(const Arg& arg, int64_t bins, double min, double max) {
-  LineScope here(arg.line());
-  const Tensor& x = floating_of(arg, "histc");
+  const FloatingOperand x(arg, "histc");
   WEFT_CHECK(bins > 0, "histc: ", bins, " bins; need 1 or more");
   checked_numel({saturating_add(bins, 1)}, "histc");
   WEFT_CHECK(std::isfinite(max - min) && min <= max, "histc: range ", min, " to ", max,
@@ -165,8 +160,8 @@ Tensor histc(const Arg& arg, int64_t bins, double min, double max) {
     // In a compiled function they are found when it runs: 1 is no position, otherwise 0 is added.
     if (low.is_traced()) {
       const Tensor bad = reshape(where(isfinite(high - low), 0, 1), {1});
-      const Tensor zero = internal::look_up(index_select_op, arange(1, {.dtype = kInt64, .device = x.device()}), 0, bad,
-                                            "histc: x has values that are not finite; need finite ones, or a range");
+      const Tensor zero = look_up(index_select_op, arange(1, {.dtype = kInt64, .device = x.device()}), 0, bad,
+                                  "histc: x has values that are not finite; need finite ones, or a range");
       low = low + cast(reshape(zero, {}), kFloat64);
     }
   }
@@ -179,8 +174,7 @@ Tensor histc(const Arg& arg, int64_t bins, double min, double max) {
 }
 
 Tensor cov(const Arg& arg, const CovOptions& options) {
-  LineScope here(arg.line());
-  const Tensor& given = floating_of(arg, "cov");
+  FloatingOperand given(arg, "cov");
   WEFT_CHECK(given.dim() <= 2, "cov: got ", given.type(), "; need [variables, observations]");
   const Tensor x = widened(given.dim() == 2 ? given : reshape(given, {1, given.numel()}));
   const int64_t n = x.size(1);
@@ -190,7 +184,7 @@ Tensor cov(const Arg& arg, const CovOptions& options) {
     WEFT_CHECK(part->shape() == Shape{n} && (part == &options.aweights || is_integral(part->dtype())),
                "cov: ", part == &options.aweights ? "aweights" : "fweights", " are ", part->type(), "; need ",
                part == &options.aweights ? "numbers" : "integers", " of shape [", n, "]");
-    if (n > 0 && !internal::thread_state.capture && part->device().type == DeviceType::kCpu) {
+    if (n > 0 && !thread_state.capture && part->device().type == DeviceType::kCpu) {
       NoGrad guard;
       const double least = amin(*part).item<double>();
       WEFT_CHECK(least >= 0, "cov: one of ", part == &options.aweights ? "aweights" : "fweights", " is ", least,
@@ -216,8 +210,7 @@ Tensor cov(const Arg& arg, const CovOptions& options) {
 }
 
 Tensor corrcoef(const Arg& arg) {
-  LineScope here(arg.line());
-  const Tensor& x = floating_of(arg, "corrcoef");
+  const FloatingOperand x(arg, "corrcoef");
   WEFT_CHECK(x.dim() <= 2, "corrcoef: got ", x.type(), "; need [variables, observations]");
   const Tensor c = cov(widened(x));
   if (x.dim() < 2) return cast(c / c, x.dtype());

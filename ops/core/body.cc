@@ -113,10 +113,11 @@ void check_gradients(const char* what, const Body& body, size_t own) {
 
 }  // namespace
 
-SmallVec<const Tensor*, 8> pointers(std::span<const Tensor> in) {
-  SmallVec<const Tensor*, 8> all;
-  for (const Tensor& t : in) all.push_back(&t);
-  return all;
+Cost body_cost(const Graph& body) {
+  Cost total;
+  for (int32_t id = 0; id < body.size(); ++id)
+    if (const Node& n = body.node(id); !is_argument(n) && !n.op->view) total += op_cost(body, n);
+  return total;
 }
 
 Shape plus_one(Shape dims) {

@@ -41,6 +41,16 @@ class BodyValues {
     for (Value v : n.inputs) in.push_back(&(*this)(v));
     values_[id] = fn(n, TensorPtrs(in));
   }
+  /// The results of the graph for these arguments, with each node that is no argument computed by fn(id).
+  template <class Fn>
+  std::vector<Tensor> run_all(std::span<const Tensor> args, const Fn& fn) {
+    for (size_t i = 0; i < args.size(); ++i) set(g_->inputs[i], args[i]);
+    for (int32_t id = 0; id < g_->size(); ++id)
+      if (!is_argument(g_->node(id))) fn(id);
+    std::vector<Tensor> out;
+    for (Value v : g_->outputs) out.push_back((*this)(v));
+    return out;
+  }
 
  private:
   const Graph* g_;
@@ -57,8 +67,9 @@ Ref<Graph> expanded(const Ref<Graph>& body);
 Body capture_expanded(const char* what, const TensorFn& fn, std::span<const TensorType> inputs,
                       bool positions_only = false);
 
-/// The address of each tensor, as dispatch takes operands.
-SmallVec<const Tensor*, 8> pointers(std::span<const Tensor> in);
+/// The cost of one run of a body; views cost nothing.
+Cost body_cost(const Graph& body);
+
 /// The numbers of these dims in a value with one more dim in front.
 Shape plus_one(Shape dims);
 

@@ -3,6 +3,7 @@
 #include "framework/base/thread_pool.h"
 #include "ops/core/collective.h"
 #include "ops/core/collective_types.h"
+#include "ops/core/record_parts.h"
 #include "ops/kernels/kernels.h"
 
 namespace weft {
@@ -16,8 +17,7 @@ int64_t value_at(const StridedView& v, int64_t at) {
 
 Types infer_check_index(const InferCall& c) {
   WEFT_CHECK(!c.in.empty(), "check_index: no operands; need an index");
-  WEFT_CHECK(c.in[0].dtype == kInt64 || c.in[0].dtype == kInt32, "check_index: index is ", c.in[0],
-             "; need i64 or i32");
+  internal::check_index(c, c.in[0]);
   const Shape &index = c.in[0].shape, &whole = c.attrs.ints("shape"), &dims = c.attrs.ints("dims");
   WEFT_CHECK(whole.size() == index.size() && dims.size() + 1 == static_cast<int>(c.in.size()), "check_index: index ",
              index, " of ", whole, " with positions of ", dims.size(), " dims in ", c.in.size() - 1,

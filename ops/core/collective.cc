@@ -7,6 +7,7 @@
 #include "ops/core/collective_types.h"
 #include "ops/core/creation.h"
 #include "ops/core/pointwise.h"
+#include "ops/core/record_parts.h"
 #include "ops/core/view.h"
 #include "ops/kernels/kernels.h"
 
@@ -132,8 +133,6 @@ void run_recv(const KernelCall& c) {
   run_transfer<kStart>(c, {.kind = Collective::kRecv, .out = c.out[0]});
 }
 
-void run_copy(const KernelCall& c) { kernels::cast_copy(c.in[0], c.out[0]); }
-
 void run_rank_coordinate(const KernelCall& c) {
   *c.out[0].as<int64_t>() = RankContext::require(c.op.name).communicator(axes_of(c.attrs)).rank();
 }
@@ -199,14 +198,13 @@ Grads vjp_permute(const VjpCall& c) {
 }
 
 Grads vjp_broadcast(const VjpCall& c) {
-  Attrs attrs{{"axes", axes_of(c.attrs)}};
-  if (c.grad[0].device() != Device::cpu()) attrs = attrs.with("device", c.grad[0].device().to_string());
-  const Tensor me = dispatch(rank_coordinate_op, {}, attrs), sum = reduced(c.grad[0], c.attrs, "sum");
-  return {where(me == c.attrs.i("root"), sum, internal::full_of(sum.type(), 0))};
+  const Tensor me = dispatch(rank_coordinate_op, {}, with_device({{"axes", axes_of(c.attrs)}}, c.grad[0].device())),
+               sum = reduced(c.grad[0], c.attrs, "sum");
+  return {where(me == c.attrs.i("root"), sum, full_of(sum.type(), 0))};
 }
 
 Grads vjp_send(const VjpCall& c) {
-  const Tensor like = internal::full_of(c.in[0].type(), 0);
+  const Tensor like = full_of(c.in[0].type(), 0);
   return {dispatch(recv_op, {&like}, c.attrs)};
 }
 Grads vjp_recv(const VjpCall& c) { return {dispatch(send_op, {&c.grad[0]}, c.attrs).expand(c.in[0].shape())}; }
@@ -293,9 +291,23 @@ std::vector<Sample> samples_rank_coordinate() { return {{{}, attrs({})}}; }
 
 constexpr uint32_t kBegun = kCollective | kOrdered | kNotDifferentiable;
 
+// The form of `op` that collective_wait completes. Passes make it, so it has no derivative and no samples.
+constexpr OpDef started(OpDef op, const char* name, const char* doc, void (*kernel)(const KernelCall&)) {
+  op.name = name;
+  op.doc = doc;
+  op.traits = kBegun | (op.traits & kSideEffect);
+  op.kernel = kernel;
+  op.start = nullptr;
+  op.vjp = nullptr;
+  op.samples = nullptr;
+  op.vjp_reads_in = op.vjp_reads_out = ~0u;
+  op.linear = 0;
+  return op;
+}
+
 }  // namespace
 
-const OpDef all_reduce_op = {
+constexpr OpDef all_reduce_op = {
     .name = "all_reduce",
     .doc = "The operands of all ranks along {axes} combined by {op}, on each.",
     .traits = kCollective | kOrdered,
@@ -307,22 +319,18 @@ const OpDef all_reduce_op = {
     .linear = 1,
     .start = &all_reduce_start_op,
 };
-const OpDef all_gather_op = {
+constexpr OpDef all_gather_op = moves({
     .name = "all_gather",
     .doc = "The operands of all ranks along {axes}, concatenated along {dim}.",
     .traits = kCollective | kOrdered,
-    .flops_per_point = 0,
     .infer = infer_all_gather,
     .vjp = vjp_all_gather,
     .dims = dims_of_dim,
     .kernel = run_collective<ask_all_gather, false>,
     .samples = samples_all_gather,
-    .vjp_reads_in = 0,
-    .vjp_reads_out = 0,
-    .linear = 1,
     .start = &all_gather_start_op,
-};
-const OpDef reduce_scatter_op = {
+});
+constexpr OpDef reduce_scatter_op = {
     .name = "reduce_scatter",
     .doc = "This rank's part along {dim} of the operands of all ranks along {axes}, combined by {op}.",
     .traits = kCollective | kOrdered,
@@ -336,21 +344,17 @@ const OpDef reduce_scatter_op = {
     .linear = 1,
     .start = &reduce_scatter_start_op,
 };
-const OpDef all_to_all_op = {
+constexpr OpDef all_to_all_op = moves({
     .name = "all_to_all",
     .doc = "The parts of all ranks' operands along {split_dim} that are for this rank, joined along {concat_dim}.",
     .traits = kCollective | kOrdered,
-    .flops_per_point = 0,
     .infer = infer_all_to_all,
     .vjp = vjp_all_to_all,
     .dims = dims_all_to_all,
     .kernel = run_collective<ask_all_to_all, false>,
     .samples = samples_all_to_all,
-    .vjp_reads_in = 0,
-    .vjp_reads_out = 0,
-    .linear = 1,
     .start = &all_to_all_start_op,
-};
+});
 const OpDef all_to_all_rows_op = {
     .name = "all_to_all_rows",
     .doc = "Rows sent to and received from each rank along {axes} by the counts; {rows} in total, unused ones zero.",
@@ -366,36 +370,28 @@ const OpDef all_to_all_rows_op = {
     .vjp_reads_out = 0,
     .linear = 1,
 };
-const OpDef permute_ranks_op = {
+constexpr OpDef permute_ranks_op = moves({
     .name = "permute_ranks",
     .doc = "The operand of the rank {shift} positions before this one in the ring along {axes}.",
     .traits = kCollective | kOrdered,
-    .flops_per_point = 0,
     .infer = infer_same,
     .vjp = vjp_permute,
     .dims = dims_same,
     .kernel = run_collective<ask_permute, false>,
     .samples = samples_permute,
-    .vjp_reads_in = 0,
-    .vjp_reads_out = 0,
-    .linear = 1,
     .start = &permute_ranks_start_op,
-};
-const OpDef broadcast_ranks_op = {
+});
+const OpDef broadcast_ranks_op = moves({
     .name = "broadcast_ranks",
     .doc = "The operand of rank {root} along {axes}.",
     .traits = kCollective | kOrdered,
-    .flops_per_point = 0,
     .infer = infer_same,
     .vjp = vjp_broadcast,
     .dims = dims_same,
     .kernel = run_collective<ask_broadcast, false>,
     .samples = samples_broadcast,
-    .vjp_reads_in = 0,
-    .vjp_reads_out = 0,
-    .linear = 1,
-};
-const OpDef send_op = {
+});
+constexpr OpDef send_op = {
     .name = "send",
     .doc = "Sends the operand to rank {peer} along {axes}. The result, zero, is a receipt: its derivative receives.",
     .traits = kSideEffect | kCollective | kOrdered,
@@ -415,43 +411,35 @@ const OpDef recv_op = {
     .flops_per_point = 0,
     .infer = infer_same,
     .vjp = vjp_recv,
-    .dims = dims_plain,
+    .dims = dims_pointwise,
     .kernel = run_recv<false>,
     .vjp_reads_in = 0,
     .vjp_reads_out = 0,
     .start = &recv_start_op,
 };
-const OpDef copy_to_op = {
+const OpDef copy_to_op = moves({
     .name = "copy_to",
     .doc =
         "The operand, equal on all ranks along {axes}, for uses that differ between ranks: their gradients are added.",
     .traits = kCollective,
-    .flops_per_point = 0,
     .infer = infer_same,
     .vjp = vjp_copy_to,
-    .dims = dims_plain,
+    .dims = dims_pointwise,
     .kernel = run_copy,
     .view = show_same,
     .samples = samples_copy_to,
-    .vjp_reads_in = 0,
-    .vjp_reads_out = 0,
-    .linear = 1,
-};
-const OpDef stage_boundary_op = {
+});
+const OpDef stage_boundary_op = moves({
     .name = "stage_boundary",
     .doc = "The operand. On a mesh with pp, a pipeline stage begins behind it.",
     .traits = kCollective,
-    .flops_per_point = 0,
     .infer = infer_same,
-    .vjp = [](const VjpCall& c) -> Grads { return {c.grad[0]}; },
+    .vjp = vjp_same,
     .dims = dims_same,
     .kernel = run_copy,
     .view = show_same,
     .samples = samples_permute,
-    .vjp_reads_in = 0,
-    .vjp_reads_out = 0,
-    .linear = 1,
-};
+});
 const OpDef rank_coordinate_op = {
     .name = "rank_coordinate",
     .doc = "The coordinate of this rank along {axes}.",
@@ -459,62 +447,27 @@ const OpDef rank_coordinate_op = {
     .num_inputs = 0,
     .flops_per_point = 0,
     .infer = infer_rank_coordinate,
-    .dims = dims_plain,
+    .dims = dims_pointwise,
     .kernel = run_rank_coordinate,
     .samples = samples_rank_coordinate,
 };
-const OpDef all_reduce_start_op = {
-    .name = "all_reduce_start",
-    .doc = "Starts all_reduce; collective_wait {site} completes it.",
-    .traits = kBegun,
-    .infer = infer_all_reduce,
-    .dims = dims_same,
-    .kernel = run_collective<ask_all_reduce, true>,
-};
-const OpDef all_gather_start_op = {
-    .name = "all_gather_start",
-    .doc = "Starts all_gather; collective_wait {site} completes it.",
-    .traits = kBegun,
-    .flops_per_point = 0,
-    .infer = infer_all_gather,
-    .dims = dims_of_dim,
-    .kernel = run_collective<ask_all_gather, true>,
-};
-const OpDef reduce_scatter_start_op = {
-    .name = "reduce_scatter_start",
-    .doc = "Starts reduce_scatter; collective_wait {site} completes it.",
-    .traits = kBegun,
-    .infer = infer_reduce_scatter,
-    .dims = dims_of_dim,
-    .kernel = run_collective<ask_reduce_scatter, true>,
-};
-const OpDef all_to_all_start_op = {
-    .name = "all_to_all_start",
-    .doc = "Starts all_to_all; collective_wait {site} completes it.",
-    .traits = kBegun,
-    .flops_per_point = 0,
-    .infer = infer_all_to_all,
-    .dims = dims_all_to_all,
-    .kernel = run_collective<ask_all_to_all, true>,
-};
-const OpDef permute_ranks_start_op = {
-    .name = "permute_ranks_start",
-    .doc = "Starts permute_ranks; collective_wait {site} completes it.",
-    .traits = kBegun,
-    .flops_per_point = 0,
-    .infer = infer_same,
-    .dims = dims_same,
-    .kernel = run_collective<ask_permute, true>,
-};
-const OpDef send_start_op = {
-    .name = "send_start",
-    .doc = "Starts send; collective_wait {site} of the receipt completes it.",
-    .traits = kBegun | kSideEffect,
-    .flops_per_point = 0,
-    .infer = infer_send,
-    .dims = dims_send,
-    .kernel = run_send<true>,
-};
+const OpDef all_reduce_start_op =
+    started(all_reduce_op, "all_reduce_start", "Starts all_reduce; collective_wait {site} completes it.",
+            run_collective<ask_all_reduce, true>);
+const OpDef all_gather_start_op =
+    started(all_gather_op, "all_gather_start", "Starts all_gather; collective_wait {site} completes it.",
+            run_collective<ask_all_gather, true>);
+const OpDef reduce_scatter_start_op =
+    started(reduce_scatter_op, "reduce_scatter_start", "Starts reduce_scatter; collective_wait {site} completes it.",
+            run_collective<ask_reduce_scatter, true>);
+const OpDef all_to_all_start_op =
+    started(all_to_all_op, "all_to_all_start", "Starts all_to_all; collective_wait {site} completes it.",
+            run_collective<ask_all_to_all, true>);
+const OpDef permute_ranks_start_op =
+    started(permute_ranks_op, "permute_ranks_start", "Starts permute_ranks; collective_wait {site} completes it.",
+            run_collective<ask_permute, true>);
+const OpDef send_start_op =
+    started(send_op, "send_start", "Starts send; collective_wait {site} of the receipt completes it.", run_send<true>);
 const OpDef recv_start_op = {
     .name = "recv_start",
     .doc = "Starts recv of a value of {shape} and {dtype}; collective_wait {site} completes it.",
@@ -522,7 +475,7 @@ const OpDef recv_start_op = {
     .num_inputs = 0,
     .flops_per_point = 0,
     .infer = infer_recv_start,
-    .dims = dims_plain,
+    .dims = dims_pointwise,
     .kernel = run_recv<true>,
 };
 const OpDef collective_wait_op = {
@@ -533,7 +486,7 @@ const OpDef collective_wait_op = {
     .traits = kBegun | kSameMemory,
     .num_inputs = 2,
     .flops_per_point = 0,
-    .infer = infer_wait,
+    .infer = infer_same,
     .dims =
         [](const Attrs&, std::span<const TensorType> in, std::span<const TensorType> out) {
           DimMap m = DimMap::pointwise(in.first(1), out);  // the other operand is not read

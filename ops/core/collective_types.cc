@@ -3,7 +3,7 @@
 #include <cstdlib>
 
 #include "ops/core/collective.h"
-#include "ops/core/dim_text.h"
+#include "ops/core/record_parts.h"
 
 namespace weft {
 
@@ -88,8 +88,6 @@ void check_reducible(const InferCall& c) {
 }  // namespace
 
 // ---- types ----
-
-Types infer_same(const InferCall& c) { return {c.in[0]}; }
 
 Types infer_all_reduce(const InferCall& c) {
   check_reducible(c);
@@ -191,13 +189,16 @@ Types infer_recv_start(const InferCall& c) {
   return {t};
 }
 
-Types infer_wait(const InferCall& c) { return {c.in[0]}; }
-
 // ---- dim maps ----
+
+// Whether the reduction {op}, if there is one, is linear.
+static bool sums(const Attrs& attrs) {
+  return !attrs.has("op") || attrs.get<std::string>("op") == "sum" || attrs.get<std::string>("op") == "avg";
+}
 
 DimMap dims_same(const Attrs& attrs, std::span<const TensorType> in, std::span<const TensorType> out) {
   DimMap m = DimMap::pointwise(in, out);
-  if (attrs.has("op")) m.linear = attrs.get<std::string>("op") == "sum" || attrs.get<std::string>("op") == "avg";
+  m.linear = sums(attrs);
   return m;
 }
 
@@ -217,7 +218,7 @@ static DimMap dims_moved(std::span<const TensorType> in, std::span<const TensorT
 
 DimMap dims_of_dim(const Attrs& attrs, std::span<const TensorType> in, std::span<const TensorType> out) {
   DimMap m = dims_moved(in, out, 1u << attrs.i("dim"));
-  if (attrs.has("op")) m.linear = attrs.get<std::string>("op") == "sum" || attrs.get<std::string>("op") == "avg";
+  m.linear = sums(attrs);
   return m;
 }
 DimMap dims_all_to_all(const Attrs& attrs, std::span<const TensorType> in, std::span<const TensorType> out) {
@@ -230,9 +231,6 @@ DimMap dims_send(const Attrs&, std::span<const TensorType> in, std::span<const T
   std::vector<std::string> words;
   for (int d = 0; d < in[0].shape.size(); ++d) words.push_back(factor_name(d) + "?");
   return DimMap::parse(join_words(words) + " -> ", in, out);
-}
-DimMap dims_plain(const Attrs&, std::span<const TensorType> in, std::span<const TensorType> out) {
-  return DimMap::pointwise(in, out);
 }
 
 }  // namespace weft::internal

@@ -16,7 +16,6 @@ const std::string& axes_of(const Attrs& attrs);
 std::vector<int64_t> sizes_of(const Attrs& attrs, std::string_view key);
 int64_t total(const std::vector<int64_t>& sizes);
 
-Types infer_same(const InferCall& c);
 Types infer_all_reduce(const InferCall& c);
 Types infer_all_gather(const InferCall& c);
 Types infer_reduce_scatter(const InferCall& c);
@@ -25,12 +24,10 @@ Types infer_all_to_all_rows(const InferCall& c);
 Types infer_send(const InferCall& c);
 Types infer_rank_coordinate(const InferCall& c);
 Types infer_recv_start(const InferCall& c);
-Types infer_wait(const InferCall& c);
 DimMap dims_same(const Attrs& attrs, std::span<const TensorType> in, std::span<const TensorType> out);
 DimMap dims_of_dim(const Attrs& attrs, std::span<const TensorType> in, std::span<const TensorType> out);
 DimMap dims_all_to_all(const Attrs& attrs, std::span<const TensorType> in, std::span<const TensorType> out);
 DimMap dims_rows(const Attrs&, std::span<const TensorType> in, std::span<const TensorType> out);
 DimMap dims_send(const Attrs&, std::span<const TensorType> in, std::span<const TensorType> out);
-DimMap dims_plain(const Attrs&, std::span<const TensorType> in, std::span<const TensorType> out);
 
 }  // namespace weft::internal

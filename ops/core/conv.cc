@@ -9,6 +9,7 @@
 #include "ops/core/creation.h"
 #include "ops/core/dot.h"
 #include "ops/core/pointwise.h"
+#include "ops/core/record_parts.h"
 #include "ops/core/reduce.h"
 #include "ops/core/view.h"
 #include "ops/core/window.h"
@@ -55,7 +56,7 @@ Types infer_conv(const InferCall& c) {
   WEFT_CHECK(spatial >= 1 && spatial <= kMaxSpatial && w.size() == x.size(), "conv: input ", x, " and weight ", w,
              "; need [batch, channels, 1 to ", kMaxSpatial,
              " spatial dims] and [out channels, channels / groups, one kernel dim per spatial dim]");
-  WEFT_CHECK(is_floating(c.in[0].dtype) && itemsize(c.in[0].dtype) > 1, "conv: does not support ", c.in[0].dtype,
+  WEFT_CHECK(internal::is_computed_float(c.in[0].dtype), "conv: does not support ", c.in[0].dtype,
              "; need a floating-point dtype");
   WEFT_CHECK(c.in[0].dtype == c.in[1].dtype, "conv: input is ", c.in[0].dtype, " and weight ", c.in[1].dtype,
              "; need one dtype");
@@ -336,10 +337,7 @@ Cost cost_conv(const Attrs& attrs, std::span<const TensorType> in, std::span<con
   c.flops = w[0] == 0 ? 0 : 2.0 * static_cast<double>(out[0].shape.numel()) * static_cast<double>(w.numel() / w[0]);
   if (const ConvDims d = dims_in(attrs); has_phases(d))
     for (int64_t zeros : d.interior) c.flops /= static_cast<double>(zeros + 1);
-  c.bytes =
-      static_cast<double>(in[0].nbytes()) + static_cast<double>(in[1].nbytes()) + static_cast<double>(out[0].nbytes());
-  c.products = c.flops;
-  c.product_dtype = in[0].dtype;
+  c.bytes = internal::bytes_of(in) + internal::bytes_of(out);
   return c;
 }
 

@@ -8,23 +8,18 @@
 #include "framework/dispatch/dispatch.h"
 #include "ops/core/fits.h"
 #include "ops/core/pointwise.h"
+#include "ops/core/record_parts.h"
 #include "ops/core/reduce.h"
 #include "ops/core/view.h"
 #include "ops/kernels/kernels.h"
 
 namespace weft {
 
-using internal::LineScope;
-using internal::thread_state;
+using namespace internal;
 
 namespace {
 
 // ---- records ----
-
-// The attribute `device` is absent for the first CPU device, so that graphs do not print the default.
-Attrs with_device(Attrs attrs, Device device) {
-  return device == Device::cpu() ? attrs : attrs.with("device", device.to_string());
-}
 
 Device device_of(const InferCall& c) {
   if (!c.attrs.has("device")) return c.in.empty() ? Device::cpu() : c.in[0].device;
@@ -43,11 +38,6 @@ void check_number(const InferCall& c, const char* key) {
   const AttrValue* v = c.attrs.find(key);
   WEFT_CHECK(v && (std::holds_alternative<double>(*v) || std::holds_alternative<int64_t>(*v)), c.op.name, ": ", key,
              " must be a number");
-}
-
-double number(const Attrs& attrs, const char* key) {
-  const AttrValue& v = *attrs.find(key);
-  return std::holds_alternative<double>(v) ? std::get<double>(v) : static_cast<double>(std::get<int64_t>(v));
 }
 
 Types infer_constant(const InferCall& c) {
@@ -133,10 +123,6 @@ std::vector<Sample> samples_random_bits_at() {
           {{word, word, {Shape{1}, kFloat32, 0, 9}}, attrs({2}, {1}), "need i64 scalars"}};
 }
 
-DimMap dims_of_result(const Attrs&, std::span<const TensorType> in, std::span<const TensorType> out) {
-  return DimMap::pointwise(in, out);
-}
-
 std::vector<Sample> samples_constant() {
   std::vector<Sample> s;
   for (DType t : {kFloat32, kFloat64, kBFloat16, kFloat16, kInt64, kInt32, kInt16, kInt8, kUInt8, kBool}) {
@@ -205,8 +191,7 @@ double largest_below(double x, DType dtype) {
   const int smallest = dtype == kFloat16 ? -13 : -125;  // of frexp, for normal numbers
   int exponent = 0;
   std::frexp(below, &exponent);
-  const double step =
-      std::ldexp(1.0, std::max(exponent, smallest)) / static_cast<double>(internal::whole_numbers(dtype).second);
+  const double step = std::ldexp(1.0, std::max(exponent, smallest)) / static_cast<double>(whole_numbers(dtype).second);
   return std::ceil(x / step) * step - step;
 }
 
@@ -271,12 +256,12 @@ Tensor range(const Arg& start, const Arg& end, const Arg& step, const TensorOpti
                     : extent <= 0 ? 0
                                   : static_cast<int64_t>(std::min(std::ceil(extent), 0x1p62));
   if (n > 0) {
-    internal::check_fits("arange", start, options.dtype);
+    check_fits("arange", start, options.dtype);
     if (exact) {
       const int64_t last = saturating_add(start.integer(), saturating_mul(n - 1, step.integer()));
-      internal::check_fits("arange", last, options.dtype);
+      check_fits("arange", last, options.dtype);
     } else {
-      internal::check_fits("arange", start.number() + static_cast<double>(n - 1) * step.number(), options.dtype);
+      check_fits("arange", start.number() + static_cast<double>(n - 1) * step.number(), options.dtype);
     }
   }
   AttrValue from = start.number(), by = step.number();
@@ -310,7 +295,7 @@ const OpDef constant_op = {
     .num_inputs = 0,
     .flops_per_point = 0,
     .infer = infer_constant,
-    .dims = dims_of_result,
+    .dims = dims_pointwise,
     .kernel = run_constant,
     .samples = samples_constant,
 };
@@ -320,7 +305,7 @@ const OpDef iota_op = {
     .traits = kFromAttrs | kNotDifferentiable,
     .num_inputs = 0,
     .infer = infer_iota,
-    .dims = dims_of_result,
+    .dims = dims_pointwise,
     .kernel = run_iota,
     .samples = samples_iota,
 };
@@ -331,7 +316,7 @@ const OpDef random_bits_op = {
     .num_inputs = 2,
     .flops_per_point = 30,
     .infer = infer_random_bits,
-    .dims = dims_of_result,
+    .dims = dims_pointwise,
     .kernel = run_random_bits,
     .samples = samples_random_bits,
 };
@@ -343,7 +328,7 @@ const OpDef random_bits_at_op = {
     .num_inputs = 3,
     .flops_per_point = 30,
     .infer = infer_random_bits_at,
-    .dims = dims_of_result,
+    .dims = dims_pointwise,
     .kernel = run_random_bits_at,
     .samples = samples_random_bits_at,
 };
@@ -373,12 +358,12 @@ Tensor constant(int64_t value, DType dtype, Device device, SourceLine line) {
 Tensor full(const Shape& shape, const Arg& value, const TensorOptions& options) {
   LineScope here(value.line());
   if (!value.is_tensor()) {
-    internal::check_fits("full", value, options.dtype);
+    check_fits("full", value, options.dtype);
     return finish(filled({options.dtype, options.device, shape}, value.number(), value.integer(),
                          value.kind() != Arg::kFloat, value.line()),
                   options);
   }
-  const Tensor& v = internal::tensor_of(value, "full");
+  const Tensor& v = tensor_of(value, "full");
   WEFT_CHECK(v.dim() == 0, "full: the value is ", v.type(), "; need a number or a 0-d tensor");
   return finish(broadcast_to(cast(v, options.dtype), shape), options);
 }
@@ -395,23 +380,19 @@ Tensor empty(const Shape& shape, const TensorOptions& options, std::source_locat
   return finish(Tensor::empty({options.dtype, options.device, shape}), options);
 }
 Tensor empty_like(const Arg& x) {
-  LineScope here(x.line());
-  const Tensor& like = internal::tensor_of(x, "empty_like");
+  const FirstOperand like(x, "empty_like");
   return empty(like.shape(), {.dtype = like.dtype(), .device = like.device()});
 }
 Tensor full_like(const Arg& x, const Arg& value) {
-  LineScope here(x.line());
-  const Tensor& like = internal::tensor_of(x, "full_like");
+  const FirstOperand like(x, "full_like");
   return full(like.shape(), value, {.dtype = like.dtype(), .device = like.device()});
 }
 Tensor zeros_like(const Arg& x) {
-  LineScope here(x.line());
-  const Tensor& like = internal::tensor_of(x, "zeros_like");
+  const FirstOperand like(x, "zeros_like");
   return filled({like.dtype(), like.device(), like.shape()}, 0, 0, true, x.line());
 }
 Tensor ones_like(const Arg& x) {
-  LineScope here(x.line());
-  const Tensor& like = internal::tensor_of(x, "ones_like");
+  const FirstOperand like(x, "ones_like");
   return filled({like.dtype(), like.device(), like.shape()}, 1, 1, true, x.line());
 }
 
@@ -452,7 +433,7 @@ Tensor uniform(const Shape& shape, double lo, double hi, const TensorOptions& op
   LineScope here(loc);
   WEFT_CHECK(lo <= hi && std::isfinite(lo) && std::isfinite(hi), "uniform: range [", lo, ", ", hi,
              "); need finite numbers, in order");
-  for (double end : {lo, hi}) internal::check_fits("uniform", end, options.dtype);
+  for (double end : {lo, hi}) check_fits("uniform", end, options.dtype);
   const DType type = wide(options.dtype);
   // Half of each number, if hi - lo is too large for the dtype.
   const double largest = type == kFloat64 ? std::numeric_limits<double>::max() : std::numeric_limits<float>::max();
@@ -466,7 +447,7 @@ Tensor uniform(const Shape& shape, double lo, double hi, const TensorOptions& op
 Tensor normal(const Shape& shape, double mean, double std, const TensorOptions& options, std::source_location loc) {
   LineScope here(loc);
   WEFT_CHECK(std >= 0, "normal: std is ", std, "; need a number >= 0");
-  for (double v : {mean, std}) internal::check_fits("normal", v, options.dtype);
+  for (double v : {mean, std}) check_fits("normal", v, options.dtype);
   return finish(cast(add(mul(normal_bits(shape, wide(options.dtype), options.device), std), mean), options.dtype),
                 options);
 }
@@ -474,7 +455,7 @@ Tensor randint(int64_t low, int64_t high, const Shape& shape, const TensorOption
   LineScope here(loc);
   WEFT_CHECK(low < high && static_cast<uint64_t>(high) - static_cast<uint64_t>(low) <= uint64_t{1} << 31,
              "randint: range [", low, ", ", high, "); need 1 to 2^31 integers");
-  const auto [least, most] = internal::whole_numbers(options.dtype);
+  const auto [least, most] = whole_numbers(options.dtype);
   WEFT_CHECK(low >= least && high - 1 <= most, "randint: ", options.dtype, " does not have all integers from ", low,
              " to ", high - 1, "; need a range within ", least, " to ", most, ", or another dtype");
   // The high word of (a random 32-bit word times the number of integers).
@@ -482,18 +463,15 @@ Tensor randint(int64_t low, int64_t high, const Shape& shape, const TensorOption
   return finish(cast(add(shift_right(mul(word, high - low), 32), low), options.dtype), options);
 }
 Tensor rand_like(const Arg& x) {
-  LineScope here(x.line());
-  const Tensor& like = internal::tensor_of(x, "rand_like");
+  const FirstOperand like(x, "rand_like");
   return rand(like.shape(), {.dtype = like.dtype(), .device = like.device()});
 }
 Tensor randn_like(const Arg& x) {
-  LineScope here(x.line());
-  const Tensor& like = internal::tensor_of(x, "randn_like");
+  const FirstOperand like(x, "randn_like");
   return randn(like.shape(), {.dtype = like.dtype(), .device = like.device()});
 }
 Tensor randint_like(const Arg& x, int64_t low, int64_t high) {
-  LineScope here(x.line());
-  const Tensor& like = internal::tensor_of(x, "randint_like");
+  const FirstOperand like(x, "randint_like");
   return randint(low, high, like.shape(), {.dtype = like.dtype(), .device = like.device()});
 }
 Tensor randint_like(const Arg& x, int64_t high) {
@@ -501,11 +479,10 @@ Tensor randint_like(const Arg& x, int64_t high) {
   return randint_like(x, 0, high);
 }
 Tensor bernoulli(const Arg& p) {
-  LineScope here(p.line());
-  const Tensor& probability = internal::tensor_of(p, "bernoulli");
+  const FirstOperand probability(p, "bernoulli");
   const DType type = probability.dtype();
   // In a capture, ops on values from outside are nodes too.
-  if (!internal::thread_state.capture && type != kBool && probability.numel() > 0 &&
+  if (!thread_state.capture && type != kBool && probability.numel() > 0 &&
       probability.device().type == DeviceType::kCpu) {
     NoGrad guard;
     const double least = amin(probability).item<double>(), most = amax(probability).item<double>();
@@ -517,9 +494,9 @@ Tensor bernoulli(const Arg& p) {
 }
 
 void advance_random_step() {
-  internal::StepScope* scope = internal::thread_state.step;
+  StepScope* scope = thread_state.step;
   for (Device d : scope ? scope->used_on : std::vector{Device::cpu()}) {
-    if (d.type == DeviceType::kMeta && !internal::thread_state.capture) continue;  // it has no values
+    if (d.type == DeviceType::kMeta && !thread_state.capture) continue;  // it has no values
     const Buffer& step = default_generator(d).step;
     step.set(add(step.value(), 1));
   }

@@ -67,6 +67,12 @@ Tensor constant(int64_t value, DType dtype, Device device = {}, SourceLine line 
 namespace internal {
 /// The tensor of an operand that must not be a number; throws, naming `op`.
 const Tensor& tensor_of(const Arg& x, const char* op);
+/// The first operand of a public function, which gives its line to the function's nodes and errors: LineScope and
+/// tensor_of in one.
+class FirstOperand : LineScope, public Tensor {
+ public:
+  FirstOperand(const Arg& x, const char* op) : LineScope(x.line()), Tensor(tensor_of(x, op)) {}
+};
 }  // namespace internal
 
 /// The constant whose number all elements of a value are, through reshapes, broadcasts and, if `cast`, casts; null if

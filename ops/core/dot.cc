@@ -7,6 +7,7 @@
 #include "ops/core/creation.h"
 #include "ops/core/dot_product.h"
 #include "ops/core/pointwise.h"
+#include "ops/core/record_parts.h"
 #include "ops/core/view.h"
 #include "ops/kernels/gemm.h"
 #include "ops/kernels/kernels.h"
@@ -83,7 +84,7 @@ Types infer_grouped(const InferCall& c) {
   WEFT_CHECK(mode == "rows" || mode == "contraction", "grouped_dot: mode is '", mode, "'; need rows or contraction");
   const DType dtype = product_dtype(c);
   WEFT_CHECK(is_floating(dtype), "grouped_dot: does not support ", a.dtype, "; need a floating-point dtype");
-  WEFT_CHECK((offsets.dtype == kInt64 || offsets.dtype == kInt32) && offsets.shape.size() == 1 && offsets.shape[0] >= 1,
+  WEFT_CHECK(internal::is_index(offsets.dtype) && offsets.shape.size() == 1 && offsets.shape[0] >= 1,
              "grouped_dot: offsets are ", offsets, "; need i64 or i32 of shape [groups + 1]");
   const int64_t groups = offsets.shape[0] - 1;
   if (mode == "rows") {
@@ -140,8 +141,7 @@ DimMap dims_grouped(const Attrs& attrs, std::span<const TensorType> in, std::spa
 Cost cost_grouped(const Attrs&, std::span<const TensorType> in, std::span<const TensorType> out) {
   Cost c{.at_most = true};
   c.flops = 2.0 * static_cast<double>(in[0].shape.numel()) * static_cast<double>(in[1].shape.back());
-  for (const TensorType& t : in) c.bytes += static_cast<double>(t.nbytes());
-  c.bytes += static_cast<double>(out[0].nbytes());
+  c.bytes = internal::bytes_of(in) + internal::bytes_of(out);
   return c;
 }
 
@@ -236,9 +236,7 @@ Tensor operand_gradient(const Tensor& g, const Tensor& y, int x_rank, const Shap
     }
     const Tensor r = g_first ? dot_general(g, y, {g_batch, y_batch, g_contract, y_free})
                              : dot_general(y, g, {y_batch, g_batch, y_free, g_contract});
-    Shape back = order;
-    for (int i = 0; i < order.size(); ++i) back[static_cast<int>(order[i])] = i;
-    return permute(r, back);
+    return permute(r, internal::inverse_order(order));
   }
   return {};
 }

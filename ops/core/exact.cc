@@ -1,11 +1,11 @@
 // Records of the order-free sums.
 #include "ops/core/exact.h"
 
-#include "ops/core/dim_text.h"
 #include "ops/core/dot.h"
 #include "ops/core/dot_product.h"
 #include "ops/core/index.h"
 #include "ops/core/moe.h"
+#include "ops/core/record_parts.h"
 #include "ops/core/reduce.h"
 #include "ops/kernels/exact.h"
 #include "ops/kernels/kernels.h"
@@ -13,18 +13,11 @@
 namespace weft {
 namespace {
 
-using internal::factor_name;
-using internal::join_words;
+using namespace internal;
 using kernels::kExactWidth;
 
 // The approximate cost of splitting a term into digits.
 constexpr double kFlopsPerTerm = 20;
-
-bool summable(DType t) { return is_floating(t) && itemsize(t) > 1; }
-
-void check_float(const InferCall& c, const TensorType& t) {
-  WEFT_CHECK(summable(t.dtype), c.op.name, ": does not support ", t.dtype, "; need one of f64, f32, bf16, f16");
-}
 
 TensorType with_digits(const TensorType& t) {
   Shape shape = t.shape;
@@ -40,7 +33,7 @@ TensorType without_digits(const TensorType& t, DType dtype) {
 // The result type of the plain op, with digits.
 template <const OpDef& kPlain>
 Types infer_like(const InferCall& c) {
-  check_float(c, c.in[0]);
+  check_float(c, c.in[0].dtype);
   return {with_digits(kPlain.infer({c.op, c.attrs, c.in})[0])};
 }
 
@@ -56,32 +49,20 @@ DimMap dims_like(const Attrs& attrs, std::span<const TensorType> in, std::span<c
   return with_digits(kPlain.dims(attrs, in, {&plain, 1}));
 }
 
-double nbytes(std::span<const TensorType> types) {
-  double n = 0;
-  for (const TensorType& t : types) n += static_cast<double>(t.nbytes());
-  return n;
-}
-
 // Terms are the points of the iteration space without digits.
 template <const OpDef& kOp>
 Cost cost_of(const Attrs& attrs, std::span<const TensorType> in, std::span<const TensorType> out) {
-  return {kOp.dims(attrs, in, out).points() / kExactWidth * kFlopsPerTerm, nbytes(in) + nbytes(out)};
+  return {kOp.dims(attrs, in, out).points() / kExactWidth * kFlopsPerTerm, bytes_of(in) + bytes_of(out)};
 }
 Cost cost_grouped(const Attrs&, std::span<const TensorType> in, std::span<const TensorType> out) {
   return {static_cast<double>(in[0].shape.numel()) * static_cast<double>(in[1].shape.back()) * kFlopsPerTerm,
-          nbytes(in) + nbytes(out)};
+          bytes_of(in) + bytes_of(out)};
 }
 Cost cost_indexed(const Attrs&, std::span<const TensorType> in, std::span<const TensorType> out) {
-  return {static_cast<double>(in[1].shape.numel()) * kFlopsPerTerm, nbytes(in) + 2 * nbytes(out)};
+  return {static_cast<double>(in[1].shape.numel()) * kFlopsPerTerm, bytes_of(in) + 2 * bytes_of(out)};
 }
 
 // ---- exact_sum ----
-
-uint32_t mask_of(const Attrs& attrs) {
-  uint32_t m = 0;
-  for (int64_t d : attrs.ints("dims")) m |= 1u << d;
-  return m;
-}
 
 std::vector<Sample> samples_sum() {
   std::vector<Sample> s;
@@ -100,12 +81,11 @@ std::vector<Sample> samples_sum() {
 int64_t align(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 int64_t dot_bytes(const Attrs& attrs, std::span<const StridedView> in, std::span<const StridedView>) {
-  return align(internal::DotProduct(attrs, in).bytes()) + kernels::exact_copy_bytes(in[0]) +
-         kernels::exact_copy_bytes(in[1]);
+  return align(DotProduct(attrs, in).bytes()) + kernels::exact_copy_bytes(in[0]) + kernels::exact_copy_bytes(in[1]);
 }
 
 void run_dot(const KernelCall& c) {
-  const internal::DotProduct p(c.attrs, c.in);
+  const DotProduct p(c.attrs, c.in);
   const auto [a, b] = p.operands(c.in[0], c.in[1], c.workspace);
   StridedView y = c.out[0];
   y.shape = Shape{p.batch(), p.m(), p.n(), kExactWidth};
@@ -153,14 +133,9 @@ std::vector<Sample> samples_grouped() {
 
 // ---- exact_index_add, exact_scatter_add ----
 
-void check_index(const InferCall& c) {
-  const TensorType& index = c.in[0];
-  WEFT_CHECK(index.dtype == kInt64 || index.dtype == kInt32, c.op.name, ": index is ", index, "; need i64 or i32");
-  check_float(c, c.in[1]);
-}
-
 Types infer_index_add(const InferCall& c) {
-  check_index(c);
+  check_index(c, c.in[0]);
+  check_float(c, c.in[1].dtype);
   const TensorType &index = c.in[0], &src = c.in[1];
   const int64_t rows = c.attrs.i("rows");
   WEFT_CHECK(index.shape.size() == 1 && src.shape.size() >= 1 && src.shape[0] == index.shape[0] && rows >= 0,
@@ -196,7 +171,8 @@ std::vector<Sample> samples_index_add() {
 }
 
 Types infer_scatter_add(const InferCall& c) {
-  check_index(c);
+  check_index(c, c.in[0]);
+  check_float(c, c.in[1].dtype);
   const TensorType &index = c.in[0], &src = c.in[1];
   const int64_t dim = c.attrs.i("dim"), rows = c.attrs.i("rows");
   WEFT_CHECK(index.shape == src.shape && dim >= 0 && dim < index.shape.size() && rows >= 0, "exact_scatter_add: index ",
@@ -239,10 +215,6 @@ int64_t src_bytes(const Attrs&, std::span<const StridedView> in, std::span<const
 
 // ---- exact_row_dots ----
 
-int64_t row_dots_bytes(const Attrs&, std::span<const StridedView> in, std::span<const StridedView>) {
-  return kernels::exact_copy_bytes(in[0]) + kernels::exact_copy_bytes(in[1]);
-}
-
 std::vector<Sample> samples_row_dots() {
   std::vector<Sample> s;
   for (Sample p : row_dots_op.samples()) {
@@ -264,7 +236,7 @@ Types infer_finish(const InferCall& c) {
   WEFT_CHECK(x.dtype == kInt64 && !x.shape.empty() && x.shape.back() == kExactWidth, "exact_finish: x is ", x,
              "; need i64[..., ", kExactWidth, "]");
   const DType t = c.attrs.get<DType>("dtype");
-  WEFT_CHECK(summable(t), "exact_finish: dtype is ", t, "; need one of f64, f32, bf16, f16");
+  WEFT_CHECK(is_computed_float(t), "exact_finish: dtype is ", t, "; need one of f64, f32, bf16, f16");
   return {without_digits(x, t)};
 }
 
@@ -311,7 +283,8 @@ const OpDef exact_sum_op = {
     .infer = infer_like<reduce_sum_op>,
     .dims = dims_like<reduce_sum_op>,
     .cost = cost_of<exact_sum_op>,
-    .kernel = [](const KernelCall& c) { kernels::exact_sum(c.in[0], mask_of(c.attrs), c.out[0], c.workspace); },
+    .kernel =
+        [](const KernelCall& c) { kernels::exact_sum(c.in[0], mask_of(c.attrs.ints("dims")), c.out[0], c.workspace); },
     .workspace = [](const Attrs&, std::span<const StridedView> in,
                     std::span<const StridedView>) { return kernels::exact_copy_bytes(in[0]); },
     .samples = samples_sum,
@@ -376,7 +349,7 @@ const OpDef exact_row_dots_op = {
     .dims = dims_like<row_dots_op>,
     .cost = cost_indexed,
     .kernel = [](const KernelCall& c) { kernels::exact_row_dots(c.in[0], c.in[1], c.in[4], c.out[0], c.workspace); },
-    .workspace = row_dots_bytes,
+    .workspace = both_bytes,
     .samples = samples_row_dots,
 };
 const OpDef exact_finish_op = {

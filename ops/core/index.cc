@@ -4,29 +4,17 @@
 #include "framework/autodiff/grad.h"
 #include "framework/dispatch/dispatch.h"
 #include "ops/core/creation.h"
-#include "ops/core/dim_text.h"
+#include "ops/core/record_parts.h"
 #include "ops/core/view.h"
 #include "ops/kernels/kernels.h"
 
 namespace weft {
 namespace {
 
-using internal::factor_name;
-using internal::full_of;
-using internal::join_words;
+using namespace internal;
 using Words = std::vector<std::string>;
 
 int dim_of(const Attrs& attrs) { return static_cast<int>(attrs.i("dim")); }
-
-void check_index(const InferCall& c, const TensorType& index) {
-  WEFT_CHECK(index.dtype == kInt64 || index.dtype == kInt32, c.op.name, ": index is ", index, "; need i64 or i32");
-}
-
-void check_dim(const InferCall& c) {
-  const int64_t d = c.attrs.i("dim");
-  WEFT_CHECK_AS(kOutOfRange, d >= 0 && d < c.in[0].shape.size(), c.op.name, ": dim ", d, " is out of range for ",
-                c.in[0].shape, "; need 0 to ", c.in[0].shape.size() - 1);
-}
 
 Shape replaced(const Shape& s, int dim, int64_t extent) {
   Shape r = s;
@@ -36,20 +24,19 @@ Shape replaced(const Shape& s, int dim, int64_t extent) {
 
 // The index must have x's rank and must not be larger than x outside dim.
 void check_elementwise_index(const InferCall& c) {
-  check_dim(c);
+  const int dim = checked_dim(c);
   const TensorType &x = c.in[0], &index = c.in[1];
   check_index(c, index);
   bool ok = index.shape.size() == x.shape.size();
-  for (int d = 0; ok && d < x.shape.size(); ++d) ok = d == c.attrs.i("dim") || index.shape[d] <= x.shape[d];
-  WEFT_CHECK(ok, c.op.name, ": index ", index.shape, " does not fit ", x.shape, " along dim ", c.attrs.i("dim"),
-             "; need the same number of dims, none longer outside dim ", c.attrs.i("dim"));
+  for (int d = 0; ok && d < x.shape.size(); ++d) ok = d == dim || index.shape[d] <= x.shape[d];
+  WEFT_CHECK(ok, c.op.name, ": index ", index.shape, " does not fit ", x.shape, " along dim ", dim,
+             "; need the same number of dims, none longer outside dim ", dim);
 }
 
 // Sums need a dtype that supports addition.
 void check_sum(const InferCall& c) {
-  const DType t = c.in[0].dtype;
-  WEFT_CHECK(t != kBool && (!is_floating(t) || itemsize(t) > 1), c.op.name, ": does not support ", t,
-             "; convert with to(f32) first");
+  WEFT_CHECK(c.in[0].dtype != kBool, c.op.name, ": does not support bool; convert with to(f32) first");
+  check_computed(c);
 }
 
 // ---- gather, scatter_add ----
@@ -89,13 +76,12 @@ DimMap dims_scatter(const Attrs& attrs, std::span<const TensorType> in, std::spa
   return dims_indexed(attrs, in, out, true);
 }
 
-double nbytes(const TensorType& t) { return static_cast<double>(t.nbytes()); }
-
 Cost cost_gather(const Attrs&, std::span<const TensorType> in, std::span<const TensorType> out) {
-  return {0, 2 * nbytes(out[0]) + nbytes(in[1])};
+  return {0, 2 * bytes_of(out) + bytes_of(in.subspan(1, 1))};
 }
 Cost cost_scatter(const Attrs&, std::span<const TensorType> in, std::span<const TensorType> out) {
-  return {static_cast<double>(in[2].shape.numel()), 2 * nbytes(out[0]) + nbytes(in[1]) + 3 * nbytes(in[2])};
+  return {static_cast<double>(in[2].shape.numel()),
+          2 * bytes_of(out) + bytes_of(in.subspan(1, 1)) + 3 * bytes_of(in.subspan(2, 1))};
 }
 
 Grads vjp_gather(const VjpCall& c) {
@@ -114,7 +100,7 @@ void with_what(const KernelCall& c, const F& run) {
   } catch (const Error& e) {
     if (!c.attrs.has("what")) throw;
     const auto what = c.attrs.get<std::string>("what");
-    if (internal::is_whole_error(what)) internal::fail(Code::kInvalidArgument, what);
+    if (is_whole_error(what)) fail(Code::kInvalidArgument, what);
     throw Error(e.code(), str_cat(what, ": ", e.what()));
   }
 }
@@ -166,10 +152,10 @@ std::vector<Sample> samples_scatter_add() {
 // ---- index_select, index_add, index_copy ----
 
 Types infer_index_select(const InferCall& c) {
-  check_dim(c);
+  const int dim = checked_dim(c);
   check_index(c, c.in[1]);
   WEFT_CHECK(c.in[1].shape.size() == 1, "index_select: index is ", c.in[1], "; need one dim");
-  return {TensorType{c.in[0].dtype, c.in[0].device, replaced(c.in[0].shape, dim_of(c.attrs), c.in[1].shape[0])}};
+  return {TensorType{c.in[0].dtype, c.in[0].device, replaced(c.in[0].shape, dim, c.in[1].shape[0])}};
 }
 
 DimMap dims_index_select(const Attrs& attrs, std::span<const TensorType> in, std::span<const TensorType> out) {
@@ -222,7 +208,7 @@ Grads vjp_index_copy(const VjpCall& c) {
 
 // x is updated in place.
 Cost cost_index_copy(const Attrs&, std::span<const TensorType> in, std::span<const TensorType>) {
-  return {0, nbytes(in[1]) + 2 * nbytes(in[2])};
+  return {0, bytes_of(in.subspan(1, 1)) + 2 * bytes_of(in.subspan(2, 1))};
 }
 
 std::vector<Sample> samples_index_copy() {
@@ -273,8 +259,8 @@ void check_starts(const InferCall& c, size_t first) {
   WEFT_CHECK(static_cast<int>(c.in.size() - first) == rank, c.op.name, ": ", c.in.size() - first, " starts for ",
              c.in[0].shape, "; need one per dim");
   for (size_t i = first; i < c.in.size(); ++i)
-    WEFT_CHECK((c.in[i].dtype == kInt64 || c.in[i].dtype == kInt32) && c.in[i].shape.empty(), c.op.name, ": start ",
-               i - first, " is ", c.in[i], "; need an integer scalar");
+    WEFT_CHECK(is_index(c.in[i].dtype) && c.in[i].shape.empty(), c.op.name, ": start ", i - first, " is ", c.in[i],
+               "; need an integer scalar");
 }
 
 void check_block(const char* op, const Shape& block, const Shape& x) {
@@ -324,17 +310,6 @@ void run_dynamic_slice(const KernelCall& c) {
   kernels::cast_copy(block_of(c.op.name, c.in[0], c.out[0].shape, c.in.subspan(1)), c.out[0]);
 }
 
-// The words of x and of the block; a dim that the block covers completely passes.
-std::pair<std::string, std::string> block_words(const Shape& x, const Shape& block) {
-  Words a, b;
-  for (int d = 0; d < x.size(); ++d) {
-    const bool same = x[d] == block[d];
-    a.push_back(factor_name(2 * d) + (same ? "" : "?"));
-    b.push_back(same ? factor_name(2 * d) : factor_name(2 * d + 1) + "?");
-  }
-  return {join_words(a), join_words(b)};
-}
-
 std::string no_words(size_t n) {
   std::string s;
   for (size_t i = 0; i < n; ++i) s += ", ";
@@ -342,26 +317,21 @@ std::string no_words(size_t n) {
 }
 
 DimMap dims_dynamic_update_slice(const Attrs&, std::span<const TensorType> in, std::span<const TensorType> out) {
-  const auto [x, block] = block_words(in[0].shape, in[1].shape);
+  const auto [x, block] = words_of_equal(in[0].shape, in[1].shape);
   return DimMap::parse(x + ", " + block + no_words(in.size() - 2) + " -> " + x, in, out);
 }
 
 DimMap dims_dynamic_slice(const Attrs& attrs, std::span<const TensorType> in, std::span<const TensorType> out) {
-  const auto [x, block] = block_words(in[0].shape, attrs.ints("sizes"));
+  const auto [x, block] = words_of_equal(in[0].shape, attrs.ints("sizes"));
   return DimMap::parse(x + no_words(in.size() - 1) + " -> " + block, in, out);
 }
 
 // The starts, and the block read and written: x is updated in place, as caches are.
-Cost cost_of_block(std::span<const TensorType> starts, const TensorType& block) {
-  double bytes = 2 * nbytes(block);
-  for (const TensorType& t : starts) bytes += nbytes(t);
-  return {0, bytes};
-}
 Cost cost_dynamic_update_slice(const Attrs&, std::span<const TensorType> in, std::span<const TensorType>) {
-  return cost_of_block(in.subspan(2), in[1]);
+  return {0, bytes_of(in.subspan(2)) + 2 * bytes_of(in.subspan(1, 1))};
 }
 Cost cost_dynamic_slice(const Attrs&, std::span<const TensorType> in, std::span<const TensorType> out) {
-  return cost_of_block(in.subspan(1), out[0]);
+  return {0, bytes_of(in.subspan(1)) + 2 * bytes_of(out)};
 }
 
 Grads vjp_dynamic_update_slice(const VjpCall& c) {

@@ -10,9 +10,7 @@
 
 namespace weft {
 
-using internal::LineScope;
-using internal::positions_of;
-using internal::tensor_of;
+using namespace internal;
 
 namespace {
 
@@ -62,7 +60,7 @@ std::vector<Tensor> tensors(std::initializer_list<Arg> starts, Device device) {
 // kernel() does not: their analysis handles reads at positions, and the reads of a mod have their own check.
 bool may_be_negative(const Tensor& index, const Tensor& i) {
   if (index.numel() == 0 || index.dtype() == kUInt8) return false;
-  const Capture* capture = internal::thread_state.capture;
+  const Capture* capture = thread_state.capture;
   if (capture) return !capture->positions_only || index.dim() > 0;
   if (i.is_traced() || i.device().type != DeviceType::kCpu || !i.is_contiguous()) return true;
   const StridedView v = i.view_for_kernel();
@@ -73,7 +71,7 @@ bool may_be_negative(const Tensor& index, const Tensor& i) {
 
 // The flat positions of the true (nonzero) elements.
 std::vector<int64_t> true_positions(const Tensor& x, const char* op) {
-  internal::require_values(x, op, "where(mask, x, 0), which keeps x's shape");
+  require_values(x, op, "where(mask, x, 0), which keeps x's shape");
   const std::vector<bool> values = x.to_vector<bool>();
   std::vector<int64_t> positions;
   for (size_t i = 0; i < values.size(); ++i)
@@ -149,7 +147,7 @@ Tensor Tensor::operator[](const Arg& at) const {
   Shape s = index.shape();
   for (int d = 1; d < dim(); ++d) s.push_back(size(d));
   Tensor i = as_index(weft::reshape(index, {-1}));
-  if (may_be_negative(index, i)) i = internal::from_front(i, size(0), "operator[]");
+  if (may_be_negative(index, i)) i = from_front(i, size(0), "operator[]");
   return weft::reshape(weft::index_select(*this, 0, i), s);
 }
 
@@ -199,13 +197,12 @@ Tensor embedding(const Arg& indices, const Arg& weight) {
   WEFT_CHECK(w.dim() == 2, "embedding: weight is ", w.type(), "; need [rows, width]");
   Shape shape = i.shape();
   shape.push_back(w.size(1));
-  const Tensor rows = internal::look_up(index_select_op, w, 0, reshape(i, {-1}), "embedding: an index is not a row");
+  const Tensor rows = look_up(index_select_op, w, 0, reshape(i, {-1}), "embedding: an index is not a row");
   return reshape(rows, shape);
 }
 
 Tensor one_hot(const Arg& arg, int64_t classes) {
-  LineScope here(arg.line());
-  const Tensor& x = tensor_of(arg, "one_hot");
+  const FirstOperand x(arg, "one_hot");
   check_index_type(x, "one_hot");
   WEFT_CHECK(classes >= 0, "one_hot: ", classes, " classes; need 0 or more");
   return cast(eq(unsqueeze(as_index(x), -1), arange(classes, {.dtype = as_index(x).dtype(), .device = x.device()})),
@@ -213,8 +210,7 @@ Tensor one_hot(const Arg& arg, int64_t classes) {
 }
 
 Tensor histogram(const Arg& arg, int64_t bins) {
-  LineScope here(arg.line());
-  const Tensor& x = tensor_of(arg, "histogram");
+  const FirstOperand x(arg, "histogram");
   check_index_type(x, "histogram");
   WEFT_CHECK(bins >= 0, "histogram: ", bins, " bins; need 0 or more");
   const TensorOptions counts{.dtype = kInt64, .device = x.device()};
@@ -227,8 +223,7 @@ Tensor masked_fill(const Arg& x, const Arg& mask, const Arg& value) {
 }
 
 Tensor nonzero(const Arg& arg) {
-  LineScope here(arg.line());
-  const Tensor& x = tensor_of(arg, "nonzero");
+  const FirstOperand x(arg, "nonzero");
   const std::vector<int64_t> flat = true_positions(x, "nonzero");
   std::vector<int64_t> at(flat.size() * static_cast<size_t>(x.dim()));
   for (size_t i = 0; i < flat.size(); ++i) {
@@ -260,8 +255,7 @@ Tensor masked_select(const Arg& arg, const Arg& mask) {
 }
 
 Tensor dynamic_update_slice(const Arg& x, const Arg& update, std::initializer_list<Arg> starts) {
-  LineScope here(x.line());
-  const Tensor& t = tensor_of(x, "dynamic_update_slice");
+  const FirstOperand t(x, "dynamic_update_slice");
   return dynamic_update_slice(x, update, tensors(starts, t.device()));
 }
 Tensor dynamic_update_slice(const Arg& x, const Arg& update, std::span<const Tensor> starts, SourceLine line) {
@@ -272,8 +266,7 @@ Tensor dynamic_update_slice(const Arg& x, const Arg& update, std::span<const Ten
 }
 
 Tensor dynamic_slice(const Arg& x, std::initializer_list<Arg> starts, const Shape& sizes) {
-  LineScope here(x.line());
-  const Tensor& t = tensor_of(x, "dynamic_slice");
+  const FirstOperand t(x, "dynamic_slice");
   return dynamic_slice(x, tensors(starts, t.device()), sizes);
 }
 Tensor dynamic_slice(const Arg& x, std::span<const Tensor> starts, const Shape& sizes, SourceLine line) {

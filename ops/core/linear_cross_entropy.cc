@@ -4,13 +4,15 @@
 
 #include "framework/dispatch/dispatch.h"
 #include "ops/core/core.h"
+#include "ops/core/record_parts.h"
 #include "ops/kernels/kernels.h"
 #include "ops/kernels/linear_cross_entropy.h"
 
 namespace weft {
 namespace {
 
-DType wide_of(DType t) { return t == kFloat64 ? kFloat64 : kFloat32; }
+using namespace internal;
+
 bool is_grad(const OpDef& op) { return &op == &linear_cross_entropy_grad_op; }
 /// Position of the bias among the operands.
 size_t bias_at(const OpDef& op) { return is_grad(op) ? 4 : 3; }
@@ -23,17 +25,17 @@ Types infer(const InferCall& c) {
   WEFT_CHECK(c.in.size() == least || c.in.size() == least + 1, op, ": ", c.in.size(), " operands; need ", least, " or ",
              least + 1);
   const TensorType &x = c.in[0], &w = c.in[1], &t = c.in[2];
-  WEFT_CHECK(is_floating(x.dtype) && itemsize(x.dtype) > 1 && w.dtype == x.dtype, op, ": x and w are ", x.dtype,
-             " and ", w.dtype, "; need one of f64, f32, bf16, f16");
+  WEFT_CHECK(is_computed_float(x.dtype) && w.dtype == x.dtype, op, ": x and w are ", x.dtype, " and ", w.dtype,
+             "; need one of f64, f32, bf16, f16");
   WEFT_CHECK(x.shape.size() == 2 && w.shape.size() == 2 && x.shape[1] == w.shape[1] && w.shape[0] > 0, op, ": x is ",
              x.shape, " and w ", w.shape, "; need [N, D] and [V, D], V at least 1");
-  WEFT_CHECK((t.dtype == kInt64 || t.dtype == kInt32) && t.shape == Shape{x.shape[0]}, op, ": targets are ", t,
-             "; need i64 or i32 [", x.shape[0], "]");
+  WEFT_CHECK(is_index(t.dtype) && t.shape == Shape{x.shape[0]}, op, ": targets are ", t, "; need i64 or i32 [",
+             x.shape[0], "]");
   const TensorType loss{wide_of(x.dtype), x.device, {x.shape[0]}};
   Types out{loss};
   if (is_grad(c.op)) {
-    WEFT_CHECK(is_floating(c.in[3].dtype) && itemsize(c.in[3].dtype) > 1 && c.in[3].shape == loss.shape, op, ": g is ",
-               c.in[3], "; need a floating-point dtype and shape ", loss.shape);
+    WEFT_CHECK(is_computed_float(c.in[3].dtype) && c.in[3].shape == loss.shape, op, ": g is ", c.in[3],
+               "; need a floating-point dtype and shape ", loss.shape);
     out.push_back(x);
     out.push_back(w);
   }
@@ -63,10 +65,7 @@ Cost cost(const Attrs&, std::span<const TensorType> in, std::span<const TensorTy
   const double n = static_cast<double>(in[0].shape[0]), d = static_cast<double>(in[0].shape[1]),
                v = static_cast<double>(in[1].shape[0]);
   const double products = (out.size() > 1 ? 6 : 2) * n * d * v;
-  double bytes = 0;
-  for (const TensorType& t : in) bytes += static_cast<double>(t.nbytes());
-  for (const TensorType& t : out) bytes += static_cast<double>(t.nbytes());
-  return {products + 8 * n * v, bytes, products};
+  return {products + 8 * n * v, bytes_of(in) + bytes_of(out), products};
 }
 
 // ---- kernel ----

@@ -107,12 +107,7 @@ void check_ended(const Parts& p, std::vector<Tensor>& carry) {
 std::vector<Tensor> iterate(const Graph& body, std::span<const Tensor> args) {
   if (!is_capturing()) return interpret(body, args);
   internal::BodyValues values(body);
-  for (size_t i = 0; i < args.size(); ++i) values.set(body.inputs[i], args[i]);
-  for (int32_t id = 0; id < body.size(); ++id)
-    if (!is_argument(body.node(id))) values.run(id);
-  std::vector<Tensor> out;
-  for (Value v : body.outputs) out.push_back(values(v));
-  return out;
+  return values.run_all(args, [&](int32_t id) { values.run(id); });
 }
 
 // Every iteration as nodes of its own.
@@ -145,9 +140,7 @@ std::vector<Tensor> unroll(const Attrs& attrs, std::span<const Tensor> in) {
 
 Cost cost_loop(const Attrs& attrs, std::span<const TensorType>, std::span<const TensorType>) {
   const Parts p(attrs);
-  Cost total;
-  for (int32_t id = 0; id < p.body.size(); ++id)
-    if (const Node& n = p.body.node(id); !is_argument(n) && !n.op->view) total += op_cost(p.body, n);
+  Cost total = internal::body_cost(p.body);
   const double times = static_cast<double>(p.length);
   total.flops *= times;
   total.bytes *= times;

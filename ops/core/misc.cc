@@ -5,12 +5,12 @@
 
 #include "framework/dispatch/dispatch.h"
 #include "ops/core/creation.h"
+#include "ops/core/record_parts.h"
 #include "ops/kernels/kernels.h"
 
 namespace weft {
-namespace {
 
-void run_debug_print(const KernelCall& c) {
+static void run_debug_print(const KernelCall& c) {
   const StridedView& out = c.out[0];
   kernels::cast_copy(c.in[0], out);
   const Tensor shown = Tensor::from_blob(out.data, out.shape, out.dtype);
@@ -19,17 +19,14 @@ void run_debug_print(const KernelCall& c) {
   std::fputs(text.c_str(), stderr);  // one call: lines of several threads do not mix
 }
 
-}  // namespace
-
 const OpDef debug_print_op = {
     .name = "debug_print",
     .doc = "The operand, printed to stderr with its {label} when computed.",
     .traits = kSideEffect,
     .flops_per_point = 0,
-    .infer = [](const InferCall& c) { return Types{c.in[0]}; },
-    .vjp = [](const VjpCall& c) { return Grads{c.grad[0]}; },
-    .dims = [](const Attrs&, std::span<const TensorType> in,
-               std::span<const TensorType> out) { return DimMap::pointwise(in, out); },
+    .infer = internal::infer_same,
+    .vjp = internal::vjp_same,
+    .dims = internal::dims_pointwise,
     .kernel = run_debug_print,
     .samples =
         [] {

@@ -4,6 +4,7 @@
 #include "ops/core/creation.h"
 #include "ops/core/index.h"
 #include "ops/core/pointwise.h"
+#include "ops/core/record_parts.h"
 #include "ops/core/reduce.h"
 #include "ops/core/view.h"
 #include "ops/kernels/moe.h"
@@ -11,16 +12,9 @@
 namespace weft {
 namespace {
 
-using internal::tensor_of;
+using namespace internal;
 
-bool is_index(DType t) { return t == kInt64 || t == kInt32; }
-bool is_number(DType t) { return is_floating(t) && itemsize(t) > 1; }
-DType wide_of(DType a, DType b) { return a == kFloat64 || b == kFloat64 ? kFloat64 : kFloat32; }
-double bytes_of(std::span<const TensorType> types) {
-  double sum = 0;
-  for (const TensorType& t : types) sum += static_cast<double>(t.nbytes());
-  return sum;
-}
+DType wide_of(DType a, DType b) { return internal::wide_of(a == kFloat64 ? a : b); }
 
 // ---- expert_order ----
 
@@ -88,15 +82,15 @@ int64_t check_order(const InferCall& c, int at) {
 }
 
 void check_matrix(const InferCall& c, const char* what, const TensorType& t, int64_t rows) {
-  WEFT_CHECK(is_number(t.dtype) && t.shape.size() == 2 && t.shape[0] == rows, c.op.name, ": ", what, " is ", t,
+  WEFT_CHECK(is_computed_float(t.dtype) && t.shape.size() == 2 && t.shape[0] == rows, c.op.name, ": ", what, " is ", t,
              "; need f32, f64, bf16 or f16 [", rows, ", D]");
 }
 
 void check_weights(const InferCall& c, int64_t tokens, int64_t k) {
   if (!has_weights(c.in.size())) return;
   const TensorType& w = c.in[kMoves.weights];
-  WEFT_CHECK(is_number(w.dtype) && w.shape == (Shape{tokens, k}), c.op.name, ": weights are ", w, "; need floats ",
-             Shape{tokens, k});
+  WEFT_CHECK(is_computed_float(w.dtype) && w.shape == (Shape{tokens, k}), c.op.name, ": weights are ", w,
+             "; need floats ", Shape{tokens, k});
 }
 
 void check_operands(const InferCall& c) {
@@ -155,16 +149,13 @@ Cost cost_moves(const Attrs&, std::span<const TensorType> in, std::span<const Te
 
 const Tensor* weights_of(std::span<const Tensor> in) { return has_weights(in.size()) ? &in[kMoves.weights] : nullptr; }
 
-Tensor widened(const Tensor& t, DType wide) { return t.dtype() == wide ? t : cast(t, wide); }
-Tensor narrowed(const Tensor& t, DType dtype) { return t.dtype() == dtype ? t : cast(t, dtype); }
-
 std::vector<Tensor> decompose_dispatch(const Attrs&, std::span<const Tensor> in) {
   const Tensor rows = index_select(in[0], 0, in[2]);
   const Tensor* w = weights_of(in);
   if (!w) return {rows};
   const DType wide = wide_of(rows.dtype(), w->dtype());
-  const Tensor of_rows = index_select(reshape(widened(*w, wide), {-1}), 0, in[1]);
-  return {narrowed(widened(rows, wide) * unsqueeze(of_rows, -1), rows.dtype())};
+  const Tensor of_rows = index_select(reshape(cast(*w, wide), {-1}), 0, in[1]);
+  return {cast(cast(rows, wide) * unsqueeze(of_rows, -1), rows.dtype())};
 }
 
 /// The rows of each token's slots, [T, k, D].
@@ -177,13 +168,13 @@ std::vector<Tensor> decompose_combine(const Attrs& attrs, std::span<const Tensor
   const Tensor* w = weights_of(in);
   if (!w) return {attrs.i("k") == 1 ? select(parts, 1, 0) : sum(parts, 1)};
   const DType wide = wide_of(parts.dtype(), w->dtype());
-  return {narrowed(sum(widened(parts, wide) * unsqueeze(widened(*w, wide), -1), 1), parts.dtype())};
+  return {cast(sum(cast(parts, wide) * unsqueeze(cast(*w, wide), -1), 1), parts.dtype())};
 }
 
 std::vector<Tensor> decompose_dots(const Attrs& attrs, std::span<const Tensor> in) {
   const DType wide = wide_of(in[0].dtype(), in[1].dtype());
-  const Tensor parts = widened(by_slot(in[0], in[4], attrs.i("k")), wide);
-  return {sum(parts * unsqueeze(widened(in[1], wide), 1), -1)};
+  const Tensor parts = cast(by_slot(in[0], in[4], attrs.i("k")), wide);
+  return {sum(parts * unsqueeze(cast(in[1], wide), 1), -1)};
 }
 
 // ---- calls and derivatives ----
@@ -205,7 +196,7 @@ Grads vjp_move(const VjpCall& c) {
   Grads r(c.in.size());
   if (c.needs(0)) r[0] = move(dispatches ? combine_rows_op : dispatch_rows_op, g, order, w ? *w : Tensor(), c.attrs);
   if (w && c.needs(kMoves.weights))
-    r[kMoves.weights] = narrowed(dispatches ? dots(g, x, order, c.attrs) : dots(x, g, order, c.attrs), w->dtype());
+    r[kMoves.weights] = cast(dispatches ? dots(g, x, order, c.attrs) : dots(x, g, order, c.attrs), w->dtype());
   return r;
 }
 
@@ -331,23 +322,17 @@ std::span<const OpDef* const> moe_ops() {
 }
 
 ExpertOrder expert_order(const Arg& arg, int64_t num_experts) {
-  internal::LineScope here(arg.line());
-  const Tensor& experts = tensor_of(arg, "expert_order");
+  const FirstOperand experts(arg, "expert_order");
   const Tensor* in[] = {&experts};
   std::vector<Tensor> r = dispatch_multi(expert_order_op, in, {{"num_experts", num_experts}}, arg.line());
   return {r[0], r[1], r[2], r[3], r[4], experts.size(1)};
 }
 
-namespace {
-
-Tensor moved(const OpDef& op, const Arg& arg, const ExpertOrder& o, const Arg& weights) {
-  internal::LineScope line(arg.line());
-  const Tensor& x = tensor_of(arg, op.name);
+static Tensor moved(const OpDef& op, const Arg& arg, const ExpertOrder& o, const Arg& weights) {
+  const FirstOperand x(arg, op.name);
   const Tensor order[] = {o.slots, o.tokens, o.rows};
   return move(op, x, order, weights.tensor(), {{"k", o.top_k}});
 }
-
-}  // namespace
 
 Tensor dispatch_rows(const Arg& x, const ExpertOrder& order, const Arg& weights) {
   return moved(dispatch_rows_op, x, order, weights);
@@ -356,7 +341,7 @@ Tensor combine_rows(const Arg& y, const ExpertOrder& order, const Arg& weights) 
   return moved(combine_rows_op, y, order, weights);
 }
 Tensor row_dots(const Arg& y, const Arg& x, const ExpertOrder& o) {
-  internal::LineScope line(y.line());
+  LineScope line(y.line());
   const Tensor order[] = {o.slots, o.tokens, o.rows};
   return dots(tensor_of(y, "row_dots"), tensor_of(x, "row_dots"), order, {{"k", o.top_k}});
 }

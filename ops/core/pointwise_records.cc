@@ -1,12 +1,14 @@
 // The op records of pointwise.inc: each row becomes one OpDef.
 #include "ops/core/creation.h"
 #include "ops/core/pointwise.h"
+#include "ops/core/record_parts.h"
 #include "ops/core/reduce.h"
 #include "ops/kernels/kernels.h"
 
 namespace weft {
 namespace {
 
+using internal::dims_pointwise;
 using kernels::Pw;
 
 // True if `text` contains the identifier `name`: shows which values a derivative reads, hence which memory is kept.
@@ -38,10 +40,6 @@ Types infer_pointwise(const InferCall& c) {
   WEFT_CHECK(kernels::pointwise_takes(op, lead.dtype), c.op.name, ": does not support ", lead.dtype,
              "; convert with to(", kernels::pointwise_takes(op, kFloat32) ? kFloat32 : kInt32, ") first");
   return {TensorType{info.bool_result ? kBool : lead.dtype, pointwise_device(c.op, c.in), shape}};
-}
-
-DimMap dims_pointwise(const Attrs&, std::span<const TensorType> in, std::span<const TensorType> out) {
-  return DimMap::pointwise(in, out);
 }
 
 void run_pointwise(const KernelCall& c) { kernels::pointwise(static_cast<Pw>(c.op.scalar), c.in, c.out[0]); }
@@ -233,7 +231,7 @@ const OpDef cast_op = {
     .infer = infer_cast,
     .vjp = vjp_cast,
     .dims = dims_cast,
-    .kernel = [](const KernelCall& c) { kernels::cast_copy(c.in[0], c.out[0]); },
+    .kernel = internal::run_copy,
     .samples = samples_cast,
     .vjp_reads_in = 0,
     .vjp_reads_out = 0,

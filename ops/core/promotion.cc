@@ -1,11 +1,8 @@
 #include "ops/core/promotion.h"
 
 namespace weft {
-namespace {
 
-int kind_of(DType t) { return is_floating(t) ? 2 : t == kBool ? 0 : 1; }
-
-}  // namespace
+static int kind_of(DType t) { return is_floating(t) ? 2 : t == kBool ? 0 : 1; }
 
 DType result_type(std::span<const Arg* const> args) {
   bool have = false;

@@ -3,24 +3,17 @@
 
 #include "framework/dispatch/dispatch.h"
 #include "ops/core/creation.h"
-#include "ops/core/dim_text.h"
 #include "ops/core/index.h"
 #include "ops/core/pointwise.h"
+#include "ops/core/record_parts.h"
 #include "ops/core/view.h"
 #include "ops/kernels/kernels.h"
 
 namespace weft {
 namespace {
 
-using internal::factor_name;
-using internal::join_words;
+using namespace internal;
 using kernels::Rd;
-
-uint32_t mask_of(const Shape& dims) {
-  uint32_t m = 0;
-  for (int64_t d : dims) m |= 1u << d;
-  return m;
-}
 
 DType sum_dtype(DType t) { return is_floating(t) ? t : kInt64; }
 
@@ -41,13 +34,17 @@ Shape kept_shape(const InferCall& c, const Shape& dims) {
   return kept;
 }
 
-void check_storage(const InferCall& c) {
-  WEFT_CHECK(!is_floating(c.in[0].dtype) || itemsize(c.in[0].dtype) > 1, c.op.name, ": does not support ",
-             c.in[0].dtype, "; convert with to(f32) first");
+// The same for a reduction that needs an element.
+Shape kept_of_some(const InferCall& c, const Shape& dims) {
+  const Shape kept = kept_shape(c, dims);
+  for (int64_t d : dims)
+    WEFT_CHECK(c.in[0].shape[static_cast<int>(d)] > 0, c.op.name, ": dim ", d, " of ", c.in[0].shape,
+               " is empty; need one element or more");
+  return kept;
 }
 
 Types infer_sum(const InferCall& c) {
-  check_storage(c);
+  check_computed(c);
   const DType own = sum_dtype(c.in[0].dtype);
   const DType out = c.attrs.has("out_dtype") ? c.attrs.get<DType>("out_dtype") : own;
   WEFT_CHECK(out == own || (out == kFloat32 && is_16bit(own)), c.op.name, ": out_dtype is ", out, " for ",
@@ -56,29 +53,18 @@ Types infer_sum(const InferCall& c) {
 }
 
 Types infer_best(const InferCall& c) {
-  check_storage(c);
-  const Shape& dims = c.attrs.ints("dims");
-  const Shape kept = kept_shape(c, dims);
-  for (int64_t d : dims)
-    WEFT_CHECK(c.in[0].shape[static_cast<int>(d)] > 0, c.op.name, ": dim ", d, " of ", c.in[0].shape,
-               " is empty; need one element or more");
-  return {TensorType{c.in[0].dtype, c.in[0].device, kept}};
+  check_computed(c);
+  return {TensorType{c.in[0].dtype, c.in[0].device, kept_of_some(c, c.attrs.ints("dims"))}};
 }
 
 Types infer_arg(const InferCall& c) {
-  check_storage(c);
-  const Shape dims{c.attrs.i("dim")};
-  const Shape kept = kept_shape(c, dims);
-  WEFT_CHECK(c.in[0].shape[static_cast<int>(dims[0])] > 0, c.op.name, ": dim ", dims[0], " of ", c.in[0].shape,
-             " is empty; need one element or more");
-  return {TensorType{kInt64, c.in[0].device, kept}};
+  check_computed(c);
+  return {TensorType{kInt64, c.in[0].device, kept_of_some(c, {c.attrs.i("dim")})}};
 }
 
 Types infer_cumsum(const InferCall& c) {
-  check_storage(c);
-  const int64_t dim = c.attrs.i("dim");
-  WEFT_CHECK_AS(kOutOfRange, dim >= 0 && dim < c.in[0].shape.size(), "cumsum: dim ", dim, " is out of range for ",
-                c.in[0].shape, "; need 0 to ", c.in[0].shape.size() - 1);
+  check_computed(c);
+  checked_dim(c);
   return {TensorType{sum_dtype(c.in[0].dtype), c.in[0].device, c.in[0].shape}};
 }
 
@@ -106,13 +92,6 @@ DimMap dims_of(const Attrs& attrs, std::span<const TensorType> in, std::span<con
 
 DimMap dims_arg(const Attrs& attrs, std::span<const TensorType> in, std::span<const TensorType> out) {
   return dims_reduced(in, out, 1u << attrs.i("dim"), "?");
-}
-
-DimMap dims_cumsum(const Attrs& attrs, std::span<const TensorType> in, std::span<const TensorType> out) {
-  std::vector<std::string> words;
-  for (int i = 0; i < in[0].shape.size(); ++i) words.push_back(factor_name(i) + (i == attrs.i("dim") ? "?" : ""));
-  DimMap m = DimMap::parse(join_words(words) + " -> " + join_words(words), in, out);
-  return m;
 }
 
 // ---- kernels ----
@@ -172,7 +151,7 @@ Tensor product_before(const Tensor& x) {
 Grads vjp_prod(const VjpCall& c) {
   const Shape &dims = c.attrs.ints("dims"), &shape = c.in[0].shape();
   // The reduced dims become one dim, the last.
-  Shape order, kept, back = shape;
+  Shape order, kept;
   const uint32_t mask = mask_of(dims);
   for (int i = 0; i < shape.size(); ++i)
     if (!(mask >> i & 1)) order.push_back(i), kept.push_back(shape[i]);
@@ -180,13 +159,12 @@ Grads vjp_prod(const VjpCall& c) {
   int64_t n = 1;
   for (int64_t d : dims)
     order.push_back(d), n *= shape[static_cast<int>(d)], moved.push_back(shape[static_cast<int>(d)]);
-  for (int i = 0; i < order.size(); ++i) back[static_cast<int>(order[i])] = i;
   Shape rows = kept;
   rows.insert(rows.size(), n);
   const Tensor x = reshape(permute(c.in[0], order), rows);
   const Tensor others = mul(product_before(x), flip(product_before(flip(x, -1)), -1));
   const Tensor g = mul(broadcast_to(unsqueeze(c.grad[0], -1), rows), others);
-  return {permute(reshape(g, moved), back)};
+  return {permute(reshape(g, moved), inverse_order(order))};
 }
 
 Grads vjp_cumsum(const VjpCall& c) { return {cumsum(c.grad[0], c.attrs.i("dim"), !c.attrs.b("reverse"))}; }
@@ -223,8 +201,6 @@ std::vector<Sample> samples_sum() {
   s.push_back({{{Shape{3, 5}, kBool, 0, 1}}, Attrs{{"dims", Shape{0}}}});
   return s;
 }
-std::vector<Sample> samples_max() { return samples_dims("reduce_max", false); }
-std::vector<Sample> samples_min() { return samples_dims("reduce_min", false); }
 std::vector<Sample> samples_prod() {
   std::vector<Sample> s = samples_dims("reduce_prod", true);
   s.push_back({{{Shape{2, 3}, kFloat32, 0, 0}}, Attrs{{"dims", Shape{1}}}, "", true});  // all zeros
@@ -242,14 +218,39 @@ std::vector<Sample> samples_along(const char* name, bool reverse) {
   return s;
 }
 std::vector<Sample> samples_cumsum() { return samples_along("cumsum", true); }
-std::vector<Sample> arg_samples(const char* name) {
+std::vector<Sample> samples_arg(const char* name) {
   std::vector<Sample> s = samples_along(name, false);
   s.back().error = str_cat(name, ": dims [1] of [3]");
   s.push_back({{{Shape{3, 0}}}, {{"dim", int64_t{1}}}, str_cat(name, ": dim 1 of [3, 0] is empty")});
   return s;
 }
-std::vector<Sample> samples_argmax() { return arg_samples("argmax"); }
-std::vector<Sample> samples_argmin() { return arg_samples("argmin"); }
+
+template <Rd kOp, Reduction kKind, char kSuffix>
+constexpr OpDef best_op(const char* name, const char* doc, std::vector<Sample> (*samples)()) {
+  return {.name = name,
+          .doc = doc,
+          .traits = kReduction,
+          .reduction = kKind,
+          .infer = infer_best,
+          .vjp = vjp_best,
+          .dims = dims_of<kSuffix>,
+          .kernel = run_reduce<kOp>,
+          .workspace = reduce_bytes<kOp>,
+          .samples = samples,
+          .linear = 1};
+}
+
+template <Rd kOp>
+constexpr OpDef arg_op(const char* name, const char* doc, std::vector<Sample> (*samples)()) {
+  return {.name = name,
+          .doc = doc,
+          .traits = kReduction | kNotDifferentiable,
+          .infer = infer_arg,
+          .dims = dims_arg,
+          .kernel = run_arg<kOp>,
+          .workspace = arg_bytes<kOp>,
+          .samples = samples};
+}
 
 }  // namespace
 
@@ -268,32 +269,12 @@ const OpDef reduce_sum_op = {
     .vjp_reads_out = 0,
     .linear = 1,
 };
-const OpDef reduce_max_op = {
-    .name = "reduce_max",
-    .doc = "Largest value over {dims}; NaN if there is one; ties share the gradient.",
-    .traits = kReduction,
-    .reduction = Reduction::kMax,
-    .infer = infer_best,
-    .vjp = vjp_best,
-    .dims = dims_of<'^'>,
-    .kernel = run_reduce<Rd::max>,
-    .workspace = reduce_bytes<Rd::max>,
-    .samples = samples_max,
-    .linear = 1,
-};
-const OpDef reduce_min_op = {
-    .name = "reduce_min",
-    .doc = "Smallest value over {dims}; NaN if there is one; ties share the gradient.",
-    .traits = kReduction,
-    .reduction = Reduction::kMin,
-    .infer = infer_best,
-    .vjp = vjp_best,
-    .dims = dims_of<'_'>,
-    .kernel = run_reduce<Rd::min>,
-    .workspace = reduce_bytes<Rd::min>,
-    .samples = samples_min,
-    .linear = 1,
-};
+const OpDef reduce_max_op =
+    best_op<Rd::max, Reduction::kMax, '^'>("reduce_max", "Largest value over {dims}; NaN if there is one; ties share the gradient.",
+                          [] { return samples_dims("reduce_max", false); });
+const OpDef reduce_min_op =
+    best_op<Rd::min, Reduction::kMin, '_'>("reduce_min", "Smallest value over {dims}; NaN if there is one; ties share the gradient.",
+                          [] { return samples_dims("reduce_min", false); });
 const OpDef reduce_prod_op = {
     .name = "reduce_prod",
     .doc = "Product over {dims}; integers give i64.",
@@ -308,32 +289,18 @@ const OpDef reduce_prod_op = {
     .vjp_reads_out = 0,
     .linear = 1,
 };
-const OpDef argmax_op = {
-    .name = "argmax",
-    .doc = "Index of the largest value along {dim}, the first of equal ones; of the first NaN if there is one.",
-    .traits = kReduction | kNotDifferentiable,
-    .infer = infer_arg,
-    .dims = dims_arg,
-    .kernel = run_arg<Rd::argmax>,
-    .workspace = arg_bytes<Rd::argmax>,
-    .samples = samples_argmax,
-};
-const OpDef argmin_op = {
-    .name = "argmin",
-    .doc = "Index of the smallest value along {dim}, the first of equal ones; of the first NaN if there is one.",
-    .traits = kReduction | kNotDifferentiable,
-    .infer = infer_arg,
-    .dims = dims_arg,
-    .kernel = run_arg<Rd::argmin>,
-    .workspace = arg_bytes<Rd::argmin>,
-    .samples = samples_argmin,
-};
+const OpDef argmax_op = arg_op<Rd::argmax>(
+    "argmax", "Index of the largest value along {dim}, the first of equal ones; of the first NaN if there is one.",
+    [] { return samples_arg("argmax"); });
+const OpDef argmin_op = arg_op<Rd::argmin>(
+    "argmin", "Index of the smallest value along {dim}, the first of equal ones; of the first NaN if there is one.",
+    [] { return samples_arg("argmin"); });
 const OpDef cumsum_op = {
     .name = "cumsum",
     .doc = "Running sum along {dim}, from the end if {reverse}; integers give i64.",
     .infer = infer_cumsum,
     .vjp = vjp_cumsum,
-    .dims = dims_cumsum,
+    .dims = dims_along,
     .kernel =
         [](const KernelCall& c) {
           kernels::cumsum(c.in[0], static_cast<int>(c.attrs.i("dim")), c.out[0], c.attrs.b("reverse"));

@@ -10,6 +10,7 @@
 
 namespace weft {
 
+using internal::FirstOperand;
 using internal::LineScope;
 using internal::tensor_of;
 
@@ -51,14 +52,12 @@ Tensor reduce_over(const OpDef& op, const Tensor& x, const Shape& dims, bool kee
 }
 
 Tensor reduce(const OpDef& op, const Arg& arg, const Shape& dims, bool keepdim, const char* name) {
-  LineScope here(arg.line());
-  const Tensor& x = tensor_of(arg, name);
+  const FirstOperand x(arg, name);
   return reduce_over(op, x, resolve(dims, x.dim(), name), keepdim);
 }
 
 Tensor best(const OpDef& op, const Arg& arg, const Shape& dims, bool keepdim, const char* name) {
-  LineScope here(arg.line());
-  const Tensor& x = tensor_of(arg, name);
+  const FirstOperand x(arg, name);
   const Shape over = resolve(dims, x.dim(), name);
   WEFT_CHECK(count(x.shape(), over) > 0, name, ": dims ", over, " of ", x.shape(),
              " have no elements; need one or more");
@@ -66,8 +65,7 @@ Tensor best(const OpDef& op, const Arg& arg, const Shape& dims, bool keepdim, co
 }
 
 Tensor place(const OpDef& op, const Arg& arg, int64_t dim, bool keepdim) {
-  LineScope here(arg.line());
-  const Tensor& x = tensor_of(arg, op.name);
+  const FirstOperand x(arg, op.name);
   const int d = normalize_dim(dim, x.dim(), op.name);
   if (x.dim() == 0) return constant(int64_t{0}, kInt64, x.device());
   return keep(dispatch(op, {&x}, {{"dim", int64_t{d}}}), {d}, x.shape(), keepdim);
@@ -100,15 +98,13 @@ Tensor amax(const Arg& x, const Dims& dims, bool keepdim) { return best(reduce_m
 Tensor amin(const Arg& x, const Dims& dims, bool keepdim) { return best(reduce_min_op, x, dims, keepdim, "amin"); }
 
 Tensor mean(const Arg& arg, const Dims& dims, bool keepdim) {
-  LineScope here(arg.line());
-  const Tensor& x = tensor_of(arg, "mean");
+  const FirstOperand x(arg, "mean");
   need_float(x, "mean");
   return cast(wide_mean(x, resolve(dims, x.dim(), "mean"), keepdim), x.dtype());
 }
 
 Tensor var(const Arg& arg, const Dims& dims, double correction, bool keepdim) {
-  LineScope here(arg.line());
-  const Tensor& x = tensor_of(arg, "var");
+  const FirstOperand x(arg, "var");
   need_float(x, "var");
   return cast(wide_var(x, resolve(dims, x.dim(), "var"), correction, keepdim), x.dtype());
 }
@@ -118,8 +114,7 @@ Tensor std(const Arg& x, const Dims& dims, double correction, bool keepdim) {
 }
 
 Tensor std_of(const Arg& arg, const Dims& dims, double correction, bool keepdim) {
-  LineScope here(arg.line());
-  const Tensor& x = tensor_of(arg, "std");
+  const FirstOperand x(arg, "std");
   need_float(x, "std");
   // The gradient of equal elements is 0, as in PyTorch, where the gradient of sqrt is infinite.
   const Tensor v = wide_var(x, resolve(dims, x.dim(), "std"), correction, keepdim), none = eq(v, 0);
@@ -127,8 +122,7 @@ Tensor std_of(const Arg& arg, const Dims& dims, double correction, bool keepdim)
 }
 
 Tensor logsumexp(const Arg& arg, const Dims& dims, bool keepdim) {
-  LineScope here(arg.line());
-  const Tensor& input = tensor_of(arg, "logsumexp");
+  FirstOperand input(arg, "logsumexp");
   need_float(input, "logsumexp");
   const Shape over = resolve(dims, input.dim(), "logsumexp");
   const Tensor x = is_16bit(input.dtype()) ? cast(input, kFloat32) : input;
@@ -162,8 +156,7 @@ Tensor argmin(const Arg& x) {
 }
 
 Tensor cumsum(const Arg& arg, int64_t dim, bool reverse) {
-  LineScope here(arg.line());
-  const Tensor& x = tensor_of(arg, "cumsum");
+  FirstOperand x(arg, "cumsum");
   const int d = normalize_dim(dim, x.dim(), "cumsum");
   if (x.dim() == 0) return is_floating(x.dtype()) ? x : cast(x, kInt64);
   return dispatch(cumsum_op, {&x}, {{"dim", int64_t{d}}, {"reverse", reverse}}, arg.line());

@@ -8,7 +8,7 @@
 #include "framework/base/thread_pool.h"
 #include "framework/dispatch/dispatch.h"
 #include "ops/core/creation.h"
-#include "ops/core/dim_text.h"
+#include "ops/core/record_parts.h"
 #include "ops/kernels/kernels.h"
 #include "ops/kernels/lines.h"
 #include "ops/numerics/number_format.h"
@@ -19,8 +19,7 @@ namespace {
 Types infer(const InferCall& c) {
   const TensorType& x = c.in[0];
   const int64_t e = c.attrs.i("exponent_bits"), m = c.attrs.i("mantissa_bits"), block = c.attrs.i("block");
-  WEFT_CHECK(is_floating(x.dtype) && itemsize(x.dtype) > 1, "round_to: does not support ", x.dtype,
-             "; need one of f64, f32, bf16, f16");
+  internal::check_float(c, x.dtype);
   WEFT_CHECK_AS(kOutOfRange, e >= 2 && e <= 8, "round_to: got ", e, " exponent bits; need 2 to 8");
   WEFT_CHECK_AS(kOutOfRange, m >= 1 && m <= 23, "round_to: got ", m, " mantissa bits; need 1 to 23");
   WEFT_CHECK_AS(kOutOfRange, block >= 0, "round_to: the block has ", block, " elements; need 0 (no block) or more");
@@ -31,10 +30,7 @@ Types infer(const InferCall& c) {
 
 DimMap dims(const Attrs& attrs, std::span<const TensorType> in, std::span<const TensorType> out) {
   if (attrs.i("block") == 0) return DimMap::pointwise(in, out);
-  std::vector<std::string> words;
-  for (int i = 0; i < in[0].shape.size(); ++i) words.push_back(internal::factor_name(i));
-  words.back() += "?";
-  return DimMap::parse(internal::join_words(words) + " -> " + internal::join_words(words), in, out);
+  return internal::dims_with_whole(in[0].shape.size() - 1, in, out);
 }
 
 StridedView with_dim(StridedView v) {
@@ -101,7 +97,7 @@ const OpDef round_to_op = {
     .doc = "x rounded to a float of {exponent_bits} and {mantissa_bits}, with a power-of-two scale for each {block}.",
     .flops_per_point = 12,
     .infer = infer,
-    .vjp = [](const VjpCall& c) { return Grads{c.grad[0]}; },
+    .vjp = internal::vjp_same,
     .dims = dims,
     .kernel = run,
     .samples = samples,

@@ -1,29 +1,19 @@
 #include "ops/core/softmax.h"
 
 #include "ops/core/core.h"
-#include "ops/core/dim_text.h"
+#include "ops/core/record_parts.h"
 
 namespace weft {
 namespace {
 
-DType wide_of(DType t) { return t == kFloat64 ? kFloat64 : kFloat32; }
+using internal::wide_of;
 
 Types infer(const InferCall& c) {
   const TensorType& x = c.in[0];
-  WEFT_CHECK(is_floating(x.dtype) && itemsize(x.dtype) > 1, "softmax: x is ", x, "; need one of f64, f32, bf16, f16");
-  const int64_t dim = c.attrs.i("dim");
-  WEFT_CHECK_AS(kOutOfRange, dim >= 0 && dim < x.shape.size(), "softmax: dim ", dim, " is out of range for ", x.shape,
-                "; need 0 to ", x.shape.size() - 1);
-  WEFT_CHECK(x.shape[static_cast<int>(dim)] > 0, "softmax: dim ", dim, " of ", x.shape,
-             " is empty; need one element or more");
+  WEFT_CHECK(internal::is_computed_float(x.dtype), "softmax: x is ", x, "; need one of f64, f32, bf16, f16");
+  const int dim = internal::checked_dim(c);
+  WEFT_CHECK(x.shape[dim] > 0, "softmax: dim ", dim, " of ", x.shape, " is empty; need one element or more");
   return {x};
-}
-
-DimMap dims(const Attrs& attrs, std::span<const TensorType> in, std::span<const TensorType> out) {
-  std::vector<std::string> words;
-  for (int i = 0; i < in[0].shape.size(); ++i)
-    words.push_back(internal::factor_name(i) + (i == attrs.i("dim") ? "?" : ""));
-  return DimMap::parse(internal::join_words(words) + " -> " + internal::join_words(words), in, out);
 }
 
 std::vector<Tensor> decompose(const Attrs& attrs, std::span<const Tensor> in) {
@@ -61,7 +51,7 @@ const OpDef softmax_op = {
     .flops_per_point = 20,
     .infer = infer,
     .vjp = vjp,
-    .dims = dims,
+    .dims = internal::dims_along,
     .decompose = decompose,
     .samples = samples,
     .vjp_reads_in = 0,

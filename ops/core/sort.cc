@@ -2,22 +2,18 @@
 #include "framework/autodiff/grad.h"
 #include "framework/dispatch/dispatch.h"
 #include "ops/core/creation.h"
-#include "ops/core/dim_text.h"
 #include "ops/core/index.h"
+#include "ops/core/record_parts.h"
 #include "ops/kernels/kernels.h"
 
 namespace weft {
 
-using internal::tensor_of;
-
 namespace {
 
-void check(const InferCall& c) {
-  const int64_t dim = c.attrs.i("dim");
-  WEFT_CHECK_AS(kOutOfRange, dim >= 0 && dim < c.in[0].shape.size(), c.op.name, ": dim ", dim, " is out of range for ",
-                c.in[0].shape, "; need 0 to ", c.in[0].shape.size() - 1);
-  WEFT_CHECK(!is_floating(c.in[0].dtype) || itemsize(c.in[0].dtype) > 1, c.op.name, ": does not support ",
-             c.in[0].dtype, "; convert with to(f32) first");
+int check(const InferCall& c) {
+  const int dim = internal::checked_dim(c);
+  internal::check_computed(c);
+  return dim;
 }
 
 Types infer_sort(const InferCall& c) {
@@ -26,8 +22,7 @@ Types infer_sort(const InferCall& c) {
 }
 
 Types infer_topk(const InferCall& c) {
-  check(c);
-  const int dim = static_cast<int>(c.attrs.i("dim"));
+  const int dim = check(c);
   const int64_t k = c.attrs.i("k");
   WEFT_CHECK(k >= 0 && k <= c.in[0].shape[dim], "topk: k is ", k, " of dim ", dim, " of ", c.in[0].shape,
              "; need 0 to ", c.in[0].shape[dim]);
@@ -128,8 +123,7 @@ const OpDef topk_op = {
 };
 
 Sorted sort(const Arg& arg, int64_t dim, bool descending) {
-  internal::LineScope here(arg.line());
-  const Tensor& x = tensor_of(arg, "sort");
+  const internal::FirstOperand x(arg, "sort");
   WEFT_CHECK(x.dim() > 0, "sort: got a scalar; need a dim");
   const int64_t d = normalize_dim(dim, x.dim(), "sort");
   const Tensor* in[] = {&x};
@@ -140,8 +134,7 @@ Sorted sort(const Arg& arg, int64_t dim, bool descending) {
 Tensor argsort(const Arg& x, int64_t dim, bool descending) { return sort(x, dim, descending).indices; }
 
 TopK topk(const Arg& arg, int64_t k, int64_t dim, bool largest) {
-  internal::LineScope here(arg.line());
-  const Tensor& x = tensor_of(arg, "topk");
+  const internal::FirstOperand x(arg, "topk");
   WEFT_CHECK(x.dim() > 0, "topk: got a scalar; need a dim");
   const int64_t d = normalize_dim(dim, x.dim(), "topk");
   const Tensor* in[] = {&x};

@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "framework/dispatch/dispatch.h"
-#include "ops/core/dim_text.h"
+#include "ops/core/record_parts.h"
 #include "ops/core/reduce.h"
 #include "ops/kernels/kernels.h"
 
@@ -161,12 +161,7 @@ DimMap dims_permute(const Attrs& attrs, std::span<const TensorType> in, std::spa
   return DimMap::parse(join_words(from) + " -> " + join_words(to), in, out);
 }
 
-Grads vjp_permute(const VjpCall& c) {
-  const Shape& dims = c.attrs.ints("dims");
-  Shape back = dims;
-  for (int i = 0; i < dims.size(); ++i) back[static_cast<int>(dims[i])] = i;
-  return {permute(c.grad[0], back)};
-}
+Grads vjp_permute(const VjpCall& c) { return {permute(c.grad[0], internal::inverse_order(c.attrs.ints("dims")))}; }
 
 std::vector<Sample> samples_permute() {
   auto to = [](const Shape& s) { return Attrs{{"dims", s}}; };
@@ -198,10 +193,6 @@ bool view_broadcast(const Attrs&, const StridedView& in, const TensorType& out, 
   for (int i = 0; i < in.shape.size(); ++i)
     if (in.shape[i] == out.shape[i + shift]) (*strides)[i + shift] = in.strides[i];
   return true;
-}
-
-DimMap dims_broadcast(const Attrs&, std::span<const TensorType> in, std::span<const TensorType> out) {
-  return DimMap::pointwise(in, out);
 }
 
 Grads vjp_broadcast(const VjpCall& c) {
@@ -260,23 +251,13 @@ bool view_slice(const Attrs& attrs, const StridedView& in, const TensorType& out
 }
 
 // Dims of equal extent pass; a sliced dim moves as a whole.
-DimMap dims_cut(std::span<const TensorType> in, std::span<const TensorType> out) {
-  Words from, to;
-  for (int i = 0; i < out[0].shape.size(); ++i) {
-    const bool same = in[0].shape[i] == out[0].shape[i];
-    from.push_back(factor_name(2 * i) + (same ? "" : "?"));
-    to.push_back(same ? factor_name(2 * i) : factor_name(2 * i + 1) + "?");
-  }
-  return DimMap::parse(join_words(from) + " -> " + join_words(to), in, out);
-}
-
-DimMap dims_slice(const Attrs&, std::span<const TensorType> in, std::span<const TensorType> out) {
-  return dims_cut(in, out);
+DimMap dims_cut(const Attrs&, std::span<const TensorType> in, std::span<const TensorType> out) {
+  const auto [from, to] = internal::words_of_equal(in[0].shape, out[0].shape);
+  return DimMap::parse(from + " -> " + to, in, out);
 }
 
 Cost cost_of_copy(const Attrs&, std::span<const TensorType> in, std::span<const TensorType> out) {
-  double bytes = static_cast<double>(out[0].nbytes());
-  return {0, 2 * bytes};
+  return {0, 2 * internal::bytes_of(out)};
 }
 
 Grads vjp_slice(const VjpCall& c) {
@@ -351,7 +332,7 @@ void run_pad(const KernelCall& c) {
 }
 
 DimMap dims_pad(const Attrs& attrs, std::span<const TensorType> in, std::span<const TensorType> out) {
-  DimMap m = dims_cut(in, out);
+  DimMap m = dims_cut(attrs, in, out);
   m.linear = attrs.f("value") == 0;
   return m;
 }
@@ -386,10 +367,8 @@ std::vector<Sample> samples_pad() {
 
 Types infer_concat(const InferCall& c) {
   WEFT_CHECK(!c.in.empty(), "concat: no tensors; need one or more");
-  const int64_t dim = c.attrs.i("dim");
+  const int dim = internal::checked_dim(c);
   Shape shape = c.in[0].shape;
-  WEFT_CHECK_AS(kOutOfRange, dim >= 0 && dim < shape.size(), "concat: dim ", dim, " is out of range for ", shape,
-                "; need 0 to ", shape.size() - 1);
   for (size_t i = 1; i < c.in.size(); ++i) {
     const Shape& s = c.in[i].shape;
     bool ok = s.size() == shape.size();
@@ -398,7 +377,7 @@ Types infer_concat(const InferCall& c) {
                "; need equal extents in the other dims");
     WEFT_CHECK(c.in[i].dtype == c.in[0].dtype, "concat: operands are ", c.in[0].dtype, " and ", c.in[i].dtype,
                "; need one dtype");
-    shape[static_cast<int>(dim)] = saturating_add(shape[static_cast<int>(dim)], s[static_cast<int>(dim)]);
+    shape[dim] = saturating_add(shape[dim], s[dim]);
   }
   return {with_shape(c.in[0], shape)};
 }
@@ -451,26 +430,21 @@ std::vector<Sample> samples_concat() {
 
 // ---- contiguous ----
 
-Types infer_same(const InferCall& c) { return {c.in[0]}; }
-
 bool view_contiguous(const Attrs&, const StridedView& in, const TensorType&, Shape* strides, int64_t* offset) {
   *offset = 0;
   *strides = in.strides;
   return in.contiguous();
 }
 
-Grads vjp_contiguous(const VjpCall& c) { return {c.grad[0]}; }
-
 std::vector<Sample> samples_contiguous() { return {sample({3, 17}, {}), sample({}, {}), sample({0, 2}, {})}; }
 
 }  // namespace
 
-const OpDef reshape_op = {
+const OpDef reshape_op = internal::moves({
     .name = "reshape",
     .doc = "The same elements in row-major order with {shape}.",
     .traits = kView,
     .placing = Placing::kReshape,
-    .flops_per_point = 0,
     .infer = infer_reshape,
     .vjp = vjp_reshape,
     .dims = dims_reshape,
@@ -478,74 +452,55 @@ const OpDef reshape_op = {
     .kernel = run_reshape,
     .view = view_reshape,
     .samples = samples_reshape,
-    .vjp_reads_in = 0,
-    .vjp_reads_out = 0,
-    .linear = 1,
-};
-const OpDef permute_op = {
+});
+const OpDef permute_op = internal::moves({
     .name = "permute",
     .doc = "Dim i of the result is dim dims[i] of the operand.",
     .traits = kView,
     .placing = Placing::kPermute,
-    .flops_per_point = 0,
     .infer = infer_permute,
     .vjp = vjp_permute,
     .dims = dims_permute,
     .kernel = copy_of_view,
     .view = view_permute,
     .samples = samples_permute,
-    .vjp_reads_in = 0,
-    .vjp_reads_out = 0,
-    .linear = 1,
-};
-const OpDef broadcast_op = {
+});
+const OpDef broadcast_op = internal::moves({
     .name = "broadcast",
     .doc = "NumPy broadcasting to {shape}, dims aligned on the right.",
     .traits = kView,
     .placing = Placing::kBroadcast,
-    .flops_per_point = 0,
     .infer = infer_broadcast,
     .vjp = vjp_broadcast,
-    .dims = dims_broadcast,
+    .dims = internal::dims_pointwise,
     .kernel = copy_of_view,
     .view = view_broadcast,
     .samples = samples_broadcast,
-    .vjp_reads_in = 0,
-    .vjp_reads_out = 0,
-    .linear = 1,
-};
-const OpDef slice_op = {
+});
+const OpDef slice_op = internal::moves({
     .name = "slice",
     .doc = "Elements begin, begin + step, ... below end, in every dim.",
     .traits = kView,
     .placing = Placing::kSlice,
-    .flops_per_point = 0,
     .infer = infer_slice,
     .vjp = vjp_slice,
-    .dims = dims_slice,
+    .dims = dims_cut,
     .cost = cost_of_copy,
     .kernel = copy_of_view,
     .view = view_slice,
     .samples = samples_slice,
-    .vjp_reads_in = 0,
-    .vjp_reads_out = 0,
-    .linear = 1,
-};
-const OpDef pad_op = {
+});
+const OpDef pad_op = internal::moves({
     .name = "pad",
     .doc = "The operand with {lo} values before, {hi} after and {interior} between neighbours, in every dim.",
     .traits = kAssembles,
-    .flops_per_point = 0,
     .infer = infer_pad,
     .vjp = vjp_pad,
     .dims = dims_pad,
     .cost = cost_of_copy,
     .kernel = run_pad,
     .samples = samples_pad,
-    .vjp_reads_in = 0,
-    .vjp_reads_out = 0,
-    .linear = 1,
-};
+});
 const OpDef concat_op = {
     .name = "concat",
     .doc = "The operands concatenated along {dim}.",
@@ -563,21 +518,17 @@ const OpDef concat_op = {
     .linear = ~0u,
     .jointly = true,
 };
-const OpDef contiguous_op = {
+const OpDef contiguous_op = internal::moves({
     .name = "contiguous",
     .doc = "The operand in row-major memory.",
     .traits = kView,
-    .flops_per_point = 0,
-    .infer = infer_same,
-    .vjp = vjp_contiguous,
-    .dims = dims_broadcast,
-    .kernel = [](const KernelCall& c) { kernels::cast_copy(c.in[0], c.out[0]); },
+    .infer = internal::infer_same,
+    .vjp = internal::vjp_same,
+    .dims = internal::dims_pointwise,
+    .kernel = internal::run_copy,
     .view = view_contiguous,
     .samples = samples_contiguous,
-    .vjp_reads_in = 0,
-    .vjp_reads_out = 0,
-    .linear = 1,
-};
+});
 
 std::span<const OpDef* const> view_ops() {
   static const OpDef* const all[] = {&reshape_op, &permute_op, &broadcast_op, &slice_op,

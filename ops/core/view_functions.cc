@@ -10,6 +10,7 @@
 
 namespace weft {
 
+using internal::FirstOperand;
 using internal::LineScope;
 using internal::tensor_of;
 
@@ -25,8 +26,7 @@ Tensor slice_dim(const Tensor& x, int dim, int64_t begin, int64_t end, int64_t s
 }
 
 Tensor triangle(const Arg& x, int64_t diagonal, bool lower, const char* op) {
-  LineScope here(x.line());
-  const Tensor& m = tensor_of(x, op);
+  const FirstOperand m(x, op);
   WEFT_CHECK(m.dim() >= 2, op, ": got ", m.type(), "; need two dims or more");
   const TensorOptions index{.dtype = kInt32, .device = m.device()};
   const int64_t shift = std::clamp(diagonal, -m.size(-2), m.size(-1));  // beyond these all or nothing is kept
@@ -39,8 +39,7 @@ Tensor triangle(const Arg& x, int64_t diagonal, bool lower, const char* op) {
 }  // namespace
 
 Tensor reshape(const Arg& arg, const Shape& shape) {
-  LineScope here(arg.line());
-  const Tensor& x = tensor_of(arg, "reshape");
+  FirstOperand x(arg, "reshape");
   Shape to = shape;
   int unknown = -1;
   int64_t known = 1;
@@ -63,8 +62,7 @@ Tensor reshape(const Arg& arg, const Shape& shape) {
 Tensor view(const Arg& x, const Shape& shape) { return reshape(x, shape); }
 
 Tensor permute(const Arg& arg, const Shape& dims) {
-  LineScope here(arg.line());
-  const Tensor& x = tensor_of(arg, "permute");
+  FirstOperand x(arg, "permute");
   Shape to = dims;
   bool same = to.size() == x.dim();
   for (int i = 0; i < to.size(); ++i) {
@@ -75,8 +73,7 @@ Tensor permute(const Arg& arg, const Shape& dims) {
 }
 
 Tensor transpose(const Arg& arg, int64_t a, int64_t b) {
-  LineScope here(arg.line());
-  const Tensor& x = tensor_of(arg, "transpose");
+  const FirstOperand x(arg, "transpose");
   const int i = normalize_dim(a, x.dim(), "transpose"), j = normalize_dim(b, x.dim(), "transpose");
   if (i == j) return x;
   Shape dims;
@@ -85,15 +82,13 @@ Tensor transpose(const Arg& arg, int64_t a, int64_t b) {
 }
 
 Tensor t(const Arg& arg) {
-  LineScope here(arg.line());
-  const Tensor& x = tensor_of(arg, "t");
+  FirstOperand x(arg, "t");
   WEFT_CHECK(x.dim() <= 2, "t: got ", x.type(), "; need at most two dims");
   return x.dim() < 2 ? x : dispatch(permute_op, {&x}, {{"dims", Shape{1, 0}}});
 }
 
 Tensor movedim(const Arg& arg, int64_t from, int64_t to) {
-  LineScope here(arg.line());
-  const Tensor& x = tensor_of(arg, "movedim");
+  const FirstOperand x(arg, "movedim");
   const int i = normalize_dim(from, x.dim(), "movedim"), j = normalize_dim(to, x.dim(), "movedim");
   if (i == j) return x;
   Shape dims;
@@ -108,8 +103,7 @@ Tensor broadcast_to(const Tensor& x, const Shape& shape, SourceLine line) {
 }
 
 Tensor expand(const Arg& arg, const Shape& shape) {
-  LineScope here(arg.line());
-  const Tensor& x = tensor_of(arg, "expand");
+  const FirstOperand x(arg, "expand");
   Shape to = shape;
   const int shift = to.size() - x.dim();
   for (int i = 0; i < to.size(); ++i) {
@@ -121,8 +115,7 @@ Tensor expand(const Arg& arg, const Shape& shape) {
 }
 
 Tensor squeeze(const Arg& arg, int64_t dim) {
-  LineScope here(arg.line());
-  const Tensor& x = tensor_of(arg, "squeeze");
+  const FirstOperand x(arg, "squeeze");
   const int d = normalize_dim(dim, x.dim(), "squeeze");
   if (x.dim() == 0 || x.shape()[d] != 1) return x;
   Shape to = x.shape();
@@ -131,8 +124,7 @@ Tensor squeeze(const Arg& arg, int64_t dim) {
 }
 
 Tensor squeeze(const Arg& arg) {
-  LineScope here(arg.line());
-  const Tensor& x = tensor_of(arg, "squeeze");
+  FirstOperand x(arg, "squeeze");
   Shape to;
   for (int64_t n : x.shape())
     if (n != 1) to.push_back(n);
@@ -140,8 +132,7 @@ Tensor squeeze(const Arg& arg) {
 }
 
 Tensor unsqueeze(const Arg& arg, int64_t dim) {
-  LineScope here(arg.line());
-  const Tensor& x = tensor_of(arg, "unsqueeze");
+  const FirstOperand x(arg, "unsqueeze");
   const int d = normalize_dim(dim, x.dim() + 1, "unsqueeze");
   Shape to = x.shape();
   to.insert(d, 1);
@@ -149,8 +140,7 @@ Tensor unsqueeze(const Arg& arg, int64_t dim) {
 }
 
 Tensor flatten(const Arg& arg, int64_t begin, int64_t end) {
-  LineScope here(arg.line());
-  const Tensor& x = tensor_of(arg, "flatten");
+  FirstOperand x(arg, "flatten");
   const int i = normalize_dim(begin, x.dim(), "flatten"), j = normalize_dim(end, x.dim(), "flatten");
   WEFT_CHECK(i <= j, "flatten: dims ", begin, " to ", end, " of ", x.shape(), "; need begin <= end");
   Shape to;
@@ -165,8 +155,7 @@ Tensor flatten(const Arg& arg, int64_t begin, int64_t end) {
 }
 
 Tensor slice(const Arg& arg, int64_t dim, int64_t begin, int64_t end, int64_t step) {
-  LineScope here(arg.line());
-  const Tensor& x = tensor_of(arg, "slice");
+  const FirstOperand x(arg, "slice");
   WEFT_CHECK(x.dim() > 0, "slice: got a scalar; need a dim to cut");
   WEFT_CHECK(step >= 1, "slice: step is ", step, "; need 1 or more");
   const int d = normalize_dim(dim, x.dim(), "slice");
@@ -177,8 +166,7 @@ Tensor slice(const Arg& arg, int64_t dim, int64_t begin, int64_t end, int64_t st
 }
 
 Tensor select(const Arg& arg, int64_t dim, int64_t index) {
-  LineScope here(arg.line());
-  const Tensor& x = tensor_of(arg, "select");
+  const FirstOperand x(arg, "select");
   WEFT_CHECK_AS(kOutOfRange, x.dim() > 0, "select: got a scalar; need a dim to choose from");
   const int d = normalize_dim(dim, x.dim(), "select");
   const int64_t n = x.shape()[d];
@@ -192,15 +180,13 @@ Tensor select(const Arg& arg, int64_t dim, int64_t index) {
 }
 
 Tensor contiguous(const Arg& arg) {
-  LineScope here(arg.line());
-  const Tensor& x = tensor_of(arg, "contiguous");
+  FirstOperand x(arg, "contiguous");
   // A graph value has no strides: the plan of a captured step decides about memory.
   return is_capturing() || x.is_contiguous() ? x : dispatch(contiguous_op, {&x}, {});
 }
 
 Tensor pad(const Arg& arg, const std::vector<int64_t>& pads, double value) {
-  LineScope here(arg.line());
-  const Tensor& input = tensor_of(arg, "pad");
+  const FirstOperand input(arg, "pad");
   internal::check_fits("pad", value, input.dtype());
   WEFT_CHECK(pads.size() % 2 == 0 && static_cast<int>(pads.size()) <= 2 * input.dim(), "pad: ", pads.size(),
              " widths for ", input.shape(), "; need a pair per dim, from the last");
@@ -231,10 +217,8 @@ Tensor concat(const std::vector<Tensor>& xs, int64_t dim, SourceLine line) {
   WEFT_CHECK(xs[0].dim() > 0, "cat: got a scalar; need a dim to join along, or stack");
   const int64_t d = normalize_dim(dim, xs[0].dim(), "cat");
   std::vector<Tensor> same;
-  SmallVec<const Tensor*, 8> in;
   for (const Tensor& x : xs) same.push_back(cast(x, dtype));
-  for (const Tensor& x : same) in.push_back(&x);
-  return same.size() == 1 ? same[0] : dispatch(concat_op, TensorPtrs(in), {{"dim", d}});
+  return same.size() == 1 ? same[0] : dispatch(concat_op, internal::pointers(same), {{"dim", d}});
 }
 
 Tensor stack(const std::vector<Tensor>& xs, int64_t dim, std::source_location loc) {
@@ -250,8 +234,7 @@ Tensor stack(const std::vector<Tensor>& xs, int64_t dim, std::source_location lo
 }
 
 std::vector<Tensor> split(const Arg& arg, int64_t size, int64_t dim) {
-  LineScope here(arg.line());
-  const Tensor& x = tensor_of(arg, "split");
+  const FirstOperand x(arg, "split");
   WEFT_CHECK(size > 0, "split: size is ", size, "; need 1 or more");
   const int64_t n = x.size(dim);
   std::vector<int64_t> sizes;
@@ -261,8 +244,7 @@ std::vector<Tensor> split(const Arg& arg, int64_t size, int64_t dim) {
 }
 
 std::vector<Tensor> split(const Arg& arg, const std::vector<int64_t>& sizes, int64_t dim) {
-  LineScope here(arg.line());
-  const Tensor& x = tensor_of(arg, "split");
+  const FirstOperand x(arg, "split");
   WEFT_CHECK(x.dim() > 0, "split: got a scalar; need a dim to cut");
   const int d = normalize_dim(dim, x.dim(), "split");
   int64_t total = 0;
@@ -287,8 +269,7 @@ std::vector<Tensor> chunk(const Arg& arg, int64_t n, int64_t dim) {
 }
 
 std::vector<Tensor> unbind(const Arg& arg, int64_t dim) {
-  LineScope here(arg.line());
-  const Tensor& x = tensor_of(arg, "unbind");
+  const FirstOperand x(arg, "unbind");
   WEFT_CHECK(x.dim() > 0, "unbind: got a scalar; need a dim to unbind");
   std::vector<Tensor> rows;
   for (int64_t i = 0; i < x.size(dim); ++i) rows.push_back(select(x, dim, i));
@@ -333,8 +314,7 @@ Tensor flip(const Arg& arg, const Shape& dims) {
 }
 
 Tensor repeat_interleave(const Arg& arg, int64_t n, int64_t dim) {
-  LineScope here(arg.line());
-  const Tensor& x = tensor_of(arg, "repeat_interleave");
+  const FirstOperand x(arg, "repeat_interleave");
   WEFT_CHECK(n >= 0, "repeat_interleave: ", n, " times; need 0 or more");
   WEFT_CHECK(x.dim() > 0, "repeat_interleave: got a scalar; need a dim");
   const int d = normalize_dim(dim, x.dim(), "repeat_interleave");

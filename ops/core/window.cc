@@ -7,16 +7,15 @@
 #include "framework/base/thread_pool.h"
 #include "framework/dispatch/dispatch.h"
 #include "ops/core/creation.h"
-#include "ops/core/dim_text.h"
 #include "ops/core/pointwise.h"
+#include "ops/core/record_parts.h"
 #include "ops/core/view.h"
 #include "ops/kernels/kernels.h"
 
 namespace weft {
 namespace {
 
-using internal::factor_name;
-using internal::join_words;
+using namespace internal;
 
 std::vector<Window> cuts_in(const Attrs& attrs) {
   const Shape &dims = attrs.ints("dims"), &size = attrs.ints("size"), &stride = attrs.ints("stride"),
@@ -121,11 +120,10 @@ DimMap dims_window_sum(const Attrs& attrs, std::span<const TensorType> in, std::
 }
 
 Cost cost_window(const Attrs&, std::span<const TensorType> in, std::span<const TensorType> out) {
-  return {0, static_cast<double>(in[0].nbytes()) + static_cast<double>(out[0].nbytes())};
+  return {0, bytes_of(in) + bytes_of(out)};
 }
 Cost cost_window_sum(const Attrs&, std::span<const TensorType> in, std::span<const TensorType> out) {
-  return {static_cast<double>(in[0].shape.numel()),
-          static_cast<double>(in[0].nbytes()) + static_cast<double>(out[0].nbytes())};
+  return {static_cast<double>(in[0].shape.numel()), bytes_of(in) + bytes_of(out)};
 }
 
 Grads vjp_window(const VjpCall& c) {
@@ -204,18 +202,9 @@ void sum_planes(const KernelCall& c) {
 
 void run_window_sum(const KernelCall& c) {
   if (c.attrs.ints("dims").empty()) return kernels::cast_copy(c.in[0], c.out[0]);
-  switch (c.out[0].dtype) {
-    case kFloat32:
-      return sum_planes<float, float>(c);
-    case kFloat64:
-      return sum_planes<double, double>(c);
-    case kBFloat16:
-      return sum_planes<bfloat16, float>(c);
-    case kFloat16:
-      return sum_planes<float16, float>(c);
-    default:
-      return with_integer(c.in[0].dtype, [&]<class T>(T) { sum_planes<T, T>(c); });
-  }
+  if (!is_floating(c.out[0].dtype)) return with_integer(c.in[0].dtype, [&]<class T>(T) { sum_planes<T, T>(c); });
+  with_float(c.out[0].dtype,
+             [&]<class T>(T) { sum_planes<T, std::conditional_t<std::is_same_v<T, double>, double, float>>(c); });
 }
 
 // Decomposes one windowed dim at a time into a sum over the elements of a window: each term has one element of all
@@ -282,23 +271,20 @@ std::vector<Sample> samples_window_sum() {
 }  // namespace
 
 Tensor windows(const Arg& x, std::span<const Window> cuts) {
-  internal::LineScope line(x.line());
-  const Tensor& t = internal::tensor_of(x, "windows");
+  const FirstOperand t(x, "windows");
   return dispatch(window_op, {&t}, attrs_of(cuts));
 }
 
 Tensor window_sum(const Arg& x, const Shape& shape, std::span<const Window> cuts) {
-  internal::LineScope line(x.line());
-  const Tensor& t = internal::tensor_of(x, "window_sum");
+  const FirstOperand t(x, "window_sum");
   return dispatch(window_sum_op, {&t}, attrs_of(cuts).with("shape", shape));
 }
 
-const OpDef window_op = {
+const OpDef window_op = moves({
     .name = "window",
     .doc = "Overlapping windows of {dims} as further dims: window i has elements i * stride + j * dilation.",
     .traits = kView,
     .placing = Placing::kWindow,
-    .flops_per_point = 0,
     .infer = infer_window,
     .vjp = vjp_window,
     .dims = dims_window,
@@ -306,10 +292,7 @@ const OpDef window_op = {
     .kernel = run_window,
     .view = view_window,
     .samples = samples_window,
-    .vjp_reads_in = 0,
-    .vjp_reads_out = 0,
-    .linear = 1,
-};
+});
 const OpDef window_sum_op = {
     .name = "window_sum",
     .doc = "The sum over all windows: the tensor of {shape} whose windows have the operand as gradient.",

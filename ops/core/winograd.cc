@@ -3,6 +3,7 @@
 #include "framework/base/saturate.h"
 #include "framework/dispatch/dispatch.h"
 #include "ops/core/dot.h"
+#include "ops/core/record_parts.h"
 #include "ops/core/view.h"
 #include "ops/core/window.h"
 #include "ops/kernels/winograd.h"
@@ -117,8 +118,7 @@ Cost cost_of(const Shape& results, int64_t channels, std::span<const TensorType>
   const double tiles = static_cast<double>(results[0]) * static_cast<double>((results[1] + 1) / 2) *
                        static_cast<double>((results[2] + 1) / 2);
   c.products = c.flops = 2.0 * 16 * tiles * static_cast<double>(channels) * static_cast<double>(results[3]);
-  for (const TensorType& t : in) c.bytes += static_cast<double>(t.nbytes());
-  c.bytes += static_cast<double>(out[0].nbytes());
+  c.bytes = internal::bytes_of(in) + internal::bytes_of(out);
   return c;
 }
 

@@ -217,10 +217,9 @@ void run_tasks(int64_t tasks, int64_t workers, FunctionRef<void(int64_t, int64_t
   });
 }
 
-namespace {
-
 // keep_points with positions from a table: processes keys in runs of neighbours.
-void keep_placed(const Attention& a, const AttentionSizes& s, const RowBlock& rows, const KeyStep& k, KeepRow row) {
+static void keep_placed(const Attention& a, const AttentionSizes& s, const RowBlock& rows, const KeyStep& k,
+                        KeepRow row) {
   struct Run {
     int64_t col, count, at;
   } runs[kTileKeys];
@@ -253,8 +252,6 @@ void keep_placed(const Attention& a, const AttentionSizes& s, const RowBlock& ro
     std::memcpy(row.bits + r * static_cast<int64_t>(sizeof(Bits)), &all, sizeof(Bits));
   }
 }
-
-}  // namespace
 
 void keep_points(const Attention& a, const AttentionSizes& s, const RowBlock& rows, const KeyStep& k, uint8_t* keep) {
   KeepRow row{a.dropout.seed, static_cast<uint32_t>(a.dropout.step), a.dropout.op_id, 0, k.cols, 0, keep};

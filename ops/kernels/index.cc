@@ -70,27 +70,9 @@ void by_size(int64_t size, F f) {
 // Calls f(T{}) for the C++ type of a dtype that supports addition.
 template <class F>
 void by_number(const char* name, DType dtype, F f) {
-  switch (dtype) {
-    case kFloat32:
-      return f(float{});
-    case kFloat64:
-      return f(double{});
-    case kBFloat16:
-      return f(bfloat16{});
-    case kFloat16:
-      return f(float16{});
-    case kInt64:
-      return f(uint64_t{});
-    case kInt32:
-      return f(uint32_t{});
-    case kInt16:
-      return f(uint16_t{});
-    case kInt8:
-    case kUInt8:
-      return f(uint8_t{});
-    default:
-      internal::fail(Code::kInvalidArgument, str_cat(name, ": does not support dtype ", dtype));
-  }
+  WEFT_CHECK(dtype != kBool && (!is_floating(dtype) || itemsize(dtype) > 1), name, ": does not support dtype ", dtype);
+  if (is_floating(dtype)) return with_float(dtype, f);
+  with_integer(dtype, [&]<class T>(T) { f(std::make_unsigned_t<T>{}); });  // sums wrap
 }
 template <class T>
 T plus(T a, T b) {

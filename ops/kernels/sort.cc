@@ -24,7 +24,6 @@ uint32_t key_of(float v) {
 uint64_t key_of(int64_t v) { return static_cast<uint64_t>(v) ^ (uint64_t{1} << 63); }
 uint32_t key_of(int32_t v) { return static_cast<uint32_t>(v) ^ (uint32_t{1} << 31); }
 uint32_t key_of(uint8_t v) { return v; }
-uint32_t key_of(bool v) { return v; }
 uint32_t key_of(bfloat16 v) { return key_of(static_cast<float>(v)); }
 uint32_t key_of(float16 v) { return key_of(static_cast<float>(v)); }
 
@@ -146,30 +145,9 @@ void dispatch(const char* name, const StridedView& in, int64_t k, int dim, bool 
   WEFT_CHECK(!indices.data || (indices.dtype == kInt64 && indices.shape == shape), name, ": indices are ",
              indices.dtype, indices.shape, "; need i64", shape);
   if (shape.numel() == 0) return;
-  switch (in.dtype) {
-    case kFloat32:
-      return order<float>(in, k, dim, descending, values, indices);
-    case kFloat64:
-      return order<double>(in, k, dim, descending, values, indices);
-    case kBFloat16:
-      return order<bfloat16>(in, k, dim, descending, values, indices);
-    case kFloat16:
-      return order<float16>(in, k, dim, descending, values, indices);
-    case kInt64:
-      return order<int64_t>(in, k, dim, descending, values, indices);
-    case kInt32:
-      return order<int32_t>(in, k, dim, descending, values, indices);
-    case kInt16:
-      return order<int16_t>(in, k, dim, descending, values, indices);
-    case kInt8:
-      return order<int8_t>(in, k, dim, descending, values, indices);
-    case kUInt8:
-      return order<uint8_t>(in, k, dim, descending, values, indices);
-    case kBool:
-      return order<bool>(in, k, dim, descending, values, indices);
-    default:
-      internal::fail(Code::kInvalidArgument, str_cat(name, ": does not support dtype ", in.dtype));
-  }
+  WEFT_CHECK(!is_floating(in.dtype) || itemsize(in.dtype) > 1, name, ": does not support dtype ", in.dtype);
+  const auto run = [&]<class T>(T) { order<T>(in, k, dim, descending, values, indices); };
+  is_floating(in.dtype) ? with_float(in.dtype, run) : with_integer(in.dtype, run);
 }
 
 }  // namespace

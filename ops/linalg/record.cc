@@ -5,7 +5,7 @@
 #include "framework/dispatch/dispatch.h"
 #include "ops/all_ops.h"
 #include "ops/core/core.h"
-#include "ops/core/dim_text.h"
+#include "ops/core/record_parts.h"
 #include "ops/linalg/kernels.h"
 
 namespace weft {
@@ -120,8 +120,7 @@ Cost cost_cubic(const Attrs&, std::span<const TensorType> in, std::span<const Te
   cost.flops =
       kFactor * static_cast<double>(in[0].shape.numel()) * static_cast<double>(std::min(rows(in[0]), columns(in[0])));
   if (in.size() > 1) cost.flops += 2 * static_cast<double>(in[1].shape.numel()) * static_cast<double>(rows(in[1]));
-  for (const TensorType& t : in) cost.bytes += static_cast<double>(t.nbytes());
-  for (const TensorType& t : out) cost.bytes += static_cast<double>(t.nbytes());
+  cost.bytes = internal::bytes_of(in) + internal::bytes_of(out);
   return cost;
 }
 

@@ -7,22 +7,19 @@
 #include "framework/base/hash.h"
 
 namespace weft::internal {
-namespace {
 
-std::string numbers(const auto& values) {
+static std::string numbers(const auto& values) {
   std::string s;
   for (auto v : values) s += str_cat(s.empty() ? "" : ", ", v);
   return s;
 }
 
-void write(const std::string& path, const std::string& text) {
+static void write(const std::string& path, const std::string& text) {
   std::ofstream f(path);
   f << text;
   f.close();
   WEFT_CHECK_AS(kUnavailable, f, "WEFT_DUMP: cannot write '", path, "'");
 }
-
-}  // namespace
 
 std::string dump_name(const FusedKernel& k) {
   char hash[24];

@@ -1,27 +1,18 @@
 #include "compiler/targets/cuda/gemm/dot.h"
 
-#include <algorithm>
-
 #include "framework/base/error.h"
 #include "ops/core/dot_product.h"
 
 namespace weft::cuda {
-namespace {
-
-bool contains(const Shape& dims, int d) { return std::find(dims.begin(), dims.end(), d) != dims.end(); }
 
 // The dims by groups; free dims keep their order.
-Shape order_of(int rank, const Shape& batch, const Shape& contract, bool contract_last) {
-  Shape free;
-  for (int d = 0; d < rank; ++d)
-    if (!contains(batch, d) && !contains(contract, d)) free.push_back(d);
+static Shape order_of(int rank, const Shape& batch, const Shape& contract, bool contract_last) {
+  const Shape free = weft::internal::free_dims(rank, batch, contract);
   Shape order = batch;
   for (const Shape* group : {contract_last ? &free : &contract, contract_last ? &contract : &free})
     for (int64_t d : *group) order.push_back(d);
   return order;
 }
-
-}  // namespace
 
 Dot plan_dot(const Attrs& attrs, std::span<const StridedView> in, DType out) {
   const internal::DotProduct p(attrs, in);

@@ -113,15 +113,13 @@ class Points {
       return is_floating(type.dtype) && is_floating(g_.type(n.inputs[0]).dtype) ? of(n.inputs[0]) : std::nullopt;
     if (!n.op->is(kPointwise)) return {};
     std::vector<Tensor> in;
-    std::vector<const Tensor*> pointers;
     for (weft::Value i : n.inputs) {
       std::optional<Value> x = of(i);
       if (!x) return {};
       in.push_back(std::move(x->at));
     }
-    for (const Tensor& t : in) pointers.push_back(&t);
     try {
-      return Value{dispatch(*n.op, TensorPtrs(pointers.data(), pointers.size()), n.attrs), *here};
+      return Value{dispatch(*n.op, weft::internal::pointers(in), n.attrs), *here};
     } catch (const Error&) {
       return {};  // the op does not take f64
     }

@@ -227,26 +227,17 @@ GroupedGemm grouped_problem(const Attrs& attrs, std::span<const StridedView> in,
   g.offsets = offsets.dtype;
   g.groups = offsets.shape[0] - 1;
   WEFT_BUG_IF(offsets.shape[0] > 1 && offsets.strides[0] != 1, "grouped_dot: offsets are strided");
-  if (attrs.get<std::string>("mode") == "rows") {
-    g.mode = Mode::rows;
-    g.m = a.shape[0];
-    g.k = a.shape[1];
-    g.n = b.shape[2];
-    g.a_m = a.strides[0];
-    g.a_k = a.strides[1];
-    g.b_e = b.strides[0];
-    g.b_k = b.strides[1];
-    g.b_n = b.strides[2];
-  } else {
-    g.mode = Mode::contraction;
-    g.m = a.shape[1];
-    g.k = a.shape[0];
-    g.n = b.shape[1];
-    g.a_m = a.strides[1];
-    g.a_k = a.strides[0];
-    g.b_k = b.strides[0];
-    g.b_n = b.strides[1];
-  }
+  const bool rows = attrs.get<std::string>("mode") == "rows";
+  const int m = rows ? 0 : 1, k = 1 - m, b_k = rows ? 1 : 0, b_n = b_k + 1;  // dims of a and b
+  g.mode = rows ? Mode::rows : Mode::contraction;
+  g.m = a.shape[m];
+  g.k = a.shape[k];
+  g.n = b.shape[b_n];
+  g.a_m = a.strides[m];
+  g.a_k = a.strides[k];
+  if (rows) g.b_e = b.strides[0];
+  g.b_k = b.strides[b_k];
+  g.b_n = b.strides[b_n];
   g.y_row = g.n;
   auto aligned = [](const StridedView& v) { return reinterpret_cast<uintptr_t>(v.data) % 16 == 0; };
   g.aligned_a = aligned(a);

@@ -9,19 +9,16 @@
 #include "framework/cuda/library_places.h"
 
 namespace weft::cuda {
-namespace {
 
 // NVRTC opens its second library by name when it compiles. The loader does not find it in an unknown folder, but it
 // does find a library that is already open.
-void open_builtins(const std::string& path) {
+static void open_builtins(const std::string& path) {
   const std::string folder = path.substr(0, path.rfind('/') + 1);
   glob_t found{};
   if (!folder.empty() && ::glob((folder + "libnvrtc-builtins.so.*").c_str(), 0, nullptr, &found) == 0)
     for (size_t i = 0; i < found.gl_pathc; ++i) static_cast<void>(DynamicLibrary{found.gl_pathv[i]});
   ::globfree(&found);
 }
-
-}  // namespace
 
 namespace internal {
 

@@ -5,10 +5,9 @@
 #include "framework/base/str_cat.h"
 
 namespace weft::cuda {
-namespace {
 
 // The number directly before `after`, like 28 in "Used 28 registers"; none if `after` is missing.
-std::optional<int> number_before(std::string_view text, std::string_view after) {
+static std::optional<int> number_before(std::string_view text, std::string_view after) {
   size_t end = text.find(after);
   if (end == std::string_view::npos) return {};
   size_t begin = end;
@@ -17,13 +16,11 @@ std::optional<int> number_before(std::string_view text, std::string_view after) 
   return std::stoi(std::string(text.substr(begin, end - begin)));
 }
 
-std::string_view line_at(std::string_view text, size_t at) {
+static std::string_view line_at(std::string_view text, size_t at) {
   size_t begin = text.rfind('\n', at);
   begin = begin == std::string_view::npos ? 0 : begin + 1;
   return text.substr(begin, text.find('\n', at) - begin);
 }
-
-}  // namespace
 
 std::optional<Usage> parse_ptxas_log(std::string_view log, std::string_view symbol) {
   // The text from the line that starts the kernel to the next kernel's first line.

@@ -7,6 +7,7 @@
 #include "framework/base/error.h"
 #include "ops/core/creation.h"
 #include "ops/core/pointwise.h"
+#include "ops/core/record_parts.h"
 #include "ops/core/view.h"
 #include "ops/kernels/kernels.h"
 
@@ -152,10 +153,8 @@ int vector_bytes(int64_t element, const Shape& shape, std::initializer_list<Shap
   return static_cast<int>(element);
 }
 
-namespace {
-
 // Adds a copy of y's lines from x's columns. False if they are not laid out that way, or are short.
-bool add_transpose(Launches& to, const Walk& w, const MemoryAddress& from, const MemoryAddress& at, int bytes) {
+static bool add_transpose(Launches& to, const Walk& w, const MemoryAddress& from, const MemoryAddress& at, int bytes) {
   const int last = w.rank() - 1;
   const Shape &x = w.strides[0], &y = w.strides[1];
   int row = -1;
@@ -176,8 +175,6 @@ bool add_transpose(Launches& to, const Walk& w, const MemoryAddress& from, const
   to.add(t.step(kTranspose, others.n * tiles_m * tiles_n, 256, 32 * 33 * bytes));
   return true;
 }
-
-}  // namespace
 
 void add_copy(Launches& to, const StridedView& x, const MemoryAddress& from, const StridedView& y,
               const MemoryAddress& at, int alignment) {
@@ -214,10 +211,8 @@ void add_copy_unless_same(const Request& r, Launches& to) {
   if (to.steps().size() > before && r.in[0].strides == r.out[0].strides) to.leave_out_where_same(0, 0);
 }
 
-namespace {
-
 template <class V>
-void fill(Launches& to, const StridedView& y, const MemoryAddress& at, V value) {
+static void fill(Launches& to, const StridedView& y, const MemoryAddress& at, V value) {
   if (y.numel() == 0) return;
   const Walk w(y.shape, {y.strides});
   Text t("fill", w.wide());
@@ -234,8 +229,6 @@ void fill(Launches& to, const StridedView& y, const MemoryAddress& at, V value) 
   w.declare(t, {"to"});
   to.add(t.step(kFill, blocks_for(w.n)));
 }
-
-}  // namespace
 
 void add_fill(Launches& to, const StridedView& y, const MemoryAddress& at, double value) { fill(to, y, at, value); }
 void add_fill(Launches& to, const StridedView& y, const MemoryAddress& at, int64_t value) { fill(to, y, at, value); }
@@ -316,11 +309,6 @@ bool make_constant(const Request& r, Launches& to) {
   return true;
 }
 
-double number(const Attrs& attrs, const char* key) {
-  const AttrValue& v = *attrs.find(key);
-  return std::holds_alternative<int64_t>(v) ? static_cast<double>(std::get<int64_t>(v)) : std::get<double>(v);
-}
-
 bool make_iota(const Request& r, Launches& to) {
   const StridedView& y = r.out[0];
   if (y.numel() == 0) return true;
@@ -332,7 +320,7 @@ bool make_iota(const Request& r, Launches& to) {
   if (whole) {
     t.whole("start", *start).whole("step", *step);
   } else {
-    t.real("start", number(r.attrs, "start")).real("step", number(r.attrs, "step"));
+    t.real("start", weft::internal::number(r.attrs, "start")).real("step", weft::internal::number(r.attrs, "step"));
   }
   t.index("n", y.numel()).index("stride", y.strides[0]);
   to.add(t.step(kIota, blocks_for(y.numel())));

@@ -7,6 +7,7 @@
 #include "compiler/targets/cuda/ops/families.h"
 #include "compiler/targets/cuda/ops/layout.h"
 #include "compiler/targets/cuda/ops/order.h"
+#include "ops/core/dot_product.h"
 
 namespace weft::cuda {
 namespace {
@@ -277,35 +278,27 @@ bool make_sum(const Request& r, Launches& to) {
   return true;
 }
 
-bool contains(const Shape& dims, int d) { return std::find(dims.begin(), dims.end(), d) != dims.end(); }
+// Some dims of a view: their extents and strides.
+struct Part {
+  Shape extent, stride;
+  Part(const StridedView& v, const Shape& dims) {
+    for (int64_t d : dims) {
+      extent.push_back(v.shape[static_cast<int>(d)]);
+      stride.push_back(v.strides[static_cast<int>(d)]);
+    }
+  }
+};
 
 bool make_dot(const Request& r, Launches& to) {
   const StridedView &a = r.in[0], &b = r.in[1], &y = r.out[0];
   if (y.numel() == 0 || !y.contiguous()) return y.numel() == 0;
   const Shape &a_batch = r.attrs.ints("a_batch"), &b_batch = r.attrs.ints("b_batch"),
               &a_sum = r.attrs.ints("a_contract"), &b_sum = r.attrs.ints("b_contract");
-  Shape batch, a_z, b_z, terms, a_k, b_k, rows, a_m, columns, b_n;
-  for (int i = 0; i < a_batch.size(); ++i) {
-    batch.push_back(a.shape[static_cast<int>(a_batch[i])]);
-    a_z.push_back(a.strides[static_cast<int>(a_batch[i])]);
-    b_z.push_back(b.strides[static_cast<int>(b_batch[i])]);
-  }
-  for (int i = 0; i < a_sum.size(); ++i) {
-    terms.push_back(a.shape[static_cast<int>(a_sum[i])]);
-    a_k.push_back(a.strides[static_cast<int>(a_sum[i])]);
-    b_k.push_back(b.strides[static_cast<int>(b_sum[i])]);
-  }
-  for (int d = 0; d < a.shape.size(); ++d) {
-    if (contains(a_batch, d) || contains(a_sum, d)) continue;
-    rows.push_back(a.shape[d]);
-    a_m.push_back(a.strides[d]);
-  }
-  for (int d = 0; d < b.shape.size(); ++d) {
-    if (contains(b_batch, d) || contains(b_sum, d)) continue;
-    columns.push_back(b.shape[d]);
-    b_n.push_back(b.strides[d]);
-  }
-  const Walk z(batch, {a_z, b_z}), k(terms, {a_k, b_k}), m(rows, {a_m}), n(columns, {b_n});
+  const Part a_z(a, a_batch), b_z(b, b_batch), a_k(a, a_sum), b_k(b, b_sum),
+      rows(a, weft::internal::free_dims(a.shape.size(), a_batch, a_sum)),
+      columns(b, weft::internal::free_dims(b.shape.size(), b_batch, b_sum));
+  const Walk z(a_z.extent, {a_z.stride, b_z.stride}), k(a_k.extent, {a_k.stride, b_k.stride}),
+      m(rows.extent, {rows.stride}), n(columns.extent, {columns.stride});
   if (k.n == 0) return empty(to, y);
   Text t("exact_dot", true);
   t.type("A", a.dtype).type("B", b.dtype).functions(kOffsetFunctions).functions(kDigits);

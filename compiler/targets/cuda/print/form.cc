@@ -11,11 +11,9 @@ using loop_ir::Instr;
 using loop_ir::Kernel;
 using loop_ir::Op;
 
-namespace {
+static bool has_value(Op op) { return op != Op::kStore && op != Op::kKeep && op != Op::kColumn; }
 
-bool has_value(Op op) { return op != Op::kStore && op != Op::kKeep && op != Op::kColumn; }
-
-std::vector<int> find_same(const Kernel& k) {
+static std::vector<int> find_same(const Kernel& k) {
   std::vector<int> same(k.instrs.size());
   std::vector<int> kept(k.kept, -1);
   std::map<std::tuple<Op, loop_ir::Type, loop_ir::Level, int, int, int, int, uint64_t, kernels::Pw, kernels::Rd, DType>,
@@ -35,8 +33,6 @@ std::vector<int> find_same(const Kernel& k) {
   }
   return same;
 }
-
-}  // namespace
 
 bool Form::has_reduces() const {
   return std::any_of(loops.begin(), loops.end(), [](const Loop& l) { return !l.reduces.empty(); });

@@ -8,16 +8,13 @@
 #include "framework/base/str_cat.h"
 
 namespace weft::cuda {
-namespace {
 
 template <class T>
-std::vector<char> bytes_of(T x) {
+static std::vector<char> bytes_of(T x) {
   std::vector<char> bytes(sizeof x);
   std::memcpy(bytes.data(), &x, sizeof x);
   return bytes;
 }
-
-}  // namespace
 
 std::string Params::add(Field field) {
   const std::string spelled = "p." + field.name;

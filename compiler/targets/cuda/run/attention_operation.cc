@@ -75,14 +75,7 @@ class AttentionOperation final : public DeviceOperation {
     }
     for (const AttentionLaunch& a : program_->launches(in, out, at.workspace)) {
       const Kernel& k = kernels_[static_cast<size_t>(a.kernel)];
-      KernelLaunch l;
-      l.grid_x = a.grid.x;
-      l.grid_y = a.grid.y;
-      l.grid_z = a.grid.z;
-      l.threads = k.threads;
-      l.shared_bytes = k.shared_bytes;
-      l.parameters = &a.params;
-      l.parameter_bytes = sizeof a.params;
+      KernelLaunch l{a.grid.x, a.grid.y, a.grid.z, k.threads, k.shared_bytes, &a.params, sizeof a.params, name_, line};
       alignas(64) std::byte with_maps[kAttentionMapsAt + kMostAttentionMaps * sizeof(CUtensorMap)];
       if (!a.maps.empty()) {
         std::memcpy(with_maps, &a.params, sizeof a.params);
@@ -91,8 +84,6 @@ class AttentionOperation final : public DeviceOperation {
         l.parameters = with_maps;
         l.parameter_bytes = kAttentionMapsAt + a.maps.size() * sizeof(CUtensorMap);
       }
-      l.op = name_;
-      l.line = line;
       functions_.at(static_cast<size_t>(a.kernel)).launch(stream, l);
     }
   }

@@ -401,17 +401,8 @@ void ProductOperation::run_gemm(const Addresses& at, void* out, Stream& stream, 
   p.offsets = offsets_.operand >= 0 ? at.in[offsets_.operand] : nullptr;
   p.bad = at.bad;
   const Grid grid = gemm_->grid(properties_.multiprocessors);
-  KernelLaunch l;
-  l.grid_x = grid.x;
-  l.grid_y = grid.y;
-  l.grid_z = grid.z;
-  l.threads = gemm_->kernel.threads;
-  l.shared_bytes = gemm_->kernel.shared_bytes;
-  l.parameters = &p;
-  l.parameter_bytes = sizeof p;
-  l.op = name_;
-  l.line = line;
-  function_.at(0).launch(stream, l);
+  const Kernel& k = gemm_->kernel;
+  function_.at(0).launch(stream, {grid.x, grid.y, grid.z, k.threads, k.shared_bytes, &p, sizeof p, name_, line});
 }
 
 }  // namespace

@@ -158,17 +158,8 @@ void GroupLaunches::enqueue(const At& at, Stream& stream, const char* op, Source
   for (size_t i = 0; i < launches_.size(); ++i) {
     const One& l = launches_[i];
     write_parameters(i, at, params);
-    KernelLaunch launch;
-    launch.grid_x = l.grid.x;
-    launch.grid_y = l.grid.y;
-    launch.grid_z = l.grid.z;
-    launch.threads = l.threads;
-    launch.shared_bytes = l.shared_bytes;
-    launch.parameters = params;
-    launch.parameter_bytes = l.params.size();
-    launch.op = op;
-    launch.line = line;
-    l.function.at(0).launch(stream, launch);
+    l.function.at(0).launch(
+        stream, {l.grid.x, l.grid.y, l.grid.z, l.threads, l.shared_bytes, params, l.params.size(), op, line});
   }
 }
 

@@ -36,10 +36,8 @@ struct IndexFlags::GpuFlags {
   std::map<std::tuple<const char*, const char*, uint32_t, std::string>, int> places;
 };
 
-namespace {
-
 // The error text of the CPU's kernel.
-std::string sentence_of(const std::string& op, const BadIndex& b) {
+static std::string sentence_of(const std::string& op, const BadIndex& b) {
   if (op == "remainder" || op == "floor_divide")
     return str_cat(op, ": integer division by zero; need divisors other than 0");
   if (weft::internal::is_whole_error(op)) return op;
@@ -57,8 +55,6 @@ std::string sentence_of(const std::string& op, const BadIndex& b) {
   return str_cat(op, ": index ", b.value, position, " is out of range",
                  b.limit > 0 ? str_cat("; need 0 to ", last) : ": there is nothing to choose from");
 }
-
-}  // namespace
 
 IndexFlags::IndexFlags() = default;
 IndexFlags::~IndexFlags() = default;
