@@ -314,9 +314,8 @@ std::string PipelinePlan::to_string() const {
                  " microbatches alive, ", bytes_text(rank.activation), "\n");
   }
   const double share = 1 - busy / (static_cast<double>(simulation.ranks.size()) * simulation.makespan);
-  char text[16];
-  std::snprintf(text, sizeof text, "%.1f", 100 * share);
-  return s + str_cat("  microbatches take ", seconds_text(simulation.makespan), ", bubble ", text, "%\n");
+  return s + str_cat("  microbatches take ", seconds_text(simulation.makespan), ", bubble ",
+                     formatted("%.1f", 100 * share), "%\n");
 }
 
 }  // namespace weft::dist

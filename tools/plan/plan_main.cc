@@ -1,7 +1,6 @@
 // plan: the fastest meshes for a model on a number of GPUs, their costs, and the effects of changes of the hardware.
 #include <algorithm>
 #include <cctype>
-#include <cstdio>
 #include <cstring>
 #include <optional>
 #include <span>
@@ -231,14 +230,12 @@ std::string measured_text(const Options& o, const Workload& w, const PricedCandi
   for (int i = 0; i < o.measure; ++i) least = std::min(least, step.run());
   const dist::PlanReport plan = step.compiled().plan(o.gpu);
   const double predicted = plan.estimate().step_seconds(), more = 100 * (predicted / least - 1);
-  char text[256];
-  std::snprintf(text, sizeof text,
-                "measured here: %s, least of %d steps; predicted by the partitioned graph %s (%+.1f %%), by shapes %s "
-                "(%+.1f %%); planned peak %s\n",
-                seconds_text(least).c_str(), o.measure, seconds_text(predicted).c_str(), more,
-                seconds_text(best.cost.step).c_str(), 100 * (best.cost.step / least - 1),
-                bytes_text(static_cast<double>(plan.peak_bytes())).c_str());
-  return text;
+  return formatted(
+      "measured here: %s, least of %d steps; predicted by the partitioned graph %s (%+.1f %%), by shapes %s "
+      "(%+.1f %%); planned peak %s\n",
+      seconds_text(least).c_str(), o.measure, seconds_text(predicted).c_str(), more,
+      seconds_text(best.cost.step).c_str(), 100 * (best.cost.step / least - 1),
+      bytes_text(static_cast<double>(plan.peak_bytes())).c_str());
 }
 
 // The subjects of the program's plans.
