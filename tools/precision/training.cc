@@ -10,11 +10,7 @@
 #include "framework/base/units.h"
 #include "framework/cli/cli.h"
 #include "models/data/corpus.h"
-#include "models/gpt/config.h"
-#include "models/llama/config.h"
-#include "models/moe/config.h"
 #include "models/train/generate.h"
-#include "models/train/set_fields.h"
 #include "tools/machine.h"
 #include "tools/step/model_step.h"
 
@@ -22,22 +18,14 @@ namespace weft::precision {
 namespace {
 
 std::unique_ptr<nn::LanguageModel> make_model(const RunOptions& o) {
-  std::vector<std::string> names;
-  for (const nn::ModelFamily* f : {&gpt::family(), &llama::family(), &moe::family()}) {
-    names.push_back(f->name);
-    if (f->name != o.model) continue;
-    const std::string preset = o.config.empty() ? f->default_preset : o.config;
-    if (std::find(f->presets.begin(), f->presets.end(), preset) == f->presets.end())
-      usage_error(str_cat("--config is '", preset, "'; need one of ", f->presets));
-    nn::ConfigMap config = train::set_fields(*f, f->preset(preset), o.fields);
-    if (std::stoll(config.at("vocab")) < 256) config["vocab"] = "256";  // the text's tokens are bytes
-    auto model = f->make(config);
-    if (o.seq_len > model->context())
-      usage_error(
-          str_cat("--seq_len is ", o.seq_len, "; need at most the context of ", preset, ", ", model->context()));
-    return model;
-  }
-  usage_error(str_cat("--model is '", o.model, "'; need one of ", names));
+  const nn::ModelFamily& family = tools::family_of(o.model);
+  nn::ConfigMap config = tools::config_of(family, o.config, o.fields);
+  if (std::stoll(config.at("vocab")) < 256) config["vocab"] = "256";  // the text's tokens are bytes
+  auto model = family.make(config);
+  if (o.seq_len > model->context())
+    usage_error(str_cat("--seq_len is ", o.seq_len, "; need at most the context of ",
+                        o.config.empty() ? family.default_preset : o.config, ", ", model->context()));
+  return model;
 }
 
 /// Log-probabilities f32 [B, T - 1] of the tokens after the first.

@@ -16,10 +16,8 @@
 #include "models/train/set_fields.h"
 
 namespace weft::tools {
-namespace {
 
-// The family of --model, or of a checkpoint.
-const nn::ModelFamily& family_of(const std::string& name, const std::string& checkpoint = "") {
+const nn::ModelFamily& family_of(const std::string& name, const std::string& checkpoint) {
   std::vector<std::string> names;
   for (const nn::ModelFamily* f : {&gpt::family(), &llama::family(), &moe::family()}) {
     if (f->name == name) return *f;
@@ -28,6 +26,15 @@ const nn::ModelFamily& family_of(const std::string& name, const std::string& che
   WEFT_CHECK(checkpoint.empty(), checkpoint, ": its model is '", name, "'; need one of ", names);
   usage_error(str_cat("--model is '", name, "'; need one of ", names));
 }
+
+nn::ConfigMap config_of(const nn::ModelFamily& family, const std::string& config, const Settings& fields) {
+  const std::string& preset = config.empty() ? family.default_preset : config;
+  if (std::find(family.presets.begin(), family.presets.end(), preset) == family.presets.end())
+    usage_error(str_cat("--config is '", preset, "'; need one of ", family.presets));
+  return train::set_fields(family, family.preset(preset), fields);
+}
+
+namespace {
 
 // Numbers from flags are in their ranges; other callers may pass any numbers.
 void check_choice(const StepChoice& c) {
@@ -67,11 +74,8 @@ Chosen chosen_model(const StepChoice& c, bool weights) {
   Chosen r;
   if (!c.checkpoint) {
     const nn::ModelFamily& family = family_of(c.model);
-    const std::string config = c.config.empty() ? family.default_preset : c.config;
-    if (std::find(family.presets.begin(), family.presets.end(), config) == family.presets.end())
-      usage_error(str_cat("--config is '", config, "'; need one of ", family.presets));
-    r.model = family.make(train::set_fields(family, family.preset(config), c.fields));
-    r.title = str_cat(c.model, " ", config);
+    r.model = family.make(config_of(family, c.config, c.fields));
+    r.title = str_cat(c.model, " ", c.config.empty() ? family.default_preset : c.config);
     for (const auto& [field, value] : c.fields) r.title += str_cat(" ", field, "=", value);
   } else {
     for (const auto& [field, value] : c.fields)
