@@ -44,24 +44,6 @@ void check_choice(const StepChoice& c) {
   if (c.dtype != "f32" && c.dtype != "bf16") usage_error(str_cat("--dtype is '", c.dtype, "'; need f32 or bf16"));
 }
 
-dist::Mesh mesh_of(const StepChoice& c) {
-  try {
-    return dist::Mesh::parse(c.mesh, {});
-  } catch (const Error& e) {
-    usage_error(str_cat("--mesh: ", e.what()));
-  }
-}
-
-// A mesh needs a batch that its dimensions divide.
-void check_batch(const dist::Mesh& mesh, const Shape& tokens) {
-  const TensorType type{.dtype = kInt32, .shape = tokens};
-  try {
-    dist::check_arguments(mesh, {}, {&type, 1});
-  } catch (const Error& e) {
-    usage_error(str_cat("--", e.what()));
-  }
-}
-
 struct Chosen {
   std::unique_ptr<nn::LanguageModel> model;
   std::string title;
@@ -124,10 +106,12 @@ ModelStep::ModelStep(const StepChoice& c, std::optional<Device> instead)
   model_->to(device_);
   if (!c.forward) opt_ = std::make_unique<optim::AdamW>(model_->parameters(), optim::AdamWOptions{.lr = 1e-3});
   CompileOptions options;
-  if (!c.mesh.empty()) options.mesh = mesh_of(c);
+  as_usage_error("--mesh: ", [&] { options.mesh = dist::Mesh::parse(c.mesh, {}); });
   options.plan = c.plan;
   const int64_t parts = train::settle_microbatches(options.mesh, options.plan, c.batch_size, c.microbatches);
-  if (!c.mesh.empty()) check_batch(options.mesh, {c.batch_size / parts, chosen.length});
+  // A mesh needs a batch that its dimensions divide.
+  const TensorType tokens{.dtype = kInt32, .shape = {c.batch_size / parts, chosen.length}};
+  if (!c.mesh.empty()) as_usage_error("--", [&] { dist::check_arguments(options.mesh, {}, {&tokens, 1}); });
   step_ = std::make_unique<Compiled<Fn>>(dist::compile(
       Fn([this, parts, forward = c.forward](const Tensor& tokens, const Tensor& targets) {
         const nn::BatchShare share = nn::BatchShare::of(parts, targets);
