@@ -86,8 +86,8 @@ class Analysis {
     time_ = failed_ ? first : now_;
   }
 
-  const RankTrace& trace(int rank) const { return job_.ranks[static_cast<size_t>(rank)]; }
-  const Moment& moment(int rank) const { return moments_[static_cast<size_t>(rank)]; }
+  const RankTrace& trace(int rank) const { return job_.ranks[rank]; }
+  const Moment& moment(int rank) const { return moments_[rank]; }
 
   std::string name(int rank) const {
     const RankTrace& t = trace(rank);

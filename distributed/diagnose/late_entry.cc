@@ -41,7 +41,7 @@ LateEntry latest_entry(const Job& job, const Groups& groups, int64_t time) {
       const auto &last = starts.back(), &before = starts[starts.size() - 2];
       int64_t by = last.first - before.first;
       if (by <= worst.by) continue;
-      const RankTrace& late = job.ranks[static_cast<size_t>(last.second)];
+      const RankTrace& late = job.ranks[last.second];
       by -= waiting_time(late, before.first, last.first);  // for ranks that are late themselves
       if (by <= worst.by) continue;
       worst = {by, before.first, last.second, r};

@@ -69,7 +69,7 @@ uint16_t save_planned_step(const MeshPlan& plan, const std::vector<internal::Pla
   std::vector<std::vector<diagnose::PlannedRow>> programs;
   for (const auto& [rank, program] : program_of) {
     const auto [it, added] = kept.emplace(program, static_cast<int>(programs.size()));
-    if (added) programs.push_back(step.programs[static_cast<size_t>(program)]);
+    if (added) programs.push_back(step.programs[program]);
     step.program_of[rank] = it->second;
     if (flight::Ring* const ring = flight::ring(rank, plan.world.size())) ring->set_plan(step.hash);
   }

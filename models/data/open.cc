@@ -50,7 +50,7 @@ Tensor tensor_of(std::string_view bytes, char kind, int64_t size, bool big_endia
   if (kind == 'u' && size == 1) return made(uint8_t(), uint8_t(), kUInt8);
   if (kind == 'b' && size == 1) {
     const Tensor t = Tensor::empty({kBool, Device::cpu(), shape});
-    for (int64_t i = 0; i < n; ++i) t.view_for_kernel().as<uint8_t>()[i] = bytes[static_cast<size_t>(i)] != 0;
+    for (int64_t i = 0; i < n; ++i) t.view_for_kernel().as<uint8_t>()[i] = bytes[i] != 0;
     return t;
   }
   WEFT_CHECK_AS(kUnimplemented, false, path, ": elements are '", shown(std::string(1, kind)), size,

@@ -195,7 +195,7 @@ Decoder::Text Decoder::decode(std::span<const int64_t> first, int64_t length, co
       const std::span<const float> row = std::span(log_probs).subspan(b * vocab, vocab);
       now[b] = choose(static_cast<int64_t>(b), static_cast<int64_t>(t), row);
       all[b * (steps + 1) + t + 1] = now[b];
-      text.log_probs[b * steps + t] = static_cast<double>(row[static_cast<size_t>(now[b])]);
+      text.log_probs[b * steps + t] = static_cast<double>(row[now[b]]);
     }
   }
   text.tokens = Tensor::from_vector<int64_t>(all, {batch_, length});
@@ -214,11 +214,9 @@ std::vector<double> Decoder::score(const Tensor& tokens) const {
   const std::vector<int64_t> ids = tokens.to(kInt64).to_vector<int64_t>();
   const int64_t length = tokens.size(1);
   std::vector<int64_t> first;
-  for (int64_t b = 0; b < batch_; ++b) first.push_back(ids[static_cast<size_t>(b * length)]);
+  for (int64_t b = 0; b < batch_; ++b) first.push_back(ids[b * length]);
   return decode(first, length,
-                [&](int64_t row, int64_t at, std::span<const float>) {
-                  return ids[static_cast<size_t>(row * length + at + 1)];
-                })
+                [&](int64_t row, int64_t at, std::span<const float>) { return ids[row * length + at + 1]; })
       .log_probs;
 }
 
@@ -247,8 +245,7 @@ std::vector<ReinforceStep> reinforce(const RunOptions& run, const nn::LanguageMo
     for (int64_t b = 0; b < o.texts; ++b) {
       double vowels = 0;
       for (int64_t t = 1; t < o.length; ++t)
-        vowels += std::string_view("aeiou").find(static_cast<char>(ids[static_cast<size_t>(b * o.length + t)])) !=
-                  std::string_view::npos;
+        vowels += std::string_view("aeiou").find(static_cast<char>(ids[b * o.length + t])) != std::string_view::npos;
       rewards.push_back(vowels / static_cast<double>(o.length - 1));
     }
     ReinforceStep s;
