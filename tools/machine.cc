@@ -12,7 +12,6 @@
 #include <fstream>
 #include <set>
 #include <sstream>
-#include <vector>
 
 #include "compiler/jit/jit.h"
 #include "framework/base/cpu.h"

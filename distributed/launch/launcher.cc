@@ -14,7 +14,6 @@
 #include <array>
 #include <chrono>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <map>
 #include <optional>

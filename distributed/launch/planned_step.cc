@@ -9,9 +9,8 @@
 #include "ops/core/collective_types.h"
 
 namespace weft::dist {
-namespace {
 
-uint64_t hash_of(const std::vector<std::vector<diagnose::PlannedRow>>& programs, const std::string& mesh) {
+static uint64_t hash_of(const std::vector<std::vector<diagnose::PlannedRow>>& programs, const std::string& mesh) {
   uint64_t h = hash_text(mesh);
   for (const auto& rows : programs) {
     h = hash_combine(h, rows.size());
@@ -24,8 +23,6 @@ uint64_t hash_of(const std::vector<std::vector<diagnose::PlannedRow>>& programs,
   }
   return h;
 }
-
-}  // namespace
 
 std::vector<std::vector<diagnose::PlannedRow>> planned_rows(const MeshPlan& plan,
                                                             const std::vector<internal::Planned>& planned) {

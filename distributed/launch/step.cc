@@ -172,17 +172,13 @@ bool ShardedCell::gathered(const Tensor& value) const {
   return gathered_.defined() && value.get().storage.get() == gathered_.get().storage.get();
 }
 
-namespace {
-
 // Drops the copy of a cell's shards, so that all processes gather at the next read.
-void drop_gathered(Cell& c) {
+static void drop_gathered(Cell& c) {
   auto* const sharded = dynamic_cast<ShardedCell*>(c.remote.get());
   if (!sharded || !sharded->gathered(c.value)) return;
   sharded->forget();
   c.value = {};
 }
-
-}  // namespace
 
 GatheredCells::GatheredCells(std::vector<std::pair<std::string, CellHandle>> cells) {
   if (!Processes::current()) return;

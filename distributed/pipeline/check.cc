@@ -1,7 +1,6 @@
 #include "distributed/pipeline/check.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <utility>
 
 #include "framework/base/error.h"

@@ -1,6 +1,5 @@
 #include "distributed/pipeline/index.h"
 
-#include <cstdint>
 #include <map>
 
 #include "framework/base/error.h"

@@ -124,9 +124,7 @@ Split split_of(const Mesh& mesh, const Rule& rule, const DimFactors& tensor, con
   return s;
 }
 
-namespace {
-
-Spec spec_of(const Mesh& mesh, const Rule& rule, const DimFactors& tensor, const Split& split) {
+static Spec spec_of(const Mesh& mesh, const Rule& rule, const DimFactors& tensor, const Split& split) {
   Spec s;
   for (const std::vector<int>& dim : tensor) {
     std::vector<DimSpec> parts;
@@ -135,8 +133,6 @@ Spec spec_of(const Mesh& mesh, const Rule& rule, const DimFactors& tensor, const
   }
   return s;
 }
-
-}  // namespace
 
 Spec operand_spec(const Mesh& mesh, const Rule& rule, size_t i, const Split& split) {
   Spec s = spec_of(mesh, rule, rule.map.in[i], split);

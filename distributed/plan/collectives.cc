@@ -7,11 +7,8 @@
 #include "ops/core/collective.h"
 
 namespace weft::dist {
-namespace {
 
-int64_t site_of(const Node& n) { return n.attrs.i("site", 0); }
-
-}  // namespace
+static int64_t site_of(const Node& n) { return n.attrs.i("site", 0); }
 
 std::vector<PlannedCollective> collectives_in(const Graph& g, const std::vector<PlannedCollective>& known) {
   std::vector<int32_t> all(static_cast<size_t>(g.size()));

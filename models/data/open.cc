@@ -4,11 +4,10 @@
 #include <cstring>
 
 namespace weft::data::internal {
-namespace {
 
 // Elements of type From as elements of type To.
 template <class From, class To>
-void convert(std::string_view bytes, bool turn, To* to) {
+static void convert(std::string_view bytes, bool turn, To* to) {
   for (size_t i = 0; i < bytes.size() / sizeof(From); ++i) {
     char raw[sizeof(From)];
     std::memcpy(raw, bytes.data() + i * sizeof(From), sizeof(From));
@@ -18,8 +17,6 @@ void convert(std::string_view bytes, bool turn, To* to) {
     to[i] = static_cast<To>(v);
   }
 }
-
-}  // namespace
 
 std::string shown(std::string_view text) {
   std::string out;

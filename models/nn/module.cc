@@ -205,15 +205,11 @@ std::vector<std::pair<std::string, Module>> Module::named_modules() const {
   return out;
 }
 
-namespace {
-
-std::vector<Module> without_names(std::vector<std::pair<std::string, Module>> named) {
+static std::vector<Module> without_names(std::vector<std::pair<std::string, Module>> named) {
   std::vector<Module> out;
   for (auto& [name, m] : named) out.push_back(std::move(m));
   return out;
 }
-
-}  // namespace
 
 std::vector<Module> Module::children() const { return without_names(named_children()); }
 std::vector<Module> Module::modules() const { return without_names(named_modules()); }

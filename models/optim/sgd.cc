@@ -31,10 +31,8 @@ Tensor SGD::next(Update& u, const SGDOptions& o) {
   return u.value - g * u.lr;
 }
 
-namespace {
-
 // Approximates the nearest orthogonal matrix: an odd polynomial of degree five moves the singular values close to 1.
-Tensor orthogonalised(const Tensor& m, int iterations) {
+static Tensor orthogonalised(const Tensor& m, int iterations) {
   const bool tall = m.size(-2) > m.size(-1);
   Tensor x = tall ? transpose(m, -2, -1) : m;
   x = x / (sqrt(sum(square(x), {-2, -1}, true)) + 1e-7);
@@ -44,8 +42,6 @@ Tensor orthogonalised(const Tensor& m, int iterations) {
   }
   return tall ? transpose(x, -2, -1) : x;
 }
-
-}  // namespace
 
 template <>
 Optimizer::StateOf Muon::checked_state(const MuonOptions&) {

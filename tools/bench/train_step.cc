@@ -3,7 +3,6 @@
 // the end of input. versus_pytorch.py uses it to time two programs in turn.
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <functional>
 #include <iostream>
 #include <string>

@@ -1,7 +1,6 @@
 #include "tools/draw/marks.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "framework/base/str_cat.h"
 

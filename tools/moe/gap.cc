@@ -1,7 +1,6 @@
 #include "tools/moe/gap.h"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <set>
 

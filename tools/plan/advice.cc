@@ -5,10 +5,9 @@
 #include "framework/base/units.h"
 
 namespace weft::planner {
-namespace {
 
 // Fully sharded data parallelism alone, beside the best plan.
-std::string fsdp_alone(const Workload& s, const PricedCandidate& best) {
+static std::string fsdp_alone(const Workload& s, const PricedCandidate& best) {
   const Search alone =
       search_plans(s, {.dimensions = {{"dp", 1}, {"fsdp", s.gpus}, {"tp", 1}, {"cp", 1}, {"ep", 1}, {"pp", 1}}}, 1);
   if (alone.best.empty())
@@ -21,8 +20,6 @@ std::string fsdp_alone(const Workload& s, const PricedCandidate& best) {
   return str_cat("fsdp alone, ", plan.candidate.text(), ", takes ", seconds_text(plan.cost.step), ", ", more,
                  best.candidate.text(), slower ? str_cat(" (", why_slower(plan.cost, best.cost), ")") : std::string());
 }
-
-}  // namespace
 
 Limits limits_of(const Workload& s) {
   Limits l;

@@ -7,11 +7,8 @@
 #include "framework/base/error.h"
 
 namespace weft::planner {
-namespace {
 
-double d(int64_t n) { return static_cast<double>(n); }
-
-}  // namespace
+static double d(int64_t n) { return static_cast<double>(n); }
 
 double bubble_seconds(const std::string& schedule, int ranks, int v, double f, double i, double w) {
   const double n = ranks - 1;

@@ -1,7 +1,6 @@
 #include "tools/plan/step_cost.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "compiler/cost/roofline.h"
 #include "distributed/pipeline/schedules.h"
