@@ -9,10 +9,7 @@
 
 namespace weft::nn {
 
-using internal::CloneScope;
-using internal::ModuleState;
-using internal::Registered;
-using internal::Slot;
+using namespace internal;
 
 namespace {
 

@@ -5,12 +5,7 @@
 
 namespace weft::optim {
 
-using internal::bias_correction;
-using internal::check_betas;
-using internal::check_not_negative;
-using internal::decayed;
-using internal::lerp;
-using internal::with_decay;
+using namespace internal;
 
 namespace {
 

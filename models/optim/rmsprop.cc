@@ -6,9 +6,7 @@
 
 namespace weft::optim {
 
-using internal::check_not_negative;
-using internal::lerp;
-using internal::with_decay;
+using namespace internal;
 
 template <>
 Optimizer::StateOf RMSprop::checked_state(const RMSpropOptions& o) {
