@@ -1,6 +1,5 @@
 #include "tools/profile/profile_text.h"
 
-
 #include "framework/base/one_line.h"
 #include "framework/io/json.h"
 #include "tools/profile/memory.h"
