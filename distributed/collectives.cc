@@ -39,7 +39,7 @@ Tensor reduce_scatter(const Arg& x, const std::string& axes, int64_t dim, const 
   if (!sizes.empty()) {
     WEFT_CHECK(static_cast<int>(sizes.size()) == c.size(), "reduce_scatter: ", sizes.size(), " sizes; ", axes, " has ",
                c.size(), " ranks");
-    attrs = attrs.with("sizes", sizes_text(sizes)).with("extent", sizes[static_cast<size_t>(c.rank())]);
+    attrs = attrs.with("sizes", sizes_text(sizes)).with("extent", sizes[c.rank()]);
   }
   return dispatch(reduce_scatter_op, {&t}, attrs, x.line());
 }

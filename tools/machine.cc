@@ -12,10 +12,10 @@
 #include <fstream>
 #include <set>
 #include <sstream>
-#include <vector>
 
 #include "compiler/jit/jit.h"
 #include "framework/base/cpu.h"
+#include "framework/base/str_cat.h"
 #include "framework/base/thread_pool.h"
 
 namespace weft::tools {
@@ -58,14 +58,9 @@ std::string first_line_of(const std::string& command) {
 }
 
 std::string size_text(double bytes) {
-  char text[32];
-  if (bytes >= 1 << 30)
-    std::snprintf(text, sizeof text, "%.1f GiB", bytes / (1 << 30));
-  else if (bytes >= 1 << 20)
-    std::snprintf(text, sizeof text, "%.1f MiB", bytes / (1 << 20));
-  else
-    std::snprintf(text, sizeof text, "%.0f KiB", bytes / 1024);
-  return text;
+  return bytes >= 1 << 30   ? formatted("%.1f GiB", bytes / (1 << 30))
+         : bytes >= 1 << 20 ? formatted("%.1f MiB", bytes / (1 << 20))
+                            : formatted("%.0f KiB", bytes / 1024);
 }
 
 }  // namespace

@@ -87,7 +87,7 @@ void add_rates(Facts& facts, cuda::Gpu& gpu, int devices) {
   const int64_t n = std::min<int64_t>(int64_t{64} << 20, gpu.properties().memory / 16);
   const Shape shape{n};
   const auto view = [&](void* p) { return StridedView{p, kUInt8, shape, contiguous_strides(shape)}; };
-  const std::unique_ptr<char[]> pageable(new char[static_cast<size_t>(n)]());
+  const std::unique_ptr<char[]> pageable(new char[n]());
   const OnGpu there(gpu, n), other(gpu, n);
   void* const block = gpu.pinned().take(n);
   const auto name = [&](const char* what) { return str_cat("gpu_", gpu.index(), "_", what); };

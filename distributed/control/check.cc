@@ -1,7 +1,6 @@
 #include "distributed/control/check.h"
 
 #include <algorithm>
-#include <cstdio>
 
 #include "framework/base/error.h"
 #include "framework/base/one_line.h"
@@ -56,11 +55,7 @@ std::string names_text(const std::vector<const Process*>& processes) {
   return listed(names, processes.size(), "rank", "ranks");
 }
 
-std::string seconds_text(int64_t ms) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f s", 1e-3 * static_cast<double>(ms));
-  return text;
-}
+std::string seconds_text(int64_t ms) { return formatted("%.1f s", 1e-3 * static_cast<double>(ms)); }
 
 End difference_of(const std::map<uint32_t, Member>& members) {
   std::vector<std::string> names;  // ordered by the lowest rank that has the fact

@@ -16,6 +16,10 @@ constexpr int kDefaultPort = 29500;  // torchrun's default
 // Ports for numbered jobs: below the ports that the kernel gives to outgoing connections.
 constexpr int kFirstPort = 20000, kPorts = 9000;
 
+bool in_host_name(char c) {
+  return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' || c == '-' || c == '_';
+}
+
 class Reader {
  public:
   Reader(const Environment& variables, std::string source) : all_(variables), source_(std::move(source)) {}
@@ -55,10 +59,8 @@ class Reader {
   std::string master() const {
     if (!has("MASTER_ADDR")) return "";
     const std::string host = text("MASTER_ADDR");
-    const bool ok = !host.empty() && host.size() < 256 && std::all_of(host.begin(), host.end(), [](char c) {
-      return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' || c == '-' ||
-             c == '_' || c == ':';
-    });
+    const bool ok = !host.empty() && host.size() < 256 &&
+                    std::all_of(host.begin(), host.end(), [](char c) { return in_host_name(c) || c == ':'; });
     WEFT_CHECK(ok, "identity: ", shown("MASTER_ADDR"), " (", source_, "); need the name or address of a host");
     return host;
   }
@@ -98,8 +100,7 @@ void read_ranks(const Reader& r, Identity& id, const char* rank, const char* siz
 }
 
 Identity from_torchrun(const Environment& v) {
-  Identity id;
-  id.source = "torchrun";
+  Identity id{.source = "torchrun"};
   const Reader r(v, "torchrun");
   read_ranks(r, id, "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE");
   id.host = r.master();
@@ -125,8 +126,7 @@ Identity from_torchrun(const Environment& v) {
 }
 
 Identity from_mpirun(const Environment& v) {
-  Identity id;
-  id.source = "mpirun";
+  Identity id{.source = "mpirun"};
   const Reader r(v, "mpirun");
   const bool pmix = r.has("PMIX_RANK") && !r.has("OMPI_COMM_WORLD_RANK");
   const char* rank = pmix ? "PMIX_RANK" : "OMPI_COMM_WORLD_RANK";
@@ -162,8 +162,7 @@ int64_t tasks_of_node(const std::string& list, int64_t node) {
 }
 
 Identity from_slurm(const Environment& v) {
-  Identity id;
-  id.source = "Slurm";
+  Identity id{.source = "Slurm"};
   const Reader r(v, "Slurm");
   const char* size = r.has("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
   read_ranks(r, id, "SLURM_PROCID", size, "SLURM_LOCALID", "");
@@ -198,8 +197,7 @@ Identity from_slurm(const Environment& v) {
 }
 
 Identity from_kubernetes(const Environment& v) {
-  Identity id;
-  id.source = "Kubernetes";
+  Identity id{.source = "Kubernetes"};
   const Reader r(v, "a Kubernetes indexed job with WORLD_SIZE in its pod");
   read_ranks(r, id, "JOB_COMPLETION_INDEX", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE");
   if (!r.has("LOCAL_RANK")) id.local_world = 1;
@@ -212,8 +210,7 @@ Identity from_kubernetes(const Environment& v) {
 }
 
 Identity from_launch(const Environment& v) {
-  Identity id;
-  id.source = "launch";
+  Identity id{.source = "launch"};
   const Reader r(v, "launch");
   read_ranks(r, id, "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE");
   id.store = r.text("JOB_STORE");
@@ -227,13 +224,9 @@ std::string first_host(const std::string& list) {
   const auto bad = [&] {
     WEFT_CHECK(false, "'", one_line(list, 200), "' is no list of hosts; need a list such as node[1-3,7],login");
   };
-  const auto plain = [](char c) {
-    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' || c == '-' ||
-           c == '_';
-  };
   std::string out;
   for (size_t i = 0; i < list.size() && list[i] != ','; ++i) {
-    if (plain(list[i])) {
+    if (in_host_name(list[i])) {
       out += list[i];
       continue;
     }
@@ -272,10 +265,7 @@ Identity identity_of(const Environment& v) {
   for (const char* name : {"WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"})
     WEFT_CHECK(!has(name), "identity: ", name, "=", one_line(v.at(name), 60),
                " and RANK is not set; torchrun sets both; need both or none of them");
-  Identity id;
-  id.host = "127.0.0.1";
-  id.source = "none";
-  return id;
+  return {.host = "127.0.0.1", .source = "none"};
 }
 
 }  // namespace weft::control

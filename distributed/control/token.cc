@@ -3,7 +3,6 @@
 #include <sys/random.h>
 #include <sys/stat.h>
 
-#include <cstdint>
 #include <cstdlib>
 
 #include "framework/base/error.h"

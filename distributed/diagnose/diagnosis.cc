@@ -1,7 +1,6 @@
 #include "distributed/diagnose/diagnosis.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <limits>
 #include <map>
 #include <set>
@@ -20,9 +19,7 @@ using flight::Record;
 constexpr int64_t kHeartbeatLate = 5 * flight::kHeartbeat;
 
 std::string seconds_text(int64_t ns) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.2f s", static_cast<double>(std::max<int64_t>(ns, 0)) * 1e-9);
-  return text;
+  return formatted("%.2f s", static_cast<double>(std::max<int64_t>(ns, 0)) * 1e-9);
 }
 
 class Analysis {
@@ -89,8 +86,8 @@ class Analysis {
     time_ = failed_ ? first : now_;
   }
 
-  const RankTrace& trace(int rank) const { return job_.ranks[static_cast<size_t>(rank)]; }
-  const Moment& moment(int rank) const { return moments_[static_cast<size_t>(rank)]; }
+  const RankTrace& trace(int rank) const { return job_.ranks[rank]; }
+  const Moment& moment(int rank) const { return moments_[rank]; }
 
   std::string name(int rank) const {
     const RankTrace& t = trace(rank);

@@ -1,5 +1,4 @@
 // A diagnosis as text and as JSON.
-#include <cstdio>
 
 #include "distributed/diagnose/diagnosis.h"
 #include "framework/base/one_line.h"
@@ -23,11 +22,8 @@ std::string Diagnosis::to_string() const {
   if (!launcher.empty() && launcher != verdict())
     text = str_cat("the launcher, when the job failed: ", launcher, "\nthe records alone: ", text);
   if (!ranks.empty()) text += "\nrank      pid  state       since  last\n";
-  for (const RankSummary& r : ranks) {
-    char line[80];
-    std::snprintf(line, sizeof line, "%4d %8d  %-9.20s %5.2f s  ", r.rank, r.pid, r.state.c_str(), r.seconds);
-    text += str_cat(line, r.last, "\n");
-  }
+  for (const RankSummary& r : ranks)
+    text += formatted("%4d %8d  %-9.20s %5.2f s  ", r.rank, r.pid, r.state.c_str(), r.seconds) + r.last + "\n";
   for (const std::string& n : notes) text += str_cat("note: ", one_line(n), "\n");
   return text;
 }

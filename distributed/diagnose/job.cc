@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cstring>
-#include <fstream>
 
 #include "framework/base/clock.h"
 #include "framework/base/one_line.h"
@@ -33,13 +32,6 @@ std::string text_of(const char (&field)[N]) {
   return text_of(field, N);
 }
 
-std::string first_line(const std::string& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
-
 bool valid(const Record& r, size_t communicators) {
   return r.check == flight::check_of(r) && static_cast<int>(r.event) > 0 &&
          static_cast<int>(r.event) < flight::kNumEvents && static_cast<int>(r.kind) < kNumCollectives &&
@@ -50,12 +42,8 @@ bool valid(const Record& r, size_t communicators) {
 
 // The state of a ring's process on this host.
 ProcessState look_at(const RankTrace& t) {
-  const std::string stat = first_line(str_cat("/proc/", t.pid, "/stat"));
-  size_t at = stat.rfind(')');  // the name of the program may have spaces
-  if (at == stat.npos || at + 2 >= stat.size()) return ProcessState::kGone;
-  const char state = stat[at + 2];
-  for (int field = 2; field < 22 && at != stat.npos; ++field) at = stat.find(' ', at + 1);
-  if (at == stat.npos || std::strtoull(stat.c_str() + at, nullptr, 10) != t.process_start) return ProcessState::kGone;
+  const auto [state, start] = flight::process_stat(str_cat(t.pid));
+  if (state == 0 || start == 0 || start != t.process_start) return ProcessState::kGone;
   if (state == 'T' || state == 't') return ProcessState::kStopped;
   return state == 'Z' || state == 'X' ? ProcessState::kGone : ProcessState::kRuns;
 }
@@ -76,7 +64,7 @@ std::optional<int> ring_rank(const std::string& name) {
 const std::vector<PlannedRow>* Job::rows(int plan, int rank) const {
   const auto it = plans.find({plan, rank});
   if (it == plans.end()) return nullptr;
-  return &it->second->programs[static_cast<size_t>(it->second->program_of.at(rank))];
+  return &it->second->programs[it->second->program_of.at(rank)];
 }
 
 RankTrace parse_ring(std::string_view bytes, std::string_view what) {
@@ -152,10 +140,10 @@ Job read_job(const std::string& folder, bool look) {
              job.notes.empty() ? "" : "; ", job.notes.empty() ? "" : job.notes[0]);
   for (const auto& [rank, t] : found) job.size = std::max({job.size, rank + 1, t.size});
   job.ranks.resize(static_cast<size_t>(job.size));
-  for (int r = 0; r < job.size; ++r) job.ranks[static_cast<size_t>(r)].rank = r;
-  for (auto& [rank, t] : found) job.ranks[static_cast<size_t>(rank)] = std::move(t);
+  for (int r = 0; r < job.size; ++r) job.ranks[r].rank = r;
+  for (auto& [rank, t] : found) job.ranks[rank] = std::move(t);
 
-  const std::string boot = first_line("/proc/sys/kernel/random/boot_id");
+  const std::string boot = flight::first_line("/proc/sys/kernel/random/boot_id");
   char host[64] = {};
   gethostname(host, sizeof host - 1);
   for (RankTrace& t : job.ranks) {

@@ -8,10 +8,8 @@ namespace weft::dist::diagnose {
 using flight::Event;
 using flight::Record;
 
-namespace {
-
 // The time that a rank waited in collectives between two moments.
-int64_t waiting_time(const RankTrace& t, int64_t begin, int64_t end) {
+static int64_t waiting_time(const RankTrace& t, int64_t begin, int64_t end) {
   int64_t sum = 0, since = -1;
   for (const Record& r : t.records) {
     if (r.event == Event::kWait) since = r.time;
@@ -21,8 +19,6 @@ int64_t waiting_time(const RankTrace& t, int64_t begin, int64_t end) {
   }
   return sum;
 }
-
-}  // namespace
 
 LateEntry latest_entry(const Job& job, const Groups& groups, int64_t time) {
   LateEntry worst;
@@ -41,7 +37,7 @@ LateEntry latest_entry(const Job& job, const Groups& groups, int64_t time) {
       const auto &last = starts.back(), &before = starts[starts.size() - 2];
       int64_t by = last.first - before.first;
       if (by <= worst.by) continue;
-      const RankTrace& late = job.ranks[static_cast<size_t>(last.second)];
+      const RankTrace& late = job.ranks[last.second];
       by -= waiting_time(late, before.first, last.first);  // for ranks that are late themselves
       if (by <= worst.by) continue;
       worst = {by, before.first, last.second, r};

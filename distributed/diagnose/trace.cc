@@ -121,7 +121,7 @@ std::vector<int> Groups::find_members(const RankTrace& t, const Record& r) const
 }
 
 std::optional<int64_t> Groups::start_of(int rank, const RankTrace& t, const Record& r) const {
-  const RankTrace& other = job_.ranks[static_cast<size_t>(rank)];
+  const RankTrace& other = job_.ranks[rank];
   const auto row = std::find(other.communicators.begin(), other.communicators.end(), name_of(t, r));
   const auto c = static_cast<uint16_t>(row - other.communicators.begin());
   if (row == other.communicators.end()) return {};
@@ -140,7 +140,7 @@ std::optional<int64_t> Groups::start_of(int rank, const RankTrace& t, const Reco
         return s.time;
     return {};
   }
-  const auto& starts = starts_[static_cast<size_t>(rank)];
+  const auto& starts = starts_[rank];
   const auto it = starts.lower_bound({c, r.number});
   if (it != starts.end() && it->first == std::pair(c, r.number)) return it->second;
   // Its record may be lost.

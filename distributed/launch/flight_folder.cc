@@ -4,10 +4,8 @@
 #include <unistd.h>
 
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <utility>
 
 #include "framework/dispatch/flight.h"
 

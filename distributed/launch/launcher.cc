@@ -14,7 +14,6 @@
 #include <array>
 #include <chrono>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <map>
 #include <optional>
@@ -140,7 +139,7 @@ class Launcher {
   }
 
   void start(int rank) {
-    Process& p = processes_[static_cast<size_t>(rank)];
+    Process& p = processes_[rank];
     p.rank = rank;
     // All memory is allocated before fork.
     std::vector<std::string> variables;
@@ -309,12 +308,7 @@ class Launcher {
   // Whether all processes that have not ended are stopped by a signal.
   bool all_stopped() const {
     return std::all_of(processes_.begin(), processes_.end(), [](const Process& p) {
-      if (!p.running()) return true;
-      std::ifstream file(str_cat("/proc/", p.pid, "/stat"));
-      std::string text;
-      std::getline(file, text);
-      const size_t name = text.rfind(") ");
-      return name != text.npos && text.substr(name + 2, 1) == "T";
+      return !p.running() || flight::process_stat(str_cat(p.pid)).state == 'T';
     });
   }
 

@@ -9,9 +9,8 @@
 #include "ops/core/collective_types.h"
 
 namespace weft::dist {
-namespace {
 
-uint64_t hash_of(const std::vector<std::vector<diagnose::PlannedRow>>& programs, const std::string& mesh) {
+static uint64_t hash_of(const std::vector<std::vector<diagnose::PlannedRow>>& programs, const std::string& mesh) {
   uint64_t h = hash_text(mesh);
   for (const auto& rows : programs) {
     h = hash_combine(h, rows.size());
@@ -24,8 +23,6 @@ uint64_t hash_of(const std::vector<std::vector<diagnose::PlannedRow>>& programs,
   }
   return h;
 }
-
-}  // namespace
 
 std::vector<std::vector<diagnose::PlannedRow>> planned_rows(const MeshPlan& plan,
                                                             const std::vector<internal::Planned>& planned) {
@@ -69,7 +66,7 @@ uint16_t save_planned_step(const MeshPlan& plan, const std::vector<internal::Pla
   std::vector<std::vector<diagnose::PlannedRow>> programs;
   for (const auto& [rank, program] : program_of) {
     const auto [it, added] = kept.emplace(program, static_cast<int>(programs.size()));
-    if (added) programs.push_back(step.programs[static_cast<size_t>(program)]);
+    if (added) programs.push_back(step.programs[program]);
     step.program_of[rank] = it->second;
     if (flight::Ring* const ring = flight::ring(rank, plan.world.size())) ring->set_plan(step.hash);
   }

@@ -30,8 +30,8 @@ class RankPlanner {
       : call_(call),
         g_(call.step.graph),
         rank_(rank),
-        parts_(call.split.ranks[static_cast<size_t>(rank)]),
-        actions_(call.step.table.ranks[static_cast<size_t>(rank)]),
+        parts_(call.split.ranks[rank]),
+        actions_(call.step.table.ranks[rank]),
         microbatches_(static_cast<size_t>(call.step.table.microbatches)) {
     const Device device = internal::device_of(g_);
     planned_.operations = std::make_shared<internal::Operations>(target_of(device.type, "compile"), device,
@@ -77,19 +77,19 @@ class RankPlanner {
   // Finds when each action runs, and when each RECV runs, by its stage, the sending stage and the microbatch.
   void find_order() {
     when_.resize(call_.order.size());
-    for (size_t i = 0; i < call_.order.size(); ++i) when_[static_cast<size_t>(call_.order[i])] = static_cast<int>(i);
+    for (size_t i = 0; i < call_.order.size(); ++i) when_[call_.order[i]] = static_cast<int>(i);
     int number = 0;
     for (size_t r = 0; r < call_.step.table.ranks.size(); ++r) {
       if (static_cast<int>(r) == rank_) first_ = number;
       for (const Action& a : call_.step.table.ranks[r]) {
-        if (a.kind == Kind::kRecv) receives_[{a.stage, a.peer, a.microbatch}] = when_[static_cast<size_t>(number)];
+        if (a.kind == Kind::kRecv) receives_[{a.stage, a.peer, a.microbatch}] = when_[number];
         ++number;
       }
     }
   }
 
-  const StageOf& at(Value v) const { return call_.step.cut.nodes[static_cast<size_t>(v.node)]; }
-  int rank_of(int stage) const { return call_.step.table.rank_of_stage[static_cast<size_t>(stage)]; }
+  const StageOf& at(Value v) const { return call_.step.cut.nodes[v.node]; }
+  int rank_of(int stage) const { return call_.step.table.rank_of_stage[stage]; }
   bool is_sum(Value v) const { return is_microbatch_sum(g_.node(v)); }
   bool is_kept(Value v) const { return at(v).region == StageOf::kStage && !is_sum(v); }
   bool is_slice(Value v) const {
@@ -192,15 +192,14 @@ class RankPlanner {
     }
     Ready ready{.number = plan_->add_part(p.plan, operands)};
     for (size_t i = 0; i < part.in.size(); ++i)
-      ready.in_place.push_back(part.adds_to[i] >= 0 &&
-                               internal::fits_in_place(p.plan, static_cast<int32_t>(i),
-                                                       p.plan.outputs[static_cast<size_t>(part.adds_to[i])]));
+      ready.in_place.push_back(part.adds_to[i] >= 0 && internal::fits_in_place(p.plan, static_cast<int32_t>(i),
+                                                                               p.plan.outputs[part.adds_to[i]]));
     const std::span<const Value> results = plan_->results(ready.number);
     for (size_t o = 0; o < part.out.size(); ++o) {
       values_[part.out[o]] = results[o];
       if (part.results[o] < 0) continue;
       outputs_.resize(g_.outputs.size());
-      outputs_[static_cast<size_t>(part.results[o])] = results[o];
+      outputs_[part.results[o]] = results[o];
     }
     if (planned_.passes_to_plan.empty()) planned_.passes_to_plan = std::move(p.passes_to_plan);
     return ready;
@@ -278,7 +277,7 @@ class RankPlanner {
       if (count > 1)
         v = view(reshape_op, view(slice_op, all, {{"begin", Shape{i}}, {"end", Shape{i + 1}}, {"step", Shape{1}}}, of),
                  {{"shape", Shape{}}}, of);
-      values_.try_emplace(values[static_cast<size_t>(i)], v);
+      values_.try_emplace(values[i], v);
     }
     return n;
   }
@@ -292,7 +291,7 @@ class RankPlanner {
   const Nodes& transfer_nodes(const TransferKey& key, bool sends) {
     const auto [it, fresh] = transfers_.try_emplace(key);
     if (fresh) {
-      const Value v = kept_values_[static_cast<size_t>(key.kept)];
+      const Value v = kept_values_[key.kept];
       it->second = sends ? send({&v, 1}, rank_of(key.peer)) : receive({&v, 1}, rank_of(key.peer));
     }
     return it->second;
@@ -344,7 +343,7 @@ class RankPlanner {
         if (!is_kept(v)) return;
         const auto k = static_cast<size_t>(kept(v, a.stage));
         if (lives_.size() <= k) lives_.resize(k + 1, std::vector<Life>(microbatches_));
-        Life& l = lives_[k][static_cast<size_t>(a.microbatch)];
+        Life& l = lives_[k][a.microbatch];
         if (l.first < 0) l.first = static_cast<int>(i);
         l.last = static_cast<int>(i);
       };
@@ -371,12 +370,10 @@ class RankPlanner {
     std::vector<Send> unsent;  // sends that nobody has waited for
   };
 
-  StampPlace place(int k, int slot) const {
-    return {StampPlace::kBlock, slots_[static_cast<size_t>(k)][static_cast<size_t>(slot)].block, 0};
-  }
+  StampPlace place(int k, int slot) const { return {StampPlace::kBlock, slots_[k][slot].block, 0}; }
 
   void end_sends(int k, int slot) {
-    Slot& s = slots_[static_cast<size_t>(k)][static_cast<size_t>(slot)];
+    Slot& s = slots_[k][slot];
     for (const Slot::Send& x : s.unsent) end_send(*x.nodes, place(k, slot));
     s.unsent.clear();
   }
@@ -385,26 +382,26 @@ class RankPlanner {
   // the slot's value is still being sent, another slot is used if there are fewer than two, or if the RECV may come
   // after action `i`: ranks that waited for this RECV could wait for each other.
   int slot_for(int k, int microbatch, int i) {
-    int& own = slot_[static_cast<size_t>(k)][static_cast<size_t>(microbatch)];
+    int& own = slot_[k][microbatch];
     if (own >= 0) return own;
-    std::vector<Slot>& all = slots_[static_cast<size_t>(k)];
+    std::vector<Slot>& all = slots_[k];
     int ready = -1, sending = -1;
     for (int s = 0; s < static_cast<int>(all.size()); ++s) {
-      const Slot& slot = all[static_cast<size_t>(s)];
-      if (lives_[static_cast<size_t>(k)][static_cast<size_t>(slot.microbatch)].last >= i) continue;
+      const Slot& slot = all[s];
+      if (lives_[k][slot.microbatch].last >= i) continue;
       const bool comes = std::all_of(slot.unsent.begin(), slot.unsent.end(),
-                                     [&](const auto& x) { return x.receive < when_[static_cast<size_t>(first_ + i)]; });
+                                     [&](const auto& x) { return x.receive < when_[first_ + i]; });
       if (!comes) continue;
       int& to = slot.unsent.empty() ? ready : sending;
-      if (to < 0 || slot.microbatch < all[static_cast<size_t>(to)].microbatch) to = s;
+      if (to < 0 || slot.microbatch < all[to].microbatch) to = s;
     }
     own = ready >= 0 ? ready : all.size() < 2 ? -1 : sending;
     if (own < 0) {
       own = static_cast<int>(all.size());
-      all.push_back({.block = plan_->add_block(g_.type(kept_values_[static_cast<size_t>(k)]).nbytes())});
+      all.push_back({.block = plan_->add_block(g_.type(kept_values_[k]).nbytes())});
     }
     end_sends(k, own);
-    all[static_cast<size_t>(own)].microbatch = microbatch;
+    all[own].microbatch = microbatch;
     return own;
   }
 
@@ -442,7 +439,7 @@ class RankPlanner {
     if (is_sum(v) && sums_.contains(v)) return sum_place(sums_[v], v, sums_[v].now);
     if (!is_kept(v)) return once(v);
     const int k = kept(v, stage);
-    return place(k, slot_[static_cast<size_t>(k)][static_cast<size_t>(microbatch)]);
+    return place(k, slot_[k][microbatch]);
   }
 
   // Runs a part that runs once per step.
@@ -464,7 +461,7 @@ class RankPlanner {
   }
 
   void run_action(int i) {
-    const Action& a = actions_[static_cast<size_t>(i)];
+    const Action& a = actions_[i];
     if (pipeline::computes(a.kind)) {
       const Part& part = parts_.actions.at({a.stage, a.kind});
       const Ready& ready = action_.at({a.stage, a.kind});
@@ -482,18 +479,17 @@ class RankPlanner {
         }
         Sum& s = sums_[v];
         const auto at = std::find(part.in.begin(), part.in.end(), v) - part.in.begin();
-        if (!ready.in_place[static_cast<size_t>(at)]) s.now = 1 - s.now;
+        if (!ready.in_place[at]) s.now = 1 - s.now;
         out.push_back(sum_place(s, v, s.now));
       }
       plan_->run(ready.number, in, out);
     } else if (a.kind == Kind::kSend) {
       for (Value v : payload(a.stage, a.peer)) {
-        const int k = kept(v, a.stage), slot = slot_[static_cast<size_t>(k)][static_cast<size_t>(a.microbatch)];
+        const int k = kept(v, a.stage), slot = slot_[k][a.microbatch];
         const Nodes& n = transfer_nodes({k, slot, a.peer}, true);
         wait_for(k, a.microbatch);  // a value that is passed on
         start_send(n, place(k, slot));
-        slots_[static_cast<size_t>(k)][static_cast<size_t>(slot)].unsent.push_back(
-            {&n, receives_.at({a.peer, a.stage, a.microbatch})});
+        slots_[k][slot].unsent.push_back({&n, receives_.at({a.peer, a.stage, a.microbatch})});
       }
     } else if (a.kind == Kind::kRecv) {
       for (Value v : payload(a.peer, a.stage)) {
@@ -508,14 +504,14 @@ class RankPlanner {
   void wait_for(int k, int microbatch) {
     const auto it = awaited_.find({k, microbatch});
     if (it == awaited_.end()) return;
-    end_receive(*it->second, place(k, slot_[static_cast<size_t>(k)][static_cast<size_t>(microbatch)]));
+    end_receive(*it->second, place(k, slot_[k][microbatch]));
     awaited_.erase(it);
   }
 
   void wait_for_rest() {
     while (!awaited_.empty()) wait_for(awaited_.begin()->first.first, awaited_.begin()->first.second);
     for (int k = 0; k < static_cast<int>(slots_.size()); ++k)
-      for (int s = 0; s < static_cast<int>(slots_[static_cast<size_t>(k)].size()); ++s) end_sends(k, s);
+      for (int s = 0; s < static_cast<int>(slots_[k].size()); ++s) end_sends(k, s);
   }
 
   void run_messages(std::span<const Message> messages) {

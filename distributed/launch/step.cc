@@ -75,7 +75,7 @@ Tensor joined(const Mesh& mesh, const Spec& spec, const TensorType& type, const 
               std::vector<Tensor> mine) {
   std::vector<Tensor> parts(static_cast<size_t>(mesh.size()));
   for (size_t r = 0; r < place.size(); ++r)
-    if (place[r] >= 0) parts[static_cast<size_t>(place[r])] = mine[r];
+    if (place[r] >= 0) parts[place[r]] = mine[r];
   Processes* const job = Processes::current();
   if (!job) return unshard(mesh, spec, type, parts);
   // Ranks with the same coordinates along the axes of the spec have the same part.
@@ -90,12 +90,12 @@ Tensor joined(const Mesh& mesh, const Spec& spec, const TensorType& type, const 
     std::vector<int> rank_in(static_cast<size_t>(job->size() / job->count()), -1);  // by process
     for (size_t r = 0; r < place.size(); ++r)
       if (std::find(same.begin(), same.end(), place[r]) != same.end()) {
-        int& found = rank_in[static_cast<size_t>(job->process_of(static_cast<int>(r)))];
+        int& found = rank_in[job->process_of(static_cast<int>(r))];
         if (found < 0) found = static_cast<int>(r);
       }
     const auto root = std::find_if(rank_in.begin(), rank_in.end(), [](int r) { return r >= 0; });
-    const int own = rank_in[static_cast<size_t>(job->process())];
-    Tensor part = own >= 0 ? mine[static_cast<size_t>(own)] : Tensor();
+    const int own = rank_in[job->process()];
+    Tensor part = own >= 0 ? mine[own] : Tensor();
     if (std::find(rank_in.begin(), rank_in.end(), -1) != rank_in.end()) {
       TensorType local = type;
       local.device = Device::cpu();
@@ -103,7 +103,7 @@ Tensor joined(const Mesh& mesh, const Spec& spec, const TensorType& type, const 
       part = own >= 0 ? part.contiguous() : Tensor::empty(local);
       job->broadcast(static_cast<int>(root - rank_in.begin()), part.view_for_kernel());
     }
-    for (int at : same) parts[static_cast<size_t>(at)] = part;
+    for (int at : same) parts[at] = part;
   }
   return unshard(mesh, spec, type, parts);
 }
@@ -165,17 +165,13 @@ bool ShardedCell::gathered(const Tensor& value) const {
   return gathered_.defined() && value.get().storage.get() == gathered_.get().storage.get();
 }
 
-namespace {
-
 // Drops the copy of a cell's shards, so that all processes gather at the next read.
-void drop_gathered(Cell& c) {
+static void drop_gathered(Cell& c) {
   auto* const sharded = dynamic_cast<ShardedCell*>(c.remote.get());
   if (!sharded || !sharded->gathered(c.value)) return;
   sharded->forget();
   c.value = {};
 }
-
-}  // namespace
 
 GatheredCells::GatheredCells(std::vector<std::pair<std::string, CellHandle>> cells) {
   if (!Processes::current()) return;
@@ -263,7 +259,7 @@ void MeshStep::plan_ranks(const CompileOptions& options) {
       known.insert(known.end(), plan_.locals[c].collectives.begin(), plan_.locals[c].collectives.end());
       plan_.launched.push_back(collectives_in(*plan.graph, nodes, known));
       const auto key = [](const PlannedCollective& k) { return std::tuple(k.kind, k.axes, k.site); };
-      const std::vector<PlannedCollective>& first = plan_.launched[static_cast<size_t>(r)];
+      const std::vector<PlannedCollective>& first = plan_.launched[r];
       WEFT_BUG_IF(!std::ranges::equal(first, plan_.launched.back(), {}, key, key), "mesh: ranks of shape class ", c,
                   " and of class 0 start different collectives in stage position ", r);
     }
@@ -300,7 +296,7 @@ ShardedCell::Layout MeshStep::layout_of(size_t cell) const {
   if (!plan_.pipeline) return l;
   const std::vector<std::vector<bool>>& has = plan_.pipeline->splits[0].cells;
   for (size_t r = 0; r < l.place.size(); ++r)
-    if (!has[static_cast<size_t>(places_[r].stage)][cell]) l.place[r] = -1;
+    if (!has[places_[r].stage][cell]) l.place[r] = -1;
   return l;
 }
 

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <cstdio>
 #include <filesystem>
 #include <utility>
 
@@ -46,11 +45,7 @@ Tail read_tail(const std::string& path, uint64_t sequence) {
 
 bool waits(const Record& r) { return r.event == Event::kWait || r.event == Event::kStart; }
 
-std::string seconds_text(int64_t ns) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f s", static_cast<double>(ns) * 1e-9);
-  return text;
-}
+std::string seconds_text(int64_t ns) { return formatted("%.1f s", static_cast<double>(ns) * 1e-9); }
 
 }  // namespace
 

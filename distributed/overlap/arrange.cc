@@ -1,7 +1,6 @@
 #include "distributed/overlap/arrange.h"
 
 #include <algorithm>
-#include <cstdio>
 
 #include "distributed/overlap/dependencies.h"
 #include "framework/ir/op_def.h"
@@ -10,11 +9,7 @@
 namespace weft::dist {
 namespace {
 
-std::string ms(double seconds) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.3g", seconds * 1e3);
-  return text;
-}
+std::string ms(double seconds) { return formatted("%.3g", seconds * 1e3); }
 
 int64_t count(const Graph& g) {
   const Dependencies flow(g);

@@ -102,25 +102,25 @@ class Applier {
   }
 
  private:
-  const Tensor& get(Value v) { return values_[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)]; }
+  const Tensor& get(Value v) { return values_[v.node][v.index]; }
 
   void copy(int32_t id) {
     Node n = g_.node(id);
-    auto& mine = values_[static_cast<size_t>(id)];
+    auto& mine = values_[id];
     if (!mine.empty()) return;
     for (Value& v : n.inputs) {
-      if (values_[static_cast<size_t>(v.node)].empty()) copy(v.node);
+      if (values_[v.node].empty()) copy(v.node);
       v = capture_.value_of(get(v));
     }
     const int32_t now = capture_.graph().add(std::move(n));
-    if (is_argument(g_.node(id))) capture_.graph().inputs[static_cast<size_t>(g_.node(id).attrs.i("index"))] = {now, 0};
+    if (is_argument(g_.node(id))) capture_.graph().inputs[g_.node(id).attrs.i("index")] = {now, 0};
     for (size_t i = 0; i < g_.node(id).outputs.size(); ++i)
       mine.push_back(capture_.wrap({now, static_cast<int32_t>(i)}));
   }
   // Copies the operand now: a ring computes all products of one gather at the place of the first, so an operand may
   // come later in the old order.
   const Tensor& operand(Value v) {
-    if (values_[static_cast<size_t>(v.node)].empty()) copy(v.node);
+    if (values_[v.node].empty()) copy(v.node);
     return get(v);
   }
 
@@ -136,7 +136,7 @@ class Applier {
   }
   std::vector<Tensor> starts(int dims, int dim, const Tensor& at) {
     std::vector<Tensor> s(static_cast<size_t>(dims), constant(int64_t{0}, kInt64));
-    s[static_cast<size_t>(dim)] = at;
+    s[dim] = at;
     return s;
   }
 
@@ -161,7 +161,7 @@ class Applier {
       }
       piece = next;
     }
-    for (size_t i = 0; i < ring.dots.size(); ++i) values_[static_cast<size_t>(ring.dots[i])] = {out[i]};
+    for (size_t i = 0; i < ring.dots.size(); ++i) values_[ring.dots[i]] = {out[i]};
   }
 
   // In step k, rank r adds its part of block r - 1 - k to its neighbour's sum.
@@ -182,7 +182,7 @@ class Applier {
           side == 0 ? dispatch(dot_op, {&part, &other}, dot.attrs) : dispatch(dot_op, {&other, &part}, dot.attrs);
       sum = k ? before + y : y;
     }
-    values_[static_cast<size_t>(ring.collective)] = {sum};
+    values_[ring.collective] = {sum};
   }
 
   const Graph& g_;

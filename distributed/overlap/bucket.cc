@@ -36,24 +36,24 @@ class Applier {
         r_(g),
         copy_(g, r_, [this](int32_t id) { return make(id); }) {
     for (size_t b = 0; b < buckets.size(); ++b)
-      for (int32_t id : buckets[b]) bucket_[static_cast<size_t>(id)] = static_cast<int>(b);
+      for (int32_t id : buckets[b]) bucket_[id] = static_cast<int>(b);
   }
 
   Ref<Graph> run() {
     // Adds a bucket at the first node that needs it, when all its operands exist.
     for (int32_t id = 0; id < g_.size(); ++id)
-      if (flow_.live[id] && !flow_.light[id] && bucket_[static_cast<size_t>(id)] < 0) copy_({id, 0});
+      if (flow_.live[id] && !flow_.light[id] && bucket_[id] < 0) copy_({id, 0});
     copy_.copy_results();
     return r_.finish();
   }
 
  private:
   bool make(int32_t id) {
-    const int b = bucket_[static_cast<size_t>(id)];
+    const int b = bucket_[id];
     if (b < 0) return false;
-    WEFT_BUG_IF(packed_[static_cast<size_t>(b)], "bucket: %", id, " (", g_.node(id).op->name, ") depends on itself");
-    packed_[static_cast<size_t>(b)] = true;
-    pack(buckets_[static_cast<size_t>(b)]);
+    WEFT_BUG_IF(packed_[b], "bucket: %", id, " (", g_.node(id).op->name, ") depends on itself");
+    packed_[b] = true;
+    pack(buckets_[b]);
     return true;
   }
 
@@ -134,28 +134,28 @@ class Positions {
     for (size_t id = 0; id < at_.size(); ++id) {
       at_[id] = static_cast<double>(id);
       if (!flow.light[id])
-        for (int32_t from : flow.before[id]) after_[static_cast<size_t>(from)].push_back(static_cast<int32_t>(id));
+        for (int32_t from : flow.before[id]) after_[from].push_back(static_cast<int32_t>(id));
     }
   }
   double ready(int32_t id) const {
     double t = -1;
-    for (int32_t from : flow_.before[static_cast<size_t>(id)]) t = std::max(t, at_[static_cast<size_t>(from)]);
+    for (int32_t from : flow_.before[id]) t = std::max(t, at_[from]);
     return t;
   }
   double use(int32_t id) const {
     auto t = static_cast<double>(at_.size());
-    for (int32_t to : after_[static_cast<size_t>(id)]) t = std::min(t, at_[static_cast<size_t>(to)]);
+    for (int32_t to : after_[id]) t = std::min(t, at_[to]);
     return t;
   }
   /// Gives these nodes one position between `ready` and `use`.
   void join(const std::vector<int32_t>& nodes, double ready, double use) {
     double first = use, last = -1;
     for (int32_t id : nodes) {
-      first = std::min(first, at_[static_cast<size_t>(id)]);
-      last = std::max(last, at_[static_cast<size_t>(id)]);
+      first = std::min(first, at_[id]);
+      last = std::max(last, at_[id]);
     }
     const double place = first > ready ? first : last < use ? last : (ready + use) / 2;
-    for (int32_t id : nodes) at_[static_cast<size_t>(id)] = place;
+    for (int32_t id : nodes) at_[id] = place;
   }
 
  private:
@@ -201,8 +201,7 @@ Buckets choose_buckets(const Graph& g, const Mesh& mesh, const Machine& machine,
     for (int32_t id : nodes) {
       const int64_t size = collective_bytes(g, g.node(id));
       bool needs = false;
-      for (int32_t from : flow.before[static_cast<size_t>(id)])
-        needs |= std::find(bucket.begin(), bucket.end(), from) != bucket.end();
+      for (int32_t from : flow.before[id]) needs |= std::find(bucket.begin(), bucket.end(), from) != bucket.end();
       if (!bucket.empty() &&
           (needs || bytes + size > most || std::max(ready, positions.ready(id)) >= std::min(use, positions.use(id))))
         close();

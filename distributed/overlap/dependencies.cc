@@ -19,7 +19,7 @@ Dependencies::Dependencies(const Graph& g)
     const bool pinned = communicates(n) || n.op->is(kOrdered) || n.op->is(kSideEffect);
     bool sources = true;
     for (Value v : n.inputs) {
-      if (cell_of[v.node] >= 0) readers[static_cast<size_t>(cell_of[v.node])].push_back(id);
+      if (cell_of[v.node] >= 0) readers[cell_of[v.node]].push_back(id);
       auto add = [&](int32_t from) {
         sources = false;
         if (stamp[from] == id) return;
@@ -40,7 +40,7 @@ Dependencies::Dependencies(const Graph& g)
   for (const CellWrite& w : g.writes) {
     const int32_t to = w.value.node;
     if (light[to]) continue;
-    for (int32_t from : readers[static_cast<size_t>(w.cell)])
+    for (int32_t from : readers[w.cell])
       if (from < to && !light[from] && std::find(before[to].begin(), before[to].end(), from) == before[to].end())
         before[to].push_back(from);
   }

@@ -1,7 +1,6 @@
 #include "distributed/pipeline/check.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <utility>
 
 #include "framework/base/error.h"
@@ -12,12 +11,12 @@ namespace {
 constexpr const char* kWho = "pipeline table: rank ";
 
 void check_order_of_rank(const ActionIndex& index, int rank) {
-  const std::vector<Action>& list = index.table().ranks[static_cast<size_t>(rank)];
+  const std::vector<Action>& list = index.table().ranks[rank];
   const int first = index.first(rank), end = index.first(rank + 1);
   int begin = first;  // position of the action, or of the first action of its pair
   for (int n = first; n < end; ++n) {
-    const Action& a = list[static_cast<size_t>(n - first)];
-    if (n == first || !list[static_cast<size_t>(n - first - 1)].with_next) begin = n;
+    const Action& a = list[n - first];
+    if (n == first || !list[n - first - 1].with_next) begin = n;
     index.for_each_awaited(a, [&](int awaited, int) {
       if (awaited < begin || awaited >= end) return;
       WEFT_CHECK(awaited >= n, kWho, rank, " joins ", a, " with ", index.action(awaited),
@@ -37,13 +36,13 @@ void check_stage_actions(const Table& table) {
   std::vector<Stage> stages(static_cast<size_t>(table.stages()));
   for (const std::vector<Action>& rank : table.ranks)
     for (const Action& a : rank) {
-      Stage& s = stages[static_cast<size_t>(a.stage)];
+      Stage& s = stages[a.stage];
       s.gathers |= a.kind == Kind::kGather || a.kind == Kind::kRelease;
       s.reduces |= a.kind == Kind::kReduce;
     }
   for (size_t r = 0; r < table.ranks.size(); ++r)
     for (const Action& a : table.ranks[r]) {
-      Stage& s = stages[static_cast<size_t>(a.stage)];
+      Stage& s = stages[a.stage];
       if (a.kind == Kind::kGather) {
         WEFT_CHECK(!s.gathered, kWho, r, " has ", a, ", whose weights are gathered already; need a RELEASE between");
         s.gathered = true;
@@ -98,15 +97,12 @@ class Run {
 
  private:
   int ranks() const { return static_cast<int>(next_.size()); }
-  int& next(int rank) { return next_[static_cast<size_t>(rank)]; }
+  int& next(int rank) { return next_[rank]; }
   bool done(int number) const {
     const int rank = index_.rank_of(number);
-    return number < next_[static_cast<size_t>(rank)];
+    return number < next_[rank];
   }
-  const Action& head(int rank) const {
-    return index_.table()
-        .ranks[static_cast<size_t>(rank)][static_cast<size_t>(next_[static_cast<size_t>(rank)] - index_.first(rank))];
-  }
+  const Action& head(int rank) const { return index_.table().ranks[rank][next_[rank] - index_.first(rank)]; }
 
   void advance(int rank) {
     while (next(rank) < index_.first(rank + 1)) {
@@ -118,16 +114,15 @@ class Run {
           if (awaited < 0 && !done(n)) awaited = n;
         });
       if (awaited >= 0) {
-        awaited_[static_cast<size_t>(rank)] = awaited;
-        next_sleeper_[static_cast<size_t>(rank)] = sleeper_[static_cast<size_t>(awaited)];
-        sleeper_[static_cast<size_t>(awaited)] = rank;
+        awaited_[rank] = awaited;
+        next_sleeper_[rank] = sleeper_[awaited];
+        sleeper_[awaited] = rank;
         return;
       }
       for (int i = 0; i < count; ++i) {
         const int n = next(rank)++;
         order_.push_back(n);
-        for (int r = sleeper_[static_cast<size_t>(n)]; r >= 0; r = next_sleeper_[static_cast<size_t>(r)])
-          awake_.push_back(r);
+        for (int r = sleeper_[n]; r >= 0; r = next_sleeper_[r]) awake_.push_back(r);
       }
     }
   }
@@ -138,8 +133,8 @@ class Run {
     int rank = 0;
     while (next(rank) == index_.first(rank + 1)) ++rank;
     std::vector<char> seen(next_.size(), 0);
-    auto follow = [&] { rank = index_.rank_of(awaited_[static_cast<size_t>(rank)]); };
-    for (; !seen[static_cast<size_t>(rank)]; follow()) seen[static_cast<size_t>(rank)] = 1;
+    auto follow = [&] { rank = index_.rank_of(awaited_[rank]); };
+    for (; !seen[rank]; follow()) seen[rank] = 1;
     int lowest = rank, length = 0;
     const int start = rank;
     do {
@@ -148,7 +143,7 @@ class Run {
       follow();
     } while (rank != start);
     rank = lowest;
-    const int awaited = awaited_[static_cast<size_t>(rank)];
+    const int awaited = awaited_[rank];
     // If the head is a pair, the action that awaits.
     const Action* a = &head(rank);
     bool first = false;
@@ -175,7 +170,7 @@ Checked check(const Table& table, const Links& links) {
   Checked checked{ActionIndex(table, links), {}, {}};
   for (int r = 0; r < static_cast<int>(table.ranks.size()); ++r) {
     check_order_of_rank(checked.index, r);
-    checked.alive.push_back(most_alive(table.ranks[static_cast<size_t>(r)]));
+    checked.alive.push_back(most_alive(table.ranks[r]));
   }
   check_stage_actions(table);
   checked.order = Run(checked.index).order();

@@ -18,14 +18,13 @@ Table add_communication(const Table& table, const Links& links, const Costs& cos
     for (const Simulation::Span& span : rank) end.push_back(span.end);
   // Ordered by end times; at equal times, an awaited action comes before the action that awaits it.
   std::vector<int> order = checked.order;
-  std::stable_sort(order.begin(), order.end(),
-                   [&](int a, int b) { return end[static_cast<size_t>(a)] < end[static_cast<size_t>(b)]; });
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return end[a] < end[b]; });
 
   Table result = table;
   for (std::vector<Action>& rank : result.ranks) rank.clear();
   auto transfer = [&](const Action& a, int from, int to) {
     auto add = [&](Kind kind, int stage, int peer) {
-      result.ranks[static_cast<size_t>(index.rank_of_stage(stage))].push_back(
+      result.ranks[index.rank_of_stage(stage)].push_back(
           {.kind = kind, .stage = stage, .microbatch = a.microbatch, .peer = peer});
     };
     add(Kind::kSend, from, to);
@@ -43,7 +42,7 @@ Table add_communication(const Table& table, const Links& links, const Costs& cos
   const Action* first_of_pair = nullptr;  // its results are sent after the second action
   for (int number : order) {
     const Action& a = index.action(number);
-    result.ranks[static_cast<size_t>(index.rank_of(number))].push_back(a);
+    result.ranks[index.rank_of(number)].push_back(a);
     if (a.with_next) {
       first_of_pair = &a;
       continue;

@@ -1,6 +1,5 @@
 #include "distributed/pipeline/index.h"
 
-#include <cstdint>
 #include <map>
 
 #include "framework/base/error.h"
@@ -24,7 +23,7 @@ int first_gap(std::vector<int> numbers) {
 ActionIndex::ActionIndex(const Table& table, const Links& links) : table_(table), links_(links) {
   check_table();
   for (int r = 0; r < static_cast<int>(table.ranks.size()); ++r)
-    for (size_t i = 0; i < table.ranks[static_cast<size_t>(r)].size(); ++i) check_action(r, i);
+    for (size_t i = 0; i < table.ranks[r].size(); ++i) check_action(r, i);
   check_enough();
   fill();
   check_complete();
@@ -37,7 +36,7 @@ int ActionIndex::rank_of(int number) const {
 
 const Action& ActionIndex::action(int number) const {
   const int rank = rank_of(number);
-  return table_.ranks[static_cast<size_t>(rank)][static_cast<size_t>(number - first(rank))];
+  return table_.ranks[rank][number - first(rank)];
 }
 
 void ActionIndex::check_table() const {
@@ -57,7 +56,7 @@ void ActionIndex::check_table() const {
 }
 
 void ActionIndex::check_action(int rank, size_t position) const {
-  const std::vector<Action>& list = table_.ranks[static_cast<size_t>(rank)];
+  const std::vector<Action>& list = table_.ranks[rank];
   const Action& a = list[position];
   WEFT_CHECK(a.stage >= 0 && a.stage < table_.stages(), kWho, rank, " has ", a, "; need a stage from 0 to ",
              table_.stages() - 1);
@@ -92,7 +91,7 @@ void ActionIndex::check_enough() const {
   };
   for (const std::vector<Action>& rank : table_.ranks)
     for (const Action& a : rank) {
-      if (a.kind == Kind::kForward) forwards[static_cast<size_t>(a.stage)].push_back(a.microbatch);
+      if (a.kind == Kind::kForward) forwards[a.stage].push_back(a.microbatch);
       if (!transfers(a.kind)) continue;
       any = true;
       const bool up = a.stage < a.peer;
@@ -105,8 +104,7 @@ void ActionIndex::check_enough() const {
     WEFT_CHECK(false, kWho, rank_of_stage(missing.stage), " lacks ", missing, "; need it for each of ", m,
                " microbatches");
   };
-  for (int s = 0; s < table_.stages(); ++s)
-    need_all(forwards[static_cast<size_t>(s)], {.kind = Kind::kForward, .stage = s});
+  for (int s = 0; s < table_.stages(); ++s) need_all(forwards[s], {.kind = Kind::kForward, .stage = s});
   if (!any) return;
   for (int link = 0; link < links_.size(); ++link) {
     if (!crosses(link)) continue;
@@ -180,7 +178,7 @@ void ActionIndex::check_transfer_order() const {
   std::map<std::pair<int, int>, Transfers> between;
   int number = 0;
   for (int r = 0; r < static_cast<int>(table_.ranks.size()); ++r)
-    for (const Action& a : table_.ranks[static_cast<size_t>(r)]) {
+    for (const Action& a : table_.ranks[r]) {
       const int n = number++;
       if (!transfers(a.kind)) continue;
       const int other = rank_of_stage(a.peer);

@@ -24,10 +24,10 @@ class ActionIndex {
   /// The number of actions.
   int size() const { return first_.back(); }
   /// The number of the rank's first action.
-  int first(int rank) const { return first_[static_cast<size_t>(rank)]; }
+  int first(int rank) const { return first_[rank]; }
   int rank_of(int number) const;
   const Action& action(int number) const;
-  int rank_of_stage(int stage) const { return table_.rank_of_stage[static_cast<size_t>(stage)]; }
+  int rank_of_stage(int stage) const { return table_.rank_of_stage[stage]; }
   /// Whether the table has SEND and RECV.
   bool has_transfers() const { return !sends_.empty(); }
   /// Whether the two stages of a link are on different ranks.

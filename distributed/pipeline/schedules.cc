@@ -31,7 +31,7 @@ class RankWriter {
   void input(int chunk = 0) { add(Kind::kInput, chunk, backward_); }
   void weight(int chunk = 0) { add(Kind::kWeight, chunk, weight_); }
   void backward(int chunk = 0) {
-    ++weight_[static_cast<size_t>(chunk)];
+    ++weight_[chunk];
     add(Kind::kBackward, chunk, backward_);
   }
   /// Writes an adjacent forward and backward.
@@ -41,9 +41,9 @@ class RankWriter {
     backward(backward_chunk);
   }
   /// The numbers of actions written so far.
-  int forwards(int chunk = 0) const { return forward_[static_cast<size_t>(chunk)]; }
-  int inputs(int chunk = 0) const { return backward_[static_cast<size_t>(chunk)]; }
-  int weights(int chunk = 0) const { return weight_[static_cast<size_t>(chunk)]; }
+  int forwards(int chunk = 0) const { return forward_[chunk]; }
+  int inputs(int chunk = 0) const { return backward_[chunk]; }
+  int weights(int chunk = 0) const { return weight_[chunk]; }
 
   const int ranks, chunks, microbatches, rank;
   const bool pairs;
@@ -52,9 +52,8 @@ class RankWriter {
  private:
   /// Adds an action. Ignores actions beyond the last microbatch.
   void add(Kind kind, int chunk, std::vector<int>& next) {
-    const int microbatch = next[static_cast<size_t>(chunk)]++;
-    if (microbatch < microbatches)
-      actions.push_back({.kind = kind, .stage = stages_[static_cast<size_t>(chunk)], .microbatch = microbatch});
+    const int microbatch = next[chunk]++;
+    if (microbatch < microbatches) actions.push_back({.kind = kind, .stage = stages_[chunk], .microbatch = microbatch});
   }
 
   std::vector<int> stages_;
@@ -271,10 +270,10 @@ Table make_schedule(std::string_view name, const ScheduleOptions& given) {
   for (int s = 0; s < o.ranks * o.stages_per_rank; ++s) {
     const int rank = schedule.v_shape && s >= o.ranks ? 2 * o.ranks - 1 - s : s % o.ranks;
     table.rank_of_stage.push_back(rank);
-    stages[static_cast<size_t>(rank)].push_back(s);
+    stages[rank].push_back(s);
   }
   for (int r = 0; r < o.ranks; ++r) {
-    RankWriter w(o, r, std::move(stages[static_cast<size_t>(r)]));
+    RankWriter w(o, r, std::move(stages[r]));
     schedule.write(w);
     table.ranks.push_back(std::move(w.actions));
   }

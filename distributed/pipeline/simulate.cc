@@ -44,7 +44,7 @@ Simulation::Rank summarize(const std::vector<Action>& list, const std::vector<Si
       rank.busy += span.end - span.begin;
       free_at = span.end;
     }
-    const double size = costs.activation.empty() ? 1 : costs.activation[static_cast<size_t>(list[i].stage)];
+    const double size = costs.activation.empty() ? 1 : costs.activation[list[i].stage];
     if (list[i].kind == Kind::kForward) rank.activation = std::max(rank.activation, alive += size);
     if (list[i].kind == Kind::kWeight || list[i].kind == Kind::kBackward) alive -= size;
   }
@@ -90,8 +90,8 @@ Simulation simulate(const Table& table, const Links& links, const Costs& costs) 
     double begin = free_at[rank], time = 0, shorter = 0;
     for (size_t k = 0; k < count; ++k) {
       index.for_each_awaited(a[k], [&](int awaited, int link) {
-        const double wire = link < 0 || costs.wire.empty() ? 0 : costs.wire[static_cast<size_t>(link)];
-        begin = std::max(begin, end[static_cast<size_t>(awaited)] + wire);
+        const double wire = link < 0 || costs.wire.empty() ? 0 : costs.wire[link];
+        begin = std::max(begin, end[awaited] + wire);
       });
       const double alone = costs.time(a[k].stage, a[k].kind);
       shorter = k == 0 ? alone : std::min(shorter, alone);

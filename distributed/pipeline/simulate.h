@@ -20,8 +20,8 @@ struct Costs {
   /// The part of the shorter of two joined actions (Action::with_next) that costs no time, from 0 to 1.
   double overlap = 0;
 
-  double& time(int stage, Kind kind) { return times[static_cast<size_t>(stage)][static_cast<size_t>(kind)]; }
-  double time(int stage, Kind kind) const { return times[static_cast<size_t>(stage)][static_cast<size_t>(kind)]; }
+  double& time(int stage, Kind kind) { return times[stage][static_cast<size_t>(kind)]; }
+  double time(int stage, Kind kind) const { return times[stage][static_cast<size_t>(kind)]; }
   /// Equal stages, with B = I + W.
   static Costs equal(int stages, double forward = 1, double input = 1, double weight = 1);
 };

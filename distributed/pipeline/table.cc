@@ -55,7 +55,7 @@ Links::Links(int stages, std::vector<Link> links) : links_(std::move(links)) {
   first_input_ = begins(stages, links_, &Link::to);
   inputs_.resize(links_.size());
   std::vector<int> next = first_input_;
-  for (int i = 0; i < size(); ++i) inputs_[static_cast<size_t>(next[static_cast<size_t>((*this)[i].to)]++)] = i;
+  for (int i = 0; i < size(); ++i) inputs_[next[(*this)[i].to]++] = i;
 }
 
 int Links::find(int from, int to) const {

@@ -76,13 +76,13 @@ class Links {
   /// All links, ordered by `from`, then by `to`.
   const std::vector<Link>& all() const { return links_; }
   int size() const { return static_cast<int>(links_.size()); }
-  const Link& operator[](int link) const { return links_[static_cast<size_t>(link)]; }
+  const Link& operator[](int link) const { return links_[link]; }
   /// The number of the link between two stages; -1 if there is none.
   int find(int from, int to) const;
   /// The numbers of the links that end at a stage.
   std::span<const int> inputs(int stage) const;
   /// The numbers of the links that begin at a stage run from first_output(stage) to first_output(stage + 1) - 1.
-  int first_output(int stage) const { return first_output_[static_cast<size_t>(stage)]; }
+  int first_output(int stage) const { return first_output_[stage]; }
 
  private:
   std::vector<Link> links_;

@@ -109,7 +109,7 @@ Table parse_table(std::string_view text, std::string_view name) {
     if (stage >= table.rank_of_stage.size()) table.rank_of_stage.resize(stage + 1, -1);
     if (table.rank_of_stage[stage] < 0) table.rank_of_stage[stage] = row.rank;
     table.microbatches = std::max(table.microbatches, a.microbatch + 1);
-    table.ranks[static_cast<size_t>(row.rank)].push_back(a);
+    table.ranks[row.rank].push_back(a);
   }
   WEFT_CHECK(!table.ranks.empty(), one_line(name, 200), ": got no actions; need lines ", kColumns);
   for (size_t r = 0; r < table.ranks.size(); ++r)

@@ -12,7 +12,7 @@ namespace {
 
 // The factor of a dim that consists of one factor, or -1.
 int only_factor(const DimFactors& tensor, int64_t dim) {
-  const auto& f = tensor[static_cast<size_t>(dim)];
+  const auto& f = tensor[dim];
   return f.size() == 1 ? f[0] : -1;
 }
 
@@ -20,7 +20,7 @@ int only_factor(const DimFactors& tensor, int64_t dim) {
 // propagate/local_op.cc can split them.
 void allow_indexed(const Node& n, Rule& r) {
   auto allow = [&](int f) {
-    if (f >= 0) r.splittable[static_cast<size_t>(f)] = true;
+    if (f >= 0) r.splittable[f] = true;
   };
   const bool select = n.op->is(kPicks);
   const bool add = n.op->is(kAddsAtIndex);
@@ -45,11 +45,11 @@ void allow_rows(const Node& n, Rule& r) {
   r.rows = named(r.map, "r");
   if (moves) {
     r.tokens = named(r.map, "t");
-    r.splittable[static_cast<size_t>(r.tokens)] = true;
+    r.splittable[r.tokens] = true;
   } else {
     r.experts = named(r.map, "e");
     r.offsets = 2;
-    r.splittable[static_cast<size_t>(r.experts)] = true;
+    r.splittable[r.experts] = true;
   }
 }
 
@@ -111,7 +111,7 @@ Split split_of(const Mesh& mesh, const Rule& rule, const DimFactors& tensor, con
       continue;
     }
     std::vector<int64_t> sizes;
-    for (int f : tensor[d]) sizes.push_back(rule.map.factors[static_cast<size_t>(f)].size);
+    for (int f : tensor[d]) sizes.push_back(rule.map.factors[f].size);
     const auto parts = cut(mesh, spec.dims[d], sizes);
     if (!parts) continue;
     for (size_t k = 0; k < sizes.size(); ++k) {
@@ -122,25 +122,21 @@ Split split_of(const Mesh& mesh, const Rule& rule, const DimFactors& tensor, con
   return s;
 }
 
-namespace {
-
-Spec spec_of(const Mesh& mesh, const Rule& rule, const DimFactors& tensor, const Split& split) {
+static Spec spec_of(const Mesh& mesh, const Rule& rule, const DimFactors& tensor, const Split& split) {
   Spec s;
   for (const std::vector<int>& dim : tensor) {
     std::vector<DimSpec> parts;
-    for (int f : dim) parts.push_back(split[static_cast<size_t>(f)]);
+    for (int f : dim) parts.push_back(split[f]);
     s.dims.push_back(parts.empty() ? one_segment(1) : parts.size() == 1 ? parts[0] : join(mesh, parts));
   }
   return s;
 }
 
-}  // namespace
-
 Spec operand_spec(const Mesh& mesh, const Rule& rule, size_t i, const Split& split) {
   Spec s = spec_of(mesh, rule, rule.map.in[i], split);
   if (rule.in_terms && i == 0) s.pending = result_spec(mesh, rule, 0, split).pending;
   if (static_cast<int>(i) == rule.offsets)
-    for (int8_t a : axes_of(split[static_cast<size_t>(rule.rows)])) s.add_pending(a, ReduceOp::kSum);
+    for (int8_t a : axes_of(split[rule.rows])) s.add_pending(a, ReduceOp::kSum);
   return s;
 }
 
@@ -157,9 +153,9 @@ Spec result_spec(const Mesh& mesh, const Rule& rule, size_t i, const Split& spli
         for (int k : dim) kept |= k == rule.rows;
     if (kept) continue;
     if (static_cast<int>(f) == rule.rows && rule.experts >= 0) {
-      const Axes experts = axes_of(split[static_cast<size_t>(rule.experts)]);
+      const Axes experts = axes_of(split[rule.experts]);
       for (int8_t a : axes_of(split[f]))
-        if (std::find(experts.begin(), experts.end(), a) == experts.end()) s.add_pending(a, ReduceOp::kSum);
+        if (!experts.contains(a)) s.add_pending(a, ReduceOp::kSum);
       continue;
     }
     for (int8_t a : axes_of(split[f])) s.add_pending(a, rule.reduces[f]);
@@ -169,30 +165,30 @@ Spec result_spec(const Mesh& mesh, const Rule& rule, size_t i, const Split& spli
 
 bool complete(const Mesh& mesh, const Rule& rule, double room, Split& split) {
   if (rule.rows < 0) return true;
-  DimSpec& rows = split[static_cast<size_t>(rule.rows)];
-  const int64_t extent = rule.map.factors[static_cast<size_t>(rule.rows)].size;
+  DimSpec& rows = split[rule.rows];
+  const int64_t extent = rule.map.factors[rule.rows].size;
   if (rule.tokens >= 0) {
-    const Axes axes = axes_of(split[static_cast<size_t>(rule.tokens)]);
+    const Axes axes = axes_of(split[rule.tokens]);
     if (extent % mesh.parts(axes) != 0) return false;
     rows = axes.empty() ? one_segment(extent) : one_segment(extent, axes, SegLayout::kByToken);
     return true;
   }
   const Axes axes = axes_of(rows);
-  DimSpec& owners = split[static_cast<size_t>(rule.experts)];
+  DimSpec& owners = split[rule.experts];
   // Rows by expert stay with their experts; for the gradient of a weight nothing else requires it.
   if (whole(owners) && is_rows(rows) && rows[0].layout == SegLayout::kByExpert)
-    owners = one_segment(rule.map.factors[static_cast<size_t>(rule.experts)].size, rows[0].experts);
+    owners = one_segment(rule.map.factors[rule.experts].size, rows[0].experts);
   const Axes experts = axes_of(owners);
   for (size_t f = 0; f < split.size(); ++f)  // rows do not move, so no other factor may use their axes
     if (static_cast<int>(f) != rule.rows && static_cast<int>(f) != rule.experts)
       for (int8_t a : axes_of(split[f]))
-        if (std::find(axes.begin(), axes.end(), a) != axes.end()) return false;
+        if (axes.contains(a)) return false;
   if (experts.empty()) {
     if (!axes.empty()) rows = one_segment(extent, axes, SegLayout::kByToken);
     return true;
   }
   for (int8_t a : experts)
-    if (std::find(axes.begin(), axes.end(), a) == axes.end()) return false;
+    if (!axes.contains(a)) return false;
   const int64_t all = extent / mesh.parts(axes) * mesh.parts(experts);
   const auto wanted =
       static_cast<int64_t>(std::ceil(room * static_cast<double>(all) / static_cast<double>(mesh.parts(experts))));
@@ -204,11 +200,6 @@ bool complete(const Mesh& mesh, const Rule& rule, double room, Split& split) {
 
 void merge(const Mesh& mesh, const Split& more, Split& split) {
   SmallVec<int8_t, 8> used;
-  auto is_used = [&](int8_t a) {
-    for (int8_t u : used)
-      if (u == a) return true;
-    return false;
-  };
   for (const DimSpec& d : split)
     for (int8_t a : axes_of(d)) used.push_back(a);
   for (size_t f = 0; f < split.size(); ++f) {
@@ -222,7 +213,7 @@ void merge(const Mesh& mesh, const Split& more, Split& split) {
     for (Seg s : more[f]) {
       Axes keep;
       for (int8_t a : s.axes) {
-        if (is_used(a)) break;
+        if (used.contains(a)) break;
         keep.push_back(a);
       }
       if (keep.size() < s.axes.size() && s.layout != SegLayout::kBlock) keep = {};

@@ -29,8 +29,7 @@ bool Spec::is_pending(int axis) const {
 bool Spec::splits(int axis) const {
   for (const DimSpec& d : dims)
     for (const Seg& s : d)
-      for (int8_t a : s.axes)
-        if (a == axis) return true;
+      if (s.axes.contains(static_cast<int8_t>(axis))) return true;
   return false;
 }
 
@@ -199,7 +198,7 @@ void each_run(const Mesh& mesh, const Spec& spec, const TensorType& type, int ra
   int64_t local = 0;
   while (true) {
     int64_t base = 0;
-    for (int d = 0; d + 1 < n; ++d) base += index[static_cast<size_t>(d)][at[static_cast<size_t>(d)]] * strides[d];
+    for (int d = 0; d + 1 < n; ++d) base += index[d][at[d]] * strides[d];
     for (size_t i = 0; i < last.size();) {
       size_t run = i + 1;
       while (run < last.size() && last[run] == last[run - 1] + 1) ++run;
@@ -209,8 +208,8 @@ void each_run(const Mesh& mesh, const Spec& spec, const TensorType& type, int ra
     }
     int d = n - 2;
     for (; d >= 0; --d) {
-      if (++at[static_cast<size_t>(d)] < index[static_cast<size_t>(d)].size()) break;
-      at[static_cast<size_t>(d)] = 0;
+      if (++at[d] < index[d].size()) break;
+      at[d] = 0;
     }
     if (d < 0) return;
   }
@@ -301,7 +300,7 @@ Tensor unshard(const Mesh& mesh, const Spec& spec, const TensorType& type, const
     for (int r = 0; r < mesh.size(); ++r) {
       Tensor sum;
       for (int peer : mesh.group(r, axes)) {
-        Tensor term = parts[static_cast<size_t>(peer)].to(Device::cpu());
+        Tensor term = parts[peer].to(Device::cpu());
         if (!exact) term = term.to(kFloat64);
         const ReduceOp op = spec.pending[0].op;
         sum = !sum.defined()         ? term
@@ -309,13 +308,13 @@ Tensor unshard(const Mesh& mesh, const Spec& spec, const TensorType& type, const
               : op == ReduceOp::kMin ? minimum(sum, term)
                                      : sum + term;
       }
-      reduced[static_cast<size_t>(r)] = sum.to(type.dtype);
+      reduced[r] = sum.to(type.dtype);
     }
     return unshard(mesh, rest, type, reduced);
   }
   Tensor to = Tensor::empty(host);
   for (int r = mesh.size(); r-- > 0;) {
-    const Tensor part = parts[static_cast<size_t>(r)].contiguous();
+    const Tensor part = parts[r].contiguous();
     const Shape need = local_shape(mesh, spec, r);
     WEFT_BUG_IF(part.shape() != need, "unshard: part of rank ", r, " is ", part.type(), "; need ", need);
     each_run(mesh, spec, type, r, [&](int64_t at, int64_t local, int64_t n) {

@@ -7,11 +7,8 @@
 #include "ops/core/collective.h"
 
 namespace weft::dist {
-namespace {
 
-int64_t site_of(const Node& n) { return n.attrs.i("site", 0); }
-
-}  // namespace
+static int64_t site_of(const Node& n) { return n.attrs.i("site", 0); }
 
 std::vector<PlannedCollective> collectives_in(const Graph& g, const std::vector<PlannedCollective>& known) {
   std::vector<int32_t> all(static_cast<size_t>(g.size()));
@@ -34,7 +31,7 @@ std::vector<PlannedCollective> collectives_in(const Graph& g, std::span<const in
     if (it != by_site.end()) {
       c = *it->second;
     } else {  // a collective of an op's own lowering
-      c.phase = n.backward ? Phase::kBackward : update[static_cast<size_t>(id)] ? Phase::kUpdate : Phase::kForward;
+      c.phase = n.backward ? Phase::kBackward : update[id] ? Phase::kUpdate : Phase::kForward;
       c.what = str_cat(n.scope, *n.scope ? ": " : "", n.op->name);
       c.line = n.line.to_string();
       c.why = *kind == Collective::kPermute ? "one step of a ring, beside the product or attention that uses it"

@@ -22,10 +22,10 @@ std::vector<double> filled_rows(const Graph& g) {
   for (int32_t id = 0; id < g.size(); ++id) {
     const Node& n = g.node(id);
     if (n.outputs.empty()) continue;
-    double& share = filled[static_cast<size_t>(id)];
+    double& share = filled[id];
     const double out = rows({id, 0});
     for (const Value v : n.inputs) {
-      const double in = filled[static_cast<size_t>(v.node)];
+      const double in = filled[v.node];
       if (n.op == &all_to_all_rows_op && v == n.inputs[0] && out > 0)
         share = std::min(1.0, in * rows(v) / out);
       else if (in < share && rows(v) == out)
@@ -52,7 +52,7 @@ double add_work(const Graph& g, const Machine& machine, double updated, Estimate
     for (int32_t k = 0; k < static_cast<int32_t>(n.outputs.size()); ++k) {
       const ValueCost& v = costs.value({id, k});
       if (!costs.node(id).alias && (v.stored || v.stored_after))
-        stored += filled[static_cast<size_t>(id)] * static_cast<double>(n.outputs[static_cast<size_t>(k)].nbytes());
+        stored += filled[id] * static_cast<double>(n.outputs[k].nbytes());
     }
     if (n.op == &loop_op) {  // each iteration updates the carries and writes its results
       const Graph& body = *n.attrs.get<Ref<Graph>>("body");
@@ -63,7 +63,7 @@ double add_work(const Graph& g, const Machine& machine, double updated, Estimate
     if (!n.op->is(kContraction) && !n.op->decompose) continue;
     Cost work = op_cost(g, n);
     if (n.op == &grouped_dot_op) {
-      const double share = filled[static_cast<size_t>(n.inputs[0].node)];
+      const double share = filled[n.inputs[0].node];
       for (double* part : {&work.flops, &work.products, &work.bytes, &work.written}) *part *= share;
       e.equal_loads = true;
     }
@@ -123,8 +123,7 @@ Estimate estimate_pipeline(const PipelinePlan& p, const Graph& g, const Machine&
   }
   for (const Crossing& c : p.crossings)
     for (int64_t bytes : {c.forward_bytes, c.backward_bytes})
-      if (p.table.rank_of_stage[static_cast<size_t>(c.link.from)] !=
-          p.table.rank_of_stage[static_cast<size_t>(c.link.to)])
+      if (p.table.rank_of_stage[c.link.from] != p.table.rank_of_stage[c.link.to])
         e.comm_seconds += static_cast<double>(p.table.microbatches) / p.ranks *
                           collective_seconds(Collective::kSend, static_cast<double>(bytes), 2, 1, machine);
   e.exposed_seconds = p.simulation.makespan - busy;

@@ -53,9 +53,7 @@ struct MeshPlan {
   std::vector<Place> places() const;
   /// The number of a rank's program. The programs of a shape class are consecutive, ordered by position in the
   /// pipeline.
-  int program_of(const Place& p) const {
-    return class_of[static_cast<size_t>(p.rank)] * (pipeline ? pipeline->ranks : 1) + p.stage;
-  }
+  int program_of(const Place& p) const { return class_of[p.rank] * (pipeline ? pipeline->ranks : 1) + p.stage; }
 };
 
 /// Throws InvalidArgument if the plan does not fit the step, and FailedPrecondition for a collective that

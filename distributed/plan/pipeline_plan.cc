@@ -76,14 +76,13 @@ void add_gathers(const Mesh& mesh, const Graph& g, const PipelinePlan& p, const 
                  pipeline::Costs& costs) {
   std::vector<std::set<std::pair<int, Kind>>> readers(static_cast<size_t>(g.size()));
   for (int32_t id = g.size() - 1; id >= 0; --id) {
-    const StageOf& s = p.cut.nodes[static_cast<size_t>(id)];
-    std::set<std::pair<int, Kind>>& own = readers[static_cast<size_t>(id)];
+    const StageOf& s = p.cut.nodes[id];
+    std::set<std::pair<int, Kind>>& own = readers[id];
     if (s.region == StageOf::kStage)
       own = {{s.stage, !s.backward ? Kind::kForward : s.weight ? Kind::kWeight : Kind::kInput}};
     const Node& n = g.node(id);
     for (Value v : n.inputs)
-      if (p.cut.nodes[static_cast<size_t>(v.node)].region == StageOf::kOutside)
-        readers[static_cast<size_t>(v.node)].insert(own.begin(), own.end());
+      if (p.cut.nodes[v.node].region == StageOf::kOutside) readers[v.node].insert(own.begin(), own.end());
     if (s.region != StageOf::kOutside || !collective_of(n)) continue;
     const double seconds = communication_seconds(machine, mesh, g, n);
     std::set<int> backward;
@@ -111,7 +110,7 @@ pipeline::Costs costs_of(const Mesh& mesh, const Graph& g, const PipelinePlan& p
   std::vector<std::set<Value>> kept(stages);  // forward values that B, I or W reads
   const Recomputed again(g, p.cut);
   for (int32_t id = 0; id < g.size(); ++id) {
-    const StageOf& s = p.cut.nodes[static_cast<size_t>(id)];
+    const StageOf& s = p.cut.nodes[id];
     if (s.region != StageOf::kStage) continue;
     const Node& n = g.node(id);
     const double seconds = collective_of(n) ? communication_seconds(machine, mesh, g, n)
@@ -123,15 +122,14 @@ pipeline::Costs costs_of(const Mesh& mesh, const Graph& g, const PipelinePlan& p
     if (!s.backward && !again.any(id)) continue;
     if (!s.backward) {
       const double more = p.sharing(machine) * again_seconds(machine, g, n);
-      if (again.input[static_cast<size_t>(id)]) costs.time(s.stage, Kind::kInput) += more;
-      if (again.weight[static_cast<size_t>(id)]) costs.time(s.stage, Kind::kWeight) += more;
+      if (again.input[id]) costs.time(s.stage, Kind::kInput) += more;
+      if (again.weight[id]) costs.time(s.stage, Kind::kWeight) += more;
       costs.time(s.stage, Kind::kBackward) += more;
     }
     for (Value v : n.inputs) {
-      const StageOf& own = p.cut.nodes[static_cast<size_t>(v.node)];
+      const StageOf& own = p.cut.nodes[v.node];
       if (own.region != StageOf::kStage || own.backward || (own.stage == s.stage && again.any(v.node))) continue;
-      if (kept[static_cast<size_t>(s.stage)].insert(v).second)
-        costs.activation[static_cast<size_t>(s.stage)] += static_cast<double>(g.type(v).nbytes());
+      if (kept[s.stage].insert(v).second) costs.activation[s.stage] += static_cast<double>(g.type(v).nbytes());
     }
   }
   if (!p.gather_once) add_gathers(mesh, g, p, machine, costs);
@@ -265,7 +263,7 @@ bool lay_out(PipelinePlan& p, const Mesh& mesh, std::span<const Ref<Graph>> loca
 std::vector<PlannedCollective> transfers_of(const PipelinePlan& p, const Graph& g) {
   std::vector<PlannedCollective> all;
   for (const Crossing& c : p.crossings) {
-    const auto rank = [&](int stage) { return p.table.rank_of_stage[static_cast<size_t>(stage)]; };
+    const auto rank = [&](int stage) { return p.table.rank_of_stage[stage]; };
     if (rank(c.link.from) == rank(c.link.to)) continue;
     for (const std::vector<Value>* values : {&c.forward, &c.backward})
       for (Value v : *values)
@@ -314,9 +312,8 @@ std::string PipelinePlan::to_string() const {
                  " microbatches alive, ", bytes_text(rank.activation), "\n");
   }
   const double share = 1 - busy / (static_cast<double>(simulation.ranks.size()) * simulation.makespan);
-  char text[16];
-  std::snprintf(text, sizeof text, "%.1f", 100 * share);
-  return s + str_cat("  microbatches take ", seconds_text(simulation.makespan), ", bubble ", text, "%\n");
+  return s + str_cat("  microbatches take ", seconds_text(simulation.makespan), ", bubble ",
+                     formatted("%.1f", 100 * share), "%\n");
 }
 
 }  // namespace weft::dist

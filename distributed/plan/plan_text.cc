@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstdio>
 #include <set>
 
 #include "framework/io/file.h"
@@ -40,11 +39,9 @@ int64_t number(std::string_view word, int64_t least, int64_t most, int line, con
 }  // namespace
 
 std::string plan_text(const PlanReport& r, bool hashed) {
-  char hash[24];
-  std::snprintf(hash, sizeof hash, "%016llx", static_cast<unsigned long long>(r.hash()));
   std::string s = str_cat("weft plan 1\nmesh ", r.mesh().size() > 1 ? r.mesh().to_string() : "one", "\n");
   for (const OptionRow* row : options_of(r.plan())) s += str_cat(row->name, " ", text_of(*row, r.plan()), "\n");
-  if (hashed) s += str_cat("hash ", hash, "\n");
+  if (hashed) s += formatted("hash %016llx\n", static_cast<unsigned long long>(r.hash()));
   for (const PlannedCell& c : r.cells())
     for (const auto& [dimension, dim] : c.split)
       s += dim >= 0 ? str_cat("split ", c.name, " ", dimension, " ", dim, "\n")

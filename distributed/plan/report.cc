@@ -136,7 +136,7 @@ PlanReport::PlanReport(const MeshPlan& p, const std::string& machine, int64_t ex
   bool backward = false;  // whether backward has begun: activations come before it
   for (int32_t id = 0; id < p.joint->size(); ++id) {
     const Node& n = p.joint->node(id);
-    const NodeChoice& c = p.decision.nodes[static_cast<size_t>(id)];
+    const NodeChoice& c = p.decision.nodes[id];
     placements_.push_back(c.settled.empty() ? "" : dist::to_string(p.mesh, c.settled[0]));
     if (n.backward || backward) {
       backward = true;
@@ -152,9 +152,9 @@ PlanReport::PlanReport(const MeshPlan& p, const std::string& machine, int64_t ex
   if (all->empty())
     for (const LocalGraph& l : p.locals) all->push_back(l.collectives);
   for (const MeshPlan::Place& place : places)
-    class_of_.push_back(p.launched.empty() ? p.class_of[static_cast<size_t>(place.rank)] : p.program_of(place));
+    class_of_.push_back(p.launched.empty() ? p.class_of[place.rank] : p.program_of(place));
   by_class_ = all;
-  collectives_ = (*all)[static_cast<size_t>(class_of_[0])];
+  collectives_ = (*all)[class_of_[0]];
   const auto first = static_cast<size_t>(p.class_of[0]);
   if (p.pipeline) {
     placements_.clear();  // they belong to one microbatch
@@ -164,7 +164,7 @@ PlanReport::PlanReport(const MeshPlan& p, const std::string& machine, int64_t ex
     pipeline_key_ = pipeline::table_text(predicted.table);
     std::vector<int> nodes(static_cast<size_t>(predicted.cut.stages));
     for (const StageOf& n : predicted.cut.nodes)
-      if (n.region == StageOf::kStage) ++nodes[static_cast<size_t>(n.stage)];
+      if (n.region == StageOf::kStage) ++nodes[n.stage];
     for (int n : nodes) pipeline_key_ += str_cat(n, " nodes\n");
     estimate_ = estimate_pipeline(predicted, *p.arranged[first], machine_named(machine));
   } else {
@@ -183,9 +183,9 @@ PlanReport::PlanReport(const MeshPlan& p, const std::string& machine, int64_t ex
 const std::vector<PlannedCollective>& PlanReport::collectives(int rank) const {
   WEFT_CHECK_AS(kOutOfRange, rank >= 0 && rank < static_cast<int>(class_of_.size()), "plan: rank ", rank,
                 " of a mesh of ", class_of_.size());
-  WEFT_CHECK_AS(kFailedPrecondition, class_of_[static_cast<size_t>(rank)] >= 0, "plan: rank ", rank,
+  WEFT_CHECK_AS(kFailedPrecondition, class_of_[rank] >= 0, "plan: rank ", rank,
                 " has shards of its own sizes, and only the first and the last rank were planned");
-  return (*by_class_)[static_cast<size_t>(class_of_[static_cast<size_t>(rank)])];
+  return (*by_class_)[class_of_[rank]];
 }
 
 std::vector<PlannedCell> PlanReport::parameters() const {

@@ -18,12 +18,6 @@ namespace {
 constexpr double kForbidden = 1e30;
 constexpr int64_t kSmall = 4096;  // elements: making terms of a sum from a value of at most this size costs nothing
 
-struct Version {
-  Spec spec;
-  bool gathered = false;  // by an all-gather, which backward repeats
-  bool backward = false;  // made for a node of backward
-};
-
 struct ValueState {
   Spec base, anchor;       // as computed; as consumers should assume it
   bool parameter = false;  // a cell, or made from one cell alone: its splits at use are not undone
@@ -48,7 +42,7 @@ class Decider {
     states_.resize(static_cast<size_t>(g_.size()));
     WEFT_BUG_IF(pins_.cells.size() != g_.cells.size() || pins_.inputs.size() != g_.inputs.size(), "decide: pins for ",
                 pins_.cells.size(), " cells and ", pins_.inputs.size(), " arguments");
-    for (int32_t id = 0; id < g_.size(); ++id) states_[static_cast<size_t>(id)].resize(g_.node(id).outputs.size());
+    for (int32_t id = 0; id < g_.size(); ++id) states_[id].resize(g_.node(id).outputs.size());
     if (pins_.sequence) roles_ = find_roles(g_);
     updates_ = find_update_specs(mesh_, g_, pins_);
     sums_ = find_sums(g_, pins_, updates_);
@@ -73,15 +67,13 @@ class Decider {
   }
 
  private:
-  ValueState& state(Value v) { return states_[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)]; }
-  std::optional<UpdateSpec>& update(Value v) {
-    return updates_[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)];
-  }
-  bool free(Value v) const { return out_.nodes[static_cast<size_t>(v.node)].free && !lazy(v); }
+  ValueState& state(Value v) { return states_[v.node][v.index]; }
+  std::optional<UpdateSpec>& update(Value v) { return updates_[v.node][v.index]; }
+  bool free(Value v) const { return out_.nodes[v.node].free && !lazy(v); }
   // A broadcast of a value that is not free: made on demand too, but its operand may have to move.
   bool lazy(Value v) const {
-    const NodeChoice& c = out_.nodes[static_cast<size_t>(v.node)];
-    return c.free && is_broadcast(g_.node(v)) && !out_.nodes[static_cast<size_t>(g_.node(v).inputs[0].node)].free;
+    const NodeChoice& c = out_.nodes[v.node];
+    return c.free && is_broadcast(g_.node(v)) && !out_.nodes[g_.node(v).inputs[0].node].free;
   }
   // The placement that the operand of a lazy value needs so that the value gets placement `want`.
   Spec behind(Value v, const Spec& want) const {
@@ -130,13 +122,13 @@ class Decider {
   Spec preferred(int32_t id) {
     const Node& n = g_.node(id);
     const TensorType& t = n.outputs[0];
-    if (is_argument(n)) return pins_.inputs[static_cast<size_t>(n.attrs.i("index"))];
+    if (is_argument(n)) return pins_.inputs[n.attrs.i("index")];
     Spec best = Spec::replicated(t.shape);
     if (n.inputs.empty()) return best;
     if (n.op->placing == Placing::kSlice) {  // part of a split dim is split the same way
-      Spec s = out_.prefer[static_cast<size_t>(n.inputs[0].node)];
+      Spec s = out_.prefer[n.inputs[0].node];
       for (int d = 0; d < t.shape.size(); ++d) {
-        DimSpec& dim = s.dims[static_cast<size_t>(d)];
+        DimSpec& dim = s.dims[d];
         if (whole(dim) || t.shape[d] == g_.type(n.inputs[0]).shape[d]) {
           if (whole(dim)) dim = one_segment(t.shape[d]);
           continue;
@@ -155,7 +147,7 @@ class Decider {
     Split split = whole(rule);
     for (size_t i = 0; i < n.inputs.size(); ++i) {
       if (!free(n.inputs[i])) continue;
-      const Spec& p = out_.prefer[static_cast<size_t>(n.inputs[i].node)];
+      const Spec& p = out_.prefer[n.inputs[i].node];
       merge(mesh_, split_of(mesh_, rule, rule.map.in[i], p), split);
     }
     return result_spec(mesh_, rule, 0, split);
@@ -170,9 +162,9 @@ class Decider {
 
   void decide(int32_t id) {
     const Node& n = g_.node(id);
-    NodeChoice& c = out_.nodes[static_cast<size_t>(id)];
+    NodeChoice& c = out_.nodes[id];
     if (is_cell(n)) {
-      const CellPin& pin = out_.cells[static_cast<size_t>(n.attrs.i("index"))];
+      const CellPin& pin = out_.cells[n.attrs.i("index")];
       c.out.push_back(pin.rest);
       c.settled.push_back(pin.rest);
       state({id, 0}) = {pin.rest, pin.use, true, pin.gather_again, {{pin.rest}}};
@@ -182,7 +174,7 @@ class Decider {
     if (broadcast || is_free(n)) {
       c.free = true;
       const Spec p = broadcast ? preferred_of_broadcast(n) : preferred(id);
-      out_.prefer[static_cast<size_t>(id)] = p;
+      out_.prefer[id] = p;
       for (size_t i = 0; i < n.outputs.size(); ++i) state({id, static_cast<int32_t>(i)}) = {p, p, false, true, {{p}}};
       return;
     }
@@ -243,7 +235,7 @@ class Decider {
     // A narrow wire rounds gradients only, not the values that the update computes from them.
     if (pins_.wire != kFloat32 && !n.backward && std::popcount(pending) < static_cast<int>(n.inputs.size()))
       for (size_t i = 0; i < n.inputs.size() && i < 32; ++i)
-        if (out_.gradient_of[static_cast<size_t>(n.inputs[i].node)] >= 0) pending &= ~(1u << i);
+        if (out_.gradient_of[n.inputs[i].node] >= 0) pending &= ~(1u << i);
     uint32_t can = pending & n.op->linear;
     if (!can) return 0;
     for (size_t i = 0; i < n.inputs.size() && i < 32; ++i)
@@ -305,7 +297,7 @@ class Decider {
     const Node& n = g_.node(id);
     if (const auto tokens = orders_.find(id); tokens != orders_.end()) {
       Split s = whole(rule);
-      s[static_cast<size_t>(rule.tokens)] = tokens->second;
+      s[rule.tokens] = tokens->second;
       WEFT_BUG_IF(!complete(mesh_, rule, pins_.expert_room, s), "decide: rows of ", n.op->name, " do not divide");
       return {s};
     }
@@ -324,7 +316,7 @@ class Decider {
     for (Split& s : own)
       for (DimSpec& d : s)
         for (int8_t a : axes_of(d))
-          if (std::find(taken.begin(), taken.end(), a) != taken.end()) d = one_segment(extent_of(d));
+          if (taken.contains(a)) d = one_segment(extent_of(d));
     std::stable_sort(order.begin(), order.end(),
                      [&](size_t a, size_t b) { return g_.type(n.inputs[a]).nbytes() > g_.type(n.inputs[b]).nbytes(); });
     std::vector<Split> out;
@@ -334,7 +326,7 @@ class Decider {
       if (!complete(mesh_, rule, pins_.expert_room, s)) {
         // Rows that are not split over the axes of experts stay where they are and meet all experts.
         if (rule.experts < 0) return;
-        s[static_cast<size_t>(rule.experts)] = whole(rule)[static_cast<size_t>(rule.experts)];
+        s[rule.experts] = whole(rule)[rule.experts];
         if (!complete(mesh_, rule, pins_.expert_room, s)) return;
       }
       if (std::find(out.begin(), out.end(), s) == out.end()) out.push_back(std::move(s));
@@ -357,29 +349,29 @@ class Decider {
   // such as constants, do not have their placement: note that their order needs it.
   void note_orders(const Node& n, const Rule& rule, const Split& split) {
     if (rule.tokens < 0) return;
-    const DimSpec& tokens = split[static_cast<size_t>(rule.tokens)];
+    const DimSpec& tokens = split[rule.tokens];
     for (Value v : n.inputs) {
       const Node& order = g_.node(v);
       if (order.op != &expert_order_op) continue;
       const auto own = static_cast<size_t>(rule_of(g_, order).tokens);
-      if (!(out_.nodes[static_cast<size_t>(v.node)].split[own] == tokens)) orders_.emplace(v.node, tokens);
+      if (!(out_.nodes[v.node].split[own] == tokens)) orders_.emplace(v.node, tokens);
     }
   }
 
   // Tokens that are routed to experts are split over the axes of the experts, too: in the last segment that divides.
   // Nothing else is split over these axes then.
   void split_tokens(const Rule& rule, Split& split) const {
-    DimSpec& tokens = split[static_cast<size_t>(rule.tokens)];
+    DimSpec& tokens = split[rule.tokens];
     for (int8_t a : pins_.experts) {
       const Axes have = axes_of(tokens);
-      if (std::find(have.begin(), have.end(), a) != have.end()) continue;
+      if (have.contains(a)) continue;
       for (size_t k = tokens.size(); k-- > 0;) {
         Seg& s = tokens[k];
         if (s.layout != SegLayout::kBlock || s.extent % (mesh_.parts(s.axes) * mesh_.axis_size(a)) != 0) continue;
         s.axes.push_back(a);
         for (size_t f = 0; f < split.size(); ++f) {
           const Axes own = axes_of(split[f]);
-          if (static_cast<int>(f) == rule.tokens || std::find(own.begin(), own.end(), a) == own.end()) continue;
+          if (static_cast<int>(f) == rule.tokens || !own.contains(a)) continue;
           split[f] = one_segment(extent_of(split[f]));  // whole: the rest of a segment may not divide
         }
         break;
@@ -398,7 +390,7 @@ class Decider {
   Spec needed(const Node& n, const Rule& rule, size_t i, const Split& split, uint32_t passing) {
     if (n.op == &barrier_op && i > 0) {  // a barrier only waits for it
       const Value v = n.inputs[i];
-      return free(v) || lazy(v) ? out_.prefer[static_cast<size_t>(v.node)] : state(v).base;
+      return free(v) || lazy(v) ? out_.prefer[v.node] : state(v).base;
     }
     Spec s = operand_spec(mesh_, rule, i, split);
     if (passing == 0) return s;
@@ -420,14 +412,13 @@ class Decider {
     if (s.parameter)
       for (int8_t a : s.anchor.split_axes())
         if (!to.splits(a)) return kForbidden;
-    const DType dtype = g_.type(v).dtype;
-    double best = -1;
-    for (const Version& version : s.versions) {
-      if (!visible(version, s, n)) continue;
-      const double c = version.spec == to ? 0 : cost_of(mesh_, reshard(mesh_, version.spec, to), dtype).bytes;
-      if (best < 0 || c < best) best = c;
-    }
-    return best;
+    return from(n, v, to).bytes;
+  }
+
+  // The version of a value from which node n gets a placement.
+  Source<Version> from(const Node& n, Value v, const Spec& to) {
+    const ValueState& s = state(v);
+    return cheapest(mesh_, s.versions, to, g_.type(v).dtype, [&](const Version& x) { return visible(x, s, n); });
   }
 
   double cost_of_split(int32_t id, const Rule& rule, const Split& split, uint32_t passing) {
@@ -455,16 +446,15 @@ class Decider {
       if (u->each && u->dtype == g_.type(v).dtype) return u->spec;
       return computed;
     }
-    if (sums_.added_up[static_cast<size_t>(v.node)]) return computed;
-    const bool activation = ((n.op->is(kContraction) || n.op->is(kIndexing)) && is_floating(g_.type(v).dtype)) ||
-                            sums_.adds_up[static_cast<size_t>(v.node)];
+    if (sums_.added_up[v.node]) return computed;
+    const bool activation =
+        ((n.op->is(kContraction) || n.op->is(kIndexing)) && is_floating(g_.type(v).dtype)) || sums_.adds_up[v.node];
     if (!activation) return computed;
     Spec s = computed;
     s.pending = {};
     Axes reduced;
     for (const Pending& p : computed.pending) {
-      if (p.op == ReduceOp::kSum &&
-          std::find(pins_.activations.begin(), pins_.activations.end(), p.axis) != pins_.activations.end()) {
+      if (p.op == ReduceOp::kSum && pins_.activations.contains(p.axis)) {
         reduced.push_back(p.axis);
       } else {
         s.pending.push_back(p);
@@ -475,7 +465,7 @@ class Decider {
   }
 
   void split_sequence(Value v, const Axes& axes, Spec& s) {
-    const ValueRoles& roles = roles_[static_cast<size_t>(v.node)];
+    const ValueRoles& roles = roles_[v.node];
     for (size_t d = 0; d < roles.size() && d < s.dims.size(); ++d) {
       std::vector<int64_t> sizes;
       int which = -1;
@@ -486,7 +476,7 @@ class Decider {
       if (which < 0) continue;
       auto parts = cut(mesh_, s.dims[d], sizes);
       if (!parts) return;
-      DimSpec& part = (*parts)[static_cast<size_t>(which)];
+      DimSpec& part = (*parts)[which];
       if (part.size() != 1 || part[0].layout != SegLayout::kBlock) return;
       Seg& seg = part[0];
       if (seg.extent % (mesh_.parts(seg.axes) * mesh_.parts(axes)) != 0) {
@@ -503,7 +493,7 @@ class Decider {
 
   void choose(int32_t id, const Rule& rule, const Split& split, uint32_t passing) {
     const Node& n = g_.node(id);
-    NodeChoice& c = out_.nodes[static_cast<size_t>(id)];
+    NodeChoice& c = out_.nodes[id];
     c.split = split;
     note_orders(n, rule, split);
     const SplitNode at{mesh_, n, rule, split};
@@ -513,7 +503,7 @@ class Decider {
       if (c.lowering) c.lowering->place_operand(at, i, need);
       if (passing >> i & 1)
         for (const Pending& p : need.pending)
-          if (std::find(kept.begin(), kept.end(), p) == kept.end()) kept.push_back(p);
+          if (!kept.contains(p)) kept.push_back(p);
       c.in.push_back(need);
       obtain(n, n.inputs[i], need);
     }
@@ -533,19 +523,10 @@ class Decider {
   void obtain(const Node& n, Value v, const Spec& need) {
     if (free(v)) return;
     if (lazy(v)) return obtain(n, g_.node(v).inputs[0], behind(v, need));
-    ValueState& s = state(v);
-    const Version* from = nullptr;
-    std::vector<ReshardStage> best;
-    double least = -1;
-    for (const Version& version : s.versions) {
-      if (!visible(version, s, n)) continue;
-      if (version.spec == need) return;
-      std::vector<ReshardStage> stages = reshard(mesh_, version.spec, need);
-      const double bytes = cost_of(mesh_, stages, g_.type(v).dtype).bytes;
-      if (least < 0 || bytes < least) least = bytes, best = std::move(stages), from = &version;
-    }
-    WEFT_BUG_IF(!from, "decide: no version of an operand of ", n.op->name);
-    s.versions.push_back({need, is_gather(best) || from->gathered, n.backward});
+    const Source<Version> source = from(n, v, need);
+    WEFT_BUG_IF(!source.version, "decide: no version of an operand of ", n.op->name);
+    if (source.version->spec == need) return;
+    state(v).versions.push_back({need, is_gather(source.stages) || source.version->gathered, n.backward});
   }
 
   // The operations that take as long as a byte on a link of a current accelerator.

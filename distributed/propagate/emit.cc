@@ -16,10 +16,8 @@ namespace {
 
 using internal::OriginScope;
 
-struct Version {
-  Spec spec;
+struct LocalVersion : Version {
   Tensor local;
-  bool gathered = false, backward = false;
 };
 
 const char* op_name(ReduceOp op) {
@@ -54,14 +52,14 @@ class Emitter final : public Locals {
       to.cells.push_back(cell);
     }
     versions_.resize(static_cast<size_t>(g_.size()));
-    for (int32_t id = 0; id < g_.size(); ++id) versions_[static_cast<size_t>(id)].resize(g_.node(id).outputs.size());
+    for (int32_t id = 0; id < g_.size(); ++id) versions_[id].resize(g_.node(id).outputs.size());
     follows_gradient_ = follows_gradients(g_);
     for (int32_t id = 0; id < g_.size(); ++id) node(id);
     std::vector<Tensor> out;
     for (size_t i = 0; i < g_.outputs.size(); ++i)
       out.push_back(get(g_.outputs[i], d_.outputs[i], nullptr, "the result"));
     for (const CellWrite& w : g_.writes) {
-      const Spec& rest = d_.cells[static_cast<size_t>(w.cell)].rest;
+      const Spec& rest = d_.cells[w.cell].rest;
       written_ = w.cell;
       to.writes.push_back({w.cell, capture_.value_of(get(w.value, rest, nullptr, "the cell at rest"))});
     }
@@ -92,27 +90,25 @@ class Emitter final : public Locals {
   }
 
  private:
-  std::vector<Version>& versions(Value v) {
-    return versions_[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)];
-  }
+  std::vector<LocalVersion>& versions(Value v) { return versions_[v.node][v.index]; }
 
   void node(int32_t id) {
     const Node& n = g_.node(id);
-    const NodeChoice& c = d_.nodes[static_cast<size_t>(id)];
+    const NodeChoice& c = d_.nodes[id];
     if (is_argument(n)) {
       const auto index = static_cast<size_t>(n.attrs.i("index"));
       Node copy = n;
       const int32_t now = capture_.graph().add(std::move(copy));
       capture_.graph().inputs[index] = {now, 0};
-      versions({id, 0}).push_back({Spec::replicated(n.outputs[0].shape), capture_.wrap({now, 0})});
+      versions({id, 0}).push_back({{Spec::replicated(n.outputs[0].shape)}, capture_.wrap({now, 0})});
       return;
     }
     if (is_kept(n)) {
       Node copy = n;
-      if (is_cell(n)) copy.outputs[0] = capture_.graph().cells[static_cast<size_t>(n.attrs.i("index"))]->type;
+      if (is_cell(n)) copy.outputs[0] = capture_.graph().cells[n.attrs.i("index")]->type;
       const int32_t now = capture_.graph().add(std::move(copy));
       versions({id, 0}).push_back(
-          {is_cell(n) ? c.out[0] : Spec::replicated(n.outputs[0].shape), capture_.wrap({now, 0})});
+          {{is_cell(n) ? c.out[0] : Spec::replicated(n.outputs[0].shape)}, capture_.wrap({now, 0})});
       return;
     }
     if (c.free) return;
@@ -121,17 +117,15 @@ class Emitter final : public Locals {
     std::vector<Tensor> in;
     for (size_t i = 0; i < n.inputs.size(); ++i) in.push_back(get(n.inputs[i], c.in[i], &n, str_cat("operand ", i)));
     if (rule.offsets >= 0)
-      if (const DimSpec& rows = c.split[static_cast<size_t>(rule.rows)];
-          is_rows(rows) && rows[0].layout == SegLayout::kByExpert)
-        in[static_cast<size_t>(rule.offsets)] =
-            exchange(n.inputs[static_cast<size_t>(rule.offsets)].node, rows[0].experts).offsets;
+      if (const DimSpec& rows = c.split[rule.rows]; is_rows(rows) && rows[0].layout == SegLayout::kByExpert)
+        in[rule.offsets] = exchange(n.inputs[rule.offsets].node, rows[0].experts).offsets;
     const std::vector<Tensor> out = local_op({n, g_, rule, c.split, c.lowering, in, *this});
     for (size_t i = 0; i < out.size(); ++i) {
       const Value v{id, static_cast<int32_t>(i)};
       check(n, out[i], c.out[i]);
       Tensor t = out[i];
       if (!(c.settled[i] == c.out[i])) t = move(t, c.out[i], c.settled[i], v, &n, "its terms are reduced at once");
-      versions(v).push_back({c.settled[i], t});
+      versions(v).push_back({{c.settled[i]}, t});
     }
   }
 
@@ -148,7 +142,7 @@ class Emitter final : public Locals {
       const OriginScope at(n, n.backward);
       done = dispatch_multi(*n.op, TensorPtrs(ptrs), n.attrs, n.line);
     }
-    return done[static_cast<size_t>(v.index)];
+    return done[v.index];
   }
 
   Tensor own_positions(const Axes& axes) {
@@ -169,35 +163,32 @@ class Emitter final : public Locals {
   const CellPin* parameter_of(Value v) const {
     for (;;) {
       const Node& n = g_.node(v);
-      if (is_cell(n)) return &d_.cells[static_cast<size_t>(n.attrs.i("index"))];
+      if (is_cell(n)) return &d_.cells[n.attrs.i("index")];
       if (n.inputs.size() != 1 || n.outputs.size() != 1 || (!n.op->is(kPointwise) && !is_rearranged(n))) return nullptr;
       v = n.inputs[0];
     }
   }
 
   Tensor get(Value v, const Spec& want, const Node* user, const std::string& what) {
-    const bool free = d_.nodes[static_cast<size_t>(v.node)].free;
-    auto& have = versions(v);
+    const bool free = d_.nodes[v.node].free;
+    const std::vector<LocalVersion>& have = versions(v);
     const CellPin* parameter = free ? nullptr : parameter_of(v);
-    const Version* from = nullptr;
-    std::vector<ReshardStage> best;
-    double least = -1;
-    for (const Version& version : have) {
-      if (!visible(version, parameter != nullptr, parameter && parameter->gather_again, user)) continue;
-      if (version.spec == want) return version.local;
-      if (free) continue;
-      std::vector<ReshardStage> stages = reshard(mesh_, version.spec, want);
-      const double bytes = cost_of(mesh_, stages, g_.type(v).dtype).bytes;
-      if (least < 0 || bytes < least) least = bytes, best = std::move(stages), from = &version;
-    }
-    Version made{want, {}, false, user && user->backward};
+    const auto seen = [&](const Version& x) {
+      return visible(x, parameter != nullptr, parameter && parameter->gather_again, user);
+    };
+    LocalVersion made{{want, false, user && user->backward}, {}};
     if (free) {
+      for (const LocalVersion& x : have)
+        if (seen(x) && x.spec == want) return x.local;
       made.local = make_free(v, want);
     } else {
-      WEFT_BUG_IF(!from, "emit: no version of an operand");
-      made.gathered = is_gather(best) || from->gathered;
-      made.local = apply(from->local, best, v, user,
-                         str_cat(what, " needs ", to_string(mesh_, want), "; it has ", to_string(mesh_, from->spec)));
+      const Source<LocalVersion> from = cheapest(mesh_, have, want, g_.type(v).dtype, seen);
+      WEFT_BUG_IF(!from.version, "emit: no version of an operand");
+      const LocalVersion& x = *from.version;
+      if (x.spec == want) return x.local;
+      made.gathered = is_gather(from.stages) || x.gathered;
+      made.local = apply(x.local, from.stages, v, user,
+                         str_cat(what, " needs ", to_string(mesh_, want), "; it has ", to_string(mesh_, x.spec)));
     }
     versions(v).push_back(made);
     return made.local;
@@ -208,18 +199,18 @@ class Emitter final : public Locals {
     const OriginScope at(n, n.backward);
     if (!is_unwritten_leaf(n)) {
       const Rule rule = rule_of(g_, n);
-      const Split split = split_of(mesh_, rule, rule.map.out[static_cast<size_t>(v.index)], want);
+      const Split split = split_of(mesh_, rule, rule.map.out[v.index], want);
       const Spec direct = result_spec(mesh_, rule, static_cast<size_t>(v.index), split);
       if (direct == want) {
         std::vector<Tensor> in;
         for (size_t i = 0; i < n.inputs.size(); ++i)
           in.push_back(get(n.inputs[i], operand_spec(mesh_, rule, i, split), &n, "operand"));
-        Tensor t = local_op({n, g_, rule, split, nullptr, in, *this})[static_cast<size_t>(v.index)];
+        Tensor t = local_op({n, g_, rule, split, nullptr, in, *this})[v.index];
         check(n, t, want);
         return t;
       }
     }
-    Spec base = Spec::replicated(n.outputs[static_cast<size_t>(v.index)].shape);
+    Spec base = Spec::replicated(n.outputs[v.index].shape);
     if (!want.pending.empty()) {
       base = want;
       base.pending = {};
@@ -278,11 +269,11 @@ class Emitter final : public Locals {
   void note(Collective kind, const ReshardStep& step, const Tensor& before, const Tensor& after, Value v,
             const Node* user, const std::string& why) {
     const Node& n = g_.node(v);
-    const int32_t gradient = d_.gradient_of[static_cast<size_t>(v.node)];
+    const int32_t gradient = d_.gradient_of[v.node];
     PlannedCollective c{.kind = kind, .axes = mesh_.name(step.axes), .op = step.op, .dtype = before.dtype()};
     c.bytes = std::max(before.type().nbytes(), after.type().nbytes());
     c.site = sites_;
-    const bool follows = follows_gradient_[static_cast<size_t>(v.node)];
+    const bool follows = follows_gradient_[v.node];
     int32_t cell = written_;
     if (parameter_of(v)) {
       Value at = v;
@@ -297,7 +288,7 @@ class Emitter final : public Locals {
       c.phase = n.backward || (user && user->backward) ? Phase::kBackward : follows ? Phase::kUpdate : Phase::kForward;
       cell = gradient;
     }
-    c.what = cell >= 0 ? g_.cells[static_cast<size_t>(cell)]->name : str_cat(n.scope, *n.scope ? ": " : "", n.op->name);
+    c.what = cell >= 0 ? g_.cells[cell]->name : str_cat(n.scope, *n.scope ? ": " : "", n.op->name);
     c.line = n.line.to_string();
     if (user && user != &n)
       c.why = str_cat(user->op->name, user->line.line ? str_cat(" at ", user->line.to_string()) : "", ": ");
@@ -307,7 +298,7 @@ class Emitter final : public Locals {
 
   // Converts a gradient to the type in which the plan sums gradients over ranks.
   Tensor sent(const Tensor& t, const ReshardStep& step, Value v) const {
-    const bool gradient = d_.gradient_of[static_cast<size_t>(v.node)] >= 0;
+    const bool gradient = d_.gradient_of[v.node] >= 0;
     return gradient && step.op == ReduceOp::kSum && t.dtype() == kFloat32 ? cast(t, pins_.wire) : t;
   }
 
@@ -316,16 +307,10 @@ class Emitter final : public Locals {
     const std::string axes = mesh_.name(step.axes);
     const auto n = static_cast<int64_t>(mesh_.parts(step.axes));
     SpecPart no_part;  // for a move without a dim: a sum of pending values
-    SpecPart& part = static_cast<size_t>(step.part) < parts.size() ? parts[static_cast<size_t>(step.part)] : no_part;
+    SpecPart& part = static_cast<size_t>(step.part) < parts.size() ? parts[step.part] : no_part;
     auto grow = [&](SpecPart& p, SegLayout layout) {
       for (int8_t a : step.axes) p.axes.push_back(a);
       p.layout = layout;
-    };
-    auto shrink = [&](SpecPart& p) {
-      Axes left;
-      for (size_t i = 0; i + step.axes.size() < p.axes.size(); ++i) left.push_back(p.axes[i]);
-      p.axes = left;
-      if (left.empty()) p.layout = SegLayout::kBlock;
     };
     const int dim = step.part;
     switch (step.move) {
@@ -352,7 +337,7 @@ class Emitter final : public Locals {
         Tensor y = dispatch(all_gather_op, {&t}, attrs);
         note(Collective::kAllGather, step, t, y, v, user, why);
         y = in_order(y, dim, part);
-        shrink(part);
+        shrink(part, step.axes.size());
         return y;
       }
       case Move::kReduceScatter: {
@@ -372,7 +357,7 @@ class Emitter final : public Locals {
         return cast(y, t.dtype());
       }
       case Move::kAllToAll: {
-        SpecPart& from = parts[static_cast<size_t>(step.from)];
+        SpecPart& from = parts[step.from];
         const std::vector<int64_t> joined = peer_extents(from, step.axes);
         grow(part, step.layout);
         const Tensor x = by_rank(t, dim, part);
@@ -389,7 +374,7 @@ class Emitter final : public Locals {
         const Tensor y = dispatch(all_to_all_op, {&x}, attrs);
         note(Collective::kAllToAll, step, x, y, v, user, why);
         const Tensor ordered = in_order(y, step.from, from);
-        shrink(from);
+        shrink(from, step.axes.size());
         return ordered;
       }
       case Move::kRows: {
@@ -454,7 +439,7 @@ class Emitter final : public Locals {
     const Tensor zero = constant(int64_t{0}, kInt64);
     auto block = [&](const Tensor& start, int64_t extent) {
       std::vector<Tensor> starts(static_cast<size_t>(t.dim()), zero);
-      starts[static_cast<size_t>(dim)] = start;
+      starts[dim] = start;
       Shape sizes = t.shape();
       sizes[dim] = extent;
       return dynamic_slice(t, starts, sizes);
@@ -506,7 +491,7 @@ class Emitter final : public Locals {
   const Pins& pins_;
   const int rank_;
   Capture capture_;
-  std::vector<std::vector<std::vector<Version>>> versions_;
+  std::vector<std::vector<std::vector<LocalVersion>>> versions_;
   std::map<std::string, Tensor> coordinates_;
   std::map<int32_t, std::vector<Tensor>> whole_;  // results of nodes that every rank computes as a whole
   PositionTable positions_;
@@ -525,8 +510,8 @@ std::vector<bool> follows_gradients(const Graph& g) {
     const Node& n = g.node(id);
     bool follows = n.backward, fixed = !is_leaf(n);
     for (Value v : n.inputs) {
-      follows = follows || all[static_cast<size_t>(v.node)];
-      fixed = fixed && constant[static_cast<size_t>(v.node)];
+      follows = follows || all[v.node];
+      fixed = fixed && constant[v.node];
     }
     constant.push_back(fixed);
     all.push_back(follows && !fixed);

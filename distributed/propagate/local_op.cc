@@ -31,7 +31,7 @@ Shape result_shape(const LocalCall& c, size_t i) {
 std::vector<Seg> segments(const LocalCall& c, const std::vector<int>& factors) {
   std::vector<Seg> out;
   for (int f : factors)
-    for (const Seg& s : c.split[static_cast<size_t>(f)]) out.push_back(s);
+    for (const Seg& s : c.split[f]) out.push_back(s);
   return out;
 }
 
@@ -40,7 +40,7 @@ Tensor scalar(int64_t v) { return constant(v, kInt64); }
 Tensor iota(int64_t n) { return arange(n, TensorOptions{.dtype = kInt64}); }
 
 const DimSpec& factor_split(const LocalCall& c, const DimFactors& tensor, int64_t dim) {
-  return c.split[static_cast<size_t>(tensor[static_cast<size_t>(dim)][0])];
+  return c.split[tensor[dim][0]];
 }
 
 // A node's indices into a table.
@@ -82,7 +82,7 @@ Tensor checked(const LocalCall& c, const Indices& at) {
   Shape dims;
   for (int d = 0; d < shape.size(); ++d) {
     DimSpec dim;
-    for (const Seg& s : segments(c, c.rule.map.in[at.operand][static_cast<size_t>(d)])) dim.push_back(s);
+    for (const Seg& s : segments(c, c.rule.map.in[at.operand][d])) dim.push_back(s);
     if (whole(dim) || is_rows(dim)) continue;
     const IndexMap map = index_map(c.locals, dim);
     in.push_back(map.table.defined() ? map.table : map.offset);
@@ -197,7 +197,7 @@ std::vector<Tensor> local_random(const LocalCall& c) {
   Tensor places;                           // contribution of its positions to base
   std::vector<std::pair<int, Seg>> tails;  // head-tail dims: one call for each chunk
   for (int d = 0; d < global.size(); ++d) {
-    const std::vector<Seg> segs = segments(c, c.rule.map.out[0][static_cast<size_t>(d)]);
+    const std::vector<Seg> segs = segments(c, c.rule.map.out[0][d]);
     int64_t stride = outer[d];
     for (const Seg& s : segs) stride *= s.extent;
     if (segs.empty()) {
@@ -270,7 +270,7 @@ std::vector<Tensor> local_extreme(const LocalCall& c) {
 std::vector<Tensor> local_slice(const LocalCall& c) {  // does not cut split dims
   Shape begin = c.node.attrs.ints("begin"), end = c.node.attrs.ints("end");
   for (int d = 0; d < begin.size(); ++d) {
-    const auto& f = c.rule.map.in[0][static_cast<size_t>(d)];
+    const auto& f = c.rule.map.in[0][d];
     if (f.empty() || c.node.outputs[0].shape[d] != c.graph.type(c.node.inputs[0]).shape[d]) continue;
     begin[d] = 0;
     end[d] = c.in[0].size(d);

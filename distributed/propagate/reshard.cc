@@ -53,12 +53,7 @@ size_t common(const Pair& p) {
   return n;
 }
 
-Axes tail(const Axes& a, size_t from) {
-  Axes out;
-  for (size_t i = from; i < a.size(); ++i) out.push_back(a[i]);
-  return out;
-}
-bool contains(const Axes& a, int8_t x) { return std::find(a.begin(), a.end(), x) != a.end(); }
+Axes tail(const Axes& a, size_t from) { return Axes(std::span(a.begin() + from, a.end())); }
 
 class Resharder {
  public:
@@ -89,10 +84,10 @@ class Resharder {
   bool is_pending(int8_t axis) const {
     return std::any_of(pending_.begin(), pending_.end(), [&](const Pending& p) { return p.axis == axis; });
   }
-  bool wants(const Pending& p) const { return std::find(want_.begin(), want_.end(), p) != want_.end(); }
+  bool wants(const Pending& p) const { return want_.contains(p); }
   bool used(int8_t axis) const {
     for (const Pair& p : pairs_)
-      if (contains(p.now.axes, axis)) return true;
+      if (p.now.axes.contains(axis)) return true;
     return is_pending(axis);
   }
   // The axes that part i lacks; none if it must first give up other axes.
@@ -145,20 +140,14 @@ class Resharder {
     if (want.empty() || give.empty() || pairs_[j].to_layout != SegLayout::kBlock) return false;
     // The longest suffix of `give` that is a prefix of `want`.
     for (size_t n = std::min(give.size(), want.size()); n > 0; --n) {
-      bool same = true;
-      for (size_t k = 0; k < n; ++k) same &= give[give.size() - n + k] == want[k];
-      if (!same) continue;
+      if (!std::equal(give.end() - n, give.end(), want.begin())) continue;
       // Layouts other than blocks are added and removed as a whole.
       if (pairs_[i].to_layout != SegLayout::kBlock && n != want.size()) continue;
       if (pairs_[j].now.layout != SegLayout::kBlock && n != pairs_[j].now.axes.size()) continue;
-      Axes run;
-      for (size_t k = 0; k < n; ++k) run.push_back(want[k]);
+      const Axes run(std::span(want.begin(), n));
       stage_.steps.push_back(
           {Move::kAllToAll, static_cast<int>(i), static_cast<int>(j), run, ReduceOp::kSum, pairs_[i].to_layout});
-      Axes left;
-      for (size_t k = 0; k + n < pairs_[j].now.axes.size(); ++k) left.push_back(pairs_[j].now.axes[k]);
-      pairs_[j].now.axes = left;
-      if (left.empty()) pairs_[j].now.layout = SegLayout::kBlock;
+      shrink(pairs_[j].now, n);
       split(i, run);
       return true;
     }
@@ -185,10 +174,7 @@ class Resharder {
     if (n == p.now.axes.size()) return false;
     stage_.steps.push_back(
         {Move::kAllGather, static_cast<int>(i), 0, tail(p.now.axes, n), ReduceOp::kSum, p.now.layout});
-    Axes left;
-    for (size_t k = 0; k < n; ++k) left.push_back(p.now.axes[k]);
-    p.now.axes = left;
-    if (left.empty()) p.now.layout = SegLayout::kBlock;
+    shrink(p.now, p.now.axes.size() - n);
     return true;
   }
 
@@ -201,10 +187,9 @@ class Resharder {
   }
 
   void drop_pending(const Axes& axes) {
-    SmallVec<Pending, 2> left;
-    for (const Pending& p : pending_)
-      if (!contains(axes, p.axis)) left.push_back(p);
-    pending_ = std::move(left);
+    const auto end =
+        std::remove_if(pending_.begin(), pending_.end(), [&](const Pending& p) { return axes.contains(p.axis); });
+    pending_.resize(end - pending_.begin());
   }
 
   std::vector<Pair> pairs_;
@@ -237,6 +222,11 @@ std::vector<ReshardStage> move_rows(const Mesh& mesh, const Spec& from, const Sp
 }
 
 }  // namespace
+
+void shrink(SpecPart& part, size_t n) {
+  part.axes.resize(part.axes.size() - n);
+  if (part.axes.empty()) part.layout = SegLayout::kBlock;
+}
 
 const char* to_string(Move m) {
   static constexpr const char* kNames[] = {"slice",      "make-pending", "reduce-scatter",  "all-reduce",

@@ -44,8 +44,18 @@ struct ReshardStage {
   std::vector<ReshardStep> steps;
 };
 
+/// Takes the last `n` axes from a part.
+void shrink(SpecPart& part, size_t n);
+
 /// Stages from `from` to `to`, specs of one shape. Empty if they are equal.
 std::vector<ReshardStage> reshard(const Mesh& mesh, const Spec& from, const Spec& to);
+
+/// A placement that a value has.
+struct Version {
+  Spec spec;
+  bool gathered = false;  // by an all-gather, which backward repeats
+  bool backward = false;  // made for a node of backward
+};
 
 /// The bytes that the largest rank sends over its link for these stages, for a tensor of `dtype`, and the number of
 /// collectives.
@@ -57,5 +67,25 @@ MoveCost cost_of(const Mesh& mesh, const std::vector<ReshardStage>& stages, DTyp
 /// The bytes that a rank sends for one collective over n ranks. `bytes`: the size of the rank's operand (its part for
 /// all-gather and all-to-all, the whole for reduce-scatter and all-reduce).
 double sent_bytes(Move move, double bytes, int64_t n);
+
+/// The version from which `to` needs the fewest bytes; no version: none is visible.
+template <class V>
+struct Source {
+  const V* version = nullptr;
+  std::vector<ReshardStage> stages = {};
+  double bytes = -1;
+};
+template <class V, class F>
+Source<V> cheapest(const Mesh& mesh, const std::vector<V>& versions, const Spec& to, DType dtype, const F& visible) {
+  Source<V> best;
+  for (const V& v : versions) {
+    if (!visible(v)) continue;
+    if (v.spec == to) return {&v, {}, 0};
+    std::vector<ReshardStage> stages = reshard(mesh, v.spec, to);
+    const double bytes = cost_of(mesh, stages, dtype).bytes;
+    if (!best.version || bytes < best.bytes) best = {&v, std::move(stages), bytes};
+  }
+  return best;
+}
 
 }  // namespace weft::dist

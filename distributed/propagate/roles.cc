@@ -63,7 +63,7 @@ std::vector<ValueRoles> find_roles(const Graph& g) {
     const Node& n = g.node(id);
     if (n.outputs.empty()) continue;
     const Shape& shape = n.outputs[0].shape;
-    ValueRoles& roles = all[static_cast<size_t>(id)];
+    ValueRoles& roles = all[id];
     for (int64_t e : shape) roles.push_back({{e, 0}});
     if (is_argument(n)) {
       if (shape.size() > 0) roles[0][0].role = 'b';
@@ -75,15 +75,15 @@ std::vector<ValueRoles> find_roles(const Graph& g) {
     std::vector<Dim> factors(rule.map.factors.size());
     for (size_t i = 0; i < n.inputs.size(); ++i) {
       if (n.inputs[i].index != 0) continue;
-      const ValueRoles& from = all[static_cast<size_t>(n.inputs[i].node)];
+      const ValueRoles& from = all[n.inputs[i].node];
       for (size_t d = 0; d < from.size(); ++d) {
         const auto& parts = rule.map.in[i][d];
         if (parts.empty()) continue;
         std::vector<int64_t> sizes;
-        for (int f : parts) sizes.push_back(rule.map.factors[static_cast<size_t>(f)].size);
+        for (int f : parts) sizes.push_back(rule.map.factors[f].size);
         const std::vector<Dim> cuts = cut_roles(from[d], sizes);
         for (size_t k = 0; k < parts.size(); ++k) {
-          Dim& to = factors[static_cast<size_t>(parts[k])];
+          Dim& to = factors[parts[k]];
           if (!has_role(to)) to = cuts[k];
         }
         if (n.op->placing == Placing::kSlice && has_role(from[d]) && from[d].size() == 1)
@@ -93,9 +93,9 @@ std::vector<ValueRoles> find_roles(const Graph& g) {
     for (size_t d = 0; d < roles.size(); ++d) {
       Dim now;
       for (int f : rule.map.out[0][d]) {
-        const Dim& part = factors[static_cast<size_t>(f)];
+        const Dim& part = factors[f];
         if (part.empty()) {
-          now.push_back({rule.map.factors[static_cast<size_t>(f)].size, 0});
+          now.push_back({rule.map.factors[f].size, 0});
         } else {
           now.insert(now.end(), part.begin(), part.end());
         }

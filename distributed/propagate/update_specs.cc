@@ -9,19 +9,19 @@ namespace weft::dist {
 
 UpdateSpecs find_update_specs(const Mesh& mesh, const Graph& g, const Pins& pins) {
   UpdateSpecs updates(static_cast<size_t>(g.size()));
-  for (int32_t id = 0; id < g.size(); ++id) updates[static_cast<size_t>(id)].resize(g.node(id).outputs.size());
+  for (int32_t id = 0; id < g.size(); ++id) updates[id].resize(g.node(id).outputs.size());
   auto give = [&](Value v, const UpdateSpec& u) {
-    auto& slot = updates[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)];
+    auto& slot = updates[v.node][v.index];
     if (!slot && !g.type(v).shape.empty()) slot = u;
   };
   for (const CellWrite& w : g.writes) {
-    const auto& pin = pins.cells[static_cast<size_t>(w.cell)];
+    const auto& pin = pins.cells[w.cell];
     if (pin) give(w.value, {pin->update, g.type(w.value).dtype, pin->reduce_each, w.cell});
   }
   for (int32_t id = g.size(); id-- > 0;) {
     const Node& n = g.node(id);
-    if (n.inputs.empty() || !n.outputs.size() || !updates[static_cast<size_t>(id)][0]) continue;
-    const UpdateSpec u = *updates[static_cast<size_t>(id)][0];
+    if (n.inputs.empty() || !n.outputs.size() || !updates[id][0]) continue;
+    const UpdateSpec u = *updates[id][0];
     if (!n.op->is(kPointwise) && !is_rearranged(n) && !is_passed_on(n)) continue;
     const Rule rule = rule_of(g, n);
     const Split split = split_of(mesh, rule, rule.map.out[0], u.spec);
@@ -43,15 +43,14 @@ Sums find_sums(const Graph& g, const Pins& pins, const UpdateSpecs& updates) {
   std::vector<int32_t> used(size, 0), by_tokens(size, 0);
   for (int32_t id = 0; id < g.size(); ++id) {
     const Node& n = g.node(id);
-    for (Value v : n.inputs) ++used[static_cast<size_t>(v.node)];
-    if (pins.experts.empty() && (n.op == &combine_rows_op || n.op == &row_dots_op))
-      ++by_tokens[static_cast<size_t>(n.inputs[0].node)];
+    for (Value v : n.inputs) ++used[v.node];
+    if (pins.experts.empty() && (n.op == &combine_rows_op || n.op == &row_dots_op)) ++by_tokens[n.inputs[0].node];
   }
-  for (Value v : g.outputs) ++used[static_cast<size_t>(v.node)];
-  for (const CellWrite& w : g.writes) ++used[static_cast<size_t>(w.value.node)];
+  for (Value v : g.outputs) ++used[v.node];
+  for (const CellWrite& w : g.writes) ++used[w.value.node];
   for (int32_t id = 0; id < g.size(); ++id) {
     const Node& n = g.node(id);
-    if (std::string_view(n.op->name) != "add" || updates[static_cast<size_t>(id)][0]) continue;
+    if (std::string_view(n.op->name) != "add" || updates[id][0]) continue;
     bool all = true;
     for (Value v : n.inputs) {
       const auto i = static_cast<size_t>(v.node);
@@ -59,8 +58,8 @@ Sums find_sums(const Graph& g, const Pins& pins, const UpdateSpecs& updates) {
       all &= used[i] == 1 && (product || s.adds_up[i]) && g.type(v).shape == n.outputs[0].shape;
     }
     if (!all) continue;
-    s.adds_up[static_cast<size_t>(id)] = true;
-    for (Value v : n.inputs) s.added_up[static_cast<size_t>(v.node)] = true;
+    s.adds_up[id] = true;
+    for (Value v : n.inputs) s.added_up[v.node] = true;
   }
   for (size_t i = 0; i < size; ++i)
     if ((g.node(static_cast<int32_t>(i)).op == &grouped_dot_op || s.adds_up[i]) && used[i] > 0 &&

@@ -146,8 +146,7 @@ class Cutter {
       const int to = s < begins.size() ? begins[s] : static_cast<int>(order_.size());
       WEFT_CHECK(std::any_of(order_.begin() + from, order_.begin() + to, [&](int32_t id) { return seconds(id) > 0; }),
                  "stages: stage ", s,
-                 s < begins.size() ? str_cat(", which ends before ", name(order_[static_cast<size_t>(to)]), ",")
-                                   : ", the last one,",
+                 s < begins.size() ? str_cat(", which ends before ", name(order_[to]), ",") : ", the last one,",
                  " has no work; need work in each stage");
       from = to;
     }
@@ -218,7 +217,7 @@ class Cutter {
     bool fits(int from, int to, int stage) const {
       if (limit == 0) return true;
       const auto a = static_cast<size_t>(from), b = static_cast<size_t>(to);
-      return cells[b] - cells[a] + alive[static_cast<size_t>(stage)] * (kept[b] - kept[a]) <= limit;
+      return cells[b] - cells[a] + alive[stage] * (kept[b] - kept[a]) <= limit;
     }
   };
 
@@ -232,9 +231,7 @@ class Cutter {
       if (!c->is_parameter || c->requires_grad) sum += static_cast<double>(c->type.nbytes());
     }
     const double for_each_byte = trained > 0 ? 2 + state / trained : 1;
-    const auto again = [&](int32_t id) {
-      return !options_.may_recompute.empty() && options_.may_recompute[static_cast<size_t>(id)];
-    };
+    const auto again = [&](int32_t id) { return !options_.may_recompute.empty() && options_.may_recompute[id]; };
     for (int32_t id = 0; id < g_.size(); ++id) {
       const Node& n = g_.node(id);
       if (is_cell(n) && !readers_[id].empty()) {

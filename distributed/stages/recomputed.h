@@ -10,7 +10,7 @@ namespace weft::dist {
 /// backward node of the stage follows.
 struct Recomputed {
   Recomputed(const Graph& g, const StageCut& cut);
-  bool any(int32_t id) const { return input[static_cast<size_t>(id)] || weight[static_cast<size_t>(id)]; }
+  bool any(int32_t id) const { return input[id] || weight[id]; }
   /// Whether I, and whether W, computes each node again; B computes the union.
   std::vector<bool> input, weight;
 };

@@ -57,16 +57,16 @@ class PartMaker {
                   const std::function<bool(int32_t)>& again = {}) {
     std::vector<bool> needed(static_cast<size_t>(from.size()));
     const auto computed = [&](int32_t id) { return is_kept(from.node(id)) || computes(id); };
-    for (Value v : roots) needed[static_cast<size_t>(v.node)] = true;
+    for (Value v : roots) needed[v.node] = true;
     for (int32_t id = from.size() - 1; id >= 0; --id)
-      if (needed[static_cast<size_t>(id)] && computed(id))
-        for (Value v : from.node(id).inputs) needed[static_cast<size_t>(v.node)] = true;
+      if (needed[id] && computed(id))
+        for (Value v : from.node(id).inputs) needed[v.node] = true;
     NodeCopier now(from, graph());
     const auto find = [&](Value v) {
       if (!now.has(v)) now.map(v, operand(key(v), from.type(v)));
     };
     for (int32_t id = 0; id < from.size(); ++id) {
-      if (!needed[static_cast<size_t>(id)] || !computed(id)) continue;
+      if (!needed[id] || !computed(id)) continue;
       for (Value v : from.node(id).inputs) find(v);
       now.copy(id, [&](Node& n) {
         if (again && again(id)) n.backward = n.recomputed = true;
@@ -82,7 +82,7 @@ class PartMaker {
     const Value operands[] = {operand(sum, n.outputs[0]), x};
     const Value added = add_node(graph(), pointwise_op("add"), operands, {}, n);
     const auto at = std::find(part_.in.begin(), part_.in.end(), sum) - part_.in.begin();
-    part_.adds_to[static_cast<size_t>(at)] = result(sum, added);
+    part_.adds_to[at] = result(sum, added);
   }
 
   Value zeros(const TensorType& type, const Node& like) {
@@ -116,7 +116,7 @@ class Splitter {
     for (int r = 0; r < ranks_; ++r) {
       check_order(r);
       std::set<std::pair<int, Kind>> parts;
-      for (const Action& a : call_.table.ranks[static_cast<size_t>(r)])
+      for (const Action& a : call_.table.ranks[r])
         if (pipeline::computes(a.kind)) parts.insert({a.stage, a.kind});
       for (const auto& [stage, kind] : parts) ranks(r).actions[{stage, kind}] = action(stage, kind);
     }
@@ -131,9 +131,9 @@ class Splitter {
   }
 
  private:
-  RankParts& ranks(int r) { return split_.ranks[static_cast<size_t>(r)]; }
-  const StageOf& at(int32_t id) const { return call_.cut.nodes[static_cast<size_t>(id)]; }
-  int rank_of(int stage) const { return call_.table.rank_of_stage[static_cast<size_t>(stage)]; }
+  RankParts& ranks(int r) { return split_.ranks[r]; }
+  const StageOf& at(int32_t id) const { return call_.cut.nodes[id]; }
+  int rank_of(int stage) const { return call_.table.rank_of_stage[stage]; }
   bool is_free(int32_t id) const { return at(id).region == StageOf::kFree && !is_argument(g_.node(id)); }
 
   // Finds values that no microbatch changes, but of which other ranks have a part.
@@ -142,16 +142,15 @@ class Splitter {
     for (int32_t id = 0; id < g_.size(); ++id) {
       if (at(id).region != StageOf::kOutside) continue;
       bool gathered = g_.node(id).op->is(kCollective);
-      for (Value v : g_.node(id).inputs) gathered = gathered || gathered_[static_cast<size_t>(v.node)];
-      gathered_[static_cast<size_t>(id)] = gathered;
+      for (Value v : g_.node(id).inputs) gathered = gathered || gathered_[v.node];
+      gathered_[id] = gathered;
     }
   }
 
   /// Whether each action computes a value that no microbatch changes instead of reading the result of `before`. True
   /// for a view of a parameter, which then costs no memory, and for a parameter that is gathered for each action.
   bool computed_by_each(int32_t id) const {
-    return at(id).region == StageOf::kOutside &&
-           (g_.node(id).op->view || (!call_.gather_once && gathered_[static_cast<size_t>(id)]));
+    return at(id).region == StageOf::kOutside && (g_.node(id).op->view || (!call_.gather_once && gathered_[id]));
   }
 
   // ---- actions ----
@@ -207,7 +206,7 @@ class Splitter {
   /// The results of a node that other actions read; an action does not read values that it computes again.
   std::set<Value> read_elsewhere(int32_t id, int stage, Kind kind) const {
     std::set<Value> found;
-    for (int32_t user : users_[static_cast<size_t>(id)]) {
+    for (int32_t user : users_[id]) {
       const StageOf& reader = at(user);
       if (reader.region != StageOf::kStage) continue;
       const bool kept = reader.stage != stage || !recomputed_.any(id);
@@ -222,7 +221,7 @@ class Splitter {
   // Checks the order of microbatches: the bits of a float sum depend on the order of its terms.
   void check_order(int rank) const {
     std::map<std::pair<int, bool>, const Action*> last;  // by stage and direction
-    for (const Action& a : call_.table.ranks[static_cast<size_t>(rank)]) {
+    for (const Action& a : call_.table.ranks[rank]) {
       if (!pipeline::computes(a.kind) || a.kind == Kind::kInput) continue;
       const Action*& before = last[{a.stage, a.kind == Kind::kForward}];
       WEFT_CHECK(!before || before->microbatch < a.microbatch, "pipeline: rank ", rank, " has ", a.to_string(),
@@ -252,22 +251,22 @@ class Splitter {
     for (const auto& [hop, level] : hops_) last(level + 1);
     for (int r = 0; r < ranks_; ++r) {
       for (int32_t id = 0; id < g_.size(); ++id)
-        if (needed_[static_cast<size_t>(r)][static_cast<size_t>(id)] && runs(id, r)) last(level(id));
+        if (needed_[r][id] && runs(id, r)) last(level(id));
       if (r == 0)
         for (Value v : g_.outputs) last(level_at(v, r));
       for (const CellWrite& w : g_.writes)
         if (has_cell(r, w.cell)) last(write_level(w, r));
     }
     split_.hops.resize(static_cast<size_t>(levels_));
-    for (const auto& [hop, level] : hops_) split_.hops[static_cast<size_t>(level)].push_back(hop);
+    for (const auto& [hop, level] : hops_) split_.hops[level].push_back(hop);
     for (int r = 0; r < ranks_; ++r)
       for (const CellWrite& w : g_.writes)
         if (has_cell(r, w.cell) && (split_.commit_level < 0 || write_level(w, r) < split_.commit_level))
           split_.commit_level = write_level(w, r);
   }
 
-  int& where(int32_t id) { return where_[static_cast<size_t>(id)]; }
-  int& level(int32_t id) { return level_[static_cast<size_t>(id)]; }
+  int& where(int32_t id) { return where_[id]; }
+  int& level(int32_t id) { return level_[id]; }
   /// Whether a value follows from the sums, or is one.
   bool comes_from_sums(Value v) const { return at(v.node).region == StageOf::kAfter || is_microbatch_sum(g_.node(v)); }
   /// Whether a rank computes this node of the update, if it needs it.
@@ -303,7 +302,7 @@ class Splitter {
     }
   }
 
-  bool has_cell(int rank, int32_t cell) const { return homes_[static_cast<size_t>(cell)].contains(rank); }
+  bool has_cell(int rank, int32_t cell) const { return homes_[cell].contains(rank); }
 
   /// Finds the ranks that have a cell: ranks whose actions read it, and the rank that computes its new value.
   void find_homes() {
@@ -318,10 +317,10 @@ class Splitter {
       }
     }
     for (const CellWrite& w : g_.writes) {
-      std::set<int>& homes = homes_[static_cast<size_t>(w.cell)];
+      std::set<int>& homes = homes_[w.cell];
       if (comes_from_sums(w.value) && where(w.value.node) != kAll) {
         homes.insert(where(w.value.node));
-      } else if (g_.cells[static_cast<size_t>(w.cell)]->type.shape.empty()) {
+      } else if (g_.cells[w.cell]->type.shape.empty()) {
         for (int r = 0; r < ranks_; ++r) homes.insert(r);
       }
     }
@@ -329,9 +328,7 @@ class Splitter {
       if (homes.empty()) homes.insert(0);  // nothing uses the cell, or only the update of rank 0
   }
 
-  bool add_home(const Node& n, int rank) {
-    return is_cell(n) && homes_[static_cast<size_t>(n.attrs.i("index"))].insert(rank).second;
-  }
+  bool add_home(const Node& n, int rank) { return is_cell(n) && homes_[n.attrs.i("index")].insert(rank).second; }
 
   /// The nodes from which a value follows, as far as no microbatch changes them.
   std::set<int32_t> closure(Value v) const {
@@ -351,18 +348,18 @@ class Splitter {
     needed_.assign(static_cast<size_t>(ranks_), std::vector<bool>(static_cast<size_t>(g_.size())));
     hops_.clear();
     const auto need = [&](Value v, int rank) {
-      needed_[static_cast<size_t>(rank)][static_cast<size_t>(v.node)] = true;
+      needed_[rank][v.node] = true;
       const int from = comes_from_sums(v) ? where(v.node) : kAll;
       if (from == kAll || from == rank) return;
       hops_.emplace(Hop{v, from, rank}, level(v.node));
-      needed_[static_cast<size_t>(from)][static_cast<size_t>(v.node)] = true;
+      needed_[from][v.node] = true;
     };
     for (Value v : g_.outputs) need(v, 0);
     for (const CellWrite& w : g_.writes)
-      for (int r : homes_[static_cast<size_t>(w.cell)]) need(w.value, r);
+      for (int r : homes_[w.cell]) need(w.value, r);
     for (int32_t id = g_.size() - 1; id >= 0; --id)
       for (int r = 0; r < ranks_; ++r) {
-        if (!needed_[static_cast<size_t>(r)][static_cast<size_t>(id)]) continue;
+        if (!needed_[r][id]) continue;
         const StageOf::Region region = at(id).region;
         if (region == StageOf::kStage || (region == StageOf::kAfter && !runs(id, r))) continue;
         for (Value v : g_.node(id).inputs) need(v, r);
@@ -373,7 +370,7 @@ class Splitter {
     bool more = false;
     for (int r = 0; r < ranks_; ++r)
       for (int32_t id = 0; id < g_.size(); ++id)
-        if (needed_[static_cast<size_t>(r)][static_cast<size_t>(id)]) more |= add_home(g_.node(id), r);
+        if (needed_[r][id]) more |= add_home(g_.node(id), r);
     return more;
   }
 
@@ -381,7 +378,7 @@ class Splitter {
   int write_level(const CellWrite& w, int rank) {
     const auto [it, fresh] = write_levels_.try_emplace(rank);
     if (fresh) it->second = find_write_levels(rank);
-    return it->second[static_cast<size_t>(&w - g_.writes.data())];
+    return it->second[&w - g_.writes.data()];
   }
 
   /// The level of each write. A new value that follows from no sum is computed at the level that writes it, from cells
@@ -393,7 +390,7 @@ class Splitter {
       changed = false;
       const std::vector<int> last = last_reads(rank, levels);
       for (size_t i = 0; i < levels.size(); ++i) {
-        const int needed = last[static_cast<size_t>(g_.writes[i].cell)];
+        const int needed = last[g_.writes[i].cell];
         if (!has_cell(rank, g_.writes[i].cell) || levels[i] >= needed) continue;
         levels[i] = needed;
         changed = true;
@@ -407,7 +404,7 @@ class Splitter {
     std::vector<int> last(g_.cells.size());
     std::vector<int> reader(static_cast<size_t>(g_.size()), -1);  // by node: the last level that computes it
     const auto read = [&](Value v, int level) {
-      int& l = reader[static_cast<size_t>(v.node)];
+      int& l = reader[v.node];
       l = std::max(l, level);
     };
     if (rank == 0)
@@ -416,12 +413,11 @@ class Splitter {
       if (has_cell(rank, g_.writes[i].cell)) read(g_.writes[i].value, write_levels[i]);
     for (int32_t id = g_.size() - 1; id >= 0; --id) {
       const Node& n = g_.node(id);
-      int l = reader[static_cast<size_t>(id)];
-      if (at(id).region == StageOf::kAfter)
-        l = runs(id, rank) && needed_[static_cast<size_t>(rank)][static_cast<size_t>(id)] ? level(id) : -1;
+      int l = reader[id];
+      if (at(id).region == StageOf::kAfter) l = runs(id, rank) && needed_[rank][id] ? level(id) : -1;
       if (l < 0 || at(id).region == StageOf::kStage) continue;
       if (is_cell(n)) {
-        int& of_cell = last[static_cast<size_t>(n.attrs.i("index"))];
+        int& of_cell = last[n.attrs.i("index")];
         of_cell = std::max(of_cell, l);
       }
       for (Value v : n.inputs) read(v, l);
@@ -430,17 +426,15 @@ class Splitter {
   }
 
   Part after(int rank, int level) {
-    const std::vector<bool>& needed = needed_[static_cast<size_t>(rank)];
-    const auto here = [&](int32_t id) {
-      return needed[static_cast<size_t>(id)] && runs(id, rank) && this->level(id) == level;
-    };
+    const std::vector<bool>& needed = needed_[rank];
+    const auto here = [&](int32_t id) { return needed[id] && runs(id, rank) && this->level(id) == level; };
     // Values that this level computes for later levels, for other ranks, for cells and for the caller.
     std::set<Value> kept;
     const auto keep = [&](Value v, bool outside) {
       if (outside && here(v.node)) kept.insert(v);
     };
     for (int32_t id = 0; id < g_.size(); ++id)
-      if (needed[static_cast<size_t>(id)] && runs(id, rank))
+      if (needed[id] && runs(id, rank))
         for (Value v : g_.node(id).inputs) keep(v, this->level(id) > level);
     for (const auto& [hop, at_level] : hops_) keep(hop.value, hop.from == rank);
     std::vector<std::pair<Value, int32_t>> results;
@@ -483,15 +477,14 @@ class Splitter {
       }
     PartMaker part(g_, call_.joint);
     const auto source = [&](Value slice) {
-      return call_.microbatch.sources[static_cast<size_t>(g_.node(slice).attrs.i("index") - arguments)];
+      return call_.microbatch.sources[g_.node(slice).attrs.i("index") - arguments];
     };
     std::vector<Value> roots;
     for (Value v : slices) roots.push_back(source(v));
     const Graph& joint = call_.joint;
     const NodeCopier batch = part.copy(
         joint, roots, [&](int32_t id) { return !is_argument(joint.node(id)); },
-        [&](Value v) { return g_.inputs[static_cast<size_t>(joint.node(v).attrs.i("index"))]; },
-        static_cast<int64_t>(g_.captured.size()));
+        [&](Value v) { return g_.inputs[joint.node(v).attrs.i("index")]; }, static_cast<int64_t>(g_.captured.size()));
     for (Value v : slices) part.result(v, batch(source(v)));
     roots.assign(once.begin(), once.end());
     const NodeCopier now = part.copy(

@@ -45,10 +45,9 @@ class RingAttention final : public Lowering {
   void place_result(const SplitNode& n, size_t i, Spec& spec) const override {
     if (n.node.op != &attention_backward_op || i < 1 || i > 2) return;
     place_operand(n, i, spec);
-    SmallVec<Pending, 2> left;
-    for (const Pending& p : spec.pending)
-      if (!spec.splits(p.axis)) left.push_back(p);
-    spec.pending = left;
+    const auto end =
+        std::remove_if(spec.pending.begin(), spec.pending.end(), [&](const Pending& p) { return spec.splits(p.axis); });
+    spec.pending.resize(end - spec.pending.begin());
   }
 
   std::vector<Tensor> emit(const LocalCall& c) const override {

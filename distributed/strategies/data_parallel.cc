@@ -40,7 +40,7 @@ bool has_rows_of_argument(const Graph& g, Value v) {
     if (n.inputs.empty()) continue;
     const Rule rule = rule_of(g, n);
     for (size_t i = 0; i < n.inputs.size(); ++i)
-      if (const DimFactors& in = rule.map.in[i]; !in.empty() && in[0] == rule.map.out[static_cast<size_t>(at.index)][0])
+      if (const DimFactors& in = rule.map.in[i]; !in.empty() && in[0] == rule.map.out[at.index][0])
         todo.push_back(n.inputs[i]);
   }
   return false;

@@ -58,7 +58,7 @@ std::vector<Value> find_documents(const Graph& g) {
     const internal::AttentionOperands at(n.attrs);
     const int64_t queries = g.type(n.inputs[0]).shape[2];
     for (int64_t table : compared(*n.attrs.get<Ref<Graph>>("mask"))) {
-      const Value v = n.inputs[static_cast<size_t>(at.mask_first + table)];
+      const Value v = n.inputs[at.mask_first + table];
       const TensorType& type = g.type(v);
       if (!is_integral(type.dtype) || type.shape.empty() || type.shape.back() != queries) continue;
       if (std::find(ids.begin(), ids.end(), v) != ids.end()) continue;

@@ -8,17 +8,14 @@
 #include "framework/base/error.h"
 
 namespace weft::dist {
-namespace {
 
 template <class T>
-std::optional<T> parsed(std::string_view text) {
+static std::optional<T> parsed(std::string_view text) {
   T value{};
   const auto [end, bad] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (bad != std::errc() || end != text.data() + text.size()) return {};
   return value;
 }
-
-}  // namespace
 
 std::string text_of(const OptionRow& row, const Plan& plan) {
   if (const auto* field = std::get_if<int Plan::*>(&row.field)) return str_cat(plan.**field);

@@ -75,10 +75,8 @@ void pin_rules(StrategyContext& s) {
                    placement.dim, " of '", p.name, "' ", p.shape, "; need a dim from 0 to ", p.shape.size() - 1);
         for (const Said& earlier : said)
           for (int8_t a : d->axes)
-            WEFT_CHECK(
-                earlier.cell != p.cell || std::find(earlier.axes.begin(), earlier.axes.end(), a) == earlier.axes.end(),
-                "plan: rule '", rule.pattern, "' places '", p.name, "' over ", dim_name, ", and so does rule '",
-                earlier.pattern, "'; need one rule for it");
+            WEFT_CHECK(earlier.cell != p.cell || !earlier.axes.contains(a), "plan: rule '", rule.pattern, "' places '",
+                       p.name, "' over ", dim_name, ", and so does rule '", earlier.pattern, "'; need one rule for it");
         said.push_back({p.cell, d->axes, rule.pattern});
         p.split_by_rule = true;
         p.why += str_cat(p.why.empty() ? "" : "; ", "rule '", rule.pattern, "'");
@@ -86,7 +84,7 @@ void pin_rules(StrategyContext& s) {
         WEFT_CHECK(p.shape[placement.dim] >= d->size, "plan: rule '", rule.pattern, "' shards dim ", placement.dim,
                    " of '", p.name, "' ", p.shape, " over ", dim_name, d->size, "; need an extent of at least ",
                    d->size);
-        for (int8_t a : d->axes) p.split[static_cast<size_t>(placement.dim)].push_back(a);
+        for (int8_t a : d->axes) p.split[placement.dim].push_back(a);
       }
     }
     WEFT_CHECK(any, "plan: rule '", rule.pattern, "' matches no parameter; the nearest name is '",

@@ -36,12 +36,10 @@ void annotate(StrategyContext& s) {
     // Chooses the first dim that divides; else the largest, split unevenly.
     int best = -1;
     for (int d = 0; d < p.shape.size() && best < 0; ++d)
-      if (p.shape[d] % (n * s.mesh.parts(p.split[static_cast<size_t>(d)])) == 0) best = d;
+      if (p.shape[d] % (n * s.mesh.parts(p.split[d])) == 0) best = d;
     for (int d = 0; d < p.shape.size() && p.shape.size() > 0; ++d)
-      if (best < 0 ||
-          (p.shape[best] % (n * s.mesh.parts(p.split[static_cast<size_t>(best)])) != 0 && p.shape[d] > p.shape[best]))
-        best = d;
-    if (best < 0 || p.shape[best] < n * s.mesh.parts(p.split[static_cast<size_t>(best)])) continue;
+      if (best < 0 || (p.shape[best] % (n * s.mesh.parts(p.split[best])) != 0 && p.shape[d] > p.shape[best])) best = d;
+    if (best < 0 || p.shape[best] < n * s.mesh.parts(p.split[best])) continue;
     p.sharded = own;
     p.sharded_dim = best;
     p.why_sharded = str_cat("zero-", stage);

@@ -31,14 +31,13 @@ void check_mesh(const Mesh& mesh, const std::vector<const Strategy*>& all) {
 CellPin cell_pin(const Mesh& mesh, const ParameterPin& p) {
   Spec use = Spec::replicated(p.shape);
   for (int d = 0; d < p.shape.size(); ++d)
-    if (const Axes& axes = p.split[static_cast<size_t>(d)]; !axes.empty())
-      use.dims[static_cast<size_t>(d)] = one_segment(p.shape[d], axes);
+    if (const Axes& axes = p.split[d]; !axes.empty()) use.dims[d] = one_segment(p.shape[d], axes);
   Spec shards = use;
   std::string why = p.why;
   if (p.sharded_dim >= 0) {
-    Axes all = p.split[static_cast<size_t>(p.sharded_dim)];
+    Axes all = p.split[p.sharded_dim];
     for (int8_t a : p.sharded) all.push_back(a);
-    shards.dims[static_cast<size_t>(p.sharded_dim)] = one_segment(p.shape[p.sharded_dim], all);
+    shards.dims[p.sharded_dim] = one_segment(p.shape[p.sharded_dim], all);
     why += str_cat(why.empty() ? "" : "; ", p.why_sharded, ": dim ", p.sharded_dim, " over ", mesh.name(p.sharded));
   }
   return {.rest = p.sharded_at_rest ? shards : use,
@@ -54,7 +53,7 @@ CellPin cell_pin(const Mesh& mesh, const ParameterPin& p) {
 bool ParameterPin::uses(const Axes& axes) const {
   for (const Axes& own : split)
     for (int8_t a : own)
-      if (std::find(axes.begin(), axes.end(), a) != axes.end()) return true;
+      if (axes.contains(a)) return true;
   return false;
 }
 
@@ -173,11 +172,11 @@ Pins make_pins(const Mesh& mesh, const Graph& joint, const Plan& plan, std::vect
   }
   pin_rules(s);
   for (const Strategy* strategy : strategies_of(plan)) strategy->annotate(s);
-  for (const ParameterPin& p : s.parameters) s.pins.cells[static_cast<size_t>(p.cell)] = cell_pin(mesh, p);
+  for (const ParameterPin& p : s.parameters) s.pins.cells[p.cell] = cell_pin(mesh, p);
   int64_t uneven = 0;
   std::string first;
   for (const ParameterPin& p : s.parameters) {
-    const Spec& update = s.pins.cells[static_cast<size_t>(p.cell)]->update;
+    const Spec& update = s.pins.cells[p.cell]->update;
     if (even(mesh, update)) continue;
     if (++uneven == 1) first = str_cat("'", p.name, "' as ", to_string(mesh, update));
   }

@@ -20,7 +20,7 @@ class TensorParallel {
     const Graph& g = s_.graph;
     for (int32_t id = 0; id < g.size(); ++id) {
       const Node& n = g.node(id);
-      for (const TensorType& t : n.outputs) specs_[static_cast<size_t>(id)].push_back(Spec::replicated(t.shape));
+      for (const TensorType& t : n.outputs) specs_[id].push_back(Spec::replicated(t.shape));
       if (n.backward || n.inputs.empty()) continue;
       const Rule rule = rule_of(g, n);
       Split split = whole(rule);
@@ -31,13 +31,13 @@ class TensorParallel {
       for (size_t i = 0; i < n.outputs.size(); ++i) {
         Spec r = result_spec(s_.mesh, rule, i, split);
         r.pending = {};
-        specs_[static_cast<size_t>(id)][i] = r;
+        specs_[id][i] = r;
       }
     }
   }
 
  private:
-  const Spec& spec(Value v) const { return specs_[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)]; }
+  const Spec& spec(Value v) const { return specs_[v.node][v.index]; }
   ParameterPin* parameter(Value v) {
     const int32_t cell = parameter_behind(s_.graph, v);
     return cell < 0 ? nullptr : s_.find(cell);
@@ -77,12 +77,12 @@ class TensorParallel {
     }
     for (const DimSpec& d : split)
       for (int8_t a : axes_of(d))
-        if (std::find(tp_.begin(), tp_.end(), a) != tp_.end()) return;  // already split in another way
+        if (tp_.contains(a)) return;  // already split in another way
     // Splits by columns: a factor of the result that only this operand has.
     for (size_t d = 0; d < rule.map.in[i].size(); ++d) {
       if (rule.map.in[i][d].size() != 1) continue;
       const int f = rule.map.in[i][d][0];
-      const Factor& factor = rule.map.factors[static_cast<size_t>(f)];
+      const Factor& factor = rule.map.factors[f];
       if (factor.kind != FactorKind::kPass) continue;
       bool shared = false;
       for (size_t k = 0; k < rule.map.in.size(); ++k)
@@ -96,9 +96,9 @@ class TensorParallel {
       }
       // Splits over all of tp, or over the leading axes that later nodes allow (if there are fewer key heads than
       // ranks).
-      for (Axes axes = tp_; !axes.empty(); axes = without_last(axes)) {
+      for (Axes axes = tp_; !axes.empty(); axes.pop_back()) {
         Split columns = split;
-        columns[static_cast<size_t>(f)] = one_segment(factor.size, axes);
+        columns[f] = one_segment(factor.size, axes);
         if (!stays_split(id, result_spec(s_.mesh, rule, 0, columns))) continue;
         pin(n.inputs[i], p, d, axes, "tp: columns");
         if (axes.size() < tp_.size())
@@ -113,12 +113,6 @@ class TensorParallel {
                                  " is whole on every rank of tp: no split of its result lasts until the next weight"));
   }
 
-  static Axes without_last(const Axes& axes) {
-    Axes out;
-    for (size_t i = 0; i + 1 < axes.size(); ++i) out.push_back(axes[i]);
-    return out;
-  }
-
   // Whether a result can stay split until a weight sums over it, or until it is reduced at the end.
   bool stays_split(int32_t id, const Spec& from) {
     std::deque<std::pair<Value, Spec>> todo{{{id, 0}, from}};
@@ -127,7 +121,7 @@ class TensorParallel {
     while (!todo.empty()) {
       const auto [v, spec] = todo.front();
       todo.pop_front();
-      for (int32_t user : users_[static_cast<size_t>(v.node)]) {
+      for (int32_t user : users_[v.node]) {
         const Node& n = s_.graph.node(user);
         if (n.backward) continue;
         const Rule rule = rule_of(s_.graph, n);
@@ -165,15 +159,12 @@ class TensorParallel {
     const Node& n = s_.graph.node(v);
     if (is_cell(n)) {
       Spec s = Spec::replicated(p.shape);
-      for (size_t d = 0; d < s.dims.size(); ++d)
+      for (size_t d = 0; d < s.dims.size(); ++d) {
+        Axes own;
         for (int8_t a : p.split[d])
-          if (std::find(tp_.begin(), tp_.end(), a) != tp_.end()) {
-            Axes own;
-            for (int8_t b : p.split[d])
-              if (std::find(tp_.begin(), tp_.end(), b) != tp_.end()) own.push_back(b);
-            s.dims[d] = one_segment(p.shape[static_cast<int>(d)], own);
-            break;
-          }
+          if (tp_.contains(a)) own.push_back(a);
+        s.dims[d] = one_segment(p.shape[static_cast<int>(d)], own);
+      }
       return s;
     }
     const Rule rule = rule_of(s_.graph, n);

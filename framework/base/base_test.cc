@@ -24,6 +24,11 @@ TEST(Cat, JoinsAnything) {
   EXPECT_EQ(str_cat(INT64_MIN, ' ', UINT64_MAX), "-9223372036854775808 18446744073709551615");
 }
 
+TEST(Formatted, HasAnyLength) {
+  EXPECT_EQ(formatted("%-4s%.2f s", "a", 0.125), "a   0.12 s");
+  EXPECT_EQ(formatted("%s", std::string(5000, 'x').c_str()), std::string(5000, 'x'));
+}
+
 TEST(Error, MessagesAreLazyAndCarryACode) {
   int built = 0;
   auto text = [&] { return ++built; };

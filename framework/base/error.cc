@@ -3,10 +3,26 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstdarg>
 #include <cstdio>
 
 #include "framework/base/one_line.h"
 #include "framework/base/origin.h"
+
+namespace weft {
+
+std::string formatted(const char* format, ...) {
+  va_list values, again;
+  va_start(values, format);
+  va_copy(again, values);
+  std::string text(static_cast<size_t>(std::vsnprintf(nullptr, 0, format, values)), '\0');
+  std::vsnprintf(text.data(), text.size() + 1, format, again);
+  va_end(again);
+  va_end(values);
+  return text;
+}
+
+}  // namespace weft
 
 namespace weft::internal {
 

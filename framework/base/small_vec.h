@@ -1,5 +1,6 @@
 // A vector that stores its first N elements inside itself: operand lists of graph nodes and launches rarely allocate.
 #pragma once
+#include <algorithm>
 #include <cstddef>
 #include <initializer_list>
 #include <memory>
@@ -53,6 +54,7 @@ class SmallVec {
   const T* end() const { return data_ + size_; }
   T& back() { return data_[size_ - 1]; }
   const T& back() const { return data_[size_ - 1]; }
+  bool contains(const T& v) const { return std::find(begin(), end(), v) != end(); }
 
   void push_back(T v) {
     if (size_ == cap_) reserve(cap_ * 2);

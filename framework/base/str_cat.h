@@ -57,4 +57,7 @@ std::string str_cat(const A&... a) {
   return s;
 }
 
+/// Text by a format of printf.
+[[gnu::format(printf, 1, 2)]] std::string formatted(const char* format, ...);
+
 }  // namespace weft

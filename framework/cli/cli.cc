@@ -259,11 +259,7 @@ std::vector<std::string> parse(int argc, char** argv, const KnownFlags& flags, s
                           large && !flag.most.empty() ? str_cat(", at most ", flag.most) : "", " (", flag.help, ")"));
     if (flag.given) *flag.given = true;
   }
-  if (!switches.empty()) try {
-      check_switches();
-    } catch (const Error& e) {
-      usage_error(e.what());
-    }
+  if (!switches.empty()) as_usage_error("", check_switches);
   return rest;
 }
 
@@ -498,6 +494,14 @@ void check_files(const Flags& flags) {
 }
 
 void usage_error(const std::string& message) { throw UsageError(one_line(message)); }
+
+void as_usage_error(const char* prefix, const std::function<void()>& fn) {
+  try {
+    fn();
+  } catch (const Error& e) {
+    usage_error(str_cat(prefix, e.what()));
+  }
+}
 
 void check_flag(const char* flag, bool ok, const std::string& got, const std::string& need) {
   if (!ok) usage_error(str_cat("--", flag, ": got ", got, "; need ", need));

@@ -96,6 +96,8 @@ void check_files(const Flags& flags);
 
 /// Throws weft::UsageError for a wrong flag or argument; the program prints `message` and exits with code 2.
 [[noreturn]] void usage_error(const std::string& message);
+/// Calls `fn`; its Error becomes a UsageError that begins with `prefix`: "--mesh: ".
+void as_usage_error(const char* prefix, const std::function<void()>& fn);
 /// Throws UsageError "--FLAG: got GOT; need NEED" unless `ok`.
 void check_flag(const char* flag, bool ok, const std::string& got, const std::string& need);
 

@@ -18,26 +18,29 @@
 #include "framework/base/mutex.h"
 
 namespace weft::flight {
-namespace {
 
-template <size_t N>
-void copy_text(char (&to)[N], std::string_view from) {
-  std::memset(to, 0, N);
-  std::memcpy(to, from.data(), std::min(from.size(), N - 1));
-}
-
-std::string first_line(const char* path) {
+std::string first_line(const std::string& path) {
   std::ifstream file(path);
   std::string line;
   std::getline(file, line);
   return line;
 }
 
-uint64_t process_start() {
-  const std::string stat = first_line("/proc/self/stat");
-  size_t at = stat.rfind(')');  // the name of the program may have spaces
-  for (int field = 2; field < 22 && at != stat.npos; ++field) at = stat.find(' ', at + 1);
-  return at == stat.npos ? 0 : std::strtoull(stat.c_str() + at, nullptr, 10);
+ProcessStat process_stat(const std::string& pid) {
+  const std::string line = first_line(str_cat("/proc/", pid, "/stat"));
+  size_t at = line.rfind(')');  // the name of the program may have spaces
+  if (at == line.npos || at + 2 >= line.size()) return {};
+  const char state = line[at + 2];
+  for (int field = 2; field < 22 && at != line.npos; ++field) at = line.find(' ', at + 1);
+  return {state, at == line.npos ? 0 : std::strtoull(line.c_str() + at, nullptr, 10)};
+}
+
+namespace {
+
+template <size_t N>
+void copy_text(char (&to)[N], std::string_view from) {
+  std::memset(to, 0, N);
+  std::memcpy(to, from.data(), std::min(from.size(), N - 1));
 }
 
 int64_t clock_ns(clockid_t id) {
@@ -112,7 +115,7 @@ Ring::Ring(const std::string& path, int rank, int size, uint32_t capacity)
   std::memset(static_cast<void*>(&h), 0, sizeof h);
   h.header_bytes = sizeof(Header), h.record_bytes = sizeof(Record), h.capacity = capacity;
   h.rank = rank, h.size = size, h.pid = getpid();
-  h.process_start = process_start();
+  h.process_start = process_stat("self").start;
   h.monotonic = h.alive = internal::now_ns(), h.real = clock_ns(CLOCK_REALTIME);
   char host[64] = {};
   gethostname(host, sizeof host - 1);

@@ -29,6 +29,17 @@ constexpr std::string_view to_string_view(Phase p) {
   return k[static_cast<int>(p)];
 }
 
+/// The first line of a file; "" without one.
+std::string first_line(const std::string& path);
+
+/// What /proc/PID/stat says of a process.
+struct ProcessStat {
+  char state = 0;      // 'R', 'T' (stopped), ...; 0: there is no such process
+  uint64_t start = 0;  // in ticks after the system's start
+};
+/// `pid`: a number, or "self".
+ProcessStat process_stat(const std::string& pid);
+
 struct Record {
   uint64_t sequence = 0;       // number of the record on this rank, from 1; 0: none
   int64_t time = 0;            // ns

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstring>
 
 #include "framework/dispatch/state.h"
 #include "framework/io/file.h"

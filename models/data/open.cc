@@ -4,11 +4,10 @@
 #include <cstring>
 
 namespace weft::data::internal {
-namespace {
 
 // Elements of type From as elements of type To.
 template <class From, class To>
-void convert(std::string_view bytes, bool turn, To* to) {
+static void convert(std::string_view bytes, bool turn, To* to) {
   for (size_t i = 0; i < bytes.size() / sizeof(From); ++i) {
     char raw[sizeof(From)];
     std::memcpy(raw, bytes.data() + i * sizeof(From), sizeof(From));
@@ -18,8 +17,6 @@ void convert(std::string_view bytes, bool turn, To* to) {
     to[i] = static_cast<To>(v);
   }
 }
-
-}  // namespace
 
 std::string shown(std::string_view text) {
   std::string out;
@@ -50,7 +47,7 @@ Tensor tensor_of(std::string_view bytes, char kind, int64_t size, bool big_endia
   if (kind == 'u' && size == 1) return made(uint8_t(), uint8_t(), kUInt8);
   if (kind == 'b' && size == 1) {
     const Tensor t = Tensor::empty({kBool, Device::cpu(), shape});
-    for (int64_t i = 0; i < n; ++i) t.view_for_kernel().as<uint8_t>()[i] = bytes[static_cast<size_t>(i)] != 0;
+    for (int64_t i = 0; i < n; ++i) t.view_for_kernel().as<uint8_t>()[i] = bytes[i] != 0;
     return t;
   }
   WEFT_CHECK_AS(kUnimplemented, false, path, ": elements are '", shown(std::string(1, kind)), size,

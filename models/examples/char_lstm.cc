@@ -106,7 +106,7 @@ int main(int argc, char** argv) {
     const int64_t last = token[static_cast<unsigned char>(sample.back())];
     const auto out = next(Tensor::from_vector(std::vector<int64_t>{last}, {1, 1}), state);
     state = out.state;
-    sample += vocab[static_cast<size_t>(multinomial(softmax(out.logits[0][0] / 0.8, 0), 1).item<int64_t>())];
+    sample += vocab[multinomial(softmax(out.logits[0][0] / 0.8, 0), 1).item<int64_t>()];
   }
   std::printf("%s\nheld-out loss: %.3f nats per character\n", sample.c_str(), held_out_loss());
 }

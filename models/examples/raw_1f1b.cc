@@ -62,12 +62,12 @@ class Rank {
   };
 
   void forward(int m) {
-    Tensor x = rank_ == 0 ? x_[static_cast<size_t>(m)] : dist::start_recv(x_[0], "pp", rank_ - 1).wait();
+    Tensor x = rank_ == 0 ? x_[m] : dist::start_recv(x_[0], "pp", rank_ - 1).wait();
     if (rank_ > 0) x = x.requires_grad();
     Tensor out = x;
     for (const Tensor& w : weights_) out = layer(out, w);
     if (rank_ == last_) {
-      out = mse_loss(out, y_[static_cast<size_t>(m)]) / static_cast<double>(microbatches_);
+      out = mse_loss(out, y_[m]) / static_cast<double>(microbatches_);
       loss_ = loss_ + out.detach();
     } else {
       sent_.push_back(dist::start_send(out, "pp", rank_ + 1));
@@ -140,7 +140,7 @@ int main(int argc, char** argv) try {
   world.run([&](int rank) {
     const int n = kLayers / ranks;
     const std::vector<Tensor> own(weights.begin() + rank * n, weights.begin() + (rank + 1) * n);
-    of_rank[static_cast<size_t>(rank)] = Rank(own, x, y, microbatches).run();
+    of_rank[rank] = Rank(own, x, y, microbatches).run();
   });
   Result by_hand{of_rank.back().loss, {}};
   for (const Result& r : of_rank) by_hand.weights.insert(by_hand.weights.end(), r.weights.begin(), r.weights.end());

@@ -3,9 +3,8 @@
 #include "models/moe/model.h"
 
 namespace weft::moe {
-namespace {
 
-const std::vector<std::pair<std::string, Config>>& table() {
+static const std::vector<std::pair<std::string, Config>>& table() {
   static const auto* presets = new std::vector<std::pair<std::string, Config>>{
       {"moe_shakespeare", {}},
       {"moe_small",
@@ -66,8 +65,6 @@ const std::vector<std::pair<std::string, Config>>& table() {
   };
   return *presets;
 }
-
-}  // namespace
 
 Config preset(const std::string& name) { return nn::find_preset(table(), name); }
 

@@ -24,39 +24,35 @@ ConvParameters::ConvParameters(const std::string& name, int spatial, int64_t fro
   register_parameter("bias", bias);
 }
 
-template <int N>
-Conv<N>::Conv(int64_t in, int64_t out, const Sizes& kernel_size, const ConvOptions& options, std::source_location loc)
-    : ConvParameters(str_cat("Conv", N, "d"), N, out, in, kernel_size, options.groups, options.bias ? out : 0, loc),
-      options_(options) {}
+template <class Options>
+constexpr bool kTransposed = std::is_same_v<Options, ConvTransposeOptions>;
 
-template <int N>
-ConvTranspose<N>::ConvTranspose(int64_t in, int64_t out, const Sizes& kernel_size, const ConvTransposeOptions& options,
-                                std::source_location loc)
-    : ConvParameters(str_cat("ConvTranspose", N, "d"), N, in, out, kernel_size, options.groups, options.bias ? out : 0,
-                     loc),
-      options_(options) {}
+template <int N, class Options>
+ConvLayer<N, Options>::ConvLayer(int64_t in, int64_t out, const Sizes& kernel_size, const Options& o,
+                                 std::source_location loc)
+    : ConvParameters(str_cat(kTransposed<Options> ? "ConvTranspose" : "Conv", N, "d"), N,
+                     kTransposed<Options> ? in : out, kTransposed<Options> ? out : in, kernel_size, o.groups,
+                     o.bias ? out : 0, loc),
+      options_(o) {}
 
-template <int N>
-Tensor Conv<N>::operator()(const Arg& x) const {
+template <int N, class Options>
+Tensor ConvLayer<N, Options>::operator()(const Arg& x) const {
   CallScope call(*this, x.line());
-  static const std::string name = str_cat("conv", N, "d");
-  return internal::conv_nd(name.c_str(), N, x, weight, value_or_none(bias), options_.stride, options_.padding,
-                           options_.dilation, options_.groups);
+  const Options& o = options_;
+  static const std::string name = str_cat(kTransposed<Options> ? "conv_transpose" : "conv", N, "d");
+  if constexpr (kTransposed<Options>)
+    return internal::conv_transpose_nd(name.c_str(), N, x, weight, value_or_none(bias), o.stride, o.padding,
+                                       o.output_padding, o.groups, o.dilation);
+  else
+    return internal::conv_nd(name.c_str(), N, x, weight, value_or_none(bias), o.stride, o.padding, o.dilation,
+                             o.groups);
 }
 
-template <int N>
-Tensor ConvTranspose<N>::operator()(const Arg& x) const {
-  CallScope call(*this, x.line());
-  static const std::string name = str_cat("conv_transpose", N, "d");
-  return internal::conv_transpose_nd(name.c_str(), N, x, weight, value_or_none(bias), options_.stride, options_.padding,
-                                     options_.output_padding, options_.groups, options_.dilation);
-}
-
-template class Conv<1>;
-template class Conv<2>;
-template class Conv<3>;
-template class ConvTranspose<1>;
-template class ConvTranspose<2>;
-template class ConvTranspose<3>;
+template class ConvLayer<1, ConvOptions>;
+template class ConvLayer<2, ConvOptions>;
+template class ConvLayer<3, ConvOptions>;
+template class ConvLayer<1, ConvTransposeOptions>;
+template class ConvLayer<2, ConvTransposeOptions>;
+template class ConvLayer<3, ConvTransposeOptions>;
 
 }  // namespace weft::nn

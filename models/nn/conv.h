@@ -25,21 +25,6 @@ struct ConvOptions {
   bool bias = true;
 };
 
-/// y = conv(x, weight) + bias over N spatial dims, for x [N, in, spatial...] and weight [out, in / groups, kernel...].
-template <int N>
-class Conv : public ConvParameters {
- public:
-  Conv(int64_t in, int64_t out, const Sizes& kernel_size, const ConvOptions& options = {},
-       std::source_location loc = std::source_location::current());
-  Tensor operator()(const Arg& x) const;
-
- private:
-  ConvOptions options_;
-};
-using Conv1d = Conv<1>;
-using Conv2d = Conv<2>;
-using Conv3d = Conv<3>;
-
 struct ConvTransposeOptions {
   Sizes stride = 1;
   Sizes padding = 0;
@@ -49,18 +34,27 @@ struct ConvTransposeOptions {
   Sizes dilation = 1;
 };
 
-/// The transpose of a convolution from `out` to `in` channels, for x [N, in, spatial...] and weight [in, out / groups,
-/// kernel...].
-template <int N>
-class ConvTranspose : public ConvParameters {
+/// The options select the convolution or its transpose.
+template <int N, class Options>
+class ConvLayer : public ConvParameters {
  public:
-  ConvTranspose(int64_t in, int64_t out, const Sizes& kernel_size, const ConvTransposeOptions& options = {},
-                std::source_location loc = std::source_location::current());
+  ConvLayer(int64_t in, int64_t out, const Sizes& kernel_size, const Options& options = {},
+            std::source_location loc = std::source_location::current());
   Tensor operator()(const Arg& x) const;
 
  private:
-  ConvTransposeOptions options_;
+  Options options_;
 };
+/// y = conv(x, weight) + bias over N spatial dims, for x [N, in, spatial...] and weight [out, in / groups, kernel...].
+template <int N>
+using Conv = ConvLayer<N, ConvOptions>;
+using Conv1d = Conv<1>;
+using Conv2d = Conv<2>;
+using Conv3d = Conv<3>;
+/// The transpose of a convolution from `out` to `in` channels, for x [N, in, spatial...] and weight [in, out / groups,
+/// kernel...].
+template <int N>
+using ConvTranspose = ConvLayer<N, ConvTransposeOptions>;
 using ConvTranspose1d = ConvTranspose<1>;
 using ConvTranspose2d = ConvTranspose<2>;
 using ConvTranspose3d = ConvTranspose<3>;

@@ -14,11 +14,9 @@ Tensor LanguageModel::logits(const Tensor& tokens) const {
   return head(hidden(tokens, nullptr));
 }
 
-namespace {
-
 // The result of hidden(), in which every layer must store the keys and values of the `count` new tokens.
 template <class F>
-Tensor and_stored(const KvCache& cache, int64_t count, const F& hidden) {
+static Tensor and_stored(const KvCache& cache, int64_t count, const F& hidden) {
   const int64_t before = *cache.appended, layers = static_cast<int64_t>(cache.layers.size());
   const Tensor x = hidden();
   const int64_t stored = *cache.appended - before;
@@ -28,8 +26,6 @@ Tensor and_stored(const KvCache& cache, int64_t count, const F& hidden) {
   cache.advance(count);
   return x;
 }
-
-}  // namespace
 
 Tensor LanguageModel::logits(const Tensor& tokens, const KvCache& cache) const {
   check_tokens(tokens);

@@ -9,10 +9,7 @@
 
 namespace weft::nn {
 
-using internal::CloneScope;
-using internal::ModuleState;
-using internal::Registered;
-using internal::Slot;
+using namespace internal;
 
 namespace {
 
@@ -205,15 +202,11 @@ std::vector<std::pair<std::string, Module>> Module::named_modules() const {
   return out;
 }
 
-namespace {
-
-std::vector<Module> without_names(std::vector<std::pair<std::string, Module>> named) {
+static std::vector<Module> without_names(std::vector<std::pair<std::string, Module>> named) {
   std::vector<Module> out;
   for (auto& [name, m] : named) out.push_back(std::move(m));
   return out;
 }
-
-}  // namespace
 
 std::vector<Module> Module::children() const { return without_names(named_children()); }
 std::vector<Module> Module::modules() const { return without_names(named_modules()); }

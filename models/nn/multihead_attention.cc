@@ -153,6 +153,12 @@ MultiheadAttentionOptions attention_options(const TransformerLayerOptions& o) {
   return {.dropout = o.dropout, .bias = o.bias, .batch_first = o.batch_first};
 }
 
+// x plus the result of a part of the layer; the norm comes before or after.
+template <class Part>
+Tensor residual(const Tensor& x, const LayerNorm& norm, bool norm_first, const Part& part) {
+  return norm_first ? x + part(norm(x)) : norm(x + part(x));
+}
+
 }  // namespace
 
 TransformerEncoderLayer::TransformerEncoderLayer(int64_t d_model, int64_t nhead, const TransformerLayerOptions& o,
@@ -185,13 +191,8 @@ Tensor TransformerEncoderLayer::operator()(const Arg& src, const AttentionMasks&
     const Tensor h = linear1(x);
     return dropout2(linear2(dropout(gelu_ ? gelu(h) : relu(h))));
   };
-  Tensor x = internal::tensor_of(src, "TransformerEncoderLayer");
-  if (norm_first_) {
-    x = x + attend(norm1(x));
-    return x + feed(norm2(x));
-  }
-  x = norm1(x + attend(x));
-  return norm2(x + feed(x));
+  const Tensor x = residual(internal::tensor_of(src, "TransformerEncoderLayer"), norm1, norm_first_, attend);
+  return residual(x, norm2, norm_first_, feed);
 }
 
 TransformerDecoderLayer::TransformerDecoderLayer(int64_t d_model, int64_t nhead, const TransformerLayerOptions& o,
@@ -233,15 +234,8 @@ Tensor TransformerDecoderLayer::operator()(const Arg& target, const Arg& memory,
     const Tensor h = linear1(x);
     return dropout3(linear2(dropout(gelu_ ? gelu(h) : relu(h))));
   };
-  Tensor x = internal::tensor_of(target, "TransformerDecoderLayer");
-  if (norm_first_) {
-    x = x + self(norm1(x));
-    x = x + cross(norm2(x));
-    return x + feed(norm3(x));
-  }
-  x = norm1(x + self(x));
-  x = norm2(x + cross(x));
-  return norm3(x + feed(x));
+  const Tensor x = residual(internal::tensor_of(target, "TransformerDecoderLayer"), norm1, norm_first_, self);
+  return residual(residual(x, norm2, norm_first_, cross), norm3, norm_first_, feed);
 }
 
 }  // namespace weft::nn

@@ -2,20 +2,17 @@
 
 namespace weft::nn {
 
-template <int N>
-Tensor MaxPool<N>::operator()(const Arg& x) const {
+template <int N, class Options>
+Tensor Pool<N, Options>::operator()(const Arg& x) const {
   CallScope call(*this, x.line());
-  static const std::string name = str_cat("max_pool", N, "d");
-  return internal::max_pool_nd(name.c_str(), N, x, kernel_size_, options_.stride, options_.padding, options_.dilation,
-                               options_.ceil_mode);
-}
-
-template <int N>
-Tensor AvgPool<N>::operator()(const Arg& x) const {
-  CallScope call(*this, x.line());
-  static const std::string name = str_cat("avg_pool", N, "d");
-  return internal::avg_pool_nd(name.c_str(), N, x, kernel_size_, options_.stride, options_.padding, options_.ceil_mode,
-                               options_.count_include_pad);
+  const Options& o = options_;
+  constexpr bool kMax = std::is_same_v<Options, MaxPoolOptions>;
+  static const std::string name = str_cat(kMax ? "max_pool" : "avg_pool", N, "d");
+  if constexpr (kMax)
+    return internal::max_pool_nd(name.c_str(), N, x, kernel_size_, o.stride, o.padding, o.dilation, o.ceil_mode);
+  else
+    return internal::avg_pool_nd(name.c_str(), N, x, kernel_size_, o.stride, o.padding, o.ceil_mode,
+                                 o.count_include_pad);
 }
 
 template <int N, bool kMax>
@@ -25,12 +22,12 @@ Tensor AdaptivePool<N, kMax>::operator()(const Arg& x) const {
   return internal::adaptive_pool_nd(name.c_str(), N, x, output_size_, kMax);
 }
 
-template class MaxPool<1>;
-template class MaxPool<2>;
-template class MaxPool<3>;
-template class AvgPool<1>;
-template class AvgPool<2>;
-template class AvgPool<3>;
+template class Pool<1, MaxPoolOptions>;
+template class Pool<2, MaxPoolOptions>;
+template class Pool<3, MaxPoolOptions>;
+template class Pool<1, AvgPoolOptions>;
+template class Pool<2, AvgPoolOptions>;
+template class Pool<3, AvgPoolOptions>;
 template class AdaptivePool<1, false>;
 template class AdaptivePool<2, false>;
 template class AdaptivePool<3, false>;

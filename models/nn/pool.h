@@ -18,32 +18,24 @@ struct AvgPoolOptions {
   bool count_include_pad = true;
 };
 
-template <int N>
-class MaxPool : public Module {
+/// The options select the kind of pooling.
+template <int N, class Options>
+class Pool : public Module {
  public:
-  explicit MaxPool(const Sizes& kernel_size, const MaxPoolOptions& options = {})
-      : kernel_size_(kernel_size), options_(options) {}
+  explicit Pool(const Sizes& kernel_size, const Options& options = {}) : kernel_size_(kernel_size), options_(options) {}
   Tensor operator()(const Arg& x) const;
 
  private:
   Sizes kernel_size_;
-  MaxPoolOptions options_;
+  Options options_;
 };
+template <int N>
+using MaxPool = Pool<N, MaxPoolOptions>;
+template <int N>
+using AvgPool = Pool<N, AvgPoolOptions>;
 using MaxPool1d = MaxPool<1>;
 using MaxPool2d = MaxPool<2>;
 using MaxPool3d = MaxPool<3>;
-
-template <int N>
-class AvgPool : public Module {
- public:
-  explicit AvgPool(const Sizes& kernel_size, const AvgPoolOptions& options = {})
-      : kernel_size_(kernel_size), options_(options) {}
-  Tensor operator()(const Arg& x) const;
-
- private:
-  Sizes kernel_size_;
-  AvgPoolOptions options_;
-};
 using AvgPool1d = AvgPool<1>;
 using AvgPool2d = AvgPool<2>;
 using AvgPool3d = AvgPool<3>;

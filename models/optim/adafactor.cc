@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "models/optim/moments.h"
+#include "models/optim/optimizer_with.h"
 #include "ops/composite/activation.h"
 #include "ops/core/reduce.h"
 
@@ -20,33 +21,28 @@ Tensor moved(const Tensor& a, const Tensor& b, const Tensor& weight) { return a 
 }  // namespace
 
 template <>
-Adafactor::OptimizerWith(std::vector<ParamGroup> groups, const AdafactorOptions& o, std::source_location loc)
-    : Optimizer(
-          std::move(groups), o.lr, o.weight_decay,
-          [](const Parameter& p) {
-            Shape row = p.shape(), column = p.shape();
-            const int n = row.size();
-            if (n < 2) return std::vector<StateTensor>{{"variance", p.shape()}};
-            row[n - 1] = column[n - 2] = 1;
-            return std::vector<StateTensor>{{"row_var", row}, {"col_var", column}};
-          },
-          loc),
-      options_(o) {
-  internal::LineScope line(loc);
+Optimizer::StateOf Adafactor::checked_state(const AdafactorOptions& o) {
   WEFT_CHECK(o.beta2_decay <= 0, "Adafactor: beta2_decay is ", o.beta2_decay, "; need a number <= 0");
   WEFT_CHECK(o.d >= 1, "Adafactor: d is ", o.d, "; need a number >= 1");
   if (o.eps1) check_not_negative(*o.eps1, "eps1", "Adafactor");
   check_not_negative(o.eps2, "eps2", "Adafactor");
+  return [](const Parameter& p) {
+    Shape row = p.shape(), column = p.shape();
+    const int n = row.size();
+    if (n < 2) return std::vector<StateTensor>{{"variance", p.shape()}};
+    row[n - 1] = column[n - 2] = 1;
+    return std::vector<StateTensor>{{"row_var", row}, {"col_var", column}};
+  };
 }
 
 template <>
-Tensor Adafactor::updated(Update& u) const {
+Tensor Adafactor::next(Update& u, const AdafactorOptions& o) {
   const Tensor& g = u.grad;
   if (g.numel() == 0) return u.value;
   const DType dtype = g.dtype();
-  const double eps = options_.eps1.value_or(dtype == kFloat64 ? std::numeric_limits<double>::epsilon()
-                                                              : std::numeric_limits<float>::epsilon());
-  const Tensor share = exp(log(u.step) * options_.beta2_decay);  // 1 - b_t, f64
+  const double eps = o.eps1.value_or(dtype == kFloat64 ? std::numeric_limits<double>::epsilon()
+                                                       : std::numeric_limits<float>::epsilon());
+  const Tensor share = exp(log(u.step) * o.beta2_decay);  // 1 - b_t, f64
   Tensor estimate;
   if (g.dim() < 2) {
     estimate = u.state[0] = moved(u.state[0], square(g), share);
@@ -58,9 +54,11 @@ Tensor Adafactor::updated(Update& u) const {
   }
   const Tensor update = g * rsqrt(clamp_min(estimate, eps * eps));
   const Tensor rate = minimum(u.lr.to(kFloat64), rsqrt(u.step)).to(dtype);
-  const Tensor size = clamp_min(root_mean_square(u.value), options_.eps2) * rate /
-                      clamp_min(root_mean_square(update) / options_.d, 1.0);
+  const Tensor size =
+      clamp_min(root_mean_square(u.value), o.eps2) * rate / clamp_min(root_mean_square(update) / o.d, 1.0);
   return internal::decayed(u.value, u.lr, u.weight_decay) - update * size;
 }
+
+template class OptimizerWith<AdafactorOptions>;
 
 }  // namespace weft::optim

@@ -19,9 +19,5 @@ struct AdafactorOptions {
 /// before them are a batch), so the state consists of one row and one column. p <- p (1 - lr wd) - max(eps2, RMS(p))
 /// r_t U / max(1, RMS(U) / d), where r_t = min(lr, 1 / sqrt(t)), b_t = 1 - t^beta2_decay and U = g / sqrt(estimate).
 using Adafactor = OptimizerWith<AdafactorOptions>;
-template <>
-Adafactor::OptimizerWith(std::vector<ParamGroup> groups, const AdafactorOptions& options, std::source_location loc);
-template <>
-Tensor Adafactor::updated(Update& u) const;
 
 }  // namespace weft::optim

@@ -17,10 +17,6 @@ struct AdamWOptions {
 
 /// p <- p (1 - lr wd) - lr / (1 - b1^t) m / (sqrt(v) / sqrt(1 - b2^t) + eps).
 using AdamW = OptimizerWith<AdamWOptions>;
-template <>
-AdamW::OptimizerWith(std::vector<ParamGroup> groups, const AdamWOptions& options, std::source_location loc);
-template <>
-Tensor AdamW::updated(Update& u) const;
 
 struct AdamOptions {
   double lr = 1e-3;
@@ -32,10 +28,6 @@ struct AdamOptions {
 
 /// AdamW with g <- g + wd p instead of the decay of p.
 using Adam = OptimizerWith<AdamOptions>;
-template <>
-Adam::OptimizerWith(std::vector<ParamGroup> groups, const AdamOptions& options, std::source_location loc);
-template <>
-Tensor Adam::updated(Update& u) const;
 
 struct AdamaxOptions {
   double lr = 2e-3;
@@ -46,10 +38,6 @@ struct AdamaxOptions {
 
 /// g <- g + wd p;  u <- max(b2 u, |g| + eps);  p <- p - lr / (1 - b1^t) m / u.
 using Adamax = OptimizerWith<AdamaxOptions>;
-template <>
-Adamax::OptimizerWith(std::vector<ParamGroup> groups, const AdamaxOptions& options, std::source_location loc);
-template <>
-Tensor Adamax::updated(Update& u) const;
 
 struct NAdamOptions {
   double lr = 2e-3;
@@ -64,10 +52,6 @@ struct NAdamOptions {
 /// p <- p - lr ((1 - mu_t) / (1 - M_t) g + mu_(t+1) / (1 - M_(t+1)) m) / (sqrt(v / (1 - b2^t)) + eps), where M_t is the
 /// product of mu_1 to mu_t.
 using NAdam = OptimizerWith<NAdamOptions>;
-template <>
-NAdam::OptimizerWith(std::vector<ParamGroup> groups, const NAdamOptions& options, std::source_location loc);
-template <>
-Tensor NAdam::updated(Update& u) const;
 
 struct LionOptions {
   double lr = 1e-4;
@@ -77,9 +61,5 @@ struct LionOptions {
 
 /// p <- p (1 - lr wd) - lr sign(b1 m + (1 - b1) g);  m <- b2 m + (1 - b2) g.
 using Lion = OptimizerWith<LionOptions>;
-template <>
-Lion::OptimizerWith(std::vector<ParamGroup> groups, const LionOptions& options, std::source_location loc);
-template <>
-Tensor Lion::updated(Update& u) const;
 
 }  // namespace weft::optim

@@ -45,16 +45,13 @@ std::vector<ParamGroup> decay_groups(const std::vector<Parameter>& params, doubl
   return groups;
 }
 
-Optimizer::Optimizer(std::vector<ParamGroup> groups, double lr_value, double weight_decay,
-                     const std::vector<std::string>& state_names, std::source_location loc)
-    : Optimizer(
-          std::move(groups), lr_value, weight_decay,
-          [&](const Parameter& p) {
-            std::vector<StateTensor> state;
-            for (const std::string& name : state_names) state.push_back({name, p.shape()});
-            return state;
-          },
-          loc) {}
+Optimizer::StateOf Optimizer::like_parameter(std::vector<std::string> names) {
+  return [names = std::move(names)](const Parameter& p) {
+    std::vector<StateTensor> state;
+    for (const std::string& name : names) state.push_back({name, p.shape()});
+    return state;
+  };
+}
 
 Optimizer::Optimizer(std::vector<ParamGroup> groups, double lr_value, double weight_decay, const StateOf& state_of,
                      std::source_location loc)

@@ -85,8 +85,7 @@ class Optimizer {
   Optimizer(std::vector<ParamGroup> groups, double lr, double weight_decay, const StateOf& state_of,
             std::source_location loc);
   /// Each state tensor has the parameter's shape and starts at 0.
-  Optimizer(std::vector<ParamGroup> groups, double lr, double weight_decay, const std::vector<std::string>& state_names,
-            std::source_location loc);
+  static StateOf like_parameter(std::vector<std::string> names);
   /// Returns the parameter's new value and replaces u.state.
   virtual Tensor updated(Update& u) const = 0;
 
@@ -97,7 +96,8 @@ class Optimizer {
   std::vector<Slot> slots_;
 };
 
-/// An optimizer with options of its own. Its source file defines the second constructor and updated().
+/// An optimizer with options of its own. Its source file defines checked_state() and next(), and instantiates the class
+/// (optimizer_with.h).
 template <class Options>
 class OptimizerWith : public Optimizer {
  public:
@@ -107,10 +107,12 @@ class OptimizerWith : public Optimizer {
   OptimizerWith(std::vector<ParamGroup> groups, const Options& options = {},
                 std::source_location loc = std::source_location::current());
 
- protected:
+ private:
+  /// Checks the options; returns the state of each parameter.
+  static StateOf checked_state(const Options& o);
+  static Tensor next(Update& u, const Options& o);
   Tensor updated(Update& u) const override;
 
- private:
   Options options_;
 };
 

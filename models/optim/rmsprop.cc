@@ -1,37 +1,26 @@
 #include "models/optim/rmsprop.h"
 
 #include "models/optim/moments.h"
+#include "models/optim/optimizer_with.h"
 #include "ops/composite/activation.h"
 
 namespace weft::optim {
 
-using internal::check_not_negative;
-using internal::lerp;
-using internal::with_decay;
-
-namespace {
-
-std::vector<std::string> rmsprop_state(const RMSpropOptions& o) {
-  std::vector<std::string> names{"square_avg"};
-  if (o.centered) names.emplace_back("grad_avg");
-  if (o.momentum > 0) names.emplace_back("momentum");
-  return names;
-}
-
-}  // namespace
+using namespace internal;
 
 template <>
-RMSprop::OptimizerWith(std::vector<ParamGroup> groups, const RMSpropOptions& o, std::source_location loc)
-    : Optimizer(std::move(groups), o.lr, o.weight_decay, rmsprop_state(o), loc), options_(o) {
-  internal::LineScope line(loc);
+Optimizer::StateOf RMSprop::checked_state(const RMSpropOptions& o) {
   check_not_negative(o.alpha, "alpha", "RMSprop");
   check_not_negative(o.eps, "eps", "RMSprop");
   check_not_negative(o.momentum, "momentum", "RMSprop");
+  std::vector<std::string> names{"square_avg"};
+  if (o.centered) names.emplace_back("grad_avg");
+  if (o.momentum > 0) names.emplace_back("momentum");
+  return like_parameter(std::move(names));
 }
 
 template <>
-Tensor RMSprop::updated(Update& u) const {
-  const RMSpropOptions& o = options_;
+Tensor RMSprop::next(Update& u, const RMSpropOptions& o) {
   const Tensor g = with_decay(u.grad, u.value, u.weight_decay);
   Tensor& v = u.state[0];
   v = v * o.alpha + square(g) * (1 - o.alpha);
@@ -47,28 +36,25 @@ Tensor RMSprop::updated(Update& u) const {
 }
 
 template <>
-Adagrad::OptimizerWith(std::vector<ParamGroup> groups, const AdagradOptions& o, std::source_location loc)
-    : Optimizer(
-          std::move(groups), o.lr, o.weight_decay,
-          [&](const Parameter& p) {
-            return std::vector<StateTensor>{{"sum", p.shape(), o.initial_accumulator_value}};
-          },
-          loc),
-      options_(o) {
-  internal::LineScope line(loc);
+Optimizer::StateOf Adagrad::checked_state(const AdagradOptions& o) {
   check_not_negative(o.lr_decay, "lr_decay", "Adagrad");
   check_not_negative(o.initial_accumulator_value, "initial_accumulator_value", "Adagrad");
   check_not_negative(o.eps, "eps", "Adagrad");
+  return [start = o.initial_accumulator_value](const Parameter& p) {
+    return std::vector<StateTensor>{{"sum", p.shape(), start}};
+  };
 }
 
 template <>
-Tensor Adagrad::updated(Update& u) const {
+Tensor Adagrad::next(Update& u, const AdagradOptions& o) {
   const Tensor g = with_decay(u.grad, u.value, u.weight_decay);
   Tensor& total = u.state[0];
   total = total + square(g);
-  const Tensor lr =
-      options_.lr_decay == 0 ? u.lr : (u.lr.to(kFloat64) / ((u.step - 1.0) * options_.lr_decay + 1.0)).to(g.dtype());
-  return u.value - g / (sqrt(total) + options_.eps) * lr;
+  const Tensor lr = o.lr_decay == 0 ? u.lr : (u.lr.to(kFloat64) / ((u.step - 1.0) * o.lr_decay + 1.0)).to(g.dtype());
+  return u.value - g / (sqrt(total) + o.eps) * lr;
 }
+
+template class OptimizerWith<RMSpropOptions>;
+template class OptimizerWith<AdagradOptions>;
 
 }  // namespace weft::optim

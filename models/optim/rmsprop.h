@@ -16,10 +16,6 @@ struct RMSpropOptions {
 /// g <- g + wd p;  v <- alpha v + (1 - alpha) g^2;  b <- momentum b + g / (sqrt(v) + eps);  p <- p - lr b. Centered,
 /// with the running mean a of g: sqrt(v - a^2) in place of sqrt(v).
 using RMSprop = OptimizerWith<RMSpropOptions>;
-template <>
-RMSprop::OptimizerWith(std::vector<ParamGroup> groups, const RMSpropOptions& options, std::source_location loc);
-template <>
-Tensor RMSprop::updated(Update& u) const;
 
 struct AdagradOptions {
   double lr = 1e-2;
@@ -31,9 +27,5 @@ struct AdagradOptions {
 
 /// g <- g + wd p;  s <- s + g^2;  p <- p - lr / (1 + (t - 1) lr_decay) g / (sqrt(s) + eps).
 using Adagrad = OptimizerWith<AdagradOptions>;
-template <>
-Adagrad::OptimizerWith(std::vector<ParamGroup> groups, const AdagradOptions& options, std::source_location loc);
-template <>
-Tensor Adagrad::updated(Update& u) const;
 
 }  // namespace weft::optim

@@ -3,14 +3,11 @@
 #include <algorithm>
 
 namespace weft::optim {
-namespace {
 
 // From `a` to `b` along half a cosine; share is from 0 to 1.
-double half_cosine(double a, double b, double share) {
+static double half_cosine(double a, double b, double share) {
   return b + (a - b) * 0.5 * (1 + std::cos(std::numbers::pi * share));
 }
-
-}  // namespace
 
 double WarmupStableDecay::at(int64_t step) const {
   WEFT_CHECK(shape == "linear" || shape == "cosine" || shape == "sqrt", "WarmupStableDecay: shape is '", shape,

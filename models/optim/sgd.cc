@@ -3,38 +3,36 @@
 #include <algorithm>
 #include <cmath>
 
+#include "models/optim/moments.h"
+#include "models/optim/optimizer_with.h"
 #include "ops/core/dot.h"
-#include "ops/core/pointwise.h"
 #include "ops/core/reduce.h"
 #include "ops/core/view.h"
 
 namespace weft::optim {
 
 template <>
-SGD::OptimizerWith(std::vector<ParamGroup> groups, const SGDOptions& o, std::source_location loc)
-    : Optimizer(std::move(groups), o.lr, o.weight_decay,
-                o.momentum > 0 ? std::vector<std::string>{"momentum"} : std::vector<std::string>{}, loc),
-      options_(o) {
-  internal::LineScope line(loc);
+Optimizer::StateOf SGD::checked_state(const SGDOptions& o) {
   WEFT_CHECK(o.momentum >= 0 && (!o.nesterov || o.momentum > 0), "SGD: momentum is ", o.momentum,
              "; need a number >= 0, above 0 with nesterov");
+  std::vector<std::string> names;
+  if (o.momentum > 0) names.emplace_back("momentum");
+  return like_parameter(std::move(names));
 }
 
 template <>
-Tensor SGD::updated(Update& u) const {
-  Tensor g = u.weight_decay == 0 ? u.grad : u.grad + u.value * u.weight_decay;
-  if (options_.momentum > 0) {
+Tensor SGD::next(Update& u, const SGDOptions& o) {
+  Tensor g = internal::with_decay(u.grad, u.value, u.weight_decay);
+  if (o.momentum > 0) {
     Tensor& m = u.state[0];
-    m = m * options_.momentum + g;
-    g = options_.nesterov ? g + m * options_.momentum : m;
+    m = m * o.momentum + g;
+    g = o.nesterov ? g + m * o.momentum : m;
   }
   return u.value - g * u.lr;
 }
 
-namespace {
-
 // Approximates the nearest orthogonal matrix: an odd polynomial of degree five moves the singular values close to 1.
-Tensor orthogonalised(const Tensor& m, int iterations) {
+static Tensor orthogonalised(const Tensor& m, int iterations) {
   const bool tall = m.size(-2) > m.size(-1);
   Tensor x = tall ? transpose(m, -2, -1) : m;
   x = x / (sqrt(sum(square(x), {-2, -1}, true)) + 1e-7);
@@ -45,25 +43,25 @@ Tensor orthogonalised(const Tensor& m, int iterations) {
   return tall ? transpose(x, -2, -1) : x;
 }
 
-}  // namespace
-
 template <>
-Muon::OptimizerWith(std::vector<ParamGroup> groups, const MuonOptions& o, std::source_location loc)
-    : Optimizer(std::move(groups), o.lr, o.weight_decay, {"momentum"}, loc), options_(o) {
-  internal::LineScope line(loc);
-  for (const Parameter& p : parameters())
+Optimizer::StateOf Muon::checked_state(const MuonOptions&) {
+  return [](const Parameter& p) {
     WEFT_CHECK(p.shape().size() >= 2, "Muon: parameter '", p.name(), "' has shape ", p.shape(),
                "; need at least two dims, give others to AdamW");
+    return std::vector<StateTensor>{{"momentum", p.shape()}};
+  };
 }
 
 template <>
-Tensor Muon::updated(Update& u) const {
+Tensor Muon::next(Update& u, const MuonOptions& o) {
   Tensor& m = u.state[0];
-  m = m * options_.momentum + u.grad;
-  const Tensor direction = orthogonalised(options_.nesterov ? u.grad + m * options_.momentum : m, options_.iterations);
+  m = m * o.momentum + u.grad;
+  const Tensor direction = orthogonalised(o.nesterov ? u.grad + m * o.momentum : m, o.iterations);
   const double ratio = static_cast<double>(m.size(-2)) / static_cast<double>(m.size(-1));
-  const Tensor value = u.weight_decay == 0 ? u.value : u.value * (1.0 - u.lr * u.weight_decay);
-  return value - direction * (u.lr * ::std::sqrt(::std::max(1.0, ratio)));
+  return internal::decayed(u.value, u.lr, u.weight_decay) - direction * (u.lr * ::std::sqrt(::std::max(1.0, ratio)));
 }
+
+template class OptimizerWith<SGDOptions>;
+template class OptimizerWith<MuonOptions>;
 
 }  // namespace weft::optim

@@ -13,10 +13,6 @@ struct SGDOptions {
 
 /// g <- g + wd p;  m <- momentum m + g;  p <- p - lr (nesterov ? g + momentum m : m).
 using SGD = OptimizerWith<SGDOptions>;
-template <>
-SGD::OptimizerWith(std::vector<ParamGroup> groups, const SGDOptions& options, std::source_location loc);
-template <>
-Tensor SGD::updated(Update& u) const;
 
 struct MuonOptions {
   double lr = 0.02;
@@ -30,9 +26,5 @@ struct MuonOptions {
 /// must have at least two dims; the dims before the last two are a batch (experts). Use AdamW for embeddings and
 /// vectors.
 using Muon = OptimizerWith<MuonOptions>;
-template <>
-Muon::OptimizerWith(std::vector<ParamGroup> groups, const MuonOptions& options, std::source_location loc);
-template <>
-Tensor Muon::updated(Update& u) const;
 
 }  // namespace weft::optim

@@ -4,16 +4,13 @@
 #include "framework/io/file.h"
 
 namespace weft::train {
-namespace {
 
 // Whether the values of a flag may differ between processes: flags of files that only the first process writes.
-bool may_differ(const std::string& flag) {
+static bool may_differ(const std::string& flag) {
   for (const char* name : {"metrics", "profile_out", "save_plan", "show_plan"})
     if (flag == name) return true;
   return false;
 }
-
-}  // namespace
 
 std::unique_ptr<dist::Job> make_job(const TrainOptions& o) {
   const int ranks = o.step.mesh.size();

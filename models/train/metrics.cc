@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 
 #include "framework/base/clock.h"
@@ -45,11 +44,9 @@ std::string in_brackets(const std::vector<RankMetrics>& ranks) {
   double exposed = 0, waiting = 0;
   for (const RankMetrics& r : ranks) exposed += r.exposed, waiting += r.waiting;
   const double n = static_cast<double>(ranks.size());
-  char text[160];
-  std::snprintf(text, sizeof text, " (%.0f to %.0f a rank, %.0f%% exposed, %.0f%% waiting for rank %ld)",
-                slow->tokens_per_s, fast->tokens_per_s, 100 * exposed / n, 100 * waiting / n,
-                std::min_element(ranks.begin(), ranks.end(), waits_less) - ranks.begin());
-  return text;
+  return formatted(" (%.0f to %.0f a rank, %.0f%% exposed, %.0f%% waiting for rank %ld)", slow->tokens_per_s,
+                   fast->tokens_per_s, 100 * exposed / n, 100 * waiting / n,
+                   std::min_element(ranks.begin(), ranks.end(), waits_less) - ranks.begin());
 }
 
 }  // namespace
@@ -62,15 +59,11 @@ std::string ranks_text(const std::vector<RankMetrics>& ranks, int64_t steps, dou
     std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return waits_less(ranks[a], ranks[b]); });
     order.resize(kMost);
   }
-  char line[160];
-  std::snprintf(line, sizeof line, "%ld steps: %.0f tokens/s in all\n%6s %10s %9s %9s\n", steps, tokens_per_s, "rank",
-                "tokens/s", "exposed", "waiting");
-  std::string text = line;
-  for (size_t r : order) {
-    std::snprintf(line, sizeof line, "%6zu %10.0f %8.1f%% %8.1f%%\n", r, ranks[r].tokens_per_s, 100 * ranks[r].exposed,
-                  100 * ranks[r].waiting);
-    text += line;
-  }
+  std::string text = formatted("%ld steps: %.0f tokens/s in all\n%6s %10s %9s %9s\n", steps, tokens_per_s, "rank",
+                               "tokens/s", "exposed", "waiting");
+  for (size_t r : order)
+    text += formatted("%6zu %10.0f %8.1f%% %8.1f%%\n", r, ranks[r].tokens_per_s, 100 * ranks[r].exposed,
+                      100 * ranks[r].waiting);
   return text;
 }
 
@@ -91,16 +84,10 @@ ExpertLoad::ExpertLoad(const std::vector<int64_t>& counts, std::vector<double> d
 double now_seconds() { return static_cast<double>(internal::now_ns()) * 1e-9; }
 
 std::string duration_text(double seconds) {
-  int64_t s = static_cast<int64_t>(std::max(0.0, seconds) + 0.5);
-  char b[64];
-  if (s < 60) {
-    std::snprintf(b, sizeof b, "%ld s", s);
-  } else if (s < 3600) {
-    std::snprintf(b, sizeof b, "%ld min %02ld s", s / 60, s % 60);
-  } else {
-    std::snprintf(b, sizeof b, "%ld h %02ld min", s / 3600, s / 60 % 60);
-  }
-  return b;
+  const int64_t s = static_cast<int64_t>(std::max(0.0, seconds) + 0.5);
+  return s < 60     ? formatted("%ld s", s)
+         : s < 3600 ? formatted("%ld min %02ld s", s / 60, s % 60)
+                    : formatted("%ld h %02ld min", s / 3600, s / 60 % 60);
 }
 
 MetricsFile::MetricsFile(const std::string& path, int64_t resume_at) : path_(path) {
@@ -216,16 +203,17 @@ void Progress::update(const StepMetrics& m) {
   if (!first) interval_ = std::min(10.0, interval_ * 1.3);  // keeps the log of a long run short
   const double done = static_cast<double>(m.step - first_), share = steps_ ? 100.0 * m.step / steps_ : 100;
   const double left = done > 0 ? (now - started_) / done * (steps_ - m.step) : 0;
-  char text[512];
-  std::snprintf(text, sizeof text, "step %ld/%ld %3.0f%%  loss %.4f  grad norm %.2f  lr %.2e  %.0f tokens/s%s  %s",
-                m.step, steps_, share, m.loss, m.grad_norm, m.lr, m.tokens_per_s, in_brackets(m.ranks).c_str(),
+  const std::string text =
+      formatted("step %ld/%ld %3.0f%%  loss %.4f  grad norm %.2f  lr %.2e  %.0f tokens/s%s  %s", m.step, steps_, share,
+                m.loss, m.grad_norm, m.lr, m.tokens_per_s, in_brackets(m.ranks).c_str(),
                 last ? ("took " + duration_text(now - started_)).c_str() : (duration_text(left) + " left").c_str());
   if (terminal_) {
     const int width = 20, full = static_cast<int>(share * width / 100);
-    std::printf("\r\033[K[%s%s] %s", std::string(full, '#').c_str(), std::string(width - full, '.').c_str(), text);
+    std::printf("\r\033[K[%s%s] %s", std::string(full, '#').c_str(), std::string(width - full, '.').c_str(),
+                text.c_str());
     shown_ = true;
   } else {
-    std::printf("%s\n", text);
+    std::printf("%s\n", text.c_str());
   }
   std::fflush(stdout);
 }

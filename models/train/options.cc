@@ -144,11 +144,7 @@ void load_saved_plan(Setup& p, TrainOptions& o) {
 // Applies --async_tp, an option of the arrangement of collectives.
 void settle_async_tp(TrainOptions& o) {
   dist::CommunicationOptions how = o.step.communication ? *o.step.communication : dist::CommunicationOptions();
-  try {
-    how.async_tp = dist::parse_async_tp(o.async_tp);
-  } catch (const Error& e) {
-    usage_error(str_cat("--", e.what()));
-  }
+  as_usage_error("--", [&] { how.async_tp = dist::parse_async_tp(o.async_tp); });
   const bool many = o.step.mesh.size() > 1;
   check_flag("async_tp", many || o.async_tp != "on", "on", "--mesh as well");
   check_flag("async_tp", !o.step.mesh.find("pp") || o.async_tp != "on", "on",
@@ -162,11 +158,7 @@ void settle_mesh(Setup& p, TrainOptions& o) {
              in_quotes(o.transport), "auto, shared or gloo");
   check_flag("ranks", o.ranks == "threads" || o.ranks == "processes", in_quotes(o.ranks), "threads or processes");
   check_plan_flags(o.step.plan);
-  try {
-    o.step.mesh = dist::Mesh::parse(o.mesh, {});
-  } catch (const Error& e) {
-    usage_error(str_cat("--mesh: ", e.what()));
-  }
+  as_usage_error("--mesh: ", [&] { o.step.mesh = dist::Mesh::parse(o.mesh, {}); });
   if (!o.plan.empty()) load_saved_plan(p, o);
   const std::string mesh = o.step.mesh.to_string();
   const bool many = o.step.mesh.size() > 1;
@@ -186,11 +178,7 @@ void settle_mesh(Setup& p, TrainOptions& o) {
              "--mesh with --ranks processes");
   check_flag("save_plan", many || o.save_plan.empty(), o.save_plan, "--mesh");
   check_flag("forbid", many || o.step.forbid.empty(), o.step.forbid.empty() ? "" : o.step.forbid[0], "--mesh");
-  try {
-    dist::parse_forbid(o.step.mesh, o.step.forbid);
-  } catch (const Error& e) {
-    usage_error(str_cat("--", e.what()));
-  }
+  as_usage_error("--", [&] { dist::parse_forbid(o.step.mesh, o.step.forbid); });
 }
 
 // Settles --profile_steps and --profile_out.

@@ -5,15 +5,12 @@
 #include "distributed/strategies/strategies.h"
 
 namespace weft::train {
-namespace {
 
 // "with --mesh and a dimension pp, ".
-std::string condition_of(const dist::Strategy& strategy) {
+static std::string condition_of(const dist::Strategy& strategy) {
   return strategy.dimensions.size() == 1 ? str_cat("with --mesh and a dimension ", strategy.dimensions[0], ", ")
                                          : "with --mesh, ";
 }
-
-}  // namespace
 
 Flags plan_flags(dist::Plan& plan, std::initializer_list<std::string_view> names) {
   Flags flags;

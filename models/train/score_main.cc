@@ -14,9 +14,8 @@
 #include "ops/core/core.h"
 
 namespace weft::train {
-namespace {
 
-std::vector<int32_t> read_ids(const std::string& path) {
+static std::vector<int32_t> read_ids(const std::string& path) {
   const std::string text = io::read_file(path, int64_t{1} << 32);
   std::vector<int32_t> ids;
   const char *p = text.data(), *end = p + text.size();
@@ -32,8 +31,6 @@ std::vector<int32_t> read_ids(const std::string& path) {
   }
   return ids;
 }
-
-}  // namespace
 
 int score_main(int argc, char** argv, const nn::ModelFamily& family) {
   const std::string summary =

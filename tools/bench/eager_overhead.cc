@@ -1,8 +1,6 @@
 // eager_overhead: the time of one eager call besides its arithmetic, on tensors so small that arithmetic is negligible.
 // pytorch/eager_overhead.cc measures the same rows.
 #include <functional>
-#include <string>
-#include <vector>
 
 #include "absl/flags/flag.h"
 #include "tools/bench/benchmark.h"

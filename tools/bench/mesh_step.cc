@@ -10,6 +10,7 @@
 #include "distributed/launch/compile.h"
 #include "distributed/launch/world.h"
 #include "framework/cli/cli.h"
+#include "models/nn/language_model.h"
 #include "tools/bench/benchmark.h"
 #include "tools/bench/model.h"
 #include "weft.h"
@@ -29,12 +30,12 @@ using Fn = std::function<Tensor(const Tensor&, const Tensor&)>;
 
 class Side {
  public:
-  Side(const ModelShape& shape, const CompileOptions& options)
-      : model_(shape),
-        opt_(model_.parameters(), {.lr = 1e-3}),
+  Side(const std::string& config, const CompileOptions& options)
+      : model_(make_decoder(config).model),
+        opt_(model_->parameters(), {.lr = 1e-3}),
         step_(dist::compile(Fn([this](const Tensor& tokens, const Tensor& targets) {
-                              Tensor loss = model_.loss(tokens, targets, kFloat32);
-                              opt_.step(grad(loss, model_.parameters()));
+                              Tensor loss = model_->loss(tokens, targets).loss;
+                              opt_.step(grad(loss, model_->parameters()));
                               return loss;
                             }),
                             options)) {}
@@ -45,30 +46,31 @@ class Side {
     return seconds_since(begin);
   }
   float loss() const { return loss_; }
+  Tensor tokens(int64_t batch) const { return randint(0, model_->vocab(), {batch, model_->context()}); }
   const Compiled<Fn>& compiled() const { return step_; }
 
  private:
-  Decoder model_;
+  std::shared_ptr<nn::LanguageModel> model_;
   optim::AdamW opt_;
   Compiled<Fn> step_;
   float loss_ = 0;
 };
 
 void run(Report& report) {
-  ModelShape shape = model_shape(absl::GetFlag(FLAGS_config));
-  shape.batch = absl::GetFlag(FLAGS_batch);
+  const std::string config = absl::GetFlag(FLAGS_config);
+  const int64_t batch = absl::GetFlag(FLAGS_batch);
   const dist::Mesh mesh = dist::Mesh::parse(absl::GetFlag(FLAGS_mesh), {});
   if (mesh.size() < 2) usage_error("--mesh has one rank; need two or more");
   const dist::CommunicationOptions communication{.bucket = absl::GetFlag(FLAGS_bucket),
                                                  .overlap = absl::GetFlag(FLAGS_overlap)};
   manual_seed(0);
-  Side one(shape, {});
+  Side one(config, {});
   manual_seed(0);
-  Side ranks(shape, {.mesh = mesh, .communication = std::make_shared<const dist::CommunicationOptions>(communication)});
+  Side ranks(config,
+             {.mesh = mesh, .communication = std::make_shared<const dist::CommunicationOptions>(communication)});
   std::vector<double> alone, together;
   for (int i = 0; i < absl::GetFlag(FLAGS_rounds) + 2 && !interrupted(); ++i) {
-    const Tensor tokens = randint(0, shape.vocab, {shape.batch, shape.context}),
-                 targets = randint(0, shape.vocab, {shape.batch, shape.context});
+    const Tensor tokens = one.tokens(batch), targets = one.tokens(batch);
     const double a = one.step(tokens, targets), b = ranks.step(tokens, targets);
     if (i == 1) ranks.compiled().world().clear_statistics();
     if (i < 2) continue;
@@ -81,9 +83,9 @@ void run(Report& report) {
   std::printf("of %zu steps, of the average rank:\n%s", together.size(), ranks.compiled().world().statistics().c_str());
   const dist::PlanReport plan = ranks.compiled().plan();
   for (const std::string& note : plan.notes()) std::printf("%s\n", note.c_str());
-  report.fact("config", shape.name);
+  report.fact("config", config);
   report.fact("mesh", mesh.to_string());
-  report.fact("batch", std::to_string(shape.batch));
+  report.fact("batch", std::to_string(batch));
   report.add({"one_rank", median(alone) * 1e3, "ms"});
   report.add({"ranks", median(together) * 1e3, "ms", kNone, median(alone) * 1.15e3});
   report.add({"fastest_one_rank", *std::min_element(alone.begin(), alone.end()) * 1e3, "ms"});

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/flags/flag.h"
+#include "models/nn/language_model.h"
 #include "tools/bench/benchmark.h"
 #include "tools/bench/model.h"
 #include "weft.h"
@@ -24,18 +25,19 @@ double thread_ms() {
 }
 
 void run(Report& report) {
-  const ModelShape& shape = model_shape(absl::GetFlag(FLAGS_config));
-  const Decoder model(shape);
+  const std::string config = absl::GetFlag(FLAGS_config);
+  const Decoder decoder = make_decoder(config);
+  const nn::LanguageModel& model = *decoder.model;
   optim::AdamW opt(model.parameters(), {.lr = 1e-3});
   auto step = compile([&](const Tensor& tokens, const Tensor& targets) {
-    Tensor loss = model.loss(tokens, targets, kFloat32);
+    Tensor loss = model.loss(tokens, targets).loss;
     opt.step(grad(loss, model.parameters()));
     return loss;
   });
   std::vector<double> times;
   int64_t compiled = 0;
   for (int i = 0; i <= absl::GetFlag(FLAGS_lengths); ++i) {
-    const Tensor tokens = randint(0, shape.vocab, {shape.batch, shape.context - i});
+    const Tensor tokens = randint(0, model.vocab(), {decoder.batch, model.context() - i});
     const double begin = thread_ms();
     step.prepare(tokens, tokens);
     if (i == 0) {
@@ -44,7 +46,7 @@ void run(Report& report) {
     }
     times.push_back(thread_ms() - begin);
   }
-  report.fact("config", shape.name);
+  report.fact("config", config);
   report.add({"replan_median", median(times), "ms", kNone, 30});
   report.add({"kernels_compiled_for_new_lengths", static_cast<double>(step.stats().compilations - compiled), ""});
   std::printf("%s", step.report().substr(0, step.report().find("memory\n")).c_str());

@@ -6,9 +6,9 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 
 #include "framework/base/thread_pool.h"
+#include "framework/dispatch/flight.h"
 #include "framework/io/file.h"
 #include "framework/io/json.h"
 #include "tools/facts.h"
@@ -100,18 +100,8 @@ double median(std::vector<double> values) {
 }
 
 double process_age() {
-  std::FILE* f = std::fopen("/proc/self/stat", "r");
-  if (!f) return kNone;
-  char text[1024] = {};
-  const size_t n = std::fread(text, 1, sizeof(text) - 1, f);
-  std::fclose(f);
-  text[n] = 0;
-  // Field 22. Count after the last ')', because the name in field 2 may contain spaces.
-  const std::string line = text;
-  size_t at = line.rfind(')');
-  for (int field = 2; field < 22 && at != std::string::npos; ++field) at = line.find(' ', at + 1);
-  if (at == std::string::npos) return kNone;
-  const double started = std::strtod(line.c_str() + at, nullptr) / static_cast<double>(sysconf(_SC_CLK_TCK));
+  const auto started =
+      static_cast<double>(flight::process_stat("self").start) / static_cast<double>(sysconf(_SC_CLK_TCK));
   timespec now{};
   clock_gettime(CLOCK_BOOTTIME, &now);
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec) - started;

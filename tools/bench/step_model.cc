@@ -103,15 +103,16 @@ StepModel make_step_model(const std::string& name) {
     };
     m.batch = [] { return std::pair{randint(0, kVocab, {kTime, 32}), randint(0, kVocab, {kTime, 32})}; };
   } else {
-    const ModelShape& s = model_shape(name);
-    const auto net = std::make_shared<Decoder>(s);
-    m.module = net;
-    m.items = s.batch * s.context;
-    m.loss = [net](const Tensor& x, const Tensor& y, DType dtype) { return net->loss(x, y, dtype); };
-    m.batch = [s] {
-      const Shape shape{s.batch, s.context};
-      Tensor x = randint(0, s.vocab, shape);
-      return std::pair{x, randint(0, s.vocab, shape)};
+    const Decoder decoder = make_decoder(name);
+    m.module = decoder.model;
+    m.items = decoder.batch * decoder.model->context();
+    m.loss = [net = decoder.model](const Tensor& x, const Tensor& y, DType dtype) {
+      net->set_compute_dtype(dtype);
+      return net->loss(x, y).loss;
+    };
+    m.batch = [decoder] {
+      Tensor x = decoder.tokens();
+      return std::pair{x, decoder.tokens()};
     };
   }
   return m;

@@ -3,7 +3,6 @@
 // the end of input. versus_pytorch.py uses it to time two programs in turn.
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <functional>
 #include <iostream>
 #include <string>
@@ -95,13 +94,9 @@ void run(Report& report) {
   if (dtype_name != "f32" && dtype_name != "bf16") usage_error("--dtype is f32 or bf16; got " + dtype_name);
   const bool compiled = absl::GetFlag(FLAGS_compile), profile = absl::GetFlag(FLAGS_profile);
   if (profile && !compiled) usage_error("--profile needs --compile=true");
+  manual_seed(0);
   StepModel model;
-  try {
-    manual_seed(0);
-    model = make_step_model(config);
-  } catch (const Error& e) {
-    usage_error(e.what());
-  }
+  as_usage_error("", [&] { model = make_step_model(config); });
   Trainer trainer(std::move(model), parse_dtype(dtype_name),
                   {.enabled = compiled, .memory_budget = absl::GetFlag(FLAGS_memory_budget)});
   const double first = trainer.step(), first_done = process_age(), first_loss = trainer.loss();

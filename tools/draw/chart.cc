@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 
 #include "framework/base/error.h"
 #include "tools/draw/marks.h"
@@ -17,17 +16,9 @@ constexpr size_t kMostMarks = 40;    // a line of more points, or of two points,
 constexpr double kLeastSpan = 1e-9;  // smallest span of an axis, relative to its ends
 constexpr const char *kAxis = "#444444", *kGrid = "#dddddd", *kLimit = "#333333";
 
-std::string number(double v) {
-  char s[40];
-  std::snprintf(s, sizeof s, "%.1f", v);
-  return s;
-}
+std::string number(double v) { return formatted("%.1f", v); }
 
-std::string tick_text(double v) {
-  char s[40];
-  std::snprintf(s, sizeof s, "%g", v);
-  return s;
-}
+std::string tick_text(double v) { return formatted("%g", v); }
 
 // At most `width` pixels of a text.
 std::string shortened(std::string_view text, double width) {

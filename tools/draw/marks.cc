@@ -1,8 +1,6 @@
 #include "tools/draw/marks.h"
 
 #include <algorithm>
-#include <cmath>
-#include <cstdio>
 
 #include "framework/base/str_cat.h"
 
@@ -96,11 +94,10 @@ std::string LineStyle::mark_at(double x, double y) const {
       "M-3.5 0 a3.5 3.5 0 1 0 7 0 a3.5 3.5 0 1 0 -7 0",  // ring
       "M0 4.5 L4.5 -3.5 H-4.5 Z",                        // triangle, downwards
   };
-  char place[80];
-  std::snprintf(place, sizeof place, "translate(%.1f %.1f)", x, y);
   const bool open = shape == 4 || shape == 5;
-  return str_cat("<path transform=\"", place, "\" d=\"", kPaths[shape], "\" fill=\"", shape == 5 ? "#ffffff" : colour,
-                 "\" stroke=\"", colour, "\" stroke-width=\"", open ? "1.8" : "0.6", "\"/>");
+  return str_cat("<path transform=\"", formatted("translate(%.1f %.1f)", x, y), "\" d=\"", kPaths[shape], "\" fill=\"",
+                 shape == 5 ? "#ffffff" : colour, "\" stroke=\"", colour, "\" stroke-width=\"", open ? "1.8" : "0.6",
+                 "\"/>");
 }
 
 std::string fill_style(size_t k) {

@@ -6,15 +6,12 @@
 #include "tools/draw/page_texts.h"
 
 namespace weft::tools {
-namespace {
 
-void replace(std::string& page, std::string_view mark, std::string_view text) {
+static void replace(std::string& page, std::string_view mark, std::string_view text) {
   const size_t at = page.find(mark);
   WEFT_BUG_IF(at == page.npos, "page: no ", std::string(mark));
   page.replace(at, mark.size(), text);
 }
-
-}  // namespace
 
 std::string make_page(std::string_view title, std::string_view body, std::string_view style, std::string_view script,
                       std::string_view json) {

@@ -15,6 +15,7 @@
 #include "framework/cuda/stream.h"
 #include "framework/io/file.h"
 #include "models/gpt/config.h"
+#include "models/nn/language_model.h"
 #include "tools/bench/model.h"
 #include "tools/bench/report.h"
 #include "tools/gpu/extents.h"
@@ -248,23 +249,28 @@ void chains(Report& report) {
   for (int how = 0; how < 3; ++how) add(report, {str_cat("device keeps busy from ", names[how]), meets[how], "rows"});
 }
 
+// A training step in bf16 on random tokens.
+Timed time_step(nn::LanguageModel& model, int64_t batch, int64_t length) {
+  model.to(device());
+  model.set_compute_dtype(kBFloat16);
+  optim::AdamW opt(model.parameters(), {.lr = 1e-4});
+  auto step = compile([&](Tensor tokens, Tensor targets) {
+    const Tensor loss = model.loss(tokens, targets).loss;
+    opt.step(grad(loss, opt.parameters()));
+    return loss;
+  });
+  const Tensor tokens = randint(0, model.vocab(), {batch, length}).to(device()),
+               targets = randint(0, model.vocab(), {batch, length}).to(device());
+  return time_on_gpu([&] { step(tokens, targets); });
+}
+
 void gpt2(Report& report) {
   const int64_t batch = at_most<int64_t>(16, 1), length = at_most<int64_t>(1024, 64);
   nn::ConfigMap config = gpt::family().preset("gpt2");
   config["dropout"] = "0";  // as in the measurements that set the goals
   if (shrunk()) config["layers"] = "1", config["vocab"] = "256";
   const auto model = gpt::family().make(config);
-  model->to(device());
-  model->set_compute_dtype(kBFloat16);
-  optim::AdamW opt(model->parameters(), {.lr = 1e-4});
-  auto step = compile([&](Tensor tokens, Tensor targets) {
-    const Tensor loss = model->loss(tokens, targets).loss;
-    opt.step(grad(loss, opt.parameters()));
-    return loss;
-  });
-  const Tensor text = randint(0, model->vocab(), {batch, length + 1}).to(device());
-  const Tensor tokens = text.slice(1, 0, length).contiguous(), targets = text.slice(1, 1, length + 1).contiguous();
-  const Timed t = time_on_gpu([&] { step(tokens, targets); });
+  const Timed t = time_step(*model, batch, length);
   const double rate = model->flops_per_token(length) * static_cast<double>(batch * length) / (t.device_ms * 1e-3);
   add(report, {"step of gpt2 124M bf16", t.device_ms, "ms"});
   add(report, {"step of gpt2 124M bf16, host", t.host_us, "us", kNone, 20});
@@ -272,22 +278,14 @@ void gpt2(Report& report) {
 }
 
 void decoder(Report& report, const std::string& name) {
-  ModelShape shape = model_shape(name);
-  if (shrunk()) shape.layers = 1, shape.vocab = 256, shape.context = 64, shape.batch = 1;
-  Decoder model(shape);
-  model.to(device());
-  optim::AdamW opt(model.parameters(), {.lr = 1e-3});
-  auto step = compile([&](Tensor tokens, Tensor targets) {
-    const Tensor loss = model.loss(tokens, targets, kBFloat16);
-    opt.step(grad(loss, model.parameters()));
-    return loss;
-  });
-  const Tensor tokens = randint(0, shape.vocab, {shape.batch, shape.context}).to(device()),
-               targets = randint(0, shape.vocab, {shape.batch, shape.context}).to(device());
-  const Timed t = time_on_gpu([&] { step(tokens, targets); });
+  const nn::ConfigMap small{{"layers", "1"}, {"vocab", "256"}, {"context", "64"}};
+  const Decoder decoder = make_decoder(name, shrunk() ? small : nn::ConfigMap{});
+  const int64_t batch = at_most<int64_t>(decoder.batch, 1), length = decoder.model->context();
+  const Timed t = time_step(*decoder.model, batch, length);
+  const double flops = decoder.model->flops_per_token(length) * static_cast<double>(batch * length);
   add(report, {str_cat("step of ", name, " bf16"), t.device_ms, "ms"});
   add(report, {str_cat("step of ", name, " bf16, host"), t.host_us, "us", kNone, 20});
-  add(report, {str_cat("step of ", name, " bf16 rate"), model.step_flops() / (t.device_ms * 1e9), "TFLOP/s"});
+  add(report, {str_cat("step of ", name, " bf16 rate"), flops / (t.device_ms * 1e9), "TFLOP/s"});
 }
 
 void steps(Report& report) {

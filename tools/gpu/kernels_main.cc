@@ -18,9 +18,8 @@
 #include "tools/gpu/bench.h"
 
 namespace weft {
-namespace {
 
-int compile_kernels(int sm, const std::string& only) {
+static int compile_kernels(int sm, const std::string& only) {
   const std::map<int, int> multiprocessors{{80, 108}, {90, 132}, {100, 148}};  // of A100, H100 and H200, B200
   check_flag("sm", multiprocessors.contains(sm), str_cat(sm), "80, 90 or 100");
   set_switch("WEFT_CXX", "none");
@@ -60,8 +59,6 @@ int compile_kernels(int sm, const std::string& only) {
   std::printf("sm %d: %zu kernels, %.1f MB, %.1f s\n", sm, kernels, static_cast<double>(bytes) / 1e6, seconds);
   return code;
 }
-
-}  // namespace
 }  // namespace weft
 
 int main(int argc, char** argv) {

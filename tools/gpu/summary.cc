@@ -118,11 +118,7 @@ std::vector<Line> lines_of(const std::map<std::string, Json>& benches, const Jso
   return lines;
 }
 
-std::string cell(double v) {
-  char text[32];
-  std::snprintf(text, sizeof(text), std::fabs(v) >= 1000 ? "%.0f" : "%.4g", v);
-  return std::isnan(v) ? "" : text;
-}
+std::string cell(double v) { return std::isnan(v) ? "" : formatted(std::fabs(v) >= 1000 ? "%.0f" : "%.4g", v); }
 
 int main_of(const std::string& folder, bool table) {
   OrderedJson parts = OrderedJson::object();

@@ -67,7 +67,7 @@ class GraphWriter {
       for (const TensorType& t : n.outputs) types.push_back(types_.number(t.to_string()));
       for (Value v : n.inputs) operands.push_back(value_json(v));
       nodes.push_back(Json::array({ops_.number(n.op->name), scopes_.number(n.scope), lines_.number(n.line.to_string()),
-                                   static_cast<int>(phases[static_cast<size_t>(id)]), types, operands}));
+                                   static_cast<int>(phases[id]), types, operands}));
       const bool structural = is_leaf(n);
       classes.push_back(structural ? -1 : static_cast<int>(class_of(n)));
       label(id, n);
@@ -98,7 +98,7 @@ class GraphWriter {
 
  private:
   std::string cell_name(int64_t index) const {
-    const std::string& name = g_.cells[static_cast<size_t>(index)]->name;
+    const std::string& name = g_.cells[index]->name;
     return name.empty() ? str_cat("cell ", index) : name;
   }
 
@@ -121,8 +121,8 @@ class GraphWriter {
       d["flops"] = c.flops;
       if (c.at_most) d["at_most"] = true;
     }
-    if (static_cast<size_t>(id) < shown_.placements.size() && !shown_.placements[static_cast<size_t>(id)].empty())
-      d["placement"] = shown_.placements[static_cast<size_t>(id)];
+    if (static_cast<size_t>(id) < shown_.placements.size() && !shown_.placements[id].empty())
+      d["placement"] = shown_.placements[id];
     if (n.recomputed) d["recomputed"] = true;
     if (Json why = reasons(n); !why.empty()) d["why"] = std::move(why);
     if (!d.empty()) details_[std::to_string(id)] = std::move(d);

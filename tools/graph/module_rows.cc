@@ -71,7 +71,7 @@ class Builder {
     at->own.push_back(id);
   }
 
-  Phase phase(int32_t id) const { return phases_[static_cast<size_t>(id)]; }
+  Phase phase(int32_t id) const { return phases_[id]; }
 
   // "model.cc:31"
   std::string label_of(int32_t id) const {
@@ -81,7 +81,7 @@ class Builder {
 
   // The ops of the scope without its own names: equal layers have equal signatures.
   std::string signature(const Scope& s) {
-    for (size_t k = 0; k < s.all.size(); ++k) place_[static_cast<size_t>(s.all[k])] = static_cast<int32_t>(k);
+    for (size_t k = 0; k < s.all.size(); ++k) place_[s.all[k]] = static_cast<int32_t>(k);
     std::string text;
     for (int32_t id : s.all) {
       const Node& n = g_.node(id);
@@ -89,11 +89,11 @@ class Builder {
       for (const TensorType& t : n.outputs) text += t.to_string();
       for (Value v : n.inputs) {
         const int32_t from = source_of(g_, v);
-        text += str_cat(" ", from < 0 ? -2 : place_[static_cast<size_t>(from)]);
+        text += str_cat(" ", from < 0 ? -2 : place_[from]);
       }
       text += '\n';
     }
-    for (int32_t id : s.all) place_[static_cast<size_t>(id)] = -1;
+    for (int32_t id : s.all) place_[id] = -1;
     return text;
   }
 
@@ -182,14 +182,14 @@ class Builder {
       for (const Item& inner : item.items) place(inner, depth - 1, frames + 1);
       out_.frames[frame].last = static_cast<int>(out_.labels.size()) - 1;
     } else {
-      for (int32_t id : item.nodes) out_.row[static_cast<size_t>(id)] = first;
+      for (int32_t id : item.nodes) out_.row[id] = first;
       out_.labels.push_back(item.label);
       out_.depths.push_back(frames);
     }
     for (const Scope* s : item.equal)
       for (size_t k = 0; k < s->all.size(); ++k) {
         const auto id = static_cast<size_t>(s->all[k]);
-        out_.row[id] = out_.row[static_cast<size_t>(item.nodes[k])];
+        out_.row[id] = out_.row[item.nodes[k]];
         out_.repeated[id] = true;
       }
   }

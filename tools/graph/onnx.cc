@@ -72,7 +72,7 @@ class ModelWriter {
     model_.add_opset_import()->set_version(kOpset);
     graph_.proto().set_name("forward");
     for (size_t i = 0; i < g_.inputs.size(); ++i) {
-      std::string& name = values_[static_cast<size_t>(g_.inputs[i].node)].emplace_back();
+      std::string& name = values_[g_.inputs[i].node].emplace_back();
       name = graph_.unique(name_of(options_.inputs, i, "input_"));
       set_type(*graph_.proto().add_input(), name, g_.type(g_.inputs[i]));
     }
@@ -83,12 +83,12 @@ class ModelWriter {
     for (int32_t id = 0; id < g_.size(); ++id)
       if (is_cell(g_.node(id))) cell(id);
     for (int32_t id = 0; id < g_.size(); ++id)
-      if (values_[static_cast<size_t>(id)].empty()) node(id);
+      if (values_[id].empty()) node(id);
     for (size_t i = 0; i < outputs.size(); ++i) {
       onnx::NodeProto& n = *graph_.proto().add_node();
       n.set_op_type("Identity");
       n.set_name(outputs[i]);
-      n.add_input(values_[static_cast<size_t>(g_.outputs[i].node)][static_cast<size_t>(g_.outputs[i].index)]);
+      n.add_input(values_[g_.outputs[i].node][g_.outputs[i].index]);
       n.add_output(outputs[i]);
       set_type(*graph_.proto().add_output(), outputs[i], g_.type(g_.outputs[i]));
     }
@@ -116,9 +116,9 @@ class ModelWriter {
   }
 
   void cell(int32_t id) {
-    const Ref<Cell>& c = g_.cells[static_cast<size_t>(g_.node(id).attrs.i("index"))];
+    const Ref<Cell>& c = g_.cells[g_.node(id).attrs.i("index")];
     const std::string name = graph_.unique(c->name.empty() ? "cell" : c->name);
-    values_[static_cast<size_t>(id)] = {name};
+    values_[id] = {name};
     if (options_.weights == OnnxWeights::kNone) return set_type(*graph_.proto().add_input(), name, c->type);
     WEFT_CHECK_AS(kFailedPrecondition, c->value.defined() || c->init || c->remote, "onnx: cell ", name,
                   " has no value here; need a model, or --weights none");
@@ -142,13 +142,13 @@ class ModelWriter {
   void node(int32_t id) {
     const Node& n = g_.node(id);
     const internal::OriginScope at(n, false);  // errors report line and scope
-    Names& results = values_[static_cast<size_t>(id)];
+    Names& results = values_[id];
     if (n.op->leaf == Leaf::kCaptured) {
-      results = {graph_.constant(g_.captured[static_cast<size_t>(n.attrs.i("index"))])};
+      results = {graph_.constant(g_.captured[n.attrs.i("index")])};
       return;
     }
     Names in;
-    for (Value v : n.inputs) in.push_back(values_[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)]);
+    for (Value v : n.inputs) in.push_back(values_[v.node][v.index]);
     const int before = graph_.proto().node_size();
     OnnxCall call(graph_, g_, n, std::move(in));
     if (const OnnxRow* row = find_onnx_row(*n.op)) {
@@ -177,8 +177,7 @@ class ModelWriter {
 std::string to_onnx(const Graph& g, const OnnxOptions& options) {
   if (!g.writes.empty())
     internal::fail(Code::kFailedPrecondition,
-                   str_cat("onnx: the graph writes ", g.writes.size(), " cells, '",
-                           g.cells[static_cast<size_t>(g.writes[0].cell)]->name,
+                   str_cat("onnx: the graph writes ", g.writes.size(), " cells, '", g.cells[g.writes[0].cell]->name,
                            "' first; an ONNX model has no state: need a forward graph in evaluation mode"));
   const NoGrad guard;
   return ModelWriter(*expanded(g), options).run();

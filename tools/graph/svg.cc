@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <map>
 #include <set>
 #include <vector>
@@ -57,7 +56,7 @@ class Picture {
       if (row(id) >= 0) add(id);
     if (record)
       for (const LaunchRecord& l : record->launches)
-        if (l.node >= 0 && row(l.node) >= 0 && !rows_.repeated[static_cast<size_t>(l.node)])
+        if (l.node >= 0 && row(l.node) >= 0 && !rows_.repeated[l.node])
           cell(l.node).us += l.measured_us > 0 ? l.measured_us : l.predicted_us;
     for (auto& [key, to] : readers_) nets_.push_back({key[0], key[1], to});
     lay_out();
@@ -103,9 +102,9 @@ text { font: 11px system-ui, 'DejaVu Sans', sans-serif; fill: #1b2129 }
 <rect width="100%" height="100%" fill="#ffffff"/>
 )";
 
-  int row(int32_t id) const { return rows_.row[static_cast<size_t>(id)]; }
-  int lane(int32_t id) const { return static_cast<int>(phases_[static_cast<size_t>(id)]); }
-  Cell& cell(int32_t id) { return cells_[static_cast<size_t>(row(id))][lane(id)]; }
+  int row(int32_t id) const { return rows_.row[id]; }
+  int lane(int32_t id) const { return static_cast<int>(phases_[id]); }
+  Cell& cell(int32_t id) { return cells_[row(id)][lane(id)]; }
 
   void add(int32_t id) {
     const Node& n = g_.node(id);
@@ -116,11 +115,10 @@ text { font: 11px system-ui, 'DejaVu Sans', sans-serif; fill: #1b2129 }
     for (int32_t from : sources) {
       if (lane(from) == lane(id) && row(from) != row(id)) readers_[{lane(id), row(from)}].insert(row(id));
       if (lane(from) == 1 && lane(id) == 2) gradients_[row(id)].insert(row(from));
-      if (lane(from) == 0 && lane(id) == 1 && !rows_.repeated[static_cast<size_t>(from)] && read_.insert(from).second)
-        for (const TensorType& t : g_.node(from).outputs)
-          kept_[static_cast<size_t>(row(from))] += static_cast<double>(t.nbytes());
+      if (lane(from) == 0 && lane(id) == 1 && !rows_.repeated[from] && read_.insert(from).second)
+        for (const TensorType& t : g_.node(from).outputs) kept_[row(from)] += static_cast<double>(t.nbytes());
     }
-    if (rows_.repeated[static_cast<size_t>(id)]) return;
+    if (rows_.repeated[id]) return;
     Cell& c = cell(id);
     used_[lane(id)] = true;
     ++c.nodes;
@@ -154,7 +152,7 @@ text { font: 11px system-ui, 'DejaVu Sans', sans-serif; fill: #1b2129 }
     std::array<std::vector<std::vector<std::pair<int, int>>>, kLanes> tracks;
     for (Net& net : nets_) {
       if (net.to.size() == 1 && is_beside(net, *net.to.begin())) continue;
-      auto& of_lane = tracks[static_cast<size_t>(net.lane)];
+      auto& of_lane = tracks[net.lane];
       const auto [lo, hi] = span(net);
       const auto free = [&, lo = lo, hi = hi](const auto& track) {
         return std::all_of(track.begin(), track.end(), [&](const auto& s) { return s.second < lo || s.first > hi; });
@@ -201,8 +199,8 @@ text { font: 11px system-ui, 'DejaVu Sans', sans-serif; fill: #1b2129 }
     text(width - kMargin, 28, "end", "soft", str_cat(g_.size(), " nodes, ", drawn, " of them ops or kernels"));
     int x = kMargin;
     for (int k = 0; k < kClasses; ++k) {
-      out_ += str_cat("<rect x=\"", x, "\" y=\"42\" width=\"14\" height=\"14\" fill=\"",
-                      kColours[static_cast<size_t>(k)].fill, "\" stroke=\"#8b95a3\"/>\n");
+      out_ += str_cat("<rect x=\"", x, "\" y=\"42\" width=\"14\" height=\"14\" fill=\"", kColours[k].fill,
+                      "\" stroke=\"#8b95a3\"/>\n");
       const std::string name = to_string(static_cast<WorkClass>(k));
       text(x + 19, 53, "start", "", name);
       x += 36 + 7 * static_cast<int>(name.size());
@@ -216,8 +214,8 @@ text { font: 11px system-ui, 'DejaVu Sans', sans-serif; fill: #1b2129 }
   }
 
   void frame(const ModuleRows::Frame& f, int width) {
-    const int x = kMargin + f.depth * kFrameSide, y = y_[static_cast<size_t>(f.first)] - kFrameTop + 4 - inner(f, true);
-    const int bottom = y_[static_cast<size_t>(f.last)] + kBoxHeight + kFrameSide - 2 + inner(f, false);
+    const int x = kMargin + f.depth * kFrameSide, y = y_[f.first] - kFrameTop + 4 - inner(f, true);
+    const int bottom = y_[f.last] + kBoxHeight + kFrameSide - 2 + inner(f, false);
     out_ += str_cat("<rect class=\"frame\" rx=\"4\" x=\"", x, "\" y=\"", y, "\" width=\"", width - 2 * x,
                     "\" height=\"", bottom - y, "\"/>\n");
     labels_ += text_element(x + 8, y + 14, "start", "name halo", f.label);
@@ -236,9 +234,9 @@ text { font: 11px system-ui, 'DejaVu Sans', sans-serif; fill: #1b2129 }
     const bool left = net.lane == 0;
     const int edge = left ? x_[net.lane] : x_[net.lane] + kBoxWidth,
               x = edge + (left ? -1 : 1) * (8 + kTrack * net.track);
-    const int middle = x_[net.lane] + kBoxWidth / 2, from = y_[static_cast<size_t>(net.from)];
+    const int middle = x_[net.lane] + kBoxWidth / 2, from = y_[net.from];
     for (int to : net.to) {
-      const int at = y_[static_cast<size_t>(to)];
+      const int at = y_[to];
       if (is_beside(net, to)) {
         line("", net.lane == 1 ? str_cat("M", middle, " ", from, "V", at + kBoxHeight + 2)
                                : str_cat("M", middle, " ", from + kBoxHeight, "V", at - 2));
@@ -250,10 +248,10 @@ text { font: 11px system-ui, 'DejaVu Sans', sans-serif; fill: #1b2129 }
   }
 
   void draw_kept(int r) {
-    const double bytes = kept_[static_cast<size_t>(r)];
+    const double bytes = kept_[r];
     if (bytes == 0) return;
-    const int y = y_[static_cast<size_t>(r)] + kBoxHeight / 2, x = x_[0] + kBoxWidth;
-    const bool same_row = cells_[static_cast<size_t>(r)][1].nodes > 0;
+    const int y = y_[r] + kBoxHeight / 2, x = x_[0] + kBoxWidth;
+    const bool same_row = cells_[r][1].nodes > 0;
     line("kept", str_cat("M", x, " ", y, "H", same_row ? x_[1] - 2 : x + 24));
     text(x + 8 + (same_row ? 0 : 20), y - 4, "start", "", bytes_text(bytes));
   }
@@ -263,21 +261,20 @@ text { font: 11px system-ui, 'DejaVu Sans', sans-serif; fill: #1b2129 }
     int x = x_[2] - kGap;
     for (const auto& [to, rows] : gradients_) {
       for (int from : rows)
-        line("", str_cat("M", x_[1] + kBoxWidth, " ", y_[static_cast<size_t>(from)] + 20, "H", x, "V",
-                         y_[static_cast<size_t>(to)] + 20, "H", x_[2] - 2));
+        line("", str_cat("M", x_[1] + kBoxWidth, " ", y_[from] + 20, "H", x, "V", y_[to] + 20, "H", x_[2] - 2));
       x = std::max(x - kTrack, x_[1] + kBoxWidth + side_[1]);
     }
   }
 
   void box(int r, int lane) {
-    const Cell& c = cells_[static_cast<size_t>(r)][lane];
+    const Cell& c = cells_[r][lane];
     const auto kind = static_cast<size_t>(std::max_element(c.weight.begin(), c.weight.end()) - c.weight.begin());
-    const int x = x_[lane], y = y_[static_cast<size_t>(r)];
+    const int x = x_[lane], y = y_[r];
     out_ += str_cat("<rect rx=\"3\" x=\"", x, "\" y=\"", y, "\" width=\"", kBoxWidth, "\" height=\"", kBoxHeight,
                     "\" fill=\"", kColours[kind].fill, "\" stroke=\"#5b6674\"/>\n");
     const std::string on = kColours[kind].dark ? "white" : "";
     const std::string cost = c.us > 0 ? seconds_text(1e-6 * c.us) : c.flops > 0 ? flops_text(c.flops) : "";
-    text(x + 8, y + 16, "start", "name " + on, shortened(rows_.labels[static_cast<size_t>(r)], cost.size()));
+    text(x + 8, y + 16, "start", "name " + on, shortened(rows_.labels[r], cost.size()));
     text(x + kBoxWidth - 8, y + 16, "end", on, cost);
     text(x + 8, y + 32, "start", on, ops_text(c));
     text(x + kBoxWidth - 8, y + 32, "end", on, c.bytes > 0 ? bytes_text(c.bytes) : "");

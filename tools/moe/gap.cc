@@ -1,13 +1,11 @@
 #include "tools/moe/gap.h"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <set>
 
 #include "framework/base/error.h"
 #include "framework/io/json.h"
-#include "models/train/set_fields.h"
 #include "ops/composite/moe.h"
 #include "tools/profile/measure.h"
 #include "tools/profile/table.h"
@@ -121,11 +119,7 @@ Gap gap_of(const Parts& dense, const Parts& even, const Parts& step, double padd
 moe::Config config_of(tools::StepChoice& choice) {
   choice.model = "moe";
   if (choice.config.empty()) choice.config = "moe_small";
-  const std::vector<std::string>& presets = moe::family().presets;
-  if (std::find(presets.begin(), presets.end(), choice.config) == presets.end())
-    usage_error(str_cat("--config is '", choice.config, "'; need one of ", presets));
-  const nn::ModelFamily& family = moe::family();
-  return nn::from_map<moe::Config>(train::set_fields(family, family.preset(choice.config), choice.fields));
+  return nn::from_map<moe::Config>(tools::config_of(moe::family(), choice.config, choice.fields));
 }
 
 int64_t tokens_of(const tools::StepChoice& choice, const moe::Config& config) {

@@ -1,4 +1,3 @@
-#include <cmath>
 
 #include "distributed/pipeline/schedules.h"
 #include "framework/base/error.h"

@@ -1,16 +1,13 @@
 #include "tools/plan/advice.h"
 
-#include <cstdio>
-
 #include "compiler/cost/collective_seconds.h"
 #include "framework/base/error.h"
 #include "framework/base/units.h"
 
 namespace weft::planner {
-namespace {
 
 // Fully sharded data parallelism alone, beside the best plan.
-std::string fsdp_alone(const Workload& s, const PricedCandidate& best) {
+static std::string fsdp_alone(const Workload& s, const PricedCandidate& best) {
   const Search alone =
       search_plans(s, {.dimensions = {{"dp", 1}, {"fsdp", s.gpus}, {"tp", 1}, {"cp", 1}, {"ep", 1}, {"pp", 1}}}, 1);
   if (alone.best.empty())
@@ -18,14 +15,11 @@ std::string fsdp_alone(const Workload& s, const PricedCandidate& best) {
   const PricedCandidate& plan = alone.best[0];
   if (plan.candidate.text() == best.candidate.text()) return "fsdp alone is the best plan";
   const bool slower = plan.cost.step >= best.cost.step;  // a --mesh may be slower
-  char more[64];
-  std::snprintf(more, sizeof more, "%.0f %% %s than ", 100 * std::abs(plan.cost.step / best.cost.step - 1),
-                slower ? "longer" : "less");
+  const std::string more =
+      formatted("%.0f %% %s than ", 100 * std::abs(plan.cost.step / best.cost.step - 1), slower ? "longer" : "less");
   return str_cat("fsdp alone, ", plan.candidate.text(), ", takes ", seconds_text(plan.cost.step), ", ", more,
                  best.candidate.text(), slower ? str_cat(" (", why_slower(plan.cost, best.cost), ")") : std::string());
 }
-
-}  // namespace
 
 Limits limits_of(const Workload& s) {
   Limits l;
@@ -52,10 +46,10 @@ Limits limits_of(const Workload& s) {
 }
 
 std::string advice(const Workload& s, const Limits& l, const PricedCandidate& best) {
-  char closed[96] = "";
-  if (l.closed_form >= 1)
-    std::snprintf(closed, sizeof closed, " (%.0f without latency and with gradients as wide as weights)",
-                  std::min(l.closed_form, 1e15));
+  const std::string closed =
+      l.closed_form >= 1
+          ? formatted(" (%.0f without latency and with gradients as wide as weights)", std::min(l.closed_form, 1e15))
+          : "";
   const std::string limits =
       str_cat("compute hides the gathers and reductions of fully sharded data parallelism (fsdp) up to ",
               static_cast<int64_t>(l.communication), " GPUs", l.communication >= kMostGpus ? " or more" : "", closed,

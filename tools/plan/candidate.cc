@@ -3,11 +3,8 @@
 #include "framework/base/error.h"
 
 namespace weft::planner {
-namespace {
 
-std::string part(const char* name, int size) { return size > 1 ? str_cat(name, size, ",") : std::string(); }
-
-}  // namespace
+static std::string part(const char* name, int size) { return size > 1 ? str_cat(name, size, ",") : std::string(); }
 
 std::string Candidate::mesh() const {
   std::string s =

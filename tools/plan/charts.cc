@@ -1,7 +1,6 @@
 #include "tools/plan/charts.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "compiler/cost/collective_seconds.h"
 #include "framework/base/error.h"

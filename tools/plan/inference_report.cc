@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cstdio>
 
 #include "framework/base/units.h"
 #include "framework/io/json.h"

@@ -7,11 +7,8 @@
 #include "framework/base/error.h"
 
 namespace weft::planner {
-namespace {
 
-double d(int64_t n) { return static_cast<double>(n); }
-
-}  // namespace
+static double d(int64_t n) { return static_cast<double>(n); }
 
 double bubble_seconds(const std::string& schedule, int ranks, int v, double f, double i, double w) {
   const double n = ranks - 1;
@@ -49,7 +46,7 @@ std::vector<int64_t> stage_layers(int64_t layers, double head, int stages) {
   if (stages > 1 && last == 0 && layers >= stages) last = 1;
   std::vector<int64_t> all(static_cast<size_t>(stages), last);
   for (int k = 0; k + 1 < stages; ++k)
-    all[static_cast<size_t>(k)] = (layers - last) * (k + 1) / (stages - 1) - (layers - last) * k / (stages - 1);
+    all[k] = (layers - last) * (k + 1) / (stages - 1) - (layers - last) * k / (stages - 1);
   return all;
 }
 

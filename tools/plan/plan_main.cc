@@ -1,7 +1,6 @@
 // plan: the fastest meshes for a model on a number of GPUs, their costs, and the effects of changes of the hardware.
 #include <algorithm>
 #include <cctype>
-#include <cstdio>
 #include <cstring>
 #include <optional>
 #include <span>
@@ -47,11 +46,7 @@ Fixed fixed_of(Options& o) {
   Fixed f{.schedule = o.schedule, .microbatches = o.microbatches};
   if (!o.mesh.empty()) {
     dist::Mesh mesh;
-    try {
-      mesh = dist::Mesh::parse(o.mesh, {});
-    } catch (const Error& e) {
-      usage_error(str_cat("--mesh: ", e.what()));
-    }
+    as_usage_error("--mesh: ", [&] { mesh = dist::Mesh::parse(o.mesh, {}); });
     check_flag("schedule", o.schedule.empty() || mesh.find("pp"), o.schedule, "a --mesh with pp");
     f.dimensions = {{"dp", 1}, {"fsdp", 1}, {"tp", 1}, {"cp", 1}, {"ep", 1}, {"pp", 1}};
     for (const dist::Mesh::Dim& dim : mesh.dims()) {
@@ -147,12 +142,10 @@ int run_inference(const Options& o, const Workload& w) {
   if (!o.has_gpus) s.gpus = std::max(1, gpus_needed(s));
   std::vector<InferenceChange> changes;
   std::string text;
-  try {
+  as_usage_error("--", [&] {
     if (!o.what_if.empty()) changes = inference_changes(s, o.what_if);
     text = inference_report(s, o.usd_per_gpu_hour, changes);
-  } catch (const Error& e) {
-    usage_error(str_cat("--", e.what()));
-  }
+  });
   for (const InferenceChange& c : changes) check_positions("what_if", c.context.value_or(0));
   if (o.json) io::write_file_atomic(o.json.path, inference_json(s, o.usd_per_gpu_hour, changes));
   write_output(text);
@@ -231,14 +224,12 @@ std::string measured_text(const Options& o, const Workload& w, const PricedCandi
   for (int i = 0; i < o.measure; ++i) least = std::min(least, step.run());
   const dist::PlanReport plan = step.compiled().plan(o.gpu);
   const double predicted = plan.estimate().step_seconds(), more = 100 * (predicted / least - 1);
-  char text[256];
-  std::snprintf(text, sizeof text,
-                "measured here: %s, least of %d steps; predicted by the partitioned graph %s (%+.1f %%), by shapes %s "
-                "(%+.1f %%); planned peak %s\n",
-                seconds_text(least).c_str(), o.measure, seconds_text(predicted).c_str(), more,
-                seconds_text(best.cost.step).c_str(), 100 * (best.cost.step / least - 1),
-                bytes_text(static_cast<double>(plan.peak_bytes())).c_str());
-  return text;
+  return formatted(
+      "measured here: %s, least of %d steps; predicted by the partitioned graph %s (%+.1f %%), by shapes %s "
+      "(%+.1f %%); planned peak %s\n",
+      seconds_text(least).c_str(), o.measure, seconds_text(predicted).c_str(), more,
+      seconds_text(best.cost.step).c_str(), 100 * (best.cost.step / least - 1),
+      bytes_text(static_cast<double>(plan.peak_bytes())).c_str());
 }
 
 // The subjects of the program's plans.

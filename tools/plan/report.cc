@@ -11,10 +11,7 @@
 namespace weft::planner {
 namespace {
 
-using profiler::fixed;
-using profiler::number_text;
-using profiler::percent;
-using profiler::table_text;
+using namespace profiler;
 
 constexpr double kTokens = 1e9;
 constexpr size_t kRejectedRows = 8;

@@ -1,7 +1,6 @@
 #include "tools/plan/step_cost.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "compiler/cost/roofline.h"
 #include "distributed/pipeline/schedules.h"
@@ -171,8 +170,8 @@ StepCost cost_of(const Workload& s, const Candidate& c, bool simulate) {
     };
     std::vector<Stage> by_rank(static_cast<size_t>(c.pp));
     for (int k = 0; k < stages; ++k) {
-      Stage& to = by_rank[static_cast<size_t>(rank_of(k))];
-      const Stage& from = by_stage[static_cast<size_t>(k)];
+      Stage& to = by_rank[rank_of(k)];
+      const Stage& from = by_stage[k];
       for (double Stage::*part : {&Stage::forward, &Stage::input, &Stage::weight, &Stage::compute, &Stage::tp,
                                   &Stage::cp, &Stage::ep, &Stage::data, &Stage::all_network, &Stage::contended,
                                   &Stage::gather, &Stage::reduce, &Stage::kept, &Stage::dense, &Stage::experts})
@@ -190,7 +189,7 @@ StepCost cost_of(const Workload& s, const Candidate& c, bool simulate) {
       pl::Costs times;
       times.times.resize(by_stage.size());
       for (int k = 0; k < stages; ++k) {
-        const Stage& from = by_stage[static_cast<size_t>(k)];
+        const Stage& from = by_stage[k];
         times.time(k, pl::Kind::kForward) = from.forward;
         times.time(k, pl::Kind::kInput) = from.input;
         times.time(k, pl::Kind::kWeight) = from.weight;
@@ -214,7 +213,7 @@ StepCost cost_of(const Workload& s, const Candidate& c, bool simulate) {
         costs.contention((c.gather_once ? 1 : 2 * m) * slow.gather + slow.reduce - r.exposed_data + m * slow.contended);
     const int last = rank_of(stages - 1);
     for (int k = 0; k < c.pp; ++k) {
-      const Stage& one = by_rank[static_cast<size_t>(k)];
+      const Stage& one = by_rank[k];
       // The ranks of the embedding and of the head have a table each, unless they are one rank and share it.
       Held held{.dense = one.dense - (k == 0 && last == 0 && s.model.tied ? table : 0), .experts = one.experts};
       held.kept = one.kept * alive_microbatches(c.schedule, c.pp, c.stages_per_rank, c.microbatches, k);

@@ -1,7 +1,6 @@
 #include "tools/plan/timeline.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <numeric>
 
 #include "framework/base/error.h"
@@ -68,10 +67,8 @@ Lines lines_of(const Workload& given) {
 }
 
 std::string percent(double part, double whole) {
-  char text[32];
   const double share = whole > 0 ? 100 * part / whole : 0;
-  std::snprintf(text, sizeof text, "%.*f %%", share < 10 ? 1 : 0, share);
-  return text;
+  return formatted("%.*f %%", share < 10 ? 1 : 0, share);
 }
 
 double exposed_of(const Timeline& t) { return t.exposed + t.blocking; }

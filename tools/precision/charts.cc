@@ -10,10 +10,8 @@ namespace weft::precision {
 using draw::Chart;
 using draw::Point;
 
-namespace {
-
-Chart ranges(const std::vector<std::string>& names, const char* title, const draw::Axis& x, double height,
-             double width) {
+static Chart ranges(const std::vector<std::string>& names, const char* title, const draw::Axis& x, double height,
+                    double width) {
   std::vector<draw::Span> spans;
   for (size_t i = 0; i < names.size(); ++i) {
     const formats::FloatFormat f = *formats::number_format(names[i]).real;
@@ -25,8 +23,6 @@ Chart ranges(const std::vector<std::string>& names, const char* title, const dra
   c.spans(std::vector<std::string>{"subnormal", "normal"}, spans);
   return c;
 }
-
-}  // namespace
 
 Chart format_chart() {
   std::vector<std::string> names;

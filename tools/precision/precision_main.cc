@@ -20,9 +20,7 @@ namespace weft::precision {
 namespace {
 
 using io::OrderedJson;
-using profiler::fixed;
-using profiler::number_text;
-using profiler::table_text;
+using namespace profiler;
 using Lines = std::vector<std::vector<std::string>>;
 
 struct Options {

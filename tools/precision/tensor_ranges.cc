@@ -17,7 +17,7 @@ using namespace formats;
 bool counted(const TensorType& t) { return is_floating(t.dtype) && t.shape.numel() > 0; }
 
 std::string name_of(const Graph& g, const Node& n) {
-  if (is_cell(n)) return g.cells[static_cast<size_t>(n.attrs.i("index"))]->name;
+  if (is_cell(n)) return g.cells[n.attrs.i("index")]->name;
   std::string name = *n.scope ? str_cat(n.scope, ": ", n.op->name) : std::string(n.op->name);
   if (n.line.line) name += str_cat(" at ", n.line);
   return name;
@@ -91,8 +91,7 @@ std::vector<TensorRange> tensor_ranges(const Graph& step, std::span<const Tensor
     const bool cell = is_cell(n);
     if (is_unwritten_leaf(n) || n.op->view || (n.inputs.empty() && !cell)) return true;
     Kind kind = n.backward ? Kind::kGradient : backward && !n.recomputed ? Kind::kUpdate : Kind::kValue;
-    if (cell)
-      kind = step.cells[static_cast<size_t>(n.attrs.i("index"))]->is_parameter ? Kind::kParameter : Kind::kUpdate;
+    if (cell) kind = step.cells[n.attrs.i("index")]->is_parameter ? Kind::kParameter : Kind::kUpdate;
     for (const Tensor& t : out)
       if (counted(t.type())) ranges.push_back({kind, name_of(step, n), magnitudes_of(t)});
     return true;

@@ -10,11 +10,7 @@
 #include "framework/base/units.h"
 #include "framework/cli/cli.h"
 #include "models/data/corpus.h"
-#include "models/gpt/config.h"
-#include "models/llama/config.h"
-#include "models/moe/config.h"
 #include "models/train/generate.h"
-#include "models/train/set_fields.h"
 #include "tools/machine.h"
 #include "tools/step/model_step.h"
 
@@ -22,22 +18,14 @@ namespace weft::precision {
 namespace {
 
 std::unique_ptr<nn::LanguageModel> make_model(const RunOptions& o) {
-  std::vector<std::string> names;
-  for (const nn::ModelFamily* f : {&gpt::family(), &llama::family(), &moe::family()}) {
-    names.push_back(f->name);
-    if (f->name != o.model) continue;
-    const std::string preset = o.config.empty() ? f->default_preset : o.config;
-    if (std::find(f->presets.begin(), f->presets.end(), preset) == f->presets.end())
-      usage_error(str_cat("--config is '", preset, "'; need one of ", f->presets));
-    nn::ConfigMap config = train::set_fields(*f, f->preset(preset), o.fields);
-    if (std::stoll(config.at("vocab")) < 256) config["vocab"] = "256";  // the text's tokens are bytes
-    auto model = f->make(config);
-    if (o.seq_len > model->context())
-      usage_error(
-          str_cat("--seq_len is ", o.seq_len, "; need at most the context of ", preset, ", ", model->context()));
-    return model;
-  }
-  usage_error(str_cat("--model is '", o.model, "'; need one of ", names));
+  const nn::ModelFamily& family = tools::family_of(o.model);
+  nn::ConfigMap config = tools::config_of(family, o.config, o.fields);
+  if (std::stoll(config.at("vocab")) < 256) config["vocab"] = "256";  // the text's tokens are bytes
+  auto model = family.make(config);
+  if (o.seq_len > model->context())
+    usage_error(str_cat("--seq_len is ", o.seq_len, "; need at most the context of ",
+                        o.config.empty() ? family.default_preset : o.config, ", ", model->context()));
+  return model;
 }
 
 /// Log-probabilities f32 [B, T - 1] of the tokens after the first.
@@ -207,7 +195,7 @@ Decoder::Text Decoder::decode(std::span<const int64_t> first, int64_t length, co
       const std::span<const float> row = std::span(log_probs).subspan(b * vocab, vocab);
       now[b] = choose(static_cast<int64_t>(b), static_cast<int64_t>(t), row);
       all[b * (steps + 1) + t + 1] = now[b];
-      text.log_probs[b * steps + t] = static_cast<double>(row[static_cast<size_t>(now[b])]);
+      text.log_probs[b * steps + t] = static_cast<double>(row[now[b]]);
     }
   }
   text.tokens = Tensor::from_vector<int64_t>(all, {batch_, length});
@@ -226,11 +214,9 @@ std::vector<double> Decoder::score(const Tensor& tokens) const {
   const std::vector<int64_t> ids = tokens.to(kInt64).to_vector<int64_t>();
   const int64_t length = tokens.size(1);
   std::vector<int64_t> first;
-  for (int64_t b = 0; b < batch_; ++b) first.push_back(ids[static_cast<size_t>(b * length)]);
+  for (int64_t b = 0; b < batch_; ++b) first.push_back(ids[b * length]);
   return decode(first, length,
-                [&](int64_t row, int64_t at, std::span<const float>) {
-                  return ids[static_cast<size_t>(row * length + at + 1)];
-                })
+                [&](int64_t row, int64_t at, std::span<const float>) { return ids[row * length + at + 1]; })
       .log_probs;
 }
 
@@ -259,8 +245,7 @@ std::vector<ReinforceStep> reinforce(const RunOptions& run, const nn::LanguageMo
     for (int64_t b = 0; b < o.texts; ++b) {
       double vowels = 0;
       for (int64_t t = 1; t < o.length; ++t)
-        vowels += std::string_view("aeiou").find(static_cast<char>(ids[static_cast<size_t>(b * o.length + t)])) !=
-                  std::string_view::npos;
+        vowels += std::string_view("aeiou").find(static_cast<char>(ids[b * o.length + t])) != std::string_view::npos;
       rewards.push_back(vowels / static_cast<double>(o.length - 1));
     }
     ReinforceStep s;

@@ -1,7 +1,6 @@
 #include "tools/profile/measure.h"
 
 #include <algorithm>
-#include <cmath>
 #include <memory>
 #include <numeric>
 #include <vector>

@@ -12,8 +12,7 @@ namespace {
 
 // The launch that writes a buffer, or uses it, first; null if none does.
 const LaunchRecord* first_launch(const StepRecord& r, const BufferRecord& b) {
-  return b.first >= 0 && static_cast<size_t>(b.first) < r.launches.size() ? &r.launches[static_cast<size_t>(b.first)]
-                                                                          : nullptr;
+  return b.first >= 0 && static_cast<size_t>(b.first) < r.launches.size() ? &r.launches[b.first] : nullptr;
 }
 
 bool in_arena(const BufferRecord& b) { return b.home == "arena"; }
@@ -76,7 +75,7 @@ int64_t MemoryUse::peak() const {
 MemoryUse memory_of(const StepRecord& r) {
   MemoryUse use{.holders = {}, .gaps = r.peak_bytes};
   for (const BufferRecord* b : fixed_buffers(r)) use.holders.push_back(holder_of(r, *b));
-  for (int32_t i : r.at_peak) use.holders.push_back(holder_of(r, r.buffers[static_cast<size_t>(i)]));
+  for (int32_t i : r.at_peak) use.holders.push_back(holder_of(r, r.buffers[i]));
   std::stable_sort(use.holders.begin(), use.holders.end(),
                    [](const Holder& a, const Holder& b) { return a.bytes > b.bytes; });
   for (const Holder& h : use.holders) use.gaps -= h.bytes;
@@ -99,7 +98,7 @@ std::vector<MemorySeries> memory_timeline(const StepRecord& r, size_t most) {
 
   std::map<std::string, int64_t> at_peak;
   for (int32_t i : r.at_peak) {
-    const BufferRecord& b = r.buffers[static_cast<size_t>(i)];
+    const BufferRecord& b = r.buffers[i];
     at_peak[folded_module(first_launch(r, b))] += b.bytes;
   }
   std::vector<std::pair<std::string, int64_t>> modules(at_peak.begin(), at_peak.end());

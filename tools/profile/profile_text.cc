@@ -1,7 +1,5 @@
 #include "tools/profile/profile_text.h"
 
-#include <cstdio>
-
 #include "framework/base/one_line.h"
 #include "framework/io/json.h"
 #include "tools/profile/memory.h"
@@ -54,9 +52,7 @@ Json classes_json(const std::vector<ClassShare>& shares) {
 
 // "10 times as fast"; factors below 1 as "2 times as slow".
 std::string times_text(double factor) {
-  char s[64];
-  std::snprintf(s, sizeof s, "%.4g times as %s", factor < 1 ? 1 / factor : factor, factor < 1 ? "slow" : "fast");
-  return s;
+  return formatted("%.4g times as %s", factor < 1 ? 1 / factor : factor, factor < 1 ? "slow" : "fast");
 }
 
 Json sum_json(const StepRecord::Sum& s) {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 
 #include "framework/base/str_cat.h"
 
@@ -28,17 +27,13 @@ std::string table_text(const std::vector<std::vector<std::string>>& lines) {
 
 std::string fixed(double value, int digits) {
   if (!(std::abs(value) < 1e15)) return number_text(value);
-  char s[64];
-  std::snprintf(s, sizeof s, "%.*f", digits, value);
-  const std::string text = s;
+  const std::string text = formatted("%.*f", digits, value);
   return text[0] == '-' && text.find_first_not_of("-0.") == text.npos ? text.substr(1) : text;
 }
 
 std::string number_text(double value, int digits) {
-  char s[64];
   const bool whole = value == std::round(value) && std::abs(value) < 1e6;
-  std::snprintf(s, sizeof s, "%.*g", whole ? std::max(digits, 6) : digits, value);
-  return s;
+  return formatted("%.*g", whole ? std::max(digits, 6) : digits, value);
 }
 
 std::string count_text(double count, const std::string& noun, const char* plural) {

@@ -68,7 +68,7 @@ std::string timeline_svg(const Profile& profile, const std::string& title) {
     if (rows.size() == kMostRows) break;
     rows.emplace(track, rows.size());
     const auto& [rank, thread] = track;
-    const std::string name = thread >= 0 ? profile.trace().threads[static_cast<size_t>(thread)] : "";
+    const std::string name = thread >= 0 ? profile.trace().threads[thread] : "";
     names.push_back(rank < 0 ? name : str_cat("rank ", rank, launches || name.empty() ? "" : str_cat(", ", name)));
   }
   std::vector<draw::Span> by_kind[kKinds];

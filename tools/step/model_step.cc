@@ -16,10 +16,8 @@
 #include "models/train/set_fields.h"
 
 namespace weft::tools {
-namespace {
 
-// The family of --model, or of a checkpoint.
-const nn::ModelFamily& family_of(const std::string& name, const std::string& checkpoint = "") {
+const nn::ModelFamily& family_of(const std::string& name, const std::string& checkpoint) {
   std::vector<std::string> names;
   for (const nn::ModelFamily* f : {&gpt::family(), &llama::family(), &moe::family()}) {
     if (f->name == name) return *f;
@@ -29,30 +27,21 @@ const nn::ModelFamily& family_of(const std::string& name, const std::string& che
   usage_error(str_cat("--model is '", name, "'; need one of ", names));
 }
 
+nn::ConfigMap config_of(const nn::ModelFamily& family, const std::string& config, const Settings& fields) {
+  const std::string& preset = config.empty() ? family.default_preset : config;
+  if (std::find(family.presets.begin(), family.presets.end(), preset) == family.presets.end())
+    usage_error(str_cat("--config is '", preset, "'; need one of ", family.presets));
+  return train::set_fields(family, family.preset(preset), fields);
+}
+
+namespace {
+
 // Numbers from flags are in their ranges; other callers may pass any numbers.
 void check_choice(const StepChoice& c) {
   StepChoice copy = c;
   for (const Flag& flag : step_flags(copy))
     if (!in_range(flag)) usage_error(str_cat("--", flag.name, " is ", flag_text(flag), "; need ", flag.help));
   if (c.dtype != "f32" && c.dtype != "bf16") usage_error(str_cat("--dtype is '", c.dtype, "'; need f32 or bf16"));
-}
-
-dist::Mesh mesh_of(const StepChoice& c) {
-  try {
-    return dist::Mesh::parse(c.mesh, {});
-  } catch (const Error& e) {
-    usage_error(str_cat("--mesh: ", e.what()));
-  }
-}
-
-// A mesh needs a batch that its dimensions divide.
-void check_batch(const dist::Mesh& mesh, const Shape& tokens) {
-  const TensorType type{.dtype = kInt32, .shape = tokens};
-  try {
-    dist::check_arguments(mesh, {}, {&type, 1});
-  } catch (const Error& e) {
-    usage_error(str_cat("--", e.what()));
-  }
 }
 
 struct Chosen {
@@ -67,11 +56,8 @@ Chosen chosen_model(const StepChoice& c, bool weights) {
   Chosen r;
   if (!c.checkpoint) {
     const nn::ModelFamily& family = family_of(c.model);
-    const std::string config = c.config.empty() ? family.default_preset : c.config;
-    if (std::find(family.presets.begin(), family.presets.end(), config) == family.presets.end())
-      usage_error(str_cat("--config is '", config, "'; need one of ", family.presets));
-    r.model = family.make(train::set_fields(family, family.preset(config), c.fields));
-    r.title = str_cat(c.model, " ", config);
+    r.model = family.make(config_of(family, c.config, c.fields));
+    r.title = str_cat(c.model, " ", c.config.empty() ? family.default_preset : c.config);
     for (const auto& [field, value] : c.fields) r.title += str_cat(" ", field, "=", value);
   } else {
     for (const auto& [field, value] : c.fields)
@@ -120,10 +106,12 @@ ModelStep::ModelStep(const StepChoice& c, std::optional<Device> instead)
   model_->to(device_);
   if (!c.forward) opt_ = std::make_unique<optim::AdamW>(model_->parameters(), optim::AdamWOptions{.lr = 1e-3});
   CompileOptions options;
-  if (!c.mesh.empty()) options.mesh = mesh_of(c);
+  as_usage_error("--mesh: ", [&] { options.mesh = dist::Mesh::parse(c.mesh, {}); });
   options.plan = c.plan;
   const int64_t parts = train::settle_microbatches(options.mesh, options.plan, c.batch_size, c.microbatches);
-  if (!c.mesh.empty()) check_batch(options.mesh, {c.batch_size / parts, chosen.length});
+  // A mesh needs a batch that its dimensions divide.
+  const TensorType tokens{.dtype = kInt32, .shape = {c.batch_size / parts, chosen.length}};
+  if (!c.mesh.empty()) as_usage_error("--", [&] { dist::check_arguments(options.mesh, {}, {&tokens, 1}); });
   step_ = std::make_unique<Compiled<Fn>>(dist::compile(
       Fn([this, parts, forward = c.forward](const Tensor& tokens, const Tensor& targets) {
         const nn::BatchShare share = nn::BatchShare::of(parts, targets);

@@ -30,6 +30,12 @@ struct StepChoice {
   bool forward = false;  // the loss alone: no gradients, no optimiser
 };
 
+/// gpt, llama or moe. Throws UsageError, naming the choices, for another name; if a checkpoint has the name, Error.
+const nn::ModelFamily& family_of(const std::string& name, const std::string& checkpoint = "");
+/// The preset of --config, or the family's default if `config` is empty, with these fields. Throws UsageError, naming
+/// the choices, for an unknown preset or field.
+nn::ConfigMap config_of(const nn::ModelFamily& family, const std::string& config, const Settings& fields);
+
 /// The flags that set a choice, without the device: only programs that run the step have its flag.
 Flags step_flags(StepChoice& choice);
 

@@ -11,10 +11,7 @@ namespace weft::study {
 namespace {
 
 using io::OrderedJson;
-using profiler::count_text;
-using profiler::number_text;
-using profiler::percent;
-using profiler::table_text;
+using namespace profiler;
 
 constexpr double kDay = 86400;
 constexpr double kMostFailures = 2e6;  // failures of one simulated figure

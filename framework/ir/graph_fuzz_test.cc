@@ -1,5 +1,5 @@
-// Damaged graph text: each text is refused, or read as a graph that prints, reads back as the same graph and can be
-// verified.
+// Damaged texts and messages of graphs: each is refused, or read as a graph that prints, reads back as the same graph
+// and can be verified.
 #include <gtest/gtest.h>
 
 #include "framework/ir/rewrite.h"
@@ -9,7 +9,7 @@
 namespace weft {
 namespace {
 
-TEST(GraphTextFuzz, DamagedText) {
+TEST(GraphFuzz, DamagedText) {
   const std::vector<std::string_view> words = {"graph",
                                                "%0",
                                                "%1",
@@ -72,6 +72,21 @@ TEST(GraphTextFuzz, DamagedText) {
                        }
                      },
                  .names = "parse_graph: line "});
+}
+
+TEST(GraphFuzz, DamagedBytes) {
+  std::mt19937 random(13);
+  std::vector<std::string> seeds;
+  for (int i = 0; i < 64; ++i) seeds.push_back(testing::random_graph(random, i % 16)->to_proto());
+  testing::fuzz({.seeds = std::move(seeds),
+                 .damage = testing::damage_bytes,
+                 .read =
+                     [](const std::string& bytes) {
+                       const Ref<Graph> g = parse_graph_proto(bytes, testing::test_ops());
+                       const std::string again = g->to_proto();
+                       EXPECT_EQ(parse_graph_proto(again, testing::test_ops())->to_proto(), again);
+                     },
+                 .names = "parse_graph_proto: "});
 }
 
 }  // namespace
