@@ -265,11 +265,8 @@ int run_rank(const Options& o, const std::string& transport) {
     return 0;
   }
   dist::FolderStore store(std::getenv("JOB_STORE"));
-  std::unique_ptr<dist::ProcessWorld> world;
-  if (transport == "shared")
-    world = std::make_unique<dist::SharedWorld>(store, n, std::vector<int>{rank});
-  else
-    world = std::make_unique<dist::GlooWorld>(store, n, std::vector<int>{rank});
+  const auto world =
+      transport == "shared" ? dist::make_shared_world(store, n, {rank}) : dist::make_gloo_world(store, n, {rank});
   const auto c = world->communicators("world", all);
   Bench(o, transport, *c[0], rank == 0).run();
   return 0;

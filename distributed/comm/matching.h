@@ -98,17 +98,6 @@ struct GroupNames {
   void check_reducible(const Match& m) const;
 };
 
-/// A collective that failed when it was started.
-class FailedWork final : public Work {
- public:
-  explicit FailedWork(Error error) : error_(std::move(error)) {}
-  std::optional<Error> wait(Deadline) override { return error_; }
-  bool done() override { return true; }
-
- private:
-  Error error_;
-};
-
 /// The error of abort() with this cause.
 Error abort_error(const std::string& cause);
 /// The error of all other and later collectives of a communicator that has failed.

@@ -7,7 +7,7 @@
 #include <map>
 #include <mutex>
 
-#include "distributed/comm/matching.h"
+#include "distributed/comm/group.h"
 #include "framework/base/mutex.h"
 #include "framework/base/thread_pool.h"
 
@@ -16,8 +16,6 @@ namespace {
 
 using internal::aborted_by;
 using internal::Box;
-using internal::FailedWork;
-using internal::GroupNames;
 using internal::kBoxBytes;
 using internal::kSmallBytes;
 using internal::LastStarted;
@@ -29,30 +27,30 @@ using Clock = std::chrono::steady_clock;
 using Lock = std::unique_lock<std::mutex>;
 
 // One collective: the requests of its ranks, and the progress of its copies.
-struct Op : RefCounted, Match {
-  using Match::Match;
+struct Op final : internal::Op {
+  using internal::Op::Op;
   int arrived = 0;
-  uint64_t id = 0;  // Work::number()
   bool ready = false, failed = false;
-  std::optional<Error> error;
   std::vector<Box> boxes;
   size_t next = 0, done = 0;
   int active = 0;  // boxes in progress
   std::condition_variable changed;
-  std::vector<Ref<Communicator>> parts;  // communicators made by split()
+  std::map<int, Ref<internal::Group>> parts;  // by the colour of a split
 
   bool finished() const { return failed ? active == 0 : ready && done == boxes.size(); }
 };
 
-class Group final : public RefCounted {
+class Group final : public internal::Group {
  public:
   Group(int size, std::string name, std::vector<int> ranks)
-      : size_(size), names_(size, std::move(name), std::move(ranks)), started_(size), last_(size), retired_(size) {}
-  int size() const { return size_; }
+      : internal::Group({size, std::move(name), std::move(ranks)}),
+        size_(size),
+        started_(size),
+        last_(size),
+        retired_(size) {}
 
-  /// The op that this request joins; null with `*error` set if the group has failed.
-  Ref<Op> start(int rank, const CommRequest& request, std::optional<Error>* error,
-                std::pair<int, int>* color = nullptr) {
+  Ref<internal::Op> start(int rank, const CommRequest& request, std::optional<Error>* error,
+                          const std::pair<int, int>* color) override {
     Lock lock(mutex_.native());
     if (failed_) {
       *error = failed_;
@@ -96,7 +94,8 @@ class Group final : public RefCounted {
     return op;
   }
 
-  std::optional<Error> wait(Op& op, Work::Deadline deadline) {
+  std::optional<Error> wait(internal::Op& joined, Work::Deadline deadline) override {
+    Op& op = static_cast<Op&>(joined);
     Lock lock(mutex_.native());
     while (!op.finished()) {
       if (op.ready && !op.failed && op.next < op.boxes.size()) {
@@ -115,20 +114,21 @@ class Group final : public RefCounted {
     return op.error;
   }
 
-  bool done(Op& op) {
+  bool done(internal::Op& joined) override {
     Lock lock(mutex_.native());
-    return op.finished();
+    return static_cast<Op&>(joined).finished();
   }
 
-  /// A rank drops the op without waiting for it: its memory is about to be freed.
-  void leave(Op& op, int rank) {
+  // The memory of the rank is about to be freed.
+  void leave(internal::Op& joined, int rank) override {
+    Op& op = static_cast<Op&>(joined);
     Lock lock(mutex_.native());
     if (op.finished()) return;
     if (!op.failed) fail_op(op, names_.dropped(op.requests[op.position(rank)].kind, op.number, rank));
     while (!op.finished()) op.changed.wait(lock);  // no deadline: others still use this rank's memory
   }
 
-  void retire(int rank, bool retired) {
+  void retire(int rank, bool retired) override {
     Lock lock(mutex_.native());
     retired_[rank] = retired;
     const std::vector<Ref<Op>> all = live_;
@@ -136,9 +136,18 @@ class Group final : public RefCounted {
       if (!op->ready && !op->failed) fail_if_retired(*op);
   }
 
-  void abort(const std::string& cause) {
+  void abort(const std::string& cause) override {
     Lock lock(mutex_.native());
     if (!failed_) fail(internal::abort_error(cause));
+  }
+
+  // The first rank of a colour makes its group.
+  Ref<internal::Group> part(internal::Op& split, int color, const std::string& name,
+                            const std::vector<int>& ranks) override {
+    Lock lock(mutex_.native());
+    Ref<internal::Group>& made = static_cast<Op&>(split).parts[color];
+    if (!made) made = make_ref<Group>(static_cast<int>(ranks.size()), name, ranks);
+    return made;
   }
 
  private:
@@ -189,9 +198,7 @@ class Group final : public RefCounted {
     names_.build(op);
     for (size_t i = 0; i < op.transfers.size(); ++i)
       internal::cut(op.transfers[i], static_cast<int32_t>(i), kBoxBytes, op.boxes);
-    if (op.splits) make_parts(op);
   }
-  void make_parts(Op& op) const;
 
   // Works on boxes until none is left to start.
   void work_on(Op& op) {
@@ -252,7 +259,6 @@ class Group final : public RefCounted {
   }
 
   const int size_;
-  const GroupNames names_;
   const uint64_t group_number_ = next_group();
   Mutex mutex_;
   uint64_t ops_made_ = 0;
@@ -266,68 +272,13 @@ class Group final : public RefCounted {
   std::optional<Error> failed_;
 };
 
-class ThreadWork final : public Work {
- public:
-  ThreadWork(Ref<Group> group, Ref<Op> op, int rank) : group_(std::move(group)), op_(std::move(op)), rank_(rank) {}
-  ~ThreadWork() override { group_->leave(*op_, rank_); }
-  std::optional<Error> wait(Deadline deadline) override { return group_->wait(*op_, deadline); }
-  bool done() override { return group_->done(*op_); }
-  Deadline all_started() const override { return op_->all_started; }
-  uint64_t number() const override { return op_->id; }
-
- private:
-  Ref<Group> group_;
-  Ref<Op> op_;
-  int rank_;
-};
-
-class ThreadCommunicator final : public Communicator {
- public:
-  ThreadCommunicator(Ref<Group> group, int rank) : group_(std::move(group)), rank_(rank) {}
-  int rank() const override { return rank_; }
-  int size() const override { return group_->size(); }
-
-  Ref<Work> start(const CommRequest& request) override {
-    std::optional<Error> error;
-    Ref<Op> op = group_->start(rank_, request, &error);
-    if (!op) return make_ref<FailedWork>(*error);
-    return make_ref<ThreadWork>(group_, std::move(op), rank_);
-  }
-
-  Ref<Communicator> split(int color, int key, Work::Deadline deadline) override {
-    std::optional<Error> error;
-    std::pair<int, int> asked{color, key};
-    Ref<Op> op = group_->start(rank_, {}, &error, &asked);
-    if (!error) error = group_->wait(*op, deadline);
-    if (error) throw *error;
-    return op->parts[rank_];
-  }
-
-  void abort(const std::string& cause) override { group_->abort(cause); }
-  void retire(bool on) override { group_->retire(rank_, on); }
-
- private:
-  Ref<Group> group_;
-  int rank_;
-};
-
-void Group::make_parts(Op& op) const {
-  op.parts.resize(size_);
-  for (const auto& [color, members] : names_.parts(op)) {
-    std::vector<int> ranks;
-    for (int r : members) ranks.push_back(names_.ranks[r]);
-    auto part = make_thread_communicators(static_cast<int>(members.size()), names_.part_name(color), ranks);
-    for (size_t i = 0; i < members.size(); ++i) op.parts[members[i]] = part[i];
-  }
-}
-
 }  // namespace
 
 std::vector<Ref<Communicator>> make_thread_communicators(int size, std::string name, std::vector<int> ranks) {
   WEFT_CHECK(size >= 1, "communicator: got ", size, " ranks; need 1 or more");
   auto group = make_ref<Group>(size, std::move(name), std::move(ranks));
   std::vector<Ref<Communicator>> all;
-  for (int r = 0; r < size; ++r) all.push_back(make_ref<ThreadCommunicator>(group, r));
+  for (int r = 0; r < size; ++r) all.push_back(internal::make_communicator(group, r));
   return all;
 }
 

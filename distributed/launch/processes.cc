@@ -73,14 +73,14 @@ Processes::Processes(Store& store, int size, int first, int count, std::chrono::
   if (transport == "shared" || (transport == "auto" && on_one_host(store, firsts, first, deadline))) {
     SharedWorldOptions options;
     options.timeout = timeout;
-    world_ = std::make_unique<SharedWorld>(store, size, local, options);
+    world_ = make_shared_world(store, size, local, options);
   } else {
     GlooWorldOptions options;
     options.timeout = timeout;
     if (const char* given = std::getenv("JOB_ADDRESS")) options.address = given;
     if (const char* given = std::getenv("JOB_INTERFACE")) options.interface = given;
     if (options.address.empty() && options.interface.empty()) options.address = address;
-    world_ = std::make_unique<GlooWorld>(store, size, local, options);
+    world_ = make_gloo_world(store, size, local, options);
   }
   hosts_ = world_->communicators("processes", firsts)[0];
 }

@@ -50,7 +50,7 @@ void cut_a_link(bool busy) {
       options.timeout = std::chrono::seconds(10);
       options.silence = std::chrono::seconds(1);
       const auto make = [&](Store& store, int size, std::vector<int> local) {
-        return std::make_unique<GlooWorld>(store, size, std::move(local), options);
+        return make_gloo_world(store, size, std::move(local), options);
       };
       in_world(make, each(2), rank, folder, [&](Communicator& c, ProcessWorld& world) {
         std::vector<float> v(200000, 1.0f), w(v.size());
@@ -69,8 +69,8 @@ void cut_a_link(bool busy) {
           error = c.start({.kind = Collective::kRecv, .out = view(w), .peer = 1})->wait(in(20000));
         }
         times->longer(now() - times->event);
-        EXPECT_EQ(text(error), str_cat("collective aborted: ", dynamic_cast<GlooWorld&>(world).name_of(1 - rank),
-                                       " has died or cannot be reached"));
+        EXPECT_EQ(text(error),
+                  str_cat("collective aborted: ", world.name_of(1 - rank), " has died or cannot be reached"));
       });
     });
     while (setup->separate < 2) std::this_thread::sleep_for(milliseconds(1));

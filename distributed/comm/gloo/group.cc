@@ -33,10 +33,11 @@ int64_t system_time() { return std::chrono::system_clock::now().time_since_epoch
 
 }  // namespace
 
-Group::Group(Hub& hub, std::shared_ptr<void> world, std::string name, std::vector<int> members, int rank, uint64_t key)
-    : hub_(hub),
+Group::Group(Hub& hub, std::shared_ptr<internal::ProcessHub> world, const std::string& name,
+             const std::vector<int>& members, int rank, uint64_t key)
+    : internal::Group({static_cast<int>(members.size()), name, members}),
+      hub_(hub),
       world_(std::move(world)),
-      names_(static_cast<int>(members.size()), std::move(name), members),
       key_(key),
       open_(members.size()),
       retired_(members.size()),
@@ -142,7 +143,8 @@ bool Group::needs_input(const Request& r, int from, int to) const {
   }
 }
 
-Ref<Op> Group::start(const CommRequest& request, std::optional<Error>* error, const std::pair<int, int>* color) {
+Ref<internal::Op> Group::start(int, const CommRequest& request, std::optional<Error>* error,
+                               const std::pair<int, int>* color) {
   Request r(request);
   Lock lock(hub_.mutex);
   if (!failed_ && (*error = names_.wrong_peer(r, me_))) {
@@ -263,7 +265,8 @@ std::vector<LastStarted> Group::last_of(const Op& op) const {
   return last;
 }
 
-std::optional<Error> Group::wait(Op& op, Work::Deadline deadline) {
+std::optional<Error> Group::wait(internal::Op& started, Work::Deadline deadline) {
+  Op& op = static_cast<Op&>(started);
   Lock lock(hub_.mutex);
   bool poll = true;
   while (!(op.ended() && op.workers == 0)) {
@@ -301,13 +304,15 @@ void Group::time_out(Op& op) {
        &op);
 }
 
-bool Group::done(const Op& op) {
+bool Group::done(internal::Op& started) {
+  const Op& op = static_cast<Op&>(started);
   const std::lock_guard lock(hub_.mutex);
   settle();
   return op.ended() && op.workers == 0;
 }
 
-void Group::leave(Op& op) {
+void Group::leave(internal::Op& started, int) {
+  Op& op = static_cast<Op&>(started);
   Lock lock(hub_.mutex);
   if (!op.ended() && mismatch_) fail(mismatch_->error, mismatch_->op.get());
   if (!op.ended()) fail(names_.dropped(op.requests[op.mine].kind, op.number, me_), &op);
@@ -319,10 +324,15 @@ void Group::abort(const std::string& cause) {
   if (!failed_) fail(internal::abort_error(cause), nullptr);
 }
 
-void Group::retire(bool on) {
+void Group::retire(int, bool on) {
   const std::lock_guard lock(hub_.mutex);
   retired_[me_] = on;
   send_to_others(FrameKind::kRetire, {}, 0, on);
+}
+
+Ref<internal::Group> Group::part(internal::Op& split, int color, const std::string& name,
+                                 const std::vector<int>& ranks) {
+  return world_->make_group(name, ranks, world_rank(), internal::part_key(key_, split, color));
 }
 
 void Group::finish(Op& op) {

@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "distributed/comm/gloo/link.h"
-#include "distributed/comm/matching.h"
+#include "distributed/comm/process_world.h"
 
 namespace weft::dist::wire {
 
@@ -45,6 +45,8 @@ class Hub {
   virtual std::string aborted() const { return {}; }
   /// Why a rank will send no more frames; empty if it may. `left`: it has left in an orderly way.
   virtual std::string ending(int rank, bool* left) const = 0;
+  /// A rank has dropped its communicator.
+  virtual void remove(Group&) {}
 };
 
 /// A part of this rank's result.
@@ -60,9 +62,8 @@ struct Task {
 };
 
 /// One collective.
-struct Op : RefCounted, internal::Match {
-  using Match::Match;
-  uint64_t id = 0;  // Work::number()
+struct Op final : internal::Op {
+  using internal::Op::Op;
   uint64_t k = 0, stream = 0;
   size_t mine = 0;
   std::vector<int64_t> times;  // start times by position
@@ -80,7 +81,6 @@ struct Op : RefCounted, internal::Match {
   };
   std::vector<Early> early;  // data that came before the last request
   int64_t early_bytes = 0;
-  std::optional<Error> error;
 
   bool ended() const { return done || failed; }
 };
@@ -95,28 +95,27 @@ struct Stream {
   uint64_t base = 0;
 };
 
-class Group final : public RefCounted {
+class Group final : public internal::Group {
  public:
-  /// `members` are ranks of the world; this one is `rank`. Does not wait.
-  Group(Hub& hub, std::shared_ptr<void> world, std::string name, std::vector<int> members, int rank, uint64_t key);
+  /// `members` are ranks of the world; this one is `rank`. `world` lives as long as its groups. Does not wait.
+  Group(Hub& hub, std::shared_ptr<internal::ProcessHub> world, const std::string& name, const std::vector<int>& members,
+        int rank, uint64_t key);
 
-  int rank() const { return me_; }
-  int size() const { return names_.size(); }
   uint64_t key() const { return key_; }
-  const internal::GroupNames& names() const { return names_; }
-  const std::shared_ptr<void>& world() const { return world_; }
+  int world_rank() const { return names_.ranks[me_]; }
 
   // These lock the hub.
-  /// Waits until the other ranks have created the group; throws if one does not.
-  void open(Work::Deadline deadline);
-  /// The op of this request; null with `*error` set if the group has failed.
-  Ref<Op> start(const CommRequest& request, std::optional<Error>* error, const std::pair<int, int>* color = nullptr);
-  std::optional<Error> wait(Op& op, Work::Deadline deadline);
-  bool done(const Op& op);
-  /// The rank drops the op. If it is not done, it fails; returns when no thread uses its operands.
-  void leave(Op& op);
-  void abort(const std::string& cause);
-  void retire(bool on);
+  void open(Work::Deadline deadline) override;
+  Ref<internal::Op> start(int rank, const CommRequest& request, std::optional<Error>* error,
+                          const std::pair<int, int>* color = nullptr) override;
+  std::optional<Error> wait(internal::Op& op, Work::Deadline deadline) override;
+  bool done(internal::Op& op) override;
+  void leave(internal::Op& op, int rank) override;
+  void abort(const std::string& cause) override;
+  void retire(int rank, bool on) override;
+  Ref<internal::Group> part(internal::Op& split, int color, const std::string& name,
+                            const std::vector<int>& ranks) override;
+  void close() override { hub_.remove(*this); }
   /// Does the runnable tasks of an op.
   void work(Op& op);
 
@@ -160,8 +159,7 @@ class Group final : public RefCounted {
   std::vector<internal::LastStarted> last_of(const Op& op) const;
 
   Hub& hub_;
-  const std::shared_ptr<void> world_;
-  const internal::GroupNames names_;
+  const std::shared_ptr<internal::ProcessHub> world_;
   const uint64_t key_;
   int me_ = 0;
   std::condition_variable changed_;

@@ -22,8 +22,7 @@ struct FakeHub final : Hub {
 
 // One of two ranks, with collectives of each kind of operand: inline, in chunks, with counts, between two ranks.
 struct Rank {
-  explicit Rank(int r)
-      : rank(r), group(make_ref<Group>(hub, std::shared_ptr<void>(), "tp", std::vector<int>{0, 1}, r, 7)) {}
+  explicit Rank(int r) : rank(r), group(make_ref<Group>(hub, nullptr, "tp", std::vector<int>{0, 1}, r, 7)) {}
   void start() {
     static const int64_t counts[] = {3, 3};
     const CommRequest all[] = {
@@ -39,7 +38,7 @@ struct Rank {
         {}};
     for (const CommRequest& r : all) {
       std::optional<Error> error;
-      if (auto op = group->start(r, &error)) ops.push_back(op);
+      if (auto op = group->start(rank, r, &error)) ops.push_back(op);
     }
   }
   void receive(const FrameHeader& h, const char* payload) {
@@ -66,7 +65,7 @@ struct Rank {
   FakeHub hub;
   std::vector<float> small = std::vector<float>(6, 1.0f), small_out = small;
   std::vector<float> large = std::vector<float>(5000, 1.0f), large_out = large, received = large;
-  std::vector<Ref<Op>> ops;
+  std::vector<Ref<internal::Op>> ops;
   Ref<Group> group;
 };
 
@@ -101,7 +100,7 @@ TEST(GroupFuzz, DamagedFrames) {
     sent += b;
   }
   ASSERT_EQ(zero.ops.size(), 5u);
-  for (const auto& op : zero.ops) EXPECT_TRUE(op->done);
+  for (const auto& op : zero.ops) EXPECT_TRUE(static_cast<const Op&>(*op).done);
   EXPECT_EQ(zero.large_out[4999], 2.0f);
   EXPECT_EQ(zero.received[4999], 1.0f);
   one.group->abort("a cause");

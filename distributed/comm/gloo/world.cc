@@ -9,7 +9,6 @@
 
 #include "distributed/comm/gloo/connect.h"
 #include "distributed/comm/gloo/group.h"
-#include "distributed/comm/process_communicator.h"
 #include "distributed/comm/world_checks.h"
 
 namespace weft::dist {
@@ -40,11 +39,9 @@ struct Member {
 
 std::string key_of(int rank) { return str_cat("gloo/rank_", rank); }
 
-}  // namespace
-
-struct GlooWorld::State final : wire::Hub, std::enable_shared_from_this<GlooWorld::State> {
-  State(Store& store, int size, const std::vector<int>& local_ranks, const GlooWorldOptions& o)
-      : options(o), size(size), members(size), process_of(size), local(size) {
+struct GlooHub final : wire::Hub, internal::ProcessHub {
+  GlooHub(Store& store, int size, const std::vector<int>& local_ranks, const GlooWorldOptions& o)
+      : options(o), members(size), process_of(size), local(size) {
     settles = options.settles;
     const auto deadline = std::chrono::steady_clock::now() + options.timeout;
     join(store, local_ranks, deadline);
@@ -68,7 +65,7 @@ struct GlooWorld::State final : wire::Hub, std::enable_shared_from_this<GlooWorl
     if (local_ranks[0] == 0) store.set("gloo/token", internal::random_text());
     for (int r : local_ranks)
       store.set(key_of(r), str_cat(local_ranks[0], " ", getpid(), " ", own_host(), " ", internal::own_network()));
-    for (int r = 0; r < size; ++r) {
+    for (int r = 0; r < size(); ++r) {
       Member& m = members[r];
       std::istringstream text(store.get(key_of(r), deadline));
       text >> m.first >> m.pid >> m.host >> m.network;
@@ -82,7 +79,9 @@ struct GlooWorld::State final : wire::Hub, std::enable_shared_from_this<GlooWorl
     mine = process_of[local_ranks[0]];
   }
 
-  std::string name_of(int rank) const {
+  int size() const override { return static_cast<int>(members.size()); }
+  bool owns(int rank) const override { return local[rank]; }
+  std::string name_of(int rank) const override {
     return str_cat("rank ", rank, " (pid ", members[rank].pid, " on host ", members[rank].host, ")");
   }
 
@@ -139,7 +138,7 @@ struct GlooWorld::State final : wire::Hub, std::enable_shared_from_this<GlooWorl
 
   void frame(int p, const FrameHeader& h, const char* payload) {
     Lock lock(mutex);
-    WEFT_CHECK(h.from >= 0 && h.from < size && process_of[h.from] == p && h.to >= 0 && h.to < size && local[h.to],
+    WEFT_CHECK(h.from >= 0 && h.from < size() && process_of[h.from] == p && h.to >= 0 && h.to < size() && local[h.to],
                "gloo: a message between wrong ranks");
     if (h.kind == FrameKind::kLeave || h.kind == FrameKind::kLeaveAck) {
       (h.kind == FrameKind::kLeave ? peers[p].left : peers[p].acknowledged) = true;
@@ -172,11 +171,12 @@ struct GlooWorld::State final : wire::Hub, std::enable_shared_from_this<GlooWorl
     std::vector<Ref<Group>> all;
     for (auto& [key, group] : groups) all.push_back(group);
     for (const Ref<Group>& group : all)
-      for (int r = 0; r < size; ++r)
+      for (int r = 0; r < size(); ++r)
         if (process_of[r] == p && group->has(r)) group->ended(r);
   }
 
-  Ref<Group> make_group(const std::string& name, const std::vector<int>& ranks, int rank, uint64_t key) {
+  Ref<internal::Group> make_group(const std::string& name, const std::vector<int>& ranks, int rank,
+                                  uint64_t key) override {
     auto group = make_ref<Group>(*this, shared_from_this(), name, ranks, rank, key);
     const std::lock_guard lock(mutex);
     WEFT_CHECK_AS(kAborted, !closed, "communicator ", name, ": this process has left the world");
@@ -190,7 +190,7 @@ struct GlooWorld::State final : wire::Hub, std::enable_shared_from_this<GlooWorl
 
   std::string aborted() const override { return cause; }
 
-  void abort(const std::string& why) {
+  void abort(const std::string& why) override {
     const std::lock_guard lock(mutex);
     if (closed || !cause.empty()) return;
     cause = why;
@@ -198,13 +198,14 @@ struct GlooWorld::State final : wire::Hub, std::enable_shared_from_this<GlooWorl
     changed.notify_all();
   }
 
-  void remove(const Ref<Group>& group) {
-    group->retire(true);
+  void remove(Group& group) override {
+    if (pid != getpid()) return;
+    group.retire(0, true);
     const std::lock_guard lock(mutex);
-    groups.erase({group->key(), group->names().ranks[group->rank()]});
+    groups.erase({group.key(), group.world_rank()});
   }
 
-  void close() {
+  void close() override {
     {
       Lock lock(mutex);
       for (auto& [key, group] : groups)
@@ -237,7 +238,6 @@ struct GlooWorld::State final : wire::Hub, std::enable_shared_from_this<GlooWorl
 
   const pid_t pid = getpid();
   const GlooWorldOptions options;
-  const int size;
   std::vector<Member> members;  // by rank
   std::vector<int> process_of, firsts;
   std::vector<bool> local;
@@ -247,8 +247,7 @@ struct GlooWorld::State final : wire::Hub, std::enable_shared_from_this<GlooWorl
   std::vector<Peer> peers;                                // by process
   std::map<std::pair<uint64_t, int>, Ref<Group>> groups;  // by key and rank
   std::set<std::tuple<uint64_t, int, int>>
-      early_opens;                  // key, to, from: a peer has created the communicator before this rank
-  std::map<std::string, int> made;  // number of communicators of this name and these ranks so far
+      early_opens;  // key, to, from: a peer has created the communicator before this rank
   std::deque<std::pair<Ref<Group>, Ref<Op>>> tasks;
   std::condition_variable changed;
   bool closed = false;
@@ -256,62 +255,12 @@ struct GlooWorld::State final : wire::Hub, std::enable_shared_from_this<GlooWorl
   std::thread worker;
 };
 
-namespace {
-
-template <class State>
-class GlooCommunicator final : public internal::ProcessCommunicator<Group, Op> {
- public:
-  GlooCommunicator(std::shared_ptr<State> state, Ref<Group> group)
-      : ProcessCommunicator(std::move(group)), state_(std::move(state)) {}
-  ~GlooCommunicator() override {
-    if (state_->pid == getpid()) state_->remove(group_);
-  }
-
- private:
-  Ref<Communicator> make_part(const std::string& name, const std::vector<int>& ranks, uint64_t key,
-                              Work::Deadline deadline) override {
-    auto made = make_ref<GlooCommunicator>(state_, state_->make_group(name, ranks, group_->names().ranks[rank()], key));
-    made->group_->open(deadline);
-    return made;
-  }
-
-  std::shared_ptr<State> state_;
-};
-
 }  // namespace
 
-GlooWorld::GlooWorld(Store& store, int size, std::vector<int> local_ranks, GlooWorldOptions options) {
+std::unique_ptr<ProcessWorld> make_gloo_world(Store& store, int size, std::vector<int> local_ranks,
+                                              const GlooWorldOptions& options) {
   local_ranks = internal::checked_local_ranks("gloo world", size, std::move(local_ranks));
-  state_ = std::make_shared<State>(store, size, local_ranks, options);
-}
-
-GlooWorld::~GlooWorld() {
-  if (state_->pid == getpid())
-    state_->close();
-  else
-    new std::shared_ptr<State>(std::move(state_));  // a child of fork() has no threads to stop
-}
-
-int GlooWorld::size() const { return state_->size; }
-std::string GlooWorld::name_of(int rank) const { return state_->name_of(rank); }
-
-void GlooWorld::abort(const std::string& cause) { state_->abort(cause); }
-
-std::vector<Ref<Communicator>> GlooWorld::communicators(const std::string& name, const std::vector<int>& group) {
-  internal::check_group(name, group, size());
-  const std::string text = str_cat(name, "/", group);
-  const uint64_t key = internal::key_of(str_cat(text, "/", state_->made[text]++));
-  std::vector<Ref<GlooCommunicator<State>>> made;
-  for (int r : group)
-    if (state_->local[r])
-      made.push_back(make_ref<GlooCommunicator<State>>(state_, state_->make_group(name, group, r, key)));
-  const auto deadline = std::chrono::steady_clock::now() + state_->options.timeout;
-  std::vector<Ref<Communicator>> all;
-  for (const auto& c : made) {
-    c->group().open(deadline);
-    all.push_back(c);
-  }
-  return all;
+  return std::make_unique<ProcessWorld>(std::make_shared<GlooHub>(store, size, local_ranks, options), options.timeout);
 }
 
 }  // namespace weft::dist

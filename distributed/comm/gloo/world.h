@@ -35,23 +35,8 @@ struct GlooWorldOptions {
   std::chrono::nanoseconds settles = std::chrono::milliseconds(40);
 };
 
-class GlooWorld final : public ProcessWorld {
- public:
-  /// Joins a world of `size` ranks, of which this process owns `local_ranks`. Returns when all ranks have joined.
-  GlooWorld(Store& store, int size, std::vector<int> local_ranks, GlooWorldOptions options = {});
-  /// Leaves: no other rank waits for ranks of this process any more. Drop its communicators first.
-  ~GlooWorld() override;
-  GlooWorld(const GlooWorld&) = delete;
-
-  int size() const override;
-  /// "rank 2 (pid 7 on host a)".
-  std::string name_of(int rank) const;
-  std::vector<Ref<Communicator>> communicators(const std::string& name, const std::vector<int>& group) override;
-  void abort(const std::string& cause) override;
-
- private:
-  struct State;
-  std::shared_ptr<State> state_;
-};
+/// Joins a world of `size` ranks, of which this process owns `local_ranks`. Returns when all ranks have joined.
+std::unique_ptr<ProcessWorld> make_gloo_world(Store& store, int size, std::vector<int> local_ranks,
+                                              const GlooWorldOptions& options = {});
 
 }  // namespace weft::dist

@@ -40,7 +40,7 @@ TEST(GlooWorld, ProgressWhileRanksCompute) {
 // Worlds that wait for `time` after a mismatch of two ranks.
 MakeWorld settling(std::chrono::nanoseconds time) {
   return [time](Store& store, int size, std::vector<int> local) {
-    return std::make_unique<GlooWorld>(store, size, std::move(local), GlooWorldOptions{.settles = time});
+    return make_gloo_world(store, size, std::move(local), {.settles = time});
   };
 }
 
@@ -104,7 +104,7 @@ TEST(GlooWorld, NothingIsLeft) {
 TEST(GlooWorld, WrongAddressIsNamed) {
   FolderStore store(new_folder());
   try {
-    GlooWorld world(store, 1, {0}, {.interface = "no-such-interface"});
+    make_gloo_world(store, 1, {0}, {.interface = "no-such-interface"});
     ADD_FAILURE() << "joined";
   } catch (const Error& e) {
     EXPECT_NE(std::string(e.what()).find("no-such-interface"), std::string::npos) << e.what();

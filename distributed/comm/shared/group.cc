@@ -44,10 +44,11 @@ void copy_dense(const StridedView& from, void* to) {
 
 }  // namespace
 
-Group::Group(std::shared_ptr<void> world, Engine& engine, std::string name, std::vector<int> members, uint64_t key)
-    : world_(std::move(world)),
+Group::Group(std::shared_ptr<internal::ProcessHub> hub, Engine& engine, const std::string& name,
+             const std::vector<int>& members, uint64_t key)
+    : internal::Group({static_cast<int>(members.size()), name, members}),
+      hub_(std::move(hub)),
       engine_(engine),
-      names_(static_cast<int>(members.size()), std::move(name), members),
       key_(key) {
   me_ = static_cast<int>(std::find(members.begin(), members.end(), engine.rank()) - members.begin());
   areas_.resize(members.size());
@@ -135,7 +136,8 @@ Stream& Group::stream_of(const Request& r) {
   return s;
 }
 
-Ref<Op> Group::start(const CommRequest& request, std::optional<Error>* error, const std::pair<int, int>* color) {
+Ref<internal::Op> Group::start(int, const CommRequest& request, std::optional<Error>* error,
+                               const std::pair<int, int>* color) {
   Request r(request);
   Ref<Op> op;
   {
@@ -162,7 +164,7 @@ Ref<Op> Group::start(const CommRequest& request, std::optional<Error>* error, co
   const auto out_of_memory = [&](const Error& e) {
     fail(e, nullptr);
     *error = e;
-    return Ref<Op>();
+    return Ref<internal::Op>();
   };
   try {
     share_input(*op);
@@ -288,7 +290,8 @@ std::vector<LastStarted> Group::last_of(const Op& op) const {
   return last;
 }
 
-std::optional<Error> Group::wait(Op& op, Work::Deadline deadline) {
+std::optional<Error> Group::wait(internal::Op& started, Work::Deadline deadline) {
+  Op& op = static_cast<Op&>(started);
   while (!engine_.wait_until([&] { return op.ended() && op.workers == 0; }, deadline)) {
     Engine::Lock lock(engine_);
     if (!op.ended()) time_out(op);
@@ -312,13 +315,15 @@ void Group::time_out(Op& op) {
        &op);
 }
 
-bool Group::done(Op& op) {
+bool Group::done(internal::Op& started) {
+  Op& op = static_cast<Op&>(started);
   Engine::Lock lock(engine_);
   engine_.progress();
   return op.ended() && op.workers == 0;
 }
 
-void Group::leave(Op& op) {
+void Group::leave(internal::Op& started, int) {
+  Op& op = static_cast<Op&>(started);
   {
     Engine::Lock lock(engine_);
     engine_.progress();
@@ -335,9 +340,14 @@ void Group::abort(const std::string& cause) {
   if (!failed_) fail(internal::abort_error(cause), nullptr);
 }
 
-void Group::retire(bool on) {
+void Group::retire(int, bool on) {
   Engine::Lock lock(engine_);
   retire_locked(on);
+}
+
+Ref<internal::Group> Group::part(internal::Op& split, int color, const std::string& name,
+                                 const std::vector<int>& ranks) {
+  return hub_->make_group(name, ranks, engine_.rank(), internal::part_key(key_, split, color));
 }
 
 void Group::retire_locked(bool on) {

@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-#include "distributed/comm/matching.h"
+#include "distributed/comm/process_world.h"
 #include "distributed/comm/shared/control.h"
 #include "distributed/comm/shared/piece_writes.h"
 
@@ -30,10 +30,9 @@ class Group;
 constexpr int64_t kPieces = 3;  // number of pieces in a ring
 
 /// One collective as this rank sees it.
-struct Op : RefCounted, internal::Match {
+struct Op final : internal::Op {
   enum class State { kQueued, kPublished, kCopying, kCopied, kDone, kFailed };
-  using Match::Match;
-  uint64_t id = 0;  // Work::number()
+  using internal::Op::Op;
   uint64_t k = 0;   // its place in the stream, from 0
   int stream = 0;   // its stream, as this rank numbers them
   size_t mine = 0;  // this rank's position among `members`
@@ -57,7 +56,6 @@ struct Op : RefCounted, internal::Match {
   std::atomic<size_t> next{0}, copied{0};
   std::atomic<int64_t> copy_ns{0};  // sum over all threads
   int workers = 0;                  // threads that copy boxes
-  std::optional<Error> error;
 
   bool ended() const { return state == State::kDone || state == State::kFailed; }
 };
@@ -75,29 +73,24 @@ struct Stream {
   Op& at(uint64_t k) { return *ops[k - base]; }
 };
 
-class Group final : public RefCounted {
+class Group final : public internal::Group {
  public:
   /// Adds the control area of this rank; `members` are ranks of the world. Does not wait.
-  Group(std::shared_ptr<void> world, Engine& engine, std::string name, std::vector<int> members, uint64_t key);
+  Group(std::shared_ptr<internal::ProcessHub> hub, Engine& engine, const std::string& name,
+        const std::vector<int>& members, uint64_t key);
   ~Group() override;
-  /// Waits until all other ranks have added their areas; throws if one does not.
-  void open(Work::Deadline deadline);
-
-  int rank() const { return me_; }
-  int size() const { return names_.size(); }
-  const internal::GroupNames& names() const { return names_; }
-  Engine& engine() const { return engine_; }
-  const std::shared_ptr<void>& world() const { return world_; }
 
   // These lock the engine.
-  /// The op of this request; null with `*error` set if the group has failed.
-  Ref<Op> start(const CommRequest& request, std::optional<Error>* error, const std::pair<int, int>* color = nullptr);
-  std::optional<Error> wait(Op& op, Work::Deadline deadline);
-  bool done(Op& op);
-  /// The rank drops the op. If it is not done, it fails; returns when no other rank uses its operands.
-  void leave(Op& op);
-  void abort(const std::string& cause);
-  void retire(bool on);
+  void open(Work::Deadline deadline) override;
+  Ref<internal::Op> start(int rank, const CommRequest& request, std::optional<Error>* error,
+                          const std::pair<int, int>* color = nullptr) override;
+  std::optional<Error> wait(internal::Op& op, Work::Deadline deadline) override;
+  bool done(internal::Op& op) override;
+  void leave(internal::Op& op, int rank) override;
+  void abort(const std::string& cause) override;
+  void retire(int rank, bool on) override;
+  Ref<internal::Group> part(internal::Op& split, int color, const std::string& name,
+                            const std::vector<int>& ranks) override;
   /// Copies boxes of this rank's part until none is left to start. Several threads may do so.
   void copy(Op& op);
 
@@ -114,7 +107,6 @@ class Group final : public RefCounted {
   void fail(const Error& error, const Op* op);
   /// Marks in this rank's area whether the rank will start no more collectives.
   void retire_locked(bool on);
-  uint64_t key() const { return key_; }
 
  private:
   Stream& stream_of(const internal::Request& r);
@@ -149,9 +141,8 @@ class Group final : public RefCounted {
   void time_out(Op& op);
   std::vector<internal::LastStarted> last_of(const Op& op) const;
 
-  const std::shared_ptr<void> world_;
+  const std::shared_ptr<internal::ProcessHub> hub_;
   Engine& engine_;
-  const internal::GroupNames names_;
   const uint64_t key_;
   int me_ = 0;
   std::vector<Segment*> segments_;

@@ -8,7 +8,6 @@
 #include <map>
 #include <thread>
 
-#include "distributed/comm/process_communicator.h"
 #include "distributed/comm/shared/connect.h"
 #include "distributed/comm/shared/engine.h"
 #include "distributed/comm/world_checks.h"
@@ -18,28 +17,12 @@ namespace {
 
 using shared::Engine;
 using shared::Group;
-using shared::Op;
 using shared::PeerProcess;
 using shared::Segment;
 using shared::SegmentHeader;
 
-class SharedCommunicator final : public internal::ProcessCommunicator<Group, Op> {
- public:
-  using ProcessCommunicator::ProcessCommunicator;
-
- private:
-  Ref<Communicator> make_part(const std::string& name, const std::vector<int>& ranks, uint64_t key,
-                              Work::Deadline deadline) override {
-    auto group = make_ref<Group>(group_->world(), group_->engine(), name, ranks, key);
-    group->open(deadline);
-    return make_ref<SharedCommunicator>(std::move(group));
-  }
-};
-
-}  // namespace
-
-struct SharedWorld::State {
-  State(Store& store, int size, const std::vector<int>& local, const SharedWorldOptions& o)
+struct SharedHub final : internal::ProcessHub {
+  SharedHub(Store& store, int size, const std::vector<int>& local, const SharedWorldOptions& o)
       : options(o), places(size, o.piece_bytes), pids(size) {
     WEFT_CHECK(options.piece_bytes >= int64_t{64} * size, "shared memory: pieces have ", options.piece_bytes,
                " bytes; need at least 64 for each of ", size, " ranks");
@@ -69,8 +52,16 @@ struct SharedWorld::State {
     if (options.progress_thread) progress = std::thread([this] { help(); });
   }
 
-  // Ends the threads; keeps everything that communicators need.
-  void close() {
+  int size() const override { return static_cast<int>(pids.size()); }
+  bool owns(int rank) const override { return engines.contains(rank); }
+  std::string name_of(int rank) const override { return str_cat("rank ", rank, " (pid ", pids.at(rank), ")"); }
+
+  Ref<internal::Group> make_group(const std::string& name, const std::vector<int>& ranks, int rank,
+                                  uint64_t key) override {
+    return make_ref<Group>(shared_from_this(), *engines.at(rank), name, ranks, key);
+  }
+
+  void close() override {
     for (auto& [r, e] : engines) e->close();
     for (auto& segment : own) segment->header().closed.store(1);
     stop.store(true);
@@ -116,7 +107,7 @@ struct SharedWorld::State {
   void end(const PeerProcess& p) {
     const bool left = p.segments[0]->header().closed.load();
     for (int r : p.ranks) {
-      places.endings[r] = str_cat("rank ", r, " (pid ", p.pid, ") has ", left ? "left" : "died");
+      places.endings[r] = str_cat(name_of(r), " has ", left ? "left" : "died");
       places.ended[r].store(true, std::memory_order_release);
     }
     for (int r : p.ranks)
@@ -140,7 +131,7 @@ struct SharedWorld::State {
     }
   }
 
-  void abort(const std::string& cause) {
+  void abort(const std::string& cause) override {
     {
       const std::lock_guard lock(aborting);
       if (places.aborted.load()) return;
@@ -150,7 +141,6 @@ struct SharedWorld::State {
     for (auto& [r, engine] : engines) engine->abort(cause);
   }
 
-  const pid_t process = getpid();
   const SharedWorldOptions options;
   std::mutex aborting;
   shared::Places places;
@@ -158,44 +148,18 @@ struct SharedWorld::State {
   std::vector<std::unique_ptr<Segment>> own;
   std::vector<PeerProcess> peers;
   std::map<int, std::unique_ptr<Engine>> engines;  // by rank
-  std::map<std::string, int> made;                 // number of communicators of this name and these ranks so far
   shared::Fd quit;
   std::atomic<bool> stop{false};
   std::thread watcher, progress;
 };
 
-SharedWorld::SharedWorld(Store& store, int size, std::vector<int> local_ranks, SharedWorldOptions options) {
+}  // namespace
+
+std::unique_ptr<ProcessWorld> make_shared_world(Store& store, int size, std::vector<int> local_ranks,
+                                                const SharedWorldOptions& options) {
   local_ranks = internal::checked_local_ranks("shared world", size, std::move(local_ranks));
-  state_ = std::make_shared<State>(store, size, local_ranks, options);
-}
-
-SharedWorld::~SharedWorld() {
-  if (state_->process == getpid())
-    state_->close();
-  else
-    new std::shared_ptr<State>(std::move(state_));  // a child of fork() has no threads to stop
-}
-
-int SharedWorld::size() const { return static_cast<int>(state_->pids.size()); }
-pid_t SharedWorld::process_of(int rank) const { return state_->pids.at(rank); }
-
-void SharedWorld::abort(const std::string& cause) { state_->abort(cause); }
-
-std::vector<Ref<Communicator>> SharedWorld::communicators(const std::string& name, const std::vector<int>& group) {
-  internal::check_group(name, group, size());
-  const std::string text = str_cat(name, "/", group);
-  const uint64_t key = internal::key_of(str_cat(text, "/", state_->made[text]++));
-  std::vector<Ref<Group>> groups;
-  for (int r : group)
-    if (const auto it = state_->engines.find(r); it != state_->engines.end())
-      groups.push_back(make_ref<Group>(state_, *it->second, name, group, key));
-  const auto deadline = std::chrono::steady_clock::now() + state_->options.timeout;
-  std::vector<Ref<Communicator>> all;
-  for (const Ref<Group>& g : groups) {
-    g->open(deadline);
-    all.push_back(make_ref<SharedCommunicator>(g));
-  }
-  return all;
+  return std::make_unique<ProcessWorld>(std::make_shared<SharedHub>(store, size, local_ranks, options),
+                                        options.timeout);
 }
 
 }  // namespace weft::dist

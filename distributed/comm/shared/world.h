@@ -10,12 +10,10 @@
 #pragma once
 #include <chrono>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "distributed/comm/process_world.h"
 #include "distributed/comm/store.h"
-#include "framework/dispatch/communicator.h"
 
 namespace weft::dist {
 
@@ -33,23 +31,8 @@ struct SharedWorldOptions {
   std::chrono::nanoseconds spin = std::chrono::microseconds(200);
 };
 
-class SharedWorld final : public ProcessWorld {
- public:
-  /// Joins a world of `size` ranks, of which this process owns `local_ranks`. Returns when all ranks have joined.
-  SharedWorld(Store& store, int size, std::vector<int> local_ranks, SharedWorldOptions options = {});
-  /// Leaves: no other rank waits for ranks of this process any more. Drop its communicators first.
-  ~SharedWorld() override;
-  SharedWorld(const SharedWorld&) = delete;
-
-  int size() const override;
-  /// The process of a rank.
-  pid_t process_of(int rank) const;
-  std::vector<Ref<Communicator>> communicators(const std::string& name, const std::vector<int>& group) override;
-  void abort(const std::string& cause) override;
-
- private:
-  struct State;
-  std::shared_ptr<State> state_;
-};
+/// Joins a world of `size` ranks, of which this process owns `local_ranks`. Returns when all ranks have joined.
+std::unique_ptr<ProcessWorld> make_shared_world(Store& store, int size, std::vector<int> local_ranks,
+                                                const SharedWorldOptions& options = {});
 
 }  // namespace weft::dist

@@ -10,14 +10,12 @@ inline TestedWorld gloo_world() {
   return {.name = "gloo",
           .make =
               [](dist::Store& store, int size, std::vector<int> local, WorldSetting s) {
-                return std::make_unique<dist::GlooWorld>(
-                    store, size, std::move(local),
-                    dist::GlooWorldOptions{.timeout = s.timeout, .silence = std::chrono::seconds(1)});
+                return dist::make_gloo_world(store, size, std::move(local),
+                                             {.timeout = s.timeout, .silence = std::chrono::seconds(1)});
               },
           .death_errors =
               [](const dist::ProcessWorld& world, int rank) {
-                const std::string died =
-                    dynamic_cast<const dist::GlooWorld&>(world).name_of(rank) + " has died or cannot be reached";
+                const std::string died = world.name_of(rank) + " has died or cannot be reached";
                 std::vector<std::string> errors{"collective aborted: " + died};
                 for (int r = 0; r < world.size(); ++r)
                   errors.push_back(str_cat("collective aborted: rank ", r, " reports: ", died));

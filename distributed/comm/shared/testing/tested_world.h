@@ -7,7 +7,7 @@ namespace weft::testing {
 
 inline MakeWorld with_options(const dist::SharedWorldOptions& options = {}) {
   return [options](dist::Store& store, int size, std::vector<int> local) {
-    return std::make_unique<dist::SharedWorld>(store, size, std::move(local), options);
+    return dist::make_shared_world(store, size, std::move(local), options);
   };
 }
 
@@ -25,8 +25,7 @@ inline TestedWorld shared_world() {
               },
           .death_errors =
               [](const dist::ProcessWorld& world, int rank) {
-                const pid_t pid = dynamic_cast<const dist::SharedWorld&>(world).process_of(rank);
-                return std::vector{str_cat("collective aborted: rank ", rank, " (pid ", pid, ") has died")};
+                return std::vector{str_cat("collective aborted: ", world.name_of(rank), " has died")};
               },
           .deaths = 20};
 }

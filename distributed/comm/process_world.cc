@@ -1,0 +1,39 @@
+#include "distributed/comm/process_world.h"
+
+#include <unistd.h>
+
+#include "distributed/comm/world_checks.h"
+
+namespace weft::dist {
+
+uint64_t internal::part_key(uint64_t key, const Op& split, int color) {
+  return key_of(str_cat(key, "/", split.number, "/", color));
+}
+
+ProcessWorld::ProcessWorld(std::shared_ptr<internal::ProcessHub> hub, std::chrono::nanoseconds timeout)
+    : hub_(std::move(hub)), timeout_(timeout), process_(getpid()) {}
+
+ProcessWorld::~ProcessWorld() {
+  if (process_ == getpid())
+    hub_->close();
+  else
+    new std::shared_ptr<internal::ProcessHub>(std::move(hub_));  // a child of fork() has no threads to stop
+}
+
+std::vector<Ref<Communicator>> ProcessWorld::communicators(const std::string& name, const std::vector<int>& group) {
+  internal::check_group(name, group, size());
+  const std::string text = str_cat(name, "/", group);
+  const uint64_t key = internal::key_of(str_cat(text, "/", made_[text]++));
+  std::vector<Ref<internal::Group>> groups;
+  std::vector<Ref<Communicator>> all;
+  for (size_t i = 0; i < group.size(); ++i) {
+    if (!hub_->owns(group[i])) continue;
+    groups.push_back(hub_->make_group(name, group, group[i], key));
+    all.push_back(internal::make_communicator(groups.back(), static_cast<int>(i)));
+  }
+  const auto deadline = std::chrono::steady_clock::now() + timeout_;
+  for (const Ref<internal::Group>& g : groups) g->open(deadline);
+  return all;
+}
+
+}  // namespace weft::dist
