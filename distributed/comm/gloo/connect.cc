@@ -14,6 +14,7 @@
 #include <cstring>
 #include <list>
 
+#include "distributed/comm/fd.h"
 #include "distributed/comm/gloo/frame.h"
 #include "framework/base/error.h"
 
@@ -21,28 +22,11 @@ namespace weft::dist::wire {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using std::chrono::milliseconds;
+using internal::Fd;
+using internal::wait_for;
 
 constexpr size_t kMaxPending = 256;  // limit of accepted connections without a hello
 constexpr auto kHelloTimeout = std::chrono::seconds(5);
-
-class Socket {
- public:
-  explicit Socket(int fd = -1) : fd_(fd) {}
-  Socket(Socket&& other) noexcept : fd_(other.release()) {}
-  Socket& operator=(Socket&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~Socket() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  int get() const { return fd_; }
-  int release() { return std::exchange(fd_, -1); }
-
- private:
-  int fd_;
-};
 
 struct Endpoint {
   sockaddr_storage address = {};
@@ -109,21 +93,10 @@ std::string text_of(const Endpoint& e) {
   return str_cat(host, " ", port);
 }
 
-Socket make_socket(int family) {
-  Socket s(socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (s.get() < 0) throw system_error("gloo: cannot make a socket");
+Fd make_socket(int family) {
+  Fd s(socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!s) throw system_error("gloo: cannot make a socket");
   return s;
-}
-
-// Waits for an event of a socket; false after the deadline. Throws if the job has ended.
-bool wait_for(int fd, int16_t events, Store& store, Store::Deadline deadline) {
-  while (true) {
-    store.check();
-    const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now()).count();
-    if (left <= 0) return false;
-    pollfd p{fd, events, 0};
-    if (::poll(&p, 1, static_cast<int>(std::min<int64_t>(left, 100))) > 0) return true;
-  }
 }
 
 // Compares in a time that does not depend on the position of a difference.
@@ -136,7 +109,7 @@ bool equal_in_constant_time(const std::string& a, const std::string& b) {
 
 // A connection without a hello so far.
 struct PendingConnection {
-  Socket socket;
+  Fd socket;
   Store::Deadline end;
   std::string text;
 
@@ -184,9 +157,9 @@ class Connector {
     for (int p = 0; p < mine_; ++p) receive_answer(p);
     while (missing() >= 0) accept_pending();
     std::vector<int> all;
-    for (Socket& s : sockets_) {
+    for (Fd& s : sockets_) {
       const int on = 1;
-      if (s.get() >= 0) setsockopt(s.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+      if (s) setsockopt(s.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
       all.push_back(s.release());
     }
     return all;
@@ -204,7 +177,7 @@ class Connector {
     sockets_[p] = make_socket(e.get()->sa_family);
     const int fd = sockets_[p].get();
     if (connect(fd, e.get(), e.length) != 0 && errno != EINPROGRESS) throw unreachable(p, text, errno);
-    if (!wait_for(fd, POLLOUT, store_, deadline_)) throw unreachable(p, text, ETIMEDOUT);
+    if (!wait_for(sockets_[p], POLLOUT, store_, deadline_)) throw unreachable(p, text, ETIMEDOUT);
     int error = 0;
     socklen_t length = sizeof error;
     getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length);
@@ -226,9 +199,9 @@ class Connector {
   // Waits for the hello of a process to which this process has connected.
   void receive_answer(int p) {
     const std::string want = hello(p, mine_, token_);
-    PendingConnection pending{Socket(dup(sockets_[p].get())), deadline_, {}};
+    PendingConnection pending{Fd(dup(sockets_[p].get())), deadline_, {}};
     while (pending.text.size() < want.size()) {
-      WEFT_CHECK_AS(kDeadlineExceeded, wait_for(pending.socket.get(), POLLIN, store_, deadline_), deadline_passed(p));
+      WEFT_CHECK_AS(kDeadlineExceeded, wait_for(pending.socket, POLLIN, store_, deadline_), deadline_passed(p));
       WEFT_CHECK_AS(kUnavailable, pending.read(want.size()), "gloo: ", names_[p],
                     " has ended while it joined, or is not of this job");
     }
@@ -241,7 +214,7 @@ class Connector {
   // The first process that has not connected; -1: none.
   int missing() const {
     for (int p = mine_ + 1; p < static_cast<int>(sockets_.size()); ++p)
-      if (sockets_[p].get() < 0) return p;
+      if (!sockets_[p]) return p;
     return -1;
   }
 
@@ -257,8 +230,8 @@ class Connector {
       h = ended ? pending_.erase(h) : std::next(h);
     }
     if (!all[0].revents) return;
-    Socket next(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (next.get() < 0) return;
+    Fd next(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (!next) return;
     if (pending_.size() == kMaxPending) pending_.pop_front();
     pending_.push_back({std::move(next), Clock::now() + kHelloTimeout, {}});
   }
@@ -270,7 +243,7 @@ class Connector {
     if (h.text.size() < size) return true;
     int p = -1;
     std::memcpy(&p, h.text.data() + offsetof(FrameHeader, from), sizeof p);
-    const bool expected = p > mine_ && p < static_cast<int>(sockets_.size()) && sockets_[p].get() < 0;
+    const bool expected = p > mine_ && p < static_cast<int>(sockets_.size()) && !sockets_[p];
     if (!expected || !equal_in_constant_time(h.text, hello(p, mine_, token_))) return false;
     if (send_text(h.socket.get(), hello(mine_, p, token_))) sockets_[p] = std::move(h.socket);
     return false;
@@ -281,8 +254,8 @@ class Connector {
   const std::vector<std::string>& names_;
   const std::string token_;
   const Store::Deadline deadline_;
-  Socket listener_;
-  std::vector<Socket> sockets_;  // by process
+  Fd listener_;
+  std::vector<Fd> sockets_;  // by process
   std::list<PendingConnection> pending_;
 };
 

@@ -20,6 +20,8 @@ namespace weft::dist::shared {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+using internal::Fd;
+using internal::wait_for;
 
 constexpr uint64_t kMagic = 0x3165666977746677;
 constexpr int kMaxRanks = 200;  // limit for one process: the kernel passes at most 253 descriptors at once
@@ -52,18 +54,6 @@ Fd make_socket() {
   Fd s(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   WEFT_CHECK_AS(kUnavailable, s, "shared memory: cannot make a socket: ", std::strerror(errno));
   return s;
-}
-
-// Waits until a socket is readable; false at the deadline. Throws if the job has ended.
-bool readable(int fd, Store& store, Store::Deadline deadline) {
-  while (true) {
-    store.check();
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
-    pollfd p{fd, POLLIN, 0};
-    const int n = poll(&p, 1, static_cast<int>(std::clamp<int64_t>(left, 0, 100)));
-    if (n > 0) return true;
-    if (left <= 0) return false;
-  }
 }
 
 bool same_user(int socket, pid_t* pid) {
@@ -130,10 +120,6 @@ PeerProcess make_peer(Fd socket, pid_t pid, const Hello& hello, std::vector<Fd>&
 
 }  // namespace
 
-Fd::~Fd() {
-  if (fd_ >= 0) close(fd_);
-}
-
 std::vector<PeerProcess> connect_processes(Store& store, int size, const std::vector<Segment*>& own,
                                            Store::Deadline deadline) {
   WEFT_CHECK(!own.empty() && own.size() <= kMaxRanks, "shared memory: ", own.size(),
@@ -189,7 +175,7 @@ std::vector<PeerProcess> connect_processes(Store& store, int size, const std::ve
     pid_t pid = 0;
     Hello other;
     std::vector<Fd> fds;
-    WEFT_CHECK_AS(kDeadlineExceeded, readable(s.get(), store, deadline), "shared memory: rank ", process.first,
+    WEFT_CHECK_AS(kDeadlineExceeded, wait_for(s, POLLIN, store, deadline), "shared memory: rank ", process.first,
                   " has not answered before the deadline");
     WEFT_CHECK_AS(kUnavailable,
                   same_user(s.get(), &pid) && receive_hello(s.get(), mine.token, &other, &fds) && other.size == size,
@@ -198,7 +184,7 @@ std::vector<PeerProcess> connect_processes(Store& store, int size, const std::ve
     add(make_peer(std::move(s), pid, other, fds));
   }
   while (later > 0) {
-    if (!readable(listener.get(), store, deadline)) {
+    if (!wait_for(listener, POLLIN, store, deadline)) {
       std::string missing;
       for (int r = 0; r < size; ++r)
         if (!known[r]) missing += str_cat(missing.empty() ? "" : ", ", "rank ", r);
@@ -210,7 +196,7 @@ std::vector<PeerProcess> connect_processes(Store& store, int size, const std::ve
     std::vector<Fd> fds;
     // Connections without the token are closed: any process may connect to an abstract address.
     if (!s || !same_user(s.get(), &pid) ||
-        !readable(s.get(), store, std::min(deadline, Clock::now() + std::chrono::seconds(2))) ||
+        !wait_for(s, POLLIN, store, std::min(deadline, Clock::now() + std::chrono::seconds(2))) ||
         !receive_hello(s.get(), mine.token, &other, &fds) || other.size != size)
       continue;
     const auto process = std::find_if(processes.begin(), processes.end(), [&](const auto& p) {

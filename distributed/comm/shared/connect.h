@@ -5,38 +5,20 @@
 #include <sys/types.h>
 
 #include <memory>
-#include <utility>
 #include <vector>
 
+#include "distributed/comm/fd.h"
 #include "distributed/comm/shared/segment.h"
 #include "distributed/comm/store.h"
 
 namespace weft::dist::shared {
-
-/// A file descriptor with an owner.
-class Fd {
- public:
-  explicit Fd(int fd = -1) : fd_(fd) {}
-  Fd(Fd&& o) noexcept : fd_(std::exchange(o.fd_, -1)) {}
-  Fd& operator=(Fd&& o) noexcept {
-    std::swap(fd_, o.fd_);
-    return *this;
-  }
-  ~Fd();
-  int get() const { return fd_; }
-  int release() { return std::exchange(fd_, -1); }
-  explicit operator bool() const { return fd_ >= 0; }
-
- private:
-  int fd_;
-};
 
 /// Another process, and its ranks.
 struct PeerProcess {
   pid_t pid = 0;
   std::vector<int> ranks;
   std::vector<std::unique_ptr<Segment>> segments;  // by position in `ranks`
-  Fd socket, pidfd;                                // both report the end of the process; pidfd may be missing
+  internal::Fd socket, pidfd;                      // both report the end of the process; pidfd may be missing
 };
 
 /// Exchanges segments with the processes of all other ranks below `size`. `own` are the segments of this process. Only

@@ -46,7 +46,7 @@ struct SharedHub final : internal::ProcessHub {
                    " bytes, and of rank ", local[0], " ", options.piece_bytes, "; need the same in all processes");
       }
     for (int r : local) engines[r] = std::make_unique<Engine>(places, r, options.spin, options.progress_thread);
-    quit = shared::Fd(eventfd(0, EFD_CLOEXEC));
+    quit = internal::Fd(eventfd(0, EFD_CLOEXEC));
     WEFT_CHECK_AS(kResourceExhausted, quit, "shared memory: eventfd failed");
     watcher = std::thread([this] { watch(); });
     if (options.progress_thread) progress = std::thread([this] { help(); });
@@ -75,8 +75,8 @@ struct SharedHub final : internal::ProcessHub {
       progress.join();
     }
     for (PeerProcess& p : peers) {
-      p.socket = shared::Fd();
-      p.pidfd = shared::Fd();
+      p.socket = internal::Fd();
+      p.pidfd = internal::Fd();
     }
   }
 
@@ -148,7 +148,7 @@ struct SharedHub final : internal::ProcessHub {
   std::vector<std::unique_ptr<Segment>> own;
   std::vector<PeerProcess> peers;
   std::map<int, std::unique_ptr<Engine>> engines;  // by rank
-  shared::Fd quit;
+  internal::Fd quit;
   std::atomic<bool> stop{false};
   std::thread watcher, progress;
 };
