@@ -38,7 +38,7 @@ class Group : public RefCounted {
   virtual void leave(Op& op, int rank) = 0;
   virtual void abort(const std::string& cause) = 0;
   virtual void retire(int rank, bool on) = 0;
-  /// The group of the ranks of one colour of a split that is done, not open yet; `ranks` are their numbers in the world.
+  /// The group of the ranks of one colour of a split that is done; it is not open. `ranks` are numbers in the world.
   virtual Ref<Group> part(Op& split, int color, const std::string& name, const std::vector<int>& ranks) = 0;
   /// A rank has dropped its communicator.
   virtual void close() {}
