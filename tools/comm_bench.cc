@@ -31,7 +31,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-struct Options {
+struct CommBenchFlags {
   int64_t ranks = 2, least = 4, most = 64 << 20, factor = 4;
   double seconds = 0.05, skew = 0;
   std::string against;
@@ -82,7 +82,7 @@ float value(int rank, int64_t i) { return static_cast<float>((i * 7 + rank * 13)
 
 class Bench {
  public:
-  Bench(const Options& o, const std::string& transport, Communicator& c, bool prints)
+  Bench(const CommBenchFlags& o, const std::string& transport, Communicator& c, bool prints)
       : o_(o), transport_(transport), c_(c), n_(c.size()), rank_(c.rank()), prints_(prints) {
     if (o.against == "gloo" && transport != "threads") library_.emplace(rank_, n_);
   }
@@ -229,7 +229,7 @@ class Bench {
   }
 
   static constexpr int kRounds = 10;
-  const Options& o_;
+  const CommBenchFlags& o_;
   const std::string transport_;
   Communicator& c_;
   const int n_, rank_;
@@ -251,7 +251,7 @@ void print_copy_rate() {
 }
 
 // Runs in a process that this program has started.
-int run_rank(const Options& o, const std::string& transport) {
+int run_rank(const CommBenchFlags& o, const std::string& transport) {
   const int n = static_cast<int>(o.ranks), rank = std::atoi(std::getenv("RANK"));
   std::vector<int> all(n);
   std::iota(all.begin(), all.end(), 0);
@@ -272,7 +272,7 @@ int run_rank(const Options& o, const std::string& transport) {
   return 0;
 }
 
-int run(const Options& o, char** argv) {
+int run(const CommBenchFlags& o, char** argv) {
   check_flag("max_bytes", o.most >= o.least, std::to_string(o.most),
              "at least --min_bytes, " + std::to_string(o.least));
   for (const std::string& c : o.collectives) collective_of(c);

@@ -19,7 +19,7 @@ int main(int argc, char** argv) {
       "(JOB_FLIGHT; the launcher prints it when a job fails).",
       flags, [&](const std::vector<std::string>& arguments) {
         if (arguments.size() != 1) usage_error("need one folder of flight records");
-        const dist::diagnose::Job job = dist::diagnose::read_job(io::resolve_path(arguments[0]), look);
+        const dist::diagnose::TracedJob job = dist::diagnose::read_job(io::resolve_path(arguments[0]), look);
         const dist::diagnose::Diagnosis d = dist::diagnose::diagnose(job, {patience, slow});
         write_output(json ? d.to_json() + "\n" : d.to_string());
         return 0;

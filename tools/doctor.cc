@@ -15,14 +15,14 @@
 
 namespace {
 
-struct Options {
+struct DoctorFlags {
   bool measure = false, json = false;
   weft::File out{weft::File::Use::kWrite};
 };
 
-int doctor(const Options& o) {
+int doctor(const DoctorFlags& o) {
   using namespace weft::tools;
-  Facts facts;
+  FactList facts;
   try {
     add_choice(facts);
   } catch (const weft::Error& error) {
@@ -53,7 +53,7 @@ int doctor(const Options& o) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  Options o;
+  DoctorFlags o;
   const weft::Flags flags{
       {"measure", &o.measure,
        "also measure memory by working set, GEMM by size and dtype, and the copy rates of GPUs (takes about ten "

@@ -8,26 +8,26 @@
 
 namespace weft::tools {
 
-void Facts::add(std::string section, std::string name, std::string text) {
+void FactList::add(std::string section, std::string name, std::string text) {
   facts_.push_back({std::move(section), std::move(name), text, text});
 }
 
-void Facts::add(std::string section, std::string name, double value, std::string unit) {
+void FactList::add(std::string section, std::string name, double value, std::string unit) {
   value = std::round(value * 100) / 100;
   const std::string number = profiler::fixed(value, value == std::floor(value) ? 0 : 2);
   facts_.push_back({std::move(section), std::move(name), number + (unit.empty() ? "" : " " + unit), value});
 }
 
-void Facts::add_flag(std::string section, std::string name, bool value) {
+void FactList::add_flag(std::string section, std::string name, bool value) {
   facts_.push_back({std::move(section), std::move(name), value ? "yes" : "no", value});
 }
 
-void Facts::add_absent(std::string section, std::string name, std::string reason) {
+void FactList::add_absent(std::string section, std::string name, std::string reason) {
   facts_.push_back({section, name, "absent: " + reason, nullptr});
   facts_.push_back({std::move(section), name + "_reason", "", reason});
 }
 
-std::string Facts::to_text() const {
+std::string FactList::to_text() const {
   size_t width = 0;
   for (const Fact& fact : facts_) width = std::max(width, fact.name.size());
   std::string out, section;
@@ -40,7 +40,7 @@ std::string Facts::to_text() const {
   return out;
 }
 
-std::string Facts::to_json(const std::string& machine) const {
+std::string FactList::to_json(const std::string& machine) const {
   io::OrderedJson out = io::OrderedJson::object();
   for (const Fact& fact : facts_)
     std::visit([&](const auto& value) { out[fact.section][fact.name] = value; }, fact.value);

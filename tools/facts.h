@@ -8,7 +8,7 @@
 namespace weft::tools {
 
 /// Facts in the order in which they were added. Add the facts of a section one after another.
-class Facts {
+class FactList {
  public:
   /// Adds a text.
   void add(std::string section, std::string name, std::string text);

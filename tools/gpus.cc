@@ -12,7 +12,7 @@ namespace {
 // "13.1.0" for version 130100: 10000 x major + 100 x minor + patch.
 std::string dotted(size_t version) { return str_cat(version / 10000, ".", version % 10000 / 100, ".", version % 100); }
 
-void add(Facts& facts, const char* name, const std::string& version, const std::string& unavailable) {
+void add(FactList& facts, const char* name, const std::string& version, const std::string& unavailable) {
   if (unavailable.empty()) {
     facts.add("libraries", name, version);
   } else {
@@ -22,7 +22,7 @@ void add(Facts& facts, const char* name, const std::string& version, const std::
 
 }  // namespace
 
-void add_gpus(Facts& facts) {
+void add_gpus(FactList& facts) {
   const cuda::Availability& driver = cuda::availability();
   add(facts, "cuda_driver", cuda::version_text(driver.version), driver.why);
   if (driver.ok) {

@@ -6,6 +6,6 @@ namespace weft::tools {
 
 /// Adds the NVIDIA driver, each GPU, NVRTC, cuBLASLt and NCCL to section "libraries": the version of each, or one line
 /// with the reason why it cannot be used.
-void add_gpus(Facts& facts);
+void add_gpus(FactList& facts);
 
 }  // namespace weft::tools

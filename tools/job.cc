@@ -6,7 +6,7 @@
 
 namespace weft::tools {
 
-void add_job(Facts& facts, const control::Environment& variables) {
+void add_job(FactList& facts, const control::Environment& variables) {
   const auto value = [&](const char* name) {
     const auto it = variables.find(name);
     return it == variables.end() ? std::string() : one_line(it->second, 200);

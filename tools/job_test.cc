@@ -9,7 +9,7 @@ using testing::HasSubstr;
 using testing::Not;
 
 std::string job(const control::Environment& variables) {
-  Facts facts;
+  FactList facts;
   add_job(facts, variables);
   return facts.to_json();
 }

@@ -92,7 +92,7 @@ double usable_memory() {
   return bytes;
 }
 
-void add_machine(Facts& facts) {
+void add_machine(FactList& facts) {
   std::string model = proc_value("/proc/cpuinfo", "model name");
   facts.add("cpu", "model", model.empty() ? "unknown" : model);
   facts.add("cpu", "cores", static_cast<double>(usable_cores()));
@@ -119,12 +119,12 @@ void add_machine(Facts& facts) {
   }
 }
 
-void add_choice(Facts& facts) {
+void add_choice(FactList& facts) {
   facts.add("weft", "isa", std::string(to_string_view(selected_isa())));
   facts.add("weft", "isa_best", std::string(to_string_view(best_isa())));
   facts.add("weft", "features", cpu_features().to_string());
   facts.add("weft", "threads", static_cast<double>(num_threads()));
-  const jit::Status kernels = jit::status();
+  const jit::CompilerStatus kernels = jit::status();
   if (kernels.unavailable.empty())
     facts.add("weft", "kernel_compiler", kernels.compiler + ", " + kernels.version);
   else

@@ -14,10 +14,10 @@ double clock_hz();
 double usable_memory();
 
 /// Adds sections "cpu", "memory", "system".
-void add_machine(Facts& facts);
+void add_machine(FactList& facts);
 
 /// Adds section "weft": the instruction set, features and threads that Weft uses, the compiler of kernels, and the
 /// folder of their cache. Throws weft::Error if WEFT_ISA or WEFT_THREADS requests more than the machine has.
-void add_choice(Facts& facts);
+void add_choice(FactList& facts);
 
 }  // namespace weft::tools

@@ -12,7 +12,7 @@ namespace {
 using testing::HasSubstr;
 
 TEST(Facts, PrintsTextAndJson) {
-  Facts facts;
+  FactList facts;
   facts.add("a", "name", std::string("say \"hi\"\n"));
   facts.add("a", "rate", 2.5, "GB/s");
   facts.add_flag("b", "flag", true);
@@ -32,11 +32,11 @@ TEST(Facts, PrintsTextAndJson) {
 )");
   EXPECT_THAT(facts.to_text(), HasSubstr("  rate        2.50 GB/s\n\nb\n"));
   EXPECT_THAT(facts.to_text(), HasSubstr("absent: no driver"));
-  EXPECT_EQ(Facts().to_json(), "{}\n");
+  EXPECT_EQ(FactList().to_json(), "{}\n");
 }
 
 TEST(Machine, DescribesItself) {
-  Facts facts;
+  FactList facts;
   add_choice(facts);
   add_machine(facts);
   add_gpus(facts);
@@ -47,7 +47,7 @@ TEST(Machine, DescribesItself) {
 
 TEST(Machine, ListsGpusOrSaysWhyNot) {
   auto described = [] {
-    Facts facts;
+    FactList facts;
     add_gpus(facts);
     return facts.to_json();
   };

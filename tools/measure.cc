@@ -24,12 +24,12 @@ namespace {
 constexpr int kRepetitions = 10;
 constexpr double kGiga = 1e9;
 
-void add_rate(Facts& facts, const std::string& name, double rate, const char* unit) {
+void add_rate(FactList& facts, const std::string& name, double rate, const char* unit) {
   facts.add("measured", name, rate / kGiga, unit);
 }
 
 // Adds the rate, its limit by the hardware's clock, and the reached share of the limit.
-void add_rate(Facts& facts, const std::string& name, double rate, double theoretical, const char* unit) {
+void add_rate(FactList& facts, const std::string& name, double rate, double theoretical, const char* unit) {
   add_rate(facts, name, rate, unit);
   if (theoretical <= 0) return;
   add_rate(facts, name + "_theoretical", theoretical, unit);
@@ -51,7 +51,7 @@ double bf16_of_cycle() {
   return f.amx_bf16 ? 2.0 * 16 * 16 * 32 / 16 : f.avx512_bf16 ? 2 * f32_of_cycle() : f32_of_cycle();
 }
 
-Machine add_rates(Facts& facts, const std::string& threads) {
+Machine add_rates(FactList& facts, const std::string& threads) {
   const Machine m = measured_cpu(kRepetitions);
   for (const MemoryRate& r : m.memory_rates) {
     const std::string of = str_cat("_", static_cast<int64_t>(r.bytes) >> 10, "KiB_", threads);
@@ -83,7 +83,7 @@ struct OnGpu {
   void* data;
 };
 
-void add_rates(Facts& facts, cuda::Gpu& gpu, int devices) {
+void add_rates(FactList& facts, cuda::Gpu& gpu, int devices) {
   const int64_t n = std::min<int64_t>(int64_t{64} << 20, gpu.properties().memory / 16);
   const Shape shape{n};
   const auto view = [&](void* p) { return StridedView{p, kUInt8, shape, contiguous_strides(shape)}; };
@@ -129,7 +129,7 @@ void add_rates(Facts& facts, cuda::Gpu& gpu, int devices) {
 
 }  // namespace
 
-Machine add_cpu_rates(Facts& facts) {
+Machine add_cpu_rates(FactList& facts) {
   {
     ThreadPool one(1);
     const ScopedPool pool(one);
@@ -146,7 +146,7 @@ Machine add_cpu_rates(Facts& facts) {
   return all;
 }
 
-void add_gpu_rates(Facts& facts) {
+void add_gpu_rates(FactList& facts) {
   const cuda::Availability& driver = cuda::availability();
   for (int i = 0; driver.ok && i < driver.devices; ++i) {
     try {

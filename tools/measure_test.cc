@@ -13,7 +13,7 @@ namespace {
 using testing::HasSubstr;
 
 TEST(Measure, TheFileIsAMachine) {
-  Facts facts;
+  FactList facts;
   const Machine m = add_cpu_rates(facts);
   const std::string text = facts.to_json(machine_to_json(m));
   const Machine read = machine_from_json(text, "doctor");
@@ -28,11 +28,11 @@ TEST(Measure, TheFileIsAMachine) {
 }
 
 TEST(Measure, GpusCopy) {
-  Facts none;
+  FactList none;
   add_gpu_rates(none);
   cuda::testing::FakeDriver fake({.memory = size_t{1} << 28}, 2);
   cuda::ScopedDriver in_place(fake.table());
-  Facts facts;
+  FactList facts;
   add_gpu_rates(facts);
   const std::string text = facts.to_json();
   for (const char* name : {"gpu_0_to_device_pinned", "gpu_0_to_device_pageable", "gpu_1_to_host_pinned",

@@ -121,7 +121,7 @@ const NcclVariable* nccl_variable(std::string_view name) {
   return it == std::end(kVariables) ? nullptr : it;
 }
 
-void add_nccl_variables(Facts& facts, const std::map<std::string, std::string>& environment) {
+void add_nccl_variables(FactList& facts, const std::map<std::string, std::string>& environment) {
   for (const auto& [name, value] : environment) {
     if (!name.starts_with("NCCL_")) continue;
     const NcclVariable* const v = nccl_variable(name);

@@ -18,6 +18,6 @@ const NcclVariable* nccl_variable(std::string_view name);
 
 /// Adds section "nccl_variables": each variable of `environment` that begins with NCCL_, its value, its effect and the
 /// reason to change it.
-void add_nccl_variables(Facts& facts, const std::map<std::string, std::string>& environment);
+void add_nccl_variables(FactList& facts, const std::map<std::string, std::string>& environment);
 
 }  // namespace weft::tools

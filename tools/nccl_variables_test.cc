@@ -6,7 +6,7 @@ namespace weft::tools {
 namespace {
 
 std::string text(const std::map<std::string, std::string>& environment) {
-  Facts facts;
+  FactList facts;
   add_nccl_variables(facts, environment);
   return facts.to_text();
 }

@@ -6,12 +6,12 @@
 namespace weft {
 namespace {
 
-struct Options {
+struct PlotFlags {
   File metrics, chart, out{File::Use::kWrite};
   std::string title = "Loss";
 };
 
-int run(const Options& o) {
+int run(const PlotFlags& o) {
   if (!o.metrics == !o.chart) usage_error("need either --metrics FILE or --chart FILE");
   if (!o.out) usage_error("need --out FILE.svg");
   const std::string &file = (o.chart ? o.chart : o.metrics).path, text = io::read_file(file);

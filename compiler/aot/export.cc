@@ -247,7 +247,7 @@ AotFiles aot_export(const CompiledCore& core, const std::string& name, const Aot
     const PrepareOptions& how = own.operations->options();
     CompileOptions like{.tf32 = how.tf32};
     if (how.round_like_eager) like.numerics = "eager";
-    static_cast<Planned&>(unrolled) = plan_joint(unrolled.joint, own.key.layouts, like, own.low_memory);
+    static_cast<PreparedGraph&>(unrolled) = plan_joint(unrolled.joint, own.key.layouts, like, own.low_memory);
     lay_out(unrolled.plan);
   }
   const Entry& e = unrolled.joint ? unrolled : own;

@@ -17,7 +17,7 @@ void fields(V& v, Finish& f) {
 }
 
 template <class V>
-void fields(V& v, Bound& b) {
+void fields(V& v, BoundOperand& b) {
   v("output", b.output), v("index", b.index), v("offset", b.offset), v("strides", b.strides);
   v("index_stride", b.index_stride);
 }
@@ -46,19 +46,19 @@ void fields(V& v, BufferPlace& p) {
 }
 
 template <class V>
-void fields(V& v, PlanBuffer& b) {
+void fields(V& v, MemoryBlock& b) {
   v("home", b.home), v("index", b.index), v("bytes", b.bytes), v("at", b.offset), v("first", b.first);
   v("last", b.last);
 }
 
 template <class V>
-void fields(V& v, PlanCell& c) {
+void fields(V& v, CellUse& c) {
   v("used", c.used), v("read", c.read), v("written", c.written), v("first_write", c.first_write);
   v("direct", c.direct);
 }
 
 template <class V>
-void fields(V& v, PlanOutput& o) {
+void fields(V& v, OutputPlace& o) {
   v("kind", o.kind), v("index", o.index);
   fields(v, o.place);
 }
@@ -98,15 +98,15 @@ void fields(V& v, KernelText& k) {
 }
 
 // The whole plan, with the texts of its kernels and launches.
-struct PlanText {
-  MemoryPlan plan;
+struct LayoutText {
+  MemoryLayout plan;
   std::vector<KernelText> kernels;
   std::vector<LaunchText> setup, launches;
 };
 
 template <class V>
-void fields(V& v, PlanText& t) {
-  MemoryPlan& plan = t.plan;
+void fields(V& v, LayoutText& t) {
+  MemoryLayout& plan = t.plan;
   v.line("plan");
   v("buffers", plan.buffers), v("kernels", t.kernels), v("setup", t.setup), v("launches", t.launches);
   v("results", plan.outputs), v("cells", plan.cells);
@@ -116,7 +116,7 @@ void fields(V& v, PlanText& t) {
 }
 
 // Grows workspaces whose size depends on the number of threads.
-void fit_workspaces(MemoryPlan& plan) {
+void fit_workspaces(MemoryLayout& plan) {
   for (const Launch& l : plan.setup)
     plan.setup_workspace = std::max(plan.setup_workspace, l.operation->workspace_bytes());
   bool grown = false;
@@ -138,7 +138,7 @@ void fit_workspaces(MemoryPlan& plan) {
 
 }  // namespace
 
-std::string plan_to_text(const MemoryPlan& plan) {
+std::string plan_to_text(const MemoryLayout& plan) {
   const std::vector<const FusedKernel*> fused = fused_kernels(operations_of(plan));
   std::vector<KernelText> kernels(fused.size());
   auto number = [&](const FusedKernel* k) {
@@ -164,7 +164,7 @@ std::string plan_to_text(const MemoryPlan& plan) {
     }
     return all;
   };
-  PlanText all{plan, {}, texts(plan.setup), texts(plan.launches)};
+  LayoutText all{plan, {}, texts(plan.setup), texts(plan.launches)};
   for (size_t i = 0; i < fused.size(); ++i) {
     KernelText& k = kernels[i];
     WEFT_BUG_IF(k.node < 0, "plan: no node has the body of kernel ", fused[i]->name());
@@ -182,8 +182,8 @@ std::string plan_to_text(const MemoryPlan& plan) {
   return writer.text();
 }
 
-MemoryPlan plan_from_text(std::string_view text, Ref<Graph> graph, std::span<const void* const> functions) {
-  PlanText all;
+MemoryLayout plan_from_text(std::string_view text, Ref<Graph> graph, std::span<const void* const> functions) {
+  LayoutText all;
   io::TextFieldReader reader(text);
   fields(reader, all);
   reader.end();
@@ -220,7 +220,7 @@ MemoryPlan plan_from_text(std::string_view text, Ref<Graph> graph, std::span<con
       if (k.part >= 0) body = parts->operand[k.part].body;
     }
     auto one = std::make_shared<FusedKernel>(std::move(body), std::move(k.lowered), in, std::move(dot));
-    one->bind(reinterpret_cast<loop_ir::Fn>(const_cast<void*>(functions[fused.size()])));
+    one->bind(reinterpret_cast<loop_ir::KernelFunction>(const_cast<void*>(functions[fused.size()])));
     fused.push_back(std::move(one));
   }
   auto make = [&](std::vector<LaunchText>& from, std::vector<Launch>& to) {

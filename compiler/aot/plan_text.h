@@ -10,11 +10,11 @@
 namespace weft::internal {
 
 /// Text that plan_from_text reads back to an equivalent plan.
-std::string plan_to_text(const MemoryPlan& plan);
+std::string plan_to_text(const MemoryLayout& plan);
 
 /// The plan for `graph`, the graph for which the text was written. Kernel i of kernels_of() runs functions[i]. If this
 /// machine has more threads, the workspaces and the arena grow. Throws InvalidArgument, naming the line, for any other
 /// text.
-MemoryPlan plan_from_text(std::string_view text, Ref<Graph> graph, std::span<const void* const> functions);
+MemoryLayout plan_from_text(std::string_view text, Ref<Graph> graph, std::span<const void* const> functions);
 
 }  // namespace weft::internal

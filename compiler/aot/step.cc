@@ -111,7 +111,7 @@ using namespace internal;
 
 struct AotStep::State {
   std::string name;
-  MemoryPlan plan;
+  MemoryLayout plan;
   SharedArena arena;
   std::vector<std::string> names;  // of cells
   std::unique_ptr<Executable> executable;

@@ -20,8 +20,8 @@ double best_seconds(int runs, auto&& run) {
 }
 
 /// Memory aligned to 64 bytes that the allocator's statistics do not include.
-struct Memory {
-  explicit Memory(int64_t bytes) : memory(new char[static_cast<size_t>(bytes + 64)]) {
+struct AlignedMemory {
+  explicit AlignedMemory(int64_t bytes) : memory(new char[static_cast<size_t>(bytes + 64)]) {
     data = reinterpret_cast<char*>((reinterpret_cast<uintptr_t>(memory.get()) + 63) & ~uintptr_t{63});
   }
   std::unique_ptr<char[]> memory;

@@ -23,7 +23,7 @@ const MemoryFns& fns() {
 
 std::vector<MemoryRate> measured_memory_rates(int repetitions) {
   const int64_t threads = ThreadPool::current().size();
-  const internal::Memory memory(kMost);
+  const internal::AlignedMemory memory(kMost);
   std::memset(memory.data, 1, kMost);  // touches it
   const MemoryFns& f = fns();
   std::vector<uint64_t> seen(static_cast<size_t>(threads));  // results that are kept, so that reads are not left out

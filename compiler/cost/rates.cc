@@ -19,12 +19,12 @@
 namespace weft {
 namespace {
 
+using internal::AlignedMemory;
 using internal::best_seconds;
-using internal::Memory;
 
 // Values in [-1, 1) whose bits vary: with zeros a processor takes less power and may run faster.
-Memory varied(DType t, int64_t elements) {
-  Memory m(elements * itemsize(t));
+AlignedMemory varied(DType t, int64_t elements) {
+  AlignedMemory m(elements * itemsize(t));
   for (int64_t i = 0; i < elements; ++i) {
     const auto hash = static_cast<uint32_t>(i) * 2654435761u;
     const auto bits = std::bit_cast<uint32_t>(static_cast<float>(static_cast<int32_t>(hash)) * 0x1p-31f);
@@ -75,9 +75,9 @@ Machine gpu_rates(const cuda::GpuProperties& p) {
 }  // namespace
 
 double gemm_rate(DType t, int64_t m, int64_t n, int64_t k, int repetitions) {
-  const Memory a = varied(t, m * k), b = varied(t, k * n), c(m * n * itemsize(t)),
-               workspace(kernels::gemm_workspace(t, t, 1, m, n, k));
-  auto view = [&](const Memory& x, int64_t rows, int64_t columns) {
+  const AlignedMemory a = varied(t, m * k), b = varied(t, k * n), c(m * n * itemsize(t)),
+                      workspace(kernels::gemm_workspace(t, t, 1, m, n, k));
+  auto view = [&](const AlignedMemory& x, int64_t rows, int64_t columns) {
     const Shape shape{1, rows, columns};
     return StridedView{x.data, t, shape, contiguous_strides(shape)};
   };

@@ -43,12 +43,12 @@ double size_share(const Machine& m, const Cost& w, const ProductShape& s) {
 
 double wave_share(const Machine& machine, const ProductShape& s) {
   if (machine.multiprocessors <= 0 || s.m <= 0) return 1;
-  struct Tile {
+  struct TileSize {
     double m, n, reached;
   };
-  constexpr Tile kTiles[] = {{128, 256, 1}, {256, 128, 1}, {128, 128, 0.95}, {128, 64, 0.8}, {64, 64, 0.65}};
+  constexpr TileSize kTiles[] = {{128, 256, 1}, {256, 128, 1}, {128, 128, 0.95}, {128, 64, 0.8}, {64, 64, 0.65}};
   double best = 0;
-  for (const Tile& t : kTiles) {
+  for (const TileSize& t : kTiles) {
     const double tiles = s.count * std::ceil(s.m / t.m) * std::ceil(s.n / t.n),
                  places = std::ceil(tiles / machine.multiprocessors) * machine.multiprocessors;
     best = std::max(best, t.reached * s.count * s.m * s.n / (places * t.m * t.n));

@@ -14,7 +14,7 @@
 namespace weft::internal {
 namespace {
 
-struct Candidate {
+struct PolicyCandidate {
   RecomputePolicy policy;
   RecomputeResult result;
 };
@@ -48,23 +48,24 @@ std::vector<RecomputePolicy> policies(const std::vector<double>& narrow) {
 
 // The policies with their graphs, the cheapest first. Leaves out policies that cost more than an earlier one and are
 // not estimated to need less memory.
-std::vector<Candidate> candidates(const Graph& g, Rematerialisation& about) {
-  std::vector<Candidate> all;
+std::vector<PolicyCandidate> candidates(const Graph& g, Rematerialisation& about) {
+  std::vector<PolicyCandidate> all;
   const KeepCosts costs(g, RecomputePolicy().small);
   for (const RecomputePolicy& p : policies(recompute_by(g, {.expensive = true, .span = 1}, costs).narrow))
     all.push_back({p, recompute_by(g, p, costs)});
   about.policies = static_cast<int32_t>(all.size());
-  std::stable_sort(all.begin(), all.end(),
-                   [](const Candidate& a, const Candidate& b) { return a.result.seconds < b.result.seconds; });
+  std::stable_sort(all.begin(), all.end(), [](const PolicyCandidate& a, const PolicyCandidate& b) {
+    return a.result.seconds < b.result.seconds;
+  });
   // Estimates are off by a few percent, so a few policies about as good as the best are tried too.
   constexpr double kSurely = 0.98, kPerhaps = 1.03;
   constexpr int kTries = 3;
   double least = INFINITY;
   int tries = 0;
-  std::vector<Candidate> kept;
-  for (Candidate& c : all) {
+  std::vector<PolicyCandidate> kept;
+  for (PolicyCandidate& c : all) {
     if (!c.result.graph) continue;
-    const bool seen = std::any_of(kept.begin(), kept.end(), [&](const Candidate& k) {
+    const bool seen = std::any_of(kept.begin(), kept.end(), [&](const PolicyCandidate& k) {
       return k.result.kept_bytes == c.result.kept_bytes && k.result.copies == c.result.copies;
     });
     if (seen) continue;
@@ -85,9 +86,9 @@ void recompute(Entry& e, int64_t budget, const CompileOptions& options) {
   about = {.tried = true, .peak_before = e.plan.peak_bytes(), .least_peak = e.plan.peak_bytes()};
   const RecomputeResult usual = recompute_by(*before, {});
   about.kept_before = usual.kept_bytes;
-  std::vector<Candidate> all = candidates(*before, about);
-  auto try_it = [&](const Candidate& c) {
-    Planned p = plan_joint(c.result.graph, e.key.layouts, options, e.low_memory, about.least_peak);
+  std::vector<PolicyCandidate> all = candidates(*before, about);
+  auto try_it = [&](const PolicyCandidate& c) {
+    PreparedGraph p = plan_joint(c.result.graph, e.key.layouts, options, e.low_memory, about.least_peak);
     ++about.plans;
     about.least_peak = std::min(about.least_peak, p.plan.peak_bytes());
     if (switch_int("WEFT_DEBUG") >= 2)
@@ -97,7 +98,7 @@ void recompute(Entry& e, int64_t budget, const CompileOptions& options) {
                    static_cast<long long>(c.result.kept_bytes), c.result.copies, c.result.seconds * 1e3,
                    static_cast<long long>(p.plan.peak_bytes()));
     if (p.plan.peak_bytes() > budget) return false;
-    static_cast<Planned&>(e) = std::move(p);
+    static_cast<PreparedGraph&>(e) = std::move(p);
     e.before_recompute = before;
     e.joint = c.result.graph;
     dump_graph(*e.joint, "recompute");
@@ -109,14 +110,14 @@ void recompute(Entry& e, int64_t budget, const CompileOptions& options) {
     return true;
   };
   // No plan is smaller than the kept values, cells and results together: try the policies above that bound last.
-  std::vector<const Candidate*> skipped;
-  for (const Candidate& c : all) {
+  std::vector<const PolicyCandidate*> skipped;
+  for (const PolicyCandidate& c : all) {
     if (e.plan.fixed_bytes + c.result.kept_bytes > budget)
       skipped.push_back(&c);
     else if (try_it(c))
       return;
   }
-  for (const Candidate* c : skipped)
+  for (const PolicyCandidate* c : skipped)
     if (try_it(*c)) return;
 }
 

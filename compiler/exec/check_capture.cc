@@ -45,9 +45,9 @@ bool same_values(const Tensor& a, const Tensor& b) {
   return std::memcmp(v.view_for_kernel().data, w.view_for_kernel().data, static_cast<size_t>(x.type.nbytes())) == 0;
 }
 
-class Comparison {
+class CaptureComparison {
  public:
-  Comparison(const Graph& was, const Graph& now) : was_(was), now_(now) {}
+  CaptureComparison(const Graph& was, const Graph& now) : was_(was), now_(now) {}
 
   void run() {
     for (int32_t id = 0; id < was_.size() && id < now_.size(); ++id) compare(was_.node(id), now_.node(id));
@@ -82,7 +82,7 @@ class Comparison {
       if (same_number(x[i].second, y[i].second)) continue;
       const Ref<Graph>*f = std::get_if<Ref<Graph>>(&x[i].second), *g = std::get_if<Ref<Graph>>(&y[i].second);
       if (f && g) {
-        Comparison(**f, **g).run();
+        CaptureComparison(**f, **g).run();
         continue;
       }
       const bool constant = std::strcmp(a.op->name, "constant") == 0 && x[i].first == "value";
@@ -116,6 +116,8 @@ class Comparison {
 
 }  // namespace
 
-void check_capture(const Entry& e, CompiledCall::Trace fn) { Comparison(*e.captured, *trace(e.key, fn).graph).run(); }
+void check_capture(const Entry& e, CompiledCall::TraceFunction fn) {
+  CaptureComparison(*e.captured, *trace(e.key, fn).graph).run();
+}
 
 }  // namespace weft::internal

@@ -71,7 +71,7 @@ class CompiledCore {
   }
 
   /// The entry for a call, captured or planned anew if there is none.
-  Entry& find(std::span<const Tensor> args, std::span<const int32_t> structure, CompiledCall::Trace fn) {
+  Entry& find(std::span<const Tensor> args, std::span<const int32_t> structure, CompiledCall::TraceFunction fn) {
     fill_key(args, structure);
     ++stats.calls;
     // An entry does not read a module that was assigned to a member after the capture.
@@ -97,7 +97,7 @@ class CompiledCore {
     return *found;
   }
 
-  CompiledCall::Result run(Entry& e, std::span<const Tensor> args, CompiledCall::Trace fn) {
+  CompiledCall::CallResult run(Entry& e, std::span<const Tensor> args, CompiledCall::TraceFunction fn) {
     ++runs;
     const TraceScope step(TraceEvent::kStep, "step", line);
     try {
@@ -117,7 +117,7 @@ class CompiledCore {
     }
   }
 
-  CompiledCall::Result run_entry(Entry& e, std::span<const Tensor> args, CompiledCall::Trace fn) {
+  CompiledCall::CallResult run_entry(Entry& e, std::span<const Tensor> args, CompiledCall::TraceFunction fn) {
     if (options.check_capture > 0 && e.runs++ > 0 && (e.runs - 1) % options.check_capture == 0) check_capture(e, fn);
     const bool counting = std::exchange(count_work, false);
     WEFT_CHECK_AS(kUnimplemented, !counting || !e.partitioned, "count_work: the step runs on a mesh; need one device");
@@ -177,7 +177,7 @@ class CompiledCore {
     return std::make_unique<Executable>(e.plan, arena, std::move(how));
   }
 
-  Entry* add(const Entry* same_types, CompiledCall::Trace fn) {
+  Entry* add(const Entry* same_types, CompiledCall::TraceFunction fn) {
     const TraceScope capture(TraceEvent::kHost, "capture and plan", line);
     std::unique_ptr<Entry> e;
     if (same_types) {
@@ -221,8 +221,8 @@ class CompiledCore {
     std::vector<Tensor> out;
     const Graph& g = *e.plan.graph;
     for (size_t i = 0; i < g.outputs.size(); ++i) {
-      const PlanOutput& o = e.plan.outputs[i];
-      out.push_back(o.kind == PlanOutput::kArgument ? args[o.index] : Tensor::empty(g.type(g.outputs[i])));
+      const OutputPlace& o = e.plan.outputs[i];
+      out.push_back(o.kind == OutputPlace::kArgument ? args[o.index] : Tensor::empty(g.type(g.outputs[i])));
     }
     return out;
   }
@@ -276,15 +276,17 @@ void CompiledCall::end_direct() {
   step_ = {};
 }
 
-CompiledCall::Result CompiledCall::run(std::span<const Tensor> args, std::span<const int32_t> structure, Trace fn) {
+CompiledCall::CallResult CompiledCall::run(std::span<const Tensor> args, std::span<const int32_t> structure,
+                                           TraceFunction fn) {
   return core_->run(core_->find(args, structure, fn), args, fn);
 }
 
-void CompiledCall::prepare(std::span<const Tensor> args, std::span<const int32_t> structure, Trace fn) {
+void CompiledCall::prepare(std::span<const Tensor> args, std::span<const int32_t> structure, TraceFunction fn) {
   core_->find(args, structure, fn);
 }
 
-std::string CompiledCall::first_nonfinite(std::span<const Tensor> args, std::span<const int32_t> structure, Trace fn) {
+std::string CompiledCall::first_nonfinite(std::span<const Tensor> args, std::span<const int32_t> structure,
+                                          TraceFunction fn) {
   return find_nonfinite(*core_->find(args, structure, fn).joint, args);
 }
 
@@ -306,11 +308,11 @@ CompileStats core_stats(const CompiledCore& core) {
     core.current->partitioned->fill(s);
     return s;
   }
-  const MemoryPlan& plan = core.current->plan;
+  const MemoryLayout& plan = core.current->plan;
   s.nodes = plan.graph->size();
   s.kernels = static_cast<int64_t>(plan.launches.size());
   for (const Launch& l : plan.launches) s.copies += l.copy;
-  for (const PlanCell& c : plan.cells) s.cells += c.used;
+  for (const CellUse& c : plan.cells) s.cells += c.used;
   s.arena_bytes = std::max(plan.arena_bytes, core.arena.bytes());
   s.planned_peak_bytes = plan.peak_bytes();
   if (const Executable* x = core.current->executable.get()) {

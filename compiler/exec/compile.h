@@ -52,8 +52,8 @@ class CompiledCall {
   CompiledCall(const CompiledCall&) = delete;
 
   /// Traces the function: appends its results to `out` and returns a value of their structure.
-  using Trace = FunctionRef<std::shared_ptr<const void>(std::span<const Tensor> in, std::vector<Tensor>& out)>;
-  struct Result {
+  using TraceFunction = FunctionRef<std::shared_ptr<const void>(std::span<const Tensor> in, std::vector<Tensor>& out)>;
+  struct CallResult {
     std::vector<Tensor> out;
     std::shared_ptr<const void> like;
   };
@@ -63,10 +63,10 @@ class CompiledCall {
   /// Opens the step of a direct call that is not inside another one, and ends it.
   void begin_direct();
   void end_direct();
-  Result run(std::span<const Tensor> args, std::span<const int32_t> structure, Trace fn);
+  CallResult run(std::span<const Tensor> args, std::span<const int32_t> structure, TraceFunction fn);
   /// Captures and plans only.
-  void prepare(std::span<const Tensor> args, std::span<const int32_t> structure, Trace fn);
-  std::string first_nonfinite(std::span<const Tensor> args, std::span<const int32_t> structure, Trace fn);
+  void prepare(std::span<const Tensor> args, std::span<const int32_t> structure, TraceFunction fn);
+  std::string first_nonfinite(std::span<const Tensor> args, std::span<const int32_t> structure, TraceFunction fn);
 
  private:
   std::shared_ptr<CompiledCore> core_;
@@ -333,7 +333,7 @@ class Compiled {
         }
       };
       return then(std::span<const Tensor>(in), std::span<const int32_t>(structure),
-                  internal::CompiledCall::Trace(trace));
+                  internal::CompiledCall::TraceFunction(trace));
     };
   }
 

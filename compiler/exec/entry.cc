@@ -21,8 +21,8 @@ static double ms_since(std::chrono::steady_clock::time_point t) {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - t).count();
 }
 
-void check_budget(const Planned& p, const Rematerialisation& remat, const CompileOptions& options) {
-  const MemoryPlan& plan = p.plan;
+void check_budget(const PreparedGraph& p, const Rematerialisation& remat, const CompileOptions& options) {
+  const MemoryLayout& plan = p.plan;
   if (options.memory_budget <= 0 || plan.peak_bytes() <= options.memory_budget) return;
   const char* who = options.partitioner ? "a rank" : "the step";
   int64_t cells = 0, outputs = 0;
@@ -39,7 +39,7 @@ void check_budget(const Planned& p, const Rematerialisation& remat, const Compil
 namespace {
 
 /// The better of two orders of execution.
-void draft(Planned& p, std::span<const ArgumentLayout> layouts, PassSteps& steps) {
+void draft(PreparedGraph& p, std::span<const ArgumentLayout> layouts, PassSteps& steps) {
   const Graph& g = *p.fused;
   Ref<Graph> as_written, frugal;
   steps.run("order", [&] {
@@ -51,7 +51,7 @@ void draft(Planned& p, std::span<const ArgumentLayout> layouts, PassSteps& steps
     p.plan = draft_plan(as_written, layouts, *p.operations);
     p.order = "as written";
     if (p.plan.arena_bytes == 0 || !frugal) return;
-    MemoryPlan other = draft_plan(frugal, layouts, *p.operations);
+    MemoryLayout other = draft_plan(frugal, layouts, *p.operations);
     if (other.peak_bytes() >= p.plan.peak_bytes()) return;
     p.plan = std::move(other);
     p.order = "rearranged to need less memory";
@@ -70,9 +70,9 @@ void make_joint(Entry& e, const CompileOptions& options, bool low_memory) {
 }
 
 /// Takes `p`, another plan of the same function, if it needs less memory.
-bool take_if_less(Entry& e, Planned p) {
+bool take_if_less(Entry& e, PreparedGraph p) {
   if (p.plan.peak_bytes() >= e.plan.peak_bytes()) return false;
-  static_cast<Planned&>(e) = std::move(p);
+  static_cast<PreparedGraph&>(e) = std::move(p);
   return true;
 }
 
@@ -113,7 +113,7 @@ void make_entry_plan(Entry& e, const CompileOptions& options) {
 }  // namespace
 
 void plan_within_budget(Entry& e, const CompileOptions& options) {
-  static_cast<Planned&>(e) = plan_joint(e.joint, e.key.layouts, options, e.low_memory);
+  static_cast<PreparedGraph&>(e) = plan_joint(e.joint, e.key.layouts, options, e.low_memory);
   if (options.memory_budget > 0 && e.plan.peak_bytes() > options.memory_budget && !e.saved_memory)
     save_memory(e, options);
   if (options.memory_budget > 0 && e.plan.peak_bytes() > options.memory_budget)
@@ -126,13 +126,13 @@ PrepareOptions prepare_options(const CompileOptions& options) {
   return {.round_like_eager = options.numerics == "eager", .tf32 = options.tf32};
 }
 
-void check_scheduled(const Planned& p) {
+void check_scheduled(const PreparedGraph& p) {
   if (const std::string path = dump_graph(*p.plan.graph, "order"); !path.empty())
     io::write_file_atomic(path + ".record", record_of(p, nullptr).to_proto());
   if (switch_int("WEFT_VERIFY_IR") >= 2) verify(*p.plan.graph);
 }
 
-void load_kernels(Planned& p, const CompileOptions& options) {
+void load_kernels(PreparedGraph& p, const CompileOptions& options) {
   const std::vector<std::shared_ptr<Operation>> all = operations_of(p.plan);
   if (const std::string folder = switch_value("WEFT_DUMP"); !folder.empty())
     for (const auto& operation : all) p.operations->target().dump(*operation, folder);
@@ -140,15 +140,15 @@ void load_kernels(Planned& p, const CompileOptions& options) {
                                           {.cache = options.kernel_cache, .faults_are_errors = verifies_kernels()});
 }
 
-std::unique_ptr<LaunchCheck> launch_check(const Planned& p, bool asked) {
+std::unique_ptr<LaunchCheck> launch_check(const PreparedGraph& p, bool asked) {
   Target& target = p.operations->target();
   if (!asked && !(target.limits().synchronous && verifies_kernels())) return {};
   return make_launch_check(target, p.operations->options());
 }
 
-Planned plan_joint(const Ref<Graph>& joint, std::span<const ArgumentLayout> layouts, const CompileOptions& options,
-                   bool low_memory, int64_t enough) {
-  Planned p;
+PreparedGraph plan_joint(const Ref<Graph>& joint, std::span<const ArgumentLayout> layouts,
+                         const CompileOptions& options, bool low_memory, int64_t enough) {
+  PreparedGraph p;
   p.low_memory = low_memory;
   p.report = std::make_shared<FusionReport>();
   const Device device = device_of(*joint);
@@ -196,7 +196,7 @@ bool Entry::still_holds() const {
   return true;
 }
 
-Traced trace(const CallKey& key, CompiledCall::Trace fn) {
+Traced trace(const CallKey& key, CompiledCall::TraceFunction fn) {
   Traced t;
   const NoOrigin of_the_call;  // later calls come from other places
   Capture capture(Capture::kStep);
@@ -214,7 +214,7 @@ Traced trace(const CallKey& key, CompiledCall::Trace fn) {
   return t;
 }
 
-std::unique_ptr<Entry> make_entry(CallKey key, CompiledCall::Trace fn, const CompileOptions& options) {
+std::unique_ptr<Entry> make_entry(CallKey key, CompiledCall::TraceFunction fn, const CompileOptions& options) {
   auto e = std::make_unique<Entry>();
   e->key = std::move(key);
   auto start = std::chrono::steady_clock::now();

@@ -39,9 +39,9 @@ struct Rematerialisation {
   int32_t policies = 0, plans = 0;    // listed, tried
 };
 
-struct Planned {
+struct PreparedGraph {
   Ref<Graph> fused;
-  MemoryPlan plan;
+  MemoryLayout plan;
   std::shared_ptr<Operations> operations;
   std::vector<PassReport> passes_to_plan;  // from the joint graph to the plan
   std::shared_ptr<FusionReport> report;
@@ -50,7 +50,7 @@ struct Planned {
   bool low_memory = false;  // products compute expensive operands again instead of keeping them
 };
 
-struct Entry : Planned {
+struct Entry : PreparedGraph {
   CallKey key;
   std::vector<std::pair<HostFlag, bool>> flags;  // read by the function, with their values at capture
   struct CellState {
@@ -83,19 +83,19 @@ struct Entry : Planned {
 /// Stages kFused and kPlan of the pipeline: lowers, fuses and plans a joint or local graph in the better of the known
 /// orders. Kernels are not loaded yet. A plan that needs `enough` bytes or more is not laid out: its arena is as large
 /// as the values that are live at once. `low_memory`: PassFacts::low_memory.
-Planned plan_joint(const Ref<Graph>& joint, std::span<const ArgumentLayout> layouts, const CompileOptions& options,
-                   bool low_memory, int64_t enough = INT64_MAX);
+PreparedGraph plan_joint(const Ref<Graph>& joint, std::span<const ArgumentLayout> layouts,
+                         const CompileOptions& options, bool low_memory, int64_t enough = INT64_MAX);
 /// The options of operations that follow from these options.
 PrepareOptions prepare_options(const CompileOptions& options);
 /// Compiles the kernels of a plan, and writes their sources to WEFT_DUMP.
-void load_kernels(Planned& p, const CompileOptions& options);
+void load_kernels(PreparedGraph& p, const CompileOptions& options);
 /// Dumps the scheduled graph of a plan and its record, NN_scheduled_order.wir and .record (WEFT_DUMP), and verifies it
 /// (WEFT_VERIFY_IR=2).
-void check_scheduled(const Planned& p);
+void check_scheduled(const PreparedGraph& p);
 /// The check of a plan's launches, if the user asks for one or the target checks all (in tests); else null.
-std::unique_ptr<LaunchCheck> launch_check(const Planned& p, bool asked);
+std::unique_ptr<LaunchCheck> launch_check(const PreparedGraph& p, bool asked);
 /// Throws OverBudget, with a breakdown of the memory, if a plan exceeds the memory budget.
-void check_budget(const Planned& p, const Rematerialisation& remat, const CompileOptions& options);
+void check_budget(const PreparedGraph& p, const Rematerialisation& remat, const CompileOptions& options);
 /// Plans e.joint for the layouts of e.key. If the plan exceeds the memory budget, values are computed again. Throws
 /// OverBudget, with a breakdown of the memory, if no plan fits. e.captured may be null; if it is not, other passes are
 /// tried too.
@@ -110,14 +110,14 @@ struct Traced {
   std::vector<std::pair<HostFlag, bool>> flags;
   std::shared_ptr<const void> like;
 };
-Traced trace(const CallKey& key, CompiledCall::Trace fn);
+Traced trace(const CallKey& key, CompiledCall::TraceFunction fn);
 
 /// Traces the function again. Throws if the graph differs from the captured graph, and names the host value that
 /// differs.
-void check_capture(const Entry& e, CompiledCall::Trace fn);
+void check_capture(const Entry& e, CompiledCall::TraceFunction fn);
 
 /// Captures, runs the passes and plans.
-std::unique_ptr<Entry> make_entry(CallKey key, CompiledCall::Trace fn, const CompileOptions& options);
+std::unique_ptr<Entry> make_entry(CallKey key, CompiledCall::TraceFunction fn, const CompileOptions& options);
 /// An entry for the same function and types with other layouts of arguments: planned again, not captured.
 std::unique_ptr<Entry> replan(const Entry& e, CallKey key, const CompileOptions& options);
 
@@ -125,7 +125,7 @@ std::unique_ptr<Entry> replan(const Entry& e, CallKey key, const CompileOptions&
 const Entry& current_entry(const CompiledCore& core, const char* who);
 
 /// The record of a plan. `executable` has the measured times; null: none.
-StepRecord record_of(const Planned& p, const Executable* executable);
+StepRecord record_of(const PreparedGraph& p, const Executable* executable);
 std::vector<PassRecord> passes_of(std::span<const PassReport> reports);
 /// The name of BufferRecord::home.
 const char* home_name(Home home);

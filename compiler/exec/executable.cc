@@ -48,7 +48,7 @@ Extent extent_of(const Tensor& t) {
 
 }  // namespace
 
-Executable::Executable(const MemoryPlan& plan, SharedArena& arena, ExecutableOptions options)
+Executable::Executable(const MemoryLayout& plan, SharedArena& arena, ExecutableOptions options)
     : plan_(plan),
       arena_(arena),
       device_(options.rank ? options.rank->device : plan.device),
@@ -93,7 +93,7 @@ void Executable::build() {
   std::stable_sort(collected_.begin(), collected_.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
   for (size_t i = 0; i < collected_.size(); ++i) {
-    Base& b = bases_[collected_[i].first];
+    MovableBase& b = bases_[collected_[i].first];
     if (b.end == 0) b.begin = static_cast<int32_t>(i);
     b.end = static_cast<int32_t>(i) + 1;
     patches_.push_back(collected_[i].second);
@@ -144,7 +144,7 @@ std::vector<Ref<Cell>> Executable::written_cells() const {
   return all;
 }
 
-int32_t Executable::base_of(const PlanBuffer& b) {
+int32_t Executable::base_of(const MemoryBlock& b) {
   auto cell = [&](int32_t c) -> BoundCell& {
     for (BoundCell& x : bound_)
       if (x.cell == c) return x;
@@ -170,14 +170,14 @@ std::vector<StepCall> Executable::build_calls(const std::vector<Launch>& launche
   const Graph& g = *plan_.graph;
   std::vector<int32_t> base(plan_.buffers.size(), -2);
   auto add_patch = [&](int32_t id, void** slot, int64_t offset) {
-    const PlanBuffer& b = plan_.buffers[id];
+    const MemoryBlock& b = plan_.buffers[id];
     if (base[id] == -2) base[id] = base_of(b);
     if (b.home == Home::kArena) offset += b.offset;
     collected_.push_back({base[id], {slot, offset}});
   };
   // The slot will hold the address of the place.
   auto address = [&](const BufferPlace& p, void** slot) {
-    const PlanBuffer& b = plan_.buffers[p.buffer];
+    const MemoryBlock& b = plan_.buffers[p.buffer];
     if (b.home == Home::kFolded) {
       if (folded_) *slot = static_cast<char*>(folded_->data()) + b.offset + p.offset;  // else all are empty
     } else if (b.home == Home::kCaptured) {
@@ -226,7 +226,7 @@ void Executable::run_setup(std::span<const StepCall> calls) {
 }
 
 void Executable::bind(int32_t base, void* address) {
-  Base& b = bases_[base];
+  MovableBase& b = bases_[base];
   if (b.address == address) return;
   b.address = address;
   moved_ = true;
@@ -244,7 +244,7 @@ void Executable::bind_arena() {
 // Allocates new storage here, before anything is written.
 void Executable::bind_cells() {
   for (BoundCell& b : bound_) {
-    const PlanCell& p = plan_.cells[b.cell];
+    const CellUse& p = plan_.cells[b.cell];
     const Cell& c = *cells_[b.cell];
     const bool have = c.value.defined();
     void* old = nullptr;
@@ -542,7 +542,7 @@ void Executable::failed(size_t at) {
 // Cells that were not overwritten keep the value that they had before the step.
 void Executable::tear(size_t at, bool all) {
   for (BoundCell& b : bound_) {
-    const PlanCell& p = plan_.cells[b.cell];
+    const CellUse& p = plan_.cells[b.cell];
     const bool overwritten =
         past_commit_point_ && !b.fresh.defined() && p.first_write >= 0 && p.first_write <= static_cast<int32_t>(at);
     if (p.written && (all || overwritten)) cells_[b.cell]->torn = true;
@@ -567,12 +567,12 @@ void Executable::commit() {
 std::vector<Tensor> Executable::make_outputs(std::span<const Tensor> args) {
   std::vector<Tensor> out;
   out.reserve(plan_.outputs.size());
-  for (const PlanOutput& o : plan_.outputs) {
-    if (o.kind == PlanOutput::kArgument) {
+  for (const OutputPlace& o : plan_.outputs) {
+    if (o.kind == OutputPlace::kArgument) {
       out.push_back(args[o.index]);
       continue;
     }
-    if (o.kind == PlanOutput::kCaptured) {
+    if (o.kind == OutputPlace::kCaptured) {
       out.push_back(plan_.graph->captured[o.index]);
       continue;
     }

@@ -30,17 +30,17 @@ struct ExecutableOptions {
   bool captured = true;      // ReplayOptions::captured
   std::unique_ptr<LaunchCheck> check = {};
   /// One of several ranks that run the plan: its device, and its cells by index, with the types of the plan.
-  struct Rank {
+  struct RankCells {
     Device device;
     std::vector<Ref<Cell>> cells;
   };
-  std::optional<Rank> rank = {};
+  std::optional<RankCells> rank = {};
 };
 
 class Executable {
  public:
   /// Computes the plan's constants. The plan and the arena must outlive it.
-  Executable(const MemoryPlan& plan, SharedArena& arena, ExecutableOptions options = {});
+  Executable(const MemoryLayout& plan, SharedArena& arena, ExecutableOptions options = {});
   Executable(const Executable&) = delete;
 
   /// Runs one step: commits the cells and returns the results in new handles. Arguments have the planned types and
@@ -53,7 +53,7 @@ class Executable {
   /// rank's run() threw.
   void discard();
 
-  const MemoryPlan& plan() const { return plan_; }
+  const MemoryLayout& plan() const { return plan_; }
   const ReplayStats& last() const { return last_; }
   /// Microseconds of launch `t`: the least of the timed replays (the three after the first, and all that are traced or
   /// under WEFT_DEBUG); 0 before.
@@ -71,7 +71,7 @@ class Executable {
     void** slot;
     int64_t offset;
   };
-  struct Base {  // one address that may move, and the operands relative to it
+  struct MovableBase {  // one address that may move, and the operands relative to it
     void* address = nullptr;
     int32_t begin = 0, end = 0;  // of patches_
   };
@@ -88,7 +88,7 @@ class Executable {
   };
 
   void build();
-  int32_t base_of(const PlanBuffer& b);
+  int32_t base_of(const MemoryBlock& b);
   std::vector<StepCall> build_calls(const std::vector<Launch>& launches, std::vector<void*>& workspaces);
   void run_setup(std::span<const StepCall> calls);
   void bind(int32_t base, void* address);
@@ -126,7 +126,7 @@ class Executable {
   void tear(size_t at, bool all);
   std::vector<Tensor> make_outputs(std::span<const Tensor> args);
 
-  const MemoryPlan& plan_;
+  const MemoryLayout& plan_;
   SharedArena& arena_;
   const Device device_;
   const std::vector<Ref<Cell>> cells_;
@@ -139,7 +139,7 @@ class Executable {
   std::vector<StepCall> calls_;
   std::vector<std::pair<int32_t, Patch>> collected_;  // (base, patch) while building
   std::vector<Patch> patches_;
-  std::vector<Base> bases_;
+  std::vector<MovableBase> bases_;
   std::vector<int32_t> argument_base_, output_base_;
   int32_t arena_base_ = -1;
   std::vector<BoundCell> bound_;

@@ -10,11 +10,9 @@
 namespace weft::internal {
 namespace {
 
-using Place = LoopCalls::Place;
-
-class LoopPlanner {
+class LoopCallsBuilder {
  public:
-  LoopPlanner(const Attrs& attrs, std::span<const StridedView> in, std::span<const StridedView> out)
+  LoopCallsBuilder(const Attrs& attrs, std::span<const StridedView> in, std::span<const StridedView> out)
       : in_(in),
         out_(out),
         carries_(static_cast<size_t>(attrs.i("carries"))),
@@ -36,7 +34,7 @@ class LoopPlanner {
       }
       layouts.push_back({strides, i < carries_ ? static_cast<int32_t>(i) : -1});
     }
-    MemoryPlan plan = draft(body, layouts, operations);
+    MemoryLayout plan = draft(body, layouts, operations);
     if (const std::set<size_t> shared = shared_outputs(plan); !shared.empty())
       plan = draft(with_copies(*plan.graph, shared), layouts, operations);
     lay_out(plan);
@@ -83,7 +81,7 @@ class LoopPlanner {
   }
 
   // Takes groups apart that cannot be one kernel for these layouts.
-  static MemoryPlan draft(Ref<Graph> body, std::span<const ArgumentLayout> layouts, Operations& operations) {
+  static MemoryLayout draft(Ref<Graph> body, std::span<const ArgumentLayout> layouts, Operations& operations) {
     for (;;) {
       try {
         return draft_plan(body, layouts, operations);
@@ -100,35 +98,35 @@ class LoopPlanner {
   }
 
   // Finds the loop's result to which each output block belongs.
-  void find_results(const MemoryPlan& plan) {
+  void find_results(const MemoryLayout& plan) {
     results_.resize(plan.output_blocks.size());
     for (size_t o = 0; o < plan.outputs.size(); ++o)
       results_[plan.buffers[plan.outputs[o].place.buffer].index] = left_[o];
   }
 
-  Place place(const MemoryPlan& plan, const BufferPlace& p) const {
-    const PlanBuffer& b = plan.buffers[p.buffer];
+  LoopCalls::Place place(const MemoryLayout& plan, const BufferPlace& p) const {
+    const MemoryBlock& b = plan.buffers[p.buffer];
     const auto index = static_cast<size_t>(b.index);
     switch (b.home) {
       case Home::kArena:
-        return {Place::kWorkspace, 0, arena_ + b.offset + p.offset, 0};
+        return {LoopCalls::Place::kWorkspace, 0, arena_ + b.offset + p.offset, 0};
       case Home::kFolded:
-        return {Place::kWorkspace, 0, folded_ + b.offset + p.offset, 0};
+        return {LoopCalls::Place::kWorkspace, 0, folded_ + b.offset + p.offset, 0};
       case Home::kArgument:
-        if (index < carries_) return {Place::kCarried, b.index, p.offset, 0};
-        return {Place::kOperand, b.index, p.offset,
+        if (index < carries_) return {LoopCalls::Place::kCarried, b.index, p.offset, 0};
+        return {LoopCalls::Place::kOperand, b.index, p.offset,
                 index < fixed_ ? in_[index].strides[0] * itemsize(in_[index].dtype) : 0};
       case Home::kOutput: {
         const int32_t o = results_[index];
-        if (static_cast<size_t>(o) < carries_) return {Place::kCarry, o, p.offset, 0};
-        return {Place::kResult, o, p.offset, out_[o].strides[0] * itemsize(out_[o].dtype)};
+        if (static_cast<size_t>(o) < carries_) return {LoopCalls::Place::kCarry, o, p.offset, 0};
+        return {LoopCalls::Place::kResult, o, p.offset, out_[o].strides[0] * itemsize(out_[o].dtype)};
       }
       default:
         WEFT_BUG_IF(true, "loop: the body has cells or captured tensors");
     }
   }
 
-  void add(const MemoryPlan& plan, const Launch& l, std::vector<LoopCalls::Call>& calls, int64_t workspace) {
+  void add(const MemoryLayout& plan, const Launch& l, std::vector<LoopCalls::Call>& calls, int64_t workspace) {
     LoopCalls::Call c;
     c.operation = l.operation;
     c.workspace = workspace;
@@ -156,7 +154,7 @@ class LoopPlanner {
 
 std::shared_ptr<Operation> prepare_loop(const Attrs& attrs, std::span<const StridedView> in,
                                         std::span<const StridedView> out, Operations& operations) {
-  return operations.target().repeat(LoopPlanner(attrs, in, out).run(attrs.get<Ref<Graph>>("body"), operations));
+  return operations.target().repeat(LoopCallsBuilder(attrs, in, out).run(attrs.get<Ref<Graph>>("body"), operations));
 }
 
 }  // namespace weft::internal

@@ -18,10 +18,10 @@ std::vector<int32_t> insertion_order(const Graph& g) {
 
 namespace {
 
-class Scheduler {
+class LaunchScheduler {
  public:
-  explicit Scheduler(const Graph& g) : g_(g), order_(insertion_order(g)), n_(g.size()) {
-    for (Info& i : n_) i = {};
+  explicit LaunchScheduler(const Graph& g) : g_(g), order_(insertion_order(g)), n_(g.size()) {
+    for (NodeProgress& i : n_) i = {};
     number_memory();
     number_edges();
   }
@@ -37,7 +37,7 @@ class Scheduler {
   }
 
  private:
-  struct Info {
+  struct NodeProgress {
     bool live = false, lazy = false, done = false;
     int32_t waits = 0;            // operands and edges that are neither lazy nor done
     std::vector<int32_t> before;  // nodes that must come first
@@ -45,7 +45,7 @@ class Scheduler {
     SmallVec<int32_t, 3> reads;  // memory blocks, each once
     SmallVec<int32_t, 1> makes;
   };
-  struct Block {
+  struct LiveBlock {
     int64_t bytes = 0;
     int32_t uses = 0;
     bool pinned = false;
@@ -56,7 +56,7 @@ class Scheduler {
     std::vector<SmallVec<int32_t, 1>> block(g_.size());
     for (int32_t id : order_) {
       const Node& n = g_.node(id);
-      Info& i = n_[id];
+      NodeProgress& i = n_[id];
       i.live = true;
       const bool view = n.op->view && !n.inputs.empty();
       for (size_t k = 0; k < n.outputs.size(); ++k) {
@@ -106,7 +106,7 @@ class Scheduler {
       for (int32_t r : readers[w.cell])
         if (r < w.value.node) edge(r, w.value.node);
     for (int32_t id : order_) {
-      Info& i = n_[id];
+      NodeProgress& i = n_[id];
       const Node& n = g_.node(id);
       i.lazy = !n.op->is(kSideEffect) && !n.op->is(kOrdered);
       for (int32_t b : i.before) i.lazy &= n_[b].lazy;
@@ -117,7 +117,7 @@ class Scheduler {
   }
   bool is_source_block(int32_t b) const { return blocks_[b].bytes <= 64; }
 
-  int64_t delta(const Info& i) const {
+  int64_t delta(const NodeProgress& i) const {
     int64_t d = 0;
     for (int32_t b : i.makes) d += blocks_[b].bytes;
     for (int32_t b : i.reads)
@@ -130,7 +130,7 @@ class Scheduler {
     stack_.push_back(root);
     while (!stack_.empty()) {
       const int32_t id = stack_.back();
-      Info& i = n_[id];
+      NodeProgress& i = n_[id];
       if (i.done) {
         stack_.pop_back();
         continue;
@@ -150,7 +150,7 @@ class Scheduler {
         if (n_[a].waits == 0) candidates_.push_back(a);
       }
       for (int32_t b : i.reads) {
-        Block& x = blocks_[b];
+        LiveBlock& x = blocks_[b];
         if (--x.uses != 1) continue;
         for (int32_t u : x.users)
           if (!n_[u].done && n_[u].waits == 0) candidates_.push_back(u);
@@ -162,7 +162,7 @@ class Scheduler {
     while (!candidates_.empty()) {
       const int32_t id = candidates_.back();
       candidates_.pop_back();
-      const Info& i = n_[id];
+      const NodeProgress& i = n_[id];
       if (i.done || i.lazy || i.waits > 0 || delta(i) > 0 || g_.node(id).op->is(kOrdered)) continue;
       emit(id);
     }
@@ -170,13 +170,13 @@ class Scheduler {
 
   const Graph& g_;
   std::vector<int32_t> order_, result_, stack_, candidates_;
-  std::vector<Info> n_;
-  std::vector<Block> blocks_;
+  std::vector<NodeProgress> n_;
+  std::vector<LiveBlock> blocks_;
 };
 
 }  // namespace
 
-std::vector<int32_t> frugal_order(const Graph& g) { return Scheduler(g).run(); }
+std::vector<int32_t> frugal_order(const Graph& g) { return LaunchScheduler(g).run(); }
 
 Ref<Graph> reorder(const Graph& g, const std::vector<int32_t>& order) {
   Rewriter r(g);

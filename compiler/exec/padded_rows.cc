@@ -21,8 +21,8 @@ class RowPadder {
 
   std::map<Value, Shape> run() {
     find_products();
-    for (const Product& p : products_) pad_results(p);
-    for (const Product& p : products_)
+    for (const PaddedProduct& p : products_) pad_results(p);
+    for (const PaddedProduct& p : products_)
       for (int i : {0, 1}) pad_operand(p, i);
     if (padded_.empty()) return {};
     pad_neighbours();
@@ -34,19 +34,19 @@ class RowPadder {
   }
 
  private:
-  struct Product {
+  struct PaddedProduct {
     int32_t node;
     const Node* dot;        // the node, or a node of its body
     TensorType types[2];    // of the operands
     Value operands[2];      // in the graph; invalid: the body computes it
     int64_t rows, columns;  // of the result: all rows of all its matrices
   };
-  struct Rows {
+  struct PaddedLayout {
     int64_t columns;
     Shape strides;
   };
   /// A value in the memory of a padded one.
-  struct Seen {
+  struct PaddedView {
     Value owner;
     Shape strides;
   };
@@ -77,14 +77,14 @@ class RowPadder {
 
   // ---- candidates ----
 
-  void pad_results(const Product& p) {
+  void pad_results(const PaddedProduct& p) {
     const Node& n = g_.node(p.node);
     for (int32_t i = 0; i < static_cast<int32_t>(n.outputs.size()); ++i)
       if (n.outputs[i].shape.numel() == p.rows * p.columns) pad({p.node, i}, p.columns);
   }
 
   /// Pads the value that operand i is a view of, if its rows or columns do not start at such multiples yet.
-  void pad_operand(const Product& p, int i) {
+  void pad_operand(const PaddedProduct& p, int i) {
     if (!p.operands[i].valid()) return;
     std::vector<Value> views;  // the operand and the views under it
     Value v = p.operands[i];
@@ -110,7 +110,7 @@ class RowPadder {
   }
 
   /// Whether the lines of operand i start at such multiples; none if the product must copy it.
-  std::optional<bool> aligned(const Product& p, int i, const Shape& strides) const {
+  std::optional<bool> aligned(const PaddedProduct& p, int i, const Shape& strides) const {
     std::array<StridedView, 2> in;
     for (int k : {0, 1}) in[k] = view_of(p.types[k], k == i ? strides : contiguous_strides(p.types[k].shape));
     const DotProduct d(p.dot->attrs, in);
@@ -131,7 +131,7 @@ class RowPadder {
     const int64_t apart = distance(v, columns);
     if (apart == columns || shape.numel() <= columns || !may_pad(v, columns)) return false;
     const std::optional<Shape> strides = strides_of_rows(shape, columns, apart);
-    if (strides) padded_.emplace(v, Rows{columns, *strides});
+    if (strides) padded_.emplace(v, PaddedLayout{columns, *strides});
     return strides.has_value();
   }
 
@@ -164,7 +164,7 @@ class RowPadder {
       see(id);
     }
   }
-  void pad_like(const Node& n, int32_t id, Value v, const Seen& seen) {
+  void pad_like(const Node& n, int32_t id, Value v, const PaddedView& seen) {
     const Shape& shape = g_.type(v).shape;
     const int64_t columns = padded_.at(seen.owner).columns;
     const std::optional<Shape> rows = strides_of_rows(shape, columns, distance(v, columns));
@@ -214,7 +214,7 @@ class RowPadder {
         for (int32_t i = 0; i < static_cast<int32_t>(n.outputs.size()); ++i) refuse({id, i});
       }
     }
-    for (const Product& p : products_)
+    for (const PaddedProduct& p : products_)
       for (int i : {0, 1})
         if (const auto at = seen_.find(p.operands[i]); at != seen_.end())
           if (!aligned(p, i, at->second.strides).has_value()) refuse(p.operands[i]);
@@ -248,9 +248,9 @@ class RowPadder {
   const Graph& g_;
   const int64_t alignment_;
   const bool tf32_;
-  std::vector<Product> products_;
-  std::map<Value, Rows> padded_;
-  std::map<Value, Seen> seen_;
+  std::vector<PaddedProduct> products_;
+  std::map<Value, PaddedLayout> padded_;
+  std::map<Value, PaddedView> seen_;
 };
 
 }  // namespace

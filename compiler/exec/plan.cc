@@ -24,12 +24,12 @@ constexpr int64_t kMostBytes = int64_t{1} << 62;  // of all buffers of a plan
 StridedView view_of(const BufferPlace& p) { return {nullptr, p.type.dtype, p.type.shape, p.strides}; }
 
 /// Whether the value fills its whole buffer in row-major order.
-bool is_whole(const MemoryPlan& plan, const BufferPlace& p) {
+bool is_whole(const MemoryLayout& plan, const BufferPlace& p) {
   return p.offset == 0 && p.type.nbytes() == plan.buffers[p.buffer].bytes && is_contiguous(p.type.shape, p.strides);
 }
 
 /// Whether a launch may write result `o` over operand buffer `b` without overwriting an operand that it still reads.
-bool may_overwrite(const MemoryPlan& plan, const Launch& l, int32_t b, size_t o) {
+bool may_overwrite(const MemoryLayout& plan, const Launch& l, int32_t b, size_t o) {
   if (l.copy) return false;
   const BufferPlace& out = l.out[o];
   for (size_t i = 0; i < l.in.size(); ++i) {
@@ -50,9 +50,9 @@ size_t result_in(const Launch& l, int32_t b) {
   WEFT_BUG_IF(true, "plan: buffer ", b, " is no result of its launch");
 }
 
-class Planner {
+class LayoutBuilder {
  public:
-  Planner(Ref<Graph> graph, std::span<const ArgumentLayout> arguments, Operations& operations)
+  LayoutBuilder(Ref<Graph> graph, std::span<const ArgumentLayout> arguments, Operations& operations)
       : g_(*graph), arguments_(arguments), operations_(operations) {
     plan_.graph = std::move(graph);
     plan_.cells.resize(g_.cells.size());
@@ -64,7 +64,7 @@ class Planner {
     plan_.buffers.reserve(2 * g_.size());
   }
 
-  MemoryPlan run() {
+  MemoryLayout run() {
     plan_.device = device_of(g_);
     plan_.alignment = operations_.target().limits().buffer_alignment;
     find_joined();
@@ -166,7 +166,7 @@ class Planner {
     plan_.buffers.push_back({home, index, bytes});
     return static_cast<int32_t>(plan_.buffers.size()) - 1;
   }
-  PlanBuffer& buffer(const BufferPlace& p) { return plan_.buffers[p.buffer]; }
+  MemoryBlock& buffer(const BufferPlace& p) { return plan_.buffers[p.buffer]; }
   const BufferPlace& place(Value v) const { return places_[v.node][v.index]; }
 
   int32_t cell_buffer(int32_t c) {
@@ -281,7 +281,7 @@ class Planner {
   void plan_write(const CellWrite& w) {
     const BufferPlace p = place(w.value);
     const TensorType& type = g_.cells[w.cell]->type;
-    const PlanBuffer b = buffer(p);
+    const MemoryBlock b = buffer(p);
     if (b.home == Home::kCell && b.index == w.cell && is_whole(plan_, p)) return;  // its own old value
     plan_.cells[w.cell].written = true;
     const BufferPlace to{new_buffer(w.cell), 0, type, contiguous_strides(type.shape)};  // may move all buffers
@@ -299,7 +299,7 @@ class Planner {
   void plan_output(Value v) {
     const Node& n = g_.node(v);
     if (is_unwritten_leaf(n)) {
-      auto kind = is_argument(n) ? PlanOutput::kArgument : PlanOutput::kCaptured;
+      auto kind = is_argument(n) ? OutputPlace::kArgument : OutputPlace::kCaptured;
       plan_.outputs.push_back({kind, static_cast<int32_t>(n.attrs.i("index")), {}});
       return;
     }
@@ -309,10 +309,10 @@ class Planner {
     };
     for (const auto& [from, to] : copied_)
       if (same(from)) {
-        plan_.outputs.push_back({PlanOutput::kBlock, 0, to});
+        plan_.outputs.push_back({OutputPlace::kBlock, 0, to});
         return;
       }
-    PlanBuffer& b = buffer(p);
+    MemoryBlock& b = buffer(p);
     bool is_direct = false;
     for (const Direct& d : direct_) is_direct |= d.buffer == p.buffer;
     if (p.type.nbytes() == b.bytes && !is_direct && (b.home == Home::kArena || b.home == Home::kOutput)) {
@@ -320,7 +320,7 @@ class Planner {
         b.home = Home::kOutput;
         b.index = new_block(b.bytes);
       }
-      plan_.outputs.push_back({PlanOutput::kBlock, 0, p});
+      plan_.outputs.push_back({OutputPlace::kBlock, 0, p});
       return;
     }
     const int32_t block = new_block(p.type.nbytes());
@@ -333,7 +333,7 @@ class Planner {
       before_.push_back({p, to, v.node});  // before any cell is written
     }
     copied_.push_back({p, to});
-    plan_.outputs.push_back({PlanOutput::kBlock, 0, to});
+    plan_.outputs.push_back({OutputPlace::kBlock, 0, to});
   }
 
   int32_t new_block(int64_t bytes) {
@@ -374,7 +374,7 @@ class Planner {
     }
     // A cell may get the old value of another cell that is written too (a swap). Copy all such values first.
     for (CopyTask& t : finals_) {
-      const PlanBuffer& b = buffer(t.from);
+      const MemoryBlock& b = buffer(t.from);
       if (b.home != Home::kCell || !plan_.cells[b.index].written) continue;
       const int64_t bytes = t.from.type.nbytes();
       const BufferPlace aside{add_buffer(Home::kArena, 0, bytes), 0, t.from.type,
@@ -392,7 +392,7 @@ class Planner {
   void settle_direct_writes() {
     std::vector<CopyTask> late;
     for (const Direct& d : direct_) {
-      const PlanBuffer& value = plan_.buffers[d.buffer];
+      const MemoryBlock& value = plan_.buffers[d.buffer];
       bool fits = true;
       if (int32_t old = cell_buffer_[d.cell]; old >= 0) {
         const int32_t last = plan_.buffers[old].last, def = value.first;
@@ -400,7 +400,7 @@ class Planner {
                               may_overwrite(plan_, plan_.launches[def], old, result_in(plan_.launches[def], d.buffer)));
       }
       if (fits) {
-        PlanBuffer& b = plan_.buffers[d.buffer];
+        MemoryBlock& b = plan_.buffers[d.buffer];
         b.home = Home::kCellNew;
         b.index = d.cell;
         plan_.cells[d.cell].direct = true;
@@ -432,11 +432,11 @@ class Planner {
       for (BufferPlace& p : l.out) p.buffer = follow(p.buffer);
       for (size_t k = 0; k < l.out.size(); ++k) {
         const int32_t o = l.out[k].buffer;
-        PlanBuffer& out = plan_.buffers[o];
+        MemoryBlock& out = plan_.buffers[o];
         if (out.first != t || (out.home != Home::kArena && out.home != Home::kOutput) || out.bytes == 0 || kept[o])
           continue;
         for (const BufferPlace& p : l.in) {
-          PlanBuffer& x = plan_.buffers[p.buffer];
+          MemoryBlock& x = plan_.buffers[p.buffer];
           if (x.home != Home::kArena || x.last != t || x.first == t || x.bytes != out.bytes) continue;
           if (!may_overwrite(plan_, l, p.buffer, k)) continue;
           // Move the operand to the result's buffer, which may be an output block.
@@ -455,12 +455,12 @@ class Planner {
       for (BufferPlace& p : l.in) p.buffer = follow(p.buffer);
       for (BufferPlace& p : l.out) p.buffer = follow(p.buffer);
     }
-    for (PlanOutput& o : plan_.outputs)
-      if (o.kind == PlanOutput::kBlock) o.place.buffer = follow(o.place.buffer);
+    for (OutputPlace& o : plan_.outputs)
+      if (o.kind == OutputPlace::kBlock) o.place.buffer = follow(o.place.buffer);
   }
 
   void count_bytes() {
-    for (PlanBuffer& x : plan_.buffers) {
+    for (MemoryBlock& x : plan_.buffers) {
       if (x.home != Home::kFolded) continue;
       x.offset = plan_.folded_bytes;
       plan_.folded_bytes += aligned(x.bytes, plan_.alignment);
@@ -472,7 +472,7 @@ class Planner {
         if (buffer(p).home == Home::kCell) plan_.cells[buffer(p).index].read = plan_.cells[buffer(p).index].used = true;
       for (const BufferPlace& p : plan_.launches[t].out)
         if (buffer(p).home == Home::kCellNew) {
-          PlanCell& c = plan_.cells[buffer(p).index];
+          CellUse& c = plan_.cells[buffer(p).index];
           c.used = true;
           if (c.first_write < 0) c.first_write = t;
         }
@@ -486,7 +486,7 @@ class Planner {
   const Graph& g_;
   std::span<const ArgumentLayout> arguments_;
   Operations& operations_;
-  MemoryPlan plan_;
+  MemoryLayout plan_;
   int64_t total_bytes_ = 0;                       // of all buffers: sums of their sizes then fit 64 bits
   std::vector<SmallVec<BufferPlace, 1>> places_;  // of each node's results
   std::vector<Launch> main_;
@@ -519,13 +519,13 @@ Device device_of(const Graph& g) {
   return accelerated->outputs[0].device;
 }
 
-bool fits_in_place(const MemoryPlan& plan, int32_t argument, const PlanOutput& result) {
-  if (result.kind != PlanOutput::kBlock || !is_whole(plan, result.place)) return false;
-  const PlanBuffer& out = plan.buffers[result.place.buffer];
+bool fits_in_place(const MemoryLayout& plan, int32_t argument, const OutputPlace& result) {
+  if (result.kind != OutputPlace::kBlock || !is_whole(plan, result.place)) return false;
+  const MemoryBlock& out = plan.buffers[result.place.buffer];
   if (out.home != Home::kOutput || out.first < 0) return false;
   const Launch& l = plan.launches[out.first];
   for (size_t b = 0; b < plan.buffers.size(); ++b) {
-    const PlanBuffer& x = plan.buffers[b];
+    const MemoryBlock& x = plan.buffers[b];
     if (x.home != Home::kArgument || x.index != argument || x.last < out.first) continue;
     if (x.last > out.first) return false;
     if (!may_overwrite(plan, l, static_cast<int32_t>(b), result_in(l, result.place.buffer))) return false;
@@ -533,8 +533,8 @@ bool fits_in_place(const MemoryPlan& plan, int32_t argument, const PlanOutput& r
   return true;
 }
 
-MemoryPlan draft_plan(Ref<Graph> graph, std::span<const ArgumentLayout> arguments, Operations& operations) {
-  MemoryPlan plan = Planner(std::move(graph), arguments, operations).run();
+MemoryLayout draft_plan(Ref<Graph> graph, std::span<const ArgumentLayout> arguments, Operations& operations) {
+  MemoryLayout plan = LayoutBuilder(std::move(graph), arguments, operations).run();
   const std::vector<Phase> phases = phases_of(*plan.graph);
   for (Launch& l : plan.launches) l.phase = to_string(phases[static_cast<size_t>(l.node)]);
   return plan;

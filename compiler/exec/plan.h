@@ -1,4 +1,4 @@
-// MemoryPlan: the memory of each value of a scheduled graph, and its launches in order. Pure data, made from types
+// MemoryLayout: the memory of each value of a scheduled graph, and its launches in order. Pure data, made from types
 // alone: a plan allocates nothing, so a model on meta can be planned. All decisions are made here; a replay binds
 // addresses.
 //
@@ -27,7 +27,7 @@ enum class Home : uint8_t {
 inline constexpr int kHomes = 7;
 
 /// A block of memory. Several values use it, one after another (in place) or at the same time (views).
-struct PlanBuffer {
+struct MemoryBlock {
   Home home = Home::kArena;
   int32_t index = 0;
   int64_t bytes = 0;
@@ -55,13 +55,13 @@ struct Launch {
 };
 
 /// One result of the function.
-struct PlanOutput {
-  enum Kind : uint8_t { kBlock, kArgument, kCaptured } kind = kBlock;
+struct OutputPlace {
+  enum OutputKind : uint8_t { kBlock, kArgument, kCaptured } kind = kBlock;
   int32_t index = 0;  // kArgument, kCaptured
   BufferPlace place;  // kBlock
 };
 
-struct PlanCell {
+struct CellUse {
   bool used = false;  // read or written by a launch
   bool read = false;
   bool written = false;
@@ -69,13 +69,13 @@ struct PlanCell {
   bool direct = false;       // its new value is computed in its memory; else it is copied there at the end
 };
 
-struct MemoryPlan {
+struct MemoryLayout {
   Ref<Graph> graph;  // scheduled
-  std::vector<PlanBuffer> buffers;
+  std::vector<MemoryBlock> buffers;
   std::vector<Launch> setup;  // makes folded constants; run once
   std::vector<Launch> launches;
-  std::vector<PlanOutput> outputs;
-  std::vector<PlanCell> cells;
+  std::vector<OutputPlace> outputs;
+  std::vector<CellUse> cells;
   std::vector<int64_t> output_blocks;  // bytes
   int64_t arena_bytes = 0;
   int64_t live_bytes = 0;  // the most bytes live at once, a lower bound of arena_bytes
@@ -105,22 +105,22 @@ Device device_of(const Graph& g);
 /// Plans a graph whose nodes all have a kernel, or a view that is always possible. Launches are prepared, but their
 /// kernels are not compiled. The arena is not laid out yet: its size is live_bytes. Throws CannotLower for a fused node
 /// that cannot be one operation in the planned layouts.
-MemoryPlan draft_plan(Ref<Graph> graph, std::span<const ArgumentLayout> arguments, Operations& operations);
+MemoryLayout draft_plan(Ref<Graph> graph, std::span<const ArgumentLayout> arguments, Operations& operations);
 /// Whether a result can be computed in the memory of an argument of its type: nothing reads the argument later.
-bool fits_in_place(const MemoryPlan& plan, int32_t argument, const PlanOutput& result);
+bool fits_in_place(const MemoryLayout& plan, int32_t argument, const OutputPlace& result);
 /// Finds the first and the last launch that uses each buffer.
-void scan_uses(MemoryPlan& plan);
+void scan_uses(MemoryLayout& plan);
 /// Gives arena buffers their offsets.
-void lay_out(MemoryPlan& plan);
-/// MemoryPlan::live_bytes.
-int64_t bytes_live(const MemoryPlan& plan);
+void lay_out(MemoryLayout& plan);
+/// MemoryLayout::live_bytes.
+int64_t bytes_live(const MemoryLayout& plan);
 /// The bytes of the arena that are live during each launch.
-std::vector<int64_t> live_by_launch(const MemoryPlan& plan);
+std::vector<int64_t> live_by_launch(const MemoryLayout& plan);
 /// The name of a launch in reports: its operation's, else its op's.
 const char* name_of(const Launch& launch);
 /// The work of a launch, for reports, traces and predicted times.
 Cost cost_of(const Launch& launch, const Graph& g);
 /// The distinct operations of a plan's launches, in order of first use.
-std::vector<std::shared_ptr<Operation>> operations_of(const MemoryPlan& plan);
+std::vector<std::shared_ptr<Operation>> operations_of(const MemoryLayout& plan);
 
 }  // namespace weft::internal

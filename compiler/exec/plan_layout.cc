@@ -8,10 +8,10 @@
 namespace weft::internal {
 
 // The lifetimes of the arena buffers in use; `which` gets their indices.
-static std::vector<Interval> arena_intervals(const MemoryPlan& plan, std::vector<int32_t>& which) {
+static std::vector<Interval> arena_intervals(const MemoryLayout& plan, std::vector<int32_t>& which) {
   std::vector<Interval> intervals;
   for (int32_t b = 0; b < static_cast<int32_t>(plan.buffers.size()); ++b) {
-    const PlanBuffer& x = plan.buffers[b];
+    const MemoryBlock& x = plan.buffers[b];
     if (x.home != Home::kArena || x.bytes == 0 || x.first < 0) continue;
     intervals.push_back({aligned(x.bytes, plan.alignment), x.first, x.last, 0});
     which.push_back(b);
@@ -19,12 +19,12 @@ static std::vector<Interval> arena_intervals(const MemoryPlan& plan, std::vector
   return intervals;
 }
 
-void scan_uses(MemoryPlan& plan) {
-  for (PlanBuffer& b : plan.buffers) b.first = b.last = -1;
+void scan_uses(MemoryLayout& plan) {
+  for (MemoryBlock& b : plan.buffers) b.first = b.last = -1;
   for (int32_t t = 0; t < static_cast<int32_t>(plan.launches.size()); ++t) {
     const Launch& l = plan.launches[t];
     auto use = [&](int32_t b) {
-      PlanBuffer& x = plan.buffers[b];
+      MemoryBlock& x = plan.buffers[b];
       if (x.first < 0) x.first = t;
       x.last = t;
     };
@@ -34,14 +34,14 @@ void scan_uses(MemoryPlan& plan) {
   }
 }
 
-void lay_out(MemoryPlan& plan) {
+void lay_out(MemoryLayout& plan) {
   std::vector<int32_t> which;
   std::vector<Interval> intervals = arena_intervals(plan, which);
   plan.arena_bytes = place_intervals(intervals);
   for (size_t i = 0; i < which.size(); ++i) plan.buffers[which[i]].offset = intervals[i].offset;
 }
 
-std::vector<std::shared_ptr<Operation>> operations_of(const MemoryPlan& plan) {
+std::vector<std::shared_ptr<Operation>> operations_of(const MemoryLayout& plan) {
   std::vector<std::shared_ptr<Operation>> all;
   std::unordered_set<const Operation*> seen;
   for (const auto* list : {&plan.setup, &plan.launches})
@@ -62,12 +62,12 @@ Cost cost_of(const Launch& l, const Graph& g) {
   return op_cost(*l.op, l.copy ? Attrs() : g.node(l.node).attrs, in, out);
 }
 
-int64_t bytes_live(const MemoryPlan& plan) {
+int64_t bytes_live(const MemoryLayout& plan) {
   std::vector<int32_t> which;
   return most_live(arena_intervals(plan, which));
 }
 
-std::vector<int64_t> live_by_launch(const MemoryPlan& plan) {
+std::vector<int64_t> live_by_launch(const MemoryLayout& plan) {
   std::vector<int32_t> which;
   std::vector<int64_t> change(plan.launches.size() + 1);
   for (const Interval& i : arena_intervals(plan, which)) {

@@ -39,14 +39,14 @@ TEST(Arena, NoTwoLiveIntervalsOverlapAndLittleIsWasted) {
   EXPECT_EQ(place_intervals({}), 0);
 }
 
-MemoryPlan make_plan(Ref<Graph> graph, std::span<const ArgumentLayout> arguments) {
+MemoryLayout make_plan(Ref<Graph> graph, std::span<const ArgumentLayout> arguments) {
   Operations operations(target_of(DeviceType::kCpu, "test"), {}, {});
-  MemoryPlan plan = draft_plan(std::move(graph), arguments, operations);
+  MemoryLayout plan = draft_plan(std::move(graph), arguments, operations);
   lay_out(plan);
   return plan;
 }
 
-MemoryPlan plan_of(const TensorFn& fn, std::vector<TensorType> types) {
+MemoryLayout plan_of(const TensorFn& fn, std::vector<TensorType> types) {
   Ref<Graph> g = capture_graph(fn, types);
   std::vector<ArgumentLayout> layouts;
   for (const TensorType& t : types) layouts.push_back({contiguous_strides(t.shape)});
@@ -55,7 +55,7 @@ MemoryPlan plan_of(const TensorFn& fn, std::vector<TensorType> types) {
 const TensorType kVec{kFloat32, {}, {1024}};
 
 TEST(Plan, AChainRunsInOneBlock) {
-  MemoryPlan p = plan_of([](auto in) { return std::vector<Tensor>{tanh(exp(neg(in[0])) * 2.0)}; }, {kVec});
+  MemoryLayout p = plan_of([](auto in) { return std::vector<Tensor>{tanh(exp(neg(in[0])) * 2.0)}; }, {kVec});
   EXPECT_EQ(p.launches.size(), 4u);
   EXPECT_EQ(p.arena_bytes, 0);  // even the first value is in the output block
   EXPECT_EQ(p.output_blocks, std::vector<int64_t>{4096});
@@ -63,7 +63,7 @@ TEST(Plan, AChainRunsInOneBlock) {
 }
 
 TEST(Plan, ViewsAliasAndKeepTheirBaseAlive) {
-  MemoryPlan p = plan_of(
+  MemoryLayout p = plan_of(
       [](auto in) {
         Tensor base = exp(in[0]);
         Tensor view = base.reshape({32, 32}).transpose(0, 1);
@@ -77,7 +77,7 @@ TEST(Plan, ViewsAliasAndKeepTheirBaseAlive) {
 
 TEST(Plan, UpdatesAreComputedInTheirCell) {
   Parameter w(ones({1024}));
-  MemoryPlan p = plan_of(
+  MemoryLayout p = plan_of(
       [&](auto in) {
         w.set(w.value() - in[0] * 0.1);
         return std::vector<Tensor>{};
@@ -90,7 +90,7 @@ TEST(Plan, UpdatesAreComputedInTheirCell) {
 
 TEST(Plan, ACacheIsWrittenInPlace) {
   Buffer cache(zeros({8, 1024}));
-  MemoryPlan p = plan_of(
+  MemoryLayout p = plan_of(
       [&](auto in) {
         cache.set(dynamic_update_slice(cache, in[0].reshape({1, 1024}), {Tensor(in[1]), 0}));
         return std::vector<Tensor>{cache.value().sum()};
@@ -103,7 +103,7 @@ TEST(Plan, ACacheIsWrittenInPlace) {
 
 TEST(Plan, AValueReadLaterIsCopiedAtTheEnd) {
   Parameter w(ones({1024}));
-  MemoryPlan p = plan_of(
+  MemoryLayout p = plan_of(
       [&](auto in) {
         Tensor old = w;
         w.set(old - in[0]);
@@ -125,8 +125,8 @@ TEST(Order, FrugalOrderNeedsLessAndChangesNoResult) {
   const std::vector<TensorType> types{kVec};
   Ref<Graph> g = capture_graph(fn, types);
   const ArgumentLayout layout{contiguous_strides(kVec.shape)};
-  MemoryPlan a = make_plan(reorder(*g, insertion_order(*g)), {&layout, 1});
-  MemoryPlan b = make_plan(reorder(*g, frugal_order(*g)), {&layout, 1});
+  MemoryLayout a = make_plan(reorder(*g, insertion_order(*g)), {&layout, 1});
+  MemoryLayout b = make_plan(reorder(*g, frugal_order(*g)), {&layout, 1});
   EXPECT_LT(b.arena_bytes * 4, a.arena_bytes);
   EXPECT_EQ(a.launches.size(), b.launches.size());
 }

@@ -5,7 +5,7 @@
 namespace weft {
 namespace {
 
-TraceEvent slice(int32_t rank, TraceEvent::Kind kind, int64_t begin, int64_t end) {
+TraceEvent slice(int32_t rank, TraceEvent::TraceKind kind, int64_t begin, int64_t end) {
   return {.begin_ns = begin, .end_ns = end, .rank = rank, .kind = kind};
 }
 TraceEvent launch(int32_t rank, int64_t begin, int64_t end) { return slice(rank, TraceEvent::kLaunch, begin, end); }

@@ -30,7 +30,7 @@ const char* to_string(Bound bound) {
   return kNames[static_cast<int>(bound)];
 }
 
-const char* to_string(MissedRecord::Kind kind) {
+const char* to_string(MissedRecord::MissedKind kind) {
   constexpr const char* kNames[] = {"copy", "separate kernels"};
   return kNames[static_cast<int>(kind)];
 }
@@ -66,15 +66,15 @@ WorkClass class_of(const Node& n) {
 
 namespace {
 
-struct Phases {
+struct NodePhases {
   std::vector<Phase> nodes;
   std::vector<std::vector<Phase>> results;  // of each node
 };
 
 // `inputs`: the phases of the graph's inputs; empty: forward.
-Phases phases_in(const Graph& g, std::span<const Phase> inputs) {
+NodePhases phases_in(const Graph& g, std::span<const Phase> inputs) {
   const auto size = static_cast<size_t>(g.size());
-  Phases p{std::vector<Phase>(size, Phase::kForward), std::vector<std::vector<Phase>>(size)};
+  NodePhases p{std::vector<Phase>(size, Phase::kForward), std::vector<std::vector<Phase>>(size)};
   for (size_t i = 0; i < inputs.size(); ++i) p.nodes[static_cast<size_t>(g.inputs[i].node)] = inputs[i];
   for (int32_t id = 0; id < g.size(); ++id) {
     const Node& n = g.node(id);
@@ -85,7 +85,7 @@ Phases phases_in(const Graph& g, std::span<const Phase> inputs) {
     if (n.op->is(kGroup)) {
       // The phase of all its results, else of most of its operations.
       const Graph& body = loop_ir::body_of(n);
-      const Phases inside = phases_in(body, operands);
+      const NodePhases inside = phases_in(body, operands);
       double work[3] = {};
       for (int32_t k = 0; k < body.size(); ++k)
         if (!is_argument(body.node(k)))
@@ -123,7 +123,7 @@ std::vector<Phase> phases_of(const Graph& g) {
   return phases;
 }
 
-StepRecord::Sum& StepRecord::Sum::operator+=(const LaunchRecord& l) {
+StepRecord::WorkSum& StepRecord::WorkSum::operator+=(const LaunchRecord& l) {
   work += l.known();
   predicted_us += l.predicted_us;
   measured_us += l.measured_us;
@@ -143,19 +143,19 @@ void StepRecord::predict(const Machine& rates) {
   }
 }
 
-StepRecord::Sum StepRecord::sum() const {
-  Sum s;
+StepRecord::WorkSum StepRecord::sum() const {
+  WorkSum s;
   for (const LaunchRecord& l : launches) s += l;
   return s;
 }
-StepRecord::Sum StepRecord::sum(WorkClass kind) const {
-  Sum s;
+StepRecord::WorkSum StepRecord::sum(WorkClass kind) const {
+  WorkSum s;
   for (const LaunchRecord& l : launches)
     if (l.kind == kind) s += l;
   return s;
 }
-StepRecord::Sum StepRecord::sum(Phase phase) const {
-  Sum s;
+StepRecord::WorkSum StepRecord::sum(Phase phase) const {
+  WorkSum s;
   for (const LaunchRecord& l : launches)
     if (l.phase == phase) s += l;
   return s;
@@ -176,10 +176,10 @@ std::string place_of(const LaunchRecord& l) {
 }
 
 // Bytes of results in the memory of an operand. A cell's new value counts, as if no other handle held the old value.
-double bytes_in_place(const MemoryPlan& plan, const Launch& l) {
+double bytes_in_place(const MemoryLayout& plan, const Launch& l) {
   const auto same = [&](const BufferPlace& a, const BufferPlace& b) {
-    const PlanBuffer &from = plan.buffers[static_cast<size_t>(a.buffer)],
-                     &to = plan.buffers[static_cast<size_t>(b.buffer)];
+    const MemoryBlock &from = plan.buffers[static_cast<size_t>(a.buffer)],
+                      &to = plan.buffers[static_cast<size_t>(b.buffer)];
     return a.buffer == b.buffer || (from.home == Home::kCell && to.home == Home::kCellNew && from.index == to.index);
   };
   double bytes = 0;
@@ -189,7 +189,7 @@ double bytes_in_place(const MemoryPlan& plan, const Launch& l) {
   return bytes;
 }
 
-void add_launches(const MemoryPlan& plan, const Executable* executable, StepRecord& r) {
+void add_launches(const MemoryLayout& plan, const Executable* executable, StepRecord& r) {
   const Graph& g = *plan.graph;
   const std::vector<Phase> phases = phases_of(g);
   std::map<const Operation*, int32_t> kernels;
@@ -224,8 +224,8 @@ void add_launches(const MemoryPlan& plan, const Executable* executable, StepReco
   }
 }
 
-void add_buffers(const MemoryPlan& plan, StepRecord& r) {
-  for (const PlanBuffer& b : plan.buffers) {
+void add_buffers(const MemoryLayout& plan, StepRecord& r) {
+  for (const MemoryBlock& b : plan.buffers) {
     BufferRecord one{.home = home_name(b.home),
                      .index = b.index,
                      .owner = {},
@@ -247,7 +247,7 @@ void add_buffers(const MemoryPlan& plan, StepRecord& r) {
   const auto most = std::max_element(live.begin(), live.end());
   if (most != live.end() && *most > 0) r.peak_launch = static_cast<int32_t>(most - live.begin());
   for (size_t i = 0; i < plan.buffers.size(); ++i) {
-    const PlanBuffer& b = plan.buffers[i];
+    const MemoryBlock& b = plan.buffers[i];
     if (b.home == Home::kArena && b.bytes > 0 && b.first >= 0 && b.first <= r.peak_launch && r.peak_launch <= b.last)
       r.at_peak.push_back(static_cast<int32_t>(i));
   }
@@ -262,12 +262,12 @@ std::string cell_name(const Graph& g, int32_t c) {
 }
 
 // Copies of values to the places where the step must leave them.
-void add_copies(const MemoryPlan& plan, StepRecord& r) {
+void add_copies(const MemoryLayout& plan, StepRecord& r) {
   const Graph& g = *plan.graph;
   for (const Launch& l : plan.launches) {
     if (!l.copy) continue;
-    const PlanBuffer &from = plan.buffers[static_cast<size_t>(l.in[0].buffer)],
-                     &to = plan.buffers[static_cast<size_t>(l.out[0].buffer)];
+    const MemoryBlock &from = plan.buffers[static_cast<size_t>(l.in[0].buffer)],
+                      &to = plan.buffers[static_cast<size_t>(l.out[0].buffer)];
     const bool of_cell = from.home == Home::kCell || from.home == Home::kCellNew;
     MissedRecord m{.bytes = 2 * static_cast<double>(l.out[0].type.nbytes())};
     if (to.home == Home::kCellNew) {
@@ -305,7 +305,7 @@ void add_separate(const FusionReport& report, StepRecord& r) {
 std::vector<MissedRecord> most_of(const std::vector<MissedRecord>& all) {
   constexpr size_t kMost = 100;
   std::vector<MissedRecord> sums;
-  std::map<std::tuple<MissedRecord::Kind, std::string, std::string, std::string>, size_t> numbers;
+  std::map<std::tuple<MissedRecord::MissedKind, std::string, std::string, std::string>, size_t> numbers;
   for (const MissedRecord& m : all) {
     const auto [at, fresh] = numbers.try_emplace({m.kind, m.from, m.to, m.reason}, sums.size());
     if (fresh) {
@@ -329,7 +329,7 @@ std::vector<PassRecord> passes_of(std::span<const PassReport> reports) {
   return all;
 }
 
-StepRecord record_of(const Planned& p, const Executable* executable) {
+StepRecord record_of(const PreparedGraph& p, const Executable* executable) {
   StepRecord r;
   r.device = str_cat(p.plan.device);
   r.passes = passes_of(p.passes_to_plan);

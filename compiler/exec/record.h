@@ -83,7 +83,7 @@ struct PassRecord {
 
 /// Memory traffic of a copy, or of two kernels instead of one, and the reason.
 struct MissedRecord {
-  enum Kind : uint8_t { kCopy, kSeparateKernels } kind = kCopy;
+  enum MissedKind : uint8_t { kCopy, kSeparateKernels } kind = kCopy;
   std::string from;  // of a copy: the copied value; else an op with its line, "mul at model.cc:43"
   std::string to;    // the op that is not in the kernel of `from`; empty for a copy
   std::string reason;
@@ -92,7 +92,7 @@ struct MissedRecord {
   /// "1.05 MB  mul at model.cc:43 | sum at model.cc:50: they iterate over different points (4096 and 64), 12 times".
   std::string to_string() const;
 };
-const char* to_string(MissedRecord::Kind kind);
+const char* to_string(MissedRecord::MissedKind kind);
 
 /// A step on one device, or one rank's part of a step on a mesh.
 struct StepRecord {
@@ -113,17 +113,17 @@ struct StepRecord {
   std::vector<int32_t> at_peak;     // buffers of the arena that are live there, the largest first
 
   /// The sums over the launches of a kind of work.
-  struct Sum {
+  struct WorkSum {
     Cost work;  // LaunchRecord::known()
     double predicted_us = 0, measured_us = 0;
     int32_t launches = 0;
-    Sum& operator+=(const LaunchRecord& l);
+    WorkSum& operator+=(const LaunchRecord& l);
   };
   /// Predicts the time and the bound of all launches at these rates, except a mesh's collectives.
   void predict(const Machine& rates);
-  Sum sum() const;
-  Sum sum(WorkClass kind) const;
-  Sum sum(Phase phase) const;
+  WorkSum sum() const;
+  WorkSum sum(WorkClass kind) const;
+  WorkSum sum(Phase phase) const;
 
   /// JSON: {"title"?, "device", "mesh"?, "rank"?, "machine", "passes": [...], "launches": [...], "kernels": [...],
   /// "missed": [...], "buffers": [...], "step_us"?, "peak_bytes", "measured_peak_bytes"?, "peak_launch", "at_peak"}.

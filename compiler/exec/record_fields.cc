@@ -18,7 +18,7 @@ using io::at, io::if_set;
 
 static constexpr int count_of(Phase) { return static_cast<int>(Phase::kUpdate) + 1; }
 static constexpr int count_of(WorkClass) { return static_cast<int>(WorkClass::kCollective) + 1; }
-static constexpr int count_of(MissedRecord::Kind) { return MissedRecord::kSeparateKernels + 1; }
+static constexpr int count_of(MissedRecord::MissedKind) { return MissedRecord::kSeparateKernels + 1; }
 static constexpr int count_of(Bound) { return static_cast<int>(Bound::kProducts) + 1; }
 
 static std::string text_of(const SourceLine& v) { return v.to_string(); }

@@ -61,7 +61,7 @@ TEST(Record, HasThePartsOfATrainingStep) {
   double flops = 0, products = 0;
   int launches = 0;
   for (Phase p : {Phase::kForward, Phase::kBackward, Phase::kUpdate}) {
-    const StepRecord::Sum s = r.sum(p);
+    const StepRecord::WorkSum s = r.sum(p);
     EXPECT_GT(s.launches, 0) << to_string(p);
     flops += s.work.flops;
     launches += s.launches;

@@ -33,9 +33,9 @@ std::string CompileStats::to_string() const {
 namespace internal {
 namespace {
 
-class Report {
+class CompileReport {
  public:
-  Report(const Entry& e, const CompileOptions& options, const CompileStats& stats)
+  CompileReport(const Entry& e, const CompileOptions& options, const CompileStats& stats)
       : e_(e),
         r_(record_of(e, e.executable.get())),
         g_(*e.plan.graph),
@@ -141,7 +141,7 @@ class Report {
     line("  most of the arena is live at launch ", r_.peak_launch, ", ", describe(r_.launches[r_.peak_launch]), ": ",
          r_.at_peak.size(), " buffers, the largest:");
     for (size_t i = 0; i < std::min<size_t>(r_.at_peak.size(), 10); ++i) {
-      const PlanBuffer& b = plan_.buffers[r_.at_peak[i]];
+      const MemoryBlock& b = plan_.buffers[r_.at_peak[i]];
       line("  arena ", bytes_text(b.bytes), " at ", b.offset, ", launches ", b.first, " to ", b.last, ": ",
            r_.buffers[r_.at_peak[i]].owner);
     }
@@ -184,10 +184,10 @@ class Report {
     struct KernelRow {
       const Operation* operation;
       const Graph* body;
-      StepRecord::Sum sum;
+      StepRecord::WorkSum sum;
     };
     std::vector<KernelRow> rows;  // by number of the kernel
-    StepRecord::Sum fused, others;
+    StepRecord::WorkSum fused, others;
     for (size_t t = 0; t < r_.launches.size(); ++t) {
       const LaunchRecord& l = r_.launches[t];
       (l.fused ? fused : others) += l;
@@ -297,7 +297,7 @@ class Report {
   const Entry& e_;
   const StepRecord r_;
   const Graph& g_;
-  const MemoryPlan& plan_;
+  const MemoryLayout& plan_;
   const CompileOptions& options_;
   const CompileStats& stats_;
   std::string out_;
@@ -306,7 +306,7 @@ class Report {
 }  // namespace
 
 std::string report_of(const Entry& e, const CompileOptions& options, const CompileStats& stats) {
-  return Report(e, options, stats).run();
+  return CompileReport(e, options, stats).run();
 }
 
 }  // namespace internal

@@ -11,16 +11,16 @@
 
 namespace weft::internal {
 
-std::set<size_t> shared_outputs(const MemoryPlan& plan) {
+std::set<size_t> shared_outputs(const MemoryLayout& plan) {
   std::set<size_t> found;
   std::set<int32_t> blocks;
   for (size_t o = 0; o < plan.outputs.size(); ++o) {
-    const PlanOutput& out = plan.outputs[o];
-    if (out.kind != PlanOutput::kBlock) {
+    const OutputPlace& out = plan.outputs[o];
+    if (out.kind != OutputPlace::kBlock) {
       found.insert(o);
       continue;
     }
-    const PlanBuffer& b = plan.buffers[static_cast<size_t>(out.place.buffer)];
+    const MemoryBlock& b = plan.buffers[static_cast<size_t>(out.place.buffer)];
     const bool whole = b.home == Home::kOutput && out.place.offset == 0 && out.place.type.nbytes() == b.bytes &&
                        is_contiguous(out.place.type.shape, out.place.strides);
     if (!whole || !blocks.insert(b.index).second) found.insert(o);
@@ -79,8 +79,8 @@ int32_t Stamper::add_block(int64_t bytes) {
 
 int32_t Stamper::add_node(Node node) { return graph_.add(std::move(node)); }
 
-int32_t Stamper::add_part(const MemoryPlan& plan, std::span<const Value> operands) {
-  Part p{.plan = plan};
+int32_t Stamper::add_part(const MemoryLayout& plan, std::span<const Value> operands) {
+  StampedPart p{.plan = plan};
   const Graph& from = *plan.graph;
   NodeCopier now(from, graph_);
   for (int32_t id = 0; id < from.size(); ++id) {
@@ -138,9 +138,9 @@ BufferPlace Stamper::place(const StampPlace& p, const TensorType& type, const Sh
   }
 }
 
-BufferPlace Stamper::place(const Part& part, const BufferPlace& p, std::span<const StampPlace> in,
+BufferPlace Stamper::place(const StampedPart& part, const BufferPlace& p, std::span<const StampPlace> in,
                            std::span<const StampPlace> out) {
-  const PlanBuffer& b = part.plan.buffers[static_cast<size_t>(p.buffer)];
+  const MemoryBlock& b = part.plan.buffers[static_cast<size_t>(p.buffer)];
   const auto index = static_cast<size_t>(b.index);
   BufferPlace to = p;
   switch (b.home) {
@@ -164,7 +164,8 @@ BufferPlace Stamper::place(const Part& part, const BufferPlace& p, std::span<con
   }
 }
 
-Launch Stamper::stamped(Part& part, const Launch& l, std::span<const StampPlace> in, std::span<const StampPlace> out) {
+Launch Stamper::stamped(StampedPart& part, const Launch& l, std::span<const StampPlace> in,
+                        std::span<const StampPlace> out) {
   Launch to = l;
   to.node = part.nodes[static_cast<size_t>(l.node)];
   // The copied operand is no node of the part. Reports need one: they get an input of the step.
@@ -172,7 +173,7 @@ Launch Stamper::stamped(Part& part, const Launch& l, std::span<const StampPlace>
   for (BufferPlace& p : to.in) p = place(part, p, in, out);
   for (BufferPlace& p : to.out) p = place(part, p, in, out);
   if (l.workspace >= 0) {
-    const PlanBuffer& b = part.plan.buffers[static_cast<size_t>(l.workspace)];
+    const MemoryBlock& b = part.plan.buffers[static_cast<size_t>(l.workspace)];
     int32_t& workspace = part.workspaces[static_cast<size_t>(l.workspace)];
     if (workspace < 0) {
       workspace = add_buffer(Home::kArena, 0, 0);  // inside the scratch memory
@@ -184,12 +185,12 @@ Launch Stamper::stamped(Part& part, const Launch& l, std::span<const StampPlace>
 }
 
 void Stamper::run(int32_t number, std::span<const StampPlace> in, std::span<const StampPlace> out) {
-  Part& part = parts_[static_cast<size_t>(number)];
+  StampedPart& part = parts_[static_cast<size_t>(number)];
   const int32_t first = launches();
   for (const Launch& l : part.plan.launches) plan_.launches.push_back(stamped(part, l, in, out));
   for (size_t c = 0; c < part.plan.cells.size(); ++c) {
-    const PlanCell& of_part = part.plan.cells[c];
-    PlanCell& cell = plan_.cells[c];
+    const CellUse& of_part = part.plan.cells[c];
+    CellUse& cell = plan_.cells[c];
     cell.used |= of_part.used;
     cell.read |= of_part.read;
     cell.written |= of_part.written;
@@ -214,10 +215,10 @@ void Stamper::run_node(int32_t id, std::span<const StampPlace> in, std::span<con
   plan_.launches.push_back(std::move(l));
 }
 
-MemoryPlan Stamper::finish(std::span<const Value> outputs) {
+MemoryLayout Stamper::finish(std::span<const Value> outputs) {
   int64_t end = aligned(plan_.buffers[static_cast<size_t>(scratch_)].bytes, plan_.alignment);
   for (int32_t b : blocks_) {
-    PlanBuffer& block = plan_.buffers[static_cast<size_t>(b)];
+    MemoryBlock& block = plan_.buffers[static_cast<size_t>(b)];
     block.offset = end;
     end += aligned(block.bytes, plan_.alignment);
   }
@@ -227,7 +228,7 @@ MemoryPlan Stamper::finish(std::span<const Value> outputs) {
     graph_.outputs.push_back(outputs[o]);
     plan_.output_blocks.push_back(type.nbytes());
     plan_.outputs.push_back(
-        {PlanOutput::kBlock, 0,
+        {OutputPlace::kBlock, 0,
          place({StampPlace::kOutput, static_cast<int32_t>(o), 0}, type, contiguous_strides(type.shape))});
   }
   scan_uses(plan_);

@@ -11,13 +11,13 @@
 namespace weft::internal {
 
 /// The outputs of a drafted plan that need a copy. Each other output fills an output block of its own.
-std::set<size_t> shared_outputs(const MemoryPlan& plan);
+std::set<size_t> shared_outputs(const MemoryLayout& plan);
 /// A graph with copies of these outputs in their place.
 Ref<Graph> with_copies(const Graph& g, const std::set<size_t>& outputs);
 
 /// The memory of an operand or a result of a part.
 struct StampPlace {
-  enum Kind : uint8_t {
+  enum StampKind : uint8_t {
     kBlock,     // a block of the plan's arena
     kArgument,  // an argument of the plan
     kOutput,    // a result of the plan
@@ -37,7 +37,7 @@ class Stamper {
   int32_t add_block(int64_t bytes);
   /// Adds a part that is planned and laid out, and without shared_outputs(). `operands`: by input of the part, a value
   /// of graph(). Returns the number of the part.
-  int32_t add_part(const MemoryPlan& part, std::span<const Value> operands);
+  int32_t add_part(const MemoryLayout& part, std::span<const Value> operands);
   /// The results of a part in graph().
   std::span<const Value> results(int32_t part) const { return parts_[static_cast<size_t>(part)].results; }
   /// Adds a node that is run by itself: a collective. Returns its id in graph().
@@ -53,11 +53,11 @@ class Stamper {
   int32_t launches() const { return static_cast<int32_t>(plan_.launches.size()); }
 
   /// The plan. `outputs`: by result of the step, its value in graph(); launches wrote it to StampPlace::kOutput.
-  MemoryPlan finish(std::span<const Value> outputs);
+  MemoryLayout finish(std::span<const Value> outputs);
 
  private:
-  struct Part {
-    MemoryPlan plan;
+  struct StampedPart {
+    MemoryLayout plan;
     std::vector<int32_t> nodes;  // of graph(), by node of the part
     std::vector<Value> results;
     std::vector<int32_t> outputs;     // by output block: the result
@@ -68,14 +68,14 @@ class Stamper {
   int32_t add_buffer(Home home, int32_t index, int64_t bytes);
   int32_t shared_buffer(Home home, int32_t index, int64_t bytes);
   BufferPlace place(const StampPlace& p, const TensorType& type, const Shape& strides);
-  BufferPlace place(const Part& part, const BufferPlace& p, std::span<const StampPlace> in,
+  BufferPlace place(const StampedPart& part, const BufferPlace& p, std::span<const StampPlace> in,
                     std::span<const StampPlace> out);
-  Launch stamped(Part& part, const Launch& l, std::span<const StampPlace> in, std::span<const StampPlace> out);
+  Launch stamped(StampedPart& part, const Launch& l, std::span<const StampPlace> in, std::span<const StampPlace> out);
 
   Operations& operations_;
-  MemoryPlan plan_;
+  MemoryLayout plan_;
   Graph& graph_;
-  std::vector<Part> parts_;
+  std::vector<StampedPart> parts_;
   std::vector<int32_t> blocks_;                       // buffers
   std::vector<std::vector<int32_t>> shared_;          // by home and index: a buffer, or -1
   std::vector<int32_t> cell_nodes_, captured_nodes_;  // of graph(), or -1

@@ -50,14 +50,14 @@ std::string escaped(std::string_view text) {
 
 std::string quoted(std::string_view text) { return str_cat("\"", escaped(text), "\""); }
 
-const char* category(TraceEvent::Kind kind) {
+const char* category(TraceEvent::TraceKind kind) {
   constexpr const char* kNames[] = {"step", "host", "launch", "tasks", "op", "collective", "arena"};
   return kNames[kind];
 }
 
-class Writer {
+class TraceWriter {
  public:
-  Writer(const Trace& trace, std::FILE* file) : trace_(trace), file_(file) {
+  TraceWriter(const Trace& trace, std::FILE* file) : trace_(trace), file_(file) {
     if (!trace.events.empty()) zero_ = trace.events[0].begin_ns;
   }
 
@@ -79,7 +79,7 @@ class Writer {
   }
 
  private:
-  struct Flow {
+  struct CollectiveFlow {
     const TraceEvent* last = nullptr;  // the start of the rank that came last
     std::set<int32_t> ranks;
   };
@@ -138,7 +138,7 @@ class Writer {
   void find_flows() {
     for (const TraceEvent& e : trace_.events) {
       if (!e.flow) continue;
-      Flow& f = flows_[e.flow];
+      CollectiveFlow& f = flows_[e.flow];
       f.ranks.insert(e.rank);
       if (e.starts) f.last = &e;  // they are sorted
     }
@@ -146,7 +146,7 @@ class Writer {
 
   // A flow begins where the rank that came last starts the collective, and ends where each other rank's wait ends.
   void flow(const TraceEvent& e) {
-    const Flow& f = flows_[e.flow];
+    const CollectiveFlow& f = flows_[e.flow];
     if (f.ranks.size() < 2 || !f.last) return;
     const auto arrow = [&](const char* ends, int64_t at) {
       char id[24];
@@ -164,7 +164,7 @@ class Writer {
   std::FILE* const file_;
   int64_t zero_ = 0;
   const char* comma_ = "";
-  std::map<uint64_t, Flow> flows_;
+  std::map<uint64_t, CollectiveFlow> flows_;
 };
 
 }  // namespace
@@ -172,7 +172,7 @@ class Writer {
 void save_trace(const Trace& trace, const std::string& path, const char* who) {
   std::FILE* f = std::fopen(path.c_str(), "w");
   WEFT_CHECK_AS(kUnavailable, f, who, ": cannot write '", path, "': ", std::strerror(errno));
-  Writer(trace, f).write();
+  TraceWriter(trace, f).write();
   const bool ok = !std::ferror(f);
   WEFT_CHECK_AS(kUnavailable, (std::fclose(f) == 0) && ok, who, ": writing '", path,
                 "' failed: ", std::strerror(errno));

@@ -19,7 +19,7 @@ using testing::TraceFile;
 
 std::string file(const std::string& name) { return ::testing::TempDir() + "/" + name; }
 
-std::vector<TraceEvent> of(const Profile& p, TraceEvent::Kind kind) {
+std::vector<TraceEvent> of(const Profile& p, TraceEvent::TraceKind kind) {
   std::vector<TraceEvent> all;
   for (const TraceEvent& e : p.events())
     if (e.kind == kind) all.push_back(e);

@@ -34,11 +34,11 @@ struct Trailer {
   uint64_t checksum = 0;  // of all bytes before it
 };
 
-struct File {
-  explicit File(const std::string& path, int flags, int mode = 0)
+struct OpenFile {
+  explicit OpenFile(const std::string& path, int flags, int mode = 0)
       : fd(::open(path.c_str(), flags | O_CLOEXEC | O_NONBLOCK, mode)) {}
-  File(const File&) = delete;
-  ~File() {
+  OpenFile(const OpenFile&) = delete;
+  ~OpenFile() {
     if (fd >= 0) ::close(fd);
   }
   bool write(std::string_view bytes) const {
@@ -159,20 +159,20 @@ std::vector<Key> Cache::keys_of(int fd, std::string& bytes) const {
 }
 
 std::vector<Cache::Object> Cache::find(std::span<const Key> keys, int64_t& damaged) const {
-  struct Seen {
+  struct FoundObject {
     size_t object = SIZE_MAX;  // index in the result
     std::vector<Key> keys;
   };
   std::vector<Object> objects;
   if (folder_.empty()) return objects;
-  std::map<Inode, Seen> seen;
+  std::map<Inode, FoundObject> seen;
   for (size_t i = 0; i < keys.size(); ++i) {
     std::string path = path_of(keys[i]);
-    File file(path, O_RDONLY | O_NOFOLLOW);
+    OpenFile file(path, O_RDONLY | O_NOFOLLOW);
     struct stat st;
     if (file.fd < 0 || ::fstat(file.fd, &st) != 0) continue;
     auto [it, fresh] = seen.try_emplace(Inode{st.st_dev, st.st_ino});
-    Seen& entry = it->second;
+    FoundObject& entry = it->second;
     std::string bytes;
     if (fresh) entry.keys = keys_of(file.fd, bytes);
     if (std::find(entry.keys.begin(), entry.keys.end(), keys[i]) == entry.keys.end()) {
@@ -191,7 +191,7 @@ std::vector<Cache::Object> Cache::find(std::span<const Key> keys, int64_t& damag
 
 std::string Cache::read(const Key& key, int64_t& damaged) const {
   if (folder_.empty()) return "";
-  File file(path_of(key), O_RDONLY | O_NOFOLLOW);
+  OpenFile file(path_of(key), O_RDONLY | O_NOFOLLOW);
   if (file.fd < 0) return "";
   std::string bytes;
   std::vector<Key> keys = keys_of(file.fd, bytes);
@@ -209,7 +209,7 @@ void Cache::remove(const Key& key) const { ::unlink(path_of(key).c_str()); }
 std::string Cache::store(const std::string& path, std::span<const Key> keys) const {
   std::string tail;
   {
-    File file(path, O_RDWR);
+    OpenFile file(path, O_RDWR);
     struct stat st;
     WEFT_CHECK_AS(kUnavailable, file.fd >= 0 && ::fstat(file.fd, &st) == 0, "kernel cache: cannot read ", path);
     std::string bytes = read_all(file.fd, st.st_size);
@@ -233,7 +233,7 @@ std::string Cache::store(const std::string& path, std::span<const Key> keys) con
     if (::link(path.c_str(), link.c_str()) != 0) {
       // On a file system without hard links, make copies.
       const std::string bytes = io::read_file(path, kMaxObject);
-      const bool written = File(link, O_WRONLY | O_CREAT | O_TRUNC, 0600).write(bytes);
+      const bool written = OpenFile(link, O_WRONLY | O_CREAT | O_TRUNC, 0600).write(bytes);
       WEFT_CHECK_AS(kUnavailable, written, "kernel cache: cannot write to ", folder_, ": ", io::errno_text(errno));
     }
     WEFT_CHECK_AS(kUnavailable, ::rename(link.c_str(), path_of(key).c_str()) == 0, "kernel cache: cannot write to ",
@@ -248,7 +248,7 @@ void Cache::store(std::span<const std::pair<Key, std::string_view>> objects) con
   io::AtomicFolder work(folder_ + "/weft-compile");  // never committed
   for (const auto& [key, bytes] : objects) {
     const std::string path = work.path(key.hex());
-    const bool written = File(path, O_WRONLY | O_CREAT | O_EXCL, 0600).write(bytes);
+    const bool written = OpenFile(path, O_WRONLY | O_CREAT | O_EXCL, 0600).write(bytes);
     WEFT_CHECK_AS(kUnavailable, written, "kernel cache: cannot write to ", folder_, ": ", io::errno_text(errno));
     store(path, std::span<const Key>(&key, 1));
   }
@@ -256,14 +256,14 @@ void Cache::store(std::span<const std::pair<Key, std::string_view>> objects) con
 
 namespace {
 
-struct Entry {
+struct CacheEntry {
   int64_t bytes = 0;
   timespec used = {};
   std::vector<std::string> names;
 };
 
-std::map<Cache::Inode, Entry> list_entries(const std::string& folder) {
-  std::map<Cache::Inode, Entry> entries;
+std::map<Cache::Inode, CacheEntry> list_entries(const std::string& folder) {
+  std::map<Cache::Inode, CacheEntry> entries;
   DIR* listing = ::opendir(folder.c_str());
   if (!listing) return entries;
   while (dirent* d = ::readdir(listing)) {
@@ -272,7 +272,7 @@ std::map<Cache::Inode, Entry> list_entries(const std::string& folder) {
     if (name.size() <= kHexLength) continue;
     if (std::find(std::begin(kSuffix), std::end(kSuffix), name.substr(kHexLength)) == std::end(kSuffix)) continue;
     if (::fstatat(::dirfd(listing), d->d_name, &st, AT_SYMLINK_NOFOLLOW) != 0) continue;
-    Entry& entry = entries[{st.st_dev, st.st_ino}];
+    CacheEntry& entry = entries[{st.st_dev, st.st_ino}];
     entry.bytes = st.st_blocks * 512;
     entry.used = st.st_mtim;
     entry.names.emplace_back(name);
@@ -298,16 +298,16 @@ void Cache::shrink(int64_t max_bytes, std::span<const Inode> in_use) const {
   auto entries = list_entries(folder_);
   int64_t bytes = 0;
   size_t names = 0;
-  std::vector<const Entry*> idle;
+  std::vector<const CacheEntry*> idle;
   for (const auto& [inode, entry] : entries) {
     bytes += entry.bytes;
     names += entry.names.size();
     if (std::find(in_use.begin(), in_use.end(), inode) == in_use.end()) idle.push_back(&entry);
   }
-  std::sort(idle.begin(), idle.end(), [](const Entry* a, const Entry* b) {
+  std::sort(idle.begin(), idle.end(), [](const CacheEntry* a, const CacheEntry* b) {
     return std::pair(a->used.tv_sec, a->used.tv_nsec) < std::pair(b->used.tv_sec, b->used.tv_nsec);
   });
-  for (const Entry* entry : idle) {
+  for (const CacheEntry* entry : idle) {
     if (bytes <= max_bytes && names <= kMaxNames) return;
     for (const std::string& name : entry->names) ::unlink(str_cat(folder_, "/", name).c_str());
     bytes -= entry->bytes;

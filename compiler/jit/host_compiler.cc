@@ -94,7 +94,7 @@ HostCompiler try_compiler(const std::string& name, const std::string& memo_folde
     if (!c.version.empty()) return c;
   }
   Command command{{c.path, "--version"}, {"LC_ALL=C"}};
-  Outcome outcome = run_all({&command, 1}, 10)[0];
+  ProgramOutcome outcome = run_all({&command, 1}, 10)[0];
   if (!outcome.failure.empty() || outcome.output.empty()) {
     c.unavailable = str_cat(c.path, " --version ", outcome.failure.empty() ? "prints nothing" : outcome.failure);
     return c;
@@ -161,7 +161,7 @@ void compile(const HostCompiler& compiler, const std::vector<std::string>& flags
     command.argv.insert(command.argv.end(), {"-o", unit.object, unit.source});
     commands.push_back(std::move(command));
   }
-  std::vector<Outcome> outcomes = run_all(commands, seconds);
+  std::vector<ProgramOutcome> outcomes = run_all(commands, seconds);
   for (size_t i = 0; i < units.size(); ++i) {
     units[i].failure = outcomes[i].failure;
     units[i].output = std::move(outcomes[i].output);

@@ -31,7 +31,7 @@ namespace {
 constexpr uint64_t kFormat = 1;  // of the text around a kernel; part of every key
 
 // Kernels and failures of this process. Loaded kernels stay until the process ends.
-struct Table {
+struct KernelTable {
   Mutex mutex;
   std::map<Key, void*> functions WEFT_GUARDED_BY(mutex);
   std::vector<Cache::Inode> in_use WEFT_GUARDED_BY(mutex);
@@ -41,15 +41,15 @@ struct Table {
   std::map<Key, std::string> slow WEFT_GUARDED_BY(mutex);  // kernels whose compilation reached the time limit
   Mutex building;                                          // held by the one thread that reads the disk or compiles
 };
-Table& table() {
-  static Table* t = new Table;
+KernelTable& table() {
+  static KernelTable* t = new KernelTable;
   return *t;
 }
 
 // One load() in progress. A kernel is identified by its position in the request.
 struct Load {
-  const Request& request;
-  const Options& options;
+  const KernelRequest& request;
+  const JitOptions& options;
   HostCompiler compiler;
   std::vector<std::string> flags;
   std::vector<Key> keys;
@@ -137,7 +137,7 @@ int64_t take_from_disk(Load& l) {
 }
 
 // A folder for one run of the compiler, removed afterwards, and whether it is inside the cache.
-struct Work {
+struct CompilerFolder {
   std::unique_ptr<io::AtomicFolder> folder;  // never committed
   bool in_cache = false;
 };
@@ -158,7 +158,7 @@ std::vector<std::string> workplaces(const Load& l) {
 }
 
 // The first of `places` that is writable and has enough space, or none. Removes the places that it tried.
-Work make_work(Load& l, std::vector<std::string>& places) {
+CompilerFolder make_work(Load& l, std::vector<std::string>& places) {
   const std::string cache = l.cache ? l.cache->folder() : "";
   while (!places.empty()) {
     std::string place = places.front();
@@ -319,7 +319,7 @@ void give_up_or_isolate(Load& l, const std::vector<std::vector<size_t>>& parts, 
 // The result of one run of the compiler in a work folder. The files of each round have new names, because for a known
 // path, the loader returns the library that it has loaded.
 enum class Round { kDone, kAgain, kNoRoom };
-Round compile_round(Load& l, Work& work, int round, const std::vector<std::vector<size_t>>& parts) {
+Round compile_round(Load& l, CompilerFolder& work, int round, const std::vector<std::vector<size_t>>& parts) {
   bool again = false;
   std::vector<Unit> units;
   for (size_t u = 0; u < parts.size(); ++u) {
@@ -371,7 +371,7 @@ Round compile_round(Load& l, Work& work, int round, const std::vector<std::vecto
 
 // One attempt in one work folder. If a kernel of a unit is faulty, the rest of the unit is compiled again without it.
 // Returns false if the folder is out of space.
-bool compile_in(Load& l, Work& work) {
+bool compile_in(Load& l, CompilerFolder& work) {
   constexpr int kRounds = 8;  // after this many rounds with faults, all remaining kernels count as faulty
   int round = 0;
   for (Round r = Round::kAgain; r == Round::kAgain; ++round) {
@@ -405,7 +405,7 @@ void compile_missing(Load& l) {
   }
   std::vector<std::string> places = workplaces(l);
   for (;;) {
-    Work work = make_work(l, places);
+    CompilerFolder work = make_work(l, places);
     const bool in_cache = work.in_cache;
     if (!work.folder) {
       l.out.unavailable = "there is no folder to compile in; need TMPDIR, /tmp or /dev/shm with free space";
@@ -426,7 +426,7 @@ void compile_missing(Load& l) {
 }
 
 // The cache that `options` selects; null if it is off.
-std::unique_ptr<Cache> open_cache(const Options& options, std::vector<std::string>& notes) {
+std::unique_ptr<Cache> open_cache(const JitOptions& options, std::vector<std::string>& notes) {
   const bool asked = !options.cache.empty() || !switch_value("WEFT_CACHE").empty();
   std::string folder = options.cache.empty() ? default_cache() : options.cache;
   if (folder == "off") {
@@ -453,7 +453,7 @@ std::string default_cache() {
   return "off";
 }
 
-Loaded load(const Request& request, const Options& options) {
+Loaded load(const KernelRequest& request, const JitOptions& options) {
   const auto begin = std::chrono::steady_clock::now();
   Load l{request, options, {}, {}, {}, {}, {}, {}, {}};
   l.out.functions.resize(request.kernels.size());
@@ -499,8 +499,8 @@ Loaded load(const Request& request, const Options& options) {
   return std::move(l.out);
 }
 
-Status status(const Options& options) {
-  Status s;
+CompilerStatus status(const JitOptions& options) {
+  CompilerStatus s;
   std::vector<std::string> notes;
   std::unique_ptr<Cache> cache;
   // A status query must not create the folder.

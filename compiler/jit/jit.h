@@ -18,14 +18,14 @@ struct Source {
 };
 
 /// Kernels that share a prelude and an instruction set.
-struct Request {
+struct KernelRequest {
   std::string prelude;
   std::vector<Source> kernels;
   Isa isa = Isa::baseline;
   std::vector<std::string> flags = {};  // of the compiler, after its own
 };
 
-struct Options {
+struct JitOptions {
   std::string cache;      // folder of the cache, "off", or empty for default_cache()
   std::string compiler;   // path or name of the compiler; empty: switch WEFT_CXX, else g++, c++, clang++ of PATH
   double time_limit = 0;  // seconds of wall time for one run of the compiler; 0: switch WEFT_CXX_SECONDS
@@ -48,20 +48,20 @@ struct Loaded {
 /// error of the compiler and the file that keeps the source; see faults_are_errors), or if it is unsafe to load code
 /// from a cache folder that the user asked for. A kernel whose compilation reaches the time limit gets no function and
 /// a note. After four such waits the compiler counts as unusable for the rest of the process. Any thread may call it.
-Loaded load(const Request& request, const Options& options = {});
+Loaded load(const KernelRequest& request, const JitOptions& options = {});
 
-/// The folder for an empty Options::cache: switch WEFT_CACHE, else $TEST_TMPDIR/weft-kernels in a test, else
+/// The folder for an empty JitOptions::cache: switch WEFT_CACHE, else $TEST_TMPDIR/weft-kernels in a test, else
 /// $XDG_CACHE_HOME/weft/kernels, else ~/.cache/weft/kernels; "off" if none of these is set.
 std::string default_cache();
 
 /// The compiler and the cache that load() would use, for display.
-struct Status {
+struct CompilerStatus {
   std::string compiler, version;  // path, and the first line of --version
   std::string unavailable;        // why there is no compiler
   std::string cache;              // folder, or "off"
   std::string note;               // why the folder is not used, or a remark about its use
   int64_t cache_bytes = 0, cache_kernels = 0;
 };
-Status status(const Options& options = {});
+CompilerStatus status(const JitOptions& options = {});
 
 }  // namespace weft::jit

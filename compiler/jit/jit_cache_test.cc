@@ -26,10 +26,10 @@ void set_age(const std::string& path, int64_t seconds) {
 }
 
 TEST(JitCache, AnotherProcessFindsTheKernels) {
-  const Options options{.cache = temporary("found"), .units = 2};
+  const JitOptions options{.cache = temporary("found"), .units = 2};
   EXPECT_EQ(status(options).cache, options.cache);
   EXPECT_FALSE(io::exists(options.cache)) << "looking makes no folder";
-  Request request = adders(5000, 5);
+  KernelRequest request = adders(5000, 5);
   InChild r = load_in_child(request, options, 5000);
   EXPECT_EQ(r.compiled, 5) << r.to_string();
   EXPECT_TRUE(r.right);
@@ -53,10 +53,10 @@ TEST(JitCache, AnotherProcessFindsTheKernels) {
 }
 
 TEST(JitCache, AnythingThatChangesTheCodeChangesTheKey) {
-  const Options options{.cache = temporary("keys")};
-  Request request = adders(5100, 1);
+  const JitOptions options{.cache = temporary("keys")};
+  KernelRequest request = adders(5100, 1);
   EXPECT_EQ(load_in_child(request, options, 5100).compiled, 1);
-  Request other = request;
+  KernelRequest other = request;
   other.prelude += "\n";
   EXPECT_EQ(load_in_child(other, options, 5100).compiled, 1);
   other = request;
@@ -67,15 +67,15 @@ TEST(JitCache, AnythingThatChangesTheCodeChangesTheKey) {
     other.isa = best_isa();
     EXPECT_EQ(load_in_child(other, options, 5100).compiled, 1);
   }
-  Options with_other = options;
+  JitOptions with_other = options;
   with_other.compiler = fake_compiler("other_version", "exec g++ \"$@\"");
   EXPECT_EQ(load_in_child(request, with_other, 5100).compiled, 1);
   EXPECT_EQ(load_in_child(request, options, 5100).from_disk, 1);
 }
 
 TEST(JitCache, DamageIsFoundAndBuiltAgain) {
-  const Options options{.cache = temporary("damage"), .units = 1};
-  Request request = adders(5200, 3);
+  const JitOptions options{.cache = temporary("damage"), .units = 1};
+  KernelRequest request = adders(5200, 3);
   ASSERT_EQ(load_in_child(request, options, 5200).compiled, 3);
   const std::string entry = options.cache + "/" + names_with(options.cache, ".so")[1];
   const std::string good = io::read_file(entry);
@@ -122,8 +122,8 @@ TEST(JitCache, DamageIsFoundAndBuiltAgain) {
 }
 
 TEST(JitCache, AnEntryUnderTheNameOfAnotherIsNotBelieved) {
-  const Options options{.cache = temporary("swapped"), .units = 2};
-  Request request = adders(5300, 2);
+  const JitOptions options{.cache = temporary("swapped"), .units = 2};
+  KernelRequest request = adders(5300, 2);
   ASSERT_EQ(load_in_child(request, options, 5300).compiled, 2);
   auto names = names_with(options.cache, ".so");
   ASSERT_EQ(names.size(), 2u);
@@ -147,8 +147,8 @@ TEST(JitCache, AnEntryUnderTheNameOfAnotherIsNotBelieved) {
 }
 
 TEST(JitCache, ACheckedEntryThatIsNoLibraryIsBuiltAgain) {
-  const Options options{.cache = temporary("no_library"), .units = 1};
-  Request request = adders(5400, 1);
+  const JitOptions options{.cache = temporary("no_library"), .units = 1};
+  KernelRequest request = adders(5400, 1);
   ASSERT_EQ(load_in_child(request, options, 5400).compiled, 1);
   std::string hex = names_with(options.cache, ".so")[0].substr(0, 32);
   Key key{std::stoull(hex.substr(0, 16), nullptr, 16), std::stoull(hex.substr(16), nullptr, 16)};
@@ -163,8 +163,8 @@ TEST(JitCache, ACheckedEntryThatIsNoLibraryIsBuiltAgain) {
 }
 
 TEST(JitCache, ProcessesRace) {
-  const Options options{.cache = temporary("race")};
-  Request request = adders(5500, 6);
+  const JitOptions options{.cache = temporary("race")};
+  KernelRequest request = adders(5500, 6);
   std::vector<Child> children;
   for (int i = 0; i < 5; ++i) children.emplace_back(request, options, 5500);
   for (Child& child : children) {
@@ -186,8 +186,8 @@ TEST(JitCache, AProcessKilledInTheMiddleLeavesNothingWrong) {
   io::write_file_atomic(
       slow, str_cat("#!/bin/sh\nif [ \"$1\" != --version ]; then touch ", mark, "; sleep 1000; fi\nexec g++ \"$@\"\n"));
   ::chmod(slow.c_str(), 0755);
-  Options options{.cache = temporary("killed"), .compiler = slow};
-  Request request = adders(5600, 4);
+  JitOptions options{.cache = temporary("killed"), .compiler = slow};
+  KernelRequest request = adders(5600, 4);
   Child child(request, options, 5600);
   while (!io::exists(mark)) ::usleep(1000);
   ::kill(child.pid(), SIGKILL);
@@ -216,8 +216,8 @@ TEST(JitCache, AProcessKilledInTheMiddleLeavesNothingWrong) {
 }
 
 TEST(JitCache, KilledAtAnyMoment) {
-  const Options options{.cache = temporary("killed_often")};
-  Request request = adders(5700, 3);
+  const JitOptions options{.cache = temporary("killed_often")};
+  KernelRequest request = adders(5700, 3);
   for (int i = 0; i < 12; ++i) {
     Child child(request, options, 5700);
     ::usleep(4000 * i);
@@ -231,7 +231,7 @@ TEST(JitCache, KilledAtAnyMoment) {
 }
 
 TEST(JitCache, TheLeastRecentlyUsedGoFirst) {
-  Options options{.cache = temporary("bounded")};
+  JitOptions options{.cache = temporary("bounded")};
   // Eight objects of one kernel each, the first used last.
   for (int i = 0; i < 8; ++i) {
     auto before = io::exists(options.cache) ? names_with(options.cache, ".so") : std::vector<std::string>();
@@ -240,7 +240,7 @@ TEST(JitCache, TheLeastRecentlyUsedGoFirst) {
       if (std::find(before.begin(), before.end(), name) == before.end())
         set_age(options.cache + "/" + name, i == 0 ? 100 : 100000 - i * 1000);
   }
-  Status s = status(options);
+  CompilerStatus s = status(options);
   ASSERT_EQ(s.cache_kernels, 8);
   const int64_t each = s.cache_bytes / 8;
   // A hit makes an old object recent.
@@ -255,7 +255,7 @@ TEST(JitCache, TheLeastRecentlyUsedGoFirst) {
 }
 
 TEST(JitCache, WhatThisProcessUsesStays) {
-  Options options{.cache = temporary("in_use"), .max_bytes = 1};
+  JitOptions options{.cache = temporary("in_use"), .max_bytes = 1};
   for (int i = 0; i < 4; ++i) EXPECT_TRUE(adds(load(adders(5900 + i, 1), options), 5900 + i));
   EXPECT_EQ(status(options).cache_kernels, 4);
   for (int i = 0; i < 4; ++i) EXPECT_EQ(load_in_child(adders(5900 + i, 1), options, 5900 + i).from_memory, 1);
@@ -269,7 +269,7 @@ TEST(JitCache, WhatThisProcessUsesStays) {
 }
 
 TEST(JitCache, TheCompilersVersionIsKept) {
-  const Options options{.cache = temporary("memo"), .compiler = "g++"};
+  const JitOptions options{.cache = temporary("memo"), .compiler = "g++"};
   ASSERT_TRUE(load_in_child(adders(6000, 1), options, 6000).right);
   auto memos = names_with(options.cache, ".txt");
   if (memos.empty()) GTEST_SKIP() << "g++ is no program of its own here (a script or a launcher)";
@@ -354,8 +354,8 @@ TEST(JitFolder, AFileIsNoFolder) {
 }
 
 TEST(JitFolder, AFolderThatCannotBeWrittenServesReaders) {
-  const Options options{.cache = temporary("read_only")};
-  Request old = adders(6500, 2), fresh = adders(6510, 2);
+  const JitOptions options{.cache = temporary("read_only")};
+  KernelRequest old = adders(6500, 2), fresh = adders(6510, 2);
   ASSERT_EQ(load_in_child(old, options, 6500).compiled, 2);
   ASSERT_EQ(::chmod(options.cache.c_str(), 0500), 0);
   // Root can write everywhere: become another user, who owns the folder.
@@ -383,7 +383,7 @@ TEST(JitFolder, AFolderThatCannotBeWrittenServesReaders) {
 }
 
 TEST(JitFolder, AFullDiskIsSaidAndWorkedAround) {
-  const Options options{.cache = temporary("full"), .min_free_bytes = INT64_MAX};
+  const JitOptions options{.cache = temporary("full"), .min_free_bytes = INT64_MAX};
   InChild r = load_in_child(adders(6600, 2), options, 6600);
   EXPECT_TRUE(r.right) << r.to_string();
   EXPECT_TRUE(contains(r.text, "accepts no new kernels: the disk is full")) << r.text;

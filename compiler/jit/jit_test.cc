@@ -14,7 +14,7 @@ namespace weft::jit {
 namespace {
 
 TEST(Jit, CompilesAndThenFindsInMemory) {
-  Request request = adders(1000, 7);
+  KernelRequest request = adders(1000, 7);
   Loaded first = load(request);
   EXPECT_EQ(first.unavailable, "");
   EXPECT_EQ(first.compiled, 7);
@@ -38,7 +38,7 @@ TEST(Jit, NoKernels) {
 }
 
 TEST(Jit, OneNameWithSeveralTextsAndOneKernelTwice) {
-  Request request = adders(0, 0);
+  KernelRequest request = adders(0, 0);
   for (int64_t constant : {1100, 1101, 1100, 1102}) request.kernels.push_back(adder(constant));
   for (int units : {1, 3}) {
     request.prelude += "\n";
@@ -52,7 +52,7 @@ TEST(Jit, OneNameWithSeveralTextsAndOneKernelTwice) {
 }
 
 TEST(Jit, HelpersOfOneKernelAreUnseenByOthers) {
-  Request request = adders(0, 0);
+  KernelRequest request = adders(0, 0);
   for (int64_t i = 0; i < 2; ++i) {
     std::string text = str_cat("static int64 help(int64 x) { return x + ", 1200 + i, "; }\n", "extern \"C\" int64 k", i,
                                "(int64 x) { return help(x); }\n");
@@ -63,7 +63,7 @@ TEST(Jit, HelpersOfOneKernelAreUnseenByOthers) {
 
 TEST(Jit, CompilesForTheInstructionSetAsked) {
   for (int i = 0; i <= static_cast<int>(best_isa()); ++i) {
-    Request request = adders(0, 0);
+    KernelRequest request = adders(0, 0);
     request.isa = static_cast<Isa>(i);
     request.kernels.push_back({"isa",
                                "extern \"C\" int64 isa(int64) {\n#if defined(__AVX512F__)\nreturn 2;\n#elif "
@@ -75,7 +75,7 @@ TEST(Jit, CompilesForTheInstructionSetAsked) {
 }
 
 TEST(Jit, NeverContractsAndNeverReorders) {
-  Request request{"", {}, best_isa()};
+  KernelRequest request{"", {}, best_isa()};
   request.kernels.push_back({"chain",
                              "extern \"C\" void chain(const float* x, float* y) {\n  y[0] = x[0] * x[1] + x[2];\n"
                              "  y[1] = ((x[3] + x[4]) + x[5]) + x[6];\n}\n"});
@@ -91,7 +91,7 @@ TEST(Jit, NeverContractsAndNeverReorders) {
 }
 
 TEST(Jit, AnErrorNamesTheKernelAndKeepsItsSource) {
-  Request request = adders(1300, 3);
+  KernelRequest request = adders(1300, 3);
   request.kernels[1].text = "extern \"C\" int64 adder1(int64 x) {\n  return x + missing_name;\n}\n";
   try {
     load(request, {.units = 1});
@@ -112,7 +112,7 @@ TEST(Jit, AnErrorNamesTheKernelAndKeepsItsSource) {
 }
 
 TEST(Jit, AFaultyKernelCostsOnlyItself) {
-  Request request = adders(1320, 5);
+  KernelRequest request = adders(1320, 5);
   for (int bad : {1, 3})
     request.kernels[bad].text =
         str_cat("extern \"C\" int64 adder", bad, "(int64 x) {\n  return x + missing_name;\n}\n");
@@ -134,7 +134,7 @@ TEST(Jit, AFaultyKernelCostsOnlyItself) {
 }
 
 TEST(Jit, AnErrorInThePreludeIsNamed) {
-  Request request = adders(1400, 1);
+  KernelRequest request = adders(1400, 1);
   request.prelude += "nonsense;\n";
   try {
     load(request);
@@ -145,7 +145,7 @@ TEST(Jit, AnErrorInThePreludeIsNamed) {
 }
 
 TEST(Jit, AnErrorInATemplateIsThatOfTheKernelThatUsesIt) {
-  Request request = adders(1450, 3);
+  KernelRequest request = adders(1450, 3);
   request.prelude += "template <class T> int64 twice(T x) { return x.missing; }\n";
   request.kernels[1].text = "extern \"C\" int64 adder1(int64 x) {\n  return twice(x);\n}\n";
   try {
@@ -157,7 +157,7 @@ TEST(Jit, AnErrorInATemplateIsThatOfTheKernelThatUsesIt) {
 }
 
 TEST(Jit, ThreadsShareOneCompilation) {
-  Request request = adders(1500, 4);
+  KernelRequest request = adders(1500, 4);
   std::atomic<int64_t> compiled{0}, wrong{0};
   std::vector<std::thread> threads;
   for (int i = 0; i < 4; ++i)
@@ -228,7 +228,7 @@ TEST(JitFailure, CompilerThatHangsIsStopped) {
 
 TEST(JitFailure, AKernelThatTakesTooLongCostsOnlyItself) {
   // Hangs on the second kernel: first all are in one unit, then each is alone.
-  Request request = adders(3100, 6);
+  KernelRequest request = adders(3100, 6);
   request.kernels[1].text += "// hang\n";
   std::string compiler =
       fake_compiler("slow", "for last; do :; done; grep -q '// hang' \"$last\" && exec sleep 1000; exec g++ \"$@\"");

@@ -49,7 +49,7 @@ std::vector<std::string> environment_with(const std::vector<std::string>& change
 }
 
 // The child leads its own process group, so that a kill also reaches its children.
-Child start(const Command& command, Outcome& outcome) {
+Child start(const Command& command, ProgramOutcome& outcome) {
   Child child;
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) {
@@ -90,7 +90,7 @@ Child start(const Command& command, Outcome& outcome) {
 }
 
 // Reads all available output, so that no child waits for a full pipe.
-void drain(Child& child, Outcome& outcome) {
+void drain(Child& child, ProgramOutcome& outcome) {
   char buffer[4096];
   while (child.pipe >= 0) {
     ssize_t n = ::read(child.pipe, buffer, sizeof buffer);
@@ -108,7 +108,7 @@ void drain(Child& child, Outcome& outcome) {
 }
 
 // Records how the child ended, if it has. Processes that it left running are ended too.
-void reap(Child& child, Outcome& outcome, int flags) {
+void reap(Child& child, ProgramOutcome& outcome, int flags) {
   int status = 0;
   pid_t got;
   while ((got = ::waitpid(child.pid, &status, flags)) < 0 && errno == EINTR) {
@@ -128,8 +128,8 @@ void reap(Child& child, Outcome& outcome, int flags) {
 
 }  // namespace
 
-std::vector<Outcome> run_all(std::span<const Command> commands, double seconds) {
-  std::vector<Outcome> outcomes(commands.size());
+std::vector<ProgramOutcome> run_all(std::span<const Command> commands, double seconds) {
+  std::vector<ProgramOutcome> outcomes(commands.size());
   std::vector<Child> children;
   for (size_t i = 0; i < commands.size(); ++i) children.push_back(start(commands[i], outcomes[i]));
   const Clock::time_point deadline =

@@ -12,13 +12,13 @@ struct Command {
 };
 
 /// How a program ended.
-struct Outcome {
+struct ProgramOutcome {
   std::string output;   // the first 64 KiB of stdout and stderr together
   std::string failure;  // empty: exit status 0; otherwise "could not be started: ...", "was ended by signal 11", ...
   bool timed_out = false;
 };
 
 /// Runs all commands in parallel. Returns when all have ended, or after `seconds`, when it kills the rest.
-std::vector<Outcome> run_all(std::span<const Command> commands, double seconds);
+std::vector<ProgramOutcome> run_all(std::span<const Command> commands, double seconds);
 
 }  // namespace weft::jit

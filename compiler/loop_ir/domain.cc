@@ -9,7 +9,7 @@
 namespace weft::loop_ir {
 namespace {
 
-struct Restart {};
+struct RestartLowering {};
 
 class Finder {
  public:
@@ -57,7 +57,7 @@ class Finder {
     anchors_[id] = std::move(map);
     changed_ = true;
   }
-  [[noreturn]] void restart() { throw Restart{}; }
+  [[noreturn]] void restart() { throw RestartLowering{}; }
   template <class F>
   std::optional<IndexMap> through(F f) {
     split = {-1, 1};
@@ -335,7 +335,7 @@ Domain find_domain(const Graph& g) {
       d.dot = dot;
       d.dot_columns = columns;
       return d;
-    } catch (Restart) {
+    } catch (RestartLowering) {
       // Split the factor of this axis in two.
       int axis = finder.split.axis;
       for (auto& f : factors) {

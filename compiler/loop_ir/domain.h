@@ -12,7 +12,7 @@ namespace weft::loop_ir {
 
 /// One node at one index map. Its operands are earlier expressions.
 struct Expr {
-  enum Kind : uint8_t { kInput, kTile, kConstant, kIota, kPosition, kCompute, kReduction } kind = kCompute;
+  enum ExprKind : uint8_t { kInput, kTile, kConstant, kIota, kPosition, kCompute, kReduction } kind = kCompute;
   int32_t node = -1;
   int32_t input = -1;  // kInput: operand of the body; args[0], if present, is the position along dim `indexed`
   int indexed = -1;
@@ -23,15 +23,15 @@ struct Expr {
   uint32_t axes = 0;          // bit set of the axes along which it varies
 };
 
-struct Result {
+struct MappedExpr {
   int32_t expr = -1;
   IndexMap map;
 };
 
 struct Domain {
-  std::vector<int64_t> extents;  // by axis, in row-major order of the widest value; no extent is 1
-  std::vector<Expr> exprs;       // in an order in which they can be evaluated
-  std::vector<Result> results;   // by output of the body
+  std::vector<int64_t> extents;     // by axis, in row-major order of the widest value; no extent is 1
+  std::vector<Expr> exprs;          // in an order in which they can be evaluated
+  std::vector<MappedExpr> results;  // by output of the body
   int32_t dot = -1;
   int dot_columns = 0;  // trailing dims of the dot's result that are columns of the product
 };

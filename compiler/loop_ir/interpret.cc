@@ -107,7 +107,7 @@ class Interpreter {
   // A load may alias the operand's memory if no store comes before the last use of its lanes in the segment.
   void find_aliases() {
     may_alias_.assign(k_.instrs.size(), true);
-    for (const Segment& s : k_.segments) {
+    for (const KernelSegment& s : k_.segments) {
       std::vector<char> stored_since(k_.instrs.size(), 0);
       for (int i : s.instrs) {
         const Instr& in = k_.instrs[i];
@@ -124,7 +124,7 @@ class Interpreter {
   }
 
   void rows(int64_t l0, int64_t l1) {
-    for (const Segment& s : k_.segments) {
+    for (const KernelSegment& s : k_.segments) {
       before_loop(s, 0, 1);
       if (!s.loop) continue;
       begin(s);
@@ -139,7 +139,7 @@ class Interpreter {
 
   void across(int64_t l, int64_t n) {
     const int64_t extent = args_.extent[k_.axes - 2];
-    for (const Segment& s : k_.segments) {
+    for (const KernelSegment& s : k_.segments) {
       before_loop(s, l, n);
       if (!s.loop) continue;
       begin(s);
@@ -153,7 +153,7 @@ class Interpreter {
     }
   }
 
-  void before_loop(const Segment& s, int64_t l, int64_t n) {
+  void before_loop(const KernelSegment& s, int64_t l, int64_t n) {
     for (int i : s.instrs)
       if (!looped(k_.instrs[i])) execute(i, 0, l, n);
   }
@@ -161,21 +161,21 @@ class Interpreter {
   // ---- reductions ----
 
   template <class F>
-  void each_reduction(const Segment& s, F f) {
+  void each_reduction(const KernelSegment& s, F f) {
     for (int i : s.instrs)
       if (k_.instrs[i].op == Op::kReduce) f(k_.instrs[i], reductions_[i], own_[i]);
   }
-  void begin(const Segment& s) {
+  void begin(const KernelSegment& s) {
     each_reduction(s, [](const Instr&, Reduction& r, char*) { r.depth = 0, r.blocks = 0; });
   }
   int64_t width(const Instr& i, int64_t n) const { return many(i.level) ? n : 1; }
-  void begin_block(const Segment& s, int64_t n) {
+  void begin_block(const KernelSegment& s, int64_t n) {
     each_reduction(s, [&](const Instr& i, Reduction& r, char*) {
       r.lanes.resize(kReduceLanes * tile_ * 8);
       kernels::fill_identity(i.rd, dtype_of(i.type), r.lanes.data(), kReduceLanes * width(i, n));
     });
   }
-  void end_block(const Segment& s, int64_t n) {
+  void end_block(const KernelSegment& s, int64_t n) {
     each_reduction(s, [&](const Instr& i, Reduction& r, char*) {
       const int64_t w = width(i, n), bytes = w * itemsize(dtype_of(i.type));
       for (int t = kReduceLanes / 2; t > 0; t /= 2)
@@ -194,7 +194,7 @@ class Interpreter {
     kernels::combine(i.rd, dtype_of(i.type), r.stack.data() + (r.depth - 1) * bytes, r.stack.data() + r.depth * bytes,
                      w);
   }
-  void end(const Segment& s, int64_t n) {
+  void end(const KernelSegment& s, int64_t n) {
     each_reduction(s, [&](const Instr& i, Reduction& r, char* out) {
       const int64_t w = width(i, n), bytes = w * itemsize(dtype_of(i.type));
       if (r.depth == 0) return kernels::fill_identity(i.rd, dtype_of(i.type), out, w);

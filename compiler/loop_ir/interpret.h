@@ -6,8 +6,8 @@
 
 namespace weft::loop_ir {
 
-/// Does the work of the Fn of `kernel`: runs outer points o0, o0 + step, ... below o1 on lanes [l0, l1), on the calling
-/// thread. kAcross needs no scratch in args.
+/// Does the work of the KernelFunction of `kernel`: runs outer points o0, o0 + step, ... below o1 on lanes [l0, l1), on
+/// the calling thread. kAcross needs no scratch in args.
 void interpret(const Kernel& kernel, const Args& args, int64_t o0, int64_t o1, int64_t step, int64_t l0, int64_t l1);
 
 }  // namespace weft::loop_ir

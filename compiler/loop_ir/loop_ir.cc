@@ -99,7 +99,7 @@ std::string Kernel::to_string(bool notes) const {
     if (notes && !operands[p].name.empty()) s += str_cat("  // ", operands[p].name);
     s += "\n";
   }
-  for (const Segment& segment : segments) {
+  for (const KernelSegment& segment : segments) {
     s += segment.loop ? "  loop\n" : "  once\n";
     for (int i : segment.instrs) s += str_cat("    ", line_of(*this, i, notes), "\n");
   }
@@ -115,12 +115,12 @@ void Kernel::verify() const {
     WEFT_BUG_IF(static_cast<int>(p.strides.size()) != axes, "kernel: operand ", p.name, " has ", p.strides.size(),
                 " strides; need ", axes);
   // Where a value can be used: nowhere yet, in the rest of this segment, or in all later segments too.
-  enum Known : char { kNot, kHere, kOn };
+  enum ValueScope : char { kNot, kHere, kOn };
   std::vector<char> known(instrs.size(), kNot);
   std::vector<char> kept_rows(kept, 0);
   auto in_loop = [](Level l) { return l == Level::kStep || l == Level::kBoth; };
   auto has_lanes = [](Level l) { return l == Level::kLane || l == Level::kBoth; };
-  for (const Segment& segment : segments) {
+  for (const KernelSegment& segment : segments) {
     std::vector<int> here, reductions;
     for (int id : segment.instrs) {
       WEFT_BUG_IF(id < 0 || id >= static_cast<int>(instrs.size()), "kernel: instruction ", id, " does not exist");

@@ -82,7 +82,7 @@ struct Operand {
   std::string name;                 // not part of the key
 };
 
-struct Segment {
+struct KernelSegment {
   bool loop = false;
   std::vector<int> instrs;
 };
@@ -95,7 +95,7 @@ struct Kernel {
   int axes = 1;
   std::vector<Operand> operands;
   std::vector<Instr> instrs;
-  std::vector<Segment> segments;
+  std::vector<KernelSegment> segments;
   int params = 0, kept = 0, columns = 0, partials = 0;
   bool in_cache = false;  // computes or finishes tiles of a product; its results are read again soon
 
@@ -121,6 +121,6 @@ struct Args {
   int32_t* bad;                 // kCheck sets it to 1; may be null in a kernel without kCheck
 };
 /// Runs outer points o0, o0 + step, ... below o1 (flattened, row-major) on lanes [l0, l1).
-using Fn = void (*)(const Args*, int64_t o0, int64_t o1, int64_t step, int64_t l0, int64_t l1);
+using KernelFunction = void (*)(const Args*, int64_t o0, int64_t o1, int64_t step, int64_t l0, int64_t l1);
 
 }  // namespace weft::loop_ir

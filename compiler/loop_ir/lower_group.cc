@@ -44,10 +44,10 @@ Rd reduction_of(const Node& n) {
   return Rd::sum;
 }
 
-class Lowering : Instructions {
+class GroupLowering : Instructions {
  public:
-  Lowering(const Graph& body, std::span<const ValueLayout> in, std::span<const ValueLayout> out,
-           const LowerOptions& options)
+  GroupLowering(const Graph& body, std::span<const ValueLayout> in, std::span<const ValueLayout> out,
+                const LowerOptions& options)
       : Instructions(body, options), in_(in), out_(out), d_(find_domain(body)) {}
 
   Lowered run() {
@@ -109,7 +109,7 @@ class Lowering : Instructions {
   int operand(int access, DType dtype, bool output, int32_t index, bool indexed = false) {
     const Access& a = accesses_[access];
     for (size_t i = 0; i < low_.bound.size(); ++i) {
-      const Bound& b = low_.bound[i];
+      const BoundOperand& b = low_.bound[i];
       if (b.output == output && b.index == index && b.offset == a.offset && b.strides == a.strides &&
           low_.kernel.operands[i].indexed == indexed && b.index_stride == a.index_stride)
         return static_cast<int>(i);
@@ -353,7 +353,7 @@ class Lowering : Instructions {
       for (const bool loop : {false, true}) {
         const std::vector<int>& list = loop ? loop_[s] : straight_[s];
         if (list.empty()) continue;
-        Segment segment{loop, {}};
+        KernelSegment segment{loop, {}};
         for (int i : list) {
           now[i] = static_cast<int>(instrs.size());
           segment.instrs.push_back(now[i]);
@@ -395,7 +395,7 @@ class Lowering : Instructions {
     find_in_indices();
     for (const auto& [output, store] : stores_) {
       const int slot = k.instrs[store].slot;
-      const Bound& out = low_.bound[slot];
+      const BoundOperand& out = low_.bound[slot];
       for (size_t input = 0; input < in_.size(); ++input) {
         if (in_[input].type.dtype != out_[output].type.dtype || read_by_dot(static_cast<int32_t>(input)) ||
             in_indices_[input])
@@ -403,7 +403,7 @@ class Lowering : Instructions {
         bool ok = true, read = false;
         for (size_t i = 0; i < k.instrs.size(); ++i) {
           if (k.instrs[i].op != Op::kLoad) continue;
-          const Bound& b = low_.bound[k.instrs[i].slot];
+          const BoundOperand& b = low_.bound[k.instrs[i].slot];
           if (b.output || b.index != static_cast<int32_t>(input)) continue;
           read = true;
           ok &= !k.operands[k.instrs[i].slot].indexed;
@@ -537,7 +537,7 @@ std::string cannot_lower(const Graph& body) {
 std::string cannot_lower(const Graph& body, std::span<const ValueLayout> in, std::span<const ValueLayout> out) {
   try {
     LowerOptions options;
-    Lowering(body, in, out, options).run();
+    GroupLowering(body, in, out, options).run();
     return "";
   } catch (const Unfusable& u) {
     return u.why;
@@ -547,7 +547,7 @@ std::string cannot_lower(const Graph& body, std::span<const ValueLayout> in, std
 Lowered lower_group(const Graph& body, std::span<const ValueLayout> in, std::span<const ValueLayout> out,
                     const LowerOptions& options) {
   try {
-    return Lowering(body, in, out, options).run();
+    return GroupLowering(body, in, out, options).run();
   } catch (const Unfusable& u) {
     WEFT_BUG_IF(true, "lower_group: ", u.why, "; graph:\n", body.to_string());
   }

@@ -36,7 +36,7 @@ struct ValueLayout {
 };
 
 /// Binds operand k of the kernel to result or operand `index` of the node, starting at element `offset`.
-struct Bound {
+struct BoundOperand {
   bool output = false;
   int32_t index = 0;
   int64_t offset = 0;
@@ -54,8 +54,8 @@ struct Finish {
 
 struct Lowered {
   Kernel kernel;
-  std::vector<Bound> bound;      // by kernel operand
-  std::vector<int64_t> extents;  // by axis
+  std::vector<BoundOperand> bound;  // by kernel operand
+  std::vector<int64_t> extents;     // by axis
   std::vector<double> params;
   std::vector<Finish> columns, partials;
   int32_t dot = -1;   // node of the body, or -1

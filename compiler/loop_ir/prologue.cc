@@ -122,7 +122,7 @@ Lowered lower_prologue(const Prologue& p, std::span<const ValueLayout> in, const
   LowerOptions in_order = options;
   in_order.in_order = true;
   Lowered low = lower_group(*p.body, in, std::array{out}, in_order);
-  const Bound& to = low.bound.back();
+  const BoundOperand& to = low.bound.back();
   bool fits = low.kernel.mode == Mode::kRows && to.output && !low.kernel.reduces() && to.strides.back() == 1 &&
               low.kernel.columns == 0 && low.kernel.partials == 0 && low.kernel.kept == 0;
   int64_t points = low.lanes();

@@ -8,7 +8,7 @@ namespace {
 using kernels::Pw;
 
 /// The value sign * x, where x is an instruction.
-struct Term {
+struct SignedTerm {
   int x;
   bool negative;
 };
@@ -39,13 +39,13 @@ class Regroup {
     const Instr i = instrs_[static_cast<size_t>(id)];
     const bool left = !fixed(i.a) && fixed(i.b), right = fixed(i.a) && !fixed(i.b);
     if (!left && !right) return;
-    const Term inner{left ? i.a : i.b, right && i.pw == Pw::sub}, p{left ? i.b : i.a, left && i.pw == Pw::sub};
+    const SignedTerm inner{left ? i.a : i.b, right && i.pw == Pw::sub}, p{left ? i.b : i.a, left && i.pw == Pw::sub};
     if (!is_sum(inner.x)) return;
     const Instr& sum = instrs_[static_cast<size_t>(inner.x)];
     if (fixed(sum.a) == fixed(sum.b)) return;
     const bool first_fixed = fixed(sum.a), subtracts = sum.pw == Pw::sub;
-    const Term c{first_fixed ? sum.b : sum.a, inner.negative != (first_fixed && subtracts)};
-    const Term s{first_fixed ? sum.a : sum.b, inner.negative != (!first_fixed && subtracts)};
+    const SignedTerm c{first_fixed ? sum.b : sum.a, inner.negative != (first_fixed && subtracts)};
+    const SignedTerm s{first_fixed ? sum.a : sum.b, inner.negative != (!first_fixed && subtracts)};
     // t = s + p. t is positive if s or p is positive.
     Instr t = i;
     t.level = Level::kPoint;

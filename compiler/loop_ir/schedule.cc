@@ -21,9 +21,9 @@ struct Sets {
   std::vector<uint32_t> ends;  // of reductions that are only results
 };
 
-class Scheduler {
+class AxisScheduler {
  public:
-  Scheduler(const Domain& d, std::vector<Access>& accesses, bool in_order)
+  AxisScheduler(const Domain& d, std::vector<Access>& accesses, bool in_order)
       : d_(d), accesses_(accesses), in_order_(in_order) {}
 
   Schedule run() {
@@ -144,7 +144,7 @@ class Scheduler {
   }
 
   bool only_ends() const {
-    for (const Result& r : d_.results)
+    for (const MappedExpr& r : d_.results)
       if (d_.exprs[r.expr].kind != Expr::kReduction) return false;
     return true;
   }
@@ -282,7 +282,7 @@ class Scheduler {
 }  // namespace
 
 Schedule make_schedule(const Domain& d, std::vector<Access>& accesses, bool in_order) {
-  return Scheduler(d, accesses, in_order).run();
+  return AxisScheduler(d, accesses, in_order).run();
 }
 
 }  // namespace weft::loop_ir

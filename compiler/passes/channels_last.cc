@@ -40,7 +40,7 @@ class ChannelsLast {
 
  private:
   /// A value of the new graph with the dims of an old one in another order: dim i of the old value is dim order[i].
-  struct Moved {
+  struct PermutedValue {
     Value value;
     Shape order;
   };
@@ -52,7 +52,7 @@ class ChannelsLast {
     return add_node(r_.graph(), op, in, std::move(attrs), *from_);
   }
 
-  const Moved* moved(Value v) const {
+  const PermutedValue* moved(Value v) const {
     auto it = moved_.find(v);
     return it == moved_.end() ? nullptr : &it->second;
   }
@@ -60,7 +60,7 @@ class ChannelsLast {
   /// The old value in the new graph, with its own order of dims.
   Value in_order(Value v) {
     if (!r_.has(v)) {
-      const Moved& m = *moved(v);
+      const PermutedValue& m = *moved(v);
       r_.map(v, emit(permute_op, {m.value}, {{"dims", m.order}}));
     }
     return r_(v);
@@ -68,7 +68,7 @@ class ChannelsLast {
 
   /// The old value in the new graph, with its dims in this order.
   Value reordered(Value v, const Shape& order) {
-    if (const Moved* m = moved(v); m && m->order == order) return m->value;
+    if (const PermutedValue* m = moved(v); m && m->order == order) return m->value;
     const Shape back = internal::inverse_order(order);
     if (const Node& n = g_.node(v); is_broadcast(n)) {
       // Broadcast to the new shape instead, if the elements keep their order.
@@ -104,7 +104,7 @@ class ChannelsLast {
   /// Whether the node is computed in another order of dims than its own.
   bool rewritten(int32_t id, const Node& n) {
     if (n.outputs.size() != 1 || n.inputs.empty()) return false;
-    const Moved* first = nullptr;
+    const PermutedValue* first = nullptr;
     for (Value v : n.inputs)
       if (!first) first = moved(v);
     if (n.op == &permute_op && !first && is_convolution(n.inputs[0])) {
@@ -117,7 +117,7 @@ class ChannelsLast {
   }
 
   /// Computes the node in the order of dims of its operand `m`, if that is possible.
-  bool reorder(int32_t id, const Node& n, const Moved m) {
+  bool reorder(int32_t id, const Node& n, const PermutedValue m) {
     const Shape& order = m.order;
     if (n.op->placing != Placing::kNone) return view(id, n, m);
     if (n.op->is(kPointwise)) return pointwise(id, n, order);
@@ -139,7 +139,7 @@ class ChannelsLast {
     return false;
   }
 
-  bool view(int32_t id, const Node& n, const Moved& m) {
+  bool view(int32_t id, const Node& n, const PermutedValue& m) {
     const Shape& order = m.order;
     switch (n.op->placing) {
       case Placing::kPermute: {
@@ -191,7 +191,7 @@ class ChannelsLast {
     return true;
   }
 
-  bool window(int32_t id, const Node& n, const Moved& m) {
+  bool window(int32_t id, const Node& n, const PermutedValue& m) {
     Shape dims = n.attrs.ints("dims"), order = m.order;
     for (int64_t& d : dims) d = order[static_cast<int>(d)];
     if (!ascend(dims)) return false;
@@ -201,7 +201,7 @@ class ChannelsLast {
   }
 
   /// The reduced elements must keep their order, on which the bits of sums depend.
-  bool reduction(int32_t id, const Node& n, const Moved& m) {
+  bool reduction(int32_t id, const Node& n, const PermutedValue& m) {
     Shape dims = n.attrs.ints("dims"), kept, order;
     for (int i = 0; i < m.order.size(); ++i)
       if (std::find(dims.begin(), dims.end(), i) == dims.end()) kept.push_back(m.order[i]);
@@ -228,7 +228,7 @@ class ChannelsLast {
 
   const Graph& g_;
   Rewriter r_;
-  std::map<Value, Moved> moved_;  // by old value
+  std::map<Value, PermutedValue> moved_;  // by old value
   const Node* from_ = nullptr;
   bool changed_ = false;
 };

@@ -25,7 +25,7 @@ namespace {
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
 /// One attention: the nodes that it replaces, and its parts.
-struct Found {
+struct FoundAttention {
   int32_t softmax = -1, scores = -1, out = -1;  // scores and out: the two products
   Value top;                                    // the operand of softmax, below the mask
   Value value;                                  // the scaled scores
@@ -44,16 +44,16 @@ struct Mod {
   std::vector<Shape> shapes;  // of the tables, without dims of 1
 };
 
-class Discovery {
+class AttentionDiscovery {
  public:
-  Discovery(const Graph& g, PassContext& context)
+  AttentionDiscovery(const Graph& g, PassContext& context)
       : g_(g), context_(context), pending_(g), users_(users(g)), last_use_(last_uses(g)) {}
 
   Ref<Graph> run() {
-    std::map<int32_t, Found> by_out;
+    std::map<int32_t, FoundAttention> by_out;
     for (int32_t id = 0; id < g_.size(); ++id) {
       if (g_.node(id).op != &softmax_op) continue;
-      Found f;
+      FoundAttention f;
       f.softmax = id;
       const std::string why = look(f);
       if (why == kNotAttention) continue;
@@ -62,7 +62,7 @@ class Discovery {
       if (why.empty()) by_out.emplace(f.out, std::move(f));
     }
     if (by_out.empty()) return nullptr;
-    return replace_results(g_, by_out, [&](Rewriter& r, const Node&, const Found& f) { return emit(r, f); });
+    return replace_results(g_, by_out, [&](Rewriter& r, const Node&, const FoundAttention& f) { return emit(r, f); });
   }
 
  private:
@@ -81,7 +81,7 @@ class Discovery {
   }
 
   /// Empty if the node becomes an attention; then f describes it. Otherwise the reason why it stays.
-  std::string look(Found& f) {
+  std::string look(FoundAttention& f) {
     const Node& softmax = g_.node(f.softmax);
     const Shape& shape = softmax.outputs[0].shape;
     const int rank = shape.size();
@@ -112,7 +112,7 @@ class Discovery {
   }
 
   /// Walks from the probabilities to the product with v.
-  std::string down(Found& f, const Shape& shape) {
+  std::string down(FoundAttention& f, const Shape& shape) {
     int32_t at = f.softmax;
     f.inside.insert(at);
     for (;;) {
@@ -150,7 +150,7 @@ class Discovery {
   }
 
   /// mul(p, 1 / (1 - rate)) and where(bits >= rate, that, 0), as dropout is captured.
-  bool dropout(Found& f, int32_t mul, int32_t where) const {
+  bool dropout(FoundAttention& f, int32_t mul, int32_t where) const {
     const Node &m = g_.node(mul), &w = g_.node(where);
     if (w.op != &op("where") || w.inputs[1].node != mul || number(w.inputs[2]) != 0.0) return false;
     const Node& ge = g_.node(w.inputs[0]);
@@ -172,7 +172,7 @@ class Discovery {
   }
 
   /// Walks from the operand of softmax to the product of q and k.
-  std::string up(Found& f, const Shape& shape) {
+  std::string up(FoundAttention& f, const Shape& shape) {
     const Value x = g_.node(f.softmax).inputs[0];
     std::map<int32_t, bool> seen;
     std::string why;
@@ -211,10 +211,11 @@ class Discovery {
     }
     return "";
   }
-  bool inside(const Found& f, Value v) const { return f.inside.contains(v.node); }
+  bool inside(const FoundAttention& f, Value v) const { return f.inside.contains(v.node); }
 
   /// Whether a value is computed elementwise from the product.
-  bool depends(Found& f, int32_t id, const Shape& shape, std::map<int32_t, bool>& seen, std::string& why) const {
+  bool depends(FoundAttention& f, int32_t id, const Shape& shape, std::map<int32_t, bool>& seen,
+               std::string& why) const {
     if (auto at = seen.find(id); at != seen.end()) return at->second;
     const Node& n = g_.node(id);
     bool yes = false;
@@ -235,7 +236,7 @@ class Discovery {
   /// Writes the computation of the graph over [.., q, kv] as a function of one point.
   class Puller {
    public:
-    Puller(const Discovery& d, const Found& f, bool score) : d_(d), f_(f), capture_(Capture::kBody) {
+    Puller(const AttentionDiscovery& d, const FoundAttention& f, bool score) : d_(d), f_(f), capture_(Capture::kBody) {
       const TensorType index{kInt64, Device::cpu(), {}};
       if (score) value_ = capture_.add_input({kFloat32, Device::cpu(), {}});
       std::vector<Tensor> at;
@@ -252,9 +253,9 @@ class Discovery {
     }
 
    private:
-    using At = std::vector<Tensor>;  // by dim; undefined where the extent is 1
+    using DimPositions = std::vector<Tensor>;  // by dim; undefined where the extent is 1
 
-    Tensor pull(Value v, const At& at) {
+    Tensor pull(Value v, const DimPositions& at) {
       std::vector<const TensorImpl*> key;
       for (const Tensor& t : at) key.push_back(t.defined() ? t.impl() : nullptr);
       auto [known, fresh] = done_.try_emplace({v, key});
@@ -262,7 +263,7 @@ class Discovery {
       return known->second;
     }
 
-    Tensor make(Value v, const At& at) {
+    Tensor make(Value v, const DimPositions& at) {
       if (v == f_.value) return value_;
       const Graph& g = d_.g_;
       const Node& n = g.node(v);
@@ -272,13 +273,13 @@ class Discovery {
       if (n.op->is(kPointwise)) {
         SmallVec<Tensor, 3> in;
         SmallVec<const Tensor*, 3> operands;
-        for (Value i : n.inputs) in.push_back(pull(i, g.type(i).shape.empty() ? At{} : at));
+        for (Value i : n.inputs) in.push_back(pull(i, g.type(i).shape.empty() ? DimPositions{} : at));
         for (const Tensor& t : in) operands.push_back(&t);
         return dispatch(*n.op, TensorPtrs(operands), n.attrs, n.line);
       }
       if (is_spread(n)) {
         const Shape& from = g.type(n.inputs[0]).shape;
-        At in(static_cast<size_t>(from.size()));
+        DimPositions in(static_cast<size_t>(from.size()));
         bool ok = true;
         if (is_broadcast(n)) {
           const int more = shape.size() - from.size();
@@ -302,7 +303,7 @@ class Discovery {
       return table(v, at);
     }
 
-    Tensor iota(const Node& n, const At& at) {
+    Tensor iota(const Node& n, const DimPositions& at) {
       const AttrValue &start = *n.attrs.find("start"), &step = *n.attrs.find("step");
       const Tensor i = at[0].defined() ? at[0] : full({}, int64_t{0}, {.dtype = kInt64});
       const DType t = n.outputs[0].dtype;
@@ -310,7 +311,7 @@ class Discovery {
       return cast(cast(i, kFloat64) * std::get<double>(step) + std::get<double>(start), t);
     }
 
-    Tensor table(Value v, const At& at) {
+    Tensor table(Value v, const DimPositions& at) {
       const TensorType& type = d_.g_.type(v);
       Shape shape;
       for (int64_t n : type.shape)
@@ -328,11 +329,11 @@ class Discovery {
       return t;
     }
 
-    const Discovery& d_;
-    const Found& f_;
+    const AttentionDiscovery& d_;
+    const FoundAttention& f_;
     Capture capture_;
     Tensor value_;
-    At at_;
+    DimPositions at_;
     Mod mod_;
     std::vector<Tensor> inputs_;
     std::map<std::pair<Value, std::vector<const TensorImpl*>>, Tensor> done_;
@@ -340,7 +341,7 @@ class Discovery {
 
   // ---- the node ----
 
-  Value emit(Rewriter& r, const Found& f) const {
+  Value emit(Rewriter& r, const FoundAttention& f) const {
     const Node &softmax = g_.node(f.softmax), &scores = g_.node(f.scores), &out = g_.node(f.out);
     auto add = [&](const OpDef& op, const std::vector<Value>& in, Attrs attrs) {
       return add_node(r.graph(), op, in, std::move(attrs), softmax);
@@ -371,7 +372,7 @@ class Discovery {
     std::vector<Value> in{operand(scores.inputs[0], scores.attrs.ints("a_batch"), scores.attrs.ints("a_contract")[0]),
                           operand(scores.inputs[1], scores.attrs.ints("b_batch"), scores.attrs.ints("b_contract")[0]),
                           operand(out.inputs[1], vb, other(vb, out.attrs.ints("b_contract")[0]))};
-    std::vector<Attrs::Entry> attrs{
+    std::vector<Attrs::AttrEntry> attrs{
         {"scale", f.scale}, {"score_tables", int64_t{0}}, {"mask_tables", int64_t{0}}, {"block_q", int64_t{0}}};
     auto with = [&](const char* name, size_t count, const Mod& mod) {
       attrs.push_back({name, mod.graph});
@@ -415,7 +416,7 @@ Ref<Graph> discover_attention(const Graph& g, PassContext& context) {
   if (context.facts.eager_bits) return nullptr;  // sums in another order
   bool any = false;
   for (int32_t id = 0; id < g.size() && !any; ++id) any = g.node(id).op == &softmax_op;
-  return any ? Discovery(g, context).run() : nullptr;
+  return any ? AttentionDiscovery(g, context).run() : nullptr;
 }
 
 }  // namespace weft

@@ -18,9 +18,9 @@ using namespace fusion;
 constexpr int kMaxRounds = 40;
 
 /// The bodies of all groups. A group that cannot be lowered is split until all groups can.
-std::vector<Body> lowerable_bodies(Partition& p) {
+std::vector<GroupBody> lowerable_bodies(Partition& p) {
   std::unordered_map<uint64_t, std::string> known;
-  std::vector<Body> bodies;
+  std::vector<GroupBody> bodies;
   for (int round = 0;; ++round) {
     WEFT_BUG_IF(round > kMaxRounds + p.graph().size(), "fuse: splitting groups does not terminate");
     const Flow flow(p);
@@ -47,7 +47,7 @@ std::vector<Body> lowerable_bodies(Partition& p) {
   }
 }
 
-FusionReport make_report(const Partition& p, const std::vector<Body>& bodies, const std::vector<int32_t>& made) {
+FusionReport make_report(const Partition& p, const std::vector<GroupBody>& bodies, const std::vector<int32_t>& made) {
   const FusionGraph& g = p.graph();
   const Graph& old = g.graph();
   FusionReport r;
@@ -73,7 +73,7 @@ FusionReport make_report(const Partition& p, const std::vector<Body>& bodies, co
   std::vector<int32_t> at(p.size(), -1);
   for (int32_t i = 0; i < p.size(); ++i) {
     if (p.group(i).gone || bodies[i].nodes.empty()) continue;
-    const Body& b = bodies[i];
+    const GroupBody& b = bodies[i];
     FusionGroup x{.node = made[i], .fused = b.graph.get() != nullptr, .nodes = b.nodes, .clones = p.group(i).clones};
     std::vector<Value> values = b.outputs;
     if (b.graph) {
@@ -131,8 +131,10 @@ Ref<Graph> fuse(const Graph& g, const FuseOptions& options, FusionReport* report
   p.join_all();
   if (options.epilogue) join_epilogues(p);
   if (options.duplicate)
-    duplicate_cheap(p, !options.prologue ? Operands::kNone : options.low_memory ? Operands::kAll : Operands::kCheap);
-  const std::vector<Body> bodies = lowerable_bodies(p);
+    duplicate_cheap(p, !options.prologue    ? ComputedOperands::kNone
+                       : options.low_memory ? ComputedOperands::kAll
+                                            : ComputedOperands::kCheap);
+  const std::vector<GroupBody> bodies = lowerable_bodies(p);
   std::vector<int32_t> made;
   Ref<Graph> fused = build_fused(p, bodies, &made);
   if (report) {

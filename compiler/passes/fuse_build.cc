@@ -24,7 +24,7 @@ class BodyMaker {
   BodyMaker(const Partition& p, const Flow& flow, int32_t group)
       : p_(p), g_(p.graph()), old_(g_.graph()), flow_(flow), group_(group) {}
 
-  Body run() {
+  GroupBody run() {
     const Group& x = p_.group(group_);
     members_ = x.nodes;
     members_.insert(members_.end(), x.clones.begin(), x.clones.end());
@@ -168,7 +168,7 @@ class BodyMaker {
   const Graph& old_;
   const Flow& flow_;
   int32_t group_;
-  Body body_;
+  GroupBody body_;
   std::vector<int32_t> members_, live_;
   struct Hash {
     size_t operator()(Value v) const { return static_cast<size_t>(v.node) * 8 + v.index; }
@@ -180,9 +180,9 @@ class BodyMaker {
 
 /// Puts launches in an order that respects values and cells. A launch runs at its place in the program, or earlier if
 /// an earlier launch needs it.
-class Builder {
+class LaunchBuilder {
  public:
-  Builder(const Partition& p, const std::vector<Body>& bodies)
+  LaunchBuilder(const Partition& p, const std::vector<GroupBody>& bodies)
       : p_(p), g_(p.graph()), old_(g_.graph()), bodies_(bodies), rewriter_(old_), made_(p.size(), -1) {}
 
   Ref<Graph> run(std::vector<int32_t>* made) {
@@ -216,7 +216,7 @@ class Builder {
         const int32_t y = p_.of(node);
         if (y >= 0 && y != i && made_[y] < 0 && !bodies_[y].nodes.empty()) stack_.push_back(y);
       };
-      const Body& b = bodies_[i];
+      const GroupBody& b = bodies_[i];
       if (b.graph) {
         for (Value v : b.inputs) want(g_.root(v).node);
       } else {
@@ -232,7 +232,7 @@ class Builder {
   }
 
   void launch(int32_t i) {
-    const Body& b = bodies_[i];
+    const GroupBody& b = bodies_[i];
     if (!b.graph) {
       for (Value v : old_.node(b.nodes[0]).inputs) add_inputs(v);
       made_[i] = rewriter_.copy(b.nodes[0]);
@@ -281,17 +281,17 @@ class Builder {
   const Partition& p_;
   const FusionGraph& g_;
   const Graph& old_;
-  const std::vector<Body>& bodies_;
+  const std::vector<GroupBody>& bodies_;
   Rewriter rewriter_;
   std::vector<int32_t> made_, stack_;
 };
 
 }  // namespace
 
-Body make_body(const Partition& p, const Flow& flow, int32_t i) { return BodyMaker(p, flow, i).run(); }
+GroupBody make_body(const Partition& p, const Flow& flow, int32_t i) { return BodyMaker(p, flow, i).run(); }
 
-Ref<Graph> build_fused(const Partition& p, const std::vector<Body>& bodies, std::vector<int32_t>* made) {
-  return Builder(p, bodies).run(made);
+Ref<Graph> build_fused(const Partition& p, const std::vector<GroupBody>& bodies, std::vector<int32_t>* made) {
+  return LaunchBuilder(p, bodies).run(made);
 }
 
 }  // namespace weft::fusion

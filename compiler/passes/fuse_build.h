@@ -5,7 +5,7 @@
 namespace weft::fusion {
 
 /// One group as a graph of its own.
-struct Body {
+struct GroupBody {
   Ref<Graph> graph;            // null: its only node stays unchanged
   std::vector<Value> inputs;   // of the old graph
   std::vector<Value> outputs;  // of the old graph
@@ -13,9 +13,9 @@ struct Body {
 };
 
 /// The body of group i.
-Body make_body(const Partition& p, const Flow& flow, int32_t i);
+GroupBody make_body(const Partition& p, const Flow& flow, int32_t i);
 
 /// The graph with one node per group. `made` gets the new node of each group, or -1.
-Ref<Graph> build_fused(const Partition& p, const std::vector<Body>& bodies, std::vector<int32_t>* made);
+Ref<Graph> build_fused(const Partition& p, const std::vector<GroupBody>& bodies, std::vector<int32_t>* made);
 
 }  // namespace weft::fusion

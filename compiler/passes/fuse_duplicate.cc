@@ -54,7 +54,7 @@ void Flow::update(int32_t i) {
 namespace {
 
 /// The cost of recomputing a value in a group.
-struct Chain {
+struct CloneChain {
   std::vector<int32_t> clones;  // sorted
   int64_t added = 0;            // bytes read for it, or written so that it can be read
   int64_t kept = 0;             // bytes that stay alive longer for it
@@ -64,7 +64,7 @@ struct Chain {
 
 class Duplicator {
  public:
-  Duplicator(Partition& p, Operands operands) : p_(p), g_(p.graph()), flow_(p), operands_(operands) {}
+  Duplicator(Partition& p, ComputedOperands operands) : p_(p), g_(p.graph()), flow_(p), operands_(operands) {}
 
   void run() {
     for (int32_t id = 0; id < g_.size(); ++id)
@@ -107,9 +107,9 @@ class Duplicator {
     if (stays) std::erase_if(groups, [&](int32_t i) { return feeds_product(id, i); });
     bool all = !g_.pinned(v) && !stays;
     int64_t gain = size, kept = 0;
-    std::vector<Chain> chains;
+    std::vector<CloneChain> chains;
     for (int32_t group : groups) {
-      Chain c;
+      CloneChain c;
       if (!p_.group(group).library && product_takes(id, group) && !chosen_from(id, group)) c = chain(id, group);
       all &= c.possible;
       gain += size - c.added;
@@ -118,7 +118,7 @@ class Duplicator {
     }
     const bool together = all && gain * 4 >= size && kept <= size + size / 16;
     for (size_t i = 0; i < groups.size(); ++i) {
-      const Chain& c = chains[i];
+      const CloneChain& c = chains[i];
       if (!together && (!c.possible || c.kept > 0 || (size - c.added) * 4 < size)) continue;
       Group& x = p_.group(groups[i]);
       if (x.clones.empty()) cloned_in_.push_back(groups[i]);
@@ -131,11 +131,11 @@ class Duplicator {
 
   /// Would products spend more on computing it again than memory does on keeping it? If `written`, others need it.
   bool is_dear(int32_t id, const std::vector<int32_t>& groups, bool written) const {
-    if (operands_ != Operands::kCheap) return false;
+    if (operands_ != ComputedOperands::kCheap) return false;
     double flops = 0, once = 0;
     for (int32_t group : groups) {
       if (!feeds_product(id, group)) continue;
-      const Chain c = product_takes(id, group) ? chain(id, group) : Chain{};
+      const CloneChain c = product_takes(id, group) ? chain(id, group) : CloneChain{};
       written |= !c.possible;
       if (!c.possible) continue;
       flops += c.flops;
@@ -184,24 +184,24 @@ class Duplicator {
     const Node& n = g.node(product);
     for (int i = 0; i < static_cast<int>(n.inputs.size()); ++i)
       if (g_.root(n.inputs[i]).node == id &&
-          (operands_ == Operands::kNone || n.op != &dot_op ||
+          (operands_ == ComputedOperands::kNone || n.op != &dot_op ||
            !loop_ir::cannot_fill(n, g.type(n.inputs[0]), g.type(n.inputs[1]), i).empty()))
         return false;
     return true;
   }
 
   /// Tries to stop at values that are in memory anyway, then to continue to their operands.
-  Chain chain(int32_t id, int32_t group) const {
-    const Chain shallow = expand(id, group, true), deep = expand(id, group, false);
+  CloneChain chain(int32_t id, int32_t group) const {
+    const CloneChain shallow = expand(id, group, true), deep = expand(id, group, false);
     if (!deep.possible) return shallow;
     if (!shallow.possible || deep.added < shallow.added) return deep;
     return shallow;
   }
 
-  Chain expand(int32_t id, int32_t group, bool stop) const {
+  CloneChain expand(int32_t id, int32_t group, bool stop) const {
     const Group& x = p_.group(group);
     const int64_t size = g_.bytes({id, 0});
-    Chain c;
+    CloneChain c;
     std::vector<Value> leaves;
     double flops = 0;  // per point
     c.clones.push_back(id);
@@ -271,12 +271,12 @@ class Duplicator {
   Partition& p_;
   const FusionGraph& g_;
   Flow flow_;
-  Operands operands_;
+  ComputedOperands operands_;
   std::vector<int32_t> cloned_in_;
 };
 
 }  // namespace
 
-void duplicate_cheap(Partition& p, Operands operands) { Duplicator(p, operands).run(); }
+void duplicate_cheap(Partition& p, ComputedOperands operands) { Duplicator(p, operands).run(); }
 
 }  // namespace weft::fusion

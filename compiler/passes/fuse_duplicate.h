@@ -24,13 +24,13 @@ class Flow {
 };
 
 /// Which operands products compute while they pack them.
-enum class Operands : uint8_t {
+enum class ComputedOperands : uint8_t {
   kNone,
   kCheap,  // operands that need fewer operations than keeping them is worth
   kAll,    // all: less memory, more time
 };
 
 /// Fills Group::clones. Call it when the groups are final.
-void duplicate_cheap(Partition& p, Operands operands);
+void duplicate_cheap(Partition& p, ComputedOperands operands);
 
 }  // namespace weft::fusion

@@ -81,11 +81,12 @@ class Epilogues {
     std::vector<int32_t> ends;
     for (int32_t id : x.nodes) {
       if (g_.role(id) != Role::kPointwise) continue;
-      if (p_.level(id) == Level::kLane || (p_.level(id) == Level::kRow && x.space.row != columns(d))) continue;
+      if (p_.level(id) == SpaceLevel::kLane || (p_.level(id) == SpaceLevel::kRow && x.space.row != columns(d)))
+        continue;
       bool ok = true, reads = false;
       for (const Read& r : g_.reads(id)) {
         if (r.value.node == d) {
-          ok &= r.map.linear() && p_.level(id) == Level::kFull;
+          ok &= r.map.linear() && p_.level(id) == SpaceLevel::kFull;
           reads = true;
         } else if (p_.of(r.value.node) == group) {
           ok &= eligible.contains(r.value.node) && !(r.gathered && from_d.contains(r.value.node));
@@ -96,7 +97,7 @@ class Epilogues {
       eligible.insert(id);
       if (!reads) continue;
       from_d.insert(id);
-      if (p_.level(id) == Level::kFull) ends.push_back(id);
+      if (p_.level(id) == SpaceLevel::kFull) ends.push_back(id);
     }
     if (ends.empty()) return;
     if (eligible.size() == x.nodes.size()) offer(x.nodes);
@@ -119,7 +120,7 @@ class Epilogues {
     if (!is_16bit(g_.graph().type(g_.graph().node(d).inputs[0]).dtype)) return false;
     double flops = 0;
     for (int32_t id : nodes)
-      if (p_.level(id) == Level::kFull) flops += g_.graph().node(id).op->flops_per_point;
+      if (p_.level(id) == SpaceLevel::kFull) flops += g_.graph().node(id).op->flops_per_point;
     return flops > kLight;
   }
 
@@ -147,7 +148,7 @@ class Epilogues {
         const int64_t size = g_.bytes_read(r);
         if (p_.of(r.value.node) == group) {
           if (in || !inside(r.value.node)) continue;
-          if (p_.level(r.value.node) == Level::kMapped) return -1;
+          if (p_.level(r.value.node) == SpaceLevel::kMapped) return -1;
           if (crossing.insert(v).second) bytes -= needed_outside(r.value, group, group) ? size : 2 * size;
           continue;
         }

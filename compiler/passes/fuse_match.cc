@@ -44,52 +44,52 @@ Match Partition::match(int32_t producer, int32_t consumer) const {
   for (int32_t id : c.nodes) {
     for (const Read& r : g_.reads(id)) {
       if (of_[r.value.node] != producer) continue;
-      const Level from = level_[r.value.node];
-      const Level to = g_.role(id) == Role::kReduction ? Level::kFull : level_[id];
+      const SpaceLevel from = level_[r.value.node];
+      const SpaceLevel to = g_.role(id) == Role::kReduction ? SpaceLevel::kFull : level_[id];
       const Spread& m = r.map;
       if (g_.role(id) == Role::kProduct) return {Fit::kNone, kProductOperand};
       Fit now = Fit::kNone;
-      if (from == Level::kColumn) {
+      if (from == SpaceLevel::kColumn) {
         const bool back = m.regular && m.a == 1 && m.c == p.space.column && m.b * m.c == p.space.n;
-        if (!back || to != Level::kFull || p.space.row) return {Fit::kNone, kColumnUsed};
+        if (!back || to != SpaceLevel::kFull || p.space.row) return {Fit::kNone, kColumnUsed};
         if (fit == Fit::kEqual) fit = Fit::kAcross;
         now = Fit::kAcross;
-      } else if (to == Level::kMapped || from == Level::kMapped) {
+      } else if (to == SpaceLevel::kMapped || from == SpaceLevel::kMapped) {
         now = Fit::kMapped;
       } else if (r.gathered) {
-        if (from != Level::kFull) return {Fit::kNone, kRowIndex};
+        if (from != SpaceLevel::kFull) return {Fit::kNone, kRowIndex};
         // One element of each row, in a group that also uses the whole row.
-        if (r.row && to == Level::kRow && c.space.row == r.row) {
+        if (r.row && to == SpaceLevel::kRow && c.space.row == r.row) {
           now = Fit::kEqual;
-        } else if (r.row && to == Level::kFull && p.space.row == r.row) {
+        } else if (r.row && to == SpaceLevel::kFull && p.space.row == r.row) {
           now = Fit::kConsumerRow;
         } else {
           now = Fit::kMapped;
         }
-      } else if (from == Level::kFull) {
+      } else if (from == SpaceLevel::kFull) {
         const bool scalar = p.space.n == 1 && g_.points(id) > 1;
         if (scalar) return {Fit::kNone, kScalar};
         if (m.linear()) {
-          now = to == Level::kFull ? Fit::kEqual : to == Level::kRow ? Fit::kProducerRow : Fit::kProducerLane;
-        } else if (m.regular && m.c == 1 && to == Level::kFull && (c.space.row == 0 || c.space.row == m.b) &&
+          now = to == SpaceLevel::kFull ? Fit::kEqual : to == SpaceLevel::kRow ? Fit::kProducerRow : Fit::kProducerLane;
+        } else if (m.regular && m.c == 1 && to == SpaceLevel::kFull && (c.space.row == 0 || c.space.row == m.b) &&
                    c.space.k == 0) {
           now = Fit::kProducerRow;
-        } else if (m.regular && to == Level::kFull && c.space.k == m.b && c.space.l == m.c) {
+        } else if (m.regular && to == SpaceLevel::kFull && c.space.k == m.b && c.space.l == m.c) {
           now = Fit::kProducerLane;
         } else {
           now = Fit::kMapped;
         }
-      } else if (from == Level::kRow) {
+      } else if (from == SpaceLevel::kRow) {
         if (m.linear()) {
-          now = to == Level::kRow ? Fit::kEqual : to == Level::kFull ? Fit::kConsumerRow : Fit::kNone;
-        } else if (m.regular && m.c == 1 && m.b == p.space.row && to == Level::kFull) {
+          now = to == SpaceLevel::kRow ? Fit::kEqual : to == SpaceLevel::kFull ? Fit::kConsumerRow : Fit::kNone;
+        } else if (m.regular && m.c == 1 && m.b == p.space.row && to == SpaceLevel::kFull) {
           now = Fit::kEqual;
         }
         if (now == Fit::kNone) return {Fit::kNone, kRowIndex};
       } else {
         if (m.linear()) {
-          now = to == Level::kLane ? Fit::kEqual : to == Level::kFull ? Fit::kConsumerLane : Fit::kNone;
-        } else if (m.regular && m.b == p.space.k && m.c == p.space.l && to == Level::kFull) {
+          now = to == SpaceLevel::kLane ? Fit::kEqual : to == SpaceLevel::kFull ? Fit::kConsumerLane : Fit::kNone;
+        } else if (m.regular && m.b == p.space.k && m.c == p.space.l && to == SpaceLevel::kFull) {
           now = Fit::kEqual;
         }
         if (now == Fit::kNone) return {Fit::kNone, kRowIndex};
@@ -98,7 +98,7 @@ Match Partition::match(int32_t producer, int32_t consumer) const {
       if (fit != Fit::kNone && fit != now) return {Fit::kNone, kPoints};
       fit = now;
       if (now == Fit::kMapped) {
-        const int64_t points = to == Level::kRow ? c.space.n / std::max<int64_t>(1, c.space.row) : g_.points(id);
+        const int64_t points = to == SpaceLevel::kRow ? c.space.n / std::max<int64_t>(1, c.space.row) : g_.points(id);
         mapped_pays &= points <= (r.gathered ? 1 : 4) * p.space.n;
       }
     }
@@ -226,8 +226,8 @@ Match Partition::combine(Space* out, const Group& a, const Group& b, bool across
     // Only values that go into the sum may be in it.
     for (const Group* x : {&a, &b})
       for (int32_t id : x->nodes) {
-        if (level_[id] == Level::kRow && g_.role(id) != Role::kReduction) return {Fit::kNone, kLong};
-        if (level_[id] != Level::kFull) continue;
+        if (level_[id] == SpaceLevel::kRow && g_.role(id) != Role::kReduction) return {Fit::kNone, kLong};
+        if (level_[id] != SpaceLevel::kFull) continue;
         if (g_.pinned({id, 0})) return {Fit::kNone, kLong};
         for (int32_t i : g_.readers(id)) {
           const int32_t reader = of_[g_.read(i).node];
@@ -239,7 +239,7 @@ Match Partition::combine(Space* out, const Group& a, const Group& b, bool across
       for (int32_t id : x->nodes)
         for (const Read& r : g_.reads(id))
           if (int32_t y = of_[r.value.node];
-              y >= 0 && (&groups_[y] == &a || &groups_[y] == &b) && level_[r.value.node] == Level::kRow)
+              y >= 0 && (&groups_[y] == &a || &groups_[y] == &b) && level_[r.value.node] == SpaceLevel::kRow)
             return {Fit::kNone, kLong};
   }
   *out = s;

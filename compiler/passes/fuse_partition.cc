@@ -17,7 +17,7 @@ constexpr const char* kMemory = "it would keep operands alive longer and raise p
 Partition::Partition(const FusionGraph& g, const PartitionOptions& options) : g_(g), options_(options) {
   of_.assign(g.size(), -1);
   single_.assign(g.size(), -1);
-  level_.assign(g.size(), Level::kFull);
+  level_.assign(g.size(), SpaceLevel::kFull);
   value_stamp_.assign(g.num_values(), 0);
   groups_.reserve(2 * g.size());
   for (int32_t id = 0; id < g.size(); ++id) {
@@ -41,14 +41,14 @@ Partition::Partition(const FusionGraph& g, const PartitionOptions& options) : g_
         if (s.c == 1) {
           x.space.row = s.b;
           x.space.rows = true;
-          level_[id] = Level::kRow;
+          level_[id] = SpaceLevel::kRow;
         } else if (s.a == 1) {
           x.space.column = s.c;
-          level_[id] = Level::kColumn;
+          level_[id] = SpaceLevel::kColumn;
         } else {
           x.space.k = s.b;
           x.space.l = s.c;
-          level_[id] = Level::kLane;
+          level_[id] = SpaceLevel::kLane;
         }
         break;
       }
@@ -127,9 +127,9 @@ bool Partition::no_cycle(int32_t a, int32_t b) {
 int32_t Partition::join(int32_t producer, int32_t consumer, Fit fit) {
   Group x;
   const Group &p = groups_[producer], &c = groups_[consumer];
-  auto lower = [&](const Group& y, Level level) {
+  auto lower = [&](const Group& y, SpaceLevel level) {
     for (int32_t id : y.nodes)
-      if (level_[id] == Level::kFull) level_[id] = level;
+      if (level_[id] == SpaceLevel::kFull) level_[id] = level;
   };
   switch (fit) {
     case Fit::kEqual:
@@ -137,25 +137,25 @@ int32_t Partition::join(int32_t producer, int32_t consumer, Fit fit) {
       combine(&x.space, p, c, fit == Fit::kAcross);
       for (const Group* y : {&p, &c})
         for (int32_t id : y->nodes)
-          if (x.space.k && level_[id] == Level::kColumn) level_[id] = Level::kLane;
+          if (x.space.k && level_[id] == SpaceLevel::kColumn) level_[id] = SpaceLevel::kLane;
       break;
     case Fit::kConsumerRow:
     case Fit::kConsumerLane:
       x.space = p.space;
-      lower(c, fit == Fit::kConsumerRow ? Level::kRow : Level::kLane);
+      lower(c, fit == Fit::kConsumerRow ? SpaceLevel::kRow : SpaceLevel::kLane);
       break;
     case Fit::kProducerRow:
       x.space = c.space;
       x.space.row = c.space.n / p.space.n;
-      lower(p, Level::kRow);
+      lower(p, SpaceLevel::kRow);
       break;
     case Fit::kProducerLane:
       x.space = c.space;
-      lower(p, Level::kLane);
+      lower(p, SpaceLevel::kLane);
       break;
     default:
       x.space = c.space;
-      for (int32_t id : p.nodes) level_[id] = Level::kMapped;
+      for (int32_t id : p.nodes) level_[id] = SpaceLevel::kMapped;
   }
   x.product = p.product >= 0 ? p.product : c.product;
   x.left = producer;
@@ -287,7 +287,7 @@ void Partition::absorb_single_uses() {
   }
 }
 
-void Partition::push_candidates(int32_t i, bool later_only, std::vector<Candidate>& heap) {
+void Partition::push_candidates(int32_t i, bool later_only, std::vector<MergeCandidate>& heap) {
   // A limit: a value with very many readers (a scalar of the optimiser) does not make all of them candidates.
   constexpr size_t kMaxReaders = 12;
   const Group& x = groups_[i];
@@ -318,7 +318,7 @@ void Partition::push_candidates(int32_t i, bool later_only, std::vector<Candidat
   }
 }
 
-bool Partition::try_join(const Candidate& c) {
+bool Partition::try_join(const MergeCandidate& c) {
   int32_t a = c.a, b = c.b;
   if (groups_[a].order > groups_[b].order) std::swap(a, b);
   auto no = [&](const char* why) {
@@ -349,12 +349,12 @@ bool Partition::try_join(const Candidate& c) {
 
 void Partition::join_all() {
   absorb_single_uses();
-  std::vector<Candidate> heap;
+  std::vector<MergeCandidate> heap;
   for (int32_t i = 0, n = size(); i < n; ++i)
     if (!groups_[i].gone) push_candidates(i, true, heap);
   while (!heap.empty()) {
     std::pop_heap(heap.begin(), heap.end());
-    const Candidate c = heap.back();
+    const MergeCandidate c = heap.back();
     heap.pop_back();
     if (groups_[c.a].gone || groups_[c.b].gone || c.bytes <= 0) continue;
     if (try_join(c)) push_candidates(size() - 1, false, heap);

@@ -9,7 +9,7 @@
 namespace weft::fusion {
 
 /// How often a group's space computes the value of a unit.
-enum class Level : uint8_t {
+enum class SpaceLevel : uint8_t {
   kFull,    // one per point
   kRow,     // one per row: of n / row points
   kLane,    // one per outer point and lane: the result of an across reduction
@@ -29,7 +29,7 @@ struct Space {
 
 struct Group {
   std::vector<int32_t> nodes;
-  std::vector<Level> levels;  // by nodes
+  std::vector<SpaceLevel> levels;  // by nodes
   Space space;
   int32_t product = -1;  // its product node
   bool library = false;
@@ -94,7 +94,7 @@ class Partition {
   Match match(int32_t producer, int32_t consumer) const;
   /// Whether the sizes allow a join.
   bool small_enough(int32_t a, int32_t b);
-  Level level(int32_t node) const { return level_[node]; }
+  SpaceLevel level(int32_t node) const { return level_[node]; }
   /// Bytes saved by one launch instead of two.
   int64_t saved(int32_t a, int32_t b);
   /// Whether the joined group keeps no more memory alive than before. It runs at the later place; siblings may also run
@@ -107,11 +107,11 @@ class Partition {
   std::vector<Refusal> refusals;
 
  private:
-  struct Candidate {
+  struct MergeCandidate {
     int64_t bytes;
     int32_t a, b;
     bool sibling;
-    bool operator<(const Candidate& o) const {
+    bool operator<(const MergeCandidate& o) const {
       if (bytes != o.bytes) return bytes < o.bytes;
       if (a != o.a) return a > o.a;
       return b > o.b;
@@ -119,8 +119,8 @@ class Partition {
   };
 
   void absorb_single_uses();
-  void push_candidates(int32_t i, bool later_only, std::vector<Candidate>& heap);
-  bool try_join(const Candidate& c);
+  void push_candidates(int32_t i, bool later_only, std::vector<MergeCandidate>& heap);
+  bool try_join(const MergeCandidate& c);
   Match siblings(int32_t a, int32_t b) const;
   /// Whether the value can be computed at computed positions of its dim {dim}, as far as it is computed in a or b.
   bool carries(Value v, int dim, int32_t a, int32_t b) const;
@@ -138,7 +138,7 @@ class Partition {
   std::vector<Group> groups_;
   std::vector<int32_t> of_;
   std::vector<int32_t> single_;  // by node: the group of this node alone
-  std::vector<Level> level_;
+  std::vector<SpaceLevel> level_;
   std::vector<int32_t> group_stamp_, value_stamp_;
   int32_t stamp_ = 0;
 };

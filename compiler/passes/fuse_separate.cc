@@ -10,11 +10,9 @@
 namespace weft::fusion {
 namespace {
 
-using Refused = FusionReport::Refused;
-
 // A value that more than one launch uses. Pairs of launches connect its uses; to connect all of them would save all of
 // its traffic.
-struct Shared {
+struct SharedValue {
   double bytes = 0;                 // of its write
   int32_t writer = -1;              // group; -1: an argument, a cell, or a value that every kernel computes itself
   bool pinned = false;              // it is in memory in any case
@@ -44,14 +42,14 @@ class Separate {
     }
   }
 
-  std::vector<Refused> run() {
-    std::vector<Refused> all = r_.refused;
+  std::vector<FusionReport::Refused> run() {
+    std::vector<FusionReport::Refused> all = r_.refused;
     add_library_pairs(all);
-    for (Refused& x : all) x.bytes = saved(x);
-    const auto more = [](const Refused& x, const Refused& y) { return x.bytes > y.bytes; };
+    for (FusionReport::Refused& x : all) x.bytes = saved(x);
+    const auto more = [](const FusionReport::Refused& x, const FusionReport::Refused& y) { return x.bytes > y.bytes; };
     std::stable_sort(all.begin(), all.end(), more);
-    for (Refused& x : all) x.bytes = take(x);
-    std::erase_if(all, [](const Refused& x) { return x.bytes == 0; });
+    for (FusionReport::Refused& x : all) x.bytes = take(x);
+    std::erase_if(all, [](const FusionReport::Refused& x) { return x.bytes == 0; });
     std::stable_sort(all.begin(), all.end(), more);
     return all;
   }
@@ -64,7 +62,7 @@ class Separate {
     for (int32_t id : own)
       for (const Read& read : g_.reads(id)) {
         if (own.count(read.value.node)) continue;
-        Shared& v = values_[read.value];
+        SharedValue& v = values_[read.value];
         v.writer = group_[static_cast<size_t>(read.value.node)];
         v.bytes = static_cast<double>(g_.bytes(read.value));
         v.pinned = g_.pinned(read.value);
@@ -87,9 +85,9 @@ class Separate {
                        [&](int32_t id) { return g_.role(id) == Role::kPointwise || g_.role(id) == Role::kReduction; });
   }
 
-  void add_library_pairs(std::vector<Refused>& all) const {
+  void add_library_pairs(std::vector<FusionReport::Refused>& all) const {
     std::set<std::pair<int32_t, int32_t>> known;
-    for (const Refused& x : all) known.insert({x.a, x.b});
+    for (const FusionReport::Refused& x : all) known.insert({x.a, x.b});
     for (const auto& [v, shared] : values_)
       for (const auto& [reader, bytes] : shared.reads) {
         const int32_t writer = shared.writer;
@@ -109,14 +107,14 @@ class Separate {
     return r_.groups[static_cast<size_t>(group)].nodes.back();
   }
 
-  static double read_bytes(const Shared& v, const Refused& x) {
+  static double read_bytes(const SharedValue& v, const FusionReport::Refused& x) {
     return v.reads.at(v.writer == x.b || !v.reads.count(x.b) ? x.a : x.b);
   }
 
   // The bytes that one launch instead of the two would save, if the other launches stay.
-  double saved(const Refused& x) const {
+  double saved(const FusionReport::Refused& x) const {
     double bytes = 0;
-    for (const Shared* v : values_of_[static_cast<size_t>(x.a)]) {
+    for (const SharedValue* v : values_of_[static_cast<size_t>(x.a)]) {
       if (!v->uses(x.b)) continue;
       bytes += read_bytes(*v, x);
       if (v->writer >= 0 && !v->pinned && v->part.size() == 2) bytes += v->bytes;
@@ -125,9 +123,9 @@ class Separate {
   }
 
   // The part of these bytes that no earlier pair counts. The pair that connects the last use also counts the write.
-  double take(const Refused& x) {
+  double take(const FusionReport::Refused& x) {
     double bytes = 0;
-    for (Shared* v : values_of_[static_cast<size_t>(x.a)]) {
+    for (SharedValue* v : values_of_[static_cast<size_t>(x.a)]) {
       if (!v->uses(x.b)) continue;
       const int32_t a = v->root(x.a), b = v->root(x.b);
       if (a == b) continue;
@@ -141,8 +139,8 @@ class Separate {
   const FusionGraph& g_;
   const FusionReport& r_;
   std::vector<int32_t> group_;  // by node
-  std::map<Value, Shared> values_;
-  std::vector<std::vector<Shared*>> values_of_;  // by group
+  std::map<Value, SharedValue> values_;
+  std::vector<std::vector<SharedValue*>> values_of_;  // by group
 };
 
 }  // namespace

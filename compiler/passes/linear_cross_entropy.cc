@@ -31,9 +31,9 @@ constexpr double kSmoothing = 0.31640625, kZLoss = 0.15234375;
 double number(const Node& constant) { return internal::number(constant.attrs, "value"); }
 
 /// cross_entropy as it is captured, to match against a graph. The pattern is the composite itself.
-class Pattern {
+class CrossEntropyPattern {
  public:
-  Pattern(const TensorType& logits, const TensorType& targets, bool smoothing, bool z_loss)
+  CrossEntropyPattern(const TensorType& logits, const TensorType& targets, bool smoothing, bool z_loss)
       : graph_(capture_graph(
             [&](std::span<const Tensor> in) {
               CrossEntropyOptions o{.ignore_index = kIgnored, .reduction = "none", .dim = -1};
@@ -49,16 +49,16 @@ class Pattern {
     }
   }
 
-  struct Match {
+  struct LossMatch {
     Value logits, targets;
     int64_t ignore_index = 0;
     double smoothing = 0, z_loss = 0;
     std::vector<int32_t> inside;  // nodes from the logits to the loss, including the loss
   };
-  std::optional<Match> match(const Graph& g, Value loss) const {
-    Search s{*this, g, g.node(loss).no_grad, {}, {}, {}};
+  std::optional<LossMatch> match(const Graph& g, Value loss) const {
+    PatternSearch s{*this, g, g.node(loss).no_grad, {}, {}, {}};
     if (!s.same(graph_->outputs[0], loss)) return {};
-    Match& m = s.found;
+    LossMatch& m = s.found;
     if (s.numbers.contains(kSmoothing) && std::fabs(1 - m.smoothing - s.numbers[1 - kSmoothing]) > 1e-6) return {};
     for (auto& [p, v] : s.seen)
       if (from_logits_[p.node] && p.node != graph_->inputs[0].node) m.inside.push_back(v.node);
@@ -67,11 +67,11 @@ class Pattern {
   }
 
  private:
-  struct Search {
-    const Pattern& pattern;
+  struct PatternSearch {
+    const CrossEntropyPattern& pattern;
     const Graph& g;
     const bool no_grad;  // no gradient flows through the loss
-    Match found;
+    LossMatch found;
     std::map<Value, Value> seen;       // value of the pattern -> value of the graph
     std::map<double, double> numbers;  // special number of the pattern -> number of the graph
 
@@ -112,33 +112,33 @@ class Pattern {
 };
 
 /// The operands of the logits: a product, an optional bias, casts to f32 and reshapes of the same rows.
-struct Linear {
+struct LogitsProduct {
   int32_t dot = -1;
   Value bias;
   std::vector<int32_t> chain;  // nodes from the logits down to the product
 };
 
-class Discovery {
+class LossDiscovery {
  public:
-  Discovery(const Graph& g, PassContext& context)
+  LossDiscovery(const Graph& g, PassContext& context)
       : g_(g), context_(context), pending_(g), users_(users(g)), last_use_(last_uses(g)) {}
 
   Ref<Graph> run() {
-    std::map<int32_t, Found> found;
+    std::map<int32_t, FoundLoss> found;
     for (int32_t id = 0; id < g_.size(); ++id)
-      if (std::optional<Found> f = at(id)) found.emplace(id, *f);
+      if (std::optional<FoundLoss> f = at(id)) found.emplace(id, *f);
     if (found.empty()) return nullptr;
-    return replace_results(g_, found, [&](Rewriter& r, const Node& n, const Found& f) { return emit(r, n, f); });
+    return replace_results(g_, found, [&](Rewriter& r, const Node& n, const FoundLoss& f) { return emit(r, n, f); });
   }
 
  private:
-  struct Found {
-    Pattern::Match match;
-    Linear linear;
+  struct FoundLoss {
+    CrossEntropyPattern::LossMatch match;
+    LogitsProduct linear;
   };
 
   /// A loss of rows whose large logits nothing else reads.
-  std::optional<Found> at(int32_t id) {
+  std::optional<FoundLoss> at(int32_t id) {
     const Node& n = g_.node(id);
     // The composite ends in where(counts, loss, 0), counts = ne(targets, ignored).
     if (n.op != &where_ || !is_floating(n.outputs[0].dtype) || g_.node(n.inputs[0]).op != &ne_) return {};
@@ -146,16 +146,16 @@ class Discovery {
     if (g_.type(targets).shape != n.outputs[0].shape || !is_integral(g_.type(targets).dtype)) return {};
     for (Value logits : large_logits(n))
       for (int variant = 0; variant < 4; ++variant) {
-        const Pattern p(g_.type(logits), g_.type(targets), variant & 1, variant & 2);
-        const std::optional<Pattern::Match> m = p.match(g_, {id, 0});
+        const CrossEntropyPattern p(g_.type(logits), g_.type(targets), variant & 1, variant & 2);
+        const std::optional<CrossEntropyPattern::LossMatch> m = p.match(g_, {id, 0});
         if (!m || m->logits != logits) continue;
-        Linear linear;
+        LogitsProduct linear;
         const std::string why = refused(*m, linear);
         if (why.empty() || large(g_.node(logits)))
           context_.note(str_cat("logits ", g_.type(logits), at_line(n),
                                 why.empty() ? " are never whole in memory" : " stay: ", why));
         if (!why.empty()) return {};
-        return Found{*m, linear};
+        return FoundLoss{*m, linear};
       }
     return {};
   }
@@ -184,7 +184,7 @@ class Discovery {
   }
 
   /// Why the logits must stay. Empty if they need not; then `linear` describes their operands.
-  std::string refused(const Pattern::Match& m, Linear& linear) const {
+  std::string refused(const CrossEntropyPattern::LossMatch& m, LogitsProduct& linear) const {
     const Shape& shape = g_.type(m.logits).shape;
     const int64_t classes = shape.back(), rows = shape.numel() / classes;
     if (g_.type(m.logits).device.type != DeviceType::kCpu) return "they are not on the CPU";
@@ -247,7 +247,7 @@ class Discovery {
     return std::find(ids.begin(), ids.end(), id) != ids.end();
   }
 
-  Value emit(Rewriter& r, const Node& loss, const Found& f) const {
+  Value emit(Rewriter& r, const Node& loss, const FoundLoss& f) const {
     auto add = [&](const OpDef& op, const std::vector<Value>& in, Attrs attrs) {
       return add_node(r.graph(), op, in, std::move(attrs), loss);
     };
@@ -284,7 +284,7 @@ Ref<Graph> linear_cross_entropy(const Graph& g, PassContext& context) {
   for (int32_t id = 0; id < g.size() && !large; ++id)
     large = g.node(id).op == &dot_op &&
             (context.facts.low_memory || g.node(id).outputs[0].shape.numel() * 4 > kLargeLogitsBytes);
-  return large ? Discovery(g, context).run() : nullptr;
+  return large ? LossDiscovery(g, context).run() : nullptr;
 }
 
 Ref<Graph> merge_linear_cross_entropy(const Graph& g) {

@@ -38,12 +38,12 @@ PassOptions options_of(const PassContext& context) {
 }
 
 // The new result for each old result of a loop, or -1.
-using Kept = std::vector<int32_t>;
+using KeptResults = std::vector<int32_t>;
 
 // Removes stacked results that nothing reads: a joint graph often keeps some of them for gradients that turned out not
 // to be needed. Merges results that are one value of the body, such as the gradients of a sum's operands.
 Ref<Graph> with_fewer_results(const Ref<Graph>& body, int64_t carries, const std::function<bool(int32_t)>& read,
-                              Kept& kept) {
+                              KeptResults& kept) {
   const auto now = make_ref<Graph>(*body);
   now->outputs.clear();
   std::map<Value, int32_t> stacked;
@@ -69,7 +69,7 @@ class Panels {
     std::vector<Value> inputs;
     for (int32_t id = 0; id < body.size(); ++id) {
       const Node& n = body.node(id);
-      Matrix m;
+      PanelMatrix m;
       if (!find(body, n, &m)) {
         r.copy(id);
         continue;
@@ -97,12 +97,12 @@ class Panels {
   std::vector<Value> operands;  // of the loop, added after its own
 
  private:
-  struct Matrix {
+  struct PanelMatrix {
     int64_t operand = 0, k = 0, columns = 0, panels = 0;
     bool transposed = false;  // the operand is [n, k], otherwise [k, n]
   };
 
-  bool find(const Graph& body, const Node& n, Matrix* m) const {
+  bool find(const Graph& body, const Node& n, PanelMatrix* m) const {
     if (n.op != &dot_op || !n.attrs.ints("a_batch").empty() || n.attrs.ints("b_contract").size() != 1) return false;
     const Node* source = &body.node(n.inputs[1]);
     m->transposed = n.attrs.ints("b_contract")[0] == 1;
@@ -122,7 +122,7 @@ class Panels {
     return n.outputs[0].shape.numel() / columns > 4;  // the product packs no operand for fewer rows
   }
 
-  Value packed_outside(const Matrix& m, const Node& from) {
+  Value packed_outside(const PanelMatrix& m, const Node& from) {
     const Value w = outer_(loop_.inputs[static_cast<size_t>(m.operand)]);
     const Shape split = m.transposed ? Shape{m.panels, m.columns, m.k} : Shape{m.k, m.panels, m.columns};
     const Value parts = emit(outer_, reshape_op, {w}, {{"shape", split}}, from);
@@ -194,7 +194,7 @@ Ref<Graph> loop_bodies(const Graph& g, PassContext& context) {
       continue;
     }
     const int64_t carries = n.attrs.i("carries");
-    Kept read, kept;
+    KeptResults read, kept;
     const auto is_read = [&](int32_t o) { return used.contains({id, o}); };
     const Ref<Graph> needed = with_fewer_results(n.attrs.get<Ref<Graph>>("body"), carries, is_read, read);
     const Ref<Graph> passed = run_passes(needed, joint_around("unroll").second, options);

@@ -6,9 +6,9 @@
 namespace weft {
 namespace {
 
-class Parser {
+class PatternParser {
  public:
-  Parser(std::string_view text, const OpTable& ops) : text_(text), ops_(ops) {}
+  PatternParser(std::string_view text, const OpTable& ops) : text_(text), ops_(ops) {}
 
   Pattern run() {
     Pattern p = expression();
@@ -62,6 +62,6 @@ class Parser {
 
 }  // namespace
 
-Pattern parse_pattern(std::string_view text, const OpTable& ops) { return Parser(text, ops).run(); }
+Pattern parse_pattern(std::string_view text, const OpTable& ops) { return PatternParser(text, ops).run(); }
 
 }  // namespace weft

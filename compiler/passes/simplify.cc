@@ -108,7 +108,7 @@ class Simplifier {
   Value rewritten(const Node& n) {
     const TensorType want = n.outputs[0];
     for (const ParsedRule* row : rows_of(n.op->name)) {
-      Binding b(*this, n);
+      RuleBinding b(*this, n);
       if (!b.match(row->pattern, n) || !admits(row->rule->only, b)) continue;
       Value v = row->rule->build ? row->rule->build(b) : b.instantiate(row->result);
       if (!v.valid() || to().type(v) != want) continue;
@@ -225,15 +225,15 @@ class Simplifier {
     return it->second;
   }
 
-  class Binding final : public Match {
+  class RuleBinding final : public Match {
    public:
-    Binding(Simplifier& s, const Node& root) : s_(s), root_(root) {}
+    RuleBinding(Simplifier& s, const Node& root) : s_(s), root_(root) {}
 
     bool match(const Pattern& p, const Node& n) {
       if (n.op != p.op || n.inputs.size() != p.args.size()) return false;
       nodes_.push_back(&n == &root_ ? -1 : last_);
       if (p.args.size() != 2 || !n.op->is(kCommutative)) return operands(p, n, false);
-      State saved{letters_, nodes_.size()};
+      SavedBinding saved{letters_, nodes_.size()};
       if (operands(p, n, false)) return true;
       restore(saved);
       return operands(p, n, true);
@@ -261,11 +261,11 @@ class Simplifier {
     }
 
    private:
-    struct State {
+    struct SavedBinding {
       std::array<Value, 26> letters;
       size_t nodes;
     };
-    void restore(const State& s) {
+    void restore(const SavedBinding& s) {
       letters_ = s.letters;
       nodes_.resize(s.nodes);
     }
@@ -304,7 +304,7 @@ class Simplifier {
     int32_t last_ = -1;
   };
 
-  bool admits(Only only, const Binding& b) {
+  bool admits(Only only, const RuleBinding& b) {
     if (only == Only::kAny) return true;
     DType t = to().type(b['x']).dtype;
     return only == Only::kInts ? is_integral(t) : only == Only::kBools ? t == kBool : is_floating(t);

@@ -27,7 +27,7 @@ bool same_nodes(const Graph& a, const Graph& b) {
 }
 
 // The key of a prepared operation.
-struct Key {
+struct OperationKey {
   Target* target = nullptr;
   Device device;
   const OpDef* op = nullptr;
@@ -47,7 +47,7 @@ struct Key {
     }
     return h;
   }
-  friend bool operator==(const Key& a, const Key& b) {
+  friend bool operator==(const OperationKey& a, const OperationKey& b) {
     if (a.target != b.target || !(a.device == b.device) || a.op != b.op || a.operands != b.operands ||
         a.alignment != b.alignment || !(a.options == b.options) || a.views.size() != b.views.size() ||
         !a.body != !b.body)
@@ -60,9 +60,9 @@ struct Key {
   }
 };
 
-class Cache {
+class OperationCache {
  public:
-  std::shared_ptr<Operation> find(const Key& key, uint64_t hash) {
+  std::shared_ptr<Operation> find(const OperationKey& key, uint64_t hash) {
     MutexLock lock(mutex_);
     for (auto [at, end] = index_.equal_range(hash); at != end; ++at) {
       const auto entry = at->second;
@@ -73,8 +73,8 @@ class Cache {
     }
     return nullptr;
   }
-  void add(Key key, uint64_t hash, std::shared_ptr<Operation> operation) {
-    std::list<Entry> dropped;
+  void add(OperationKey key, uint64_t hash, std::shared_ptr<Operation> operation) {
+    std::list<CachedOperation> dropped;
     MutexLock lock(mutex_);
     ++counts_.prepared;
     all_.push_front({std::move(key), hash, std::move(operation)});
@@ -82,7 +82,7 @@ class Cache {
     shrink(dropped);
   }
   void forget(DeviceType type) {
-    std::list<Entry> dropped;
+    std::list<CachedOperation> dropped;
     MutexLock lock(mutex_);
     for (auto at = all_.begin(); at != all_.end();) {
       const auto next = std::next(at);
@@ -91,7 +91,7 @@ class Cache {
     }
   }
   void set_capacity(int64_t n) {
-    std::list<Entry> dropped;
+    std::list<CachedOperation> dropped;
     MutexLock lock(mutex_);
     capacity_ = n;
     shrink(dropped);
@@ -103,13 +103,13 @@ class Cache {
   }
 
  private:
-  struct Entry {
-    Key key;
+  struct CachedOperation {
+    OperationKey key;
     uint64_t hash;
     std::shared_ptr<Operation> operation;
   };
   // The caller destroys dropped operations, once the lock is released.
-  void drop(std::list<Entry>::iterator which, std::list<Entry>& dropped) WEFT_REQUIRES(mutex_) {
+  void drop(std::list<CachedOperation>::iterator which, std::list<CachedOperation>& dropped) WEFT_REQUIRES(mutex_) {
     for (auto [at, end] = index_.equal_range(which->hash); at != end; ++at)
       if (at->second == which) {
         index_.erase(at);
@@ -117,19 +117,19 @@ class Cache {
       }
     dropped.splice(dropped.end(), all_, which);
   }
-  void shrink(std::list<Entry>& dropped) WEFT_REQUIRES(mutex_) {
+  void shrink(std::list<CachedOperation>& dropped) WEFT_REQUIRES(mutex_) {
     while (static_cast<int64_t>(all_.size()) > capacity_) drop(std::prev(all_.end()), dropped);
   }
 
   Mutex mutex_;
-  std::list<Entry> all_ WEFT_GUARDED_BY(mutex_);  // the last used first
-  std::unordered_multimap<uint64_t, std::list<Entry>::iterator> index_ WEFT_GUARDED_BY(mutex_);
+  std::list<CachedOperation> all_ WEFT_GUARDED_BY(mutex_);  // the last used first
+  std::unordered_multimap<uint64_t, std::list<CachedOperation>::iterator> index_ WEFT_GUARDED_BY(mutex_);
   int64_t capacity_ WEFT_GUARDED_BY(mutex_) = 4096;
   OperationCounts counts_ WEFT_GUARDED_BY(mutex_);
 };
 
-Cache& cache() {
-  static auto* c = new Cache;
+OperationCache& cache() {
+  static auto* c = new OperationCache;
   return *c;
 }
 
@@ -152,7 +152,7 @@ std::shared_ptr<Operation> Operations::get(const OpDef& op, const Attrs& attrs, 
                                            std::span<const StridedView> out, uint64_t address_bits) {
   const int alignment = 1 << std::countr_zero(address_bits | static_cast<uint64_t>(target_.limits().address_alignment));
   if (target_.prepares_at_once(op)) return target_.prepare(device_, op, attrs, in, out, alignment, options_);
-  Key key{&target_, device_, &op, {}, {}, {}, in.size(), alignment, options_};
+  OperationKey key{&target_, device_, &op, {}, {}, {}, in.size(), alignment, options_};
   if (op.is(kGroup)) {
     key.body = attrs.get<Ref<Graph>>("body");
   } else {

@@ -79,9 +79,9 @@ int64_t first_difference(const Tensor& got, const Tensor& want) {
 
 namespace {
 
-enum Kind { kFinite, kInfinite, kNan };
+enum NumberClass { kFinite, kInfinite, kNan };
 struct Worst {
-  Kind kind = kFinite;
+  NumberClass kind = kFinite;
   int64_t at = -1;
 };
 
@@ -95,7 +95,7 @@ Worst worst_of(const Tensor& value) {
   const double* x = wide.data<double>();
   for (int64_t i = 0; i < wide.numel(); ++i) {
     const uint64_t bits = std::bit_cast<uint64_t>(x[i]) & ~(uint64_t{1} << 63), inf = uint64_t{0x7ff} << 52;
-    Kind k = bits > inf ? kNan : bits == inf ? kInfinite : kFinite;
+    NumberClass k = bits > inf ? kNan : bits == inf ? kInfinite : kFinite;
     if (k > w.kind) w = {k, i};
     if (k == kNan) break;
   }
@@ -120,7 +120,7 @@ std::string find_nonfinite(const Graph& g, std::span<const Tensor> args) {
   evaluate(g, args, [&](int32_t id, std::span<const Tensor> in, std::span<const Tensor> out) {
     const Node& n = g.node(id);
     const bool source = is_leaf(n);
-    Kind before = kFinite;
+    NumberClass before = kFinite;
     for (size_t i = 0; i < out.size(); ++i) {
       const Worst w = worst_of(out[i]);
       if (w.kind == kFinite) continue;

@@ -98,7 +98,7 @@ End difference_of(const std::map<uint32_t, Member>& members) {
   return end;
 }
 
-std::string problem_of(const MemberMessage& m, const Limits& limits) {
+std::string problem_of(const MemberMessage& m, const ServiceLimits& limits) {
   auto name = [&](const std::string& text, const char* what) {
     return text.size() <= limits.name_bytes
                ? std::string()

@@ -43,7 +43,7 @@ std::string host_name() {
 }
 
 SessionConfig config_of(const ClientOptions& o) {
-  const Limits limits;
+  const ServiceLimits limits;
   WEFT_CHECK(o.size >= 1 && o.size <= limits.members && o.rank >= 0 && o.rank < o.size, "coordination client: rank ",
              o.rank, " of ", o.size, "; need a rank below the number of ranks, and at most ", limits.members, " ranks");
   SessionConfig c{.job = o.job,
@@ -70,8 +70,8 @@ Ending ending_of(const End& e) {
 [[noreturn]] void fail(const Failure& f) { internal::fail(static_cast<Code>(f.code()), f.text()); }
 
 /// One call of Talk.
-struct Stream {
-  enum Kind { kStart, kRead, kWrite, kFinish };
+struct ClientStream {
+  enum ClientCall { kStart, kRead, kWrite, kFinish };
   grpc::ClientContext context;
   std::unique_ptr<grpc::ClientAsyncReaderWriter<MemberMessage, ServiceMessage>> io;
   ServiceMessage incoming;
@@ -81,7 +81,7 @@ struct Stream {
   bool open = false, writing = false, finishing = false;
 };
 
-void* tag_of(Stream::Kind kind) { return reinterpret_cast<void*>(static_cast<intptr_t>(kind) + 1); }
+void* tag_of(ClientStream::ClientCall kind) { return reinterpret_cast<void*>(static_cast<intptr_t>(kind) + 1); }
 
 }  // namespace
 
@@ -100,7 +100,7 @@ struct Client::Impl {
       f.set_name(name);
       f.set_value(value);
     }
-    const std::string problem = problem_of(probe, Limits());
+    const std::string problem = problem_of(probe, ServiceLimits());
     WEFT_CHECK(problem.empty(), "coordination client: ", problem);
     WEFT_CHECK(o.address.rfind(':') != std::string::npos, "coordination client: address '", one_line(o.address, 100),
                "'; need host:port");
@@ -142,7 +142,7 @@ struct Client::Impl {
         MutexLock lock(mutex);
         const int64_t now = now_ms();
         if (got == grpc::CompletionQueue::GOT_EVENT)
-          complete(static_cast<Stream::Kind>(reinterpret_cast<intptr_t>(tag) - 1), ok, now);
+          complete(static_cast<ClientStream::ClientCall>(reinterpret_cast<intptr_t>(tag) - 1), ok, now);
         if (stopping && !stream) break;
         if (!stopping && !stream && !session.end() && !session.left() && now - tried_ms >= kReconnectMs) {
           tried_ms = now;
@@ -151,7 +151,7 @@ struct Client::Impl {
         if (now - ticked_ms >= kTickMs) {
           ticked_ms = now;
           session.progress(step.load(), options.phase ? options.phase() : "");
-          Session::Output out;
+          Session::SessionOutput out;
           session.tick(now, out);
           pass_on(out);
         }
@@ -175,19 +175,19 @@ struct Client::Impl {
   }
 
   void connect() {
-    stream = std::make_unique<Stream>();
+    stream = std::make_unique<ClientStream>();
     if (!options.token.empty()) stream->context.AddMetadata(kTokenKey, options.token);
     stream->io = stub->PrepareAsyncTalk(&stream->context, &queue);
     ++stream->operations;
-    stream->io->StartCall(tag_of(Stream::kStart));
+    stream->io->StartCall(tag_of(ClientStream::kStart));
   }
 
-  void complete(Stream::Kind kind, bool ok, int64_t now) {
-    Stream& s = *stream;
+  void complete(ClientStream::ClientCall kind, bool ok, int64_t now) {
+    ClientStream& s = *stream;
     --s.operations;
-    Session::Output out;
+    Session::SessionOutput out;
     switch (kind) {
-      case Stream::kStart:
+      case ClientStream::kStart:
         if (ok && !stopping) {
           s.open = true;
           session.connected(now, out);
@@ -196,7 +196,7 @@ struct Client::Impl {
           finish();
         }
         break;
-      case Stream::kRead:
+      case ClientStream::kRead:
         if (ok) {
           session.received(now, s.incoming, out);
           read();
@@ -204,12 +204,12 @@ struct Client::Impl {
           finish();
         }
         break;
-      case Stream::kWrite:
+      case ClientStream::kWrite:
         s.writing = false;
         s.outgoing.pop_front();
         if (!ok) finish();
         break;
-      case Stream::kFinish:
+      case ClientStream::kFinish:
         if (s.status.error_code() == grpc::StatusCode::UNAUTHENTICATED) refused(now, out);
         break;
     }
@@ -219,20 +219,20 @@ struct Client::Impl {
 
   void read() {
     ++stream->operations;
-    stream->io->Read(&stream->incoming, tag_of(Stream::kRead));
+    stream->io->Read(&stream->incoming, tag_of(ClientStream::kRead));
   }
 
   void finish() {
-    Stream& s = *stream;
+    ClientStream& s = *stream;
     if (s.open) session.closed();
     s.open = false;
     if (s.finishing) return;
     s.finishing = true;
     ++s.operations;
-    s.io->Finish(&s.status, tag_of(Stream::kFinish));
+    s.io->Finish(&s.status, tag_of(ClientStream::kFinish));
   }
 
-  void refused(int64_t now, Session::Output& out) {
+  void refused(int64_t now, Session::SessionOutput& out) {
     ServiceMessage m;
     m.set_incarnation(session.config().incarnation);
     m.mutable_failure()->set_code(static_cast<uint32_t>(Code::kPermissionDenied));
@@ -244,13 +244,13 @@ struct Client::Impl {
   }
 
   /// Sends messages and wakes all waiting threads.
-  void pass_on(Session::Output& out) {
+  void pass_on(Session::SessionOutput& out) {
     if (stream && stream->open) {
       for (MemberMessage& m : out.messages) stream->outgoing.push_back(std::move(m));
       if (!stream->writing && !stream->outgoing.empty()) {
         stream->writing = true;
         ++stream->operations;
-        stream->io->Write(stream->outgoing.front(), tag_of(Stream::kWrite));
+        stream->io->Write(stream->outgoing.front(), tag_of(ClientStream::kWrite));
       }
     }
     for (Answer& a : out.answers) answers[a.sequence] = std::move(a);
@@ -266,11 +266,11 @@ struct Client::Impl {
     MemberMessage probe = m;  // finds here the errors that the service would report
     probe.set_incarnation(1);
     probe.set_sequence(1);
-    const std::string problem = problem_of(probe, Limits());
+    const std::string problem = problem_of(probe, ServiceLimits());
     WEFT_CHECK(problem.empty(), "coordination client: ", problem);
     WEFT_CHECK_AS(kResourceExhausted, session.has_room(), "coordination client: ", Session::kRequests,
                   " requests of other threads wait; need fewer at once");
-    Session::Output out;
+    Session::SessionOutput out;
     const uint64_t n = session.request(now_ms(), std::move(m), ms_of(deadline), out);
     pass_on(out);
     // The session answers each request at the latest a second after its deadline.
@@ -286,12 +286,12 @@ struct Client::Impl {
   std::condition_variable changed;
   Session session;
   std::map<uint64_t, Answer> answers;  // answers that are not fetched yet
-  std::vector<Peer> peers;
+  std::vector<PeerRank> peers;
   std::function<void(const Ending&)> on_end;
   std::atomic<uint64_t> step{0};
   grpc::CompletionQueue queue;
   std::unique_ptr<Coordination::Stub> stub;
-  std::unique_ptr<Stream> stream;
+  std::unique_ptr<ClientStream> stream;
   bool stopping = false;
   std::thread thread;
 };
@@ -299,7 +299,7 @@ struct Client::Impl {
 Client::Client(const ClientOptions& options) : impl_(std::make_unique<Impl>(options)) {}
 Client::~Client() = default;
 
-const std::vector<Peer>& Client::join() {
+const std::vector<PeerRank>& Client::join() {
   Impl& i = *impl_;
   std::unique_lock<std::mutex> lock(i.mutex.native());
   // The session ends the join at its deadline.
@@ -350,7 +350,7 @@ void Client::progress(uint64_t step) { impl_->step.store(step, std::memory_order
 void Client::abort(Code code, const std::string& text) {
   MemberMessage m;
   m.mutable_abort()->set_code(static_cast<uint32_t>(code));
-  m.mutable_abort()->set_text(one_line(text, Limits().text_bytes - 100));
+  m.mutable_abort()->set_text(one_line(text, ServiceLimits().text_bytes - 100));
   try {
     impl_->request(std::move(m), std::chrono::steady_clock::now());
   } catch (const Error&) {
@@ -361,7 +361,7 @@ void Client::abort(Code code, const std::string& text) {
 void Client::report_death(int64_t rank, const std::string& text) {
   MemberMessage m;
   m.mutable_death()->set_rank(static_cast<uint32_t>(rank));
-  m.mutable_death()->set_text(one_line(text, Limits().text_bytes - 100));
+  m.mutable_death()->set_text(one_line(text, ServiceLimits().text_bytes - 100));
   impl_->request(std::move(m), std::chrono::steady_clock::now() + impl_->options.timeout);
 }
 

@@ -50,7 +50,7 @@ struct ClientOptions {
 };
 
 /// A rank as the others see it.
-struct Peer {
+struct PeerRank {
   int64_t rank;
   std::string host;
   int64_t pid;
@@ -75,7 +75,7 @@ class Client {
 
   /// Waits until all ranks have joined. Returns them by rank. If their facts differ, throws an error that names the
   /// ranks that differ.
-  const std::vector<Peer>& join();
+  const std::vector<PeerRank>& join();
 
   /// Sets a key, for all ranks. A later set replaces the value. Keys have up to 256 bytes, values 1 MiB.
   void set(const std::string& key, const std::string& value);

@@ -20,9 +20,9 @@ bool in_host_name(char c) {
   return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' || c == '-' || c == '_';
 }
 
-class Reader {
+class VariableReader {
  public:
-  Reader(const Environment& variables, std::string source) : all_(variables), source_(std::move(source)) {}
+  VariableReader(const Environment& variables, std::string source) : all_(variables), source_(std::move(source)) {}
 
   bool has(const char* name) const { return all_.count(name) != 0; }
   std::string text(const char* name) const { return all_.at(name); }
@@ -80,7 +80,7 @@ int port_of(const std::string& job) {
 }
 
 /// Reads rank and size, in the world and on this host.
-void read_ranks(const Reader& r, Identity& id, const char* rank, const char* size, const char* local,
+void read_ranks(const VariableReader& r, Identity& id, const char* rank, const char* size, const char* local,
                 const char* locals) {
   id.rank = r.number(rank, size, 0, kMostRanks);
   id.world = r.number(size, rank, 1, kMostRanks);
@@ -101,7 +101,7 @@ void read_ranks(const Reader& r, Identity& id, const char* rank, const char* siz
 
 Identity from_torchrun(const Environment& v) {
   Identity id{.source = "torchrun"};
-  const Reader r(v, "torchrun");
+  const VariableReader r(v, "torchrun");
   read_ranks(r, id, "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE");
   id.host = r.master();
   if (id.world > 1) {
@@ -127,7 +127,7 @@ Identity from_torchrun(const Environment& v) {
 
 Identity from_mpirun(const Environment& v) {
   Identity id{.source = "mpirun"};
-  const Reader r(v, "mpirun");
+  const VariableReader r(v, "mpirun");
   const bool pmix = r.has("PMIX_RANK") && !r.has("OMPI_COMM_WORLD_RANK");
   const char* rank = pmix ? "PMIX_RANK" : "OMPI_COMM_WORLD_RANK";
   r.equal("PMIX_RANK", "OMPI_COMM_WORLD_RANK");
@@ -163,7 +163,7 @@ int64_t tasks_of_node(const std::string& list, int64_t node) {
 
 Identity from_slurm(const Environment& v) {
   Identity id{.source = "Slurm"};
-  const Reader r(v, "Slurm");
+  const VariableReader r(v, "Slurm");
   const char* size = r.has("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
   read_ranks(r, id, "SLURM_PROCID", size, "SLURM_LOCALID", "");
   r.equal("WORLD_SIZE", size);
@@ -198,7 +198,7 @@ Identity from_slurm(const Environment& v) {
 
 Identity from_kubernetes(const Environment& v) {
   Identity id{.source = "Kubernetes"};
-  const Reader r(v, "a Kubernetes indexed job with WORLD_SIZE in its pod");
+  const VariableReader r(v, "a Kubernetes indexed job with WORLD_SIZE in its pod");
   read_ranks(r, id, "JOB_COMPLETION_INDEX", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE");
   if (!r.has("LOCAL_RANK")) id.local_world = 1;
   id.host = r.master();
@@ -211,7 +211,7 @@ Identity from_kubernetes(const Environment& v) {
 
 Identity from_launch(const Environment& v) {
   Identity id{.source = "launch"};
-  const Reader r(v, "launch");
+  const VariableReader r(v, "launch");
   read_ranks(r, id, "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE");
   id.store = r.text("JOB_STORE");
   id.host = "127.0.0.1";

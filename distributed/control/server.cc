@@ -31,14 +31,14 @@ constexpr size_t kMostOutgoing = size_t{64} << 20;  // limit of bytes for a memb
 constexpr size_t kMostMemory = size_t{512} << 20;   // limit of gRPC's buffers
 
 /// One call of Talk. A gRPC operation uses the address of one of `tags` until it is complete.
-struct Stream {
-  enum Kind { kAccept, kRead, kWrite, kFinish };
+struct ServerStream {
+  enum ServerCall { kAccept, kRead, kWrite, kFinish };
   struct Tag {
-    Stream* stream;
-    Kind kind;
+    ServerStream* stream;
+    ServerCall kind;
   };
 
-  explicit Stream(uint64_t n) : number(n) {}
+  explicit ServerStream(uint64_t n) : number(n) {}
 
   const uint64_t number;
   grpc::ServerContext context;
@@ -138,10 +138,10 @@ struct Server::Impl {
       const auto got = queue->AsyncNext(&tag, &ok, deadline);
       if (got == grpc::CompletionQueue::SHUTDOWN) break;
       MutexLock lock(mutex);
-      if (got == grpc::CompletionQueue::GOT_EVENT) complete(*static_cast<Stream::Tag*>(tag), ok);
+      if (got == grpc::CompletionQueue::GOT_EVENT) complete(*static_cast<ServerStream::Tag*>(tag), ok);
       if (const int64_t now = now_ms(); now - ticked_ms >= kTickMs) {
         ticked_ms = now;
-        handle({.kind = ServiceEvent::Kind::kTick, .now_ms = now});
+        handle({.kind = ServiceEvent::ServiceEventKind::kTick, .now_ms = now});
       }
     }
   }
@@ -150,22 +150,22 @@ struct Server::Impl {
   void accept_next() {
     if (stopping) return;
     const uint64_t n = ++last_stream;
-    Stream& s = *(streams[n] = std::make_unique<Stream>(n));
+    ServerStream& s = *(streams[n] = std::make_unique<ServerStream>(n));
     ++s.operations;
-    service.RequestTalk(&s.context, &s.io, queue.get(), queue.get(), &s.tags[Stream::kAccept]);
+    service.RequestTalk(&s.context, &s.io, queue.get(), queue.get(), &s.tags[ServerStream::kAccept]);
   }
 
-  void complete(const Stream::Tag& tag, bool ok) {
-    Stream& s = *tag.stream;
+  void complete(const ServerStream::Tag& tag, bool ok) {
+    ServerStream& s = *tag.stream;
     --s.operations;
     switch (tag.kind) {
-      case Stream::kAccept:
+      case ServerStream::kAccept:
         accept_next();
         if (ok) accepted(s);
         break;
-      case Stream::kRead:
+      case ServerStream::kRead:
         if (ok) {
-          handle({.kind = ServiceEvent::Kind::kMessage,
+          handle({.kind = ServiceEvent::ServiceEventKind::kMessage,
                   .now_ms = now_ms(),
                   .connection = s.number,
                   .message = s.incoming});
@@ -174,20 +174,20 @@ struct Server::Impl {
           close(s);
         }
         break;
-      case Stream::kWrite:
+      case ServerStream::kWrite:
         s.writing = false;
         s.outgoing_bytes -= s.outgoing.front().ByteSizeLong();
         s.outgoing.pop_front();
         if (!ok) close(s);
         write(s);
         break;
-      case Stream::kFinish:
+      case ServerStream::kFinish:
         break;
     }
     if (s.operations == 0) streams.erase(s.number);
   }
 
-  void accepted(Stream& s) {
+  void accepted(ServerStream& s) {
     if (stopping) return;
     const auto& metadata = s.context.client_metadata();
     const auto at = metadata.find(kTokenKey);
@@ -204,33 +204,34 @@ struct Server::Impl {
     read(s);
   }
 
-  void read(Stream& s) {
+  void read(ServerStream& s) {
     if (stopping || !s.open) return;
     ++s.operations;
-    s.io.Read(&s.incoming, &s.tags[Stream::kRead]);
+    s.io.Read(&s.incoming, &s.tags[ServerStream::kRead]);
   }
 
-  void write(Stream& s) {
+  void write(ServerStream& s) {
     if (stopping || !s.open || s.writing || s.outgoing.empty()) return;
     s.writing = true;
     ++s.operations;
-    s.io.Write(s.outgoing.front(), &s.tags[Stream::kWrite]);
+    s.io.Write(s.outgoing.front(), &s.tags[ServerStream::kWrite]);
   }
 
-  void finish(Stream& s, const grpc::Status& status) {
+  void finish(ServerStream& s, const grpc::Status& status) {
     if (stopping || s.finishing) return;
     s.finishing = true;
     ++s.operations;
-    s.io.Finish(status, &s.tags[Stream::kFinish]);
+    s.io.Finish(status, &s.tags[ServerStream::kFinish]);
   }
 
-  void close(Stream& s) {
+  void close(ServerStream& s) {
     if (!s.open) return;
     s.open = false;
     --open_streams;
     s.context.TryCancel();  // completes the pending operations
     finish(s, grpc::Status::CANCELLED);
-    if (!stopping) handle({.kind = ServiceEvent::Kind::kClosed, .now_ms = now_ms(), .connection = s.number});
+    if (!stopping)
+      handle({.kind = ServiceEvent::ServiceEventKind::kClosed, .now_ms = now_ms(), .connection = s.number});
   }
 
   void handle(const ServiceEvent& event) {
@@ -240,17 +241,17 @@ struct Server::Impl {
       journal->append(out.changes);
       journal->shorten(state);
     }
-    std::vector<Stream*> full;
+    std::vector<ServerStream*> full;
     for (Addressed& r : out.replies) {
       const auto at = streams.find(r.connection);
       if (at == streams.end() || !at->second->open) continue;
-      Stream& s = *at->second;
+      ServerStream& s = *at->second;
       s.outgoing_bytes += r.message.ByteSizeLong();
       s.outgoing.push_back(std::move(r.message));
       if (s.outgoing_bytes > kMostOutgoing) full.push_back(&s);
       write(s);
     }
-    for (Stream* s : full) close(*s);
+    for (ServerStream* s : full) close(*s);
   }
 
   const ServerOptions options;
@@ -262,7 +263,7 @@ struct Server::Impl {
   std::unique_ptr<grpc::ServerCompletionQueue> queue;
   std::unique_ptr<grpc::Server> server;
   Listener listener;
-  std::map<uint64_t, std::unique_ptr<Stream>> streams;
+  std::map<uint64_t, std::unique_ptr<ServerStream>> streams;
   uint64_t last_stream = 0, open_streams = 0, refused = 0;
   bool stopping = false;
   int64_t ticked_ms = 0;
@@ -281,7 +282,7 @@ std::string Server::address() const {
 
 void Server::report_death(int64_t rank, const std::string& text) {
   MutexLock lock(impl_->mutex);
-  ServiceEvent e{.kind = ServiceEvent::Kind::kDeath, .now_ms = impl_->now_ms()};
+  ServiceEvent e{.kind = ServiceEvent::ServiceEventKind::kDeath, .now_ms = impl_->now_ms()};
   e.death.set_rank(static_cast<uint32_t>(rank));
   e.death.set_text(text.substr(0, impl_->state.config.limits.text_bytes));
   impl_->handle(e);

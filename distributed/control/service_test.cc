@@ -75,7 +75,7 @@ TEST(Service, AJob) {
   const int64_t start = internal::now_ns();
   Job job(4);
   std::printf("four joined in %.3f s\n", seconds_since(start));
-  const std::vector<Peer>& peers = job[3].join();
+  const std::vector<PeerRank>& peers = job[3].join();
   ASSERT_EQ(peers.size(), 4u);
   EXPECT_EQ(peers[2].rank, 2);
   EXPECT_EQ(peers[2].endpoints, std::vector<std::string>{"10.0.0.2:99"});

@@ -48,7 +48,7 @@ MemberMessage Session::headed(MemberMessage m, uint64_t sequence) const {
   return m;
 }
 
-void Session::send_join(int64_t now_ms, Output& out) {
+void Session::send_join(int64_t now_ms, SessionOutput& out) {
   MemberMessage m;
   Join& join = *m.mutable_join();
   join.set_job(config_.job);
@@ -66,30 +66,30 @@ void Session::send_join(int64_t now_ms, Output& out) {
   out.messages.push_back(headed(std::move(m), ++signal_));
 }
 
-void Session::connected(int64_t now_ms, Output& out) {
+void Session::connected(int64_t now_ms, SessionOutput& out) {
   connected_ = true;
   bound_ = false;
   for (auto& [sequence, p] : pending_) p.sent_ms = -1;
   if (!end_ && !left_) send_join(now_ms, out);
 }
 
-void Session::send(int64_t now_ms, Pending& p, Output& out) {
-  const auto wait =
-      static_cast<uint64_t>(std::clamp<int64_t>(p.deadline_ms - now_ms, 0, static_cast<int64_t>(Limits().wait_ms)));
+void Session::send(int64_t now_ms, PendingMessage& p, SessionOutput& out) {
+  const auto wait = static_cast<uint64_t>(
+      std::clamp<int64_t>(p.deadline_ms - now_ms, 0, static_cast<int64_t>(ServiceLimits().wait_ms)));
   if (p.message.has_get()) p.message.mutable_get()->set_wait_ms(wait);
   if (p.message.has_barrier()) p.message.mutable_barrier()->set_wait_ms(wait);
   p.sent_ms = now_ms;
   out.messages.push_back(headed(p.message, p.message.sequence()));
 }
 
-void Session::send_pending(int64_t now_ms, Output& out) {
+void Session::send_pending(int64_t now_ms, SessionOutput& out) {
   for (auto& [sequence, p] : pending_) {
     const bool may = bound_ || (connected_ && p.message.has_abort());  // an abort may come before the world
     if (may && (p.sent_ms < 0 || now_ms - p.sent_ms >= config_.resend_ms)) send(now_ms, p, out);
   }
 }
 
-uint64_t Session::request(int64_t now_ms, MemberMessage content, int64_t deadline_ms, Output& out) {
+uint64_t Session::request(int64_t now_ms, MemberMessage content, int64_t deadline_ms, SessionOutput& out) {
   const uint64_t n = ++sequence_;
   content.set_sequence(n);
   const bool leaves = content.has_leave();
@@ -102,7 +102,7 @@ uint64_t Session::request(int64_t now_ms, MemberMessage content, int64_t deadlin
   return n;
 }
 
-void Session::finish(uint64_t sequence, Failure failure, std::string value, Output& out) {
+void Session::finish(uint64_t sequence, Failure failure, std::string value, SessionOutput& out) {
   const auto at = pending_.find(sequence);
   if (at == pending_.end()) return;  // a repeated answer
   if (at->second.message.has_leave() && failure.code() == 0) left_ = true;
@@ -110,7 +110,7 @@ void Session::finish(uint64_t sequence, Failure failure, std::string value, Outp
   out.answers.push_back({sequence, std::move(failure), std::move(value)});
 }
 
-void Session::set_end(const End& end, Output& out) {
+void Session::set_end(const End& end, SessionOutput& out) {
   if (end_) return;
   end_ = end;
   while (!pending_.empty()) {
@@ -121,7 +121,7 @@ void Session::set_end(const End& end, Output& out) {
   }
 }
 
-void Session::received(int64_t now_ms, const ServiceMessage& m, Output& out) {
+void Session::received(int64_t now_ms, const ServiceMessage& m, SessionOutput& out) {
   if (m.incarnation() != config_.incarnation) return;
   heard_ms_ = now_ms;
   if (m.sequence() != 0) {
@@ -153,7 +153,7 @@ std::string Session::missing() const {
                           : str_cat(missing_, " the coordination service at ", config_.service);
 }
 
-void Session::give_up_join(int64_t now_ms, Output& out) {
+void Session::give_up_join(int64_t now_ms, SessionOutput& out) {
   const std::string text = str_cat("the join reached its deadline of ",
                                    seconds_text(config_.join_deadline_ms - config_.join_begin_ms), ": ", missing());
   if (!gave_up_) {  // the others need not wait longer; the service keeps the first cause
@@ -171,7 +171,7 @@ void Session::give_up_join(int64_t now_ms, Output& out) {
 }
 
 // The service's process ends connections when it dies, but not when it is stopped or its host is away.
-void Session::find_silence(int64_t now_ms, Output& out) {
+void Session::find_silence(int64_t now_ms, SessionOutput& out) {
   const int64_t since = std::exchange(ticked_ms_, now_ms);
   if (now_ms - since >= config_.stall_ms && heard_ms_ != 0) heard_ms_ += now_ms - since;
   if (heard_ms_ == 0 || config_.service_rank < 0 || now_ms - heard_ms_ <= config_.silence_ms) return;
@@ -186,7 +186,7 @@ void Session::find_silence(int64_t now_ms, Output& out) {
   set_end(end, out);
 }
 
-void Session::tick(int64_t now_ms, Output& out) {
+void Session::tick(int64_t now_ms, SessionOutput& out) {
   for (auto p = pending_.begin(); p != pending_.end();) {
     const auto& [sequence, request] = *p++;
     if (now_ms < request.deadline_ms + config_.grace_ms) continue;

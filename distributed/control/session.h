@@ -51,7 +51,7 @@ class Session {
  public:
   static constexpr size_t kRequests = 32;  // limit of unanswered requests; lower than the service's limit
 
-  struct Output {
+  struct SessionOutput {
     std::vector<MemberMessage> messages;  // messages to send, in this order
     std::vector<Answer> answers;
   };
@@ -59,15 +59,15 @@ class Session {
   explicit Session(SessionConfig config) : config_(std::move(config)) {}
 
   /// A new connection is ready for messages.
-  void connected(int64_t now_ms, Output& out);
+  void connected(int64_t now_ms, SessionOutput& out);
   void closed() { connected_ = bound_ = false; }
-  void received(int64_t now_ms, const ServiceMessage& message, Output& out);
+  void received(int64_t now_ms, const ServiceMessage& message, SessionOutput& out);
   /// Call it several times within `beat_ms`.
-  void tick(int64_t now_ms, Output& out);
+  void tick(int64_t now_ms, SessionOutput& out);
 
   /// Starts a request: set, get, barrier, abort, death or leave, without header and wait. Returns its number. It is
   /// answered by `deadline_ms` plus `grace_ms`.
-  uint64_t request(int64_t now_ms, MemberMessage content, int64_t deadline_ms, Output& out);
+  uint64_t request(int64_t now_ms, MemberMessage content, int64_t deadline_ms, SessionOutput& out);
   /// Whether another request may start.
   bool has_room() const { return pending_.size() < kRequests; }
   void progress(uint64_t step, const std::string& phase) {
@@ -85,19 +85,19 @@ class Session {
   const SessionConfig& config() const { return config_; }
 
  private:
-  struct Pending {
+  struct PendingMessage {
     MemberMessage message;
     int64_t begin_ms, deadline_ms, sent_ms;  // sent_ms -1: not sent over this connection
   };
 
   MemberMessage headed(MemberMessage m, uint64_t sequence) const;
-  void send_join(int64_t now_ms, Output& out);
-  void send(int64_t now_ms, Pending& p, Output& out);
-  void send_pending(int64_t now_ms, Output& out);
-  void finish(uint64_t sequence, Failure failure, std::string value, Output& out);
-  void set_end(const End& end, Output& out);
-  void give_up_join(int64_t now_ms, Output& out);
-  void find_silence(int64_t now_ms, Output& out);
+  void send_join(int64_t now_ms, SessionOutput& out);
+  void send(int64_t now_ms, PendingMessage& p, SessionOutput& out);
+  void send_pending(int64_t now_ms, SessionOutput& out);
+  void finish(uint64_t sequence, Failure failure, std::string value, SessionOutput& out);
+  void set_end(const End& end, SessionOutput& out);
+  void give_up_join(int64_t now_ms, SessionOutput& out);
+  void find_silence(int64_t now_ms, SessionOutput& out);
 
   SessionConfig config_;
   bool connected_ = false;
@@ -105,7 +105,7 @@ class Session {
   uint64_t signal_ = 0, sequence_ = 0;
   int64_t signalled_ms_ = 0;
   int64_t heard_ms_ = 0, ticked_ms_ = 0;  // times of the service's latest message (0: none) and of the latest tick
-  std::map<uint64_t, Pending> pending_;
+  std::map<uint64_t, PendingMessage> pending_;
   std::optional<World> world_;
   std::optional<End> end_;
   bool left_ = false, gave_up_ = false;

@@ -121,7 +121,7 @@ class Simulation {
   // ---- service ----
   void service_tick() {
     at(now_ + 100, [this] { service_tick(); });
-    service_event({.kind = ServiceEvent::Kind::kTick, .now_ms = now_});
+    service_event({.kind = ServiceEvent::ServiceEventKind::kTick, .now_ms = now_});
   }
 
   void service_event(const ServiceEvent& e) {
@@ -142,7 +142,7 @@ class Simulation {
       travel([this, node, connection = r.connection, m = std::move(r.message)] {
         if (node->crashed || node->connection != connection) return;
         when_running(*node, [this, node, m] {
-          Session::Output o;
+          Session::SessionOutput o;
           node->session->received(now_, m, o);
           handle(*node, o);
         });
@@ -154,7 +154,8 @@ class Simulation {
     for (const Change& c : out.changes) {
       if (!c.has_stored()) continue;
       const MemberMessage& m = e.message;
-      if (e.kind != ServiceEvent::Kind::kMessage || m.epoch() != epoch) return fail("a key changed by another epoch");
+      if (e.kind != ServiceEvent::ServiceEventKind::kMessage || m.epoch() != epoch)
+        return fail("a key changed by another epoch");
       if (service_->members.at(m.rank()).process.incarnation() != m.incarnation())
         return fail("a key changed by a stranger");
       if (!carried_out_.insert({m.incarnation(), m.sequence()}).second)
@@ -233,7 +234,7 @@ class Simulation {
     const uint64_t connection = n.connection;
     n.connection = 0;
     at(now_ + 1 + below(10), [this, connection] {
-      service_event({.kind = ServiceEvent::Kind::kClosed, .now_ms = now_, .connection = connection});
+      service_event({.kind = ServiceEvent::ServiceEventKind::kClosed, .now_ms = now_, .connection = connection});
     });
     if (n.crashed) return;
     n.session->closed();
@@ -250,7 +251,7 @@ class Simulation {
     owners_[n.connection] = &n;
     when_running(n, [this, &n, connection = n.connection] {
       if (n.connection != connection) return;
-      Session::Output o;
+      Session::SessionOutput o;
       n.session->connected(now_, o);
       handle(n, o);
     });
@@ -260,7 +261,7 @@ class Simulation {
     if (n.crashed || n.over) return;
     at(std::max(now_ + 100, n.paused_until), [this, &n] { tick(n); });
     if (n.paused_until > now_) return;
-    Session::Output o;
+    Session::SessionOutput o;
     n.session->tick(now_, o);
     handle(n, o);
   }
@@ -279,7 +280,7 @@ class Simulation {
     any_abort_ = true;
     MemberMessage m;
     m.mutable_abort()->set_text("a fault");
-    Session::Output o;
+    Session::SessionOutput o;
     n.session->request(now_, m, now_ + 60000, o);
     handle(n, o);
   }
@@ -295,15 +296,17 @@ class Simulation {
     // A join over a foreign connection detaches the member's own connection until its next join. Only a sender with the
     // token and the incarnation could send it.
     if (m.has_join() && owners_[connection]->session->config().incarnation != m.incarnation()) return;
-    service_event({.kind = ServiceEvent::Kind::kMessage, .now_ms = now_, .connection = connection, .message = m});
+    service_event(
+        {.kind = ServiceEvent::ServiceEventKind::kMessage, .now_ms = now_, .connection = connection, .message = m});
   }
 
-  void handle(Node& n, Session::Output& o) {
+  void handle(Node& n, Session::SessionOutput& o) {
     for (MemberMessage& m : o.messages) {
       if (sent_.size() < 200) sent_.push_back(m);
       if (n.connection == 0) continue;
       travel([this, connection = n.connection, m = std::move(m)] {
-        service_event({.kind = ServiceEvent::Kind::kMessage, .now_ms = now_, .connection = connection, .message = m});
+        service_event(
+            {.kind = ServiceEvent::ServiceEventKind::kMessage, .now_ms = now_, .connection = connection, .message = m});
       });
     }
     if (const World* world = n.session->world()) check_world(n, *world);
@@ -329,7 +332,7 @@ class Simulation {
       const uint64_t connection = n.connection;
       n.connection = 0;
       at(now_ + 1, [this, connection] {
-        service_event({.kind = ServiceEvent::Kind::kClosed, .now_ms = now_, .connection = connection});
+        service_event({.kind = ServiceEvent::ServiceEventKind::kClosed, .now_ms = now_, .connection = connection});
       });
     }
     const End* end = n.session->end();
@@ -372,7 +375,7 @@ class Simulation {
       m.mutable_barrier()->set_name(kind ? "read" : "written");
       ++n.entered[kind];
     }
-    Session::Output o;
+    Session::SessionOutput o;
     n.waits_for = n.session->request(now_, m, now_ + 100000, o);
     handle(n, o);
   }

@@ -9,8 +9,6 @@
 namespace weft::control {
 namespace {
 
-using Stage = ServiceState::Stage;
-
 End cause_of(Code code, int64_t rank, const std::string& text) {
   End end;
   *end.mutable_cause() = failure_of(code, text);
@@ -19,26 +17,26 @@ End cause_of(Code code, int64_t rank, const std::string& text) {
 }
 
 /// The transition for one event.
-class Transition {
+class ServiceTransition {
  public:
-  explicit Transition(ServiceState& s) : s_(s) {}
+  explicit ServiceTransition(ServiceState& s) : s_(s) {}
 
   Outcome run(const ServiceEvent& e) {
     pass_time(e.now_ms);
     switch (e.kind) {
-      case ServiceEvent::Kind::kMessage:
+      case ServiceEvent::ServiceEventKind::kMessage:
         message(e.connection, e.message);
         break;
-      case ServiceEvent::Kind::kClosed:
+      case ServiceEvent::ServiceEventKind::kClosed:
         closed(e.connection);
         break;
-      case ServiceEvent::Kind::kTick:
+      case ServiceEvent::ServiceEventKind::kTick:
         break;
-      case ServiceEvent::Kind::kDeath:
+      case ServiceEvent::ServiceEventKind::kDeath:
         death(e.death, "the launcher");
         break;
     }
-    if (e.kind == ServiceEvent::Kind::kTick) {
+    if (e.kind == ServiceEvent::ServiceEventKind::kTick) {
       end_waits();
       find_deaths();
     }
@@ -86,7 +84,7 @@ class Transition {
   }
   /// Ends the epoch. The first cause stays.
   void end(const End& cause) {
-    if (s_.stage == Stage::kEnded) return;
+    if (s_.stage == ServiceState::Stage::kEnded) return;
     Change c;
     *c.mutable_ended() = cause;
     change(c);
@@ -118,7 +116,7 @@ class Transition {
       return refuse(connection, 0, Code::kAborted,
                     str_cat("join: ", who, " is of epoch ", message.epoch(), "; the service is in epoch ", s_.epoch));
     if (message.epoch() > s_.epoch) {
-      if (s_.stage != Stage::kEnded) {
+      if (s_.stage != ServiceState::Stage::kEnded) {
         reply(connection, 0).mutable_waiting()->set_text(str_cat("epoch ", s_.epoch, " has not ended"));
         return;
       }
@@ -128,11 +126,11 @@ class Transition {
     }
     const auto at = s_.members.find(message.rank());
     const bool known = at != s_.members.end() && at->second.process.incarnation() == message.incarnation();
-    if (s_.stage == Stage::kEnded) {
+    if (s_.stage == ServiceState::Stage::kEnded) {
       *reply(connection, 0).mutable_end() = s_.end;
     } else if (known) {
       join_again(connection, message, at->second);
-    } else if (s_.stage == Stage::kRunning) {
+    } else if (s_.stage == ServiceState::Stage::kRunning) {
       const std::string other =
           at == s_.members.end() ? "" : str_cat("; ", name_of(at->second.process), " is a member");
       refuse(connection, 0, Code::kFailedPrecondition,
@@ -183,7 +181,7 @@ class Transition {
     change(c);
     Member& m = s_.members[message.rank()];
     connect(connection, message, m);
-    if (s_.stage != Stage::kRunning) return admit(m);
+    if (s_.stage != ServiceState::Stage::kRunning) return admit(m);
     if (const End differ = difference_of(s_.members); differ.cause().code() != 0) return end(differ);
     for (const auto& [rank, member] : s_.members) admit(member);
   }
@@ -191,7 +189,7 @@ class Transition {
   /// Sends the world, or the missing ranks.
   void admit(const Member& m) {
     ServiceMessage& r = reply(m, 0);
-    if (s_.stage == Stage::kRunning) {
+    if (s_.stage == ServiceState::Stage::kRunning) {
       World& world = *r.mutable_world();
       for (const auto& [rank, member] : s_.members) *world.add_members() = member.process;
       return;
@@ -220,7 +218,7 @@ class Transition {
     Member& m = at->second;
     if (connection != m.connection) {  // an earlier connection, or a late join has replaced the member's latest one
       ServiceMessage& r = reply(connection, 0);
-      if (s_.stage == Stage::kEnded) {
+      if (s_.stage == ServiceState::Stage::kEnded) {
         *r.mutable_end() = s_.end;
       } else {
         r.mutable_rejoin();
@@ -243,7 +241,7 @@ class Transition {
     m.step = message.beat().step();
     m.phase = message.beat().phase();
     ServiceMessage& r = reply(m, 0);
-    if (s_.stage == Stage::kEnded)
+    if (s_.stage == ServiceState::Stage::kEnded)
       *r.mutable_end() = s_.end;  // the message about it may have been lost
     else
       r.mutable_heard();
@@ -259,12 +257,12 @@ class Transition {
     if (n < m.floor) return;  // the member has the answer already
     if (const auto a = m.answers.find(n); a != m.answers.end()) return repeat(m, n, a->second);
     if (s_.waiting.count({m.process.rank(), n})) return;
-    if (s_.stage == Stage::kEnded) {
+    if (s_.stage == ServiceState::Stage::kEnded) {
       *reply(m, 0).mutable_end() = s_.end;
       return;
     }
     if (m.left) return;
-    if (s_.stage == Stage::kJoining && !message.has_abort() && !message.has_death())
+    if (s_.stage == ServiceState::Stage::kJoining && !message.has_abort() && !message.has_death())
       return refuse(m.connection, n, Code::kFailedPrecondition,
                     str_cat(name_of(m.process), ": a request before the world is complete"));
     carry_out(m, n, message);
@@ -309,7 +307,7 @@ class Transition {
   void set(Member& m, uint64_t n, const Set& set) {
     const auto at = s_.keys.find(set.key());
     const size_t before = at == s_.keys.end() ? 0 : set.key().size() + at->second.size();
-    const Limits& limits = s_.config.limits;
+    const ServiceLimits& limits = s_.config.limits;
     if (at == s_.keys.end() && s_.keys.size() >= limits.keys)
       return answer(m, n,
                     failure_of(Code::kResourceExhausted,
@@ -452,7 +450,7 @@ class Transition {
   }
 
   void find_deaths() {
-    if (s_.stage == Stage::kEnded) return;
+    if (s_.stage == ServiceState::Stage::kEnded) return;
     for (const auto& [rank, m] : s_.members) {
       if (m.left) continue;
       const int64_t silent = s_.now_ms - m.heard_ms;
@@ -472,7 +470,7 @@ class Transition {
 
   Failure death(const Death& death, const std::string& by) {
     const auto at = s_.members.find(death.rank());
-    if (at == s_.members.end() && s_.stage == Stage::kJoining && death.rank() < s_.config.size) {
+    if (at == s_.members.end() && s_.stage == ServiceState::Stage::kJoining && death.rank() < s_.config.size) {
       end(cause_of(
           Code::kUnavailable, death.rank(),
           str_cat("rank ", death.rank(), " died before it joined: ", one_line(death.text()), "; reported by ", by)));
@@ -493,6 +491,6 @@ class Transition {
 
 }  // namespace
 
-Outcome apply(ServiceState& state, const ServiceEvent& event) { return Transition(state).run(event); }
+Outcome apply(ServiceState& state, const ServiceEvent& event) { return ServiceTransition(state).run(event); }
 
 }  // namespace weft::control

@@ -24,7 +24,7 @@
 namespace weft::control {
 
 /// Limits of the state that members can create in the service.
-struct Limits {
+struct ServiceLimits {
   uint32_t members = 4096;
   size_t name_bytes = 256;  // limit of a name: key, barrier, host, endpoint, fact
   size_t text_bytes = 4000;
@@ -48,7 +48,7 @@ struct ServiceConfig {
   int64_t restart_ms = 5000;
   /// If the service itself did not run for this time, the gap does not count as silence of members.
   int64_t stall_ms = 500;
-  Limits limits;
+  ServiceLimits limits;
 };
 
 struct Member {
@@ -93,13 +93,13 @@ struct ServiceState {
 };
 
 struct ServiceEvent {
-  enum class Kind {
+  enum class ServiceEventKind {
     kMessage,
     kClosed,  // the connection is gone
     kTick,    // time passes; several times within each limit of the config
     kDeath,   // the process that runs the service knows that a rank died
   };
-  Kind kind;
+  ServiceEventKind kind;
   int64_t now_ms;           // time of a steady clock; never decreases
   uint64_t connection = 0;  // kMessage and kClosed: the number of the connection, unique and not 0
   MemberMessage message{};
@@ -127,7 +127,7 @@ std::vector<Change> changes_of(const ServiceState& state);
 void restart(ServiceState& state, int64_t now_ms);
 
 /// The first error in the form or the sizes of a message; "" if there is none.
-std::string problem_of(const MemberMessage& message, const Limits& limits);
+std::string problem_of(const MemberMessage& message, const ServiceLimits& limits);
 /// "rank 2 (host b, pid 7)".
 std::string name_of(const Process& process);
 

@@ -13,9 +13,9 @@ using weft::testing::expect_has;
 /// A service with members whose connections have the numbers of their ranks plus one.
 class Job {
  public:
-  explicit Job(uint32_t size, Limits limits = {}) : state(config_of(size, limits)) {}
+  explicit Job(uint32_t size, ServiceLimits limits = {}) : state(config_of(size, limits)) {}
 
-  static ServiceConfig config_of(uint32_t size, Limits limits) {
+  static ServiceConfig config_of(uint32_t size, ServiceLimits limits) {
     ServiceConfig c;
     c.job = "test";
     c.size = size;
@@ -76,14 +76,14 @@ class Job {
   }
 
   std::vector<Addressed> send(const MemberMessage& m, uint64_t connection = 0) {
-    return run({.kind = ServiceEvent::Kind::kMessage,
+    return run({.kind = ServiceEvent::ServiceEventKind::kMessage,
                 .now_ms = now,
                 .connection = connection ? connection : m.rank() + 1,
                 .message = m});
   }
   std::vector<Addressed> tick(int64_t ms) {
     now += ms;
-    return run({.kind = ServiceEvent::Kind::kTick, .now_ms = now});
+    return run({.kind = ServiceEvent::ServiceEventKind::kTick, .now_ms = now});
   }
   std::vector<Addressed> run(const ServiceEvent& e) {
     Outcome out = apply(state, e);
@@ -235,7 +235,7 @@ TEST(State, StrangersChangeNothing) {
   m = job.set(0, "key", "other");
   m.set_floor(m.sequence() + 1);
   check(m, 1, "requests without an answer");
-  ServiceEvent closed{.kind = ServiceEvent::Kind::kClosed, .now_ms = 0, .connection = 77};
+  ServiceEvent closed{.kind = ServiceEvent::ServiceEventKind::kClosed, .now_ms = 0, .connection = 77};
   EXPECT_TRUE(job.run(closed).empty());
 }
 
@@ -265,7 +265,7 @@ TEST(State, Keys) {
 }
 
 TEST(State, Limits) {
-  Limits limits;
+  ServiceLimits limits;
   limits.keys = 2;
   limits.stored_bytes = 20;
   Job job(1, limits);
@@ -347,13 +347,14 @@ TEST(State, Deaths) {
 TEST(State, ClosedConnection) {
   Job job(2);
   job.join_all();
-  job.run({.kind = ServiceEvent::Kind::kClosed, .now_ms = job.now, .connection = 2});
+  job.run({.kind = ServiceEvent::ServiceEventKind::kClosed, .now_ms = job.now, .connection = 2});
   EXPECT_TRUE(job.tick(400).empty());
   job.send(job.join(1), 5);  // a repeated join, in time
   EXPECT_TRUE(job.tick(400).empty());
-  job.run({.kind = ServiceEvent::Kind::kClosed, .now_ms = job.now, .connection = 2});  // the earlier connection
+  job.run(
+      {.kind = ServiceEvent::ServiceEventKind::kClosed, .now_ms = job.now, .connection = 2});  // the earlier connection
   EXPECT_TRUE(job.tick(450).empty());
-  job.run({.kind = ServiceEvent::Kind::kClosed, .now_ms = job.now, .connection = 5});
+  job.run({.kind = ServiceEvent::ServiceEventKind::kClosed, .now_ms = job.now, .connection = 5});
   job.tick(450);
   expect_has(job.cause(), "rank 1 (host h0, pid 1001) is dead or stopped: its connection closed");
 }
@@ -368,7 +369,7 @@ TEST(State, StallOfTheService) {
 
 TEST(State, ReportedDeaths) {
   Job job(3);
-  ServiceEvent e{.kind = ServiceEvent::Kind::kDeath, .now_ms = 0};
+  ServiceEvent e{.kind = ServiceEvent::ServiceEventKind::kDeath, .now_ms = 0};
   e.death.set_rank(1);
   e.death.set_text("exit code 3");
   job.send(job.join(0));
@@ -391,7 +392,7 @@ TEST(State, Epochs) {
   const MemberMessage old = job.set(1, "a", "2");
   job.epoch = 2;
   EXPECT_EQ(job.send(job.join(0), 11)[0].message.waiting().text(), "epoch 1 has not ended");
-  job.run({.kind = ServiceEvent::Kind::kDeath, .now_ms = 0});
+  job.run({.kind = ServiceEvent::ServiceEventKind::kDeath, .now_ms = 0});
   job.send(job.join(0), 11);
   EXPECT_EQ(job.state.epoch, 2u);
   EXPECT_TRUE(job.state.keys.empty());

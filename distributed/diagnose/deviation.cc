@@ -8,19 +8,19 @@ namespace {
 
 using flight::Event;
 using flight::Record;
-using Rows = std::vector<PlannedRow>;
+using CollectiveRows = std::vector<PlannedRow>;
 
 // The collectives that a rank started in one run of a step.
-struct Run {
+struct StepRun {
   uint16_t plan = 0;
   uint32_t first = 0;  // position of starts[0]: older records may be lost
   std::vector<Record> starts;
   std::optional<Record> end;
 };
 
-class Comparison {
+class RunComparison {
  public:
-  Comparison(const RankTrace& t, const Rows& rows, const Run& run) : t_(t), rows_(rows), run_(run) {}
+  RunComparison(const RankTrace& t, const CollectiveRows& rows, const StepRun& run) : t_(t), rows_(rows), run_(run) {}
 
   std::optional<Deviation> first() const {
     for (size_t i = 0; i < run_.starts.size(); ++i) {
@@ -103,17 +103,17 @@ class Comparison {
   }
 
   const RankTrace& t_;
-  const Rows& rows_;
-  const Run& run_;
+  const CollectiveRows& rows_;
+  const StepRun& run_;
 };
 
 }  // namespace
 
-std::optional<Deviation> deviation_of(const Job& job, const RankTrace& t, int64_t time) {
-  std::map<uint32_t, Run> runs;
+std::optional<Deviation> deviation_of(const TracedJob& job, const RankTrace& t, int64_t time) {
+  std::map<uint32_t, StepRun> runs;
   for (const Record& r : t.records) {
     if (r.run == 0 || r.plan == 0) continue;
-    Run& run = runs[r.run];
+    StepRun& run = runs[r.run];
     run.plan = r.plan;
     if (r.event == Event::kStart) {
       if (run.starts.empty()) run.first = r.position;
@@ -124,10 +124,10 @@ std::optional<Deviation> deviation_of(const Job& job, const RankTrace& t, int64_
     }
   }
   for (const auto& [number, run] : runs) {
-    const Rows* const rows = job.rows(run.plan, t.rank);
+    const CollectiveRows* const rows = job.rows(run.plan, t.rank);
     if (!rows) continue;
     // The records after the deviation show its kind.
-    const auto d = Comparison(t, *rows, run).first();
+    const auto d = RunComparison(t, *rows, run).first();
     if (d && d->started.time <= time) return d;
   }
   return {};

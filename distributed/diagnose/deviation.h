@@ -17,6 +17,6 @@ struct Deviation {
 };
 
 /// The first deviation of a rank up to `time`, or nothing.
-std::optional<Deviation> deviation_of(const Job& job, const RankTrace& t, int64_t time);
+std::optional<Deviation> deviation_of(const TracedJob& job, const RankTrace& t, int64_t time);
 
 }  // namespace weft::dist::diagnose

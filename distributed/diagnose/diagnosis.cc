@@ -24,7 +24,7 @@ std::string seconds_text(int64_t ns) {
 
 class Analysis {
  public:
-  Analysis(const Job& job, const DiagnosisOptions& options)
+  Analysis(const TracedJob& job, const DiagnosisOptions& options)
       : job_(with_one_clock(job)),
         groups_(job_),
         patience_(static_cast<int64_t>(options.patience * kSecond)),
@@ -46,7 +46,7 @@ class Analysis {
 
  private:
   // Converts the times of all ranks to the clock of the first rank's host.
-  static Job with_one_clock(Job job) {
+  static TracedJob with_one_clock(TracedJob job) {
     const RankTrace* base = nullptr;
     for (const RankTrace& t : job.ranks)
       if (t.present() && (!base || (base->state == ProcessState::kUnknown && t.state != ProcessState::kUnknown)))
@@ -259,15 +259,15 @@ class Analysis {
 
   // Outside of plans: checks for ranks whose n-th collectives of a communicator differ.
   bool unlike_collective() {
-    using Key = std::pair<std::vector<int>, std::pair<std::string, uint32_t>>;
-    std::map<Key, std::map<int, std::tuple<Collective, DType, ReduceOp, int64_t>>> kinds;
-    std::map<std::pair<Key, int>, Record> records;
+    using CollectiveKey = std::pair<std::vector<int>, std::pair<std::string, uint32_t>>;
+    std::map<CollectiveKey, std::map<int, std::tuple<Collective, DType, ReduceOp, int64_t>>> kinds;
+    std::map<std::pair<CollectiveKey, int>, Record> records;
     for (const RankTrace& t : job_.ranks) {
       if (!t.present() || !failed_) continue;
       for (const Record& r : t.records) {
         if (r.event != Event::kStart || r.plan || is_transfer(r)) continue;
         const bool equal_sizes = r.kind == Collective::kBroadcast || r.kind == Collective::kAllReduce;
-        const Key key{groups_.members(t, r), {axes_of(t, r), r.number}};
+        const CollectiveKey key{groups_.members(t, r), {axes_of(t, r), r.number}};
         kinds[key][t.rank] = {r.kind, r.dtype, r.op, equal_sizes ? r.bytes : 0};
         records[{key, t.rank}] = r;
       }
@@ -580,7 +580,7 @@ class Analysis {
     }
   }
 
-  const Job job_;
+  const TracedJob job_;
   const Groups groups_;
   const int64_t patience_, slow_;
   int64_t time_ = 0, now_ = 0;
@@ -592,6 +592,6 @@ class Analysis {
 
 }  // namespace
 
-Diagnosis diagnose(const Job& job, const DiagnosisOptions& options) { return Analysis(job, options).run(); }
+Diagnosis diagnose(const TracedJob& job, const DiagnosisOptions& options) { return Analysis(job, options).run(); }
 
 }  // namespace weft::dist::diagnose

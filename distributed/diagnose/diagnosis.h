@@ -1,5 +1,5 @@
 // Diagnosis: which rank of a job is at fault, and how. Each rank is compared with the planned sequence of its steps: if
-// two ranks disagree, the diagnosis names the rank that does not follow the plan. A pure function of a Job.
+// two ranks disagree, the diagnosis names the rank that does not follow the plan. A pure function of a TracedJob.
 #pragma once
 #include <string>
 #include <vector>
@@ -41,7 +41,7 @@ struct Diagnosis {
   int64_t position = -1;  // position in the plan of the step
   uint32_t call = 0;      // number of the step's call; 0: not known
   std::string sentence;   // the diagnosis as one line
-  std::string launcher;   // the verdict of the launcher (Job::verdict)
+  std::string launcher;   // the verdict of the launcher (TracedJob::verdict)
   std::vector<std::string> notes;
   std::vector<RankSummary> ranks;
 
@@ -57,6 +57,6 @@ struct DiagnosisOptions {
   double slow = 0.5;    // seconds that a rank may be late
 };
 
-Diagnosis diagnose(const Job& job, const DiagnosisOptions& options = {});
+Diagnosis diagnose(const TracedJob& job, const DiagnosisOptions& options = {});
 
 }  // namespace weft::dist::diagnose

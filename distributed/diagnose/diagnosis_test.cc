@@ -366,7 +366,7 @@ TEST(Diagnosis, RingsThatHaveWrapped) {
   });
 }
 
-Job simple_job() {
+TracedJob simple_job() {
   Random random(5);
   Script s = random_script(random);
   std::vector<std::vector<Action>> scripts;
@@ -375,7 +375,7 @@ Job simple_job() {
 }
 
 TEST(Diagnosis, AnotherPlan) {
-  Job job = simple_job();
+  TracedJob job = simple_job();
   PlannedStep other = *job.plans.begin()->second;
   other.hash = 1;
   job.plans[{1, 1}] = std::make_shared<const PlannedStep>(other);
@@ -386,7 +386,7 @@ TEST(Diagnosis, AnotherPlan) {
 }
 
 TEST(Diagnosis, ARankWithoutRecord) {
-  Job job = simple_job();
+  TracedJob job = simple_job();
   const int size = job.size;
   job.ranks.back() = {};
   job.ranks.back().rank = size - 1;

@@ -61,7 +61,7 @@ std::optional<int> ring_rank(const std::string& name) {
 
 }  // namespace
 
-const std::vector<PlannedRow>* Job::rows(int plan, int rank) const {
+const std::vector<PlannedRow>* TracedJob::rows(int plan, int rank) const {
   const auto it = plans.find({plan, rank});
   if (it == plans.end()) return nullptr;
   return &it->second->programs[it->second->program_of.at(rank)];
@@ -113,8 +113,8 @@ RankTrace parse_ring(std::string_view bytes, std::string_view what) {
   return t;
 }
 
-Job read_job(const std::string& folder, bool look) {
-  Job job;
+TracedJob read_job(const std::string& folder, bool look) {
+  TracedJob job;
   std::map<int, RankTrace> found;
   for (const std::string& name : io::list_folder(folder)) {
     const std::string path = folder + "/" + name;

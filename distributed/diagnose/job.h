@@ -34,7 +34,7 @@ struct RankTrace {
   bool present() const { return pid > 0; }
 };
 
-struct Job {
+struct TracedJob {
   int size = 0;
   std::vector<RankTrace> ranks;  // by rank; ranks without a file are not present()
   std::map<std::pair<int, int>, std::shared_ptr<const PlannedStep>> plans;  // by number and rank
@@ -46,12 +46,12 @@ struct Job {
   const std::vector<PlannedRow>* rows(int plan, int rank) const;
 };
 
-/// The file with Job::verdict in a folder of flight records.
+/// The file with TracedJob::verdict in a folder of flight records.
 inline constexpr const char* kVerdictName = "verdict";
 
 /// Reads the bytes of a ring. Throws InvalidArgument, naming `what`.
 RankTrace parse_ring(std::string_view bytes, std::string_view what);
 /// Reads a folder. `look`: also checks in /proc which processes of this host run. Throws if there is no ring.
-Job read_job(const std::string& folder, bool look = true);
+TracedJob read_job(const std::string& folder, bool look = true);
 
 }  // namespace weft::dist::diagnose

@@ -38,7 +38,7 @@ std::string ring(int rank, uint32_t capacity, bool stuck) {
   const std::string path = ::testing::TempDir() + "/fuzz_ring";
   const PlannedStep planned = plan();
   {
-    flight::Ring r(path, rank, 4, capacity);
+    flight::RecordRing r(path, rank, 4, capacity);
     r.set_mesh("dp2,tp2");
     for (uint32_t run = 1; run <= 3; ++run) {
       flight::Record step{.run = run, .plan = 1};
@@ -61,8 +61,8 @@ std::string ring(int rank, uint32_t capacity, bool stuck) {
   return content(path);
 }
 
-Job job_of(std::vector<RankTrace> traces) {
-  Job job;
+TracedJob job_of(std::vector<RankTrace> traces) {
+  TracedJob job;
   job.size = 4;
   job.ranks.resize(4);
   for (int r = 0; r < 4; ++r) job.ranks[static_cast<size_t>(r)].rank = r;
@@ -136,7 +136,7 @@ TEST(JobFuzz, AFolderWithDamagedFiles) {
   std::ofstream(folder + "/ring.3") << ring(1, 64, false);
   std::ofstream(folder + "/ring.9999999999") << "";
   std::ofstream(folder + "/plan.1.0.json") << "{";
-  const Job job = read_job(folder);
+  const TracedJob job = read_job(folder);
   EXPECT_EQ(job.size, 4);
   EXPECT_EQ(job.notes.size(), 4u);
   EXPECT_FALSE(diagnose(job).sentence.empty());

@@ -20,7 +20,7 @@ static int64_t waiting_time(const RankTrace& t, int64_t begin, int64_t end) {
   return sum;
 }
 
-LateEntry latest_entry(const Job& job, const Groups& groups, int64_t time) {
+LateEntry latest_entry(const TracedJob& job, const Groups& groups, int64_t time) {
   LateEntry worst;
   for (const RankTrace& t : job.ranks)
     for (const Record& r : t.records) {

@@ -15,7 +15,7 @@ struct LateEntry {
   flight::Record record;  // record of the rank's start
 };
 /// The latest entry of all collectives that all their ranks have started up to `time`; `by` is 0 if there is none.
-LateEntry latest_entry(const Job& job, const Groups& groups, int64_t time);
+LateEntry latest_entry(const TracedJob& job, const Groups& groups, int64_t time);
 
 /// The phase in which the rank spent more than half of the time between two moments, if there is one.
 std::optional<flight::Phase> phase_during(const RankTrace& t, int64_t begin, int64_t end);

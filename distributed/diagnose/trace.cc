@@ -86,7 +86,7 @@ Moment moment_at(const RankTrace& t, int64_t time) {
   return m;
 }
 
-Groups::Groups(const Job& job) : job_(job) {
+Groups::Groups(const TracedJob& job) : job_(job) {
   for (const RankTrace& t : job.ranks) {
     auto& starts = starts_.emplace_back();
     for (const Record& r : t.records)

@@ -29,7 +29,7 @@ Moment moment_at(const RankTrace& t, int64_t time);
 
 class Groups {
  public:
-  explicit Groups(const Job& job);
+  explicit Groups(const TracedJob& job);
   /// The ranks of the communicator of a record.
   std::vector<int> members(const RankTrace& t, const flight::Record& r) const;
   /// The other ranks of a collective that have not started it up to `time`.
@@ -40,7 +40,7 @@ class Groups {
  private:
   std::vector<int> find_members(const RankTrace& t, const flight::Record& r) const;
 
-  const Job& job_;
+  const TracedJob& job_;
   std::vector<std::map<std::pair<uint16_t, uint32_t>, int64_t>> starts_;             // by rank: communicator and number
   mutable std::map<std::tuple<int, uint16_t, uint16_t>, std::vector<int>> members_;  // by rank, plan and communicator
 };

@@ -221,7 +221,7 @@ TEST(Communication, RingsGiveWhatProductsGive) {
   apart.shares_cores = false;
   EXPECT_EQ(choose_rings(*g, mesh, machine_preset("cpu"), AsyncTp::kAuto).size(), 0u);
   EXPECT_EQ(choose_rings(*g, mesh, machine_preset("cpu"), AsyncTp::kOff).size(), 0u);
-  const std::vector<Ring> rings = choose_rings(*g, mesh, apart, AsyncTp::kOn);
+  const std::vector<ProductRing> rings = choose_rings(*g, mesh, apart, AsyncTp::kOn);
   ASSERT_EQ(rings.size(), 2u);
   EXPECT_EQ(rings[0].dots.size(), 2u);
   EXPECT_FALSE(rings[1].gather);
@@ -277,12 +277,12 @@ TEST(Communication, RingsAreChosenWhereANetworkIsSlow) {
   const Mesh mesh = Mesh::parse("tp2");
   const Ref<Graph> g = gathers(2048, 1);
   Machine machine = machine_preset("cpu");
-  std::vector<Ring> declined;
+  std::vector<ProductRing> declined;
   EXPECT_TRUE(choose_rings(*g, mesh, machine, AsyncTp::kAuto, &declined).empty());
   ASSERT_EQ(declined.size(), 1u);
   EXPECT_GE(declined[0].ring_seconds, declined[0].plain_seconds);
   machine.links.node = 1;
-  const std::vector<Ring> rings = choose_rings(*g, mesh, machine, AsyncTp::kAuto);
+  const std::vector<ProductRing> rings = choose_rings(*g, mesh, machine, AsyncTp::kAuto);
   ASSERT_EQ(rings.size(), 1u);
   EXPECT_LT(rings[0].ring_seconds, rings[0].plain_seconds);
   std::vector<Ref<Graph>> classes{g};

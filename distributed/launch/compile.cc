@@ -14,9 +14,9 @@ namespace {
 constexpr double kMostSeconds = 1e9;  // about 30 years; a deadline must fit into 64 bits of nanoseconds
 
 // A step that has a plan but cannot run.
-class PlanOnlyStep final : public internal::PartitionedStep {
+class UnrunnableStep final : public internal::PartitionedStep {
  public:
-  PlanOnlyStep(const Ref<Graph>& joint, const CompileOptions& options)
+  UnrunnableStep(const Ref<Graph>& joint, const CompileOptions& options)
       : plan_(plan_mesh(joint, options,
                         {.for_machine = options.machine != "cpu",
                          .every_class = std::max(options.mesh.size(), options.plan.world) <= 64})) {}
@@ -35,7 +35,7 @@ class PlanOnlyStep final : public internal::PartitionedStep {
     internal::fail(Code::kFailedPrecondition,
                    "plan: this step was only planned; use dist::compile for a step that runs");
   }
-  const MeshPlan plan_;
+  const MeshPartition plan_;
 };
 
 template <class Step>
@@ -77,7 +77,7 @@ CompileOptions for_mesh(CompileOptions o) {
 CompileOptions for_planning(CompileOptions o) {
   machine_named(o.machine);
   o = for_mesh(std::move(o));
-  o.partitioner = dist::make<dist::PlanOnlyStep>;
+  o.partitioner = dist::make<dist::UnrunnableStep>;
   return o;
 }
 

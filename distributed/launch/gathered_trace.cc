@@ -22,7 +22,7 @@ struct EventRecord {
   uint8_t kind, failed, starts, waits, on_device;
 };
 
-using Writer = internal::ByteWriter<std::string>;
+using StringWriter = internal::ByteWriter<std::string>;
 
 // Processes of one start of a host have one clock.
 std::string boot() {
@@ -39,12 +39,12 @@ std::string text_of(const Trace& trace, int64_t now_ns) {
     if (added) texts.emplace_back(text);
     return it->second;
   };
-  Writer events;
+  StringWriter events;
   for (const TraceEvent& e : trace.events)
     events.put(EventRecord{number(e.name), number(e.scope), number(e.phase), number(e.line.file), e.line.line, e.rank,
                            e.thread, e.begin_ns, e.end_ns, e.bytes, e.flow, e.kind, e.failed, e.starts, e.waits,
                            e.on_device});
-  Writer w;
+  StringWriter w;
   w.put_text(boot());
   w.put(now_ns);
   w.put(trace.lost);
@@ -92,7 +92,7 @@ void add(Trace& all, const std::string& text, int process, int64_t now_ns) {
                           .bytes = e.bytes,
                           .rank = e.rank,
                           .thread = e.thread < 0 ? -1 : first + e.thread,
-                          .kind = static_cast<TraceEvent::Kind>(e.kind),
+                          .kind = static_cast<TraceEvent::TraceKind>(e.kind),
                           .failed = e.failed != 0,
                           .starts = e.starts != 0,
                           .waits = e.waits != 0,

@@ -239,7 +239,7 @@ struct Job::Member {
     if (std::exchange(failed, true)) return;
     if (const Processes* const job = Processes::current())  // null: the process failed while it joined
       for (int r = job->first(); r < job->first() + job->count(); ++r)
-        if (flight::Ring* const ring = flight::ring(r, job->size())) ring->fail(cause.code(), cause.what());
+        if (flight::RecordRing* const ring = flight::ring(r, job->size())) ring->fail(cause.code(), cause.what());
     report_failure(cause.code(), cause.what());
     // If this failure follows from another one, the others know the other.
     if (!follows(cause.code())) client->abort(cause.code(), cause.what());

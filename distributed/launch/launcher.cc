@@ -47,17 +47,17 @@ LockedFolder store_folder() {
 
 // Standard output or error of this process, opened again: its writes to a full pipe fail instead of waiting, while
 // ranks that write to the same pipe still wait.
-class Output {
+class OutputFile {
  public:
-  explicit Output(int fd) : fd_(fd) {
+  explicit OutputFile(int fd) : fd_(fd) {
     struct stat s {};
     if (fstat(fd, &s) == 0 && (S_ISFIFO(s.st_mode) || S_ISCHR(s.st_mode)))
       own_ = open(str_cat("/proc/self/fd/", fd).c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
   }
-  ~Output() {
+  ~OutputFile() {
     if (own_ >= 0) close(own_);
   }
-  Output(const Output&) = delete;
+  OutputFile(const OutputFile&) = delete;
   int fd() const { return own_ >= 0 ? own_ : fd_; }
 
  private:
@@ -65,7 +65,7 @@ class Output {
 };
 
 // A pipe from a process, and the line that it is writing.
-struct Stream {
+struct OutputPipe {
   int fd = -1;
   int to = STDERR_FILENO;
   std::string line;
@@ -74,7 +74,7 @@ struct Stream {
 struct Process {
   int rank = 0;
   pid_t pid = 0;
-  std::array<Stream, 2> streams;
+  std::array<OutputPipe, 2> streams;
   std::string last;  // its last line on standard error
   std::string held;  // the line with its failure, until all have ended
   std::optional<int> status;
@@ -186,7 +186,7 @@ class Launcher {
     if (!own) close(out[1]);
     WEFT_CHECK_AS(kResourceExhausted, p.pid > 0, "launch: fork: ", std::strerror(error_number));
     setpgid(p.pid, p.pid);
-    p.streams = {Stream{out[0], STDOUT_FILENO, {}}, Stream{error[0], STDERR_FILENO, {}}};
+    p.streams = {OutputPipe{out[0], STDOUT_FILENO, {}}, OutputPipe{error[0], STDERR_FILENO, {}}};
   }
 
   bool running() const {
@@ -217,9 +217,9 @@ class Launcher {
   // Waits for output, an end or a signal, up to 0.1 s.
   void wait() {
     std::vector<pollfd> list{{signals_, POLLIN, 0}};
-    std::vector<std::pair<Process*, Stream*>> of;
+    std::vector<std::pair<Process*, OutputPipe*>> of;
     for (Process& p : processes_)
-      for (Stream& s : p.streams)
+      for (OutputPipe& s : p.streams)
         if (s.fd >= 0) {
           list.push_back({s.fd, POLLIN, 0});
           of.emplace_back(&p, &s);
@@ -239,10 +239,10 @@ class Launcher {
     // A process that it has left in another group may hold its pipes.
     if (!running() && quiet_++ > 10)
       for (Process& p : processes_)
-        for (Stream& s : p.streams) end(p, s);
+        for (OutputPipe& s : p.streams) end(p, s);
   }
 
-  void read_from(Process& p, Stream& s) {
+  void read_from(Process& p, OutputPipe& s) {
     char bytes[1 << 14];
     const ssize_t n = read(s.fd, bytes, sizeof bytes);
     if (n < 0 && errno == EINTR) return;
@@ -254,13 +254,13 @@ class Launcher {
       at = end_of_line ? end_of_line + 1 : bytes + n;
     }
   }
-  void end(Process& p, Stream& s) {
+  void end(Process& p, OutputPipe& s) {
     if (s.fd < 0) return;
     if (!s.line.empty()) flush(p, s);
     close(s.fd);
     s.fd = -1;
   }
-  void flush(Process& p, Stream& s) {
+  void flush(Process& p, OutputPipe& s) {
     const std::string line = std::exchange(s.line, {});
     if (s.to == STDERR_FILENO && !line.empty()) {
       p.last = line;
@@ -409,7 +409,7 @@ class Launcher {
   std::vector<Process> processes_;
   std::optional<Clock::time_point> failure_, terminated_;
   std::map<std::string, int> shown_;  // lines of standard error, with the first rank that wrote each
-  const Output outputs_[2] = {Output(STDOUT_FILENO), Output(STDERR_FILENO)};
+  const OutputFile outputs_[2] = {OutputFile(STDOUT_FILENO), OutputFile(STDERR_FILENO)};
   bool asked_ = false, reader_stuck_ = false;
   int quiet_ = 0;
 };

@@ -84,14 +84,15 @@ TEST(PipelineStep, TablesOfAStepHaveTheFiguresOfTheSchedule) {
     SCOPED_TRACE(schedule);
     CompileOptions o{.mesh = Mesh{{"pp", 4}}};
     o.plan.pipeline = schedule;
-    const MeshPlan plan = plan_mesh(s.joint, o);
-    const PipelinePlan& p = *plan.pipeline;
-    std::vector<pipeline::Link> links;
+    const MeshPartition plan = plan_mesh(s.joint, o);
+    const PipelinePartition& p = *plan.pipeline;
+    std::vector<pipeline::StageLink> links;
     for (const Crossing& c : p.crossings) links.push_back(c.link);
     const int stages = p.cut.stages;
-    const pipeline::Costs unit = pipeline::Costs::equal(stages);
-    const pipeline::Simulation got = pipeline::simulate(p.table, pipeline::Links(stages, links), unit),
-                               want = pipeline::simulate(pipeline_table(schedule, 4, 8), pipeline::Links(stages), unit);
+    const pipeline::ActionCosts unit = pipeline::ActionCosts::equal(stages);
+    const pipeline::Simulation got = pipeline::simulate(p.table, pipeline::StageLinks(stages, links), unit),
+                               want = pipeline::simulate(pipeline_table(schedule, 4, 8), pipeline::StageLinks(stages),
+                                                         unit);
     EXPECT_EQ(got.makespan, want.makespan);
     EXPECT_EQ(got.idle(), want.idle());
     EXPECT_EQ(got.idle_inside(), want.idle_inside());

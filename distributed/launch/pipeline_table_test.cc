@@ -20,8 +20,8 @@
 namespace weft::dist {
 namespace {
 
-using pipeline::Costs;
-using pipeline::Links;
+using pipeline::ActionCosts;
+using pipeline::StageLinks;
 using pipeline::Table;
 using pipeline::testing::below;
 using pipeline::testing::mutate;
@@ -89,7 +89,7 @@ TEST_P(PipelineTable, RefusedOrTheSameBits) {
     const int ranks = 2 + below(random, 3), microbatches = 8 + below(random, 2);
     Table table = pipeline::make_schedule(name, {.ranks = ranks, .microbatches = microbatches});
     const int stages = table.stages();
-    if (seed % 3 == 0) table = pipeline::add_communication(table, Links(stages), Costs::equal(stages));
+    if (seed % 3 == 0) table = pipeline::add_communication(table, StageLinks(stages), ActionCosts::equal(stages));
     const Mutation m = mutate(std::move(table), random);
     SCOPED_TRACE(str_cat("seed ", seed, ": ", name, " on ", ranks, " ranks, ", m.what));
     std::ofstream(file.path) << pipeline::table_text(m.table);
@@ -260,8 +260,8 @@ TEST(PipelineChoice, IsNeverWorseThanInterleaved) {
                       {.mesh = Mesh{{"pp", 4}}, .plan = Plan::automatic(), .memory_budget = budget}, x, x);
   };
   const PlanReport free = choose(0);
-  std::map<std::string, RejectedPlan> rejected;
-  for (const RejectedPlan& r : free.rejected) rejected[r.text] = r;
+  std::map<std::string, RejectedCandidate> rejected;
+  for (const RejectedCandidate& r : free.rejected) rejected[r.text] = r;
   int64_t least = free.estimate().peak_bytes;
   int compared = 0;
   for (const auto& [text, r] : rejected) {

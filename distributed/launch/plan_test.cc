@@ -169,13 +169,13 @@ TEST(Forbid, Patterns) {
 TEST(Automatic, TakesTheFastestThatFits) {
   const PlanReport p = plan_gpt("dp2,tp2", {.plan = Plan::automatic()});
   ASSERT_FALSE(p.rejected.empty());
-  for (const RejectedPlan& r : p.rejected) {
+  for (const RejectedCandidate& r : p.rejected) {
     EXPECT_FALSE(r.reason.empty()) << r.text;
     EXPECT_GE(r.step_seconds, p.estimate().step_seconds()) << r.text;
   }
   EXPECT_NE(p.to_string().find("rejected plans"), std::string::npos);
   int64_t least = p.peak_bytes();
-  for (const RejectedPlan& r : p.rejected) least = std::min(least, r.peak_bytes);
+  for (const RejectedCandidate& r : p.rejected) least = std::min(least, r.peak_bytes);
   if (least < p.peak_bytes()) {
     const PlanReport small = plan_gpt("dp2,tp2", {.plan = Plan::automatic(), .memory_budget = least});
     EXPECT_EQ(small.peak_bytes(), least);
@@ -202,14 +202,14 @@ TEST(Automatic, ChoosesTheMesh) {
   // If there are fewer rows than ranks, sequences may also be split, in each of the three ways.
   const PlanReport more = plan_gpt("", {.plan = Plan::automatic(8)});
   std::string tried = more.mesh().to_string();
-  for (const RejectedPlan& r : more.rejected) tried += "\n" + r.text;
+  for (const RejectedCandidate& r : more.rejected) tried += "\n" + r.text;
   EXPECT_NE(tried.find("cp2"), std::string::npos) << tried;
 }
 
 TEST(Automatic, LooksAtWaysToSplitASequence) {
   const PlanReport p = plan_gpt("cp2", {.plan = Plan::automatic()});
   std::string tried;
-  for (const RejectedPlan& r : p.rejected) tried += r.text + "\n";
+  for (const RejectedCandidate& r : p.rejected) tried += r.text + "\n";
   EXPECT_EQ(p.rejected.size(), 2u) << tried;
 }
 

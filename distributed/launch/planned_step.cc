@@ -24,11 +24,11 @@ static uint64_t hash_of(const std::vector<std::vector<diagnose::PlannedRow>>& pr
   return h;
 }
 
-std::vector<std::vector<diagnose::PlannedRow>> planned_rows(const MeshPlan& plan,
-                                                            const std::vector<internal::Planned>& planned) {
+std::vector<std::vector<diagnose::PlannedRow>> planned_rows(const MeshPartition& plan,
+                                                            const std::vector<internal::PreparedGraph>& planned) {
   std::vector<std::vector<diagnose::PlannedRow>> programs;
   for (size_t i = 0; i < planned.size(); ++i) {
-    const internal::MemoryPlan& p = planned[i].plan;
+    const internal::MemoryLayout& p = planned[i].plan;
     const std::vector<PlannedCollective>& known = plan.pipeline ? plan.launched[i] : plan.locals[i].collectives;
     std::vector<diagnose::PlannedRow>& rows = programs.emplace_back();
     for (size_t t = 0; t <= p.launches.size(); ++t) {
@@ -55,7 +55,7 @@ std::vector<std::vector<diagnose::PlannedRow>> planned_rows(const MeshPlan& plan
   return programs;
 }
 
-uint16_t save_planned_step(const MeshPlan& plan, const std::vector<internal::Planned>& planned,
+uint16_t save_planned_step(const MeshPartition& plan, const std::vector<internal::PreparedGraph>& planned,
                            const std::vector<std::pair<int, int>>& program_of) {
   static std::atomic<uint16_t> steps{0};
   diagnose::PlannedStep step{.number = ++steps, .mesh = plan.world.to_string()};
@@ -68,7 +68,7 @@ uint16_t save_planned_step(const MeshPlan& plan, const std::vector<internal::Pla
     const auto [it, added] = kept.emplace(program, static_cast<int>(programs.size()));
     if (added) programs.push_back(step.programs[program]);
     step.program_of[rank] = it->second;
-    if (flight::Ring* const ring = flight::ring(rank, plan.world.size())) ring->set_plan(step.hash);
+    if (flight::RecordRing* const ring = flight::ring(rank, plan.world.size())) ring->set_plan(step.hash);
   }
   step.programs = std::move(programs);
   try {

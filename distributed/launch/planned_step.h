@@ -10,11 +10,11 @@
 namespace weft::dist {
 
 /// The collectives that each program starts, in order, including the agreement of all ranks before they write.
-std::vector<std::vector<diagnose::PlannedRow>> planned_rows(const MeshPlan& plan,
-                                                            const std::vector<internal::Planned>& planned);
+std::vector<std::vector<diagnose::PlannedRow>> planned_rows(const MeshPartition& plan,
+                                                            const std::vector<internal::PreparedGraph>& planned);
 /// Writes the rows for the ranks of this process into the folder of the flight recorder, with the program of each rank.
 /// Returns the number of the step, from 1; a file that cannot be written is a warning.
-uint16_t save_planned_step(const MeshPlan& plan, const std::vector<internal::Planned>& planned,
+uint16_t save_planned_step(const MeshPartition& plan, const std::vector<internal::PreparedGraph>& planned,
                            const std::vector<std::pair<int, int>>& program_of);
 
 }  // namespace weft::dist

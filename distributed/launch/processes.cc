@@ -105,7 +105,7 @@ void Processes::max(const StridedView& data) {
 }
 
 void Processes::run(CommRequest request) {
-  flight::Ring* const ring = flight::ring(first_, size_);
+  flight::RecordRing* const ring = flight::ring(first_, size_);
   flight::Record record;
   const auto write = [&](flight::Event event, uint8_t outcome) {
     if (!ring) return;
@@ -152,7 +152,7 @@ void Processes::barrier() { run({}); }
 void Processes::collective(const std::string& what, const std::function<void()>& fn) {
   const auto set_purpose = [&](const std::string& text) {
     for (int r = first_; r < first_ + count_; ++r)
-      if (flight::Ring* const ring = flight::ring(r, size_)) ring->set_purpose(text);
+      if (flight::RecordRing* const ring = flight::ring(r, size_)) ring->set_purpose(text);
   };
   const std::string place = place_text();
   set_purpose(str_cat(what, place.empty() ? "" : place.substr(1)));

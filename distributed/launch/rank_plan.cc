@@ -15,7 +15,7 @@ namespace {
 
 using internal::StampPlace;
 using pipeline::Action;
-using pipeline::Kind;
+using pipeline::ActionKind;
 
 // A value that a rank keeps for each microbatch, with the stage that computed or received it.
 struct KeptKey {
@@ -24,9 +24,9 @@ struct KeptKey {
   friend auto operator<=>(const KeptKey&, const KeptKey&) = default;
 };
 
-class RankPlanner {
+class RankProgramBuilder {
  public:
-  RankPlanner(const RankProgramCall& call, int rank)
+  RankProgramBuilder(const RankProgramCall& call, int rank)
       : call_(call),
         g_(call.step.graph),
         rank_(rank),
@@ -82,7 +82,7 @@ class RankPlanner {
     for (size_t r = 0; r < call_.step.table.ranks.size(); ++r) {
       if (static_cast<int>(r) == rank_) first_ = number;
       for (const Action& a : call_.step.table.ranks[r]) {
-        if (a.kind == Kind::kRecv) receives_[{a.stage, a.peer, a.microbatch}] = when_[number];
+        if (a.kind == ActionKind::kRecv) receives_[{a.stage, a.peer, a.microbatch}] = when_[number];
         ++number;
       }
     }
@@ -102,10 +102,10 @@ class RankPlanner {
   void add_parts() {
     before_ = add(parts_.before);
     // The actions in the order of one microbatch, so that operands come before their readers.
-    std::vector<std::pair<int, Kind>> order;
+    std::vector<std::pair<int, ActionKind>> order;
     for (const auto& [key, part] : parts_.actions) order.push_back(key);
-    const auto rank_in_order = [](const std::pair<int, Kind>& k) {
-      const int phase = k.second == Kind::kForward ? 0 : k.second == Kind::kWeight ? 2 : 1;
+    const auto rank_in_order = [](const std::pair<int, ActionKind>& k) {
+      const int phase = k.second == ActionKind::kForward ? 0 : k.second == ActionKind::kWeight ? 2 : 1;
       return std::pair{phase, phase == 0 ? k.first : -k.first};
     };
     std::sort(order.begin(), order.end(),
@@ -177,7 +177,7 @@ class RankPlanner {
     plan_->reserve(launches);
   }
 
-  Ready add(const Part& part, int stage = -1) {
+  Ready add(const GraphPart& part, int stage = -1) {
     if (part.empty()) return {};
     std::vector<internal::ArgumentLayout> layouts;
     std::vector<Value> operands;
@@ -185,7 +185,7 @@ class RankPlanner {
       layouts.push_back({contiguous_strides(g_.type(part.in[i]).shape), part.adds_to[i]});
       operands.push_back(value_for(part.in[i], stage));
     }
-    internal::Planned p = internal::plan_joint(part.graph, layouts, call_.options, false);
+    internal::PreparedGraph p = internal::plan_joint(part.graph, layouts, call_.options, false);
     if (const std::set<size_t> shared = internal::shared_outputs(p.plan); !shared.empty()) {
       p.plan = internal::draft_plan(internal::with_copies(*p.plan.graph, shared), layouts, *p.operations);
       internal::lay_out(p.plan);
@@ -348,11 +348,11 @@ class RankPlanner {
         l.last = static_cast<int>(i);
       };
       if (pipeline::computes(a.kind)) {
-        const Part& p = parts_.actions.at({a.stage, a.kind});
+        const GraphPart& p = parts_.actions.at({a.stage, a.kind});
         for (Value v : p.in) use(v);
         for (Value v : p.out) use(v);
       } else if (pipeline::transfers(a.kind)) {
-        const bool sends = a.kind == Kind::kSend;
+        const bool sends = a.kind == ActionKind::kSend;
         for (Value v : sends ? payload(a.stage, a.peer) : payload(a.peer, a.stage)) use(v);
       }
     }
@@ -360,7 +360,7 @@ class RankPlanner {
     slot_.assign(lives_.size(), std::vector<int>(microbatches_, -1));
   }
 
-  struct Slot {
+  struct StageSlot {
     int32_t block = -1;
     int microbatch = -1;  // the microbatch of the slot's value
     struct Send {
@@ -373,8 +373,8 @@ class RankPlanner {
   StampPlace place(int k, int slot) const { return {StampPlace::kBlock, slots_[k][slot].block, 0}; }
 
   void end_sends(int k, int slot) {
-    Slot& s = slots_[k][slot];
-    for (const Slot::Send& x : s.unsent) end_send(*x.nodes, place(k, slot));
+    StageSlot& s = slots_[k][slot];
+    for (const StageSlot::Send& x : s.unsent) end_send(*x.nodes, place(k, slot));
     s.unsent.clear();
   }
 
@@ -384,10 +384,10 @@ class RankPlanner {
   int slot_for(int k, int microbatch, int i) {
     int& own = slot_[k][microbatch];
     if (own >= 0) return own;
-    std::vector<Slot>& all = slots_[k];
+    std::vector<StageSlot>& all = slots_[k];
     int ready = -1, sending = -1;
     for (int s = 0; s < static_cast<int>(all.size()); ++s) {
-      const Slot& slot = all[s];
+      const StageSlot& slot = all[s];
       if (lives_[k][slot.microbatch].last >= i) continue;
       const bool comes = std::all_of(slot.unsent.begin(), slot.unsent.end(),
                                      [&](const auto& x) { return x.receive < when_[first_ + i]; });
@@ -407,12 +407,12 @@ class RankPlanner {
 
   // ---- launches ----
 
-  struct Sum {
+  struct SumBlocks {
     int32_t blocks[2] = {-1, -1};
     int now = 0;
   };
 
-  StampPlace sum_place(Sum& s, Value v, int which) {
+  StampPlace sum_place(SumBlocks& s, Value v, int which) {
     int32_t& block = s.blocks[which];
     if (block < 0) block = plan_->add_block(g_.type(v).nbytes());
     return {StampPlace::kBlock, block, 0};
@@ -443,7 +443,7 @@ class RankPlanner {
   }
 
   // Runs a part that runs once per step.
-  void run_once(const Ready& ready, const Part& part) {
+  void run_once(const Ready& ready, const GraphPart& part) {
     if (ready.number < 0) return;
     std::vector<StampPlace> in, out;
     for (Value v : part.in) in.push_back(operand(v, -1, -1));
@@ -463,7 +463,7 @@ class RankPlanner {
   void run_action(int i) {
     const Action& a = actions_[i];
     if (pipeline::computes(a.kind)) {
-      const Part& part = parts_.actions.at({a.stage, a.kind});
+      const GraphPart& part = parts_.actions.at({a.stage, a.kind});
       const Ready& ready = action_.at({a.stage, a.kind});
       if (ready.number < 0) return;
       std::vector<StampPlace> in, out;
@@ -477,13 +477,13 @@ class RankPlanner {
           out.push_back(place(k, slot_for(k, a.microbatch, i)));
           continue;
         }
-        Sum& s = sums_[v];
+        SumBlocks& s = sums_[v];
         const auto at = std::find(part.in.begin(), part.in.end(), v) - part.in.begin();
         if (!ready.in_place[at]) s.now = 1 - s.now;
         out.push_back(sum_place(s, v, s.now));
       }
       plan_->run(ready.number, in, out);
-    } else if (a.kind == Kind::kSend) {
+    } else if (a.kind == ActionKind::kSend) {
       for (Value v : payload(a.stage, a.peer)) {
         const int k = kept(v, a.stage), slot = slot_[k][a.microbatch];
         const Nodes& n = transfer_nodes({k, slot, a.peer}, true);
@@ -491,7 +491,7 @@ class RankPlanner {
         start_send(n, place(k, slot));
         slots_[k][slot].unsent.push_back({&n, receives_.at({a.peer, a.stage, a.microbatch})});
       }
-    } else if (a.kind == Kind::kRecv) {
+    } else if (a.kind == ActionKind::kRecv) {
       for (Value v : payload(a.peer, a.stage)) {
         const int k = kept(v, a.stage), slot = slot_for(k, a.microbatch, i);
         const Nodes& n = transfer_nodes({k, slot, a.peer}, false);
@@ -531,11 +531,11 @@ class RankPlanner {
   const RankParts& parts_;
   const std::vector<Action>& actions_;
   const size_t microbatches_;
-  internal::Planned planned_;
+  internal::PreparedGraph planned_;
   std::vector<PlannedCollective> described_;
   std::optional<internal::Stamper> plan_;
   Ready before_;
-  std::map<std::pair<int, Kind>, Ready> action_;
+  std::map<std::pair<int, ActionKind>, Ready> action_;
   std::vector<Ready> after_;
   std::map<Value, Value> values_;  // values of the plan's graph
   std::vector<Value> outputs_;
@@ -543,12 +543,12 @@ class RankPlanner {
   std::vector<std::vector<Message>> messages_;  // by level
   std::map<KeptKey, int> kept_;
   std::vector<Value> kept_values_;
-  std::vector<std::vector<Life>> lives_;  // by kept value and microbatch
-  std::vector<std::vector<int>> slot_;    // by kept value and microbatch
-  std::vector<std::vector<Slot>> slots_;  // by kept value
+  std::vector<std::vector<Life>> lives_;       // by kept value and microbatch
+  std::vector<std::vector<int>> slot_;         // by kept value and microbatch
+  std::vector<std::vector<StageSlot>> slots_;  // by kept value
   std::map<std::pair<int, int>, const Nodes*>
       awaited_;  // receives that nothing has waited for, by kept value and microbatch
-  std::map<Value, Sum> sums_;
+  std::map<Value, SumBlocks> sums_;
   std::map<Value, StampPlace> once_;
   int first_ = 0;          // the number of the rank's first action
   std::vector<int> when_;  // by number of an action
@@ -559,6 +559,6 @@ class RankPlanner {
 
 }  // namespace
 
-RankProgram plan_rank(const RankProgramCall& call, int rank) { return RankPlanner(call, rank).run(); }
+RankProgram plan_rank(const RankProgramCall& call, int rank) { return RankProgramBuilder(call, rank).run(); }
 
 }  // namespace weft::dist

@@ -18,7 +18,7 @@ struct RankProgramCall {
 };
 
 struct RankProgram {
-  internal::Planned planned;
+  internal::PreparedGraph planned;
   std::vector<PlannedCollective> transfers;  // the values that it sends and receives, by site
 };
 

@@ -39,28 +39,28 @@ std::shared_ptr<World> world_of(const Mesh& mesh) {
 // Sets the commit point: the launch before which a rank waits for all others. It must not come after the first launch
 // that writes a cell in place. Ranks of other shape classes may write earlier, but all ranks must wait between the same
 // two collectives, or they deadlock.
-void set_commit_points(std::vector<internal::Planned>& planned) {
-  auto first_write = [](const internal::MemoryPlan& p) {
+void set_commit_points(std::vector<internal::PreparedGraph>& planned) {
+  auto first_write = [](const internal::MemoryLayout& p) {
     size_t first = p.launches.size();
-    for (const internal::PlanCell& c : p.cells)
+    for (const internal::CellUse& c : p.cells)
       if (c.first_write >= 0) first = std::min(first, static_cast<size_t>(c.first_write));
     return first;
   };
-  auto starts_collective = [](const internal::MemoryPlan& p, size_t t) {
+  auto starts_collective = [](const internal::MemoryLayout& p, size_t t) {
     const internal::Launch& l = p.launches[t];
     return !l.copy && collective_of(p.graph->node(l.node)).has_value();
   };
-  const auto writes = [&](const internal::Planned& e) { return first_write(e.plan) < e.plan.launches.size(); };
+  const auto writes = [&](const internal::PreparedGraph& e) { return first_write(e.plan) < e.plan.launches.size(); };
   if (std::none_of(planned.begin(), planned.end(), writes)) return;
   int64_t least = std::numeric_limits<int64_t>::max();  // collectives that every rank starts before it writes
-  for (const internal::Planned& e : planned) {
+  for (const internal::PreparedGraph& e : planned) {
     const size_t first = first_write(e.plan);
     WEFT_BUG_IF(!writes(e), "mesh: the ranks of one class write no cell, and others do");
     int64_t before = 0;
     for (size_t t = 0; t < first; ++t) before += starts_collective(e.plan, t);
     least = std::min(least, before);
   }
-  for (internal::Planned& e : planned) {
+  for (internal::PreparedGraph& e : planned) {
     const size_t first = first_write(e.plan);
     size_t t = 0;
     for (int64_t before = 0; t < first; ++t)
@@ -110,7 +110,7 @@ Tensor joined(const Mesh& mesh, const Spec& spec, const TensorType& type, const 
 
 }  // namespace
 
-ShardedCell::ShardedCell(Layout layout, const TensorType& type) : layout_(std::move(layout)), type_(type) {
+ShardedCell::ShardedCell(ShardLayout layout, const TensorType& type) : layout_(std::move(layout)), type_(type) {
   for (size_t r = 0; r < layout_.place.size(); ++r) {
     auto c = make_ref<Cell>();
     c->type = type;
@@ -210,20 +210,20 @@ MeshStep::MeshStep(const Ref<Graph>& joint, const CompileOptions& options)
   } else {
     plan_classes(options);
   }
-  for (internal::Planned& p : planned_)
+  for (internal::PreparedGraph& p : planned_)
     if (!plan_.on_meta) internal::load_kernels(p, options);
 }
 
 // If there is a budget, uses the first choice of cut and recomputation whose plans fit: plans decide, not estimates.
 void MeshStep::plan_stages(const CompileOptions& options) {
   if (options.memory_budget <= 0) return plan_ranks(options);
-  PipelinePlan& p = *plan_.pipeline;
+  PipelinePartition& p = *plan_.pipeline;
   internal::Rematerialisation tried{.tried = true, .least_peak = INT64_MAX};
   const auto largest = [&] {
     return std::max_element(planned_.begin(), planned_.end(),
                             [](const auto& a, const auto& b) { return a.plan.peak_bytes() < b.plan.peak_bytes(); });
   };
-  std::optional<internal::Planned> first;  // the largest rank of the first choice
+  std::optional<internal::PreparedGraph> first;  // the largest rank of the first choice
   for (size_t k = 0; k < p.choices() && tried.least_peak > options.memory_budget; ++k) {
     if (!lay_out(p, plan_.mesh, plan_.arranged, k)) continue;
     plan_ranks(options);
@@ -251,7 +251,7 @@ void MeshStep::plan_ranks(const CompileOptions& options) {
       RankProgram rank =
           plan_rank({step, plan_.pipeline->splits[c], plan_.pipeline->crossings, options, plan_.pipeline->order}, r);
       planned_.push_back(std::move(rank.planned));
-      const internal::MemoryPlan& plan = planned_.back().plan;
+      const internal::MemoryLayout& plan = planned_.back().plan;
       std::vector<int32_t> nodes;
       for (const internal::Launch& l : plan.launches)
         if (!l.copy) nodes.push_back(l.node);
@@ -276,23 +276,23 @@ void MeshStep::plan_classes(const CompileOptions& options) {
       plan_.notes.push_back(str_cat("memory_budget ", options.memory_budget, ": ", r.copies,
                                     " nodes of a rank are computed again; its peak is ", e.plan.peak_bytes(),
                                     " bytes instead of ", r.peak_before));
-    planned_.push_back(std::move(static_cast<internal::Planned&>(e)));
+    planned_.push_back(std::move(static_cast<internal::PreparedGraph&>(e)));
     plan_.locals[i].collectives = collectives_in(*planned_.back().plan.graph, plan_.locals[i].collectives);
   }
   std::vector<Ref<Graph>> final_order;
-  for (const internal::Planned& p : planned_) final_order.push_back(p.plan.graph);
+  for (const internal::PreparedGraph& p : planned_) final_order.push_back(p.plan.graph);
   check_same_sequence(final_order);
   PassSteps(internal::pass_options(options)).run("commit", [&] { set_commit_points(planned_); });
 }
 
 bool MeshStep::writes(size_t cell) const {
   return std::any_of(planned_.begin(), planned_.end(),
-                     [&](const internal::Planned& p) { return p.plan.cells[cell].written; });
+                     [&](const internal::PreparedGraph& p) { return p.plan.cells[cell].written; });
 }
 
-ShardedCell::Layout MeshStep::layout_of(size_t cell) const {
-  ShardedCell::Layout l{.mesh = plan_.mesh, .place = {}, .rest = plan_.decision.cells[cell].rest};
-  for (const MeshPlan::Place& p : places_) l.place.push_back(p.rank);
+ShardedCell::ShardLayout MeshStep::layout_of(size_t cell) const {
+  ShardedCell::ShardLayout l{.mesh = plan_.mesh, .place = {}, .rest = plan_.decision.cells[cell].rest};
+  for (const MeshPartition::RankPlace& p : places_) l.place.push_back(p.rank);
   if (!plan_.pipeline) return l;
   const std::vector<std::vector<bool>>& has = plan_.pipeline->splits[0].cells;
   for (size_t r = 0; r < l.place.size(); ++r)
@@ -308,7 +308,7 @@ World& MeshStep::world() {
 // The mesh dimensions of all collectives, in the order of the plans.
 std::vector<std::string> MeshStep::axes_used() const {
   std::vector<std::string> all{"world"};
-  for (const internal::Planned& p : planned_)
+  for (const internal::PreparedGraph& p : planned_)
     for (const internal::Launch& l : p.plan.launches) {
       const Node& n = p.plan.graph->node(l.node);
       if (l.copy || !collective_of(n)) continue;
@@ -329,7 +329,7 @@ void MeshStep::start() {
   ranks->executables.resize(static_cast<size_t>(this->ranks()));
   for (size_t c = 0; c < plan_.joint->cells.size(); ++c) {
     const Cell& cell = *plan_.joint->cells[c];
-    ShardedCell::Layout layout = layout_of(c);
+    ShardedCell::ShardLayout layout = layout_of(c);
     auto* current = dynamic_cast<ShardedCell*>(cell.remote.get());
     if (current && current->has_layout(layout)) {
       ranks->cells.push_back(Ref<ShardedCell>(current));
@@ -345,8 +345,8 @@ void MeshStep::start() {
     std::vector<Ref<Cell>> own;
     for (const Ref<ShardedCell>& c : ranks->cells) own.push_back(c->shards[i]);
     internal::ExecutableOptions how;
-    how.rank.emplace(internal::ExecutableOptions::Rank{Device::cpu(r), std::move(own)});
-    const internal::Planned& planned = planned_[program(i)];
+    how.rank.emplace(internal::ExecutableOptions::RankCells{Device::cpu(r), std::move(own)});
+    const internal::PreparedGraph& planned = planned_[program(i)];
     how.check = internal::launch_check(planned, verify_);
     ranks->executables[i] = std::make_unique<internal::Executable>(planned.plan, ranks->arenas[i], std::move(how));
   });
@@ -494,7 +494,7 @@ void MeshStep::failed() {
 std::vector<Tensor> MeshStep::joined_results(const std::vector<std::vector<Tensor>>& results) const {
   const internal::TraceScope trace(TraceEvent::kHost, "join results");
   std::vector<int> place;
-  for (const MeshPlan::Place& p : places_) place.push_back(p.stage == 0 ? p.rank : -1);
+  for (const MeshPartition::RankPlace& p : places_) place.push_back(p.stage == 0 ? p.rank : -1);
   std::vector<Tensor> out;
   for (size_t i = 0; i < plan_.decision.outputs.size(); ++i) {
     const Spec& spec = plan_.decision.outputs[i];
@@ -514,8 +514,8 @@ StepRecord MeshStep::record(int rank) const {
   WEFT_CHECK_AS(kOutOfRange, rank >= 0 && rank < mesh.size(), "record: got rank ", rank, "; need 0 to ",
                 mesh.size() - 1, " of mesh ", mesh.to_string());
   const auto i = static_cast<size_t>(rank);
-  const internal::Planned& planned = planned_[program(i)];
-  const internal::MemoryPlan& plan = planned.plan;
+  const internal::PreparedGraph& planned = planned_[program(i)];
+  const internal::MemoryLayout& plan = planned.plan;
   StepRecord r = internal::record_of(planned, ranks_ ? ranks_->executables[i].get() : nullptr);
   r.mesh = mesh.to_string();
   r.rank = rank;
@@ -534,7 +534,7 @@ StepRecord MeshStep::record(int rank) const {
 
 PlanReport MeshStep::plan(const std::string& machine) const {
   int64_t peak = 0;  // largest of all ranks
-  for (const internal::Planned& p : planned_) peak = std::max(peak, p.plan.peak_bytes());
+  for (const internal::PreparedGraph& p : planned_) peak = std::max(peak, p.plan.peak_bytes());
   return {plan_, machine, peak};
 }
 
@@ -553,7 +553,7 @@ void MeshStep::fill(CompileStats& s) const {
     const int64_t peak = planned_[program(r)].plan.peak_bytes();
     if (is_local(static_cast<int>(r)) && peak > most) most = peak, rank = r;
   }
-  const internal::MemoryPlan& plan = planned_[program(rank)].plan;
+  const internal::MemoryLayout& plan = planned_[program(rank)].plan;
   s.nodes = plan.graph->size();
   s.kernels = static_cast<int64_t>(plan.launches.size());
   s.arena_bytes = plan.arena_bytes;

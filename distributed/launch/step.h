@@ -17,15 +17,15 @@ namespace weft::dist {
 class ShardedCell final : public RemoteValue {
  public:
   /// Which ranks have a shard, and which one.
-  struct Layout {
+  struct ShardLayout {
     Mesh mesh;               // without pp
     std::vector<int> place;  // by rank: the rank of `mesh` whose shard it has; -1: none
     Spec rest;
-    friend bool operator==(const Layout&, const Layout&) = default;
+    friend bool operator==(const ShardLayout&, const ShardLayout&) = default;
   };
-  ShardedCell(Layout layout, const TensorType& type);
+  ShardedCell(ShardLayout layout, const TensorType& type);
   Tensor gather(const Cell& cell) override;
-  bool has_layout(const Layout& layout) const { return layout == layout_; }
+  bool has_layout(const ShardLayout& layout) const { return layout == layout_; }
   /// Splits a whole value into the shards.
   void scatter(const Tensor& whole);
   /// Makes each shard alone by an initialiser (Cell::init).
@@ -38,12 +38,12 @@ class ShardedCell final : public RemoteValue {
   /// Cells by rank; ranks of other processes have cells without values.
   std::vector<Ref<Cell>> shards;
   /// How often whole values were scattered and gathered, and their bytes.
-  struct Moved {
+  struct MovedValues {
     int64_t scatters = 0, gathers = 0, bytes = 0;
   } moved;
 
  private:
-  Layout layout_;
+  ShardLayout layout_;
   TensorType type_;
   Tensor gathered_;
 };
@@ -78,7 +78,7 @@ class MeshStep final : public internal::PartitionedStep {
   int ranks() const { return plan_.world.size(); }
   size_t program(size_t rank) const { return static_cast<size_t>(plan_.program_of(places_[rank])); }
   bool writes(size_t cell) const;
-  ShardedCell::Layout layout_of(size_t cell) const;
+  ShardedCell::ShardLayout layout_of(size_t cell) const;
   void plan_classes(const CompileOptions& options);
   void plan_stages(const CompileOptions& options);
   void plan_ranks(const CompileOptions& options);
@@ -93,9 +93,9 @@ class MeshStep final : public internal::PartitionedStep {
 
   const std::chrono::nanoseconds timeout_;
   const bool verify_;
-  MeshPlan plan_;  // lists the collectives of the compiled graphs
-  const std::vector<MeshPlan::Place> places_;
-  std::vector<internal::Planned> planned_;  // by shape class; with pp: by shape class and rank of the pipeline
+  MeshPartition plan_;  // lists the collectives of the compiled graphs
+  const std::vector<MeshPartition::RankPlace> places_;
+  std::vector<internal::PreparedGraph> planned_;  // by shape class; with pp: by shape class and rank of the pipeline
   std::unique_ptr<Ranks> ranks_;
   bool checked_ = false;  // whether the arguments of the first call were checked
   uint16_t number_ = 0;   // number of the step in the flight recorder; 0: none

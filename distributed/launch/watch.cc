@@ -63,7 +63,7 @@ std::optional<std::string> Watch::look(bool last) {
 }
 
 std::optional<std::string> Watch::begin() {
-  Waiting longest;
+  WaitingRank longest;
   bool all = true;
   const int64_t now = internal::now_ns();
   for (const auto& file : std::filesystem::directory_iterator(folder_.path())) {
@@ -101,7 +101,7 @@ std::optional<std::string> Watch::begin() {
 std::optional<std::string> Watch::end() {
   const Tail tail = read_tail(waiting_->path, waiting_->record.sequence);
   if (tail.record && !tail.next) return {};
-  const Waiting over = *std::exchange(waiting_, {});
+  const WaitingRank over = *std::exchange(waiting_, {});
   if (!over.shown || !tail.next || tail.next->outcome != 0) return {};
   return str_cat("the job goes on: rank ", over.late, " came after ", seconds_text(tail.next->time - over.record.time));
 }

@@ -24,7 +24,7 @@ class Watch {
   const std::optional<diagnose::Diagnosis>& deadlock() const { return deadlock_; }
 
  private:
-  struct Waiting {
+  struct WaitingRank {
     std::string path;       // path of the records of a rank that waits
     flight::Record record;  // the event that began the wait
     int late = -1;          // the rank that it waits for
@@ -36,7 +36,7 @@ class Watch {
   const FlightFolder& folder_;
   int64_t next_ = 0;  // time of the next look
   std::optional<diagnose::Diagnosis> deadlock_;
-  std::optional<Waiting> waiting_;                       // the wait of the last report
+  std::optional<WaitingRank> waiting_;                   // the wait of the last report
   std::map<std::pair<int, std::string>, int> reported_;  // number of reports, by rank and its activity
 };
 

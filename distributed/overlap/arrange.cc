@@ -36,10 +36,12 @@ OverlapSchedule plain_schedule(const Graph& g, const Mesh& mesh, const Machine& 
 }
 
 // Why kAuto declines rings: names the ring that comes closest to a gain.
-std::string why_declined(const Graph& g, const Machine& machine, size_t rings, const std::vector<Ring>& declined) {
-  const Ring& r = *std::min_element(declined.begin(), declined.end(), [](const Ring& a, const Ring& b) {
-    return a.ring_seconds / a.plain_seconds < b.ring_seconds / b.plain_seconds;
-  });
+std::string why_declined(const Graph& g, const Machine& machine, size_t rings,
+                         const std::vector<ProductRing>& declined) {
+  const ProductRing& r =
+      *std::min_element(declined.begin(), declined.end(), [](const ProductRing& a, const ProductRing& b) {
+        return a.ring_seconds / a.plain_seconds < b.ring_seconds / b.plain_seconds;
+      });
   const Node& n = g.node(r.collective);
   return str_cat("async_tp auto: ", rings, " of ", rings + declined.size(), " rings; the best other (", n.op->name,
                  " at ", n.line.to_string(), ") would take ", ms(r.ring_seconds), " ms instead of ",
@@ -104,11 +106,11 @@ CommunicationReport arrange_communication(const Mesh& mesh, std::span<Ref<Graph>
     dump_graph(*classes[0], pass);
   };
   steps.run("async_tp", [&] {
-    std::vector<Ring> declined;
-    const std::vector<Ring> rings = choose_rings(*classes[0], mesh, machine, options.async_tp, &declined);
+    std::vector<ProductRing> declined;
+    const std::vector<ProductRing> rings = choose_rings(*classes[0], mesh, machine, options.async_tp, &declined);
     if (!declined.empty()) report.notes.push_back(why_declined(*classes[0], machine, rings.size(), declined));
     if (rings.empty()) return;
-    for (const Ring& r : rings) report.rings.push_back(classes[0]->node(r.collective).attrs.i("site", 0));
+    for (const ProductRing& r : rings) report.rings.push_back(classes[0]->node(r.collective).attrs.i("site", 0));
     for (Ref<Graph>& g : classes) g = apply_rings(*g, rings, &report.ring_steps);
     replaced("async_tp");
   });

@@ -44,7 +44,7 @@ double busy_seconds(const Machine& machine, int nodes, double bytes, double send
   return std::min(send, roofline_seconds(machine, {.bytes = 4 * bytes, .written = 2 * bytes}));
 }
 
-void predict(const Graph& g, const Mesh& mesh, const Machine& machine, Ring& r) {
+void predict(const Graph& g, const Mesh& mesh, const Machine& machine, ProductRing& r) {
   const Node& c = g.node(r.collective);
   const std::string& axes = c.attrs.get<std::string>("axes");
   const auto p = static_cast<double>(c.attrs.i("parts"));
@@ -64,11 +64,11 @@ void predict(const Graph& g, const Mesh& mesh, const Machine& machine, Ring& r) 
   r.ring_seconds = (p - 1) * std::max(pieces + busy, send) + pieces + joined;
 }
 
-class Applier {
+class RingApplier {
  public:
-  Applier(const Graph& g, const std::vector<Ring>& rings, std::map<int64_t, int64_t>* steps)
+  RingApplier(const Graph& g, const std::vector<ProductRing>& rings, std::map<int64_t, int64_t>* steps)
       : g_(g), capture_(Capture::kStep), values_(g.size()), steps_(steps) {
-    for (const Ring& r : rings) {
+    for (const ProductRing& r : rings) {
       ring_at_[r.gather ? r.dots[0] : r.collective] = &r;
       skipped_.push_back(r.gather ? r.collective : r.dots[0]);
       if (r.gather) skipped_.insert(skipped_.end(), r.dots.begin() + 1, r.dots.end());
@@ -141,7 +141,7 @@ class Applier {
   }
 
   // In step k, rank r computes with the piece of rank r + k.
-  void gather(const Ring& ring) {
+  void gather(const ProductRing& ring) {
     const Node& c = g_.node(ring.collective);
     const std::string& axes = c.attrs.get<std::string>("axes");
     const int64_t p = c.attrs.i("parts");
@@ -165,7 +165,7 @@ class Applier {
   }
 
   // In step k, rank r adds its part of block r - 1 - k to its neighbour's sum.
-  void scatter(const Ring& ring) {
+  void scatter(const ProductRing& ring) {
     const Node &c = g_.node(ring.collective), &dot = g_.node(ring.dots[0]);
     const std::string& axes = c.attrs.get<std::string>("axes");
     const int64_t p = c.attrs.i("parts");
@@ -188,7 +188,7 @@ class Applier {
   const Graph& g_;
   Capture capture_;
   std::vector<std::vector<Tensor>> values_;
-  std::map<int32_t, const Ring*> ring_at_;  // by the node that the ring replaces
+  std::map<int32_t, const ProductRing*> ring_at_;  // by the node that the ring replaces
   std::vector<int32_t> skipped_;
   int64_t site_ = 0, replaced_ = 0;  // the last new site; the site of the collective that becomes a ring
   std::map<int64_t, int64_t>* steps_;
@@ -203,9 +203,9 @@ AsyncTp parse_async_tp(std::string_view text) {
   return AsyncTp::kOff;
 }
 
-std::vector<Ring> choose_rings(const Graph& g, const Mesh& mesh, const Machine& machine, AsyncTp mode,
-                               std::vector<Ring>* declined) {
-  std::vector<Ring> rings;
+std::vector<ProductRing> choose_rings(const Graph& g, const Mesh& mesh, const Machine& machine, AsyncTp mode,
+                                      std::vector<ProductRing>* declined) {
+  std::vector<ProductRing> rings;
   if (mode == AsyncTp::kOff) return rings;
   const Dependencies flow(g);
   std::vector<std::vector<int32_t>> readers(g.size());
@@ -218,7 +218,7 @@ std::vector<Ring> choose_rings(const Graph& g, const Mesh& mesh, const Machine& 
   for (int32_t id = 0; id < g.size(); ++id) {
     const Node& n = g.node(id);
     if (!flow.live[id]) continue;
-    Ring r{id, {}, n.op == &all_gather_op};
+    ProductRing r{id, {}, n.op == &all_gather_op};
     if (n.op == &all_gather_op && even(n) && !kept[id] && !readers[id].empty()) {
       bool fits = true;
       for (int32_t to : readers[id]) {
@@ -251,9 +251,9 @@ std::vector<Ring> choose_rings(const Graph& g, const Mesh& mesh, const Machine& 
   return rings;
 }
 
-Ref<Graph> apply_rings(const Graph& g, const std::vector<Ring>& rings, std::map<int64_t, int64_t>* steps) {
+Ref<Graph> apply_rings(const Graph& g, const std::vector<ProductRing>& rings, std::map<int64_t, int64_t>* steps) {
   if (rings.empty()) return nullptr;
-  return Applier(g, rings, steps).run();
+  return RingApplier(g, rings, steps).run();
 }
 
 }  // namespace weft::dist

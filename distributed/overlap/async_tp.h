@@ -22,7 +22,7 @@ enum class AsyncTp : uint8_t {
 AsyncTp parse_async_tp(std::string_view text);
 
 /// One collective that becomes a ring with its products.
-struct Ring {
+struct ProductRing {
   int32_t collective = -1;
   std::vector<int32_t> dots;  // all readers of an all-gather, or the one product that a reduce-scatter reduces
   bool gather = true;
@@ -32,13 +32,14 @@ struct Ring {
 
 /// Chooses all-gathers that are read only by products without a contraction over the gathered dim, and reduce-scatters
 /// of a product with no other reader. Shards must be even. `declined` gets the rings for which kAuto predicts no gain.
-std::vector<Ring> choose_rings(const Graph& g, const Mesh& mesh, const Machine& machine, AsyncTp mode,
-                               std::vector<Ring>* declined = nullptr);
+std::vector<ProductRing> choose_rings(const Graph& g, const Mesh& mesh, const Machine& machine, AsyncTp mode,
+                                      std::vector<ProductRing>* declined = nullptr);
 
 /// The graph with these rings. New permute_ranks nodes get sites after the largest site. Each row of a gathered product
 /// keeps its bits. A ring sums scattered block b over ranks b + 1, b + 2, ..., b in every run, whereas reduce_scatter
 /// sums over ranks 0, 1, 2, .... `steps` gets, by the site of each new permute_ranks, the site of the collective that
 /// it replaces.
-Ref<Graph> apply_rings(const Graph& g, const std::vector<Ring>& rings, std::map<int64_t, int64_t>* steps = nullptr);
+Ref<Graph> apply_rings(const Graph& g, const std::vector<ProductRing>& rings,
+                       std::map<int64_t, int64_t>* steps = nullptr);
 
 }  // namespace weft::dist

@@ -25,9 +25,9 @@ std::string key_of(const Graph& g, const Node& n) {
   return key;
 }
 
-class Applier {
+class BucketApplier {
  public:
-  Applier(const Graph& g, const Buckets& buckets)
+  BucketApplier(const Graph& g, const Buckets& buckets)
       : g_(g),
         flow_(g),
         buckets_(buckets),
@@ -66,9 +66,9 @@ class Applier {
   Value permuted(Value v, const Shape& dims, const Node& n) { return add(permute_op, {v}, {{"dims", dims}}, n); }
 
   // A shape's numbers of elements before, in and after `dim`.
-  struct Split {
+  struct ShapeSplit {
     int64_t outer = 1, extent = 1, inner = 1;
-    Split(const Shape& s, int64_t dim) : extent(s[static_cast<int>(dim)]) {
+    ShapeSplit(const Shape& s, int64_t dim) : extent(s[static_cast<int>(dim)]) {
       for (int d = 0; d < s.size(); ++d) {
         if (d != dim) (d < dim ? outer : inner) *= s[d];
       }
@@ -88,7 +88,7 @@ class Applier {
       Value v = copy_(n.inputs[0]);
       const Shape& shape = g_.type(n.inputs[0]).shape;
       if (scatter) {
-        const Split s(shape, n.attrs.i("dim"));
+        const ShapeSplit s(shape, n.attrs.i("dim"));
         const int64_t own = s.extent / parts;
         if (s.outer > 1) v = permuted(reshaped(v, {s.outer, parts, own, s.inner}, n), {1, 0, 2, 3}, n);
         v = reshaped(v, {parts, s.outer * own * s.inner}, n);
@@ -110,7 +110,7 @@ class Applier {
                     {{"begin", Shape{0, at}}, {"end", Shape{rows, at + sizes[i]}}, {"step", Shape{1, 1}}}, n);
       at += sizes[i];
       if (gather) {
-        const Split s(g_.type(n.inputs[0]).shape, n.attrs.i("dim"));
+        const ShapeSplit s(g_.type(n.inputs[0]).shape, n.attrs.i("dim"));
         if (s.outer > 1) v = permuted(reshaped(v, {parts, s.outer, s.extent, s.inner}, n), {1, 0, 2, 3}, n);
       }
       r_.map({members[i], 0}, reshaped(v, n.outputs[0].shape, n));
@@ -128,9 +128,9 @@ class Applier {
 
 // A position for each heavy node, after the positions of its operands. All members of a bucket get one position, after
 // all their operands and before all their users. So further buckets cannot make a cycle.
-class Positions {
+class HeavyPositions {
  public:
-  explicit Positions(const Dependencies& flow) : flow_(flow), at_(flow.live.size()), after_(flow.live.size()) {
+  explicit HeavyPositions(const Dependencies& flow) : flow_(flow), at_(flow.live.size()), after_(flow.live.size()) {
     for (size_t id = 0; id < at_.size(); ++id) {
       at_[id] = static_cast<double>(id);
       if (!flow.light[id])
@@ -172,17 +172,17 @@ Buckets choose_buckets(const Graph& g, const Mesh& mesh, const Machine& machine,
   for (int32_t id = 0; id < g.size(); ++id) {
     const Node& n = g.node(id);
     if (!flow.live[id] || !can_share(g, n) || collective_parts(mesh, n) < 2) continue;
-    const Link link = link_of(mesh, n.attrs.get<std::string>("axes"), machine);
+    const NetworkLink link = link_of(mesh, n.attrs.get<std::string>("axes"), machine);
     // Packing and unpacking read and write each byte twice.
     const int64_t most = options.member_bytes > 0
                              ? options.member_bytes
                              : static_cast<int64_t>(link.latency * machine.bytes * machine.reached / 4);
     if (collective_bytes(g, n) <= most) alike[key_of(g, n)].push_back(id);
   }
-  Positions positions(flow);
+  HeavyPositions positions(flow);
   Buckets buckets;
   for (auto& [key, nodes] : alike) {
-    const Link link = link_of(mesh, g.node(nodes[0]).attrs.get<std::string>("axes"), machine);
+    const NetworkLink link = link_of(mesh, g.node(nodes[0]).attrs.get<std::string>("axes"), machine);
     const int64_t most =
         options.bytes > 0 ? options.bytes : static_cast<int64_t>(8 * link.latency * link.bytes_per_second);
     std::stable_sort(nodes.begin(), nodes.end(), [&](int32_t a, int32_t b) {
@@ -219,7 +219,7 @@ Buckets choose_buckets(const Graph& g, const Mesh& mesh, const Machine& machine,
 
 Ref<Graph> apply_buckets(const Graph& g, const Buckets& buckets) {
   if (buckets.empty()) return nullptr;
-  return Applier(g, buckets).run();
+  return BucketApplier(g, buckets).run();
 }
 
 }  // namespace weft::dist

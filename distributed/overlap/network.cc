@@ -43,7 +43,7 @@ int nodes_of(const Mesh& mesh, const std::string& axes, const Machine& machine) 
   return static_cast<int>(nodes.size());
 }
 
-Link link_of(const Mesh& mesh, const std::string& axes, const Machine& machine) {
+NetworkLink link_of(const Mesh& mesh, const std::string& axes, const Machine& machine) {
   const auto ranks = static_cast<int>(mesh.parts(mesh.axes(axes)));
   const int nodes = nodes_of(mesh, axes, machine);
   return {.latency = collective_seconds(Collective::kAllGather, 0, ranks, nodes, machine) / std::max(1, ranks - 1),

@@ -22,11 +22,11 @@ double collective_seconds(Collective kind, double bytes, const Mesh& mesh, const
 int nodes_of(const Mesh& mesh, const std::string& axes, const Machine& machine);
 
 /// One step of a ring of ranks.
-struct Link {
+struct NetworkLink {
   double latency = 0;
   double bytes_per_second = 0;
 };
-Link link_of(const Mesh& mesh, const std::string& axes, const Machine& machine);
+NetworkLink link_of(const Mesh& mesh, const std::string& axes, const Machine& machine);
 
 /// The collective that a node runs or starts; empty for other nodes and for waits.
 std::optional<Collective> collective_of(const Node& n);

@@ -17,7 +17,7 @@ TEST(Network, MeshDimensionsReachTheirNodes) {
             collective_seconds(Collective::kAllReduce, 1e8, 32, 4, m));
   // Without measured points, a step of a ring is one hop over one link.
   const Machine& cpu = machine_preset("cpu");
-  const Link link = link_of(mesh, "tp", cpu);
+  const NetworkLink link = link_of(mesh, "tp", cpu);
   EXPECT_DOUBLE_EQ(link.latency, cpu.links.inner_hop);
   EXPECT_EQ(link.bytes_per_second, cpu.links.inner_bus);
 }

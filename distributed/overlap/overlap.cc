@@ -93,12 +93,12 @@ std::string_view layer_of(const Node& n) {
   return scope.substr(0, scope.find('/'));
 }
 
-class Scheduler {
+class OverlapScheduler {
  public:
   /// `window`: limit of bytes of parameters gathered ahead. `limit`: live bytes above which nothing starts early.
   /// `in_place`: keeps the graph's order, without overlap.
-  Scheduler(const Graph& g, const Dependencies& flow, const Mesh& mesh, const Machine& machine,
-            const OverlapOptions& options, int64_t window, int64_t limit, bool in_place)
+  OverlapScheduler(const Graph& g, const Dependencies& flow, const Mesh& mesh, const Machine& machine,
+                   const OverlapOptions& options, int64_t window, int64_t limit, bool in_place)
       : g_(g),
         flow_(flow),
         look_ahead_(options.look_ahead),
@@ -110,7 +110,7 @@ class Scheduler {
     for (int32_t id = 0; id < g.size(); ++id) {
       if (!flow_.live[id] || flow_.light[id]) continue;
       const Node& n = g.node(id);
-      Info& x = n_[id];
+      NodeTiming& x = n_[id];
       order_.push_back(id);
       x.missing = static_cast<int32_t>(flow_.before[id].size());
       for (int32_t from : flow_.before[id]) n_[from].after.push_back(id);
@@ -147,7 +147,7 @@ class Scheduler {
         wait_for_done();
       }
       const int32_t id = order_[head];
-      Info& x = n_[id];
+      NodeTiming& x = n_[id];
       if (x.done || x.started) {
         ++head;
         continue;
@@ -175,7 +175,7 @@ class Scheduler {
   }
 
  private:
-  struct Info {
+  struct NodeTiming {
     bool splits = false, fixed = false, started = false, done = false;
     int32_t missing = 0;  // number of nodes of Dependencies::before that are not done
     double seconds = 0, finish = 0, before = 0;
@@ -188,7 +188,7 @@ class Scheduler {
   double free_at(int32_t id) const {
     double t = clock_;
     for (int32_t from : flow_.before[id]) {
-      const Info& x = n_[from];
+      const NodeTiming& x = n_[from];
       if (x.done) continue;
       if (!x.started) return 1e30;
       t = std::max(t, x.finish);
@@ -208,7 +208,7 @@ class Scheduler {
   }
 
   void finish(int32_t id) {
-    Info& x = n_[id];
+    NodeTiming& x = n_[id];
     x.done = true;
     memory_.read(id);
     for (int32_t to : x.after) --n_[to].missing;
@@ -216,7 +216,7 @@ class Scheduler {
 
   void run_node(int32_t id) {
     need(id);
-    Info& x = n_[id];
+    NodeTiming& x = n_[id];
     s_.events.push_back({ScheduleEvent::kRun, id});
     memory_.make(id);
     clock_ += x.seconds;
@@ -226,7 +226,7 @@ class Scheduler {
 
   void start(int32_t id) {
     need(id);
-    Info& x = n_[id];
+    NodeTiming& x = n_[id];
     x.started = true;
     double& network = network_[g_.node(id).attrs.get<std::string>("axes")];
     network = std::max(network, clock_) + x.seconds;
@@ -246,13 +246,13 @@ class Scheduler {
   }
 
   void wait_for(int32_t id) {
-    Info& x = n_[id];
+    NodeTiming& x = n_[id];
     HiddenCollective& h = s_.hidden[x.hidden];
     if (x.finish > clock_) {
       // The rank also waits for earlier transfers on the same network.
       const auto& axes = g_.node(id).attrs.get<std::string>("axes");
       for (int32_t other : under_way_) {
-        const Info& y = n_[other];
+        const NodeTiming& y = n_[other];
         if (g_.node(other).attrs.get<std::string>("axes") == axes)
           s_.hidden[y.hidden].exposed +=
               std::max(0.0, std::min(y.finish, x.finish) - std::max(y.finish - y.seconds, clock_));
@@ -285,7 +285,7 @@ class Scheduler {
   bool too_early(size_t head, int32_t id) {
     if (memory_.bytes(id) <= memory_.frees(id)) return false;
     const int32_t use = flow_.use[id];
-    const Info& next = n_[order_[head]];
+    const NodeTiming& next = n_[order_[head]];
     const double work = (use < g_.size() ? n_[use].before : all_) - next.before - (next.splits ? 0 : next.seconds);
     const double network = std::max(0.0, network_[g_.node(id).attrs.get<std::string>("axes")] - clock_);
     return work > 2 * (network + n_[id].seconds);
@@ -296,7 +296,7 @@ class Scheduler {
   void start_ready(size_t head) {
     const std::vector<int32_t> open = open_;
     for (int32_t id : open) {
-      Info& x = n_[id];
+      NodeTiming& x = n_[id];
       if (free_at(id) > clock_) continue;
       if (memory_.live() + memory_.bytes(id) > budget_) continue;
       if (flow_.ready[id] < 0 && id > order_[head]) {
@@ -329,7 +329,7 @@ class Scheduler {
   }
 
   /// Whether only collectives need the result.
-  bool only_communicated(const Info& x) const {
+  bool only_communicated(const NodeTiming& x) const {
     return std::all_of(x.after.begin(), x.after.end(), [&](int32_t to) { return n_[to].splits; });
   }
 
@@ -338,7 +338,7 @@ class Scheduler {
     const size_t end = std::min(order_.size(), head + static_cast<size_t>(look_ahead_));
     for (size_t i = head + 1; i < end; ++i) {
       const int32_t id = order_[i];
-      const Info& x = n_[id];
+      const NodeTiming& x = n_[id];
       if (x.done || x.started || x.splits || x.fixed || x.seconds <= 0) continue;
       if (free_at(id) > clock_) continue;
       const int64_t more = memory_.bytes(id) - memory_.frees(id);
@@ -356,7 +356,7 @@ class Scheduler {
   const int64_t window_, budget_;
   const bool in_place_;
   LiveBytes memory_;
-  std::vector<Info> n_;
+  std::vector<NodeTiming> n_;
   std::vector<int32_t> order_, open_, under_way_;  // open_: collectives not started, in order
   std::map<int32_t, std::vector<int32_t>> meanwhile_;
   std::map<std::string, double> network_;  // by axes: the time from which the network is idle
@@ -398,14 +398,14 @@ int64_t bytes_of_a_layer(const Graph& g, const Dependencies& flow) {
 OverlapSchedule schedule(const Graph& g, const Mesh& mesh, const Machine& machine, const OverlapOptions& options) {
   const Dependencies flow(g);
   const int64_t window = options.prefetch_bytes > 0 ? options.prefetch_bytes : bytes_of_a_layer(g, flow);
-  const OverlapSchedule plain = Scheduler(g, flow, mesh, machine, options, 0, 0, true).run();
+  const OverlapSchedule plain = OverlapScheduler(g, flow, mesh, machine, options, 0, 0, true).run();
   const int64_t budget = options.memory_bytes > 0 ? options.memory_bytes : plain.peak + plain.peak / 50 + window;
   // The limit only bounds early starts. The peak can still exceed the budget; the limit is then lowered.
   int64_t limit = budget;
   OverlapOptions tried = options;
   for (int attempt = 0; attempt < 5; ++attempt) {
     if (attempt == 3) tried.look_ahead = 0;  // early results also use memory
-    OverlapSchedule s = Scheduler(g, flow, mesh, machine, tried, window, limit, false).run();
+    OverlapSchedule s = OverlapScheduler(g, flow, mesh, machine, tried, window, limit, false).run();
     s.peak_before = plain.peak;
     if (s.peak <= budget) return s.exposed <= plain.exposed ? s : plain_of(plain);
     limit -= 2 * (s.peak - budget);

@@ -21,7 +21,7 @@ struct OverlapOptions {
 
 /// One entry of a schedule.
 struct ScheduleEvent {
-  enum Kind : uint8_t { kRun, kStart, kWait } kind = kRun;
+  enum ScheduleEventKind : uint8_t { kRun, kStart, kWait } kind = kRun;
   int32_t node = -1;
 };
 

@@ -29,20 +29,20 @@ void check_order_of_rank(const ActionIndex& index, int rank) {
 
 /// In stages with a GATHER, weights exist from GATHER to RELEASE. REDUCE reduces the gradients accumulated before it.
 void check_stage_actions(const Table& table) {
-  struct Stage {
+  struct StageState {
     bool gathers = false, gathered = false, reduces = false;
     const Action* gradient = nullptr;  // the last gradient that no REDUCE has reduced
   };
-  std::vector<Stage> stages(static_cast<size_t>(table.stages()));
+  std::vector<StageState> stages(static_cast<size_t>(table.stages()));
   for (const std::vector<Action>& rank : table.ranks)
     for (const Action& a : rank) {
-      Stage& s = stages[a.stage];
+      StageState& s = stages[a.stage];
       s.gathers |= a.kind == Kind::kGather || a.kind == Kind::kRelease;
       s.reduces |= a.kind == Kind::kReduce;
     }
   for (size_t r = 0; r < table.ranks.size(); ++r)
     for (const Action& a : table.ranks[r]) {
-      Stage& s = stages[a.stage];
+      StageState& s = stages[a.stage];
       if (a.kind == Kind::kGather) {
         WEFT_CHECK(!s.gathered, kWho, r, " has ", a, ", whose weights are gathered already; need a RELEASE between");
         s.gathered = true;
@@ -73,9 +73,9 @@ int most_alive(const std::vector<Action>& list) {
 }
 
 /// Runs the table without times: a rank runs until an action awaits another rank, which wakes it.
-class Run {
+class TableRun {
  public:
-  explicit Run(const ActionIndex& index) : index_(index) {
+  explicit TableRun(const ActionIndex& index) : index_(index) {
     const size_t ranks = index.table().ranks.size();
     for (size_t r = 0; r < ranks; ++r) next_.push_back(index.first(static_cast<int>(r)));
     awaited_.assign(ranks, -1);
@@ -166,14 +166,14 @@ class Run {
 
 }  // namespace
 
-Checked check(const Table& table, const Links& links) {
+Checked check(const Table& table, const StageLinks& links) {
   Checked checked{ActionIndex(table, links), {}, {}};
   for (int r = 0; r < static_cast<int>(table.ranks.size()); ++r) {
     check_order_of_rank(checked.index, r);
     checked.alive.push_back(most_alive(table.ranks[r]));
   }
   check_stage_actions(table);
-  checked.order = Run(checked.index).order();
+  checked.order = TableRun(checked.index).order();
   return checked;
 }
 

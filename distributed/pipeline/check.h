@@ -18,6 +18,6 @@ struct Checked {
 /// precedes an action of its own rank that it awaits; if it computes with weights that are not gathered; if a gradient
 /// misses the REDUCE of its stage; and if ranks wait for each other in a cycle. The time is linear in the number of
 /// actions.
-Checked check(const Table& table, const Links& links);
+Checked check(const Table& table, const StageLinks& links);
 
 }  // namespace weft::dist::pipeline

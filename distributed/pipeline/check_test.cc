@@ -17,7 +17,7 @@ std::string error(std::string text) {
   std::replace(text.begin(), text.end(), '|', '\n');
   return error_of([&] {
     const Table table = parse_table(text, "file");
-    check(table, Links(table.stages()));
+    check(table, StageLinks(table.stages()));
   });
 }
 
@@ -172,7 +172,7 @@ TEST(Check, TablesThatNoFileHas) {
   auto error_with = [&](const std::function<void(Table&)>& change, int stages = 2) {
     Table table = good;
     change(table);
-    return error_of([&] { check(table, Links(stages)); });
+    return error_of([&] { check(table, StageLinks(stages)); });
   };
   EXPECT_EQ(error_with([](Table&) {}), "");
   EXPECT_EQ(error_with([](Table&) {}, 3), "pipeline table: got 2 stages; need 3, as the links have");
@@ -190,8 +190,8 @@ TEST(Check, TablesThatNoFileHas) {
 }
 
 TEST(Links, StagesOfLinks) {
-  const Links links(4, {{2, 3}, {0, 1}, {0, 3}, {1, 2}});
-  EXPECT_EQ(links.all(), (std::vector<Link>{{0, 1}, {0, 3}, {1, 2}, {2, 3}}));
+  const StageLinks links(4, {{2, 3}, {0, 1}, {0, 3}, {1, 2}});
+  EXPECT_EQ(links.all(), (std::vector<StageLink>{{0, 1}, {0, 3}, {1, 2}, {2, 3}}));
   auto inputs = [&](int stage) { return std::vector<int>(links.inputs(stage).begin(), links.inputs(stage).end()); };
   EXPECT_EQ(inputs(0), std::vector<int>{});
   EXPECT_EQ(inputs(2), std::vector<int>{2});
@@ -199,20 +199,20 @@ TEST(Links, StagesOfLinks) {
   EXPECT_EQ(links.first_output(1), 2);
   EXPECT_EQ(links.find(0, 3), 1);
   EXPECT_EQ(links.find(1, 3), -1);
-  EXPECT_EQ(Links(3).all(), (std::vector<Link>{{0, 1}, {1, 2}}));
+  EXPECT_EQ(StageLinks(3).all(), (std::vector<StageLink>{{0, 1}, {1, 2}}));
   EXPECT_EQ(error_of([] {
-              Links(3, {{1, 1}});
+              StageLinks(3, {{1, 1}});
             }),
             "pipeline: got a link from stage 1 to stage 1; need one from a stage to a later one, of stages 0 to 2");
   EXPECT_EQ(error_of([] {
-              Links(3, {{0, 3}});
+              StageLinks(3, {{0, 3}});
             }),
             "pipeline: got a link from stage 0 to stage 3; need one from a stage to a later one, of stages 0 to 2");
   EXPECT_EQ(error_of([] {
-              Links(3, {{0, 1}, {0, 1}});
+              StageLinks(3, {{0, 1}, {0, 1}});
             }),
             "pipeline: the link from stage 0 to stage 1 comes twice; need each link once");
-  EXPECT_EQ(error_of([] { Links(0); }), "pipeline: got 0 stages; need 1 or more");
+  EXPECT_EQ(error_of([] { StageLinks(0); }), "pipeline: got 0 stages; need 1 or more");
 }
 
 }  // namespace

@@ -8,14 +8,14 @@
 
 namespace weft::dist::pipeline {
 
-Table add_communication(const Table& table, const Links& links, const Costs& costs) {
+Table add_communication(const Table& table, const StageLinks& links, const ActionCosts& costs) {
   const Checked checked = check(table, links);
   const ActionIndex& index = checked.index;
   WEFT_CHECK(!index.has_transfers(), "pipeline table: got a table with SEND and RECV; need one without");
   const Simulation simulation = simulate(table, links, costs);
   std::vector<double> end;  // by number
-  for (const std::vector<Simulation::Span>& rank : simulation.spans)
-    for (const Simulation::Span& span : rank) end.push_back(span.end);
+  for (const std::vector<Simulation::BusySpan>& rank : simulation.spans)
+    for (const Simulation::BusySpan& span : rank) end.push_back(span.end);
   // Ordered by end times; at equal times, an awaited action comes before the action that awaits it.
   std::vector<int> order = checked.order;
   std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return end[a] < end[b]; });
@@ -23,18 +23,18 @@ Table add_communication(const Table& table, const Links& links, const Costs& cos
   Table result = table;
   for (std::vector<Action>& rank : result.ranks) rank.clear();
   auto transfer = [&](const Action& a, int from, int to) {
-    auto add = [&](Kind kind, int stage, int peer) {
+    auto add = [&](ActionKind kind, int stage, int peer) {
       result.ranks[index.rank_of_stage(stage)].push_back(
           {.kind = kind, .stage = stage, .microbatch = a.microbatch, .peer = peer});
     };
-    add(Kind::kSend, from, to);
-    add(Kind::kRecv, to, from);
+    add(ActionKind::kSend, from, to);
+    add(ActionKind::kRecv, to, from);
   };
   auto send_results = [&](const Action& a) {
-    if (a.kind == Kind::kForward) {
+    if (a.kind == ActionKind::kForward) {
       for (int link = links.first_output(a.stage); link < links.first_output(a.stage + 1); ++link)
         if (index.crosses(link)) transfer(a, a.stage, links[link].to);
-    } else if (a.kind == Kind::kInput || a.kind == Kind::kBackward) {
+    } else if (a.kind == ActionKind::kInput || a.kind == ActionKind::kBackward) {
       for (int link : links.inputs(a.stage))
         if (index.crosses(link)) transfer(a, a.stage, links[link].from);
     }

@@ -9,6 +9,6 @@ namespace weft::dist::pipeline {
 /// after the actions that end before it. All ranks keep one order of transfers, so ranks never wait in a cycle, even if
 /// a transfer blocks both its ranks until it ends. If the costs are right, a RECV has started when its SEND starts.
 /// Throws like simulate(), and on a table with transfers.
-Table add_communication(const Table& table, const Links& links, const Costs& costs);
+Table add_communication(const Table& table, const StageLinks& links, const ActionCosts& costs);
 
 }  // namespace weft::dist::pipeline

@@ -13,12 +13,12 @@ namespace weft::dist::pipeline {
 namespace {
 
 /// The chain and a few links that skip stages.
-Links random_links(int stages, std::mt19937_64& random) {
-  std::vector<Link> links = Links(stages).all();
+StageLinks random_links(int stages, std::mt19937_64& random) {
+  std::vector<StageLink> links = StageLinks(stages).all();
   for (int from = 0; from < stages; ++from)
     for (int to = from + 2; to < stages; ++to)
       if (random() % 4 == 0) links.push_back({from, to});
-  return Links(stages, links);
+  return StageLinks(stages, links);
 }
 
 TEST(Communication, AsFastAsWithoutActionsAndRunsWithBlockingTransfers) {
@@ -29,8 +29,8 @@ TEST(Communication, AsFastAsWithoutActionsAndRunsWithBlockingTransfers) {
                           10 + static_cast<int>(random() % 4)};
     SCOPED_TRACE(str_cat(round, " ", c));
     Table table = make_schedule(c.name, {.ranks = c.ranks, .microbatches = c.microbatches, .pairs = random() % 2 == 0});
-    const Links links = round % 3 ? random_links(table.stages(), random) : Links(table.stages());
-    Costs costs = Costs::equal(table.stages());
+    const StageLinks links = round % 3 ? random_links(table.stages(), random) : StageLinks(table.stages());
+    ActionCosts costs = ActionCosts::equal(table.stages());
     for (auto& times : costs.times)
       for (size_t k = 0; k < 4; ++k) times[k] = number(random);
     for (int k = 0; k < links.size(); ++k) costs.wire.push_back(number(random));
@@ -54,7 +54,7 @@ TEST(Communication, AsFastAsWithoutActionsAndRunsWithBlockingTransfers) {
       EXPECT_EQ(after.ranks[r].alive, before.ranks[r].alive);
     }
     size_t crossing = 0;
-    for (const Link& link : links.all())
+    for (const StageLink& link : links.all())
       crossing +=
           table.rank_of_stage[static_cast<size_t>(link.from)] != table.rank_of_stage[static_cast<size_t>(link.to)];
     EXPECT_EQ(transferred, 4 * crossing * static_cast<size_t>(c.microbatches));
@@ -66,7 +66,7 @@ TEST(Communication, AsFastAsWithoutActionsAndRunsWithBlockingTransfers) {
 
 TEST(Communication, SmallOneAsText) {
   const Table table =
-      add_communication(make_schedule("1f1b", {.ranks = 2, .microbatches = 2}), Links(2), Costs::equal(2));
+      add_communication(make_schedule("1f1b", {.ranks = 2, .microbatches = 2}), StageLinks(2), ActionCosts::equal(2));
   auto lines = [&](size_t rank) {
     std::string text;
     for (const Action& a : table.ranks[rank])
@@ -79,8 +79,8 @@ TEST(Communication, SmallOneAsText) {
 
 TEST(Communication, OnlyOnce) {
   const Table table = make_schedule("1f1b", {.ranks = 2, .microbatches = 2});
-  const Table whole = add_communication(table, Links(2), Costs::equal(2));
-  weft::testing::expect_error([&] { add_communication(whole, Links(2), Costs::equal(2)); },
+  const Table whole = add_communication(table, StageLinks(2), ActionCosts::equal(2));
+  weft::testing::expect_error([&] { add_communication(whole, StageLinks(2), ActionCosts::equal(2)); },
                               "pipeline table: got a table with SEND and RECV; need one without");
 }
 

@@ -20,7 +20,7 @@ int first_gap(std::vector<int> numbers) {
 
 }  // namespace
 
-ActionIndex::ActionIndex(const Table& table, const Links& links) : table_(table), links_(links) {
+ActionIndex::ActionIndex(const Table& table, const StageLinks& links) : table_(table), links_(links) {
   check_table();
   for (int r = 0; r < static_cast<int>(table.ranks.size()); ++r)
     for (size_t i = 0; i < table.ranks[r].size(); ++i) check_action(r, i);
@@ -86,17 +86,17 @@ void ActionIndex::check_enough() const {
   std::vector<std::vector<int>> forwards(static_cast<size_t>(table_.stages()));
   std::vector<std::vector<int>> transferred(4 * static_cast<size_t>(links_.size()));
   bool any = false;
-  auto list_of = [&](int link, bool back, Kind kind) -> std::vector<int>& {
-    return transferred[4 * static_cast<size_t>(link) + 2 * back + (kind == Kind::kRecv)];
+  auto list_of = [&](int link, bool back, ActionKind kind) -> std::vector<int>& {
+    return transferred[4 * static_cast<size_t>(link) + 2 * back + (kind == ActionKind::kRecv)];
   };
   for (const std::vector<Action>& rank : table_.ranks)
     for (const Action& a : rank) {
-      if (a.kind == Kind::kForward) forwards[a.stage].push_back(a.microbatch);
+      if (a.kind == ActionKind::kForward) forwards[a.stage].push_back(a.microbatch);
       if (!transfers(a.kind)) continue;
       any = true;
       const bool up = a.stage < a.peer;
       const int link = up ? links_.find(a.stage, a.peer) : links_.find(a.peer, a.stage);
-      list_of(link, up != (a.kind == Kind::kSend), a.kind).push_back(a.microbatch);
+      list_of(link, up != (a.kind == ActionKind::kSend), a.kind).push_back(a.microbatch);
     }
   auto need_all = [&](const std::vector<int>& have, Action missing) {
     if (have.size() >= static_cast<size_t>(m)) return;
@@ -104,15 +104,15 @@ void ActionIndex::check_enough() const {
     WEFT_CHECK(false, kWho, rank_of_stage(missing.stage), " lacks ", missing, "; need it for each of ", m,
                " microbatches");
   };
-  for (int s = 0; s < table_.stages(); ++s) need_all(forwards[s], {.kind = Kind::kForward, .stage = s});
+  for (int s = 0; s < table_.stages(); ++s) need_all(forwards[s], {.kind = ActionKind::kForward, .stage = s});
   if (!any) return;
   for (int link = 0; link < links_.size(); ++link) {
     if (!crosses(link)) continue;
     for (bool back : {false, true}) {
       const int from = back ? links_[link].to : links_[link].from;
       const int to = back ? links_[link].from : links_[link].to;
-      need_all(list_of(link, back, Kind::kSend), {.kind = Kind::kSend, .stage = from, .peer = to});
-      need_all(list_of(link, back, Kind::kRecv), {.kind = Kind::kRecv, .stage = to, .peer = from});
+      need_all(list_of(link, back, ActionKind::kSend), {.kind = ActionKind::kSend, .stage = from, .peer = to});
+      need_all(list_of(link, back, ActionKind::kRecv), {.kind = ActionKind::kRecv, .stage = to, .peer = from});
     }
   }
 }
@@ -144,16 +144,16 @@ void ActionIndex::fill() {
           sends_.assign(slot(2 * links_.size(), 0), -1);
           recvs_ = sends_;
         }
-        const bool send = a.kind == Kind::kSend;
+        const bool send = a.kind == ActionKind::kSend;
         const bool up = a.stage < a.peer;
         const int link = up ? links_.find(a.stage, a.peer) : links_.find(a.peer, a.stage);
         put((send ? sends_ : recvs_)[transfer(link, up != send, a.microbatch)], n);
       }
       if (!computes(a.kind)) continue;
       const size_t at = slot(a.stage, a.microbatch);
-      if (a.kind == Kind::kForward) put(forward_[at], n);
-      if (a.kind == Kind::kInput || a.kind == Kind::kBackward) put(gradient_[at], n);
-      if (a.kind == Kind::kWeight || a.kind == Kind::kBackward) put(weight_[at], n);
+      if (a.kind == ActionKind::kForward) put(forward_[at], n);
+      if (a.kind == ActionKind::kInput || a.kind == ActionKind::kBackward) put(gradient_[at], n);
+      if (a.kind == ActionKind::kWeight || a.kind == ActionKind::kBackward) put(weight_[at], n);
     }
 }
 
@@ -163,7 +163,7 @@ void ActionIndex::check_complete() const {
     for (int m = 0; m < table_.microbatches; ++m) {
       const bool input = gradient(s, m) >= 0, weights = weight(s, m) >= 0;
       if (input && weights) continue;
-      const Kind kind = input ? Kind::kWeight : weights ? Kind::kInput : Kind::kBackward;
+      const ActionKind kind = input ? ActionKind::kWeight : weights ? ActionKind::kInput : ActionKind::kBackward;
       WEFT_CHECK(false, kWho, rank_of_stage(s), " lacks ", Action{.kind = kind, .stage = s, .microbatch = m},
                  input || weights ? "" : ", and I and W", "; need each gradient once");
     }

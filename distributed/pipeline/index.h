@@ -17,10 +17,10 @@ class ActionIndex {
   /// Throws InvalidArgument on stages, microbatches and links that do not exist, and on actions that are missing,
   /// doubled or on a wrong rank. The message names the rank and the action. SEND and RECV are needed for all links
   /// between ranks or for none. Keeps references to both arguments.
-  ActionIndex(const Table& table, const Links& links);
+  ActionIndex(const Table& table, const StageLinks& links);
 
   const Table& table() const { return table_; }
-  const Links& links() const { return links_; }
+  const StageLinks& links() const { return links_; }
   /// The number of actions.
   int size() const { return first_.back(); }
   /// The number of the rank's first action.
@@ -45,15 +45,15 @@ class ActionIndex {
   template <class Fn>
   void for_each_awaited(const Action& a, Fn fn) const {
     const int m = a.microbatch;
-    if (a.kind == Kind::kForward) {
+    if (a.kind == ActionKind::kForward) {
       for (int link : links_.inputs(a.stage)) await(link, m, false, fn);
-    } else if (a.kind == Kind::kInput || a.kind == Kind::kBackward) {
+    } else if (a.kind == ActionKind::kInput || a.kind == ActionKind::kBackward) {
       fn(forward(a.stage, m), -1);
       for (int link = links_.first_output(a.stage); link < links_.first_output(a.stage + 1); ++link)
         await(link, m, true, fn);
-    } else if (a.kind == Kind::kWeight) {
+    } else if (a.kind == ActionKind::kWeight) {
       fn(gradient(a.stage, m), -1);
-    } else if (a.kind == Kind::kSend) {
+    } else if (a.kind == ActionKind::kSend) {
       fn(a.stage < a.peer ? forward(a.stage, m) : gradient(a.stage, m), -1);
     }
   }
@@ -66,7 +66,7 @@ class ActionIndex {
   size_t transfer(int link, bool back, int microbatch) const { return slot(2 * link + back, microbatch); }
   template <class Fn>
   void await(int link, int microbatch, bool back, Fn fn) const {
-    const Link ends = links_[link];
+    const StageLink ends = links_[link];
     if (!crosses(link) || !has_transfers()) {
       fn(back ? gradient(ends.to, microbatch) : forward(ends.from, microbatch), crosses(link) ? link : -1);
       return;
@@ -85,7 +85,7 @@ class ActionIndex {
   void check_transfer_order() const;
 
   const Table& table_;
-  const Links& links_;
+  const StageLinks& links_;
   std::vector<int> first_;                        // by rank, and the number of all actions
   std::vector<int> forward_, gradient_, weight_;  // by stage and microbatch; -1: none
   std::vector<int> sends_, recvs_;                // by link, direction and microbatch; empty without transfers

@@ -37,8 +37,8 @@ TEST(Mutation, RefusedOrRight) {
     Random random(seed);
     const testing::Case c{schedule_names()[seed % 7], 1 + below(random, 4), 8 + below(random, 3)};
     Table table = make_schedule(c.name, {.ranks = c.ranks, .microbatches = c.microbatches, .pairs = seed % 2 == 0});
-    const Links links(table.stages());
-    if (seed % 3 == 0) table = add_communication(table, links, Costs::equal(table.stages()));
+    const StageLinks links(table.stages());
+    if (seed % 3 == 0) table = add_communication(table, links, ActionCosts::equal(table.stages()));
     const Mutation m = mutate(std::move(table), random);
     SCOPED_TRACE(str_cat("seed ", seed, ": ", c, " ", m.what));
 
@@ -47,7 +47,7 @@ TEST(Mutation, RefusedOrRight) {
     EXPECT_EQ(error.empty(), reference.valid()) << error;
     if (error.empty()) {
       ++right;
-      EXPECT_NO_THROW(simulate(m.table, links, Costs::equal(m.table.stages())));
+      EXPECT_NO_THROW(simulate(m.table, links, ActionCosts::equal(m.table.stages())));
       continue;
     }
     ++refused;

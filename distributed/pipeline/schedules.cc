@@ -27,12 +27,12 @@ class RankWriter {
         backward_(stages_.size()),
         weight_(stages_.size()) {}
 
-  void forward(int chunk = 0) { add(Kind::kForward, chunk, forward_); }
-  void input(int chunk = 0) { add(Kind::kInput, chunk, backward_); }
-  void weight(int chunk = 0) { add(Kind::kWeight, chunk, weight_); }
+  void forward(int chunk = 0) { add(ActionKind::kForward, chunk, forward_); }
+  void input(int chunk = 0) { add(ActionKind::kInput, chunk, backward_); }
+  void weight(int chunk = 0) { add(ActionKind::kWeight, chunk, weight_); }
   void backward(int chunk = 0) {
     ++weight_[chunk];
-    add(Kind::kBackward, chunk, backward_);
+    add(ActionKind::kBackward, chunk, backward_);
   }
   /// Writes an adjacent forward and backward.
   void forward_and_backward(int forward_chunk, int backward_chunk) {
@@ -51,7 +51,7 @@ class RankWriter {
 
  private:
   /// Adds an action. Ignores actions beyond the last microbatch.
-  void add(Kind kind, int chunk, std::vector<int>& next) {
+  void add(ActionKind kind, int chunk, std::vector<int>& next) {
     const int microbatch = next[chunk]++;
     if (microbatch < microbatches) actions.push_back({.kind = kind, .stage = stages_[chunk], .microbatch = microbatch});
   }
@@ -203,7 +203,7 @@ void dualpipe_v(RankWriter& w) {
   while (!late.empty()) next_weight();
 }
 
-struct Schedule {
+struct ScheduleRow {
   const char* name;
   void (*write)(RankWriter&);
   int least_stages, most_stages;  // per rank
@@ -212,7 +212,7 @@ struct Schedule {
 };
 
 constexpr int kAny = 1 << 20;
-constexpr Schedule kSchedules[] = {
+constexpr ScheduleRow kSchedules[] = {
     {"gpipe", gpipe, 1, 1, false, 0},
     {"1f1b", one_f_one_b, 1, 1, false, 0},
     {"interleaved_1f1b", interleaved, 2, kAny, false, 0},
@@ -222,8 +222,8 @@ constexpr Schedule kSchedules[] = {
     {"dualpipe_v", dualpipe_v, 2, 2, true, 2},
 };
 
-const Schedule& find(std::string_view name) {
-  for (const Schedule& s : kSchedules)
+const ScheduleRow& find(std::string_view name) {
+  for (const ScheduleRow& s : kSchedules)
     if (s.name == name) return s;
   std::string known;
   for (const std::string& n : schedule_names()) known += (known.empty() ? "" : ", ") + n;
@@ -238,14 +238,14 @@ const Schedule& find(std::string_view name) {
 const std::vector<std::string>& schedule_names() {
   static const auto* names = [] {
     auto* all = new std::vector<std::string>;
-    for (const Schedule& s : kSchedules) all->push_back(s.name);
+    for (const ScheduleRow& s : kSchedules) all->push_back(s.name);
     return all;
   }();
   return *names;
 }
 
 Table make_schedule(std::string_view name, const ScheduleOptions& given) {
-  const Schedule& schedule = find(name);
+  const ScheduleRow& schedule = find(name);
   ScheduleOptions o = given;
   if (o.stages_per_rank == 0) o.stages_per_rank = schedule.least_stages;
   WEFT_CHECK(o.ranks >= 1 && o.microbatches >= 1, name, ": got ", o.ranks, " ranks and ", o.microbatches,

@@ -22,12 +22,12 @@ TEST(Schedules, AllSizesRun) {
           SCOPED_TRACE(str_cat(name, " p=", p, " v=", v, " m=", m));
           const Table table = make_schedule(name, {.ranks = p, .stages_per_rank = v, .microbatches = m});
           EXPECT_EQ(table.microbatches, m);
-          EXPECT_EQ(error_of([&] { check(table, Links(table.stages())); }), "");
+          EXPECT_EQ(error_of([&] { check(table, StageLinks(table.stages())); }), "");
           // Weight gradients of a stage are summed in the order of the microbatches.
           std::vector<int> next(static_cast<size_t>(table.stages()), 0);
           for (const std::vector<Action>& rank : table.ranks)
             for (const Action& a : rank) {
-              if (a.kind != Kind::kWeight && a.kind != Kind::kBackward) continue;
+              if (a.kind != ActionKind::kWeight && a.kind != ActionKind::kBackward) continue;
               EXPECT_EQ(a.microbatch, next[static_cast<size_t>(a.stage)]++) << a.to_string();
             }
         }
@@ -69,7 +69,7 @@ TEST(Schedules, InterleavedTakesAnyNumberOfMicrobatches) {
     for (int v = 2; v <= 4; ++v)
       for (int m = p; m <= 3 * p; ++m) {
         const Table table = make_schedule("interleaved_1f1b", {.ranks = p, .stages_per_rank = v, .microbatches = m});
-        const Simulation s = simulate(table, Links(p * v), Costs::equal(p * v));
+        const Simulation s = simulate(table, StageLinks(p * v), ActionCosts::equal(p * v));
         EXPECT_EQ(s.idle(), 3 * (p - 1)) << p << " " << v << " " << m;
       }
 }

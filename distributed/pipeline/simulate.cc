@@ -16,7 +16,7 @@ void check_numbers(const Numbers& numbers, const char* what, const char* of, siz
                "; need a finite number of 0 or more");
 }
 
-void check_costs(const Costs& c, const Links& links) {
+void check_costs(const ActionCosts& c, const StageLinks& links) {
   const size_t stages = static_cast<size_t>(links.stages());
   WEFT_CHECK(c.times.size() == stages, "pipeline simulation: got times of ", c.times.size(), " stages; need ", stages);
   WEFT_CHECK(c.wire.empty() || c.wire.size() == links.all().size(), "pipeline simulation: got times of ", c.wire.size(),
@@ -32,12 +32,12 @@ void check_costs(const Costs& c, const Links& links) {
 }
 
 /// The summary of one rank; `spans` belong to its actions.
-Simulation::Rank summarize(const std::vector<Action>& list, const std::vector<Simulation::Span>& spans,
-                           const Costs& costs, double makespan) {
-  Simulation::Rank rank;
+Simulation::RankUse summarize(const std::vector<Action>& list, const std::vector<Simulation::BusySpan>& spans,
+                              const ActionCosts& costs, double makespan) {
+  Simulation::RankUse rank;
   double alive = 0, free_at = 0, outside = 0;  // outside: idle before the first action that takes time
   for (size_t i = 0; i < list.size(); ++i) {
-    const Simulation::Span& span = spans[i];
+    const Simulation::BusySpan& span = spans[i];
     const bool counted = i > 0 && list[i - 1].with_next;  // a pair has one span
     if (span.end > span.begin && !counted) {
       (rank.busy > 0 ? rank.idle_inside : outside) += span.begin - free_at;
@@ -45,8 +45,8 @@ Simulation::Rank summarize(const std::vector<Action>& list, const std::vector<Si
       free_at = span.end;
     }
     const double size = costs.activation.empty() ? 1 : costs.activation[list[i].stage];
-    if (list[i].kind == Kind::kForward) rank.activation = std::max(rank.activation, alive += size);
-    if (list[i].kind == Kind::kWeight || list[i].kind == Kind::kBackward) alive -= size;
+    if (list[i].kind == ActionKind::kForward) rank.activation = std::max(rank.activation, alive += size);
+    if (list[i].kind == ActionKind::kWeight || list[i].kind == ActionKind::kBackward) alive -= size;
   }
   rank.idle = outside + rank.idle_inside + (makespan - free_at);
   return rank;
@@ -54,25 +54,25 @@ Simulation::Rank summarize(const std::vector<Action>& list, const std::vector<Si
 
 }  // namespace
 
-Costs Costs::equal(int stages, double forward, double input, double weight) {
-  Costs costs;
+ActionCosts ActionCosts::equal(int stages, double forward, double input, double weight) {
+  ActionCosts costs;
   costs.times.assign(static_cast<size_t>(stages), {forward, input, weight, input + weight});
   return costs;
 }
 
 double Simulation::idle() const {
   double worst = 0;
-  for (const Rank& r : ranks) worst = std::max(worst, r.idle);
+  for (const RankUse& r : ranks) worst = std::max(worst, r.idle);
   return worst;
 }
 
 double Simulation::idle_inside() const {
   double worst = 0;
-  for (const Rank& r : ranks) worst = std::max(worst, r.idle_inside);
+  for (const RankUse& r : ranks) worst = std::max(worst, r.idle_inside);
   return worst;
 }
 
-Simulation simulate(const Table& table, const Links& links, const Costs& costs) {
+Simulation simulate(const Table& table, const StageLinks& links, const ActionCosts& costs) {
   const Checked checked = check(table, links);
   check_costs(costs, links);
   const ActionIndex& index = checked.index;

@@ -27,7 +27,7 @@ std::ostream& operator<<(std::ostream& os, const Figures& f) {
 Simulation simulated(const char* name, int p, int m, std::array<double, 3> fiw = {1, 1, 1}, int v = 0,
                      bool pairs = false) {
   const Table table = make_schedule(name, {.ranks = p, .stages_per_rank = v, .microbatches = m, .pairs = pairs});
-  return simulate(table, Links(table.stages()), Costs::equal(table.stages(), fiw[0], fiw[1], fiw[2]));
+  return simulate(table, StageLinks(table.stages()), ActionCosts::equal(table.stages(), fiw[0], fiw[1], fiw[2]));
 }
 
 /// Figures in times and activations of a rank; activations are rank 0's.
@@ -38,7 +38,7 @@ Figures figures(const char* name, int p, int m, std::array<double, 3> fiw = {1, 
 
 std::vector<int> alive(const Simulation& s) {
   std::vector<int> all;
-  for (const Simulation::Rank& r : s.ranks) all.push_back(r.alive);
+  for (const Simulation::RankUse& r : s.ranks) all.push_back(r.alive);
   return all;
 }
 
@@ -181,9 +181,9 @@ TEST(Bubble, Formulas) {
 }
 
 /// Integers from `least` to 9.
-Costs random_costs(int stages, int links, std::mt19937_64& random, int least) {
+ActionCosts random_costs(int stages, int links, std::mt19937_64& random, int least) {
   std::uniform_int_distribution<int> number(least, 9);
-  Costs costs = Costs::equal(stages);
+  ActionCosts costs = ActionCosts::equal(stages);
   for (auto& times : costs.times)
     for (double& t : times) t = number(random);
   for (int k = 0; k < links; ++k) costs.wire.push_back(number(random));
@@ -198,8 +198,8 @@ TEST(Simulation, MakespanIsTheLongestPathAndThePeakTheCount) {
                           10 + static_cast<int>(random() % 5)};
     SCOPED_TRACE(c.to_string());
     const Table table = make_schedule(c.name, {.ranks = c.ranks, .microbatches = c.microbatches});
-    const Links links(table.stages());
-    const Costs costs = random_costs(table.stages(), links.size(), random, round % 2);
+    const StageLinks links(table.stages());
+    const ActionCosts costs = random_costs(table.stages(), links.size(), random, round % 2);
     const Simulation s = simulate(table, links, costs);
     testing::Reference reference(table, links);
     EXPECT_EQ(s.makespan, reference.longest_path(costs));
@@ -214,10 +214,10 @@ TEST(Simulation, MakespanIsTheLongestPathAndThePeakTheCount) {
         if (end > begin && first < 0) first = begin;
         if (end > begin) last = end;
         const double activation = costs.activation[static_cast<size_t>(a.stage)];
-        if (a.kind == Kind::kForward) ++count, size += activation;
+        if (a.kind == ActionKind::kForward) ++count, size += activation;
         most = std::max(most, count);
         most_size = std::max(most_size, size);
-        if (a.kind == Kind::kWeight || a.kind == Kind::kBackward) --count, size -= activation;
+        if (a.kind == ActionKind::kWeight || a.kind == ActionKind::kBackward) --count, size -= activation;
       }
       EXPECT_EQ(s.ranks[r].busy, busy);
       EXPECT_EQ(s.ranks[r].idle, s.makespan - busy);
@@ -231,8 +231,8 @@ TEST(Simulation, MakespanIsTheLongestPathAndThePeakTheCount) {
 TEST(Simulation, JoinedActionsBeginAndEndTogether) {
   // Rank 0 joins F of microbatch 1 with B of microbatch 0, which has to come back from rank 1.
   Table table = make_schedule("1f1b", {.ranks = 2, .microbatches = 2});
-  const Links links(2);
-  Costs costs = Costs::equal(2, 2, 1, 2);  // B: 3
+  const StageLinks links(2);
+  ActionCosts costs = ActionCosts::equal(2, 2, 1, 2);  // B: 3
   std::vector<Action>& rank = table.ranks[0];
   ASSERT_EQ(rank[1].to_string(), "F of stage 0, microbatch 1");
   EXPECT_EQ(simulate(table, links, costs).spans[0][1].begin, 2);
@@ -251,25 +251,29 @@ TEST(Simulation, JoinedActionsBeginAndEndTogether) {
 
 TEST(Simulation, Errors) {
   const Table table = make_schedule("1f1b", {.ranks = 2, .microbatches = 2});
-  auto error = [&](const std::function<void(Costs&)>& change) {
-    Costs costs = Costs::equal(2);
+  auto error = [&](const std::function<void(ActionCosts&)>& change) {
+    ActionCosts costs = ActionCosts::equal(2);
     change(costs);
-    return error_of([&] { simulate(table, Links(2), costs); });
+    return error_of([&] { simulate(table, StageLinks(2), costs); });
   };
-  EXPECT_EQ(error([](Costs&) {}), "");
-  EXPECT_EQ(error([](Costs& c) { c.times.pop_back(); }), "pipeline simulation: got times of 1 stages; need 2");
-  EXPECT_EQ(error([](Costs& c) { c.time(1, Kind::kWeight) = -1; }),
+  EXPECT_EQ(error([](ActionCosts&) {}), "");
+  EXPECT_EQ(error([](ActionCosts& c) { c.times.pop_back(); }), "pipeline simulation: got times of 1 stages; need 2");
+  EXPECT_EQ(error([](ActionCosts& c) { c.time(1, ActionKind::kWeight) = -1; }),
             "pipeline simulation: got -1 as a time of stage 1; need a finite number of 0 or more");
-  EXPECT_EQ(error([](Costs& c) { c.wire = {1, 2}; }), "pipeline simulation: got times of 2 links; need 1 or none");
-  EXPECT_EQ(error([](Costs& c) { c.wire = {HUGE_VAL}; }),
+  EXPECT_EQ(error([](ActionCosts& c) {
+              c.wire = {1, 2};
+            }),
+            "pipeline simulation: got times of 2 links; need 1 or none");
+  EXPECT_EQ(error([](ActionCosts& c) { c.wire = {HUGE_VAL}; }),
             "pipeline simulation: got inf as the time of link 0; need a finite number of 0 or more");
-  EXPECT_EQ(error([](Costs& c) {
+  EXPECT_EQ(error([](ActionCosts& c) {
               c.activation = {1, NAN};
             }),
             "pipeline simulation: got nan as the activation of stage 1; need a finite number of 0 or more");
-  EXPECT_EQ(error([](Costs& c) { c.activation = {1}; }),
+  EXPECT_EQ(error([](ActionCosts& c) { c.activation = {1}; }),
             "pipeline simulation: got activations of 1 stages; need 2 or none");
-  EXPECT_EQ(error([](Costs& c) { c.overlap = 2; }), "pipeline simulation: got an overlap of 2; need one from 0 to 1");
+  EXPECT_EQ(error([](ActionCosts& c) { c.overlap = 2; }),
+            "pipeline simulation: got an overlap of 2; need one from 0 to 1");
 }
 
 }  // namespace

@@ -12,7 +12,7 @@
 
 namespace weft::dist::pipeline {
 
-enum class Kind : uint8_t {
+enum class ActionKind : uint8_t {
   kForward,   // F
   kInput,     // I: the gradient of the stage's inputs
   kWeight,    // W: the gradient of the stage's weights
@@ -28,14 +28,14 @@ constexpr int kKinds = 9;
 constexpr int kMostActions = 1 << 24;
 
 /// The name in files and messages: F, I, W, B, SEND, RECV, GATHER, RELEASE, REDUCE.
-std::string_view to_string_view(Kind kind);
+std::string_view to_string_view(ActionKind kind);
 /// Whether it is F, I, W or B.
-constexpr bool computes(Kind kind) { return kind <= Kind::kBackward; }
+constexpr bool computes(ActionKind kind) { return kind <= ActionKind::kBackward; }
 /// Whether it is SEND or RECV.
-constexpr bool transfers(Kind kind) { return kind == Kind::kSend || kind == Kind::kRecv; }
+constexpr bool transfers(ActionKind kind) { return kind == ActionKind::kSend || kind == ActionKind::kRecv; }
 
 struct Action {
-  Kind kind = Kind::kForward;
+  ActionKind kind = ActionKind::kForward;
   /// Runs together with the next action of the rank: both begin when both can, and the results of both come at the end.
   /// Both actions must compute. For kernels that overlap the communication of one with the computation of the other.
   bool with_next = false;
@@ -58,25 +58,25 @@ struct Table {
 };
 
 /// Stage `to` reads a value that stage `from` computed; the gradient crosses it backwards. `from` is below `to`.
-struct Link {
+struct StageLink {
   int from = 0;
   int to = 0;
-  friend auto operator<=>(const Link&, const Link&) = default;
+  friend auto operator<=>(const StageLink&, const StageLink&) = default;
 };
 
 /// Which stages exchange values, indexed by stage. A link has a number: its place in all().
-class Links {
+class StageLinks {
  public:
   /// Each stage reads the one before it.
-  explicit Links(int stages);
+  explicit StageLinks(int stages);
   /// Throws on a link to an earlier stage, a link to a stage that does not exist, and a repeated link.
-  Links(int stages, std::vector<Link> links);
+  StageLinks(int stages, std::vector<StageLink> links);
 
   int stages() const { return static_cast<int>(first_output_.size()) - 1; }
   /// All links, ordered by `from`, then by `to`.
-  const std::vector<Link>& all() const { return links_; }
+  const std::vector<StageLink>& all() const { return links_; }
   int size() const { return static_cast<int>(links_.size()); }
-  const Link& operator[](int link) const { return links_[link]; }
+  const StageLink& operator[](int link) const { return links_[link]; }
   /// The number of the link between two stages; -1 if there is none.
   int find(int from, int to) const;
   /// The numbers of the links that end at a stage.
@@ -85,7 +85,7 @@ class Links {
   int first_output(int stage) const { return first_output_[stage]; }
 
  private:
-  std::vector<Link> links_;
+  std::vector<StageLink> links_;
   std::vector<int> first_output_, first_input_, inputs_;
 };
 

@@ -29,14 +29,14 @@ std::string_view take(std::string_view& rest, char end) {
 }
 
 /// A line of the file, for messages.
-struct Line {
+struct FileLine {
   std::string_view file;
   int64_t number = 0;
   std::string to_string() const { return str_cat(one_line(file, 200), ": line ", number); }
 };
 
 /// `limit`: numbers without gaps are below the number of lines.
-int number_of(const Line& line, const char* column, std::string_view text, int64_t limit) {
+int number_of(const FileLine& line, const char* column, std::string_view text, int64_t limit) {
   int n = -1;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
   WEFT_CHECK(error == std::errc() && end == text.data() + text.size() && n >= 0 && n < limit, line, ": got ", column,
@@ -45,30 +45,30 @@ int number_of(const Line& line, const char* column, std::string_view text, int64
   return n;
 }
 
-Kind kind_of(const Line& line, std::string_view text) {
+ActionKind kind_of(const FileLine& line, std::string_view text) {
   for (int k = 0; k < kKinds; ++k)
-    if (to_string_view(static_cast<Kind>(k)) == text) return static_cast<Kind>(k);
+    if (to_string_view(static_cast<ActionKind>(k)) == text) return static_cast<ActionKind>(k);
   std::string known;
-  for (int k = 0; k < kKinds; ++k) known += str_cat(k ? ", " : "", static_cast<Kind>(k));
+  for (int k = 0; k < kKinds; ++k) known += str_cat(k ? ", " : "", static_cast<ActionKind>(k));
   WEFT_CHECK(false, line, ": got action \"", one_line(text, 40), "\"; need one of ", known);
-  return Kind::kForward;
+  return ActionKind::kForward;
 }
 
-struct Row {
+struct ActionRow {
   int rank = 0;
   Action action;
 };
 
-Row parse_row(const Line& line, std::string_view text, int64_t limit) {
+ActionRow parse_row(const FileLine& line, std::string_view text, int64_t limit) {
   std::vector<std::string_view> fields;
   for (std::string_view rest = text; !rest.empty() && fields.size() < 7;) fields.push_back(trim(take(rest, ',')));
   while (fields.size() > 1 && fields.back().empty()) fields.pop_back();
   WEFT_CHECK(fields.size() >= 2, line, ": got \"", one_line(text, 80), "\"; need ", kColumns);
-  Row row{number_of(line, "rank", fields[0], limit), {}};
+  ActionRow row{number_of(line, "rank", fields[0], limit), {}};
   std::string_view word = fields[1];
   row.action.with_next = word.ends_with('&');
   if (row.action.with_next) word = trim(word.substr(0, word.size() - 1));
-  const Kind kind = row.action.kind = kind_of(line, word);
+  const ActionKind kind = row.action.kind = kind_of(line, word);
   const size_t need = transfers(kind) ? 5 : computes(kind) ? 4 : 3;
   WEFT_CHECK(fields.size() == need, line, ": got ", fields.size(), " fields of ", kind, "; need ",
              need == 3 ? "rank,action,stage" : kColumns, need == 5 ? ",other stage" : "");
@@ -96,13 +96,13 @@ Table parse_table(std::string_view text, std::string_view name) {
   const int64_t lines = std::count(text.begin(), text.end(), '\n') + 1;
   WEFT_CHECK(lines <= kMostActions, one_line(name, 200), ": got ", lines, " lines; need at most ", kMostActions);
   Table table;
-  Line line{name};
+  FileLine line{name};
   while (!text.empty()) {
     ++line.number;
     std::string_view rest = take(text, '\n');
     const std::string_view content = trim(take(rest, '#'));
     if (content.empty() || content == kColumns) continue;
-    const Row row = parse_row(line, content, lines);
+    const ActionRow row = parse_row(line, content, lines);
     const Action& a = row.action;
     const size_t stage = static_cast<size_t>(a.stage);
     if (static_cast<size_t>(row.rank) >= table.ranks.size()) table.ranks.resize(static_cast<size_t>(row.rank) + 1);

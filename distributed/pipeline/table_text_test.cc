@@ -15,8 +15,8 @@ TEST(TableText, ReadsWhatItWrites) {
     for (int p : {1, 2, 5}) {
       const Table table = make_schedule(name, {.ranks = p, .microbatches = 11, .pairs = true});
       EXPECT_EQ(parse_table(table_text(table), "file"), table) << name;
-      const Links links(table.stages());
-      const Table whole = add_communication(table, links, Costs::equal(table.stages()));
+      const StageLinks links(table.stages());
+      const Table whole = add_communication(table, links, ActionCosts::equal(table.stages()));
       EXPECT_EQ(parse_table(table_text(whole), "file"), whole) << name;
     }
 }
@@ -28,7 +28,7 @@ TEST(TableText, AllActions) {
       "0,REDUCE,0\n1,B,1,0\n";
   const Table table = parse_table(text, "file");
   EXPECT_EQ(table_text(table), text);
-  EXPECT_EQ(table.ranks[0][2], (Action{.kind = Kind::kSend, .stage = 0, .microbatch = 0, .peer = 1}));
+  EXPECT_EQ(table.ranks[0][2], (Action{.kind = ActionKind::kSend, .stage = 0, .microbatch = 0, .peer = 1}));
   EXPECT_TRUE(table.ranks[0][5].with_next);
 }
 

@@ -95,14 +95,14 @@ size_t factor(const Rule& rule, std::string_view name) {
   return static_cast<size_t>(f);
 }
 
-Split whole(const Rule& rule) {
-  Split s;
+FactorSplit whole(const Rule& rule) {
+  FactorSplit s;
   for (const Factor& f : rule.map.factors) s.push_back(one_segment(f.size));
   return s;
 }
 
-Split split_of(const Mesh& mesh, const Rule& rule, const DimFactors& tensor, const Spec& spec) {
-  Split s = whole(rule);
+FactorSplit split_of(const Mesh& mesh, const Rule& rule, const DimFactors& tensor, const Spec& spec) {
+  FactorSplit s = whole(rule);
   for (size_t d = 0; d < tensor.size() && d < spec.dims.size(); ++d) {
     if (tensor[d].empty() || dist::whole(spec.dims[d])) continue;
     if (is_rows(spec.dims[d])) {
@@ -122,7 +122,7 @@ Split split_of(const Mesh& mesh, const Rule& rule, const DimFactors& tensor, con
   return s;
 }
 
-static Spec spec_of(const Mesh& mesh, const Rule& rule, const DimFactors& tensor, const Split& split) {
+static Spec spec_of(const Mesh& mesh, const Rule& rule, const DimFactors& tensor, const FactorSplit& split) {
   Spec s;
   for (const std::vector<int>& dim : tensor) {
     std::vector<DimSpec> parts;
@@ -132,7 +132,7 @@ static Spec spec_of(const Mesh& mesh, const Rule& rule, const DimFactors& tensor
   return s;
 }
 
-Spec operand_spec(const Mesh& mesh, const Rule& rule, size_t i, const Split& split) {
+Spec operand_spec(const Mesh& mesh, const Rule& rule, size_t i, const FactorSplit& split) {
   Spec s = spec_of(mesh, rule, rule.map.in[i], split);
   if (rule.in_terms && i == 0) s.pending = result_spec(mesh, rule, 0, split).pending;
   if (static_cast<int>(i) == rule.offsets)
@@ -140,7 +140,7 @@ Spec operand_spec(const Mesh& mesh, const Rule& rule, size_t i, const Split& spl
   return s;
 }
 
-Spec result_spec(const Mesh& mesh, const Rule& rule, size_t i, const Split& split) {
+Spec result_spec(const Mesh& mesh, const Rule& rule, size_t i, const FactorSplit& split) {
   Spec s = spec_of(mesh, rule, rule.map.out[i], split);
   for (size_t f = 0; f < split.size(); ++f) {
     bool kept = false;
@@ -163,7 +163,7 @@ Spec result_spec(const Mesh& mesh, const Rule& rule, size_t i, const Split& spli
   return s;
 }
 
-bool complete(const Mesh& mesh, const Rule& rule, double room, Split& split) {
+bool complete(const Mesh& mesh, const Rule& rule, double room, FactorSplit& split) {
   if (rule.rows < 0) return true;
   DimSpec& rows = split[rule.rows];
   const int64_t extent = rule.map.factors[rule.rows].size;
@@ -198,7 +198,7 @@ bool complete(const Mesh& mesh, const Rule& rule, double room, Split& split) {
   return true;
 }
 
-void merge(const Mesh& mesh, const Split& more, Split& split) {
+void merge(const Mesh& mesh, const FactorSplit& more, FactorSplit& split) {
   SmallVec<int8_t, 8> used;
   for (const DimSpec& d : split)
     for (int8_t a : axes_of(d)) used.push_back(a);

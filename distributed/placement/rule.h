@@ -10,7 +10,7 @@
 namespace weft::dist {
 
 /// The split of each factor of a rule's map.
-using Split = std::vector<DimSpec>;
+using FactorSplit = std::vector<DimSpec>;
 
 struct Rule {
   DimMap map;
@@ -29,18 +29,18 @@ Rule rule_of(const Graph& g, const Node& n);
 /// The factor of this name; a bug if there is none.
 size_t factor(const Rule& rule, std::string_view name);
 /// The split in which every factor is whole.
-Split whole(const Rule& rule);
+FactorSplit whole(const Rule& rule);
 /// The split of the factors of one tensor with this spec. Factors that are not splittable, and dims whose split crosses
 /// factors, stay whole.
-Split split_of(const Mesh& mesh, const Rule& rule, const DimFactors& tensor, const Spec& spec);
+FactorSplit split_of(const Mesh& mesh, const Rule& rule, const DimFactors& tensor, const Spec& spec);
 /// The spec that operand i needs for this split.
-Spec operand_spec(const Mesh& mesh, const Rule& rule, size_t i, const Split& split);
+Spec operand_spec(const Mesh& mesh, const Rule& rule, size_t i, const FactorSplit& split);
 /// The spec of result i for this split: pending over the axes of split factors that the result lacks.
-Spec result_spec(const Mesh& mesh, const Rule& rule, size_t i, const Split& split);
+Spec result_spec(const Mesh& mesh, const Rule& rule, size_t i, const FactorSplit& split);
 /// Splits rows like their tokens, or by expert if experts are split. `room`: the capacity of a rank for rows by expert,
 /// in average shares; 0: all rows. Returns false if rows cannot be split this way.
-bool complete(const Mesh& mesh, const Rule& rule, double room, Split& split);
+bool complete(const Mesh& mesh, const Rule& rule, double room, FactorSplit& split);
 /// Copies from `more` the splits of factors that are whole in `split`, as far as their axes are unused in `split`.
-void merge(const Mesh& mesh, const Split& more, Split& split);
+void merge(const Mesh& mesh, const FactorSplit& more, FactorSplit& split);
 
 }  // namespace weft::dist

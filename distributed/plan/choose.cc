@@ -76,17 +76,17 @@ std::string text_of(const CompileOptions& how) {
 // The plans tried so far.
 class Trials {
  public:
-  Trials(const Ref<Graph>& joint, const CompileOptions& how, const PlanScope& scope)
+  Trials(const Ref<Graph>& joint, const CompileOptions& how, const PartitionScope& scope)
       : joint_(joint), how_(how), scope_(scope), machine_(machine_named(how.machine)) {}
 
   void add(const CompileOptions& one) {
-    RejectedPlan r;
+    RejectedCandidate r;
     r.text = text_of(one);
-    for (const RejectedPlan& t : tried_)
+    for (const RejectedCandidate& t : tried_)
       if (t.text == r.text) return;
     options_.push_back(one);
     try {
-      MeshPlan p = plan_mesh(joint_, one, {.for_machine = scope_.for_machine, .every_class = false});
+      MeshPartition p = plan_mesh(joint_, one, {.for_machine = scope_.for_machine, .every_class = false});
       if (p.pipeline) p.pipeline->predict(p.mesh, *p.arranged[0], machine_);
       const Estimate e = p.pipeline ? estimate_pipeline(*p.pipeline, *p.arranged[0], machine_)
                                     : estimate(one.mesh, *p.arranged[0], p.locals[0].collectives, machine_);
@@ -108,7 +108,7 @@ class Trials {
     for (size_t i = 0; i < tried_.size(); ++i)
       if (tried_[i].step_seconds > 0) order.push_back(i);
     const auto key = [&](size_t i) {
-      const RejectedPlan& t = tried_[i];
+      const RejectedCandidate& t = tried_[i];
       return t.reason.empty() ? std::tuple<bool, double, int64_t>(false, t.step_seconds, t.peak_bytes)
                               : std::tuple<bool, double, int64_t>(true, static_cast<double>(t.peak_bytes), 0);
     };
@@ -118,18 +118,18 @@ class Trials {
 
   const CompileOptions& options(size_t i) const { return options_[i]; }
 
-  MeshPlan finish() {
+  MeshPartition finish() {
     const std::vector<size_t> order = ranked();
     if (order.empty() && first_) throw *first_;
     if (order.empty() || !tried_[order[0]].reason.empty())
       internal::OverBudget::fail(str_cat("plan: none of ", tried_.size(), " plans for ",
                                          how_.mesh.size() > 1 ? how_.mesh.size() : how_.plan.world, " ranks fits ",
                                          how_.memory_budget, " bytes; the smallest needs about ", least_));
-    const RejectedPlan best = tried_[order[0]];
-    MeshPlan p = plan_mesh(joint_, options_[order[0]], scope_);
+    const RejectedCandidate best = tried_[order[0]];
+    MeshPartition p = plan_mesh(joint_, options_[order[0]], scope_);
     for (size_t i = 0; i < tried_.size(); ++i) {
       if (i == order[0]) continue;
-      RejectedPlan r = tried_[i];
+      RejectedCandidate r = tried_[i];
       if (r.reason.empty()) {
         const double more = r.step_seconds / best.step_seconds - 1;
         r.reason = more > 0 ? str_cat("takes ", static_cast<int64_t>(more * 100 + 0.5), "% longer")
@@ -137,7 +137,7 @@ class Trials {
       }
       p.rejected.push_back(std::move(r));
     }
-    std::stable_sort(p.rejected.begin(), p.rejected.end(), [](const RejectedPlan& a, const RejectedPlan& b) {
+    std::stable_sort(p.rejected.begin(), p.rejected.end(), [](const RejectedCandidate& a, const RejectedCandidate& b) {
       const double never = 1e30;
       return (a.step_seconds > 0 ? a.step_seconds : never) < (b.step_seconds > 0 ? b.step_seconds : never);
     });
@@ -150,17 +150,17 @@ class Trials {
  private:
   const Ref<Graph>& joint_;
   const CompileOptions& how_;
-  const PlanScope& scope_;
+  const PartitionScope& scope_;
   const Machine& machine_;
   std::vector<CompileOptions> options_;
-  std::vector<RejectedPlan> tried_;  // reason: empty if it fits
+  std::vector<RejectedCandidate> tried_;  // reason: empty if it fits
   std::optional<Error> first_;
   int64_t least_ = INT64_MAX;
 };
 
 }  // namespace
 
-MeshPlan choose_plan(const Ref<Graph>& joint, const CompileOptions& how, const PlanScope& scope) {
+MeshPartition choose_plan(const Ref<Graph>& joint, const CompileOptions& how, const PartitionScope& scope) {
   Trials trials(joint, how, scope);
   std::vector<Mesh> meshes{how.mesh};
   if (how.mesh.size() <= 1 && how.plan.world > 1) {

@@ -9,6 +9,6 @@ namespace weft::dist {
 /// meshes of `world` ranks that `Strategy::sizes` gives: first with default options, then the best four with all
 /// options. Rules and all else come from `how`. Throws ResourceExhausted if no plan fits `how.memory_budget`, and the
 /// error of the first candidate if none can be planned.
-MeshPlan choose_plan(const Ref<Graph>& joint, const CompileOptions& how, const PlanScope& scope);
+MeshPartition choose_plan(const Ref<Graph>& joint, const CompileOptions& how, const PartitionScope& scope);
 
 }  // namespace weft::dist

@@ -99,13 +99,13 @@ Estimate estimate(const Mesh& mesh, const Graph& g, const std::vector<PlannedCol
   return e;
 }
 
-Estimate estimate_pipeline(const PipelinePlan& p, const Graph& g, const Machine& machine) {
+Estimate estimate_pipeline(const PipelinePartition& p, const Graph& g, const Machine& machine) {
   Estimate e;
   double busy = 0;
   for (size_t r = 0; r < p.simulation.ranks.size(); ++r) {
-    const pipeline::Simulation::Rank& rank = p.simulation.ranks[r];
+    const pipeline::Simulation::RankUse& rank = p.simulation.ranks[r];
     int64_t cells = 0, sums = 0, once = 0;  // once: the batch, and parameters as stages read them
-    const Part& before = p.splits[0].ranks[r].before;
+    const GraphPart& before = p.splits[0].ranks[r].before;
     for (size_t o = 0; o < before.out.size(); ++o)
       if (!is_microbatch_sum(g.node(before.out[o]))) once += before.graph->type(before.graph->outputs[o]).nbytes();
     for (size_t c = 0; c < g.cells.size(); ++c)

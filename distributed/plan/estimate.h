@@ -24,6 +24,6 @@ Estimate estimate(const Mesh& mesh, const Graph& g, const std::vector<PlannedCol
 
 /// The estimate of a step in a pipeline, for the rank with the largest needs. Exposed time includes the waits of ranks
 /// for each other. `local`: the graph that was cut.
-Estimate estimate_pipeline(const PipelinePlan& p, const Graph& local, const Machine& machine);
+Estimate estimate_pipeline(const PipelinePartition& p, const Graph& local, const Machine& machine);
 
 }  // namespace weft::dist

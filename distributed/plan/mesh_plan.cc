@@ -48,8 +48,8 @@ Ref<Graph> off_meta(const Graph& g) {
 }
 
 // Sets the first choice of cut and recomputation that is estimated to fit into the budget, or else the smallest choice.
-void choose_within_budget(MeshPlan& p, int64_t budget) {
-  PipelinePlan& pipeline = *p.pipeline;
+void choose_within_budget(MeshPartition& p, int64_t budget) {
+  PipelinePartition& pipeline = *p.pipeline;
   size_t best = 0;
   int64_t least = INT64_MAX;
   for (size_t k = 0; k < pipeline.choices() && least > budget; ++k) {
@@ -63,10 +63,10 @@ void choose_within_budget(MeshPlan& p, int64_t budget) {
 
 }  // namespace
 
-std::vector<MeshPlan::Place> MeshPlan::places() const {
-  std::vector<Place> all;
+std::vector<MeshPartition::RankPlace> MeshPartition::places() const {
+  std::vector<RankPlace> all;
   for (int r = 0; r < world.size(); ++r) {
-    Place p;
+    RankPlace p;
     for (const Mesh::Dim& d : world.dims()) {
       if (!d.over.empty()) continue;
       const auto own = static_cast<int>(world.coordinate(r, d.name));
@@ -81,19 +81,20 @@ std::vector<MeshPlan::Place> MeshPlan::places() const {
   return all;
 }
 
-MeshPlan plan_mesh(const Ref<Graph>& joint, const CompileOptions& how, const PlanScope& scope) {
+MeshPartition plan_mesh(const Ref<Graph>& joint, const CompileOptions& how, const PartitionScope& scope) {
   if (how.plan.choose) return choose_plan(joint, how, scope);
   WEFT_CHECK(!how.verify_numerics || how.plan.wire == "f32", "plan: wire ", how.plan.wire,
              " with verify_numerics, whose sums are exact; need wire f32");
   const std::vector<ForbidRule> forbid = parse_forbid(how.mesh, how.forbid);
-  MeshPlan p{
+  MeshPartition p{
       .mesh = without_pipeline(how.mesh), .world = how.mesh, .plan = settled(how.mesh, how.plan), .joint = joint};
   p.on_meta = on_meta(*joint);
   Ref<Graph> host = p.on_meta ? off_meta(*joint) : joint;
   const Mesh& mesh = p.mesh;
   if (const int ranks = pipeline_ranks(how.mesh); ranks > 1) {
     check_arguments(how.mesh, p.plan, {});
-    p.pipeline = std::make_shared<PipelinePlan>(PipelinePlan{.ranks = ranks, .world = how.mesh.size(), .joint = host});
+    p.pipeline =
+        std::make_shared<PipelinePartition>(PipelinePartition{.ranks = ranks, .world = how.mesh.size(), .joint = host});
     p.pipeline->microbatch = one_microbatch(*host);
     p.joint = host = p.pipeline->microbatch.graph;
   }
@@ -129,7 +130,7 @@ MeshPlan plan_mesh(const Ref<Graph>& joint, const CompileOptions& how, const Pla
   }
   // The report shows only the placements of results. The rest of a choice was for emit(), and is larger than the graph.
   for (NodeChoice& c : p.decision.nodes) {
-    c.split = Split();
+    c.split = FactorSplit();
     c.in = std::vector<Spec>();
     c.out = std::vector<Spec>();
   }
@@ -142,7 +143,7 @@ MeshPlan plan_mesh(const Ref<Graph>& joint, const CompileOptions& how, const Pla
       communication.overlapping.memory_bytes = static_cast<int64_t>(0.9 * machine.memory);
   }
   if (p.pipeline) {
-    PipelinePlan& pipeline = *p.pipeline;
+    PipelinePartition& pipeline = *p.pipeline;
     steps.run("recompute", [&] { pipeline.recompute = recompute_policies(*p.arranged[0], how.memory_budget > 0); });
     steps.run("stages", [&] {
       plan_pipeline(pipeline, mesh, p.plan, communication.machine, how.memory_budget, p.arranged);

@@ -1,5 +1,5 @@
-// MeshPlan: the placement of one captured step on a mesh. Pure data: making it allocates no tensors and needs no ranks
-// or compiler. Ranks whose shards have the same shapes share one local graph.
+// MeshPartition: the placement of one captured step on a mesh. Pure data: making it allocates no tensors and needs no
+// ranks or compiler. Ranks whose shards have the same shapes share one local graph.
 #pragma once
 #include <string>
 #include <vector>
@@ -14,20 +14,20 @@
 namespace weft::dist {
 
 /// The purpose of a plan; by default, to run on this machine.
-struct PlanScope {
+struct PartitionScope {
   bool for_machine = false;  // schedules are made for the links of options.machine, not for options.communication
   bool every_class = true;   // false: only the first and the last rank's graph are made
 };
 
 /// A plan that Plan::automatic() compared and did not choose.
-struct RejectedPlan {
+struct RejectedCandidate {
   std::string text;  // "dp2,tp2, zero 1, sequence on, keep_gathered off"
   double step_seconds = 0;
   int64_t peak_bytes = 0;
   std::string reason;
 };
 
-struct MeshPlan {
+struct MeshPartition {
   Mesh mesh;   // the mesh of the placements: `world` without pp
   Mesh world;  // the mesh of all ranks
   Plan plan;
@@ -39,25 +39,25 @@ struct MeshPlan {
   std::vector<LocalGraph> locals;    // by class, simplified; its collectives come from the graph that runs
   std::vector<Ref<Graph>> arranged;  // by class: bucketed and overlapped; with pp, equal to `locals`
   CommunicationReport communication;
-  std::shared_ptr<PipelinePlan> pipeline;  // null without pp
+  std::shared_ptr<PipelinePartition> pipeline;  // null without pp
   // Only for a compiled step with pp: the collectives of a rank by program, in the order in which the rank starts them.
   std::vector<std::vector<PlannedCollective>> launched;
   std::vector<std::string> notes;
-  std::vector<RejectedPlan> rejected;  // plans that Plan::automatic() rejected, fastest first
+  std::vector<RejectedCandidate> rejected;  // plans that Plan::automatic() rejected, fastest first
 
-  struct Place {
+  struct RankPlace {
     int rank = 0;   // rank in `mesh`, whose dimensions keep their order in `world`
     int stage = 0;  // position in the pipeline
   };
   /// The place of each rank of `world`.
-  std::vector<Place> places() const;
+  std::vector<RankPlace> places() const;
   /// The number of a rank's program. The programs of a shape class are consecutive, ordered by position in the
   /// pipeline.
-  int program_of(const Place& p) const { return class_of[p.rank] * (pipeline ? pipeline->ranks : 1) + p.stage; }
+  int program_of(const RankPlace& p) const { return class_of[p.rank] * (pipeline ? pipeline->ranks : 1) + p.stage; }
 };
 
 /// Throws InvalidArgument if the plan does not fit the step, and FailedPrecondition for a collective that
 /// `options.forbid` forbids.
-MeshPlan plan_mesh(const Ref<Graph>& joint, const CompileOptions& options, const PlanScope& scope = {});
+MeshPartition plan_mesh(const Ref<Graph>& joint, const CompileOptions& options, const PartitionScope& scope = {});
 
 }  // namespace weft::dist

@@ -24,7 +24,7 @@
 namespace weft::dist {
 namespace {
 
-using pipeline::Kind;
+using pipeline::ActionKind;
 
 pipeline::Table read_table(const std::string& path, int ranks, int64_t microbatches) {
   const std::string file = io::resolve_path(path);
@@ -59,27 +59,27 @@ std::vector<double> alive_of(const pipeline::Table& table) {
   for (const std::vector<pipeline::Action>& rank : table.ranks)
     for (const pipeline::Action& a : rank) {
       const auto s = static_cast<size_t>(a.stage);
-      if (a.kind == Kind::kForward) most[s] = std::max(most[s], ++now[s]);
-      if (a.kind == Kind::kBackward || a.kind == Kind::kWeight) --now[s];
+      if (a.kind == ActionKind::kForward) most[s] = std::max(most[s], ++now[s]);
+      if (a.kind == ActionKind::kBackward || a.kind == ActionKind::kWeight) --now[s];
     }
   return most;
 }
 
-std::vector<pipeline::Link> links_of(const std::vector<Crossing>& crossings) {
-  std::vector<pipeline::Link> links;
+std::vector<pipeline::StageLink> links_of(const std::vector<Crossing>& crossings) {
+  std::vector<pipeline::StageLink> links;
   for (const Crossing& c : crossings) links.push_back(c.link);
   return links;
 }
 
 // Adds the time of gathers of parameters to each action that reads them.
-void add_gathers(const Mesh& mesh, const Graph& g, const PipelinePlan& p, const Machine& machine,
-                 pipeline::Costs& costs) {
-  std::vector<std::set<std::pair<int, Kind>>> readers(static_cast<size_t>(g.size()));
+void add_gathers(const Mesh& mesh, const Graph& g, const PipelinePartition& p, const Machine& machine,
+                 pipeline::ActionCosts& costs) {
+  std::vector<std::set<std::pair<int, ActionKind>>> readers(static_cast<size_t>(g.size()));
   for (int32_t id = g.size() - 1; id >= 0; --id) {
     const StageOf& s = p.cut.nodes[id];
-    std::set<std::pair<int, Kind>>& own = readers[id];
+    std::set<std::pair<int, ActionKind>>& own = readers[id];
     if (s.region == StageOf::kStage)
-      own = {{s.stage, !s.backward ? Kind::kForward : s.weight ? Kind::kWeight : Kind::kInput}};
+      own = {{s.stage, !s.backward ? ActionKind::kForward : s.weight ? ActionKind::kWeight : ActionKind::kInput}};
     const Node& n = g.node(id);
     for (Value v : n.inputs)
       if (p.cut.nodes[v.node].region == StageOf::kOutside) readers[v.node].insert(own.begin(), own.end());
@@ -88,7 +88,8 @@ void add_gathers(const Mesh& mesh, const Graph& g, const PipelinePlan& p, const 
     std::set<int> backward;
     for (const auto& [stage, kind] : own) {
       costs.time(stage, kind) += seconds;
-      if (kind != Kind::kForward && backward.insert(stage).second) costs.time(stage, Kind::kBackward) += seconds;
+      if (kind != ActionKind::kForward && backward.insert(stage).second)
+        costs.time(stage, ActionKind::kBackward) += seconds;
     }
   }
 }
@@ -101,9 +102,9 @@ double again_seconds(const Machine& machine, const Graph& g, const Node& n) {
   return roofline_seconds(machine, work, product_shape(g, n));
 }
 
-pipeline::Costs costs_of(const Mesh& mesh, const Graph& g, const PipelinePlan& p, const Machine& machine,
-                         const pipeline::Links& links) {
-  pipeline::Costs costs;
+pipeline::ActionCosts costs_of(const Mesh& mesh, const Graph& g, const PipelinePartition& p, const Machine& machine,
+                               const pipeline::StageLinks& links) {
+  pipeline::ActionCosts costs;
   const auto stages = static_cast<size_t>(p.cut.stages);
   costs.times.resize(stages);
   costs.activation.assign(stages, 0);
@@ -116,15 +117,15 @@ pipeline::Costs costs_of(const Mesh& mesh, const Graph& g, const PipelinePlan& p
     const double seconds = collective_of(n) ? communication_seconds(machine, mesh, g, n)
                            : n.op->view     ? 0
                                             : p.sharing(machine) * node_seconds(machine, g, n);
-    const Kind kind = !s.backward ? Kind::kForward : s.weight ? Kind::kWeight : Kind::kInput;
+    const ActionKind kind = !s.backward ? ActionKind::kForward : s.weight ? ActionKind::kWeight : ActionKind::kInput;
     costs.time(s.stage, kind) += seconds;
-    if (s.backward) costs.time(s.stage, Kind::kBackward) += seconds;
+    if (s.backward) costs.time(s.stage, ActionKind::kBackward) += seconds;
     if (!s.backward && !again.any(id)) continue;
     if (!s.backward) {
       const double more = p.sharing(machine) * again_seconds(machine, g, n);
-      if (again.input[id]) costs.time(s.stage, Kind::kInput) += more;
-      if (again.weight[id]) costs.time(s.stage, Kind::kWeight) += more;
-      costs.time(s.stage, Kind::kBackward) += more;
+      if (again.input[id]) costs.time(s.stage, ActionKind::kInput) += more;
+      if (again.weight[id]) costs.time(s.stage, ActionKind::kWeight) += more;
+      costs.time(s.stage, ActionKind::kBackward) += more;
     }
     for (Value v : n.inputs) {
       const StageOf& own = p.cut.nodes[v.node];
@@ -210,7 +211,7 @@ Mesh without_pipeline(const Mesh& mesh) {
   return Mesh(dims);
 }
 
-void plan_pipeline(PipelinePlan& p, const Mesh& mesh, const Plan& options, const Machine& machine,
+void plan_pipeline(PipelinePartition& p, const Mesh& mesh, const Plan& options, const Machine& machine,
                    int64_t memory_budget, std::span<const Ref<Graph>> locals) {
   for (const Ref<Graph>& g : locals)
     WEFT_CHECK_AS(kUnimplemented, same_structure(*locals[0], *g),
@@ -227,7 +228,7 @@ void plan_pipeline(PipelinePlan& p, const Mesh& mesh, const Plan& options, const
   lay_out(p, mesh, locals, 0);
 }
 
-bool lay_out(PipelinePlan& p, const Mesh& mesh, std::span<const Ref<Graph>> locals, size_t choice) {
+bool lay_out(PipelinePartition& p, const Mesh& mesh, std::span<const Ref<Graph>> locals, size_t choice) {
   const Graph& g = *locals[0];
   const std::vector<bool>& recompute = p.recompute[choice / 2];
   CutOptions how = p.cutting;
@@ -247,7 +248,7 @@ bool lay_out(PipelinePlan& p, const Mesh& mesh, std::span<const Ref<Graph>> loca
   p.choice = choice;
   p.cut = std::move(cut);
   p.crossings = crossings(g, p.cut);
-  const pipeline::Links links(p.schedule.stages(), links_of(p.crossings));
+  const pipeline::StageLinks links(p.schedule.stages(), links_of(p.crossings));
   const auto transfers = [](const std::vector<pipeline::Action>& rank) {
     return std::any_of(rank.begin(), rank.end(), [](const auto& a) { return pipeline::transfers(a.kind); });
   };
@@ -260,7 +261,7 @@ bool lay_out(PipelinePlan& p, const Mesh& mesh, std::span<const Ref<Graph>> loca
   return true;
 }
 
-std::vector<PlannedCollective> transfers_of(const PipelinePlan& p, const Graph& g) {
+std::vector<PlannedCollective> transfers_of(const PipelinePartition& p, const Graph& g) {
   std::vector<PlannedCollective> all;
   for (const Crossing& c : p.crossings) {
     const auto rank = [&](int stage) { return p.table.rank_of_stage[stage]; };
@@ -282,13 +283,13 @@ std::vector<PlannedCollective> transfers_of(const PipelinePlan& p, const Graph& 
   return all;
 }
 
-void PipelinePlan::predict(const Mesh& mesh, const Graph& local, const Machine& machine) {
-  const pipeline::Links links(table.stages(), links_of(crossings));
+void PipelinePartition::predict(const Mesh& mesh, const Graph& local, const Machine& machine) {
+  const pipeline::StageLinks links(table.stages(), links_of(crossings));
   costs = costs_of(mesh, local, *this, machine, links);
   simulation = pipeline::simulate(table, links, costs);
 }
 
-std::string PipelinePlan::to_string() const {
+std::string PipelinePartition::to_string() const {
   std::string s =
       str_cat("pipeline: ", cut.stages, " stages on ", ranks, " ranks, ", microbatch.count, " microbatches\n");
   for (int stage = 0; stage < cut.stages; ++stage) {
@@ -299,13 +300,14 @@ std::string PipelinePlan::to_string() const {
       if (c.link.to == stage) back += c.backward_bytes;
     }
     s += str_cat("  stage ", stage, " on rank ", table.rank_of_stage[i], ": from ", cut.first[i], "; F ",
-                 seconds_text(costs.time(stage, Kind::kForward)), ", I ", seconds_text(costs.time(stage, Kind::kInput)),
-                 ", W ", seconds_text(costs.time(stage, Kind::kWeight)), "; sends ",
+                 seconds_text(costs.time(stage, ActionKind::kForward)), ", I ",
+                 seconds_text(costs.time(stage, ActionKind::kInput)), ", W ",
+                 seconds_text(costs.time(stage, ActionKind::kWeight)), "; sends ",
                  bytes_text(static_cast<double>(forth)), " on and ", bytes_text(static_cast<double>(back)), " back\n");
   }
   double busy = 0;
   for (size_t r = 0; r < simulation.ranks.size(); ++r) {
-    const pipeline::Simulation::Rank& rank = simulation.ranks[r];
+    const pipeline::Simulation::RankUse& rank = simulation.ranks[r];
     busy += rank.busy;
     s += str_cat("  rank ", r, ": busy ", seconds_text(rank.busy), ", bubble ", seconds_text(rank.idle),
                  ", of it in its own span ", seconds_text(rank.idle_inside), "; at most ", rank.alive,

@@ -13,7 +13,7 @@
 
 namespace weft::dist {
 
-struct PipelinePlan {
+struct PipelinePartition {
   int ranks = 1;     // number of ranks along pp
   int world = 1;     // number of all ranks
   Ref<Graph> joint;  // the joint graph of the step, with the loop over microbatches
@@ -31,7 +31,7 @@ struct PipelinePlan {
   size_t choice = 0;  // the chosen combination, from which all fields below follow
   std::vector<Crossing> crossings;
   pipeline::Table table;            // with SEND and RECV
-  pipeline::Costs costs;            // result of predict(), in seconds and bytes
+  pipeline::ActionCosts costs;      // result of predict(), in seconds and bytes
   pipeline::Simulation simulation;  // result of predict()
   std::vector<int> order;           // the numbers of all actions, in an order in which they can run
   std::vector<StepSplit> splits;    // by shape class
@@ -60,7 +60,7 @@ pipeline::Table pipeline_table(const std::string& schedule, int ranks, int64_t m
 int64_t default_microbatches(const Mesh& mesh, const Plan& plan, int64_t batch);
 
 /// The sends and receives of a microbatch between stages on different ranks.
-std::vector<PlannedCollective> transfers_of(const PipelinePlan& p, const Graph& local);
+std::vector<PlannedCollective> transfers_of(const PipelinePartition& p, const Graph& local);
 
 /// Policies of recomputation for a graph with gradients, cheapest first: the standard policy and, with `budget`,
 /// policies that keep less.
@@ -70,9 +70,9 @@ std::vector<std::vector<bool>> recompute_policies(const Graph& g, bool budget);
 /// first choice. `mesh`: the mesh of these dimensions. `p` must have ranks, joint, microbatch and `recompute`; an empty
 /// `recompute` recomputes nothing. `memory_budget`: bytes of a rank; 0: none. Throws InvalidArgument for a schedule or
 /// a cut that the step does not support.
-void plan_pipeline(PipelinePlan& p, const Mesh& mesh, const Plan& options, const Machine& machine,
+void plan_pipeline(PipelinePartition& p, const Mesh& mesh, const Plan& options, const Machine& machine,
                    int64_t memory_budget, std::span<const Ref<Graph>> locals);
 /// Cuts by another choice. Returns false and changes nothing if the cut equals the current cut.
-bool lay_out(PipelinePlan& p, const Mesh& mesh, std::span<const Ref<Graph>> locals, size_t choice);
+bool lay_out(PipelinePartition& p, const Mesh& mesh, std::span<const Ref<Graph>> locals, size_t choice);
 
 }  // namespace weft::dist

@@ -57,7 +57,7 @@ std::string table(const std::vector<std::vector<std::string>>& rows, const std::
 }
 
 // The first few names, and the number of further names.
-struct Names {
+struct NameList {
   std::vector<std::string> all;
   void add(std::string name) {
     name = layers_as_one(name);
@@ -75,7 +75,7 @@ struct Names {
 
 /// Groups by key, in the order of the first member of each.
 template <class T>
-class Groups {
+class GroupsByKey {
  public:
   T& at(const std::string& key) {
     const auto [it, fresh] = index_.emplace(key, all_.size());
@@ -120,7 +120,7 @@ std::vector<std::pair<std::string, int>> split_at_use(const Mesh& mesh, const Pl
 
 }  // namespace
 
-PlanReport::PlanReport(const MeshPlan& p, const std::string& machine, int64_t exact_peak)
+PlanReport::PlanReport(const MeshPartition& p, const std::string& machine, int64_t exact_peak)
     : rejected(p.rejected), mesh_(p.world), plan_(p.plan), machine_(machine), notes_(p.notes), exact_peak_(exact_peak) {
   for (size_t c = 0; c < p.joint->cells.size(); ++c) {
     const Cell& cell = *p.joint->cells[c];
@@ -147,18 +147,18 @@ PlanReport::PlanReport(const MeshPlan& p, const std::string& machine, int64_t ex
                             n.line.to_string(),
                             local_bytes(p.mesh, c.settled[0], n.outputs[0].dtype, p.mesh.size() - 1)});
   }
-  const std::vector<MeshPlan::Place> places = p.places();
+  const std::vector<MeshPartition::RankPlace> places = p.places();
   auto all = std::make_shared<std::vector<std::vector<PlannedCollective>>>(p.launched);
   if (all->empty())
     for (const LocalGraph& l : p.locals) all->push_back(l.collectives);
-  for (const MeshPlan::Place& place : places)
+  for (const MeshPartition::RankPlace& place : places)
     class_of_.push_back(p.launched.empty() ? p.class_of[place.rank] : p.program_of(place));
   by_class_ = all;
   collectives_ = (*all)[class_of_[0]];
   const auto first = static_cast<size_t>(p.class_of[0]);
   if (p.pipeline) {
     placements_.clear();  // they belong to one microbatch
-    PipelinePlan predicted = *p.pipeline;
+    PipelinePartition predicted = *p.pipeline;
     predicted.predict(p.mesh, *p.arranged[first], machine_named(machine));
     pipeline_ = predicted.to_string();
     pipeline_key_ = pipeline::table_text(predicted.table);
@@ -196,7 +196,7 @@ std::vector<PlannedCell> PlanReport::parameters() const {
 }
 
 std::vector<CollectiveSum> PlanReport::totals() const {
-  Groups<CollectiveSum> sums;
+  GroupsByKey<CollectiveSum> sums;
   for (const PlannedCollective& c : collectives_) {
     CollectiveSum& s = sums.at(str_cat(c.axes, "/", c.kind));
     s.axes = c.axes;
@@ -229,12 +229,12 @@ std::string PlanReport::to_string() const {
 
   s += "parameters (at rest; at use; why)\n";
   struct CellGroup {
-    Names names;
+    NameList names;
     size_t count = 0;
     int64_t bytes = 0;
     const PlannedCell* one = nullptr;
   };
-  Groups<CellGroup> parameters;
+  GroupsByKey<CellGroup> parameters;
   int64_t state_bytes = 0;
   size_t states = 0;
   for (const PlannedCell& c : cells_) {
@@ -263,7 +263,7 @@ std::string PlanReport::to_string() const {
     size_t count = 0;
     size_t at = 0;
   };
-  Groups<ActivationGroup> activations;
+  GroupsByKey<ActivationGroup> activations;
   for (const PlannedActivation& a : activations_) {
     ActivationGroup& g = activations.at(str_cat(layers_as_one(a.name), " ", a.spec));
     if (!g.count) g.at = static_cast<size_t>(&a - activations_.data());
@@ -285,7 +285,7 @@ std::string PlanReport::to_string() const {
 
   // One line for all parameters or gradients of a kind; one line for each place in the model for activations.
   struct CollectiveGroup {
-    Names names;
+    NameList names;
     size_t count = 0;
     int64_t bytes = 0;
     bool same_bytes = true;
@@ -294,7 +294,7 @@ std::string PlanReport::to_string() const {
     std::string by;
     const PlannedCollective* one = nullptr;
   };
-  Groups<CollectiveGroup> groups;
+  GroupsByKey<CollectiveGroup> groups;
   for (const PlannedCollective& c : collectives_) {
     std::string key = str_cat(static_cast<int>(c.phase), c.kind, c.axes, c.dtype, static_cast<int>(c.subject));
     if (c.subject == Subject::kActivation) key += str_cat(" ", c.bytes, " ", c.line);
@@ -347,7 +347,7 @@ std::string PlanReport::to_string() const {
   for (const std::string& n : notes_) s += str_cat("note: ", fitted(n, kWide), "\n");
   if (!rejected.empty()) {
     rows.clear();
-    for (const RejectedPlan& r : rejected)
+    for (const RejectedCandidate& r : rejected)
       rows.push_back({r.text, r.step_seconds > 0 ? seconds_text(r.step_seconds) : "",
                       r.peak_bytes > 0 ? bytes_text(static_cast<double>(r.peak_bytes)) : "", r.reason});
     if (rows.size() > 8) rows.resize(8);

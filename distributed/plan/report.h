@@ -37,7 +37,7 @@ class PlanReport {
  public:
   PlanReport() = default;
   /// `exact_peak`: the planned peak of a compiled step's largest rank; 0: the peak is estimated.
-  PlanReport(const MeshPlan& plan, const std::string& machine, int64_t exact_peak = 0);
+  PlanReport(const MeshPartition& plan, const std::string& machine, int64_t exact_peak = 0);
 
   const Mesh& mesh() const { return mesh_; }
   const Plan& plan() const { return plan_; }
@@ -64,7 +64,7 @@ class PlanReport {
   /// The report as text, about 60 lines for a transformer of any depth: equal layers share lines.
   std::string to_string() const;
 
-  std::vector<RejectedPlan> rejected;  // plans that Plan::automatic() rejected, best first
+  std::vector<RejectedCandidate> rejected;  // plans that Plan::automatic() rejected, best first
 
  private:
   Mesh mesh_;

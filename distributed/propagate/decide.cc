@@ -22,7 +22,7 @@ struct ValueState {
   Spec base, anchor;       // as computed; as consumers should assume it
   bool parameter = false;  // a cell, or made from one cell alone: its splits at use are not undone
   bool again = true;       // CellPin::gather_again
-  std::vector<Version> versions;
+  std::vector<DecidedVersion> versions;
 };
 
 // The tokens of expert_order nodes, by node, where their operands do not give the placement.
@@ -79,7 +79,7 @@ class Decider {
   Spec behind(Value v, const Spec& want) const {
     const Node& n = g_.node(v);
     const Rule rule = rule_of(g_, n);
-    const Split split = split_of(mesh_, rule, rule.map.out[0], want);
+    const FactorSplit split = split_of(mesh_, rule, rule.map.out[0], want);
     Spec plain = want;
     plain.pending = {};
     if (result_spec(mesh_, rule, 0, split) == plain) return operand_spec(mesh_, rule, 0, split);
@@ -144,7 +144,7 @@ class Decider {
       return s;
     }
     const Rule rule = rule_of(g_, n);
-    Split split = whole(rule);
+    FactorSplit split = whole(rule);
     for (size_t i = 0; i < n.inputs.size(); ++i) {
       if (!free(n.inputs[i])) continue;
       const Spec& p = out_.prefer[n.inputs[i].node];
@@ -181,14 +181,14 @@ class Decider {
     const Rule rule = rule_of(g_, n);
     if (made_of_parameter(id, rule, c)) return;
     const uint32_t passing = passes_pending(n, rule);
-    const std::vector<Split> candidates = candidates_of(id, rule, passing);
+    const std::vector<FactorSplit> candidates = candidates_of(id, rule, passing);
     double best = 0;
     size_t chosen = 0;
     for (size_t k = 0; k < candidates.size(); ++k) {
       const double cost = cost_of_split(id, rule, candidates[k], passing);
       if (k == 0 || cost < best) best = cost, chosen = k;
     }
-    Split split = candidates[chosen];
+    FactorSplit split = candidates[chosen];
     if (best >= kForbidden)
       out_.notes.push_back(
           str_cat(n.op->name, " at ", n.line.to_string(), *n.scope ? str_cat(" in ", n.scope) : "",
@@ -213,8 +213,8 @@ class Decider {
     if (n.inputs.size() != 1 || n.outputs.size() != 1 || (!n.op->is(kPointwise) && !is_rearranged(n))) return false;
     const ValueState from = state(n.inputs[0]);
     if (!from.parameter || update({id, 0})) return false;
-    const Split at_rest = split_of(mesh_, rule, rule.map.in[0], from.base),
-                at_use = split_of(mesh_, rule, rule.map.in[0], from.anchor);
+    const FactorSplit at_rest = split_of(mesh_, rule, rule.map.in[0], from.base),
+                      at_use = split_of(mesh_, rule, rule.map.in[0], from.anchor);
     if (!(operand_spec(mesh_, rule, 0, at_rest) == from.base) || !(operand_spec(mesh_, rule, 0, at_use) == from.anchor))
       return false;
     const Spec base = result_spec(mesh_, rule, 0, at_rest);
@@ -271,7 +271,7 @@ class Decider {
     return best;
   }
 
-  bool visible(const Version& v, const ValueState& s, const Node& n) const {
+  bool visible(const DecidedVersion& v, const ValueState& s, const Node& n) const {
     return !v.gathered || v.backward == n.backward || (s.parameter ? !s.again : pins_.keep_gathered);
   }
 
@@ -279,8 +279,8 @@ class Decider {
   Spec current(const Node& n, size_t i) {
     ValueState& s = state(n.inputs[i]);
     if (s.base.pending.empty()) return s.anchor;
-    const Version* best = nullptr;
-    for (const Version& v : s.versions)
+    const DecidedVersion* best = nullptr;
+    for (const DecidedVersion& v : s.versions)
       if (v.spec.pending.size() < (best ? best->spec.pending : s.base.pending).size() && visible(v, s, n)) best = &v;
     return best ? best->spec : s.base;
   }
@@ -293,15 +293,15 @@ class Decider {
     return s;
   }
 
-  std::vector<Split> candidates_of(int32_t id, const Rule& rule, uint32_t passing) {
+  std::vector<FactorSplit> candidates_of(int32_t id, const Rule& rule, uint32_t passing) {
     const Node& n = g_.node(id);
     if (const auto tokens = orders_.find(id); tokens != orders_.end()) {
-      Split s = whole(rule);
+      FactorSplit s = whole(rule);
       s[rule.tokens] = tokens->second;
       WEFT_BUG_IF(!complete(mesh_, rule, pins_.expert_room, s), "decide: rows of ", n.op->name, " do not divide");
       return {s};
     }
-    std::vector<Split> own;
+    std::vector<FactorSplit> own;
     std::vector<size_t> order;
     for (size_t i = 0; i < n.inputs.size(); ++i) {
       Spec s = anchor(n, i, passing);
@@ -313,14 +313,14 @@ class Decider {
     for (size_t i = 0; i < n.inputs.size() && i < 32; ++i)
       if (passing >> i & 1)
         for (const Pending& p : current(n, i).pending) taken.push_back(p.axis);
-    for (Split& s : own)
+    for (FactorSplit& s : own)
       for (DimSpec& d : s)
         for (int8_t a : axes_of(d))
           if (taken.contains(a)) d = one_segment(extent_of(d));
     std::stable_sort(order.begin(), order.end(),
                      [&](size_t a, size_t b) { return g_.type(n.inputs[a]).nbytes() > g_.type(n.inputs[b]).nbytes(); });
-    std::vector<Split> out;
-    auto add = [&](Split s) {
+    std::vector<FactorSplit> out;
+    auto add = [&](FactorSplit s) {
       for (size_t i : order) merge(mesh_, own[i], s);
       if (rule.tokens >= 0) split_tokens(rule, s);
       if (!complete(mesh_, rule, pins_.expert_room, s)) {
@@ -333,7 +333,7 @@ class Decider {
     };
     if (!n.outputs.empty() && passing == 0) {
       if (const auto& u = update({id, 0})) {
-        const Split s = split_of(mesh_, rule, rule.map.out[0], u->spec);
+        const FactorSplit s = split_of(mesh_, rule, rule.map.out[0], u->spec);
         if (n.op->is(kPointwise) && result_spec(mesh_, rule, 0, s) == u->spec) return {s};
         // The gradient of a table adds rows that may be far fewer than the table's.
         if (n.op->is(kPointwise) || n.op->is(kIndexing)) add(s);
@@ -347,7 +347,7 @@ class Decider {
 
   // Rows that are sorted by expert cannot move to the ranks of other tokens. Choices that do not depend on the tokens,
   // such as constants, do not have their placement: note that their order needs it.
-  void note_orders(const Node& n, const Rule& rule, const Split& split) {
+  void note_orders(const Node& n, const Rule& rule, const FactorSplit& split) {
     if (rule.tokens < 0) return;
     const DimSpec& tokens = split[rule.tokens];
     for (Value v : n.inputs) {
@@ -360,7 +360,7 @@ class Decider {
 
   // Tokens that are routed to experts are split over the axes of the experts, too: in the last segment that divides.
   // Nothing else is split over these axes then.
-  void split_tokens(const Rule& rule, Split& split) const {
+  void split_tokens(const Rule& rule, FactorSplit& split) const {
     DimSpec& tokens = split[rule.tokens];
     for (int8_t a : pins_.experts) {
       const Axes have = axes_of(tokens);
@@ -387,7 +387,7 @@ class Decider {
   }
 
   // The placement that operand i needs for this split.
-  Spec needed(const Node& n, const Rule& rule, size_t i, const Split& split, uint32_t passing) {
+  Spec needed(const Node& n, const Rule& rule, size_t i, const FactorSplit& split, uint32_t passing) {
     if (n.op == &barrier_op && i > 0) {  // a barrier only waits for it
       const Value v = n.inputs[i];
       return free(v) || lazy(v) ? out_.prefer[v.node] : state(v).base;
@@ -416,12 +416,12 @@ class Decider {
   }
 
   // The version of a value from which node n gets a placement.
-  Source<Version> from(const Node& n, Value v, const Spec& to) {
+  Source<DecidedVersion> from(const Node& n, Value v, const Spec& to) {
     const ValueState& s = state(v);
-    return cheapest(mesh_, s.versions, to, g_.type(v).dtype, [&](const Version& x) { return visible(x, s, n); });
+    return cheapest(mesh_, s.versions, to, g_.type(v).dtype, [&](const DecidedVersion& x) { return visible(x, s, n); });
   }
 
-  double cost_of_split(int32_t id, const Rule& rule, const Split& split, uint32_t passing) {
+  double cost_of_split(int32_t id, const Rule& rule, const FactorSplit& split, uint32_t passing) {
     const Node& n = g_.node(id);
     double cost = 0;
     for (size_t i = 0; i < n.inputs.size(); ++i) cost += move_cost(n, n.inputs[i], needed(n, rule, i, split, passing));
@@ -491,7 +491,7 @@ class Decider {
     }
   }
 
-  void choose(int32_t id, const Rule& rule, const Split& split, uint32_t passing) {
+  void choose(int32_t id, const Rule& rule, const FactorSplit& split, uint32_t passing) {
     const Node& n = g_.node(id);
     NodeChoice& c = out_.nodes[id];
     c.split = split;
@@ -523,7 +523,7 @@ class Decider {
   void obtain(const Node& n, Value v, const Spec& need) {
     if (free(v)) return;
     if (lazy(v)) return obtain(n, g_.node(v).inputs[0], behind(v, need));
-    const Source<Version> source = from(n, v, need);
+    const Source<DecidedVersion> source = from(n, v, need);
     WEFT_BUG_IF(!source.version, "decide: no version of an operand of ", n.op->name);
     if (source.version->spec == need) return;
     state(v).versions.push_back({need, is_gather(source.stages) || source.version->gathered, n.backward});

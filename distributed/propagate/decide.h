@@ -47,7 +47,7 @@ struct Pins {
 struct NodeChoice {
   const Lowering* lowering = nullptr;  // the element of Pins::lowerings that claims the node, or null
   bool free = false;                   // emitted with any placement that its users ask for
-  Split split;
+  FactorSplit split;
   std::vector<Spec> in;
   std::vector<Spec> out;      // specs as computed
   std::vector<Spec> settled;  // specs after the immediate reductions; equal to `out` if there are none

@@ -16,7 +16,7 @@ namespace {
 
 using internal::OriginScope;
 
-struct LocalVersion : Version {
+struct LocalVersion : EmittedVersion {
   Tensor local;
 };
 
@@ -155,7 +155,7 @@ class Emitter final : public Locals {
                 rank_, "; need ", need, " for ", to_string(mesh_, spec));
   }
 
-  bool visible(const Version& v, bool parameter, bool again, const Node* user) const {
+  bool visible(const EmittedVersion& v, bool parameter, bool again, const Node* user) const {
     return !v.gathered || !user || v.backward == user->backward || (parameter ? !again : pins_.keep_gathered);
   }
 
@@ -173,7 +173,7 @@ class Emitter final : public Locals {
     const bool free = d_.nodes[v.node].free;
     const std::vector<LocalVersion>& have = versions(v);
     const CellPin* parameter = free ? nullptr : parameter_of(v);
-    const auto seen = [&](const Version& x) {
+    const auto seen = [&](const EmittedVersion& x) {
       return visible(x, parameter != nullptr, parameter && parameter->gather_again, user);
     };
     LocalVersion made{{want, false, user && user->backward}, {}};
@@ -199,7 +199,7 @@ class Emitter final : public Locals {
     const OriginScope at(n, n.backward);
     if (!is_unwritten_leaf(n)) {
       const Rule rule = rule_of(g_, n);
-      const Split split = split_of(mesh_, rule, rule.map.out[v.index], want);
+      const FactorSplit split = split_of(mesh_, rule, rule.map.out[v.index], want);
       const Spec direct = result_spec(mesh_, rule, static_cast<size_t>(v.index), split);
       if (direct == want) {
         std::vector<Tensor> in;

@@ -28,7 +28,7 @@ struct LocalCall {
   const Node& node;
   const Graph& graph;  // the joint graph
   const Rule& rule;
-  const Split& split;
+  const FactorSplit& split;
   const Lowering* lowering = nullptr;
   std::span<const Tensor> in;  // local
   Locals& locals;

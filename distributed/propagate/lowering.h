@@ -14,7 +14,7 @@ struct SplitNode {
   const Mesh& mesh;
   const Node& node;
   const Rule& rule;
-  Split split;
+  FactorSplit split;
 };
 
 class Lowering {

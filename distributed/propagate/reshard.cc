@@ -8,14 +8,14 @@
 namespace weft::dist {
 namespace {
 
-struct Pair {  // one part, with its current and its new split
+struct PartChange {  // one part, with its current and its new split
   SpecPart now;
   Axes to;
   SegLayout to_layout = SegLayout::kBlock;
 };
 
 // The common refinement of two specs of one dim; false if a split of one crosses a split of the other.
-bool refine(const Mesh& mesh, int dim, const DimSpec& from, const DimSpec& to, std::vector<Pair>& out) {
+bool refine(const Mesh& mesh, int dim, const DimSpec& from, const DimSpec& to, std::vector<PartChange>& out) {
   std::vector<Seg> a(from.begin(), from.end()), b(to.begin(), to.end());
   std::reverse(a.begin(), a.end());
   std::reverse(b.begin(), b.end());
@@ -45,7 +45,7 @@ bool refine(const Mesh& mesh, int dim, const DimSpec& from, const DimSpec& to, s
   return true;
 }
 
-size_t common(const Pair& p) {
+size_t common(const PartChange& p) {
   if (p.now.layout != SegLayout::kBlock || p.to_layout != SegLayout::kBlock)
     return p.now.axes == p.to && p.now.layout == p.to_layout ? p.to.size() : 0;
   size_t n = 0;
@@ -57,9 +57,9 @@ Axes tail(const Axes& a, size_t from) { return Axes(std::span(a.begin() + from, 
 
 class Resharder {
  public:
-  Resharder(std::vector<Pair> pairs, const Spec& from, const Spec& to)
+  Resharder(std::vector<PartChange> pairs, const Spec& from, const Spec& to)
       : pairs_(std::move(pairs)), pending_(from.pending), want_(to.pending) {
-    for (const Pair& p : pairs_) stage_.parts.push_back(p.now);
+    for (const PartChange& p : pairs_) stage_.parts.push_back(p.now);
   }
 
   ReshardStage run() {
@@ -86,18 +86,18 @@ class Resharder {
   }
   bool wants(const Pending& p) const { return want_.contains(p); }
   bool used(int8_t axis) const {
-    for (const Pair& p : pairs_)
+    for (const PartChange& p : pairs_)
       if (p.now.axes.contains(axis)) return true;
     return is_pending(axis);
   }
   // The axes that part i lacks; none if it must first give up other axes.
   Axes gains(size_t i) const {
-    const Pair& p = pairs_[i];
+    const PartChange& p = pairs_[i];
     const size_t n = common(p);
     return n == p.now.axes.size() ? tail(p.to, n) : Axes{};
   }
   void split(size_t i, const Axes& axes) {
-    Pair& p = pairs_[i];
+    PartChange& p = pairs_[i];
     for (int8_t a : axes) p.now.axes.push_back(a);
     p.now.layout = p.to_layout;
   }
@@ -169,7 +169,7 @@ class Resharder {
   }
 
   bool gather(size_t i) {
-    Pair& p = pairs_[i];
+    PartChange& p = pairs_[i];
     const size_t n = common(p);
     if (n == p.now.axes.size()) return false;
     stage_.steps.push_back(
@@ -192,7 +192,7 @@ class Resharder {
     pending_.resize(end - pending_.begin());
   }
 
-  std::vector<Pair> pairs_;
+  std::vector<PartChange> pairs_;
   SmallVec<Pending, 2> pending_, want_;
   ReshardStage stage_;
 };
@@ -241,13 +241,13 @@ std::vector<ReshardStage> reshard(const Mesh& mesh, const Spec& from, const Spec
     return move_rows(mesh, from, to, d);
   }
   WEFT_BUG_IF(from.dims.size() != to.dims.size(), "reshard: ", to_string(mesh, from), " to ", to_string(mesh, to));
-  std::vector<Pair> pairs;
+  std::vector<PartChange> pairs;
   for (size_t d = 0; d < from.dims.size(); ++d) {
-    std::vector<Pair> own;
+    std::vector<PartChange> own;
     if (!refine(mesh, static_cast<int>(d), from.dims[d], to.dims[d], own)) {
       Spec between = to;
       for (size_t k = 0; k < to.dims.size(); ++k) {
-        std::vector<Pair> unused;
+        std::vector<PartChange> unused;
         if (refine(mesh, static_cast<int>(k), from.dims[k], to.dims[k], unused)) continue;
         int64_t extent = 1;
         for (const Seg& s : from.dims[k]) extent *= s.extent;
@@ -257,7 +257,7 @@ std::vector<ReshardStage> reshard(const Mesh& mesh, const Spec& from, const Spec
       for (ReshardStage& s : reshard(mesh, between, to)) stages.push_back(std::move(s));
       return stages;
     }
-    for (Pair& p : own) pairs.push_back(std::move(p));
+    for (PartChange& p : own) pairs.push_back(std::move(p));
   }
   ReshardStage s = Resharder(std::move(pairs), from, to).run();
   if (s.steps.empty()) return {};

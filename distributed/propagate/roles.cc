@@ -8,14 +8,14 @@
 namespace weft::dist {
 namespace {
 
-using Dim = std::vector<RoleSeg>;
+using RoleDim = std::vector<RoleSeg>;
 
 // Cuts a dim into factors of these sizes. Parts that do not align get no role.
-std::vector<Dim> cut_roles(const Dim& dim, const std::vector<int64_t>& sizes) {
-  Dim left(dim.rbegin(), dim.rend());
-  std::vector<Dim> out;
+std::vector<RoleDim> cut_roles(const RoleDim& dim, const std::vector<int64_t>& sizes) {
+  RoleDim left(dim.rbegin(), dim.rend());
+  std::vector<RoleDim> out;
   for (int64_t size : sizes) {
-    Dim part;
+    RoleDim part;
     while (size > 1 && !left.empty()) {
       RoleSeg s = left.back();
       left.pop_back();
@@ -37,8 +37,8 @@ std::vector<Dim> cut_roles(const Dim& dim, const std::vector<int64_t>& sizes) {
   return out;
 }
 
-Dim joined(const Dim& dim) {
-  Dim out;
+RoleDim joined(const RoleDim& dim) {
+  RoleDim out;
   for (const RoleSeg& s : dim) {
     if (s.extent == 1 && dim.size() > 1) continue;
     if (!out.empty() && out.back().role == s.role) {
@@ -51,7 +51,7 @@ Dim joined(const Dim& dim) {
   return out;
 }
 
-bool has_role(const Dim& d) {
+bool has_role(const RoleDim& d) {
   return std::any_of(d.begin(), d.end(), [](const RoleSeg& s) { return s.role != 0; });
 }
 
@@ -72,7 +72,7 @@ std::vector<ValueRoles> find_roles(const Graph& g) {
     }
     if (n.inputs.empty()) continue;
     const Rule rule = rule_of(g, n);
-    std::vector<Dim> factors(rule.map.factors.size());
+    std::vector<RoleDim> factors(rule.map.factors.size());
     for (size_t i = 0; i < n.inputs.size(); ++i) {
       if (n.inputs[i].index != 0) continue;
       const ValueRoles& from = all[n.inputs[i].node];
@@ -81,9 +81,9 @@ std::vector<ValueRoles> find_roles(const Graph& g) {
         if (parts.empty()) continue;
         std::vector<int64_t> sizes;
         for (int f : parts) sizes.push_back(rule.map.factors[f].size);
-        const std::vector<Dim> cuts = cut_roles(from[d], sizes);
+        const std::vector<RoleDim> cuts = cut_roles(from[d], sizes);
         for (size_t k = 0; k < parts.size(); ++k) {
-          Dim& to = factors[parts[k]];
+          RoleDim& to = factors[parts[k]];
           if (!has_role(to)) to = cuts[k];
         }
         if (n.op->placing == Placing::kSlice && has_role(from[d]) && from[d].size() == 1)
@@ -91,9 +91,9 @@ std::vector<ValueRoles> find_roles(const Graph& g) {
       }
     }
     for (size_t d = 0; d < roles.size(); ++d) {
-      Dim now;
+      RoleDim now;
       for (int f : rule.map.out[0][d]) {
-        const Dim& part = factors[f];
+        const RoleDim& part = factors[f];
         if (part.empty()) {
           now.push_back({rule.map.factors[f].size, 0});
         } else {

@@ -24,7 +24,7 @@ UpdateSpecs find_update_specs(const Mesh& mesh, const Graph& g, const Pins& pins
     const UpdateSpec u = *updates[id][0];
     if (!n.op->is(kPointwise) && !is_rearranged(n) && !is_passed_on(n)) continue;
     const Rule rule = rule_of(g, n);
-    const Split split = split_of(mesh, rule, rule.map.out[0], u.spec);
+    const FactorSplit split = split_of(mesh, rule, rule.map.out[0], u.spec);
     if (!(result_spec(mesh, rule, 0, split) == u.spec)) continue;
     for (size_t i = 0; i < n.inputs.size(); ++i) {
       const TensorType& t = g.type(n.inputs[i]);

@@ -182,7 +182,7 @@ class Cutter {
     std::vector<double> before(work.size() + 1);
     for (size_t i = 0; i < work.size(); ++i) before[i + 1] = before[i] + work[i];
     const std::vector<double> bytes = bytes_crossing();
-    Memory memory = options_.memory > 0 ? memory_of_pieces(work.size()) : Memory();
+    PieceMemory memory = options_.memory > 0 ? memory_of_pieces(work.size()) : PieceMemory();
     // The most even cut at places where at most `level` bytes cross. Sets `most`.
     double most = 0;
     const auto cut_below = [&](double level) {
@@ -210,7 +210,7 @@ class Cutter {
   }
 
   // Bytes before each piece: cells with sums of gradients, and values that a microbatch keeps for backward.
-  struct Memory {
+  struct PieceMemory {
     double limit = 0;  // limit of a stage; 0: none
     std::vector<double> cells = {}, kept = {}, alive = {};
 
@@ -222,9 +222,9 @@ class Cutter {
   };
 
   /// Requires that each node's stage is the number of its piece.
-  Memory memory_of_pieces(size_t pieces) const {
-    Memory m{static_cast<double>(options_.memory) / options_.stages_of_rank, std::vector<double>(pieces + 1),
-             std::vector<double>(pieces + 1), options_.alive};
+  PieceMemory memory_of_pieces(size_t pieces) const {
+    PieceMemory m{static_cast<double>(options_.memory) / options_.stages_of_rank, std::vector<double>(pieces + 1),
+                  std::vector<double>(pieces + 1), options_.alive};
     double trained = 0, state = 0;
     for (const Ref<Cell>& c : g_.cells) {
       double& sum = c->is_parameter ? trained : state;
@@ -254,7 +254,7 @@ class Cutter {
   /// The first pieces of stages 1, 2, ..., all in `places`, and the work of the largest stage, which is more than all
   /// work if some stage does not fit into the memory. Empty: there are too few places.
   static std::vector<int> most_even(const std::vector<int>& places, const std::vector<double>& before,
-                                    const Memory& memory, int stages, double* most) {
+                                    const PieceMemory& memory, int stages, double* most) {
     const int m = static_cast<int>(places.size());
     if (m < stages - 1) return {};
     // Each stage gets as much work as the limit allows, but leaves a place for each later stage.
@@ -395,10 +395,10 @@ StageCut cut_stages(const Graph& g, size_t arguments, const CutOptions& options)
 }
 
 std::vector<Crossing> crossings(const Graph& g, const StageCut& cut) {
-  struct Values {
+  struct CrossingValues {
     std::set<Value> forward, backward;
   };
-  std::map<pipeline::Link, Values> all;
+  std::map<pipeline::StageLink, CrossingValues> all;
   for (int32_t id = 0; id < g.size(); ++id) {
     const StageOf& reader = cut.nodes[id];
     if (reader.region != StageOf::kStage) continue;
@@ -408,7 +408,7 @@ std::vector<Crossing> crossings(const Graph& g, const StageCut& cut) {
       const bool forth = own.stage < reader.stage;
       WEFT_BUG_IF(forth ? own.backward : !reader.backward, "stages: ", g.node(v).op->name,
                   " goes against the direction of its phase");
-      Values& values = all[{std::min(own.stage, reader.stage), std::max(own.stage, reader.stage)}];
+      CrossingValues& values = all[{std::min(own.stage, reader.stage), std::max(own.stage, reader.stage)}];
       (forth ? values.forward : values.backward).insert(v);
     }
   }

@@ -62,7 +62,7 @@ StageCut cut_stages(const Graph& g, size_t arguments, const CutOptions& options)
 
 /// Two stages that exchange values, and the values that they exchange for each microbatch.
 struct Crossing {
-  pipeline::Link link;
+  pipeline::StageLink link;
   std::vector<Value> forward;  // results of F of link.from that link.to reads
   std::vector<Value>
       backward;  // results of link.to that backward nodes of link.from read; sent after I or B of link.to

@@ -233,7 +233,7 @@ TEST(Cut, OnlyTheResidualStreamCrosses) {
   ASSERT_EQ(all.size(), 3u);
   for (int k = 0; k < 3; ++k) {
     const Crossing& x = all[static_cast<size_t>(k)];
-    EXPECT_EQ(x.link, (pipeline::Link{k, k + 1}));
+    EXPECT_EQ(x.link, (pipeline::StageLink{k, k + 1}));
     for (const std::vector<Value>* values : {&x.forward, &x.backward}) {
       ASSERT_EQ(values->size(), 1u);
       EXPECT_EQ(c.g.type((*values)[0]).shape, (Shape{2, 64, 128}));
@@ -268,7 +268,7 @@ TEST(Cut, TiedWeightsHaveTheirSumOnTheFirstStage) {
   expect_cut(s, 4);
   const std::vector<Crossing> all = crossings(c.g, c.cut);
   ASSERT_EQ(all.size(), 4u);
-  EXPECT_EQ(all[1].link, (pipeline::Link{0, 3}));
+  EXPECT_EQ(all[1].link, (pipeline::StageLink{0, 3}));
   EXPECT_TRUE(all[1].forward.empty());
   // One device adds both parts of the gradient for each microbatch.
   ASSERT_EQ(all[1].backward.size(), 1u);
@@ -358,9 +358,9 @@ TEST(Cut, SkipConnectionsGoFromStageToStage) {
   expect_regions(c);
   expect_directions(c);
   expect_weights(c);
-  std::vector<pipeline::Link> links;
+  std::vector<pipeline::StageLink> links;
   for (const Crossing& x : crossings(c.g, c.cut)) links.push_back(x.link);
-  EXPECT_EQ(links, (std::vector<pipeline::Link>{{0, 1}, {0, 2}, {1, 2}}));
+  EXPECT_EQ(links, (std::vector<pipeline::StageLink>{{0, 1}, {0, 2}, {1, 2}}));
   expect_bits(c, s.args);
 }
 

@@ -15,7 +15,7 @@ namespace weft::dist {
 namespace {
 
 using pipeline::Action;
-using pipeline::Kind;
+using pipeline::ActionKind;
 
 constexpr int kAll = -1;  // in place of a rank: each rank that needs the value computes it
 
@@ -93,16 +93,16 @@ class PartMaker {
     return add_node(graph(), broadcast_op, {&v, 1}, {{"shape", type.shape}}, like);
   }
 
-  Part finish() { return std::move(part_); }
+  GraphPart finish() { return std::move(part_); }
 
  private:
-  Part part_;
+  GraphPart part_;
   std::map<Value, Value> operands_;  // by key
 };
 
-class Splitter {
+class StageSplitter {
  public:
-  explicit Splitter(const SplitCall& call)
+  explicit StageSplitter(const SplitCall& call)
       : call_(call),
         g_(call.graph),
         ranks_(static_cast<int>(call.table.ranks.size())),
@@ -115,7 +115,7 @@ class Splitter {
   StepSplit run() {
     for (int r = 0; r < ranks_; ++r) {
       check_order(r);
-      std::set<std::pair<int, Kind>> parts;
+      std::set<std::pair<int, ActionKind>> parts;
       for (const Action& a : call_.table.ranks[r])
         if (pipeline::computes(a.kind)) parts.insert({a.stage, a.kind});
       for (const auto& [stage, kind] : parts) ranks(r).actions[{stage, kind}] = action(stage, kind);
@@ -156,30 +156,30 @@ class Splitter {
   // ---- actions ----
 
   /// Whether an action computes a forward node again.
-  bool recomputes(int32_t id, int stage, Kind kind) const {
-    if (at(id).stage != stage || kind == Kind::kForward) return false;
+  bool recomputes(int32_t id, int stage, ActionKind kind) const {
+    if (at(id).stage != stage || kind == ActionKind::kForward) return false;
     const auto i = static_cast<size_t>(id);
-    return kind == Kind::kInput    ? recomputed_.input[i]
-           : kind == Kind::kWeight ? recomputed_.weight[i]
-                                   : recomputed_.any(id);
+    return kind == ActionKind::kInput    ? recomputed_.input[i]
+           : kind == ActionKind::kWeight ? recomputed_.weight[i]
+                                         : recomputed_.any(id);
   }
 
-  bool belongs(int32_t id, int stage, Kind kind) const {
+  bool belongs(int32_t id, int stage, ActionKind kind) const {
     const StageOf& s = at(id);
     if (s.region != StageOf::kStage || s.stage != stage) return false;
     switch (kind) {
-      case Kind::kForward:
+      case ActionKind::kForward:
         return !s.backward;
-      case Kind::kInput:
+      case ActionKind::kInput:
         return s.backward && !s.weight;
-      case Kind::kWeight:
+      case ActionKind::kWeight:
         return s.backward && s.weight;
       default:
         return s.backward;
     }
   }
 
-  Part action(int stage, Kind kind) {
+  GraphPart action(int stage, ActionKind kind) {
     std::vector<Value> roots, kept;
     std::vector<int32_t> sums;
     for (int32_t id = 0; id < g_.size(); ++id) {
@@ -204,7 +204,7 @@ class Splitter {
   }
 
   /// The results of a node that other actions read; an action does not read values that it computes again.
-  std::set<Value> read_elsewhere(int32_t id, int stage, Kind kind) const {
+  std::set<Value> read_elsewhere(int32_t id, int stage, ActionKind kind) const {
     std::set<Value> found;
     for (int32_t user : users_[id]) {
       const StageOf& reader = at(user);
@@ -222,8 +222,8 @@ class Splitter {
   void check_order(int rank) const {
     std::map<std::pair<int, bool>, const Action*> last;  // by stage and direction
     for (const Action& a : call_.table.ranks[rank]) {
-      if (!pipeline::computes(a.kind) || a.kind == Kind::kInput) continue;
-      const Action*& before = last[{a.stage, a.kind == Kind::kForward}];
+      if (!pipeline::computes(a.kind) || a.kind == ActionKind::kInput) continue;
+      const Action*& before = last[{a.stage, a.kind == ActionKind::kForward}];
       WEFT_CHECK(!before || before->microbatch < a.microbatch, "pipeline: rank ", rank, " has ", a.to_string(),
                  " after ", before ? before->to_string() : "",
                  "; need the F, and the B and W, of each stage in the order of the microbatches");
@@ -425,7 +425,7 @@ class Splitter {
     return last;
   }
 
-  Part after(int rank, int level) {
+  GraphPart after(int rank, int level) {
     const std::vector<bool>& needed = needed_[rank];
     const auto here = [&](int32_t id) { return needed[id] && runs(id, rank) && this->level(id) == level; };
     // Values that this level computes for later levels, for other ranks, for cells and for the caller.
@@ -461,7 +461,7 @@ class Splitter {
 
   // ---- before all microbatches ----
 
-  Part before(int rank) {
+  GraphPart before(int rank) {
     const auto arguments = static_cast<int64_t>(call_.microbatch.arguments);
     std::set<Value> slices, sums, once;
     for (const auto& [key, part] : ranks(rank).actions)
@@ -512,6 +512,6 @@ class Splitter {
 
 }  // namespace
 
-StepSplit split_step(const SplitCall& call) { return Splitter(call).run(); }
+StepSplit split_step(const SplitCall& call) { return StageSplitter(call).run(); }
 
 }  // namespace weft::dist

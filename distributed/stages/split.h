@@ -16,7 +16,7 @@ namespace weft::dist {
 
 /// A graph whose operands and results are values of the graph of one microbatch. In a part, the result of a
 /// microbatch_sum is the running sum: an operand and a result of each action that adds to it.
-struct Part {
+struct GraphPart {
   Ref<Graph> graph;              // a joint graph
   std::vector<Value> in, out;    // values by operand and by result
   std::vector<int32_t> adds_to;  // by operand: the result that replaces it, a sum; -1: none
@@ -27,9 +27,9 @@ struct Part {
 };
 
 struct RankParts {
-  Part before;  // slices of the batch, zeros of sums, values that no microbatch changes
-  std::map<std::pair<int, pipeline::Kind>, Part> actions;  // by stage and F, I, W or B
-  std::vector<Part> after;                                 // by level
+  GraphPart before;  // slices of the batch, zeros of sums, values that no microbatch changes
+  std::map<std::pair<int, pipeline::ActionKind>, GraphPart> actions;  // by stage and F, I, W or B
+  std::vector<GraphPart> after;                                       // by level
 };
 
 /// A value that one rank sends to another once per step.

@@ -23,7 +23,7 @@ class TensorParallel {
       for (const TensorType& t : n.outputs) specs_[id].push_back(Spec::replicated(t.shape));
       if (n.backward || n.inputs.empty()) continue;
       const Rule rule = rule_of(g, n);
-      Split split = whole(rule);
+      FactorSplit split = whole(rule);
       for (size_t i = 0; i < n.inputs.size(); ++i)
         if (parameter(n.inputs[i]) == nullptr)
           merge(s_.mesh, split_of(s_.mesh, rule, rule.map.in[i], spec(n.inputs[i])), split);
@@ -44,7 +44,7 @@ class TensorParallel {
   }
 
   // If operand i of node n is made from a parameter, applies the parameter's pin, or finds one.
-  void weight(const Node& n, int32_t id, const Rule& rule, size_t i, Split& split) {
+  void weight(const Node& n, int32_t id, const Rule& rule, size_t i, FactorSplit& split) {
     ParameterPin* p = parameter(n.inputs[i]);
     if (!p) return;
     const bool product = n.op->is(kContraction), lookup = n.op == &index_select_op && i == 0;
@@ -66,7 +66,7 @@ class TensorParallel {
     merge(s_.mesh, split_of(s_.mesh, rule, rule.map.in[i], behind(n.inputs[i], *p)), split);
   }
 
-  void find_split(const Node& n, int32_t id, const Rule& rule, size_t i, Split& split, ParameterPin& p) {
+  void find_split(const Node& n, int32_t id, const Rule& rule, size_t i, FactorSplit& split, ParameterPin& p) {
     // Splits by rows: the other operand is split over a summed factor.
     for (size_t d = 0; d < rule.map.in[i].size(); ++d) {
       if (rule.map.in[i][d].size() != 1) continue;
@@ -97,7 +97,7 @@ class TensorParallel {
       // Splits over all of tp, or over the leading axes that later nodes allow (if there are fewer key heads than
       // ranks).
       for (Axes axes = tp_; !axes.empty(); axes.pop_back()) {
-        Split columns = split;
+        FactorSplit columns = split;
         columns[f] = one_segment(factor.size, axes);
         if (!stays_split(id, result_spec(s_.mesh, rule, 0, columns))) continue;
         pin(n.inputs[i], p, d, axes, "tp: columns");
@@ -127,7 +127,7 @@ class TensorParallel {
         const Rule rule = rule_of(s_.graph, n);
         for (size_t i = 0; i < n.inputs.size(); ++i) {
           if (!(n.inputs[i] == v)) continue;
-          const Split split = split_of(s_.mesh, rule, rule.map.in[i], spec);
+          const FactorSplit split = split_of(s_.mesh, rule, rule.map.in[i], spec);
           if (!(operand_spec(s_.mesh, rule, i, split) == spec)) return false;
           for (size_t o = 0; o < n.outputs.size(); ++o) {
             const Spec r = result_spec(s_.mesh, rule, o, split);

@@ -29,7 +29,7 @@ namespace weft::testing {
 namespace {
 
 namespace fs = std::filesystem;
-using dist::diagnose::Job;
+using dist::diagnose::TracedJob;
 
 std::string self;
 
@@ -42,7 +42,7 @@ struct Outcome {
 };
 
 // When another rank knew of the fault; for a mismatch, when a rank could know of it.
-double seen(const Job& job, const FaultCase& c, int64_t fault) {
+double seen(const TracedJob& job, const FaultCase& c, int64_t fault) {
   int64_t first = INT64_MAX, came = fault;
   for (const dist::diagnose::RankTrace& t : job.ranks) {
     int64_t start = 0;
@@ -103,7 +103,7 @@ Outcome run_case(const FaultCase& c, const std::string& folder, bool keeps,
   for (const auto& entry : fs::directory_iterator(folder))
     if (keeps && entry.is_directory()) flight = entry.path();
   if (!fs::exists(flight + "/ring.0")) return o;
-  const Job job = dist::diagnose::read_job(flight, false);
+  const TracedJob job = dist::diagnose::read_job(flight, false);
   if (!time.empty()) o.seen = seen(job, c, std::stoll(time));
   for (const auto& t : job.ranks) o.left += t.present() && kill(t.pid, 0) == 0;
   return o;

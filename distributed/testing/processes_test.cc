@@ -113,7 +113,7 @@ TEST_P(Ranks, ProcessesHaveTheBitsOfThreads) {
     ASSERT_EQ(start(n, transport), 0);
     unsetenv(flight::kFolderVariable);
     // The flight records, as far as they reach back, agree with the plans.
-    const dist::diagnose::Job job = dist::diagnose::read_job(flight);
+    const dist::diagnose::TracedJob job = dist::diagnose::read_job(flight);
     EXPECT_EQ(job.plans.size() % static_cast<size_t>(n), 0u);
     EXPECT_GE(job.plans.size(), cases(n).size() * static_cast<size_t>(n));
     for (const dist::diagnose::RankTrace& t : job.ranks) {

@@ -10,11 +10,11 @@
 namespace weft::testing {
 
 using dist::DimSpec;
+using dist::FactorSplit;
 using dist::Mesh;
 using dist::Rule;
 using dist::SegLayout;
 using dist::Spec;
-using dist::Split;
 
 namespace {
 
@@ -50,7 +50,7 @@ std::vector<uint32_t> pending_sets(const RuleCase& c, const Rule& rule) {
   return sets;
 }
 
-SplitCall call_of(const Mesh& mesh, const RuleCase& c, const Rule& rule, const Split& split, uint32_t pending,
+SplitCall call_of(const Mesh& mesh, const RuleCase& c, const Rule& rule, const FactorSplit& split, uint32_t pending,
                   int pending_axis) {
   SplitCall call{split, {}, {}};
   for (size_t i = 0; i < c.in.size(); ++i) {
@@ -84,24 +84,24 @@ class Wrong {
   WrongReport run() {
     const Mesh two({{"x", 2}}), three({{"x", 3}}), both({{"x", 2}, {"y", 2}}), uneven({{"x", 3}, {"y", 2}});
     for (const Mesh* m : {&two, &three}) {
-      for (const Split& s : singles(*m, 0)) try_split(*m, s, 0, 0);
+      for (const FactorSplit& s : singles(*m, 0)) try_split(*m, s, 0, 0);
       for (uint32_t set : pending_sets(c_, rule_)) try_split(*m, dist::whole(rule_), set, 0);
     }
     for (const Mesh* m : {&both, &uneven}) {
-      const std::vector<Split> major = singles(*m, 0), minor = singles(*m, 1);
-      for (const Split& s : minor)
+      const std::vector<FactorSplit> major = singles(*m, 0), minor = singles(*m, 1);
+      for (const FactorSplit& s : minor)
         for (uint32_t set : pending_sets(c_, rule_)) try_split(*m, s, set, 0);
-      for (const Split& a : major)
-        for (const Split& b : minor) try_split(*m, joined(a, b), 0, 0);
-      for (const Split& s : nested(*m)) try_split(*m, s, 0, 0);
+      for (const FactorSplit& a : major)
+        for (const FactorSplit& b : minor) try_split(*m, joined(a, b), 0, 0);
+      for (const FactorSplit& s : nested(*m)) try_split(*m, s, 0, 0);
     }
     return std::move(report_);
   }
 
  private:
   // Splits each factor over one axis: in blocks, head to tail, in any order.
-  std::vector<Split> singles(const Mesh& mesh, int8_t axis) const {
-    std::vector<Split> out;
+  std::vector<FactorSplit> singles(const Mesh& mesh, int8_t axis) const {
+    std::vector<FactorSplit> out;
     dist::Axes axes;
     axes.push_back(axis);
     for (size_t f = 0; f < rule_.splittable.size(); ++f) {
@@ -110,7 +110,7 @@ class Wrong {
       for (SegLayout layout : {SegLayout::kBlock, SegLayout::kHeadTail, SegLayout::kTable}) {
         const dist::Seg seg{size, axes, layout};
         if (layout != SegLayout::kBlock && size % seg.pieces(mesh.axis_size(axis)) != 0) continue;
-        Split s = dist::whole(rule_);
+        FactorSplit s = dist::whole(rule_);
         s[f].clear();
         s[f].push_back(seg);
         out.push_back(s);
@@ -121,9 +121,9 @@ class Wrong {
 
   // Combines two splits. If both split one factor in blocks, the second splits the parts of the first. There is only
   // one table of positions.
-  Split joined(const Split& a, const Split& b) const {
-    Split s = a;
-    auto listed = [](const Split& split) {
+  FactorSplit joined(const FactorSplit& a, const FactorSplit& b) const {
+    FactorSplit s = a;
+    auto listed = [](const FactorSplit& split) {
       return std::any_of(split.begin(), split.end(), [](const DimSpec& d) { return d[0].layout == SegLayout::kTable; });
     };
     if (listed(a) && listed(b)) return s;
@@ -139,8 +139,8 @@ class Wrong {
   }
 
   // Splits a factor that is itself (major minor), as in a dim flattened from two, with both parts split.
-  std::vector<Split> nested(const Mesh& mesh) const {
-    std::vector<Split> out;
+  std::vector<FactorSplit> nested(const Mesh& mesh) const {
+    std::vector<FactorSplit> out;
     for (size_t f = 0; f < rule_.splittable.size(); ++f) {
       const int64_t size = rule_.map.factors[f].size;
       if (!rule_.splittable[f] || of_routing(rule_, f)) continue;
@@ -149,7 +149,7 @@ class Wrong {
         DimSpec d;
         d.push_back({major, dist::axes_of(dist::one_segment(major, mesh.axes("x"))), SegLayout::kBlock});
         d.push_back({size / major, mesh.axes("y"), SegLayout::kBlock});
-        Split s = dist::whole(rule_);
+        FactorSplit s = dist::whole(rule_);
         s[f] = dist::canonical(mesh, d);
         out.push_back(s);
         break;
@@ -158,7 +158,7 @@ class Wrong {
     return out;
   }
 
-  void try_split(const Mesh& mesh, const Split& split, uint32_t pending, int axis) {
+  void try_split(const Mesh& mesh, const FactorSplit& split, uint32_t pending, int axis) {
     const SplitCall call = call_of(mesh, c_, rule_, split, pending, axis);
     ++report_.tried;
     std::string why;
@@ -241,7 +241,7 @@ class Missing {
     for (size_t f = 0; f < rule.splittable.size(); ++f) {
       const int64_t size = rule.map.factors[f].size;
       if (!rule.splittable[f] || of_routing(rule, f) || size % 2 != 0) continue;
-      Split s = dist::whole(rule);
+      FactorSplit s = dist::whole(rule);
       s[f] = dist::one_segment(size, mesh_.axes("x"));
       say(call_of(mesh_, first(), rule, s, 0, 0));
     }

@@ -28,7 +28,7 @@ Tensor any_order(int64_t length) {
 
 class Here final : public dist::Locals {
  public:
-  Here(const Mesh& mesh, const dist::Split& split, int rank) : mesh_(mesh), rank_(rank) {
+  Here(const Mesh& mesh, const dist::FactorSplit& split, int rank) : mesh_(mesh), rank_(rank) {
     for (const dist::DimSpec& dim : split)
       for (const dist::Seg& s : dim)
         if (s.layout == dist::SegLayout::kTable) positions_.positions = any_order(s.extent);

@@ -23,7 +23,7 @@ std::string difference(const dist::Mesh& mesh, const dist::Spec& spec, const std
 
 /// The placements of operands and results of one call.
 struct SplitCall {
-  dist::Split split;
+  dist::FactorSplit split;
   std::vector<dist::Spec> in, out;
 };
 /// Runs local_op on every rank; returns the results by rank. Passes on its errors.

@@ -112,7 +112,7 @@ TEST(TextsFuzz, PipelineTables) {
                                                "rank",      "0,B,0,0", "1,F,1,", "0", "1", "2",    " ",    "1,W,1,1\n"};
   auto read = [](const std::string& text) {
     const Table table = parse_table(text, "my.csv");
-    const Links links(table.stages());
+    const StageLinks links(table.stages());
     bool valid = true;
     try {
       EXPECT_GT(check(table, links).alive.size(), 0u);
@@ -131,7 +131,8 @@ TEST(TextsFuzz, PipelineTables) {
   for (const char* name : {"1f1b", "zb_v", "dualpipe_v"}) {
     const Table table = make_schedule(name, {.ranks = 2, .microbatches = 4, .pairs = true});
     seeds.push_back(table_text(table));
-    seeds.push_back(table_text(add_communication(table, Links(table.stages()), Costs::equal(table.stages()))));
+    seeds.push_back(
+        table_text(add_communication(table, StageLinks(table.stages()), ActionCosts::equal(table.stages()))));
   }
   weft::testing::fuzz(
       {.seeds = seeds,

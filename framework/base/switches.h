@@ -10,7 +10,7 @@ namespace weft {
 
 /// One switch: its environment variable, the kind of its value, a help text, and its default.
 struct Switch {
-  enum Kind {
+  enum SwitchKind {
     kText,    // any text
     kChoice,  // one of `values`, which are separated by commas; "0, 1" also takes true, on, yes, false, off, no
     kWords,   // some of `values`, separated by commas; none by default
@@ -19,7 +19,7 @@ struct Switch {
     kLookup,  // the same if it has a slash; otherwise a name that is looked up
   };
   const char* name;
-  Kind kind;
+  SwitchKind kind;
   const char* values;  // as in docs/debugging.md
   const char* fallback;
   const char* help;

@@ -24,8 +24,8 @@ constexpr uint64_t kSlots = kTraceRing + 1;     // of a ring: one more than it h
 constexpr size_t kMostEnded = size_t{1} << 19;  // events of threads that have ended
 
 using Word = uint64_t;
-using Words = std::array<Word, sizeof(TraceEvent) / sizeof(Word)>;
-static_assert(std::is_trivially_copyable_v<TraceEvent> && sizeof(Words) == sizeof(TraceEvent));
+using EventWords = std::array<Word, sizeof(TraceEvent) / sizeof(Word)>;
+static_assert(std::is_trivially_copyable_v<TraceEvent> && sizeof(EventWords) == sizeof(TraceEvent));
 
 // Events by number, from `first` on.
 struct Lane {
@@ -37,12 +37,13 @@ struct Lane {
 
 // The newest events of one thread. Only that thread writes. A reader may read at any time: each word is atomic, and an
 // event that was replaced meanwhile is recognised by `next`.
-class Ring {
+class EventRing {
  public:
-  explicit Ring(std::string name) : name_(std::move(name)), words_(new Word[kSlots * std::tuple_size_v<Words>]) {}
+  explicit EventRing(std::string name)
+      : name_(std::move(name)), words_(new Word[kSlots * std::tuple_size_v<EventWords>]) {}
 
   void add(const TraceEvent& event) {
-    Words words;
+    EventWords words;
     std::memcpy(words.data(), &event, sizeof event);
     const uint64_t n = next_.load(std::memory_order_relaxed);
     Word* to = at(n);
@@ -58,7 +59,7 @@ class Ring {
     lane.first = end > uint64_t{kTraceRing} ? end - uint64_t{kTraceRing} : 0;
     lane.first = std::max(lane.first, *std::min_element(start.begin(), start.end()));
     for (uint64_t n = lane.first; n < end; ++n) {
-      Words words;
+      EventWords words;
       const Word* from = at(n);
       for (Word& w : words) w = std::atomic_ref(const_cast<Word&>(*from++)).load(std::memory_order_acquire);
       std::memcpy(static_cast<void*>(&lane.events.emplace_back()), words.data(), sizeof words);
@@ -73,19 +74,19 @@ class Ring {
     return lane;
   }
 
-  std::array<uint64_t, kWindows> start{};  // guarded by the mutex of Rings
+  std::array<uint64_t, kWindows> start{};  // guarded by the mutex of EventRings
 
  private:
-  Word* at(uint64_t n) const { return &words_[n % kSlots * std::tuple_size_v<Words>]; }
+  Word* at(uint64_t n) const { return &words_[n % kSlots * std::tuple_size_v<EventWords>]; }
 
   const std::string name_;
   const std::unique_ptr<Word[]> words_;  // not initialised: memory that no event used is never touched
   std::atomic<uint64_t> next_{0};        // the number of the next event
 };
 
-struct Rings {
+struct EventRings {
   Mutex mutex;
-  std::vector<std::unique_ptr<Ring>> live WEFT_GUARDED_BY(mutex);  // of running threads
+  std::vector<std::unique_ptr<EventRing>> live WEFT_GUARDED_BY(mutex);  // of running threads
   std::deque<Lane> ended WEFT_GUARDED_BY(mutex);
   size_t ended_events WEFT_GUARDED_BY(mutex) = 0;
   std::array<uint32_t, kWindows> kinds WEFT_GUARDED_BY(mutex){};  // 0: closed
@@ -102,19 +103,19 @@ struct Rings {
   }
 };
 
-Rings& rings() {
-  static auto* all = new Rings;  // never destroyed: threads may record while static objects are destroyed
+EventRings& rings() {
+  static auto* all = new EventRings;  // never destroyed: threads may record while static objects are destroyed
   return *all;
 }
 
-thread_local constinit Ring* my_ring = nullptr;
+thread_local constinit EventRing* my_ring = nullptr;
 thread_local constinit bool my_end = false;  // the thread's objects are being destroyed
 
 // Keeps the events of a thread that ends, if a window is open.
 struct AtEnd {
   ~AtEnd() {
     my_end = true;
-    Rings& all = rings();
+    EventRings& all = rings();
     MutexLock lock(all.mutex);
     const auto mine = std::find_if(all.live.begin(), all.live.end(), [](const auto& r) { return r.get() == my_ring; });
     if (all.kinds[0] || all.kinds[1]) {
@@ -127,17 +128,17 @@ struct AtEnd {
   }
 };
 
-Ring* make_ring() {
+EventRing* make_ring() {
   if (my_end) return nullptr;
   static thread_local AtEnd at_end;
   static_cast<void>(at_end);
-  Rings& all = rings();
+  EventRings& all = rings();
   MutexLock lock(all.mutex);
   const int number = ++all.threads;
   std::string name = traced_thread.worker   ? str_cat("worker ", traced_thread.worker)
                      : gettid() == getpid() ? std::string("main")
                                             : str_cat("thread ", number);
-  all.live.push_back(std::make_unique<Ring>(std::move(name)));
+  all.live.push_back(std::make_unique<EventRing>(std::move(name)));
   // A closed window begins with the ring's next event when it is opened.
   return my_ring = all.live.back().get();
 }
@@ -145,12 +146,12 @@ Ring* make_ring() {
 }  // namespace
 
 void record(const TraceEvent& event) {
-  if (Ring* ring = my_ring ? my_ring : make_ring()) ring->add(event);
+  if (EventRing* ring = my_ring ? my_ring : make_ring()) ring->add(event);
 }
 
 bool open_trace(TraceWindow window, uint32_t kinds) {
   const auto w = static_cast<size_t>(window);
-  Rings& all = rings();
+  EventRings& all = rings();
   MutexLock lock(all.mutex);
   if (all.kinds[w]) return false;
   if (!all.kinds[1 - w]) all.ended.clear(), all.ended_events = 0;
@@ -166,7 +167,7 @@ bool open_trace(TraceWindow window, uint32_t kinds) {
 }
 
 void close_trace(TraceWindow window) {
-  Rings& all = rings();
+  EventRings& all = rings();
   MutexLock lock(all.mutex);
   all.kinds[static_cast<size_t>(window)] = 0;
   all.update();
@@ -175,7 +176,7 @@ void close_trace(TraceWindow window) {
 Trace collect_trace(TraceWindow window) {
   const auto w = static_cast<size_t>(window);
   Trace trace;
-  Rings& all = rings();
+  EventRings& all = rings();
   MutexLock lock(all.mutex);
   if (!all.kinds[w]) return trace;
   trace.lost = all.lost[w];
@@ -199,7 +200,7 @@ Trace collect_trace(TraceWindow window) {
   return trace;
 }
 
-void TraceScope::begin(TraceEvent::Kind kind, const char* name, SourceLine line) {
+void TraceScope::begin(TraceEvent::TraceKind kind, const char* name, SourceLine line) {
   event_.emplace();
   event_->kind = kind;
   event_->name = name;

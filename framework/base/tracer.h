@@ -16,7 +16,7 @@ namespace weft {
 /// The activity of a thread from begin_ns to end_ns. The slices of one track (rank, thread, on_device) nest.
 /// Texts live as long as the process.
 struct TraceEvent {
-  enum Kind : uint8_t {
+  enum TraceKind : uint8_t {
     kStep,        // a call of profile()'s function or of a compiled function; on a mesh also each rank's part of it
     kHost,        // a phase of the host: capture, binding, waiting for the device, commit
     kLaunch,      // a launch of a compiled step
@@ -34,7 +34,7 @@ struct TraceEvent {
   int64_t bytes = -1;   // of a launch: live in the step's arena, as planned; of a collective: the rank's data
   int32_t rank = -1;    // on a mesh; -1: outside
   int32_t thread = -1;  // index into Trace::threads
-  Kind kind = kHost;
+  TraceKind kind = kHost;
   bool failed = false;                 // it ended by an exception
   bool starts = false, waits = false;  // of a collective
   bool on_device = false;              // times of a device that queues launches
@@ -54,8 +54,10 @@ inline constexpr int64_t kTraceRing = int64_t{1} << 16;
 
 /// The kinds of events recorded now: a bit for each kind of an open window.
 extern std::atomic<uint32_t> traced_kinds;
-inline bool traced(TraceEvent::Kind kind) { return (traced_kinds.load(std::memory_order_relaxed) >> kind & 1) != 0; }
-constexpr uint32_t bit_of(TraceEvent::Kind kind) { return uint32_t{1} << kind; }
+inline bool traced(TraceEvent::TraceKind kind) {
+  return (traced_kinds.load(std::memory_order_relaxed) >> kind & 1) != 0;
+}
+constexpr uint32_t bit_of(TraceEvent::TraceKind kind) { return uint32_t{1} << kind; }
 inline constexpr uint32_t kAllKinds = 2 * bit_of(TraceEvent::kArena) - 1;
 
 /// Adds an event of this thread, with times of now_ns() (framework/base/clock.h).
@@ -80,7 +82,7 @@ extern thread_local constinit TracedThread traced_thread;
 /// Records an event from its construction to its destruction, if its kind is traced when it is constructed.
 class TraceScope {
  public:
-  explicit TraceScope(TraceEvent::Kind kind, const char* name, SourceLine line = {}) {
+  explicit TraceScope(TraceEvent::TraceKind kind, const char* name, SourceLine line = {}) {
     if (traced(kind)) begin(kind, name, line);
   }
   ~TraceScope() {
@@ -91,7 +93,7 @@ class TraceScope {
   TraceEvent* event() { return event_ ? &*event_ : nullptr; }
 
  private:
-  void begin(TraceEvent::Kind kind, const char* name, SourceLine line);
+  void begin(TraceEvent::TraceKind kind, const char* name, SourceLine line);
   void end();
 
   std::optional<TraceEvent> event_;

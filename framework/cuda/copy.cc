@@ -71,11 +71,11 @@ void receive(const char* from, char* to, int64_t bytes, Stream& stream) {
 }
 
 // Runs a plan as copies of rows. Each side is device memory or pinned memory.
-struct Side {
+struct CopySide {
   char* data;
   bool on_device;
 };
-void copy_rows(const NestedCopy& plan, Side from, Side to, Stream& stream) {
+void copy_rows(const NestedCopy& plan, CopySide from, CopySide to, Stream& stream) {
   if (plan.run == 0) return;
   constexpr int64_t kMaxPitch = 0x7fffffff;
   const CopyLoop inner = plan.loops.empty() ? CopyLoop{} : plan.loops[plan.loops.size() - 1];

@@ -17,20 +17,20 @@ using lt::MatrixLayout;
 using lt::Preference;
 
 // A row-major matrix in cuBLASLt's column-major terms: its transpose, or, if `transposed`, the matrix itself.
-struct Form {
+struct ColumnMajorForm {
   bool transposed = false;  // columns, not rows, are contiguous
   int64_t ld = 0;
 };
 
-std::optional<Form> form_of(int64_t rows, int64_t cols, const MatrixStrides& s) {
+std::optional<ColumnMajorForm> form_of(int64_t rows, int64_t cols, const MatrixStrides& s) {
   // The stride of an extent of 1 is never used: choose the smallest valid leading dimension.
   auto along = [](int64_t inner, int64_t inner_stride, int64_t outer, int64_t outer_stride) -> std::optional<int64_t> {
     if (inner > 1 && inner_stride != 1) return {};
     if (outer == 1) return inner;
     return outer_stride >= inner ? std::optional(outer_stride) : std::nullopt;
   };
-  if (auto ld = along(cols, s.col, rows, s.row)) return Form{false, *ld};
-  if (auto ld = along(rows, s.row, cols, s.col)) return Form{true, *ld};
+  if (auto ld = along(cols, s.col, rows, s.row)) return ColumnMajorForm{false, *ld};
+  if (auto ld = along(rows, s.row, cols, s.col)) return ColumnMajorForm{true, *ld};
   return {};
 }
 
@@ -105,11 +105,11 @@ void check_shape(const MatmulShape& s) {
 // The descriptors of one product; destroyed with it.
 class PreparedMatmul::Descriptors {
  public:
-  Descriptors(const lt::Table& call, const MatmulShape& s) : call_(call) {
+  Descriptors(const lt::CublasLtTable& call, const MatmulShape& s) : call_(call) {
     const bool f64 = s.in == kFloat64;
     const auto compute = f64 ? lt::kCompute64F : s.tf32 ? lt::kCompute32FFastTF32 : lt::kCompute32F;
     check(call.cublasLtMatmulDescCreate(&desc, compute, f64 ? lt::kR64F : lt::kR32F), "descriptor");
-    const Form fa = *form_of(s.m, s.k, s.a), fb = *form_of(s.k, s.n, s.b);
+    const ColumnMajorForm fa = *form_of(s.m, s.k, s.a), fb = *form_of(s.k, s.n, s.b);
     set(lt::kDescTransA, static_cast<int32_t>(fb.transposed ? lt::kT : lt::kN));
     set(lt::kDescTransB, static_cast<int32_t>(fa.transposed ? lt::kT : lt::kN));
     set(lt::kDescEpilogue, static_cast<int32_t>(epilogue_of(s.epilogue)));
@@ -178,12 +178,12 @@ class PreparedMatmul::Descriptors {
     check(call_.cublasLtMatrixLayoutSetAttribute(l, lt::kLayoutBatchStride, &stride, sizeof stride), "layout");
     return l;
   }
-  const lt::Table& call_;
+  const lt::CublasLtTable& call_;
   void *bias_ = nullptr, *aux_ = nullptr;
 };
 
 /// Plans of the same CublasLt, which keeps them.
-struct PreparedMatmul::Parts {
+struct PreparedMatmul::SplitParts {
   SplitProduct split;
   const PreparedMatmul *first, *second;
 };
@@ -238,13 +238,13 @@ const CublasLtLibrary& cublaslt_library() {
   return *found;
 }
 
-const lt::Table& CublasLt::checked_table() {
+const lt::CublasLtTable& CublasLt::checked_table() {
   const CublasLtLibrary& l = cublaslt_library();
   WEFT_CHECK_AS(kUnavailable, l.unavailable.empty(), l.unavailable);
   return l.call;
 }
 
-CublasLt::CublasLt(const lt::Table& table) : call_(table), serial_(++made) {
+CublasLt::CublasLt(const lt::CublasLtTable& table) : call_(table), serial_(++made) {
   const int status = call_.cublasLtCreate(&handle_);
   WEFT_CHECK_AS(kUnavailable, status == lt::kSuccess, "cublaslt: version ", call_.cublasLtGetVersion(),
                 " does not start: ", call_.cublasLtGetStatusString(status), "; the driver is for CUDA ",
@@ -273,7 +273,7 @@ const PreparedMatmul* CublasLt::find_plan(const MatmulShape& s, int64_t workspac
       plan = std::make_unique<PreparedMatmul>();
       plan->shape = s;
       plan->workspace = std::max(first->workspace, second->workspace);
-      plan->parts.reset(new PreparedMatmul::Parts{*split, first, second});
+      plan->parts.reset(new PreparedMatmul::SplitParts{*split, first, second});
     }
   }
   if (!plan) plan = make_plan(s, workspace_limit);

@@ -21,7 +21,7 @@ inline constexpr int kTensorCoreAlignment = 16;
 
 /// The library as found, or the reason why there is none.
 struct CublasLtLibrary {
-  lt::Table call = {};
+  lt::CublasLtTable call = {};
   std::string path;
   size_t version = 0;       // 130101: 13.1.1
   std::string unavailable;  // not empty: one sentence why it cannot be used
@@ -81,8 +81,8 @@ struct PreparedMatmul {
   friend class CublasLt;
   class Descriptors;
   std::unique_ptr<Descriptors> descriptors;
-  struct Parts;
-  std::unique_ptr<Parts> parts;
+  struct SplitParts;
+  std::unique_ptr<SplitParts> parts;
 };
 
 /// The addresses of one call, all on the device.
@@ -98,7 +98,7 @@ struct MatmulPointers {
 class CublasLt {
  public:
   /// Throws weft::Error if the library or the device is missing.
-  explicit CublasLt(const lt::Table& table = checked_table());
+  explicit CublasLt(const lt::CublasLtTable& table = checked_table());
   ~CublasLt();
   CublasLt(const CublasLt&) = delete;
 
@@ -111,10 +111,10 @@ class CublasLt {
   uint64_t serial() const { return serial_; }
 
  private:
-  static const lt::Table& checked_table();
+  static const lt::CublasLtTable& checked_table();
   const PreparedMatmul* find_plan(const MatmulShape& shape, int64_t workspace_limit) WEFT_REQUIRES(mutex_);
   std::unique_ptr<PreparedMatmul> make_plan(const MatmulShape& shape, int64_t workspace_limit) WEFT_REQUIRES(mutex_);
-  const lt::Table& call_;
+  const lt::CublasLtTable& call_;
   const uint64_t serial_;
   lt::Context* handle_ = nullptr;
   Mutex mutex_;

@@ -60,7 +60,7 @@ enum PreferenceAttribute : int {
 enum ReductionScheme : uint32_t { kReduceNone = 0, kReduceComputeType = 2 };
 
 /// cuBLASLt's functions.
-struct Table {
+struct CublasLtTable {
   size_t (*cublasLtGetVersion)();
   const char* (*cublasLtGetStatusString)(int status);
   int (*cublasLtCreate)(Context** handle);

@@ -355,7 +355,7 @@ constexpr bool same_shape(cublasStatus_t (*)(A...), int (*)(B...)) {
 }
 
 TEST(CublasLt, DeclarationsAreTheToolkits) {
-  const lt::Table t = {};
+  const lt::CublasLtTable t = {};
   EXPECT_TRUE(same_shape(cublasLtCreate, t.cublasLtCreate));
   EXPECT_TRUE(same_shape(cublasLtDestroy, t.cublasLtDestroy));
   EXPECT_TRUE(same_shape(cublasLtMatrixLayoutCreate, t.cublasLtMatrixLayoutCreate));

@@ -38,7 +38,7 @@ void* DeviceAllocator::allocate(int64_t bytes) {
     out_of_memory(bytes, str_cat("the limit of ", bytes_text(limit_), " set for this device is reached"));
   if (!waiting_.empty() && !thread_is_capturing()) settle(false);
   FreeSet& set = small ? small_ : large_;
-  Block* block = take(set, size);
+  DeviceBlock* block = take(set, size);
   if (!block) {
     block = grow(size, small);
     if (!block) out_of_memory(bytes, "the driver has no more");
@@ -46,7 +46,7 @@ void* DeviceAllocator::allocate(int64_t bytes) {
   // Return the unused rest of the block, unless it is too small to be useful.
   const int64_t rest = block->bytes - size;
   if (rest >= (small ? kAlign : kSmall)) {
-    auto tail = std::make_unique<Block>();
+    auto tail = std::make_unique<DeviceBlock>();
     tail->address = block->address + size;
     tail->bytes = rest;
     tail->small = small;
@@ -70,21 +70,21 @@ void* DeviceAllocator::allocate(int64_t bytes) {
 }
 
 // The smallest free block that is large enough, or null.
-DeviceAllocator::Block* DeviceAllocator::take(FreeSet& set, int64_t bytes) {
-  Block key;
+DeviceAllocator::DeviceBlock* DeviceAllocator::take(FreeSet& set, int64_t bytes) {
+  DeviceBlock key;
   key.bytes = bytes;
   auto it = set.lower_bound(&key);
   if (it == set.end()) return nullptr;
   // Do not split a block that has its own segment for a much smaller tensor: the next large tensor would not find it.
   if (bytes > kSmall && bytes < kLarge && (*it)->bytes > kLargeSegment && (*it)->bytes > 4 * bytes) return nullptr;
-  Block* block = *it;
+  DeviceBlock* block = *it;
   set.erase(it);
   block->free = false;
   return block;
 }
 
 // A new segment as one block outside the free sets; null if the driver has too little memory.
-DeviceAllocator::Block* DeviceAllocator::grow(int64_t bytes, bool small) {
+DeviceAllocator::DeviceBlock* DeviceAllocator::grow(int64_t bytes, bool small) {
   WEFT_CHECK_AS(kFailedPrecondition, !thread_is_capturing(), "cuda: ", bytes_text(bytes),
                 " of device memory are needed while a graph is captured, but no free block is large enough; "
                 "need to run the work once before, or to allocate outside of the capture");
@@ -97,15 +97,15 @@ DeviceAllocator::Block* DeviceAllocator::grow(int64_t bytes, bool small) {
   for (int attempt = 0; attempt < 3 && r == CUDA_ERROR_OUT_OF_MEMORY; ++attempt) {
     if (attempt == 1) {
       settle(true);
-      if (Block* block = take(small ? small_ : large_, bytes)) return block;
+      if (DeviceBlock* block = take(small ? small_ : large_, bytes)) return block;
       return_segments();
     }
     if (attempt == 2) {
       FreeSet& set = small ? small_ : large_;
-      Block key;
+      DeviceBlock key;
       key.bytes = bytes;
       if (auto it = set.lower_bound(&key); it != set.end()) {
-        Block* block = *it;
+        DeviceBlock* block = *it;
         set.erase(it);
         block->free = false;
         return block;
@@ -114,8 +114,8 @@ DeviceAllocator::Block* DeviceAllocator::grow(int64_t bytes, bool small) {
     const int64_t size = attempt < 2 ? wanted : round_up(bytes, kAlign);
     r = driver().cuMemAlloc_v2(&p, size);
     if (r == CUDA_SUCCESS) {
-      auto block = std::make_unique<Block>();
-      Block* out = block.get();
+      auto block = std::make_unique<DeviceBlock>();
+      DeviceBlock* out = block.get();
       out->address = reinterpret_cast<char*>(p);
       out->bytes = size;
       out->small = small;
@@ -134,7 +134,7 @@ void DeviceAllocator::deallocate(void* p, int64_t bytes) {
   MutexLock lock(mutex_);
   auto it = blocks_.find(static_cast<char*>(p));
   WEFT_BUG_IF(it == blocks_.end() || it->second->counted == 0, "memory given back that is not live on ", gpu_.device());
-  Block* block = it->second.get();
+  DeviceBlock* block = it->second.get();
   stats_.live -= block->counted;
   stats_.cached += block->bytes;
   block->counted = 0;
@@ -152,7 +152,7 @@ void DeviceAllocator::deallocate(void* p, int64_t bytes) {
 
 // Records the current positions of the other streams. A device that has failed runs nothing more, so there is nothing
 // to wait for; destructors call this.
-void DeviceAllocator::mark(Waiting& w) {
+void DeviceAllocator::mark(FreedBlock& w) {
   try {
     for (Stream* stream : w.streams) {
       w.events.push_back(std::make_unique<Event>(gpu_));
@@ -165,19 +165,19 @@ void DeviceAllocator::mark(Waiting& w) {
 }
 
 // Puts a block into its free set and merges it with free neighbours.
-void DeviceAllocator::put(Block* block) {
+void DeviceAllocator::put(DeviceBlock* block) {
   FreeSet& set = block->small ? small_ : large_;
-  auto absorb = [&](Block* into, Block* gone) {
+  auto absorb = [&](DeviceBlock* into, DeviceBlock* gone) {
     into->bytes += gone->bytes;
     into->after = gone->after;
     if (into->after) into->after->before = into;
     blocks_.erase(gone->address);
   };
-  if (Block* next = block->after; next && next->free) {
+  if (DeviceBlock* next = block->after; next && next->free) {
     set.erase(next);
     absorb(block, next);
   }
-  if (Block* previous = block->before; previous && previous->free) {
+  if (DeviceBlock* previous = block->before; previous && previous->free) {
     set.erase(previous);
     absorb(previous, block);
     block = previous;
@@ -209,7 +209,7 @@ void DeviceAllocator::return_segments() {
   // wait for the whole device, which would break the capture of another thread.
   gpu_.stream().synchronize();
   for (auto it = blocks_.begin(); it != blocks_.end();) {
-    Block* block = it->second.get();
+    DeviceBlock* block = it->second.get();
     if (!block->free || block->before || block->after) {
       ++it;
       continue;
@@ -230,10 +230,11 @@ void DeviceAllocator::out_of_memory(int64_t bytes, const std::string& why) {
   if (driver().cuMemGetInfo_v2(&free, &total) == CUDA_SUCCESS)
     message += str_cat("; the device has ", bytes_text(free), " free of ", bytes_text(total));
   message += str_cat("; held here: ", bytes_text(stats_.live), " live, ", bytes_text(stats_.cached), " cached");
-  std::vector<const Block*> live;
+  std::vector<const DeviceBlock*> live;
   for (auto& [address, block] : blocks_)
     if (!block->free && block->counted > 0) live.push_back(block.get());
-  std::stable_sort(live.begin(), live.end(), [](const Block* a, const Block* b) { return a->counted > b->counted; });
+  std::stable_sort(live.begin(), live.end(),
+                   [](const DeviceBlock* a, const DeviceBlock* b) { return a->counted > b->counted; });
   if (live.size() > 5) live.resize(5);
   for (size_t i = 0; i < live.size(); ++i)
     message += str_cat(i == 0 ? "; largest live tensors: " : ", ",
@@ -273,29 +274,29 @@ int64_t DeviceAllocator::reserved() const {
   return reserved_;
 }
 
-DeviceAllocator::Block* DeviceAllocator::live_block(const void* p) const {
+DeviceAllocator::DeviceBlock* DeviceAllocator::live_block(const void* p) const {
   auto it = blocks_.upper_bound(static_cast<char*>(const_cast<void*>(p)));
   if (it == blocks_.begin()) return nullptr;
-  Block* block = std::prev(it)->second.get();
+  DeviceBlock* block = std::prev(it)->second.get();
   return block->free || block->counted == 0 || p >= block->address + block->bytes ? nullptr : block;
 }
 
 std::pair<const void*, int64_t> DeviceAllocator::holding(const void* p) const {
   MutexLock lock(mutex_);
-  const Block* block = live_block(p);
+  const DeviceBlock* block = live_block(p);
   return block ? std::pair<const void*, int64_t>{block->address, block->asked}
                : std::pair<const void*, int64_t>{nullptr, 0};
 }
 
 void DeviceAllocator::set_name(const void* p, std::string name) {
   MutexLock lock(mutex_);
-  if (Block* block = live_block(p)) block->name = std::move(name);
+  if (DeviceBlock* block = live_block(p)) block->name = std::move(name);
 }
 
 void DeviceAllocator::used_by(const void* p, Stream& stream) {
   if (&stream == &gpu_.stream()) return;
   MutexLock lock(mutex_);
-  Block* block = live_block(p);
+  DeviceBlock* block = live_block(p);
   WEFT_BUG_IF(!block, "not live memory of ", gpu_.device());
   if (std::find(block->used_by.begin(), block->used_by.end(), &stream) == block->used_by.end())
     block->used_by.push_back(&stream);

@@ -47,10 +47,10 @@ class DeviceAllocator final : public Allocator {
   int64_t reserved() const;
 
  private:
-  struct Block {
+  struct DeviceBlock {
     char* address = nullptr;
     int64_t bytes = 0;
-    Block *before = nullptr, *after = nullptr;  // neighbours in the segment
+    DeviceBlock *before = nullptr, *after = nullptr;  // neighbours in the segment
     bool free = false, small = false;
     int64_t asked = 0;             // bytes, while live
     int64_t counted = 0;           // of stats.live; 0 unless live
@@ -58,24 +58,24 @@ class DeviceAllocator final : public Allocator {
     std::string name;              // while live
   };
   struct Smaller {
-    bool operator()(const Block* a, const Block* b) const {
+    bool operator()(const DeviceBlock* a, const DeviceBlock* b) const {
       return a->bytes != b->bytes ? a->bytes < b->bytes : a->address < b->address;
     }
   };
-  struct Waiting {  // freed, but other streams still use it
-    Block* block;
+  struct FreedBlock {  // freed, but other streams still use it
+    DeviceBlock* block;
     std::vector<Stream*> streams;  // streams whose position is still to be recorded
     std::vector<std::unique_ptr<Event>> events;
   };
-  using FreeSet = std::set<Block*, Smaller>;
+  using FreeSet = std::set<DeviceBlock*, Smaller>;
 
-  Block* take(FreeSet& set, int64_t bytes) WEFT_REQUIRES(mutex_);
-  void put(Block* block) WEFT_REQUIRES(mutex_);
-  Block* grow(int64_t bytes, bool small) WEFT_REQUIRES(mutex_);
-  void mark(Waiting& w) WEFT_REQUIRES(mutex_);
+  DeviceBlock* take(FreeSet& set, int64_t bytes) WEFT_REQUIRES(mutex_);
+  void put(DeviceBlock* block) WEFT_REQUIRES(mutex_);
+  DeviceBlock* grow(int64_t bytes, bool small) WEFT_REQUIRES(mutex_);
+  void mark(FreedBlock& w) WEFT_REQUIRES(mutex_);
   void settle(bool wait) WEFT_REQUIRES(mutex_);
   void return_segments() WEFT_REQUIRES(mutex_);
-  Block* live_block(const void* p) const WEFT_REQUIRES(mutex_);  // null if there is none
+  DeviceBlock* live_block(const void* p) const WEFT_REQUIRES(mutex_);  // null if there is none
   [[noreturn]] void out_of_memory(int64_t bytes, const std::string& why) WEFT_REQUIRES(mutex_);
 
   Gpu& gpu_;
@@ -85,8 +85,8 @@ class DeviceAllocator final : public Allocator {
   int64_t reserved_ WEFT_GUARDED_BY(mutex_) = 0;
   bool poison_ WEFT_GUARDED_BY(mutex_) = false;
   FreeSet small_ WEFT_GUARDED_BY(mutex_), large_ WEFT_GUARDED_BY(mutex_);
-  std::map<char*, std::unique_ptr<Block>> blocks_ WEFT_GUARDED_BY(mutex_);  // all, by address
-  std::list<Waiting> waiting_ WEFT_GUARDED_BY(mutex_);
+  std::map<char*, std::unique_ptr<DeviceBlock>> blocks_ WEFT_GUARDED_BY(mutex_);  // all, by address
+  std::list<FreedBlock> waiting_ WEFT_GUARDED_BY(mutex_);
 };
 
 }  // namespace weft::cuda

@@ -262,7 +262,7 @@ TEST_F(DeviceAllocatorTest, ADeviceThatFailedStillTakesItsMemoryBack) {
   void* a = allocator().allocate(4096);
   allocator().used_by(a, side);
   {
-    auto module = Module::load(gpu(), std::string_view("x"), "k");
+    auto module = CudaModule::load(gpu(), std::string_view("x"), "k");
     fake.fail_launch_after(0, CUDA_ERROR_LAUNCH_FAILED);
     module->function("k").launch(gpu().stream(), {});
     EXPECT_NE(error_of([&] { gpu().stream().synchronize(); }), "");

@@ -11,7 +11,7 @@
 namespace weft::cuda {
 namespace {
 
-struct Loaded {
+struct LoadedDriver {
   DriverApi table;
   Availability availability;
 };
@@ -30,8 +30,8 @@ std::string no_gpu() {
                  visible ? str_cat(" (CUDA_VISIBLE_DEVICES is '", visible, "')") : "");
 }
 
-Loaded load() {
-  Loaded d;
+LoadedDriver load() {
+  LoadedDriver d;
   DynamicLibrary library = {"libcuda.so.1"};
   const WantedSymbol wanted[] = {
 #define WEFT_CUDA_WANTED(name, parameters) {#name, reinterpret_cast<void**>(&d.table.name)},
@@ -48,10 +48,10 @@ Loaded load() {
 }
 
 // The real driver, loaded once; replaced during the lifetime of a ScopedDriver.
-std::atomic<const Loaded*> replacement{nullptr};
-const Loaded& current() {
-  if (const Loaded* r = replacement.load(std::memory_order_acquire)) return *r;
-  static const Loaded* real = new Loaded(load());
+std::atomic<const LoadedDriver*> replacement{nullptr};
+const LoadedDriver& current() {
+  if (const LoadedDriver* r = replacement.load(std::memory_order_acquire)) return *r;
+  static const LoadedDriver* real = new LoadedDriver(load());
   return *real;
 }
 
@@ -120,7 +120,7 @@ void at_driver_change(void (*forget)()) {
 const Availability& availability() { return current().availability; }
 
 const DriverApi& driver() {
-  const Loaded& d = current();
+  const LoadedDriver& d = current();
   WEFT_CHECK_AS(kUnavailable, d.availability.ok, "cuda: ", d.availability.why);
   return d.table;
 }
@@ -134,13 +134,13 @@ ScopedDriver::ScopedDriver(const DriverApi& table) {
   if (!table.name && missing.empty()) missing = "the table lacks " #name;
   WEFT_CUDA_DRIVER_FUNCTIONS(WEFT_CUDA_MISSING)
 #undef WEFT_CUDA_MISSING
-  auto* d = new Loaded{table, internal::probe(table, "a table of the test", missing)};
-  previous_ = const_cast<Loaded*>(replacement.exchange(d, std::memory_order_acq_rel));
+  auto* d = new LoadedDriver{table, internal::probe(table, "a table of the test", missing)};
+  previous_ = const_cast<LoadedDriver*>(replacement.exchange(d, std::memory_order_acq_rel));
 }
 
 ScopedDriver::~ScopedDriver() {
   forget_everything();
-  delete replacement.exchange(static_cast<const Loaded*>(previous_), std::memory_order_acq_rel);
+  delete replacement.exchange(static_cast<const LoadedDriver*>(previous_), std::memory_order_acq_rel);
 }
 
 }  // namespace weft::cuda

@@ -104,7 +104,7 @@ class DriverSuite : public ::testing::TestWithParam<Which> {
   Gpu& gpu() { return Gpu::get(0); }
   Stream& stream() { return gpu().stream(); }
   Function function(const char* name) {
-    if (!module) module = Module::load(gpu(), kPtx, "suite.ptx");
+    if (!module) module = CudaModule::load(gpu(), kPtx, "suite.ptx");
     return module->function(name);
   }
   static KernelLaunch launch_of(const AddParameters& p) {
@@ -145,7 +145,7 @@ class DriverSuite : public ::testing::TestWithParam<Which> {
 
   std::optional<testing::FakeDriver> fake;
   std::optional<ScopedDriver> in_place;
-  std::shared_ptr<Module> module;
+  std::shared_ptr<CudaModule> module;
 };
 
 TEST_P(DriverSuite, Properties) {

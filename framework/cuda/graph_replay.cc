@@ -112,7 +112,7 @@ bool GraphReplay::take_renamed(const Function& function, const KernelLaunch& lau
     r.fits = false;
     return true;
   }
-  const Kernel& k = r.graph->kernels_[r.next];
+  const ReplayKernel& k = r.graph->kernels_[r.next];
   const auto shape = [](const KernelLaunch& l) {
     return std::tuple(l.grid_x, l.grid_y, l.grid_z, l.threads, l.shared_bytes, l.parameter_bytes);
   };
@@ -147,7 +147,7 @@ void GraphReplay::launch(Stream& stream) {
 }
 
 void GraphReplay::set_parameters(int kernel, std::span<const std::byte> parameters) {
-  const Kernel& k = kernels_[kernel];
+  const ReplayKernel& k = kernels_[kernel];
   WEFT_BUG_IF(parameters.size() != k.launch.parameter_bytes, k.function.name(), ": ", parameters.size(),
               " bytes of parameters, captured with ", k.launch.parameter_bytes);
   gpu_->make_current();

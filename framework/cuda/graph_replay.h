@@ -52,7 +52,7 @@ class GraphReplay {
 
  private:
   friend class Function;
-  struct Kernel {
+  struct ReplayKernel {
     Function function;
     KernelLaunch launch;
     CUgraphNode node = nullptr;
@@ -68,7 +68,7 @@ class GraphReplay {
   Gpu* gpu_ = nullptr;
   CUgraph graph_ = nullptr;
   CUgraphExec exec_ = nullptr;
-  std::vector<Kernel> kernels_;
+  std::vector<ReplayKernel> kernels_;
 };
 
 }  // namespace weft::cuda

@@ -24,8 +24,8 @@ void check_queued(Stream& stream, std::string_view what, std::string_view op, So
                 ": ", describe(r));
 }
 
-std::shared_ptr<Module> Module::load(Gpu& gpu, std::span<const char> image, std::string what) {
-  std::shared_ptr<Module> m(new Module(gpu, std::move(what)));
+std::shared_ptr<CudaModule> CudaModule::load(Gpu& gpu, std::span<const char> image, std::string what) {
+  std::shared_ptr<CudaModule> m(new CudaModule(gpu, std::move(what)));
   WEFT_CHECK(!image.empty(), "cuda: loading ", m->what_, ": the image is empty");
   m->image_.assign(image.begin(), image.end());
   gpu.make_current();
@@ -41,13 +41,13 @@ std::shared_ptr<Module> Module::load(Gpu& gpu, std::span<const char> image, std:
   return m;
 }
 
-Module::~Module() {
+CudaModule::~CudaModule() {
   if (!handle_) return;
   gpu_.make_current_if_possible();
   ignore(driver().cuModuleUnload(handle_));
 }
 
-Function Module::function(const std::string& symbol, int shared_bytes) const {
+Function CudaModule::function(const std::string& symbol, int shared_bytes) const {
   const DriverApi& api = driver();
   gpu_.make_current();
   Function f;

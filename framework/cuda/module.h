@@ -27,7 +27,7 @@ struct KernelLaunch {
 /// cuda:0: ...".
 void check_queued(Stream& stream, std::string_view what, std::string_view op, SourceLine line);
 
-class Module;
+class CudaModule;
 
 /// One kernel of a loaded module; keeps the module loaded.
 class Function {
@@ -41,9 +41,9 @@ class Function {
   void launch(Stream& stream, const KernelLaunch& launch) const;
 
  private:
-  friend class Module;
+  friend class CudaModule;
   Function() = default;
-  std::shared_ptr<const Module> module_;
+  std::shared_ptr<const CudaModule> module_;
   std::string name_;
   CUfunction handle_ = nullptr;
   int max_threads_ = 0, static_shared_ = 0, max_dynamic_shared_ = 0;
@@ -51,12 +51,12 @@ class Function {
 };
 
 /// A loaded cubin.
-class Module : public std::enable_shared_from_this<Module> {
+class CudaModule : public std::enable_shared_from_this<CudaModule> {
  public:
   /// Loads a cubin (or PTX ending in a zero byte). `what` names it in errors.
-  static std::shared_ptr<Module> load(Gpu& gpu, std::span<const char> image, std::string what);
-  ~Module();
-  Module(const Module&) = delete;
+  static std::shared_ptr<CudaModule> load(Gpu& gpu, std::span<const char> image, std::string what);
+  ~CudaModule();
+  CudaModule(const CudaModule&) = delete;
 
   Gpu& gpu() const { return gpu_; }
   /// The kernel `symbol`, with `shared_bytes` of dynamic shared memory per block. Throws NotFound, or
@@ -64,7 +64,7 @@ class Module : public std::enable_shared_from_this<Module> {
   Function function(const std::string& symbol, int shared_bytes = 0) const;
 
  private:
-  Module(Gpu& gpu, std::string what) : gpu_(gpu), what_(std::move(what)) {}
+  CudaModule(Gpu& gpu, std::string what) : gpu_(gpu), what_(std::move(what)) {}
   Gpu& gpu_;
   std::string what_;
   std::vector<char> image_;  // the driver may read it later

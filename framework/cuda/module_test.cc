@@ -48,7 +48,7 @@ class ModuleTest : public testing::FakeGpuTest {
   }
   Gpu& gpu() { return Gpu::get(0); }
   Function add(int shared = 0) {
-    if (!module) module = Module::load(gpu(), std::string_view("cubin of add"), "add.cubin");
+    if (!module) module = CudaModule::load(gpu(), std::string_view("cubin of add"), "add.cubin");
     return module->function("add", shared);
   }
   static KernelLaunch launch_of(const AddParameters& p, int shared = 0) {
@@ -76,7 +76,7 @@ class ModuleTest : public testing::FakeGpuTest {
     return v;
   }
 
-  std::shared_ptr<Module> module;
+  std::shared_ptr<CudaModule> module;
 };
 
 TEST_F(ModuleTest, LaunchesRunInStreamOrder) {
@@ -120,9 +120,9 @@ TEST_F(ModuleTest, WrongLaunchesAreRefusedByName) {
   EXPECT_NE(error_of([&] { f.launch(gpu().stream(), l); }).find("8 bytes of parameters, compiled with 16"),
             std::string::npos);
   EXPECT_EQ(error_of([&] { module->function("sub"); }), "cuda: add.cubin has no kernel sub");
-  EXPECT_EQ(error_of([&] { Module::load(gpu(), {}, "nothing"); }), "cuda: loading nothing: the image is empty");
+  EXPECT_EQ(error_of([&] { CudaModule::load(gpu(), {}, "nothing"); }), "cuda: loading nothing: the image is empty");
   fake.fail_load(CUDA_ERROR_NO_BINARY_FOR_GPU);
-  EXPECT_EQ(error_of([&] { Module::load(gpu(), std::string_view("x"), "k.cubin"); }),
+  EXPECT_EQ(error_of([&] { CudaModule::load(gpu(), std::string_view("x"), "k.cubin"); }),
             "cuda: loading k.cubin: CUDA_ERROR_NO_BINARY_FOR_GPU (no kernel image is available for execution on the "
             "device); this GPU has "
             "compute capability 9.0 and its driver is for CUDA 13.0: need kernels compiled for both");
@@ -163,7 +163,7 @@ TEST_F(ModuleTest, ALaunchKnowsTheLiveBlocksItsParametersPointInto) {
     if (!begin) return std::nullopt;
     return FakeRange{reinterpret_cast<CUdeviceptr>(begin), static_cast<size_t>(bytes)};
   });
-  auto loaded = Module::load(gpu(), std::string_view("x"), "x");
+  auto loaded = CudaModule::load(gpu(), std::string_view("x"), "x");
   auto* y = static_cast<float*>(gpu().allocator().allocate(500));
   AddParameters p{y + 3, 1};
   loaded->function("look").launch(gpu().stream(), launch_of(p));
@@ -181,7 +181,7 @@ TEST_F(ModuleTest, UnderSyncALibrarysWorkIsNamedToo) {
   set_switch("WEFT_SYNC", "1");
   check_queued(gpu().stream(), "cuBLASLt", "dot", {"model.cc", 4});
   gpu().make_current();
-  auto loaded = Module::load(gpu(), std::string_view("x"), "x");
+  auto loaded = CudaModule::load(gpu(), std::string_view("x"), "x");
   Function f = loaded->function("add");
   AddParameters p{zeros(), 1};
   void* parameters[] = {&p};
@@ -197,7 +197,7 @@ TEST_F(ModuleTest, UnderSyncALibrarysWorkIsNamedToo) {
 
 TEST_F(ModuleTest, AKernelThatThrowsIsAFault) {
   fake.add_kernel("bad", {.run = [](const FakeLaunch&) { weft::internal::fail(Code::kOutOfRange, "element 9 of 8"); }});
-  module = Module::load(gpu(), std::string_view("x"), "bad.cubin");
+  module = CudaModule::load(gpu(), std::string_view("x"), "bad.cubin");
   module->function("bad").launch(gpu().stream(), {});
   EXPECT_NE(error_of([&] { gpu().stream().synchronize(); }).find("CUDA_ERROR_ILLEGAL_ADDRESS"), std::string::npos);
   EXPECT_EQ(complaint(), "kernel bad: element 9 of 8");

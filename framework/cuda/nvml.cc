@@ -11,7 +11,7 @@ namespace {
 constexpr int kClockSm = 1;
 
 // As declared in nvml.h; a device is an opaque pointer, 0 is success.
-struct Functions {
+struct NvmlFunctions {
   int (*init)() = nullptr;
   int (*by_bus)(const char*, void**) = nullptr;
   int (*power)(void*, unsigned*) = nullptr;  // milliwatts
@@ -19,9 +19,9 @@ struct Functions {
   std::string why_not;
 };
 
-const Functions& functions() {
-  static const Functions f = [] {
-    Functions f;
+const NvmlFunctions& functions() {
+  static const NvmlFunctions f = [] {
+    NvmlFunctions f;
     const DynamicLibrary library{"libnvidia-ml.so.1", "libnvidia-ml.so"};
     const WantedSymbol wanted[] = {{"nvmlInit_v2", reinterpret_cast<void**>(&f.init)},
                                    {"nvmlDeviceGetHandleByPciBusId_v2", reinterpret_cast<void**>(&f.by_bus)},

@@ -28,9 +28,9 @@ class Arg {
   Arg(bool v, Loc loc = Loc::current()) : integer_(v), kind_(kBoolean), loc_(loc) {}
   Arg(const Arg&) = delete;
 
-  enum Kind : uint8_t { kTensor, kFloat, kInt, kBoolean };
+  enum ArgKind : uint8_t { kTensor, kFloat, kInt, kBoolean };
   bool is_tensor() const { return tensor_ != nullptr; }
-  Kind kind() const { return kind_; }
+  ArgKind kind() const { return kind_; }
   /// The tensor; only if is_tensor().
   const Tensor& tensor() const { return *tensor_; }
   double number() const { return kind_ == kFloat ? number_ : static_cast<double>(integer_); }
@@ -42,7 +42,7 @@ class Arg {
   const Tensor* tensor_ = nullptr;
   double number_ = 0;
   int64_t integer_ = 0;
-  Kind kind_ = kTensor;
+  ArgKind kind_ = kTensor;
   Loc loc_;
 };
 

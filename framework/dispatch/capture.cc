@@ -7,17 +7,17 @@ namespace weft {
 using internal::thread_state;
 
 // The link from a traced tensor to its capture. It outlives the capture, so that later uses are detected.
-struct Capture::Link final : RefCounted {
+struct Capture::CaptureLink final : RefCounted {
   Capture* capture = nullptr;
 };
 
-Capture::Capture(Kind kind)
+Capture::Capture(CaptureKind kind)
     : kind_(kind),
       parent_(thread_state.capture),
       saved_grad_(thread_state.grad_enabled),
       saved_step_(thread_state.step),
       graph_(make_ref<Graph>()),
-      link_(make_ref<Link>()),
+      link_(make_ref<CaptureLink>()),
       recorded_(make_leaf()) {
   constexpr int kMostNested = 64;
   int depth = 0;
@@ -72,7 +72,7 @@ Value Capture::value_of(const Tensor& t) {
   const TensorImpl& i = t.get();
   if (i.trace.get() == link_.get()) return {i.node, i.index};
   if (i.trace) {
-    Capture* owner = static_cast<Link*>(i.trace.get())->capture;
+    Capture* owner = static_cast<CaptureLink*>(i.trace.get())->capture;
     bool outer = false;
     for (Capture* c = parent_; c; c = c->parent_) outer |= c == owner;
     WEFT_CHECK_AS(

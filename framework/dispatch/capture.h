@@ -18,7 +18,7 @@ namespace weft {
 /// and its value part of the key of the captured graph.
 class HostFlag {
  public:
-  explicit HostFlag(bool value) : state_(make_ref<State>(value)) {}
+  explicit HostFlag(bool value) : state_(make_ref<FlagState>(value)) {}
   bool get() const;
   bool peek() const { return state_->value; }
   void set(bool v) const { state_->value = v; }
@@ -26,27 +26,27 @@ class HostFlag {
   bool operator==(const HostFlag& o) const { return state_ == o.state_; }
 
  private:
-  struct State final : RefCounted {
-    explicit State(bool v) : value(v) {}
+  struct FlagState final : RefCounted {
+    explicit FlagState(bool v) : value(v) {}
     bool value;
   };
-  Ref<State> state_;
+  Ref<FlagState> state_;
 };
 
 /// One open capture of this thread. Captures nest: a body (checkpoint, custom_grad, a mask) lifts the tensors that it
 /// closes over.
 class Capture final {
  public:
-  enum Kind {
+  enum CaptureKind {
     kStep,         // top level: concrete tensors become captured constants, cells are read and written
     kBody,         // nested: every tensor from outside becomes a further input (see lifted)
     kInitializer,  // of a cell: generator state is frozen as constants
   };
-  explicit Capture(Kind kind);
+  explicit Capture(CaptureKind kind);
   ~Capture();
   Capture(const Capture&) = delete;
 
-  Kind kind() const { return kind_; }
+  CaptureKind kind() const { return kind_; }
   Capture* parent() const { return parent_; }
   /// The capture that reads cells and owns the step: this one, or the nearest enclosing one that is not a body.
   Capture* root();
@@ -85,17 +85,17 @@ class Capture final {
   const Differentiate* differentiate = nullptr;
 
  private:
-  struct Link;
+  struct CaptureLink;
   /// The value of an operand of an op that is recorded.
   Value recorded_operand(const Tensor& t);
 
-  Kind kind_;
+  CaptureKind kind_;
   Capture* parent_;
   bool saved_grad_;
   internal::StepScope own_step_;
   internal::StepScope* saved_step_;
   Ref<Graph> graph_;
-  Ref<Link> link_;
+  Ref<CaptureLink> link_;
   Ref<RefCounted> recorded_;  // the tape link of all recorded values: a leaf
   std::vector<Tensor> lifted_;
   std::unordered_map<const void*, Value> seen_;      // TensorImpl -> value

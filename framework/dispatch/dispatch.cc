@@ -94,9 +94,9 @@ std::vector<Tensor> decomposed(const OpDef& op, const Attrs& attrs, std::span<co
                                std::span<const TensorType> types) {
   if (!op.is(kCustom)) return op.decompose(attrs, in);
   static thread_local int depth = 0;
-  struct Level {
-    Level() { ++depth; }
-    ~Level() { --depth; }
+  struct DepthGuard {
+    DepthGuard() { ++depth; }
+    ~DepthGuard() { --depth; }
   } level;
   constexpr int kMostLevels = 64;
   WEFT_CHECK(depth <= kMostLevels, op.name, ": `decompose` calls the op itself; need other ops");

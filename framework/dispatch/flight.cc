@@ -53,7 +53,7 @@ int64_t clock_ns(clockid_t id) {
 struct Rings {
   Mutex mutex;
   pid_t pid = 0;  // the process that made them; a child of fork() has none
-  std::vector<std::unique_ptr<Ring>> all;
+  std::vector<std::unique_ptr<RecordRing>> all;
   bool failed = false;
 };
 Rings& rings() {
@@ -75,12 +75,12 @@ void for_each(const F& f) {
 void heartbeat() {
   for (;;) {
     std::this_thread::sleep_for(std::chrono::nanoseconds(kHeartbeat));
-    for_each([](Ring& r) { r.beat(); });
+    for_each([](RecordRing& r) { r.beat(); });
   }
 }
 
 void at_exit(int code, void*) {
-  for_each([&](Ring& r) { r.end(code); });
+  for_each([&](RecordRing& r) { r.end(code); });
 }
 
 }  // namespace
@@ -95,7 +95,7 @@ uint64_t check_of(const Record& r) {
 
 std::string ring_name(int rank) { return str_cat("ring.", rank); }
 
-Ring::Ring(const std::string& path, int rank, int size, uint32_t capacity)
+RecordRing::RecordRing(const std::string& path, int rank, int size, uint32_t capacity)
     : bytes_(sizeof(Header) + capacity * sizeof(Record)), capacity_(capacity) {
   // A process that still has the old file mapped keeps it.
   unlink(path.c_str());
@@ -124,9 +124,9 @@ Ring::Ring(const std::string& path, int rank, int size, uint32_t capacity)
   std::memcpy(h.magic, kMagic, sizeof kMagic);  // last: a file with it is complete
 }
 
-Ring::~Ring() { munmap(header_, bytes_); }
+RecordRing::~RecordRing() { munmap(header_, bytes_); }
 
-void Ring::write(Record r) {
+void RecordRing::write(Record r) {
   const uint64_t at = std::atomic_ref(header_->next).fetch_add(1, std::memory_order_relaxed);
   r.sequence = at + 1;
   if (r.time == 0) r.time = internal::now_ns();
@@ -134,7 +134,7 @@ void Ring::write(Record r) {
   std::memcpy(static_cast<void*>(records_ + at % capacity_), &r, sizeof r);
 }
 
-uint16_t Ring::communicator(std::string_view name) {
+uint16_t RecordRing::communicator(std::string_view name) {
   Header& h = *header_;
   name = name.substr(0, sizeof h.communicators[0].name - 1);
   const uint32_t count = h.communicator_count;
@@ -146,7 +146,7 @@ uint16_t Ring::communicator(std::string_view name) {
   return static_cast<uint16_t>(count);
 }
 
-Record Ring::start(uint16_t communicator, const CommRequest& request, int64_t bytes, const Record& step) {
+Record RecordRing::start(uint16_t communicator, const CommRequest& request, int64_t bytes, const Record& step) {
   const bool transfer = request.kind == Collective::kSend || request.kind == Collective::kRecv;
   CommunicatorRow& row = header_->communicators[communicator];
   Record r = step;
@@ -163,11 +163,11 @@ Record Ring::start(uint16_t communicator, const CommRequest& request, int64_t by
   return r;
 }
 
-void Ring::phase(Event event, Phase phase, uint16_t plan, uint32_t run, uint32_t position, uint32_t call) {
+void RecordRing::phase(Event event, Phase phase, uint16_t plan, uint32_t run, uint32_t position, uint32_t call) {
   write({.number = call, .position = position, .run = run, .plan = plan, .event = event, .phase = phase});
 }
 
-void Ring::fail(Code code, std::string_view why) {
+void RecordRing::fail(Code code, std::string_view why) {
   if (header_->failure[0] == 0) {
     copy_text(header_->failure, why);
     header_->failure_code = static_cast<int32_t>(code);
@@ -175,13 +175,13 @@ void Ring::fail(Code code, std::string_view why) {
   write({.event = Event::kFailed, .outcome = static_cast<uint8_t>(code)});
 }
 
-void Ring::set_mesh(std::string_view mesh) { copy_text(header_->mesh, mesh); }
-void Ring::set_plan(uint64_t hash) {
+void RecordRing::set_mesh(std::string_view mesh) { copy_text(header_->mesh, mesh); }
+void RecordRing::set_plan(uint64_t hash) {
   if (header_->plan == 0) header_->plan = hash;
 }
-void Ring::set_purpose(std::string_view text) { copy_text(header_->purpose, text); }
-void Ring::beat() { std::atomic_ref(header_->alive).store(internal::now_ns(), std::memory_order_relaxed); }
-void Ring::end(int code) {
+void RecordRing::set_purpose(std::string_view text) { copy_text(header_->purpose, text); }
+void RecordRing::beat() { std::atomic_ref(header_->alive).store(internal::now_ns(), std::memory_order_relaxed); }
+void RecordRing::end(int code) {
   beat();
   header_->code = code;
   header_->ended = 1;
@@ -195,7 +195,7 @@ const std::string& folder() {
   return *f;
 }
 
-Ring* ring(int rank, int size) {
+RecordRing* ring(int rank, int size) {
   if (folder().empty()) return nullptr;
   Rings& r = rings();
   MutexLock lock(r.mutex);
@@ -210,7 +210,7 @@ Ring* ring(int rank, int size) {
     if (known->rank() == rank) return known.get();
   if (r.failed) return nullptr;
   try {
-    r.all.push_back(std::make_unique<Ring>(folder() + "/" + ring_name(rank), rank, size));
+    r.all.push_back(std::make_unique<RecordRing>(folder() + "/" + ring_name(rank), rank, size));
     any.store(true, std::memory_order_release);
     return r.all.back().get();
   } catch (const Error& e) {
@@ -225,11 +225,11 @@ std::atomic<const char*> current{""};
 }
 
 HostPhase::HostPhase(Phase phase) : phase_(phase), before_(current.exchange(to_string_view(phase).data())) {
-  for_each([&](Ring& r) { r.phase(Event::kPhaseBegin, phase_); });
+  for_each([&](RecordRing& r) { r.phase(Event::kPhaseBegin, phase_); });
 }
 HostPhase::~HostPhase() {
   current.store(before_);
-  for_each([&](Ring& r) { r.phase(Event::kPhaseEnd, phase_); });
+  for_each([&](RecordRing& r) { r.phase(Event::kPhaseEnd, phase_); });
 }
 
 const char* current_phase() { return current.load(); }

@@ -100,12 +100,12 @@ inline constexpr int64_t kRingBytes = sizeof(Header) + int64_t{kCapacity} * size
 std::string ring_name(int rank);
 
 /// The writer of one rank's file. Several threads may call it, but only one at a time starts collectives.
-class Ring {
+class RecordRing {
  public:
   /// Makes the file, in place of one with this name. Throws if there is no room for it.
-  Ring(const std::string& path, int rank, int size, uint32_t capacity = kCapacity);
-  ~Ring();
-  Ring(const Ring&) = delete;
+  RecordRing(const std::string& path, int rank, int size, uint32_t capacity = kCapacity);
+  ~RecordRing();
+  RecordRing(const RecordRing&) = delete;
 
   int rank() const { return header_->rank; }
   /// Writes a record: sets its sequence and check.
@@ -139,7 +139,7 @@ class Ring {
 const std::string& folder();
 /// The ring of a rank of this process, made at the first call; null if nothing is recorded. A folder that cannot be
 /// written is a warning.
-Ring* ring(int rank, int size);
+RecordRing* ring(int rank, int size);
 /// A phase of the host, on all ranks of this process, while the object exists.
 class HostPhase {
  public:

@@ -33,7 +33,7 @@ struct File {
 
 TEST(Flight, WrapsAndKeepsTheLastRecords) {
   const std::string path = path_of("wrap");
-  Ring ring(path, 3, 8, 16);
+  RecordRing ring(path, 3, 8, 16);
   EXPECT_EQ(ring.communicator("dp"), 0);
   EXPECT_EQ(ring.communicator("dp,tp"), 1);
   EXPECT_EQ(ring.communicator("dp"), 0);
@@ -59,7 +59,7 @@ TEST(Flight, WrapsAndKeepsTheLastRecords) {
 
 TEST(Flight, ManyThreadsLoseNoRecord) {
   const std::string path = path_of("threads");
-  Ring ring(path, 0, 1, 1 << 14);
+  RecordRing ring(path, 0, 1, 1 << 14);
   std::vector<std::thread> all;
   for (int t = 0; t < 8; ++t)
     all.emplace_back([&] {
@@ -78,7 +78,7 @@ TEST(Flight, OutlivesAKilledProcess) {
   const std::string path = path_of("killed");
   const pid_t child = fork();
   if (child == 0) {
-    Ring ring(path, 1, 2, 64);
+    RecordRing ring(path, 1, 2, 64);
     ring.phase(Event::kPhaseBegin, Phase::kCheckpoint);
     ring.fail(Code::kInternal, "no weights");
     kill(getpid(), SIGKILL);
@@ -98,7 +98,7 @@ TEST(Flight, AProgramRecordsItsPhasesAndItsEnd) {
   const pid_t child = fork();
   if (child == 0) {
     setenv(kFolderVariable, folder.c_str(), 1);
-    Ring* const a = ring(0, 2);
+    RecordRing* const a = ring(0, 2);
     ring(1, 2);
     if (!a || ring(0, 2) != a) _exit(9);
     { HostPhase phase(Phase::kEvaluation); }
@@ -117,7 +117,7 @@ TEST(Flight, AProgramRecordsItsPhasesAndItsEnd) {
   }
 }
 
-TEST(Flight, WithoutRoomIsAnError) { EXPECT_THROW(Ring("/no/such/folder/ring.0", 0, 1), Error); }
+TEST(Flight, WithoutRoomIsAnError) { EXPECT_THROW(RecordRing("/no/such/folder/ring.0", 0, 1), Error); }
 
 }  // namespace
 }  // namespace weft::flight

@@ -29,14 +29,14 @@ Tensor scalar_i64(int64_t v, Device device) {
   return t;
 }
 
-struct OfDevice {
+struct DeviceGenerator {
   Generator generator;
   Tensor outside;  // the step number used by ops outside any step
 };
 struct Generators {
   Mutex mutex;
   int64_t seed WEFT_GUARDED_BY(mutex) = 0;
-  std::map<std::pair<DeviceType, int>, std::unique_ptr<OfDevice>> all WEFT_GUARDED_BY(mutex);
+  std::map<std::pair<DeviceType, int>, std::unique_ptr<DeviceGenerator>> all WEFT_GUARDED_BY(mutex);
 };
 Generators& generators() {
   static auto* g = new Generators;
@@ -45,14 +45,15 @@ Generators& generators() {
 
 Device home_of(Device d) { return d.type == DeviceType::kCpu ? Device::cpu() : d; }
 
-OfDevice& of_device(Device wanted) {
+DeviceGenerator& of_device(Device wanted) {
   const Device device = home_of(wanted);
   Generators& g = generators();
   MutexLock lock(g.mutex);
   auto& own = g.all[{device.type, device.index}];
   if (!own)
-    own.reset(new OfDevice{{Buffer(scalar_i64(g.seed, device), "rng.seed"), Buffer(scalar_i64(1, device), "rng.step")},
-                           scalar_i64(0, device)});
+    own.reset(
+        new DeviceGenerator{{Buffer(scalar_i64(g.seed, device), "rng.seed"), Buffer(scalar_i64(1, device), "rng.step")},
+                            scalar_i64(0, device)});
   return *own;
 }
 }  // namespace
@@ -78,7 +79,7 @@ void manual_seed(uint64_t seed) {
 }
 
 RandomKey next_random_key(Device device) {
-  OfDevice& own = of_device(device);
+  DeviceGenerator& own = of_device(device);
   Generator& g = own.generator;
   if (!thread_state.capture) check_not_torn(g.step.cell());  // ops outside steps do not read it
   RandomKey k;
@@ -97,7 +98,7 @@ RandomKey next_random_key(Device device) {
 }
 
 namespace internal {
-SeedScope::SeedScope(Change change) : change_(std::move(change)), outer_(std::exchange(thread_state.seeds, this)) {}
+SeedScope::SeedScope(SeedChange change) : change_(std::move(change)), outer_(std::exchange(thread_state.seeds, this)) {}
 SeedScope::~SeedScope() { thread_state.seeds = outer_; }
 Tensor SeedScope::apply(const Tensor& seed) const { return change_(outer_ ? outer_->apply(seed) : seed); }
 Tensor SeedScope::changed(const Tensor& seed) { return thread_state.seeds ? thread_state.seeds->apply(seed) : seed; }

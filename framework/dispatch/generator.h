@@ -34,15 +34,15 @@ void forget_generators(DeviceType type);
 /// of a loop is traced once and draws other numbers in each iteration.
 class SeedScope {
  public:
-  using Change = std::function<Tensor(const Tensor& seed)>;
-  explicit SeedScope(Change change);
+  using SeedChange = std::function<Tensor(const Tensor& seed)>;
+  explicit SeedScope(SeedChange change);
   ~SeedScope();
   SeedScope(const SeedScope&) = delete;
   /// The seed that random ops use here.
   static Tensor changed(const Tensor& seed);
 
  private:
-  const Change change_;
+  const SeedChange change_;
   const SeedScope* const outer_;
   Tensor apply(const Tensor& seed) const;
 };

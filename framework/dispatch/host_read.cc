@@ -14,12 +14,12 @@ HostRead::HostRead(const std::vector<Tensor>& values, std::source_location loc) 
   internal::LineScope here(loc);
   NoGrad guard;
   values_.reserve(values.size());
-  struct OfDevice {
+  struct DeviceReads {
     Device device;
     std::vector<Tensor> alive;
     std::vector<StridedView> from, to;
   };
-  std::vector<OfDevice> devices;
+  std::vector<DeviceReads> devices;
   for (const Tensor& t : values) {
     WEFT_CHECK_AS(kFailedPrecondition, t.defined(), "HostRead: value ", values_.size(),
                   " is an undefined tensor; need one with a value");
@@ -32,12 +32,12 @@ HostRead::HostRead(const std::vector<Tensor>& values, std::source_location loc) 
     values_.push_back(Tensor::empty({t.dtype(), Device::cpu(), t.shape()}));
     auto of = devices.begin();
     while (of != devices.end() && !(of->device == device)) ++of;
-    if (of == devices.end()) of = devices.insert(of, OfDevice{device, {}, {}, {}});
+    if (of == devices.end()) of = devices.insert(of, DeviceReads{device, {}, {}, {}});
     of->alive.push_back(t.contiguous());
     of->from.push_back(of->alive.back().view_for_kernel());
     of->to.push_back(values_.back().view_for_kernel());
   }
-  for (const OfDevice& of : devices) {
+  for (const DeviceReads& of : devices) {
     Target& target = target_of(of.device.type, "HostRead");
     if (std::unique_ptr<QueuedRead> queued = target.queue_read(of.device, of.from, of.to)) {
       queued_.push_back(std::move(queued));

@@ -43,7 +43,7 @@ class CellHandle {
   Cell& cell() const;
   const Ref<Cell>& ref() const { return cell_.ref(); }
   /// For a module that registers this handle: shows the cell that was assigned last.
-  const Ref<internal::Slot<Cell>>& slot() const { return cell_.slot(); }
+  const Ref<internal::RegisteredSlot<Cell>>& slot() const { return cell_.slot(); }
   /// Changes dtype or device of the cell; a lazy one stays lazy.
   void convert(DType dtype) const;
   void convert(Device device) const;

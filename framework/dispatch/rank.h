@@ -66,7 +66,7 @@ class RankContext {
   /// Whether records() are kept.
   bool recording = false;
   /// Where collectives are recorded for diagnosis, or null.
-  flight::Ring* flight = nullptr;
+  flight::RecordRing* flight = nullptr;
   using Requests = std::vector<std::pair<std::string, CommRequest>>;  // with their mesh dimensions
   /// For tests of faults: the requests that this rank starts and records in place of a collective. The rank waits for
   /// all but the last at once. If the list is empty, it starts nothing and finds the collective done.

@@ -22,7 +22,7 @@ struct RegistryPlace final : RefCounted {
 
 /// The data that a registry and a registered handle share.
 template <class T>
-struct Slot final : RefCounted {
+struct RegisteredSlot final : RefCounted {
   Ref<T> value;
   const void* holder = nullptr;    // the one handle whose assignments change `value`
   const void* moved_to = nullptr;  // the handle that `holder` was moved to: the holder once `holder` is destroyed
@@ -86,7 +86,7 @@ class Registered {
     Registered made(std::move(ref));
     if (!o.followed()) return made;
     if (Ref<RefCounted> slot = scope.find(o.slot_.get())) {
-      made.slot_ = Ref<Slot<T>>(static_cast<Slot<T>*>(slot.get()));
+      made.slot_ = Ref<RegisteredSlot<T>>(static_cast<RegisteredSlot<T>*>(slot.get()));
       made.slot_->hold(&made);  // the move out of this function transfers it
     }
     return made;
@@ -100,9 +100,9 @@ class Registered {
   /// True if a registry sees assignments to this handle.
   bool followed() const { return slot_ && slot_->holder == this; }
   /// The slot of this handle, made at the first call.
-  const Ref<Slot<T>>& slot() const {
+  const Ref<RegisteredSlot<T>>& slot() const {
     if (!followed()) {
-      slot_ = make_ref<Slot<T>>();
+      slot_ = make_ref<RegisteredSlot<T>>();
       slot_->value = ref_;
       slot_->hold(this);
     }
@@ -129,7 +129,7 @@ class Registered {
   }
 
   Ref<T> ref_;
-  mutable Ref<Slot<T>> slot_;
+  mutable Ref<RegisteredSlot<T>> slot_;
 };
 
 }  // namespace weft::internal

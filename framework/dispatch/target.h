@@ -99,7 +99,7 @@ struct FailedNode : Error {
 
 /// How closely the first results of an operation must agree with its ops, run one by one on the CPU.
 struct Agreement {
-  enum Kind : uint8_t {
+  enum AgreementKind : uint8_t {
     kReference,  // the operation is the op that defines the result
     kBits,       // every bit, any NaN being equal to any other
     kBounds,     // the error bounds of compiler/verify/error_bounds.h

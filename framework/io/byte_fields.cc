@@ -7,7 +7,7 @@
 namespace weft::io {
 namespace {
 
-enum Type { kInteger, kDouble, kBytes, kFourBytes = 5 };
+enum WireType { kInteger, kDouble, kBytes, kFourBytes = 5 };
 
 void append(std::string& out, uint64_t v) {
   for (; v >= 0x80; v >>= 7) out += static_cast<char>(v | 0x80);

@@ -19,9 +19,9 @@ std::string plain_message(const char* message) {
 
 /// Builds a value from the events of the parser; refuses deep nesting and repeated keys. The library's own parser with
 /// a callback takes quadratic time: at the end of each member object it searches all members of the parent.
-class Builder final : public nlohmann::json_sax<Json> {
+class JsonBuilder final : public nlohmann::json_sax<Json> {
  public:
-  Builder(std::string_view what, int max_depth) : what_(what), max_depth_(max_depth) {}
+  JsonBuilder(std::string_view what, int max_depth) : what_(what), max_depth_(max_depth) {}
   Json root;
 
   bool null() override { return add(nullptr); }
@@ -75,7 +75,7 @@ class Builder final : public nlohmann::json_sax<Json> {
 }  // namespace
 
 Json parse_json(std::string_view text, std::string_view what, int max_depth) {
-  Builder builder(what, max_depth);
+  JsonBuilder builder(what, max_depth);
   Json::sax_parse(text.begin(), text.end(), &builder);
   return std::move(builder.root);
 }

@@ -58,11 +58,11 @@ uint64_t hash_value(const AttrValue& v) {
 
 Attrs::Data::~Data() = default;
 
-Attrs::Attrs(std::initializer_list<Entry> entries) : Attrs(std::vector<Entry>(entries)) {}
+Attrs::Attrs(std::initializer_list<AttrEntry> entries) : Attrs(std::vector<AttrEntry>(entries)) {}
 
-Attrs::Attrs(std::vector<Entry> entries) {
+Attrs::Attrs(std::vector<AttrEntry> entries) {
   if (entries.empty()) return;
-  std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.first < b.first; });
+  std::sort(entries.begin(), entries.end(), [](const AttrEntry& a, const AttrEntry& b) { return a.first < b.first; });
   for (size_t i = 1; i < entries.size(); ++i)
     WEFT_CHECK(entries[i].first != entries[i - 1].first, "attrs: got '", entries[i].first,
                "' twice; need distinct names");
@@ -72,7 +72,7 @@ Attrs::Attrs(std::vector<Entry> entries) {
 
 const AttrValue* Attrs::find(std::string_view key) const {
   if (!data_) return nullptr;
-  for (const Entry& e : data_->entries)
+  for (const AttrEntry& e : data_->entries)
     if (e.first == key) return &e.second;
   return nullptr;
 }
@@ -82,7 +82,7 @@ const T& Attrs::get(std::string_view key) const {
   const AttrValue* v = find(key);
   if (!v) {
     std::vector<std::string> names;
-    for (const Entry& e : entries()) names.push_back(e.first);
+    for (const AttrEntry& e : entries()) names.push_back(e.first);
     internal::fail(Code::kNotFound, str_cat("attrs: no attribute '", key, "'; got ", names));
   }
   const T* x = std::get_if<T>(v);
@@ -99,8 +99,8 @@ template const Shape& Attrs::get<Shape>(std::string_view) const;
 template const Ref<Graph>& Attrs::get<Ref<Graph>>(std::string_view) const;
 
 Attrs Attrs::with(std::string key, AttrValue value) const {
-  std::vector<Entry> e(entries().begin(), entries().end());
-  auto it = std::find_if(e.begin(), e.end(), [&](const Entry& x) { return x.first == key; });
+  std::vector<AttrEntry> e(entries().begin(), entries().end());
+  auto it = std::find_if(e.begin(), e.end(), [&](const AttrEntry& x) { return x.first == key; });
   if (it != e.end()) {
     it->second = std::move(value);
   } else {
@@ -111,12 +111,12 @@ Attrs Attrs::with(std::string key, AttrValue value) const {
 
 Attrs Attrs::without(std::string_view key) const {
   if (!has(key)) return *this;
-  std::vector<Entry> e(entries().begin(), entries().end());
-  std::erase_if(e, [&](const Entry& x) { return x.first == key; });
+  std::vector<AttrEntry> e(entries().begin(), entries().end());
+  std::erase_if(e, [&](const AttrEntry& x) { return x.first == key; });
   return Attrs(std::move(e));
 }
 
-std::span<const Attrs::Entry> Attrs::entries() const {
+std::span<const Attrs::AttrEntry> Attrs::entries() const {
   if (!data_) return {};
   return data_->entries;
 }
@@ -124,14 +124,14 @@ std::span<const Attrs::Entry> Attrs::entries() const {
 bool operator==(const Attrs& a, const Attrs& b) {
   if (a.data_ == b.data_) return true;
   auto x = a.entries(), y = b.entries();
-  return std::equal(x.begin(), x.end(), y.begin(), y.end(), [](const Attrs::Entry& p, const Attrs::Entry& q) {
+  return std::equal(x.begin(), x.end(), y.begin(), y.end(), [](const Attrs::AttrEntry& p, const Attrs::AttrEntry& q) {
     return p.first == q.first && equal(p.second, q.second);
   });
 }
 
 uint64_t Attrs::hash() const {
   uint64_t h = 0;
-  for (const Entry& e : entries())
+  for (const AttrEntry& e : entries())
     h = hash_combine(hash_combine(hash_text(e.first, h), e.second.index()), hash_value(e.second));
   return h;
 }

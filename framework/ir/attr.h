@@ -21,10 +21,10 @@ using AttrValue = std::variant<int64_t, double, bool, DType, std::string, Shape,
 /// An immutable set of named attributes, sorted by name; copies are aliases. An empty set costs nothing.
 class Attrs {
  public:
-  using Entry = std::pair<std::string, AttrValue>;
+  using AttrEntry = std::pair<std::string, AttrValue>;
   Attrs() = default;
-  Attrs(std::initializer_list<Entry> entries);
-  explicit Attrs(std::vector<Entry> entries);
+  Attrs(std::initializer_list<AttrEntry> entries);
+  explicit Attrs(std::vector<AttrEntry> entries);
 
   bool empty() const { return !data_; }
   bool has(std::string_view key) const { return find(key) != nullptr; }
@@ -43,7 +43,7 @@ class Attrs {
   /// The same set with one attribute added or replaced.
   Attrs with(std::string key, AttrValue value) const;
   Attrs without(std::string_view key) const;
-  std::span<const Entry> entries() const;
+  std::span<const AttrEntry> entries() const;
 
   /// Nested graphs are compared by structure.
   friend bool operator==(const Attrs& a, const Attrs& b);
@@ -52,7 +52,7 @@ class Attrs {
  private:
   struct Data final : RefCounted {
     ~Data() override;  // where Graph is complete
-    std::vector<Entry> entries;
+    std::vector<AttrEntry> entries;
   };
   Ref<Data> data_;
 };

@@ -27,9 +27,10 @@ const char* suffix(FactorKind k) {
   }
 }
 
-class Parser {
+class DimMapParser {
  public:
-  Parser(std::string_view text, std::span<const std::pair<std::string, int64_t>> sizes) : text_(text), sizes_(sizes) {}
+  DimMapParser(std::string_view text, std::span<const std::pair<std::string, int64_t>> sizes)
+      : text_(text), sizes_(sizes) {}
 
   DimMap run(std::span<const TensorType> in, std::span<const TensorType> out) {
     map_.in = side(in.size());
@@ -188,7 +189,7 @@ class Parser {
 
 DimMap DimMap::parse(std::string_view text, std::span<const TensorType> in, std::span<const TensorType> out,
                      std::span<const std::pair<std::string, int64_t>> sizes) {
-  return Parser(text, sizes).run(in, out);
+  return DimMapParser(text, sizes).run(in, out);
 }
 
 DimMap DimMap::pointwise(std::span<const TensorType> in, std::span<const TensorType> out) {

@@ -60,9 +60,9 @@ void GraphReader::check_shape(const TensorType& t) const {
   }
 }
 
-Attrs GraphReader::distinct(std::vector<Attrs::Entry> entries) const {
+Attrs GraphReader::distinct(std::vector<Attrs::AttrEntry> entries) const {
   std::set<std::string_view> names;
-  for (const Attrs::Entry& e : entries) {
+  for (const Attrs::AttrEntry& e : entries) {
     if (e.first.empty()) refuse("an attribute without a name", "a name");
     if (!names.insert(e.first).second) refuse(str_cat("attribute ", e.first, " twice"), "distinct names");
   }

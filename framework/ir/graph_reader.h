@@ -24,7 +24,7 @@ class GraphReader {
   /// Refuses extents that no tensor has.
   void check_shape(const TensorType& t) const;
   /// Attributes with distinct names.
-  Attrs distinct(std::vector<Attrs::Entry> entries) const;
+  Attrs distinct(std::vector<Attrs::AttrEntry> entries) const;
   /// Refuses `have` operands or results if the op has another fixed number.
   void check_count(const OpDef& op, const char* what, size_t have, int need) const;
   /// Refuses elements of a captured tensor that is never written with its elements.

@@ -79,7 +79,7 @@ class Parser final : internal::TextReader, internal::GraphReader {
   }
 
   Attrs attrs() {
-    std::vector<Attrs::Entry> entries;
+    std::vector<Attrs::AttrEntry> entries;
     while (!take('}')) {
       if (!entries.empty()) expect(',');
       skip();
@@ -92,7 +92,7 @@ class Parser final : internal::TextReader, internal::GraphReader {
   }
 
   // ---- graphs ----
-  struct Scope {
+  struct GraphScope {
     Graph& g;
     std::unordered_map<std::string, Value> values;
     std::map<int64_t, std::pair<std::string, size_t>>
@@ -109,11 +109,11 @@ class Parser final : internal::TextReader, internal::GraphReader {
     return std::string(w);
   }
 
-  void define(Scope& s, const std::string& name, Value v) {
+  void define(GraphScope& s, const std::string& name, Value v) {
     if (!s.values.emplace(name, v).second) fail(str_cat("%", name, " defined again"), "each value defined once");
   }
 
-  void add_argument(Scope& s, const std::string& name, size_t index) {
+  void add_argument(GraphScope& s, const std::string& name, size_t index) {
     Node n;
     n.op = &input_op;
     n.attrs = {{"index", static_cast<int64_t>(index)}};
@@ -123,7 +123,7 @@ class Parser final : internal::TextReader, internal::GraphReader {
     define(s, name, v);
   }
   /// Adds the arguments whose number is the next node's; with `all`, every remaining argument.
-  void due_arguments(Scope& s, bool all) {
+  void due_arguments(GraphScope& s, bool all) {
     while (!s.later.empty() && (all || s.later.begin()->first <= s.g.size())) {
       auto [name, index] = s.later.begin()->second;
       s.later.erase(s.later.begin());
@@ -131,7 +131,7 @@ class Parser final : internal::TextReader, internal::GraphReader {
     }
   }
 
-  Value use(Scope& s) {
+  Value use(GraphScope& s) {
     skip();
     size_t was = pos_;
     std::string name = value_name();
@@ -150,7 +150,7 @@ class Parser final : internal::TextReader, internal::GraphReader {
   Ref<Graph> graph() {
     const Level level(*this);
     auto result = make_ref<Graph>();
-    Scope s{*result, {}, {}, {}};
+    GraphScope s{*result, {}, {}, {}};
     skip();
     s.g.stage = peek() == '"' ? string() : std::string(word());
     if (s.g.stage.empty()) fail("the graph's stage");
@@ -163,7 +163,7 @@ class Parser final : internal::TextReader, internal::GraphReader {
     return result;
   }
 
-  void arguments(Scope& s) {
+  void arguments(GraphScope& s) {
     expect('(');
     std::vector<std::string> names;
     while (!take(')')) {
@@ -189,7 +189,7 @@ class Parser final : internal::TextReader, internal::GraphReader {
   }
 
   /// One line of the body; false after return.
-  bool statement(Scope& s) {
+  bool statement(GraphScope& s) {
     skip();
     if (peek() == '%') {
       std::vector<std::string> names;
@@ -231,7 +231,7 @@ class Parser final : internal::TextReader, internal::GraphReader {
     }
   }
 
-  void cell(Scope& s) {
+  void cell(GraphScope& s) {
     keyword("cell");
     numbered('c', s.g.cells.size());
     auto c = make_ref<Cell>();
@@ -244,7 +244,7 @@ class Parser final : internal::TextReader, internal::GraphReader {
     s.g.cells.push_back(std::move(c));
   }
 
-  void write(Scope& s) {
+  void write(GraphScope& s) {
     keyword("write");
     CellWrite w;
     w.cell = static_cast<int32_t>(reference('c', s.g.cells.size(), "cells"));
@@ -260,7 +260,7 @@ class Parser final : internal::TextReader, internal::GraphReader {
     return index(count, what);
   }
 
-  void captured(Scope& s) {
+  void captured(GraphScope& s) {
     keyword("captured");
     numbered('t', s.g.captured.size());
     if (take_word("undefined")) return s.g.captured.emplace_back(), void();
@@ -295,7 +295,7 @@ class Parser final : internal::TextReader, internal::GraphReader {
       if (!on) keyword("false");
       return put(static_cast<uint8_t>(on));
     }
-    Number number = this->number();
+    ParsedNumber number = this->number();
     if (is_integral(t)) {
       const int64_t* i = std::get_if<int64_t>(&number);
       return with_integer(t, [&]<class T>(T) {
@@ -319,7 +319,7 @@ class Parser final : internal::TextReader, internal::GraphReader {
   }
 
   // ---- nodes ----
-  void node(Scope& s, const std::vector<std::string>& names) {
+  void node(GraphScope& s, const std::vector<std::string>& names) {
     int at = line_;
     std::string_view op_name = word();
     if (op_name.empty()) fail("an op");
@@ -368,7 +368,7 @@ class Parser final : internal::TextReader, internal::GraphReader {
   }
 
   /// Infers the types that hand-written text leaves out.
-  void infer(Scope& s, Node& n, int at) {
+  void infer(GraphScope& s, Node& n, int at) {
     std::vector<TensorType> in;
     for (Value v : n.inputs) in.push_back(s.g.type(v));
     try {

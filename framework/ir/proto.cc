@@ -27,7 +27,7 @@ void write(Value v, ValueProto& p) {
 
 void write(const Graph& g, GraphProto& p);
 
-void write(const Attrs::Entry& e, AttrProto& p) {
+void write(const Attrs::AttrEntry& e, AttrProto& p) {
   p.set_name(e.first);
   std::visit(
       [&]<class T>(const T& v) {
@@ -46,7 +46,7 @@ void write(const Attrs::Entry& e, AttrProto& p) {
 void write(const Node& n, NodeProto& p) {
   p.set_op(n.op->name);
   for (Value v : n.inputs) write(v, *p.add_inputs());
-  for (const Attrs::Entry& e : n.attrs.entries()) write(e, *p.add_attrs());
+  for (const Attrs::AttrEntry& e : n.attrs.entries()) write(e, *p.add_attrs());
   for (const TensorType& t : n.outputs) write_type(t, *p.add_outputs());
   if (n.line.line) {
     p.set_file(n.line.file);
@@ -99,9 +99,9 @@ void write(const Graph& g, GraphProto& p) {
 
 Value value(const ValueProto& p) { return {p.node(), p.index()}; }
 
-class Reader final : internal::GraphReader {
+class ProtoReader final : internal::GraphReader {
  public:
-  explicit Reader(const OpTable& ops) : ops_(ops) {}
+  explicit ProtoReader(const OpTable& ops) : ops_(ops) {}
 
   Ref<Graph> run(std::string_view bytes) {
     GraphProto p;
@@ -117,14 +117,14 @@ class Reader final : internal::GraphReader {
   std::string place() const final { return place_; }
 
   // During its lifetime, errors name this part of the message too.
-  class Part {
+  class ErrorPart {
    public:
     template <class... Ts>
-    explicit Part(Reader& r, const Ts&... name) : place_(r.place_), before_(place_.size()) {
+    explicit ErrorPart(ProtoReader& r, const Ts&... name) : place_(r.place_), before_(place_.size()) {
       place_ += str_cat(name..., ": ");
     }
-    ~Part() { place_.resize(before_); }
-    Part(const Part&) = delete;
+    ~ErrorPart() { place_.resize(before_); }
+    ErrorPart(const ErrorPart&) = delete;
 
    private:
     std::string& place_;
@@ -151,7 +151,7 @@ class Reader final : internal::GraphReader {
     auto g = make_ref<Graph>();
     g->stage = p.stage();
     for (const CellProto& c : p.cells()) {
-      const Part part(*this, "cell c", g->cells.size());
+      const ErrorPart part(*this, "cell c", g->cells.size());
       auto cell = make_ref<Cell>();
       cell->name = c.name();
       cell->type = type(c.type());
@@ -160,7 +160,7 @@ class Reader final : internal::GraphReader {
       g->cells.push_back(std::move(cell));
     }
     for (const CapturedProto& c : p.captured()) {
-      const Part part(*this, "captured t", g->captured.size());
+      const ErrorPart part(*this, "captured t", g->captured.size());
       g->captured.push_back(captured(c));
     }
     for (const NodeProto& n : p.nodes()) add(*g, n);
@@ -185,15 +185,15 @@ class Reader final : internal::GraphReader {
   }
 
   void add(Graph& g, const NodeProto& p) {
-    const Part part(*this, "node %", g.size());
+    const ErrorPart part(*this, "node %", g.size());
     Node n;
     n.op = &op_named(p.op(), ops_);
-    const Part op(*this, n.op->name);
+    const ErrorPart op(*this, n.op->name);
     for (const ValueProto& v : p.inputs()) n.inputs.push_back(operand(g, value(v)));
     check_count(*n.op, "operands", n.inputs.size(), n.op->num_inputs);
-    std::vector<Attrs::Entry> attrs;
+    std::vector<Attrs::AttrEntry> attrs;
     for (const AttrProto& a : p.attrs()) {
-      const Part attribute(*this, internal::quoted(a.name()));
+      const ErrorPart attribute(*this, internal::quoted(a.name()));
       attrs.emplace_back(a.name(), attr(a));
     }
     n.attrs = distinct(std::move(attrs));
@@ -251,6 +251,6 @@ std::string Graph::to_proto() const {
   return bytes;
 }
 
-Ref<Graph> parse_graph_proto(std::string_view bytes, const OpTable& ops) { return Reader(ops).run(bytes); }
+Ref<Graph> parse_graph_proto(std::string_view bytes, const OpTable& ops) { return ProtoReader(ops).run(bytes); }
 
 }  // namespace weft

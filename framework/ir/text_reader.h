@@ -147,9 +147,9 @@ class TextReader {
     fail(str_cat("the index of one of the ", limit, " ", what));
   }
 
-  using Number = std::variant<int64_t, double>;
+  using ParsedNumber = std::variant<int64_t, double>;
   /// 3 is an integer; 3.0, 1e-05, inf, -nan, nan(0x7ff8000000000001) are doubles.
-  Number number() {
+  ParsedNumber number() {
     skip();
     size_t was = pos_;
     bool negative = peek() == '-';

@@ -44,7 +44,7 @@ DType weft_dtype(DLDataType d) {
 }
 
 /// The objects that a capsule made here keeps alive.
-struct Held {
+struct CapsuleContents {
   DLManagedTensor capsule;
   Tensor tensor;
   int64_t shape[kMaxDims], strides[kMaxDims];
@@ -58,7 +58,7 @@ DLManagedTensor* to_dlpack(const Tensor& t, std::source_location loc) {
   WEFT_CHECK(t.device().type == DeviceType::kCpu, "to_dlpack: got a tensor on ", t.device(), "; need cpu");
   DLDataType dtype = dl_dtype(t.dtype());
   StridedView v = t.view_for_kernel();
-  auto held = std::make_unique<Held>();
+  auto held = std::make_unique<CapsuleContents>();
   held->tensor = t;
   std::copy(v.shape.begin(), v.shape.end(), held->shape);
   std::copy(v.strides.begin(), v.strides.end(), held->strides);
@@ -70,7 +70,7 @@ DLManagedTensor* to_dlpack(const Tensor& t, std::source_location loc) {
                              .strides = held->strides,
                              .byte_offset = 0};
   held->capsule.manager_ctx = held.get();
-  held->capsule.deleter = [](DLManagedTensor* self) { delete static_cast<Held*>(self->manager_ctx); };
+  held->capsule.deleter = [](DLManagedTensor* self) { delete static_cast<CapsuleContents*>(self->manager_ctx); };
   return &held.release()->capsule;
 }
 

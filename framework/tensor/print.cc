@@ -37,9 +37,9 @@ std::string format(const char* pattern, double v) {
 }
 
 /// Chooses one number format for all shown elements, as torch/_tensor_str.py does.
-class Printer {
+class TensorPrinter {
  public:
-  explicit Printer(const StridedView& v) : v_(v), summarize_(v.numel() > kThreshold) {
+  explicit TensorPrinter(const StridedView& v) : v_(v), summarize_(v.numel() > kThreshold) {
     if (is_floating(v_.dtype)) {
       std::vector<double> shown;
       visit(0, base(), [&](const char* p) {
@@ -163,7 +163,7 @@ std::string Tensor::to_string() const {
     text += "[]";
   } else {
     if (dtype() != kFloat32 && dtype() != kInt64 && dtype() != kBool) suffixes.push_back(str_cat("dtype=", dtype()));
-    text += Printer(internal::on_host(*this).view_for_kernel()).text();
+    text += TensorPrinter(internal::on_host(*this).view_for_kernel()).text();
   }
   if (impl.grad) suffixes.push_back("requires_grad=True");
 

@@ -92,7 +92,7 @@ class CpuAllocator final : public Allocator {
       if (stats_.live > stats_.peak) stats_.peak = stats_.live;
       if (stats_.live > stats_.step_peak) stats_.step_peak = stats_.live;
       ++stats_.allocations;
-      if (Block* b = free_[c.index]) {
+      if (FreeBlock* b = free_[c.index]) {
         free_[c.index] = b->next;
         stats_.cached -= c.bytes;
         return b;
@@ -117,7 +117,7 @@ class CpuAllocator final : public Allocator {
     MutexLock lock(mutex_);
     stats_.live -= accounted(bytes);
     stats_.cached += c.bytes;
-    auto* b = static_cast<Block*>(p);
+    auto* b = static_cast<FreeBlock*>(p);
     b->next = free_[c.index];
     free_[c.index] = b;
   }
@@ -140,9 +140,9 @@ class CpuAllocator final : public Allocator {
   }
   void empty_cache() override {
     MutexLock lock(mutex_);
-    for (Block*& head : free_) {
+    for (FreeBlock*& head : free_) {
       while (head) {
-        Block* b = head;
+        FreeBlock* b = head;
         head = b->next;
         to_system(b, class_bytes(static_cast<int>(&head - free_.data())));
       }
@@ -152,8 +152,8 @@ class CpuAllocator final : public Allocator {
   }
 
  private:
-  struct Block {
-    Block* next;
+  struct FreeBlock {
+    FreeBlock* next;
   };
 
   // Large blocks are mapped one by one: the memory of each returns to the system whole, and pages that were never
@@ -188,7 +188,7 @@ class CpuAllocator final : public Allocator {
   mutable Mutex mutex_;
   MemoryStats stats_ WEFT_GUARDED_BY(mutex_);
   int64_t limit_ WEFT_GUARDED_BY(mutex_) = 0;
-  std::array<Block*, kClasses> free_ WEFT_GUARDED_BY(mutex_) = {};
+  std::array<FreeBlock*, kClasses> free_ WEFT_GUARDED_BY(mutex_) = {};
 };
 
 }  // namespace

@@ -17,18 +17,18 @@ using internal::shown;
 
 namespace {
 
-struct Field {
+struct CsvField {
   std::string text;
   bool quoted = false;
 };
 
 // Splits text into lines of fields.
-class Lines {
+class CsvLines {
  public:
-  Lines(std::string_view text, char delimiter, const std::string& path)
+  CsvLines(std::string_view text, char delimiter, const std::string& path)
       : text_(text), delimiter_(delimiter), path_(path) {}
   /// The next line that is not empty; false at the end.
-  bool next(std::vector<Field>& fields) {
+  bool next(std::vector<CsvField>& fields) {
     for (;;) {
       fields.clear();
       if (at_ >= text_.size()) return false;
@@ -43,9 +43,9 @@ class Lines {
   bool at_end_of_field() const {
     return at_ >= text_.size() || text_[at_] == delimiter_ || text_[at_] == '\n' || text_[at_] == '\r';
   }
-  void read(std::vector<Field>& fields) {
+  void read(std::vector<CsvField>& fields) {
     for (;;) {
-      Field& f = fields.emplace_back();
+      CsvField& f = fields.emplace_back();
       if (at_ < text_.size() && text_[at_] == '"') {
         f.quoted = true;
         ++at_;
@@ -103,7 +103,7 @@ bool parse_number(std::string_view s, double& v) {
   return end == text.c_str() + text.size();
 }
 
-Tensor column_of(const std::vector<Field>& fields, DType dtype, std::vector<std::string>* categories) {
+Tensor column_of(const std::vector<CsvField>& fields, DType dtype, std::vector<std::string>* categories) {
   const int64_t n = static_cast<int64_t>(fields.size());
   std::vector<int64_t> whole(fields.size());
   std::vector<double> numbers(fields.size());
@@ -153,11 +153,11 @@ Csv read_csv(const std::string& path, const CsvOptions& o, std::source_location 
   const std::string file = io::read_file(path, internal::kMostFileBytes);
   std::string_view text = file;
   if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);  // a byte order mark
-  Lines lines(text, o.delimiter, path);
+  CsvLines lines(text, o.delimiter, path);
   Csv out;
   out.dtype = o.dtype;
-  std::vector<std::vector<Field>> columns;
-  std::vector<Field> fields;
+  std::vector<std::vector<CsvField>> columns;
+  std::vector<CsvField> fields;
   for (bool first = true; lines.next(fields); first = false) {
     if (first) {
       columns.resize(fields.size());

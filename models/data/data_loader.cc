@@ -48,7 +48,7 @@ uint64_t seed_of(uint64_t seed, int64_t epoch, int64_t index) {
 }
 
 // The messages follow "DataLoader: item 7 of epoch 0: ".
-void Stack::add(std::vector<Tensor> tensors, std::vector<size_t> lengths) {
+void BatchStack::add(std::vector<Tensor> tensors, std::vector<size_t> lengths) {
   if (items_.empty()) lengths_ = lengths;
   WEFT_CHECK(lengths == lengths_, "the lengths of its vectors of tensors are ", lengths, " and of the first item ",
              lengths_, "; need the same in all items of a batch, or .batch_size = 1");
@@ -60,7 +60,7 @@ void Stack::add(std::vector<Tensor> tensors, std::vector<size_t> lengths) {
   items_.push_back(std::move(tensors));
 }
 
-std::vector<Tensor> Stack::stacked() const {
+std::vector<Tensor> BatchStack::stacked() const {
   std::vector<Tensor> out;
   for (size_t t = 0; t < items_[0].size(); ++t) {
     std::vector<Tensor> parts;
@@ -80,7 +80,7 @@ void check_batch(std::span<const Tensor> tensors, size_t n) {
 
 // Batches between their makers and the consumer. The mutex guards all members below it.
 struct BatchSource::Workers {
-  struct Result {
+  struct WorkerResult {
     AnyBatch batch;
     std::exception_ptr error;
   };
@@ -102,10 +102,10 @@ struct BatchSource::Workers {
   }
   ~Workers() { close(); }
 
-  Result take(int64_t batch) {
+  WorkerResult take(int64_t batch) {
     std::unique_lock lock(mutex_);
     made_.wait(lock, [&] { return results_.contains(batch); });
-    Result r = std::move(results_.extract(batch).mapped());
+    WorkerResult r = std::move(results_.extract(batch).mapped());
     taken_ = batch + 1;
     wanted_.notify_all();
     return r;
@@ -130,7 +130,7 @@ struct BatchSource::Workers {
         if (stop_ || claimed_ >= end_) return;
         batch = claimed_++;
       }
-      Result r;
+      WorkerResult r;
       try {
         r.batch = source_.made({epoch_, batch}, [this] { return stop_.load(); });
       } catch (...) {
@@ -149,7 +149,7 @@ struct BatchSource::Workers {
   std::mutex mutex_;
   std::condition_variable wanted_, made_;
   int64_t claimed_, taken_;
-  std::map<int64_t, Result> results_;
+  std::map<int64_t, WorkerResult> results_;
   std::vector<std::thread> threads_;
 };
 
@@ -205,7 +205,7 @@ AnyBatch BatchSource::next() {
   }
   AnyBatch batch;
   if (workers_) {
-    Workers::Result r = workers_->take(position_.batch);
+    Workers::WorkerResult r = workers_->take(position_.batch);
     if (r.error) {
       workers_.reset();
       std::rethrow_exception(r.error);

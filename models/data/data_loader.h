@@ -105,7 +105,7 @@ void lengths_of(const T& v, std::vector<size_t>& out) {
 }
 
 /// The items of a batch that is being made.
-class Stack {
+class BatchStack {
  public:
   /// Adds an item; throws if it has another structure or other types than the first one.
   void add(std::vector<Tensor> tensors, std::vector<size_t> lengths);
@@ -238,7 +238,7 @@ class DataLoader {
       internal::check_batch(flat, indices.size());
       return batch;
     } else {
-      internal::Stack stack;
+      internal::BatchStack stack;
       std::optional<Item> like;  // the structure of the batch's items
       for (int64_t index : indices) {
         if (stop()) return nullptr;

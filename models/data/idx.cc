@@ -25,13 +25,13 @@ Tensor read_idx(const std::string& path, std::source_location loc) {
     for (size_t i = 0; i < 4; ++i) n = n << 8 | byte(4 + 4 * d + i);
     shape.push_back(n);
   }
-  struct Type {
+  struct IdxType {
     int code;
     char kind;
     int64_t size;
   };
-  for (const Type& t : {Type{0x08, 'u', 1}, Type{0x09, 'i', 1}, Type{0x0b, 'i', 2}, Type{0x0c, 'i', 4},
-                        Type{0x0d, 'f', 4}, Type{0x0e, 'f', 8}})
+  for (const IdxType& t : {IdxType{0x08, 'u', 1}, IdxType{0x09, 'i', 1}, IdxType{0x0b, 'i', 2}, IdxType{0x0c, 'i', 4},
+                           IdxType{0x0d, 'f', 4}, IdxType{0x0e, 'f', 8}})
     if (t.code == byte(2))
       return internal::tensor_of(std::string_view(s).substr(4 + 4 * dims), t.kind, t.size, true, shape, path);
   WEFT_CHECK_AS(kDataLoss, false, path, ": has the element type ", static_cast<int>(byte(2)),

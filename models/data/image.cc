@@ -61,10 +61,10 @@ void png_take(png_structp png, png_bytep to, size_t n) {
 
 Tensor decode_png(Bytes bytes, ImageMode mode, const std::string& what) {
   PngSource source{bytes, what};
-  struct Reader {
+  struct PngReader {
     png_structp png = nullptr;
     png_infop info = nullptr;
-    ~Reader() { png_destroy_read_struct(&png, &info, nullptr); }
+    ~PngReader() { png_destroy_read_struct(&png, &info, nullptr); }
   } r;
   r.png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &source, png_fail, [](png_structp, png_const_charp) {});
   WEFT_CHECK_AS(kResourceExhausted, r.png && (r.info = png_create_info_struct(r.png)), what, ": out of memory");
@@ -132,9 +132,9 @@ Tensor decode_jpeg(Bytes bytes, ImageMode mode, const std::string& what) {
   c.err = jpeg_std_error(&errors.base);
   errors.base.error_exit = jpeg_fail;
   errors.base.emit_message = jpeg_warn;
-  struct End {
+  struct JpegEnd {
     jpeg_decompress_struct* c;
-    ~End() { jpeg_destroy_decompress(c); }
+    ~JpegEnd() { jpeg_destroy_decompress(c); }
   } end{&c};
   jpeg_create_decompress(&c);
   jpeg_progress_mgr progress{};

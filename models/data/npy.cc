@@ -24,7 +24,7 @@ uint64_t little(std::string_view s, size_t at, size_t bytes) {
 }
 
 // The header: a Python dict {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }, its keys in any order.
-struct Header {
+struct NpyHeader {
   std::string descr;
   int fortran = -1;
   bool has_shape = false;
@@ -34,8 +34,8 @@ struct Header {
 class HeaderReader {
  public:
   HeaderReader(std::string_view text, const std::string& path) : text_(text), path_(path) {}
-  Header read() {
-    Header h;
+  NpyHeader read() {
+    NpyHeader h;
     need('{');
     while (!take('}')) {
       const std::string key = quoted();
@@ -123,7 +123,7 @@ Tensor array_of(std::string_view s, const std::string& path) {
                 ": is of .npy version ", version, "; need 1 to 3");
   const size_t begin = version == 1 ? 10 : 12, length = little(s, 8, version == 1 ? 2 : 4);
   WEFT_CHECK_AS(kDataLoss, length <= s.size() - begin, path, ": ends inside its header");
-  Header h;
+  NpyHeader h;
   try {
     h = HeaderReader(s.substr(begin, length), path).read();
   } catch (const Error& e) {  // too many dims

@@ -11,7 +11,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little);
 
-struct Header {
+struct ShardHeader {
   char magic[8];
   uint32_t version;
   uint32_t token_bytes;  // 2 or 4
@@ -22,12 +22,12 @@ struct Header {
   char reserved[80];         // 0
   uint64_t header_checksum;  // checksum of the bytes before this field
 };
-static_assert(sizeof(Header) == 256);
+static_assert(sizeof(ShardHeader) == 256);
 constexpr char kMagic[8] = {'W', 'E', 'F', 'T', 'T', 'O', 'K', '\n'};
 constexpr uint32_t kVersion = 1;
 
-uint64_t own_checksum(const Header& h) {
-  return io::checksum(std::as_bytes(std::span(&h, 1)).first(offsetof(Header, header_checksum)));
+uint64_t own_checksum(const ShardHeader& h) {
+  return io::checksum(std::as_bytes(std::span(&h, 1)).first(offsetof(ShardHeader, header_checksum)));
 }
 
 int64_t bytes_per_token(int64_t vocab_size) { return vocab_size <= 65536 ? 2 : 4; }
@@ -38,9 +38,9 @@ ShardWriter::ShardWriter(const std::string& path, const std::string& tokenizer, 
     : file_(path), tokenizer_(tokenizer), vocab_size_(vocab_size) {
   WEFT_CHECK(vocab_size > 0 && vocab_size <= int64_t{1} << 31, "token shard: got a vocabulary of ", vocab_size,
              "; need 1 to 2^31");
-  WEFT_CHECK(tokenizer.size() < sizeof(Header::tokenizer), "token shard: the tokenizer name '", tokenizer,
-             "' is longer than ", sizeof(Header::tokenizer) - 1, " bytes");
-  Header blank{};
+  WEFT_CHECK(tokenizer.size() < sizeof(ShardHeader::tokenizer), "token shard: the tokenizer name '", tokenizer,
+             "' is longer than ", sizeof(ShardHeader::tokenizer) - 1, " bytes");
+  ShardHeader blank{};
   file_.write(std::as_bytes(std::span(&blank, 1)));
 }
 
@@ -58,7 +58,7 @@ void ShardWriter::append(std::span<const int32_t> ids) {
 }
 
 void ShardWriter::commit() {
-  Header h{};
+  ShardHeader h{};
   std::memcpy(h.magic, kMagic, sizeof kMagic);
   h.version = kVersion;
   h.token_bytes = static_cast<uint32_t>(bytes_per_token(vocab_size_));
@@ -80,9 +80,9 @@ bool Shard::looks_like(const std::string& path) {
 
 Shard::Shard(const std::string& path, int64_t verify_bytes) : file_(path) {
   int64_t size = file_.size();
-  WEFT_CHECK_AS(kDataLoss, size >= static_cast<int64_t>(sizeof(Header)), path, ": not a token shard: ", size,
+  WEFT_CHECK_AS(kDataLoss, size >= static_cast<int64_t>(sizeof(ShardHeader)), path, ": not a token shard: ", size,
                 " bytes are too few");
-  Header h;
+  ShardHeader h;
   std::memcpy(&h, file_.bytes().data(), sizeof h);
   WEFT_CHECK_AS(kDataLoss, std::memcmp(h.magic, kMagic, sizeof kMagic) == 0, path, ": not a token shard");
   WEFT_CHECK_AS(kUnimplemented, h.version == kVersion, path, ": token shard of version ", h.version,
@@ -95,7 +95,7 @@ Shard::Shard(const std::string& path, int64_t verify_bytes) : file_(path) {
                     h.token_bytes == bytes_per_token(static_cast<int64_t>(h.vocab_size)) &&
                     std::memchr(h.tokenizer, 0, sizeof h.tokenizer),
                 path, ": damaged token shard: its header makes no sense");
-  uint64_t data = static_cast<uint64_t>(size) - sizeof(Header);
+  uint64_t data = static_cast<uint64_t>(size) - sizeof(ShardHeader);
   WEFT_CHECK_AS(kDataLoss, data % h.token_bytes == 0 && data / h.token_bytes == h.count, path,
                 ": damaged token shard: its header says ", h.count, " tokens of ", h.token_bytes, " bytes, but ", data,
                 " bytes follow");
@@ -110,7 +110,7 @@ Shard::Shard(const std::string& path, int64_t verify_bytes) : file_(path) {
 
 void Shard::copy(int64_t begin, std::span<int32_t> out) const {
   WEFT_BUG_IF(begin < 0 || begin + static_cast<int64_t>(out.size()) > count_, "copy beyond the end of ", file_.path());
-  const std::byte* p = file_.bytes().data() + sizeof(Header) + begin * token_bytes_;
+  const std::byte* p = file_.bytes().data() + sizeof(ShardHeader) + begin * token_bytes_;
   if (token_bytes_ == 2) {
     const uint16_t* ids = reinterpret_cast<const uint16_t*>(p);
     for (size_t i = 0; i < out.size(); ++i) out[i] = ids[i];
@@ -125,7 +125,7 @@ void Shard::copy(int64_t begin, std::span<int32_t> out) const {
 }
 
 void Shard::verify() const {
-  WEFT_CHECK_AS(kDataLoss, io::checksum(file_.bytes().subspan(sizeof(Header))) == checksum_, file_.path(),
+  WEFT_CHECK_AS(kDataLoss, io::checksum(file_.bytes().subspan(sizeof(ShardHeader))) == checksum_, file_.path(),
                 ": damaged token shard: the checksum of its tokens differs");
 }
 

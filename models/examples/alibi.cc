@@ -17,11 +17,11 @@ namespace {
 
 constexpr int64_t kTrained = 128, kLongest = 512, kHeads = 4, kDim = 128;
 
-struct Model {
+struct ComparedModel {
   const char* name;
   bool alibi;
   examples::SmallLm lm;
-  Model(const char* label, bool with_alibi)
+  ComparedModel(const char* label, bool with_alibi)
       : name(label),
         alibi(with_alibi),
         lm(256, kDim, 4,
@@ -41,7 +41,7 @@ std::pair<Tensor, Tensor> tensors(const data::Batch& b) {
   return {Tensor::from_vector(b.tokens, shape), Tensor::from_vector(b.targets, shape)};
 }
 
-void train(const Model& model, const data::TokenDataset& text, int steps) {
+void train(const ComparedModel& model, const data::TokenDataset& text, int steps) {
   optim::AdamW opt(model.lm.parameters(), {.lr = 2e-3});
   auto step = compile([&](Tensor x, Tensor y) {
     Tensor loss = model.loss(x, y);
@@ -57,7 +57,7 @@ void train(const Model& model, const data::TokenDataset& text, int steps) {
 }
 
 /// Mean loss of held-out text in sequences of `length` tokens.
-double score(const Model& model, const data::TokenDataset& text, int64_t length) {
+double score(const ComparedModel& model, const data::TokenDataset& text, int64_t length) {
   const data::SequentialLoader loader(text, {.batch_size = 8192 / length, .seq_len = length, .what = "validation"});
   double sum = 0;
   constexpr int64_t kBatches = 4;
@@ -75,10 +75,10 @@ int main(int argc, char** argv) {
   manual_seed(0);
   const data::ByteTokenizer bytes;
   const auto [text, held_out] = data::open_data("shakespeare", bytes).split(kLongest);
-  const Model models[] = {{"alibi", true}, {"rotary", false}};
-  for (const Model& m : models) train(m, text, absl::GetFlag(FLAGS_steps));
+  const ComparedModel models[] = {{"alibi", true}, {"rotary", false}};
+  for (const ComparedModel& m : models) train(m, text, absl::GetFlag(FLAGS_steps));
   std::printf("\nloss of unseen text in rows of  128     256     512\n");
-  for (const Model& m : models)
+  for (const ComparedModel& m : models)
     std::printf("%-6s                        %.3f   %.3f   %.3f\n", m.name, score(m, held_out, 128),
                 score(m, held_out, 256), score(m, held_out, 512));
 }

@@ -37,12 +37,12 @@ struct CharLstm : nn::Module {
     register_module("lstm", lstm);
     register_module("head", head);
   }
-  struct Output {
+  struct CharLstmOutput {
     Tensor logits;
     nn::LSTM::State state;
   };
   /// tokens [B, T] -> logits [B, T, vocab].
-  Output operator()(const Tensor& tokens, const nn::LSTM::State& state = {}) const {
+  CharLstmOutput operator()(const Tensor& tokens, const nn::LSTM::State& state = {}) const {
     const auto [h, last] = lstm(embed(tokens), state);
     return {head(h), last};
   }

@@ -18,16 +18,18 @@ using namespace weft;
 
 namespace {
 
-using Random = std::mt19937_64;
-using State = std::array<float, 4>;  // position, velocity, angle, angular velocity
+using RandomEngine = std::mt19937_64;
+using CartState = std::array<float, 4>;  // position, velocity, angle, angular velocity
 
-float uniform(Random& random, float lo, float hi) { return std::uniform_real_distribution<float>(lo, hi)(random); }
+float uniform(RandomEngine& random, float lo, float hi) {
+  return std::uniform_real_distribution<float>(lo, hi)(random);
+}
 
 /// A reward of 1 for each step, 500 steps at most, as in Gym's CartPole-v1.
 struct CartPole {
-  State state;
+  CartState state;
   int steps = 0;
-  explicit CartPole(Random& random) {
+  explicit CartPole(RandomEngine& random) {
     for (float& x : state) x = uniform(random, -0.05F, 0.05F);
   }
   /// Pushes the cart to the left (0) or to the right (1); false if the pole fell or the cart left the track.
@@ -43,21 +45,21 @@ struct CartPole {
   }
 };
 
-struct Batch {
+struct ReplayBatch {
   Tensor state, action, next, alive;  // [N, 4], [N], [N, 4], [N]
 };
 
 /// The last transitions.
-class Memory {
+class ReplayMemory {
  public:
-  void add(const State& state, int64_t action, const State& next, bool alive) {
+  void add(const CartState& state, int64_t action, const CartState& next, bool alive) {
     const Transition t{state, action, next, alive};
     if (all_.size() < kCapacity)
       all_.push_back(t);
     else
       all_[at_++ % kCapacity] = t;
   }
-  Batch sample(int64_t n, Random& random) const {
+  ReplayBatch sample(int64_t n, RandomEngine& random) const {
     std::vector<float> state, next, alive;
     std::vector<int64_t> action;
     for (int64_t i = 0; i < n; ++i) {
@@ -73,9 +75,9 @@ class Memory {
 
  private:
   struct Transition {
-    State state;
+    CartState state;
     int64_t action;
-    State next;
+    CartState next;
     bool alive;
   };
   static constexpr size_t kCapacity = 20000;
@@ -87,14 +89,14 @@ class Memory {
 
 int main(int argc, char** argv) {
   absl::ParseCommandLine(argc, argv);
-  Random random(absl::GetFlag(FLAGS_seed));
+  RandomEngine random(absl::GetFlag(FLAGS_seed));
   manual_seed(absl::GetFlag(FLAGS_seed));
   const nn::Sequential net(nn::Linear(4, 128), nn::ReLU(), nn::Linear(128, 128), nn::ReLU(), nn::Linear(128, 2));
   const nn::Sequential target = clone(net);  // follows net slowly
   const int steps = absl::GetFlag(FLAGS_steps);
   optim::AdamW opt(net.parameters(), {.lr = 1e-3});
   optim::Scheduler schedule(opt, optim::CosineAnnealingLR{.base = 1e-3, .t_max = std::max(steps, 1)});
-  auto train_step = compile([&](Batch b) {
+  auto train_step = compile([&](ReplayBatch b) {
     // Double Q-learning: net chooses the next action, target estimates its value.
     const Tensor next = target(b.next).gather(1, net(b.next).argmax(1, true)).squeeze(1);
     const Tensor want = (1.0 + 0.99 * b.alive * next).detach();
@@ -108,11 +110,11 @@ int main(int argc, char** argv) {
     NoGrad guard;
     return net(state).argmax(1);
   });
-  auto act = [&](const State& s) {
+  auto act = [&](const CartState& s) {
     return best_action(Tensor::from_vector(std::vector<float>(s.begin(), s.end()), {1, 4})).item<int64_t>();
   };
   auto score = [&](int episodes) {  // mean number of steps without exploration
-    Random other(12345);
+    RandomEngine other(12345);
     double sum = 0;
     for (int i = 0; i < episodes; ++i) {
       CartPole cart(other);
@@ -123,12 +125,12 @@ int main(int argc, char** argv) {
     return sum / episodes;
   };
 
-  Memory memory;
+  ReplayMemory memory;
   CartPole cart(random);
   std::printf(" step    loss  steps of the pole (at most 500)\n");
   for (int i = 1; i <= steps; ++i) {
     const float explore = std::max(0.05F, 1 - static_cast<float>(i) / 5000);
-    const State before = cart.state;
+    const CartState before = cart.state;
     const int64_t action = uniform(random, 0, 1) < explore ? static_cast<int64_t>(random() % 2) : act(before);
     const bool alive = cart.push(action);
     memory.add(before, action, cart.state, alive);

@@ -27,13 +27,13 @@ std::vector<std::string> speeches() {
   return out;
 }
 
-struct Packed {
+struct PackedRow {
   Tensor tokens, targets;       // [1, kRow]; the last token of a document has no target (-100)
   Tensor documents, positions;  // [kRow]: the document of a token, and its position in the document
 };
 
 /// Packs documents from `next` on until the row is full, and advances `next`.
-Packed pack(const std::vector<std::string>& documents, size_t& next) {
+PackedRow pack(const std::vector<std::string>& documents, size_t& next) {
   std::vector<int64_t> tokens(kRow, 0), targets(kRow, -100), ids(kRow, -1), positions(kRow, 0);
   int64_t at = 0, id = 0;
   for (;; ++id, ++next) {
@@ -53,14 +53,14 @@ Packed pack(const std::vector<std::string>& documents, size_t& next) {
 }
 
 /// The mean loss over all targets of the row.
-Tensor packed_loss(const examples::SmallLm& model, const Packed& p) {
+Tensor packed_loss(const examples::SmallLm& model, const PackedRow& p) {
   return cross_entropy(
       model(p.tokens, {.rope = nn::rotary_tables(p.positions, kHeadDim), .mask_mod = attention::document(p.documents)}),
       p.targets);
 }
 
 /// The same mean, with a forward pass for each document.
-double loss_one_by_one(const examples::SmallLm& model, const Packed& p) {
+double loss_one_by_one(const examples::SmallLm& model, const PackedRow& p) {
   const std::vector<int64_t> ids = p.documents.to_vector<int64_t>();
   double sum = 0;
   int64_t count = 0;
@@ -83,7 +83,7 @@ int main(int argc, char** argv) {
   const std::vector<std::string> documents = speeches();
   examples::SmallLm model(256, 128, 4, {.heads = 4, .rms_norm = true, .swiglu = true, .bias = false});
   optim::AdamW opt(model.parameters(), {.lr = 2e-3});
-  auto step = compile([&](Packed p) {
+  auto step = compile([&](PackedRow p) {
     Tensor loss = packed_loss(model, p);
     opt.step(optim::clip_grad_norm(grad(loss, opt.parameters()), 1.0).grads);
     return loss;
@@ -92,7 +92,7 @@ int main(int argc, char** argv) {
   size_t next = 0;
   const int steps = absl::GetFlag(FLAGS_steps);
   for (int i = 0; i < steps; ++i) {
-    const Packed p = pack(documents, next);
+    const PackedRow p = pack(documents, next);
     const double loss = step(p).item<float>();
     if (i == 0 || (i + 1) % 50 == 0) {
       const BlockMask mask = create_block_mask(attention::causal() & attention::document(p.documents), 1, 1, kRow, kRow,
@@ -101,7 +101,7 @@ int main(int argc, char** argv) {
                   p.documents[-1].item<int64_t>(), mask.sparsity());
     }
   }
-  const Packed last = pack(documents, next);
+  const PackedRow last = pack(documents, next);
   const double packed = packed_loss(model, last).item<float>(), apart = loss_one_by_one(model, last);
   std::printf("unseen documents: loss %.5f packed, %.5f one by one\n", packed, apart);
   std::printf("%s\n", step.stats().to_string().c_str());

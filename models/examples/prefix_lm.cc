@@ -17,12 +17,12 @@ namespace {
 
 constexpr int64_t kRows = 64, kMost = 12, kLength = 2 * kMost, kBar = 26, kVocab = 27, kHeadDim = 32;
 
-struct Batch {
+struct PrefixBatch {
   Tensor tokens, targets;  // [kRows, kLength]; only letters after '|' are targets
   Tensor prefix;           // [kRows]: number of letters, plus one for '|'
 };
 
-Batch make_batch() {
+PrefixBatch make_batch() {
   const std::vector<int64_t> counts = randint(3, kMost + 1, {kRows}).to_vector<int64_t>();
   const std::vector<int64_t> letters =
       argsort(rand({kRows, kBar}), 1).to_vector<int64_t>();  // random permutations of the alphabet
@@ -50,11 +50,11 @@ int main(int argc, char** argv) {
   // Each call passes its prefix lengths. The prefix_lm mask is causal outside the prefix; layers are not causal.
   examples::SmallLm model(kVocab, 64, 3, {.heads = 2, .rms_norm = true, .bias = false, .causal = false});
   optim::AdamW opt(model.parameters(), {.lr = 3e-3});
-  auto logits = [&](const Batch& b) {
+  auto logits = [&](const PrefixBatch& b) {
     return model(b.tokens,
                  {.rope = nn::rotary_tables(arange(kLength), kHeadDim), .mask_mod = attention::prefix_lm(b.prefix)});
   };
-  auto step = compile([&](Batch b) {
+  auto step = compile([&](PrefixBatch b) {
     Tensor loss = cross_entropy(logits(b), b.targets);
     opt.step(optim::clip_grad_norm(grad(loss, opt.parameters()), 1.0).grads);
     return loss;
@@ -64,7 +64,7 @@ int main(int argc, char** argv) {
     const double loss = step(make_batch()).item<float>();
     if (i == 0 || (i + 1) % 50 == 0) std::printf("step %4d  loss %.4f\n", i + 1, loss);
   }
-  const Batch b = make_batch();
+  const PrefixBatch b = make_batch();
   const Tensor right = logical_or(eq(argmax(logits(b), -1), b.targets), eq(b.targets, -100));
   const double sorted = prod(right.to(kFloat32), 1).mean().item<float>();
   std::printf("rows sorted without a mistake: %.0f %%\n", 100 * sorted);

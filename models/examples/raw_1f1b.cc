@@ -23,16 +23,16 @@ constexpr double kRate = 0.05;
 
 Tensor layer(const Tensor& x, const Tensor& w) { return x + gelu(matmul(x, w)); }
 
-struct Result {
+struct StepResult {
   Tensor loss;
   std::vector<Tensor> weights;
 };
 
 /// One rank: warm-up with a forward for each later rank, then one forward and one backward in turn, then the other
 /// backwards.
-class Rank {
+class PipelineRank {
  public:
-  Rank(std::vector<Tensor> weights, const Tensor& x, const Tensor& y, int microbatches)
+  PipelineRank(std::vector<Tensor> weights, const Tensor& x, const Tensor& y, int microbatches)
       : weights_(std::move(weights)),
         x_(x.chunk(microbatches)),
         y_(y.chunk(microbatches)),
@@ -43,7 +43,7 @@ class Rank {
     }
   }
 
-  Result run() {
+  StepResult run() {
     const int warm_up = std::min(last_ - rank_, microbatches_);
     for (int m = 0; m < warm_up; ++m) forward(m);
     for (int m = warm_up; m < microbatches_; ++m) {
@@ -98,7 +98,7 @@ class Rank {
 };
 
 /// Compiles the pipeline from the step of one device.
-Result compiled(int ranks, int microbatches, const std::vector<Tensor>& weights, const Tensor& x, const Tensor& y) {
+StepResult compiled(int ranks, int microbatches, const std::vector<Tensor>& weights, const Tensor& x, const Tensor& y) {
   std::vector<Parameter> parameters;
   for (const Tensor& w : weights) parameters.emplace_back(w, str_cat("layers.", parameters.size()));
   optim::SGD opt(parameters, {.lr = kRate});
@@ -114,7 +114,7 @@ Result compiled(int ranks, int microbatches, const std::vector<Tensor>& weights,
         return loss;
       },
       {.mesh = dist::Mesh{{"pp", ranks}}});
-  Result r{step(x, y), {}};
+  StepResult r{step(x, y), {}};
   for (const Parameter& p : parameters) r.weights.push_back(p.value());
   if (ranks > 1) std::printf("%s", step.plan().pipeline().c_str());
   return r;
@@ -135,19 +135,19 @@ int main(int argc, char** argv) try {
   for (int i = 0; i < kLayers; ++i) weights.push_back(randn({kDim, kDim}) * 0.1);
   const Tensor x = randn({kBatch, kDim}), y = randn({kBatch, kDim});
 
-  std::vector<Result> of_rank(static_cast<size_t>(ranks));
+  std::vector<StepResult> of_rank(static_cast<size_t>(ranks));
   dist::World world(dist::Mesh{{"pp", ranks}});
   world.run([&](int rank) {
     const int n = kLayers / ranks;
     const std::vector<Tensor> own(weights.begin() + rank * n, weights.begin() + (rank + 1) * n);
-    of_rank[rank] = Rank(own, x, y, microbatches).run();
+    of_rank[rank] = PipelineRank(own, x, y, microbatches).run();
   });
-  Result by_hand{of_rank.back().loss, {}};
-  for (const Result& r : of_rank) by_hand.weights.insert(by_hand.weights.end(), r.weights.begin(), r.weights.end());
+  StepResult by_hand{of_rank.back().loss, {}};
+  for (const StepResult& r : of_rank) by_hand.weights.insert(by_hand.weights.end(), r.weights.begin(), r.weights.end());
   std::printf("by hand, %d ranks and %d microbatches: loss %.6f\n%s", ranks, microbatches, by_hand.loss.item<float>(),
               world.statistics().c_str());
 
-  const Result c = compiled(ranks, microbatches, weights, x, y);
+  const StepResult c = compiled(ranks, microbatches, weights, x, y);
   int different = !same_bits(c.loss, by_hand.loss);
   for (size_t i = 0; i < weights.size(); ++i) different += !same_bits(c.weights[i], by_hand.weights[i]);
   std::printf("compiled: loss %.6f; loss and %d weights %s\n", c.loss.item<float>(), kLayers,

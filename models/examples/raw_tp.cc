@@ -32,7 +32,7 @@ double difference(const Tensor& got, const Tensor& want) {
 
 constexpr const char* kNames[] = {"y", "dx", "dA", "dB"};
 
-struct Layer {
+struct ShardedLayer {
   const char* title;
   // Computes this rank's shard of y from its shards of x and of two weights.
   std::function<Tensor(const Tensor&x, const Tensor&a, const Tensor&b)> local, whole;
@@ -40,7 +40,7 @@ struct Layer {
   bool compiled = true;                // the compiler inserts the same collectives
 };
 
-const Layer kLayers[] = {
+const ShardedLayer kLayers[] = {
     // Each rank computes some columns of y. All ranks use x, so its gradient is the sum of theirs.
     {"column: y = x A, columns of A and y split",
      [](auto& x, auto& a, auto&) { return matmul(dist::copy_to(x, "tp"), a); },
@@ -83,8 +83,8 @@ std::vector<Tensor> gradients(const Fn& fn, bool pair, Tensor x, Tensor a, Tenso
 }
 
 /// The compiled version: the layer of one device and the placement of its tensors; the compiler inserts collectives.
-std::string compiled(const Layer& layer, int ranks, const Tensor& x, const Tensor& a, const Tensor& b, const Tensor& w,
-                     const std::vector<Tensor>& want) {
+std::string compiled(const ShardedLayer& layer, int ranks, const Tensor& x, const Tensor& a, const Tensor& b,
+                     const Tensor& w, const std::vector<Tensor>& want) {
   const bool pair = layer.b_dim >= 0;
   const Parameter px(x, "x"), pa(a, "a"), pb(b, "b"), pw(w, "w");
   pw.requires_grad(false);
@@ -126,7 +126,7 @@ int main(int argc, char** argv) try {
     return n;
   };
   std::string counts = "collectives                                               forward   in all\n";
-  for (const Layer& layer : kLayers) {
+  for (const ShardedLayer& layer : kLayers) {
     const bool pair = layer.b_dim >= 0;
     const Tensor x = randn({kTokens, kDim}), a = randn({kDim, kHidden}) * 0.06, b = randn({kHidden, kDim}) * 0.03;
     const Tensor w = randn({kTokens, pair ? kDim : kHidden});  // the loss is sum(y w)

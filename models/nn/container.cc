@@ -12,7 +12,7 @@ void Sequential::add(std::unique_ptr<AnyLayer> layer, std::source_location loc) 
 Tensor Sequential::operator()(const Arg& x) const {
   CallScope call(*this, x.line());
   Tensor y = internal::tensor_of(x, "Sequential");
-  for (const Place& place : layers_) y = place.layer().call(y);
+  for (const LayerPlace& place : layers_) y = place.layer().call(y);
   return y;
 }
 

@@ -36,9 +36,9 @@ class Sequential : public Module {
   Sequential& push_back(L&& layer, std::source_location loc = std::source_location::current()) {
     using M = std::decay_t<L>;
     if constexpr (std::derived_from<M, Module>) {
-      add(std::make_unique<Holder<M>>(std::forward<L>(layer)), loc);
+      add(std::make_unique<LayerHolder<M>>(std::forward<L>(layer)), loc);
     } else {
-      add(std::make_unique<Holder<Lambda>>(Lambda(std::forward<L>(layer), loc)), loc);
+      add(std::make_unique<LayerHolder<Lambda>>(Lambda(std::forward<L>(layer), loc)), loc);
     }
     return *this;
   }
@@ -67,21 +67,21 @@ class Sequential : public Module {
     virtual Module& module() = 0;
   };
   template <class M>
-  struct Holder final : AnyLayer {
-    explicit Holder(M layer) : layer(std::move(layer)) {}
-    explicit Holder(std::in_place_t, const M& other) : layer(other) {}
-    std::unique_ptr<AnyLayer> copy() const override { return std::make_unique<Holder>(std::in_place, layer); }
+  struct LayerHolder final : AnyLayer {
+    explicit LayerHolder(M layer) : layer(std::move(layer)) {}
+    explicit LayerHolder(std::in_place_t, const M& other) : layer(other) {}
+    std::unique_ptr<AnyLayer> copy() const override { return std::make_unique<LayerHolder>(std::in_place, layer); }
     Tensor call(const Tensor& x) const override { return layer(x); }
     Module& module() override { return layer; }
     M layer;
   };
   // A copy aliases the layer; inside clone() it contains an independent layer.
-  class Place {
+  class LayerPlace {
    public:
-    explicit Place(std::unique_ptr<AnyLayer> layer) : layer_(std::move(layer)) {}
-    Place(const Place& o) : layer_(o.layer_->copy()) {}
-    Place(Place&&) noexcept = default;
-    Place& operator=(Place o) noexcept {
+    explicit LayerPlace(std::unique_ptr<AnyLayer> layer) : layer_(std::move(layer)) {}
+    LayerPlace(const LayerPlace& o) : layer_(o.layer_->copy()) {}
+    LayerPlace(LayerPlace&&) noexcept = default;
+    LayerPlace& operator=(LayerPlace o) noexcept {
       layer_ = std::move(o.layer_);
       return *this;
     }
@@ -100,7 +100,7 @@ class Sequential : public Module {
   }
   [[noreturn]] void wrong_type(size_t i, std::source_location loc) const;
 
-  std::vector<Place> layers_;
+  std::vector<LayerPlace> layers_;
 };
 
 /// A vector of modules of one type, registered as "0", "1", ...

@@ -205,10 +205,10 @@ void orthogonal(const CellHandle& p, double gain, Loc loc) {
   if (p.numel() == 0) return;
   const int64_t rows = p.shape()[0], columns = p.numel() / rows, tall = ::std::max(rows, columns),
                 narrow = ::std::min(rows, columns);
-  using Matrix = Eigen::MatrixXd;
+  using MatrixOfDoubles = Eigen::MatrixXd;
   const std::vector<double> random = randn({tall * narrow}, {.dtype = kFloat64}).to_vector<double>();
-  const Eigen::HouseholderQR<Matrix> qr(Eigen::Map<const Matrix>(random.data(), tall, narrow));
-  Matrix q = qr.householderQ() * Matrix::Identity(tall, narrow);
+  const Eigen::HouseholderQR<MatrixOfDoubles> qr(Eigen::Map<const MatrixOfDoubles>(random.data(), tall, narrow));
+  MatrixOfDoubles q = qr.householderQ() * MatrixOfDoubles::Identity(tall, narrow);
   // These signs make q uniformly distributed (Mezzadri 2007).
   for (int64_t i = 0; i < narrow; ++i)
     if (qr.matrixQR()(i, i) < 0) q.col(i) = -q.col(i);

@@ -28,7 +28,7 @@ struct ModuleState final : RefCounted {
   template <class T>
   struct Member {
     std::string name;
-    Ref<Slot<T>> slot;  // empty after an undefined handle was assigned
+    Ref<RegisteredSlot<T>> slot;  // empty after an undefined handle was assigned
     bool full_precision = false;
     const std::type_info* type = nullptr;  // type of a child at its registration
   };

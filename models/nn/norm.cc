@@ -4,7 +4,7 @@
 
 namespace weft::nn {
 
-Norm::Norm(Kind kind, int64_t dim, bool with_bias, double eps, std::source_location loc) : kind_(kind), eps_(eps) {
+Norm::Norm(NormKind kind, int64_t dim, bool with_bias, double eps, std::source_location loc) : kind_(kind), eps_(eps) {
   internal::LineScope line(loc);
   const char* const name = kind == kRms ? "RMSNorm" : "LayerNorm";
   WEFT_CHECK(dim > 0, name, ": dim is ", dim, "; need 1 or more");

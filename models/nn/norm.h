@@ -19,11 +19,11 @@ class Norm : public Module {
   Tensor operator()(const Arg& x) const;
 
  protected:
-  enum Kind { kLayer, kRms };
-  Norm(Kind kind, int64_t dim, bool bias, double eps, std::source_location loc);
+  enum NormKind { kLayer, kRms };
+  Norm(NormKind kind, int64_t dim, bool bias, double eps, std::source_location loc);
 
  private:
-  Kind kind_;
+  NormKind kind_;
   double eps_;
 };
 

@@ -64,7 +64,7 @@ void LBFGS::move(const std::vector<Tensor>& start, double length) const {
   }
 }
 
-LBFGS::Point LBFGS::evaluate(const Closure& closure, Tensor* loss) {
+LBFGS::SearchPoint LBFGS::evaluate(const Closure& closure, Tensor* loss) {
   ++evaluations_;
   std::pair<Tensor, std::vector<Tensor>> got;
   {
@@ -85,22 +85,22 @@ LBFGS::Point LBFGS::evaluate(const Closure& closure, Tensor* loss) {
   return {.loss = value.item<double>(), .grad = cat(flat)};
 }
 
-LBFGS::Point LBFGS::evaluate_at(const Closure& closure, const std::vector<Tensor>& start, double length) {
+LBFGS::SearchPoint LBFGS::evaluate_at(const Closure& closure, const std::vector<Tensor>& start, double length) {
   move(start, length);
-  Point p = evaluate(closure);
+  SearchPoint p = evaluate(closure);
   p.length = length;
   p.slope = dot(p.grad, direction_);
   return p;
 }
 
-LBFGS::Point LBFGS::strong_wolfe(const Closure& closure, const std::vector<Tensor>& start, const Point& from,
-                                 double length) {
+LBFGS::SearchPoint LBFGS::strong_wolfe(const Closure& closure, const std::vector<Tensor>& start,
+                                       const SearchPoint& from, double length) {
   constexpr double kDecrease = 1e-4, kCurvature = 0.9;
   constexpr int kMost = 25;
-  const auto too_high = [&](const Point& p) { return p.loss > from.loss + kDecrease * p.length * from.slope; };
-  const auto flat = [&](const Point& p) { return ::std::fabs(p.slope) <= -kCurvature * from.slope; };
+  const auto too_high = [&](const SearchPoint& p) { return p.loss > from.loss + kDecrease * p.length * from.slope; };
+  const auto flat = [&](const SearchPoint& p) { return ::std::fabs(p.slope) <= -kCurvature * from.slope; };
   // Lengthen the move until a minimum is between two points.
-  Point last = from, now = evaluate_at(closure, start, length);
+  SearchPoint last = from, now = evaluate_at(closure, start, length);
   int count = 0;
   for (; count < kMost; ++count) {
     if (too_high(now) || (count > 1 && now.loss >= last.loss)) break;
@@ -113,7 +113,7 @@ LBFGS::Point LBFGS::strong_wolfe(const Closure& closure, const std::vector<Tenso
   }
   if (count == kMost) last = from;
   // Shorten the interval.
-  Point low = last, high = now;
+  SearchPoint low = last, high = now;
   if (!(low.loss <= high.loss)) ::std::swap(low, high);
   const double width = largest(direction_);
   bool slow = false;
@@ -180,7 +180,7 @@ Tensor LBFGS::minimise(const Closure& closure, std::source_location loc) {
   const NoGrad guard;
   const int64_t before = evaluations_;
   Tensor first;
-  Point now = evaluate(closure, &first);
+  SearchPoint now = evaluate(closure, &first);
   if (largest(now.grad) <= options_.tolerance_grad) return first;
   for (int64_t i = 1; i <= options_.max_iter; ++i) {
     ++iterations_;
@@ -246,7 +246,7 @@ void LBFGS::load_state_dict(const std::map<std::string, Tensor>& values, std::so
     return get(name, {size_}).to(dtype_).to(params_[0].type().device);
   };
   Tensor d, g;
-  std::deque<Pair> history;
+  std::deque<CurvaturePair> history;
   if (counts[0] > 0) {
     d = vector("d");
     g = vector("prev_flat_grad");

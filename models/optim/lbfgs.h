@@ -58,20 +58,21 @@ class LBFGS {
 
  private:
   using Closure = std::function<std::pair<Tensor, std::vector<Tensor>>()>;
-  struct Point {
+  struct SearchPoint {
     double length = 0, loss = 0, slope = 0;
     Tensor grad;
   };
-  struct Pair {
+  struct CurvaturePair {
     Tensor y, s;
     double ro = 0;
   };
   /// The closure's loss and gradient at the parameters' current values; does not set slope.
-  Point evaluate(const Closure& closure, Tensor* loss = nullptr);
-  Point evaluate_at(const Closure& closure, const std::vector<Tensor>& start, double length);
+  SearchPoint evaluate(const Closure& closure, Tensor* loss = nullptr);
+  SearchPoint evaluate_at(const Closure& closure, const std::vector<Tensor>& start, double length);
   /// A point that satisfies the strong Wolfe conditions (Nocedal and Wright 2006, algorithms 3.5 and 3.6), or the best
   /// of 25 points.
-  Point strong_wolfe(const Closure& closure, const std::vector<Tensor>& start, const Point& from, double length);
+  SearchPoint strong_wolfe(const Closure& closure, const std::vector<Tensor>& start, const SearchPoint& from,
+                           double length);
   Tensor minimise(const Closure& closure, std::source_location loc);
   void update_direction(const Tensor& grad);
   std::vector<Tensor> values() const;
@@ -85,7 +86,7 @@ class LBFGS {
   int64_t iterations_ = 0, evaluations_ = 0;
   Tensor direction_, last_grad_;
   double length_ = 0, scale_ = 1;
-  std::deque<Pair> history_;
+  std::deque<CurvaturePair> history_;
 };
 
 }  // namespace weft::optim

@@ -43,16 +43,17 @@ double OneCycleLR::at(int64_t step) const {
              ": total_steps counts all steps");
   const double first = max_lr / div_factor, last = first / final_div_factor;
   const auto total = static_cast<double>(total_steps), now = static_cast<double>(std::min(step, total_steps - 1));
-  struct Phase {
+  struct CyclePhase {
     double end, from, to;
   };
   const double up = pct_start * total - 1;
-  const std::vector<Phase> phases = three_phase ? std::vector<Phase>{{up, first, max_lr},
-                                                                     {2 * pct_start * total - 2, max_lr, first},
-                                                                     {total - 1, first, last}}
-                                                : std::vector<Phase>{{up, first, max_lr}, {total - 1, max_lr, last}};
+  const std::vector<CyclePhase> phases = three_phase
+                                             ? std::vector<CyclePhase>{{up, first, max_lr},
+                                                                       {2 * pct_start * total - 2, max_lr, first},
+                                                                       {total - 1, first, last}}
+                                             : std::vector<CyclePhase>{{up, first, max_lr}, {total - 1, max_lr, last}};
   double begin = 0;
-  for (const Phase& p : phases) {
+  for (const CyclePhase& p : phases) {
     if (now <= p.end || &p == &phases.back()) {
       const double share = p.end == begin ? 1 : (now - begin) / (p.end - begin);
       return anneal_strategy == "cos" ? half_cosine(p.from, p.to, share) : p.from + (p.to - p.from) * share;

@@ -31,9 +31,9 @@ class Scheduler {
                        std::source_location loc = std::source_location::current());
 
  private:
-  using Function = std::function<double(int64_t)>;
+  using LrFunction = std::function<double(int64_t)>;
   template <class Schedule>
-  static Function function_of(const Schedule& s) {
+  static LrFunction function_of(const Schedule& s) {
     if constexpr (requires(int64_t n) {
                     { s.at(n) } -> std::convertible_to<double>;
                   }) {
@@ -42,11 +42,11 @@ class Scheduler {
       return s;
     }
   }
-  Scheduler(const Optimizer& opt, Function schedule, std::source_location loc);
+  Scheduler(const Optimizer& opt, LrFunction schedule, std::source_location loc);
   void set(std::source_location loc) const;
 
   Buffer lr_;
-  Function schedule_;
+  LrFunction schedule_;
   int64_t count_ = 0;
 };
 

@@ -76,7 +76,7 @@ TEST(CudaKernels, OfMeasuredStepsFillTheGpu) {
   step.prepare(Tensor::empty(ids), Tensor::empty(ids));
   cuda::DeviceLimits device;
   device.max_shared_bytes = 227 * 1024;
-  cuda::PlanOptions options;
+  cuda::KernelTextOptions options;
   options.approximate = true;  // as in steps with fast numerics
   int kernels = 0;
   for (const internal::FusedKernel* k :

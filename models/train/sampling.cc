@@ -95,9 +95,9 @@ int64_t capacity_class(int64_t tokens, int64_t context) {
 }
 
 // A model and the tokens that it has read.
-class Decoder {
+class TokenDecoder {
  public:
-  Decoder(const nn::LanguageModel& model, int64_t tokens)
+  TokenDecoder(const nn::LanguageModel& model, int64_t tokens)
       : model_(model), cache_(model.make_cache(1, capacity_class(tokens, model.context()))) {}
 
   /// Reads `ids` and returns the logits of the token after them. The caller stays within the context.
@@ -141,7 +141,7 @@ std::vector<int32_t> generate(const nn::LanguageModel& model, std::vector<int32_
   NoGrad guard;
   const auto context = static_cast<size_t>(model.context()), half = std::max<size_t>(1, context / 2);
   std::vector<int32_t> all = prompt, made;
-  Decoder decoder(model, static_cast<int64_t>(prompt.size()) + std::min(options.max_new_tokens, kMostAhead));
+  TokenDecoder decoder(model, static_cast<int64_t>(prompt.size()) + std::min(options.max_new_tokens, kMostAhead));
   // When the context is full, the decoder starts again with its later half.
   const auto restart = [&] {
     decoder.forget();

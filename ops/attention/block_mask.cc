@@ -17,7 +17,7 @@ namespace weft {
 using internal::BlockLists;
 using kernels::BlockRange;
 
-struct BlockMask::Data {
+struct BlockMask::MaskData {
   int64_t batch = 1, heads = 1;  // as requested; the lists may store one of them for all
   BlockLists lists;
   MaskMod mask;
@@ -91,14 +91,14 @@ BlockMask::Lists lists_of(const std::vector<int64_t>& offsets, const std::vector
 
 }  // namespace
 
-const BlockMask::Data& BlockMask::data(const char* what) const {
+const BlockMask::MaskData& BlockMask::data(const char* what) const {
   WEFT_CHECK_AS(kFailedPrecondition, data_ != nullptr, "BlockMask::", what,
                 ": this block mask is empty; make one first, ", kExample);
   return *data_;
 }
 
-const BlockMask::Data& BlockMask::lists_for(const char* what) const {
-  const Data& d = data(what);
+const BlockMask::MaskData& BlockMask::lists_for(const char* what) const {
+  const MaskData& d = data(what);
   WEFT_CHECK_AS(
       kFailedPrecondition, !d.traced, "BlockMask::", what,
       ": the mask reads tensors of the function that is being captured, so its blocks are known only when the "
@@ -109,7 +109,7 @@ bool BlockMask::traced() const { return data("traced").traced; }
 
 BlockMask BlockMask::make(const MaskMod& mask, int64_t batch, int64_t heads, int64_t q_len, int64_t kv_len,
                           const BlockMaskOptions& options, bool from_lists) {
-  auto d = std::make_shared<Data>();
+  auto d = std::make_shared<MaskData>();
   d->batch = batch;
   d->heads = heads;
   d->mask = mask;
@@ -176,12 +176,12 @@ Tensor noop_mask(Index, Index, Index, Index) { return constant(int64_t{1}, kBool
 
 Shape BlockMask::shape(Loc loc) const {
   internal::LineScope here(loc);
-  const Data& d = data("shape");
+  const MaskData& d = data("shape");
   return {d.batch, d.heads, d.lists.q_len, d.lists.kv_len};
 }
 std::array<int64_t, 2> BlockMask::block_size(Loc loc) const {
   internal::LineScope here(loc);
-  const Data& d = data("block_size");
+  const MaskData& d = data("block_size");
   return {d.lists.block_q, d.lists.block_kv};
 }
 int64_t BlockMask::q_blocks(Loc loc) const {
@@ -198,12 +198,12 @@ kernels::MaskFill BlockMask::fill() const { return lists_for("fill").program->fi
 
 int64_t BlockMask::bytes(Loc loc) const {
   internal::LineScope here(loc);
-  const Data& d = lists_for("bytes");
+  const MaskData& d = lists_for("bytes");
   return d.lists.bytes() + d.column_bytes.load();
 }
 
 const internal::BlockColumns& BlockMask::columns() const {
-  const Data& d = lists_for("columns");
+  const MaskData& d = lists_for("columns");
   std::call_once(d.once, [&] {
     d.columns = internal::transpose_lists(d.lists);
     d.column_bytes =
@@ -230,7 +230,7 @@ double BlockMask::sparsity(Loc loc) const {
 
 Tensor BlockMask::to_dense(Loc loc) const {
   internal::LineScope here(loc);
-  const Data& d = lists_for("to_dense");
+  const MaskData& d = lists_for("to_dense");
   const BlockLists& l = d.lists;
   const int64_t rows = l.q_blocks(), cols = l.kv_blocks();
   const Shape shape{d.batch, d.heads, rows, cols};
@@ -247,14 +247,14 @@ Tensor BlockMask::to_dense(Loc loc) const {
 
 BlockMask::Lists BlockMask::kv_lists(Loc loc) const {
   internal::LineScope here(loc);
-  const Data& d = lists_for("kv_lists");
+  const MaskData& d = lists_for("kv_lists");
   const BlockLists& l = d.lists;
   return lists_of(l.offsets, l.ranges, d.batch, d.heads, l.batch, l.heads, l.q_blocks(), l.kv_blocks());
 }
 
 BlockMask::Lists BlockMask::q_lists(Loc loc) const {
   internal::LineScope here(loc);
-  const Data& d = lists_for("q_lists");
+  const MaskData& d = lists_for("q_lists");
   const BlockLists& l = d.lists;
   const internal::BlockColumns& c = columns();
   return lists_of(c.offsets, c.ranges, d.batch, d.heads, l.batch, l.heads, l.kv_blocks(), l.q_blocks());
@@ -262,7 +262,7 @@ BlockMask::Lists BlockMask::q_lists(Loc loc) const {
 
 BlockMask BlockMask::slice(int dim, int64_t begin, int64_t end, Loc loc) const {
   internal::LineScope here(loc);
-  const Data& d = lists_for("slice");
+  const MaskData& d = lists_for("slice");
   const BlockLists& l = d.lists;
   WEFT_CHECK_AS(kOutOfRange, dim >= 0 && dim < 3, "BlockMask::slice: dim is ", dim,
                 "; need 0 (batch entries), 1 (heads) or 2 (blocks of queries)");
@@ -271,7 +271,7 @@ BlockMask BlockMask::slice(int dim, int64_t begin, int64_t end, Loc loc) const {
   WEFT_CHECK_AS(kOutOfRange, begin >= 0 && begin < end && end <= extents[dim], "BlockMask: asked for ", names[dim],
                 " [", begin, ", ", end, ") of a mask of shape ", shape(), " that has ", extents[dim],
                 " of them; need 0 <= begin < end <= ", extents[dim]);
-  auto out = std::make_shared<Data>();
+  auto out = std::make_shared<MaskData>();
   out->batch = dim == 0 ? end - begin : d.batch;
   out->heads = dim == 1 ? end - begin : d.heads;
   out->from_lists = d.from_lists;
@@ -306,7 +306,7 @@ BlockMask BlockMask::slice(int dim, int64_t begin, int64_t end, Loc loc) const {
 
 BlockMask BlockMask::resize(int64_t q_len, int64_t kv_len, Loc loc) const {
   internal::LineScope here(loc);
-  const Data& d = data("resize");
+  const MaskData& d = data("resize");
   const BlockLists& l = d.lists;
   check_sizes("BlockMask::resize", d.batch, d.heads, q_len, kv_len);
   try {
@@ -321,7 +321,7 @@ BlockMask BlockMask::resize(int64_t q_len, int64_t kv_len, Loc loc) const {
 }
 
 void BlockMask::check_fits(const char* op, int64_t batch, int64_t heads, int64_t q_len, int64_t kv_len) const {
-  const Data& d = data("check_fits");
+  const MaskData& d = data("check_fits");
   const BlockLists& l = d.lists;
   WEFT_CHECK(l.q_len == q_len && l.kv_len == kv_len, op, ": block_mask is for lengths ", l.q_len, " x ", l.kv_len,
              " and q and k have ", q_len, " x ", kv_len, "; need equal lengths: block_mask.resize(", q_len, ", ",
@@ -391,7 +391,7 @@ BlockMask BlockMask::from_kv_blocks(const Tensor& kv_num_blocks, const Tensor& k
 
 std::string BlockMask::to_string(int64_t limit, std::array<int64_t, 2> grid, Loc loc) const {
   internal::LineScope here(loc);
-  const Data& d = lists_for("to_string");
+  const MaskData& d = lists_for("to_string");
   const BlockLists& l = d.lists;
   const int64_t rows = l.q_blocks(), cols = l.kv_blocks(), images = d.batch * d.heads;
   const auto step_of = [](int64_t n, int64_t cells) {

@@ -95,15 +95,15 @@ class BlockMask {
                                   const FromBlocks& options, Loc loc = Loc::current());
 
  private:
-  struct Data;
+  struct MaskData;
   friend BlockMask create_block_mask(const MaskMod&, std::optional<int64_t>, std::optional<int64_t>, int64_t, int64_t,
                                      const BlockMaskOptions&, std::source_location);
   static BlockMask make(const MaskMod& mask, int64_t batch, int64_t heads, int64_t q_len, int64_t kv_len,
                         const BlockMaskOptions& options, bool from_lists);
   BlockMask one(int dim, int64_t i, Loc loc) const { return slice(dim, i, saturating_add(i, 1), loc); }
-  const Data& data(const char* what) const;
-  const Data& lists_for(const char* what) const;
-  std::shared_ptr<const Data> data_;
+  const MaskData& data(const char* what) const;
+  const MaskData& lists_for(const char* what) const;
+  std::shared_ptr<const MaskData> data_;
 };
 
 /// Prints "BlockMask(shape=[1, 1, 512, 512], sparsity=37.50%, ..." and its picture.

@@ -261,11 +261,11 @@ BlockLists build_block_lists(const MaskProgram& program, const MaskProgram& dens
 BlockColumns transpose_lists(const BlockLists& lists) {
   // Each row touches only the columns whose kind changes, so the cost depends on the boundary's length.
   const int64_t rows = lists.q_blocks(), cols = lists.kv_blocks(), images = lists.batch * lists.heads;
-  struct Run {
+  struct ColumnRange {
     int64_t column;
     BlockRange range;
   };
-  std::vector<Run> runs;
+  std::vector<ColumnRange> runs;
   std::vector<std::pair<int32_t, int32_t>> open(cols);  // first row and tile
   BlockColumns out;
   out.offsets.assign(images * cols + 1, 0);
@@ -301,11 +301,11 @@ BlockColumns transpose_lists(const BlockLists& lists) {
       above_end = here_end;
     }
   }
-  for (const Run& r : runs) ++out.offsets[r.column + 1];
+  for (const ColumnRange& r : runs) ++out.offsets[r.column + 1];
   for (size_t i = 1; i < out.offsets.size(); ++i) out.offsets[i] += out.offsets[i - 1];
   out.ranges.resize(runs.size());
   std::vector<int64_t> next(out.offsets.begin(), out.offsets.end() - 1);
-  for (const Run& r : runs) out.ranges[next[r.column]++] = r.range;
+  for (const ColumnRange& r : runs) out.ranges[next[r.column]++] = r.range;
   return out;
 }
 

@@ -20,7 +20,7 @@ struct CachedMask {
 };
 
 /// Recently made masks, most recent first: the layers of a step and its backward use the same mask.
-struct Cache {
+struct MaskCache {
   static constexpr size_t kMost = 256;  // masks; every rank of a process has its own
   // Limit on the bytes of all masks; a mask that needs more than half of it is not kept.
   static constexpr int64_t kMostBytes = int64_t{64} << 20;
@@ -76,7 +76,7 @@ VisibleScores CallMask::scores(const CallSizes& sizes) const {
 
 std::shared_ptr<const CallMask> mask_of_call(const Ref<Graph>& graph, std::span<const StridedView> tables,
                                              const CallSizes& sizes, bool lists) {
-  static Cache* cache = new Cache;
+  static MaskCache* cache = new MaskCache;
   std::vector<std::shared_ptr<const CachedMask>> kept;
   {
     MutexLock lock(cache->mutex);
@@ -95,17 +95,17 @@ std::shared_ptr<const CallMask> mask_of_call(const Ref<Graph>& graph, std::span<
     made->bytes += bytes_of(t);
   }
   // A mask without a list is cheap to make again: copying its tables does not pay off.
-  bool keep = made->bytes <= Cache::kMostBytes / 2 && (lists || tables.empty());
+  bool keep = made->bytes <= MaskCache::kMostBytes / 2 && (lists || tables.empty());
   if (keep)
     for (Tensor& t : made->tables) t = copy_of(t);
   made->mask = make(graph, made->tables, sizes, lists);
   made->bytes += made->mask->lists.bytes();
-  keep = keep && made->bytes <= Cache::kMostBytes / 2;
+  keep = keep && made->bytes <= MaskCache::kMostBytes / 2;
   if (!keep) return made->mask;
   MutexLock lock(cache->mutex);
   cache->all.push_front(made);
   cache->bytes += made->bytes;
-  while (cache->all.size() > Cache::kMost || cache->bytes > Cache::kMostBytes) {
+  while (cache->all.size() > MaskCache::kMost || cache->bytes > MaskCache::kMostBytes) {
     cache->bytes -= cache->all.back()->bytes;
     cache->all.pop_back();
   }

@@ -76,10 +76,10 @@ internal::AttentionCall internal::attention_call(const Tensor& q, const Tensor& 
   check(q, k, v, o);
   const DType wide = q.dtype() == kFloat64 ? kFloat64 : kFloat32;
   std::vector<Tensor> in{q, k, v};
-  std::vector<Attrs::Entry> attrs{{"scale", o.scale.value_or(1 / std::sqrt(static_cast<double>(q.size(3))))},
-                                  {"score_tables", int64_t{0}},
-                                  {"mask_tables", int64_t{0}},
-                                  {"block_q", int64_t{0}}};
+  std::vector<Attrs::AttrEntry> attrs{{"scale", o.scale.value_or(1 / std::sqrt(static_cast<double>(q.size(3))))},
+                                      {"score_tables", int64_t{0}},
+                                      {"mask_tables", int64_t{0}},
+                                      {"block_q", int64_t{0}}};
   const auto add = [&](const char* key, size_t tables, const Body& body) {
     attrs.push_back({key, body.graph});
     attrs[tables].second = static_cast<int64_t>(body.lifted.size());

@@ -12,7 +12,7 @@ namespace {
 
 /// A value of the mod: a mapped value (its 0-d value at each score), an unmodified table, or the part of a table that
 /// an index has selected for each score and that has not been read yet.
-struct Mapped {
+struct MappedValue {
   Tensor t;
   bool mapped = false;
   int table = -1;  // input of the graph; -1: not a part of a table
@@ -22,10 +22,10 @@ struct Mapped {
   int one = -1;    // input of the graph: a table of one number, which may be read without an index
 };
 
-class Mapper {
+class ModMapper {
  public:
-  Mapper(const Graph& g, int mapped, std::span<const Tensor> in, TableReads* reads, std::vector<IndexRead>* indices,
-         const TableExtents* extents)
+  ModMapper(const Graph& g, int mapped, std::span<const Tensor> in, TableReads* reads, std::vector<IndexRead>* indices,
+            const TableExtents* extents)
       : g_(g),
         mapped_(mapped),
         in_(in),
@@ -36,7 +36,7 @@ class Mapper {
     int next = 0;
     for (Value v : g.inputs) {
       const Tensor& t = in_[static_cast<size_t>(next)];
-      Mapped& m = values_[static_cast<size_t>(v.node)];
+      MappedValue& m = values_[static_cast<size_t>(v.node)];
       m.t = t;
       m.mapped = next < mapped;
       if (!m.mapped && t.numel() == 1 && has_gradient(t.dtype())) m.one = next;
@@ -55,11 +55,11 @@ class Mapper {
   }
 
  private:
-  Mapped& operand(const Node& n, int i) { return values_[static_cast<size_t>(n.inputs[i].node)]; }
+  MappedValue& operand(const Node& n, int i) { return values_[static_cast<size_t>(n.inputs[i].node)]; }
 
-  Mapped value_of(const Node& n, int32_t id) {
+  MappedValue value_of(const Node& n, int32_t id) {
     if (n.op == &reshape_op) {
-      Mapped m = operand(n, 0);
+      MappedValue m = operand(n, 0);
       if (m.table >= 0) {
         m.rest = n.outputs[0].shape;
         if (!left_of(m.table, m.depth, m.rest)) m.depth = -1;
@@ -71,10 +71,10 @@ class Mapper {
     }
     if (n.op == &index_select_op) return chosen(operand(n, 0), read(operand(n, 1)), n, id);
     SmallVec<Tensor, 3> in;
-    Mapped out;
+    MappedValue out;
     Shape shape;
     for (int i = 0; i < static_cast<int>(n.inputs.size()); ++i) {
-      Mapped& m = operand(n, i);
+      MappedValue& m = operand(n, i);
       in.push_back(read(m));
       if (!m.mapped && m.table < 0) continue;
       shape = out.mapped ? broadcast_shapes(shape, in.back().shape(), n.op->name) : in.back().shape();
@@ -90,7 +90,7 @@ class Mapper {
   }
 
   // Selects part `index` of a table, or of a part of one.
-  Mapped chosen(const Mapped& from, const Tensor& index, const Node& n, int32_t id) {
+  MappedValue chosen(const MappedValue& from, const Tensor& index, const Node& n, int32_t id) {
     const Shape& shape = from.table >= 0 ? from.rest : from.t.shape();
     const int64_t rows = shape[0];
     const int table = from.table >= 0 ? from.table : input_of(from.t);
@@ -107,7 +107,7 @@ class Mapper {
     }
     if (indices_) indices_->push_back({table, i, rows, n.line});
     i = where(outside, int64_t{0}, i);
-    Mapped m;
+    MappedValue m;
     m.mapped = true;
     m.rest = n.outputs[0].shape;
     m.table = table;
@@ -133,7 +133,7 @@ class Mapper {
   }
 
   // The value itself. The selected element of a table is read here, and only once.
-  const Tensor& read(Mapped& m) {
+  const Tensor& read(MappedValue& m) {
     if (m.one >= 0) {  // the same for all scores
       m.t = reshape(m.t, {});
       if (records(m.one)) m.t = recorded(m.one, zeros({}, {.dtype = kInt64}), m.t);
@@ -166,7 +166,7 @@ class Mapper {
   TableReads* reads_;
   std::vector<IndexRead>* indices_;
   const TableExtents* extents_;
-  std::vector<Mapped> values_;
+  std::vector<MappedValue> values_;
   Tensor bad_;
 };
 
@@ -185,7 +185,7 @@ std::vector<Tensor> own_gradients(const Tensor& out, const std::vector<Tensor>& 
 
 Tensor map_mod(const Graph& mod, int mapped, std::span<const Tensor> in, TableReads* reads,
                std::vector<IndexRead>* indices, const TableExtents* extents) {
-  return Mapper(mod, mapped, in, reads, indices, extents).run();
+  return ModMapper(mod, mapped, in, reads, indices, extents).run();
 }
 
 }  // namespace weft::internal

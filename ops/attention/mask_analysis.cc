@@ -38,8 +38,8 @@ LineBounds::LineBounds(const void* first, DType dtype, int64_t n, int64_t stride
     tree_[i] = {std::min(tree_[2 * i].lo, tree_[2 * i + 1].lo), std::max(tree_[2 * i].hi, tree_[2 * i + 1].hi)};
 }
 
-LineBounds::Pair LineBounds::scan(int64_t begin, int64_t end) const {
-  Pair r;
+LineBounds::BoundPair LineBounds::scan(int64_t begin, int64_t end) const {
+  BoundPair r;
   with_integer(dtype_, [&]<class T>(T) { scan_line<T>(first_, begin, end, stride_, &r.lo, &r.hi); });
   return r;
 }
@@ -47,8 +47,8 @@ LineBounds::Pair LineBounds::scan(int64_t begin, int64_t end) const {
 MaskRange LineBounds::over(int64_t lo, int64_t hi) const {
   const int64_t end = hi + 1;
   int64_t a = (lo + kLeaf - 1) / kLeaf, b = end == n_ ? (n_ + kLeaf - 1) / kLeaf : end / kLeaf;
-  Pair r{std::numeric_limits<int64_t>::max(), std::numeric_limits<int64_t>::min()};
-  auto take = [&](const Pair& p) {
+  BoundPair r{std::numeric_limits<int64_t>::max(), std::numeric_limits<int64_t>::min()};
+  auto take = [&](const BoundPair& p) {
     r.lo = std::min(r.lo, p.lo);
     r.hi = std::max(r.hi, p.hi);
   };
@@ -159,7 +159,7 @@ MaskRange MaskAnalysis::lookup(int32_t id) const {
 }
 
 const LineBounds& MaskAnalysis::line(int32_t id, const void* first, DType dtype, int64_t n, int64_t stride) const {
-  Line& l = recent_[id];
+  TableLine& l = recent_[id];
   if (l.first != first || l.stride != stride) l = {first, stride, &bounds_.line(first, dtype, n, stride)};
   return *l.bounds;
 }

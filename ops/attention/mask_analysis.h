@@ -19,14 +19,14 @@ class LineBounds {
   MaskRange over(int64_t lo, int64_t hi) const;
 
  private:
-  struct Pair {
+  struct BoundPair {
     int64_t lo, hi;
   };
-  Pair scan(int64_t begin, int64_t end) const;
+  BoundPair scan(int64_t begin, int64_t end) const;
   const void* first_;
   DType dtype_;
   int64_t n_, stride_, leaves_ = 0;
-  std::vector<Pair> tree_;  // a heap of `leaves_` leaves of 64 elements
+  std::vector<BoundPair> tree_;  // a heap of `leaves_` leaves of 64 elements
 };
 
 /// The lines of a program's tables that were queried so far; shared by analyses in several threads.
@@ -54,7 +54,7 @@ class MaskAnalysis {
   std::span<const MaskRange> ranges() const { return ranges_; }
 
  private:
-  struct Line {
+  struct TableLine {
     const void* first = nullptr;
     int64_t stride = 0;
     const LineBounds* bounds = nullptr;
@@ -66,8 +66,8 @@ class MaskAnalysis {
   const MaskProgram& program_;
   TableBounds& bounds_;
   std::vector<MaskRange> ranges_;
-  std::vector<int32_t> varying_;      // instructions that depend on q or kv
-  mutable std::vector<Line> recent_;  // by instruction: the most recently queried line
+  std::vector<int32_t> varying_;           // instructions that depend on q or kv
+  mutable std::vector<TableLine> recent_;  // by instruction: the most recently queried line
 };
 
 }  // namespace weft::internal

@@ -90,7 +90,7 @@ void pack(const unsigned char* bytes, int64_t n, uint8_t* bits) {
 
 }  // namespace
 
-struct MaskProgram::Run {
+struct MaskProgram::MaskRun {
   const MaskProgram& p;
   const MaskTile& t;
   unsigned char** data;  // per instruction
@@ -219,7 +219,7 @@ void MaskProgram::fill(const MaskTile& t, uint8_t* bits, int64_t row_bytes) cons
                   rounded(std::max(t.rows, t.cols) * 8);
   for (const MaskInstr& in : instrs_) total += rounded(points(class_of(in)) * itemsize(in.dtype));
   unsigned char* at = scratch(total);
-  Run run{*this, t, reinterpret_cast<unsigned char**>(at), nullptr, nullptr};
+  MaskRun run{*this, t, reinterpret_cast<unsigned char**>(at), nullptr, nullptr};
   at += rounded(static_cast<int64_t>(instrs_.size()) * 8);
   run.fresh = reinterpret_cast<bool*>(at);
   at += rounded(static_cast<int64_t>(instrs_.size()));

@@ -26,7 +26,7 @@ MaskKeys::MaskKeys(const MaskProgram& program) : program_(program), terms_(progr
   at_kv_ = affine(0, 1);
 }
 
-int32_t MaskKeys::intern(const Key& key, uint8_t ties) {
+int32_t MaskKeys::intern(const FunctionKey& key, uint8_t ties) {
   uint64_t h = 0;
   for (int64_t v : key.v) h = (std::rotl(h, 29) ^ static_cast<uint64_t>(v)) * 0x9e3779b97f4a7c15ull;
   h ^= h >> 32;
@@ -38,10 +38,10 @@ int32_t MaskKeys::intern(const Key& key, uint8_t ties) {
   slots_[i] = id;
   if (slots_.size() < 2 * bases_.size()) {
     slots_.assign(slots_.size() * 4, -1);
-    const std::vector<Base> all = std::move(bases_);
+    const std::vector<FunctionBase> all = std::move(bases_);
     bases_.clear();
     bases_.reserve(all.size() * 2);
-    for (const Base& b : all) {  // in order, so that numbers stay the same
+    for (const FunctionBase& b : all) {  // in order, so that numbers stay the same
       intern(b.key, b.ties);
       bases_.back() = b;
     }
@@ -62,7 +62,7 @@ int32_t MaskKeys::affine(int64_t per_q, int64_t per_kv) {
 int32_t MaskKeys::combine(int32_t a, int32_t b, int64_t sign) {
   if (b == 0) return a;
   if (a == b && sign < 0) return 0;
-  const Base &x = bases_[a], &y = bases_[b];
+  const FunctionBase &x = bases_[a], &y = bases_[b];
   if (x.affine && y.affine) {
     int64_t q, kv;
     if (!__builtin_add_overflow(x.per_q, sign * y.per_q, &q) && !__builtin_add_overflow(x.per_kv, sign * y.per_kv, &kv))
@@ -80,19 +80,19 @@ int32_t MaskKeys::name(const MaskAnalysis& analysis, int64_t q0, int64_t kv0) {
     if (!is_floating(in.dtype) && ranges[i].constant()) {
       terms_[i] = {0, ranges[i].lo};
     } else if (in.kind == MaskInstr::kIndex) {
-      terms_[i] = in.index == 2 ? Term{at_q_, q0} : Term{at_kv_, kv0};
+      terms_[i] = in.index == 2 ? BaseTerm{at_q_, q0} : BaseTerm{at_kv_, kv0};
     } else {
       terms_[i] = eval(in, ranges, ranges[i]);
     }
   }
-  const Term& out = terms_[program_.output()];
+  const BaseTerm& out = terms_[program_.output()];
   // The block reads a part of a table at its own q and another value at its own kv, so no other block equals it.
   const uint8_t t = ties(out);
   if (((t & kReadsAtQ) && (t & (kMovesWithKv | kReadsAtKv))) || ((t & kReadsAtKv) && (t & kMovesWithQ))) return -1;
   return intern({{kCompared, out.base, out.constant, 0, 0}}, t);
 }
 
-MaskKeys::Term MaskKeys::opaque(const MaskInstr& in) {
+MaskKeys::BaseTerm MaskKeys::opaque(const MaskInstr& in) {
   int64_t value = 0;
   if (in.kind == MaskInstr::kConst) __builtin_memcpy(&value, in.value, 8);
   // A lookup is distinguished from others by its own number, because its table and strides are its own.
@@ -109,7 +109,7 @@ MaskKeys::Term MaskKeys::opaque(const MaskInstr& in) {
   return {base, 0};
 }
 
-MaskKeys::Term MaskKeys::eval(const MaskInstr& in, std::span<const MaskRange> ranges, const MaskRange& own) {
+MaskKeys::BaseTerm MaskKeys::eval(const MaskInstr& in, std::span<const MaskRange> ranges, const MaskRange& own) {
   if (in.kind == MaskInstr::kCast) {
     // Exact if the value fits both types.
     const MaskRange& x = ranges[in.args[0]];
@@ -118,8 +118,8 @@ MaskKeys::Term MaskKeys::eval(const MaskInstr& in, std::span<const MaskRange> ra
     return whole && x.lo >= any.lo && x.hi <= any.hi ? terms_[in.args[0]] : opaque(in);
   }
   if (in.kind != MaskInstr::kPointwise || (is_floating(in.in_dtype) && in.op != Pw::where)) return opaque(in);
-  const Term a = terms_[in.args[0]];
-  const Term b = in.args.size() > 1 ? terms_[in.args[1]] : Term{};
+  const BaseTerm a = terms_[in.args[0]];
+  const BaseTerm b = in.args.size() > 1 ? terms_[in.args[1]] : BaseTerm{};
   const MaskRange &ra = ranges[in.args[0]], &rb = ranges[in.args[in.args.size() > 1 ? 1 : 0]];
   int64_t c = 0;
   switch (in.op) {
@@ -138,10 +138,10 @@ MaskKeys::Term MaskKeys::eval(const MaskInstr& in, std::span<const MaskRange> ra
     case Pw::mul: {
       const bool right = b.base == 0;
       if (!less_than_all(own, in.dtype) || !(right || a.base == 0)) return opaque(in);
-      const Term& x = right ? a : b;
+      const BaseTerm& x = right ? a : b;
       const int64_t k = right ? b.constant : a.constant;
       if (__builtin_mul_overflow(x.constant, k, &c)) return opaque(in);
-      if (const Base f = bases_[x.base]; f.affine) {
+      if (const FunctionBase f = bases_[x.base]; f.affine) {
         int64_t q, kv;
         if (!__builtin_mul_overflow(f.per_q, k, &q) && !__builtin_mul_overflow(f.per_kv, k, &kv))
           return {affine(q, kv), c};
@@ -154,7 +154,7 @@ MaskKeys::Term MaskKeys::eval(const MaskInstr& in, std::span<const MaskRange> ra
       // (x + c) // n = (x + c mod n) // n + c // n
       const int64_t n = b.constant, down = floor_div(a.constant, n), rest = a.constant - down * n;
       if (in.op == Pw::floor_divide) return {intern({{kQuotient, a.base, rest, n, 0}}, ties(a)), down};
-      return ra.lo >= 0 && ra.hi < n ? a : Term{intern({{kRemainder, a.base, rest, n, 0}}, ties(a)), 0};
+      return ra.lo >= 0 && ra.hi < n ? a : BaseTerm{intern({{kRemainder, a.base, rest, n, 0}}, ties(a)), 0};
     }
     case Pw::maximum:
       return ra.lo >= rb.hi ? a : rb.lo >= ra.hi ? b : opaque(in);
@@ -166,7 +166,7 @@ MaskKeys::Term MaskKeys::eval(const MaskInstr& in, std::span<const MaskRange> ra
     case Pw::logical_or:
       if (in.in_dtype != kBool) return opaque(in);
       if (a.base == 0 || b.base == 0) {
-        const Term &known = a.base == 0 ? a : b, &other = a.base == 0 ? b : a;
+        const BaseTerm &known = a.base == 0 ? a : b, &other = a.base == 0 ? b : a;
         return (known.constant != 0) == (in.op == Pw::logical_and) ? other : known;
       }
       return opaque(in);

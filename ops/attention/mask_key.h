@@ -17,33 +17,33 @@ class MaskKeys {
 
  private:
   /// base's function of the position, plus constant; base 0 is zero.
-  struct Term {
+  struct BaseTerm {
     int32_t base = 0;
     int64_t constant = 0;
   };
-  struct Key {
+  struct FunctionKey {
     int64_t v[5];
-    friend bool operator==(const Key&, const Key&) = default;
+    friend bool operator==(const FunctionKey&, const FunctionKey&) = default;
   };
   /// Facts about a base's function: its key, its slopes if it is affine, and its dependence on absolute positions.
-  struct Base {
-    Key key;
+  struct FunctionBase {
+    FunctionKey key;
     int64_t per_q = 0, per_kv = 0;
     bool affine = false;
     uint8_t ties = 0;  // Tie
   };
   enum Tie : uint8_t { kMovesWithQ = 1, kMovesWithKv = 2, kReadsAtQ = 4, kReadsAtKv = 8 };
 
-  Term eval(const MaskInstr& in, std::span<const MaskRange> ranges, const MaskRange& own);
-  Term opaque(const MaskInstr& in);
-  int32_t intern(const Key& key, uint8_t ties);
+  BaseTerm eval(const MaskInstr& in, std::span<const MaskRange> ranges, const MaskRange& own);
+  BaseTerm opaque(const MaskInstr& in);
+  int32_t intern(const FunctionKey& key, uint8_t ties);
   int32_t affine(int64_t per_q, int64_t per_kv);
   int32_t combine(int32_t a, int32_t b, int64_t sign);
-  uint8_t ties(const Term& t) const { return bases_[t.base].ties; }
+  uint8_t ties(const BaseTerm& t) const { return bases_[t.base].ties; }
 
   const MaskProgram& program_;
-  std::vector<Term> terms_;
-  std::vector<Base> bases_;
+  std::vector<BaseTerm> terms_;
+  std::vector<FunctionBase> bases_;
   std::vector<int32_t> slots_;  // open addressing over bases_; -1 is free
   int32_t at_q_, at_kv_;        // bases of q and kv
 };

@@ -33,7 +33,7 @@ class MaskLowering {
   }
 
  private:
-  struct Lowered {
+  struct LoweredValue {
     int32_t instr = -1;  // a single value, with any number of dims of extent 1
     int32_t table = -1;  // otherwise: the unselected part of a table
     Shape shape, strides;
@@ -42,7 +42,7 @@ class MaskLowering {
     SmallVec<int64_t, 3> extents, chosen_strides;
   };
 
-  Lowered lower(int32_t id) {
+  LoweredValue lower(int32_t id) {
     const Node& n = g_.node(id);
     if (is_argument(n)) return input(id);
     if (n.op == &constant_op) return of(constant(n));
@@ -57,13 +57,13 @@ class MaskLowering {
   }
 
   static std::string at(const Node& n) { return n.line.line ? str_cat(" at ", n.line.to_string()) : std::string(); }
-  static Lowered of(int32_t instr) {
-    Lowered r;
+  static LoweredValue of(int32_t instr) {
+    LoweredValue r;
     r.instr = instr;
     return r;
   }
 
-  Lowered input(int32_t id) {
+  LoweredValue input(int32_t id) {
     size_t i = 0;
     while (g_.inputs[i].node != id) ++i;
     if (i < 4) {
@@ -83,9 +83,9 @@ class MaskLowering {
     return whole(t);
   }
 
-  Lowered whole(const Tensor& t) {
+  LoweredValue whole(const Tensor& t) {
     MaskTable table{t, t.view_for_kernel()};
-    Lowered r;
+    LoweredValue r;
     r.table = static_cast<int32_t>(out_.tables_.size());
     r.shape = table.view.shape;
     r.strides = table.view.strides;
@@ -93,8 +93,8 @@ class MaskLowering {
     return r;
   }
 
-  Lowered reshaped(const Node& n) {
-    Lowered r = values_[n.inputs[0].node];
+  LoweredValue reshaped(const Node& n) {
+    LoweredValue r = values_[n.inputs[0].node];
     if (r.table < 0) return r;
     const Shape& to = n.outputs[0].shape;
     Shape strides;
@@ -112,8 +112,8 @@ class MaskLowering {
     return r;
   }
 
-  Lowered selected(const Node& n) {
-    Lowered r = values_[n.inputs[0].node];
+  LoweredValue selected(const Node& n) {
+    LoweredValue r = values_[n.inputs[0].node];
     WEFT_CHECK_AS(kUnimplemented, n.outputs[0].shape[static_cast<int>(n.attrs.i("dim"))] == 1,
                   "mask_mod: indexes a table with a table", at(n), "; need one index: table[i][j]");
     const int d = static_cast<int>(n.attrs.i("dim"));
@@ -133,7 +133,7 @@ class MaskLowering {
 
   /// The instruction of a node's value; reads the table if the node is the unselected part of one.
   int32_t scalar(int32_t id, const Node& user) {
-    const Lowered& v = values_[id];
+    const LoweredValue& v = values_[id];
     if (v.table < 0) return v.instr;
     WEFT_CHECK(v.shape.numel() == 1, "mask_mod: uses ", v.shape.numel(), " values of a table of shape ",
                out_.tables_[v.table].view.shape, " at once", at(user), "; need one index for each dim");
@@ -278,7 +278,7 @@ class MaskLowering {
   MaskProgram& out_;
   const Graph& g_;
   const std::vector<Tensor>& lifted_;
-  std::vector<Lowered> values_;
+  std::vector<LoweredValue> values_;
   std::unordered_multimap<uint64_t, int32_t> seen_;
 };
 

@@ -21,8 +21,8 @@ struct MaskTable {
 };
 
 struct MaskInstr {
-  enum Kind : uint8_t { kIndex, kConst, kPointwise, kCast, kLookup };
-  Kind kind = kConst;
+  enum MaskInstrKind : uint8_t { kIndex, kConst, kPointwise, kCast, kLookup };
+  MaskInstrKind kind = kConst;
   uint8_t deps = 0;                        // MaskDep
   DType dtype = kBool;                     // of the result
   DType in_dtype = kBool;                  // kPointwise, kCast: of the operands (where: of its last two)
@@ -72,7 +72,7 @@ class MaskProgram {
   friend class MaskLowering;
   friend class MaskNarrowing;
   MaskProgram() = default;
-  struct Run;
+  struct MaskRun;
   std::vector<MaskInstr> instrs_;
   std::vector<MaskTable> tables_;
   int32_t output_ = 0;

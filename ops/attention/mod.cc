@@ -77,14 +77,14 @@ class Hoisting {
   }
 
  private:
-  enum Kind : uint8_t { kNumbers, kTables, kPoint };
+  enum HoistKind : uint8_t { kNumbers, kTables, kPoint };
 
-  Kind kind_of(int32_t id) const {
+  HoistKind kind_of(int32_t id) const {
     const Node& n = from_.node(id);
     for (size_t i = 0; i < from_.inputs.size(); ++i)
       if (from_.inputs[i].node == id) return i < own_ ? kPoint : kTables;
     if (n.op->is(kRandom) || n.op->is(kSideEffect) || n.op->is(kStructural) || n.op->is(kReadsTape)) return kPoint;
-    Kind k = kNumbers;
+    HoistKind k = kNumbers;
     for (Value v : n.inputs) k = std::max(k, of_[v.node]);
     return k;
   }
@@ -125,7 +125,7 @@ class Hoisting {
   const Graph& from_;
   const std::vector<Tensor>& lifted_;
   size_t own_;
-  std::vector<Kind> of_;
+  std::vector<HoistKind> of_;
   std::vector<std::vector<Tensor>> values_;
   Ref<Graph> to_ = make_ref<Graph>();
   NodeCopier now_;

@@ -118,9 +118,9 @@ DimMap dims(const Attrs& attrs, std::span<const TensorType> in, std::span<const 
 // ---- kernels ----
 
 /// One call of the kernels: views of the operands, the mods, and the parts of the workspace.
-class Call {
+class AttentionRun {
  public:
-  Call(const Attrs& attrs, std::span<const StridedView> in, bool run) : at_(attrs), in_(in) {
+  AttentionRun(const Attrs& attrs, std::span<const StridedView> in, bool run) : at_(attrs), in_(in) {
     a.q = in[0];
     a.k = in[1];
     a.v = in[2];
@@ -220,11 +220,11 @@ class Call {
 
 /// Operands whose memory the kernels read as arrays: the tables and all operands after q, k, v. Operands that are not
 /// contiguous are copied to the workspace.
-struct Arrays {
+struct CopiedOperands {
   std::vector<StridedView> views;
   std::vector<int64_t> place;
   int64_t bytes = 0;
-  Arrays(std::span<const StridedView> in) : views(in.begin(), in.end()), place(in.size(), -1) {
+  CopiedOperands(std::span<const StridedView> in) : views(in.begin(), in.end()), place(in.size(), -1) {
     for (size_t i = 3; i < in.size(); ++i) {
       if (in[i].contiguous()) continue;
       place[i] = bytes;
@@ -255,11 +255,11 @@ void run_plain(const KernelCall& c) {
 
 void run(const KernelCall& c) {
   if (c.in[0].dtype == kFloat64) return run_plain(c);
-  Arrays arrays(c.in);
+  CopiedOperands arrays(c.in);
   char* workspace = static_cast<char*>(c.workspace);
   arrays.fill(c.in, workspace);
   workspace += arrays.bytes;
-  Call call(c.attrs, arrays.views, true);
+  AttentionRun call(c.attrs, arrays.views, true);
   if (is_backward(c.op)) {
     call.backward(c.out, workspace);
   } else {
@@ -271,8 +271,8 @@ void run(const KernelCall& c) {
 
 int64_t workspace(const Attrs& attrs, std::span<const StridedView> in, std::span<const StridedView>) {
   if (in[0].dtype == kFloat64) return 0;
-  const Arrays arrays(in);
-  Call call(attrs, in, false);
+  const CopiedOperands arrays(in);
+  AttentionRun call(attrs, in, false);
   const bool backward = static_cast<int>(in.size()) > AttentionOperands(attrs).count;
   auto bytes = [&] {
     return backward ? call.sums_bytes() + kernels::attention_backward_workspace(call.a)

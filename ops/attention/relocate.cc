@@ -100,12 +100,12 @@ class Relocation {
     for (Value v : from->inputs) types.push_back(from->type(v));
     for (int i = first; i < first + tables; ++i) r->operands.push_back(operand(i));
 
-    struct Moved {
+    struct MovedInput {
       size_t input;
       const IndexMap* map;
       int64_t extent;
     };
-    std::vector<Moved> moved;
+    std::vector<MovedInput> moved;
     for (size_t d = 0; d < 4; ++d) {
       const size_t input = own - 4 + d;
       if (maps_[d]->identity() || !used[input]) continue;
@@ -122,7 +122,7 @@ class Relocation {
         [&](std::span<const Tensor> in) {
           std::vector<Tensor> args(in.begin(), in.begin() + static_cast<int64_t>(from->inputs.size()));
           size_t next = args.size();
-          for (const Moved& m : moved) {
+          for (const MovedInput& m : moved) {
             Tensor& i = args[m.input];
             // Redundant bounds, for narrowing, which needs known bounds.
             auto bounded = [&](const Tensor& x) {

@@ -132,7 +132,7 @@ class PartOfBatch {
 std::vector<Tensor> loop_over_parts(const Body& body, const std::vector<Tensor>& stacked, bool recorded) {
   const int64_t n = stacked[0].size(0), rows = stacked[0].size(1);
   internal::LoopRules rules{.name = "accumulate", .own_seeds = false, .sums = true};
-  rules.replacement = [&](const Graph& g) -> internal::Replacement {
+  rules.replacement = [&](const Graph& g) -> internal::BodyReplacement {
     if (!draws(g)) return nullptr;
     const auto parts = std::make_shared<PartOfBatch>(g, stacked.size(), rows, n);
     return

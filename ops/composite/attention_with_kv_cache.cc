@@ -17,13 +17,11 @@ namespace {
 
 constexpr const char* kOp = "attention_with_kv_cache";
 
-using Options = KvCacheAttentionOptions;
-
 /// The call's extents, checked.
-struct Call {
+struct CallExtents {
   int64_t batch, heads, queries, dim, kv_heads, rows, capacity, added = 0;  // rows: of an entry or page
 
-  Call(const Tensor& q, const Tensor& k, const Tensor& v, const Options& o) {
+  CallExtents(const Tensor& q, const Tensor& k, const Tensor& v, const KvCacheAttentionOptions& o) {
     WEFT_CHECK(q.dim() == 4 && k.dim() == 4 && v.dim() == 4, kOp, ": q ", q.shape(), ", k_cache ", k.shape(),
                ", v_cache ", v.shape(),
                "; need [B, Hq, Sq, D] and [B, Hkv, capacity, D] (of [B, S, H, D], transpose(1, 2))");
@@ -93,7 +91,7 @@ struct Call {
   }
 
   // Checks the values that are known now; traced ones are checked when the step runs.
-  void check_values(const Tensor& k, const Options& o) const {
+  void check_values(const Tensor& k, const KvCacheAttentionOptions& o) const {
     auto known = [](const Tensor& t) { return t.defined() && !t.is_traced(); };
     if (known(o.cache_seqlens)) {
       const std::vector<int64_t> n = cast(o.cache_seqlens, kInt64).to_vector<int64_t>();
@@ -142,7 +140,7 @@ Tensor positions_from(const Tensor& first, int64_t count) {
 }
 
 // x [B, H, S, D] with its first features rotated by rows `at` [B or 1, S] of the tables.
-Tensor rotated(const Tensor& x, const Tensor& at, const Options& o) {
+Tensor rotated(const Tensor& x, const Tensor& at, const KvCacheAttentionOptions& o) {
   auto rows = [&](const Tensor& table) {
     Shape s{at.size(0), 1, at.size(1), table.size(1)};
     return reshape(index_select(table, 0, reshape(at, {-1})), s);
@@ -162,10 +160,11 @@ Tensor appended(const Tensor& cache, const Tensor& at, const Tensor& x) {
 
 }  // namespace
 
-KvCacheAttention attention_with_kv_cache(const Arg& query, const Arg& key, const Arg& value, const Options& o) {
+KvCacheAttention attention_with_kv_cache(const Arg& query, const Arg& key, const Arg& value,
+                                         const KvCacheAttentionOptions& o) {
   LineScope line(query.line());
   Tensor q = floating_of(query, kOp), keys = floating_of(key, kOp), values = floating_of(value, kOp);
-  const Call c(q, keys, values, o);
+  const CallExtents c(q, keys, values, o);
   const bool local = o.causal || o.window_size[0] >= 0 || o.window_size[1] >= 0;
 
   Tensor table;  // [B, n] pages; an entry of the cache is one page

@@ -19,11 +19,12 @@ Shape Sizes::of(int spatial, const char* op, const char* what) const {
 namespace {
 
 // Operands with a batch dim, in one dtype.
-struct Operands {
+struct ConvOperands {
   Tensor x, weight, bias;
   bool batched = true;
 
-  Operands(const char* op, int spatial, const Arg& input, const Arg& w, const Arg& b, int64_t groups, bool transposed) {
+  ConvOperands(const char* op, int spatial, const Arg& input, const Arg& w, const Arg& b, int64_t groups,
+               bool transposed) {
     x = floating_of(input, op);
     weight = floating_of(w, op).to(x.dtype());
     batched = x.dim() == spatial + 2;
@@ -77,7 +78,7 @@ namespace internal {
 Tensor conv_nd(const char* op, int spatial, const Arg& x, const Arg& weight, const Arg& bias, const Sizes& stride,
                const Padding& padding, const Sizes& dilation, int64_t groups) {
   LineScope line(x.line());
-  const Operands in(op, spatial, x, weight, bias, groups, /*transposed=*/false);
+  const ConvOperands in(op, spatial, x, weight, bias, groups, /*transposed=*/false);
   ConvDims d = dims_of(op, spatial, stride, padding.sizes, dilation, groups);
   for (int64_t n : d.lo) WEFT_CHECK(n >= 0, op, ": padding is ", d.lo, "; need 0 or more");
   if (!padding.name.empty() && padding.name != "valid") {
@@ -96,7 +97,7 @@ Tensor conv_transpose_nd(const char* op, int spatial, const Arg& x, const Arg& w
                          const Sizes& stride, const Sizes& padding, const Sizes& output_padding, int64_t groups,
                          const Sizes& dilation) {
   LineScope line(x.line());
-  const Operands in(op, spatial, x, weight, bias, groups, /*transposed=*/true);
+  const ConvOperands in(op, spatial, x, weight, bias, groups, /*transposed=*/true);
   const ConvDims d = dims_of(op, spatial, stride, padding, dilation, groups);
   const Shape more = output_padding.of(spatial, op, "output_padding");
   Shape extent;

@@ -30,9 +30,9 @@ Tensor norm_of(const Tensor& x, double p, const Dims& dims, bool keepdim, const 
   return pow(sum(pow(a, p), dims, keepdim), 1 / p);
 }
 
-Pair wide_pair(const Arg& x, const Arg& y, const char* op) {
+OperandPair wide_pair(const Arg& x, const Arg& y, const char* op) {
   floating_of(x, op), floating_of(y, op);
-  const Pair p = common(x, y, op);
+  const OperandPair p = common(x, y, op);
   return {widened(p.a), widened(p.b)};
 }
 

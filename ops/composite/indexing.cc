@@ -38,7 +38,7 @@ Tensor source_for(const Tensor& x, const Arg& source, const char* op) {
 namespace {
 
 // x after positions, slices and None, and the tensors that index its dims (undefined: the dim stays).
-struct Parts {
+struct IndexedParts {
   Tensor x;
   std::vector<Tensor> at;
 };
@@ -49,7 +49,7 @@ int dims_taken(const TensorIndex& i) {
 }
 
 // A mask is one index for each of its dims.
-void add_mask(Parts& p, const Tensor& mask, const char* op) {
+void add_mask(IndexedParts& p, const Tensor& mask, const char* op) {
   const int d = static_cast<int>(p.at.size());
   if (mask.dim() == 0) {  // a dim of extent 1 or 0
     p.x = unsqueeze(p.x, d);
@@ -64,7 +64,7 @@ void add_mask(Parts& p, const Tensor& mask, const char* op) {
   for (int k = 0; k < mask.dim(); ++k) p.at.push_back(select(positions, 1, k));
 }
 
-Parts parts_of(const Tensor& x, const std::vector<TensorIndex>& at, const char* op) {
+IndexedParts parts_of(const Tensor& x, const std::vector<TensorIndex>& at, const char* op) {
   int taken = 0, ellipses = 0;
   for (const TensorIndex& i : at) {
     if (i.kind() == TensorIndex::kTensor)
@@ -76,7 +76,7 @@ Parts parts_of(const Tensor& x, const std::vector<TensorIndex>& at, const char* 
   WEFT_CHECK(taken <= x.dim() && ellipses <= 1, op, ": indices of ", taken, " dims",
              ellipses > 1 ? ", two Ellipsis," : "", " for ", x.shape(), "; need at most ", x.dim(),
              " and one Ellipsis");
-  Parts p{x, {}};
+  IndexedParts p{x, {}};
   for (const TensorIndex& i : at) {
     const int d = static_cast<int>(p.at.size());
     switch (i.kind()) {
@@ -110,7 +110,7 @@ Parts parts_of(const Tensor& x, const std::vector<TensorIndex>& at, const char* 
 }
 
 // Looks up one or more dims: they are merged into one, at the place of the first if they are neighbours, else in front.
-Tensor looked_up(const Parts& p, const char* op) {
+Tensor looked_up(const IndexedParts& p, const char* op) {
   Shape common;
   int first = -1, last = -1, count = 0;
   for (int d = 0; d < p.x.dim(); ++d) {

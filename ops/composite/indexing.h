@@ -18,20 +18,20 @@ inline constexpr NoneType None;
 
 /// Elements start, start + step, ... below stop, as Python's start:stop:step; step >= 1.
 struct Slice {
-  struct Bound {
+  struct SliceBound {
     std::optional<int64_t> at;
-    Bound(NoneType = None) {}
+    SliceBound(NoneType = None) {}
     template <std::integral I>
-    Bound(I position) : at(static_cast<int64_t>(position)) {}
+    SliceBound(I position) : at(static_cast<int64_t>(position)) {}
   };
-  Slice(Bound start = {}, Bound stop = {}, Bound step = {}) : start(start), stop(stop), step(step) {}
-  Bound start, stop, step;
+  Slice(SliceBound start = {}, SliceBound stop = {}, SliceBound step = {}) : start(start), stop(stop), step(step) {}
+  SliceBound start, stop, step;
 };
 
 /// One index: a position, a Slice, Ellipsis, None, or a tensor of integers or bool.
 class TensorIndex {
  public:
-  enum Kind : uint8_t { kPosition, kSlice, kEllipsis, kNone, kTensor };
+  enum IndexKind : uint8_t { kPosition, kSlice, kEllipsis, kNone, kTensor };
   template <std::integral I>
   requires(!std::is_same_v<I, bool>) TensorIndex(I position)
       : kind_(kPosition), position_(static_cast<int64_t>(position)) {}
@@ -40,13 +40,13 @@ class TensorIndex {
   TensorIndex(NoneType) : kind_(kNone) {}
   TensorIndex(const Tensor& tensor) : kind_(kTensor), tensor_(tensor) {}
 
-  Kind kind() const { return kind_; }
+  IndexKind kind() const { return kind_; }
   int64_t position() const { return position_; }
   const Slice& slice() const { return slice_; }
   const Tensor& tensor() const { return tensor_; }
 
  private:
-  Kind kind_;
+  IndexKind kind_;
   int64_t position_ = 0;
   Slice slice_;
   Tensor tensor_;

@@ -53,12 +53,12 @@ struct Classes {
 };
 
 // Class targets: which ones count, and class indices for gather (0 where a target is ignored).
-struct Targets {
+struct ClassTargets {
   Tensor counts;   // bool
   Tensor classes;  // i64 or i32
   Tensor weights;  // of the target of each row; undefined without class weights
   const char* op;
-  Targets(const Classes& c, const Tensor& targets, int64_t ignore_index, const char* name) : op(name) {
+  ClassTargets(const Classes& c, const Tensor& targets, int64_t ignore_index, const char* name) : op(name) {
     const Tensor& scores = c.scores;
     Shape want = scores.shape();
     want.pop_back();
@@ -121,7 +121,7 @@ Tensor cross_entropy(const Arg& logits, const Arg& targets, const CrossEntropyOp
     if (options.z_loss != 0) loss = loss + square(squeeze(lse, -1)) * options.z_loss;
     return reduced(loss, options.reduction);
   }
-  Targets t(classes, target, options.ignore_index, op);
+  ClassTargets t(classes, target, options.ignore_index, op);
   const Tensor lse = logsumexp(x, -1);
   Tensor loss = lse - t.pick(x);
   if (!weight.defined()) {
@@ -143,7 +143,7 @@ Tensor nll_loss(const Arg& log_probs, const Arg& targets, const LossOptions& opt
   const Tensor& target = tensor_of(targets, op);
   check_reduction(options.reduction, op);
   const Classes classes(widened(scores), target, options.dim, op);
-  Targets t(classes, target, options.ignore_index, op);
+  ClassTargets t(classes, target, options.ignore_index, op);
   Tensor loss = -t.pick(classes.scores);
   if (options.weight.defined()) {
     t.weights = classes.weights(options.weight, op)[t.classes];

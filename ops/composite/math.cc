@@ -190,7 +190,7 @@ Tensor frac(const Arg& x) {
 
 Tensor fmod(const Arg& x, const Arg& y) {
   LineScope line(x.line());
-  const Pair p = common(x, y, "fmod");
+  const OperandPair p = common(x, y, "fmod");
   WEFT_CHECK(p.a.dtype() != kBool, "fmod: operands are bool; need numbers: convert with to(u8)");
   if (!is_floating(p.a.dtype())) {
     const Tensor r = remainder(p.a, p.b);  // has the sign of b
@@ -216,7 +216,7 @@ Tensor copysign(const Arg& x, const Arg& y) {
 
 Tensor heaviside(const Arg& x, const Arg& values) {
   LineScope line(x.line());
-  const Pair p = common(x, values, "heaviside");
+  const OperandPair p = common(x, values, "heaviside");
   return where(eq(p.a, 0), p.b, gt(p.a, 0).to(p.b.dtype()));
 }
 
@@ -273,7 +273,7 @@ Tensor nan_to_num(const Arg& x, double nan, std::optional<double> posinf, std::o
 
 Tensor lerp(const Arg& start, const Arg& end, const Arg& weight) {
   LineScope line(start.line());
-  const Pair p = common(start, end, "lerp");
+  const OperandPair p = common(start, end, "lerp");
   WEFT_CHECK(is_floating(p.a.dtype()), "lerp: start and end are ", p.a.dtype(), "; need a floating-point dtype");
   const Tensor a = widened(p.a), b = widened(p.b), d = b - a;
   const auto near = [&](const auto& w) { return a + d * w; };

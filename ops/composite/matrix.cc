@@ -143,7 +143,7 @@ Tensor tensordot(const Arg& x, const Arg& y, const Shape& a_dims, const Shape& b
 
 static Tensor cross_along(const Arg& x, const Arg& y, std::optional<int64_t> dim) {
   LineScope line(x.line());
-  const Pair p = common(x, y, "cross");
+  const OperandPair p = common(x, y, "cross");
   const Shape& shape = p.a.shape();
   int d = 0;
   if (dim) {

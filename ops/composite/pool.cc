@@ -292,9 +292,9 @@ WEFT_POOL(3)
 namespace {
 
 // The windows of unfold and fold, whose input [N, C, H, W] is padded.
-struct Columns {
+struct WindowColumns {
   Shape kernel, dilation, padding, stride;
-  Columns(const char* op, const Sizes& k, const Sizes& d, const Sizes& p, const Sizes& s)
+  WindowColumns(const char* op, const Sizes& k, const Sizes& d, const Sizes& p, const Sizes& s)
       : kernel(k.of(2, op, "kernel_size")),
         dilation(d.of(2, op, "dilation")),
         padding(p.of(2, op, "padding")),
@@ -315,7 +315,7 @@ Tensor unfold(const Arg& arg, const Sizes& kernel_size, const Sizes& dilation, c
               const Sizes& stride) {
   const FirstOperand x(arg, "unfold");
   WEFT_CHECK(x.dim() == 4, "unfold: input is ", x.type(), "; need [N, C, H, W]");
-  const Columns c("unfold", kernel_size, dilation, padding, stride);
+  const WindowColumns c("unfold", kernel_size, dilation, padding, stride);
   const Tensor padded = pad(x, {c.padding[1], c.padding[1], c.padding[0], c.padding[0]});
   const Tensor w = windows(padded, c.cuts());  // [N, C, h, w, kh, kw]
   return reshape(permute(w, {0, 1, 4, 5, 2, 3}), {x.size(0), x.size(1) * c.kernel.numel(), w.size(2) * w.size(3)});
@@ -324,7 +324,7 @@ Tensor unfold(const Arg& arg, const Sizes& kernel_size, const Sizes& dilation, c
 Tensor fold(const Arg& arg, const Sizes& output_size, const Sizes& kernel_size, const Sizes& dilation,
             const Sizes& padding, const Sizes& stride) {
   const FirstOperand x(arg, "fold");
-  const Columns c("fold", kernel_size, dilation, padding, stride);
+  const WindowColumns c("fold", kernel_size, dilation, padding, stride);
   const Shape out = output_size.of(2, "fold", "output_size");
   Shape count;
   for (int i = 0; i < 2; ++i) {

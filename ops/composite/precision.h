@@ -35,10 +35,10 @@ Tensor of_real(const Arg& x, const char* op, const F& f) {
 }
 
 /// Two operands in their common dtype and shape.
-struct Pair {
+struct OperandPair {
   Tensor a, b;
 };
-inline Pair common(const Arg& a, const Arg& b, const char* op) {
+inline OperandPair common(const Arg& a, const Arg& b, const char* op) {
   const Arg* args[] = {&a, &b};
   Device device = Device::cpu();
   for (const Arg* x : args)
@@ -55,7 +55,7 @@ inline Pair common(const Arg& a, const Arg& b, const char* op) {
 template <class F>
 Tensor of_reals(const Arg& a, const Arg& b, const char* op, const F& f) {
   LineScope line(a.line());
-  const Pair p = common(a, b, op);
+  const OperandPair p = common(a, b, op);
   if (!is_floating(p.a.dtype())) return f(p.a.to(kFloat32), p.b.to(kFloat32));
   return f(widened(p.a), widened(p.b)).to(p.a.dtype());
 }

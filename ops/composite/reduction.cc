@@ -93,7 +93,7 @@ VarMean var_mean(const Arg& x, const Dims& dims, double correction, bool keepdim
 Tensor isclose(const Arg& x, const Arg& y, double rtol, double atol, bool equal_nan) {
   LineScope line(x.line());
   WEFT_CHECK(rtol >= 0 && atol >= 0, "isclose: rtol is ", rtol, " and atol ", atol, "; need 0 or more");
-  const Pair p = common(x, y, "isclose");
+  const OperandPair p = common(x, y, "isclose");
   Tensor close = eq(p.a, p.b);
   if (!is_floating(p.a.dtype()) && rtol == 0 && atol == 0) return close;
   const auto wide = [](const Tensor& t) { return is_floating(t.dtype()) ? widened(t) : t.to(kFloat64); };

@@ -17,14 +17,14 @@ using namespace internal;
 
 namespace {
 
-struct Line {
+struct SortedLine {
   Sorted sorted;
   int dim;
   int64_t n;
   bool scalar;  // x has no dims: it is computed with one
 };
 
-Line sorted_line(const Tensor& given, int64_t dim, const char* op) {
+SortedLine sorted_line(const Tensor& given, int64_t dim, const char* op) {
   const bool scalar = given.dim() == 0;
   const Tensor x = scalar ? reshape(given, {1}) : given;
   const int d = normalize_dim(dim, x.dim(), op);
@@ -33,24 +33,26 @@ Line sorted_line(const Tensor& given, int64_t dim, const char* op) {
 }
 
 // The elements of a sorted line at these positions, which have extent 1 in its dim.
-ValuesIndices at(const Line& line, const Tensor& position, bool keepdim) {
+ValuesIndices at(const SortedLine& line, const Tensor& position, bool keepdim) {
   ValuesIndices r{gather(line.sorted.values, line.dim, position), gather(line.sorted.indices, line.dim, position)};
   if (line.scalar || !keepdim) r = {squeeze(r.values, line.dim), squeeze(r.indices, line.dim)};
   return r;
 }
 
-Tensor position(const Line& line, int64_t p) {
+Tensor position(const SortedLine& line, int64_t p) {
   Shape shape = line.sorted.values.shape();
   shape[line.dim] = 1;
   return full(shape, p, {.dtype = kInt64, .device = line.sorted.values.device()});
 }
 
 // NaNs are the last of the sorted elements.
-Tensor count_nan(const Line& line) { return sum(cast(isnan(line.sorted.values.detach()), kInt64), line.dim, true); }
+Tensor count_nan(const SortedLine& line) {
+  return sum(cast(isnan(line.sorted.values.detach()), kInt64), line.dim, true);
+}
 
 ValuesIndices middle(const Arg& arg, int64_t dim, bool keepdim, bool skip_nan, const char* op) {
   LineScope here(arg.line());
-  const Line line = sorted_line(tensor_of(arg, op), dim, op);
+  const SortedLine line = sorted_line(tensor_of(arg, op), dim, op);
   if (!is_floating(line.sorted.values.dtype())) return at(line, position(line, (line.n - 1) / 2), keepdim);
   const Tensor nans = count_nan(line);
   const Tensor p =
@@ -73,7 +75,7 @@ Tensor nanmedian(const Arg& x) {
 
 ValuesIndices kthvalue(const Arg& arg, int64_t k, int64_t dim, bool keepdim) {
   LineScope here(arg.line());
-  const Line line = sorted_line(tensor_of(arg, "kthvalue"), dim, "kthvalue");
+  const SortedLine line = sorted_line(tensor_of(arg, "kthvalue"), dim, "kthvalue");
   WEFT_CHECK(k >= 1 && k <= line.n, "kthvalue: k is ", k, " of dim ", line.dim, " of ", line.sorted.values.shape(),
              "; need 1 to ", line.n);
   return at(line, position(line, k - 1), keepdim);
@@ -81,7 +83,7 @@ ValuesIndices kthvalue(const Arg& arg, int64_t k, int64_t dim, bool keepdim) {
 
 ValuesIndices mode(const Arg& arg, int64_t dim, bool keepdim) {
   LineScope here(arg.line());
-  const Line line = sorted_line(tensor_of(arg, "mode"), dim, "mode");
+  const SortedLine line = sorted_line(tensor_of(arg, "mode"), dim, "mode");
   const Tensor v = line.sorted.values.detach();
   const int d = line.dim;
   const Tensor changes = slice(v, d, 1, line.n) != slice(v, d, 0, line.n - 1);
@@ -110,7 +112,7 @@ Tensor quantile(const Arg& arg, const Arg& q, std::optional<int64_t> dim, bool k
   const Tensor part =
       q.is_tensor() ? floating_of(q, "quantile") : full({}, q, {.dtype = kFloat64, .device = x.device()});
   WEFT_CHECK(part.dim() <= 1, "quantile: q is ", part.type(), "; need a number or one dim");
-  const Line line = sorted_line(dim ? x : flatten(x), dim.value_or(0), "quantile");
+  const SortedLine line = sorted_line(dim ? x : flatten(x), dim.value_or(0), "quantile");
   const Tensor v = widened(movedim(line.sorted.values, line.dim, -1));  // [..., n]
   const Tensor place = reshape(cast(part, kFloat64), {-1}) * static_cast<double>(line.n - 1);
   // No position for a q outside [0, 1].

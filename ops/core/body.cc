@@ -32,33 +32,33 @@ Capture* owner_of(const Tensor& t) {
 }
 
 // What identifies a tensor: its value in a capture, its node on the tape, or the leaf of its cell.
-using Key = std::pair<const void*, int64_t>;
+using TensorIdentity = std::pair<const void*, int64_t>;
 
-void add_keys(const Graph& g, int32_t id, std::set<Key>& keys) {
+void add_keys(const Graph& g, int32_t id, std::set<TensorIdentity>& keys) {
   keys.insert({&g, id});
   const Node& n = g.node(id);
   if (!is_cell(n)) return;
   if (const void* leaf = g.cells[static_cast<size_t>(n.attrs.i("index"))]->leaf.get()) keys.insert({leaf, 0});
 }
 
-std::set<Key> keys_of(const Tensor& t) {
+std::set<TensorIdentity> keys_of(const Tensor& t) {
   if (!t.is_traced()) return {{tape_node(t), t.get().index}};
-  std::set<Key> keys;
+  std::set<TensorIdentity> keys;
   if (Capture* const owner = owner_of(t)) add_keys(owner->graph(), t.get().node, keys);
   return keys;
 }
 
-bool meet(const std::set<Key>& a, const std::set<Key>& b) {
-  return std::any_of(a.begin(), a.end(), [&](const Key& key) { return b.contains(key); });
+bool meet(const std::set<TensorIdentity>& a, const std::set<TensorIdentity>& b) {
+  return std::any_of(a.begin(), a.end(), [&](const TensorIdentity& key) { return b.contains(key); });
 }
 
 // Whether `used` was computed from a tensor with one of these keys, on the tape or in the open captures.
-bool computed_from(const Tensor& used, const std::set<Key>& keys) {
+bool computed_from(const Tensor& used, const std::set<TensorIdentity>& keys) {
   std::vector<Tensor> next{used};
-  std::set<Key> seen = keys_of(used);
+  std::set<TensorIdentity> seen = keys_of(used);
   const auto found = [&](const Tensor& t) {
     if (!t.get().grad) return false;
-    const std::set<Key> own = keys_of(t);
+    const std::set<TensorIdentity> own = keys_of(t);
     if (meet(own, keys)) return true;
     if (!meet(own, seen)) next.push_back(t);
     seen.insert(own.begin(), own.end());
@@ -78,7 +78,7 @@ bool computed_from(const Tensor& used, const std::set<Key>& keys) {
     const Graph& g = owner->graph();
     const size_t own = g.inputs.size() - owner->lifted().size();
     for (int32_t id : recorded_sources(g, {t.get().node, t.get().index})) {
-      std::set<Key> source;
+      std::set<TensorIdentity> source;
       add_keys(g, id, source);
       if (id != t.get().node && meet(source, keys)) return true;
       for (size_t k = own; k < g.inputs.size(); ++k)
@@ -97,7 +97,7 @@ void check_gradients(const char* what, const Body& body, size_t own) {
   for (int32_t id = 0; id < g.size(); ++id) {
     const Node& n = g.node(id);
     if (n.op != &grad_op) continue;
-    std::set<Key> keys;
+    std::set<TensorIdentity> keys;
     for (size_t i = n.attrs.b("seeded") ? 2 : 1; i < n.inputs.size(); ++i)
       if (const Tensor* t = lifted[n.inputs[i].node]) keys.merge(keys_of(*t));
     if (keys.empty()) continue;

@@ -180,7 +180,7 @@ Grads vjp_reduce_scatter(const VjpCall& c) {
 
 Grads vjp_all_to_all(const VjpCall& c) {
   const int64_t from = c.attrs.i("split_dim"), to = c.attrs.i("concat_dim");
-  std::vector<Attrs::Entry> back{
+  std::vector<Attrs::AttrEntry> back{
       {"axes", axes_of(c.attrs)}, {"parts", c.attrs.i("parts")}, {"split_dim", to}, {"concat_dim", from}};
   if (c.attrs.has("concat_sizes")) back.push_back({"split_sizes", c.attrs.get<std::string>("concat_sizes")});
   if (c.attrs.has("split_sizes")) back.push_back({"concat_sizes", c.attrs.get<std::string>("split_sizes")});
@@ -212,9 +212,9 @@ Grads vjp_copy_to(const VjpCall& c) { return {reduced(c.grad[0], c.attrs, "sum")
 
 // ---- samples: a world of one rank ----
 
-Attrs attrs(std::initializer_list<Attrs::Entry> more) {
+Attrs attrs(std::initializer_list<Attrs::AttrEntry> more) {
   return Attrs([&] {
-    std::vector<Attrs::Entry> all(more);
+    std::vector<Attrs::AttrEntry> all(more);
     all.push_back({"axes", std::string("tp")});
     return all;
   }());

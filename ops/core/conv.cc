@@ -166,9 +166,9 @@ bool has_phases(const ConvDims& d) {
 
 // A convolution of a spread operand, without its zeros. If there are s - 1 zeros between neighbours, results with equal
 // positions modulo s read every s-th element of the kernel: they are a convolution of the operand before the spread.
-class Phases {
+class StridePhases {
  public:
-  Phases(const Tensor& x, const Shape& w, const ConvDims& d) : x_(x), d_(d) {
+  StridePhases(const Tensor& x, const Shape& w, const ConvDims& d) : x_(x), d_(d) {
     for (int i = 0; i < d.stride.size(); ++i) {
       const int64_t s = d.interior[i] + 1;
       const int64_t out = (padded_of(d, i, x.size(i + 2)) - reach_of(w[i + 2], d.dilation[i])) / d.stride[i] + 1;
@@ -233,7 +233,7 @@ std::vector<Tensor> decompose_conv(const Attrs& attrs, std::span<const Tensor> i
   ConvDims d = dims_in(attrs);
   const int spatial = x.dim() - 2;
   const Shape kernel = range(2 + spatial, spatial);  // its dims in the windows
-  if (has_phases(d) && x.numel() > 0) return {channels_first(Phases(x, w.shape(), d).run(w))};
+  if (has_phases(d) && x.numel() > 0) return {channels_first(StridePhases(x, w.shape(), d).run(w))};
   if (internal::suits_winograd(x.type(), w.shape(), d))
     return {channels_first(internal::winograd(channels_last(x), w, d))};
   if (d.groups == 1) {

@@ -11,20 +11,20 @@
 namespace weft {
 namespace {
 
-struct Record : OpDef {
+struct CustomRecord : OpDef {
   OpDef own;  // the program's record; the outer record checks the results of its functions
   std::string own_name;
 };
-const OpDef& own(const OpDef& op) { return static_cast<const Record&>(op).own; }
+const OpDef& own(const OpDef& op) { return static_cast<const CustomRecord&>(op).own; }
 
 struct FreeAligned {
   void operator()(void* p) const { ::operator delete(p, std::align_val_t(64)); }
 };
 
 // A view as it is, or row-major memory for it.
-class Packed {
+class PackedView {
  public:
-  explicit Packed(const StridedView& v) : from_(v), view_(v) {
+  explicit PackedView(const StridedView& v) : from_(v), view_(v) {
     if (v.contiguous()) return;
     view_.strides = contiguous_strides(v.shape);
     own_.reset(::operator new(static_cast<size_t>(v.numel() * itemsize(v.dtype)), std::align_val_t(64)));
@@ -45,15 +45,15 @@ class Packed {
 };
 
 void run_packed(const KernelCall& c) {
-  const std::vector<Packed> in(c.in.begin(), c.in.end()), out(c.out.begin(), c.out.end());
+  const std::vector<PackedView> in(c.in.begin(), c.in.end()), out(c.out.begin(), c.out.end());
   SmallVec<StridedView, 4> operands, results;
-  for (const Packed& p : in) {
+  for (const PackedView& p : in) {
     p.read();
     operands.push_back(p.view());
   }
-  for (const Packed& p : out) results.push_back(p.view());
+  for (const PackedView& p : out) results.push_back(p.view());
   own(c.op).kernel({c.op, c.attrs, operands, results, c.workspace});
-  for (const Packed& p : out) p.write();
+  for (const PackedView& p : out) p.write();
 }
 
 // The types of `infer`, checked so that a compiled step or a mesh finds no error that an eager call missed.
@@ -94,7 +94,7 @@ bool same_functions(const OpDef& a, const OpDef& b) {
 
 // The op of this name, which graphs compare ops by.
 const OpDef* registered(const OpDef& record, const std::string& name) {
-  static auto* const all = new std::map<std::string, const Record*>;
+  static auto* const all = new std::map<std::string, const CustomRecord*>;
   static auto* const mutex = new std::mutex;
   const std::lock_guard lock(*mutex);
   if (const auto it = all->find(name); it != all->end()) {
@@ -102,7 +102,7 @@ const OpDef* registered(const OpDef& record, const std::string& name) {
                "' and other functions; need a name for each");
     return it->second;
   }
-  auto* const own = new Record;
+  auto* const own = new CustomRecord;
   static_cast<OpDef&>(*own) = record;
   own->own_name = name;
   own->name = own->own_name.c_str();

@@ -112,7 +112,7 @@ Tensor grouped_matmul(const Arg& input, const Arg& weight, const Arg& offsets) {
 namespace {
 
 // An operand or partial product and the letters of its dims.
-struct Term {
+struct EinsumTerm {
   Tensor value;
   std::string letters;
 };
@@ -120,7 +120,7 @@ struct Term {
 bool has(std::string_view letters, char c) { return letters.find(c) != std::string_view::npos; }
 
 // Sums over the letters that no other term needs.
-Term reduce_to(Term t, std::string_view needed) {
+EinsumTerm reduce_to(EinsumTerm t, std::string_view needed) {
   Shape dims;
   std::string kept;
   for (size_t i = 0; i < t.letters.size(); ++i) {
@@ -130,12 +130,12 @@ Term reduce_to(Term t, std::string_view needed) {
       dims.push_back(static_cast<int64_t>(i));
     }
   }
-  return dims.empty() ? t : Term{sum(t.value, dims), kept};
+  return dims.empty() ? t : EinsumTerm{sum(t.value, dims), kept};
 }
 
-Term product(const Term& a, const Term& b, std::string_view needed) {
+EinsumTerm product(const EinsumTerm& a, const EinsumTerm& b, std::string_view needed) {
   DotDims dims;
-  Term r;
+  EinsumTerm r;
   for (size_t i = 0; i < a.letters.size(); ++i) {
     const size_t j = b.letters.find(a.letters[i]);
     if (j == std::string::npos) continue;
@@ -207,13 +207,13 @@ Tensor diagonal_of(const Tensor& x, int i, int j) {
 
 // The operand with one name for each dim: the dims of an ellipsis are numbered from the right, and a name that occurs
 // twice is its diagonal.
-Term named_term(std::string_view equation, const Tensor& x, size_t operand, const std::string& letters) {
+EinsumTerm named_term(std::string_view equation, const Tensor& x, size_t operand, const std::string& letters) {
   const size_t dots = letters.find('.');
   const int more = x.dim() - static_cast<int>(letters.size()) + (dots != letters.npos ? 1 : 0);
   WEFT_CHECK(dots != letters.npos ? more >= 0 : more == 0, "einsum: operand ", operand, " is ", x.shape(), "; '",
              dots == letters.npos ? letters : std::string(equation), "' needs ",
              letters.size() - (dots != letters.npos ? 1 : 0), dots != letters.npos ? " dims or more" : " dims");
-  Term t{x, letters};
+  EinsumTerm t{x, letters};
   if (dots != letters.npos) {
     std::string numbers;
     for (int k = more; k-- > 0;) numbers += static_cast<char>('0' + k);
@@ -234,9 +234,9 @@ Term named_term(std::string_view equation, const Tensor& x, size_t operand, cons
 }
 
 // The names of the result.
-std::string result_of(std::string_view equation, const Equation& e, const std::vector<Term>& terms) {
+std::string result_of(std::string_view equation, const Equation& e, const std::vector<EinsumTerm>& terms) {
   std::string all, numbers, once;
-  for (const Term& t : terms) all += t.letters;
+  for (const EinsumTerm& t : terms) all += t.letters;
   for (char c = '7'; c >= '0'; --c)
     if (has(all, c)) numbers += c;
   if (e.has_arrow) {
@@ -262,11 +262,11 @@ Tensor einsum(std::string_view equation, const std::vector<Tensor>& operands, st
   const Equation e = parse_equation(equation);
   WEFT_CHECK(e.in.size() == operands.size(), "einsum: got ", operands.size(), " tensors for '", equation, "'; need ",
              e.in.size());
-  std::vector<Term> terms;
+  std::vector<EinsumTerm> terms;
   for (size_t i = 0; i < operands.size(); ++i) terms.push_back(named_term(equation, operands[i], i, e.in[i]));
   const std::string out = result_of(equation, e, terms);
   std::map<char, int64_t> extents;
-  for (const Term& t : terms)
+  for (const EinsumTerm& t : terms)
     for (int d = 0; d < t.value.dim(); ++d) {
       int64_t& extent = extents.try_emplace(t.letters[d], 1).first->second;
       WEFT_CHECK(extent == 1 || t.value.size(d) == 1 || extent == t.value.size(d), "einsum: '",
@@ -275,7 +275,7 @@ Tensor einsum(std::string_view equation, const std::vector<Tensor>& operands, st
       if (extent == 1) extent = t.value.size(d);
     }
   // An extent of 1 is broadcast: such a dim is left out.
-  for (Term& t : terms)
+  for (EinsumTerm& t : terms)
     for (int d = t.value.dim(); d-- > 0;)
       if (t.value.size(d) == 1 && extents[t.letters[d]] != 1) {
         t.value = squeeze(t.value, d);
@@ -286,9 +286,9 @@ Tensor einsum(std::string_view equation, const std::vector<Tensor>& operands, st
     for (size_t k = i; k < terms.size(); ++k) s += terms[k].letters;
     return s;
   };
-  Term r = reduce_to(terms[0], needed_after(1));
+  EinsumTerm r = reduce_to(terms[0], needed_after(1));
   for (size_t i = 1; i < terms.size(); ++i) {
-    const Term next = reduce_to(terms[i], r.letters + needed_after(i + 1));
+    const EinsumTerm next = reduce_to(terms[i], r.letters + needed_after(i + 1));
     r = reduce_to(r, next.letters + needed_after(i + 1));
     r = product(r, next, needed_after(i + 1));
   }

@@ -109,9 +109,9 @@ DotProduct::Operands DotProduct::operands(const StridedView& a, const StridedVie
 namespace {
 
 // An index of several dims that counts up, and its offset in memory.
-class Counter {
+class IndexCounter {
  public:
-  Counter(const Shape& extents, const Shape& strides, int64_t at) : extents_(extents), strides_(strides) {
+  IndexCounter(const Shape& extents, const Shape& strides, int64_t at) : extents_(extents), strides_(strides) {
     for (int d = extents.size() - 1; d >= 0; --d) {
       index_[d] = at % extents[d];
       at /= extents[d];
@@ -174,11 +174,11 @@ void DotProduct::GemmOperands::Gather::run(const void* context, int64_t batch, i
   const int64_t begin = g.columns ? row : col, length = g.columns ? rows : cols;
   const Shape& extents = g.extents[along];
   const int64_t inner = extents.empty() ? 1 : extents.back(), step = extents.empty() ? 0 : g.strides[along].back();
-  const char* const base = g.data + Counter(g.extents[0], g.strides[0], batch).offset() * g.size;
+  const char* const base = g.data + IndexCounter(g.extents[0], g.strides[0], batch).offset() * g.size;
   // Divisions take longer than short runs, so each index is divided once: all lines have the same runs.
   constexpr int kRuns = 64;
   int64_t offsets[kRuns], counts[kRuns];
-  Counter run(extents, g.strides[along], begin);
+  IndexCounter run(extents, g.strides[along], begin);
   for (int64_t done = 0; done < length;) {
     int runs = 0;
     int64_t now = done;
@@ -188,7 +188,7 @@ void DotProduct::GemmOperands::Gather::run(const void* context, int64_t batch, i
       now += counts[runs];
       run.skip(counts[runs]);
     }
-    Counter line(g.extents[across], g.strides[across], first);
+    IndexCounter line(g.extents[across], g.strides[across], first);
     for (int64_t i = 0; i < lines; ++i, line.skip(1)) {
       const char* const from = base + line.offset() * g.size;
       char* const to = static_cast<char*>(out) + (i * ld + done) * g.size;

@@ -74,11 +74,11 @@ int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 /// Operands made contiguous (w may have any layout; g in the accumulation dtype), each copy at its offset in the
 /// workspace.
-struct Operands {
+struct ContiguousOperands {
   std::vector<StridedView> from, to;
   std::vector<int64_t> at;
   int64_t bytes = 0;
-  Operands(const OpDef& op, std::span<const StridedView> in) {
+  ContiguousOperands(const OpDef& op, std::span<const StridedView> in) {
     for (size_t i = 0; i < in.size(); ++i) {
       const bool g = is_grad(op) && i == 3;
       const DType t = g ? wide_of(in[0].dtype) : in[i].dtype;
@@ -102,12 +102,13 @@ struct Operands {
 };
 
 int64_t workspace_of(const OpDef& op, std::span<const StridedView> in) {
-  return Operands(op, in).bytes + kernels::linear_cross_entropy_workspace(in[0].dtype, in[0].shape[0], in[1].shape[0],
-                                                                          in[0].shape[1], is_grad(op));
+  return ContiguousOperands(op, in).bytes + kernels::linear_cross_entropy_workspace(in[0].dtype, in[0].shape[0],
+                                                                                    in[1].shape[0], in[0].shape[1],
+                                                                                    is_grad(op));
 }
 
 void run(const KernelCall& c) {
-  Operands in(c.op, c.in);
+  ContiguousOperands in(c.op, c.in);
   char* workspace = static_cast<char*>(c.workspace);
   in.place(workspace);
   kernels::LinearCrossEntropy call{.x = in.to[0], .w = in.to[1], .targets = in.to[2], .loss = c.out[0]};
@@ -128,11 +129,11 @@ void run(const KernelCall& c) {
 // ---- the same function in primitives ----
 
 /// The terms of loss and gradients, in the accumulation dtype: [N, V], or [N, 1] for one value per row.
-struct Parts {
+struct LossTerms {
   DType wide;
   double s, z;
   Tensor x, w, logits, counts, classes, lse;
-  Parts(const Attrs& attrs, const Tensor& x_in, const Tensor& w_in, const Tensor& targets, const Tensor& bias)
+  LossTerms(const Attrs& attrs, const Tensor& x_in, const Tensor& w_in, const Tensor& targets, const Tensor& bias)
       : wide(wide_of(x_in.dtype())), s(attrs.f("label_smoothing")), z(attrs.f("z_loss")) {
     x = cast(x_in, wide);
     w = cast(w_in, wide);
@@ -164,11 +165,11 @@ struct Parts {
 Tensor at(std::span<const Tensor> in, size_t i) { return i < in.size() ? in[i] : Tensor(); }
 
 std::vector<Tensor> decompose(const Attrs& attrs, std::span<const Tensor> in) {
-  return {Parts(attrs, in[0], in[1], in[2], at(in, 3)).loss()};
+  return {LossTerms(attrs, in[0], in[1], in[2], at(in, 3)).loss()};
 }
 
 std::vector<Tensor> decompose_grad(const Attrs& attrs, std::span<const Tensor> in) {
-  const Parts p(attrs, in[0], in[1], in[2], at(in, 4));
+  const LossTerms p(attrs, in[0], in[1], in[2], at(in, 4));
   const DType t = in[0].dtype();
   const Tensor dl = cast(unsqueeze(cast(in[3], p.wide), -1) * p.counts * p.slope(), t);
   std::vector<Tensor> out{p.loss(), matmul(dl, in[1]), matmul(weft::t(dl), in[0])};
@@ -191,7 +192,7 @@ Grads vjp(const VjpCall& c) {
 // q the smoothed targets. Let m be the incoming gradient of dl, and h the incoming gradient of the loss. Then the
 // logits get g p (k (m - sum p m) + 2 z sum p m) + h (k p - q).
 Grads vjp_grad(const VjpCall& c) {
-  const Parts p(c.attrs, c.in[0], c.in[1], c.in[2], at(c.in, 4));
+  const LossTerms p(c.attrs, c.in[0], c.in[1], c.in[2], at(c.in, 4));
   const Tensor g = unsqueeze(cast(c.in[3], p.wide), -1) * p.counts, slope = p.slope(), soft = p.softmax();
   const Tensor dl = g * slope;
   Tensor dx, dw, m, dlogits, dg;

@@ -23,8 +23,8 @@ using internal::pointers;
 namespace {
 
 // The parts of a loop node: numbers of operands and results.
-struct Parts {
-  explicit Parts(const Attrs& attrs)
+struct LoopParts {
+  explicit LoopParts(const Attrs& attrs)
       : body(*attrs.get<Ref<Graph>>("body")),
         length(attrs.i("length")),
         carries(static_cast<size_t>(attrs.i("carries"))),
@@ -58,7 +58,7 @@ TensorType stack_type(TensorType t, int64_t length) {
 }
 
 Types infer_loop(const InferCall& c) {
-  const Parts p(c.attrs);
+  const LoopParts p(c.attrs);
   WEFT_CHECK(p.length >= 0 && c.attrs.i("carries") >= 0 && c.attrs.i("stacked") >= 0 &&
                  p.body.inputs.size() == c.in.size() && p.fixed() <= c.in.size() && p.carries <= p.body.outputs.size(),
              "loop: ", c.in.size(), " operands, ", c.attrs.i("carries"), " carried and ", c.attrs.i("stacked"),
@@ -89,7 +89,7 @@ Types infer_loop(const InferCall& c) {
 }
 
 // The carries of a loop that must have ended: an error, when the values are known, if it has not.
-void check_ended(const Parts& p, std::vector<Tensor>& carry) {
+void check_ended(const LoopParts& p, std::vector<Tensor>& carry) {
   const Tensor still = carry[p.go_on];
   if (still.device().type == DeviceType::kMeta) return;
   if (!still.is_traced()) {
@@ -112,7 +112,7 @@ std::vector<Tensor> iterate(const Graph& body, std::span<const Tensor> args) {
 
 // Every iteration as nodes of its own.
 std::vector<Tensor> unroll(const Attrs& attrs, std::span<const Tensor> in) {
-  const Parts p(attrs);
+  const LoopParts p(attrs);
   std::vector<Tensor> carry(in.begin(), in.begin() + p.carries);
   const auto has_ended = [&] {
     if (p.go_on < 0 || p.results() > 0) return false;
@@ -139,7 +139,7 @@ std::vector<Tensor> unroll(const Attrs& attrs, std::span<const Tensor> in) {
 }
 
 Cost cost_loop(const Attrs& attrs, std::span<const TensorType>, std::span<const TensorType>) {
-  const Parts p(attrs);
+  const LoopParts p(attrs);
   Cost total = internal::body_cost(p.body);
   const double times = static_cast<double>(p.length);
   total.flops *= times;
@@ -159,8 +159,7 @@ Attrs loop_attrs(Ref<Graph> body, int64_t length, size_t carries, size_t stacked
 }
 
 Grads vjp_loop(const VjpCall& c) {
-  using Stack = internal::LoopDerivative::Stack;
-  const Parts p(c.attrs);
+  const LoopParts p(c.attrs);
   std::vector<bool> inputs, results;
   for (size_t i = 0; i < c.in.size(); ++i) inputs.push_back(c.needs(static_cast<int>(i)));
   for (size_t o = p.carries; o < c.out.size(); ++o) results.push_back(c.grad[o].defined());
@@ -171,13 +170,13 @@ Grads vjp_loop(const VjpCall& c) {
   if (d.forward) again = dispatch_multi(loop_op, pointers(c.in), c.attrs.with("body", d.forward));
   const std::span<const Tensor> out = d.forward ? std::span<const Tensor>(again) : c.out;
   std::vector<Tensor> parts;
-  const auto stack_of = [&](const Stack& s) -> const Tensor& {
+  const auto stack_of = [&](const internal::LoopDerivative::Stack& s) -> const Tensor& {
     switch (s.from) {
-      case Stack::kResult:
+      case internal::LoopDerivative::Stack::kResult:
         return out[p.carries + s.index];
-      case Stack::kOperand:
+      case internal::LoopDerivative::Stack::kOperand:
         return c.in[p.carries + s.index];
-      case Stack::kGradient:
+      case internal::LoopDerivative::Stack::kGradient:
         return c.grad[p.carries + s.index];
       default:
         return parts[s.index];
@@ -187,7 +186,7 @@ Grads vjp_loop(const VjpCall& c) {
   for (int k : d.carry) in.push_back(c.grad[k].defined() ? c.grad[k] : internal::full_of(c.out[k].type(), 0));
   for (int k : d.sums) in.push_back(internal::full_of(c.in[p.fixed() + k].type(), 0));
   const size_t carries = in.size();
-  for (const Stack& s : d.stacks) in.push_back(stack_of(s));
+  for (const internal::LoopDerivative::Stack& s : d.stacks) in.push_back(stack_of(s));
   const size_t stacked = in.size() - carries;
   for (int k : d.shared) in.push_back(c.in[p.fixed() + k]);
   const std::vector<Tensor> back =
@@ -200,7 +199,7 @@ Grads vjp_loop(const VjpCall& c) {
   parts.assign(back.begin() + static_cast<int64_t>(at), back.end());
   for (const auto& after : d.after) {
     SmallVec<const Tensor*, 2> operands;
-    for (const Stack& s : after.operands) operands.push_back(&stack_of(s));
+    for (const internal::LoopDerivative::Stack& s : after.operands) operands.push_back(&stack_of(s));
     Tensor t = dispatch(*after.nodes[0].op, operands, after.nodes[0].attrs);
     for (size_t i = 1; i < after.nodes.size(); ++i) t = dispatch(*after.nodes[i].op, {&t}, after.nodes[i].attrs);
     g[p.fixed() + after.shared] = t;
@@ -242,7 +241,7 @@ LoopBody hoist(const Body& traced, size_t fixed, const internal::LoopRules& rule
   LoopBody body;
   internal::BodyValues outside(g);
   for (size_t k = 0; k < traced.lifted.size(); ++k) outside.set(g.inputs[fixed + 1 + k], traced.lifted[k]);
-  const internal::Replacement replacement = rules.replacement ? rules.replacement(g) : nullptr;
+  const internal::BodyReplacement replacement = rules.replacement ? rules.replacement(g) : nullptr;
   body.counts = replacement || last_uses(g)[g.inputs[fixed].node] >= 0;
   const bool may_not_run = rules.go_on >= 0;
   std::vector<bool> constant(g.size());

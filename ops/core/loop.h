@@ -33,7 +33,7 @@ struct Iteration {
 };
 /// Returns the results of a body's node in the body's copy, or nothing for the node itself. Its arguments are the
 /// node's number, its operands in the copy, and the number of the iteration, a 0-d i64 tensor.
-using Replacement =
+using BodyReplacement =
     std::function<std::optional<std::vector<Tensor>>(int32_t, std::span<const Tensor>, const Tensor& iteration)>;
 
 /// How the loops of scan(), while_loop() and accumulate() differ.
@@ -42,7 +42,7 @@ struct LoopRules {
   int64_t go_on = -1;         // the op's attribute
   bool own_seeds = true;      // random ops draw new numbers in each iteration
   bool sums = false;          // the results are summed over the iterations, not stacked; f16 and bf16 in f32
-  std::function<Replacement(const Graph& body)> replacement = {};
+  std::function<BodyReplacement(const Graph& body)> replacement = {};
 };
 
 /// (last carry..., stacked results...) of scan() with the function `fn` of (carry..., slices...).

@@ -12,13 +12,11 @@
 namespace weft::internal {
 namespace {
 
-using Stack = LoopDerivative::Stack;
-
 // Splits a body with its derivative into two bodies. The values that the second reads from the first are stacked over
 // the iterations, except views and constants, which cost nothing to compute again.
-class Splitter {
+class BodySplitter {
  public:
-  Splitter(const Graph& body, int carries, int stacked, std::vector<bool> inputs, const std::vector<bool>& results)
+  BodySplitter(const Graph& body, int carries, int stacked, std::vector<bool> inputs, const std::vector<bool>& results)
       : carries_(carries), fixed_(carries + stacked), outputs_(static_cast<int>(body.outputs.size())) {
     const int operands = static_cast<int>(body.inputs.size());
     std::vector<bool> roots;
@@ -72,15 +70,15 @@ class Splitter {
   const TensorType& type(Value v) const { return g_->type(v); }
 
   /// The stack of a value. A value without one becomes a further result of a loop.
-  Stack stack_of(Value v) {
+  LoopDerivative::Stack stack_of(Value v) {
     if (const auto at = input_of_.find(v); at != input_of_.end() && at->second >= carries_ && at->second < fixed_)
-      return {Stack::kOperand, at->second - carries_};
+      return {LoopDerivative::Stack::kOperand, at->second - carries_};
     if (const auto at = root_of_.find(v); at != root_of_.end() && at->second >= carries_)
-      return {Stack::kGradient, at->second - carries_};
-    if (is_backward(v)) return {Stack::kPart, index_in(parts_, v)};
+      return {LoopDerivative::Stack::kGradient, at->second - carries_};
+    if (is_backward(v)) return {LoopDerivative::Stack::kPart, index_in(parts_, v)};
     for (int o = carries_; o < outputs_; ++o)
-      if (g_->outputs[o] == v) return {Stack::kResult, o - carries_};
-    return {Stack::kResult, outputs_ - carries_ + index_in(missing_, v)};
+      if (g_->outputs[o] == v) return {LoopDerivative::Stack::kResult, o - carries_};
+    return {LoopDerivative::Stack::kResult, outputs_ - carries_ + index_in(missing_, v)};
   }
 
   /// The index of `v`, which is appended if it is not there.
@@ -246,7 +244,7 @@ class Splitter {
 
 LoopDerivative loop_derivative(const Graph& body, int carries, int stacked, std::vector<bool> inputs,
                                const std::vector<bool>& results) {
-  return Splitter(body, carries, stacked, std::move(inputs), results).run();
+  return BodySplitter(body, carries, stacked, std::move(inputs), results).run();
 }
 
 }  // namespace weft::internal

@@ -210,17 +210,17 @@ Grads vjp_dots(const VjpCall& c) {
 
 // ---- samples: the code that draws values makes slots, tokens and rows consistent ----
 
-enum class Move { dispatch, combine, dots };
+enum class TokenMove { dispatch, combine, dots };
 
-std::vector<Sample> samples_of(Move move) {
+std::vector<Sample> samples_of(TokenMove move) {
   auto sample = [&](int64_t t, int64_t k, int64_t d, bool weights, DType index = kInt64) {
     const int64_t rows = t * k;
     const SampleInput x{Shape{t, d}}, y{Shape{rows, d}}, order{Shape{rows}, index, 0, 0};
     Sample s{{}, {{"k", k}}, "", true};
-    s.in.push_back(move == Move::dispatch ? x : y);
-    if (move == Move::dots) s.in.push_back(x);
+    s.in.push_back(move == TokenMove::dispatch ? x : y);
+    if (move == TokenMove::dots) s.in.push_back(x);
     for (int i = 0; i < 3; ++i) s.in.push_back(order);
-    if (weights && move != Move::dots) s.in.push_back({Shape{t, k}});
+    if (weights && move != TokenMove::dots) s.in.push_back({Shape{t, k}});
     return s;
   };
   auto wrong = [](Sample s, std::string error) {
@@ -229,7 +229,7 @@ std::vector<Sample> samples_of(Move move) {
   };
   std::vector<Sample> all = {sample(7, 2, 5, true), sample(4, 3, 17, false), sample(0, 2, 3, true),
                              sample(3, 2, 0, false), sample(2, 20, 3, true, kInt32)};
-  const int order = move == Move::dots ? kDots.order : kMoves.order;
+  const int order = move == TokenMove::dots ? kDots.order : kMoves.order;
   Sample s = sample(4, 2, 3, true);
   s.in[static_cast<size_t>(order)].dtype = kFloat32;
   all.push_back(wrong(s, ": slots are f32[8]; need i64 or i32 [R]"));
@@ -238,11 +238,11 @@ std::vector<Sample> samples_of(Move move) {
   all.push_back(wrong(s, ": rows are i64[7]; need"));
   s = sample(4, 2, 3, true);
   s.in[0].shape = Shape{5, 3};
-  all.push_back(wrong(s, move == Move::dispatch ? ": x is f32[5, 3]; need" : ": y is f32[5, 3]; need"));
+  all.push_back(wrong(s, move == TokenMove::dispatch ? ": x is f32[5, 3]; need" : ": y is f32[5, 3]; need"));
   s = sample(4, 2, 3, true);
-  s.in.back() = move == Move::dots ? s.in.back() : SampleInput{Shape{8}};
-  s.attrs = {{"k", int64_t{move == Move::dots ? 0 : 2}}};
-  all.push_back(wrong(s, move == Move::dots ? "row_dots: k is 0" : ": weights are f32[8]; need floats [4, 2]"));
+  s.in.back() = move == TokenMove::dots ? s.in.back() : SampleInput{Shape{8}};
+  s.attrs = {{"k", int64_t{move == TokenMove::dots ? 0 : 2}}};
+  all.push_back(wrong(s, move == TokenMove::dots ? "row_dots: k is 0" : ": weights are f32[8]; need floats [4, 2]"));
   return all;
 }
 
@@ -278,7 +278,7 @@ const OpDef dispatch_rows_op = {
     .kernel =
         [](const KernelCall& c) { kernels::dispatch_rows(c.in[0], c.in[1], c.in[2], weights_of(c.in), c.out[0]); },
     .decompose = decompose_dispatch,
-    .samples = [] { return samples_of(Move::dispatch); },
+    .samples = [] { return samples_of(TokenMove::dispatch); },
     .vjp_reads_out = 0,
     .linear = 1u | 1u << kMoves.weights,
 };
@@ -296,7 +296,7 @@ const OpDef combine_rows_op = {
           kernels::combine_rows(c.in[0], c.in[3], weights_of(c.in), c.attrs.i("k"), c.out[0]);
         },
     .decompose = decompose_combine,
-    .samples = [] { return samples_of(Move::combine); },
+    .samples = [] { return samples_of(TokenMove::combine); },
     .vjp_reads_out = 0,
     .linear = 1u | 1u << kMoves.weights,
 };
@@ -311,7 +311,7 @@ const OpDef row_dots_op = {
     .cost = cost_moves,
     .kernel = [](const KernelCall& c) { kernels::row_dots(c.in[0], c.in[1], c.in[4], c.out[0]); },
     .decompose = decompose_dots,
-    .samples = [] { return samples_of(Move::dots); },
+    .samples = [] { return samples_of(TokenMove::dots); },
     .vjp_reads_out = 0,
     .linear = 3,
 };

@@ -45,7 +45,7 @@ void run(const KernelCall& c) {
   const StridedView x = with_dim(c.in[0]), y = with_dim(c.out[0]);
   if (y.numel() == 0) return;
   const int last = y.shape.size() - 1;
-  const kernels::Lines from(x, last), to(y, last);
+  const kernels::StridedLines from(x, last), to(y, last);
   const int64_t piece = std::min(from.length, block ? block : int64_t{1024});
   parallel_chunks(from.count, std::max<int64_t>(1, 2048 / from.length), [&](int64_t begin, int64_t end) {
     std::vector<double> values(static_cast<size_t>(piece));

@@ -13,7 +13,7 @@ namespace {
 
 using internal::factor_name;
 using internal::join_words;
-using Words = std::vector<std::string>;
+using DimWords = std::vector<std::string>;
 
 TensorType with_shape(const TensorType& t, const Shape& shape) { return {t.dtype, t.device, shape}; }
 
@@ -60,13 +60,13 @@ DimMap dims_reshape(const Attrs&, std::span<const TensorType> in, std::span<cons
   const Shape &from = in[0].shape, &to = out[0].shape;
   const TensorType* types[] = {in.data(), out.data()};
   if (from.numel() == 0) {
-    Words words[2];
+    DimWords words[2];
     int at = 0;
     for (int side = 0; side < 2; ++side)
       for (int d = 0; d < types[side]->shape.size(); ++d) words[side].push_back(factor_name(at++) + "?");
     return DimMap::parse(join_words(words[0]) + " -> " + join_words(words[1]), in, out);
   }
-  std::vector<Words> dims[2] = {std::vector<Words>(from.size()), std::vector<Words>(to.size())};
+  std::vector<DimWords> dims[2] = {std::vector<DimWords>(from.size()), std::vector<DimWords>(to.size())};
   std::vector<std::pair<std::string, int64_t>> sizes;
   int i = 0, j = 0;
   int64_t left = from.empty() ? 1 : from[0], right = to.empty() ? 1 : to[0];
@@ -109,8 +109,8 @@ DimMap dims_reshape(const Attrs&, std::span<const TensorType> in, std::span<cons
   }
   std::string text;
   for (int side = 0; side < 2; ++side) {
-    Words words;
-    for (const Words& d : dims[side])
+    DimWords words;
+    for (const DimWords& d : dims[side])
       words.push_back(d.empty() ? "1" : d.size() == 1 ? d[0] : "(" + join_words(d) + ")");
     text += (side ? " -> " : "") + join_words(words);
   }
@@ -155,7 +155,7 @@ bool view_permute(const Attrs& attrs, const StridedView& in, const TensorType&, 
 }
 
 DimMap dims_permute(const Attrs& attrs, std::span<const TensorType> in, std::span<const TensorType> out) {
-  Words from, to;
+  DimWords from, to;
   for (int i = 0; i < in[0].shape.size(); ++i) from.push_back(factor_name(i));
   for (int64_t d : attrs.ints("dims")) to.push_back(factor_name(static_cast<int>(d)));
   return DimMap::parse(join_words(from) + " -> " + join_words(to), in, out);
@@ -396,7 +396,7 @@ DimMap dims_concat(const Attrs& attrs, std::span<const TensorType> in, std::span
   const int dim = static_cast<int>(attrs.i("dim")), rank = out[0].shape.size();
   std::string text;
   for (size_t i = 0; i <= in.size(); ++i) {
-    Words words;
+    DimWords words;
     for (int d = 0; d < rank; ++d)
       words.push_back(d == dim && in.size() > 1 ? factor_name(rank + static_cast<int>(i)) + "?" : factor_name(d));
     text += (i == 0 ? "" : i == in.size() ? " -> " : ", ") + join_words(words);

@@ -21,17 +21,17 @@ using internal::plus_one;
 namespace {
 
 // Example k has the number start + k * step.
-struct Positions {
+struct ExamplePositions {
   int64_t start = 0, step = 1;
 };
 
 // A value of the body: a value that all examples share, or the values of all examples along dim 0.
-struct Mapped {
+struct BatchedValue {
   Tensor t;
   bool batched = false;
-  std::optional<Positions> positions = {};  // a 0-d integer whose values are known
+  std::optional<ExamplePositions> positions = {};  // a 0-d integer whose values are known
 };
-using Many = std::vector<Mapped>;
+using Many = std::vector<BatchedValue>;
 
 Shape with_front(int64_t first, Shape rest) {
   rest.insert(0, first);
@@ -98,9 +98,9 @@ bool draws(const Node& n) {
 }
 
 // Runs a body on all examples at once.
-class Mapper {
+class BodyMapper {
  public:
-  Mapper(const Graph& g, int64_t count) : g_(g), count_(count), values_(g.size()) {}
+  BodyMapper(const Graph& g, int64_t count) : g_(g), count_(count), values_(g.size()) {}
 
   Many run(const Many& in) {
     for (size_t i = 0; i < in.size(); ++i) values_[g_.inputs[i].node] = {in[i]};
@@ -122,7 +122,7 @@ class Mapper {
   }
 
   /// The value with the examples in front.
-  Tensor in_front(const Mapped& m) const {
+  Tensor in_front(const BatchedValue& m) const {
     return m.batched ? m.t : broadcast_to(m.t, with_front(count_, m.t.shape()));
   }
 
@@ -130,11 +130,11 @@ class Mapper {
   /// An op whose results for all examples are not those of the op with one more dim in front.
   struct Row {
     const OpDef* op;
-    Many (Mapper::*map)(const Node&, const Many&) const;
+    Many (BodyMapper::*map)(const Node&, const Many&) const;
   };
 
   Many results(const Node& n, const Many& in) {
-    const bool any = std::any_of(in.begin(), in.end(), [](const Mapped& m) { return m.batched; });
+    const bool any = std::any_of(in.begin(), in.end(), [](const BatchedValue& m) { return m.batched; });
     WEFT_CHECK(!draws(n), "vmap: the function draws random numbers (", n.op->name,
                "), which would be the same for all examples; draw them outside and pass them as an argument");
     WEFT_CHECK(!any || !(n.op->is(kSideEffect) || n.op->is(kCollective)), "vmap: the function calls ", n.op->name,
@@ -151,11 +151,11 @@ class Mapper {
     if (count_ == 0) return nothing(n);
     if (n.op->is(kPointwise)) return pointwise(n, in);
     static constexpr Row kRows[] = {
-        {&reshape_op, &Mapper::reshaped},          {&permute_op, &Mapper::permuted},
-        {&broadcast_op, &Mapper::broadcast},       {&dot_op, &Mapper::dot},
-        {&index_select_op, &Mapper::index_select}, {&conv_op, &Mapper::conv},
-        {&index_add_op, &Mapper::index_add},       {&custom_grad_op, &Mapper::custom_grad},
-        {&checkpoint_op, &Mapper::checkpoint},
+        {&reshape_op, &BodyMapper::reshaped},          {&permute_op, &BodyMapper::permuted},
+        {&broadcast_op, &BodyMapper::broadcast},       {&dot_op, &BodyMapper::dot},
+        {&index_select_op, &BodyMapper::index_select}, {&conv_op, &BodyMapper::conv},
+        {&index_add_op, &BodyMapper::index_add},       {&custom_grad_op, &BodyMapper::custom_grad},
+        {&checkpoint_op, &BodyMapper::checkpoint},
     };
     for (const Row& row : kRows)
       if (n.op == row.op) return (this->*row.map)(n, in);
@@ -168,12 +168,12 @@ class Mapper {
                "reductions, products, views, look-ups");
     const Ref<Graph> parts =
         capture_graph([&](std::span<const Tensor> args) { return n.op->decompose(n.attrs, args); }, types);
-    return Mapper(*parts, count_).run(in);
+    return BodyMapper(*parts, count_).run(in);
   }
 
   static std::vector<Tensor> tensors(const Many& in) {
     std::vector<Tensor> all;
-    for (const Mapped& m : in) all.push_back(m.t);
+    for (const BatchedValue& m : in) all.push_back(m.t);
     return all;
   }
 
@@ -185,14 +185,14 @@ class Mapper {
 
   Many generic(const Node& n, const Many& in) const {
     std::vector<Tensor> all;
-    for (const Mapped& m : in) all.push_back(in_front(m));
+    for (const BatchedValue& m : in) all.push_back(in_front(m));
     return call(n, all, shifted(n, count_));
   }
 
   Many pointwise(const Node& n, const Many& in) const {
     const Shape shape = with_front(count_, n.outputs[0].shape);
     std::vector<Tensor> all;
-    for (const Mapped& m : in) {
+    for (const BatchedValue& m : in) {
       if (!m.batched && m.t.dim() == 0) {
         all.push_back(m.t);
         continue;
@@ -211,7 +211,7 @@ class Mapper {
   }
 
   /// Positions plus, minus or times a number.
-  std::optional<Positions> moved(const Node& n, const Many& in) const {
+  std::optional<ExamplePositions> moved(const Node& n, const Many& in) const {
     constexpr int64_t kMost = int64_t{1} << 31;  // far below where the arithmetic could overflow
     if (n.op == &cast_op) {
       const DType to = n.outputs[0].dtype;
@@ -224,16 +224,16 @@ class Mapper {
       return v && *v > -kMost && *v < kMost ? std::optional(*v) : std::nullopt;
     };
     const bool first = in[0].positions.has_value();
-    const std::optional<Positions> p = in[first ? 0 : 1].positions;
+    const std::optional<ExamplePositions> p = in[first ? 0 : 1].positions;
     const std::optional<int64_t> c = number(first ? 1 : 0);
     if (!p || !c || n.outputs[0].dtype != g_.type(n.inputs[first ? 0 : 1]).dtype) return {};
-    Positions now = *p;
+    ExamplePositions now = *p;
     switch (static_cast<kernels::Pw>(n.op->scalar)) {
       case kernels::Pw::add:
         now.start += *c;
         break;
       case kernels::Pw::sub:
-        now = first ? Positions{p->start - *c, p->step} : Positions{*c - p->start, -p->step};
+        now = first ? ExamplePositions{p->start - *c, p->step} : ExamplePositions{*c - p->start, -p->step};
         break;
       case kernels::Pw::mul:
         now = {p->start * *c, p->step * *c};
@@ -299,7 +299,7 @@ class Mapper {
 
   Many index_select(const Node& n, const Many& in) const {
     const int64_t dim = n.attrs.i("dim");
-    const Mapped &x = in[0], &index = in[1];  // [count, k] if batched
+    const BatchedValue &x = in[0], &index = in[1];  // [count, k] if batched
     if (!index.batched) return call(n, tensors(in), n.attrs.with("dim", dim + 1));
     const int64_t k = index.t.size(1);
     if (!x.batched) {
@@ -335,7 +335,7 @@ class Mapper {
   // The values that a body has for the examples, each with the examples in front.
   std::vector<Tensor> body_results(const Graph& body, const Many& in) const {
     std::vector<Tensor> out;
-    for (const Mapped& m : Mapper(body, count_).run(in)) out.push_back(in_front(m));
+    for (const BatchedValue& m : BodyMapper(body, count_).run(in)) out.push_back(in_front(m));
     return out;
   }
   static Many as_batched(std::vector<Tensor> all) {
@@ -344,7 +344,7 @@ class Mapper {
     return out;
   }
   // `own` for the first operands, and the node's others.
-  static Many with_rest(std::span<const Tensor> own, std::span<const Mapped> rest) {
+  static Many with_rest(std::span<const Tensor> own, std::span<const BatchedValue> rest) {
     Many all = as_batched({own.begin(), own.end()});
     all.insert(all.end(), rest.begin(), rest.end());
     return all;
@@ -354,7 +354,7 @@ class Mapper {
   Many custom_grad(const Node& n, const Many& in) const {
     const auto inputs = static_cast<size_t>(n.attrs.i("inputs"));
     const auto lifted = static_cast<size_t>(n.attrs.i("backward_lifted"));
-    const std::span<const Mapped> rest = std::span(in).subspan(inputs);
+    const std::span<const BatchedValue> rest = std::span(in).subspan(inputs);
     const CustomGrad mapped(
         [&](std::span<const Tensor> x) { return body_results(*n.attrs.get<Ref<Graph>>("body"), with_rest(x, rest)); },
         [&](std::span<const Tensor> x, std::span<const Tensor> y, std::span<const Tensor> dy) {
@@ -395,9 +395,9 @@ class Mapper {
   }
 
   // The slices of x at known positions, as one slice; undefined where that cannot be.
-  Tensor known_rows(const Tensor& x, int64_t dim, const Mapped& index) const {
+  Tensor known_rows(const Tensor& x, int64_t dim, const BatchedValue& index) const {
     if (!index.positions || count_ == 0) return {};
-    const Positions p = *index.positions;
+    const ExamplePositions p = *index.positions;
     const int64_t last = p.start + (count_ - 1) * p.step;
     if (p.step <= 0 || p.start < 0 || last >= x.size(dim)) return {};
     return slice(x, dim, p.start, last + 1, p.step);
@@ -438,12 +438,12 @@ std::vector<Tensor> run_vmap(const TensorFn& fn, std::span<const Tensor> in,
     types.push_back(type);
   }
   WEFT_CHECK(count, "vmap: no argument has a dim of examples; need one whose in_dims is a number");
-  if (positions && *count < int64_t{1} << 31) values[0].positions = Positions{};
+  if (positions && *count < int64_t{1} << 31) values[0].positions = ExamplePositions{};
   const Body body = capture_expanded(positions ? "kernel" : "vmap", fn, types, /*positions_only=*/positions);
   for (const Tensor& t : body.lifted) values.push_back({t});
-  Mapper mapper(*body.graph, *count);
+  BodyMapper mapper(*body.graph, *count);
   std::vector<Tensor> out;
-  for (const Mapped& m : mapper.run(values)) {
+  for (const BatchedValue& m : mapper.run(values)) {
     const Tensor t = mapper.in_front(m);
     out.push_back(movedim(t, 0, normalize_dim(out_dim, t.dim(), "vmap")));
   }

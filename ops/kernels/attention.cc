@@ -82,9 +82,9 @@ struct ForwardSplit {
 };
 
 /// The state of a tile from step to step.
-struct State {
+struct TileState {
   float *out, *sum, *base, *top;
-  State(char* memory, const ForwardSplit& plan)
+  TileState(char* memory, const ForwardSplit& plan)
       : out(reinterpret_cast<float*>(memory)),
         sum(out + plan.s.tile_rows * plan.out_ld()),
         base(sum + plan.s.tile_rows * kSumLanes),
@@ -122,7 +122,7 @@ class Forward {
       const int64_t tile = order[task / plan_.pieces], piece = task % plan_.pieces;
       char* memory = plan_.pieces > 1 ? state_of(tile, piece) : slot(worker) + plan_.state;
       const RowBlock rows = block(tile);
-      whole_tile(slot(worker), rows, keys_of(kv_head(tile)), piece_of(rows, piece), State(memory, plan_),
+      whole_tile(slot(worker), rows, keys_of(kv_head(tile)), piece_of(rows, piece), TileState(memory, plan_),
                  plan_.pieces > 1);
     });
     if (plan_.pieces > 1)
@@ -136,9 +136,9 @@ class Forward {
     return workspace_ + plan_.states + (tile * plan_.pieces + piece) * plan_.state_bytes();
   }
   // Splits a tile's visible keys into equal parts; no part is too small to be worth merging.
-  Span piece_of(const RowBlock& rows, int64_t piece) const {
+  KeyRange piece_of(const RowBlock& rows, int64_t piece) const {
     if (plan_.pieces == 1) return {0, s_.kv_len};
-    const Span all = visible_span(a_, s_, rows);
+    const KeyRange all = visible_span(a_, s_, rows);
     const int64_t keys = std::max(up_to(ceil_div(all.end - all.begin, plan_.pieces), kTileKeys), kLeastPiece);
     const int64_t begin = std::min(all.end, all.begin + piece * keys);
     return {begin, std::min(all.end, begin + keys)};
@@ -169,7 +169,7 @@ class Forward {
   }
 
   // Keys of a batch entry as one matrix: in place, or gathered from their pages.
-  Matrix gathered(char* memory, const StridedView& v, int64_t b, int64_t h, int64_t first, int64_t count) const {
+  HeadMatrix gathered(char* memory, const StridedView& v, int64_t b, int64_t h, int64_t first, int64_t count) const {
     KeyRun run = key_run(a_, b, first, count);
     if (run.count == count) return rows_of(v, s_.type, run.entry, h, run.row, count);
     char* to = memory + plan_.together;
@@ -193,9 +193,9 @@ class Forward {
   void pack(char* memory, char* to, int64_t b, int64_t h, int64_t first, int64_t count, int64_t place) const {
     const GemmKernel& g = *s_.g;
     const int64_t k_panel = s_.panel(g.nr, s_.dim), v_panel = s_.panel(g.nr, plan_.packed_keys);
-    const Matrix k = gathered(memory, a_.k, b, h, first, count);
+    const HeadMatrix k = gathered(memory, a_.k, b, h, first, count);
     g.pack_b({k.data, s_.type, k.row_stride, k.column_stride, count, s_.dim, to + place / g.nr * k_panel, k_panel});
-    const Matrix v = gathered(memory, a_.v, b, h, first, count);
+    const HeadMatrix v = gathered(memory, a_.v, b, h, first, count);
     g.pack_b({v.data, s_.type, v.column_stride, v.row_stride, s_.v_dim, count,
               to + plan_.k_bytes + place * g.nr * g.size, v_panel});
   }
@@ -213,11 +213,11 @@ class Forward {
     for (int64_t c = 0; c < chunks; ++c)
       if (seen_[static_cast<size_t>(head * chunks + c)]) pack_chunk(memory, keys, head, c);
     for (int64_t tile = task * per_head; tile < (task + 1) * per_head; ++tile)
-      whole_tile(memory, block(tile), keys, {0, s_.kv_len}, State(memory + plan_.state, plan_), false);
+      whole_tile(memory, block(tile), keys, {0, s_.kv_len}, TileState(memory + plan_.state, plan_), false);
   }
 
   // Computes a tile over some of its keys, and finishes it unless other pieces follow.
-  void whole_tile(char* memory, const RowBlock& rows, const char* keys, Span span, const State& state,
+  void whole_tile(char* memory, const RowBlock& rows, const char* keys, KeyRange span, const TileState& state,
                   bool partial) const {
     pack_queries(memory, rows);
     steps(memory, rows, keys, span, state, false);
@@ -232,9 +232,9 @@ class Forward {
   void merge(char* memory, int64_t tile) const {
     const RowBlock rows = block(tile);
     for (bool careful : {false, true}) {
-      const State sum(state_of(tile, 0), plan_);
+      const TileState sum(state_of(tile, 0), plan_);
       for (int64_t piece = 0; piece < plan_.pieces; ++piece) {
-        const State state(state_of(tile, piece), plan_);
+        const TileState state(state_of(tile, piece), plan_);
         if (careful) {
           pack_queries(memory, rows);
           steps(memory, rows, keys_of(kv_head(tile)), piece_of(rows, piece), state, true);
@@ -270,7 +270,8 @@ class Forward {
     if (!plan_.in_place) g.pack_a(pack);
   }
 
-  void steps(char* memory, const RowBlock& rows, const char* keys, Span span, const State& state, bool careful) const {
+  void steps(char* memory, const RowBlock& rows, const char* keys, KeyRange span, const TileState& state,
+             bool careful) const {
     const int64_t n = rows.rows();
     std::fill(state.sum, state.sum + n * kSumLanes, 0.0f);
     std::fill(state.base, state.base + n, -kInf);
@@ -284,7 +285,7 @@ class Forward {
     if (first) std::fill(state.out, state.out + n * plan_.out_ld(), 0.0f);
   }
 
-  void step(char* memory, const RowBlock& rows, const char* keys, const KeyStep& k, const State& state, bool first,
+  void step(char* memory, const RowBlock& rows, const char* keys, const KeyStep& k, const TileState& state, bool first,
             bool careful) const {
     const GemmKernel& g = *s_.g;
     const int64_t n = rows.rows(), ld = plan_.out_ld();
@@ -368,7 +369,7 @@ class Forward {
   }
 
   // Adds p v to out where p is not 0.
-  void add_seen(const char* p, const RowBlock& rows, const KeyStep& k, const State& state, bool first) const {
+  void add_seen(const char* p, const RowBlock& rows, const KeyStep& k, const TileState& state, bool first) const {
     const int64_t b = rows.batch, h = rows.head / s_.group, step = a_.v.strides[3];
     for (int64_t r = 0; r < rows.rows(); ++r, p += s_.p_line()) {
       float* out = state.out + r * plan_.out_ld();
@@ -389,7 +390,7 @@ class Forward {
     }
   }
 
-  bool finish(char* memory, const RowBlock& rows, const State& state) const {
+  bool finish(char* memory, const RowBlock& rows, const TileState& state) const {
     bool finite = true;
     const bool direct = out_.strides[3] == 1;
     const int64_t item = itemsize(out_.dtype);

@@ -93,26 +93,26 @@ struct BackwardSplit {
 };
 
 /// For each block of keys of the block mask, the blocks of queries that see it, in ascending order.
-struct Columns {
-  struct Entry {
+struct QueryLists {
+  struct QueryTile {
     int32_t q_block, tile;
   };
   std::vector<int64_t> offsets;
-  std::vector<Entry> entries;
+  std::vector<QueryTile> entries;
 
-  explicit Columns(const BlockMaskView& m) : offsets(m.batch * m.heads * m.kv_blocks() + 1) {
+  explicit QueryLists(const BlockMaskView& m) : offsets(m.batch * m.heads * m.kv_blocks() + 1) {
     auto each = [&](auto f) {
       for (int64_t set = 0; set < m.batch * m.heads; ++set)
         for (int64_t q = 0; q < m.q_blocks(); ++q)
           for (int64_t i = m.offsets[set * m.q_blocks() + q]; i < m.offsets[set * m.q_blocks() + q + 1]; ++i)
             for (int64_t kv = m.ranges[i].first; kv < m.ranges[i].last; ++kv)
-              f(set * m.kv_blocks() + kv, Entry{static_cast<int32_t>(q), m.ranges[i].tile});
+              f(set * m.kv_blocks() + kv, QueryTile{static_cast<int32_t>(q), m.ranges[i].tile});
     };
-    each([&](int64_t column, const Entry&) { ++offsets[column + 1]; });
+    each([&](int64_t column, const QueryTile&) { ++offsets[column + 1]; });
     for (size_t i = 1; i < offsets.size(); ++i) offsets[i] += offsets[i - 1];
     entries.resize(offsets.back());
     std::vector<int64_t> next(offsets.begin(), offsets.end() - 1);
-    each([&](int64_t column, const Entry& e) { entries[next[column]++] = e; });
+    each([&](int64_t column, const QueryTile& e) { entries[next[column]++] = e; });
   }
 };
 
@@ -179,7 +179,7 @@ class Backward {
     const BlockMaskView& m = *a_.blocks;
     const int64_t set = mask_row(m, batch, head) / std::max<int64_t>(1, m.q_blocks());
     const int64_t column = set * m.kv_blocks() + kb * plan_.block / m.block_kv, per = m.block_q / s_.tile_rows;
-    const Columns& c = columns_.front();
+    const QueryLists& c = columns_.front();
     for (int64_t i = c.offsets[column]; i < c.offsets[column + 1]; ++i)
       for (int64_t t = c.entries[i].q_block * per; t < std::min((c.entries[i].q_block + 1) * per, plan_.q_tiles); ++t)
         f(t, c.entries[i].tile);
@@ -255,12 +255,12 @@ class Backward {
     for (int64_t c = 0; c < plan_.chunks; ++c) head[plan_.touched + c * plan_.q_tiles + tile] = 0;
   }
   void pack_rows(char* to, const StridedView& v, int64_t b, int64_t h, int64_t q0, int64_t n) const {
-    const Matrix m = rows_of(v, s_.type, b, h, q0, n);
+    const HeadMatrix m = rows_of(v, s_.type, b, h, q0, n);
     s_.g->pack_a({m.data, m.type, m.row_stride, m.column_stride, n, m.columns, to, s_.panel(s_.g->mr, m.columns)});
   }
   void pack_transposed(char* to, const StridedView& v, int64_t b, int64_t h, int64_t q0, int64_t n, bool finite,
                        char* slot) const {
-    Matrix m = rows_of(v, s_.type, b, h, q0, n);
+    HeadMatrix m = rows_of(v, s_.type, b, h, q0, n);
     if (!finite) m = sanitised(m, slot + plan_.plain);
     const GemmKernel& g = *s_.g;
     g.pack_a({m.data, m.type, m.column_stride, m.row_stride, m.columns, n, to + q0 * g.mr * g.size,
@@ -289,8 +289,8 @@ class Backward {
     const GemmKernel& g = *s_.g;
     const int64_t b = owner / s_.kv_heads, h = owner % s_.kv_heads;
     const int64_t kv0 = kb * plan_.block, n = std::min(plan_.block, s_.kv_len - kv0);
-    Matrix k = rows_of(a_.k, s_.type, b, h, kv0, n);
-    const Matrix v = rows_of(a_.v, s_.type, b, h, kv0, n);
+    HeadMatrix k = rows_of(a_.k, s_.type, b, h, kv0, n);
+    const HeadMatrix v = rows_of(a_.v, s_.type, b, h, kv0, n);
     g.pack_b({k.data, k.type, k.row_stride, k.column_stride, n, s_.dim, slot + plan_.kt, s_.panel(g.nr, s_.dim)});
     g.pack_b({v.data, v.type, v.row_stride, v.column_stride, n, s_.v_dim, slot + plan_.vt, s_.panel(g.nr, s_.v_dim)});
     if (has_mask(a_) && !finite(a_.k, b, h, kv0, n, slot + plan_.line)) k = sanitised(k, slot + plan_.plain);
@@ -426,7 +426,7 @@ class Backward {
   const AttentionSizes& s_;
   bool scaled_first_;
   float exponent_scale_;
-  std::vector<Columns> columns_;  // one if there is a block mask
+  std::vector<QueryLists> columns_;  // one if there is a block mask
 };
 
 }  // namespace

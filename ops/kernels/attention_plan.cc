@@ -142,7 +142,7 @@ int64_t visible_keys(const Attention& a, const AttentionSizes& s, const RowBlock
   return keys;
 }
 
-Span visible_span(const Attention& a, const AttentionSizes& s, const RowBlock& rows) {
+KeyRange visible_span(const Attention& a, const AttentionSizes& s, const RowBlock& rows) {
   if (!a.blocks) return {0, s.kv_len};
   const BlockMaskView& m = *a.blocks;
   const int64_t row = mask_row(m, rows.batch, rows.head) + rows.q0 / m.block_q;
@@ -191,7 +191,7 @@ void check_pages(const Attention& a, const RowBlock& rows, const KeyStep& k) {
   }
 }
 
-Matrix sanitised(const Matrix& m, void* memory) {
+HeadMatrix sanitised(const HeadMatrix& m, void* memory) {
   auto copy = [&]<class T>(T* to, uint32_t exponent) {
     const T* from = static_cast<const T*>(m.data);
     for (int64_t r = 0; r < m.rows; ++r)
@@ -220,7 +220,7 @@ void run_tasks(int64_t tasks, int64_t workers, FunctionRef<void(int64_t, int64_t
 // keep_points with positions from a table: processes keys in runs of neighbours.
 static void keep_placed(const Attention& a, const AttentionSizes& s, const RowBlock& rows, const KeyStep& k,
                         KeepRow row) {
-  struct Run {
+  struct PlacedKeys {
     int64_t col, count, at;
   } runs[kTileKeys];
   const AttentionDropout& d = a.dropout;

@@ -79,10 +79,10 @@ void for_key_steps(const Attention& a, const RowBlock& rows, int64_t begin, int6
 void key_step(const Attention& a, const RowBlock& rows, int64_t kv0, int64_t cols, int32_t tile, uint8_t* memory,
               FunctionRef<void(const KeyStep&)> f);
 /// A range of keys.
-struct Span {
+struct KeyRange {
   int64_t begin, end;
 };
-Span visible_span(const Attention& a, const AttentionSizes& s, const RowBlock& rows);
+KeyRange visible_span(const Attention& a, const AttentionSizes& s, const RowBlock& rows);
 /// One byte per chunk of `unit` keys: whether some query of a batch entry and head of k sees it: [kv_batch, kv_heads,
 /// chunks].
 std::vector<uint8_t> visible_chunks(const Attention& a, const AttentionSizes& s, int64_t unit);
@@ -106,16 +106,16 @@ KeyRun key_run(const Attention& a, int64_t batch, int64_t first, int64_t count);
 /// Throws OutOfRange if a key of this step is visible and has no page.
 void check_pages(const Attention& a, const RowBlock& rows, const KeyStep& k);
 /// Rows of one head of a view, as a matrix.
-struct Matrix {
+struct HeadMatrix {
   const void* data;
   PanelType type;
   int64_t rows, columns, row_stride, column_stride;
 };
-inline Matrix rows_of(const StridedView& v, PanelType type, int64_t i, int64_t j, int64_t first, int64_t count) {
+inline HeadMatrix rows_of(const StridedView& v, PanelType type, int64_t i, int64_t j, int64_t first, int64_t count) {
   return {at(v, i, j, first), type, count, v.shape[3], v.strides[2], v.strides[3]};
 }
 /// A copy in `memory` with zeros in place of values that are not finite.
-Matrix sanitised(const Matrix& m, void* memory);
+HeadMatrix sanitised(const HeadMatrix& m, void* memory);
 
 /// Gives tasks 0 to n - 1, in order, to the workers of one parallel_for.
 void run_tasks(int64_t tasks, int64_t workers, FunctionRef<void(int64_t worker, int64_t task)> f);

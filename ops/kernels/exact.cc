@@ -29,21 +29,21 @@ int exponent(int digit) { return kExactLeast + kExactBits * digit; }
 // ---- the digits that a set of numbers can use ----
 
 // All |x| < 2^top, and x is a multiple of 2^low.
-struct Range {
+struct ExactRange {
   int top = -10000, low = 10000;
   bool finite = true;
-  void add(const Range& o) {
+  void add(const ExactRange& o) {
     top = std::max(top, o.top);
     low = std::min(low, o.low);
     finite = finite && o.finite;
   }
-  friend Range operator*(const Range& a, const Range& b) {
+  friend ExactRange operator*(const ExactRange& a, const ExactRange& b) {
     return {std::max(-20000, a.top + b.top), a.low + b.low, a.finite && b.finite};
   }
 };
 
-Range range_of(const double* x, int64_t n) {
-  Range r;
+ExactRange range_of(const double* x, int64_t n) {
+  ExactRange r;
   for (int64_t i = 0; i < n; ++i) {
     const uint64_t bits = std::bit_cast<uint64_t>(x[i]), mantissa = bits & ((uint64_t{1} << 52) - 1);
     const int e = static_cast<int>(bits >> 52 & 0x7ff);
@@ -56,22 +56,22 @@ Range range_of(const double* x, int64_t n) {
   return r;
 }
 
-Range range_of_all(const double* x, int64_t n) {
+ExactRange range_of_all(const double* x, int64_t n) {
   const int64_t chunks = (n + kGrain - 1) / kGrain;
-  std::vector<Range> parts(static_cast<size_t>(chunks));
+  std::vector<ExactRange> parts(static_cast<size_t>(chunks));
   parallel_for(chunks, [&](int64_t c) {
     parts[static_cast<size_t>(c)] = range_of(x + c * kGrain, std::min(kGrain, n - c * kGrain));
   });
-  Range r;
-  for (const Range& p : parts) r.add(p);
+  ExactRange r;
+  for (const ExactRange& p : parts) r.add(p);
   return r;
 }
 
 // The digits that are not zero for every term: skipping the others changes nothing.
-struct Digits {
+struct TermDigits {
   int first = 0, count = 0;  // none: all terms are zero
   bool plain = true;         // false: some terms may not be digits, so each is checked
-  explicit Digits(const Range& r) {
+  explicit TermDigits(const ExactRange& r) {
     if (!r.finite || r.top > 127) {
       plain = false;
       count = kExactDigits;
@@ -104,7 +104,7 @@ void add_any(double x, int64_t* limbs) {
 // Adds the terms a[i] b[i], or b[i] if a is null, to limbs. limbs must have at most kExactPlain terms, or be carried.
 class RowSum {
  public:
-  RowSum(const Digits& digits, bool product) : d_(digits) {
+  RowSum(const TermDigits& digits, bool product) : d_(digits) {
     if (d_.plain && d_.count) fn_ = WEFT_SELECT(exact_row)(product, d_.count);
   }
   void operator()(const double* a, const double* b, int64_t n, int64_t* limbs) const {
@@ -121,7 +121,7 @@ class RowSum {
   }
 
  private:
-  Digits d_;
+  TermDigits d_;
   ExactRowFn fn_ = nullptr;
 };
 
@@ -195,7 +195,7 @@ void exact_sum(const StridedView& x, uint32_t dim_mask, const StridedView& out, 
   if (x.numel() == 0) return;
   const double* t = copied(v, workspace);
   const int64_t sums = x.numel() / terms;
-  const RowSum row(Digits(range_of_all(t, x.numel())), false);
+  const RowSum row(TermDigits(range_of_all(t, x.numel())), false);
   // A few long sums are split into parts, each with a whole number of plain runs.
   const int64_t run = 4 * kExactPlain, parts = sums < 64 ? (terms + run - 1) / run : 1;
   if (parts == 1) {
@@ -224,7 +224,7 @@ void exact_gemm(const StridedView& a, const StridedView& b, const StridedView& o
   if (batch * m * n == 0 || k == 0) return;
   const double* p = copied(a, workspace);
   const double* q = copied(permuted(b, {0, 2, 1}), static_cast<char*>(workspace) + exact_copy_bytes(a));
-  const RowSum row(Digits(range_of_all(p, batch * m * k) * range_of_all(q, batch * n * k)), true);
+  const RowSum row(TermDigits(range_of_all(p, batch * m * k) * range_of_all(q, batch * n * k)), true);
   // A strip of rows of b that stays in the cache while rows of a are processed.
   const int64_t cols = std::clamp<int64_t>((1 << 14) / k, 1, n), strips = (n + cols - 1) / cols;
   const int64_t rows = std::clamp<int64_t>(rows_each(cols * k) * 4, 1, m), blocks = (m + rows - 1) / rows;
@@ -251,7 +251,7 @@ void exact_grouped_gemm(GroupedMode mode, const StridedView& a, const StridedVie
   const double* p = copied(by_rows ? a : permuted(a, {1, 0}), workspace);
   const double* q = copied(by_rows ? permuted(b, {0, 2, 1}) : permuted(b, {1, 0}),
                            static_cast<char*>(workspace) + exact_copy_bytes(a));
-  const RowSum row(Digits(range_of_all(p, a.numel()) * range_of_all(q, b.numel())), true);
+  const RowSum row(TermDigits(range_of_all(p, a.numel()) * range_of_all(q, b.numel())), true);
   if (by_rows) {
     parallel_chunks(t, rows_each(n * k), [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
@@ -276,7 +276,7 @@ void exact_index_add(const StridedView& index, const StridedView& src, const Str
   for (int64_t i = 0; i < n; ++i) check_index("exact_index_add", index_at(index, i), i, rows);
   if (n * width == 0) return;
   const double* t = copied(src, workspace);
-  const Digits d(range_of_all(t, n * width));
+  const TermDigits d(range_of_all(t, n * width));
   parallel_chunks(width, rows_each(n), [&](int64_t begin, int64_t end) {
     for (int64_t i = 0; i < n; ++i) {
       int64_t* to = y + index_at(index, i) * width * kExactWidth;
@@ -299,17 +299,17 @@ void exact_scatter_add(const StridedView& index, const StridedView& src, int dim
   int64_t* y = limbs_of("exact_scatter_add", out);
   if (index.numel() == 0) return;
   const int last = index.shape.size() - 1;
-  const Lines rows(index, last);
+  const StridedLines rows(index, last);
   for (int64_t r = 0; r < rows.count; ++r) {
     const StridedView row{rows.at(index, r, 0), index.dtype, {rows.length}, {rows.stride}};
     for (int64_t i = 0; i < rows.length; ++i)
       check_index("exact_scatter_add", index_at(row, i), r * rows.length + i, out.shape[dim]);
   }
   const double* t = copied(src, workspace);
-  const Digits d(range_of_all(t, src.numel()));
+  const TermDigits d(range_of_all(t, src.numel()));
   StridedView sums{y, kInt64, index.shape, {}}, terms{nullptr, kFloat64, index.shape, contiguous_strides(index.shape)};
   for (int k = 0; k < index.shape.size(); ++k) sums.strides.push_back(out.strides[k] / kExactWidth);
-  const Lines lines(index, dim), from(terms, dim), to(sums, dim);
+  const StridedLines lines(index, dim), from(terms, dim), to(sums, dim);
   const int64_t limit = out.shape[dim];
   // Lines along dim are disjoint.
   parallel_chunks(lines.count, rows_each(lines.length), [&](int64_t begin, int64_t end) {
@@ -340,7 +340,7 @@ void exact_row_dots(const StridedView& y, const StridedView& x, const StridedVie
   if (slots * d == 0) return;
   const double* p = copied(y, workspace);
   const double* q = copied(x, static_cast<char*>(workspace) + exact_copy_bytes(y));
-  const RowSum row(Digits(range_of_all(p, y.numel()) * range_of_all(q, x.numel())), true);
+  const RowSum row(TermDigits(range_of_all(p, y.numel()) * range_of_all(q, x.numel())), true);
   parallel_chunks(slots, rows_each(d), [&](int64_t begin, int64_t end) {
     for (int64_t s = begin; s < end; ++s) row(p + index_at(rows, s) * d, q + s / k * d, d, to + s * kExactWidth);
   });
@@ -350,11 +350,11 @@ void exact_row_dots(const StridedView& y, const StridedView& x, const StridedVie
 
 namespace {
 
-struct Format {
+struct SignificandFormat {
   int bits, least;  // bits of the significand; exponent of the smallest denormal
 };
 
-double rounded(const int64_t* limbs, const Format& f) {
+double rounded(const int64_t* limbs, const SignificandFormat& f) {
   constexpr double kInf = std::numeric_limits<double>::infinity();
   const int64_t counts = limbs[kCounts];
   if (counts) [[unlikely]] {
@@ -405,7 +405,7 @@ double rounded(const int64_t* limbs, const Format& f) {
 }
 
 template <class T>
-void finish(const StridedView& limbs, const StridedView& out, const Format& f) {
+void finish(const StridedView& limbs, const StridedView& out, const SignificandFormat& f) {
   T* y = out.as<T>();
   const int64_t* x = limbs.as<int64_t>();
   parallel_chunks(out.numel(), kGrain / 8, [&](int64_t begin, int64_t end) {

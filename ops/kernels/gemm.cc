@@ -13,11 +13,11 @@ namespace weft::kernels {
 namespace {
 
 // The sizes and strides of a product; offsets of batch entries are in bytes.
-struct Product {
+struct ProductLayout {
   int64_t batch = 1, m, n, k;
   int64_t am, ak, bk, bn, cm;
 
-  Product(const StridedView& a, const StridedView& b, const StridedView& c) {
+  ProductLayout(const StridedView& a, const StridedView& b, const StridedView& c) {
     const int r = a.shape.size();
     for (int d = 0; d < r - 2; ++d) batch *= c.shape[d];
     m = c.shape[r - 2], n = c.shape[r - 1], k = a.shape[r - 1];
@@ -42,7 +42,7 @@ int64_t slots_for(int64_t tiles, double flops, double per_task) {
 // ---- integers and f64 ----
 
 template <class T, class Acc, class O>
-void plain(const StridedView& a, const StridedView& b, const StridedView& c, const Product& p) {
+void plain(const StridedView& a, const StridedView& b, const StridedView& c, const ProductLayout& p) {
   const int64_t rows = std::max<int64_t>(1, (1 << 16) / std::max<int64_t>(1, p.n * p.k));
   parallel_chunks(p.batch * p.m, rows, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
@@ -60,7 +60,7 @@ void plain(const StridedView& a, const StridedView& b, const StridedView& c, con
 }
 
 // The arithmetic is unsigned, so that overflow wraps.
-void whole_numbers(const StridedView& a, const StridedView& b, const StridedView& c, const Product& p) {
+void whole_numbers(const StridedView& a, const StridedView& b, const StridedView& c, const ProductLayout& p) {
   const bool same = a.dtype == c.dtype;
   WEFT_CHECK(is_integral(a.dtype), "matmul: does not support dtype ", a.dtype);
   with_integer(a.dtype, [&]<class T>(T) {
@@ -68,9 +68,9 @@ void whole_numbers(const StridedView& a, const StridedView& b, const StridedView
   });
 }
 
-void gemm_f64(const StridedView& a, const StridedView& b, const StridedView& c, const Product& p) {
+void gemm_f64(const StridedView& a, const StridedView& b, const StridedView& c, const ProductLayout& p) {
   using Strides = Eigen::Stride<Eigen::Dynamic, Eigen::Dynamic>;
-  using Matrix = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::ColMajor>;
+  using ColumnMajorMatrix = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::ColMajor>;
   using RowMajorMatrix = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
   const int64_t tile_m = std::min(p.m, even_part(p.m, 128, 16)), tile_n = std::min(p.n, even_part(p.n, 128, 16));
   const int64_t tiles_m = (p.m + tile_m - 1) / tile_m, tiles_n = (p.n + tile_n - 1) / tile_n;
@@ -83,8 +83,8 @@ void gemm_f64(const StridedView& a, const StridedView& b, const StridedView& c, 
       const double* x = reinterpret_cast<const double*>(at_batch(a, batch)) + i * p.am;
       const double* y = reinterpret_cast<const double*>(at_batch(b, batch)) + j * p.bn;
       // Operands are copied to column-major first: Eigen has no fast path for two free strides.
-      const Matrix mx = Eigen::Map<const Matrix, 0, Strides>(x, m, p.k, Strides(p.ak, p.am));
-      const Matrix my = Eigen::Map<const Matrix, 0, Strides>(y, p.k, n, Strides(p.bn, p.bk));
+      const ColumnMajorMatrix mx = Eigen::Map<const ColumnMajorMatrix, 0, Strides>(x, m, p.k, Strides(p.ak, p.am));
+      const ColumnMajorMatrix my = Eigen::Map<const ColumnMajorMatrix, 0, Strides>(y, p.k, n, Strides(p.bn, p.bk));
       Eigen::Map<RowMajorMatrix, 0, Eigen::OuterStride<>>(reinterpret_cast<double*>(at_batch(c, batch)) + i * p.cm + j,
                                                           m, n, Eigen::OuterStride<>(p.cm))
           .noalias() = mx * my;
@@ -96,7 +96,7 @@ void gemm_f64(const StridedView& a, const StridedView& b, const StridedView& c, 
 
 // One to four rows times a matrix, or a matrix times one column. Limited by memory bandwidth, so the matrix is read
 // once and never copied. Returns false if the strides do not allow it.
-bool few_rows(const StridedView& a, const StridedView& b, const StridedView& c, const Product& p, void* workspace,
+bool few_rows(const StridedView& a, const StridedView& b, const StridedView& c, const ProductLayout& p, void* workspace,
               const GemmHooks& hooks) {
   if (p.m > 4 && p.n != 1) return false;
   const bool column = p.m > 4;  // then the roles of a and b are swapped
@@ -172,7 +172,7 @@ struct PackedTiling : GemmTiling {
     shared_bytes = b == B::shared ? round_up(b_bytes(), 64) : 0;
     const double flops = 2.0 * static_cast<double>(batch * m * n) * static_cast<double>(k);
     slots = slots_for(tiles, flops, g.size == 2 ? 4e6 : 1e6);
-    slot_bytes = tiles == 0 || k == 0 ? 0 : Slot::bytes(*this, slot_b, filled.a > 0 || filled.b > 0);
+    slot_bytes = tiles == 0 || k == 0 ? 0 : GemmScratch::bytes(*this, slot_b, filled.a > 0 || filled.b > 0);
   }
   int64_t workspace() const { return slots * slot_bytes + shared_bytes; }
 
@@ -202,7 +202,7 @@ struct PackedTiling : GemmTiling {
 // Smaller products keep their scratch on the stack.
 constexpr int64_t kOnStack = 32 << 10;
 
-void packed(const StridedView& a, const StridedView& b, const StridedView& c, const Product& p,
+void packed(const StridedView& a, const StridedView& b, const StridedView& c, const ProductLayout& p,
             const PackedTiling& plan, char* workspace, const GemmHooks& hooks) {
   const GemmKernel& g = *plan.kernel;
   const int64_t out_size = itemsize(c.dtype);
@@ -219,7 +219,7 @@ void packed(const StridedView& a, const StridedView& b, const StridedView& c, co
                       (g.direct_m > 1 || (p.n <= 256 && p.am * g.size % 4096 != 0));
   const bool large = !hooks.add && large_result(p.batch * p.m * p.n * out_size);
   // Computes tiles begin to end of the whole batch. A task gets rows of a and matrices of b in order.
-  auto tiles = [&](const Slot& slot, int64_t begin, int64_t end) {
+  auto tiles = [&](const GemmScratch& slot, int64_t begin, int64_t end) {
     int64_t packed_a = -1, packed_b = -1;
     for (int64_t t = begin; t < end; ++t) {
       const int64_t col = t % plan.tiles_n * plan.tile_n, rows_at = t / plan.tiles_n;
@@ -270,7 +270,7 @@ void packed(const StridedView& a, const StridedView& b, const StridedView& c, co
                slot);
     }
   };
-  auto task_slot = [&](int64_t task) { return Slot(workspace + task * plan.slot_bytes, plan, plan.slot_b); };
+  auto task_slot = [&](int64_t task) { return GemmScratch(workspace + task * plan.slot_bytes, plan, plan.slot_b); };
   if (plan.b != PackedTiling::B::shared || hooks.panels) {
     return parallel_for(plan.slots, [&](int64_t task) {
       tiles(task_slot(task), plan.tiles * task / plan.slots, plan.tiles * (task + 1) / plan.slots);
@@ -297,7 +297,7 @@ void packed(const StridedView& a, const StridedView& b, const StridedView& c, co
   }
 }
 
-void no_sums(const StridedView& c, const Product& p, const GemmEpilogue* epilogue) {
+void no_sums(const StridedView& c, const ProductLayout& p, const GemmEpilogue* epilogue) {
   if (!epilogue) return fill(c, 0);
   constexpr int64_t kCols = 256;
   static const float zeros[kCols] = {};
@@ -334,7 +334,7 @@ void check_gemm(const StridedView& a, const StridedView& b, const StridedView& c
 void gemm(const StridedView& a, const StridedView& b, const StridedView& c, void* workspace, const GemmHooks* given) {
   const GemmHooks hooks = given ? *given : GemmHooks{};
   check_gemm(a, b, c, hooks);
-  const Product p(a, b, c);
+  const ProductLayout p(a, b, c);
   if (p.batch * p.m * p.n == 0) return;
   if (p.k == 0 && hooks.add) return;
   if (p.k == 0) return no_sums(c, p, hooks.epilogue);

@@ -243,8 +243,8 @@ void micro(const GemmBlock& g, const float* a, const float* b, i64 row, i64 col,
 
 typedef void (*Micro)(const GemmBlock&, const float*, const float*, i64, i64, Prefetcher*);
 template <int kR>
-struct Table : Table<kR - 1> {
-  constexpr Table() {
+struct MicroTable : MicroTable<kR - 1> {
+  constexpr MicroTable() {
     this->fn[0][kR][0] = &micro<kR, 1, false>;
     this->fn[0][kR][1] = &micro<kR, 2, false>;
     this->fn[1][kR][0] = &micro<kR, 1, true>;
@@ -252,10 +252,10 @@ struct Table : Table<kR - 1> {
   }
 };
 template <>
-struct Table<0> {
+struct MicroTable<0> {
   Micro fn[2][kMr + 1][2] = {};
 };
-constexpr Table<kMr> kMicro;
+constexpr MicroTable<kMr> kMicro;
 
 void run(const GemmBlock& g) {
   Prefetcher prefetcher(g);

@@ -107,13 +107,13 @@ GemmTiling GemmTiling::by_blocks(const GemmKernel& g, int64_t matrices, int64_t 
   return best;
 }
 
-int64_t Slot::bytes(const GemmTiling& p, int64_t b_bytes, bool fills) {
+int64_t GemmScratch::bytes(const GemmTiling& p, int64_t b_bytes, bool fills) {
   const int64_t rows = round_up(p.tile_m, p.kernel->mr);
   return line64(rows / p.kernel->mr * p.a_panel()) + line64(b_bytes) + line64(rows * p.tile_ld() * 4) +
          (fills ? fill_bytes(p) : 0);
 }
 
-Slot::Slot(char* base, const GemmTiling& p, int64_t b_bytes) {
+GemmScratch::GemmScratch(char* base, const GemmTiling& p, int64_t b_bytes) {
   const int64_t rows = round_up(p.tile_m, p.kernel->mr);
   a = base;
   b = a + line64(rows / p.kernel->mr * p.a_panel());
@@ -192,7 +192,7 @@ class Touches {
   int count_ = 0;
 };
 
-void run_whole(const TileRun& t, const Slot& slot) {
+void run_whole(const TileRun& t, const GemmScratch& slot) {
   const GemmKernel& g = *t.plan->kernel;
   const int64_t ld = t.plan->tile_ld();
   GemmBlock block{t.a,     t.b, t.a_panel, t.b_panel, t.a_line,       t.rows, t.cols, 0,
@@ -237,7 +237,7 @@ void run_whole(const TileRun& t, const Slot& slot) {
 
 }  // namespace
 
-void run_tile(const TileRun& t, const Slot& slot) {
+void run_tile(const TileRun& t, const GemmScratch& slot) {
   const GemmKernel& g = *t.plan->kernel;
   if (!t.epilogue || !t.a || !t.b) return run_whole(t, slot);
   // An epilogue gets some rows at a time, so that sums stay in the cache.

@@ -48,13 +48,13 @@ struct GemmTiling {
 };
 
 /// Per-task scratch buffers.
-struct Slot {
+struct GemmScratch {
   char* a;      // tile_m rows of a over all k (plan by blocks: over one block), packed
   char* b;      // b_bytes, packed
   float* tile;  // sums
   char* fill;   // output of a GemmFill before it is packed; has no room if `bytes` was called with fills = false
 
-  Slot(char* base, const GemmTiling& p, int64_t b_bytes);
+  GemmScratch(char* base, const GemmTiling& p, int64_t b_bytes);
   static int64_t bytes(const GemmTiling& p, int64_t b_bytes, bool fills);
 };
 
@@ -91,6 +91,6 @@ struct TileRun {
 };
 /// True if a result of this many bytes is written past the caches: they could not keep it for its next reader.
 inline bool large_result(int64_t bytes) { return bytes >= 4 << 20; }
-void run_tile(const TileRun& t, const Slot& slot);
+void run_tile(const TileRun& t, const GemmScratch& slot);
 
 }  // namespace weft::kernels

@@ -42,7 +42,7 @@ struct GroupedTiling {
     slots = tasks(g, k, n);
     slot_b = by_rows() ? 0 : tile.tile_ld() * tile.a_depth() * g.size;
     panels_bytes = by_rows() ? round_up(groups * tile.padded_k() * round_up(n, g.nr) * g.size, 64) : 0;
-    slot_bytes = Slot::bytes(tile, slot_b, false);
+    slot_bytes = GemmScratch::bytes(tile, slot_b, false);
   }
   bool by_rows() const { return mode == GroupedMode::rows; }
   int64_t workspace() const { return t == 0 || tile.n == 0 ? 0 : slots * slot_bytes + panels_bytes; }
@@ -69,7 +69,7 @@ struct GroupedTiling {
   }
 };
 
-struct Group {
+struct RowGroup {
   int64_t index, first, rows;
 };
 
@@ -101,7 +101,7 @@ class Grouped {
       const double end = all * static_cast<double>(task + 1) / static_cast<double>(p_.slots);
       double at = 0;
       for (int64_t e = 0; e < p_.groups; ++e) {
-        const Group now = group(e);
+        const RowGroup now = group(e);
         const double w = work(now);
         if (w > 0 && at + w > begin && at < end) tiles(now, at, begin, end, slot(task));
         at += w;
@@ -110,17 +110,17 @@ class Grouped {
   }
 
  private:
-  Slot slot(int64_t task) const { return Slot(workspace_ + task * p_.slot_bytes, p_.tile, p_.slot_b); }
-  Group group(int64_t e) const { return {e, offsets_[e], offsets_[e + 1] - offsets_[e]}; }
-  double work(const Group& group) const { return static_cast<double>(group.rows); }
+  GemmScratch slot(int64_t task) const { return GemmScratch(workspace_ + task * p_.slot_bytes, p_.tile, p_.slot_b); }
+  RowGroup group(int64_t e) const { return {e, offsets_[e], offsets_[e + 1] - offsets_[e]}; }
+  double work(const RowGroup& group) const { return static_cast<double>(group.rows); }
   char* panels() const { return workspace_ + p_.slots * p_.slot_bytes; }
   // Mode rows: the panels of the group's matrix.
-  char* group_panels(const Group& group) const { return panels() + group.index * p_.tile.b_bytes(); }
-  PanelSource source_a(const Group& group) const {
+  char* group_panels(const RowGroup& group) const { return panels() + group.index * p_.tile.b_bytes(); }
+  PanelSource source_a(const RowGroup& group) const {
     const int64_t line = a_.strides[p_.by_rows() ? 0 : 1], k = a_.strides[p_.by_rows() ? 1 : 0];
     return {address(a_, group.first * a_.strides[0]), a_.dtype, line, k};
   }
-  PanelSource source_b(const Group& group) const {
+  PanelSource source_b(const RowGroup& group) const {
     const int r = b_.shape.size();
     const int64_t first = p_.by_rows() ? group.index : group.first;
     return {address(b_, first * b_.strides[0]), b_.dtype, b_.strides[r - 1], b_.strides[r - 2]};
@@ -129,14 +129,14 @@ class Grouped {
     return static_cast<const char*>(v.data) + offset * itemsize(v.dtype);
   }
 
-  void pack_b(const Group& group, int64_t col, const Slot& slot) const {
+  void pack_b(const RowGroup& group, int64_t col, const GemmScratch& slot) const {
     if (group.rows == 0) return;
     pack_panels(g_, true, source_b(group), col, std::min(p_.tile.tile_n, p_.tile.n - col), 0, a_.shape[1],
                 group_panels(group) + col / g_.nr * p_.tile.b_panel(), p_.tile.b_panel(), slot.fill);
   }
 
   // Computes the tiles of a group whose middle, in units of work starting at `at`, is between begin and end.
-  void tiles(const Group& group, double at, double begin, double end, const Slot& slot) const {
+  void tiles(const RowGroup& group, double at, double begin, double end, const GemmScratch& slot) const {
     const GemmTiling& tile = p_.tile;
     const int64_t m = p_.by_rows() ? group.rows : tile.m, k = p_.by_rows() ? a_.shape[1] : group.rows;
     const int64_t tile_m = std::min(m, even_part(m, round_up(tile.tile_m, g_.mr), g_.mr));

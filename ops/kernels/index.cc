@@ -38,8 +38,8 @@ bool all_below(const I* index, int64_t stride, int64_t n, int64_t limit) {
 void check_range(const char* name, const StridedView& index, int64_t limit) {
   const int64_t n = index.numel(), last = index.shape.empty() ? 1 : index.shape.back();
   if (n == 0) return;
-  const Lines rows =
-      index.shape.empty() ? Lines({index.data, index.dtype, {1}, {1}}, 0) : Lines(index, index.shape.size() - 1);
+  const StridedLines rows = index.shape.empty() ? StridedLines({index.data, index.dtype, {1}, {1}}, 0)
+                                                : StridedLines(index, index.shape.size() - 1);
   parallel_chunks(rows.count, std::max<int64_t>(1, kGrain / last), [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       const void* p = rows.at(index, r, 0);
@@ -101,11 +101,11 @@ void gather(const StridedView& in, const StridedView& index, int dim, const Stri
   if (out.numel() == 0) return;
   check_range("gather", index, in.shape[dim]);
   const int last = rank - 1;
-  const Lines rows(index, last), to(out, last);
+  const StridedLines rows(index, last), to(out, last);
   // The input's lines, numbered like the index's; along dim itself the index gives the position.
   Shape from = in.strides;
   from[dim] = 0;
-  const Lines in_rows({in.data, in.dtype, out.shape, from}, last);
+  const StridedLines in_rows({in.data, in.dtype, out.shape, from}, last);
   const int64_t n = out.shape[last], along = in.strides[dim], step = dim == last ? 0 : in.strides[last];
   by_size(itemsize(in.dtype), [&](auto zero) {
     using T = decltype(zero);
@@ -237,8 +237,8 @@ void scatter_add(const StridedView& in, const StridedView& index, const StridedV
   copy_unless_same(in, out);
   if (index.numel() == 0) return;
   // Lines along dim are disjoint. Each belongs to one task, in order, so the sums do not depend on threads.
-  const Lines lines(index, dim), from({src.data, src.dtype, index.shape, src.strides}, dim);
-  const Lines to({out.data, out.dtype, index.shape, out.strides}, dim);
+  const StridedLines lines(index, dim), from({src.data, src.dtype, index.shape, src.strides}, dim);
+  const StridedLines to({out.data, out.dtype, index.shape, out.strides}, dim);
   by_number("scatter_add", in.dtype, [&](auto zero) {
     using T = decltype(zero);
     parallel_chunks(lines.count, std::max<int64_t>(1, kGrain / lines.length), [&](int64_t begin, int64_t end) {

@@ -52,9 +52,9 @@ std::vector<int64_t> chunks(int64_t n, int64_t most) {
 }
 
 /// Offsets of the pieces of the workspace, in order.
-struct Scratch {
+struct LossScratch {
   int64_t rows, logits, narrow, sum, partial, bias, bias_part, reduce, products, bytes;
-  Scratch(DType t, int64_t n, int64_t v, int64_t d, bool gradients) {
+  LossScratch(DType t, int64_t n, int64_t v, int64_t d, bool gradients) {
     const DType c = computed(t);
     const int64_t wide = itemsize(c), part = partial_rows(c, v, d);
     rows = std::clamp<int64_t>(n, 1, linear_cross_entropy_rows(v));
@@ -99,9 +99,9 @@ struct RowFns {
 };
 
 template <class T>
-class Rows {
+class LogitRows {
  public:
-  Rows(const LinearCrossEntropy& c, const T* bias)
+  LogitRows(const LinearCrossEntropy& c, const T* bias)
       : c_(c), bias_(bias), v_(c.w.shape[0]), f_(computed(c.x.dtype), c.x.dtype) {}
 
   /// Computes row `row` of x: replaces its logits by their gradient, in place or in `narrow`, and writes its loss.
@@ -203,7 +203,7 @@ void run(const LinearCrossEntropy& c, char* workspace) {
   const DType t = c.x.dtype, wide = computed(t);
   const int64_t n = c.x.shape[0], d = c.x.shape[1], v = c.w.shape[0];
   const bool gradients = c.gradients;
-  const Scratch at_(t, n, v, d, gradients);
+  const LossScratch at_(t, n, v, d, gradients);
   void* products = workspace + at_.products;
   T* bias = nullptr;
   if (c.bias.data) {
@@ -213,7 +213,7 @@ void run(const LinearCrossEntropy& c, char* workspace) {
   const StridedView dw = t == wide ? c.dw : matrix(workspace + at_.sum, wide, v, d);
   const StridedView dbias{workspace + at_.bias_part, wide, Shape{v}, Shape{1}};
   const StridedView dbias_part{workspace + at_.bias_part + v * itemsize(wide), wide, Shape{v}, Shape{1}};
-  const Rows<T> rows(c, bias);
+  const LogitRows<T> rows(c, bias);
   for (int64_t begin = 0, count; begin < n; begin += count) {
     count = chunk_rows(n - begin, at_.rows);
     const StridedView x = rows_of(c.x, begin, count), logits = matrix(workspace + at_.logits, wide, count, v);
@@ -254,7 +254,7 @@ int64_t linear_cross_entropy_rows(int64_t classes) {
 }
 
 int64_t linear_cross_entropy_workspace(DType dtype, int64_t rows, int64_t classes, int64_t dim, bool gradients) {
-  return Scratch(dtype, rows, classes, dim, gradients).bytes;
+  return LossScratch(dtype, rows, classes, dim, gradients).bytes;
 }
 
 void linear_cross_entropy(const LinearCrossEntropy& c, void* workspace) {

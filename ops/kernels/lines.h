@@ -6,12 +6,12 @@
 
 namespace weft::kernels {
 
-struct Lines {
+struct StridedLines {
   int64_t length, stride;  // elements of a line and the distance between them
   int64_t count = 1;       // lines
   Shape shape, strides;    // of the other dims
 
-  Lines(const StridedView& v, int dim) : length(v.shape[dim]), stride(v.strides[dim]) {
+  StridedLines(const StridedView& v, int dim) : length(v.shape[dim]), stride(v.strides[dim]) {
     for (int d = 0; d < v.shape.size(); ++d) {
       if (d == dim) continue;
       shape.push_back(v.shape[d]);

@@ -8,7 +8,7 @@ namespace {
 
 // An operand of a vector loop: contiguous, or one element repeated in a buffer.
 template <class M>
-struct Operand {
+struct LoopOperand {
   const typename M::E* p;
   int64_t step;
   alignas(64) typename M::E buffer[M::N];
@@ -50,7 +50,7 @@ W_FN void put_last_mask(u8* out, Mask m, int64_t r) {
 
 template <class Op, class M>
 int unary(const void* const* in, void* out, int64_t n, uint32_t scalars) {
-  Operand<M> x;
+  LoopOperand<M> x;
   x.open(in[0], scalars & 1);
   typename M::E* y = static_cast<typename M::E*>(out);
   for (; n >= M::N; n -= M::N, y += M::N) M::put(y, Op::f(x.next()));
@@ -60,7 +60,7 @@ int unary(const void* const* in, void* out, int64_t n, uint32_t scalars) {
 
 template <class Op, class M>
 int test(const void* const* in, void* out, int64_t n, uint32_t scalars) {
-  Operand<M> x;
+  LoopOperand<M> x;
   x.open(in[0], scalars & 1);
   u8* y = static_cast<u8*>(out);
   for (; n >= M::N; n -= M::N, y += M::N) put_mask(y, Op::f(x.next()));
@@ -78,7 +78,7 @@ W_FN bool has_zero(V v) {
 template <class Op, class M>
 int binary(const void* const* in, void* out, int64_t n, uint32_t scalars) {
   constexpr bool kChecksZero = Op::kDivides && M::kind != kKindFloat;
-  Operand<M> a, b;
+  LoopOperand<M> a, b;
   a.open(in[0], scalars & 1);
   b.open(in[1], scalars & 2);
   typename M::E* y = static_cast<typename M::E*>(out);
@@ -99,7 +99,7 @@ int binary(const void* const* in, void* out, int64_t n, uint32_t scalars) {
 
 template <class Op, class M>
 int compare(const void* const* in, void* out, int64_t n, uint32_t scalars) {
-  Operand<M> a, b;
+  LoopOperand<M> a, b;
   a.open(in[0], scalars & 1);
   b.open(in[1], scalars & 2);
   u8* y = static_cast<u8*>(out);
@@ -143,8 +143,8 @@ int where_bits(const void* const* in, void* out, int64_t n, uint32_t scalars) {
 
 // ---- the table ----
 
-enum Types { FLOAT, NUMERIC, ANY, INT, BITS };
-constexpr bool takes(Types t, Kind k) {
+enum AllowedTypes { FLOAT, NUMERIC, ANY, INT, BITS };
+constexpr bool takes(AllowedTypes t, Kind k) {
   return t == FLOAT     ? k == kKindFloat
          : t == NUMERIC ? k != kKindBool
                         : t == ANY || (t == INT ? k == kKindInt : k != kKindFloat);
@@ -154,18 +154,18 @@ constexpr bool same(const char* a, const char* b) {
   return *a == *b;
 }
 
-#define WEFT_UNARY(name, dtypes, expr, ...) \
-  struct Op_##name {                        \
-    static constexpr Types types = dtypes;  \
-    template <class V>                      \
-    static W_INLINE auto f(V x) {           \
-      return expr;                          \
-    }                                       \
+#define WEFT_UNARY(name, dtypes, expr, ...)       \
+  struct Op_##name {                              \
+    static constexpr AllowedTypes types = dtypes; \
+    template <class V>                            \
+    static W_INLINE auto f(V x) {                 \
+      return expr;                                \
+    }                                             \
   };
 #define WEFT_TEST WEFT_UNARY
 #define WEFT_BINARY(name, dtypes, expr, ...)                                                  \
   struct Op_##name {                                                                          \
-    static constexpr Types types = dtypes;                                                    \
+    static constexpr AllowedTypes types = dtypes;                                             \
     static constexpr bool kDivides = same(#name, "remainder") || same(#name, "floor_divide"); \
     template <class V>                                                                        \
     static W_INLINE auto f(V a, V b) {                                                        \

@@ -193,10 +193,10 @@ ReduceSplit::ReduceSplit(Rd op, DType in_dtype, const Shape& shape, const Shape&
   converts = element != in;
   acc_size = itemsize(acc);
 
-  struct Kept {
+  struct KeptDim {
     int64_t extent, in, out;
   };
-  Kept kept[kMaxDims];
+  KeptDim kept[kMaxDims];
   int kept_dims = 0;
   for (int d = 0, o = 0; d < shape.size(); ++d) {
     const int64_t e = shape[d], s = strides[d] * size;
@@ -233,7 +233,7 @@ ReduceSplit::ReduceSplit(Rd op, DType in_dtype, const Shape& shape, const Shape&
   by_columns = kept[closest].extent > 1 && kept[closest].in != 0 && std::abs(kept[closest].in) < run &&
                kept[closest].extent >= 16;
   std::swap(kept[closest], kept[kept_dims - 1]);  // the order of outputs among tasks is free
-  const Kept& line = kept[kept_dims - 1];
+  const KeptDim& line = kept[kept_dims - 1];
   column_stride = line.in;
   out_stride = line.out;
   line_extent = line.extent;

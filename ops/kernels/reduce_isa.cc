@@ -18,7 +18,7 @@ W_FN double w_min(double a, double b) { return (a < b) | (a != a) ? a : b; }
 W_FN i64 w_max(i64 a, i64 b) { return a > b ? a : b; }
 W_FN i64 w_min(i64 a, i64 b) { return a < b ? a : b; }
 
-struct Sum {
+struct SumReduction {
   static constexpr double real = 0;
   static constexpr i64 whole = 0;
   template <class V>
@@ -132,7 +132,7 @@ W_FN typename AccOf<typename M::V>::A block(const typename M::E* x, i64 n) {
 
 // The tree over blocks that arrive in order: a binary counter.
 template <class Op, class A>
-struct Tree {
+struct PartialTree {
   A stack[48];
   int depth = 0;
   i64 done = 0;
@@ -166,7 +166,7 @@ void rows(const void* x, i64 stride, i64 count, i64 n, void* out) {
   }
   for (; r < count; ++r, base += stride) {
     const E* p = reinterpret_cast<const E*>(base);
-    Tree<Op, A> tree;
+    PartialTree<Op, A> tree;
     i64 i = 0;
     for (; i + 4 * kB <= n; i += 4 * kB) {
       const E* q[4] = {p + i, p + i + kB, p + i + 2 * kB, p + i + 3 * kB};
@@ -224,7 +224,7 @@ constexpr ReduceFns fns() {
 }
 #define OF_OP(Op) \
   { fns<Op, MF32>(), fns<Op, MF64>(), fns<Op, MBF16>(), fns<Op, MF16>(), fns<Op, MI64>() }
-constexpr ReduceFns kReduce[4][5] = {OF_OP(Sum), OF_OP(Max), OF_OP(Min), OF_OP(Prod)};
+constexpr ReduceFns kReduce[4][5] = {OF_OP(SumReduction), OF_OP(Max), OF_OP(Min), OF_OP(Prod)};
 
 // The first best of n elements (NaN is best of all): value and index, starting from the given ones.
 template <bool largest, class E>

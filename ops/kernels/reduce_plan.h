@@ -8,10 +8,10 @@
 namespace weft::kernels {
 
 struct ReduceSplit {
-  struct Dim {
+  struct ReducedDim {
     int64_t extent, stride;  // bytes
   };
-  struct Outer {
+  struct OuterDim {
     int64_t extent, in, out;  // bytes of in, elements of out
   };
   struct Chunk {
@@ -26,8 +26,8 @@ struct ReduceSplit {
   bool converts = false;   // element differs from in
   int64_t n = 1, outputs = 1, blocks = 0;
   int reduced_dims = 0, outer_dims = 0;
-  Dim reduced[kMaxDims];
-  Outer outer[kMaxDims];
+  ReducedDim reduced[kMaxDims];
+  OuterDim outer[kMaxDims];
   bool by_columns = false;  // the line's outputs are closer in memory than the elements of one output
   bool direct = false;      // the kernels read memory without packing
   int64_t column_stride = 0, out_stride = 0, line_extent = 1;  // the line: the kept dim that chunks run along
@@ -59,7 +59,7 @@ struct ReduceSplit {
       if (count) f(0, 0, count);
       return;
     }
-    const Dim& last = reduced[reduced_dims - 1];
+    const ReducedDim& last = reduced[reduced_dims - 1];
     while (count > 0) {
       int64_t rest = first / last.extent, at = first % last.extent, offset = at * last.stride;
       for (int d = reduced_dims - 2; d >= 0; --d) {

@@ -13,8 +13,8 @@ static_assert(kBlock % kScanBlock == 0);
 
 // Scans `cols` neighbouring lines together, step by step.
 template <class Acc>
-void scan_columns(const StridedView& in, const StridedView& out, const Lines& in_lines, const Lines& out_lines,
-                  int64_t first, int64_t cols, bool reverse) {
+void scan_columns(const StridedView& in, const StridedView& out, const StridedLines& in_lines,
+                  const StridedLines& out_lines, int64_t first, int64_t cols, bool reverse) {
   typename ScanCarry<Acc>::type carry[kBlock] = {};
   Acc base[kBlock] = {}, own[kBlock] = {}, row[kBlock];
   const DType type = DTypeOf<Acc>::value;
@@ -38,8 +38,8 @@ void scan_columns(const StridedView& in, const StridedView& out, const Lines& in
 
 // Scans one line, a block at a time.
 template <class Acc>
-void scan_line(const StridedView& in, const StridedView& out, const Lines& in_lines, const Lines& out_lines,
-               int64_t line, bool reverse) {
+void scan_line(const StridedView& in, const StridedView& out, const StridedLines& in_lines,
+               const StridedLines& out_lines, int64_t line, bool reverse) {
   typename ScanCarry<Acc>::type carry = 0;
   Acc base = 0, own = 0, block[kBlock];
   const DType type = DTypeOf<Acc>::value;
@@ -62,7 +62,7 @@ void scan_line(const StridedView& in, const StridedView& out, const Lines& in_li
 
 template <class Acc>
 void scan(const StridedView& in, int dim, const StridedView& out, bool reverse) {
-  const Lines a(in, dim), b(out, dim);
+  const StridedLines a(in, dim), b(out, dim);
   if (a.length == 0) return;
   // Groups neighbouring lines if they are closer in memory than the elements of one line.
   const int64_t group =

@@ -73,8 +73,8 @@ void sort_entries(std::vector<E>& e, std::vector<E>& spare, std::vector<int64_t>
 }
 
 template <class T, class E>
-void write_line(const StridedView& in, const Lines& lines, const StridedView& values, const StridedView& indices,
-                const Lines* value_lines, const Lines* index_lines, int64_t line, const E* e, int64_t n) {
+void write_line(const StridedView& in, const StridedLines& lines, const StridedView& values, const StridedView& indices,
+                const StridedLines* value_lines, const StridedLines* index_lines, int64_t line, const E* e, int64_t n) {
   const T* x = reinterpret_cast<const T*>(lines.at(in, line, 0));
   if (value_lines) {
     T* y = reinterpret_cast<T*>(value_lines->at(values, line, 0));
@@ -110,9 +110,9 @@ void select(std::vector<E>& e, int64_t k) {
 template <class T>
 void order(const StridedView& in, int64_t k, int dim, bool descending, const StridedView& values,
            const StridedView& indices) {
-  const Lines lines(in, dim);
-  const Lines value_lines = values.data ? Lines(values, dim) : lines,
-              index_lines = indices.data ? Lines(indices, dim) : lines;
+  const StridedLines lines(in, dim);
+  const StridedLines value_lines = values.data ? StridedLines(values, dim) : lines,
+                     index_lines = indices.data ? StridedLines(indices, dim) : lines;
   const int64_t n = lines.length, grain = std::max<int64_t>(1, (1 << 12) / std::max<int64_t>(n, 1));
   parallel_chunks(lines.count, grain, [&](int64_t begin, int64_t end) {
     std::vector<EntryOf<T>> e, spare;

@@ -151,7 +151,7 @@ void copy_bytes_2d(const char* src, int64_t src_row, int64_t src_col, char* dst,
 }
 
 // How the space is split: blocks of `rows` along dim `partner` (none: -1) times `cols` along the innermost dim.
-struct Blocks {
+struct SpaceBlocks {
   int partner = -1;
   int64_t rows = 1, cols = 1;
   int64_t row_blocks = 1, col_blocks = 1, outer = 1;
@@ -161,8 +161,8 @@ struct Blocks {
 
 constexpr int64_t kTile = 4096;  // elements of a tile
 
-Blocks cut(const CollapsedCall& p, int64_t grain) {
-  Blocks b;
+SpaceBlocks cut(const CollapsedCall& p, int64_t grain) {
+  SpaceBlocks b;
   const int inner = p.dims - 1, all = p.operands + 1;
   const int64_t extent = p.extent[inner];
   bool any = false;
@@ -202,7 +202,7 @@ Blocks cut(const CollapsedCall& p, int64_t grain) {
   return b;
 }
 
-int run_block(const CollapsedCall& p, const Blocks& b, PwFn fn, int64_t index) {
+int run_block(const CollapsedCall& p, const SpaceBlocks& b, PwFn fn, int64_t index) {
   const int inner = p.dims - 1, out = p.operands;
   // Row blocks come first: tiled operands are nearly contiguous along the partner, so pages and prefetched lines are
   // reused.
@@ -272,7 +272,7 @@ void copy_2d(const void* src, int64_t src_row, int64_t src_col, void* dst, int64
 int strided_apply(PwFn fn, std::span<const StridedView> in, const StridedView& out, int64_t grain) {
   if (out.numel() == 0) return 0;
   const CollapsedCall p = collapse(in, out);
-  const Blocks b = cut(p, grain);
+  const SpaceBlocks b = cut(p, grain);
   const int64_t blocks = b.outer * b.row_blocks * b.col_blocks;
   const int64_t per_task = std::max<int64_t>(1, grain / (b.rows * b.cols));
   std::atomic<int> status{0};

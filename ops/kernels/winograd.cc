@@ -25,9 +25,9 @@ const WinogradFns& fns() {
 int64_t aligned(int64_t bytes) { return (bytes + 63) & ~int64_t{63}; }
 
 // Parts of the scratch memory.
-class Scratch {
+class WinogradScratch {
  public:
-  explicit Scratch(void* base) : at_(static_cast<char*>(base)) {}
+  explicit WinogradScratch(void* base) : at_(static_cast<char*>(base)) {}
   float* floats(int64_t n) {
     char* const p = at_;
     at_ += aligned(n * 4);
@@ -44,7 +44,7 @@ class Scratch {
 int64_t stride_of(int64_t rows, int64_t columns) { return (rows * columns + 15) / 16 * 16 + 16; }
 
 // The tiles of an image [N, H, W, C] with contiguous channels; outside there are zeros.
-struct Tiles {
+struct ImageTiles {
   const StridedView& image;
   int64_t first_row, first_column;  // of the first tile
   int64_t down, across;             // tiles of an image
@@ -85,7 +85,7 @@ StridedView with_lines(const StridedView& v, float* scratch) {
   return copy;
 }
 
-const float* zero_line(Scratch& scratch, int64_t n) {
+const float* zero_line(WinogradScratch& scratch, int64_t n) {
   float* const line = scratch.floats(n);
   std::memset(line, 0, static_cast<size_t>(n) * 4);
   return line;
@@ -116,8 +116,8 @@ void transform(const StridedView& w, bool flip, float* u) {
   });
 }
 
-struct Sizes {
-  Sizes(const StridedView& x, const StridedView& y)
+struct WinogradSizes {
+  WinogradSizes(const StridedView& x, const StridedView& y)
       : channels(x.shape[3]),
         outs(y.shape[3]),
         down((y.shape[1] + 1) / 2),
@@ -139,7 +139,7 @@ struct Sizes {
 }  // namespace
 
 int64_t winograd_workspace(const StridedView& x, const StridedView& y) {
-  const Sizes s(x, y);
+  const WinogradSizes s(x, y);
   return aligned(copy_size(x) * 4) + aligned(s.channels * 4) + aligned(kPlaces * stride_of(s.outs, s.channels) * 4) +
          aligned(kPlaces * stride_of(s.block, s.channels) * 4) + aligned(kPlaces * stride_of(s.block, s.outs) * 4) +
          s.most([&](int64_t count) { return gemm_workspace(kFloat32, kFloat32, kPlaces, count, s.outs, s.channels); });
@@ -147,11 +147,11 @@ int64_t winograd_workspace(const StridedView& x, const StridedView& y) {
 
 void winograd(const StridedView& x, const StridedView& w, const StridedView& y, WinogradPadding padding, bool flip,
               void* workspace) {
-  const Sizes s(x, y);
+  const WinogradSizes s(x, y);
   if (y.numel() == 0) return;
-  Scratch scratch(workspace);
+  WinogradScratch scratch(workspace);
   const StridedView lines = with_lines(x, scratch.floats(copy_size(x)));
-  const Tiles tiles{lines, -padding.rows, -padding.columns, s.down, s.across, zero_line(scratch, s.channels)};
+  const ImageTiles tiles{lines, -padding.rows, -padding.columns, s.down, s.across, zero_line(scratch, s.channels)};
   float* const u = scratch.floats(kPlaces * stride_of(s.channels, s.outs));
   float* const v = scratch.floats(kPlaces * stride_of(s.block, s.channels));
   float* const m = scratch.floats(kPlaces * stride_of(s.block, s.outs));
@@ -176,7 +176,7 @@ void winograd(const StridedView& x, const StridedView& w, const StridedView& y, 
 }
 
 int64_t winograd_weight_gradient_workspace(const StridedView& x, const StridedView& g) {
-  const Sizes s(x, g);
+  const WinogradSizes s(x, g);
   return aligned(copy_size(x) * 4) + aligned(copy_size(g) * 4) + aligned(std::max(s.channels, s.outs) * 4) +
          aligned(kPlaces * stride_of(s.block, s.channels) * 4) + aligned(kPlaces * stride_of(s.block, s.outs) * 4) +
          aligned(kPlaces * stride_of(s.outs, s.channels) * 4) +
@@ -185,14 +185,14 @@ int64_t winograd_weight_gradient_workspace(const StridedView& x, const StridedVi
 
 void winograd_weight_gradient(const StridedView& x, const StridedView& g, const StridedView& dw,
                               WinogradPadding padding, void* workspace) {
-  const Sizes s(x, g);
+  const WinogradSizes s(x, g);
   if (dw.numel() == 0) return;
-  Scratch scratch(workspace);
+  WinogradScratch scratch(workspace);
   const StridedView x_lines = with_lines(x, scratch.floats(copy_size(x)));
   const StridedView g_lines = with_lines(g, scratch.floats(copy_size(g)));
   const float* const zeros = zero_line(scratch, std::max(s.channels, s.outs));
-  const Tiles of_x{x_lines, -padding.rows, -padding.columns, s.down, s.across, zeros};
-  const Tiles of_g{g_lines, 0, 0, s.down, s.across, zeros};
+  const ImageTiles of_x{x_lines, -padding.rows, -padding.columns, s.down, s.across, zeros};
+  const ImageTiles of_g{g_lines, 0, 0, s.down, s.across, zeros};
   float* const v = scratch.floats(kPlaces * stride_of(s.block, s.channels));
   float* const d = scratch.floats(kPlaces * stride_of(s.block, s.outs));
   float* const m = scratch.floats(kPlaces * stride_of(s.outs, s.channels));

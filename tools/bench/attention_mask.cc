@@ -39,11 +39,11 @@ void run(bench::Report& report) {
   const int repetitions = absl::GetFlag(FLAGS_repetitions);
   const std::string only = absl::GetFlag(FLAGS_only);
   const auto wanted = [&](const std::string& name) { return name.find(only) != std::string::npos; };
-  struct Case {
+  struct MaskCase {
     std::string name;
     std::function<MaskMod(int64_t)> mask;
   };
-  const std::vector<Case> cases{
+  const std::vector<MaskCase> cases{
       {"causal", [](int64_t) { return attention::causal(); }},
       {"sliding_window(4096)", [](int64_t) { return attention::sliding_window(4096); }},
       {"documents & causal", [](int64_t n) { return attention::document(documents(n)) & attention::causal(); }},
@@ -52,7 +52,7 @@ void run(bench::Report& report) {
          return attention::neighborhood_2d({n / 128, 128}, {13, 13});
        }},
   };
-  for (const Case& c : cases)
+  for (const MaskCase& c : cases)
     for (int64_t n = 2048; n <= absl::GetFlag(FLAGS_longest); n *= 8) {
       const std::string name = str_cat(c.name, " ", n);
       if (!wanted(name)) continue;
@@ -70,7 +70,7 @@ void run(bench::Report& report) {
       report.add({name + ", bytes", static_cast<double>(m.bytes()), "B"});
     }
   // The bits of one block, as computed for partial blocks and in kernels.
-  for (const Case& c : cases) {
+  for (const MaskCase& c : cases) {
     const std::string name = c.name + ", one tile of 128 x 128";
     if (!wanted(name)) continue;
     const BlockMask m = create_block_mask(c.mask(16384), 1, 1, 16384, 16384);

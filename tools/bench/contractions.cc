@@ -18,13 +18,13 @@ namespace {
 using Binary = std::function<Tensor(const Tensor&, const Tensor&)>;
 using BenchStep = std::function<std::vector<Tensor>(const Tensor&, const Tensor&, const Tensor&)>;
 
-struct Kind {
+struct NamedContraction {
   const char* name;
   Binary fn;
 };
 
 // In the order of the table. The product comes first, because the others are compared with it.
-std::vector<Kind> kinds() {
+std::vector<NamedContraction> kinds() {
   return {{"product", [](const Tensor& a, const Tensor& b) { return matmul(a, b); }},
           {"max-plus", [](const Tensor& a, const Tensor& b) { return amax(a.unsqueeze(-1) + b.unsqueeze(0), {-2}); }},
           {"L1 distance",
@@ -49,7 +49,7 @@ void run(Report& report) {
     for (int n = std::min(64, most); n <= most; n *= 2) {
       const Tensor a = randn({n, n}).requires_grad(), b = randn({n, n}).requires_grad(), w = randn({n, n});
       std::vector<Compiled<BenchStep>> steps;
-      for (const Kind& kind : kinds()) steps.push_back(compile(step_of(kind.fn, backward)));
+      for (const NamedContraction& kind : kinds()) steps.push_back(compile(step_of(kind.fn, backward)));
       std::vector<std::vector<double>> times(steps.size());
       for (const auto& step : steps) (void)step(a, b, w);
       for (int r = 0; r < absl::GetFlag(FLAGS_repetitions); ++r)

@@ -25,7 +25,7 @@ namespace {
 constexpr int64_t kHeads = 8, kLength = 2048, kDim = 64;
 
 /// A case of attention. goal: as a multiple of the case without mods of the same dtype (backward: of its forward).
-struct Case {
+struct FlexCase {
   const char* name;
   double goal;
   std::function<FlexAttentionOptions()> options;
@@ -33,7 +33,7 @@ struct Case {
 
 BlockMask blocks(const MaskMod& mask) { return create_block_mask(mask, 1, 1, kLength, kLength); }
 
-std::vector<Case> cases() {
+std::vector<FlexCase> cases() {
   return {
       {"none", kNone, [] { return FlexAttentionOptions{}; }},
       {"alibi", 1.15, [] { return FlexAttentionOptions{.score_mod = attention::alibi(kHeads)}; }},
@@ -50,7 +50,7 @@ std::vector<Case> cases() {
 }
 
 /// "decode b8 s4096 gqa4 paged": one query for each of b entries of s keys, 8 heads to 8, 2 (gqa4) or 1 (mqa) of keys.
-struct Decode {
+struct DecodeCase {
   static constexpr int64_t kDim = 128, kPage = 256;
   int64_t batch = 0, length = 0, kv_heads = 0;
   bool paged = false;
@@ -63,7 +63,7 @@ struct Decode {
           for (const char* layout : {"", " paged"}) all.push_back(str_cat("decode ", b, " ", s, " ", g, layout));
     return all;
   }
-  explicit Decode(const std::string& name) {
+  explicit DecodeCase(const std::string& name) {
     auto has = [&](const char* word) { return (name + " ").find(str_cat(" ", word, " ")) != name.npos; };
     batch = has("b8") ? 8 : 1, length = has("s16384") ? 16384 : 4096;
     kv_heads = has("mqa") ? 1 : has("gqa4") ? 2 : 8;
@@ -72,9 +72,9 @@ struct Decode {
 };
 
 /// A case by its full name, e.g. "f32 causal" or "bf16 causal backward" (forward and backward).
-class Timed {
+class TimedFlex {
  public:
-  explicit Timed(const std::string& name) {
+  explicit TimedFlex(const std::string& name) {
     const size_t space = name.find(' ');
     const DType t = name.substr(0, space) == "bf16" ? kBFloat16 : kFloat32;
     std::string rest = space == name.npos ? "" : name.substr(space + 1);
@@ -82,16 +82,16 @@ class Timed {
       backward_ = true;
       rest.resize(end);
     }
-    const std::vector<std::string> decodes = Decode::names();
+    const std::vector<std::string> decodes = DecodeCase::names();
     if (std::find(decodes.begin(), decodes.end(), rest) != decodes.end() &&
         (name.starts_with("f32 ") || name.starts_with("bf16 "))) {
-      make_decode(Decode(rest), t);
+      make_decode(DecodeCase(rest), t);
       call();
       return;
     }
     bool known = false;
     const bool type_known = name.starts_with("f32 ") || name.starts_with("bf16 ");
-    for (const Case& c : cases())
+    for (const FlexCase& c : cases())
       if (type_known && c.name == rest) {
         options_ = c.options();
         known = true;
@@ -124,16 +124,16 @@ class Timed {
   }
 
  private:
-  void make_decode(const Decode& d, DType t) {
+  void make_decode(const DecodeCase& d, DType t) {
     decode_ = true;
     manual_seed(0);
-    const int64_t entries = d.paged ? d.batch * d.length / Decode::kPage : d.batch;
-    const Shape shape{entries, d.kv_heads, d.paged ? Decode::kPage : d.length, Decode::kDim};
-    q_ = randn({d.batch, kHeads, 1, Decode::kDim}).to(t);
+    const int64_t entries = d.paged ? d.batch * d.length / DecodeCase::kPage : d.batch;
+    const Shape shape{entries, d.kv_heads, d.paged ? DecodeCase::kPage : d.length, DecodeCase::kDim};
+    q_ = randn({d.batch, kHeads, 1, DecodeCase::kDim}).to(t);
     k_ = randn(shape).to(t);
     v_ = randn(shape).to(t);
     cache_.cache_seqlens = full({d.batch}, d.length, {.dtype = kInt64});
-    if (d.paged) cache_.block_table = reshape(argsort(rand({entries})), {d.batch, d.length / Decode::kPage});
+    if (d.paged) cache_.block_table = reshape(argsort(rand({entries})), {d.batch, d.length / DecodeCase::kPage});
   }
 
   void call() {
@@ -161,7 +161,7 @@ class Timed {
 void run(Report& report) {
   if (absl::GetFlag(FLAGS_serve)) {
     for (std::string name; std::getline(std::cin, name);) {
-      Timed timed(name);
+      TimedFlex timed(name);
       const auto [ms, bound] = timed.beside_bound();
       io::OrderedJson answer{{"name", name}, {"ms", ms}};
       if (!std::isnan(bound)) answer["bound_ms"] = bound;
@@ -174,24 +174,24 @@ void run(Report& report) {
   for (const char* t : {"f32", "bf16"}) {
     const std::string plain = str_cat(t, " none");
     if (only.find("decode") != std::string::npos) break;
-    Timed base(plain);
+    TimedFlex base(plain);
     const double base_ms = base.beside_bound().ms;
-    for (const Case& c : cases())
+    for (const FlexCase& c : cases())
       for (const char* way : {"", " backward"}) {
         const std::string name = str_cat(t, " ", c.name, way);
         if (name.find(only) == std::string::npos) continue;
         const auto begin = Clock::now();
-        Timed timed(name);
+        TimedFlex timed(name);
         const double first = seconds_since(begin) * 1e3, ms = timed.beside_bound().ms;
         report.add({name, ms, "ms", kNone, *way ? kNone : c.goal * base_ms});
         report.add({str_cat(name, ", mask and first call"), first, "ms", kNone, 200 + ms});
       }
   }
   for (const char* t : {"f32", "bf16"})
-    for (const std::string& d : Decode::names()) {
+    for (const std::string& d : DecodeCase::names()) {
       const std::string name = str_cat(t, " ", d);
       if (name.find(only) == std::string::npos) continue;
-      Timed timed(name);
+      TimedFlex timed(name);
       const auto [ms, bound] = timed.beside_bound();
       report.add({name, ms, "ms", bound, bound / 0.8});
     }

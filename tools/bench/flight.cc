@@ -42,7 +42,7 @@ void run(Report& report) {
   std::string folder = absl::GetFlag(FLAGS_folder) + "/weft-bench-XXXXXX";
   if (!mkdtemp(folder.data())) throw Error(Code::kUnavailable, "cannot make a folder in --folder");
   setenv(flight::kFolderVariable, folder.c_str(), 1);
-  flight::Ring* const ring = flight::ring(0, 1);
+  flight::RecordRing* const ring = flight::ring(0, 1);
   if (!ring) throw Error(Code::kUnavailable, "cannot make a ring in --folder");
   float in[1] = {1}, out[1];
   const CommRequest request{

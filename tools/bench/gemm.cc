@@ -22,12 +22,12 @@ ABSL_FLAG(int32_t, repetitions, 5, "repetitions of each case; the median is repo
 namespace weft::bench {
 namespace {
 
-struct Matrix {
+struct ProductMatrix {
   std::vector<char> memory;
   StridedView view;
 
   // data: normal, uniform (0 to 1), zeros.
-  Matrix(DType dtype, const Shape& shape, const Shape& strides, const std::string& data = "normal")
+  ProductMatrix(DType dtype, const Shape& shape, const Shape& strides, const std::string& data = "normal")
       : memory(shape.numel() * itemsize(dtype) + 64) {
     void* p = memory.data() + (64 - reinterpret_cast<uintptr_t>(memory.data()) % 64) % 64;
     view = {p, dtype, shape, strides};
@@ -43,12 +43,12 @@ struct Matrix {
                          {static_cast<char*>(p) + i * itemsize(dtype), dtype, {m}, {1}});
     }
   }
-  Matrix(DType dtype, const Shape& shape) : Matrix(dtype, shape, contiguous_strides(shape)) {}
+  ProductMatrix(DType dtype, const Shape& shape) : ProductMatrix(dtype, shape, contiguous_strides(shape)) {}
 };
 
-class Memory {
+class ProductMemory {
  public:
-  explicit Memory(int64_t bytes) : memory_(bytes + 64) {}
+  explicit ProductMemory(int64_t bytes) : memory_(bytes + 64) {}
   void* get() { return memory_.data() + (64 - reinterpret_cast<uintptr_t>(memory_.data()) % 64) % 64; }
 
  private:
@@ -56,13 +56,13 @@ class Memory {
 };
 
 // N: row-major, T: column-major, for a and b.
-struct Size {
+struct GemmSize {
   std::string what;
   int64_t batch, m, k, n;
   std::string layout;
 };
 
-std::string name_of(const Size& s) {
+std::string name_of(const GemmSize& s) {
   return s.what + " " + (s.batch > 1 ? std::to_string(s.batch) + " x " : "") + std::to_string(s.m) + "x" +
          std::to_string(s.k) + "x" + std::to_string(s.n) + " " + s.layout;
 }
@@ -78,35 +78,35 @@ double time_calls(const std::function<void()>& call) {
   return seconds_since(begin) / calls;
 }
 
-struct Timed {
+struct TimedProduct {
   std::function<void()> call;
   double flops;
 };
 
-Timed product(const Size& s, DType t, const std::string& data = "normal") {
+TimedProduct product(const GemmSize& s, DType t, const std::string& data = "normal") {
   const Shape sa{s.batch, s.m, s.k}, sb{s.batch, s.k, s.n};
-  auto a =
-      std::make_shared<Matrix>(t, sa, s.layout[0] == 'N' ? contiguous_strides(sa) : Shape{s.m * s.k, 1, s.m}, data);
-  auto b =
-      std::make_shared<Matrix>(t, sb, s.layout[1] == 'N' ? contiguous_strides(sb) : Shape{s.k * s.n, 1, s.k}, data);
-  auto c = std::make_shared<Matrix>(t, Shape{s.batch, s.m, s.n});
-  auto w = std::make_shared<Memory>(kernels::gemm_workspace(t, t, s.batch, s.m, s.n, s.k));
+  auto a = std::make_shared<ProductMatrix>(
+      t, sa, s.layout[0] == 'N' ? contiguous_strides(sa) : Shape{s.m * s.k, 1, s.m}, data);
+  auto b = std::make_shared<ProductMatrix>(
+      t, sb, s.layout[1] == 'N' ? contiguous_strides(sb) : Shape{s.k * s.n, 1, s.k}, data);
+  auto c = std::make_shared<ProductMatrix>(t, Shape{s.batch, s.m, s.n});
+  auto w = std::make_shared<ProductMemory>(kernels::gemm_workspace(t, t, s.batch, s.m, s.n, s.k));
   return {[=] { kernels::gemm(a->view, b->view, c->view, w->get()); },
           2.0 * static_cast<double>(s.batch * s.m * s.n) * static_cast<double>(s.k)};
 }
 
 // T rows in uneven groups.
-Timed grouped(kernels::GroupedMode mode, DType t, int64_t k, int64_t n, bool transposed) {
+TimedProduct grouped(kernels::GroupedMode mode, DType t, int64_t k, int64_t n, bool transposed) {
   const int64_t rows = 8192, groups = 8;
   const bool by_rows = mode == kernels::GroupedMode::rows;
   auto offsets =
       std::make_shared<std::vector<int64_t>>(std::vector<int64_t>{0, 700, 1900, 2700, 3900, 4500, 6100, 7000, rows});
-  auto a = std::make_shared<Matrix>(t, Shape{rows, k});
-  auto b = by_rows
-               ? std::make_shared<Matrix>(t, Shape{groups, k, n}, transposed ? Shape{k * n, 1, k} : Shape{k * n, n, 1})
-               : std::make_shared<Matrix>(t, Shape{rows, n});
-  auto c = std::make_shared<Matrix>(t, by_rows ? Shape{rows, n} : Shape{groups, k, n});
-  auto w = std::make_shared<Memory>(kernels::grouped_gemm_workspace(mode, t, t, groups, rows, k, n));
+  auto a = std::make_shared<ProductMatrix>(t, Shape{rows, k});
+  auto b = by_rows ? std::make_shared<ProductMatrix>(t, Shape{groups, k, n},
+                                                     transposed ? Shape{k * n, 1, k} : Shape{k * n, n, 1})
+                   : std::make_shared<ProductMatrix>(t, Shape{rows, n});
+  auto c = std::make_shared<ProductMatrix>(t, by_rows ? Shape{rows, n} : Shape{groups, k, n});
+  auto w = std::make_shared<ProductMemory>(kernels::grouped_gemm_workspace(mode, t, t, groups, rows, k, n));
   return {
       [=] {
         kernels::grouped_gemm(mode, a->view, b->view, {offsets->data(), kInt64, {groups + 1}, {1}}, c->view, w->get());
@@ -114,8 +114,8 @@ Timed grouped(kernels::GroupedMode mode, DType t, int64_t k, int64_t n, bool tra
       2.0 * static_cast<double>(rows * k) * static_cast<double>(n)};
 }
 
-std::vector<Size> sizes() {
-  std::vector<Size> all;
+std::vector<GemmSize> sizes() {
+  std::vector<GemmSize> all;
   for (int64_t n : {8, 16, 32, 64, 128, 256, 512, 1024, 2048}) all.push_back({"square", 1, n, n, n, "NN"});
   auto linear = [&](const std::string& model, int64_t tokens, int64_t in, int64_t out) {
     all.push_back({model + " forward", 1, tokens, in, out, "NT"});
@@ -142,8 +142,8 @@ void run(Report& report) {
   const std::string only = absl::GetFlag(FLAGS_only);
   for (DType t : {kFloat32, kBFloat16}) {
     const std::string type(to_string_view(t));
-    const Timed large = product({"", 1, 2048, 2048, 2048, "NN"}, t);
-    auto add = [&](const std::string& name, const Timed& timed) {
+    const TimedProduct large = product({"", 1, 2048, 2048, 2048, "NN"}, t);
+    auto add = [&](const std::string& name, const TimedProduct& timed) {
       if ((type + " " + name).find(only) == std::string::npos) return;
       timed.call();
       std::vector<double> times, peak;
@@ -153,7 +153,7 @@ void run(Report& report) {
       }
       report.add({type + " " + name, timed.flops / median(times) * 1e-9, "GFLOP/s", large.flops / median(peak) * 1e-9});
     };
-    for (const Size& s : sizes()) add(name_of(s), product(s, t));
+    for (const GemmSize& s : sizes()) add(name_of(s), product(s, t));
     using kernels::GroupedMode;
     add("grouped forward 8192x256x512 NN", grouped(GroupedMode::rows, t, 256, 512, false));
     add("grouped forward 8192x512x256 NN", grouped(GroupedMode::rows, t, 512, 256, false));

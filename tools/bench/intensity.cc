@@ -18,17 +18,17 @@ ABSL_FLAG(int32_t, most, 512, "the largest K");
 namespace weft::bench {
 namespace {
 
-using Fn = std::function<Tensor(const Tensor&)>;
+using UnaryFunction = std::function<Tensor(const Tensor&)>;
 
 double milliseconds(const Tensor& x, int times, bool fused) {
-  const Fn multiply = [times](const Tensor& in) {
+  const UnaryFunction multiply = [times](const Tensor& in) {
     Tensor x = in;
     for (int i = 0; i < times; ++i) x = x * 1.0001;
     return x;
   };
   CompileOptions options;
   if (!fused) options.disable = {"fuse"};
-  const Compiled<Fn> run = compile(multiply, options);
+  const Compiled<UnaryFunction> run = compile(multiply, options);
   Tensor result = run(x);
   return 1e3 * median_seconds([&] { result = run(x); }, absl::GetFlag(FLAGS_repetitions), 0);
 }

@@ -26,20 +26,20 @@ ABSL_FLAG(bool, show_plan, false, "print the plan");
 namespace weft::bench {
 namespace {
 
-using Fn = std::function<Tensor(const Tensor&, const Tensor&)>;
+using MeshFunction = std::function<Tensor(const Tensor&, const Tensor&)>;
 
-class Side {
+class MeasuredStep {
  public:
-  Side(const std::string& config, const CompileOptions& options)
+  MeasuredStep(const std::string& config, const CompileOptions& options)
       : model_(make_decoder(config).model),
         opt_(model_->parameters(), {.lr = 1e-3}),
-        step_(dist::compile(Fn([this](const Tensor& tokens, const Tensor& targets) {
+        step_(dist::compile(MeshFunction([this](const Tensor& tokens, const Tensor& targets) {
                               Tensor loss = model_->loss(tokens, targets).loss;
                               opt_.step(grad(loss, model_->parameters()));
                               return loss;
                             }),
                             options)) {}
-  Side(const Side&) = delete;
+  MeasuredStep(const MeasuredStep&) = delete;
   double step(const Tensor& tokens, const Tensor& targets) {
     const auto begin = Clock::now();
     loss_ = step_(tokens, targets).template item<float>();
@@ -47,12 +47,12 @@ class Side {
   }
   float loss() const { return loss_; }
   Tensor tokens(int64_t batch) const { return randint(0, model_->vocab(), {batch, model_->context()}); }
-  const Compiled<Fn>& compiled() const { return step_; }
+  const Compiled<MeshFunction>& compiled() const { return step_; }
 
  private:
   std::shared_ptr<nn::LanguageModel> model_;
   optim::AdamW opt_;
-  Compiled<Fn> step_;
+  Compiled<MeshFunction> step_;
   float loss_ = 0;
 };
 
@@ -64,10 +64,10 @@ void run(Report& report) {
   const dist::CommunicationOptions communication{.bucket = absl::GetFlag(FLAGS_bucket),
                                                  .overlap = absl::GetFlag(FLAGS_overlap)};
   manual_seed(0);
-  Side one(config, {});
+  MeasuredStep one(config, {});
   manual_seed(0);
-  Side ranks(config,
-             {.mesh = mesh, .communication = std::make_shared<const dist::CommunicationOptions>(communication)});
+  MeasuredStep ranks(
+      config, {.mesh = mesh, .communication = std::make_shared<const dist::CommunicationOptions>(communication)});
   std::vector<double> alone, together;
   for (int i = 0; i < absl::GetFlag(FLAGS_rounds) + 2 && !interrupted(); ++i) {
     const Tensor tokens = one.tokens(batch), targets = one.tokens(batch);

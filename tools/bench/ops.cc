@@ -22,7 +22,7 @@ ABSL_FLAG(bool, serve, false, "time the cases read from standard input");
 namespace weft::bench {
 namespace {
 
-struct Case {
+struct OpCase {
   std::string name;
   double bytes;  // least traffic of the case: each operand read once, each result written once
   double flops;  // FLOPs of a product; 0: bound by memory
@@ -32,7 +32,7 @@ struct Case {
   std::function<Tensor(const std::vector<Tensor>&)> run;
 };
 
-Case scaled(int times) {
+OpCase scaled(int times) {
   return {"mul_x" + std::to_string(times),
           2.0 * 4 * (32 << 20),
           0,
@@ -46,7 +46,7 @@ Case scaled(int times) {
           }};
 }
 
-Case square(const char* name, int matrices, double goal, std::function<Tensor(const std::vector<Tensor>&)> run) {
+OpCase square(const char* name, int matrices, double goal, std::function<Tensor(const std::vector<Tensor>&)> run) {
   return {name,
           matrices * 4.0 * 4096 * 4096,
           0,
@@ -58,7 +58,7 @@ Case square(const char* name, int matrices, double goal, std::function<Tensor(co
           std::move(run)};
 }
 
-Case product(DType dtype, int64_t n) {
+OpCase product(DType dtype, int64_t n) {
   return {"matmul_" + std::string(to_string_view(dtype)) + "_" + std::to_string(n),
           0,
           2.0 * n * n * n,
@@ -70,46 +70,48 @@ Case product(DType dtype, int64_t n) {
           [](const std::vector<Tensor>& in) { return matmul(in[0], in[1]); }};
 }
 
-std::vector<Case> all_cases() {
-  using In = const std::vector<Tensor>&;
-  std::vector<Case> cases = {scaled(1), scaled(4), scaled(16)};
-  cases.push_back(square("gelu_mul", 3, 1.3, [](In in) { return gelu(in[0], "tanh") * in[1]; }));
-  cases.push_back(square("softmax", 2, 1.3, [](In in) { return softmax(in[0], -1); }));
-  cases.push_back(square("layer_norm", 2, 1.3, [](In in) { return layer_norm(in[0], {4096}, in[2], in[3]); }));
+std::vector<OpCase> all_cases() {
+  using OpInputs = const std::vector<Tensor>&;
+  std::vector<OpCase> cases = {scaled(1), scaled(4), scaled(16)};
+  cases.push_back(square("gelu_mul", 3, 1.3, [](OpInputs in) { return gelu(in[0], "tanh") * in[1]; }));
+  cases.push_back(square("softmax", 2, 1.3, [](OpInputs in) { return softmax(in[0], -1); }));
+  cases.push_back(square("layer_norm", 2, 1.3, [](OpInputs in) { return layer_norm(in[0], {4096}, in[2], in[3]); }));
   cases.push_back(
-      square("rms_norm_residual", 3, 1.3, [](In in) { return rms_norm(in[0] + in[1], {4096}, in[2], 1e-5); }));
-  cases.push_back(square("logsumexp", 1, 1.3, [](In in) { return logsumexp(in[0], -1); }));
-  cases.push_back(square("sum_over_rows", 1, 1.1, [](In in) { return in[0].sum({0}); }));
-  cases.push_back(square("transpose_add", 3, 1.5, [](In in) { return in[0].t() + in[1]; }));
+      square("rms_norm_residual", 3, 1.3, [](OpInputs in) { return rms_norm(in[0] + in[1], {4096}, in[2], 1e-5); }));
+  cases.push_back(square("logsumexp", 1, 1.3, [](OpInputs in) { return logsumexp(in[0], -1); }));
+  cases.push_back(square("sum_over_rows", 1, 1.1, [](OpInputs in) { return in[0].sum({0}); }));
+  cases.push_back(square("transpose_add", 3, 1.5, [](OpInputs in) { return in[0].t() + in[1]; }));
   // A move or a reduction of windows, whose goal is PyTorch's time.
-  const auto layout = [](const char* name, double elements, std::function<Tensor(In)> op) {
-    return Case{name,
-                4.0 * elements,
-                0,
-                kFloat32,
-                kNone,
-                [] {
+  const auto layout = [](const char* name, double elements, std::function<Tensor(OpInputs)> op) {
+    return OpCase{name,
+                  4.0 * elements,
+                  0,
+                  kFloat32,
+                  kNone,
+                  [] {
                   return std::vector{randn({4096, 4096}), randperm(4096), randn({64, 64, 64, 64})}; },
-                std::move(op)};
+                  std::move(op)};
   };
   const double square_elements = 4096.0 * 4096, images = 64.0 * 64 * 64 * 64;
-  cases.push_back(layout("pool_by_amax", images * 1.25, [](In in) {
+  cases.push_back(layout("pool_by_amax", images * 1.25, [](OpInputs in) {
     return in[2].reshape({64, 64, 32, 2, 32, 2}).amax({3, 5});
   }));
-  cases.push_back(layout("max_pool2d", images * 1.25, [](In in) { return max_pool2d(in[2], 2); }));
-  cases.push_back(layout("avg_pool2d", images * 1.25, [](In in) { return avg_pool2d(in[2], 2); }));
+  cases.push_back(layout("max_pool2d", images * 1.25, [](OpInputs in) { return max_pool2d(in[2], 2); }));
+  cases.push_back(layout("avg_pool2d", images * 1.25, [](OpInputs in) { return avg_pool2d(in[2], 2); }));
   cases.push_back(
-      layout("index_select_last", square_elements * 2, [](In in) { return index_select(in[0], 1, in[1]); }));
+      layout("index_select_last", square_elements * 2, [](OpInputs in) { return index_select(in[0], 1, in[1]); }));
   cases.push_back(
-      layout("index_select_first", square_elements * 2, [](In in) { return index_select(in[0], 0, in[1]); }));
-  cases.push_back(layout("flip", square_elements * 2, [](In in) { return flip(in[0], 1); }));
-  cases.push_back(layout("roll", square_elements * 2, [](In in) { return roll(in[0], 5, 1); }));
-  cases.push_back(layout("transpose", square_elements * 2, [](In in) { return contiguous(in[0].t()); }));
-  cases.push_back(layout("columns_by_2", square_elements, [](In in) { return slice(in[0], 1, 0, 4096, 2) * 2; }));
-  cases.push_back(layout("heads_to_front", images * 2, [](In in) { return contiguous(in[2].permute({0, 2, 1, 3})); }));
-  cases.push_back(layout("sum_over_columns", square_elements, [](In in) { return in[0].sum({1}); }));
-  cases.push_back(layout("cumsum", square_elements * 2, [](In in) { return cumsum(in[0], 1); }));
-  cases.push_back(layout("randn", square_elements, [](In) { return randn({4096, 4096}); }));
+      layout("index_select_first", square_elements * 2, [](OpInputs in) { return index_select(in[0], 0, in[1]); }));
+  cases.push_back(layout("flip", square_elements * 2, [](OpInputs in) { return flip(in[0], 1); }));
+  cases.push_back(layout("roll", square_elements * 2, [](OpInputs in) { return roll(in[0], 5, 1); }));
+  cases.push_back(layout("transpose", square_elements * 2, [](OpInputs in) { return contiguous(in[0].t()); }));
+  cases.push_back(layout("columns_by_2", square_elements, [](OpInputs in) { return slice(in[0], 1, 0, 4096, 2) * 2; }));
+  cases.push_back(layout("heads_to_front", images * 2, [](OpInputs in) {
+    return contiguous(in[2].permute({0, 2, 1, 3}));
+  }));
+  cases.push_back(layout("sum_over_columns", square_elements, [](OpInputs in) { return in[0].sum({1}); }));
+  cases.push_back(layout("cumsum", square_elements * 2, [](OpInputs in) { return cumsum(in[0], 1); }));
+  cases.push_back(layout("randn", square_elements, [](OpInputs) { return randn({4096, 4096}); }));
   for (DType t : {kFloat32, kBFloat16})
     for (int64_t n : {256, 512, 1024, 2048}) cases.push_back(product(t, n));
   return cases;
@@ -135,9 +137,9 @@ class CopyTimer {
 };
 
 // A case ready to be timed.
-class Timed {
+class TimedOp {
  public:
-  explicit Timed(const Case& c) : in_(c.make()), run_(compile(c.run, {.enabled = absl::GetFlag(FLAGS_compile)})) {
+  explicit TimedOp(const OpCase& c) : in_(c.make()), run_(compile(c.run, {.enabled = absl::GetFlag(FLAGS_compile)})) {
     (void)seconds();
   }
   /// Seconds of one call, or the mean over about 10 ms. Reads no value back.
@@ -158,11 +160,11 @@ class Timed {
   Tensor result_;
 };
 
-void serve(const std::vector<Case>& cases) {
+void serve(const std::vector<OpCase>& cases) {
   for (std::string name; std::getline(std::cin, name);) {
-    for (const Case& c : cases) {
+    for (const OpCase& c : cases) {
       if (c.name != name) continue;
-      Timed timed(c);
+      TimedOp timed(c);
       std::vector<double> times;
       for (int r = 0; r < absl::GetFlag(FLAGS_repetitions); ++r) times.push_back(timed.seconds());
       std::cout << io::write_json(io::OrderedJson{{"name", name}, {"ms", median(times) * 1e3}}) << std::endl;
@@ -173,7 +175,7 @@ void serve(const std::vector<Case>& cases) {
 void run(Report& report) {
   manual_seed(0);
   NoGrad guard;
-  const std::vector<Case> cases = all_cases();
+  const std::vector<OpCase> cases = all_cases();
   if (absl::GetFlag(FLAGS_serve)) {
     serve(cases);
     return;
@@ -182,9 +184,9 @@ void run(Report& report) {
   report.fact("compile", absl::GetFlag(FLAGS_compile) ? "true" : "false");
   const Machine machine = rates_of(Device::cpu());
   report.add({"copy", machine.bytes / 1e9, "GB/s"});
-  for (const Case& c : cases) {
+  for (const OpCase& c : cases) {
     if (c.name.find(only) == std::string::npos) continue;
-    Timed timed(c);
+    TimedOp timed(c);
     std::vector<double> times, copies;
     if (c.flops > 0) {
       for (int r = 0; r < absl::GetFlag(FLAGS_repetitions); ++r) times.push_back(timed.seconds());

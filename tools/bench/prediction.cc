@@ -23,19 +23,19 @@ ABSL_FLAG(int64_t, tokens, 256, "tokens of a sequence");
 namespace weft::bench {
 namespace {
 
-struct Model {
+struct PredictedModel {
   const nn::ModelFamily* family;
   std::string preset;
   nn::ConfigMap fields;
 };
 
 // Draws a model of any family, with sizes for a step of about a second.
-Model drawn(std::mt19937_64& random) {
+PredictedModel drawn(std::mt19937_64& random) {
   const auto one_of = [&](std::vector<int64_t> all) { return all[random() % all.size()]; };
   const nn::ModelFamily* families[] = {&gpt::family(), &llama::family(), &moe::family()};
   const nn::ModelFamily* family = families[random() % 3];
   const int64_t heads = one_of({2, 4, 8}), dim = heads * one_of({32, 64});
-  Model m{family, family->default_preset, {}};
+  PredictedModel m{family, family->default_preset, {}};
   m.fields = {{"vocab", str_cat(one_of({256, 1024, 4096}))},
               {"context", str_cat(absl::GetFlag(FLAGS_tokens))},
               {"layers", str_cat(one_of({2, 4, 6}))},
@@ -50,14 +50,14 @@ Model drawn(std::mt19937_64& random) {
   return m;
 }
 
-std::string name_of(const Model& m) {
+std::string name_of(const PredictedModel& m) {
   if (m.fields.empty()) return m.preset;
   std::string name = m.family->name;
   for (const auto& [field, value] : m.fields) name += str_cat(" ", field, " ", value);
   return name;
 }
 
-void measure(Report& report, const Model& m, const std::string& dtype, const std::string& mesh) {
+void measure(Report& report, const PredictedModel& m, const std::string& dtype, const std::string& mesh) {
   const tools::StepChoice choice{.model = m.family->name,
                                  .config = m.preset,
                                  .fields = m.fields,
@@ -78,13 +78,13 @@ void measure(Report& report, const Model& m, const std::string& dtype, const std
 }
 
 void run(Report& report) {
-  const std::vector<Model> models = [] {
-    std::vector<Model> all = {{&gpt::family(), "gpt_base", {}}, {&moe::family(), "moe_small", {}}};
+  const std::vector<PredictedModel> models = [] {
+    std::vector<PredictedModel> all = {{&gpt::family(), "gpt_base", {}}, {&moe::family(), "moe_small", {}}};
     std::mt19937_64 random(absl::GetFlag(FLAGS_seed));
     for (int i = 0; i < 3; ++i) all.push_back(drawn(random));
     return all;
   }();
-  for (const Model& m : models)
+  for (const PredictedModel& m : models)
     for (const char* dtype : {"f32", "bf16"})
       for (const char* mesh : {"", "dp2", "fsdp2", "tp2", "ep2"})
         if (std::string_view(mesh) != "ep2" || m.family == &moe::family()) measure(report, m, dtype, mesh);

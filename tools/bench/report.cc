@@ -37,7 +37,7 @@ std::string today() {
 
 std::string Report::to_text() const {
   std::vector<std::vector<std::string>> table = {{"", "value", "unit", "bound", "x bound", "goal", ""}};
-  for (const Row& r : rows_) {
+  for (const BenchRow& r : rows_) {
     const bool rate = r.unit.find("/s") != std::string::npos || r.unit == "MFU";
     std::string verdict;
     if (!std::isnan(r.goal)) verdict = (rate ? r.value >= r.goal : r.value <= r.goal) ? "met" : "missed";
@@ -65,7 +65,7 @@ std::string Report::to_text() const {
 }
 
 std::string Report::to_json() const {
-  tools::Facts machine;
+  tools::FactList machine;
   tools::add_choice(machine);
   io::OrderedJson json;
   json["benchmark"] = name_;
@@ -74,7 +74,7 @@ std::string Report::to_json() const {
   json["machine"]["threads"] = num_threads();
   for (const auto& [name, value] : facts_) json["facts"][name] = value;
   json["rows"] = io::OrderedJson::array();
-  for (const Row& r : rows_) {
+  for (const BenchRow& r : rows_) {
     io::OrderedJson row;
     row["name"] = r.name;
     row["value"] = r.value;

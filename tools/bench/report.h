@@ -13,7 +13,7 @@ namespace weft::bench {
 inline constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 
 /// One measured number. Less is better unless the unit is a rate ("GB/s").
-struct Row {
+struct BenchRow {
   std::string name;
   double value = kNone;
   std::string unit;
@@ -27,7 +27,7 @@ class Report {
   explicit Report(std::string name) : name_(std::move(name)) {}
   /// A fact about the run: configuration, dtype, shapes.
   void fact(std::string name, std::string text) { facts_.emplace_back(std::move(name), std::move(text)); }
-  void add(Row row) { rows_.push_back(std::move(row)); }
+  void add(BenchRow row) { rows_.push_back(std::move(row)); }
   bool empty() const { return rows_.empty(); }
 
   /// The table, without unused columns.
@@ -40,7 +40,7 @@ class Report {
  private:
   std::string name_;
   std::vector<std::pair<std::string, std::string>> facts_;
-  std::vector<Row> rows_;
+  std::vector<BenchRow> rows_;
 };
 
 using Clock = std::chrono::steady_clock;

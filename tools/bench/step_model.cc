@@ -10,13 +10,13 @@ namespace weft::bench {
 namespace {
 
 // Two convolutions beside the identity, or beside a convolution of 1 x 1 where the shape changes.
-struct Block : nn::Module {
+struct ResidualBlock : nn::Module {
   nn::Conv2d conv1, conv2;
   nn::BatchNorm2d norm1, norm2;
   std::list<nn::Conv2d> short_conv;
   std::list<nn::BatchNorm2d> short_norm;
 
-  Block(int64_t in, int64_t out, int64_t stride)
+  ResidualBlock(int64_t in, int64_t out, int64_t stride)
       : conv1(in, out, 3, {.stride = stride, .padding = 1, .bias = false}),
         conv2(out, out, 3, {.padding = 1, .bias = false}),
         norm1(out),
@@ -39,7 +39,7 @@ struct Block : nn::Module {
 struct ResNet : nn::Module {
   nn::Conv2d stem{3, 64, 3, {.padding = 1, .bias = false}};
   nn::BatchNorm2d norm{64};
-  std::list<Block> blocks;
+  std::list<ResidualBlock> blocks;
   nn::Linear head{512, 10};
 
   ResNet() {
@@ -56,7 +56,7 @@ struct ResNet : nn::Module {
   }
   Tensor operator()(const Tensor& images) const {
     Tensor x = relu(norm(stem(images)));
-    for (const Block& b : blocks) x = b(x);
+    for (const ResidualBlock& b : blocks) x = b(x);
     return head(x.mean({2, 3}));
   }
 };
@@ -103,7 +103,7 @@ StepModel make_step_model(const std::string& name) {
     };
     m.batch = [] { return std::pair{randint(0, kVocab, {kTime, 32}), randint(0, kVocab, {kTime, 32})}; };
   } else {
-    const Decoder decoder = make_decoder(name);
+    const BenchDecoder decoder = make_decoder(name);
     m.module = decoder.model;
     m.items = decoder.batch * decoder.model->context();
     m.loss = [net = decoder.model](const Tensor& x, const Tensor& y, DType dtype) {

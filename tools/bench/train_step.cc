@@ -32,18 +32,18 @@ ABSL_FLAG(bool, serve, false, "run the numbers of steps read from standard input
 namespace weft::bench {
 namespace {
 
-class Trainer {
+class BenchTrainer {
  public:
-  Trainer(StepModel model, DType dtype, const CompileOptions& options)
+  BenchTrainer(StepModel model, DType dtype, const CompileOptions& options)
       : model_(std::move(model)),
         opt_(model_.module->parameters(), {.lr = 1e-3}),
-        step_(weft::compile(Fn([this, dtype](const Tensor& x, const Tensor& y) {
+        step_(weft::compile(TrainFunction([this, dtype](const Tensor& x, const Tensor& y) {
                               Tensor loss = model_.loss(x, y, dtype);
                               opt_.minimize(loss);
                               return loss;
                             }),
                             options)) {}
-  Trainer(const Trainer&) = delete;
+  BenchTrainer(const BenchTrainer&) = delete;
 
   /// Seconds of one step on a new random batch, without the time to make it.
   double step() {
@@ -65,14 +65,14 @@ class Trainer {
   }
 
  private:
-  using Fn = std::function<Tensor(const Tensor&, const Tensor&)>;
+  using TrainFunction = std::function<Tensor(const Tensor&, const Tensor&)>;
   StepModel model_;
   optim::AdamW opt_;
-  Compiled<Fn> step_;
+  Compiled<TrainFunction> step_;
   float loss_ = 0;
 };
 
-void serve(Trainer& trainer, double first_done) {
+void serve(BenchTrainer& trainer, double first_done) {
   auto say = [](const io::OrderedJson& json) { std::cout << io::write_json(json) << std::endl; };
   say({{"first_step_s", first_done}, {"parameters", trainer.parameters()}, {"threads", num_threads()}});
   for (int steps = 0; std::cin >> steps;) {
@@ -97,8 +97,8 @@ void run(Report& report) {
   manual_seed(0);
   StepModel model;
   as_usage_error("", [&] { model = make_step_model(config); });
-  Trainer trainer(std::move(model), parse_dtype(dtype_name),
-                  {.enabled = compiled, .memory_budget = absl::GetFlag(FLAGS_memory_budget)});
+  BenchTrainer trainer(std::move(model), parse_dtype(dtype_name),
+                       {.enabled = compiled, .memory_budget = absl::GetFlag(FLAGS_memory_budget)});
   const double first = trainer.step(), first_done = process_age(), first_loss = trainer.loss();
   if (absl::GetFlag(FLAGS_report)) {
     for (int i = 0; i < 4; ++i) trainer.step();  // these steps are timed

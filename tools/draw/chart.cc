@@ -283,30 +283,30 @@ void Chart::note(Point at, std::string_view note) {
   constexpr std::pair<int, int> kDirections[] = {{1, -1}, {1, 0}, {1, 1}, {0, -1}, {0, 1}, {-1, -1}, {-1, 0}, {-1, 1}};
   const double x = px(at.x), y = py(at.y), width = kLetter * static_cast<double>(note.size());
   // The nearest free place inside the axes; else the first place.
-  const auto placed = [&](double away, std::pair<int, int> to) -> Box {
+  const auto placed = [&](double away, std::pair<int, int> to) -> PlotBox {
     const auto begin = [&](double middle, int side, double size) {
       return side > 0 ? middle + away : side < 0 ? middle - away - size : middle - size / 2;
     };
     const double x0 = begin(x, to.first, width), y0 = begin(y, to.second, kHeight);
     return {x0, y0, x0 + width, y0 + kHeight};
   };
-  const auto is_free = [&](const Box& b) {
+  const auto is_free = [&](const PlotBox& b) {
     return b.x0 >= layout_.left && b.x1 <= right_ && b.y0 >= high_ && b.y1 <= low_ &&
            std::none_of(taken_.begin(), taken_.end(),
-                        [&](const Box& o) { return b.x0 < o.x1 && o.x0 < b.x1 && b.y0 < o.y1 && o.y0 < b.y1; });
+                        [&](const PlotBox& o) { return b.x0 < o.x1 && o.x0 < b.x1 && b.y0 < o.y1 && o.y0 < b.y1; });
   };
   // Beside its point a note needs no line, unless it could belong to another dot.
-  const auto is_clear = [&](const Box& b) {
+  const auto is_clear = [&](const PlotBox& b) {
     return std::none_of(dots_.begin(), dots_.end(), [&](const Point& d) {
       const double dx = d.x - std::clamp(d.x, b.x0, b.x1), dy = d.y - std::clamp(d.y, b.y0, b.y1);
       return std::hypot(d.x - x, d.y - y) > 1 && std::hypot(dx, dy) < 2 * kNear;
     });
   };
-  Box box = placed(kNear, kDirections[0]);
+  PlotBox box = placed(kNear, kDirections[0]);
   [&] {
     for (const double away : kAway)
       for (const auto& to : kDirections) {
-        const Box b = placed(away, to);
+        const PlotBox b = placed(away, to);
         if (!is_free(b) || (away == kNear && !is_clear(b))) continue;
         box = b;
         if (away == kNear) return;

@@ -71,7 +71,7 @@ class Chart {
   void remark(std::string_view text);
 
  private:
-  struct Box {
+  struct PlotBox {
     double x0, y0, x1, y1;
   };
   friend std::string svg(std::span<const Chart>);
@@ -89,8 +89,8 @@ class Chart {
   Layout layout_;
   double right_, low_, high_;  // ends of the axes
   std::string title_, body_;
-  std::vector<Point> dots_;  // in pixels
-  std::vector<Box> taken_;   // in pixels: dots and notes
+  std::vector<Point> dots_;     // in pixels
+  std::vector<PlotBox> taken_;  // in pixels: dots and notes
   size_t series_ = 0, fills_ = 0, legend_rows_ = 0;
 };
 

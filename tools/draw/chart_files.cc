@@ -34,8 +34,8 @@ const Json& list(const Json& j, const std::string& what) {
 
 struct Metrics {
   std::vector<Point> train, held_out;
-  using Rows = std::vector<std::pair<double, std::vector<double>>>;  // step, and a number by expert or layer
-  Rows load, max_over_mean, dead, dropped;
+  using MetricRows = std::vector<std::pair<double, std::vector<double>>>;  // step, and a number by expert or layer
+  MetricRows load, max_over_mean, dead, dropped;
 };
 
 // A list of numbers; empty if the row lacks it.
@@ -82,9 +82,9 @@ Metrics read_metrics(std::string_view text, const std::string& file) {
 constexpr Layout kMetricsLayout{.legend = 130};
 
 // Members of one object of a chart file; `what` is the object in errors.
-class Fields {
+class ObjectFields {
  public:
-  Fields(const Json& j, std::string what) : j_(j), what_(std::move(what)) {
+  ObjectFields(const Json& j, std::string what) : j_(j), what_(std::move(what)) {
     WEFT_CHECK(j.is_object(), what_, " is ", j.type_name(), "; need an object");
   }
   bool has(const char* key) const { return j_.contains(key); }
@@ -112,8 +112,8 @@ class Fields {
   std::string what_;
 };
 
-Axis axis_of(const Fields& chart, const char* key) {
-  const Fields f(chart.member(key), chart.name(key));
+Axis axis_of(const ObjectFields& chart, const char* key) {
+  const ObjectFields f(chart.member(key), chart.name(key));
   if (f.has("names")) return x_names(f.texts("names"), f.text("label"));
   return {f.text("label"), f.number("from"), f.number("to"), f.has("base") ? f.number("base") : 0};
 }
@@ -124,21 +124,21 @@ Point pair_of(const Json& j, const std::string& what) {
   return {number(j[0], what), number(j[1], what)};
 }
 
-void add_series(const Fields& chart, const char* key, Chart& out,
+void add_series(const ObjectFields& chart, const char* key, Chart& out,
                 void (Chart::*add)(std::span<const Point>, const std::string&)) {
   for (const Json& j : chart.list(key)) {
-    const Fields series(j, chart.name(key));
+    const ObjectFields series(j, chart.name(key));
     std::vector<Point> points;
     for (const Json& p : series.list("points")) points.push_back(pair_of(p, series.name("points")));
     (out.*add)(points, series.text("label"));
   }
 }
 
-void add_bars(const Fields& bars, Chart& out) {
+void add_bars(const ObjectFields& bars, Chart& out) {
   std::vector<Bar> all;
   const std::vector<std::string> labels = bars.texts("labels");
   for (const Json& j : bars.list("bars")) {
-    const Fields one(j, bars.name("bars"));
+    const ObjectFields one(j, bars.name("bars"));
     Bar b{.at = one.number("at"), .parts = {}};
     for (const Json& part : one.list("parts")) {
       const Point p = pair_of(part, one.name("parts"));
@@ -151,12 +151,12 @@ void add_bars(const Fields& bars, Chart& out) {
   out.bars(labels, all, bars.number("width"));
 }
 
-Chart chart_of(const Fields& panel) {
+Chart chart_of(const ObjectFields& panel) {
   Chart chart(panel.text("title"), axis_of(panel, "x"), axis_of(panel, "y"));
   add_series(panel, "lines", chart, &Chart::line);
   add_series(panel, "limits", chart, &Chart::limit);
   add_series(panel, "dots", chart, &Chart::dots);
-  if (panel.has("bars")) add_bars(Fields(panel.member("bars"), panel.name("bars")), chart);
+  if (panel.has("bars")) add_bars(ObjectFields(panel.member("bars"), panel.name("bars")), chart);
   return chart;
 }
 
@@ -202,8 +202,8 @@ std::vector<Chart> json_charts(std::string_view text, const std::string& file) {
   const Json json = io::parse_json(text, file);
   std::vector<Chart> charts;
   try {
-    for (const Json& j : Fields(json, "the chart").list("panels"))
-      charts.push_back(chart_of(Fields(j, str_cat("panel ", charts.size()))));
+    for (const Json& j : ObjectFields(json, "the chart").list("panels"))
+      charts.push_back(chart_of(ObjectFields(j, str_cat("panel ", charts.size()))));
     WEFT_CHECK(!charts.empty(), "\"panels\" is missing or empty; need a list of charts");
   } catch (const Error& e) {
     throw Error(e.code(), str_cat(file, ": ", e.what()));

@@ -13,10 +13,10 @@ constexpr const char* kDashes[] = {"", "7 4", "2 3", "10 3 2 3", "14 4"};
 constexpr size_t kShapes = 7;
 
 // Fills differ in lightness and in pattern: a colour, and the lines or dots on it.
-struct Fill {
+struct FillStyle {
   const char *colour, *pattern;
 };
-constexpr Fill kFills[] = {
+constexpr FillStyle kFills[] = {
     {"#3b6ea5", ""},
     {"#fbd19b", "<path d=\"M-2 2 L2 -2 M0 8 L8 0 M6 10 L10 6\" stroke=\"#9c5a12\"/>"},
     {"#3f7d3a",

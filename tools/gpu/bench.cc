@@ -32,13 +32,13 @@ GpuBenchOptions options;
 Gpu& gpu() { return Gpu::get(options.device); }
 Device device() { return gpu().device(); }
 
-struct Timed {
+struct TimedCall {
   double device_ms = 0;  // time of one call
   double host_us = 0;    // time until the call returns
 };
 
 /// Medians over 7 repetitions. Each repeats the call for about 20 ms.
-Timed time_on_gpu(const std::function<void()>& body) {
+TimedCall time_on_gpu(const std::function<void()>& body) {
   if (options.compile) {
     body(), body();  // the second call of a step is captured, and has kernels of its own
     return {1, 1};
@@ -50,7 +50,7 @@ Timed time_on_gpu(const std::function<void()>& body) {
     for (int64_t i = 0; i < calls; ++i) body();
     const double host = seconds_since(start);
     end.record(gpu().stream());
-    return Timed{end.ms_since(begin) / static_cast<double>(calls), host * 1e6 / static_cast<double>(calls)};
+    return TimedCall{end.ms_since(begin) / static_cast<double>(calls), host * 1e6 / static_cast<double>(calls)};
   };
   // Warm up: kernels are compiled, graphs are captured, and clocks rise during the first 100 ms.
   run(3);
@@ -67,7 +67,7 @@ Timed time_on_gpu(const std::function<void()>& body) {
 }
 
 // Prints and writes the row at once, so that a later crash does not lose it.
-void add(Report& report, const Row& row) {
+void add(Report& report, const BenchRow& row) {
   if (options.compile) return;
   std::printf("%s: %.5g %s\n", row.name.c_str(), row.value, row.unit.c_str());
   std::fflush(stdout);
@@ -94,7 +94,7 @@ double copy_rate = kNone;  // GB/s, read and written
 
 void memory(Report& report) {
   const int64_t n = at_most(int64_t{1} << 28, int64_t{1} << 12);
-  auto rate = [](double bytes, const Timed& t) { return bytes / (t.device_ms * 1e6); };
+  auto rate = [](double bytes, const TimedCall& t) { return bytes / (t.device_ms * 1e6); };
   {
     const Tensor x = zeros({n}).to(device());
     auto copy = compile([](Tensor a) { return a + 1; });
@@ -170,20 +170,20 @@ void products(Report& report) {
   const Tensor x = normal({n, m}, kBFloat16), w = normal({m, m}, kBFloat16), bias = normal({m}, kBFloat16);
   auto plain = compile([](Tensor a, Tensor b) { return matmul(a, b); });
   auto fused = compile([](Tensor a, Tensor b, Tensor c) { return gelu(matmul(a, b) + c, "tanh"); });
-  const Timed alone = time_on_gpu([&] { plain(x, w); }), whole = time_on_gpu([&] { fused(x, w, bias); });
+  const TimedCall alone = time_on_gpu([&] { plain(x, w); }), whole = time_on_gpu([&] { fused(x, w, bias); });
   add(report, {"gelu(x w + b) bf16", whole.device_ms, "ms", alone.device_ms, 1.05 * alone.device_ms});
 }
 
 void flex(Report& report) {
   const int64_t length = at_most<int64_t>(8192, 256), short_length = at_most<int64_t>(1024, 256);
-  struct Case {
+  struct GpuAttentionCase {
     const char* name;
     int64_t batch, heads, kv_heads, length, dim;
     double share, goal, goal_backward;  // share: visible pairs of all pairs
     MaskMod mask;
     ScoreMod score = {};
   };
-  const Case cases[] = {
+  const GpuAttentionCase cases[] = {
       {"none", 1, 16, 16, length, 128, 1, kNone, kNone, {}},
       {"causal", 1, 16, 16, length, 128, 0.5, 450, 350, attention::causal()},
       {"window 512", 1, 16, 16, length, 128, 512.0 / static_cast<double>(length), kNone, kNone,
@@ -192,7 +192,7 @@ void flex(Report& report) {
       {"causal, 4 queries a key", 1, 32, 8, length, 128, 0.5, kNone, kNone, attention::causal()},
       {"causal, 16 x 1024, heads of 64", 16, 12, 12, short_length, 64, 0.5, kNone, kNone, attention::causal()},
   };
-  auto measure = [&](const Case& c) {
+  auto measure = [&](const GpuAttentionCase& c) {
     const int64_t batch = at_most<int64_t>(c.batch, 1), heads = c.heads;
     const Tensor q = normal({batch, heads, c.length, c.dim}, kBFloat16),
                  k = normal({batch, c.kv_heads, c.length, c.dim}, kBFloat16),
@@ -201,24 +201,24 @@ void flex(Report& report) {
     if (c.mask) options.block_mask = create_block_mask(c.mask, 1, 1, c.length, c.length);
     const double flops = 4.0 * static_cast<double>(batch * heads * c.length * c.length * c.dim) * c.share;
     auto forward = compile([&](Tensor a, Tensor b, Tensor d) { return flex_attention(a, b, d, options); });
-    const Timed f = time_on_gpu([&] { forward(q, k, v); });
+    const TimedCall f = time_on_gpu([&] { forward(q, k, v); });
     add(report, {str_cat("attention ", c.name), flops / (f.device_ms * 1e9), "TFLOP/s", kNone, c.goal});
     auto both = compile([&](Tensor a, Tensor b, Tensor d) {
       a = a.requires_grad(), b = b.requires_grad(), d = d.requires_grad();
       const Tensor y = flex_attention(a, b, d, options);
       return grad(sum(y.to(kFloat32)), {a, b, d});
     });
-    const Timed all = time_on_gpu([&] { both(q, k, v); });
+    const TimedCall all = time_on_gpu([&] { both(q, k, v); });
     add(report, {str_cat("attention ", c.name, " backward"), 2.5 * flops / ((all.device_ms - f.device_ms) * 1e9),
                  "TFLOP/s", kNone, c.goal_backward});
   };
-  for (const Case& c : cases) attempt(report, str_cat("attention ", c.name), [&] { measure(c); });
+  for (const GpuAttentionCase& c : cases) attempt(report, str_cat("attention ", c.name), [&] { measure(c); });
   attempt(report, "decode", [&] {  // one query for each of 64 sequences: the time to read the keys and values
     const int64_t batch = at_most<int64_t>(64, 2), heads = 32, kv_heads = 8, dim = 128;
     const Tensor q = normal({batch, heads, 1, dim}, kBFloat16), k = normal({batch, kv_heads, length, dim}, kBFloat16),
                  v = normal({batch, kv_heads, length, dim}, kBFloat16);
     auto decode = compile([](Tensor a, Tensor b, Tensor d) { return flex_attention(a, b, d, {.enable_gqa = true}); });
-    const Timed t = time_on_gpu([&] { decode(q, k, v); });
+    const TimedCall t = time_on_gpu([&] { decode(q, k, v); });
     const double bytes = 2 * static_cast<double>(k.numel() * itemsize(kBFloat16));
     add(report, {"attention of one query, 8192 keys", bytes / (t.device_ms * 1e6), "GB/s",
                  gpu().properties().memory_rate() / 1e9});
@@ -240,7 +240,7 @@ void chains(Report& report) {
     };
     for (int how = 0; how < 3; ++how) {
       auto step = compile(chain, {.enabled = how > 0, .cuda_graph = how == 2});
-      const Timed t = time_on_gpu([&] { step(x, w); });
+      const TimedCall t = time_on_gpu([&] { step(x, w); });
       add(report, {str_cat("32 products of ", n, " ", names[how]), t.device_ms * 1e3, "us"});
       add(report, {str_cat("32 products of ", n, " ", names[how], ", host"), t.host_us, "us"});
       if (std::isnan(meets[how]) && t.device_ms * 1e3 > 1.1 * t.host_us) meets[how] = static_cast<double>(n);
@@ -250,7 +250,7 @@ void chains(Report& report) {
 }
 
 // A training step in bf16 on random tokens.
-Timed time_step(nn::LanguageModel& model, int64_t batch, int64_t length) {
+TimedCall time_step(nn::LanguageModel& model, int64_t batch, int64_t length) {
   model.to(device());
   model.set_compute_dtype(kBFloat16);
   optim::AdamW opt(model.parameters(), {.lr = 1e-4});
@@ -270,7 +270,7 @@ void gpt2(Report& report) {
   config["dropout"] = "0";  // as in the measurements that set the goals
   if (shrunk()) config["layers"] = "1", config["vocab"] = "256";
   const auto model = gpt::family().make(config);
-  const Timed t = time_step(*model, batch, length);
+  const TimedCall t = time_step(*model, batch, length);
   const double rate = model->flops_per_token(length) * static_cast<double>(batch * length) / (t.device_ms * 1e-3);
   add(report, {"step of gpt2 124M bf16", t.device_ms, "ms"});
   add(report, {"step of gpt2 124M bf16, host", t.host_us, "us", kNone, 20});
@@ -281,7 +281,7 @@ void decoder(Report& report, const std::string& name) {
   const nn::ConfigMap small{{"layers", "1"}, {"vocab", "256"}, {"context", "64"}};
   const Decoder decoder = make_decoder(name, shrunk() ? small : nn::ConfigMap{});
   const int64_t batch = at_most<int64_t>(decoder.batch, 1), length = decoder.model->context();
-  const Timed t = time_step(*decoder.model, batch, length);
+  const TimedCall t = time_step(*decoder.model, batch, length);
   const double flops = decoder.model->flops_per_token(length) * static_cast<double>(batch * length);
   add(report, {str_cat("step of ", name, " bf16"), t.device_ms, "ms"});
   add(report, {str_cat("step of ", name, " bf16, host"), t.host_us, "us", kNone, 20});

@@ -18,9 +18,9 @@
 namespace weft {
 namespace {
 
-class Watch : public ::testing::EmptyTestEventListener {
+class TestWatch : public ::testing::EmptyTestEventListener {
  public:
-  explicit Watch(int seconds) : seconds_(seconds) {
+  explicit TestWatch(int seconds) : seconds_(seconds) {
     std::thread([test = test_] {
       for (;; std::this_thread::sleep_for(std::chrono::milliseconds(100)))
         if (const int64_t end = test->end; end && now() > end)

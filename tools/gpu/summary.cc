@@ -80,7 +80,7 @@ OrderedJson tests_of(const std::string& log) {
   return {{"of", of}, {"passed", passed}, {"failed", failed}, {"unfinished", unfinished}, {"skipped", skipped}};
 }
 
-struct Line {
+struct SummaryLine {
   std::string name, unit;
   double weft = NAN, bound = NAN, goal = NAN, torch = NAN;
   bool rate() const { return unit.find("/s") != std::string::npos || unit == "MFU"; }
@@ -95,17 +95,17 @@ double number(const Json& row, const char* key) {
 bool has_rows(const Json& file) { return file.is_object() && file.contains("rows"); }
 
 /// The rows of the benchmarks, by file, each beside PyTorch's; then PyTorch's rows without a counterpart.
-std::vector<Line> lines_of(const std::map<std::string, Json>& benches, const Json& torch) {
+std::vector<SummaryLine> lines_of(const std::map<std::string, Json>& benches, const Json& torch) {
   std::map<std::string, double> theirs;
   std::set<std::string> ours;
   if (has_rows(torch))
     for (const Json& r : torch["rows"]) theirs[r.value("name", "")] = number(r, "value");
-  std::vector<Line> lines;
+  std::vector<SummaryLine> lines;
   for (const auto& [file, bench] : benches)
     if (has_rows(bench))
       for (const Json& r : bench["rows"]) {
-        Line l{r.value("name", ""), r.value("unit", ""), number(r, "value"),
-               number(r, "bound"),  number(r, "goal"),   NAN};
+        SummaryLine l{r.value("name", ""), r.value("unit", ""), number(r, "value"),
+                      number(r, "bound"),  number(r, "goal"),   NAN};
         if (auto it = theirs.find(l.name); it != theirs.end()) l.torch = it->second;
         ours.insert(l.name);
         if (file.ends_with("_mma.json")) l.name = "mma: " + l.name, l.goal = NAN;
@@ -144,10 +144,10 @@ int main_of(const std::string& folder, bool table) {
     if (const std::string name = entry.path().filename(); name.rfind("bench_", 0) == 0 && name.ends_with(".json"))
       benches[name] = load(folder + "/" + name);
   const Json torch = load(folder + "/torch.json");
-  const std::vector<Line> lines = lines_of(benches, torch);
+  const std::vector<SummaryLine> lines = lines_of(benches, torch);
   if (table) {
     std::printf("%-46s %10s %10s %-8s %10s %8s\n", "", "goal", "measured", "", "PyTorch", "times");
-    for (const Line& l : lines) {
+    for (const SummaryLine& l : lines) {
       const char* verdict = std::isnan(l.goal) || std::isnan(l.weft)           ? ""
                             : (l.rate() ? l.weft >= l.goal : l.weft <= l.goal) ? "met"
                                                                                : "missed";
@@ -168,7 +168,7 @@ int main_of(const std::string& folder, bool table) {
   all["held"] = held;
   all["parts"] = parts;
   all["rows"] = OrderedJson::array();
-  for (const Line& l : lines) {
+  for (const SummaryLine& l : lines) {
     OrderedJson row{{"name", l.name}, {"unit", l.unit}, {"value", l.weft}};
     if (!std::isnan(l.bound)) row["bound"] = l.bound;
     if (!std::isnan(l.goal)) row["goal"] = l.goal;

@@ -13,8 +13,6 @@
 namespace weft::tools {
 namespace {
 
-using Json = io::OrderedJson;
-
 // Texts by number, each once. Number 0 is the empty text.
 class Texts {
  public:
@@ -24,7 +22,7 @@ class Texts {
     if (fresh) all_.push_back(text);
     return at->second;
   }
-  Json json() const { return all_; }
+  io::OrderedJson json() const { return all_; }
 
  private:
   std::unordered_map<std::string, size_t> numbers_;
@@ -45,7 +43,7 @@ std::string attributes_text(const Attrs& attrs) {
   return s;
 }
 
-Json value_json(Value v) { return Json::array({v.node, v.index}); }
+io::OrderedJson value_json(Value v) { return io::OrderedJson::array({v.node, v.index}); }
 
 class GraphWriter {
  public:
@@ -58,23 +56,24 @@ class GraphWriter {
     }
   }
 
-  Json run() {
+  io::OrderedJson run() {
     const std::vector<Phase> phases = phases_of(g_);
-    Json nodes = Json::array(), classes = Json::array();
+    io::OrderedJson nodes = io::OrderedJson::array(), classes = io::OrderedJson::array();
     for (int32_t id = 0; id < g_.size(); ++id) {
       const Node& n = g_.node(id);
-      Json types = Json::array(), operands = Json::array();
+      io::OrderedJson types = io::OrderedJson::array(), operands = io::OrderedJson::array();
       for (const TensorType& t : n.outputs) types.push_back(types_.number(t.to_string()));
       for (Value v : n.inputs) operands.push_back(value_json(v));
-      nodes.push_back(Json::array({ops_.number(n.op->name), scopes_.number(n.scope), lines_.number(n.line.to_string()),
-                                   static_cast<int>(phases[id]), types, operands}));
+      nodes.push_back(
+          io::OrderedJson::array({ops_.number(n.op->name), scopes_.number(n.scope), lines_.number(n.line.to_string()),
+                                  static_cast<int>(phases[id]), types, operands}));
       const bool structural = is_leaf(n);
       classes.push_back(structural ? -1 : static_cast<int>(class_of(n)));
       label(id, n);
       details(id, n);
     }
     if (shown_.record && shown_.scheduled) times();
-    Json out{{"name", shown_.name}};
+    io::OrderedJson out{{"name", shown_.name}};
     if (!shown_.note.empty()) out["note"] = shown_.note;
     out["scopes"] = scopes_.json();
     out["lines"] = lines_.json();
@@ -88,9 +87,10 @@ class GraphWriter {
       out["kernels"] = shown_.record->kernels;
       for (const MissedRecord& m : shown_.record->missed) out["missed"].push_back(m.to_string());
     }
-    Json outputs = Json::array(), writes = Json::array();
+    io::OrderedJson outputs = io::OrderedJson::array(), writes = io::OrderedJson::array();
     for (Value v : g_.outputs) outputs.push_back(value_json(v));
-    for (const CellWrite& w : g_.writes) writes.push_back(Json::array({cell_name(w.cell), value_json(w.value)}));
+    for (const CellWrite& w : g_.writes)
+      writes.push_back(io::OrderedJson::array({cell_name(w.cell), value_json(w.value)}));
     out["outputs"] = std::move(outputs);
     out["writes"] = std::move(writes);
     return out;
@@ -109,7 +109,7 @@ class GraphWriter {
   }
 
   void details(int32_t id, const Node& n) {
-    Json d = Json::object();
+    io::OrderedJson d = io::OrderedJson::object();
     if (const Graph* body = loop_ir::group_of(n)) {
       d["ops"] = loop_ir::ops_text(*body, 12);
     } else if (!is_leaf(n)) {
@@ -124,12 +124,12 @@ class GraphWriter {
     if (static_cast<size_t>(id) < shown_.placements.size() && !shown_.placements[id].empty())
       d["placement"] = shown_.placements[id];
     if (n.recomputed) d["recomputed"] = true;
-    if (Json why = reasons(n); !why.empty()) d["why"] = std::move(why);
+    if (io::OrderedJson why = reasons(n); !why.empty()) d["why"] = std::move(why);
     if (!d.empty()) details_[std::to_string(id)] = std::move(d);
   }
 
   // The reasons why the node, or an op in it, is not in other kernels.
-  Json reasons(const Node& n) const {
+  io::OrderedJson reasons(const Node& n) const {
     std::set<std::string> all;
     const auto add = [&](const Node& o) {
       const auto found = reasons_.find(op_at_line(o));
@@ -141,14 +141,14 @@ class GraphWriter {
     } else {
       for (int32_t id = 0; id < body->size(); ++id) add(body->node(id));
     }
-    return Json(std::vector<std::string>(all.begin(), all.end()));
+    return io::OrderedJson(std::vector<std::string>(all.begin(), all.end()));
   }
 
   // Adds the work and the times of the nodes' launches.
   void times() {
     for (const LaunchRecord& l : shown_.record->launches) {
       if (l.copy) continue;
-      Json& d = details_[std::to_string(l.node)];
+      io::OrderedJson& d = details_[std::to_string(l.node)];
       d["bytes"] = l.work.bytes;
       d["flops"] = l.work.flops;
       d["predicted_us"] = l.predicted_us;
@@ -164,15 +164,15 @@ class GraphWriter {
   const Graph& g_;
   std::map<std::string, std::set<std::string>> reasons_;  // by op and line
   Texts scopes_, lines_, ops_, types_;
-  Json labels_ = Json::object(), details_ = Json::object();
+  io::OrderedJson labels_ = io::OrderedJson::object(), details_ = io::OrderedJson::object();
 };
 
 }  // namespace
 
 std::string graphs_json(const std::string& title, const std::vector<ShownGraph>& graphs) {
-  Json all = Json::array();
+  io::OrderedJson all = io::OrderedJson::array();
   for (const ShownGraph& g : graphs) all.push_back(GraphWriter(g).run());
-  return io::write_json(Json{{"title", title}, {"graphs", std::move(all)}});
+  return io::write_json(io::OrderedJson{{"title", title}, {"graphs", std::move(all)}});
 }
 
 }  // namespace weft::tools

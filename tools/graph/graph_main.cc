@@ -30,7 +30,7 @@ constexpr const char* kScripts[] = {"layout_js",     "layout_data_js", "layout_t
                                     "page_js",       "page_colors_js", "page_draw_js",   "page_input_js",
                                     "page_panel_js", "page_search_js", "page_totals_js"};
 
-struct Options {
+struct GraphFlags {
   StepChoice step;
   bool step_given = false, onnx_given = false;  // flags of the step; --weights or --example
   File dump, record, out{File::Use::kWrite}, example{File::Use::kMakeFolder};
@@ -164,7 +164,7 @@ void write_example(const ForwardPass& pass, const std::string& folder) {
 }
 
 // The forward pass of a model, or one graph of a program, as an ONNX model.
-int write_onnx(const Options& o) {
+int write_onnx(const GraphFlags& o) {
   const std::map<std::string, OnnxWeights> kinds{
       {"inline", OnnxWeights::kInline}, {"external", OnnxWeights::kExternal}, {"none", OnnxWeights::kNone}};
   const auto kind = kinds.find(o.weights);
@@ -193,7 +193,7 @@ int write_onnx(const Options& o) {
 }
 
 // The files of a dump are read, and must not be replaced.
-void check_out(const Options& o) {
+void check_out(const GraphFlags& o) {
   namespace fs = std::filesystem;
   if (!o.dump || !o.out) return;
   std::error_code none;
@@ -205,7 +205,7 @@ void check_out(const Options& o) {
     usage_error(str_cat("--out names a file of --dump: '", o.out.path, "'; need another file"));
 }
 
-int run(const Options& o) {
+int run(const GraphFlags& o) {
   const std::vector<std::string> formats{"text", "dot", "svg", "proto", "json", "html", "onnx"};
   if (std::find(formats.begin(), formats.end(), o.format) == formats.end())
     usage_error(str_cat("--format is '", o.format, "'; need one of ", formats));

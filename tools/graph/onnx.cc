@@ -77,7 +77,7 @@ class ModelWriter {
       set_type(*graph_.proto().add_input(), name, g_.type(g_.inputs[i]));
     }
     // Before all nodes, so that no node has the name of an output or of a cell.
-    Names outputs;
+    OnnxNames outputs;
     for (size_t i = 0; i < g_.outputs.size(); ++i)
       outputs.push_back(graph_.unique(name_of(options_.outputs, i, "output_")));
     for (int32_t id = 0; id < g_.size(); ++id)
@@ -142,12 +142,12 @@ class ModelWriter {
   void node(int32_t id) {
     const Node& n = g_.node(id);
     const internal::OriginScope at(n, false);  // errors report line and scope
-    Names& results = values_[id];
+    OnnxNames& results = values_[id];
     if (n.op->leaf == Leaf::kCaptured) {
       results = {graph_.constant(g_.captured[n.attrs.i("index")])};
       return;
     }
-    Names in;
+    OnnxNames in;
     for (Value v : n.inputs) in.push_back(values_[v.node][v.index]);
     const int before = graph_.proto().node_size();
     OnnxCall call(graph_, g_, n, std::move(in));
@@ -168,7 +168,7 @@ class ModelWriter {
   const OnnxOptions& options_;
   onnx::ModelProto model_;
   OnnxGraph graph_;
-  std::vector<Names> values_;       // by node
+  std::vector<OnnxNames> values_;   // by node
   io::AtomicFile* data_ = nullptr;  // null: all weights are in the model
 };
 

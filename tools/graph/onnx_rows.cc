@@ -37,67 +37,67 @@ bool is_float(const OnnxCall& c) { return is_floating(c.type(0).dtype); }
 
 // ---- elementwise ----
 
-Names same(OnnxCall& c) { return {c.add("Identity", {c.in(0)})}; }
+OnnxNames same(OnnxCall& c) { return {c.add("Identity", {c.in(0)})}; }
 
 // The identity for integers.
-Names round_row(OnnxCall& c) { return {c.add(is_float(c) ? c.onnx : "Identity", {c.in(0)})}; }
+OnnxNames round_row(OnnxCall& c) { return {c.add(is_float(c) ? c.onnx : "Identity", {c.in(0)})}; }
 
-Names expm1_row(OnnxCall& c) { return {c.add("Sub", {c.add("Exp", c.in()), c.number(1, c.out().dtype)})}; }
-Names log1p_row(OnnxCall& c) { return {c.add("Log", {c.add("Add", {c.in(0), c.number(1, c.out().dtype)})})}; }
-Names rsqrt_row(OnnxCall& c) { return {c.add("Reciprocal", {c.add("Sqrt", c.in())})}; }
-Names square_row(OnnxCall& c) { return {c.add("Mul", {c.in(0), c.in(0)})}; }
+OnnxNames expm1_row(OnnxCall& c) { return {c.add("Sub", {c.add("Exp", c.in()), c.number(1, c.out().dtype)})}; }
+OnnxNames log1p_row(OnnxCall& c) { return {c.add("Log", {c.add("Add", {c.in(0), c.number(1, c.out().dtype)})})}; }
+OnnxNames rsqrt_row(OnnxCall& c) { return {c.add("Reciprocal", {c.add("Sqrt", c.in())})}; }
+OnnxNames square_row(OnnxCall& c) { return {c.add("Mul", {c.in(0), c.in(0)})}; }
 
 // a - b floor(a / b): Mod of floats has the sign of a.
-Names remainder_row(OnnxCall& c) {
+OnnxNames remainder_row(OnnxCall& c) {
   if (!is_float(c)) return {c.add("Mod", c.in())};
   return {c.add("Sub", {c.in(0), c.add("Mul", {c.in(1), c.add("Floor", {c.add("Div", c.in())})})})};
 }
 
 // Div of integers rounds to zero.
-Names floor_divide_row(OnnxCall& c) {
+OnnxNames floor_divide_row(OnnxCall& c) {
   if (is_float(c)) return {c.add("Floor", {c.add("Div", c.in())})};
   return {c.add("Div", {c.add("Sub", {c.in(0), c.add("Mod", c.in())}), c.in(1)})};
 }
 
-Names order_row(OnnxCall& c) {
-  Names in = c.in();
+OnnxNames order_row(OnnxCall& c) {
+  OnnxNames in = c.in();
   for (size_t i = 0; i < 2; ++i)
     if (c.type(i).dtype == kBool) in[i] = c.cast(in[i], kBool, kInt32);
   return {c.add(c.onnx, in)};
 }
 
-Names ne_row(OnnxCall& c) { return {c.add("Not", {c.add("Equal", c.in())})}; }
+OnnxNames ne_row(OnnxCall& c) { return {c.add("Not", {c.add("Equal", c.in())})}; }
 
 std::string truth(OnnxCall& c, size_t i) { return c.cast(c.in(i), c.type(i).dtype, kBool); }
 
-Names logical_row(OnnxCall& c) { return {c.add(c.onnx, {truth(c, 0), truth(c, 1)})}; }
-Names not_row(OnnxCall& c) { return {c.add("Not", {truth(c, 0)})}; }
-Names bits_row(OnnxCall& c) { return c.out().dtype == kBool ? Names{c.add(c.onnx, c.in())} : Names{}; }
+OnnxNames logical_row(OnnxCall& c) { return {c.add(c.onnx, {truth(c, 0), truth(c, 1)})}; }
+OnnxNames not_row(OnnxCall& c) { return {c.add("Not", {truth(c, 0)})}; }
+OnnxNames bits_row(OnnxCall& c) { return c.out().dtype == kBool ? OnnxNames{c.add(c.onnx, c.in())} : OnnxNames{}; }
 
 std::string as_float(OnnxCall& c) { return is_float(c) ? c.in(0) : c.cast(c.in(0), c.type(0).dtype, kFloat32); }
-Names isnan_row(OnnxCall& c) { return {c.add("IsNaN", {as_float(c)})}; }
+OnnxNames isnan_row(OnnxCall& c) { return {c.add("IsNaN", {as_float(c)})}; }
 // x - x is 0 for finite numbers only. IsInf does not exist for 16-bit floats.
-Names isfinite_row(OnnxCall& c) {
+OnnxNames isfinite_row(OnnxCall& c) {
   const std::string x = as_float(c);
   return {c.add("Not", {c.add("IsNaN", {c.add("Sub", {x, x})})})};
 }
 
-Names where_row(OnnxCall& c) { return {c.add("Where", {truth(c, 0), c.in(1), c.in(2)})}; }
+OnnxNames where_row(OnnxCall& c) { return {c.add("Where", {truth(c, 0), c.in(1), c.in(2)})}; }
 
-Names cast_row(OnnxCall& c) { return {c.cast(c.in(0), c.type(0).dtype, c.out().dtype)}; }
+OnnxNames cast_row(OnnxCall& c) { return {c.cast(c.in(0), c.type(0).dtype, c.out().dtype)}; }
 
 // ---- constants ----
 
-Names evaluated(OnnxCall& c) { return {c.constant(dispatch(*c.node().op, {}, c.attrs().without("device")))}; }
+OnnxNames evaluated(OnnxCall& c) { return {c.constant(dispatch(*c.node().op, {}, c.attrs().without("device")))}; }
 
 // ---- views ----
 
-Names reshape_row(OnnxCall& c) { return {c.reshape(c.in(0), list(c.out().shape))}; }
-Names permute_row(OnnxCall& c) { return {c.transpose(c.in(0), list(c.attrs().ints("dims")))}; }
-Names broadcast_row(OnnxCall& c) { return {c.add("Expand", {c.in(0), c.ints(list(c.out().shape))})}; }
-Names concat_row(OnnxCall& c) { return {c.add("Concat", c.in(), {{"axis", c.attrs().i("dim")}})}; }
+OnnxNames reshape_row(OnnxCall& c) { return {c.reshape(c.in(0), list(c.out().shape))}; }
+OnnxNames permute_row(OnnxCall& c) { return {c.transpose(c.in(0), list(c.attrs().ints("dims")))}; }
+OnnxNames broadcast_row(OnnxCall& c) { return {c.add("Expand", {c.in(0), c.ints(list(c.out().shape))})}; }
+OnnxNames concat_row(OnnxCall& c) { return {c.add("Concat", c.in(), {{"axis", c.attrs().i("dim")}})}; }
 
-Names slice_row(OnnxCall& c) {
+OnnxNames slice_row(OnnxCall& c) {
   const Attrs& a = c.attrs();
   if (c.out().shape.empty()) return c.in();  // onnxruntime does not slice scalars
   return {c.add("Slice", {c.in(0), c.ints(list(a.ints("begin"))), c.ints(list(a.ints("end"))),
@@ -124,7 +124,7 @@ std::string padded(OnnxCall& c, std::string x, Ints shape, Ints lo, Ints hi, con
   return c.add("Pad", {x, c.ints(pads), fill});
 }
 
-Names pad_row(OnnxCall& c) {
+OnnxNames pad_row(OnnxCall& c) {
   const Attrs& a = c.attrs();
   const Shape& shape = c.type(0).shape;
   const Ints interior = a.has("interior") ? list(a.ints("interior")) : Ints(static_cast<size_t>(shape.size()), 0);
@@ -132,7 +132,7 @@ Names pad_row(OnnxCall& c) {
 }
 
 // Each windowed dim is gathered as [windows, elements of one]; the elements then become the last dim.
-Names window_row(OnnxCall& c) {
+OnnxNames window_row(OnnxCall& c) {
   const Attrs& a = c.attrs();
   std::string x = c.in(0);
   int64_t rank = c.type(0).shape.size();
@@ -153,12 +153,12 @@ Names window_row(OnnxCall& c) {
 // ---- products ----
 
 // An operand of a product as [batch, rows, contracted] or [batch, contracted, columns].
-struct Side {
+struct ProductSide {
   std::string name;
   Ints batch, free, contract;  // extents
 };
 
-Side side(OnnxCall& c, size_t i, const Shape& batch, const Shape& contract, bool contract_last) {
+ProductSide side(OnnxCall& c, size_t i, const Shape& batch, const Shape& contract, bool contract_last) {
   const TensorType& t = c.type(i);
   Ints free;
   for (int64_t d = 0; d < t.shape.size(); ++d)
@@ -170,10 +170,10 @@ Side side(OnnxCall& c, size_t i, const Shape& batch, const Shape& contract, bool
           extents(t.shape, free), extents(t.shape, list(contract))};
 }
 
-Names dot_row(OnnxCall& c) {
+OnnxNames dot_row(OnnxCall& c) {
   const Attrs& at = c.attrs();
-  const Side a = side(c, 0, at.ints("a_batch"), at.ints("a_contract"), true);
-  const Side b = side(c, 1, at.ints("b_batch"), at.ints("b_contract"), false);
+  const ProductSide a = side(c, 0, at.ints("a_batch"), at.ints("a_contract"), true);
+  const ProductSide b = side(c, 1, at.ints("b_batch"), at.ints("b_contract"), false);
   const int64_t k = product(a.contract);
   // MatMul accepts several dims of rows if the other operand is one matrix.
   const bool matrix_b = b.free.size() == 1 && b.contract.size() == 1;
@@ -186,14 +186,14 @@ Names dot_row(OnnxCall& c) {
 }
 
 // One product for each group, of a slice of rows whose extent is known at run time. Zeros fill the rows of no group.
-Names grouped_dot_row(OnnxCall& c) {
+OnnxNames grouped_dot_row(OnnxCall& c) {
   if (c.attrs().get<std::string>("mode") != "rows") return {};
   const Shape &x = c.type(0).shape, &w = c.type(1).shape;
   const DType dtype = c.out().dtype;
   const std::string a = c.cast(c.in(0), c.type(0).dtype, dtype), b = c.cast(c.in(1), c.type(1).dtype, dtype);
-  const Names at =
+  const OnnxNames at =
       c.add_n("Split", {c.cast(c.in(2), c.type(2).dtype, kInt64)}, {{"axis", 0}}, static_cast<size_t>(w[0]) + 1);
-  Names parts;
+  OnnxNames parts;
   for (int64_t e = 0; e < w[0]; ++e) {
     const auto i = static_cast<size_t>(e);
     const std::string rows = c.add("Slice", {a, at[i], at[i + 1], c.ints({0})});
@@ -206,7 +206,7 @@ Names grouped_dot_row(OnnxCall& c) {
   return {c.reshape(y, list(c.out().shape))};
 }
 
-Names conv_row(OnnxCall& c) {
+OnnxNames conv_row(OnnxCall& c) {
   const Attrs& a = c.attrs();
   Ints lo = list(a.ints("lo")), hi = list(a.ints("hi"));
   const Ints interior = list(a.ints("interior")), none(lo.size(), 0);
@@ -226,50 +226,50 @@ Names conv_row(OnnxCall& c) {
 // ---- reductions ----
 
 // Without dims ONNX would reduce all of them.
-Names sum_row(OnnxCall& c) {
+OnnxNames sum_row(OnnxCall& c) {
   const std::string x = c.cast(c.in(0), c.type(0).dtype, c.out().dtype);
   const Ints dims = list(c.attrs().ints("dims"));
   return {dims.empty() ? x : c.add("ReduceSum", {x, c.ints(dims)}, {{"keepdims", 0}})};
 }
 
-Names reduce_row(OnnxCall& c) {
+OnnxNames reduce_row(OnnxCall& c) {
   const std::string x = c.cast(c.in(0), c.type(0).dtype, c.out().dtype);
   const Ints dims = list(c.attrs().ints("dims"));
   return {dims.empty() ? x : c.add(c.onnx, {x}, {{"axes", dims}, {"keepdims", 0}})};
 }
 
-Names arg_row(OnnxCall& c) { return {c.add(c.onnx, {c.in(0)}, {{"axis", c.attrs().i("dim")}, {"keepdims", 0}})}; }
+OnnxNames arg_row(OnnxCall& c) { return {c.add(c.onnx, {c.in(0)}, {{"axis", c.attrs().i("dim")}, {"keepdims", 0}})}; }
 
-Names cumsum_row(OnnxCall& c) {
+OnnxNames cumsum_row(OnnxCall& c) {
   const std::string x = c.cast(c.in(0), c.type(0).dtype, c.out().dtype);
   return {c.add("CumSum", {x, c.number(static_cast<double>(c.attrs().i("dim")), kInt64)},
                 {{"reverse", c.attrs().b("reverse") ? 1 : 0}})};
 }
 
-Names softmax_row(OnnxCall& c) { return {c.add("Softmax", {c.in(0)}, {{"axis", c.attrs().i("dim")}})}; }
+OnnxNames softmax_row(OnnxCall& c) { return {c.add("Softmax", {c.in(0)}, {{"axis", c.attrs().i("dim")}})}; }
 
 // ---- look-ups and order ----
 
-Names along_dim_row(OnnxCall& c) { return {c.add(c.onnx, c.in(), {{"axis", c.attrs().i("dim")}})}; }
+OnnxNames along_dim_row(OnnxCall& c) { return {c.add(c.onnx, c.in(), {{"axis", c.attrs().i("dim")}})}; }
 
-Names scatter_add_row(OnnxCall& c) {
+OnnxNames scatter_add_row(OnnxCall& c) {
   return {c.add("ScatterElements", c.in(), {{"axis", c.attrs().i("dim")}, {"reduction", std::string("add")}})};
 }
 
-Names rows_of(OnnxCall& c, const char* reduction) {
+OnnxNames rows_of(OnnxCall& c, const char* reduction) {
   const std::string index = c.cast(c.in(1), c.type(1).dtype, kInt64);
   const std::string column = c.reshape(index, {c.type(1).shape[0], 1});
   return {c.add("ScatterND", {c.in(0), column, c.in(2)}, {{"reduction", std::string(reduction)}})};
 }
-Names index_add_row(OnnxCall& c) { return rows_of(c, "add"); }
-Names index_copy_row(OnnxCall& c) { return rows_of(c, "none"); }
+OnnxNames index_add_row(OnnxCall& c) { return rows_of(c, "add"); }
+OnnxNames index_copy_row(OnnxCall& c) { return rows_of(c, "none"); }
 
-Names best(OnnxCall& c, int64_t k, bool largest) {
+OnnxNames best(OnnxCall& c, int64_t k, bool largest) {
   return c.add_n("TopK", {c.in(0), c.ints({k})},
                  {{"axis", c.attrs().i("dim")}, {"largest", largest ? 1 : 0}, {"sorted", 1}}, 2);
 }
-Names topk_row(OnnxCall& c) { return best(c, c.attrs().i("k"), c.attrs().b("largest")); }
-Names sort_row(OnnxCall& c) {
+OnnxNames topk_row(OnnxCall& c) { return best(c, c.attrs().i("k"), c.attrs().b("largest")); }
+OnnxNames sort_row(OnnxCall& c) {
   return best(c, c.type(0).shape[static_cast<int>(c.attrs().i("dim"))], c.attrs().b("descending"));
 }
 
@@ -415,10 +415,10 @@ std::string OnnxGraph::constant(const Tensor& value) {
   return name;
 }
 
-Names OnnxCall::add_n(const char* op, const Names& in, std::initializer_list<Attr> attrs, size_t results) {
+OnnxNames OnnxCall::add_n(const char* op, const OnnxNames& in, std::initializer_list<Attr> attrs, size_t results) {
   onnx::NodeProto& n = *to_.proto().add_node();
   const std::string scope = node_.scope && *node_.scope ? str_cat(node_.scope, "/") : std::string();
-  Names out;
+  OnnxNames out;
   for (size_t i = 0; i < results; ++i) out.push_back(to_.unique(scope + op));
   n.set_name(out[0]);
   n.set_op_type(op);

@@ -15,7 +15,7 @@
 
 namespace weft::tools {
 
-using Names = std::vector<std::string>;
+using OnnxNames = std::vector<std::string>;
 using Ints = std::vector<int64_t>;
 
 /// ONNX's number of a dtype; throws for 8-bit floats, which opset 17 lacks.
@@ -48,12 +48,12 @@ class OnnxCall {
  public:
   using Attr = std::pair<const char*, std::variant<int64_t, Ints, std::string>>;
 
-  OnnxCall(OnnxGraph& to, const Graph& from, const Node& node, Names in)
+  OnnxCall(OnnxGraph& to, const Graph& from, const Node& node, OnnxNames in)
       : to_(to), from_(from), node_(node), in_(std::move(in)) {}
 
   const Node& node() const { return node_; }
   const Attrs& attrs() const { return node_.attrs; }
-  const Names& in() const { return in_; }
+  const OnnxNames& in() const { return in_; }
   const std::string& in(size_t i) const { return in_[i]; }
   const TensorType& type(size_t i) const { return from_.type(node_.inputs[static_cast<int>(i)]); }
   const TensorType& out() const { return node_.outputs[0]; }
@@ -61,8 +61,8 @@ class OnnxCall {
   const char* onnx = nullptr;
 
   /// Appends a node and returns the names of its results.
-  Names add_n(const char* op, const Names& in, std::initializer_list<Attr> attrs, size_t results);
-  std::string add(const char* op, const Names& in, std::initializer_list<Attr> attrs = {}) {
+  OnnxNames add_n(const char* op, const OnnxNames& in, std::initializer_list<Attr> attrs, size_t results);
+  std::string add(const char* op, const OnnxNames& in, std::initializer_list<Attr> attrs = {}) {
     return add_n(op, in, attrs, 1)[0];
   }
   /// Constants: integers i64 [n], and a 0-d tensor.
@@ -78,14 +78,14 @@ class OnnxCall {
   OnnxGraph& to_;
   const Graph& from_;
   const Node& node_;
-  Names in_;
+  OnnxNames in_;
 };
 
 /// The ONNX form of an op.
 struct OnnxRow {
   std::string_view op;
-  const char* onnx = nullptr;          // the operator; if `make` is null, it receives the operands alone
-  Names (*make)(OnnxCall&) = nullptr;  // returns the results' names; none: these attributes have no ONNX form
+  const char* onnx = nullptr;              // the operator; if `make` is null, it receives the operands alone
+  OnnxNames (*make)(OnnxCall&) = nullptr;  // returns the results' names; none: these attributes have no ONNX form
 };
 
 std::span<const OnnxRow> onnx_rows();

@@ -30,7 +30,7 @@ constexpr std::array<Colour, kClasses> kColours = {
     {{"#173f78", true}, {"#9d86c6", false}, {"#8cc29c", false}, {"#ecdcae", false}, {"#a83e28", true}}};
 
 // The contents of one box.
-struct Cell {
+struct SvgCell {
   std::map<std::string, int> ops;
   std::array<double, kClasses> weight{};
   double flops = 0, bytes = 0, us = 0;
@@ -104,7 +104,7 @@ text { font: 11px system-ui, 'DejaVu Sans', sans-serif; fill: #1b2129 }
 
   int row(int32_t id) const { return rows_.row[id]; }
   int lane(int32_t id) const { return static_cast<int>(phases_[id]); }
-  Cell& cell(int32_t id) { return cells_[row(id)][lane(id)]; }
+  SvgCell& cell(int32_t id) { return cells_[row(id)][lane(id)]; }
 
   void add(int32_t id) {
     const Node& n = g_.node(id);
@@ -119,7 +119,7 @@ text { font: 11px system-ui, 'DejaVu Sans', sans-serif; fill: #1b2129 }
         for (const TensorType& t : g_.node(from).outputs) kept_[row(from)] += static_cast<double>(t.nbytes());
     }
     if (rows_.repeated[id]) return;
-    Cell& c = cell(id);
+    SvgCell& c = cell(id);
     used_[lane(id)] = true;
     ++c.nodes;
     if (fused) {
@@ -267,7 +267,7 @@ text { font: 11px system-ui, 'DejaVu Sans', sans-serif; fill: #1b2129 }
   }
 
   void box(int r, int lane) {
-    const Cell& c = cells_[r][lane];
+    const SvgCell& c = cells_[r][lane];
     const auto kind = static_cast<size_t>(std::max_element(c.weight.begin(), c.weight.end()) - c.weight.begin());
     const int x = x_[lane], y = y_[r];
     out_ += str_cat("<rect rx=\"3\" x=\"", x, "\" y=\"", y, "\" width=\"", kBoxWidth, "\" height=\"", kBoxHeight,
@@ -286,7 +286,7 @@ text { font: 11px system-ui, 'DejaVu Sans', sans-serif; fill: #1b2129 }
   }
 
   // The most frequent ops that fit.
-  static std::string ops_text(const Cell& c) {
+  static std::string ops_text(const SvgCell& c) {
     std::vector<std::pair<std::string, int>> ops(c.ops.begin(), c.ops.end());
     std::stable_sort(ops.begin(), ops.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
     std::string s;
@@ -301,7 +301,7 @@ text { font: 11px system-ui, 'DejaVu Sans', sans-serif; fill: #1b2129 }
   const Graph& g_;
   const std::vector<Phase> phases_;
   const ModuleRows rows_;
-  std::vector<std::array<Cell, kLanes>> cells_;          // by row and lane
+  std::vector<std::array<SvgCell, kLanes>> cells_;       // by row and lane
   std::vector<double> kept_;                             // bytes by row of forward that backward reads
   std::set<int32_t> read_;                               // forward nodes that backward reads
   std::map<std::array<int, 2>, std::set<int>> readers_;  // by lane and row: rows of the lane

@@ -75,11 +75,11 @@ Parts parts_of(const profiler::TimedStep& step, int64_t dim, int64_t hidden) {
 }
 
 double slower_ms(const profiler::TimedStep& dense, const profiler::TimedStep& step, int64_t dim, int64_t hidden) {
-  struct Sums {
+  struct LaunchSums {
     int64_t launches[2] = {0, 0};
     double us[2] = {0, 0};
   };
-  std::map<std::string, Sums> by_work;
+  std::map<std::string, LaunchSums> by_work;
   for (const int k : {0, 1}) {
     const StepRecord& record = (k ? step : dense).record;
     const std::set<std::string> blocks = blocks_with_experts(record);
@@ -126,7 +126,7 @@ int64_t tokens_of(const tools::StepChoice& choice, const moe::Config& config) {
   return choice.batch_size * (choice.seq_len > 0 ? choice.seq_len : std::min<int64_t>(config.context, 128));
 }
 
-study::Report gap_study(tools::StepChoice choice, int64_t rounds) {
+study::StudyReport gap_study(tools::StepChoice choice, int64_t rounds) {
   const moe::Config config = config_of(choice);
   tools::StepChoice dense = choice, even = choice, step = choice;
   dense.fields["dense_layers"] = str_cat(config.layers);
@@ -173,7 +173,7 @@ study::Report gap_study(tools::StepChoice choice, int64_t rounds) {
   }
   const double whole_ms = (steps[2].record.step_us - steps[0].record.step_us) * 1e-3;
   json["whole_gap_ms"] = whole_ms;
-  study::Report report;
+  study::StudyReport report;
   report.text = str_cat(
       title, "\nbeside the dense model of equal active FLOPs: ", fixed(s.sum() / d.sum(), 2), " times as long\n\n",
       profiler::table_text(parts), "\n", profiler::table_text(rows),

@@ -46,6 +46,6 @@ int64_t tokens_of(const tools::StepChoice& choice, const moe::Config& config);
 
 /// Measures three steps in turn: dense, with evenly chosen experts, and the chosen step. Throws UsageError for a model
 /// without experts.
-study::Report gap_study(tools::StepChoice choice, int64_t rounds);
+study::StudyReport gap_study(tools::StepChoice choice, int64_t rounds);
 
 }  // namespace weft::moe_study

@@ -23,7 +23,7 @@ struct Placed {
 constexpr Placed kLayouts[] = {{"replicate", "dp", true}, {"slice", "tp", false}, {"spread", "ep", true}};
 
 /// Bytes of a rank unless noted.
-struct Layout {
+struct MoeLayout {
   std::string name, mesh;
   double peak = 0, measured_peak = 0, parameters = 0, experts = 0;
   double copies = 0;                         // copies of an expert on all ranks
@@ -32,14 +32,14 @@ struct Layout {
   double step_ms = 0;                        // 0: not run
 };
 
-Layout layout_of(const Placed& placed, tools::StepChoice choice, int64_t ranks, const moe::Config& config,
-                 int64_t rounds) {
+MoeLayout layout_of(const Placed& placed, tools::StepChoice choice, int64_t ranks, const moe::Config& config,
+                    int64_t rounds) {
   choice.mesh = str_cat(placed.axis, ranks);
   choice.plan.sequence = placed.sequence;
   tools::ModelStep planned(choice, Device::meta());
   planned.prepare();
   const dist::PlanReport plan = planned.compiled().plan("cpu");
-  Layout l{.name = placed.name, .mesh = choice.mesh, .peak = static_cast<double>(plan.peak_bytes())};
+  MoeLayout l{.name = placed.name, .mesh = choice.mesh, .peak = static_cast<double>(plan.peak_bytes())};
   double whole = 0;
   for (const dist::PlannedCell& c : plan.parameters()) {
     l.parameters += static_cast<double>(c.bytes);
@@ -74,12 +74,12 @@ Layout layout_of(const Placed& placed, tools::StepChoice choice, int64_t ranks, 
 
 /// A bar for each layout, of parts in megabytes or kilobytes.
 draw::Chart chart_of(const std::string& title, const std::string& unit, double bytes,
-                     const std::vector<Layout>& layouts, const std::vector<std::string>& labels,
-                     const std::vector<double Layout::*>& parts) {
+                     const std::vector<MoeLayout>& layouts, const std::vector<std::string>& labels,
+                     const std::vector<double MoeLayout::*>& parts) {
   std::vector<std::string> names;
   std::vector<draw::Bar> bars;
   double most = 0;
-  for (const Layout& l : layouts) {
+  for (const MoeLayout& l : layouts) {
     draw::Bar bar{static_cast<double>(names.size()), {}};
     double sum = 0;
     for (size_t k = 0; k < parts.size(); ++k) {
@@ -97,13 +97,13 @@ draw::Chart chart_of(const std::string& title, const std::string& unit, double b
 
 }  // namespace
 
-study::Report layout_study(tools::StepChoice choice, int64_t ranks, int64_t rounds) {
+study::StudyReport layout_study(tools::StepChoice choice, int64_t ranks, int64_t rounds) {
   const moe::Config config = config_of(choice);
   if (ranks < 2 || config.experts % ranks != 0)
     usage_error(str_cat("--ranks is ", ranks, "; need a divisor of the ", config.experts, " experts, 2 or more"));
   choice.fields["route"] = "balanced";
   const int64_t tokens = tokens_of(choice, config);
-  std::vector<Layout> layouts;
+  std::vector<MoeLayout> layouts;
   if (choice.batch_size % ranks != 0)
     usage_error(str_cat("--batch_size is ", choice.batch_size, "; need a multiple of --ranks, ", ranks));
   for (const Placed& p : kLayouts) layouts.push_back(layout_of(p, choice, ranks, config, rounds));
@@ -111,7 +111,7 @@ study::Report layout_study(tools::StepChoice choice, int64_t ranks, int64_t roun
                                               "idle for a token", "bytes sent: experts", "others", "gradients"}};
   if (rounds > 0) rows[0].insert(rows[0].end(), {"measured peak", "ms a step"});
   io::OrderedJson json{{"ranks", ranks}, {"tokens", tokens}};
-  for (const Layout& l : layouts) {
+  for (const MoeLayout& l : layouts) {
     rows.push_back({l.name, l.mesh, profiler::fixed(l.copies, 0), bytes_text(l.peak), bytes_text(l.parameters),
                     bytes_text(l.experts), bytes_text(l.idle), bytes_text(l.rows), bytes_text(l.others),
                     bytes_text(l.updates)});
@@ -128,7 +128,7 @@ study::Report layout_study(tools::StepChoice choice, int64_t ranks, int64_t roun
          {"sent_bytes_for_a_token", {{"experts", l.rows}, {"others", l.others}, {"gradients", l.updates}}},
          {"step_ms", l.step_ms}});
   }
-  study::Report report;
+  study::StudyReport report;
   report.text = str_cat(
       "moe ", choice.config, ", ", ranks, " ranks, ", tokens, " tokens a step, ", choice.dtype, "\n\n",
       profiler::table_text(rows),
@@ -138,15 +138,15 @@ study::Report layout_study(tools::StepChoice choice, int64_t ranks, int64_t roun
       "and of\ngradients. replicate: each rank has all experts and its tokens. slice: each rank has a part of every "
       "expert and of\nevery head, and all tokens. spread: each rank has whole experts, and its tokens travel.\n");
   report.json = io::write_json(json, 2);
-  for (Layout& l : layouts) l.parameters -= l.experts, l.peak -= l.parameters + l.experts;
+  for (MoeLayout& l : layouts) l.parameters -= l.experts, l.peak -= l.parameters + l.experts;
   report.charts = {chart_of("Memory of a rank at its peak", "MB", 1e6, layouts,
                             {"experts", "other parameters", "the rest of the step"},
-                            {&Layout::experts, &Layout::parameters, &Layout::peak}),
+                            {&MoeLayout::experts, &MoeLayout::parameters, &MoeLayout::peak}),
                    chart_of("Bytes sent for a token, by all ranks", "KB", 1e3, layouts,
                             {"layers with experts", "other layers", "gradients"},
-                            {&Layout::rows, &Layout::others, &Layout::updates}),
+                            {&MoeLayout::rows, &MoeLayout::others, &MoeLayout::updates}),
                    chart_of("Experts that a token does not use, on all ranks", "MB", 1e6, layouts, {"idle parameters"},
-                            {&Layout::idle})};
+                            {&MoeLayout::idle})};
   return report;
 }
 

@@ -8,6 +8,6 @@ namespace weft::moe_study {
 /// Plans the step over `ranks` ranks in each layout, and runs it `rounds` times on threads of this process; 0: nothing
 /// runs. Throws UsageError for a model without experts, for ranks that do not divide the experts, and for steps that
 /// exceed this machine's memory.
-study::Report layout_study(tools::StepChoice choice, int64_t ranks, int64_t rounds);
+study::StudyReport layout_study(tools::StepChoice choice, int64_t ranks, int64_t rounds);
 
 }  // namespace weft::moe_study

@@ -17,16 +17,16 @@ namespace {
 
 using profiler::fixed;
 
-struct Phase {
+struct LoadPhase {
   std::vector<int64_t> rows;  // by rank
   std::vector<double> ms;
   double rows_factor = 1;  // most over mean
 };
 
-Phase phase_of(const LoadOptions& o, const nn::ExpertChoice& choice) {
+LoadPhase phase_of(const LoadStudyOptions& o, const nn::ExpertChoice& choice) {
   const Tensor chosen = choice.choose(zeros({o.ranks * o.tokens, o.experts}), o.top_k);
   const std::vector<int64_t> counts = sort_by_expert(chosen, o.experts).counts.to_vector<int64_t>();
-  Phase p{.ms = expert_ms(o, counts)};
+  LoadPhase p{.ms = expert_ms(o, counts)};
   const auto local = static_cast<std::ptrdiff_t>(o.experts / o.ranks);
   for (auto at = counts.begin(); at != counts.end(); at += local)
     p.rows.push_back(std::accumulate(at, at + local, int64_t{0}));
@@ -37,7 +37,7 @@ Phase phase_of(const LoadOptions& o, const nn::ExpertChoice& choice) {
 
 }  // namespace
 
-std::vector<double> expert_ms(const LoadOptions& o, const std::vector<int64_t>& rows) {
+std::vector<double> expert_ms(const LoadStudyOptions& o, const std::vector<int64_t>& rows) {
   if (o.experts % o.ranks != 0)
     usage_error(str_cat("--ranks is ", o.ranks, "; need a divisor of the ", o.experts, " experts"));
   const int64_t local = o.experts / o.ranks;
@@ -56,9 +56,9 @@ std::vector<double> expert_ms(const LoadOptions& o, const std::vector<int64_t>& 
   return ms;
 }
 
-study::Report load_study(const LoadOptions& o, const std::vector<std::string>& routes) {
+study::StudyReport load_study(const LoadStudyOptions& o, const std::vector<std::string>& routes) {
   manual_seed(0);
-  const Phase even = phase_of(o, nn::ExpertChoice::parse("balanced"));
+  const LoadPhase even = phase_of(o, nn::ExpertChoice::parse("balanced"));
   const double even_ms = *std::max_element(even.ms.begin(), even.ms.end());
   const double sent = planner::dispatch_bytes(static_cast<double>(o.tokens), static_cast<double>(o.top_k),
                                               static_cast<double>(o.dim), static_cast<double>(o.ranks));
@@ -70,7 +70,7 @@ study::Report load_study(const LoadOptions& o, const std::vector<std::string>& r
   double most = 0;
   for (size_t k = 0; k < routes.size(); ++k) {
     const nn::ExpertChoice choice = nn::ExpertChoice::parse(routes[k]);
-    const Phase p = choice.law == nn::ExpertChoice::Law::kBalanced ? even : phase_of(o, choice);
+    const LoadPhase p = choice.law == nn::ExpertChoice::Law::kBalanced ? even : phase_of(o, choice);
     const double slowest = *std::max_element(p.ms.begin(), p.ms.end());
     // The mean share of the fullest rank.
     const std::vector<double> shares = choice.shares(o.experts);
@@ -95,7 +95,7 @@ study::Report load_study(const LoadOptions& o, const std::vector<std::string>& r
       most = std::max(most, static_cast<double>(p.rows[r]));
     }
   }
-  study::Report report;
+  study::StudyReport report;
   report.text =
       str_cat(profiler::count_text(static_cast<double>(o.ranks), "rank"), ", ", o.experts, " experts, ", o.tokens,
               " tokens of ", o.dim, " values each, ", o.top_k, " choices\n\n", profiler::table_text(rows),

@@ -12,10 +12,10 @@
 namespace weft::moe_study {
 namespace {
 
-struct Options {
+struct MoeFlags {
   tools::StepChoice step{.model = "moe", .config = "moe_small", .batch_size = 4};
   RemedyOptions remedy;
-  LoadOptions load;
+  LoadStudyOptions load;
   int64_t rounds = 40;
   bool loads = false, layouts = false, remedies = false;
   File json{File::Use::kWrite}, svg{File::Use::kWrite};
@@ -23,9 +23,9 @@ struct Options {
 };
 
 // The studies: parts of the program.
-enum Study : unsigned { kGap = 1, kLoad = 2, kLayouts = 4, kRemedies = 8, kAll = 15 };
+enum MoeStudies : unsigned { kGap = 1, kLoad = 2, kLayouts = 4, kRemedies = 8, kAll = 15 };
 
-PartFlags study_flags(Options& o) {
+PartFlags study_flags(MoeFlags& o) {
   std::vector<PartFlag> table;
   for (Flag& f : tools::step_flags(o.step)) {
     const bool all = f.name == "config" || f.name == "set" || f.name == "batch_size" || f.name == "seq_len";
@@ -60,7 +60,7 @@ PartFlags study_flags(Options& o) {
   return PartFlags({"the study of the gap", "--load", "--layouts", "--remedies"}, std::move(table));
 }
 
-study::Report report_of(Options& o, const PartFlags& flags) {
+study::StudyReport report_of(MoeFlags& o, const PartFlags& flags) {
   unsigned asked = 0;
   for (const auto& [on, study] : {std::pair(o.loads, kLoad), {o.layouts, kLayouts}, {o.remedies, kRemedies}})
     if (on) asked |= study;
@@ -92,8 +92,8 @@ study::Report report_of(Options& o, const PartFlags& flags) {
   return gap_study(o.step, o.rounds);
 }
 
-int run(Options& o, const PartFlags& flags) {
-  const study::Report report = report_of(o, flags);
+int run(MoeFlags& o, const PartFlags& flags) {
+  const study::StudyReport report = report_of(o, flags);
   write_output(report.text);
   if (o.json) io::write_file_atomic(o.json.path, report.json + "\n");
   if (o.svg) io::write_file_atomic(o.svg.path, draw::svg(report.charts));

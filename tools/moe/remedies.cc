@@ -22,7 +22,7 @@ double mean_of(const std::vector<double>& v) {
   return std::accumulate(v.begin(), v.end(), 0.0) / static_cast<double>(std::max<size_t>(1, v.size()));
 }
 
-struct Run {
+struct RemedyRun {
   std::string name;
   nn::ConfigMap fields;
   std::unique_ptr<precision::Training> training = nullptr;
@@ -43,11 +43,11 @@ double share_of_first(const nn::LanguageModel& model, const Tensor& tokens) {
   return (sum(counts_LE.slice(1, 0, 1)) / sum(counts_LE)).item<double>();
 }
 
-draw::Chart chart_over_steps(const std::string& title, const std::string& label, const std::vector<Run>& runs,
-                             std::vector<double> Run::*values, double from, double to) {
+draw::Chart chart_over_steps(const std::string& title, const std::string& label, const std::vector<RemedyRun>& runs,
+                             std::vector<double> RemedyRun::*values, double from, double to) {
   draw::Chart chart(title, {.label = "step", .from = 0, .to = static_cast<double>(runs[0].load.size())},
                     {.label = label, .from = from, .to = to});
-  for (const Run& r : runs) {
+  for (const RemedyRun& r : runs) {
     std::vector<draw::Point> points;
     const std::vector<double>& v = r.*values;
     const size_t window = std::max<size_t>(1, v.size() / 40);  // steps whose mean is a point
@@ -91,7 +91,7 @@ void skew_start(const nn::LanguageModel& model, const Tensor& tokens, double sha
                 " of the choices at the start; need ", share, "; use a larger --batch_size or --seq_len");
 }
 
-study::Report remedy_study(precision::RunOptions run, const RemedyOptions& o) {
+study::StudyReport remedy_study(precision::RunOptions run, const RemedyOptions& o) {
   run.model = "moe";
   // One choice of a token, weighted by its score: normalised weights would be 1, and the router would learn nothing.
   for (const auto& [field, value] : {std::pair("top_k", "1"),
@@ -100,13 +100,13 @@ study::Report remedy_study(precision::RunOptions run, const RemedyOptions& o) {
                                      {"bias_rate", "0"},
                                      {"capacity_factor", "0"}})
     run.fields[field] = value;
-  std::vector<Run> runs;
+  std::vector<RemedyRun> runs;
   runs.push_back({"nothing", {}});
   runs.push_back({str_cat("dropping above ", o.capacity_factor), {{"capacity_factor", str_cat(o.capacity_factor)}}});
   runs.push_back({str_cat("auxiliary loss ", o.aux_loss), {{"aux_loss", str_cat(o.aux_loss)}}});
   runs.push_back({str_cat("bias ", o.bias_rate, " a step"), {{"bias_rate", str_cat(o.bias_rate)}}});
   const nn::ConfigMap fields = run.fields;
-  for (Run& r : runs) {
+  for (RemedyRun& r : runs) {
     run.fields = fields;
     for (const auto& [field, value] : r.fields) run.fields[field] = value;
     r.training = std::make_unique<precision::Training>(run, precision::training_modes().front());
@@ -114,7 +114,7 @@ study::Report remedy_study(precision::RunOptions run, const RemedyOptions& o) {
     skew_start(r.training->model(), r.training->next_batch().first, o.skew);
   }
   for (int64_t step = 0; step < o.steps; ++step)
-    for (Run& r : runs) {
+    for (RemedyRun& r : runs) {
       r.losses.push_back(r.training->step());
       r.ms.push_back(r.training->seconds() * 1e3);
       r.counts = r.training->expert_counts();
@@ -128,11 +128,11 @@ study::Report remedy_study(precision::RunOptions run, const RemedyOptions& o) {
   const nn::ConfigMap config = runs[0].training->model().config();
   const int64_t experts = std::stoll(config.at("experts")), tokens = run.batch_size * run.seq_len,
                 layers = static_cast<int64_t>(runs[0].counts.size()) / experts;
-  const LoadOptions phase{.ranks = experts,
-                          .experts = experts,
-                          .dim = std::stoll(config.at("dim")),
-                          .hidden = std::stoll(config.at("ffn")),
-                          .rounds = o.rounds};
+  const LoadStudyOptions phase{.ranks = experts,
+                               .experts = experts,
+                               .dim = std::stoll(config.at("dim")),
+                               .hidden = std::stoll(config.at("ffn")),
+                               .rounds = o.rounds};
   const auto slowest_ms = [&](const std::vector<int64_t>& rows) {
     const std::vector<double> ms = expert_ms(phase, rows);
     return *std::max_element(ms.begin(), ms.end());
@@ -142,7 +142,7 @@ study::Report remedy_study(precision::RunOptions run, const RemedyOptions& o) {
   std::vector<std::vector<std::string>> rows{{"against uneven load", "max / mean", "dead", "dropped", "slowest rank",
                                               "measured", "recovered", "ms a step", "loss"}};
   io::OrderedJson json{{"steps", o.steps}, {"tokens", tokens}, {"experts", experts}, {"start_max_over_mean", start}};
-  for (Run& r : runs) {
+  for (RemedyRun& r : runs) {
     const bool drops = r.fields.count("capacity_factor") > 0;
     const auto places = drops ? expert_capacity(tokens, 1, experts, o.capacity_factor) : 0;
     const double load = late(r.load),
@@ -172,7 +172,7 @@ study::Report remedy_study(precision::RunOptions run, const RemedyOptions& o) {
                                 {"max_over_mean_by_step", r.load},
                                 {"loss_by_step", r.losses}});
   }
-  study::Report report;
+  study::StudyReport report;
   report.text = str_cat(
       "moe ", run.config, ", ", run.batch_size, " x ", run.seq_len, " tokens, one choice of ", experts,
       " experts, trained for ", o.steps, " steps", run.mesh.empty() ? "" : str_cat(" on ", run.mesh),
@@ -183,16 +183,16 @@ study::Report remedy_study(precision::RunOptions run, const RemedyOptions& o) {
       "choices,\none rank at a time. recovered: of the time that the start costs above even choices.\n");
   report.json = io::write_json(json, 2);
   double most = 0, least_loss = HUGE_VAL, most_loss = 0;
-  for (const Run& r : runs) {
+  for (const RemedyRun& r : runs) {
     most = std::max(most, *std::max_element(r.load.begin(), r.load.end()));
     least_loss = std::min(least_loss, *std::min_element(r.losses.begin(), r.losses.end()));
     most_loss = std::max(most_loss, *std::max_element(r.losses.begin(), r.losses.end()));
   }
   report.charts.push_back(chart_over_steps("Choices of the fullest expert over the mean", "max / mean", runs,
-                                           &Run::load, 0, std::max(most, 1.0) * 1.1));
+                                           &RemedyRun::load, 0, std::max(most, 1.0) * 1.1));
   report.charts.back().limit(std::vector<draw::Point>{{0, 1}, {static_cast<double>(o.steps), 1}}, "even");
   report.charts.push_back(
-      chart_over_steps("Loss", "nats", runs, &Run::losses, std::floor(least_loss), std::ceil(most_loss)));
+      chart_over_steps("Loss", "nats", runs, &RemedyRun::losses, std::floor(least_loss), std::ceil(most_loss)));
   return report;
 }
 

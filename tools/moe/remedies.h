@@ -19,6 +19,6 @@ void skew_start(const nn::LanguageModel& model, const Tensor& tokens, double sha
 
 /// Trains the model once without a remedy and once with each remedy, in turn step by step, with equal batches and from
 /// equal weights except the bias. Each token has one choice, so that training starts as in vector V29.
-study::Report remedy_study(precision::RunOptions run, const RemedyOptions& o);
+study::StudyReport remedy_study(precision::RunOptions run, const RemedyOptions& o);
 
 }  // namespace weft::moe_study

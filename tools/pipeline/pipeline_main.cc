@@ -17,7 +17,7 @@ namespace {
 constexpr int kPageRanks = 16, kPageMicrobatches = 64;
 constexpr int kMostRanks = 64, kMostMicrobatches = 256;  // limits of the drawing
 
-struct Options {
+struct PipelineFlags {
   PipelineChoice choice;
   std::vector<std::string> schedules;
   std::string forward = "1", input = "1", weight = "1";
@@ -43,7 +43,7 @@ std::vector<double> parse_times(const char* flag, const std::string& text, int s
   return times;
 }
 
-int run(Options& o) {
+int run(PipelineFlags& o) {
   PipelineChoice& c = o.choice;
   const bool some = !o.schedules.empty();  // not all schedules
   c.forward = parse_times("forward", o.forward, c.ranks);

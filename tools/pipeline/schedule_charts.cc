@@ -9,13 +9,13 @@ namespace weft::tools {
 namespace {
 
 using dist::pipeline::Action;
-using dist::pipeline::Kind;
+using dist::pipeline::ActionKind;
 
 constexpr double kWidth = 1100, kRow = 24;
 
 draw::Chart schedule_chart(const Scheduled& s, double longest) {
   std::vector<std::string> names, labels;
-  std::map<std::pair<int, Kind>, size_t> numbers;  // the occurring labels, by chunk and kind
+  std::map<std::pair<int, ActionKind>, size_t> numbers;  // the occurring labels, by chunk and kind
   for (size_t r = 0; r < s.table.ranks.size(); ++r) {
     names.push_back(str_cat("rank ", r));
     for (const Action& a : s.table.ranks[r]) numbers[{s.chunk_of(a.stage), a.kind}] = 0;

@@ -15,8 +15,8 @@ using profiler::fixed;
 using profiler::number_text;
 
 /// The time span of an action alone: in a pair, the first action runs first.
-Simulation::Span span_of(const Scheduled& s, size_t rank, size_t i) {
-  Simulation::Span span = s.run.spans[rank][i];
+Simulation::BusySpan span_of(const Scheduled& s, size_t rank, size_t i) {
+  Simulation::BusySpan span = s.run.spans[rank][i];
   const auto& list = s.table.ranks[rank];
   const double middle = (span.begin + span.end) / 2;
   if (list[i].with_next) span.end = middle;

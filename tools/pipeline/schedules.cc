@@ -17,17 +17,17 @@ double time_of(const std::vector<double>& times, const char* what, int part, int
   return times[times.size() == 1 ? 0 : static_cast<size_t>(part)];
 }
 
-Costs costs_of(const PipelineChoice& c, const Table& table, int chunks) {
-  Costs costs = Costs::equal(table.stages());
+ActionCosts costs_of(const PipelineChoice& c, const Table& table, int chunks) {
+  ActionCosts costs = ActionCosts::equal(table.stages());
   const double share = 1.0 / chunks;
   for (int s = 0; s < table.stages(); ++s) {
     const double f = share * time_of(c.forward, "F", s / chunks, c.ranks),
                  i = share * time_of(c.input, "I", s / chunks, c.ranks),
                  w = share * time_of(c.weight, "W", s / chunks, c.ranks);
-    costs.time(s, Kind::kForward) = f;
-    costs.time(s, Kind::kInput) = i;
-    costs.time(s, Kind::kWeight) = w;
-    costs.time(s, Kind::kBackward) = i + w;
+    costs.time(s, ActionKind::kForward) = f;
+    costs.time(s, ActionKind::kInput) = i;
+    costs.time(s, ActionKind::kWeight) = w;
+    costs.time(s, ActionKind::kBackward) = i + w;
     costs.activation.push_back(share);
   }
   costs.wire.assign(static_cast<size_t>(table.stages() - 1), c.wire);
@@ -50,13 +50,13 @@ std::string Scheduled::title() const {
 
 double Scheduled::efficiency() const {
   double busy = 0;
-  for (const Simulation::Rank& r : run.ranks) busy += r.busy;
+  for (const Simulation::RankUse& r : run.ranks) busy += r.busy;
   return makespan() > 0 ? busy / (makespan() * static_cast<double>(run.ranks.size())) : 1;
 }
 
 double Scheduled::peak() const {
   double most = 0;
-  for (const Simulation::Rank& r : run.ranks) most = std::max(most, r.activation);
+  for (const Simulation::RankUse& r : run.ranks) most = std::max(most, r.activation);
   return most;
 }
 
@@ -65,7 +65,7 @@ int Scheduled::chunk_of(int stage) const { return stage / static_cast<int>(table
 Scheduled scheduled(const PipelineChoice& c, const std::string& name) {
   Scheduled s{.name = name, .table = table_of(c, name), .run = {}};
   s.chunks = s.table.stages() / c.ranks;
-  s.run = simulate(s.table, Links(s.table.stages()), costs_of(c, s.table, s.chunks));
+  s.run = simulate(s.table, StageLinks(s.table.stages()), costs_of(c, s.table, s.chunks));
   return s;
 }
 

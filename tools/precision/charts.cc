@@ -50,7 +50,7 @@ Chart op_chart(const std::vector<OpError>& errors) {
   return c;
 }
 
-std::vector<Chart> range_charts(const std::map<Kind, Magnitudes>& totals) {
+std::vector<Chart> range_charts(const std::map<TensorKind, Magnitudes>& totals) {
   constexpr double kLeastShare = 0.05;  // % below which a magnitude does not widen the chart
   const auto share = [](const Magnitudes& m, int64_t n) {
     return 100 * static_cast<double>(n) / static_cast<double>(m.elements);

@@ -15,7 +15,7 @@ draw::Chart format_chart();
 /// Median relative error by op, a series for each format but TF32 and E2M1.
 draw::Chart op_chart(const std::vector<OpError>& errors);
 /// The share of elements by magnitude for each kind of tensor, and the ranges of small formats below.
-std::vector<draw::Chart> range_charts(const std::map<Kind, Magnitudes>& totals);
+std::vector<draw::Chart> range_charts(const std::map<TensorKind, Magnitudes>& totals);
 
 /// A value for each step.
 struct Curve {

@@ -21,7 +21,7 @@ double sum_of(const Values& x, const Rounding& r) {
   return s;
 }
 
-struct Op {
+struct RoundedOp {
   const char* name;
   size_t length;  // length of each operand
   Values (*run)(const Values& a, const Values& b, const Rounding& r);
@@ -49,7 +49,7 @@ Values normed(const Values& x, const Rounding& r, bool center) {
   return y;
 }
 
-const Op kOps[] = {
+const RoundedOp kOps[] = {
     {"product", 256,
      [](const Values& a, const Values& b, const Rounding& r) {
        Values y;
@@ -114,7 +114,7 @@ struct Errors {
 std::vector<OpError> op_errors(int64_t repeats, uint64_t seed) {
   std::vector<OpError> rows;
   const Rounding none = [](double v) { return v; };
-  for (const Op& op : kOps)
+  for (const RoundedOp& op : kOps)
     for (const NumberFormat& f : formats::number_formats()) {
       if (!f.real) continue;
       std::mt19937_64 random(seed);  // the same operands for each format

@@ -21,9 +21,9 @@ namespace {
 
 using io::OrderedJson;
 using namespace profiler;
-using Lines = std::vector<std::vector<std::string>>;
+using TableLines = std::vector<std::vector<std::string>>;
 
-struct Options {
+struct PrecisionFlags {
   std::vector<std::string> show{"formats", "ops"};
   RunOptions run;
   ReinforceOptions reinforce;
@@ -36,7 +36,7 @@ std::string share_text(int64_t part, int64_t all) {
 }
 
 /// The output of all parts.
-struct Output {
+struct PageOutput {
   OrderedJson json;
   std::vector<draw::Chart> charts;
 };
@@ -49,15 +49,15 @@ void progress(const std::string& what, int64_t done, int64_t all) {
     std::fprintf(stderr, "%s: %ld of %ld steps\n", what.c_str(), done, all);
 }
 
-void show_formats(Output& out) {
+void show_formats(PageOutput& out) {
   write_output(table_text(format_lines()) + "\n");
   out.json["formats"] = format_json();
   out.charts.push_back(format_chart());
 }
 
-void show_ops(const Options& o, Output& out) {
+void show_ops(const PrecisionFlags& o, PageOutput& out) {
   const std::vector<OpError> errors = op_errors(o.repeats, o.run.seed);
-  Lines lines{{"op", "format", "median", "99%", "max", "median, each rounded", "99%", "max", "overflowed"}};
+  TableLines lines{{"op", "format", "median", "99%", "max", "median, each rounded", "99%", "max", "overflowed"}};
   OrderedJson rows = OrderedJson::array();
   for (const OpError& e : errors) {
     lines.push_back({e.op, e.format, number_text(e.wide.median), number_text(e.wide.p99), number_text(e.wide.max)});
@@ -86,7 +86,7 @@ OrderedJson magnitudes_json(const Magnitudes& m) {
 }
 
 /// Trains in f32 for the steps of the run. False if nobody reads the output.
-bool trained(Training& t, const Options& o, const std::string& what) {
+bool trained(Training& t, const PrecisionFlags& o, const std::string& what) {
   for (int64_t i = 1; i <= o.run.steps && !stop(); ++i) {
     t.step();
     progress(what, i, o.run.steps);
@@ -94,12 +94,12 @@ bool trained(Training& t, const Options& o, const std::string& what) {
   return !stop();
 }
 
-void show_tensors(const Options& o, Output& out) {
+void show_tensors(const PrecisionFlags& o, PageOutput& out) {
   Training t(o.run, {"f32"});
   if (!trained(t, o, "tensors")) return;
   const auto [tokens, targets] = t.next_batch();
   const std::vector<TensorRange> ranges = tensor_ranges(t.graph(), std::vector{tokens, targets});
-  std::map<Kind, Magnitudes> totals;
+  std::map<TensorKind, Magnitudes> totals;
   OrderedJson tensors = OrderedJson::array();
   for (const TensorRange& r : ranges) {
     totals[r.kind].add(r.magnitudes);
@@ -107,7 +107,7 @@ void show_tensors(const Options& o, Output& out) {
     j.update(magnitudes_json(r.magnitudes));
     tensors.push_back(std::move(j));
   }
-  Lines lines{{"kind", "format", "elements", "zero", "overflow", "underflow", "flushed to 0"}};
+  TableLines lines{{"kind", "format", "elements", "zero", "overflow", "underflow", "flushed to 0"}};
   for (const auto& [kind, m] : totals) {
     for (const std::string& f : counted_formats()) {
       const Losses& l = m.by_format.at(f);
@@ -140,7 +140,7 @@ void show_tensors(const Options& o, Output& out) {
       return static_cast<double>(l.overflow + l.flushed) / static_cast<double>(r->magnitudes.elements);
     };
     std::stable_sort(worst.begin(), worst.end(), [&](auto* a, auto* b) { return lost(a) > lost(b); });
-    Lines rows{{str_cat(f, ": tensors that lose most"), "kind", "overflow", "flushed to 0"}};
+    TableLines rows{{str_cat(f, ": tensors that lose most"), "kind", "overflow", "flushed to 0"}};
     for (const TensorRange* r : worst) {
       if (lost(r) == 0 || rows.size() > static_cast<size_t>(o.tensors)) break;
       const Losses& l = r->magnitudes.by_format.at(f);
@@ -152,11 +152,11 @@ void show_tensors(const Options& o, Output& out) {
   for (draw::Chart& c : range_charts(totals)) out.charts.push_back(std::move(c));
 }
 
-void show_train(const Options& o, Output& out) {
+void show_train(const PrecisionFlags& o, PageOutput& out) {
   std::vector<Curve> curves;
-  Lines lines{{"run", "first loss", "last loss", "mean difference to f32", "last 10 steps", "steps skipped"}};
+  TableLines lines{{"run", "first loss", "last loss", "mean difference to f32", "last 10 steps", "steps skipped"}};
   OrderedJson rows = OrderedJson::array();
-  for (const Mode& mode : training_modes()) {
+  for (const PrecisionMode& mode : training_modes()) {
     Training t(o.run, mode);
     Curve c{mode.name, {}};
     for (int64_t i = 1; i <= o.run.steps && !stop(); ++i) {
@@ -182,22 +182,22 @@ void show_train(const Options& o, Output& out) {
   out.charts.push_back(curve_chart("Loss by step", "loss (nats)", curves));
 }
 
-OrderedJson mismatch_json(const Mismatch& m) {
+OrderedJson mismatch_json(const DecodingMismatch& m) {
   return {{"mean", m.mean}, {"max", m.max}, {"bias", m.bias}, {"ratio_99", m.ratio_99}};
 }
 
-void show_decode(const Options& o, Training& t, Output& out) {
+void show_decode(const PrecisionFlags& o, Training& t, PageOutput& out) {
   const auto [tokens, targets] = t.next_batch();
-  Lines lines{{"dtype", "mean |difference|", "max", "bias", "99% of |ratio - 1|", "forward against f32"}};
+  TableLines lines{{"dtype", "mean |difference|", "max", "bias", "99% of |ratio - 1|", "forward against f32"}};
   OrderedJson rows = OrderedJson::array();
   t.model().eval();
   std::vector<double> f32;
-  for (const Mode& mode : dtype_modes()) {
+  for (const PrecisionMode& mode : dtype_modes()) {
     t.model().set_compute_dtype(mode.dtype == kFloat32 ? std::nullopt : std::optional(mode.dtype));
     const std::vector<double> forward = ForwardScorer(t.model())(tokens);
     if (f32.empty()) f32 = forward;
-    const Mismatch m = mismatch_of(forward, Decoder(t.model(), o.run.batch_size, o.run.seq_len).score(tokens)),
-                   own = mismatch_of(f32, forward);
+    const DecodingMismatch m = mismatch_of(forward, Decoder(t.model(), o.run.batch_size, o.run.seq_len).score(tokens)),
+                           own = mismatch_of(f32, forward);
     lines.push_back({mode.name, number_text(m.mean), number_text(m.max), number_text(m.bias), number_text(m.ratio_99),
                      number_text(own.mean)});
     rows.push_back({{"dtype", mode.name}, {"forward_against_f32", mismatch_json(own)}});
@@ -211,11 +211,11 @@ void show_decode(const Options& o, Training& t, Output& out) {
   out.json["decode"] = std::move(rows);
 }
 
-void show_reinforce(const Options& o, Training& t, Output& out) {
+void show_reinforce(const PrecisionFlags& o, Training& t, PageOutput& out) {
   std::vector<Curve> rewards, mismatches, drifts;
-  Lines lines{{"dtype", "first reward", "last 10 rewards", "mean |difference|", "max", "last drift"}};
+  TableLines lines{{"dtype", "first reward", "last 10 rewards", "mean |difference|", "max", "last drift"}};
   OrderedJson rows = OrderedJson::array();
-  for (const Mode& mode : dtype_modes()) {
+  for (const PrecisionMode& mode : dtype_modes()) {
     const std::vector<ReinforceStep> steps =
         reinforce(o.run, t.model(), mode, o.reinforce, [&](int64_t k, const ReinforceStep&) {
           progress(str_cat("reinforce ", mode.name), k + 1, o.reinforce.steps);
@@ -252,11 +252,19 @@ void show_reinforce(const Options& o, Training& t, Output& out) {
 }
 
 // The parts of the program, in the order of kPartNames.
-enum Part : unsigned { kFormats = 1, kOps = 2, kTensors = 4, kTrain = 8, kDecode = 16, kReinforce = 32, kAll = 63 };
+enum PageParts : unsigned {
+  kFormats = 1,
+  kOps = 2,
+  kTensors = 4,
+  kTrain = 8,
+  kDecode = 16,
+  kReinforce = 32,
+  kAll = 63
+};
 constexpr unsigned kRuns = kTensors | kTrain | kDecode | kReinforce;  // the parts that train a model
 const std::vector<std::string> kPartNames{"formats", "ops", "tensors", "train", "decode", "reinforce"};
 
-PartFlags part_flags(Options& o) {
+PartFlags part_flags(PrecisionFlags& o) {
   return PartFlags(
       kPartNames,
       {{{"show", &o.show,
@@ -280,7 +288,7 @@ PartFlags part_flags(Options& o) {
        {{"svg", &o.svg, "also draw charts to this file"}, kAll}});
 }
 
-int run(const Options& o, const PartFlags& flags) {
+int run(const PrecisionFlags& o, const PartFlags& flags) {
   unsigned parts = 0;
   if (o.show.empty()) usage_error(str_cat("--show: got ''; need some of ", kPartNames));
   for (const std::string& part : o.show) {
@@ -289,14 +297,14 @@ int run(const Options& o, const PartFlags& flags) {
     parts |= 1u << (at - kPartNames.begin());
   }
   flags.check(parts);
-  const auto wanted = [parts](Part part) { return (parts & part) != 0; };
+  const auto wanted = [parts](PageParts part) { return (parts & part) != 0; };
   if (parts & kRuns) {
     const int64_t context = context_of(o.run);
     if (wanted(kReinforce) && o.reinforce.length > context)
       usage_error(str_cat("--text_len is ", o.reinforce.length, "; need at most the context of the model, ", context));
     check_memory(o.run);
   }
-  Output out;
+  PageOutput out;
   if (wanted(kFormats)) show_formats(out);
   if (wanted(kOps)) show_ops(o, out);
   if (wanted(kTensors)) show_tensors(o, out);

@@ -64,21 +64,21 @@ TEST(TensorRanges, HaveParametersValuesGradientsAndUpdate) {
   t.step();
   const auto [tokens, targets] = t.next_batch();
   const std::vector<TensorRange> ranges = tensor_ranges(t.graph(), std::vector{tokens, targets});
-  std::map<Kind, int64_t> elements;
+  std::map<TensorKind, int64_t> elements;
   for (const TensorRange& r : ranges) elements[r.kind] += r.magnitudes.elements;
   EXPECT_EQ(elements.size(), 4u);
   int64_t weights = 0;
   for (const Parameter& p : t.model().parameters()) weights += p.shape().numel();
-  EXPECT_EQ(elements[Kind::kParameter], weights);
-  EXPECT_GE(elements[Kind::kGradient], weights);
+  EXPECT_EQ(elements[TensorKind::kParameter], weights);
+  EXPECT_GE(elements[TensorKind::kGradient], weights);
   EXPECT_TRUE(std::any_of(ranges.begin(), ranges.end(), [](const TensorRange& r) {
-    return r.kind == Kind::kUpdate && r.name.find("exp_avg_sq") != std::string::npos;
+    return r.kind == TensorKind::kUpdate && r.name.find("exp_avg_sq") != std::string::npos;
   }));
 }
 
 TEST(Training, DtypesStartFromOneModelAndLearn) {
   std::vector<double> first;
-  for (const Mode& mode : training_modes()) {
+  for (const PrecisionMode& mode : training_modes()) {
     Training t(kSmall, mode);
     first.push_back(t.step());
     EXPECT_NEAR(first.back(), first[0], 0.02) << mode.name;
@@ -92,7 +92,7 @@ TEST(Training, DtypesStartFromOneModelAndLearn) {
 
 TEST(Mismatch, Figures) {
   const std::vector<double> forward{-1, -2, -3}, decoded{-1, -1.5, -3.25};
-  const Mismatch m = mismatch_of(forward, decoded);
+  const DecodingMismatch m = mismatch_of(forward, decoded);
   EXPECT_DOUBLE_EQ(m.mean, 0.25);
   EXPECT_DOUBLE_EQ(m.max, 0.5);
   EXPECT_DOUBLE_EQ(m.bias, 0.25 / 3);
@@ -103,7 +103,7 @@ TEST(Decoder, AgreesWithTheForwardPass) {
   Training t(kSmall, {"f32"});
   t.model().eval();
   const Decoder decoder(t.model(), 3, 12);
-  const Decoder::Text text = decoder.sample(std::vector<int64_t>{10, 20, 30}, 12, 7);
+  const Decoder::ScoredText text = decoder.sample(std::vector<int64_t>{10, 20, 30}, 12, 7);
   EXPECT_EQ(text.tokens.shape(), (Shape{3, 12}));
   EXPECT_LT(mismatch_of(ForwardScorer(t.model())(text.tokens), text.log_probs).max, 1e-4);
   EXPECT_EQ(decoder.score(text.tokens), text.log_probs);

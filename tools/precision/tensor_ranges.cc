@@ -25,7 +25,7 @@ std::string name_of(const Graph& g, const Node& n) {
 
 }  // namespace
 
-const char* kind_name(Kind kind) {
+const char* kind_name(TensorKind kind) {
   constexpr const char* kNames[] = {"parameters", "values", "gradients", "update"};
   return kNames[static_cast<int>(kind)];
 }
@@ -90,8 +90,10 @@ std::vector<TensorRange> tensor_ranges(const Graph& step, std::span<const Tensor
     backward = backward || n.backward;
     const bool cell = is_cell(n);
     if (is_unwritten_leaf(n) || n.op->view || (n.inputs.empty() && !cell)) return true;
-    Kind kind = n.backward ? Kind::kGradient : backward && !n.recomputed ? Kind::kUpdate : Kind::kValue;
-    if (cell) kind = step.cells[n.attrs.i("index")]->is_parameter ? Kind::kParameter : Kind::kUpdate;
+    TensorKind kind = n.backward                  ? TensorKind::kGradient
+                      : backward && !n.recomputed ? TensorKind::kUpdate
+                                                  : TensorKind::kValue;
+    if (cell) kind = step.cells[n.attrs.i("index")]->is_parameter ? TensorKind::kParameter : TensorKind::kUpdate;
     for (const Tensor& t : out)
       if (counted(t.type())) ranges.push_back({kind, name_of(step, n), magnitudes_of(t)});
     return true;

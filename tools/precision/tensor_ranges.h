@@ -24,12 +24,13 @@ struct Magnitudes {
 };
 
 /// The kinds of tensors of a step.
-enum class Kind : uint8_t { kParameter, kValue, kGradient, kUpdate };
-inline constexpr Kind kKinds[] = {Kind::kParameter, Kind::kValue, Kind::kGradient, Kind::kUpdate};
-const char* kind_name(Kind kind);
+enum class TensorKind : uint8_t { kParameter, kValue, kGradient, kUpdate };
+inline constexpr TensorKind kKinds[] = {TensorKind::kParameter, TensorKind::kValue, TensorKind::kGradient,
+                                        TensorKind::kUpdate};
+const char* kind_name(TensorKind kind);
 
 struct TensorRange {
-  Kind kind = Kind::kValue;
+  TensorKind kind = TensorKind::kValue;
   std::string name;  // "blocks.0.attn: softmax at attention.cc:31" or a cell's name
   Magnitudes magnitudes;
 };

@@ -44,9 +44,9 @@ double mean_of(std::span<const double> v) {
 
 /// A step's update in the trainer's order: gradients of the scaled loss, clipped; whether they are finite. The
 /// trainer's own update cannot round gradients and has the model's loss; REINFORCE needs another loss.
-class Update {
+class TrainerUpdate {
  public:
-  Update(const nn::LanguageModel& model, const Mode& mode, double lr)
+  TrainerUpdate(const nn::LanguageModel& model, const PrecisionMode& mode, double lr)
       : mode_(mode), opt_(model.parameters(), optim::AdamWOptions{.lr = lr}) {
     if (mode.dtype == kFloat16) scaler_.emplace();
   }
@@ -65,7 +65,7 @@ class Update {
   }
 
  private:
-  Mode mode_;
+  PrecisionMode mode_;
   optim::AdamW opt_;
   std::optional<optim::GradScaler> scaler_;
 };
@@ -85,29 +85,29 @@ void check_memory(const RunOptions& o) {
                 "; choose a smaller --config, --batch_size or --seq_len");
 }
 
-const std::vector<Mode>& training_modes() {
-  static const std::vector<Mode> modes{{"f32"},
-                                       {"bf16", kBFloat16},
-                                       {"f16", kFloat16},
-                                       {"f32, gradients in E5M2", kFloat32, 5, 2},
-                                       {"f32, gradients in E4M3", kFloat32, 4, 3}};
+const std::vector<PrecisionMode>& training_modes() {
+  static const std::vector<PrecisionMode> modes{{"f32"},
+                                                {"bf16", kBFloat16},
+                                                {"f16", kFloat16},
+                                                {"f32, gradients in E5M2", kFloat32, 5, 2},
+                                                {"f32, gradients in E4M3", kFloat32, 4, 3}};
   return modes;
 }
-std::vector<Mode> dtype_modes() { return {training_modes().begin(), training_modes().begin() + 3}; }
+std::vector<PrecisionMode> dtype_modes() { return {training_modes().begin(), training_modes().begin() + 3}; }
 
-struct Training::State {
-  using Fn = std::function<std::vector<Tensor>(const Tensor&, const Tensor&)>;
+struct Training::TrainingState {
+  using StepFunction = std::function<std::vector<Tensor>(const Tensor&, const Tensor&)>;
   std::unique_ptr<nn::LanguageModel> model;
-  Update update;
+  TrainerUpdate update;
   data::ShuffledLoader loader;
-  Compiled<Fn> step;
+  Compiled<StepFunction> step;
 
-  State(std::unique_ptr<nn::LanguageModel> made, const RunOptions& o, const Mode& mode)
+  TrainingState(std::unique_ptr<nn::LanguageModel> made, const RunOptions& o, const PrecisionMode& mode)
       : model(std::move(made)),
         update(*model, mode, o.lr),
         loader(data::tokenize(data::embedded_corpus(), data::ByteTokenizer(), "the embedded text"),
                {o.batch_size, o.seq_len, o.seed}),
-        step(dist::compile(Fn([this](const Tensor& tokens, const Tensor& targets) {
+        step(dist::compile(StepFunction([this](const Tensor& tokens, const Tensor& targets) {
                              const nn::LossOut out = model->loss(tokens, targets);
                              const Tensor ok = update(out.loss);
                              model->update_balance(out.expert_counts);
@@ -116,11 +116,11 @@ struct Training::State {
                            CompileOptions{.mesh = dist::Mesh::parse(o.mesh, {})})) {}
 };
 
-Training::Training(const RunOptions& o, const Mode& mode) {
+Training::Training(const RunOptions& o, const PrecisionMode& mode) {
   manual_seed(o.seed);
   std::unique_ptr<nn::LanguageModel> model = make_model(o);
   if (mode.dtype != kFloat32) model->set_compute_dtype(mode.dtype);
-  state_ = std::make_unique<State>(std::move(model), o, mode);
+  state_ = std::make_unique<TrainingState>(std::move(model), o, mode);
 }
 Training::~Training() = default;
 
@@ -147,8 +147,8 @@ double Training::step() {
   return loss;
 }
 
-Mismatch mismatch_of(std::span<const double> forward, std::span<const double> decoded) {
-  Mismatch m;
+DecodingMismatch mismatch_of(std::span<const double> forward, std::span<const double> decoded) {
+  DecodingMismatch m;
   std::vector<double> ratios;
   for (size_t i = 0; i < forward.size(); ++i) {
     const double d = decoded[i] - forward[i];
@@ -181,12 +181,12 @@ Decoder::Decoder(const nn::LanguageModel& model, int64_t batch, int64_t length)
         return log_softmax(model.next_logits(tokens, cache).to(kFloat32), -1);
       }))) {}
 
-Decoder::Text Decoder::decode(std::span<const int64_t> first, int64_t length, const Choice& choose) const {
+Decoder::ScoredText Decoder::decode(std::span<const int64_t> first, int64_t length, const TokenChoice& choose) const {
   cache_.reset();
   const auto batch = static_cast<size_t>(batch_), steps = static_cast<size_t>(length - 1),
              vocab = static_cast<size_t>(vocab_);
   std::vector<int64_t> now(first.begin(), first.end()), all(batch * (steps + 1));
-  Text text;
+  ScoredText text;
   text.log_probs.resize(batch * steps);
   for (size_t b = 0; b < batch; ++b) all[b * (steps + 1)] = now[b];
   for (size_t t = 0; t < steps; ++t) {
@@ -202,7 +202,7 @@ Decoder::Text Decoder::decode(std::span<const int64_t> first, int64_t length, co
   return text;
 }
 
-Decoder::Text Decoder::sample(std::span<const int64_t> first, int64_t length, uint64_t seed) const {
+Decoder::ScoredText Decoder::sample(std::span<const int64_t> first, int64_t length, uint64_t seed) const {
   std::mt19937_64 random(seed);
   std::uniform_real_distribution<double> uniform;
   return decode(first, length, [&](int64_t, int64_t, std::span<const float> log_probs) {
@@ -220,7 +220,7 @@ std::vector<double> Decoder::score(const Tensor& tokens) const {
       .log_probs;
 }
 
-std::vector<ReinforceStep> reinforce(const RunOptions& run, const nn::LanguageModel& start, const Mode& mode,
+std::vector<ReinforceStep> reinforce(const RunOptions& run, const nn::LanguageModel& start, const PrecisionMode& mode,
                                      const ReinforceOptions& o,
                                      const std::function<bool(int64_t, const ReinforceStep&)>& progress) {
   const std::unique_ptr<nn::LanguageModel> model = make_model(run), before = make_model(run);
@@ -229,7 +229,7 @@ std::vector<ReinforceStep> reinforce(const RunOptions& run, const nn::LanguageMo
     m->eval();
   }
   if (mode.dtype != kFloat32) model->set_compute_dtype(mode.dtype);
-  Update update(*model, mode, o.lr);
+  TrainerUpdate update(*model, mode, o.lr);
   const Decoder decoder(*model, o.texts, o.length);
   const ForwardScorer forward(*model), at_start(*before);
   // The gradient of the mean over tokens of log p times the text's advantage.
@@ -239,7 +239,7 @@ std::vector<ReinforceStep> reinforce(const RunOptions& run, const nn::LanguageMo
   std::vector<ReinforceStep> steps;
   const std::vector<int64_t> first(static_cast<size_t>(o.texts), '\n');
   for (int64_t k = 0; k < o.steps; ++k) {
-    const Decoder::Text text = decoder.sample(first, o.length, o.seed * 1000003 + static_cast<uint64_t>(k));
+    const Decoder::ScoredText text = decoder.sample(first, o.length, o.seed * 1000003 + static_cast<uint64_t>(k));
     const std::vector<int64_t> ids = text.tokens.to_vector<int64_t>();
     std::vector<double> rewards;
     for (int64_t b = 0; b < o.texts; ++b) {

@@ -28,22 +28,22 @@ int64_t context_of(const RunOptions& options);
 void check_memory(const RunOptions& options);
 
 /// The arithmetic of a run. All weights and optimiser states are f32.
-struct Mode {
+struct PrecisionMode {
   std::string name;                    // "bf16", or "f32, gradients in E5M2"
   DType dtype = kFloat32;              // dtype of activations
   int64_t exponent = 0, mantissa = 0;  // format of rounded gradients; 0: gradients are not rounded
 };
 /// f32, bf16, f16 (with loss scaling), and f32 with gradients in E5M2 and E4M3.
-const std::vector<Mode>& training_modes();
+const std::vector<PrecisionMode>& training_modes();
 /// f32, bf16, f16.
-std::vector<Mode> dtype_modes();
+std::vector<PrecisionMode> dtype_modes();
 
 /// A model in training on the embedded text with the trainer's step: gradients clipped to norm 1, AdamW, and no change
 /// by a step whose gradients are not finite.
 class Training {
  public:
   /// Throws the errors of context_of.
-  Training(const RunOptions& options, const Mode& mode);
+  Training(const RunOptions& options, const PrecisionMode& mode);
   ~Training();
 
   /// Trains one step on the next batch; returns its loss in nats, without auxiliary losses.
@@ -62,8 +62,8 @@ class Training {
   const Graph& graph() const;
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  struct TrainingState;
+  std::unique_ptr<TrainingState> state_;
   int64_t skipped_ = 0;
   double seconds_ = 0;
   std::vector<int64_t> counts_;
@@ -72,12 +72,12 @@ class Training {
 
 /// Differences between log-probabilities (nats) of the same tokens in training's forward pass on whole texts and in
 /// decoding one token at a time with a KV cache.
-struct Mismatch {
+struct DecodingMismatch {
   double mean = 0, max = 0;  // mean and maximum of |difference|
   double bias = 0;           // mean of decoding minus forward
   double ratio_99 = 0;       // 99th percentile of |exp(difference) - 1|: the error of an importance weight
 };
-Mismatch mismatch_of(std::span<const double> forward, std::span<const double> decoded);
+DecodingMismatch mismatch_of(std::span<const double> forward, std::span<const double> decoded);
 
 /// Computes log-probabilities f32 [B, T - 1] of tokens[B, T] after the first, by the forward pass.
 class ForwardScorer {
@@ -95,19 +95,19 @@ class Decoder {
  public:
   /// A decoder for `batch` texts of up to `length` tokens.
   Decoder(const nn::LanguageModel& model, int64_t batch, int64_t length);
-  struct Text {
+  struct ScoredText {
     Tensor tokens;                  // i64 [B, T], the first column is given
     std::vector<double> log_probs;  // [B, T - 1], in row-major order
   };
   /// Draws T - 1 tokens after first[B] at temperature 1.
-  Text sample(std::span<const int64_t> first, int64_t length, uint64_t seed) const;
+  ScoredText sample(std::span<const int64_t> first, int64_t length, uint64_t seed) const;
   /// Log-probabilities of tokens[B, T] after the first.
   std::vector<double> score(const Tensor& tokens) const;
 
  private:
   /// `choose(row, log_probs)` returns the next token of a row.
-  using Choice = std::function<int64_t(int64_t row, int64_t at, std::span<const float> log_probs)>;
-  Text decode(std::span<const int64_t> first, int64_t length, const Choice& choose) const;
+  using TokenChoice = std::function<int64_t(int64_t row, int64_t at, std::span<const float> log_probs)>;
+  ScoredText decode(std::span<const int64_t> first, int64_t length, const TokenChoice& choose) const;
   int64_t vocab_, batch_;
   nn::KvCache cache_;
   Compiled<std::function<Tensor(const Tensor&)>> run_;
@@ -116,9 +116,9 @@ class Decoder {
 /// A step of REINFORCE from a trained model: texts are drawn with the KV cache in the mode's dtype, and the forward
 /// pass in the same dtype provides the gradients.
 struct ReinforceStep {
-  double reward = 0;  // mean over texts
-  Mismatch mismatch;  // between drawing and the forward pass
-  double drift = 0;   // mean of log p(now) - log p(start) of the drawn tokens: an estimate of KL(now | start)
+  double reward = 0;          // mean over texts
+  DecodingMismatch mismatch;  // between drawing and the forward pass
+  double drift = 0;           // mean of log p(now) - log p(start) of the drawn tokens: an estimate of KL(now | start)
 };
 struct ReinforceOptions {
   int64_t steps = 50, texts = 16, length = 48;
@@ -128,7 +128,7 @@ struct ReinforceOptions {
 /// The reward of a text is the share of its tokens that are lower-case vowels. Advantages are rewards less their mean,
 /// divided by their deviation. `start` contains the initial weights and stays unchanged.
 /// Stops after the step for which `progress` returns false.
-std::vector<ReinforceStep> reinforce(const RunOptions& run, const nn::LanguageModel& start, const Mode& mode,
+std::vector<ReinforceStep> reinforce(const RunOptions& run, const nn::LanguageModel& start, const PrecisionMode& mode,
                                      const ReinforceOptions& options,
                                      const std::function<bool(int64_t, const ReinforceStep&)>& progress = {});
 

@@ -44,7 +44,7 @@ std::vector<std::string> line_of(const DiffRow& r) {
 std::vector<DiffRow> diff_rows(const StepRecord& before, const StepRecord& after, By by) {
   std::vector<DiffRow> rows;
   std::map<std::string, size_t> numbers;
-  for (StepRecord::Sum DiffRow::*side : {&DiffRow::before, &DiffRow::after})
+  for (StepRecord::WorkSum DiffRow::*side : {&DiffRow::before, &DiffRow::after})
     for (const ProfileRow& row : rows_of(side == &DiffRow::before ? before : after, by)) {
       const auto [at, fresh] = numbers.try_emplace(row.name, rows.size());
       if (fresh) rows.push_back({.name = row.name, .before = {}, .after = {}});
@@ -57,7 +57,7 @@ std::vector<DiffRow> diff_rows(const StepRecord& before, const StepRecord& after
 }
 
 std::string diff_text(const StepRecord& before, const StepRecord& after, By by) {
-  const StepRecord::Sum all[] = {before.sum(), after.sum()};
+  const StepRecord::WorkSum all[] = {before.sum(), after.sum()};
   std::vector<std::vector<std::string>> head{{"", "before", "after", "change", "", ""}};
   if (before.step_us > 0 && after.step_us > 0) {
     head.push_back(numbers("step", before.step_us / 1e3, after.step_us / 1e3, "ms"));
@@ -100,24 +100,23 @@ std::string diff_text(const StepRecord& before, const StepRecord& after, By by) 
 }
 
 std::string diff_json(const StepRecord& before, const StepRecord& after, By by) {
-  using Json = io::OrderedJson;
-  auto pair = [](auto a, auto b) { return Json::array({a, b}); };
-  Json rows = Json::array();
+  auto pair = [](auto a, auto b) { return io::OrderedJson::array({a, b}); };
+  io::OrderedJson rows = io::OrderedJson::array();
   for (const DiffRow& r : diff_rows(before, after, by))
     rows.push_back({{"name", r.name},
                     {"calls", pair(r.before.launches, r.after.launches)},
                     {"us", pair(r.before.measured_us, r.after.measured_us)},
                     {"bytes", pair(r.before.work.bytes, r.after.work.bytes)},
                     {"flops", pair(r.before.work.flops, r.after.work.flops)}});
-  const StepRecord::Sum a = before.sum(), b = after.sum();
-  return io::write_json(Json{{"by", to_string(by)},
-                             {"title", pair(before.title, after.title)},
-                             {"step_us", pair(before.step_us, after.step_us)},
-                             {"launches_us", pair(a.measured_us, b.measured_us)},
-                             {"comparable", pair(comparable(before), comparable(after))},
-                             {"bytes", pair(a.work.bytes, b.work.bytes)},
-                             {"peak_bytes", pair(before.peak_bytes, after.peak_bytes)},
-                             {"rows", rows}});
+  const StepRecord::WorkSum a = before.sum(), b = after.sum();
+  return io::write_json(io::OrderedJson{{"by", to_string(by)},
+                                        {"title", pair(before.title, after.title)},
+                                        {"step_us", pair(before.step_us, after.step_us)},
+                                        {"launches_us", pair(a.measured_us, b.measured_us)},
+                                        {"comparable", pair(comparable(before), comparable(after))},
+                                        {"bytes", pair(a.work.bytes, b.work.bytes)},
+                                        {"peak_bytes", pair(before.peak_bytes, after.peak_bytes)},
+                                        {"rows", rows}});
 }
 
 }  // namespace weft::profiler

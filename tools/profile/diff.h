@@ -10,7 +10,7 @@ namespace weft::profiler {
 /// The launches of one name in both records. If one record has no such launches, the row is new or gone.
 struct DiffRow {
   std::string name;
-  StepRecord::Sum before, after;
+  StepRecord::WorkSum before, after;
   double change_us() const { return after.measured_us - before.measured_us; }
 };
 /// The rows, the largest change of time first.

@@ -18,13 +18,13 @@ namespace {
 constexpr int kFirstSteps = 4;  // the first captures and compiles; the launches of the next three are timed
 
 // Microseconds of one step, on a mesh on one rank.
-struct Timed {
+struct StepTimes {
   std::vector<double> launches, before;  // times of each launch, and of the gap before it
   double outside = 0;                    // before the first launch and after the last launch
 };
-Timed time_launches(tools::ModelStep& step, int rank) {
+StepTimes time_launches(tools::ModelStep& step, int rank) {
   internal::open_trace(internal::TraceWindow::kProfile, internal::bit_of(TraceEvent::kLaunch));
-  Timed t{.outside = 1e6 * step.run()};
+  StepTimes t{.outside = 1e6 * step.run()};
   const Trace trace = internal::collect_trace(internal::TraceWindow::kProfile);
   internal::close_trace(internal::TraceWindow::kProfile);
   int64_t first = 0, end = 0;  // launches may overlap; events are sorted by begin
@@ -92,7 +92,7 @@ std::vector<TimedStep> measure_in_turn(const std::vector<tools::StepChoice>& cho
   constexpr int kRank = 0;  // the measured rank of a mesh
   std::vector<std::unique_ptr<tools::ModelStep>> steps;
   std::vector<std::vector<double>> whole(choices.size());
-  std::vector<std::vector<Timed>> timed(choices.size());
+  std::vector<std::vector<StepTimes>> timed(choices.size());
   for (const tools::StepChoice& c : choices) {
     steps.push_back(std::make_unique<tools::ModelStep>(c));
     for (int i = 0; i < kFirstSteps; ++i) steps.back()->run();
@@ -104,9 +104,9 @@ std::vector<TimedStep> measure_in_turn(const std::vector<tools::StepChoice>& cho
     }
   std::vector<TimedStep> result;
   for (size_t i = 0; i < steps.size(); ++i) {
-    const Timed mean = calm_mean(
-        timed[i], [](const Timed& t) { return sum(t.launches) + sum(t.before) + t.outside; },
-        [](Timed& to, const Timed& from, double by) {
+    const StepTimes mean = calm_mean(
+        timed[i], [](const StepTimes& t) { return sum(t.launches) + sum(t.before) + t.outside; },
+        [](StepTimes& to, const StepTimes& from, double by) {
           add_scaled(to.launches, from.launches, by);
           add_scaled(to.before, from.before, by);
           to.outside += by * from.outside;

@@ -62,9 +62,9 @@ draw::Chart lives(const StepRecord& r, const MemoryUse& use) {
   return chart;
 }
 
-using Lines = std::vector<std::vector<std::string>>;
+using PageLines = std::vector<std::vector<std::string>>;
 
-std::string html_table(const std::string& title, const Lines& lines) {
+std::string html_table(const std::string& title, const PageLines& lines) {
   std::string s = str_cat("<h2>", draw::escape(title), "</h2>\n<table>\n");
   for (size_t i = 0; i < lines.size(); ++i) {
     const char* cell = i == 0 ? "th" : "td";
@@ -75,9 +75,9 @@ std::string html_table(const std::string& title, const Lines& lines) {
   return s + "</table>\n";
 }
 
-Lines sums(const MemoryUse& use, const char* what, std::string Holder::*part, int64_t all) {
+PageLines sums(const MemoryUse& use, const char* what, std::string Holder::*part, int64_t all) {
   const int64_t peak = std::max<int64_t>(all, 1);
-  Lines lines{{"MB", "share", what}};
+  PageLines lines{{"MB", "share", what}};
   for (const auto& [name, bytes] : bytes_by(use, part))
     lines.push_back({mb_text(static_cast<double>(bytes)),
                      percent(static_cast<double>(bytes) / static_cast<double>(peak)),
@@ -97,7 +97,7 @@ std::string memory_svg(const StepRecord& r) {
 std::string memory_html(const StepRecord& r) {
   const MemoryUse use = memory_of(r);
   const std::string title = str_cat("Memory of ", r.title.empty() ? "a step" : r.title);
-  Lines largest{{"MB", "what", "kernel or cell", "module", "line", "phase", "launches"}};
+  PageLines largest{{"MB", "what", "kernel or cell", "module", "line", "phase", "launches"}};
   for (size_t i = 0; i < std::min(use.holders.size(), kLargest); ++i) {
     const Holder& h = use.holders[i];
     largest.push_back({mb_text(static_cast<double>(h.bytes)), h.home, h.name, h.module, h.line, h.phase,

@@ -19,7 +19,7 @@ namespace {
 
 using enum File::Use;
 
-struct Options {
+struct ProfileFlags {
   tools::StepChoice step;
   bool step_given = false;  // a flag of the step
   int64_t steps = 10, rank = 0;
@@ -30,12 +30,12 @@ struct Options {
   bool json = false;
 };
 
-void print(const Options& o, const std::string& text) {
+void print(const ProfileFlags& o, const std::string& text) {
   if (o.out) return io::write_file_atomic(o.out.path, text);
   write_output(text);
 }
 
-int compare(Options& o, By by, const std::vector<std::string>& files) {
+int compare(ProfileFlags& o, By by, const std::vector<std::string>& files) {
   if (files.size() != 1) usage_error("--diff needs two record files: --diff BEFORE AFTER");
   File other{.path = io::resolve_path(files[0])};
   check_files({{"diff", &other, ""}, {"out", &o.out, ""}});
@@ -55,7 +55,7 @@ void write_all(const std::vector<std::function<void()>>& outputs) {
   WEFT_CHECK_AS(kFailedPrecondition, failed.empty(), failed);
 }
 
-int run(Options& o, const std::vector<std::string>& rest) {
+int run(ProfileFlags& o, const std::vector<std::string>& rest) {
   const By by = parse_by(o.by);
   const Speedups speedups = o.what_if_given ? parse_what_if(o.what_if) : Speedups{};
   const bool ran = !o.record && !o.diff;

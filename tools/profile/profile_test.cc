@@ -139,7 +139,7 @@ TEST(WhatIf, V34TheRestGrowsWhenProductsBecomeFast) {
   r.step_us = 1100;
   r.launches.push_back(made_launch("dot", "", 1, WorkClass::kContraction, 850, 850, {.flops = 1e6, .products = 1e6}));
   r.launches.push_back(made_launch("norm", "", 1, WorkClass::kNormalisation, 150, 150, {.flops = 1e3}));
-  const WhatIf then = what_if(r, parse_what_if("products=10x"));
+  const FasterStep then = what_if(r, parse_what_if("products=10x"));
   EXPECT_DOUBLE_EQ(then.launches_us, 235);
   EXPECT_NEAR(then.shares[1].time, .638, .0005);
   EXPECT_NEAR(then.shares[0].time, 1 - .638, .0005);

@@ -8,8 +8,6 @@
 namespace weft::profiler {
 namespace {
 
-using Json = io::OrderedJson;
-
 constexpr double kMostReached = 1.05;  // share of the roofline, with the noise of both measurements
 
 std::string ms_text(double us) { return us != 0 ? fixed(us / 1e3, 3) : "-"; }
@@ -19,7 +17,7 @@ std::string share_of(double us, double whole) { return us != 0 && whole > 0 ? pe
 // The time of the step, or of all launches if the step was not timed.
 double whole_us(const StepRecord& r) { return r.step_us > 0 ? r.step_us : r.sum().measured_us; }
 
-std::vector<std::string> cells_of(const std::string& name, const StepRecord::Sum& s, double whole) {
+std::vector<std::string> cells_of(const std::string& name, const StepRecord::WorkSum& s, double whole) {
   const double us = s.measured_us;
   return {name,
           str_cat(s.launches),
@@ -43,8 +41,8 @@ std::vector<std::vector<std::string>> class_lines(const std::vector<ClassShare>&
   return lines;
 }
 
-Json classes_json(const std::vector<ClassShare>& shares) {
-  Json all = Json::array();
+io::OrderedJson classes_json(const std::vector<ClassShare>& shares) {
+  io::OrderedJson all = io::OrderedJson::array();
   for (const ClassShare& s : shares)
     all.push_back({{"class", weft::to_string(s.kind)}, {"calls", s.launches}, {"flops", s.flops}, {"time", s.time}});
   return all;
@@ -55,12 +53,12 @@ std::string times_text(double factor) {
   return formatted("%.4g times as %s", factor < 1 ? 1 / factor : factor, factor < 1 ? "slow" : "fast");
 }
 
-Json sum_json(const StepRecord::Sum& s) {
-  Json j{{"calls", s.launches},
-         {"us", s.measured_us},
-         {"predicted_us", s.predicted_us},
-         {"bytes", s.work.bytes},
-         {"flops", s.work.flops}};
+io::OrderedJson sum_json(const StepRecord::WorkSum& s) {
+  io::OrderedJson j{{"calls", s.launches},
+                    {"us", s.measured_us},
+                    {"predicted_us", s.predicted_us},
+                    {"bytes", s.work.bytes},
+                    {"flops", s.work.flops}};
   if (s.work.at_most) j["at_most"] = true;
   return j;
 }
@@ -68,7 +66,7 @@ Json sum_json(const StepRecord::Sum& s) {
 }  // namespace
 
 std::string head_text(const StepRecord& r) {
-  const StepRecord::Sum all = r.sum();
+  const StepRecord::WorkSum all = r.sum();
   std::string s = str_cat(r.title.empty() ? "step" : one_line(r.title), ", on ", r.device, ": ");
   if (r.step_us > 0) s += str_cat(fixed(r.step_us / 1e3, 3), " ms a step (untraced), ");
   s += str_cat(all.launches, all.launches == 1 ? " launch\n" : " launches\n");
@@ -140,7 +138,7 @@ std::string what_if_text(const StepRecord& r, const Speedups& speedups) {
   std::string s = "if";
   for (const auto& [kind, factor] : speedups)
     s += str_cat(s == "if" ? " " : ", ", weft::to_string(kind), " were ", times_text(factor));
-  const WhatIf then = what_if(r, speedups);
+  const FasterStep then = what_if(r, speedups);
   s += str_cat(": launches take ", fixed(then.launches_us / 1e3, 3), " ms instead of ",
                fixed(then.launches_before_us / 1e3, 3));
   if (then.step_us > 0) s += str_cat(", the step ", ms_text(then.step_us), " instead of ", ms_text(r.step_us));
@@ -149,9 +147,9 @@ std::string what_if_text(const StepRecord& r, const Speedups& speedups) {
 }
 
 std::string profile_json(const StepRecord& r, By by, const Speedups& speedups) {
-  Json rows = Json::array();
+  io::OrderedJson rows = io::OrderedJson::array();
   for (const ProfileRow& row : rows_of(r, by)) {
-    Json j{{"name", row.name}};
+    io::OrderedJson j{{"name", row.name}};
     j.update(sum_json(row.sum));
     j["roofline"] = row.reached();
     j["bound"] = weft::to_string(row.bound);
@@ -159,32 +157,32 @@ std::string profile_json(const StepRecord& r, By by, const Speedups& speedups) {
     rows.push_back(j);
   }
   const StepParts parts = parts_of(r);
-  Json out{{"title", r.title},
-           {"device", r.device},
-           {"machine",
-            {{"bytes", r.machine.bytes},
-             {"flops", r.machine.flops},
-             {"products", r.machine.products},
-             {"products16", r.machine.products16}}},
-           {"step_us", r.step_us},
-           {"all", sum_json(r.sum())},
-           {"overhead_us", overhead_us(r)},
-           {"comparable", comparable(r)},
-           {"by", to_string(by)},
-           {"rows", rows},
-           {"parts_us",
-            {{"compute", parts.compute},
-             {"memory", parts.memory},
-             {"communication", parts.communication},
-             {"overhead", parts.overhead}}},
-           {"classes", classes_json(class_shares(r))}};
+  io::OrderedJson out{{"title", r.title},
+                      {"device", r.device},
+                      {"machine",
+                       {{"bytes", r.machine.bytes},
+                        {"flops", r.machine.flops},
+                        {"products", r.machine.products},
+                        {"products16", r.machine.products16}}},
+                      {"step_us", r.step_us},
+                      {"all", sum_json(r.sum())},
+                      {"overhead_us", overhead_us(r)},
+                      {"comparable", comparable(r)},
+                      {"by", to_string(by)},
+                      {"rows", rows},
+                      {"parts_us",
+                       {{"compute", parts.compute},
+                        {"memory", parts.memory},
+                        {"communication", parts.communication},
+                        {"overhead", parts.overhead}}},
+                      {"classes", classes_json(class_shares(r))}};
   if (!speedups.empty()) {
-    const WhatIf then = what_if(r, speedups);
+    const FasterStep then = what_if(r, speedups);
     out["what_if"] = {{"launches_us", then.launches_us}, {"launches_before_us", then.launches_before_us},
                       {"step_us", then.step_us},         {"step_before_us", r.step_us},
                       {"predicted", then.predicted},     {"classes", classes_json(then.shares)}};
   }
-  Json missed = Json::array();
+  io::OrderedJson missed = io::OrderedJson::array();
   for (const MissedRecord& m : r.missed)
     missed.push_back({{"kind", weft::to_string(m.kind)},
                       {"from", m.from},
@@ -194,9 +192,9 @@ std::string profile_json(const StepRecord& r, By by, const Speedups& speedups) {
                       {"times", m.times}});
   out["missed"] = std::move(missed);
   const MemoryUse memory = memory_of(r);
-  Json holders = Json::array();
+  io::OrderedJson holders = io::OrderedJson::array();
   for (const Holder& h : memory.holders) {
-    Json j{{"name", h.name}, {"home", h.home}, {"bytes", h.bytes}};
+    io::OrderedJson j{{"name", h.name}, {"home", h.home}, {"bytes", h.bytes}};
     if (!h.module.empty()) j["module"] = h.module;
     if (!h.line.empty()) j["line"] = h.line;
     if (!h.phase.empty()) j["phase"] = h.phase;

@@ -41,12 +41,12 @@ std::string roofline_svg(const StepRecord& r, By by) {
   const double all = r.sum().measured_us, memory = r.machine.bytes / kGiga;
   WEFT_CHECK_AS(kFailedPrecondition, all > 0,
                 "roofline: the record has no measured times; run the step four times before record()");
-  struct Row {
+  struct RooflinePoint {
     draw::Point at;  // FLOPs of a byte, GFLOP/s
     Bound bound;
     std::string name;
   };
-  std::vector<Row> rows;
+  std::vector<RooflinePoint> rows;
   size_t undrawn = 0;
   for (const ProfileRow& row : rows_of(r, by)) {
     const Cost& w = row.sum.work;
@@ -61,7 +61,7 @@ std::string roofline_svg(const StepRecord& r, By by) {
   const std::vector<Ceiling> ceilings = ceilings_of(r);
   double x0 = 0.1, x1 = 100, y0 = 1, y1 = 10;
   for (const Ceiling& c : ceilings) x1 = std::max(x1, 4 * c.rate / memory), y1 = std::max(y1, 1.5 * c.rate);
-  for (const Row& row : rows) {
+  for (const RooflinePoint& row : rows) {
     x0 = std::min(x0, row.at.x), x1 = std::max(x1, row.at.x);
     y0 = std::min(y0, row.at.y), y1 = std::max(y1, 1.2 * row.at.y);
   }
@@ -84,7 +84,7 @@ std::string roofline_svg(const StepRecord& r, By by) {
                 str_cat("memory: ", fixed(memory, 1), " GB/s"));
   for (Bound bound : {Bound::kProducts, Bound::kArithmetic, Bound::kMemory}) {
     std::vector<draw::Point> points;
-    for (const Row& row : rows)
+    for (const RooflinePoint& row : rows)
       if (row.bound == bound) points.push_back(row.at);
     if (!points.empty()) chart.dots(points, str_cat("bound by ", weft::to_string(bound)));
   }

@@ -143,13 +143,13 @@ Speedups parse_what_if(const std::string& text) {
   return speedups;
 }
 
-WhatIf what_if(const StepRecord& record, const Speedups& speedups) {
-  const StepRecord::Sum all = record.sum();
+FasterStep what_if(const StepRecord& record, const Speedups& speedups) {
+  const StepRecord::WorkSum all = record.sum();
   const bool measured = all.measured_us > 0;
-  WhatIf out{.launches_before_us = time_of(all, measured), .predicted = !measured};
+  FasterStep out{.launches_before_us = time_of(all, measured), .predicted = !measured};
   std::vector<double> times, factors;
   for (WorkClass kind : kClasses) {
-    const StepRecord::Sum sum = record.sum(kind);
+    const StepRecord::WorkSum sum = record.sum(kind);
     if (sum.launches == 0) continue;
     out.shares.push_back(
         {.kind = kind, .launches = sum.launches, .flops = all.work.flops > 0 ? sum.work.flops / all.work.flops : 0});

@@ -20,7 +20,7 @@ inline constexpr WorkClass kClasses[] = {WorkClass::kContraction, WorkClass::kNo
 /// The launches of one name.
 struct ProfileRow {
   std::string name;
-  StepRecord::Sum sum;
+  StepRecord::WorkSum sum;
   Bound bound = Bound::kMemory;     // the bound of the launches that take most of its time
   bool collective = true;           // all its launches are collectives: they wait for other ranks and have no roofline
   std::vector<std::string> places;  // places of its launches in the model, see place_of(); most time first
@@ -68,13 +68,13 @@ using Speedups = std::vector<std::pair<WorkClass, double>>;
 Speedups parse_what_if(const std::string& text);
 
 /// The step if some classes were faster (Amdahl 1967).
-struct WhatIf {
+struct FasterStep {
   std::vector<ClassShare> shares;  // class_shares() with other times
   double launches_us = 0;          // time of all launches
   double launches_before_us = 0;
   double step_us = 0;      // overhead stays, but a negative overhead scales with the launches; 0: not measured
   bool predicted = false;  // the times are predicted: no launch was measured
 };
-WhatIf what_if(const StepRecord& record, const Speedups& speedups);
+FasterStep what_if(const StepRecord& record, const Speedups& speedups);
 
 }  // namespace weft::profiler

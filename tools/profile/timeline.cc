@@ -10,7 +10,7 @@
 namespace weft::profiler {
 namespace {
 
-enum Kind : size_t { kHost, kForward, kBackward, kUpdate, kTasks, kCollective, kWaiting, kKinds };
+enum LaneKind : size_t { kHost, kForward, kBackward, kUpdate, kTasks, kCollective, kWaiting, kKinds };
 const std::vector<std::string>& labels() {
   static const std::vector<std::string> all{"host",           "forward",    "backward",         "update",
                                             "part of a loop", "collective", "waiting for ranks"};

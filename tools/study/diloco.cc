@@ -45,8 +45,8 @@ double mean_of_largest(double n) {
   return sum * kStep;
 }
 
-Estimate simulate_segment(const Outer& o, const Network& n, const StepTime& s, int64_t samples,
-                          std::mt19937_64& random) {
+TimeEstimate simulate_segment(const Outer& o, const Network& n, const StepTime& s, int64_t samples,
+                              std::mt19937_64& random) {
   const size_t replicas = s.jitter > 0 ? static_cast<size_t>(o.replicas) : 1;
   const double steps = o.steps / o.fragments, exchange = exchange_seconds(o, n);
   std::normal_distribution<double> normal;

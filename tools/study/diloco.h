@@ -48,8 +48,8 @@ double bandwidth_for(double utilisation, const Outer& o, double latency, double 
 double mean_of_largest(double n);
 
 /// Estimates the seconds between two parts; utilisation = segment_compute() / this.
-Estimate simulate_segment(const Outer& o, const Network& n, const StepTime& s, int64_t samples,
-                          std::mt19937_64& random);
+TimeEstimate simulate_segment(const Outer& o, const Network& n, const StepTime& s, int64_t samples,
+                              std::mt19937_64& random);
 /// Mean seconds of computing between two parts.
 double segment_compute(const Outer& o, const StepTime& s);
 

@@ -37,13 +37,13 @@ std::string gbit_text(double bytes_per_second) {
   return std::isfinite(bytes_per_second) ? number_text(bytes_per_second * 8 / 1e9) : "none";
 }
 
-Estimate utilisation_of(const Outer& outer, const Network& network, const StepTime& step, const Seeded& s,
-                        std::mt19937_64& random) {
+TimeEstimate utilisation_of(const Outer& outer, const Network& network, const StepTime& step, const Seeded& s,
+                            std::mt19937_64& random) {
   constexpr double kMostNumbers = 2e7;  // random numbers of one figure
   const double each = step.jitter > 0 ? 40 * outer.replicas : 1;
   const auto samples = static_cast<int64_t>(std::min(static_cast<double>(s.samples), kMostNumbers / each));
   if (samples < 2) return {};
-  const Estimate e = simulate_segment(outer, network, step, samples, random);
+  const TimeEstimate e = simulate_segment(outer, network, step, samples, random);
   const double compute = segment_compute(outer, step);
   return {compute / e.mean, compute / (e.mean * e.mean) * e.error, e.samples};
 }
@@ -70,7 +70,7 @@ draw::Chart bandwidth_chart(const DilocoOptions& o) {
 
 }  // namespace
 
-Report diloco_study(const DilocoOptions& o, const Seeded& s) {
+StudyReport diloco_study(const DilocoOptions& o, const Seeded& s) {
   std::mt19937_64 random(s.seed);
   const Network network{.bandwidth = o.bandwidth, .latency = o.latency};
   const StepTime step{.mean = o.step_seconds, .jitter = o.jitter};
@@ -82,7 +82,7 @@ Report diloco_study(const DilocoOptions& o, const Seeded& s) {
   for (const Method& m : methods(o)) {
     const bool closed = has_closed_form(m.outer, step);
     all_closed &= closed;
-    const Estimate simulated = utilisation_of(m.outer, network, step, s, random);
+    const TimeEstimate simulated = utilisation_of(m.outer, network, step, s, random);
     const bool known = closed || simulated.samples > 0;
     const double share = closed ? utilisation(m.outer, network, step) : simulated.mean,
                  need = bandwidth_for(kUtilisation, m.outer, o.latency, o.step_seconds),
@@ -100,7 +100,7 @@ Report diloco_study(const DilocoOptions& o, const Seeded& s) {
     if (simulated.samples > 0) row["simulated"] = {{"mean", simulated.mean}, {"standard_error", simulated.error}};
     json["methods"].push_back(row);
   }
-  Report report;
+  StudyReport report;
   report.text = str_cat(
       number_text(o.parameters), " parameters, ", number_text(o.replicas), " replicas, ", gbit_text(o.bandwidth),
       " Gbit/s and ", seconds_text(o.latency), " between them, steps of ", seconds_text(o.step_seconds),

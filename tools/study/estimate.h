@@ -7,13 +7,13 @@
 namespace weft::study {
 
 /// The mean of independent samples and its standard error. There is no estimate without samples.
-struct Estimate {
+struct TimeEstimate {
   double mean = 0, error = 0;
   int64_t samples = 0;
 };
 
 /// Estimates the mean of `samples` calls of sample().
-inline Estimate estimate(int64_t samples, const std::function<double()>& sample) {
+inline TimeEstimate estimate(int64_t samples, const std::function<double()>& sample) {
   double mean = 0, squares = 0;
   for (int64_t i = 1; i <= samples; ++i) {  // Welford 1962: no difference of large sums
     const double x = sample(), off = x - mean;

@@ -20,7 +20,7 @@ constexpr double kDropFailures = 200;  // failures of one sample
 /// A closed form and the result of a simulation.
 struct Goodput {
   double closed = 0, first_order = 0;
-  Estimate simulated = {};  // simulated goodput
+  TimeEstimate simulated = {};  // simulated goodput
 };
 
 struct Cluster {
@@ -45,7 +45,7 @@ Cluster cluster_of(const FailureOptions& o, double nodes) {
 
 Goodput restart_goodput_of(const Cluster& c, const Seeded& s, Random& random) {
   Goodput g{restart_goodput(c.restart, c.interval), restart_goodput_first_order(c.restart, c.interval)};
-  const Estimate e = simulate_interval(c.restart, c.interval, s.samples, kMostFailures, random);
+  const TimeEstimate e = simulate_interval(c.restart, c.interval, s.samples, kMostFailures, random);
   if (e.samples > 0) g.simulated = {c.interval / e.mean, c.interval / (e.mean * e.mean) * e.error, e.samples};
   return g;
 }
@@ -57,7 +57,7 @@ Goodput drop_goodput_of(const Cluster& c, const Seeded& s, Random& random) {
   return g;
 }
 
-std::string simulated_text(const Estimate& e) {
+std::string simulated_text(const TimeEstimate& e) {
   if (e.samples == 0) return "-";
   return str_cat(percent(e.mean), " +- ", percent(e.error));
 }
@@ -131,7 +131,7 @@ draw::Chart run_chart(const Cluster& c, double days, Random& random) {
 struct Series {
   std::vector<draw::Point> points;
   std::vector<double> errors;
-  void add(double x, const Estimate& e) {
+  void add(double x, const TimeEstimate& e) {
     if (e.samples == 0) return;
     points.push_back({x, e.mean});
     errors.push_back(2 * e.error);
@@ -185,11 +185,11 @@ draw::Chart interval_chart(const Cluster& c, const Seeded& s, Random& random) {
 
 }  // namespace
 
-Report failure_study(const FailureOptions& o, const Seeded& s) {
+StudyReport failure_study(const FailureOptions& o, const Seeded& s) {
   Random random(s.seed);
   const Cluster c = cluster_of(o, o.nodes);
   const Goodput restart = restart_goodput_of(c, s, random), drop = drop_goodput_of(c, s, random);
-  Report report;
+  StudyReport report;
   report.text = str_cat(count_text(o.nodes, "node"), ", ", count_text(o.failures, "failure"),
                         " in 1000 node-days: a failure every ", time_text(c.restart.between), "\n\n",
                         goodput_table(restart, drop, time_text(c.interval), c.drop.replicas), "\n", kGoodputWords,
@@ -222,7 +222,7 @@ Report failure_study(const FailureOptions& o, const Seeded& s) {
   return report;
 }
 
-Report run_study(const RunOptions& run, const FailureOptions& options, const Seeded& s) {
+StudyReport run_study(const StudyRunOptions& run, const FailureOptions& options, const Seeded& s) {
   Random random(s.seed);
   const double nodes = std::ceil(run.gpus / run.gpus_per_node), ideal = run_seconds(run.flops, run.gpus, run.gpu_flops);
   const Cluster c = cluster_of(options, nodes);
@@ -230,11 +230,11 @@ Report run_study(const RunOptions& run, const FailureOptions& options, const See
   const double failures = expected_failures(ideal, nodes, options.failures);
   // The number of failures in the time of a run, sampled.
   const int64_t runs = static_cast<int64_t>(std::min(static_cast<double>(s.samples), kMostFailures / failures));
-  Estimate sampled;
+  TimeEstimate sampled;
   if (runs >= 30)
     sampled = estimate(
         runs, [&] { return static_cast<double>(sample_failures(c.drop.between, 1, 0, ideal, random).size()); });
-  Report report;
+  StudyReport report;
   report.text = str_cat(number_text(run.flops), " operations on ", count_text(run.gpus, "GPU"), " (",
                         count_text(nodes, "node"), ") at ", number_text(run.gpu_flops / 1e12), " TFLOP/s each\n\n");
   std::vector<std::vector<std::string>> rows{{"", "goodput", "time", "GPU-hours", "failures"}};

@@ -45,7 +45,8 @@ double drop_goodput(const Drop& d) { return std::exp(-(d.stall + d.rejoin / d.re
 
 double batch_share(double replicas) { return (replicas - 1) / replicas; }
 
-Estimate simulate_interval(const Restart& r, double interval, int64_t samples, double most_failures, Random& random) {
+TimeEstimate simulate_interval(const Restart& r, double interval, int64_t samples, double most_failures,
+                               Random& random) {
   const double failures = interval_seconds(r, interval) / r.between;
   samples = static_cast<int64_t>(std::min(static_cast<double>(samples), most_failures / std::max(failures, 1e-9)));
   if (samples < kLeastSamples) return {};
@@ -60,15 +61,15 @@ Estimate simulate_interval(const Restart& r, double interval, int64_t samples, d
   });
 }
 
-std::vector<Failure> sample_failures(double between, int64_t replicas, double from, double to, Random& random) {
-  std::vector<Failure> all;
+std::vector<FailureEvent> sample_failures(double between, int64_t replicas, double from, double to, Random& random) {
+  std::vector<FailureEvent> all;
   std::uniform_int_distribution<int64_t> replica(0, std::max<int64_t>(replicas, 1) - 1);
   for (double t = from + exponential(between, random); t < to; t += exponential(between, random))
     all.push_back({t, replica(random)});
   return all;
 }
 
-std::vector<RunPoint> drop_run(const Drop& d, const std::vector<Failure>& failures, double end) {
+std::vector<RunPoint> drop_run(const Drop& d, const std::vector<FailureEvent>& failures, double end) {
   std::vector<RunPoint> points{{0, 0}};
   struct Return {
     double time;
@@ -108,7 +109,7 @@ std::vector<RunPoint> drop_run(const Drop& d, const std::vector<Failure>& failur
   return points;
 }
 
-Estimate simulate_drop(const Drop& d, int64_t samples, double failures, double most_failures, Random& random) {
+TimeEstimate simulate_drop(const Drop& d, int64_t samples, double failures, double most_failures, Random& random) {
   const double end = failures * d.between, each = failures + (d.stall + d.rejoin) / d.between;
   samples = static_cast<int64_t>(std::min(static_cast<double>(samples), most_failures / each));
   if (samples < kLeastSamples) return {};
@@ -119,7 +120,8 @@ Estimate simulate_drop(const Drop& d, int64_t samples, double failures, double m
   });
 }
 
-std::vector<RunPoint> restart_run(const Restart& r, double interval, const std::vector<Failure>& failures, double end) {
+std::vector<RunPoint> restart_run(const Restart& r, double interval, const std::vector<FailureEvent>& failures,
+                                  double end) {
   std::vector<RunPoint> points{{0, 0}};
   double time = 0, saved = 0;
   size_t i = 0;

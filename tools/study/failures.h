@@ -52,22 +52,24 @@ using Random = std::mt19937_64;
 
 /// Estimates interval_seconds(). If `samples` samples would need more than `most_failures` failures, there are fewer
 /// samples or none.
-Estimate simulate_interval(const Restart& r, double interval, int64_t samples, double most_failures, Random& random);
+TimeEstimate simulate_interval(const Restart& r, double interval, int64_t samples, double most_failures,
+                               Random& random);
 /// Estimates drop_goodput(). One sample is the time of `failures` failures.
-Estimate simulate_drop(const Drop& d, int64_t samples, double failures, double most_failures, Random& random);
+TimeEstimate simulate_drop(const Drop& d, int64_t samples, double failures, double most_failures, Random& random);
 
 /// A point of one run: `work` seconds are done at `time`. Between two points, work changes linearly.
 struct RunPoint {
   double time = 0, work = 0;
 };
 /// A failure of one run: its time and its replica.
-struct Failure {
+struct FailureEvent {
   double time = 0;
   int64_t replica = 0;
 };
-std::vector<Failure> sample_failures(double between, int64_t replicas, double from, double to, Random& random);
-std::vector<RunPoint> restart_run(const Restart& r, double interval, const std::vector<Failure>& failures, double end);
+std::vector<FailureEvent> sample_failures(double between, int64_t replicas, double from, double to, Random& random);
+std::vector<RunPoint> restart_run(const Restart& r, double interval, const std::vector<FailureEvent>& failures,
+                                  double end);
 /// A replica with a failure before 0 may still be away at 0.
-std::vector<RunPoint> drop_run(const Drop& d, const std::vector<Failure>& failures, double end);
+std::vector<RunPoint> drop_run(const Drop& d, const std::vector<FailureEvent>& failures, double end);
 
 }  // namespace weft::study

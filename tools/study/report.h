@@ -7,7 +7,7 @@
 
 namespace weft::study {
 
-struct Report {
+struct StudyReport {
   std::string text;
   std::string json;  // one object
   std::vector<draw::Chart> charts;

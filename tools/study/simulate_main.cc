@@ -14,9 +14,9 @@ namespace {
 // The studies: parts of the program.
 enum Study : unsigned { kFailures = 1, kRun = 2, kDiloco = 4, kLatency = 8, kTp = 16, kAll = 31 };
 
-struct Options {
+struct SimulateFlags {
   bool diloco = false, latency_wall = false, tp_wall = false;
-  RunOptions run = {.flops = 0};
+  StudyRunOptions run = {.flops = 0};
   FailureOptions failures = {.days = 0};
   DilocoOptions outer;
   LatencyWall wall;
@@ -27,7 +27,7 @@ struct Options {
   File json{File::Use::kWrite}, svg{File::Use::kWrite};
 };
 
-PartFlags study_flags(Options& o) {
+PartFlags study_flags(SimulateFlags& o) {
   const Range positive{.least = 1e-12, .most = 1e30}, any{.least = 0, .most = 1e30},
       count{.least = 1, .most = 1e9, .whole = true};
   return PartFlags(
@@ -114,7 +114,7 @@ PartFlags study_flags(Options& o) {
       });
 }
 
-Study chosen(const Options& o, const PartFlags& flags) {
+Study chosen(const SimulateFlags& o, const PartFlags& flags) {
   unsigned asked = 0;
   for (const auto& [study, given] :
        {std::pair(kRun, o.run.flops > 0), {kDiloco, o.diloco}, {kLatency, o.latency_wall}, {kTp, o.tp_wall}})
@@ -122,7 +122,7 @@ Study chosen(const Options& o, const PartFlags& flags) {
   return static_cast<Study>(flags.only(asked, kFailures));
 }
 
-Report report_of(Options& o, Study study) {
+StudyReport report_of(SimulateFlags& o, Study study) {
   check_flag("interval", o.failures.interval == 0 || o.failures.interval >= 1e-3, str_cat(o.failures.interval),
              "0, or 0.001 or more");
   o.run.gpu_flops = o.wall.gpu_flops = o.gpu_tflops * 1e12;
@@ -155,8 +155,8 @@ Report report_of(Options& o, Study study) {
   }
 }
 
-int run(Options& o, const PartFlags& flags) {
-  const Report report = report_of(o, chosen(o, flags));
+int run(SimulateFlags& o, const PartFlags& flags) {
+  const StudyReport report = report_of(o, chosen(o, flags));
   write_output(report.text);
   if (o.json) io::write_file_atomic(o.json.path, report.json + "\n");
   if (o.svg) io::write_file_atomic(o.svg.path, draw::svg(report.charts));

@@ -12,7 +12,7 @@ namespace {
 
 constexpr double kErrors = 4;
 
-void expect_agrees(const Estimate& e, double closed, double most_error) {
+void expect_agrees(const TimeEstimate& e, double closed, double most_error) {
   ASSERT_GT(e.samples, 1);
   EXPECT_LE(std::abs(e.mean - closed), kErrors * e.error + 1e-9 * closed);
   EXPECT_LE(e.error, most_error * closed);  // so that agreement is significant
@@ -20,7 +20,7 @@ void expect_agrees(const Estimate& e, double closed, double most_error) {
 
 TEST(Estimate, MeanAndErrorOfKnownSamples) {
   double x = 0;
-  const Estimate e = estimate(4, [&] { return ++x; });  // 1 2 3 4
+  const TimeEstimate e = estimate(4, [&] { return ++x; });  // 1 2 3 4
   EXPECT_EQ(e.mean, 2.5);
   EXPECT_DOUBLE_EQ(e.error, std::sqrt(5. / 3 / 4));
   EXPECT_EQ(estimate(0, [] { return 1.; }).samples, 0);
@@ -100,7 +100,7 @@ TEST(Simulation, ExchangesAgreeWithTheClosedForm) {
         std::pair{Outer{.steps = 100, .fragments = 5, .overlap = 20}, 0.}}) {
     const StepTime s{.mean = 1, .jitter = jitter};
     ASSERT_TRUE(has_closed_form(o, s));
-    const Estimate e = simulate_segment(o, slow, s, 200, random);
+    const TimeEstimate e = simulate_segment(o, slow, s, 200, random);
     expect_agrees(e, segment_compute(o, s) / utilisation(o, slow, s), 0.01);
   }
 }

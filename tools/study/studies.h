@@ -25,13 +25,13 @@ struct FailureOptions {
   double days = 1;  // length of the drawn run
 };
 /// Goodput with restarts and with dropped replicas: for these nodes, over nodes, over the interval, and one run.
-Report failure_study(const FailureOptions& o, const Seeded& s);
+StudyReport failure_study(const FailureOptions& o, const Seeded& s);
 
-struct RunOptions {
+struct StudyRunOptions {
   double flops = 1e24, gpus = 4000, gpu_flops = 200e12, gpus_per_node = 8;
 };
 /// Days, GPU-hours and failures of one training run.
-Report run_study(const RunOptions& run, const FailureOptions& o, const Seeded& s);
+StudyReport run_study(const StudyRunOptions& run, const FailureOptions& o, const Seeded& s);
 
 struct DilocoOptions {
   double parameters = 1e9, replicas = 8;
@@ -42,13 +42,13 @@ struct DilocoOptions {
   double steps = 10000;
 };
 /// Bytes, bursts and utilisation of data parallelism, DiLoCo and streaming DiLoCo, and utilisation over bandwidth.
-Report diloco_study(const DilocoOptions& o, const Seeded& s);
+StudyReport diloco_study(const DilocoOptions& o, const Seeded& s);
 
 /// The largest training run over GPU counts.
-Report latency_wall_study(const LatencyWall& w);
+StudyReport latency_wall_study(const LatencyWall& w);
 
 /// Time of a block over the ranks of tensor parallelism.
-Report tp_wall_study(const TpBlock& b);
+StudyReport tp_wall_study(const TpBlock& b);
 
 /// "14.4 min", "3.33 h", "14.5 d"; shorter times as in seconds_text.
 std::string time_text(double seconds);

@@ -19,7 +19,7 @@ constexpr double kGoodShare = 0.7;  // share of its speed alone that a GPU shoul
 
 }  // namespace
 
-Report latency_wall_study(const LatencyWall& w) {
+StudyReport latency_wall_study(const LatencyWall& w) {
   const double step = least_step(w), wall = latency_wall(w);
   io::OrderedJson json{{"least_step_seconds", step}, {"wall_flops", wall}};
   std::vector<std::vector<std::string>> rows{
@@ -40,7 +40,7 @@ Report latency_wall_study(const LatencyWall& w) {
   const RunSize size = run_size(wall, w.tokens_per_parameter);
   rows.push_back({"any number", number_text(wall), number_text(size.parameters), number_text(size.tokens),
                   number_text(size.tokens / w.batch_tokens), seconds_text(step), percent(1)});
-  Report report;
+  StudyReport report;
   report.text = str_cat("A step of ", number_text(w.layers), " layers with ", number_text(w.collectives),
                         " dependent collectives of ", seconds_text(w.latency), " each takes at least ",
                         seconds_text(step), " on any number of GPUs.\n1e6 steps take ", time_text(1e6 * step), ". In ",
@@ -71,7 +71,7 @@ Report latency_wall_study(const LatencyWall& w) {
   return report;
 }
 
-Report tp_wall_study(const TpBlock& b) {
+StudyReport tp_wall_study(const TpBlock& b) {
   const TpTime one = tp_time(b, 1);
   io::OrderedJson json{{"all_reduce_bytes", all_reduce_bytes(b)}};
   std::vector<std::vector<std::string>> rows{
@@ -97,7 +97,7 @@ Report tp_wall_study(const TpBlock& b) {
     if (t.step() < best) best = t.step(), best_ranks = n;
     worst = std::max(worst, t.step());
   }
-  Report report;
+  StudyReport report;
   report.text =
       str_cat("Forward pass of a block of ", number_text(b.parameters), " parameters, ", number_text(b.tokens),
               " tokens of ", number_text(b.dim), " values: ", number_text(b.all_reduces), " all-reduces of ",

@@ -29,8 +29,8 @@ inline Source adder(int64_t constant, const std::string& symbol = "adder") {
 }
 
 /// Kernels that add from, from + 1, ... Tests use different constants, so that none finds another's kernels.
-inline Request adders(int64_t from, int count) {
-  Request r{"typedef __INT64_TYPE__ int64;\n", {}, Isa::baseline};
+inline KernelRequest adders(int64_t from, int count) {
+  KernelRequest r{"typedef __INT64_TYPE__ int64;\n", {}, Isa::baseline};
   for (int i = 0; i < count; ++i) r.kernels.push_back(adder(from + i, str_cat("adder", i)));
   return r;
 }
@@ -71,7 +71,7 @@ struct InChild {
 class Child {
  public:
   Child(
-      const Request& request, const Options& options, int64_t from, FunctionRef<void()> first = [] {}) {
+      const KernelRequest& request, const JitOptions& options, int64_t from, FunctionRef<void()> first = [] {}) {
     int ends[2];
     if (::pipe2(ends, O_CLOEXEC) != 0) std::abort();
     pid_ = ::fork();
@@ -123,7 +123,7 @@ class Child {
 };
 
 inline InChild load_in_child(
-    const Request& request, const Options& options, int64_t from, FunctionRef<void()> first = [] {}) {
+    const KernelRequest& request, const JitOptions& options, int64_t from, FunctionRef<void()> first = [] {}) {
   return Child(request, options, from, first).get();
 }
 

@@ -68,7 +68,7 @@ class Driver {
   Driver(const Lowered& low, std::span<const StridedView> in, std::span<const StridedView> out, const float* tile)
       : low_(low), out_(out) {
     for (size_t i = 0; i < low.bound.size(); ++i) {
-      const Bound& b = low.bound[i];
+      const BoundOperand& b = low.bound[i];
       if (static_cast<int32_t>(i) == low.tile) {
         ptr_.push_back(const_cast<float*>(tile));
       } else {

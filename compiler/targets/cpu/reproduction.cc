@@ -145,7 +145,7 @@ void write_main(std::ostream& f, const FusedKernel& k, const Graph& body, std::s
     f << "alignas(64) static unsigned long out" << i << "[" << own.type().nbytes() / 8 + 8 << "];\n";
   }
   std::vector<int64_t> strides, index_strides;
-  for (const loop_ir::Bound& b : low.bound) index_strides.push_back(b.index_stride);
+  for (const loop_ir::BoundOperand& b : low.bound) index_strides.push_back(b.index_stride);
   if (low.dot >= 0) {
     const Tensor tile = product_of(k, body, in);
     write_bytes(f, "tile", tile.view_for_kernel().data, tile.type().nbytes());
@@ -154,7 +154,7 @@ void write_main(std::ostream& f, const FusedKernel& k, const Graph& body, std::s
   if (sums) f << kDriver;
   f << "int main() {\n  void* ptr[] = {";
   for (size_t i = 0; i < low.bound.size(); ++i) {
-    const loop_ir::Bound& b = low.bound[i];
+    const loop_ir::BoundOperand& b = low.bound[i];
     if (static_cast<int32_t>(i) == low.tile) {
       // Outer points are its rows.
       std::vector<int64_t> own(low.extents.size(), 1);

@@ -19,12 +19,12 @@ void (*fault_for_test)(loop_ir::Lowered&) = nullptr;
 namespace {
 
 // Functions this process has, by kernel_key. Generated code is never unloaded.
-struct Loaded {
+struct LoadedFunctions {
   Mutex mutex;
-  std::unordered_map<std::string, loop_ir::Fn> fns WEFT_GUARDED_BY(mutex);
+  std::unordered_map<std::string, loop_ir::KernelFunction> fns WEFT_GUARDED_BY(mutex);
 };
-Loaded& loaded() {
-  static Loaded* l = new Loaded;
+LoadedFunctions& loaded() {
+  static LoadedFunctions* l = new LoadedFunctions;
   return *l;
 }
 
@@ -113,7 +113,7 @@ std::string kernel_key(const loop_ir::Kernel& k) {
     small(i.rd);
     small(i.dtype);
   }
-  for (const loop_ir::Segment& s : k.segments) {
+  for (const loop_ir::KernelSegment& s : k.segments) {
     small(s.loop);
     small(s.instrs.size());
     for (int i : s.instrs) small(i);
@@ -187,7 +187,7 @@ LoadReport load_kernels(std::span<const FusedKernel* const> kernels, const LoadO
   if (missing.empty()) return report;
 
   const codegen::PrintTarget& target = codegen::cpu();
-  jit::Request request{codegen::prelude(target), {}, selected_isa()};
+  jit::KernelRequest request{codegen::prelude(target), {}, selected_isa()};
   for (const std::string* key : missing) {
     const loop_ir::Kernel& k = wanted.at(*key)[0]->lowered().kernel;
     k.verify();
@@ -207,7 +207,7 @@ LoadReport load_kernels(std::span<const FusedKernel* const> kernels, const LoadO
   MutexLock lock(loaded().mutex);
   for (size_t i = 0; i < missing.size(); ++i) {
     if (!got.functions[i]) continue;
-    const auto fn = reinterpret_cast<loop_ir::Fn>(got.functions[i]);
+    const auto fn = reinterpret_cast<loop_ir::KernelFunction>(got.functions[i]);
     loaded().fns.emplace(*missing[i], fn);
     for (const FusedKernel* k : wanted.at(*missing[i])) k->bind(fn);
   }

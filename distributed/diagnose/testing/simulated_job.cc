@@ -37,7 +37,7 @@ class Simulation {
     ranks_.resize(static_cast<size_t>(job_.size));
   }
 
-  Job run() {
+  TracedJob run() {
     for (;;) {
       int next = -1;
       int64_t time = kNever;
@@ -231,7 +231,7 @@ class Simulation {
   const std::vector<std::vector<Action>>& scripts_;
   const SimulationOptions options_;
   const Mesh mesh_;
-  Job job_;
+  TracedJob job_;
   std::vector<Rank> ranks_;
   std::map<Key, Meeting> all_;
   std::map<int, int64_t> waiting_;
@@ -240,7 +240,8 @@ class Simulation {
 
 }  // namespace
 
-Job simulate(const std::vector<std::vector<Action>>& scripts, const PlannedStep& plan, const SimulationOptions& o) {
+TracedJob simulate(const std::vector<std::vector<Action>>& scripts, const PlannedStep& plan,
+                   const SimulationOptions& o) {
   return Simulation(scripts, plan, o).run();
 }
 

@@ -27,6 +27,7 @@ struct SimulationOptions {
 };
 
 /// Runs the scripts of all ranks.
-Job simulate(const std::vector<std::vector<Action>>& scripts, const PlannedStep& plan, const SimulationOptions& o);
+TracedJob simulate(const std::vector<std::vector<Action>>& scripts, const PlannedStep& plan,
+                   const SimulationOptions& o);
 
 }  // namespace weft::dist::diagnose

@@ -23,12 +23,12 @@ struct Case {
 
 /// The RECV of a SEND, or the SEND of a RECV.
 inline Action other_end(const Action& a) {
-  return {a.kind == Kind::kSend ? Kind::kRecv : Kind::kSend, false, a.peer, a.microbatch, a.stage};
+  return {a.kind == ActionKind::kSend ? ActionKind::kRecv : ActionKind::kSend, false, a.peer, a.microbatch, a.stage};
 }
 
 class Reference {
  public:
-  Reference(const Table& table, const Links& links) : table_(table), links_(links) {
+  Reference(const Table& table, const StageLinks& links) : table_(table), links_(links) {
     for (const std::vector<Action>& rank : table.ranks)
       for (const Action& a : rank) {
         ++count_[key(a)];
@@ -53,16 +53,16 @@ class Reference {
       }
     for (int s = 0; s < table_.stages(); ++s)
       for (int m = 0; m < table_.microbatches; ++m) {
-        if (!has(Kind::kForward, s, m)) return false;
-        if (has(Kind::kBackward, s, m) == has(Kind::kInput, s, m)) return false;
-        if (has(Kind::kInput, s, m) != has(Kind::kWeight, s, m)) return false;
+        if (!has(ActionKind::kForward, s, m)) return false;
+        if (has(ActionKind::kBackward, s, m) == has(ActionKind::kInput, s, m)) return false;
+        if (has(ActionKind::kInput, s, m) != has(ActionKind::kWeight, s, m)) return false;
       }
     if (has_transfers_)
       for (size_t k = 0; k < links_.all().size(); ++k)
         for (int m = 0; m < table_.microbatches; ++m) {
           const auto [from, to] = links_.all()[k];
           if (!crosses(from, to)) continue;
-          for (Kind kind : {Kind::kSend, Kind::kRecv})
+          for (ActionKind kind : {ActionKind::kSend, ActionKind::kRecv})
             if (!has(kind, from, m, to) || !has(kind, to, m, from)) return false;
         }
     return same_transfer_order() && run();
@@ -107,7 +107,7 @@ class Reference {
 
   /// The length of the longest path through the actions: relaxes all edges until nothing changes. For tables without
   /// pairs.
-  double longest_path(const Costs& costs) const {
+  double longest_path(const ActionCosts& costs) const {
     std::map<Key, double> begin;
     auto end = [&](const Action& a) { return begin[key(a)] + costs.time(a.stage, a.kind); };
     double longest = 0;
@@ -130,17 +130,19 @@ class Reference {
   std::vector<size_t> at;  // by rank: the number of actions that have run
 
  private:
-  using Key = std::tuple<Kind, int, int, int>;
+  using Key = std::tuple<ActionKind, int, int, int>;
   static size_t size(int n) { return static_cast<size_t>(n); }
   static Key key(const Action& a) { return {a.kind, a.stage, a.microbatch, a.peer}; }
-  bool has(Kind kind, int stage, int microbatch, int peer = -1) const {
+  bool has(ActionKind kind, int stage, int microbatch, int peer = -1) const {
     return count_.count(Key{kind, stage, microbatch, peer}) > 0;
   }
   bool crosses(int a, int b) const { return table_.rank_of_stage[size(a)] != table_.rank_of_stage[size(b)]; }
   bool missing(const Action& a) const { return !missing_of(a).empty(); }
 
   Action gradient(int stage, int m) const {
-    return {.kind = has(Kind::kInput, stage, m) ? Kind::kInput : Kind::kBackward, .stage = stage, .microbatch = m};
+    return {.kind = has(ActionKind::kInput, stage, m) ? ActionKind::kInput : ActionKind::kBackward,
+            .stage = stage,
+            .microbatch = m};
   }
   Action forward(int stage, int m) const { return {.stage = stage, .microbatch = m}; }
 
@@ -150,22 +152,23 @@ class Reference {
     const int m = a.microbatch;
     for (int k = 0; k < links_.size(); ++k) {
       const auto [from, to] = links_[k];
-      const bool into = a.kind == Kind::kForward && to == a.stage;
-      const bool back = (a.kind == Kind::kInput || a.kind == Kind::kBackward) && from == a.stage;
+      const bool into = a.kind == ActionKind::kForward && to == a.stage;
+      const bool back = (a.kind == ActionKind::kInput || a.kind == ActionKind::kBackward) && from == a.stage;
       if (!into && !back) continue;
       const int other = into ? from : to;
       if (!crosses(from, to)) {
         list.push_back({into ? forward(other, m) : gradient(other, m), -1});
       } else if (has_transfers_) {
-        list.push_back({{Kind::kSend, false, other, m, a.stage}, k});
-        list.push_back({{Kind::kRecv, false, a.stage, m, other}, k});
+        list.push_back({{ActionKind::kSend, false, other, m, a.stage}, k});
+        list.push_back({{ActionKind::kRecv, false, a.stage, m, other}, k});
       } else {
         list.push_back({into ? forward(other, m) : gradient(other, m), k});
       }
     }
-    if (a.kind == Kind::kInput || a.kind == Kind::kBackward) list.push_back({forward(a.stage, m), -1});
-    if (a.kind == Kind::kWeight) list.push_back({gradient(a.stage, m), -1});
-    if (a.kind == Kind::kSend) list.push_back({a.stage < a.peer ? forward(a.stage, m) : gradient(a.stage, m), -1});
+    if (a.kind == ActionKind::kInput || a.kind == ActionKind::kBackward) list.push_back({forward(a.stage, m), -1});
+    if (a.kind == ActionKind::kWeight) list.push_back({gradient(a.stage, m), -1});
+    if (a.kind == ActionKind::kSend)
+      list.push_back({a.stage < a.peer ? forward(a.stage, m) : gradient(a.stage, m), -1});
     return list;
   }
 
@@ -184,7 +187,7 @@ class Reference {
   }
 
   const Table& table_;
-  const Links& links_;
+  const StageLinks& links_;
   std::map<Key, int> count_;
   std::set<Key> done_;
   bool has_transfers_ = false;

@@ -164,7 +164,7 @@ TEST(ToyStrategy, AutomaticTriesItsDimension) {
   const PlanReport r = plan_of(p, "");
   std::string tried;
   for (const std::string& note : r.notes()) tried += note + "\n";
-  for (const RejectedPlan& other : r.rejected) tried += other.text + "\n";
+  for (const RejectedCandidate& other : r.rejected) tried += other.text + "\n";
   for (const char* mesh : {"time4", "dp2,time2", "fsdp2,time2", "time2,tp2"})
     EXPECT_NE(tried.find(str_cat(mesh, ",")), tried.npos) << mesh << " in\n" << tried;
 }

@@ -42,7 +42,7 @@ class FakeCublasLt {
   ~FakeCublasLt();
   FakeCublasLt(const FakeCublasLt&) = delete;
 
-  const lt::Table& table() const { return table_; }
+  const lt::CublasLtTable& table() const { return table_; }
   /// Allows products to use this memory; without any call, all memory is allowed.
   void allow(const void* data, size_t bytes);
   /// Scratch size that every plan asks for.
@@ -69,7 +69,7 @@ class FakeCublasLt {
   };
   std::deque<Job> jobs_;  // jobs of a driver; kept for ever, because graphs replay them
   testing::FakeDriver* driver_ = nullptr;
-  lt::Table table_;
+  lt::CublasLtTable table_;
   std::vector<std::span<const char>> allowed_;
   std::vector<FakeMatmul> ran_, planned_;
   std::vector<std::string> faults_;

@@ -17,7 +17,7 @@ class Narrower {
       : g_(g), values_(static_cast<size_t>(g.size())), out_(make_ref<Graph>()) {
     for (size_t i = 0; i < g.inputs.size(); ++i) {
       const Value v = g.inputs[i];
-      At& at = values_[static_cast<size_t>(v.node)];
+      NarrowedValue& at = values_[static_cast<size_t>(v.node)];
       at.wide = out_->add_input(g.type(v));
       at.range = inputs[i];
       // A table may hold any values, and the gather that reads it keeps its 64-bit type.
@@ -33,7 +33,7 @@ class Narrower {
   }
 
  private:
-  struct At {
+  struct NarrowedValue {
     Value wide{-1, 0}, narrow{-1, 0};  // created on first use; one of them exists from the start
     MaskRange range;
     bool fits = false;  // an i64 whose values all fit in an i32
@@ -44,21 +44,21 @@ class Narrower {
     const Pw op = static_cast<Pw>(n.op->scalar);
     return n.op->scalar >= 0 && op != Pw::shift_left && op != Pw::shift_right;
   }
-  At& operand(const Node& n, size_t i) { return values_[static_cast<size_t>(n.inputs[i].node)]; }
+  NarrowedValue& operand(const Node& n, size_t i) { return values_[static_cast<size_t>(n.inputs[i].node)]; }
 
   Value added(const OpDef& op, std::span<const Value> in, Attrs attrs, const Node& like) {
     return add_node(*out_, op, in, std::move(attrs), like);
   }
-  Value wide(At& at, const Node& n) {
+  Value wide(NarrowedValue& at, const Node& n) {
     if (at.wide.node < 0) at.wide = added(cast_op, {{at.narrow}}, Attrs{{"dtype", kInt64}}, n);
     return at.wide;
   }
-  Value narrow(At& at, const Node& n) {
+  Value narrow(NarrowedValue& at, const Node& n) {
     if (at.narrow.node < 0) at.narrow = added(cast_op, {{at.wide}}, Attrs{{"dtype", kInt32}}, n);
     return at.narrow;
   }
 
-  void visit(const Node& n, At* to) {
+  void visit(const Node& n, NarrowedValue* to) {
     const DType type = n.outputs[0].dtype;
     const bool view = is_spread(n);
     bool fit = true, any = false;  // over the i64 operands
@@ -72,7 +72,7 @@ class Narrower {
         any && fit && (to->fits || (n.op->scalar >= 0 && type == kBool) || (n.op == &cast_op && is_floating(type)));
     SmallVec<Value, 4> in;
     for (size_t i = 0; i < n.inputs.size(); ++i) {
-      At& at = operand(n, i);
+      NarrowedValue& at = operand(n, i);
       in.push_back(takes && at.fits ? narrow(at, n) : wide(at, n));
     }
     Attrs attrs = n.attrs;
@@ -103,7 +103,7 @@ class Narrower {
   }
 
   const Graph& g_;
-  std::vector<At> values_;
+  std::vector<NarrowedValue> values_;
   Ref<Graph> out_;
 };
 

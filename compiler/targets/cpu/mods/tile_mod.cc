@@ -41,19 +41,19 @@ struct TileKernel {
 };
 
 /// How the gradient of one table read reaches the table.
-struct Read {
+struct ReadGradient {
   int table = 0;
   TileKernel at;                  // positions (i64)
   bool rows = true, cols = true;  // whether the position differs between rows, between columns
 };
 
 /// The kernels of a mod, for tables of these types. `fixed` adds the kernels of backward.
-struct Program {
+struct ModProgram {
   Ref<Graph> mod;
   std::vector<TensorType> tables;
   std::optional<int64_t> fixed;  // as of MakeTileMod
   TileKernel forward, gradient;  // gradient: of the score, then of each read
-  std::vector<Read> reads;
+  std::vector<ReadGradient> reads;
   std::string interpreted;  // why it cannot be a kernel
 };
 
@@ -110,7 +110,7 @@ TileKernel lowered(const Graph& g, std::span<const Value> outputs, int32_t in_pl
 }
 
 /// The arguments of map_mod, from the operands of a tile's graph.
-std::vector<Tensor> mapped(const Program& p, std::span<const Tensor> in, const Tensor& score) {
+std::vector<Tensor> mapped(const ModProgram& p, std::span<const Tensor> in, const Tensor& score) {
   const TensorOptions i64{.dtype = kInt64};
   std::vector<Tensor> args{score, reshape(in[2], {1, 1}), reshape(in[3], {1, 1}),
                            reshape(arange(kRows, i64), {kRows, 1}) + in[4],
@@ -119,14 +119,14 @@ std::vector<Tensor> mapped(const Program& p, std::span<const Tensor> in, const T
   return args;
 }
 
-std::vector<const FusedKernel*> kernels_of(const Program& p) {
+std::vector<const FusedKernel*> kernels_of(const ModProgram& p) {
   std::vector<const FusedKernel*> all{p.forward.kernel.get(), p.gradient.kernel.get()};
-  for (const Read& r : p.reads) all.push_back(r.at.kernel.get());
+  for (const ReadGradient& r : p.reads) all.push_back(r.at.kernel.get());
   all.erase(std::remove(all.begin(), all.end(), nullptr), all.end());
   return all;
 }
 
-void make_kernels(Program* p) {
+void make_kernels(ModProgram* p) {
   const Graph& mod = *p->mod;
   const TensorType tile{kFloat32, Device::cpu(), {kRows, kCols}}, index{kInt64, Device::cpu(), {}};
   std::vector<TensorType> types{tile, tile, index, index, index, index, {kFloat32, Device::cpu(), {}}};
@@ -185,7 +185,7 @@ void launch(const TileKernel& part, const ScoreTile& t, std::span<void* const> o
   SmallVec<int64_t, 16> index_stride;
   SmallVec<int64_t, 4> extent;
   for (size_t i = 0; i < low.bound.size(); ++i) {
-    const loop_ir::Bound& b = low.bound[i];
+    const loop_ir::BoundOperand& b = low.bound[i];
     const size_t index = static_cast<size_t>(b.index);
     const DType type = low.kernel.operands[i].dtype;
     ptr.push_back(static_cast<char*>(b.output ? out[index] : operands[static_cast<size_t>(part.inputs[index])]) +
@@ -216,19 +216,19 @@ float* scratch(int64_t floats) {
 
 class Generated final : public TileMod {
  public:
-  Generated(std::shared_ptr<const Program> p, std::span<const StridedView> tables) : p_(std::move(p)) {
+  Generated(std::shared_ptr<const ModProgram> p, std::span<const StridedView> tables) : p_(std::move(p)) {
     for (const StridedView& t : tables) tables_.push_back(t.data);
   }
 
   void forward(const ScoreTile& t, float* scores) const override {
-    Operands o(*this, t, scores, nullptr);
+    ModOperands o(*this, t, scores, nullptr);
     float* to = p_->forward.overwrites ? scores : scratch(t.rows * t.ld);
     launch(p_->forward, t, o.all, {{to}});
     if (to != scores) copy(t, to, scores);
   }
 
   void backward(const ScoreTile& t, const float* raw, float* grad, float* const* table_grad) const override {
-    Operands o(*this, t, const_cast<float*>(raw), grad);
+    ModOperands o(*this, t, const_cast<float*>(raw), grad);
     const TileKernel& g = p_->gradient;
     const int64_t tile = t.rows * t.ld;
     float* memory = scratch((static_cast<int64_t>(g.source.size()) + 2) * tile);
@@ -245,7 +245,7 @@ class Generated final : public TileMod {
     };
     int64_t* at = reinterpret_cast<int64_t*>(memory + static_cast<int64_t>(g.source.size()) * tile);
     for (size_t i = 0; i < p_->reads.size(); ++i) {
-      const Read& r = p_->reads[i];
+      const ReadGradient& r = p_->reads[i];
       float* sums = table_grad[r.table];
       if (!sums) continue;
       launch(r.at, t, o.all, {{at}});
@@ -255,18 +255,18 @@ class Generated final : public TileMod {
   }
 
  private:
-  struct Operands {
+  struct ModOperands {
     int64_t b, h, q, kv;
     float scale;
     SmallVec<void*, 12> all;
-    Operands(const Generated& g, const ScoreTile& t, void* raw, void* grad)
+    ModOperands(const Generated& g, const ScoreTile& t, void* raw, void* grad)
         : b(t.batch), h(t.head), q(t.q0), kv(t.kv0), scale(t.scale) {
       for (void* p : {raw, grad, static_cast<void*>(&b), static_cast<void*>(&h), static_cast<void*>(&q),
                       static_cast<void*>(&kv), static_cast<void*>(&scale)})
         all.push_back(p);
       for (void* p : g.tables_) all.push_back(p);
     }
-    Operands(const Operands&) = delete;
+    ModOperands(const ModOperands&) = delete;
   };
 
   static void copy(const ScoreTile& t, const float* from, float* to) {
@@ -274,7 +274,7 @@ class Generated final : public TileMod {
   }
 
   /// sums[at] += the gradient at each position, row by row.
-  static void add(const ScoreTile& t, const Read& r, const int64_t* at, const float* g, float* sums) {
+  static void add(const ScoreTile& t, const ReadGradient& r, const int64_t* at, const float* g, float* sums) {
     // Positions that vary along both dims use the tile's line length; others are contiguous.
     const int64_t line = r.rows && r.cols ? t.ld : 1;
     if (r.cols) {
@@ -297,7 +297,7 @@ class Generated final : public TileMod {
     if (!r.rows) sums[at[0]] += all;
   }
 
-  std::shared_ptr<const Program> p_;
+  std::shared_ptr<const ModProgram> p_;
   std::vector<void*> tables_;
 };
 
@@ -305,13 +305,13 @@ class Generated final : public TileMod {
 struct Programs {
   static constexpr size_t kMost = 128;
   Mutex mutex;
-  std::list<std::shared_ptr<Program>> all WEFT_GUARDED_BY(mutex);
+  std::list<std::shared_ptr<ModProgram>> all WEFT_GUARDED_BY(mutex);
 };
 
-std::shared_ptr<Program> program_of(const Ref<Graph>& mod, std::span<const TensorType> tables,
-                                    std::optional<int64_t> fixed) {
+std::shared_ptr<ModProgram> program_of(const Ref<Graph>& mod, std::span<const TensorType> tables,
+                                       std::optional<int64_t> fixed) {
   static Programs* programs = new Programs;
-  auto fits = [&](const Program& p) {
+  auto fits = [&](const ModProgram& p) {
     if (p.fixed != fixed || p.tables.size() != tables.size()) return false;
     for (size_t i = 0; i < tables.size(); ++i)
       if (p.tables[i].dtype != tables[i].dtype || p.tables[i].shape != tables[i].shape) return false;
@@ -323,7 +323,7 @@ std::shared_ptr<Program> program_of(const Ref<Graph>& mod, std::span<const Tenso
   if (at != all.end()) {
     all.splice(all.begin(), all, at);
   } else {
-    auto made = std::make_shared<Program>();
+    auto made = std::make_shared<ModProgram>();
     made->mod = mod;
     made->fixed = fixed;
     for (const TensorType& t : tables) made->tables.push_back({t.dtype, Device::cpu(), t.shape});
@@ -344,13 +344,13 @@ std::unique_ptr<TileMod> generated_tile_mod(const Ref<Graph>& mod, std::span<con
                                             std::optional<int64_t> fixed) {
   std::vector<TensorType> types;
   for (const StridedView& t : tables) types.push_back({t.dtype, Device::cpu(), t.shape});
-  std::shared_ptr<Program> p = program_of(mod, types, fixed);
+  std::shared_ptr<ModProgram> p = program_of(mod, types, fixed);
   if (!p->interpreted.empty()) return nullptr;
   return std::make_unique<Generated>(std::move(p), tables);
 }
 
 std::string describe(const Ref<Graph>& mod, std::span<const TensorType> tables, std::optional<int64_t> fixed) {
-  const std::shared_ptr<Program> p = program_of(mod, tables, fixed);
+  const std::shared_ptr<ModProgram> p = program_of(mod, tables, fixed);
   if (!p->interpreted.empty()) return str_cat("interpreted: ", p->interpreted);
   auto name = [](const TileKernel& part) {
     return !part.kernel ? std::string("no kernel")

@@ -8,10 +8,10 @@ namespace {
 
 using loop_ir::Instr;
 using loop_ir::Kernel;
+using loop_ir::KernelSegment;
 using loop_ir::Level;
 using loop_ir::Mode;
 using loop_ir::Op;
-using loop_ir::Segment;
 using loop_ir::StrideKind;
 
 // A core's instruction window does not span this many dependent operations, so it does not reach the next vector.
@@ -54,12 +54,12 @@ int most_alive(const Kernel& k) {
   return most;
 }
 
-struct Chain {
+struct OperationChain {
   int longest = 0, all = 0;  // operations of the loop: on the longest dependent path, and in all
 };
-Chain chain_of(const Kernel& k) {
+OperationChain chain_of(const Kernel& k) {
   std::vector<int> depth(k.instrs.size(), 0);
-  Chain c;
+  OperationChain c;
   for (size_t i = 0; i < k.instrs.size(); ++i) {
     const Instr& now = k.instrs[i];
     if (!in_loop(now)) continue;
@@ -72,14 +72,14 @@ Chain chain_of(const Kernel& k) {
   return c;
 }
 
-bool is_loop(const Kernel& k, const Segment& s) {
+bool is_loop(const Kernel& k, const KernelSegment& s) {
   return std::any_of(s.instrs.begin(), s.instrs.end(), [&](int id) { return in_loop(k.instrs[id]); });
 }
 // The loops over a row; empty if there is only one.
-std::vector<const Segment*> loops_of(const Kernel& k) {
-  std::vector<const Segment*> loops;
+std::vector<const KernelSegment*> loops_of(const Kernel& k) {
+  std::vector<const KernelSegment*> loops;
   if (k.mode == Mode::kRows && k.outer_axes() > 0)
-    for (const Segment& s : k.segments)
+    for (const KernelSegment& s : k.segments)
       if (is_loop(k, s)) loops.push_back(&s);
   if (loops.size() < 2) loops.clear();
   return loops;
@@ -91,7 +91,7 @@ int operations(const Instr& i) { return i.op == Op::kPw ? kOperations[static_cas
 
 bool is_long_chain(const Kernel& k) {
   if (!only_elementwise(k) || goes_by_tiles(k)) return false;
-  const Chain c = chain_of(k);
+  const OperationChain c = chain_of(k);
   return c.longest >= kLongChain && 2 * c.all <= 3 * c.longest && most_alive(k) <= kFewValues;
 }
 
@@ -119,10 +119,10 @@ bool is_transposed(const Kernel& k, size_t operand) {
   return goes_by_tiles(k) && is_strided_along_lanes(k, operand) && !o.output && !o.indexed;
 }
 
-const Segment* fetching_loop(const Kernel& k) {
-  const Segment* best = nullptr;
+const KernelSegment* fetching_loop(const Kernel& k) {
+  const KernelSegment* best = nullptr;
   int most = -1;
-  for (const Segment* s : loops_of(k)) {
+  for (const KernelSegment* s : loops_of(k)) {
     int all = 0;
     for (int id : s->instrs) all += operations(k.instrs[id]);
     if (all >= most) most = all, best = s;
@@ -130,9 +130,9 @@ const Segment* fetching_loop(const Kernel& k) {
   return best;
 }
 
-const Segment* loop_before(const Kernel& k, const Instr& store) {
-  const Segment* before = nullptr;
-  for (const Segment* s : loops_of(k)) {
+const KernelSegment* loop_before(const Kernel& k, const Instr& store) {
+  const KernelSegment* before = nullptr;
+  for (const KernelSegment* s : loops_of(k)) {
     for (int id : s->instrs)
       if (&k.instrs[id] == &store) return before;
     before = s;

@@ -22,10 +22,10 @@ bool is_transposed(const loop_ir::Kernel& k, size_t operand);
 
 /// In a kernel with several loops over a row, only the first loop would wait for memory. So the loop with the most
 /// operations prefetches the next row; this returns it. Null in other kernels.
-const loop_ir::Segment* fetching_loop(const loop_ir::Kernel& k);
+const loop_ir::KernelSegment* fetching_loop(const loop_ir::Kernel& k);
 /// In such a kernel: the loop that prefetches the line to which a later loop stores. Null if no loop comes before the
 /// store's own.
-const loop_ir::Segment* loop_before(const loop_ir::Kernel& k, const loop_ir::Instr& store);
+const loop_ir::KernelSegment* loop_before(const loop_ir::Kernel& k, const loop_ir::Instr& store);
 
 /// An elementwise kernel with large results, whose operations between a load and a store are too many for the hardware
 /// prefetcher to see the next load in time.

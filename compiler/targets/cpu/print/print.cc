@@ -18,10 +18,10 @@ namespace {
 using kernels::Pw;
 using loop_ir::Instr;
 using loop_ir::Kernel;
+using loop_ir::KernelSegment;
 using loop_ir::Level;
 using loop_ir::Mode;
 using loop_ir::Op;
-using loop_ir::Segment;
 using loop_ir::StrideKind;
 using loop_ir::Type;
 
@@ -51,10 +51,10 @@ constexpr const char* kElements[] = {"f32", "f64", "i32", "i64", "pred"};
 
 bool is_long(Type t) { return t == Type::f64 || t == Type::i64; }
 
-class Printer : Lines {
+class KernelPrinter : TextLines {
  public:
-  Printer(const Kernel& k, const PrintTarget& t, const PrintOptions& options)
-      : Lines(options.notes), k_(k), t_(t), options_(options) {
+  KernelPrinter(const Kernel& k, const PrintTarget& t, const PrintOptions& options)
+      : TextLines(options.notes), k_(k), t_(t), options_(options) {
     across_ = k.mode == Mode::kAcross;
     tiled_ = *t.tiles && goes_by_tiles(k);
     wide_ = is_long_chain(k);
@@ -80,7 +80,7 @@ class Printer : Lines {
             fill(t_.line,
                  {{"m", memory(p)}, {"p", str_cat(p)}, {"s", str_cat("s", p, "_", lane_axis_)}, {"n", points_left()}}));
     if (across_) open(fill(t_.instances, {{"n", str_cat(vectors_ * t_.lanes)}}));
-    for (const Segment& s : k_.segments) segment(s);
+    for (const KernelSegment& s : k_.segments) segment(s);
     if (across_) close(t_.instances_end);
     close("}");
     if (tiled_) close(t_.tiles_end);
@@ -156,7 +156,7 @@ class Printer : Lines {
   void declare_fixed() {
     std::vector<char> same(k_.instrs.size(), 0);  // 1: a constant, 2: from memory
     auto each = [&](auto f) {
-      for (const Segment& s : k_.segments)
+      for (const KernelSegment& s : k_.segments)
         for (int id : s.instrs)
           if (k_.instrs[id].level == Level::kPoint) f(id, k_.instrs[id]);
     };
@@ -428,7 +428,7 @@ class Printer : Lines {
   }
 
   // Prefetches memory that is used soon: of the next row, of the row that a later loop writes, of the next tile.
-  void fetches(const Segment& s) {
+  void fetches(const KernelSegment& s) {
     if (!*t_.fetch || across_) return;
     const bool next_row = &s == fetching_loop(k_);
     std::vector<bool> seen(k_.operands.size());
@@ -455,7 +455,7 @@ class Printer : Lines {
   // Text that says whether a store goes past the caches.
   std::string far(const Instr& store) const { return may_be_far(k_, store) ? str_cat("far", store.slot) : "false"; }
 
-  void segment(const Segment& s) {
+  void segment(const KernelSegment& s) {
     std::vector<int> reductions, before, inside;
     int flops = 0;
     for (int id : s.instrs) {
@@ -506,7 +506,7 @@ class Printer : Lines {
 }  // namespace
 
 std::string print(const Kernel& kernel, const PrintTarget& target, const PrintOptions& options) {
-  return Printer(kernel, target, options).run();
+  return KernelPrinter(kernel, target, options).run();
 }
 
 }  // namespace weft::codegen

@@ -14,7 +14,8 @@ struct PrintOptions {
   bool notes = false;             // adds operand names and the user's ops and lines as comments
 };
 
-/// A function with the signature of loop_ir::Fn. prelude(target) must precede it. The kernel must pass verify().
+/// A function with the signature of loop_ir::KernelFunction. prelude(target) must precede it. The kernel must pass
+/// verify().
 std::string print(const loop_ir::Kernel& kernel, const PrintTarget& target, const PrintOptions& options = {});
 
 }  // namespace weft::codegen

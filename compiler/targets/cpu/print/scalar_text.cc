@@ -28,16 +28,16 @@ constexpr PwText kPointwise[] = {
 
 }  // namespace
 
-void Lines::line(const std::string& text, const std::string& note) {
+void TextLines::line(const std::string& text, const std::string& note) {
   body_.append(2 * depth_, ' ').append(text);
   if (notes_ && !note.empty()) body_.append("  // ").append(note);
   body_ += '\n';
 }
-void Lines::open(const std::string& text) {
+void TextLines::open(const std::string& text) {
   line(text);
   ++depth_;
 }
-void Lines::close(const std::string& text) {
+void TextLines::close(const std::string& text) {
   --depth_;
   line(text);
 }

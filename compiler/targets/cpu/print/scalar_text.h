@@ -10,9 +10,9 @@
 namespace weft::codegen {
 
 /// Collects indented lines. Notes are comments at line ends, printed only if asked for.
-class Lines {
+class TextLines {
  public:
-  explicit Lines(bool notes, int depth = 0) : notes_(notes), depth_(depth) {}
+  explicit TextLines(bool notes, int depth = 0) : notes_(notes), depth_(depth) {}
   void line(const std::string& text, const std::string& note = "");
   void open(const std::string& text);
   void close(const std::string& text = "}");

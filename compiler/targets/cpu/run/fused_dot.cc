@@ -13,7 +13,7 @@
 
 namespace weft::internal {
 
-struct FusedKernel::Dot {
+struct FusedKernel::PreparedDot {
   std::optional<DotProduct> product;  // none: grouped_dot of rows
   int32_t of[3];                      // operands of the node, -1: computed; the last are a grouped product's offsets
   StridedView computed[2];
@@ -43,11 +43,11 @@ int64_t FusedKernel::plan_dot(std::span<const StridedView> in) {
     const TensorType& t = g.type(n.inputs[i]);
     operands[i] = of[i] < 0 ? StridedView{nullptr, t.dtype, t.shape, contiguous_strides(t.shape)} : in[of[i]];
   }
-  dot_ = std::make_shared<Dot>(Dot{DotProduct(n.attrs, operands),
-                                   {of[0], of[1], -1},
-                                   {operands[0], operands[1]},
-                                   operands[0].dtype,
-                                   n.outputs[0].dtype});
+  dot_ = std::make_shared<PreparedDot>(PreparedDot{DotProduct(n.attrs, operands),
+                                                   {of[0], of[1], -1},
+                                                   {operands[0], operands[1]},
+                                                   operands[0].dtype,
+                                                   n.outputs[0].dtype});
   const DotProduct& p = *dot_->product;
   WEFT_BUG_IF(p.batch() * p.m() != points_ || p.n() != lanes_, "fused: ", name_, " walks ", points_, " x ", lanes_,
               "; its product has ", p.batch(), " x ", p.m(), " x ", p.n());
@@ -60,7 +60,7 @@ int64_t FusedKernel::plan_dot(std::span<const StridedView> in) {
 int64_t FusedKernel::plan_grouped(std::span<const StridedView> in) {
   const Graph& g = *parts_.main;
   const Node& n = g.node(lowered_.dot);
-  Dot d{{}, {}, {}, g.type(n.inputs[0]).dtype, n.outputs[0].dtype};
+  PreparedDot d{{}, {}, {}, g.type(n.inputs[0]).dtype, n.outputs[0].dtype};
   for (int i = 0; i < 3; ++i) d.of[i] = static_cast<int32_t>(g.node(n.inputs[i]).attrs.i("index"));
   const StridedView &a = in[d.of[0]], &b = in[d.of[1]];
   WEFT_BUG_IF(a.shape[0] != points_ || b.shape[2] != lanes_, "fused: ", name_, " walks ", points_, " x ", lanes_,
@@ -68,19 +68,19 @@ int64_t FusedKernel::plan_grouped(std::span<const StridedView> in) {
   const int64_t bytes =
       kernels::grouped_gemm_workspace(kernels::GroupedMode::rows, d.in, d.out, b.shape[0], points_, a.shape[1], lanes_);
   d.zeros_at = (bytes + 63) / 64 * 64;
-  dot_ = std::make_shared<Dot>(std::move(d));
+  dot_ = std::make_shared<PreparedDot>(std::move(d));
   return dot_->zeros_at + lanes_ * 4;
 }
 
 /// Writes a piece of a computed operand.
-struct FusedKernel::Fill {
+struct FusedKernel::OperandFill {
   const FusedKernel* kernel;
   const loop_ir::Prologue* prologue;
   const FusedOperands* x;  // ptr: of this kernel
 
   static void run(const void* context, int64_t batch, int64_t row, int64_t col, int64_t rows, int64_t cols, void* out,
                   int64_t ld) {
-    const Fill& f = *static_cast<const Fill*>(context);
+    const OperandFill& f = *static_cast<const OperandFill*>(context);
     const loop_ir::Prologue& p = *f.prologue;
     // Along and across the lines of the operand.
     const int64_t along = p.transposed ? row : col, length = p.transposed ? rows : cols;
@@ -121,13 +121,13 @@ struct FusedKernel::Fill {
 };
 
 /// Takes finished tiles.
-struct FusedKernel::Epilogue {
+struct FusedKernel::TileEpilogue {
   const FusedKernel* self;
   const FusedOperands* x;
   int64_t m;  // rows of a batch
 
   static void run(const void* context, const kernels::GemmTile& t) {
-    const auto& [self, x, m] = *static_cast<const Epilogue*>(context);
+    const auto& [self, x, m] = *static_cast<const TileEpilogue*>(context);
     const loop_ir::Kernel& k = self->lowered_.kernel;
     const int outer = k.outer_axes(), tile = self->lowered_.tile;
     const int64_t first = t.batch * m + t.row;
@@ -154,8 +154,8 @@ struct FusedKernel::Epilogue {
 void FusedKernel::run_grouped(const FusedOperands& x) const {
   char* const scratch = static_cast<char*>(x.workspace) + dot_at_;
   const StridedView &a = x.in[dot_->of[0]], &b = x.in[dot_->of[1]], &offsets = x.in[dot_->of[2]];
-  const Epilogue context{this, &x, 0};  // tiles name rows of the whole
-  const kernels::GemmEpilogue epilogue{&Epilogue::run, &context};
+  const TileEpilogue context{this, &x, 0};  // tiles name rows of the whole
+  const kernels::GemmEpilogue epilogue{&TileEpilogue::run, &context};
   kernels::grouped_gemm(kernels::GroupedMode::rows, a, b, offsets, {nullptr, dot_->out, {points_, lanes_}, {lanes_, 1}},
                         scratch, &epilogue);
   // Rows outside all groups belong to no tile: the epilogue computes them from zeros.
@@ -171,7 +171,7 @@ void FusedKernel::run_grouped(const FusedOperands& x) const {
     const int64_t first = begin, rows = end - begin, tasks = tasks_wanted(rows);
     parallel_for(tasks, [&](int64_t i) {
       const int64_t r0 = first + rows * i / tasks, r1 = first + rows * (i + 1) / tasks;
-      Epilogue::run(&context, {0, r0, 0, r1 - r0, lanes_, zeros, 0});
+      TileEpilogue::run(&context, {0, r0, 0, r1 - r0, lanes_, zeros, 0});
     });
   }
 }
@@ -196,11 +196,11 @@ int FusedKernel::touches(const FusedOperands& x, std::span<kernels::GemmEpilogue
 void FusedKernel::run_dot(const FusedOperands& x) const {
   if (!dot_->product) return run_grouped(x);
   const DotProduct& p = *dot_->product;
-  const Epilogue context{this, &x, p.m()};
+  const TileEpilogue context{this, &x, p.m()};
   kernels::GemmEpilogue::Touch touched[8];
-  const kernels::GemmEpilogue epilogue{&Epilogue::run, &context, touched, touches(x, touched)};
+  const kernels::GemmEpilogue epilogue{&TileEpilogue::run, &context, touched, touches(x, touched)};
   FusedOperands own[2];
-  Fill fill[2];
+  OperandFill fill[2];
   kernels::GemmFill computed[2];
   StridedView operands[2];
   void* const* ptr = x.ptr + lowered_.bound.size();
@@ -215,7 +215,7 @@ void FusedKernel::run_dot(const FusedOperands& x) const {
     own[i].bad = x.bad;
     ptr += parts_.kernel[i]->lowered_.bound.size();
     fill[i] = {parts_.kernel[i].get(), &parts_.prologue[i], &own[i]};
-    computed[i] = {&Fill::run, &fill[i], parts_.prologue[i].transposed, fill_cost(i)};
+    computed[i] = {&OperandFill::run, &fill[i], parts_.prologue[i].transposed, fill_cost(i)};
   }
   char* scratch = static_cast<char*>(x.workspace) + dot_at_;
   const DotProduct::GemmOperands from(p, operands[0], operands[1], scratch);

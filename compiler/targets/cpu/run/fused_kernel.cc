@@ -64,7 +64,7 @@ FusedKernel::FusedKernel(Ref<Graph> body, loop_ir::Lowered lowered, std::span<co
   for (size_t i = 0; i < k.operands.size(); ++i)
     if (static_cast<int32_t>(i) != lowered_.tile)
       std::copy(lowered_.bound[i].strides.begin(), lowered_.bound[i].strides.end(), strides_.begin() + i * k.axes);
-  for (const loop_ir::Bound& b : lowered_.bound) index_strides_.push_back(b.index_stride);
+  for (const loop_ir::BoundOperand& b : lowered_.bound) index_strides_.push_back(b.index_stride);
   auto accumulators = [](const std::vector<loop_ir::Finish>& finishes, int slots) {
     std::vector<Accumulator> all(slots);
     for (const loop_ir::Finish& f : finishes) all[f.slot] = {f.type, f.rd, f.output, size_of(f.type), 0, 0};
@@ -78,13 +78,13 @@ FusedKernel::FusedKernel(Ref<Graph> body, loop_ir::Lowered lowered, std::span<co
 
 void FusedKernel::bind_operands() {
   for (size_t i = 0; i < lowered_.bound.size(); ++i) {
-    const loop_ir::Bound& b = lowered_.bound[i];
+    const loop_ir::BoundOperand& b = lowered_.bound[i];
     bindings_.push_back({b.output, static_cast<int32_t>(i) == lowered_.tile ? -1 : b.index, b.offset});
   }
   std::string name;
   for (int k = 0; k < 2; ++k) {
     if (!parts_.kernel[k]) continue;
-    for (const loop_ir::Bound& b : parts_.kernel[k]->lowered().bound)
+    for (const loop_ir::BoundOperand& b : parts_.kernel[k]->lowered().bound)
       bindings_.push_back({false, b.output ? -1 : parts_.prologue[k].inputs[b.index], b.offset});
     name += str_cat(parts_.kernel[k]->name(), "_");
   }
@@ -120,7 +120,7 @@ void FusedKernel::plan_workspace(std::span<const StridedView> in) {
 }
 
 void FusedKernel::call(const loop_ir::Args& a, int64_t o0, int64_t o1, int64_t step, int64_t l0, int64_t l1) const {
-  if (const loop_ir::Fn fn = this->fn()) {
+  if (const loop_ir::KernelFunction fn = this->fn()) {
     fn(&a, o0, o1, step, l0, l1);
   } else {
     loop_ir::interpret(lowered_.kernel, a, o0, o1, step, l0, l1);

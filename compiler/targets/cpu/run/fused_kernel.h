@@ -50,8 +50,8 @@ class FusedKernel final : public HostOperation {
   /// The kernels for a product's operands, if any are computed.
   const FusedDot& parts() const { return parts_; }
   /// The compiled function; null: the loop IR is interpreted.
-  loop_ir::Fn fn() const { return fn_.load(std::memory_order_acquire); }
-  void bind(loop_ir::Fn fn) const { fn_.store(fn, std::memory_order_release); }
+  loop_ir::KernelFunction fn() const { return fn_.load(std::memory_order_acquire); }
+  void bind(loop_ir::KernelFunction fn) const { fn_.store(fn, std::memory_order_release); }
   int64_t workspace_bytes() const override { return workspace_; }
   bool may_overwrite(int in, int out) const override { return lowered_.may_overwrite(in, out); }
   std::span<const std::string> rounds_less() const override { return lowered_.rounds_less; }
@@ -96,7 +96,7 @@ class FusedKernel final : public HostOperation {
   loop_ir::Lowered lowered_;
   std::vector<StridedView> in_;
   const char* name_;
-  mutable std::atomic<loop_ir::Fn> fn_ = nullptr;  // set once, whenever the kernel is compiled
+  mutable std::atomic<loop_ir::KernelFunction> fn_ = nullptr;  // set once, whenever the kernel is compiled
 
   std::vector<int64_t> strides_;                 // [operands][axes]
   std::vector<int64_t> index_strides_;           // [operands]
@@ -108,10 +108,10 @@ class FusedKernel final : public HostOperation {
   int64_t slot_bytes_ = 0;        // scratch of a concurrent call
   std::vector<Binding> bindings_;
   FusedDot parts_;
-  struct Dot;
-  struct Fill;
-  struct Epilogue;
-  std::shared_ptr<const Dot> dot_;
+  struct PreparedDot;
+  struct OperandFill;
+  struct TileEpilogue;
+  std::shared_ptr<const PreparedDot> dot_;
   int64_t dot_at_ = 0;  // scratch of the product
   int64_t workspace_ = 0;
 };

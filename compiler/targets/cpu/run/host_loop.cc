@@ -6,8 +6,6 @@
 namespace weft::internal {
 namespace {
 
-using Place = LoopCalls::Place;
-
 class HostLoop final : public HostOperation {
  public:
   explicit HostLoop(LoopCalls calls) : loop_(std::move(calls)) {
@@ -37,7 +35,7 @@ class HostLoop final : public HostOperation {
       for (size_t c = 0; c < out.size(); ++c) kernels::cast_copy(in[c], out[c]);
       return;
     }
-    Run run{loop_, in, out, static_cast<char*>(workspace), loop_.views};
+    LoopRun run{loop_, in, out, static_cast<char*>(workspace), loop_.views};
     run.start();
     for (int64_t i = 0; i < loop_.length; ++i) {
       run.run(loop_.calls, first_view_, i);
@@ -49,7 +47,7 @@ class HostLoop final : public HostOperation {
 
  private:
   // Runs may overlap, so each has its own views.
-  struct Run {
+  struct LoopRun {
     const LoopCalls& loop;
     std::span<const StridedView> in, out;
     char* const scratch;
@@ -101,7 +99,7 @@ class HostLoop final : public HostOperation {
       for (const LoopCalls::Call& c : calls) {
         StridedView* const first = views.data() + at;
         const auto bind = [&](const auto& places) {
-          for (const Place& p : places) views[at++].data = address(p, i, t);
+          for (const LoopCalls::Place& p : places) views[at++].data = address(p, i, t);
         };
         bind(c.in);
         bind(c.out);
@@ -117,12 +115,12 @@ class HostLoop final : public HostOperation {
       }
     }
 
-    void* address(const Place& p, int64_t i, int64_t t) const {
+    void* address(const LoopCalls::Place& p, int64_t i, int64_t t) const {
       char* base = scratch;
-      if (p.base == Place::kOperand) base = static_cast<char*>(in[p.index].data);
-      if (p.base == Place::kResult) base = static_cast<char*>(out[p.index].data);
-      if (p.base == Place::kCarried) base = static_cast<char*>(carry_before(p.index, i));
-      if (p.base == Place::kCarry) base = static_cast<char*>(carry_after(p.index, i));
+      if (p.base == LoopCalls::Place::kOperand) base = static_cast<char*>(in[p.index].data);
+      if (p.base == LoopCalls::Place::kResult) base = static_cast<char*>(out[p.index].data);
+      if (p.base == LoopCalls::Place::kCarried) base = static_cast<char*>(carry_before(p.index, i));
+      if (p.base == LoopCalls::Place::kCarry) base = static_cast<char*>(carry_after(p.index, i));
       return base + p.offset + t * p.step;
     }
   };

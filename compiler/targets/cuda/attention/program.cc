@@ -43,13 +43,13 @@ Ref<Graph> graph_of(const Attrs& attrs, const char* key) {
 
 }  // namespace
 
-struct AttentionProgram::Sizes {
+struct AttentionProgram::AttentionExtents {
   AttentionOperands at;
   int64_t batch, heads, kv_heads, group, q_len, kv_len, entries, dim, value_dim, block_q, block_kv;
   bool pack;                                                  // heads that share keys fill a tile together
   int64_t class_batches, class_heads, q_classes, kv_classes;  // for a mask without lists
   int64_t rows;                                               // along a tile's rows
-  Sizes(const Attrs& attrs, std::span<const StridedView> in, const MaskDeps& mask) : at(attrs) {
+  AttentionExtents(const Attrs& attrs, std::span<const StridedView> in, const MaskDeps& mask) : at(attrs) {
     const Shape &q = in[0].shape, &k = in[1].shape;
     batch = q[0], heads = q[1], q_len = q[2], dim = q[3], value_dim = in[2].shape[3];
     entries = k[0], kv_heads = k[1], group = heads / kv_heads;
@@ -77,7 +77,7 @@ AttentionProgram::AttentionProgram(const Attrs& attrs, std::span<const StridedVi
                in[i].strides[3], " along its last dim; need 1");
   const AttentionSpec base = base_spec(in, out);
   if (base.classes) mask_mod_text(*base.mask, base.mask_tables, &mask_deps_);
-  const Sizes z(attrs_, in, mask_deps_);
+  const AttentionExtents z(attrs_, in, mask_deps_);
   if (!backward) {
     const AttentionSpec s = forward_spec(base, z);
     add(s, hopper(s, z) ? AttentionPart::kForwardHopper : AttentionPart::kForward);
@@ -92,7 +92,7 @@ AttentionProgram::AttentionProgram(const Attrs& attrs, std::span<const StridedVi
   }
 }
 
-void AttentionProgram::add_backward(const AttentionSpec& base, const Sizes& z) {
+void AttentionProgram::add_backward(const AttentionSpec& base, const AttentionExtents& z) {
   std::vector<DType> learned;
   for (int i = 0; i < z.at.score_tables; ++i) {
     const TensorType& t = base.score_tables[static_cast<size_t>(i)];
@@ -155,34 +155,34 @@ AttentionSpec AttentionProgram::base_spec(std::span<const StridedView> in, std::
   return s;
 }
 
-AttentionSpec AttentionProgram::forward_spec(const AttentionSpec& base, const Sizes& z) const {
+AttentionSpec AttentionProgram::forward_spec(const AttentionSpec& base, const AttentionExtents& z) const {
   AttentionSpec s = forward_tiles(base, z.rows, z.block_q);
   s.pack_heads = z.pack;
   s.split = z.splits(s.block_m()) > 1;
   return hopper(s, z) ? hopper_tiles(s, z.block_kv) : s;
 }
-bool AttentionProgram::hopper(const AttentionSpec& forward, const Sizes& z) const {
+bool AttentionProgram::hopper(const AttentionSpec& forward, const AttentionExtents& z) const {
   return options_.sm90a && options_.maps && hopper_takes(forward, z.rows, z.block_q);
 }
-AttentionPart AttentionProgram::key_grad_part(const AttentionSpec& base, const Sizes& z) const {
+AttentionPart AttentionProgram::key_grad_part(const AttentionSpec& base, const AttentionExtents& z) const {
   return options_.sm90a && options_.maps && hopper_takes_key_grad(base, z.q_len, z.kv_len, z.block_q, z.block_kv)
              ? AttentionPart::kKeyGradHopper
              : AttentionPart::kKeyGrad;
 }
-AttentionPart AttentionProgram::query_grad_part(const AttentionSpec& base, const Sizes& z) const {
+AttentionPart AttentionProgram::query_grad_part(const AttentionSpec& base, const AttentionExtents& z) const {
   return options_.sm90a && options_.maps && hopper_takes_query_grad(base, z.q_len, z.kv_len, z.block_q, z.block_kv)
              ? AttentionPart::kQueryGradHopper
              : AttentionPart::kQueryGrad;
 }
-AttentionSpec AttentionProgram::key_grad_spec(const AttentionSpec& base, const Sizes& z) const {
+AttentionSpec AttentionProgram::key_grad_spec(const AttentionSpec& base, const AttentionExtents& z) const {
   const AttentionPart part = key_grad_part(base, z);
   return part == AttentionPart::kKeyGrad ? key_grad_tiles(base, z.kv_len, z.block_kv) : hopper_grad_tiles(base, part);
 }
-AttentionSpec AttentionProgram::query_grad_spec(const AttentionSpec& base, const Sizes& z) const {
+AttentionSpec AttentionProgram::query_grad_spec(const AttentionSpec& base, const AttentionExtents& z) const {
   const AttentionPart part = query_grad_part(base, z);
   return part == AttentionPart::kQueryGrad ? query_grad_tiles(base, z.q_len, z.block_q) : hopper_grad_tiles(base, part);
 }
-AttentionSpec AttentionProgram::table_grad_spec(const AttentionSpec& base, const Sizes& z) const {
+AttentionSpec AttentionProgram::table_grad_spec(const AttentionSpec& base, const AttentionExtents& z) const {
   return table_grad_tiles(base, z.q_len, z.block_q);
 }
 AttentionSpec AttentionProgram::delta_spec(const AttentionSpec& base) const {
@@ -194,7 +194,7 @@ AttentionSpec AttentionProgram::delta_spec(const AttentionSpec& base) const {
 }
 
 AttentionParams AttentionProgram::params(std::span<const StridedView> in) const {
-  const Sizes z(attrs_, in, mask_deps_);
+  const AttentionExtents z(attrs_, in, mask_deps_);
   AttentionParams p{};
   p.q = rows_of(in[0]), p.k = rows_of(in[1]), p.v = rows_of(in[2]);
   p.batch = static_cast<int32_t>(z.batch), p.heads = static_cast<int32_t>(z.heads);
@@ -293,7 +293,7 @@ int64_t AttentionProgram::workspace(std::span<const StridedView> in) const {
 
 void AttentionProgram::lay_out(std::span<const StridedView> in, AttentionParams* p, int64_t* bytes,
                                void* workspace) const {
-  const Sizes z(attrs_, in, mask_deps_);
+  const AttentionExtents z(attrs_, in, mask_deps_);
   WorkspaceRegions l{static_cast<char*>(workspace)};
   const int64_t lines = z.batch * z.heads * z.q_len;
   if (parts_.back() == AttentionPart::kClassify)
@@ -326,7 +326,7 @@ int64_t AttentionProgram::table_elements(std::span<const StridedView> in) const 
 /// Private sums of the gradients of tables: one set per task, up to a number of bytes.
 int64_t AttentionProgram::table_sets(std::span<const StridedView> in) const {
   constexpr int64_t kMostBytes = int64_t{256} << 20, kMostSets = 264;
-  const Sizes z(attrs_, in, mask_deps_);
+  const AttentionExtents z(attrs_, in, mask_deps_);
   const AttentionSpec s = table_grad_spec(base_spec(in, {in.data(), 1}), z);
   const int64_t tasks = ceil_div(z.q_len, s.block_m()) * z.heads * z.batch;
   return std::clamp<int64_t>(kMostBytes / (4 * std::max<int64_t>(1, table_elements(in))), 1,
@@ -335,7 +335,7 @@ int64_t AttentionProgram::table_sets(std::span<const StridedView> in) const {
 
 std::vector<AttentionLaunch> AttentionProgram::launches(std::span<const StridedView> in,
                                                         std::span<const StridedView> out, void* workspace) const {
-  const Sizes z(attrs_, in, mask_deps_);
+  const AttentionExtents z(attrs_, in, mask_deps_);
   AttentionParams p = params(in);
   int64_t bytes = 0;
   lay_out(in, &p, &bytes, workspace);

@@ -55,18 +55,18 @@ class AttentionProgram {
                                         void* workspace) const;
 
  private:
-  struct Sizes;
+  struct AttentionExtents;
   AttentionSpec base_spec(std::span<const StridedView> in, std::span<const StridedView> out) const;
-  AttentionSpec forward_spec(const AttentionSpec& base, const Sizes& z) const;
-  bool hopper(const AttentionSpec& forward, const Sizes& z) const;
-  AttentionPart key_grad_part(const AttentionSpec& base, const Sizes& z) const;
-  AttentionPart query_grad_part(const AttentionSpec& base, const Sizes& z) const;
-  AttentionSpec key_grad_spec(const AttentionSpec& base, const Sizes& z) const;
-  AttentionSpec query_grad_spec(const AttentionSpec& base, const Sizes& z) const;
-  AttentionSpec table_grad_spec(const AttentionSpec& base, const Sizes& z) const;
+  AttentionSpec forward_spec(const AttentionSpec& base, const AttentionExtents& z) const;
+  bool hopper(const AttentionSpec& forward, const AttentionExtents& z) const;
+  AttentionPart key_grad_part(const AttentionSpec& base, const AttentionExtents& z) const;
+  AttentionPart query_grad_part(const AttentionSpec& base, const AttentionExtents& z) const;
+  AttentionSpec key_grad_spec(const AttentionSpec& base, const AttentionExtents& z) const;
+  AttentionSpec query_grad_spec(const AttentionSpec& base, const AttentionExtents& z) const;
+  AttentionSpec table_grad_spec(const AttentionSpec& base, const AttentionExtents& z) const;
   AttentionSpec delta_spec(const AttentionSpec& base) const;
   void add(const AttentionSpec& spec, AttentionPart part);
-  void add_backward(const AttentionSpec& base, const Sizes& z);
+  void add_backward(const AttentionSpec& base, const AttentionExtents& z);
   AttentionParams params(std::span<const StridedView> in) const;
   /// Assigns the scratch memory in the workspace.
   void lay_out(std::span<const StridedView> in, AttentionParams* p, int64_t* bytes, void* workspace) const;

@@ -65,9 +65,9 @@ std::string reads_text(const ScoreGradText& grad) {
   return str_cat(text, "template <class F>\nW_WORD void for_reads(F f) {\n", all, "}\n");
 }
 
-class Writer {
+class SpecWriter {
  public:
-  explicit Writer(bool bodies) : bodies_(bodies) {}
+  explicit SpecWriter(bool bodies) : bodies_(bodies) {}
   void constant(const char* type, const char* name, const std::string& value, const char* note = "") {
     text +=
         str_cat("constexpr ", type, " ", name, " = ", value, ";", *note ? str_cat("  // ", note) : std::string(), "\n");
@@ -123,7 +123,7 @@ int attention_shared_bytes(const AttentionSpec& s, AttentionPart part) {
 }
 
 std::string internal::attention_text(const AttentionSpec& s, AttentionPart part, bool bodies) {
-  Writer w(bodies);
+  SpecWriter w(bodies);
   w.body("params");
   w.text += "\n";
   w.number("kType", s.type == kFloat32 ? 0 : s.type == kBFloat16 ? 1 : 2, to_string_view(s.type).data());

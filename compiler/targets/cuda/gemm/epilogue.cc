@@ -157,10 +157,10 @@ class Points {
   std::map<weft::Value, std::optional<Value>> seen_;
 };
 
-using Function = std::vector<double>;
+using SampledFunction = std::vector<double>;
 
 template <class F>
-bool equals(const Function& f, F expected) {
+bool equals(const SampledFunction& f, F expected) {
   for (size_t i = 0; i < f.size(); ++i) {
     const double want = expected(i);
     // Constants that were rounded to f32 have a relative error of up to 2^-24.
@@ -206,7 +206,7 @@ std::optional<LtEpilogue> match_epilogue(const Graph& body, int32_t dot, bool ro
   LtEpilogue e;
 
   // The outputs: the result, and possibly the operand of gelu or the column sums of the result.
-  std::vector<Function> f;
+  std::vector<SampledFunction> f;
   for (size_t i = 0; i < body.outputs.size(); ++i) {
     if (i == 1 && !exact && body.node(dot).attrs.ints("a_batch").empty()) {  // a batch would need several sums
       if (auto sums = summed_rows(body, body.outputs[1], points)) {
@@ -229,7 +229,7 @@ std::optional<LtEpilogue> match_epilogue(const Graph& body, int32_t dot, bool ro
   // Eager mode rounds to 16 bits here and then reads the value as f32.
   if (round_like_eager && narrow && product_type != out) return {};
 
-  const Function& x = points.product;
+  const SampledFunction& x = points.product;
   auto row = [&](size_t i) { return points.rows.empty() ? 0.0 : points.rows[0].at[i]; };
   auto full = [&](size_t i) { return points.fulls.empty() ? 0.0 : points.fulls[0].at[i]; };
   const int row_index = points.rows.empty() ? -1 : points.rows[0].index;

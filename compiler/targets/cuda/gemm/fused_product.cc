@@ -14,9 +14,9 @@ using loop_ir::Op;
 using loop_ir::StrideKind;
 
 // Prints the function that consumes `width` neighbouring sums of a row.
-class Finish : Writer {
+class ProductFinish : KernelWriter {
  public:
-  Finish(const Job& job, int width) : Writer(job), width_(width) {
+  ProductFinish(const PrintJob& job, int width) : KernelWriter(job), width_(width) {
     narrow_ = is_narrow(job, 0, k_.axes);
     pack_.assign(k_.operands.size(), false);
     for (const Instr& i : k_.instrs) {
@@ -77,7 +77,7 @@ class Finish : Writer {
   bool packs(const Instr& i) const {
     const loop_ir::Operand& o = k_.operands[i.slot];
     if ((i.op == Op::kLoad && i.a >= 0) || o.indexed || o.strides.back() != StrideKind::kUnit) return false;
-    const loop_ir::Bound& b = low_.bound[i.slot];
+    const loop_ir::BoundOperand& b = low_.bound[i.slot];
     const int64_t bytes = std::min<int64_t>(16, width_ * itemsize(o.dtype));
     bool aligned = job_.options.alignment % bytes == 0 && b.offset * itemsize(o.dtype) % bytes == 0;
     for (int a = 0; a + 1 < k_.axes; ++a)
@@ -112,27 +112,27 @@ bool elementwise(const loop_ir::Lowered& low, const Form& form) {
 
 std::optional<CudaLaunch> fused_product(const loop_ir::Lowered& low, std::span<const loop_ir::ValueLayout> out,
                                         const GroupedGemm& product, int sm, const DeviceLimits& device,
-                                        const PlanOptions& options) {
+                                        const KernelTextOptions& options) {
   const Form form = form_of(low.kernel);
   const bool mma = is_16bit(product.in);
   if (!elementwise(low, form) || (!mma && product.in != kFloat32)) return {};
   WEFT_BUG_IF(low.lanes() != product.n, "cuda: ", low.kernel.name, " walks ", low.lanes(), " columns of ", product.n);
   CudaLaunch launch;
-  auto print = [&](const PlanOptions& with, const std::string& symbol, CudaLaunch* into) {
-    const Job job{low, out, form, device, with};
-    Finish finish(job, mma ? 8 : 4);
+  auto print = [&](const KernelTextOptions& with, const std::string& symbol, CudaLaunch* into) {
+    const PrintJob job{low, out, form, device, with};
+    ProductFinish finish(job, mma ? 8 : 4);
     const GemmHook hook = finish.run();
     if (into) finish.write(into);
     return gemm_kernel(product, symbol, &hook, sm);
   };
-  PlanOptions plain = options;
+  KernelTextOptions plain = options;
   plain.notes = false;
   plain.symbol.clear();
   launch.key = print(plain, "kernel", nullptr).kernel.text;
   const std::string symbol = !options.symbol.empty()   ? options.symbol
                              : low.kernel.name.empty() ? "product"
                                                        : low.kernel.name;
-  GemmKernel kernel = print(options, symbol, &launch);
+  GroupedGemmKernel kernel = print(options, symbol, &launch);
   launch.grid = kernel.grid(device.multiprocessors);
   if (kernel.most_tiles == 0) launch.grid.x = 0;
   launch.kernel = std::move(kernel.kernel);

@@ -14,6 +14,6 @@ namespace weft::cuda {
 /// on f32 sums.
 std::optional<CudaLaunch> fused_product(const loop_ir::Lowered& low, std::span<const loop_ir::ValueLayout> out,
                                         const GroupedGemm& product, int sm, const DeviceLimits& device = {},
-                                        const PlanOptions& options = {});
+                                        const KernelTextOptions& options = {});
 
 }  // namespace weft::cuda

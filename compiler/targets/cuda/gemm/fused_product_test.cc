@@ -49,7 +49,7 @@ void check(const std::string& name, const TensorFn& fn, const std::vector<Tensor
   } else {
     const StridedView &a = operands[0], &b = operands[1];
     const bool batch = a.shape.size() == 3;
-    g.mode = GroupedGemm::Mode::dense;
+    g.mode = GroupedGemm::GroupedBy::dense;
     g.in = a.dtype;
     g.groups = batch ? a.shape[0] : 1;
     g.m = a.shape[a.shape.size() - 2];
@@ -65,7 +65,7 @@ void check(const std::string& name, const TensorFn& fn, const std::vector<Tensor
   }
   g.out = kFloat32;
   std::vector<float> tile(low.outer_points() * low.lanes());
-  const GemmKernel alone = gemm_kernel(g, "alone", nullptr, sm);
+  const GroupedGemmKernel alone = gemm_kernel(g, "alone", nullptr, sm);
   DeviceLimits device;
   device.multiprocessors = blocks;
   std::optional<CudaLaunch> launch = fused_product(low, out_layouts, g, sm, device, {.symbol = "fused"});
@@ -99,7 +99,7 @@ void check(const std::string& name, const TensorFn& fn, const std::vector<Tensor
     if (p.kind == Pointer::kBad) at = &bad;
     if (p.kind == Pointer::kOperand && p.index >= n) at = p.index == n + 2 ? offsets : operands[p.index - n].data;
     if (p.kind == Pointer::kOperand && p.index < n) {
-      const loop_ir::Bound& b = low.bound[p.index];
+      const loop_ir::BoundOperand& b = low.bound[p.index];
       char* base = static_cast<char*>(b.output ? got_at[b.index] : views[b.index].data);
       at = base + b.offset * itemsize(low.kernel.operands[p.index].dtype);
     }

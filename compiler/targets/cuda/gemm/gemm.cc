@@ -8,7 +8,6 @@
 namespace weft::cuda {
 namespace {
 
-using Mode = GroupedGemm::Mode;
 constexpr int64_t kMostGroups = 4096;
 
 // Extents of tiles, and numbers derived from them.
@@ -50,13 +49,13 @@ Tiling tiling_of(const GroupedGemm& g, bool vectors, int sm, bool hooked) {
   Tiling t;
   t.mma = is_16bit(g.in);
   // Groups of few rows leave most of a tall tile empty.
-  const int64_t rows = g.mode == Mode::rows ? g.m / std::max<int64_t>(g.groups, 1) : g.m;
+  const int64_t rows = g.mode == GroupedGemm::GroupedBy::rows ? g.m / std::max<int64_t>(g.groups, 1) : g.m;
   t.wgmma = t.mma && sm == 90 && vectors && rows > 64;
   if (t.wgmma) {
     // Wide tiles read fewer bytes per product, if there are enough of them for 132 multiprocessors. The values of a
     // hook need registers besides the sums.
-    const int64_t wide =
-        (g.mode == Mode::rows ? (g.m + 127) / 128 : g.groups * ((g.m + 127) / 128)) * ((g.n + 255) / 256);
+    const int64_t wide = (g.mode == GroupedGemm::GroupedBy::rows ? (g.m + 127) / 128 : g.groups * ((g.m + 127) / 128)) *
+                         ((g.n + 255) / 256);
     t.bn = g.n > 128 && !hooked && wide >= 132 ? 256 : 128;
     t.bk = 64;
     t.stages = 4;
@@ -79,7 +78,7 @@ Tiling tiling_of(const GroupedGemm& g, bool vectors, int sm, bool hooked) {
     t.shared = static_cast<int>(2 * (t.bm + 4 + t.bn + 4) * t.bk * itemsize(g.in));
   }
   t.starts_at = (t.shared + 15) / 16 * 16;
-  if (g.mode == Mode::rows) t.shared = t.starts_at + static_cast<int>(g.groups + 3) * 4;
+  if (g.mode == GroupedGemm::GroupedBy::rows) t.shared = t.starts_at + static_cast<int>(g.groups + 3) * 4;
   // Two blocks must fit on the smallest multiprocessor (100 KiB, of which 1 KiB is reserved for each block).
   if (t.shared > 49 * 1024) t.min_blocks = 1;
   return t;
@@ -87,12 +86,12 @@ Tiling tiling_of(const GroupedGemm& g, bool vectors, int sm, bool hooked) {
 
 // How pieces of a matrix of x by terms are laid out: lines run along terms if terms are contiguous, and can be copied
 // 16 bytes at a time if nothing splits them.
-struct Lines {
+struct PieceLayout {
   bool along_terms = false, vector = false;
 };
-Lines lines_of(int64_t x, int64_t x_stride, int64_t terms, int64_t term_stride, int64_t group_stride, bool ragged_x,
-               bool ragged_terms, bool aligned) {
-  Lines l;
+PieceLayout lines_of(int64_t x, int64_t x_stride, int64_t terms, int64_t term_stride, int64_t group_stride,
+                     bool ragged_x, bool ragged_terms, bool aligned) {
+  PieceLayout l;
   l.along_terms = term_stride == 1 && x_stride != 1;
   const int64_t along = l.along_terms ? terms : x, across = l.along_terms ? x_stride : term_stride;
   const bool side_by_side = (l.along_terms ? term_stride : x_stride) == 1;
@@ -127,27 +126,28 @@ std::string plain_finish(const GroupedGemm& g, bool mma) {
 
 }  // namespace
 
-Grid GemmKernel::grid(int multiprocessors) const {
+Grid GroupedGemmKernel::grid(int multiprocessors) const {
   return {
       static_cast<uint32_t>(std::max<int64_t>(1, std::min<int64_t>(most_tiles, int64_t{multiprocessors} * blocks)))};
 }
 
-GemmKernel gemm_kernel(const GroupedGemm& g, const std::string& symbol, const GemmHook* hook, int sm) {
-  WEFT_CHECK_AS(kUnimplemented, g.mode != Mode::rows || g.groups <= kMostGroups, "grouped_dot: ", g.groups,
-                " groups; at most ", kMostGroups, " on CUDA");
+GroupedGemmKernel gemm_kernel(const GroupedGemm& g, const std::string& symbol, const GemmHook* hook, int sm) {
+  WEFT_CHECK_AS(kUnimplemented, g.mode != GroupedGemm::GroupedBy::rows || g.groups <= kMostGroups,
+                "grouped_dot: ", g.groups, " groups; at most ", kMostGroups, " on CUDA");
   WEFT_BUG_IF(g.n > INT32_MAX / 2 || g.groups > INT32_MAX, "cuda: a product of ", g.n, " columns in ", g.groups,
               " groups");
-  const bool ragged_m = g.mode == Mode::rows, ragged_k = g.mode == Mode::contraction;
-  const Lines a = lines_of(g.m, g.a_m, g.k, g.a_k, g.a_e, ragged_m, ragged_k, g.aligned_a);
-  const Lines b = lines_of(g.n, g.b_n, g.k, g.b_k, g.b_e, false, ragged_k, g.aligned_b);
+  const bool ragged_m = g.mode == GroupedGemm::GroupedBy::rows,
+             ragged_k = g.mode == GroupedGemm::GroupedBy::contraction;
+  const PieceLayout a = lines_of(g.m, g.a_m, g.k, g.a_k, g.a_e, ragged_m, ragged_k, g.aligned_a);
+  const PieceLayout b = lines_of(g.n, g.b_n, g.k, g.b_k, g.b_e, false, ragged_k, g.aligned_b);
   const Tiling t = tiling_of(g, a.vector && b.vector, sm, hook != nullptr);
   const int64_t tiles_m = (g.m + t.bm - 1) / t.bm, tiles_n = (g.n + t.bn - 1) / t.bn;
 
   std::string s =
       str_cat("// ",
-              g.mode == Mode::rows          ? "Groups of rows"
-              : g.mode == Mode::contraction ? "Groups of terms"
-                                            : "A batch",
+              g.mode == GroupedGemm::GroupedBy::rows          ? "Groups of rows"
+              : g.mode == GroupedGemm::GroupedBy::contraction ? "Groups of terms"
+                                                              : "A batch",
               ": ", g.groups, " products of ", g.m, " x ", g.k, " x ", g.n, ", ", g.in, " to ", g.out, ".\n");
   if (hook) s = hook->prelude + s;
   s += hook && !hook->structure.empty()
@@ -158,7 +158,7 @@ GemmKernel gemm_kernel(const GroupedGemm& g, const std::string& symbol, const Ge
     s += str_cat("constexpr ", type, " ", name, " = ", value, ";\n");
   };
   s += str_cat("typedef ", text_type(g.offsets), " kOffset;\n");
-  constant("int64", "kRows", g.mode == Mode::rows ? g.m : g.k);
+  constant("int64", "kRows", g.mode == GroupedGemm::GroupedBy::rows ? g.m : g.k);
   constant("int", "kGroups", g.groups);
   constant("int64", "kM", g.m);
   constant("int", "kN", g.n);
@@ -177,7 +177,7 @@ GemmKernel gemm_kernel(const GroupedGemm& g, const std::string& symbol, const Ge
   constant("int", "kBK", t.bk);
   constant("int", "kTilesM", tiles_m);
   constant("int", "kTilesN", tiles_n);
-  if (g.mode == Mode::rows)
+  if (g.mode == GroupedGemm::GroupedBy::rows)
     constant("int", "kStartsAt", t.starts_at);
   else
     constant("bool", "kRaggedTerms", ragged_k);
@@ -193,7 +193,7 @@ GemmKernel gemm_kernel(const GroupedGemm& g, const std::string& symbol, const Ge
     s += str_cat("typedef ", text_type(g.in), " T;\n");
   }
   auto text = [](const char* name) { return std::string(gemm_texts(name)); };
-  s += text("tiles") + (g.mode == Mode::rows ? text("tiles_rows") : text("tiles_even"));
+  s += text("tiles") + (g.mode == GroupedGemm::GroupedBy::rows ? text("tiles_rows") : text("tiles_even"));
   s += hook ? hook->text : plain_finish(g, t.mma);
   std::string product;
   if (t.mma) product = (t.wgmma ? text("wgmma_places") : text("mma_places")) + text("pieces");
@@ -202,7 +202,7 @@ GemmKernel gemm_kernel(const GroupedGemm& g, const std::string& symbol, const Ge
   product = replaced(product, "kMma", g.in == kBFloat16 ? "mma_bf16" : "mma_f16");
   s += replaced(product, "kWgmma", g.in == kBFloat16 ? "wgmma_bf16" : "wgmma_f16");
 
-  GemmKernel out;
+  GroupedGemmKernel out;
   Kernel& k = out.kernel;
   k.symbol = symbol;
   k.text = std::move(s);
@@ -213,8 +213,8 @@ GemmKernel gemm_kernel(const GroupedGemm& g, const std::string& symbol, const Ge
   k.only_sm90a = t.wgmma;
   if (t.wgmma) k.least_sm = 90;
   // The rows of a group may end in the middle of a tile. So may those before the first and after the last group.
-  out.most_tiles =
-      g.mode == Mode::rows ? (g.m == 0 ? 0 : (tiles_m + g.groups + 2) * tiles_n) : g.groups * tiles_m * tiles_n;
+  out.most_tiles = g.mode == GroupedGemm::GroupedBy::rows ? (g.m == 0 ? 0 : (tiles_m + g.groups + 2) * tiles_n)
+                                                          : g.groups * tiles_m * tiles_n;
   out.blocks = t.min_blocks;
   return out;
 }
@@ -229,7 +229,7 @@ GroupedGemm grouped_problem(const Attrs& attrs, std::span<const StridedView> in,
   WEFT_BUG_IF(offsets.shape[0] > 1 && offsets.strides[0] != 1, "grouped_dot: offsets are strided");
   const bool rows = attrs.get<std::string>("mode") == "rows";
   const int m = rows ? 0 : 1, k = 1 - m, b_k = rows ? 1 : 0, b_n = b_k + 1;  // dims of a and b
-  g.mode = rows ? Mode::rows : Mode::contraction;
+  g.mode = rows ? GroupedGemm::GroupedBy::rows : GroupedGemm::GroupedBy::contraction;
   g.m = a.shape[m];
   g.k = a.shape[k];
   g.n = b.shape[b_n];

@@ -15,13 +15,13 @@ namespace weft::cuda {
 
 /// y = a b per group. Strides are in elements: a(e, m, k) is at e a_e + m a_m + k a_k; b(e, k, n) likewise.
 struct GroupedGemm {
-  enum class Mode {
+  enum class GroupedBy {
     rows,         // group e is rows offsets[e] to offsets[e + 1] of a[m, k] and of y[m, n], times b[e, k, n]; rows in
                   // no group are zeros
     contraction,  // y[e, m, n] sums a[m, k] b[k, n] over the k from offsets[e] to offsets[e + 1]
     dense,        // y[e, m, n] = a[e, m, k] b[e, k, n]
   };
-  Mode mode = Mode::rows;
+  GroupedBy mode = GroupedBy::rows;
   DType in = kFloat32, out = kFloat32;      // f64, i32, i64, or f32, bf16, f16 (out: the same, or f32)
   DType offsets = kInt64;                   // or i32
   int64_t groups = 1, m = 1, n = 1, k = 1;  // m, and k in mode contraction: over all groups
@@ -48,7 +48,7 @@ struct GemmParams {
   int32_t* bad = nullptr;  // null, or set to 1 if offsets do not ascend or are not in [0, number of rows]
 };
 
-struct GemmKernel {
+struct GroupedGemmKernel {
   Kernel kernel;
   int64_t most_tiles = 0;  // 0: y is empty and nothing is launched
   int blocks = 1;          // per multiprocessor
@@ -58,8 +58,8 @@ struct GemmKernel {
 
 /// The kernel for a problem on devices of compute capability `sm` / 10. For 90 it may use warpgroup tensor cores and
 /// then runs on no other device. Throws weft::Error for more than 4096 groups, the limit of shared memory.
-GemmKernel gemm_kernel(const GroupedGemm& problem, const std::string& symbol, const GemmHook* hook = nullptr,
-                       int sm = 80);
+GroupedGemmKernel gemm_kernel(const GroupedGemm& problem, const std::string& symbol, const GemmHook* hook = nullptr,
+                              int sm = 80);
 
 /// The problem of a grouped_dot with these attributes and operands (addresses give the alignments), with contiguous y.
 GroupedGemm grouped_problem(const Attrs& attrs, std::span<const StridedView> in, const StridedView& out);

@@ -17,22 +17,20 @@
 namespace weft::cuda {
 namespace {
 
-using Mode = GroupedGemm::Mode;
+Attrs mode_attrs(GroupedBy mode) { return {{"mode", std::string(mode == GroupedBy::rows ? "rows" : "contraction")}}; }
 
-Attrs mode_attrs(Mode mode) { return {{"mode", std::string(mode == Mode::rows ? "rows" : "contraction")}}; }
-
-Tensor grouped_dot(Mode mode, const Tensor& a, const Tensor& b, const Tensor& offsets, DType out) {
+Tensor grouped_dot(GroupedBy mode, const Tensor& a, const Tensor& b, const Tensor& offsets, DType out) {
   return dispatch(grouped_dot_op, {&a, &b, &offsets}, mode_attrs(mode).with("out_dtype", out));
 }
 
 // Sums of k terms in f32 on tensor cores (which may drop bits below the last) or in the type itself, in any order,
 // rounded twice to the dtype of the result (Higham, Accuracy and Stability, 3.1).
-void expect_close(Mode mode, const Tensor& a, const Tensor& b, const Tensor& offsets, const Tensor& got) {
+void expect_close(GroupedBy mode, const Tensor& a, const Tensor& b, const Tensor& offsets, const Tensor& got) {
   const Tensor wide_a = a.to(kFloat64), wide_b = b.to(kFloat64);
   const Tensor want = grouped_dot(mode, wide_a, wide_b, offsets, kFloat64),
                size = grouped_dot(mode, abs(wide_a), abs(wide_b), offsets, kFloat64);
   ASSERT_EQ(got.shape(), want.shape());
-  const double terms = static_cast<double>(mode == Mode::rows ? a.shape()[1] : a.shape()[0]);
+  const double terms = static_cast<double>(mode == GroupedBy::rows ? a.shape()[1] : a.shape()[0]);
   const double unit = a.dtype() == kFloat64 ? 0x1p-53 : itemsize(a.dtype()) == 2 ? 0x1p-23 : 0x1p-24;
   const double half_ulp = got.dtype() == kFloat64   ? 0x1p-53
                           : got.dtype() == kFloat32 ? 0x1p-24
@@ -44,12 +42,12 @@ void expect_close(Mode mode, const Tensor& a, const Tensor& b, const Tensor& off
 }
 
 // Runs the kernel in the emulation with a few blocks. The result starts as garbage.
-Tensor emulated(Mode mode, const Tensor& a, const Tensor& b, const Tensor& offsets, DType out_type, int blocks = 2,
+Tensor emulated(GroupedBy mode, const Tensor& a, const Tensor& b, const Tensor& offsets, DType out_type, int blocks = 2,
                 int sm = 80) {
   const Tensor out = full(grouped_dot(mode, a, b, offsets, out_type).shape(), 77.0).to(out_type);
   const StridedView in[] = {a.view_for_kernel(), b.view_for_kernel(), offsets.view_for_kernel()};
   const StridedView y = out.view_for_kernel();
-  const GemmKernel k = gemm_kernel(grouped_problem(mode_attrs(mode), in, y), "grouped", nullptr, sm);
+  const GroupedGemmKernel k = gemm_kernel(grouped_problem(mode_attrs(mode), in, y), "grouped", nullptr, sm);
   EXPECT_EQ(k.kernel.only_sm90a, sm == 90);
   int32_t bad = 0;
   if (k.most_tiles) {
@@ -69,13 +67,13 @@ TEST(GroupedGemm, RowsAndTermsOfGroups) {
   const Tensor offsets = offsets_of({3, 3, 40, 41, 110, 140});
   for (DType t : {kBFloat16, kFloat16, kFloat32, kFloat64}) {
     const Tensor x = randn({150, 40}).to(t), w = randn({5, 40, 136}).to(t), g = randn({150, 136}).to(t);
-    expect_close(Mode::rows, x, w, offsets, emulated(Mode::rows, x, w, offsets, t));
-    expect_close(Mode::contraction, x, g, offsets, emulated(Mode::contraction, x, g, offsets, t));
+    expect_close(GroupedBy::rows, x, w, offsets, emulated(GroupedBy::rows, x, w, offsets, t));
+    expect_close(GroupedBy::contraction, x, g, offsets, emulated(GroupedBy::contraction, x, g, offsets, t));
     if (itemsize(t) == 2) {
-      expect_close(Mode::rows, x, w, offsets, emulated(Mode::rows, x, w, offsets, kFloat32));
+      expect_close(GroupedBy::rows, x, w, offsets, emulated(GroupedBy::rows, x, w, offsets, kFloat32));
       // The product of the gradient: terms of w are contiguous.
       const Tensor wt = transpose(w, 1, 2);
-      expect_close(Mode::rows, g, wt, offsets, emulated(Mode::rows, g, wt, offsets, t));
+      expect_close(GroupedBy::rows, g, wt, offsets, emulated(GroupedBy::rows, g, wt, offsets, t));
     }
   }
 }
@@ -88,11 +86,12 @@ TEST(GroupedGemm, WarpgroupsOfSm90) {
     for (int64_t n : {72, 136}) {
       const int64_t k = n == 72 ? 328 : 40;
       const Tensor x = randn({300, k}).to(t), w = randn({3, k, n}).to(t), g = randn({300, n}).to(t);
-      expect_close(Mode::rows, x, w, offsets, emulated(Mode::rows, x, w, offsets, t, 2, 90));
+      expect_close(GroupedBy::rows, x, w, offsets, emulated(GroupedBy::rows, x, w, offsets, t, 2, 90));
       if (t == kFloat16) continue;
       const Tensor wt = transpose(w, 1, 2);
-      expect_close(Mode::rows, g, wt, offsets, emulated(Mode::rows, g, wt, offsets, t, 2, 90));
-      if (k > 64) expect_close(Mode::contraction, x, g, offsets, emulated(Mode::contraction, x, g, offsets, t, 2, 90));
+      expect_close(GroupedBy::rows, g, wt, offsets, emulated(GroupedBy::rows, g, wt, offsets, t, 2, 90));
+      if (k > 64)
+        expect_close(GroupedBy::contraction, x, g, offsets, emulated(GroupedBy::contraction, x, g, offsets, t, 2, 90));
     }
 }
 
@@ -101,7 +100,7 @@ TEST(GroupedGemm, WideTilesOfSm90) {
   // Enough columns to make tiles wide; most of them are zero.
   const Tensor offsets = offsets_of({0, 100, 132}), x = randn({132, 24}).to(kBFloat16);
   const Tensor w = randn({2, 24, 256 * 66}).to(kBFloat16);
-  expect_close(Mode::rows, x, w, offsets, emulated(Mode::rows, x, w, offsets, kBFloat16, 1, 90));
+  expect_close(GroupedBy::rows, x, w, offsets, emulated(GroupedBy::rows, x, w, offsets, kBFloat16, 1, 90));
 }
 
 TEST(GroupedGemm, WhatCannotBeVectorised) {
@@ -109,16 +108,16 @@ TEST(GroupedGemm, WhatCannotBeVectorised) {
   const Tensor offsets = offsets_of({0, 7, 33}).to(kInt32);
   for (DType t : {kBFloat16, kFloat32}) {
     const Tensor x = randn({33, 17}).to(t), w = randn({2, 17, 9}).to(t), g = randn({33, 9}).to(t);
-    expect_close(Mode::rows, x, w, offsets, emulated(Mode::rows, x, w, offsets, t));
-    expect_close(Mode::contraction, x, g, offsets, emulated(Mode::contraction, x, g, offsets, t));
+    expect_close(GroupedBy::rows, x, w, offsets, emulated(GroupedBy::rows, x, w, offsets, t));
+    expect_close(GroupedBy::contraction, x, g, offsets, emulated(GroupedBy::contraction, x, g, offsets, t));
     // Operands inside others, not 16-byte aligned, with negative strides or with steps.
     const Tensor wide = randn({33, 64}).to(t);
     const Tensor part = slice(wide, 1, 3, 20), steps = slice(wide, 1, 0, 34, 2);
-    expect_close(Mode::rows, part, w, offsets, emulated(Mode::rows, part, w, offsets, t));
-    expect_close(Mode::rows, steps, w, offsets, emulated(Mode::rows, steps, w, offsets, t));
+    expect_close(GroupedBy::rows, part, w, offsets, emulated(GroupedBy::rows, part, w, offsets, t));
+    expect_close(GroupedBy::rows, steps, w, offsets, emulated(GroupedBy::rows, steps, w, offsets, t));
     const Tensor xt = transpose(randn({17, 33}).to(t), 0, 1);
-    expect_close(Mode::rows, xt, w, offsets, emulated(Mode::rows, xt, w, offsets, t));
-    expect_close(Mode::contraction, xt, g, offsets, emulated(Mode::contraction, xt, g, offsets, t));
+    expect_close(GroupedBy::rows, xt, w, offsets, emulated(GroupedBy::rows, xt, w, offsets, t));
+    expect_close(GroupedBy::contraction, xt, g, offsets, emulated(GroupedBy::contraction, xt, g, offsets, t));
   }
 }
 
@@ -128,13 +127,13 @@ TEST(GroupedGemm, ManyGroupsAndBlocks) {
   for (int i = 0; i < 71; ++i) at[i] = i * 4 - i % 3;
   at[0] = 0;
   const Tensor offsets = offsets_of(at), x = randn({290, 16}).to(kBFloat16), w = randn({70, 16, 8}).to(kBFloat16);
-  const Tensor one = emulated(Mode::rows, x, w, offsets, kBFloat16, 1);
-  expect_close(Mode::rows, x, w, offsets, one);
+  const Tensor one = emulated(GroupedBy::rows, x, w, offsets, kBFloat16, 1);
+  expect_close(GroupedBy::rows, x, w, offsets, one);
   // The same bits for any number of blocks.
-  EXPECT_TRUE(all(one == emulated(Mode::rows, x, w, offsets, kBFloat16, 7)).item<bool>());
+  EXPECT_TRUE(all(one == emulated(GroupedBy::rows, x, w, offsets, kBFloat16, 7)).item<bool>());
   const Tensor none = randn({0, 16}).to(kBFloat16);
-  expect_close(Mode::rows, none, w, zeros({71}).to(kInt64),
-               emulated(Mode::rows, none, w, zeros({71}).to(kInt64), kBFloat16));
+  expect_close(GroupedBy::rows, none, w, zeros({71}).to(kInt64),
+               emulated(GroupedBy::rows, none, w, zeros({71}).to(kInt64), kBFloat16));
 }
 
 TEST(GroupedGemm, BadOffsetsAreToldAndStayInside) {
@@ -142,7 +141,8 @@ TEST(GroupedGemm, BadOffsetsAreToldAndStayInside) {
   for (const std::vector<int64_t>& at : {std::vector<int64_t>{0, 12, 9}, {-4, 3, 20}, {0, 5, 1000}}) {
     const Tensor offsets = offsets_of(at);
     const StridedView in[] = {x.view_for_kernel(), w.view_for_kernel(), offsets.view_for_kernel()};
-    const GemmKernel k = gemm_kernel(grouped_problem(mode_attrs(Mode::rows), in, y.view_for_kernel()), "grouped");
+    const GroupedGemmKernel k =
+        gemm_kernel(grouped_problem(mode_attrs(GroupedBy::rows), in, y.view_for_kernel()), "grouped");
     int32_t bad = 0;
     Emulated e({&k.kernel, 1}, {.races = false});  // groups that overlap write the same rows
     e.launch("grouped", k.grid(2), GemmParams{in[0].data, in[1].data, in[2].data, y.view_for_kernel().data, &bad});
@@ -156,7 +156,7 @@ TEST(Gemm, BatchesOfIntegers) {
     const Tensor a = randint(-9, 9, {2, 5, 19}).to(t), b = randint(-9, 9, {2, 19, 70}).to(t), want = bmm(a, b);
     const Tensor y = zeros_like(want);
     GroupedGemm g;
-    g.mode = Mode::dense;
+    g.mode = GroupedBy::dense;
     g.in = g.out = t;
     g.groups = 2;
     g.m = 5;
@@ -167,7 +167,7 @@ TEST(Gemm, BatchesOfIntegers) {
     g.b_e = 19 * 70;
     g.b_k = 70;
     g.y_row = 70;
-    const GemmKernel k = gemm_kernel(g, "batch");
+    const GroupedGemmKernel k = gemm_kernel(g, "batch");
     Emulated e({&k.kernel, 1});
     e.launch(
         "batch", k.grid(3),
@@ -180,7 +180,7 @@ TEST(Gemm, AHookTakesTheSums) {
   manual_seed(5);
   const Tensor offsets = offsets_of({0, 20, 70}), x = randn({70, 24}).to(kBFloat16),
                w = randn({2, 24, 20}).to(kBFloat16), bias = randn({20});
-  const Tensor plain = emulated(Mode::rows, x, w, offsets, kFloat32), y = zeros({70, 20});
+  const Tensor plain = emulated(GroupedBy::rows, x, w, offsets, kFloat32), y = zeros({70, 20});
   GemmHook hook;
   hook.fields = "  const float* bias;\n";
   hook.text = R"(static inline void finish(const P& p, int64 row, int col, int count, const f32 (&v)[8]) {
@@ -191,7 +191,8 @@ TEST(Gemm, AHookTakesTheSums) {
     const float* bias;
   };
   const StridedView in[] = {x.view_for_kernel(), w.view_for_kernel(), offsets.view_for_kernel()};
-  const GemmKernel k = gemm_kernel(grouped_problem(mode_attrs(Mode::rows), in, y.view_for_kernel()), "hooked", &hook);
+  const GroupedGemmKernel k =
+      gemm_kernel(grouped_problem(mode_attrs(GroupedBy::rows), in, y.view_for_kernel()), "hooked", &hook);
   Params p{{in[0].data, in[1].data, in[2].data, y.view_for_kernel().data, nullptr}, bias.data<float>()};
   Emulated e({&k.kernel, 1});
   e.launch("hooked", k.grid(2), p);
@@ -199,13 +200,13 @@ TEST(Gemm, AHookTakesTheSums) {
   EXPECT_TRUE(all(y == relu(plain + bias)).item<bool>());
 }
 
-GroupedGemm experts(Mode mode, DType t, int64_t n = 256, int64_t k = 192) {
+GroupedGemm experts(GroupedBy mode, DType t, int64_t n = 256, int64_t k = 192) {
   GroupedGemm g;
   g.mode = mode;
   g.in = g.out = t;
   g.groups = 8;
   g.n = n;
-  if (mode == Mode::contraction) {
+  if (mode == GroupedBy::contraction) {
     g.m = k;
     g.k = 2048;
     g.a_m = 1;
@@ -217,7 +218,7 @@ GroupedGemm experts(Mode mode, DType t, int64_t n = 256, int64_t k = 192) {
     g.a_m = k;
     g.b_e = n * k;
     g.b_k = n;
-    g.a_e = mode == Mode::dense ? g.m * k : 0;
+    g.a_e = mode == GroupedBy::dense ? g.m * k : 0;
   }
   g.y_row = n;
   return g;
@@ -228,22 +229,22 @@ TEST(Gemm, CompilesWithinLimits) {
   auto add = [&](const GroupedGemm& g, int sm = 80) {
     kernels.push_back(gemm_kernel(g, "gemm_" + std::to_string(kernels.size()), nullptr, sm).kernel);
   };
-  add(experts(Mode::rows, kBFloat16), 90);
-  add(experts(Mode::rows, kBFloat16, 2560), 90);
-  add(experts(Mode::contraction, kFloat16, 128), 90);
+  add(experts(GroupedBy::rows, kBFloat16), 90);
+  add(experts(GroupedBy::rows, kBFloat16, 2560), 90);
+  add(experts(GroupedBy::contraction, kFloat16, 128), 90);
   for (DType t : {kBFloat16, kFloat32}) {
-    add(experts(Mode::rows, t));
-    add(experts(Mode::contraction, t));
+    add(experts(GroupedBy::rows, t));
+    add(experts(GroupedBy::contraction, t));
   }
-  add(experts(Mode::rows, kBFloat16, 255, 190));           // nothing is vectorised
-  GroupedGemm transposed = experts(Mode::rows, kFloat16);  // terms of b are contiguous: the product of a gradient
+  add(experts(GroupedBy::rows, kBFloat16, 255, 190));           // nothing is vectorised
+  GroupedGemm transposed = experts(GroupedBy::rows, kFloat16);  // terms of b are contiguous: the product of a gradient
   transposed.b_k = 1;
   transposed.b_n = 192;
   add(transposed);
-  GroupedGemm few = experts(Mode::rows, kBFloat16);
+  GroupedGemm few = experts(GroupedBy::rows, kBFloat16);
   few.m = 256;
   add(few);
-  add(experts(Mode::dense, kInt64));
+  add(experts(GroupedBy::dense, kInt64));
   std::string table;
   WEFT_EXPECT_COMPILES(kernels, {}, tested_archs(), &table);
 }

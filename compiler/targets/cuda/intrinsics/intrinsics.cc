@@ -50,11 +50,11 @@ std::string wgmma() {
   return out;
 }
 
-std::string make(Level level) {
+std::string make(IntrinsicsLevel level) {
   std::string out = text("cuda_env") + scalar_intrinsics() + text("base") + shared_intrinsics();
-  if (level >= Level::kSm80) out += text("sm80");
-  if (level >= Level::kSm90) out += text("sm90");
-  if (level >= Level::kSm90a) out += text("sm90a") + wgmma();
+  if (level >= IntrinsicsLevel::kSm80) out += text("sm80");
+  if (level >= IntrinsicsLevel::kSm90) out += text("sm90");
+  if (level >= IntrinsicsLevel::kSm90a) out += text("sm90a") + wgmma();
   return out + "#line 1\n";
 }
 
@@ -65,8 +65,9 @@ const std::vector<int>& wgmma_widths() {
   return widths;
 }
 
-const std::string& intrinsics(Level level) {
-  static const std::string texts[] = {make(Level::kBase), make(Level::kSm80), make(Level::kSm90), make(Level::kSm90a)};
+const std::string& intrinsics(IntrinsicsLevel level) {
+  static const std::string texts[] = {make(IntrinsicsLevel::kBase), make(IntrinsicsLevel::kSm80),
+                                      make(IntrinsicsLevel::kSm90), make(IntrinsicsLevel::kSm90a)};
   return texts[static_cast<int>(level)];
 }
 
@@ -80,9 +81,9 @@ const std::string& shared_intrinsics() {
   return all;
 }
 
-Level level_of(const Kernel& kernel) {
-  if (kernel.only_sm90a) return Level::kSm90a;
-  return kernel.least_sm >= 90 ? Level::kSm90 : Level::kSm80;
+IntrinsicsLevel level_of(const Kernel& kernel) {
+  if (kernel.only_sm90a) return IntrinsicsLevel::kSm90a;
+  return kernel.least_sm >= 90 ? IntrinsicsLevel::kSm90 : IntrinsicsLevel::kSm80;
 }
 
 const std::vector<std::string>& nvrtc_options() {

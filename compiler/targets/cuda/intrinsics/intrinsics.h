@@ -72,14 +72,14 @@
 namespace weft::cuda {
 
 /// The intrinsics of a text; each level includes the levels before it.
-enum class Level { kBase, kSm80, kSm90, kSm90a };
+enum class IntrinsicsLevel { kBase, kSm80, kSm90, kSm90a };
 
 /// The intrinsics of a level as CUDA C++ for NVRTC, without headers and include paths. The lines of the kernel that
 /// follows are numbered from 1.
-const std::string& intrinsics(Level level);
+const std::string& intrinsics(IntrinsicsLevel level);
 
 /// The lowest level that supports a kernel, from Kernel::least_sm and only_sm90a.
-Level level_of(const Kernel& kernel);
+IntrinsicsLevel level_of(const Kernel& kernel);
 
 /// The parts that CUDA and the emulation share: scalar maths, types, TensorMap; and the intrinsics made of others.
 const std::string& scalar_intrinsics();

@@ -27,12 +27,12 @@ constexpr int64_t kMaxCacheBytes = int64_t{256} << 20;
 constexpr const char* kPreludeName = "prelude.cuh";
 
 // The cubins that this process has compiled or read. They stay until the process ends.
-struct Table {
+struct CubinTable {
   Mutex mutex;
   std::map<jit::Key, CubinPtr> cubins WEFT_GUARDED_BY(mutex);
 };
-Table& table() {
-  static Table* t = new Table;
+CubinTable& table() {
+  static CubinTable* t = new CubinTable;
   return *t;
 }
 
@@ -107,18 +107,18 @@ std::string keep_source(const Kernel& kernel, Arch arch, const NvrtcOptions& opt
 }
 
 // The compilation of one kernel by NVRTC: the cubin, or the error.
-struct Job {
+struct KernelCompilation {
   const Kernel* kernel;
   jit::Key key;
   std::shared_ptr<Cubin> cubin;
   std::string failure;
 };
 
-void run(Job& job, const Nvrtc& n, const std::vector<std::string>& flags, const NvrtcOptions& options) {
-  struct Program {
+void run(KernelCompilation& job, const Nvrtc& n, const std::vector<std::string>& flags, const NvrtcOptions& options) {
+  struct ProgramHandle {
     const Nvrtc& n;
     NvrtcProgram* p = nullptr;
-    ~Program() {
+    ~ProgramHandle() {
       if (p) n.call.nvrtcDestroyProgram(&p);
     }
   } program{n};
@@ -162,13 +162,14 @@ int usable_cores() {
   return ::sched_getaffinity(0, sizeof set, &set) == 0 ? std::clamp(CPU_COUNT(&set), 1, 64) : 1;
 }
 
-void run_all(std::vector<Job>& jobs, const Nvrtc& n, const std::vector<std::string>& flags,
+void run_all(std::vector<KernelCompilation>& jobs, const Nvrtc& n, const std::vector<std::string>& flags,
              const NvrtcOptions& options) {
   // Longest first, so that no long compilation starts last.
-  std::vector<Job*> order;
-  for (Job& job : jobs) order.push_back(&job);
-  std::stable_sort(order.begin(), order.end(),
-                   [](const Job* a, const Job* b) { return a->kernel->text.size() > b->kernel->text.size(); });
+  std::vector<KernelCompilation*> order;
+  for (KernelCompilation& job : jobs) order.push_back(&job);
+  std::stable_sort(order.begin(), order.end(), [](const KernelCompilation* a, const KernelCompilation* b) {
+    return a->kernel->text.size() > b->kernel->text.size();
+  });
   std::atomic<size_t> next{0};
   auto work = [&] {
     for (size_t i; (i = next.fetch_add(1)) < order.size();) {
@@ -249,7 +250,7 @@ CompiledKernels compile(std::span<const Kernel> kernels, Arch arch, const NvrtcO
     keys.push_back(continued(continued(continued(base, prelude_of(k, options)), k.symbol), k.text));
 
   out.cubins.resize(kernels.size());
-  std::vector<Job> jobs;
+  std::vector<KernelCompilation> jobs;
   std::map<jit::Key, size_t> missing;  // key -> the first kernel with it
   {
     MutexLock lock(table().mutex);
@@ -280,7 +281,7 @@ CompiledKernels compile(std::span<const Kernel> kernels, Arch arch, const NvrtcO
   std::vector<std::string> bytes;
   std::vector<std::pair<jit::Key, std::string_view>> objects;
   bytes.reserve(jobs.size());
-  for (Job& job : jobs) {
+  for (KernelCompilation& job : jobs) {
     if (!job.cubin) continue;
     ++out.compiled;
     if (cache) objects.emplace_back(job.key, bytes.emplace_back(to_bytes(*job.cubin)));
@@ -304,7 +305,7 @@ CompiledKernels compile(std::span<const Kernel> kernels, Arch arch, const NvrtcO
     if (it != found.end()) out.cubins[i] = it->second;
     if (it != found.end() && missing[keys[i]] != i) ++out.from_memory;
   }
-  for (const Job& job : jobs)
+  for (const KernelCompilation& job : jobs)
     WEFT_CHECK_AS(kInternal, job.failure.empty(), "cuda: kernel ", job.kernel->symbol, " does not compile for ",
                   arch.name(), ": ", job.failure, "; its source is in ", keep_source(*job.kernel, arch, options),
                   "; this is a bug in Weft");

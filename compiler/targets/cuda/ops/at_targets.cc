@@ -159,13 +159,13 @@ W_KERNEL {
 
 /// index_add and index_copy: y = x, the order of the sources by target, and the columns of a row in pieces of `each`
 /// contiguous elements.
-struct Rows {
+struct TargetRows {
   const StridedView &index, &src, &y;
   bool any = false;  // there is something to write
   int64_t order = 0, n = 0, each = 1;
   Walk columns;
 
-  Rows(const Request& r, Launches& to)
+  TargetRows(const OperationRequest& r, Launches& to)
       : index(r.in[1]),
         src(r.in[2]),
         y(r.out[0]),
@@ -209,8 +209,8 @@ struct Rows {
   }
 };
 
-bool make_index_add(const Request& r, Launches& to) {
-  const Rows rows(r, to);
+bool make_index_add(const OperationRequest& r, Launches& to) {
+  const TargetRows rows(r, to);
   if (!rows.any) return true;
   const int64_t pieces_of_row = rows.columns.n, element = itemsize(rows.y.dtype);
   {
@@ -230,8 +230,8 @@ bool make_index_add(const Request& r, Launches& to) {
   return true;
 }
 
-bool make_index_copy(const Request& r, Launches& to) {
-  const Rows rows(r, to);
+bool make_index_copy(const OperationRequest& r, Launches& to) {
+  const TargetRows rows(r, to);
   if (!rows.any) return true;
   Text t = rows.text("index_copy", bytes_type(static_cast<int>(itemsize(rows.y.dtype))));
   t.whole("tasks", rows.n * rows.columns.n);
@@ -345,7 +345,7 @@ W_KERNEL {
 }
 )";
 
-bool make_scatter_add(const Request& r, Launches& to) {
+bool make_scatter_add(const OperationRequest& r, Launches& to) {
   const StridedView &index = r.in[1], &src = r.in[2], &y = r.out[0];
   const int dim = static_cast<int>(r.attrs.i("dim"));
   add_copy_unless_same(r, to);

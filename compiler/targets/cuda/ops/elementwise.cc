@@ -205,7 +205,7 @@ void add_copy(Launches& to, const StridedView& x, const MemoryAddress& from, con
   to.add(t.step(kConvert, blocks_for(w.n)));
 }
 
-void add_copy_unless_same(const Request& r, Launches& to) {
+void add_copy_unless_same(const OperationRequest& r, Launches& to) {
   const size_t before = to.steps().size();
   add_copy(to, r.in[0], operand_address(0), r.out[0], result_address(0), r.alignment);
   if (to.steps().size() > before && r.in[0].strides == r.out[0].strides) to.leave_out_where_same(0, 0);
@@ -294,12 +294,12 @@ W_KERNEL {
   return s + str_cat("  write(p.y[offset_of<kRank>(i, p.shape, p.to)], ", expression, ");\n}\n");
 }
 
-bool make_cast(const Request& r, Launches& to) {
+bool make_cast(const OperationRequest& r, Launches& to) {
   add_copy(to, r.in[0], operand_address(0), r.out[0], result_address(0), r.alignment);
   return true;
 }
 
-bool make_constant(const Request& r, Launches& to) {
+bool make_constant(const OperationRequest& r, Launches& to) {
   const AttrValue& v = *r.attrs.find("value");
   if (std::holds_alternative<int64_t>(v)) {
     add_fill(to, r.out[0], result_address(0), std::get<int64_t>(v));
@@ -309,7 +309,7 @@ bool make_constant(const Request& r, Launches& to) {
   return true;
 }
 
-bool make_iota(const Request& r, Launches& to) {
+bool make_iota(const OperationRequest& r, Launches& to) {
   const StridedView& y = r.out[0];
   if (y.numel() == 0) return true;
   const int64_t* start = std::get_if<int64_t>(r.attrs.find("start"));
@@ -329,7 +329,7 @@ bool make_iota(const Request& r, Launches& to) {
 
 }  // namespace
 
-bool make_pointwise(const Request& r, Launches& to) {
+bool make_pointwise(const OperationRequest& r, Launches& to) {
   const Pw op = static_cast<Pw>(r.op.scalar);
   const StridedView& y = r.out[0];
   if (y.numel() == 0) return true;

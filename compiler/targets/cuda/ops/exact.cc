@@ -260,7 +260,7 @@ bool empty(Launches& to, const StridedView& y) {
   return true;
 }
 
-bool make_sum(const Request& r, Launches& to) {
+bool make_sum(const OperationRequest& r, Launches& to) {
   const StridedView &x = r.in[0], &y = r.out[0];
   if (y.numel() == 0 || !y.contiguous()) return y.numel() == 0;
   const Reduced split(x, r.attrs.ints("dims"));
@@ -289,7 +289,7 @@ struct Part {
   }
 };
 
-bool make_dot(const Request& r, Launches& to) {
+bool make_dot(const OperationRequest& r, Launches& to) {
   const StridedView &a = r.in[0], &b = r.in[1], &y = r.out[0];
   if (y.numel() == 0 || !y.contiguous()) return y.numel() == 0;
   const Shape &a_batch = r.attrs.ints("a_batch"), &b_batch = r.attrs.ints("b_batch"),
@@ -314,7 +314,7 @@ bool make_dot(const Request& r, Launches& to) {
   return true;
 }
 
-bool make_grouped(const Request& r, Launches& to) {
+bool make_grouped(const OperationRequest& r, Launches& to) {
   const StridedView &a = r.in[0], &b = r.in[1], &offsets = r.in[2], &y = r.out[0];
   if (!y.contiguous()) return false;
   const bool rows = r.attrs.get<std::string>("mode") == "rows";
@@ -334,7 +334,7 @@ bool make_grouped(const Request& r, Launches& to) {
   return true;
 }
 
-bool make_row_dots(const Request& r, Launches& to) {
+bool make_row_dots(const OperationRequest& r, Launches& to) {
   const StridedView &a = r.in[0], &b = r.in[1], &rows = r.in[4], &y = r.out[0];
   if (y.numel() == 0 || !y.contiguous()) return y.numel() == 0;
   to.set_checks_indices();
@@ -361,7 +361,7 @@ bool make_row_dots(const Request& r, Launches& to) {
 }
 
 // Sums of src at index along dim. index has the dims of src, or dim only.
-bool add_at(const Request& r, Launches& to, int dim, bool elementwise) {
+bool add_at(const OperationRequest& r, Launches& to, int dim, bool elementwise) {
   const StridedView &index = r.in[0], &src = r.in[1], &y = r.out[0];
   if (!y.contiguous()) return false;
   const int64_t length = index.shape[elementwise ? dim : 0], limit = y.shape[dim];
@@ -400,21 +400,21 @@ bool add_at(const Request& r, Launches& to, int dim, bool elementwise) {
   to.add(t.step(kAdd, blocks_for(w.n * length * columns.n)));
   return true;
 }
-bool make_index_add(const Request& r, Launches& to) { return add_at(r, to, 0, false); }
-bool make_scatter_add(const Request& r, Launches& to) {
+bool make_index_add(const OperationRequest& r, Launches& to) { return add_at(r, to, 0, false); }
+bool make_scatter_add(const OperationRequest& r, Launches& to) {
   return add_at(r, to, static_cast<int>(r.attrs.i("dim")), true);
 }
 
-bool make_finish(const Request& r, Launches& to) {
+bool make_finish(const OperationRequest& r, Launches& to) {
   const StridedView &x = r.in[0], &y = r.out[0];
   if (y.numel() == 0 || !y.contiguous()) return y.numel() == 0;
-  struct Format {
+  struct FloatBits {
     int bits, least;
   };
-  const Format f = y.dtype == kFloat64    ? Format{53, -1074}
-                   : y.dtype == kFloat32  ? Format{24, -149}
-                   : y.dtype == kBFloat16 ? Format{8, -133}
-                                          : Format{11, -24};
+  const FloatBits f = y.dtype == kFloat64    ? FloatBits{53, -1074}
+                      : y.dtype == kFloat32  ? FloatBits{24, -149}
+                      : y.dtype == kBFloat16 ? FloatBits{8, -133}
+                                             : FloatBits{11, -24};
   Shape from = x.strides;
   from.erase(from.size() - 1);
   const Walk kept(y.shape, {from});

@@ -8,7 +8,7 @@
 namespace weft::cuda {
 
 /// A node for which an operation is requested.
-struct Request {
+struct OperationRequest {
   const OpDef& op;
   const Attrs& attrs;
   std::span<const StridedView> in, out;
@@ -16,7 +16,7 @@ struct Request {
 };
 
 /// Adds the launches of a node. False if there are none for these types.
-using Maker = bool (*)(const Request&, Launches&);
+using Maker = bool (*)(const OperationRequest&, Launches&);
 
 /// A row of a family's table: an op and its maker.
 struct MakerRow {
@@ -35,13 +35,13 @@ std::span<const MakerRow> moe_makers();
 std::span<const MakerRow> exact_makers();
 std::span<const MakerRow> rounding_makers();
 /// One maker for all elementwise ops.
-bool make_pointwise(const Request& r, Launches& to);
+bool make_pointwise(const OperationRequest& r, Launches& to);
 
 /// Adds y = x with conversion. Both views have y's shape (stride 0 for broadcast dims). Adds nothing for empty views.
 void add_copy(Launches& to, const StridedView& x, const MemoryAddress& from, const StridedView& y,
               const MemoryAddress& at, int alignment);
 /// Adds "result 0 = operand 0", which a run skips if both have one address.
-void add_copy_unless_same(const Request& r, Launches& to);
+void add_copy_unless_same(const OperationRequest& r, Launches& to);
 /// Adds y = value, converted like a cast from f64 (from i64 for an int64_t).
 void add_fill(Launches& to, const StridedView& y, const MemoryAddress& at, double value);
 void add_fill(Launches& to, const StridedView& y, const MemoryAddress& at, int64_t value);

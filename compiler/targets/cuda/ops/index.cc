@@ -7,7 +7,7 @@
 namespace weft::cuda {
 namespace {
 
-int dim_of(const Request& r) { return static_cast<int>(r.attrs.i("dim")); }
+int dim_of(const OperationRequest& r) { return static_cast<int>(r.attrs.i("dim")); }
 
 // ---- gather, index_select ----
 
@@ -21,7 +21,7 @@ W_KERNEL {
 )";
 
 // Element i of the result uses index `i / inner % indices`.
-bool gather(const Request& r, Launches& to, Shape of_index, int64_t inner, int64_t indices) {
+bool gather(const OperationRequest& r, Launches& to, Shape of_index, int64_t inner, int64_t indices) {
   const StridedView &x = r.in[0], &index = r.in[1], &y = r.out[0];
   const int dim = dim_of(r);
   if (y.numel() == 0) return true;
@@ -47,8 +47,8 @@ bool gather(const Request& r, Launches& to, Shape of_index, int64_t inner, int64
   return true;
 }
 
-bool make_gather(const Request& r, Launches& to) { return gather(r, to, r.in[1].strides, 1, r.in[1].numel()); }
-bool make_index_select(const Request& r, Launches& to) {
+bool make_gather(const OperationRequest& r, Launches& to) { return gather(r, to, r.in[1].strides, 1, r.in[1].numel()); }
+bool make_index_select(const OperationRequest& r, Launches& to) {
   Shape of_index = Shape::filled(r.out[0].shape.size(), 0);
   of_index[dim_of(r)] = r.in[1].strides[0];
   return gather(r, to, of_index, elements_behind(r.out[0], dim_of(r)), r.in[1].numel());

@@ -14,7 +14,7 @@ namespace weft::cuda {
 
 /// The memory to which an address parameter points.
 struct MemoryAddress {
-  enum Kind { kIn, kOut, kWorkspace, kBad } kind = kIn;
+  enum AddressKind { kIn, kOut, kWorkspace, kBad } kind = kIn;
   int index = 0;      // of the operand or result
   int64_t bytes = 0;  // from element 0, or from the start of the workspace
 };

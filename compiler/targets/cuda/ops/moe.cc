@@ -102,7 +102,7 @@ W_KERNEL {
 }
 )";
 
-bool make_expert_order(const Request& r, Launches& to) {
+bool make_expert_order(const OperationRequest& r, Launches& to) {
   const StridedView& experts = r.in[0];
   const int64_t slots = experts.numel(), num = r.attrs.i("num_experts"), k = experts.shape[1];
   for (const StridedView& y : r.out)
@@ -252,7 +252,7 @@ W_KERNEL {
 DType wide_of(DType a, DType b) { return a == kFloat64 || b == kFloat64 ? kFloat64 : kFloat32; }
 
 /// The number of elements moved together: 16 bytes if the rows of both views allow it.
-int64_t each_of(const Request& r, const StridedView& x, const StridedView& y, int64_t most) {
+int64_t each_of(const OperationRequest& r, const StridedView& x, const StridedView& y, int64_t most) {
   const int64_t element = itemsize(x.dtype);
   int64_t each = std::min<int64_t>({16, r.alignment}) / element;
   while (each > 1 &&
@@ -261,14 +261,14 @@ int64_t each_of(const Request& r, const StridedView& x, const StridedView& y, in
   return std::max<int64_t>(1, each);
 }
 
-void declare_weights(Text& t, const Request& r, bool weights) {
+void declare_weights(Text& t, const OperationRequest& r, bool weights) {
   const StridedView& w = r.in[weights ? 4 : 0];
   t.type("W", w.dtype).constant("kWeights", weights);
   t.address("const W* weights", operand_address(weights ? 4 : 0)).whole("w_row", weights ? w.strides[0] : 0);
   t.whole("w_step", weights ? w.strides[1] : 0);
 }
 
-bool make_dispatch_rows(const Request& r, Launches& to) {
+bool make_dispatch_rows(const OperationRequest& r, Launches& to) {
   const StridedView &x = r.in[0], &slots = r.in[1], &tokens = r.in[2], &y = r.out[0];
   const bool weights = r.in.size() > 4;
   if (y.numel() == 0) return true;
@@ -292,7 +292,7 @@ bool make_dispatch_rows(const Request& r, Launches& to) {
   return true;
 }
 
-bool make_combine_rows(const Request& r, Launches& to) {
+bool make_combine_rows(const OperationRequest& r, Launches& to) {
   const StridedView &x = r.in[0], &rows = r.in[3], &y = r.out[0];
   const int64_t k = r.attrs.i("k");
   const bool weights = r.in.size() > 4;
@@ -320,7 +320,7 @@ bool make_combine_rows(const Request& r, Launches& to) {
   return true;
 }
 
-bool make_row_dots(const Request& r, Launches& to) {
+bool make_row_dots(const OperationRequest& r, Launches& to) {
   const StridedView &a = r.in[0], &b = r.in[1], &rows = r.in[4], &y = r.out[0];
   if (y.numel() == 0) return true;
   if (b.shape[1] == 0) {

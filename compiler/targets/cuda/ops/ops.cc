@@ -6,7 +6,7 @@ namespace weft::cuda {
 
 std::unique_ptr<DeviceOperation> make_op(const OpDef& op, const Attrs& attrs, std::span<const StridedView> in,
                                          std::span<const StridedView> out, const GpuProperties&, int alignment) {
-  const Request r{op, attrs, in, out, alignment};
+  const OperationRequest r{op, attrs, in, out, alignment};
   auto made = std::make_unique<Launches>(op.name);
   if (op.is(kPointwise) && op.scalar >= 0) {
     if (!make_pointwise(r, *made)) return nullptr;

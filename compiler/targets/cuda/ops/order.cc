@@ -263,13 +263,13 @@ W_KERNEL {
 }
 )";
 
-struct Line {
+struct SortLine {
   const StridedView &x, &values, &indices;
   int dim;
   bool descending;
   Walk walk;  // strides: x, values, indices
 
-  Line(const Request& r, int d, bool down)
+  SortLine(const OperationRequest& r, int d, bool down)
       : x(r.in[0]),
         values(r.out[0]),
         indices(r.out[1]),
@@ -287,9 +287,9 @@ struct Line {
   }
 };
 
-bool order(const Request& r, Launches& to, int64_t keep, bool descending) {
+bool order(const OperationRequest& r, Launches& to, int64_t keep, bool descending) {
   const int dim = static_cast<int>(r.attrs.i("dim"));
-  const Line line(r, dim, descending);
+  const SortLine line(r, dim, descending);
   if (r.out[0].numel() == 0) return true;
   const int64_t n = line.x.shape[dim], lines = line.walk.n;
   const bool wide = line.x.dtype == kFloat64 || line.x.dtype == kInt64;
@@ -310,7 +310,7 @@ bool order(const Request& r, Launches& to, int64_t keep, bool descending) {
   source.name = "of";
   source.text = kValueEntries;
   source.wide = wide;
-  source.declare = [](Text& t, const void* of) { static_cast<const Line*>(of)->declare(t); };
+  source.declare = [](Text& t, const void* of) { static_cast<const SortLine*>(of)->declare(t); };
   source.of = &line;
   const int64_t sorted = add_sort(to, source, lines, n, keep);
   Text t("sort_finish", true);
@@ -322,10 +322,10 @@ bool order(const Request& r, Launches& to, int64_t keep, bool descending) {
   return true;
 }
 
-bool make_sort(const Request& r, Launches& to) {
+bool make_sort(const OperationRequest& r, Launches& to) {
   return order(r, to, r.in[0].shape[static_cast<int>(r.attrs.i("dim"))], r.attrs.b("descending"));
 }
-bool make_topk(const Request& r, Launches& to) { return order(r, to, r.attrs.i("k"), r.attrs.b("largest")); }
+bool make_topk(const OperationRequest& r, Launches& to) { return order(r, to, r.attrs.i("k"), r.attrs.b("largest")); }
 
 }  // namespace
 

@@ -45,7 +45,8 @@ W_KERNEL {
 }
 )";
 
-void add_any(const Request& r, Launches& to, bool based, const Shape& shape, const Shape& strides, const Shape& from) {
+void add_any(const OperationRequest& r, Launches& to, bool based, const Shape& shape, const Shape& strides,
+             const Shape& from) {
   const StridedView& y = r.out[0];
   Text t("random_bits_at", true);
   Shape extent = shape, step = strides, at = y.strides, of = from;
@@ -65,7 +66,7 @@ void add_any(const Request& r, Launches& to, bool based, const Shape& shape, con
   to.add(t.step(kAny, blocks_for(y.numel())));
 }
 
-bool make_random_bits(const Request& r, Launches& to) {
+bool make_random_bits(const OperationRequest& r, Launches& to) {
   const StridedView& y = r.out[0];
   if (y.numel() == 0) return true;
   if (!y.contiguous() || r.alignment % 16 != 0) {
@@ -79,7 +80,7 @@ bool make_random_bits(const Request& r, Launches& to) {
   return true;
 }
 
-bool make_random_bits_at(const Request& r, Launches& to) {
+bool make_random_bits_at(const OperationRequest& r, Launches& to) {
   if (r.out[0].numel() == 0) return true;
   const StridedView& base = r.in[2];
   const Shape& shape = r.attrs.ints("shape");

@@ -43,7 +43,7 @@ W_KERNEL {
 }
 )";
 
-bool reduce(const Request& r, Launches& to, const char* op, const Shape& dims, int64_t identity) {
+bool reduce(const OperationRequest& r, Launches& to, const char* op, const Shape& dims, int64_t identity) {
   const StridedView &x = r.in[0], &y = r.out[0];
   if (y.numel() == 0) return true;
   const Reduced split(x, dims);
@@ -79,10 +79,10 @@ bool reduce(const Request& r, Launches& to, const char* op, const Shape& dims, i
   return true;
 }
 
-bool make_sum(const Request& r, Launches& to) { return reduce(r, to, "Sum", r.attrs.ints("dims"), 0); }
-bool make_prod(const Request& r, Launches& to) { return reduce(r, to, "Prod", r.attrs.ints("dims"), 1); }
-bool make_max(const Request& r, Launches& to) { return reduce(r, to, "Max", r.attrs.ints("dims"), 0); }
-bool make_min(const Request& r, Launches& to) { return reduce(r, to, "Min", r.attrs.ints("dims"), 0); }
+bool make_sum(const OperationRequest& r, Launches& to) { return reduce(r, to, "Sum", r.attrs.ints("dims"), 0); }
+bool make_prod(const OperationRequest& r, Launches& to) { return reduce(r, to, "Prod", r.attrs.ints("dims"), 1); }
+bool make_max(const OperationRequest& r, Launches& to) { return reduce(r, to, "Max", r.attrs.ints("dims"), 0); }
+bool make_min(const OperationRequest& r, Launches& to) { return reduce(r, to, "Min", r.attrs.ints("dims"), 0); }
 
 // ---- argmax, argmin ----
 
@@ -145,7 +145,7 @@ W_KERNEL {
 }
 )";
 
-bool arg(const Request& r, Launches& to, bool largest) {
+bool arg(const OperationRequest& r, Launches& to, bool largest) {
   const StridedView &x = r.in[0], &y = r.out[0];
   if (y.numel() == 0) return true;
   const int dim = static_cast<int>(r.attrs.i("dim"));
@@ -174,8 +174,8 @@ bool arg(const Request& r, Launches& to, bool largest) {
   }
   return true;
 }
-bool make_argmax(const Request& r, Launches& to) { return arg(r, to, true); }
-bool make_argmin(const Request& r, Launches& to) { return arg(r, to, false); }
+bool make_argmax(const OperationRequest& r, Launches& to) { return arg(r, to, true); }
+bool make_argmin(const OperationRequest& r, Launches& to) { return arg(r, to, false); }
 
 }  // namespace
 

@@ -45,7 +45,7 @@ W_KERNEL {
 }
 )";
 
-bool make_round_to(const Request& r, Launches& to) {
+bool make_round_to(const OperationRequest& r, Launches& to) {
   StridedView x = r.in[0], y = r.out[0];
   if (y.numel() == 0) return true;
   for (StridedView* v : {&x, &y})

@@ -111,7 +111,7 @@ W_KERNEL {
 }
 )";
 
-bool make_cumsum(const Request& r, Launches& to) {
+bool make_cumsum(const OperationRequest& r, Launches& to) {
   const StridedView &x = r.in[0], &y = r.out[0];
   if (y.numel() == 0) return true;
   const int dim = static_cast<int>(r.attrs.i("dim"));

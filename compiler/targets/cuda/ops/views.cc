@@ -11,7 +11,7 @@ namespace weft::cuda {
 namespace {
 
 // Views: a copy of the viewed elements.
-bool make_view(const Request& r, Launches& to) {
+bool make_view(const OperationRequest& r, Launches& to) {
   if (r.out[0].numel() == 0) return true;
   StridedView x = r.in[0], y = r.out[0];
   if (&r.op != &reshape_op && &r.op != &contiguous_op) {
@@ -54,7 +54,7 @@ W_KERNEL {
 }
 )";
 
-bool make_pad(const Request& r, Launches& to) {
+bool make_pad(const OperationRequest& r, Launches& to) {
   const StridedView &x = r.in[0], &y = r.out[0];
   const double value = r.attrs.f("value");
   if (y.numel() == 0) return true;
@@ -123,7 +123,7 @@ bool make_pad(const Request& r, Launches& to) {
   return true;
 }
 
-bool make_concat(const Request& r, Launches& to) {
+bool make_concat(const OperationRequest& r, Launches& to) {
   const int dim = static_cast<int>(r.attrs.i("dim"));
   StridedView piece = r.out[0];
   int64_t at = 0;
@@ -158,7 +158,7 @@ W_KERNEL {
 )";
 
 // y = x over the block's shape. `whole` is the tensor that contains the block: the result if `into`, else the operand.
-void add_block(const Request& r, Launches& to, const StridedView& x, int in, const StridedView& y,
+void add_block(const OperationRequest& r, Launches& to, const StridedView& x, int in, const StridedView& y,
                const StridedView& whole, std::span<const StridedView> starts, size_t first, bool into) {
   const Shape& block = into ? x.shape : y.shape;
   to.set_checks_indices();
@@ -199,12 +199,12 @@ void add_block(const Request& r, Launches& to, const StridedView& x, int in, con
   to.add(t.step(body, std::max<int64_t>(1, blocks_for(w.n))));
 }
 
-bool make_dynamic_slice(const Request& r, Launches& to) {
+bool make_dynamic_slice(const OperationRequest& r, Launches& to) {
   add_block(r, to, r.in[0], 0, r.out[0], r.in[0], r.in.subspan(1), 1, false);
   return true;
 }
 
-bool make_dynamic_update_slice(const Request& r, Launches& to) {
+bool make_dynamic_update_slice(const OperationRequest& r, Launches& to) {
   add_copy_unless_same(r, to);
   add_block(r, to, r.in[1], 1, r.out[0], r.out[0], r.in.subspan(2), 2, true);
   return true;

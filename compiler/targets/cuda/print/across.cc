@@ -21,9 +21,9 @@ constexpr int kThreadsOfFew = 256;
 constexpr int kArrayRegisters = 48;
 constexpr int kUnrolledWork = 8000;
 
-class Across : Writer {
+class AcrossWriter : KernelWriter {
  public:
-  explicit Across(const Job& job) : Writer(job) {
+  explicit AcrossWriter(const PrintJob& job) : KernelWriter(job) {
     steps_axis_ = k_.axes - 2;
     extent_ = low_.extents[steps_axis_];
     tiles_ = (lanes_ + kLanes - 1) / kLanes;
@@ -184,6 +184,6 @@ class Across : Writer {
 
 }  // namespace
 
-CudaLaunch print_across(const Job& job) { return Across(job).run(); }
+CudaLaunch print_across(const PrintJob& job) { return AcrossWriter(job).run(); }
 
 }  // namespace weft::cuda

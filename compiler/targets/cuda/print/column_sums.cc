@@ -22,9 +22,9 @@ constexpr int kUnderWay = 22 * 1024;  // bytes in flight per multiprocessor: 4.3
 constexpr int kReadRegisters = 64;    // per thread, for reads before the first use
 constexpr int kUnrolledWork = 1000;   // operations of loops that are unrolled
 
-class ColumnSums : Writer {
+class ColumnSums : KernelWriter {
  public:
-  explicit ColumnSums(const Job& job) : Writer(job) {
+  explicit ColumnSums(const PrintJob& job) : KernelWriter(job) {
     units_ = row_classes();
     last_ = static_cast<int>(form_.loops.size()) - 1;
     values_ = form_.closure(last_, {});
@@ -142,7 +142,7 @@ class ColumnSums : Writer {
       if (!packed(id)) continue;
       const int slot = k_.instrs[id].slot;
       const auto size = static_cast<int>(itemsize(k_.operands[slot].dtype));
-      const loop_ir::Bound& b = low_.bound[slot];
+      const loop_ir::BoundOperand& b = low_.bound[slot];
       narrowest = narrowest == 0 ? size : std::min(narrowest, size);
       auto multiple = [&](int64_t elements) {
         // Vectors are read in pieces of at most 16 bytes.
@@ -199,6 +199,6 @@ class ColumnSums : Writer {
 
 }  // namespace
 
-CudaLaunch print_column_sums(const Job& job) { return ColumnSums(job).run(); }
+CudaLaunch print_column_sums(const PrintJob& job) { return ColumnSums(job).run(); }
 
 }  // namespace weft::cuda

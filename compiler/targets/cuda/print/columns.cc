@@ -21,9 +21,9 @@ using loop_ir::StrideKind;
 // registers.
 constexpr int kThreadsOfBoth = 512, kManyThreadsOfBoth = 1024, kValuesOfMany = 24;
 
-class Columns : Writer {
+class ColumnsWriter : KernelWriter {
  public:
-  explicit Columns(const Job& job) : Writer(job) {
+  explicit ColumnsWriter(const PrintJob& job) : KernelWriter(job) {
     units_ = row_classes();
     element = [this](const Instr& i) { return place(i); };
     marks_unwritten = true;
@@ -162,10 +162,10 @@ class Columns : Writer {
 
 }  // namespace
 
-CudaLaunch print_columns(const Job& job) {
+CudaLaunch print_columns(const PrintJob& job) {
   if (!job.form.has_reduces() && job.form.last.empty()) return print_column_sums(job);
   CudaLaunch launch;
-  return print_staged_columns(job, &launch) ? launch : Columns(job).run();
+  return print_staged_columns(job, &launch) ? launch : ColumnsWriter(job).run();
 }
 
 }  // namespace weft::cuda

@@ -18,9 +18,9 @@ constexpr int kThreadsOfMultiprocessor = 2048;
 constexpr int kLight = 40;  // with at most this many operations per point, a thread may take several vectors at once
 constexpr int kBlocksEach = 32;  // thread blocks per multiprocessor in a grid
 
-class Flat : Writer {
+class Flat : KernelWriter {
  public:
-  explicit Flat(const Job& job) : Writer(job) {
+  explicit Flat(const PrintJob& job) : KernelWriter(job) {
     narrow_ = is_narrow(job, 0, k_.axes);
     find_packs();
     width_ = choose_width();
@@ -151,7 +151,7 @@ class Flat : Writer {
       const loop_ir::Operand& o = k_.operands[i.slot];
       if (o.strides.back() != StrideKind::kUnit || !packed(i)) continue;
       const int size = static_cast<int>(itemsize(o.dtype));
-      const loop_ir::Bound& b = low_.bound[i.slot];
+      const loop_ir::BoundOperand& b = low_.bound[i.slot];
       if (size > job_.options.alignment) return 1;
       narrowest = narrowest == 0 ? size : std::min(narrowest, size);
       // Vectors are read in pieces of at most 16 bytes, so starts at multiples of 16 bytes suit all widths.
@@ -200,6 +200,6 @@ class Flat : Writer {
 
 }  // namespace
 
-CudaLaunch print_flat(const Job& job) { return Flat(job).run(); }
+CudaLaunch print_flat(const PrintJob& job) { return Flat(job).run(); }
 
 }  // namespace weft::cuda

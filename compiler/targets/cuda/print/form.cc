@@ -70,7 +70,7 @@ Form form_of(const Kernel& k) {
   f.same = find_same(k);
   f.stage.assign(k.instrs.size(), 0);
   Loop end;
-  for (const loop_ir::Segment& s : k.segments) {
+  for (const loop_ir::KernelSegment& s : k.segments) {
     Loop loop;
     for (int id : s.instrs) {
       const Instr& i = k.instrs[id];

@@ -16,9 +16,9 @@ static std::vector<char> bytes_of(T x) {
   return bytes;
 }
 
-std::string Params::add(Field field) {
+std::string Params::add(ParamField field) {
   const std::string spelled = "p." + field.name;
-  for (const Field& f : fields_)
+  for (const ParamField& f : fields_)
     if (f.name == field.name) return spelled;
   fields_.push_back(std::move(field));
   return spelled;
@@ -61,10 +61,10 @@ std::string Params::div(const std::string& name, int64_t divisor) {
   return add({"Div", name, bytes_of(d), {}, false, 4});
 }
 
-std::vector<Params::Field> Params::sorted() const {
-  std::vector<Field> all = fields_;
-  std::stable_sort(all.begin(), all.end(), [](const Field& a, const Field& b) {
-    auto rank = [](const Field& f) {
+std::vector<Params::ParamField> Params::sorted() const {
+  std::vector<ParamField> all = fields_;
+  std::stable_sort(all.begin(), all.end(), [](const ParamField& a, const ParamField& b) {
+    auto rank = [](const ParamField& f) {
       return std::tuple(-f.align, !f.is_pointer, f.is_pointer ? f.what.kind : 0, f.is_pointer ? f.what.index : 0);
     };
     return rank(a) < rank(b);
@@ -75,7 +75,7 @@ std::vector<Params::Field> Params::sorted() const {
 std::string Params::text(const std::string& name) const {
   std::string out = str_cat("struct ", name, " {\n");
   std::string before;
-  for (const Field& f : sorted()) {
+  for (const ParamField& f : sorted()) {
     if (!f.is_pointer && f.type == before) {
       out.insert(out.size() - 2, ", " + f.name);
       continue;
@@ -88,7 +88,7 @@ std::string Params::text(const std::string& name) const {
 
 void Params::write(CudaLaunch* launch) const {
   std::vector<char>& all = launch->params;
-  for (const Field& f : sorted()) {
+  for (const ParamField& f : sorted()) {
     all.resize((all.size() + f.align - 1) / f.align * f.align);
     if (f.is_pointer) {
       launch->pointers.push_back(f.what);

@@ -23,16 +23,16 @@ class Params {
   void write(CudaLaunch* launch) const;
 
  private:
-  struct Field {
+  struct ParamField {
     std::string type, name;
     std::vector<char> bytes;
     Pointer what;
     bool is_pointer = false;
     int align = 8;
   };
-  std::string add(Field field);
-  std::vector<Field> sorted() const;
-  std::vector<Field> fields_;
+  std::string add(ParamField field);
+  std::vector<ParamField> sorted() const;
+  std::vector<ParamField> fields_;
 };
 
 }  // namespace weft::cuda

@@ -9,7 +9,7 @@
 namespace weft::cuda {
 namespace {
 
-using Print = CudaLaunch (*)(const Job&);
+using Print = CudaLaunch (*)(const PrintJob&);
 
 std::vector<Print> schedule_of(const Form& form) {
   const loop_ir::Kernel& k = *form.kernel;
@@ -30,13 +30,13 @@ const std::string& loop_intrinsics(bool approximate) {
 }
 
 CudaLaunches plan(const loop_ir::Lowered& low, std::span<const loop_ir::ValueLayout> out, const DeviceLimits& device,
-                  const PlanOptions& options) {
+                  const KernelTextOptions& options) {
   CudaLaunches all;
   const Form form = form_of(low.kernel);
-  PlanOptions plain = options;
+  KernelTextOptions plain = options;
   plain.notes = false;
   plain.symbol.clear();
-  const Job job{low, out, form, device, options}, plain_job{low, out, form, device, plain};
+  const PrintJob job{low, out, form, device, options}, plain_job{low, out, form, device, plain};
   const bool nothing = std::find(low.extents.begin(), low.extents.begin() + low.kernel.outer_axes(), 0) !=
                        low.extents.begin() + low.kernel.outer_axes();
   for (const Print print : schedule_of(form)) {

@@ -41,7 +41,7 @@ struct DeviceLimits {
   int64_t max_grid_x = 2147483647;
 };
 
-struct PlanOptions {
+struct KernelTextOptions {
   int alignment = 16;        // the operands' addresses (before Bound::offset) are multiples of this many bytes
   bool notes = true;         // adds operand names, the user's ops and lines, and the cost to the text as comments
   bool wide = false;         // 64-bit positions even if 32 bits suffice (for tests)
@@ -51,7 +51,7 @@ struct PlanOptions {
 
 /// An address that the caller writes into the parameters of a launch.
 struct Pointer {
-  enum Kind : uint8_t { kOperand, kResult, kScratch, kBad } kind = kOperand;
+  enum PointerKind : uint8_t { kOperand, kResult, kScratch, kBad } kind = kOperand;
   int index = 0;       // kOperand: of Lowered::bound; the caller adds its offset. kResult: output of the body
   int64_t offset = 0;  // kScratch: bytes from its start
   int at = 0;          // byte offset in the parameters
@@ -76,7 +76,7 @@ struct CudaLaunches {
 /// The launches of a lowered group whose results have the layouts `out` (results that are sums over rows or of long
 /// rows: dense). Throws Error if no schedule fits the device (a row that is too long).
 CudaLaunches plan(const loop_ir::Lowered& low, std::span<const loop_ir::ValueLayout> out,
-                  const DeviceLimits& device = {}, const PlanOptions& options = {});
+                  const DeviceLimits& device = {}, const KernelTextOptions& options = {});
 
 /// The device functions of generated loops (loops.inc), with which the text of every kernel starts; approximate: also
 /// approximations.inc.

@@ -36,7 +36,7 @@ TEST(Print, CompilesWithinItsLimits) {
   for (const codegen::KernelCase& k : codegen::sample_cases()) {
     const CudaCase c = case_of(k);
     for (const CudaLaunch& l : plan(c.low, c.out).launches) kernels.push_back(l.kernel);
-    PlanOptions near;
+    KernelTextOptions near;
     near.approximate = true;
     near.symbol = str_cat("near_", kernels.size());
     for (const CudaLaunch& l : plan(c.low, c.out, {}, near).launches) kernels.push_back(l.kernel);

@@ -32,9 +32,9 @@ int steps_of(int64_t lanes) {
   return static_cast<int>(n <= 16 ? (n + 3) / 4 * 4 : (n + 7) / 8 * 8);
 }
 
-class Rows : Writer {
+class RowsWriter : KernelWriter {
  public:
-  explicit Rows(const Job& job) : Writer(job) {
+  explicit RowsWriter(const PrintJob& job) : KernelWriter(job) {
     halves_ = halves_of(lanes_);
     blocks_ = (lanes_ + kReduceBlock - 1) / kReduceBlock;
     long_ = blocks_ > halves_;
@@ -177,9 +177,9 @@ class Rows : Writer {
 
 }  // namespace
 
-CudaLaunch print_rows(const Job& job) {
+CudaLaunch print_rows(const PrintJob& job) {
   CudaLaunch launch;
-  return print_staged_rows(job, &launch) ? launch : Rows(job).run();
+  return print_staged_rows(job, &launch) ? launch : RowsWriter(job).run();
 }
 
 }  // namespace weft::cuda

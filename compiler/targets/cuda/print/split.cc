@@ -18,7 +18,7 @@ int64_t blocks_of(int64_t n) { return (n + kReduceBlock - 1) / kReduceBlock; }
 
 // The number of neighbouring blocks of a row that one thread block takes, a half warp each. It is a power of two, so
 // that the tree over them is a part of the row's tree.
-int together(const Job& job, int64_t bytes) {
+int together(const PrintJob& job, int64_t bytes) {
   int halves = 16;
   const int64_t blocks = blocks_of(job.low.lanes()), points = job.low.outer_points();
   while (halves > 2 && (halves * bytes > kManyBytes ||
@@ -27,9 +27,9 @@ int together(const Job& job, int64_t bytes) {
   return halves;
 }
 
-class Split : Stage {
+class SplitWriter : StageWriter {
  public:
-  explicit Split(const Job& job) : Stage(job, std::min<int64_t>(job.low.lanes(), kReduceBlock)) {
+  explicit SplitWriter(const PrintJob& job) : StageWriter(job, std::min<int64_t>(job.low.lanes(), kReduceBlock)) {
     find_parts(false);
     halves_ = together(job, row_bytes());
     groups_ = (blocks_of(lanes_) + halves_ - 1) / halves_;
@@ -89,15 +89,15 @@ class Split : Stage {
 int bytes_of(loop_ir::Type t) { return t == loop_ir::Type::f64 || t == loop_ir::Type::i64 ? 8 : 4; }
 
 // The second kernel. Columns: partial[block][16 classes][lane]. Split: partial[point][thread blocks].
-class Finish : Writer {
+class FinishWriter : KernelWriter {
  public:
-  explicit Finish(const Job& job) : Writer(job) { suffix = "_finish"; }
+  explicit FinishWriter(const PrintJob& job) : KernelWriter(job) { suffix = "_finish"; }
 
   CudaLaunch run() {
     const bool columns = !low_.columns.empty();
     const auto& sums = columns ? low_.columns : low_.partials;
     const int64_t n = columns ? low_.lanes() : low_.outer_points();
-    const int64_t blocks = columns ? blocks_of(low_.outer_points()) : Split(job_).groups();
+    const int64_t blocks = columns ? blocks_of(low_.outer_points()) : SplitWriter(job_).groups();
     const std::string all = columns ? params.i64("n", n) : "", count = params.i64("blocks", blocks);
     for (size_t s = 0; s < sums.size(); ++s) {
       const loop_ir::Finish& f = sums[s];
@@ -129,12 +129,12 @@ class Finish : Writer {
 
 }  // namespace
 
-std::vector<int64_t> partial_offsets(const Job& job, int64_t* total) {
+std::vector<int64_t> partial_offsets(const PrintJob& job, int64_t* total) {
   const loop_ir::Lowered& low = job.low;
   const bool columns = !low.columns.empty();
   const auto& sums = columns ? low.columns : low.partials;
-  const int64_t elements =
-      columns ? blocks_of(low.outer_points()) * kReduceLanes * low.lanes() : Split(job).groups() * low.outer_points();
+  const int64_t elements = columns ? blocks_of(low.outer_points()) * kReduceLanes * low.lanes()
+                                   : SplitWriter(job).groups() * low.outer_points();
   std::vector<int64_t> offsets(sums.size());
   *total = 0;
   for (const loop_ir::Finish& f : sums) {
@@ -144,7 +144,7 @@ std::vector<int64_t> partial_offsets(const Job& job, int64_t* total) {
   return offsets;
 }
 
-CudaLaunch print_split(const Job& job) { return Split(job).run(); }
-CudaLaunch print_finish(const Job& job) { return Finish(job).run(); }
+CudaLaunch print_split(const PrintJob& job) { return SplitWriter(job).run(); }
+CudaLaunch print_finish(const PrintJob& job) { return FinishWriter(job).run(); }
 
 }  // namespace weft::cuda

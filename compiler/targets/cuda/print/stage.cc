@@ -17,7 +17,7 @@ namespace {
 constexpr int kMuch = 8;  // a value with at least this many operations is kept instead of recomputed
 
 // The operations of a value in a loop, counted from loads and from values in `have`.
-std::vector<int> costs(const Writer& writer, const std::vector<bool>& have) {
+std::vector<int> costs(const KernelWriter& writer, const std::vector<bool>& have) {
   const Form& form = writer.form_;
   const auto& all = form.kernel->instrs;
   std::vector<int> cost(all.size(), 0);
@@ -34,7 +34,7 @@ std::vector<int> costs(const Writer& writer, const std::vector<bool>& have) {
 
 }  // namespace
 
-Stage::Stage(const Job& job, int64_t n) : Writer(job), n_(n) {
+StageWriter::StageWriter(const PrintJob& job, int64_t n) : KernelWriter(job), n_(n) {
   int narrowest = 0;
   auto see = [&](int slot) {
     const int size = static_cast<int>(itemsize(k_.operands[slot].dtype));
@@ -58,15 +58,15 @@ Stage::Stage(const Job& job, int64_t n) : Writer(job), n_(n) {
 }
 
 // Whether rows of the operand start and end at multiples of 16 bytes.
-bool Stage::is_even(int slot, bool indexed) const {
-  const loop_ir::Bound& b = low_.bound[slot];
+bool StageWriter::is_even(int slot, bool indexed) const {
+  const loop_ir::BoundOperand& b = low_.bound[slot];
   const auto size = static_cast<int64_t>(itemsize(k_.operands[slot].dtype));
   bool even = job_.options.alignment >= 16 && b.offset * size % 16 == 0 && lanes_ * size % 16 == 0;
   for (int a = 0; a < k_.outer_axes(); ++a) even = even && (low_.extents[a] <= 1 || b.strides[a] * size % 16 == 0);
   return even && (!indexed || b.index_stride * size % 16 == 0);
 }
 
-void Stage::find_parts(bool keeps) {
+void StageWriter::find_parts(bool keeps) {
   parts_.clear();
   kept_.clear();
   std::vector<bool> have(k_.instrs.size());
@@ -88,20 +88,20 @@ void Stage::find_parts(bool keeps) {
   if (!form_.loops.empty()) add(static_cast<int>(form_.loops.size()) - 1, true, form_.loops.back().stores);
   find_first_part();
   row_bytes_ = 0;
-  for (Tile& t : loads_) {
+  for (StagedTile& t : loads_) {
     t.offset = row_bytes_;
     row_bytes_ += (n_ * static_cast<int64_t>(itemsize(k_.operands[k_.instrs[t.id].slot].dtype)) + 16 + 15) / 16 * 16;
   }
-  for (Tile& t : kept_) {
+  for (StagedTile& t : kept_) {
     t.offset = row_bytes_;
     row_bytes_ += (n_ * 4 + 15) / 16 * 16;
   }
 }
 
-void Stage::find_first_part() {
+void StageWriter::find_first_part() {
   std::vector<bool> early(k_.instrs.size());
   std::vector<int> values;
-  for (const Tile& t : kept_)
+  for (const StagedTile& t : kept_)
     if (form_.stage[t.id] == 0) early[t.id] = true, values.push_back(t.id);
   if (values.empty() || !even_) return;
   StagePart first{0, true, {}, {}, {}};
@@ -113,7 +113,7 @@ void Stage::find_first_part() {
     rest.back().sinks = later;
   }
   std::vector<bool> have(k_.instrs.size()), needed(k_.instrs.size());
-  for (const Tile& t : kept_) have[t.id] = early[t.id];
+  for (const StagedTile& t : kept_) have[t.id] = early[t.id];
   for (StagePart& part : rest) {
     part.reads.clear();
     part.compute.clear();
@@ -122,7 +122,7 @@ void Stage::find_first_part() {
       if (!have[id]) needed[id] = true;
     }
     for (int id : part.compute)
-      if (std::any_of(kept_.begin(), kept_.end(), [&](const Tile& t) { return t.id == id; })) have[id] = true;
+      if (std::any_of(kept_.begin(), kept_.end(), [&](const StagedTile& t) { return t.id == id; })) have[id] = true;
   }
   // The order in which the values for kept values are computed.
   first.compute = form_.closure_of(first.sinks, {}, values);
@@ -133,8 +133,8 @@ void Stage::find_first_part() {
       const Instr& i = k_.instrs[id];
       if (i.op == Op::kLoad && Form::in_loop(i.level) && !tile_of(id) && !is_unwritten(i.slot)) return;
     }
-  std::vector<Tile> loads;
-  for (const Tile& t : loads_) {
+  std::vector<StagedTile> loads;
+  for (const StagedTile& t : loads_) {
     if (needed[t.id]) {
       loads.push_back(t);
     } else if (!t.even) {
@@ -147,45 +147,45 @@ void Stage::find_first_part() {
   parts_.insert(parts_.begin(), std::move(first));
 }
 
-bool Stage::has_gathered() const {
-  return std::any_of(loads_.begin(), loads_.end(), [](const Tile& t) { return t.gathered; });
+bool StageWriter::has_gathered() const {
+  return std::any_of(loads_.begin(), loads_.end(), [](const StagedTile& t) { return t.gathered; });
 }
 
-bool Stage::tiles_even() const {
-  return std::all_of(loads_.begin(), loads_.end(), [](const Tile& t) { return t.even; });
+bool StageWriter::tiles_even() const {
+  return std::all_of(loads_.begin(), loads_.end(), [](const StagedTile& t) { return t.even; });
 }
-std::vector<int> Stage::staged() const {
+std::vector<int> StageWriter::staged() const {
   std::vector<int> ids;
-  for (const Tile& t : loads_) ids.push_back(t.id);
+  for (const StagedTile& t : loads_) ids.push_back(t.id);
   return ids;
 }
-std::vector<int> Stage::unstaged(const std::vector<int>& ids) const {
+std::vector<int> StageWriter::unstaged(const std::vector<int>& ids) const {
   std::vector<int> rest;
   for (int id : ids)
     if (!tile_of(id)) rest.push_back(id);
   return rest;
 }
 
-const Stage::Tile* Stage::tile_of(int id) const {
-  for (const std::vector<Tile>* list : {&loads_, &kept_})
-    for (const Tile& t : *list)
+const StageWriter::StagedTile* StageWriter::tile_of(int id) const {
+  for (const std::vector<StagedTile>* list : {&loads_, &kept_})
+    for (const StagedTile& t : *list)
       if (t.id == id) return &t;
   return nullptr;
 }
 
-std::string Stage::address(const Instr& i) { return str_cat(pointer_name(i.slot), index_term(i), origin); }
+std::string StageWriter::address(const Instr& i) { return str_cat(pointer_name(i.slot), index_term(i), origin); }
 
-void Stage::declare_tiles(const std::string& at) {
-  for (const std::vector<Tile>* list : {&loads_, &kept_})
-    for (const Tile& t : *list) {
+void StageWriter::declare_tiles(const std::string& at) {
+  for (const std::vector<StagedTile>* list : {&loads_, &kept_})
+    for (const StagedTile& t : *list) {
       const std::string e = t.kept ? type(t.id) : memory_type(k_.operands[k_.instrs[t.id].slot].dtype);
       line(str_cat("const Shared<", e, "> t", t.id, " = shared_at<", e, ">(", at,
                    t.offset ? str_cat(" + ", t.offset) : "", ");"));
     }
 }
 
-void Stage::copy_tiles(bool gathered, const std::string& n, const std::string& who, const std::string& team) {
-  for (const Tile& t : loads_) {
+void StageWriter::copy_tiles(bool gathered, const std::string& n, const std::string& who, const std::string& team) {
+  for (const StagedTile& t : loads_) {
     if (t.gathered != gathered) continue;
     const std::string p = address(k_.instrs[t.id]);
     if (!t.even) line(str_cat("const int shift", t.id, " = shift_of(", p, ");"));
@@ -193,16 +193,16 @@ void Stage::copy_tiles(bool gathered, const std::string& n, const std::string& w
   }
 }
 
-bool Stage::packed(int id) const {
+bool StageWriter::packed(int id) const {
   const Instr& i = k_.instrs[id];
   if (!in_vectors_ || !Form::in_loop(i.level) || !is_unit(i.slot)) return false;
   if (i.op == Op::kStore) return true;
   return even_ && (i.a < 0 || gathers_rows(i)) && !tile_of(id) && is_even(i.slot, i.a >= 0);
 }
 
-std::string Stage::place(const Instr& i) {
+std::string StageWriter::place(const Instr& i) {
   const int id = static_cast<int>(&i - k_.instrs.data());
-  if (const Tile* t = i.op == Op::kLoad ? tile_of(id) : nullptr; t && !t->kept) {
+  if (const StagedTile* t = i.op == Op::kLoad ? tile_of(id) : nullptr; t && !t->kept) {
     if (in_vectors_ && even_ && t->even) return str_cat("v", id, "[j]");
     return str_cat(memory_type(k_.operands[i.slot].dtype), "(t", id, "[", t->even ? "" : str_cat("shift", id, " + "),
                    tile_index, "])");
@@ -218,17 +218,17 @@ std::string Stage::place(const Instr& i) {
   return i.op == Op::kLoad && is_unwritten(i.slot) ? str_cat("unwritten(", at, ")") : at;
 }
 
-void Stage::lane_values(const StagePart& part) {
+void StageWriter::lane_values(const StagePart& part) {
   for (int id : part.reads) line(str_cat("const ", type(id), " ", name(id), " = t", id, "[l];"));
   values_of(part.compute);
   for (int id : part.compute)
-    if (const Tile* t = tile_of(id); t && t->kept) line(str_cat("t", id, "[l] = ", name(id), ";"));
+    if (const StagedTile* t = tile_of(id); t && t->kept) line(str_cat("t", id, "[l] = ", name(id), ";"));
 }
 
-void Stage::load_vectors(const std::vector<int>& ids, bool kept) {
+void StageWriter::load_vectors(const std::vector<int>& ids, bool kept) {
   for (int id : ids) {
     const Instr& i = k_.instrs[id];
-    const Tile* t = tile_of(id);
+    const StagedTile* t = tile_of(id);
     const std::string e = t && t->kept        ? type(id)
                           : i.op == Op::kLoad ? memory_type(k_.operands[i.slot].dtype)
                                               : "",
@@ -241,7 +241,8 @@ void Stage::load_vectors(const std::vector<int>& ids, bool kept) {
   }
 }
 
-void Stage::print_stores(const StagePart& part, const std::string& n, const std::string& who, const std::string& team) {
+void StageWriter::print_stores(const StagePart& part, const std::string& n, const std::string& who,
+                               const std::string& team) {
   const std::string w = str_cat(width_);
   in_vectors_ = true;
   std::string back;
@@ -269,7 +270,7 @@ void Stage::print_stores(const StagePart& part, const std::string& n, const std:
   for (int slot : outs) line(str_cat(pack(memory_type(k_.operands[slot].dtype)), " r", slot, ";"));
   std::vector<int> keeps;
   for (int id : part.compute)
-    if (const Tile* t = tile_of(id); t && t->kept) keeps.push_back(id);
+    if (const StagedTile* t = tile_of(id); t && t->kept) keeps.push_back(id);
   for (int id : keeps) line(str_cat(pack(type(id)), " k", id, ";"));
   open(str_cat("UNROLL for (int j = 0; j < ", w, "; ++j) {"));
   line("const int l = l0 + j;");

@@ -10,11 +10,11 @@
 
 namespace weft::cuda {
 
-class Stage : protected Writer {
+class StageWriter : protected KernelWriter {
  protected:
   /// For rows (or pieces of rows that start at multiples of 1024) of at most n elements. Operands that are the same for
   /// all rows are not copied, unless there is only one row.
-  Stage(const Job& job, int64_t n);
+  StageWriter(const PrintJob& job, int64_t n);
 
   /// One pass over a row: sums along the lanes, or stores in vectors. A first part, also in vectors, may compute costly
   /// values that need no sum, with the stores that need none: operands that only it reads are not copied to shared
@@ -62,14 +62,14 @@ class Stage : protected Writer {
   bool in_vectors_ = false;  // element j of vectors at l0 is printed
 
  private:
-  struct Tile {
+  struct StagedTile {
     int id = 0;
     int64_t offset = 0;
     bool even = false, gathered = false, kept = false;
   };
   bool is_even(int slot, bool indexed) const;
   bool is_unit(int slot) const { return k_.operands[slot].strides.back() == loop_ir::StrideKind::kUnit; }
-  const Tile* tile_of(int id) const;
+  const StagedTile* tile_of(int id) const;
   void find_first_part();
   bool gathers_rows(const loop_ir::Instr& i) const {
     return i.a >= 0 && !form_.in_loop(i.a) && form_.stage[form_.same[i.a]] == 0;
@@ -77,7 +77,7 @@ class Stage : protected Writer {
   std::string address(const loop_ir::Instr& i);
   std::string place(const loop_ir::Instr& i);
 
-  std::vector<Tile> loads_, kept_;
+  std::vector<StagedTile> loads_, kept_;
   int64_t n_;
   int64_t row_bytes_ = 0;
 };

@@ -21,9 +21,9 @@ constexpr int kLeastRows = 4;
 constexpr int kManyValues = 40;  // per point; with more values, the registers suffice for at most 512 threads
 constexpr int kPairs = 512;      // columns from which a thread takes two
 
-class StagedColumns : Stage {
+class StagedColumns : StageWriter {
  public:
-  explicit StagedColumns(const Job& job) : Stage(job, job.low.lanes()) {
+  explicit StagedColumns(const PrintJob& job) : StageWriter(job, job.low.lanes()) {
     last_ = static_cast<int>(form_.loops.size()) - 1;
     units_ = row_classes();
     while (halves_ < 32 && int64_t{halves_} * kReduceBlock < lanes_) halves_ *= 2;
@@ -290,7 +290,7 @@ class StagedColumns : Stage {
 
 }  // namespace
 
-bool print_staged_columns(const Job& job, CudaLaunch* launch) {
+bool print_staged_columns(const PrintJob& job, CudaLaunch* launch) {
   StagedColumns columns(job);
   if (!columns.possible()) return false;
   *launch = columns.run();

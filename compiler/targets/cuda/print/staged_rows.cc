@@ -14,9 +14,9 @@ constexpr int kThreads = 128, kMostHalves = 32;
 constexpr int kLeastLanes = 64;
 constexpr int64_t kManyBytes = 56 * 1024;  // per thread block with several rows
 
-class StagedRows : Stage {
+class StagedRows : StageWriter {
  public:
-  explicit StagedRows(const Job& job) : Stage(job, job.low.lanes()) {
+  explicit StagedRows(const PrintJob& job) : StageWriter(job, job.low.lanes()) {
     while (halves_ < kMostHalves && int64_t{halves_} * kReduceBlock < lanes_) halves_ *= 2;
     team_ = 16 * halves_;
     blocks_ = (lanes_ + kReduceBlock - 1) / kReduceBlock;
@@ -153,7 +153,7 @@ class StagedRows : Stage {
 
 }  // namespace
 
-bool print_staged_rows(const Job& job, CudaLaunch* launch) {
+bool print_staged_rows(const PrintJob& job, CudaLaunch* launch) {
   StagedRows rows(job);
   if (!rows.possible()) return false;
   *launch = rows.run();

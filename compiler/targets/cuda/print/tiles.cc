@@ -24,9 +24,9 @@ constexpr int kThreads = 256, kSide = 16;  // threads, and threads along one sid
 constexpr int64_t kReadBytes = 256;        // per thread, for its squares of all operands
 constexpr int64_t kNear = 16;  // tiles along the points that run together: longer reads, and fewer pages of memory
 
-class Tiles : Writer {
+class TilesWriter : KernelWriter {
  public:
-  explicit Tiles(const Job& job) : Writer(job) {
+  explicit TilesWriter(const PrintJob& job) : KernelWriter(job) {
     lane_ = k_.axes - 1;
     point_ = k_.axes - 2;
     narrow_ = is_narrow(job, 0, k_.axes);
@@ -115,7 +115,7 @@ class Tiles : Writer {
   }
   // Whether the operand can be accessed along this axis in vectors of w_ elements.
   bool even(int slot, int axis) const {
-    const loop_ir::Bound& b = low_.bound[slot];
+    const loop_ir::BoundOperand& b = low_.bound[slot];
     bool even = job_.options.alignment >= std::min<int64_t>(16, w_ * size(slot)) && b.offset % w_ == 0 &&
                 low_.extents[axis] % w_ == 0;
     for (int a = 0; a < k_.axes; ++a) even = even && (a == axis || low_.extents[a] <= 1 || b.strides[a] % w_ == 0);
@@ -296,6 +296,6 @@ class Tiles : Writer {
 
 }  // namespace
 
-CudaLaunch print_tiles(const Job& job) { return Tiles(job).run(); }
+CudaLaunch print_tiles(const PrintJob& job) { return TilesWriter(job).run(); }
 
 }  // namespace weft::cuda

@@ -53,12 +53,12 @@ const char* type_name(Type t) {
   constexpr const char* k[] = {"f32", "f64", "i32", "i64", "bool"};
   return k[static_cast<int>(t)];
 }
-bool is_narrow(const Job& job, int64_t n) { return !job.options.wide && n < int64_t{1} << 30; }
-bool is_narrow(const Job& job, int first, int last) {
+bool is_narrow(const PrintJob& job, int64_t n) { return !job.options.wide && n < int64_t{1} << 30; }
+bool is_narrow(const PrintJob& job, int first, int last) {
   int64_t points = 1;
   for (int a = first; a < last; ++a) points *= std::max<int64_t>(1, job.low.extents[a]);
   bool narrow = is_narrow(job, points);
-  for (const loop_ir::Bound& b : job.low.bound) {
+  for (const loop_ir::BoundOperand& b : job.low.bound) {
     int64_t span = 0;
     for (int a = first; a < last; ++a) span += std::abs(b.strides[a]) * std::max<int64_t>(1, job.low.extents[a]);
     narrow = narrow && is_narrow(job, span);
@@ -66,8 +66,8 @@ bool is_narrow(const Job& job, int first, int last) {
   return narrow;
 }
 
-Writer::Writer(const Job& job)
-    : Lines(job.options.notes, 1),
+KernelWriter::KernelWriter(const PrintJob& job)
+    : TextLines(job.options.notes, 1),
       job_(job),
       low_(job.low),
       k_(job.low.kernel),
@@ -86,9 +86,9 @@ Writer::Writer(const Job& job)
 
 // ---- values ----
 
-std::string Writer::name(int id) const { return codegen::value_name(k_, form_.same[id]); }
+std::string KernelWriter::name(int id) const { return codegen::value_name(k_, form_.same[id]); }
 
-std::string Writer::use(int id) const {
+std::string KernelWriter::use(int id) const {
   const int at = form_.same[id];
   const Instr& i = k_.instrs[at];
   if (i.op == Op::kConst) return constant(i.type, i.value);
@@ -97,7 +97,7 @@ std::string Writer::use(int id) const {
   return name(at);
 }
 
-std::string Writer::converted(std::string x, Type from, Type to, bool wraps) const {
+std::string KernelWriter::converted(std::string x, Type from, Type to, bool wraps) const {
   if (to == Type::pred && from != Type::pred) return str_cat("w_truth(", x, ")");
   if (from == Type::pred && to != Type::pred) {
     x = str_cat("i32(", x, ")");
@@ -111,59 +111,59 @@ std::string Writer::converted(std::string x, Type from, Type to, bool wraps) con
   return wraps ? str_cat("wrap_u8(", x, ")") : x;
 }
 
-std::string Writer::pointwise(const Instr& i) const {
+std::string KernelWriter::pointwise(const Instr& i) const {
   if (kernels::pointwise_info(i.pw).operands == 3) return str_cat(use(i.a), " ? ", use(i.b), " : ", use(i.c));
   const Approximation* near = approximation(i);
   return codegen::pointwise_text(
       i.pw, [&](int which) { return use(which == 0 ? i.a : i.b); }, near ? near->expression : nullptr);
 }
 
-const Approximation* Writer::approximation(const Instr& i) const {
+const Approximation* KernelWriter::approximation(const Instr& i) const {
   if (!job_.options.approximate || i.op != Op::kPw || i.type != Type::f32) return nullptr;
   for (const Approximation& a : kApproximations)
     if (a.op == i.pw) return a.whole && finds_whole_numbers_ ? nullptr : &a;
   return nullptr;
 }
-std::string Writer::op(int reduction) const {
+std::string KernelWriter::op(int reduction) const {
   const Instr& i = k_.instrs[reduction];
   const bool near = job_.options.approximate && i.type == Type::f32 && (i.rd == Rd::max || i.rd == Rd::min);
   return str_cat(near ? "Near" : "", reduction_type(i.rd));
 }
-int Writer::cost_of(const Instr& i) const {
+int KernelWriter::cost_of(const Instr& i) const {
   const Approximation* a = approximation(i);
   return a ? a->operations : codegen::operations(i);
 }
 
-std::string Writer::lane_index(const Instr& i) {
+std::string KernelWriter::lane_index(const Instr& i) {
   const StrideKind kind = Form::in_loop(i.level) ? k_.operands[i.slot].strides.back() : StrideKind::kZero;
   if (kind == StrideKind::kZero) return "0";
   return kind == StrideKind::kUnit ? "l" : str_cat("l * ", stride(i.slot, k_.axes - 1, narrow_));
 }
 
-std::string Writer::index_term(const Instr& i) const {
+std::string KernelWriter::index_term(const Instr& i) const {
   if (i.op != Op::kLoad || i.a < 0) return "";
   return str_cat(" + ", use(i.a), " * ", fields_->i64(str_cat("d", i.slot), low_.bound[i.slot].index_stride));
 }
 
-bool Writer::is_unwritten(int slot) const {
-  const loop_ir::Bound& b = low_.bound[slot];
+bool KernelWriter::is_unwritten(int slot) const {
+  const loop_ir::BoundOperand& b = low_.bound[slot];
   return !b.output && slot != low_.tile &&
          std::none_of(low_.overwrites.begin(), low_.overwrites.end(),
                       [&](const auto& pair) { return pair.first == b.index; });
 }
-bool Writer::overwrites_points() const {
+bool KernelWriter::overwrites_points() const {
   return std::any_of(k_.instrs.begin(), k_.instrs.end(), [&](const Instr& i) {
     return i.op == Op::kLoad && !Form::in_loop(i.level) && !is_unwritten(i.slot);
   });
 }
-std::string Writer::guarded(const Instr& i, const std::string& x) const {
+std::string KernelWriter::guarded(const Instr& i, const std::string& x) const {
   return looping && !guard.empty() && Form::in_loop(i.level) ? str_cat(guard, " ? ", x, " : ", type_name(i.type), "(0)")
                                                              : x;
 }
 
 // The row-major position of the index that `check` reads, or -1 if it is unknown. It is known if the index is computed
 // elementwise from an operand that is dense in the order of the axes: the address of that operand's element gives it.
-std::string Writer::place_of_index(const Instr& check) const {
+std::string KernelWriter::place_of_index(const Instr& check) const {
   int best = -1;
   int64_t most = 0;
   std::vector<int> from{check.a};
@@ -175,7 +175,7 @@ std::string Writer::place_of_index(const Instr& check) const {
       for (int operand : {i.a, i.b, i.c})
         if (operand >= 0) from.push_back(operand);
     if (i.op != Op::kLoad || i.a >= 0) continue;
-    const loop_ir::Bound& b = low_.bound[i.slot];
+    const loop_ir::BoundOperand& b = low_.bound[i.slot];
     int64_t next = 1;
     for (size_t a = b.strides.size(); a-- > 0 && next > 0;)
       if (b.strides[a] != 0 && low_.extents[a] > 1) next = b.strides[a] == next ? next * low_.extents[a] : 0;
@@ -195,7 +195,7 @@ std::string Writer::place_of_index(const Instr& check) const {
                  offset ? str_cat(" + ", fields_->i64(str_cat("first", load.slot), offset)) : "");
 }
 
-std::string Writer::expression(const Instr& i) const {
+std::string KernelWriter::expression(const Instr& i) const {
   switch (i.op) {
     case Op::kIndex:
       return str_cat(i.type == Type::i32 ? "(i32)" : "(i64)", position(i.slot));
@@ -217,14 +217,14 @@ std::string Writer::expression(const Instr& i) const {
   }
 }
 
-void Writer::value(int id) {
+void KernelWriter::value(int id) {
   const Instr& i = k_.instrs[id];
   if (i.op == Op::kConst || i.op == Op::kParam || form_.same[id] != id) return;
   const bool array = looping && !in_array.empty() && in_array[id];
   line(str_cat(array ? "" : str_cat("const ", type_name(i.type), " "), use(id), " = ", expression(i), ";"), i.note);
 }
 
-void Writer::values_before(int stage, const std::function<bool(int)>& skip) {
+void KernelWriter::values_before(int stage, const std::function<bool(int)>& skip) {
   for (int id = 0; id < static_cast<int>(k_.instrs.size()); ++id) {
     const Instr& i = k_.instrs[id];
     if (form_.same[id] != id || !form_.outside[id] || i.op == Op::kReduce || form_.stage[id] != stage) continue;
@@ -233,46 +233,46 @@ void Writer::values_before(int stage, const std::function<bool(int)>& skip) {
   }
 }
 
-void Writer::values_of(const std::vector<int>& ids) {
+void KernelWriter::values_of(const std::vector<int>& ids) {
   for (int id : ids)
     if (k_.instrs[id].op == Op::kLoad && k_.instrs[id].a < 0) value(id);
   for (int id : ids)
     if (k_.instrs[id].op != Op::kLoad || k_.instrs[id].a >= 0) value(id);
 }
 
-std::string Writer::stored(int id) const {
+std::string KernelWriter::stored(int id) const {
   const Instr& i = k_.instrs[id];
   const Type from = k_.instrs[form_.same[i.a]].type;
   if (i.op != Op::kStore) return use(i.a);
   const DType to = k_.operands[i.slot].dtype;
   return converted(use(i.a), from, read_type(to), to == kUInt8 && codegen::is_float(from));
 }
-void Writer::take(int r, const char* at) {
+void KernelWriter::take(int r, const char* at) {
   const Instr& i = k_.instrs[r];
   line(str_cat(guard.empty() ? "" : str_cat("if (", guard, ") "), "acc", r, at, " = ", op(r), "::f(acc", r, at, ", ",
                use(i.a), ");"),
        i.note);
 }
-void Writer::take_column(int c) {
+void KernelWriter::take_column(int c) {
   const Instr& i = k_.instrs[c];
   line(str_cat("sum", i.slot, "[j] = ", op(c), "::f(sum", i.slot, "[j], ", use(i.a), ");"), i.note);
 }
-void Writer::store(int id) {
+void KernelWriter::store(int id) {
   line(str_cat(looping && !guard.empty() ? str_cat("if (", guard, ") ") : "", "set(", element(k_.instrs[id]), ", ",
                stored(id), ");"),
        k_.instrs[id].note);
 }
 
-bool Writer::reads_first(int id) const {
+bool KernelWriter::reads_first(int id) const {
   const Instr& i = k_.instrs[id];
   return i.op == Op::kLoad && i.a < 0 && Form::in_loop(i.level) && !(marks_unwritten && is_unwritten(i.slot));
 }
-int Writer::together_of(int loop, const std::vector<int>& values) const {
+int KernelWriter::together_of(int loop, const std::vector<int>& values) const {
   if (form_.loops[loop].stores.empty()) return 0;
   const auto reads = std::count_if(values.begin(), values.end(), [&](int id) { return reads_first(id); });
   return reads == 0 ? 0 : reads <= 2 ? 4 : 2;
 }
-void Writer::loop_step(int loop, const std::vector<int>& values, const char* at) {
+void KernelWriter::loop_step(int loop, const std::vector<int>& values, const char* at) {
   looping = true;
   values_of(values);
   for (int r : form_.loops[loop].reduces) take(r, at);
@@ -281,8 +281,8 @@ void Writer::loop_step(int loop, const std::vector<int>& values, const char* at)
   guard.clear();
 }
 
-void Writer::read_together(int loop, const std::vector<int>& values, int together,
-                           const std::function<void()>& declare) {
+void KernelWriter::read_together(int loop, const std::vector<int>& values, int together,
+                                 const std::function<void()>& declare) {
   std::vector<int> reads, rest;
   in_array.assign(k_.instrs.size(), false);
   for (int id : values) {
@@ -309,32 +309,32 @@ void Writer::read_together(int loop, const std::vector<int>& values, int togethe
   in_array.clear();
 }
 
-bool Writer::moves(int slot) const {
+bool KernelWriter::moves(int slot) const {
   const auto& strides = k_.operands[slot].strides;
   return std::any_of(strides.begin(), strides.begin() + k_.outer_axes(),
                      [](StrideKind s) { return s != StrideKind::kZero; });
 }
-std::string Writer::pointer_name(int slot) {
+std::string KernelWriter::pointer_name(int slot) {
   if (!moves(slot)) return operand_pointer(slot);
   return str_cat(k_.operands[slot].output ? "y" : "x", slot);
 }
-std::string Writer::operand_pointer(int slot) {
+std::string KernelWriter::operand_pointer(int slot) {
   const loop_ir::Operand& o = k_.operands[slot];
   return params.pointer(str_cat(o.output ? "" : "const ", memory_type(o.dtype)), str_cat(o.output ? "y" : "x", slot),
                         {Pointer::kOperand, slot});
 }
-std::string Writer::stride(int slot, int axis, bool narrow) {
+std::string KernelWriter::stride(int slot, int axis, bool narrow) {
   const std::string field = str_cat("s", slot, "_", axis);
   const int64_t s = low_.bound[slot].strides[axis];
   return narrow ? params.i32(field, s) : params.i64(field, s);
 }
-std::string Writer::extent(int axis, bool narrow) {
+std::string KernelWriter::extent(int axis, bool narrow) {
   const std::string field = str_cat("n", axis);
   return narrow ? params.i32(field, low_.extents[axis]) : params.i64(field, low_.extents[axis]);
 }
 
-std::string Writer::point() const { return k_.outer_axes() == 1 ? "i0" : "o"; }
-void Writer::outer_positions(bool narrow) {
+std::string KernelWriter::point() const { return k_.outer_axes() == 1 ? "i0" : "o"; }
+void KernelWriter::outer_positions(bool narrow) {
   const int outer = k_.outer_axes();
   const std::string type = narrow ? "i32" : "i64";
   if (outer == 0) return;
@@ -348,12 +348,12 @@ void Writer::outer_positions(bool narrow) {
   line(str_cat(s, "i0 = ", rest, ";"));
 }
 
-void Writer::open_units(const std::string& units, bool narrow) {
+void KernelWriter::open_units(const std::string& units, bool narrow) {
   const std::string type = narrow ? "i32" : "i64";
   open(str_cat("for (", type, " unit = (", type, ")blockIdx.x; unit < ", units, "; unit += (", type, ")gridDim.x) {"));
 }
 
-std::string Writer::open_rows(int rows, int team, bool full, bool narrow_rows, bool narrow_length) {
+std::string KernelWriter::open_rows(int rows, int team, bool full, bool narrow_rows, bool narrow_length) {
   const int64_t n = low_.outer_points();
   const std::string type = narrow_rows ? "i32" : "i64",
                     points = narrow_rows ? params.i32("points", n) : params.i64("points", n),
@@ -374,13 +374,13 @@ std::string Writer::open_rows(int rows, int team, bool full, bool narrow_rows, b
   line(str_cat("const ", narrow_length ? "i32" : "i64", " n = mine < ", points, " ? ", length, " : 0;"));
   return "n";
 }
-std::string Writer::has_row(int rows, bool full, bool narrow_rows) {
+std::string KernelWriter::has_row(int rows, bool full, bool narrow_rows) {
   if (rows == 1 || full) return "";
   const int64_t n = low_.outer_points();
   return str_cat("mine < ", narrow_rows ? params.i32("points", n) : params.i64("points", n), " && ");
 }
 
-void Writer::outer_pointers(bool narrow, const std::vector<int>& used) {
+void KernelWriter::outer_pointers(bool narrow, const std::vector<int>& used) {
   for (int slot = 0; slot < static_cast<int>(k_.operands.size()); ++slot) {
     const bool reads = std::any_of(used.begin(), used.end(), [&](int id) {
       const Instr& i = k_.instrs[id];
@@ -398,7 +398,7 @@ void Writer::outer_pointers(bool narrow, const std::vector<int>& used) {
   }
 }
 
-std::vector<int> Writer::needed(int first, int last, bool ends) const {
+std::vector<int> KernelWriter::needed(int first, int last, bool ends) const {
   std::vector<int> all;
   for (int id = 0; id < static_cast<int>(k_.instrs.size()); ++id)
     if (form_.same[id] == id && form_.outside[id]) all.push_back(id);
@@ -412,7 +412,7 @@ std::vector<int> Writer::needed(int first, int last, bool ends) const {
 
 // ---- the whole ----
 // ---- the launch ----
-std::string Writer::symbol() const {
+std::string KernelWriter::symbol() const {
   if (!job_.options.symbol.empty()) return job_.options.symbol + suffix;
   if (!job_.options.notes) return "kernel";
   std::string s = (k_.name.empty() ? "kernel" : k_.name) + suffix;
@@ -422,7 +422,7 @@ std::string Writer::symbol() const {
   return s;
 }
 
-std::vector<int> Writer::row_values(int loop) const {
+std::vector<int> KernelWriter::row_values(int loop) const {
   std::vector<bool> wanted(k_.instrs.size());
   auto want = [&](int x) {
     if (x < 0 || form_.in_loop(x)) return;
@@ -439,13 +439,13 @@ std::vector<int> Writer::row_values(int loop) const {
   return values;
 }
 
-std::string Writer::partial(int slot, const std::string& type) {
+std::string KernelWriter::partial(int slot, const std::string& type) {
   int64_t total = 0;
   const std::vector<int64_t> offsets = partial_offsets(job_, &total);
   return params.pointer(type, str_cat("partial", slot), {Pointer::kScratch, slot, offsets[slot]});
 }
 
-void Writer::loops_at_point(bool narrow, const std::function<void(int)>& loop) {
+void KernelWriter::loops_at_point(bool narrow, const std::function<void(int)>& loop) {
   outer_positions(narrow);
   outer_pointers(false, all_needed());
   const int loops = static_cast<int>(form_.loops.size());
@@ -456,7 +456,7 @@ void Writer::loops_at_point(bool narrow, const std::function<void(int)>& loop) {
   values_before(loops);
 }
 
-CudaLaunch Writer::finish(int threads, int shared_bytes, Grid grid, const std::string& how) {
+CudaLaunch KernelWriter::finish(int threads, int shared_bytes, Grid grid, const std::string& how) {
   CudaLaunch launch;
   Kernel& kernel = launch.kernel;
   kernel.symbol = symbol();

@@ -17,20 +17,20 @@ namespace weft::cuda {
 using codegen::read_type;
 using codegen::reduction_type;
 
-struct Job {
+struct PrintJob {
   const loop_ir::Lowered& low;
   std::span<const loop_ir::ValueLayout> out;
   const Form& form;
   const DeviceLimits& device;
-  const PlanOptions& options;
+  const KernelTextOptions& options;
 };
 
 const char* memory_type(DType t);        // the type in memory: "bf16"
 const char* type_name(loop_ir::Type t);  // the type of computation: "f32"
 /// Whether 32 bits suffice for `n` positions and one step more.
-bool is_narrow(const Job& job, int64_t n);
+bool is_narrow(const PrintJob& job, int64_t n);
 /// The same for all positions, and for all distances in elements over the axes [first, last) of all operands.
-bool is_narrow(const Job& job, int first, int last);
+bool is_narrow(const PrintJob& job, int first, int last);
 
 /// A function of approximations.inc in place of the expression of pointwise.inc.
 struct Approximation {
@@ -41,9 +41,9 @@ struct Approximation {
 };
 
 /// Prints one kernel. A schedule derives from it or sets its hooks.
-class Writer : public codegen::Lines {
+class KernelWriter : public codegen::TextLines {
  public:
-  explicit Writer(const Job& job);
+  explicit KernelWriter(const PrintJob& job);
 
   // ---- values ----
   /// The text of the element of operand `slot` that instruction i accesses, as an lvalue, and of the position along an
@@ -150,7 +150,7 @@ class Writer : public codegen::Lines {
   std::string suffix;
 
   Params params;
-  const Job& job_;
+  const PrintJob& job_;
   const loop_ir::Lowered& low_;
   const loop_ir::Kernel& k_;
   const Form& form_;
@@ -180,21 +180,21 @@ int steps_at_once(const Form& form, const Arrays& arrays, int loop, int steps);
 /// The operations of all loops at one position.
 int operations(const Form& form);
 
-CudaLaunch print_flat(const Job& job);
-CudaLaunch print_tiles(const Job& job);
-CudaLaunch print_rows(const Job& job);
+CudaLaunch print_flat(const PrintJob& job);
+CudaLaunch print_tiles(const PrintJob& job);
+CudaLaunch print_rows(const PrintJob& job);
 /// False if the rows do not fit in shared memory, or if nothing would be put there.
-bool print_staged_rows(const Job& job, CudaLaunch* launch);
-CudaLaunch print_columns(const Job& job);
+bool print_staged_rows(const PrintJob& job, CudaLaunch* launch);
+CudaLaunch print_columns(const PrintJob& job);
 /// Sums over rows, without sums along rows.
-CudaLaunch print_column_sums(const Job& job);
+CudaLaunch print_column_sums(const PrintJob& job);
 /// False if batches of rows do not fit in shared memory.
-bool print_staged_columns(const Job& job, CudaLaunch* launch);
-CudaLaunch print_across(const Job& job);
-CudaLaunch print_split(const Job& job);
+bool print_staged_columns(const PrintJob& job, CudaLaunch* launch);
+CudaLaunch print_across(const PrintJob& job);
+CudaLaunch print_split(const PrintJob& job);
 /// Combines the partial sums that print_columns or print_split left in scratch.
-CudaLaunch print_finish(const Job& job);
+CudaLaunch print_finish(const PrintJob& job);
 /// The offset in scratch of each slot's partial sums, one slot after another; *total is their size in bytes.
-std::vector<int64_t> partial_offsets(const Job& job, int64_t* total);
+std::vector<int64_t> partial_offsets(const PrintJob& job, int64_t* total);
 
 }  // namespace weft::cuda

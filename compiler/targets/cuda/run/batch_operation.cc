@@ -61,9 +61,9 @@ BatchOperation::BatchOperation(const DeviceOperation& first) {
   }
 }
 
-void BatchOperation::enqueue(std::span<const Member> members, Stream& stream) const {
+void BatchOperation::enqueue(std::span<const BatchMember> members, Stream& stream) const {
   std::vector<std::vector<LaunchSize>> sizes;
-  for (const Member& m : members) sizes.push_back(m.operation->launch_sizes());
+  for (const BatchMember& m : members) sizes.push_back(m.operation->launch_sizes());
   alignas(16) char parameters[kParameterBytes];
   for (size_t l = 0; l < kernels_.size(); ++l) {
     const size_t bytes = sizes[0][l].parameter_bytes, most = most_[l];
@@ -76,7 +76,7 @@ void BatchOperation::enqueue(std::span<const Member> members, Stream& stream) co
       for (size_t i = 0; i < most; ++i) {
         first[i + 1] = first[i];
         if (i >= n) continue;
-        const Member& m = members[from + i];
+        const BatchMember& m = members[from + i];
         m.operation->write_parameters(l, m.at, parameters + i * bytes);
         first[i + 1] += sizes[from + i][l].grid.x;
       }

@@ -22,13 +22,13 @@ class BatchOperation final : public DeviceOperation {
   std::span<const Kernel> kernels() const override { return kernels_; }
   void bind(std::span<const Function> functions) override { functions_.assign(functions.begin(), functions.end()); }
 
-  struct Member {
+  struct BatchMember {
     const DeviceOperation* operation;
     Addresses at;
     SourceLine line;
   };
   /// Queues the members, which may run in any order or at once. Their workspaces must be distinct.
-  void enqueue(std::span<const Member> members, Stream& stream) const;
+  void enqueue(std::span<const BatchMember> members, Stream& stream) const;
   void enqueue(const Addresses& at, Stream& stream, SourceLine line) const override;
 
  private:

@@ -122,7 +122,7 @@ class ProductOperation final : public DeviceOperation {
     DeviceLimits limits;
     limits.multiprocessors = properties_.multiprocessors;
     limits.max_shared_bytes = properties_.shared_per_block_optin;
-    PlanOptions plan;
+    KernelTextOptions plan;
     plan.alignment = alignment_;
     plan.notes = false;
     plan.approximate = options_.approximate;
@@ -256,7 +256,7 @@ class ProductOperation final : public DeviceOperation {
   // The product as a problem for our own kernel.
   GroupedGemm dense() const {
     GroupedGemm g;
-    g.mode = GroupedGemm::Mode::dense;
+    g.mode = GroupedGemm::GroupedBy::dense;
     g.in = shape_.in;
     g.out = shape_.out;
     g.groups = shape_.batch;
@@ -310,7 +310,7 @@ class ProductOperation final : public DeviceOperation {
   MatmulShape shape_;
   bool has_work_ = true, checks_ = false;
   bool fused_ = false;  // the epilogue computes the product
-  std::optional<GemmKernel> gemm_;
+  std::optional<GroupedGemmKernel> gemm_;
   size_t gemm_kernel_ = 0;
   std::vector<Function> function_;
   int result_ = -1;  // -1: the tile
@@ -347,7 +347,7 @@ void ProductOperation::enqueue(const Addresses& at, Stream& stream, SourceLine l
   for (const Copied& c : copied_)
     if (!c.to_result) copy(c, c.to.in(at));
   if (fused_) {
-    GroupLaunches::At all{at.in, at.out, nullptr, nullptr, at.bad, {}};
+    GroupLaunches::GroupAddresses all{at.in, at.out, nullptr, nullptr, at.bad, {}};
     const ProductBuffer* const of[] = {&a_, &b_, &offsets_};
     for (int i = 0; i < 3; ++i) all.product[i] = of[i]->in(at);
     return epilogue_->enqueue(all, stream, name_, line);

@@ -52,7 +52,7 @@ class GroupOperation final : public DeviceOperation {
   }
 
  private:
-  static GroupLaunches::At places(const Addresses& at) {
+  static GroupLaunches::GroupAddresses places(const Addresses& at) {
     return {at.in, at.out, nullptr, static_cast<char*>(at.workspace), at.bad};
   }
 
@@ -70,7 +70,7 @@ GroupLaunches::GroupLaunches(const loop_ir::Lowered& low, std::span<const loop_i
   limits.multiprocessors = gpu.multiprocessors;
   limits.max_shared_bytes = gpu.shared_per_block_optin;
   limits.max_grid_x = gpu.grid_x;
-  PlanOptions options;
+  KernelTextOptions options;
   options.alignment = alignment;
   options.notes = false;
   options.approximate = approximate;
@@ -107,7 +107,7 @@ void GroupLaunches::add(const loop_ir::Lowered& low, CudaLaunch l, std::vector<K
 
 void GroupLaunches::find_sources(const loop_ir::Lowered& low) {
   for (size_t i = 0; i < low.bound.size(); ++i) {
-    const loop_ir::Bound& b = low.bound[i];
+    const loop_ir::BoundOperand& b = low.bound[i];
     const bool tile = static_cast<int32_t>(i) == low.tile;
     sources_.push_back({b.output, tile ? -1 : b.index, b.offset * itemsize(low.kernel.operands[i].dtype)});
   }
@@ -123,7 +123,7 @@ std::vector<LaunchSize> GroupLaunches::sizes() const {
   return all;
 }
 
-void GroupLaunches::write_parameters(size_t launch, const At& at, char* params) const {
+void GroupLaunches::write_parameters(size_t launch, const GroupAddresses& at, char* params) const {
   const One& l = launches_[launch];
   std::memcpy(params, l.params.data(), l.params.size());
   for (const Pointer& p : l.pointers) {
@@ -135,7 +135,7 @@ void GroupLaunches::write_parameters(size_t launch, const At& at, char* params) 
           address = static_cast<char*>(const_cast<void*>(at.product[index - sources_.size()]));
           break;
         }
-        const Source& s = sources_[index];
+        const OperandSource& s = sources_[index];
         address = static_cast<char*>(s.index < 0 ? at.tile : s.output ? at.out[s.index] : at.in[s.index]) + s.offset;
         break;
       }
@@ -153,7 +153,7 @@ void GroupLaunches::write_parameters(size_t launch, const At& at, char* params) 
   }
 }
 
-void GroupLaunches::enqueue(const At& at, Stream& stream, const char* op, SourceLine line) const {
+void GroupLaunches::enqueue(const GroupAddresses& at, Stream& stream, const char* op, SourceLine line) const {
   alignas(16) char params[4096];
   for (size_t i = 0; i < launches_.size(); ++i) {
     const One& l = launches_[i];

@@ -25,16 +25,16 @@ class GroupLaunches {
   int64_t scratch_bytes() const { return scratch_bytes_; }
   bool checks_indices() const { return checks_; }
 
-  struct At {
+  struct GroupAddresses {
     std::span<void*const> in, out;  // operands and results of the body
     void* tile = nullptr;           // the product whose epilogue this is
     char* scratch = nullptr;
     int32_t* bad = nullptr;
     const void* product[3] = {};  // a, b and offsets of the product that the kernel computes
   };
-  void enqueue(const At& at, Stream& stream, const char* op, SourceLine line) const;
+  void enqueue(const GroupAddresses& at, Stream& stream, const char* op, SourceLine line) const;
   std::vector<LaunchSize> sizes() const;
-  void write_parameters(size_t launch, const At& at, char* parameters) const;
+  void write_parameters(size_t launch, const GroupAddresses& at, char* parameters) const;
 
  private:
   void add(const loop_ir::Lowered& low, CudaLaunch launch, std::vector<Kernel>* kernels);
@@ -47,13 +47,13 @@ class GroupLaunches {
     std::vector<Pointer> pointers;
     std::vector<Function> function;  // one, once bound
   };
-  struct Source {
+  struct OperandSource {
     bool output = false;
     int index = 0;  // -1: the tile
     int64_t offset = 0;
   };
   std::vector<One> launches_;
-  std::vector<Source> sources_;  // by operand of the kernels
+  std::vector<OperandSource> sources_;  // by operand of the kernels
   int64_t scratch_bytes_ = 0;
   bool checks_ = false;
 };

@@ -23,12 +23,12 @@ int64_t scratch_of(const DeviceOperation& o) { return internal::round_to_256(o.w
 
 // The memory that calls read and write, as ranges of addresses.
 struct Touched {
-  struct Range {
+  struct AddressRange {
     uintptr_t from, to;
   };
-  std::vector<Range> reads, writes;
+  std::vector<AddressRange> reads, writes;
 
-  static void add(std::vector<Range>& list, const StridedView& v) {
+  static void add(std::vector<AddressRange>& list, const StridedView& v) {
     if (v.numel() == 0) return;
     int64_t low = 0, high = 0;
     for (int d = 0; d < v.shape.size(); ++d) {
@@ -44,9 +44,9 @@ struct Touched {
     writes.insert(writes.end(), o.writes.begin(), o.writes.end());
   }
   bool conflicts(const Touched& o) const {
-    const auto meet = [](const std::vector<Range>& a, const std::vector<Range>& b) {
-      for (const Range& x : a)
-        for (const Range& y : b)
+    const auto meet = [](const std::vector<AddressRange>& a, const std::vector<AddressRange>& b) {
+      for (const AddressRange& x : a)
+        for (const AddressRange& y : b)
           if (x.from < y.to && y.from < x.to) return true;
       return false;
     };
@@ -90,11 +90,11 @@ void GraphStep::enqueue(size_t call, Stream& stream) const {
   operation_of(calls_[call]).enqueue(addresses_of(call, &memory), stream, calls_[call].node->line);
 }
 
-void GraphStep::enqueue(const Unit& unit, Stream& stream) const {
+void GraphStep::enqueue(const CaptureUnit& unit, Stream& stream) const {
   if (unit.calls.size() == 1) return enqueue(unit.calls[0], stream);
   // Calls that moved to the unit need other workspaces: the plan's workspaces are free only at the calls' own places.
   std::vector<SmallVec<void*, 8>> memory(unit.calls.size());
-  std::vector<BatchOperation::Member> members;
+  std::vector<BatchOperation::BatchMember> members;
   char* scratch = static_cast<char*>(scratch_);
   for (size_t i = 0; i < unit.calls.size(); ++i) {
     const StepCall& c = calls_[unit.calls[i]];
@@ -104,14 +104,14 @@ void GraphStep::enqueue(const Unit& unit, Stream& stream) const {
     members.push_back({&operation_of(c), at, c.node->line});
   }
   if (unit.batch) return unit.batch->enqueue(members, stream);
-  for (const BatchOperation::Member& m : members) m.operation->enqueue(m.at, stream, m.line);
+  for (const BatchOperation::BatchMember& m : members) m.operation->enqueue(m.at, stream, m.line);
 }
 
 void GraphStep::queue_all() {
   for (at_ = 0; at_ < calls_.size(); ++at_) enqueue(at_, gpu_.stream());
 }
 
-std::vector<void*> GraphStep::addresses_of(const Unit& unit) const {
+std::vector<void*> GraphStep::addresses_of(const CaptureUnit& unit) const {
   std::vector<void*> all;
   for (size_t call : unit.calls) {
     const StepCall& c = calls_[call];
@@ -124,8 +124,8 @@ std::vector<void*> GraphStep::addresses_of(const Unit& unit) const {
 
 // A call joins the last unit with its key, unless that unit or a later unit touches memory written by the call, or
 // writes memory read by the call.
-std::vector<GraphStep::Unit> GraphStep::make_units() const {
-  std::vector<Unit> units;
+std::vector<GraphStep::CaptureUnit> GraphStep::make_units() const {
+  std::vector<CaptureUnit> units;
   std::vector<Touched> touched;  // by unit
   std::map<int, size_t> open;
   for (size_t i = 0; i < calls_.size(); ++i) {
@@ -165,7 +165,7 @@ void GraphStep::prepare_units() {
   units_ = make_units();
   int64_t bytes = 0;
   std::vector<DeviceOperation*> missing;
-  for (Unit& u : units_) {
+  for (CaptureUnit& u : units_) {
     if (u.calls.size() == 1) continue;
     int64_t all = 0;
     for (size_t call : u.calls) all += scratch_of(operation_of(calls_[call]));

@@ -53,10 +53,10 @@ class GraphStep {
 
  private:
   // Calls that are captured together, in this order.
-  struct Unit {
+  struct CaptureUnit {
     std::vector<size_t> calls;
     BatchOperation* batch = nullptr;  // null: one by one
-    bool operator==(const Unit& o) const { return calls == o.calls; }
+    bool operator==(const CaptureUnit& o) const { return calls == o.calls; }
   };
   struct Captured {
     int kernel = 0, kernels = 0;  // its kernels in the graph: index of the first, and number
@@ -66,10 +66,10 @@ class GraphStep {
   // The addresses of a call, in `memory`.
   Addresses addresses_of(size_t call, SmallVec<void*, 8>* memory) const;
   void enqueue(size_t call, Stream& stream) const;
-  void enqueue(const Unit& unit, Stream& stream) const;
+  void enqueue(const CaptureUnit& unit, Stream& stream) const;
   void queue_all();
-  std::vector<void*> addresses_of(const Unit& unit) const;
-  std::vector<Unit> make_units() const;
+  std::vector<void*> addresses_of(const CaptureUnit& unit) const;
+  std::vector<CaptureUnit> make_units() const;
   void find_keys();
   void prepare_units();
   void capture();
@@ -80,7 +80,7 @@ class GraphStep {
   std::vector<int32_t*> bad_;
   bool graphs_;
   std::optional<GraphReplay> graph_;
-  std::vector<Unit> units_;
+  std::vector<CaptureUnit> units_;
   std::vector<Captured> captured_;                          // by unit
   std::vector<int> keys_;                                   // by call: a number for its batch_key, -1: none
   std::map<int, std::unique_ptr<BatchOperation>> batches_;  // by key

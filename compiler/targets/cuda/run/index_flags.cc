@@ -29,10 +29,10 @@ struct IndexFlags::GpuFlags {
   BadIndex* flags;
   bool asked = false;                                                 // work with flags was queued since the last look
   std::vector<std::shared_ptr<const std::vector<Ref<Cell>>>> writes;  // cells written since the last look
-  struct Name {
+  struct FlagSite {
     std::string op, where;  // "; at model.cc:43, in blocks.3.attn"
   };
-  std::vector<Name> names;
+  std::vector<FlagSite> names;
   std::map<std::tuple<const char*, const char*, uint32_t, std::string>, int> places;
 };
 

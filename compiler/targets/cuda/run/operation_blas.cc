@@ -7,13 +7,13 @@
 namespace weft::cuda {
 namespace {
 
-struct All {
+struct BlasHandles {
   Mutex mutex;
   std::map<int, std::unique_ptr<CublasLt>> of_gpu WEFT_GUARDED_BY(mutex);
-  const lt::Table* table WEFT_GUARDED_BY(mutex) = nullptr;
+  const lt::CublasLtTable* table WEFT_GUARDED_BY(mutex) = nullptr;
 };
-All& all() {
-  static auto* a = new All;
+BlasHandles& all() {
+  static auto* a = new BlasHandles;
   return *a;
 }
 
@@ -36,7 +36,7 @@ CublasLt& blas_of(Gpu& gpu) {
 }
 
 namespace internal {
-void set_cublaslt(const lt::Table* table) {
+void set_cublaslt(const lt::CublasLtTable* table) {
   forget();
   MutexLock lock(all().mutex);
   all().table = table;

@@ -10,7 +10,7 @@ CublasLt& blas_of(Gpu& gpu);
 
 namespace internal {
 /// Replaces cuBLASLt with another library; null restores the machine's. For tests, while no work is running.
-void set_cublaslt(const lt::Table* table);
+void set_cublaslt(const lt::CublasLtTable* table);
 }  // namespace internal
 
 }  // namespace weft::cuda

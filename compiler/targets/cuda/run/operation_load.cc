@@ -14,21 +14,21 @@
 namespace weft::cuda {
 namespace {
 
-using Functions = std::unordered_map<std::string, Function>;
+using FunctionsByName = std::unordered_map<std::string, Function>;
 
-struct Table {
+struct KernelsByGpu {
   Mutex mutex;
-  std::map<int, Functions> of_gpu WEFT_GUARDED_BY(mutex);
+  std::map<int, FunctionsByName> of_gpu WEFT_GUARDED_BY(mutex);
   internal::KernelCompiler compiler WEFT_GUARDED_BY(mutex);
 };
-Table& table() {
-  static auto* t = new Table;
+KernelsByGpu& table() {
+  static auto* t = new KernelsByGpu;
   return *t;
 }
 std::atomic<int64_t> compiled_count{0};
 
 void forget_functions() {
-  std::map<int, Functions> old;
+  std::map<int, FunctionsByName> old;
   {
     MutexLock lock(table().mutex);
     old.swap(table().of_gpu);
@@ -68,10 +68,10 @@ int64_t compiled_kernels() { return compiled_count.load(); }
 
 int64_t load(Gpu& gpu, std::span<DeviceOperation* const> operations) {
   [[maybe_unused]] static const bool registered = (internal::at_driver_change(forget_functions), true);
-  Table& t = table();
+  KernelsByGpu& t = table();
   // Held during compilation: another thread that needs the same kernels waits instead of compiling them again.
   MutexLock lock(t.mutex);
-  Functions& functions = t.of_gpu[gpu.index()];
+  FunctionsByName& functions = t.of_gpu[gpu.index()];
   std::vector<Kernel> missing;
   std::vector<std::string> keys;
   std::unordered_map<std::string, bool> asked;
@@ -86,7 +86,7 @@ int64_t load(Gpu& gpu, std::span<DeviceOperation* const> operations) {
     const Arch arch = arch_of_device(gpu.properties().sm);
     const std::vector<std::string> images = t.compiler ? t.compiler(missing, arch) : by_nvrtc(missing, arch);
     for (size_t i = 0; i < missing.size(); ++i) {
-      auto module = Module::load(gpu, {images[i].data(), images[i].size()}, str_cat("kernel ", missing[i].symbol));
+      auto module = CudaModule::load(gpu, {images[i].data(), images[i].size()}, str_cat("kernel ", missing[i].symbol));
       functions.emplace(keys[i], module->function(missing[i].symbol, missing[i].shared_bytes));
     }
     compiled_count += static_cast<int64_t>(missing.size());

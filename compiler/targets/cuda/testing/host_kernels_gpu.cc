@@ -62,7 +62,7 @@ struct HostKernels {
     auto at = functions().find(addresses);
     if (at == functions().end()) {
       const std::string image = "host kernels";
-      const auto module = cuda::Module::load(gpu, image, "host kernels");
+      const auto module = cuda::CudaModule::load(gpu, image, "host kernels");
       at = functions().emplace(addresses, module->function(str_cat("host_", addresses))).first;
     }
     return at->second;

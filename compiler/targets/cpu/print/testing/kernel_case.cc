@@ -306,7 +306,8 @@ std::vector<KernelFn> compile(const std::vector<loop_ir::Kernel>& kernels, const
   WEFT_BUG_IF(!library, "compile: ", dlerror());
   std::vector<KernelFn> fns;
   for (size_t k = 0; k < kernels.size(); ++k) {
-    const loop_ir::Fn fn = reinterpret_cast<loop_ir::Fn>(dlsym(library, str_cat("k", k).c_str()));
+    const loop_ir::KernelFunction fn =
+        reinterpret_cast<loop_ir::KernelFunction>(dlsym(library, str_cat("k", k).c_str()));
     fns.push_back([fn](const loop_ir::Args& a, int64_t o0, int64_t o1, int64_t step, int64_t l0, int64_t l1) {
       fn(&a, o0, o1, step, l0, l1);
     });

@@ -168,7 +168,7 @@ Memory by_emulation(const CudaCase& c, const CudaLaunches& plan, Emulated& emula
       if (p.kind == Pointer::kScratch) at = scratch.data() + p.offset;
       if (p.kind == Pointer::kResult) at = m.out[p.index].at();
       if (p.kind == Pointer::kOperand) {
-        const loop_ir::Bound& b = c.low.bound[p.index];
+        const loop_ir::BoundOperand& b = c.low.bound[p.index];
         Tensor& t = p.index == c.low.tile ? m.tile : b.output ? m.out[b.index] : m.in[b.index];
         at = t.at() + b.offset * itemsize(t.dtype);
       }
@@ -254,7 +254,7 @@ CudaCase case_of(const codegen::KernelCase& c) {
 }
 
 CudaLaunches plan_of(const CudaCase& c, const std::string& symbol) {
-  PlanOptions options;
+  KernelTextOptions options;
   options.symbol = symbol;
   options.wide = c.wide;
   options.approximate = c.approximate;

@@ -17,8 +17,8 @@ struct CudaCase {
   int seed = 1;
   bool extremes = true;      // inputs include NaN, infinities and other extremes
   int misaligned = 0;        // offset of operands from 16-byte alignment, rounded to their element size
-  bool wide = false;         // PlanOptions::wide
-  bool approximate = false;  // PlanOptions::approximate: no longer the interpreter's bits
+  bool wide = false;         // KernelTextOptions::wide
+  bool approximate = false;  // KernelTextOptions::approximate: no longer the interpreter's bits
   int multiprocessors = 132;
   bool in_place = false;          // results overwrite inputs as Lowered::overwrites allows (the first input for each)
   std::vector<int64_t> in_below;  // by input: its integers are in [0, below); 0: any small integers

@@ -70,7 +70,7 @@ Traffic traffic_of(const loop_ir::Lowered& low, const CudaLaunch& launch, const 
   bool stages = false;
   for (size_t s = 0; s < low.kernel.operands.size(); ++s) {
     const loop_ir::Operand& o = low.kernel.operands[s];
-    const loop_ir::Bound& b = low.bound[s];
+    const loop_ir::BoundOperand& b = low.bound[s];
     const double size = static_cast<double>(itemsize(o.dtype));
     double elements = 1;
     bool moves = false, even = b.offset * itemsize(o.dtype) % 16 == 0 && low.lanes() * itemsize(o.dtype) % 16 == 0;

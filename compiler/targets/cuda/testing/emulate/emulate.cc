@@ -40,7 +40,7 @@ __attribute__((no_sanitize("thread"))) void weft_enter(void (*kernel)(P), const 
 
 Emulated::Emulated(std::span<const Kernel> kernels, const EmulatedOptions& options)
     : options_(options), block_(std::make_unique<Block>()) {
-  jit::Request request;
+  jit::KernelRequest request;
   request.prelude = intrinsics();
   request.isa = selected_isa();
   // The sanitizers report every access of a kernel, and accesses that a device refuses (error 716): see base.inc.
