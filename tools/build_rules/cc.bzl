@@ -41,12 +41,36 @@ def cc_binary(standard_headers = True, **kwargs):
 def cc_test(standard_headers = True, **kwargs):
     _cc_test(**_with_flags(kwargs, standard_headers))
 
-def weft_library(name, **kwargs):
-    """A library with the files NAME.h and NAME.cc."""
+def weft_library(name, folder = "", **kwargs):
+    """A library with the files NAME.h and NAME.cc, in a folder of the package if `folder` is given."""
+    path = folder + "/" + name if folder else name
     cc_library(
         name = name,
-        srcs = [name + ".cc"],
-        hdrs = [name + ".h"],
+        srcs = [path + ".cc"],
+        hdrs = [path + ".h"],
+        **kwargs
+    )
+
+def _is_library_source(path, ends):
+    folders = path.split("/")[:-1]
+    return path.endswith(ends) and not path.endswith("_test.cc") and "testing" not in folders
+
+def weft_room(deps, name = None, exclude = [], **kwargs):
+    """The library of a room, named after it: the sources that no target above it in the BUILD file contains.
+
+    Folders without a BUILD file belong to the room; `testing` folders and the patterns of `exclude` do not.
+    """
+    taken = {}
+    for rule in native.existing_rules().values():
+        for attribute in ["srcs", "hdrs", "textual_hdrs"]:
+            for label in rule.get(attribute) or []:
+                taken[label[1:]] = True
+    sources = [f for f in native.glob(["**/*.cc", "**/*.h"], exclude = exclude) if f not in taken]
+    cc_library(
+        name = name or native.package_name().split("/")[-1],
+        srcs = [f for f in sources if _is_library_source(f, ".cc")],
+        hdrs = [f for f in sources if _is_library_source(f, ".h")],
+        deps = deps,
         **kwargs
     )
 
@@ -69,30 +93,31 @@ def python_test(name, size = "small", **kwargs):
         **kwargs
     )
 
-def fuzz_test(name, deps, **kwargs):
+def fuzz_test(name, deps, srcs = None, **kwargs):
     """A test whose targets (framework/testing/fuzz.h) read damaged inputs: few here, many by tools/ci/fuzz."""
     cc_test(
         name = name,
         size = "small",
-        srcs = [name + ".cc"],
+        srcs = srcs or [name + ".cc"],
         tags = ["fuzz"],
         deps = deps + ["//framework/testing:fuzz"],
         **kwargs
     )
 
 def weft_tests(deps, each = {}):
-    """A test for each file *_test.cc of the package; *_fuzz_test.cc are fuzz tests.
+    """A test for each file *_test.cc without a target of its own above; *_fuzz_test.cc are fuzz tests.
 
     Args:
       deps: libraries that every test of this package links.
       each: {name of a test: its own attributes}; its `deps` are added to `deps`.
     """
-    sources = native.glob(["*_test.cc"])
+    sources = {f.split("/")[-1][:-len(".cc")]: f for f in native.glob(["**/*_test.cc"])}
     for name in each:
-        if name + ".cc" not in sources:
+        if name not in sources:
             fail("there is no %s.cc" % name)
-    for source in sources:
-        name = source[:-len(".cc")]
+    for name, source in sources.items():
+        if native.existing_rule(name):
+            continue
         own = dict(each.get(name, {}))
-        rule = fuzz_test if name.endswith("fuzz_test") else weft_test
-        rule(name = name, deps = deps + own.pop("deps", []), **own)
+        rule = fuzz_test if name.endswith("_fuzz_test") else weft_test
+        rule(name = name, srcs = [source], deps = deps + own.pop("deps", []), **own)
