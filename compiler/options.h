@@ -8,7 +8,7 @@
 
 #include "framework/base/error.h"
 #include "framework/base/ref.h"
-#include "framework/dispatch/communicator.h"
+#include "framework/dispatch/rank/communicator.h"
 #include "framework/mesh/mesh.h"
 #include "framework/mesh/plan.h"
 
@@ -60,9 +60,9 @@ struct CompileOptions {
   std::vector<std::string> disable = {};  // passes to leave out, or "all"
   std::string kernel_cache = {};          // folder of compiled kernels, or "off"; empty: compiler/jit/jit.h's default
   std::shared_ptr<const dist::CommunicationOptions> communication = {};  // null: the defaults of overlap/arrange.h
-  std::vector<std::string> forbid = {};         // "allgather@dp:activations": plans with such a collective are errors
-  std::string machine = "cpu";                  // Plan::automatic() chooses for it: compiler/cost/machine_file.h
-  double timeout = kDefaultTimeout;             // seconds that a rank waits for the others before the step fails
+  std::vector<std::string> forbid = {};  // "allgather@dp:activations": plans with such a collective are errors
+  std::string machine = "cpu";           // Plan::automatic() chooses for it: compiler/cost/machine/machine_file.h
+  double timeout = kDefaultTimeout;      // seconds that a rank waits for the others before the step fails
   internal::Partitioner partitioner = nullptr;  // set by dist::compile
 };
 

@@ -1,8 +1,8 @@
 #include "distributed/collectives.h"
 
 #include "framework/dispatch/dispatch.h"
-#include "framework/dispatch/rank.h"
-#include "ops/core/collective.h"
+#include "framework/dispatch/rank/rank.h"
+#include "ops/core/collectives/collective.h"
 #include "ops/core/creation.h"
 
 namespace weft::dist {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "framework/dispatch/arg.h"
-#include "framework/dispatch/rank.h"
+#include "framework/dispatch/rank/rank.h"
 
 namespace weft::dist {
 

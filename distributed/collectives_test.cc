@@ -9,7 +9,7 @@
 #include "framework/autodiff/grad.h"
 #include "framework/base/testing/error_of.h"
 #include "framework/dispatch/dispatch.h"
-#include "ops/core/collective.h"
+#include "ops/core/collectives/collective.h"
 #include "ops/core/core.h"
 
 namespace weft::dist {

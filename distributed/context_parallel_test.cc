@@ -10,7 +10,7 @@
 #include "framework/dispatch/interpreter.h"
 #include "ops/attention/sequence_layout.h"
 #include "ops/attention/testing/shard_cases.h"
-#include "ops/core/collective.h"
+#include "ops/core/collectives/collective.h"
 
 namespace weft::dist {
 namespace {

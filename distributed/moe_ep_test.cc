@@ -1,6 +1,6 @@
 // Experts on several ranks give the bits of one device for any choices: results, gradients of tokens and weights, and
 // each expert's gradient.
-#include "ops/composite/moe_ep.h"
+#include "ops/composite/layers/moe_ep.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include "framework/autodiff/grad.h"
 #include "framework/testing/compare.h"
 #include "framework/testing/values.h"
-#include "ops/composite/moe.h"
+#include "ops/composite/layers/moe.h"
 #include "ops/core/core.h"
 
 namespace weft::dist {

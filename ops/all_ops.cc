@@ -2,18 +2,18 @@
 
 #include "framework/autodiff/grad.h"
 #include "ops/attention/record.h"
-#include "ops/composite/accumulate.h"
-#include "ops/core/collective.h"
-#include "ops/core/conv.h"
+#include "ops/composite/math/accumulate.h"
+#include "ops/core/collectives/collective.h"
 #include "ops/core/core.h"
-#include "ops/core/exact.h"
-#include "ops/core/linear_cross_entropy.h"
-#include "ops/core/loop.h"
-#include "ops/core/moe.h"
+#include "ops/core/functions/loop.h"
+#include "ops/core/indexing/moe.h"
+#include "ops/core/products/conv.h"
+#include "ops/core/products/exact.h"
+#include "ops/core/products/linear_cross_entropy.h"
+#include "ops/core/products/window.h"
+#include "ops/core/products/winograd.h"
+#include "ops/core/reductions/softmax.h"
 #include "ops/core/round_to.h"
-#include "ops/core/softmax.h"
-#include "ops/core/window.h"
-#include "ops/core/winograd.h"
 
 namespace weft {
 

@@ -11,7 +11,7 @@ import unittest
 
 EXAMPLES = pathlib.Path("tools/launch/examples")
 CODE = "".join(pathlib.Path(p).read_text() for p in
-               ("distributed/control/identity.cc", "distributed/launch/job.cc", "framework/dispatch/flight.h"))
+               ("distributed/control/identity.cc", "distributed/launch/job.cc", "framework/dispatch/rank/flight.h"))
 
 
 class Examples(unittest.TestCase):

@@ -5,7 +5,7 @@
 #include "compiler/loop_ir/fused.h"
 #include "compiler/loop_ir/prologue.h"
 #include "compiler/targets/cpu/run/fused_kernel.h"
-#include "framework/io/text_fields.h"
+#include "framework/io/fields/text_fields.h"
 
 namespace weft {
 

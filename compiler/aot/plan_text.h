@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "compiler/exec/plan.h"
+#include "compiler/exec/plan/plan.h"
 
 namespace weft::internal {
 

@@ -5,12 +5,12 @@
 #include <cstring>
 
 #include "compiler/aot/plan_text.h"
-#include "compiler/exec/executable.h"
+#include "compiler/exec/run/executable.h"
 #include "compiler/loop_ir/fused.h"
 #include "compiler/targets/cpu/run/host_operation.h"
 #include "framework/base/cpu.h"
 #include "framework/dispatch/parameter.h"
-#include "framework/dispatch/state.h"
+#include "framework/dispatch/state/state.h"
 #include "framework/io/safetensors.h"
 #include "framework/ir/rewrite.h"
 #include "framework/ir/text_reader.h"

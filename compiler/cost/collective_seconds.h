@@ -2,8 +2,8 @@
 // schedules and reports use it. Rates come from a preset or a file and are never measured here, so that every rank and
 // every run makes the same plan.
 #pragma once
-#include "compiler/cost/machine.h"
-#include "framework/dispatch/communicator.h"
+#include "compiler/cost/machine/machine.h"
+#include "framework/dispatch/rank/communicator.h"
 
 namespace weft {
 

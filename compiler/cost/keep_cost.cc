@@ -4,7 +4,7 @@
 
 #include "compiler/cost/roofline.h"
 #include "framework/ir/op_def.h"
-#include "ops/core/reduce.h"
+#include "ops/core/reductions/reduce.h"
 
 namespace weft {
 namespace {

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "compiler/cost/machine.h"
+#include "compiler/cost/machine/machine.h"
 #include "framework/ir/graph.h"
 
 namespace weft {

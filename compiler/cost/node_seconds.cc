@@ -1,6 +1,6 @@
 #include "compiler/cost/node_seconds.h"
 
-#include "ops/core/dot.h"
+#include "ops/core/products/dot.h"
 
 namespace weft {
 

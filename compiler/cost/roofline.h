@@ -4,7 +4,7 @@
 #pragma once
 #include <vector>
 
-#include "compiler/cost/machine.h"
+#include "compiler/cost/machine/machine.h"
 #include "framework/ir/op_def.h"
 
 namespace weft {

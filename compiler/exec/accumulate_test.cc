@@ -1,5 +1,5 @@
 // accumulate(): the parts of a batch against the whole batch, eager and compiled.
-#include "ops/composite/accumulate.h"
+#include "ops/composite/math/accumulate.h"
 
 #include <gtest/gtest.h>
 

@@ -5,9 +5,9 @@
 #include <map>
 #include <set>
 
-#include "compiler/cost/machine_file.h"
+#include "compiler/cost/machine/machine_file.h"
 #include "compiler/exec/entry.h"
-#include "compiler/passes/fuse_report.h"
+#include "compiler/passes/fusion/fuse_report.h"
 #include "compiler/passes/pass_options.h"
 #include "compiler/verify/launch_check.h"
 #include "compiler/verify/reference.h"
@@ -15,8 +15,8 @@
 #include "framework/base/one_line.h"
 #include "framework/base/switches.h"
 #include "framework/base/tracer.h"
-#include "framework/dispatch/generator.h"
 #include "framework/dispatch/interpreter.h"
+#include "framework/dispatch/state/generator.h"
 #include "ops/core/creation.h"
 
 namespace weft::internal {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "compiler/exec/record.h"
+#include "compiler/exec/record/record.h"
 #include "compiler/options.h"
 #include "framework/base/function_ref.h"
 #include "framework/dispatch/tree.h"
@@ -31,7 +31,7 @@ struct CompileStats {
   int64_t nodes = 0;               // of the scheduled graph
   int64_t kernels = 0;             // launches per step
   int64_t copies = 0;              // launches that only copy a value to a cell or an output
-  int64_t planned_peak_bytes = 0;  // compiler/exec/plan.h lists its parts
+  int64_t planned_peak_bytes = 0;  // compiler/exec/plan/plan.h lists its parts
   int64_t measured_peak_bytes = 0;
   int64_t arena_bytes = 0;
   int64_t cells = 0;            // read or written by a step
@@ -285,7 +285,7 @@ class Compiled {
   CompileStats stats() const { return internal::core_stats(*core_); }
   /// Text: host constants, passes, launches, memory, and optimisations that were not possible, with the reason.
   std::string report() const { return internal::core_report(*core_); }
-  /// The step as data: its launches, memory and rates (compiler/exec/record.h); on a mesh, the part of rank `rank`.
+  /// The step as data: its launches, memory and rates (compiler/exec/record/record.h); on a mesh, the part of rank `rank`.
   /// Throws FailedPrecondition before the first call or prepare(), OutOfRange if there is no such rank.
   StepRecord record(int rank = 0) const { return internal::core_record(*core_, rank); }
   /// The next call counts the work that depends on values (masks, lengths of a cache, rows of experts), for record()

@@ -8,7 +8,7 @@
 #include "framework/autodiff/grad.h"
 #include "framework/dispatch/dispatch.h"
 #include "ops/attention/flex_attention.h"
-#include "ops/attention/masks.h"
+#include "ops/attention/masks/masks.h"
 #include "ops/composite/composite.h"
 #include "ops/core/core.h"
 

@@ -1,5 +1,5 @@
 // Ops of a program's own: eager, compiled, with gradients, and the errors of a wrong record or call.
-#include "ops/core/custom_op.h"
+#include "ops/core/functions/custom_op.h"
 
 #include <gtest/gtest.h>
 

@@ -2,10 +2,10 @@
 
 #include <chrono>
 
-#include "compiler/exec/order.h"
+#include "compiler/exec/plan/order.h"
 #include "compiler/exec/untrained.h"
 #include "compiler/loop_ir/fused.h"
-#include "compiler/passes/fuse_report.h"
+#include "compiler/passes/fusion/fuse_report.h"
 #include "compiler/passes/lower.h"
 #include "compiler/passes/pass_options.h"
 #include "compiler/passes/pipeline.h"

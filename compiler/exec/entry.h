@@ -4,8 +4,8 @@
 #include <optional>
 
 #include "compiler/exec/compile.h"
-#include "compiler/exec/executable.h"
 #include "compiler/exec/partitioned.h"
+#include "compiler/exec/run/executable.h"
 #include "compiler/passes/pass.h"
 #include "compiler/targets/operations.h"
 #include "framework/dispatch/capture.h"
@@ -59,7 +59,7 @@ struct Entry : PreparedGraph {
     bool requires_grad;
   };
   std::vector<CellState> cells;
-  uint64_t registered_changes = 0;  // the count at capture (framework/dispatch/registered.h)
+  uint64_t registered_changes = 0;  // the count at capture (framework/dispatch/state/registered.h)
   Ref<Graph> captured, joint;
   Ref<Graph> before_recompute;  // the joint graph without nodes computed again; null if it has none
   Rematerialisation remat;

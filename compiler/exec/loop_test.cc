@@ -1,5 +1,5 @@
 // scan(): the loop of a step against the same computation written out, eager and compiled.
-#include "ops/core/loop.h"
+#include "ops/core/functions/loop.h"
 
 #include <gtest/gtest.h>
 

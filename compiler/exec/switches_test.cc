@@ -5,8 +5,8 @@
 #include <fstream>
 #include <sstream>
 
+#include "compiler/exec/run/trace.h"
 #include "compiler/exec/testing/test_programs.h"
-#include "compiler/exec/trace.h"
 #include "ops/core/core.h"
 
 namespace weft {

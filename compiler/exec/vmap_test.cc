@@ -1,5 +1,5 @@
 // vmap() and kernel() as a user calls them, eager and compiled.
-#include "ops/core/vmap.h"
+#include "ops/core/functions/vmap.h"
 
 #include <gtest/gtest.h>
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "ops/core/creation.h"
-#include "ops/core/index.h"
-#include "ops/core/reduce.h"
+#include "ops/core/indexing/index.h"
+#include "ops/core/reductions/reduce.h"
 
 namespace weft::loop_ir {
 namespace {

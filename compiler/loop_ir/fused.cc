@@ -5,9 +5,9 @@
 #include "framework/dispatch/capture.h"
 #include "framework/dispatch/interpreter.h"
 #include "ops/core/creation.h"
-#include "ops/core/index.h"
+#include "ops/core/indexing/index.h"
+#include "ops/core/indexing/view.h"
 #include "ops/core/record_parts.h"
-#include "ops/core/view.h"
 #include "ops/kernels/kernels.h"
 
 namespace weft::loop_ir {

@@ -10,11 +10,11 @@
 #include "compiler/loop_ir/schedule.h"
 #include "framework/autodiff/grad.h"
 #include "ops/core/creation.h"
-#include "ops/core/dot.h"
-#include "ops/core/dot_product.h"
+#include "ops/core/indexing/view.h"
 #include "ops/core/pointwise.h"
+#include "ops/core/products/dot.h"
+#include "ops/core/products/dot_product.h"
 #include "ops/core/record_parts.h"
-#include "ops/core/view.h"
 
 namespace weft::loop_ir {
 namespace {

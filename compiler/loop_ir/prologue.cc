@@ -7,8 +7,8 @@
 #include "framework/base/error.h"
 #include "framework/ir/rewrite.h"
 #include "ops/core/creation.h"
-#include "ops/core/dot.h"
-#include "ops/core/dot_product.h"
+#include "ops/core/products/dot.h"
+#include "ops/core/products/dot_product.h"
 
 namespace weft::loop_ir {
 namespace {

@@ -5,12 +5,12 @@
 
 #include "compiler/passes/new_node.h"
 #include "framework/ir/rewrite.h"
-#include "ops/core/dot.h"
+#include "ops/core/indexing/view.h"
+#include "ops/core/products/dot.h"
+#include "ops/core/products/window.h"
+#include "ops/core/products/winograd.h"
 #include "ops/core/record_parts.h"
-#include "ops/core/reduce.h"
-#include "ops/core/view.h"
-#include "ops/core/window.h"
-#include "ops/core/winograd.h"
+#include "ops/core/reductions/reduce.h"
 
 namespace weft {
 namespace {

@@ -8,13 +8,13 @@
 #include "framework/autodiff/grad.h"
 #include "framework/dispatch/dispatch.h"
 #include "ops/core/creation.h"
-#include "ops/core/dot.h"
-#include "ops/core/exact.h"
-#include "ops/core/index.h"
-#include "ops/core/moe.h"
+#include "ops/core/indexing/index.h"
+#include "ops/core/indexing/moe.h"
+#include "ops/core/indexing/view.h"
 #include "ops/core/pointwise.h"
-#include "ops/core/reduce.h"
-#include "ops/core/view.h"
+#include "ops/core/products/dot.h"
+#include "ops/core/products/exact.h"
+#include "ops/core/reductions/reduce.h"
 
 namespace weft {
 namespace {

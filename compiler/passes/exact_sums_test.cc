@@ -15,8 +15,8 @@
 #include "framework/testing/compare.h"
 #include "ops/composite/composite.h"
 #include "ops/core/core.h"
-#include "ops/core/exact.h"
-#include "ops/core/moe.h"
+#include "ops/core/indexing/moe.h"
+#include "ops/core/products/exact.h"
 
 namespace weft {
 namespace {

@@ -10,11 +10,11 @@
 #include "compiler/passes/pipeline.h"
 #include "framework/dispatch/capture.h"
 #include "framework/ir/rewrite.h"
-#include "ops/composite/accumulate.h"
-#include "ops/core/dot.h"
-#include "ops/core/loop.h"
-#include "ops/core/view.h"
-#include "ops/kernels/gemm.h"
+#include "ops/composite/math/accumulate.h"
+#include "ops/core/functions/loop.h"
+#include "ops/core/indexing/view.h"
+#include "ops/core/products/dot.h"
+#include "ops/kernels/products/gemm.h"
 
 namespace weft {
 namespace {

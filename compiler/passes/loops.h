@@ -1,4 +1,4 @@
-// Passes over loops (ops/core/loop.h) and their bodies.
+// Passes over loops (ops/core/functions/loop.h) and their bodies.
 #pragma once
 #include "compiler/passes/pass.h"
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "framework/ir/op_def.h"
-#include "ops/core/view.h"
+#include "ops/core/indexing/view.h"
 
 namespace weft {
 

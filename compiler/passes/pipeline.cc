@@ -3,14 +3,14 @@
 #include "compiler/passes/channels_last.h"
 #include "compiler/passes/cse.h"
 #include "compiler/passes/dce.h"
-#include "compiler/passes/discover_attention.h"
 #include "compiler/passes/exact_sums.h"
-#include "compiler/passes/fuse.h"
-#include "compiler/passes/linear_cross_entropy.h"
+#include "compiler/passes/fusion/fuse.h"
 #include "compiler/passes/loops.h"
 #include "compiler/passes/lower.h"
+#include "compiler/passes/patterns/discover_attention.h"
+#include "compiler/passes/patterns/linear_cross_entropy.h"
+#include "compiler/passes/patterns/simplify.h"
 #include "compiler/passes/rearrange.h"
-#include "compiler/passes/simplify.h"
 #include "framework/autodiff/grad.h"
 
 namespace weft {

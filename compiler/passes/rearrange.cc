@@ -8,10 +8,10 @@
 #include "framework/ir/rewrite.h"
 #include "ops/all_ops.h"
 #include "ops/core/creation.h"
-#include "ops/core/index.h"
+#include "ops/core/indexing/index.h"
+#include "ops/core/indexing/view.h"
 #include "ops/core/record_parts.h"
-#include "ops/core/reduce.h"
-#include "ops/core/view.h"
+#include "ops/core/reductions/reduce.h"
 
 namespace weft {
 

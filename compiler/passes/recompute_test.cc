@@ -9,7 +9,7 @@
 #include "compiler/passes/cse.h"
 #include "compiler/passes/dce.h"
 #include "compiler/passes/pass.h"
-#include "compiler/passes/simplify.h"
+#include "compiler/passes/patterns/simplify.h"
 #include "compiler/passes/testing/random_ops_graph.h"
 #include "framework/autodiff/grad.h"
 #include "framework/dispatch/capture.h"

@@ -5,7 +5,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "framework/dispatch/target.h"
+#include "framework/dispatch/device/target.h"
 
 namespace weft::internal {
 

@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "framework/dispatch/dispatch.h"
-#include "framework/dispatch/state.h"
+#include "framework/dispatch/state/state.h"
 #include "framework/ir/op_def.h"
 #include "ops/core/core.h"
 #include "ops/kernels/kernels.h"

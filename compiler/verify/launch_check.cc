@@ -7,7 +7,7 @@
 #include "compiler/verify/error_bounds.h"
 #include "compiler/verify/reference.h"
 #include "framework/base/switches.h"
-#include "framework/dispatch/state.h"
+#include "framework/dispatch/state/state.h"
 #include "framework/ir/rewrite.h"
 
 namespace weft::internal {

@@ -5,7 +5,7 @@
 #include <span>
 #include <string>
 
-#include "framework/dispatch/target.h"
+#include "framework/dispatch/device/target.h"
 
 namespace weft::internal {
 

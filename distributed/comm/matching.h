@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "distributed/comm/transfer.h"
-#include "framework/dispatch/communicator.h"
+#include "framework/dispatch/rank/communicator.h"
 
 namespace weft::dist::internal {
 

@@ -2,7 +2,7 @@
 #pragma once
 #include <memory>
 
-#include "framework/dispatch/rank.h"
+#include "framework/dispatch/rank/rank.h"
 
 namespace weft::dist {
 

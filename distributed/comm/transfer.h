@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "framework/dispatch/communicator.h"
+#include "framework/dispatch/rank/communicator.h"
 
 namespace weft::dist::internal {
 

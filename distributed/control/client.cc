@@ -13,8 +13,8 @@
 
 #include "distributed/control/control.grpc.pb.h"
 #include "distributed/control/grpc_log.h"
+#include "distributed/control/service/state.h"
 #include "distributed/control/session.h"
-#include "distributed/control/state.h"
 #include "framework/base/clock.h"
 #include "framework/base/mutex.h"
 #include "framework/base/one_line.h"

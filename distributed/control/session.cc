@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "distributed/control/check.h"
+#include "distributed/control/service/check.h"
 #include "framework/base/error.h"
 #include "framework/base/one_line.h"
 

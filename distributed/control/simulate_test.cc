@@ -16,8 +16,8 @@
 #include <sstream>
 #include <thread>
 
+#include "distributed/control/service/state.h"
 #include "distributed/control/session.h"
-#include "distributed/control/state.h"
 #include "framework/base/str_cat.h"
 
 namespace weft::control {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "distributed/diagnose/planned.h"
-#include "framework/dispatch/flight.h"
+#include "framework/dispatch/rank/flight.h"
 
 namespace weft::dist::diagnose {
 

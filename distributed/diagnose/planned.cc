@@ -1,7 +1,7 @@
 #include "distributed/diagnose/planned.h"
 
 #include "framework/base/hash.h"
-#include "framework/io/json_fields.h"
+#include "framework/io/fields/json_fields.h"
 #include "framework/mesh/mesh.h"
 #include "framework/tensor/dtype.h"
 

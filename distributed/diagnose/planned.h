@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "framework/dispatch/communicator.h"
+#include "framework/dispatch/rank/communicator.h"
 
 namespace weft::dist::diagnose {
 

@@ -11,8 +11,8 @@
 #include "distributed/launch/compile.h"
 #include "distributed/launch/step.h"
 #include "framework/base/testing/error_of.h"
+#include "framework/dispatch/device/target.h"
 #include "framework/dispatch/dispatch.h"
-#include "framework/dispatch/target.h"
 #include "models/gpt/model.h"
 #include "weft.h"
 

@@ -15,7 +15,7 @@
 #include "framework/dispatch/dispatch.h"
 #include "framework/dispatch/interpreter.h"
 #include "framework/ir/rewrite.h"
-#include "ops/core/collective.h"
+#include "ops/core/collectives/collective.h"
 
 namespace weft::dist {
 namespace {

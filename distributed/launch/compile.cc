@@ -1,12 +1,12 @@
 #include "distributed/launch/compile.h"
 
-#include "compiler/cost/machine_file.h"
+#include "compiler/cost/machine/machine_file.h"
 #include "compiler/exec/entry.h"
 #include "distributed/launch/step.h"
 #include "distributed/plan/forbid.h"
 #include "distributed/strategies/strategies.h"
 #include "framework/base/switches.h"
-#include "framework/dispatch/flight.h"
+#include "framework/dispatch/rank/flight.h"
 
 namespace weft::dist {
 namespace {

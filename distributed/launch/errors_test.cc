@@ -8,7 +8,7 @@
 #include <iterator>
 #include <limits>
 
-#include "compiler/exec/trace.h"
+#include "compiler/exec/run/trace.h"
 #include "compiler/targets/cpu/target.h"
 #include "distributed/launch/compile.h"
 #include "distributed/launch/world.h"

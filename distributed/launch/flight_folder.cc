@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "framework/dispatch/flight.h"
+#include "framework/dispatch/rank/flight.h"
 
 namespace weft::dist {
 namespace {

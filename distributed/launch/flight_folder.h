@@ -1,4 +1,4 @@
-// The folder of a job's flight records (framework/dispatch/flight.h), as its launcher sees it.
+// The folder of a job's flight records (framework/dispatch/rank/flight.h), as its launcher sees it.
 #pragma once
 #include <optional>
 #include <string>

@@ -4,9 +4,9 @@
 
 #include "distributed/propagate/emit.h"
 #include "framework/dispatch/interpreter.h"
-#include "framework/dispatch/state.h"
+#include "framework/dispatch/state/state.h"
 #include "framework/ir/rewrite.h"
-#include "ops/core/collective.h"
+#include "ops/core/collectives/collective.h"
 #include "ops/core/creation.h"
 
 namespace weft::dist {

@@ -19,13 +19,13 @@
 #include <optional>
 #include <utility>
 
-#include "distributed/control/token.h"
+#include "distributed/control/service/token.h"
 #include "distributed/launch/flight_folder.h"
 #include "distributed/launch/locked_folder.h"
 #include "distributed/launch/watch.h"
 #include "framework/base/error.h"
 #include "framework/base/failure_report.h"
-#include "framework/dispatch/flight.h"
+#include "framework/dispatch/rank/flight.h"
 
 extern char** environ;
 

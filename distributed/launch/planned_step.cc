@@ -4,9 +4,9 @@
 
 #include "distributed/plan/collectives.h"
 #include "framework/base/hash.h"
-#include "framework/dispatch/flight.h"
+#include "framework/dispatch/rank/flight.h"
 #include "framework/io/file.h"
-#include "ops/core/collective_types.h"
+#include "ops/core/collectives/collective_types.h"
 
 namespace weft::dist {
 

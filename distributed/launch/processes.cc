@@ -11,9 +11,9 @@
 #include "framework/base/hash.h"
 #include "framework/base/one_line.h"
 #include "framework/base/origin.h"
-#include "framework/dispatch/first_process.h"
-#include "framework/dispatch/flight.h"
-#include "framework/dispatch/rank.h"
+#include "framework/dispatch/rank/first_process.h"
+#include "framework/dispatch/rank/flight.h"
+#include "framework/dispatch/rank/rank.h"
 
 namespace weft::dist {
 namespace {

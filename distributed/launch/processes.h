@@ -65,7 +65,7 @@ class Processes {
   const std::chrono::nanoseconds timeout_;
   std::unique_ptr<ProcessWorld> world_;
   void run(CommRequest request);
-  /// internal::on_first_process() (framework/dispatch/first_process.h) in a job. A collective().
+  /// internal::on_first_process() (framework/dispatch/rank/first_process.h) in a job. A collective().
   static void on_first(const std::string& what, const std::function<void()>& fn);
   [[noreturn]] void fail_on_all(const Error& cause);
   std::string from(int process, const std::string& mine);

@@ -5,10 +5,10 @@
 #include <optional>
 #include <tuple>
 
-#include "compiler/exec/stamp.h"
+#include "compiler/exec/plan/stamp.h"
 #include "compiler/passes/new_node.h"
-#include "ops/core/collective.h"
-#include "ops/core/view.h"
+#include "ops/core/collectives/collective.h"
+#include "ops/core/indexing/view.h"
 
 namespace weft::dist {
 namespace {

@@ -1,5 +1,5 @@
 // Compiled::record() of a step on a mesh: one record for each rank, with its collectives.
-#include "compiler/exec/record.h"
+#include "compiler/exec/record/record.h"
 
 #include <gtest/gtest.h>
 

@@ -17,9 +17,9 @@
 #include "distributed/stages/recomputed.h"
 #include "framework/base/one_line.h"
 #include "framework/base/tracer.h"
-#include "framework/dispatch/generator.h"
 #include "framework/dispatch/parameter.h"
-#include "framework/dispatch/torn.h"
+#include "framework/dispatch/state/generator.h"
+#include "framework/dispatch/state/torn.h"
 #include "framework/io/checksum.h"
 
 namespace weft::dist {

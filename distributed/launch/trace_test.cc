@@ -1,11 +1,11 @@
 // Traces of steps on a mesh: tracks of ranks, and collectives that join all their ranks.
-#include "compiler/exec/trace.h"
+#include "compiler/exec/run/trace.h"
 
 #include <algorithm>
 #include <map>
 #include <set>
 
-#include "compiler/exec/profile.h"
+#include "compiler/exec/record/profile.h"
 #include "compiler/exec/testing/trace_file.h"
 #include "distributed/collectives.h"
 #include "distributed/launch/compile.h"

@@ -8,7 +8,7 @@
 
 #include "distributed/diagnose/diagnosis.h"
 #include "distributed/launch/flight_folder.h"
-#include "framework/dispatch/flight.h"
+#include "framework/dispatch/rank/flight.h"
 
 namespace weft::dist {
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "framework/dispatch/rank.h"
+#include "framework/dispatch/rank/rank.h"
 #include "framework/mesh/mesh.h"
 
 namespace weft::dist {

@@ -7,7 +7,7 @@
 #include "distributed/overlap/dependencies.h"
 #include "framework/dispatch/capture.h"
 #include "framework/dispatch/dispatch.h"
-#include "ops/core/collective.h"
+#include "ops/core/collectives/collective.h"
 #include "ops/core/core.h"
 
 namespace weft::dist {

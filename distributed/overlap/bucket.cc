@@ -5,8 +5,8 @@
 
 #include "compiler/passes/new_node.h"
 #include "distributed/overlap/dependencies.h"
-#include "ops/core/collective.h"
-#include "ops/core/view.h"
+#include "ops/core/collectives/collective.h"
+#include "ops/core/indexing/view.h"
 
 namespace weft::dist {
 namespace {

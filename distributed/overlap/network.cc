@@ -4,7 +4,7 @@
 #include <set>
 
 #include "compiler/cost/node_seconds.h"
-#include "ops/core/collective.h"
+#include "ops/core/collectives/collective.h"
 
 namespace weft::dist {
 namespace {

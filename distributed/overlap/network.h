@@ -5,8 +5,8 @@
 #include <string>
 
 #include "compiler/cost/collective_seconds.h"
-#include "compiler/cost/machine.h"
-#include "framework/dispatch/communicator.h"
+#include "compiler/cost/machine/machine.h"
+#include "framework/dispatch/rank/communicator.h"
 #include "framework/ir/op_def.h"
 #include "framework/mesh/mesh.h"
 

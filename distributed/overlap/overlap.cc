@@ -6,7 +6,7 @@
 
 #include "compiler/passes/new_node.h"
 #include "distributed/overlap/dependencies.h"
-#include "ops/core/collective.h"
+#include "ops/core/collectives/collective.h"
 
 namespace weft::dist {
 namespace {

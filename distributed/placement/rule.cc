@@ -5,7 +5,7 @@
 
 #include "ops/attention/record.h"
 #include "ops/core/core.h"
-#include "ops/core/exact.h"
+#include "ops/core/products/exact.h"
 
 namespace weft::dist {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "framework/dispatch/communicator.h"
+#include "framework/dispatch/rank/communicator.h"
 #include "framework/mesh/mesh.h"
 #include "framework/tensor/tensor.h"
 
@@ -17,7 +17,7 @@ enum class SegLayout : uint8_t {
   kBlock,     // rank i of n: [floor(i N / n), floor((i + 1) N / n)): a part of a part is a part
   kHeadTail,  // blocks i and 2n - 1 - i of 2n such blocks: equal work under a causal mask
   kTable,     // equal numbers on each rank; a table that the step makes at run time lists them
-  // The layouts below are only for rows sorted by expert (ops/core/moe.h).
+  // The layouts below are only for rows sorted by expert (ops/core/indexing/moe.h).
   kByToken,   // a rank has the rows of its own tokens, sorted among themselves
   kByExpert,  // a rank has the rows of its own experts, known at run time, in a buffer of `room` rows
 };

@@ -4,7 +4,7 @@
 #include <optional>
 #include <tuple>
 
-#include "compiler/cost/machine_file.h"
+#include "compiler/cost/machine/machine_file.h"
 #include "distributed/plan/collective_names.h"
 #include "distributed/plan/estimate.h"
 #include "framework/base/units.h"

@@ -4,7 +4,7 @@
 #include <unordered_map>
 
 #include "distributed/plan/collective_names.h"
-#include "ops/core/collective.h"
+#include "ops/core/collectives/collective.h"
 
 namespace weft::dist {
 

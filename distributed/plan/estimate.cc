@@ -6,10 +6,10 @@
 #include "compiler/cost/node_seconds.h"
 #include "compiler/cost/peak_estimate.h"
 #include "compiler/cost/roofline.h"
-#include "ops/core/collective.h"
+#include "ops/core/collectives/collective.h"
 #include "ops/core/core.h"
-#include "ops/core/dot.h"
-#include "ops/core/loop.h"
+#include "ops/core/functions/loop.h"
+#include "ops/core/products/dot.h"
 
 namespace weft::dist {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <map>
 
-#include "compiler/cost/machine_file.h"
+#include "compiler/cost/machine/machine_file.h"
 #include "compiler/passes/pass_options.h"
 #include "compiler/passes/pipeline.h"
 #include "distributed/plan/choose.h"

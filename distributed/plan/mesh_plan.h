@@ -9,7 +9,7 @@
 #include "distributed/plan/collectives.h"
 #include "distributed/plan/pipeline_plan.h"
 #include "distributed/strategies/strategies.h"
-#include "framework/dispatch/communicator.h"
+#include "framework/dispatch/rank/communicator.h"
 
 namespace weft::dist {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "compiler/cost/machine.h"
+#include "compiler/cost/machine/machine.h"
 #include "distributed/pipeline/simulate.h"
 #include "distributed/propagate/emit.h"
 #include "distributed/stages/split.h"

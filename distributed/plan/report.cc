@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <map>
 
-#include "compiler/cost/machine_file.h"
+#include "compiler/cost/machine/machine_file.h"
 #include "distributed/pipeline/table_text.h"
 #include "distributed/plan/collective_names.h"
 #include "distributed/plan/forbid.h"

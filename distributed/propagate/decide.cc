@@ -5,12 +5,12 @@
 #include <map>
 #include <unordered_map>
 
-#include "compiler/cost/machine.h"
+#include "compiler/cost/machine/machine.h"
 #include "distributed/propagate/roles.h"
 #include "distributed/propagate/update_specs.h"
 #include "framework/autodiff/grad.h"
 #include "ops/core/core.h"
-#include "ops/core/moe.h"
+#include "ops/core/indexing/moe.h"
 
 namespace weft::dist {
 namespace {

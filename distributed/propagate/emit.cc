@@ -7,8 +7,8 @@
 #include "distributed/propagate/local_op.h"
 #include "framework/dispatch/capture.h"
 #include "framework/dispatch/dispatch.h"
-#include "ops/composite/moe_ep.h"
-#include "ops/core/collective.h"
+#include "ops/composite/layers/moe_ep.h"
+#include "ops/core/collectives/collective.h"
 #include "ops/core/core.h"
 
 namespace weft::dist {

@@ -5,10 +5,10 @@
 
 #include "framework/dispatch/dispatch.h"
 #include "ops/attention/record.h"
-#include "ops/core/collective.h"
+#include "ops/core/collectives/collective.h"
 #include "ops/core/core.h"
-#include "ops/core/exact.h"
-#include "ops/core/index.h"
+#include "ops/core/indexing/index.h"
+#include "ops/core/products/exact.h"
 
 namespace weft::dist {
 namespace {

@@ -3,7 +3,7 @@
 #pragma once
 #include "distributed/propagate/lowering.h"
 #include "framework/tensor/tensor.h"
-#include "ops/attention/relocate.h"
+#include "ops/attention/mods/relocate.h"
 
 namespace weft::dist {
 

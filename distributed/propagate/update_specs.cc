@@ -3,7 +3,7 @@
 #include <string_view>
 
 #include "ops/core/core.h"
-#include "ops/core/moe.h"
+#include "ops/core/indexing/moe.h"
 
 namespace weft::dist {
 

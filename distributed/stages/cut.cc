@@ -8,7 +8,7 @@
 #include "compiler/passes/new_node.h"
 #include "distributed/stages/microbatch.h"
 #include "framework/ir/rewrite.h"
-#include "ops/core/collective.h"
+#include "ops/core/collectives/collective.h"
 
 namespace weft::dist {
 namespace {

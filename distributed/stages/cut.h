@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "compiler/cost/machine.h"
+#include "compiler/cost/machine/machine.h"
 #include "distributed/pipeline/table.h"
 #include "framework/ir/graph.h"
 

@@ -4,7 +4,7 @@
 #include "compiler/passes/loops.h"
 #include "compiler/passes/new_node.h"
 #include "framework/ir/rewrite.h"
-#include "ops/core/loop.h"
+#include "ops/core/functions/loop.h"
 #include "ops/core/pointwise.h"
 #include "ops/core/record_parts.h"
 

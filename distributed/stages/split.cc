@@ -8,8 +8,8 @@
 #include "distributed/stages/recomputed.h"
 #include "framework/ir/rewrite.h"
 #include "ops/core/creation.h"
+#include "ops/core/indexing/view.h"
 #include "ops/core/pointwise.h"
-#include "ops/core/view.h"
 
 namespace weft::dist {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "distributed/strategies/strategy.h"
 #include "ops/core/core.h"
-#include "ops/core/moe.h"
+#include "ops/core/indexing/moe.h"
 
 namespace weft::dist {
 namespace {

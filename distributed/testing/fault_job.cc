@@ -21,7 +21,7 @@
 #include "distributed/launch/world.h"
 #include "distributed/testing/child.h"
 #include "framework/base/clock.h"
-#include "framework/dispatch/flight.h"
+#include "framework/dispatch/rank/flight.h"
 #include "framework/io/file.h"
 #include "weft.h"
 

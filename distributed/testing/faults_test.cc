@@ -22,7 +22,7 @@
 #include "distributed/testing/child.h"
 #include "distributed/testing/fault_job.h"
 #include "framework/base/clock.h"
-#include "framework/dispatch/flight.h"
+#include "framework/dispatch/rank/flight.h"
 #include "framework/mesh/mesh.h"
 
 namespace weft::testing {

@@ -7,10 +7,10 @@
 #include "framework/testing/gradcheck.h"
 #include "ops/all_ops.h"
 #include "ops/core/creation.h"
-#include "ops/core/dot.h"
+#include "ops/core/indexing/view.h"
 #include "ops/core/pointwise.h"
-#include "ops/core/reduce.h"
-#include "ops/core/view.h"
+#include "ops/core/products/dot.h"
+#include "ops/core/reductions/reduce.h"
 
 namespace weft::testing {
 namespace {

@@ -2,16 +2,16 @@
 #include <cmath>
 
 #include "framework/autodiff/grad.h"
-#include "framework/dispatch/generator.h"
 #include "framework/dispatch/interpreter.h"
+#include "framework/dispatch/state/generator.h"
 #include "framework/ir/rewrite.h"
 #include "framework/testing/gradcheck.h"
-#include "ops/composite/dropout.h"
+#include "ops/composite/random/dropout.h"
 #include "ops/core/creation.h"
-#include "ops/core/dot.h"
+#include "ops/core/indexing/view.h"
 #include "ops/core/pointwise.h"
-#include "ops/core/reduce.h"
-#include "ops/core/view.h"
+#include "ops/core/products/dot.h"
+#include "ops/core/reductions/reduce.h"
 
 namespace weft::testing {
 namespace {

@@ -3,11 +3,11 @@
 
 #include "framework/testing/gradcheck.h"
 #include "ops/core/creation.h"
-#include "ops/core/dot.h"
-#include "ops/core/index.h"
+#include "ops/core/indexing/index.h"
+#include "ops/core/indexing/view.h"
 #include "ops/core/pointwise.h"
-#include "ops/core/reduce.h"
-#include "ops/core/view.h"
+#include "ops/core/products/dot.h"
+#include "ops/core/reductions/reduce.h"
 
 namespace weft::testing {
 namespace {

@@ -3,11 +3,11 @@
 #include <random>
 
 #include "framework/base/error.h"
-#include "framework/cuda/driver_error.h"
 #include "framework/cuda/gpu.h"
 #include "framework/cuda/graph_replay.h"
-#include "framework/cuda/pinned_pool.h"
+#include "framework/cuda/libraries/driver_error.h"
 #include "framework/cuda/testing/fake_gpu_test.h"
+#include "framework/cuda/transfer/pinned_pool.h"
 
 namespace weft::cuda {
 namespace {

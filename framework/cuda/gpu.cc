@@ -8,10 +8,10 @@
 #include "framework/base/mutex.h"
 #include "framework/base/switches.h"
 #include "framework/cuda/device_allocator.h"
-#include "framework/cuda/driver_error.h"
 #include "framework/cuda/graph_replay.h"
-#include "framework/cuda/pinned_pool.h"
+#include "framework/cuda/libraries/driver_error.h"
 #include "framework/cuda/stream.h"
+#include "framework/cuda/transfer/pinned_pool.h"
 
 namespace weft::cuda {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "framework/base/mutex.h"
-#include "framework/cuda/driver_api.h"
+#include "framework/cuda/libraries/driver_api.h"
 #include "framework/tensor/device.h"
 
 namespace weft::cuda {

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "framework/base/error.h"
-#include "framework/cuda/driver_error.h"
 #include "framework/cuda/gpu.h"
+#include "framework/cuda/libraries/driver_error.h"
 
 namespace weft::cuda {
 namespace {

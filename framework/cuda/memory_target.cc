@@ -1,11 +1,11 @@
 #include "framework/cuda/memory_target.h"
 
 #include "framework/base/error.h"
-#include "framework/cuda/copy.h"
 #include "framework/cuda/device_allocator.h"
 #include "framework/cuda/gpu.h"
-#include "framework/cuda/pinned_read.h"
-#include "framework/dispatch/generator.h"
+#include "framework/cuda/transfer/copy.h"
+#include "framework/cuda/transfer/pinned_read.h"
+#include "framework/dispatch/state/generator.h"
 
 namespace weft::cuda {
 namespace {

@@ -2,7 +2,7 @@
 #pragma once
 #include <memory>
 
-#include "framework/dispatch/target.h"
+#include "framework/dispatch/device/target.h"
 
 namespace weft::cuda {
 

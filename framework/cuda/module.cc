@@ -1,9 +1,9 @@
 #include "framework/cuda/module.h"
 
 #include "framework/base/error.h"
-#include "framework/cuda/driver_error.h"
 #include "framework/cuda/gpu.h"
 #include "framework/cuda/graph_replay.h"
+#include "framework/cuda/libraries/driver_error.h"
 
 namespace weft::cuda {
 

@@ -1,7 +1,7 @@
 #include "framework/cuda/stream.h"
 
-#include "framework/cuda/driver_error.h"
 #include "framework/cuda/gpu.h"
+#include "framework/cuda/libraries/driver_error.h"
 
 namespace weft::cuda {
 

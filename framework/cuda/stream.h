@@ -1,6 +1,6 @@
 // Streams and events: queues of device work, and positions in them that another stream or the host can wait for.
 #pragma once
-#include "framework/cuda/driver_api.h"
+#include "framework/cuda/libraries/driver_api.h"
 
 namespace weft::cuda {
 

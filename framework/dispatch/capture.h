@@ -7,7 +7,7 @@
 #include <unordered_set>
 
 #include "framework/base/function_ref.h"
-#include "framework/dispatch/state.h"
+#include "framework/dispatch/state/state.h"
 #include "framework/dispatch/tree.h"
 #include "framework/ir/cell.h"
 #include "framework/ir/graph.h"

@@ -1,6 +1,6 @@
 // CommitAlways: the exception to commit_if, for state that must change in steps that are not committed.
 #pragma once
-#include "framework/dispatch/state.h"
+#include "framework/dispatch/state/state.h"
 #include "framework/tensor/tensor.h"
 
 namespace weft {

@@ -2,8 +2,8 @@
 
 #include "framework/base/tracer.h"
 #include "framework/dispatch/capture.h"
+#include "framework/dispatch/device/target.h"
 #include "framework/dispatch/tape.h"
-#include "framework/dispatch/target.h"
 
 namespace weft {
 

@@ -1,7 +1,7 @@
 // The one door for ops: infers types once, then runs the kernel (eager), appends a node (capture), or both records
 // and runs (eager with gradients).
 #pragma once
-#include "framework/dispatch/state.h"
+#include "framework/dispatch/state/state.h"
 #include "framework/ir/graph.h"
 #include "framework/ir/op_def.h"
 

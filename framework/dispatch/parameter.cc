@@ -6,8 +6,8 @@
 #include "framework/dispatch/capture.h"
 #include "framework/dispatch/dispatch.h"
 #include "framework/dispatch/interpreter.h"
+#include "framework/dispatch/state/torn.h"
 #include "framework/dispatch/tape.h"
-#include "framework/dispatch/torn.h"
 #include "framework/tensor/bools.h"
 
 namespace weft {

@@ -4,7 +4,7 @@
 #include <functional>
 #include <string>
 
-#include "framework/dispatch/registered.h"
+#include "framework/dispatch/state/registered.h"
 #include "framework/ir/cell.h"
 
 namespace weft {

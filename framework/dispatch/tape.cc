@@ -2,7 +2,7 @@
 
 #include <atomic>
 
-#include "framework/dispatch/state.h"
+#include "framework/dispatch/state/state.h"
 
 namespace weft {
 namespace {

@@ -6,7 +6,7 @@
 
 namespace weft {
 
-/// kOther is the device of a target that is not part of Weft (framework/dispatch/target.h).
+/// kOther is the device of a target that is not part of Weft (framework/dispatch/device/target.h).
 enum class DeviceType : uint8_t { kCpu, kCuda, kMeta, kOther };
 inline constexpr int kDeviceTypes = 4;
 

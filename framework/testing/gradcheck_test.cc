@@ -6,7 +6,7 @@
 
 #include "framework/autodiff/grad.h"
 #include "ops/core/pointwise.h"
-#include "ops/core/reduce.h"
+#include "ops/core/reductions/reduce.h"
 
 namespace weft::testing {
 namespace {

@@ -7,11 +7,11 @@
 #include <mutex>
 #include <thread>
 
-#include "framework/dispatch/state.h"
+#include "framework/dispatch/state/state.h"
 #include "models/data/loader.h"
 #include "models/data/mix.h"
-#include "ops/core/index.h"
-#include "ops/core/view.h"
+#include "ops/core/indexing/index.h"
+#include "ops/core/indexing/view.h"
 
 namespace weft::data::internal {
 

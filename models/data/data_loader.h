@@ -17,7 +17,7 @@
 
 #include "framework/dispatch/arg.h"
 #include "framework/dispatch/tree.h"
-#include "ops/core/view.h"
+#include "ops/core/indexing/view.h"
 
 namespace weft::data {
 

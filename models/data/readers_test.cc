@@ -7,9 +7,9 @@
 #include "framework/io/file.h"
 #include "framework/io/zlib.h"
 #include "framework/testing/compare.h"
-#include "models/data/csv.h"
-#include "models/data/idx.h"
-#include "models/data/npy.h"
+#include "models/data/readers/csv.h"
+#include "models/data/readers/idx.h"
+#include "models/data/readers/npy.h"
 #include "models/data/testing/archive.h"
 #include "ops/core/core.h"
 

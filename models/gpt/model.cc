@@ -1,7 +1,7 @@
 #include "models/gpt/model.h"
 
-#include "ops/core/dot.h"
 #include "ops/core/pointwise.h"
+#include "ops/core/products/dot.h"
 
 namespace weft::gpt {
 

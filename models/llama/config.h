@@ -1,6 +1,6 @@
 // Configurations of the Llama family, by name.
 #pragma once
-#include "models/nn/language_model.h"
+#include "models/nn/transformer/language_model.h"
 
 namespace weft::llama {
 

@@ -1,6 +1,6 @@
 #include "models/llama/model.h"
 
-#include "ops/core/dot.h"
+#include "ops/core/products/dot.h"
 
 namespace weft::llama {
 

@@ -1,7 +1,7 @@
 // Configurations of the mixture-of-experts family, by name.
 #pragma once
-#include "models/nn/expert_choice.h"
-#include "models/nn/language_model.h"
+#include "models/nn/transformer/expert_choice.h"
+#include "models/nn/transformer/language_model.h"
 
 namespace weft::moe {
 

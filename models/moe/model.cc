@@ -2,12 +2,12 @@
 
 #include <cmath>
 
-#include "ops/composite/loss.h"
+#include "ops/composite/loss/loss.h"
 #include "ops/core/creation.h"
-#include "ops/core/dot.h"
+#include "ops/core/indexing/view.h"
 #include "ops/core/pointwise.h"
-#include "ops/core/reduce.h"
-#include "ops/core/view.h"
+#include "ops/core/products/dot.h"
+#include "ops/core/reductions/reduce.h"
 
 namespace weft::moe {
 

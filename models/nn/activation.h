@@ -5,10 +5,10 @@
 #include <string>
 
 #include "models/nn/module.h"
-#include "ops/composite/activation.h"
-#include "ops/composite/softmax.h"
+#include "ops/composite/layers/activation.h"
+#include "ops/composite/layers/softmax.h"
+#include "ops/core/indexing/view.h"
 #include "ops/core/pointwise.h"
-#include "ops/core/view.h"
 
 namespace weft::nn {
 

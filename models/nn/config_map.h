@@ -1,5 +1,5 @@
 // ConfigMap: a model's configuration as a map from field to text, for checkpoints and flags. A config struct lists its
-// fields once, with their allowed values (framework/io/fields.h):
+// fields once, with their allowed values (framework/io/fields/fields.h):
 //   template <class F> void fields(F&& f) { f("layers", layers, nn::kLayers); f("dropout", dropout, nn::kShare); }
 #pragma once
 #include <map>
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "framework/base/nearest.h"
-#include "framework/io/fields.h"
+#include "framework/io/fields/fields.h"
 
 namespace weft::nn {
 

@@ -1,6 +1,6 @@
 #include "models/nn/dropout.h"
 
-#include "ops/composite/dropout.h"
+#include "ops/composite/random/dropout.h"
 #include "ops/core/creation.h"
 
 namespace weft::nn {

@@ -6,8 +6,8 @@
 #include <numbers>
 #include <utility>
 
-#include "framework/dispatch/state.h"
-#include "ops/composite/activation.h"
+#include "framework/dispatch/state/state.h"
+#include "ops/composite/layers/activation.h"
 #include "ops/core/core.h"
 
 namespace weft::nn::init {

@@ -4,7 +4,7 @@
 #include <unordered_set>
 
 #include "framework/base/nearest.h"
-#include "framework/dispatch/torn.h"
+#include "framework/dispatch/state/torn.h"
 #include "ops/core/creation.h"
 
 namespace weft::nn {

@@ -7,7 +7,7 @@
 
 #include "framework/testing/gradcheck.h"
 #include "models/nn/nn.h"
-#include "ops/composite/activation.h"
+#include "ops/composite/layers/activation.h"
 #include "ops/core/creation.h"
 #include "ops/core/pointwise.h"
 

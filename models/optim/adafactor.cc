@@ -4,8 +4,8 @@
 
 #include "models/optim/moments.h"
 #include "models/optim/optimizer_with.h"
-#include "ops/composite/activation.h"
-#include "ops/core/reduce.h"
+#include "ops/composite/layers/activation.h"
+#include "ops/core/reductions/reduce.h"
 
 namespace weft::optim {
 

@@ -3,8 +3,8 @@
 #include <cmath>
 #include <set>
 
-#include "framework/dispatch/state.h"
-#include "framework/dispatch/torn.h"
+#include "framework/dispatch/state/state.h"
+#include "framework/dispatch/state/torn.h"
 #include "ops/core/creation.h"
 
 namespace weft::internal {

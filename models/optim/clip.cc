@@ -1,10 +1,10 @@
 #include "models/optim/clip.h"
 
-#include "framework/dispatch/state.h"
-#include "ops/composite/activation.h"
+#include "framework/dispatch/state/state.h"
+#include "ops/composite/layers/activation.h"
 #include "ops/core/creation.h"
 #include "ops/core/pointwise.h"
-#include "ops/core/reduce.h"
+#include "ops/core/reductions/reduce.h"
 
 namespace weft::optim {
 

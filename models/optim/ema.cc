@@ -1,7 +1,7 @@
 #include "models/optim/ema.h"
 
-#include "framework/dispatch/state.h"
-#include "framework/dispatch/torn.h"
+#include "framework/dispatch/state/state.h"
+#include "framework/dispatch/state/torn.h"
 #include "models/optim/cells.h"
 #include "ops/core/creation.h"
 #include "ops/core/pointwise.h"

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "framework/dispatch/commit_always.h"
-#include "ops/composite/activation.h"
+#include "ops/composite/layers/activation.h"
 #include "ops/core/creation.h"
 #include "ops/core/pointwise.h"
 

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <cmath>
 
-#include "framework/dispatch/state.h"
+#include "framework/dispatch/state/state.h"
 #include "models/optim/cells.h"
+#include "ops/core/indexing/view.h"
 #include "ops/core/pointwise.h"
-#include "ops/core/reduce.h"
-#include "ops/core/view.h"
+#include "ops/core/reductions/reduce.h"
 
 namespace weft::optim {
 namespace {

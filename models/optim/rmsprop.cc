@@ -2,7 +2,7 @@
 
 #include "models/optim/moments.h"
 #include "models/optim/optimizer_with.h"
-#include "ops/composite/activation.h"
+#include "ops/composite/layers/activation.h"
 
 namespace weft::optim {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "framework/dispatch/state.h"
+#include "framework/dispatch/state/state.h"
 #include "models/optim/cells.h"
 
 namespace weft::optim {

@@ -5,9 +5,9 @@
 
 #include "models/optim/moments.h"
 #include "models/optim/optimizer_with.h"
-#include "ops/core/dot.h"
-#include "ops/core/reduce.h"
-#include "ops/core/view.h"
+#include "ops/core/indexing/view.h"
+#include "ops/core/products/dot.h"
+#include "ops/core/reductions/reduce.h"
 
 namespace weft::optim {
 

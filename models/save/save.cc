@@ -2,13 +2,13 @@
 
 #include <cstring>
 
-#include "framework/dispatch/first_process.h"
-#include "framework/dispatch/generator_state.h"
-#include "framework/dispatch/state.h"
+#include "framework/dispatch/rank/first_process.h"
+#include "framework/dispatch/state/generator_state.h"
+#include "framework/dispatch/state/state.h"
 #include "framework/io/safetensors.h"
 #include "ops/core/creation.h"
+#include "ops/core/indexing/view.h"
 #include "ops/core/pointwise.h"
-#include "ops/core/view.h"
 
 namespace weft {
 

@@ -8,7 +8,7 @@
 #include <source_location>
 #include <string>
 
-#include "framework/dispatch/generator.h"
+#include "framework/dispatch/state/generator.h"
 #include "models/nn/module.h"
 #include "models/optim/optimizer.h"
 

@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "framework/testing/compare.h"
-#include "models/nn/kv_cache.h"
+#include "models/nn/transformer/kv_cache.h"
 #include "weft.h"
 
 namespace weft {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "models/nn/language_model.h"
+#include "models/nn/transformer/language_model.h"
 
 namespace weft::testing {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "models/nn/language_model.h"
+#include "models/nn/transformer/language_model.h"
 #include "weft.h"
 
 namespace weft::testing {

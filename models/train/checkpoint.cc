@@ -5,11 +5,11 @@
 #include <cstring>
 #include <set>
 
-#include "framework/dispatch/state.h"
-#include "framework/dispatch/torn.h"
+#include "framework/dispatch/state/state.h"
+#include "framework/dispatch/state/torn.h"
 #include "framework/io/checksum.h"
+#include "framework/io/fields/json_fields.h"
 #include "framework/io/file.h"
-#include "framework/io/json_fields.h"
 
 namespace weft::train {
 

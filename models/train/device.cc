@@ -4,7 +4,7 @@
 
 #include "framework/base/error.h"
 #include "framework/cli/cli.h"
-#include "framework/cuda/driver_api.h"
+#include "framework/cuda/libraries/driver_api.h"
 
 namespace weft::train {
 

@@ -2,7 +2,7 @@
 #include <iostream>
 
 #include "framework/cli/cli.h"
-#include "framework/dispatch/generator.h"
+#include "framework/dispatch/state/generator.h"
 #include "framework/io/file.h"
 #include "framework/io/json.h"
 #include "models/data/tokenizer.h"

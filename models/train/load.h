@@ -5,7 +5,7 @@
 
 #include "framework/cli/cli.h"
 #include "models/data/tokenizer.h"
-#include "models/nn/language_model.h"
+#include "models/nn/transformer/language_model.h"
 
 namespace weft::train {
 

@@ -28,7 +28,7 @@ struct ExpertLoad {
   ExpertLoad(const std::vector<int64_t>& counts, std::vector<double> dropped);
 };
 
-/// One line of the metrics file, without NaN fields. mfu: model FLOPs per second (models/nn/model_flops.h) over the
+/// One line of the metrics file, without NaN fields. mfu: model FLOPs per second (models/nn/transformer/model_flops.h) over the
 /// device's rate of products.
 struct StepMetrics {
   int64_t step = 0;

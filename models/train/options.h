@@ -5,7 +5,7 @@
 
 #include "compiler/options.h"
 #include "framework/cli/cli.h"
-#include "models/nn/language_model.h"
+#include "models/nn/transformer/language_model.h"
 
 namespace weft::train {
 

@@ -4,12 +4,12 @@
 
 #include <cmath>
 
-#include "compiler/cost/machine_file.h"
-#include "compiler/exec/record.h"
+#include "compiler/cost/machine/machine_file.h"
+#include "compiler/exec/record/record.h"
 #include "distributed/plan/plan_text.h"
+#include "framework/io/fields/text_fields.h"
 #include "framework/io/file.h"
 #include "framework/io/json.h"
-#include "framework/io/text_fields.h"
 #include "framework/testing/fuzz.h"
 #include "models/train/checkpoint.h"
 

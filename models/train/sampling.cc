@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "compiler/exec/compile.h"
-#include "framework/dispatch/generator.h"
+#include "framework/dispatch/state/generator.h"
 #include "models/data/mix.h"
 #include "models/nn/nn.h"
 #include "models/train/generate.h"

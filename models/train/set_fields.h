@@ -1,7 +1,7 @@
 // --set FIELD=VALUE of programs that make a model from a configuration.
 #pragma once
 #include "framework/cli/cli.h"
-#include "models/nn/language_model.h"
+#include "models/nn/transformer/language_model.h"
 
 namespace weft::train {
 

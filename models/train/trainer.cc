@@ -5,8 +5,8 @@
 #include <deque>
 #include <optional>
 
-#include "compiler/cost/rates.h"
-#include "compiler/exec/profile.h"
+#include "compiler/cost/machine/rates.h"
+#include "compiler/exec/record/profile.h"
 #include "distributed/launch/compile.h"
 #include "distributed/launch/gathered_trace.h"
 #include "distributed/launch/step.h"
@@ -16,10 +16,10 @@
 #include "framework/base/thread_pool.h"
 #include "framework/base/tracer.h"
 #include "framework/dispatch/commit_always.h"
-#include "framework/dispatch/first_process.h"
-#include "framework/dispatch/flight.h"
-#include "framework/dispatch/generator.h"
-#include "framework/dispatch/host_read.h"
+#include "framework/dispatch/device/host_read.h"
+#include "framework/dispatch/rank/first_process.h"
+#include "framework/dispatch/rank/flight.h"
+#include "framework/dispatch/state/generator.h"
 #include "framework/io/file.h"
 #include "models/data/dataset.h"
 #include "models/data/loader.h"

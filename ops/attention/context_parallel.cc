@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "framework/dispatch/dispatch.h"
-#include "ops/attention/mask_analysis.h"
+#include "ops/attention/masks/mask_analysis.h"
 #include "ops/attention/merge.h"
-#include "ops/core/collective.h"
+#include "ops/core/collectives/collective.h"
 #include "ops/core/core.h"
 
 namespace weft {

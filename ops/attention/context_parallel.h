@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "ops/attention/relocate.h"
+#include "ops/attention/mods/relocate.h"
 
 namespace weft {
 
@@ -20,7 +20,7 @@ struct RankGroup {
 };
 
 /// The ranks along mesh dimensions `axes` ("cp"; "dp,cp"), `size` of them, with collectives as nodes of the graph
-/// (ops/core/collective.h).
+/// (ops/core/collectives/collective.h).
 RankGroup rank_group(const std::string& axes, int64_t size);
 
 /// One rank's part of a node. All ranks have the same number of queries and the same number of keys.

@@ -1,6 +1,6 @@
 #include "ops/attention/cost.h"
 
-#include "ops/attention/call_mask.h"
+#include "ops/attention/masks/call_mask.h"
 #include "ops/core/record_parts.h"
 
 namespace weft::internal {

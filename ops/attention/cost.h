@@ -1,7 +1,7 @@
 // The work of attention and of its derivative: planned from types, and counted by the values of masks and block masks.
 #pragma once
 #include "ops/attention/record.h"
-#include "ops/kernels/block_mask.h"
+#include "ops/kernels/attention/block_mask.h"
 
 namespace weft::internal {
 

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "framework/dispatch/generator.h"
+#include "framework/dispatch/state/generator.h"
 #include "framework/testing/compare.h"
 #include "framework/testing/gradcheck.h"
 #include "ops/attention/flex_attention.h"

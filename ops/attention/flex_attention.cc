@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "framework/dispatch/dispatch.h"
-#include "framework/dispatch/generator.h"
-#include "ops/attention/mod.h"
+#include "framework/dispatch/state/generator.h"
+#include "ops/attention/mods/mod.h"
 #include "ops/attention/record.h"
 #include "ops/core/core.h"
 

@@ -3,8 +3,8 @@
 #pragma once
 #include <optional>
 
-#include "ops/attention/masks.h"
-#include "ops/attention/score_mods.h"
+#include "ops/attention/masks/masks.h"
+#include "ops/attention/mods/score_mods.h"
 
 namespace weft {
 

@@ -4,9 +4,9 @@
 
 #include "framework/autodiff/grad.h"
 #include "framework/dispatch/dispatch.h"
-#include "ops/attention/map_mod.h"
+#include "ops/attention/mods/map_mod.h"
+#include "ops/attention/mods/score_reads.h"
 #include "ops/attention/record.h"
-#include "ops/attention/score_reads.h"
 #include "ops/core/core.h"
 #include "ops/core/record_parts.h"
 

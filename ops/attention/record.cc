@@ -4,14 +4,14 @@
 
 #include "framework/autodiff/grad.h"
 #include "framework/dispatch/dispatch.h"
-#include "ops/attention/call_mask.h"
 #include "ops/attention/cost.h"
-#include "ops/attention/map_mod.h"
-#include "ops/attention/score_reads.h"
-#include "ops/attention/score_tiles.h"
+#include "ops/attention/masks/call_mask.h"
+#include "ops/attention/mods/map_mod.h"
+#include "ops/attention/mods/score_reads.h"
+#include "ops/attention/mods/score_tiles.h"
 #include "ops/core/core.h"
 #include "ops/core/record_parts.h"
-#include "ops/kernels/attention.h"
+#include "ops/kernels/attention/attention.h"
 #include "ops/kernels/kernels.h"
 
 namespace weft {

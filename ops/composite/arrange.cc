@@ -6,7 +6,7 @@
 #include "framework/base/saturate.h"
 #include "ops/composite/host_list.h"
 #include "ops/core/creation.h"
-#include "ops/core/index.h"
+#include "ops/core/indexing/index.h"
 
 namespace weft {
 

@@ -3,7 +3,7 @@
 #include <concepts>
 #include <vector>
 
-#include "ops/core/view.h"
+#include "ops/core/indexing/view.h"
 
 namespace weft {
 

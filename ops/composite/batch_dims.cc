@@ -2,7 +2,7 @@
 
 #include "framework/autodiff/grad.h"
 #include "framework/ir/op_def.h"
-#include "ops/core/loop.h"
+#include "ops/core/functions/loop.h"
 
 namespace weft::internal {
 

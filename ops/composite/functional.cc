@@ -2,8 +2,8 @@
 
 #include "framework/autodiff/grad.h"
 #include "ops/composite/precision.h"
-#include "ops/core/index.h"
-#include "ops/core/view.h"
+#include "ops/core/indexing/index.h"
+#include "ops/core/indexing/view.h"
 
 namespace weft {
 

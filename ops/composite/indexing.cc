@@ -4,9 +4,9 @@
 
 #include "ops/core/creation.h"
 #include "ops/core/fits.h"
-#include "ops/core/index.h"
+#include "ops/core/indexing/index.h"
+#include "ops/core/indexing/view.h"
 #include "ops/core/pointwise.h"
-#include "ops/core/view.h"
 
 namespace weft {
 

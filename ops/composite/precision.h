@@ -3,9 +3,9 @@
 #include <initializer_list>
 
 #include "ops/core/creation.h"
+#include "ops/core/indexing/view.h"
 #include "ops/core/pointwise.h"
 #include "ops/core/promotion.h"
-#include "ops/core/view.h"
 
 namespace weft::internal {
 

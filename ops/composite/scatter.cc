@@ -4,9 +4,9 @@
 #include "framework/dispatch/dispatch.h"
 #include "ops/composite/indexing.h"
 #include "ops/composite/precision.h"
-#include "ops/core/index.h"
-#include "ops/core/reduce.h"
-#include "ops/core/view.h"
+#include "ops/core/indexing/index.h"
+#include "ops/core/indexing/view.h"
+#include "ops/core/reductions/reduce.h"
 
 namespace weft {
 

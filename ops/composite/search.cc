@@ -4,9 +4,9 @@
 #include <bit>
 
 #include "ops/core/creation.h"
+#include "ops/core/indexing/view.h"
 #include "ops/core/pointwise.h"
-#include "ops/core/reduce.h"
-#include "ops/core/view.h"
+#include "ops/core/reductions/reduce.h"
 
 namespace weft {
 

@@ -1,6 +1,6 @@
 // Look-ups in sorted numbers, and distinct values.
 #pragma once
-#include "ops/core/index.h"
+#include "ops/core/indexing/index.h"
 
 namespace weft {
 

@@ -7,10 +7,10 @@
 #include "framework/autodiff/grad.h"
 #include "framework/dispatch/dispatch.h"
 #include "ops/core/fits.h"
+#include "ops/core/indexing/view.h"
 #include "ops/core/pointwise.h"
 #include "ops/core/record_parts.h"
-#include "ops/core/reduce.h"
-#include "ops/core/view.h"
+#include "ops/core/reductions/reduce.h"
 #include "ops/kernels/kernels.h"
 
 namespace weft {

@@ -3,7 +3,7 @@
 #include <span>
 
 #include "framework/dispatch/arg.h"
-#include "framework/dispatch/generator.h"
+#include "framework/dispatch/state/generator.h"
 #include "framework/ir/op_def.h"
 
 namespace weft {

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "framework/dispatch/state.h"
+#include "framework/dispatch/state/state.h"
 #include "framework/tensor/tensor.h"
 
 namespace weft::internal {

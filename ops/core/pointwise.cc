@@ -7,9 +7,9 @@
 #include "framework/dispatch/tape.h"
 #include "ops/core/creation.h"
 #include "ops/core/fits.h"
+#include "ops/core/indexing/view.h"
 #include "ops/core/number.h"
 #include "ops/core/promotion.h"
-#include "ops/core/view.h"
 #include "ops/kernels/kernels.h"
 
 namespace weft {

@@ -2,7 +2,7 @@
 #include "ops/core/creation.h"
 #include "ops/core/pointwise.h"
 #include "ops/core/record_parts.h"
-#include "ops/core/reduce.h"
+#include "ops/core/reductions/reduce.h"
 #include "ops/kernels/kernels.h"
 
 namespace weft {

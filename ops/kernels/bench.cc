@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "framework/base/thread_pool.h"
-#include "ops/kernels/gemm.h"
 #include "ops/kernels/kernels.h"
+#include "ops/kernels/products/gemm.h"
 
 namespace weft::kernels {
 namespace {

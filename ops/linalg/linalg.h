@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "framework/dispatch/arg.h"
-#include "ops/core/reduce.h"
+#include "ops/core/reductions/reduce.h"
 
 namespace weft::linalg {
 

@@ -1,4 +1,4 @@
-#include "ops/core/collective.h"
+#include "ops/core/collectives/collective.h"
 
 #include "ops/testing/op_table.h"
 

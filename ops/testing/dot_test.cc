@@ -1,6 +1,6 @@
-#include "ops/core/dot.h"
+#include "ops/core/products/dot.h"
 
-#include "ops/core/conv.h"
+#include "ops/core/products/conv.h"
 #include "ops/testing/op_table.h"
 
 namespace weft::testing {

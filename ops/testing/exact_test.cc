@@ -1,4 +1,4 @@
-#include "ops/core/exact.h"
+#include "ops/core/products/exact.h"
 
 #include "ops/testing/op_table.h"
 

@@ -1,4 +1,4 @@
-#include "ops/core/index.h"
+#include "ops/core/indexing/index.h"
 
 #include "ops/testing/op_table.h"
 

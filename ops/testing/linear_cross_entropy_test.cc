@@ -1,4 +1,4 @@
-#include "ops/core/linear_cross_entropy.h"
+#include "ops/core/products/linear_cross_entropy.h"
 
 #include "ops/testing/cases.h"
 #include "ops/testing/op_table.h"

@@ -1,4 +1,4 @@
-#include "ops/core/moe.h"
+#include "ops/core/indexing/moe.h"
 
 #include "ops/testing/op_table.h"
 

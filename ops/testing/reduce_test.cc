@@ -1,6 +1,6 @@
-#include "ops/core/reduce.h"
+#include "ops/core/reductions/reduce.h"
 
-#include "ops/core/softmax.h"
+#include "ops/core/reductions/softmax.h"
 #include "ops/testing/op_table.h"
 
 namespace weft::testing {

@@ -1,6 +1,6 @@
-#include "ops/core/view.h"
+#include "ops/core/indexing/view.h"
 
-#include "ops/core/window.h"
+#include "ops/core/products/window.h"
 #include "ops/testing/op_table.h"
 
 namespace weft::testing {

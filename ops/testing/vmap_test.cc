@@ -1,5 +1,5 @@
 // vmap() of every op against one call for each example.
-#include "ops/core/vmap.h"
+#include "ops/core/functions/vmap.h"
 
 #include <gtest/gtest.h>
 

@@ -6,7 +6,7 @@
 
 #include "absl/flags/flag.h"
 #include "framework/cli/cli.h"
-#include "ops/attention/masks.h"
+#include "ops/attention/masks/masks.h"
 #include "tools/bench/benchmark.h"
 #include "weft.h"
 

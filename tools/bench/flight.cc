@@ -1,6 +1,6 @@
 // flight: the cost of the flight recorder for a collective in a world of one rank (its three records, and the
 // difference between a collective with and without the recorder), and the cost of a host phase.
-#include "framework/dispatch/flight.h"
+#include "framework/dispatch/rank/flight.h"
 
 #include <unistd.h>
 

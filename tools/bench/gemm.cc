@@ -2,7 +2,7 @@
 // timed in turn; and the effect of the operands' values on the rate. The shapes come from gpt_tiny (768 tokens),
 // gpt_base (4096) and moe_small: for each linear layer the forward product and the products for the gradients of its
 // input (dx) and its weight (dw); attention's batched products; the experts' grouped products.
-#include "ops/kernels/gemm.h"
+#include "ops/kernels/products/gemm.h"
 
 #include <algorithm>
 #include <functional>

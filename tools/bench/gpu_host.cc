@@ -9,7 +9,7 @@
 
 #include "compiler/targets/cuda/testing/host_kernels_gpu.h"
 #include "framework/base/switches.h"
-#include "framework/dispatch/host_read.h"
+#include "framework/dispatch/device/host_read.h"
 #include "models/gpt/config.h"
 #include "weft.h"
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/flags/flag.h"
-#include "compiler/cost/rates.h"
+#include "compiler/cost/machine/rates.h"
 #include "compiler/cost/roofline.h"
 #include "framework/cli/cli.h"
 #include "tools/bench/benchmark.h"

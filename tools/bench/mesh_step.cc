@@ -10,7 +10,7 @@
 #include "distributed/launch/compile.h"
 #include "distributed/launch/world.h"
 #include "framework/cli/cli.h"
-#include "models/nn/language_model.h"
+#include "models/nn/transformer/language_model.h"
 #include "tools/bench/benchmark.h"
 #include "tools/bench/model.h"
 #include "weft.h"

@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "models/nn/language_model.h"
+#include "models/nn/transformer/language_model.h"
 #include "weft.h"
 
 namespace weft::bench {

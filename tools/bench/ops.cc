@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/flags/flag.h"
-#include "compiler/cost/rates.h"
+#include "compiler/cost/machine/rates.h"
 #include "framework/base/thread_pool.h"
 #include "framework/io/json.h"
 #include "tools/bench/benchmark.h"

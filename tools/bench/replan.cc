@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/flags/flag.h"
-#include "models/nn/language_model.h"
+#include "models/nn/transformer/language_model.h"
 #include "tools/bench/benchmark.h"
 #include "tools/bench/model.h"
 #include "weft.h"

@@ -8,11 +8,11 @@
 #include <cstdio>
 
 #include "framework/base/thread_pool.h"
-#include "framework/dispatch/flight.h"
+#include "framework/dispatch/rank/flight.h"
 #include "framework/io/file.h"
 #include "framework/io/json.h"
-#include "tools/facts.h"
-#include "tools/machine.h"
+#include "tools/doctor/facts.h"
+#include "tools/doctor/machine.h"
 #include "tools/profile/table.h"
 
 namespace weft::bench {

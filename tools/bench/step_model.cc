@@ -3,7 +3,7 @@
 #include <list>
 
 #include "framework/dispatch/capture.h"
-#include "models/nn/model_flops.h"
+#include "models/nn/transformer/model_flops.h"
 #include "tools/bench/model.h"
 
 namespace weft::bench {

@@ -15,7 +15,7 @@ struct StepModel {
   std::function<std::pair<Tensor, Tensor>()> batch;
   int64_t items = 0;  // tokens or images of a batch
 
-  /// Model FLOPs of one training step (models/nn/model_flops.h).
+  /// Model FLOPs of one training step (models/nn/transformer/model_flops.h).
   double step_flops() const;
 };
 

@@ -8,14 +8,14 @@
 #include <string>
 #include <vector>
 
-#include "compiler/cost/rates.h"
-#include "framework/cuda/driver_api.h"
+#include "compiler/cost/machine/rates.h"
 #include "framework/cuda/gpu.h"
-#include "framework/cuda/nvml.h"
+#include "framework/cuda/libraries/driver_api.h"
+#include "framework/cuda/libraries/nvml.h"
 #include "framework/cuda/stream.h"
 #include "framework/io/file.h"
 #include "models/gpt/config.h"
-#include "models/nn/language_model.h"
+#include "models/nn/transformer/language_model.h"
 #include "tools/bench/model.h"
 #include "tools/bench/report.h"
 #include "tools/gpu/extents.h"

@@ -8,7 +8,7 @@
 #include <set>
 
 #include "compiler/targets/cuda/testing/host_kernels_gpu.h"
-#include "framework/cuda/driver_api.h"
+#include "framework/cuda/libraries/driver_api.h"
 #include "framework/io/file.h"
 #include "framework/io/json.h"
 

@@ -12,8 +12,8 @@
 #include <thread>
 
 #include "framework/base/error.h"
-#include "framework/cuda/driver_api.h"
 #include "framework/cuda/gpu.h"
+#include "framework/cuda/libraries/driver_api.h"
 
 namespace weft {
 namespace {

@@ -10,7 +10,7 @@
 #include <functional>
 
 #include "compiler/targets/cuda/run/operation.h"
-#include "framework/cuda/driver_api.h"
+#include "framework/cuda/libraries/driver_api.h"
 #include "framework/testing/compare.h"
 #include "ops/all_ops.h"
 #include "ops/testing/cases.h"

@@ -4,8 +4,8 @@
 #include <cstdio>
 
 #include "compiler/targets/cuda/nvrtc/library.h"
-#include "framework/cuda/cublaslt.h"
-#include "framework/cuda/driver_api.h"
+#include "framework/cuda/libraries/cublaslt.h"
+#include "framework/cuda/libraries/driver_api.h"
 
 namespace weft::testing {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <cstdio>
 
-#include "framework/cuda/driver_api.h"
+#include "framework/cuda/libraries/driver_api.h"
 #include "models/gpt/config.h"
 #include "models/llama/config.h"
 #include "models/moe/config.h"

@@ -12,7 +12,7 @@
 #include "framework/io/file.h"
 #include "framework/ir/graph_reader.h"
 #include "framework/ir/rewrite.h"
-#include "models/data/npy.h"
+#include "models/data/readers/npy.h"
 #include "ops/all_ops.h"
 #include "tools/draw/page.h"
 #include "tools/graph/graph_json.h"

@@ -3,7 +3,7 @@
 #pragma once
 #include <string>
 
-#include "compiler/exec/record.h"
+#include "compiler/exec/record/record.h"
 #include "framework/ir/graph.h"
 
 namespace weft::tools {

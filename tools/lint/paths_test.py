@@ -41,9 +41,9 @@ class PathsTest(unittest.TestCase):
             self.fail("\n" + "\n".join(found))
 
     def test_rules(self):
-        self.assertEqual(list(named("a.h", "int x;  // see ops/core/dot.h.\n")), [(1, "ops/core/dot.h")])
-        self.assertEqual(list(named("a.cc", "ops/core/dot.h;  // compiler/passes/NAME.h, ops/*.h")), [])
-        self.assertTrue(exists({"ops/core", "ops/core/dot.h"}, "ops/core/dot"))
+        self.assertEqual(list(named("a.h", "int x;  // see ops/core/products/dot.h.\n")), [(1, "ops/core/products/dot.h")])
+        self.assertEqual(list(named("a.cc", "ops/core/products/dot.h;  // compiler/passes/NAME.h, ops/*.h")), [])
+        self.assertTrue(exists({"ops/core", "ops/core/products/dot.h"}, "ops/core/dot"))
 
 
 if __name__ == "__main__":

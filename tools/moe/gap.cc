@@ -6,7 +6,7 @@
 
 #include "framework/base/error.h"
 #include "framework/io/json.h"
-#include "ops/composite/moe.h"
+#include "ops/composite/layers/moe.h"
 #include "tools/profile/measure.h"
 #include "tools/profile/table.h"
 

@@ -8,7 +8,7 @@
 #include "framework/base/units.h"
 #include "framework/cli/cli.h"
 #include "framework/io/json.h"
-#include "tools/machine.h"
+#include "tools/doctor/machine.h"
 #include "tools/moe/gap.h"
 #include "tools/profile/table.h"
 

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <numeric>
 
-#include "compiler/cost/best_of_runs.h"
+#include "compiler/cost/machine/best_of_runs.h"
 #include "framework/base/units.h"
 #include "framework/cli/cli.h"
 #include "framework/io/json.h"
-#include "models/nn/expert_choice.h"
+#include "models/nn/transformer/expert_choice.h"
 #include "tools/plan/limits.h"
 #include "tools/profile/table.h"
 #include "weft.h"

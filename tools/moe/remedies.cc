@@ -8,7 +8,7 @@
 #include "framework/cli/cli.h"
 #include "framework/io/json.h"
 #include "models/train/metrics.h"
-#include "ops/composite/moe.h"
+#include "ops/composite/layers/moe.h"
 #include "tools/moe/load.h"
 #include "tools/profile/table.h"
 

@@ -3,7 +3,7 @@
 #pragma once
 #include <string>
 
-#include "compiler/cost/machine.h"
+#include "compiler/cost/machine/machine.h"
 
 namespace weft::planner {
 

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-#include "compiler/cost/machine.h"
+#include "compiler/cost/machine/machine.h"
 #include "tools/plan/attention_rate.h"
 #include "tools/plan/shape.h"
 

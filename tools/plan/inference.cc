@@ -8,7 +8,7 @@
 #include "compiler/cost/roofline.h"
 #include "framework/base/error.h"
 #include "framework/base/one_line.h"
-#include "tools/plan/what_if.h"
+#include "tools/plan/report/what_if.h"
 
 namespace weft::planner {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "compiler/cost/machine_file.h"
+#include "compiler/cost/machine/machine_file.h"
 
 namespace weft::planner {
 namespace {

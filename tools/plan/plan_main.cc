@@ -6,7 +6,7 @@
 #include <span>
 #include <string>
 
-#include "compiler/cost/machine_file.h"
+#include "compiler/cost/machine/machine_file.h"
 #include "distributed/launch/compile.h"
 #include "distributed/pipeline/schedules.h"
 #include "distributed/plan/plan_text.h"
@@ -15,13 +15,13 @@
 #include "framework/cli/cli.h"
 #include "framework/io/file.h"
 #include "framework/mesh/mesh.h"
-#include "tools/plan/charts.h"
 #include "tools/plan/hf_config.h"
 #include "tools/plan/inference.h"
-#include "tools/plan/report.h"
+#include "tools/plan/report/charts.h"
+#include "tools/plan/report/report.h"
+#include "tools/plan/report/timeline.h"
+#include "tools/plan/report/what_if.h"
 #include "tools/plan/search.h"
-#include "tools/plan/timeline.h"
-#include "tools/plan/what_if.h"
 #include "tools/step/model_step.h"
 
 namespace weft::planner {

@@ -36,7 +36,7 @@ struct ModelShape {
   int64_t multiplying_parameters() const;
   /// The share of the parameters that a token uses: 1 without experts.
   double used_share() const;
-  /// Model FLOPs of a training step for each token of causal sequences (models/nn/model_flops.h).
+  /// Model FLOPs of a training step for each token of causal sequences (models/nn/transformer/model_flops.h).
   double training_flops(int64_t length) const;
   /// Bytes of the keys and values of one token, with elements of `bytes`.
   double kv_bytes(double bytes) const;

@@ -6,17 +6,17 @@
 #include <cmath>
 #include <functional>
 
-#include "compiler/cost/machine_file.h"
+#include "compiler/cost/machine/machine_file.h"
 #include "compiler/cost/roofline.h"
 #include "distributed/pipeline/schedules.h"
 #include "distributed/pipeline/simulate.h"
-#include "tools/plan/advice.h"
 #include "tools/plan/inference.h"
 #include "tools/plan/limits.h"
 #include "tools/plan/pipeline_cost.h"
+#include "tools/plan/report/advice.h"
+#include "tools/plan/report/what_if.h"
 #include "tools/plan/search.h"
 #include "tools/plan/testing/step_sums.h"
-#include "tools/plan/what_if.h"
 
 namespace weft::planner {
 namespace {

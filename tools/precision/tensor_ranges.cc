@@ -4,9 +4,9 @@
 
 #include "compiler/verify/reference.h"
 #include "framework/base/str_cat.h"
-#include "framework/dispatch/state.h"
+#include "framework/dispatch/state/state.h"
 #include "framework/ir/op_def.h"
-#include "ops/core/view.h"
+#include "ops/core/indexing/view.h"
 #include "ops/numerics/number_format.h"
 
 namespace weft::precision {

@@ -11,7 +11,7 @@
 #include "framework/cli/cli.h"
 #include "models/data/corpus.h"
 #include "models/train/generate.h"
-#include "tools/machine.h"
+#include "tools/doctor/machine.h"
 #include "tools/step/model_step.h"
 
 namespace weft::precision {

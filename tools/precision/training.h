@@ -7,7 +7,7 @@
 
 #include "framework/cli/cli.h"
 #include "models/data/loader.h"
-#include "models/nn/language_model.h"
+#include "models/nn/transformer/language_model.h"
 #include "weft.h"
 
 namespace weft::precision {

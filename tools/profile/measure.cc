@@ -5,7 +5,7 @@
 #include <numeric>
 #include <vector>
 
-#include "compiler/cost/rates.h"
+#include "compiler/cost/machine/rates.h"
 #include "framework/base/error.h"
 #include "framework/base/switches.h"
 #include "framework/base/tracer.h"

@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "compiler/exec/profile.h"
-#include "compiler/exec/record.h"
+#include "compiler/exec/record/profile.h"
+#include "compiler/exec/record/record.h"
 #include "tools/step/model_step.h"
 
 namespace weft::profiler {

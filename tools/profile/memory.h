@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "compiler/exec/record.h"
+#include "compiler/exec/record/record.h"
 
 namespace weft::profiler {
 

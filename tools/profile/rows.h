@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "compiler/exec/record.h"
+#include "compiler/exec/record/record.h"
 
 namespace weft::profiler {
 

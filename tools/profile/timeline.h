@@ -2,7 +2,7 @@
 #pragma once
 #include <string>
 
-#include "compiler/exec/profile.h"
+#include "compiler/exec/record/profile.h"
 
 namespace weft::profiler {
 

@@ -8,7 +8,7 @@
 #include "compiler/options.h"
 #include "framework/cli/cli.h"
 #include "framework/mesh/plan.h"
-#include "models/nn/language_model.h"
+#include "models/nn/transformer/language_model.h"
 #include "models/optim/adamw.h"
 #include "weft.h"
 

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "compiler/cost/machine_file.h"
+#include "compiler/cost/machine/machine_file.h"
 #include "framework/base/error.h"
 #include "framework/cli/cli.h"
 #include "framework/io/file.h"

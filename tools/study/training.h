@@ -1,7 +1,7 @@
 // The arithmetic of large training runs, and two walls: the latency of dependent collectives, and the bandwidth that
 // tensor parallelism needs. Closed forms only. Times are seconds, rates are per second.
 #pragma once
-#include "compiler/cost/machine.h"
+#include "compiler/cost/machine/machine.h"
 
 namespace weft::study {
 

@@ -11,7 +11,7 @@
 #include "framework/base/thread_pool.h"
 #include "framework/dispatch/capture.h"
 #include "framework/dispatch/dispatch.h"
-#include "framework/dispatch/generator.h"
+#include "framework/dispatch/state/generator.h"
 #include "framework/testing/compare.h"
 #include "framework/testing/values.h"
 #include "ops/core/core.h"

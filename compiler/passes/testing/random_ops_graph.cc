@@ -8,9 +8,9 @@
 #include "framework/ir/op_def.h"
 #include "ops/all_ops.h"
 #include "ops/core/creation.h"
-#include "ops/core/index.h"
+#include "ops/core/indexing/index.h"
+#include "ops/core/indexing/view.h"
 #include "ops/core/pointwise.h"
-#include "ops/core/view.h"
 
 namespace weft::testing {
 namespace {

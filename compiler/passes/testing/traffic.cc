@@ -1,7 +1,7 @@
 #include "compiler/passes/testing/traffic.h"
 
 #include "framework/ir/op_def.h"
-#include "ops/core/view.h"
+#include "ops/core/indexing/view.h"
 
 namespace weft {
 

@@ -5,7 +5,7 @@
 #include <random>
 #include <vector>
 
-#include "framework/dispatch/communicator.h"
+#include "framework/dispatch/rank/communicator.h"
 
 namespace weft::testing {
 

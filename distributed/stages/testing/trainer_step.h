@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "distributed/stages/microbatch.h"
-#include "models/nn/language_model.h"
-#include "ops/core/body.h"
+#include "models/nn/transformer/language_model.h"
+#include "ops/core/functions/body.h"
 #include "weft.h"
 
 namespace weft::testing {

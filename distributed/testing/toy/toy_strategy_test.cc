@@ -11,7 +11,7 @@
 #include "distributed/strategies/strategy.h"
 #include "framework/base/testing/error_of.h"
 #include "framework/dispatch/dispatch.h"
-#include "ops/core/collective.h"
+#include "ops/core/collectives/collective.h"
 #include "ops/core/core.h"
 #include "weft.h"
 

@@ -6,7 +6,7 @@
 
 #include "framework/base/error.h"
 #include "framework/base/str_cat.h"
-#include "framework/cuda/driver_api.h"
+#include "framework/cuda/libraries/driver_api.h"
 #include "framework/cuda/testing/fake_driver.h"
 #include "framework/tensor/dtype.h"
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "framework/cuda/cublaslt_abi.h"
+#include "framework/cuda/libraries/cublaslt_abi.h"
 
 namespace weft::cuda {
 namespace testing {

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "framework/cuda/driver_api.h"
+#include "framework/cuda/libraries/driver_api.h"
 
 namespace weft::cuda::testing {
 

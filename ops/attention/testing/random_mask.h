@@ -2,7 +2,7 @@
 #pragma once
 #include <random>
 
-#include "ops/attention/mod.h"
+#include "ops/attention/mods/mod.h"
 #include "ops/core/core.h"
 
 namespace weft::testing {

@@ -13,9 +13,9 @@
 
 #include "framework/base/error.h"
 #include "framework/base/thread_pool.h"
-#include "ops/kernels/attention.h"
-#include "ops/kernels/gemm.h"
+#include "ops/kernels/attention/attention.h"
 #include "ops/kernels/kernels.h"
+#include "ops/kernels/products/gemm.h"
 #include "ops/kernels/testing/test_arrays.h"
 
 namespace weft::kernels {

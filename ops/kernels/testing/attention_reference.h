@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-#include "ops/kernels/attention.h"
+#include "ops/kernels/attention/attention.h"
 #include "ops/kernels/testing/test_arrays.h"
 #include "ops/numerics/philox.h"
 

@@ -72,7 +72,7 @@ function weight(b, params, name, type) {
 }
 
 function linear(b, params, name, x, out, inner, rows) {
-  return b.in(name, 'models/nn/linear.cc:31', () => {
+  return b.in(name, 'models/nn/layers/linear.cc:31', () => {
     const w = weight(b, params, 'weight', `f32[${inner}, ${out}]`);
     const bias = weight(b, params, 'bias', `f32[${out}]`);
     const y = b.add('dot', `f32[${rows}, ${out}]`, [x, w]);
@@ -82,7 +82,7 @@ function linear(b, params, name, x, out, inner, rows) {
 }
 
 function linearBackward(b, params, name, layer, g, rows) {
-  return b.in(name, 'models/nn/linear.cc:31', () => {
+  return b.in(name, 'models/nn/layers/linear.cc:31', () => {
     const flat = b.add('permute', `f32[${layer.inner}, ${rows}]`, [layer.x]);
     const gw = b.add('dot', `f32[${layer.inner}, ${layer.out}]`, [flat, g]);
     const gb = b.add('sum', `f32[${layer.out}]`, [g]);
@@ -95,7 +95,7 @@ function linearBackward(b, params, name, layer, g, rows) {
 }
 
 function norm(b, params, name, x, rows, width) {
-  return b.in(name, 'models/nn/norm.cc:18', () => {
+  return b.in(name, 'models/nn/layers/norm.cc:18', () => {
     const type = `f32[${rows}, ${width}]`;
     const w = weight(b, params, 'weight', `f32[${width}]`);
     const square = b.add('mul', type, [x, x]);
@@ -108,7 +108,7 @@ function norm(b, params, name, x, rows, width) {
 }
 
 function normBackward(b, params, name, n, g, rows, width) {
-  return b.in(name, 'models/nn/norm.cc:18', () => {
+  return b.in(name, 'models/nn/layers/norm.cc:18', () => {
     const type = `f32[${rows}, ${width}]`;
     const gw = b.add('sum', `f32[${width}]`, [b.add('mul', type, [g, n.scaled])]);
     params.find((p) => p.id === n.w).grad = gw;

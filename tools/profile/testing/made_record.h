@@ -2,7 +2,7 @@
 #pragma once
 #include <string>
 
-#include "compiler/exec/record.h"
+#include "compiler/exec/record/record.h"
 
 namespace weft::profiler {
 

@@ -8,7 +8,7 @@
 
 #include "compiler/aot/export.h"
 #include "distributed/distributed.h"
-#include "models/data/image.h"
+#include "models/data/readers/image.h"
 #include "models/data/tokenizer.h"
 #include "models/gpt/config.h"
 #include "models/train/trainer.h"

@@ -22,7 +22,7 @@
 #include "framework/autodiff/grad.h"
 #include "framework/base/thread_pool.h"
 #include "framework/testing/compare.h"
-#include "ops/attention/score_tiles.h"
+#include "ops/attention/mods/score_tiles.h"
 #include "ops/core/core.h"
 
 namespace weft::testing {

@@ -4,7 +4,7 @@
 #include <span>
 
 #include "framework/ir/graph.h"
-#include "ops/attention/mask_range.h"
+#include "ops/attention/masks/mask_range.h"
 
 namespace weft::internal {
 

@@ -6,11 +6,11 @@
 
 #include "compiler/exec/compile.h"
 #include "framework/autodiff/grad.h"
-#include "framework/dispatch/generator.h"
+#include "framework/dispatch/state/generator.h"
 #include "framework/testing/compare.h"
 #include "framework/testing/values.h"
 #include "ops/attention/flex_attention.h"
-#include "ops/attention/relocate.h"
+#include "ops/attention/mods/relocate.h"
 #include "ops/core/core.h"
 
 namespace weft {

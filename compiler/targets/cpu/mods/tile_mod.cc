@@ -18,8 +18,8 @@
 #include "framework/base/switches.h"
 #include "framework/dispatch/capture.h"
 #include "framework/ir/rewrite.h"
-#include "ops/attention/map_mod.h"
-#include "ops/attention/score_tiles.h"
+#include "ops/attention/mods/map_mod.h"
+#include "ops/attention/mods/score_tiles.h"
 #include "ops/core/core.h"
 
 namespace weft::internal {

@@ -9,10 +9,10 @@
 #include "framework/testing/compare.h"
 #include "framework/testing/values.h"
 #include "ops/attention/flex_attention.h"
-#include "ops/attention/masks.h"
+#include "ops/attention/masks/masks.h"
+#include "ops/attention/mods/score_mods.h"
+#include "ops/attention/mods/score_tiles.h"
 #include "ops/attention/record.h"
-#include "ops/attention/score_mods.h"
-#include "ops/attention/score_tiles.h"
 #include "ops/core/core.h"
 
 namespace weft {

@@ -7,9 +7,9 @@
 #include "compiler/targets/cpu/run/fused_kernel.h"
 #include "framework/base/error.h"
 #include "framework/base/thread_pool.h"
-#include "ops/core/dot.h"
-#include "ops/core/dot_product.h"
-#include "ops/kernels/gemm.h"
+#include "ops/core/products/dot.h"
+#include "ops/core/products/dot_product.h"
+#include "ops/kernels/products/gemm.h"
 
 namespace weft::internal {
 

@@ -6,7 +6,7 @@
 #include "compiler/loop_ir/interpret.h"
 #include "framework/base/thread_pool.h"
 #include "framework/dispatch/dispatch.h"
-#include "framework/dispatch/state.h"
+#include "framework/dispatch/state/state.h"
 #include "framework/ir/op_def.h"
 #include "ops/core/creation.h"
 #include "ops/numerics/reduce_order.h"

@@ -8,7 +8,7 @@
 
 #include "compiler/loop_ir/prologue.h"
 #include "compiler/targets/cpu/run/host_operation.h"
-#include "ops/kernels/gemm.h"
+#include "ops/kernels/products/gemm.h"
 
 namespace weft::internal {
 

@@ -1,6 +1,6 @@
 // A loop on the CPU: one call of its body after another.
 #include "compiler/targets/cpu/run/host_operation.h"
-#include "ops/core/loop.h"
+#include "ops/core/functions/loop.h"
 #include "ops/kernels/kernels.h"
 
 namespace weft::internal {

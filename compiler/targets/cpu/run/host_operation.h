@@ -1,7 +1,7 @@
 // Operations on the CPU, and the target that runs them. Steps compiled ahead of time link these without passes, printer
 // and compiler; the full CPU target (compiler/targets/cpu/target.h) adds those.
 #pragma once
-#include "framework/dispatch/target.h"
+#include "framework/dispatch/device/target.h"
 
 namespace weft::internal {
 

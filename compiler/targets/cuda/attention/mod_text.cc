@@ -6,8 +6,8 @@
 #include "framework/autodiff/grad.h"
 #include "framework/base/error.h"
 #include "framework/dispatch/capture.h"
-#include "ops/attention/map_mod.h"
-#include "ops/attention/score_tiles.h"
+#include "ops/attention/mods/map_mod.h"
+#include "ops/attention/mods/score_tiles.h"
 #include "ops/core/core.h"
 
 namespace weft::cuda {

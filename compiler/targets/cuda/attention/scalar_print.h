@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "framework/ir/graph.h"
-#include "ops/attention/mask_range.h"
+#include "ops/attention/masks/mask_range.h"
 
 namespace weft::cuda {
 

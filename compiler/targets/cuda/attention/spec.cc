@@ -5,7 +5,7 @@
 
 #include "compiler/targets/cuda/attention/attention_texts.h"
 #include "framework/base/error.h"
-#include "ops/attention/map_mod.h"
+#include "ops/attention/mods/map_mod.h"
 
 namespace weft::cuda {
 namespace {

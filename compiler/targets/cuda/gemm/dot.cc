@@ -1,7 +1,7 @@
 #include "compiler/targets/cuda/gemm/dot.h"
 
 #include "framework/base/error.h"
-#include "ops/core/dot_product.h"
+#include "ops/core/products/dot_product.h"
 
 namespace weft::cuda {
 

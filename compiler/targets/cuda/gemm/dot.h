@@ -3,7 +3,7 @@
 #pragma once
 #include <span>
 
-#include "framework/cuda/cublaslt.h"
+#include "framework/cuda/libraries/cublaslt.h"
 #include "framework/ir/attr.h"
 #include "framework/tensor/view.h"
 

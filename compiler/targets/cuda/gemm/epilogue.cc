@@ -10,7 +10,7 @@
 #include "framework/dispatch/dispatch.h"
 #include "framework/ir/op_def.h"
 #include "ops/core/core.h"
-#include "ops/core/dot.h"
+#include "ops/core/products/dot.h"
 
 namespace weft::cuda {
 namespace {

@@ -3,7 +3,7 @@
 #pragma once
 #include <optional>
 
-#include "framework/cuda/cublaslt.h"
+#include "framework/cuda/libraries/cublaslt.h"
 #include "framework/ir/graph.h"
 
 namespace weft::cuda {

@@ -4,9 +4,9 @@
 
 #include "framework/base/str_cat.h"
 #include "framework/base/switches.h"
-#include "framework/cuda/driver_api.h"
-#include "framework/cuda/dynamic_library.h"
-#include "framework/cuda/library_places.h"
+#include "framework/cuda/libraries/driver_api.h"
+#include "framework/cuda/libraries/dynamic_library.h"
+#include "framework/cuda/libraries/library_places.h"
 
 namespace weft::cuda {
 

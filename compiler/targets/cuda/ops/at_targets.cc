@@ -6,7 +6,7 @@
 #include "compiler/targets/cuda/ops/layout.h"
 #include "compiler/targets/cuda/ops/order.h"
 #include "framework/base/error.h"
-#include "ops/core/index.h"
+#include "ops/core/indexing/index.h"
 
 namespace weft::cuda {
 namespace {

@@ -6,9 +6,9 @@
 #include "compiler/targets/cuda/ops/layout.h"
 #include "framework/base/error.h"
 #include "ops/core/creation.h"
+#include "ops/core/indexing/view.h"
 #include "ops/core/pointwise.h"
 #include "ops/core/record_parts.h"
-#include "ops/core/view.h"
 #include "ops/kernels/kernels.h"
 
 namespace weft::cuda {

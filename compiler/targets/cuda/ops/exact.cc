@@ -1,13 +1,13 @@
-// Order-independent sums (ops/kernels/exact.h). Every term is split into digits, which are added as integers, so any
+// Order-independent sums (ops/kernels/sums/exact.h). Every term is split into digits, which are added as integers, so any
 // split of the work gives the bits of the CPU. One warp per sum, or one thread per sum of a product.
-#include "ops/core/exact.h"
+#include "ops/core/products/exact.h"
 
 #include <algorithm>
 
 #include "compiler/targets/cuda/ops/families.h"
 #include "compiler/targets/cuda/ops/layout.h"
 #include "compiler/targets/cuda/ops/order.h"
-#include "ops/core/dot_product.h"
+#include "ops/core/products/dot_product.h"
 
 namespace weft::cuda {
 namespace {
@@ -33,7 +33,7 @@ static inline void clear(Limbs& l) {
 #pragma unroll
   for (int j = 0; j < 8; ++j) l.d[j] = 0;
 }
-// exact_carry of ops/kernels/exact.cc.
+// exact_carry of ops/kernels/sums/exact.cc.
 static inline void carry(Limbs& l) {
 #pragma unroll
   for (int j = 0; j < 6; ++j) {
@@ -189,7 +189,7 @@ static inline f64 scaled(f64 x, int e) {  // in steps that round only at the las
   }
   return x * power_of_2(e);
 }
-// The sum rounded once to kBits bits, with least denormal 2^kLeast, as in ops/kernels/exact.cc.
+// The sum rounded once to kBits bits, with least denormal 2^kLeast, as in ops/kernels/sums/exact.cc.
 static inline f64 rounded(const int64* l) {
   const int64 counts = l[7], mask = ((int64)1 << 21) - 1;
   const f64 inf = __builtin_inf();

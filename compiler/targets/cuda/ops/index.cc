@@ -1,5 +1,5 @@
 // Gathers of types that the loop IR does not support (small integers, 8-bit floats): one thread per element.
-#include "ops/core/index.h"
+#include "ops/core/indexing/index.h"
 
 #include "compiler/targets/cuda/ops/families.h"
 #include "compiler/targets/cuda/ops/layout.h"

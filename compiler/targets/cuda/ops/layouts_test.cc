@@ -8,8 +8,8 @@
 #include "framework/dispatch/dispatch.h"
 #include "ops/all_ops.h"
 #include "ops/core/core.h"
-#include "ops/core/exact.h"
-#include "ops/core/moe.h"
+#include "ops/core/indexing/moe.h"
+#include "ops/core/products/exact.h"
 
 namespace weft::cuda {
 namespace {

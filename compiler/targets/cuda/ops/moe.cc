@@ -1,6 +1,6 @@
 // Routing to experts: a stable counting sort, of which each block sorts and counts a part, and moving rows to experts
 // and back.
-#include "ops/core/moe.h"
+#include "ops/core/indexing/moe.h"
 
 #include <bit>
 

@@ -5,7 +5,7 @@
 #include "compiler/targets/cuda/ops/families.h"
 #include "compiler/targets/cuda/ops/layout.h"
 #include "framework/base/error.h"
-#include "ops/core/index.h"
+#include "ops/core/indexing/index.h"
 
 namespace weft::cuda {
 

@@ -1,5 +1,5 @@
 // Reductions of any dtype over any dims, in the order of ops/numerics/reduce_order.h, argmax and argmin.
-#include "ops/core/reduce.h"
+#include "ops/core/reductions/reduce.h"
 
 #include <algorithm>
 

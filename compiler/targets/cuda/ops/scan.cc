@@ -2,7 +2,7 @@
 // sums in sequence, then the results are written. Only one addition per block is sequential: 1/kScanBlock of the line.
 #include "compiler/targets/cuda/ops/families.h"
 #include "compiler/targets/cuda/ops/layout.h"
-#include "ops/core/reduce.h"
+#include "ops/core/reductions/reduce.h"
 #include "ops/numerics/scan_order.h"
 
 namespace weft::cuda {

@@ -3,9 +3,9 @@
 
 #include "compiler/targets/cuda/ops/families.h"
 #include "compiler/targets/cuda/ops/layout.h"
-#include "ops/core/index.h"
-#include "ops/core/view.h"
-#include "ops/core/window.h"
+#include "ops/core/indexing/index.h"
+#include "ops/core/indexing/view.h"
+#include "ops/core/products/window.h"
 
 namespace weft::cuda {
 namespace {

@@ -6,7 +6,7 @@
 #include <set>
 
 #include "compiler/loop_ir/fused.h"
-#include "compiler/passes/fuse.h"
+#include "compiler/passes/fusion/fuse.h"
 #include "compiler/passes/lower.h"
 #include "compiler/passes/testing/random_ops_graph.h"
 #include "compiler/targets/cuda/nvrtc/testing/compile_check.h"

@@ -13,7 +13,7 @@
 #include "framework/dispatch/capture.h"
 #include "ops/composite/composite.h"
 #include "ops/core/core.h"
-#include "ops/core/dot_product.h"
+#include "ops/core/products/dot_product.h"
 
 namespace weft::cuda {
 namespace {

@@ -5,8 +5,8 @@
 
 #include "compiler/targets/cuda/attention/program.h"
 #include "framework/base/error.h"
-#include "framework/cuda/driver_api.h"
-#include "framework/cuda/driver_error.h"
+#include "framework/cuda/libraries/driver_api.h"
+#include "framework/cuda/libraries/driver_error.h"
 #include "ops/attention/record.h"
 #include "ops/core/core.h"
 

@@ -16,13 +16,13 @@
 #include "compiler/targets/cuda/run/operation_blas.h"
 #include "framework/base/error.h"
 #include "framework/base/hash.h"
-#include "framework/cuda/driver_error.h"
+#include "framework/cuda/libraries/driver_error.h"
 #include "framework/dispatch/capture.h"
 #include "framework/dispatch/dispatch.h"
-#include "ops/core/dot.h"
-#include "ops/core/dot_product.h"
+#include "ops/core/indexing/view.h"
 #include "ops/core/pointwise.h"
-#include "ops/core/view.h"
+#include "ops/core/products/dot.h"
+#include "ops/core/products/dot_product.h"
 
 namespace weft::cuda::internal {
 namespace {

@@ -14,8 +14,8 @@
 #include "framework/autodiff/grad.h"
 #include "framework/base/error.h"
 #include "framework/base/testing/error_of.h"
+#include "framework/dispatch/device/host_read.h"
 #include "framework/dispatch/dispatch.h"
-#include "framework/dispatch/host_read.h"
 #include "framework/dispatch/tf32.h"
 #include "ops/core/core.h"
 

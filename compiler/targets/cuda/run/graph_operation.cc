@@ -6,7 +6,7 @@
 #include "compiler/targets/cuda/run/fused_operation.h"
 #include "framework/base/error.h"
 #include "framework/dispatch/capture.h"
-#include "ops/core/view.h"
+#include "ops/core/indexing/view.h"
 
 namespace weft::cuda::internal {
 namespace {

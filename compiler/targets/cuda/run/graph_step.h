@@ -13,7 +13,7 @@
 #include "compiler/targets/cuda/run/batch_operation.h"
 #include "compiler/targets/cuda/run/operation.h"
 #include "framework/cuda/graph_replay.h"
-#include "framework/dispatch/target.h"
+#include "framework/dispatch/device/target.h"
 
 namespace weft::cuda {
 

@@ -7,11 +7,11 @@
 
 #include "compiler/targets/cuda/run/operation.h"
 #include "framework/base/error.h"
-#include "framework/cuda/copy.h"
 #include "framework/cuda/device_allocator.h"
-#include "framework/cuda/driver_error.h"
-#include "framework/cuda/pinned_pool.h"
-#include "ops/core/index.h"
+#include "framework/cuda/libraries/driver_error.h"
+#include "framework/cuda/transfer/copy.h"
+#include "framework/cuda/transfer/pinned_pool.h"
+#include "ops/core/indexing/index.h"
 
 namespace weft::cuda {
 

@@ -8,10 +8,10 @@
 #include "compiler/targets/cuda/run/fused_operation.h"
 #include "compiler/targets/cuda/run/graph_operation.h"
 #include "framework/base/error.h"
-#include "framework/cuda/copy.h"
+#include "framework/cuda/transfer/copy.h"
 #include "ops/core/creation.h"
+#include "ops/core/indexing/view.h"
 #include "ops/core/misc.h"
-#include "ops/core/view.h"
 
 namespace weft::cuda {
 namespace {

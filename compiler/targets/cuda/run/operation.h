@@ -10,7 +10,7 @@
 #include "compiler/targets/cuda/intrinsics/kernel.h"
 #include "framework/cuda/gpu.h"
 #include "framework/cuda/module.h"
-#include "framework/dispatch/target.h"
+#include "framework/dispatch/device/target.h"
 #include "framework/tensor/view.h"
 
 namespace weft::cuda {

@@ -1,7 +1,7 @@
 // The cuBLASLt of a GPU: one per process and GPU, created at first use and destroyed when the driver is replaced.
 #pragma once
-#include "framework/cuda/cublaslt.h"
 #include "framework/cuda/gpu.h"
+#include "framework/cuda/libraries/cublaslt.h"
 
 namespace weft::cuda {
 

@@ -5,7 +5,7 @@
 #include "framework/base/mutex.h"
 #include "framework/base/str_cat.h"
 #include "framework/cuda/device_fault.h"
-#include "framework/cuda/driver_error.h"
+#include "framework/cuda/libraries/driver_error.h"
 #include "framework/cuda/stream.h"
 
 namespace weft::cuda {

@@ -7,14 +7,14 @@
 #include "framework/autodiff/grad.h"
 #include "framework/base/switches.h"
 #include "framework/cuda/gpu.h"
+#include "framework/dispatch/device/host_read.h"
 #include "framework/dispatch/dispatch.h"
-#include "framework/dispatch/generator.h"
-#include "framework/dispatch/host_read.h"
+#include "framework/dispatch/state/generator.h"
 #include "framework/testing/compare.h"
 #include "ops/core/creation.h"
-#include "ops/core/dot.h"
 #include "ops/core/pointwise.h"
-#include "ops/core/reduce.h"
+#include "ops/core/products/dot.h"
+#include "ops/core/reductions/reduce.h"
 
 namespace weft::internal {
 namespace {

@@ -19,7 +19,7 @@
 #include "framework/cuda/device_allocator.h"
 #include "framework/dispatch/tf32.h"
 #include "framework/io/file.h"
-#include "ops/core/index.h"
+#include "ops/core/indexing/index.h"
 #include "ops/core/pointwise.h"
 
 namespace weft::cuda {

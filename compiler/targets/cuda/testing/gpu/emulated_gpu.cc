@@ -10,8 +10,8 @@
 #include "compiler/targets/cuda/run/target.h"
 #include "framework/base/error.h"
 #include "framework/cuda/device_allocator.h"
-#include "framework/cuda/driver_error.h"
 #include "framework/cuda/gpu.h"
+#include "framework/cuda/libraries/driver_error.h"
 
 namespace weft::cuda::testing {
 

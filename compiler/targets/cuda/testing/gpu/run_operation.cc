@@ -3,9 +3,9 @@
 #include <gtest/gtest.h>
 
 #include "compiler/loop_ir/fused.h"
-#include "framework/cuda/copy.h"
 #include "framework/cuda/device_allocator.h"
-#include "framework/cuda/driver_error.h"
+#include "framework/cuda/libraries/driver_error.h"
+#include "framework/cuda/transfer/copy.h"
 #include "framework/dispatch/capture.h"
 
 namespace weft::cuda::testing {

@@ -1,0 +1,141 @@
+#include "distributed/control/service/journal.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "framework/base/error.h"
+#include "framework/base/one_line.h"
+#include "framework/io/checksum.h"
+#include "framework/io/file.h"
+
+namespace weft::control {
+namespace {
+
+// A record consists of a size, a checksum, and `size` bytes: a Changes message. The first record is text.
+constexpr size_t kHead = 12;
+
+std::string record_of(const std::string& bytes) {
+  const auto size = static_cast<uint32_t>(bytes.size());
+  const uint64_t sum = io::checksum(bytes);
+  std::string out(kHead, '\0');
+  std::memcpy(out.data(), &size, 4);
+  std::memcpy(out.data() + 4, &sum, 8);
+  return out + bytes;
+}
+
+/// Reads the record at `at`, and moves `at` to its end; false at an incomplete or damaged record.
+bool next_record(const std::string& file, size_t& at, std::string& bytes) {
+  if (file.size() - at < kHead) return false;
+  uint32_t size = 0;
+  uint64_t sum = 0;
+  std::memcpy(&size, file.data() + at, 4);
+  std::memcpy(&sum, file.data() + at + 4, 8);
+  if (file.size() - at - kHead < size) return false;
+  bytes = file.substr(at + kHead, size);
+  if (io::checksum(bytes) != sum) return false;
+  at += kHead + size;
+  return true;
+}
+
+std::string title_of(const ServiceState& s) {
+  return str_cat("weft coordination journal 1, job '", s.config.job, "', ", s.config.size, " ranks");
+}
+
+}  // namespace
+
+Journal::Journal(const std::string& path, ServiceState& state) : path_(path) {
+  fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+  WEFT_CHECK_AS(kUnavailable, fd_ >= 0, "the journal ", one_line(path), " cannot be opened: ", std::strerror(errno));
+  try {
+    WEFT_CHECK_AS(kFailedPrecondition, ::flock(fd_, LOCK_EX | LOCK_NB) == 0, "the journal ", one_line(path),
+                  " is in use by another coordination service; need one file for each");
+    const std::string file = io::read_file(path);
+    const std::string title = title_of(state);
+    size_t at = 0;
+    std::string bytes;
+    if (next_record(file, at, bytes)) {
+      WEFT_CHECK_AS(kFailedPrecondition, bytes == title, "the journal ", one_line(path), " is '", one_line(bytes, 300),
+                    "'; need '", one_line(title, 300), "'");
+      while (next_record(file, at, bytes)) {
+        Changes changes;
+        bool ok = changes.ParseFromString(bytes);
+        for (const Change& c : changes.changes()) ok = ok && commit(state, c);
+        WEFT_CHECK_AS(kDataLoss, ok, "the journal ", one_line(path), " has a record that does not fit, before byte ",
+                      at);
+        continued_ = true;
+      }
+    } else {
+      WEFT_CHECK_AS(kDataLoss, file.size() < kHead + title.size(), "the journal ", one_line(path),
+                    " is no journal of a coordination service; need another path");
+    }
+    WEFT_CHECK_AS(kUnavailable, ::ftruncate(fd_, static_cast<off_t>(at)) == 0 && ::lseek(fd_, 0, SEEK_END) >= 0,
+                  "the journal ", one_line(path), " cannot be written: ", std::strerror(errno));
+    size_ = static_cast<int64_t>(at);
+    if (at == 0) write(record_of(title));
+  } catch (...) {
+    ::close(fd_);
+    throw;
+  }
+}
+
+Journal::~Journal() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+void Journal::write(const std::string& records) {
+  if (fd_ < 0) return;
+  for (size_t done = 0; done < records.size();) {
+    const ssize_t n = ::write(fd_, records.data() + done, records.size() - done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) {
+      internal::warn(str_cat("the coordination service cannot write its journal ", one_line(path_), ": ",
+                             std::strerror(errno), "; it cannot be restarted any more"));
+      (void)!::ftruncate(fd_, 0);  // an empty journal is better than an incomplete one
+      ::close(fd_);
+      fd_ = -1;
+      return;
+    }
+    done += static_cast<size_t>(n);
+  }
+  size_ += static_cast<int64_t>(records.size());
+}
+
+void Journal::append(const std::vector<Change>& changes) {
+  if (changes.empty()) return;
+  Changes record;
+  record.mutable_changes()->Assign(changes.begin(), changes.end());
+  write(record_of(record.SerializeAsString()));
+}
+
+void Journal::shorten(const ServiceState& state) {
+  if (fd_ < 0 || size_ < next_size_) return;
+  std::string records = record_of(title_of(state));
+  for (const Change& c : changes_of(state)) {
+    Changes one;
+    *one.add_changes() = c;
+    records += record_of(one.SerializeAsString());
+  }
+  // The new file is locked before it gets the name.
+  const std::string temp = path_ + ".new";
+  const int old = fd_;
+  fd_ = ::open(temp.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+  size_ = 0;
+  if (fd_ >= 0 && ::flock(fd_, LOCK_EX | LOCK_NB) == 0) write(records);
+  if (fd_ >= 0 && size_ > 0 && ::rename(temp.c_str(), path_.c_str()) == 0) {
+    ::close(old);
+  } else {
+    if (fd_ >= 0) ::close(fd_);
+    ::unlink(temp.c_str());
+    fd_ = old;
+    size_ = ::lseek(old, 0, SEEK_END);
+  }
+  next_size_ = std::max(next_size_, 4 * size_);
+}
+
+}  // namespace weft::control

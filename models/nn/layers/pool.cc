@@ -1,0 +1,38 @@
+#include "models/nn/layers/pool.h"
+
+namespace weft::nn {
+
+template <int N, class Options>
+Tensor Pool<N, Options>::operator()(const Arg& x) const {
+  CallScope call(*this, x.line());
+  const Options& o = options_;
+  constexpr bool kMax = std::is_same_v<Options, MaxPoolOptions>;
+  static const std::string name = str_cat(kMax ? "max_pool" : "avg_pool", N, "d");
+  if constexpr (kMax)
+    return internal::max_pool_nd(name.c_str(), N, x, kernel_size_, o.stride, o.padding, o.dilation, o.ceil_mode);
+  else
+    return internal::avg_pool_nd(name.c_str(), N, x, kernel_size_, o.stride, o.padding, o.ceil_mode,
+                                 o.count_include_pad);
+}
+
+template <int N, bool kMax>
+Tensor AdaptivePool<N, kMax>::operator()(const Arg& x) const {
+  CallScope call(*this, x.line());
+  static const std::string name = str_cat(kMax ? "adaptive_max_pool" : "adaptive_avg_pool", N, "d");
+  return internal::adaptive_pool_nd(name.c_str(), N, x, output_size_, kMax);
+}
+
+template class Pool<1, MaxPoolOptions>;
+template class Pool<2, MaxPoolOptions>;
+template class Pool<3, MaxPoolOptions>;
+template class Pool<1, AvgPoolOptions>;
+template class Pool<2, AvgPoolOptions>;
+template class Pool<3, AvgPoolOptions>;
+template class AdaptivePool<1, false>;
+template class AdaptivePool<2, false>;
+template class AdaptivePool<3, false>;
+template class AdaptivePool<1, true>;
+template class AdaptivePool<2, true>;
+template class AdaptivePool<3, true>;
+
+}  // namespace weft::nn

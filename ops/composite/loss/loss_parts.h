@@ -1,0 +1,37 @@
+// Shared by losses: the checks of their operands, and how the loss of each element becomes the result.
+#pragma once
+#include <string_view>
+#include <utility>
+
+#include "ops/composite/precision.h"
+#include "ops/core/reductions/reduce.h"
+
+namespace weft::internal {
+
+/// Throws unless reduction is "mean", "sum" or "none".
+inline void check_reduction(std::string_view reduction, const char* op) {
+  WEFT_CHECK(reduction == "mean" || reduction == "sum" || reduction == "none", op, ": reduction is '", reduction,
+             "'; need \"mean\", \"sum\" or \"none\"");
+}
+
+inline Tensor reduced(const Tensor& loss, std::string_view reduction) {
+  return reduction == "mean" ? mean(loss) : reduction == "sum" ? sum(loss) : loss;
+}
+
+/// Throws unless both have the same shape; the names are the operands' names.
+inline void check_same(const Tensor& x, const Tensor& target, const char* op, const char* x_name = "x",
+                       const char* target_name = "target") {
+  WEFT_CHECK(x.shape() == target.shape(), op, ": ", x_name, " has shape ", x.shape(), " and ", target_name, " ",
+             target.shape(), "; need equal shapes");
+}
+
+/// The operands of a loss in the dtype in which it is computed; throws unless they are floats of equal shape.
+inline std::pair<Tensor, Tensor> loss_operands(const Arg& x, const Arg& target, std::string_view reduction,
+                                               const char* op) {
+  const Tensor &a = floating_of(x, op), &b = floating_of(target, op);
+  check_reduction(reduction, op);
+  check_same(a, b, op);
+  return {widened(a), widened(b)};
+}
+
+}  // namespace weft::internal
