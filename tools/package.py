@@ -32,6 +32,17 @@ RUNTIME = re.compile(r"^lib(stdc\+\+|gcc_s)\.so(\.\d+)?$")
 
 
 # The file of a package that names its other files, below its target.
+# Until release 0.3, the headers of these folders are also found one folder up, where release 0.1 had them.
+FORWARDED = {
+    "compiler/cost/machine", "compiler/exec/plan", "compiler/exec/record", "compiler/exec/run",
+    "compiler/passes/fusion", "compiler/passes/patterns", "compiler/targets/cuda/print/schedules",
+    "distributed/control/service", "framework/cuda/libraries", "framework/cuda/transfer", "framework/dispatch/device",
+    "framework/dispatch/rank", "framework/dispatch/state", "framework/io/fields", "models/nn/layers",
+    "models/nn/transformer", "ops/attention/masks", "ops/attention/mods", "ops/composite/images",
+    "ops/composite/layers", "ops/composite/loss", "ops/composite/math", "ops/composite/random",
+    "ops/core/collectives", "ops/core/functions", "ops/core/indexing", "ops/core/products", "ops/core/reductions",
+    "ops/kernels/attention", "ops/kernels/products", "ops/kernels/sums",
+}
 MARKER = ".weft_package"
 
 
@@ -239,6 +250,9 @@ def copy_headers(what, root, include):
         target = include / (match[1] if match else relative)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(root / path, target)
+        folder = target.parent.relative_to(include)
+        if str(folder) in FORWARDED:
+            (include / folder.parent / target.name).write_text(f'#include "{folder / target.name}"\n')
     if foreign:
         print(f"package: warning: users of the headers also need the headers of {', '.join(sorted(foreign))}")
 

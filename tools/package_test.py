@@ -65,6 +65,16 @@ class PackageTest(unittest.TestCase):
         with self.assertRaisesRegex(package.Failure, "component wiring has no headers"):
             package.components_of(target, "wiring")
 
+    def test_old_paths(self):
+        """A program that includes headers by their paths in release 0.1 compiles."""
+        include = self.out / "include/weft"
+        old = [path.parent.parent / path.name for folder in sorted(package.FORWARDED)
+               for path in (include / folder).glob("*.h")]
+        self.assertIn(include / "ops/composite/loss.h", old)
+        program = self.work / "old_paths.cc"
+        program.write_text("".join(f'#include "{path.relative_to(include)}"\n' for path in old))
+        package.run("g++", "-std=c++20", "-fsyntax-only", "-I", include, program)
+
     def test_projects(self):
         sources = {"template": self.out / "share/weft/template", "components": ROOT / "tools/testing/package"}
         printed = {}

@@ -43,7 +43,7 @@ class PathsTest(unittest.TestCase):
     def test_rules(self):
         self.assertEqual(list(named("a.h", "int x;  // see ops/core/products/dot.h.\n")), [(1, "ops/core/products/dot.h")])
         self.assertEqual(list(named("a.cc", "ops/core/products/dot.h;  // compiler/passes/NAME.h, ops/*.h")), [])
-        self.assertTrue(exists({"ops/core", "ops/core/products/dot.h"}, "ops/core/dot"))
+        self.assertTrue(exists({"ops/core", "ops/core/products/dot.h"}, "ops/core/products/dot"))
 
 
 if __name__ == "__main__":
