@@ -9,12 +9,12 @@ users sets its own `visibility`.
 
 load("@rules_cc//cc:defs.bzl", _cc_binary = "cc_binary", _cc_library = "cc_library", _cc_test = "cc_test")
 load("//tools/build_rules:precompiled.bzl", "STANDARD_HEADERS")
-load("//tools/lint:layers.bzl", "row_of")
+load("//tools/lint:layers.bzl", "LAYERS", "row_of")
 
 def _planning():
     package = native.package_name()
     row = row_of(package)
-    return row and row.planning and "testing" not in package.split("/")
+    return row and LAYERS[row].planning and "testing" not in package.split("/")
 
 def _with_flags(kwargs, standard_headers):
     if not kwargs.get("visibility"):

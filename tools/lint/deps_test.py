@@ -3,6 +3,7 @@
 
 Bazel's query prints the edges of the programs and libraries listed in tools/lint/BUILD.
 """
+import os
 import re
 import types
 import unittest
@@ -11,11 +12,19 @@ TABLE = "tools/lint/layers.bzl"
 EDGES = "tools/lint/edges.txt"
 
 
-def read_layers(text):
-    """The rows of layers.bzl, which is a program in Python too."""
+def run_table(text):
+    """The names that layers.bzl defines; it is a program in Python too."""
     names = {"struct": types.SimpleNamespace}
     exec(compile(text, TABLE, "exec"), names)
-    return names["LAYERS"]
+    return names
+
+
+def read_layers(text):
+    return run_table(text)["LAYERS"]
+
+
+with open(os.path.join(os.path.dirname(os.path.realpath(__file__)), "layers.bzl")) as _file:
+    row_of = run_table(_file.read())["row_of"]
 
 
 def check_layers(layers):
@@ -30,16 +39,6 @@ def check_layers(layers):
                 raise ValueError(f"{TABLE}: {name} is in the core and names the wing {other}; need it in `wings`")
             reach[name] |= {r for r in reach[other] if row.wing or other in row.wings or not layers[r].wing}
     return reach
-
-
-def row_of(package, table):
-    if package in table:
-        return package
-    parts = package.split("/")
-    for n in range(len(parts), 0, -1):
-        if "/".join(parts[:n]) + "/*" in table:
-            return "/".join(parts[:n]) + "/*"
-    return None
 
 
 def problems(edges, table):

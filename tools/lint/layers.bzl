@@ -156,12 +156,12 @@ LAYERS = {
     ),
 }
 
-def row_of(package):
-    """The row of a package; None if it has none."""
-    if package in LAYERS:
-        return LAYERS[package]
+def row_of(package, layers = LAYERS):
+    """The name of a package's row; None if it has none."""
+    if package in layers:
+        return package
     parts = package.split("/")
     for n in range(len(parts), 0, -1):
-        if "/".join(parts[:n]) + "/*" in LAYERS:
-            return LAYERS["/".join(parts[:n]) + "/*"]
+        if "/".join(parts[:n]) + "/*" in layers:
+            return "/".join(parts[:n]) + "/*"
     return None
