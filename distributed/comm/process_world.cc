@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include "distributed/comm/process_hub.h"
 #include "distributed/comm/world_checks.h"
 
 namespace weft::dist {
@@ -10,15 +11,19 @@ uint64_t internal::part_key(uint64_t key, const Op& split, int color) {
   return key_of(str_cat(key, "/", split.number, "/", color));
 }
 
-ProcessWorld::ProcessWorld(std::shared_ptr<internal::ProcessHub> hub, std::chrono::nanoseconds timeout)
+ProcessWorld::ProcessWorld(std::shared_ptr<ProcessHub> hub, std::chrono::nanoseconds timeout)
     : hub_(std::move(hub)), timeout_(timeout), process_(getpid()) {}
 
 ProcessWorld::~ProcessWorld() {
   if (process_ == getpid())
     hub_->close();
   else
-    new std::shared_ptr<internal::ProcessHub>(std::move(hub_));  // a child of fork() has no threads to stop
+    new std::shared_ptr<ProcessHub>(std::move(hub_));  // a child of fork() has no threads to stop
 }
+
+int ProcessWorld::size() const { return hub_->size(); }
+std::string ProcessWorld::name_of(int rank) const { return hub_->name_of(rank); }
+void ProcessWorld::abort(const std::string& cause) { hub_->abort(cause); }
 
 std::vector<Ref<Communicator>> ProcessWorld::communicators(const std::string& name, const std::vector<int>& group) {
   internal::check_group(name, group, size());

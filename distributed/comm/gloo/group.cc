@@ -33,8 +33,8 @@ int64_t system_time() { return std::chrono::system_clock::now().time_since_epoch
 
 }  // namespace
 
-Group::Group(Hub& hub, std::shared_ptr<internal::ProcessHub> world, const std::string& name,
-             const std::vector<int>& members, int rank, uint64_t key)
+Group::Group(Hub& hub, std::shared_ptr<ProcessHub> world, const std::string& name, const std::vector<int>& members,
+             int rank, uint64_t key)
     : internal::Group({static_cast<int>(members.size()), name, members}),
       hub_(hub),
       world_(std::move(world)),

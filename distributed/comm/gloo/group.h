@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "distributed/comm/gloo/link.h"
-#include "distributed/comm/process_world.h"
+#include "distributed/comm/process_hub.h"
 
 namespace weft::dist::wire {
 
@@ -98,8 +98,8 @@ struct Stream {
 class Group final : public internal::Group {
  public:
   /// `members` are ranks of the world; this one is `rank`. `world` lives as long as its groups. Does not wait.
-  Group(Hub& hub, std::shared_ptr<internal::ProcessHub> world, const std::string& name, const std::vector<int>& members,
-        int rank, uint64_t key);
+  Group(Hub& hub, std::shared_ptr<ProcessHub> world, const std::string& name, const std::vector<int>& members, int rank,
+        uint64_t key);
 
   uint64_t key() const { return key_; }
   int world_rank() const { return names_.ranks[me_]; }
@@ -159,7 +159,7 @@ class Group final : public internal::Group {
   std::vector<internal::LastStarted> last_of(const Op& op) const;
 
   Hub& hub_;
-  const std::shared_ptr<internal::ProcessHub> world_;
+  const std::shared_ptr<ProcessHub> world_;
   const uint64_t key_;
   int me_ = 0;
   std::condition_variable changed_;

@@ -39,7 +39,7 @@ struct Member {
 
 std::string key_of(int rank) { return str_cat("gloo/rank_", rank); }
 
-struct GlooHub final : wire::Hub, internal::ProcessHub {
+struct GlooHub final : wire::Hub, ProcessHub {
   GlooHub(Store& store, int size, const std::vector<int>& local_ranks, const GlooWorldOptions& o)
       : options(o), members(size), process_of(size), local(size) {
     settles = options.settles;

@@ -44,8 +44,8 @@ void copy_dense(const StridedView& from, void* to) {
 
 }  // namespace
 
-Group::Group(std::shared_ptr<internal::ProcessHub> hub, Engine& engine, const std::string& name,
-             const std::vector<int>& members, uint64_t key)
+Group::Group(std::shared_ptr<ProcessHub> hub, Engine& engine, const std::string& name, const std::vector<int>& members,
+             uint64_t key)
     : internal::Group({static_cast<int>(members.size()), name, members}),
       hub_(std::move(hub)),
       engine_(engine),

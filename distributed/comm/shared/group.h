@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-#include "distributed/comm/process_world.h"
+#include "distributed/comm/process_hub.h"
 #include "distributed/comm/shared/control.h"
 #include "distributed/comm/shared/piece_writes.h"
 
@@ -76,8 +76,8 @@ struct Stream {
 class Group final : public internal::Group {
  public:
   /// Adds the control area of this rank; `members` are ranks of the world. Does not wait.
-  Group(std::shared_ptr<internal::ProcessHub> hub, Engine& engine, const std::string& name,
-        const std::vector<int>& members, uint64_t key);
+  Group(std::shared_ptr<ProcessHub> hub, Engine& engine, const std::string& name, const std::vector<int>& members,
+        uint64_t key);
   ~Group() override;
 
   // These lock the engine.
@@ -141,7 +141,7 @@ class Group final : public internal::Group {
   void time_out(Op& op);
   std::vector<internal::LastStarted> last_of(const Op& op) const;
 
-  const std::shared_ptr<internal::ProcessHub> hub_;
+  const std::shared_ptr<ProcessHub> hub_;
   Engine& engine_;
   const uint64_t key_;
   int me_ = 0;

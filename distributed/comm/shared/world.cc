@@ -21,7 +21,7 @@ using shared::PeerProcess;
 using shared::Segment;
 using shared::SegmentHeader;
 
-struct SharedHub final : internal::ProcessHub {
+struct SharedHub final : ProcessHub {
   SharedHub(Store& store, int size, const std::vector<int>& local, const SharedWorldOptions& o)
       : options(o), places(size, o.piece_bytes), pids(size) {
     WEFT_CHECK(options.piece_bytes >= int64_t{64} * size, "shared memory: pieces have ", options.piece_bytes,
