@@ -301,7 +301,7 @@ int run(const CommBenchFlags& o, char** argv) {
 }  // namespace weft
 
 int main(int argc, char** argv) {
-  weft::Options o;
+  weft::CommBenchFlags o;
   const weft::Flags flags{
       {"ranks", &o.ranks, "ranks of each transport", {2, 64}},
       {"transports", &o.transports, "threads, shared (memory of one host), gloo (TCP)"},

@@ -24,7 +24,7 @@ int run(const PlotFlags& o) {
 }  // namespace weft
 
 int main(int argc, char** argv) {
-  weft::Options o;
+  weft::PlotFlags o;
   const weft::Flags flags{
       {"metrics", &o.metrics,
        "a file of JSON lines, as --metrics of the trainers writes it: draws the loss by step and "

@@ -177,7 +177,7 @@ std::vector<Chart> metrics_charts(std::string_view text, const std::string& file
   charts[0].line(m.train, "training");
   if (!m.held_out.empty()) charts[0].dots(m.held_out, "held out");
   // Lines by expert or layer, without lines that stay 0.
-  const auto add = [&](const char* title, const char* label, const Metrics::Rows& rows, const char* one) {
+  const auto add = [&](const char* title, const char* label, const Metrics::MetricRows& rows, const char* one) {
     const size_t lines = rows.back().second.size();
     double most = 0;
     for (const auto& [step, values] : rows)

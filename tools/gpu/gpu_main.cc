@@ -71,7 +71,7 @@ int main(int argc, char** argv) {
       return 77;
     }
     const char* limit = std::getenv("WEFT_GPU_TEST_SECONDS");
-    ::testing::UnitTest::GetInstance()->listeners().Append(new weft::Watch(limit ? std::atoi(limit) : 90));
+    ::testing::UnitTest::GetInstance()->listeners().Append(new weft::TestWatch(limit ? std::atoi(limit) : 90));
   }
   return RUN_ALL_TESTS();
 }

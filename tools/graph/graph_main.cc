@@ -273,7 +273,7 @@ int run(const GraphFlags& o) {
 }  // namespace weft::tools
 
 int main(int argc, char** argv) {
-  weft::tools::Options o;
+  weft::tools::GraphFlags o;
   weft::Flags flags = weft::tools::step_flags(o.step);
   for (weft::Flag& flag : flags) flag.given = &o.step_given;
   const weft::Flags others{

@@ -104,7 +104,7 @@ int run(MoeFlags& o, const PartFlags& flags) {
 }  // namespace weft::moe_study
 
 int main(int argc, char** argv) {
-  weft::moe_study::Options o;
+  weft::moe_study::MoeFlags o;
   const weft::PartFlags flags = weft::moe_study::study_flags(o);
   return weft::run_program(
       argc, argv,

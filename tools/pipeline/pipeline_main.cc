@@ -105,7 +105,7 @@ int run(PipelineFlags& o) {
 }  // namespace weft::tools
 
 int main(int argc, char** argv) {
-  weft::tools::Options o;
+  weft::tools::PipelineFlags o;
   const weft::Flags flags{
       {"schedule", &o.schedules, "schedules, by comma; none: all that exist for the numbers"},
       {"stages", &o.choice.ranks, "ranks of the pipeline", {1, weft::tools::kMostRanks}},

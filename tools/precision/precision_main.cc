@@ -327,7 +327,7 @@ int run(const PrecisionFlags& o, const PartFlags& flags) {
 }  // namespace weft::precision
 
 int main(int argc, char** argv) {
-  weft::precision::Options o;
+  weft::precision::PrecisionFlags o;
   const weft::PartFlags flags = weft::precision::part_flags(o);
   return weft::run_program(argc, argv, "Shows number formats and their cost.", flags.flags(), [&] {
     o.reinforce.seed = o.run.seed;

@@ -111,7 +111,7 @@ int run(ProfileFlags& o, const std::vector<std::string>& rest) {
 }  // namespace weft::profiler
 
 int main(int argc, char** argv) {
-  weft::profiler::Options o;
+  weft::profiler::ProfileFlags o;
   weft::Flags flags = weft::tools::step_flags(o.step);
   flags.push_back({"device", &o.step.device, "cpu, cuda or cuda:N: where the step runs"});
   flags.push_back({"steps",

@@ -167,7 +167,7 @@ int run(SimulateFlags& o, const PartFlags& flags) {
 }  // namespace weft::study
 
 int main(int argc, char** argv) {
-  weft::study::Options o;
+  weft::study::SimulateFlags o;
   const weft::PartFlags flags = weft::study::study_flags(o);
   return weft::run_program(
       argc, argv,
