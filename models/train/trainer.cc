@@ -120,7 +120,7 @@ class Trainer {
     const optim::CosineWarmup schedule(options_.lr, options_.warmup, options_.steps, 0.1);
     auto step =
         dist::compile([this](Tensor tokens, Tensor targets) { return train_step(tokens, targets); }, options_.step);
-    const bool moe = family_.name == "moe";
+    const bool moe = family_.has_experts;
 
     Progress progress(state_.step, options_.steps);
     std::deque<Flight> flights;

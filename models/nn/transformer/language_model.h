@@ -163,6 +163,7 @@ struct ModelFamily {
   std::string name;
   std::string default_preset;  // trains on the embedded text
   std::vector<std::string> presets;
+  bool has_experts = false;  // its losses report loads of experts
   /// The configuration of a preset; throws, listing the presets, for another name.
   std::function<ConfigMap(const std::string& preset)> preset;
   /// `config` with these fields, in the form of to_map(). Throws, naming the field and its allowed values, for an
@@ -189,6 +190,7 @@ template <class Model, class Config>
 ModelFamily make_family(const std::vector<std::pair<std::string, Config>>& table) {
   ModelFamily f{.name = Config::kFamily, .default_preset = table.front().first};
   for (const auto& [key, config] : table) f.presets.push_back(key);
+  f.has_experts = to_map(table.front().second).contains("experts");
   f.preset = [&table](const std::string& key) { return to_map(find_preset(table, key)); };
   f.with_fields = [](const ConfigMap& config, const ConfigMap& fields) {
     return to_map(checked_model(from_map<Config>(fields, from_map<Config>(config))));

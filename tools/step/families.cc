@@ -1,0 +1,14 @@
+#include "tools/step/families.h"
+
+#include "models/gpt/config.h"
+#include "models/llama/config.h"
+#include "models/moe/config.h"
+
+namespace weft::tools {
+
+const std::vector<const nn::ModelFamily*>& families() {
+  static const auto* all = new std::vector<const nn::ModelFamily*>{&gpt::family(), &llama::family(), &moe::family()};
+  return *all;
+}
+
+}  // namespace weft::tools

@@ -1,0 +1,9 @@
+// The model families of this repository, for tools. A new family is its folder and a row here.
+#pragma once
+#include "models/nn/transformer/language_model.h"
+
+namespace weft::tools {
+
+const std::vector<const nn::ModelFamily*>& families();
+
+}  // namespace weft::tools
