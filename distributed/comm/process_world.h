@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "framework/dispatch/communicator.h"
+#include "framework/dispatch/rank/communicator.h"
 
 namespace weft::dist {
 

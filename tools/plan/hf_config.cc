@@ -1,8 +1,11 @@
 #include "tools/plan/hf_config.h"
 
+#include <algorithm>
+
 #include "framework/base/error.h"
 #include "framework/base/one_line.h"
 #include "framework/io/json.h"
+#include "tools/plan/hf_model.h"
 
 namespace weft::planner {
 namespace {
@@ -70,7 +73,7 @@ struct Names {
   const char *experts = "", *top_k = "num_experts_per_tok", *expert_ffn = "", *shared_ffn = "", *dense_layers = "";
 };
 
-void check_shape(const ModelShape& s, const Names& of) {
+void check_sizes(const HfSizes& s, const Names& of) {
   const auto in_range = [&](const char* name, int64_t n, int64_t least, int64_t most) {
     WEFT_CHECK(n >= least && n <= most, s.name, ": ", name, " is ", n, "; need a number from ", least, " to ", most);
   };
@@ -83,7 +86,7 @@ void check_shape(const ModelShape& s, const Names& of) {
   in_range(of.kv_heads, s.kv_heads, 1, 100000);
   in_range(of.head_dim, s.head_dim, 1, 1 << 16);
   in_range(of.ffn, s.ffn, 1, kWidth);
-  if (s.family == "moe") {
+  if (s.moe) {
     in_range(of.experts, s.experts, 1, kWidth);
     in_range(of.top_k, s.top_k, 1, s.experts);
     in_range(of.expert_ffn, s.expert_ffn, 1, kWidth);
@@ -95,7 +98,8 @@ void check_shape(const ModelShape& s, const Names& of) {
                layer = dim * static_cast<double>(s.head_dim) * static_cast<double>(2 * s.heads + 2 * s.kv_heads) +
                        3 * dim * static_cast<double>(s.ffn + s.shared_ffn + s.experts) +
                        3 * dim * static_cast<double>(s.experts) * static_cast<double>(s.expert_ffn),
-               all = dim * static_cast<double>(2 * s.vocab + s.positions) + static_cast<double>(s.layers) * layer;
+               all = dim * static_cast<double>(2 * s.vocab + (s.gpt2 ? s.context : 0)) +
+                     static_cast<double>(s.layers) * layer;
   constexpr double kMost = 1e15;
   WEFT_CHECK(all <= kMost, s.name, ": the sizes give about ", all, " parameters; need at most ", kMost);
   WEFT_CHECK(s.heads % s.kv_heads == 0, s.name, ": ", of.kv_heads, " is ", s.kv_heads, "; need a divisor of ", of.heads,
@@ -103,7 +107,7 @@ void check_shape(const ModelShape& s, const Names& of) {
 }
 
 // The heads share dim evenly, as in transformers.
-int64_t width_of_head(const ModelShape& s, const Names& of, const char* other) {
+int64_t width_of_head(const HfSizes& s, const Names& of, const char* other) {
   WEFT_CHECK(s.heads > 0, s.name, ": ", of.heads, " is ", s.heads, "; need 1 or more");
   WEFT_CHECK(s.dim % s.heads == 0, s.name, ": ", of.dim, " is ", s.dim, "; need a multiple of ", of.heads, ", ",
              s.heads, other);
@@ -122,17 +126,15 @@ ModelShape hf_shape(std::string_view text, std::string_view what) {
   const io::Json json = io::parse_json(text, what);
   const std::string type = io::json_get<std::string>(json, "model_type", what);
   const Fields f(json, what);
-  ModelShape s{.name = std::string(what), .family = "llama"};
+  HfSizes s{.name = std::string(what)};
   if (type == "gpt2") {
-    s.family = "gpt";
+    s.gpt2 = true;
     s.vocab = f.number("vocab_size");
-    s.context = s.positions = f.number("n_positions");
+    s.context = f.number("n_positions");
     s.layers = f.number("n_layer");
     s.dim = f.number("n_embd");
     s.heads = s.kv_heads = f.number("n_head");
     s.ffn = f.number("n_inner", 4 * s.dim);
-    s.gated = false;
-    s.bias = s.layer_norm = true;
     s.tied = f.flag("tie_word_embeddings", true);
     const Names names{.vocab = "vocab_size",
                       .context = "n_positions",
@@ -142,8 +144,8 @@ ModelShape hf_shape(std::string_view text, std::string_view what) {
                       .kv_heads = "n_head",
                       .ffn = "n_inner"};
     s.head_dim = width_of_head(s, names, "");
-    check_shape(s, names);
-    return s;
+    check_sizes(s, names);
+    return hf_model_shape(s);
   }
   const Kind& kind = kind_of(type, what);
   s.vocab = f.number("vocab_size");
@@ -169,7 +171,7 @@ ModelShape hf_shape(std::string_view text, std::string_view what) {
   WEFT_CHECK(!f.has("mlp_only_layers") || json["mlp_only_layers"].empty(), what,
              ": mlp_only_layers has layers; need experts in each layer");
   if (kind.experts) {
-    s.family = "moe";
+    s.moe = true;
     s.experts = f.number(kind.experts);
     s.top_k = f.number("num_experts_per_tok");
     s.expert_ffn = f.number(kind.expert_ffn);
@@ -184,8 +186,8 @@ ModelShape hf_shape(std::string_view text, std::string_view what) {
     names.shared_ffn = kind.shared_ffn ? kind.shared_ffn : "the width of all n_shared_experts";
     names.dense_layers = kind.dense_first ? kind.dense_first : "";
   }
-  check_shape(s, names);
-  return s;
+  check_sizes(s, names);
+  return hf_model_shape(s);
 }
 
 }  // namespace weft::planner

@@ -21,7 +21,7 @@ TEST(HfConfig, DamagedTextsAreReadOrRefused) {
                  .read =
                      [](const std::string& s) {
                        const ModelShape m = hf_shape(s, "config.json");
-                       WEFT_BUG_IF(m.layers < 1 || m.heads < 1, "a shape without layers");
+                       WEFT_BUG_IF(m.layers() < 1 || m.heads < 1, "a shape without layers");
                        WEFT_BUG_IF(m.parameters() < 1 || m.multiplying_parameters() < 1 ||
                                        m.training_flops(m.context) <= 0 || m.kv_bytes(2) <= 0 || m.used_share() <= 0,
                                    "counts of a shape overflow");

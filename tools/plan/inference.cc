@@ -20,9 +20,9 @@ double context_of(const InferenceWorkload& s) { return static_cast<double>(s.pro
 // Weights of experts that none of `rows` tokens chooses.
 double unread_experts(const InferenceWorkload& s, double rows) {
   const ModelShape& m = s.model;
-  if (m.experts == 0) return 0;
-  const double missed = std::pow(1 - static_cast<double>(m.top_k) / static_cast<double>(m.experts), rows);
-  return static_cast<double>(m.expert_layers() * m.expert_parameters()) * missed * s.weight_bytes;
+  if (m.experts() == 0) return 0;
+  const double missed = std::pow(1 - static_cast<double>(m.top_k()) / static_cast<double>(m.experts()), rows);
+  return static_cast<double>(m.expert_parameters()) * missed * s.weight_bytes;
 }
 
 // Weights that one step reads: all but the table of an untied embedding.
@@ -40,7 +40,7 @@ double kv_bytes_of(const InferenceWorkload& s) {
 // Two all-reduces of the stream in each layer.
 double communication(const InferenceWorkload& s, double rows) {
   const int nodes = (s.gpus + s.machine.links.node - 1) / s.machine.links.node;
-  return 2 * static_cast<double>(s.model.layers) *
+  return 2 * static_cast<double>(s.model.layers()) *
          collective_seconds(Collective::kAllReduce, rows * static_cast<double>(s.model.dim) * 2, s.gpus, nodes,
                             s.machine);
 }
@@ -57,8 +57,8 @@ Decode decode(const InferenceWorkload& s, int64_t batch, double context) {
   r.weights = weights_of(s);
   r.cache = b * context_of(s) * kv_bytes_of(s);
   const double read = read_weights(s, b), keys = b * context * kv_bytes_of(s);
-  const double linear = b * 2 * static_cast<double>(s.model.multiplying_parameters()),
-               attention = b * 4 * static_cast<double>(s.model.layers) * heads * context;
+  const double linear = b * 2 * s.model.multiplying_parameters(),
+               attention = b * 4 * static_cast<double>(s.model.layers()) * heads * context;
   r.intensity = (linear + attention) / (read + keys);
   // Products of linear layers overlap with reads of weights, attention's products with reads of keys and values.
   const auto part = [&](double flops, double bytes) {
@@ -72,7 +72,7 @@ Decode decode(const InferenceWorkload& s, int64_t batch, double context) {
   r.cache_seconds = scores.memory * s.machine.reached;
   r.product_seconds = layers.products + scores.products;
   r.communication_seconds = communication(s, b);
-  r.launch_seconds = 8 * static_cast<double>(s.model.layers) * s.machine.launch;
+  r.launch_seconds = 8 * static_cast<double>(s.model.layers()) * s.machine.launch;
   const double of_layers = std::max(r.weight_seconds, layers.products),
                of_scores = std::max(r.cache_seconds, scores.products);
   r.seconds = of_layers + of_scores + r.communication_seconds + r.launch_seconds;
@@ -150,7 +150,7 @@ InferenceWorkload changed(InferenceWorkload s, const InferenceChange& c) {
   if (c.kv_heads) {
     WEFT_CHECK(s.model.heads % *c.kv_heads == 0, "what_if: kv_heads is ", *c.kv_heads, "; need a divisor of heads, ",
                s.model.heads);
-    s.model.kv_heads = *c.kv_heads;
+    s.model = s.model.with_kv_heads(*c.kv_heads);
   }
   if (c.context) {
     WEFT_CHECK(*c.context > s.generated, "what_if: context is ", *c.context, "; need more than the generated tokens, ",

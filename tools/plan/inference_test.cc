@@ -29,7 +29,7 @@ TEST(Inference, GpusBeyondTheHeadsHaveCopiesOfKeysAndValues) {
   InferenceWorkload s = workload("llama-70b", 8);
   ASSERT_EQ(s.model.kv_heads, 8);
   const int64_t eight = largest_batch(s);
-  s.model.kv_heads = 1;
+  s.model = s.model.with_kv_heads(1);
   EXPECT_NEAR(static_cast<double>(largest_batch(s)) / static_cast<double>(eight), 1, 0.03);
   s.gpus = 1;
   const double one = decode(s, 1, 1000).cache;

@@ -4,6 +4,7 @@
 
 #include "compiler/cost/roofline.h"
 #include "framework/base/error.h"
+#include "framework/base/small_vec.h"
 
 namespace weft::planner {
 namespace {
@@ -39,15 +40,19 @@ void Costs::check_divides() const {
   WEFT_CHECK(
       m_.kv_heads % std::min<int64_t>(c_.tp, m_.kv_heads) == 0 && (c_.tp <= m_.kv_heads || c_.tp % m_.kv_heads == 0),
       "kv_heads (", m_.kv_heads, ") does not divide over ", c_.tp);
-  divides(m_.ffn, c_.tp, "ffn");
-  divides(m_.expert_ffn, c_.tp, "ffn of experts");
-  divides(m_.experts, c_.ep, "experts");
-  WEFT_CHECK(c_.ep == 1 || m_.experts > 0, "a model without experts has no ep");
+  bool experts = false;
+  for (const Block& b : m_.blocks)
+    for (const Product& p : b.products) {
+      if (p.split == Product::kRows && !p.attended) divides(p.in, c_.tp, p.experts ? "ffn of experts" : "ffn");
+      if (p.experts) divides(p.experts, c_.ep, "experts");
+      experts |= p.experts > 0;
+    }
+  WEFT_CHECK(c_.ep == 1 || experts, "a model without experts has no ep");
   divides(s_.batch, c_.data(), "batch");
   divides(s_.batch / c_.data(), c_.microbatches, "sequences of a rank");
   divides(s_.sequence, int64_t{1} * (c_.cp > 1 ? 2 : 1) * c_.cp, "sequence");
-  WEFT_CHECK(m_.layers >= int64_t{1} * c_.pp * c_.stages_per_rank, m_.layers, " layers are fewer than ",
-             c_.pp * c_.stages_per_rank, " stages");
+  const int64_t layers = m_.layers(), stages = int64_t{1} * c_.pp * c_.stages_per_rank;
+  WEFT_CHECK(layers >= stages, layers, " layers are fewer than ", stages, " stages");
 }
 
 // [m, k] x [k, n], `count` times.
@@ -95,58 +100,80 @@ double Costs::scaled(double elements) const {
   return itemsize(s_.products) < itemsize(s_.activations) ? move(2 * element_ * elements, elements) : 0;
 }
 
-// y = x w, of a weight that tp splits, with its two products in backward.
-void Costs::linear(Layer& l, double rows, double in, double out, double weights, double count) const {
-  const double x = scaled(count * rows * in), w = scaled(count * in * out), y = scaled(count * rows * out);
-  l.forward += product(rows, out, in, count) + x + w;
+// y = x w with its two products in backward. Returns the seconds of the product in forward alone.
+double Costs::linear(Layer& l, double rows, double in, double out, double count) const {
+  const double x = scaled(count * rows * in), w = scaled(count * in * out), y = scaled(count * rows * out),
+               forward = product(rows, out, in, count);
+  l.forward += forward + x + w;
   l.input += product(rows, in, out, count) + y + w;
   l.weight += product(out, in, rows, count) + x + y;
   l.flops += 2 * count * rows * in * out;
-  l.dense += weights;
+  return forward;
 }
 
-Layer Costs::layer(bool expert) const {
-  Layer l;
-  const double tp = c_.tp, t = tokens_, dim = d(m_.dim), q = d(m_.heads * m_.head_dim) / tp,
-               kv = 2 * d(m_.kv_heads * m_.head_dim) / std::min<double>(tp, d(m_.kv_heads)), own = stream_ / tp;
-  // Norms and additions to the residual stream.
-  l.forward += 2 * move(2 * own, 2 * own);
-  l.input += 2 * move(4 * own, 2 * own);
-  linear(l, t, dim, q + kv, dim * (q + kv));
-  const double qkv = product(t, q + kv, dim);
-  // Rotation of queries and keys.
-  l.forward += move((q + kv / 2) * t * element_, (q + kv / 2) * t * element_);
-  l.input += move((q + kv / 2) * t * element_, (q + kv / 2) * t * element_);
-  attention(l, t, q, kv);
-  linear(l, t, q, dim, q * dim);
-  const double out = product(t, dim, q);
-  l.kept = 2 * own + (2 * q + kv) * t * element_;
-  l.input_bytes = own;
-  double up = 0, down = 0;
-  if (expert) {
-    experts(l, up, down);
-  } else {
-    const double f = d(m_.ffn) / tp, wide = (m_.gated ? 2 : 1) * f;
-    linear(l, t, dim, wide, dim * wide);
-    l.forward += move(wide * t * element_, f * t * element_);
-    l.input += move((wide + f) * t * element_, wide * t * element_);
-    linear(l, t, f, dim, f * dim);
-    l.kept += wide * t * element_;
-    up = product(t, wide, dim), down = product(t, dim, f);
+// A product of the rank's part of a weight, with the attention after it and what is kept of its result.
+double Costs::product_of(Layer& l, const Block& b, const Product& p) const {
+  const double tp = c_.tp, rows = tokens_ * d(p.rows);
+  double in = d(p.in), out = d(p.out), kept = 0;
+  if (p.split == Product::kColumns) {
+    const double kv = d(p.kv) / std::min(tp, d(m_.kv_heads)), q = d(b.attended) / tp;
+    out = d(p.out - p.kv) / tp + kv;
+    kept = p.kv > 0 ? out + q : out;
+    if (p.kv > 0) attention(l, rows, q, kv);
+  } else if (p.split == Product::kRows) {
+    in = d(p.in) / tp;
+    if (p.experts) kept = out;  // for the gradients of the experts' shares
   }
-  if (c_.tp > 1) {
-    const double gather = collective(Collective::kAllGather, stream_, c_.tp, 1),
-                 scatter = collective(Collective::kReduceScatter, stream_, c_.tp, 1);
-    l.tp_forward = beside(gather, qkv, l.hidden_forward) + beside(scatter, out, l.hidden_forward) +
-                   beside(gather, up, l.hidden_forward) + beside(scatter, down, l.hidden_forward);
+  l.kept += kept * rows * element_;
+  const double own = d(p.experts) / c_.ep;  // weights of this rank
+  if (p.experts) {
+    l.experts += own * in * out;
+    return linear(l, rows / own, in, out, own);
+  }
+  l.dense += in * out;
+  return linear(l, rows, in, out, 1);
+}
+
+Layer Costs::layer(const Block& block) const {
+  Layer l;
+  const double own = stream_ / c_.tp;
+  struct Stage {
+    double up = 0, down = 0;  // seconds of products by columns and by rows
+  };
+  SmallVec<Stage, 4> stages;
+  int stage = -1;
+  double dispatched = 0;  // bytes of the rows that experts read
+  for (const Product& p : block.products) {
+    if (p.stage != stage) stages.push_back({}), stage = p.stage;
+    const double seconds = product_of(l, block, p);
+    if (p.split == Product::kColumns) stages.back().up += seconds;
+    if (p.split == Product::kRows) stages.back().down += seconds;
+    if (p.split == Product::kColumns && p.experts) dispatched += tokens_ * d(p.rows) * d(p.in) * element_;
+  }
+  for (const Move& m : block.moves) {
+    const double bytes = tokens_ / c_.tp * element_, read = m.read * bytes, written = m.written * bytes;
+    l.forward += move(read, written);
+    l.input += move(written + (m.linear ? 0 : read), read);  // reads the results' gradients
+  }
+  const double gather = c_.tp == 1 ? 0 : collective(Collective::kAllGather, stream_, c_.tp, 1),
+               scatter = c_.tp == 1 ? 0 : collective(Collective::kReduceScatter, stream_, c_.tp, 1);
+  for (const Stage& s : stages) {
+    l.kept += own;
+    if (c_.tp == 1) continue;
     // Gradients are gathered and scattered likewise. The inputs of column-parallel products are gathered again for the
     // weight's gradient, while the input's gradient is computed; the input's gradient is scattered while the weight's
     // gradient is computed.
-    l.tp_backward = beside(gather, out, l.hidden_backward) + behind(scatter, qkv, l) +
-                    beside(gather, down, l.hidden_backward) + behind(scatter, up, l) + behind(gather, qkv, l) +
-                    behind(gather, up, l);
-    l.forward_bytes += 4 * stream_;
-    l.backward_bytes += 6 * stream_;
+    l.tp_forward += beside(gather, s.up, l.hidden_forward) + beside(scatter, s.down, l.hidden_forward);
+    l.tp_backward += beside(gather, s.down, l.hidden_backward) + behind(scatter, s.up, l) + behind(gather, s.up, l);
+    l.forward_bytes += 2 * stream_;
+    l.backward_bytes += 3 * stream_;
+  }
+  l.input_bytes = own;
+  if (dispatched > 0 && c_.ep > 1) {  // rows of tokens go to their experts and come back
+    const double bytes = dispatched / c_.tp;
+    l.ep_forward = l.ep_backward = 2 * collective(Collective::kAllToAll, bytes, c_.ep, c_.tp * c_.cp);
+    l.forward_bytes += 2 * bytes;
+    l.backward_bytes += 2 * bytes;
   }
   if (c_.full_recompute) {
     l.input += l.forward;
@@ -187,36 +214,6 @@ void Costs::attention(Layer& l, double t, double q, double kv) const {
   l.hidden_backward += 2 * ring - l.cp_backward;
   l.forward_bytes += (c_.cp - 1) * kv * t * element_;
   l.backward_bytes += 2 * (c_.cp - 1) * kv * t * element_;
-}
-
-void Costs::experts(Layer& l, double& up, double& down) const {
-  const double tp = c_.tp, t = tokens_, dim = d(m_.dim), rows = t * d(m_.top_k), own = d(m_.experts) / c_.ep,
-               f = d(m_.expert_ffn) / tp, each = rows / own;
-  const double dense = l.dense;
-  linear(l, t, dim, d(m_.experts), dim * d(m_.experts));
-  l.forward += 2 * move(rows * dim * element_, rows * dim * element_);  // dispatch and combine
-  l.input += 2 * move(rows * dim * element_, rows * dim * element_);
-  const double before = l.dense;
-  linear(l, each, dim, 2 * f, own * dim * 2 * f, own);
-  l.forward += move(2 * f * rows * element_, f * rows * element_);
-  l.input += move(3 * f * rows * element_, 2 * f * rows * element_);
-  linear(l, each, f, dim, own * f * dim, own);
-  l.experts = l.dense - before;
-  l.dense = before;
-  l.kept += rows * (2 * f + dim) * element_;
-  up = product(each, 2 * f, dim, own), down = product(each, dim, f, own);
-  if (m_.shared_ffn) {
-    const double shared = d(m_.shared_ffn) / tp;
-    linear(l, t, dim, 2 * shared, 2 * dim * shared);
-    linear(l, t, shared, dim, dim * shared);
-    l.kept += 2 * shared * t * element_;
-  }
-  WEFT_BUG_IF(l.dense < dense, "negative parameters");
-  if (c_.ep == 1) return;
-  const double exchange = collective(Collective::kAllToAll, rows * dim * element_ / tp, c_.ep, c_.tp * c_.cp);
-  l.ep_forward = l.ep_backward = 2 * exchange;
-  l.forward_bytes += 2 * rows * dim * element_ / tp;
-  l.backward_bytes += 2 * rows * dim * element_ / tp;
 }
 
 // Logits, loss and their gradients.
@@ -283,13 +280,24 @@ double Costs::contention(double hidden) const {
 }
 
 LayerCosts::LayerCosts(const Workload& s, const Costs& c)
-    : embedding(c.embedding()),
-      head(c.head()),
-      dense_layers(s.model.layers - s.model.expert_layers()),
-      expert_layers(s.model.expert_layers()),
-      tied(s.model.tied) {
-  if (dense_layers) dense = c.layer(false);
-  if (expert_layers) expert = c.layer(true);
+    : embedding(c.embedding()), head(c.head()), tied(s.model.tied) {
+  const std::vector<Block>& blocks = s.model.blocks;
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    kinds.emplace_back(c.layer(blocks[i]), blocks[i].layers);
+    if (blocks[i].parameters > blocks[largest_kind].parameters) largest_kind = i;
+  }
+}
+
+int64_t LayerCosts::layers() const {
+  int64_t n = 0;
+  for (const auto& [layer, count] : kinds) n += count;
+  return n;
+}
+
+const Layer& LayerCosts::at(int64_t layer) const {
+  size_t i = 0;
+  while (i + 1 < kinds.size() && layer >= kinds[i].second) layer -= kinds[i++].second;
+  return kinds[i].first;
 }
 
 }  // namespace weft::planner

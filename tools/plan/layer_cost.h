@@ -1,6 +1,6 @@
 // The predicted seconds, bytes and FLOPs of one layer on one rank for one microbatch. Every time comes from
-// compiler/cost, like the partitioner's times (roofline, waves of products, collectives); only the list of a layer's
-// ops is written here.
+// compiler/cost, like the partitioner's times (roofline, waves of products, collectives); the layer's products and
+// elementwise work come from the captured model (shape.h).
 #pragma once
 #include "compiler/cost/collective_seconds.h"
 #include "tools/plan/candidate.h"
@@ -44,7 +44,7 @@ class Costs {
   double stream() const { return stream_; }    // bytes of its activations between layers, not cut by tp
   double element() const { return element_; }  // bytes
 
-  Layer layer(bool expert) const;
+  Layer layer(const Block& block) const;
   Layer head() const;       // logits, loss and their gradients
   Layer embedding() const;  // rows of the table; each rank has its part of the vocabulary
 
@@ -69,9 +69,9 @@ class Costs {
   double scaled(double elements) const;
   double beside(double seconds, double product, double& hidden) const;
   double behind(double seconds, double product, Layer& layer) const;
-  void linear(Layer& layer, double rows, double in, double out, double weights, double count = 1) const;
+  double linear(Layer& layer, double rows, double in, double out, double count) const;
+  double product_of(Layer& layer, const Block& block, const Product& product) const;
   void attention(Layer& layer, double tokens, double q, double kv) const;
-  void experts(Layer& layer, double& up, double& down) const;
 
   const Workload& s_;
   const Candidate& c_;
@@ -79,14 +79,17 @@ class Costs {
   double element_, tokens_, stream_;
 };
 
-/// Both kinds of layers with the embedding and the head.
+/// All kinds of layers with the embedding and the head.
 struct LayerCosts {
-  Layer embedding, dense, expert, head;
-  int64_t dense_layers, expert_layers;
+  Layer embedding, head;
+  std::vector<std::pair<Layer, int64_t>> kinds;  // in order, with the number of layers
+  size_t largest_kind = 0;
   bool tied;
   LayerCosts(const Workload& workload, const Costs& costs);
-  const Layer& at(int64_t layer) const { return layer < dense_layers ? dense : expert; }
-  int64_t layers() const { return dense_layers + expert_layers; }
+  int64_t layers() const;
+  const Layer& at(int64_t layer) const;
+  /// The layer whose model has the most parameters.
+  const Layer& largest() const { return kinds[largest_kind].first; }
 };
 
 }  // namespace weft::planner

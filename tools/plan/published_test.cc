@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdio>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 
@@ -30,17 +31,15 @@ const Gpt kMegatron[] = {
     {"462B", 144, 18432, 112, 8, 16, 6144, 3072, 459.9}};
 
 PricedCandidate megatron(const Gpt& g, Workload& w) {
-  w = {.model = {.name = g.name,
-                 .family = "gpt",
-                 .vocab = 131072,
-                 .context = 4096,
-                 .layers = g.layers,
-                 .dim = g.dim,
-                 .heads = g.heads,
-                 .kv_heads = g.heads,
-                 .head_dim = g.dim / g.heads,
-                 .ffn = 4 * g.dim,
-                 .gated = false},
+  w = {.model = preset_shape("gpt2", {{"vocab", "131072"},
+                                      {"context", "4096"},
+                                      {"layers", std::to_string(g.layers)},
+                                      {"dim", std::to_string(g.dim)},
+                                      {"heads", std::to_string(g.heads)},
+                                      {"ffn", std::to_string(4 * g.dim)},
+                                      {"bias", "false"},
+                                      {"rms_norm", "true"},
+                                      {"tied", "false"}}),
        .machine = machine_preset("h100-sxm"),
        .gpus = g.gpus,
        .batch = g.batch,
@@ -70,16 +69,19 @@ double flops_per_token(const Gpt& g) {
 // The ratio of predicted to published TFLOP/s, over the geometric mean of this ratio for all rows. Megatron, unlike the
 // planner, gathers new weights behind forward (--overlap-param-gather).
 double megatron_effect(const std::string& name) {
-  double mean = 0, of = 0;
-  for (const Gpt& g : kMegatron) {
-    Workload w;
-    const PricedCandidate p = megatron(g, w);
-    const double seconds = p.cost.step - p.cost.update_gather,
-                 ratio = w.tokens() / seconds / w.gpus * flops_per_token(g) / 1e12 / g.tflops;
-    mean += std::log(ratio) / std::size(kMegatron);
-    if (g.name == name) of = ratio;
-  }
-  return of / std::exp(mean);
+  static const auto* ratios = new std::map<std::string, double>([] {
+    std::map<std::string, double> all;
+    for (const Gpt& g : kMegatron) {
+      Workload w;
+      const PricedCandidate p = megatron(g, w);
+      const double seconds = p.cost.step - p.cost.update_gather;
+      all[g.name] = w.tokens() / seconds / w.gpus * flops_per_token(g) / 1e12 / g.tflops;
+    }
+    return all;
+  }());
+  double mean = 0;
+  for (const auto& [model, ratio] : *ratios) mean += std::log(ratio) / std::size(kMegatron);
+  return ratios->at(name) / std::exp(mean);
 }
 
 // ---- torchtitan, December 2024: H100 with 96 GB of HBM2e (2.4 TB/s) and 500 W; attention is FlashAttention 2 ----

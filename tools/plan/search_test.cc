@@ -17,16 +17,21 @@ namespace {
 Workload random_workload(std::mt19937_64& random) {
   const auto one_of = [&](const std::vector<int>& all) { return all[random() % all.size()]; };
   Workload w = on_h100("llama-8b", one_of({1, 2, 6, 8, 12, 16, 24, 32, 48}), 0, one_of({128, 192, 1024}));
-  ModelShape& m = w.model;
-  m.heads = one_of({4, 6, 8, 12});
-  m.kv_heads = m.heads / one_of({1, 2});
-  m.head_dim = 64;
-  m.dim = m.heads * m.head_dim;
-  m.ffn = one_of({96, 512, 1000});
-  m.layers = one_of({2, 3, 5, 8, 12});
-  m.vocab = one_of({256, 50000});
-  m.tied = one_of({0, 1});
-  if (one_of({0, 1})) m.experts = one_of({2, 4, 8}), m.top_k = 2, m.expert_ffn = m.ffn, m.dense_layers = one_of({0, 1});
+  const int heads = one_of({4, 6, 8, 12}), kv_heads = heads / one_of({1, 2});
+  nn::ConfigMap fields{{"heads", std::to_string(heads)},
+                       {"kv_heads", std::to_string(kv_heads)},
+                       {"dim", std::to_string(64 * heads)},
+                       {"ffn", std::to_string(one_of({96, 512, 1000}))},
+                       {"layers", std::to_string(one_of({2, 3, 5, 8, 12}))},
+                       {"vocab", std::to_string(one_of({256, 50000}))},
+                       {"tied", one_of({0, 1}) ? "true" : "false"}};
+  const bool moe = one_of({0, 1});
+  if (moe) {
+    fields["experts"] = std::to_string(one_of({2, 4, 8}));
+    fields["dense_layers"] = std::to_string(one_of({0, 1}));
+    fields["dense_ffn"] = fields["ffn"];
+  }
+  w.model = preset_shape(moe ? "mixtral-8x7b" : "llama-8b", fields);
   w.batch = int64_t{1} * one_of({1, 2, 3}) * one_of({4, 8, 48, 128, 96});
   w.machine.links.node = one_of({4, 8});
   w.machine.memory = 1e6 * one_of({20, 100, 400, 80000});
@@ -95,10 +100,10 @@ struct Exhaustive {
 
   void run() {
     const int n = w.gpus;
-    for (int pp = 1; pp <= std::min<int64_t>(n, w.model.layers); ++pp)
+    for (int pp = 1; pp <= std::min<int64_t>(n, w.model.layers()); ++pp)
       for (int tp = 1; tp <= std::min<int64_t>(w.model.heads, 4 * w.machine.links.node); tp *= 2)
         for (int cp = 1; cp <= 16; cp *= 2)
-          for (int ep = 1; ep <= std::max<int64_t>(1, w.model.experts); ep *= 2) {
+          for (int ep = 1; ep <= std::max<int64_t>(1, w.model.experts()); ep *= 2) {
             if (n % (pp * tp * cp * ep) != 0) continue;
             const int data = n / (pp * tp * cp * ep);
             if (w.batch % (data * ep) != 0) {

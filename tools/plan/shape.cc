@@ -1,118 +1,166 @@
 #include "tools/plan/shape.h"
 
+#include <algorithm>
+#include <map>
+
 #include "framework/base/error.h"
-#include "models/gpt/config.h"
-#include "models/llama/config.h"
-#include "models/moe/config.h"
+#include "tools/plan/capture_shape.h"
+#include "tools/step/families.h"
 
 namespace weft::planner {
 namespace {
 
-const std::vector<const nn::ModelFamily*>& families() {
-  static const auto* all = new std::vector<const nn::ModelFamily*>{&gpt::family(), &llama::family(), &moe::family()};
-  return *all;
-}
+double d(int64_t n) { return static_cast<double>(n); }
 
-// The fields of all families' configurations.
-template <class Config>
-ModelShape common(const std::string& name, const Config& c) {
-  ModelShape s{.name = name,
-               .family = Config::kFamily,
-               .vocab = c.vocab,
-               .context = c.context,
-               .layers = c.layers,
-               .dim = c.dim,
-               .heads = c.heads,
-               .kv_heads = c.heads,
-               .head_dim = c.dim / c.heads,
-               .ffn = c.ffn,
-               .tied = c.tied};
-  return s;
+// Layers with equal parameters are equal. The number of layers like each of the first layers of a model: 0 for a layer
+// like an earlier one.
+std::vector<int64_t> layers_of_kinds(const nn::LanguageModel& model) {
+  std::map<std::string, std::string> kinds;  // by layer: the rest of the names, and shapes
+  std::vector<std::string> order;
+  for (const auto& [name, parameter] : model.named_parameters())
+    if (const std::string layer = layer_of(name); !layer.empty()) {
+      if (order.empty() || order.back() != layer) order.push_back(layer);
+      kinds[layer] += str_cat(name.substr(layer.size()), parameter.type().shape, " ");
+    }
+  std::vector<int64_t> layers;
+  std::map<std::string, size_t> first;
+  for (size_t i = 0; i < order.size(); ++i) {
+    const size_t at = first.try_emplace(kinds[order[i]], i).first->second;
+    layers.resize(std::max(layers.size(), at + 1));
+    ++layers[at];
+  }
+  return layers;
 }
 
 }  // namespace
 
-int64_t ModelShape::attention_parameters() const {
-  const int64_t q = heads * head_dim, kv = 2 * kv_heads * head_dim, norm = layer_norm && bias ? 2 * dim : dim;
-  int64_t n = dim * (q + kv) + q * dim + 2 * norm;
-  if (bias) n += q + kv + dim;
-  if (qkv_bias) n += q + kv;
-  if (qk_norm) n += 2 * head_dim;
+double Product::weights() const { return d(std::max<int64_t>(1, experts)) * d(in) * d(out); }
+
+int64_t Block::experts() const {
+  int64_t n = 0;
+  for (const Product& p : products) n = std::max(n, p.experts);
   return n;
 }
 
-int64_t ModelShape::dense_parameters() const { return (gated ? 3 : 2) * dim * ffn + (bias ? ffn + dim : 0); }
-int64_t ModelShape::router_parameters() const { return dim * experts + 3 * dim * shared_ffn; }
-int64_t ModelShape::expert_parameters() const { return experts * 3 * dim * expert_ffn; }
-
-int64_t ModelShape::parameters() const {
-  return (tied ? 1 : 2) * table_parameters() + positions * dim + (layer_norm && bias ? 2 * dim : dim) +
-         layers * attention_parameters() + (layers - expert_layers()) * dense_parameters() +
-         expert_layers() * (router_parameters() + expert_parameters());
+int64_t Block::expert_parameters() const {
+  int64_t n = 0;
+  for (const Product& p : products) n += p.experts * p.in * p.out;
+  return n;
 }
 
-int64_t ModelShape::multiplying_parameters() const {
-  const int64_t q = heads * head_dim, attention = dim * (2 * q + 2 * kv_heads * head_dim);
-  return table_parameters() + layers * attention + (layers - expert_layers()) * (gated ? 3 : 2) * dim * ffn +
-         expert_layers() * (router_parameters() + top_k * 3 * dim * expert_ffn);
+double Block::multiplying_parameters() const {
+  double n = 0;
+  for (const Product& p : products) n += d(p.rows) * d(p.in) * d(p.out);
+  return n;
+}
+
+int64_t ModelShape::layers() const {
+  int64_t n = 0;
+  for (const Block& b : blocks) n += b.layers;
+  return n;
+}
+
+int64_t ModelShape::experts() const {
+  int64_t n = 0;
+  for (const Block& b : blocks) n = std::max(n, b.experts());
+  return n;
+}
+
+int64_t ModelShape::top_k() const {
+  int64_t n = 0;
+  for (const Block& b : blocks)
+    for (const Product& p : b.products)
+      if (p.experts) n = std::max(n, p.rows);
+  return n;
+}
+
+int64_t ModelShape::parameters() const {
+  int64_t n = (tied ? 1 : 2) * table_parameters() + outer;
+  for (const Block& b : blocks) n += b.layers * b.parameters;
+  return n;
+}
+
+int64_t ModelShape::expert_parameters() const {
+  int64_t n = 0;
+  for (const Block& b : blocks) n += b.layers * b.expert_parameters();
+  return n;
+}
+
+double ModelShape::multiplying_parameters() const {
+  double n = d(table_parameters());
+  for (const Block& b : blocks) n += d(b.layers) * b.multiplying_parameters();
+  return n;
 }
 
 double ModelShape::used_share() const {
-  if (experts == 0) return 1;
-  const double all = static_cast<double>(parameters()),
-               of_experts = static_cast<double>(expert_layers()) * static_cast<double>(expert_parameters());
-  return 1 - of_experts / all * static_cast<double>(experts - top_k) / static_cast<double>(experts);
+  if (experts() == 0) return 1;
+  return 1 - d(expert_parameters()) / d(parameters()) * d(experts() - top_k()) / d(experts());
 }
 
 double ModelShape::training_flops(int64_t length) const {
-  return 6.0 * static_cast<double>(multiplying_parameters()) +
-         6.0 * static_cast<double>(layers * heads * head_dim) * static_cast<double>(length + 1);
+  double attended = 0;
+  for (const Block& b : blocks) attended += d(b.layers) * d(b.attended);
+  return 6 * multiplying_parameters() + 6 * attended * d(length + 1);
 }
 
-double ModelShape::kv_bytes(double bytes) const {
-  return 2.0 * static_cast<double>(layers * kv_heads * head_dim) * bytes;
+double ModelShape::kv_bytes(double bytes) const { return 2 * d(layers() * kv_heads * head_dim) * bytes; }
+
+ModelShape ModelShape::with_layers(int64_t n) const {
+  ModelShape s = *this;
+  s.blocks.clear();
+  for (const Block& b : blocks) {
+    if (n <= 0) break;
+    s.blocks.push_back(b);
+    s.blocks.back().layers = &b == &blocks.back() ? n : std::min(n, b.layers);
+    n -= s.blocks.back().layers;
+  }
+  return s;
+}
+
+ModelShape ModelShape::with_kv_heads(int64_t n) const {
+  ModelShape s = *this;
+  s.kv_heads = n;
+  for (Block& b : s.blocks)
+    for (Product& p : b.products) {
+      if (p.kv == 0) continue;
+      const int64_t less = p.kv - 2 * n * head_dim;
+      p.kv -= less;
+      p.out -= less;
+      b.parameters -= less * p.in;
+    }
+  return s;
 }
 
 ModelShape shape_of(const std::string& name, const std::string& family, const nn::ConfigMap& config) {
-  if (family == "gpt") {
-    const auto c = nn::from_map<gpt::Config>(config);
-    ModelShape s = common(name, c);
-    s.gated = false;
-    s.bias = c.bias;
-    s.layer_norm = !c.rms_norm;
-    s.positions = c.context;
+  std::string names;
+  for (const nn::ModelFamily* f : tools::families()) {
+    if (f->name != family) {
+      names += str_cat(names.empty() ? "" : ", ", f->name);
+      continue;
+    }
+    // One layer of each kind is captured, and the layer after it.
+    std::vector<int64_t> layers = layers_of_kinds(*f->make(config));
+    layers.push_back(0);
+    const auto model = f->make(f->with_fields(config, {{"layers", std::to_string(layers.size())}}));
+    ModelShape s = captured_shape(
+        *model, [&](const Tensor& tokens) { return model->logits(tokens); }, model->context(), layers);
+    s.name = name;
+    s.family = family;
     return s;
   }
-  if (family == "llama") {
-    const auto c = nn::from_map<llama::Config>(config);
-    ModelShape s = common(name, c);
-    s.kv_heads = c.kv_heads;
-    return s;
-  }
-  WEFT_CHECK(family == "moe", "model: family is '", family, "'; need gpt, llama or moe");
-  const auto c = nn::from_map<moe::Config>(config);
-  ModelShape s = common(name, c);
-  s.kv_heads = c.kv_heads;
-  s.positions = c.rope ? 0 : c.context;
-  s.experts = c.experts;
-  s.top_k = c.top_k;
-  s.expert_ffn = c.ffn;
-  s.shared_ffn = c.shared_ffn;
-  s.dense_layers = c.dense_layers;
-  s.ffn = c.dense_ffn;
-  return s;
+  internal::fail(Code::kInvalidArgument, str_cat("model: family is '", family, "'; need one of ", names));
 }
 
 std::vector<std::string> preset_names() {
   std::vector<std::string> names;
-  for (const nn::ModelFamily* f : families()) names.insert(names.end(), f->presets.begin(), f->presets.end());
+  for (const nn::ModelFamily* f : tools::families()) names.insert(names.end(), f->presets.begin(), f->presets.end());
   return names;
 }
 
-ModelShape preset_shape(const std::string& name) {
-  for (const nn::ModelFamily* f : families())
+ModelShape preset_shape(const std::string& name, const nn::ConfigMap& fields) {
+  for (const nn::ModelFamily* f : tools::families())
     for (const std::string& preset : f->presets)
-      if (preset == name) return shape_of(name, f->name, f->preset(name));
+      if (preset == name) return shape_of(name, f->name, f->with_fields(f->preset(name), fields));
   std::string names;
   for (const std::string& n : preset_names()) names += str_cat(names.empty() ? "" : ", ", n);
   internal::fail(Code::kInvalidArgument,

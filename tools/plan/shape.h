@@ -1,5 +1,6 @@
-// ModelShape: the sizes of a transformer that its cost follows from. It comes from a preset of a family in models/, or
-// from a Hugging Face config.json (hf_config.h).
+// ModelShape: what the cost of a transformer follows from. It is read from the model itself: parameters from its
+// modules, products and attention from its captured forward graph (capture_shape.cc). The model is a preset of a family
+// in models/, or is built from a Hugging Face config.json (hf_config.h).
 #pragma once
 #include <cstdint>
 #include <string>
@@ -9,43 +10,74 @@
 
 namespace weft::planner {
 
+/// A product of tokens with a weight. Products that read one value are one product with the sum of their columns.
+struct Product {
+  /// How tensor parallelism splits the weight: not (its result decides which expert a token takes), by columns of a
+  /// whole value, or by rows of a value that is split.
+  enum Split : uint8_t { kWhole, kColumns, kRows } split = kColumns;
+  int stage = 0;  // products by columns and the products by rows after them; each stage gathers and scatters once
+  int64_t in = 0, out = 0;
+  int64_t rows = 1;       // for each token: 1, or the number of experts that a token takes
+  int64_t experts = 0;    // number of weights; 0: one weight for all tokens
+  int64_t kv = 0;         // the part of `out` that is keys and values of attention
+  bool attended = false;  // kRows: attention comes before it
+  double weights() const;
+};
+
+/// Elementwise work between products, as one kernel: the elements that it reads and writes for each token.
+struct Move {
+  double read = 0, written = 0;
+  bool linear = false;  // backward does not read the values again
+};
+
+/// Equal layers.
+struct Block {
+  int64_t layers = 1;
+  int64_t parameters = 0;  // of one layer
+  std::vector<Product> products;
+  std::vector<Move> moves;
+  int64_t attended = 0;  // columns of queries that attention reads
+  int64_t experts() const;
+  int64_t expert_parameters() const;
+  /// The parameters that multiply a token.
+  double multiplying_parameters() const;
+};
+
 struct ModelShape {
   std::string name;    // name of the preset or file
-  std::string family;  // gpt, llama or moe
-  int64_t vocab = 0, context = 0, layers = 0, dim = 0, heads = 0, kv_heads = 0, head_dim = 0;
-  int64_t ffn = 0;          // hidden size of a dense layer
-  bool gated = true;        // three matrices (SwiGLU) instead of two
-  bool tied = false;        // the head shares the embedding
-  bool bias = false;        // biases in all linear layers and norms
-  bool qkv_bias = false;    // biases of queries, keys and values alone
-  bool qk_norm = false;     // norms of queries and keys by head
-  bool layer_norm = false;  // two values per channel with `bias`; else RMSNorm, one value
-  int64_t positions = 0;    // rows of a learned table
-  int64_t experts = 0, top_k = 0, expert_ffn = 0, shared_ffn = 0;
-  int64_t dense_layers = 0;  // number of first layers without experts
+  std::string family;  // of models/, or of the model that a file is like
+  int64_t vocab = 0, context = 0, dim = 0, heads = 0, kv_heads = 0, head_dim = 0;
+  bool tied = false;               // the head shares the embedding
+  int64_t positions = 0;           // rows of a learned table
+  int64_t outer = 0;               // parameters outside the layers and the tables of tokens
+  std::vector<Block> blocks = {};  // in order
 
-  int64_t expert_layers() const { return experts ? layers - dense_layers : 0; }
-  int64_t attention_parameters() const;  // attention of a layer, with its norms
-  int64_t dense_parameters() const;      // feed-forward part of a dense layer
-  int64_t router_parameters() const;     // router and shared expert of a layer
-  int64_t expert_parameters() const;     // all experts of a layer
+  int64_t layers() const;
+  int64_t experts() const;  // of a layer; 0: none
+  int64_t top_k() const;
   int64_t table_parameters() const { return vocab * dim; }
   int64_t parameters() const;
+  int64_t expert_parameters() const;  // of all layers
   /// The parameters that multiply a token: without embedding look-ups, positions, norms and biases, and only chosen
   /// experts.
-  int64_t multiplying_parameters() const;
+  double multiplying_parameters() const;
   /// The share of the parameters that a token uses: 1 without experts.
   double used_share() const;
   /// Model FLOPs of a training step for each token of causal sequences (models/nn/transformer/model_flops.h).
   double training_flops(int64_t length) const;
   /// Bytes of the keys and values of one token, with elements of `bytes`.
   double kv_bytes(double bytes) const;
+  /// The model with its first `n` layers, or with more layers like its last.
+  ModelShape with_layers(int64_t n) const;
+  /// The model with `n` heads of keys and values.
+  ModelShape with_kv_heads(int64_t n) const;
 };
 
-/// The shape of a configuration of gpt, llama or moe. Throws InvalidArgument for another family.
+/// The shape of a configuration of a family. Throws InvalidArgument for another family or configuration.
 ModelShape shape_of(const std::string& name, const std::string& family, const nn::ConfigMap& config);
-/// The shape of a preset of any family. Throws InvalidArgument, naming the presets, for another name.
-ModelShape preset_shape(const std::string& name);
+/// The shape of a preset of any family, with other values of some fields. Throws InvalidArgument, naming the presets,
+/// for another name.
+ModelShape preset_shape(const std::string& name, const nn::ConfigMap& fields = {});
 std::vector<std::string> preset_names();
 
 }  // namespace weft::planner

@@ -4,10 +4,8 @@
 #include <gmock/gmock.h>
 
 #include "framework/base/testing/error_of.h"
-#include "models/gpt/config.h"
-#include "models/llama/config.h"
-#include "models/moe/config.h"
 #include "tools/plan/hf_config.h"
+#include "tools/step/families.h"
 
 namespace weft::planner {
 namespace {
@@ -16,7 +14,7 @@ using ::testing::HasSubstr;
 using weft::testing::error_of;
 
 TEST(Shape, HasTheParametersOfEveryPreset) {
-  for (const nn::ModelFamily* f : {&gpt::family(), &llama::family(), &moe::family()})
+  for (const nn::ModelFamily* f : tools::families())
     for (const std::string& preset : f->presets) {
       const auto model = f->make(f->preset(preset));
       const ModelShape s = preset_shape(preset);
@@ -25,6 +23,64 @@ TEST(Shape, HasTheParametersOfEveryPreset) {
       const int64_t length = std::min<int64_t>(s.context, 64);
       EXPECT_DOUBLE_EQ(s.training_flops(length), model->flops_per_token(length)) << preset;
     }
+}
+
+// The closed forms of a layer's products.
+TEST(Shape, HasTheProductsOfTheGraph) {
+  const auto is = [](const Product& p, Product::Split split, int64_t in, int64_t out, int64_t rows, int64_t experts) {
+    EXPECT_EQ(p.split, split);
+    EXPECT_EQ(p.in, in);
+    EXPECT_EQ(p.out, out);
+    EXPECT_EQ(p.rows, rows);
+    EXPECT_EQ(p.experts, experts);
+  };
+  const ModelShape llama = preset_shape("llama-8b");
+  ASSERT_EQ(llama.blocks.size(), 1u);
+  EXPECT_EQ(llama.blocks[0].layers, 32);
+  const std::vector<Product>& dense = llama.blocks[0].products;
+  ASSERT_EQ(dense.size(), 4u);
+  is(dense[0], Product::kColumns, 4096, 4096 + 2 * 1024, 1, 0);
+  EXPECT_EQ(dense[0].kv, 2 * 1024);
+  is(dense[1], Product::kRows, 4096, 4096, 1, 0);
+  EXPECT_TRUE(dense[1].attended);
+  is(dense[2], Product::kColumns, 4096, 2 * 14336, 1, 0);
+  is(dense[3], Product::kRows, 14336, 4096, 1, 0);
+  EXPECT_EQ(dense[0].stage, dense[1].stage);
+  EXPECT_EQ(dense[2].stage, dense[3].stage);
+  EXPECT_NE(dense[0].stage, dense[2].stage);
+  // Rotation of queries and keys; two additions to the residual stream with the norm after it; silu(gate) * up.
+  const Move moves[] = {{4096 + 1024, 4096 + 1024, true}, {8192, 8192, false}, {2 * 14336, 14336, false}, {8192, 8192}};
+  ASSERT_EQ(llama.blocks[0].moves.size(), std::size(moves));
+  for (size_t i = 0; i < std::size(moves); ++i) {
+    EXPECT_EQ(llama.blocks[0].moves[i].read, moves[i].read) << i;
+    EXPECT_EQ(llama.blocks[0].moves[i].written, moves[i].written) << i;
+    EXPECT_EQ(llama.blocks[0].moves[i].linear, moves[i].linear) << i;
+  }
+
+  EXPECT_EQ(preset_shape("gpt2").blocks[0].moves.size(), 3u);  // products add their biases themselves
+
+  const ModelShape moe = preset_shape("deepseek-moe-16b");
+  ASSERT_EQ(moe.blocks.size(), 2u);
+  EXPECT_EQ(moe.blocks[0].layers, 1);
+  EXPECT_EQ(moe.blocks[1].layers, 27);
+  const std::vector<Product>& experts = moe.blocks[1].products;
+  ASSERT_EQ(experts.size(), 7u);
+  is(experts[2], Product::kWhole, 2048, 64, 1, 0);
+  is(experts[3], Product::kColumns, 2048, 2 * 1408, 6, 64);
+  is(experts[4], Product::kRows, 1408, 2048, 6, 64);
+  is(experts[5], Product::kColumns, 2048, 2 * 2816, 1, 0);
+  is(experts[6], Product::kRows, 2816, 2048, 1, 0);
+  for (size_t i = 2; i < 7; ++i) EXPECT_EQ(experts[i].stage, experts[2].stage);
+}
+
+TEST(Shape, OfOtherSizes) {
+  const ModelShape moe = preset_shape("deepseek-moe-16b");
+  for (int64_t layers : {1, 2, 28, 40}) {
+    const nn::ConfigMap fields{{"layers", std::to_string(layers)}};
+    EXPECT_EQ(moe.with_layers(layers).parameters(), preset_shape("deepseek-moe-16b", fields).parameters()) << layers;
+  }
+  EXPECT_EQ(preset_shape("llama-8b").with_kv_heads(2).parameters(),
+            preset_shape("llama-8b", {{"kv_heads", "2"}}).parameters());
 }
 
 TEST(Shape, KeysAndValues) {
@@ -60,23 +116,28 @@ ModelShape config_of(const std::string& type, const std::string& more) {
                   "c");
 }
 
+// The rows of the last dense product of the last layer: of the expert for every token.
+int64_t shared_ffn(const ModelShape& s) { return s.blocks.back().products.back().in; }
+
 TEST(Shape, OfEachModelType) {
   EXPECT_FALSE(config_of("llama", "").tied);
   EXPECT_TRUE(config_of("gemma", "").tied);
-  EXPECT_TRUE(config_of("qwen2", "").qkv_bias);
-  EXPECT_TRUE(config_of("qwen3", "").qk_norm);
+  const int64_t plain = config_of("llama", "").parameters();
+  EXPECT_EQ(config_of("qwen2", "").parameters() - plain, 4 * (1024 + 2 * 512));  // biases of queries, keys and values
+  EXPECT_EQ(config_of("qwen3", "").parameters() - plain, 4 * 2 * 64);            // norms of queries and keys
   const ModelShape q = config_of("qwen2_moe", R"(, "num_experts": 8, "num_experts_per_tok": 2,
       "moe_intermediate_size": 512, "shared_expert_intermediate_size": 2048)");
-  EXPECT_TRUE(q.qkv_bias);
-  EXPECT_EQ(q.shared_ffn, 2048);
+  EXPECT_EQ(shared_ffn(q), 2048);
   const ModelShape d = config_of("deepseek", R"(, "n_routed_experts": 8, "num_experts_per_tok": 2,
       "moe_intermediate_size": 512, "n_shared_experts": 2, "first_k_dense_replace": 1, "moe_layer_freq": 1)");
-  EXPECT_EQ(d.shared_ffn, 1024);
-  EXPECT_EQ(d.expert_layers(), 3);
+  EXPECT_EQ(shared_ffn(d), 1024);
+  ASSERT_EQ(d.blocks.size(), 2u);
+  EXPECT_EQ(d.blocks[0].experts(), 0);
+  EXPECT_EQ(d.blocks[1].layers, 3);
   // A window that is not used, or not shorter than the context.
-  EXPECT_EQ(config_of("qwen2", R"(, "sliding_window": 4096, "use_sliding_window": false)").layers, 4);
-  EXPECT_EQ(config_of("mistral", R"(, "sliding_window": 32768)").layers, 4);
-  EXPECT_EQ(config_of("mistral", R"(, "sliding_window": null)").layers, 4);
+  EXPECT_EQ(config_of("qwen2", R"(, "sliding_window": 4096, "use_sliding_window": false)").layers(), 4);
+  EXPECT_EQ(config_of("mistral", R"(, "sliding_window": 32768)").layers(), 4);
+  EXPECT_EQ(config_of("mistral", R"(, "sliding_window": null)").layers(), 4);
 }
 
 TEST(Shape, RefusesWhatItDoesNotHave) {

@@ -20,7 +20,7 @@ double d(int64_t n) { return static_cast<double>(n); }
 // One microbatch without pp.
 std::vector<Pass> passes_of(const Costs& costs, const LayerCosts& model, bool reduce, bool first_gathers) {
   std::vector<Pass> all;
-  const int64_t n = model.dense_layers + model.expert_layers;
+  const int64_t n = model.layers();
   for (int64_t i = 0; i < n; ++i) {
     const Layer& l = model.at(i);
     all.push_back({.name = str_cat("forward ", i),
@@ -111,8 +111,8 @@ StepCost cost_of(const Workload& s, const Candidate& c, bool simulate) {
   const Costs costs(s, c);
   costs.check_divides();
   const LayerCosts model(s, costs);
-  const double m = d(c.microbatches), layers = d(s.model.layers), e = costs.element();
-  const Layer& largest = model.expert_layers ? model.expert : model.dense;
+  const double m = d(c.microbatches), layers = d(s.model.layers()), e = costs.element();
+  const Layer& largest = model.largest();
   StepCost r;
   const double table = d(s.model.table_parameters()) / c.tp, layer_parameters = largest.dense + largest.experts;
   // Logits with their gradients, or one layer's values while it is computed again.
@@ -138,7 +138,7 @@ StepCost cost_of(const Workload& s, const Candidate& c, bool simulate) {
     add_microbatches(m - 2, costs.reduces_each(), false);
     add_microbatches(m == 1 ? 0 : 1, true, false);
     Stage all;
-    for (int64_t i = 0; i < s.model.layers; ++i) add(all, model.at(i), costs, c);
+    for (int64_t i = 0; i < model.layers(); ++i) add(all, model.at(i), costs, c);
     r.communication += m * (all.all_network - all.tp - all.cp - all.ep);
     r.contention = costs.contention(hidden + m * all.contended);
     r.exposed_tp = m * (all.tp + model.head.tp_forward + model.head.tp_backward + model.embedding.tp_forward +
@@ -155,7 +155,7 @@ StepCost cost_of(const Workload& s, const Candidate& c, bool simulate) {
     const int stages = c.pp * c.stages_per_rank;
     const double unit = largest.forward_seconds() + largest.input_seconds() + largest.weight;
     const double head = (model.head.forward_seconds() + model.head.input_seconds() + model.head.weight) / unit;
-    const std::vector<int64_t> split = stage_layers(s.model.layers, head, stages);
+    const std::vector<int64_t> split = stage_layers(model.layers(), head, stages);
     std::vector<Stage> by_stage(static_cast<size_t>(stages));
     int64_t layer = 0;
     add(by_stage[0], model.embedding, costs, c);
@@ -186,16 +186,16 @@ StepCost cost_of(const Workload& s, const Candidate& c, bool simulate) {
       namespace pl = dist::pipeline;
       const pl::Table table = pl::make_schedule(
           c.schedule, {.ranks = c.pp, .stages_per_rank = c.stages_per_rank, .microbatches = static_cast<int>(m)});
-      pl::Costs times;
+      pl::ActionCosts times;
       times.times.resize(by_stage.size());
       for (int k = 0; k < stages; ++k) {
         const Stage& from = by_stage[k];
-        times.time(k, pl::Kind::kForward) = from.forward;
-        times.time(k, pl::Kind::kInput) = from.input;
-        times.time(k, pl::Kind::kWeight) = from.weight;
-        times.time(k, pl::Kind::kBackward) = from.input + from.weight;
+        times.time(k, pl::ActionKind::kForward) = from.forward;
+        times.time(k, pl::ActionKind::kInput) = from.input;
+        times.time(k, pl::ActionKind::kWeight) = from.weight;
+        times.time(k, pl::ActionKind::kBackward) = from.input + from.weight;
       }
-      r.bubble = std::max(0.0, pl::simulate(table, pl::Links(stages), times).makespan - busy);
+      r.bubble = std::max(0.0, pl::simulate(table, pl::StageLinks(stages), times).makespan - busy);
     }
     r.compute = m * slow.compute;
     r.exposed_tp = m * slow.tp;

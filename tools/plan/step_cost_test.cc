@@ -165,15 +165,14 @@ TEST(StepCost, AttentionHasItsOwnRate) {
 // layer.
 TEST(StepCost, MemoryIsThatOfTheLargestRank) {
   Workload w = on_h100("mixtral-8x7b", 2, 4, 1024);
-  w.model.dense_layers = 1;
-  const ModelShape& m = w.model;
+  w.model = preset_shape("mixtral-8x7b", {{"dense_layers", "1"}, {"dense_ffn", "1"}});
   const Candidate zb{.pp = 2, .schedule = "zb_h1", .microbatches = 4};
   const StepCost c = step_cost(w, zb);
-  const double layer = static_cast<double>(m.attention_parameters() + m.router_parameters() + m.expert_parameters());
-  EXPECT_NEAR(c.state, 18 * (16 * layer + static_cast<double>(m.table_parameters())), 0.01 * c.state);
+  const double layer = static_cast<double>(w.model.blocks[1].parameters);
+  EXPECT_NEAR(c.state, 18 * (16 * layer + static_cast<double>(w.model.table_parameters())), 0.01 * c.state);
   Workload l = on_h100("llama-8b", 8, 16);
   const double table = static_cast<double>(l.model.table_parameters()),
-               dense = static_cast<double>(l.model.attention_parameters() + l.model.dense_parameters());
+               dense = static_cast<double>(l.model.blocks[0].parameters);
   EXPECT_NEAR(step_cost(l, {.fsdp = 8, .zero = 3}).gathered, 2 * (table + dense), 0.01 * table);
 }
 
@@ -217,7 +216,7 @@ TEST(StepCost, PricesTheEmbedding) {
   ASSERT_NE(first, t.spans.end());
   EXPECT_GT(first->bytes, 2 * table);
   Workload small = w;
-  small.model.layers = 1;
+  small.model = w.model.with_layers(1);
   const StepCost c = step_cost(small, {.tp = 8});
   const double stream = 8. * 8192 * 4096 * 2;
   // The exposed collectives of the embedding and of the head alone.
@@ -227,7 +226,7 @@ TEST(StepCost, PricesTheEmbedding) {
 // Collectives of tp take equal times with and without async_tp, which hides some of this time behind products.
 TEST(StepCost, ATimelineHasHiddenCollectives) {
   Workload w = on_h100("llama-8b", 8, 1);
-  w.model.layers = 2;
+  w.model = w.model.with_layers(2);
   double in_pass[2] = {}, exposed[2] = {};
   for (const bool async : {false, true}) {
     w.async_tp = async;

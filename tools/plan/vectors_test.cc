@@ -49,7 +49,7 @@ double slide_limit(const char* change) {
 CollectiveBytes streams_of_layer() {
   const auto of = [](int64_t layers) {
     Workload w{.model = preset_shape("llama-8b"), .machine = h100(), .gpus = 8, .batch = 1, .sequence = 16384};
-    w.model.layers = layers;
+    w.model = w.model.with_layers(layers);
     return collective_bytes(w, {.tp = 8});
   };
   const CollectiveBytes one = of(1), two = of(2);
@@ -124,7 +124,8 @@ TEST(Vectors, BubblesAreThoseOfTheTables) {
         const double f = 1 + time % 5, i = 1 + time / 5 % 5, w = 1 + time / 25;
         const int m = time % 2 ? 2 * p : 4 * p;
         const pl::Table table = pl::make_schedule(schedule, {.ranks = p, .stages_per_rank = v, .microbatches = m});
-        const pl::Simulation run = pl::simulate(table, pl::Links(p * v), pl::Costs::equal(p * v, f / v, i / v, w / v));
+        const pl::Simulation run =
+            pl::simulate(table, pl::StageLinks(p * v), pl::ActionCosts::equal(p * v, f / v, i / v, w / v));
         EXPECT_NEAR(run.makespan - m * (f + i + w), bubble_seconds(schedule, p, v, f, i, w), 1e-9)
             << schedule << " v " << v << " p " << p << " m " << m << " F " << f << " I " << i << " W " << w;
         for (int rank = 0; rank < p; ++rank)

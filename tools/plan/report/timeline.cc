@@ -49,14 +49,16 @@ Timeline timeline_of(const Workload& w, const Candidate& c) {
 Lines lines_of(const Workload& given) {
   Lines lines{.whole = given};
   Workload& whole = lines.whole;
-  const int64_t parts = std::gcd(whole.model.kv_heads, std::gcd(whole.model.ffn, whole.model.expert_ffn));
+  int64_t parts = whole.model.kv_heads;  // tp splits heads, and the rows of products
+  for (const Block& b : whole.model.blocks)
+    for (const Product& p : b.products)
+      if (p.split == Product::kRows && !p.attended) parts = std::gcd(parts, p.in);
   int tp = static_cast<int>(std::min<int64_t>({whole.machine.links.node, parts, whole.gpus}));
   while (parts % tp != 0) --tp;
   whole.gpus -= whole.gpus % tp;
   whole.batch = whole.gpus;
   Workload& drawn = lines.drawn = whole;
-  drawn.model.layers = std::min(drawn.model.layers, kLayers);
-  drawn.model.dense_layers = std::min(drawn.model.dense_layers, drawn.model.layers);
+  drawn.model = whole.model.with_layers(std::min(whole.model.layers(), kLayers));
   const int n = whole.gpus;
   for (const auto& [name, candidate] : {std::pair(std::string("DDP"), Candidate{.dp = n}),
                                         {"ZeRO-1", {.dp = n, .zero = 1}},
@@ -90,18 +92,19 @@ std::string draw(const Lines& lines) {
   double last = 0;
   for (const Line& l : lines.all) last = std::max(last, l.time.seconds);
   const Workload& w = lines.drawn;
-  const int64_t layers = lines.whole.model.layers;
+  const int64_t layers = lines.whole.model.layers();
   std::vector<draw::Chart> panels;
   const std::vector<std::string> labels{"compute", "collectives in layers", "weights, gradients", "exposed"};
   for (const Line& l : lines.all) {
     std::string title = str_cat(l.name, " on ", w.gpus, " x ", w.machine.name, ": exposed communication is ",
                                 percent(exposed_of(l.time), l.time.seconds), " of ");
-    title += w.model.layers < layers ? str_cat("these ", w.model.layers, " layers, ",
-                                               percent(l.step.exposed(), l.step.step), " of all ", layers)
-                                     : std::string("the step");
+    title += w.model.layers() < layers ? str_cat("these ", w.model.layers(), " layers, ",
+                                                 percent(l.step.exposed(), l.step.step), " of all ", layers)
+                                       : std::string("the step");
     if (l.step.memory() > w.usable_memory())
       title += str_cat("; does not fit: ", bytes_text(l.step.memory()), " of ", bytes_text(w.usable_memory()));
-    draw::Chart chart(title, {.label = str_cat("ms, ", w.model.layers, " layers of ", w.model.name), .to = 1e3 * last},
+    draw::Chart chart(title,
+                      {.label = str_cat("ms, ", w.model.layers(), " layers of ", w.model.name), .to = 1e3 * last},
                       draw::y_names({"compute", "in layers", "weights", "waiting"}), {.width = 1100, .height = 220});
     std::vector<draw::Span> spans;
     const auto add = [&](size_t row, const TimelineSpan& s, size_t label, std::string text = {}) {
@@ -135,8 +138,8 @@ std::string timeline_page(const Workload& given) {
   const Workload& w = lines.whole;
   io::OrderedJson json{
       {"title", str_cat("A step of ", w.model.name, " on ", w.gpus, " x ", w.machine.name)},
-      {"note", str_cat(w.batch, " sequences of ", w.sequence, " tokens, ", w.model.layers, " layers, of which ",
-                       lines.drawn.model.layers, " are drawn; collectives are predicted for nodes of ",
+      {"note", str_cat(w.batch, " sequences of ", w.sequence, " tokens, ", w.model.layers(), " layers, of which ",
+                       lines.drawn.model.layers(), " are drawn; collectives are predicted for nodes of ",
                        w.machine.links.node, w.async_tp ? "; tp sends while products compute (--async_tp)" : "")}};
   for (const Line& l : lines.all) {
     const StepCost& c = l.step;

@@ -9,8 +9,9 @@ inline double product_flops(const Workload& setup, const Candidate& c) {
   const auto d = [](int64_t n) { return static_cast<double>(n); };
   const Costs costs(setup, c);
   const LayerCosts model(setup, costs);
-  return 3 *
-         (d(model.dense_layers) * model.dense.flops + d(model.expert_layers) * model.expert.flops + model.head.flops);
+  double flops = model.head.flops;
+  for (const auto& [layer, count] : model.kinds) flops += d(count) * layer.flops;
+  return 3 * flops;
 }
 
 /// Bytes of a rank's collectives: gathers and scatters over tp, gathers and reductions over the data dimensions (the
@@ -22,9 +23,10 @@ inline CollectiveBytes collective_bytes(const Workload& setup, const Candidate& 
   const auto d = [](int64_t n) { return static_cast<double>(n); };
   const Costs costs(setup, c);
   const LayerCosts model(setup, costs);
-  const double layers = d(setup.model.layers), e = costs.element(), stream = costs.stream();
-  const double parameters = d(model.dense_layers) * model.dense.dense + d(model.expert_layers) * model.expert.dense,
+  const double layers = d(model.layers()), e = costs.element(), stream = costs.stream(),
                table = d(setup.model.table_parameters()) / c.tp;
+  double parameters = 0;
+  for (const auto& [layer, count] : model.kinds) parameters += d(count) * layer.dense;
   CollectiveBytes b;
   if (c.tp > 1) {
     b.tp_gathered = (2 * layers + 1 + 4 * layers + 2) * stream;
