@@ -285,8 +285,8 @@ class Compiled {
   CompileStats stats() const { return internal::core_stats(*core_); }
   /// Text: host constants, passes, launches, memory, and optimisations that were not possible, with the reason.
   std::string report() const { return internal::core_report(*core_); }
-  /// The step as data: its launches, memory and rates (compiler/exec/record/record.h); on a mesh, the part of rank `rank`.
-  /// Throws FailedPrecondition before the first call or prepare(), OutOfRange if there is no such rank.
+  /// The step as data: its launches, memory and rates (compiler/exec/record/record.h); on a mesh, the part of rank
+  /// `rank`. Throws FailedPrecondition before the first call or prepare(), OutOfRange if there is no such rank.
   StepRecord record(int rank = 0) const { return internal::core_record(*core_, rank); }
   /// The next call counts the work that depends on values (masks, lengths of a cache, rows of experts), for record()
   /// (LaunchRecord::done). That call is slower, and its times are not measured. On a mesh it throws Unimplemented.

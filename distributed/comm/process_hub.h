@@ -1,4 +1,4 @@
-// ProcessHub: the transport of a ProcessWorld in one process. A header of its own, since users of worlds need no groups.
+// ProcessHub: the transport of a ProcessWorld in one process. Users of worlds need no groups, so this header is apart.
 #pragma once
 #include <memory>
 #include <string>

@@ -1,4 +1,4 @@
-// The derivative of a body as nodes of the same graph, for structural ops that split the two (ops/core/functions/loop.h).
+// The derivative of a body as nodes of the same graph, for structural ops that split both (ops/core/functions/loop.h).
 #pragma once
 #include <vector>
 

@@ -37,7 +37,7 @@ DimMap dims_pointwise(const Attrs&, std::span<const TensorType> in, std::span<co
 Grads vjp_same(const VjpCall& c);
 void run_copy(const KernelCall& c);
 
-/// The attribute {device} added to attributes; absent for the first CPU device, so that graphs do not print the default.
+/// Adds the attribute {device}, except for the first CPU device, so that graphs do not print the default.
 Attrs with_device(Attrs attrs, Device device);
 
 /// The record of an op that moves elements: no arithmetic, linear in operand 0, and its derivative reads no values.

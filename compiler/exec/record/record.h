@@ -128,8 +128,8 @@ struct StepRecord {
   /// JSON: {"title"?, "device", "mesh"?, "rank"?, "machine", "passes": [...], "launches": [...], "kernels": [...],
   /// "missed": [...], "buffers": [...], "step_us"?, "peak_bytes", "measured_peak_bytes"?, "peak_launch", "at_peak"}.
   std::string to_json() const;
-  /// The fields by the numbers of record_fields.cc (framework/io/fields/byte_fields.h), as a protobuf message has them. It
-  /// contains the machine's rates without the links.
+  /// The fields by the numbers of record_fields.cc (framework/io/fields/byte_fields.h), as a protobuf message has them.
+  /// It contains the machine's rates without the links.
   std::string to_proto() const;
   /// Reads the bytes of to_proto(). Throws InvalidArgument with the place in the message, the value found and the value
   /// needed. Numbers must be finite and not negative, indices must be within their lists, and names must be known.

@@ -1,5 +1,5 @@
-// Order-independent sums (ops/kernels/sums/exact.h). Every term is split into digits, which are added as integers, so any
-// split of the work gives the bits of the CPU. One warp per sum, or one thread per sum of a product.
+// Order-independent sums (ops/kernels/sums/exact.h). Every term is split into digits, which are added as integers, so
+// any split of the work gives the bits of the CPU. One warp per sum, or one thread per sum of a product.
 #include "ops/core/products/exact.h"
 
 #include <algorithm>
