@@ -5,7 +5,7 @@
 
 #include "compiler/cost/machine/machine.h"
 #include "tools/plan/attention_rate.h"
-#include "tools/plan/shape.h"
+#include "tools/plan/model/shape.h"
 
 namespace weft::planner {
 

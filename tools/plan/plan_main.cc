@@ -15,7 +15,7 @@
 #include "framework/cli/cli.h"
 #include "framework/io/file.h"
 #include "framework/mesh/mesh.h"
-#include "tools/plan/hf_config.h"
+#include "tools/plan/model/hf_config.h"
 #include "tools/plan/inference.h"
 #include "tools/plan/report/charts.h"
 #include "tools/plan/report/report.h"

@@ -1,10 +1,10 @@
-#include "tools/plan/shape.h"
+#include "tools/plan/model/shape.h"
 
 #include <algorithm>
 #include <map>
 
 #include "framework/base/error.h"
-#include "tools/plan/capture_shape.h"
+#include "tools/plan/model/capture_shape.h"
 #include "tools/step/families.h"
 
 namespace weft::planner {

@@ -1,11 +1,11 @@
-#include "tools/plan/hf_config.h"
+#include "tools/plan/model/hf_config.h"
 
 #include <algorithm>
 
 #include "framework/base/error.h"
 #include "framework/base/one_line.h"
 #include "framework/io/json.h"
-#include "tools/plan/hf_model.h"
+#include "tools/plan/model/hf_model.h"
 
 namespace weft::planner {
 namespace {

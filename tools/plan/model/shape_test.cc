@@ -1,10 +1,10 @@
 // Shapes have the parameters and the FLOPs of the models that they stand for.
-#include "tools/plan/shape.h"
+#include "tools/plan/model/shape.h"
 
 #include <gmock/gmock.h>
 
 #include "framework/base/testing/error_of.h"
-#include "tools/plan/hf_config.h"
+#include "tools/plan/model/hf_config.h"
 #include "tools/step/families.h"
 
 namespace weft::planner {

@@ -1,6 +1,6 @@
 // The model that a Hugging Face config.json describes, made of models/nn for its shape.
 #pragma once
-#include "tools/plan/shape.h"
+#include "tools/plan/model/shape.h"
 
 namespace weft::planner {
 

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "framework/testing/fuzz.h"
-#include "tools/plan/hf_config.h"
+#include "tools/plan/model/hf_config.h"
 
 namespace weft::planner {
 namespace {

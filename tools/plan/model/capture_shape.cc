@@ -1,4 +1,4 @@
-#include "tools/plan/capture_shape.h"
+#include "tools/plan/model/capture_shape.h"
 
 #include <algorithm>
 #include <map>

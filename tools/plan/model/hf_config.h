@@ -3,7 +3,7 @@
 #include <string>
 #include <string_view>
 
-#include "tools/plan/shape.h"
+#include "tools/plan/model/shape.h"
 
 namespace weft::planner {
 

@@ -3,7 +3,7 @@
 #include <functional>
 
 #include "models/nn/module.h"
-#include "tools/plan/shape.h"
+#include "tools/plan/model/shape.h"
 
 namespace weft::planner {
 

@@ -1,4 +1,4 @@
-#include "tools/plan/hf_model.h"
+#include "tools/plan/model/hf_model.h"
 
 #include <algorithm>
 #include <optional>
@@ -7,7 +7,7 @@
 #include "ops/core/creation.h"
 #include "ops/core/pointwise.h"
 #include "ops/core/products/dot.h"
-#include "tools/plan/capture_shape.h"
+#include "tools/plan/model/capture_shape.h"
 
 namespace weft::planner {
 namespace {
