@@ -15,10 +15,11 @@ namespace {
 
 // The clone of a slot, with this value, registered in `registry`.
 template <class T>
-Ref<Slot<T>> clone_slot(CloneScope& scope, const Ref<Slot<T>>& slot, Ref<T> value,
-                        const Ref<internal::RegistryPlace>& registry) {
-  if (Ref<RefCounted> found = scope.find(slot.get())) return Ref<Slot<T>>(static_cast<Slot<T>*>(found.get()));
-  auto made = make_ref<Slot<T>>();
+Ref<RegisteredSlot<T>> clone_slot(CloneScope& scope, const Ref<RegisteredSlot<T>>& slot, Ref<T> value,
+                                  const Ref<internal::RegistryPlace>& registry) {
+  if (Ref<RefCounted> found = scope.find(slot.get()))
+    return Ref<RegisteredSlot<T>>(static_cast<RegisteredSlot<T>*>(found.get()));
+  auto made = make_ref<RegisteredSlot<T>>();
   made->value = std::move(value);
   made->path = slot->path;
   made->enter(registry);
@@ -56,7 +57,7 @@ void let_members_go(ModuleState* state, const Module* owner) {
 }
 
 // Sets the paths of a registered module and the modules below it.
-void set_path(Slot<ModuleState>& slot, const std::string& path) {
+void set_path(RegisteredSlot<ModuleState>& slot, const std::string& path) {
   slot.path = path;
   if (!slot.value) return;
   slot.value->path = path;
@@ -96,7 +97,7 @@ std::vector<std::pair<std::string, T>> named(const ModuleState& state,
 
 // The slot of a handle that is registered in `s`.
 template <class T>
-const Ref<Slot<T>>& entered(const Ref<Slot<T>>& slot, const ModuleState& s) {
+const Ref<RegisteredSlot<T>>& entered(const Ref<RegisteredSlot<T>>& slot, const ModuleState& s) {
   slot->enter(s.place);
   return slot;
 }
