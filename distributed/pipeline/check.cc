@@ -37,25 +37,25 @@ void check_stage_actions(const Table& table) {
   for (const std::vector<Action>& rank : table.ranks)
     for (const Action& a : rank) {
       StageState& s = stages[a.stage];
-      s.gathers |= a.kind == Kind::kGather || a.kind == Kind::kRelease;
-      s.reduces |= a.kind == Kind::kReduce;
+      s.gathers |= a.kind == ActionKind::kGather || a.kind == ActionKind::kRelease;
+      s.reduces |= a.kind == ActionKind::kReduce;
     }
   for (size_t r = 0; r < table.ranks.size(); ++r)
     for (const Action& a : table.ranks[r]) {
       StageState& s = stages[a.stage];
-      if (a.kind == Kind::kGather) {
+      if (a.kind == ActionKind::kGather) {
         WEFT_CHECK(!s.gathered, kWho, r, " has ", a, ", whose weights are gathered already; need a RELEASE between");
         s.gathered = true;
-      } else if (a.kind == Kind::kRelease) {
+      } else if (a.kind == ActionKind::kRelease) {
         WEFT_CHECK(s.gathered, kWho, r, " has ", a, ", whose weights are not gathered; need a GATHER before");
         s.gathered = false;
-      } else if (a.kind == Kind::kReduce) {
+      } else if (a.kind == ActionKind::kReduce) {
         WEFT_CHECK(s.gradient, kWho, r, " has ", a, " without new gradients; need a W or B of the stage before it");
         s.gradient = nullptr;
       } else if (computes(a.kind)) {
-        WEFT_CHECK(a.kind == Kind::kWeight || s.gathered || !s.gathers, kWho, r, " has ", a,
+        WEFT_CHECK(a.kind == ActionKind::kWeight || s.gathered || !s.gathers, kWho, r, " has ", a,
                    " while the weights are not gathered; need a GATHER of the stage before");
-        if (a.kind == Kind::kWeight || a.kind == Kind::kBackward) s.gradient = &a;
+        if (a.kind == ActionKind::kWeight || a.kind == ActionKind::kBackward) s.gradient = &a;
       }
     }
   for (size_t s = 0; s < stages.size(); ++s)
@@ -66,8 +66,8 @@ void check_stage_actions(const Table& table) {
 int most_alive(const std::vector<Action>& list) {
   int alive = 0, most = 0;
   for (const Action& a : list) {
-    if (a.kind == Kind::kForward) most = std::max(most, ++alive);
-    if (a.kind == Kind::kWeight || a.kind == Kind::kBackward) --alive;
+    if (a.kind == ActionKind::kForward) most = std::max(most, ++alive);
+    if (a.kind == ActionKind::kWeight || a.kind == ActionKind::kBackward) --alive;
   }
   return most;
 }
