@@ -22,7 +22,7 @@ struct ValueState {
   Spec base, anchor;       // as computed; as consumers should assume it
   bool parameter = false;  // a cell, or made from one cell alone: its splits at use are not undone
   bool again = true;       // CellPin::gather_again
-  std::vector<DecidedVersion> versions;
+  std::vector<Version> versions;
 };
 
 // The tokens of expert_order nodes, by node, where their operands do not give the placement.
@@ -271,7 +271,7 @@ class Decider {
     return best;
   }
 
-  bool visible(const DecidedVersion& v, const ValueState& s, const Node& n) const {
+  bool visible(const Version& v, const ValueState& s, const Node& n) const {
     return !v.gathered || v.backward == n.backward || (s.parameter ? !s.again : pins_.keep_gathered);
   }
 
@@ -279,8 +279,8 @@ class Decider {
   Spec current(const Node& n, size_t i) {
     ValueState& s = state(n.inputs[i]);
     if (s.base.pending.empty()) return s.anchor;
-    const DecidedVersion* best = nullptr;
-    for (const DecidedVersion& v : s.versions)
+    const Version* best = nullptr;
+    for (const Version& v : s.versions)
       if (v.spec.pending.size() < (best ? best->spec.pending : s.base.pending).size() && visible(v, s, n)) best = &v;
     return best ? best->spec : s.base;
   }
@@ -416,9 +416,9 @@ class Decider {
   }
 
   // The version of a value from which node n gets a placement.
-  Source<DecidedVersion> from(const Node& n, Value v, const Spec& to) {
+  Source<Version> from(const Node& n, Value v, const Spec& to) {
     const ValueState& s = state(v);
-    return cheapest(mesh_, s.versions, to, g_.type(v).dtype, [&](const DecidedVersion& x) { return visible(x, s, n); });
+    return cheapest(mesh_, s.versions, to, g_.type(v).dtype, [&](const Version& x) { return visible(x, s, n); });
   }
 
   double cost_of_split(int32_t id, const Rule& rule, const FactorSplit& split, uint32_t passing) {
@@ -523,7 +523,7 @@ class Decider {
   void obtain(const Node& n, Value v, const Spec& need) {
     if (free(v)) return;
     if (lazy(v)) return obtain(n, g_.node(v).inputs[0], behind(v, need));
-    const Source<DecidedVersion> source = from(n, v, need);
+    const Source<Version> source = from(n, v, need);
     WEFT_BUG_IF(!source.version, "decide: no version of an operand of ", n.op->name);
     if (source.version->spec == need) return;
     state(v).versions.push_back({need, is_gather(source.stages) || source.version->gathered, n.backward});

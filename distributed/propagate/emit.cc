@@ -16,7 +16,7 @@ namespace {
 
 using internal::OriginScope;
 
-struct LocalVersion : EmittedVersion {
+struct LocalVersion : Version {
   Tensor local;
 };
 
@@ -155,7 +155,7 @@ class Emitter final : public Locals {
                 rank_, "; need ", need, " for ", to_string(mesh_, spec));
   }
 
-  bool visible(const EmittedVersion& v, bool parameter, bool again, const Node* user) const {
+  bool visible(const Version& v, bool parameter, bool again, const Node* user) const {
     return !v.gathered || !user || v.backward == user->backward || (parameter ? !again : pins_.keep_gathered);
   }
 
@@ -173,7 +173,7 @@ class Emitter final : public Locals {
     const bool free = d_.nodes[v.node].free;
     const std::vector<LocalVersion>& have = versions(v);
     const CellPin* parameter = free ? nullptr : parameter_of(v);
-    const auto seen = [&](const EmittedVersion& x) {
+    const auto seen = [&](const Version& x) {
       return visible(x, parameter != nullptr, parameter && parameter->gather_again, user);
     };
     LocalVersion made{{want, false, user && user->backward}, {}};
