@@ -26,7 +26,7 @@ double thread_ms() {
 
 void run(Report& report) {
   const std::string config = absl::GetFlag(FLAGS_config);
-  const BenchDecoder decoder = make_decoder(config);
+  const Decoder decoder = make_decoder(config);
   const nn::LanguageModel& model = *decoder.model;
   optim::AdamW opt(model.parameters(), {.lr = 1e-3});
   auto step = compile([&](const Tensor& tokens, const Tensor& targets) {

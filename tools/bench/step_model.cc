@@ -103,7 +103,7 @@ StepModel make_step_model(const std::string& name) {
     };
     m.batch = [] { return std::pair{randint(0, kVocab, {kTime, 32}), randint(0, kVocab, {kTime, 32})}; };
   } else {
-    const BenchDecoder decoder = make_decoder(name);
+    const Decoder decoder = make_decoder(name);
     m.module = decoder.model;
     m.items = decoder.batch * decoder.model->context();
     m.loss = [net = decoder.model](const Tensor& x, const Tensor& y, DType dtype) {
