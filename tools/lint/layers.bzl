@@ -53,7 +53,7 @@ LAYERS = {
     "compiler/jit": room(["framework/io"], planning = True),
     "compiler/verify": room(["compiler/loop_ir"]),
 
-    # Targets are siblings behind framework/dispatch/device/target.h. compiler/exec sees the cache of operations and no target.
+    # Targets are siblings behind framework/dispatch/device/target.h. compiler/exec sees the cache of operations alone.
     "compiler/targets": room(["compiler/loop_ir"]),
     "compiler/targets/cpu/print": room(["compiler/cost", "compiler/loop_ir", "ops/composite"], planning = True),
     "compiler/targets/cpu/run": room(["compiler/loop_ir"]),
