@@ -31,11 +31,11 @@ GLIBC = re.compile(r"^(ld-linux.*|lib(c|m|mvec|pthread|dl|rt|resolv|util|anl|nsl
 RUNTIME = re.compile(r"^lib(stdc\+\+|gcc_s)\.so(\.\d+)?$")
 
 
-# The file of a package that names its other files, below its target.
-# Until release 0.3, the headers of these folders are also found one folder up, where release 0.1 had them.
+# The headers of these folders are also found one folder up, where releases 0.1 and 0.2 had them. Release 0.3 drops these
+# paths.
 FORWARDED = {
     "compiler/cost/machine", "compiler/exec/plan", "compiler/exec/record", "compiler/exec/run",
-    "compiler/passes/fusion", "compiler/passes/patterns", "compiler/targets/cuda/print/schedules",
+    "compiler/passes/fusion", "compiler/passes/patterns",
     "distributed/control/service", "framework/cuda/libraries", "framework/cuda/transfer", "framework/dispatch/device",
     "framework/dispatch/rank", "framework/dispatch/state", "framework/io/fields", "models/data/readers",
     "models/nn/layers", "models/nn/transformer", "ops/attention/masks", "ops/attention/mods", "ops/composite/images",
@@ -43,6 +43,7 @@ FORWARDED = {
     "ops/core/collectives", "ops/core/functions", "ops/core/indexing", "ops/core/products", "ops/core/reductions",
     "ops/kernels/attention", "ops/kernels/products", "ops/kernels/sums",
 }
+# The file of a package that names its other files, below its target.
 MARKER = ".weft_package"
 
 
@@ -252,6 +253,8 @@ def copy_headers(what, root, include):
         shutil.copyfile(root / path, target)
         folder = target.parent.relative_to(include)
         if str(folder) in FORWARDED:
+            if (root / folder.parent / target.name).exists():
+                raise Failure(f"{folder.parent / target.name} exists, and so does {folder / target.name}; rename one")
             (include / folder.parent / target.name).write_text(f'#include "{folder / target.name}"\n')
     if foreign:
         print(f"package: warning: users of the headers also need the headers of {', '.join(sorted(foreign))}")

@@ -66,7 +66,7 @@ class PackageTest(unittest.TestCase):
             package.components_of(target, "wiring")
 
     def test_old_paths(self):
-        """A program that includes headers by their paths in release 0.1 compiles."""
+        """A program that includes headers by their paths in release 0.2 compiles."""
         include = self.out / "include/weft"
         old = [path.parent.parent / path.name for folder in sorted(package.FORWARDED)
                for path in (include / folder).glob("*.h")]

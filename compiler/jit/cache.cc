@@ -233,8 +233,9 @@ std::string Cache::store(const std::string& path, std::span<const Key> keys) con
     if (::link(path.c_str(), link.c_str()) != 0) {
       // On a file system without hard links, make copies.
       const std::string bytes = io::read_file(path, kMaxObject);
-      const bool written = OpenFile(link, O_WRONLY | O_CREAT | O_TRUNC, 0600).write(bytes);
-      WEFT_CHECK_AS(kUnavailable, written, "kernel cache: cannot write to ", folder_, ": ", io::errno_text(errno));
+      const OpenFile file(link, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+      WEFT_CHECK_AS(kUnavailable, file.write(bytes), "kernel cache: cannot write to ", folder_, ": ",
+                    io::errno_text(errno));
     }
     WEFT_CHECK_AS(kUnavailable, ::rename(link.c_str(), path_of(key).c_str()) == 0, "kernel cache: cannot write to ",
                   folder_, ": ", io::errno_text(errno));
@@ -248,8 +249,11 @@ void Cache::store(std::span<const std::pair<Key, std::string_view>> objects) con
   io::AtomicFolder work(folder_ + "/weft-compile");  // never committed
   for (const auto& [key, bytes] : objects) {
     const std::string path = work.path(key.hex());
-    const bool written = OpenFile(path, O_WRONLY | O_CREAT | O_EXCL, 0600).write(bytes);
-    WEFT_CHECK_AS(kUnavailable, written, "kernel cache: cannot write to ", folder_, ": ", io::errno_text(errno));
+    {
+      const OpenFile file(path, O_WRONLY | O_CREAT | O_EXCL, 0600);
+      WEFT_CHECK_AS(kUnavailable, file.write(bytes), "kernel cache: cannot write to ", folder_, ": ",
+                    io::errno_text(errno));
+    }
     store(path, std::span<const Key>(&key, 1));
   }
 }

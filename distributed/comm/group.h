@@ -1,4 +1,4 @@
-// Group: a communicator as its transport does it. One class makes the Communicator of a rank from it, and one class the
+// Group: the part of a communicator that a transport implements. One class makes the Communicator of a rank from it, and one class the
 // Work of a collective, for all transports.
 #pragma once
 #include <optional>
@@ -31,7 +31,7 @@ class Group : public RefCounted {
   /// of a split.
   virtual Ref<Op> start(int rank, const CommRequest& request, std::optional<Error>* error,
                         const std::pair<int, int>* color = nullptr) = 0;
-  /// As Work::wait and Work::done.
+  /// The same contracts as Work::wait and Work::done.
   virtual std::optional<Error> wait(Op& op, Work::Deadline deadline) = 0;
   virtual bool done(Op& op) = 0;
   /// The rank drops the op. If the op is not done, it fails; returns when nothing uses the rank's operands.

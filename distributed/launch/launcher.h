@@ -30,8 +30,8 @@ struct Launched {
 /// killed at once. A line on standard error names the process that failed first, how it failed, and its last message.
 /// The diagnosis, which may name another process, follows if the flight records (JOB_FLIGHT,
 /// framework/dispatch/rank/flight.h) show a fault. If all fail with one message, the line is this message, and the
-/// diagnosis follows only if it says more than that a rank failed. Call it before this process has threads. Throws if a process
-/// cannot be started.
+/// diagnosis follows only if it says more than that a rank failed. Call it before this process has threads. Throws if a
+/// process cannot be started.
 Launched launch(const LaunchOptions& options);
 
 }  // namespace weft::dist

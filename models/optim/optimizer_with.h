@@ -6,6 +6,7 @@
 
 namespace weft::optim {
 
+// The scope of the user's line lasts until the base is constructed.
 template <class Options>
 OptimizerWith<Options>::OptimizerWith(std::vector<ParamGroup> groups, const Options& o, std::source_location loc)
     : Optimizer(std::move(groups), o.lr, o.weight_decay, (internal::LineScope(loc), checked_state(o)), loc),

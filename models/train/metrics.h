@@ -28,8 +28,8 @@ struct ExpertLoad {
   ExpertLoad(const std::vector<int64_t>& counts, std::vector<double> dropped);
 };
 
-/// One line of the metrics file, without NaN fields. mfu: model FLOPs per second (models/nn/transformer/model_flops.h) over
-/// the device's rate of products.
+/// One line of the metrics file, without NaN fields. mfu: model FLOPs per second
+/// (models/nn/transformer/model_flops.h) over the device's rate of products.
 struct StepMetrics {
   int64_t step = 0;
   double loss = 0, grad_norm = 0, lr = 0, step_ms = 0, tokens_per_s = 0, mfu = 0;

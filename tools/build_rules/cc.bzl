@@ -64,7 +64,7 @@ def weft_room(deps, name = None, exclude = [], **kwargs):
     for rule in native.existing_rules().values():
         for attribute in ["srcs", "hdrs", "textual_hdrs"]:
             for label in rule.get(attribute) or []:
-                taken[label[1:]] = True
+                taken[label.split(":")[-1]] = True
     sources = [f for f in native.glob(["**/*.cc", "**/*.h"], exclude = exclude) if f not in taken]
     cc_library(
         name = name or native.package_name().split("/")[-1],
@@ -111,10 +111,15 @@ def weft_tests(deps, each = {}):
       deps: libraries that every test of this package links.
       each: {name of a test: its own attributes}; its `deps` are added to `deps`.
     """
-    sources = {f.split("/")[-1][:-len(".cc")]: f for f in native.glob(["**/*_test.cc"])}
+    sources = {}
+    for source in native.glob(["**/*_test.cc"]):
+        name = source.split("/")[-1][:-len(".cc")]
+        if name in sources:
+            fail("%s and %s have one name; need two" % (sources[name], source))
+        sources[name] = source
     for name in each:
-        if name not in sources:
-            fail("there is no %s.cc" % name)
+        if name not in sources or native.existing_rule(name):
+            fail("`each` names %s; need a file %s.cc without a target of its own" % (name, name))
     for name, source in sources.items():
         if native.existing_rule(name):
             continue

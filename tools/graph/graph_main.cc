@@ -55,7 +55,7 @@ const LaunchRecord* misfit(const StepRecord& record, const Graph& graph) {
     const bool known = l.node >= 0 && l.node < graph.size();
     const Node* const n = known ? &graph.node(l.node) : nullptr;
     const bool same =
-        n && (l.copy || (l.fused == (n->op->is(kGroup)) &&
+        n && (l.copy || (l.fused == n->op->is(kGroup) &&
                          std::equal(l.results.begin(), l.results.end(), n->outputs.begin(), n->outputs.end())));
     if (!same) return &l;
   }

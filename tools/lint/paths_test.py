@@ -41,7 +41,8 @@ class PathsTest(unittest.TestCase):
             self.fail("\n" + "\n".join(found))
 
     def test_rules(self):
-        self.assertEqual(list(named("a.h", "int x;  // see ops/core/products/dot.h.\n")), [(1, "ops/core/products/dot.h")])
+        header = "ops/core/products/dot.h"
+        self.assertEqual(list(named("a.h", f"int x;  // see {header}.\n")), [(1, header)])
         self.assertEqual(list(named("a.cc", "ops/core/products/dot.h;  // compiler/passes/NAME.h, ops/*.h")), [])
         self.assertTrue(exists({"ops/core", "ops/core/products/dot.h"}, "ops/core/products/dot"))
 

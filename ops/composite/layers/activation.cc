@@ -31,9 +31,10 @@ Tensor limited(const Tensor& x, double lo, double hi) { return where(le(x, lo), 
 }  // namespace
 
 Tensor gelu(const Arg& arg, std::string_view approximate) {
+  LineScope line(arg.line());
+  WEFT_CHECK(approximate == "none" || approximate == "tanh", "gelu: approximate is '", approximate,
+             "'; need \"none\" or \"tanh\"");
   return activated(arg, "gelu", [=](const Tensor& x) {
-    WEFT_CHECK(approximate == "none" || approximate == "tanh", "gelu: approximate is '", approximate,
-               "'; need \"none\" or \"tanh\"");
     if (approximate == "none") return x * 0.5 * (erf(x * (1 / std::numbers::sqrt2)) + 1.0);
     // (1 + tanh(u)) / 2 = sigmoid(2u): fewer ops, fewer values kept for the gradient, and no cancellation for x << 0.
     constexpr double kScale = 2 * std::numbers::sqrt2 * std::numbers::inv_sqrtpi;

@@ -75,7 +75,7 @@ class Reader {
         const Cell* cell = g_.cells[static_cast<size_t>(n.attrs.i("index"))].get();
         return cell->is_parameter ? cell : nullptr;
       }
-      if (n.inputs.size() != 1) return nullptr;
+      if (!n.op->is(kView) && n.op != &cast_op) return nullptr;
       v = n.inputs[0];
     }
   }
@@ -222,7 +222,7 @@ class Reader {
       for (size_t k = 0; k < n.inputs.size(); ++k) {
         const Value from = base(n.inputs[k]), seen = part(n.inputs[k]);
         if (!live[at(from.node)]) continue;
-        if (member) kernels[of].move.linear &= n.op->linear >> k & 1 && (++operands == 1 || n.op->jointly);
+        if (member) kernels[of].move.linear &= k < 32 && n.op->linear >> k & 1 && (++operands == 1 || n.op->jointly);
         if (member && elementwise(from.node) && kernel_of(at(from.node)) == of) continue;
         if (member && read.insert({of, seen}).second) {
           kernels[of].move.read += elements(seen);

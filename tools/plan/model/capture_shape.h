@@ -13,7 +13,7 @@ std::string layer_of(const std::string& path);
 /// The shape of `model`, whose call on tokens i64 [batch, time] is `logits`; its table of tokens is "tok.weight", and
 /// its head "head.weight" unless it is tied. Layer i counts as layers[i] layers. That is 0 for layers like an
 /// earlier one, and for the last: the work after a layer is known if another layer follows. Captures on meta: nothing
-/// is computed. Name and family stay empty.
+/// is computed. Leaves the model on meta and in eval mode. Name and family stay empty.
 ModelShape captured_shape(const nn::Module& model, const std::function<Tensor(const Tensor&)>& logits, int64_t context,
                           const std::vector<int64_t>& layers);
 

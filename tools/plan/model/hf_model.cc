@@ -16,7 +16,7 @@ namespace {
 struct HfBlock : nn::Module {
   nn::RMSNorm norm1, norm2;
   nn::Attention attn;
-  std::optional<nn::SwiGlu> ffn;  // a layer has either
+  std::optional<nn::SwiGlu> ffn;  // a layer contains one of the two
   std::optional<nn::MoE> moe;
   Parameter qkv_bias, qk_norm;
 

@@ -1,4 +1,4 @@
-// ModelShape: what the cost of a transformer follows from. It is read from the model itself: parameters from its
+// ModelShape: the sizes that determine the cost of a transformer. It is read from the model itself: parameters from its
 // modules, products and attention from its captured forward graph (capture_shape.cc). The model is a preset of a family
 // in models/, or is built from a Hugging Face config.json (hf_config.h).
 #pragma once
