@@ -9,6 +9,7 @@
 #include "framework/dispatch/capture.h"
 #include "framework/ir/op_def.h"
 #include "ops/attention/record.h"
+#include "ops/core/pointwise.h"
 #include "ops/core/products/dot.h"
 
 namespace weft::planner {
