@@ -35,15 +35,15 @@ enum Trait : uint32_t {
   kProduct = 1 << 20,      // sums of products of operands 0 and 1, along which groups and targets make tiles
   kAttention = 1 << 21,    // attention or its derivative: ops/attention describes the operands
   kFromAttrs = 1 << 22,    // no operands: the attributes determine each element, so any part can be made again
-  kExpertRows = 1 << 23,  // the order that sorts rows by expert, and what moves or multiplies rows by it; no exact sums
-  kRunsBody = 1 << 24,    // no kernel of its own: the plan of the step prepares the ops of its {body}
-  kGroup = 1 << 25,       // its {body} is one generated kernel
-  kAssembles = 1 << 26,   // puts elements of its operands, in their order, beside others: no arithmetic
-  kCallsBody = 1 << 27,   // calls its {body}, a function of the program, on its operands
-  kLinearLoss = 1 << 28,  // the loss of a linear layer or its gradient: (x, weights, targets, ...)
+  kExpertRows = 1 << 23,   // ops that sort rows by expert, or move or multiply sorted rows, with rounded sums
+  kRunsBody = 1 << 24,     // no kernel of its own: the plan of the step prepares the ops of its {body}
+  kGroup = 1 << 25,        // its {body} is one generated kernel
+  kAssembles = 1 << 26,    // puts elements of its operands, in their order, beside others: no arithmetic
+  kCallsBody = 1 << 27,    // calls its {body}, a function of the program, on its operands
+  kLinearLoss = 1 << 28,   // the loss of a linear layer or its gradient: (x, weights, targets, ...)
 };
 
-/// What a leaf of a graph reads: entry {index} of Graph::inputs, of Graph::cells or of Graph::captured.
+/// The source of a leaf of a graph: entry {index} of Graph::inputs, of Graph::cells or of Graph::captured.
 enum class Leaf : uint8_t { kNone, kArgument, kCell, kCaptured };
 
 /// How a view that analyses see through places the elements of operand 0.
@@ -53,11 +53,11 @@ enum class Placing : uint8_t {
   kReshape,    // in their order, in a result of other dims
   kPermute,    // dim i of the result is dim {dims}[i]
   kBroadcast,  // repeated along dims that operand 0 lacks or has with extent 1
-  kSlice,      // those of {begin, end, step}
-  kWindow,     // those of each window of {dims, size, stride, dilation}
+  kSlice,      // the elements of {begin, end, step}
+  kWindow,     // the elements of each window of {dims, size, stride, dilation}
 };
 
-/// What an op computes over its {dims}.
+/// The function of a reduction over its {dims}.
 enum class Reduction : uint8_t { kNone, kSum, kMax, kMin, kProd };
 
 using Types = SmallVec<TensorType, 1>;
@@ -163,7 +163,7 @@ struct OpDef {
   /// The work that the values of the operands need: scores that a mask leaves, rows in groups, and the bytes of
   /// operands that these read. Null: the op cannot count. Kernels may compute more (whole tiles).
   Cost (*done)(const WorkCall&) = nullptr;
-  /// kCollective: the op that only starts it; null: none does.
+  /// The op that only starts this collective, or null.
   const OpDef* start = nullptr;
 
   bool is(Trait t) const { return traits & t; }

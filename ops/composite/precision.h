@@ -16,7 +16,7 @@ inline const Tensor& floating_of(const Arg& x, const char* op) {
   return t;
 }
 
-/// The same for the first operand of a function, whose line nodes and errors get.
+/// The first operand of a function, as a float. Nodes and errors get the line of its call.
 class FloatingOperand : LineScope, public Tensor {
  public:
   FloatingOperand(const Arg& x, const char* op) : LineScope(x.line()), Tensor(floating_of(x, op)) {}

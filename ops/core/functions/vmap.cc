@@ -127,7 +127,7 @@ class BodyMapper {
   }
 
  private:
-  /// An op whose results for all examples are not those of the op with one more dim in front.
+  /// An op that needs more than one more dim in front to give the results of all examples.
   struct Row {
     const OpDef* op;
     Many (BodyMapper::*map)(const Node&, const Many&) const;

@@ -164,8 +164,8 @@ class Reader {
     return is_floating(t.dtype) ? static_cast<double>(t.shape.numel()) / static_cast<double>(tokens_) : 0;
   }
 
-  // Elementwise nodes with equal numbers of products before them are one kernel if one reads what another makes or
-  // reads. The work after a layer's last product, with the next layer's norm, is the layer's.
+  // Elementwise nodes with equal numbers of products before them are one kernel if one reads a value that another
+  // makes or reads. The work after a layer's last product, with the next layer's norm, is the layer's.
   void find_moves() {
     const auto size = static_cast<size_t>(g_.size());
     const auto at = [](int32_t id) { return static_cast<size_t>(id); };
