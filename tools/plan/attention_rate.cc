@@ -41,7 +41,7 @@ AttentionKernel attention_kernel(const std::string& name) {
 
 double attention_rate(const Machine& m, AttentionKernel kernel, double length, double head_dim, bool backward) {
   if (m.multiprocessors == 0) return 0;
-  const Kernel& k = kKernels[kernel];
+  const Kernel& k = kKernels[static_cast<size_t>(kernel)];
   const Measured& measured = backward ? k.backward : k.forward;
   const auto& curve = backward ? kBackwardCurve : kForwardCurve;
   const double wide = measured.long128 * on_curve(curve, length) / on_curve(curve, 8192),

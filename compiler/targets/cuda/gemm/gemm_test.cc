@@ -17,6 +17,8 @@
 namespace weft::cuda {
 namespace {
 
+using GroupedBy = GroupedGemm::GroupedBy;
+
 Attrs mode_attrs(GroupedBy mode) { return {{"mode", std::string(mode == GroupedBy::rows ? "rows" : "contraction")}}; }
 
 Tensor grouped_dot(GroupedBy mode, const Tensor& a, const Tensor& b, const Tensor& offsets, DType out) {
