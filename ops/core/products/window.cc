@@ -73,6 +73,8 @@ Types infer_window_sum(const InferCall& c) {
   const Shape& shape = c.attrs.ints("shape");
   for (int64_t n : shape) WEFT_CHECK(n >= 0, "window_sum: shape ", shape, "; need no negative extents");
   WEFT_CHECK(c.in[0].dtype != kBool, "window_sum: does not support bool; convert with to(i64) first");
+  WEFT_CHECK(itemsize(c.in[0].dtype) > 1 || !is_floating(c.in[0].dtype), "window_sum: does not support ", c.in[0].dtype,
+             "; convert with to(f32) first");
   const Shape need = windowed(c, shape);
   WEFT_CHECK(c.in[0].shape == need, "window_sum: got ", c.in[0].shape, "; the windows of ", shape, " are ", need);
   return {TensorType{c.in[0].dtype, c.in[0].device, shape}};
