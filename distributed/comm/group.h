@@ -1,5 +1,5 @@
-// Group: the part of a communicator that a transport implements. One class makes the Communicator of a rank from it, and one class the
-// Work of a collective, for all transports.
+// Group: the part of a communicator that a transport implements. One class makes the Communicator of a rank from it,
+// and one class the Work of a collective, for all transports.
 #pragma once
 #include <optional>
 #include <string>
