@@ -31,12 +31,12 @@ GLIBC = re.compile(r"^(ld-linux.*|lib(c|m|mvec|pthread|dl|rt|resolv|util|anl|nsl
 RUNTIME = re.compile(r"^lib(stdc\+\+|gcc_s)\.so(\.\d+)?$")
 
 
-# The headers of these folders are also found one folder up, where releases 0.1 and 0.2 had them. Release 0.3 drops these
-# paths.
+# The headers of these folders are also found one folder up, where releases 0.1 and 0.2 had them. Release 0.3 drops the
+# old paths.
 FORWARDED = {
     "compiler/cost/machine", "compiler/exec/plan", "compiler/exec/record", "compiler/exec/run",
-    "compiler/passes/fusion", "compiler/passes/patterns",
-    "distributed/control/service", "framework/cuda/libraries", "framework/cuda/transfer", "framework/dispatch/device",
+    "compiler/passes/fusion", "compiler/passes/patterns", "distributed/control/service",
+    "framework/cuda/libraries", "framework/cuda/transfer", "framework/dispatch/device",
     "framework/dispatch/rank", "framework/dispatch/state", "framework/io/fields", "models/data/readers",
     "models/nn/layers", "models/nn/transformer", "ops/attention/masks", "ops/attention/mods", "ops/composite/images",
     "ops/composite/layers", "ops/composite/loss", "ops/composite/math", "ops/composite/random",

@@ -64,7 +64,8 @@ def weft_room(deps, name = None, exclude = [], **kwargs):
     for rule in native.existing_rules().values():
         for attribute in ["srcs", "hdrs", "textual_hdrs"]:
             for label in rule.get(attribute) or []:
-                taken[label.split(":")[-1]] = True
+                if label.startswith(":"):  # a file of this package
+                    taken[label[1:]] = True
     sources = [f for f in native.glob(["**/*.cc", "**/*.h"], exclude = exclude) if f not in taken]
     cc_library(
         name = name or native.package_name().split("/")[-1],

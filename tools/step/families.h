@@ -4,6 +4,7 @@
 
 namespace weft::tools {
 
+/// All families, in the order in which programs list them.
 const std::vector<const nn::ModelFamily*>& families();
 
 }  // namespace weft::tools
