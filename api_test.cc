@@ -54,12 +54,37 @@ TEST(Api, TypesPrint) {
 
 TEST(Api, ValuesOfTheUsualIntegerTypes) {
   EXPECT_EQ(Tensor::from_vector<long long>({1, 2}, {2}).dtype(), kInt64);
-  static_assert(!HasDType<uint16_t> && !HasDType<size_t> && !HasDType<char>, "from_vector refuses them");
+  static_assert(!HasDType<uint16_t> && !HasDType<size_t> && !HasDType<char>, "from_vector converts all but char");
   const Tensor n = sum(Tensor::from_vector<int64_t>({3, 4}, {2}));
   EXPECT_EQ(n.item<size_t>(), 7u);
   EXPECT_EQ(n.item<long long>(), 7);
   EXPECT_EQ(n.item<int16_t>(), 7);
   EXPECT_EQ(n.item<char>(), 7);
+}
+
+TEST(Api, SpellingsOfPyTorch) {
+  Tensor x = ones({2});
+  const Tensor old = x;
+  x += 1;
+  x *= x + 1;
+  x -= 2.0;
+  x /= 2;
+  EXPECT_EQ(x.to_vector<float>(), (std::vector<float>{2, 2}));
+  EXPECT_EQ(old.to_vector<float>(), (std::vector<float>{1, 1}));  // x got another value
+  EXPECT_TRUE(x.equal(full({2}, 2)) && !x.equal(old));
+  EXPECT_EQ(x.sizes(), Shape{2});
+  EXPECT_EQ(x.clip(0, 1.5).to_vector<float>(), (std::vector<float>{1.5, 1.5}));
+  EXPECT_EQ(randn(2, 3).shape(), (Shape{2, 3}));
+  EXPECT_EQ(zeros(2, 3, 4, {.dtype = kFloat64}).type().to_string(), "f64[2, 3, 4]");
+  EXPECT_EQ(ones(1, 2, 3, 4).shape(), (Shape{1, 2, 3, 4}));
+  EXPECT_EQ(eye(2, {.dtype = kInt64}).to_vector<int>(), (std::vector<int>{1, 0, 0, 1}));
+  const std::vector<size_t> sizes{1, 2};
+  EXPECT_EQ(Tensor::from_vector(sizes, {2}).type().to_string(), "i64[2]");
+  const auto step = compile([](Tensor a) {
+    a += 1;
+    return a;
+  });
+  EXPECT_EQ(step(ones({2})).to_vector<float>(), (std::vector<float>{2, 2}));
 }
 
 TEST(Api, MasksAsInPyTorch) {

@@ -84,6 +84,8 @@ class PackageTest(unittest.TestCase):
             package.run("cmake", "--build", build)
             printed[name] = package.run(build / program)
         self.assertRegex(printed["template"], r"step 500  loss 0\.002")
+        job = package.run(self.work / "components/processes", "dp2", "2")
+        self.assertRegex(job, r"step 1  loss \S+\n(.*\n)*step 2  loss ")
         self.assertEqual(printed["components"], (self.work / "components/exported_step.txt").read_text())
 
         other = self.work / "other"

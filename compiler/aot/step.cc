@@ -10,6 +10,7 @@
 #include "compiler/targets/cpu/run/host_operation.h"
 #include "framework/base/cpu.h"
 #include "framework/dispatch/parameter.h"
+#include "framework/dispatch/state/cell_access.h"
 #include "framework/dispatch/state/state.h"
 #include "framework/io/safetensors.h"
 #include "framework/ir/rewrite.h"
@@ -164,7 +165,7 @@ std::vector<std::string> AotStep::cells() const { return state_->names; }
 
 Tensor AotStep::cell(std::string_view name) const {
   const Cell& c = state_->cell(name);
-  WEFT_CHECK_AS(kFailedPrecondition, c.value.defined(), state_->name, ": cell '", name,
+  WEFT_CHECK_AS(kFailedPrecondition, held_value(c, "cell").defined(), state_->name, ": cell '", name,
                 "' has no value yet; load() them");
   return CellHandle(Ref<Cell>(const_cast<Cell*>(&c))).value().detach();
 }
@@ -190,6 +191,7 @@ void AotStep::load(const std::string& path) {
         tensor_over(bytes.data(), static_cast<int64_t>(bytes.size()), type, contiguous_strides(type.shape)));
   }
   for (size_t i = 0; i < values.size(); ++i) {
+    const CellOwner own(*g.cells[i], "load");
     g.cells[i]->value = values[i];
     g.cells[i]->torn = false;
   }

@@ -2,6 +2,7 @@
 
 #include <chrono>
 
+#include "compiler/exec/plan/failing.h"
 #include "compiler/exec/plan/order.h"
 #include "compiler/exec/untrained.h"
 #include "compiler/loop_ir/fused.h"
@@ -43,7 +44,8 @@ void draft(PreparedGraph& p, std::span<const ArgumentLayout> layouts, PassSteps&
   const Graph& g = *p.fused;
   Ref<Graph> as_written, frugal;
   steps.run("order", [&] {
-    const std::vector<int32_t> first = insertion_order(g), other = frugal_order(g);
+    std::vector<int32_t> first = insertion_order(g), other = frugal_order(g);
+    if (p.operations->target().limits().synchronous) first = writes_last(g, first), other = writes_last(g, other);
     as_written = reorder(g, first);
     if (other != first) frugal = reorder(g, other);
   });

@@ -15,9 +15,11 @@
 #include "distributed/launch/processes.h"
 #include "distributed/launch/rank_plan.h"
 #include "distributed/stages/recomputed.h"
+#include "framework/base/actor.h"
 #include "framework/base/one_line.h"
 #include "framework/base/tracer.h"
 #include "framework/dispatch/parameter.h"
+#include "framework/dispatch/state/cell_access.h"
 #include "framework/dispatch/state/generator.h"
 #include "framework/dispatch/state/torn.h"
 #include "framework/io/checksum.h"
@@ -168,6 +170,7 @@ bool ShardedCell::gathered(const Tensor& value) const {
 // Drops the copy of a cell's shards, so that all processes gather at the next read.
 static void drop_gathered(Cell& c) {
   auto* const sharded = dynamic_cast<ShardedCell*>(c.remote.get());
+  const internal::CellOwner own(c, "GatheredCells");
   if (!sharded || !sharded->gathered(c.value)) return;
   sharded->forget();
   c.value = {};
@@ -196,6 +199,7 @@ struct MeshStep::Ranks {
   std::vector<internal::SharedArena> arenas;
   std::vector<std::unique_ptr<internal::Executable>> executables;
   std::vector<Ref<ShardedCell>> cells;
+  std::vector<Ref<Cell>> joint_cells;  // in gate order
 };
 
 MeshStep::~MeshStep() = default;
@@ -337,6 +341,7 @@ void MeshStep::start() {
       ranks->cells.push_back(make_ref<ShardedCell>(std::move(layout), cell.type));
     }
   }
+  ranks->joint_cells = internal::in_gate_order(plan_.joint->cells);
   std::lock_guard turn(ranks->world->turn());
   check_plan();
   ranks->world->connect(axes_used());
@@ -380,7 +385,7 @@ void MeshStep::shard_cells() {
           cell.type.device == Device::cpu())
         own.initialise(*cell.init);
       else
-        own.scatter(CellHandle(plan_.joint->cells[c]).value());
+        own.scatter(internal::owned_value(cell));
       cell.remote = ranks_->cells[c];
       // A process of a job does not reuse the memory of whole values.
       if (Processes::current()) Allocator::of(Device::cpu()).empty_cache();
@@ -453,13 +458,15 @@ std::vector<Tensor> MeshStep::run(std::span<const Tensor> args) {
   start();
   std::lock_guard turn(ranks_->world->turn());
   World& world = *ranks_->world;
+  const internal::CellsOwner cells(ranks_->joint_cells, "compile");
   shard_cells();
   std::vector<Tensor> whole;
   for (const Tensor& t : args) whole.push_back(t.contiguous());
   if (!std::exchange(checked_, true)) check_arguments(whole);
   std::vector<std::vector<Tensor>> results(static_cast<size_t>(ranks()));
   try {
-    world.run([&](int r) {
+    world.run([&, caller = internal::actor()](int r) {
+      const internal::ActFor me(caller);
       const auto i = static_cast<size_t>(r);
       world.rank(r).timeout = timeout_;
       const internal::TraceScope trace(TraceEvent::kStep, "step");

@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "framework/base/actor.h"
 #include "framework/base/error.h"
 #include "framework/base/mutex.h"
 #include "framework/base/origin.h"
@@ -107,6 +108,7 @@ struct ThreadPool::Impl {
       ++seen;
       if (quit.load(std::memory_order_relaxed)) return;
       internal::origin = origin;
+      internal::acting_for = actor;
       run_as_worker(index);
       if (pending.fetch_sub(1, std::memory_order_acq_rel) == 1) pending.notify_one();
     }
@@ -142,6 +144,7 @@ struct ThreadPool::Impl {
   int64_t tasks = 0;
   int parts = 0;
   internal::Origin origin;  // of the caller, for errors
+  const void* actor = nullptr;
   internal::TracedThread caller;
   bool traced = false;
   std::atomic<int> pending{0};
@@ -173,6 +176,7 @@ void ThreadPool::run(int64_t tasks, FunctionRef<void(int64_t)> fn) {
     p.tasks = tasks;
     p.parts = static_cast<int>(std::min<int64_t>(tasks, p.size));
     p.origin = internal::origin;
+    p.actor = internal::actor();
     if ((p.traced = internal::traced(TraceEvent::kTasks))) p.caller = internal::traced_thread;
     p.pending.store(p.parts - 1, std::memory_order_relaxed);
     for (int i = 1; i < p.parts; ++i) {

@@ -36,6 +36,7 @@ class Arg {
   double number() const { return kind_ == kFloat ? number_ : static_cast<double>(integer_); }
   int64_t integer() const { return integer_; }
   SourceLine line() const { return SourceLine(loc_); }
+  Loc loc() const { return loc_; }
 
  private:
   Tensor own_;

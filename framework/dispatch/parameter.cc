@@ -6,21 +6,20 @@
 #include "framework/dispatch/capture.h"
 #include "framework/dispatch/dispatch.h"
 #include "framework/dispatch/interpreter.h"
+#include "framework/dispatch/state/cell_access.h"
 #include "framework/dispatch/state/torn.h"
 #include "framework/dispatch/tape.h"
 #include "framework/tensor/bools.h"
 
 namespace weft {
 
+using internal::CellOwner;
+using internal::CellReader;
+using internal::label;
 using internal::LineScope;
 using internal::thread_state;
 
 namespace {
-
-std::string label(const Cell& c) {
-  return c.name.empty() ? str_cat("a ", c.is_parameter ? "parameter" : "buffer", " ", c.type)
-                        : str_cat("'", c.name, "'");
-}
 
 Ref<Cell> make_cell(const Tensor& value, std::string name, bool parameter, std::source_location loc) {
   LineScope here(loc);
@@ -55,16 +54,24 @@ Ref<Cell> make_lazy_cell(const TensorType& type, const Initializer& init, std::s
   return c;
 }
 
-void materialise(Cell& c) {
-  if (c.remote) {
-    NoGrad guard;
-    c.value = c.remote->gather(c);
-    return;
-  }
+// During its lifetime, ops run at once and are not recorded: a body of eager code materialises cells, too.
+class EagerScope {
+ public:
+  EagerScope() : saved_(std::exchange(thread_state.capture, nullptr)) {}
+  ~EagerScope() { thread_state.capture = saved_; }
+  EagerScope(const EagerScope&) = delete;
+
+ private:
+  Capture* const saved_;
+  NoGrad no_grad_;
+};
+
+// The value that the initialiser makes.
+Tensor initialised(const Cell& c) {
   WEFT_CHECK_AS(kFailedPrecondition, c.init, "cell ", label(c), " has neither value nor initialiser");
   // A read by Weft itself has no line of the user: its errors report the line that made the parameter.
   LineScope made_at(c.init->outputs.empty() ? SourceLine() : c.init->node(c.init->outputs[0]).line);
-  NoGrad guard;
+  const EagerScope eagerly;
   Tensor t;
   if (c.type.device.type == DeviceType::kMeta) {
     t = Tensor::empty(c.type);
@@ -84,7 +91,7 @@ void materialise(Cell& c) {
       t = own;
     }
   }
-  c.value = t;
+  return t;
 }
 
 }  // namespace
@@ -109,7 +116,7 @@ std::map<std::string, Tensor> whole_values(const std::vector<std::pair<std::stri
                                            std::vector<std::string>* torn) {
   std::vector<std::string> found;
   for (const auto& [name, handle] : cells)
-    if (handle.cell().torn) found.push_back(name);
+    if (internal::is_torn(handle.cell())) found.push_back(name);
   std::string names;
   for (const std::string& name : found) names += str_cat(names.empty() ? "'" : ", '", name, "'");
   WEFT_CHECK_AS(kDataLoss, torn || found.empty(), "state_dict: ", found.size(), " of ", cells.size(),
@@ -118,7 +125,7 @@ std::map<std::string, Tensor> whole_values(const std::vector<std::pair<std::stri
   NoGrad guard;
   std::map<std::string, Tensor> values;
   for (const auto& [name, handle] : cells)
-    if (!handle.cell().torn) values.emplace(name, handle.value({}));
+    if (!internal::is_torn(handle.cell())) values.emplace(name, handle.value({}));
   if (torn) *torn = std::move(found);
   return values;
 }
@@ -151,20 +158,42 @@ Tensor CellHandle::value(Loc loc) const {
   Cell& c = cell();
   if (Capture* capture = thread_state.capture)
     if (Capture* root = capture->root()) return root->read_cell(ref());
-  check_not_torn(c);
-  if (!c.value.defined()) {
-    Capture* saved = std::exchange(thread_state.capture, nullptr);  // a body of eager code materialises eagerly
-    try {
-      materialise(c);
-    } catch (...) {
-      thread_state.capture = saved;
-      throw;
-    }
-    thread_state.capture = saved;
+  const bool recorded = grad_enabled();
+  bool lazy;
+  {
+    const CellReader read(c, "value");
+    check_not_torn(c);
+    const bool records = recorded && c.requires_grad;
+    if (c.value.defined() && !records) return c.value;
+    if (c.value.defined() && c.leaf) return with_tape(c.value, Ref<TapeNode>(static_cast<TapeNode*>(c.leaf.get())), 0);
+    lazy = !c.value.defined() && !c.remote;
   }
-  if (!c.requires_grad || !grad_enabled()) return c.value;
+  // An initialiser may read other cells, so no cell is owned while it runs.
+  const Tensor made = lazy ? initialised(c) : Tensor();
+  const CellOwner own(c, "value");
+  check_not_torn(c);
+  if (!c.value.defined() && !c.remote) c.value = made;
+  const Tensor value = internal::owned_value(c);
+  if (!c.requires_grad || !recorded) return value;
   if (!c.leaf) c.leaf = make_leaf();
-  return with_tape(c.value, Ref<TapeNode>(static_cast<TapeNode*>(c.leaf.get())), 0);
+  return with_tape(value, Ref<TapeNode>(static_cast<TapeNode*>(c.leaf.get())), 0);
+}
+
+Tensor internal::owned_value(Cell& c) {
+  if (c.value.defined()) return c.value;
+  if (c.remote) {
+    const EagerScope eagerly;
+    return c.value = c.remote->gather(c);
+  }
+  return c.value = initialised(c);
+}
+
+bool CellHandle::materialised() const {
+  Cell& c = cell();
+  if (!c.gate.enter()) return c.value.defined();
+  const bool yes = c.value.defined();
+  c.gate.leave();
+  return yes;
 }
 
 // On a GPU, a small value (a learning rate, a step count) is copied into the cell's memory, so that captured launches
@@ -194,6 +223,7 @@ void CellHandle::set(const Tensor& value, Loc loc) const {
     return;
   }
   require_concrete(t, "set", loc);
+  const CellOwner own(c, "set");
   if (c.leaf) {  // the new value is another tensor of the same parameter
     Ref<TapeNode> leaf = make_leaf();
     leaf->variable = static_cast<TapeNode*>(c.leaf.get())->variable;
@@ -216,7 +246,7 @@ static void convert_value(Cell& c, const F& converted) {
       kFailedPrecondition, !thread_state.capture || (!c.value.defined() && !c.remote), "to: cell ", label(c),
       " has a value, and inside a compiled function it cannot be converted or moved; call it before the step");
   NoGrad guard;
-  if (c.remote && !c.value.defined()) materialise(c);
+  if (c.remote) static_cast<void>(internal::owned_value(c));
   c.remote = {};
   if (c.leaf) {  // another variable, of the same parameter
     Ref<TapeNode> leaf = make_leaf();
@@ -228,6 +258,7 @@ static void convert_value(Cell& c, const F& converted) {
 
 void CellHandle::convert(DType dtype) const {
   Cell& c = cell();
+  const CellOwner own(c, "to");
   if (c.type.dtype == dtype) return;
   convert_value(c, [&](const Tensor& t) { return t.to(dtype).contiguous(); });
   if (c.init) {
@@ -242,6 +273,7 @@ void CellHandle::convert(DType dtype) const {
 
 void CellHandle::convert(Device device) const {
   Cell& c = cell();
+  const CellOwner own(c, "to");
   if (c.type.device == device) return;
   convert_value(c, [&](const Tensor& t) { return t.to(device); });
   c.type.device = device;
@@ -261,7 +293,8 @@ Buffer::Buffer(const TensorType& type, const Initializer& init, std::string name
     : CellHandle(make_lazy_cell(type, init, std::move(name), false, loc)) {}
 
 static Ref<Cell> clone_cell(Cell& c) {
-  if (c.remote && !c.value.defined()) materialise(c);
+  const CellOwner own(c, "clone");
+  if (c.remote) static_cast<void>(internal::owned_value(c));
   auto n = make_ref<Cell>();
   n->name = c.name;
   n->type = c.type;

@@ -21,7 +21,8 @@ class CellHandle {
   explicit CellHandle(Ref<Cell> cell) : cell_(std::move(cell)) {}
 
   /// The current value; inside capture a traced value, made at first use. Materialises a lazy cell. Throws if the cell
-  /// is torn.
+  /// is torn. Any thread may read and set a cell: while a compiled step of another thread writes it, both wait for the
+  /// step's commit, and a value that was read before keeps its numbers. Inside that step, in a custom op, both throw.
   Tensor value(Loc loc = Loc::current()) const;
   operator Tensor() const { return value(Loc()); }
   /// Replaces the value; shape, dtype and device must be equal. Inside capture, the write happens when the step
@@ -39,11 +40,22 @@ class CellHandle {
   void set_name(std::string name) const { cell().name = std::move(name); }
   bool defined() const { return static_cast<bool>(cell_); }
   /// False for a lazy cell that has not been read yet.
-  bool materialised() const { return cell().value.defined(); }
+  bool materialised() const;
   Cell& cell() const;
   const Ref<Cell>& ref() const { return cell_.ref(); }
   /// For a module that registers this handle: shows the cell that was assigned last.
   const Ref<internal::RegisteredSlot<Cell>>& slot() const { return cell_.slot(); }
+  /// Do not exist: a cell changes by set().
+#define WEFT_NO_ASSIGNMENT(op)                                                                    \
+  template <class T>                                                                              \
+  void operator op(T&&) const {                                                                   \
+    static_assert(sizeof(T) == 0, "Parameter, Buffer: write p.set(p + y) for p += y, and so on"); \
+  }
+  WEFT_NO_ASSIGNMENT(+=)
+  WEFT_NO_ASSIGNMENT(-=)
+  WEFT_NO_ASSIGNMENT(*=)
+  WEFT_NO_ASSIGNMENT(/=)
+#undef WEFT_NO_ASSIGNMENT
   /// Changes dtype or device of the cell; a lazy one stays lazy.
   void convert(DType dtype) const;
   void convert(Device device) const;

@@ -280,6 +280,11 @@ TEST(Gzip, RoundTripBoundsAndDamage) {
   expect_error(Code::kDataLoss, "cut short", [&] { gzip_decompress(z.substr(0, z.size() / 2), 1 << 30, "half"); });
   expect_error(Code::kDataLoss, "damaged or not gzip", [&] { gzip_decompress("plain text", 100, "t"); });
   expect_error(Code::kDataLoss, "cut short", [&] { gzip_decompress("", 100, "t"); });
+  // A file of several members, as cat and pigz make them.
+  EXPECT_EQ(gzip_decompress(gzip_compress("one ", 1) + gzip_compress("", 1) + gzip_compress("two", 9), 7, "t"),
+            "one two");
+  expect_error(Code::kResourceExhausted, "more than 6 bytes",
+               [&] { gzip_decompress(gzip_compress("one ", 1) + gzip_compress("two", 9), 6, "t"); });
   expect_error(Code::kDataLoss, "after its end", [&] { gzip_decompress(z + "x", 1 << 30, "t"); });
   z[z.size() / 2] ^= 0x40;
   EXPECT_THROW(gzip_decompress(z, 1 << 30, "t"), Error);

@@ -55,16 +55,24 @@ std::string gzip_decompress(std::string_view bytes, int64_t max_bytes, std::stri
     z_stream* z;
     ~End() { inflateEnd(z); }
   } end{&z};
-  std::string out = through(
-      z, bytes, [&] { return inflate(&z, Z_NO_FLUSH); },
-      [&](int status, int64_t made) {
-        WEFT_CHECK_AS(kResourceExhausted, made <= max_bytes, "gzip: ", what, " expands to more than ", max_bytes,
-                      " bytes");
-        WEFT_CHECK_AS(kDataLoss, status == Z_OK || status == Z_STREAM_END, "gzip: ", what, " is ",
-                      status == Z_BUF_ERROR ? "cut short" : "damaged or not gzip");
-      });
-  WEFT_CHECK_AS(kDataLoss, z.avail_in == 0 && bytes.empty(), "gzip: ", what, " has bytes after its end");
-  return out;
+  std::string out;
+  do {  // each member of the file
+    out += through(
+        z, bytes, [&] { return inflate(&z, Z_NO_FLUSH); },
+        [&](int status, int64_t made) {
+          WEFT_CHECK_AS(kResourceExhausted, made <= max_bytes - static_cast<int64_t>(out.size()), "gzip: ", what,
+                        " expands to more than ", max_bytes, " bytes");
+          WEFT_CHECK_AS(kDataLoss, status == Z_OK || status == Z_STREAM_END, "gzip: ", what, " is ",
+                        status == Z_BUF_ERROR ? "cut short" : "damaged or not gzip");
+        });
+    if (z.avail_in == 0 && bytes.empty()) return out;
+    const auto next = [&](size_t i) -> int {  // a byte that is not read yet
+      if (i < z.avail_in) return z.next_in[i];
+      return i - z.avail_in < bytes.size() ? static_cast<unsigned char>(bytes[i - z.avail_in]) : -1;
+    };
+    WEFT_CHECK_AS(kDataLoss, next(0) == 0x1f && next(1) == 0x8b && inflateReset(&z) == Z_OK, "gzip: ", what,
+                  " has bytes after its end");
+  } while (true);
 }
 
 }  // namespace weft::io

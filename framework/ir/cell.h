@@ -1,7 +1,7 @@
 // Cell: the state of a Parameter or Buffer: a type, an initialiser graph, and a value that is materialised at first
 // read.
 #pragma once
-#include "framework/base/mutex.h"
+#include "framework/ir/cell_gate.h"
 #include "framework/ir/graph.h"
 
 namespace weft {
@@ -24,6 +24,7 @@ struct Cell final : RefCounted {
   bool requires_grad = false;  // parameters that are not frozen
   bool is_parameter = false;
   bool torn = false;  // a step failed while it wrote this cell: not readable until it is set again
+  mutable CellGate gate;  // for `value`, `remote`, `leaf` and `torn`
 };
 
 }  // namespace weft

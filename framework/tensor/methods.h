@@ -38,11 +38,12 @@ namespace methods {
   M(max) M(min) M(median) M(trace)
 #define WEFT_BINARY_METHODS(M) M(add) M(sub) M(mul) M(div) M(pow) M(maximum) M(minimum) M(remainder) M(fmod) \
   M(floor_divide) M(atan2) M(eq) M(ne) M(lt) M(le) M(gt) M(ge) M(logical_and) M(logical_or) M(logical_xor) M(matmul) \
-  M(mm) M(bmm) M(mv) M(dot) M(outer) M(masked_select) M(take) M(clamp_min) M(clamp_max)
+  M(mm) M(bmm) M(mv) M(dot) M(outer) M(masked_select) M(take) M(clamp_min) M(clamp_max) \
+  M(equal)
 #define WEFT_REDUCING_METHODS(M) M(sum) M(mean) M(amax) M(amin) M(prod) M(any) M(all) M(logsumexp)
 #define WEFT_OTHER_METHODS(M) M(reshape) M(transpose) M(permute) M(expand) M(unsqueeze) M(flatten) M(slice) M(var) \
   M(softmax) M(log_softmax) M(cumsum) M(cumprod) M(cummax) M(cummin) M(logcumsumexp) M(sort) M(argsort) M(topk) \
-  M(kthvalue) M(norm) M(clamp) M(lerp) M(masked_fill) M(gather) M(scatter) M(scatter_add) M(index_select) M(index_add) \
+  M(kthvalue) M(norm) M(clamp) M(clip) M(lerp) M(masked_fill) M(gather) M(scatter) M(scatter_add) M(index_select) M(index_add) \
   M(index_copy) M(index_fill) M(take_along_dim) M(chunk) M(split) M(unbind) M(narrow) M(select) M(movedim) M(swapaxes) \
   M(std_of) M(unflatten) M(roll) M(flip) M(tile) M(repeat) M(repeat_interleave) M(tril) M(triu) M(diagonal) M(diag)
 // clang-format on
@@ -113,6 +114,7 @@ class TensorMethods {
   WEFT_METHOD(argsort, P(int64_t dim = -1, bool descending = false), dim, descending)
   WEFT_METHOD(topk, P(int64_t k, int64_t dim = -1, bool largest = true), k, dim, largest)
   WEFT_METHOD(clamp, P(const Arg& min, const Arg& max), min, max)
+  WEFT_METHOD(clip, P(const Arg& min, const Arg& max), min, max)
   WEFT_METHOD(lerp, P(const Arg& end, const Arg& weight), end, weight)
   WEFT_METHOD(masked_fill, P(const Arg& mask, const Arg& value), mask, value)
   WEFT_METHOD(gather, P(int64_t dim, const Arg& index), dim, index)

@@ -83,15 +83,42 @@ class Tensor : public TensorMethods<Tensor> {
                   "y) for x[0] = y, and p.set(y) for a Parameter or Buffer");
   }
 
+  /// x += y gives x a new value, x + y, as x = x + y does; other handles to the old value keep it. Defined for callers
+  /// that include framework/dispatch/arg.h.
+  Tensor& operator+=(const Arg& y) &;
+  Tensor& operator-=(const Arg& y) &;
+  Tensor& operator*=(const Arg& y) &;
+  Tensor& operator/=(const Arg& y) &;
+  /// Errors, as assignments to parts are.
+#define WEFT_NO_PART(op)                                                                                           \
+  template <class T>                                                                                               \
+  void operator op(T&&)&& {                                                                                        \
+    static_assert(sizeof(T) == 0,                                                                                  \
+                  "Tensor: an assignment to a part or a result of a call changes nothing: write x = index_put(x, " \
+                  "{0}, x[0] + y) for x[0] += y");                                                                 \
+  }
+  WEFT_NO_PART(+=)
+  WEFT_NO_PART(-=)
+  WEFT_NO_PART(*=)
+  WEFT_NO_PART(/=)
+#undef WEFT_NO_PART
+
   /// Uninitialised memory of this type on its device.
   static Tensor empty(const TensorType& type);
-  /// A contiguous copy of `values`, whose count must equal the product of `shape`.
+  /// A contiguous copy of `values`, whose count must equal the product of `shape`. Unsigned integers of 16 bits or more
+  /// become i64.
   template <class T>
   static Tensor from_vector(const std::vector<T>& values, const Shape& shape, Loc loc = Loc::current()) {
-    static_assert(HasDType<T>,
-                  "from_vector: no dtype stores this type; need float, double, bfloat16, float16, int64_t, int32_t, "
-                  "int16_t, int8_t, uint8_t or bool: convert the values first");
-    if constexpr (HasDType<T>) return copy_of(values, shape, loc);
+    if constexpr (std::is_same_v<T, uint16_t> || std::is_same_v<T, uint32_t> || std::is_same_v<T, uint64_t>) {
+      for (T v : values)
+        WEFT_CHECK(v <= static_cast<uint64_t>(INT64_MAX), "from_vector: a value is ", v, "; need one below 2^63");
+      return copy_of(std::vector<int64_t>(values.begin(), values.end()), shape, loc);
+    } else {
+      static_assert(HasDType<T>,
+                    "from_vector: no dtype stores this type; need float, double, bfloat16, float16, int64_t, int32_t, "
+                    "int16_t, int8_t, uint8_t or bool: convert the values first");
+      if constexpr (HasDType<T>) return copy_of(values, shape, loc);
+    }
   }
   static Tensor from_vector(const std::vector<float>& values, const Shape& shape, Loc loc = Loc::current()) {
     return from_vector<float>(values, shape, loc);
@@ -114,6 +141,7 @@ class Tensor : public TensorMethods<Tensor> {
   const TensorType& type() const { return get().type; }
   const Shape& shape() const { return get().type.shape; }
   const Shape& size() const { return shape(); }
+  const Shape& sizes() const { return shape(); }
   int64_t size(int64_t dim, Loc loc = Loc::current()) const {
     const int64_t i = dim < 0 ? dim + this->dim() : dim;
     if (i < 0 || i >= this->dim()) [[unlikely]]

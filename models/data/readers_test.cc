@@ -47,6 +47,19 @@ TEST(Npy, IsWhatNumpyWrites) {
       [&] { load("<f4", "False", "(0, 9223372036854775807, 9223372036854775807)", ""); },
       "a.npy: shape [0, 9223372036854775807, 9223372036854775807] has too many elements; need fewer than 2^58");
   EXPECT_EQ(load("|b1", "False", "(3,)", std::string_view("\0\1\7", 3)).to_vector<int>(), (std::vector<int>{0, 1, 1}));
+  // Python 2 marks long integers.
+  EXPECT_TRUE(same_bits(load("<i8", "False", "(2L, 3L)", raw<int64_t>({1, 2, 3, 4, 5, 6})), want));
+  for (const auto& [descr, kind] :
+       {std::pair("<U5", "texts ('<U5')"), std::pair("|S3", "texts ('|S3')"), std::pair("|O", "Python objects ('|O')"),
+        std::pair("<M8[ns]", "dates or times"), std::pair("<c8", "complex numbers")})
+    expect_error([&] { load(descr, "False", "(1,)", std::string(40, '\0')); }, str_cat("a.npy: is an array of ", kind));
+  const std::string text = "{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,), }";
+  expect_error(
+      [&] {
+        load_npy(written("a.npy", str_cat("\x93NUMPY\1", std::string(1, '\0'), static_cast<char>(text.size()),
+                                          std::string(1, '\0'), text, "1234")));
+      },
+      "a.npy: is an array of records, whose elements have named fields; need numbers or bools");
 }
 
 TEST(Npy, WritesWhatItReads) {
@@ -75,6 +88,11 @@ TEST(Npz, ReadsStoredAndDeflatedEntries) {
     EXPECT_TRUE(same_bits(arrays.at("b"), zeros({50, 40})));
   }
   EXPECT_TRUE(load_npz(written("c.npz", npz_bytes({}, false))).empty());
+  expect_error(
+      [&] {
+        load_npz(written("c.npz", npz_bytes({{"a.npy", a}, {"notes.txt", "text"}}, false)));
+      },
+      "c.npz: entry 'notes.txt' is no array, whose name ends in .npy");
   std::string damaged = npz_bytes({{"a.npy", a}}, false);
   damaged[damaged.find("NUMPY") + 130] ^= 1;
   expect_error([&] { load_npz(written("d.npz", damaged)); }, "d.npz: entry 'a.npy' is damaged: its checksum differs");
@@ -122,11 +140,33 @@ TEST(Csv, GivesTensorsOfItsColumns) {
   }
 }
 
+TEST(Csv, MissingValuesAreNaN) {
+  // The texts for which pandas.read_csv gives NaN, and '?'.
+  for (const char* missing : {"", "\"\"", "NA", "N/A", "null", "NULL", "nan", "NaN", "None", "<NA>", "#N/A", "?"}) {
+    SCOPED_TRACE(missing);
+    const Csv t =
+        read_csv(written("m.csv", str_cat("a,b,c\n1,2,x\n", missing, ",", missing, ",", missing, "\n3,4,y\n")));
+    EXPECT_EQ(t["a"].dtype(), kFloat32);
+    const std::vector<float> a = t["a"].to_vector<float>();
+    EXPECT_TRUE(a[0] == 1 && std::isnan(a[1]) && a[2] == 3);
+    EXPECT_EQ(t["c"].to_vector<int>(), (std::vector<int>{0, -1, 1}));
+    EXPECT_EQ(t.categories.size(), 1u);
+  }
+  const Csv t = read_csv(written("m.csv", "a,b\n1,2\nx,\n1,5\n"), {.categories = {"a"}});
+  EXPECT_EQ(t["a"].to_vector<int>(), (std::vector<int>{0, 1, 0}));
+  EXPECT_EQ(t.categories.at("a"), (std::vector<std::string>{"1", "x"}));
+}
+
 TEST(Csv, ErrorsNameTheLine) {
   auto error = [](const char* text, const std::string& want) {
     expect_error([&] { read_csv(written("w.csv", text)); }, want);
   };
   error("a,b\n1,2\n3\n", "w.csv:3: got 1 fields; need 2 as in the first line");
+  error("a,b\n1,2\n\n3,x1\n",
+        "w.csv:4: column 'b' has 'x1' here and the number 2 in line 2; need numbers, or categories: {.categories = "
+        "{\"b\"}}");
+  expect_error([] { read_csv(written("w.csv", "a\n1\n"), {.categories = {"b"}}); },
+               "w.csv: there is no column 'b' for .categories; need names of columns");
   error("a,a\n", "w.csv:1: two columns are named 'a'; need different names, or .header = false");
   error("a\n\"x\ny\"z\n", "w.csv:2: there is text after the quoted field 'x?y'");
   error("a\n\n\"x", "w.csv:3: a quoted field does not end");

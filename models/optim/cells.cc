@@ -9,6 +9,9 @@
 
 namespace weft::internal {
 
+// Whether an f32 parameter can be moved by this much.
+static bool fits_f32(double value) { return std::isfinite(static_cast<float>(value)) && value >= 0; }
+
 void set_cells(const std::vector<std::pair<std::string, CellHandle>>& cells,
                const std::map<std::string, Tensor>& values, const char* what, size_t scalars) {
   std::string problems;
@@ -24,7 +27,7 @@ void set_cells(const std::vector<std::pair<std::string, CellHandle>>& cells,
       add("'", name, "' ", problem);
     } else if (i < scalars && it->second.device().type != DeviceType::kMeta) {
       const double value = it->second.to(cell.dtype()).item<double>();
-      if (!std::isfinite(value) || value < 0) add("'", name, "' is ", value, ", need a finite number >= 0");
+      if (!fits_f32(value)) add("'", name, "' is ", value, ", need a finite number >= 0");
     }
   }
   for (const auto& [name, value] : values)
@@ -46,8 +49,7 @@ std::string shown(const Parameter& p, size_t position) {
 }
 
 void check_lr(double value, const char* what) {
-  WEFT_CHECK(std::isfinite(static_cast<float>(value)) && value >= 0, what, ": lr is ", value,
-             "; need a finite number >= 0");
+  WEFT_CHECK(fits_f32(value), what, ": lr is ", value, "; need a finite number >= 0");
 }
 
 void set_lr(const Buffer& lr, double value, const char* what) {
@@ -55,7 +57,7 @@ void set_lr(const Buffer& lr, double value, const char* what) {
   WEFT_CHECK_AS(kFailedPrecondition, !is_capturing(), what,
                 ": called inside a compiled function, which would keep this one number; need a call between steps");
   // Passes the number as data. As a constant, each value would need its own kernel.
-  lr.set(full({}, value).to(lr.type().device));
+  lr.set(full({}, value, {.dtype = lr.dtype()}).to(lr.type().device));
 }
 
 }  // namespace weft::internal

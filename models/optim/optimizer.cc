@@ -55,7 +55,7 @@ Optimizer::StateOf Optimizer::like_parameter(std::vector<std::string> names) {
 
 Optimizer::Optimizer(std::vector<ParamGroup> groups, double lr_value, double weight_decay, const StateOf& state_of,
                      std::source_location loc)
-    : lr(full({}, checked_lr(lr_value, loc)).to(checked_device(groups, loc)), kLrName, loc),
+    : lr(full({}, checked_lr(lr_value, loc), {.dtype = kFloat64}).to(checked_device(groups, loc)), kLrName, loc),
       steps(zeros({}, {.dtype = kInt64}).to(checked_device(groups, loc)), kStepsName, loc) {
   internal::LineScope line(loc);
   internal::StateNames names;

@@ -39,7 +39,7 @@ class Optimizer {
   /// The parameters in the order of construction, one group after another; with `trainable`, without frozen parameters.
   std::vector<Parameter> parameters(bool trainable = false) const;
 
-  Buffer lr;     // f32 scalar: the learning rate of the next step
+  Buffer lr;     // f64 scalar: the learning rate of the next step, rounded once to the dtype of the arithmetic
   Buffer steps;  // i64 scalar: steps taken
   /// Call it between compiled steps; inside one, set `lr` to a tensor that the step computes.
   void set_lr(double value, std::source_location loc = std::source_location::current()) const;

@@ -36,8 +36,7 @@ template <class Opt, class Options>
 void expect_vector(const Options& o, const Vector& want, const Shape& shape = {6}) {
   const Vector wide = run<Opt>(o, kFloat64, shape), narrow = run<Opt>(o, kFloat32, shape);
   for (size_t i = 0; i < want.size(); ++i) {
-    // lr is an f32 cell.
-    EXPECT_NEAR(wide[i], want[i], 0x1p-23 * std::fabs(want[i] - kStart[i]) + 1e-13) << i;
+    EXPECT_NEAR(wide[i], want[i], 1e-13) << i;
     EXPECT_NEAR(narrow[i], want[i], 200 * 0x1p-24 * std::max(std::fabs(want[i]), 0.1)) << i;
   }
 }

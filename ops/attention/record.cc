@@ -395,7 +395,7 @@ bool AttentionOperands::learned(int i, DType t) const { return has_gradient(t) &
 const OpDef attention_op = {
     .name = "attention",
     .doc = "softmax(score({scale} q k^T) where mask) v, its log-sum-exp and its largest scores.",
-    .traits = kContraction | kAttention,
+    .traits = kContraction | kAttention | kMayThrow,
     .num_inputs = -1,
     .num_outputs = 3,
     .infer = infer,
@@ -411,7 +411,7 @@ const OpDef attention_op = {
 const OpDef attention_backward_op = {
     .name = "attention_backward",
     .doc = "Gradients of attention's operands.",
-    .traits = kContraction | kAttention,
+    .traits = kContraction | kAttention | kMayThrow,
     .num_inputs = -1,
     .num_outputs = -1,
     .infer = infer,

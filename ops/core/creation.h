@@ -1,5 +1,6 @@
 // Creates tensors: constants, ranges, random numbers. Random values depend only on seed, step and the op's ordinal.
 #pragma once
+#include <concepts>
 #include <span>
 
 #include "framework/dispatch/arg.h"
@@ -33,6 +34,9 @@ Tensor arange(const Arg& start, const Arg& end, const Arg& step, const TensorOpt
 /// The n x m identity matrix; m < 0 means n.
 Tensor eye(int64_t n, int64_t m = -1, const TensorOptions& options = {},
            std::source_location loc = std::source_location::current());
+inline Tensor eye(int64_t n, const TensorOptions& options, std::source_location loc = std::source_location::current()) {
+  return eye(n, -1, options, loc);
+}
 
 /// Uniform on [0, 1), with one random bit for each bit of the dtype's mantissa (f32 24, f64 53, f16 11, bf16 8).
 Tensor rand(const Shape& shape, const TensorOptions& options = {},
@@ -48,6 +52,29 @@ Tensor normal(const Shape& shape, double mean, double std, const TensorOptions& 
 /// Integers in [low, high), at most 2^31 different ones; i64 unless options give another dtype.
 Tensor randint(int64_t low, int64_t high, const Shape& shape, const TensorOptions& options = {.dtype = kInt64},
                std::source_location loc = std::source_location::current());
+// The shape as two to four numbers: randn(2, 3).
+#define WEFT_SIZES(name)                                                                                            \
+  template <std::integral B>                                                                                        \
+  Tensor name(int64_t a, B b, const TensorOptions& options = {},                                                    \
+              std::source_location loc = std::source_location::current()) {                                         \
+    return name(Shape{a, static_cast<int64_t>(b)}, options, loc);                                                   \
+  }                                                                                                                 \
+  template <std::integral B, std::integral C>                                                                       \
+  Tensor name(int64_t a, B b, C c, const TensorOptions& options = {},                                               \
+              std::source_location loc = std::source_location::current()) {                                         \
+    return name(Shape{a, static_cast<int64_t>(b), static_cast<int64_t>(c)}, options, loc);                          \
+  }                                                                                                                 \
+  template <std::integral B, std::integral C, std::integral D>                                                      \
+  Tensor name(int64_t a, B b, C c, D d, const TensorOptions& options = {},                                          \
+              std::source_location loc = std::source_location::current()) {                                         \
+    return name(Shape{a, static_cast<int64_t>(b), static_cast<int64_t>(c), static_cast<int64_t>(d)}, options, loc); \
+  }
+WEFT_SIZES(zeros)
+WEFT_SIZES(ones)
+WEFT_SIZES(empty)
+WEFT_SIZES(rand)
+WEFT_SIZES(randn)
+#undef WEFT_SIZES
 Tensor rand_like(const Arg& x);
 Tensor randn_like(const Arg& x);
 /// Integers in [low, high), in x's dtype.

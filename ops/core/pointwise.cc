@@ -14,6 +14,11 @@
 
 namespace weft {
 
+Tensor& Tensor::operator+=(const Arg& y) & { return *this = add(y, y.loc()); }
+Tensor& Tensor::operator-=(const Arg& y) & { return *this = sub(y, y.loc()); }
+Tensor& Tensor::operator*=(const Arg& y) & { return *this = mul(y, y.loc()); }
+Tensor& Tensor::operator/=(const Arg& y) & { return *this = div(y, y.loc()); }
+
 namespace internal {
 const OpDef* pointwise_records();
 }

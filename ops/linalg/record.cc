@@ -230,6 +230,7 @@ Grads vjp_matrix_exp(const VjpCall& c) {
 const OpDef solve_op = {
     .name = "solve",
     .doc = "a^-1 b for matrices in the last two dims, by LU with partial pivoting.",
+    .traits = kMayThrow,
     .num_inputs = 2,
     .infer = infer_solve,
     .vjp = vjp_solve,
@@ -260,6 +261,7 @@ const OpDef cofactors_op = {
 const OpDef cholesky_op = {
     .name = "cholesky",
     .doc = "The lower triangular l with l l^T = a, for positive definite a.",
+    .traits = kMayThrow,
     .infer = infer_square,
     .vjp = vjp_cholesky,
     .dims = dims_batch,
@@ -279,6 +281,7 @@ const OpDef qr_op = {
 const OpDef eigh_op = {
     .name = "eigh",
     .doc = "Eigenvalues, ascending, and eigenvectors of symmetric matrices.",
+    .traits = kMayThrow,
     .num_outputs = 2,
     .infer = infer_eigh,
     .vjp = vjp_eigh,
@@ -289,6 +292,7 @@ const OpDef eigh_op = {
 const OpDef svd_op = {
     .name = "svd",
     .doc = "u, s (descending) and vh with u diag(s) vh = a; square u and vh if {full}.",
+    .traits = kMayThrow,
     .num_outputs = 3,
     .infer = infer_svd,
     .vjp = vjp_svd,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "compiler/exec/plan/failing.h"
 #include "compiler/exec/plan/loop_plan.h"
 #include "compiler/exec/plan/padded_rows.h"
 #include "compiler/exec/record/record.h"
@@ -387,14 +388,32 @@ class LayoutBuilder {
 
   // ---- buffers that several values use in turn ----
 
-  /// Values are computed in their cell's memory where no later launch reads the old value; else they are copied at the
-  /// end.
+  /// The last launch that can throw while the host waits for it; -1: none.
+  int32_t last_failing() const {
+    int32_t last = -1;
+    if (!operations_.target().limits().synchronous) return last;
+    const std::vector<bool> failing = failing_nodes(g_);
+    for (size_t t = 0; t < plan_.launches.size(); ++t)
+      if (const Launch& l = plan_.launches[t]; !l.copy && failing[l.node]) last = static_cast<int32_t>(t);
+    return last;
+  }
+
+  /// Whether the new value is the old one with other elements in a part, such as the next tokens of a KV cache. A copy of
+  /// the rest would cost more than the step, so a step that fails tears this cell.
+  bool donates_slice(const Direct& d) const {
+    const OpDef& op = *g_.node(d.node).op;
+    return op.is(kIndexing) && op.is(kInPlace) && !op.is(kAddsAtIndex);
+  }
+
+  /// Values are computed in their cell's memory where no later launch reads the old value or can throw; else they are
+  /// copied at the end.
   void settle_direct_writes() {
     std::vector<CopyTask> late;
+    const int32_t failing = last_failing();
     for (const Direct& d : direct_) {
       const MemoryBlock& value = plan_.buffers[d.buffer];
-      bool fits = true;
-      if (int32_t old = cell_buffer_[d.cell]; old >= 0) {
+      bool fits = value.first > failing || donates_slice(d);
+      if (int32_t old = cell_buffer_[d.cell]; fits && old >= 0) {
         const int32_t last = plan_.buffers[old].last, def = value.first;
         fits = last < def || (last == def &&
                               may_overwrite(plan_, plan_.launches[def], old, result_in(plan_.launches[def], d.buffer)));

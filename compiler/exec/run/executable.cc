@@ -11,6 +11,7 @@
 #include "framework/base/switches.h"
 #include "framework/dispatch/parameter.h"
 #include "framework/dispatch/rank/rank.h"
+#include "framework/dispatch/state/cell_access.h"
 #include "framework/dispatch/state/state.h"
 #include "framework/dispatch/state/torn.h"
 
@@ -78,6 +79,10 @@ void Executable::build() {
   for (size_t c = 0; c < plan_.cells.size(); ++c)
     if (plan_.cells[c].used)
       bound_.push_back({static_cast<int32_t>(c), add_base(), plan_.cells[c].written ? add_base() : -1, {}});
+  for (size_t i = 0; i < bound_.size(); ++i) gate_order_.push_back(i);
+  std::sort(gate_order_.begin(), gate_order_.end(), [&](size_t a, size_t b) {
+    return cells_[bound_[a].cell].get() < cells_[bound_[b].cell].get();  // as in_gate_order
+  });
   pool_.resize(plan_.output_blocks.size());
   chosen_.resize(plan_.output_blocks.size());
   argument_staging_.resize(g.inputs.size());
@@ -241,15 +246,61 @@ void Executable::bind_arena() {
   if (arena_.storage) bind(arena_base_, arena_.storage->data());
 }
 
+void Executable::take_cells() {
+  std::optional<size_t> unready;
+  do {
+    if (unready) free_cells(), make_ready(*cells_[bound_[*unready].cell]);
+    for (size_t i : gate_order_) take(bound_[i]);
+  } while ((unready = unready_cell()));
+}
+
+void Executable::take(BoundCell& b) {
+  const Cell& c = *cells_[b.cell];
+  const CellUse& use = plan_.cells[b.cell];
+  b.fresh = {};
+  if (!rank_ && !use.written) {
+    const CellReader read(c, "compile");
+    check_not_torn(c);
+    b.held = c.value;
+    return;
+  }
+  if (!rank_ && !c.gate.own()) fail_inside(c, "compile");
+  b.owned = !rank_;
+  if (use.read) check_not_torn(c);
+}
+
+void Executable::free_cells() {
+  for (BoundCell& b : bound_) {
+    if (std::exchange(b.owned, false)) cells_[b.cell]->gate.release();
+    b.held = {};
+  }
+}
+
+std::optional<size_t> Executable::unready_cell() const {
+  for (size_t i = 0; i < bound_.size(); ++i) {
+    const Tensor& value = value_of(bound_[i]);
+    if (value.defined() ? misaligned(value) : plan_.cells[bound_[i].cell].read) return i;
+  }
+  return std::nullopt;
+}
+
+void Executable::make_ready(Cell& c) const {
+  const NoGrad guard;
+  static_cast<void>(CellHandle(Ref<Cell>(&c)).value());
+  const CellOwner own(c, "compile");
+  if (c.value.defined() && misaligned(c.value)) c.value = aligned(c.value);
+}
+
 // Allocates new storage here, before anything is written.
 void Executable::bind_cells() {
   for (BoundCell& b : bound_) {
     const CellUse& p = plan_.cells[b.cell];
     const Cell& c = *cells_[b.cell];
-    const bool have = c.value.defined();
+    const Tensor& value = value_of(b);
+    const bool have = value.defined();
     void* old = nullptr;
     if (have) {
-      const TensorImpl& i = c.value.get();
+      const TensorImpl& i = value.get();
       WEFT_BUG_IF(!weft::is_contiguous(i.type.shape, i.strides), "executable: cell '", c.name, "' is not contiguous");
       old = static_cast<char*>(i.storage->data()) + i.offset;
       bind(b.old_base, old);
@@ -342,17 +393,11 @@ std::vector<Tensor> Executable::run(std::span<const Tensor> args) {
   std::optional<TraceScope> phase(std::in_place, TraceEvent::kHost, "bind");
   past_commit_point_ = plan_.commit_point < 0;
   ended_ = false;
-  for (BoundCell& b : bound_) {
-    b.fresh = {};
-    const Cell& c = *cells_[b.cell];
-    if (c.value.defined() && misaligned(c.value)) cells_[b.cell]->value = aligned(c.value);
-    if (!plan_.cells[b.cell].read) continue;
-    check_not_torn(c);
-    if (!c.value.defined()) {
-      NoGrad guard;
-      static_cast<void>(CellHandle(cells_[b.cell]).value());
-    }
-  }
+  const struct FreeCells {
+    Executable& step;
+    ~FreeCells() { step.free_cells(); }
+  } at_end{*this};
+  take_cells();
   bind_arena();
 
   // The replay's own memory is measured from here on.
@@ -361,7 +406,7 @@ std::vector<Tensor> Executable::run(std::span<const Tensor> args) {
   choose_outputs();
   int64_t own = accounted(arena_.bytes()) + plan_.folded_bytes + reused_bytes_ + staging_bytes_;
   for (const BoundCell& b : bound_)
-    if (cells_[b.cell]->value.defined()) own += accounted(cells_[b.cell]->type.nbytes());
+    if (value_of(b).defined()) own += accounted(cells_[b.cell]->type.nbytes());
   const int64_t before = allocator.reset_step_peak();
   last_ = {.predicted_peak_bytes = plan_.fixed_bytes + accounted(arena_.bytes())};
 
@@ -443,7 +488,8 @@ void Executable::name_memory() {
   if (arena_.storage) target_.set_name(device_, arena_.storage->data(), "a step's own values");
   for (const BoundCell& b : bound_) {
     const Cell& c = *cells_[b.cell];
-    if (c.value.defined() && !c.name.empty()) target_.set_name(device_, c.value.get().storage->data(), c.name);
+    if (const Tensor& value = value_of(b); value.defined() && !c.name.empty())
+      target_.set_name(device_, value.get().storage->data(), c.name);
   }
 }
 

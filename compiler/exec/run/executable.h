@@ -78,7 +78,9 @@ class Executable {
   struct BoundCell {
     int32_t cell;
     int32_t old_base = -1, new_base = -1;
-    Tensor fresh;  // the new value, where it cannot be written in place
+    bool owned = false;  // during a run: the step writes the cell
+    Tensor held;         // during a run: the value of a cell that the step only reads
+    Tensor fresh;        // the new value, where it cannot be written in place
   };
 
   // A fixed buffer for an argument or an output block whose address keeps changing or is not aligned.
@@ -97,6 +99,15 @@ class Executable {
   void copy(void* to, const void* from, int64_t bytes) const;
   void copy_extent(const Tensor& from, void* to) const;
   std::vector<Ref<Cell>> written_cells() const;
+  /// Owns the cells that the step writes, and holds the values of the cells that it reads, until free_cells(): other
+  /// threads may use the same cells. The cells of a rank are its own.
+  void take_cells();
+  void take(BoundCell& b);
+  void free_cells();
+  /// The position in bound_ of the first cell that cannot be bound: without a value, or misaligned.
+  std::optional<size_t> unready_cell() const;
+  void make_ready(Cell& c) const;
+  const Tensor& value_of(const BoundCell& b) const { return b.held.defined() ? b.held : cells_[b.cell]->value; }
   void name_memory();
   void bind_arena();
   void bind_cells();
@@ -143,6 +154,7 @@ class Executable {
   std::vector<int32_t> argument_base_, output_base_;
   int32_t arena_base_ = -1;
   std::vector<BoundCell> bound_;
+  std::vector<size_t> gate_order_;               // of bound_
   std::vector<std::vector<Ref<Storage>>> pool_;  // per output block
   std::vector<Storage*> chosen_;                 // of this replay
   std::vector<StagingBuffer> argument_staging_, output_staging_;

@@ -1,5 +1,6 @@
 #include "models/data/readers/csv.h"
 
+#include <algorithm>
 #include <charconv>
 #include <limits>
 #include <set>
@@ -103,28 +104,55 @@ bool parse_number(std::string_view s, double& v) {
   return end == text.c_str() + text.size();
 }
 
-Tensor column_of(const std::vector<CsvField>& fields, DType dtype, std::vector<std::string>* categories) {
-  const int64_t n = static_cast<int64_t>(fields.size());
-  std::vector<int64_t> whole(fields.size());
-  std::vector<double> numbers(fields.size());
-  bool all_whole = true, all_numbers = true;
-  for (size_t i = 0; i < fields.size() && all_numbers; ++i) {
-    const std::string& s = fields[i].text;
-    all_whole = all_whole && parse(s, whole[i]);
-    if (s.empty() && !fields[i].quoted)
-      numbers[i] = std::numeric_limits<double>::quiet_NaN();
-    else
-      all_numbers = parse_number(s, numbers[i]);
-  }
-  if (all_whole && all_numbers) return Tensor::from_vector<int64_t>(whole, {n});
-  if (all_numbers) return Tensor::from_vector<double>(numbers, {n}).to(dtype);
+// The texts for a missing value: pandas' (io/parsers, STR_NA_VALUES), and '?'.
+bool is_missing(std::string_view s) {
+  static const std::set<std::string_view> texts{"",     "#N/A",   "#N/A N/A", "#NA",  "-1.#IND", "-1.#QNAN", "-NaN",
+                                                "-nan", "1.#IND", "1.#QNAN",  "<NA>", "N/A",     "NA",       "NULL",
+                                                "NaN",  "None",   "n/a",      "nan",  "null",    "?"};
+  return texts.contains(s);
+}
+
+struct CsvColumn {
+  std::vector<std::string> texts;
+  std::vector<int64_t> lines;
+};
+
+// The positions of the distinct texts in `categories`.
+Tensor categories_of(const CsvColumn& c, std::vector<std::string>* categories) {
   std::unordered_map<std::string, int64_t> known;
-  for (size_t i = 0; i < fields.size(); ++i) {
-    const auto [it, fresh] = known.emplace(fields[i].text, static_cast<int64_t>(known.size()));
-    if (fresh) categories->push_back(fields[i].text);
-    whole[i] = it->second;
+  std::vector<int64_t> positions;
+  for (const std::string& text : c.texts) {
+    if (is_missing(text)) {
+      positions.push_back(-1);
+      continue;
+    }
+    const auto [it, fresh] = known.emplace(text, static_cast<int64_t>(known.size()));
+    if (fresh) categories->push_back(text);
+    positions.push_back(it->second);
   }
-  return Tensor::from_vector<int64_t>(whole, {n});
+  return Tensor::from_vector<int64_t>(positions, {static_cast<int64_t>(positions.size())});
+}
+
+Tensor column_of(const CsvColumn& c, const std::string& name, const std::string& path, DType dtype,
+                 std::vector<std::string>* categories) {
+  const int64_t n = static_cast<int64_t>(c.texts.size());
+  std::vector<int64_t> whole(c.texts.size());
+  std::vector<double> numbers(c.texts.size(), std::numeric_limits<double>::quiet_NaN());
+  bool all_whole = true;
+  size_t number = c.texts.size(), text = number;  // the first of each
+  for (size_t i = 0; i < c.texts.size(); ++i) {
+    const std::string& s = c.texts[i];
+    all_whole = all_whole && parse(s, whole[i]);
+    if (is_missing(s)) continue;
+    size_t& first = parse_number(s, numbers[i]) ? number : text;
+    first = std::min(first, i);
+  }
+  if (text == c.texts.size())
+    return all_whole ? Tensor::from_vector<int64_t>(whole, {n}) : Tensor::from_vector<double>(numbers, {n}).to(dtype);
+  WEFT_CHECK_AS(kDataLoss, number == c.texts.size(), path, ":", c.lines[text], ": column '", shown(name), "' has '",
+                shown(c.texts[text]), "' here and the number ", c.texts[number], " in line ", c.lines[number],
+                "; need numbers, or categories: {.categories = {\"", shown(name), "\"}}");
+  return categories_of(c, categories);
 }
 
 }  // namespace
@@ -156,7 +184,7 @@ Csv read_csv(const std::string& path, const CsvOptions& o, std::source_location 
   CsvLines lines(text, o.delimiter, path);
   Csv out;
   out.dtype = o.dtype;
-  std::vector<std::vector<CsvField>> columns;
+  std::vector<CsvColumn> columns;
   std::vector<CsvField> fields;
   for (bool first = true; lines.next(fields); first = false) {
     if (first) {
@@ -172,15 +200,24 @@ Csv read_csv(const std::string& path, const CsvOptions& o, std::source_location 
     }
     WEFT_CHECK_AS(kDataLoss, fields.size() == columns.size(), path, ":", lines.line(), ": got ", fields.size(),
                   " fields; need ", columns.size(), " as in the first line");
-    for (size_t i = 0; i < fields.size(); ++i) columns[i].push_back(std::move(fields[i]));
+    for (size_t i = 0; i < fields.size(); ++i) {
+      columns[i].texts.push_back(std::move(fields[i].text));
+      columns[i].lines.push_back(lines.line());
+    }
     ++out.rows;
   }
   WEFT_CHECK_AS(kDataLoss, !o.header || !columns.empty(), path,
                 ": is empty; need a line with the names of the columns, or .header = false");
+  for (const std::string& name : o.categories)
+    WEFT_CHECK_AS(kNotFound, std::find(out.names.begin(), out.names.end(), name) != out.names.end(), path,
+                  ": there is no column '", shown(name), "' for .categories; need names of columns");
   for (size_t i = 0; i < columns.size(); ++i) {
+    const std::string& name = out.names[i];
+    const bool as_texts = std::find(o.categories.begin(), o.categories.end(), name) != o.categories.end();
     std::vector<std::string> categories;
-    out.columns.push_back(column_of(columns[i], o.dtype, &categories));
-    if (!categories.empty()) out.categories[out.names[i]] = std::move(categories);
+    out.columns.push_back(as_texts ? categories_of(columns[i], &categories)
+                                   : column_of(columns[i], name, path, o.dtype, &categories));
+    if (as_texts || !categories.empty()) out.categories[name] = std::move(categories);
   }
   return out;
 }

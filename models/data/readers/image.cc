@@ -144,6 +144,10 @@ Tensor decode_jpeg(Bytes bytes, ImageMode mode, const std::string& what) {
   jpeg_read_header(&c, TRUE);
   // A block of 64 pixels takes a bit or more.
   check_pixels(c.image_width, c.image_height, static_cast<int64_t>(bytes.size()) * 8 * 64, what);
+  const bool inks = c.jpeg_color_space == JCS_CMYK || c.jpeg_color_space == JCS_YCCK;
+  WEFT_CHECK_AS(
+      kUnimplemented, !inks, what,
+      ": is a JPEG of four inks (CMYK), whose colours depend on a profile; need RGB or gray: convert it first");
   const bool gray = mode == ImageMode::kGray || (mode == ImageMode::kUnchanged && c.num_components == 1);
   c.out_color_space = gray ? JCS_GRAYSCALE : JCS_RGB;
   jpeg_start_decompress(&c);

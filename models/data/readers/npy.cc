@@ -41,6 +41,7 @@ class HeaderReader {
       const std::string key = quoted();
       need(':');
       if (key == "descr") {
+        if (take('[')) refuse("records, whose elements have named fields");
         h.descr = quoted();
       } else if (key == "fortran_order") {
         h.fortran = word("True") ? 1 : word("False") ? 0 : -1;
@@ -75,6 +76,9 @@ class HeaderReader {
                          str_cat(path_, ": the header '", internal::shown(text_),
                                  "' is damaged; need 'descr', 'fortran_order' and 'shape' of an array"));
   }
+  [[noreturn]] void refuse(const char* kind) const {
+    weft::internal::fail(Code::kUnimplemented, str_cat(path_, ": is an array of ", kind, "; need numbers or bools"));
+  }
   void skip() {
     while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\n')) ++at_;
   }
@@ -108,6 +112,7 @@ class HeaderReader {
     const auto r = std::from_chars(text_.data() + at_, text_.data() + text_.size(), n);
     if (r.ec != std::errc() || n < 0) fail();
     at_ = static_cast<size_t>(r.ptr - text_.data());
+    at_ += at_ < text_.size() && text_[at_] == 'L';  // as Python 2 wrote long integers
     return n;
   }
 
@@ -115,6 +120,27 @@ class HeaderReader {
   const std::string& path_;
   size_t at_ = 0;
 };
+
+// What the elements are by the letter of their dtype; null for numbers and bools.
+const char* other_kind(char letter) {
+  switch (letter) {
+    case 'U':
+    case 'S':
+    case 'a':
+      return "texts";
+    case 'O':
+      return "Python objects";
+    case 'V':
+      return "records";
+    case 'M':
+    case 'm':
+      return "dates or times";
+    case 'c':
+      return "complex numbers";
+    default:
+      return nullptr;
+  }
+}
 
 Tensor array_of(std::string_view s, const std::string& path) {
   WEFT_CHECK_AS(kDataLoss, s.starts_with(kMagic) && s.size() >= 10, path, ": is not a .npy file");
@@ -131,6 +157,9 @@ Tensor array_of(std::string_view s, const std::string& path) {
     weft::internal::fail(Code::kDataLoss, str_cat(path, ": ", e.what()));
   }
   const std::string& d = h.descr;
+  const char* const other = d.size() < 2 ? nullptr : other_kind(d[1]);
+  WEFT_CHECK_AS(kUnimplemented, !other, path, ": is an array of ", other, " ('", internal::shown(d),
+                "'); need numbers or bools");
   int64_t size = 0;
   const auto r = d.size() < 3 ? std::from_chars_result{nullptr, std::errc::invalid_argument}
                               : std::from_chars(d.data() + 2, d.data() + d.size(), size);
@@ -196,7 +225,9 @@ std::map<std::string, Tensor> load_npz(const std::string& path, std::source_loca
     const std::string_view bytes = method == 8 ? std::string_view(inflated) : raw;
     WEFT_CHECK_AS(kDataLoss, bytes.size() == size && io::crc32_of(bytes) == crc, what,
                   " is damaged: its checksum differs");
-    if (name.ends_with(".npy")) name.resize(name.size() - 4);
+    WEFT_CHECK_AS(kUnimplemented, name.ends_with(".npy"), what,
+                  " is no array, whose name ends in .npy; need an archive of arrays, as numpy.savez writes");
+    name.resize(name.size() - 4);
     WEFT_CHECK_AS(kDataLoss, out.emplace(name, array_of(bytes, what)).second, what, " is there twice");
   }
   return out;

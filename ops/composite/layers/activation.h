@@ -52,6 +52,7 @@ Tensor prelu(const Arg& x, const Arg& weight);
 /// x limited to [lo, hi]; hi where lo > hi; NaN stays NaN. The gradient at lo and hi is 0 if they are numbers, as in
 /// PyTorch, otherwise 1. Any dtype but bool.
 Tensor clamp(const Arg& x, const Arg& lo, const Arg& hi);
+inline Tensor clip(const Arg& x, const Arg& lo, const Arg& hi) { return clamp(x, lo, hi); }
 Tensor clamp_min(const Arg& x, const Arg& lo);
 Tensor clamp_max(const Arg& x, const Arg& hi);
 

@@ -10,11 +10,11 @@
 #include "ops/core/creation.h"
 #include "ops/core/functions/body.h"
 #include "ops/core/functions/loop_derivative.h"
+#include "ops/core/functions/may_throw.h"
 #include "ops/core/indexing/index.h"
 #include "ops/core/indexing/view.h"
 #include "ops/core/pointwise.h"
 #include "ops/core/products/dot.h"
-#include "ops/kernels/kernels.h"
 
 namespace weft {
 
@@ -221,16 +221,10 @@ TensorType type_of_sum(TensorType t) {
   return t;
 }
 
-bool divides_integers(const Node& n) {
-  const auto pw = static_cast<kernels::Pw>(n.op->scalar);
-  return n.op->scalar >= 0 && (pw == kernels::Pw::floor_divide || pw == kernels::Pw::remainder) &&
-         !is_floating(n.outputs[0].dtype);
-}
-
 bool throws_nothing(const Node& n) {
   const bool known =
       n.inputs.empty() || n.op->is(kView) || n.op->is(kPointwise) || n.op->is(kReduction) || n.op == &dot_op;
-  return known && !n.op->is(kCustom) && !n.op->is(kStructural) && !divides_integers(n);
+  return known && !n.op->is(kStructural) && !internal::may_throw(n);
 }
 
 // The body without the values that are the same in each iteration: they are computed before the loop, and shared. Input

@@ -107,7 +107,7 @@ std::vector<Sample> samples_check_index() {
 const OpDef check_index_op = {
     .name = "check_index",
     .doc = "The indices, of which each is at least 0 and below {limit}, or {ignore}.",
-    .traits = kCollective | kInPlace | kNotDifferentiable,
+    .traits = kCollective | kInPlace | kNotDifferentiable | kMayThrow,
     .num_inputs = -1,
     .flops_per_point = 0,
     .infer = infer_check_index,

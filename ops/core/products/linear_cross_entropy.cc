@@ -264,7 +264,7 @@ std::vector<Sample> samples_of(bool grad) {
 const OpDef linear_cross_entropy_op = {
     .name = "linear_cross_entropy",
     .doc = "Cross-entropy of each row of a linear layer's logits, which exist a chunk of rows at a time.",
-    .traits = kContraction | kLinearLoss,
+    .traits = kContraction | kLinearLoss | kMayThrow,
     .num_inputs = -1,
     .infer = infer,
     .vjp = vjp,
@@ -280,7 +280,7 @@ const OpDef linear_cross_entropy_op = {
 const OpDef linear_cross_entropy_grad_op = {
     .name = "linear_cross_entropy_grad",
     .doc = "Loss of linear_cross_entropy with the gradients of x, w and bias for weights g of the rows' losses.",
-    .traits = kContraction | kLinearLoss,
+    .traits = kContraction | kLinearLoss | kMayThrow,
     .num_inputs = -1,
     .num_outputs = -1,
     .infer = infer,
