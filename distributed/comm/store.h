@@ -31,6 +31,7 @@ class FolderStore final : public Store {
   void set(const std::string& key, const std::string& value) override;
   std::string get(const std::string& key, Deadline deadline) override;
   void check() override;
+  bool has(const std::string& key) const { return find(key).has_value(); }
   /// Removes a key if it is set.
   void remove(const std::string& key);
 

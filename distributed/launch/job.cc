@@ -275,6 +275,7 @@ struct Job::Member {
     const int count = o.ranks / static_cast<int>(id.world);
     try {
       client->join();
+      joined = true;
       auto job = std::make_unique<Processes>(store, o.ranks, static_cast<int>(id.rank) * count, count, o.timeout,
                                              o.transport, control::address_towards(host));
       // The service detects more than a transport: a stopped process, an unreachable host, the cause of a failure.
@@ -282,7 +283,8 @@ struct Job::Member {
       Processes::set_current(std::move(job));
     } catch (const Error& e) {
       fail(e);
-      await_end();
+      // Before the join, the others may have learnt the end from the launcher, as this process has.
+      if (joined || !folder || !folder->has(FolderStore::kEnded)) await_end();
       throw;
     }
     if (o.share_cores) share_cores(id);
@@ -328,7 +330,7 @@ struct Job::Member {
   std::unique_ptr<FolderStore> folder;      // the store of a job that our launcher started
   std::unique_ptr<control::Server> server;  // only in the process of rank 0
   std::unique_ptr<control::Client> client;
-  bool failed = false;
+  bool joined = false, failed = false;
   const int exceptions = std::uncaught_exceptions();
 };
 
