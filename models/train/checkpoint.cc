@@ -120,6 +120,16 @@ void need_checkpoint_or_nothing(const std::string& path) {
                 "; move it away, or name another folder");
 }
 
+// Whether state.json is one that this program can have written: other programs may use its name.
+bool is_written_here(const std::string& folder) {
+  try {
+    read_state(folder);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 }  // namespace
 
 std::string lock_path(const std::string& dir) { return dir + "/.lock"; }
@@ -162,7 +172,8 @@ std::string save_checkpoint(const std::string& dir, const TrainState& state, con
   if (keep > 0) {
     std::vector<int64_t> steps = steps_in(dir);
     for (size_t i = 0; i + keep < steps.size(); ++i)
-      if (steps[i] != state.step) io::remove_folder_at_once(str_cat(dir, "/step_", steps[i]));
+      if (const std::string old = str_cat(dir, "/step_", steps[i]); steps[i] != state.step && is_written_here(old))
+        io::remove_folder_at_once(old);
   }
   return path;
 }
