@@ -9,7 +9,6 @@
 #include "framework/dispatch/state/torn.h"
 #include "framework/io/checksum.h"
 #include "framework/io/fields/json_fields.h"
-#include "framework/io/file.h"
 
 namespace weft::train {
 
@@ -142,7 +141,7 @@ void check_only_checkpoints(const std::string& dir) {
 }
 
 std::string save_checkpoint(const std::string& dir, const TrainState& state, const NamedCells& model,
-                            const NamedCells& optimizer, int64_t keep) {
+                            const NamedCells& optimizer, int64_t keep, io::FileLock* lock) {
   const std::string path = str_cat(dir, "/step_", state.step);
   std::vector<Tensor> alive;
   std::vector<io::NamedView> model_views, optimizer_views;
@@ -154,6 +153,7 @@ std::string save_checkpoint(const std::string& dir, const TrainState& state, con
   }
   need_checkpoint_or_nothing(path);
   io::make_folders(dir);
+  if (lock) lock->renew();
   io::remove_leftovers(dir);
   {
     io::AtomicFolder folder(path);
@@ -170,6 +170,7 @@ std::string save_checkpoint(const std::string& dir, const TrainState& state, con
     folder.commit();
   }
   if (keep > 0) {
+    if (lock) lock->renew();
     std::vector<int64_t> steps = steps_in(dir);
     for (size_t i = 0; i + keep < steps.size(); ++i)
       if (const std::string old = str_cat(dir, "/step_", steps[i]); steps[i] != state.step && is_written_here(old))

@@ -261,7 +261,7 @@ for end in HUP:129 INT:130 TERM:143; do
 done
 
 # A folder that is removed under a run: another run may take it, and the first one then leaves it alone.
-"$train" "${flags[@]}" --steps 100000 --checkpoint_every 1 --keep 1 --checkpoint_dir taken --metrics d.jsonl >d.txt 2>&1 &
+"$train" "${flags[@]}" --steps 100000 --checkpoint_every 200 --keep 1 --checkpoint_dir taken --metrics d.jsonl >d.txt 2>&1 &
 pid=$!
 while kill -0 $pid 2>/dev/null && (($(lines d.jsonl) < 3)); do sleep 0.005; done
 kill -STOP $pid

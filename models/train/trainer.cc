@@ -388,9 +388,7 @@ class Trainer {
     const dist::GatheredCells whole_model(model), whole_optimizer(optimizer);
     std::string folder;
     internal::on_first_process("saving a checkpoint", [&] {
-      io::make_folders(setup_.dir);
-      lock_->renew();  // checkpoints of a run that has taken the folder meanwhile are not ours
-      folder = save_checkpoint(setup_.dir, state_, model, optimizer, options_.keep);
+      folder = save_checkpoint(setup_.dir, state_, model, optimizer, options_.keep, lock_ ? &*lock_ : nullptr);
     });
     last_saved_ = state_.step;
     last_save_time_ = now_seconds();
