@@ -21,7 +21,8 @@ Tensor index_select(const Arg& x, int64_t dim, const Arg& index);
 Tensor scatter_add(const Arg& x, int64_t dim, const Arg& index, const Arg& src);
 /// A copy of x, with slice index[i] along dim += alpha * slice i of src.
 Tensor index_add(const Arg& x, int64_t dim, const Arg& index, const Arg& src, const Arg& alpha = 1);
-/// A copy of x, with slice index[i] along dim = slice i of src, in order of position.
+/// A copy of x, with slice index[i] along dim = slice i of src, in order of position: of several writes, the last stays
+/// and has the gradient.
 Tensor index_copy(const Arg& x, int64_t dim, const Arg& index, const Arg& src);
 /// weight[indices[...]]: [..., D] for weight [V, D].
 Tensor embedding(const Arg& indices, const Arg& weight);
