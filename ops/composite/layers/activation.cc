@@ -164,6 +164,7 @@ Tensor threshold(const Arg& x, double threshold, double value) {
 Tensor prelu(const Arg& arg, const Arg& weight) {
   return activated(arg, "prelu", [&](const Tensor& x) {
     const Tensor& w = floating_of(weight, "prelu");
+    dtype_with(w, x, "prelu");
     WEFT_CHECK(w.numel() == 1 || (w.dim() == 1 && x.dim() >= 2 && w.size(0) == x.size(1)), "prelu: weight ", w.shape(),
                " does not fit x ", x.shape(), "; need one element, or one for each slice along dim 1");
     Shape shape = Shape::filled(x.dim(), 1);
