@@ -395,6 +395,20 @@ TEST(CrossEntropyErrors, NameTargetAndPosition) {
             "mse_loss: reduction is 'avg'; need \"mean\", \"sum\" or \"none\"");
 }
 
+// Equal logits give log(classes), and the gradient of even probabilities, however large the logits are.
+TEST(Loss, CrossEntropyOfEqualLogitsOfAnySize) {
+  for (double size : {0., -1e4, -1e10, -1e30, 1e30, -3.4028234663852886e38}) {
+    const Tensor x = full({2, 5}, size).requires_grad(), classes = Tensor::from_vector<int64_t>({1, 3}, {2});
+    const Tensor likely = full({2, 5}, 0.2);
+    for (const Tensor& loss :
+         {cross_entropy(x, classes), cross_entropy(x, classes, {.label_smoothing = 0.5, .weight = ones({5})}),
+          cross_entropy(x, likely)})
+      EXPECT_NEAR(loss.item<float>(), std::log(5.0), 4 * 0x1p-23) << size;
+    const std::vector<float> g = grad(cross_entropy(x, classes), {x})[0].to_vector<float>();
+    for (size_t i = 0; i < g.size(); ++i) EXPECT_NEAR(g[i], 0.1 - (i == 1 || i == 8 ? 0.5 : 0), 4 * 0x1p-24) << size;
+  }
+}
+
 TEST(Dropout, DropsTheShareAndScalesTheRest) {
   manual_seed(1);
   Tensor y = dropout(ones({100000}), 0.3);
