@@ -8,11 +8,14 @@
 #include <limits>
 
 #include "compiler/exec/compile.h"
+#include "compiler/targets/cpu/target.h"
+#include "compiler/verify/launch_check.h"
 #include "framework/autodiff/grad.h"
 #include "framework/dispatch/dispatch.h"
 #include "framework/testing/compare.h"
 #include "framework/testing/values.h"
 #include "ops/attention/flex_attention.h"
+#include "ops/attention/record.h"
 #include "ops/composite/layers/attention.h"
 #include "ops/composite/layers/softmax.h"
 #include "ops/core/core.h"
@@ -198,6 +201,40 @@ TEST(HugeScores, OfTheProduct) {
     const Tensor dv = grad(sum(flex_attention(q, k, own)), {own})[0];
     for (float x : dv.to_vector<float>()) EXPECT_NEAR(x, 0.4, 8 * kEps);
   }
+}
+
+// `verify` compares such rows with attention's primitives.
+TEST(HugeScores, AreVerified) {
+  Random random(7);
+  for (DType t : {kFloat32, kBFloat16})
+    for (double mask : {-1e4, -1e30}) {
+      const Operands o({3, 40}, t, random);
+      const Tensor table = o.hidden * mask;
+      const internal::AttentionCall call = internal::attention_call(
+          o.q, o.k, o.v, {.score_mod = [=](const Score& s) { return s.value + table[s.b][0][s.q][s.kv]; }});
+      const std::vector<Tensor> right = dispatch_multi(attention_op, internal::pointers(call.operands), call.attrs);
+      Node node;
+      node.op = &attention_op, node.attrs = call.attrs;
+      std::vector<StridedView> in, out;
+      for (const Tensor& x : call.operands) in.push_back(x.view_for_kernel());
+      for (const Tensor& x : right) out.push_back(x.view_for_kernel()), node.outputs.push_back(x.type());
+      Target& cpu = internal::cpu_target();
+      const auto operation = cpu.prepare(Device::cpu(), attention_op, call.attrs, in, out, 64, {});
+      const auto passes = [&](const std::vector<Tensor>& got) {
+        const auto check = internal::make_launch_check(cpu, {});
+        EXPECT_TRUE(check->wants(*operation, node, false));
+        return testing::error_of([&] { check->compare(*operation, node, false, call.operands, got); }).empty();
+      };
+      EXPECT_TRUE(passes(right));
+      // One element of a masked row: what the sums of probabilities that are all infinite or all 0 give, and an error.
+      for (double wrong : {std::nan(""), 0., 1.25}) {
+        std::vector<double> values = right[0].to(kFloat64).to_vector<double>();
+        values[0] = wrong == 1.25 ? values[0] * wrong : wrong;
+        EXPECT_FALSE(passes({Tensor::from_vector<double>(values, right[0].shape()).to(t), right[1], right[2]}))
+            << wrong;
+      }
+      EXPECT_FALSE(passes({right[0], right[1] + 0.1, right[2]}));
+    }
 }
 
 }  // namespace
