@@ -50,6 +50,17 @@ W_FN VF greater(Seen m, VF top, VF x) { return (x > top) & m ? x : top; }
 W_FN bool any_above(VF x, float limit) { return w_any(x > spread(limit)); }
 #endif
 
+// The lesser of x and 0; NaN stays.
+W_FN VF at_most_zero(VF x) {
+#if W_BYTES == 64
+  return (VF)_mm512_min_ps(_mm512_setzero_ps(), (__m512)x);
+#elif W_BYTES == 32
+  return (VF)__builtin_ia32_minps256(VF{}, x);
+#else
+  return (VF)__builtin_ia32_minps(VF{}, x);
+#endif
+}
+
 W_FN unsigned lane_bits(const u8* row, i64 v) {
   if constexpr (kF == 16) {
     u16 b;
@@ -327,7 +338,10 @@ void gradient_rows(const GradTile& t) {
             d[r][i] = only(m, x);
             continue;
           }
-          p[r][i] = exp2_seen(w_fma(load<VF>(t.scores + from * t.ld + (v + i) * kF) - top, scale, -log_sum), m);
+          // Forward may have added up q k^T in another order: the score may be an ulp above the maximum, which is a
+          // huge exponent where the score is huge.
+          const VF above = at_most_zero(load<VF>(t.scores + from * t.ld + (v + i) * kF) - top);
+          p[r][i] = exp2_seen(w_fma(above, scale, -log_sum), m);
           VF kept = p[r][i];
           if constexpr (kKeep) {
             const Seen k = seen(lane_bits(t.keep + from * (kTileKeys / 8), v + i));
