@@ -215,10 +215,8 @@ Tensor binary_cross_entropy_with_logits(const Arg& x, const Arg& target, const B
   LineScope line(x.line());
   const char* op = "binary_cross_entropy_with_logits";
   const auto [v, t] = loss_operands(x, target, o.reduction, op);
-  if (!o.pos_weight.defined()) return weighted((1.0 - t) * v - logsigmoid(v), o, op);
-  // -(w t log sigmoid(x) + (1 - t) (log sigmoid(x) - x)).
-  const Tensor w = weight_for(v, o.pos_weight, "pos_weight", op);
-  return weighted((1.0 - t) * v - (1.0 + (w - 1.0) * t) * logsigmoid(v), o, op);
+  if (!o.pos_weight.defined()) return weighted(loss_of_logits(v, t), o, op);
+  return weighted(loss_of_logits(v, t, weight_for(v, o.pos_weight, "pos_weight", op)), o, op);
 }
 
 Tensor binary_cross_entropy(const Arg& x, const Arg& target, std::string_view reduction) {
