@@ -1,4 +1,5 @@
-// Elements selected by run-time integers (i64 or i32), and sorting. An index out of range throws OutOfRange.
+// Elements selected by run-time integers (i64 or i32), and sorting. An index out of range throws OutOfRange. A 0-d x
+// has one dim, 0 or -1, as in PyTorch.
 #pragma once
 #include <initializer_list>
 #include <span>
@@ -30,7 +31,7 @@ Tensor embedding(const Arg& indices, const Arg& weight);
 Tensor one_hot(const Arg& x, int64_t classes);
 /// The number of times that each of 0 to bins - 1 occurs in x, i64 [bins].
 Tensor histogram(const Arg& x, int64_t bins);
-/// value where mask is true, otherwise x.
+/// value, converted to x's dtype, where mask is true, otherwise x; a fraction does not fit an integer x.
 Tensor masked_fill(const Arg& x, const Arg& mask, const Arg& value);
 /// The positions of the nonzero elements in row-major order, i64 [count, dims of x]. The count depends on values, so x
 /// must have values: a compiled function must not compute x itself.
