@@ -240,7 +240,8 @@ class CompiledCore {
     for (size_t i = 0; i < out.size(); ++i) check_same_bits(out[i], want.outputs[i], str_cat("output ", i));
     for (size_t i = 0; i < want.writes.size(); ++i) {
       const Cell& c = *e.joint->cells[e.joint->writes[i].cell];
-      check_same_bits(held_value(c, "verify"), want.writes[i], c.name.empty() ? str_cat("cell ", i) : str_cat("cell '", c.name, "'"));
+      check_same_bits(held_value(c, "verify"), want.writes[i],
+                      c.name.empty() ? str_cat("cell ", i) : str_cat("cell '", c.name, "'"));
     }
     e.verified = true;
     return out;

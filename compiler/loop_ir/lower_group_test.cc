@@ -195,7 +195,8 @@ TEST(LowerGroup, ReductionsAcrossLanes) {
 TEST(LowerGroup, AFullReductionIsSplit) {
   check([](Args x) { return std::vector{sum(x[0] * x[0])}; }, {normal({70, 1000})}, Mode::kSplit, 1);
   check([](Args x) { return std::vector{amax(abs(x[0]), {0, 1})}; }, {normal({70, 1001})}, Mode::kSplit, 1);
-  // Operands that do not see all axes as one: lanes are the last axes, in whole blocks, and rows before them are joined.
+  // Operands that do not see all axes as one: lanes are the last axes, in whole blocks, and rows before them are
+  // joined.
   check([](Args x) { return std::vector{sum(x[0] * x[1])}; }, {normal({20, 1}), normal({1, 2048})}, Mode::kSplit, 2);
   check(
       [](Args x) {

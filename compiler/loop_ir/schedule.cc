@@ -204,9 +204,9 @@ class AxisScheduler {
     return true;
   }
 
-  /// A long row that an operand does not see as one, such as a broadcast matrix that is summed as a whole: its last axes
-  /// are the lanes, and the rows before them are outer points whose blocks are combined together. Blocks must not go
-  /// over the end of a lane; the GPU combines two at least.
+  /// A long row that an operand does not see as one, such as a broadcast matrix that is summed as a whole: its last
+  /// axes are the lanes, and the rows before them are outer points whose blocks are combined together. Blocks must not
+  /// go over the end of a lane; the GPU combines two at least.
   void cut_row() {
     uint32_t lanes = 0;
     for (int a = static_cast<int>(d_.extents.size()) - 1, after = -1; a >= 0 && (s_.lanes >> a & 1); --a) {

@@ -265,7 +265,8 @@ class Training {
   double scratch_[4096] = {};
 };
 
-// The fault happens now; a signal comes at any time of the next 0.2 s, in which the processes join, in half of the cases.
+// The fault happens now; a signal comes at any time of the next 0.2 s, in which the processes join, in half of the
+// cases.
 void fail_at_start(const FaultCase& c, const std::string& mark) {
   const auto happen = [c, mark] {
     io::write_file_atomic(mark, std::to_string(internal::now_ns()));

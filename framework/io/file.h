@@ -145,8 +145,8 @@ class FileLock {
 };
 
 /// Removes from `folder` the temporary folders that AtomicFolder left behind in processes that died: those with a
-/// mark beside them (mark.h). Live processes keep theirs: each holds a lock on its own. Calls restore_folders(). Returns
-/// the number removed.
+/// mark beside them (mark.h). Live processes keep theirs: each holds a lock on its own. Calls restore_folders().
+/// Returns the number removed.
 int remove_leftovers(const std::string& folder);
 
 /// Removes a folder so that its name never refers to a part of it: an interruption leaves a temporary, which

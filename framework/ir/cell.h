@@ -23,7 +23,7 @@ struct Cell final : RefCounted {
   Ref<RefCounted> leaf;        // dispatch/tape.h: the tape's leaf for this cell
   bool requires_grad = false;  // parameters that are not frozen
   bool is_parameter = false;
-  bool torn = false;  // a step failed while it wrote this cell: not readable until it is set again
+  bool torn = false;      // a step failed while it wrote this cell: not readable until it is set again
   mutable CellGate gate;  // for `value`, `remote`, `leaf` and `torn`
 };
 

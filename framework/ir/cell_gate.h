@@ -17,9 +17,9 @@ class CellGate {
   }
   void leave() { state_.fetch_sub(1, std::memory_order_release); }
 
-  /// Makes the thread for which the caller works the owner until release(). Waits for other owners, and for readers that
-  /// copy the handle; returns false if this thread is the owner already. A thread that owns several cells takes them in
-  /// the order of their addresses, so that no two threads wait for each other.
+  /// Makes the thread for which the caller works the owner until release(). Waits for other owners, and for readers
+  /// that copy the handle; returns false if this thread is the owner already. A thread that owns several cells takes
+  /// them in the order of their addresses, so that no two threads wait for each other.
   bool own();
   void release();
 

@@ -41,7 +41,7 @@ enum Trait : uint32_t {
   kAssembles = 1 << 26,    // puts elements of its operands, in their order, beside others: no arithmetic
   kCallsBody = 1 << 27,    // calls its {body}, a function of the program, on its operands
   kLinearLoss = 1 << 28,   // the loss of a linear layer or its gradient: (x, weights, targets, ...)
-  kMayThrow = 1 << 29,     // the kernel throws for some values of its operands: an index out of range, a singular matrix
+  kMayThrow = 1 << 29,  // the kernel throws for some values of its operands: an index out of range, a singular matrix
 };
 
 /// The source of a leaf of a graph: entry {index} of Graph::inputs, of Graph::cells or of Graph::captured.

@@ -7,8 +7,8 @@
 
 namespace weft::internal {
 
-/// For each node, in the order of the graph: whether its launch can throw for values that no earlier launch has checked.
-/// A derivative reads the indices of its op again, in the same ranges.
+/// For each node, in the order of the graph: whether its launch can throw for values that no earlier launch has
+/// checked. A derivative reads the indices of its op again, in the same ranges.
 std::vector<bool> failing_nodes(const Graph& g);
 
 /// An order of the graph's nodes in which the nodes that compute new values of cells come after the nodes that can

@@ -398,8 +398,8 @@ class LayoutBuilder {
     return last;
   }
 
-  /// Whether the new value is the old one with other elements in a part, such as the next tokens of a KV cache. A copy of
-  /// the rest would cost more than the step, so a step that fails tears this cell.
+  /// Whether the new value is the old one with other elements in a part, such as the next tokens of a KV cache. A copy
+  /// of the rest would cost more than the step, so a step that fails tears this cell.
   bool donates_slice(const Direct& d) const {
     const OpDef& op = *g_.node(d.node).op;
     return op.is(kIndexing) && op.is(kInPlace) && !op.is(kAddsAtIndex);

@@ -14,8 +14,8 @@ namespace weft::internal {
 /// "'name'", or "a parameter f32[2, 3]" for a cell without a name.
 std::string label(const Cell& c);
 
-/// Until the end of the scope, handles of the cell can be copied; it must end at once. Waits for the commit of a step of
-/// another thread that writes the cell. Throws FailedPrecondition, naming `call`, inside that step.
+/// Until the end of the scope, handles of the cell can be copied; it must end at once. Waits for the commit of a step
+/// of another thread that writes the cell. Throws FailedPrecondition, naming `call`, inside that step.
 class CellReader {
  public:
   CellReader(const Cell& c, const char* call);

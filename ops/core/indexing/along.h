@@ -7,7 +7,8 @@ namespace weft::internal {
 /// t, or a 0-d t as [1].
 inline Tensor one_dim(const Tensor& t) { return t.dim() == 0 ? reshape(t, {1}) : t; }
 
-/// x along `dim`. A 0-d x is [1] here, as in PyTorch: its dim is 0 or -1. Throws OutOfRange, naming `op`, for other dims.
+/// x along `dim`. A 0-d x is [1] here, as in PyTorch: its dim is 0 or -1. Throws OutOfRange, naming `op`, for other
+/// dims.
 struct Along {
   Tensor x;
   int dim;
