@@ -45,7 +45,8 @@ namespace methods {
   M(softmax) M(log_softmax) M(cumsum) M(cumprod) M(cummax) M(cummin) M(logcumsumexp) M(sort) M(argsort) M(topk) \
   M(kthvalue) M(norm) M(clamp) M(clip) M(lerp) M(masked_fill) M(gather) M(scatter) M(scatter_add) M(index_select) \
   M(index_add) M(index_copy) M(index_fill) M(take_along_dim) M(chunk) M(split) M(unbind) M(narrow) M(select) \
-  M(movedim) M(swapaxes) M(std_of) M(unflatten) M(roll) M(flip) M(tile) M(repeat) M(repeat_interleave) M(tril) M(triu) M(diagonal) M(diag)
+  M(movedim) M(swapaxes) M(std_of) M(unflatten) M(roll) M(flip) M(tile) M(repeat) M(repeat_interleave) \
+  M(tril) M(triu) M(diagonal) M(diag)
 // clang-format on
 WEFT_PLAIN_METHODS(WEFT_CALL)
 WEFT_BINARY_METHODS(WEFT_CALL)
