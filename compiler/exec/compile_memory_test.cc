@@ -5,6 +5,7 @@
 
 #include "compiler/exec/partitioned.h"
 #include "compiler/exec/testing/test_programs.h"
+#include "compiler/targets/operations.h"
 #include "framework/autodiff/grad.h"
 #include "ops/composite/composite.h"
 #include "ops/core/core.h"
@@ -141,6 +142,15 @@ TEST(CompileMemory, OtherErrorsOfResourcesAreNotKept) {
   EXPECT_EQ(error_of([&] { step(ones({2})); }), "no space left, plan 1");
   EXPECT_EQ(error_of([&] { step(ones({2})); }), "no space left, plan 2");
   EXPECT_EQ(step.stats().plans_kept, 0);
+}
+
+TEST(CompileMemory, StepsOfManyShapesLeaveFewOperations) {
+  const int64_t before = internal::operation_counts().kept;
+  {
+    auto step = compile([](Tensor x) { return tanh(x * 2.0 + 1.0); });
+    for (int64_t n = 1; n <= 1200; ++n) step(ones({n, 3}));
+  }
+  EXPECT_LT(internal::operation_counts().kept - before, 700);
 }
 
 TEST(CompileMemory, MetaIsPlannedWithoutMemory) {

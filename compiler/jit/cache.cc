@@ -273,7 +273,7 @@ std::map<Cache::Inode, CacheEntry> list_entries(const std::string& folder) {
   while (dirent* d = ::readdir(listing)) {
     std::string_view name = d->d_name;
     struct stat st;
-    if (name.size() <= kHexLength) continue;
+    if (name.size() <= kHexLength || name.find_first_not_of("0123456789abcdef") != kHexLength) continue;
     if (std::find(std::begin(kSuffix), std::end(kSuffix), name.substr(kHexLength)) == std::end(kSuffix)) continue;
     if (::fstatat(::dirfd(listing), d->d_name, &st, AT_SYMLINK_NOFOLLOW) != 0) continue;
     CacheEntry& entry = entries[{st.st_dev, st.st_ino}];
@@ -283,6 +283,15 @@ std::map<Cache::Inode, CacheEntry> list_entries(const std::string& folder) {
   }
   ::closedir(listing);
   return entries;
+}
+
+// Whether a file ends with a trailer: the cache wrote it.
+bool ends_as_object(const std::string& path) {
+  const OpenFile file(path, O_RDONLY | O_NOFOLLOW);
+  struct stat st;
+  Trailer t{.magic = 0};
+  if (file.fd < 0 || ::fstat(file.fd, &st) != 0) return false;
+  return ::pread(file.fd, &t, sizeof t, st.st_size - static_cast<off_t>(sizeof t)) == sizeof t && t.magic == kMagic;
 }
 
 }  // namespace
@@ -313,7 +322,8 @@ void Cache::shrink(int64_t max_bytes, std::span<const Inode> in_use) const {
   });
   for (const CacheEntry* entry : idle) {
     if (bytes <= max_bytes && names <= kMaxNames) return;
-    for (const std::string& name : entry->names) ::unlink(str_cat(folder_, "/", name).c_str());
+    for (const std::string& name : entry->names)
+      if (const std::string path = str_cat(folder_, "/", name); ends_as_object(path)) ::unlink(path.c_str());
     bytes -= entry->bytes;
     names -= entry->names.size();
   }

@@ -52,8 +52,13 @@ class Dump {
   std::string write(const Graph& g, std::string_view what) const {
     if (folder_.empty()) return {};
     static std::atomic<int> next{0};
-    int n = next++;
-    std::string name = str_cat(folder_, "/", n < 10 ? "0" : "", n, "_", g.stage, "_", what), path = name + ".wir";
+    std::string file;
+    do {
+      const int n = next++;
+      file = str_cat(n < 10 ? "0" : "", n, "_", g.stage, "_", what);
+    } while (is_of_another(file));
+    const std::string name = str_cat(folder_, "/", file), path = name + ".wir";
+    std::ofstream(index(), std::ios::app) << file << "\n";
     std::ofstream out(path);
     out << g.to_string();
     out.close();
@@ -62,6 +67,27 @@ class Dump {
   }
 
  private:
+  // The names, without their endings, of the files that a process has written here: only those are removed or replaced.
+  std::string index() const { return folder_ + "/.weft_dump"; }
+  std::vector<std::string> listed() const {
+    std::ifstream in(index());
+    std::vector<std::string> names;
+    std::string line;
+    if (!std::getline(in, line)) return names;
+    WEFT_CHECK(line == kTitle, "WEFT_DUMP: ", index(), " is not the list of earlier files; need another folder");
+    while (std::getline(in, line))
+      if (line.find('/') == line.npos) names.push_back(line);
+    return names;
+  }
+  bool is_of_another(const std::string& file) const {
+    std::error_code error;
+    const auto there = [&](const char* ending) {
+      return std::filesystem::exists(std::filesystem::symlink_status(str_cat(folder_, "/", file, ending), error));
+    };
+    if (!there(".wir") && !there(".record")) return false;
+    const std::vector<std::string> own = listed();
+    return std::find(own.begin(), own.end(), file) == own.end();
+  }
   // Numbered files of another process would mix with this process's files.
   void remove_earlier() const {
     static Mutex mutex;
@@ -69,17 +95,13 @@ class Dump {
     const MutexLock lock(mutex);
     if (!seen->insert(folder_).second) return;
     std::error_code error;
-    std::vector<std::filesystem::path> files;
-    for (const auto& e : std::filesystem::directory_iterator(folder_, error)) {
-      const std::string name = e.path().filename().string();
-      const size_t digits = name.find_first_not_of("0123456789");
-      if (digits >= 2 && digits != name.npos && name[digits] == '_' &&
-          (name.ends_with(".wir") || name.ends_with(".record")))
-        files.push_back(e.path());
-    }
-    for (const std::filesystem::path& file : files) std::filesystem::remove(file, error);
+    for (const std::string& name : listed())
+      for (const char* ending : {".wir", ".record"})
+        std::filesystem::remove(str_cat(folder_, "/", name, ending), error);
+    std::ofstream(index()) << kTitle << "\n";
   }
 
+  static constexpr std::string_view kTitle = "files of WEFT_DUMP; the next run removes them";
   std::string folder_;
 };
 

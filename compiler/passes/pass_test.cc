@@ -176,16 +176,50 @@ TEST(RunPasses, DumpsOnlyWhatChanged) {
   std::vector<std::string> names;
   for (const auto& e : fs::directory_iterator(folder)) names.push_back(e.path().filename());
   std::sort(names.begin(), names.end());
-  ASSERT_EQ(names.size(), 3u);
-  EXPECT_THAT(names[0], HasSubstr("_captured_start.wir"));
-  EXPECT_THAT(names[1], HasSubstr("_captured_add_one.wir"));
-  EXPECT_THAT(names[2], HasSubstr("_joint_joint.wir"));
-  std::ifstream in(folder / names[2]);
+  ASSERT_EQ(names.size(), 4u);
+  EXPECT_EQ(names[0], ".weft_dump");
+  EXPECT_THAT(names[1], HasSubstr("_captured_start.wir"));
+  EXPECT_THAT(names[2], HasSubstr("_captured_add_one.wir"));
+  EXPECT_THAT(names[3], HasSubstr("_joint_joint.wir"));
+  std::ifstream in(folder / names[3]);
   std::stringstream text;
   text << in.rdbuf();
   EXPECT_EQ(parse_graph(text.str(), weft::testing::test_ops())->stage, "joint");
   Switched bad("WEFT_DUMP", "/proc/no/such");
   EXPECT_THAT(error_of(kList), HasSubstr("WEFT_DUMP: cannot make folder '/proc/no/such'"));
+}
+
+TEST(RunPasses, DumpsRemoveAndReplaceOnlyFilesOfTheirIndex) {
+  namespace fs = std::filesystem;
+  const fs::path folder = fs::path(::testing::TempDir()) / "pass_dump_index";
+  fs::remove_all(folder);
+  fs::create_directories(folder);
+  const auto write = [&](const std::string& name, const std::string& text) { std::ofstream(folder / name) << text; };
+  const auto text = [&](const std::string& name) {
+    std::stringstream all;
+    all << std::ifstream(folder / name).rdbuf();
+    return all.str();
+  };
+  write(".weft_dump", "files of WEFT_DUMP; the next run removes them\n02_scheduled_order\n../pass_dump_index/notes\n");
+  std::vector<std::string> own{"02_my_song.record", "03_take.wir", "notes.wir"};
+  // A name that the run would write, whatever its number.
+  for (int n = 0; n < 64; ++n) own.push_back(str_cat(n < 10 ? "0" : "", n, "_captured_start.wir"));
+  for (const std::string& name : own) write(name, "mine");
+  for (const char* name : {"02_scheduled_order.wir", "02_scheduled_order.record"}) write(name, "of an earlier run");
+  Switched dump("WEFT_DUMP", folder.string());
+  run_passes(start(), kList);
+  for (const std::string& name : own) EXPECT_EQ(text(name), "mine") << name;
+  EXPECT_FALSE(fs::exists(folder / "02_scheduled_order.wir"));
+  EXPECT_FALSE(fs::exists(folder / "02_scheduled_order.record"));
+  size_t wir = 0;
+  for (const auto& e : fs::directory_iterator(folder)) wir += e.path().extension() == ".wir";
+  EXPECT_EQ(wir, own.size() - 1 + 3);
+
+  const fs::path foreign = folder / "foreign";
+  fs::create_directories(foreign);
+  std::ofstream(foreign / ".weft_dump") << "mine\n";
+  Switched other("WEFT_DUMP", foreign.string());
+  EXPECT_THAT(error_of(kList), HasSubstr("is not the list of earlier files; need another folder"));
 }
 
 }  // namespace

@@ -77,9 +77,11 @@ class OperationCache {
     std::list<CachedOperation> dropped;
     MutexLock lock(mutex_);
     ++counts_.prepared;
+    groups_ += key.body ? 1 : 0;
     all_.push_front({std::move(key), hash, std::move(operation)});
     index_.emplace(hash, all_.begin());
     shrink(dropped);
+    if (groups_ >= next_look_) drop_idle(dropped);
   }
   void forget(DeviceType type) {
     std::list<CachedOperation> dropped;
@@ -115,7 +117,18 @@ class OperationCache {
         index_.erase(at);
         break;
       }
+    groups_ -= which->key.body ? 1 : 0;
     dropped.splice(dropped.end(), all_, which);
+  }
+  // Drops groups that no step uses any more, but the last used: each has its graph and its kernel as data.
+  void drop_idle(std::list<CachedOperation>& dropped) WEFT_REQUIRES(mutex_) {
+    size_t idle = 0;
+    for (auto at = all_.begin(); at != all_.end();) {
+      const auto next = std::next(at);
+      if (at->key.body && at->operation.use_count() == 1 && ++idle > kIdleGroups) drop(at, dropped);
+      at = next;
+    }
+    next_look_ = groups_ + kIdleGroups / 8;
   }
   void shrink(std::list<CachedOperation>& dropped) WEFT_REQUIRES(mutex_) {
     while (static_cast<int64_t>(all_.size()) > capacity_) drop(std::prev(all_.end()), dropped);
@@ -124,6 +137,8 @@ class OperationCache {
   Mutex mutex_;
   std::list<CachedOperation> all_ WEFT_GUARDED_BY(mutex_);  // the last used first
   std::unordered_multimap<uint64_t, std::list<CachedOperation>::iterator> index_ WEFT_GUARDED_BY(mutex_);
+  static constexpr size_t kIdleGroups = 512;
+  size_t groups_ WEFT_GUARDED_BY(mutex_) = 0, next_look_ WEFT_GUARDED_BY(mutex_) = kIdleGroups;
   int64_t capacity_ WEFT_GUARDED_BY(mutex_) = 4096;
   OperationCounts counts_ WEFT_GUARDED_BY(mutex_);
 };

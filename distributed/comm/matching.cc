@@ -223,7 +223,10 @@ Error GroupNames::dropped(Collective kind, uint64_t number, int rank) const {
 }
 
 Error abort_error(const std::string& cause) { return Error(Code::kAborted, cause.empty() ? "no cause given" : cause); }
-Error aborted_by(const std::string& what) { return Error(Code::kAborted, str_cat("collective aborted: ", what)); }
+Error aborted_by(const std::string& what) {  // an error that follows from one that follows names the cause alone
+  constexpr std::string_view kPrefix = "collective aborted: ";
+  return Error(Code::kAborted, what.starts_with(kPrefix) ? what : str_cat(kPrefix, what));
+}
 
 uint64_t mix(uint64_t h, uint64_t x) {
   h ^= x + 0x9e3779b97f4a7c15 + (h << 6) + (h >> 2);

@@ -41,14 +41,23 @@ void FolderStore::set(const std::string& key, const std::string& value) {
 
 void FolderStore::remove(const std::string& key) { unlink(path_of(key).c_str()); }
 
+std::optional<std::string> FolderStore::find(const std::string& key) const {
+  std::ifstream file(path_of(key));
+  if (!file) return {};
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+void FolderStore::check() {
+  if (const std::optional<std::string> cause = find(kEnded)) throw Error(Code::kAborted, *cause);
+}
+
 std::string FolderStore::get(const std::string& key, Deadline deadline) {
   auto pause = std::chrono::microseconds(200);
   while (true) {
-    if (std::ifstream file(path_of(key)); file) {
-      std::stringstream text;
-      text << file.rdbuf();
-      return text.str();
-    }
+    if (std::optional<std::string> value = find(key)) return *std::move(value);
+    check();
     WEFT_CHECK_AS(kDeadlineExceeded, std::chrono::steady_clock::now() < deadline, "store: no process has set ", key,
                   " before the deadline");
     std::this_thread::sleep_for(pause);

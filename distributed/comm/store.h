@@ -1,6 +1,7 @@
 // Store: a few small values that the processes of a job exchange when they start, such as addresses.
 #pragma once
 #include <chrono>
+#include <optional>
 #include <string>
 
 namespace weft::dist {
@@ -21,15 +22,22 @@ class Store {
 /// host without a coordination service, use it. The folder must be new for each job.
 class FolderStore final : public Store {
  public:
+  /// The key whose value is why the job has ended: get() and check() throw it. The launcher sets it, because processes
+  /// that have not joined yet learn from nobody else that one has died or is stopped.
+  static constexpr const char* kEnded = "ended";
+
   /// Makes the folder if it does not exist; its parent must.
   explicit FolderStore(std::string folder);
   void set(const std::string& key, const std::string& value) override;
   std::string get(const std::string& key, Deadline deadline) override;
+  void check() override;
+  bool has(const std::string& key) const { return find(key).has_value(); }
   /// Removes a key if it is set.
   void remove(const std::string& key);
 
  private:
   std::string path_of(const std::string& key) const;
+  std::optional<std::string> find(const std::string& key) const;
   std::string folder_;
 };
 

@@ -6,6 +6,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <thread>
 
 #include "framework/base/error.h"
 #include "framework/base/str_cat.h"
@@ -53,6 +54,32 @@ TEST(FolderStore, ARemovedKeyIsNotSet) {
   EXPECT_THROW(store.get("a/b", now()), Error);
   store.set("a/b", "2");
   EXPECT_EQ(store.get("a/b", now()), "2");
+  std::filesystem::remove_all(folder);
+}
+
+// A process that waits learns why the job has ended.
+TEST(FolderStore, TheEndOfTheJobEndsAWait) {
+  const std::string folder = new_folder();
+  FolderStore store(folder);
+  store.check();
+  std::thread launcher([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    FolderStore(folder).set(FolderStore::kEnded, "rank 1 died");
+  });
+  std::string causes[2];
+  try {
+    store.get("service", now() + std::chrono::seconds(60));
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), Code::kAborted);
+    causes[0] = e.what();
+  }
+  launcher.join();
+  try {
+    store.check();
+  } catch (const Error& e) {
+    causes[1] = e.what();
+  }
+  for (const std::string& cause : causes) EXPECT_EQ(cause, "rank 1 died");
   std::filesystem::remove_all(folder);
 }
 

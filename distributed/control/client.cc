@@ -13,6 +13,7 @@
 
 #include "distributed/control/control.grpc.pb.h"
 #include "distributed/control/grpc_log.h"
+#include "distributed/control/service/check.h"
 #include "distributed/control/service/state.h"
 #include "distributed/control/session.h"
 #include "framework/base/clock.h"
@@ -56,6 +57,8 @@ SessionConfig config_of(const ClientOptions& o) {
   c.service = o.address;
   c.endpoints = o.endpoints;
   c.facts = o.facts;
+  if (o.failure)
+    c.failure = failure_of(o.failure->code(), one_line(o.failure->what(), static_cast<int>(limits.text_bytes) - 100));
   c.beat_ms = o.beat.count();
   c.service_rank = static_cast<int32_t>(o.service_rank);
   c.join_begin_ms = now_ms();

@@ -39,10 +39,12 @@ struct ClientOptions {
   /// Values that must be equal on all ranks, by name: plan, switches, seed, flags, binary. At most 64, of 256 bytes
   /// each.
   std::vector<std::pair<std::string, std::string>> facts;
+  /// Set if this process has failed before it joined: the service ends the epoch with this cause, and join() throws it.
+  std::optional<Error> failure;
   std::chrono::milliseconds beat{200};
   /// The phase that heartbeats report. Called by the client's thread; must not wait.
   const char* (*phase)() = nullptr;
-  /// join() calls it each `report_every` while it waits, with the ranks that it waits for.
+  /// join() calls it each `report_every` while it waits, with the ranks that it waits for. It may throw: join() ends.
   std::function<void(const std::string&)> waiting;
   std::chrono::milliseconds report_every{10000};
   /// Timeout of join(), and of requests without a deadline.

@@ -99,6 +99,14 @@ void read_ranks(const VariableReader& r, Identity& id, const char* rank, const c
   if (id.local_world != 0) r.less(local, id.local_rank, id.world == 1 ? size : locals, id.local_world);
 }
 
+/// If the service listens on this host alone, all ranks are on it.
+void take_loopback_as_one_host(Identity& id) {
+  const bool loopback = id.host == "localhost" || id.host == "::1" || id.host.starts_with("127.");
+  if (id.local_world != 0 || !loopback) return;
+  id.local_world = id.world;
+  id.local_rank = id.rank;
+}
+
 Identity from_torchrun(const Environment& v) {
   Identity id{.source = "torchrun"};
   const VariableReader r(v, "torchrun");
@@ -110,10 +118,7 @@ Identity from_torchrun(const Environment& v) {
     r.number("MASTER_PORT", "MASTER_ADDR", 1, 65535);
   }
   if (id.host.empty()) id.host = "127.0.0.1";
-  if (id.local_world == 0 && (id.host == "localhost" || id.host == "::1" || id.host.starts_with("127."))) {
-    id.local_world = id.world;  // the service listens on this host alone
-    id.local_rank = id.rank;
-  }
+  take_loopback_as_one_host(id);
   id.port = r.port(kDefaultPort);
   if (r.has("TORCHELASTIC_RUN_ID")) {
     id.job = str_cat(r.text("TORCHELASTIC_RUN_ID"), ".", id.port);
@@ -145,20 +150,65 @@ Identity from_mpirun(const Environment& v) {
   return id;
 }
 
-/// Entry `node` of a list such as "2(x3),1"; 0 if it has no such entry.
-int64_t tasks_of_node(const std::string& list, int64_t node) {
-  for (size_t i = 0; i < list.size();) {
-    const size_t end = std::min(list.find(',', i), list.size());
-    int64_t tasks = 0, times = 1;
-    const char* at = std::from_chars(list.data() + i, list.data() + end, tasks).ptr;
-    if (std::string_view(at, static_cast<size_t>(list.data() + end - at)).substr(0, 2) == "(x")
-      std::from_chars(at + 2, list.data() + end, times);
-    if (tasks < 1 || tasks > kMostRanks || times < 1) return 0;
-    if (node < times) return tasks;
-    node -= times;
-    i = end + 1;
+Identity from_mpiexec(const Environment& v) {
+  Identity id{.source = "mpiexec"};
+  const VariableReader r(v, "mpiexec of MPICH or Intel MPI");
+  read_ranks(r, id, "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS");
+  id.host = r.master();
+  if (id.host.empty() && id.one_host()) id.host = "127.0.0.1";
+  WEFT_CHECK(
+      !id.host.empty(), "identity: ", r.shown("PMI_RANK"), ", ", r.shown("PMI_SIZE"), ", ", r.shown("MPI_LOCALNRANKS"),
+      ": the processes are, or may be, on several hosts; need MASTER_ADDR, the host of rank 0, and JOB_TOKEN, one "
+      "secret text, on all of them: mpiexec -genv MASTER_ADDR HOST -genv JOB_TOKEN TEXT; on one host, MASTER_ADDR "
+      "may be 127.0.0.1");
+  take_loopback_as_one_host(id);
+  id.port = r.port(kDefaultPort);
+  return id;
+}
+
+/// Refuses starters whose variables give no world: each process would start a job of its own.
+void refuse_other_starters(const Environment& v) {
+  constexpr const char* kOthers[][3] = {{"MVAPICH", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"},
+                                        {"jsrun", "JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE"},
+                                        {"Flux", "FLUX_TASK_RANK", "FLUX_JOB_SIZE"}};
+  const VariableReader r(v, "");
+  for (const auto& [name, rank, size] : kOthers)
+    WEFT_CHECK(
+        !r.has(rank) || !r.has(size) || r.text(size) == "1", "identity: ", r.shown(rank), ", ", r.shown(size),
+        ": the variables of ", name,
+        " are not read; need RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT in each "
+        "process, as torchrun sets them");
+}
+
+/// The tasks of node number `node` in a list such as "2(x3),1". The variable `name` has the list.
+int64_t tasks_of_node(const std::string& name, const std::string& list, int64_t node) {
+  const auto need = [&](bool ok, const std::string& what) {
+    WEFT_CHECK(ok, "identity: ", name, "=", one_line(list, 200), what, "; need tasks per node, such as 2(x3),1");
+  };
+  const auto number = [&](const char*& at, const char* end) {
+    int64_t n = 0;
+    const auto [next, error] = std::from_chars(at, end, n);
+    need(error == std::errc() && n >= 1 && n <= kMostRanks, " is no list of tasks");
+    at = next;
+    return n;
+  };
+  int64_t found = 0, nodes = 0;
+  for (size_t i = 0; i <= list.size();) {  // the whole list is checked
+    const size_t comma = std::min(list.find(',', i), list.size());
+    const char *at = list.data() + i, *const end = list.data() + comma;
+    const int64_t tasks = number(at, end);
+    int64_t times = 1;
+    if (std::string_view(at, static_cast<size_t>(end - at)).starts_with("(x")) {
+      times = number(at += 2, end);
+      need(at < end && *at++ == ')', " is no list of tasks");
+    }
+    need(at == end, " is no list of tasks");
+    if (node >= nodes && node < nodes + times) found = tasks;
+    nodes += times;
+    i = comma + 1;
   }
-  return 0;
+  need(found > 0, str_cat(" has ", nodes, nodes == 1 ? " node" : " nodes", ", and SLURM_NODEID=", node));
+  return found;
 }
 
 Identity from_slurm(const Environment& v) {
@@ -175,7 +225,7 @@ Identity from_slurm(const Environment& v) {
       "need srun before the program");
   const char* tasks = r.has("SLURM_STEP_TASKS_PER_NODE") ? "SLURM_STEP_TASKS_PER_NODE" : "SLURM_TASKS_PER_NODE";
   if (id.world > 1 && r.has(tasks) && r.has("SLURM_NODEID"))
-    id.local_world = tasks_of_node(r.text(tasks), r.number("SLURM_NODEID", 0, kMostRanks));
+    id.local_world = tasks_of_node(tasks, r.text(tasks), r.number("SLURM_NODEID", 0, kMostRanks));
   if (id.local_world > id.world || id.local_rank >= id.local_world) id.local_world = id.world == 1 ? 1 : 0;
   id.host = r.master();
   const char* nodes = r.has("SLURM_STEP_NODELIST") ? "SLURM_STEP_NODELIST" : "SLURM_NODELIST";
@@ -259,12 +309,15 @@ Identity identity_of(const Environment& v) {
   if (has("JOB_STORE")) return from_launch(v);
   if (has("RANK")) return from_torchrun(v);
   if (has("OMPI_COMM_WORLD_RANK") || has("OMPI_COMM_WORLD_SIZE")) return from_mpirun(v);
+  // Hydra starts processes of several tasks of Slurm; srun --mpi=pmi2 sets PMI_RANK as well.
+  if (has("PMI_RANK") && (has("MPI_LOCALNRANKS") || !has("SLURM_PROCID"))) return from_mpiexec(v);
   if (has("SLURM_PROCID")) return from_slurm(v);
   if (has("PMIX_RANK")) return from_mpirun(v);
   if (has("JOB_COMPLETION_INDEX")) return from_kubernetes(v);
   for (const char* name : {"WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"})
     WEFT_CHECK(!has(name), "identity: ", name, "=", one_line(v.at(name), 60),
                " and RANK is not set; torchrun sets both; need both or none of them");
+  refuse_other_starters(v);
   return {.host = "127.0.0.1", .source = "none"};
 }
 

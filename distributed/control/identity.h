@@ -2,10 +2,11 @@
 // variables alone. The first source that has set its rank is used:
 //   torchrun    RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT
 //   mpirun      OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE; PMIX_RANK must agree
+//   mpiexec     PMI_RANK, PMI_SIZE, MPI_LOCALRANKID, MPI_LOCALNRANKS of MPICH and Intel MPI
 //   Slurm       SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID, ...
 //   Kubernetes  JOB_COMPLETION_INDEX of an indexed job, with WORLD_SIZE and MASTER_ADDR set in its pod
 // JOB_STORE, which //tools:launch and programs with --ranks processes set, comes before all these sources.
-// mpirun comes before Slurm: inside a Slurm allocation, its processes also have the Slurm variables of another step.
+// mpirun and mpiexec come before Slurm: inside a Slurm allocation, their processes also have the Slurm variables of another step.
 // Incomplete or contradictory variables are an error that names them.
 #pragma once
 #include <cstdint>
@@ -22,7 +23,7 @@ struct Identity {
   int port = 0;             // port of the coordination service; 0 in a world of 1 without a launcher
   std::string store;        // a folder in which rank 0 writes the address; empty: host and port are the address
   std::string job = "job";  // names the job and this start of it; equal on all ranks
-  std::string source;       // "launch", "torchrun", "mpirun", "Slurm", "Kubernetes" or "none"
+  std::string source;       // "launch", "torchrun", "mpirun", "mpiexec", "Slurm", "Kubernetes" or "none"
 
   /// Whether all ranks are known to be on this host. Otherwise each process needs the token of the job.
   bool one_host() const { return local_world == world; }

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <tuple>
+
 #include "framework/base/str_cat.h"
 #include "framework/base/testing/error_of.h"
 
@@ -117,6 +119,34 @@ TEST(Identity, RealExamples) {
         {"SLURM_NTASKS", "2"},
         {"MASTER_ADDR", "a"}},
        "mpirun 3/4 local 1/2 a:29500"},
+      {"mpiexec of MPICH or Intel MPI, one host",
+       {{"PMI_RANK", "2"}, {"PMI_SIZE", "4"}, {"MPI_LOCALRANKID", "2"}, {"MPI_LOCALNRANKS", "4"}, {"PMI_FD", "9"}},
+       "mpiexec 2/4 local 2/4 127.0.0.1:29500"},
+      {"mpiexec, two hosts",
+       {{"PMI_RANK", "2"},
+        {"PMI_SIZE", "4"},
+        {"MPI_LOCALRANKID", "0"},
+        {"MPI_LOCALNRANKS", "2"},
+        {"MASTER_ADDR", "a"},
+        {"MASTER_PORT", "7"},
+        {"SLURM_PROCID", "1"},
+        {"SLURM_NTASKS", "2"}},
+       "mpiexec 2/4 local 0/2 a:7"},
+      {"mpiexec that does not say how many are here",
+       {{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}},
+       "mpiexec 1/2 local 1/2 127.0.0.1:29500"},
+      {"mpiexec, one process", {{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}}, "mpiexec 0/1 local 0/1 127.0.0.1:29500"},
+      {"srun --mpi=pmi2",
+       {{"PMI_RANK", "1"},
+        {"PMI_SIZE", "2"},
+        {"SLURM_PROCID", "1"},
+        {"SLURM_NTASKS", "2"},
+        {"SLURM_LOCALID", "0"},
+        {"SLURM_NODEID", "1"},
+        {"SLURM_STEP_TASKS_PER_NODE", "1(x2)"},
+        {"SLURM_STEP_NODELIST", "n[1-2]"}},
+       "Slurm 1/2 local 0/1 n1:29500"},
+      {"Flux, one task", {{"FLUX_TASK_RANK", "0"}, {"FLUX_JOB_SIZE", "1"}}, "none 0/1 local 0/1 127.0.0.1:0"},
       {"Kubernetes",
        {{"JOB_COMPLETION_INDEX", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "train-0.train"}, {"MASTER_PORT", "3000"}},
        "Kubernetes 1/2 local 0/1 train-0.train:3000"},
@@ -162,6 +192,16 @@ TEST(Identity, RealExamples) {
         {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
         {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}},
        "mpirun -x MASTER_ADDR"},
+      {"mpiexec on two hosts without MASTER_ADDR",
+       {{"PMI_RANK", "1"}, {"PMI_SIZE", "4"}, {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "2"}},
+       "need MASTER_ADDR, the host of rank 0, and JOB_TOKEN, one secret text, on all of them: mpiexec -genv"},
+      {"mpiexec on unknown hosts",
+       {{"PMI_RANK", "1"}, {"PMI_SIZE", "4"}},
+       "MPI_LOCALNRANKS not set: the processes are"},
+      {"mpiexec without a size", {{"PMI_RANK", "1"}}, "PMI_RANK=1 and PMI_SIZE is not set"},
+      {"MVAPICH",
+       {{"MV2_COMM_WORLD_RANK", "1"}, {"MV2_COMM_WORLD_SIZE", "2"}},
+       "the variables of MVAPICH are not read; need RANK, WORLD_SIZE, LOCAL_RANK"},
       {"Kubernetes without a size",
        {{"JOB_COMPLETION_INDEX", "1"}},
        "JOB_COMPLETION_INDEX=1 and WORLD_SIZE is not set"},
@@ -178,6 +218,24 @@ TEST(Identity, RealExamples) {
       weft::testing::expect_has(error, row.want);
     }
   }
+}
+
+TEST(Identity, TasksOfSlurm) {
+  const auto with = [](const char* tasks, const char* node) {
+    return identity_of({{"SLURM_PROCID", "0"},
+                        {"SLURM_NTASKS", "7"},
+                        {"SLURM_LOCALID", "0"},
+                        {"SLURM_NODEID", node},
+                        {"SLURM_STEP_TASKS_PER_NODE", tasks},
+                        {"SLURM_STEP_NODELIST", "n[1-4]"}});
+  };
+  const std::tuple<const char*, const char*, int64_t> rows[] = {
+      {"7", "0", 7}, {"2(x3),1", "0", 2}, {"2(x3),1", "2", 2}, {"2(x3),1", "3", 1}, {"1,2(x3)", "0", 1}};
+  for (const auto& [tasks, node, want] : rows) EXPECT_EQ(with(tasks, node).local_world, want) << tasks << " " << node;
+  for (const char* tasks : {"", ",", "2,", ",2", "2(x3", "2(x3)4", "2(x)", "2x3", "(x3)", "2(y3)", "two", "2 ,1", "-2",
+                            "0", "2(x0)", "99999999999999999999", "2(x99999999999999999999)", "2(x3),1(x"})
+    weft::testing::expect_error([&] { with(tasks, "0"); }, "is no list of tasks; need tasks per node, such as 2(x3),1");
+  weft::testing::expect_error([&] { with("2(x3),1", "4"); }, "has 4 nodes, and SLURM_NODEID=4");
 }
 
 TEST(Identity, FirstHost) {

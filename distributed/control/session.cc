@@ -62,6 +62,7 @@ void Session::send_join(int64_t now_ms, SessionOutput& out) {
     fact.set_value(value);
   }
   join.set_again(world_.has_value());
+  if (config_.failure) *join.mutable_failure() = *config_.failure;
   signalled_ms_ = now_ms;
   out.messages.push_back(headed(std::move(m), ++signal_));
 }
@@ -148,9 +149,15 @@ void Session::received(int64_t now_ms, const ServiceMessage& m, SessionOutput& o
 }
 
 std::string Session::missing() const {
-  return missing_.empty() ? str_cat("the coordination service did not answer at ", config_.service,
-                                    "; need its address and port, and rank 0 running")
-                          : str_cat(missing_, " the coordination service at ", config_.service);
+  if (!missing_.empty()) return str_cat(missing_, " the coordination service at ", config_.service);
+  const std::string host = config_.service.substr(0, config_.service.rfind(':'));
+  const bool here = host == "localhost" || host == "[::1]" || host.starts_with("127.");
+  const std::string who = config_.service_rank < 0
+                              ? "the coordination service"
+                              : str_cat("rank ", config_.service_rank, " (host ",
+                                        one_line(here ? config_.host : host, 80), "), with the coordination service,");
+  return str_cat(who, " did not answer at ", config_.service, "; need its address and port, and rank ",
+                 std::max(config_.service_rank, 0), " running and not stopped");
 }
 
 void Session::give_up_join(int64_t now_ms, SessionOutput& out) {

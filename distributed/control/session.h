@@ -26,6 +26,8 @@ struct SessionConfig {
   std::vector<std::string> endpoints;
   /// Values that must be equal on all ranks, such as {"plan", "1f3a..."}.
   std::vector<std::pair<std::string, std::string>> facts;
+  /// Set if this member has failed before it joined: the service ends the epoch with this cause.
+  std::optional<Failure> failure;
   int64_t beat_ms = 200;
   int64_t resend_ms = 5000;
   /// Extra time after the service's deadline before a member gives up a request.

@@ -19,7 +19,8 @@ class FlightFolder {
   /// The diagnosis of the current records; nothing if there are none. Never throws.
   std::optional<diagnose::Diagnosis> diagnose(const diagnose::DiagnosisOptions& options = {}) const;
   /// Copies the records into a new folder in `parent`, or in TMPDIR if it is empty or cannot be written, and writes
-  /// `verdict` beside them, for //tools:diagnose; returns its path, or nothing if there are no records. Never throws.
+  /// `verdict` beside them, for //tools:diagnose; returns its path, or nothing if there are no records. Removes all but
+  /// the newest copies there. Never throws.
   std::string keep(const std::string& parent, const std::string& verdict);
 
  private:

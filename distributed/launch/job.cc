@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -11,6 +12,8 @@
 #include <filesystem>
 #include <fstream>
 #include <latch>
+#include <set>
+#include <sstream>
 #include <system_error>
 #include <thread>
 
@@ -21,6 +24,7 @@
 #include "distributed/control/service/token.h"
 #include "distributed/launch/launcher.h"
 #include "distributed/launch/processes.h"
+#include "framework/base/cpu.h"
 #include "framework/base/failure_report.h"
 #include "framework/base/switches.h"
 #include "framework/base/thread_pool.h"
@@ -48,10 +52,14 @@ class ServiceStore final : public Store {
   control::Client& client_;
 };
 
-std::string token() {
-  const char* const file = std::getenv("JOB_TOKEN_FILE");
-  const std::string text = control::take_token("JOB_TOKEN");
-  return text.empty() && file && *file ? control::token_of_file(file) : text;
+// The first call takes the token out of the environment.
+const std::string& token() {
+  static const auto* const token = [] {
+    const char* const file = std::getenv("JOB_TOKEN_FILE");
+    const std::string text = control::take_token("JOB_TOKEN");
+    return new std::string(text.empty() && file && *file ? control::token_of_file(file) : text);
+  }();
+  return *token;
 }
 
 std::string binary_fact() {
@@ -59,11 +67,17 @@ std::string binary_fact() {
   return str_cat(file.bytes().size(), " bytes, checksum ", io::hex64(io::checksum(file.bytes())));
 }
 
-std::string switches_fact() {
-  std::string text;
-  for (const char* name : {"WEFT_DISABLE", "WEFT_EXEC", "WEFT_ISA"})
-    text += str_cat(name, "=", switch_value(name), " ");
-  return text;
+// What the switches have in effect: passes in any order, and the instruction set that was selected.
+std::vector<std::pair<std::string, std::string>> switch_facts() {
+  std::set<std::string> passes;
+  std::istringstream list(switch_value("WEFT_DISABLE"));
+  for (std::string name; std::getline(list, name, ',');)
+    if (!name.empty()) passes.insert(name);
+  std::string disabled;
+  for (const std::string& name : passes) disabled += (disabled.empty() ? "" : ",") + name;
+  return {{"WEFT_DISABLE", disabled},
+          {"WEFT_EXEC", switch_value("WEFT_EXEC")},
+          {"the instruction set (WEFT_ISA)", std::string(to_string_view(selected_isa()))}};
 }
 
 // Facts have bounded length; a checksum covers the truncated rest.
@@ -86,6 +100,11 @@ std::string arguments_fact() {
   const std::vector<std::string> command = own_command();
   for (size_t i = 1; i < command.size(); ++i) text += (i > 1 ? " " : "") + command[i];
   return text;
+}
+
+std::string own_host() {
+  char name[256] = {};
+  return gethostname(name, sizeof name - 1) == 0 ? name : "";
 }
 
 bool is_started(const Identity& id) { return id.world > 1 || id.source == "launch"; }
@@ -136,6 +155,55 @@ std::unique_ptr<control::Server> start_service(const control::ServerOptions& o) 
   }
 }
 
+constexpr std::chrono::milliseconds kLook(100);   // how often a process that joins looks whether the job has ended
+constexpr std::chrono::seconds kReportEvery(10);  // how often rank 0 reports that it waits
+constexpr std::chrono::seconds kToTell(3);        // time in which a process tells, or asks, others why it has failed
+
+// Whether the coordination service knows of this process: it learns of the failure by other means.
+std::atomic<bool> known{false};
+
+std::unique_ptr<control::Server> start_service(const Identity& id, const std::string& secret) {
+  // The host's own name may resolve to loopback here, or may not be known yet, as in a starting pod.
+  const std::string host = id.service_host();
+  const std::string own = !id.one_host() && !control::is_reachable(host) ? "" : host;
+  return start_service({.address = control::with_port(own, id.port),
+                        .token = secret,
+                        .job = id.job,
+                        .size = id.world,
+                        .host = id.one_host() ? own_host() : ""});
+}
+
+control::ClientOptions client_options(const Identity& id, const std::string& secret, const std::string& address) {
+  return {.address = address, .token = secret, .job = id.job, .rank = id.rank, .size = id.world, .service_rank = 0};
+}
+
+// A process that was started by hand fails before it has joined: the others wait for it, and no launcher sees its end.
+void tell_before_join(Code code, const std::string& text) {
+  if (known.exchange(true)) return;
+  try {
+    const Identity id = control::identity_of(control::environment());
+    if (id.world == 1 || !id.store.empty()) return;
+    const std::string& secret = token();
+    std::unique_ptr<control::Server> server;
+    std::string address = control::with_port(id.service_host(), id.port);
+    if (id.rank == 0) {
+      server = start_service(id, secret);
+      address = control::with_port(id.service_host(), server->port());
+    }
+    control::ClientOptions o = client_options(id, secret, address);
+    o.failure.emplace(code, text);
+    o.timeout = kToTell;
+    control::Client client(o);
+    try {
+      client.join();
+    } catch (const Error&) {  // the failure, or an earlier one
+    }
+    if (server) std::this_thread::sleep_for(kToTell);  // until others ask
+  } catch (const std::exception&) {                    // there is nobody to tell
+  }
+}
+[[maybe_unused]] const bool tells = (set_tell_others(tell_before_join), true);
+
 // Rank 0 prints a line while it waits for the others.
 void report_waiting(const std::string& missing, std::chrono::nanoseconds waited, std::chrono::nanoseconds timeout,
                     int64_t refused) {
@@ -178,33 +246,36 @@ struct Job::Member {
     if (!id.store.empty()) folder = std::make_unique<FolderStore>(id.store);
     std::string address;
     if (id.rank == 0) {
-      // The host's own name may resolve to loopback here, or may not be known yet, as in a starting pod.
-      const std::string own = !one_host && !control::is_reachable(host) ? "" : host;
-      server = start_service(
-          {.address = control::with_port(own, id.port), .token = secret, .job = id.job, .size = id.world});
+      server = start_service(id, secret);
       address = control::with_port(host, server->port());
       if (folder) folder->set("service", address);
     } else {
       address = folder ? folder->get("service", deadline) : control::with_port(host, id.port);
     }
-    control::ClientOptions client_options{
-        .address = address, .token = secret, .job = id.job, .rank = id.rank, .size = id.world};
-    client_options.service_rank = 0;
-    client_options.timeout = std::chrono::duration_cast<std::chrono::milliseconds>(o.timeout);
-    client_options.facts = {{"the binary", binary_fact()}, {"the switches", switches_fact()}};
-    client_options.phase = flight::current_phase;
-    if (server)
-      client_options.waiting = [this, begin = std::chrono::steady_clock::now(), timeout = o.timeout](const auto& text) {
-        report_waiting(text, std::chrono::steady_clock::now() - begin, timeout, server->status().refused);
-      };
-    client_options.facts.emplace_back("ranks", std::to_string(o.ranks));
-    if (o.facts.empty()) client_options.facts.emplace_back("the arguments", short_fact(arguments_fact()));
-    for (const auto& [name, value] : o.facts) client_options.facts.emplace_back(name, short_fact(value));
-    client = std::make_unique<control::Client>(client_options);
+    control::ClientOptions options = client_options(id, secret, address);
+    options.timeout = std::chrono::duration_cast<std::chrono::milliseconds>(o.timeout);
+    options.facts = switch_facts();
+    options.facts.emplace_back("the binary", binary_fact());
+    options.phase = flight::current_phase;
+    options.report_every = kLook;
+    options.waiting = [this, begin = std::chrono::steady_clock::now(), reports = 0,
+                       timeout = o.timeout](const std::string& text) mutable {
+      if (folder) folder->check();
+      const auto waited = std::chrono::steady_clock::now() - begin;
+      if (!server || waited < (reports + 1) * kReportEvery) return;
+      ++reports;
+      report_waiting(text, waited, timeout, server->status().refused);
+    };
+    options.facts.emplace_back("ranks", std::to_string(o.ranks));
+    if (o.facts.empty()) options.facts.emplace_back("the arguments", short_fact(arguments_fact()));
+    for (const auto& [name, value] : o.facts) options.facts.emplace_back(name, short_fact(value));
+    known = true;
+    client = std::make_unique<control::Client>(options);
     ServiceStore store(*client);
     const int count = o.ranks / static_cast<int>(id.world);
     try {
       client->join();
+      joined = true;
       auto job = std::make_unique<Processes>(store, o.ranks, static_cast<int>(id.rank) * count, count, o.timeout,
                                              o.transport, control::address_towards(host));
       // The service detects more than a transport: a stopped process, an unreachable host, the cause of a failure.
@@ -212,7 +283,8 @@ struct Job::Member {
       Processes::set_current(std::move(job));
     } catch (const Error& e) {
       fail(e);
-      await_end();
+      // Before the join, the others may have learnt the end from the launcher, as this process has.
+      if (joined || !folder || !folder->has(FolderStore::kEnded)) await_end();
       throw;
     }
     if (o.share_cores) share_cores(id);
@@ -258,7 +330,7 @@ struct Job::Member {
   std::unique_ptr<FolderStore> folder;      // the store of a job that our launcher started
   std::unique_ptr<control::Server> server;  // only in the process of rank 0
   std::unique_ptr<control::Client> client;
-  bool failed = false;
+  bool joined = false, failed = false;
   const int exceptions = std::uncaught_exceptions();
 };
 
@@ -269,10 +341,16 @@ Job::Job(const JobOptions& o) {
              " has started ", id.world,
              " processes of this program; need a number of processes that divides the ranks");
   if (o.ranks == 1) return;
-  if (is_started(id))
-    member_ = std::make_unique<Member>(id, o);
-  else
+  if (!is_started(id)) {
     code_ = launch_own(o);
+    return;
+  }
+  try {
+    member_ = std::make_unique<Member>(id, o);
+  } catch (const Error& e) {
+    tell_before_join(e.code(), e.what());
+    throw;
+  }
 }
 Job::~Job() = default;
 

@@ -19,6 +19,7 @@
 #include <optional>
 #include <utility>
 
+#include "distributed/comm/store.h"
 #include "distributed/control/service/token.h"
 #include "distributed/launch/flight_folder.h"
 #include "distributed/launch/locked_folder.h"
@@ -36,7 +37,8 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::seconds;
 
 constexpr seconds kToEnd(3), kToEndOnSignal(3);  // time for others to end after a failure; after SIGTERM
-constexpr size_t kMostShown = 4096;              // lines
+constexpr seconds kStopped(2);       // a process that is stopped for longer ends the job, as a silent one does
+constexpr size_t kMostShown = 4096;  // lines
 
 LockedFolder store_folder() {
   LockedFolder folder(temporary_parent(), "weft-job-");
@@ -79,6 +81,7 @@ struct Process {
   std::string held;  // the line with its failure, until all have ended
   std::optional<int> status;
   Clock::time_point ended;
+  std::optional<Clock::time_point> stopped;  // since when a signal has stopped it
 
   bool running() const { return !status; }
   bool failed() const { return status && *status != 0; }
@@ -116,6 +119,7 @@ class Launcher {
       for (int r = 0; r < options_.processes; ++r) start(r);
       while (running() || open_streams()) {
         wait();
+        end_for_stopped();
         end_others();
         if (!failure_) watch(false);
       }
@@ -230,11 +234,18 @@ class Launcher {
     take_signals();
     for (Process& p : processes_) {
       int status = 0;
-      if (!p.running() || waitpid(p.pid, &status, WNOHANG) != p.pid) continue;
-      p.status = status;
-      p.ended = Clock::now();
-      kill(-p.pid, SIGKILL);  // the children of the process
-      if (p.failed() && !failure_) failure_ = p.ended;
+      while (p.running() && waitpid(p.pid, &status, WNOHANG | WUNTRACED | WCONTINUED) == p.pid) {
+        p.stopped.reset();
+        if (WIFCONTINUED(status)) continue;
+        if (WIFSTOPPED(status)) {
+          p.stopped = Clock::now();
+          continue;
+        }
+        p.status = status;
+        p.ended = Clock::now();
+        kill(-p.pid, SIGKILL);  // the children of the process
+        if (p.failed() && !failure_) fail(str_cat("rank ", p.rank, " (pid ", p.pid, ") ", how(p)));
+      }
     }
     // A process that it has left in another group may hold its pipes.
     if (!running() && quiet_++ > 10)
@@ -305,6 +316,43 @@ class Launcher {
     signal_all(SIGTERM);
   }
 
+  // The job fails. Processes that have not joined yet learn the cause from the store.
+  void fail(const std::string& cause) {
+    failure_ = Clock::now();
+    try {
+      FolderStore(store_.path()).set(FolderStore::kEnded, cause);
+    } catch (const Error&) {  // a full disk: they end with SIGTERM
+    }
+  }
+
+  // Ends the job if a process has been stopped for too long. Ranks that have joined notice it by themselves; it may not
+  // have joined, or all may be stopped.
+  void end_for_stopped() {
+    if (failure_) return;
+    for (const Process& p : processes_) {
+      if (!p.running() || !p.stopped || Clock::now() - *p.stopped < kStopped) continue;
+      diagnosis_ = diagnose();
+      return fail(diagnosis_->sentence);
+    }
+  }
+
+  // What the flight records show, and else which process is stopped: before it joins, a rank has no record.
+  std::optional<diagnose::Diagnosis> diagnose() const {
+    std::optional<diagnose::Diagnosis> found = flight_.diagnose();
+    if (found && found->fault == diagnose::Fault::kStopped) return found;
+    for (const Process& p : processes_) {
+      if (!p.running() || !p.stopped) continue;
+      diagnose::Diagnosis d{.fault = diagnose::Fault::kStopped, .rank = p.rank, .pid = p.pid};
+      char host[256] = {};
+      d.host = gethostname(host, sizeof host - 1) == 0 ? host : "unknown";
+      const std::chrono::duration<double> since = Clock::now() - *p.stopped;
+      d.sentence = str_cat("rank ", p.rank, " (host ", d.host, ", pid ", p.pid, ") has been stopped by a signal for ",
+                           formatted("%.1f s", since.count()), found ? "" : ", and had not joined the job");
+      return d;
+    }
+    return found;
+  }
+
   // Whether all processes that have not ended are stopped by a signal.
   bool all_stopped() const {
     return std::all_of(processes_.begin(), processes_.end(), [](const Process& p) {
@@ -318,7 +366,7 @@ class Launcher {
     const auto now = Clock::now();
     if (!terminated_ && (now > *failure_ + kToEnd || all_stopped())) {
       terminated_ = now;
-      diagnosis_ = flight_.diagnose();  // before stopped and busy processes are killed
+      if (!diagnosis_) diagnosis_ = diagnose();  // before stopped and busy processes are killed
       signal_all(SIGTERM);
     }
     if (terminated_ && (now > *terminated_ + kToEndOnSignal || all_stopped())) signal_all(SIGKILL);
@@ -364,27 +412,31 @@ class Launcher {
       if (!of_none) report_fault();
       return p->code();
     }
-    for (const Process& q : processes_)
-      if (&q != p && !q.held.empty()) show(q, STDERR_FILENO, q.held);
+    for (const Process& q : processes_) {  // a rank that only follows has nothing to add
+      const std::optional<FailureReport> report = read_failure(report_path(q.rank));
+      if (&q != p && !q.held.empty() && !(report && report->follows)) show(q, STDERR_FILENO, q.held);
+    }
     if (!p) return 0;
     if (asked_ && p->code() > 128) {  // a signal asked the process to end
       if (!p->held.empty()) show(*p, STDERR_FILENO, p->held);
       return p->code();
     }
     const std::string& said = p->held.empty() ? p->last : p->held;
-    std::string how = str_cat("exited with code ", p->code());
-    if (WIFSIGNALED(*p->status)) {
-      const int signal = WTERMSIG(*p->status);
-      how = str_cat("was killed by signal ", signal, " (", strsignal(signal), ")");
-      const int64_t kills = memory_kills();
-      if (signal == SIGKILL && kills_ >= 0 && kills > kills_)
-        how += ": the system had no memory left for it (oom_kill); need smaller shards or a --memory_budget";
-    }
-    print(str_cat(options_.name, ": rank ", p->rank, " (pid ", p->pid, ") ", how,
+    print(str_cat(options_.name, ": rank ", p->rank, " (pid ", p->pid, ") ", how(*p),
                   said.empty() ? "" : "; its last message: ", said, "\n"));
     if (!diagnosis_) diagnosis_ = flight_.diagnose();
     report_fault();
     return p->code();
+  }
+  // How a process has ended: "exited with code 3".
+  std::string how(const Process& p) const {
+    if (!WIFSIGNALED(*p.status)) return str_cat("exited with code ", p.code());
+    const int signal = WTERMSIG(*p.status);
+    const int64_t kills = memory_kills();
+    return str_cat("was killed by signal ", signal, " (", strsignal(signal), ")",
+                   signal == SIGKILL && kills_ >= 0 && kills > kills_
+                       ? ": the system had no memory left for it (oom_kill); need smaller shards or a --memory_budget"
+                       : "");
   }
   // The last lines of a job that has failed.
   void report_fault() {

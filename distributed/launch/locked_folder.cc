@@ -5,16 +5,22 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cctype>
 #include <cstdlib>
 #include <filesystem>
 #include <utility>
+#include <vector>
 
 #include "framework/base/str_cat.h"
+#include "framework/io/mark.h"
 
 namespace weft::dist {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr std::string_view kRandom = "XXXXXX";  // what mkdtemp replaces by letters and digits
 
 // Locks a folder of this user that no living process has locked; returns its descriptor, or -1.
 int lock(const std::string& path) {
@@ -25,18 +31,41 @@ int lock(const std::string& path) {
   return -1;
 }
 
-void remove_left(const std::string& parent, std::string_view prefix) {
+// Whether mkdtemp can have made a folder of this name.
+bool has_form(std::string_view name, std::string_view prefix) {
+  return name.starts_with(prefix) && name.size() == prefix.size() + kRandom.size() &&
+         std::all_of(name.begin() + static_cast<ptrdiff_t>(prefix.size()), name.end(), isalnum);
+}
+
+// Removes a folder, its mark last.
+void remove_marked(const fs::path& path) {
+  const std::string name = path.filename();
   std::error_code ignored;
-  for (fs::directory_iterator at(parent, ignored), end; at != end; at.increment(ignored)) {
-    if (!at->path().filename().string().starts_with(prefix)) continue;
-    const int fd = lock(at->path());
-    if (fd < 0) continue;
-    fs::remove_all(at->path(), ignored);
-    close(fd);
-  }
+  std::vector<fs::path> content;
+  for (fs::directory_iterator at(path, ignored), end; at != end; at.increment(ignored))
+    if (io::marked_name(at->path().filename()) != name) content.push_back(at->path());
+  for (const fs::path& p : content) fs::remove_all(p, ignored);
+  fs::remove_all(path, ignored);
 }
 
 }  // namespace
+
+void remove_left(const std::string& parent, std::string_view prefix, size_t keep) {
+  std::error_code ignored;
+  std::vector<std::pair<fs::file_time_type, fs::path>> left;
+  for (fs::directory_iterator at(parent, ignored), end; at != end; at.increment(ignored)) {
+    const fs::path& path = at->path();
+    if (has_form(path.filename().string(), prefix) && io::has_mark(path, path.filename()))
+      left.emplace_back(fs::last_write_time(path, ignored), path);
+  }
+  std::sort(left.begin(), left.end());
+  for (size_t i = 0; i + keep < left.size(); ++i) {
+    const int fd = lock(left[i].second);
+    if (fd < 0) continue;
+    remove_marked(left[i].second);
+    close(fd);
+  }
+}
 
 std::string temporary_parent() {
   const char* const parent = std::getenv("TMPDIR");
@@ -44,12 +73,15 @@ std::string temporary_parent() {
 }
 
 std::string new_folder(const std::string& parent, std::string_view prefix) {
-  std::string path = str_cat(parent, "/", prefix, "XXXXXX");
-  return mkdtemp(path.data()) ? path : "";
+  std::string path = str_cat(parent, "/", prefix, kRandom);
+  if (!mkdtemp(path.data())) return "";
+  if (io::set_mark(path, fs::path(path).filename())) return path;
+  rmdir(path.c_str());
+  return "";
 }
 
 LockedFolder::LockedFolder(const std::string& parent, std::string_view prefix) {
-  remove_left(parent, prefix);
+  remove_left(parent, prefix, 0);
   for (int i = 0; i < 10 && lock_ < 0; ++i) {  // another process may remove the folder before this one locks it
     path_ = new_folder(parent, prefix);
     lock_ = path_.empty() ? -1 : lock(path_);
@@ -59,8 +91,11 @@ LockedFolder::LockedFolder(const std::string& parent, std::string_view prefix) {
 }
 
 LockedFolder::~LockedFolder() {
-  std::error_code ignored;
-  if (!path_.empty()) fs::remove_all(path_, ignored);
+  struct stat mine {
+  }, now{};
+  const bool same = lock_ >= 0 && fstat(lock_, &mine) == 0 && lstat(path_.c_str(), &now) == 0 &&
+                    mine.st_dev == now.st_dev && mine.st_ino == now.st_ino;
+  if (same) remove_marked(path_);  // another folder of this name is not ours
   if (lock_ >= 0) close(lock_);
 }
 

@@ -12,10 +12,10 @@ std::string temporary_parent();
 class LockedFolder {
  public:
   LockedFolder() = default;
-  /// A new folder PARENT/PREFIXxxxxxx. Removes folders of this prefix and user in `parent` whose owners have died.
-  /// path() is empty if none can be made.
+  /// A new folder PARENT/PREFIXxxxxxx. Removes folders of this form and user in `parent` that have the mark of new_folder
+  /// and whose owners have died. path() is empty if none can be made.
   LockedFolder(const std::string& parent, std::string_view prefix);
-  /// Removes the folder with its content.
+  /// Removes the folder with its content, unless another folder has its name now.
   ~LockedFolder();
   LockedFolder(LockedFolder&& o) noexcept;
   LockedFolder& operator=(LockedFolder&& o) noexcept;
@@ -27,7 +27,11 @@ class LockedFolder {
   int lock_ = -1;
 };
 
-/// A new folder in `parent`; empty if it cannot be made.
+/// A new folder PARENT/PREFIXxxxxxx with its mark inside (framework/io/mark.h); empty if it cannot be made.
 std::string new_folder(const std::string& parent, std::string_view prefix);
+
+/// Removes all but the newest `keep` folders that new_folder has made in `parent` with this prefix, for this user, and
+/// that no living process has locked.
+void remove_left(const std::string& parent, std::string_view prefix, size_t keep);
 
 }  // namespace weft::dist

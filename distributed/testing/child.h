@@ -32,6 +32,7 @@ inline int run_child(const std::function<void(std::unique_ptr<dist::Job>&)>& bod
     if (job) job->fail(e);
     report_failure(e.code(), e.what());
     std::fprintf(stderr, "%s\n", e.what());
+    tell_others(e.code(), e.what());
     return 1;
   }
 }

@@ -265,6 +265,22 @@ class Training {
   double scratch_[4096] = {};
 };
 
+// The fault happens now; a signal comes at any time of the next 0.2 s, in which the processes join, in half of the cases.
+void fail_at_start(const FaultCase& c, const std::string& mark) {
+  const auto happen = [c, mark] {
+    io::write_file_atomic(mark, std::to_string(internal::now_ns()));
+    if (c.kind == Kind::kExit) _exit(3);
+    if (c.kind == Kind::kThrow) internal::fail(Code::kInternal, "no more data");
+    kill(getpid(), c.kind == Kind::kKill ? SIGKILL : SIGSTOP);
+  };
+  const bool signal = c.kind == Kind::kKill || c.kind == Kind::kStop;
+  if (!signal || c.pick % 2) return happen();
+  std::thread([c, happen] {
+    std::this_thread::sleep_for(milliseconds(c.pick / 2 % 200));
+    happen();
+  }).detach();
+}
+
 }  // namespace
 
 std::string_view to_string_view(Kind kind) {
@@ -274,7 +290,7 @@ std::string_view to_string_view(Kind kind) {
   return k[static_cast<int>(kind)];
 }
 std::string_view to_string_view(Where where) {
-  constexpr std::string_view k[] = {"forward", "backward", "update", "checkpoint", "evaluation"};
+  constexpr std::string_view k[] = {"forward", "backward", "update", "checkpoint", "evaluation", "start"};
   return k[static_cast<int>(where)];
 }
 
@@ -305,6 +321,7 @@ std::vector<FaultCase> fault_cases() {
         if (kind == Kind::kLink && ranks != std::string("gloo")) continue;
         if (kind == Kind::kLoader && where != Where::kForward && where != Where::kEvaluation) continue;
         if (of_start(kind) && where != Where::kForward) continue;
+        if (where == Where::kStart && (threads || kind < Kind::kExit || kind > Kind::kStop)) continue;
         all.push_back({.kind = kind, .where = where, .ranks = ranks});
       }
   return all;
@@ -319,9 +336,11 @@ int run_faulty(const FaultCase& c, const std::string& mark) {
       o.facts = {{"--seed", guilty && c.kind == Kind::kSeed ? "8" : "7"},
                  {"--lr", guilty && c.kind == Kind::kLr ? "0.01" : "0.001"},
                  {"--batch_size", guilty && c.kind == Kind::kBatch ? "32" : "16"}};
-      o.timeout = std::chrono::seconds(60);
+      const char* const seconds = std::getenv("JOIN_SECONDS");
+      o.timeout = std::chrono::seconds(seconds ? std::atoi(seconds) : 60);
       o.transport = c.ranks;
       if (guilty && of_start(c.kind)) io::write_file_atomic(mark, std::to_string(internal::now_ns()));
+      if (guilty && c.where == Where::kStart) fail_at_start(c, mark);
       job = std::make_unique<dist::Job>(o);
     }
     Training(c, mark).run(job.get());

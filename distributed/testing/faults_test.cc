@@ -22,6 +22,7 @@
 #include "distributed/testing/child.h"
 #include "distributed/testing/fault_job.h"
 #include "framework/base/clock.h"
+#include "framework/base/cpu.h"
 #include "framework/dispatch/rank/flight.h"
 #include "framework/mesh/mesh.h"
 
@@ -32,6 +33,8 @@ namespace fs = std::filesystem;
 using dist::diagnose::TracedJob;
 
 std::string self;
+// Seconds until a job has ended because a rank failed before it joined: a stopped one is noticed after 2 s.
+constexpr double kMostAtStart = 2.6;
 
 struct Outcome {
   int code = 0;
@@ -120,6 +123,8 @@ std::string judge(const FaultCase& c, const Outcome& o) {
   const int code = c.kind == Kind::kExit ? 3 : c.kind == Kind::kKill ? 137 : 1;
   if (!goes_on && o.code != code) return str_cat("exit code ", o.code, " instead of ", code);
   const bool outside = c.where == Where::kCheckpoint;
+  const bool joins_late = c.where == Where::kStart;  // it may have no records: the launcher alone names it
+  if (joins_late && o.reported > kMostAtStart) return str_cat("named after ", o.reported, " s");
   switch (c.kind) {
     case Kind::kDrop:
     case Kind::kReorder:
@@ -150,10 +155,14 @@ std::string judge(const FaultCase& c, const Outcome& o) {
     case Kind::kPause:
       return o.error.empty() ? "" : "an alarm";
     case Kind::kExit:
+      if (joins_late && has(o.last, str_cat("job: rank ", c.rank, " (pid ")) && has(o.last, "exited with code 3"))
+        return "";
       return line("dead") && has(o.last, "exited with code 3") ? "" : "not named";
     case Kind::kThrow:
+      if (joins_late && has(o.last, str_cat("job: rank ", c.rank, " (pid ")) && has(o.last, "no more data")) return "";
       return line("failed") && has(o.last, "no more data") ? "" : "not named";
     case Kind::kKill:
+      if (joins_late && has(o.last, str_cat("job: rank ", c.rank, " (pid ")) && has(o.last, "by signal 9")) return "";
       return line("dead") ? "" : "not named";
     case Kind::kStop:
       return line("stopped") ? "" : "not named";
@@ -224,6 +233,18 @@ INSTANTIATE_TEST_SUITE_P(Of, Faults, ::testing::Range(1, kNumKinds), [](const au
   return name;
 });
 
+// Every fault before the join, on either rank: rank 0 has the coordination service.
+TEST(Faults, AreNamedBeforeTheJoin) {
+  for (const Kind kind : {Kind::kExit, Kind::kThrow, Kind::kKill, Kind::kStop})
+    for (const int rank : {0, 1})
+      for (const uint64_t pick : {1, 120}) {
+        const FaultCase c{.kind = kind, .where = Where::kStart, .ranks = "shared", .rank = rank, .pick = pick};
+        const Outcome o = run_case(c, temporary(), pick % 2);
+        EXPECT_EQ(judge(c, o), "") << text_of(c) << " [" << to_string(c) << "]:\n" << o.error;
+      }
+  fs::remove_all(temporary());
+}
+
 TEST(Faults, NoneIsReportedWithoutOne) {
   for (const char* ranks : {"threads", "shared", "gloo"}) {
     const FaultCase c{.ranks = ranks};
@@ -232,6 +253,90 @@ TEST(Faults, NoneIsReportedWithoutOne) {
     EXPECT_EQ(o.error, "");
   }
   fs::remove_all(temporary());
+}
+
+// Starts both ranks of a job as a person does, without a launcher, which could see their ends. Returns their messages.
+std::vector<std::string> run_by_hand(const FaultCase& c, const char* seconds) {
+  const std::string folder = temporary();
+  fs::remove_all(folder);
+  fs::create_directories(folder);
+  std::vector<pid_t> pids;
+  std::vector<std::string> errors;
+  const std::string port = str_cat(20000 + getpid() % 9000);
+  for (int rank = 0; rank < 2; ++rank) {
+    pids.push_back(fork());
+    if (pids.back() != 0) continue;
+    const std::pair<const char*, std::string> variables[] = {
+        {"RANK", str_cat(rank)},      {"WORLD_SIZE", "2"},   {"LOCAL_RANK", str_cat(rank)}, {"LOCAL_WORLD_SIZE", "2"},
+        {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", port}, {"JOIN_SECONDS", seconds},     {"WEFT_THREADS", "1"}};
+    for (const auto& [name, value] : variables) setenv(name, value.c_str(), 1);
+    unsetenv(flight::kFolderVariable);
+    dup2(open(str_cat(folder, "/", rank).c_str(), O_WRONLY | O_CREAT, 0600), STDERR_FILENO);
+    execl(self.c_str(), self.c_str(), "--rank", to_string(c).c_str(), (folder + "/mark").c_str(), nullptr);
+    _exit(127);
+  }
+  const int other = 1 - c.rank;
+  waitpid(pids[static_cast<size_t>(other)], nullptr, 0);
+  kill(pids[static_cast<size_t>(c.rank)], SIGKILL);  // it may be stopped
+  waitpid(pids[static_cast<size_t>(c.rank)], nullptr, 0);
+  for (int rank = 0; rank < 2; ++rank) errors.push_back(content(str_cat(folder, "/", rank)));
+  fs::remove_all(folder);
+  return errors;
+}
+
+TEST(Faults, OfProcessesStartedByHandAreToldOrNamed) {
+  const auto other = [](Kind kind, int rank, const char* seconds) {
+    return run_by_hand({.kind = kind, .where = Where::kStart, .ranks = "shared", .rank = rank, .pick = 1},
+                       seconds)[static_cast<size_t>(1 - rank)];
+  };
+  const int64_t begin = internal::now_ns();
+  for (const int rank : {0, 1}) {
+    const std::string error = other(Kind::kThrow, rank, "60");
+    EXPECT_TRUE(has(error, str_cat("rank ", rank, " (host "))) << error;
+    EXPECT_TRUE(has(error, ") failed before it joined: no more data")) << error;
+  }
+  EXPECT_LT(internal::now_ns() - begin, 30'000'000'000);  // far below the time of the join
+  std::string error = other(Kind::kStop, 1, "2");
+  EXPECT_TRUE(has(error, "rank 1 of 2 (host ")) << error;
+  EXPECT_TRUE(has(error, ") has not joined")) << error;
+  error = other(Kind::kStop, 0, "2");
+  EXPECT_TRUE(has(error, "rank 0 (host ")) << error;
+  EXPECT_TRUE(has(error, ", with the coordination service, did not answer at 127.0.0.1:")) << error;
+}
+
+// Values that are equal in effect join, others do not.
+TEST(Faults, SwitchesAreComparedByTheirEffect) {
+  const auto run_with = [](const std::string& zero, const std::string& one) {
+    const std::string error = temporary() + ".error";
+    const pid_t pid = fork();
+    if (pid == 0) {
+      dup2(open(error.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), STDERR_FILENO);
+      const std::string job = str_cat(self, " --rank '", to_string({.ranks = "shared"}), "' /dev/null");
+      _exit(dist::launch({.processes = 2,
+                          .command = {"/bin/sh", "-c",
+                                      str_cat("if [ $RANK = 0 ]; then export ", zero, "; else export ", one,
+                                              "; fi; exec ", job)},
+                          .name = "job"})
+                .code);
+    }
+    int status = 0;
+    waitpid(pid, &status, 0);
+    const std::string text = content(error);
+    fs::remove(error);
+    return std::pair(WEXITSTATUS(status), text);
+  };
+  const std::string best(to_string_view(best_isa()));
+  EXPECT_EQ(run_with("WEFT_ISA=auto", "WEFT_ISA=" + best), std::pair(0, std::string()));
+  EXPECT_EQ(run_with("WEFT_DISABLE=cse,rearrange", "WEFT_DISABLE=rearrange,cse"), std::pair(0, std::string()));
+  for (const auto& [zero, one, name] : std::vector<std::tuple<std::string, std::string, std::string>>{
+           {"WEFT_ISA=auto", "WEFT_ISA=baseline",
+            "the instruction set (WEFT_ISA) baseline and the others have " + best},
+           {"WEFT_DISABLE=cse", "WEFT_DISABLE=cse,rearrange", "WEFT_DISABLE cse,rearrange and the others have cse"}}) {
+    if (one.ends_with(best)) continue;
+    const auto [code, text] = run_with(zero, one);
+    EXPECT_EQ(code, 1) << text;
+    EXPECT_TRUE(has(text, " has " + name)) << text;
+  }
 }
 
 // `launch sh -c "train && train"`.

@@ -1,5 +1,6 @@
 #include "framework/base/failure_report.h"
 
+#include <atomic>
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
@@ -10,6 +11,14 @@ void report_failure(Code code, const std::string& text) {
   const char* const path = std::getenv(kFailureReport);
   if (!path || !*path) return;
   std::ofstream(path) << (follows(code) ? "follows " : "fails ") << text;
+}
+
+static std::atomic<void (*)(Code, const std::string&)> tell{nullptr};
+
+void set_tell_others(void (*next)(Code, const std::string&)) { tell = next; }
+
+void tell_others(Code code, const std::string& text) {
+  if (const auto call = tell.load()) call(code, text);
 }
 
 std::optional<FailureReport> read_failure(const std::string& path) {

@@ -20,6 +20,10 @@ struct FailureReport {
 
 /// Writes the report if the launcher asked for one. Never throws.
 void report_failure(Code code, const std::string& text);
+/// Calls the function of set_tell_others, if there is one. A program whose error ends it calls this after it has
+/// printed the error: processes of its job that were started by hand, and wait for it, learn the cause. Never throws.
+void tell_others(Code code, const std::string& text);
+void set_tell_others(void (*tell)(Code code, const std::string& text));
 /// The report in a file, or nothing.
 std::optional<FailureReport> read_failure(const std::string& path);
 

@@ -348,6 +348,7 @@ int run(int argc, char** argv, const char* summary, const Flags& table,
     report_failure(reason, what);
     std::fflush(stdout);
     std::fprintf(stderr, "%s: %s\n", name.c_str(), what);
+    tell_others(reason, what);
     code = exit_code;
   };
   const auto guarded = [&] {
@@ -365,7 +366,7 @@ int run(int argc, char** argv, const char* summary, const Flags& table,
       check_files(table);
       code = body(rest);
     } catch (const UsageError& e) {
-      fail(e.what(), 2);
+      fail(e.what(), 2, e.code());
     } catch (const Error& e) {
       fail(e.what(), 1, e.code());
     } catch (const std::bad_alloc&) {

@@ -1,5 +1,6 @@
 // AtomicFile, AtomicFolder and FileLock of file.h. The writer of a temporary holds a lock (flock) on it. The kernel
-// releases the lock when the process ends, so remove_leftovers() can recognise temporaries of dead processes.
+// releases the lock when the process ends, so remove_leftovers() can recognise temporaries of dead processes. A
+// temporary folder has its mark (mark.h) beside it from the beginning until it has its final name.
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -9,16 +10,19 @@
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
+#include <utility>
 
 #include "framework/base/error.h"
 #include "framework/io/file.h"
 #include "framework/io/file_internal.h"
+#include "framework/io/mark.h"
 
 namespace weft::io {
 namespace {
 
 // Suffixes of the names of a file or folder that is being written, and of a folder that is being replaced.
 constexpr std::string_view kTemporary = ".tmp-", kReplaced = ".old-";
+constexpr std::string_view kProcess = "process ";  // the beginning of a lock file; the number of the process follows
 
 std::string plain(const std::string& path) {
   WEFT_CHECK(!path.empty() && base_name(path) != "/", "cannot write '", path, "': need the name of a file or folder");
@@ -30,6 +34,14 @@ std::string unique_name(const std::string& path, std::string_view mark) {
   static std::atomic<int64_t> count{0};
   return str_cat(path, mark, static_cast<int64_t>(::getpid()), "-", count.fetch_add(1));
 }
+bool mark(const std::string& path) { return set_mark(folder_of(path), base_name(path)); }
+bool is_marked(const std::string& path) { return has_mark(folder_of(path), base_name(path)); }
+void unmark(const std::string& path) { remove_mark(folder_of(path), base_name(path)); }
+void remove_marked(const std::string& path) {
+  remove_all(path);
+  unmark(path);
+}
+
 std::string temporary_name(const std::string& path) { return unique_name(path, kTemporary); }
 
 /// The path in a name that unique_name() made; "" for other names.
@@ -141,12 +153,19 @@ void check_folder(const std::string& path) {
 AtomicFolder::AtomicFolder(const std::string& path) : path_(plain(path)) {
   for (;;) {
     temp_ = temporary_name(path_);
+    if (exists(temp_)) continue;
+    mark(temp_);
+    const auto fail = [&](int error) {
+      unmark(temp_);
+      internal::fail(error, "create folder", path_);
+    };
     if (::mkdir(temp_.c_str(), 0777) != 0) {
-      if (errno == EEXIST) continue;
-      internal::fail(errno, "create folder", path_);
+      if (errno != EEXIST) fail(errno);
+      unmark(temp_);
+      continue;
     }
     lock_ = ::open(temp_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (lock_ < 0 && errno != ENOENT) internal::fail(errno, "create folder", path_);
+    if (lock_ < 0 && errno != ENOENT) fail(errno);
     if (lock_ >= 0 && lock_fresh(lock_)) return;
     if (lock_ >= 0) ::close(lock_);
   }
@@ -154,8 +173,10 @@ AtomicFolder::AtomicFolder(const std::string& path) : path_(plain(path)) {
 
 AtomicFolder::~AtomicFolder() {
   if (lock_ < 0) return;
-  std::error_code ignored;
-  std::filesystem::remove_all(temp_, ignored);
+  try {
+    remove_marked(temp_);
+  } catch (const Error&) {  // remove_leftovers() tries again
+  }
   ::close(lock_);
 }
 
@@ -168,6 +189,7 @@ void AtomicFolder::commit() {
     if (::renameat2(AT_FDCWD, temp_.c_str(), AT_FDCWD, path_.c_str(), RENAME_EXCHANGE) != 0) swap_by_renames();
     remove_all(temp_);
   }
+  unmark(temp_);
   ::close(lock_);
   lock_ = -1;
   sync_path(folder_of(path_), true);
@@ -179,12 +201,14 @@ void AtomicFolder::swap_by_renames() {
   const std::string old = unique_name(path_, kReplaced);
   const int lock = internal::open_or_fail(path_, O_RDONLY | O_DIRECTORY, "replace folder", 0);
   (void)::flock(lock, LOCK_EX | LOCK_NB);
+  mark(old);
   const auto rename = [](const std::string& from, const std::string& to) {
     return ::rename(from.c_str(), to.c_str()) == 0 ? 0 : errno;
   };
   int error = rename(path_, old);
   if (!error && (error = rename(temp_, path_))) (void)rename(old, path_);
   if (!error) error = rename(old, temp_);
+  if (!exists(old)) unmark(old);
   ::close(lock);
   if (error) internal::fail(error, "replace folder", path_);
 }
@@ -192,7 +216,7 @@ void AtomicFolder::swap_by_renames() {
 void restore_folders(const std::string& folder) {
   for (const std::string& name : list_folder(folder)) {
     const std::string before = name_before(name, kReplaced), path = folder + "/" + name;
-    if (before.empty()) continue;
+    if (before.empty() || !is_marked(path)) continue;
     const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0) continue;
     // A file system without locks: nothing can be known of other processes.
@@ -200,32 +224,53 @@ void restore_folders(const std::string& folder) {
     if (!at_work && ::rename(path.c_str(), str_cat(folder, "/", before).c_str()) != 0 &&
         (errno == ENOTEMPTY || errno == EEXIST))
       remove_folder_at_once(path);  // the new folder has the name
+    if (!exists(path)) unmark(path);
     ::close(fd);
   }
 }
 
 // FileLock does not use flock(): that has no query, and a lock taken for a moment instead would refuse other processes.
-FileLock::FileLock(const std::string& path, const std::string& what) : fd_(open_for_update(path)) {
+FileLock::FileLock(const std::string& path, const std::string& what) : path_(path), what_(what) {
+  struct stat st;
+  const bool link = ::lstat(path.c_str(), &st) == 0 && S_ISLNK(st.st_mode);
+  WEFT_CHECK(!link, "cannot lock '", path, "': it is a symbolic link; need a file");
+  fd_ = open_for_update(path, O_NOFOLLOW);
   struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
   // A file system without locks: nothing can be known of other processes.
-  if (::fcntl(fd_, F_OFD_SETLK, &whole) != 0 && (errno == EAGAIN || errno == EACCES)) {
-    char holder[32] = {};
-    const ssize_t n = ::pread(fd_, holder, sizeof holder - 1, 0);
+  const bool held = ::fcntl(fd_, F_OFD_SETLK, &whole) != 0 && (errno == EAGAIN || errno == EACCES);
+  char bytes[32] = {};
+  const ssize_t n = ::pread(fd_, bytes, sizeof bytes, 0);
+  const std::string holder(bytes, std::max<ssize_t>(n, 0));
+  const bool own = holder.empty() || (holder.size() > kProcess.size() && holder.starts_with(kProcess) &&
+                                      holder.find_first_not_of("0123456789", kProcess.size()) == holder.npos);
+  if (held || !own) {
     ::close(fd_);
-    const std::string process(holder, std::max<ssize_t>(n, 0));
-    weft::internal::fail(Code::kFailedPrecondition,
-                         str_cat(what, " is in use by ", process.empty() ? "another process" : process,
-                                 "; need a path that no other process uses"));
+    weft::internal::fail(
+        Code::kFailedPrecondition,
+        own ? str_cat(what, " is in use by ", holder.empty() ? "another process" : holder,
+                      "; need a path that no other process uses")
+            : str_cat("cannot lock '", path, "': it is not a lock file of Weft; move it away, or use another folder"));
   }
-  const std::string process = str_cat("process ", static_cast<int64_t>(::getpid()));
-  // The text is for people and errors only.
+  const std::string process = str_cat(kProcess, static_cast<int64_t>(::getpid()));
+  // The text is for people, for errors, and the proof that the file is a lock.
   if (::ftruncate(fd_, 0) == 0) (void)!::pwrite(fd_, process.data(), process.size(), 0);
+}
+
+void FileLock::renew() {
+  struct stat mine, now;
+  const bool there = ::lstat(path_.c_str(), &now) == 0;
+  if (there && ::fstat(fd_, &mine) == 0 && mine.st_dev == now.st_dev && mine.st_ino == now.st_ino) return;
+  FileLock next(path_, what_);  // throws if another process holds it
+  WEFT_CHECK_AS(kFailedPrecondition, !there, what_,
+                " was removed while this process used it, and another process has used it since; need a path that no "
+                "other process uses");
+  std::swap(fd_, next.fd_);
 }
 
 FileLock::~FileLock() { ::close(fd_); }
 
 bool FileLock::is_held(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  const int fd = ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
   if (fd < 0) return false;
   struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
   const bool held = ::fcntl(fd, F_OFD_GETLK, &whole) == 0 && whole.l_type != F_UNLCK;
@@ -235,22 +280,30 @@ bool FileLock::is_held(const std::string& path) {
 
 void remove_folder_at_once(const std::string& path) {
   const std::string temp = temporary_name(plain(path));
-  if (::rename(path.c_str(), temp.c_str()) != 0) internal::fail(errno, "remove", path);
-  remove_all(temp);
+  mark(temp);
+  if (::rename(path.c_str(), temp.c_str()) != 0) {
+    const int error = errno;
+    unmark(temp);
+    internal::fail(error, "remove", path);
+  }
+  remove_marked(temp);
 }
 
 int remove_leftovers(const std::string& folder) {
   restore_folders(folder);
   int removed = 0;
   for (const std::string& name : list_folder(folder)) {
-    if (name_before(name, kTemporary).empty()) continue;
-    std::string path = folder + "/" + name;
-    int fd = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW);
+    const std::string marked = marked_name(name), path = folder + "/" + marked;
+    if (name_before(marked, kTemporary).empty() && name_before(marked, kReplaced).empty()) continue;
+    const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0 && errno == ENOENT) unmark(path);
     if (fd < 0) continue;
-    if (::flock(fd, LOCK_EX | LOCK_NB) == 0) {
-      std::error_code error;
-      if (std::filesystem::remove_all(path, error) > 0 && !error) ++removed;
-    }
+    const bool left = !name_before(marked, kTemporary).empty() && ::flock(fd, LOCK_EX | LOCK_NB) == 0;
+    if (left && is_marked(path)) try {
+        remove_marked(path);
+        ++removed;
+      } catch (const Error&) {  // the next call tries again
+      }
     ::close(fd);
   }
   return removed;

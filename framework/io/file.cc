@@ -188,9 +188,9 @@ std::string read_file(const std::string& path, int64_t max_bytes) {
   }
 }
 
-int open_for_update(const std::string& path) {
+int open_for_update(const std::string& path, int flags) {
   int64_t size;
-  return open_regular(path, O_RDWR | O_CREAT, "write", &size);
+  return open_regular(path, O_RDWR | O_CREAT | flags, "write", &size);
 }
 
 MappedFile::MappedFile(const std::string& path) : path_(path) {

@@ -32,8 +32,9 @@ void remove_all(const std::string& path);
 /// The whole content of a regular file; throws if the file is larger than `max_bytes`.
 std::string read_file(const std::string& path, int64_t max_bytes = int64_t{1} << 40);
 
-/// Opens a regular file, made if there is none, for reading and writing. Returns its descriptor; the caller closes it.
-int open_for_update(const std::string& path);
+/// Opens a regular file, made if there is none, for reading and writing, with further flags of open(2). Returns its
+/// descriptor; the caller closes it.
+int open_for_update(const std::string& path, int flags = 0);
 
 /// A file mapped read-only. Can be moved, not copied. The file must not be truncated while it is mapped.
 class MappedFile {
@@ -124,22 +125,28 @@ class AtomicFolder {
 void restore_folders(const std::string& folder);
 
 /// A lock between processes: a file, made if there is none, that one object at a time holds. The kernel releases it
-/// when the process ends. The file has the text "process PID" of the last holder.
+/// when the process ends. The file has the text "process PID" of the last holder; a file with another text, and a
+/// symbolic link, are refused.
 class FileLock {
  public:
   /// Throws FailedPrecondition "WHAT is in use by process PID; need ..." if the lock is held.
   FileLock(const std::string& path, const std::string& what);
   FileLock(const FileLock&) = delete;
   ~FileLock();
+  /// Makes the lock's file again if it was removed; call it before you rely on the lock after a long time. Throws
+  /// FailedPrecondition if another process has locked a new file of this name since.
+  void renew();
   /// True if some object holds the lock. Never makes another process fail to get it.
   static bool is_held(const std::string& path);
 
  private:
+  const std::string path_, what_;
   int fd_ = -1;
 };
 
-/// Removes from `folder` the temporaries that AtomicFile and AtomicFolder left behind in processes that died. Live
-/// processes keep theirs: each holds a lock on its own. Calls restore_folders(). Returns the number removed.
+/// Removes from `folder` the temporary folders that AtomicFolder left behind in processes that died: those with a
+/// mark beside them (mark.h). Live processes keep theirs: each holds a lock on its own. Calls restore_folders(). Returns
+/// the number removed.
 int remove_leftovers(const std::string& folder);
 
 /// Removes a folder so that its name never refers to a part of it: an interruption leaves a temporary, which

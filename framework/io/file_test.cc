@@ -17,6 +17,7 @@
 #include <thread>
 
 #include "framework/base/error.h"
+#include "framework/io/mark.h"
 #include "framework/io/zlib.h"
 
 namespace weft::io {
@@ -141,6 +142,35 @@ TEST(FileLock, IsHeldByOneObjectAndNamesItsProcess) {
   EXPECT_FALSE(FileLock::is_held(path));
 }
 
+TEST(FileLock, LocksNoFileOfAnother) {
+  const std::string dir = fresh_folder("foreign_lock"), target = dir + "/notes", link = dir + "/.lock";
+  for (const char* text : {"a user's own text", "process 12 and more", "process "}) {
+    write_file_atomic(target, text);
+    expect_error(Code::kFailedPrecondition, "it is not a lock file of Weft", [&] { FileLock lock(target, dir); });
+    std::filesystem::create_symlink(target, link);
+    expect_error(Code::kInvalidArgument, "it is a symbolic link; need a file", [&] { FileLock lock(link, dir); });
+    EXPECT_FALSE(FileLock::is_held(link));
+    EXPECT_EQ(read_file(target), text);
+    remove_all(link);
+  }
+}
+
+TEST(FileLock, IsRenewedUnlessAnotherProcessHasUsedTheName) {
+  const std::string dir = fresh_folder("renewed_lock"), path = dir + "/.lock";
+  FileLock mine(path, "runs/a");
+  mine.renew();
+  remove_all(path);
+  EXPECT_FALSE(FileLock::is_held(path));
+  mine.renew();
+  EXPECT_TRUE(FileLock::is_held(path));
+  remove_all(path);
+  {
+    FileLock other(path, "runs/a");
+    expect_error(Code::kFailedPrecondition, "runs/a is in use by process ", [&] { mine.renew(); });
+  }
+  expect_error(Code::kFailedPrecondition, "runs/a was removed while this process used it", [&] { mine.renew(); });
+}
+
 TEST(FileLock, AQueryRefusesNobody) {
   const std::string path = fresh_folder("query") + "/lock";
   std::atomic<bool> done{false};
@@ -226,25 +256,24 @@ TEST(Leftovers, OfDeadProcessesGoThoseAtWorkStay) {
   pid_t child = ::fork();
   if (child == 0) {
     AtomicFolder f(dir + "/step_2");
-    AtomicFile g(dir + "/metrics");
-    g.write("half");
     AtomicFile h(f.path("weights"));
     ::_exit(0);  // as if killed: nothing is cleaned up
   }
   int status;
   ::waitpid(child, &status, 0);
-  EXPECT_EQ(list_folder(dir).size(), 2u);
+  EXPECT_EQ(list_folder(dir).size(), 2u);  // the folder and its mark
   write_file_atomic(dir + "/notes.tmp-old", "a user's own file");
   {
     AtomicFolder mine(dir + "/step_3");
     AtomicFile also(dir + "/state");
-    EXPECT_EQ(remove_leftovers(dir), 2);
+    make_folders(dir + "/notes.tmp-1-2/a");  // a user's own folder with a name of this form
+    EXPECT_EQ(remove_leftovers(dir), 1);
     EXPECT_TRUE(exists(mine.folder()));
     also.commit();
     mine.commit();
   }
   EXPECT_EQ(remove_leftovers(dir), 0);
-  EXPECT_THAT(list_folder(dir), ElementsAre("notes.tmp-old", "state", "step_3"));
+  EXPECT_THAT(list_folder(dir), ElementsAre("notes.tmp-1-2", "notes.tmp-old", "state", "step_3"));
 }
 
 TEST(Leftovers, AReplacedFolderWithoutANewOneGetsItsNameBack) {
@@ -252,19 +281,24 @@ TEST(Leftovers, AReplacedFolderWithoutANewOneGetsItsNameBack) {
   const std::string old = dir + "/step_1.old-7-0", file = dir + "/step_1/a";
   make_folders(old);
   write_file_atomic(old + "/a", "old");
+  restore_folders(dir);
+  EXPECT_THAT(list_folder(dir), ElementsAre("step_1.old-7-0"));  // not marked: a user's own folder
+  set_mark(dir, "step_1.old-7-0");
   const int at_work = ::open(old.c_str(), O_RDONLY | O_DIRECTORY);
   ASSERT_EQ(::flock(at_work, LOCK_EX), 0);
   restore_folders(dir);
-  EXPECT_THAT(list_folder(dir), ElementsAre("step_1.old-7-0"));
+  EXPECT_TRUE(exists(old));
   ::close(at_work);
   restore_folders(dir);
   EXPECT_EQ(read_file(file), "old");
   make_folders(old);
   write_file_atomic(old + "/a", "older");
+  set_mark(dir, "step_1.old-7-0");
   make_folders(dir + "/step_1.old-notes");  // a user's own folder
   restore_folders(dir);
   EXPECT_THAT(list_folder(dir), ElementsAre("step_1", "step_1.old-notes"));
   EXPECT_EQ(read_file(file), "old");
+  EXPECT_THAT(list_folder(dir + "/step_1"), ElementsAre("a"));
 }
 
 TEST(Gzip, RoundTripBoundsAndDamage) {

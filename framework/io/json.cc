@@ -2,8 +2,12 @@
 
 #include <vector>
 
+#include "framework/io/utf8.h"
+
 namespace weft::io {
 namespace {
+
+constexpr std::string_view kBytes("\0bytes:", 7);  // see json_text
 
 /// "[json.exception.parse_error.101] parse error at line 1, column 3: syntax error ..." without the library's tag.
 std::string plain_message(const char* message) {
@@ -73,6 +77,33 @@ class JsonBuilder final : public nlohmann::json_sax<Json> {
 };
 
 }  // namespace
+
+std::string json_text(std::string_view bytes) {
+  if (is_utf8(bytes) && !bytes.starts_with(kBytes)) return std::string(bytes);
+  std::string text(kBytes);
+  for (const char c : bytes) {
+    const auto code = static_cast<unsigned char>(c);
+    if (code >= 0x80) text += static_cast<char>(0xC0 | code >> 6);
+    text += static_cast<char>(code < 0x80 ? code : 0x80 | (code & 0x3F));
+  }
+  return text;
+}
+
+std::string bytes_of_json(std::string text) {
+  if (!text.starts_with(kBytes)) return text;
+  std::string bytes;
+  for (size_t i = kBytes.size(); i < text.size(); ++i) {
+    const auto code = static_cast<unsigned char>(text[i]);
+    if (code < 0x80) {
+      bytes += text[i];
+    } else if ((code == 0xC2 || code == 0xC3) && i + 1 < text.size()) {
+      bytes += static_cast<char>((code & 3) << 6 | (static_cast<unsigned char>(text[++i]) & 0x3F));
+    } else {
+      return text;  // not from json_text
+    }
+  }
+  return bytes;
+}
 
 Json parse_json(std::string_view text, std::string_view what, int max_depth) {
   JsonBuilder builder(what, max_depth);

@@ -17,6 +17,11 @@ using OrderedJson = nlohmann::ordered_json;
 
 inline constexpr int kMaxJsonDepth = 64;
 
+/// Any bytes as a text of JSON, and back: UTF-8 is itself, and other bytes are U+0000, "bytes:", and a character of
+/// U+0000 to U+00FF for each byte. Paths and values of flags may have any bytes.
+std::string json_text(std::string_view bytes);
+std::string bytes_of_json(std::string text);
+
 /// Parses one JSON value; throws InvalidArgument "WHAT: ..." with line and column on anything else.
 Json parse_json(std::string_view text, std::string_view what, int max_depth = kMaxJsonDepth);
 

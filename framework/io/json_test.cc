@@ -49,6 +49,22 @@ TEST(Json, Unicode) {
   EXPECT_THAT(message("\"\xff\""), HasSubstr("t.json: not valid JSON"));
 }
 
+TEST(Json, TextsKeepAnyBytes) {
+  std::string all;
+  for (int c = 0; c < 256; ++c) all += static_cast<char>(c);
+  for (const std::string& bytes :
+       {std::string("caf\xC3\xA9"), std::string("caf\xE9.txt"), all, std::string(), std::string("\0bytes:x", 8),
+        std::string("\xED\xA0\x80"), std::string("\xC3"), std::string("a\0b", 3)}) {
+    Json j;
+    j["path"] = json_text(bytes);
+    const Json back = parse_json(write_json(j), "t");
+    EXPECT_EQ(bytes_of_json(json_get<std::string>(back, "path", "t")), bytes);
+  }
+  EXPECT_EQ(json_text("caf\xC3\xA9"), "caf\xC3\xA9");   // UTF-8 is itself
+  const std::string other("\0bytes:\xE2\x82\xAC", 10);  // not from json_text
+  EXPECT_EQ(bytes_of_json(other), other);
+}
+
 TEST(Json, Refusals) {
   for (const char* bad : {"", "{", "[1,]", "{'a':1}", "1 2", "nul", "01", "+1", "{\"a\" 1}", "// x\n1", "NaN", "1e999"})
     EXPECT_THAT(message(bad), HasSubstr("t.json: not valid JSON: ")) << bad;

@@ -6,9 +6,11 @@
 #include <cstring>
 
 #include "framework/base/error.h"
+#include "framework/base/one_line.h"
 #include "framework/io/checksum.h"
 #include "framework/io/file.h"
 #include "framework/io/json.h"
+#include "framework/io/utf8.h"
 
 namespace weft::io {
 
@@ -190,6 +192,8 @@ void write_safetensors(const std::string& path, std::span<const NamedView> tenso
   for (const NamedView* t : order) {
     WEFT_CHECK(!t->name.empty() && t->name != "__metadata__", "write_safetensors: '", t->name,
                "' is not the name of a tensor");
+    WEFT_CHECK(is_utf8(t->name), "write_safetensors: the name '", one_line(t->name, 200),
+               "' of a tensor is not UTF-8, which the format requires; need another name");
     WEFT_CHECK(t->view.contiguous(), "write_safetensors: tensor '", t->name, "' is not contiguous");
     std::span<const std::byte> data = bytes_of(*t);
     Json& entry = entries[t->name];

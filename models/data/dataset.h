@@ -80,4 +80,8 @@ TokenDataset prepare(const std::string& path, const Tokenizer& tokenizer, const 
 TokenDataset open_data(const std::string& data, const Tokenizer& tokenizer, int64_t synthetic_vocab = 256,
                        uint64_t seed = 0, const TokenizeOptions& options = {});
 
+/// Identifies the data of open_data(): "2 files, 1024 bytes, checksum 3f...", of the names below `data`, the sizes, and
+/// the content; of more than 64 MiB, of sampled blocks. Embedded and random data is its name. Throws as open_data().
+std::string data_identity(const std::string& data);
+
 }  // namespace weft::data

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
 #include <set>
 
 #include "framework/base/error.h"
@@ -226,12 +228,41 @@ TEST(Prepare, BadInputIsOneSentence) {
   EXPECT_EQ(prepare(dir + "/utf8.txt", t).size(), 14);
 }
 
+TEST(DataIdentity, IsOfNamesSizesAndContent) {
+  const std::string dir = fresh_folder("identity"), a = dir + "/a.txt", b = dir + "/b/c.txt";
+  io::make_folders(dir + "/b");
+  std::set<std::string> seen;
+  const auto differs = [&] { return seen.insert(data_identity(dir)).second; };
+  io::write_file_atomic(a, "one two");
+  EXPECT_TRUE(differs());
+  EXPECT_THAT(*seen.begin(), HasSubstr("1 file, 7 bytes, checksum "));
+  io::write_file_atomic(a, "one twO");
+  EXPECT_TRUE(differs());
+  io::write_file_atomic(a, "one");
+  io::write_file_atomic(b, " two");
+  EXPECT_TRUE(differs());
+  std::filesystem::rename(b, dir + "/b/d.txt");
+  EXPECT_TRUE(differs());
+  EXPECT_FALSE(differs());
+  const std::string copy = fresh_folder("identity_copy");
+  std::filesystem::copy(dir, copy, std::filesystem::copy_options::recursive);
+  EXPECT_EQ(data_identity(copy), data_identity(dir));  // the folder's own name does not count
+  // Samples of a large corpus include the first and the last bytes.
+  std::filesystem::resize_file(a, size_t{80} << 20);
+  EXPECT_TRUE(differs());
+  std::filesystem::resize_file(a, (size_t{80} << 20) - 1);
+  std::ofstream(a, std::ios::app) << "x";
+  EXPECT_TRUE(differs());
+}
+
 TEST(OpenData, Flag) {
   ByteTokenizer t;
   EXPECT_TRUE(text_of(open_data("", t)) == embedded_corpus());
   EXPECT_EQ(open_data("shakespeare", t).size(), 5053117);
   EXPECT_EQ(open_data("synthetic", t, 50304, 1).vocab_size(), 50304);
   EXPECT_THAT(message([&] { open_data("/no/such", t); }), HasSubstr("No such file"));
+  EXPECT_THAT(message([&] { data_identity("/no/such"); }), HasSubstr("No such file"));
+  EXPECT_EQ(data_identity("synthetic"), "synthetic");
 }
 
 }  // namespace

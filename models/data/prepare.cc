@@ -137,7 +137,52 @@ void check_tokenizer(const TokenDataset& data, const std::string& path, const To
              tokenizer.vocab_size());
 }
 
+struct DataFiles {
+  std::vector<std::string> paths;
+  bool shards = false;
+};
+
+/// The files that prepare() reads for a path.
+DataFiles data_files(const std::string& path) {
+  DataFiles out;
+  if (!io::is_folder(path)) return {{path}, Shard::looks_like(path)};
+  find_files(path, ".tok", 0, &out.paths);
+  out.shards = !out.paths.empty();
+  if (!out.shards) find_files(path, ".txt", 0, &out.paths);
+  WEFT_CHECK_AS(kNotFound, !out.paths.empty(), path, ": the folder holds no .txt file");
+  return out;
+}
+
+std::vector<io::MappedFile> mapped(const std::vector<std::string>& paths, int64_t* total) {
+  std::vector<io::MappedFile> files;
+  for (const std::string& p : paths) {
+    files.emplace_back(p);
+    *total += files.back().size();
+  }
+  return files;
+}
+
 }  // namespace
+
+std::string data_identity(const std::string& data) {
+  if (data.empty() || data == "shakespeare" || data == "synthetic") return data;
+  constexpr int64_t kWhole = int64_t{64} << 20;  // bytes that are read in full
+  constexpr int64_t kBlock = 4096, kBlocks = 1024;
+  int64_t total = 0;
+  const std::vector<io::MappedFile> files = mapped(data_files(data).paths, &total);
+  io::Checksum sum;
+  for (const io::MappedFile& f : files) {
+    sum.update(str_cat(f.path().substr(std::min(data.size(), f.path().size())), "\n", f.size(), "\n"));
+    // Of a large corpus, blocks at equal distances, with the first and the last of each file.
+    const int64_t blocks = (f.size() + kBlock - 1) / kBlock;
+    const int64_t step = total <= kWhole ? 1 : std::max<int64_t>(1, total / kBlock / kBlocks);
+    if (step > 1) f.advise(io::MappedFile::Advice::kRandom);
+    for (int64_t b = 0; b < blocks; b = b + 1 < blocks ? std::min(b + step, blocks - 1) : blocks)
+      sum.update(f.bytes().subspan(b * kBlock, std::min(kBlock, f.size() - b * kBlock)));
+  }
+  return str_cat(files.size(), files.size() == 1 ? " file, " : " files, ", total, " bytes, checksum ",
+                 io::hex64(sum.value()));
+}
 
 std::string default_cache_folder() {
   if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache && *cache == '/') return str_cat(cache, "/weft/data");
@@ -156,30 +201,14 @@ TokenDataset tokenize(std::string_view text, const Tokenizer& tokenizer, std::st
 }
 
 TokenDataset prepare(const std::string& path, const Tokenizer& tokenizer, const TokenizeOptions& options) {
-  std::vector<std::string> paths;
-  if (io::is_folder(path)) {
-    find_files(path, ".tok", 0, &paths);
-    if (!paths.empty()) {
-      TokenDataset out = TokenDataset::from_shards(paths);
-      check_tokenizer(out, paths[0], tokenizer);
-      return out;
-    }
-    find_files(path, ".txt", 0, &paths);
-    WEFT_CHECK_AS(kNotFound, !paths.empty(), path, ": the folder holds no .txt file");
-  } else {
-    if (Shard::looks_like(path)) {
-      TokenDataset out = TokenDataset::from_shards({path});
-      check_tokenizer(out, path, tokenizer);
-      return out;
-    }
-    paths = {path};
+  const auto [paths, shards] = data_files(path);
+  if (shards) {
+    TokenDataset out = TokenDataset::from_shards(paths);
+    check_tokenizer(out, paths[0], tokenizer);
+    return out;
   }
-  std::vector<io::MappedFile> files;
   int64_t total = 0;
-  for (const std::string& p : paths) {
-    files.emplace_back(p);
-    total += files.back().size();
-  }
+  const std::vector<io::MappedFile> files = mapped(paths, &total);
   WEFT_CHECK(total > 0, path, paths.size() == 1 ? ": is empty; need text" : ": its .txt files are empty; need text");
   if (total > options.memory_bytes) return keep_as_shards(files, tokenizer, options);
   std::vector<int32_t> ids;

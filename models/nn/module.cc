@@ -4,7 +4,9 @@
 #include <unordered_set>
 
 #include "framework/base/nearest.h"
+#include "framework/base/one_line.h"
 #include "framework/dispatch/state/torn.h"
+#include "framework/io/utf8.h"
 #include "ops/core/creation.h"
 
 namespace weft::nn {
@@ -111,6 +113,8 @@ const Ref<ModuleState>& typed(const ModuleState::Member<ModuleState>& child) {
 void check_name(const ModuleState& s, const std::string& name) {
   WEFT_CHECK(str_cat(".", name, ".").find("..") == std::string::npos, "Module: the name '", name,
              "' is empty or has an empty part; need another name");
+  WEFT_CHECK(io::is_utf8(name), "Module: the name '", one_line(name, 200),
+             "' is not UTF-8, the encoding of names in files; need another name");
   const auto continues = [](const std::string& path, const std::string& start) {
     return path.size() > start.size() && path[start.size()] == '.' && path.starts_with(start);
   };

@@ -231,7 +231,16 @@ TEST(Module, RefusesNamesWhosePathsCollide) {
   for (const std::string name : {"", ".b", "b.", "b..c"})
     EXPECT_EQ(error_of([&] { m.register_parameter(name, w); }),
               "Module: the name '" + name + "' is empty or has an empty part; need another name");
+  for (const std::string name : {"caf\xE9", "\xED\xA0\x80", "a.\xC3"}) {
+    const std::vector<std::function<void()>> registers{[&] { m.register_module(name, layer); },
+                                                       [&] { m.register_parameter(name, w); },
+                                                       [&] { m.register_buffer(name, Buffer(ones({1}))); }};
+    for (const auto& call : registers)
+      EXPECT_EQ(error_of(call),
+                "Module: the name '" + name + "' is not UTF-8, the encoding of names in files; need another name");
+  }
   EXPECT_EQ(m.named_cells().size(), 2u);  // one layer under four names
+  m.register_parameter("caf\xC3\xA9", w);
 }
 
 TEST(Module, AMovedFromModuleHasNoMembers) {

@@ -128,6 +128,7 @@ TEST(Save, ErrorsNameTheFileAndWhatDiffers) {
   optim::AdamW opt(net.parameters());
   expect_error([&] { load(opt, path); }, path + ": load_state_dict: optimiser state: 'opt.lr' is missing");
   expect_error([&] { save(nn::StateDict{{"x", Tensor()}}, path); }, "save: the tensor 'x' has no value");
+  expect_error([&] { save(nn::StateDict{{"caf\xE9", ones({1})}}, path); }, "of a tensor is not UTF-8");
   EXPECT_NE(error_of([&] { save(net, "/nowhere/at/all.safetensors"); }).find("/nowhere/at/all"), std::string::npos);
   expect_error(
       [&] {

@@ -9,7 +9,6 @@
 #include "framework/dispatch/state/torn.h"
 #include "framework/io/checksum.h"
 #include "framework/io/fields/json_fields.h"
-#include "framework/io/file.h"
 
 namespace weft::train {
 
@@ -120,6 +119,16 @@ void need_checkpoint_or_nothing(const std::string& path) {
                 "; move it away, or name another folder");
 }
 
+// Whether state.json is one that this program can have written: other programs may use its name.
+bool is_written_here(const std::string& folder) {
+  try {
+    read_state(folder);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 }  // namespace
 
 std::string lock_path(const std::string& dir) { return dir + "/.lock"; }
@@ -132,7 +141,7 @@ void check_only_checkpoints(const std::string& dir) {
 }
 
 std::string save_checkpoint(const std::string& dir, const TrainState& state, const NamedCells& model,
-                            const NamedCells& optimizer, int64_t keep) {
+                            const NamedCells& optimizer, int64_t keep, io::FileLock* lock) {
   const std::string path = str_cat(dir, "/step_", state.step);
   std::vector<Tensor> alive;
   std::vector<io::NamedView> model_views, optimizer_views;
@@ -144,6 +153,7 @@ std::string save_checkpoint(const std::string& dir, const TrainState& state, con
   }
   need_checkpoint_or_nothing(path);
   io::make_folders(dir);
+  if (lock) lock->renew();
   io::remove_leftovers(dir);
   {
     io::AtomicFolder folder(path);
@@ -160,9 +170,11 @@ std::string save_checkpoint(const std::string& dir, const TrainState& state, con
     folder.commit();
   }
   if (keep > 0) {
+    if (lock) lock->renew();
     std::vector<int64_t> steps = steps_in(dir);
     for (size_t i = 0; i + keep < steps.size(); ++i)
-      if (steps[i] != state.step) io::remove_folder_at_once(str_cat(dir, "/step_", steps[i]));
+      if (const std::string old = str_cat(dir, "/step_", steps[i]); steps[i] != state.step && is_written_here(old))
+        io::remove_folder_at_once(old);
   }
   return path;
 }

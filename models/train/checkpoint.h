@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "framework/dispatch/parameter.h"
+#include "framework/io/file.h"
 #include "framework/io/safetensors.h"
 
 namespace weft::train {
@@ -29,9 +30,10 @@ struct TrainState {
 };
 
 /// Writes `dir/step_N` and then removes all but the newest `keep` checkpoints (0 keeps all). Returns the folder.
-/// Replaces and removes only checkpoints; throws if `dir/step_N` is not a checkpoint.
+/// Replaces and removes only checkpoints; throws if `dir/step_N` is not a checkpoint. `lock`: of this run on `dir`; it
+/// is renewed before the folder changes, since checkpoints of a run that has taken the folder meanwhile are not ours.
 std::string save_checkpoint(const std::string& dir, const TrainState& state, const NamedCells& model,
-                            const NamedCells& optimizer, int64_t keep);
+                            const NamedCells& optimizer, int64_t keep, io::FileLock* lock = nullptr);
 
 /// Throws if a file or folder step_N in `dir` that save_checkpoint() would replace is not a checkpoint, naming it and
 /// its missing file.

@@ -2,6 +2,7 @@
 
 #include "framework/base/switches.h"
 #include "framework/io/file.h"
+#include "models/data/dataset.h"
 
 namespace weft::train {
 
@@ -10,6 +11,15 @@ static bool may_differ(const std::string& flag) {
   for (const char* name : {"metrics", "profile_out", "save_plan", "show_plan"})
     if (flag == name) return true;
   return false;
+}
+
+// What --data names here. Data that cannot be read is an error later, in the words of the reader.
+static std::string identity_of(const std::string& data) {
+  try {
+    return data::data_identity(data == "synthetic" ? data : io::resolve_path(data));
+  } catch (const Error& e) {
+    return e.what();
+  }
 }
 
 std::unique_ptr<dist::Job> make_job(const TrainOptions& o) {
@@ -27,6 +37,8 @@ std::unique_ptr<dist::Job> make_job(const TrainOptions& o) {
   TrainOptions copy = o;
   for (const Flag& flag : train_flags(copy))
     if (!may_differ(flag.name)) job.facts.emplace_back("--" + flag.name, flag_text(flag));
+  // Hosts may have other files under one path. A process that only starts the others does not read them.
+  if (processes && ranks > 1 && dist::started()) job.facts.emplace_back("the content of --data", identity_of(o.data));
   job.timeout = std::chrono::nanoseconds(static_cast<int64_t>(o.step.timeout * 1e9));
   job.transport = o.transport;
   job.share_cores = switch_int("WEFT_THREADS") == 0;

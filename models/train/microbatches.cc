@@ -8,6 +8,14 @@
 
 namespace weft::train {
 
+// ", such as 12": the next larger batch that the mesh and the schedule support; empty if it is far.
+static std::string next_batch(const dist::Mesh& mesh, const dist::Plan& plan, int64_t batch) {
+  constexpr int64_t kTried = 64, kMostBatch = 100000;  // the search takes time in proportion to the batch
+  for (int64_t b = batch + 1; b <= batch + kTried && b <= kMostBatch; ++b)
+    if (dist::default_microbatches(mesh, plan, b) > 1) return str_cat(", such as ", b);
+  return "";
+}
+
 int64_t settle_microbatches(const dist::Mesh& mesh, dist::Plan& plan, int64_t batch, int64_t asked) {
   const int ranks = dist::pipeline_ranks(mesh);
   const bool open = asked == 0;
@@ -29,8 +37,10 @@ int64_t settle_microbatches(const dist::Mesh& mesh, dist::Plan& plan, int64_t ba
     const std::string what = e.what();
     usage_error(str_cat(what.starts_with("pipeline: ") ? "--" : "--pipeline: ", what));
   }
-  check_flag("batch_size", !open || parts > 1, std::to_string(batch),
-             str_cat("2 or more on mesh ", mesh.to_string(), ": its microbatches run through the stages"));
+  if (open && parts == 1)
+    check_flag("batch_size", false, std::to_string(batch),
+               str_cat("a batch that 2 or more microbatches divide as mesh ", mesh.to_string(), " and --pipeline ",
+                       plan.pipeline, " require", next_batch(mesh, plan, batch)));
   check_flag("microbatches", parts > 1, std::to_string(parts),
              str_cat("2 or more on mesh ", mesh.to_string(), ": they run through its stages"));
   return parts;

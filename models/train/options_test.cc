@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <tuple>
+
 #include "framework/base/testing/error_of.h"
 #include "framework/io/file.h"
 #include "models/moe/config.h"
@@ -54,6 +56,26 @@ TEST(Options, AGivenFlagReplacesTheResumedRuns) {
   settle(moe::family(), o);
   EXPECT_EQ(o.microbatches, 4);
   EXPECT_EQ(o.batch_size, 4);
+}
+
+TEST(Options, ABatchForAPipelineHasMicrobatches) {
+  const std::tuple<const char*, const char*, int64_t, const char*> rows[] = {
+      {"dp2,pp2", "1f1b", 11, "mesh dp2,pp2 and --pipeline 1f1b require, such as 12"},
+      {"pp2", "1f1b", 1, "mesh pp2 and --pipeline 1f1b require, such as 2"},
+      {"pp4", "interleaved_1f1b:2", 11, "mesh pp4 and --pipeline interleaved_1f1b:2 require, such as 12"},
+      {"pp2", "1f1b", 11, ""},
+      {"dp2,pp2", "1f1b", 12, ""},
+  };
+  for (const auto& [mesh, pipeline, batch, need] : rows) {
+    TrainOptions o;
+    o.step.mesh = dist::Mesh::parse(mesh);
+    o.step.plan.pipeline = pipeline;
+    o.batch_size = batch;
+    const std::string error = testing::error_of([&] { settle(moe::family(), o); });
+    const std::string want =
+        str_cat("--batch_size: got ", batch, "; need a batch that 2 or more microbatches divide as ");
+    EXPECT_EQ(error, *need ? want + need : "") << mesh << " " << batch;
+  }
 }
 
 TEST(Options, SetGivesFieldsOfTheConfiguration) {

@@ -260,6 +260,33 @@ for end in HUP:129 INT:130 TERM:143; do
   rm -f d.jsonl
 done
 
+# A folder that is removed under a run: another run may take it, and the first one then leaves it alone.
+"$train" "${flags[@]}" --steps 100000 --checkpoint_every 200 --keep 1 --checkpoint_dir taken --metrics d.jsonl >d.txt 2>&1 &
+pid=$!
+while kill -0 $pid 2>/dev/null && (($(lines d.jsonl) < 3)); do sleep 0.005; done
+kill -STOP $pid
+rm -r taken
+"$train" "${flags[@]}" --steps 4 --checkpoint_every 2 --checkpoint_dir taken >e.txt 2>&1 || fail "the second run in a folder: $(tail -2 e.txt)"
+kill -CONT $pid
+wait $pid; [[ $? == 1 ]] || fail "exit code of a run whose folder another one took"
+grep -q "taken was removed while this process used it, and another process has used it since" d.txt || fail "not refused: $(tail -2 d.txt)"
+[[ $(ls taken) == "$(printf 'step_2\nstep_4')" ]] || fail "the first run changed the second one's folder: $(ls taken)"
+rm -f d.jsonl
+
+# Nothing of a user's is locked, truncated or removed.
+mkdir -p mine/lock mine/tmp && echo precious >mine/notes && ln -s ../notes mine/lock/.lock && mkdir -p mine/tmp/weft-job-run123/step_2
+expect 1 ".lock': it is a symbolic link; need a file" "$train" "${flags[@]}" --checkpoint_dir mine/lock
+[[ $(cat mine/notes) == precious ]] || fail "the target of a link was changed"
+TMPDIR=$PWD/mine/tmp "$train" "${flags[@]}" --steps 2 --mesh dp2 --checkpoint_every 0 >d.txt 2>&1 || fail "a job beside a user's folder: $(tail -2 d.txt)"
+[[ $(ls mine/tmp) == weft-job-run123 && -d mine/tmp/weft-job-run123/step_2 ]] || fail "a job changed TMPDIR: $(ls mine/tmp)"
+
+# Paths may have any bytes.
+latin=$'caf\xe9.txt' bare=(--config "$config" --batch_size 4 --seq_len 16)
+for i in $(seq 2000); do echo "line $i of a text"; done >"$latin"
+"$train" "${bare[@]}" --data "$latin" --steps 2 --checkpoint_every 2 --checkpoint_dir $'r\xe9' >d.txt 2>&1 || fail "bytes in paths: $(tail -2 d.txt)"
+"$train" "${bare[@]}" --steps 4 --checkpoint_every 2 --resume --checkpoint_dir $'r\xe9' >d.txt 2>&1 || fail "resume with bytes in paths: $(tail -2 d.txt)"
+grep -q "^resumed from" d.txt && ! grep -q "^note: --data" d.txt || fail "the path of the data has changed: $(cat d.txt)"
+
 # In a job, a signal to any of its processes.
 "$train" "${flags[@]}" --steps 100000 --mesh dp2 --checkpoint_every auto --checkpoint_dir stopped-rank --metrics d.jsonl >d.txt 2>&1 &
 pid=$!

@@ -387,8 +387,9 @@ class Trainer {
     const NamedCells model = model_cells(), optimizer = optimizer_cells();
     const dist::GatheredCells whole_model(model), whole_optimizer(optimizer);
     std::string folder;
-    internal::on_first_process("saving a checkpoint",
-                               [&] { folder = save_checkpoint(setup_.dir, state_, model, optimizer, options_.keep); });
+    internal::on_first_process("saving a checkpoint", [&] {
+      folder = save_checkpoint(setup_.dir, state_, model, optimizer, options_.keep, lock_ ? &*lock_ : nullptr);
+    });
     last_saved_ = state_.step;
     last_save_time_ = now_seconds();
     save_seconds_ = last_save_time_ - begin;

@@ -10,40 +10,28 @@
 #include "framework/base/error.h"
 #include "framework/base/mutex.h"
 #include "framework/base/switches.h"
+#include "framework/io/utf8.h"
 
 namespace weft {
 namespace {
 
-// The length of the UTF-8 character at `s`, at least 1; 0 if it is none.
-int character_length(const unsigned char* s) {
-  const int n = *s < 0x80 ? 1 : *s >> 5 == 6 ? 2 : *s >> 4 == 14 ? 3 : *s >> 3 == 30 ? 4 : 0;
-  uint32_t code = n == 1 ? *s : *s & (0x7F >> n);
-  for (int i = 1; i < n; ++i) {
-    if (s[i] >> 6 != 2) return 0;
-    code = code << 6 | (s[i] & 0x3F);
-  }
-  constexpr uint32_t kLeast[] = {0, 0, 0x80, 0x800, 0x10000};
-  return n && code >= kLeast[n] && code <= 0x10FFFF && (code < 0xD800 || code > 0xDFFF) ? n : 0;
-}
-
 // Text of a JSON string. A user's scope may have any bytes.
 std::string escaped(std::string_view text) {
-  const std::string copy(text);  // ends with a zero
   std::string out;
-  for (size_t i = 0; i < copy.size();) {
-    const auto* s = reinterpret_cast<const unsigned char*>(copy.data()) + i;
-    const int n = character_length(s);
+  while (!text.empty()) {
+    const size_t n = io::utf8_length(text);
+    const auto first = static_cast<unsigned char>(text[0]);
     if (n == 0) {
       out += '?';
-    } else if (*s < 0x20) {
+    } else if (first < 0x20) {
       char code[8];
-      std::snprintf(code, sizeof code, "\\u%04x", *s);
+      std::snprintf(code, sizeof code, "\\u%04x", first);
       out += code;
     } else {
-      if (*s == '"' || *s == '\\') out += '\\';
-      out.append(copy, i, static_cast<size_t>(n));
+      if (first == '"' || first == '\\') out += '\\';
+      out.append(text.substr(0, n));
     }
-    i += static_cast<size_t>(std::max(n, 1));
+    text.remove_prefix(std::max<size_t>(n, 1));
   }
   return out;
 }

@@ -1,7 +1,9 @@
 // A program that shows a kernel's wrong result on its own: its text, its operands and the right results.
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -203,10 +205,16 @@ std::string CpuTarget::write_reproduction(const Operation& operation, const Grap
                           : temporary                        ? fs::path(temporary)
                                                              : fs::path("/tmp");
   static std::atomic<int> count{0};
-  const fs::path path = folder / str_cat("weft_", k.name(), "_", ::getpid(), "_", ++count, ".cc");
   std::error_code failed;
   fs::create_directories(folder, failed);
-  std::ofstream f(path);
+  fs::path path;
+  int made;
+  do {  // a new file: others can write to the folder
+    path = folder / str_cat("weft_", k.name(), "_", ::getpid(), "_", ++count, ".cc");
+    made = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  } while (made < 0 && errno == EEXIST);
+  if (made >= 0) ::close(made);
+  std::ofstream f(made >= 0 ? path.c_str() : "");
   const loop_ir::Kernel& kernel = k.lowered().kernel;
   int64_t bytes = 0;
   for (const Tensor& t : in) bytes += t.type().nbytes();

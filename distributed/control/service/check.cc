@@ -131,7 +131,7 @@ std::string problem_of(const MemberMessage& m, const ServiceLimits& limits) {
         if (p.empty()) p = name(f.name(), "fact's name");
         if (p.empty()) p = name(f.value(), "fact");
       }
-      return p;
+      return p.empty() ? text(j.failure().text()) : p;
     }
     case MemberMessage::kBeat:
       return name(m.beat().phase(), "phase");

@@ -122,16 +122,17 @@ void Journal::shorten(const ServiceState& state) {
     records += record_of(one.SerializeAsString());
   }
   // The new file is locked before it gets the name.
-  const std::string temp = path_ + ".new";
+  const std::string temp = str_cat(path_, ".new-", getpid());
   const int old = fd_;
-  fd_ = ::open(temp.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+  fd_ = ::open(temp.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+  const bool made = fd_ >= 0;
   size_ = 0;
-  if (fd_ >= 0 && ::flock(fd_, LOCK_EX | LOCK_NB) == 0) write(records);
+  if (made && ::flock(fd_, LOCK_EX | LOCK_NB) == 0) write(records);
   if (fd_ >= 0 && size_ > 0 && ::rename(temp.c_str(), path_.c_str()) == 0) {
     ::close(old);
   } else {
     if (fd_ >= 0) ::close(fd_);
-    ::unlink(temp.c_str());
+    if (made) ::unlink(temp.c_str());
     fd_ = old;
     size_ = ::lseek(old, 0, SEEK_END);
   }

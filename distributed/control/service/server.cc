@@ -102,6 +102,7 @@ struct Server::Impl {
                   " can be reached from other hosts; need a token, or 127.0.0.1");
     c.job = o.job;
     c.size = static_cast<uint32_t>(o.size);
+    c.host = o.host;
     c.epoch = o.epoch;
     c.silence_ms = o.silence_ms;
     c.reconnect_ms = o.reconnect_ms;

@@ -21,6 +21,7 @@ struct ServerOptions {
   std::string token;
   std::string job = "job";
   int64_t size = 1;    // ranks of the job
+  std::string host;    // the host of all ranks, for errors; empty: not known before they join
   uint64_t epoch = 1;  // the first epoch
   /// Path of a file from which a restarted service continues; "": none, so a restart ends the job.
   std::string journal;

@@ -141,6 +141,19 @@ TEST(Service, Deadlines) {
                      lonely.address()));
   EXPECT_GE(reports.size(), 2u);
   EXPECT_EQ(reports[0], str_cat("rank 1 of 2 has not joined the coordination service at ", lonely.address()));
+  // A member that has failed before it joined ends the join of the others.
+  ClientOptions failed = member(lonely.address(), 1, 2), waits = member(lonely.address(), 0, 2);
+  Server told({.token = "secret", .size = 2, .host = "here"});
+  failed.address = waits.address = told.address();
+  failed.failure.emplace(Code::kNotFound, "no file a.txt");
+  Client first(waits);
+  std::string seen;
+  std::thread joins([&] { seen = error_of([&] { first.join(); }); });
+  Client second(failed);
+  expect_has(error_of([&] { second.join(); }), " failed before it joined: no file a.txt");
+  joins.join();
+  expect_has(seen, "rank 1 (host h, pid ");
+  expect_has(seen, ") failed before it joined: no file a.txt");
   ClientOptions nobody = member("127.0.0.1:1", 0, 2);
   nobody.timeout = milliseconds(200);
   Client other(nobody);

@@ -16,6 +16,8 @@ End cause_of(Code code, int64_t rank, const std::string& text) {
   return end;
 }
 
+Code code_of(uint32_t sent) { return sent >= 3 && sent <= 15 ? static_cast<Code>(sent) : Code::kAborted; }
+
 /// The transition for one event.
 class ServiceTransition {
  public:
@@ -170,6 +172,12 @@ class ServiceTransition {
       *reply(connection, 0).mutable_end() = s_.end;
       return;
     }
+    if (message.join().has_failure()) {
+      const Failure& f = message.join().failure();
+      end(cause_of(code_of(f.code()), message.rank(), str_cat(who, " failed before it joined: ", one_line(f.text()))));
+      *reply(connection, 0).mutable_end() = s_.end;
+      return;
+    }
     if (message.join().again())
       return refuse(connection, 0, Code::kDataLoss,
                     str_cat("join: ", who,
@@ -198,7 +206,9 @@ class ServiceTransition {
     for (uint32_t rank = 0; rank < s_.config.size; ++rank)
       if (!s_.members.count(rank)) missing.push_back(rank);
     r.mutable_waiting()->set_text(
-        str_cat(ranks_text(missing), " of ", s_.config.size, missing.size() == 1 ? " has" : " have", " not joined"));
+        str_cat(ranks_text(missing), " of ", s_.config.size,
+                s_.config.host.empty() ? "" : str_cat(" (host ", one_line(s_.config.host, 80), ")"),
+                missing.size() == 1 ? " has" : " have", " not joined"));
   }
 
   // ---- messages of members ----
@@ -277,9 +287,7 @@ class ServiceTransition {
       case MemberMessage::kBarrier:
         return barrier(m, n, message.barrier());
       case MemberMessage::kAbort: {
-        const uint32_t code = message.abort().code();
-        const bool known = code >= 3 && code <= 15;
-        return end(cause_of(known ? static_cast<Code>(code) : Code::kAborted, m.process.rank(),
+        return end(cause_of(code_of(message.abort().code()), m.process.rank(),
                             str_cat(name_of(m.process), ": ", one_line(message.abort().text()))));
       }
       case MemberMessage::kDeath: {

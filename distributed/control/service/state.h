@@ -39,6 +39,7 @@ struct ServiceLimits {
 struct ServiceConfig {
   std::string job;
   uint32_t size = 1;   // ranks of the world
+  std::string host;    // the host of all ranks; empty: not known before they join
   uint64_t epoch = 1;  // the first epoch
   /// A member without a heartbeat for this time is dead.
   int64_t silence_ms = 2000;

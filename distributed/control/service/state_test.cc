@@ -117,6 +117,8 @@ TEST(State, World) {
   EXPECT_EQ(r[0].message.waiting().text(), "ranks 0 and 1 of 3 have not joined");
   r = job.send(job.join(0));
   EXPECT_EQ(r[0].message.waiting().text(), "rank 1 of 3 has not joined");
+  job.state.config.host = "here";
+  EXPECT_EQ(job.send(job.join(0))[0].message.waiting().text(), "rank 1 of 3 (host here) has not joined");
   r = job.send(job.join(1));
   ASSERT_EQ(r.size(), 3u);
   for (const Addressed& a : r) {

@@ -93,10 +93,24 @@ uint64_t check_of(const Record& r) {
   return h;
 }
 
+// Whether there is no file of this name, or a ring that may be replaced. A ring that was being made has no magic yet.
+static bool is_ring_or_none(const std::string& path) {
+  const int fd = open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+  if (fd < 0) return errno == ENOENT;
+  char magic[sizeof kMagic] = {};
+  const ssize_t n = read(fd, magic, sizeof magic);
+  close(fd);
+  constexpr char kZeros[sizeof kMagic] = {};
+  return n == 0 || (n == sizeof magic &&
+                    (std::memcmp(magic, kMagic, sizeof magic) == 0 || std::memcmp(magic, kZeros, sizeof magic) == 0));
+}
+
 std::string ring_name(int rank) { return str_cat("ring.", rank); }
 
 RecordRing::RecordRing(const std::string& path, int rank, int size, uint32_t capacity)
     : bytes_(sizeof(Header) + capacity * sizeof(Record)), capacity_(capacity) {
+  WEFT_CHECK_AS(kFailedPrecondition, is_ring_or_none(path), "flight recorder: ", path,
+                " exists and is not a flight record; need another folder in ", kFolderVariable);
   // A process that still has the old file mapped keeps it.
   unlink(path.c_str());
   const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);

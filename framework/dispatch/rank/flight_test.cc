@@ -57,6 +57,20 @@ TEST(Flight, WrapsAndKeepsTheLastRecords) {
   EXPECT_EQ(*seen.begin(), 85u);
 }
 
+TEST(Flight, ReplacesOnlyRings) {
+  const std::string path = path_of("mine");
+  { RecordRing first(path, 0, 1, 16); }
+  { RecordRing second(path, 0, 1, 16); }
+  for (const char* text : {"a user's own file", "WFLIGHT"}) {
+    std::ofstream(path) << text;
+    EXPECT_THROW(RecordRing(path, 0, 1, 16), Error);
+    std::string read;
+    std::ifstream in(path);
+    std::getline(in, read);
+    EXPECT_EQ(read, text);
+  }
+}
+
 TEST(Flight, ManyThreadsLoseNoRecord) {
   const std::string path = path_of("threads");
   RecordRing ring(path, 0, 1, 1 << 14);

@@ -15,7 +15,7 @@ using TextMap = std::map<std::string, std::string>;
 template <class R>
 void add_fields(const R& record, OrderedJson& object);
 
-/// A record as an object, a list as an array, and other values as numbers, true, false or texts. A uint64_t is a text,
+/// A record as an object, a list as an array, and other values as numbers, true, false or texts (json_text). A uint64_t is a text,
 /// because many readers of JSON keep 53 bits.
 template <class T>
 OrderedJson json_of(const T& v) {
@@ -24,14 +24,14 @@ OrderedJson json_of(const T& v) {
     add_fields(v, json = OrderedJson::object());
   } else if constexpr (std::is_same_v<T, TextMap>) {
     json = OrderedJson::object();
-    for (const auto& [name, text] : v) json[name] = text;
+    for (const auto& [name, text] : v) json[json_text(name)] = json_text(text);
   } else if constexpr (List<T>) {
     json = OrderedJson::array();
     for (const auto& one : v) json.push_back(json_of(one));
   } else if constexpr (std::is_arithmetic_v<T> && !std::is_same_v<T, uint64_t>) {
     json = v;
   } else {
-    json = text_of(v);
+    json = json_text(text_of(v));
   }
   return json;
 }
@@ -80,7 +80,8 @@ void read_fields(R& record, const Json& object, const std::string& what, std::ve
       const std::string place = str_cat(what, ": \"", name, "\"");
       WEFT_CHECK(json.is_object(), place, " is ", json.type_name(), "; need an object");
       v.clear();
-      for (const auto& [key, value] : json.items()) v[key] = json_get<std::string>(json, key, place);
+      for (const auto& [key, value] : json.items())
+        v[bytes_of_json(key)] = bytes_of_json(json_get<std::string>(json, key, place));
     } else if constexpr (List<T>) {
       WEFT_CHECK(json.is_array(), what, ": \"", name, "\" is ", json.type_name(), "; need an array");
       v.clear();
@@ -97,6 +98,7 @@ void read_fields(R& record, const Json& object, const std::string& what, std::ve
       need(set_text(json_get<std::string>(object, name, what), v));
     } else {
       v = json_get<T>(object, name, what);
+      if constexpr (std::is_same_v<T, std::string>) v = bytes_of_json(std::move(v));
       need(unfit(v, f));
     }
   };
