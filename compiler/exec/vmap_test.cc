@@ -142,6 +142,32 @@ TEST(VmapFunction, KeepsTheDerivativesOfFunctions) {
     EXPECT_TRUE(close(contiguous(rows[k]), grad(square(embedding(at[k], table)).sum(), {table})[0], kFloat32, 8));
 }
 
+// A convolution's gradient and a pool of a batch in three dims have 8 dims for one example.
+TEST(VmapFunction, WindowsOfThreeDims) {
+  const Tensor x = rand({2, 1, 2, 4, 3, 5}), w = rand({2, 3, 2, 2, 2, 2});
+  const auto gradient = [](const Tensor& a, const Tensor& k) {
+    const Tensor own = k.requires_grad();
+    return grad(sum(square(conv3d(a, own))), {own})[0];
+  };
+  const auto pooled = [](const Tensor& a, const Tensor&) {
+    const Tensor own = a.requires_grad();
+    return grad(sum(square(max_pool3d(own, 2)) + avg_pool3d(own, 2) + max_pool3d(own, 3, 1, 1).sum()), {own})[0];
+  };
+  const auto written = [](const Tensor& a, const Tensor& k) {
+    return dynamic_update_slice(a, k.slice(0, 0, 1).slice(2, 0, 2), {0, 0, 1, 1, 0});
+  };
+  for (const std::function<Tensor(Tensor, Tensor)>& fn :
+       {std::function<Tensor(Tensor, Tensor)>(gradient), std::function<Tensor(Tensor, Tensor)>(pooled),
+        std::function<Tensor(Tensor, Tensor)>(written)}) {
+    const auto all = [&](Tensor a, Tensor k) {
+      return vmap([&](const Tensor& p, const Tensor& q) { return fn(p, q); })(a, k);
+    };
+    const Tensor got = all(x, w), want = stack({fn(x[0], w[0]), fn(x[1], w[1])});
+    EXPECT_TRUE(allclose(got, want, 1e-5, 1e-6));
+    EXPECT_TRUE(allclose(compile(all)(x, w), want, 1e-5, 1e-6));
+  }
+}
+
 TEST(VmapFunction, NoExamples) {
   const auto f = vmap([](const Tensor& x, const Tensor& w) { return std::pair{conv2d(x, w), sum(x)}; });
   const auto [y, s] = f(zeros({0, 1, 2, 5, 5}), zeros({0, 3, 2, 3, 3}));
@@ -198,7 +224,7 @@ TEST(VmapFunction, Errors) {
   EXPECT_NE(error_of([&] { vmap(masked)(x); }).find("draws random numbers"), std::string::npos);
   EXPECT_NE(error_of([&] {
               vmap([](const Tensor& a) { return reshape(a, {1, 1, 1, 1, 1, 1, 1, 2}); })(x);
-            }).find("vmap: reshape has f32[1, 1, 1, 1, 1, 1, 1, 2] for one example; need at most 7 dims"),
+            }).find("vmap: the function returns f32[1, 1, 1, 1, 1, 1, 1, 2] for one example; need at most 7 dims"),
             std::string::npos);
   EXPECT_NE(error_of([&] { vmap([](const Tensor& a) { return a; })(zeros({})); }).find("has no dim of examples"),
             std::string::npos);

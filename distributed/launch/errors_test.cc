@@ -350,8 +350,9 @@ TEST(MeshErrors, ArgumentsOfAnyShape) {
   EXPECT_EQ(step(ones({4, 4}), ones({})).item<double>(), 17);
   EXPECT_EQ(step(ones({4, 4}), ones({6, 4})).item<double>(), 40);  // each argument is split by itself
   EXPECT_EQ(step(ones({0, 4}), ones({2, 4})).item<double>(), 8);
+  EXPECT_EQ(step(ones({4, 4}), ones({3, 4})).item<double>(), 28);  // or whole, if it is not the batch
   expect_has(error_of([&] {
-               step(ones({4, 4}), ones({3, 4}));
+               step(ones({3, 4}), ones({4, 4}));
              }),
              "a batch of 3 (argument f32[3, 4]) does not divide over dp (2 ranks)");
   EXPECT_EQ(step(ones({4, 4}), ones({})).item<double>(), 17);

@@ -1,5 +1,7 @@
-// Data parallelism (dp, fsdp): each rank gets a part of the batch, dim 0 of the arguments. Outside of experts, ep is
-// one more data dimension. sharded_state.cc decides which part of the state each rank keeps.
+// Data parallelism (dp, fsdp): each rank gets a part of the batch, dim 0 of the arguments. An argument with another
+// extent that does not divide over the ranks, such as weights of classes, is whole on each rank. Outside of experts, ep
+// is one more data dimension. sharded_state.cc decides which part of the state each rank keeps.
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -17,13 +19,30 @@ Axes batch_axes(const Mesh& mesh) {
   return batch;
 }
 
+// The argument whose dim 0 is the batch: of the extents of dim 0, the one of most arguments, or of the first of equals;
+// -1 if all arguments are 0-d.
+int batch_argument(std::span<const TensorType> arguments) {
+  int best = -1;
+  int64_t most = 0;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (arguments[i].shape.empty()) continue;
+    const int64_t with = std::count_if(arguments.begin(), arguments.end(), [&](const TensorType& t) {
+      return !t.shape.empty() && t.shape[0] == arguments[i].shape[0];
+    });
+    if (with > most) most = with, best = static_cast<int>(i);
+  }
+  return best;
+}
+
 void check(const Mesh& mesh, const Plan&, std::span<const TensorType> arguments) {
   const Axes batch = batch_axes(mesh);
   const int64_t n = mesh.parts(batch);
-  for (const TensorType& type : arguments)
-    WEFT_CHECK(type.shape.empty() || type.shape[0] % n == 0, "mesh ", mesh.to_string(), ": a batch of ", type.shape[0],
-               " (argument ", type, ") does not divide over ", mesh.name(batch), " (", n, " ranks); ",
-               nearest_multiples("batches", type.shape[0], n));
+  const int i = batch_argument(arguments);
+  if (i < 0) return;
+  const TensorType& type = arguments[static_cast<size_t>(i)];
+  WEFT_CHECK(type.shape[0] % n == 0, "mesh ", mesh.to_string(), ": a batch of ", type.shape[0], " (argument ", type,
+             ") does not divide over ", mesh.name(batch), " (", n, " ranks); ",
+             nearest_multiples("batches", type.shape[0], n));
 }
 
 // Whether dim 0 of a value has the rows of an argument.
@@ -95,6 +114,11 @@ void annotate(StrategyContext& s) {
   for (size_t i = 0; i < s.graph.inputs.size(); ++i) {
     const Shape& shape = s.graph.type(s.graph.inputs[i]).shape;
     if (shape.empty()) continue;
+    if (shape[0] % s.mesh.parts(batch) != 0) {
+      s.notes.push_back(str_cat("argument ", i, ", ", s.graph.type(s.graph.inputs[i]), ", does not divide over ",
+                                s.mesh.name(batch), ": each rank has all of it"));
+      continue;
+    }
     const auto at = split.find(shape[0]);
     s.pins.inputs[i].dims[0] = at != split.end() ? at->second : one_segment(shape[0], batch);
   }

@@ -6,6 +6,7 @@
 #include <cstdarg>
 #include <cstdio>
 
+#include "framework/base/called.h"
 #include "framework/base/one_line.h"
 #include "framework/base/origin.h"
 
@@ -75,7 +76,16 @@ static std::string placed(std::string message) {
   return message + origin_text(line, origin_path());
 }
 
-void fail(Code code, const std::string& message) { throw Error(code, one_line(placed(message))); }
+thread_local constinit const char* Called::current = nullptr;
+
+// The message in the name of the function that the user called.
+static std::string in_its_name(const std::string& message) {
+  const size_t end = message.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_");
+  if (!Called::current || end == 0 || end == message.npos || message.compare(end, 2, ": ") != 0) return message;
+  return Called::current + message.substr(end);
+}
+
+void fail(Code code, const std::string& message) { throw Error(code, one_line(placed(in_its_name(message)))); }
 
 void warn(const std::string& message) { std::fprintf(stderr, "weft: %s\n", one_line(message).c_str()); }
 

@@ -37,7 +37,8 @@ struct TwoLayers : nn::Module {
 };
 
 Tensor ints(std::vector<int64_t> v) { return Tensor::from_vector<int64_t>(v, {static_cast<int64_t>(v.size())}); }
-const TensorOptions kMeta{.device = Device::meta()}, kLong{.dtype = kInt64}, kFlag{.dtype = kBool};
+const TensorOptions kMeta{.device = Device::meta()}, kLong{.dtype = kInt64}, kFlag{.dtype = kBool},
+    kDouble{.dtype = kFloat64};
 
 #define CASE(what, got, need, ...)                 \
   {                                                \
@@ -69,7 +70,16 @@ const std::vector<Mistake> kShapes = {
     CASE("sum: dim 3", "2 dimensions", "need -2 to 1", sum(ones({2, 3}), 3)),
     CASE("sum: dims", "[0, -2]", "need each once", sum(ones({2, 3}), {0, -2})),
     CASE("amax: dims [1]", "[2, 0]", "need one or more", amax(ones({2, 0}), 1)),
-    CASE("concat: shapes", "[2, 3] and [2, 4]", "need equal extents", cat({ones({2, 3}), ones({2, 4})})),
+    CASE("cat: shapes", "[2, 3] and [2, 4]", "need equal extents", cat({ones({2, 3}), ones({2, 4})})),
+    CASE("vstack: shapes", "[1, 3] and [1, 2]", "need equal extents", vstack({ones({3}), ones({2})})),
+    CASE("hstack: shapes", "[3] and [2, 2]", "need equal extents", hstack({ones({3}), ones({2, 2})})),
+    CASE("dstack: shapes", "[1, 3, 1] and [1, 2, 1]", "need equal extents", dstack({ones({3}), ones({2})})),
+    CASE("column_stack: shapes", "[3, 1] and [2, 1]", "need equal extents", column_stack({ones({3}), ones({2})})),
+    CASE("cross: got", "[5, 3] and [5, 1]", "need equal numbers of dims, and extent 3 in dim 1 of both",
+         cross(ones({5, 3}), ones({5, 1}))),
+    CASE("eye: got", "2 rows and -3 columns", "need 0 or more", eye(2, -3)),
+    CASE("roll: got a scalar", "dims [0]", "need no dims", roll(ones({}), 1, 0)),
+    CASE("argsort: dim 1", "1 dimension;", "need -1 to 0", argsort(ones({3}), 1)),
     CASE("stack: shapes", "[2] and [3]", "need equal", stack({ones({2}), ones({3})})),
     CASE("cat: no tensors", "no tensors", "need one or more", cat({})),
     CASE("split: sizes", "[1, 1] of dim 0 of [3]", "need a sum of 3", split(ones({3}), std::vector<int64_t>{1, 1})),
@@ -110,7 +120,7 @@ const std::vector<Mistake> kDTypes = {
          cross_entropy(ones({2, 3}), ones({2}))),
     CASE("full: 300", "u8", "need 0 to 255", full({2}, 300, {.dtype = kUInt8})),
     CASE("pad: 1e+30", "i64", "need -9223372036854775808 to", pad(ones({2}, kLong), {1, 1}, 1e30)),
-    CASE("where: 256", "u8", "need 0 to 255", masked_fill(ones({2}, {.dtype = kUInt8}), ones({2}, kFlag), 256)),
+    CASE("masked_fill: 256", "u8", "need 0 to 255", masked_fill(ones({2}, {.dtype = kUInt8}), ones({2}, kFlag), 256)),
     CASE("eq: -1", "u8", "need 0 to 255", ones({2}, {.dtype = kUInt8}) == -1),
     CASE("index_fill: 300", "u8", "need 0 to 255", index_fill(ones({2}, {.dtype = kUInt8}), 0, ints({0}), 300)),
     CASE("randint: bf16", "from 0 to 999", "need a range within", randint(0, 1000, {2}, {.dtype = kBFloat16})),
@@ -119,6 +129,17 @@ const std::vector<Mistake> kDTypes = {
     CASE("data: asked for", "f64 of a tensor of f32", "convert with to(f64)", ones({2}).data<double>()),
     CASE("rand: dtype is", "i64", "need f32", rand({2}, kLong)),
     CASE("sort: does not support", "f8e4m3", "convert", sort(ones({3}).to(kFloat8E4M3))),
+    CASE("argsort: does not support", "f8e4m3", "convert", argsort(ones({3}).to(kFloat8E4M3))),
+    CASE("msort: does not support", "f8e4m3", "convert", msort(ones({3}).to(kFloat8E4M3))),
+    CASE("median: does not support", "f8e4m3", "convert", median(ones({3}).to(kFloat8E4M3), 0)),
+    CASE("fmod: does not support", "f8e4m3", "convert", fmod(ones({3}).to(kFloat8E4M3), 2)),
+    CASE("masked_fill: the value is", "i64[1]", "need an integer", masked_fill(ints({1}), ones({1}, kFlag), 0.5)),
+    CASE("linear: the weights are f64", "f32[2, 4]", "x.to(kFloat64)", linear(ones({2, 4}), ones({3, 4}, kDouble))),
+    CASE("conv1d: the weights are f64", "f32[1, 1, 4]", "x.to(kFloat64)",
+         conv1d(ones({1, 1, 4}), ones({1, 1, 2}, kDouble))),
+    CASE("layer_norm: the weights are f64", "f32[2, 4]", "x.to(kFloat64)",
+         layer_norm(ones({2, 4}), {4}, ones({4}, kDouble))),
+    CASE("prelu: the weights are f64", "f32[2, 4]", "x.to(kFloat64)", prelu(ones({2, 4}), ones({1}, kDouble))),
     CASE("arange: 259", "u8", "need 0 to 255", arange(250, 260, {.dtype = kUInt8})),
     CASE("grad: cannot differentiate", "i64[2]", "need a floating-point", grad(sum(ones({2})), {ints({1, 2})})),
 };
@@ -126,7 +147,7 @@ const std::vector<Mistake> kDTypes = {
 const std::vector<Mistake> kDevices = {
     CASE("add: operand 1", "on meta and operand 0 on cpu", "need one device", ones({2}) + ones({2}, kMeta)),
     CASE("dot: operand 1", "meta and operand 0 on cpu", "need one device", matmul(ones({2, 2}), ones({2, 2}, kMeta))),
-    CASE("concat: operand 1", "meta", "need one device", cat({ones({2}), ones({2}, kMeta)})),
+    CASE("cat: operand 1", "meta", "need one device", cat({ones({2}), ones({2}, kMeta)})),
     CASE("item: a tensor on meta", "f32[]@meta", "need one on cpu", sum(ones({2}, kMeta)).item<float>()),
     CASE("to_vector: a tensor on meta", "f32[2]@meta", "need one on cpu", ones({2}, kMeta).to_vector<float>()),
     CASE("to: a tensor on meta", "f32[2]@meta", "need one on cpu", ones({2}, kMeta).to(Device::cpu())),
@@ -137,7 +158,11 @@ const std::vector<Mistake> kDevices = {
 const std::vector<Mistake> kIndexing = {
     CASE("select: index 4", "dim 0 of [4]", "need -4 to 3", ones({4})[4]),
     CASE("select: got a scalar", "scalar", "need a dim", ones({})[0]),
-    CASE("gather: got a scalar", "scalar", "need a dim", gather(ones({}), 0, zeros({}, kLong))),
+    CASE("index_select: 2 positions in a scalar", "2", "need one", index_select(ones({}), 0, ints({0, 0}))),
+    CASE("take_along_dim: index 7", "position 0", "need 0 to 2", take_along_dim(ones({3}), ints({7}), 0)),
+    CASE("scatter_reduce: index 7", "position 0", "need 0 to 2",
+         scatter_reduce(ones({3}), 0, ints({7}), ones({1}), "sum")),
+    CASE("histogram: index 7", "position 0", "need 0 to 2", histogram(ints({7}), 3)),
     CASE("expert_capacity: 0 experts", "factor 1", "need positive numbers", expert_capacity(4, 2, 0, 1)),
     CASE("assign_capacity: an index is not a position", "index 3", "need 0 to 2",
          assign_capacity(ints({0, 3}).unsqueeze(1), 3, 2)),

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "framework/base/called.h"
 #include "framework/base/saturate.h"
 #include "ops/composite/host_list.h"
 #include "ops/core/creation.h"
@@ -65,25 +66,30 @@ Tensor atleast_3d(const Arg& x) { return at_least(x, 3, "atleast_3d"); }
 
 Tensor vstack(const std::vector<Tensor>& xs, std::source_location loc) {
   LineScope here(loc);
+  const internal::Called name("vstack");
   return concat(each(xs, "vstack", [](const Tensor& x) { return atleast_2d(x); }), 0, loc);
 }
 Tensor hstack(const std::vector<Tensor>& xs, std::source_location loc) {
   LineScope here(loc);
+  const internal::Called name("hstack");
   const std::vector<Tensor> parts = each(xs, "hstack", [](const Tensor& x) { return atleast_1d(x); });
   return concat(parts, parts[0].dim() == 1 ? 0 : 1, loc);
 }
 Tensor dstack(const std::vector<Tensor>& xs, std::source_location loc) {
   LineScope here(loc);
+  const internal::Called name("dstack");
   return concat(each(xs, "dstack", [](const Tensor& x) { return atleast_3d(x); }), 2, loc);
 }
 Tensor column_stack(const std::vector<Tensor>& xs, std::source_location loc) {
   LineScope here(loc);
+  const internal::Called name("column_stack");
   auto columns = [](const Tensor& x) { return x.dim() <= 1 ? reshape(x, {x.numel(), 1}) : x; };
   return concat(each(xs, "column_stack", columns), 1, loc);
 }
 
 Tensor block_diag(const std::vector<Tensor>& xs, std::source_location loc) {
   LineScope here(loc);
+  const internal::Called name("block_diag");
   int64_t width = 0, before = 0;
   const std::vector<Tensor> blocks = each(xs, "block_diag", [&](const Tensor& x) {
     WEFT_CHECK(x.dim() <= 2, "block_diag: got ", x.type(), "; need at most two dims");

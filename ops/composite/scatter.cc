@@ -1,9 +1,11 @@
 #include "ops/composite/scatter.h"
 
 #include "framework/autodiff/grad.h"
+#include "framework/base/called.h"
 #include "framework/dispatch/dispatch.h"
 #include "ops/composite/indexing.h"
 #include "ops/composite/precision.h"
+#include "ops/core/indexing/along.h"
 #include "ops/core/indexing/index.h"
 #include "ops/core/indexing/view.h"
 #include "ops/core/reductions/reduce.h"
@@ -15,20 +17,14 @@ using namespace internal;
 namespace {
 
 // x, index and src with one dim at least, and src cut to index's shape.
-struct Scatter {
-  Tensor x, index, src;
-  int dim;
-  Shape shape;  // of x as given
+struct Scatter : Along {
+  Tensor index, src;
 
   Scatter(const Arg& x_arg, int64_t d, const Arg& index_arg, const Arg& src_arg, const char* op)
-      : x(tensor_of(x_arg, op)), index(tensor_of(index_arg, op)), src(source_for(x, src_arg, op)), shape(x.shape()) {
+      : Along(tensor_of(x_arg, op), d, op), index(tensor_of(index_arg, op)), src(source_for(x, src_arg, op)) {
     WEFT_CHECK(is_integral(index.dtype()), op, ": index is ", index.type(), "; need integers");
-    index = cast(index, kInt64);
-    if (x.dim() == 0) x = reshape(x, {1});
-    if (index.dim() == 0) index = reshape(index, {1});
-    if (!src_arg.is_tensor()) src = broadcast_to(src, index.shape());
-    if (src.dim() == 0) src = reshape(src, {1});
-    dim = normalize_dim(d, x.dim(), op);
+    index = one_dim(cast(index, kInt64));
+    src = src_arg.is_tensor() ? one_dim(src) : broadcast_to(src, index.shape());
     bool fits = index.dim() == x.dim() && src.dim() == x.dim();
     for (int k = 0; fits && k < x.dim(); ++k)
       fits = index.shape()[k] <= src.shape()[k] && (k == dim || index.shape()[k] <= x.shape()[k]);
@@ -116,7 +112,7 @@ Tensor scatter(const Arg& x, int64_t dim, const Arg& index, const Arg& src) {
   LineScope here(x.line());
   const Scatter s(x, dim, index, src, "scatter");
   const Tensor to = s.x.dim() == 1 ? s.index : s.places();
-  return reshape(changed(index_copy_op, flatten(s.x), to, flatten(s.src), "scatter"), s.shape);
+  return s.result(reshape(changed(index_copy_op, flatten(s.x), to, flatten(s.src), "scatter"), s.x.shape()));
 }
 
 Tensor scatter_reduce(const Arg& x, int64_t dim, const Arg& index, const Arg& src, std::string_view reduce,
@@ -124,10 +120,15 @@ Tensor scatter_reduce(const Arg& x, int64_t dim, const Arg& index, const Arg& sr
   LineScope here(x.line());
   WEFT_CHECK(reduce == "sum" || reduce == "prod" || reduce == "mean" || reduce == "amax" || reduce == "amin",
              "scatter_reduce: reduce is '", reduce, R"('; need "sum", "prod", "mean", "amax" or "amin")");
-  const Scatter s(x, dim, index, src, "scatter_reduce");
-  WEFT_CHECK(s.x.dtype() != kBool, "scatter_reduce: x is ", s.x.type(), "; need numbers");
-  if (reduce == "prod") return reshape(reduce_product(s, include_self), s.shape);
-  if (reduce == "amax" || reduce == "amin") return reshape(reduce_best(s, reduce == "amin", include_self), s.shape);
+  const Called name("scatter_reduce");
+  Scatter s(x, dim, index, src, "scatter_reduce");
+  if (s.x.dtype() == kBool) {  // whether any value is true, or all are
+    WEFT_CHECK(reduce != "mean", "scatter_reduce: x is ", s.x.type(), "; need numbers for the mean");
+    s.x = cast(s.x, kInt32), s.src = cast(s.src, kInt32);
+    return s.result(ne(reduce_best(s, reduce == "amin" || reduce == "prod", include_self), 0));
+  }
+  if (reduce == "prod") return s.result(reduce_product(s, include_self));
+  if (reduce == "amax" || reduce == "amin") return s.result(reduce_best(s, reduce == "amin", include_self));
   const Tensor count = count_of(s);
   const Tensor start = include_self ? s.x : where(count > 0, zeros_like(s.x), s.x);
   Tensor y = scatter_add(widened(start), s.dim, s.index, widened(s.src));
@@ -135,7 +136,7 @@ Tensor scatter_reduce(const Arg& x, int64_t dim, const Arg& index, const Arg& sr
     const Tensor n = cast(maximum(include_self ? count + 1 : count, 1), y.dtype());
     y = is_floating(y.dtype()) ? y / n : floor_divide(y, n);
   }
-  return reshape(cast(y, s.x.dtype()), s.shape);
+  return s.result(cast(y, s.x.dtype()));
 }
 
 Tensor index_fill(const Arg& arg, int64_t dim, const Arg& index, const Arg& value) {
@@ -144,13 +145,12 @@ Tensor index_fill(const Arg& arg, int64_t dim, const Arg& index, const Arg& valu
   const Tensor v = source_for(given, value, "index_fill");
   WEFT_CHECK(v.dim() == 0, "index_fill: the value is ", v.type(), "; need a number or a 0-d tensor");
   WEFT_CHECK(i.dim() <= 1 && is_integral(i.dtype()), "index_fill: index is ", i.type(), "; need integers in one dim");
-  const Tensor x = given.dim() == 0 ? reshape(given, {1}) : given;
-  Shape shape = x.shape();
-  const int d = normalize_dim(dim, x.dim(), "index_fill");
-  shape[d] = i.numel();
-  const int64_t n = x.shape()[d];
-  const Tensor at = in_range(from_front(reshape(i, {-1}), n, "index_fill"), n, "index_fill");
-  return reshape(index_copy(x, d, at, broadcast_to(v, shape)), given.shape());
+  const Along a(given, dim, "index_fill");
+  Shape shape = a.x.shape();
+  shape[a.dim] = i.numel();
+  const int64_t n = a.x.shape()[a.dim];
+  const Tensor at = in_range(from_front(one_dim(i), n, "index_fill"), n, "index_fill");
+  return a.result(index_copy(a.x, a.dim, at, broadcast_to(v, shape)));
 }
 
 Tensor take(const Arg& arg, const Arg& index) {
@@ -166,7 +166,9 @@ Tensor put(const Arg& arg, const Arg& index, const Arg& source, bool accumulate)
   const Tensor src = source_for(x, source, "put");
   WEFT_CHECK(src.numel() == i.numel(), "put: index has shape ", i.shape(), " and source ", src.shape(),
              "; need equal numbers of elements");
+  const bool any = accumulate && x.dtype() == kBool;  // sums of bool
   const Tensor to = flatten(from_front(i, x.numel(), "put")), from = flatten(src), flat = flatten(x);
+  if (any) return reshape(ne(changed(index_add_op, cast(flat, kInt64), to, cast(from, kInt64), "put"), 0), x.shape());
   return reshape(changed(accumulate ? index_add_op : index_copy_op, flat, to, from, "put"), x.shape());
 }
 

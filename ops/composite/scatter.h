@@ -7,7 +7,7 @@
 namespace weft {
 
 /// A copy of x, with x[index[i][j]][j] = src[i][j] for dim 0 (other dims alike); src is a number, or at least as large
-/// as index. If an element is written twice, the last value stays (and each gets the element's gradient).
+/// as index. If an element is written twice, the last value stays, and only it has a gradient.
 Tensor scatter(const Arg& x, int64_t dim, const Arg& index, const Arg& src);
 /// The same with "sum", "prod", "mean", "amax" or "amin" of the values for an element, and of x's own value if
 /// include_self; elements without values stay x's. Equal amax and amin share the gradient equally.

@@ -5,6 +5,7 @@
 #include "compiler/exec/compile.h"
 #include "framework/autodiff/grad.h"
 #include "framework/testing/gradcheck.h"
+#include "ops/composite/indexing.h"
 #include "ops/composite/testing/composite_table.h"
 #include "ops/core/core.h"
 
@@ -130,6 +131,84 @@ TEST(Scatter, WritesInOrderOfPosition) {
   EXPECT_EQ(scatter(zeros({}), 0, ints({0}, {}), 2.0).item<float>(), 2);
   EXPECT_EQ(values(put(x, ints({0, 0}, 2), ints({3, 4}, 2), true)), (I{7, 0, 0}));
   EXPECT_EQ(values(index_fill(x, 0, ints({1}, {}), 4)), (I{0, 4, 0}));
+}
+
+// Writes of `v` with a repeated place, and the gradient of sum(result * weights) by v: of several values for one place
+// only the last has one. weights are 1, 10, 100, ... in row-major order.
+struct RepeatedRow {
+  const char* name;
+  Shape x, v;
+  Tensor (*write)(const Tensor& x, const Tensor& v);
+  D gradient;
+};
+const RepeatedRow kRepeated[] = {
+    {"index_fill",
+     {2, 3},
+     {},
+     [](const Tensor& x, const Tensor& v) {
+       return index_fill(x, 1, ints({0, 0, 2}, 3), v);
+     },
+     {101101}},
+    {"index_put",
+     {2},
+     {},
+     [](const Tensor& x, const Tensor& v) {
+       return index_put(x, {ints({0, 0}, 2)}, v);
+     },
+     {1}},
+    {"index_put_rows",
+     {3},
+     {4},
+     [](const Tensor& x, const Tensor& v) {
+       return index_put(x, {ints({2, 0, 2, -1}, 4)}, v);
+     },
+     {0, 1, 0, 100}},
+    {"index_copy",
+     {2, 2},
+     {2, 3},
+     [](const Tensor& x, const Tensor& v) {
+       return index_copy(x, 1, ints({1, 1, 0}, 3), v);
+     },
+     {0, 10, 1, 0, 1000, 100}},
+    {"scatter",
+     {2, 2},
+     {2, 3},
+     [](const Tensor& x, const Tensor& v) {
+       return scatter(x, 1, ints({0, 0, 1, 1, 1, 1}, {2, 3}), v);
+     },
+     {0, 1, 10, 0, 0, 1000}},
+    {"put",
+     {4},
+     {3},
+     [](const Tensor& x, const Tensor& v) {
+       return put(x, ints({3, 1, 3}, 3), v);
+     },
+     {0, 10, 1000}},
+    {"put_added",
+     {4},
+     {3},
+     [](const Tensor& x, const Tensor& v) {
+       return put(x, ints({3, 1, 3}, 3), v, true);
+     },
+     {1000, 10, 1000}},
+};
+TEST(Scatter, OfRepeatedPlacesTheLastValueHasTheGradient) {
+  for (const RepeatedRow& r : kRepeated) {
+    SCOPED_TRACE(r.name);
+    D weights;
+    for (int64_t i = 0; i < r.x.numel(); ++i) weights.push_back(std::pow(10, i));
+    const Tensor w = Tensor::from_vector(weights, r.x), x = zeros(r.x, {.dtype = kFloat64});
+    const auto gradient = [&](Tensor v) {
+      const Tensor own = v.requires_grad();
+      return grad(sum(r.write(x, own) * w), {own})[0];
+    };
+    const Tensor v = full(r.v, 2, {.dtype = kFloat64});
+    EXPECT_EQ(gradient(v).to_vector<double>(), r.gradient);
+    EXPECT_EQ(compile(gradient)(v).to_vector<double>(), r.gradient);
+    D twice = r.gradient;
+    twice.insert(twice.end(), r.gradient.begin(), r.gradient.end());
+    EXPECT_EQ(vmap(gradient)(stack({v, v})).to_vector<double>(), twice);
+  }
 }
 
 TEST(Scatter, ReductionsOfIntegersNanAndInfinity) {

@@ -414,7 +414,8 @@ Tensor arange(const Arg& start, const Arg& end, const Arg& step, const TensorOpt
 
 Tensor eye(int64_t n, int64_t m, const TensorOptions& options, std::source_location loc) {
   LineScope here(loc);
-  if (m < 0) m = n;
+  WEFT_CHECK(m >= -1, "eye: got ", n, " rows and ", m, " columns; need 0 or more");
+  if (m == -1) m = n;
   checked_numel({n, m}, "eye");
   const TensorOptions index{.dtype = kInt64, .device = options.device};
   const Tensor rows = arange(n, index).unsqueeze(1), columns = arange(m, index).unsqueeze(0);

@@ -31,7 +31,7 @@ Tensor arange(const Arg& end, const TensorOptions& options);
 Tensor arange(const Arg& start, const Arg& end, const Arg& step = 1);
 Tensor arange(const Arg& start, const Arg& end, const TensorOptions& options);
 Tensor arange(const Arg& start, const Arg& end, const Arg& step, const TensorOptions& options);
-/// The n x m identity matrix; m < 0 means n.
+/// The n x m identity matrix; m = -1 means n.
 Tensor eye(int64_t n, int64_t m = -1, const TensorOptions& options = {},
            std::source_location loc = std::source_location::current());
 inline Tensor eye(int64_t n, const TensorOptions& options, std::source_location loc = std::source_location::current()) {

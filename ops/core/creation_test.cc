@@ -50,7 +50,7 @@ TEST(Creation, NumbersFitTheDtype) {
   EXPECT_EQ(error_of([&] { pad(u, {1, 1}, nan); }), "pad: nan does not fit u8; need 0 to 255");
   EXPECT_EQ(error_of([&] { u < 300; }), "lt: 300 does not fit u8; need 0 to 255");
   EXPECT_EQ(error_of([&] { where(on, u, -1); }), "where: -1 does not fit u8; need 0 to 255");
-  EXPECT_EQ(error_of([&] { masked_fill(h, on, -1e9); }), "where: -1e+09 does not fit f16; need -65504 to 65504");
+  EXPECT_EQ(error_of([&] { masked_fill(h, on, -1e9); }), "masked_fill: -1e+09 does not fit f16; need -65504 to 65504");
   EXPECT_EQ((h * 1e9).to_vector<double>(), (std::vector<double>(2, inf)));  // arithmetic rounds
   EXPECT_EQ((u & -1).to_vector<int64_t>(), (std::vector<int64_t>(2, 7)));   // bits
   EXPECT_EQ(error_of([] { uniform({2}, 0, 1e6, {.dtype = kFloat16}); }),

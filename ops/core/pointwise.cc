@@ -212,6 +212,8 @@ Tensor binary(Pw op, const Arg& a, const Arg& b) {
   // PyTorch's arithmetic of bools.
   if (dtype == kBool && op == Pw::add) return binary(Pw::bit_or, a, b);
   if (dtype == kBool && op == Pw::mul) return binary(Pw::bit_and, a, b);
+  if (dtype == kBool && op == Pw::maximum) return binary(Pw::bit_or, a, b);
+  if (dtype == kBool && op == Pw::minimum) return binary(Pw::bit_and, a, b);
   check_type(op, dtype);
   Tensor in[2];
   for (int i = 0; i < 2; ++i)

@@ -10,4 +10,10 @@ namespace weft {
 /// kind (bool, integer, float).
 DType result_type(std::span<const Arg* const> args);
 
+namespace internal {
+/// The dtype of a computation with x for these weights: x's. Throws, naming `op`, if they are f64 and x is narrower: the
+/// result would have x's digits.
+DType dtype_with(const Tensor& weights, const Tensor& x, const char* op);
+}  // namespace internal
+
 }  // namespace weft

@@ -233,6 +233,30 @@ TEST(Linalg, HaveTheRightDerivatives) {
   }
 }
 
+// Ops that read one triangle of a symmetric matrix: with the derivatives of x + x^T above, a symmetric gradient of the
+// matrix itself is the right one.
+TEST(Linalg, GradientsOfSymmetricMatricesAreSymmetric) {
+  const Tensor a = matrix({2, 1, 0, 1, 3, 1, 0, 1, 5}, 3), w = matrix({1, 2, 3, 4, 5, 6, 7, 8, 9.5}, 3);
+  const std::pair<const char*, Fn> functions[] = {
+      {"cholesky", [&](const Tensor& x) { return sum(cholesky(x) * w); }},
+      {"eigvalsh", [&](const Tensor& x) { return sum(eigvalsh(x) * select(w, 0, 1)); }},
+      {"eigh", [&](const Tensor& x) { return sum(square(eigh(x).eigenvectors) * w); }},
+      {"eigh_upper", [&](const Tensor& x) { return sum(square(eigh(x, "U").eigenvectors) * w); }},
+      {"of the gradient of eigvalsh", [&](const Tensor& x) {
+         return sum(grad(sum(eigvalsh(x) * select(w, 0, 1)), {x}, {.create_graph = true})[0] * w);
+       }}};
+  for (const auto& [name, fn] : functions) {
+    SCOPED_TRACE(name);
+    const Tensor x = a.requires_grad(), g = grad(fn(x), {x})[0];
+    expect_near(g, mT(g), 1e-13);
+    // Along g, the function changes by the square of g.
+    constexpr double kStep = 0x1p-17;  // its square is below the difference's roundings
+    const auto along = [&](double t) { return fn((a + g * t).requires_grad()).item<double>(); };
+    const double square_of_g = sum(square(g)).item<double>();
+    EXPECT_NEAR((along(kStep) - along(-kStep)) / (2 * kStep), square_of_g, 1e-8 * std::max(1.0, square_of_g));
+  }
+}
+
 TEST(Linalg, CompiledGiveTheBitsOfEagerAndKeepTheLine) {
   for (const Row& r : rows()) {
     SCOPED_TRACE(r.name);

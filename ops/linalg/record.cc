@@ -1,5 +1,6 @@
 // Types, dim maps, costs and derivatives. The derivatives are PyTorch's (torch/csrc/autograd/FunctionsManual.cpp): NaN
-// where vectors of equal eigenvalues or singular values are used, because these have no derivative.
+// where vectors of equal eigenvalues or singular values are used, because these have no derivative. Those of eigh and
+// cholesky, which read one triangle of a symmetric matrix, are symmetric.
 #include "ops/linalg/record.h"
 
 #include "framework/dispatch/dispatch.h"
@@ -127,6 +128,7 @@ Cost cost_cubic(const Attrs&, std::span<const TensorType> in, std::span<const Te
 // ---- derivatives ----
 
 Tensor mT(const Tensor& x) { return transpose(x, -2, -1); }
+Tensor skew(const Tensor& x) { return sub(x, mT(x)); }
 // A number for each row of the last two dims, as a column, and for each column, as a row.
 Tensor column(const Tensor& s) { return unsqueeze(s, -1); }
 Tensor row(const Tensor& s) { return unsqueeze(s, -2); }
@@ -189,7 +191,8 @@ Grads vjp_eigh(const VjpCall& c) {
   const Tensor &w = c.out[0], &v = c.out[1], &gw = c.grad[0], &gv = c.grad[1];
   Tensor g;
   if (gw.defined()) g = mul(identity(w, w.size(-1)), row(gw));
-  if (gv.defined()) g = plus(g, div(mul(matmul(mT(v), gv), sub(1.0, identity(w, w.size(-1)))), gaps(w)));
+  // Half of the matrix and half of its transpose: the operand is symmetric, and only one triangle of it is read.
+  if (gv.defined()) g = plus(g, div(mul(skew(matmul(mT(v), gv)), 0.5), gaps(w)));
   return {matmul(matmul(v, g), mT(v))};
 }
 
@@ -198,7 +201,6 @@ Grads vjp_svd(const VjpCall& c) {
   const int64_t k = s.size(-1), m = c.in[0].size(-2), n = c.in[0].size(-1);
   auto thin = [&](const Tensor& x, int64_t dim) { return x.defined() ? slice(x, dim, 0, k) : x; };
   const Tensor u = thin(c.out[0], -1), vh = thin(c.out[2], -2), gu = thin(c.grad[0], -1), gvh = thin(c.grad[2], -2);
-  auto skew = [](const Tensor& x) { return sub(x, mT(x)); };
   Tensor g;
   if (gu.defined()) g = mul(skew(matmul(mT(u), gu)), row(s));
   if (gvh.defined()) g = plus(g, mul(column(s), skew(matmul(vh, mT(gvh)))));

@@ -12,10 +12,10 @@ void check_options(const std::string& name, int64_t channels, double eps) {
 }
 
 // Checks that x has an allowed number of dims and the channels.
-void check_input(const std::string& name, const Tensor& x, int least, int most, int64_t channels) {
+void check_input(const std::string& name, const Tensor& x, int least, int most, int64_t channels, int dim = 1) {
   WEFT_CHECK(x.dim() >= least && x.dim() <= most, name, ": x is ", x.type(), "; need ",
              least == most ? str_cat(most) : str_cat(least, " or ", most), " dims");
-  WEFT_CHECK(x.size(1) == channels, name, ": x is ", x.type(), " with ", x.size(1), " channels; need ", channels);
+  WEFT_CHECK(x.size(dim) == channels, name, ": x is ", x.type(), " with ", x.size(dim), " channels; need ", channels);
 }
 
 }  // namespace
@@ -109,8 +109,10 @@ Tensor InstanceNorm<N>::operator()(const Arg& arg) const {
   CallScope call(*this, arg.line());
   static const std::string name = str_cat("InstanceNorm", N, "d");
   const Tensor& x = internal::tensor_of(arg, name.c_str());
-  check_input(name, x, N + 2, N + 2, channels_);
-  return instance_norm(x, value_or_none(weight), value_or_none(bias), eps_);
+  const bool batched = x.dim() != N + 1;
+  check_input(name, x, N + 1, N + 2, channels_, batched ? 1 : 0);
+  const Tensor y = instance_norm(batched ? x : unsqueeze(x, 0), value_or_none(weight), value_or_none(bias), eps_);
+  return batched ? y : squeeze(y, 0);
 }
 
 template class InstanceNorm<1>;

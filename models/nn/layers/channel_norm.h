@@ -63,7 +63,8 @@ struct InstanceNormOptions {
   bool affine = false;
 };
 
-/// Normalises each sample and channel over the spatial dims (Ulyanov et al. 2016).
+/// Normalises each sample and channel over the spatial dims (Ulyanov et al. 2016); x is [N, C, spatial...] or, without a
+/// batch, [C, spatial...].
 template <int N>
 class InstanceNorm : public ChannelNorm {
  public:

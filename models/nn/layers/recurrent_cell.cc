@@ -38,7 +38,9 @@ RecurrentCell::State RecurrentCell::run(const Arg& arg, const State& before) con
     WEFT_CHECK(given.shape() == states, name, ": ", what, " is ", given.type(), "; need ", states);
     return given.to(x.dtype());
   };
-  const auto own = [&](const Parameter& p) { return p.defined() ? p.value().to(x.dtype()) : Tensor(); };
+  const auto own = [&](const Parameter& p) {
+    return p.defined() ? p.value().to(internal::dtype_with(p.value(), x, name.c_str())) : Tensor();
+  };
   return recurrent::next_state(kind_, linear(x, own(weight_ih_), own(bias_ih_)), own(weight_hh_), own(bias_hh_),
                                {state(before.h, "h"), kind_ == recurrent::kLstm ? state(before.c, "c") : Tensor()});
 }

@@ -26,7 +26,7 @@ struct ConvOperands {
   ConvOperands(const char* op, int spatial, const Arg& input, const Arg& w, const Arg& b, int64_t groups,
                bool transposed) {
     x = floating_of(input, op);
-    weight = floating_of(w, op).to(x.dtype());
+    weight = floating_of(w, op).to(internal::dtype_with(floating_of(w, op), x, op));
     batched = x.dim() == spatial + 2;
     const char* dims = spatial == 1 ? " spatial dim]" : " spatial dims]";
     WEFT_CHECK(batched || x.dim() == spatial + 1, op, ": input is ", x.type(), "; need [N, C, ", spatial, dims,
@@ -40,7 +40,7 @@ struct ConvOperands {
                " channels; weight ", weight.shape(), groups > 1 ? str_cat(" in ", groups, " groups") : std::string(),
                " needs ", channels);
     if (!b.is_tensor() || !b.tensor().defined()) return;
-    bias = floating_of(b, op).to(x.dtype());
+    bias = floating_of(b, op).to(internal::dtype_with(floating_of(b, op), x, op));
     const int64_t out = transposed ? saturating_mul(weight.size(1), groups) : weight.size(0);
     WEFT_CHECK(bias.shape() == Shape{out}, op, ": bias is ", bias.type(), "; need [", out, "], one per out channel");
     Shape wide{out};

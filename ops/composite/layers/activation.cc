@@ -2,6 +2,7 @@
 
 #include <numbers>
 
+#include "framework/autodiff/grad.h"
 #include "ops/composite/precision.h"
 #include "ops/core/indexing/view.h"
 
@@ -27,6 +28,20 @@ Tensor activated(const Arg& x, const char* op, const F& f) {
 
 // x limited to [lo, hi], with gradient 0 at the ends.
 Tensor limited(const Tensor& x, double lo, double hi) { return where(le(x, lo), lo, where(ge(x, hi), hi, x)); }
+
+// x limited to [lo, hi], tensors of its type, with PyTorch's gradient: x shares it equally with a bound that it equals,
+// but has all of it where the bounds are equal too.
+Tensor between(const Tensor& x, const Tensor& lo, const Tensor& hi) {
+  const auto value = [](std::span<const Tensor> in) { return std::vector{minimum(maximum(in[0], in[1]), in[2])}; };
+  const auto backward = [](std::span<const Tensor> in, std::span<const Tensor>, std::span<const Tensor> grad) {
+    const Tensor &g = grad[0], half = g * 0.5, apart = lt(in[1], in[2]);
+    const Tensor below = lt(in[0], in[1]) & le(in[1], in[2]), above = gt(in[0], in[2]) | gt(in[1], in[2]);
+    const Tensor at_lo = eq(in[0], in[1]) & apart, at_hi = eq(in[0], in[2]) & apart;
+    return std::vector{where(below | above, 0.0, where(at_lo | at_hi, half, g)),
+                       where(below, g, where(at_lo, half, 0.0)), where(above, g, where(at_hi, half, 0.0))};
+  };
+  return custom_grad(value, backward)(x, lo, hi);
+}
 
 }  // namespace
 
@@ -149,6 +164,7 @@ Tensor threshold(const Arg& x, double threshold, double value) {
 Tensor prelu(const Arg& arg, const Arg& weight) {
   return activated(arg, "prelu", [&](const Tensor& x) {
     const Tensor& w = floating_of(weight, "prelu");
+    dtype_with(w, x, "prelu");
     WEFT_CHECK(w.numel() == 1 || (w.dim() == 1 && x.dim() >= 2 && w.size(0) == x.size(1)), "prelu: weight ", w.shape(),
                " does not fit x ", x.shape(), "; need one element, or one for each slice along dim 1");
     Shape shape = Shape::filled(x.dim(), 1);
@@ -157,20 +173,24 @@ Tensor prelu(const Arg& arg, const Arg& weight) {
   });
 }
 
-// At a bound that is a number, the gradient is 0, as in PyTorch.
+// At a bound that is a number, the gradient of x is 0.
 Tensor clamp_min(const Arg& x, const Arg& lo) {
   LineScope line(x.line());
-  return where(lo.is_tensor() ? lt(x, lo) : le(x, lo), lo, x);
+  return lo.is_tensor() ? maximum(x, lo) : where(le(x, lo), lo, x);
 }
 
 Tensor clamp_max(const Arg& x, const Arg& hi) {
   LineScope line(x.line());
-  return where(hi.is_tensor() ? gt(x, hi) : ge(x, hi), hi, x);
+  return hi.is_tensor() ? minimum(x, hi) : where(ge(x, hi), hi, x);
 }
 
 Tensor clamp(const Arg& x, const Arg& lo, const Arg& hi) {
   LineScope line(x.line());
-  return clamp_max(clamp_min(x, lo), hi);
+  const Arg* args[] = {&x, &lo, &hi};
+  if (!lo.is_tensor() || !hi.is_tensor() || !is_floating(result_type(args))) return clamp_max(clamp_min(x, lo), hi);
+  const DType dtype = result_type(args);
+  const OperandPair ends = common(lo, hi, "clamp"), low = common(x, ends.a.to(dtype), "clamp");
+  return between(low.a, low.b, broadcast_to(ends.b.to(dtype), low.a.shape()));
 }
 
 }  // namespace weft

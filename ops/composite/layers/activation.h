@@ -30,7 +30,7 @@ Tensor glu(const Arg& x, int64_t dim = -1);
 Tensor mish(const Arg& x);
 /// Same as silu.
 Tensor swish(const Arg& x);
-/// x limited to [min_val, max_val]; the gradient is 0 at the ends, as in PyTorch.
+/// x limited to [min_val, max_val]; the gradient is 0 at the ends (PyTorch 2.15).
 Tensor hardtanh(const Arg& x, double min_val = -1, double max_val = 1);
 /// x limited to [0, 6].
 Tensor relu6(const Arg& x);
@@ -49,8 +49,8 @@ Tensor softshrink(const Arg& x, double lambd = 0.5);
 Tensor threshold(const Arg& x, double threshold, double value);
 /// x where x > 0, otherwise weight x; weight has one element, or one for each slice along dim 1 of x.
 Tensor prelu(const Arg& x, const Arg& weight);
-/// x limited to [lo, hi]; hi where lo > hi; NaN stays NaN. The gradient at lo and hi is 0 if they are numbers, as in
-/// PyTorch, otherwise 1. Any dtype but bool.
+/// x limited to [lo, hi]; hi where lo > hi; NaN stays NaN. The gradient at lo and hi is 0 if they are numbers; x shares
+/// it equally with a tensor that it equals (PyTorch 2.15). Any dtype but bool.
 Tensor clamp(const Arg& x, const Arg& lo, const Arg& hi);
 inline Tensor clip(const Arg& x, const Arg& lo, const Arg& hi) { return clamp(x, lo, hi); }
 Tensor clamp_min(const Arg& x, const Arg& lo);

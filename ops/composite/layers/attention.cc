@@ -58,15 +58,21 @@ struct MaskAt {
 
 Tensor scaled_dot_product_attention(const Arg& query, const Arg& key, const Arg& value, const SdpaOptions& options) {
   LineScope line(query.line());
-  const Tensor q = floating_of(query, kOp), k = floating_of(key, kOp), v = floating_of(value, kOp);
+  Tensor q = floating_of(query, kOp), k = floating_of(key, kOp), v = floating_of(value, kOp);
   WEFT_CHECK(q.dtype() == k.dtype() && q.dtype() == v.dtype(), kOp, ": dtypes are ", q.dtype(), ", ", k.dtype(), ", ",
              v.dtype(), "; need one");
-  WEFT_CHECK(q.dim() >= 2 && k.dim() == q.dim() && v.dim() == q.dim(), kOp, ": q ", q.shape(), ", k ", k.shape(),
-             ", v ", v.shape(), "; need [..., S, D] with equal numbers of dims");
+  WEFT_CHECK(std::min({q.dim(), k.dim(), v.dim()}) >= 2, kOp, ": q ", q.shape(), ", k ", k.shape(), ", v ", v.shape(),
+             "; need [..., S, D]");
   WEFT_CHECK(q.size(-1) == k.size(-1), kOp, ": q ", q.shape(), " and k ", k.shape(), "; need equal head dims");
   WEFT_CHECK(k.size(-2) == v.size(-2), kOp, ": k ", k.shape(), " and v ", v.shape(), "; need equal numbers of keys");
   WEFT_CHECK(!(options.is_causal && options.attn_mask.defined()), kOp, ": got both is_causal and attn_mask; need one");
 
+  const int rank = std::max({q.dim(), k.dim(), v.dim()});
+  for (Tensor* t : {&q, &k, &v}) {
+    Shape shape = t->shape();
+    while (shape.size() < rank) shape.insert(0, 1);
+    if (t->dim() < rank) *t = reshape(*t, shape);
+  }
   const int64_t hq = q.dim() > 2 ? q.size(-3) : 1, hk = k.dim() > 2 ? k.size(-3) : 1, hv = v.dim() > 2 ? v.size(-3) : 1;
   const Shape batch =
       broadcast_shapes(broadcast_shapes(leading(q.shape(), 3), leading(k.shape(), 3), kOp), leading(v.shape(), 3), kOp);

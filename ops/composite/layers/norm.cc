@@ -27,13 +27,13 @@ Shape last_dims(const Tensor& x, const Shape& normalized_shape, const char* op) 
   return dims;
 }
 
-// Scale or shift in the dtype of the statistics; an undefined one stays undefined.
-Tensor affine_of(const Arg& a, const Shape& normalized_shape, DType dtype, const char* op, const char* name) {
+// Scale or shift in the dtype of the statistics, v's; an undefined one stays undefined.
+Tensor affine_of(const Arg& a, const Shape& normalized_shape, const Tensor& v, const char* op, const char* name) {
   if (!a.is_tensor() || !a.tensor().defined()) return {};
   const Tensor& t = floating_of(a, op);
   WEFT_CHECK(t.shape() == normalized_shape, op, ": ", name, " has shape ", t.shape(), "; need normalized_shape ",
              normalized_shape);
-  return t.to(dtype);
+  return t.to(dtype_with(t, v, op));
 }
 
 double epsilon(DType t) {
@@ -56,8 +56,8 @@ Tensor layer_norm(const Arg& x, const Shape& normalized_shape, const Arg& weight
   check_eps(eps, "layer_norm");
   const Shape dims = last_dims(t, normalized_shape, "layer_norm");
   const Tensor v = widened(t);
-  const Tensor w = affine_of(weight, normalized_shape, v.dtype(), "layer_norm", "weight");
-  const Tensor b = affine_of(bias, normalized_shape, v.dtype(), "layer_norm", "bias");
+  const Tensor w = affine_of(weight, normalized_shape, v, "layer_norm", "weight");
+  const Tensor b = affine_of(bias, normalized_shape, v, "layer_norm", "bias");
   const Tensor centred = v - mean(v, dims, true);
   Tensor y = centred * rsqrt(mean(square(centred), dims, true) + eps);
   if (w.defined()) y = y * w;
@@ -70,7 +70,7 @@ Tensor rms_norm(const Arg& x, const Shape& normalized_shape, const Arg& weight, 
   check_eps(eps < 0 ? epsilon(t.dtype()) : eps, "rms_norm");
   const Shape dims = last_dims(t, normalized_shape, "rms_norm");
   const Tensor v = widened(t);
-  const Tensor w = affine_of(weight, normalized_shape, v.dtype(), "rms_norm", "weight");
+  const Tensor w = affine_of(weight, normalized_shape, v, "rms_norm", "weight");
   Tensor y = v * rsqrt(mean(square(v), dims, true) + (eps < 0 ? epsilon(t.dtype()) : eps));
   if (w.defined()) y = y * w;
   return y.to(t.dtype());
@@ -82,9 +82,9 @@ Tensor rms_norm(const Arg& x, const Arg& weight, double eps) {
 
 namespace {
 
-// A value per channel [C] as [1, C, 1...], in the dtype of the statistics; an undefined one stays undefined.
-Tensor per_channel(const Arg& a, const Tensor& x, DType dtype, const char* op, const char* name) {
-  const Tensor t = affine_of(a, {x.size(1)}, dtype, op, name);
+// A value per channel [C] as [1, C, 1...], in the dtype of the statistics, v's; an undefined one stays undefined.
+Tensor per_channel(const Arg& a, const Tensor& x, const Tensor& v, const char* op, const char* name) {
+  const Tensor t = affine_of(a, {x.size(1)}, v, op, name);
   if (!t.defined()) return t;
   Shape wide = Shape::filled(x.dim(), 1);
   wide[1] = x.size(1);
@@ -98,7 +98,7 @@ const Tensor& with_channels(const Arg& x, const char* op) {
 }
 
 Tensor scaled(const Tensor& y, const Tensor& x, const Arg& weight, const Arg& bias, const char* op) {
-  const Tensor w = per_channel(weight, x, y.dtype(), op, "weight"), b = per_channel(bias, x, y.dtype(), op, "bias");
+  const Tensor w = per_channel(weight, x, y, op, "weight"), b = per_channel(bias, x, y, op, "bias");
   Tensor z = y;
   if (w.defined()) z = z * w;
   if (b.defined()) z = z + b;
@@ -128,8 +128,7 @@ Tensor batch_norm(const Arg& x, const Arg& running_mean, const Arg& running_var,
   check_eps(eps, op);
   const Tensor& t = with_channels(x, op);
   const Tensor v = widened(t);
-  ChannelMoments m{per_channel(running_mean, t, v.dtype(), op, "mean"),
-                   per_channel(running_var, t, v.dtype(), op, "var")};
+  ChannelMoments m{per_channel(running_mean, t, v, op, "mean"), per_channel(running_var, t, v, op, "var")};
   WEFT_CHECK(m.mean.defined() == m.var.defined(), "batch_norm: got ",
              m.mean.defined() ? "a mean without var" : "var without a mean",
              "; need both, or neither for the statistics of x");

@@ -3,7 +3,7 @@
 #include "framework/dispatch/dispatch.h"
 #include "framework/dispatch/state/state.h"
 #include "ops/composite/precision.h"
-#include "ops/core/indexing/view.h"
+#include "ops/core/indexing/along.h"
 #include "ops/core/reductions/reduce.h"
 #include "ops/core/reductions/softmax.h"
 
@@ -19,11 +19,10 @@ static Tensor row_max(const Tensor& x, int64_t dim) {
 
 Tensor softmax(const Arg& x, int64_t dim) {
   const FloatingOperand t(x, "softmax");
-  const int64_t along = normalize_dim(dim, t.dim(), "softmax");
+  const Along a(t, dim, "softmax");
   if (t.numel() == 0) return t;
-  if (t.dim() == 0) return reshape(softmax(reshape(t, {1}), 0), {});
-  const Tensor v = widened(t);
-  return dispatch(softmax_op, {&v}, {{"dim", along}}).to(t.dtype());
+  const Tensor v = widened(a.x);
+  return a.result(dispatch(softmax_op, {&v}, {{"dim", int64_t{a.dim}}}).to(t.dtype()));
 }
 
 Tensor log_softmax(const Arg& x, int64_t dim) {

@@ -38,16 +38,20 @@ Tensor poisson_nll_loss(const Arg& x, const Arg& target, const PoissonNllOptions
 Tensor gaussian_nll_loss(const Arg& x, const Arg& target, const Arg& var, const GaussianNllOptions& o) {
   LineScope line(x.line());
   const char* op = "gaussian_nll_loss";
-  const auto [v, other] = loss_operands(x, target, o.reduction, op);
+  const Tensor &given = tensor_of(x, op), &wanted = tensor_of(target, op);
+  const Shape shape = broadcast_shapes(given.shape(), wanted.shape(), op);
+  const auto [v, other] = loss_operands(broadcast_to(given, shape), broadcast_to(wanted, shape), o.reduction, op);
   WEFT_CHECK(o.eps > 0, op, ": eps is ", o.eps, "; need a number above 0");
   const Tensor t = other.to(v.dtype());
   Tensor s = var.is_tensor() ? widened(floating_of(var, op)).to(v.dtype()) : full({}, var).to(v.dtype());
-  Shape shared = v.shape();
-  if (v.dim() > 0) shared.pop_back();
-  if (v.dim() > 0 && s.dim() == v.dim() - 1 && s.shape() == shared && s.shape() != v.shape()) s = unsqueeze(s, -1);
-  shared.push_back(1);
-  WEFT_CHECK(!var.is_tensor() || s.shape() == v.shape() || (v.dim() > 0 && s.shape() == shared), op, ": var has shape ",
-             var.tensor().shape(), " and x ", v.shape(), "; need equal shapes, a last extent of 1, or no last dim");
+  const Shape& own = given.shape();
+  Shape rest = own;
+  if (!rest.empty()) rest.pop_back();
+  if (s.dim() == own.size() - 1 && s.shape() == rest) s = unsqueeze(s, -1);
+  bool fits = s.dim() == own.size();
+  for (int d = 0; fits && d < own.size(); ++d) fits = s.shape()[d] == own[d] || s.shape()[d] == 1;
+  WEFT_CHECK(!var.is_tensor() || fits, op, ": var has shape ", var.tensor().shape(), " and x ", own,
+             "; need equal shapes, extents of 1, or no last dim");
   // A variance below eps becomes eps, with the gradient of var.
   s = where(lt(s, o.eps), where(lt(s, 0.0), std::numeric_limits<double>::quiet_NaN(), (s - s.detach()) + o.eps), s);
   Tensor loss = (log(s) + square(v - t) / s) * 0.5;

@@ -26,8 +26,8 @@ struct GaussianNllOptions {
   double eps = 1e-6;  // the least variance; the gradient passes it unchanged, as in PyTorch
   std::string_view reduction = "mean";
 };
-/// (log var + (x - target)^2 / var) / 2. var is a number or has the shape of x, the same with a last extent of 1, or
-/// the same without the last dim. NaN where var is negative.
+/// (log var + (x - target)^2 / var) / 2; x and target broadcast. var is a number or has the shape of x, the same with
+/// extents of 1, or the same without the last dim. NaN where var is negative.
 Tensor gaussian_nll_loss(const Arg& x, const Arg& target, const Arg& var, const GaussianNllOptions& options = {});
 
 }  // namespace weft

@@ -4,6 +4,7 @@
 #include <limits>
 #include <numbers>
 
+#include "framework/base/called.h"
 #include "ops/composite/math/derivative.h"
 #include "ops/composite/precision.h"
 
@@ -190,6 +191,7 @@ Tensor frac(const Arg& x) {
 
 Tensor fmod(const Arg& x, const Arg& y) {
   LineScope line(x.line());
+  const Called name("fmod");
   const OperandPair p = common(x, y, "fmod");
   WEFT_CHECK(p.a.dtype() != kBool, "fmod: operands are bool; need numbers: convert with to(u8)");
   if (!is_floating(p.a.dtype())) {

@@ -143,16 +143,16 @@ Tensor tensordot(const Arg& x, const Arg& y, const Shape& a_dims, const Shape& b
 
 static Tensor cross_along(const Arg& x, const Arg& y, std::optional<int64_t> dim) {
   LineScope line(x.line());
-  const OperandPair p = common(x, y, "cross");
-  const Shape& shape = p.a.shape();
+  const Shape &s = tensor_of(x, "cross").shape(), &t = tensor_of(y, "cross").shape();
   int d = 0;
   if (dim) {
-    d = normalize_dim(*dim, shape.size(), "cross");
+    d = normalize_dim(*dim, s.size(), "cross");
   } else {
-    while (d < shape.size() && shape[d] != 3) ++d;
+    while (d < s.size() && s[d] != 3) ++d;
   }
-  WEFT_CHECK(d < shape.size() && shape[d] == 3, "cross: got ", shape, "; need a dim of extent 3",
-             dim ? str_cat(" at ", d) : "");
+  WEFT_CHECK(s.size() == t.size() && d < s.size() && s[d] == 3 && t[d] == 3, "cross: got ", s, " and ", t,
+             "; need equal numbers of dims, and extent 3 in dim ", d < s.size() ? d : 0, " of both");
+  const OperandPair p = common(x, y, "cross");
   const Tensor a = widened(p.a), b = widened(p.b);
   return (roll(a, -1, d) * roll(b, -2, d) - roll(a, -2, d) * roll(b, -1, d)).to(p.a.dtype());
 }

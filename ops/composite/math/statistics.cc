@@ -3,9 +3,11 @@
 #include <cmath>
 #include <limits>
 
+#include "framework/base/called.h"
 #include "framework/base/saturate.h"
 #include "ops/composite/layers/activation.h"
 #include "ops/composite/precision.h"
+#include "ops/core/indexing/along.h"
 #include "ops/core/indexing/index.h"
 #include "ops/core/indexing/view.h"
 #include "ops/core/products/dot.h"
@@ -25,11 +27,10 @@ struct SortedLine {
 };
 
 SortedLine sorted_line(const Tensor& given, int64_t dim, const char* op) {
-  const bool scalar = given.dim() == 0;
-  const Tensor x = scalar ? reshape(given, {1}) : given;
-  const int d = normalize_dim(dim, x.dim(), op);
-  WEFT_CHECK(x.shape()[d] > 0, op, ": dim ", d, " of ", given.shape(), " has no elements; need one or more");
-  return {sort(x, d), d, x.shape()[d], scalar};
+  const Called name(op);
+  const Along a(given, dim, op);
+  WEFT_CHECK(a.x.shape()[a.dim] > 0, op, ": dim ", a.dim, " of ", given.shape(), " has no elements; need one or more");
+  return {sort(a.x, a.dim), a.dim, a.x.shape()[a.dim], a.scalar};
 }
 
 // The elements of a sorted line at these positions, which have extent 1 in its dim.
@@ -97,6 +98,7 @@ ValuesIndices mode(const Arg& arg, int64_t dim, bool keepdim) {
 
 Tensor msort(const Arg& arg) {
   LineScope here(arg.line());
+  const Called name("msort");
   return sort(arg, 0).values;
 }
 

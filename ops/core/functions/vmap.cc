@@ -25,11 +25,13 @@ struct ExamplePositions {
   int64_t start = 0, step = 1;
 };
 
-// A value of the body: a value that all examples share, or the values of all examples along dim 0.
+// A value of the body: a value that all examples share, or the values of all examples along dim 0, or, if these have
+// the most dims that a tensor can have, a list of them.
 struct BatchedValue {
   Tensor t;
   bool batched = false;
   std::optional<ExamplePositions> positions = {};  // a 0-d integer whose values are known
+  std::vector<Tensor> each = {};
 };
 using Many = std::vector<BatchedValue>;
 
@@ -135,27 +137,27 @@ class BodyMapper {
 
   Many results(const Node& n, const Many& in) {
     const bool any = std::any_of(in.begin(), in.end(), [](const BatchedValue& m) { return m.batched; });
-    WEFT_CHECK(!draws(n), "vmap: the function draws random numbers (", n.op->name,
-               "), which would be the same for all examples; draw them outside and pass them as an argument");
+    WEFT_CHECK(!draws(n),
+               "vmap: the function draws random numbers, which would be the same for all examples; draw "
+               "them outside and pass them as an argument");
     WEFT_CHECK(!any || !(n.op->is(kSideEffect) || n.op->is(kCollective)), "vmap: the function calls ", n.op->name,
                ", which acts once for each example; need ops that only compute");
     if (!any) return call(n, tensors(in), n.attrs, false);
     std::vector<TensorType> types;
     for (Value v : n.inputs) types.push_back(g_.type(v));
-    const auto check = [&](const TensorType& t) {
-      WEFT_CHECK(t.shape.size() < kMaxDims, "vmap: ", n.op->name, " has ", t, " for one example; need at most ",
-                 kMaxDims - 1, " dims");
-    };
-    for (const TensorType& t : types) check(t);
-    for (const TensorType& t : n.outputs) check(t);
+    const auto full = [](const TensorType& t) { return t.shape.size() == kMaxDims; };
+    const bool no_room =
+        std::any_of(types.begin(), types.end(), full) || std::any_of(n.outputs.begin(), n.outputs.end(), full);
     if (count_ == 0) return nothing(n);
+    if (no_room) return one_by_one(n, in);
     if (n.op->is(kPointwise)) return pointwise(n, in);
     static constexpr Row kRows[] = {
         {&reshape_op, &BodyMapper::reshaped},          {&permute_op, &BodyMapper::permuted},
         {&broadcast_op, &BodyMapper::broadcast},       {&dot_op, &BodyMapper::dot},
         {&index_select_op, &BodyMapper::index_select}, {&conv_op, &BodyMapper::conv},
-        {&index_add_op, &BodyMapper::index_add},       {&custom_grad_op, &BodyMapper::custom_grad},
-        {&checkpoint_op, &BodyMapper::checkpoint},
+        {&index_add_op, &BodyMapper::index_add},       {&index_copy_op, &BodyMapper::index_copy},
+        {&custom_grad_op, &BodyMapper::custom_grad},   {&checkpoint_op, &BodyMapper::checkpoint},
+        {&dynamic_slice_op, &BodyMapper::one_by_one},  {&dynamic_update_slice_op, &BodyMapper::one_by_one},
     };
     for (const Row& row : kRows)
       if (n.op == row.op) return (this->*row.map)(n, in);
@@ -163,9 +165,9 @@ class BodyMapper {
     WEFT_CHECK(n.op->decompose || !n.op->is(kCustom), "vmap: ", n.op->name,
                " cannot be applied to a batch of examples; need `dims`, `infer` and a kernel that take one more dim in "
                "front, or `decompose`");
-    WEFT_CHECK(n.op->decompose && !n.op->is(kReadsTape), "vmap: ", n.op->name,
-               " cannot be applied to a batch of examples; need ops that compute along given dims: elementwise ops, "
-               "reductions, products, views, look-ups");
+    WEFT_CHECK(n.op->decompose && !n.op->is(kReadsTape), "vmap: the function contains ", n.op->name,
+               ", which cannot be applied to a batch of examples; need ops that compute along given dims: elementwise "
+               "ops, reductions, products, views, look-ups");
     const Ref<Graph> parts =
         capture_graph([&](std::span<const Tensor> args) { return n.op->decompose(n.attrs, args); }, types);
     return BodyMapper(*parts, count_).run(in);
@@ -180,6 +182,27 @@ class BodyMapper {
   static Many call(const Node& n, const std::vector<Tensor>& in, const Attrs& attrs, bool batched = true) {
     Many out;
     for (Tensor& t : dispatch_multi(*n.op, internal::pointers(in), attrs)) out.push_back({std::move(t), batched});
+    return out;
+  }
+
+  /// A call for each example.
+  Many one_by_one(const Node& n, const Many& in) const {
+    std::vector<std::vector<Tensor>> results(n.outputs.size());
+    for (int64_t k = 0; k < count_; ++k) {
+      std::vector<Tensor> own;
+      for (const BatchedValue& m : in)
+        own.push_back(!m.each.empty() ? m.each[static_cast<size_t>(k)] : m.batched ? select(m.t, 0, k) : m.t);
+      const std::vector<Tensor> y = dispatch_multi(*n.op, internal::pointers(own), n.attrs);
+      for (size_t o = 0; o < y.size(); ++o) results[o].push_back(y[o]);
+    }
+    Many out;
+    for (std::vector<Tensor>& all : results) {
+      if (all[0].dim() < kMaxDims) {
+        out.push_back({stack(all), true});
+      } else {
+        out.push_back({.batched = true, .each = std::move(all)});
+      }
+    }
     return out;
   }
 
@@ -329,7 +352,26 @@ class BodyMapper {
     at[0] = count_;
     at[1] = source.size(1);
     const Tensor where = broadcast_to(reshape(index, at), source.shape());
-    return {{dispatch(scatter_add_op, {&x, &where, &source}, {{"dim", int64_t{1}}}, n.line), true}};
+    Attrs attrs{{"dim", int64_t{1}}};
+    if (n.attrs.has("what")) attrs = attrs.with("what", *n.attrs.find("what"));
+    return {{dispatch(scatter_add_op, {&x, &where, &source}, attrs, n.line), true}};
+  }
+
+  // Examples with one index are columns of the rows; else the rows of each are rows of one operand.
+  Many index_copy(const Node& n, const Many& in) const {
+    const Tensor x = in_front(in[0]), source = in_front(in[2]);
+    if (!in[1].batched) {
+      const Tensor rows = movedim(x, 0, 1), from = movedim(source, 0, 1);
+      return {{movedim(dispatch(index_copy_op, {&rows, &in[1].t, &from}, n.attrs), 1, 0), true}};
+    }
+    const int64_t rows = x.size(1);
+    const TensorOptions numbers{.dtype = kInt64, .device = x.device()};
+    const std::string* what = n.attrs.has("what") ? std::get_if<std::string>(n.attrs.find("what")) : nullptr;
+    const Tensor at = internal::look_up(index_select_op, arange(rows, numbers), 0, flatten(in[1].t),
+                                        what ? *what : "index_copy: an index is not a row");  // of its own example
+    const Tensor first = repeat_interleave(arange(count_, numbers), in[1].t.size(1), 0) * rows;
+    const Tensor to = flatten(x, 0, 1), place = at + first, from = flatten(source, 0, 1);
+    return {{reshape(dispatch(index_copy_op, {&to, &place, &from}, n.attrs), x.shape()), true}};
   }
 
   // The values that a body has for the examples, each with the examples in front.
@@ -388,6 +430,7 @@ class BodyMapper {
   static Many nothing(const Node& n) {
     Many out;
     for (TensorType t : n.outputs) {
+      if (t.shape.size() == kMaxDims) t.shape.pop_back();  // no node reads it
       t.shape.insert(0, 0);
       out.push_back({internal::full_of(t, 0), true});
     }
@@ -441,6 +484,9 @@ std::vector<Tensor> run_vmap(const TensorFn& fn, std::span<const Tensor> in,
   if (positions && *count < int64_t{1} << 31) values[0].positions = ExamplePositions{};
   const Body body = capture_expanded(positions ? "kernel" : "vmap", fn, types, /*positions_only=*/positions);
   for (const Tensor& t : body.lifted) values.push_back({t});
+  for (Value v : body.graph->outputs)
+    WEFT_CHECK(body.graph->type(v).shape.size() < kMaxDims, "vmap: the function returns ", body.graph->type(v),
+               " for one example; need at most ", kMaxDims - 1, " dims");
   BodyMapper mapper(*body.graph, *count);
   std::vector<Tensor> out;
   for (const BatchedValue& m : mapper.run(values)) {

@@ -5,6 +5,7 @@
 #include "framework/dispatch/dispatch.h"
 #include "ops/core/creation.h"
 #include "ops/core/indexing/view.h"
+#include "ops/core/pointwise.h"
 #include "ops/core/record_parts.h"
 #include "ops/kernels/kernels.h"
 
@@ -200,10 +201,21 @@ Grads vjp_index_add(const VjpCall& c) {
   return {c.grad[0], Tensor(), c.needs(2) ? index_select(c.grad[0], 0, c.in[1]) : Tensor()};
 }
 
-// If a row is written twice, the gradient is computed as if each write were the only one.
+// If a row is written twice, only the last write has a gradient: its number stays where the numbers of the writes are
+// written in the same order.
 Grads vjp_index_copy(const VjpCall& c) {
-  return {c.needs(0) ? index_copy(c.grad[0], 0, c.in[1], full_of(c.in[2].type(), 0)) : Tensor(), Tensor(),
-          c.needs(2) ? index_select(c.grad[0], 0, c.in[1]) : Tensor()};
+  Tensor of_src;
+  if (c.needs(2)) {
+    const int64_t writes = c.in[1].size(0);
+    const TensorOptions numbers{.dtype = kInt64, .device = c.in[1].device()};
+    const Tensor own = arange(writes, numbers);
+    const Tensor of_row = index_copy(zeros({c.in[0].size(0)}, numbers), 0, c.in[1], own);
+    const Tensor last = eq(index_select(of_row, 0, c.in[1]), own);
+    Shape column = Shape::filled(c.in[2].dim(), 1);
+    column[0] = writes;
+    of_src = where(reshape(last, column), index_select(c.grad[0], 0, c.in[1]), 0.0);
+  }
+  return {c.needs(0) ? index_copy(c.grad[0], 0, c.in[1], full_of(c.in[2].type(), 0)) : Tensor(), Tensor(), of_src};
 }
 
 // x is updated in place.

@@ -1,4 +1,5 @@
-// Elements selected by run-time integers (i64 or i32), and sorting. An index out of range throws OutOfRange.
+// Elements selected by run-time integers (i64 or i32), and sorting. An index out of range throws OutOfRange. A 0-d x
+// has one dim, 0 or -1, as in PyTorch.
 #pragma once
 #include <initializer_list>
 #include <span>
@@ -21,7 +22,8 @@ Tensor index_select(const Arg& x, int64_t dim, const Arg& index);
 Tensor scatter_add(const Arg& x, int64_t dim, const Arg& index, const Arg& src);
 /// A copy of x, with slice index[i] along dim += alpha * slice i of src.
 Tensor index_add(const Arg& x, int64_t dim, const Arg& index, const Arg& src, const Arg& alpha = 1);
-/// A copy of x, with slice index[i] along dim = slice i of src, in order of position.
+/// A copy of x, with slice index[i] along dim = slice i of src, in order of position: of several writes, the last stays
+/// and has the gradient.
 Tensor index_copy(const Arg& x, int64_t dim, const Arg& index, const Arg& src);
 /// weight[indices[...]]: [..., D] for weight [V, D].
 Tensor embedding(const Arg& indices, const Arg& weight);
@@ -29,7 +31,7 @@ Tensor embedding(const Arg& indices, const Arg& weight);
 Tensor one_hot(const Arg& x, int64_t classes);
 /// The number of times that each of 0 to bins - 1 occurs in x, i64 [bins].
 Tensor histogram(const Arg& x, int64_t bins);
-/// value where mask is true, otherwise x.
+/// value, converted to x's dtype, where mask is true, otherwise x; a fraction does not fit an integer x.
 Tensor masked_fill(const Arg& x, const Arg& mask, const Arg& value);
 /// The positions of the nonzero elements in row-major order, i64 [count, dims of x]. The count depends on values, so x
 /// must have values: a compiled function must not compute x itself.

@@ -1,8 +1,11 @@
 // The public functions over the records of index.cc, with PyTorch's names and argument order.
 #include "framework/autodiff/grad.h"
+#include "framework/base/called.h"
 #include "framework/dispatch/capture.h"
 #include "framework/dispatch/dispatch.h"
 #include "ops/core/creation.h"
+#include "ops/core/fits.h"
+#include "ops/core/indexing/along.h"
 #include "ops/core/indexing/index.h"
 #include "ops/core/indexing/view.h"
 #include "ops/core/pointwise.h"
@@ -24,26 +27,35 @@ Tensor as_index(const Tensor& index) { return is_small_integer(index.dtype()) ? 
 // gather and index_select: x and one index along `dim`.
 Tensor picked(const OpDef& op, const Arg& arg, int64_t dim, const Arg& index, std::string what = {}) {
   LineScope here(arg.line());
-  const Tensor &x = tensor_of(arg, op.name), &i = tensor_of(index, op.name);
+  const Tensor& i = tensor_of(index, op.name);
   check_index_type(i, op.name);
-  WEFT_CHECK_AS(kOutOfRange, x.dim() > 0, op.name, ": got a scalar; need a dim to choose from");
-  const int64_t d = normalize_dim(dim, x.dim(), op.name);
-  const Tensor at = as_index(i);
-  Attrs attrs{{"dim", d}};
+  const Along a(tensor_of(arg, op.name), dim, op.name);
+  const Tensor at = one_dim(as_index(i));
+  WEFT_CHECK(!a.scalar || &op == &gather_op || at.numel() == 1, op.name, ": ", at.numel(),
+             " positions in a scalar; need one");
+  Attrs attrs{{"dim", int64_t{a.dim}}};
   if (!what.empty()) attrs = attrs.with("what", std::move(what));
-  return dispatch(op, {&x, &at}, attrs);
+  const Tensor y = dispatch(op, {&a.x, &at}, attrs);
+  if (&op == &gather_op) return i.dim() == 0 ? reshape(y, {}) : y;
+  return a.result(y);
 }
 
 // index_add and index_copy: the ops change rows, so another dim is moved to the front and back.
 Tensor rows_changed(const OpDef& op, const Arg& arg, int64_t dim, const Arg& index, const Arg& source) {
   LineScope here(arg.line());
-  const Tensor &x = tensor_of(arg, op.name), &i = tensor_of(index, op.name), &src = tensor_of(source, op.name);
+  const Tensor &i = tensor_of(index, op.name), src = one_dim(tensor_of(source, op.name));
   check_index_type(i, op.name);
-  const int d = normalize_dim(dim, x.dim(), op.name);
-  const Tensor at = as_index(i);
-  if (d == 0) return dispatch(op, {&x, &at, &src});
-  const Tensor rows = movedim(x, d, 0), sources = movedim(src, d, 0);
-  return movedim(dispatch(op, {&rows, &at, &sources}), 0, d);
+  const Along a(tensor_of(arg, op.name), dim, op.name);
+  const Tensor at = one_dim(as_index(i));
+  if (a.dim == 0) return a.result(dispatch(op, {&a.x, &at, &src}));
+  const Tensor rows = movedim(a.x, a.dim, 0), sources = movedim(src, a.dim, 0);
+  return movedim(dispatch(op, {&rows, &at, &sources}), 0, a.dim);
+}
+
+// Sums of bool, as in PyTorch: whether any term is true.
+bool is_or(const Arg& x, const Arg& source) {
+  return x.is_tensor() && source.is_tensor() && x.tensor().defined() && source.tensor().defined() &&
+         x.tensor().dtype() == kBool && source.tensor().dtype() == kBool;
 }
 
 std::vector<Tensor> tensors(std::initializer_list<Arg> starts, Device device) {
@@ -114,6 +126,7 @@ Tensor index_select(const Arg& x, int64_t dim, const Arg& index) { return picked
 Tensor take_along_dim(const Arg& arg, const Arg& index, int64_t dim) {
   LineScope here(arg.line());
   const Tensor &x = tensor_of(arg, "take_along_dim"), &i = tensor_of(index, "take_along_dim");
+  const Called name("take_along_dim");
   WEFT_CHECK(x.dim() == i.dim(), "take_along_dim: x ", x.shape(), " and index ", i.shape(),
              "; need the same number of dims");
   WEFT_CHECK_AS(kOutOfRange, x.dim() > 0, "take_along_dim: got a scalar; need a dim to choose from");
@@ -168,22 +181,26 @@ Tensor part_at(const Arg& x, std::initializer_list<const Arg*> indices) {
 
 Tensor scatter_add(const Arg& arg, int64_t dim, const Arg& index, const Arg& source) {
   LineScope here(arg.line());
-  const Tensor &x = tensor_of(arg, "scatter_add"), &i = tensor_of(index, "scatter_add");
+  if (is_or(arg, source))
+    return ne(scatter_add(cast(arg.tensor(), kInt64), dim, index, cast(source.tensor(), kInt64)), 0);
+  const Tensor i = one_dim(tensor_of(index, "scatter_add"));
   check_index_type(i, "scatter_add");
-  WEFT_CHECK_AS(kOutOfRange, x.dim() > 0, "scatter_add: got a scalar; need a dim to add along");
-  Tensor src = tensor_of(source, "scatter_add");
-  const int64_t d = normalize_dim(dim, x.dim(), "scatter_add");
+  const Along a(tensor_of(arg, "scatter_add"), dim, "scatter_add");
+  Tensor src = one_dim(tensor_of(source, "scatter_add"));
   // src may be larger than index: the rest of it is not used.
   if (src.dim() == i.dim())
     for (int k = 0; k < i.dim(); ++k)
       if (src.shape()[k] > i.shape()[k]) src = slice(src, k, 0, i.shape()[k]);
   const Tensor at = as_index(i);
-  return dispatch(scatter_add_op, {&x, &at, &src}, {{"dim", d}});
+  return a.result(dispatch(scatter_add_op, {&a.x, &at, &src}, {{"dim", int64_t{a.dim}}}));
 }
 
 Tensor index_add(const Arg& x, int64_t dim, const Arg& index, const Arg& source, const Arg& alpha) {
-  if (alpha.kind() == Arg::kInt && alpha.integer() == 1) return rows_changed(index_add_op, x, dim, index, source);
+  const bool plain = alpha.kind() == Arg::kInt && alpha.integer() == 1;
   LineScope here(x.line());
+  if (plain && is_or(x, source))
+    return ne(index_add(cast(x.tensor(), kInt64), dim, index, cast(source.tensor(), kInt64)), 0);
+  if (plain) return rows_changed(index_add_op, x, dim, index, source);
   return rows_changed(index_add_op, x, dim, index, mul(source, alpha));
 }
 Tensor index_copy(const Arg& x, int64_t dim, const Arg& index, const Arg& source) {
@@ -211,15 +228,24 @@ Tensor one_hot(const Arg& arg, int64_t classes) {
 
 Tensor histogram(const Arg& arg, int64_t bins) {
   const FirstOperand x(arg, "histogram");
+  const Called name("histogram");
   check_index_type(x, "histogram");
   WEFT_CHECK(bins >= 0, "histogram: ", bins, " bins; need 0 or more");
   const TensorOptions counts{.dtype = kInt64, .device = x.device()};
   return scatter_add(zeros({bins}, counts), 0, reshape(x, {-1}), ones({x.numel()}, counts));
 }
 
-Tensor masked_fill(const Arg& x, const Arg& mask, const Arg& value) {
-  LineScope here(x.line());
-  return where(mask, value, x);
+Tensor masked_fill(const Arg& arg, const Arg& mask, const Arg& value) {
+  const FirstOperand x(arg, "masked_fill");
+  const Called name("masked_fill");
+  if (is_floating(x.dtype()) && !value.is_tensor()) return where(mask, value, x);
+  WEFT_CHECK(is_floating(x.dtype()) || !(value.is_tensor() ? is_floating(tensor_of(value, "masked_fill").dtype())
+                                                           : value.kind() == Arg::kFloat),
+             "masked_fill: the value is a floating-point number and x ", x.type(),
+             "; need an integer, or convert x with to(f32)");
+  if (value.is_tensor()) return where(mask, cast(tensor_of(value, "masked_fill"), x.dtype()), x);
+  check_fits("masked_fill", value, x.dtype());
+  return where(mask, full({}, value, {.dtype = x.dtype(), .device = x.device()}), x);
 }
 
 Tensor nonzero(const Arg& arg) {

@@ -1,7 +1,9 @@
 // Records and functions of order: sort and topk.
 #include "framework/autodiff/grad.h"
+#include "framework/base/called.h"
 #include "framework/dispatch/dispatch.h"
 #include "ops/core/creation.h"
+#include "ops/core/indexing/along.h"
 #include "ops/core/indexing/index.h"
 #include "ops/core/record_parts.h"
 #include "ops/kernels/kernels.h"
@@ -123,23 +125,26 @@ const OpDef topk_op = {
 };
 
 Sorted sort(const Arg& arg, int64_t dim, bool descending) {
-  const internal::FirstOperand x(arg, "sort");
-  WEFT_CHECK(x.dim() > 0, "sort: got a scalar; need a dim");
-  const int64_t d = normalize_dim(dim, x.dim(), "sort");
-  const Tensor* in[] = {&x};
-  std::vector<Tensor> r = dispatch_multi(sort_op, in, {{"dim", d}, {"descending", descending}}, arg.line());
-  return {r[0], r[1]};
+  const internal::FirstOperand given(arg, "sort");
+  const internal::Along a(given, dim, "sort");
+  const Tensor* in[] = {&a.x};
+  std::vector<Tensor> r =
+      dispatch_multi(sort_op, in, {{"dim", int64_t{a.dim}}, {"descending", descending}}, arg.line());
+  return {a.result(r[0]), a.result(r[1])};
 }
 
-Tensor argsort(const Arg& x, int64_t dim, bool descending) { return sort(x, dim, descending).indices; }
+Tensor argsort(const Arg& x, int64_t dim, bool descending) {
+  const internal::Called name("argsort");
+  return sort(x, dim, descending).indices;
+}
 
 TopK topk(const Arg& arg, int64_t k, int64_t dim, bool largest) {
-  const internal::FirstOperand x(arg, "topk");
-  WEFT_CHECK(x.dim() > 0, "topk: got a scalar; need a dim");
-  const int64_t d = normalize_dim(dim, x.dim(), "topk");
-  const Tensor* in[] = {&x};
-  std::vector<Tensor> r = dispatch_multi(topk_op, in, {{"k", k}, {"dim", d}, {"largest", largest}}, arg.line());
-  return {r[0], r[1]};
+  const internal::FirstOperand given(arg, "topk");
+  const internal::Along a(given, dim, "topk");
+  const Tensor* in[] = {&a.x};
+  std::vector<Tensor> r =
+      dispatch_multi(topk_op, in, {{"k", k}, {"dim", int64_t{a.dim}}, {"largest", largest}}, arg.line());
+  return {a.result(r[0]), a.result(r[1])};
 }
 
 }  // namespace weft

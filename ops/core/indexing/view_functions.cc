@@ -1,6 +1,7 @@
 // The public functions over the records of view.cc: negative dims, -1 extents, Python's slices.
 #include <algorithm>
 
+#include "framework/base/called.h"
 #include "framework/dispatch/dispatch.h"
 #include "ops/core/creation.h"
 #include "ops/core/fits.h"
@@ -209,6 +210,7 @@ Tensor pad(const Arg& arg, const std::vector<int64_t>& pads, double value) {
 
 Tensor concat(const std::vector<Tensor>& xs, int64_t dim, SourceLine line) {
   LineScope here(line);
+  const internal::Called name("cat");
   WEFT_CHECK(!xs.empty(), "cat: no tensors; need one or more");
   for (const Tensor& x : xs)
     WEFT_CHECK_AS(kFailedPrecondition, x.defined(), "cat: an operand is an undefined tensor; need one with a value");
@@ -223,6 +225,7 @@ Tensor concat(const std::vector<Tensor>& xs, int64_t dim, SourceLine line) {
 
 Tensor stack(const std::vector<Tensor>& xs, int64_t dim, std::source_location loc) {
   LineScope here(loc);
+  const internal::Called name("stack");
   WEFT_CHECK(!xs.empty(), "stack: no tensors; need one or more");
   std::vector<Tensor> rows;
   for (const Tensor& x : xs) {
@@ -286,11 +289,12 @@ Tensor roll(const Arg& arg, const Shape& shifts, const Shape& dims) {
     WEFT_CHECK(shifts.size() == 1, "roll: ", shifts.size(), " shifts and no dims; need one shift, or a dim for each");
     return reshape(roll(flatten(x), shifts, 0), x.shape());
   }
+  WEFT_CHECK_AS(kOutOfRange, x.dim() > 0, "roll: got a scalar and dims ", dims, "; need no dims");
   WEFT_CHECK(shifts.size() == dims.size(), "roll: shifts ", shifts, " and dims ", dims,
              "; need one shift for each dim");
   for (int k = 0; k < dims.size(); ++k) {
     const int d = normalize_dim(dims[k], x.dim(), "roll");
-    const int64_t n = x.dim() == 0 ? 1 : x.shape()[d];
+    const int64_t n = x.shape()[d];
     if (n == 0 || shifts[k] % n == 0) continue;
     const int64_t by = (shifts[k] % n + n) % n;
     x = cat({slice(x, d, n - by, n), slice(x, d, 0, n - by)}, d);

@@ -92,7 +92,7 @@ TEST(View, Joining) {
   EXPECT_EQ(error_of([] { cat(std::vector<Tensor>{}); }), "cat: no tensors; need one or more");
   EXPECT_NE(error_of([&] {
               cat({a, b}, 1);
-            }).find("concat: shapes [1, 2] and [2, 2] differ outside dim 1"),
+            }).find("cat: shapes [1, 2] and [2, 2] differ outside dim 1"),
             std::string::npos);
 }
 

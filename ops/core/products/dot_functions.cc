@@ -7,6 +7,7 @@
 #include "ops/core/indexing/view.h"
 #include "ops/core/pointwise.h"
 #include "ops/core/products/dot.h"
+#include "ops/core/promotion.h"
 #include "ops/core/reductions/reduce.h"
 
 namespace weft {
@@ -93,19 +94,19 @@ Tensor linear(const Arg& input, const Arg& weight, const Arg& bias) {
   WEFT_CHECK(is_floating(x.dtype()), "linear: input is ", x.type(), "; need a floating-point dtype");
   WEFT_CHECK(x.dim() >= 1 && w.dim() == 2 && x.size(-1) == w.size(1), "linear: input ", x.shape(),
              " does not fit weight ", w.shape(), "; need [..., in] and [out, in]");
-  const Tensor y = dot_general(x, cast(w, x.dtype()), {{}, {}, {x.dim() - 1}, {1}});
+  const Tensor y = dot_general(x, cast(w, internal::dtype_with(w, x, "linear")), {{}, {}, {x.dim() - 1}, {1}});
   if (!bias.is_tensor() || !bias.tensor().defined()) return y;
   const Tensor& b = bias.tensor();
   WEFT_CHECK(b.dim() == 1 && b.size(0) == w.size(0), "linear: bias ", b.shape(), " does not fit weight ", w.shape(),
              "; need [out]");
-  return add(y, cast(b, x.dtype()));
+  return add(y, cast(b, internal::dtype_with(b, x, "linear")));
 }
 
 Tensor grouped_matmul(const Arg& input, const Arg& weight, const Arg& offsets) {
   LineScope here(input.line());
   const Tensor &x = tensor_of(input, "grouped_matmul"), &w = tensor_of(weight, "grouped_matmul"),
                &o = tensor_of(offsets, "grouped_matmul");
-  const Tensor same = cast(w, x.dtype());
+  const Tensor same = cast(w, internal::dtype_with(w, x, "grouped_matmul"));
   return dispatch(grouped_dot_op, {&x, &same, &o}, {{"mode", std::string("rows")}});
 }
 
