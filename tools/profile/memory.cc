@@ -5,8 +5,6 @@
 #include <numeric>
 #include <set>
 
-#include "distributed/plan/collective_names.h"
-
 namespace weft::profiler {
 namespace {
 
@@ -20,10 +18,6 @@ bool in_arena(const BufferRecord& b) { return b.home == "arena"; }
 // Whether a buffer outside the arena is part of the peak: arguments and captured tensors are the caller's.
 bool belongs_to_step(const BufferRecord& b) {
   return b.home == "constants" || b.home == "output" || (b.home == "cell" && b.first >= 0);
-}
-
-std::string folded_module(const LaunchRecord* l) {
-  return !l || l->scope.empty() ? "(no module)" : dist::layers_as_one(l->scope);
 }
 
 // The module of a cell: "blocks.0.up" of "blocks.0.up.weight", and of the optimiser's "blocks.0.up.weight.m".
@@ -73,7 +67,7 @@ int64_t MemoryUse::peak() const {
 }
 
 MemoryUse memory_of(const StepRecord& r) {
-  MemoryUse use{.holders = {}, .gaps = r.peak_bytes};
+  MemoryUse use{.holders = {}, .folds = ModuleFolds(r), .gaps = r.peak_bytes};
   for (const BufferRecord* b : fixed_buffers(r)) use.holders.push_back(holder_of(r, *b));
   for (int32_t i : r.at_peak) use.holders.push_back(holder_of(r, r.buffers[i]));
   std::stable_sort(use.holders.begin(), use.holders.end(),
@@ -84,7 +78,8 @@ MemoryUse memory_of(const StepRecord& r) {
 
 std::vector<std::pair<std::string, int64_t>> bytes_by(const MemoryUse& use, std::string Holder::*part) {
   std::map<std::string, int64_t> sums;
-  for (const Holder& h : use.holders) sums[part == &Holder::module ? dist::layers_as_one(h.*part) : h.*part] += h.bytes;
+  for (const Holder& h : use.holders)
+    sums[part == &Holder::module && !h.module.empty() ? use.folds(h.module) : h.*part] += h.bytes;
   std::vector<std::pair<std::string, int64_t>> rows(sums.begin(), sums.end());
   std::stable_sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
   return rows;
@@ -96,10 +91,12 @@ std::vector<MemorySeries> memory_timeline(const StepRecord& r, size_t most) {
   for (const BufferRecord* b : fixed_buffers(r))
     for (double& bytes : series[b->home != "cell"].bytes) bytes += static_cast<double>(b->bytes);
 
+  const ModuleFolds folds(r);
+  const auto module_of = [&](const LaunchRecord* l) { return folds(l ? l->scope : ""); };
   std::map<std::string, int64_t> at_peak;
   for (int32_t i : r.at_peak) {
     const BufferRecord& b = r.buffers[i];
-    at_peak[folded_module(first_launch(r, b))] += b.bytes;
+    at_peak[module_of(first_launch(r, b))] += b.bytes;
   }
   std::vector<std::pair<std::string, int64_t>> modules(at_peak.begin(), at_peak.end());
   std::stable_sort(modules.begin(), modules.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
@@ -112,7 +109,7 @@ std::vector<MemorySeries> memory_timeline(const StepRecord& r, size_t most) {
   series.push_back({"other modules", std::vector<double>(n)});
   for (const BufferRecord& b : r.buffers) {
     if (!in_arena(b) || b.bytes == 0 || !first_launch(r, b)) continue;
-    const auto at = numbers.find(folded_module(first_launch(r, b)));
+    const auto at = numbers.find(module_of(first_launch(r, b)));
     std::vector<double>& live = at == numbers.end() ? series.back().bytes : series[at->second].bytes;
     for (auto t = static_cast<size_t>(b.first); t <= static_cast<size_t>(b.last) && t < n; ++t)
       live[t] += static_cast<double>(b.bytes);

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "compiler/exec/record/record.h"
+#include "tools/profile/module_folds.h"
 
 namespace weft::profiler {
 
@@ -20,7 +21,8 @@ struct Holder {
 
 struct MemoryUse {
   std::vector<Holder> holders;  // holders at the peak, the largest first
-  int64_t gaps = 0;             // bytes of the arena between buffers
+  ModuleFolds folds;
+  int64_t gaps = 0;  // bytes of the arena between buffers
   /// The planned peak: holders and gaps.
   int64_t peak() const;
 };

@@ -20,6 +20,31 @@ void expect_has(const std::string& text, const std::string& part) {
   EXPECT_NE(text.find(part), std::string::npos) << "no '" << part << "' in\n" << text;
 }
 
+// The names of modules that ModuleFolds gives for cells of these names and sizes.
+std::vector<std::string> folded(const std::vector<std::pair<std::string, int64_t>>& cells,
+                                const std::vector<std::string>& modules) {
+  StepRecord r;
+  for (const auto& [name, bytes] : cells) r.buffers.push_back({.home = "cell", .owner = name, .bytes = bytes});
+  for (const std::string& m : modules) r.launches.push_back(made_launch("k", m, 1, WorkClass::kElementwise, 1, 1, {}));
+  const ModuleFolds folds(r);
+  std::vector<std::string> names;
+  for (const std::string& m : modules) names.push_back(folds(m));
+  return names;
+}
+
+TEST(Profile, FoldsEqualSiblings) {
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(folded({{"blocks.0.w", 4}, {"blocks.1.w", 4}, {"blocks.10.w", 4}}, {"blocks.0.w", "blocks.10", ""}),
+            (Names{"blocks.*.w", "blocks.*", "(no module)"}));
+  // An nn::Sequential of a layer, an activation and another layer.
+  EXPECT_EQ(folded({{"0.weight", 4}, {"2.weight", 8}}, {"0", "1", "2"}), (Names{"0", "1", "2"}));
+  // A dense block before equal ones, and experts in each.
+  EXPECT_EQ(folded({{"b.0.up", 8}, {"b.1.e.0.up", 4}, {"b.1.e.1.up", 4}, {"b.2.e.0.up", 4}, {"b.2.e.1.up", 4}},
+                   {"b.0", "b.1.e.1", "b.2.e.0"}),
+            (Names{"b.0", "b.1-2.e.*", "b.1-2.e.*"}));
+  EXPECT_EQ(folded({}, {"layers.0/act", "layers.1/act"}), (Names{"layers.*/act", "layers.*/act"}));
+}
+
 TEST(Rows, SumTheLaunchesOfAName) {
   const StepRecord r = made_record();
   const std::vector<ProfileRow> rows = rows_of(r, By::kKernel);

@@ -5,7 +5,6 @@
 #include <map>
 
 #include "compiler/cost/roofline.h"
-#include "distributed/plan/collective_names.h"
 #include "framework/base/error.h"
 #include "framework/base/one_line.h"
 #include "framework/cli/cli.h"
@@ -16,7 +15,6 @@ namespace {
 
 constexpr const char* kByNames[] = {"kernel", "module", "class", "line"};
 constexpr size_t kBounds = 3;
-constexpr const char* kNoModule = "(no module)";
 constexpr double kNoise = .03;  // relative change of a step's time between runs
 
 // The time of a launch or a sum: the measured time, or the predicted time in a record without measured times.
@@ -35,33 +33,35 @@ By parse_by(const std::string& name) {
   usage_error(str_cat("--by is '", name, "'; need kernel, module, class or line"));
 }
 
-std::string place_of(const LaunchRecord& l) {
-  const std::string module = l.scope.empty() ? kNoModule : dist::layers_as_one(l.scope);
+std::string place_of(const LaunchRecord& l, const ModuleFolds& folds) {
+  const std::string module = folds(l.scope);
   return l.phase == Phase::kForward ? module : str_cat(module, ", ", weft::to_string(l.phase));
 }
 
-std::string name_of(const LaunchRecord& l, By by) {
+std::string name_of(const LaunchRecord& l, By by, const ModuleFolds& folds) {
   switch (by) {
     case By::kKernel:
       return l.name;
     case By::kModule:
-      return l.scope.empty() ? kNoModule : dist::layers_as_one(l.scope);
+      return folds(l.scope);
     case By::kClass:
       return weft::to_string(l.kind);
     case By::kLine:
-      return str_cat(l.line.line ? l.line.to_string() : "(no line)", l.scope.empty() ? ", " : ", in ", place_of(l));
+      return str_cat(l.line.line ? l.line.to_string() : "(no line)", l.scope.empty() ? ", " : ", in ",
+                     place_of(l, folds));
   }
   WEFT_BUG_IF(true, "profile: no such grouping");
 }
 
 std::vector<ProfileRow> rows_of(const StepRecord& record, By by) {
   const bool measured = record.sum().measured_us > 0;
+  const ModuleFolds folds(record);
   std::vector<ProfileRow> rows;
   std::vector<std::array<double, kBounds>> bounds;    // time by bound
   std::vector<std::map<std::string, double>> places;  // time by place
   std::map<std::string, size_t> numbers;
   for (const LaunchRecord& l : record.launches) {
-    const std::string name = one_line(name_of(l, by));
+    const std::string name = one_line(name_of(l, by, folds));
     const auto [at, fresh] = numbers.try_emplace(name, rows.size());
     if (fresh) {
       rows.push_back({.name = name, .sum = {}});
@@ -71,7 +71,7 @@ std::vector<ProfileRow> rows_of(const StepRecord& record, By by) {
     rows[at->second].sum += l;
     rows[at->second].collective &= l.kind == WorkClass::kCollective;
     bounds[at->second][static_cast<size_t>(l.bound)] += time_of(l, measured);
-    places[at->second][one_line(place_of(l))] += time_of(l, measured);
+    places[at->second][one_line(place_of(l, folds))] += time_of(l, measured);
   }
   for (size_t i = 0; i < rows.size(); ++i) {
     rows[i].bound = static_cast<Bound>(std::max_element(bounds[i].begin(), bounds[i].end()) - bounds[i].begin());

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "compiler/exec/record/record.h"
+#include "tools/profile/module_folds.h"
 
 namespace weft::profiler {
 
@@ -30,9 +31,9 @@ struct ProfileRow {
 };
 /// The name of a launch in a table. Modules are folded: "blocks.*.attn"; launches without a module have "(no module)".
 /// A line is followed by module and phase: "model.cc:32, in blocks.*.ffn, backward".
-std::string name_of(const LaunchRecord& launch, By by);
+std::string name_of(const LaunchRecord& launch, By by, const ModuleFolds& folds);
 /// The folded module and the phase, unless the phase is forward: "blocks.*.ffn, backward".
-std::string place_of(const LaunchRecord& launch);
+std::string place_of(const LaunchRecord& launch, const ModuleFolds& folds);
 /// The rows, slowest first.
 std::vector<ProfileRow> rows_of(const StepRecord& record, By by);
 
