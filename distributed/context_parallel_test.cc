@@ -73,7 +73,8 @@ void expect_whole(const WholeCall& w, const Cut& cut, const std::vector<std::vec
   std::vector<int64_t> batch;
   for (int64_t i = 0; i < w.s.b; ++i) batch.push_back(i);
   std::vector<Tensor> in = w.call.operands;
-  for (const Tensor& t : {w.out[0], w.out[1], w.upstream[0], zeros(w.out[1].shape(), {.dtype = w.out[1].dtype()})})
+  for (const Tensor& t :
+       {w.out[0], w.out[1], w.out[2], w.upstream[0], zeros(w.out[1].shape(), {.dtype = w.out[1].dtype()})})
     in.push_back(t);
   const std::vector<Tensor> want = w.run(attention_backward_op, in);
   Assembled out(w.out[0]);

@@ -49,6 +49,14 @@ void widen(BoundedValue& v, DType t, const Tensor& absolute = {}) {
   settle(v);
 }
 
+/// The same for f32 operations that IEEE rounds to nearest: no result is outside the rounded ends. So a huge number
+/// absorbs what is added to it, as it does in the operation.
+void round_ends(BoundedValue& v) {
+  v.lo = wide(cast(v.lo, kFloat32)) - smallest(kFloat32);
+  v.hi = wide(cast(v.hi, kFloat32)) + smallest(kFloat32);
+  settle(v);
+}
+
 /// The hull of candidates.
 BoundedValue hull(const std::vector<Tensor>& ends) {
   BoundedValue v{{}, ends[0], ends[0], {}};
@@ -120,7 +128,13 @@ class Evaluator {
         const bool copies = pw == Pw::neg || pw == Pw::abs || pw == Pw::relu || pw == Pw::maximum ||
                             pw == Pw::minimum || pw == Pw::sign || pw == Pw::floor || pw == Pw::ceil || pw == Pw::round;
         if (approximate_ && eager.dtype() != kFloat64) approximated(pw, n, v);
-        if (!copies) widen(v, eager.dtype());
+        const bool nearest =
+            eager.dtype() == kFloat32 && (pw == Pw::add || pw == Pw::sub || pw == Pw::mul || pw == Pw::square);
+        if (nearest) {
+          round_ends(v);
+        } else if (!copies) {
+          widen(v, eager.dtype());
+        }
         return v;
       }
       return uncertain(n, eager, pw);

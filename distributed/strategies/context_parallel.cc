@@ -63,10 +63,10 @@ class RingAttention final : public Lowering {
     call.group = rank_group(locals.mesh().name(cp_), locals.mesh().parts(cp_));
     if (c.node.op == &attention_op) {
       const ContextResult r = cp_ring(call);
-      return {r.out, r.lse, r.max};
+      return {r.out, r.log_sum, r.max};
     }
-    const ContextResult forward{.out = c.in[count], .lse = c.in[count + 1], .max = {}};
-    return cp_ring_backward(call, forward, c.in[count + 2], c.in[count + 3]);
+    const ContextResult forward{.out = c.in[count], .log_sum = c.in[count + 1], .max = c.in[count + 2]};
+    return cp_ring_backward(call, forward, c.in[count + 3], c.in[count + 4]);
   }
 
  private:

@@ -19,13 +19,19 @@ Tensor grad_norm(const std::vector<Tensor>& grads, std::source_location loc) {
   return total.defined() ? sqrt(total) : zeros({});
 }
 
+// g factor, multiplied in f32 for 16-bit floats: a small factor is none in f16.
+static Tensor times(const Tensor& g, const Tensor& factor) {
+  const DType wide = itemsize(g.dtype()) < 4 ? kFloat32 : g.dtype();
+  return (g.to(wide) * factor.to(wide)).to(g.dtype());
+}
+
 ClippedGrads clip_grad_norm(const Gradients& grads, double max_norm, std::source_location loc) {
   internal::LineScope here(loc);
   WEFT_CHECK(max_norm > 0, "clip_grad_norm: max_norm is ", max_norm, "; need a number above 0");
   ClippedGrads out{.grads = grads, .norm = grad_norm(grads)};
   const Tensor factor = clamp_max(max_norm / (out.norm + 1e-6), 1.0);
   for (Tensor& g : out.grads)
-    if (g.defined()) g = g * factor.to(g.dtype());
+    if (g.defined()) g = times(g, factor);
   return out;
 }
 

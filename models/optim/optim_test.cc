@@ -320,6 +320,9 @@ TEST(Optim, ClipsByTheNormOfAll) {
   EXPECT_FALSE(clipped[1].defined());
   EXPECT_FLOAT_EQ(clipped[2].to_vector<float>()[0], 0.9230768520710115f);
   EXPECT_EQ(clip_grad_norm({ones({4})}, 5.0).grads[0].to_vector<float>()[0], 1);
+  // The factor is below the least f16.
+  const Tensor small = clip_grad_norm({full({4}, 32768, {.dtype = kFloat16})}, 0x1p-10).grads[0];
+  EXPECT_EQ(small.to(kFloat32).to_vector<float>(), std::vector<float>(4, 0x1p-11f));
 }
 
 TEST(Optim, Schedules) {

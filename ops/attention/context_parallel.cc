@@ -49,10 +49,10 @@ class Context {
     return attention_on_shard(c.attrs, in, maps, {.wide = wide});
   }
   /// f32 gradients.
-  std::vector<Tensor> backward(std::vector<Tensor> in, const ShardMaps& maps, const Tensor& out, const Tensor& lse,
+  std::vector<Tensor> backward(std::vector<Tensor> in, const ShardMaps& maps, const ContextResult& f,
                                const Tensor& dout, const Tensor& dlse) const {
-    for (const Tensor& t : {out, lse, dout, dlse.defined() ? dlse : zeros(lse.shape(), {.dtype = lse.dtype()})})
-      in.push_back(t);
+    const Tensor none = dlse.defined() ? dlse : zeros(f.max.shape(), {.dtype = f.max.dtype()});
+    for (const Tensor& t : {f.out, f.log_sum, f.max, dout, none}) in.push_back(t);
     return attention_backward_on_shard(c.attrs, in, maps, {.wide = true});
   }
   /// Gradients in the dtypes of their operands.
@@ -166,11 +166,11 @@ ContextResult cp_ring(const ContextCall& c) {
       const std::vector<Tensor> r =
           x.forward(x.operands(x.q, s ? x.keys(kv) : x.k, s ? x.values(kv) : x.v), {c.b, c.h, queries, keys}, last > 0);
       const PartialAttention part{r[0], r[1], r[2]};
-      all = all.out.defined() ? merge_attention(all, part) : part;
+      all = all.out.defined() ? merge_attention(all, part, internal::softmax_scale(c.attrs)) : part;
     }
     kv = next;
   }
-  return {cast(all.out, x.q.dtype()), all.lse, all.max};
+  return {cast(all.out, x.q.dtype()), all.log_sum, all.max};
 }
 
 std::vector<Tensor> cp_ring_backward(const ContextCall& c, const ContextResult& forward, const Tensor& dout,
@@ -187,7 +187,7 @@ std::vector<Tensor> cp_ring_backward(const ContextCall& c, const ContextResult& 
     if (needed[static_cast<size_t>(s)]) {
       const IndexMap keys = x.keys_of(s ? remainder(c.group.rank + (x.ranks() - s), x.ranks()) : c.group.rank);
       std::vector<Tensor> g = x.backward(x.operands(x.q, s ? x.keys(kv) : x.k, s ? x.values(kv) : x.v),
-                                         {c.b, c.h, queries, keys}, forward.out, forward.lse, dout, dlse);
+                                         {c.b, c.h, queries, keys}, forward, dout, dlse);
       if (s == 0) {
         sum = std::move(g);
       } else {

@@ -1,5 +1,5 @@
 // Ring attention: one attention node over a sequence that ranks share, lowered to the computation of each rank on its
-// queries and keys. Keys are passed around a ring, and partial results are merged by log-sum-exp (Liu et al., Ring
+// queries and keys. Keys are passed around a ring, and partial results are merged by maxima and sums (Liu et al., Ring
 // Attention, 2023). Any mask and score mod is supported, since mods use positions of the whole; the positions that a
 // rank owns are data. The other ways to share a sequence, gathered keys and exchanged heads, need no lowering:
 // distributed/strategies/context_parallel.cc.
@@ -36,7 +36,7 @@ struct ContextCall {
 
 /// Attention's results for this rank's queries.
 struct ContextResult {
-  Tensor out, lse, max;
+  Tensor out, log_sum, max;
 };
 
 /// c - 1 permutes of keys and values together; backward c - 1 of them and c - 1 of their gradients (f32). Partial

@@ -81,7 +81,7 @@ int expect_whole(const WholeCall& w, int64_t c, const Tensor& layout, const Shar
       const Tensor dout = own(w.upstream[0], sq), dlse = own(w.upstream[1], sq);
       const ContextResult f = cp_ring(call);
       grads[static_cast<size_t>(r)] = cp_ring_backward(call, f, dout, dlse);
-      got[static_cast<size_t>(r)] = {f.out, f.lse, f.max};
+      got[static_cast<size_t>(r)] = {f.out, f.log_sum, f.max};
     });
   for (std::thread& t : threads) t.join();
   std::vector<Assembled> out(w.out.begin(), w.out.end()), back(w.back.begin(), w.back.end());

@@ -66,6 +66,18 @@ std::vector<Tensor> arrays_of(const BlockMask& m) {
           held(v.tiles, {tiles, v.block_q, v.block_kv / 8}, kUInt8)};
 }
 
+internal::AttentionCall call_of(const Arg& q, const Arg& k, const Arg& v, const FlexAttentionOptions& o) {
+  return internal::attention_call(internal::tensor_of(q, kOp), internal::tensor_of(k, kOp), internal::tensor_of(v, kOp),
+                                  o);
+}
+
+// attention's results.
+std::vector<Tensor> results(const internal::AttentionCall& call) {
+  if (call.operands[0].dtype() == kFloat64 && !(keep_nodes && is_capturing()))
+    return internal::plain_attention(call.attrs, call.operands);
+  return dispatch_multi(attention_op, internal::pointers(call.operands), call.attrs);
+}
+
 }  // namespace
 
 internal::KeepAttentionNodes::KeepAttentionNodes() : before_(keep_nodes) { keep_nodes = true; }
@@ -112,20 +124,16 @@ internal::AttentionCall internal::attention_call(const Tensor& q, const Tensor& 
 
 AttentionResult flex_attention_aux(const Arg& query, const Arg& key, const Arg& value, const FlexAttentionOptions& o) {
   LineScope line(query.line());
-  const Tensor &q = internal::tensor_of(query, kOp), &k = internal::tensor_of(key, kOp),
-               &v = internal::tensor_of(value, kOp);
-  const internal::AttentionCall call = internal::attention_call(q, k, v, o);
-  std::vector<Tensor> out;
-  if (q.dtype() == kFloat64 && !(keep_nodes && is_capturing())) {
-    out = internal::plain_attention(call.attrs, call.operands);
-  } else {
-    out = dispatch_multi(attention_op, internal::pointers(call.operands), call.attrs);
-  }
-  return {out[0], out[1], out[2]};
+  const internal::AttentionCall call = call_of(query, key, value, o);
+  const std::vector<Tensor> r = results(call);
+  const double scale = internal::softmax_scale(call.attrs);
+  const Tensor max = scale == 1 ? r[2].detach() : r[2].detach() * scale;
+  return {r[0], r[1] + max, max};
 }
 
-Tensor flex_attention(const Arg& q, const Arg& k, const Arg& v, const FlexAttentionOptions& options) {
-  return flex_attention_aux(q, k, v, options).out;
+Tensor flex_attention(const Arg& query, const Arg& key, const Arg& value, const FlexAttentionOptions& o) {
+  LineScope line(query.line());
+  return results(call_of(query, key, value, o))[0];
 }
 
 }  // namespace weft

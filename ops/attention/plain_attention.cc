@@ -24,10 +24,11 @@ struct Plain {
   DType wide;
   bool all_wide;
   int64_t b, hq, hkv, sq, skv, group;
+  double factor;  // softmax_scale
   Tensor q, k, v, raw, scores, seen, keep;
   TableReads reads;
 
-  Plain(const Attrs& attrs, std::span<const Tensor> in, bool derivative) : at(attrs) {
+  Plain(const Attrs& attrs, std::span<const Tensor> in, bool derivative) : at(attrs), factor(softmax_scale(attrs)) {
     wide = wide_of(in[0].dtype());
     all_wide = attrs.b("wide", false);
     b = in[0].size(0);
@@ -41,7 +42,8 @@ struct Plain {
     q = cast(in[0], wide);
     k = heads(cast(kv[0], wide));
     v = heads(cast(kv[1], wide));
-    raw = matmul(q, transpose(k, -1, -2)) * attrs.f("scale");
+    raw = matmul(q, transpose(k, -1, -2));
+    if (factor == 1) raw = raw * attrs.f("scale");
     const std::vector<Tensor> where_at = positions();
     std::vector<IndexRead> indices;
     scores = raw;
@@ -75,6 +77,11 @@ struct Plain {
     }
   }
 
+  /// The exponents of masked scores over `top`. Equal scores give 0, however large they are.
+  Tensor exponents(const Tensor& masked, const Tensor& top) const {
+    const Tensor above = masked - where(eq(top, -kInf), 0.0, top);
+    return factor == 1 ? above : above * factor;
+  }
   Tensor masked(const Tensor& s) const { return seen.defined() ? where(seen, s, -kInf) : s; }
   // [B, Hkv, S, D] expanded to the query heads.
   Tensor heads(const Tensor& t) const {
@@ -122,7 +129,7 @@ std::vector<Tensor> internal::gathered_pages(const Tensor& pages, const Tensor& 
 std::vector<Tensor> internal::plain_attention(const Attrs& attrs, std::span<const Tensor> in) {
   const Plain p(attrs, in, false);
   const Tensor s = p.masked(p.scores);
-  Tensor top, shift;
+  Tensor top;
   const Shape rows{p.b, p.hq, p.sq};
   if (p.skv == 0) {
     return {zeros({p.b, p.hq, p.sq, in[2].size(3)}, {.dtype = p.narrow(in[0])}), full(rows, -kInf, {.dtype = p.wide}),
@@ -131,24 +138,23 @@ std::vector<Tensor> internal::plain_attention(const Attrs& attrs, std::span<cons
   {
     NoGrad guard;
     top = amax(s, -1, true);
-    shift = where(eq(top, -kInf), 0.0, top);
   }
-  const Tensor e = exp(s - shift), total = sum(e, -1, true), none = eq(total, 0.0);
+  const Tensor e = exp(p.exponents(s, top)), total = sum(e, -1, true), none = eq(total, 0.0);
   const Tensor divisor = where(none, 1.0, total);
   Tensor prob = e / divisor;
   if (p.keep.defined()) prob = prob * p.keep;
   // The kernel too rounds the probabilities to v's dtype before it multiplies them by v.
   prob = cast(cast(prob, in[2].dtype()), p.wide);
-  const Tensor lse = where(none, -kInf, log(divisor) + shift);
-  return {cast(matmul(prob, p.v), p.narrow(in[0])), reshape(lse, rows), reshape(top, rows)};
+  const Tensor log_sum = where(none, -kInf, log(divisor));
+  return {cast(matmul(prob, p.v), p.narrow(in[0])), reshape(log_sum, rows), reshape(top, rows)};
 }
 
 std::vector<Tensor> internal::plain_attention_backward(const Attrs& attrs, std::span<const Tensor> in) {
   const Plain p(attrs, in, true);
-  const Tensor *rest = &in[static_cast<size_t>(p.at.count)], out = cast(rest[0], p.wide), dout = cast(rest[2], p.wide);
-  const Tensor lse = unsqueeze(cast(rest[1], p.wide), -1);
-  const Tensor prob = exp(p.masked(p.scores) - where(eq(lse, -kInf), 0.0, lse));
-  const Tensor delta = sum(out * dout, -1, true) - unsqueeze(cast(rest[3], p.wide), -1);
+  const Tensor *rest = &in[static_cast<size_t>(p.at.count)], out = cast(rest[0], p.wide), dout = cast(rest[3], p.wide);
+  const Tensor log_sum = unsqueeze(cast(rest[1], p.wide), -1), top = unsqueeze(cast(rest[2], p.wide), -1);
+  const Tensor prob = exp(p.exponents(p.masked(p.scores), top) - where(eq(log_sum, -kInf), 0.0, log_sum));
+  const Tensor delta = sum(out * dout, -1, true) - unsqueeze(cast(rest[4], p.wide), -1);
   Tensor dprob = matmul(dout, transpose(p.v, -1, -2));
   Tensor dropped = prob;
   if (p.keep.defined()) {

@@ -30,7 +30,7 @@ bool is_backward(const OpDef& op) { return &op == &attention_backward_op; }
 
 Types infer(const InferCall& c) {
   const AttentionOperands at(c.attrs);
-  const int extra = is_backward(c.op) ? 4 : 0;
+  const int extra = is_backward(c.op) ? 5 : 0;
   WEFT_CHECK(static_cast<int>(c.in.size()) == at.count + extra, c.op.name, ": ", c.in.size(), " operands; need ",
              at.count + extra);
   const TensorType &q = c.in[0], &k = c.in[1], &v = c.in[2];
@@ -71,11 +71,12 @@ Types infer(const InferCall& c) {
   const Shape rows{q.shape[0], q.shape[1], q.shape[2]};
   Shape out = q.shape;
   out[3] = v.shape[3];
-  const TensorType lse{wide_of(q.dtype), q.device, rows}, o{q.dtype, q.device, out};
-  if (!is_backward(c.op)) return {wide ? TensorType{wide_of(q.dtype), q.device, out} : o, lse, lse};
+  const TensorType row{wide_of(q.dtype), q.device, rows}, o{q.dtype, q.device, out};
+  if (!is_backward(c.op)) return {wide ? TensorType{wide_of(q.dtype), q.device, out} : o, row, row};
   const size_t n = static_cast<size_t>(at.count);
-  WEFT_CHECK(c.in[n] == o && c.in[n + 1] == lse && c.in[n + 2] == o && c.in[n + 3] == lse, c.op.name, ": out ", c.in[n],
-             ", lse ", c.in[n + 1], ", their gradients ", c.in[n + 2], ", ", c.in[n + 3], "; need ", o, " and ", lse);
+  WEFT_CHECK(c.in[n] == o && c.in[n + 1] == row && c.in[n + 2] == row && c.in[n + 3] == o && c.in[n + 4] == row,
+             c.op.name, ": out ", c.in[n], ", log_sum ", c.in[n + 1], ", max ", c.in[n + 2], ", gradients ",
+             c.in[n + 3], ", ", c.in[n + 4], "; need ", o, " and ", row);
   Types types{q, k, v};
   for (int i = 0; i < at.score_tables; ++i)
     if (const TensorType& t = c.in[static_cast<size_t>(at.score_first + i)]; at.learned(i, t.dtype)) types.push_back(t);
@@ -101,7 +102,7 @@ DimMap dims(const Attrs& attrs, std::span<const TensorType> in, std::span<const 
   if (static_cast<int>(in.size()) == at.count) {
     to = {o, row, row};
   } else {
-    for (const std::string& s : {o, row, o, row}) from.push_back(s);
+    for (const std::string& s : {o, row, row, o, row}) from.push_back(s);
     to = {from[0], k, v};
     for (int i = 0; i < at.score_tables; ++i)
       if (const auto k = static_cast<size_t>(at.score_first + i); at.learned(i, in[k].dtype)) to.push_back(from[k]);
@@ -189,9 +190,10 @@ class AttentionRun {
   void backward(std::span<const StridedView> out, char* workspace) {
     const StridedView* g = &in_[static_cast<size_t>(at_.count)];
     const kernels::AttentionGrad grad{.out = g[0],
-                                      .lse = g[1].as<float>(),
-                                      .dout = g[2],
-                                      .dlse = g[3].as<float>(),
+                                      .log_sum = g[1].as<float>(),
+                                      .max = g[2].as<float>(),
+                                      .dout = g[3],
+                                      .dlse = g[4].as<float>(),
                                       .dq = out[0],
                                       .dk = out[1],
                                       .dv = out[2]};
@@ -325,7 +327,8 @@ Grads vjp(const VjpCall& c) {
     if (const int k = at.score_first + i; has_gradient(c.in[static_cast<size_t>(k)].dtype()) && !c.needs(k))
       fixed = with_table(fixed, i);
   if (fixed) attrs = attrs.with("fixed_tables", fixed);
-  for (const Tensor* t : std::initializer_list<const Tensor*>{&out, &c.out[1], &dout, &dlse}) in.push_back(t);
+  for (const Tensor* t : std::initializer_list<const Tensor*>{&out, &c.out[1], &c.out[2], &dout, &dlse})
+    in.push_back(t);
   std::vector<Tensor> back = dispatch_multi(attention_backward_op, TensorPtrs(in), attrs);
   if (at.pages >= 0) {
     const Tensor& pages = c.in[static_cast<size_t>(at.pages)];
@@ -394,7 +397,7 @@ bool AttentionOperands::learned(int i, DType t) const { return has_gradient(t) &
 
 const OpDef attention_op = {
     .name = "attention",
-    .doc = "softmax(score({scale} q k^T) where mask) v, its log-sum-exp and its largest scores.",
+    .doc = "softmax(score({scale} q k^T) where mask) v, the logarithm of its sum and its largest scores.",
     .traits = kContraction | kAttention | kMayThrow,
     .num_inputs = -1,
     .num_outputs = 3,
@@ -405,7 +408,7 @@ const OpDef attention_op = {
     .kernel = run,
     .workspace = workspace,
     .decompose = plain_attention,
-    .vjp_reads_out = 3,
+    .vjp_reads_out = 7,
     .done = attention_done,
 };
 const OpDef attention_backward_op = {

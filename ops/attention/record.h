@@ -16,8 +16,12 @@ namespace weft {
 ///   seed, step     i64; if dropout
 ///   positions      i64 [B], [Hq], [Sq], [Skv]; if dropout and dropout_extents
 ///   page table     i64 [B, n]; if paged: key j of entry b is row j % page_size of page table[b][j / page_size]
-/// Results: out [B, Hq, Sq, Dv] (q's dtype, or f32 if wide), lse and max f32 [B, Hq, Sq]. Scores, their sums and lse
-/// are f32. f64 (all operands f64) has no kernel: it runs the primitives of plain_attention.
+/// Results: out [B, Hq, Sq, Dv] (q's dtype, or f32 if wide), log_sum and max f32 [B, Hq, Sq]. max is the largest score
+/// as softmax sees it, that is before the factor softmax_scale(attrs), and log_sum = log(sum(exp(softmax_scale (score -
+/// max)))): the log-sum-exp is softmax_scale max + log_sum. They are apart because their sum loses log_sum where max is
+/// huge, as in a row of keys that a large finite number masks. The gradient of log_sum counts as that of the
+/// log-sum-exp; max has none. Scores, their sums and log_sum are f32. f64 (all operands f64) has no kernel: it runs the
+/// primitives of plain_attention.
 /// Attributes:
 ///   scale                                        factor of q k^T
 ///   score?, score_tables, mask?, mask_tables     graphs, and how many tables each reads
@@ -28,8 +32,8 @@ namespace weft {
 ///   fixed_tables?                                in backward; bit i: the gradient of score table i is not wanted
 ///   paged?                                       k and v are pages
 extern const OpDef attention_op;
-/// (attention's operands, out, lse, gradient of out, gradient of lse) -> dq, dk, dv, and the gradient of each learned
-/// table of `score`: a floating-point table that is not in fixed_tables. Same attributes as attention.
+/// (attention's operands, out, log_sum, max, gradient of out, gradient of log_sum) -> dq, dk, dv, and the gradient of
+/// each learned table of `score`: a floating-point table that is not in fixed_tables. Same attributes as attention.
 extern const OpDef attention_backward_op;
 std::span<const OpDef* const> attention_ops();
 
@@ -49,6 +53,12 @@ struct AttentionOperands {
 /// The graph in this attribute; null if absent.
 inline const Graph* graph_of(const Attrs& attrs, const char* key) {
   return attrs.has(key) ? attrs.get<Ref<Graph>>(key).get() : nullptr;
+}
+
+/// The factor of scores as softmax sees them in natural exponents: `scale`, unless scores are scaled before, for a
+/// score_mod or because the scale is not positive. As kernels::softmax_scale.
+inline double softmax_scale(const Attrs& attrs) {
+  return graph_of(attrs, "score") || !(attrs.f("scale") > 0) ? 1 : attrs.f("scale");
 }
 
 /// k and v [P, H, page_size, ...] as [B, H, n page_size, ...], for a table [B, n]; page numbers outside [0, P) select

@@ -131,8 +131,11 @@ Tensor scatter_reduce(const Arg& x, int64_t dim, const Arg& index, const Arg& sr
   if (reduce == "amax" || reduce == "amin") return s.result(reduce_best(s, reduce == "amin", include_self));
   const Tensor count = count_of(s);
   const Tensor start = include_self ? s.x : where(count > 0, zeros_like(s.x), s.x);
-  Tensor y = scatter_add(widened(start), s.dim, s.index, widened(s.src));
-  if (reduce == "mean") {
+  const bool mean = reduce == "mean";
+  // A mean of integers is divided in i64: sum and count may be beyond narrower ones.
+  const auto wide = [&](const Tensor& t) { return mean && !is_floating(t.dtype()) ? cast(t, kInt64) : widened(t); };
+  Tensor y = scatter_add(wide(start), s.dim, s.index, wide(s.src));
+  if (mean) {
     const Tensor n = cast(maximum(include_self ? count + 1 : count, 1), y.dtype());
     y = is_floating(y.dtype()) ? y / n : floor_divide(y, n);
   }

@@ -216,6 +216,10 @@ TEST(Scatter, ReductionsOfIntegersNanAndInfinity) {
   EXPECT_EQ(values(scatter_reduce(x, 0, i, s, "sum")), (I{17, 20, 30}));
   EXPECT_EQ(values(scatter_reduce(x, 0, i, s, "mean")), (I{5, 20, 10}));
   EXPECT_EQ(values(scatter_reduce(x, 0, i, s, "mean", false)), (I{3, 20, 0}));
+  // Neither the sum nor the count is an i8.
+  const Tensor many = scatter_reduce(full({1}, 5, {.dtype = kInt8}), 0, zeros({300}, {.dtype = kInt64}),
+                                     full({300}, 5, {.dtype = kInt8}), "mean");
+  EXPECT_EQ(values(many.to(kInt64)), I{5});
   EXPECT_EQ(values(scatter_reduce(x, 0, i, s, "prod", false)), (I{12, 20, -2500}));
   EXPECT_EQ(values(scatter_reduce(x, 0, i, s, "amax")), (I{10, 20, 50}));
   EXPECT_EQ(values(scatter_reduce(x, 0, i, s, "amin", false)), (I{3, 20, -50}));

@@ -392,11 +392,11 @@ class AttentionDiscovery {
     if (f.mask.valid() || f.top != f.value) {
       // A row without keys gives NaN, as softmax does.
       const TensorType& t = r.graph().type(y);
-      const Value lse = shaped({y.node, 1}, {t.shape[0], t.shape[1], t.shape[2], 1});
+      const Value log_sum = shaped({y.node, 1}, {t.shape[0], t.shape[1], t.shape[2], 1});
       auto constant = [&](double c, DType type) {
         return add(constant_op, {}, internal::with_device({{"value", c}, {"dtype", type}}, t.device));
       };
-      const Value empty = add(op("eq"), {lse, constant(-kInf, kFloat32)}, {});
+      const Value empty = add(op("eq"), {log_sum, constant(-kInf, kFloat32)}, {});
       result =
           add(op("where"), {add(broadcast_op, {empty}, {{"shape", t.shape}}), constant(std::nan(""), t.dtype), y}, {});
     }

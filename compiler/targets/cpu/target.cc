@@ -150,7 +150,9 @@ LoadReport CpuTarget::compile(Device, std::span<const std::shared_ptr<Operation>
   return load_kernels(fused_kernels(operations), options);
 }
 
-Agreement CpuTarget::agreement(const Operation& operation, const Node&, const PrepareOptions&) const {
+Agreement CpuTarget::agreement(const Operation& operation, const Node& n, const PrepareOptions&) const {
+  // The kernel has its own order of sums and its own exponential.
+  if (n.op->is(kAttention) && n.outputs.back().dtype == kFloat32) return {Agreement::kBounds, 0, true};
   const bool exact = operation.rounds_less().empty();
   // No bounds are known for a carry that is rounded less often in each iteration.
   if (!operation.operations().empty()) return {exact ? Agreement::kBits : Agreement::kNone};

@@ -68,7 +68,8 @@ Tensor BatchNorm<N>::operator()(const Arg& arg) const {
     const Tensor batches = num_batches_tracked.value() + 1;
     const Tensor old_mean = running_mean.value(), old_var = running_var.value();
     const DType t = old_mean.dtype();
-    const Tensor share = options_.momentum < 0 ? reciprocal(batches.to(t))
+    // The number of batches may be beyond f16.
+    const Tensor share = options_.momentum < 0 ? reciprocal(batches.to(kFloat64)).to(t)
                                                : full({}, options_.momentum, {.dtype = t, .device = x.device()});
     const double unbiased = static_cast<double>(count) / static_cast<double>(count - 1);
     running_mean.set(old_mean + (mean.detach().to(t) - old_mean) * share);

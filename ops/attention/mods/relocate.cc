@@ -205,10 +205,10 @@ std::vector<Tensor> attention_on_shard(const Attrs& attrs, std::span<const Tenso
 
 std::vector<Tensor> attention_backward_on_shard(const Attrs& attrs, std::span<const Tensor> local,
                                                 const ShardMaps& maps, const ShardOptions& options) {
-  WEFT_CHECK(local.size() > 4, "attention_backward_on_shard: ", local.size(),
-             " operands; need attention's, out, lse and their gradients");
-  LocalAttention node = internal::relocated(attrs, local.first(local.size() - 4), maps);
-  for (const Tensor& t : local.last(4)) node.operands.push_back(t);
+  WEFT_CHECK(local.size() > 5, "attention_backward_on_shard: ", local.size(),
+             " operands; need attention's, out, log_sum, max and their gradients");
+  LocalAttention node = internal::relocated(attrs, local.first(local.size() - 5), maps);
+  for (const Tensor& t : local.last(5)) node.operands.push_back(t);
   return call(attention_backward_op, std::move(node), options);
 }
 

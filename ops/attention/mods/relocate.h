@@ -29,16 +29,16 @@ struct ShardOptions {
   bool wide = false;  // results are f32 whatever the operands are, for partial sums that are added elsewhere
 };
 
-/// attention's results (out, lse, max) for a shard. `attrs`: of the whole node. `local`: its operands in order; q, k, v
-/// (and a page table) are local; tables, block lists, seed and step are the whole's. The kv heads are the heads that
-/// the local query heads read; the number of local query heads is a multiple of the number of kv heads. If keys are a
-/// part, the results are over these keys (see merge.h). f64 gives primitives. Throws, naming the dim, if maps and
+/// attention's results (out, log_sum, max) for a shard. `attrs`: of the whole node. `local`: its operands in order; q,
+/// k, v (and a page table) are local; tables, block lists, seed and step are the whole's. The kv heads are the heads
+/// that the local query heads read; the number of local query heads is a multiple of the number of kv heads. If keys
+/// are a part, the results are over these keys (see merge.h). f64 gives primitives. Throws, naming the dim, if maps and
 /// operands do not fit.
 std::vector<Tensor> attention_on_shard(const Attrs& attrs, std::span<const Tensor> local, const ShardMaps& maps,
                                        const ShardOptions& options = {});
-/// attention_backward's results (dq, dk, dv, then the tables' gradients) for a shard. `local` ends with out, lse, dout
-/// and dlse of the local queries over all keys. Each result is a sum over the shard only: dq over its keys; dk and dv
-/// over its batch entries, query heads and queries; tables over everything.
+/// attention_backward's results (dq, dk, dv, then the tables' gradients) for a shard. `local` ends with out,
+/// log_sum, max, dout and dlse of the local queries over all keys. Each result is a sum over the shard only: dq over
+/// its keys; dk and dv over its batch entries, query heads and queries; tables over everything.
 std::vector<Tensor> attention_backward_on_shard(const Attrs& attrs, std::span<const Tensor> local,
                                                 const ShardMaps& maps, const ShardOptions& options = {});
 
@@ -47,7 +47,7 @@ Tensor positions_of(const IndexMap& map, int64_t n, Device device = {});
 
 namespace internal {
 
-/// The node for a shard: attributes and operands (without attention_backward's last four).
+/// The node for a shard: attributes and operands (without attention_backward's last five).
 struct LocalAttention {
   Attrs attrs;
   std::vector<Tensor> operands;

@@ -97,12 +97,13 @@ void expect_whole(const WholeCall& w, const Cut& cut, const ShardBounds& bounds,
           const std::vector<Tensor> r =
               attention_on_shard(w.call.attrs, operands(kv), maps, {.wide = cut.kv.size() > 1});
           const PartialAttention p{r[0], r[1], r[2]};
-          sum = sum.out.defined() ? merge_attention(sum, p) : p;
+          sum = sum.out.defined() ? merge_attention(sum, p, internal::softmax_scale(w.call.attrs)) : p;
         }
-        out[0].add(sum.out, rows), out[1].add(sum.lse, rows), out[2].add(sum.max, rows);
+        out[0].add(sum.out, rows), out[1].add(sum.log_sum, rows), out[2].add(sum.max, rows);
         for (const DimPart& kv : cut.kv) {
           std::vector<Tensor> in = operands(kv);
-          for (const Tensor* t : {&w.out[0], &w.out[1], &w.upstream[0], &w.upstream[1]}) in.push_back(taken(*t, rows));
+          for (const Tensor* t : {&w.out[0], &w.out[1], &w.out[2], &w.upstream[0], &w.upstream[1]})
+            in.push_back(taken(*t, rows));
           const std::vector<Tensor> g =
               attention_backward_on_shard(w.call.attrs, in, {b.map, h.map, q.map, kv.map}, {.wide = true});
           ASSERT_EQ(g.size(), w.back.size());

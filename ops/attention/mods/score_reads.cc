@@ -33,7 +33,7 @@ void check_reads(const char* what, const Graph& mod, const std::vector<IndexRead
 }
 
 void check_score_reads(const Graph& score, std::span<const StridedView> tables, const kernels::Attention& a,
-                       const float* lse) {
+                       const float* log_sum) {
   const int64_t heads = a.q.shape[1], sq = a.q.shape[2], rows = a.q.shape[0] * heads * sq;
   const int64_t skv = a.k.shape[2] * (a.pages ? a.page_count : 1);
   bool reads_tables = false;
@@ -41,7 +41,7 @@ void check_score_reads(const Graph& score, std::span<const StridedView> tables, 
   if (!reads_tables) return;
   std::vector<int64_t> bad;
   for (int64_t row = 0; row < rows; ++row)
-    if (std::isnan(lse[row])) bad.push_back(row);
+    if (std::isnan(log_sum[row])) bad.push_back(row);
   if (bad.empty()) return;
   NoGrad guard;
   const TensorOptions i64{.dtype = kInt64};

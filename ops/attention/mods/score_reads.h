@@ -16,6 +16,6 @@ void check_reads(const char* what, const Graph& mod, const std::vector<IndexRead
 /// The same check for a call of the kernels, from its results: an index outside a table made a score NaN, and with it
 /// the log-sum-exp of its row. tables: contiguous, of `score`. Checks only rows that are NaN, and at most 64 of them.
 void check_score_reads(const Graph& score, std::span<const StridedView> tables, const kernels::Attention& a,
-                       const float* lse);
+                       const float* log_sum);
 
 }  // namespace weft::internal

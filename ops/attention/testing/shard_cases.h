@@ -107,7 +107,7 @@ struct WholeCall {
     upstream = {random_tensor(t, out[0].shape(), random, -1, 1),
                 where(isfinite(out[1]), random_tensor(out[1].dtype(), out[1].shape(), random, -1, 1), 0.0)};
     std::vector<Tensor> in = call.operands;
-    for (const Tensor& x : {out[0], out[1], upstream[0], upstream[1]}) in.push_back(x);
+    for (const Tensor& x : {out[0], out[1], out[2], upstream[0], upstream[1]}) in.push_back(x);
     back = run(attention_backward_op, in);
   }
   std::vector<Tensor> run(const OpDef& op, const std::vector<Tensor>& in) const {

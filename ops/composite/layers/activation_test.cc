@@ -112,6 +112,24 @@ TEST(Activation, FarOutThereIsNoOverflowAndNoNan) {
   EXPECT_EQ(slope([](const Arg& a) { return elu(a); }, {-800, 800}), (std::vector<double>{0, 1}));
 }
 
+// elu(x) is e^x - 1 there, whose last digit is 6e-8: the slope e^x must not come from it.
+TEST(Activation, SlopesOfTheExponentialTailKeepTheirDigits) {
+  const std::vector<float> at{-1, -8, -12, -17, -40, -80};
+  const Tensor x = Tensor::from_vector<float>(at, {6}).requires_grad();
+  constexpr double kSelu = 1.6732632423543772848 * 1.0507009873554804934;
+  const std::vector<float> of_elu = grad(sum(elu(x)), {x})[0].to_vector<float>(),
+                           of_selu = grad(sum(selu(x)), {x})[0].to_vector<float>(),
+                           of_celu = grad(sum(celu(x, 2)), {x})[0].to_vector<float>(),
+                           of_expm1 = grad(sum(expm1(x)), {x})[0].to_vector<float>();
+  for (size_t i = 0; i < at.size(); ++i) {
+    const double e = std::exp(static_cast<double>(at[i])), u = 4 * 0x1p-24;
+    EXPECT_NEAR(of_elu[i], e, u * e) << at[i];
+    EXPECT_NEAR(of_selu[i], kSelu * e, u * kSelu * e) << at[i];
+    EXPECT_NEAR(of_celu[i], std::sqrt(e), u * std::sqrt(e)) << at[i];
+    EXPECT_NEAR(of_expm1[i], e, u * e) << at[i];
+  }
+}
+
 TEST(Activation, ClampKeepsNanDtypeAndItsGradientAtTheEnds) {
   Tensor x = of({-2, -1, 0, 1, 2, std::nan("")});
   std::vector<double> y = clamp(x, -1, 1).to_vector<double>();

@@ -8,6 +8,7 @@
 #include "ops/composite/loss/loss_parts.h"
 #include "ops/core/indexing/index.h"
 #include "ops/core/indexing/view.h"
+#include "ops/core/reductions/log_sum_exp.h"
 
 namespace weft {
 
@@ -116,24 +117,25 @@ Tensor cross_entropy(const Arg& logits, const Arg& targets, const CrossEntropyOp
     Tensor p = target.to(x.dtype());
     if (classes.dim != x.dim() - 1) p = movedim(p, classes.dim, -1);
     if (s > 0) p = p * (1 - s) + share;
-    const Tensor lse = logsumexp(x, -1, true);
-    Tensor loss = sum((weight.defined() ? p * weight : p) * (lse - x), -1);
-    if (options.z_loss != 0) loss = loss + square(squeeze(lse, -1)) * options.z_loss;
+    const LogSumExp l = log_sum_exp(x, -1, true);
+    Tensor loss = sum((weight.defined() ? p * weight : p) * (l.log_sum + (l.shift - x)), -1);
+    if (options.z_loss != 0) loss = loss + square(squeeze(l.log_sum + l.shift, -1)) * options.z_loss;
     return reduced(loss, options.reduction);
   }
   ClassTargets t(classes, target, options.ignore_index, op);
-  const Tensor lse = logsumexp(x, -1);
-  Tensor loss = lse - t.pick(x);
+  // Logits are subtracted from the shift first: equal logits give log(classes), however large they are.
+  const LogSumExp l = log_sum_exp(x, -1);
+  Tensor loss = l.log_sum + (l.shift - t.pick(x));
   if (!weight.defined()) {
-    if (s > 0) loss = loss * (1 - s) + (lse - mean(x, -1)) * s;
-    if (options.z_loss != 0) loss = loss + square(lse) * options.z_loss;
+    if (s > 0) loss = loss * (1 - s) + (l.log_sum + (l.shift - mean(x, -1))) * s;
+    if (options.z_loss != 0) loss = loss + square(l.log_sum + l.shift) * options.z_loss;
     return t.reduce(loss, options.reduction);
   }
   t.weights = weight[t.classes];
   loss = loss * (1 - s);
-  if (options.z_loss != 0) loss = loss + square(lse) * options.z_loss;
+  if (options.z_loss != 0) loss = loss + square(l.log_sum + l.shift) * options.z_loss;
   loss = loss * t.weights;
-  if (s > 0) loss = loss + sum(weight * (unsqueeze(lse, -1) - x), -1) * share;
+  if (s > 0) loss = loss + sum(weight * (unsqueeze(l.log_sum, -1) + (unsqueeze(l.shift, -1) - x)), -1) * share;
   return t.reduce(loss, options.reduction);
 }
 
@@ -213,10 +215,8 @@ Tensor binary_cross_entropy_with_logits(const Arg& x, const Arg& target, const B
   LineScope line(x.line());
   const char* op = "binary_cross_entropy_with_logits";
   const auto [v, t] = loss_operands(x, target, o.reduction, op);
-  if (!o.pos_weight.defined()) return weighted((1.0 - t) * v - logsigmoid(v), o, op);
-  // -(w t log sigmoid(x) + (1 - t) (log sigmoid(x) - x)).
-  const Tensor w = weight_for(v, o.pos_weight, "pos_weight", op);
-  return weighted((1.0 - t) * v - (1.0 + (w - 1.0) * t) * logsigmoid(v), o, op);
+  if (!o.pos_weight.defined()) return weighted(loss_of_logits(v, t), o, op);
+  return weighted(loss_of_logits(v, t, weight_for(v, o.pos_weight, "pos_weight", op)), o, op);
 }
 
 Tensor binary_cross_entropy(const Arg& x, const Arg& target, std::string_view reduction) {

@@ -48,7 +48,7 @@ struct BinaryCrossEntropyOptions {
   std::string_view reduction = "mean";  // over the number of elements, whatever the weights are
   Tensor pos_weight = {};               // multiplies the part of the positive class; broadcasts to x. Logits only
 };
-/// -(t log sigmoid(x) + (1 - t) log(1 - sigmoid(x))) = (1 - t) x - log sigmoid(x).
+/// -(t log sigmoid(x) + (1 - t) log(1 - sigmoid(x))).
 Tensor binary_cross_entropy_with_logits(const Arg& x, const Arg& target, std::string_view reduction = "mean");
 Tensor binary_cross_entropy_with_logits(const Arg& x, const Arg& target, const BinaryCrossEntropyOptions& options);
 /// -(t log x + (1 - t) log(1 - x)) for probabilities x in [0, 1], NaN for others. As in PyTorch, a logarithm is at

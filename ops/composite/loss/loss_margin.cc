@@ -160,7 +160,7 @@ Tensor multilabel_soft_margin_loss(const Arg& x, const Arg& target, const Multil
   check_reduction(o.reduction, op);
   check_has_classes(v, op);
   check_same(v, t, op);
-  Tensor loss = (1.0 - t) * v - logsigmoid(v);
+  Tensor loss = loss_of_logits(v, t);
   if (o.weight.defined()) loss = loss * class_weights(o.weight, v, op);
   return reduced(mean(loss, -1), o.reduction);
 }

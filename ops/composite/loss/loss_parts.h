@@ -34,4 +34,12 @@ inline std::pair<Tensor, Tensor> loss_operands(const Arg& x, const Arg& target, 
   return {widened(a), widened(b)};
 }
 
+/// -(w t log sigmoid(x) + (1 - t) log sigmoid(-x)) for logits x; w undefined: 1. Each logarithm and its derivative keep
+/// their digits where they are near 0: x - log sigmoid(x), the same as the second one, has none below -17 in f32.
+inline Tensor loss_of_logits(const Tensor& x, const Tensor& t, const Tensor& w = {}) {
+  const Tensor both = log1p(exp(neg(abs(x))));
+  const Tensor of_one = both + maximum(neg(x), 0.0), of_none = both + maximum(x, 0.0);
+  return (w.defined() ? w * t : t) * of_one + (1.0 - t) * of_none;
+}
+
 }  // namespace weft::internal

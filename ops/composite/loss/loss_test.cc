@@ -6,6 +6,7 @@
 #include "framework/autodiff/grad.h"
 #include "framework/dispatch/state/generator.h"
 #include "ops/composite/layers/softmax.h"
+#include "ops/composite/loss/loss_margin.h"
 #include "ops/composite/random/dropout.h"
 #include "ops/composite/testing/composite_table.h"
 #include "ops/core/creation.h"
@@ -393,6 +394,37 @@ TEST(CrossEntropyErrors, NameTargetAndPosition) {
             "mse_loss: x has shape [2, 3] and target [3]; need equal shapes");
   EXPECT_EQ(error_of([] { mse_loss(zeros({2}), zeros({2}), "avg"); }),
             "mse_loss: reduction is 'avg'; need \"mean\", \"sum\" or \"none\"");
+}
+
+// Equal logits give log(classes), and the gradient of even probabilities, however large the logits are.
+TEST(Loss, CrossEntropyOfEqualLogitsOfAnySize) {
+  for (double size : {0., -1e4, -1e10, -1e30, 1e30, -3.4028234663852886e38}) {
+    const Tensor x = full({2, 5}, size).requires_grad(), classes = Tensor::from_vector<int64_t>({1, 3}, {2});
+    const Tensor likely = full({2, 5}, 0.2);
+    for (const Tensor& loss :
+         {cross_entropy(x, classes), cross_entropy(x, classes, {.label_smoothing = 0.5, .weight = ones({5})}),
+          cross_entropy(x, likely)})
+      EXPECT_NEAR(loss.item<float>(), std::log(5.0), 4 * 0x1p-23) << size;
+    const std::vector<float> g = grad(cross_entropy(x, classes), {x})[0].to_vector<float>();
+    for (size_t i = 0; i < g.size(); ++i) EXPECT_NEAR(g[i], 0.1 - (i == 1 || i == 8 ? 0.5 : 0), 4 * 0x1p-24) << size;
+  }
+}
+
+// Sure logits of either sign: the loss is e^-|x|, and so is its slope; at 0 the slope is 1/2 - t.
+TEST(Loss, BinaryCrossEntropyOfSureLogitsKeepsItsDigits) {
+  for (double at : {8., 12., 17., 40.})
+    for (double t : {0., 1.}) {
+      const Tensor x = full({1, 1}, t == 0 ? -at : at).requires_grad(), target = full({1, 1}, t), w = full({1, 1}, 1);
+      const double want = std::log1p(std::exp(-at)), slope = (t == 0 ? 1 : -1) / (1 + std::exp(at));
+      for (const Tensor& loss : {binary_cross_entropy_with_logits(x, target), multilabel_soft_margin_loss(x, target),
+                                 binary_cross_entropy_with_logits(x, target, {.pos_weight = w})}) {
+        EXPECT_NEAR(loss.item<float>(), want, 8 * 0x1p-24 * want) << at;
+        EXPECT_NEAR(grad(loss, {x})[0].item<float>(), slope, 8 * 0x1p-24 * std::abs(slope)) << at;
+      }
+    }
+  const Tensor zero = zeros({2}).requires_grad(), targets = Tensor::from_vector<float>({0, 1}, {2});
+  EXPECT_EQ(grad(binary_cross_entropy_with_logits(zero, targets, "sum"), {zero})[0].to_vector<float>(),
+            (std::vector<float>{0.5, -0.5}));
 }
 
 TEST(Dropout, DropsTheShareAndScalesTheRest) {

@@ -7,6 +7,7 @@
 #include "ops/composite/precision.h"
 #include "ops/core/indexing/index.h"
 #include "ops/core/indexing/view.h"
+#include "ops/core/reductions/log_sum_exp.h"
 #include "ops/core/reductions/reduce.h"
 
 namespace weft::distributions {
@@ -234,8 +235,9 @@ void Categorical::set(const ProbsOrLogits& p) {
     logits = log(eps_clamped(probs));
     return;
   }
-  check(isfinite(logsumexp(x, -1)), "Categorical: the logits of a row are NaN, all -inf, or inf; need numbers");
-  logits = sub(x, logsumexp(x, -1, true));
+  const internal::LogSumExp l = internal::log_sum_exp(x, -1, true);
+  check(isfinite(l.log_sum), "Categorical: the logits of a row are NaN, all -inf, or inf; need numbers");
+  logits = cast(sub(sub(x, l.shift), l.log_sum), x.dtype());
   probs = exp(logits);
 }
 Tensor Categorical::sample(const Shape& shape, std::source_location at) const {

@@ -5,6 +5,7 @@
 #include "framework/dispatch/dispatch.h"
 #include "ops/core/core.h"
 #include "ops/core/record_parts.h"
+#include "ops/core/reductions/log_sum_exp.h"
 #include "ops/kernels/kernels.h"
 #include "ops/kernels/products/linear_cross_entropy.h"
 
@@ -132,7 +133,7 @@ void run(const KernelCall& c) {
 struct LossTerms {
   DType wide;
   double s, z;
-  Tensor x, w, logits, counts, classes, lse;
+  Tensor x, w, logits, counts, classes, shift, log_sum;
   LossTerms(const Attrs& attrs, const Tensor& x_in, const Tensor& w_in, const Tensor& targets, const Tensor& bias)
       : wide(wide_of(x_in.dtype())), s(attrs.f("label_smoothing")), z(attrs.f("z_loss")) {
     x = cast(x_in, wide);
@@ -142,17 +143,19 @@ struct LossTerms {
     const Tensor counted = ne(targets, attrs.i("ignore_index"));
     counts = cast(unsqueeze(counted, -1), wide);
     classes = unsqueeze(where(counted, targets, 0), -1);
-    lse = logsumexp(logits, -1, true);
+    const LogSumExp parts = log_sum_exp(logits, -1, true);
+    shift = parts.shift, log_sum = parts.log_sum;
   }
   Tensor loss() const {
-    Tensor y = lse - gather(logits, 1, classes);
-    if (s > 0) y = y * (1 - s) + (lse - mean(logits, -1, true)) * s;
-    if (z != 0) y = y + square(lse) * z;
+    Tensor y = log_sum + (shift - gather(logits, 1, classes));
+    if (s > 0) y = y * (1 - s) + (log_sum + (shift - mean(logits, -1, true))) * s;
+    if (z != 0) y = y + square(lse()) * z;
     return squeeze(where(cast(counts, kBool), y, 0.0), -1);
   }
-  Tensor softmax() const { return exp(logits - lse); }
+  Tensor lse() const { return log_sum + shift; }
+  Tensor softmax() const { return exp((logits - shift) - log_sum); }
   /// d (terms of lse) / d lse: 1 + 2 z lse.
-  Tensor weight() const { return lse * (2 * z) + 1.0; }
+  Tensor weight() const { return lse() * (2 * z) + 1.0; }
   /// The gradient of a counted row's loss by its logits.
   Tensor slope() const {
     const Tensor hit = cast(eq(arange(w.shape()[0], {.dtype = classes.dtype()}), classes), wide);

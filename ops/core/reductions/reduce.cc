@@ -131,7 +131,9 @@ Grads vjp_best(const VjpCall& c) {
   const Tensor& x = c.in[0];
   const Tensor ties = eq(x, spread(c.out[0], dims, x.shape()));
   const Tensor number = dispatch(reduce_sum_op, {&ties}, {{"dims", dims}});
-  const Tensor share = div(c.grad[0], cast(number, x.dtype()));
+  // Divided in f32 for 16-bit floats, whose range ends before the number of ties may.
+  const DType wide = wide_of(x.dtype());
+  const Tensor share = cast(div(cast(c.grad[0], wide), cast(number, wide)), x.dtype());
   return {where(ties, spread(share, dims, x.shape()), 0.0)};
 }
 

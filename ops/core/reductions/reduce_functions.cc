@@ -6,6 +6,7 @@
 #include "ops/core/creation.h"
 #include "ops/core/indexing/view.h"
 #include "ops/core/pointwise.h"
+#include "ops/core/reductions/log_sum_exp.h"
 #include "ops/core/reductions/reduce.h"
 
 namespace weft {
@@ -122,10 +123,15 @@ Tensor std_of(const Arg& arg, const Dims& dims, double correction, bool keepdim)
 }
 
 Tensor logsumexp(const Arg& arg, const Dims& dims, bool keepdim) {
-  FirstOperand input(arg, "logsumexp");
-  need_float(input, "logsumexp");
-  const Shape over = resolve(dims, input.dim(), "logsumexp");
-  const Tensor x = is_16bit(input.dtype()) ? cast(input, kFloat32) : input;
+  FirstOperand x(arg, "logsumexp");
+  need_float(x, "logsumexp");
+  const internal::LogSumExp parts = internal::log_sum_exp(x, dims, keepdim);
+  return cast(add(parts.log_sum, parts.shift), x.dtype());
+}
+
+internal::LogSumExp internal::log_sum_exp(const Tensor& given, const Dims& dims, bool keepdim) {
+  const Shape over = resolve(dims, given.dim(), "logsumexp");
+  const Tensor x = is_16bit(given.dtype()) ? cast(given, kFloat32) : given;
   // Any finite shift gives the same value and derivative, so no gradient flows through it.
   WEFT_CHECK(count(x.shape(), over) > 0, "logsumexp: dims ", over, " of ", x.shape(),
              " have no elements; need one or more");
@@ -134,14 +140,14 @@ Tensor logsumexp(const Arg& arg, const Dims& dims, bool keepdim) {
   // All elements are -inf: the logarithm of 0, without the infinite derivative, which would give 0 * inf.
   const Tensor total = reduce_over(reduce_sum_op, exp(sub(x, shift)), over, true);
   const Tensor none = eq(total, 0.0);
-  Tensor y = where(none, -std::numeric_limits<double>::infinity(), add(log(where(none, 1.0, total)), shift));
+  Tensor log_sum = where(none, -std::numeric_limits<double>::infinity(), log(where(none, 1.0, total)));
   if (!keepdim) {
     Shape kept;
     for (int d = 0; d < x.dim(); ++d)
       if (std::find(over.begin(), over.end(), d) == over.end()) kept.push_back(x.shape()[d]);
-    y = reshape(y, kept);
+    shift = reshape(shift, kept), log_sum = reshape(log_sum, kept);
   }
-  return cast(y, input.dtype());
+  return {shift, log_sum};
 }
 
 Tensor argmax(const Arg& x, int64_t dim, bool keepdim) { return place(argmax_op, x, dim, keepdim); }

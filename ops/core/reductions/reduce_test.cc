@@ -99,6 +99,14 @@ TEST(Reduce, Cumsum) {
 TEST(Reduce, TiesShareTheGradient) {
   const Tensor x = Tensor::from_vector({1, 5, 5, 2}, {4}).requires_grad();
   EXPECT_EQ(grad(amax(x), {x})[0].to_vector<float>(), (V{0, 0.5, 0.5, 0}));
+  // The numbers of ties are not f16 and not bf16.
+  for (const auto& [t, n, share] : {std::tuple{kFloat16, 70000, 240 * 0x1p-24f}, {kBFloat16, 257, 255 * 0x1p-16f}}) {
+    const Tensor many = ones({n}, {.dtype = t}).requires_grad();
+    for (const Tensor& y : {amax(many), amin(many)}) {
+      const Tensor g = grad(y, {many})[0].to(kFloat32);
+      EXPECT_EQ(g.to_vector<float>(), V(static_cast<size_t>(n), share)) << t;
+    }
+  }
 }
 
 TEST(Reduce, GradientOfProductWithZeros) {

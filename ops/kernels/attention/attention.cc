@@ -93,15 +93,14 @@ struct TileState {
 
 class Forward {
  public:
-  Forward(const Attention& a, const StridedView& out, float* lse, float* max, char* workspace)
-      : a_(a), out_(out), lse_(lse), max_(max), workspace_(workspace), plan_(a), s_(plan_.s) {
+  Forward(const Attention& a, const StridedView& out, float* log_sum, float* max, char* workspace)
+      : a_(a), out_(out), log_sum_(log_sum), max_(max), workspace_(workspace), plan_(a), s_(plan_.s) {
     WEFT_CHECK(out.shape == Shape({s_.batch, s_.heads, s_.q_len, s_.v_dim}) &&
                    (out.dtype == a.q.dtype || out.dtype == kFloat32),
                "attention: out is ", out.dtype, " ", out.shape, "; need ", a.q.dtype, " ",
                Shape({s_.batch, s_.heads, s_.q_len, s_.v_dim}));
     scaled_first_ = a.score || !(a.scale > 0);
     exponent_scale_ = scaled_first_ ? kLog2E : static_cast<float>(a.scale * 1.4426950408889634);
-    top_scale_ = scaled_first_ ? 1.0f : static_cast<float>(a.scale);
   }
 
   void run() {
@@ -240,8 +239,9 @@ class Forward {
           steps(memory, rows, keys_of(kv_head(tile)), piece_of(rows, piece), state, true);
         }
         if (piece > 0)
-          s_.stages->merge({rows.rows(), s_.v_dim, state.out, plan_.out_ld(), state.base, state.sum, state.top},
-                           sum.out, sum.base, sum.sum, sum.top);
+          s_.stages->merge(
+              {rows.rows(), s_.v_dim, state.out, plan_.out_ld(), state.base, state.sum, state.top, exponent_scale_},
+              sum.out, sum.base, sum.sum, sum.top);
       }
       if (finish(memory, rows, sum) || !has_mask(a_)) return;
     }
@@ -322,7 +322,7 @@ class Forward {
       t.keep = keep, t.keep_scale = static_cast<float>(1 / (1 - a_.dropout.p));
     }
     t.scale = exponent_scale_;
-    t.base = state.base, t.sum = state.sum, t.top = max_ ? state.top : nullptr;
+    t.base = state.base, t.sum = state.sum, t.top = max_ || log_sum_ ? state.top : nullptr;
     t.out = first ? nullptr : state.out, t.out_ld = ld, t.out_cols = s_.padded(s_.v_dim);
     t.p = p, t.p_ld = s_.narrow ? kNarrowLd : kScoreLd;
     if (a_.score) {
@@ -401,9 +401,9 @@ class Forward {
       char* here = direct ? to : memory + plan_.row;
       const int64_t here_ld = direct ? out_.strides[2] : s_.v_dim;
       finite &= s_.stages->finish({rows.queries, s_.v_dim, state.out + first * plan_.out_ld(), plan_.out_ld(),
-                                   state.base + first, state.sum + first * kSumLanes, state.top + first, top_scale_,
-                                   here, here_ld, panel_type(out_.dtype), lse_ ? lse_ + line : nullptr,
-                                   max_ ? max_ + line : nullptr});
+                                   state.base + first, state.sum + first * kSumLanes, state.top + first,
+                                   exponent_scale_, here, here_ld, panel_type(out_.dtype),
+                                   log_sum_ ? log_sum_ + line : nullptr, max_ ? max_ + line : nullptr});
       if (direct) continue;
       for (int64_t r = 0; r < rows.queries; ++r)
         for (int64_t d = 0; d < s_.v_dim; ++d)
@@ -414,20 +414,20 @@ class Forward {
 
   const Attention& a_;
   const StridedView& out_;
-  float *lse_, *max_;
+  float *log_sum_, *max_;
   char* workspace_;
   const ForwardSplit plan_;
   const AttentionSizes& s_;
   std::vector<uint8_t> seen_;  // chunks of kPackKeys keys
   bool scaled_first_;
-  float exponent_scale_, top_scale_;
+  float exponent_scale_;
 };
 
 }  // namespace
 }  // namespace internal
 
-void attention(const Attention& a, const StridedView& out, float* lse, float* max, void* workspace) {
-  internal::Forward(a, out, lse, max, static_cast<char*>(workspace)).run();
+void attention(const Attention& a, const StridedView& out, float* log_sum, float* max, void* workspace) {
+  internal::Forward(a, out, log_sum, max, static_cast<char*>(workspace)).run();
 }
 
 int64_t attention_workspace(const Attention& a) { return internal::ForwardSplit(a).bytes; }

@@ -1,7 +1,8 @@
 // Attention over tiles that stay in the nearest caches (Dao et al. 2022, Milakov and Gimelshein 2018): the whole score
 // matrix never exists. Forward keeps a running maximum and sum for each query. Backward recomputes the probabilities
-// from the scores and the log-sum-exp, with five products for each tile. The tasks, and the order of sums inside them,
-// depend on the shapes and the block mask only: the bits are the same for any number of threads.
+// from the scores, their maximum and the logarithm of the sum, with five products for each tile. The tasks, and the
+// order of sums inside them, depend on the shapes and the block mask only: the bits are the same for any number of
+// threads.
 #pragma once
 #include "framework/tensor/view.h"
 #include "ops/kernels/attention/block_mask.h"
@@ -59,21 +60,25 @@ struct Attention {
   int64_t page_count = 0;
 };
 
-/// Writes out [B, Hq, Sq, Dv] in q's dtype or f32, and lse and max, f32 [B, Hq, Sq], contiguous: the (natural)
-/// log-sum-exp and the maximum of the modified, masked scores; either address may be null. A query that sees no key
-/// gives zeros, -inf and -inf.
-void attention(const Attention& a, const StridedView& out, float* lse, float* max, void* workspace);
+/// Writes out [B, Hq, Sq, Dv] in q's dtype or f32, and log_sum and max, f32 [B, Hq, Sq], contiguous; either address may
+/// be null. max: the largest of the masked scores as softmax sees them: modified if there is a score hook, scaled if
+/// the scale is not positive, else q k^T. log_sum: log(sum(exp(softmax_scale(a) * (score - max)))). So the log-sum-exp
+/// is softmax_scale(a) * max + log_sum; apart, a huge max leaves the digits of log_sum. A query that sees no key gives
+/// zeros, -inf and -inf.
+void attention(const Attention& a, const StridedView& out, float* log_sum, float* max, void* workspace);
+/// The factor of scores as softmax sees them in natural exponents.
+inline double softmax_scale(const Attention& a) { return a.score || !(a.scale > 0) ? 1 : a.scale; }
 /// Bytes of workspace for attention, 64-byte aligned. Reads only shapes, types, strides of the last dims, which
 /// pointers are null, and the block mask's extents of `a`; so do attention_backward_workspace and attention_tasks.
 int64_t attention_workspace(const Attention& a);
 
-/// Gradients of sum(out * dout) + sum(lse * dlse): dq, dk, dv in q's dtype or f32, with any strides except that the
-/// last is 1; sums are in f32.
+/// Gradients of sum(out * dout) + sum(lse * dlse), lse the log-sum-exp: dq, dk, dv in q's dtype or f32, with any
+/// strides except that the last is 1; sums are in f32.
 struct AttentionGrad {
-  StridedView out;              // as attention wrote it
-  const float* lse = nullptr;   // as attention wrote it
-  StridedView dout;             // in q's dtype, shaped as out
-  const float* dlse = nullptr;  // null: zero
+  StridedView out;                                 // as attention wrote it
+  const float *log_sum = nullptr, *max = nullptr;  // as attention wrote them
+  StridedView dout;                                // in q's dtype, shaped as out
+  const float* dlse = nullptr;                     // null: zero
   StridedView dq, dk, dv;
 };
 void attention_backward(const Attention& a, const AttentionGrad& g, void* workspace);

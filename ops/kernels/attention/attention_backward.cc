@@ -28,9 +28,9 @@ struct BackwardSplit {
   int64_t block, blocks, chunk_blocks, chunks;
   int64_t tasks, slots, q_tiles;
   bool local;  // a task's slot has the scratch of its queries
-  // Offsets in the scratch of a query head: lse and delta; q and dout as packed operands a by tiles, and transposed;
-  // and for each chunk, sums of dq and whether there are any.
-  int64_t lse, delta, q_rows, dout_rows, q_packed, dout_packed, dq, touched, head_bytes, dq_bytes;
+  // Offsets in the scratch of a query head: max, log_sum and delta; q and dout as packed operands a by tiles, and
+  // transposed; and for each chunk, sums of dq and whether there are any.
+  int64_t max, log_sum, delta, q_rows, dout_rows, q_packed, dout_packed, dq, touched, head_bytes, dq_bytes;
   // Offsets in a slot:
   int64_t kt, vt, kd, scores, grad, raw, p_panels, d_panels, d, bits, keep, dkt, dvt, plain, line, heads;
   int64_t slot_bytes, heads_at, bytes;
@@ -51,7 +51,8 @@ struct BackwardSplit {
     slots = worker_slots(tasks);
 
     WorkspaceLayout head;
-    lse = head.take(q_tiles * s.tile_rows * 4);
+    max = head.take(q_tiles * s.tile_rows * 4);
+    log_sum = head.take(q_tiles * s.tile_rows * 4);
     delta = head.take(q_tiles * s.tile_rows * 4);
     q_rows = head.take(q_tiles * tile_bytes(s.dim));
     dout_rows = head.take(q_tiles * tile_bytes(s.v_dim));
@@ -132,7 +133,8 @@ class Backward {
     WEFT_CHECK(g.dq.strides[3] == 1 && g.dk.strides[3] == 1 && g.dv.strides[3] == 1,
                "attention_backward: last strides of dq, dk, dv are ", g.dq.strides[3], ", ", g.dk.strides[3], ", ",
                g.dv.strides[3], "; need 1");
-    WEFT_CHECK(g.lse || s_.batch * s_.q_len == 0, "attention_backward: no lse; need attention's");
+    WEFT_CHECK((g.log_sum && g.max) || s_.batch * s_.q_len == 0,
+               "attention_backward: no log_sum or no max; need attention's");
     scaled_first_ = a.score || !(a.scale > 0);
     exponent_scale_ = scaled_first_ ? kLog2E : static_cast<float>(a.scale * 1.4426950408889634);
     if (a.blocks) columns_.emplace_back(*a.blocks);
@@ -229,11 +231,12 @@ class Backward {
     return std::all_of(each, each + rows, [](bool x) { return x; });
   }
 
-  // Computes lse, delta and the transposed operands of one tile of queries. Operands whose rows are summed must not
-  // spread infinity to other rows through a masked 0.
+  // Computes max, log_sum, delta and the transposed operands of one tile of queries. Operands whose rows are summed
+  // must not spread infinity to other rows through a masked 0.
   void prepare(char* slot, char* head, int64_t b, int64_t h, int64_t tile) const {
     const int64_t q0 = tile * s_.tile_rows, n = std::min(s_.tile_rows, s_.q_len - q0);
-    float* lse = reinterpret_cast<float*>(head + plan_.lse) + q0;
+    float* max = reinterpret_cast<float*>(head + plan_.max) + q0;
+    float* log_sum = reinterpret_cast<float*>(head + plan_.log_sum) + q0;
     float* delta = reinterpret_cast<float*>(head + plan_.delta) + q0;
     char* memory = slot + plan_.line;
     bool good[kScoreTileRows];
@@ -242,9 +245,10 @@ class Backward {
     for (int64_t i = 0; i < n; ++i) {
       const int64_t row = (b * s_.heads + h) * s_.q_len + q0 + i;
       if (g_.dlse) delta[i] -= g_.dlse[row];
-      const float l = g_.lse[row];
-      lse[i] = l == -std::numeric_limits<float>::infinity() ? 0.0f : l * kLog2E;
-      if (!good[i] && has_mask(a_)) lse[i] = std::numeric_limits<float>::quiet_NaN();
+      const bool none = g_.log_sum[row] == -std::numeric_limits<float>::infinity();
+      max[i] = none ? 0.0f : g_.max[row];
+      log_sum[i] = none ? 0.0f : g_.log_sum[row] * kLog2E;
+      if (!good[i] && has_mask(a_)) log_sum[i] = std::numeric_limits<float>::quiet_NaN();
       finite_dout &= good[i];
     }
     const bool finite_q = !has_mask(a_) || finite(a_.q, b, h, q0, n, memory);
@@ -348,7 +352,8 @@ class Backward {
       t.keep = keep, t.keep_scale = static_cast<float>(1 / (1 - a_.dropout.p));
     }
     t.scale = exponent_scale_;
-    t.lse = reinterpret_cast<float*>(head + plan_.lse) + rows.q0;
+    t.max = reinterpret_cast<float*>(head + plan_.max) + rows.q0;
+    t.log_sum = reinterpret_cast<float*>(head + plan_.log_sum) + rows.q0;
     t.delta = reinterpret_cast<float*>(head + plan_.delta) + rows.q0;
     t.raw = raw;
     t.p_panels = slot + plan_.p_panels, t.d_panels = slot + plan_.d_panels;
@@ -401,7 +406,7 @@ class Backward {
     t.rows = count;
     if (t.bits) t.bits += first * t.row_bytes;
     if (t.keep) t.keep += first * (kTileKeys / 8);
-    t.lse += first, t.delta += first;
+    t.max += first, t.log_sum += first, t.delta += first;
     t.p_panels = static_cast<char*>(t.p_panels) + first * s_.g->nr * s_.g->size;
     t.d_panels = static_cast<char*>(t.d_panels) + first * s_.g->nr * s_.g->size;
     t.d = static_cast<char*>(t.d) + first * s_.p_line();

@@ -15,7 +15,7 @@ namespace {
 
 struct Grads {
   Array out, dout, dq, dk, dv;
-  std::vector<float> lse, dlse;
+  std::vector<float> log_sum, max, dlse;
 };
 
 Grads run(const Call& call, bool with_dlse = true) {
@@ -35,15 +35,17 @@ Grads run(const Call& call, bool with_dlse = true) {
           like(call.k),
           like(call.v),
           std::vector<float>(c.b * c.hq * c.sq),
+          std::vector<float>(c.b * c.hq * c.sq),
           std::vector<float>(with_dlse ? c.b * c.hq * c.sq : 0)};
   g.dout.fill_uniform(c.seed + 5, -1, 1);
   for (size_t i = 0; i < g.dlse.size(); ++i) g.dlse[i] = static_cast<float>(static_cast<int>(i % 7) - 3) / 4;
   {
     Workspace ws(attention_workspace(call.a));
-    attention(call.a, g.out, g.lse.data(), nullptr, ws.get());
+    attention(call.a, g.out, g.log_sum.data(), g.max.data(), ws.get());
   }
   Workspace ws(attention_backward_workspace(call.a));
-  AttentionGrad grad{g.out, g.lse.data(), g.dout, with_dlse ? g.dlse.data() : nullptr, g.dq, g.dk, g.dv};
+  AttentionGrad grad{g.out, g.log_sum.data(), g.max.data(), g.dout, with_dlse ? g.dlse.data() : nullptr, g.dq, g.dk,
+                     g.dv};
   attention_backward(call.a, grad, ws.get());
   return g;
 }

@@ -50,6 +50,17 @@ W_FN VF greater(Seen m, VF top, VF x) { return (x > top) & m ? x : top; }
 W_FN bool any_above(VF x, float limit) { return w_any(x > spread(limit)); }
 #endif
 
+// The lesser of x and 0; NaN stays.
+W_FN VF at_most_zero(VF x) {
+#if W_BYTES == 64
+  return (VF)_mm512_min_ps(_mm512_setzero_ps(), (__m512)x);
+#elif W_BYTES == 32
+  return (VF)__builtin_ia32_minps256(VF{}, x);
+#else
+  return (VF)__builtin_ia32_minps(VF{}, x);
+#endif
+}
+
 W_FN unsigned lane_bits(const u8* row, i64 v) {
   if constexpr (kF == 16) {
     u16 b;
@@ -151,7 +162,7 @@ W_FN void move_base(const SoftmaxTile& t, i64 row, float to) {
     t.base[row] = to;
     return;
   }
-  const VF f = spread(exp2_one(t.base[row] - to));
+  const VF f = spread(exp2_one((t.base[row] - to) * t.scale));
   t.base[row] = to;
   float* sum = t.sum + row * kSumLanes;
   store(sum, load<VF>(sum) * f);
@@ -175,10 +186,7 @@ void softmax_rows(const SoftmaxTile& t) {
       const float greatest = across_max(top);
       if (greatest > t.top[row]) t.top[row] = greatest;
     }
-    if (any_above(top * scale, t.base[row] + kMostAboveBase)) {
-      const VF x = top * scale;
-      move_base(t, row, across_max(x));
-    }
+    if (any_above((top - spread(t.base[row])) * scale, kMostAboveBase)) move_base(t, row, across_max(top));
     const VF base = spread(t.base[row] == -kInf ? 0.0f : t.base[row]);
     P* p = static_cast<P*>(t.p) + row * t.p_ld;
     VF sum = load<VF>(t.sum + row * kSumLanes);
@@ -189,7 +197,7 @@ void softmax_rows(const SoftmaxTile& t) {
       for (int i = 0; i < 2; ++i) {
         unsigned b = (1u << kF) - 1;
         if constexpr (kMask) b = inside(v + i, t.cols) & (bits && (v + i) < vectors ? lane_bits(bits, v + i) : ~0u);
-        e[i] = exp2_seen(w_fma(load<VF>(s + (v + i) * kF), scale, -base), seen(b));
+        e[i] = exp2_seen((load<VF>(s + (v + i) * kF) - base) * scale, seen(b));
         sum = sum + e[i];
         if constexpr (kKeep) e[i] = only(seen(lane_bits(keep, v + i)), e[i] * t.keep_scale);
       }
@@ -250,13 +258,13 @@ bool finish(const FinishTile& t) {
       bad |= ~w_isfinite(y);
       put_some(t.to, (first + i) * t.to_ld + c, y, t.cols - c, t.to_type);
     }
-    if (t.lse) {
-      VF base{};
-      for (i64 i = 0; i < rows; ++i) base[i] = t.base[first + i];
-      const VF lse = none ? W_K(-kInf) : base * 0.693147182f + w_log(total);
-      put_some(t.lse, first, lse, rows, PanelType::f32);
+    if (t.log_sum) {
+      VF above{};
+      for (i64 i = 0; i < rows; ++i) above[i] = (t.base[first + i] - t.top[first + i]) * t.scale;
+      const VF log_sum = none ? W_K(-kInf) : above * 0.693147182f + w_log(total);
+      put_some(t.log_sum, first, log_sum, rows, PanelType::f32);
     }
-    for (i64 i = 0; t.max && i < rows; ++i) t.max[first + i] = t.top[first + i] * t.top_scale;
+    for (i64 i = 0; t.max && i < rows; ++i) t.max[first + i] = t.top[first + i];
   }
   return !w_any(bad);
 }
@@ -266,7 +274,7 @@ void merge(const FinishTile& t, float* out, float* base, float* sum, float* top)
     if (top && t.top[row] > top[row]) top[row] = t.top[row];
     const float a = base[row], b = t.base[row], to = a > b ? a : b;
     if (to == -kInf) continue;
-    const VF fa = spread(exp2_one(a - to)), fb = spread(exp2_one(b - to));
+    const VF fa = spread(exp2_one((a - to) * t.scale)), fb = spread(exp2_one((b - to) * t.scale));
     base[row] = to;
     float* s = sum + row * kSumLanes;
     store(s, load<VF>(s) * fa + load<VF>(t.sum + row * kSumLanes) * fb);
@@ -317,7 +325,7 @@ void gradient_rows(const GradTile& t) {
         const bool in = r == 0 || at < t.rows;
         const u8* bits = kMask && t.bits && in ? t.bits + at * t.row_bytes : nullptr;
         const i64 from = in ? at : row;
-        const VF lse = spread(t.lse[from]), delta = spread(t.delta[from]);
+        const VF top = spread(t.max[from]), log_sum = spread(t.log_sum[from]), delta = spread(t.delta[from]);
 #pragma GCC unroll 2
         for (int i = 0; i < 2; ++i) {
           unsigned b = (1u << kF) - 1;
@@ -330,7 +338,10 @@ void gradient_rows(const GradTile& t) {
             d[r][i] = only(m, x);
             continue;
           }
-          p[r][i] = exp2_seen(w_fma(load<VF>(t.scores + from * t.ld + (v + i) * kF), scale, -lse), m);
+          // Forward may have added up q k^T in another order: the score may be an ulp above the maximum, which is a
+          // huge exponent where the score is huge.
+          const VF above = at_most_zero(load<VF>(t.scores + from * t.ld + (v + i) * kF) - top);
+          p[r][i] = exp2_seen(w_fma(above, scale, -log_sum), m);
           VF kept = p[r][i];
           if constexpr (kKeep) {
             const Seen k = seen(lane_bits(t.keep + from * (kTileKeys / 8), v + i));

@@ -21,14 +21,15 @@ struct SoftmaxTile {
   int64_t row_bytes;
   const uint8_t* keep;  // points that dropout keeps, rows of kTileKeys bits; null: no dropout
   float keep_scale;
-  float scale;  // above 0: exponents to the base 2 are scale * scores
-  /// Per row, carried from tile to tile: the base of the exponents (-inf at first; it follows the largest score at a
-  /// distance of up to 8, so that it seldom changes), the sum in kSumLanes lanes, and the largest score (or null).
+  float scale;  // above 0: exponents to the base 2 are scale * (scores - base)
+  /// Per row, carried from tile to tile: the base of the scores (-inf at first; it follows the largest score, and
+  /// exponents reach 8 before it does, so that it seldom changes), the sum in kSumLanes lanes, and the largest score
+  /// (or null). The base is subtracted first: the difference of equal scores is 0, however large they are.
   float *base, *sum, *top;
   /// Sums of p v so far, rescaled when a base changes; null: none yet.
   float* out;
   int64_t out_ld, out_cols;
-  /// exp2(scale * scores - base); 0 where masked, dropped or beyond cols. In the stages' type. May be `scores`.
+  /// exp2(scale * (scores - base)); 0 where masked, dropped or beyond cols. In the stages' type. May be `scores`.
   void* p;
   int64_t p_ld;
 };
@@ -39,11 +40,11 @@ struct FinishTile {
   const float* out;
   int64_t out_ld;
   const float *base, *sum, *top;
-  float top_scale;  // of a score as softmax saw it
-  void* to;         // rows to_ld elements apart
+  float scale;  // as in SoftmaxTile
+  void* to;     // rows to_ld elements apart
   int64_t to_ld;
   PanelType to_type;
-  float *lse, *max;  // per row, or null
+  float *log_sum, *max;  // per row, or null: the logarithm of the sum of exp(score - max), and top
 };
 
 /// A tile of scores and of the products dout v^T, for the stage that computes the gradient of the scores.
@@ -55,8 +56,8 @@ struct GradTile {
   int64_t row_bytes;
   const uint8_t* keep;
   float keep_scale, scale;
-  const float *lse, *delta;  // per row; lse to the base 2
-  float* raw;                // before the hook; set to 0 where masked, so that masked values reach no gradient
+  const float *max, *log_sum, *delta;  // per row; log_sum to the base 2
+  float* raw;  // before the hook; set to 0 where masked, so that masked values reach no gradient
   /// The probabilities (after dropout) and the gradients, in the stages' type, packed as operand b of a product over
   /// the rows; the rows are padded with zeros to whole steps of it. `d`: the gradients in rows.
   void *p_panels, *d_panels;

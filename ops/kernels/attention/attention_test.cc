@@ -24,6 +24,7 @@ Result run(const Call& call) {
            std::vector<float>(c.b * c.hq * c.sq, 7.0f)};
   Workspace ws(attention_workspace(call.a));
   attention(call.a, r.out, r.lse.data(), r.max.data(), ws.get());
+  for (size_t i = 0; i < r.max.size(); ++i) r.lse[i] += r.max[i] *= static_cast<float>(softmax_scale(call.a));
   return r;
 }
 

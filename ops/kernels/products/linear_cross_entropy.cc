@@ -143,11 +143,9 @@ class LogitRows {
       apply(f_.exp, l + i, l + i, l + i, n, 0);
     }
     f_.sum.rows(l, 0, 1, v_, &total);
-    T lse = -std::numeric_limits<T>::infinity();
-    if (total != 0) {
-      apply(f_.log, &total, &total, &lse, 1, 0);
-      lse = lse + top;
-    }
+    T log_sum = -std::numeric_limits<T>::infinity();
+    if (total != 0) apply(f_.log, &total, &total, &log_sum, 1, 0);
+    const T lse = log_sum + top;
     if (gradients) {
       const T own = smooth ? g * rest : g, even = -(g * s) / static_cast<T>(v_);
       T by_lse = own;
@@ -162,8 +160,9 @@ class LogitRows {
       }
       l[target] = at_target;
     }
-    T loss = lse - hit;
-    if (smooth) loss = loss * rest + (lse - mean) * s;
+    // Where top is huge, lse has no digits of log_sum.
+    T loss = log_sum + (top - hit);
+    if (smooth) loss = loss * rest + (log_sum + (top - mean)) * s;
     if (squared) loss = loss + lse * lse * z;
     return loss;
   }

@@ -95,10 +95,12 @@ void run(const std::string& line) {
   a.q = q, a.k = k, a.v = v, a.scale = 1 / std::sqrt(static_cast<double>(d));
   const Mask mask(sq, skv, mask_name.rfind("window=", 0) == 0 ? std::stoll(mask_name.substr(7)) : sq);
   if (mask_name != "none") a.blocks = &mask.view;
-  std::vector<float> lse(b * hq * sq);
+  std::vector<float> log_sum(b * hq * sq), max(b * hq * sq);
   const Memory ws(std::max(attention_workspace(a), attention_backward_workspace(a)));
-  auto forward = [&] { attention(a, out, lse.data(), nullptr, ws.get()); };
-  auto backward = [&] { attention_backward(a, {out, lse.data(), dout, nullptr, dq, dk, dv}, ws.get()); };
+  auto forward = [&] { attention(a, out, log_sum.data(), max.data(), ws.get()); };
+  auto backward = [&] {
+    attention_backward(a, {out, log_sum.data(), max.data(), dout, nullptr, dq, dk, dv}, ws.get());
+  };
   std::function<void()> f = forward;
   std::unique_ptr<Memory> scores, p, products;
   if (what == "backward") forward(), f = backward;

@@ -33,7 +33,7 @@ TEST(AttentionOnShards, OffsetsAndRanksCompileNothing) {
     in[0] = q, in[1] = k, in[2] = v;
     const ShardMaps maps{.q = {.offset = q0, .extent = n}, .kv = {.offset = k0, .extent = n}};
     const std::vector<Tensor> f = attention_on_shard(call.attrs, in, maps);
-    for (const Tensor& t : {f[0], f[1], f[0], zeros(f[1].shape())}) in.push_back(t);
+    for (const Tensor& t : {f[0], f[1], f[2], f[0], zeros(f[1].shape())}) in.push_back(t);
     std::vector<Tensor> r = attention_backward_on_shard(call.attrs, in, maps);
     r.push_back(f[0]);
     return r;

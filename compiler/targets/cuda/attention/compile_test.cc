@@ -26,7 +26,7 @@ void add_kernels(std::vector<Kernel>* to, DType type, int64_t d, int64_t dv, con
     std::vector<Tensor> in = call.operands;
     if (back) {
       const Tensor out = zeros({2, 4, q_len, dv}, t), line = zeros({2, 4, q_len});
-      in.insert(in.end(), {out, line, out, line});
+      in.insert(in.end(), {out, line, line, out, line});
     }
     const OpDef& op = back ? attention_backward_op : attention_op;
     std::vector<TensorType> types;

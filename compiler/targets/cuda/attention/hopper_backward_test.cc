@@ -101,7 +101,7 @@ TEST(AttentionHopperBackward, Chosen) {
     const weft::internal::AttentionCall call =
         weft::internal::attention_call(q, k, slice(wide, 3, c.first, c.first + c.d), o);
     std::vector<Tensor> in = call.operands;
-    for (const Tensor& t : {q, line, q, line}) in.push_back(t);
+    for (const Tensor& t : {q, line, line, q, line}) in.push_back(t);
     std::vector<StridedView> views, results;
     std::vector<TensorType> types;
     for (const Tensor& t : in) views.push_back(t.view_for_kernel()), types.push_back(t.type());

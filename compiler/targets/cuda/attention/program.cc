@@ -131,7 +131,7 @@ AttentionSpec AttentionProgram::base_spec(std::span<const StridedView> in, std::
   s.aligned = options_.alignment >= 16 && aligned(in[0]) && aligned(in[1]) && aligned(in[2]);
   s.boxes = in_boxes(in[0]) && in_boxes(in[1]) && in_boxes(in[2]);
   if (backward_) {
-    const StridedView& dout = in[static_cast<size_t>(at.count + 2)];
+    const StridedView& dout = in[static_cast<size_t>(at.count + 3)];
     s.aligned = s.aligned && aligned(dout), s.boxes = s.boxes && in_boxes(dout);
   }
   for (size_t i = 0; backward_ && i < 3 && out.size() >= 3; ++i) s.aligned = s.aligned && aligned(out[i]);
@@ -350,7 +350,7 @@ std::vector<AttentionLaunch> AttentionProgram::launches(std::span<const StridedV
   if (!backward_) {
     const AttentionSpec& s = specs_[0];
     p.out = rows_of(out[0]);
-    p.lse = out[1].as<float>(), p.max = out[2].as<float>();
+    p.log_sum = out[1].as<float>(), p.max = out[2].as<float>();
     if (parts_[0] == AttentionPart::kForwardHopper) {
       launch(0, ceil_div(z.q_len, s.block_m()) * z.heads * z.batch);
       if (!all.empty() && all.back().kernel == 0)
@@ -364,16 +364,16 @@ std::vector<AttentionLaunch> AttentionProgram::launches(std::span<const StridedV
   }
   const StridedView* rest = &in[static_cast<size_t>(z.at.count)];
   p.out = rows_of(rest[0]);
-  p.lse = rest[1].as<float>();
-  p.dout = rows_of(rest[2]);
-  p.dlse = rest[3].as<float>();
+  p.log_sum = rest[1].as<float>(), p.max = rest[2].as<float>();
+  p.dout = rows_of(rest[3]);
+  p.dlse = rest[4].as<float>();
   p.dq = rows_of(out[0]), p.dk = rows_of(out[1]), p.dv = rows_of(out[2]);
   launch(0, ceil_div(lines, specs_[0].warps));
   launch(1, ceil_div(z.kv_len, specs_[1].block_m()) * column_chunks(specs_[1], AttentionPart::kKeyGrad) * z.kv_heads *
                 z.entries);
   if (parts_[1] == AttentionPart::kKeyGradHopper) {
     const int rows = specs_[1].block_m(), tile = specs_[1].block_n;
-    all.back().maps = {map_of(in[0], tile), map_of(in[1], rows), map_of(in[2], rows), map_of(rest[2], tile)};
+    all.back().maps = {map_of(in[0], tile), map_of(in[1], rows), map_of(in[2], rows), map_of(rest[3], tile)};
   }
   launch(2, ceil_div(z.q_len, specs_[2].block_m()) * column_chunks(specs_[2], AttentionPart::kQueryGrad) * z.heads *
                 z.batch);

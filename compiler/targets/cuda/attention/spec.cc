@@ -99,7 +99,7 @@ int attention_shared_bytes(const AttentionSpec& s, AttentionPart part) {
       return m * row(s.dim, 1) + s.stages * n * (row(s.dim, 1) + row(s.value_cols, 1));
     case AttentionPart::kKeyGrad: {
       const int chunks = pieces(std::max(s.dim, s.value_dim));
-      return (m + s.stages * n) * (row(s.dim, chunks) + row(s.value_dim, chunks)) + s.stages * n * 8;
+      return (m + s.stages * n) * (row(s.dim, chunks) + row(s.value_dim, chunks)) + s.stages * n * 12;
     }
     case AttentionPart::kQueryGrad:
       return (m + s.stages * n) * (row(s.dim, pieces(s.dim)) + row(s.value_dim, 1));
@@ -111,7 +111,7 @@ int attention_shared_bytes(const AttentionSpec& s, AttentionPart part) {
     }
     case AttentionPart::kKeyGradHopper: {
       const int row = (s.dim + 63) / 64 * 128 + (s.value_dim + 63) / 64 * 128;
-      return 1024 + (s.stages * n * 8 + 1023) / 1024 * 1024 + (m + s.stages * n) * row;
+      return 1024 + (s.stages * n * 12 + 1023) / 1024 * 1024 + (m + s.stages * n) * row;
     }
     case AttentionPart::kQueryGradHopper:
       return 1024 + s.stages * n * ((s.dim + 63) / 64 * 128 + (s.value_dim + 63) / 64 * 128);

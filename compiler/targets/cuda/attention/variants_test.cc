@@ -28,13 +28,15 @@ void expect_near(const char* what, const Tensor& got, const Tensor& want, double
   for (size_t i = 0; i < g.size(); ++i) ASSERT_NEAR(g[i], w[i], bound) << what << "[" << i << "]";
 }
 
-/// f32 or bf16 operands of magnitude at most 1. keep: the inverse of the kept share of dropout.
+/// f32 or bf16 operands of magnitude at most 1. keep: the inverse of the kept share of dropout. of_f64: attributes with
+/// mods traced in f64.
 void check(const Attrs& attrs, const std::vector<Tensor>& in, int64_t keys, double keep, bool backward = true,
-           const AttentionKernelOptions& options = {}) {
+           const AttentionKernelOptions& options = {}, const Attrs* of_f64 = nullptr) {
   const int64_t d = in[0].size(3), dv = in[2].size(3);
   std::vector<Tensor> wide = in;
   for (size_t i = 0; i < 3; ++i) wide[i] = in[i].to(kFloat64);
-  const std::vector<Tensor> want = weft::internal::plain_attention(attrs, wide);
+  const Attrs& wide_attrs = of_f64 ? *of_f64 : attrs;
+  const std::vector<Tensor> want = weft::internal::plain_attention(wide_attrs, wide);
   const std::vector<Tensor> got = run_emulated(attrs, in, false, options);
   // For a probability: the errors of scores, exponents (up to sqrt(d)) and the sum over the keys.
   const double score = static_cast<double>(d + 12) * std::sqrt(static_cast<double>(d)) * kEps;
@@ -42,14 +44,15 @@ void check(const Attrs& attrs, const std::vector<Tensor>& in, int64_t keys, doub
   // For probabilities, gradients of scores and results, if they are rounded to bf16.
   const double half = in[0].dtype() == kBFloat16 ? 0x1p-9 : 0;
   expect_near("out", got[0], want[0], (relative + 2 * half) * keep);
-  expect_near("lse", got[1], want[1], relative);
+  expect_near("log_sum", got[1], want[1], relative);
+  expect_near("max", got[2], want[2], relative);
   if (!backward) return;
   const Tensor dout = values(got[0].shape(), 77).to(in[0].dtype()), dlse = values(got[1].shape(), 78);
   std::vector<Tensor> back = in, wide_back = wide;
-  for (const Tensor& t : {got[0], got[1], dout, dlse}) back.push_back(t);
-  for (const Tensor& t : {want[0], want[1], dout.to(kFloat64), dlse.to(kFloat64)}) wide_back.push_back(t);
+  for (const Tensor& t : {got[0], got[1], got[2], dout, dlse}) back.push_back(t);
+  for (const Tensor& t : {want[0], want[1], want[2], dout.to(kFloat64), dlse.to(kFloat64)}) wide_back.push_back(t);
   const std::vector<Tensor> g = run_emulated(attrs, back, true, options),
-                            w = weft::internal::plain_attention_backward(attrs, wide_back);
+                            w = weft::internal::plain_attention_backward(wide_attrs, wide_back);
   const double queries = static_cast<double>(in[0].size(2) * in[0].size(1) / in[1].size(1));
   // For a row of score gradients, whose sum of magnitudes is at most 2 keep dv; the rounding of out is in delta.
   const double term = (4 * relative + 6 * half) * keep * static_cast<double>(dv + 1);
@@ -107,12 +110,31 @@ TEST(AttentionVariants, ValuesOfHiddenKeys) {
           weft::internal::attention_call(q, k, v, {.mask_mod = attention::padding(lengths)});
       const std::vector<Tensor> got = run_emulated(c.attrs, c.operands, false, options);
       std::vector<Tensor> back = c.operands;
-      for (const Tensor& t : {got[0], got[1], values(got[0].shape(), 77).to(type), values(got[1].shape(), 78)})
+      for (const Tensor& t : {got[0], got[1], got[2], values(got[0].shape(), 77).to(type), values(got[1].shape(), 78)})
         back.push_back(t);
       std::vector<Tensor> all = run_emulated(c.attrs, back, true, options);
       all.push_back(got[0]);
       for (size_t i = 0; i < all.size(); ++i)
         for (double x : all[i].to(kFloat64).contiguous().to_vector<double>()) ASSERT_TRUE(std::isfinite(x)) << i;
+    }
+}
+
+// Rows that a large finite number masks, in part or as a whole: equal scores give equal probabilities. The reference
+// absorbs the scores too, from 2^60 on.
+TEST(AttentionVariants, HugeScores) {
+  for (const auto& [type, sm90a] : {std::pair{kFloat32, false}, {kBFloat16, false}, {kBFloat16, true}})
+    for (float mask : {-1e20f, -1e30f, std::numeric_limits<float>::lowest()}) {
+      SCOPED_TRACE(str_cat(type, sm90a ? " sm_90a" : "", " mask ", mask));
+      const Tensor q = values({2, 2, sm90a ? 90 : 37, 16}, 1).to(type), k = values({2, 2, 70, 16}, 2).to(type),
+                   v = values({2, 2, 70, 16}, 3).to(type);
+      // Of entry 0 every second query, of entry 1 the first keys.
+      const FlexAttentionOptions o{.score_mod = [=](const Score& s) {
+        const Tensor hidden = where(s.b == 0, remainder(s.q, 2) == 0, s.kv < 40);
+        return where(hidden, s.value + mask, s.value);
+      }};
+      const weft::internal::AttentionCall c = weft::internal::attention_call(q, k, v, o);
+      const Attrs wide = weft::internal::attention_call(q.to(kFloat64), k.to(kFloat64), v.to(kFloat64), o).attrs;
+      check(c.attrs, c.operands, 70, 1, true, {.sm90a = sm90a, .maps = sm90a}, &wide);
     }
 }
 

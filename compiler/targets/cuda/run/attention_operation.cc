@@ -25,7 +25,7 @@ int64_t up_to_256(int64_t n) { return (n + 255) / 256 * 256; }
 
 /// Kernels need contiguous rows of [B, H, S, D] operands, and contiguous arrays of all others.
 bool must_be_copied(const StridedView& v, size_t operand, size_t own, bool backward) {
-  const bool rows = operand < 3 || (backward && (operand == own || operand == own + 2));
+  const bool rows = operand < 3 || (backward && (operand == own || operand == own + 3));
   return rows ? v.shape[3] > 1 && v.strides[3] != 1 : !v.contiguous();
 }
 
