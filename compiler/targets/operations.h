@@ -15,7 +15,7 @@ struct OperationCounts {
 };
 OperationCounts operation_counts();
 /// Keeps at most this number of operations and drops the least recently used first. Users of an operation hold it
-/// themselves. Of the fused groups that nothing uses any more, about 512 stay: those used last.
+/// themselves. About 512 unused fused groups stay, the last used ones.
 void set_operation_capacity(int64_t operations);
 /// Drops the operations of one kind of device, because its driver is unloaded or a test changes how they are prepared.
 void forget_operations(DeviceType type);

@@ -67,7 +67,7 @@ std::string binary_fact() {
   return str_cat(file.bytes().size(), " bytes, checksum ", io::hex64(io::checksum(file.bytes())));
 }
 
-// What the switches have in effect: passes in any order, and the instruction set that was selected.
+// The effect of the switches: passes in any order, and the selected instruction set.
 std::vector<std::pair<std::string, std::string>> switch_facts() {
   std::set<std::string> passes;
   std::istringstream list(switch_value("WEFT_DISABLE"));
@@ -155,9 +155,9 @@ std::unique_ptr<control::Server> start_service(const control::ServerOptions& o) 
   }
 }
 
-constexpr std::chrono::milliseconds kLook(100);   // how often a process that joins looks whether the job has ended
-constexpr std::chrono::seconds kReportEvery(10);  // how often rank 0 reports that it waits
-constexpr std::chrono::seconds kToTell(3);        // time in which a process tells, or asks, others why it has failed
+constexpr std::chrono::milliseconds kLook(100);   // a process that joins checks at this interval for the job's end
+constexpr std::chrono::seconds kReportEvery(10);  // interval of the reports of rank 0 while it waits
+constexpr std::chrono::seconds kToTell(3);        // time limit to report a failure before the join to other processes
 
 // Whether the coordination service knows of this process: it learns of the failure by other means.
 std::atomic<bool> known{false};

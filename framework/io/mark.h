@@ -5,8 +5,8 @@
 
 namespace weft::io {
 
-/// Marks `name`: makes the file `.weft-made-NAME` in the folder `place`, such as the parent of what is marked. Returns
-/// false if that fails, as on a full disk.
+/// Marks the name `name`: makes the file `.weft-made-NAME` in the folder `place`. Returns false if this fails, as on a
+/// full disk.
 bool set_mark(const std::string& place, const std::string& name);
 bool has_mark(const std::string& place, const std::string& name);
 void remove_mark(const std::string& place, const std::string& name);

@@ -173,7 +173,7 @@ std::string data_identity(const std::string& data) {
   io::Checksum sum;
   for (const io::MappedFile& f : files) {
     sum.update(str_cat(f.path().substr(std::min(data.size(), f.path().size())), "\n", f.size(), "\n"));
-    // Of a large corpus, blocks at equal distances, with the first and the last of each file.
+    // A large corpus: blocks at equal distances, with the first and the last block of each file.
     const int64_t blocks = (f.size() + kBlock - 1) / kBlock;
     const int64_t step = total <= kWhole ? 1 : std::max<int64_t>(1, total / kBlock / kBlocks);
     if (step > 1) f.advise(io::MappedFile::Advice::kRandom);

@@ -13,7 +13,7 @@ static bool may_differ(const std::string& flag) {
   return false;
 }
 
-// What --data names here. Data that cannot be read is an error later, in the words of the reader.
+// The identity of --data. Unreadable data is an error later, with the message of the reader.
 static std::string identity_of(const std::string& data) {
   try {
     return data::data_identity(data == "synthetic" ? data : io::resolve_path(data));
