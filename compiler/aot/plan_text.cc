@@ -29,7 +29,7 @@ void fields(V& v, Lowered& low) {
   v("mode", k.mode), v("axes", k.axes), v("params", low.params), v("kept", k.kept), v("columns", k.columns);
   v("partials", k.partials), v("extents", low.extents), v("dot", low.dot), v("tile", low.tile);
   v("flops", low.flops), v("bytes", low.bytes), v("bound", low.bound), v("finished_columns", low.columns);
-  v("finished_partials", low.partials);
+  v("finished_partials", low.partials), v("joined", low.joined);
 }
 
 }  // namespace loop_ir

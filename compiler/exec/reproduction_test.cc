@@ -51,7 +51,7 @@ int status_of(const TensorFn& fn, const Tensors& in, bool damage = false) {
 TEST(Reproduction, RunsInEveryMode) {
   if (std::system("g++ --version > /dev/null 2>&1") != 0) GTEST_SKIP() << "no g++";
   manual_seed(5);
-  const Tensor x = randn({2100, 37}), y = randn({2100, 37}), w = randn({37, 20}), b = randn({20});
+  const Tensor x = randn({2100, 37}), y = randn({2100, 37}), w = randn({37, 20}), b = randn({20}), joined = randn(2048);
   const TensorFn rows = [](Args a) {
     const Tensor p = a[0] * a[1], e = exp(p - p.amax({1}, true));
     return Tensors{e / e.sum({1}, true)};
@@ -65,6 +65,7 @@ TEST(Reproduction, RunsInEveryMode) {
     EXPECT_EQ(status_of(rows, two, damage), damage);
     EXPECT_EQ(status_of(columns, {x, y}, damage), damage);
     EXPECT_EQ(status_of(split, {x, y}, damage), damage);
+    EXPECT_EQ(status_of(split, {joined.slice(0, 0, 20).view({20, 1}), joined.view({1, 2048})}, damage), damage);
     EXPECT_EQ(status_of(product, {two[0], w, b}, damage), damage);
   }
 }

@@ -12,7 +12,8 @@
 // - kAcross: axes are outer..., K, L. An instance is one outer point and 16 neighbours along L. A loop takes one step
 //   of K at a time, for all 16 lanes at once. The kernel can run on any part of L.
 // - kSplit: axes are outer..., L. Like kRows with one loop, but it runs on whole blocks of kReduceBlock along L. Each
-//   kReduce writes the result of its block to partial[slot][outer point * blocks + block]. The caller combines them.
+//   kReduce writes the result of its block to partial[slot][outer point * blocks + block]. The caller combines them, of
+//   several neighbouring outer points together if these are parts of one row (Lowered::joined).
 //
 // Values are in SSA form; the index of an instruction names its value. The level of an instruction says how often it
 // runs:

@@ -57,6 +57,8 @@ class GroupLowering : Instructions {
     low_.kernel.mode = s_.mode;
     low_.kernel.axes = static_cast<int>(s_.extents.size());
     low_.extents = s_.extents;
+    for (size_t a = 0; a < d_.extents.size(); ++a)
+      if (s_.joined >> a & 1) low_.joined *= d_.extents[a];
     check_results();
     find_levels();
     emit_all();
@@ -140,7 +142,7 @@ class GroupLowering : Instructions {
       for (const DimIndex& dim : d_.results[k].map)
         for (const Term& t : dim.terms) covered |= 1u << t.axis;
       for (size_t a = 0; a < d_.extents.size(); ++a) all |= 1u << a;
-      const bool fits = column ? covered == s_.loop : covered == all || (s_.reduces && covered == (all & ~s_.loop));
+      const bool fits = column ? covered == s_.loop : covered == all || (s_.reduces && covered == (all & ~s_.loop & ~s_.joined));
       if (!fits)
         throw Unfusable{str_cat(g_.node(g_.outputs[k]).op->name, " has fewer elements than its group has points")};
     }

@@ -195,6 +195,18 @@ TEST(LowerGroup, ReductionsAcrossLanes) {
 TEST(LowerGroup, AFullReductionIsSplit) {
   check([](Args x) { return std::vector{sum(x[0] * x[0])}; }, {normal({70, 1000})}, Mode::kSplit, 1);
   check([](Args x) { return std::vector{amax(abs(x[0]), {0, 1})}; }, {normal({70, 1001})}, Mode::kSplit, 1);
+  // Operands that do not see all axes as one: lanes are the last axes, in whole blocks, and rows before them are joined.
+  check([](Args x) { return std::vector{sum(x[0] * x[1])}; }, {normal({20, 1}), normal({1, 2048})}, Mode::kSplit, 2);
+  check(
+      [](Args x) {
+        return std::vector{sum(x[0] * x[1], {1, 2}), amax(x[0] - x[1], {1, 2})};
+      },
+      {normal({2, 20, 1}), normal({1, 1, 2048})}, Mode::kSplit, 3);
+  check([](Args x) { return std::vector{sum(exp(x[0] + x[1]))}; }, {normal({9, 4096}), normal({4096})}, Mode::kSplit,
+        2);
+  const std::vector<TensorType> odd{{kFloat32, Device::cpu(), {40, 1}}, {kFloat32, Device::cpu(), {1, 1000}}};
+  EXPECT_EQ(cannot_lower(*internal::lower(*capture_graph([](Args x) { return std::vector{sum(x[0] * x[1])}; }, odd))),
+            "the layout of an operand does not allow its loop axes to merge");
 }
 
 TEST(LowerGroup, SixteenBitsRoundWhereEagerDoesIfAsked) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "framework/base/str_cat.h"
+#include "ops/numerics/reduce_order.h"
 
 namespace weft::loop_ir {
 namespace {
@@ -203,12 +204,30 @@ class AxisScheduler {
     return true;
   }
 
+  /// A long row that an operand does not see as one, such as a broadcast matrix that is summed as a whole: its last axes
+  /// are the lanes, and the rows before them are outer points whose blocks are combined together. Blocks must not go
+  /// over the end of a lane; the GPU combines two at least.
+  void cut_row() {
+    uint32_t lanes = 0;
+    for (int a = static_cast<int>(d_.extents.size()) - 1, after = -1; a >= 0 && (s_.lanes >> a & 1); --a) {
+      if (after >= 0 && !joins(a, after)) break;
+      lanes |= 1u << a;
+      after = a;
+    }
+    if (lanes == s_.lanes || points(lanes) % (2 * kReduceBlock) != 0) return;
+    s_.joined = s_.lanes & ~lanes;
+    s_.loop = s_.lanes = lanes;
+  }
+
   void order() {
+    if (s_.mode == Mode::kSplit) cut_row();
     const bool across = s_.mode == Mode::kAcross;
-    std::vector<int> outer, loop, lanes;
+    std::vector<int> outer, joined, loop, lanes;
     for (int a = 0; a < static_cast<int>(d_.extents.size()); ++a) {
       if (s_.lanes >> a & 1) {
         lanes.push_back(a);
+      } else if (s_.joined >> a & 1) {
+        joined.push_back(a);
       } else if (across && (s_.loop >> a & 1)) {
         loop.push_back(a);
       } else {
@@ -230,6 +249,7 @@ class AxisScheduler {
     }
     if (elementwise && !in_order_ && !lanes.empty()) put_across_last(outer, lanes.back());
     add_merged(outer, false);
+    add_merged(joined, false);
     if (across) add_merged(loop, true);
     if (lanes.empty()) {
       s_.axes.push_back({});

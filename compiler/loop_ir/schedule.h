@@ -18,6 +18,7 @@ struct Schedule {
   std::vector<std::vector<int>> axes;  // by kernel axis: the domain axes merged into it, major first
   std::vector<int64_t> extents;
   uint32_t loop = 0, lanes = 0;  // bit sets of the domain's axes
+  uint32_t joined = 0;           // kSplit: the last outer axes, whose rows are parts of one reduction
   bool reduces = false;          // reductions run over `loop`
   std::vector<bool> is_column;   // by expression
 };

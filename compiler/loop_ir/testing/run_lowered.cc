@@ -93,7 +93,7 @@ class Driver {
       const int64_t blocks = (lanes + kReduceBlock - 1) / kReduceBlock;
       for (auto& p : partials_) p.resize(points * blocks);
       call(0, points, 1, 0, lanes);
-      for (const Finish& f : low_.partials) finish_partial(f, points, blocks);
+      for (const Finish& f : low_.partials) finish_partial(f, points / low_.joined, blocks * low_.joined);
     } else {
       call(0, points, 1, 0, lanes);
     }

@@ -103,10 +103,11 @@ void write_sums(std::ostream& f, const loop_ir::Lowered& low) {
   f << "nullptr};\n  args." << (split ? "partial" : "column") << " = sums;\n";
   if (split) {
     f << "  kernel(&args, 0, " << points << ", 1, 0, " << lanes << ");\n";
+    const int64_t rows = points / low.joined, each = low.joined * blocks;
     for (const loop_ir::Finish& x : all)
-      f << "  for (long o = 0; o < " << points << "; ++o) {\n    over_blocks(" << static_cast<int>(x.rd) << ", sum"
-        << x.slot << " + o * " << blocks << ", 1, " << blocks << ");\n    reinterpret_cast<" << type_name(x.type)
-        << "*>(out" << x.output << ")[o] = sum" << x.slot << "[o * " << blocks << "];\n  }\n";
+      f << "  for (long o = 0; o < " << rows << "; ++o) {\n    over_blocks(" << static_cast<int>(x.rd) << ", sum"
+        << x.slot << " + o * " << each << ", 1, " << each << ");\n    reinterpret_cast<" << type_name(x.type)
+        << "*>(out" << x.output << ")[o] = sum" << x.slot << "[o * " << each << "];\n  }\n";
     return;
   }
   f << "  for (long b = 0; b < " << blocks << "; ++b) {\n    const long end = b * kBlock + kBlock < " << points

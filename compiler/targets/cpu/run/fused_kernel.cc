@@ -383,12 +383,13 @@ void FusedKernel::run_split(const FusedOperands& x) const {
       fill_nothing(p.rd, x.out[p.output]);
       continue;
     }
-    for (int64_t o = 0; o < points_; ++o) {
-      char* row = all + o * blocks_ * p.size;
-      combine_blocks(p.rd, dtype_of(p.type), row, p.size, blocks_, 1);
+    const int64_t rows = points_ / lowered_.joined, blocks = lowered_.joined * blocks_;  // of each row
+    for (int64_t o = 0; o < rows; ++o) {
+      char* row = all + o * blocks * p.size;
+      combine_blocks(p.rd, dtype_of(p.type), row, p.size, blocks, 1);
       std::memmove(all + o * p.size, row, p.size);
     }
-    write_result(all, p.type, 0, points_, x.out[p.output]);
+    write_result(all, p.type, 0, rows, x.out[p.output]);
   }
 }
 

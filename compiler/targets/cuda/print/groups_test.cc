@@ -339,6 +339,9 @@ TEST(Groups, FewLongRows) {
   t.add("max", [](Args x) { return std::vector{amax(abs(x[0]), {0, 1})}; }, {{{70, 1001}, kBFloat16}});
   t.add("three", [](Args x) { return std::vector{sum(x[0] * x[1], {1})}; }, {{{3, 70000}}, {{3, 70000}}});
   t.add("of integers", [](Args x) { return std::vector{sum(x[0])}; }, {{{70000}, kInt64}});
+  t.add("joined rows", [](Args x) { return std::vector{sum(x[0] * x[1])}; }, {{{20, 1}}, {{1, 2048}}});
+  t.add("joined rows of three blocks of two", [](Args x) { return std::vector{sum(x[0] * x[1], {1, 2})}; },
+        {{{2, 7, 1}}, {{1, 1, 6144}}});
   t.check();
 }
 

@@ -24,6 +24,7 @@ int together(const PrintJob& job, int64_t bytes) {
   while (halves > 2 && (halves * bytes > kManyBytes ||
                         points * ((blocks + halves - 1) / halves) < int64_t{2} * job.device.multiprocessors))
     halves /= 2;
+  while (job.low.joined > 1 && blocks % halves != 0) halves /= 2;  // the next lane continues the row
   return halves;
 }
 
@@ -96,8 +97,8 @@ class FinishWriter : KernelWriter {
   CudaLaunch run() {
     const bool columns = !low_.columns.empty();
     const auto& sums = columns ? low_.columns : low_.partials;
-    const int64_t n = columns ? low_.lanes() : low_.outer_points();
-    const int64_t blocks = columns ? blocks_of(low_.outer_points()) : SplitWriter(job_).groups();
+    const int64_t n = columns ? low_.lanes() : low_.outer_points() / low_.joined;
+    const int64_t blocks = columns ? blocks_of(low_.outer_points()) : SplitWriter(job_).groups() * low_.joined;
     const std::string all = columns ? params.i64("n", n) : "", count = params.i64("blocks", blocks);
     for (size_t s = 0; s < sums.size(); ++s) {
       const loop_ir::Finish& f = sums[s];
