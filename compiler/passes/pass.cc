@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "framework/base/mutex.h"
 #include "framework/base/switches.h"
 #include "framework/ir/op_def.h"
 #include "framework/ir/rewrite.h"
