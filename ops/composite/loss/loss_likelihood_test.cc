@@ -121,7 +121,7 @@ TEST(GaussianNll, LimitsTheVariance) {
   EXPECT_EQ(error_of([] {
               gaussian_nll_loss(zeros({2, 3}), ones({2, 3}), ones({3}));
             }),
-            "gaussian_nll_loss: var has shape [3] and x [2, 3]; need equal shapes, a last extent of 1, or no last dim");
+            "gaussian_nll_loss: var has shape [3] and x [2, 3]; need equal shapes, extents of 1, or no last dim");
   EXPECT_EQ(gaussian_nll_loss(zeros({0, 3}), ones({0, 3}), ones({0}), {.reduction = "sum"}).item<float>(), 0);
 }
 

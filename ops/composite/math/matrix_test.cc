@@ -156,7 +156,7 @@ TEST(Matrix, IntegersScalarsAndEmptyOperands) {
   expect_values(dot(zeros({0}), zeros({0})), {0});
   expect_values(cross(Tensor::from_vector<int64_t>({1, 0, 0}, {3}), Tensor::from_vector<int64_t>({0, 1, 0}, {3})),
                 {0, 0, 1});
-  EXPECT_EQ(cross(ones({3, 1}), ones({1, 5}), 0).shape(), (Shape{3, 5}));
+  EXPECT_EQ(cross(ones({3, 1}), ones({3, 5}), 0).shape(), (Shape{3, 5}));
 }
 
 TEST(MatrixErrors, NameTheFunction) {
@@ -167,8 +167,10 @@ TEST(MatrixErrors, NameTheFunction) {
   EXPECT_EQ(error_of([&] { diag(zeros({2, 2, 2})); }), "diag: got [2, 2, 2]; need a vector or a matrix");
   EXPECT_EQ(error_of([&] { dot(m, v); }), "dot: got [2, 3] and [3]; need two vectors of equal length");
   EXPECT_EQ(error_of([&] { mv(v, m); }), "mv: got [3] x [2, 3]; need a matrix [N, M] and a vector [M]");
-  EXPECT_EQ(error_of([&] { cross(zeros({2}), zeros({2})); }), "cross: got [2]; need a dim of extent 3");
-  EXPECT_EQ(error_of([&] { cross(m, m, 0); }), "cross: got [2, 3]; need a dim of extent 3 at 0");
+  EXPECT_EQ(error_of([&] { cross(zeros({2}), zeros({2})); }),
+            "cross: got [2] and [2]; need equal numbers of dims, and extent 3 in dim 0 of both");
+  EXPECT_EQ(error_of([&] { cross(m, m, 0); }),
+            "cross: got [2, 3] and [2, 3]; need equal numbers of dims, and extent 3 in dim 0 of both");
   EXPECT_EQ(error_of([&] { addmm(m, m, m); }), "addmm: got [2, 3] x [2, 3]; need matrices [N, K] and [K, M]");
   const Tensor i = zeros({2, 2}, {.dtype = kInt64});
   EXPECT_EQ(error_of([&] { addmm(i, i, i, 0.5); }), "addmm: beta or alpha is 0.5 and operands i64; need integers");
