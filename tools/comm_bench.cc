@@ -115,7 +115,7 @@ class Bench {
     const bool divided =
         kind == Collective::kAllGather || kind == Collective::kReduceScatter || kind == Collective::kAllToAll;
     if (divided) count = std::max<int64_t>(1, count / n_) * n_;
-    const int64_t share = divided ? count / n_ : count;
+    const int64_t share = divided ? count / n_ : count;  // the elements of one rank, the column `count` of nccl-tests
     int64_t ins = kind == Collective::kAllGather ? share : count, outs = count;
     if (kind == Collective::kReduceScatter) outs = share;
     const bool skewed = kind == Collective::kAllToAll && o_.skew > 0;
@@ -160,7 +160,7 @@ class Bench {
     const double rate = static_cast<double>(count) * 4 / time * 1e-9;
     const bool sums = kind == Collective::kAllReduce || kind == Collective::kReduceScatter;
     std::printf(" %11ld %12ld %6s %6s %11.2f %13.3f %14.3f %8ld", static_cast<long>(count * 4),
-                static_cast<long>(count), "float", sums ? "sum" : "none", time * 1e6, rate, rate * bus_factor(kind, n_),
+                static_cast<long>(share), "float", sums ? "sum" : "none", time * 1e6, rate, rate * bus_factor(kind, n_),
                 static_cast<long>(wrong));
     if (other > 0) {
       // Three digits at least: on a busy machine, the library may need 1000 times as long as shared memory.
