@@ -168,7 +168,7 @@ class Training {
 
   // Sets the fault to happen at a collective of the next run of the step with this number.
   void arm(dist::World& world, int number) {
-    if (!guilty() || c_.kind == Kind::kNone || c_.kind == Kind::kLoader) return;
+    if (!guilty() || c_.kind == Kind::kNone || c_.kind == Kind::kLoader || c_.where == Where::kStart) return;
     const int first = world.local()[0];
     const std::string path = str_cat(flight::folder(), "/", dist::diagnose::planned_name(first, number));
     const dist::diagnose::PlannedStep plan = dist::diagnose::parse_planned(io::read_file(path), path);

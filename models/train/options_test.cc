@@ -68,7 +68,7 @@ TEST(Options, ABatchForAPipelineHasMicrobatches) {
   };
   for (const auto& [mesh, pipeline, batch, need] : rows) {
     TrainOptions o;
-    o.step.mesh = dist::Mesh::parse(mesh);
+    o.mesh = mesh;
     o.step.plan.pipeline = pipeline;
     o.batch_size = batch;
     const std::string error = testing::error_of([&] { settle(moe::family(), o); });
