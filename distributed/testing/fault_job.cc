@@ -265,7 +265,7 @@ class Training {
   double scratch_[4096] = {};
 };
 
-// The fault happens now; a signal comes at any time of the next 0.2 s, in which the processes join, in half of the cases.
+// The fault happens now; a signal comes up to 50 ms later, while the processes join, in half of the cases.
 void fail_at_start(const FaultCase& c, const std::string& mark) {
   const auto happen = [c, mark] {
     io::write_file_atomic(mark, std::to_string(internal::now_ns()));
@@ -276,7 +276,7 @@ void fail_at_start(const FaultCase& c, const std::string& mark) {
   const bool signal = c.kind == Kind::kKill || c.kind == Kind::kStop;
   if (!signal || c.pick % 2) return happen();
   std::thread([c, happen] {
-    std::this_thread::sleep_for(milliseconds(c.pick / 2 % 200));
+    std::this_thread::sleep_for(milliseconds(c.pick / 2 % 50));
     happen();
   }).detach();
 }

@@ -62,7 +62,6 @@ TEST(Options, ABatchForAPipelineHasMicrobatches) {
   const std::tuple<const char*, const char*, int64_t, const char*> rows[] = {
       {"dp2,pp2", "1f1b", 11, "mesh dp2,pp2 and --pipeline 1f1b require, such as 12"},
       {"pp2", "1f1b", 1, "mesh pp2 and --pipeline 1f1b require, such as 2"},
-      {"pp4", "interleaved_1f1b:2", 11, "mesh pp4 and --pipeline interleaved_1f1b:2 require, such as 12"},
       {"pp2", "1f1b", 11, ""},
       {"dp2,pp2", "1f1b", 12, ""},
   };
