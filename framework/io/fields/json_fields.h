@@ -15,8 +15,8 @@ using TextMap = std::map<std::string, std::string>;
 template <class R>
 void add_fields(const R& record, OrderedJson& object);
 
-/// A record as an object, a list as an array, and other values as numbers, true, false or texts (json_text). A uint64_t is a text,
-/// because many readers of JSON keep 53 bits.
+/// A record as an object, a list as an array, and other values as numbers, true, false or texts (json_text). A uint64_t
+/// is a text, because many readers of JSON keep 53 bits.
 template <class T>
 OrderedJson json_of(const T& v) {
   OrderedJson json;
