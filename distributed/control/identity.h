@@ -7,7 +7,8 @@
 //   Kubernetes  JOB_COMPLETION_INDEX of an indexed job, with WORLD_SIZE and MASTER_ADDR set in its pod
 // JOB_STORE, which //tools:launch and programs with --ranks processes set, comes before all these sources.
 // mpirun and mpiexec come before Slurm: inside a Slurm allocation, their processes also have the Slurm variables of
-// another step. Incomplete or contradictory variables are an error that names them.
+// another step.
+// Incomplete or contradictory variables are an error that names them.
 #pragma once
 #include <cstdint>
 #include <map>

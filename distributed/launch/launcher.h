@@ -26,10 +26,11 @@ struct Launched {
 /// When ranks wait for one rank for more than 2 s, a line on standard error names this rank, its collective and its
 /// activity; another line reports that the job continues (watch.h).
 ///
-/// When a process fails, or has been stopped by a signal for 2 s, those that have not joined yet learn it from the
-/// store (FolderStore::kEnded). The others have a few seconds to end before they are killed; if all are stopped, they
-/// are killed at once. A line on standard error names the process that failed first, how it failed, and its last
-/// message. The diagnosis, which may name another process, follows if the flight records (JOB_FLIGHT,
+/// When a process fails, or has been stopped by a signal for 2 s, processes that have not joined yet read the cause in
+/// the store (FolderStore::kEnded). The others have a few seconds to end before they are killed; if all are stopped,
+/// they are killed at once. A line on standard error names the process that failed first, how it failed, and its last
+/// message.
+/// The diagnosis, which may name another process, follows if the flight records (JOB_FLIGHT,
 /// framework/dispatch/rank/flight.h) show a fault. If all fail with one message, the line is this message, and the
 /// diagnosis follows only if it says more than that a rank failed. Call it before this process has threads. Throws if a
 /// process cannot be started.

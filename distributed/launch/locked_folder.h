@@ -12,8 +12,8 @@ std::string temporary_parent();
 class LockedFolder {
  public:
   LockedFolder() = default;
-  /// A new folder PARENT/PREFIXxxxxxx. Removes folders of this form and user in `parent` that have the mark of
-  /// new_folder and whose owners have died. path() is empty if none can be made.
+  /// A new folder PARENT/PREFIXxxxxxx. Removes folders of this form and user in `parent` whose owners have died, with
+  /// the mark of new_folder. path() is empty if none can be made.
   LockedFolder(const std::string& parent, std::string_view prefix);
   /// Removes the folder with its content, unless another folder has its name now.
   ~LockedFolder();

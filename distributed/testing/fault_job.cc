@@ -168,7 +168,7 @@ class Training {
 
   // Sets the fault to happen at a collective of the next run of the step with this number.
   void arm(dist::World& world, int number) {
-    if (!guilty() || c_.kind == Kind::kNone || c_.kind == Kind::kLoader) return;
+    if (!guilty() || c_.kind == Kind::kNone || c_.kind == Kind::kLoader || c_.where == Where::kStart) return;
     const int first = world.local()[0];
     const std::string path = str_cat(flight::folder(), "/", dist::diagnose::planned_name(first, number));
     const dist::diagnose::PlannedStep plan = dist::diagnose::parse_planned(io::read_file(path), path);
@@ -265,8 +265,7 @@ class Training {
   double scratch_[4096] = {};
 };
 
-// The fault happens now; a signal comes at any time of the next 0.2 s, in which the processes join, in half of the
-// cases.
+// The fault happens now; a signal comes up to 50 ms later, while the processes join, in half of the cases.
 void fail_at_start(const FaultCase& c, const std::string& mark) {
   const auto happen = [c, mark] {
     io::write_file_atomic(mark, std::to_string(internal::now_ns()));
@@ -277,7 +276,7 @@ void fail_at_start(const FaultCase& c, const std::string& mark) {
   const bool signal = c.kind == Kind::kKill || c.kind == Kind::kStop;
   if (!signal || c.pick % 2) return happen();
   std::thread([c, happen] {
-    std::this_thread::sleep_for(milliseconds(c.pick / 2 % 200));
+    std::this_thread::sleep_for(milliseconds(c.pick / 2 % 50));
     happen();
   }).detach();
 }

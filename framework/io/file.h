@@ -144,9 +144,9 @@ class FileLock {
   int fd_ = -1;
 };
 
-/// Removes from `folder` the temporary folders that AtomicFolder left behind in processes that died: those with a
-/// mark beside them (mark.h). Live processes keep theirs: each holds a lock on its own. Calls restore_folders().
-/// Returns the number removed.
+/// Removes from `folder` the temporary folders of AtomicFolder that dead processes left behind, if they have a mark
+/// beside them (mark.h). Live processes keep theirs, because each holds a lock on its own. Calls restore_folders().
+/// Returns the number of removed folders.
 int remove_leftovers(const std::string& folder);
 
 /// Removes a folder so that its name never refers to a part of it: an interruption leaves a temporary, which

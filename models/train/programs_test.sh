@@ -281,7 +281,7 @@ TMPDIR=$PWD/mine/tmp "$train" "${flags[@]}" --steps 2 --mesh dp2 --checkpoint_ev
 [[ $(ls mine/tmp) == weft-job-run123 && -d mine/tmp/weft-job-run123/step_2 ]] || fail "a job changed TMPDIR: $(ls mine/tmp)"
 
 # Paths may have any bytes.
-latin=$'caf\xe9.txt' bare=(--config "$config" --batch_size 4 --seq_len 16)
+latin=$'caf\xe9.txt' bare=(--config "$config" --set vocab=256 --batch_size 4 --seq_len 16)
 for i in $(seq 2000); do echo "line $i of a text"; done >"$latin"
 "$train" "${bare[@]}" --data "$latin" --steps 2 --checkpoint_every 2 --checkpoint_dir $'r\xe9' >d.txt 2>&1 || fail "bytes in paths: $(tail -2 d.txt)"
 "$train" "${bare[@]}" --steps 4 --checkpoint_every 2 --resume --checkpoint_dir $'r\xe9' >d.txt 2>&1 || fail "resume with bytes in paths: $(tail -2 d.txt)"
