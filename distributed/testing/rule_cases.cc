@@ -151,7 +151,7 @@ std::vector<Sample> attention(std::string_view op) {
     Sample s{{q, k, v},
              {{"scale", 0.25}, {"score_tables", int64_t{0}}, {"mask_tables", int64_t{0}}, {"block_q", int64_t{0}}}};
     if (op == "attention_backward")
-      for (const In& in : {o, row, o, row}) s.in.push_back(in);
+      for (const In& in : {o, row, row, o, row}) s.in.push_back(in);
     out.push_back(s);
   }
   return out;

@@ -124,7 +124,7 @@ TEST(AttentionBackward, ConstantsInF64) {
     const weft::internal::AttentionCall call =
         weft::internal::attention_call(x, x, x, {.score_mod = attention::alibi(slopes)});
     std::vector<Tensor> in = call.operands;
-    in.insert(in.end(), {x, line, x, line});
+    in.insert(in.end(), {x, line, line, x, line});  // out, log_sum, max, gradients of out and log_sum
     got[wide] = run_emulated(call.attrs.with("fixed_tables", int64_t{1}), in, true);
   }
   ASSERT_EQ(got[1].size(), 3u);
