@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Each cpp block of docs/tutorial.md is in docs/tutorial.cc, with any indentation, and that program runs."""
+"""Each cpp block of docs/NAME.md is in docs/NAME.cc, with any indentation, and that program runs; NAME is tutorial or
+training."""
 import os
 import re
 import subprocess
@@ -12,17 +13,20 @@ def lines(text):
 
 class TutorialTest(unittest.TestCase):
     def test_blocks(self):
-        with open("docs/tutorial.md") as page, open("docs/tutorial.cc") as source:
-            blocks = re.findall(r"^```cpp\n(.*?)^```$", page.read(), re.M | re.S)
-            program = lines(source.read())
-        self.assertGreater(len(blocks), 10)
-        for block in map(lines, blocks):
-            starts = range(len(program) - len(block) + 1)
-            self.assertTrue(any(program[i:i + len(block)] == block for i in starts),
-                            "docs/tutorial.cc does not have this block of the page:\n" + "\n".join(block))
+        for name, least in (("tutorial", 11), ("training", 3)):
+            with open(f"docs/{name}.md") as page, open(f"docs/{name}.cc") as source:
+                text, program = page.read(), lines(source.read())
+            self.assertNotIn("```c++", text, "need ```cpp, so that the block is tested")
+            blocks = re.findall(r"^```cpp\n(.*?)^```$", text, re.M | re.S)
+            self.assertGreaterEqual(len(blocks), least)
+            for block in map(lines, blocks):
+                starts = range(len(program) - len(block) + 1)
+                self.assertTrue(any(program[i:i + len(block)] == block for i in starts),
+                                f"docs/{name}.cc does not have this block of the page:\n" + "\n".join(block))
 
-    def test_program(self):
-        subprocess.run([os.path.abspath("docs/tutorial")], cwd=os.environ["TEST_TMPDIR"], check=True)
+    def test_programs(self):
+        for name in ("tutorial", "training"):
+            subprocess.run([os.path.abspath(f"docs/{name}")], cwd=os.environ["TEST_TMPDIR"], check=True)
 
 
 if __name__ == "__main__":

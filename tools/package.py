@@ -43,6 +43,21 @@ FORWARDED = {
     "ops/core/collectives", "ops/core/functions", "ops/core/indexing", "ops/core/products", "ops/core/reductions",
     "ops/kernels/attention", "ops/kernels/products", "ops/kernels/sums",
 }
+# Each header of a package includes this one first. A missing file is the one error that ends a compilation at once.
+COMPILER_CHECK = "weft_compiler.h"
+COMPILER_CHECK_TEXT = """// Ends the compilation with one error if the compiler or its mode cannot compile Weft's headers.
+#pragma once
+#if defined(__clang__)
+#if __clang_major__ < 16
+#include "Weft needs clang 16 or newer, or g++ 12 or newer"
+#endif
+#elif defined(__GNUC__) && __GNUC__ < 12
+#include "Weft needs g++ 12 or newer, or clang 16 or newer"
+#endif
+#if __cplusplus < 202002L
+#include "Weft needs C++20: add -std=c++20"
+#endif
+"""
 # The file of a package that names its other files, below its target.
 MARKER = ".weft_package"
 
@@ -232,13 +247,16 @@ endif()
 
 
 def copy_headers(what, root, include):
-    """Copies the public headers, and what they include from this repository, under their include paths."""
+    """Copies the public headers, and what they include from this repository, under their include paths. Each header
+    checks the compiler first."""
     folders = what["quote_includes"]
     lines = "".join(f'#include "{root / h}"\n' for h in what["headers"])
     command = ["g++", "-std=c++20", "-M", "-x", "c++", "-"] + [f for d in folders for f in ("-iquote", d)]
     done = subprocess.run(command, cwd=root, input=lines, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     if done.returncode:
         raise Failure("the public headers do not compile alone:\n" + done.stderr.strip())
+    include.mkdir(parents=True, exist_ok=True)
+    (include / COMPILER_CHECK).write_text(COMPILER_CHECK_TEXT)
     foreign = set()
     for path in done.stdout.replace("\\\n", " ").split()[1:]:
         match = re.match(r"/usr/include/(absl|eigen3|google)", path)
@@ -250,7 +268,8 @@ def copy_headers(what, root, include):
         match = re.match(r"bazel-out/[^/]+/bin/(.*)", relative)
         target = include / (match[1] if match else relative)
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(root / path, target)
+        check = f'#include "{COMPILER_CHECK}"\n' if target.suffix == ".h" else ""
+        target.write_text(check + (root / path).read_text())
         folder = target.parent.relative_to(include)
         if str(folder) in FORWARDED:
             if (root / folder.parent / target.name).exists():

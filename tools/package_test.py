@@ -16,6 +16,7 @@ import package
 
 ROOT = pathlib.Path.cwd()
 CLANG = shutil.which("clang++-16")
+OLD_CLANG = shutil.which("clang++-14")
 
 
 def in_runfiles(value):
@@ -40,7 +41,7 @@ class PackageTest(unittest.TestCase):
 
     def test_libraries(self):
         lib = self.out / "lib"
-        for name in ("weft", "weft_dist", "weft_train", "weft_data", "weft_aot"):
+        for name in ("weft", "weft_dist", "weft_train", "weft_data", "weft_aot", "weft_onnx"):
             self.assertTrue((lib / f"lib{name}.so").exists() and (lib / f"pkgconfig/{name}.pc").exists(), name)
         self.assertEqual([f.name for pattern in ("libstdc++*", "libgcc*") for f in lib.glob(pattern)], [])
         self.assertNotIn("libweft.so", package.run("objdump", "-p", lib / "libweft_aot.so"))
@@ -92,8 +93,34 @@ class PackageTest(unittest.TestCase):
         other.mkdir()
         (other / "CMakeLists.txt").write_text("cmake_minimum_required(VERSION 3.20)\nproject(other CXX)\n"
                                               "find_package(weft REQUIRED COMPONENTS tpu)\n")
-        with self.assertRaisesRegex(package.Failure, "no component tpu; it has: aot weft dist data train"):
+        with self.assertRaisesRegex(package.Failure, "no component tpu; it has: aot weft dist data train onnx"):
             package.run("cmake", "-S", other, "-B", other / "build", f"-DCMAKE_PREFIX_PATH={self.out}")
+
+    def test_headers_of_examples(self):
+        """A program outside the tree finds each header that an example includes, but the examples' own."""
+        sources = sorted((ROOT / "models/examples").glob("*.cc"))
+        self.assertGreater(len(sources), 10)
+        for source in sources:
+            for header in re.findall(r'^#include "((?!absl/|models/examples/)[^"]+)"', source.read_text(), re.M):
+                self.assertTrue((self.out / "include/weft" / header).is_file(), f"{source.name} includes {header}")
+
+    def errors_of(self, compiler, header, *flags):
+        """The lines with an error of a program that includes `header`."""
+        done = subprocess.run([compiler, *flags, "-fsyntax-only", "-I", self.out / "include/weft", "-x", "c++", "-"],
+                              input=f'#include "{header}"\n', text=True, stderr=subprocess.PIPE, cwd=self.work)
+        return [line.split("rror: ")[1] for line in done.stderr.splitlines() if "rror: " in line]
+
+    def test_other_compilers(self):
+        """A compiler that cannot compile Weft gets one error, from each public header."""
+        headers = [h for c in self.what["components"] for t in c["targets"] for h in t["headers"]]
+        self.assertIn("weft.h", headers)
+        for header in headers:
+            self.assertEqual(self.errors_of("g++", header, "-std=c++17"),
+                             ["Weft needs C++20: add -std=c++20: No such file or directory"], header)
+            if OLD_CLANG:
+                self.assertEqual(self.errors_of(OLD_CLANG, header, "-std=c++20"),
+                                 ["'Weft needs clang 16 or newer, or g++ 12 or newer' file not found"], header)
+        self.assertEqual(self.errors_of("g++", "weft.h", "-std=c++20"), [])
 
     @unittest.skipUnless(CLANG, "clang++-16 is not installed")
     def test_clang(self):

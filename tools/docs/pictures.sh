@@ -12,7 +12,7 @@ out/bin/tools/profile/profile "${step[@]}" --by module --roofline docs/step_roof
 out/bin/tools/profile/profile "${step[@]}" --mesh dp2 --steps 1 --by class --trace docs/step_trace.svg
 out/bin/tools/graph/graph "${step[@]}" --format html --out "$work/page.html"
 chromium-headless-shell --no-sandbox --disable-gpu --hide-scrollbars --window-size=1400,800 \
-  --virtual-time-budget=5000 --screenshot=docs/step_graph.png "file://$work/page.html#graph=1&theme=light" 2> /dev/null
+  --virtual-time-budget=5000 --screenshot=docs/step_graph.png "file://$work/page.html#theme=light" 2> /dev/null
 ls -l docs/step_*
 
 # docs/study.md.

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "compiler/loop_ir/fused.h"
+#include "compiler/onnx/export.h"
 #include "distributed/distributed.h"
 #include "framework/cli/cli.h"
 #include "framework/dispatch/interpreter.h"
@@ -17,7 +18,6 @@
 #include "tools/draw/page.h"
 #include "tools/graph/graph_json.h"
 #include "tools/graph/graph_texts.h"
-#include "tools/graph/onnx.h"
 #include "tools/graph/svg.h"
 #include "tools/profile/record_file.h"
 #include "tools/step/model_step.h"

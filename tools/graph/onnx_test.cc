@@ -1,18 +1,18 @@
 // The models that to_onnx writes, by ONNX's checker and its shape inference.
-#include "tools/graph/onnx.h"
-
 #include <gtest/gtest.h>
 #include <onnx/checker.h>
 #include <onnx/shape_inference/implementation.h>
 
+#include <map>
 #include <set>
 
+#include "compiler/onnx/export.h"
+#include "compiler/onnx/rows.h"
 #include "framework/io/file.h"
 #include "framework/ir/rewrite.h"
 #include "framework/testing/compare.h"
 #include "ops/all_ops.h"
 #include "ops/testing/cases.h"
-#include "tools/graph/onnx_rows.h"
 #include "tools/step/model_step.h"
 
 namespace weft::tools {
@@ -102,8 +102,54 @@ TEST(Onnx, ConvolutionalNetsPassTheChecker) {
   EXPECT_TRUE(operators(bytes).count("Conv"));
 }
 
+TEST(Onnx, AModelOfOnesOwnIsExportedWithItsTrainedWeights) {
+  struct Classifier : nn::Module {
+    nn::Linear in{4, 8}, head{8, 3};
+    Classifier() {
+      register_module("in", in);
+      register_module("head", head);
+    }
+    Tensor operator()(const Tensor& x) const { return head(relu(in(x))); }
+  } net;
+  optim::AdamW opt(net.parameters(), {.lr = 0.1});
+  const auto step = compile([&](Tensor x, Tensor label) {
+    Tensor loss = cross_entropy(net(x), label);
+    opt.minimize(loss);
+    return loss;
+  });
+  const auto forward = compile([&](Tensor x) { return net(x); });
+  const std::string path = ::testing::TempDir() + "/own.onnx";
+  EXPECT_EQ(testing::error_of([&] { onnx_export(forward, path); }),
+            "graph: the function has not been captured yet; call it or prepare() first");
+  const Tensor x = ones({2, 4});
+  forward.prepare(x);
+  step(x, Tensor::from_vector<int64_t>({0, 2}, {2}));  // the file has the values after this step
+  const size_t bytes = onnx_export(forward, path, {.inputs = {"x"}, .outputs = {"scores"}});
+
+  const std::string file = io::read_file(path);
+  EXPECT_EQ(bytes, file.size());
+  EXPECT_EQ(problem(file), "");
+  const onnx::ModelProto m = parsed(file);
+  ASSERT_EQ(m.graph().input_size(), 1);
+  EXPECT_EQ(m.graph().input(0).name(), "x");
+  ASSERT_EQ(m.graph().output_size(), 1);
+  EXPECT_EQ(m.graph().output(0).name(), "scores");
+  std::map<std::string, std::string> weights;
+  for (const onnx::TensorProto& t : m.graph().initializer()) weights[t.name()] = t.raw_data();
+  for (const auto& [name, parameter] : net.named_parameters()) {
+    ASSERT_TRUE(weights.count(name)) << name;
+    const std::vector<float> values = parameter.value().to_vector<float>();
+    EXPECT_EQ(weights[name], std::string(reinterpret_cast<const char*>(values.data()), 4 * values.size())) << name;
+  }
+
+  EXPECT_EQ(testing::error_of([&] { onnx_export(step, path); }),
+            "onnx: the graph writes 10 cells, 'in.weight' first; an ONNX model has no state: need a forward graph in "
+            "evaluation mode");
+  EXPECT_EQ(io::read_file(path), file);
+}
+
 TEST(Onnx, EachSampleOfEachRowPassesTheChecker) {
-  for (const OnnxRow& row : onnx_rows()) {
+  for (const internal::OnnxRow& row : internal::onnx_rows()) {
     const OpDef* op = op_table().find(row.op);
     ASSERT_NE(op, nullptr) << row.op;
     for (const testing::Case& c : testing::cases_of(*op)) {

@@ -1,7 +1,7 @@
 // State of the page and its changes. The other page_*.js files draw it and read the user's input.
 
 const app = {
-  file: null, graph: 0, trees: [], tree: null, view: null, byId: new Map(),
+  file: null, graph: -1, trees: [],  // graph: -1 until the file is read tree: null, view: null, byId: new Map(),
   selected: null,     // id of a box, or null
   node: -1,           // selected node, or -1
   totals: false,      // the panel shows the totals of the graph
@@ -30,7 +30,7 @@ async function start() {
     const choice = byName('graph');
     app.file.names.forEach((name, i) => choice.append(el('option', {value: i}, name)));
     byName('graph-choice').hidden = app.file.names.length < 2;
-    app.graph = Math.min(app.graph, app.file.names.length - 1);
+    app.graph = graphToShow();
     connectInput();
     connectSearch();
     const node = app.node;
@@ -41,6 +41,16 @@ async function start() {
   } catch (error) {
     showMessage(error instanceof DataError ? error.message : `The page failed: ${error.message}`);
   }
+}
+
+/// The graph of a page without a choice in its address: the joint graph, in a dump the last one (05_joint_cse).
+function firstGraph() {
+  return Math.max(0, app.file.names.findLastIndex((name) => /^(\d+_)?joint(_|$)/.test(name)));
+}
+
+/// The graph that the address chooses.
+function graphToShow() {
+  return app.graph < 0 ? firstGraph() : Math.min(app.graph, app.file.names.length - 1);
 }
 
 /// Shows another graph of the file.
@@ -190,7 +200,7 @@ function readHash() {
   const given = new URLSearchParams(location.hash.slice(1));
   const number = (key) => (/^\d+$/.test(given.get(key) || '') ? Number(given.get(key)) : -1);
   app.node = number('node');
-  app.graph = Math.max(0, number('graph'));
+  app.graph = number('graph');
   if (['class', 'time', 'bytes', 'phase'].includes(given.get('color'))) app.color = given.get('color');
   if (['light', 'dark'].includes(given.get('theme'))) setTheme(given.get('theme'));
   else setTheme(matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light');
@@ -202,7 +212,7 @@ function writeHash() {
   given.delete('search');
   if (app.node >= 0) given.set('node', app.node);
   else given.delete('node');
-  if (app.graph) given.set('graph', app.graph);
+  if (app.graph !== firstGraph()) given.set('graph', app.graph);
   else given.delete('graph');
   // replaceState: otherwise each click would be an entry of the history.
   history.replaceState(null, '', `#${given}`);
@@ -217,7 +227,7 @@ window.addEventListener('hashchange', () => {
   const graph = app.graph;
   readHash();
   if (!app.file) return;
-  app.graph = Math.min(app.graph, app.file.names.length - 1);
+  app.graph = graphToShow();
   const node = app.node;
   if (app.graph !== graph) openGraph(app.graph);
   if (node >= 0 && app.tree) goToNode(node);

@@ -60,9 +60,10 @@ function showLegend(scale) {
     head = 'Phase';
     PHASES.forEach((name, k) => entries.push([`--p${k}`, name]));
   } else if (!scale) {
-    head = app.color === 'time' ? 'The data has no times.' : 'The data has no bytes.';
+    head = app.color === 'time' ? 'No times: a scheduled graph with its record has them.' : 'The data has no bytes.';
   } else {
-    head = app.color === 'time' ? `Time of a box (${app.tree.m.timeKind})` : 'Bytes that a box reads and writes';
+    const kind = app.tree.m.timeKind, how = kind === 'predicted' ? '; --record gives measured times' : '';
+    head = app.color === 'time' ? `Time of a box (${kind}${how})` : 'Bytes that a box reads and writes';
     for (let k = 0; k < STEPS; ++k) {
       entries.push([`--s${k}`, k ? `from ${scale.text(scale.limits[k - 1])}` : `below ${scale.text(scale.limits[0])}`]);
     }

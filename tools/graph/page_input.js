@@ -6,7 +6,7 @@ function connectInput() {
   connectMouse();
   connectButtons();
   document.addEventListener('keydown', onKey);
-  new ResizeObserver(() => app.view && move()).observe(byName('stage-frame'));
+  new ResizeObserver(() => app.view && move()).observe(byName('stage'));
 }
 
 function boxUnder(target) {

@@ -24,7 +24,8 @@ def read_layers(text):
 
 
 with open(os.path.join(os.path.dirname(os.path.realpath(__file__)), "layers.bzl")) as _file:
-    row_of = run_table(_file.read())["row_of"]
+    _table = run_table(_file.read())
+LAYERS, row_of = _table["LAYERS"], _table["row_of"]
 
 
 def check_layers(layers):
@@ -65,10 +66,10 @@ def read_edges(text):
 
 class DepsTest(unittest.TestCase):
     def test_repository(self):
-        with open(TABLE) as table, open(EDGES) as edges:
-            edges = read_edges(edges.read())
-            self.assertTrue(edges, "the query printed no edges")
-            found = problems(edges, check_layers(read_layers(table.read())))
+        with open(EDGES) as file:
+            edges = read_edges(file.read())
+        self.assertTrue(edges, "the query printed no edges")
+        found = problems(edges, check_layers(LAYERS))
         if found:
             self.fail("\n" + "\n".join(found))
 

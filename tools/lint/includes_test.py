@@ -58,7 +58,7 @@ class IncludesTest(unittest.TestCase):
             self.fail("\n" + "\n".join(found))
 
     def test_layers(self):
-        layers = deps_test.check_layers(deps_test.read_layers((ROOT / deps_test.TABLE).read_text()))
+        layers = deps_test.check_layers(deps_test.LAYERS)
         texts, builds = read_tree()
         shipped = {path: text for path, text in texts.items()
                    if "_test." not in path and "testing" not in path.split("/") and not path.startswith("tools/gpu/")}

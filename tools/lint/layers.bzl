@@ -69,6 +69,7 @@ LAYERS = {
     ),
     "compiler/exec": room(["compiler", "compiler/targets", "compiler/passes", "compiler/verify", "framework/io"]),
     "compiler/aot": room(["compiler/exec", "compiler/targets/cpu"], wing = True),
+    "compiler/onnx": room(["compiler/exec"], wing = True, planning = True),
 
     "distributed/comm": room(["framework/dispatch"], wing = True),
     "distributed/comm/testing": room(["distributed/comm"], wing = True),
@@ -134,9 +135,9 @@ LAYERS = {
         wings = ["compiler/targets/cuda/*", "ops/linalg"],
     ),
     "models/examples": room([".", "distributed", "models/data"], wing = True),
-    "docs": room([".", "distributed"], wing = True),
     # The loop knows families through nn::ModelFamily only; the programs of a family stand on it.
     "models/train": room([".", "framework/cli", "models/data", "distributed/launch"], wing = True, planning = True),
+    "docs": room([".", "compiler/onnx", "distributed", "models/train"], wing = True),
     "models/gpt": room(["models/train", "distributed/placement"], wing = True, planning = True),
     "models/llama": room(["models/train", "distributed/placement"], wing = True, planning = True),
     "models/moe": room(["models/train", "distributed/placement"], wing = True, planning = True),
@@ -150,7 +151,7 @@ LAYERS = {
         [
             "distributed", "models/gpt", "models/llama", "models/moe", "distributed/launch", "distributed/comm/shared",
             "distributed/comm/gloo", "framework/testing", "ops/testing", "distributed/diagnose",
-            "distributed/comm",
+            "distributed/comm", "compiler/onnx",
         ],
         wing = True,
     ),

@@ -303,8 +303,8 @@ PartFlags plan_flags(Options& o) {
        {{"curve", &o.curve, "SVG of compute and communication over the number of GPUs, with both limits"}, kStep},
        {{"collectives", &o.collectives, "SVG of the bus bandwidth of collectives by size over 1 to 32 nodes"}, kStep},
        {{"timeline", &o.timeline,
-         "page of a step by DDP, ZeRO-1, ZeRO-3 and tp, exposed communication shaded; a picture if the file ends in "
-         ".svg"},
+         "page of a step by the best plan, DDP, ZeRO-1, ZeRO-3 and tp, exposed communication shaded; a picture if the "
+         "file ends in .svg"},
         kStep},
        {{"save_plan", &o.save_plan, "file of the best plan for a trainer's --plan"}, kStep},
        {{"measure",

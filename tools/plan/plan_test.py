@@ -32,6 +32,12 @@ def check(good, *what):
         sys.exit(1)
 
 
+def ways(svg):
+    """(name, whether it fits) of the timelines in a picture, in order."""
+    return [(name, "does not fit" not in rest)
+            for name, rest in re.findall(r">([^<>]*) on \d+ x h100-sxm: (exposed [^<>]*)", svg)]
+
+
 def good(*args):
     done = run(*args)
     check(done.returncode == 0, args, done.stdout, done.stderr)
@@ -72,6 +78,15 @@ def main():
         check("default-src 'none'" in html and not re.search(r"(src|href)=", html), html[:2000])
         with open(picture, encoding="utf-8") as file:
             svg = file.read()
+        rows = ways(svg)
+        check([name for name, fits in rows if fits] == ["best plan, ZeRO-3", "tp8 and DDP"], rows)
+        check(sorted(name for name, fits in rows[2:]) == ["DDP", "ZeRO-1"], rows)
+        # With a sequence on each GPU, llama-70b needs more than the four ways.
+        good("--model", "llama-70b", "--gpus", "64", "--timeline", picture)
+        with open(picture, encoding="utf-8") as file:
+            rows = ways(file.read())
+        check(len(rows) == 5 and rows[0][0].startswith("best plan, "), rows)
+        check([fits for _, fits in rows] == [True] + 4 * [False], rows)
         for name in ("DDP", "ZeRO-1", "ZeRO-3", "tp8 and DDP"):
             check(f"{name} on 16 x h100-sxm" in svg, name)
         titles = re.findall(r"<title>(.*?)</title>", svg, re.S)

@@ -77,7 +77,7 @@ class Searcher {
     const ModelShape& m = s_.model;
     const int64_t most_tp = std::min<int64_t>(m.heads, int64_t{4} * s_.machine.links.node);
     for (const int64_t pp : divisors(s_.gpus)) {
-      if (pp > std::min<int64_t>(m.layers(), 64)) break;
+      if (pp > std::min(m.layers(), f_.most_pp)) break;
       for (const int tp : powers(most_tp, s_.gpus / pp))
         for (const int cp : powers(16, s_.gpus / pp / tp))
           for (const int ep : powers(std::max<int64_t>(1, m.experts()), s_.gpus / pp / tp / cp))

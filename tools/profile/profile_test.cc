@@ -125,11 +125,14 @@ TEST(Rows, RecordsWithoutTimesHaveWorkOnly) {
   EXPECT_EQ(rows_of(r, By::kKernel)[0].name, "dot");  // by predicted time
   expect_has(rows_text(r, By::kKernel),
              "dot               2   -      -  2.00  48.00     -        -         -  products");
-  expect_has(head_text(r), "no measured times: it was written before the step ran four times");
+  expect_has(head_text(r),
+             "This record has no measured times, so shares of time are predicted. To measure, call the step four times "
+             "before step.record(), or on a GPU once inside profile().\n");
   const std::string then = what_if_text(r, parse_what_if("contraction=2"));
   expect_has(then, "launches take 0.410 ms instead of 0.650; these times are predicted");
   EXPECT_EQ(then.find("the step"), std::string::npos);
-  expect_has(error_of([&] { roofline_svg(r, By::kKernel); }), "roofline: the record has no measured times");
+  expect_has(error_of([&] { roofline_svg(r, By::kKernel); }),
+             "roofline: the record has no measured times; call the step four times before step.record()");
 }
 
 // Data Movement Is All You Need (Ivanov et al. 2021), table 1: 99.80, 0.17 and 0.03 % of the FLOPs take 61.0, 25.5 and

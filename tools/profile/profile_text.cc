@@ -3,6 +3,7 @@
 #include "framework/base/one_line.h"
 #include "framework/io/json.h"
 #include "tools/profile/memory.h"
+#include "tools/profile/record_file.h"
 #include "tools/profile/table.h"
 
 namespace weft::profiler {
@@ -71,8 +72,7 @@ std::string head_text(const StepRecord& r) {
   if (r.step_us > 0) s += str_cat(fixed(r.step_us / 1e3, 3), " ms a step (untraced), ");
   s += str_cat(all.launches, all.launches == 1 ? " launch\n" : " launches\n");
   if (all.measured_us == 0)
-    s += "This record has no measured times: it was written before the step ran four times. Shares of time are "
-         "predicted.\n";
+    s += str_cat("This record has no measured times, so shares of time are predicted. To measure, ", kGetTimes, ".\n");
   else if (r.step_us == 0)
     s += "This record has no time of the whole step: the shares are of the launches, and no overhead is shown.\n";
   s += str_cat("rates: ", fixed(r.machine.bytes / 1e9, 1), " GB/s, elementwise ", fixed(r.machine.flops / 1e9, 0),

@@ -27,9 +27,8 @@ StepRecord read_record(const std::string& flag, const std::string& path) {
 
 StepRecord read_measured_record(const std::string& flag, const std::string& path) {
   StepRecord record = read_record(flag, path);
-  WEFT_CHECK_AS(kFailedPrecondition, record.sum().measured_us > 0, "--", flag, ": '", path,
-                "' has no measured times: it was written before the step ran four times; need one that was written "
-                "later, as profile --save_record does");
+  WEFT_CHECK_AS(kFailedPrecondition, record.sum().measured_us > 0, "--", flag, ": '", path, "' has no measured times; ",
+                kGetTimes, ", or let profile --save_record write it");
   return record;
 }
 

@@ -5,6 +5,7 @@
 #include "framework/base/error.h"
 #include "tools/draw/chart.h"
 #include "tools/profile/pictures.h"
+#include "tools/profile/record_file.h"
 #include "tools/profile/table.h"
 
 namespace weft::profiler {
@@ -39,8 +40,7 @@ std::vector<Ceiling> ceilings_of(const StepRecord& r) {
 
 std::string roofline_svg(const StepRecord& r, By by) {
   const double all = r.sum().measured_us, memory = r.machine.bytes / kGiga;
-  WEFT_CHECK_AS(kFailedPrecondition, all > 0,
-                "roofline: the record has no measured times; run the step four times before record()");
+  WEFT_CHECK_AS(kFailedPrecondition, all > 0, "roofline: the record has no measured times; ", kGetTimes);
   struct RooflinePoint {
     draw::Point at;  // FLOPs of a byte, GFLOP/s
     Bound bound;

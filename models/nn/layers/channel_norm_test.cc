@@ -5,9 +5,11 @@
 #include <cmath>
 
 #include "framework/autodiff/grad.h"
+#include "framework/dispatch/capture.h"
 #include "framework/testing/compare.h"
 #include "framework/testing/gradcheck.h"
 #include "framework/testing/values.h"
+#include "models/nn/container.h"
 #include "models/nn/layers/conv.h"
 #include "models/nn/layers/pool.h"
 #include "ops/composite/layers/norm.h"
@@ -115,6 +117,16 @@ TEST(ChannelNorm, LayersOfAConvolutionalNet) {
   EXPECT_EQ(AvgPool2d(3, {.stride = 2})(h).shape(), (Shape{2, 8, 3, 3}));
   EXPECT_EQ(whole(h).shape(), (Shape{2, 8, 1, 1}));
   EXPECT_EQ(up(h).shape(), (Shape{2, 3, 16, 16}));
+  // Pools have no parameters and are often not registered: their ops have their class as scope.
+  const auto scope_of = [](const auto& layer) {
+    const Graph g = capture([&](const Tensor& t) { return layer(t); }, ones({1, 1, 4, 4}));
+    return std::string(g.node(g.outputs[0].node).scope);
+  };
+  EXPECT_EQ(scope_of(pool), "MaxPool2d");
+  EXPECT_EQ(scope_of(AvgPool2d(2)), "AvgPool2d");
+  EXPECT_EQ(scope_of(AdaptiveAvgPool2d(1)), "AdaptiveAvgPool2d");
+  EXPECT_EQ(scope_of(AdaptiveMaxPool2d(2)), "AdaptiveMaxPool2d");
+  EXPECT_EQ(scope_of(Sequential(pool)), "0/MaxPool2d");
   EXPECT_EQ(conv.num_parameters(), 8 * 3 * 9 + 8);
   EXPECT_EQ(up.weight.shape(), (Shape{8, 3, 4, 4}));
   EXPECT_EQ(error_of([&] {

@@ -1,6 +1,14 @@
 #include "models/nn/layers/pool.h"
 
 namespace weft::nn {
+namespace {
+
+// "MaxPool2d": the name of the windows' ops, which a layer without parameters may have from nowhere else.
+std::string class_name(const char* prefix, bool max, int n) {
+  return str_cat(prefix, max ? "MaxPool" : "AvgPool", n, "d");
+}
+
+}  // namespace
 
 template <int N, class Options>
 Tensor Pool<N, Options>::operator()(const Arg& x) const {
@@ -8,6 +16,7 @@ Tensor Pool<N, Options>::operator()(const Arg& x) const {
   const Options& o = options_;
   constexpr bool kMax = std::is_same_v<Options, MaxPoolOptions>;
   static const std::string name = str_cat(kMax ? "max_pool" : "avg_pool", N, "d");
+  const NameScope scope(class_name("", kMax, N));
   if constexpr (kMax)
     return internal::max_pool_nd(name.c_str(), N, x, kernel_size_, o.stride, o.padding, o.dilation, o.ceil_mode);
   else
@@ -19,6 +28,7 @@ template <int N, bool kMax>
 Tensor AdaptivePool<N, kMax>::operator()(const Arg& x) const {
   CallScope call(*this, x.line());
   static const std::string name = str_cat(kMax ? "adaptive_max_pool" : "adaptive_avg_pool", N, "d");
+  const NameScope scope(class_name("Adaptive", kMax, N));
   return internal::adaptive_pool_nd(name.c_str(), N, x, output_size_, kMax);
 }
 

@@ -338,6 +338,19 @@ const tests = {
     assert(page.includes("default-src 'none'"));
     assert(!/https?:\/\/(?!www\.w3\.org\/2000\/svg)/.test(page), 'the page names an address');
   },
+  'the page opens with the joint graph, or the graph of its address'() {
+    const quiet = {addEventListener() {}};
+    const page = vm.runInNewContext(`${read('page.js')}\n({app, graphToShow})`, {document: quiet, window: quiet});
+    const shown = (names, graph) => {
+      Object.assign(page.app, {file: {names}, graph});
+      return page.graphToShow();
+    };
+    assert.strictEqual(shown(['captured', 'joint', 'fused'], -1), 1);
+    assert.strictEqual(shown(['captured', 'joint', 'fused'], 0), 0);
+    assert.strictEqual(shown(['captured', 'joint', 'fused'], 7), 2);
+    assert.strictEqual(shown(['00_captured_start', '03_joint_grad', '05_joint_cse', '07_fused_fuse'], -1), 2);
+    assert.strictEqual(shown(['one'], -1), 0);
+  },
   'colours differ in lightness, and text on them can be read'() {
     const luminance = (hex) => {
       const [r, g, b] = [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16) / 255)

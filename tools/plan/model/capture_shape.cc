@@ -266,11 +266,13 @@ ModelShape captured_shape(const nn::Module& model, const std::function<Tensor(co
   ModelShape s{.context = context, .tied = true};
   std::string layer;
   std::vector<int64_t> parameters;
+  std::vector<std::set<int64_t>> biases;  // lengths of the biases of each layer
   for (const auto& [name, parameter] : model.named_parameters()) {
     const Shape& shape = parameter.type().shape;
     if (const std::string of = layer_of(name); !of.empty()) {
-      if (of != layer) layer = of, parameters.push_back(0);
+      if (of != layer) layer = of, parameters.push_back(0), biases.emplace_back();
       parameters.back() += shape.numel();
+      if (name.ends_with("bias")) biases.back().insert(shape.numel());
     } else if (name == "tok.weight") {
       s.vocab = shape[0];
       s.dim = shape[1];
@@ -293,6 +295,7 @@ ModelShape captured_shape(const nn::Module& model, const std::function<Tensor(co
   for (size_t i = 0; i < layers.size(); ++i) {
     s.blocks[i].layers = layers[i];
     s.blocks[i].parameters = parameters[i];
+    for (Product& p : s.blocks[i].products) p.bias = p.kv > 0 && biases[i].contains(p.out);
     if (layers[i] > 0) kinds.push_back(std::move(s.blocks[i]));
   }
   s.blocks = std::move(kinds);

@@ -126,7 +126,7 @@ ModelShape ModelShape::with_kv_heads(int64_t n) const {
       const int64_t less = p.kv - 2 * n * head_dim;
       p.kv -= less;
       p.out -= less;
-      b.parameters -= less * p.in;
+      b.parameters -= less * (p.in + (p.bias ? 1 : 0));
     }
   return s;
 }

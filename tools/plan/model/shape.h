@@ -21,6 +21,7 @@ struct Product {
   int64_t experts = 0;    // number of weights; 0: one weight for all tokens
   int64_t kv = 0;         // the part of `out` that is keys and values of attention
   bool attended = false;  // kRows: attention comes before it
+  bool bias = false;      // with kv: each column of the result has one
   double weights() const;
 };
 

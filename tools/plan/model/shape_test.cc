@@ -81,6 +81,9 @@ TEST(Shape, OfOtherSizes) {
   }
   EXPECT_EQ(preset_shape("llama-8b").with_kv_heads(2).parameters(),
             preset_shape("llama-8b", {{"kv_heads", "2"}}).parameters());
+  // gpt2 has 12 layers of 12 heads of 64, and biases: 6 heads less of keys and of values.
+  const ModelShape gpt = preset_shape("gpt2");
+  EXPECT_EQ(gpt.parameters() - gpt.with_kv_heads(6).parameters(), 12 * 2 * 6 * 64 * (768 + 1));
 }
 
 TEST(Shape, KeysAndValues) {
@@ -124,7 +127,9 @@ TEST(Shape, OfEachModelType) {
   EXPECT_TRUE(config_of("gemma", "").tied);
   const int64_t plain = config_of("llama", "").parameters();
   EXPECT_EQ(config_of("qwen2", "").parameters() - plain, 4 * (1024 + 2 * 512));  // biases of queries, keys and values
-  EXPECT_EQ(config_of("qwen3", "").parameters() - plain, 4 * 2 * 64);            // norms of queries and keys
+  EXPECT_EQ(config_of("qwen2", "").with_kv_heads(2).parameters(),
+            config_of("llama", "").with_kv_heads(2).parameters() + 4 * (1024 + 2 * 2 * 64));
+  EXPECT_EQ(config_of("qwen3", "").parameters() - plain, 4 * 2 * 64);  // norms of queries and keys
   const ModelShape q = config_of("qwen2_moe", R"(, "num_experts": 8, "num_experts_per_tok": 2,
       "moe_intermediate_size": 512, "shared_expert_intermediate_size": 2048)");
   EXPECT_EQ(shared_ffn(q), 2048);

@@ -9,6 +9,7 @@
 #include "tools/draw/chart.h"
 #include "tools/draw/page.h"
 #include "tools/plan/plan_texts.h"
+#include "tools/plan/search.h"
 
 namespace weft::planner {
 namespace {
@@ -60,11 +61,23 @@ Lines lines_of(const Workload& given) {
   Workload& drawn = lines.drawn = whole;
   drawn.model = whole.model.with_layers(std::min(whole.model.layers(), kLayers));
   const int n = whole.gpus;
-  for (const auto& [name, candidate] : {std::pair(std::string("DDP"), Candidate{.dp = n}),
-                                        {"ZeRO-1", {.dp = n, .zero = 1}},
-                                        {"ZeRO-3", {.fsdp = n, .zero = 3}},
-                                        {str_cat("tp", tp, " and DDP"), {.dp = n / tp, .tp = tp}}})
+  std::vector<std::pair<std::string, Candidate>> ways{{"DDP", {.dp = n}},
+                                                      {"ZeRO-1", {.dp = n, .zero = 1}},
+                                                      {"ZeRO-3", {.fsdp = n, .zero = 3}},
+                                                      {str_cat("tp", tp, " and DDP"), {.dp = n / tp, .tp = tp}}};
+  // A timeline is one microbatch without stages.
+  for (const PricedCandidate& best : search_plans(whole, {.microbatches = 1, .most_pp = 1}, 1).best) {
+    const std::string text = best.candidate.text();
+    const auto same = std::ranges::find(ways, text, [](const auto& way) { return way.second.text(); });
+    if (same == ways.end())
+      ways.insert(ways.begin(), {str_cat("best plan, ", text), best.candidate});
+    else
+      same->first = str_cat("best plan, ", same->first);
+  }
+  for (const auto& [name, candidate] : ways)
     lines.all.push_back({name, timeline_of(drawn, candidate), step_cost(whole, candidate)});
+  const auto place = [&](const Line& l) { return std::pair(l.step.memory() > whole.usable_memory(), l.step.step); };
+  std::ranges::stable_sort(lines.all, {}, place);
   return lines;
 }
 

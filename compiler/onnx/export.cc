@@ -1,17 +1,19 @@
-#include "tools/graph/onnx.h"
+#include "compiler/onnx/export.h"
 
 #include <optional>
 
+#include "compiler/onnx/rows.h"
 #include "compiler/passes/dce.h"
 #include "compiler/passes/retrace.h"
 #include "framework/dispatch/capture.h"
 #include "framework/dispatch/dispatch.h"
 #include "framework/dispatch/parameter.h"
 #include "ops/core/pointwise.h"
-#include "tools/graph/onnx_rows.h"
 
-namespace weft::tools {
+namespace weft {
 namespace {
+
+using namespace internal;
 
 constexpr int64_t kIrVersion = 8, kOpset = 17;
 constexpr int64_t kMostBytes = (int64_t{1} << 31) - 1;  // limit of a protobuf message
@@ -103,7 +105,7 @@ class ModelWriter {
 
   static void refuse_above(int64_t bytes) {
     WEFT_CHECK(bytes <= kMostBytes, "onnx: the model has ", bytes, " bytes; one file has at most ", kMostBytes,
-               ": write the weights beside it with --weights external");
+               ": write the weights beside it with OnnxWeights::kExternal (--weights external)");
   }
 
   // Before the weights need memory.
@@ -121,7 +123,7 @@ class ModelWriter {
     values_[id] = {name};
     if (options_.weights == OnnxWeights::kNone) return set_type(*graph_.proto().add_input(), name, c->type);
     WEFT_CHECK_AS(kFailedPrecondition, c->value.defined() || c->init || c->remote, "onnx: cell ", name,
-                  " has no value here; need a model, or --weights none");
+                  " has no value here; need a model, or OnnxWeights::kNone (--weights none)");
     const Tensor value = CellHandle(c).value();
     onnx::TensorProto& t = *graph_.proto().add_initializer();
     set_type(t, name, c->type);
@@ -155,8 +157,9 @@ class ModelWriter {
       call.onnx = row->onnx;
       results = row->make ? row->make(call) : call.add_n(row->onnx, call.in(), {}, 1);
     }
-    WEFT_CHECK_AS(kUnimplemented, !results.empty(), "onnx: op '", n.op->name, "' of ", n.outputs[0],
-                  " has no ONNX form; need a forward graph in evaluation mode, of ops with a row in onnx_rows.cc");
+    WEFT_CHECK_AS(
+        kUnimplemented, !results.empty(), "onnx: op '", n.op->name, "' of ", n.outputs[0],
+        " has no ONNX form; need a forward graph in evaluation mode, of ops with a row in compiler/onnx/rows.cc");
     // The types of results, for viewers. Other names are operands and constants, which have a type.
     for (int k = before; k < graph_.proto().node_size(); ++k)
       for (const std::string& made : graph_.proto().node(k).output())
@@ -197,4 +200,4 @@ size_t save_onnx(const Graph& g, OnnxOptions options, const std::string& path) {
   return static_cast<size_t>(model.size());
 }
 
-}  // namespace weft::tools
+}  // namespace weft

@@ -13,7 +13,7 @@
 
 #include "framework/ir/op_def.h"
 
-namespace weft::tools {
+namespace weft::internal {
 
 using OnnxNames = std::vector<std::string>;
 using Ints = std::vector<int64_t>;
@@ -94,4 +94,4 @@ DType computed_in(const OpDef& op, DType dtype);
 /// The row of `op`, or null.
 const OnnxRow* find_onnx_row(const OpDef& op);
 
-}  // namespace weft::tools
+}  // namespace weft::internal

@@ -1,4 +1,4 @@
-#include "tools/graph/onnx_rows.h"
+#include "compiler/onnx/rows.h"
 
 #include <algorithm>
 #include <numeric>
@@ -7,7 +7,7 @@
 #include "framework/dispatch/dispatch.h"
 #include "ops/core/creation.h"
 
-namespace weft::tools {
+namespace weft::internal {
 namespace {
 
 Ints list(const Shape& s) { return {s.begin(), s.end()}; }
@@ -479,4 +479,4 @@ const OnnxRow* find_onnx_row(const OpDef& op) {
   return it == by_name->end() ? nullptr : it->second;
 }
 
-}  // namespace weft::tools
+}  // namespace weft::internal
