@@ -22,9 +22,9 @@ Tensor reordered(const Tensor& x, int batch, std::initializer_list<int> order) {
   return permute(x, dims);
 }
 
-// x with its last three extents replaced.
-Tensor with_last(const Tensor& x, std::initializer_list<int64_t> extents) {
-  Shape shape(std::span<const int64_t>(x.shape()).first(x.dim() - 3));
+// x with other extents after the first `batch`.
+Tensor with_rest(const Tensor& x, int batch, std::initializer_list<int64_t> extents) {
+  Shape shape(std::span<const int64_t>(x.shape()).first(batch));
   for (int64_t n : extents) shape.push_back(n);
   return reshape(x, shape);
 }
@@ -54,9 +54,10 @@ Tensor pixel_shuffle(const Arg& arg, int64_t r) {
   WEFT_CHECK(r >= 1 && r < (1 << 24), "pixel_shuffle: upscale_factor is ", r, "; need 1 or more");
   WEFT_CHECK(x.dim() >= 3 && x.size(-3) % (r * r) == 0, "pixel_shuffle: x is ", x.type(), "; need [..., C * ", r * r,
              ", H, W]");
+  const int batch = x.dim() - 3;
   const int64_t c = x.size(-3) / (r * r), h = x.size(-2), w = x.size(-1);
-  const Tensor y = with_last(x, {c, r, r, h, w});
-  return with_last(reordered(y, x.dim() - 3, {0, 3, 1, 4, 2}), {c, h * r, w * r});
+  const Tensor y = with_rest(x, batch, {c, r, r, h, w});
+  return with_rest(reordered(y, batch, {0, 3, 1, 4, 2}), batch, {c, h * r, w * r});
 }
 
 Tensor pixel_unshuffle(const Arg& arg, int64_t r) {
@@ -64,9 +65,10 @@ Tensor pixel_unshuffle(const Arg& arg, int64_t r) {
   WEFT_CHECK(r >= 1, "pixel_unshuffle: downscale_factor is ", r, "; need 1 or more");
   WEFT_CHECK(x.dim() >= 3 && x.size(-2) % r == 0 && x.size(-1) % r == 0, "pixel_unshuffle: x is ", x.type(),
              "; need [..., C, H * ", r, ", W * ", r, "]");
+  const int batch = x.dim() - 3;
   const int64_t c = x.size(-3), h = x.size(-2) / r, w = x.size(-1) / r;
-  const Tensor y = with_last(x, {c, h, r, w, r});
-  return with_last(reordered(y, x.dim() - 3, {0, 2, 4, 1, 3}), {c * r * r, h, w});
+  const Tensor y = with_rest(x, batch, {c, h, r, w, r});
+  return with_rest(reordered(y, batch, {0, 2, 4, 1, 3}), batch, {c * r * r, h, w});
 }
 
 Tensor affine_grid(const Arg& arg, const Shape& size, bool align_corners) {

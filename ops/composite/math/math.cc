@@ -247,12 +247,12 @@ Tensor signbit(const Arg& x) {
 Tensor fmax(const Arg& x, const Arg& y) {
   LineScope line(x.line());
   const OperandPair p = common(x, y, "fmax");
-  return where(ge(p.a, p.b) | isnan(p.b), p.a, p.b);
+  return where(isnan(p.b), p.a, where(isnan(p.a), p.b, maximum(p.a, p.b)));
 }
 Tensor fmin(const Arg& x, const Arg& y) {
   LineScope line(x.line());
   const OperandPair p = common(x, y, "fmin");
-  return where(le(p.a, p.b) | isnan(p.b), p.a, p.b);
+  return where(isnan(p.b), p.a, where(isnan(p.a), p.b, minimum(p.a, p.b)));
 }
 
 namespace {

@@ -55,7 +55,7 @@ inline Tensor operator%(const Arg& a, const Arg& b) { return remainder(a, b); }
 Tensor copysign(const Arg& a, const Arg& b);
 /// True for negative numbers and -0; false for NaN of both signs.
 Tensor signbit(const Arg& x);
-/// The greater (lesser) of a and b; the other one where one is NaN. a has the gradient of ties.
+/// The greater (lesser) of a and b; the other one where one is NaN. Ties share the gradient.
 Tensor fmax(const Arg& a, const Arg& b);
 Tensor fmin(const Arg& a, const Arg& b);
 /// The next f32 or f64 number after a in b's direction; b where they are equal. No gradient.
