@@ -4,13 +4,12 @@
 #include <vector>
 
 #include "framework/autodiff/grad.h"
-#include "framework/base/called.h"
 #include "framework/base/saturate.h"
 #include "framework/dispatch/dispatch.h"
 #include "ops/composite/host_list.h"
+#include "ops/composite/indexing.h"
 #include "ops/composite/math/derivative.h"
 #include "ops/composite/precision.h"
-#include "ops/composite/scatter.h"
 #include "ops/core/indexing/index.h"
 #include "ops/core/indexing/view.h"
 #include "ops/core/products/window.h"
@@ -18,7 +17,6 @@
 
 namespace weft {
 
-using internal::Called;
 using internal::FirstOperand;
 using internal::FloatingOperand;
 using internal::with_derivative;
@@ -239,7 +237,6 @@ Tensor max_pool_nd(const char* op, int spatial, const Arg& arg, const Sizes& ker
 Tensor max_unpool_nd(const char* op, int spatial, const Arg& arg, const Arg& indices, const Sizes& kernel_size,
                      const Sizes& stride, const Sizes& padding, const Shape& output_size) {
   const FloatingOperand x(arg, op);
-  const Called name(op);
   check_dims(op, x, spatial);
   const Tensor& i = tensor_of(indices, op);
   WEFT_CHECK(is_integral(i.dtype()) && i.shape() == x.shape(), op, ": indices are ", i.type(), " for x ", x.type(),
@@ -257,11 +254,18 @@ Tensor max_unpool_nd(const char* op, int spatial, const Arg& arg, const Arg& ind
                ": output_size is ", shape[first + d], " in spatial dim ", d, "; need more than ", least - step[d],
                " and less than ", saturating_add(least, step[d]));
   }
-  const Tensor at = flatten(i, first), none = flatten(zeros(shape, {.dtype = x.dtype(), .device = x.device()}), first);
+  const int64_t plane = Shape(std::span<const int64_t>(shape).subspan(static_cast<size_t>(first))).numel();
+  const Tensor at = in_range(flatten(i, first), plane, op);
+  // The positions in all planes, one after another.
+  Shape planes = at.shape();
+  planes[first] = 1;
+  const Tensor begin = arange(planes.numel(), {.dtype = kInt64, .device = x.device()}) * plane;
+  const Tensor to = flatten(at + reshape(begin, planes));
+  const Tensor none = zeros({shape.numel()}, {.dtype = x.dtype(), .device = x.device()});
   return with_derivative(
-      x, [&](const Tensor& t) { return reshape(scatter(none, -1, at, flatten(t, first)), shape); },
+      x, [&](const Tensor& t) { return reshape(index_copy(none, 0, to, flatten(t)), shape); },
       [=](const Tensor& t, const Tensor&, const Tensor& dy) {
-        return reshape(gather(flatten(dy, first), -1, at), t.shape());
+        return reshape(index_select(flatten(dy), 0, to), t.shape());
       });
 }
 

@@ -154,7 +154,7 @@ Tensor interpolate(const Arg& arg, const InterpolateOptions& o) {
   const bool cubic = o.mode == "bicubic" && spatial == 2;
   WEFT_CHECK(is_nearest || area || cubic || o.mode == names[spatial - 1], "interpolate: mode is '", o.mode, "' for ",
              spatial, spatial == 1 ? " spatial dim" : " spatial dims",
-             "; need \"nearest\", \"nearest-exact\", \"area\", ", spatial == 2 ? "\"bicubic\" " : "", "or \"",
+             "; need \"nearest\", \"nearest-exact\", \"area\"", spatial == 2 ? ", \"bicubic\"" : "", " or \"",
              names[spatial - 1], "\"");
   WEFT_CHECK(!o.align_corners || (!is_nearest && !area), "interpolate: align_corners with mode '", o.mode,
              "'; need a linear mode or bicubic");
