@@ -219,7 +219,8 @@ std::vector<Sample> others(const OpDef& op) {
   const In m{Shape{4, 3, 3}};
   if (name == "solve") out.push_back({{m, {Shape{4, 3, 6}}}, {}});
   if (name == "cholesky") out.push_back({{{Shape{4, 1, 1}, kFloat32, 0.5, 2}}, {}});
-  if (name == "determinant" || name == "cofactors" || name == "qr" || name == "eigh" || name == "matrix_exp")
+  if (name == "determinant" || name == "cofactors" || name == "lu" || name == "qr" || name == "eigh" ||
+      name == "matrix_exp")
     out.push_back({{m}, {}});
   if (name == "svd") out.push_back({{m}, {{"full", false}}});
   if (name == "debug_print") out.push_back({{{Shape{4, 6}}}, {{"label", std::string("x")}}});

@@ -3,6 +3,7 @@
 #pragma once
 #include <initializer_list>
 #include <source_location>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -35,18 +36,18 @@ namespace methods {
   M(rsqrt) M(sin) M(cos) M(tan) M(asin) M(acos) M(atan) M(sinh) M(cosh) M(tanh) M(asinh) M(acosh) M(atanh) M(sigmoid) \
   M(erf) M(erfc) M(erfinv) M(lgamma) M(digamma) M(floor) M(ceil) M(round) M(trunc) M(frac) M(relu) M(reciprocal) \
   M(square) M(isfinite) M(isnan) M(isinf) M(logical_not) M(t) M(squeeze) M(ravel) M(nonzero) M(argmax) M(argmin) \
-  M(max) M(min) M(median) M(trace)
+  M(max) M(min) M(median) M(trace) M(signbit)
 #define WEFT_BINARY_METHODS(M) M(add) M(sub) M(mul) M(div) M(pow) M(maximum) M(minimum) M(remainder) M(fmod) \
   M(floor_divide) M(atan2) M(eq) M(ne) M(lt) M(le) M(gt) M(ge) M(logical_and) M(logical_or) M(logical_xor) M(matmul) \
   M(mm) M(bmm) M(mv) M(dot) M(outer) M(masked_select) M(take) M(clamp_min) M(clamp_max) \
-  M(equal)
+  M(equal) M(fmax) M(fmin) M(gcd) M(lcm) M(nextafter)
 #define WEFT_REDUCING_METHODS(M) M(sum) M(mean) M(amax) M(amin) M(prod) M(any) M(all) M(logsumexp)
 #define WEFT_OTHER_METHODS(M) M(reshape) M(transpose) M(permute) M(expand) M(unsqueeze) M(flatten) M(slice) M(var) \
   M(softmax) M(log_softmax) M(cumsum) M(cumprod) M(cummax) M(cummin) M(logcumsumexp) M(sort) M(argsort) M(topk) \
   M(kthvalue) M(norm) M(clamp) M(clip) M(lerp) M(masked_fill) M(gather) M(scatter) M(scatter_add) M(index_select) \
   M(index_add) M(index_copy) M(index_fill) M(take_along_dim) M(chunk) M(split) M(unbind) M(narrow) M(select) \
   M(movedim) M(swapaxes) M(std_of) M(unflatten) M(roll) M(flip) M(tile) M(repeat) M(repeat_interleave) \
-  M(tril) M(triu) M(diagonal) M(diag)
+  M(tril) M(triu) M(diagonal) M(diag) M(masked_scatter) M(fill_diagonal)
 // clang-format on
 WEFT_PLAIN_METHODS(WEFT_CALL)
 WEFT_BINARY_METHODS(WEFT_CALL)
@@ -126,6 +127,11 @@ class TensorMethods {
   WEFT_METHOD(index_copy, P(int64_t dim, const Arg& index, const Arg& src), dim, index, src)
   WEFT_METHOD(index_fill, P(int64_t dim, const Arg& index, const Arg& value), dim, index, value)
   WEFT_METHOD(take_along_dim, P(const Arg& index, int64_t dim), index, dim)
+  WEFT_METHOD(take_along_dim, P(const Arg& index), index)
+  WEFT_METHOD(masked_scatter, P(const Arg& mask, const Arg& source), mask, source)
+  WEFT_METHOD(fill_diagonal, P(const Arg& value, bool wrap = false), value, wrap)
+  WEFT_METHOD(round, P(int64_t decimals), decimals)
+  WEFT_METHOD(div, P(const Arg& other, std::string_view rounding_mode), other, rounding_mode)
   WEFT_METHOD(chunk, P(int64_t n, int64_t dim = 0), n, dim)
   WEFT_METHOD(split, P(int64_t size, int64_t dim = 0), size, dim)
   WEFT_METHOD(split, P(const std::vector<int64_t>& sizes, int64_t dim = 0), sizes, dim)

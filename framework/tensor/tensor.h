@@ -75,6 +75,13 @@ class Tensor : public TensorMethods<Tensor> {
   Tensor(Tensor&&) noexcept = default;
   Tensor& operator=(const Tensor&) & = default;
   Tensor& operator=(Tensor&&) & noexcept = default;
+  /// An error: PyTorch reads a list of numbers as i64 (torch.tensor) or as f32 (torch.Tensor).
+  template <class T>
+  requires std::is_arithmetic_v<T> Tensor(std::initializer_list<T>) { no_list<T>(); }
+  template <class T>
+  Tensor(std::initializer_list<std::initializer_list<T>>) {
+    no_list<T>();
+  }
   /// An error: x[0] and p.value() are new tensors, which an assignment would change in vain.
   template <class T>
   void operator=(T&&) && {
@@ -105,13 +112,16 @@ class Tensor : public TensorMethods<Tensor> {
 
   /// Uninitialised memory of this type on its device.
   static Tensor empty(const TensorType& type);
-  /// A contiguous copy of `values`, whose count must equal the product of `shape`. Unsigned integers of 16 bits or more
-  /// become i64.
+  /// A contiguous copy of `values`, whose count must equal the product of `shape`. Integers without a dtype become i64,
+  /// and char i8, as PyTorch's dtype of that name.
   template <class T>
   static Tensor from_vector(const std::vector<T>& values, const Shape& shape, Loc loc = Loc::current()) {
-    if constexpr (std::is_same_v<T, uint16_t> || std::is_same_v<T, uint32_t> || std::is_same_v<T, uint64_t>) {
+    if constexpr (std::is_same_v<T, char>) {
+      return copy_of(std::vector<int8_t>(values.begin(), values.end()), shape, loc);
+    } else if constexpr (std::is_integral_v<T> && !HasDType<T>) {
       for (T v : values)
-        WEFT_CHECK(v <= static_cast<uint64_t>(INT64_MAX), "from_vector: a value is ", v, "; need one below 2^63");
+        WEFT_CHECK(std::is_signed_v<T> || static_cast<uint64_t>(v) <= static_cast<uint64_t>(INT64_MAX),
+                   "from_vector: a value is ", static_cast<uint64_t>(v), "; need one below 2^63");
       return copy_of(std::vector<int64_t>(values.begin(), values.end()), shape, loc);
     } else {
       static_assert(HasDType<T>,
@@ -216,6 +226,10 @@ class Tensor : public TensorMethods<Tensor> {
   }
 
  private:
+  template <class T>
+  static void no_list() {
+    static_assert(sizeof(T) == 0, "Tensor: numbers in braces are no tensor: write Tensor t = tensor({1, 2, 3})");
+  }
   template <class T>
   static Tensor copy_of(const std::vector<T>& values, const Shape& shape, Loc loc);
   [[noreturn]] void bad_dim(int64_t dim, Loc loc) const;

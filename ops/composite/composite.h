@@ -6,6 +6,7 @@
 #include "ops/composite/images/grid.h"
 #include "ops/composite/images/pool.h"
 #include "ops/composite/images/resize.h"
+#include "ops/composite/images/sample.h"
 #include "ops/composite/indexing.h"
 #include "ops/composite/layers/activation.h"
 #include "ops/composite/layers/attention.h"

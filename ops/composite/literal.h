@@ -31,7 +31,7 @@ class Literal {
   }
 
   const Shape& shape() const { return shape_; }
-  /// bool, u8, i8, i16, i64 (other integers), f32 (float and double), f16 or bf16, promoted over all numbers; f32 if
+  /// bool, u8, i8 (char too), i16, i64 (other integers), f32 (float and double), f16 or bf16, promoted over all numbers; f32 if
   /// there are none.
   DType dtype() const { return dtype_.value_or(kFloat32); }
   /// All numbers in row-major order, as doubles and, where each is an integer, exactly.
@@ -44,6 +44,7 @@ class Literal {
   // The dtype of a tensor of T.
   template <class T>
   static constexpr DType natural() {
+    if constexpr (std::is_same_v<T, char>) return kInt8;
     if constexpr (HasDType<T> && sizeof(T) < 4) return DTypeOf<T>::value;
     return std::integral<T> ? kInt64 : kFloat32;
   }

@@ -156,6 +156,40 @@ Tensor index_fill(const Arg& arg, int64_t dim, const Arg& index, const Arg& valu
   return a.result(index_copy(a.x, a.dim, at, broadcast_to(v, shape)));
 }
 
+Tensor fill_diagonal(const Arg& arg, const Arg& value, bool wrap) {
+  const FirstOperand x(arg, "fill_diagonal");
+  const Called name("fill_diagonal");
+  bool equal = x.dim() >= 2;
+  for (int d = 1; x.dim() > 2 && d < x.dim(); ++d) equal &= x.shape()[d] == x.shape()[0];
+  WEFT_CHECK(equal, "fill_diagonal: x is ", x.type(), "; need two dims, or more of equal extents");
+  int64_t step = 0, least = x.shape()[0];
+  for (int64_t stride : contiguous_strides(x.shape())) step += stride;
+  for (int64_t n : x.shape()) least = std::min(least, n);
+  const Tensor at = reshape(arange(x.numel(), {.dtype = kInt64, .device = x.device()}), x.shape());
+  const Tensor on = eq(remainder(at, std::max<int64_t>(step, 1)), 0);
+  return masked_fill(x, wrap && x.dim() == 2 ? on : on & lt(at, step * least), value);
+}
+
+Tensor masked_scatter(const Arg& arg, const Arg& mask, const Arg& source) {
+  const FirstOperand x(arg, "masked_scatter");
+  const Tensor &m = tensor_of(mask, "masked_scatter"), &src = tensor_of(source, "masked_scatter");
+  WEFT_CHECK(m.dtype() == kBool && src.dtype() == x.dtype(), "masked_scatter: x, mask and source are ", x.dtype(), ", ",
+             m.dtype(), " and ", src.dtype(), "; need a mask of bool and one dtype for x and source");
+  const Shape shape = broadcast_shapes(x.shape(), m.shape(), "masked_scatter");
+  const Tensor on = broadcast_to(m, shape), flat = flatten(on);
+  // Element 0 of the padded source is for the places where the mask is false.
+  const Tensor at = where(flat, cumsum(cast(flat, kInt64), 0), 0);
+  const Tensor from = look_up(index_select_op, pad(flatten(src), {1, 0}), 0, at,
+                              str_cat("masked_scatter: source has ", src.numel(),
+                                      " elements, fewer than the mask has true ones; need one for each"));
+  return where(on, reshape(from, shape), broadcast_to(x, shape));
+}
+
+Tensor take_along_dim(const Arg& x, const Arg& index) {
+  LineScope here(x.line());
+  return take_along_dim(flatten(tensor_of(x, "take_along_dim")), flatten(tensor_of(index, "take_along_dim")), 0);
+}
+
 Tensor take(const Arg& arg, const Arg& index) {
   LineScope here(arg.line());
   const Tensor &x = tensor_of(arg, "take"), &i = tensor_of(index, "take");

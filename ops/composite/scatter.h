@@ -16,6 +16,15 @@ Tensor scatter_reduce(const Arg& x, int64_t dim, const Arg& index, const Arg& sr
 /// A copy of x, with the slices index[i] along dim = value, a number or a 0-d tensor.
 Tensor index_fill(const Arg& x, int64_t dim, const Arg& index, const Arg& value);
 
+/// A copy of x [m, n], or of n equal extents, with its diagonal = value, a number or a 0-d tensor; `wrap` starts the
+/// diagonal of a tall matrix again after each n + 1 rows.
+Tensor fill_diagonal(const Arg& x, const Arg& value, bool wrap = false);
+/// A copy of x, with the elements where the bool mask is true replaced by source's elements, in order; x and mask
+/// broadcast. Throws if source has fewer elements, in compiled functions when they run.
+Tensor masked_scatter(const Arg& x, const Arg& mask, const Arg& source);
+
+/// The elements of the flattened x at the positions in the flattened index: 1-d.
+Tensor take_along_dim(const Arg& x, const Arg& index);
 /// The elements of the flattened x at these positions, in index's shape; negative ones count from the end.
 Tensor take(const Arg& x, const Arg& index);
 /// A copy of x, with its elements at these positions of the flattened x replaced by source's elements, or with these

@@ -258,6 +258,15 @@ TEST(Scatter, Errors) {
             "scatter_reduce: reduce is 'max'; need \"sum\", \"prod\", \"mean\", \"amax\" or \"amin\"");
   EXPECT_EQ(error_of([&] { put(x, ints({0}, 1), ones(2)); }),
             "put: index has shape [1] and source [2]; need equal numbers of elements");
+  EXPECT_EQ(error_of([&] {
+              fill_diagonal(zeros({2, 3, 3}), 1.0);
+            }),
+            "fill_diagonal: x is f32[2, 3, 3]; need two dims, or more of equal extents");
+  const auto masked = [&](Tensor a) { return masked_scatter(a, a < 1, ones(5)); };
+  const char* few = "masked_scatter: source has 5 elements, fewer than the mask has true ones; need one for each";
+  EXPECT_EQ(error_of([&] { masked(x); }), few);
+  EXPECT_EQ(error_of([&] { compile(masked)(x); }), few);
+  EXPECT_EQ(masked_scatter(x, x > 0, zeros({0})).to_vector<float>(), (std::vector<float>(6)));
   const auto outside = [](const char* what, int64_t index, int64_t last) {
     return str_cat(what, ": index ", index, " at position 0 is out of range; need 0 to ", last);
   };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <numeric>
 
 #include "ops/core/creation.h"
 #include "ops/core/indexing/view.h"
@@ -53,15 +54,48 @@ Tensor value_of(const Arg& value, const Tensor& like, const char* op) {
   return full({}, value, {.dtype = dtype, .device = like.device()});
 }
 
-// The runs of equal neighbours in a 1-d tensor: which run each element belongs to, and the first element of each run.
+// The runs of equal neighbours along dim 0: which run each slice belongs to, and the first slice of each run.
 struct Runs {
   Tensor of, first;
 };
 Runs runs_of(const Tensor& x) {
   const int64_t n = x.size(0);
-  const Tensor changes = slice(x, 0, 1, n) != slice(x, 0, 0, std::max<int64_t>(n - 1, 0));
+  Tensor changes = slice(x, 0, 1, n) != slice(x, 0, 0, std::max<int64_t>(n - 1, 0));
+  if (x.dim() > 1) changes = any(changes, 1);
   const Tensor starts = cat({ones({std::min<int64_t>(n, 1)}, {.dtype = kBool, .device = x.device()}), changes});
   return {cumsum(cast(starts, kInt64), 0) - 1, flatten(nonzero(starts))};
+}
+
+// The lexicographic order of the rows of x [n, m], which has values.
+template <class T>
+Tensor row_order(const Tensor& x) {
+  const auto n = static_cast<size_t>(x.size(0)), m = static_cast<size_t>(x.size(1));
+  const std::vector<T> v = x.to_vector<T>();
+  std::vector<int64_t> order(n);
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+    const T *p = v.data() + static_cast<size_t>(a) * m, *q = v.data() + static_cast<size_t>(b) * m;
+    return std::lexicographical_compare(p, p + m, q, q + m, [](T s, T t) { return s < t || (t != t && s == s); });
+  });
+  return positions_of(order, x.device());
+}
+
+Unique unique_slices(const Arg& arg, int64_t dim, bool sorted, const char* op) {
+  const FirstOperand x(arg, op);
+  const int d = normalize_dim(dim, x.dim(), op);
+  require_values(x, op, "the slices as they are");
+  Tensor front = movedim(x, d, 0);
+  const int64_t n = front.size(0);
+  Tensor rows = reshape(front, {n, n > 0 ? front.numel() / n : 1}), order;
+  if (sorted) {
+    order = is_floating(x.dtype()) ? row_order<double>(rows) : row_order<int64_t>(rows);
+    front = index_select(front, 0, order);
+    rows = index_select(rows, 0, order);
+  }
+  const Runs runs = runs_of(rows);
+  return {movedim(index_select(front, 0, runs.first), 0, d),
+          sorted ? index_copy(zeros_like(runs.of), 0, order, runs.of) : runs.of,
+          histogram(runs.of, runs.first.numel())};
 }
 
 }  // namespace
@@ -104,6 +138,22 @@ Unique unique_consecutive(const Arg& arg) {
   const Tensor flat = flatten(x);
   const Runs runs = runs_of(flat);
   return {index_select(flat, 0, runs.first), reshape(runs.of, x.shape()), histogram(runs.of, runs.first.numel())};
+}
+
+Unique unique(const Arg& x, int64_t dim) { return unique_slices(x, dim, true, "unique"); }
+Unique unique_consecutive(const Arg& x, int64_t dim) { return unique_slices(x, dim, false, "unique_consecutive"); }
+
+Tensor one_hot(const Arg& arg) {
+  const FirstOperand x(arg, "one_hot");
+  WEFT_CHECK(is_integral(x.dtype()), "one_hot: x is ", x.type(), "; need integers");
+  require_values(x, "one_hot", "the number of classes: one_hot(x, classes)");
+  WEFT_CHECK(x.numel() > 0, "one_hot: x ", x.type(), " is empty; need the number of classes: one_hot(x, classes)");
+  int64_t most = 0;
+  for (int64_t v : x.to_vector<int64_t>()) {
+    WEFT_CHECK(v >= 0, "one_hot: x has ", v, "; need 0 or more");
+    most = std::max(most, v);
+  }
+  return one_hot(x, saturating_add(most, 1));
 }
 
 Tensor bincount(const Arg& arg, const Tensor& weights, int64_t minlength) {

@@ -26,6 +26,12 @@ struct Unique {
 Unique unique(const Arg& x);
 /// The same for runs of equal neighbours in the flattened x, in their order.
 Unique unique_consecutive(const Arg& x);
+/// The distinct slices of x along dim, in lexicographic order (unique_consecutive: runs of equal neighbours, in their
+/// order); values are [count, ...] along dim, inverse and counts are of slices. NaN differs from NaN.
+Unique unique(const Arg& x, int64_t dim);
+Unique unique_consecutive(const Arg& x, int64_t dim);
+/// one_hot(x, max(x) + 1); x, not empty and of 0 or more, must have values: see nonzero.
+Tensor one_hot(const Arg& x);
 /// How often each of 0 to max(x) occurs in a 1-d x of integers, i64 [max(max(x) + 1, minlength)]. If weights, of x's
 /// shape, are given: the sum of the weights instead, f32 for f32 weights, otherwise f64. x must have values: see
 /// nonzero; histogram needs none.

@@ -93,6 +93,15 @@ TEST(Search, Unique) {
   EXPECT_EQ(values(m.values), keys);
   EXPECT_EQ(values(m.counts), numbers);
   EXPECT_EQ(values(index_select(m.values, 0, m.inverse)), values(many));
+  const Unique rows = unique(of({1, NAN, 1, 0, 1, NAN, 1, 0}).view({4, 2}), 0);  // NaN after all numbers
+  EXPECT_EQ(rows.values.shape(), Shape({3, 2}));
+  EXPECT_EQ(values(rows.inverse), (I{1, 0, 2, 0}));
+  EXPECT_EQ(unique(zeros({0, 3}), 0).values.shape(), Shape({0, 3}));
+  EXPECT_EQ(values(unique(ints({INT64_MAX, INT64_MAX - 1}), 0).values), (I{INT64_MAX - 1, INT64_MAX}));
+  expect_error([&] { compile([](Tensor a) { return unique(a, 0).values; })(x); },
+               "unique: the shape of the result depends on the values of i64[2, 3]");
+  expect_error([&] { compile([](Tensor a) { return one_hot(a); })(x); }, "need the number of classes: one_hot(x, cl");
+  EXPECT_EQ(error_of([] { one_hot(ints({1, -1})); }), "one_hot: x has -1; need 0 or more");
   expect_error([&] { compile([](Tensor a) { return unique(a).values; })(x); },
                "unique: the shape of the result depends on the values of i64[2, 3]");
 }

@@ -36,6 +36,30 @@ void solve(const StridedView& a, const StridedView& b, const StridedView& x) {
   });
 }
 
+void lu(const StridedView& a, const StridedView& lu, const StridedView& pivots, const StridedView& rows) {
+  parallel_for(batch_of(a), [&](int64_t i) {
+    Matrix m = read(a, i);
+    const int64_t k = std::min(m.rows(), m.cols());
+    Eigen::Transpositions<Eigen::Dynamic> swaps(k);
+    int count = 0;
+    if (k > 0) {
+      auto square = m.leftCols(k);  // Eigen's factorisation leaves further columns unfinished
+      Eigen::internal::partial_lu_inplace(square, swaps, count);
+    }
+    auto right = m.rightCols(m.cols() - k);
+    auto to = part<int32_t>(pivots, 1, i);
+    auto order = part<int64_t>(rows, 1, i);
+    for (int64_t r = 0; r < m.rows(); ++r) order(r, 0) = r;
+    for (int64_t r = 0; r < k; ++r) {
+      to(r, 0) = swaps.coeff(r) + 1;
+      std::swap(order(r, 0), order(swaps.coeff(r), 0));
+      right.row(r).swap(right.row(swaps.coeff(r)));
+    }
+    if (right.size() > 0) m.leftCols(k).triangularView<Eigen::UnitLower>().solveInPlace(right);
+    write(lu, i, m);
+  });
+}
+
 void determinant(const StridedView& a, const StridedView& det, const StridedView& sign, const StridedView& logabs) {
   parallel_for(batch_of(a), [&](int64_t i) {
     double d = 1, s = 1, l = 0;

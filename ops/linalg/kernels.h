@@ -9,6 +9,9 @@ namespace weft::kernels {
 /// x = a^-1 b, for a[..., n, n] and b[..., n, k], by LU with partial pivoting. The bits of a column do not depend on
 /// the other columns. Throws for a singular matrix.
 void solve(const StridedView& a, const StridedView& b, const StridedView& x);
+/// p l u = a[..., m, n] by partial pivoting: l below the diagonal of lu and u on and above it; row k was exchanged with
+/// row pivots[k] - 1, i32 [..., min(m, n)], and rows[k], i64 [..., m], is the row of a that is row k of l u.
+void lu(const StridedView& a, const StridedView& lu, const StridedView& pivots, const StridedView& rows);
 /// det, its sign (0 for a singular matrix) and log |det| of a[..., n, n].
 void determinant(const StridedView& a, const StridedView& det, const StridedView& sign, const StridedView& logabs);
 /// The derivative of the determinant by each element of a[..., n, n]; also of singular matrices.

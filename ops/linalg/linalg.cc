@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "framework/autodiff/grad.h"
+#include "framework/base/called.h"
 #include "framework/dispatch/dispatch.h"
 #include "ops/core/core.h"
 #include "ops/linalg/record.h"
@@ -110,6 +111,84 @@ Tensor solve(const Arg& x, const Arg& y, bool left) {
   const Shape batch = broadcast_shapes(batch_of(a), batch_of(b), "solve");
   const Tensor m = with_batch(a, batch), v = with_batch(b, batch);
   return dispatch(solve_op, {&m, &v}, {}, x.line());
+}
+
+Tensor solve_triangular(const Arg& x, const Arg& y, bool upper, bool left, bool unitriangular) {
+  LineScope here(x.line());
+  const internal::Called name("solve_triangular");
+  const Tensor &a = squares(x, "solve_triangular"), &b = matrices(y, "solve_triangular");
+  if (!left) return mT(solve_triangular(mT(a), mT(b), !upper, true, unitriangular));
+  Tensor t = upper ? triu(a, unitriangular) : tril(a, unitriangular ? -1 : 0);
+  if (unitriangular) t = add(t, identities(a));
+  // The LU decomposition of an upper triangular matrix is the matrix itself, and solve substitutes backwards.
+  const Shape both{-2, -1}, rows{-2};
+  const Tensor v = with_batch(b, broadcast_shapes(batch_of(a), batch_of(b), "solve_triangular"));
+  return upper ? solve(t, v) : flip(solve(flip(t, both), flip(v, rows)), rows);
+}
+
+namespace {
+
+// The row of a for each row of l u [..., m, n], from the pivots: rows are exchanged in order.
+Tensor rows_of(const Tensor& pivots, int64_t m, SourceLine line) {
+  Shape all = pivots.shape();
+  const int64_t k = all.back();
+  all.back() = m;
+  const TensorOptions integers{.dtype = kInt64, .device = pivots.device()};
+  const Tensor at = arange(m, integers), p = unsqueeze(movedim(sub(cast(pivots, kInt64), 1), -1, 0), -1);
+  return internal::run_loop(
+      [&](std::span<const Tensor> in) {
+        const Tensor &rows = in[0], &to = in[1], &from = in[2];
+        const Tensor far = gather(rows, -1, to), near = gather(rows, -1, broadcast_to(from, to.shape()));
+        return internal::Iteration{{where(eq(at, from), far, where(eq(at, to), near, rows))}, {}};
+      },
+      {broadcast_to(at, all)}, {p, arange(k, integers)}, {}, line)[0];
+}
+
+}  // namespace
+
+LU lu(const Arg& x) {
+  LineScope here(x.line());
+  const Tensor& a = matrices(x, "lu");
+  const std::vector<Tensor> f = call(lu_op, a);
+  const int64_t m = a.size(-2), n = a.size(-1), k = std::min(m, n);
+  const TensorOptions options{.dtype = a.dtype(), .device = a.device()};
+  const Tensor at = arange(m, {.dtype = kInt64, .device = a.device()});
+  return {cast(eq(unsqueeze(at, -1), unsqueeze(f[2], -2)), a.dtype()),
+          add(tril(slice(f[0], -1, 0, k), -1), eye(m, k, options)), triu(slice(f[0], -2, 0, k))};
+}
+
+LUFactor lu_factor(const Arg& x) {
+  LineScope here(x.line());
+  const std::vector<Tensor> f = call(lu_op, matrices(x, "lu_factor"));
+  return {f[0], f[1]};
+}
+
+Tensor lu_solve(const Arg& x, const Arg& pivots, const Arg& y, bool left, bool adjoint) {
+  LineScope here(x.line());
+  const internal::Called name("lu_solve");
+  const Tensor &a = squares(x, "lu_solve"), &p = tensor_of(pivots, "lu_solve"), &b = matrices(y, "lu_solve");
+  WEFT_CHECK(is_integral(p.dtype()) && p.shape() == Shape(std::span<const int64_t>(a.shape()).first(a.dim() - 1)),
+             "lu_solve: pivots are ", p.type(), " for ", a.type(), "; need integers [..., n] of lu_factor");
+  if (!left) return mT(lu_solve(a, p, mT(b), true, !adjoint));
+  const Shape batch = broadcast_shapes(batch_of(a), batch_of(b), "lu_solve");
+  const Tensor v = with_batch(b, batch), rows = unsqueeze(rows_of(p, a.size(-1), x.line()), -1);
+  if (!adjoint) return solve_triangular(a, solve_triangular(a, take_along_dim(v, rows, -2), false, true, true), true);
+  const Tensor t = mT(a), r = solve_triangular(t, solve_triangular(t, v, false), true, true, true);
+  return take_along_dim(r, argsort(rows, -2), -2);
+}
+
+Tensor cond(const Arg& x, double ord) {
+  LineScope here(x.line());
+  const internal::Called name("cond");
+  if (std::fabs(ord) != 2) return mul(matrix_norm(x, ord), matrix_norm(inv(x), ord));
+  const Tensor s = svdvals(matrices(x, "cond"));
+  const Tensor most = select(s, -1, 0), least = select(s, -1, -1);
+  return ord > 0 ? div(most, least) : div(least, most);
+}
+Tensor cond(const Arg& x, std::string_view ord) {
+  LineScope here(x.line());
+  const internal::Called name("cond");
+  return mul(matrix_norm(x, ord), matrix_norm(inv(x), ord));
 }
 
 Tensor inv(const Arg& x) {
@@ -238,6 +317,14 @@ Tensor matrix_exp(const Arg& x) {
 }  // namespace weft::linalg
 
 namespace weft {
+
+Tensor cholesky_solve(const Arg& b, const Arg& l, bool upper) {
+  internal::LineScope here(b.line());
+  const internal::Called name("cholesky_solve");
+  const Tensor &f = internal::tensor_of(l, "cholesky_solve"), t = transpose(f, -2, -1);
+  const Tensor &lower = upper ? t : f, &above = upper ? f : t;
+  return linalg::solve_triangular(above, linalg::solve_triangular(lower, b, false), true);
+}
 
 SVD svd(const Arg& a, bool some) {
   internal::LineScope here(a.line());

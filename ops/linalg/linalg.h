@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "framework/dispatch/arg.h"
+#include "ops/composite/math/matrix.h"
 #include "ops/core/reductions/reduce.h"
 
 namespace weft::linalg {
@@ -25,6 +26,30 @@ SlogDet slogdet(const Arg& a);
 /// The lower triangular l with l l^T = a for symmetric positive definite a, or the upper one. Reads the lower triangle;
 /// throws if a matrix is not positive definite.
 Tensor cholesky(const Arg& a, bool upper = false);
+/// The x with a x = b (left: b [..., n, k]) or x a = b for a triangular a, of which the other triangle is not read, nor
+/// the diagonal if it is unitriangular, all ones. Throws if an element of the diagonal is 0.
+Tensor solve_triangular(const Arg& a, const Arg& b, bool upper, bool left = true, bool unitriangular = false);
+struct LU {
+  Tensor P, L, U;
+};
+/// a = P L U for [..., m, n] by partial pivoting: P [..., m, m] is a permutation, L [..., m, k] has ones on its diagonal,
+/// U [..., k, n], k = min(m, n).
+LU lu(const Arg& a);
+struct LUFactor {
+  Tensor LU, pivots;
+};
+/// L below the diagonal and U on and above it, in one matrix [..., m, n], and the rows, from 1, with which the rows were
+/// exchanged in order, i32 [..., k].
+LUFactor lu_factor(const Arg& a);
+/// The x with a x = b for b [..., n, k], or x a = b unless left, of a matrix a whose lu_factor this is; `adjoint`: of
+/// the transpose of a.
+Tensor lu_solve(const Arg& LU, const Arg& pivots, const Arg& b, bool left = true, bool adjoint = false);
+using weft::vecdot;
+/// The condition number |a| |a^-1| by matrix_norm with ord 2 or -2 of any matrices, or 1, -1, inf, -inf, "fro" or "nuc"
+/// of invertible ones.
+Tensor cond(const Arg& a, double ord = 2);
+Tensor cond(const Arg& a, std::string_view ord);
+
 struct QR {
   Tensor Q, R;
 };
@@ -66,6 +91,8 @@ Tensor matrix_exp(const Arg& a);
 
 namespace weft {
 
+/// torch.cholesky_solve: the x with a x = b for a = l l^T and the cholesky l of a, or its transpose if `upper`.
+Tensor cholesky_solve(const Arg& b, const Arg& l, bool upper = false);
 using linalg::cholesky;
 using linalg::det;
 using linalg::matrix_exp;

@@ -80,6 +80,13 @@ TEST(Linalg, DecompositionsGiveTheirOperandsBack) {
       expect_near(triu(f.R), f.R, 0);
       expect_near(product(mT(f.Q), f.Q),
                   expand(eye(f.Q.size(-1), -1, {.dtype = kFloat64}), product(mT(f.Q), f.Q).shape()), eps);
+      const LU p = lu(a);
+      expect_near(product(product(p.P, p.L), p.U), a.to(kFloat64), eps * 20);
+      expect_near(triu(p.U), p.U, 0);
+      expect_near(p.L, tril(p.L), 0);
+      EXPECT_LE(amax(abs(p.L)).item<double>(), 1);
+      const LUFactor both = lu_factor(a);
+      expect_near(triu(slice(both.LU, -2, 0, p.U.size(-2))), p.U, 0);
       for (bool full : {false, true}) {
         const SVD d = linalg::svd(a, full);
         const int64_t k = d.S.size(-1);
@@ -92,9 +99,9 @@ TEST(Linalg, DecompositionsGiveTheirOperandsBack) {
       }
       const weft::SVD old = weft::svd(a);
       expect_near(product(old.U * unsqueeze(old.S, -2), mT(old.V)), a.to(kFloat64), eps * 20);
-      const Tensor p = pinv(a);
-      expect_near(product(product(a, p), a), a.to(kFloat64), eps * 1e3);
-      expect_near(product(product(p, a), p), p.to(kFloat64), eps * 1e3);
+      const Tensor inverse = pinv(a);
+      expect_near(product(product(a, inverse), a), a.to(kFloat64), eps * 1e3);
+      expect_near(product(product(inverse, a), inverse), inverse.to(kFloat64), eps * 1e3);
       if (a.size(-1) != a.size(-2)) continue;
       const Tensor s = a + mT(a);
       const Eigh e = eigh(s);
@@ -124,6 +131,18 @@ TEST(Linalg, SolvesEquations) {
   expect_near(matrix_power(m, -3), matmul(matmul(inv(m), inv(m)), inv(m)), 1e-9);
   expect_near(matrix_power(m, 5), matmul(matmul(matmul(matmul(m, m), m), m), m), 1e-9);
   expect_near(matrix_power(m, 0), expand(eye(6, -1, {.dtype = kFloat64}), {4, 6, 6}), 0);
+  const LUFactor f = lu_factor(a);
+  expect_near(product(a, lu_solve(f.LU, f.pivots, b)), expand(b, {2, 3, 6, 20}), 1e-12);
+  expect_near(product(mT(a), lu_solve(f.LU, f.pivots, b, true, true)), expand(b, {2, 3, 6, 20}), 1e-12);
+  expect_near(product(lu_solve(f.LU, f.pivots, mT(b), false), a), expand(mT(b), {2, 3, 20, 6}), 1e-12);
+  expect_near(cholesky_solve(b, cholesky(definite(a))), solve(definite(a), b), 1e-12);
+  // Substitution keeps the digits of an ill-conditioned triangular matrix: the Kahan matrix, of condition 1e13.
+  const int64_t n = 40;
+  const Tensor row = pow(std::sin(0.9), reshape(arange(n, {.dtype = kFloat64}), {n, 1}));
+  const Tensor kahan = row * (eye(n, {.dtype = kFloat64}) - triu(ones({n, n}, {.dtype = kFloat64}), 1) * std::cos(0.9));
+  const Tensor all = ones({n, 1}, {.dtype = kFloat64}), back = solve_triangular(kahan, all, true);
+  expect_near(product(kahan, back) / product(abs(kahan), abs(back)), all / product(abs(kahan), abs(back)), n * 0x1p-53);
+  expect_near(solve_triangular(mT(kahan), mT(all), false, false), mT(back), 0);
   // More equations than unknowns: the residual is orthogonal to the columns. Fewer: the least norm.
   const Tensor tall = random({9, 4}, 10), y = random({9, 2}, 11), fit = lstsq(tall, y);
   expect_near(product(mT(tall), y - matmul(tall, fit)), zeros({4, 2}, {.dtype = kFloat64}), 1e-12);
@@ -214,6 +233,22 @@ std::vector<Row> rows() {
       {"pinv", {4, 3}, [](const Tensor& x) { return pinv(x); }},
       {"pinv_wide", {2, 3, 4}, [](const Tensor& x) { return pinv(x); }},
       {"lstsq", {5, 3}, [](const Tensor& x) { return lstsq(x, slice(square(x), -1, 0, 2)); }},
+      {"lu",
+       {2, 3, 3},
+       [](const Tensor& x) {
+         return cat({lu(x).L, lu(x).U}, -2);
+       }},
+      {"lu_tall", {5, 3}, [](const Tensor& x) { return lu_factor(x).LU; }},
+      {"lu_wide", {2, 3, 5}, [](const Tensor& x) { return lu_factor(x).LU; }},
+      {"lu_solve",
+       {2, 3, 3},
+       [](const Tensor& x) {
+         const LUFactor f = lu_factor(x);
+         return lu_solve(f.LU, f.pivots, square(x));
+       }},
+      {"solve_triangular", {2, 3, 3}, [](const Tensor& x) { return solve_triangular(x, mT(x), true, false); }},
+      {"cholesky_solve", {3, 3}, [](const Tensor& x) { return cholesky_solve(x, cholesky(definite(x))); }},
+      {"cond", {3, 3}, [](const Tensor& x) { return cond(x) + cond(x, "fro"); }},
       {"matrix_exp", {2, 3, 3}, [](const Tensor& x) { return matrix_exp(x); }},
       {"matrix_power", {3, 3}, [](const Tensor& x) { return matrix_power(x, -2); }},
       {"nuc", {4, 3}, [](const Tensor& x) { return matrix_norm(x, "nuc"); }},
@@ -287,7 +322,7 @@ TEST(Linalg, BitsDependOnNeitherThreadsNorLayout) {
   for (const Fn& fn :
        {Fn([](const Tensor& x) { return inv(x); }), Fn([](const Tensor& x) { return linalg::svd(x).Vh; }),
         Fn([](const Tensor& x) { return eigh(x + mT(x)).eigenvectors; }), Fn([](const Tensor& x) { return qr(x).Q; }),
-        Fn([](const Tensor& x) { return det(x); })}) {
+        Fn([](const Tensor& x) { return lu_factor(x).LU; }), Fn([](const Tensor& x) { return det(x); })}) {
     set_num_threads(1);
     const Tensor one = fn(a);
     set_num_threads(3);
@@ -314,6 +349,9 @@ TEST(Linalg, EmptyMatricesHaveResults) {
   EXPECT_EQ(f.Vh.shape(), (Shape{0, 0}));
   EXPECT_EQ(pinv(zeros({3, 0}, f64)).shape(), (Shape{0, 3}));
   EXPECT_EQ(matrix_rank(zeros({3, 0})).item<int64_t>(), 0);
+  EXPECT_EQ(lu(zeros({3, 0})).P.shape(), (Shape{3, 3}));
+  const LUFactor none = lu_factor(zeros({2, 0, 0}));
+  EXPECT_EQ(lu_solve(none.LU, none.pivots, zeros({2, 0, 1})).shape(), (Shape{2, 0, 1}));
 }
 
 // The vectors of equal values are not unique, so their derivative does not exist; the values' derivative does.
@@ -356,6 +394,18 @@ TEST(Linalg, ErrorsSayWhatIsWrong) {
       "solve: got f32[2, 2] and f32[3, 1]; need [..., n, n] and [..., n, k]");
   expect_error([] { solve(eye(2), ones({2}, {.dtype = kFloat64})); },
                "solve: got f32[2, 2] and f64[2]; need equal dtypes");
+  expect_error(
+      [] {
+        solve_triangular(eye(2), ones({3, 1}), true);
+      },
+      "solve_triangular: got f32[2, 2] and f32[3, 1]; need [..., n, n] and [..., n, k]");
+  expect_error([] { solve_triangular(eye(2) * eye(2)[0], ones({2, 1}), true); }, "the matrix is singular: pivot 1");
+  expect_error(
+      [] {
+        lu_solve(eye(2), zeros({2}), ones({2, 1}));
+      },
+      "lu_solve: pivots are f32[2] for f32[2, 2]; need integers [..., n] of lu_factor");
+  expect_error([] { cond(eye(2), 3); }, "cond: ord is 3; need fro, nuc, 1, -1, 2, -2, inf or -inf");
   expect_error([] { eigh(eye(2), "X"); }, "eigh: uplo is 'X'; need L or U");
   expect_error([] { matrix_norm(eye(2), 3); }, "matrix_norm: ord is 3; need fro, nuc, 1, -1, 2, -2, inf or -inf");
   expect_error([] { matrix_norm(eye(2), "l2"); }, "matrix_norm: ord is 'l2'; need fro");

@@ -64,6 +64,15 @@ Types infer_qr(const InferCall& c) {
   out.push_back(with_tail(t, {k, n}));
   return out;
 }
+Types infer_lu(const InferCall& c) {
+  const TensorType& t = matrices(c);
+  TensorType pivots = with_tail(t, {std::min(rows(t), columns(t))}), order = with_tail(t, {rows(t)});
+  pivots.dtype = kInt32;
+  order.dtype = kInt64;
+  Types out;
+  for (const TensorType& r : {t, pivots, order}) out.push_back(r);
+  return out;
+}
 Types infer_eigh(const InferCall& c) {
   const TensorType& t = squares(c);
   Types out;
@@ -187,6 +196,31 @@ Grads vjp_qr(const VjpCall& c) {
   return {matmul(q, plus(gr, pad(g, wider)))};
 }
 
+// The derivative of a square a with p^T a = l u is p l^-T (tril(l^T gl, -1) + triu(gu u^T)) u^-T. Further rows of l are
+// b u^-1 and further columns of u are l^-1 b: their gradients are added to those of u and l.
+Grads vjp_lu(const VjpCall& c) {
+  if (!c.grad[0].defined()) return {Tensor()};
+  const Tensor &lu = c.out[0], &g = c.grad[0];
+  const int64_t m = lu.size(-2), n = lu.size(-1), k = std::min(m, n);
+  const Tensor head = slice(slice(lu, -2, 0, k), -1, 0, k), ghead = slice(slice(g, -2, 0, k), -1, 0, k);
+  const Tensor l = add(tril(head, -1), identity(head, k)), u = triu(head);
+  Tensor gl = tril(ghead, -1), gu = triu(ghead), rest;
+  if (m > n) {
+    const Tensor low = slice(lu, -2, k, m);
+    rest = mT(solved(u, mT(slice(g, -2, k, m))));  // of the further rows
+    gu = sub(gu, matmul(mT(low), rest));
+  } else if (n > m) {
+    const Tensor right = slice(lu, -1, k, n);
+    rest = solved(mT(l), slice(g, -1, k, n));
+    gl = sub(gl, matmul(rest, mT(right)));
+  }
+  const Tensor inner = add(tril(matmul(mT(l), gl), -1), triu(matmul(gu, mT(u))));
+  Tensor ga = mT(solved(u, mT(solved(mT(l), inner))));
+  if (rest.defined()) ga = cat({ga, rest}, m > n ? -2 : -1);
+  // Row k of ga belongs to row order[k] of a.
+  return {take_along_dim(ga, column(argsort(c.out[2])), -2)};
+}
+
 Grads vjp_eigh(const VjpCall& c) {
   const Tensor &w = c.out[0], &v = c.out[1], &gw = c.grad[0], &gv = c.grad[1];
   Tensor g;
@@ -240,6 +274,16 @@ const OpDef solve_op = {
     .cost = cost_cubic<1>,
     .kernel = [](const KernelCall& c) { kernels::solve(c.in[0], c.in[1], c.out[0]); },
     .linear = 2,
+};
+const OpDef lu_op = {
+    .name = "lu",
+    .doc = "l and u in one matrix with p l u = a, the pivots (from 1), and the row of a for each row of l u.",
+    .num_outputs = 3,
+    .infer = infer_lu,
+    .vjp = vjp_lu,
+    .dims = dims_batch,
+    .cost = cost_cubic<1>,
+    .kernel = [](const KernelCall& c) { kernels::lu(c.in[0], c.out[0], c.out[1], c.out[2]); },
 };
 const OpDef determinant_op = {
     .name = "determinant",
@@ -313,8 +357,8 @@ const OpDef matrix_exp_op = {
 };
 
 std::span<const OpDef* const> linalg_ops() {
-  static const OpDef* const all[] = {&solve_op, &determinant_op, &cofactors_op, &cholesky_op,
-                                     &qr_op,    &eigh_op,        &svd_op,       &matrix_exp_op};
+  static const OpDef* const all[] = {&solve_op, &lu_op,   &determinant_op, &cofactors_op, &cholesky_op,
+                                     &qr_op,    &eigh_op, &svd_op,         &matrix_exp_op};
   return all;
 }
 

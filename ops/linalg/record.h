@@ -8,6 +8,7 @@
 namespace weft {
 
 extern const OpDef solve_op;        // (a[..., n, n], b[..., n, k]) -> a^-1 b; throws if a is singular
+extern const OpDef lu_op;           // a[..., m, n] -> l and u in one matrix, pivots i32, rows i64
 extern const OpDef determinant_op;  // a[..., n, n] -> det, sign, log |det|
 extern const OpDef cofactors_op;    // a[..., n, n] -> the derivative of the determinant by each element
 extern const OpDef cholesky_op;     // a[..., n, n] -> lower triangle; throws unless a is positive definite

@@ -7,6 +7,8 @@
 #include "framework/base/saturate.h"
 #include "framework/dispatch/dispatch.h"
 #include "ops/composite/host_list.h"
+#include "ops/composite/indexing.h"
+#include "ops/composite/math/derivative.h"
 #include "ops/composite/precision.h"
 #include "ops/core/indexing/index.h"
 #include "ops/core/indexing/view.h"
@@ -17,6 +19,7 @@ namespace weft {
 
 using internal::FirstOperand;
 using internal::FloatingOperand;
+using internal::with_derivative;
 
 namespace {
 
@@ -159,6 +162,33 @@ Tensor window_max(const Tensor& x, const std::vector<Window>& cuts) {
   return fn(x);
 }
 
+// The flat position of each element in the last `spatial` dims of x, with extents of 1 before them.
+Tensor flat_positions(const Tensor& x, int spatial) {
+  Shape shape = x.shape();
+  int64_t count = 1;
+  for (int d = 0; d < x.dim(); ++d) d < x.dim() - spatial ? shape[d] = 1 : count *= shape[d];
+  return reshape(arange(count, {.dtype = kInt64, .device = x.device()}), shape);
+}
+
+// The least of `at` in each window among the places of y, the largest element of the window of x; `nowhere` is greater.
+Tensor window_place(const Tensor& x, const Tensor& y, const Tensor& at, int64_t nowhere,
+                    const std::vector<Window>& cuts) {
+  int64_t count = 1;
+  Shape wide = y.shape();
+  for (const Window& cut : cuts) count *= cut.size, wide.push_back(1);
+  const auto places = [&](const Tensor& v, const Tensor& most, const Tensor& p) {
+    return where(logical_or(eq(v, most), isnan(v)), p, nowhere);
+  };
+  if (count > kFewElements) {
+    const Tensor w = windows(x.detach(), cuts);
+    return amin(places(w, reshape(y.detach(), wide), windows(at, cuts)), last_dims(w, static_cast<int>(cuts.size())));
+  }
+  const std::vector<Tensor> v = elements(x.detach(), cuts), p = elements(at, cuts);
+  Tensor first = places(v[0], y.detach(), p[0]);
+  for (size_t k = 1; k < v.size(); ++k) first = minimum(first, places(v[k], y.detach(), p[k]));
+  return first;
+}
+
 // The sum of the elements of each window of x.
 Tensor window_total(const Tensor& x, const std::vector<Window>& cuts) {
   const int n = static_cast<int>(cuts.size());
@@ -191,17 +221,62 @@ Tensor window_total(const Tensor& x, const std::vector<Window>& cuts) {
 namespace internal {
 
 Tensor max_pool_nd(const char* op, int spatial, const Arg& arg, const Sizes& kernel_size, const Sizes& stride,
-                   const Sizes& padding, const Sizes& dilation, bool ceil_mode) {
+                   const Sizes& padding, const Sizes& dilation, bool ceil_mode, Tensor* at) {
   const FloatingOperand x(arg, op);
   const Pool p(op, spatial, x, kernel_size, stride, padding, dilation, ceil_mode);
-  return window_max(p.padded(x, -std::numeric_limits<double>::infinity(), true), p.cuts());
+  const Tensor padded = p.padded(x, -std::numeric_limits<double>::infinity(), true);
+  const Tensor y = window_max(padded, p.cuts());
+  if (at) {
+    const Tensor places = flat_positions(x, spatial);
+    const int64_t nowhere = places.numel();
+    *at = window_place(padded, y, p.padded(places, static_cast<double>(nowhere), true), nowhere, p.cuts());
+  }
+  return y;
+}
+
+Tensor max_unpool_nd(const char* op, int spatial, const Arg& arg, const Arg& indices, const Sizes& kernel_size,
+                     const Sizes& stride, const Sizes& padding, const Shape& output_size) {
+  const FloatingOperand x(arg, op);
+  check_dims(op, x, spatial);
+  const Tensor& i = tensor_of(indices, op);
+  WEFT_CHECK(is_integral(i.dtype()) && i.shape() == x.shape(), op, ": indices are ", i.type(), " for x ", x.type(),
+             "; need integers of x's shape");
+  WEFT_CHECK(output_size.empty() || output_size.size() == spatial || output_size.size() == spatial + 2, op,
+             ": output_size is ", output_size, "; need ", spatial, " extents");
+  const Shape kernel = kernel_size.of(spatial, op, "kernel_size"), pads = padding.of(spatial, op, "padding");
+  Shape step = stride.of(spatial, op, "stride"), shape = x.shape();
+  const int first = x.dim() - spatial;
+  for (int d = 0; d < spatial; ++d) {
+    if (step[d] == 0) step[d] = kernel[d];
+    const int64_t least = saturating_add(saturating_mul(x.size(first + d) - 1, step[d]), kernel[d] - 2 * pads[d]);
+    shape[first + d] = output_size.empty() ? least : output_size[output_size.size() - spatial + d];
+    WEFT_CHECK(shape[first + d] > least - step[d] && shape[first + d] < saturating_add(least, step[d]), op,
+               ": output_size is ", shape[first + d], " in spatial dim ", d, "; need more than ", least - step[d],
+               " and less than ", saturating_add(least, step[d]));
+  }
+  const int64_t plane = Shape(std::span<const int64_t>(shape).subspan(static_cast<size_t>(first))).numel();
+  const Tensor at = in_range(flatten(i, first), plane, op);
+  // The positions in all planes, one after another.
+  Shape planes = at.shape();
+  planes[first] = 1;
+  const Tensor begin = arange(planes.numel(), {.dtype = kInt64, .device = x.device()}) * plane;
+  const Tensor to = flatten(at + reshape(begin, planes));
+  const Tensor none = zeros({shape.numel()}, {.dtype = x.dtype(), .device = x.device()});
+  return with_derivative(
+      x, [&](const Tensor& t) { return reshape(index_copy(none, 0, to, flatten(t)), shape); },
+      [=](const Tensor& t, const Tensor&, const Tensor& dy) {
+        return reshape(index_select(flatten(dy), 0, to), t.shape());
+      });
 }
 
 Tensor avg_pool_nd(const char* op, int spatial, const Arg& arg, const Sizes& kernel_size, const Sizes& stride,
-                   const Sizes& padding, bool ceil_mode, bool count_include_pad) {
+                   const Sizes& padding, bool ceil_mode, bool count_include_pad,
+                   std::optional<int64_t> divisor_override) {
   const FloatingOperand x(arg, op);
+  WEFT_CHECK(divisor_override != 0, op, ": divisor_override is 0; need another number");
   const Pool p(op, spatial, x, kernel_size, stride, padding, 1, ceil_mode);
   const Tensor total = window_total(p.padded(widened(x), 0, true), p.cuts());
+  if (divisor_override) return (total / static_cast<double>(*divisor_override)).to(x.dtype());
   bool beyond = false;
   for (int64_t n : p.beyond) beyond |= n > 0;
   if (!p.is_padded() || (count_include_pad && !beyond))
@@ -214,7 +289,7 @@ Tensor avg_pool_nd(const char* op, int spatial, const Arg& arg, const Sizes& ker
   return (total / window_total(inside, p.cuts())).to(x.dtype());
 }
 
-Tensor adaptive_pool_nd(const char* op, int spatial, const Arg& arg, const Sizes& output_size, bool max) {
+Tensor adaptive_pool_nd(const char* op, int spatial, const Arg& arg, const Sizes& output_size, bool max, Tensor* at) {
   FloatingOperand x(arg, op);
   check_dims(op, x, spatial);
   const Shape out = output_size.of(spatial, op, "output_size");
@@ -229,13 +304,19 @@ Tensor adaptive_pool_nd(const char* op, int spatial, const Arg& arg, const Sizes
     result[first + i] = out[i];
   }
   checked_numel(result, op);
+  if (at) *at = flat_positions(x, spatial);
+  const int64_t nowhere = at ? at->numel() : 0;
   if (even) {
     std::vector<Window> cuts;
     for (int i = 0; i < spatial; ++i) {
       const int64_t size = x.size(first + i) / out[i];
       cuts.push_back({first + i, size, size, 1});
     }
-    if (max) return window_max(x, cuts);
+    if (max) {
+      const Tensor y = window_max(x, cuts);
+      if (at) *at = window_place(x, y, *at, nowhere, cuts);
+      return y;
+    }
     const Tensor w = windows(widened(x), cuts);
     return mean(w, last_dims(w, spatial)).to(x.dtype());
   }
@@ -250,19 +331,25 @@ Tensor adaptive_pool_nd(const char* op, int spatial, const Arg& arg, const Sizes
     const auto begin = [&](int64_t k) { return k * n / out[i]; };
     const auto end = [&](int64_t k) { return ((k + 1) * n + out[i] - 1) / out[i]; };
     const auto repeats = [&](int64_t k) { return k > 0 && begin(k) == begin(k - 1) && end(k) == end(k - 1); };
-    std::vector<Tensor> parts;
+    std::vector<Tensor> parts, places;
     for (int64_t k = 0; k < out[i]; ++k) {
       if (repeats(k)) continue;
       const Tensor part = slice(y, first + i, begin(k), end(k));
-      parts.push_back(max ? window_max(part, {{first + i, end(k) - begin(k)}}) : mean(part, first + i, true));
+      const std::vector<Window> cut{{first + i, end(k) - begin(k)}};
+      parts.push_back(max ? window_max(part, cut) : mean(part, first + i, true));
+      if (at) places.push_back(window_place(part, parts.back(), slice(*at, first + i, begin(k), end(k)), nowhere, cut));
     }
     const bool all = static_cast<int64_t>(parts.size()) == out[i];
-    y = cat(parts, first + i);
-    if (all) continue;
-    y = index_select(y, first + i, host_list<int64_t>(out[i], y.device(), [&](std::span<int64_t> to) {
-                       for (int64_t k = 0, at = 0; k < out[i]; ++k)
-                         to[static_cast<size_t>(k)] = k == 0 || repeats(k) ? at : ++at;
-                     }));
+    const auto joined = [&](const std::vector<Tensor>& some) {
+      const Tensor whole = cat(some, first + i);
+      if (all) return whole;
+      return index_select(whole, first + i, host_list<int64_t>(out[i], y.device(), [&](std::span<int64_t> to) {
+                            for (int64_t k = 0, part = 0; k < out[i]; ++k)
+                              to[static_cast<size_t>(k)] = k == 0 || repeats(k) ? part : ++part;
+                          }));
+    };
+    if (at) *at = joined(places);
+    y = joined(parts);
   }
   return y.to(x.dtype());
 }
@@ -274,17 +361,43 @@ Tensor adaptive_pool_nd(const char* op, int spatial, const Arg& arg, const Sizes
                         const Sizes& dilation, bool ceil_mode) {                                                       \
     return internal::max_pool_nd("max_pool" #n "d", n, x, kernel_size, stride, padding, dilation, ceil_mode);          \
   }                                                                                                                    \
-  Tensor avg_pool##n##d(const Arg& x, const Sizes& kernel_size, const Sizes& stride, const Sizes& padding,             \
-                        bool ceil_mode, bool count_include_pad) {                                                      \
-    return internal::avg_pool_nd("avg_pool" #n "d", n, x, kernel_size, stride, padding, ceil_mode, count_include_pad); \
+  ValuesIndices max_pool##n##d_with_indices(const Arg& x, const Sizes& kernel_size, const Sizes& stride,               \
+                                            const Sizes& padding, const Sizes& dilation, bool ceil_mode) {             \
+    ValuesIndices r;                                                                                                   \
+    r.values =                                                                                                         \
+        internal::max_pool_nd("max_pool" #n "d", n, x, kernel_size, stride, padding, dilation, ceil_mode, &r.indices); \
+    return r;                                                                                                          \
+  }                                                                                                                    \
+  Tensor max_unpool##n##d(const Arg& x, const Arg& indices, const Sizes& kernel_size, const Sizes& stride,             \
+                          const Sizes& padding, const Shape& output_size) {                                            \
+    return internal::max_unpool_nd("max_unpool" #n "d", n, x, indices, kernel_size, stride, padding, output_size);     \
   }                                                                                                                    \
   Tensor adaptive_avg_pool##n##d(const Arg& x, const Sizes& output_size) {                                             \
     return internal::adaptive_pool_nd("adaptive_avg_pool" #n "d", n, x, output_size, false);                           \
   }                                                                                                                    \
   Tensor adaptive_max_pool##n##d(const Arg& x, const Sizes& output_size) {                                             \
     return internal::adaptive_pool_nd("adaptive_max_pool" #n "d", n, x, output_size, true);                            \
+  }                                                                                                                    \
+  ValuesIndices adaptive_max_pool##n##d_with_indices(const Arg& x, const Sizes& output_size) {                         \
+    ValuesIndices r;                                                                                                   \
+    r.values = internal::adaptive_pool_nd("adaptive_max_pool" #n "d", n, x, output_size, true, &r.indices);            \
+    return r;                                                                                                          \
   }
 WEFT_POOL(1)
+WEFT_POOL(2)
+WEFT_POOL(3)
+#undef WEFT_POOL
+
+Tensor avg_pool1d(const Arg& x, const Sizes& kernel_size, const Sizes& stride, const Sizes& padding, bool ceil_mode,
+                  bool count_include_pad) {
+  return internal::avg_pool_nd("avg_pool1d", 1, x, kernel_size, stride, padding, ceil_mode, count_include_pad);
+}
+#define WEFT_POOL(n)                                                                                                  \
+  Tensor avg_pool##n##d(const Arg& x, const Sizes& kernel_size, const Sizes& stride, const Sizes& padding,            \
+                        bool ceil_mode, bool count_include_pad, std::optional<int64_t> divisor_override) {            \
+    return internal::avg_pool_nd("avg_pool" #n "d", n, x, kernel_size, stride, padding, ceil_mode, count_include_pad, \
+                                 divisor_override);                                                                   \
+  }
 WEFT_POOL(2)
 WEFT_POOL(3)
 #undef WEFT_POOL

@@ -179,6 +179,16 @@ TEST(PoolFunctions, ErrorsSayWhatIsNeeded) {
             "0]; need 4 or fewer");
   EXPECT_EQ(error_of([&] { max_pool2d(x, 2, 2, 2); }),
             "max_pool2d: padding is [2, 2]; need 0 to half of kernel_size [2, 2]");
+  EXPECT_EQ(error_of([&] { avg_pool2d(x, 2, 2, 0, false, true, 0); }),
+            "avg_pool2d: divisor_override is 0; need another number");
+  EXPECT_EQ(error_of([&] { max_unpool2d(x, x, 2); }),
+            "max_unpool2d: indices are f32[2, 3, 4, 4] for x f32[2, 3, 4, 4]; need integers of x's shape");
+  const Tensor at = zeros({2, 3, 4, 4}, {.dtype = kInt64});
+  EXPECT_EQ(error_of([&] {
+              max_unpool2d(x, at, 2, 2, 0, {8, 10});
+            }),
+            "max_unpool2d: output_size is 10 in spatial dim 1; need more than 6 and less than 10");
+  expect_error([&] { max_unpool2d(x, at + 64, 2); }, "max_unpool2d: an index is not a position");
   EXPECT_EQ(error_of([&] { avg_pool1d(x, 2); }),
             "avg_pool1d: input is f32[2, 3, 4, 4]; need [N, C, 1 spatial dim] or [C, 1 spatial dim]");
   for (int64_t n : {int64_t{1} << 31, INT64_MAX})

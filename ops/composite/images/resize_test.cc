@@ -4,6 +4,7 @@
 
 #include "framework/testing/compare.h"
 #include "ops/composite/testing/composite_table.h"
+#include "ops/core/creation.h"
 
 namespace weft::testing {
 namespace {
@@ -70,6 +71,10 @@ TEST(ResizeFunctions, TwoDimsAreOneAfterTheOther) {
   const Tensor y = interpolate(x, {.size = {3}, .mode = "bilinear", .align_corners = true});
   EXPECT_EQ(y.to_vector<float>(), (std::vector<float>{1, 1.5, 2, 2, 2.5, 3, 3, 3.5, 4}));
   EXPECT_EQ(interpolate(x, {.size = {1}, .mode = "area"}).item<float>(), 2.5f);
+  const Tensor flat = full({1, 1, 40, 3}, 0.75);  // the weights of each position sum to 1
+  for (const char* mode : {"bilinear", "bicubic"})
+    for (float v : interpolate(flat, {.size = {7, 5}, .mode = mode, .antialias = true}).to_vector<float>())
+      EXPECT_NEAR(v, 0.75, 40 * 0x1p-24);
 }
 
 TEST(ResizeFunctions, ErrorsSayWhatIsNeeded) {
@@ -86,8 +91,10 @@ TEST(ResizeFunctions, ErrorsSayWhatIsNeeded) {
               "interpolate: shape [1, 1, 20000000000, 20000000000] has too many elements; need fewer than 2^58");
   }
   EXPECT_EQ(error_of([&] { interpolate(x, {.size = {3}, .mode = "linear"}); }),
-            "interpolate: mode is 'linear' for 2 spatial dims; need \"nearest\", \"nearest-exact\", \"area\" or "
-            "\"bilinear\"");
+            "interpolate: mode is 'linear' for 2 spatial dims; need \"nearest\", \"nearest-exact\", \"area\", "
+            "\"bicubic\" or \"bilinear\"");
+  EXPECT_EQ(error_of([&] { interpolate(x, {.size = {3}, .antialias = true}); }),
+            "interpolate: antialias with mode 'nearest'; need \"bilinear\" or \"bicubic\"");
   EXPECT_EQ(error_of([&] { interpolate(x, 0.1); }),
             "interpolate: the result has 0 positions in spatial dim 0; need 1 or more");
   EXPECT_EQ(error_of([&] {

@@ -39,6 +39,23 @@ Tensor softmin(const Arg& x, int64_t dim) {
   return softmax(-floating_of(x, "softmin"), dim);
 }
 
+static int64_t implicit_dim(const Arg& x, const char* op) {
+  const int n = floating_of(x, op).dim();
+  return n > 1 && n != 3 ? 1 : 0;
+}
+Tensor softmax(const Arg& x) {
+  LineScope line(x.line());
+  return softmax(x, implicit_dim(x, "softmax"));
+}
+Tensor log_softmax(const Arg& x) {
+  LineScope line(x.line());
+  return log_softmax(x, implicit_dim(x, "log_softmax"));
+}
+Tensor softmin(const Arg& x) {
+  LineScope line(x.line());
+  return softmin(x, implicit_dim(x, "softmin"));
+}
+
 Tensor gumbel_softmax(const Arg& logits, double tau, bool hard, int64_t dim) {
   const FloatingOperand t(logits, "gumbel_softmax");
   WEFT_CHECK(tau > 0, "gumbel_softmax: tau is ", tau, "; need a positive number");

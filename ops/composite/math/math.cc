@@ -7,6 +7,8 @@
 #include "framework/base/called.h"
 #include "ops/composite/math/derivative.h"
 #include "ops/composite/precision.h"
+#include "ops/core/functions/loop.h"
+#include "ops/core/reductions/reduce.h"
 
 namespace weft {
 
@@ -184,6 +186,27 @@ Tensor trunc(const Arg& x) {
   return is_floating(t.dtype()) ? where(lt(t, 0.0), ceil(t), floor(t)) : t;
 }
 
+Tensor div(const Arg& x, const Arg& y, std::string_view rounding_mode) {
+  LineScope line(x.line());
+  const Called name("div");
+  WEFT_CHECK(rounding_mode == "trunc" || rounding_mode == "floor", "div: rounding_mode is '", rounding_mode,
+             "'; need \"trunc\" or \"floor\"");
+  const OperandPair p = common(x, y, "div");
+  WEFT_CHECK(p.a.dtype() != kBool, "div: operands are bool; need numbers: convert with to(u8)");
+  if (rounding_mode == "floor") return floor_divide(p.a, p.b);
+  if (is_floating(p.a.dtype())) return trunc(widened(p.a) / widened(p.b)).to(p.a.dtype());
+  const Tensor q = floor_divide(p.a, p.b);
+  return where(ne(q * p.b, p.a) & lt(q, 0), q + 1, q);
+}
+
+Tensor round(const Arg& x, int64_t decimals) {
+  const FloatingOperand t(x, "round");
+  WEFT_CHECK(decimals >= -300 && decimals <= 300, "round: decimals is ", decimals, "; need -300 to 300");
+  const double scale = std::pow(10.0, std::abs(static_cast<double>(decimals)));
+  const Tensor v = widened(t);
+  return (decimals < 0 ? round(v / scale) * scale : round(v * scale) / scale).to(t.dtype());
+}
+
 Tensor frac(const Arg& x) {
   const FloatingOperand t(x, "frac");
   return t - trunc(t);
@@ -214,6 +237,77 @@ Tensor copysign(const Arg& x, const Arg& y) {
     const Tensor m = abs(a);
     return where(negative(b), neg(m), m);
   });
+}
+
+Tensor signbit(const Arg& x) {
+  const FirstOperand t(x, "signbit");
+  return is_floating(t.dtype()) ? negative(t) : t.dtype() == kBool ? ne(t, t) : lt(t, 0);
+}
+
+Tensor fmax(const Arg& x, const Arg& y) {
+  LineScope line(x.line());
+  const OperandPair p = common(x, y, "fmax");
+  return where(isnan(p.b), p.a, where(isnan(p.a), p.b, maximum(p.a, p.b)));
+}
+Tensor fmin(const Arg& x, const Arg& y) {
+  LineScope line(x.line());
+  const OperandPair p = common(x, y, "fmin");
+  return where(isnan(p.b), p.a, where(isnan(p.a), p.b, minimum(p.a, p.b)));
+}
+
+namespace {
+
+// The least number above c, by Rump, Zimmermann, Boldo and Melquiond (2009), "Computing predecessor and successor in
+// rounding to nearest": u is the unit roundoff, eta the least number above 0.
+template <class T>
+Tensor successor(const Tensor& c) {
+  using Limits = std::numeric_limits<T>;
+  const double u = Limits::epsilon() / 2, eta = Limits::denorm_min(), phi = u * (1 + 2 * u);
+  const Tensor a = abs(c), large = c + a * phi, scaled = c / u, middle = (scaled + abs(scaled) * phi) * u;
+  const Tensor next = where(ge(a, eta / u / u / 2), large, where(lt(a, eta / u), c + eta, middle));
+  return where(eq(c, -kInf), -static_cast<double>(Limits::max()), next);
+}
+
+// The loop of Euclid's algorithm takes at most as many steps as for neighbours in Fibonacci's sequence.
+constexpr int64_t kEuclidSteps = 92;
+
+OperandPair integers(const Arg& x, const Arg& y, const char* op) {
+  const OperandPair p = common(x, y, op);
+  WEFT_CHECK(is_integral(p.a.dtype()), op, ": operands are ", p.a.dtype(), "; need an integer dtype");
+  return {abs(p.a), abs(p.b)};
+}
+
+Tensor divisor_of(const OperandPair& p, SourceLine line) {
+  return run_while([](std::span<const Tensor> c) { return any(ne(c[1], 0)); },
+                   [](std::span<const Tensor> c) {
+                     const Tensor end = eq(c[1], 0);
+                     return std::vector<Tensor>{where(end, c[0], c[1]),
+                                                where(end, 0, remainder(c[0], where(end, 1, c[1])))};
+                   },
+                   {p.a, p.b}, {.max_iterations = kEuclidSteps}, line)[0];
+}
+
+}  // namespace
+
+Tensor nextafter(const Arg& x, const Arg& y) {
+  LineScope line(x.line());
+  const OperandPair p = common(x, y, "nextafter");
+  const DType t = p.a.dtype();
+  WEFT_CHECK(t == kFloat32 || t == kFloat64, "nextafter: operands are ", t, "; need f32 or f64");
+  const Tensor a = p.a.detach(), b = p.b.detach(), up = lt(a, b), from = where(up, a, -a);
+  const Tensor next = t == kFloat64 ? successor<double>(from) : successor<float>(from);
+  return where(eq(a, b) | isnan(b), b, where(up, next, -next));
+}
+
+Tensor gcd(const Arg& x, const Arg& y) {
+  LineScope line(x.line());
+  return divisor_of(integers(x, y, "gcd"), x.line());
+}
+
+Tensor lcm(const Arg& x, const Arg& y) {
+  LineScope line(x.line());
+  const OperandPair p = integers(x, y, "lcm");
+  return floor_divide(p.a, maximum(divisor_of(p, x.line()), 1)) * p.b;
 }
 
 Tensor heaviside(const Arg& x, const Arg& values) {

@@ -2,6 +2,7 @@
 // integers and bool give f32, where a comment does not say otherwise. Operands broadcast and promote as in PyTorch.
 #pragma once
 #include <optional>
+#include <string_view>
 
 #include "framework/dispatch/arg.h"
 #include "ops/core/pointwise.h"
@@ -38,6 +39,11 @@ Tensor rad2deg(const Arg& x);
 
 /// x without its fraction, rounded toward 0; integers are unchanged.
 Tensor trunc(const Arg& x);
+/// a / b, rounded toward 0 ("trunc") or down ("floor"), without a gradient; exact for integers, of which a divisor of 0
+/// throws.
+Tensor div(const Arg& a, const Arg& b, std::string_view rounding_mode);
+/// x rounded to this number of decimals, ties to even; to tens, hundreds, ... if it is negative.
+Tensor round(const Arg& x, int64_t decimals);
 /// x - trunc(x), for floating-point x.
 Tensor frac(const Arg& x);
 /// a - b trunc(a / b), computed exactly: has the sign of a (remainder has the sign of b). Integers give integers; an
@@ -47,6 +53,16 @@ Tensor fmod(const Arg& a, const Arg& b);
 inline Tensor operator%(const Arg& a, const Arg& b) { return remainder(a, b); }
 /// |a| with the sign of b, also if b is -0.
 Tensor copysign(const Arg& a, const Arg& b);
+/// True for negative numbers and -0; false for NaN of both signs.
+Tensor signbit(const Arg& x);
+/// The greater (lesser) of a and b; the other one where one is NaN. Ties share the gradient.
+Tensor fmax(const Arg& a, const Arg& b);
+Tensor fmin(const Arg& a, const Arg& b);
+/// The next f32 or f64 number after a in b's direction; b where they are equal. No gradient.
+Tensor nextafter(const Arg& a, const Arg& b);
+/// The greatest common divisor and the least common multiple of integers, 0 or more.
+Tensor gcd(const Arg& a, const Arg& b);
+Tensor lcm(const Arg& a, const Arg& b);
 /// 0 for a < 0 and NaN, 1 for a > 0, `values` where a is 0.
 Tensor heaviside(const Arg& a, const Arg& values);
 /// x itself; throws for bool.

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "compiler/exec/compile.h"
 #include "framework/autodiff/grad.h"
 #include "ops/composite/testing/composite_table.h"
 #include "ops/core/creation.h"
@@ -160,6 +161,51 @@ TEST(Math, IntegersAndBroadcasting) {
   for (Tensor (*f)(const Arg&) : {exp2, log2, cbrt, tan, acos, atan, sinh, asinh, trunc, frac, isinf})
     EXPECT_EQ(f(zeros({0, 3})).shape(), (Shape{0, 3}));
   EXPECT_EQ(hypot(zeros({0, 3}), zeros({3})).shape(), (Shape{0, 3}));
+}
+
+TEST(Math, NumbersNextToEachOther) {
+  const auto check = [](auto least) {
+    using T = decltype(least);
+    using Limits = std::numeric_limits<T>;
+    std::vector<T> a, b, want;
+    std::vector<T> points{0, -T(0), least, Limits::min(), Limits::max(), T(kInf), T(kNan), 1, T(1) / 3};
+    for (int e = Limits::min_exponent - Limits::digits; e < Limits::max_exponent; ++e)  // around all powers of 2
+      for (T p : {std::ldexp(T(1), e), std::ldexp(T(1.75), e)}) points.push_back(std::nextafter(p, T(0)));
+    for (size_t i = points.size(); i-- > 0;) points.push_back(-points[i]);
+    for (T x : points)
+      for (T y : {T(kInf), -T(kInf), T(0), -x, x, T(kNan)}) a.push_back(x), b.push_back(y);
+    for (size_t i = 0; i < a.size(); ++i) want.push_back(std::nextafter(a[i], b[i]));
+    const Shape shape{static_cast<int64_t>(a.size())};
+    const Tensor x = Tensor::from_vector<T>(a, shape), y = Tensor::from_vector<T>(b, shape);
+    const Tensor next = nextafter(x, y), compiled = compile([](Tensor s, Tensor t) { return nextafter(s, t); })(x, y);
+    const std::vector<T> got = next.template to_vector<T>();
+    for (size_t i = 0; i < a.size(); ++i)
+      EXPECT_TRUE(got[i] == want[i] || (std::isnan(got[i]) && std::isnan(want[i]))) << a[i] << " to " << b[i];
+    EXPECT_TRUE(same_bits(compiled, next));
+  };
+  check(std::numeric_limits<float>::denorm_min());
+  check(std::numeric_limits<double>::denorm_min());
+  EXPECT_TRUE(std::signbit(nextafter(of({0.0}), of({-0.0})).item<double>()));
+  EXPECT_EQ(error_of([] { nextafter(zeros({2}, {.dtype = kFloat16}), 1.0); }),
+            "nextafter: operands are f16; need f32 or f64");
+}
+
+TEST(Math, WholeQuotientsAndDivisorsAreExact) {
+  using I = std::vector<int64_t>;
+  const auto ints = [](const I& v) { return Tensor::from_vector(v, {static_cast<int64_t>(v.size())}); };
+  const Tensor a = ints({INT64_MAX, -INT64_MAX, 7, -7, -6}), b = ints({2, 2, -2, 2, 3});
+  EXPECT_EQ(div(a, b, "trunc").to_vector<int64_t>(), (I{INT64_MAX / 2, -INT64_MAX / 2, -3, -3, -2}));
+  EXPECT_EQ(div(a, b, "floor").to_vector<int64_t>(), (I{INT64_MAX / 2, -INT64_MAX / 2 - 1, -4, -4, -2}));
+  EXPECT_EQ(div(ints({7}).to(kUInt8), 2, "trunc").to_vector<int64_t>(), (I{3}));
+  // Neighbours in Fibonacci's sequence take the most steps.
+  const Tensor p = ints({7540113804746346429, 0, 0, -12, INT64_MAX}), q = ints({4660046610375530309, 0, 5, 18, 1});
+  const auto both = [](Tensor x, Tensor y) { return std::vector{gcd(x, y), lcm(gcd(x, y), y)}; };
+  EXPECT_EQ(gcd(p, q).to_vector<int64_t>(), (I{1, 0, 5, 6, 1}));
+  EXPECT_EQ(lcm(ints({4, 0, -6}), ints({6, 3, 4})).to_vector<int64_t>(), (I{12, 0, 12}));
+  const std::vector<Tensor> eager = both(p, q), compiled = compile(both)(p, q);
+  for (size_t i = 0; i < 2; ++i) EXPECT_TRUE(same_bits(compiled[i], eager[i]));
+  EXPECT_EQ(error_of([] { gcd(zeros({2}), 1); }), "gcd: operands are f32; need an integer dtype");
+  EXPECT_EQ(error_of([&] { div(a, b, "up"); }), "div: rounding_mode is 'up'; need \"trunc\" or \"floor\"");
 }
 
 TEST(Math, InfinitiesAreFoundAndReplaced) {

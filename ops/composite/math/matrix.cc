@@ -86,6 +86,14 @@ Tensor trace(const Arg& arg) {
 Tensor dot(const Arg& x, const Arg& y) { return vector_product(x, y, "dot"); }
 Tensor vdot(const Arg& x, const Arg& y) { return vector_product(x, y, "vdot"); }
 
+Tensor vecdot(const Arg& x, const Arg& y, int64_t dim) {
+  LineScope line(x.line());
+  const OperandPair p = common(x, y, "vecdot");
+  WEFT_CHECK(is_floating(p.a.dtype()), "vecdot: operands are ", p.a.dtype(), "; need a floating-point dtype");
+  const int d = normalize_dim(dim, p.a.dim(), "vecdot");
+  return sum(widened(p.a) * widened(p.b), d).to(p.a.dtype());
+}
+
 Tensor inner(const Arg& x, const Arg& y) {
   LineScope line(x.line());
   const Tensor &a = tensor_of(x, "inner"), &b = tensor_of(y, "inner");

@@ -17,6 +17,8 @@ Tensor trace(const Arg& x);
 /// The sum of the products of two vectors of equal length; vdot is the same for real numbers.
 Tensor dot(const Arg& a, const Arg& b);
 Tensor vdot(const Arg& a, const Arg& b);
+/// The sum of the products along dim of a and b, which broadcast: floats.
+Tensor vecdot(const Arg& a, const Arg& b, int64_t dim = -1);
 /// Products of the last dims: [..., N] and [..., N] give [a's ..., b's ...].
 Tensor inner(const Arg& a, const Arg& b);
 /// a[i] b[j] for vectors.

@@ -53,7 +53,7 @@ TEST(CudaOpsList, OnlyThese) {
     if (op->kernel && !op->is(kCollective) && !why_not(*op).empty()) names.push_back(op->name);
   EXPECT_EQ(names,
             (std::vector<std::string>{"window_sum", "dot", "grouped_dot", "debug_print", "linear_cross_entropy",
-                                      "linear_cross_entropy_grad", "attention", "attention_backward", "solve",
+                                      "linear_cross_entropy_grad", "attention", "attention_backward", "solve", "lu",
                                       "determinant", "cofactors", "cholesky", "qr", "eigh", "svd", "matrix_exp"}));
 }
 
