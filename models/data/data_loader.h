@@ -39,7 +39,8 @@ int64_t common_size(std::initializer_list<const Arg*> args);
 Tensor rows_of(const Tensor& x, std::span<const int64_t> indices);
 }  // namespace internal
 
-/// Items are the slices of the tensors along dim 0: `TensorDataset(x, y)` gives {x[i], y[i]}.
+/// Items are the slices of the tensors along dim 0: `TensorDataset(x, y)` gives {x[i], y[i]}. Write `TensorDataset{x}`
+/// for one tensor, because C++ reads `DataLoader loader(TensorDataset(x));` as the declaration of a function.
 template <size_t N, class = std::make_index_sequence<N>>
 class TensorDataset;
 template <size_t N, size_t... I>
