@@ -28,3 +28,4 @@
 #include "ops/core/core.h"
 #include "ops/core/round_to.h"
 #include "ops/linalg/linalg.h"
+#include "ops/linalg/multivariate_normal.h"
