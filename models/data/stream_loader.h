@@ -1,5 +1,6 @@
 // Batches of a dataset that has no indices: a stream of items, such as lines of a file or the results of a simulation.
 #pragma once
+#include "framework/dispatch/state/state.h"
 #include "models/data/data_loader.h"
 
 namespace weft::data {
