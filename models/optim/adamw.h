@@ -1,5 +1,6 @@
 // AdamW (Loshchilov and Hutter 2017, arXiv:1711.05101), Adam and Adamax (Kingma and Ba 2014, arXiv:1412.6980), NAdam
-// (Dozat 2016), RAdam (Liu et al. 2019, arXiv:1908.03265) and Lion (Chen et al. 2023, arXiv:2302.06675), as PyTorch computes them.
+// (Dozat 2016), RAdam (Liu et al. 2019, arXiv:1908.03265) and Lion (Chen et al. 2023, arXiv:2302.06675), as PyTorch
+// computes them.
 #pragma once
 #include <array>
 
