@@ -57,8 +57,8 @@ ConvLayer<N, Options>::ConvLayer(int64_t in, int64_t out, const Sizes& kernel_si
   if constexpr (!kTransposed<Options>) {
     internal::LineScope line(loc);
     const std::string& m = o.padding_mode;
-    WEFT_CHECK(m == "zeros" || m == "reflect" || m == "replicate" || m == "circular", "Conv", N,
-               "d: padding_mode is '", m, "'; need \"zeros\", \"reflect\", \"replicate\" or \"circular\"");
+    WEFT_CHECK(m == "zeros" || m == "reflect" || m == "replicate" || m == "circular", "Conv", N, "d: padding_mode is '",
+               m, "'; need \"zeros\", \"reflect\", \"replicate\" or \"circular\"");
   }
 }
 

@@ -10,8 +10,8 @@ namespace weft::nn {
 struct EmbeddingOptions {
   double std = 1;                           // standard deviation of the normal initialisation
   std::optional<int64_t> padding_idx = {};  // this row starts at zero and gets no gradient; negative: from the end
-  std::optional<double> max_norm = {};  // rows whose norm is larger are scaled to it in the weight when a call reads them
-  double norm_type = 2;                 // p of this norm
+  std::optional<double> max_norm = {};      // a call scales longer rows that it reads, in the weight
+  double norm_type = 2;                     // p of this norm
 };
 
 class Embedding : public Module {

@@ -1,5 +1,5 @@
-// Norms over the last dims, computed in f32 and returned in x's dtype. LayerNorm and RMSNorm convert to Norm, so a model
-// can choose one at run time.
+// Norms over the last dims, computed in f32 and returned in x's dtype. LayerNorm and RMSNorm convert to Norm, so that a
+// model can choose one at run time.
 #pragma once
 #include "framework/dispatch/arg.h"
 #include "models/nn/module.h"
