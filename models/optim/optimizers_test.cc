@@ -299,7 +299,7 @@ TEST(Optimizers, RefuseBadOptions) {
             }),
             "Rprop: weight_decay is 0.1; need 0: only signs count");
   EXPECT_EQ(error_of([&] { ASGD({p}, {.t0 = -1}); }), "ASGD: t0 is -1; need a number >= 0");
-  EXPECT_EQ(error_of([&] { SGD({p}, {.momentum = 0.5, .nesterov = true, .dampening = 0.5}); }),
+  EXPECT_EQ(error_of([&] { SGD({p}, {.momentum = 0.5, .dampening = 0.5, .nesterov = true}); }),
             "SGD: dampening is 0.5; need a finite number, 0 with nesterov");
   EXPECT_EQ(error_of([&] { Adafactor({p}, {.lr = -1}); }), "optimiser: lr is -1; need a finite number >= 0");
 }

@@ -8,9 +8,9 @@ namespace weft::optim {
 struct SGDOptions {
   double lr = 1e-3;
   double momentum = 0;
+  double dampening = 0;
   double weight_decay = 0;
   bool nesterov = false;  // requires momentum > 0 and dampening = 0
-  double dampening = 0;
   bool maximize = false;
 };
 

@@ -1,5 +1,5 @@
-// Scalars of a run for TensorBoard. The file contains TFRecords (a length, its checksum, the bytes, their checksum) with
-// messages Event of tensorflow/core/util/event.proto.
+// Scalars of a run for TensorBoard: a file of TFRecords (a length, its checksum, the bytes, their checksum), which
+// contain messages Event of tensorflow/core/util/event.proto.
 #pragma once
 #include <cstdio>
 #include <string>

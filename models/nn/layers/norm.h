@@ -8,8 +8,8 @@ namespace weft::nn {
 
 struct NormOptions {
   double eps = 1e-5;
-  bool bias = true;                // LayerNorm only
   bool elementwise_affine = true;  // false: neither weight nor bias
+  bool bias = true;                // LayerNorm only
 };
 
 class Norm : public Module {

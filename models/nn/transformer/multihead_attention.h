@@ -11,10 +11,10 @@ namespace weft::nn {
 struct MultiheadAttentionOptions {
   double dropout = 0;  // applied to the probabilities, in train()
   bool bias = true;
-  int64_t kdim = 0, vdim = 0;  // width of keys and values; 0: embed_dim
-  bool batch_first = false;    // operands are [batch, length, dim] instead of [length, batch, dim]
   bool add_bias_kv = false;    // one more key and value, which are parameters
   bool add_zero_attn = false;  // one more key and value of zeros
+  int64_t kdim = 0, vdim = 0;  // width of keys and values; 0: embed_dim
+  bool batch_first = false;    // operands are [batch, length, dim] instead of [length, batch, dim]
 };
 /// Optional masks of a call. As in PyTorch, true hides a key, and numbers are added to the scores.
 struct AttentionMasks {
