@@ -20,8 +20,8 @@ namespace {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
-// A proposal is refused with a probability of at most 0.05 (at concentration 1), all of them with 1e-21.
-constexpr int64_t kProposals = 16;
+// A proposal is refused with a probability of at most 0.05 (at concentration 1), all of them with 3e-16.
+constexpr int64_t kProposals = 12;
 
 // The logarithm of draws from Gamma(concentration, 1), in f64: the cube of a normal number, accepted with a probability
 // (Marsaglia and Tsang 2000). A concentration below 1 is raised by 1, and the draw multiplied by

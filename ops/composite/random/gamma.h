@@ -1,5 +1,5 @@
 // Gamma, Beta and Dirichlet distributions with the names and meaning of torch.distributions; distributions.h says what
-// holds for all. A draw takes the first accepted of 16 proposals, so it is the same on any device and in any step.
+// holds for all. A draw takes the first accepted of 12 proposals, so it is the same on any device and in any step.
 #pragma once
 #include "framework/dispatch/arg.h"
 
