@@ -39,7 +39,8 @@ int64_t common_size(std::initializer_list<const Arg*> args);
 Tensor rows_of(const Tensor& x, std::span<const int64_t> indices);
 }  // namespace internal
 
-/// Items are the slices of the tensors along dim 0: `TensorDataset(x, y)` gives {x[i], y[i]}.
+/// Items are the slices of the tensors along dim 0: `TensorDataset(x, y)` gives {x[i], y[i]}. Write `TensorDataset{x}`
+/// for one tensor, because C++ reads `DataLoader loader(TensorDataset(x));` as the declaration of a function.
 template <size_t N, class = std::make_index_sequence<N>>
 class TensorDataset;
 template <size_t N, size_t... I>
@@ -116,6 +117,27 @@ class BatchStack {
   std::vector<size_t> lengths_;  // lengths of the first item
   std::vector<std::vector<Tensor>> items_;
 };
+/// The same for items of type T.
+template <class T>
+class ItemStack {
+ public:
+  void add(T item) {
+    std::vector<Tensor> tensors;
+    std::vector<size_t> lengths;
+    flatten(item, tensors);
+    lengths_of(item, lengths);
+    stack_.add(std::move(tensors), std::move(lengths));
+    if (!like_) like_.emplace(std::move(item));
+  }
+  T stacked() const {
+    size_t next = 0;
+    return unflatten(*like_, stack_.stacked(), next);
+  }
+
+ private:
+  BatchStack stack_;
+  std::optional<T> like_;  // the structure of the batch's items
+};
 /// Checks that `n` is the first extent of these tensors, the result of get_batch.
 void check_batch(std::span<const Tensor> tensors, size_t n);
 
@@ -159,27 +181,47 @@ class BatchSource {
 
 }  // namespace internal
 
+/// Makes a batch of items by stacking each of their tensors.
+struct StackItems {};
+namespace internal {
+template <class One, class Collate>
+struct BatchOf : std::invoke_result<const Collate&, const std::vector<One>&> {};
+template <class One>
+struct BatchOf<One, StackItems> {
+  using type = One;
+};
+}  // namespace internal
+
 /// for (auto [x, y] : loader) ... runs through one epoch; each loop is the next epoch, with another order if shuffled.
 /// A loop that is left early is not continued: the next one begins the next epoch. An exception of the dataset is
-/// thrown in the loop in place of its batch, as weft::Error with the item's index.
-template <Dataset D>
+/// thrown in the loop in place of its batch, as weft::Error with the item's index. A function `collate` from a
+/// std::vector of items to a batch replaces the stacking, as for items of different lengths; workers call it together.
+template <Dataset D, class Collate = StackItems>
 class DataLoader {
+  static constexpr bool kStacks = std::is_same_v<Collate, StackItems>;
+
  public:
   explicit DataLoader(D dataset, const DataLoaderOptions& options = {},
                       std::source_location loc = std::source_location::current())
+      : DataLoader(std::move(dataset), options, Collate(), loc) {}
+  DataLoader(D dataset, const DataLoaderOptions& options, Collate collate,
+             std::source_location loc = std::source_location::current())
       : dataset_(std::make_shared<const D>(std::move(dataset))),
+        collate_(std::move(collate)),
         seed_(options.seed),
         source_([d = dataset_] { return static_cast<int64_t>(d->size()); }, [this](auto&&... a) { return make(a...); },
                 options, loc) {}
   DataLoader(const DataLoader&) = delete;
 
-  /// The result of get, with each tensor stacked along a new dim 0.
-  using Item = decltype([](const D& d) {
+  /// The result of get.
+  using One = decltype([](const D& d) {
     if constexpr (requires { d.get(int64_t{}, uint64_t{}); })
       return d.get(int64_t{}, uint64_t{});
     else
       return d.get(int64_t{});
   }(std::declval<const D&>()));
+  /// A batch: the result of get, with each tensor stacked along a new dim 0, or the result of collate.
+  using Item = typename internal::BatchOf<One, Collate>::type;
 
   /// Number of batches in an epoch.
   int64_t size() const { return source_.batches(); }
@@ -222,7 +264,7 @@ class DataLoader {
   std::default_sentinel_t end() const { return {}; }
 
  private:
-  Item item(int64_t index, int64_t epoch) const {
+  One item(int64_t index, int64_t epoch) const {
     if constexpr (requires { dataset_->get(index, uint64_t{}); })
       return dataset_->get(index, internal::seed_of(seed_, epoch, index));
     else
@@ -230,7 +272,16 @@ class DataLoader {
   }
   internal::AnyBatch make(std::span<const int64_t> indices, int64_t epoch, int64_t& at,
                           const std::function<bool()>& stop) const {
-    if constexpr (requires { dataset_->get_batch(indices); }) {
+    if constexpr (!kStacks) {
+      std::vector<One> items;
+      for (int64_t index : indices) {
+        if (stop()) return nullptr;
+        at = index;
+        items.push_back(item(index, epoch));
+      }
+      at = -1;
+      return std::make_shared<const Item>(collate_(items));
+    } else if constexpr (requires { dataset_->get_batch(indices); }) {
       at = -1;
       auto batch = std::make_shared<const Item>(dataset_->get_batch(indices));
       std::vector<Tensor> flat;
@@ -238,25 +289,18 @@ class DataLoader {
       internal::check_batch(flat, indices.size());
       return batch;
     } else {
-      internal::BatchStack stack;
-      std::optional<Item> like;  // the structure of the batch's items
+      internal::ItemStack<Item> stack;
       for (int64_t index : indices) {
         if (stop()) return nullptr;
         at = index;
-        Item one = item(index, epoch);
-        std::vector<Tensor> tensors;
-        std::vector<size_t> lengths;
-        flatten(one, tensors);
-        internal::lengths_of(one, lengths);
-        stack.add(std::move(tensors), std::move(lengths));
-        if (!like) like.emplace(std::move(one));
+        stack.add(item(index, epoch));
       }
-      size_t next = 0;
-      return std::make_shared<const Item>(unflatten(*like, stack.stacked(), next));
+      return std::make_shared<const Item>(stack.stacked());
     }
   }
 
   std::shared_ptr<const D> dataset_;
+  const Collate collate_;
   uint64_t seed_ = 0;
   internal::BatchSource source_;  // last member: its threads end before the other members are destroyed
 };

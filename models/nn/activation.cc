@@ -14,6 +14,28 @@ Tensor Lambda::operator()(const Arg& x) const {
   return fn_(internal::tensor_of(x, "Lambda"));
 }
 
+PReLU::PReLU(int64_t num_parameters, double init, std::source_location loc) {
+  internal::LineScope line(loc);
+  WEFT_CHECK(num_parameters > 0, "PReLU: num_parameters is ", num_parameters, "; need 1 or more");
+  weight = constant_parameter({num_parameters}, init);
+  register_parameter("weight", weight);
+}
+
+Tensor PReLU::operator()(const Arg& x) const {
+  CallScope call(*this, x.line());
+  return prelu(x, weight.value().to(internal::tensor_of(x, "PReLU").dtype()));
+}
+
+// The layer owns its copy of the mode's text.
+Upsample::Upsample(const InterpolateOptions& options, std::source_location loc)
+    : Lambda(
+          [options, mode = std::string(options.mode)](const Tensor& x) {
+            InterpolateOptions o = options;
+            o.mode = mode;
+            return interpolate(x, o);
+          },
+          loc) {}
+
 Unflatten::Unflatten(int64_t dim, const Shape& sizes)
     : Lambda([=](const Tensor& x) {
         const int64_t at = dim < 0 ? dim + x.dim() : dim;

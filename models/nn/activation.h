@@ -5,6 +5,7 @@
 #include <string>
 
 #include "models/nn/module.h"
+#include "ops/composite/images/resize.h"
 #include "ops/composite/layers/activation.h"
 #include "ops/composite/layers/softmax.h"
 #include "ops/core/indexing/view.h"
@@ -34,6 +35,13 @@ WEFT_FUNCTION_LAYER(SiLU, silu(x))
 WEFT_FUNCTION_LAYER(Tanh, tanh(x))
 WEFT_FUNCTION_LAYER(Sigmoid, sigmoid(x))
 WEFT_FUNCTION_LAYER(LogSigmoid, logsigmoid(x))
+WEFT_FUNCTION_LAYER(Mish, mish(x))
+WEFT_FUNCTION_LAYER(ReLU6, relu6(x))
+WEFT_FUNCTION_LAYER(SELU, selu(x))
+WEFT_FUNCTION_LAYER(Hardsigmoid, hardsigmoid(x))
+WEFT_FUNCTION_LAYER(Hardswish, hardswish(x))
+WEFT_FUNCTION_LAYER(Softsign, softsign(x))
+WEFT_FUNCTION_LAYER(Tanhshrink, tanhshrink(x))
 #undef WEFT_FUNCTION_LAYER
 
 #define WEFT_FUNCTION_LAYER_OF(Name, parameters, call)                          \
@@ -44,11 +52,30 @@ WEFT_FUNCTION_LAYER(LogSigmoid, logsigmoid(x))
 WEFT_FUNCTION_LAYER_OF(GELU, (const std::string& approximate = "none"), gelu(x, approximate))
 WEFT_FUNCTION_LAYER_OF(LeakyReLU, (double negative_slope = 0.01), leaky_relu(x, negative_slope))
 WEFT_FUNCTION_LAYER_OF(ELU, (double alpha = 1), elu(x, alpha))
+WEFT_FUNCTION_LAYER_OF(CELU, (double alpha = 1), celu(x, alpha))
+WEFT_FUNCTION_LAYER_OF(GLU, (int64_t dim = -1), glu(x, dim))
+WEFT_FUNCTION_LAYER_OF(Hardtanh, (double min_val = -1, double max_val = 1), hardtanh(x, min_val, max_val))
 WEFT_FUNCTION_LAYER_OF(Softplus, (double beta = 1, double threshold = 20), softplus(x, beta, threshold))
 WEFT_FUNCTION_LAYER_OF(Softmax, (int64_t dim), softmax(x, dim))
 WEFT_FUNCTION_LAYER_OF(LogSoftmax, (int64_t dim), log_softmax(x, dim))
 WEFT_FUNCTION_LAYER_OF(Flatten, (int64_t start_dim = 1, int64_t end_dim = -1), flatten(x, start_dim, end_dim))
 #undef WEFT_FUNCTION_LAYER_OF
+
+/// x where x > 0, otherwise weight x (He et al. 2015, arXiv:1502.01852), with one weight or one for each slice along
+/// dim 1, which start at `init`.
+class PReLU : public Module {
+ public:
+  Parameter weight;  // [num_parameters]
+  explicit PReLU(int64_t num_parameters = 1, double init = 0.25,
+                 std::source_location loc = std::source_location::current());
+  Tensor operator()(const Arg& x) const;
+};
+
+/// interpolate with these options.
+class Upsample : public Lambda {
+ public:
+  explicit Upsample(const InterpolateOptions& options, std::source_location loc = std::source_location::current());
+};
 
 /// Replaces dim by the dims `sizes`; one extent may be -1.
 class Unflatten : public Lambda {

@@ -13,6 +13,7 @@ struct AdafactorOptions {
   double eps2 = 1e-3;
   double d = 1;  // limit of the root mean square of an update
   double weight_decay = 0;
+  bool maximize = false;
 };
 
 /// The estimate of a matrix's squared gradients is the product of a column and a row (the last two dims; the dims

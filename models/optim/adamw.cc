@@ -105,6 +105,30 @@ Tensor NAdam::next(Update& u, const NAdamOptions& o) {
 }
 
 template <>
+Optimizer::StateOf RAdam::checked_state(const RAdamOptions& o) {
+  check_betas(o.betas, "RAdam");
+  check_not_negative(o.eps, "eps", "RAdam");
+  return like_parameter({"exp_avg", "exp_avg_sq"});
+}
+
+template <>
+Tensor RAdam::next(Update& u, const RAdamOptions& o) {
+  const auto [b1, b2] = o.betas;
+  const bool decoupled = o.decoupled_weight_decay;
+  const Tensor g = decoupled ? u.grad : with_decay(u.grad, u.value, u.weight_decay);
+  Tensor &m = u.state[0], &v = u.state[1];
+  m = lerp(m, g, 1 - b1);
+  v = v * b2 + square(g) * (1 - b2);
+  const Tensor c1 = bias_correction(u.step, b1), c2 = bias_correction(u.step, b2);
+  const double r = 2 / (1 - b2) - 1;
+  const Tensor now = r - u.step * 2.0 * (1.0 - c2) / c2, known = now > 5.0;
+  const Tensor part = where(known, (now - 4.0) * (now - 2.0) / now, 0.0) * (r / ((r - 4) * (r - 2)));
+  const Tensor size = (u.lr.to(kFloat64) / c1).to(v.dtype()), adapted = sqrt(part * c2).to(v.dtype());
+  const Tensor value = decoupled ? decayed(u.value, u.lr, u.weight_decay) : u.value;
+  return value - m * size * where(known, adapted / (sqrt(v) + o.eps), 1.0);
+}
+
+template <>
 Optimizer::StateOf Lion::checked_state(const LionOptions& o) {
   check_betas(o.betas, "Lion");
   return like_parameter({"exp_avg"});
@@ -123,6 +147,7 @@ template class OptimizerWith<AdamWOptions>;
 template class OptimizerWith<AdamOptions>;
 template class OptimizerWith<AdamaxOptions>;
 template class OptimizerWith<NAdamOptions>;
+template class OptimizerWith<RAdamOptions>;
 template class OptimizerWith<LionOptions>;
 
 }  // namespace weft::optim

@@ -16,6 +16,11 @@ class EMA {
  public:
   explicit EMA(const std::vector<Parameter>& params, double decay = 0.999,
                std::source_location loc = std::source_location::current());
+  /// The means of all parameters of a module.
+  template <class M>
+  requires requires(const M& m) { m.named_parameters(); }
+  explicit EMA(const M& module, double decay = 0.999, std::source_location loc = std::source_location::current())
+      : EMA(module.parameters(loc), decay, loc) {}
 
   /// Call it after the optimiser's step().
   void update(std::source_location loc = std::source_location::current()) const;

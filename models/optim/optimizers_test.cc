@@ -144,6 +144,48 @@ TEST(Optimizers, AdagradEqualsItsFormula) {
   });
 }
 
+// The mean that ASGD keeps: of the values after step t0 + 1.
+TEST(Optimizers, AsgdKeepsTheMeanOfLateValues) {
+  const ASGDOptions o{.lr = 0.25, .lambd = 0.5, .alpha = 0.5, .t0 = 1};
+  Parameter p(Tensor::from_vector<double>({1}, {1}), "p");
+  ASGD opt({p}, o);
+  double value = 1, eta = o.lr, mean = 0;
+  for (int t = 1; t <= 5; ++t) {
+    opt.step({Tensor::from_vector<double>({gradient(t, 0)}, {1})});
+    value = value * (1 - o.lambd * eta) - eta * gradient(t, 0);
+    mean = t <= 2 ? value : mean + (value - mean) / (t - 1);
+    eta = o.lr / std::pow(1 + o.lambd * o.lr * t, o.alpha);
+    EXPECT_NEAR(p.value().item<double>(), value, 1e-14);
+    EXPECT_NEAR(opt.state_dict().at("p.ax").item<double>(), mean, 1e-14);
+  }
+}
+
+TEST(Optimizers, MaximizeIsTheNegativeGradient) {
+  const auto after = [](const auto& options, double sign) {
+    Parameter p(Tensor::from_vector<double>(kStart, {2, 3}), "p");
+    OptimizerWith<std::decay_t<decltype(options)>> opt({p}, options);
+    for (int t = 0; t < kSteps; ++t) opt.step({Tensor::from_vector<double>(gradients(t), {2, 3}) * sign});
+    return p.value().to_vector<double>();
+  };
+  const auto expect = [&](auto options) {
+    const Vector want = after(options, -1);
+    options.maximize = true;
+    EXPECT_EQ(after(options, 1), want);
+  };
+  expect(SGDOptions{.weight_decay = 0.5});
+  expect(AdamWOptions{});
+  expect(AdamOptions{.weight_decay = 0.5});
+  expect(AdamaxOptions{});
+  expect(NAdamOptions{});
+  expect(RAdamOptions{});
+  expect(RMSpropOptions{});
+  expect(AdagradOptions{});
+  expect(AdadeltaOptions{});
+  expect(AdafactorOptions{});
+  expect(ASGDOptions{});
+  expect(RpropOptions{});
+}
+
 double rms(const Vector& x) {
   double s = 0;
   for (double v : x) s += v * v;
@@ -214,6 +256,10 @@ TEST(Optimizers, ResumeExactly) {
   expect_resumes<RMSprop>();
   expect_resumes<Adagrad>();
   expect_resumes<Adafactor>();
+  expect_resumes<RAdam>();
+  expect_resumes<Adadelta>();
+  expect_resumes<ASGD>();
+  expect_resumes<Rprop>();
 }
 
 TEST(Optimizers, TakeParametersWithoutElements) {
@@ -243,6 +289,18 @@ TEST(Optimizers, RefuseBadOptions) {
   EXPECT_EQ(error_of([&] { RMSprop({p}, {.alpha = -1}); }), "RMSprop: alpha is -1; need a number >= 0");
   EXPECT_EQ(error_of([&] { Adagrad({p}, {.lr_decay = -1}); }), "Adagrad: lr_decay is -1; need a number >= 0");
   EXPECT_EQ(error_of([&] { Adafactor({p}, {.d = 0.5}); }), "Adafactor: d is 0.5; need a number >= 1");
+  EXPECT_EQ(error_of([&] { Adadelta({p}, {.rho = 2}); }), "Adadelta: rho is 2; need a number from 0 to 1");
+  EXPECT_EQ(error_of([&] {
+              Rprop({p}, {.etas = {1.5, 2}});
+            }),
+            "Rprop: etas are 1.5 and 2; need 0 < first < 1 < second");
+  EXPECT_EQ(error_of([&] {
+              Rprop(decay_groups({p, Parameter(ones({2, 2}), "w")}, 0.1)).step({ones({2, 2}), ones({2})});
+            }),
+            "Rprop: weight_decay is 0.1; need 0: only signs count");
+  EXPECT_EQ(error_of([&] { ASGD({p}, {.t0 = -1}); }), "ASGD: t0 is -1; need a number >= 0");
+  EXPECT_EQ(error_of([&] { SGD({p}, {.momentum = 0.5, .dampening = 0.5, .nesterov = true}); }),
+            "SGD: dampening is 0.5; need a finite number, 0 with nesterov");
   EXPECT_EQ(error_of([&] { Adafactor({p}, {.lr = -1}); }), "optimiser: lr is -1; need a finite number >= 0");
 }
 

@@ -3,6 +3,7 @@
 #include "models/optim/moments.h"
 #include "models/optim/optimizer_with.h"
 #include "ops/composite/layers/activation.h"
+#include "ops/core/creation.h"
 
 namespace weft::optim {
 
@@ -54,7 +55,47 @@ Tensor Adagrad::next(Update& u, const AdagradOptions& o) {
   return u.value - g / (sqrt(total) + o.eps) * lr;
 }
 
+template <>
+Optimizer::StateOf Adadelta::checked_state(const AdadeltaOptions& o) {
+  WEFT_CHECK(o.rho >= 0 && o.rho <= 1, "Adadelta: rho is ", o.rho, "; need a number from 0 to 1");
+  check_not_negative(o.eps, "eps", "Adadelta");
+  return like_parameter({"square_avg", "acc_delta"});
+}
+
+template <>
+Tensor Adadelta::next(Update& u, const AdadeltaOptions& o) {
+  const Tensor g = with_decay(u.grad, u.value, u.weight_decay);
+  Tensor &v = u.state[0], &moves = u.state[1];
+  v = v * o.rho + square(g) * (1 - o.rho);
+  const Tensor move = sqrt(moves + o.eps) / sqrt(v + o.eps) * g;
+  moves = moves * o.rho + square(move) * (1 - o.rho);
+  return u.value - move * u.lr;
+}
+
+template <>
+Optimizer::StateOf Rprop::checked_state(const RpropOptions& o) {
+  WEFT_CHECK(0 < o.etas[0] && o.etas[0] < 1 && 1 < o.etas[1], "Rprop: etas are ", o.etas[0], " and ", o.etas[1],
+             "; need 0 < first < 1 < second");
+  WEFT_CHECK(0 < o.step_sizes[0] && o.step_sizes[0] <= o.step_sizes[1], "Rprop: step_sizes are ", o.step_sizes[0],
+             " and ", o.step_sizes[1], "; need 0 < least <= largest");
+  return like_parameter({"prev", "step_size"});
+}
+
+template <>
+Tensor Rprop::next(Update& u, const RpropOptions& o) {
+  WEFT_CHECK(u.weight_decay == 0, "Rprop: weight_decay is ", u.weight_decay, "; need 0: only signs count");
+  Tensor &before = u.state[0], &size = u.state[1];
+  const Tensor turn = u.grad * before, turned = turn < 0.0;
+  size = where(size == 0.0, u.lr, size);  // 0: before the first step
+  size = clamp(size * where(turned, o.etas[0], where(turn > 0.0, o.etas[1], ones_like(turn))), o.step_sizes[0],
+               o.step_sizes[1]);
+  before = where(turned, 0.0, u.grad);
+  return u.value - sign(before) * size;
+}
+
 template class OptimizerWith<RMSpropOptions>;
 template class OptimizerWith<AdagradOptions>;
+template class OptimizerWith<AdadeltaOptions>;
+template class OptimizerWith<RpropOptions>;
 
 }  // namespace weft::optim

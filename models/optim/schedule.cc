@@ -34,6 +34,32 @@ double CosineAnnealingWarmRestarts::at(int64_t step) const {
   return half_cosine(base, eta_min, static_cast<double>(step) / static_cast<double>(period));
 }
 
+double CyclicLR::at(int64_t step) const {
+  WEFT_CHECK(mode == "triangular" || mode == "triangular2" || mode == "exp_range", "CyclicLR: mode is '", mode,
+             "'; need \"triangular\", \"triangular2\" or \"exp_range\"");
+  WEFT_CHECK(step_size_up > 0 && step_size_down >= 0, "CyclicLR: step_size_up is ", step_size_up,
+             " and step_size_down ", step_size_down, "; need 1 or more, or 0 for a fall as long as the rise");
+  const int64_t down = step_size_down == 0 ? step_size_up : step_size_down, all = step_size_up + down;
+  const int64_t cycle = step / all, now = step % all;
+  const double share = now <= step_size_up ? static_cast<double>(now) / static_cast<double>(step_size_up)
+                                           : static_cast<double>(all - now) / static_cast<double>(down);
+  double height = (max_lr - base_lr) * share;
+  if (mode == "triangular2") height *= std::exp2(-static_cast<double>(cycle));
+  if (mode == "exp_range") height *= std::pow(gamma, static_cast<double>(step));
+  return base_lr + height;
+}
+
+double SequentialLR::at(int64_t step) const {
+  WEFT_CHECK(!schedules.empty() && schedules.size() == milestones.size() + 1, "SequentialLR: got ", schedules.size(),
+             " schedules and ", milestones.size(), " milestones; need one schedule more than milestones");
+  WEFT_CHECK(std::is_sorted(milestones.begin(), milestones.end()), "SequentialLR: milestones are ", milestones,
+             "; need rising numbers");
+  const auto next = std::upper_bound(milestones.begin(), milestones.end(), step);
+  const auto& schedule = schedules[static_cast<size_t>(next - milestones.begin())];
+  WEFT_CHECK(schedule, "SequentialLR: a schedule is an empty function; need one from step to lr");
+  return schedule(next == milestones.begin() ? step : step - next[-1]);
+}
+
 double OneCycleLR::at(int64_t step) const {
   WEFT_CHECK(anneal_strategy == "cos" || anneal_strategy == "linear", "OneCycleLR: anneal_strategy is '",
              anneal_strategy, "'; need \"cos\" or \"linear\"");

@@ -3,6 +3,7 @@
 #pragma once
 #include <algorithm>
 #include <cmath>
+#include <concepts>
 #include <cstdint>
 #include <functional>
 #include <numbers>
@@ -150,6 +151,45 @@ struct CosineAnnealingWarmRestarts {
   int64_t t_0 = 1;
   int64_t t_mult = 1;
   double eta_min = 0;
+  double at(int64_t step) const;
+};
+
+/// From base_lr to max_lr along a line of step_size_up steps and back in step_size_down steps, and so on (Smith 2015,
+/// arXiv:1506.01186); the momentum stays. The height of cycle n (from 1) is max_lr - base_lr, "triangular2": divided by
+/// 2^(n - 1), "exp_range": times gamma^step.
+struct CyclicLR {
+  double base_lr = 1e-3;
+  double max_lr = 1e-2;
+  int64_t step_size_up = 2000;
+  int64_t step_size_down = 0;  // 0: step_size_up
+  std::string mode = "triangular";
+  double gamma = 1;
+  double at(int64_t step) const;
+};
+
+/// The rate of each step: a schedule of this file, or any function from int64_t to double.
+class LrFunction {
+ public:
+  template <class Schedule>
+  LrFunction(const Schedule& s) {
+    if constexpr (requires(int64_t n) {
+                    { s.at(n) } -> std::convertible_to<double>;
+                  })
+      at_ = [s](int64_t n) { return s.at(n); };
+    else
+      at_ = s;
+  }
+  double operator()(int64_t step) const { return at_(step); }
+  explicit operator bool() const { return static_cast<bool>(at_); }
+
+ private:
+  std::function<double(int64_t)> at_;
+};
+
+/// The first schedule, and from each milestone on the next one, which counts its steps from there.
+struct SequentialLR {
+  std::vector<LrFunction> schedules;
+  std::vector<int64_t> milestones;  // one less than schedules, rising
   double at(int64_t step) const;
 };
 

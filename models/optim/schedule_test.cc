@@ -84,7 +84,25 @@ TEST(Schedule, OneCycle) {
   EXPECT_NE(placed_error_of([&] { scheduler.step(); }).find("schedule_test.cc"), std::string::npos);
 }
 
+TEST(Schedule, SequentialCountsFromEachMilestone) {
+  const SequentialLR s{{[](int64_t n) { return 1.0 + static_cast<double>(n); }, StepLR{.base = 0.5, .step_size = 2}},
+                       {3}};
+  expect_near(first(s, 6), {1, 2, 3, 0.5, 0.5, 0.05});
+  SGD opt({Parameter(ones({1}), "p")});
+  Scheduler scheduler(opt, s);
+  for (int i = 0; i < 3; ++i) scheduler.step();
+  EXPECT_EQ(opt.lr.value().item<double>(), 0.5);
+}
+
 TEST(Schedule, RefusesBadNumbers) {
+  EXPECT_EQ(error_of([] { CyclicLR{.mode = "square"}.at(1); }),
+            "CyclicLR: mode is 'square'; need \"triangular\", \"triangular2\" or \"exp_range\"");
+  EXPECT_EQ(error_of([] { CyclicLR{.step_size_up = 0}.at(1); }),
+            "CyclicLR: step_size_up is 0 and step_size_down 0; need 1 or more, or 0 for a fall as long as the rise");
+  EXPECT_EQ(error_of([] {
+              SequentialLR{{StepLR{}}, {3}}.at(1);
+            }),
+            "SequentialLR: got 1 schedules and 1 milestones; need one schedule more than milestones");
   EXPECT_EQ(error_of([] { StepLR{1, 0}.at(1); }), "StepLR: step_size is 0; need 1 or more");
   EXPECT_EQ(error_of([] { CosineAnnealingLR{1, 0}.at(1); }), "CosineAnnealingLR: t_max is 0; need 1 or more");
   EXPECT_EQ(error_of([] { CosineWarmup{.warmup = 0, .total = 0}.at(-5); }), "warm-up: got step -5; need 0 or more");

@@ -1,9 +1,7 @@
 // Schedules that count their own steps, as in PyTorch, and set the learning rate of an optimiser. They run on the host,
 // between compiled steps; the optimiser's lr is a cell, so a step needs no new capture.
 #pragma once
-#include <concepts>
 #include <cstdint>
-#include <functional>
 #include <limits>
 #include <map>
 #include <string>
@@ -17,9 +15,7 @@ namespace weft::optim {
 /// function from int64_t to double.
 class Scheduler {
  public:
-  template <class Schedule>
-  Scheduler(const Optimizer& opt, const Schedule& schedule, std::source_location loc = std::source_location::current())
-      : Scheduler(opt, function_of(schedule), loc) {}
+  Scheduler(const Optimizer& opt, LrFunction schedule, std::source_location loc = std::source_location::current());
   /// Call it after the optimiser's step, outside compiled functions.
   void step(std::source_location loc = std::source_location::current());
   double lr() const { return schedule_(count_); }
@@ -31,18 +27,6 @@ class Scheduler {
                        std::source_location loc = std::source_location::current());
 
  private:
-  using LrFunction = std::function<double(int64_t)>;
-  template <class Schedule>
-  static LrFunction function_of(const Schedule& s) {
-    if constexpr (requires(int64_t n) {
-                    { s.at(n) } -> std::convertible_to<double>;
-                  }) {
-      return [s](int64_t n) { return s.at(n); };
-    } else {
-      return s;
-    }
-  }
-  Scheduler(const Optimizer& opt, LrFunction schedule, std::source_location loc);
   void set(std::source_location loc) const;
 
   Buffer lr_;

@@ -1,4 +1,5 @@
-// SGD with momentum (Sutskever et al. 2013) and Muon (Jordan 2024, https://kellerjordan.github.io/posts/muon).
+// SGD with momentum (Sutskever et al. 2013), ASGD (Polyak and Juditsky 1992) and Muon (Jordan 2024,
+// https://kellerjordan.github.io/posts/muon).
 #pragma once
 #include "models/optim/optimizer.h"
 
@@ -7,12 +8,28 @@ namespace weft::optim {
 struct SGDOptions {
   double lr = 1e-3;
   double momentum = 0;
+  double dampening = 0;
   double weight_decay = 0;
-  bool nesterov = false;  // requires momentum > 0
+  bool nesterov = false;  // requires momentum > 0 and dampening = 0
+  bool maximize = false;
 };
 
-/// g <- g + wd p;  m <- momentum m + g;  p <- p - lr (nesterov ? g + momentum m : m).
+/// g <- g + wd p;  m <- momentum m + (1 - dampening) g, and m <- g in the first step;  p <- p - lr (nesterov ? g +
+/// momentum m : m).
 using SGD = OptimizerWith<SGDOptions>;
+
+struct ASGDOptions {
+  double lr = 1e-2;
+  double lambd = 1e-4;
+  double alpha = 0.75;
+  double t0 = 1e6;
+  double weight_decay = 0;
+  bool maximize = false;
+};
+
+/// p <- p (1 - lambd eta) - eta (g + wd p), where eta = lr / (1 + lambd lr t)^alpha of the step before, and lr in the
+/// first step. The state "ax" is p until step t0 + 1, and then the mean of p since; programs read it from state_dict().
+using ASGD = OptimizerWith<ASGDOptions>;
 
 struct MuonOptions {
   double lr = 0.02;

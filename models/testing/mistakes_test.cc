@@ -196,7 +196,7 @@ const std::vector<Mistake> kModules = {
     CASE("Attention: dim 10", "heads 4", "need", nn::Attention(10, 4)),
     CASE("Attention: need positive sizes", "heads 0", "need positive", nn::Attention(10, 0)),
     CASE("Attention: heads 4", "kv_heads 3", "need", nn::TransformerBlock(8, {.heads = 4, .kv_heads = 3})),
-    CASE("LayerNorm: dim is -1", "-1", "need 1 or more", nn::LayerNorm(-1)),
+    CASE("LayerNorm: normalized_shape is [-1]", "-1", "need one dim or more", nn::LayerNorm(-1)),
     CASE("LayerNorm: eps is -1", "-1", "need a finite number >= 0", nn::LayerNorm(4, {.eps = -1})),
     CASE("RMSNorm: eps is nan", "nan", "need a finite number >= 0", nn::RMSNorm(4, {.eps = std::nan("")})),
     CASE("BatchNorm2d: eps is -1", "-1", "need a finite number >= 0", nn::BatchNorm2d(4, {.eps = -1})),

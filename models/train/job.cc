@@ -8,7 +8,7 @@ namespace weft::train {
 
 // Whether the values of a flag may differ between processes: flags of files that only the first process writes.
 static bool may_differ(const std::string& flag) {
-  for (const char* name : {"metrics", "profile_out", "save_plan", "show_plan"})
+  for (const char* name : {"metrics", "log_dir", "profile_out", "save_plan", "show_plan"})
     if (flag == name) return true;
   return false;
 }

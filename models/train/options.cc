@@ -85,6 +85,7 @@ Flags train_flags(TrainOptions& o) {
        "--mesh "
        "and its flags: you can resume on any mesh; a given flag wins"},
       {"metrics", &o.metrics, "file for one JSON object a step"},
+      {"log_dir", &o.log_dir, "folder for losses, rates and the like as event files of TensorBoard"},
       {"profile_steps", &o.profile_steps, "first and last step to trace, as in 10-12; empty: none"},
       {"profile_out", &o.profile_out, "with --profile_steps, file for their trace, for ui.perfetto.dev"},
       {"seed", &o.seed, "seed of weights, dropout and the order of data"},

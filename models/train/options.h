@@ -37,6 +37,7 @@ struct TrainOptions {
   std::string checkpoint_dir;
   bool resume = false;
   std::string metrics;
+  std::string log_dir;
   std::string profile_steps;  // "10-12": the first and the last step that are traced; empty: none
   std::string profile_out = "trace.json";
   uint64_t seed = 0;

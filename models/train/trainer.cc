@@ -27,6 +27,7 @@
 #include "models/nn/nn.h"
 #include "models/optim/optim.h"
 #include "models/train/checkpoint.h"
+#include "models/train/event_file.h"
 #include "models/train/generate.h"
 #include "models/train/job.h"
 #include "models/train/metrics.h"
@@ -107,6 +108,9 @@ class Trainer {
     if (!options_.metrics.empty() && dist::is_first())
       file.emplace(io::resolve_path(options_.metrics), options_.resume ? state_.metrics_bytes : -1);
     MetricsFile& metrics = file ? *file : no_metrics;
+    std::optional<EventFile> events;
+    if (!options_.log_dir.empty() && dist::is_first())
+      events.emplace(io::resolve_path(options_.log_dir), state_.step + 1);
     if (!metrics.kept().empty())
       std::printf("no checkpoint to resume from: the metrics of an earlier run are kept in %s\n",
                   metrics.kept().c_str());
@@ -161,6 +165,7 @@ class Trainer {
           if (f.collect) m.ranks = meter->last();
         }
         metrics.write(m);
+        if (events) events->write(m);
         if (f.show) progress.update(m);
       }
     };
@@ -212,6 +217,7 @@ class Trainer {
       if (evaluates) {
         const double loss = evaluate();
         metrics.write_eval(state_.step, loss);
+        if (events) events->scalar("eval/loss", loss, state_.step);
         progress.note(str_cat("step ", state_.step, ": held-out loss ", std::round(loss * 1e4) / 1e4));
       }
       if (saves) save(metrics, progress, false);

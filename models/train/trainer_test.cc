@@ -79,6 +79,24 @@ TEST(Trainer, KeepsMetricsIfThereIsNothingToResume) {
   EXPECT_EQ(io::read_file(metrics).rfind("{\"step\":1,", 0), 0u);
 }
 
+TEST(Trainer, WritesEventsForEachStep) {
+  const std::string dir = folder("events");
+  TrainOptions o = options_in(dir + "/runs", 2);
+  o.log_dir = dir + "/log";
+  EXPECT_EQ(train(gpt::family(), o), 0);
+  o.resume = true;
+  o.steps = 3;
+  EXPECT_EQ(train(gpt::family(), o), 0);
+  int64_t files = 0, losses = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(o.log_dir)) {
+    const std::string bytes = io::read_file(entry.path().string());
+    ++files;
+    for (size_t at = 0; (at = bytes.find("train/loss", at)) != std::string::npos; ++at) ++losses;
+  }
+  EXPECT_EQ(files, 2);
+  EXPECT_EQ(losses, 3);
+}
+
 TEST(Trainer, ProfilesTheStepsThatItIsAskedFor) {
   for (const char* mesh : {"", "dp2"}) {
     const std::string dir = folder(str_cat("profile", mesh));

@@ -30,6 +30,7 @@
 #include "ops/composite/math/statistics.h"
 #include "ops/composite/random/distributions.h"
 #include "ops/composite/random/dropout.h"
+#include "ops/composite/random/gamma.h"
 #include "ops/composite/random/sampling.h"
 #include "ops/composite/scatter.h"
 #include "ops/composite/search.h"

@@ -1,6 +1,8 @@
 #include "models/nn/layers/channel_norm.h"
 
 #include "ops/composite/layers/norm.h"
+#include "ops/composite/math/reduction.h"
+#include "ops/composite/precision.h"
 #include "ops/core/core.h"
 
 namespace weft::nn {
@@ -27,6 +29,21 @@ void ChannelNorm::add_affine(int64_t channels) {
   register_parameter("bias", bias, /*full_precision=*/true);
 }
 
+void RunningNorm::add_running(int64_t channels) {
+  running_mean = zeros_buffer({channels});
+  running_var = Buffer(ones({channels}));
+  num_batches_tracked = zeros_buffer({}, kInt64);
+  register_buffer("running_mean", running_mean);
+  register_buffer("running_var", running_var);
+  register_buffer("num_batches_tracked", num_batches_tracked);
+}
+
+void RunningNorm::move_running(const Tensor& mean, const Tensor& unbiased, const Tensor& share) const {
+  const Tensor old_mean = running_mean.value(), old_var = running_var.value();
+  running_mean.set(old_mean + (mean.to(old_mean.dtype()) - old_mean) * share);
+  running_var.set(old_var + (unbiased.to(old_var.dtype()) - old_var) * share);
+}
+
 template <int N>
 BatchNorm<N>::BatchNorm(int64_t channels, const BatchNormOptions& options, std::source_location loc)
     : options_(options) {
@@ -35,13 +52,7 @@ BatchNorm<N>::BatchNorm(int64_t channels, const BatchNormOptions& options, std::
   check_options(name, channels, options.eps);
   WEFT_CHECK(options.momentum <= 1, name, ": momentum is ", options.momentum, "; need a number up to 1");
   if (options.affine) add_affine(channels);
-  if (!options.track_running_stats) return;
-  running_mean = zeros_buffer({channels});
-  running_var = Buffer(ones({channels}));
-  num_batches_tracked = zeros_buffer({}, kInt64);
-  register_buffer("running_mean", running_mean);
-  register_buffer("running_var", running_var);
-  register_buffer("num_batches_tracked", num_batches_tracked);
+  if (options.track_running_stats) add_running(channels);
 }
 
 template <int N>
@@ -66,14 +77,12 @@ Tensor BatchNorm<N>::operator()(const Arg& arg) const {
   {
     NoGrad guard;
     const Tensor batches = num_batches_tracked.value() + 1;
-    const Tensor old_mean = running_mean.value(), old_var = running_var.value();
-    const DType t = old_mean.dtype();
+    const DType t = running_mean.dtype();
     // The number of batches may be beyond f16.
     const Tensor share = options_.momentum < 0 ? reciprocal(batches.to(kFloat64)).to(t)
                                                : full({}, options_.momentum, {.dtype = t, .device = x.device()});
     const double unbiased = static_cast<double>(count) / static_cast<double>(count - 1);
-    running_mean.set(old_mean + (mean.detach().to(t) - old_mean) * share);
-    running_var.set(old_var + (var.detach().to(t) * unbiased - old_var) * share);
+    move_running(mean.detach(), var.detach().to(t) * unbiased, share);
     num_batches_tracked.set(batches);
   }
   return batch_norm(x, mean, var, w, b, options_.eps);
@@ -99,10 +108,14 @@ Tensor GroupNorm::operator()(const Arg& x) const {
 
 template <int N>
 InstanceNorm<N>::InstanceNorm(int64_t channels, const InstanceNormOptions& options, std::source_location loc)
-    : channels_(channels), eps_(options.eps) {
+    : channels_(channels), options_(options) {
   internal::LineScope line(loc);
-  check_options(str_cat("InstanceNorm", N, "d"), channels, options.eps);
+  const std::string name = str_cat("InstanceNorm", N, "d");
+  check_options(name, channels, options.eps);
+  WEFT_CHECK(options.momentum >= 0 && options.momentum <= 1, name, ": momentum is ", options.momentum,
+             "; need a number from 0 to 1");
   if (options.affine) add_affine(channels);
+  if (options.track_running_stats) add_running(channels);
 }
 
 template <int N>
@@ -112,7 +125,18 @@ Tensor InstanceNorm<N>::operator()(const Arg& arg) const {
   const Tensor& x = internal::tensor_of(arg, name.c_str());
   const bool batched = x.dim() != N + 1;
   check_input(name, x, N + 1, N + 2, channels_, batched ? 1 : 0);
-  const Tensor y = instance_norm(batched ? x : unsqueeze(x, 0), value_or_none(weight), value_or_none(bias), eps_);
+  const Tensor v = batched ? x : unsqueeze(x, 0), w = value_or_none(weight), b = value_or_none(bias);
+  const bool tracked = running_mean.defined();
+  if (tracked && is_training()) {
+    NoGrad guard;
+    const Tensor rows = internal::widened(flatten(v.detach(), 2));
+    WEFT_CHECK(rows.size(0) > 0 && rows.size(2) > 1, name, ": x is ", x.type(),
+               "; need one sample or more of 2 or more positions to track statistics");
+    move_running(mean(mean(rows, 2), 0), mean(var(rows, Dims{2}), 0),
+                 full({}, options_.momentum, {.dtype = running_mean.dtype(), .device = x.device()}));
+  }
+  const Tensor y = tracked && !is_training() ? batch_norm(v, running_mean, running_var, w, b, options_.eps)
+                                             : instance_norm(v, w, b, options_.eps);
   return batched ? y : squeeze(y, 0);
 }
 

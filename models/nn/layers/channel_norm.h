@@ -15,6 +15,19 @@ class ChannelNorm : public Module {
   void add_affine(int64_t channels);
 };
 
+/// A norm that may keep running statistics.
+class RunningNorm : public ChannelNorm {
+ public:
+  Buffer running_mean, running_var;  // [channels], f32; undefined without track_running_stats
+  Buffer num_batches_tracked;        // i64
+
+ protected:
+  /// Registers a mean of 0, a variance of 1 and a count of 0.
+  void add_running(int64_t channels);
+  /// Moves the running statistics by `share` (0-d) toward a batch's mean and unbiased variance.
+  void move_running(const Tensor& mean, const Tensor& unbiased, const Tensor& share) const;
+};
+
 struct BatchNormOptions {
   double eps = 1e-5;
   double momentum = 0.1;  // weight of a new batch in the running statistics; negative: their plain average
@@ -25,10 +38,8 @@ struct BatchNormOptions {
 /// Normalises each channel over batch and spatial dims (Ioffe & Szegedy 2015): in train() by the statistics of the
 /// batch, in eval() by the running statistics. On a mesh, a batch contains the rows of all ranks.
 template <int N>
-class BatchNorm : public ChannelNorm {
+class BatchNorm : public RunningNorm {
  public:
-  Buffer running_mean, running_var;  // [channels], f32
-  Buffer num_batches_tracked;        // i64
   explicit BatchNorm(int64_t channels, const BatchNormOptions& options = {},
                      std::source_location loc = std::source_location::current());
   /// x [N, channels, N spatial dims]; BatchNorm1d also accepts [N, channels].
@@ -60,13 +71,15 @@ class GroupNorm : public ChannelNorm {
 
 struct InstanceNormOptions {
   double eps = 1e-5;
+  double momentum = 0.1;  // weight of a new batch in the running statistics
   bool affine = false;
+  bool track_running_stats = false;  // true: eval() uses the means of the statistics over samples and batches
 };
 
 /// Normalises each sample and channel over the spatial dims (Ulyanov et al. 2016); x is [N, C, spatial...] or, without
 /// a batch, [C, spatial...].
 template <int N>
-class InstanceNorm : public ChannelNorm {
+class InstanceNorm : public RunningNorm {
  public:
   explicit InstanceNorm(int64_t channels, const InstanceNormOptions& options = {},
                         std::source_location loc = std::source_location::current());
@@ -74,7 +87,7 @@ class InstanceNorm : public ChannelNorm {
 
  private:
   int64_t channels_;
-  double eps_;
+  InstanceNormOptions options_;
 };
 using InstanceNorm1d = InstanceNorm<1>;
 using InstanceNorm2d = InstanceNorm<2>;

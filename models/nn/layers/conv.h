@@ -23,6 +23,7 @@ struct ConvOptions {
   Sizes dilation = 1;
   int64_t groups = 1;
   bool bias = true;
+  std::string padding_mode = "zeros";  // or "reflect", "replicate", "circular", as in pad()
 };
 
 struct ConvTransposeOptions {

@@ -10,6 +10,8 @@ namespace weft::nn {
 struct EmbeddingOptions {
   double std = 1;                           // standard deviation of the normal initialisation
   std::optional<int64_t> padding_idx = {};  // this row starts at zero and gets no gradient; negative: from the end
+  std::optional<double> max_norm = {};      // a call scales longer rows that it reads, in the weight
+  double norm_type = 2;                     // p of this norm
 };
 
 class Embedding : public Module {
@@ -20,11 +22,16 @@ class Embedding : public Module {
   /// A table with these values [count, dim], frozen if `freeze`; padding_idx only stops the gradient of its row.
   static Embedding from_pretrained(const Tensor& values, bool freeze = true, const EmbeddingOptions& options = {},
                                    std::source_location loc = std::source_location::current());
-  /// indices[...] -> [..., dim] in the weight's dtype; throws OutOfRange for an index outside [0, count).
+  /// indices[...] -> [..., dim] in the weight's dtype; throws OutOfRange for an index outside [0, count). With max_norm
+  /// it writes the weight, so checkpoint(), scan() and others that may run it twice refuse it.
   Tensor operator()(const Arg& indices) const;
 
  private:
+  void limit_norms(const Tensor& indices) const;
+
   std::optional<int64_t> padding_idx_;  // from 0
+  std::optional<double> max_norm_;
+  double norm_type_ = 2;
 };
 
 }  // namespace weft::nn

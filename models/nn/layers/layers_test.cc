@@ -66,6 +66,41 @@ TEST(Layers, DropoutOnlyWhileTraining) {
   EXPECT_EQ(error_of([] { Dropout(1.0); }), "Dropout: p is 1; need 0 <= p < 1");
 }
 
+TEST(Layers, OptionsThatDoNotFitAreErrors) {
+  EXPECT_EQ(error_of([] {
+              LayerNorm({4, 0});
+            }),
+            "LayerNorm: normalized_shape is [4, 0]; need one dim or more, of extents above 0");
+  EXPECT_EQ(error_of([] { RMSNorm(Shape{}); }),
+            "RMSNorm: normalized_shape is []; need one dim or more, of extents above 0");
+  EXPECT_EQ(error_of([] { PReLU(0); }), "PReLU: num_parameters is 0; need 1 or more");
+  EXPECT_EQ(error_of([] { Conv2d(1, 1, 3, {.padding_mode = "mirror"}); }),
+            "Conv2d: padding_mode is 'mirror'; need \"zeros\", \"reflect\", \"replicate\" or \"circular\"");
+  EXPECT_EQ(error_of([] {
+              Conv1d(1, 1, 3, {.stride = 2, .padding = "same", .padding_mode = "circular"})(ones({1, 1, 6}));
+            }),
+            "conv1d: padding \"same\" with stride [2]; need a stride of 1");
+  EXPECT_EQ(error_of([] { Embedding(4, 2, {.max_norm = -1}); }),
+            "Embedding: max_norm is -1 and norm_type 2; need positive numbers");
+  EXPECT_EQ(error_of([] {
+              InstanceNorm1d(4, {.track_running_stats = true})(ones({2, 4, 1}));
+            }),
+            "InstanceNorm1d: x is f32[2, 4, 1]; need one sample or more of 2 or more positions to track statistics");
+}
+
+// A row that was read twice is scaled once, and rows that were not read stay.
+TEST(Layers, EmbeddingLimitsTheRowsThatItReads) {
+  Embedding e(3, 2, {.max_norm = 1.0});
+  e.weight.set(Tensor::from_vector<float>({3, 4, 0.5f, 0, 6, 8}, {3, 2}));
+  const std::vector<float> y = e(Tensor::from_vector<int64_t>({0, 1, 0}, {3})).to_vector<float>();
+  EXPECT_NEAR(y[0], 0.6, 1e-6);  // 1e-7 / 5 below
+  EXPECT_EQ(y[4], y[0]);
+  EXPECT_EQ(y[2], 0.5f);
+  EXPECT_EQ(e.weight.value().to_vector<float>()[4], 6);
+  e.eval();  // PyTorch scales in eval() too
+  EXPECT_NEAR(e(Tensor::from_vector<int64_t>({2}, {1})).to_vector<float>()[1], 0.8, 1e-6);
+}
+
 // Attention written with loops, from the rows of qkv as attention.h orders them.
 TEST(Attention, EqualsLoops) {
   constexpr int64_t B = 2, T = 5, D = 12, H = 4, G = 2, R = H / G, d = D / H;

@@ -4,22 +4,28 @@
 
 namespace weft::nn {
 
-Norm::Norm(NormKind kind, int64_t dim, bool with_bias, double eps, std::source_location loc) : kind_(kind), eps_(eps) {
+Norm::Norm(NormKind kind, const Shape& normalized_shape, const NormOptions& options, std::source_location loc)
+    : kind_(kind), normalized_shape_(normalized_shape), eps_(options.eps) {
   internal::LineScope line(loc);
   const char* const name = kind == kRms ? "RMSNorm" : "LayerNorm";
-  WEFT_CHECK(dim > 0, name, ": dim is ", dim, "; need 1 or more");
-  internal::check_eps(eps, name);
-  weight = constant_parameter({dim}, 1);
+  bool positive = !normalized_shape.empty();
+  for (int64_t n : normalized_shape) positive = positive && n > 0;
+  WEFT_CHECK(positive, name, ": normalized_shape is ", normalized_shape, "; need one dim or more, of extents above 0");
+  internal::check_eps(eps_, name);
+  if (!options.elementwise_affine) return;
+  weight = constant_parameter(normalized_shape, 1);
   register_parameter("weight", weight, /*full_precision=*/true);
-  if (!with_bias) return;
-  bias = constant_parameter({dim}, 0);
+  if (kind == kRms || !options.bias) return;
+  bias = constant_parameter(normalized_shape, 0);
   register_parameter("bias", bias, /*full_precision=*/true);
 }
 
 Tensor Norm::operator()(const Arg& x) const {
   CallScope call(*this, x.line());
-  if (kind_ == kRms) return rms_norm(x, weight.shape(), weight, eps_);
-  return layer_norm(x, weight.shape(), weight, value_or_none(bias), eps_);
+  const Tensor w = value_or_none(weight);
+  const Shape& shape = w.defined() ? w.shape() : normalized_shape_;  // a user may have replaced the weight
+  if (kind_ == kRms) return rms_norm(x, shape, w, eps_);
+  return layer_norm(x, shape, w, value_or_none(bias), eps_);
 }
 
 }  // namespace weft::nn

@@ -1,5 +1,5 @@
-// Norms over the last dim, computed in f32 and returned in x's dtype. LayerNorm and RMSNorm convert to Norm, so a model
-// can choose one at run time.
+// Norms over the last dims, computed in f32 and returned in x's dtype. LayerNorm and RMSNorm convert to Norm, so that a
+// model can choose one at run time.
 #pragma once
 #include "framework/dispatch/arg.h"
 #include "models/nn/module.h"
@@ -8,39 +8,47 @@ namespace weft::nn {
 
 struct NormOptions {
   double eps = 1e-5;
-  bool bias = true;  // LayerNorm only
+  bool elementwise_affine = true;  // false: neither weight nor bias
+  bool bias = true;                // LayerNorm only
 };
 
 class Norm : public Module {
  public:
-  Parameter weight;  // [dim], starts at 1
-  Parameter bias;    // [dim]; undefined without bias
-  /// x[..., dim], normalised, scaled and shifted.
+  Parameter weight;  // [normalized_shape], starts at 1; undefined without elementwise_affine
+  Parameter bias;    // [normalized_shape]; undefined without bias
+  /// x[..., normalized_shape], normalised over its last dims, scaled and shifted.
   Tensor operator()(const Arg& x) const;
 
  protected:
   enum NormKind { kLayer, kRms };
-  Norm(NormKind kind, int64_t dim, bool bias, double eps, std::source_location loc);
+  Norm(NormKind kind, const Shape& normalized_shape, const NormOptions& options, std::source_location loc);
 
  private:
   NormKind kind_;
+  Shape normalized_shape_;
   double eps_;
 };
 
 /// (x - mean) / sqrt(variance + eps) * weight + bias (Ba et al. 2016).
 class LayerNorm : public Norm {
  public:
+  explicit LayerNorm(const Shape& normalized_shape, const NormOptions& options = {},
+                     std::source_location loc = std::source_location::current())
+      : Norm(kLayer, normalized_shape, options, loc) {}
   explicit LayerNorm(int64_t dim, const NormOptions& options = {},
                      std::source_location loc = std::source_location::current())
-      : Norm(kLayer, dim, options.bias, options.eps, loc) {}
+      : LayerNorm(Shape{dim}, options, loc) {}
 };
 
 /// x / sqrt(mean of x² + eps) * weight (Zhang and Sennrich 2019).
 class RMSNorm : public Norm {
  public:
+  explicit RMSNorm(const Shape& normalized_shape, const NormOptions& options = {},
+                   std::source_location loc = std::source_location::current())
+      : Norm(kRms, normalized_shape, options, loc) {}
   explicit RMSNorm(int64_t dim, const NormOptions& options = {},
                    std::source_location loc = std::source_location::current())
-      : Norm(kRms, dim, false, options.eps, loc) {}
+      : RMSNorm(Shape{dim}, options, loc) {}
 };
 
 /// RMSNorm or LayerNorm.

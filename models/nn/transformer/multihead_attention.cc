@@ -43,7 +43,8 @@ MultiheadAttention::MultiheadAttention(int64_t embed_dim, int64_t num_heads, con
       dim_(embed_dim),
       heads_(num_heads),
       dropout_(options.dropout),
-      batch_first_(options.batch_first) {
+      batch_first_(options.batch_first),
+      add_zero_attn_(options.add_zero_attn) {
   internal::LineScope line(loc);
   const int64_t k = options.kdim ? options.kdim : embed_dim, v = options.vdim ? options.vdim : embed_dim;
   if (k == embed_dim && v == embed_dim) {
@@ -61,6 +62,12 @@ MultiheadAttention::MultiheadAttention(int64_t embed_dim, int64_t num_heads, con
     in_proj_bias = constant_parameter({3 * embed_dim}, 0);
     register_parameter("in_proj_bias", in_proj_bias);
     out_proj.bias = constant_parameter({embed_dim}, 0);
+  }
+  if (options.add_bias_kv) {
+    bias_k = normal_parameter({1, 1, embed_dim}, 1 / ::std::sqrt(static_cast<double>(embed_dim)));
+    bias_v = normal_parameter({1, 1, embed_dim}, 1 / ::std::sqrt(static_cast<double>(embed_dim)));
+    register_parameter("bias_k", bias_k);
+    register_parameter("bias_v", bias_v);
   }
   register_module("out_proj", out_proj);
 }
@@ -85,7 +92,11 @@ MultiheadAttention::WithWeights MultiheadAttention::run(const Arg& q_arg, const 
     const Parameter* own[] = {&q_proj_weight, &k_proj_weight, &v_proj_weight};
     const Tensor w = in_proj_weight.defined() ? slice(in_proj_weight, 0, i * dim_, (i + 1) * dim_) : own[i]->value();
     const Tensor b = in_proj_bias.defined() ? slice(in_proj_bias, 0, i * dim_, (i + 1) * dim_) : Tensor();
-    const Tensor y = linear(in[i], w, b);
+    Tensor y = linear(in[i], w, b);
+    const Shape one{batch, 1, dim_};
+    if (const Parameter& more = i == 1 ? bias_k : bias_v; i > 0 && more.defined())
+      y = cat({y, broadcast_to(more.value().to(y.dtype()), one)}, 1);
+    if (i > 0 && add_zero_attn_) y = cat({y, zeros(one, {.dtype = y.dtype(), .device = y.device()})}, 1);
     heads[i] = transpose(reshape(y, {batch, y.size(1), heads_, width}), 1, 2);  // [batch, heads, length, width]
   }
   const DType scores = is_16bit(heads[0].dtype()) ? kFloat32 : heads[0].dtype();
@@ -104,10 +115,12 @@ MultiheadAttention::WithWeights MultiheadAttention::run(const Arg& q_arg, const 
     const Tensor hidden = added(reshape(m, {batch, 1, 1, keys}), scores);
     mask = mask.defined() ? mask + hidden : hidden;
   }
-  if (masks.is_causal && (mask.defined() || weights)) {
+  const int64_t more = heads[1].size(2) - keys;  // keys that every query sees
+  if (masks.is_causal && (mask.defined() || weights || more > 0)) {
     const Tensor later = triu(ones({queries, keys}, {.dtype = kBool, .device = in[0].device()}), 1);
     mask = mask.defined() ? mask + added(later, scores) : added(later, scores);
   }
+  if (mask.defined() && more > 0) mask = pad(mask, {0, more});
   const double drop = is_training() ? dropout_ : 0;
   WithWeights r;
   Tensor y;
@@ -117,7 +130,7 @@ MultiheadAttention::WithWeights MultiheadAttention::run(const Arg& q_arg, const 
     if (mask.defined()) s = s + mask;
     Tensor p = softmax(s, -1);
     if (drop > 0) p = weft::dropout(p, drop);
-    r.weights = mean(p, 1);
+    r.weights = p;
     y = matmul(p.to(heads[2].dtype()), heads[2]);
   } else {
     y = scaled_dot_product_attention(
@@ -136,9 +149,12 @@ Tensor MultiheadAttention::operator()(const Arg& q, const Arg& k, const Arg& v, 
 }
 
 MultiheadAttention::WithWeights MultiheadAttention::with_weights(const Arg& q, const Arg& k, const Arg& v,
-                                                                 const AttentionMasks& masks) const {
+                                                                 const AttentionMasks& masks,
+                                                                 bool average_attn_weights) const {
   CallScope call(*this, q.line());
-  return run(q, k, v, masks, true);
+  WithWeights r = run(q, k, v, masks, true);
+  if (average_attn_weights) r.weights = mean(r.weights, -3);
+  return r;
 }
 
 namespace {

@@ -11,6 +11,8 @@ namespace weft::nn {
 struct MultiheadAttentionOptions {
   double dropout = 0;  // applied to the probabilities, in train()
   bool bias = true;
+  bool add_bias_kv = false;    // one more key and value, which are parameters
+  bool add_zero_attn = false;  // one more key and value of zeros
   int64_t kdim = 0, vdim = 0;  // width of keys and values; 0: embed_dim
   bool batch_first = false;    // operands are [batch, length, dim] instead of [length, batch, dim]
 };
@@ -26,22 +28,25 @@ class MultiheadAttention : public Module {
   Parameter in_proj_weight;                               // [3 embed_dim, embed_dim]: queries, keys, values
   Parameter q_proj_weight, k_proj_weight, v_proj_weight;  // instead, if kdim or vdim differ from embed_dim
   Parameter in_proj_bias;                                 // [3 embed_dim]; undefined without bias
+  Parameter bias_k, bias_v;                               // [1, 1, embed_dim], with add_bias_kv
   Linear out_proj;
   MultiheadAttention(int64_t embed_dim, int64_t num_heads, const MultiheadAttentionOptions& options = {},
                      std::source_location loc = std::source_location::current());
   /// The result has the shape of q. Operands have a batch dim or none.
   Tensor operator()(const Arg& q, const Arg& k, const Arg& v, const AttentionMasks& masks = {}) const;
-  /// The result and the mean of the probabilities over heads, [batch, queries, keys].
+  /// The result and the mean of the probabilities over heads, [batch, queries, keys]; without average_attn_weights the
+  /// probabilities of each head, [batch, heads, queries, keys].
   struct WithWeights {
     Tensor output, weights;
   };
-  WithWeights with_weights(const Arg& q, const Arg& k, const Arg& v, const AttentionMasks& masks = {}) const;
+  WithWeights with_weights(const Arg& q, const Arg& k, const Arg& v, const AttentionMasks& masks = {},
+                           bool average_attn_weights = true) const;
 
  private:
   WithWeights run(const Arg& q, const Arg& k, const Arg& v, const AttentionMasks& masks, bool weights) const;
   int64_t dim_, heads_;
   double dropout_;
-  bool batch_first_;
+  bool batch_first_, add_zero_attn_;
 };
 
 struct TransformerLayerOptions {

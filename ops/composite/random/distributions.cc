@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "ops/composite/layers/activation.h"
-#include "ops/composite/precision.h"
+#include "ops/composite/random/distribution_parts.h"
 #include "ops/core/indexing/index.h"
 #include "ops/core/indexing/view.h"
 #include "ops/core/reductions/log_sum_exp.h"
@@ -17,35 +17,6 @@ using internal::LineScope;
 namespace {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
-
-Tensor parameter(const Arg& x, const char* op) {
-  if (!x.is_tensor()) return full({}, x.number());
-  return internal::floating_of(x, op);
-}
-
-// Throws if a value that can be read now is not `ok`.
-void check(const Tensor& ok, const char* what) {
-  if (ok.is_traced() || ok.device().type != DeviceType::kCpu) return;
-  NoGrad guard;
-  WEFT_CHECK(all(ok).item<bool>(), what);
-}
-
-// Both with their common shape and dtype.
-void broadcast(Tensor& a, Tensor& b, const char* op) {
-  const Shape shape = broadcast_shapes(a.shape(), b.shape(), op);
-  const DType type = a.dim() == 0 && b.dim() > 0   ? b.dtype()
-                     : b.dim() == 0 && a.dim() > 0 ? a.dtype()
-                                                   : promote(a.dtype(), b.dtype());
-  a = broadcast_to(cast(a, type), shape);
-  b = broadcast_to(cast(b, type), shape);
-}
-
-Shape extended(const Shape& shape, const Tensor& like) {
-  Shape s = shape;
-  for (int64_t n : like.shape()) s.push_back(n);
-  return s;
-}
-TensorOptions like(const Tensor& t) { return {.dtype = t.dtype(), .device = t.device()}; }
 
 Tensor eps_clamped(const Tensor& p) {
   const double eps = p.dtype() == kFloat64    ? 0x1p-52
@@ -69,14 +40,14 @@ Tensor softplus_of(const Tensor& x) { return add(maximum(x, 0.0), log1p(exp(neg(
 
 Normal::Normal(const Arg& mean, const Arg& deviation) {
   LineScope line(mean.line());
-  loc = parameter(mean, "Normal"), scale = parameter(deviation, "Normal");
-  broadcast(loc, scale, "Normal");
-  check(gt(scale, 0.0), "Normal: a scale is not above 0; need positive numbers");
-  check(eq(loc, loc), "Normal: a loc is NaN; need numbers");
+  loc = internal::parameter_of(mean, "Normal"), scale = internal::parameter_of(deviation, "Normal");
+  internal::broadcast_parameters(loc, scale, "Normal");
+  internal::check_values(gt(scale, 0.0), "Normal: a scale is not above 0; need positive numbers");
+  internal::check_values(eq(loc, loc), "Normal: a loc is NaN; need numbers");
 }
 Tensor Normal::rsample(const Shape& shape, std::source_location at) const {
   LineScope line(at);
-  return add(loc, mul(scale, randn(extended(shape, loc), like(loc), at)));
+  return add(loc, mul(scale, randn(internal::extended(shape, loc), internal::options_like(loc), at)));
 }
 Tensor Normal::sample(const Shape& shape, std::source_location at) const {
   NoGrad guard;
@@ -86,6 +57,11 @@ Tensor Normal::log_prob(const Arg& value) const {
   LineScope line(value.line());
   // The constant is subtracted last, because scale may be f32 where value is f64.
   return sub(sub(mul(square(div(sub(value, loc), scale)), -0.5), log(scale)), 0.5 * std::log(2 * M_PI));
+}
+Tensor Normal::mean(std::source_location) const { return loc; }
+Tensor Normal::variance(std::source_location at) const {
+  LineScope line(at);
+  return square(scale);
 }
 Tensor Normal::entropy(std::source_location at) const {
   LineScope line(at);
@@ -103,14 +79,15 @@ Tensor kl_divergence(const Normal& p, const Normal& q, std::source_location at) 
 
 Uniform::Uniform(const Arg& from, const Arg& to) {
   LineScope line(from.line());
-  low = parameter(from, "Uniform"), high = parameter(to, "Uniform");
-  broadcast(low, high, "Uniform");
-  check(lt(low, high), "Uniform: a low is not below its high; need low < high");
-  check(isfinite(sub(high, low)), "Uniform: high - low is not finite; need a range that the dtype can hold");
+  low = internal::parameter_of(from, "Uniform"), high = internal::parameter_of(to, "Uniform");
+  internal::broadcast_parameters(low, high, "Uniform");
+  internal::check_values(lt(low, high), "Uniform: a low is not below its high; need low < high");
+  internal::check_values(isfinite(sub(high, low)),
+                         "Uniform: high - low is not finite; need a range that the dtype can hold");
 }
 Tensor Uniform::rsample(const Shape& shape, std::source_location at) const {
   LineScope line(at);
-  return add(low, mul(sub(high, low), rand(extended(shape, low), like(low), at)));
+  return add(low, mul(sub(high, low), rand(internal::extended(shape, low), internal::options_like(low), at)));
 }
 Tensor Uniform::sample(const Shape& shape, std::source_location at) const {
   NoGrad guard;
@@ -120,6 +97,14 @@ Tensor Uniform::log_prob(const Arg& value) const {
   LineScope line(value.line());
   const Tensor inside = bit_and(ge(value, low), lt(value, high));
   return where(inside, neg(log(sub(high, low))), where(isnan(mul(value, low)), mul(value, low), -kInf));
+}
+Tensor Uniform::mean(std::source_location at) const {
+  LineScope line(at);
+  return mul(add(low, high), 0.5);
+}
+Tensor Uniform::variance(std::source_location at) const {
+  LineScope line(at);
+  return div(square(sub(high, low)), 12.0);
 }
 Tensor Uniform::entropy(std::source_location at) const {
   LineScope line(at);
@@ -137,12 +122,12 @@ Tensor kl_divergence(const Uniform& p, const Uniform& q, std::source_location at
 
 Exponential::Exponential(const Arg& per_time) {
   LineScope line(per_time.line());
-  rate = parameter(per_time, "Exponential");
-  check(gt(rate, 0.0), "Exponential: a rate is not above 0; need positive numbers");
+  rate = internal::parameter_of(per_time, "Exponential");
+  internal::check_values(gt(rate, 0.0), "Exponential: a rate is not above 0; need positive numbers");
 }
 Tensor Exponential::rsample(const Shape& shape, std::source_location at) const {
   LineScope line(at);
-  return div(neg(log1p(neg(rand(extended(shape, rate), like(rate), at)))), rate);
+  return div(neg(log1p(neg(rand(internal::extended(shape, rate), internal::options_like(rate), at)))), rate);
 }
 Tensor Exponential::sample(const Shape& shape, std::source_location at) const {
   NoGrad guard;
@@ -151,6 +136,14 @@ Tensor Exponential::sample(const Shape& shape, std::source_location at) const {
 Tensor Exponential::log_prob(const Arg& value) const {
   LineScope line(value.line());
   return where(lt(value, 0.0), -kInf, sub(log(rate), mul(rate, value)));
+}
+Tensor Exponential::mean(std::source_location at) const {
+  LineScope line(at);
+  return reciprocal(rate);
+}
+Tensor Exponential::variance(std::source_location at) const {
+  LineScope line(at);
+  return reciprocal(square(rate));
 }
 Tensor Exponential::entropy(std::source_location at) const {
   LineScope line(at);
@@ -168,8 +161,9 @@ Tensor kl_divergence(const Exponential& p, const Exponential& q, std::source_loc
 
 Bernoulli::Bernoulli(const Arg& p) {
   LineScope line(p.line());
-  probs = parameter(p, "Bernoulli");
-  check(bit_and(ge(probs, 0.0), le(probs, 1.0)), "Bernoulli: a probability is not in [0, 1]; need probs, or logits");
+  probs = internal::parameter_of(p, "Bernoulli");
+  internal::check_values(bit_and(ge(probs, 0.0), le(probs, 1.0)),
+                         "Bernoulli: a probability is not in [0, 1]; need probs, or logits");
   const Tensor inside = eps_clamped(probs);
   logits = sub(log(inside), log1p(neg(inside)));
 }
@@ -181,19 +175,25 @@ Bernoulli::Bernoulli(const ProbsOrLogits& p, std::source_location at) {
     return;
   }
   logits = internal::floating_of(Arg(p.logits, at), "Bernoulli");
-  check(eq(logits, logits), "Bernoulli: a logit is NaN; need numbers");
+  internal::check_values(eq(logits, logits), "Bernoulli: a logit is NaN; need numbers");
   probs = sigmoid(logits);
 }
 Tensor Bernoulli::sample(const Shape& shape, std::source_location at) const {
   LineScope line(at);
   NoGrad guard;
-  return bernoulli(broadcast_to(probs.detach(), extended(shape, probs)));
+  return bernoulli(broadcast_to(probs.detach(), internal::extended(shape, probs)));
 }
 Tensor Bernoulli::log_prob(const Arg& value) const {
   LineScope line(value.line());
-  const Tensor v = value.is_tensor() ? internal::tensor_of(value, "Bernoulli") : parameter(value, "Bernoulli");
-  check(bit_or(eq(v, 0.0), eq(v, 1.0)), "Bernoulli: a value is not 0 or 1; need what sample() gives");
+  const Tensor v =
+      value.is_tensor() ? internal::tensor_of(value, "Bernoulli") : internal::parameter_of(value, "Bernoulli");
+  internal::check_values(bit_or(eq(v, 0.0), eq(v, 1.0)), "Bernoulli: a value is not 0 or 1; need what sample() gives");
   return sub(mul(value, logits), softplus_of(logits));
+}
+Tensor Bernoulli::mean(std::source_location) const { return probs; }
+Tensor Bernoulli::variance(std::source_location at) const {
+  LineScope line(at);
+  return mul(probs, sub(1.0, probs));
 }
 Tensor Bernoulli::entropy(std::source_location at) const {
   LineScope line(at);
@@ -216,7 +216,7 @@ Tensor kl_divergence(const Bernoulli& p, const Bernoulli& q, std::source_locatio
 
 Categorical::Categorical(const Arg& p) {
   LineScope line(p.line());
-  set({.probs = parameter(p, "Categorical")});
+  set({.probs = internal::parameter_of(p, "Categorical")});
 }
 Categorical::Categorical(const ProbsOrLogits& p, std::source_location at) {
   LineScope line(at);
@@ -229,14 +229,15 @@ void Categorical::set(const ProbsOrLogits& p) {
   WEFT_CHECK(x.dim() >= 1 && x.size(-1) > 0, "Categorical: got ", x.type(), "; need [..., classes]");
   if (given) {
     const Tensor total = sum(x, -1, true);
-    check(bit_and(ge(x, 0.0), bit_and(gt(total, 0.0), isfinite(total))),
-          "Categorical: probs are negative, NaN or sum to 0; need weights of 0 or more");
+    internal::check_values(bit_and(ge(x, 0.0), bit_and(gt(total, 0.0), isfinite(total))),
+                           "Categorical: probs are negative, NaN or sum to 0; need weights of 0 or more");
     probs = div(x, total);
     logits = log(eps_clamped(probs));
     return;
   }
   const internal::LogSumExp l = internal::log_sum_exp(x, -1, true);
-  check(isfinite(l.log_sum), "Categorical: the logits of a row are NaN, all -inf, or inf; need numbers");
+  internal::check_values(isfinite(l.log_sum),
+                         "Categorical: the logits of a row are NaN, all -inf, or inf; need numbers");
   logits = cast(sub(sub(x, l.shift), l.log_sum), x.dtype());
   probs = exp(logits);
 }
@@ -245,7 +246,7 @@ Tensor Categorical::sample(const Shape& shape, std::source_location at) const {
   NoGrad guard;
   // Waiting times of exponential clocks with rates probs: the first one rings with its probability.
   const Tensor rates = internal::widened(probs.detach());
-  const Tensor time = neg(log(rand(extended(shape, rates), like(rates), at)));
+  const Tensor time = neg(log(rand(internal::extended(shape, rates), internal::options_like(rates), at)));
   return argmax(div(rates, time), -1);
 }
 Tensor Categorical::log_prob(const Arg& value) const {

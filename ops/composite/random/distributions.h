@@ -17,6 +17,8 @@ class Normal {
   /// The logarithm of the density at `value`, which broadcasts with the parameters.
   Tensor log_prob(const Arg& value) const;
   Tensor entropy(std::source_location at = std::source_location::current()) const;
+  Tensor mean(std::source_location at = std::source_location::current()) const;
+  Tensor variance(std::source_location at = std::source_location::current()) const;
 };
 
 /// On [low, high).
@@ -29,6 +31,8 @@ class Uniform {
   /// -inf outside of [low, high).
   Tensor log_prob(const Arg& value) const;
   Tensor entropy(std::source_location at = std::source_location::current()) const;
+  Tensor mean(std::source_location at = std::source_location::current()) const;
+  Tensor variance(std::source_location at = std::source_location::current()) const;
 };
 
 class Exponential {
@@ -40,6 +44,8 @@ class Exponential {
   /// -inf below 0.
   Tensor log_prob(const Arg& value) const;
   Tensor entropy(std::source_location at = std::source_location::current()) const;
+  Tensor mean(std::source_location at = std::source_location::current()) const;
+  Tensor variance(std::source_location at = std::source_location::current()) const;
 };
 
 /// One of the two, as designated initialisers: Bernoulli({.logits = x}).
@@ -56,6 +62,8 @@ class Bernoulli {
   Tensor sample(const Shape& shape = {}, std::source_location at = std::source_location::current()) const;
   Tensor log_prob(const Arg& value) const;
   Tensor entropy(std::source_location at = std::source_location::current()) const;
+  Tensor mean(std::source_location at = std::source_location::current()) const;
+  Tensor variance(std::source_location at = std::source_location::current()) const;
 };
 
 /// An index of the last dim of the parameters, i64, in proportion to probs (any nonnegative weights) or e^logits.

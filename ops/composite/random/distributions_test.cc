@@ -6,6 +6,8 @@
 #include "compiler/exec/compile.h"
 #include "framework/autodiff/grad.h"
 #include "framework/testing/gradcheck.h"
+#include "ops/composite/math/special.h"
+#include "ops/composite/random/gamma.h"
 #include "ops/core/core.h"
 
 namespace weft::distributions {
@@ -42,6 +44,36 @@ TEST(Distributions, SamplesHaveTheMomentsAndShapes) {
   EXPECT_EQ(Bernoulli(full({2}, 0.5)).sample().shape(), (Shape{2}));
   EXPECT_EQ(Normal(zeros({0}), ones({0})).sample({3}).shape(), (Shape{3, 0}));
   EXPECT_EQ(Normal(zeros({2}, {.dtype = kBFloat16}), 1.0).sample().dtype(), kBFloat16);
+}
+
+// The share of samples below each quantile; quantiles of Gamma(1, 1) and Gamma(0.5, 0.5) (chi-square) are elementary.
+TEST(Distributions, GammaHasItsMomentsAndQuantiles) {
+  manual_seed(7);
+  constexpr int64_t kSamples = 40000;
+  for (double a : {0.05, 0.5, 1.0, 3.0, 200.0}) expect_moments(Gamma(vec({a}), 2.0).sample({kSamples}), a / 2, a / 4);
+  const Tensor one = Gamma(1.0, 1.0).sample({kSamples}), half = Gamma(0.5, 0.5).sample({kSamples});
+  for (double p : {0.1, 0.5, 0.9}) {
+    const double within = 5 * std::sqrt(p * (1 - p) / kSamples);
+    EXPECT_NEAR(number(mean((one < -std::log1p(-p)).to(kFloat64))), p, within);
+    const double root = number(erfinv(vec({p}))) * std::sqrt(2.0);
+    EXPECT_NEAR(number(mean((half < root * root).to(kFloat64))), p, within);
+  }
+  expect_moments(Beta(vec({2}), 3.0).sample({kSamples}), 0.4, 0.04);
+  const Dirichlet d(vec({1, 2, 5}));
+  const Tensor drawn = d.sample({kSamples});
+  EXPECT_EQ(drawn.shape(), (Shape{kSamples, 3}));
+  EXPECT_LT(number(amax(abs(sum(drawn, -1) - 1.0))), 1e-15);
+  for (int64_t i : {0, 1, 2}) expect_moments(drawn.select(1, i), number(d.mean()[i]), number(d.variance()[i]));
+  EXPECT_GT(number(amin(Gamma(full({1000}, 1e-4), 1.0).sample())), 0);
+  EXPECT_EQ(Beta(ones({2, 1}), ones({3})).sample({4}).shape(), (Shape{4, 2, 3}));
+  // A compiled function draws the same numbers.
+  auto draw = [](Tensor x) { return std::vector<Tensor>{Gamma(x, 1.0).sample({50}), Dirichlet(x).sample({50})}; };
+  const Tensor x = vec({0.3, 1.5, 4});
+  manual_seed(4);
+  const std::vector<Tensor> eager = draw(x);
+  manual_seed(4);
+  const std::vector<Tensor> compiled = compile(draw, {.numerics = "eager"})(x);
+  for (size_t i = 0; i < eager.size(); ++i) EXPECT_TRUE(same_bits(eager[i], compiled[i]));
 }
 
 TEST(Distributions, DensitiesAndEntropiesAreTheFormulas) {
@@ -141,6 +173,12 @@ TEST(Distributions, ErrorsSayWhatIsWrong) {
   expect_error([] { kl_divergence(Normal(ones({3}), 1.0), Normal(ones({4}), 1.0)); },
                "kl_divergence: shapes [3] and [4] do not broadcast");
   expect_error([] { Exponential(-1.0); }, "Exponential: a rate is not above 0; need positive numbers");
+  expect_error([] { Gamma(0.0, 1.0); }, "Gamma: a concentration is not above 0; need positive numbers");
+  expect_error([] { Gamma(1.0, -1.0); }, "Gamma: a rate is not above 0; need positive numbers");
+  expect_error([] { Beta(1.0, 0.0); }, "Beta: a concentration is not above 0; need positive numbers");
+  expect_error([] { Dirichlet(1.0); }, "Dirichlet: concentration is f32[]; need [..., n]");
+  expect_error([] { Dirichlet(ones({3})).log_prob(ones({2})); }, "Dirichlet: value is f32[2]; need [..., 3]");
+  expect_error([] { Dirichlet(ones({3})).log_prob(ones({3})); }, "Dirichlet: a value is negative or its sum is not 1");
   expect_error([] { Bernoulli(1.5); }, "Bernoulli: a probability is not in [0, 1]; need probs, or logits");
   expect_error([] { Bernoulli(ProbsOrLogits{}); }, "Bernoulli: got neither of probs and logits; need one of them");
   expect_error([] { Categorical({.probs = ones({2}), .logits = ones({2})}); },
