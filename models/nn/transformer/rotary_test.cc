@@ -1,9 +1,10 @@
 #include "models/nn/transformer/rotary.h"
 
+#include <gtest/gtest.h>
+
 #include <cmath>
 
 #include "framework/base/testing/error_of.h"
-#include "gtest/gtest.h"
 
 namespace weft::nn {
 namespace {
