@@ -14,7 +14,7 @@ Config small(int64_t vocab, int64_t context) {
           .kv_heads = 2,
           .dim = 128,
           .ffn = 384,
-          .rope_theta = 10000};
+          .rotary = {.theta = 10000}};
 }
 
 // Models with the vocabulary of Llama 2.
@@ -25,13 +25,13 @@ Config llama2(int64_t context, int64_t layers, int64_t kv_heads, int64_t dim, in
           .kv_heads = kv_heads,
           .dim = dim,
           .ffn = ffn,
-          .rope_theta = 10000};
+          .rotary = {.theta = 10000}};
 }
 
 // `c` with Llama 3.1's scaled rotary frequencies for long contexts.
 Config scaled(Config c, double factor) {
   c.context = 131072;
-  c.rope_factor = factor;
+  c.rotary.factor = factor;
   return c;
 }
 
@@ -48,11 +48,11 @@ const std::vector<std::pair<std::string, Config>>& table() {
         .dim = 576,
         .ffn = 1536,
         .tied = true,
-        .rope_theta = 100000}},
+        .rotary = {.theta = 100000}}},
       {"tinyllama-1.1b", llama2(2048, 22, 4, 2048, 5632)},
       {"llama2-7b", llama2(4096, 32, 32, 4096, 11008)},
       {"mistral-7b", llama2(8192, 32, 8, 4096, 14336)},
-      // The sizes of Qwen2.5-32B, which adds biases to queries, keys and values.
+      // Qwen2.5-32B.
       {"qwen-32b",
        {.vocab = 152064,
         .context = 32768,
@@ -61,7 +61,8 @@ const std::vector<std::pair<std::string, Config>>& table() {
         .dim = 5120,
         .ffn = 27648,
         .norm_eps = 1e-6,
-        .rope_theta = 1e6}},
+        .rotary = {.theta = 1e6},
+        .qkv_bias = true}},
       {"llama-1b", scaled({.layers = 16, .heads = 32, .dim = 2048, .ffn = 8192, .tied = true}, 32)},
       {"llama-3b", scaled({.layers = 28, .heads = 24, .dim = 3072, .ffn = 8192, .tied = true}, 32)},
       {"llama-8b", {}},

@@ -10,20 +10,21 @@ struct Config {
   int64_t ffn = 14336;  // hidden size of the feed-forward layers
   bool tied = false;    // the head shares the token embedding
   double norm_eps = 1e-5;
-  double rope_theta = 500000;
-  // Scaling of the rotary frequencies for longer contexts (Llama 3.1); factor 1 scales nothing.
-  double rope_factor = 1, rope_low_freq_factor = 1, rope_high_freq_factor = 4;
-  int64_t rope_original_context = 8192;
+  nn::RotaryOptions rotary{.theta = 500000};
+  int64_t no_rope_every = 0;  // every n-th layer has no rotary positions (SmolLM3: 4); 0: all have them
+  int64_t head_dim = 0;       // 0: dim / heads
+  bool attn_bias = false;     // biases of queries, keys, values and attention's output
+  bool qkv_bias = false;      // biases of queries, keys and values (Qwen 2)
+  bool qk_norm = false;       // norms of each head's queries and keys (Qwen 3)
 
   template <class F>
   void fields(F&& f) {
     f("vocab", vocab, nn::kVocab), f("context", context, nn::kContext), f("layers", layers, nn::kLayers);
     f("heads", heads, nn::kSize), f("kv_heads", kv_heads, nn::kSize), f("dim", dim, nn::kSize);
     f("ffn", ffn, nn::kSize), f("tied", tied), f("norm_eps", norm_eps, nn::kPositive);
-    f("rope_theta", rope_theta, nn::kPositive), f("rope_factor", rope_factor, nn::kPositive);
-    f("rope_low_freq_factor", rope_low_freq_factor, nn::kPositive);
-    f("rope_high_freq_factor", rope_high_freq_factor, nn::kPositive);
-    f("rope_original_context", rope_original_context, nn::kContext);
+    rotary.fields(f);
+    f("no_rope_every", no_rope_every, nn::kSizeOrNone), f("head_dim", head_dim, nn::kSizeOrNone);
+    f("attn_bias", attn_bias), f("qkv_bias", qkv_bias), f("qk_norm", qk_norm);
   }
 };
 

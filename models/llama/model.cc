@@ -11,28 +11,26 @@ Model::Model(const Config& c, std::source_location loc) : ConfiguredModel(c, loc
                                                  .hidden = c.ffn,
                                                  .rms_norm = true,
                                                  .swiglu = true,
+                                                 .head_dim = c.head_dim,
                                                  .bias = false,
+                                                 .attn_bias = c.attn_bias,
+                                                 .qkv_bias = c.qkv_bias,
+                                                 .qk_norm = c.qk_norm,
                                                  .norm_eps = c.norm_eps,
                                                  .std = kStd,
                                                  .residual_std = residual_std(c)});
   register_blocks(blocks_, norm_);
 }
 
-RopeTables Model::rope(const Tensor& positions) const {
-  const Config& c = config_;
-  return nn::rotary_tables(positions, head_dim(),
-                           {.theta = c.rope_theta,
-                            .factor = c.rope_factor,
-                            .low_freq_factor = c.rope_low_freq_factor,
-                            .high_freq_factor = c.rope_high_freq_factor,
-                            .original_context = c.rope_original_context});
-}
-
 // B batch, T time, D dim
 Tensor Model::hidden(const Tensor& tokens_BT, const nn::KvCache* cache) const {
-  const nn::AttentionContext context{.rope = rope(positions(tokens_BT, cache)), .cache = cache};
+  const nn::AttentionContext rotated{.rope = nn::rotary_tables(positions(tokens_BT, cache), head_dim(), config_.rotary),
+                                     .cache = cache},
+      plain{.cache = cache};
   Tensor x_BTD = in_compute_dtype(tok_(tokens_BT));
-  for (size_t i = 0; i < blocks_.size(); ++i) x_BTD = blocks_[i](x_BTD, context, static_cast<int64_t>(i));
+  const int64_t every = config_.no_rope_every;
+  for (int64_t i = 0; i < config_.layers; ++i)
+    x_BTD = blocks_[static_cast<size_t>(i)](x_BTD, every && (i + 1) % every == 0 ? plain : rotated, i);
   return norm_(x_BTD);
 }
 

@@ -11,7 +11,6 @@ class Model final : public nn::ConfiguredModel<Config> {
 
  private:
   Tensor hidden(const Tensor& tokens, const nn::KvCache* cache) const override;
-  RopeTables rope(const Tensor& positions) const;
 
   std::vector<nn::TransformerBlock> blocks_;
   nn::RMSNorm norm_;

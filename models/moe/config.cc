@@ -41,7 +41,7 @@ static const std::vector<std::pair<std::string, Config>>& table() {
         .heads = 32,
         .kv_heads = 8,
         .dim = 4096,
-        .rope_theta = 1e6,
+        .rotary = {.theta = 1e6},
         .experts = 8,
         .top_k = 2,
         .ffn = 14336,

@@ -9,7 +9,10 @@ struct Config {
   static constexpr const char* kFamily = "moe";
   int64_t vocab = 256, context = 128, layers = 4, heads = 4, kv_heads = 4, dim = 128;
   bool rope = true;  // rotary positions; false: learned positions
-  double rope_theta = 10000;
+  nn::RotaryOptions rotary;
+  int64_t head_dim = 0;   // 0: dim / heads
+  bool qkv_bias = false;  // biases of queries, keys and values
+  bool qk_norm = false;   // norms of each head's queries and keys (Qwen 3)
   double norm_eps = 1e-5;
   bool tied = false;  // the head shares the token embedding
   int64_t experts = 8, top_k = 2;
@@ -30,7 +33,8 @@ struct Config {
   void fields(F&& f) {
     f("vocab", vocab, nn::kVocab), f("context", context, nn::kContext), f("layers", layers, nn::kLayers);
     f("heads", heads, nn::kSize), f("kv_heads", kv_heads, nn::kSize), f("dim", dim, nn::kSize);
-    f("rope", rope), f("rope_theta", rope_theta, nn::kPositive), f("norm_eps", norm_eps, nn::kPositive);
+    f("rope", rope), rotary.fields(f), f("head_dim", head_dim, nn::kSizeOrNone);
+    f("qkv_bias", qkv_bias), f("qk_norm", qk_norm), f("norm_eps", norm_eps, nn::kPositive);
     f("tied", tied), f("experts", experts, nn::kExperts), f("top_k", top_k, nn::kExperts);
     f("ffn", ffn, nn::kSize), f("shared_ffn", shared_ffn, nn::kSizeOrNone);
     f("dense_layers", dense_layers, nn::kSizeOrNone), f("dense_ffn", dense_ffn, nn::kSizeOrNone);

@@ -13,7 +13,14 @@ namespace weft::moe {
 
 Block::Block(const Config& c, bool dense, double std, double residual_std)
     : norm1(c.dim, {.eps = c.norm_eps}),
-      attn(c.dim, c.heads, {.kv_heads = c.kv_heads, .std = std, .out_std = residual_std}),
+      attn(c.dim, c.heads,
+           {.kv_heads = c.kv_heads,
+            .head_dim = c.head_dim,
+            .qkv_bias = c.qkv_bias,
+            .qk_norm = c.qk_norm,
+            .norm_eps = c.norm_eps,
+            .std = std,
+            .out_std = residual_std}),
       norm2(c.dim, {.eps = c.norm_eps}) {
   register_module("norm1", norm1);
   register_module("attn", attn);
@@ -59,7 +66,7 @@ Tensor Model::blocks(const Tensor& tokens_BT, const nn::KvCache* cache, std::vec
   Tensor x_BTD = tok_(tokens_BT);
   if (pos_) x_BTD = x_BTD + learned_positions(*pos_, positions_T, cache);
   nn::AttentionContext context{.cache = cache};
-  if (config_.rope) context.rope = nn::rotary_tables(positions_T, head_dim(), {.theta = config_.rope_theta});
+  if (config_.rope) context.rope = nn::rotary_tables(positions_T, head_dim(), config_.rotary);
   x_BTD = in_compute_dtype(x_BTD);
   for (size_t i = 0; i < blocks_.size(); ++i) {
     NameScope scope(str_cat("blocks.", i).c_str());

@@ -2,6 +2,7 @@
 #pragma once
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "framework/cli/cli.h"
 #include "models/data/tokenizer.h"
@@ -12,6 +13,8 @@ namespace weft::train {
 /// The model that a program runs, and its device.
 struct ModelOptions {
   std::string checkpoint;
+  std::string hf;       // instead: a folder of transformers, or org/name of its cache
+  int64_t context = 0;  // with hf: a shorter context than the model's; 0: the model's
   std::string dtype = "f32";
   std::string device = "cpu";
 };
@@ -20,11 +23,18 @@ struct ModelOptions {
 Flags model_flags(ModelOptions& options, Flags more);
 
 struct LoadedModel {
-  std::unique_ptr<nn::LanguageModel> model;  // in eval mode
-  std::shared_ptr<const data::Tokenizer> tokenizer;
+  std::unique_ptr<nn::LanguageModel> model;          // in eval mode
+  std::shared_ptr<const data::Tokenizer> tokenizer;  // null with hf: its tokens are ids
 };
 
-/// The model of a checkpoint folder, or of the newest folder in it. Computes activations in options.dtype and stores in
+/// The ids in a file, separated by white space. Throws, naming the file, for other texts and for ids that the model does
+/// not have.
+std::vector<int32_t> read_ids(const std::string& path, const nn::LanguageModel& model);
+
+/// Throws UsageError if the model has no tokenizer. `flag`: has the text.
+void need_tokenizer(const ModelOptions& options, const char* flag);
+
+/// The model of options.hf, or of a checkpoint folder, or of the newest folder in it. Computes activations in options.dtype and stores in
 /// this dtype all weights that layers would convert to it. Throws one sentence for a bad
 /// option and for a missing or damaged checkpoint or another family's checkpoint.
 LoadedModel load_model(const nn::ModelFamily& family, const ModelOptions& options);

@@ -1,5 +1,4 @@
 // main() of the score programs.
-#include <charconv>
 #include <cmath>
 #include <iostream>
 #include <optional>
@@ -14,23 +13,6 @@
 #include "ops/core/core.h"
 
 namespace weft::train {
-
-static std::vector<int32_t> read_ids(const std::string& path) {
-  const std::string text = io::read_file(path, int64_t{1} << 32);
-  std::vector<int32_t> ids;
-  const char *p = text.data(), *end = p + text.size();
-  while (true) {
-    while (p < end && isspace(static_cast<unsigned char>(*p))) ++p;
-    if (p == end) break;
-    int32_t id = 0;
-    auto r = std::from_chars(p, end, id);
-    WEFT_CHECK(r.ec == std::errc() && (r.ptr == end || isspace(static_cast<unsigned char>(*r.ptr))), path, ": '",
-               std::string(p, std::min<size_t>(end - p, 12)), "' at byte ", p - text.data(), " is not a token id");
-    ids.push_back(id);
-    p = r.ptr;
-  }
-  return ids;
-}
 
 int score_main(int argc, char** argv, const nn::ModelFamily& family) {
   const std::string summary =
@@ -47,13 +29,11 @@ int score_main(int argc, char** argv, const nn::ModelFamily& family) {
   return run_program(argc, argv, summary.c_str(), flags, [&] {
     if (!text == !tokens) usage_error("need one of --text FILE and --tokens FILE");
     const std::string& path = (text ? text : tokens).path;
+    if (text) need_tokenizer(model, "--text");
     const LoadedModel m = load_model(family, model);
     const std::vector<int32_t> ids =
-        tokens ? read_ids(path) : m.tokenizer->encode(io::read_file(path, int64_t{1} << 32));
+        tokens ? read_ids(path, *m.model) : m.tokenizer->encode(io::read_file(path, int64_t{1} << 32));
     WEFT_CHECK(ids.size() >= 2, path, ": has ", ids.size(), " tokens; need at least 2");
-    for (const int32_t id : ids)
-      WEFT_CHECK(id >= 0 && id < m.model->vocab(), path, ": has token ", id, "; the model has tokens 0 to ",
-                 m.model->vocab() - 1);
     std::optional<io::AtomicFile> file;
     if (out) file.emplace(out.path);
     const std::vector<double> lp = score(*m.model, ids);

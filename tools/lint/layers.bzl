@@ -135,8 +135,14 @@ LAYERS = {
         wings = ["compiler/targets/cuda/*", "ops/linalg"],
     ),
     "models/examples": room([".", "distributed", "models/data"], wing = True),
+    # Weights of other programs, by tables.
+    "models/weights": room(["models/nn", "framework/io", "ops/core"], wing = True, planning = True),
     # The loop knows families through nn::ModelFamily only; the programs of a family stand on it.
-    "models/train": room([".", "framework/cli", "models/data", "distributed/launch"], wing = True, planning = True),
+    "models/train": room(
+        [".", "framework/cli", "models/data", "models/weights", "distributed/launch"],
+        wing = True,
+        planning = True,
+    ),
     "docs": room([".", "compiler/onnx", "distributed", "models/train"], wing = True),
     "models/gpt": room(["models/train", "distributed/placement"], wing = True, planning = True),
     "models/llama": room(["models/train", "distributed/placement"], wing = True, planning = True),

@@ -1,35 +1,10 @@
 #include "models/nn/transformer/attention.h"
 
-#include <cmath>
-#include <numbers>
-
 #include "framework/base/saturate.h"
-#include "ops/core/creation.h"
 #include "ops/core/indexing/view.h"
 #include "ops/core/pointwise.h"
 
 namespace weft::nn {
-
-RopeTables rotary_tables(const Arg& arg, int64_t head_dim, const RotaryOptions& o) {
-  internal::LineScope line(arg.line());
-  const Tensor& positions = internal::tensor_of(arg, "rotary_tables");
-  WEFT_CHECK(head_dim > 0 && head_dim % 2 == 0, "rotary_tables: head_dim is ", head_dim, "; need an even number");
-  std::vector<float> frequencies;
-  for (int64_t i = 0; i < head_dim; i += 2) {
-    double f = ::std::pow(o.theta, -static_cast<double>(i) / static_cast<double>(head_dim));
-    if (o.factor != 1) {
-      // Scale wavelengths longer than the original context, keep short wavelengths, and interpolate in between.
-      double turns = static_cast<double>(o.original_context) * f / (2 * ::std::numbers::pi);
-      double keep = (turns - o.low_freq_factor) / (o.high_freq_factor - o.low_freq_factor);
-      keep = ::std::fmin(::std::fmax(keep, 0), 1);
-      f = keep * f + (1 - keep) * f / o.factor;
-    }
-    frequencies.push_back(static_cast<float>(f));
-  }
-  const Tensor angle =
-      unsqueeze(positions.to(kFloat32), -1) * Tensor::from_vector(frequencies, {head_dim / 2}).to(positions.device());
-  return {cos(angle), sin(angle)};
-}
 
 namespace {
 
@@ -66,7 +41,7 @@ Attention::Attention(int64_t dim, int64_t heads, const AttentionOptions& o, std:
     : qkv(dim,
           saturating_mul(head_dim_of(dim, heads, o, loc),
                          saturating_add(heads, saturating_mul(2, kv_heads_of(heads, o)))),
-          {.bias = o.bias, .std = o.std}, loc),
+          {.bias = o.bias || o.qkv_bias, .std = o.std}, loc),
       out(saturating_mul(head_dim_of(dim, heads, o, loc), heads), dim,
           {.bias = o.bias, .std = o.out_std > 0 ? o.out_std : o.std}, loc),
       drop(o.dropout, loc),
@@ -78,6 +53,10 @@ Attention::Attention(int64_t dim, int64_t heads, const AttentionOptions& o, std:
   internal::LineScope line(loc);
   register_module("qkv", qkv);
   register_module("out", out);
+  if (o.qk_norm) {
+    register_module("q_norm", q_norm.emplace(head_dim_, NormOptions{.eps = o.norm_eps}, loc));
+    register_module("k_norm", k_norm.emplace(head_dim_, NormOptions{.eps = o.norm_eps}, loc));
+  }
   register_module("drop", drop);
 }
 
@@ -92,6 +71,10 @@ Tensor Attention::operator()(const Arg& arg, const AttentionContext& context, in
   Tensor q_BHTD = transpose(reshape(slice(qkv_BTGrD, 3, 0, R), {B, T, heads_, D}), 1, 2);
   Tensor k_BGTD = transpose(select(qkv_BTGrD, 3, R), 1, 2);
   Tensor v_BGTD = transpose(select(qkv_BTGrD, 3, R + 1), 1, 2);
+  if (q_norm) {
+    q_BHTD = (*q_norm)(q_BHTD);
+    k_BGTD = (*k_norm)(k_BGTD);
+  }
   if (context.rope.cos.defined()) {
     q_BHTD = apply_rope(q_BHTD, context.rope);
     k_BGTD = apply_rope(k_BGTD, context.rope);

@@ -1,22 +1,15 @@
 // Attention: one projection for queries, keys and values, grouped-query heads, optional rotary positions and KV cache.
 #pragma once
+#include <optional>
+
 #include "models/nn/dropout.h"
 #include "models/nn/layers/linear.h"
+#include "models/nn/layers/norm.h"
 #include "models/nn/transformer/kv_cache.h"
+#include "models/nn/transformer/rotary.h"
 #include "ops/attention/flex_attention.h"
-#include "ops/composite/layers/rope.h"
 
 namespace weft::nn {
-
-struct RotaryOptions {
-  double theta = 10000;  // pair i of D/2 rotates by theta^(-2i/D) radians per position
-  // Scaling of the low frequencies for longer contexts (Llama 3.1); factor 1 scales nothing.
-  double factor = 1, low_freq_factor = 1, high_freq_factor = 4;
-  int64_t original_context = 8192;
-};
-
-/// Tables [count, head_dim / 2] for apply_rope at i64 positions [count]. Frequencies are computed in f64.
-RopeTables rotary_tables(const Arg& positions, int64_t head_dim, const RotaryOptions& options = {});
 
 /// Inputs that all attention layers of one forward pass share.
 struct AttentionContext {
@@ -35,6 +28,9 @@ struct AttentionOptions {
   int64_t kv_heads = 0;  // 0: equal to heads; else a divisor of heads
   int64_t head_dim = 0;  // 0: dim / heads
   bool bias = false;
+  bool qkv_bias = false;    // a bias of queries, keys and values only (Qwen 2)
+  bool qk_norm = false;     // RMSNorm of each head's queries and keys before rotary positions (Qwen 3)
+  double norm_eps = 1e-5;   // of these norms
   bool causal = true;       // a key is visible only if q >= kv, in addition to mask_mod
   ScoreMod score_mod = {};  // as in flex_attention, for every pass
   MaskMod mask_mod = {};
@@ -48,6 +44,7 @@ class Attention : public Module {
   // The rows of qkv are grouped by key-value head: heads / kv_heads queries, one key, one value, each of head_dim rows.
   // A shard of whole groups along dim 0 is therefore a smaller attention layer.
   Linear qkv, out;
+  std::optional<RMSNorm> q_norm, k_norm;  // [head_dim]; empty without qk_norm
   Dropout drop;
   Attention(int64_t dim, int64_t heads, const AttentionOptions& options = {},
             std::source_location loc = std::source_location::current());

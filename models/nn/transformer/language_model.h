@@ -98,13 +98,23 @@ int64_t kv_heads_of(const Config& config) {
     return config.heads;
 }
 
+/// The size of a head.
+template <class Config>
+int64_t head_dim_of(const Config& config) {
+  if constexpr (requires { config.head_dim; })
+    if (config.head_dim > 0) return config.head_dim;
+  return config.dim / config.heads;
+}
+
 /// `config` unchanged, if a model can have it. Throws, naming the field and its allowed values, for other values.
 template <class Config>
 const Config& checked_model(const Config& config) {
   checked(config);
   const int64_t kv_heads = kv_heads_of(config);
-  WEFT_CHECK(config.dim % config.heads == 0, "config: field 'dim' is '", config.dim, "'; need a multiple of heads, ",
-             config.heads);
+  bool needs_multiple = true;
+  if constexpr (requires { config.head_dim; }) needs_multiple = config.head_dim == 0;
+  WEFT_CHECK(!needs_multiple || config.dim % config.heads == 0, "config: field 'dim' is '", config.dim,
+             "'; need a multiple of heads, ", config.heads);
   WEFT_CHECK(config.heads % kv_heads == 0, "config: field 'kv_heads' is '", kv_heads, "'; need a divisor of heads, ",
              config.heads);
   return config;
@@ -142,7 +152,7 @@ class ConfiguredModel : public LanguageModel {
       register_module("head", head_.emplace(config_.dim, config_.vocab, LinearOptions{.bias = false, .std = kStd}));
   }
   Tensor head(const Tensor& x) const override { return head_ ? (*head_)(x) : linear(x, tok_.weight); }
-  int64_t head_dim() const { return config_.dim / config_.heads; }
+  int64_t head_dim() const { return head_dim_of(config_); }
 
   Config config_;
   Embedding tok_;

@@ -14,8 +14,11 @@ struct BlockOptions {
   int64_t hidden = 0;     // hidden size of the feed-forward layer; 0: 4 dim
   bool rms_norm = false;  // RMSNorm instead of LayerNorm
   bool swiglu = false;    // SwiGlu instead of Mlp
+  int64_t head_dim = 0;   // 0: dim / heads
   bool bias = true;
-  bool causal = true;  // this and the mods: as in AttentionOptions
+  bool attn_bias = false;                  // biases of attention's projections, if the block has no others
+  bool qkv_bias = false, qk_norm = false;  // as in AttentionOptions
+  bool causal = true;                      // this and the mods: as in AttentionOptions
   ScoreMod score_mod = {};
   MaskMod mask_mod = {};
   double norm_eps = 1e-5;

@@ -1,0 +1,78 @@
+// What is known of models of other programs: fields of config.json and names of tensors, as tables. One file a family.
+#pragma once
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "framework/tensor/shape.h"
+#include "models/nn/config_map.h"
+
+namespace weft::weights {
+
+class ConfigFile;
+
+/// A field of config.json that is a field of the configuration.
+struct Field {
+  const char* hf;  // "a|b": either name
+  const char* weft;
+  const char* otherwise = nullptr;  // the value if the file has none; "=FIELD" of the configuration; null: it needs one
+};
+
+/// A field of config.json that may be missing, null, or one of these values: other values change results.
+struct Refused {
+  const char* hf;
+  const char* allowed;  // texts of JSON, separated by |; "": none
+  bool cost = false;    // other values change costs too
+};
+
+/// A model_type of config.json.
+struct Kind {
+  const char* model_type;
+  std::vector<Field> fields;
+  std::vector<std::pair<const char*, const char*>> fixed = {};  // fields of the configuration that the type decides
+  std::vector<Refused> refused = {};
+  double rope_theta = 0;  // if the file has none; 0: no rotary positions
+  // Sets the fields that no row describes.
+  void (*finish)(const ConfigFile& file, nn::ConfigMap& config) = nullptr;
+  bool plan_only = false;  // its costs are known, its weights are not
+};
+
+/// How a tensor of a file is stored in a cell. H heads, G key-value heads, R = H / G, D the size of a head; the rows of
+/// a qkv weight are [G, R + 2, D].
+enum class Layout : uint8_t {
+  kSame,
+  kTransposed,  // [in, out] of GPT-2's Conv1D
+  kQ,
+  kK,
+  kV,              // rows [H, D], [G, D], [G, D] of the rows of qkv
+  kQkvTransposed,  // columns [3, H, D] of Conv1D
+  kQkvBias,        // [3, H, D]
+  kExpert,         // [out, in] of expert {e}, transposed
+  kExpertsGate,
+  kExpertsUp,    // rows [0, F) or [F, 2 F) of [E, 2 F, in], transposed
+  kExpertsDown,  // [E, out, in], transposed
+};
+
+/// A tensor of a file, and the cell that it is a part of. Names may contain {} (the layer), {e} (the expert) and
+/// {a|b} (either name).
+struct Row {
+  const char* weft;
+  const char* hf;
+  Layout layout = Layout::kSame;
+};
+
+struct Family {
+  const char* program;  // "llama": //models/llama
+  std::vector<Kind> kinds;
+  std::vector<Row> rows;
+  std::vector<const char*> ignored;  // tensors that follow from the configuration
+};
+
+/// All families, by program.
+std::span<const Family* const> families();
+const Family& gpt2_family();
+const Family& llama_family();
+const Family& moe_family();
+
+}  // namespace weft::weights

@@ -1,0 +1,65 @@
+#include "models/weights/decoder.h"
+
+namespace weft::weights {
+
+static Kind kind(const char* model_type, Fields fields, Fixed fixed, double rope_theta = 10000) {
+  fields.push_back({"intermediate_size", "ffn"});
+  return {.model_type = model_type,
+          .fields = std::move(fields),
+          .fixed = std::move(fixed),
+          .refused = decoder_refused(),
+          .rope_theta = rope_theta};
+}
+
+// Each n-th layer has no rotary positions.
+static void finish_smollm3(const ConfigFile& file, nn::ConfigMap& config) {
+  const int64_t layers = number(config, "layers");
+  std::vector<int64_t> has_rope = file.integers("no_rope_layers");
+  int64_t every = file.integer("no_rope_layer_interval").value_or(4);
+  if (!has_rope.empty()) {
+    for (every = 0; every < std::ssize(has_rope) && has_rope[static_cast<size_t>(every)];) ++every;
+    every = every == std::ssize(has_rope) ? 0 : every + 1;
+    bool fits = std::ssize(has_rope) == layers;
+    for (int64_t i = 0; i < std::ssize(has_rope); ++i)
+      fits &= (has_rope[static_cast<size_t>(i)] != 0) == (every == 0 || (i + 1) % every != 0);
+    WEFT_CHECK(fits, file.what(), ": field 'no_rope_layers' is not ", layers,
+               " numbers with a 0 at each n-th; need such a list");
+  }
+  config["no_rope_every"] = io::text_of(every);
+}
+
+// LlamaForCausalLM and models that differ from it in a few fields.
+const Family& llama_family() {
+  static const Fixed plain{{"qkv_bias", "false"}, {"qk_norm", "false"}, {"no_rope_every", "0"}};
+  static const Fields biases{{"attention_bias", "attn_bias", "false"}};
+  static const Fixed no_biases{{"attn_bias", "false"}};
+  static const auto make = [] {
+    auto* family = new Family{
+        .program = "llama",
+        .kinds = {kind("llama", joined(decoder_fields(), biases), plain),
+                  kind("mistral", decoder_fields(), joined(plain, no_biases)),
+                  kind("smollm3", joined(decoder_fields("true"), biases), {{"qkv_bias", "false"}, {"qk_norm", "false"}},
+                       2000000),
+                  kind("qwen2", decoder_fields(),
+                       {{"attn_bias", "false"}, {"qkv_bias", "true"}, {"qk_norm", "false"}, {"no_rope_every", "0"}}),
+                  kind("qwen3", decoder_fields(),
+                       {{"attn_bias", "false"}, {"qkv_bias", "false"}, {"qk_norm", "true"}, {"no_rope_every", "0"}}),
+                  kind("gemma", decoder_fields("true"), joined(plain, no_biases))},
+        .rows = joined(decoder_rows(), {{"blocks.{}.ffn.gate.weight", "layers.{}.mlp.gate_proj.weight"},
+                                        {"blocks.{}.ffn.up.weight", "layers.{}.mlp.up_proj.weight"},
+                                        {"blocks.{}.ffn.down.weight", "layers.{}.mlp.down_proj.weight"}}),
+        .ignored = decoder_ignored(),
+    };
+    for (Kind& k : family->kinds) {
+      const std::string_view type = k.model_type;
+      if (type == "gemma") k.plan_only = true, k.refused.erase(k.refused.begin());  // any activation costs the same
+      if (type == "smollm3") k.finish = finish_smollm3;
+      if (type == "qwen3") k.refused.push_back({"attention_bias", "false"});
+    }
+    return family;
+  };
+  static const Family* const family = make();
+  return *family;
+}
+
+}  // namespace weft::weights

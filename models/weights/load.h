@@ -1,0 +1,31 @@
+// Models of Hugging Face's transformers: a folder with config.json and safetensors.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "framework/dispatch/parameter.h"
+#include "models/weights/config.h"
+#include "models/weights/source.h"
+
+namespace weft::weights {
+
+struct HfModel {
+  std::string folder;
+  HfConfig config;
+  std::unique_ptr<WeightSource> source;
+};
+
+/// The folder that a path names: a folder, or org/name in the local cache of Hugging Face (HF_HUB_CACHE, HF_HOME,
+/// ~/.cache/huggingface). Throws NotFound, naming the places.
+std::string find_hf(const std::string& path);
+
+/// Reads the config.json of a folder and opens its weights. `context`: as for read_config().
+HfModel open_hf(const std::string& path, int64_t context = 0);
+
+/// Sets all cells of a model with this configuration. Throws before a cell changes; see plan_cells(). Memory beside the
+/// cells: 16 MiB and one cell. Values are converted to the dtype and device of their cell.
+void load_weights(const HfModel& model, const std::vector<std::pair<std::string, CellHandle>>& cells,
+                  std::vector<std::string>* warnings = nullptr);
+
+}  // namespace weft::weights

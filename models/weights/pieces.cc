@@ -1,0 +1,308 @@
+#include "models/weights/pieces.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <numeric>
+#include <set>
+
+#include "framework/base/one_line.h"
+#include "models/weights/config.h"
+#include "ops/kernels/kernels.h"
+
+namespace weft::weights {
+
+Sizes::Sizes(const nn::ConfigMap& config) : heads(number(config, "heads")), kv_heads(heads) {
+  if (config.contains("kv_heads")) kv_heads = number(config, "kv_heads");
+  if (config.contains("head_dim")) head_dim = number(config, "head_dim");
+  WEFT_CHECK(heads > 0 && kv_heads > 0, "config: heads are ", heads, " and kv_heads ", kv_heads, "; need 1 or more");
+  if (head_dim == 0) head_dim = number(config, "dim") / heads;
+  if (config.contains("experts")) experts = number(config, "experts");
+}
+
+Shape source_shape(Layout layout, const Shape& cell, const Sizes& s) {
+  const auto with_rows = [&](int64_t rows) {
+    Shape shape = cell;
+    shape[0] = rows;
+    return shape;
+  };
+  switch (layout) {
+    case Layout::kSame:
+    case Layout::kQkvBias:
+      return cell;
+    case Layout::kTransposed:
+    case Layout::kQkvTransposed:
+      return {cell[1], cell[0]};
+    case Layout::kQ:
+      return with_rows(s.heads * s.head_dim);
+    case Layout::kK:
+    case Layout::kV:
+      return with_rows(s.kv_heads * s.head_dim);
+    case Layout::kExpert:
+      return {cell[2], cell[1]};
+    case Layout::kExpertsGate:
+    case Layout::kExpertsUp:
+      return {cell[0], 2 * cell[2], cell[1]};
+    case Layout::kExpertsDown:
+      return {cell[0], cell[2], cell[1]};
+  }
+  return cell;
+}
+
+Piece piece_of(Layout layout, const Shape& cell, const Sizes& s, int64_t expert) {
+  const int64_t H = s.heads, G = s.kv_heads, R = H / G, D = s.head_dim;
+  const int64_t columns = cell.size() > 1 ? cell.numel() / cell[0] : 1;  // of a qkv weight
+  const int64_t head = D * columns, group = (R + 2) * head;
+  switch (layout) {
+    case Layout::kSame:
+      return {.extents = {cell.numel()}, .from = {1}, .to = {1}};
+    case Layout::kTransposed:
+      return {.extents = {cell[1], cell[0]}, .from = {cell[0], 1}, .to = {1, cell[1]}};
+    case Layout::kQ:
+      return {.extents = {G, R * head}, .from = {R * head, 1}, .to = {group, 1}};
+    case Layout::kK:
+    case Layout::kV:
+      return {.extents = {G, head},
+              .from = {head, 1},
+              .to = {group, 1},
+              .to_offset = (layout == Layout::kK ? R : R + 1) * head};
+    case Layout::kQkvTransposed:
+      return {.extents = {columns, 3, H, D}, .from = {3 * H * D, H * D, D, 1}, .to = {1, head, 3 * head, columns}};
+    case Layout::kQkvBias:
+      return {.extents = {3, H, D}, .from = {H * D, D, 1}, .to = {D, 3 * D, 1}};
+    case Layout::kExpert:
+      return {.extents = {cell[2], cell[1]},
+              .from = {cell[1], 1},
+              .to = {1, cell[2]},
+              .to_offset = expert * cell[1] * cell[2]};
+    case Layout::kExpertsGate:
+    case Layout::kExpertsUp:
+      return {.extents = {cell[0], cell[2], cell[1]},
+              .from = {2 * cell[2] * cell[1], cell[1], 1},
+              .to = {cell[1] * cell[2], 1, cell[2]},
+              .from_offset = layout == Layout::kExpertsUp ? cell[2] * cell[1] : 0};
+    case Layout::kExpertsDown:
+      return {.extents = {cell[0], cell[2], cell[1]},
+              .from = {cell[1] * cell[2], cell[1], 1},
+              .to = {cell[1] * cell[2], 1, cell[2]}};
+  }
+  return {};
+}
+
+namespace {
+
+// The layer of a name that a pattern with one {} matches; "" for a pattern without {}.
+std::optional<std::string> layer_in(std::string_view pattern, std::string_view name) {
+  const size_t at = pattern.find("{}");
+  if (at == pattern.npos) return pattern == name ? std::optional<std::string>("") : std::nullopt;
+  const std::string_view before = pattern.substr(0, at), after = pattern.substr(at + 2);
+  if (name.size() <= before.size() + after.size() || !name.starts_with(before) || !name.ends_with(after)) return {};
+  const std::string_view layer = name.substr(before.size(), name.size() - before.size() - after.size());
+  if (!std::all_of(layer.begin(), layer.end(), [](char c) { return c >= '0' && c <= '9'; })) return {};
+  return std::string(layer);
+}
+
+std::string replaced(std::string text, std::string_view from, std::string_view to) {
+  if (const size_t at = text.find(from); at != text.npos) text.replace(at, from.size(), to);
+  return text;
+}
+
+// The names of a pattern with {a|b}.
+std::vector<std::string> either(const std::string& pattern) {
+  const size_t bar = pattern.find('|');
+  if (bar == pattern.npos) return {pattern};
+  const size_t open = pattern.rfind('{', bar), close = pattern.find('}', bar);
+  const std::string before = pattern.substr(0, open), after = pattern.substr(close + 1);
+  return {before + pattern.substr(open + 1, bar - open - 1) + after,
+          before + pattern.substr(bar + 1, close - bar - 1) + after};
+}
+
+// The tensors of a file by their names without prefix.
+class Names {
+ public:
+  explicit Names(const WeightSource& source) : source_(source) {
+    for (const std::string& full : source.names()) {
+      std::string_view name = full;
+      for (std::string_view prefix : {"model.", "transformer."})
+        if (name.starts_with(prefix)) {
+          name.remove_prefix(prefix.size());
+          break;
+        }
+      const auto [it, added] = full_.emplace(name, full);
+      WEFT_CHECK(added, source.path(), ": tensors '", one_line(it->second, 80), "' and '", one_line(full, 80),
+                 "' are the same one; need one of them");
+      left_.insert(full);
+    }
+  }
+  /// The file's name of a tensor, which is used now; "" if there is none.
+  std::string use(const std::string& name) {
+    const auto it = full_.find(name);
+    if (it == full_.end()) return "";
+    left_.erase(it->second);
+    return it->second;
+  }
+  /// Tensors that nothing uses.
+  const std::set<std::string>& left() const { return left_; }
+  std::string without_prefix(const std::string& full) const {
+    for (const auto& [name, of] : full_)
+      if (of == full) return name;
+    return full;
+  }
+
+ private:
+  const WeightSource& source_;
+  std::map<std::string, std::string> full_;
+  std::set<std::string> left_;
+};
+
+class Planner {
+ public:
+  Planner(const WeightSource& source, const Family& family, const nn::ConfigMap& config)
+      : source_(source), family_(family), config_(config), sizes_(config), names_(source) {}
+
+  CellPlan plan(const std::string& cell, const Shape& shape) {
+    CellPlan plan{.cell = cell, .shape = shape};
+    int64_t covered = 0;
+    std::string missing, partly;  // of any row; of a row with other tensors
+    for (const Row& row : family_.rows) {
+      const std::optional<std::string> layer = layer_in(row.weft, cell);
+      if (!layer) continue;
+      std::string lacks;
+      const size_t before = plan.pieces.size();
+      for (int64_t e = 0; e < (row.layout == Layout::kExpert ? sizes_.experts : 1); ++e) {
+        std::string found, wanted;
+        for (const std::string& pattern : either(row.hf)) {
+          const std::string name = replaced(replaced(pattern, "{}", *layer), "{e}", str_cat(e));
+          if (wanted.empty()) wanted = name;
+          if (found.empty()) found = names_.use(name);
+        }
+        if (found.empty()) {
+          if (lacks.empty()) lacks = wanted;
+          continue;
+        }
+        check_shape(found, source_shape(row.layout, shape, sizes_), row.layout);
+        Piece piece = piece_of(row.layout, shape, sizes_, e);
+        piece.source = found;
+        covered += std::accumulate(piece.extents.begin(), piece.extents.end(), int64_t{1}, std::multiplies<>());
+        plan.pieces.push_back(std::move(piece));
+      }
+      if (missing.empty()) missing = lacks;
+      if (partly.empty() && (plan.pieces.size() > before || !plan.pieces.empty())) partly = lacks;
+    }
+    WEFT_CHECK(covered <= shape.numel(), source_.path(), ": tensors '", plan.pieces.front().source, "' and '",
+               plan.pieces.back().source, "' are the same weights; need one of them");
+    if (covered < shape.numel()) fail_missing(cell, partly.empty() ? missing : partly);
+    return plan;
+  }
+
+  // Checks the tensors that no cell uses.
+  void check_rest(std::vector<std::string>* warnings) {
+    std::vector<std::string> unknown;
+    for (const std::string& full : std::set<std::string>(names_.left())) {
+      const std::string name = names_.without_prefix(full);
+      if (name == "lm_head.weight" && config_.at("tied") == "true") {
+        compare_head(full, warnings);
+        continue;
+      }
+      const auto& ignored = family_.ignored;
+      if (std::none_of(ignored.begin(), ignored.end(), [&](const char* i) { return layer_in(i, name).has_value(); }))
+        unknown.push_back(full);
+    }
+    if (unknown.empty()) return;
+    std::string list;
+    for (size_t i = 0; i < std::min<size_t>(3, unknown.size()); ++i)
+      list += str_cat(i ? ", " : "", "'", one_line(unknown[i], 80), "'");
+    internal::fail(Code::kInvalidArgument,
+                   str_cat(source_.path(), ": ", unknown.size(), " tensors do not belong to the model: ", list,
+                           unknown.size() > 3 ? ", ..." : "", "; need ", kind_of_rest(unknown.front())));
+  }
+
+ private:
+  void check_shape(const std::string& name, const Shape& need, Layout layout) {
+    const WeightInfo info = *source_.find(name);
+    const bool head = layout == Layout::kQ || layout == Layout::kK || layout == Layout::kV;
+    WEFT_CHECK(info.shape == need, source_.path(), ": tensor '", name, "' is ", info.dtype, info.shape, "; need ", need,
+               head ? str_cat(" for ", layout == Layout::kQ ? "heads " : "key-value heads ",
+                              layout == Layout::kQ ? sizes_.heads : sizes_.kv_heads, " x head_dim ", sizes_.head_dim)
+                    : "",
+               " of config.json");
+    WEFT_CHECK(is_floating(info.dtype), source_.path(), ": tensor '", name, "' is ", info.dtype,
+               "; need floating-point weights: quantised ones need another program");
+  }
+
+  [[noreturn]] void fail_missing(const std::string& cell, const std::string& name) {
+    const std::string hint =
+        cell == "head.weight"
+            ? "; need it, or \"tie_word_embeddings\": true in config.json if the embedding is the head"
+            : str_cat("; need it for ", cell);
+    internal::fail(Code::kNotFound, str_cat(source_.path(), ": no tensor '", name, "'", hint));
+  }
+
+  static std::string kind_of_rest(const std::string& name) {
+    const auto has = [&](const char* part) { return name.find(part) != name.npos; };
+    if (has("lora_A") || has("lora_B")) return "the merged weights of a model, not an adapter's";
+    if (has("qweight") || has("qzeros") || has("scales") || has("weight_packed") || has("weight_scale"))
+      return "weights that are not quantised";
+    return "the tensors that config.json describes";
+  }
+
+  // A head beside a tied embedding: the configuration decides.
+  void compare_head(const std::string& head, std::vector<std::string>* warnings) {
+    const std::string tokens = names_.use(family_.rows.front().hf);
+    const WeightInfo a = *source_.find(head), b = *source_.find(tokens);
+    bool equal = a.dtype == b.dtype && a.shape == b.shape;
+    std::vector<std::byte> room_a, room_b;
+    const int64_t n = a.shape.numel(), step = int64_t{1} << 20;
+    for (int64_t at = 0; equal && at < n; at += step) {
+      const int64_t end = std::min(n, at + step);
+      equal = std::memcmp(source_.read(head, at, end, room_a), source_.read(tokens, at, end, room_b),
+                          static_cast<size_t>((end - at) * itemsize(a.dtype))) == 0;
+    }
+    if (!equal && warnings)
+      warnings->push_back(str_cat(source_.path(), ": '", head,
+                                  "' differs from the embedding, but config.json ties them; "
+                                  "the embedding is used"));
+  }
+
+  const WeightSource& source_;
+  const Family& family_;
+  const nn::ConfigMap& config_;
+  const Sizes sizes_;
+  Names names_;
+};
+
+}  // namespace
+
+std::vector<CellPlan> plan_cells(const WeightSource& source, const Family& family, const nn::ConfigMap& config,
+                                 const std::vector<std::pair<std::string, Shape>>& cells,
+                                 std::vector<std::string>* warnings) {
+  Planner planner(source, family, config);
+  std::vector<CellPlan> plans;
+  for (const auto& [name, shape] : cells) plans.push_back(planner.plan(name, shape));
+  planner.check_rest(warnings);
+  return plans;
+}
+
+void copy_piece(const WeightSource& source, const Piece& p, DType dtype, void* cell) {
+  const DType from = source.find(p.source)->dtype;
+  // The elements of the tensor that one index of the first dim spans.
+  int64_t span = 1;
+  for (size_t d = 1; d < p.extents.size(); ++d) span += (p.extents[d] - 1) * p.from[d];
+  constexpr int64_t kBytes = 16 << 20;
+  const int64_t step = std::max<int64_t>(1, kBytes / (itemsize(from) * p.from[0]));
+  std::vector<std::byte> room;
+  for (int64_t at = 0; at < p.extents[0]; at += step) {
+    const int64_t count = std::min(step, p.extents[0] - at), begin = p.from_offset + at * p.from[0];
+    StridedView in{.dtype = from}, out{.dtype = dtype};
+    for (size_t d = 0; d < p.extents.size(); ++d) {
+      in.shape.push_back(d ? p.extents[d] : count), in.strides.push_back(p.from[d]);
+      out.strides.push_back(p.to[d]);
+    }
+    out.shape = in.shape;
+    in.data = const_cast<void*>(source.read(p.source, begin, begin + (count - 1) * p.from[0] + span, room));
+    out.data = static_cast<std::byte*>(cell) + (p.to_offset + at * p.to[0]) * itemsize(dtype);
+    kernels::cast_copy(in, out);
+  }
+}
+
+}  // namespace weft::weights

@@ -1,0 +1,47 @@
+// Pieces: how the tensors of a file make up the cells of a model.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "models/weights/family.h"
+#include "models/weights/source.h"
+
+namespace weft::weights {
+
+/// Elements of one tensor of a file that are elements of one cell: element e of the box `extents` is element
+/// from_offset + e·from of the tensor, and element to_offset + e·to of the cell. `from` descends, so that a range of
+/// the first dim is a range of the tensor.
+struct Piece {
+  std::string source;
+  std::vector<int64_t> extents, from, to;
+  int64_t from_offset = 0, to_offset = 0;
+};
+
+/// The sizes of a model that layouts need.
+struct Sizes {
+  int64_t heads = 0, kv_heads = 0, head_dim = 0, experts = 0;
+  explicit Sizes(const nn::ConfigMap& config);
+};
+
+/// The shape of the tensor that a cell of this shape is made of.
+Shape source_shape(Layout layout, const Shape& cell, const Sizes& sizes);
+/// The piece of a cell of this shape. `expert`: the number of the expert, for kExpert.
+Piece piece_of(Layout layout, const Shape& cell, const Sizes& sizes, int64_t expert = 0);
+
+struct CellPlan {
+  std::string cell;
+  Shape shape;
+  std::vector<Piece> pieces;
+};
+
+/// The pieces of all cells [name, shape]. Throws before any data is read: InvalidArgument or NotFound, naming file and
+/// tensor, for missing, unknown, repeated and quantised tensors and for other shapes. `warnings` gets what is right
+/// but unusual.
+std::vector<CellPlan> plan_cells(const WeightSource& source, const Family& family, const nn::ConfigMap& config,
+                                 const std::vector<std::pair<std::string, Shape>>& cells,
+                                 std::vector<std::string>* warnings = nullptr);
+
+/// Copies a piece to the cell's memory, with conversion. `dtype`: of the cell.
+void copy_piece(const WeightSource& source, const Piece& piece, DType dtype, void* cell);
+
+}  // namespace weft::weights

@@ -1,0 +1,37 @@
+#include "models/weights/source.h"
+
+#include <cstring>
+
+#include "framework/io/safetensors.h"
+
+namespace weft::weights {
+namespace {
+
+class Safetensors final : public WeightSource {
+ public:
+  explicit Safetensors(const std::string& path) : model_(path) {}
+  const std::string& path() const override { return model_.path(); }
+  std::vector<std::string> names() const override { return model_.names(); }
+  std::optional<WeightInfo> find(std::string_view name) const override {
+    if (!model_.contains(name)) return {};
+    return WeightInfo{model_.at(name).dtype, model_.at(name).shape};
+  }
+  const void* read(std::string_view name, int64_t begin, int64_t end, std::vector<std::byte>& room) const override {
+    const int64_t size = itemsize(model_.at(name).dtype);
+    const std::byte* data = model_.bytes(name).data() + begin * size;
+    if (reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(size) == 0) return data;
+    room.resize(static_cast<size_t>((end - begin) * size));
+    std::memcpy(room.data(), data, room.size());
+    return room.data();
+  }
+  void release(std::string_view name) const override { model_.release(name); }
+
+ private:
+  const io::SafetensorsModel model_;
+};
+
+}  // namespace
+
+std::unique_ptr<WeightSource> open_safetensors(const std::string& path) { return std::make_unique<Safetensors>(path); }
+
+}  // namespace weft::weights

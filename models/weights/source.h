@@ -1,0 +1,35 @@
+// WeightSource: the named tensors of a file or folder, whatever its format.
+#pragma once
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "framework/tensor/dtype.h"
+#include "framework/tensor/shape.h"
+
+namespace weft::weights {
+
+struct WeightInfo {
+  DType dtype = kFloat32;  // of the elements that read() returns
+  Shape shape;
+};
+
+class WeightSource {
+ public:
+  virtual ~WeightSource() = default;
+  /// The file or index, for errors.
+  virtual const std::string& path() const = 0;
+  virtual std::vector<std::string> names() const = 0;
+  virtual std::optional<WeightInfo> find(std::string_view name) const = 0;
+  /// Elements [begin, end) of the row-major tensor: a pointer into the file, or to `room`, which gets them. Thread-safe.
+  virtual const void* read(std::string_view name, int64_t begin, int64_t end, std::vector<std::byte>& room) const = 0;
+  /// The tensor is not read again soon.
+  virtual void release(std::string_view name) const = 0;
+};
+
+/// A .safetensors file, an index, or a folder with one. Throws "PATH: ..." for other files.
+std::unique_ptr<WeightSource> open_safetensors(const std::string& path);
+
+}  // namespace weft::weights
