@@ -155,7 +155,7 @@ LAYERS = {
     # Programs for people. Nothing above depends on them.
     "tools/*": room(
         [
-            "distributed", "models/gpt", "models/llama", "models/moe", "distributed/launch", "distributed/comm/shared",
+            "distributed", "models/gpt", "models/llama", "models/moe", "models/weights", "distributed/launch", "distributed/comm/shared",
             "distributed/comm/gloo", "framework/testing", "ops/testing", "distributed/diagnose",
             "distributed/comm", "compiler/onnx",
         ],

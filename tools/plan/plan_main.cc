@@ -15,8 +15,8 @@
 #include "framework/cli/cli.h"
 #include "framework/io/file.h"
 #include "framework/mesh/mesh.h"
+#include "models/weights/config.h"
 #include "tools/plan/inference.h"
-#include "tools/plan/model/hf_config.h"
 #include "tools/plan/report/charts.h"
 #include "tools/plan/report/report.h"
 #include "tools/plan/report/timeline.h"
@@ -245,7 +245,8 @@ PartFlags plan_flags(Options& o) {
          &o.has_model},
         kAll},
        {{"config", &o.config,
-         str_cat("a Hugging Face config.json, instead of --model; its model_type is one of ", hf_model_types())},
+         str_cat("a Hugging Face config.json, instead of --model; its model_type is one of ",
+                 weights::model_types(weights::For::kPlan))},
         kAll},
        {{"gpu", &o.gpu,
          str_cat("h100-sxm, h100-pcie, h200, b200, gb200, a100, mi300x, rtx-pro-6000, cpu, or a JSON file as doctor "

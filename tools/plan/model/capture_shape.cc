@@ -283,6 +283,12 @@ ModelShape captured_shape(const nn::Module& model, const std::function<Tensor(co
       if (shape.size() == 2) s.positions = shape[0];
     }
   }
+  // Counts are products of sizes in 64 bits.
+  double all = static_cast<double>(s.vocab) * static_cast<double>(s.dim) * 2 + static_cast<double>(s.outer);
+  for (size_t i = 0; i < std::min(layers.size(), parameters.size()); ++i)
+    all += static_cast<double>(layers[i]) * static_cast<double>(parameters[i]);
+  constexpr double kMost = 1e15;
+  WEFT_CHECK(all <= kMost, "the sizes give about ", all, " parameters; need at most ", kMost);
   const NoGrad guard;
   const int64_t count = std::min(context, kTokens);
   const TensorType tokens{kInt64, Device::meta(), {1, count}};

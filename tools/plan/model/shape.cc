@@ -4,6 +4,7 @@
 #include <map>
 
 #include "framework/base/error.h"
+#include "models/weights/config.h"
 #include "tools/plan/model/capture_shape.h"
 #include "tools/step/families.h"
 
@@ -149,6 +150,18 @@ ModelShape shape_of(const std::string& name, const std::string& family, const nn
     return s;
   }
   internal::fail(Code::kInvalidArgument, str_cat("model: family is '", family, "'; need one of ", names));
+}
+
+ModelShape hf_shape(std::string_view text, const std::string& what) {
+  const weights::HfConfig c = weights::read_config(text, what, weights::For::kPlan);
+  ModelShape shape;
+  weights::with_names(c, what, [&] {
+    for (const nn::ModelFamily* f : tools::families())
+      if (f->name == c.family->program)
+        shape = shape_of(what, f->name, f->with_fields(f->preset(f->default_preset), c.config));
+    return c.config;
+  });
+  return shape;
 }
 
 std::vector<std::string> preset_names() {

@@ -1,9 +1,10 @@
 // ModelShape: the sizes that determine the cost of a transformer. It is read from the model itself: parameters from its
 // modules, products and attention from its captured forward graph (capture_shape.cc). The model is a preset of a family
-// in models/, or is built from a Hugging Face config.json (hf_config.h).
+// in models/, or follows from the config.json of Hugging Face's transformers (models/weights/config.h).
 #pragma once
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "models/nn/config_map.h"
@@ -80,5 +81,8 @@ ModelShape shape_of(const std::string& name, const std::string& family, const nn
 /// for another name.
 ModelShape preset_shape(const std::string& name, const nn::ConfigMap& fields = {});
 std::vector<std::string> preset_names();
+/// The shape of the model of a config.json. Reads only the fields that change costs. Throws InvalidArgument, naming
+/// `what` and the field, for other models and sizes.
+ModelShape hf_shape(std::string_view text, const std::string& what);
 
 }  // namespace weft::planner

@@ -4,7 +4,6 @@
 #include <gmock/gmock.h>
 
 #include "framework/base/testing/error_of.h"
-#include "tools/plan/model/hf_config.h"
 #include "tools/step/families.h"
 
 namespace weft::planner {
@@ -97,7 +96,7 @@ TEST(Shape, OfConfigJson) {
       "intermediate_size": 27648, "tie_word_embeddings": false})",
                                 "config.json");
   EXPECT_EQ(q.parameters(), 32763876352);  // Qwen2.5-32B
-  EXPECT_EQ(q.parameters() - preset_shape("qwen-32b").parameters(), 64 * 7168);
+  EXPECT_EQ(q.parameters(), preset_shape("qwen-32b").parameters());
   const ModelShape g = hf_shape(R"({"model_type": "gpt2", "vocab_size": 50257, "n_positions": 1024, "n_layer": 12,
       "n_embd": 768, "n_head": 12, "n_inner": null})",
                                 "config.json");
@@ -108,6 +107,11 @@ TEST(Shape, OfConfigJson) {
       "moe_intermediate_size": 768, "tie_word_embeddings": false})",
                                 "config.json");
   EXPECT_EQ(m.parameters(), 30532122624);  // Qwen3-30B-A3B
+  const ModelShape l = hf_shape(R"({"model_type": "llama", "vocab_size": 32000, "max_position_embeddings": 4096,
+      "num_hidden_layers": 32, "hidden_size": 4096, "num_attention_heads": 32, "intermediate_size": 11008,
+      "attention_bias": true})",
+                                "config.json");
+  EXPECT_EQ(l.parameters(), 6738939904);  // biases of queries, keys, values and outputs
 }
 
 // A config.json with llama's fields and others.
@@ -150,15 +154,17 @@ TEST(Shape, RefusesWhatItDoesNotHave) {
     return error_of([&] { config_of(type, more); });
   };
   EXPECT_THAT(refused("deepseek_v3", ""),
-              HasSubstr("c: model_type is 'deepseek_v3'; need one of gpt2, llama, mistral"));
-  EXPECT_THAT(refused("gpt_neox", ""), HasSubstr("c: model_type is 'gpt_neox'"));
+              HasSubstr("c: field 'model_type' is 'deepseek_v3'; need one of gpt2, llama, mistral"));
+  EXPECT_THAT(refused("gpt_neox", ""), HasSubstr("c: field 'model_type' is 'gpt_neox'"));
   EXPECT_THAT(refused("llama", R"(, "kv_lora_rank": 512)"), HasSubstr("kv_lora_rank"));
   EXPECT_THAT(refused("mistral", R"(, "sliding_window": 4096)"),
-              HasSubstr("c: sliding_window is 4096; need attention"));
+              HasSubstr("c: field 'sliding_window' is 4096; need attention"));
   EXPECT_THAT(refused("qwen2", R"(, "sliding_window": 4096, "use_sliding_window": true)"), HasSubstr("sliding_window"));
   const std::string experts = R"(, "num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 512)";
-  EXPECT_THAT(refused("qwen3_moe", experts + R"(, "mlp_only_layers": [0])"), HasSubstr("mlp_only_layers has layers"));
-  EXPECT_THAT(refused("qwen3_moe", experts + R"(, "decoder_sparse_step": 2)"), HasSubstr("decoder_sparse_step is 2"));
+  EXPECT_THAT(refused("qwen3_moe", experts + R"(, "mlp_only_layers": [0])"),
+              HasSubstr("field 'mlp_only_layers' is [0]; need []"));
+  EXPECT_THAT(refused("qwen3_moe", experts + R"(, "decoder_sparse_step": 2)"),
+              HasSubstr("field 'decoder_sparse_step' is 2; need 1"));
   // Each field is in its range; their product is not.
   EXPECT_THAT(refused("qwen3_moe", R"(, "num_experts": 4194304, "num_experts_per_tok": 2,
       "moe_intermediate_size": 4194304)"),
@@ -177,8 +183,8 @@ TEST(Shape, SizesThatDoNotFitGetOneSentence) {
                "c");
     });
   };
-  EXPECT_THAT(gpt2("770", "12"), HasSubstr("c: n_embd is 770; need a multiple of n_head, 12"));
-  EXPECT_THAT(gpt2("768", "0"), HasSubstr("c: n_layer is 0; need a number from 1 to 100000"));
+  EXPECT_THAT(gpt2("770", "12"), HasSubstr("c: field 'n_embd' is '770'; need a multiple of heads, 12"));
+  EXPECT_THAT(gpt2("768", "0"), HasSubstr("c: field 'n_layer' is '0'; need a whole number from 1 to 10000"));
   // A repeated field is refused, so these texts leave out the changed fields.
   const auto llama = [](const std::string& sizes) {
     return str_cat(R"({"model_type": "llama", "vocab_size": 32000, "max_position_embeddings": 8192,
@@ -186,18 +192,18 @@ TEST(Shape, SizesThatDoNotFitGetOneSentence) {
                    sizes, "}");
   };
   EXPECT_THAT(error_of([&] { hf_shape(llama(R"("hidden_size": 4100, "intermediate_size": 8)"), "c"); }),
-              HasSubstr("c: hidden_size is 4100; need a multiple of num_attention_heads, 32, or head_dim"));
+              HasSubstr("c: field 'hidden_size' is '4100'; need a multiple of heads, 32"));
   EXPECT_EQ(hf_shape(llama(R"("hidden_size": 4100, "head_dim": 128, "intermediate_size": 8)"), "c").head_dim, 128);
   EXPECT_THAT(error_of([&] { hf_shape(llama(R"("hidden_size": 4096, "intermediate_size": 0)"), "c"); }),
-              HasSubstr("c: intermediate_size is 0; need a number from 1 to"));
+              HasSubstr("c: field 'intermediate_size' is '0'; need a whole number from 1 to"));
   EXPECT_THAT(refused("qwen3_moe", R"(, "num_experts": 8, "num_experts_per_tok": 0, "moe_intermediate_size": 512)"),
-              HasSubstr("c: num_experts_per_tok is 0; need a number from 1 to 8"));
+              HasSubstr("c: field 'num_experts_per_tok' is '0'; need a whole number from 1 to"));
   EXPECT_THAT(refused("qwen3_moe", R"(, "num_experts": 8, "num_experts_per_tok": 9, "moe_intermediate_size": 512)"),
-              HasSubstr("c: num_experts_per_tok is 9; need a number from 1 to 8"));
+              HasSubstr("top_k 9"));
   EXPECT_THAT(refused("qwen3_moe", R"(, "num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 0)"),
-              HasSubstr("c: moe_intermediate_size is 0; need a number from 1 to"));
+              HasSubstr("c: field 'moe_intermediate_size' is '0'; need a whole number from 1 to"));
   EXPECT_THAT(refused("qwen3_moe", R"(, "num_experts": 0, "num_experts_per_tok": 2, "moe_intermediate_size": 8)"),
-              HasSubstr("c: num_experts is 0; need a number from 1 to"));
+              HasSubstr("c: field 'num_experts' is '0'; need a whole number from 1 to"));
 }
 
 TEST(Shape, WrongOnesGetOneSentence) {
@@ -210,7 +216,7 @@ TEST(Shape, WrongOnesGetOneSentence) {
                   "intermediate_size": 8})",
                          "c");
               }),
-              HasSubstr("c: num_key_value_heads is 2; need a divisor of num_attention_heads, 3"));
+              HasSubstr("c: field 'num_key_value_heads' is '2'; need a divisor of heads, 3"));
 }
 
 }  // namespace

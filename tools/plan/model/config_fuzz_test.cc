@@ -2,12 +2,12 @@
 #include <gtest/gtest.h>
 
 #include "framework/testing/fuzz.h"
-#include "tools/plan/model/hf_config.h"
+#include "tools/plan/model/shape.h"
 
 namespace weft::planner {
 namespace {
 
-TEST(HfConfig, DamagedTextsAreReadOrRefused) {
+TEST(ConfigJson, DamagedTextsAreReadOrRefused) {
   testing::fuzz({.seeds = {R"({"model_type": "qwen2", "vocab_size": 152064, "max_position_embeddings": 32768,
                               "num_hidden_layers": 64, "hidden_size": 5120, "num_attention_heads": 40,
                               "num_key_value_heads": 8, "intermediate_size": 27648, "tie_word_embeddings": false})",
