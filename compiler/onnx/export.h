@@ -34,10 +34,10 @@ std::string to_onnx(const Graph& g, const OnnxOptions& options = {});
 /// unchanged. Returns the bytes of the model.
 size_t save_onnx(const Graph& g, OnnxOptions options, const std::string& path);
 
-/// Writes the forward pass that `forward` ran or prepared last as an ONNX model, with the current values of its weights.
-/// Their names are the paths of Module::named_cells(). Returns the bytes of the model. Throws FailedPrecondition before
-/// the first call and for a step that writes cells: compile model(x) of a model in evaluation mode. Throws as to_onnx()
-/// does. A failure leaves the files unchanged.
+/// Writes the forward pass that `forward` ran or prepared last as an ONNX model, with the current values of its
+/// weights, named by the paths of Module::named_cells(). Returns the bytes of the model. Throws FailedPrecondition
+/// before the first call and for a step that writes cells: compile model(x) of a model in evaluation mode. Throws as
+/// to_onnx() does. A failure leaves the files unchanged.
 template <class Fn>
 size_t onnx_export(const Compiled<Fn>& forward, const std::string& path, OnnxOptions options = {}) {
   return save_onnx(forward.graph("captured"), std::move(options), path);
