@@ -32,8 +32,8 @@ Tensor solve_triangular(const Arg& a, const Arg& b, bool upper, bool left = true
 struct LU {
   Tensor P, L, U;
 };
-/// a = P L U for [..., m, n] by partial pivoting: P [..., m, m] is a permutation, L [..., m, k] has ones on its diagonal,
-/// U [..., k, n], k = min(m, n).
+/// a = P L U for [..., m, n] by partial pivoting: P [..., m, m] is a permutation, L [..., m, k] has ones on its
+/// diagonal, U [..., k, n], k = min(m, n).
 LU lu(const Arg& a);
 struct LUFactor {
   Tensor LU, pivots;
