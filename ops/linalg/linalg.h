@@ -38,8 +38,8 @@ LU lu(const Arg& a);
 struct LUFactor {
   Tensor LU, pivots;
 };
-/// L below the diagonal and U on and above it, in one matrix [..., m, n]; row i was exchanged with row pivots[i] - 1, in
-/// order: i32 [..., k].
+/// L below the diagonal and U on and above it, in one matrix [..., m, n]; row i was exchanged with row pivots[i] - 1,
+/// in order: i32 [..., k].
 LUFactor lu_factor(const Arg& a);
 /// The x with a x = b for b [..., n, k], or x a = b unless left, of a matrix a whose lu_factor this is; `adjoint`: of
 /// the transpose of a.
