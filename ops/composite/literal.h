@@ -31,8 +31,8 @@ class Literal {
   }
 
   const Shape& shape() const { return shape_; }
-  /// bool, u8, i8 (char too), i16, i64 (other integers), f32 (float and double), f16 or bf16, promoted over all numbers; f32 if
-  /// there are none.
+  /// bool, u8, i8 (char too), i16, i64 (other integers), f32 (float and double), f16 or bf16, promoted over all
+  /// numbers; f32 if there are none.
   DType dtype() const { return dtype_.value_or(kFloat32); }
   /// All numbers in row-major order, as doubles and, where each is an integer, exactly.
   const std::vector<double>& numbers() const { return numbers_; }

@@ -32,14 +32,14 @@ Tensor solve_triangular(const Arg& a, const Arg& b, bool upper, bool left = true
 struct LU {
   Tensor P, L, U;
 };
-/// a = P L U for [..., m, n] by partial pivoting: P [..., m, m] is a permutation, L [..., m, k] has ones on its diagonal,
-/// U [..., k, n], k = min(m, n).
+/// a = P L U for [..., m, n] by partial pivoting: P [..., m, m] is a permutation, L [..., m, k] has ones on its
+/// diagonal, U [..., k, n], k = min(m, n).
 LU lu(const Arg& a);
 struct LUFactor {
   Tensor LU, pivots;
 };
-/// L below the diagonal and U on and above it, in one matrix [..., m, n], and the rows, from 1, with which the rows were
-/// exchanged in order, i32 [..., k].
+/// L below the diagonal and U on and above it, in one matrix [..., m, n]; row i was exchanged with row pivots[i] - 1,
+/// in order: i32 [..., k].
 LUFactor lu_factor(const Arg& a);
 /// The x with a x = b for b [..., n, k], or x a = b unless left, of a matrix a whose lu_factor this is; `adjoint`: of
 /// the transpose of a.

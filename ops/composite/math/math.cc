@@ -268,7 +268,7 @@ Tensor successor(const Tensor& c) {
   return where(eq(c, -kInf), -static_cast<double>(Limits::max()), next);
 }
 
-// The loop of Euclid's algorithm takes at most as many steps as for neighbours in Fibonacci's sequence.
+// Euclid's algorithm takes the most steps for neighbours in Fibonacci's sequence: 91 for i64, and one to end.
 constexpr int64_t kEuclidSteps = 92;
 
 OperandPair integers(const Arg& x, const Arg& y, const char* op) {
@@ -278,13 +278,13 @@ OperandPair integers(const Arg& x, const Arg& y, const char* op) {
 }
 
 Tensor divisor_of(const OperandPair& p, SourceLine line) {
-  return run_while([](std::span<const Tensor> c) { return any(ne(c[1], 0)); },
-                   [](std::span<const Tensor> c) {
-                     const Tensor end = eq(c[1], 0);
-                     return std::vector<Tensor>{where(end, c[0], c[1]),
-                                                where(end, 0, remainder(c[0], where(end, 1, c[1])))};
-                   },
-                   {p.a, p.b}, {.max_iterations = kEuclidSteps}, line)[0];
+  return run_while(
+      [](std::span<const Tensor> c) { return any(ne(c[1], 0)); },
+      [](std::span<const Tensor> c) {
+        const Tensor end = eq(c[1], 0);
+        return std::vector<Tensor>{where(end, c[0], c[1]), where(end, 0, remainder(c[0], where(end, 1, c[1])))};
+      },
+      {p.a, p.b}, {.max_iterations = kEuclidSteps}, line)[0];
 }
 
 }  // namespace
