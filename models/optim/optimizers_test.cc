@@ -144,7 +144,7 @@ TEST(Optimizers, AdagradEqualsItsFormula) {
   });
 }
 
-// The mean that ASGD keeps: of the values after step t0 + 1.
+// The mean that ASGD keeps, as PyTorch: of the values from step t0 + 2 on.
 TEST(Optimizers, AsgdKeepsTheMeanOfLateValues) {
   const ASGDOptions o{.lr = 0.25, .lambd = 0.5, .alpha = 0.5, .t0 = 1};
   Parameter p(Tensor::from_vector<double>({1}, {1}), "p");
@@ -153,7 +153,7 @@ TEST(Optimizers, AsgdKeepsTheMeanOfLateValues) {
   for (int t = 1; t <= 5; ++t) {
     opt.step({Tensor::from_vector<double>({gradient(t, 0)}, {1})});
     value = value * (1 - o.lambd * eta) - eta * gradient(t, 0);
-    mean = t <= 2 ? value : mean + (value - mean) / (t - 1);
+    mean = t <= 3 ? value : mean + (value - mean) / (t - 2);
     eta = o.lr / std::pow(1 + o.lambd * o.lr * t, o.alpha);
     EXPECT_NEAR(p.value().item<double>(), value, 1e-14);
     EXPECT_NEAR(opt.state_dict().at("p.ax").item<double>(), mean, 1e-14);

@@ -28,7 +28,7 @@ struct ASGDOptions {
 };
 
 /// p <- p (1 - lambd eta) - eta (g + wd p), where eta = lr / (1 + lambd lr t)^alpha of the step before, and lr in the
-/// first step. The state "ax" is p until step t0 + 1, and then the mean of p since; programs read it from state_dict().
+/// first step. The state "ax" is p before step t0 + 2, and then the mean of p from there on; state_dict() contains it.
 using ASGD = OptimizerWith<ASGDOptions>;
 
 struct MuonOptions {
