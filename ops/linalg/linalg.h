@@ -22,8 +22,8 @@ struct SlogDet {
 };
 SlogDet slogdet(const Arg& a);
 
-/// The lower triangular l with l l^T = a for symmetric positive definite a, or the upper one. Reads the lower triangle;
-/// throws if a matrix is not positive definite.
+/// The lower triangular l with l l^T = a for symmetric positive definite a, or the upper one. Reads the lower triangle,
+/// or for `upper` the upper one; throws if a matrix is not positive definite.
 Tensor cholesky(const Arg& a, bool upper = false);
 struct QR {
   Tensor Q, R;
