@@ -206,6 +206,7 @@ const std::vector<Mistake> kModules = {
     CASE("InstanceNorm1d: eps is inf", "inf", "need a finite number >= 0", nn::InstanceNorm1d(4, {.eps = HUGE_VAL})),
     CASE("layer_norm: eps is -1", "-1", "need a finite number >= 0",
          layer_norm(ones({2, 4}), {4}, Tensor(), Tensor(), -1)),
+    CASE("rms_norm: eps is -0.5", "-0.5", "need a finite number >= 0", rms_norm(ones({2, 4}), {4}, Tensor(), -0.5)),
     CASE("rms_norm: eps is nan", "nan", "need a finite number >= 0",
          rms_norm(ones({2, 4}), {4}, Tensor(), std::nan(""))),
     CASE("batch_norm: eps is nan", "nan", "need a finite number >= 0",

@@ -209,7 +209,7 @@ SlogDet slogdet(const Arg& x) {
 
 Tensor cholesky(const Arg& x, bool upper) {
   LineScope here(x.line());
-  const Tensor l = call(cholesky_op, squares(x, "cholesky"))[0];
+  const Tensor l = call(cholesky_op, lower_of(squares(x, "cholesky"), upper ? "U" : "L", "cholesky"))[0];
   return upper ? mT(l) : l;
 }
 QR qr(const Arg& x) {

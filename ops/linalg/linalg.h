@@ -23,8 +23,8 @@ struct SlogDet {
 };
 SlogDet slogdet(const Arg& a);
 
-/// The lower triangular l with l l^T = a for symmetric positive definite a, or the upper one. Reads the lower triangle;
-/// throws if a matrix is not positive definite.
+/// The lower triangular l with l l^T = a for symmetric positive definite a, or the upper one. Reads the lower triangle,
+/// or for `upper` the upper one; throws if a matrix is not positive definite.
 Tensor cholesky(const Arg& a, bool upper = false);
 /// The x with a x = b (left: b [..., n, k]) or x a = b for a triangular a, of which the other triangle is not read, nor
 /// the diagonal if it is unitriangular, all ones. Throws if an element of the diagonal is 0.

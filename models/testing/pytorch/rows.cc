@@ -23,12 +23,12 @@ std::vector<double> grid(const std::string& name, int64_t count) {
   return out;
 }
 
-std::vector<double> perturbed(std::vector<double> values, int pattern) {
+std::vector<double> perturbed(std::vector<double> values, int pattern, double step) {
   if (pattern == 0) return values;
   uint64_t bits = static_cast<uint64_t>(pattern);
   for (double& v : values) {
     bits = bits * 6364136223846793005u + 1442695040888963407u;
-    v *= bits >> 63 ? 1 + 0x1p-24 : 1 - 0x1p-24;
+    v *= bits >> 63 ? 1 + step : 1 - step;
   }
   return values;
 }

@@ -65,13 +65,14 @@ Tensor layer_norm(const Arg& x, const Shape& normalized_shape, const Arg& weight
   return y.to(t.dtype());
 }
 
-Tensor rms_norm(const Arg& x, const Shape& normalized_shape, const Arg& weight, double eps) {
+Tensor rms_norm(const Arg& x, const Shape& normalized_shape, const Arg& weight, std::optional<double> given_eps) {
   const FloatingOperand t(x, "rms_norm");
-  check_eps(eps < 0 ? epsilon(t.dtype()) : eps, "rms_norm");
+  const double eps = given_eps.value_or(epsilon(t.dtype()));
+  check_eps(eps, "rms_norm");
   const Shape dims = last_dims(t, normalized_shape, "rms_norm");
   const Tensor v = widened(t);
   const Tensor w = affine_of(weight, normalized_shape, v, "rms_norm", "weight");
-  Tensor y = v * rsqrt(mean(square(v), dims, true) + (eps < 0 ? epsilon(t.dtype()) : eps));
+  Tensor y = v * rsqrt(mean(square(v), dims, true) + eps);
   if (w.defined()) y = y * w;
   return y.to(t.dtype());
 }

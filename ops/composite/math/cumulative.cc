@@ -83,6 +83,7 @@ Tensor diff(const Arg& arg, int64_t n, int64_t dim, const Arg& prepend, const Ar
   WEFT_CHECK(x.dim() > 0, "diff: got a scalar; need a dim");
   WEFT_CHECK(n >= 0, "diff: n is ", n, "; need 0 or more");
   const int d = normalize_dim(dim, x.dim(), "diff");
+  if (n == 0) return x;  // as in PyTorch and NumPy: without the joined tensors
   const auto given = [](const Arg& a) { return a.is_tensor() && a.tensor().defined(); };
   if (given(prepend)) x = cat({prepend.tensor(), x}, d);
   if (given(append)) x = cat({x, append.tensor()}, d);

@@ -154,8 +154,10 @@ Tensor sinc(const Arg& arg) {
 
 Tensor logit(const Arg& arg, std::optional<double> eps) {
   return of_real(arg, "logit", [=](const Tensor& v) {
+    // The lower end comes first if the ends are exchanged (eps > 1/2), as in PyTorch.
+    const Tensor inside = !eps ? v : where(lt(v, *eps), *eps, clamp_max(v, 1 - *eps));
     return with_derivative(
-        eps ? clamp(v, *eps, 1 - *eps) : v,
+        inside,
         [](const Tensor& x) {
           // Near 1/2 the quotient is near 1, and 2 x - 1 is exact.
           const Tensor rest = 1.0 - x, middle = lt(abs(x - 0.5), 0.25);

@@ -210,14 +210,14 @@ Tensor cov(const Arg& arg, const CovOptions& options) {
                                      : total - sum(w * cast(options.aweights, x.dtype())) * options.correction / total;
   }
   const Tensor y = cast(products / maximum(norm, 0.0), given.dtype());
-  return given.dim() == 2 ? y : reshape(y, {});
+  return x.size(0) == 1 ? reshape(y, {}) : y;
 }
 
 Tensor corrcoef(const Arg& arg) {
   const FloatingOperand x(arg, "corrcoef");
   WEFT_CHECK(x.dim() <= 2, "corrcoef: got ", x.type(), "; need [variables, observations]");
   const Tensor c = cov(widened(x));
-  if (x.dim() < 2) return cast(c / c, x.dtype());
+  if (c.dim() == 0) return cast(c / c, x.dtype());
   const int64_t n = c.size(0);
   const Tensor diagonal = arange(n, {.dtype = kInt64, .device = c.device()}) * (n + 1);
   const Tensor scale = sqrt(index_select(flatten(c), 0, diagonal));

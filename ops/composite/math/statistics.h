@@ -36,9 +36,10 @@ struct CovOptions {
   Tensor fweights = {};   // 1-d integers: how often each observation counts
   Tensor aweights = {};   // 1-d: the weight of each observation
 };
-/// The covariances of the rows of x [variables, observations]: [variables, variables]; of a 1-d x its variance, 0-d.
+/// The covariances of the rows of x [variables, observations]: [variables, variables]; of one variable, and of a 1-d
+/// x, the variance, 0-d.
 Tensor cov(const Arg& x, const CovOptions& options = {});
-/// The correlations of the rows, from -1 to 1; 1 for a 1-d x.
+/// The correlations of the rows, from -1 to 1; 1, 0-d, for one variable.
 Tensor corrcoef(const Arg& x);
 
 }  // namespace weft

@@ -1,0 +1,84 @@
+// Samples of PyTorch's OpInfo entries, and the rows of rows.txt as C++ (made by opinfo.py).
+#pragma once
+#include <map>
+
+#include "models/testing/pytorch/rows.h"
+
+namespace weft::testing::pytorch {
+
+/// An argument of a sample: the member that its type needs is set.
+struct Argument {
+  char
+      type;  // T tensor, L list of tensors, I integer, B bool, F number, D list of integers, E of numbers, S text, t dtype
+  std::vector<Tensor> tensors;
+  std::vector<bool> leaf;  // whether the sample has a gradient of the tensor
+  std::vector<int64_t> integers;
+  std::vector<double> numbers;
+  std::string text;
+  DType dtype = kFloat32;
+};
+
+/// The arguments of a sample by name.
+class Inputs {
+ public:
+  std::map<std::string, Argument> all;
+
+  void read(const char* name, Tensor& v) const {
+    if (const Argument* a = find(name)) v = a->tensors.at(0);
+  }
+  void read(const char* name, std::vector<Tensor>& v) const {
+    if (const Argument* a = find(name)) v = a->tensors;
+  }
+  void read(const char* name, int64_t& v) const {
+    if (const Argument* a = find(name)) v = a->integers.at(0);
+  }
+  void read(const char* name, bool& v) const {
+    if (const Argument* a = find(name)) v = a->integers.at(0);
+  }
+  void read(const char* name, double& v) const {
+    if (const Argument* a = find(name)) v = a->numbers.at(0);
+  }
+  void read(const char* name, Shape& v) const {
+    if (const Argument* a = find(name)) v = Shape(a->integers);
+  }
+  void read(const char* name, std::vector<int64_t>& v) const {
+    if (const Argument* a = find(name)) v = a->integers;
+  }
+  void read(const char* name, std::vector<double>& v) const {
+    if (const Argument* a = find(name)) v = a->numbers;
+  }
+  void read(const char* name, std::string& v) const {
+    if (const Argument* a = find(name)) v = a->text;
+  }
+  void read(const char* name, DType& v) const {
+    if (const Argument* a = find(name)) v = a->dtype;
+  }
+  template <class T>
+  void read(const char* name, std::optional<T>& v) const {
+    if (find(name)) read(name, v.emplace());
+  }
+  /// A tensor or a number; `fallback` if the sample lacks it.
+  Arg arg(const char* name, double fallback) const;
+
+ private:
+  const Argument* find(const char* name) const {
+    const auto found = all.find(name);
+    return found == all.end() ? nullptr : &found->second;
+  }
+};
+
+struct OpInfoRow {
+  const char* head;  // "clamp(T x, A min, A max)"
+  std::vector<Tensor> (*run)(const Inputs& in);
+};
+std::vector<OpInfoRow>& opinfo_rows();
+struct AddOpInfoRows {
+  AddOpInfoRows(const std::vector<OpInfoRow>& rows) {
+    opinfo_rows().insert(opinfo_rows().end(), rows.begin(), rows.end());
+  }
+};
+
+/// The positions of index_put.
+inline std::vector<TensorIndex> indices(const std::vector<Tensor>& at) { return {at.begin(), at.end()}; }
+
+}  // namespace weft::testing::pytorch
