@@ -67,10 +67,13 @@ void load_weights(const HfModel& model, const std::vector<std::pair<std::string,
   const std::vector<CellPlan> plans =
       plan_cells(*model.source, *model.config.family, model.config.config, shapes, warnings);
   NoGrad guard;
-  // Reads everything that can fail: checksums, pages of the file.
+  // The first read of a tensor verifies its checksum, if it has one.
   std::vector<std::byte> room;
   for (const CellPlan& plan : plans)
-    for (const Piece& piece : plan.pieces) model.source->read(piece.source, 0, 1, room);
+    for (const Piece& piece : plan.pieces) {
+      model.source->read(piece.source, 0, 1, room);
+      model.source->release(piece.source);
+    }
   for (size_t i = 0; i < plans.size(); ++i) {
     const CellHandle& cell = cells[i].second;
     Tensor value = Tensor::empty({cell.dtype(), Device::cpu(), cell.shape()});

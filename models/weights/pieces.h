@@ -19,7 +19,9 @@ struct Piece {
 
 /// The sizes of a model that layouts need.
 struct Sizes {
-  int64_t heads = 0, kv_heads = 0, head_dim = 0, experts = 0;
+  int64_t heads = 0, kv_heads = 0, head_dim = 0;
+  int64_t experts = 0;  // 0: no experts
+  /// Throws InvalidArgument, naming the field, for values that are not sizes.
   explicit Sizes(const nn::ConfigMap& config);
 };
 
@@ -28,6 +30,7 @@ Shape source_shape(Layout layout, const Shape& cell, const Sizes& sizes);
 /// The piece of a cell of this shape. `expert`: the number of the expert, for kExpert.
 Piece piece_of(Layout layout, const Shape& cell, const Sizes& sizes, int64_t expert = 0);
 
+/// A cell and the pieces that set each of its elements once.
 struct CellPlan {
   std::string cell;
   Shape shape;

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <map>
 #include <sstream>
 
 #include "framework/base/testing/error_of.h"
@@ -262,6 +263,41 @@ TEST(Pieces, CoverEachElementOnce) {
     check({s.heads * 3 * D, in}, {{Layout::kQkvTransposed, 0}});
     check({s.heads * 3 * D}, {{Layout::kQkvBias, 0}});
   }
+}
+
+// Tensors of these shapes, without data.
+class ShapesOnly final : public weights::WeightSource {
+ public:
+  explicit ShapesOnly(std::map<std::string, Shape> shapes) : shapes_(std::move(shapes)) {}
+  const std::string& path() const override { return path_; }
+  std::vector<std::string> names() const override {
+    std::vector<std::string> names;
+    for (const auto& [name, shape] : shapes_) names.push_back(name);
+    return names;
+  }
+  std::optional<weights::WeightInfo> find(std::string_view name) const override {
+    const auto it = shapes_.find(std::string(name));
+    if (it == shapes_.end()) return {};
+    return weights::WeightInfo{kFloat32, it->second};
+  }
+  const void* read(std::string_view, int64_t, int64_t, std::vector<std::byte>&) const override { return nullptr; }
+  void release(std::string_view) const override {}
+
+ private:
+  const std::string path_ = "file";
+  const std::map<std::string, Shape> shapes_;
+};
+
+// The second expert's weights are missing, though two tensors have as many elements as the cell.
+TEST(Pieces, OneExpertInTwoFormsIsRefused) {
+  const ShapesOnly file(
+      {{"layers.0.mlp.experts.0.gate_proj.weight", {4, 3}}, {"layers.0.block_sparse_moe.experts.0.w1.weight", {4, 3}}});
+  const nn::ConfigMap config{{"heads", "1"}, {"dim", "3"}, {"experts", "2"}, {"tied", "false"}};
+  EXPECT_EQ(error_of([&] {
+              plan_cells(file, weights::moe_family(), config, {{"blocks.0.moe.w1", {2, 3, 4}}});
+            }),
+            "file: tensors 'layers.0.mlp.experts.0.gate_proj.weight' and "
+            "'layers.0.block_sparse_moe.experts.0.w1.weight' are the same weights; need one of them");
 }
 
 }  // namespace
