@@ -151,6 +151,8 @@ const Bad kBad[] = {
     {"llama3", "attention_bias=true", "no tensor 'layers.0.self_attn.q_proj.bias'; need it for blocks.0.attn.qkv.bias"},
     {"llama3", "rope_parameters={\"rope_type\": \"longrope\", \"rope_theta\": 1e4, \"factor\": 2}",
      "rope_parameters: field 'rope_type' is 'longrope'; need default, linear, llama3 or yarn"},
+    {"llama3", "rope_parameters={\"rope_type\": \"linear\", \"rope_theta\": 1e4}",
+     "rope_parameters: field 'factor' is missing; need it for rope_type linear"},
     {"llama3", "rope_theta=20000",
      "field 'rope_parameters' has rope_theta 10000, but rope_theta and rope_scaling have 20000"},
     {"llama3", "rope_parameters={\"rope_type\": \"default\", \"rope_theta\": 1e4, \"partial_rotary_factor\": 0.5}",
@@ -204,11 +206,7 @@ TEST(Hf, OneSentenceForWhatDoesNotFit) {
     std::string error = error_of([&] {
       const HfModel hf = weights::open_hf(folder);
       const std::string what = folder + "/config.json";
-      std::unique_ptr<nn::LanguageModel> model;
-      weights::with_names(hf.config, what, [&] {
-        model = model_of(hf);
-        return nn::ConfigMap();
-      });
+      const auto model = weights::with_names(hf.config, what, [&] { return model_of(hf); });
       weights::load_weights(hf, model->named_cells(), &warnings);
     });
     for (const std::string& w : warnings) error += w;
