@@ -269,7 +269,7 @@ def copy_headers(what, root, include):
         target = include / (match[1] if match else relative)
         target.parent.mkdir(parents=True, exist_ok=True)
         check = f'#include "{COMPILER_CHECK}"\n' if target.suffix == ".h" else ""
-        target.write_text(check + (root / path).read_text())
+        target.write_bytes(check.encode() + (root / path).read_bytes())
         folder = target.parent.relative_to(include)
         if str(folder) in FORWARDED:
             if (root / folder.parent / target.name).exists():
