@@ -247,8 +247,8 @@ endif()
 
 
 def copy_headers(what, root, include):
-    """Copies the public headers, and what they include from this repository, under their include paths. Each header
-    checks the compiler first."""
+    """Copies the public headers, and the headers of this repository that they include, under their include paths. Each
+    header checks the compiler first."""
     folders = what["quote_includes"]
     lines = "".join(f'#include "{root / h}"\n' for h in what["headers"])
     command = ["g++", "-std=c++20", "-M", "-x", "c++", "-"] + [f for d in folders for f in ("-iquote", d)]

@@ -11,8 +11,8 @@
 
 namespace weft::weights {
 
-/// The fields of a config.json. Functions return nothing for a missing field and for null. Throws InvalidArgument, naming
-/// the file and the field, for values of other types.
+/// The fields of a config.json. Functions return nothing for a missing field and for null. They throw InvalidArgument,
+/// naming the file and the field, for values of other types.
 class ConfigFile {
  public:
   /// `what`: the file, for errors. Throws InvalidArgument for a text that is not one JSON object.

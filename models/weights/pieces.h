@@ -38,13 +38,13 @@ struct CellPlan {
 };
 
 /// The pieces of all cells [name, shape]. Throws before any data is read: InvalidArgument or NotFound, naming file and
-/// tensor, for missing, unknown, repeated and quantised tensors and for other shapes. `warnings` gets what is right
-/// but unusual.
+/// tensor, for missing, unknown, repeated and quantised tensors and for other shapes. `warnings` receives
+/// sentences about valid but unusual files.
 std::vector<CellPlan> plan_cells(const WeightSource& source, const Family& family, const nn::ConfigMap& config,
                                  const std::vector<std::pair<std::string, Shape>>& cells,
                                  std::vector<std::string>* warnings = nullptr);
 
-/// Copies a piece to the cell's memory, with conversion. `dtype`: of the cell.
+/// Copies a piece to the memory of its cell, with conversion to the cell's dtype.
 void copy_piece(const WeightSource& source, const Piece& piece, DType dtype, void* cell);
 
 }  // namespace weft::weights

@@ -8,7 +8,7 @@
 
 namespace weft::nn {
 
-/// Frequencies by transformers' `rope_type`. With factor 1 no type changes a frequency.
+/// Frequencies by transformers' `rope_type`. No type changes a frequency if factor is 1.
 struct RotaryOptions {
   double theta = 10000;  // pair i of D/2 rotates by theta^(-2i/D) radians per position
   // default: as theta gives; linear: all frequencies / factor (Chen et al. 2023); llama3: frequencies of long waves /

@@ -1,4 +1,4 @@
-// Models of transformers: logits, gradients and losses of ten steps equal those of transformers (make_hf.py).
+// Models of transformers: logits, gradients and the losses of ten steps equal the results of transformers (make_hf.py).
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -112,7 +112,7 @@ TEST_P(Hf, EqualsTransformers) {
 }
 INSTANTIATE_TEST_SUITE_P(All, Hf, ::testing::ValuesIn(kNames), [](const auto& info) { return info.param; });
 
-// A model with a cache computes what it computes without one, also in layers without rotary positions.
+// The logits with a cache equal the logits without a cache, also in layers without rotary positions.
 TEST(Hf, ACacheChangesNothing) {
   for (const char* name : {"smollm3", "qwen3", "qwen3_moe", "llama_yarn_old"}) {
     const HfModel hf = weights::open_hf(folder_of(name));
@@ -286,7 +286,7 @@ class ShapesOnly final : public weights::WeightSource {
   const std::map<std::string, Shape> shapes_;
 };
 
-// The second expert's weights are missing, though two tensors have as many elements as the cell.
+// The weights of the second expert are missing, though the two tensors have the size of the cell.
 TEST(Pieces, OneExpertInTwoFormsIsRefused) {
   const ShapesOnly file(
       {{"layers.0.mlp.experts.0.gate_proj.weight", {4, 3}}, {"layers.0.block_sparse_moe.experts.0.w1.weight", {4, 3}}});

@@ -127,7 +127,7 @@ def make(name, seed):
     loss = loss_of(logits)
     loss.backward()
     expected = dict(tokens=tokens, targets=targets, logits=logits.detach().float(), loss=loss.detach().float())
-    # The gradients under the names of the weights: those of a model whose weights they are.
+    # A model whose weights are the gradients gives them the names of the weights.
     holder = t.AutoModelForCausalLM.from_config(config)
     with torch.no_grad():
         for p, g in zip(holder.parameters(), model.parameters()):
