@@ -25,8 +25,8 @@ std::string find_hf(const std::string& path);
 HfModel open_hf(const std::string& path, int64_t context = 0);
 
 /// Sets all cells of a model with this configuration, with conversion to the dtype and device of each cell. Throws as
-/// plan_cells() does, before a cell changes. Memory beside the cells: one cell, and a copy of a part of a tensor that is
-/// not aligned in the file.
+/// plan_cells() does, before a cell changes. Memory beside the cells: one cell, and a copy of a part of a tensor if the
+/// file does not align it.
 void load_weights(const HfModel& model, const std::vector<std::pair<std::string, CellHandle>>& cells,
                   std::vector<std::string>* warnings = nullptr);
 
