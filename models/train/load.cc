@@ -84,7 +84,7 @@ void need_tokenizer(const ModelOptions& o, const char* flag) {
 
 LoadedModel load_model(const nn::ModelFamily& family, const ModelOptions& o) {
   if (o.checkpoint.empty() == o.hf.empty())
-    usage_error("need --checkpoint, a folder that a train program wrote, or --hf, a model of transformers");
+    usage_error("need one of --checkpoint, a folder that a train program wrote, and --hf, a model of transformers");
   if (o.dtype != "f32" && o.dtype != "bf16" && o.dtype != "f16")
     usage_error(str_cat("--dtype: got '", o.dtype, "'; need f32, bf16 or f16"));
   const Device device = parse_device(o.device);

@@ -24,7 +24,7 @@ std::string cache_folder() {
   return variable("HOME") + "/.cache/huggingface/hub";
 }
 
-constexpr int64_t kMostText = int64_t{64} << 20;
+constexpr int64_t kMostConfig = int64_t{16} << 20;  // bytes; tables of labels make the largest files
 
 }  // namespace
 
@@ -51,7 +51,7 @@ HfModel open_hf(const std::string& path, int64_t context) {
   m.folder = find_hf(path);
   const std::string config = m.folder + "/config.json";
   WEFT_CHECK_AS(kNotFound, io::exists(config), m.folder, ": no config.json; need a folder that transformers wrote");
-  m.config = read_config(io::read_file(config, kMostText), config, For::kWeights, context);
+  m.config = read_config(io::read_file(config, kMostConfig), config, For::kWeights, context);
   if (!io::exists(m.folder + "/model.safetensors") && !io::exists(m.folder + "/model.safetensors.index.json"))
     for (const char* other : {"pytorch_model.bin", "pytorch_model.bin.index.json", "consolidated.safetensors"})
       WEFT_CHECK_AS(kNotFound, !io::exists(m.folder + "/" + other), m.folder, ": the weights are in ", other,
