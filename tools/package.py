@@ -247,8 +247,8 @@ endif()
 
 
 def copy_headers(what, root, include):
-    """Copies the public headers, and what they include from this repository, under their include paths. Each header
-    checks the compiler first."""
+    """Copies the public headers, and the headers of this repository that they include, under their include paths. Each
+    header checks the compiler first."""
     folders = what["quote_includes"]
     lines = "".join(f'#include "{root / h}"\n' for h in what["headers"])
     command = ["g++", "-std=c++20", "-M", "-x", "c++", "-"] + [f for d in folders for f in ("-iquote", d)]
@@ -269,7 +269,7 @@ def copy_headers(what, root, include):
         target = include / (match[1] if match else relative)
         target.parent.mkdir(parents=True, exist_ok=True)
         check = f'#include "{COMPILER_CHECK}"\n' if target.suffix == ".h" else ""
-        target.write_text(check + (root / path).read_text())
+        target.write_bytes(check.encode() + (root / path).read_bytes())
         folder = target.parent.relative_to(include)
         if str(folder) in FORWARDED:
             if (root / folder.parent / target.name).exists():

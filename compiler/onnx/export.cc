@@ -68,6 +68,8 @@ class ModelWriter {
   }
 
   std::string run() {
+    check_names("inputs", options_.inputs, g_.inputs.size());
+    check_names("outputs", options_.outputs, g_.outputs.size());
     check_size();
     model_.set_ir_version(kIrVersion);
     model_.set_producer_name("weft");
@@ -101,6 +103,11 @@ class ModelWriter {
  private:
   static std::string name_of(const std::vector<std::string>& names, size_t i, const char* otherwise) {
     return i < names.size() ? names[i] : str_cat(otherwise, i);
+  }
+
+  static void check_names(const char* of, const std::vector<std::string>& names, size_t most) {
+    WEFT_CHECK(names.size() <= most, "onnx: got ", names.size(), " names of ", of, "; need at most ", most,
+               ", the number of ", of);
   }
 
   static void refuse_above(int64_t bytes) {

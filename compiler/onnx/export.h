@@ -21,13 +21,13 @@ struct OnnxOptions {
   OnnxWeights weights = OnnxWeights::kInline;
   std::string data_name;             // kExternal: name of the file of weights, in the model's folder
   io::AtomicFile* data = nullptr;    // kExternal: receives the weights; the caller commits it before the model
-  std::vector<std::string> inputs;   // names; without them input_0, input_1, ...
-  std::vector<std::string> outputs;  // names; without them output_0, output_1, ...
+  std::vector<std::string> inputs;   // names of the first inputs; the others are input_0, input_1, ... by place
+  std::vector<std::string> outputs;  // names of the first outputs; the others are output_0, output_1, ... by place
 };
 
 /// The serialised onnx.ModelProto of a graph of stage "captured" or "joint". Materialises its cells, unless weights is
 /// kNone. Throws Unimplemented, with op, line and scope, for a node that ONNX cannot express, FailedPrecondition for a
-/// graph that writes cells, and InvalidArgument for more than 2 GB inside the model.
+/// graph that writes cells, and InvalidArgument for more than 2 GB inside the model and for too many names.
 std::string to_onnx(const Graph& g, const OnnxOptions& options = {});
 
 /// Writes the model to `path`, and its weights to `path`.data if they are kExternal. A failure leaves both files

@@ -23,7 +23,7 @@ struct Config {
     f("heads", heads, nn::kSize), f("kv_heads", kv_heads, nn::kSize), f("dim", dim, nn::kSize);
     f("ffn", ffn, nn::kSize), f("tied", tied), f("norm_eps", norm_eps, nn::kPositive);
     rotary.fields(f);
-    f("no_rope_every", no_rope_every, nn::kSizeOrNone), f("head_dim", head_dim, nn::kSizeOrNone);
+    f("no_rope_every", no_rope_every, nn::kSizeOrNone), f("head_dim", head_dim, nn::kHeadDim);
     f("attn_bias", attn_bias), f("qkv_bias", qkv_bias), f("qk_norm", qk_norm);
   }
 };

@@ -33,7 +33,7 @@ struct Config {
   void fields(F&& f) {
     f("vocab", vocab, nn::kVocab), f("context", context, nn::kContext), f("layers", layers, nn::kLayers);
     f("heads", heads, nn::kSize), f("kv_heads", kv_heads, nn::kSize), f("dim", dim, nn::kSize);
-    f("rope", rope), rotary.fields(f), f("head_dim", head_dim, nn::kSizeOrNone);
+    f("rope", rope), rotary.fields(f), f("head_dim", head_dim, nn::kHeadDim);
     f("qkv_bias", qkv_bias), f("qk_norm", qk_norm), f("norm_eps", norm_eps, nn::kPositive);
     f("tied", tied), f("experts", experts, nn::kExperts), f("top_k", top_k, nn::kExperts);
     f("ffn", ffn, nn::kSize), f("shared_ffn", shared_ffn, nn::kSizeOrNone);

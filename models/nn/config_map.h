@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "framework/base/nearest.h"
+#include "framework/base/one_line.h"
 #include "framework/io/fields/fields.h"
 
 namespace weft::nn {
@@ -19,6 +20,7 @@ using io::kNotNegative, io::kPositive;
 /// Numbers of elements in models are products of these sizes and fit in 63 bits.
 inline constexpr Allowed kSize{.least = 1, .most = 1 << 22};
 inline constexpr Allowed kSizeOrNone{.least = 0, .most = 1 << 22};
+inline constexpr Allowed kHeadDim{.least = 0, .most = 1 << 16};  // 0: dim / heads
 inline constexpr Allowed kVocab{.least = 1, .most = 1 << 26};
 inline constexpr Allowed kContext{.least = 1, .most = 1 << 30};
 inline constexpr Allowed kLayers{.least = 1, .most = 10000};
@@ -34,7 +36,7 @@ ConfigMap to_map(Config config) {
 
 /// Throws InvalidArgument with the field, its value and the needed values; nothing if `need` is empty.
 inline void check_field(const std::string& field, const std::string& value, const std::string& need) {
-  WEFT_CHECK(need.empty(), "config: field '", field, "' is '", value, "'; need ", need);
+  WEFT_CHECK(need.empty(), "config: field '", field, "' is '", one_line(value, 200), "'; need ", need);
 }
 
 /// Throws InvalidArgument: the configuration `known` has no such field.

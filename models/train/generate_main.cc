@@ -13,11 +13,13 @@
 
 namespace weft::train {
 
+constexpr const char* kPrompt = "\n";
+
 int generate_main(int argc, char** argv, const nn::ModelFamily& family) {
   const std::string summary = str_cat("Writes text with a ", family.name, " model.");
   ModelOptions model;
   SampleOptions o{.max_new_tokens = 400, .temperature = 0.8};
-  std::string prompt = "\n";
+  std::string prompt = kPrompt;
   File tokens;
   bool json = false;
   const Flags flags = model_flags(
@@ -37,6 +39,7 @@ int generate_main(int argc, char** argv, const nn::ModelFamily& family) {
       });
   return run_program(argc, argv, summary.c_str(), flags, [&] {
     if (prompt.empty()) usage_error("--prompt: got an empty text; need at least one character");
+    if (tokens && prompt != kPrompt) usage_error("need one of --prompt TEXT and --tokens FILE");
     if (!tokens) need_tokenizer(model, "--prompt");
     const LoadedModel m = load_model(family, model);
     const std::vector<int32_t> ids = tokens ? read_ids(tokens.path, *m.model) : m.tokenizer->encode(prompt);

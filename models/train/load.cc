@@ -1,7 +1,9 @@
 #include "models/train/load.h"
 
+#include <cctype>
 #include <charconv>
 
+#include "framework/base/one_line.h"
 #include "framework/io/file.h"
 #include "framework/tensor/storage.h"
 #include "models/train/checkpoint.h"
@@ -24,35 +26,32 @@ Flags model_flags(ModelOptions& o, Flags more) {
 
 namespace {
 
-// Makes the model. Weights that layers would convert to options.dtype are stored in it, before loading: memory never
-// holds all weights in f32.
+// Sets the cells of a new model by load(cells). Weights that layers would convert to `dtype` are stored in it before
+// loading: memory never holds all weights in f32.
 template <class Load>
-std::unique_ptr<nn::LanguageModel> loaded(const nn::ModelFamily& family, const nn::ConfigMap& config,
-                                          const ModelOptions& o, const Load& load) {
-  const Device device = parse_device(o.device);
-  std::unique_ptr<nn::LanguageModel> model = family.make(config);
-  if (o.dtype != "f32") {
-    model->set_compute_dtype(parse_dtype(o.dtype));
-    model->cast_weights(parse_dtype(o.dtype));
+void set_weights(nn::LanguageModel& model, const std::string& dtype, Device device, const Load& load) {
+  if (dtype != "f32") {
+    model.set_compute_dtype(parse_dtype(dtype));
+    model.cast_weights(parse_dtype(dtype));
   }
-  load(model->named_cells());
+  load(model.named_cells());
   Allocator::of(Device::cpu()).empty_cache();  // frees the values before conversion
-  model->to(device);
-  model->eval();
-  return model;
+  model.to(device);
+  model.eval();
 }
 
-LoadedModel of_hf(const nn::ModelFamily& family, const ModelOptions& o) {
+LoadedModel load_hf(const nn::ModelFamily& family, const ModelOptions& o, Device device) {
   const weights::HfModel hf = weights::open_hf(o.hf, o.context);
   const std::string file = hf.folder + "/config.json";
   WEFT_CHECK(hf.config.family->program == family.name, file, ": field 'model_type' is '", hf.config.kind->model_type,
              "'; use the programs of //models/", hf.config.family->program);
-  const nn::ConfigMap config = weights::with_names(
-      hf.config, file, [&] { return family.with_fields(family.preset(family.default_preset), hf.config.config); });
   std::vector<std::string> notes = hf.config.notes(file);
   LoadedModel m;
-  m.model = loaded(family, config, o, [&](const auto& cells) { weights::load_weights(hf, cells, &notes); });
-  for (const std::string& note : notes) std::fprintf(stderr, "note: %s\n", note.c_str());
+  m.model = weights::with_names(hf.config, file, [&] {
+    return family.make(family.with_fields(family.preset(family.default_preset), hf.config.config));
+  });
+  set_weights(*m.model, o.dtype, device, [&](const auto& cells) { weights::load_weights(hf, cells, &notes); });
+  for (const std::string& note : notes) internal::warn(note);
   return m;
 }
 
@@ -68,7 +67,8 @@ std::vector<int32_t> read_ids(const std::string& path, const nn::LanguageModel& 
     int32_t id = 0;
     auto r = std::from_chars(p, end, id);
     WEFT_CHECK(r.ec == std::errc() && (r.ptr == end || isspace(static_cast<unsigned char>(*r.ptr))), path, ": '",
-               std::string(p, std::min<size_t>(end - p, 12)), "' at byte ", p - text.data(), " is not a token id");
+               one_line({p, std::min<size_t>(end - p, 12)}), "' at byte ", p - text.data(),
+               " is not a token id; need whole numbers separated by white space");
     WEFT_CHECK(id >= 0 && id < model.vocab(), path, ": has token ", id, "; the model has tokens 0 to ",
                model.vocab() - 1);
     ids.push_back(id);
@@ -79,16 +79,17 @@ std::vector<int32_t> read_ids(const std::string& path, const nn::LanguageModel& 
 
 void need_tokenizer(const ModelOptions& o, const char* flag) {
   if (!o.hf.empty())
-    usage_error(str_cat(flag, ": got a text; need --tokens with --hf: tokenizers of transformers are not read yet"));
+    usage_error(str_cat("--hf: Weft reads no tokenizers of transformers yet; need --tokens FILE instead of ", flag));
 }
 
 LoadedModel load_model(const nn::ModelFamily& family, const ModelOptions& o) {
   if (o.checkpoint.empty() == o.hf.empty())
-    usage_error("need --checkpoint, a folder that a train program wrote, or --hf, a model of transformers");
+    usage_error("need one of --checkpoint, a folder that a train program wrote, and --hf, a model of transformers");
   if (o.dtype != "f32" && o.dtype != "bf16" && o.dtype != "f16")
     usage_error(str_cat("--dtype: got '", o.dtype, "'; need f32, bf16 or f16"));
-  if (!o.hf.empty()) return of_hf(family, o);
-  if (o.context > 0) usage_error("--context: got a context; need none without --hf");
+  const Device device = parse_device(o.device);
+  if (!o.hf.empty()) return load_hf(family, o, device);
+  if (o.context > 0) usage_error(str_cat("--context: got ", o.context, "; need --hf, or drop the flag"));
   const std::string folder = find_checkpoint(io::resolve_path(o.checkpoint));
   TrainState state = read_state(folder);
   WEFT_CHECK(state.family == family.name, state_path(folder), ": \"family\" is '", state.family, "'; need '",
@@ -96,13 +97,11 @@ LoadedModel load_model(const nn::ModelFamily& family, const ModelOptions& o) {
   const io::SafetensorsModel tensors = open_tensors(folder, "model", state);
   LoadedModel m;
   try {
-    m.model = loaded(family, state.model, o, [&](const auto& cells) { load_cells(tensors, cells, /*convert=*/true); });
+    m.model = family.make(state.model);
   } catch (const Error& e) {
-    // Errors of the configuration name no file.
-    if (std::string_view(e.what()).starts_with("config: "))
-      throw Error(e.code(), str_cat(state_path(folder), ": \"model\": ", e.what()));
-    throw;
+    throw Error(e.code(), str_cat(state_path(folder), ": \"model\": ", e.what()));
   }
+  set_weights(*m.model, o.dtype, device, [&](const auto& cells) { load_cells(tensors, cells, /*convert=*/true); });
   m.tokenizer = data::make_tokenizer("bytes");
   return m;
 }

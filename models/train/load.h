@@ -13,7 +13,7 @@ namespace weft::train {
 /// The model that a program runs, and its device.
 struct ModelOptions {
   std::string checkpoint;
-  std::string hf;       // instead: a folder of transformers, or org/name of its cache
+  std::string hf;       // instead of a checkpoint: a folder of transformers, or org/name in its local cache
   int64_t context = 0;  // with hf: a shorter context than the model's; 0: the model's
   std::string dtype = "f32";
   std::string device = "cpu";
@@ -27,16 +27,16 @@ struct LoadedModel {
   std::shared_ptr<const data::Tokenizer> tokenizer;  // null with hf: its tokens are ids
 };
 
-/// The ids in a file, separated by white space. Throws, naming the file, for other texts and for ids that the model does
-/// not have.
+/// The ids in a file, separated by white space. Throws InvalidArgument, naming the file, for other texts and for ids
+/// that the model does not have.
 std::vector<int32_t> read_ids(const std::string& path, const nn::LanguageModel& model);
 
-/// Throws UsageError if the model has no tokenizer. `flag`: has the text.
+/// Throws UsageError if the model has no tokenizer. `flag`: the flag whose text needs one.
 void need_tokenizer(const ModelOptions& options, const char* flag);
 
-/// The model of options.hf, or of a checkpoint folder, or of the newest folder in it. Computes activations in options.dtype and stores in
-/// this dtype all weights that layers would convert to it. Throws one sentence for a bad
-/// option and for a missing or damaged checkpoint or another family's checkpoint.
+/// The model of options.hf, or of a checkpoint folder, or of the newest folder in it. Computes activations in
+/// options.dtype and stores in this dtype all weights that layers would convert to it. Throws one sentence for a bad
+/// option, and for a missing or damaged model or another family's model.
 LoadedModel load_model(const nn::ModelFamily& family, const ModelOptions& options);
 
 }  // namespace weft::train

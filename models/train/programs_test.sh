@@ -392,7 +392,12 @@ expect 2 "a divisor of --batch_size" "$train" "${flags[@]}" --microbatches 3
 expect 2 "add --resume to go on" "$train" "${flags[@]}" --checkpoint_dir whole
 expect 1 "no/such/file" "$train" --data no/such/file
 expect 1 "memory" "$train" "${flags[@]}" --checkpoint_every 0 --memory_budget 1000
-expect 2 "--checkpoint is needed" "$generate"
+expect 2 "need one of --checkpoint, a folder that a train program wrote, and --hf" "$generate"
+expect 2 "need one of --checkpoint, a folder that a train program wrote, and --hf" "$generate" --checkpoint whole --hf whole --tokens ids.txt
+expect 2 "need --tokens FILE instead of --prompt" "$generate" --hf whole
+expect 2 "need one of --prompt TEXT and --tokens FILE" "$generate" --checkpoint whole --prompt A --tokens ids.txt
+expect 2 "--context: got 8; need --hf" "$generate" --checkpoint whole --context 8
+expect 1 "whole: no config.json; need a folder that transformers wrote" "$generate" --hf whole --tokens ids.txt
 expect 1 "no checkpoint here" "$generate" --checkpoint empty
 expect 2 "need one of --text FILE and --tokens FILE" "$score" --checkpoint whole
 cp -r whole/step_24 damaged

@@ -26,6 +26,8 @@ std::vector<std::string> ConfigFile::names() const {
   return names;
 }
 
+bool ConfigFile::contains(std::string_view name) const { return values_->json.contains(name); }
+
 bool ConfigFile::has(std::string_view name) const {
   const auto it = values_->json.find(name);
   return it != values_->json.end() && !it->is_null();
@@ -78,12 +80,12 @@ std::optional<ConfigFile> ConfigFile::object(std::string_view name) const {
   return ConfigFile(io::write_json(v), str_cat(what_, ": ", name));
 }
 
-int64_t number(const nn::ConfigMap& config, const std::string& field) {
+int64_t number(const nn::ConfigMap& config, const std::string& field, const nn::Allowed& allowed) {
   int64_t n = 0;
   const auto it = config.find(field);
   const std::string text = it == config.end() ? "" : it->second;
   nn::check_field(field, text, io::set_text(text, n));
-  nn::check_field(field, text, io::unfit(n, nn::kSizeOrNone));
+  nn::check_field(field, text, io::unfit(n, allowed));
   return n;
 }
 
@@ -107,68 +109,17 @@ std::string joined(const std::vector<std::string>& words, const char* between) {
 }
 
 // Fields of a file that change nothing here: of training, generation, saving, tokenizers and the library.
-constexpr std::string_view kInert[] = {"_attn_implementation_autoset",
-                                       "_attn_implementation",
-                                       "_from_model_config",
-                                       "_name_or_path",
-                                       "_commit_hash",
-                                       "architectures",
-                                       "attention_dropout",
-                                       "attn_pdrop",
-                                       "auto_map",
-                                       "bos_token_id",
-                                       "chunk_size_feed_forward",
-                                       "decoder_start_token_id",
-                                       "do_sample",
-                                       "dtype",
-                                       "embd_pdrop",
-                                       "eos_token_id",
-                                       "id2label",
-                                       "initializer_range",
-                                       "is_decoder",
-                                       "is_encoder_decoder",
-                                       "is_llama_config",
-                                       "label2id",
-                                       "max_length",
-                                       "max_window_layers",
-                                       "model_type",
-                                       "n_ctx",
-                                       "output_attentions",
-                                       "output_hidden_states",
-                                       "output_router_logits",
-                                       "pad_token_id",
-                                       "pad_token",
-                                       "pretraining_tp",
-                                       "problem_type",
-                                       "resid_pdrop",
-                                       "return_dict",
-                                       "router_aux_loss_coef",
-                                       "router_jitter_noise",
-                                       "summary_activation",
-                                       "summary_first_dropout",
-                                       "summary_proj_to_labels",
-                                       "summary_type",
-                                       "summary_use_proj",
-                                       "task_specific_params",
-                                       "tokenizer_class",
-                                       "torch_dtype",
-                                       "transformers.js_config",
-                                       "transformers_version",
-                                       "unk_token_id",
-                                       "use_cache",
-                                       "intermediate_size",
-                                       "bos_token",
-                                       "eos_token",
-                                       "rope_interleaved",
-                                       "rope_theta",
-                                       "rope_scaling",
-                                       "rope_parameters",
-                                       "original_max_position_embeddings",
-                                       "sliding_window",
-                                       "use_sliding_window",
-                                       "layer_types",
-                                       "no_rope_layers",
-                                       "no_rope_layer_interval"};
+constexpr std::string_view kInert =
+    "_attn_implementation _attn_implementation_autoset _commit_hash _from_model_config _name_or_path "
+    "architectures attention_dropout attn_pdrop auto_map bos_token bos_token_id chunk_size_feed_forward "
+    "decoder_start_token_id do_sample dtype embd_pdrop eos_token eos_token_id id2label initializer_range "
+    "intermediate_size is_decoder is_encoder_decoder is_llama_config label2id layer_types max_length "
+    "max_window_layers model_type n_ctx no_rope_layer_interval no_rope_layers original_max_position_embeddings "
+    "output_attentions output_hidden_states output_router_logits pad_token pad_token_id problem_type resid_pdrop "
+    "return_dict rope_interleaved rope_parameters rope_scaling rope_theta router_aux_loss_coef "
+    "router_jitter_noise sliding_window summary_activation summary_first_dropout summary_proj_to_labels "
+    "summary_type summary_use_proj task_specific_params tokenizer_class torch_dtype transformers.js_config "
+    "transformers_version unk_token_id use_cache use_sliding_window";
 
 bool changes_results(std::string_view name) {
   return name.ends_with("_scaling") || name.ends_with("_multiplier") || name.starts_with("logit") ||
@@ -215,6 +166,8 @@ nn::RotaryOptions rotary_of(const ConfigFile& file, double theta, int64_t origin
                  "; need a file without it: Weft's rotary positions do not have it");
     }
   }
+  WEFT_CHECK(r.type == "default" || file.has("factor"), file.what(),
+             ": field 'factor' is missing; need it for rope_type ", r.type);
   if (r.type == "yarn" && r.attention_factor == 0 && mscale != 0 && mscale_all != 0 && r.factor > 1) {
     const double l = 0.1 * std::log(r.factor);
     r.attention_factor = (l * mscale + 1) / (l * mscale_all + 1);
@@ -247,16 +200,17 @@ nn::ConfigMap read_rotary(const ConfigFile& file, const Kind& kind, int64_t cont
   return map;
 }
 
-// A window of tokens that is shorter than the context hides tokens.
+// A window that is shorter than the context hides tokens, which Weft's models do not.
 void check_window(const ConfigFile& file, const Kind& kind, int64_t context) {
   const std::string use = file.text("use_sliding_window")
                               .value_or(std::string_view(kind.model_type).starts_with("qwen") ? "false" : "true");
-  bool windowed = use != "false" && file.has("sliding_window");
+  const std::optional<int64_t> window =
+      file.contains("sliding_window") ? file.integer("sliding_window") : kind.sliding_window;
+  bool windowed = use != "false" && window;
   if (const auto types = file.texts("layer_types"); !types.empty())
     windowed = std::count(types.begin(), types.end(), "full_attention") != std::ssize(types);
-  const int64_t window = file.integer("sliding_window").value_or(0);
-  WEFT_CHECK(!windowed || window >= context, file.what(), ": field 'sliding_window' is ", window,
-             "; need attention to all tokens: at least the context, ", context, ", or null");
+  WEFT_CHECK(!windowed || window.value_or(0) >= context, file.what(), ": field 'sliding_window' is ",
+             window.value_or(0), "; need attention to all tokens: at least the context, ", context, ", or null");
 }
 
 const Kind& kind_of(const ConfigFile& file, For use, const Family** family) {
@@ -289,7 +243,7 @@ void check_refused(const ConfigFile& file, const Kind& kind, For use) {
 }
 
 std::vector<std::string> unknown_fields(const ConfigFile& file, const Kind& kind) {
-  std::vector<std::string> known(std::begin(kInert), std::end(kInert)), unknown;
+  std::vector<std::string> known = split(kInert, ' '), unknown;
   for (const Field& f : kind.fields)
     for (const std::string& name : split(f.hf, '|')) known.push_back(name);
   for (const Refused& r : kind.refused) known.emplace_back(r.hf);
@@ -297,7 +251,7 @@ std::vector<std::string> unknown_fields(const ConfigFile& file, const Kind& kind
     if (!file.has(name) || std::find(known.begin(), known.end(), name) != known.end()) continue;
     WEFT_CHECK(!changes_results(name), file.what(), ": field '", one_line(name, 60),
                "' would change results; need a model without it");
-    unknown.push_back(name);
+    unknown.push_back(one_line(name, 60));
   }
   return unknown;
 }
@@ -314,7 +268,10 @@ std::string model_types(For use) {
 
 std::vector<std::string> HfConfig::notes(const std::string& file) const {
   if (not_known.empty()) return {};
-  return {str_cat(file, ": unknown fields, which are ignored: ", joined(not_known, ", "))};
+  constexpr size_t kMost = 10;
+  const std::vector<std::string> first(not_known.begin(), not_known.begin() + std::min(kMost, not_known.size()));
+  return {str_cat(file, ": ", not_known.size(), " unknown fields, which are ignored: ", joined(first, ", "),
+                  not_known.size() > kMost ? ", ..." : "")};
 }
 
 HfConfig read_config(std::string_view text, const std::string& what, For use, int64_t context) {
@@ -328,12 +285,14 @@ HfConfig read_config(std::string_view text, const std::string& what, For use, in
     if (!value && f.otherwise) value = *f.otherwise == '=' ? c.config[f.otherwise + 1] : std::string(f.otherwise);
     WEFT_CHECK(value, what, ": field '", name, "' is missing; need it for model_type ", c.kind->model_type);
     c.config[f.weft] = *value;
+    c.names[f.weft] = name;
   }
   for (const auto& [name, value] : c.kind->fixed) c.config[name] = value;
   with_names(c, what, [&] {
     if (c.kind->finish) c.kind->finish(file, c.config);
-    const int64_t longest = number(c.config, "context");
-    WEFT_CHECK(context >= 0 && context <= longest, what, ": context: got ", context, "; need at most ", longest);
+    const int64_t longest = number(c.config, "context", nn::kContext);
+    WEFT_CHECK(context >= 0 && context <= longest, what, ": context: got ", context, "; need a number from 0 to ",
+               longest, ", the context of the file");
     if (context > 0) c.config["context"] = io::text_of(context);
     check_window(file, *c.kind, context > 0 ? context : longest);
     if (c.kind->rope_theta > 0) {
@@ -341,23 +300,20 @@ HfConfig read_config(std::string_view text, const std::string& what, For use, in
           use == For::kPlan ? map_of({.type = "default"}) : read_rotary(file, *c.kind, longest);
       c.config.insert(rotary.begin(), rotary.end());
     }
-    return nn::ConfigMap();
   });
   if (use == For::kWeights) c.not_known = unknown_fields(file, *c.kind);
   return c;
 }
 
-nn::ConfigMap with_names(const HfConfig& c, const std::string& what, const std::function<nn::ConfigMap()>& fn) {
-  try {
-    return fn();
-  } catch (const Error& e) {
-    std::string text = e.what();
-    for (const Field& f : c.kind->fields)
-      if (const std::string start = str_cat("config: field '", f.weft, "'"); text.starts_with(start))
-        text = str_cat(what, ": field '", split(f.hf, '|')[0], "'", text.substr(start.size()));
-    if (!text.starts_with(what)) text = str_cat(what, ": ", text);
-    throw Error(e.code(), text);
-  }
+void fail_with_names(const HfConfig& c, const std::string& what, const Error& e) {
+  std::string text = e.what();
+  for (const auto& [field, name] : c.names)
+    if (const std::string start = str_cat("config: field '", field, "'"); text.starts_with(start)) {
+      text = str_cat(what, ": field '", name, "'", text.substr(start.size()));
+      break;
+    }
+  if (!text.starts_with(what)) text = str_cat(what, ": ", text);
+  throw Error(e.code(), text);
 }
 
 std::span<const Family* const> families() {

@@ -27,7 +27,8 @@ inline Fields decoder_fields(const char* tied = "false", const char* eps = "1e-6
           {"rms_norm_eps", "norm_eps", eps}};
 }
 
-/// Activations other than the one of SwiGLU, biases in it, keys and values of parts of heads.
+/// Weft's feed-forward layers are SwiGLU without biases; rotary positions cover whole heads, and keys and values are
+/// whole.
 inline std::vector<Refused> decoder_refused() {
   return {{"hidden_act", "silu"},
           {"mlp_bias", "false", true},

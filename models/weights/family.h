@@ -1,11 +1,12 @@
-// What is known of models of other programs: fields of config.json and names of tensors, as tables. One file a family.
+// Tables of the models of other programs: fields of config.json and names of tensors. Each family has a file.
 #pragma once
+#include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
-#include <string_view>
+#include <utility>
 #include <vector>
 
-#include "framework/tensor/shape.h"
 #include "models/nn/config_map.h"
 
 namespace weft::weights {
@@ -32,7 +33,8 @@ struct Kind {
   std::vector<Field> fields;
   std::vector<std::pair<const char*, const char*>> fixed = {};  // fields of the configuration that the type decides
   std::vector<Refused> refused = {};
-  double rope_theta = 0;  // if the file has none; 0: no rotary positions
+  double rope_theta = 0;                       // if the file has none; 0: no rotary positions
+  std::optional<int64_t> sliding_window = {};  // if the file lacks the field; null is no window
   // Sets the fields that no row describes.
   void (*finish)(const ConfigFile& file, nn::ConfigMap& config) = nullptr;
   bool plan_only = false;  // its costs are known, its weights are not
@@ -62,10 +64,11 @@ struct Row {
   Layout layout = Layout::kSame;
 };
 
+/// The model_types that a program of Weft runs.
 struct Family {
   const char* program;  // "llama": //models/llama
   std::vector<Kind> kinds;
-  std::vector<Row> rows;
+  std::vector<Row> rows;             // the first row is the embedding of tokens
   std::vector<const char*> ignored;  // tensors that follow from the configuration
 };
 

@@ -53,6 +53,7 @@ const Family& llama_family() {
     for (Kind& k : family->kinds) {
       const std::string_view type = k.model_type;
       if (type == "gemma") k.plan_only = true, k.refused.erase(k.refused.begin());  // any activation costs the same
+      if (type == "mistral") k.sliding_window = 4096;
       if (type == "smollm3") k.finish = finish_smollm3;
       if (type == "qwen3") k.refused.push_back({"attention_bias", "false"});
     }

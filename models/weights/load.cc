@@ -24,7 +24,7 @@ std::string cache_folder() {
   return variable("HOME") + "/.cache/huggingface/hub";
 }
 
-constexpr int64_t kMostText = int64_t{64} << 20;
+constexpr int64_t kMostConfig = int64_t{16} << 20;  // bytes; tables of labels make the largest files
 
 }  // namespace
 
@@ -51,7 +51,7 @@ HfModel open_hf(const std::string& path, int64_t context) {
   m.folder = find_hf(path);
   const std::string config = m.folder + "/config.json";
   WEFT_CHECK_AS(kNotFound, io::exists(config), m.folder, ": no config.json; need a folder that transformers wrote");
-  m.config = read_config(io::read_file(config, kMostText), config, For::kWeights, context);
+  m.config = read_config(io::read_file(config, kMostConfig), config, For::kWeights, context);
   if (!io::exists(m.folder + "/model.safetensors") && !io::exists(m.folder + "/model.safetensors.index.json"))
     for (const char* other : {"pytorch_model.bin", "pytorch_model.bin.index.json", "consolidated.safetensors"})
       WEFT_CHECK_AS(kNotFound, !io::exists(m.folder + "/" + other), m.folder, ": the weights are in ", other,
@@ -67,10 +67,13 @@ void load_weights(const HfModel& model, const std::vector<std::pair<std::string,
   const std::vector<CellPlan> plans =
       plan_cells(*model.source, *model.config.family, model.config.config, shapes, warnings);
   NoGrad guard;
-  // Reads everything that can fail: checksums, pages of the file.
+  // The first read of a tensor verifies its checksum, if it has one.
   std::vector<std::byte> room;
   for (const CellPlan& plan : plans)
-    for (const Piece& piece : plan.pieces) model.source->read(piece.source, 0, 1, room);
+    for (const Piece& piece : plan.pieces) {
+      model.source->read(piece.source, 0, 1, room);
+      model.source->release(piece.source);
+    }
   for (size_t i = 0; i < plans.size(); ++i) {
     const CellHandle& cell = cells[i].second;
     Tensor value = Tensor::empty({cell.dtype(), Device::cpu(), cell.shape()});

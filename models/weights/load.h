@@ -10,6 +10,7 @@
 
 namespace weft::weights {
 
+/// A folder that transformers wrote, with its weights open and not yet read.
 struct HfModel {
   std::string folder;
   HfConfig config;
@@ -23,8 +24,9 @@ std::string find_hf(const std::string& path);
 /// Reads the config.json of a folder and opens its weights. `context`: as for read_config().
 HfModel open_hf(const std::string& path, int64_t context = 0);
 
-/// Sets all cells of a model with this configuration. Throws before a cell changes; see plan_cells(). Memory beside the
-/// cells: 16 MiB and one cell. Values are converted to the dtype and device of their cell.
+/// Sets all cells of a model with this configuration, with conversion to the dtype and device of each cell. Throws as
+/// plan_cells() does, before a cell changes. Memory beside the cells: one cell, and a copy of a part of a tensor if the
+/// file does not align it.
 void load_weights(const HfModel& model, const std::vector<std::pair<std::string, CellHandle>>& cells,
                   std::vector<std::string>* warnings = nullptr);
 

@@ -2,7 +2,8 @@
 
 namespace weft::weights {
 
-// Mixtures of experts without the parts of Weft's training alone.
+// A model_type with experts in each layer. The fixed fields switch off the parts that only Weft trains: capacities, the
+// z-loss and the balancing bias.
 static Kind kind(const char* model_type, Fields fields, Fixed fixed, double rope_theta = 10000) {
   return {.model_type = model_type,
           .fields = joined(std::move(fields), {{"num_experts_per_tok", "top_k"}}),
@@ -20,7 +21,7 @@ static Kind kind(const char* model_type, Fields fields, Fixed fixed, double rope
           .rope_theta = rope_theta};
 }
 
-// The shared experts are one, as wide as all of them.
+// Weft's one shared expert is as wide as all shared experts of the file.
 static void finish_deepseek(const ConfigFile&, nn::ConfigMap& config) {
   config["shared_ffn"] = io::text_of(number(config, "shared_ffn") * number(config, "ffn"));
 }

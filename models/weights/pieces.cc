@@ -4,7 +4,6 @@
 #include <cstring>
 #include <map>
 #include <numeric>
-#include <set>
 
 #include "framework/base/one_line.h"
 #include "models/weights/config.h"
@@ -120,7 +119,7 @@ std::vector<std::string> either(const std::string& pattern) {
 // The tensors of a file by their names without prefix.
 class Names {
  public:
-  explicit Names(const WeightSource& source) : source_(source) {
+  explicit Names(const WeightSource& source) {
     for (const std::string& full : source.names()) {
       std::string_view name = full;
       for (std::string_view prefix : {"model.", "transformer."})
@@ -128,31 +127,32 @@ class Names {
           name.remove_prefix(prefix.size());
           break;
         }
-      const auto [it, added] = full_.emplace(name, full);
-      WEFT_CHECK(added, source.path(), ": tensors '", one_line(it->second, 80), "' and '", one_line(full, 80),
-                 "' are the same one; need one of them");
-      left_.insert(full);
+      const auto [it, added] = tensors_.emplace(name, Entry{full});
+      WEFT_CHECK(added, source.path(), ": tensors '", one_line(it->second.full, 80), "' and '", one_line(full, 80),
+                 "' have one name without prefix; need one of them");
     }
   }
   /// The file's name of a tensor, which is used now; "" if there is none.
   std::string use(const std::string& name) {
-    const auto it = full_.find(name);
-    if (it == full_.end()) return "";
-    left_.erase(it->second);
-    return it->second;
+    const auto it = tensors_.find(name);
+    if (it == tensors_.end()) return "";
+    it->second.used = true;
+    return it->second.full;
   }
-  /// Tensors that nothing uses.
-  const std::set<std::string>& left() const { return left_; }
-  std::string without_prefix(const std::string& full) const {
-    for (const auto& [name, of] : full_)
-      if (of == full) return name;
-    return full;
+  /// Tensors that nothing uses: [name without prefix, the file's name].
+  std::vector<std::pair<std::string, std::string>> unused() const {
+    std::vector<std::pair<std::string, std::string>> unused;
+    for (const auto& [name, entry] : tensors_)
+      if (!entry.used) unused.emplace_back(name, entry.full);
+    return unused;
   }
 
  private:
-  const WeightSource& source_;
-  std::map<std::string, std::string> full_;
-  std::set<std::string> left_;
+  struct Entry {
+    std::string full;
+    bool used = false;
+  };
+  std::map<std::string, Entry> tensors_;
 };
 
 class Planner {
@@ -163,12 +163,12 @@ class Planner {
   CellPlan plan(const std::string& cell, const Shape& shape) {
     CellPlan plan{.cell = cell, .shape = shape};
     int64_t covered = 0;
-    std::string missing, partly;  // of any row; of a row with other tensors
+    std::string missing, partly;               // the first missing tensor; the first after a piece was found
+    std::map<int64_t, std::string> at_offset;  // tensors by the first element of the cell that they set
     for (const Row& row : family_.rows) {
       const std::optional<std::string> layer = layer_in(row.weft, cell);
       if (!layer) continue;
       std::string lacks;
-      const size_t before = plan.pieces.size();
       for (int64_t e = 0; e < (row.layout == Layout::kExpert ? sizes_.experts : 1); ++e) {
         std::string found, wanted;
         for (const std::string& pattern : either(row.hf)) {
@@ -183,14 +183,16 @@ class Planner {
         check_shape(found, source_shape(row.layout, shape, sizes_), row.layout);
         Piece piece = piece_of(row.layout, shape, sizes_, e);
         piece.source = found;
+        if (const auto [other, added] = at_offset.emplace(piece.to_offset, found); !added)
+          fail_repeated(other->second, found);
         covered += std::accumulate(piece.extents.begin(), piece.extents.end(), int64_t{1}, std::multiplies<>());
         plan.pieces.push_back(std::move(piece));
       }
       if (missing.empty()) missing = lacks;
-      if (partly.empty() && (plan.pieces.size() > before || !plan.pieces.empty())) partly = lacks;
+      if (partly.empty() && !plan.pieces.empty()) partly = lacks;
     }
-    WEFT_CHECK(covered <= shape.numel(), source_.path(), ": tensors '", plan.pieces.front().source, "' and '",
-               plan.pieces.back().source, "' are the same weights; need one of them");
+    // Pieces of different offsets overlap only if one of them is the whole cell.
+    if (covered > shape.numel()) fail_repeated(plan.pieces.front().source, plan.pieces.back().source);
     if (covered < shape.numel()) fail_missing(cell, partly.empty() ? missing : partly);
     return plan;
   }
@@ -198,15 +200,13 @@ class Planner {
   // Checks the tensors that no cell uses.
   void check_rest(std::vector<std::string>* warnings) {
     std::vector<std::string> unknown;
-    for (const std::string& full : std::set<std::string>(names_.left())) {
-      const std::string name = names_.without_prefix(full);
+    for (const auto& [name, full] : names_.unused()) {
       if (name == "lm_head.weight" && config_.at("tied") == "true") {
         compare_head(full, warnings);
         continue;
       }
-      const auto& ignored = family_.ignored;
-      if (std::none_of(ignored.begin(), ignored.end(), [&](const char* i) { return layer_in(i, name).has_value(); }))
-        unknown.push_back(full);
+      const auto matches = [&name = name](const char* pattern) { return layer_in(pattern, name).has_value(); };
+      if (std::none_of(family_.ignored.begin(), family_.ignored.end(), matches)) unknown.push_back(full);
     }
     if (unknown.empty()) return;
     std::string list;
@@ -230,6 +230,11 @@ class Planner {
                "; need floating-point weights: quantised ones need another program");
   }
 
+  [[noreturn]] void fail_repeated(const std::string& a, const std::string& b) {
+    internal::fail(Code::kInvalidArgument, str_cat(source_.path(), ": tensors '", one_line(a, 80), "' and '",
+                                                   one_line(b, 80), "' are the same weights; need one of them"));
+  }
+
   [[noreturn]] void fail_missing(const std::string& cell, const std::string& name) {
     const std::string hint =
         cell == "head.weight"
@@ -249,15 +254,16 @@ class Planner {
   // A head beside a tied embedding: the configuration decides.
   void compare_head(const std::string& head, std::vector<std::string>* warnings) {
     const std::string tokens = names_.use(family_.rows.front().hf);
-    const WeightInfo a = *source_.find(head), b = *source_.find(tokens);
-    bool equal = a.dtype == b.dtype && a.shape == b.shape;
+    const std::optional<WeightInfo> a = source_.find(head), b = source_.find(tokens);
+    bool equal = b && a->dtype == b->dtype && a->shape == b->shape;
     std::vector<std::byte> room_a, room_b;
-    const int64_t n = a.shape.numel(), step = int64_t{1} << 20;
+    const int64_t n = a->shape.numel(), step = int64_t{1} << 20;
     for (int64_t at = 0; equal && at < n; at += step) {
       const int64_t end = std::min(n, at + step);
       equal = std::memcmp(source_.read(head, at, end, room_a), source_.read(tokens, at, end, room_b),
-                          static_cast<size_t>((end - at) * itemsize(a.dtype))) == 0;
+                          static_cast<size_t>((end - at) * itemsize(a->dtype))) == 0;
     }
+    source_.release(head);
     if (!equal && warnings)
       warnings->push_back(str_cat(source_.path(), ": '", head,
                                   "' differs from the embedding, but config.json ties them; "

@@ -19,7 +19,9 @@ struct Piece {
 
 /// The sizes of a model that layouts need.
 struct Sizes {
-  int64_t heads = 0, kv_heads = 0, head_dim = 0, experts = 0;
+  int64_t heads = 0, kv_heads = 0, head_dim = 0;
+  int64_t experts = 0;  // 0: no experts
+  /// Throws InvalidArgument, naming the field, for values that are not sizes.
   explicit Sizes(const nn::ConfigMap& config);
 };
 
@@ -28,6 +30,7 @@ Shape source_shape(Layout layout, const Shape& cell, const Sizes& sizes);
 /// The piece of a cell of this shape. `expert`: the number of the expert, for kExpert.
 Piece piece_of(Layout layout, const Shape& cell, const Sizes& sizes, int64_t expert = 0);
 
+/// A cell and the pieces that set each of its elements once.
 struct CellPlan {
   std::string cell;
   Shape shape;
@@ -35,13 +38,13 @@ struct CellPlan {
 };
 
 /// The pieces of all cells [name, shape]. Throws before any data is read: InvalidArgument or NotFound, naming file and
-/// tensor, for missing, unknown, repeated and quantised tensors and for other shapes. `warnings` gets what is right
-/// but unusual.
+/// tensor, for missing, unknown, repeated and quantised tensors and for other shapes. `warnings` receives
+/// sentences about valid but unusual files.
 std::vector<CellPlan> plan_cells(const WeightSource& source, const Family& family, const nn::ConfigMap& config,
                                  const std::vector<std::pair<std::string, Shape>>& cells,
                                  std::vector<std::string>* warnings = nullptr);
 
-/// Copies a piece to the cell's memory, with conversion. `dtype`: of the cell.
+/// Copies a piece to the memory of its cell, with conversion to the cell's dtype.
 void copy_piece(const WeightSource& source, const Piece& piece, DType dtype, void* cell);
 
 }  // namespace weft::weights

@@ -16,6 +16,7 @@ struct WeightInfo {
   Shape shape;
 };
 
+/// Functions with a name throw NotFound if there is no such tensor; find() returns nothing.
 class WeightSource {
  public:
   virtual ~WeightSource() = default;
@@ -23,7 +24,8 @@ class WeightSource {
   virtual const std::string& path() const = 0;
   virtual std::vector<std::string> names() const = 0;
   virtual std::optional<WeightInfo> find(std::string_view name) const = 0;
-  /// Elements [begin, end) of the row-major tensor: a pointer into the file, or to `room`, which gets them. Thread-safe.
+  /// Elements [begin, end) of the row-major tensor: a pointer into the file, or to `room`, which receives them. The
+  /// first read of a tensor may verify its checksum, and throws DataLoss if it differs. Thread-safe.
   virtual const void* read(std::string_view name, int64_t begin, int64_t end, std::vector<std::byte>& room) const = 0;
   /// The tensor is not read again soon.
   virtual void release(std::string_view name) const = 0;

@@ -146,6 +146,10 @@ TEST(Onnx, AModelOfOnesOwnIsExportedWithItsTrainedWeights) {
   EXPECT_EQ(testing::error_of([&] { onnx_export(step, path); }),
             "onnx: the graph writes 13 cells, 'opt.steps' first; an ONNX model has no state: need a forward graph in "
             "evaluation mode");
+  EXPECT_EQ(testing::error_of([&] {
+              onnx_export(forward, path, {.inputs = {"x", "mask"}});
+            }),
+            "onnx: got 2 names of inputs; need at most 1, the number of inputs");
   EXPECT_EQ(io::read_file(path), file);
 }
 

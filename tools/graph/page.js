@@ -1,7 +1,8 @@
 // State of the page and its changes. The other page_*.js files draw it and read the user's input.
 
 const app = {
-  file: null, graph: -1, trees: [],  // graph: -1 until the file is read tree: null, view: null, byId: new Map(),
+  file: null, trees: [], tree: null, view: null, byId: new Map(),
+  graph: -1,          // -1 until the file is read
   selected: null,     // id of a box, or null
   node: -1,           // selected node, or -1
   totals: false,      // the panel shows the totals of the graph

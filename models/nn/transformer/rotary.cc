@@ -47,6 +47,8 @@ RotaryFrequencies rotary_frequencies(int64_t head_dim, const RotaryOptions& o) {
     }
     if (!kept.empty()) keep = kept[static_cast<size_t>(i / 2)];
     if (o.factor != 1) f = keep * f + (1 - keep) * f / o.factor;
+    WEFT_CHECK(::std::isfinite(f), "rotary_tables: type ", o.type, " with theta ", o.theta, " and factor ", o.factor,
+               " gives pair ", i / 2, " no finite frequency; need other settings");
     r.radians.push_back(f);
   }
   if (yarn) r.scale = o.attention_factor > 0 ? o.attention_factor : o.factor > 1 ? 0.1 * ::std::log(o.factor) + 1 : 1;

@@ -8,18 +8,19 @@
 
 namespace weft::nn {
 
-/// The laws of transformers' `rope_type`. With factor 1 no law changes a frequency.
+/// Frequencies by transformers' `rope_type`. No type changes a frequency if factor is 1.
 struct RotaryOptions {
   double theta = 10000;  // pair i of D/2 rotates by theta^(-2i/D) radians per position
-  // default; linear: all frequencies / factor (Chen et al. 2023); llama3: frequencies of long waves / factor (Llama
-  // 3.1); yarn: the same by number of turns, with a factor for the scores (Peng et al. 2023).
+  // default: as theta gives; linear: all frequencies / factor (Chen et al. 2023); llama3: frequencies of long waves /
+  // factor (Llama 3.1); yarn: the same by the number of a pair, with a factor of cos and sin (Peng et al. 2023).
   std::string type = "llama3";
   double factor = 1;
   int64_t original_context = 8192;  // the trained context; llama3 and yarn
-  double low_freq_factor = 1,
-         high_freq_factor = 4;           // llama3: turns within the trained context that / factor and 1 reach
-  double beta_fast = 32, beta_slow = 1;  // yarn: the same, the other way round
-  double attention_factor = 0;           // yarn: factor of cos and sin; 0: 0.1 ln(factor) + 1
+  // Turns within the trained context: pairs with at most low_freq_factor (llama3) or beta_slow (yarn) turns are divided
+  // by factor, and pairs with at least high_freq_factor or beta_fast turns are not.
+  double low_freq_factor = 1, high_freq_factor = 4;
+  double beta_fast = 32, beta_slow = 1;
+  double attention_factor = 0;  // yarn: factor of cos and sin; 0: 0.1 ln(factor) + 1
 
   /// The fields of a configuration.
   template <class F>
@@ -37,10 +38,11 @@ struct RotaryFrequencies {
   double scale = 1;             // factor of cos and sin
 };
 
-/// Throws InvalidArgument for an odd head_dim and for an unknown type.
+/// The frequencies of the pairs of a head, computed in f64. Throws InvalidArgument for an odd head_dim, an unknown type
+/// and settings that give a frequency that is not finite.
 RotaryFrequencies rotary_frequencies(int64_t head_dim, const RotaryOptions& options = {});
 
-/// Tables [count, head_dim / 2] for apply_rope at i64 positions [count]. Frequencies are computed in f64.
+/// Tables [count, head_dim / 2] for apply_rope at i64 positions [count]. Throws as rotary_frequencies().
 RopeTables rotary_tables(const Arg& positions, int64_t head_dim, const RotaryOptions& options = {});
 
 }  // namespace weft::nn

@@ -75,6 +75,8 @@ TEST(Rotary, Refuses) {
   EXPECT_EQ(error_of([] { rotary_frequencies(7); }), "rotary_tables: head_dim is 7; need an even number");
   EXPECT_EQ(error_of([] { rotary_frequencies(8, {.type = "longrope"}); }),
             "rotary_tables: type is 'longrope'; need default, linear, llama3 or yarn");
+  EXPECT_EQ(error_of([] { rotary_frequencies(8, {.theta = 1, .type = "yarn", .factor = 2}); }),
+            "rotary_tables: type yarn with theta 1 and factor 2 gives pair 0 no finite frequency; need other settings");
 }
 
 }  // namespace

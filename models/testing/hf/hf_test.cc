@@ -1,7 +1,8 @@
-// Models of transformers: logits, gradients and losses of ten steps equal those of transformers (make_hf.py).
+// Models of transformers: logits, gradients and the losses of ten steps equal the results of transformers (make_hf.py).
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <map>
 #include <sstream>
 
 #include "framework/base/testing/error_of.h"
@@ -111,7 +112,7 @@ TEST_P(Hf, EqualsTransformers) {
 }
 INSTANTIATE_TEST_SUITE_P(All, Hf, ::testing::ValuesIn(kNames), [](const auto& info) { return info.param; });
 
-// A model with a cache computes what it computes without one, also in layers without rotary positions.
+// The logits with a cache equal the logits without a cache, also in layers without rotary positions.
 TEST(Hf, ACacheChangesNothing) {
   for (const char* name : {"smollm3", "qwen3", "qwen3_moe", "llama_yarn_old"}) {
     const HfModel hf = weights::open_hf(folder_of(name));
@@ -150,6 +151,8 @@ const Bad kBad[] = {
     {"llama3", "attention_bias=true", "no tensor 'layers.0.self_attn.q_proj.bias'; need it for blocks.0.attn.qkv.bias"},
     {"llama3", "rope_parameters={\"rope_type\": \"longrope\", \"rope_theta\": 1e4, \"factor\": 2}",
      "rope_parameters: field 'rope_type' is 'longrope'; need default, linear, llama3 or yarn"},
+    {"llama3", "rope_parameters={\"rope_type\": \"linear\", \"rope_theta\": 1e4}",
+     "rope_parameters: field 'factor' is missing; need it for rope_type linear"},
     {"llama3", "rope_theta=20000",
      "field 'rope_parameters' has rope_theta 10000, but rope_theta and rope_scaling have 20000"},
     {"llama3", "rope_parameters={\"rope_type\": \"default\", \"rope_theta\": 1e4, \"partial_rotary_factor\": 0.5}",
@@ -203,11 +206,7 @@ TEST(Hf, OneSentenceForWhatDoesNotFit) {
     std::string error = error_of([&] {
       const HfModel hf = weights::open_hf(folder);
       const std::string what = folder + "/config.json";
-      std::unique_ptr<nn::LanguageModel> model;
-      weights::with_names(hf.config, what, [&] {
-        model = model_of(hf);
-        return nn::ConfigMap();
-      });
+      const auto model = weights::with_names(hf.config, what, [&] { return model_of(hf); });
       weights::load_weights(hf, model->named_cells(), &warnings);
     });
     for (const std::string& w : warnings) error += w;
@@ -262,6 +261,41 @@ TEST(Pieces, CoverEachElementOnce) {
     check({s.heads * 3 * D, in}, {{Layout::kQkvTransposed, 0}});
     check({s.heads * 3 * D}, {{Layout::kQkvBias, 0}});
   }
+}
+
+// Tensors of these shapes, without data.
+class ShapesOnly final : public weights::WeightSource {
+ public:
+  explicit ShapesOnly(std::map<std::string, Shape> shapes) : shapes_(std::move(shapes)) {}
+  const std::string& path() const override { return path_; }
+  std::vector<std::string> names() const override {
+    std::vector<std::string> names;
+    for (const auto& [name, shape] : shapes_) names.push_back(name);
+    return names;
+  }
+  std::optional<weights::WeightInfo> find(std::string_view name) const override {
+    const auto it = shapes_.find(std::string(name));
+    if (it == shapes_.end()) return {};
+    return weights::WeightInfo{kFloat32, it->second};
+  }
+  const void* read(std::string_view, int64_t, int64_t, std::vector<std::byte>&) const override { return nullptr; }
+  void release(std::string_view) const override {}
+
+ private:
+  const std::string path_ = "file";
+  const std::map<std::string, Shape> shapes_;
+};
+
+// The weights of the second expert are missing, though the two tensors have the size of the cell.
+TEST(Pieces, OneExpertInTwoFormsIsRefused) {
+  const ShapesOnly file(
+      {{"layers.0.mlp.experts.0.gate_proj.weight", {4, 3}}, {"layers.0.block_sparse_moe.experts.0.w1.weight", {4, 3}}});
+  const nn::ConfigMap config{{"heads", "1"}, {"dim", "3"}, {"experts", "2"}, {"tied", "false"}};
+  EXPECT_EQ(error_of([&] {
+              plan_cells(file, weights::moe_family(), config, {{"blocks.0.moe.w1", {2, 3, 4}}});
+            }),
+            "file: tensors 'layers.0.mlp.experts.0.gate_proj.weight' and "
+            "'layers.0.block_sparse_moe.experts.0.w1.weight' are the same weights; need one of them");
 }
 
 }  // namespace

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Tiny models of transformers, one trap each: writes fixtures/NAME/{config.json,model*.safetensors,expected.safetensors}.
+"""Writes tiny models of transformers: fixtures/NAME/{config.json,model*.safetensors,expected.safetensors}.
 
-Run by hand, with torch, transformers and safetensors installed:  python models/testing/hf/make_hf.py
-Every parameter is random, biases and norms too: transformers starts them at 0 and 1, which hides a dropped bias.
+Run it by hand, with torch, transformers and safetensors installed:  python models/testing/hf/make_hf.py
+Every parameter is random, biases and norms too, because their initial values of 0 and 1 hide a dropped bias or norm.
 `expected` has tokens, logits, gradients (under the names of the weights) and the losses of ten steps of AdamW, computed
 in f64 from the stored weights.
 """
@@ -17,9 +17,11 @@ from safetensors.torch import load_file, save_file
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "fixtures")
 BATCH, TIME = 2, 12
 LR, EPS, BETAS, WEIGHT_DECAY = 1e-3, 1e-5, (0.9, 0.95), 0.1
-SIZES = dict(vocab_size=40, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
-             max_position_embeddings=32, rms_norm_eps=1e-5)
-GPT2 = dict(vocab_size=40, n_embd=16, n_layer=2, n_head=4, n_positions=32, attn_pdrop=0.0, embd_pdrop=0.0, resid_pdrop=0.0)
+SIZES = dict(vocab_size=40, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4,
+             num_key_value_heads=2, max_position_embeddings=32, rms_norm_eps=1e-5)
+GPT2 = dict(vocab_size=40, n_embd=16, n_layer=2, n_head=4, n_positions=32, attn_pdrop=0.0, embd_pdrop=0.0,
+            resid_pdrop=0.0)
+LINEAR = dict(rope_type="linear", rope_theta=10000.0, factor=2.0)
 LLAMA3 = dict(rope_type="llama3", rope_theta=10000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
               original_max_position_embeddings=16)
 YARN = dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=8)
@@ -65,17 +67,18 @@ MODELS = {
     "gpt2": (t.GPT2Config(**GPT2), None, old_buffers, torch.float32, 1),
     "gpt2_no_prefix": (t.GPT2Config(**GPT2, tie_word_embeddings=False, n_inner=40), None, no_prefix, torch.float32, 1),
     "llama3": (t.LlamaConfig(**SIZES, rope_parameters=LLAMA3), None, None, torch.float32, 1),
-    "llama_yarn_old": (t.LlamaConfig(**SIZES, tie_word_embeddings=True, rope_parameters=YARN), old_rope, head_beside, torch.float32, 3),
-    "llama_bf16": (t.LlamaConfig(**SIZES, attention_bias=True, rope_parameters=dict(rope_type="linear", rope_theta=10000.0, factor=2.0)),
-                   None, None, torch.bfloat16, 1),
+    "llama_yarn_old": (t.LlamaConfig(**SIZES, tie_word_embeddings=True, rope_parameters=YARN), old_rope, head_beside,
+                       torch.float32, 3),
+    "llama_bf16": (t.LlamaConfig(**SIZES, attention_bias=True, rope_parameters=LINEAR), None, None, torch.bfloat16, 1),
     "mistral": (t.MistralConfig(**SIZES, head_dim=8, sliding_window=None), old_rope, None, torch.float32, 1),
-    "smollm3": (t.SmolLM3Config(**SIZES | dict(num_hidden_layers=4), no_rope_layer_interval=2, pad_token_id=0), None, None, torch.float32, 1),
+    "smollm3": (t.SmolLM3Config(**SIZES | dict(num_hidden_layers=4), no_rope_layer_interval=2, pad_token_id=0),
+                None, None, torch.float32, 1),
     "qwen2": (t.Qwen2Config(**SIZES), None, None, torch.float32, 1),
     "qwen3": (t.Qwen3Config(**SIZES, head_dim=8), None, None, torch.float32, 1),
     "mixtral": (t.MixtralConfig(**SIZES, **EXPERTS, num_local_experts=4), None, None, torch.float32, 1),
     "mixtral_fused": (t.MixtralConfig(**SIZES, **EXPERTS, num_local_experts=3), None, fused, torch.float32, 1),
-    "qwen3_moe": (t.Qwen3MoeConfig(**SIZES, **EXPERTS, head_dim=8, num_experts=4, moe_intermediate_size=24, norm_topk_prob=False),
-                  None, None, torch.float32, 1),
+    "qwen3_moe": (t.Qwen3MoeConfig(**SIZES, **EXPERTS, head_dim=8, num_experts=4, moe_intermediate_size=24,
+                                   norm_topk_prob=False), None, None, torch.float32, 1),
 }
 
 
@@ -86,6 +89,11 @@ def randomise(model, generator):
             p.mul_(0.15)
             if "norm" in name or "ln_" in name:
                 p.add_(0.0 if name.endswith("bias") else 1.0)
+
+
+def write_json(value, path):
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(value, file, indent=1)
 
 
 def as_saved(model, folder):
@@ -119,7 +127,7 @@ def make(name, seed):
     loss = loss_of(logits)
     loss.backward()
     expected = dict(tokens=tokens, targets=targets, logits=logits.detach().float(), loss=loss.detach().float())
-    # The gradients under the names of the weights: those of a model whose weights they are.
+    # A model whose weights are the gradients gives them the names of the weights.
     holder = t.AutoModelForCausalLM.from_config(config)
     with torch.no_grad():
         for p, g in zip(holder.parameters(), model.parameters()):
@@ -138,11 +146,12 @@ def make(name, seed):
     expected["losses"] = torch.tensor(losses, dtype=torch.float64)
 
     path = os.path.join(folder, "config.json")
-    saved = json.load(open(path))
+    with open(path, encoding="utf-8") as file:
+        saved = json.load(file)
     if change_config:
         change_config(saved)
     saved = {k: v for k, v in saved.items() if k not in ("id2label", "label2id", "task_specific_params")}
-    json.dump(saved, open(path, "w"), indent=1)
+    write_json(saved, path)
     if change_weights:
         change_weights(saved, weights)
         if change_weights is not old_buffers and change_weights is not head_beside:
@@ -152,19 +161,18 @@ def make(name, seed):
     if os.path.exists(generation):
         os.remove(generation)
     names = sorted(weights)
-    if files == 1:
-        save_file({n: weights[n].contiguous() for n in names}, os.path.join(folder, "model.safetensors"), metadata={"format": "pt"})
-    else:
-        where = {}
-        for i in range(files):
-            file = f"model-{i + 1:05}-of-{files:05}.safetensors"
-            part = {n: weights[n].contiguous() for n in names[i::files]}
-            save_file(part, os.path.join(folder, file), metadata={"format": "pt"})
-            where |= {n: file for n in part}
-        json.dump(dict(metadata={}, weight_map=where), open(os.path.join(folder, "model.safetensors.index.json"), "w"), indent=1)
+    where = {}
+    for i in range(files):
+        file = "model.safetensors" if files == 1 else f"model-{i + 1:05}-of-{files:05}.safetensors"
+        part = {n: weights[n].contiguous() for n in names[i::files]}
+        save_file(part, os.path.join(folder, file), metadata={"format": "pt"})
+        where |= {n: file for n in part}
+    if files > 1:
+        write_json(dict(metadata={}, weight_map=where), os.path.join(folder, "model.safetensors.index.json"))
     expected |= {"grad." + n: g.float().contiguous() for n, g in grads.items()}
     save_file(expected, os.path.join(folder, "expected.safetensors"))
-    print(name, "loss", losses[0], "->", losses[-1], sum(os.path.getsize(os.path.join(folder, f)) for f in os.listdir(folder)), "bytes")
+    size = sum(os.path.getsize(os.path.join(folder, f)) for f in os.listdir(folder))
+    print(name, "loss", losses[0], "->", losses[-1], size, "bytes")
 
 
 if __name__ == "__main__":

@@ -154,14 +154,12 @@ ModelShape shape_of(const std::string& name, const std::string& family, const nn
 
 ModelShape hf_shape(std::string_view text, const std::string& what) {
   const weights::HfConfig c = weights::read_config(text, what, weights::For::kPlan);
-  ModelShape shape;
-  weights::with_names(c, what, [&] {
+  return weights::with_names(c, what, [&] {
+    nn::ConfigMap config = c.config;
     for (const nn::ModelFamily* f : tools::families())
-      if (f->name == c.family->program)
-        shape = shape_of(what, f->name, f->with_fields(f->preset(f->default_preset), c.config));
-    return c.config;
+      if (f->name == c.family->program) config = f->with_fields(f->preset(f->default_preset), c.config);
+    return shape_of(what, c.family->program, config);
   });
-  return shape;
 }
 
 std::vector<std::string> preset_names() {

@@ -159,6 +159,7 @@ TEST(Shape, RefusesWhatItDoesNotHave) {
   EXPECT_THAT(refused("llama", R"(, "kv_lora_rank": 512)"), HasSubstr("kv_lora_rank"));
   EXPECT_THAT(refused("mistral", R"(, "sliding_window": 4096)"),
               HasSubstr("c: field 'sliding_window' is 4096; need attention"));
+  EXPECT_THAT(refused("mistral", ""), HasSubstr("c: field 'sliding_window' is 4096"));  // the default of transformers
   EXPECT_THAT(refused("qwen2", R"(, "sliding_window": 4096, "use_sliding_window": true)"), HasSubstr("sliding_window"));
   const std::string experts = R"(, "num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 512)";
   EXPECT_THAT(refused("qwen3_moe", experts + R"(, "mlp_only_layers": [0])"),
@@ -166,7 +167,7 @@ TEST(Shape, RefusesWhatItDoesNotHave) {
   EXPECT_THAT(refused("qwen3_moe", experts + R"(, "decoder_sparse_step": 2)"),
               HasSubstr("field 'decoder_sparse_step' is 2; need 1"));
   // Each field is in its range; their product is not.
-  EXPECT_THAT(refused("qwen3_moe", R"(, "num_experts": 4194304, "num_experts_per_tok": 2,
+  EXPECT_THAT(refused("qwen3_moe", R"(, "num_experts": 65536, "num_experts_per_tok": 2,
       "moe_intermediate_size": 4194304)"),
               HasSubstr("need at most 1e+15"));
 }
