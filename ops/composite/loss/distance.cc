@@ -27,7 +27,10 @@ Tensor norm_of(const Tensor& x, double p, const Dims& dims, bool keepdim, const 
   if (p == 0) return sum(ne(x, 0.0).to(x.dtype()), dims, keepdim);
   if (std::isinf(p)) return p > 0 ? amax(a, dims, keepdim) : amin(a, dims, keepdim);
   if (p > 0) return root(sum(root(a, p), dims, keepdim), 1 / p);
-  return pow(sum(pow(a, p), dims, keepdim), 1 / p);
+  // 0 if an element is 0, with derivative 0; NaN stays.
+  const Tensor none = eq(a, 0.0), safe = where(logical_and(any(none, dims, true), !isnan(a)), 1.0, a);
+  const Tensor y = pow(sum(pow(safe, p), dims, keepdim), 1 / p);
+  return where(any(none, dims, keepdim), y * 0.0, y);
 }
 
 OperandPair wide_pair(const Arg& x, const Arg& y, const char* op) {

