@@ -194,8 +194,8 @@ TEST(MeshCommit, OfABadIndexOnAllRanksOrOnNone) {
       }
 }
 
-// The forward pass writes a buffer, and an index is bad on one rank. All writes follow the last op that can fail, and the
-// ranks agree before them.
+// The forward pass writes a buffer, and an index is bad on one rank. All writes follow the last op that can fail, and
+// the ranks agree before them.
 struct Counted : nn::Module {
   nn::Embedding table{8, 4};
   nn::Linear up{4, 8}, down{8, 1};

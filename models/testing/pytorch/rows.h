@@ -41,8 +41,8 @@ std::vector<OperandText> operand_texts();
 /// Numbers of (0, 1), exact in f32, distinct for up to 1021: the same as grid() of make_fixtures.py.
 std::vector<double> grid(const std::string& name, int64_t count);
 
-/// Floating-point operands and parameters are multiplied by 1 + step or 1 - step: 0 for none, or the number of a pattern
-/// of signs.
+/// Multiplies floating-point operands and parameters by 1 + step or 1 - step. `pattern`: 0 for none, or the number of a
+/// pattern of signs.
 std::vector<double> perturbed(std::vector<double> values, int pattern, double step = 0x1p-24);
 
 /// What an evaluation of a row has besides its operands.

@@ -13,8 +13,8 @@ Tensor logcumsumexp(const Arg& x, int64_t dim);
 /// the values are NaN.
 ValuesIndices cummax(const Arg& x, int64_t dim);
 ValuesIndices cummin(const Arg& x, int64_t dim);
-/// Differences of neighbours along dim, n times, after prepend and append are joined to x; x itself if n is 0. For bool,
-/// a difference is whether they differ.
+/// Differences of neighbours along dim, n times, after prepend and append are joined to x; x itself if n is 0. The
+/// difference of two bools is whether they differ.
 Tensor diff(const Arg& x, int64_t n = 1, int64_t dim = -1, const Arg& prepend = Tensor(), const Arg& append = Tensor());
 
 }  // namespace weft

@@ -162,8 +162,8 @@ Inputs widened(const Sample& s, int pattern, double step) {
   return in;
 }
 
-/// The results, and the gradients of the sum of weights times results; the weights are perturbed as the inputs are. Under
-/// capture, `eager` has the results that have a gradient.
+/// The results, and the gradients of the sum of weights times results; the weights are perturbed as the inputs are.
+/// Under capture, `eager` has the results that have a gradient.
 Result evaluate(const Sample& s, Inputs in, int pattern = 0, double step = 0, const Result* eager = nullptr) {
   std::vector<Tensor> leaves;
   each_tensor(in, [&](Tensor& t, bool leaf) {
