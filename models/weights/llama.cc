@@ -55,7 +55,11 @@ const Family& llama_family() {
       if (type == "gemma") k.plan_only = true, k.refused.erase(k.refused.begin());  // any activation costs the same
       if (type == "mistral") k.sliding_window = 4096;
       if (type == "smollm3") k.finish = finish_smollm3;
-      if (type == "qwen3") k.refused.push_back({"attention_bias", "false"});
+      if (type == "qwen3") {
+        k.refused.push_back({"attention_bias", "false"});
+        for (Field& f : k.fields)
+          if (f.weft == std::string_view("head_dim")) f.otherwise = "128";
+      }
     }
     return family;
   };

@@ -146,6 +146,7 @@ const Bad kBad[] = {
     {"llama3", "head_dim=6",
      "tensor 'model.layers.0.self_attn.q_proj.weight' is f32[16, 16]; need [24, 16] for heads 4 "
      "x head_dim 6 of config.json"},
+    {"llama3", "head_dim=5", "rotary_tables: head_dim is 5; need an even number"},
     {"llama3", "num_hidden_layers=1", "9 tensors do not belong to the model: 'model.layers.1.input_layernorm.weight'"},
     {"llama3", "num_hidden_layers=3", "no tensor 'layers.2.input_layernorm.weight'; need it for blocks.2.norm1.weight"},
     {"llama3", "attention_bias=true", "no tensor 'layers.0.self_attn.q_proj.bias'; need it for blocks.0.attn.qkv.bias"},

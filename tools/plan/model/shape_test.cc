@@ -133,7 +133,8 @@ TEST(Shape, OfEachModelType) {
   EXPECT_EQ(config_of("qwen2", "").parameters() - plain, 4 * (1024 + 2 * 512));  // biases of queries, keys and values
   EXPECT_EQ(config_of("qwen2", "").with_kv_heads(2).parameters(),
             config_of("llama", "").with_kv_heads(2).parameters() + 4 * (1024 + 2 * 2 * 64));
-  EXPECT_EQ(config_of("qwen3", "").parameters() - plain, 4 * 2 * 64);  // norms of queries and keys
+  EXPECT_EQ(config_of("qwen3", R"(, "head_dim": 64)").parameters() - plain, 4 * 2 * 64);  // norms of queries and keys
+  EXPECT_EQ(config_of("qwen3", "").head_dim, 128);
   const ModelShape q = config_of("qwen2_moe", R"(, "num_experts": 8, "num_experts_per_tok": 2,
       "moe_intermediate_size": 512, "shared_expert_intermediate_size": 2048)");
   EXPECT_EQ(shared_ffn(q), 2048);
