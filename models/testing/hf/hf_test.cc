@@ -169,7 +169,8 @@ const Bad kBad[] = {
     {"smollm3", "no_rope_layers=[1, 0, 0, 1]", "field 'no_rope_layers' is not 4 numbers with a 0 at each n-th"},
     {"gpt2", "activation_function=\"relu\"", "field 'activation_function' is relu; need gelu_new or gelu_pytorch_tanh"},
     {"gpt2", "scale_attn_by_inverse_layer_idx=true", "field 'scale_attn_by_inverse_layer_idx' is true; need false"},
-    {"mixtral", "num_local_experts=3", "6 tensors do not belong to the model"},
+    {"mixtral", "num_local_experts=3",
+     "tensor 'model.layers.0.block_sparse_moe.gate.weight' is f32[4, 16]; need [3, 16] of config.json"},
     {"mixtral", "num_local_experts=5", "no tensor 'layers.0.block_sparse_moe.experts.4.w1.weight'"},
     {"qwen3_moe", "mlp_only_layers=[0]", "field 'mlp_only_layers' is [0]; need []"},
     {"qwen3_moe", "num_experts_per_tok=9", "top_k"},
@@ -188,6 +189,7 @@ std::string changed(const std::string& text, const std::string& change) {
         for (const char c : line) depth += (c == '{' || c == '[') - (c == '}' || c == ']');
         if (depth == 0) break;
       }
+  if (const size_t comma = out.find(",\n}"); comma != out.npos) out.erase(comma, 1);
   if (!value.empty()) out.insert(out.find('{') + 1, str_cat(field, ": ", value, ","));
   return out;
 }

@@ -71,7 +71,7 @@ MODELS = {
                        torch.float32, 3),
     "llama_bf16": (t.LlamaConfig(**SIZES, attention_bias=True, rope_parameters=LINEAR), None, None, torch.bfloat16, 1),
     "mistral": (t.MistralConfig(**SIZES, head_dim=8, sliding_window=None), old_rope, None, torch.float32, 1),
-    "smollm3": (t.SmolLM3Config(**SIZES | dict(num_hidden_layers=4), no_rope_layer_interval=2, pad_token_id=0),
+    "smollm3": (t.SmolLM3Config(**SIZES | dict(num_hidden_layers=4), no_rope_layer_interval=2, pad_token_id=None),
                 None, None, torch.float32, 1),
     "qwen2": (t.Qwen2Config(**SIZES), None, None, torch.float32, 1),
     "qwen3": (t.Qwen3Config(**SIZES, head_dim=8), None, None, torch.float32, 1),
@@ -128,7 +128,7 @@ def make(name, seed):
     loss.backward()
     expected = dict(tokens=tokens, targets=targets, logits=logits.detach().float(), loss=loss.detach().float())
     # A model whose weights are the gradients gives them the names of the weights.
-    holder = t.AutoModelForCausalLM.from_config(config)
+    holder = t.AutoModelForCausalLM.from_config(config).float()
     with torch.no_grad():
         for p, g in zip(holder.parameters(), model.parameters()):
             p.copy_(g.grad)
