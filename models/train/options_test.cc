@@ -36,7 +36,11 @@ TEST(Options, ARunOfAnEarlierVersionResumesWithItsFlags) {
   const auto s = settle(moe::family(), o);
   EXPECT_EQ(s.resumed, o.checkpoint_dir + "/step_5");
   EXPECT_EQ(s.config_name, "moe_tiny");
-  EXPECT_EQ(s.config, read_state(s.resumed).model);
+  // Fields that the earlier version did not have keep the values of the preset.
+  const nn::ConfigMap before = read_state(s.resumed).model, preset = moe::family().preset("moe_tiny");
+  for (const auto& [field, value] : s.config)
+    EXPECT_EQ(value, before.contains(field) ? before.at(field) : preset.at(field)) << field;
+  for (const auto& [field, value] : before) EXPECT_TRUE(s.config.contains(field)) << field;
   EXPECT_EQ(o.asked_microbatches, 2);
   EXPECT_EQ(o.microbatches, 2);
   EXPECT_EQ(o.batch_size, 4);
