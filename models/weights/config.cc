@@ -128,7 +128,7 @@ bool changes_results(std::string_view name) {
 
 // One of the two forms of rotary settings. `theta` and `original`: values for a form that has none.
 nn::RotaryOptions rotary_of(const ConfigFile& file, double theta, int64_t original) {
-  nn::RotaryOptions r{.theta = theta, .type = "default", .original_context = original};
+  nn::RotaryOptions r{.theta = theta, .original_context = original, .type = "default"};
   double mscale = 0, mscale_all = 0;
   for (const std::string& name : file.names()) {
     const auto number = [&](double& to) { to = file.number(name).value_or(to); };

@@ -11,14 +11,14 @@ namespace weft::nn {
 /// Frequencies by transformers' `rope_type`. No type changes a frequency if factor is 1.
 struct RotaryOptions {
   double theta = 10000;  // pair i of D/2 rotates by theta^(-2i/D) radians per position
+  double factor = 1;     // of the context, relative to original_context
+  // Turns within the trained context: llama3 divides pairs with at most low_freq_factor turns by factor, and keeps pairs
+  // with at least high_freq_factor turns; yarn does so with beta_slow and beta_fast.
+  double low_freq_factor = 1, high_freq_factor = 4;
+  int64_t original_context = 8192;  // the trained context; llama3 and yarn
   // default: as theta gives; linear: all frequencies / factor (Chen et al. 2023); llama3: frequencies of long waves /
   // factor (Llama 3.1); yarn: the same by the number of a pair, with a factor of cos and sin (Peng et al. 2023).
   std::string type = "llama3";
-  double factor = 1;
-  int64_t original_context = 8192;  // the trained context; llama3 and yarn
-  // Turns within the trained context: pairs with at most low_freq_factor (llama3) or beta_slow (yarn) turns are divided
-  // by factor, and pairs with at least high_freq_factor or beta_fast turns are not.
-  double low_freq_factor = 1, high_freq_factor = 4;
   double beta_fast = 32, beta_slow = 1;
   double attention_factor = 0;  // yarn: factor of cos and sin; 0: 0.1 ln(factor) + 1
 

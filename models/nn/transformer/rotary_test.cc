@@ -23,25 +23,25 @@ struct Row {
 const Row kRows[] = {
     {"linear",
      16,
-     {.type = "linear", .factor = 4},
+     {.factor = 4, .type = "linear"},
      1,
      {0.25, 0.079056941, 0.0250000004, 0.00790569466, 0.00249999994, 0.000790569466, 0.000250000012, 7.90569466e-05}},
     {"llama3",
      16,
-     {.type = "llama3", .factor = 8, .original_context = 64},
+     {.factor = 8, .original_context = 64, .type = "llama3"},
      1,
      {1, 0.244384587, 0.0130422562, 0.00395284733, 0.00124999997, 0.000395284733, 0.000125000006, 3.95284733e-05}},
     {"yarn",
      16,
-     {.type = "yarn", .factor = 4, .original_context = 64},
+     {.factor = 4, .original_context = 64, .type = "yarn"},
      1.138629436111989,
      {1, 0.237170815, 0.049999997, 0.00790569466, 0.00249999994, 0.000790569466, 0.000250000012, 7.90569466e-05}},
     {"yarn with its own numbers",
      32,
      {.theta = 1e6,
-      .type = "yarn",
       .factor = 4,
       .original_context = 32768,
+      .type = "yarn",
       .beta_fast = 64,
       .beta_slow = 2,
       .attention_factor = 1.5},
@@ -75,7 +75,7 @@ TEST(Rotary, Refuses) {
   EXPECT_EQ(error_of([] { rotary_frequencies(7); }), "rotary_tables: head_dim is 7; need an even number");
   EXPECT_EQ(error_of([] { rotary_frequencies(8, {.type = "longrope"}); }),
             "rotary_tables: type is 'longrope'; need default, linear, llama3 or yarn");
-  EXPECT_EQ(error_of([] { rotary_frequencies(8, {.theta = 1, .type = "yarn", .factor = 2}); }),
+  EXPECT_EQ(error_of([] { rotary_frequencies(8, {.theta = 1, .factor = 2, .type = "yarn"}); }),
             "rotary_tables: type yarn with theta 1 and factor 2 gives pair 0 no finite frequency; need other settings");
 }
 
