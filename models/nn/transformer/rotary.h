@@ -12,7 +12,7 @@ namespace weft::nn {
 struct RotaryOptions {
   double theta = 10000;  // pair i of D/2 rotates by theta^(-2i/D) radians per position
   double factor = 1;     // of the context, relative to original_context
-  // Turns within the trained context: llama3 divides pairs with at most low_freq_factor turns by factor, and keeps pairs
+  // Turns within the trained context: llama3 divides pairs with at most low_freq_factor turns by factor and keeps pairs
   // with at least high_freq_factor turns; yarn does so with beta_slow and beta_fast.
   double low_freq_factor = 1, high_freq_factor = 4;
   int64_t original_context = 8192;  // the trained context; llama3 and yarn
