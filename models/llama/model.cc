@@ -6,7 +6,7 @@ namespace weft::llama {
 
 Model::Model(const Config& c, std::source_location loc) : ConfiguredModel(c, loc), norm_(c.dim, {.eps = c.norm_eps}) {
   internal::LineScope line(loc);
-  nn::rotary_frequencies(head_dim(), c.rotary);  // refuses what the forward pass would
+  nn::rotary_frequencies(head_dim(), c.rotary);  // throws for settings that no forward pass accepts
   for (int64_t i = 0; i < c.layers; ++i)
     blocks_.emplace_back(c.dim, nn::BlockOptions{.heads = c.heads,
                                                  .kv_heads = c.kv_heads,

@@ -55,7 +55,7 @@ Tensor Block::operator()(const Tensor& x, const nn::AttentionContext& context, i
 
 Model::Model(const Config& c, std::source_location loc) : ConfiguredModel(c, loc), norm_(c.dim, {.eps = c.norm_eps}) {
   internal::LineScope line(loc);
-  if (c.rope) nn::rotary_frequencies(head_dim(), c.rotary);  // refuses what the forward pass would
+  if (c.rope) nn::rotary_frequencies(head_dim(), c.rotary);  // throws for settings that no forward pass accepts
   if (!c.rope) register_module("pos", pos_.emplace(c.context, c.dim, nn::EmbeddingOptions{.std = kStd}));
   for (int64_t i = 0; i < c.layers; ++i) blocks_.emplace_back(c, i < c.dense_layers, kStd, residual_std(c));
   register_blocks(blocks_, norm_);

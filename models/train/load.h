@@ -14,7 +14,7 @@ namespace weft::train {
 struct ModelOptions {
   std::string checkpoint;
   std::string hf;       // instead of a checkpoint: a folder of transformers, or org/name in its local cache
-  int64_t context = 0;  // with hf: a shorter context than the model's; 0: the model's
+  int64_t context = 0;  // with hf: fewer tokens than the context of the model; 0: its context
   std::string dtype = "f32";
   std::string device = "cpu";
 };

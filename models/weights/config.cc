@@ -17,6 +17,8 @@ ConfigFile::ConfigFile(std::string_view text, std::string what)
     : what_(std::move(what)), values_(new Values{io::parse_json(text, what_)}) {
   WEFT_CHECK(values_->json.is_object(), what_, ": is not an object; need the fields of a model");
 }
+ConfigFile::ConfigFile(std::unique_ptr<Values> values, std::string what)
+    : what_(std::move(what)), values_(std::move(values)) {}
 ConfigFile::~ConfigFile() = default;
 ConfigFile::ConfigFile(ConfigFile&&) noexcept = default;
 
@@ -77,7 +79,7 @@ std::optional<ConfigFile> ConfigFile::object(std::string_view name) const {
   if (!has(name)) return {};
   const io::Json& v = values_->json[std::string(name)];
   WEFT_CHECK(v.is_object(), what_, ": field '", name, "' is not an object; need one");
-  return ConfigFile(io::write_json(v), str_cat(what_, ": ", name));
+  return ConfigFile(std::unique_ptr<Values>(new Values{v}), str_cat(what_, ": ", name));
 }
 
 int64_t number(const nn::ConfigMap& config, const std::string& field, const nn::Allowed& allowed) {
@@ -126,12 +128,25 @@ bool changes_results(std::string_view name) {
          name == "quantization_config" || name.starts_with("sliding") || name.starts_with("rope");
 }
 
+struct RotaryNumber {
+  std::string_view name;
+  double nn::RotaryOptions::*to;
+};
+constexpr RotaryNumber kRotaryNumbers[] = {
+    {"rope_theta", &nn::RotaryOptions::theta},
+    {"factor", &nn::RotaryOptions::factor},
+    {"low_freq_factor", &nn::RotaryOptions::low_freq_factor},
+    {"high_freq_factor", &nn::RotaryOptions::high_freq_factor},
+    {"attention_factor", &nn::RotaryOptions::attention_factor},
+    {"beta_fast", &nn::RotaryOptions::beta_fast},
+    {"beta_slow", &nn::RotaryOptions::beta_slow},
+};
+
 // One of the two forms of rotary settings. `theta` and `original`: values for a form that has none.
 nn::RotaryOptions rotary_of(const ConfigFile& file, double theta, int64_t original) {
   nn::RotaryOptions r{.theta = theta, .original_context = original, .type = "default"};
   double mscale = 0, mscale_all = 0;
   for (const std::string& name : file.names()) {
-    const auto number = [&](double& to) { to = file.number(name).value_or(to); };
     if (name == "rope_type" || name == "type") {
       const std::string type = file.text(name).value_or("default");
       WEFT_CHECK(!file.has("rope_type") || file.text("rope_type") == type, file.what(), ": field 'type' is '",
@@ -139,26 +154,13 @@ nn::RotaryOptions rotary_of(const ConfigFile& file, double theta, int64_t origin
       WEFT_CHECK(io::unfit(type, {.words = "default,linear,llama3,yarn"}).empty(), file.what(), ": field '", name,
                  "' is '", one_line(type, 40), "'; need default, linear, llama3 or yarn");
       r.type = type;
-    } else if (name == "rope_theta") {
-      number(r.theta);
-    } else if (name == "factor") {
-      number(r.factor);
-    } else if (name == "low_freq_factor") {
-      number(r.low_freq_factor);
-    } else if (name == "high_freq_factor") {
-      number(r.high_freq_factor);
     } else if (name == "original_max_position_embeddings") {
       r.original_context = file.integer(name).value_or(original);
-    } else if (name == "attention_factor") {
-      number(r.attention_factor);
-    } else if (name == "beta_fast") {
-      number(r.beta_fast);
-    } else if (name == "beta_slow") {
-      number(r.beta_slow);
-    } else if (name == "mscale") {
-      number(mscale);
-    } else if (name == "mscale_all_dim") {
-      number(mscale_all);
+    } else if (name == "mscale" || name == "mscale_all_dim") {
+      (name == "mscale" ? mscale : mscale_all) = file.number(name).value_or(0);
+    } else if (const auto number = std::ranges::find(kRotaryNumbers, name, &RotaryNumber::name);
+               number != std::end(kRotaryNumbers)) {
+      r.*number->to = file.number(name).value_or(r.*number->to);
     } else {
       const bool inert = !file.has(name) || (name == "truncate" && file.text(name) == "true") ||
                          (name == "partial_rotary_factor" && file.number(name) == 1) || name == "finetuned";
@@ -177,21 +179,15 @@ nn::RotaryOptions rotary_of(const ConfigFile& file, double theta, int64_t origin
   return r;
 }
 
-nn::ConfigMap map_of(nn::RotaryOptions r) {
-  nn::ConfigMap map;
-  r.fields([&](const char* name, const auto& value, const nn::Allowed& = {}) { map[name] = io::text_of(value); });
-  return map;
-}
-
 // Both forms of rotary settings: rope_parameters (transformers 5), and rope_theta with rope_scaling (4).
 nn::ConfigMap read_rotary(const ConfigFile& file, const Kind& kind, int64_t context) {
   const int64_t original = file.integer("original_max_position_embeddings").value_or(context);
   const double theta = file.number("rope_theta").value_or(kind.rope_theta);
   const std::optional<ConfigFile> now = file.object("rope_parameters"), before = file.object("rope_scaling");
   const ConfigFile none("{}", file.what());
-  const nn::ConfigMap old = map_of(rotary_of(before ? *before : none, theta, original));
+  const nn::ConfigMap old = nn::to_map(rotary_of(before ? *before : none, theta, original));
   if (!now) return old;
-  const nn::ConfigMap map = map_of(rotary_of(*now, theta, original));
+  const nn::ConfigMap map = nn::to_map(rotary_of(*now, theta, original));
   if (!before && !file.has("rope_theta")) return map;
   for (const auto& [name, value] : map)
     WEFT_CHECK((!before && name != "rope_theta") || old.at(name) == value, file.what(),
@@ -297,7 +293,7 @@ HfConfig read_config(std::string_view text, const std::string& what, For use, in
     check_window(file, *c.kind, context > 0 ? context : longest);
     if (c.kind->rope_theta > 0) {
       const nn::ConfigMap rotary =
-          use == For::kPlan ? map_of({.type = "default"}) : read_rotary(file, *c.kind, longest);
+          use == For::kPlan ? nn::to_map(nn::RotaryOptions{.type = "default"}) : read_rotary(file, *c.kind, longest);
       c.config.insert(rotary.begin(), rotary.end());
     }
   });

@@ -38,6 +38,7 @@ class ConfigFile {
 
  private:
   struct Values;
+  ConfigFile(std::unique_ptr<Values> values, std::string what);
   std::string what_;
   std::unique_ptr<Values> values_;
 };

@@ -14,17 +14,24 @@ std::vector<T> joined(std::vector<T> a, const std::vector<T>& b) {
   return a;
 }
 
-/// Fields of sizes, without the hidden size. `tied` and `eps`: the values that transformers uses for missing fields.
-inline Fields decoder_fields(const char* tied = "false", const char* eps = "1e-6") {
+/// The values that transformers uses for missing fields, if a model_type has other ones.
+struct Missing {
+  const char* tied = "false";
+  const char* eps = "1e-6";
+  const char* head_dim = "0";
+};
+
+/// Fields of sizes, without the hidden size.
+inline Fields decoder_fields(const Missing& missing = {}) {
   return {{"vocab_size", "vocab"},
           {"max_position_embeddings", "context"},
           {"num_hidden_layers", "layers"},
           {"num_attention_heads", "heads"},
           {"num_key_value_heads", "kv_heads", "=heads"},
           {"hidden_size", "dim"},
-          {"head_dim", "head_dim", "0"},
-          {"tie_word_embeddings", "tied", tied},
-          {"rms_norm_eps", "norm_eps", eps}};
+          {"head_dim", "head_dim", missing.head_dim},
+          {"tie_word_embeddings", "tied", missing.tied},
+          {"rms_norm_eps", "norm_eps", missing.eps}};
 }
 
 /// Weft's feed-forward layers are SwiGLU without biases; rotary positions cover whole heads, and keys and values are
@@ -35,6 +42,16 @@ inline std::vector<Refused> decoder_refused() {
           {"pretraining_tp", "1"},
           {"partial_rotary_factor", "1"},
           {"kv_lora_rank", "", true}};
+}
+
+/// `more` with the parts that all kinds have; it contains the parts that only this kind has.
+inline Kind decoder_kind(const char* model_type, Fields fields, Fixed fixed, Kind more) {
+  more.model_type = model_type;
+  more.fields = std::move(fields);
+  more.fixed = std::move(fixed);
+  more.refused = joined(decoder_refused(), more.refused);
+  if (more.rope_theta == 0) more.rope_theta = 10000;
+  return more;
 }
 
 /// Norms, attention, embedding and head.

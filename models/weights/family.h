@@ -29,8 +29,8 @@ struct Refused {
 
 /// A model_type of config.json.
 struct Kind {
-  const char* model_type;
-  std::vector<Field> fields;
+  const char* model_type = nullptr;
+  std::vector<Field> fields = {};
   std::vector<std::pair<const char*, const char*>> fixed = {};  // fields of the configuration that the type decides
   std::vector<Refused> refused = {};
   double rope_theta = 0;                       // if the file has none; 0: no rotary positions

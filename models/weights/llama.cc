@@ -2,13 +2,9 @@
 
 namespace weft::weights {
 
-static Kind kind(const char* model_type, Fields fields, Fixed fixed, double rope_theta = 10000) {
+static Kind kind(const char* model_type, Fields fields, Fixed fixed, Kind more = {}) {
   fields.push_back({"intermediate_size", "ffn"});
-  return {.model_type = model_type,
-          .fields = std::move(fields),
-          .fixed = std::move(fixed),
-          .refused = decoder_refused(),
-          .rope_theta = rope_theta};
+  return decoder_kind(model_type, std::move(fields), std::move(fixed), std::move(more));
 }
 
 // Each n-th layer has no rotary positions.
@@ -33,37 +29,23 @@ const Family& llama_family() {
   static const Fixed plain{{"qkv_bias", "false"}, {"qk_norm", "false"}, {"no_rope_every", "0"}};
   static const Fields biases{{"attention_bias", "attn_bias", "false"}};
   static const Fixed no_biases{{"attn_bias", "false"}};
-  static const auto make = [] {
-    auto* family = new Family{
-        .program = "llama",
-        .kinds = {kind("llama", joined(decoder_fields(), biases), plain),
-                  kind("mistral", decoder_fields(), joined(plain, no_biases)),
-                  kind("smollm3", joined(decoder_fields("true"), biases), {{"qkv_bias", "false"}, {"qk_norm", "false"}},
-                       2000000),
-                  kind("qwen2", decoder_fields(),
-                       {{"attn_bias", "false"}, {"qkv_bias", "true"}, {"qk_norm", "false"}, {"no_rope_every", "0"}}),
-                  kind("qwen3", decoder_fields(),
-                       {{"attn_bias", "false"}, {"qkv_bias", "false"}, {"qk_norm", "true"}, {"no_rope_every", "0"}}),
-                  kind("gemma", decoder_fields("true"), joined(plain, no_biases))},
-        .rows = joined(decoder_rows(), {{"blocks.{}.ffn.gate.weight", "layers.{}.mlp.gate_proj.weight"},
-                                        {"blocks.{}.ffn.up.weight", "layers.{}.mlp.up_proj.weight"},
-                                        {"blocks.{}.ffn.down.weight", "layers.{}.mlp.down_proj.weight"}}),
-        .ignored = decoder_ignored(),
-    };
-    for (Kind& k : family->kinds) {
-      const std::string_view type = k.model_type;
-      if (type == "gemma") k.plan_only = true, k.refused.erase(k.refused.begin());  // any activation costs the same
-      if (type == "mistral") k.sliding_window = 4096;
-      if (type == "smollm3") k.finish = finish_smollm3;
-      if (type == "qwen3") {
-        k.refused.push_back({"attention_bias", "false"});
-        for (Field& f : k.fields)
-          if (f.weft == std::string_view("head_dim")) f.otherwise = "128";
-      }
-    }
-    return family;
+  static const auto* family = new Family{
+      .program = "llama",
+      .kinds = {kind("llama", joined(decoder_fields(), biases), plain),
+                kind("mistral", decoder_fields(), joined(plain, no_biases), {.sliding_window = 4096}),
+                kind("smollm3", joined(decoder_fields({.tied = "true"}), biases),
+                     {{"qkv_bias", "false"}, {"qk_norm", "false"}}, {.rope_theta = 2000000, .finish = finish_smollm3}),
+                kind("qwen2", decoder_fields(),
+                     {{"attn_bias", "false"}, {"qkv_bias", "true"}, {"qk_norm", "false"}, {"no_rope_every", "0"}}),
+                kind("qwen3", decoder_fields({.head_dim = "128"}),
+                     {{"attn_bias", "false"}, {"qkv_bias", "false"}, {"qk_norm", "true"}, {"no_rope_every", "0"}},
+                     {.refused = {{"attention_bias", "false"}}}),
+                kind("gemma", decoder_fields({.tied = "true"}), joined(plain, no_biases), {.plan_only = true})},
+      .rows = joined(decoder_rows(), {{"blocks.{}.ffn.gate.weight", "layers.{}.mlp.gate_proj.weight"},
+                                      {"blocks.{}.ffn.up.weight", "layers.{}.mlp.up_proj.weight"},
+                                      {"blocks.{}.ffn.down.weight", "layers.{}.mlp.down_proj.weight"}}),
+      .ignored = decoder_ignored(),
   };
-  static const Family* const family = make();
   return *family;
 }
 

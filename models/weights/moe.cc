@@ -4,21 +4,20 @@ namespace weft::weights {
 
 // A model_type with experts in each layer. The fixed fields switch off the parts that only Weft trains: capacities, the
 // z-loss and the balancing bias.
-static Kind kind(const char* model_type, Fields fields, Fixed fixed, double rope_theta = 10000) {
-  return {.model_type = model_type,
-          .fields = joined(std::move(fields), {{"num_experts_per_tok", "top_k"}}),
-          .fixed = joined(std::move(fixed), {{"rope", "true"},
-                                             {"score", "softmax"},
-                                             {"route_scale", "1"},
-                                             {"capacity_factor", "0"},
-                                             {"z_loss", "0"},
-                                             {"bias_rate", "0"},
-                                             {"route", "learned"}}),
-          .refused = joined(decoder_refused(), {{"decoder_sparse_step", "1", true},
-                                                {"moe_layer_freq", "1", true},
-                                                {"mlp_only_layers", "[]", true},
-                                                {"attention_bias", "false", true}}),
-          .rope_theta = rope_theta};
+static Kind kind(const char* model_type, Fields fields, Fixed fixed, Kind more = {}) {
+  more.refused = {{"decoder_sparse_step", "1", true},
+                  {"moe_layer_freq", "1", true},
+                  {"mlp_only_layers", "[]", true},
+                  {"attention_bias", "false", true}};
+  return decoder_kind(model_type, joined(std::move(fields), {{"num_experts_per_tok", "top_k"}}),
+                      joined(std::move(fixed), {{"rope", "true"},
+                                                {"score", "softmax"},
+                                                {"route_scale", "1"},
+                                                {"capacity_factor", "0"},
+                                                {"z_loss", "0"},
+                                                {"bias_rate", "0"},
+                                                {"route", "learned"}}),
+                      std::move(more));
 }
 
 // Weft's one shared expert is as wide as all shared experts of the file.
@@ -29,59 +28,50 @@ static void finish_deepseek(const ConfigFile&, nn::ConfigMap& config) {
 const Family& moe_family() {
   static const Fixed no_shared{{"shared_ffn", "0"}}, all_experts{{"dense_layers", "0"}, {"dense_ffn", "0"}};
   static const Field aux{"router_aux_loss_coef", "aux_loss", "0.001"};
-  static const auto make = [] {
-    auto* family = new Family{
-        .program = "moe",
-        .kinds = {kind("mixtral",
-                       joined(decoder_fields("false", "1e-5"),
-                              {{"num_local_experts", "experts"}, {"intermediate_size", "ffn"}, aux}),
-                       joined(joined(no_shared, all_experts),
-                              {{"qkv_bias", "false"}, {"qk_norm", "false"}, {"normalize", "true"}}),
-                       1000000),
-                  kind("qwen3_moe",
-                       joined(decoder_fields(), {{"num_experts|num_local_experts", "experts"},
-                                                 {"moe_intermediate_size", "ffn"},
-                                                 {"norm_topk_prob", "normalize", "false"},
-                                                 aux}),
-                       joined(joined(no_shared, all_experts), {{"qkv_bias", "false"}, {"qk_norm", "true"}})),
-                  kind("qwen2_moe",
-                       joined(decoder_fields(), {{"num_experts", "experts"},
-                                                 {"moe_intermediate_size", "ffn"},
-                                                 {"shared_expert_intermediate_size", "shared_ffn"},
-                                                 {"norm_topk_prob", "normalize", "false"},
-                                                 aux}),
-                       joined(all_experts, {{"qkv_bias", "true"}, {"qk_norm", "false"}})),
-                  kind("deepseek",
-                       joined(decoder_fields(), {{"n_routed_experts", "experts"},
-                                                 {"moe_intermediate_size", "ffn"},
-                                                 {"n_shared_experts", "shared_ffn", "0"},
-                                                 {"first_k_dense_replace", "dense_layers", "0"},
-                                                 {"intermediate_size", "dense_ffn"},
-                                                 {"norm_topk_prob", "normalize", "false"},
-                                                 {"aux_loss_alpha", "aux_loss", "0.001"}}),
-                       {{"qkv_bias", "false"}, {"qk_norm", "false"}})},
-        .rows =
-            joined(decoder_rows(),
-                   {{"blocks.{}.moe.router.weight", "layers.{}.{mlp|block_sparse_moe}.gate.weight"},
-                    {"blocks.{}.moe.w1", "layers.{}.mlp.experts.{e}.gate_proj.weight", Layout::kExpert},
-                    {"blocks.{}.moe.w3", "layers.{}.mlp.experts.{e}.up_proj.weight", Layout::kExpert},
-                    {"blocks.{}.moe.w2", "layers.{}.mlp.experts.{e}.down_proj.weight", Layout::kExpert},
-                    {"blocks.{}.moe.w1", "layers.{}.{block_sparse_moe|mlp}.experts.{e}.w1.weight", Layout::kExpert},
-                    {"blocks.{}.moe.w3", "layers.{}.{block_sparse_moe|mlp}.experts.{e}.w3.weight", Layout::kExpert},
-                    {"blocks.{}.moe.w2", "layers.{}.{block_sparse_moe|mlp}.experts.{e}.w2.weight", Layout::kExpert},
-                    {"blocks.{}.moe.w1", "layers.{}.{mlp|block_sparse_moe}.experts.gate_up_proj", Layout::kExpertsGate},
-                    {"blocks.{}.moe.w3", "layers.{}.{mlp|block_sparse_moe}.experts.gate_up_proj", Layout::kExpertsUp},
-                    {"blocks.{}.moe.w2", "layers.{}.{mlp|block_sparse_moe}.experts.down_proj", Layout::kExpertsDown}}),
-        .ignored = decoder_ignored(),
-    };
-    for (Kind& k : family->kinds) {
-      const std::string_view type = k.model_type;
-      k.plan_only = type == "qwen2_moe" || type == "deepseek";
-      if (type == "deepseek") k.finish = finish_deepseek;
-    }
-    return family;
+  static const auto* family = new Family{
+      .program = "moe",
+      .kinds = {kind("mixtral",
+                     joined(decoder_fields({.eps = "1e-5"}),
+                            {{"num_local_experts", "experts"}, {"intermediate_size", "ffn"}, aux}),
+                     joined(joined(no_shared, all_experts),
+                            {{"qkv_bias", "false"}, {"qk_norm", "false"}, {"normalize", "true"}}),
+                     {.rope_theta = 1000000}),
+                kind("qwen3_moe",
+                     joined(decoder_fields(), {{"num_experts|num_local_experts", "experts"},
+                                               {"moe_intermediate_size", "ffn"},
+                                               {"norm_topk_prob", "normalize", "false"},
+                                               aux}),
+                     joined(joined(no_shared, all_experts), {{"qkv_bias", "false"}, {"qk_norm", "true"}})),
+                kind("qwen2_moe",
+                     joined(decoder_fields(), {{"num_experts", "experts"},
+                                               {"moe_intermediate_size", "ffn"},
+                                               {"shared_expert_intermediate_size", "shared_ffn"},
+                                               {"norm_topk_prob", "normalize", "false"},
+                                               aux}),
+                     joined(all_experts, {{"qkv_bias", "true"}, {"qk_norm", "false"}}), {.plan_only = true}),
+                kind("deepseek",
+                     joined(decoder_fields(), {{"n_routed_experts", "experts"},
+                                               {"moe_intermediate_size", "ffn"},
+                                               {"n_shared_experts", "shared_ffn", "0"},
+                                               {"first_k_dense_replace", "dense_layers", "0"},
+                                               {"intermediate_size", "dense_ffn"},
+                                               {"norm_topk_prob", "normalize", "false"},
+                                               {"aux_loss_alpha", "aux_loss", "0.001"}}),
+                     {{"qkv_bias", "false"}, {"qk_norm", "false"}}, {.finish = finish_deepseek, .plan_only = true})},
+      .rows =
+          joined(decoder_rows(),
+                 {{"blocks.{}.moe.router.weight", "layers.{}.{mlp|block_sparse_moe}.gate.weight"},
+                  {"blocks.{}.moe.w1", "layers.{}.mlp.experts.{e}.gate_proj.weight", Layout::kExpert},
+                  {"blocks.{}.moe.w3", "layers.{}.mlp.experts.{e}.up_proj.weight", Layout::kExpert},
+                  {"blocks.{}.moe.w2", "layers.{}.mlp.experts.{e}.down_proj.weight", Layout::kExpert},
+                  {"blocks.{}.moe.w1", "layers.{}.{block_sparse_moe|mlp}.experts.{e}.w1.weight", Layout::kExpert},
+                  {"blocks.{}.moe.w3", "layers.{}.{block_sparse_moe|mlp}.experts.{e}.w3.weight", Layout::kExpert},
+                  {"blocks.{}.moe.w2", "layers.{}.{block_sparse_moe|mlp}.experts.{e}.w2.weight", Layout::kExpert},
+                  {"blocks.{}.moe.w1", "layers.{}.{mlp|block_sparse_moe}.experts.gate_up_proj", Layout::kExpertsGate},
+                  {"blocks.{}.moe.w3", "layers.{}.{mlp|block_sparse_moe}.experts.gate_up_proj", Layout::kExpertsUp},
+                  {"blocks.{}.moe.w2", "layers.{}.{mlp|block_sparse_moe}.experts.down_proj", Layout::kExpertsDown}}),
+      .ignored = decoder_ignored(),
   };
-  static const Family* const family = make();
   return *family;
 }
 

@@ -50,7 +50,7 @@ Shape source_shape(Layout layout, const Shape& cell, const Sizes& s) {
 
 Piece piece_of(Layout layout, const Shape& cell, const Sizes& s, int64_t expert) {
   const int64_t H = s.heads, G = s.kv_heads, R = H / G, D = s.head_dim;
-  const int64_t columns = cell.size() > 1 ? cell.numel() / cell[0] : 1;  // of a qkv weight
+  const int64_t columns = cell.size() > 1 ? cell.numel() / cell[0] : 1;  // elements of a row of a qkv weight
   const int64_t head = D * columns, group = (R + 2) * head;
   switch (layout) {
     case Layout::kSame:

@@ -12,7 +12,7 @@
 namespace weft::weights {
 
 struct WeightInfo {
-  DType dtype = kFloat32;  // of the elements that read() returns
+  DType dtype = kFloat32;  // read() returns elements of this dtype
   Shape shape;
 };
 

@@ -30,7 +30,7 @@ struct AttentionOptions {
   bool bias = false;
   bool qkv_bias = false;    // a bias of queries, keys and values only (Qwen 2)
   bool qk_norm = false;     // RMSNorm of each head's queries and keys before rotary positions (Qwen 3)
-  double norm_eps = 1e-5;   // of these norms
+  double norm_eps = 1e-5;   // added to the mean square in q_norm and k_norm
   bool causal = true;       // a key is visible only if q >= kv, in addition to mask_mod
   ScoreMod score_mod = {};  // as in flex_attention, for every pass
   MaskMod mask_mod = {};

@@ -11,9 +11,9 @@ namespace weft::nn {
 /// Frequencies by transformers' `rope_type`. No type changes a frequency if factor is 1.
 struct RotaryOptions {
   double theta = 10000;  // pair i of D/2 rotates by theta^(-2i/D) radians per position
-  double factor = 1;     // of the context, relative to original_context
+  double factor = 1;     // the context / original_context
   // Turns within the trained context: llama3 divides pairs with at most low_freq_factor turns by factor and keeps pairs
-  // with at least high_freq_factor turns; yarn does so with beta_slow and beta_fast.
+  // with at least high_freq_factor turns; the limits of yarn are beta_slow and beta_fast.
   double low_freq_factor = 1, high_freq_factor = 4;
   int64_t original_context = 8192;  // the trained context; llama3 and yarn
   // default: as theta gives; linear: all frequencies / factor (Chen et al. 2023); llama3: frequencies of long waves /

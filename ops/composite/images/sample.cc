@@ -113,7 +113,7 @@ Tensor grid_sample(const Arg& arg, const Arg& places, const GridSampleOptions& o
   for (int d = 0; d < n; ++d) {
     const Tensor p = pixels(select(at, -1, n - 1 - d), x.size(2 + d), o);
     lower.push_back(nearest ? round(p.detach()) : floor(p.detach()));
-    if (!nearest) share.push_back(p - lower.back());  // of the higher neighbour
+    if (!nearest) share.push_back(p - lower.back());  // the weight of the higher neighbour
   }
   Tensor sum;
   for (int corner = 0; corner < (nearest ? 1 : 1 << n); ++corner) {

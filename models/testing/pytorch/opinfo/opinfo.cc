@@ -433,7 +433,7 @@ int run(const std::string& folder, const std::string& only, size_t most) {
   const std::vector<Sample> samples = reader.read(folder, only);
   for (const Sample& s : samples)
     if (std::optional<Result> r = compare_eager(s, report); r && s.dtype == kFloat32) rows[s.row].push_back({&s, *r});
-  std::vector<Evaluated> chosen;  // of each row, evenly
+  std::vector<Evaluated> chosen;  // equally many samples of each row
   for (const auto& [row, all] : rows)
     for (size_t i = 0; i < std::min(most, all.size()); ++i)
       chosen.push_back(all[i * all.size() / std::min(most, all.size())]);
