@@ -36,7 +36,7 @@ class Dirichlet {
   Tensor concentration;
   Tensor sample(const Shape& shape = {}, std::source_location at = std::source_location::current()) const;
   WEFT_NO_RSAMPLE(Dirichlet)
-  /// Of vectors [..., n], without the last dim.
+  /// The log-density of vectors [..., n], without the last dim.
   Tensor log_prob(const Arg& value) const;
   Tensor entropy(std::source_location at = std::source_location::current()) const;
   Tensor mean(std::source_location at = std::source_location::current()) const;
