@@ -41,8 +41,9 @@ RecurrentCell::State RecurrentCell::run(const Arg& arg, const State& before) con
   const auto own = [&](const Parameter& p) {
     return p.defined() ? p.value().to(internal::dtype_with(p.value(), x, name.c_str())) : Tensor();
   };
-  return recurrent::next_state(kind_, linear(x, own(weight_ih_), own(bias_ih_)), own(weight_hh_), own(bias_hh_),
-                               {state(before.h, "h"), kind_ == recurrent::kLstm ? state(before.c, "c") : Tensor()});
+  return call.result(
+      recurrent::next_state(kind_, linear(x, own(weight_ih_), own(bias_ih_)), own(weight_hh_), own(bias_hh_),
+                            {state(before.h, "h"), kind_ == recurrent::kLstm ? state(before.c, "c") : Tensor()}));
 }
 
 }  // namespace weft::nn

@@ -74,7 +74,7 @@ MoEOut MoE::operator()(const Arg& arg) const {
     result.aux =
         result.aux + load_balance_loss(route.probs, result.counts) * (o.aux_loss / static_cast<double>(o.top_k));
   if (o.z_loss > 0) result.aux = result.aux + router_z_loss(logits_TE) * o.z_loss;
-  return result;
+  return call.result(result);
 }
 
 void MoE::update_balance(const Tensor& counts) const {
