@@ -58,10 +58,12 @@ MultivariateNormal::MultivariateNormal(const Arg& mean, const Covariance& p) {
 
 Tensor MultivariateNormal::covariance_matrix(std::source_location at) const {
   LineScope line(at);
+  const Autocast off(std::nullopt);
   return matmul(scale_tril, transpose(scale_tril, -2, -1));
 }
 Tensor MultivariateNormal::rsample(const Shape& shape, std::source_location at) const {
   LineScope line(at);
+  const Autocast off(std::nullopt);
   const Tensor z = randn(internal::extended(shape, loc), internal::options_like(loc), at);
   return add(loc, squeeze(matmul(scale_tril, unsqueeze(z, -1)), -1));
 }

@@ -28,7 +28,7 @@ RecurrentCell::RecurrentCell(Kind kind, int64_t input_size, int64_t hidden_size,
 RecurrentCell::State RecurrentCell::run(const Arg& arg, const State& before) const {
   CallScope call(*this, arg.line());
   const std::string name = str_cat(recurrent::name_of(kind_), "Cell");
-  const Tensor x = internal::floating_of(arg, name.c_str());
+  const Tensor x = internal::autocast(internal::floating_of(arg, name.c_str()));
   WEFT_CHECK((x.dim() == 1 || x.dim() == 2) && x.size(-1) == input_, name, ": x is ", x.type(), "; need [batch, ",
              input_, "] or [", input_, "]");
   Shape states = x.shape();

@@ -40,7 +40,10 @@ MoEOut MoE::operator()(const Arg& arg) const {
   const Tensor& x = arg.tensor();
   const Tensor x_TD = reshape(x, {-1, x.size(-1)});
   const DType dtype = x.dtype();
-  const Tensor logits_TE = router(x_TD.to(dtype == kFloat64 ? kFloat64 : kFloat32));
+  const Tensor logits_TE = [&] {
+    const Autocast off(std::nullopt);
+    return router(x_TD.to(dtype == kFloat64 ? kFloat64 : kFloat32));
+  }();
   const Routing route =
       route_top_k(logits_TE, {.top_k = o.top_k,
                               .score = o.score,
