@@ -2,6 +2,15 @@
 
 #include "ops/core/creation.h"
 
+namespace weft {
+
+std::vector<int64_t> internal::pad_pairs(const Sizes& padding, int spatial, const char* layer) {
+  const Shape pairs = padding.of(2 * spatial, layer, "padding");
+  return {pairs.begin(), pairs.end()};
+}
+
+}  // namespace weft
+
 namespace weft::nn {
 
 Lambda::Lambda(std::function<Tensor(const Tensor&)> fn, std::source_location loc) : fn_(std::move(fn)) {
