@@ -28,4 +28,8 @@ class MultivariateNormal {
   Tensor variance(std::source_location at = std::source_location::current()) const;
 };
 
+/// See kl_divergence in distributions.h.
+Tensor kl_divergence(const MultivariateNormal& p, const MultivariateNormal& q,
+                     std::source_location at = std::source_location::current());
+
 }  // namespace weft::distributions
