@@ -141,6 +141,8 @@ def bind(row, sample):
             del bound[p.name]
         if p.kind in "if" and isinstance(value, torch.Tensor) and value.dim() == 0 and not value.requires_grad:
             bound[p.name] = value.item()  # PyTorch accepts a 0-d tensor for a number
+        if p.kind == "V" and isinstance(value, torch.Tensor) and value.dim() == 1:
+            bound[p.name] = value.tolist()
         if p.name not in bound:
             if p.needed:
                 raise Refused(f"no argument {p.name}")
