@@ -93,6 +93,17 @@ inline Shape spatial(const Shape& output_size, int64_t dims) {
     out.push_back(output_size[i]);
   return out;
 }
+/// The extents of an adaptive pool, with x's own for -1.
+inline Shape given(Shape size, const Tensor& x) {
+  for (int i = 0; i < size.size(); ++i)
+    if (size[i] < 0) size[i] = x.size(i - size.size());
+  return size;
+}
+/// The first half of a list, or the second.
+inline Shape half(const std::vector<int64_t>& all, size_t which) {
+  const auto begin = all.begin() + static_cast<int64_t>(which * all.size() / 2);
+  return Shape(std::vector<int64_t>(begin, begin + static_cast<int64_t>(all.size() / 2)));
+}
 /// The spatial extents of x times the factors: with recompute_scale_factor, interpolate knows these alone.
 inline Shape scaled(const Tensor& x, const std::vector<double>& factor) {
   Shape out;
