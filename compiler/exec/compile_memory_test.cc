@@ -112,6 +112,13 @@ TEST(CompileMemory, PredictedPeakIsWhatTheAllocatorSees) {
   EXPECT_EQ(memory_stats().peak - before, s.planned_peak_bytes);
 }
 
+// The sum over both dims takes broadcast operands as a sum over one dim does: the product would need 16 MB.
+TEST(CompileMemory, AFullReductionStoresNoProductOfBroadcastOperands) {
+  auto step = compile([](Tensor a, Tensor b) { return (a * b).sum(); });
+  EXPECT_EQ(step(ones({2048, 1}), ones({1, 2048})).item<float>(), 2048 * 2048);
+  EXPECT_LT(step.stats().planned_peak_bytes, 128 << 10);
+}
+
 TEST(CompileMemory, MemoryBudgetIsAHardLimit) {
   auto fn = [](Tensor x) { return matmul(x, x).sum(); };
   auto step = compile(fn);

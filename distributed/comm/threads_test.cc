@@ -10,6 +10,7 @@
 #include <functional>
 #include <thread>
 
+#include "distributed/comm/matching.h"
 #include "framework/tensor/tensor.h"
 
 namespace weft::dist {
@@ -345,6 +346,13 @@ TEST(Threads, AbortWakesAll) {
   c[3]->abort("rank 3: out of memory");
   for (auto& t : threads) t.join();
   EXPECT_EQ(woken, 3);
+}
+
+// An error that follows from one that follows names the cause alone.
+TEST(Threads, AbortsNameTheirCauseOnce) {
+  const std::string once = text(internal::aborted_by("rank 3: out of memory"));
+  EXPECT_EQ(once, "collective aborted: rank 3: out of memory");
+  EXPECT_EQ(text(internal::aborted_by(once)), once);
 }
 
 TEST(Threads, LeavingWithoutWaitingFailsTheOthers) {

@@ -5,6 +5,7 @@
 #include "compiler/exec/compile.h"
 #include "framework/autodiff/grad.h"
 #include "framework/testing/gradcheck.h"
+#include "ops/composite/images/pool.h"
 #include "ops/composite/indexing.h"
 #include "ops/composite/testing/composite_table.h"
 #include "ops/core/core.h"
@@ -184,6 +185,13 @@ const RepeatedRow kRepeated[] = {
        return put(x, ints({3, 1, 3}, 3), v);
      },
      {0, 10, 1000}},
+    {"max_unpool1d",
+     {1, 1, 4},
+     {1, 1, 3},
+     [](const Tensor&, const Tensor& v) {
+       return max_unpool1d(v, ints({3, 0, 3}, {1, 1, 3}), 2, 1);
+     },
+     {0, 1, 1000}},
     {"put_added",
      {4},
      {3},

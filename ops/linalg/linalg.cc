@@ -258,6 +258,13 @@ Tensor matrix_rank(const Arg& x, double rtol) {
 
 namespace {
 
+// The operand of a matrix norm. Norms without a decomposition take 16-bit floats, as vector norms do.
+Tensor normed(const Arg& x, bool decomposes) {
+  const bool half =
+      x.is_tensor() && x.tensor().defined() && (x.tensor().dtype() == kBFloat16 || x.tensor().dtype() == kFloat16);
+  return half && !decomposes ? x.tensor().to(kFloat32) : matrices(x, "matrix_norm");
+}
+
 // x with the two dims last.
 Tensor moved(const Tensor& x, const Dims& dims) {
   WEFT_CHECK(dims.size() == 2, "matrix_norm: dims are ", Shape(dims), "; need two");
@@ -282,21 +289,20 @@ Tensor kept(const Tensor& y, const Tensor& x, const Dims& dims, bool keepdim) {
 
 Tensor matrix_norm(const Arg& arg, std::string_view ord, const Dims& dims, bool keepdim) {
   LineScope here(arg.line());
-  const Tensor& x = matrices(arg, "matrix_norm");
   WEFT_CHECK(ord == "fro" || ord == "nuc", "matrix_norm: ord is '", ord, "'; need fro, nuc, 1, -1, 2, -2, inf or -inf");
-  const Tensor m = moved(x, dims);
-  return kept(ord == "fro" ? root(sum(square(m), {-2, -1})) : sum(svdvals(m), -1), x, dims, keepdim);
+  const Tensor x = normed(arg, ord == "nuc"), m = moved(x, dims);
+  const Tensor y = ord == "fro" ? root(sum(square(m), {-2, -1})) : sum(svdvals(m), -1);
+  return kept(y, x, dims, keepdim).to(arg.tensor().dtype());
 }
 
 Tensor matrix_norm(const Arg& arg, double ord, const Dims& dims, bool keepdim) {
   LineScope here(arg.line());
-  const Tensor& x = matrices(arg, "matrix_norm");
-  const Tensor m = moved(x, dims);
   const double size = std::fabs(ord);
   WEFT_CHECK(size == 1 || size == 2 || std::isinf(size), "matrix_norm: ord is ", ord,
              "; need fro, nuc, 1, -1, 2, -2, inf or -inf");
+  const Tensor x = normed(arg, size == 2), m = moved(x, dims);
   const Tensor each = size == 2 ? svdvals(m) : sum(abs(m), size == 1 ? -2 : -1);
-  return kept(ord > 0 ? amax(each, -1) : amin(each, -1), x, dims, keepdim);
+  return kept(ord > 0 ? amax(each, -1) : amin(each, -1), x, dims, keepdim).to(arg.tensor().dtype());
 }
 
 Tensor matrix_power(const Arg& x, int64_t n) {

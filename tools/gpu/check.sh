@@ -96,8 +96,14 @@ done
 [ -z "$list" ] || exit 0
 
 if [ -n "$pack" ]; then
-  mkdir -p "$pack/lib" || exit 1
+  mkdir -p "$pack" || exit 1
   pack=$(cd "$pack" && pwd)
+  mark=$pack/.weft_gpu_check # folders in it are replaced
+  if [ ! -f "$mark" ] && [ -n "$(ls -A "$pack")" ]; then
+    echo "check.sh: $pack is not empty and is no pack; need a new folder, or one of an earlier --pack" >&2
+    exit 2
+  fi
+  : > "$mark" && mkdir -p "$pack/lib" || exit 1
   cd "$here/../.." || exit 1
   bazel=${WEFT_BAZEL:-./bazelw}
   for target in //tools/gpu:gpu_test //tools/gpu:bench //tools/gpu:summary //tools/profile //tools:doctor; do

@@ -35,6 +35,12 @@ says "need a whole number"
 check 2 --only
 says "--only needs a value"
 
+# A folder of the user is not emptied.
+mkdir -p "$TEST_TMPDIR/mine/kernels" && echo precious > "$TEST_TMPDIR/mine/kernels/notes"
+check 2 --pack "$TEST_TMPDIR/mine"
+says "mine is not empty and is no pack; need a new folder"
+[ "$(cat "$TEST_TMPDIR/mine/kernels/notes")" = precious ] || fail "--pack changed a folder of the user"
+
 # The kernels that are packed are compiled without a GPU, if there is NVRTC.
 kernels=$TEST_TMPDIR/kernels
 WEFT_GPU_CHECK_SMALL=1 WEFT_CACHE=$kernels "$root/tools/gpu/kernels" --only products > "$TEST_TMPDIR/log" 2>&1

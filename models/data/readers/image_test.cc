@@ -54,6 +54,9 @@ TEST(Image, JpegsAreNearlyTheirPixels) {
   EXPECT_EQ(decode(gray, ImageMode::kRgb).shape(), (Shape{3, 8, 8}));
   expect_error([&] { decode(gray, ImageMode::kRgba); },
                "x.img: is a JPEG, which has no alpha channel; need another mode");
+  for (const ImageMode mode : {ImageMode::kUnchanged, ImageMode::kRgb})
+    expect_error([&] { decode(jpeg_bytes(pixels(256, 3), 8, 8, 4), mode); },
+                 "x.img: is a JPEG of four inks (CMYK), whose colours depend on a profile; need RGB or gray");
 }
 
 TEST(Image, DamagedFilesAreErrors) {

@@ -23,7 +23,7 @@ inline std::string png_bytes(const std::vector<uint8_t>& pixels, uint32_t width,
   return s;
 }
 
-/// A JPEG of best quality; 1 (gray) or 3 (RGB) channels.
+/// A JPEG of best quality; 1 (gray), 3 (RGB) or 4 (CMYK) channels.
 inline std::string jpeg_bytes(const std::vector<uint8_t>& pixels, int width, int height, int channels,
                               bool progressive = false) {
   jpeg_compress_struct c{};
@@ -34,7 +34,7 @@ inline std::string jpeg_bytes(const std::vector<uint8_t>& pixels, int width, int
   unsigned long n = 0;
   jpeg_mem_dest(&c, &out, &n);
   c.image_width = static_cast<JDIMENSION>(width), c.image_height = static_cast<JDIMENSION>(height);
-  c.input_components = channels, c.in_color_space = channels == 1 ? JCS_GRAYSCALE : JCS_RGB;
+  c.input_components = channels, c.in_color_space = channels == 1 ? JCS_GRAYSCALE : channels == 3 ? JCS_RGB : JCS_CMYK;
   jpeg_set_defaults(&c);
   jpeg_set_quality(&c, 100, TRUE);
   if (progressive) jpeg_simple_progression(&c);

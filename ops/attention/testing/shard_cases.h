@@ -84,6 +84,13 @@ inline std::vector<ShardCase> shard_cases() {
          return O{.score_mod = [=](const Score& c) { return tanh(c.value * one[c.b]) * 2 + bias[c.q] * bias[c.kv]; },
                   .mask_mod = causal};
        }},
+      // Rows and keys that a large finite number masks: the mean of v where all keys have the same score.
+      {"huge scores",
+       [](const ShardSizes&, DType, Random&) {
+         return O{.score_mod = [](const Score& c) {
+           return where(logical_or(remainder(c.q, 3) == 0, c.kv < 5), c.value - 1e30, c.value);
+         }};
+       }},
       {"dropout", [=](const ShardSizes&, DType, Random&) { return O{.mask_mod = causal, .dropout_p = 0.3}; }},
   };
 }

@@ -8,7 +8,6 @@
 #include "framework/dispatch/dispatch.h"
 #include "ops/composite/host_list.h"
 #include "ops/composite/indexing.h"
-#include "ops/composite/math/derivative.h"
 #include "ops/composite/precision.h"
 #include "ops/core/indexing/index.h"
 #include "ops/core/indexing/view.h"
@@ -19,7 +18,6 @@ namespace weft {
 
 using internal::FirstOperand;
 using internal::FloatingOperand;
-using internal::with_derivative;
 
 namespace {
 
@@ -262,11 +260,7 @@ Tensor max_unpool_nd(const char* op, int spatial, const Arg& arg, const Arg& ind
   const Tensor begin = arange(planes.numel(), {.dtype = kInt64, .device = x.device()}) * plane;
   const Tensor to = flatten(at + reshape(begin, planes));
   const Tensor none = zeros({shape.numel()}, {.dtype = x.dtype(), .device = x.device()});
-  return with_derivative(
-      x, [&](const Tensor& t) { return reshape(index_copy(none, 0, to, flatten(t)), shape); },
-      [=](const Tensor& t, const Tensor&, const Tensor& dy) {
-        return reshape(index_select(flatten(dy), 0, to), t.shape());
-      });
+  return reshape(index_copy(none, 0, to, flatten(x)), shape);
 }
 
 Tensor avg_pool_nd(const char* op, int spatial, const Arg& arg, const Sizes& kernel_size, const Sizes& stride,

@@ -294,9 +294,15 @@ Tensor nextafter(const Arg& x, const Arg& y) {
   const OperandPair p = common(x, y, "nextafter");
   const DType t = p.a.dtype();
   WEFT_CHECK(t == kFloat32 || t == kFloat64, "nextafter: operands are ", t, "; need f32 or f64");
-  const Tensor a = p.a.detach(), b = p.b.detach(), up = lt(a, b), from = where(up, a, -a);
-  const Tensor next = t == kFloat64 ? successor<double>(from) : successor<float>(from);
-  return where(eq(a, b) | isnan(b), b, where(up, next, -next));
+  const Tensor b = p.b.detach();
+  return internal::with_derivative(
+      p.a,
+      [&](const Tensor& v) {
+        const Tensor a = v.detach(), up = lt(a, b), from = where(up, a, -a);
+        const Tensor next = t == kFloat64 ? successor<double>(from) : successor<float>(from);
+        return where(eq(a, b) | isnan(b), b, where(up, next, -next));
+      },
+      [=](const Tensor& v, const Tensor&, const Tensor& dy) { return where(ne(v, b), dy, 0.0); });
 }
 
 Tensor gcd(const Arg& x, const Arg& y) {

@@ -196,10 +196,10 @@ Tensor scatter_add(const Arg& arg, int64_t dim, const Arg& index, const Arg& sou
 }
 
 Tensor index_add(const Arg& x, int64_t dim, const Arg& index, const Arg& source, const Arg& alpha) {
-  const bool plain = alpha.kind() == Arg::kInt && alpha.integer() == 1;
+  const bool whole = alpha.kind() == Arg::kInt || alpha.kind() == Arg::kBoolean, plain = whole && alpha.integer() == 1;
   LineScope here(x.line());
-  if (plain && is_or(x, source))
-    return ne(index_add(cast(x.tensor(), kInt64), dim, index, cast(source.tensor(), kInt64)), 0);
+  if (whole && is_or(x, source))
+    return ne(index_add(cast(x.tensor(), kInt64), dim, index, cast(source.tensor(), kInt64), alpha), 0);
   if (plain) return rows_changed(index_add_op, x, dim, index, source);
   return rows_changed(index_add_op, x, dim, index, mul(source, alpha));
 }

@@ -92,13 +92,14 @@ Tensor linear(const Arg& input, const Arg& weight, const Arg& bias) {
   LineScope here(input.line());
   const Tensor &x = tensor_of(input, "linear"), &w = tensor_of(weight, "linear");
   WEFT_CHECK(is_floating(x.dtype()), "linear: input is ", x.type(), "; need a floating-point dtype");
-  WEFT_CHECK(x.dim() >= 1 && w.dim() == 2 && x.size(-1) == w.size(1), "linear: input ", x.shape(),
+  WEFT_CHECK(x.dim() >= 1 && (w.dim() == 2 || w.dim() == 1) && x.size(-1) == w.size(-1), "linear: input ", x.shape(),
              " does not fit weight ", w.shape(), "; need [..., in] and [out, in]");
-  const Tensor y = dot_general(x, cast(w, internal::dtype_with(w, x, "linear")), {{}, {}, {x.dim() - 1}, {1}});
+  const Tensor y =
+      dot_general(x, cast(w, internal::dtype_with(w, x, "linear")), {{}, {}, {x.dim() - 1}, {w.dim() - 1}});
   if (!bias.is_tensor() || !bias.tensor().defined()) return y;
   const Tensor& b = bias.tensor();
-  WEFT_CHECK(b.dim() == 1 && b.size(0) == w.size(0), "linear: bias ", b.shape(), " does not fit weight ", w.shape(),
-             "; need [out]");
+  WEFT_CHECK(b.dim() == w.dim() - 1 && (b.dim() == 0 || b.size(0) == w.size(0)), "linear: bias ", b.shape(),
+             " does not fit weight ", w.shape(), "; need [out]");
   internal::dtype_with(b, x, "linear");
   return add(y, cast(b, y.dtype()));
 }

@@ -79,5 +79,38 @@ struct AddOpInfoRows {
 
 /// The positions of index_put.
 inline std::vector<TensorIndex> indices(const std::vector<Tensor>& at) { return {at.begin(), at.end()}; }
+/// What a call of torch.unique asks for.
+inline std::vector<Tensor> asked(const Unique& u, bool inverse, bool counts) {
+  std::vector<Tensor> out{u.values};
+  if (inverse) out.push_back(u.inverse);
+  if (counts) out.push_back(u.counts);
+  return out;
+}
+/// The last extents of output_size, which may have all of the result's in PyTorch's max_unpool.
+inline Shape spatial(const Shape& output_size, int64_t dims) {
+  Shape out;
+  for (int64_t i = std::max<int64_t>(output_size.size() - dims, 0); i < output_size.size(); ++i)
+    out.push_back(output_size[i]);
+  return out;
+}
+/// The extents of an adaptive pool, with x's own for -1.
+inline Shape given(Shape size, const Tensor& x) {
+  for (int i = 0; i < size.size(); ++i)
+    if (size[i] < 0) size[i] = x.size(i - size.size());
+  return size;
+}
+/// The first half of a list, or the second.
+inline Shape half(const std::vector<int64_t>& all, size_t which) {
+  const auto begin = all.begin() + static_cast<int64_t>(which * all.size() / 2);
+  return Shape(std::vector<int64_t>(begin, begin + static_cast<int64_t>(all.size() / 2)));
+}
+/// The spatial extents of x times the factors: with recompute_scale_factor, interpolate knows these alone.
+inline Shape scaled(const Tensor& x, const std::vector<double>& factor) {
+  Shape out;
+  for (int64_t d = 2; d < x.dim(); ++d)
+    out.push_back(static_cast<int64_t>(static_cast<double>(x.size(d)) *
+                                       factor[factor.size() == 1 ? 0 : static_cast<size_t>(d - 2)]));
+  return out;
+}
 
 }  // namespace weft::testing::pytorch

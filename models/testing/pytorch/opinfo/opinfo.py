@@ -141,6 +141,12 @@ def bind(row, sample):
             del bound[p.name]
         if p.kind in "if" and isinstance(value, torch.Tensor) and value.dim() == 0 and not value.requires_grad:
             bound[p.name] = value.item()  # PyTorch accepts a 0-d tensor for a number
+        if p.kind == "V" and isinstance(value, torch.Tensor) and value.dim() == 1:
+            bound[p.name] = value.tolist()
+        if p.kind == "V" and isinstance(value, (list, tuple)) and all(isinstance(v, (list, tuple)) for v in value):
+            bound[p.name] = [e for v in value for e in v]
+        if p.kind == "D" and isinstance(value, (list, tuple)):
+            bound[p.name] = [-1 if v is None else v for v in value]
         if p.name not in bound:
             if p.needed:
                 raise Refused(f"no argument {p.name}")
