@@ -112,7 +112,8 @@ std::vector<Tensor> weighted(const CompileOptions& options, int64_t classes, int
 TEST(MeshLayers, ClassWeightsAreAnArgumentOfTheStep) {
   for (const auto& [classes, batch] : {std::pair<int64_t, int64_t>{3, 8}, {4, 8}, {8, 8}, {5, 2}}) {
     const std::vector<Tensor> one = weighted({.verify_numerics = true}, classes, batch);
-    const std::vector<Tensor> two = weighted({.mesh = dist::Mesh::parse("dp2"), .verify_numerics = true}, classes, batch);
+    const std::vector<Tensor> two =
+        weighted({.mesh = dist::Mesh::parse("dp2"), .verify_numerics = true}, classes, batch);
     for (size_t i = 0; i < one.size(); ++i) EXPECT_TRUE(testing::same_bits(one[i], two[i])) << classes << " " << i;
   }
 }
