@@ -73,10 +73,10 @@ class CompiledCall {
  private:
   std::shared_ptr<CompiledCore> core_;
   const NumberScope numbers_;
-  std::optional<Autocast> autocast_;
   struct Step;
   std::unique_ptr<Step> step_;
   bool direct_ = false;
+  std::optional<Autocast> autocast_;
 };
 
 std::shared_ptr<CompiledCore> make_core(CompileOptions options, SourceLine line = {});

@@ -48,7 +48,7 @@ class OutputsOf {
 };
 
 /// `fn` as a function that also returns what the modules of these paths return in its call, as PyTorch's forward hooks
-/// get it: auto [loss, outputs] = compile(nn::with_outputs({"blocks.3.attn"}, step))(x, y). The paths are those of
+/// get it: auto [loss, outputs] = compile(nn::with_outputs({"blocks.3.attn"}, step))(x, y). The paths are as in
 /// named_modules(). Works eagerly, compiled and on a mesh. Throws NotFound for a path that is not called, with the
 /// nearest one.
 template <class Fn>

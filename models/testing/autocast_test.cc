@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "distributed/launch/compile.h"
+#include "framework/base/switches.h"
 #include "framework/testing/compare.h"
 #include "weft.h"
 
@@ -124,7 +125,7 @@ TEST(Autocast, OnAMeshAsOnOneDevice) {
   CompileOptions two = one;
   two.mesh = dist::Mesh::parse("dp2");
   const std::vector<double> a = losses(one, 10), b = losses(two, 10);
-  // The first loss is that of equal products. The gradients of both halves are rounded to bf16 before their sum.
+  // The first losses have equal products. The gradients of both halves are rounded to bf16 before their sum.
   EXPECT_NEAR(a[0], b[0], 64 * unit_roundoff(kFloat32) * a[0]);
   for (size_t i = 1; i < a.size(); ++i) EXPECT_NEAR(a[i], b[i], 16 * unit_roundoff(kBFloat16)) << i;
 }
@@ -186,6 +187,54 @@ TEST(Autocast, BodiesAreNotCastTwice) {
     for (int i : {0, 2}) EXPECT_TRUE(testing::same_bits(y[i], matmul(x, x))) << i;
     for (int i : {1, 3}) EXPECT_EQ(y[i].dtype(), kBFloat16) << i;
   }
+}
+
+// Each layer runs, and its parameters get finite f32 gradients, which are alike eagerly and compiled.
+template <class Layer, class... In>
+void check_layer(const char* name, DType result, const Layer& layer, const In&... in) {
+  SCOPED_TRACE(name);
+  const auto first = [](const auto& r) -> Tensor {
+    if constexpr (requires { r.output; }) {
+      return r.output;
+    } else if constexpr (requires { r.y; }) {
+      return r.y;
+    } else {
+      return r;
+    }
+  };
+  const auto fn = [&](const auto&... x) {
+    const Tensor y = first(layer(x...));
+    std::vector<Tensor> out = grad(sum(square(y)), layer.parameters());
+    out.push_back(y);
+    return out;
+  };
+  const std::vector<Tensor> eager = compile(fn, {.enabled = false, .autocast = kBFloat16})(in...),
+                            compiled = compile(fn, {.autocast = kBFloat16, .numerics = "eager"})(in...);
+  EXPECT_EQ(eager.back().dtype(), result);
+  for (size_t i = 0; i < eager.size(); ++i) {
+    if (i + 1 < eager.size()) EXPECT_EQ(eager[i].dtype(), kFloat32);
+    EXPECT_TRUE(all(isfinite(eager[i])).item<bool>());
+    EXPECT_TRUE(testing::same_bits(eager[i], compiled[i])) << i;
+  }
+}
+
+TEST(Autocast, LayersRunAndTrain) {
+  set_switch("WEFT_CXX", "none");  // interpreted: quicker for so little data
+  manual_seed(2);
+  const Tensor b = randn({2, 5, 8}), image = randn({2, 3, 6, 6});
+  check_layer("LSTM", kBFloat16, nn::LSTM(8, 6, {.num_layers = 2, .batch_first = true, .bidirectional = true}), b);
+  check_layer("GRU", kBFloat16, nn::GRU(8, 6), b);
+  check_layer("GRUCell", kBFloat16, nn::GRUCell(8, 6), b[0]);
+  check_layer("Bilinear", kFloat32, nn::Bilinear(8, 8, 3), b, b);
+  check_layer("MultiheadAttention", kBFloat16, nn::MultiheadAttention(8, 2), b, b, b);
+  check_layer("TransformerEncoderLayer", kFloat32, nn::TransformerEncoderLayer(8, 2, {.dropout = 0}), b);
+  check_layer("TransformerBlock", kFloat32, nn::TransformerBlock(8, {.heads = 2}), b);
+  check_layer("MoE", kBFloat16, nn::MoE(8, {.hidden = 6}), b);
+  check_layer("CNN", kBFloat16,
+              nn::Sequential(nn::Conv2d(3, 4, 3, {.padding = 1}), nn::BatchNorm2d(4), nn::ReLU(), nn::MaxPool2d(2),
+                             nn::ConvTranspose2d(4, 2, 2)),
+              image);
+  check_layer("Embedding", kFloat32, nn::Embedding(9, 4), tensor({1, 2}));
 }
 
 TEST(Autocast, AnotherDtypeIsAnError) {

@@ -88,5 +88,35 @@ TYPED_TEST(MeshLayers, Dp2HasTheBitsOfOneDeviceWithVerifyNumerics) {
     EXPECT_TRUE(testing::same_bits(got.values[i].second, want.values[i].second)) << want.values[i].first;
 }
 
+// The weights of the classes are an argument of the step whose one dim is no batch: it need not divide over the ranks.
+std::vector<Tensor> weighted(const CompileOptions& options, int64_t classes, int64_t batch) {
+  set_switch("WEFT_CXX", "none");  // interpreted: quicker for so little data
+  manual_seed(3);
+  const nn::Linear model(4, classes);
+  optim::SGD opt(model.parameters(), {.lr = 0.5});
+  const auto fn = [&](const Tensor& x, const Tensor& y, const Tensor& weight) {
+    const Tensor loss = cross_entropy(model(x), y, {.weight = weight});
+    opt.minimize(loss);
+    return loss;
+  };
+  const auto step = options.mesh.size() > 1 ? dist::compile(fn, options) : compile(fn, options);
+  std::vector<Tensor> out;
+  for (int i = 0; i < 3; ++i) {
+    const Tensor weight = rand({classes}) + 0.5 * i;
+    out.push_back(step(randn({batch, 4}), randint(0, classes, {batch}), weight));
+  }
+  out.push_back(model.weight.value());
+  return out;
+}
+
+TEST(MeshLayers, ClassWeightsAreAnArgumentOfTheStep) {
+  for (const auto& [classes, batch] : {std::pair<int64_t, int64_t>{3, 8}, {4, 8}, {8, 8}, {5, 2}}) {
+    const std::vector<Tensor> one = weighted({.verify_numerics = true}, classes, batch);
+    const std::vector<Tensor> two =
+        weighted({.mesh = dist::Mesh::parse("dp2"), .verify_numerics = true}, classes, batch);
+    for (size_t i = 0; i < one.size(); ++i) EXPECT_TRUE(testing::same_bits(one[i], two[i])) << classes << " " << i;
+  }
+}
+
 }  // namespace
 }  // namespace weft

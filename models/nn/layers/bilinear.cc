@@ -22,7 +22,11 @@ Bilinear::Bilinear(int64_t in1, int64_t in2, int64_t out, const BilinearOptions&
 
 Tensor Bilinear::operator()(const Arg& x1, const Arg& x2) const {
   CallScope call(*this, x1.line());
-  const Tensor &a = internal::tensor_of(x1, "Bilinear"), &b = internal::tensor_of(x2, "Bilinear");
+  // torch.autocast's list of products does not have this one: the widest dtype of its operands counts.
+  const bool widest = internal::thread_state.autocast.has_value();
+  const Autocast off(std::nullopt);
+  const Tensor first = internal::tensor_of(x1, "Bilinear"), &b = internal::tensor_of(x2, "Bilinear");
+  const Tensor a = widest ? first.to(promote(first.dtype(), weight.dtype())) : first;
   const int64_t in1 = weight.shape()[1], in2 = weight.shape()[2];
   bool fits = a.dim() > 0 && a.dim() == b.dim() && a.size(-1) == in1 && b.size(-1) == in2;
   Shape rows = a.shape();

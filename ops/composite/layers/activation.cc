@@ -3,6 +3,8 @@
 #include <numbers>
 
 #include "framework/autodiff/grad.h"
+#include "ops/composite/math/derivative.h"
+#include "ops/composite/math/special.h"
 #include "ops/composite/precision.h"
 #include "ops/core/indexing/view.h"
 
@@ -50,7 +52,12 @@ Tensor gelu(const Arg& arg, std::string_view approximate) {
   WEFT_CHECK(approximate == "none" || approximate == "tanh", "gelu: approximate is '", approximate,
              "'; need \"none\" or \"tanh\"");
   return activated(arg, "gelu", [=](const Tensor& x) {
-    if (approximate == "none") return x * 0.5 * (erf(x * (1 / std::numbers::sqrt2)) + 1.0);
+    if (approximate == "none") {
+      // Far below 0, erf(x) + 1 would have no digits.
+      constexpr double kTail = -1, kInverse = 1 / std::numbers::sqrt2;
+      const Tensor tail = erfc(minimum(x, kTail) * -kInverse);
+      return x * 0.5 * where(lt(x, kTail), tail, erf(x * kInverse) + 1.0);
+    }
     // (1 + tanh(u)) / 2 = sigmoid(2u): fewer ops, fewer values kept for the gradient, and no cancellation for x << 0.
     constexpr double kScale = 2 * std::numbers::sqrt2 * std::numbers::inv_sqrtpi;
     return x * sigmoid(x * (square(x) * (kScale * 0.044715) + kScale));
@@ -141,7 +148,21 @@ Tensor softsign(const Arg& arg) {
 }
 
 Tensor tanhshrink(const Arg& arg) {
-  return activated(arg, "tanhshrink", [](const Tensor& x) { return x - tanh(x); });
+  return activated(arg, "tanhshrink", [](const Tensor& x) {
+    return with_derivative(
+        x,
+        [](const Tensor& t) {
+          // Below 1, x - tanh(x) would lose its digits: with z = x^2, tanh(x) = x / (1 + c), where c is the continued
+          // fraction z / (3 + z / (5 + z / (7 + ...))), so the difference is x c / (1 + c).
+          constexpr int kLast = 17;
+          const Tensor near = lt(abs(t), 1.0), z = square(where(near, t, 0.0));
+          Tensor d = z * (1.0 / kLast) + (kLast - 2.0);
+          for (int k = kLast - 4; k > 1; k -= 2) d = z / d + static_cast<double>(k);
+          const Tensor c = z / d;
+          return where(near, t * (c / (c + 1.0)), t - tanh(t));
+        },
+        [](const Tensor& t, const Tensor&, const Tensor& dy) { return dy * square(tanh(t)); });
+  });
 }
 
 Tensor hardshrink(const Arg& x, double lambd) {

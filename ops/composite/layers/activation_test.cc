@@ -112,21 +112,103 @@ TEST(Activation, FarOutThereIsNoOverflowAndNoNan) {
   EXPECT_EQ(slope([](const Arg& a) { return elu(a); }, {-800, 800}), (std::vector<double>{0, 1}));
 }
 
-// elu(x) is e^x - 1 there, whose last digit is 6e-8: the slope e^x must not come from it.
-TEST(Activation, SlopesOfTheExponentialTailKeepTheirDigits) {
-  const std::vector<float> at{-1, -8, -12, -17, -40, -80};
-  const Tensor x = Tensor::from_vector<float>(at, {6}).requires_grad();
-  constexpr double kSelu = 1.6732632423543772848 * 1.0507009873554804934;
-  const std::vector<float> of_elu = grad(sum(elu(x)), {x})[0].to_vector<float>(),
-                           of_selu = grad(sum(selu(x)), {x})[0].to_vector<float>(),
-                           of_celu = grad(sum(celu(x, 2)), {x})[0].to_vector<float>(),
-                           of_expm1 = grad(sum(expm1(x)), {x})[0].to_vector<float>();
-  for (size_t i = 0; i < at.size(); ++i) {
-    const double e = std::exp(static_cast<double>(at[i])), u = 4 * 0x1p-24;
-    EXPECT_NEAR(of_elu[i], e, u * e) << at[i];
-    EXPECT_NEAR(of_selu[i], kSelu * e, u * kSelu * e) << at[i];
-    EXPECT_NEAR(of_celu[i], std::sqrt(e), u * std::sqrt(e)) << at[i];
-    EXPECT_NEAR(of_expm1[i], e, u * e) << at[i];
+// Slopes in f32 at numbers that are exact in f32, against f64. A bound is a number of roundings u of the terms of the
+// slope, with the factor by which e^t enlarges a rounding of t.
+struct SlopeRow {
+  const char* name;
+  Tensor (*fn)(const Arg&);
+  double (*slope)(double x);
+  double (*bound)(double x);  // in u
+  std::vector<float> at;
+};
+double cdf(double x) { return std::erfc(-x * M_SQRT1_2) / 2; }
+double density(double x) { return std::exp(-x * x / 2) / std::sqrt(2 * M_PI); }
+double tail(double x) { return std::exp(-std::abs(x)); }
+constexpr double kSelu = 1.6732632423543772848 * 1.0507009873554804934;
+
+const SlopeRow kSlopes[] = {
+    // elu(x) is e^x - 1 far below 0, whose last digit is 6e-8: the slope e^x must not come from it.
+    {"elu",
+     [](const Arg& x) { return elu(x); },
+     [](double x) { return std::exp(x); },
+     [](double x) { return 4 * std::exp(x); },
+     {-1, -8, -12, -17, -40, -80}},
+    {"selu",
+     selu,
+     [](double x) { return kSelu * std::exp(x); },
+     [](double x) { return 4 * kSelu * std::exp(x); },
+     {-1, -8, -12, -17, -40, -80}},
+    {"celu",
+     [](const Arg& x) { return celu(x, 2); },
+     [](double x) { return std::exp(x / 2); },
+     [](double x) { return 4 * std::exp(x / 2); },
+     {-1, -8, -12, -17, -40, -80}},
+    {"expm1",
+     expm1,
+     [](double x) { return std::exp(x); },
+     [](double x) { return 4 * std::exp(x); },
+     {-1, -8, -12, -17, -40, -80}},
+    // cdf + x density: in e^(-x^2 / 2), x^2 / 2 has three roundings.
+    {"gelu",
+     [](const Arg& x) { return gelu(x); },
+     [](double x) { return cdf(x) + x * density(x); },
+     [](double x) { return 16 * cdf(x) + (8 + 1.5 * x * x) * std::abs(x) * density(x); },
+     {-12, -8, -5, -4, -3, -2, -1.5, -1, -0.5, 0, 1, 5, 12}},
+    // tanh(x)^2, not 1 - (1 - tanh(x)^2).
+    {"tanhshrink",
+     tanhshrink,
+     [](double x) { return std::tanh(x) * std::tanh(x); },
+     [](double x) { return 12 * std::tanh(x) * std::tanh(x); },
+     {-9, -1, -0.25, -0x1p-7, 0x1p-12, 0x1p-20, 0.5, 1, 4}},
+    {"softplus",
+     [](const Arg& x) { return softplus(x); },
+     [](double x) { return 1 / (1 + std::exp(-x)); },
+     [](double x) { return 8 / (1 + std::exp(-x)); },
+     {-80, -17, -8, 0, 8}},
+    {"logsigmoid",
+     logsigmoid,
+     [](double x) { return 1 / (1 + std::exp(x)); },
+     [](double x) { return 8 / (1 + std::exp(x)); },
+     {-8, 0, 8, 17, 60}},
+    {"silu",
+     silu,
+     [](double x) { return (1 + x / (1 + std::exp(x))) / (1 + std::exp(-x)); },
+     [](double x) { return (8 + 8 * std::abs(x)) * (x < 0 ? tail(x) : 1); },
+     {-60, -17, -8, 0, 8, 17, 60}},
+    // As in PyTorch, these come from the result y alone, so that a step keeps one value: 1 - y and 1 - y^2 have the
+    // roundings of y, which is near 1.
+    {"sigmoid",
+     sigmoid,
+     [](double x) { return tail(x) / ((1 + tail(x)) * (1 + tail(x))); },
+     [](double x) { return x < 0 ? 8 * tail(x) : 4; },
+     {-60, -17, -8, 0, 8, 17}},
+    {"tanh",
+     tanh,
+     [](double x) { return 1 / (std::cosh(x) * std::cosh(x)); },
+     [](double) { return 6.0; },
+     {-9, -4, 0, 0.5, 4, 9}},
+};
+
+TEST(Activation, SlopesKeepTheirDigits) {
+  for (const SlopeRow& row : kSlopes) {
+    const Tensor x = Tensor::from_vector<float>(row.at, {static_cast<int64_t>(row.at.size())}).requires_grad();
+    const std::vector<float> got = grad(sum(row.fn(x)), {x})[0].to_vector<float>();
+    for (size_t i = 0; i < got.size(); ++i)
+      EXPECT_NEAR(got[i], row.slope(row.at[i]), row.bound(row.at[i]) * 0x1p-24 + 0x1p-149)
+          << row.name << " " << row.at[i];
+  }
+}
+
+// Differences of nearly equal numbers.
+TEST(Activation, ValuesKeepTheirDigits) {
+  for (float x : {-1.0f, -0.99f, -0.25f, 0x1p-5f, 0x1p-10f, 0x1p-20f, 0.999f, 1.5f, 9.0f}) {
+    const double a = std::abs(x), z = a * a;
+    const double y = (a < 0.01 ? a * z * (1.0 / 3 - z * (2.0 / 15)) : a - std::tanh(a)) * (x < 0 ? -1 : 1);
+    EXPECT_NEAR(tanhshrink(full({}, x)).item<float>(), y, 10 * 0x1p-24 * std::abs(y)) << x;
+  }
+  for (float x : {-12.0f, -8.0f, -5.0f, -3.0f, -1.25f, -1.0f, 2.0f}) {
+    const double y = x * cdf(x);
+    EXPECT_NEAR(gelu(full({}, x)).item<float>(), y, (16 + 2 * x * x) * 0x1p-24 * std::abs(y)) << x;
   }
 }
 

@@ -127,7 +127,7 @@ Tensor cross_entropy(const Arg& logits, const Arg& targets, const CrossEntropyOp
   const LogSumExp l = log_sum_exp(x, -1);
   Tensor loss = l.log_sum + (l.shift - t.pick(x));
   if (!weight.defined()) {
-    if (s > 0) loss = loss * (1 - s) + (l.log_sum + (l.shift - mean(x, -1))) * s;
+    if (s > 0) loss = loss * (1 - s) + (l.log_sum + mean(unsqueeze(l.shift, -1) - x, -1)) * s;
     if (options.z_loss != 0) loss = loss + square(l.log_sum + l.shift) * options.z_loss;
     return t.reduce(loss, options.reduction);
   }

@@ -37,6 +37,7 @@ Tensor vector_product(const Arg& x, const Arg& y, const char* op) {
   const Tensor &a = tensor_of(x, op), &b = tensor_of(y, op);
   WEFT_CHECK(a.dim() == 1 && b.dim() == 1 && a.size(0) == b.size(0), op, ": got ", a.shape(), " and ", b.shape(),
              "; need two vectors of equal length");
+  const Autocast off(std::nullopt);  // as torch.autocast: its list of products does not have this one
   return dot_general(a, b, {{}, {}, {0}, {0}});
 }
 
@@ -99,6 +100,7 @@ Tensor inner(const Arg& x, const Arg& y) {
   const Tensor &a = tensor_of(x, "inner"), &b = tensor_of(y, "inner");
   if (a.dim() == 0 || b.dim() == 0) return a * b;
   WEFT_CHECK(a.size(-1) == b.size(-1), "inner: got ", a.shape(), " and ", b.shape(), "; need equal last dims");
+  const Autocast off(std::nullopt);  // as torch.autocast: its list of products does not have this one
   return dot_general(a, b, {{}, {}, {a.dim() - 1}, {b.dim() - 1}});
 }
 
@@ -146,6 +148,7 @@ Tensor tensordot(const Arg& x, const Arg& y, const Shape& a_dims, const Shape& b
     dims.a_contract.push_back(p);
     dims.b_contract.push_back(q);
   }
+  const Autocast off(std::nullopt);  // as torch.autocast: its list of products does not have this one
   return dot_general(a, b, dims);
 }
 

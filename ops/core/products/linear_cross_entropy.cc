@@ -148,7 +148,7 @@ struct LossTerms {
   }
   Tensor loss() const {
     Tensor y = log_sum + (shift - gather(logits, 1, classes));
-    if (s > 0) y = y * (1 - s) + (log_sum + (shift - mean(logits, -1, true))) * s;
+    if (s > 0) y = y * (1 - s) + (log_sum + mean(shift - logits, -1, true)) * s;
     if (z != 0) y = y + square(lse()) * z;
     return squeeze(where(cast(counts, kBool), y, 0.0), -1);
   }

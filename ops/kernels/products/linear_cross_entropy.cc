@@ -130,16 +130,17 @@ class LogitRows {
     const bool smooth = c_.smoothing > 0, squared = c_.z_loss != 0;
     if (bias_) apply(f_.add, l, bias_, l, v_, 0);
     const T hit = l[target];
-    T top, total, sum = 0, mean = 0;
-    if (smooth) {
-      f_.sum.rows(l, 0, 1, v_, &sum);
-      mean = sum / static_cast<T>(v_);
-    }
+    T top, total, mean = 0;
     f_.max.rows(l, 0, 1, v_, &top);
     if (!std::isfinite(top)) top = 0;  // as logsumexp does
+    if (smooth) {                      // of top - l, which has digits where top is huge
+      for (int64_t i = 0; i < v_; i += kBlock) apply(f_.sub, l + i, &top, l + i, std::min(kBlock, v_ - i), 2);
+      f_.sum.rows(l, 0, 1, v_, &mean);
+      mean = -mean / static_cast<T>(v_);
+    }
     for (int64_t i = 0; i < v_; i += kBlock) {
       const int64_t n = std::min(kBlock, v_ - i);
-      apply(f_.sub, l + i, &top, l + i, n, 2);
+      if (!smooth) apply(f_.sub, l + i, &top, l + i, n, 2);
       apply(f_.exp, l + i, l + i, l + i, n, 0);
     }
     f_.sum.rows(l, 0, 1, v_, &total);
@@ -162,7 +163,7 @@ class LogitRows {
     }
     // Where top is huge, lse has no digits of log_sum.
     T loss = log_sum + (top - hit);
-    if (smooth) loss = loss * rest + (log_sum + (top - mean)) * s;
+    if (smooth) loss = loss * rest + (log_sum + mean) * s;
     if (squared) loss = loss + lse * lse * z;
     return loss;
   }
