@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "framework/dispatch/rank/communicator.h"
 #include "framework/mesh/mesh.h"
 #include "framework/mesh/plan.h"
+#include "framework/tensor/dtype.h"
 
 namespace weft {
 
@@ -42,9 +44,10 @@ using Partitioner = std::unique_ptr<PartitionedStep> (*)(const Ref<Graph>& joint
 }  // namespace internal
 
 struct CompileOptions {
-  dist::Mesh mesh = {};           // the ranks that run the step; more than one needs dist::compile
-  dist::Plan plan = {};           // how the step is placed on the mesh
-  bool enabled = true;            // false: fn runs eagerly, in the same random step
+  dist::Mesh mesh = {};                // the ranks that run the step; more than one needs dist::compile
+  dist::Plan plan = {};                // how the step is placed on the mesh
+  bool enabled = true;                 // false: fn runs eagerly, in the same random step
+  std::optional<DType> autocast = {};  // bf16 or f16: fn is called under Autocast (framework/dispatch/state/state.h)
   int64_t memory_budget = 0;      // bytes of one rank; a step that needs more is an error before it runs; 0: no limit
   std::string numerics = "fast";  // "eager": the bits of eager. "fast": chains of 16-bit values round less often, and
                                   // attention and linear + cross-entropy found in the graph sum in their own order

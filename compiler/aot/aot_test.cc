@@ -15,6 +15,7 @@
 #include "compiler/aot/testing/examples.h"
 #include "compiler/targets/cpu/target.h"
 #include "compiler/verify/launch_check.h"
+#include "framework/base/cpu.h"
 #include "framework/base/testing/error_of.h"
 #include "framework/dispatch/dispatch.h"
 #include "framework/io/file.h"
@@ -97,6 +98,7 @@ TEST(Aot, TheFileIsOneTextThatShowsTheStep) {
 }
 
 TEST(Aot, KernelsGiveTheBitsOfTheirOps) {
+  if (selected_isa() != best_isa()) GTEST_SKIP() << "the kernels were exported for " << to_string_view(best_isa());
   internal::aot_check_for_test = [] { return internal::make_launch_check(internal::cpu_target(), {}); };
   const auto in = aot_example::batch(false, 0), features = aot_example::batch(true, 0);
   gpt_step gpt;

@@ -65,6 +65,7 @@ class CompiledCore {
     WEFT_CHECK(options.check_capture >= 0, "compile: check_capture is ", options.check_capture, "; need calls >= 0");
     WEFT_CHECK(options.max_plans >= 1, "compile: max_plans is ", options.max_plans, "; need at least 1");
     if (switch_value("WEFT_VERIFY") != "auto" && switch_on("WEFT_VERIFY")) options.verify = true;
+    if (options.autocast) Autocast(options.autocast);  // an error for other dtypes
     key.line = line;
   }
   ~CompiledCore() {
@@ -260,6 +261,8 @@ CompiledCall::CompiledCall(const std::shared_ptr<CompiledCore>& core) : core_(co
       "compile: this compiled function is already running, on another thread or in itself; need one call at a "
       "time: compile the function once per thread");
   direct_ = core->mode == Exec::kEager || thread_state.capture || thread_state.step;
+  core->key.autocast = core->options.autocast ? core->options.autocast : thread_state.autocast;
+  autocast_.emplace(direct_ ? core->key.autocast : std::nullopt);  // passes and kernels: off
 }
 
 CompiledCall::~CompiledCall() {

@@ -3,12 +3,14 @@
 // out.
 #pragma once
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "compiler/exec/record/record.h"
 #include "compiler/options.h"
 #include "framework/base/function_ref.h"
+#include "framework/dispatch/state/state.h"
 #include "framework/dispatch/tree.h"
 #include "framework/ir/graph.h"
 #include "ops/core/number.h"
@@ -71,6 +73,7 @@ class CompiledCall {
  private:
   std::shared_ptr<CompiledCore> core_;
   const NumberScope numbers_;
+  std::optional<Autocast> autocast_;
   struct Step;
   std::unique_ptr<Step> step_;
   bool direct_ = false;

@@ -181,7 +181,8 @@ PreparedGraph plan_joint(const Ref<Graph>& joint, std::span<const ArgumentLayout
 }
 
 bool Entry::matches_types(const CallKey& k) const {
-  return key.grad == k.grad && key.recorded == k.recorded && key.types == k.types && key.structure == k.structure;
+  return key.grad == k.grad && key.autocast == k.autocast && key.recorded == k.recorded && key.types == k.types &&
+         key.structure == k.structure;
 }
 
 bool Entry::matches_layouts(const CallKey& k) const {
@@ -201,6 +202,7 @@ bool Entry::still_holds() const {
 Traced trace(const CallKey& key, CompiledCall::TraceFunction fn) {
   Traced t;
   const NoOrigin of_the_call;  // later calls come from other places
+  const Autocast autocast(key.autocast);
   Capture capture(Capture::kStep);
   std::vector<Tensor> in, out;
   for (size_t i = 0; i < key.types.size(); ++i) in.push_back(capture.add_input(key.types[i], key.recorded[i]));

@@ -23,6 +23,7 @@ struct CallKey {
   std::vector<int32_t> structure;
   std::vector<bool> recorded;  // arguments that record for grad()
   bool grad = true;
+  std::optional<DType> autocast;
   SourceLine line = {};  // of the call of compile(), for errors; not compared
 };
 

@@ -64,6 +64,7 @@ std::vector<Tensor> eager_grad(const Tensor& loss, const std::vector<Tensor>& wr
   }
 
   EnableGrad recording(options.create_graph);
+  const Autocast off(std::nullopt);
   slots[root].grads[loss.get().index] =
       options.grad_output.defined() ? options.grad_output : internal::full_of(loss.type(), 1);
   std::vector<Tensor> result(wrt.size());

@@ -241,6 +241,7 @@ std::vector<Tensor> CustomGrad::operator()(const std::vector<Tensor>& inputs) co
     for (Value v : body.graph->outputs) backward_types.push_back(body.graph->type(v));
   const size_t n = inputs.size(), m = body.graph->outputs.size();
   int64_t defined = 0;
+  const Autocast off(std::nullopt);
   Body backward = capture_body(
       [&](std::span<const Tensor> a) {
         std::vector<Tensor> g = backward_(a.subspan(0, n), a.subspan(n, m), a.subspan(n + m, m)), kept;

@@ -25,6 +25,7 @@ class Arg {
   Arg(long long v, Loc loc = Loc::current()) : integer_(v), kind_(kInt), loc_(loc) {}
   Arg(unsigned v, Loc loc = Loc::current()) : integer_(v), kind_(kInt), loc_(loc) {}
   Arg(unsigned long v, Loc loc = Loc::current()) : integer_(internal::signed_of(v, loc)), kind_(kInt), loc_(loc) {}
+  Arg(unsigned long long v, Loc loc = Loc::current()) : integer_(internal::signed_of(v, loc)), kind_(kInt), loc_(loc) {}
   Arg(bool v, Loc loc = Loc::current()) : integer_(v), kind_(kBoolean), loc_(loc) {}
   Arg(const Arg&) = delete;
 

@@ -46,6 +46,22 @@ void call(const OpDef& op, TensorPtrs in, const Attrs& attrs, std::span<const Te
   if (should_record(op, in)) record(op, in, attrs, current_line(), out);
 }
 
+// Under Autocast: the operands in the dtypes that the op's record wants; none if they have them.
+std::vector<Tensor> cast_operands(const OpDef& op, TensorPtrs in) {
+  if (op.is(kCustom) || op.is(kPointwise) || !(op.is(kContraction) || op.is(kWantsF32))) return {};
+  for (const Tensor* t : in)
+    if (!t->defined() || t->dtype() == kFloat64) return {};
+  std::vector<Tensor> own;
+  bool any = false;
+  for (size_t i = 0; i < in.size(); ++i) {
+    const Tensor& t = *in[i];
+    const bool table = op.is(kAttention) && i > 2;  // of the score, which is computed in f32
+    own.push_back(op.is(kContraction) ? table ? t : internal::autocast(t) : is_16bit(t.dtype()) ? t.to(kFloat32) : t);
+    any |= own.back().dtype() != t.dtype();
+  }
+  return any ? own : std::vector<Tensor>();
+}
+
 Types infer(const OpDef& op, TensorPtrs in, const Attrs& attrs) {
   check_operands(op, in);
   SmallVec<TensorType, 4> types;
@@ -57,6 +73,9 @@ Types infer(const OpDef& op, TensorPtrs in, const Attrs& attrs) {
 
 Tensor dispatch(const OpDef& op, TensorPtrs in, const Attrs& attrs, SourceLine line) {
   LineScope here(line);
+  if (thread_state.autocast) [[unlikely]]
+    if (const std::vector<Tensor> own = cast_operands(op, in); !own.empty())
+      return dispatch(op, internal::pointers(own), attrs, line);
   Types types = infer(op, in, attrs);
   WEFT_BUG_IF(types.size() != 1, op.name, ": one result expected, got ", types.size());
   Tensor out;
@@ -66,6 +85,9 @@ Tensor dispatch(const OpDef& op, TensorPtrs in, const Attrs& attrs, SourceLine l
 
 std::vector<Tensor> dispatch_multi(const OpDef& op, TensorPtrs in, const Attrs& attrs, SourceLine line) {
   LineScope here(line);
+  if (thread_state.autocast) [[unlikely]]
+    if (const std::vector<Tensor> own = cast_operands(op, in); !own.empty())
+      return dispatch_multi(op, internal::pointers(own), attrs, line);
   Types types = infer(op, in, attrs);
   std::vector<Tensor> out(types.size());
   call(op, in, attrs, types, out);
@@ -122,6 +144,7 @@ void run_eager(const OpDef& op, TensorPtrs in, const Attrs& attrs, std::span<con
   if (TraceEvent* event = trace.event()) event->line = current_line(), event->scope = current_scope();
   if (!op.kernel && op.decompose) {
     NoGrad guard;
+    const Autocast off(std::nullopt);
     SmallVec<Tensor, 4> args;
     for (const Tensor* t : in) args.push_back(*t);
     std::vector<Tensor> results = decomposed(op, attrs, args, types);

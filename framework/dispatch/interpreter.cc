@@ -20,6 +20,7 @@ struct NodePlace {
 }  // namespace
 
 internal::Evaluation internal::evaluate_nodes(const Graph& g, std::span<const Tensor> args, NodeEvaluator run) {
+  const Autocast off(std::nullopt);  // the graph has the casts
   std::vector<std::vector<Tensor>> values(g.size());
   const std::vector<int32_t> last_use = last_uses(g);
   for (int32_t id = 0; id < g.size(); ++id) {

@@ -42,6 +42,7 @@ enum Trait : uint32_t {
   kCallsBody = 1 << 27,    // calls its {body}, a function of the program, on its operands
   kLinearLoss = 1 << 28,   // the loss of a linear layer or its gradient: (x, weights, targets, ...)
   kMayThrow = 1 << 29,  // the kernel throws for some values of its operands: an index out of range, a singular matrix
+  kWantsF32 = 1 << 30,  // under Autocast, 16-bit operands become f32: powers, exponentials, sums
 };
 
 /// The source of a leaf of a graph: entry {index} of Graph::inputs, of Graph::cells or of Graph::captured.

@@ -2,6 +2,15 @@
 
 #include "ops/core/creation.h"
 
+namespace weft {
+
+std::vector<int64_t> internal::pad_pairs(const Sizes& padding, int spatial, const char* layer) {
+  const Shape pairs = padding.of(2 * spatial, layer, "padding");
+  return {pairs.begin(), pairs.end()};
+}
+
+}  // namespace weft
+
 namespace weft::nn {
 
 Lambda::Lambda(std::function<Tensor(const Tensor&)> fn, std::source_location loc) : fn_(std::move(fn)) {
@@ -11,7 +20,7 @@ Lambda::Lambda(std::function<Tensor(const Tensor&)> fn, std::source_location loc
 
 Tensor Lambda::operator()(const Arg& x) const {
   CallScope call(*this, x.line());
-  return fn_(internal::tensor_of(x, "Lambda"));
+  return call.result(fn_(internal::tensor_of(x, "Lambda")));
 }
 
 PReLU::PReLU(int64_t num_parameters, double init, std::source_location loc) {
@@ -23,7 +32,7 @@ PReLU::PReLU(int64_t num_parameters, double init, std::source_location loc) {
 
 Tensor PReLU::operator()(const Arg& x) const {
   CallScope call(*this, x.line());
-  return prelu(x, weight.value().to(internal::tensor_of(x, "PReLU").dtype()));
+  return call.result(prelu(x, weight.value().to(internal::tensor_of(x, "PReLU").dtype())));
 }
 
 // The layer owns its copy of the mode's text.

@@ -3,13 +3,22 @@
 #pragma once
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "models/nn/module.h"
+#include "ops/composite/arrange.h"
+#include "ops/composite/images/conv.h"
 #include "ops/composite/images/resize.h"
+#include "ops/composite/images/sample.h"
 #include "ops/composite/layers/activation.h"
 #include "ops/composite/layers/softmax.h"
 #include "ops/core/indexing/view.h"
 #include "ops/core/pointwise.h"
+
+namespace weft::internal {
+/// The pairs for pad() from one number or a pair for each of `spatial` dims; throws, naming the layer, on another count.
+std::vector<int64_t> pad_pairs(const Sizes& padding, int spatial, const char* layer);
+}  // namespace weft::internal
 
 namespace weft::nn {
 
@@ -58,8 +67,40 @@ WEFT_FUNCTION_LAYER_OF(Hardtanh, (double min_val = -1, double max_val = 1), hard
 WEFT_FUNCTION_LAYER_OF(Softplus, (double beta = 1, double threshold = 20), softplus(x, beta, threshold))
 WEFT_FUNCTION_LAYER_OF(Softmax, (int64_t dim), softmax(x, dim))
 WEFT_FUNCTION_LAYER_OF(LogSoftmax, (int64_t dim), log_softmax(x, dim))
+WEFT_FUNCTION_LAYER_OF(PixelShuffle, (int64_t upscale_factor), pixel_shuffle(x, upscale_factor))
+WEFT_FUNCTION_LAYER_OF(PixelUnshuffle, (int64_t downscale_factor), pixel_unshuffle(x, downscale_factor))
 WEFT_FUNCTION_LAYER_OF(Flatten, (int64_t start_dim = 1, int64_t end_dim = -1), flatten(x, start_dim, end_dim))
 #undef WEFT_FUNCTION_LAYER_OF
+
+/// pad() of the last N dims by one number on all sides, or by pairs (before, after) from the last dim backwards.
+#define WEFT_PAD_LAYER(Name, N, how)                                                        \
+  class Name##N##d : public Lambda {                                                        \
+   public:                                                                                  \
+    explicit Name##N##d(const Sizes& padding)                                               \
+        : Lambda([pairs = internal::pad_pairs(padding, N, #Name #N "d")](const Tensor& x) { \
+            return pad(x, pairs, how);                                                      \
+          }) {}                                                                             \
+  };
+#define WEFT_PAD_LAYERS(Name, how) \
+  WEFT_PAD_LAYER(Name, 1, how) WEFT_PAD_LAYER(Name, 2, how) WEFT_PAD_LAYER(Name, 3, how)
+WEFT_PAD_LAYERS(ReflectionPad, "reflect")
+WEFT_PAD_LAYERS(ReplicationPad, "replicate")
+WEFT_PAD_LAYERS(CircularPad, "circular")
+WEFT_PAD_LAYERS(ZeroPad, 0.0)
+#undef WEFT_PAD_LAYERS
+#undef WEFT_PAD_LAYER
+#define WEFT_CONSTANT_PAD(N)                                                                               \
+  class ConstantPad##N##d : public Lambda {                                                                \
+   public:                                                                                                 \
+    ConstantPad##N##d(const Sizes& padding, double value)                                                  \
+        : Lambda([pairs = internal::pad_pairs(padding, N, "ConstantPad" #N "d"), value](const Tensor& x) { \
+            return pad(x, pairs, value);                                                                   \
+          }) {}                                                                                            \
+  };
+WEFT_CONSTANT_PAD(1)
+WEFT_CONSTANT_PAD(2)
+WEFT_CONSTANT_PAD(3)
+#undef WEFT_CONSTANT_PAD
 
 /// x where x > 0, otherwise weight x (He et al. 2015, arXiv:1502.01852), with one weight or one for each slice along
 /// dim 1, which start at `init`.

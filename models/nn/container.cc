@@ -13,7 +13,7 @@ Tensor Sequential::operator()(const Arg& x) const {
   CallScope call(*this, x.line());
   Tensor y = internal::tensor_of(x, "Sequential");
   for (const LayerPlace& place : layers_) y = place.layer().call(y);
-  return y;
+  return call.result(y);
 }
 
 Module& Sequential::layer(size_t i, std::source_location loc) const {

@@ -13,7 +13,7 @@ Dropout::Dropout(double p, std::source_location loc) : p_(p) {
 Tensor Dropout::operator()(const Arg& x) const {
   CallScope call(*this, x.line());
   // Reading the mode makes it part of a capture's key, so it is not read without dropout.
-  return p_ > 0 ? dropout(x, p_, is_training()) : internal::tensor_of(x, "Dropout");
+  return call.result(p_ > 0 ? dropout(x, p_, is_training()) : internal::tensor_of(x, "Dropout"));
 }
 
 }  // namespace weft::nn

@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <typeinfo>
@@ -39,6 +40,29 @@ struct ModuleState final : RefCounted {
   std::string path;                                      // see Module::path
   Ref<RegistryPlace> place = make_ref<RegistryPlace>();  // place of the Module with these members
 };
+
+/// What the modules of these paths return while it lives, on this thread.
+class CallOutputs {
+ public:
+  explicit CallOutputs(const std::vector<std::string>& paths);
+  ~CallOutputs();
+  CallOutputs(const CallOutputs&) = delete;
+  void add(std::string_view path, std::span<const Tensor> returned);
+  /// For each path, the tensors that its calls returned, in order. Throws NotFound for a path without a call, with the
+  /// nearest one, and FailedPrecondition if a call was in a body (checkpoint, a loop, vmap).
+  std::vector<std::vector<Tensor>> take() const;
+
+ private:
+  struct Wanted {
+    std::string path;
+    std::vector<Tensor> returned;
+    bool in_body = false;
+  };
+  std::vector<Wanted> wanted_;
+  std::vector<std::string> called_;  // paths of the calls so far
+  CallOutputs* const outer_;
+};
+extern thread_local constinit CallOutputs* call_outputs;
 
 }  // namespace weft::internal
 
@@ -150,6 +174,17 @@ class Module {
 class CallScope {
  public:
   CallScope(const Module& layer, SourceLine line) : line_(line), name_(layer.path(), /*path=*/true) {}
+
+  /// `r`, what the layer's call operator returns, so that with_outputs() (models/nn/outputs.h) gets it.
+  template <class R>
+  R result(R r) const {
+    if (internal::call_outputs) {
+      std::vector<Tensor> all;
+      flatten(r, all);
+      internal::call_outputs->add(name_.text, all);
+    }
+    return r;
+  }
 
  private:
   const internal::LineScope line_;

@@ -14,6 +14,7 @@
 #include "models/nn/layers/recurrent.h"
 #include "models/nn/layers/recurrent_cell.h"
 #include "models/nn/module.h"
+#include "models/nn/outputs.h"
 #include "models/nn/transformer/attention.h"
 #include "models/nn/transformer/mlp.h"
 #include "models/nn/transformer/moe.h"

@@ -151,6 +151,7 @@ void Optimizer::step(const Gradients& grads, std::source_location loc) {
                grads[i].shape(), ", parameter '", slots[i]->param.name(), "' ", slots[i]->param.shape(),
                "; need gradients in the order of parameters()");
   NoGrad guard;
+  const Autocast off(std::nullopt);
   NameScope scope("opt");
   steps.set(steps.value() + 1);
   const Tensor step = steps.value().to(kFloat64);

@@ -97,7 +97,7 @@ class Optimizer {
 };
 
 /// An optimizer with options of its own. Its source file defines checked_state() and next(), and instantiates the class
-/// (optimizer_with.h). With `maximize` it moves along the gradient, which its formula then has with the other sign.
+/// (optimizer_with.h). `maximize` negates the gradient in the formula.
 template <class Options>
 class OptimizerWith : public Optimizer {
  public:

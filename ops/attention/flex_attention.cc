@@ -83,8 +83,9 @@ std::vector<Tensor> results(const internal::AttentionCall& call) {
 internal::KeepAttentionNodes::KeepAttentionNodes() : before_(keep_nodes) { keep_nodes = true; }
 internal::KeepAttentionNodes::~KeepAttentionNodes() { keep_nodes = before_; }
 
-internal::AttentionCall internal::attention_call(const Tensor& q, const Tensor& k, const Tensor& v,
+internal::AttentionCall internal::attention_call(const Tensor& given_q, const Tensor& given_k, const Tensor& given_v,
                                                  const FlexAttentionOptions& o) {
+  const Tensor q = autocast(given_q), k = autocast(given_k), v = autocast(given_v);
   check(q, k, v, o);
   const DType wide = q.dtype() == kFloat64 ? kFloat64 : kFloat32;
   std::vector<Tensor> in{q, k, v};

@@ -1,6 +1,7 @@
 // Shared by composites: checks of an operand, and the dtype for computation.
 #pragma once
 #include <initializer_list>
+#include <string_view>
 
 #include "ops/core/creation.h"
 #include "ops/core/indexing/view.h"
@@ -25,13 +26,25 @@ class FloatingOperand : LineScope, public Tensor {
 /// 16-bit floats as f32, others unchanged: the dtype in which norms, softmax, losses and routers compute.
 inline Tensor widened(const Tensor& t) { return t.dtype() == kBFloat16 || t.dtype() == kFloat16 ? t.to(kFloat32) : t; }
 
+/// A result computed from widened() operands, in their dtype t. Under Autocast it stays f32: for the functions that give
+/// f32 there.
+inline Tensor rounded(const Tensor& y, DType t) { return thread_state.autocast ? y : y.to(t); }
+
+/// Whether `op`, one of the functions of of_real, is in torch.autocast's list of those that give f32.
+inline bool gives_f32(std::string_view op) {
+  for (std::string_view listed : {"acos", "asin", "cosh", "erfinv", "log10", "log2", "sinh", "tan"})
+    if (op == listed) return true;
+  return false;
+}
+
 /// f(x) for a function of real numbers, computed in f32 for 16-bit floats, integers and bool; the result has x's dtype,
 /// or f32 for integers and bool.
 template <class F>
 Tensor of_real(const Arg& x, const char* op, const F& f) {
   const FirstOperand t(x, op);
   if (!is_floating(t.dtype())) return f(t.to(kFloat32));
-  return f(widened(t)).to(t.dtype());
+  const Tensor y = f(widened(t));
+  return gives_f32(op) ? rounded(y, t.dtype()) : y.to(t.dtype());
 }
 
 /// Two operands in their common dtype and shape.

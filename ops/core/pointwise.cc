@@ -136,7 +136,16 @@ DType computed_in(Pw op, DType t) {
   return t;
 }
 
+// Whether Autocast gives `op` this operand in f32.
+bool becomes_f32(Pw op, const Arg& x) {
+  return thread_state.autocast && internal::pointwise_records()[static_cast<int>(op)].is(kWantsF32) && x.is_tensor() &&
+         x.tensor().defined() && is_16bit(x.tensor().get().type.dtype);
+}
+Tensor in_f32(const Arg& x) { return as(x.tensor(), kFloat32, x.line()); }
+
 Tensor unary(Pw op, const Arg& x) {
+  if (becomes_f32(op, x)) [[unlikely]]
+    return unary(op, Arg(in_f32(x), x.loc()));
   const kernels::PwInfo& info = kernels::pointwise_info(op);
   if (x.is_tensor() && x.tensor().defined() && kernels::pointwise_takes(op, x.tensor().get().type.dtype)) {
     const TensorType& type = x.tensor().get().type;
@@ -182,6 +191,10 @@ Tensor integer_pow(const Arg& a, const Arg& b, DType dtype, Device device) {
 }
 
 Tensor binary(Pw op, const Arg& a, const Arg& b) {
+  if (becomes_f32(op, a)) [[unlikely]]
+    return binary(op, Arg(in_f32(a), a.loc()), b);
+  if (becomes_f32(op, b)) [[unlikely]]
+    return binary(op, a, Arg(in_f32(b), b.loc()));
   const kernels::PwInfo& info = kernels::pointwise_info(op);
   const SourceLine line = a.line();
   if (op == Pw::pow && a.is_tensor() && !b.is_tensor()) {  // the exact forms, as in PyTorch

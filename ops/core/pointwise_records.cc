@@ -143,6 +143,23 @@ constexpr uint32_t linear_in(Pw op, bool* jointly) {
   }
 }
 
+// The functions of torch.autocast's list of those that give f32.
+constexpr bool wants_f32(Pw op) {
+  switch (op) {
+    case Pw::exp:
+    case Pw::expm1:
+    case Pw::log:
+    case Pw::log1p:
+    case Pw::pow:
+    case Pw::square:
+    case Pw::rsqrt:
+    case Pw::reciprocal:
+      return true;
+    default:
+      return false;
+  }
+}
+
 constexpr uint32_t reads2(std::string_view va, std::string_view vb, char first, char second) {
   uint32_t r = 0;
   if (mentions(va, first) || mentions(vb, first)) r |= 1;
@@ -159,6 +176,7 @@ constexpr OpDef record(const char* name, const char* doc, Pw op, int operands, d
   r.traits = kPointwise;
   if (commutes(op)) r.traits |= kCommutative;
   if (!vjp) r.traits |= kNotDifferentiable;
+  if (wants_f32(op)) r.traits |= kWantsF32;
   r.num_inputs = operands;
   r.flops_per_point = flops;
   r.infer = infer_pointwise;

@@ -73,6 +73,7 @@ Tensor root(const Tensor& x) {
 
 // The pseudo-inverse, with the derivative of Golub and Pereyra (1973), which needs no distinct singular values.
 Tensor pinv_of(const Tensor& a, double rtol) {
+  const Autocast off(std::nullopt);
   auto forward = [rtol](std::span<const Tensor> in) {
     const std::vector<Tensor> f = call(svd_op, in[0], {{"full", false}});
     const Tensor kept = counts(f[1], rtol);
@@ -246,6 +247,7 @@ Tensor lstsq(const Arg& x, const Arg& y, double rcond) {
   const Tensor &a = matrices(x, "lstsq"), &b = matrices(y, "lstsq");
   WEFT_CHECK(a.dtype() == b.dtype() && a.size(-2) == b.size(-2), "lstsq: got ", a.type(), " and ", b.type(),
              "; need equal dtypes, [..., m, n] and [..., m, k]");
+  const Autocast off(std::nullopt);
   return matmul(pinv_of(a, tolerance(a, rcond)), b);
 }
 Tensor matrix_rank(const Arg& x, double rtol) {

@@ -58,10 +58,12 @@ MultivariateNormal::MultivariateNormal(const Arg& mean, const Covariance& p) {
 
 Tensor MultivariateNormal::covariance_matrix(std::source_location at) const {
   LineScope line(at);
+  const Autocast off(std::nullopt);
   return matmul(scale_tril, transpose(scale_tril, -2, -1));
 }
 Tensor MultivariateNormal::rsample(const Shape& shape, std::source_location at) const {
   LineScope line(at);
+  const Autocast off(std::nullopt);
   const Tensor z = randn(internal::extended(shape, loc), internal::options_like(loc), at);
   return add(loc, squeeze(matmul(scale_tril, unsqueeze(z, -1)), -1));
 }
@@ -87,6 +89,21 @@ Tensor MultivariateNormal::entropy(std::source_location at) const {
 Tensor MultivariateNormal::variance(std::source_location at) const {
   LineScope line(at);
   return sum(square(scale_tril), -1);
+}
+
+Tensor kl_divergence(const MultivariateNormal& p, const MultivariateNormal& q, std::source_location at) {
+  LineScope line(at);
+  const int64_t n = p.loc.size(-1);
+  WEFT_CHECK(q.loc.size(-1) == n, "kl_divergence: MultivariateNormals of ", n, " and ", q.loc.size(-1),
+             " numbers; need equal numbers");
+  const Shape batch = broadcast_shapes(leading(p.loc, 1), leading(q.loc, 1), "kl_divergence");
+  // The factor of p and the difference of the means, in units of q: one solution for both.
+  const Tensor of_p = broadcast_to(p.scale_tril, with(batch, {n, n}));
+  const Tensor apart = broadcast_to(sub(p.loc, q.loc), with(batch, {n}));
+  const Tensor both = cat({of_p, unsqueeze(apart, -1)}, -1);
+  const Tensor units = linalg::solve(broadcast_to(q.scale_tril, with(batch, {n, n})), both);
+  const Tensor logs = sub(log_of_diagonal(q.scale_tril), log_of_diagonal(p.scale_tril));
+  return add(logs, mul(sub(sum(square(units), Dims{-2, -1}), static_cast<double>(n)), 0.5));
 }
 
 }  // namespace weft::distributions

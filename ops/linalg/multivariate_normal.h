@@ -20,12 +20,16 @@ class MultivariateNormal {
   /// [shape..., parameters' shape..., n], without a gradient; rsample has the gradient with respect to the parameters.
   Tensor sample(const Shape& shape = {}, std::source_location at = std::source_location::current()) const;
   Tensor rsample(const Shape& shape = {}, std::source_location at = std::source_location::current()) const;
-  /// Of vectors [..., n], without the last dim.
+  /// The log-density of vectors [..., n], without the last dim.
   Tensor log_prob(const Arg& value) const;
   Tensor entropy(std::source_location at = std::source_location::current()) const;
   Tensor mean(std::source_location = std::source_location::current()) const { return loc; }
   /// The diagonal of the covariance, [..., n].
   Tensor variance(std::source_location at = std::source_location::current()) const;
 };
+
+/// See kl_divergence in distributions.h.
+Tensor kl_divergence(const MultivariateNormal& p, const MultivariateNormal& q,
+                     std::source_location at = std::source_location::current());
 
 }  // namespace weft::distributions

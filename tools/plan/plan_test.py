@@ -81,7 +81,7 @@ def main():
         rows = ways(svg)
         check([name for name, fits in rows if fits] == ["best plan, ZeRO-3", "tp8 and DDP"], rows)
         check(sorted(name for name, fits in rows[2:]) == ["DDP", "ZeRO-1"], rows)
-        # With a sequence on each GPU, llama-70b needs more than the four ways.
+        # A sequence on each GPU: llama-70b needs more than the four ways.
         good("--model", "llama-70b", "--gpus", "64", "--timeline", picture)
         with open(picture, encoding="utf-8") as file:
             rows = ways(file.read())

@@ -198,7 +198,8 @@ void write_main(std::ostream& f, const FusedKernel& k, const Graph& body, std::s
 std::string CpuTarget::write_reproduction(const Operation& operation, const Graph& body, std::span<const Tensor> in,
                                           std::span<const Tensor> want) const {
   const auto* kernel_of = fused_kernel(&operation);
-  if (!kernel_of) return {};
+  // A plan that was read from a file has compiled functions without loop IR.
+  if (!kernel_of || kernel_of->lowered().kernel.segments.empty()) return {};
   const FusedKernel& k = *kernel_of;
   namespace fs = std::filesystem;
   const char* temporary = std::getenv("TEST_TMPDIR");

@@ -4,7 +4,18 @@ namespace weft {
 
 namespace internal {
 thread_local constinit ThreadState thread_state;
+
+Tensor autocast(const Tensor& t) {
+  const std::optional<DType> low = thread_state.autocast;
+  return low && is_floating(t.dtype()) && t.dtype() != kFloat64 ? t.to(*low) : t;
+}
 }  // namespace internal
+
+Autocast::Autocast(std::optional<DType> dtype, std::source_location loc) : saved_(internal::thread_state.autocast) {
+  internal::LineScope here(loc);
+  WEFT_CHECK(!dtype || is_16bit(*dtype), "autocast: got ", *dtype, "; need bf16 or f16");
+  internal::thread_state.autocast = dtype;
+}
 
 void commit_if(const Tensor& ok, std::source_location loc) {
   internal::LineScope here(loc);

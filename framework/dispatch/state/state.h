@@ -2,6 +2,7 @@
 // ordinary functions: a user's call has no argument for it. (framework/base/origin.h has the line and the names.)
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -32,6 +33,7 @@ struct ThreadState {
   bool backward = false;             // nodes captured now are marked as made by reverse mode
   const SeedScope* seeds = nullptr;  // generator.h
   NumberScope* numbers = nullptr;    // ops/core/number.h
+  std::optional<DType> autocast;     // see Autocast
 };
 extern thread_local constinit ThreadState thread_state;
 
@@ -45,6 +47,10 @@ class BackwardScope {
  private:
   bool saved_;
 };
+
+/// `t` as an operand of a contraction: under Autocast in its dtype, if it is floating-point and not f64. For functions
+/// that choose by the dtypes of their operands; dispatch() does the same.
+Tensor autocast(const Tensor& t);
 
 // Defined in ops/core: where(condition, a, b).
 Tensor select(const Tensor& condition, const Tensor& a, const Tensor& b);
@@ -76,6 +82,20 @@ class EnableGrad {
 
  private:
   bool saved_;
+};
+
+/// During its lifetime, ops that this thread calls have the dtypes of torch.autocast: operands of contractions (kContraction)
+/// become `dtype`, bf16 or f16, and 16-bit operands of ops with kWantsF32 become f32. Ops with an f64 operand keep their
+/// dtypes, and so do gradients: they are computed in the dtypes of the forward ops. nullopt: no op is changed, as without
+/// an enclosing Autocast. Throws for another dtype. docs/precision.md lists what is cast.
+class Autocast {
+ public:
+  explicit Autocast(std::optional<DType> dtype, std::source_location loc = std::source_location::current());
+  ~Autocast() { internal::thread_state.autocast = saved_; }
+  Autocast(const Autocast&) = delete;
+
+ private:
+  const std::optional<DType> saved_;
 };
 
 /// True while ops on this thread are recorded.

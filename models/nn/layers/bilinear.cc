@@ -39,7 +39,7 @@ Tensor Bilinear::operator()(const Arg& x1, const Arg& x2) const {
                                                          reshape(b, {n, in2}).to(a.dtype())});
   rows.push_back(weight.shape()[0]);
   y = reshape(y, rows);
-  return bias.defined() ? y + bias.value().to(a.dtype()) : y;
+  return call.result(bias.defined() ? y + bias.value().to(a.dtype()) : y);
 }
 
 }  // namespace weft::nn

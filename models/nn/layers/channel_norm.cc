@@ -66,11 +66,13 @@ Tensor BatchNorm<N>::operator()(const Arg& arg) const {
                                                     : 0;
   check_input(name, x, N == 1 ? 2 : N + 2, N + 2, channels);
   const Tensor w = value_or_none(weight), b = value_or_none(bias);
-  if (!is_training() && running_mean.defined()) return batch_norm(x, running_mean, running_var, w, b, options_.eps);
+  if (!is_training() && running_mean.defined())
+    return call.result(batch_norm(x, running_mean, running_var, w, b, options_.eps));
   const int64_t count = channels == 0 ? 0 : x.numel() / channels;
   WEFT_CHECK(!is_training() || count > 1, name, ": x is ", x.type(), " with ", count, count == 1 ? " value" : " values",
              " per channel; need 2 or more in training");
-  if (!is_training() || !running_mean.defined()) return batch_norm(x, Tensor(), Tensor(), w, b, options_.eps);
+  if (!is_training() || !running_mean.defined())
+    return call.result(batch_norm(x, Tensor(), Tensor(), w, b, options_.eps));
   const ChannelMoments m = channel_moments(x);
   const Shape one{channels};
   const Tensor mean = reshape(m.mean, one), var = reshape(m.var, one);
@@ -85,7 +87,7 @@ Tensor BatchNorm<N>::operator()(const Arg& arg) const {
     move_running(mean.detach(), var.detach().to(t) * unbiased, share);
     num_batches_tracked.set(batches);
   }
-  return batch_norm(x, mean, var, w, b, options_.eps);
+  return call.result(batch_norm(x, mean, var, w, b, options_.eps));
 }
 
 template class BatchNorm<1>;
@@ -103,7 +105,7 @@ GroupNorm::GroupNorm(int64_t groups, int64_t channels, const GroupNormOptions& o
 
 Tensor GroupNorm::operator()(const Arg& x) const {
   CallScope call(*this, x.line());
-  return group_norm(x, groups_, value_or_none(weight), value_or_none(bias), eps_);
+  return call.result(group_norm(x, groups_, value_or_none(weight), value_or_none(bias), eps_));
 }
 
 template <int N>
@@ -137,7 +139,7 @@ Tensor InstanceNorm<N>::operator()(const Arg& arg) const {
   }
   const Tensor y = tracked && !is_training() ? batch_norm(v, running_mean, running_var, w, b, options_.eps)
                                              : instance_norm(v, w, b, options_.eps);
-  return batched ? y : squeeze(y, 0);
+  return call.result(batched ? y : squeeze(y, 0));
 }
 
 template class InstanceNorm<1>;

@@ -68,15 +68,15 @@ Tensor ConvLayer<N, Options>::operator()(const Arg& x) const {
   const Options& o = options_;
   static const std::string name = str_cat(kTransposed<Options> ? "conv_transpose" : "conv", N, "d");
   if constexpr (kTransposed<Options>)
-    return internal::conv_transpose_nd(name.c_str(), N, x, weight, value_or_none(bias), o.stride, o.padding,
-                                       o.output_padding, o.groups, o.dilation);
+    return call.result(internal::conv_transpose_nd(name.c_str(), N, x, weight, value_or_none(bias), o.stride, o.padding,
+                                                   o.output_padding, o.groups, o.dilation));
   else if (o.padding_mode == "zeros")
-    return internal::conv_nd(name.c_str(), N, x, weight, value_or_none(bias), o.stride, o.padding, o.dilation,
-                             o.groups);
+    return call.result(
+        internal::conv_nd(name.c_str(), N, x, weight, value_or_none(bias), o.stride, o.padding, o.dilation, o.groups));
   else
-    return internal::conv_nd(name.c_str(), N,
-                             padded(internal::tensor_of(x, name.c_str()), N, weight.shape(), o, name.c_str()), weight,
-                             value_or_none(bias), o.stride, 0, o.dilation, o.groups);
+    return call.result(internal::conv_nd(
+        name.c_str(), N, padded(internal::tensor_of(x, name.c_str()), N, weight.shape(), o, name.c_str()), weight,
+        value_or_none(bias), o.stride, 0, o.dilation, o.groups));
 }
 
 template class ConvLayer<1, ConvOptions>;

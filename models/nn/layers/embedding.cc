@@ -51,8 +51,8 @@ Tensor Embedding::operator()(const Arg& indices) const {
   CallScope call(*this, indices.line());
   if (max_norm_) limit_norms(internal::tensor_of(indices, "Embedding"));
   const Tensor y = embedding(indices, weight);
-  if (!padding_idx_) return y;
-  return where(unsqueeze(eq(indices, *padding_idx_), -1), y.detach(), y);
+  if (!padding_idx_) return call.result(y);
+  return call.result(where(unsqueeze(eq(indices, *padding_idx_), -1), y.detach(), y));
 }
 
 }  // namespace weft::nn

@@ -22,8 +22,8 @@ class Embedding : public Module {
   /// A table with these values [count, dim], frozen if `freeze`; padding_idx only stops the gradient of its row.
   static Embedding from_pretrained(const Tensor& values, bool freeze = true, const EmbeddingOptions& options = {},
                                    std::source_location loc = std::source_location::current());
-  /// indices[...] -> [..., dim] in the weight's dtype; throws OutOfRange for an index outside [0, count). With max_norm
-  /// it writes the weight, so checkpoint(), scan() and others that may run it twice refuse it.
+  /// indices[...] -> [..., dim] in the weight's dtype; throws OutOfRange for an index outside [0, count). If max_norm
+  /// is set it writes the weight, so checkpoint(), scan() and others that may run it twice refuse it.
   Tensor operator()(const Arg& indices) const;
 
  private:

@@ -19,7 +19,7 @@ Linear::Linear(int64_t in, int64_t out, const LinearOptions& options, std::sourc
 
 Tensor Linear::operator()(const Arg& x) const {
   CallScope call(*this, x.line());
-  return linear(x, weight, value_or_none(bias));
+  return call.result(linear(x, weight, value_or_none(bias)));
 }
 
 }  // namespace weft::nn

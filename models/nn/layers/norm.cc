@@ -24,8 +24,8 @@ Tensor Norm::operator()(const Arg& x) const {
   CallScope call(*this, x.line());
   const Tensor w = value_or_none(weight);
   const Shape& shape = w.defined() ? w.shape() : normalized_shape_;  // a user may have replaced the weight
-  if (kind_ == kRms) return rms_norm(x, shape, w, eps_);
-  return layer_norm(x, shape, w, value_or_none(bias), eps_);
+  if (kind_ == kRms) return call.result(rms_norm(x, shape, w, eps_));
+  return call.result(layer_norm(x, shape, w, value_or_none(bias), eps_));
 }
 
 }  // namespace weft::nn

@@ -18,10 +18,11 @@ Tensor Pool<N, Options>::operator()(const Arg& x) const {
   static const std::string name = str_cat(kMax ? "max_pool" : "avg_pool", N, "d");
   const NameScope scope(class_name("", kMax, N));
   if constexpr (kMax)
-    return internal::max_pool_nd(name.c_str(), N, x, kernel_size_, o.stride, o.padding, o.dilation, o.ceil_mode);
+    return call.result(
+        internal::max_pool_nd(name.c_str(), N, x, kernel_size_, o.stride, o.padding, o.dilation, o.ceil_mode));
   else
-    return internal::avg_pool_nd(name.c_str(), N, x, kernel_size_, o.stride, o.padding, o.ceil_mode,
-                                 o.count_include_pad);
+    return call.result(
+        internal::avg_pool_nd(name.c_str(), N, x, kernel_size_, o.stride, o.padding, o.ceil_mode, o.count_include_pad));
 }
 
 template <int N, bool kMax>
@@ -29,7 +30,7 @@ Tensor AdaptivePool<N, kMax>::operator()(const Arg& x) const {
   CallScope call(*this, x.line());
   static const std::string name = str_cat(kMax ? "adaptive_max_pool" : "adaptive_avg_pool", N, "d");
   const NameScope scope(class_name("Adaptive", kMax, N));
-  return internal::adaptive_pool_nd(name.c_str(), N, x, output_size_, kMax);
+  return call.result(internal::adaptive_pool_nd(name.c_str(), N, x, output_size_, kMax));
 }
 
 template class Pool<1, MaxPoolOptions>;

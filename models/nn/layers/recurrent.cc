@@ -59,7 +59,7 @@ Recurrent::Recurrent(Kind kind, int64_t input_size, int64_t hidden_size, const R
 }
 
 Recurrent::Result Recurrent::run(const Arg& arg, const Tensor& h0, const Tensor& c0) const {
-  Tensor x = internal::floating_of(arg, name());
+  Tensor x = internal::autocast(internal::floating_of(arg, name()));
   const bool batched = x.dim() == 3;
   WEFT_CHECK(batched || x.dim() == 2, name(), ": x is ", x.type(), "; need ",
              options_.batch_first ? "[batch, time, " : "[time, batch, ", input_, "] or [time, ", input_, "]");

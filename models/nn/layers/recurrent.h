@@ -66,7 +66,7 @@ class SimpleRecurrent : public Recurrent {
   Output operator()(const Arg& x, const Tensor& h0 = {}) const {
     CallScope call(*this, x.line());
     const Result r = run(x, h0, {});
-    return {r.output, r.h};
+    return call.result(Output{r.output, r.h});
   }
 
  protected:
@@ -105,7 +105,7 @@ class LSTM : public Recurrent {
   Output operator()(const Arg& x, const State& state = {}) const {
     CallScope call(*this, x.line());
     const Result r = run(x, state.h, state.c);
-    return {r.output, {r.h, r.c}};
+    return call.result(Output{r.output, {r.h, r.c}});
   }
 };
 

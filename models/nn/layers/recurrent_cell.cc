@@ -28,7 +28,7 @@ RecurrentCell::RecurrentCell(Kind kind, int64_t input_size, int64_t hidden_size,
 RecurrentCell::State RecurrentCell::run(const Arg& arg, const State& before) const {
   CallScope call(*this, arg.line());
   const std::string name = str_cat(recurrent::name_of(kind_), "Cell");
-  const Tensor x = internal::floating_of(arg, name.c_str());
+  const Tensor x = internal::autocast(internal::floating_of(arg, name.c_str()));
   WEFT_CHECK((x.dim() == 1 || x.dim() == 2) && x.size(-1) == input_, name, ": x is ", x.type(), "; need [batch, ",
              input_, "] or [", input_, "]");
   Shape states = x.shape();
@@ -41,8 +41,9 @@ RecurrentCell::State RecurrentCell::run(const Arg& arg, const State& before) con
   const auto own = [&](const Parameter& p) {
     return p.defined() ? p.value().to(internal::dtype_with(p.value(), x, name.c_str())) : Tensor();
   };
-  return recurrent::next_state(kind_, linear(x, own(weight_ih_), own(bias_ih_)), own(weight_hh_), own(bias_hh_),
-                               {state(before.h, "h"), kind_ == recurrent::kLstm ? state(before.c, "c") : Tensor()});
+  return call.result(
+      recurrent::next_state(kind_, linear(x, own(weight_ih_), own(bias_ih_)), own(weight_hh_), own(bias_hh_),
+                            {state(before.h, "h"), kind_ == recurrent::kLstm ? state(before.c, "c") : Tensor()}));
 }
 
 }  // namespace weft::nn

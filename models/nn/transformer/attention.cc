@@ -97,7 +97,7 @@ Tensor Attention::operator()(const Arg& arg, const AttentionContext& context, in
     v_BGTD = values.to(q_BHTD.dtype());
   }
   const Tensor y_BHTD = flex_attention(q_BHTD, k_BGTD, v_BGTD, options);
-  return drop(out(reshape(transpose(y_BHTD, 1, 2), {B, T, heads_ * D})));
+  return call.result(drop(out(reshape(transpose(y_BHTD, 1, 2), {B, T, heads_ * D}))));
 }
 
 }  // namespace weft::nn

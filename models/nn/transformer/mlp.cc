@@ -16,7 +16,7 @@ Mlp::Mlp(int64_t dim, int64_t hidden, const MlpOptions& o, std::source_location 
 Tensor Mlp::operator()(const Arg& x) const {
   NameScope scope("ffn");
   CallScope call(*this, x.line());
-  return down(gelu(up(x), gelu_));
+  return call.result(down(gelu(up(x), gelu_)));
 }
 
 SwiGlu::SwiGlu(int64_t dim, int64_t hidden, const SwiGluOptions& o, std::source_location loc)
@@ -31,7 +31,7 @@ SwiGlu::SwiGlu(int64_t dim, int64_t hidden, const SwiGluOptions& o, std::source_
 Tensor SwiGlu::operator()(const Arg& x) const {
   NameScope scope("ffn");
   CallScope call(*this, x.line());
-  return down(silu(gate(x)) * up(x));
+  return call.result(down(silu(gate(x)) * up(x)));
 }
 
 }  // namespace weft::nn

@@ -40,7 +40,10 @@ MoEOut MoE::operator()(const Arg& arg) const {
   const Tensor& x = arg.tensor();
   const Tensor x_TD = reshape(x, {-1, x.size(-1)});
   const DType dtype = x.dtype();
-  const Tensor logits_TE = router(x_TD.to(dtype == kFloat64 ? kFloat64 : kFloat32));
+  const Tensor logits_TE = [&] {
+    const Autocast off(std::nullopt);
+    return router(x_TD.to(dtype == kFloat64 ? kFloat64 : kFloat32));
+  }();
   const Routing route =
       route_top_k(logits_TE, {.top_k = o.top_k,
                               .score = o.score,
@@ -74,7 +77,7 @@ MoEOut MoE::operator()(const Arg& arg) const {
     result.aux =
         result.aux + load_balance_loss(route.probs, result.counts) * (o.aux_loss / static_cast<double>(o.top_k));
   if (o.z_loss > 0) result.aux = result.aux + router_z_loss(logits_TE) * o.z_loss;
-  return result;
+  return call.result(result);
 }
 
 void MoE::update_balance(const Tensor& counts) const {

@@ -145,7 +145,7 @@ MultiheadAttention::WithWeights MultiheadAttention::run(const Arg& q_arg, const 
 
 Tensor MultiheadAttention::operator()(const Arg& q, const Arg& k, const Arg& v, const AttentionMasks& masks) const {
   CallScope call(*this, q.line());
-  return run(q, k, v, masks, false).output;
+  return call.result(run(q, k, v, masks, false).output);
 }
 
 MultiheadAttention::WithWeights MultiheadAttention::with_weights(const Arg& q, const Arg& k, const Arg& v,
@@ -154,7 +154,7 @@ MultiheadAttention::WithWeights MultiheadAttention::with_weights(const Arg& q, c
   CallScope call(*this, q.line());
   WithWeights r = run(q, k, v, masks, true);
   if (average_attn_weights) r.weights = mean(r.weights, -3);
-  return r;
+  return call.result(r);
 }
 
 namespace {
@@ -208,7 +208,7 @@ Tensor TransformerEncoderLayer::operator()(const Arg& src, const AttentionMasks&
     return dropout2(linear2(dropout(gelu_ ? gelu(h) : relu(h))));
   };
   const Tensor x = residual(internal::tensor_of(src, "TransformerEncoderLayer"), norm1, norm_first_, attend);
-  return residual(x, norm2, norm_first_, feed);
+  return call.result(residual(x, norm2, norm_first_, feed));
 }
 
 TransformerDecoderLayer::TransformerDecoderLayer(int64_t d_model, int64_t nhead, const TransformerLayerOptions& o,
@@ -251,7 +251,7 @@ Tensor TransformerDecoderLayer::operator()(const Arg& target, const Arg& memory,
     return dropout3(linear2(dropout(gelu_ ? gelu(h) : relu(h))));
   };
   const Tensor x = residual(internal::tensor_of(target, "TransformerDecoderLayer"), norm1, norm_first_, self);
-  return residual(residual(x, norm2, norm_first_, cross), norm3, norm_first_, feed);
+  return call.result(residual(residual(x, norm2, norm_first_, cross), norm3, norm_first_, feed));
 }
 
 }  // namespace weft::nn

@@ -42,7 +42,7 @@ Tensor TransformerBlock::operator()(const Arg& arg, const AttentionContext& cont
   CallScope call(*this, arg.line());
   const Tensor h = arg.tensor() + attn(norm1(arg.tensor()), context, layer);
   const Tensor n = norm2(h);
-  return h + drop(swiglu ? (*swiglu)(n) : (*mlp)(n));
+  return call.result(h + drop(swiglu ? (*swiglu)(n) : (*mlp)(n)));
 }
 
 }  // namespace weft::nn

@@ -9,6 +9,7 @@ import sys
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.optim import lr_scheduler
 
 import cases
@@ -117,7 +118,25 @@ def numbers(t):
                     for v in t.detach().double().flatten().tolist())
 
 
+def autocast_lines(row, operands):
+    """Dtypes and shapes, by tensors of a GPU without storage."""
+    torch.set_autocast_enabled("cuda", True)
+    torch.set_autocast_dtype("cuda", torch.bfloat16)
+    with FakeTensorMode(), torch.device("cuda"):
+        names = dict(torch=torch, F=F, nn=nn, FILLED=lambda layer: layer)
+        dtypes = dict(f64=torch.float32, i64=torch.int64, bool=torch.bool)
+        for o in operands:
+            names[o.name] = torch.zeros(o.shape, dtype=dtypes[o.dtype])
+        statements, expressions = cases.parts(row.torch)
+        exec(statements, names)
+        lines = [f"{DTYPES[t.dtype]}{list(t.shape)}" for t in flatten(eval(f"({expressions},)", names))]
+    torch.set_autocast_enabled("cuda", False)
+    return lines
+
+
 def lines_of(row, operands):
+    if "autocast" in row.tags:
+        return autocast_lines(row, operands)
     torch.manual_seed(0)
     e = Evaluation(operands)
     statements, expressions = cases.parts(row.torch)

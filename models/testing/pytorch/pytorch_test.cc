@@ -6,6 +6,7 @@
 #include <map>
 #include <sstream>
 
+#include "framework/base/switches.h"
 #include "framework/testing/compare.h"
 #include "models/testing/pytorch/rows.h"
 
@@ -199,7 +200,7 @@ void compare(const Row& row, const Fixture& f, const Result& r, DType dtype, con
         f.outs[i].dtype == "f64" && f.outs[i].dtype != str_cat(got.dtype()) ? str_cat(dtype) : f.outs[i].dtype;
     EXPECT_EQ(str_cat(got.dtype()), name) << row.place << ": " << what << " of " << row.weft;
     EXPECT_EQ(got.shape(), Shape(f.outs[i].shape)) << row.place << ": " << what << " of " << row.weft;
-    if (!(row.tags & kShape) && got.shape() == Shape(f.outs[i].shape))
+    if (!(row.tags & (kShape | kAutocast)) && got.shape() == Shape(f.outs[i].shape))
       expect_near(row, what, got, f.outs[i], is_floating(got.dtype()) ? bound(got, f.outs[i], what) : 0);
   }
   for (const auto& [name, need] : f.grads) {
@@ -250,6 +251,7 @@ TEST(PyTorch, OperandsAreThoseOfTheFixtures) {
 // f64 of two implementations differ by few roundings; 1e-9 of the tensor's largest value finds any other difference.
 TEST(PyTorch, ValuesAndGradientsInF64) {
   for_each([](const Row& row) {
+    if (row.tags & kAutocast) return;
     if (!*row.torch) {
       context() = {};
       row.run(operand_values(&row));
@@ -270,7 +272,7 @@ TEST(PyTorch, ValuesAndGradientsInF64) {
 // (the rows sum up to about 100 elements), plus 64 roundings of the largest result.
 TEST(PyTorch, ValuesAndGradientsInF32) {
   for_each([](const Row& row) {
-    if (!*row.torch || row.tags & kShape) return;
+    if (!*row.torch || row.tags & (kShape | kAutocast)) return;
     const Fixture* f = fixture(row);
     if (!f) return;
     const Result exact = evaluate_as(row, kFloat64);
@@ -335,7 +337,7 @@ void expect_compiled_is_eager(std::span<const EagerRow> rows) {
 TEST(PyTorch, CompiledIsEager) {
   std::vector<EagerRow> rows;
   for_each([&](const Row& row) {
-    if (!*row.torch || row.tags & (kEager | kShape)) return;
+    if (!*row.torch || row.tags & (kEager | kShape | kAutocast)) return;
     const Result r = evaluate_as(row, kFloat32);
     rows.push_back({&row, r, context().layers});
   });
@@ -354,6 +356,32 @@ TEST(PyTorch, CompiledIsEager) {
       }
     }
   }
+}
+
+// The dtypes that torch.autocast gives, eagerly and compiled.
+TEST(PyTorch, Autocast) {
+  set_switch("WEFT_CXX", "none");  // interpreted: quicker for so little data
+  for_each([](const Row& row) {
+    if (!(row.tags & kAutocast)) return;
+    const Fixture* f = fixture(row);
+    if (!f) return;
+    context() = {.dtype = kFloat32};
+    const std::vector<Tensor> all = operand_values(&row);
+    std::vector<Tensor> in;
+    for (const Tensor& t : all)
+      if (t.defined()) in.push_back(t);
+    for (bool enabled : {false, true}) {
+      context().capturing = enabled;
+      const auto run = [&](const std::vector<Tensor>& given) {
+        std::vector<Tensor> named(all.size());
+        for (size_t i = 0, at = 0; i < all.size(); ++i)
+          if (all[i].defined()) named[i] = given[at++];
+        return row.run(named);
+      };
+      const auto step = compile(run, {.enabled = enabled, .autocast = kBFloat16});
+      compare(row, *f, {.outs = step(in)}, kFloat32, {});
+    }
+  });
 }
 
 }  // namespace

@@ -11,9 +11,10 @@
 namespace weft::testing::pytorch {
 
 enum Tag : unsigned {
-  kEager = 1,  // not in a compiled function
-  kShape = 2,  // random: only dtypes and shapes are compared
-  kLoose = 4   // PyTorch computes a part in f32
+  kEager = 1,    // not in a compiled function
+  kShape = 2,    // random: only dtypes and shapes are compared
+  kLoose = 4,    // PyTorch computes a part in f32
+  kAutocast = 8  // f32 operands under Autocast(kBFloat16): only dtypes and shapes are compared
 };
 
 struct Row {

@@ -49,7 +49,7 @@ struct ConvOperands {
   }
 
   Tensor finish(const Tensor& y) const {
-    const Tensor z = bias.defined() ? y + bias : y;
+    const Tensor z = bias.defined() ? y + bias.to(y.dtype()) : y;
     return batched ? z : squeeze(z, 0);
   }
 };

@@ -128,6 +128,7 @@ Tensor weighted(const Tensor& x, int dim, int64_t out, const Taps& t) {
     for (int64_t i = 0; i < out * taps; ++i)
       matrix[static_cast<size_t>(t.at[static_cast<size_t>(i)] * out + i / taps)] += t.weight[static_cast<size_t>(i)];
     const Tensor w = reshape(list(in * out, 0.0, [&](size_t i) { return matrix[i]; }), {in, out});
+    const Autocast off(std::nullopt);
     return movedim(matmul(movedim(x, dim, -1), w.to(x.dtype()).to(x.device())), -1, dim);
   }
   Shape wide = Shape::filled(x.dim(), 1);

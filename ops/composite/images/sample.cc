@@ -88,6 +88,7 @@ Tensor affine_grid(const Arg& arg, const Shape& size, bool align_corners) {
     columns.push_back(flatten(broadcast_to(reshape(line, along), spatial)));
   }
   columns.push_back(ones_like(columns[0]));
+  const Autocast off(std::nullopt);
   shape = {size[0]};
   for (int64_t extent : spatial) shape.push_back(extent);
   shape.push_back(n);

@@ -62,10 +62,10 @@ Tensor silu(const Arg& arg) {
 }
 
 Tensor softplus(const Arg& arg, double beta, double threshold) {
-  return activated(arg, "softplus", [=](const Tensor& x) {
-    WEFT_CHECK(beta > 0, "softplus: beta is ", beta, "; need a positive number");
-    return beta == 1 ? log1p_exp(x, threshold) : log1p_exp(x * beta, threshold) / beta;
-  });
+  const FloatingOperand t(arg, "softplus");
+  WEFT_CHECK(beta > 0, "softplus: beta is ", beta, "; need a positive number");
+  const Tensor x = widened(t);
+  return rounded(beta == 1 ? log1p_exp(x, threshold) : log1p_exp(x * beta, threshold) / beta, t.dtype());
 }
 
 Tensor logsigmoid(const Arg& arg) {

@@ -58,7 +58,9 @@ struct MaskAt {
 
 Tensor scaled_dot_product_attention(const Arg& query, const Arg& key, const Arg& value, const SdpaOptions& options) {
   LineScope line(query.line());
-  Tensor q = floating_of(query, kOp), k = floating_of(key, kOp), v = floating_of(value, kOp);
+  using internal::autocast;
+  Tensor q = autocast(floating_of(query, kOp)), k = autocast(floating_of(key, kOp)),
+         v = autocast(floating_of(value, kOp));
   WEFT_CHECK(q.dtype() == k.dtype() && q.dtype() == v.dtype(), kOp, ": dtypes are ", q.dtype(), ", ", k.dtype(), ", ",
              v.dtype(), "; need one");
   WEFT_CHECK(std::min({q.dim(), k.dim(), v.dim()}) >= 2, kOp, ": q ", q.shape(), ", k ", k.shape(), ", v ", v.shape(),

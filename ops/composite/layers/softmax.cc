@@ -22,7 +22,7 @@ Tensor softmax(const Arg& x, int64_t dim) {
   const Along a(t, dim, "softmax");
   if (t.numel() == 0) return t;
   const Tensor v = widened(a.x);
-  return a.result(dispatch(softmax_op, {&v}, {{"dim", int64_t{a.dim}}}).to(t.dtype()));
+  return a.result(rounded(dispatch(softmax_op, {&v}, {{"dim", int64_t{a.dim}}}), t.dtype()));
 }
 
 Tensor log_softmax(const Arg& x, int64_t dim) {
@@ -31,7 +31,7 @@ Tensor log_softmax(const Arg& x, int64_t dim) {
   if (t.numel() == 0) return t;
   const Tensor v = widened(t);
   const Tensor shifted = v - row_max(v, dim);
-  return (shifted - log(sum(exp(shifted), dim, true))).to(t.dtype());
+  return rounded(shifted - log(sum(exp(shifted), dim, true)), t.dtype());
 }
 
 Tensor softmin(const Arg& x, int64_t dim) {

@@ -45,14 +45,14 @@ DType result_of(const Arg& x, const Arg& y) { return promote(x.tensor().dtype(),
 
 Tensor norm(const Arg& x, double p, const Dims& dims, bool keepdim) {
   const FloatingOperand t(x, "norm");
-  return norm_of(widened(t), p, dims, keepdim, "norm").to(t.dtype());
+  return rounded(norm_of(widened(t), p, dims, keepdim, "norm"), t.dtype());
 }
 
 Tensor normalize(const Arg& x, double p, int64_t dim, double eps) {
   const FloatingOperand t(x, "normalize");
   const int d = normalize_dim(dim, t.dim(), "normalize");
   const Tensor v = widened(t);
-  return (v / clamp_min(norm_of(v, p, d, true, "normalize"), eps)).to(t.dtype());
+  return rounded(v / clamp_min(norm_of(v, p, d, true, "normalize"), eps), t.dtype());
 }
 
 Tensor cosine_similarity(const Arg& x, const Arg& y, int64_t dim, double eps) {
@@ -60,14 +60,14 @@ Tensor cosine_similarity(const Arg& x, const Arg& y, int64_t dim, double eps) {
   const auto [a, b] = wide_pair(x, y, "cosine_similarity");
   const int d = normalize_dim(dim, a.dim(), "cosine_similarity");
   const auto size = [&](const Tensor& t) { return clamp_min(norm_of(t, 2, d, false, "cosine_similarity"), eps); };
-  return (sum(a * b, d) / (size(a) * size(b))).to(result_of(x, y));
+  return rounded(sum(a * b, d) / (size(a) * size(b)), result_of(x, y));
 }
 
 Tensor pairwise_distance(const Arg& x, const Arg& y, double p, double eps, bool keepdim) {
   LineScope line(x.line());
   const auto [a, b] = wide_pair(x, y, "pairwise_distance");
   WEFT_CHECK(a.dim() > 0, "pairwise_distance: got scalars; need vectors along the last dim");
-  return norm_of(a - b + eps, p, -1, keepdim, "pairwise_distance").to(result_of(x, y));
+  return rounded(norm_of(a - b + eps, p, -1, keepdim, "pairwise_distance"), result_of(x, y));
 }
 
 Tensor cdist(const Arg& x, const Arg& y, double p, std::string_view compute_mode) {
@@ -81,8 +81,10 @@ Tensor cdist(const Arg& x, const Arg& y, double p, std::string_view compute_mode
              compute_mode,
              "'; need \"use_mm_for_euclid_dist_if_necessary\", \"use_mm_for_euclid_dist\" or "
              "\"donot_use_mm_for_euclid_dist\"");
-  const DType dtype = promote(tx.dtype(), ty.dtype());
-  const Tensor a = widened(tx.to(dtype)), b = widened(ty.to(dtype));
+  const DType both = promote(tx.dtype(), ty.dtype());
+  const Tensor a = widened(tx.to(both)), b = widened(ty.to(both));
+  const DType dtype = rounded(a, both).dtype();
+  const Autocast off(std::nullopt);  // the product keeps the digits that the difference needs
   if (p == 2 && (always || (!never && (a.size(-2) > 25 || b.size(-2) > 25)))) {
     const Tensor squares = sum(square(a), -1, true) + unsqueeze(sum(square(b), -1), -2);
     return root(clamp_min(squares - matmul(a, transpose(b, -2, -1)) * 2.0, 0.0), 0.5).to(dtype);

@@ -57,9 +57,8 @@ Tensor cumprod(const Arg& arg, int64_t dim) {
   const FirstOperand x(arg, "cumprod");
   const int d = normalize_dim(dim, x.dim(), "cumprod");
   const Tensor v = is_floating(x.dtype()) ? widened(x) : x.to(kInt64);
-  if (x.dim() == 0) return v.to(is_floating(x.dtype()) ? x.dtype() : kInt64);
-  const Tensor y = running(v, d, 1, [](const Tensor& a, const Tensor& b) { return a * b; });
-  return is_floating(x.dtype()) ? y.to(x.dtype()) : y;
+  const Tensor y = x.dim() == 0 ? v : running(v, d, 1, [](const Tensor& a, const Tensor& b) { return a * b; });
+  return is_floating(x.dtype()) ? rounded(y, x.dtype()) : y;
 }
 
 Tensor logcumsumexp(const Arg& arg, int64_t dim) {

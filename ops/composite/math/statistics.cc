@@ -196,6 +196,7 @@ Tensor cov(const Arg& arg, const CovOptions& options) {
     }
     w = w.defined() ? w * cast(*part, x.dtype()) : cast(*part, x.dtype());
   }
+  const Autocast off(std::nullopt);
   Tensor centred, products, norm;
   if (!w.defined()) {
     centred = x - sum(x, 1, true) / static_cast<double>(n);

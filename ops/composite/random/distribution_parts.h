@@ -38,4 +38,8 @@ inline Shape extended(const Shape& shape, const Tensor& like) {
 }
 inline TensorOptions options_like(const Tensor& t) { return {.dtype = t.dtype(), .device = t.device()}; }
 
+/// d y / d a of y = log x, for a draw x from Gamma(a, 1) whose probability of smaller draws stays; both f64, of equal
+/// shape.
+Tensor slope_of_log_gamma(const Tensor& y, const Tensor& a);
+
 }  // namespace weft::internal

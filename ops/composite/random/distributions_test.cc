@@ -7,6 +7,7 @@
 #include "framework/autodiff/grad.h"
 #include "framework/testing/gradcheck.h"
 #include "ops/composite/math/special.h"
+#include "ops/composite/random/distribution_parts.h"
 #include "ops/composite/random/gamma.h"
 #include "ops/core/core.h"
 
@@ -139,6 +140,65 @@ TEST(Distributions, HaveGradients) {
   // Probabilities of 0 give no NaN.
   const Tensor p = vec({1, 0, 3}).requires_grad();
   for (double v : grad(Categorical(p).entropy(), {p})[0].to_vector<double>()) EXPECT_TRUE(std::isfinite(v));
+}
+
+// References: mpmath with 40 digits, -(d gammainc(a, 0, x) / da) / (x p(x)).
+TEST(Distributions, SlopesOfLogGamma) {
+  struct SlopeRow {
+    double a, y, slope;
+  };
+  for (const SlopeRow& r : {SlopeRow{0.001, -700.0, 699424.42806818965}, SlopeRow{0.001, -2.0, 1780.1988984609434},
+                            SlopeRow{0.1, -5.0, 46.099624060855994}, SlopeRow{0.5, -0.01, 1.8885094461672445},
+                            SlopeRow{0.5, 0.01, 1.8680217226312961}, SlopeRow{1.0, 0.0, 1.1735630272247268},
+                            SlopeRow{2.0, -1.0, 1.1150540341244324}, SlopeRow{2.0, 2.5, 0.19175609745294578},
+                            SlopeRow{30.0, 3.2, 0.037003751893436743}, SlopeRow{30.0, 3.5, 0.031890469971834513},
+                            SlopeRow{3000.0, 8.0, 0.0003344142990152068}})
+    EXPECT_NEAR(number(internal::slope_of_log_gamma(vec({r.y}), vec({r.a}))) / r.slope, 1, 1e-9) << r.a << " " << r.y;
+}
+
+// The mean gradient of draws is the gradient of the mean, within five standard errors. Each draw has its own parameter.
+TEST(Distributions, GradientsOfDrawsHaveTheMeanOfTheGradientOfTheMean) {
+  manual_seed(11);
+  constexpr int64_t kSamples = 20000;
+  const auto expect_mean = [](const Tensor& g, double need, const char* what) {
+    const double error = std::sqrt(number(weft::var(g)) / kSamples);
+    EXPECT_NEAR(number(mean(g)), need, 5 * error + 1e-12) << what;
+    EXPECT_TRUE(std::isfinite(number(mean(g)))) << what;
+  };
+  const auto many = [](double v) { return full({kSamples}, v, {.dtype = kFloat64}).requires_grad(); };
+  for (double a : {0.02, 0.7, 1.0, 4.0, 250.0}) {
+    const Tensor c = many(a), rate = many(2.0);
+    const Gamma d(c, rate);
+    const Tensor x = d.rsample();
+    const std::vector<Tensor> g = grad(sum(x), {c, rate});
+    expect_mean(g[0], 0.5, "Gamma: concentration");
+    EXPECT_LT(number(amax(abs(g[1] + x.detach() / 2.0))), 1e-12 * (1 + a * 10));  // x is g / rate
+    EXPECT_FALSE(d.sample().requires_grad_enabled());
+  }
+  // The mean of Beta(a, b) is a / (a + b).
+  const Tensor a = many(0.4), b = many(1.5);
+  const std::vector<Tensor> g = grad(sum(Beta(a, b).rsample()), {a, b});
+  expect_mean(g[0], 1.5 / (1.9 * 1.9), "Beta: a");
+  expect_mean(g[1], -0.4 / (1.9 * 1.9), "Beta: b");
+  // And of a square, which depends on the whole distribution: E x^2 = a (a + 1) / ((a + b) (a + b + 1)).
+  const Tensor h = grad(sum(square(Beta(a, b).rsample())), {a})[0];
+  const auto second = [](double p, double q) { return p * (p + 1) / ((p + q) * (p + q + 1)); };
+  expect_mean(h, (second(0.4 + 1e-5, 1.5) - second(0.4 - 1e-5, 1.5)) / 2e-5, "Beta: a, of the square");
+  const Tensor w = broadcast_to(vec({0.5, 1, 3}), {kSamples, 3}).requires_grad();
+  const Tensor d = grad(sum(select(Dirichlet(w).rsample(), 1, 1)), {w})[0];
+  for (int i : {0, 1, 2}) expect_mean(select(d, 1, i), i == 1 ? 3.5 / (4.5 * 4.5) : -1 / (4.5 * 4.5), "Dirichlet");
+}
+
+TEST(Distributions, GradientsOfDrawsAreThoseOfACompiledStep) {
+  const auto step = [](const Tensor& x) {
+    const Tensor a = x.requires_grad();
+    return grad(sum(square(Gamma(a, 2.0).rsample({3}))) + sum(square(Dirichlet(a).rsample({2}))), {a});
+  };
+  const Tensor x = Tensor::from_vector<float>({0.3f, 1.5f, 4}, {3});
+  manual_seed(4);
+  const std::vector<Tensor> eager = compile(step, {.enabled = false})(x);
+  manual_seed(4);
+  EXPECT_TRUE(same_bits(compile(step, {.numerics = "eager"})(x)[0], eager[0]));
 }
 
 TEST(Distributions, CompiledDrawNewNumbersInEachCall) {

@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "framework/autodiff/grad.h"
 #include "ops/composite/layers/activation.h"
 #include "ops/composite/layers/softmax.h"
 #include "ops/composite/math/special.h"
@@ -43,6 +44,16 @@ Tensor log_of_draws(const Tensor& concentration, const Shape& shape) {
   return add(add(log(d), squeeze(gather(log_v, 0, first), 0)), where(small, more, 0.0));
 }
 
+// log_of_draws with the gradient with respect to the concentration.
+Tensor moving_draws(const Tensor& concentration, const Shape& shape) {
+  const auto draws = [](std::span<const Tensor> in) { return std::vector{in[1]}; };
+  const auto backward = [](std::span<const Tensor> in, std::span<const Tensor> out, std::span<const Tensor> g) {
+    return std::vector{mul(g[0], internal::slope_of_log_gamma(out[0], in[0])), Tensor()};
+  };
+  const Tensor a = broadcast_to(cast(concentration, kFloat64), shape);
+  return custom_grad(draws, backward)(a, log_of_draws(concentration, shape));
+}
+
 double least_normal(DType t) {
   return t == kFloat64 ? std::numeric_limits<double>::min() : t == kFloat16 ? 0x1p-14 : 0x1p-126;
 }
@@ -58,11 +69,14 @@ Gamma::Gamma(const Arg& shape, const Arg& per_time) {
   check_values(gt(concentration, 0.0), "Gamma: a concentration is not above 0; need positive numbers");
   check_values(gt(rate, 0.0), "Gamma: a rate is not above 0; need positive numbers");
 }
-Tensor Gamma::sample(const Shape& shape, std::source_location at) const {
+Tensor Gamma::rsample(const Shape& shape, std::source_location at) const {
   LineScope line(at);
+  const Tensor draws = exp(moving_draws(concentration, extended(shape, concentration)));
+  return maximum(cast(div(draws, rate), rate.dtype()), least_normal(rate.dtype()));
+}
+Tensor Gamma::sample(const Shape& shape, std::source_location at) const {
   NoGrad guard;
-  const Tensor draws = exp(log_of_draws(concentration, extended(shape, concentration)));
-  return maximum(cast(div(draws, rate.detach()), rate.dtype()), least_normal(rate.dtype()));
+  return rsample(shape, at).detach();
 }
 Tensor Gamma::log_prob(const Arg& value) const {
   LineScope line(value.line());
@@ -84,6 +98,15 @@ Tensor Gamma::variance(std::source_location at) const {
   return div(concentration, square(rate));
 }
 
+Tensor kl_divergence(const Gamma& p, const Gamma& q, std::source_location at) {
+  LineScope line(at);
+  broadcast_shapes(p.concentration.shape(), q.concentration.shape(), "kl_divergence");
+  const Tensor ratio = div(q.rate, p.rate);
+  const Tensor of_rates = sub(mul(p.concentration, sub(ratio, 1.0)), mul(q.concentration, log(ratio)));
+  return add(of_rates, add(sub(lgamma(q.concentration), lgamma(p.concentration)),
+                           mul(sub(p.concentration, q.concentration), digamma(p.concentration))));
+}
+
 // ---- Dirichlet ----
 
 Dirichlet::Dirichlet(const Arg& weights) {
@@ -93,10 +116,13 @@ Dirichlet::Dirichlet(const Arg& weights) {
              concentration.type(), "; need [..., n]");
   check_values(gt(concentration, 0.0), "Dirichlet: a concentration is not above 0; need positive numbers");
 }
-Tensor Dirichlet::sample(const Shape& shape, std::source_location at) const {
+Tensor Dirichlet::rsample(const Shape& shape, std::source_location at) const {
   LineScope line(at);
+  return cast(softmax(moving_draws(concentration, extended(shape, concentration)), -1), concentration.dtype());
+}
+Tensor Dirichlet::sample(const Shape& shape, std::source_location at) const {
   NoGrad guard;
-  return cast(softmax(log_of_draws(concentration, extended(shape, concentration)), -1), concentration.dtype());
+  return rsample(shape, at).detach();
 }
 Tensor Dirichlet::log_prob(const Arg& value) const {
   LineScope line(value.line());
@@ -125,6 +151,17 @@ Tensor Dirichlet::variance(std::source_location at) const {
   return div(mul(concentration, sub(total, concentration)), mul(square(total), add(total, 1.0)));
 }
 
+Tensor kl_divergence(const Dirichlet& p, const Dirichlet& q, std::source_location at) {
+  LineScope line(at);
+  const Tensor &a = p.concentration, &b = q.concentration;
+  WEFT_CHECK(a.size(-1) == b.size(-1), "kl_divergence: Dirichlets of ", a.size(-1), " and ", b.size(-1),
+             " numbers; need equal numbers");
+  broadcast_shapes(a.shape(), b.shape(), "kl_divergence");
+  const Tensor total = sum(a, -1, true);
+  const Tensor each = add(sub(lgamma(b), lgamma(a)), mul(sub(a, b), sub(digamma(a), digamma(total))));
+  return add(sum(each, -1), sub(lgamma(squeeze(total, -1)), lgamma(sum(b, -1))));
+}
+
 // ---- Beta ----
 
 Beta::Beta(const Arg& ones, const Arg& zeros) {
@@ -135,6 +172,9 @@ Beta::Beta(const Arg& ones, const Arg& zeros) {
                "Beta: a concentration is not above 0; need positive numbers");
 }
 Dirichlet Beta::pair() const { return Dirichlet(stack({concentration1, concentration0}, -1)); }
+Tensor Beta::rsample(const Shape& shape, std::source_location at) const {
+  return pair().rsample(shape, at).select(-1, 0);
+}
 Tensor Beta::sample(const Shape& shape, std::source_location at) const {
   return pair().sample(shape, at).select(-1, 0);
 }
@@ -146,6 +186,9 @@ Tensor Beta::log_prob(const Arg& value) const {
   return where(inside, sub(add(y, lgamma(total)), add(lgamma(concentration1), lgamma(concentration0))), -kInf);
 }
 Tensor Beta::entropy(std::source_location at) const { return pair().entropy(at); }
+Tensor kl_divergence(const Beta& p, const Beta& q, std::source_location at) {
+  return kl_divergence(p.pair(), q.pair(), at);
+}
 Tensor Beta::mean(std::source_location at) const { return pair().mean(at).select(-1, 0); }
 Tensor Beta::variance(std::source_location at) const { return pair().variance(at).select(-1, 0); }
 

@@ -1,17 +1,12 @@
 // Gamma, Beta and Dirichlet distributions with the names and meaning of torch.distributions; distributions.h says what
-// holds for all. A draw takes the first accepted of 12 proposals, so it is the same on any device and in any step.
+// holds for all. A draw takes the first accepted of 12 proposals, so it is the same on any device and in any step. The
+// gradient of rsample is that of implicit reparameterisation (Figurnov et al. 2018, arXiv:1805.08498): a change of the
+// concentration moves a draw of Gamma such that the probability of smaller draws stays. Draws of Dirichlet and Beta are
+// shares of draws of Gamma, and so are their gradients: their mean is that of PyTorch's, which moves one share at a time.
 #pragma once
 #include "framework/dispatch/arg.h"
 
 namespace weft::distributions {
-
-#define WEFT_NO_RSAMPLE(Name)                                                            \
-  template <class... T>                                                                  \
-  void rsample(const T&...) const {                                                      \
-    static_assert(sizeof...(T) > 99, #Name                                               \
-                  ": rsample: samples have no gradient with respect to the parameters; " \
-                  "use sample() and the gradient of log_prob()");                        \
-  }
 
 /// Positive numbers with density proportional to x^(concentration - 1) e^(-rate x).
 class Gamma {
@@ -20,7 +15,8 @@ class Gamma {
   Tensor concentration, rate;
   /// [shape..., parameters' shape...], without a gradient.
   Tensor sample(const Shape& shape = {}, std::source_location at = std::source_location::current()) const;
-  WEFT_NO_RSAMPLE(Gamma)
+  /// The same draws with a gradient with respect to the parameters.
+  Tensor rsample(const Shape& shape = {}, std::source_location at = std::source_location::current()) const;
   /// -inf below 0.
   Tensor log_prob(const Arg& value) const;
   Tensor entropy(std::source_location at = std::source_location::current()) const;
@@ -35,8 +31,8 @@ class Dirichlet {
   explicit Dirichlet(const Arg& concentration);
   Tensor concentration;
   Tensor sample(const Shape& shape = {}, std::source_location at = std::source_location::current()) const;
-  WEFT_NO_RSAMPLE(Dirichlet)
-  /// Of vectors [..., n], without the last dim.
+  Tensor rsample(const Shape& shape = {}, std::source_location at = std::source_location::current()) const;
+  /// The log-density of vectors [..., n], without the last dim.
   Tensor log_prob(const Arg& value) const;
   Tensor entropy(std::source_location at = std::source_location::current()) const;
   Tensor mean(std::source_location at = std::source_location::current()) const;
@@ -49,16 +45,20 @@ class Beta {
   Beta(const Arg& concentration1, const Arg& concentration0);
   Tensor concentration1, concentration0;
   Tensor sample(const Shape& shape = {}, std::source_location at = std::source_location::current()) const;
-  WEFT_NO_RSAMPLE(Beta)
+  Tensor rsample(const Shape& shape = {}, std::source_location at = std::source_location::current()) const;
   /// -inf outside of [0, 1].
   Tensor log_prob(const Arg& value) const;
   Tensor entropy(std::source_location at = std::source_location::current()) const;
   Tensor mean(std::source_location at = std::source_location::current()) const;
   Tensor variance(std::source_location at = std::source_location::current()) const;
 
- private:
+  /// This number and 1 minus it.
   Dirichlet pair() const;
 };
-#undef WEFT_NO_RSAMPLE
+
+/// See kl_divergence in distributions.h.
+Tensor kl_divergence(const Gamma& p, const Gamma& q, std::source_location at = std::source_location::current());
+Tensor kl_divergence(const Beta& p, const Beta& q, std::source_location at = std::source_location::current());
+Tensor kl_divergence(const Dirichlet& p, const Dirichlet& q, std::source_location at = std::source_location::current());
 
 }  // namespace weft::distributions

@@ -403,7 +403,8 @@ Tensor conv_general(const Arg& x, const Arg& w, const ConvDims& dims) {
 // dx[i] is the sum over k of g, spread by the stride, at i * (interior + 1) + lo - k * dilation.
 Tensor conv_transpose_general(const Arg& y, const Arg& w, const ConvDims& d, const Shape& extent) {
   internal::LineScope line(y.line());
-  const Tensor &g = internal::tensor_of(y, "conv_transpose"), &weight = internal::tensor_of(w, "conv_transpose");
+  const Tensor g = internal::autocast(internal::tensor_of(y, "conv_transpose")),
+               weight = internal::autocast(internal::tensor_of(w, "conv_transpose"));
   const int spatial = g.dim() - 2;
   WEFT_CHECK(spatial >= 1 && weight.dim() == g.dim() && extent.size() == spatial, "conv_transpose: input ", g.shape(),
              " and weight ", weight.shape(), "; need [batch, channels, spatial dims] and equal numbers of dims");

@@ -100,7 +100,8 @@ Tensor linear(const Arg& input, const Arg& weight, const Arg& bias) {
   const Tensor& b = bias.tensor();
   WEFT_CHECK(b.dim() == w.dim() - 1 && (b.dim() == 0 || b.size(0) == w.size(0)), "linear: bias ", b.shape(),
              " does not fit weight ", w.shape(), "; need [out]");
-  return add(y, cast(b, internal::dtype_with(b, x, "linear")));
+  internal::dtype_with(b, x, "linear");
+  return add(y, cast(b, y.dtype()));
 }
 
 Tensor grouped_matmul(const Arg& input, const Arg& weight, const Arg& offsets) {

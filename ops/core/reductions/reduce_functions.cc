@@ -126,7 +126,8 @@ Tensor logsumexp(const Arg& arg, const Dims& dims, bool keepdim) {
   FirstOperand x(arg, "logsumexp");
   need_float(x, "logsumexp");
   const internal::LogSumExp parts = internal::log_sum_exp(x, dims, keepdim);
-  return cast(add(parts.log_sum, parts.shift), x.dtype());
+  const Tensor y = add(parts.log_sum, parts.shift);
+  return internal::thread_state.autocast ? y : cast(y, x.dtype());
 }
 
 internal::LogSumExp internal::log_sum_exp(const Tensor& given, const Dims& dims, bool keepdim) {

@@ -48,6 +48,7 @@ std::vector<Sample> samples() {
 const OpDef softmax_op = {
     .name = "softmax",
     .doc = "e^(x - max) over its sum along {dim}: positive, adding up to 1.",
+    .traits = kWantsF32,
     .flops_per_point = 20,
     .infer = infer,
     .vjp = vjp,

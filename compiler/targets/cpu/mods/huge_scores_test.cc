@@ -41,7 +41,7 @@ constexpr Lengths kLengths[] = {{1, 1100}, {3, 40}, {40, 150}};
 using Reals = std::vector<double>;
 Reals reals(const Tensor& t) { return t.to(kFloat64).contiguous().to_vector<double>(); }
 
-/// Of batch entry 0, every second query is masked as a whole; of entry 1, the first half of the keys (padding).
+/// Masks every second query of batch entry 0 as a whole, and the first half of the keys of entry 1 (padding).
 Tensor hidden(const Lengths& n) {
   std::vector<float> v;
   for (int64_t b = 0; b < kB; ++b)

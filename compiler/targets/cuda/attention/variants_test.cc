@@ -127,7 +127,7 @@ TEST(AttentionVariants, HugeScores) {
       SCOPED_TRACE(str_cat(type, sm90a ? " sm_90a" : "", " mask ", mask));
       const Tensor q = values({2, 2, sm90a ? 90 : 37, 16}, 1).to(type), k = values({2, 2, 70, 16}, 2).to(type),
                    v = values({2, 2, 70, 16}, 3).to(type);
-      // Of entry 0 every second query, of entry 1 the first keys.
+      // Masks every second query of entry 0, and the first keys of entry 1.
       const FlexAttentionOptions o{.score_mod = [=](const Score& s) {
         const Tensor hidden = where(s.b == 0, remainder(s.q, 2) == 0, s.kv < 40);
         return where(hidden, s.value + mask, s.value);

@@ -191,7 +191,7 @@ class Writer:
 
 
     def gradient(self, own, wide):
-        """Of the argument written last."""
+        """Writes the gradient of the argument written last."""
         if own is not None:
             self.line("grad", ",".join(map(str, own.shape)) or "-", self.values(wide), self.values(own.to(wide.dtype)))
 

@@ -1,0 +1,201 @@
+// CompileOptions::autocast: values within bounds of f64, gradients in the parameters' f32, a training loop like f32's,
+// eager and compiled alike, and on a mesh. (The dtypes of functions: rows with the tag [autocast] of
+// models/testing/pytorch/cases.txt.)
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "distributed/launch/compile.h"
+#include "framework/testing/compare.h"
+#include "weft.h"
+
+namespace weft {
+namespace {
+
+using testing::unit_roundoff;
+
+// Each element of `got` is within `parts` roundings to `low` of `need`, relative to `size`, the same sums of products of
+// magnitudes, besides roundings to f32.
+void expect_within(const Tensor& got, const Tensor& need, const Tensor& size, double parts, DType low) {
+  const std::vector<double> a = got.to_vector<double>(), b = need.to_vector<double>(), s = size.to_vector<double>();
+  const double u = unit_roundoff(low), bound = std::pow(1 + u, parts) - 1 + 0x1p-16;
+  for (size_t i = 0; i < a.size(); ++i)
+    ASSERT_LE(std::fabs(a[i] - b[i]), bound * s[i] + testing::tiny_roundoff(low) * 64) << i << " of " << got.shape();
+}
+
+struct Product {
+  const char* name;
+  Shape x, w;
+  std::function<Tensor(const Tensor&, const Tensor&)> fn;
+};
+const std::vector<Product>& products() {
+  static const std::vector<Product> all = {
+      {"matmul", {5, 24}, {24, 7}, [](Tensor x, Tensor w) { return matmul(x, w); }},
+      {"linear", {5, 24}, {7, 24}, [](Tensor x, Tensor w) { return linear(x, w); }},
+      {"bmm", {2, 5, 24}, {2, 24, 3}, [](Tensor x, Tensor w) { return bmm(x, w); }},
+      {"einsum",
+       {3, 4, 8},
+       {8, 4, 5},
+       [](Tensor x, Tensor w) {
+         return einsum("ijk,kjm->im", {x, w});
+       }},
+      {"conv2d", {2, 3, 6, 6}, {4, 3, 3, 3}, [](Tensor x, Tensor w) { return conv2d(x, w); }},
+      {"winograd", {1, 32, 5, 5}, {32, 32, 3, 3}, [](Tensor x, Tensor w) { return conv_transpose2d(x, w); }},
+      {"conv_transpose2d", {2, 3, 5, 5}, {3, 4, 3, 3}, [](Tensor x, Tensor w) { return conv_transpose2d(x, w); }},
+  };
+  return all;
+}
+
+// Both operands are rounded, and the result; in backward the gradient, the other operand, and the result.
+TEST(Autocast, ProductsAndTheirGradientsAreWithinTheRoundingsOfTheirOperands) {
+  for (DType low : {kBFloat16, kFloat16})
+    for (const Product& p : products()) {
+      SCOPED_TRACE(p.name);
+      manual_seed(1);
+      const Tensor x = randn(p.x), w = randn(p.w), g = randn(p.fn(x, w).shape());
+      const auto all = [&](const Tensor& x, const Tensor& w, const Tensor& g) {
+        const Tensor a = x.requires_grad(), b = w.requires_grad(), y = p.fn(a, b);
+        const std::vector<Tensor> d = grad(sum(y * g), std::vector<Tensor>{a, b});
+        return std::vector<Tensor>{y, d[0], d[1]};
+      };
+      const std::vector<Tensor> need = all(x.to(kFloat64), w.to(kFloat64), g.to(kFloat64));
+      const std::vector<Tensor> size = all(abs(x.to(kFloat64)), abs(w.to(kFloat64)), abs(g.to(kFloat64)));
+      for (bool compiled : {false, true}) {
+        const auto got = compile(all, {.enabled = compiled, .autocast = low})(x, w, g);
+        EXPECT_EQ(got[0].dtype(), low);
+        for (int i = 0; i < 3; ++i) {
+          if (i) EXPECT_EQ(got[i].dtype(), kFloat32);  // as the operand
+          expect_within(got[i], need[i], size[i], 3, low);
+        }
+      }
+    }
+}
+
+struct Mlp : nn::Module {
+  nn::Linear a{16, 32}, b{32, 32}, c{32, 4};
+  nn::LayerNorm norm{32};
+  Mlp() {
+    register_module("a", a);
+    register_module("b", b);
+    register_module("c", c);
+    register_module("norm", norm);
+  }
+  Tensor loss(const Tensor& x, const Tensor& y) const {
+    const Tensor h = gelu(a(x));
+    return cross_entropy(c(norm(h + b(h)).to(kFloat32)), y);
+  }
+};
+
+std::vector<double> losses(CompileOptions options, int steps = 40) {
+  manual_seed(5);
+  const Mlp model;
+  optim::AdamW opt(model.parameters(), {.lr = 3e-3});
+  const Tensor x = randn({64, 16}), y = argmax(matmul(x, randn({16, 4})), 1);
+  const auto fn = [&](const Tensor& x, const Tensor& y) {
+    const Tensor loss = model.loss(x, y);
+    const std::vector<Tensor> grads = grad(loss, opt.parameters());
+    for (const Tensor& g : grads) EXPECT_EQ(g.dtype(), kFloat32);
+    opt.step(grads);
+    return loss;
+  };
+  const auto step = options.mesh.size() > 1 ? dist::compile(fn, options) : compile(fn, options);
+  std::vector<double> out;
+  for (int i = 0; i < steps; ++i) out.push_back(step(x, y).item());
+  return out;
+}
+
+TEST(Autocast, TrainsLikeF32AndAlikeEagerlyAndCompiled) {
+  const std::vector<double> f32 = losses({});
+  ASSERT_LT(f32.back(), f32[0] / 4);  // it learns
+  for (DType low : {kBFloat16, kFloat16}) {
+    const std::vector<double> eager = losses({.enabled = false, .autocast = low}),
+                              compiled = losses({.autocast = low, .numerics = "eager"});
+    EXPECT_EQ(eager, compiled);
+    EXPECT_NE(compiled, f32);
+    // A loss is off by the roundings of four products in a row, of the operands and results: a share of the logits, which
+    // are below 16 here, so of at most 16 * 12 u, while the path of training is the same up to that.
+    for (size_t i = 0; i < f32.size(); ++i) EXPECT_NEAR(compiled[i], f32[i], 16 * 12 * unit_roundoff(low)) << i;
+    EXPECT_LT(compiled.back(), f32[0] / 4);
+  }
+}
+
+TEST(Autocast, OnAMeshAsOnOneDevice) {
+  const CompileOptions one{.autocast = kBFloat16};
+  CompileOptions two = one;
+  two.mesh = dist::Mesh::parse("dp2");
+  const std::vector<double> a = losses(one, 10), b = losses(two, 10);
+  // The first loss is that of equal products. The gradients of both halves are rounded to bf16 before their sum.
+  EXPECT_NEAR(a[0], b[0], 64 * unit_roundoff(kFloat32) * a[0]);
+  for (size_t i = 1; i < a.size(); ++i) EXPECT_NEAR(a[i], b[i], 16 * unit_roundoff(kBFloat16)) << i;
+}
+
+// Casts of f32[32, 32], the shape of one weight, in the joint graph.
+int casts(const Graph& g) {
+  int n = 0;
+  for (int32_t id = 0; id < g.size(); ++id) {
+    const Node& node = g.node(id);
+    n += std::string(node.op->name) == "cast" && is_cell(g.node(node.inputs[0])) &&
+         node.outputs[0].dtype == kBFloat16 && node.outputs[0].shape == Shape{32, 32};
+  }
+  return n;
+}
+
+TEST(Autocast, AWeightIsCastOnceInAStep) {
+  const nn::Linear w(32, 32);
+  const auto fn = [&](const Tensor& x) {
+    const Tensor loss = sum(square(w(gelu(w(x)))));
+    return grad(loss, w.parameters());
+  };
+  const auto step = compile(fn, {.autocast = kBFloat16});
+  step(randn({8, 32}));
+  EXPECT_EQ(casts(step.graph("joint")), 1);
+}
+
+TEST(Autocast, OfAnF64OperandAndWithinAnOffScope) {
+  const Tensor x = randn({4, 4}), wide = x.to(kFloat64);
+  const auto step = compile(
+      [](const Tensor& x, const Tensor& wide) {
+        const Tensor off = [&] {
+          const Autocast scope(std::nullopt);
+          return matmul(x, x);
+        }();
+        return std::vector<Tensor>{matmul(wide, wide), off, matmul(x, x)};
+      },
+      {.autocast = kBFloat16});
+  const std::vector<Tensor> y = step(x, wide);
+  EXPECT_TRUE(testing::same_bits(y[0], matmul(wide, wide)));
+  EXPECT_TRUE(testing::same_bits(y[1], matmul(x, x)));
+  EXPECT_EQ(y[2].dtype(), kBFloat16);
+}
+
+// vmap, scan and checkpoint run again what was traced: a product that was computed in f32 stays so.
+TEST(Autocast, BodiesAreNotCastTwice) {
+  const Tensor x = randn({3, 4, 4});
+  const auto apart = [](const Tensor& t) {
+    const Autocast off(std::nullopt);
+    return matmul(t, t);
+  };
+  for (bool enabled : {false, true}) {
+    const auto step = compile(
+        [&](const Tensor& x) {
+          return std::vector<Tensor>{vmap(apart)(x), vmap([](const Tensor& t) { return matmul(t, t); })(x),
+                                     checkpoint(apart, x), checkpoint([](const Tensor& t) { return matmul(t, t); }, x)};
+        },
+        {.enabled = enabled, .autocast = kBFloat16});
+    const std::vector<Tensor> y = step(x);
+    for (int i : {0, 2}) EXPECT_TRUE(testing::same_bits(y[i], matmul(x, x))) << i;
+    for (int i : {1, 3}) EXPECT_EQ(y[i].dtype(), kBFloat16) << i;
+  }
+}
+
+TEST(Autocast, AnotherDtypeIsAnError) {
+  try {
+    compile([](const Tensor& x) { return x; }, {.autocast = kFloat32});
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("autocast: got f32; need bf16 or f16"), std::string::npos) << e.what();
+  }
+}
+
+}  // namespace
+}  // namespace weft
