@@ -212,16 +212,23 @@ Tensor pad(const Arg& arg, const std::vector<int64_t>& pads, std::string_view mo
              x.shape(), "; need a pair per dim, from the last");
   for (size_t k = 0; k < pads.size() / 2; ++k) {
     const int d = x.dim() - 1 - static_cast<int>(k);
-    const int64_t before = pads[2 * k], after = pads[2 * k + 1], n = x.size(d);
-    const bool any = mode == "replicate" && n > 0;
-    const int64_t most = any ? std::numeric_limits<int64_t>::max()
-                             : std::max<int64_t>(circular  ? n
-                                                 : reflect ? n - 1
-                                                           : 0,
-                                                 0);
-    WEFT_CHECK(std::min(before, after) >= 0 && std::max(before, after) <= most, "pad: widths ", before, " and ", after,
-               " for dim ", d, " of ", x.shape(), " with mode ", mode,
-               any ? std::string("; need 0 or more") : str_cat("; need 0 to ", most));
+    const int64_t before = std::max<int64_t>(pads[2 * k], 0), after = std::max<int64_t>(pads[2 * k + 1], 0);
+    // Negative widths cut: what is circular is cut first, the others are mirrored at their own edges.
+    const auto cut = [&] {
+      const int64_t n = x.size(d), begin = -std::clamp<int64_t>(pads[2 * k], -n, 0),
+                    end = n + std::clamp<int64_t>(pads[2 * k + 1], -n, 0);
+      if (end - begin == n) return;
+      WEFT_CHECK(begin < end, "pad: widths ", pads[2 * k], " and ", pads[2 * k + 1], " for dim ", d, " of ",
+                 tensor_of(arg, "pad").shape(), " leave nothing; need one element or more");
+      x = slice(x, d, begin, end);
+    };
+    if (circular) cut();
+    const int64_t n = x.size(d);
+    const int64_t most = n == 0 || reflect ? std::max<int64_t>(n - 1, 0)
+                         : circular        ? n
+                                           : std::numeric_limits<int64_t>::max();
+    WEFT_CHECK(std::max(before, after) <= most, "pad: widths ", before, " and ", after, " for dim ", d, " of ",
+               x.shape(), " with mode ", mode, "; need at most ", most);
     const auto part = [&](int64_t begin, int64_t width) {
       if (reflect) return flip(slice(x, d, begin, begin + width), d);
       if (circular) return slice(x, d, begin, begin + width);
@@ -234,6 +241,7 @@ Tensor pad(const Arg& arg, const std::vector<int64_t>& pads, std::string_view mo
     parts.push_back(x);
     if (after > 0) parts.push_back(part(reflect ? n - 1 - after : circular ? 0 : n - 1, after));
     if (parts.size() > 1) x = cat(parts, d);
+    if (!circular) cut();
   }
   return x;
 }

@@ -44,7 +44,7 @@ Tensor rot90(const Arg& x, int64_t k = 1, const Shape& dims = {0, 1});
 
 /// Pads by pairs (before, after) from the last dim backwards. `mode` is "constant" (zeros), "reflect" (mirrored without
 /// the edge itself; widths below the extent), "replicate" (the edge) or "circular" (from the other end; widths up to
-/// the extent).
+/// the extent). Negative widths cut.
 Tensor pad(const Arg& x, const std::vector<int64_t>& pads, std::string_view mode);
 
 /// x[start : start + length] along dim; start counts from the end if negative. Throws OutOfRange.

@@ -167,7 +167,11 @@ TEST(Arrange, TurnsAndFlips) {
   EXPECT_EQ(error_of([&] {
               pad(m, {3, 0}, "reflect");
             }),
-            "pad: widths 3 and 0 for dim 1 of [2, 3] with mode reflect; need 0 to 2");
+            "pad: widths 3 and 0 for dim 1 of [2, 3] with mode reflect; need at most 2");
+  EXPECT_EQ(error_of([&] {
+              pad(m, {-2, -1}, "replicate");
+            }),
+            "pad: widths -2 and -1 for dim 1 of [2, 3] leave nothing; need one element or more");
   EXPECT_EQ(error_of([&] {
               pad(m, {1, 1}, "mirror");
             }),

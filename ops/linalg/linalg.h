@@ -78,7 +78,8 @@ Tensor lstsq(const Arg& a, const Arg& b, double rcond = -1);
 /// The number of singular values above rtol times the largest, i64.
 Tensor matrix_rank(const Arg& a, double rtol = -1);
 
-/// ord "fro" (Frobenius) or "nuc" (sum of singular values) over two dims.
+/// ord "fro" (Frobenius) or "nuc" (sum of singular values) over two dims. Norms without singular values take 16-bit
+/// floats, too.
 Tensor matrix_norm(const Arg& a, std::string_view ord = "fro", const Dims& dims = {-2, -1}, bool keepdim = false);
 /// ord 1 or -1: the largest or smallest column sum of |a|; inf or -inf: row sum; 2 or -2: singular value.
 Tensor matrix_norm(const Arg& a, double ord, const Dims& dims = {-2, -1}, bool keepdim = false);

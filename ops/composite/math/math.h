@@ -58,7 +58,7 @@ Tensor signbit(const Arg& x);
 /// The greater (lesser) of a and b; the other one where one is NaN. Ties share the gradient.
 Tensor fmax(const Arg& a, const Arg& b);
 Tensor fmin(const Arg& a, const Arg& b);
-/// The next f32 or f64 number after a in b's direction; b where they are equal. No gradient.
+/// The next f32 or f64 number after a in b's direction; b where they are equal. The gradient is a's, 0 where equal.
 Tensor nextafter(const Arg& a, const Arg& b);
 /// The greatest common divisor and the least common multiple of integers, 0 or more.
 Tensor gcd(const Arg& a, const Arg& b);

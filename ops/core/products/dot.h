@@ -16,7 +16,8 @@ Tensor matmul(const Arg& a, const Arg& b);
 Tensor mm(const Arg& a, const Arg& b);
 /// Batches [B, M, K] x [B, K, N].
 Tensor bmm(const Arg& a, const Arg& b);
-/// x[..., in] times the transpose of weight[out, in], plus bias[out] if defined; both are converted to x's dtype.
+/// x[..., in] times the transpose of weight[out, in], plus bias[out] if defined; both are converted to x's dtype. A
+/// weight[in] gives x[...], with a 0-d bias.
 Tensor linear(const Arg& x, const Arg& weight, const Arg& bias = Tensor());
 /// Einstein summation over any number of operands, as PyTorch's: einsum("bqd,bkd->bqk", {q, k}). "..." stands for
 /// further dims, which are broadcast; a letter that occurs twice in one operand is its diagonal ("ii->i"). Extents of 1

@@ -90,7 +90,7 @@ class Reader {
         size_t wide, own;
         in >> shape >> wide >> own;
         const Shape s = shape_of(shape);
-        const DType d = word == "out" ? parse_dtype(dtype) : samples.back().dtype;
+        const DType d = word == "out" ? parse_dtype(dtype) : leaf_;
         (word == "out" ? samples.back().outs : samples.back().grads)
             .push_back({d, s, doubles(wide, s, d), doubles(own, s, d)});
       }
@@ -117,7 +117,7 @@ class Reader {
     const std::vector<int64_t> v = values<int64_t>(at, s);
     return {v.begin(), v.end()};
   }
-  void argument(std::istringstream& in, Sample& s) const {
+  void argument(std::istringstream& in, Sample& s) {
     std::string name, dtype, shape;
     char type;
     in >> name >> type;
@@ -127,7 +127,7 @@ class Reader {
       size_t at;
       bool leaf;
       in >> dtype >> shape >> at >> leaf;
-      const DType d = parse_dtype(dtype);
+      const DType d = leaf_ = parse_dtype(dtype);
       const Shape extents = shape_of(shape);
       a.tensors.push_back(is_floating(d) ? Tensor::from_vector<double>(values<double>(at, extents), extents).to(d)
                                          : Tensor::from_vector<int64_t>(values<int64_t>(at, extents), extents).to(d));
@@ -144,6 +144,7 @@ class Reader {
     }
   }
   std::vector<char> blob_;
+  DType leaf_ = kFloat32;  // of the argument read last, whose gradient follows
 };
 
 /// Calls fn with each tensor of the inputs.

@@ -99,6 +99,13 @@ inline Shape given(Shape size, const Tensor& x) {
     if (size[i] < 0) size[i] = x.size(i - size.size());
   return size;
 }
+/// The scores of linear_cross_entropy, whose weight [classes, dims.., in] may have dims of a loss in several dims.
+inline Tensor scores(const Tensor& x, const Tensor& w, const Tensor& bias) {
+  if (w.dim() == 2) return linear(x, w, bias);
+  Shape shape{x.size(0)};
+  for (int d = 0; d + 1 < w.dim(); ++d) shape.push_back(w.size(d));
+  return linear(x, w.reshape({-1, w.size(-1)}), bias.defined() ? bias.flatten() : bias).reshape(shape);
+}
 /// The first half of a list, or the second.
 inline Shape half(const std::vector<int64_t>& all, size_t which) {
   const auto begin = all.begin() + static_cast<int64_t>(which * all.size() / 2);
