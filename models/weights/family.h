@@ -79,8 +79,9 @@ struct Family {
   std::vector<Kind> kinds;
   std::vector<Row> rows;             // the first row is the embedding of tokens
   std::vector<const char*> ignored;  // tensors that follow from the configuration
-  // Fields of the configuration that only training reads: no file describes them.
-  std::vector<const char*> training;
+  // Fields of the configuration that only training reads, and the fields of config.json that they are written to.
+  std::vector<Field> training;
+  const char* prefix = "model.";         // of the names of tensors in files of transformers, without the head's
   const char* settings = "config.json";  // where the sizes are, for errors
 };
 

@@ -24,7 +24,6 @@ constexpr Refused kRefused[] = {
     {"rope.scaling.yarn_ext_factor", "1"},
     {"rope.scaling.yarn_log_multiplier", "0"},
     {"attention.causal", "true"},
-    {"use_parallel_residual", "true"},  // only GPT-NeoX has another value; GPT-2's converter writes it
     {"tensor_data_layout", "Meta AI original pth"},
 };
 // Keys that this file reads itself, or that change nothing.
@@ -48,15 +47,7 @@ constexpr std::string_view kKnown[] = {"vocab_size",
 // Parts of the names of keys that change results.
 constexpr std::string_view kChanging[] = {"rope.", "scale", "softcap", "sliding", "expert", "clamp", "norm", "bias"};
 
-// A scalar of the metadata as JSON.
-io::Json json_of(const std::string& text) {
-  double d = 0;
-  int64_t n = 0;
-  if (io::set_text(text, n).empty()) return n;
-  if (io::set_text(text, d).empty() && std::isfinite(d)) return d;
-  if (text == "true" || text == "false") return text == "true";
-  return text;
-}
+io::Json json_of(const std::string& text) { return io::Json::parse(json_value(text)); }
 
 // The metadata of one architecture as the fields of config.json.
 class Translator {
@@ -339,10 +330,11 @@ const Family& gguf_family(const Family& family, const Kind& kind) {
   if (!added) return it->second;
   Family& f = it->second;
   f.program = family.program;
+  f.prefix = "";
   f.settings = "its metadata";
   f.ignored = {"rope_freqs.weight", "blk.{}.rope_freqs.weight"};
   for (const Row& row : family.rows)
-    if (row.gguf) f.rows.push_back({row.weft, row.gguf, gguf_layout(row.layout, kind.gguf_permuted), row.gguf});
+    if (row.gguf) f.rows.push_back({row.weft, row.gguf, gguf_layout(row.layout, kind.gguf_permuted)});
   return f;
 }
 

@@ -50,7 +50,8 @@ const Family& gpt2_family() {
                {"norm.bias", "ln_f.bias", Layout::kSame, "output_norm.bias"},
                {"head.weight", "lm_head.weight", Layout::kSame, "output.weight"}},
       .ignored = {"h.{}.attn.bias", "h.{}.attn.masked_bias"},
-      .training = {"dropout"},
+      .training = {{"embd_pdrop|resid_pdrop", "dropout"}},
+      .prefix = "transformer.",
   };
   return *family;
 }

@@ -53,9 +53,9 @@ HfModel open_hf(const std::string& path, int64_t context) {
   m.folder = find_hf(path);
   if (!io::is_folder(m.folder)) {
     const io::GgufFile file(m.folder);
-    return {m.folder, m.folder, read_gguf_config(file, context), gguf_source(file)};
+    return {m.folder, read_gguf_config(file, context), gguf_source(file)};
   }
-  const std::string config = m.file = m.folder + "/config.json";
+  const std::string config = m.config_path();
   WEFT_CHECK_AS(kNotFound, io::exists(config), m.folder, ": no config.json; need a folder that transformers wrote");
   m.config = read_config(io::read_file(config, kMostConfig), config, For::kWeights, context);
   if (!io::exists(m.folder + "/model.safetensors") && !io::exists(m.folder + "/model.safetensors.index.json"))

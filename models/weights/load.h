@@ -13,9 +13,10 @@ namespace weft::weights {
 /// A model with its weights open and not yet read.
 struct HfModel {
   std::string folder;  // or the GGUF file
-  std::string file;    // with the configuration
   HfConfig config;
   std::unique_ptr<WeightSource> source;
+  /// The file of the configuration, for errors.
+  std::string config_path() const { return folder.ends_with(".gguf") ? folder : folder + "/config.json"; }
 };
 
 /// The folder or file that a path names: a folder, a file *.gguf, or org/name in the local cache of Hugging Face (HF_HUB_CACHE, HF_HOME,

@@ -83,7 +83,7 @@ const Family& moe_family() {
            {"blocks.{}.moe.w2", "layers.{}.{mlp|block_sparse_moe}.experts.down_proj", Layout::kExperts,
             "blk.{}.ffn_down_exps.weight", ""}}),
       .ignored = decoder_ignored(),
-      .training = {"capacity_factor", "z_loss"},
+      .training = {{"", "capacity_factor"}, {"", "z_loss"}},
   };
   return *family;
 }

@@ -79,7 +79,7 @@ Piece piece_of(Layout layout, const Shape& cell, const Sizes& s, int64_t expert)
     case Layout::kQkvTransposed:
       return {.extents = {columns, 3, H, D}, .from = {3 * H * D, H * D, D, 1}, .to = {1, head, 3 * head, columns}};
     case Layout::kQkv:
-      return {.extents = {3, H, head}, .from = {H * head, head, 1}, .to = {head, 3 * head, 1}};
+      return {.extents = {3, H, D, columns}, .from = {H * head, head, columns, 1}, .to = {head, 3 * head, columns, 1}};
     case Layout::kExpert:
       return {.extents = {cell[2], cell[1]},
               .from = {cell[1], 1},
@@ -299,6 +299,46 @@ std::vector<CellPlan> plan_cells(const WeightSource& source, const Family& famil
   for (const auto& [name, shape] : cells) plans.push_back(planner.plan(name, shape));
   planner.check_rest(warnings);
   return plans;
+}
+
+std::vector<TensorPlan> plan_tensors(const Family& family, const nn::ConfigMap& config, const std::string& model_type,
+                                     const std::vector<std::pair<std::string, Shape>>& cells) {
+  const Sizes sizes(config);
+  std::vector<TensorPlan> plans;
+  for (size_t c = 0; c < cells.size(); ++c) {
+    const auto& [cell, shape] = cells[c];
+    int64_t covered = 0;
+    for (const Row& row : family.rows) {
+      const std::optional<std::string> layer = layer_in(row.weft, cell);
+      if (!layer || (row.model_type && row.model_type != model_type)) continue;
+      const std::string pattern = replaced(either(row.hf).front(), "{}", *layer);
+      const std::string prefix = pattern.starts_with("lm_head.") ? "" : family.prefix;
+      for (int64_t e = 0; e < (row.layout == Layout::kExpert ? sizes.experts : 1); ++e) {
+        TensorPlan plan{.name = prefix + replaced(pattern, "{e}", str_cat(e)),
+                        .shape = source_shape(row.layout, shape, sizes),
+                        .cell = c,
+                        .piece = piece_of(row.layout, shape, sizes, e)};
+        covered += plan.shape.numel();
+        plans.push_back(std::move(plan));
+      }
+    }
+    WEFT_CHECK(covered == shape.numel(), "config: the cell '", cell, "' ", shape,
+               " has no name in files of model_type ", model_type, "; need a model whose cells all have one");
+  }
+  return plans;
+}
+
+void copy_tensor(const TensorPlan& plan, const StridedView& cell, DType dtype, void* tensor) {
+  const Piece& p = plan.piece;
+  StridedView in{.dtype = cell.dtype}, out{.dtype = dtype};
+  for (size_t d = 0; d < p.extents.size(); ++d) {
+    in.shape.push_back(p.extents[d]);
+    in.strides.push_back(p.to[d]), out.strides.push_back(p.from[d]);
+  }
+  out.shape = in.shape;
+  in.data = static_cast<std::byte*>(cell.data) + p.to_offset * itemsize(cell.dtype);
+  out.data = static_cast<std::byte*>(tensor) + p.from_offset * itemsize(dtype);
+  kernels::cast_copy(in, out);
 }
 
 void copy_piece(const WeightSource& source, const Piece& p, DType dtype, void* cell) {
