@@ -15,16 +15,11 @@ namespace {
 // Keys after "ARCHITECTURE." that may be missing or one of these values.
 constexpr Refused kRefused[] = {
     {"expert_gating_func", "1"},  // softmax
-    {"expert_shared_count", "0"},
-    {"expert_weights_scale", "0|1"},
-    {"expert_group_count", "0|1"},
-    {"expert_group_used_count", "0|1"},
-    {"rope.scaling.attn_factor", "1"},
-    {"rope.scaling.yarn_attn_factor", "1"},
-    {"rope.scaling.yarn_ext_factor", "1"},
-    {"rope.scaling.yarn_log_multiplier", "0"},
-    {"attention.causal", "true"},
-    {"tensor_data_layout", "Meta AI original pth"},
+    {"expert_shared_count", "0"},          {"expert_weights_scale", "0|1"},
+    {"expert_group_count", "0|1"},         {"expert_group_used_count", "0|1"},
+    {"rope.scaling.attn_factor", "1"},     {"rope.scaling.yarn_attn_factor", "1"},
+    {"rope.scaling.yarn_ext_factor", "1"}, {"rope.scaling.yarn_log_multiplier", "0"},
+    {"attention.causal", "true"},          {"tensor_data_layout", "Meta AI original pth"},
 };
 // Keys that this file reads itself, or that change nothing.
 constexpr std::string_view kKnown[] = {"vocab_size",

@@ -19,11 +19,12 @@ struct HfModel {
   std::string config_path() const { return folder.ends_with(".gguf") ? folder : folder + "/config.json"; }
 };
 
-/// The folder or file that a path names: a folder, a file *.gguf, or org/name in the local cache of Hugging Face (HF_HUB_CACHE, HF_HOME,
-/// ~/.cache/huggingface). Throws NotFound, naming the places.
+/// The folder or file that a path names: a folder, a file *.gguf, or org/name in the local cache of Hugging Face
+/// (HF_HUB_CACHE, HF_HOME, ~/.cache/huggingface). Throws NotFound, naming the places.
 std::string find_hf(const std::string& path);
 
-/// Reads the config.json of a folder, or the metadata of a GGUF file, and opens its weights. `context`: as for read_config().
+/// Reads the config.json of a folder, or the metadata of a GGUF file, and opens its weights. `context`: as for
+/// read_config().
 HfModel open_hf(const std::string& path, int64_t context = 0);
 
 /// Sets all cells of a model with this configuration, with conversion to the dtype and device of each cell. Throws as

@@ -199,7 +199,7 @@ TEST(GgufModel, BothFormsOfRotarySettings) {
   };
   const nn::ConfigMap whole = read(io::parse_json(text, "text"));
   EXPECT_EQ(whole.at("rope_type"), "llama3");
-  EXPECT_EQ(whole.at("rope_theta"), "500000");
+  EXPECT_EQ(std::stod(whole.at("rope_theta")), 500000);
   io::Json before = io::parse_json(text, "text"), now = before;
   before.erase("rope_parameters");
   now.erase("rope_theta"), now.erase("rope_scaling");
