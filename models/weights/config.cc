@@ -91,6 +91,14 @@ int64_t number(const nn::ConfigMap& config, const std::string& field, const nn::
   return n;
 }
 
+std::string json_value(const std::string& text) {
+  double d = 0;
+  int64_t n = 0;
+  if (io::set_text(text, n).empty()) return io::text_of(n);
+  if (io::set_text(text, d).empty() && std::isfinite(d)) return io::write_json(io::Json(d));
+  return text == "true" || text == "false" ? text : io::write_json(io::Json(text));
+}
+
 namespace {
 
 /// The words of a list with separators.

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "framework/tensor/view.h"
 #include "models/weights/family.h"
 #include "models/weights/source.h"
 
@@ -43,6 +44,22 @@ struct CellPlan {
 std::vector<CellPlan> plan_cells(const WeightSource& source, const Family& family, const nn::ConfigMap& config,
                                  const std::vector<std::pair<std::string, Shape>>& cells,
                                  std::vector<std::string>* warnings = nullptr);
+
+/// A tensor of a file that contains a part of a cell: the inverse of a CellPlan.
+struct TensorPlan {
+  std::string name;
+  Shape shape;
+  size_t cell = 0;  // its number
+  Piece piece;
+};
+
+/// The tensors of a file with the parts of these cells [name, shape], in their order. `model_type`: of the file, which
+/// chooses between names. Throws InvalidArgument, naming the cell, if the rows do not contain a whole cell.
+std::vector<TensorPlan> plan_tensors(const Family& family, const nn::ConfigMap& config, const std::string& model_type,
+                                     const std::vector<std::pair<std::string, Shape>>& cells);
+
+/// Copies the part of a cell that a tensor contains, with conversion to the tensor's dtype. `cell`: contiguous.
+void copy_tensor(const TensorPlan& plan, const StridedView& cell, DType dtype, void* tensor);
 
 /// Copies a piece to the memory of its cell, with conversion to the cell's dtype.
 void copy_piece(const WeightSource& source, const Piece& piece, DType dtype, void* cell);

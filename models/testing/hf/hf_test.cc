@@ -253,16 +253,19 @@ TEST(Pieces, CoverEachElementOnce) {
     const Shape qkv{G * (R + 2) * D, in}, bias{G * (R + 2) * D};
     check(qkv, {{Layout::kQ, 0}, {Layout::kK, 0}, {Layout::kV, 0}});
     check(bias, {{Layout::kQ, 0}, {Layout::kK, 0}, {Layout::kV, 0}});
+    check(qkv, {{Layout::kQPermuted, 0}, {Layout::kKPermuted, 0}, {Layout::kV, 0}});
+    check(bias, {{Layout::kQPermuted, 0}, {Layout::kKPermuted, 0}, {Layout::kV, 0}});
     check({in, F}, {{Layout::kTransposed, 0}});
     std::vector<std::pair<Layout, int64_t>> experts;
     for (int64_t e = 0; e < E; ++e) experts.emplace_back(Layout::kExpert, e);
     check({E, in, F}, experts);
     check({E, in, F}, {{Layout::kExpertsGate, 0}});
     check({E, in, F}, {{Layout::kExpertsUp, 0}});
-    check({E, F, in}, {{Layout::kExpertsDown, 0}});
+    check({E, F, in}, {{Layout::kExperts, 0}});
     s.kv_heads = s.heads;
     check({s.heads * 3 * D, in}, {{Layout::kQkvTransposed, 0}});
-    check({s.heads * 3 * D}, {{Layout::kQkvBias, 0}});
+    check({s.heads * 3 * D}, {{Layout::kQkv, 0}});
+    check({s.heads * 3 * D, in}, {{Layout::kQkv, 0}});
   }
 }
 

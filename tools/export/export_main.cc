@@ -1,0 +1,93 @@
+// export: a checkpoint as a folder of transformers, or as a GGUF file of llama.cpp.
+#include "framework/cli/cli.h"
+#include "framework/io/file.h"
+#include "models/gpt/config.h"
+#include "models/llama/config.h"
+#include "models/moe/config.h"
+#include "models/train/checkpoint.h"
+#include "models/train/load.h"
+#include "models/weights/write.h"
+#include "tools/export/byte_tokenizer.h"
+
+namespace weft::tools {
+namespace {
+
+struct ExportOptions {
+  std::string checkpoint, out, dtype = "f32", gguf = "f32";
+  bool has_dtype = false, has_gguf = false;
+};
+
+constexpr int64_t kMostTokenizer = int64_t{1} << 30;
+
+// Copies the tokenizer's files of a checkpoint, or writes the bytes'. False: the model has fewer tokens than bytes.
+bool write_tokenizer(const std::string& checkpoint, const std::string& folder, int64_t vocab) {
+  if (const std::string from = checkpoint + "/tokenizer"; io::is_folder(from)) {
+    for (const std::string& name : io::list_folder(from))
+      io::write_file_atomic(folder + "/" + name, io::read_file(from + "/" + name, kMostTokenizer));
+    return true;
+  }
+  if (vocab < 256) return false;
+  io::write_file_atomic(folder + "/tokenizer.json", byte_tokenizer_json());
+  io::write_file_atomic(folder + "/tokenizer_config.json", byte_tokenizer_config());
+  return true;
+}
+
+int run(const ExportOptions& o) {
+  if (o.checkpoint.empty() || o.out.empty()) usage_error("need --checkpoint DIR and --out DIR or FILE.gguf");
+  const std::string out = io::resolve_path(o.out);
+  const bool gguf = out.ends_with(".gguf");
+  if (gguf && o.has_dtype) usage_error("--dtype: need a folder as --out; use --gguf for a GGUF file");
+  if (!gguf && o.has_gguf) usage_error(str_cat("--gguf: --out is ", o.out, "; need a name that ends with .gguf"));
+  if (o.dtype != "f32" && o.dtype != "bf16") usage_error(str_cat("--dtype: got '", o.dtype, "'; need f32 or bf16"));
+  if (o.gguf != "f32" && o.gguf != "bf16" && o.gguf != "q8_0")
+    usage_error(str_cat("--gguf: got '", o.gguf, "'; need f32, bf16 or q8_0"));
+  WEFT_CHECK(!io::exists(out), out, ": exists; need a new name");
+  const std::string checkpoint = train::find_checkpoint(io::resolve_path(o.checkpoint));
+  const train::TrainState state = train::read_state(checkpoint);
+
+  const nn::ModelFamily* family = nullptr;
+  weights::Written written{.config = state.model};
+  for (const nn::ModelFamily* f : {&gpt::family(), &llama::family(), &moe::family()})
+    if (f->name == state.family) family = f;
+  for (const weights::Family* f : weights::families())
+    if (f->program == state.family) written.family = f;
+  WEFT_CHECK(family && written.family, train::state_path(checkpoint), ": \"family\" is '", state.family,
+             "'; need gpt, llama or moe");
+  weights::config_json(*written.family, state.model);  // an error before the weights are read
+  const train::LoadedModel loaded = train::load_model(*family, {.checkpoint = checkpoint});
+  std::vector<Tensor> values;
+  for (const auto& [name, cell] : loaded.model->named_cells()) {
+    values.push_back(cell.value());
+    written.cells.push_back({name, values.back().view_for_kernel()});
+  }
+
+  const int64_t vocab = loaded.model->vocab();
+  if (gguf) {
+    const bool bytes = !io::is_folder(checkpoint + "/tokenizer") && vocab >= 256;
+    weights::write_gguf(out, written, o.gguf, bytes ? byte_tokenizer_gguf(vocab) : io::GgufMetadata{});
+    if (!bytes) internal::warn(str_cat(out, ": has no tokenizer: only the byte tokenizer is written to GGUF files"));
+  } else {
+    io::AtomicFolder folder(out);
+    weights::write_hf(folder.folder(), written, parse_dtype(o.dtype));
+    if (!write_tokenizer(checkpoint, folder.folder(), vocab))
+      internal::warn(str_cat(out, ": has no tokenizer: the model has ", vocab, " tokens, which are no bytes"));
+    folder.commit();
+  }
+  std::printf("%s: %s of %s\n", out.c_str(), gguf ? "GGUF file" : "model of transformers", checkpoint.c_str());
+  return 0;
+}
+
+}  // namespace
+}  // namespace weft::tools
+
+int main(int argc, char** argv) {
+  weft::tools::ExportOptions o;
+  const weft::Flags flags{
+      {"checkpoint", &o.checkpoint, "checkpoint folder step_N, or a folder of them (the newest)"},
+      {"out", &o.out, "new folder for transformers, or new file NAME.gguf"},
+      {"dtype", &o.dtype, "f32 or bf16: dtype of the weights of a folder", {}, &o.has_dtype},
+      {"gguf", &o.gguf, "f32, bf16 or q8_0: format of the matrices of a GGUF file", {}, &o.has_gguf},
+  };
+  return weft::run_program(argc, argv, "Writes a checkpoint as transformers and llama.cpp read it.", flags,
+                           [&] { return weft::tools::run(o); });
+}

@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# A trained model, exported and read again, has the loss of its checkpoint, to the last bit.
+set -u
+export=$PWD/tools/export/export train=$PWD/models/llama/train score=$PWD/models/llama/score
+generate=$PWD/models/llama/generate
+dir=${TEST_TMPDIR:-$(mktemp -d)}
+cd "$dir" || exit 1
+export WEFT_THREADS=2
+failures=0
+
+fail() { echo "FAILED: $*"; failures=$((failures + 1)); }
+expect() {
+  local code=$1 text=$2 got=0
+  shift 2
+  "$@" >out.txt 2>err.txt </dev/null || got=$?
+  [[ $got == "$code" ]] || fail "exit code $got instead of $code: $*: $(cat err.txt)"
+  grep -qF -- "$text" err.txt || fail "no '$text' in: $(cat err.txt)"
+}
+
+"$train" --config llama_shakespeare --data synthetic --batch_size 4 --seq_len 16 --steps 4 --seed 7 --checkpoint_every 4 --checkpoint_dir run >t.txt 2>&1 || fail "train: $(tail -3 t.txt)"
+for i in $(seq 1 40); do echo $((i * 37 % 256)); done >ids.txt
+loss=$("$score" --checkpoint run --tokens ids.txt) || fail "score --checkpoint"
+expect 0 "" "$export" --checkpoint run --out hf
+expect 0 "" "$export" --checkpoint run --out m.gguf
+expect 0 "" "$export" --checkpoint run --out q.gguf --gguf q8_0
+for path in hf m.gguf; do
+  [[ $("$score" --hf $path --tokens ids.txt) == "$loss" ]] || fail "score --hf $path: another loss than $loss"
+done
+for file in config.json generation_config.json model.safetensors tokenizer.json tokenizer_config.json; do
+  [[ -s hf/$file ]] || fail "no hf/$file"
+done
+[[ $(stat -c %s q.gguf) -lt $(($(stat -c %s m.gguf) * 2 / 5)) ]] || fail "q8_0 is not smaller than f32"
+[[ $("$generate" --hf m.gguf --tokens ids.txt --max_tokens 8 --temperature 0) == "$("$generate" --checkpoint run --tokens ids.txt --max_tokens 8 --temperature 0)" ]] || fail "generate --hf m.gguf: other tokens"
+
+expect 1 "hf: exists; need a new name" "$export" --checkpoint run --out hf
+expect 2 "need --checkpoint DIR and --out DIR" "$export" --out new
+expect 2 "--gguf: --out is new; need a name that ends with .gguf" "$export" --checkpoint run --out new --gguf q8_0
+expect 2 "--dtype: need a folder as --out" "$export" --checkpoint run --out new.gguf --dtype bf16
+expect 2 "--gguf: got 'q4_k'; need f32, bf16 or q8_0" "$export" --checkpoint run --out new.gguf --gguf q4_k
+expect 1 "not a GGUF file" "$score" --hf "$(cp ids.txt bad.gguf && echo bad.gguf)" --tokens ids.txt
+exit $((failures > 0))
