@@ -27,6 +27,8 @@ struct Sizes {
 
 /// The shape of the tensor that a cell of this shape is made of.
 Shape source_shape(Layout layout, const Shape& cell, const Sizes& sizes);
+/// The piece that is a whole tensor and a whole cell of this shape.
+Piece same_piece(std::string source, const Shape& cell);
 /// The piece of a cell of this shape. `expert`: the number of the expert, for kExpert.
 Piece piece_of(Layout layout, const Shape& cell, const Sizes& sizes, int64_t expert = 0);
 
@@ -44,7 +46,12 @@ std::vector<CellPlan> plan_cells(const WeightSource& source, const Family& famil
                                  const std::vector<std::pair<std::string, Shape>>& cells,
                                  std::vector<std::string>* warnings = nullptr);
 
-/// Copies a piece to the memory of its cell, with conversion to the cell's dtype.
+/// Throws NotFound if the file lacks a layer of a model of so many layers. Call it before making a model: the modules
+/// of a layer need memory before its weights are read.
+void check_layers(const WeightSource& source, const Family& family, int64_t layers);
+
+/// Copies a piece to the memory of its cell, with conversion to the cell's dtype. Reads the elements of the piece and no
+/// others, in ranges of about 4 MiB that threads share.
 void copy_piece(const WeightSource& source, const Piece& piece, DType dtype, void* cell);
 
 }  // namespace weft::weights
